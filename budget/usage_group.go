@@ -1,16 +1,52 @@
 package budget
 
-// Group adds up roll-ups by a name of the caller's choice, and all of them. The list is gone
-// through once, in its order.
-func Group[N comparable](list []Rollup, name func(Rollup) N) (groups map[N]*Sums, total Sums) {
+import (
+	"slices"
+
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// summed is a roll-up, or something that has one in it.
+type summed interface{ sums() Sums }
+
+func (s Sums) sums() Sums { return s }
+
+// Group adds up roll-ups by a name of the caller's choice, and all of them. The list is read
+// once, in its order.
+func Group[R summed, N comparable](list []R, name func(R) N) (groups map[N]*Sums, total Sums) {
 	groups = map[N]*Sums{}
 	for _, r := range list {
 		at := name(r)
 		if groups[at] == nil {
 			groups[at] = &Sums{}
 		}
-		groups[at].Add(r.Sums)
-		total.Add(r.Sums)
+		groups[at].Add(r.sums())
+		total.Add(r.sums())
 	}
 	return groups, total
+}
+
+// ClassSums is what was paid for one class of tokens, or without any: Cost, and the tokens of the
+// class as Input, or as Output for that class.
+type ClassSums struct {
+	Class string
+	Sums
+}
+
+// ByClass splits sums by what was paid for; the parts' costs add up to the cost exactly. Parts with
+// neither tokens nor cost are left out.
+func (s Sums) ByClass() []ClassSums {
+	part := func(class string, tokens int64, cost pricing.Nano) ClassSums {
+		return ClassSums{class, Sums{Input: tokens, Cost: cost}}
+	}
+	all := []ClassSums{
+		part("input", s.Input-s.Cached-s.Written, s.Split.Input),
+		part("cached_input", s.Cached, s.Split.CachedInput),
+		part("cache_write", s.Written, s.Split.CacheWrite),
+		{"output", Sums{Output: s.Output, Cost: s.Split.Output}},
+		part("fees", 0, s.Split.Fees),
+		part("unmetered", 0, s.Unmetered()),
+		part("adjusted", 0, s.Adjusted),
+	}
+	return slices.DeleteFunc(all, func(p ClassSums) bool { return p.Input == 0 && p.Output == 0 && p.Cost == 0 })
 }

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // NewOrg returns an org as the file would have it that says nothing of it.
@@ -95,9 +97,11 @@ func (m *mistakes) patchError(root string, limits []Limit, users []User) error {
 		return nil
 	}
 	var all []string
+	var field string
 	for _, e := range m.errs {
 		text := e.Message
-		thing, field := named(strings.TrimPrefix(strings.TrimPrefix(e.Path, root), "."), limits, users)
+		var thing string
+		thing, field = named(strings.TrimPrefix(strings.TrimPrefix(e.Path, root), "."), limits, users)
 		for _, part := range []string{field, thing} {
 			if part != "" {
 				text = part + ": " + text
@@ -105,7 +109,10 @@ func (m *mistakes) patchError(root string, limits []Limit, users []User) error {
 		}
 		all = append(all, text)
 	}
-	return errors.New(strings.Join(all, "; "))
+	if len(all) > 1 {
+		return errors.New(strings.Join(all, "; "))
+	}
+	return &settings.FieldError{Field: field, Message: all[0]}
 }
 
 // named splits a path below an org, or below the defaults, into what it is in and the field.

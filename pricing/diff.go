@@ -18,6 +18,9 @@ type Difference struct {
 	Old, New string
 }
 
+// OneSided reports whether only the older list states the fact, or only one of them the model.
+func (d *Difference) OneSided() bool { return d.Field == "" || d.New == "" }
+
 // Diff lists what changes from a to b, sorted by provider, model and field.
 func Diff(a, b *Catalogue) []Difference {
 	old, fresh := index(a), index(b)
@@ -164,4 +167,23 @@ func (d *Disagreement) disagrees() bool {
 		}
 	}
 	return false
+}
+
+// Shared counts the entries of a catalogue that fit and that the feed has a price of at a time.
+// Agreement about none of them is no agreement.
+func (f *Feed) Shared(c *Catalogue, at time.Time, fits func(provider, model string) bool) (int, error) {
+	theirs, err := f.Catalogue()
+	if err != nil {
+		return 0, err
+	}
+	shared := 0
+	for _, e := range c.Entries() {
+		if !fits(e.Provider, e.Model) {
+			continue
+		}
+		if p, err := theirs.Lookup(e.Provider, e.Model, at); err == nil && p.Provider == e.Provider {
+			shared++
+		}
+	}
+	return shared, nil
 }

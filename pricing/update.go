@@ -70,3 +70,81 @@ func (r Rates) replaced(by Rates) Rates {
 		PerMinute: by.PerMinute.or(r.PerMinute), Characters: by.Characters.or(r.Characters),
 	}
 }
+
+// Update is what a list changes of a catalogue.
+type Update struct {
+	Changed     []Entry // whole, with their earlier prices
+	Differences []Difference
+	Compared    int // models
+}
+
+// Update compares the catalogue's entries with those of a list, whose prices are in force from a
+// day on. With add, models that have no price yet are added. Today is when the list was checked.
+func (c *Catalogue) Update(list []Entry, from, today time.Time, add bool) (*Update, error) {
+	theirs := map[modelKey]Entry{}
+	for _, e := range list {
+		theirs[modelKey{e.Provider, e.Model}] = e
+	}
+	u := &Update{}
+	var before []Entry
+	for _, ours := range c.Entries() {
+		key := modelKey{ours.Provider, ours.Model}
+		e, listed := theirs[key]
+		if !listed {
+			continue
+		}
+		delete(theirs, key)
+		u.Compared++
+		if next, changed := ours.Updated(e, from); changed {
+			next.AsOf, next.Use = today, nil
+			u.Changed, before = append(u.Changed, next), append(before, ours)
+		}
+	}
+	for _, e := range list {
+		if _, fresh := theirs[modelKey{e.Provider, e.Model}]; fresh && add {
+			e.AsOf = today
+			u.Changed = append(u.Changed, e)
+			u.Compared++
+		}
+	}
+	old, err := New("", sinceInForce(before, from))
+	if err != nil {
+		return nil, err
+	}
+	next, err := New("", sinceInForce(u.Changed, from))
+	if err != nil {
+		return nil, err
+	}
+	u.Differences = Diff(old, next)
+	return u, nil
+}
+
+// Onto returns the changed entries, and those of a list that they do not replace.
+func (u *Update) Onto(list []Entry) []Entry {
+	out := slices.Clone(u.Changed)
+	for _, e := range list {
+		replaced := func(n Entry) bool { return n.Model == e.Model && n.Provider == e.Provider }
+		if !slices.ContainsFunc(out, replaced) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// sinceInForce are entries with the prices of a day, undated, and those that begin later.
+func sinceInForce(list []Entry, at time.Time) []Entry {
+	out := slices.Clone(list)
+	for i, e := range out {
+		rows := e.InForce(at)
+		for j := range rows {
+			rows[j].EffectiveFrom = time.Time{}
+		}
+		for _, r := range e.Prices {
+			if r.EffectiveFrom.After(at) {
+				rows = append(rows, r)
+			}
+		}
+		out[i].Prices, out[i].Use = rows, nil // its multipliers are written out
+	}
+	return out
+}

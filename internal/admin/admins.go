@@ -22,14 +22,6 @@ type Admin struct {
 	Source   Source     `json:"source"`
 }
 
-// Self is the administrator who asks.
-type Self struct {
-	ID       string `json:"id"`
-	ReadOnly bool   `json:"read_only"`
-}
-
-func (c *call) self() (any, error) { return Self{c.actor.id, c.actor.readOnly}, nil }
-
 // NewAdmin is an administrator that was just made. Secret is told only here.
 type NewAdmin struct {
 	Admin
@@ -50,10 +42,17 @@ type adminPatch struct {
 	Expires  time.Time `json:"expires,omitzero"`
 }
 
-func (c *call) viewAdmin(id string, a tenants.Admin) Admin {
+// adminHandler serves /admins, and the administrator who asks.
+type adminHandler struct {
+	opts  *Options
+	audit *recorder
+	login *authenticator
+}
+
+func (h *adminHandler) viewAdmin(c *call, id string, a tenants.Admin) Admin {
 	v := Admin{ID: id, Name: a.Name, Last4: a.Last4, ReadOnly: a.ReadOnly, Disabled: a.Disabled, Status: "active"}
-	_, inFile := c.o.File().Admins[id]
-	v.Source = sourceOf(inFile, c.o.Tenants.Snapshot().Admins[id] != nil)
+	_, inFile := h.opts.File().Admins[id]
+	v.Source = sourceOf(inFile, h.opts.Tenants.Snapshot().Admins[id] != nil)
 	if !a.Expires.IsZero() {
 		v.Expires = &a.Expires
 	}
@@ -66,24 +65,24 @@ func (c *call) viewAdmin(id string, a tenants.Admin) Admin {
 	return v
 }
 
-func (c *call) listAdmins() (any, error) {
-	all := c.administrators(c.o.File())
+func (h *adminHandler) listAdmins(c *call) (any, error) {
+	all := h.login.administrators(h.opts.File())
 	var out []Admin
 	for _, id := range slices.Sorted(maps.Keys(all)) {
-		out = append(out, c.viewAdmin(id, all[id]))
+		out = append(out, h.viewAdmin(c, id, all[id]))
 	}
 	return listOf(out), nil
 }
 
-func (c *call) showAdmin(id string) (Admin, error) {
-	a, ok := c.administrators(c.o.File())[id]
+func (h *adminHandler) showAdmin(c *call, id string) (Admin, error) {
+	a, ok := h.login.administrators(h.opts.File())[id]
 	if !ok {
 		return Admin{}, wire.NotFound("admin", "admin_not_found", "There is no administrator %.80q", id)
 	}
-	return c.viewAdmin(id, a), nil
+	return h.viewAdmin(c, id, a), nil
 }
 
-func (c *call) createAdmin() (any, error) {
+func (h *adminHandler) createAdmin(c *call) (any, error) {
 	var n newAdmin
 	if err := c.read(&n); err != nil {
 		return nil, err
@@ -91,16 +90,19 @@ func (c *call) createAdmin() (any, error) {
 	if err := newID("id", n.ID); err != nil {
 		return nil, err
 	}
-	if _, err := c.showAdmin(n.ID); err == nil {
+	if _, err := h.showAdmin(c, n.ID); err == nil {
 		return nil, exists("admin", n.ID)
 	}
-	text, hash := c.freshOf(keys.Admin)
-	record := tenants.Admin{Name: n.Name, Hash: hash, Last4: keys.Last4(text), ReadOnly: n.ReadOnly, Expires: n.Expires, Stamp: c.stamp(nil)}
+	file := h.opts.File()
+	text, hash := file.fresh(keys.Admin)
+	record := tenants.Admin{Name: n.Name, Hash: hash, Last4: keys.Last4(text), ReadOnly: n.ReadOnly, Expires: n.Expires,
+		Stamp: c.stamp(nil)}
 	ref := tenants.Ref{Kind: tenants.KindAdmin, ID: n.ID}
-	if err := c.commit(c.entry("admin.create", "", n.ID), nil, bareAdmin(record), tenants.Change{Ref: ref, New: record}); err != nil {
+	if err := h.audit.commit(c, c.entry("admin.create", "", n.ID), nil, bareAdmin(record),
+		tenants.Change{Ref: ref, New: record}); err != nil {
 		return nil, taken(err, "admin", n.ID)
 	}
-	v, err := c.showAdmin(n.ID)
+	v, err := h.showAdmin(c, n.ID)
 	return created{NewAdmin{v, text}}, err
 }
 
@@ -112,15 +114,15 @@ func bareAdmin(a tenants.Admin) tenants.Admin {
 
 // updateAdmin changes an administrator. The record of one that the file has is
 // whole: it stands for the file's until it is removed.
-func (c *call) updateAdmin() (any, error) {
+func (h *adminHandler) updateAdmin(c *call) (any, error) {
 	id := c.r.PathValue("admin")
-	record, ok := c.administrators(c.o.File())[id]
+	record, ok := h.login.administrators(h.opts.File())[id]
 	if !ok {
-		return c.showAdmin(id)
+		return h.showAdmin(c, id)
 	}
 	ref := tenants.Ref{Kind: tenants.KindAdmin, ID: id}
 	var stored tenants.Admin
-	old, err := c.o.Tenants.Get(c.r.Context(), ref, &stored)
+	old, err := h.opts.Tenants.Get(c.r.Context(), ref, &stored)
 	if err != nil {
 		return nil, err
 	}
@@ -132,24 +134,53 @@ func (c *call) updateAdmin() (any, error) {
 	if err := c.merge(&patch); err != nil {
 		return nil, err
 	}
-	record.Name, record.ReadOnly, record.Disabled, record.Expires = patch.Name, patch.ReadOnly, patch.Disabled, patch.Expires
+	record.Name = patch.Name
+	record.ReadOnly = patch.ReadOnly
+	record.Disabled = patch.Disabled
+	record.Expires = patch.Expires
 	record.Stamp = c.stamp(&before.Stamp)
-	if err := c.commit(c.entry("admin.update", "", id), orNil(old, bareAdmin(before)), bareAdmin(record), tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
+	if err := h.audit.commit(c, c.entry("admin.update", "", id), orNil(old, bareAdmin(before)), bareAdmin(record),
+		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
 		return nil, err
 	}
-	return c.showAdmin(id)
+	return h.showAdmin(c, id)
 }
 
-func (c *call) deleteAdmin() (any, error) {
+func (h *adminHandler) deleteAdmin(c *call) (any, error) {
 	id := c.r.PathValue("admin")
-	if _, err := c.showAdmin(id); err != nil {
+	if _, err := h.showAdmin(c, id); err != nil {
 		return nil, err
 	}
-	if c.o.Tenants.Snapshot().Admins[id] == nil {
+	if h.opts.Tenants.Snapshot().Admins[id] == nil {
 		return nil, declared("admin", id, "Disable it here, or take it out of the file")
 	}
-	if err := c.remove(c.entry("admin.delete", "", id), tenants.Ref{Kind: tenants.KindAdmin, ID: id}); err != nil {
+	if err := h.audit.remove(c, c.entry("admin.delete", "", id),
+		tenants.Ref{Kind: tenants.KindAdmin, ID: id}); err != nil {
 		return nil, err
 	}
 	return empty{}, nil
+}
+
+// Self is the administrator who asks.
+type Self struct {
+	ID       string `json:"id"`
+	ReadOnly bool   `json:"read_only"`
+}
+
+func (h *adminHandler) self(c *call) (any, error) { return Self{c.actor.id, c.actor.readOnly}, nil }
+
+// signIn records that an administrator has opened the console, and tells whose key it is.
+// Redis need not answer for it: the log has the entry, too.
+func (h *adminHandler) signIn(c *call) (any, error) { return h.session(c, "admin.sign_in") }
+
+// signOut records that an administrator has left the console.
+func (h *adminHandler) signOut(c *call) (any, error) { return h.session(c, "admin.sign_out") }
+
+func (h *adminHandler) session(c *call, action string) (any, error) {
+	e := c.entry(action, "", c.actor.id)
+	c.log.Info("audit", "action", e.Action, "actor", e.Actor, "ip", e.IP, "id", e.RequestID)
+	if err := h.audit.note(c.r.Context(), e, nil); err != nil {
+		c.log.Error("audit entry not written", "action", e.Action, "actor", e.Actor, "ip", e.IP, "err", err)
+	}
+	return h.self(c)
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -63,7 +62,8 @@ type planned struct {
 
 // planner compares an org with what is declared of it.
 type planner struct {
-	*call
+	h       *declarationHandler
+	c       *call
 	org     string
 	now     *settings.Org // nil: there is none
 	records *tenants.Tenant
@@ -73,7 +73,7 @@ type planner struct {
 }
 
 // apply makes an org as it is declared, or says what that would change.
-func (c *call) apply() (any, error) {
+func (h *declarationHandler) apply(c *call) (any, error) {
 	var n application
 	if err := c.read(&n); err != nil {
 		return nil, err
@@ -83,14 +83,15 @@ func (c *call) apply() (any, error) {
 	}
 	org := c.r.PathValue("org")
 	if n.Org.ID != org {
-		return nil, wire.BadRequest("org.id", "invalid_value", "The org declared is %.80q, and the path names %.80q", n.Org.ID, org)
+		return nil, wire.BadRequest("org.id", "invalid_value", "The org declared is %.80q, and the path names %.80q",
+			n.Org.ID, org)
 	}
 	reason, err := c.reason(n.Reason)
 	if err != nil {
 		return nil, err
 	}
-	p := &planner{call: c, org: org, records: c.records(org), secrets: map[string]string{}}
-	if o, _, err := c.org(org); err == nil {
+	p := &planner{h: h, c: c, org: org, records: h.dir.records(org), secrets: map[string]string{}}
+	if o, _, err := h.dir.org(org); err == nil {
 		p.now = o
 	}
 	if err := p.plan(&n); err != nil {
@@ -105,7 +106,8 @@ func (c *call) apply() (any, error) {
 		return nil, err
 	}
 	if n.ReplayDays > 0 && len(p.steps) > 0 {
-		if plan.Replay, err = c.replay(p.now, merged, n.ReplayDays); err != nil {
+		plan.Replay, err = h.replays.replay(c, p.now, merged, n.ReplayDays)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -128,11 +130,11 @@ func (p *planner) merged() (*settings.Org, error) {
 	if len(changes) == 0 {
 		return p.now, nil
 	}
-	next, err := p.o.Tenants.Snapshot().With(changes...)
+	next, err := p.h.opts.Tenants.Snapshot().With(changes...)
 	if err != nil {
 		return nil, err
 	}
-	org, err := p.o.Merge(p.org, next.Tenants[p.org])
+	org, err := p.h.opts.Merge(p.org, next.Tenants[p.org])
 	if err != nil {
 		return nil, wire.BadRequest("org", "invalid_value", "%v", err)
 	}
@@ -141,20 +143,22 @@ func (p *planner) merged() (*settings.Org, error) {
 
 // commit makes the changes, each with its entry of the audit as if it were made alone.
 func (p *planner) commit(reason string, plan *Plan) (done int, err error) {
-	defer p.o.Applied()
+	defer p.h.opts.Applied()
 	for i, s := range p.steps {
-		e := p.entry(s.action, p.org, s.target)
+		e := p.c.entry(s.action, p.org, s.target)
 		e.Reason = reason
-		if e.Before, err = shown(s.before); err != nil {
+		e.Before, err = shown(s.before)
+		if err != nil {
 			return i, err
 		}
-		if e.After, err = shown(s.after); err != nil {
+		e.After, err = shown(s.after)
+		if err != nil {
 			return i, err
 		}
-		if err := p.o.Tenants.Commit(p.r.Context(), e, s.change); err != nil {
+		if err := p.h.opts.Tenants.Commit(p.c.r.Context(), e, s.change); err != nil {
 			return i, err
 		}
-		p.log.Info("audit", "action", e.Action, "actor", e.Actor, "org", e.Org, "target", e.Target, "reason", e.Reason, "ip", e.IP, "id", e.RequestID)
+		p.c.logEntry(e)
 		if secret := p.secrets[s.ID]; secret != "" && plan.Changes[i].Kind == "key" {
 			plan.Keys = append(plan.Keys, NewKey{Key{ID: s.ID, Org: p.org, User: s.User, Status: "active"}, secret})
 		}
@@ -169,7 +173,7 @@ func (p *planner) plan(n *application) error {
 	if p.now != nil {
 		now = *p.now
 	}
-	p.object("org", "", d.ID, p.now != nil, orgOr(p.now, p.o.NewOrg(d.ID)), d.OrgSpec)
+	p.object(thing{"org", "", d.ID, p.now != nil}, orgOr(p.now, p.h.opts.NewOrg(d.ID)), d.OrgSpec)
 	users := map[string]bool{}
 	for i := range d.Users {
 		users[d.Users[i].ID] = true
@@ -201,10 +205,10 @@ func (p *planner) user(now *settings.Org, d *DeclaredUser) {
 	u := now.User(d.ID)
 	there := u != nil
 	if !there {
-		made := p.o.NewUser(d.ID)
+		made := p.h.opts.NewUser(d.ID)
 		u = &made
 	}
-	p.object("user", "", d.ID, there, *u, d.UserSpec)
+	p.object(thing{"user", "", d.ID, there}, *u, d.UserSpec)
 }
 
 func (p *planner) key(now *settings.Org, user string, d *DeclaredKey) {
@@ -215,62 +219,74 @@ func (p *planner) key(now *settings.Org, user string, d *DeclaredKey) {
 		}
 	}
 	if owner != "" && owner != user {
-		p.fail(wire.BadRequest("keys", "invalid_value", "The key %s belongs to user %s, and is declared of user %s", d.ID, owner, user))
+		p.fail(wire.BadRequest("keys", "invalid_value", "The key %s belongs to user %s, and is declared of user %s", d.ID,
+			owner, user))
 		return
 	}
 	if owner != "" && d.Hash != nil && *d.Hash == k.Hash {
 		d.Hash = nil
 	}
-	p.object("key", user, d.ID, owner != "", k, struct {
+	p.object(thing{"key", user, d.ID, owner != ""}, k, struct {
 		tenants.KeySpec
 		Hash *string `json:"hash,omitempty"`
 	}{d.KeySpec, d.Hash})
 }
 
 func (p *planner) limits(now *settings.Org, user string, list []DeclaredLimit) {
-	own, above := now.Limits, p.o.Effective().Defaults.Limits
+	own, above := now.Limits, p.h.opts.Effective().Defaults.Limits
 	if user != "" {
-		own, above = nil, p.o.Effective().Defaults.OrgLimits(now)
+		own, above = nil, p.h.opts.Effective().Defaults.OrgLimits(now)
 		if u := now.User(user); u != nil {
 			own = u.Limits
 		}
 	}
 	for _, d := range list {
 		same := func(l settings.Limit) bool { return l.Name == d.Name }
-		l, i, over := p.o.NewLimit(user, d.Name), slices.IndexFunc(own, same), slices.IndexFunc(above, same)
+		l := p.h.opts.NewLimit(user, d.Name)
+		i := slices.IndexFunc(own, same)
+		over := slices.IndexFunc(above, same)
 		switch {
 		case i >= 0:
 			l = own[i]
 		case over >= 0: // its record is put over this one
-			if l = above[over]; user != "" {
+			l = above[over]
+			if user != "" {
 				l.Only = user
 			}
-			if fields, err := p.changedFields(l, d.LimitSpec, nil); err == nil && len(fields) == 0 {
+			if fields, err := p.h.changedFields(l, d.LimitSpec, nil); err == nil && len(fields) == 0 {
 				continue
 			}
 		}
-		p.object("limit", user, d.Name, i >= 0, l, d.LimitSpec)
+		p.object(thing{"limit", user, d.Name, i >= 0}, l, d.LimitSpec)
 	}
 }
 
+// thing is what a step of a plan is about.
+type thing struct {
+	kind  string // org, user, key or limit
+	user  string // whose key or own limit it is
+	id    string
+	there bool // in force now
+}
+
 // object plans one thing: now is how it is in force, spec what is declared.
-func (p *planner) object(kind, user, id string, there bool, now, spec any) {
+func (p *planner) object(of thing, now, spec any) {
 	if p.err != nil {
 		return
 	}
-	if err := newID(kind, id); err != nil {
+	if err := newID(of.kind, of.id); err != nil {
 		p.fail(err)
 		return
 	}
-	fields, err := p.changedFields(now, spec, p.declaredFields(now))
+	fields, err := p.h.changedFields(now, spec, p.declaredFields(now))
 	if err != nil {
-		p.fail(wire.BadRequest(kind, "invalid_value", "%s %s: %v", kind, id, err))
+		p.fail(wire.BadRequest(of.kind, "invalid_value", "%s %s: %v", of.kind, of.id, err))
 		return
 	}
-	if there && len(fields) == 0 {
+	if of.there && len(fields) == 0 {
 		return
 	}
-	p.step(kind, user, id, there, fields)
+	p.step(of, fields)
 }
 
 func (p *planner) fail(err error) {
@@ -286,7 +302,7 @@ type changed struct {
 }
 
 // changedFields are the fields of spec that change how a thing is.
-func (c *call) changedFields(now, spec any, before map[string]string) ([]changed, error) {
+func (h *declarationHandler) changedFields(now, spec any, before map[string]string) ([]changed, error) {
 	raw, err := stdjson.Marshal(spec)
 	if err != nil {
 		return nil, err
@@ -297,7 +313,7 @@ func (c *call) changedFields(now, spec any, before map[string]string) ([]changed
 	}
 	var out []changed
 	for _, name := range slices.Sorted(maps.Keys(given)) {
-		same, err := c.unchanged(now, name, given[name])
+		same, err := h.unchanged(now, name, given[name])
 		if err != nil {
 			return nil, err
 		}
@@ -309,14 +325,14 @@ func (c *call) changedFields(now, spec any, before map[string]string) ([]changed
 }
 
 // unchanged reports whether a field says what is so already.
-func (c *call) unchanged(now any, name string, value stdjson.RawMessage) (bool, error) {
+func (h *declarationHandler) unchanged(now any, name string, value stdjson.RawMessage) (bool, error) {
 	patch, err := stdjson.Marshal(map[string]stdjson.RawMessage{name: value})
 	if err != nil {
 		return false, err
 	}
 	after := reflect.New(reflect.TypeOf(now))
 	after.Elem().Set(reflect.ValueOf(now))
-	if err := c.o.Patch(after.Interface(), patch); err != nil {
+	if err := h.opts.Patch(after.Interface(), patch); err != nil {
 		return false, err
 	}
 	return reflect.DeepEqual(now, after.Elem().Interface()), nil
@@ -326,13 +342,13 @@ func (c *call) unchanged(now any, name string, value stdjson.RawMessage) (bool, 
 func (p *planner) declaredFields(now any) map[string]string {
 	switch one := now.(type) {
 	case settings.Org:
-		return fieldTexts(p.declared(&one).OrgSpec)
+		return fieldTexts(p.h.declared(&one).OrgSpec)
 	case settings.User:
-		return fieldTexts(p.declaredUser(&one).UserSpec)
+		return fieldTexts(p.h.declaredUser(&one).UserSpec)
 	case settings.Key:
 		return fieldTexts(declaredKey(&one).KeySpec)
 	case settings.Limit:
-		return fieldTexts(p.declaredLimits("", []settings.Limit{one})[0].LimitSpec)
+		return fieldTexts(p.h.declaredLimits("", []settings.Limit{one})[0].LimitSpec)
 	}
 	return nil
 }
@@ -348,19 +364,10 @@ func fieldTexts(spec any) map[string]string {
 			continue
 		}
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if out[name] = valueText(v.Field(i).Interface()); name == "hash" {
+		out[name] = valueText(v.Field(i).Interface())
+		if name == "hash" {
 			out[name] = "another key"
 		}
 	}
 	return out
-}
-
-// Replay is what the last calls of the org would have met.
-type Replay struct {
-	Days   int                   `json:"days"`
-	Cut    bool                  `json:"cut"` // only the newest calls of that time were replayed
-	Before simulate.Line         `json:"before"`
-	After  simulate.Line         `json:"after"`
-	Users  []simulate.Line       `json:"users"` // as declared: those with calls refused or given up
-	Shadow []simulate.ShadowLine `json:"shadow"`
 }

@@ -1,13 +1,19 @@
 package admin
 
 import (
+	"context"
+	stdjson "encoding/json"
+	"errors"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 )
+
+// recorder makes changes of records and notes them in the audit, which it lists.
+type recorder struct{ opts *Options }
 
 var auditParameters = []parameter{
 	{"org", "Only what concerns this org"},
@@ -25,46 +31,26 @@ type auditPage struct {
 	HasMore bool                 `json:"has_more"`
 }
 
-func (c *call) listAudit() (any, error) {
+func (h *recorder) listAudit(c *call) (any, error) {
 	q := c.r.URL.Query()
 	f := tenants.AuditFilter{Org: q.Get("org"), Actor: q.Get("actor"), Action: q.Get("action"), After: q.Get("after")}
-	for _, t := range []struct {
-		name string
-		to   *time.Time
-	}{{"from", &f.From}, {"to", &f.To}} {
-		if err := c.instant(t.name, t.to); err != nil {
-			return nil, err
-		}
+	var err error
+	f.From, f.To, err = c.period()
+	if err != nil {
+		return nil, err
 	}
 	if f.After != "" && !auditID(f.After) {
 		return nil, wire.BadRequest("after", "invalid_value", "after must be the id of an entry")
 	}
-	limit := 100
-	if text := q.Get("limit"); text != "" {
-		var err error
-		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > 1000 {
-			return nil, wire.BadRequest("limit", "invalid_value", "limit must be a whole number from 1 to 1000")
-		}
+	limit, err := c.most(100)
+	if err != nil {
+		return nil, err
 	}
-	entries, more, err := c.o.Tenants.Audit(c.r.Context(), f, limit)
+	entries, more, err := h.opts.Tenants.Audit(c.r.Context(), f, limit)
 	if err != nil {
 		return nil, err
 	}
 	return auditPage{"list", listOf(entries).Data, more}, nil
-}
-
-// instant reads a time of the query, if it is there.
-func (c *call) instant(name string, to *time.Time) error {
-	text := c.r.URL.Query().Get(name)
-	if text == "" {
-		return nil
-	}
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return wire.BadRequest(name, "invalid_value", "%s must be a time such as 2026-11-01T08:00:00Z", name)
-	}
-	*to = t
-	return nil
 }
 
 // auditID reports whether a text may be the id of an entry: the time and the
@@ -74,4 +60,131 @@ func auditID(text string) bool {
 	at, wrongTime := strconv.ParseUint(ms, 10, 64)
 	_, wrongNumber := strconv.ParseUint(n, 10, 64)
 	return wrongTime == nil && wrongNumber == nil && at > 0
+}
+
+// note writes an entry about something that has no record of its own.
+func (h *recorder) note(ctx context.Context, e tenants.AuditEntry, after any) error {
+	var err error
+	e.After, err = shown(after)
+	if err != nil {
+		return err
+	}
+	return h.opts.Tenants.Commit(ctx, e)
+}
+
+// entry begins an entry of the audit.
+func (c *call) entry(action, org, target string) tenants.AuditEntry {
+	e := tenants.AuditEntry{At: c.start.UTC(), Actor: c.actor.id, Action: action, Org: org, Target: target,
+		RequestID: c.id}
+	if c.ip.IsValid() {
+		e.IP = c.ip.String()
+	}
+	return e
+}
+
+// commit makes a change and tells the audit what was and what is: before and
+// after are shown, changes are stored.
+func (h *recorder) commit(c *call, e tenants.AuditEntry, before, after any, changes ...tenants.Change) error {
+	var err error
+	e.Reason, err = c.reason(e.Reason)
+	if err != nil {
+		return err
+	}
+	e.Before, err = shown(before)
+	if err != nil {
+		return err
+	}
+	e.After, err = shown(after)
+	if err != nil {
+		return err
+	}
+	if len(changes) > 0 {
+		if err := h.check(changes); err != nil {
+			return err
+		}
+	}
+	if err := h.opts.Tenants.Commit(c.r.Context(), e, changes...); err != nil {
+		return err
+	}
+	c.logEntry(e)
+	if len(changes) > 0 {
+		h.opts.Applied()
+	}
+	return nil
+}
+
+// check refuses changes after which their org, or with changes of all orgs one of them, would
+// not be sound.
+func (h *recorder) check(changes []tenants.Change) error {
+	if changes[0].Ref.Kind == tenants.KindAdmin {
+		return nil
+	}
+	org := changes[0].Ref.Org
+	next, err := h.opts.Tenants.Snapshot().With(changes...)
+	if err != nil {
+		return err
+	}
+	if next.Tenants[org] == nil && org != tenants.AllOrgs { // nothing but the file's is left
+		return nil
+	}
+	if err := h.opts.Check(org, next.Tenants[org]); err != nil {
+		param := ""
+		var wrong *settings.FieldError
+		if errors.As(err, &wrong) {
+			param, _, _ = strings.Cut(wrong.Field, "[") // of a list
+		}
+		return wire.BadRequest(param, "invalid_value", "%s", strings.TrimPrefix(err.Error(), "org: "))
+	}
+	return nil
+}
+
+func shown(v any) (stdjson.RawMessage, error) {
+	if v == nil {
+		return nil, nil
+	}
+	return stdjson.Marshal(v)
+}
+
+// logEntry logs an entry of the audit.
+func (c *call) logEntry(e tenants.AuditEntry) {
+	c.log.Info("audit", "action", e.Action, "actor", e.Actor, "org", e.Org, "target", e.Target,
+		"reason", e.Reason, "ip", e.IP, "id", e.RequestID)
+}
+
+// remove takes records out. The first one is what the audit shows.
+func (h *recorder) remove(c *call, e tenants.AuditEntry, refs ...tenants.Ref) error {
+	var before map[string]any
+	changes := make([]tenants.Change, 0, len(refs))
+	for i, ref := range refs {
+		var record map[string]any
+		old, err := h.opts.Tenants.Get(c.r.Context(), ref, &record)
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			before = record
+			for _, secret := range []string{"hash", "previous", "sealed"} {
+				delete(before, secret)
+			}
+		}
+		changes = append(changes, tenants.Change{Ref: ref, Old: old})
+	}
+	return h.commit(c, e, before, nil, changes...)
+}
+
+// stamp is when a record was made and is changed: now.
+func (c *call) stamp(before *tenants.Stamp) tenants.Stamp {
+	now := c.start.UTC()
+	if before == nil || before.Created.IsZero() {
+		return tenants.Stamp{Created: now, Updated: now}
+	}
+	return tenants.Stamp{Created: before.Created, Updated: now}
+}
+
+// orNil is a record for the audit, nothing when there was none.
+func orNil(old tenants.Text, record any) any {
+	if old == "" {
+		return nil
+	}
+	return record
 }

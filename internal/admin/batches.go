@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -27,7 +28,8 @@ type BatchLine struct {
 func lineOf(b *batch.Batch) BatchLine {
 	good, bad := b.Done()
 	l := BatchLine{
-		Batch: viewBatch(b), Key: b.Key, Model: b.Model, Endpoint: b.Endpoint.Path(), Lines: b.Total, Done: good + bad, Failed: bad,
+		Batch: viewBatch(b), Key: b.Key, Model: b.Model, Endpoint: b.Endpoint.Path(), Lines: b.Total, Done: good + bad,
+		Failed:  bad,
 		Charged: b.Charged, Estimate: b.Estimate, Created: b.Created.UTC(), Expires: b.Expires.UTC(),
 	}
 	if at := b.Ended().UTC(); b.Status.Terminal() {
@@ -41,11 +43,18 @@ type batchPage struct {
 	HasMore bool `json:"has_more"`
 }
 
+// batchHandler serves /batches.
+type batchHandler struct {
+	opts  *Options
+	dir   *directory
+	audit *recorder
+}
+
 const mostBatches = 100
 
 // listBatches lists the batches of all orgs, or of one, those that have not ended first.
-func (c *call) listBatches() (any, error) {
-	if c.o.Batches == nil {
+func (h *batchHandler) listBatches(c *call) (any, error) {
+	if h.opts.Batches == nil {
 		return nil, noWork("batches")
 	}
 	q := c.r.URL.Query()
@@ -54,17 +63,17 @@ func (c *call) listBatches() (any, error) {
 		return nil, wire.BadRequest("status", "invalid_value", "status: expected open, or nothing for all")
 	}
 	if org := q.Get("org"); org != "" {
-		if _, _, err := c.org(org); err != nil {
+		if _, _, err := h.dir.org(org); err != nil {
 			return nil, err
 		}
 		f.Orgs = []string{org}
 	} else {
-		for _, o := range c.o.Effective().Orgs {
+		for _, o := range h.opts.Effective().Orgs {
 			f.Orgs = append(f.Orgs, o.ID)
 		}
 		slices.Sort(f.Orgs)
 	}
-	list, more, err := c.o.Batches.All(c.r.Context(), f, mostBatches)
+	list, more, err := h.opts.Batches.All(c.r.Context(), f, mostBatches)
 	if err != nil {
 		return nil, err
 	}
@@ -75,13 +84,83 @@ func (c *call) listBatches() (any, error) {
 	return batchPage{listOf(lines), more}, nil
 }
 
-func (c *call) getBatch() (any, error) {
-	if c.o.Batches == nil {
+func (h *batchHandler) getBatch(c *call) (any, error) {
+	if h.opts.Batches == nil {
 		return nil, noWork("batches")
 	}
-	b, err := c.o.Batches.Find(c.r.Context(), c.r.PathValue("batch"))
+	b, err := h.opts.Batches.Find(c.r.Context(), c.r.PathValue("batch"))
 	if err != nil {
 		return nil, batchError(err)
 	}
 	return lineOf(b), nil
+}
+
+// Batch is where a batch stands.
+type Batch struct {
+	ID     string `json:"id"`
+	Org    string `json:"org"`
+	User   string `json:"user"`
+	Status string `json:"status"`
+}
+
+func viewBatch(b *batch.Batch) Batch {
+	return Batch{ID: b.ID, Org: b.Org, User: b.User, Status: string(b.Status)}
+}
+
+func (h *batchHandler) cancelBatch(c *call) (any, error) {
+	var order workOrder
+	if err := c.read(&order); err != nil {
+		return nil, err
+	}
+	if h.opts.Batches == nil {
+		return nil, noWork("batches")
+	}
+	org := c.r.PathValue("org")
+	user := c.r.PathValue("user")
+	id := c.r.PathValue("batch")
+	before, err := h.opts.Batches.Batch(c.r.Context(), org, user, id)
+	if err != nil {
+		return nil, batchError(err)
+	}
+	after, err := h.endBatch(c, before, order.Reason)
+	return after, err
+}
+
+// endBatch cancels a batch and records that.
+func (h *batchHandler) endBatch(c *call, before *batch.Batch, reason string) (Batch, error) {
+	after, err := h.opts.Batches.Cancel(c.r.Context(), before.Org, before.User, before.ID)
+	if err != nil {
+		return Batch{}, batchError(err)
+	}
+	e := c.entry("batch.cancel", before.Org, before.ID)
+	e.Reason = reason
+	return viewBatch(after), h.audit.commit(c, e, viewBatch(before), viewBatch(after))
+}
+
+func batchError(err error) error {
+	if errors.Is(err, batch.ErrNotFound) {
+		return wire.NotFound("batch", "batch_not_found", "The batch is gone, or has ended")
+	}
+	return err
+}
+
+func (h *batchHandler) cancelBatchesOf(c *call, org, user, key, reason string) error {
+	for after := ""; ; {
+		page, more, err := h.opts.Batches.List(c.r.Context(), org, user, after, 100)
+		if err != nil {
+			return err
+		}
+		for _, b := range page {
+			after = b.ID
+			if b.Key != key || b.Status.Terminal() {
+				continue
+			}
+			if _, err := h.endBatch(c, b, reason); err != nil {
+				return err
+			}
+		}
+		if !more {
+			return nil
+		}
+	}
 }

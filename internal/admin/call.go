@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"mime"
 	"net/http"
 	"net/netip"
@@ -24,7 +25,7 @@ import (
 
 // call is one request. It belongs to one goroutine.
 type call struct {
-	*Server
+	log    *slog.Logger
 	w      http.ResponseWriter
 	r      *http.Request
 	id     string
@@ -33,71 +34,6 @@ type call struct {
 	actor  actor
 	name   string // of the route
 	status int
-}
-
-// created is an answer with status 201.
-type created struct{ body any }
-
-// empty is an answer with status 204.
-type empty struct{}
-
-// partial answers with an error, and with what was done before it.
-type partial struct {
-	plan *Plan
-	err  error
-}
-
-func (c *call) answer(v any) {
-	status := http.StatusOK
-	switch a := v.(type) {
-	case created:
-		status, v = http.StatusCreated, a.body
-	case empty:
-		c.status = http.StatusNoContent
-		c.w.WriteHeader(c.status)
-		return
-	case stdjson.RawMessage:
-		c.write(status, a)
-		return
-	case streamed:
-		c.stream(a, false)
-		return
-	case followed:
-		c.stream(streamed(a), true)
-		return
-	case partial:
-		e := public(a.err)
-		c.log.Error("changes to an org broke off", "id", c.id, "done", len(a.plan.Changes), "err", a.err)
-		status, v = e.Status, struct {
-			Error stdjson.RawMessage `json:"error"`
-			*Plan
-		}{e.Object(), a.plan}
-	}
-	body, err := stdjson.Marshal(v)
-	if err != nil {
-		c.fail(err)
-		return
-	}
-	c.write(status, append(body, '\n'))
-}
-
-func (c *call) fail(err error) {
-	e := public(err)
-	if e.Status >= http.StatusInternalServerError {
-		c.log.Error("an administrator's request failed", "id", c.id, "err", err)
-	}
-	for name, values := range e.Header {
-		c.w.Header()[name] = values
-	}
-	c.write(e.Status, append(e.JSON(), '\n'))
-}
-
-func (c *call) write(status int, body []byte) {
-	c.status = status
-	c.w.Header().Set("Content-Type", "application/json")
-	c.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	c.w.WriteHeader(status)
-	_, _ = c.w.Write(body)
 }
 
 // maxBody is far more than any request needs.
@@ -113,8 +49,10 @@ func (c *call) read(v any) error {
 }
 
 func (c *call) body() ([]byte, error) {
-	if kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type")); err != nil || kind != "application/json" && kind != "application/merge-patch+json" {
-		return nil, &wire.Error{Status: http.StatusUnsupportedMediaType, Type: "invalid_request_error", Code: "unsupported_media_type", Message: "Send the body as Content-Type: application/json"}
+	if kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type")); err != nil ||
+		kind != "application/json" && kind != "application/merge-patch+json" {
+		return nil, &wire.Error{Status: http.StatusUnsupportedMediaType, Type: "invalid_request_error",
+			Code: "unsupported_media_type", Message: "Send the body as Content-Type: application/json"}
 	}
 	raw, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
 	var large *http.MaxBytesError
@@ -191,56 +129,6 @@ func (c *call) merge(spec any) error {
 	return decode(merged, reset(spec))
 }
 
-// page is how lists are answered.
-type page[T any] struct {
-	Object string `json:"object"` // always "list"
-	Data   []T    `json:"data"`
-}
-
-func listOf[T any](data []T) page[T] {
-	if data == nil {
-		data = []T{}
-	}
-	return page[T]{Object: "list", Data: data}
-}
-
-// entry begins an entry of the audit.
-func (c *call) entry(action, org, target string) tenants.AuditEntry {
-	e := tenants.AuditEntry{At: c.start.UTC(), Actor: c.actor.id, Action: action, Org: org, Target: target, RequestID: c.id}
-	if c.ip.IsValid() {
-		e.IP = c.ip.String()
-	}
-	return e
-}
-
-// commit makes a change and tells the audit what was and what is: before and
-// after are shown, changes are stored.
-func (c *call) commit(e tenants.AuditEntry, before, after any, changes ...tenants.Change) error {
-	var err error
-	if e.Reason, err = c.reason(e.Reason); err != nil {
-		return err
-	}
-	if e.Before, err = shown(before); err != nil {
-		return err
-	}
-	if e.After, err = shown(after); err != nil {
-		return err
-	}
-	if len(changes) > 0 {
-		if err := c.check(changes); err != nil {
-			return err
-		}
-	}
-	if err := c.o.Tenants.Commit(c.r.Context(), e, changes...); err != nil {
-		return err
-	}
-	c.log.Info("audit", "action", e.Action, "actor", e.Actor, "org", e.Org, "target", e.Target, "reason", e.Reason, "ip", e.IP, "id", e.RequestID)
-	if len(changes) > 0 {
-		c.o.Applied()
-	}
-	return nil
-}
-
 // reason takes the reason of a change from the query when the body has none.
 func (c *call) reason(given string) (string, error) {
 	if given == "" {
@@ -252,37 +140,11 @@ func (c *call) reason(given string) (string, error) {
 	return given, nil
 }
 
-func shown(v any) (stdjson.RawMessage, error) {
-	if v == nil {
-		return nil, nil
-	}
-	return stdjson.Marshal(v)
-}
-
-// check refuses changes after which their org, or with changes of all orgs one of them, would
-// not be sound.
-func (c *call) check(changes []tenants.Change) error {
-	if changes[0].Ref.Kind == tenants.KindAdmin {
-		return nil
-	}
-	org := changes[0].Ref.Org
-	next, err := c.o.Tenants.Snapshot().With(changes...)
-	if err != nil {
-		return err
-	}
-	if next.Tenants[org] == nil && org != tenants.AllOrgs { // nothing but the file's is left
-		return nil
-	}
-	if err := c.o.Check(org, next.Tenants[org]); err != nil {
-		return wire.BadRequest("", "invalid_value", "%s", strings.TrimPrefix(err.Error(), "org: "))
-	}
-	return nil
-}
-
 // newID checks the id of something that is made.
 func newID(param, id string) error {
 	if !tenants.ValidID(id) {
-		return wire.BadRequest(param, "invalid_value", "%s must be 1 to 64 of a-z, 0-9, _ and -, not %s", param, strconv.Quote(cut(id)))
+		return wire.BadRequest(param, "invalid_value", "%s must be 1 to 64 of a-z, 0-9, _ and -, not %s", param,
+			strconv.Quote(cut(id)))
 	}
 	return nil
 }
@@ -292,4 +154,42 @@ func cut(text string) string {
 		return fmt.Sprintf("%.80s...", text)
 	}
 	return text
+}
+
+// most reads the limit of a list: 1 to 1000.
+func (c *call) most(usual int) (int, error) {
+	text := c.r.URL.Query().Get("limit")
+	if text == "" {
+		return usual, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > 1000 {
+		return 0, wire.BadRequest("limit", "invalid_value", "limit must be a whole number from 1 to 1000")
+	}
+	return n, nil
+}
+
+// instant reads a time of the query, if it is there.
+func (c *call) instant(name string, to *time.Time) error {
+	text := c.r.URL.Query().Get(name)
+	if text == "" {
+		return nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return wire.BadRequest(name, "invalid_value", "%s must be a time such as 2026-11-01T08:00:00Z", name)
+	}
+	*to = t
+	return nil
+}
+
+var periodParameters = []parameter{
+	{"from", "Not before this time (RFC 3339)"},
+	{"to", "Before this time (RFC 3339)"},
+}
+
+// period reads from and to; none is the zero time.
+func (c *call) period() (from, to time.Time, err error) {
+	err = errors.Join(c.instant("from", &from), c.instant("to", &to))
+	return from, to, err
 }

@@ -30,12 +30,19 @@ func viewCredential(provider string, c *tenants.Credential) Credential {
 	return Credential{Provider: provider, Last4: c.Last4, Sealed: !c.Clear, Created: c.Created, Updated: c.Updated}
 }
 
-func (c *call) listCredentials() (any, error) {
+// credentialHandler serves /orgs/{org}/credentials.
+type credentialHandler struct {
+	opts  *Options
+	dir   *directory
+	audit *recorder
+}
+
+func (h *credentialHandler) listCredentials(c *call) (any, error) {
 	org := c.r.PathValue("org")
-	if _, _, err := c.org(org); err != nil {
+	if _, _, err := h.dir.org(org); err != nil {
 		return nil, err
 	}
-	own := c.records(org).Credentials
+	own := h.dir.records(org).Credentials
 	var out []Credential
 	for _, id := range slices.Sorted(maps.Keys(own)) {
 		out = append(out, viewCredential(id, own[id]))
@@ -45,28 +52,33 @@ func (c *call) listCredentials() (any, error) {
 
 const maxSecret = 4096
 
-func (c *call) setCredential() (any, error) {
+func (h *credentialHandler) setCredential(c *call) (any, error) {
 	org, provider := c.r.PathValue("org"), c.r.PathValue("provider")
-	if _, _, err := c.org(org); err != nil {
+	if _, _, err := h.dir.org(org); err != nil {
 		return nil, err
 	}
-	if !slices.Contains(c.o.File().Providers, provider) {
+	if !slices.Contains(h.opts.File().Providers, provider) {
 		return nil, wire.NotFound("provider", "provider_not_found", "There is no provider %.80q", provider)
 	}
 	var n newCredential
 	if err := c.read(&n); err != nil {
 		return nil, err
 	}
-	if len(n.Secret) < 8 || len(n.Secret) > maxSecret || strings.ContainsFunc(n.Secret, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, wire.BadRequest("secret", "invalid_value", "secret must be 8 to %d printable ASCII characters without spaces", maxSecret)
+	if len(n.Secret) < 8 || len(n.Secret) > maxSecret || strings.ContainsFunc(n.Secret, func(r rune) bool {
+		return r <= ' ' || r > '~'
+	}) {
+		return nil, wire.BadRequest("secret", "invalid_value",
+			"secret must be 8 to %d printable ASCII characters without spaces", maxSecret)
 	}
-	ring := c.o.Seal()
+	ring := h.opts.Seal()
 	if ring == nil && !n.Clear {
-		return nil, &wire.Error{Status: http.StatusConflict, Type: "invalid_request_error", Code: "no_seal_key", Message: "There is no key to encrypt it with: set queue.seal_keys, or say clear (--clear) to keep it in Redis as it is"}
+		return nil, &wire.Error{Status: http.StatusConflict, Type: "invalid_request_error", Code: "no_seal_key",
+			Message: "There is no key to encrypt it with: set queue.seal_keys, or say clear (--clear) to keep it in Redis " +
+				"as it is"}
 	}
 	ref := tenants.Ref{Kind: tenants.KindCredential, Org: org, ID: provider}
 	var before tenants.Credential
-	old, err := c.o.Tenants.Get(c.r.Context(), ref, &before)
+	old, err := h.opts.Tenants.Get(c.r.Context(), ref, &before)
 	if err != nil {
 		return nil, err
 	}
@@ -75,21 +87,24 @@ func (c *call) setCredential() (any, error) {
 		Last4: n.Secret[len(n.Secret)-4:], Stamp: c.stamp(&before.Stamp),
 	}
 	shown := viewCredential(provider, &record)
-	if err := c.commit(c.entry("credential.set", org, provider), orNil(old, viewCredential(provider, &before)), shown, tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
+	if err := h.audit.commit(c, c.entry("credential.set", org, provider), orNil(old, viewCredential(provider, &before)),
+		shown, tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
 		return nil, err
 	}
 	return shown, nil
 }
 
-func (c *call) deleteCredential() (any, error) {
+func (h *credentialHandler) deleteCredential(c *call) (any, error) {
 	org, provider := c.r.PathValue("org"), c.r.PathValue("provider")
-	if _, _, err := c.org(org); err != nil {
+	if _, _, err := h.dir.org(org); err != nil {
 		return nil, err
 	}
-	if c.records(org).Credentials[provider] == nil {
-		return nil, wire.NotFound("provider", "credential_not_found", "Org %s has no credential of its own at %.80q", org, provider)
+	if h.dir.records(org).Credentials[provider] == nil {
+		return nil, wire.NotFound("provider", "credential_not_found", "Org %s has no credential of its own at %.80q", org,
+			provider)
 	}
-	if err := c.remove(c.entry("credential.delete", org, provider), tenants.Ref{Kind: tenants.KindCredential, Org: org, ID: provider}); err != nil {
+	if err := h.audit.remove(c, c.entry("credential.delete", org, provider),
+		tenants.Ref{Kind: tenants.KindCredential, Org: org, ID: provider}); err != nil {
 		return nil, err
 	}
 	return empty{}, nil

@@ -44,17 +44,25 @@ type DeclaredLimit struct {
 	tenants.LimitSpec
 }
 
+// declarationHandler shows orgs in the form of a file, and makes them as declared.
+type declarationHandler struct {
+	opts    *Options
+	dir     *directory
+	keys    *keyHandler
+	replays *replayer
+}
+
 // getDeclaration shows an org as a file would declare it. Hashes of keys are for those alone who
 // may write.
-func (c *call) getDeclaration() (any, error) {
-	if org := c.r.PathValue("org"); c.isAll(org) {
-		return Declaration{ID: org, Limits: c.declaredLimits("", c.o.Effective().Defaults.Limits)}, nil
+func (h *declarationHandler) getDeclaration(c *call) (any, error) {
+	if org := c.r.PathValue("org"); h.dir.isAll(org) {
+		return Declaration{ID: org, Limits: h.declaredLimits("", h.opts.Effective().Defaults.Limits)}, nil
 	}
-	o, _, err := c.org(c.r.PathValue("org"))
+	o, _, err := h.dir.org(c.r.PathValue("org"))
 	if err != nil {
 		return nil, err
 	}
-	d := c.declared(o)
+	d := h.declared(o)
 	if c.actor.readOnly {
 		for i := range d.Users {
 			for k := range d.Users[i].Keys {
@@ -67,26 +75,30 @@ func (c *call) getDeclaration() (any, error) {
 
 // declared is the declaration of an org: what is not as it is by default, by name, so that two
 // can be compared line by line.
-func (c *call) declared(o *settings.Org) Declaration {
-	d, usual := Declaration{ID: o.ID}, c.o.NewOrg(o.ID)
+func (h *declarationHandler) declared(o *settings.Org) Declaration {
+	d, usual := Declaration{ID: o.ID}, h.opts.NewOrg(o.ID)
 	d.Name, d.Disabled = unless(o.Name, usual.Name), unless(o.Disabled, usual.Disabled)
 	d.Models, d.Providers = texts(o.Models), texts(o.Providers)
 	d.DefaultOutputLimit, d.Hold = unless(o.DefaultOutputLimit, usual.DefaultOutputLimit), unless(o.Hold, usual.Hold)
 	d.OverLimit, d.MaxWait = unless(o.OverLimit, usual.OverLimit), span(o.MaxWait)
-	d.OnDisconnect, d.OnStoreFailure = unless(o.OnDisconnect, usual.OnDisconnect), unless(o.OnStoreFailure, usual.OnStoreFailure)
-	d.AllowBuiltinTools, d.RetryStartedJobs = unless(o.AllowBuiltinTools, usual.AllowBuiltinTools), unless(o.RetryStartedJobs, usual.RetryStartedJobs)
-	d.Weight, d.Limits = unless(o.Weight, usual.Weight), c.declaredLimits("", o.Limits)
+	d.OnDisconnect, d.OnStoreFailure = unless(o.OnDisconnect, usual.OnDisconnect),
+		unless(o.OnStoreFailure, usual.OnStoreFailure)
+	d.AllowBuiltinTools, d.RetryStartedJobs = unless(o.AllowBuiltinTools, usual.AllowBuiltinTools),
+		unless(o.RetryStartedJobs, usual.RetryStartedJobs)
+	d.Weight, d.Limits = unless(o.Weight, usual.Weight), h.declaredLimits("", o.Limits)
 	for i := range o.Users {
-		d.Users = append(d.Users, c.declaredUser(&o.Users[i]))
+		d.Users = append(d.Users, h.declaredUser(&o.Users[i]))
 	}
 	slices.SortFunc(d.Users, func(a, b DeclaredUser) int { return strings.Compare(a.ID, b.ID) })
 	return d
 }
 
-func (c *call) declaredUser(u *settings.User) DeclaredUser {
-	usual := c.o.NewUser(u.ID)
-	d := DeclaredUser{ID: u.ID, Limits: c.declaredLimits(u.ID, u.Limits)}
-	d.Name, d.Disabled, d.Weight = unless(u.Name, usual.Name), unless(u.Disabled, usual.Disabled), unless(u.Weight, usual.Weight)
+func (h *declarationHandler) declaredUser(u *settings.User) DeclaredUser {
+	usual := h.opts.NewUser(u.ID)
+	d := DeclaredUser{ID: u.ID, Limits: h.declaredLimits(u.ID, u.Limits)}
+	d.Name = unless(u.Name, usual.Name)
+	d.Disabled = unless(u.Disabled, usual.Disabled)
+	d.Weight = unless(u.Weight, usual.Weight)
 	for i := range u.Keys {
 		d.Keys = append(d.Keys, declaredKey(&u.Keys[i]))
 	}
@@ -96,7 +108,10 @@ func (c *call) declaredUser(u *settings.User) DeclaredUser {
 
 func declaredKey(k *settings.Key) DeclaredKey {
 	d := DeclaredKey{ID: k.ID, Hash: unless(k.Hash, "")}
-	d.Name, d.Disabled, d.Models, d.Scopes = unless(k.Name, ""), unless(k.Disabled, false), texts(k.Models), texts(k.Scopes)
+	d.Name = unless(k.Name, "")
+	d.Disabled = unless(k.Disabled, false)
+	d.Models = texts(k.Models)
+	d.Scopes = texts(k.Scopes)
 	d.Concurrency = unless(k.Concurrency, 0)
 	if !k.Expires.IsZero() {
 		d.Expires = &k.Expires
@@ -110,11 +125,11 @@ func declaredKey(k *settings.Key) DeclaredKey {
 }
 
 // declaredLimits are limits of an org, or of a user, whose own say neither subject nor only.
-func (c *call) declaredLimits(user string, list []settings.Limit) []DeclaredLimit {
+func (h *declarationHandler) declaredLimits(user string, list []settings.Limit) []DeclaredLimit {
 	var out []DeclaredLimit
 	for i := range list {
 		l := &list[i]
-		usual := c.o.NewLimit(user, l.Name)
+		usual := h.opts.NewLimit(user, l.Name)
 		d := DeclaredLimit{Name: l.Name}
 		if user == "" {
 			d.Subject, d.Only = unless(l.Subject, usual.Subject), unless(l.Only, usual.Only)
@@ -122,7 +137,9 @@ func (c *call) declaredLimits(user string, list []settings.Limit) []DeclaredLimi
 		d.Models, d.Endpoints = texts(l.Models), texts(l.Endpoints)
 		d.Metric, d.Mode = unless(l.Metric, usual.Metric), unless(l.Mode, usual.Mode)
 		d.Amount, d.Window = unless(amountText(l.Amount), ""), span(l.Window)
-		d.Exact, d.Calendar, d.TZ = unless(l.Exact, false), unless(l.Calendar, ""), unless(l.TZ, "")
+		d.Exact = unless(l.Exact, false)
+		d.Calendar = unless(l.Calendar, "")
+		d.TZ = unless(l.TZ, "")
 		if l.Bucket.Capacity.N > 0 {
 			d.Bucket = &tenants.Bucket{Capacity: unless(amountText(l.Bucket.Capacity), "")}
 			if l.Bucket.Refill.N > 0 {
@@ -190,12 +207,12 @@ func valueText(field any) string {
 
 // getRecords shows what Redis has of an org. Keys keep what stands in for their hash, so that
 // who reads them can check limits of single keys.
-func (c *call) getRecords() (any, error) {
+func (h *declarationHandler) getRecords(c *call) (any, error) {
 	org := c.r.PathValue("org")
-	if _, _, err := c.org(org); err != nil && !c.isAll(org) {
+	if _, _, err := h.dir.org(org); err != nil && !h.dir.isAll(org) {
 		return nil, err
 	}
-	t := *c.records(c.recordOrg(org))
+	t := *h.dir.records(h.dir.recordOrg(org))
 	t.Credentials = nil
 	all := t.Keys
 	t.Keys = make(map[string]*tenants.Key, len(all))

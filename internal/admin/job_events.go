@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
-	"net/http"
 	"time"
 
 	"github.com/llmguard/llmguard/queue"
@@ -28,19 +27,19 @@ type JobEvent struct {
 const quiet = 15 * time.Second
 
 // followJob streams a job's states, and to who has Redis at hand its answer.
-func (c *call) followJob() (any, error) {
-	q, j, err := c.job()
+func (h *jobHandler) followJob(c *call) (any, error) {
+	q, j, err := h.job(c)
 	if err != nil {
 		return nil, err
 	}
 	return followed(func(line func(any) error) error {
 		watch := q.Follow(j)
 		defer watch.Close()
-		return c.tell(q, j, watch, line)
+		return h.tell(c, q, j, watch, line)
 	}), nil
 }
 
-func (c *call) tell(q *queue.Queue, j *queue.Job, watch *queue.Watch, line func(any) error) error {
+func (h *jobHandler) tell(c *call, q *queue.Queue, j *queue.Job, watch *queue.Watch, line func(any) error) error {
 	now, ctx := JobEvent{Status: j.State, Attempt: j.Attempt}, c.r.Context()
 	for {
 		e, err := watch.NextBefore(ctx, time.Now().Add(quiet))
@@ -54,11 +53,15 @@ func (c *call) tell(q *queue.Queue, j *queue.Job, watch *queue.Watch, line func(
 		case err != nil:
 			return jobError(err)
 		}
-		now.At, now.Attempt, now.Data = time.Now().UTC(), e.Attempt, ""
+		now.At = time.Now().UTC()
+		now.Attempt = e.Attempt
+		now.Data = ""
 		switch e.Kind {
 		case queue.Changed:
-			if now.Status = e.State; e.State.Terminal() {
-				if now.Error, err = whyEnded(ctx, q, j); err != nil {
+			now.Status = e.State
+			if e.State.Terminal() {
+				now.Error, err = whyEnded(ctx, q, j)
+				if err != nil {
 					return jobError(err)
 				}
 			}
@@ -83,6 +86,3 @@ func whyEnded(ctx context.Context, q *queue.Queue, j *queue.Job) (string, error)
 	}
 	return end.Error.Message, nil
 }
-
-// flush sends on what was written so far, where that is possible.
-func (c *call) flush() { _ = http.NewResponseController(c.w).Flush() }

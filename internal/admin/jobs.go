@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -53,7 +52,8 @@ type JobLine struct {
 // JobLineOf is a job for programs.
 func JobLineOf(j *queue.Job) JobLine {
 	l := JobLine{
-		ID: j.ID, State: j.State, Stopping: j.Cancelling, Pool: j.Pool, Class: j.Class.String(), Org: j.Org, User: j.User, Key: j.Key,
+		ID: j.ID, State: j.State, Stopping: j.Cancelling, Pool: j.Pool, Class: j.Class.String(), Org: j.Org, User: j.User,
+		Key:   j.Key,
 		Model: j.Model, Endpoint: string(j.Endpoint), Stream: j.Stream, Tokens: j.Tokens, Bytes: j.Bytes, Attempts: j.Attempt,
 		Created: j.Created.UTC(), Started: moment(j.Started), Finished: moment(j.Finished), Deadline: moment(j.Deadline),
 		Estimate: j.Cost, Charged: j.Charged, Status: j.Status, Code: j.Code, ReplayOf: j.Origin, ReplayedAs: j.Replay,
@@ -80,46 +80,19 @@ type jobPage struct {
 	HasMore bool `json:"has_more"`
 }
 
-var jobStates = []queue.State{queue.Queued, queue.Running, queue.Succeeded, queue.Failed, queue.Cancelled, queue.Expired}
+var jobStates = []queue.State{queue.Queued, queue.Running, queue.Succeeded, queue.Failed, queue.Cancelled,
+	queue.Expired}
 
-var orgsParameter = parameter{"org", "Only these orgs', with commas between; left out: all"}
-
-// wantedOrgs are the orgs that the query names, all of them when it names none.
-func (c *call) wantedOrgs() ([]string, error) {
-	text := c.r.URL.Query().Get("org")
-	if text == "" {
-		var out []string
-		for _, o := range c.o.Effective().Orgs {
-			out = append(out, o.ID)
-		}
-		return out, nil
-	}
-	out := strings.Split(text, ",")
-	for i, org := range out {
-		org = strings.TrimSpace(org)
-		out[i] = org
-		if _, _, err := c.org(org); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
-// most reads the limit of a list: 1 to 1000.
-func (c *call) most(usual int) (int, error) {
-	text := c.r.URL.Query().Get("limit")
-	if text == "" {
-		return usual, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > 1000 {
-		return 0, wire.BadRequest("limit", "invalid_value", "limit must be a whole number from 1 to 1000")
-	}
-	return n, nil
+// jobHandler serves /jobs.
+type jobHandler struct {
+	opts    *Options
+	dir     *directory
+	audit   *recorder
+	batches *batchHandler
 }
 
 // listJobs merges the orgs' newest jobs.
-func (c *call) listJobs() (any, error) {
+func (h *jobHandler) listJobs(c *call) (any, error) {
 	q := c.r.URL.Query()
 	want := queue.Filter{User: q.Get("user"), Model: q.Get("model"), State: queue.State(q.Get("status"))}
 	if want.State != "" && !slices.Contains(jobStates, want.State) {
@@ -132,18 +105,18 @@ func (c *call) listJobs() (any, error) {
 	if err := c.instant("since", &want.Since); err != nil {
 		return nil, err
 	}
-	orgs, err := c.wantedOrgs()
+	orgs, err := h.dir.wantedOrgs(c)
 	if err != nil {
 		return nil, err
 	}
-	jobs, err := c.queue()
+	jobs, err := h.queue(c)
 	if err != nil {
 		return nil, err
 	}
 	var out []JobLine
 	more := false
 	for _, org := range orgs {
-		list, rest, err := c.jobsOf(jobs, org, want, limit)
+		list, rest, err := h.jobsOf(c, jobs, org, want, limit)
 		if err != nil {
 			return nil, err
 		}
@@ -165,7 +138,8 @@ func stateNames() string {
 }
 
 // jobsOf reads an org's newest jobs of a kind, page by page until there are enough.
-func (c *call) jobsOf(q *queue.Queue, org string, want queue.Filter, limit int) (out []JobLine, more bool, err error) {
+func (h *jobHandler) jobsOf(c *call, q *queue.Queue, org string, want queue.Filter,
+	limit int) (out []JobLine, more bool, err error) {
 	for after := ""; ; {
 		page, err := q.List(c.r.Context(), org, want, after, limit)
 		if err != nil {
@@ -174,32 +148,33 @@ func (c *call) jobsOf(q *queue.Queue, org string, want queue.Filter, limit int) 
 		for _, j := range page.Jobs {
 			out = append(out, JobLineOf(j))
 		}
-		if after = page.Next; !page.More || len(out) >= limit {
+		after = page.Next
+		if !page.More || len(out) >= limit {
 			return out, page.More, nil
 		}
 	}
 }
 
 // getJob shows a job of any org, with its place while it waits.
-func (c *call) getJob() (any, error) {
-	q, j, err := c.job()
+func (h *jobHandler) getJob(c *call) (any, error) {
+	q, j, err := h.job(c)
 	if err != nil {
 		return nil, err
 	}
 	l := JobLineOf(j)
 	if j.State == queue.Queued {
-		err = c.place(q, j, &l)
+		err = h.place(c, q, j, &l)
 	}
 	return l, err
 }
 
 // job finds the job of the path, of any of the orgs that are wanted, and its queue.
-func (c *call) job() (*queue.Queue, *queue.Job, error) {
-	q, err := c.queue()
+func (h *jobHandler) job(c *call) (*queue.Queue, *queue.Job, error) {
+	q, err := h.queue(c)
 	if err != nil {
 		return nil, nil, err
 	}
-	orgs, err := c.wantedOrgs()
+	orgs, err := h.dir.wantedOrgs(c)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -210,13 +185,15 @@ func (c *call) job() (*queue.Queue, *queue.Job, error) {
 			return q, j, err
 		}
 	}
-	return nil, nil, wire.NotFound("job", "job_not_found", "There is no job %.80q. It is forgotten %s after its end (queue.result_ttl)", id, budget.LastingText(c.o.File().ResultTTL))
+	return nil, nil, wire.NotFound("job", "job_not_found",
+		"There is no job %.80q. It is forgotten %s after its end (queue.result_ttl)", id,
+		budget.LastingText(h.opts.File().ResultTTL))
 }
 
 // place notes where a waiting job stands.
-func (c *call) place(q *queue.Queue, j *queue.Job, l *JobLine) error {
+func (h *jobHandler) place(c *call, q *queue.Queue, j *queue.Job, l *JobLine) error {
 	at, err := q.Place(c.r.Context(), func(ctx context.Context, w guard.Waiter) (*guard.Room, error) {
-		return c.o.Policy().Room(ctx, c.o.Budget, w)
+		return h.opts.Policy().Room(ctx, h.opts.Budget, w)
 	}, j)
 	if err != nil {
 		return err
@@ -228,4 +205,141 @@ func (c *call) place(q *queue.Queue, j *queue.Job, l *JobLine) error {
 		l.ETA = &seconds
 	}
 	return nil
+}
+
+// Job is where a job stands.
+type Job struct {
+	ID         string `json:"id"`
+	Org        string `json:"org"`
+	User       string `json:"user"`
+	Model      string `json:"model"`
+	Status     string `json:"status"` // queued, running, succeeded, failed, cancelled or expired
+	Cancelling bool   `json:"cancelling"`
+	ReplayOf   string `json:"replay_of,omitempty"`   // the dead letter that this one replays
+	ReplayedAs string `json:"replayed_as,omitempty"` // the job that replays this dead letter
+}
+
+func viewJob(j *queue.Job) Job {
+	return Job{ID: j.ID, Org: j.Org, User: j.User, Model: j.Model, Status: string(j.State), Cancelling: j.Cancelling,
+		ReplayOf: j.Origin, ReplayedAs: j.Replay}
+}
+
+type workOrder struct {
+	Reason string `json:"reason,omitempty"`
+}
+
+// jobError words an error of the queue's.
+func jobError(err error) error {
+	var full *queue.FullError
+	switch {
+	case errors.Is(err, queue.ErrNotFound):
+		return wire.NotFound("job", "job_not_found", "There is no such job any more")
+	case errors.Is(err, queue.ErrNotDead):
+		return conflict("not_a_dead_letter", "The job is no dead letter. It cannot be replayed")
+	case errors.As(err, &full):
+		return conflict("queue_full", "The queue takes no more jobs now: "+err.Error())
+	}
+	return err
+}
+
+// work reads an order about jobs and opens the queue.
+func (h *jobHandler) work(c *call) (workOrder, *queue.Queue, error) {
+	var order workOrder
+	if err := c.read(&order); err != nil {
+		return order, nil, err
+	}
+	q, err := h.queue(c)
+	return order, q, err
+}
+
+func (h *jobHandler) queue(c *call) (*queue.Queue, error) {
+	if h.opts.Queue == nil {
+		return nil, noWork("jobs")
+	}
+	return h.opts.Queue(c.r.Context())
+}
+
+func (h *jobHandler) cancelJob(c *call) (any, error) {
+	order, q, err := h.work(c)
+	if err != nil {
+		return nil, err
+	}
+	before, err := q.Job(c.r.Context(), c.r.PathValue("org"), c.r.PathValue("job"))
+	if err != nil {
+		return nil, jobError(err)
+	}
+	after, err := h.endJob(c, q, before, order.Reason)
+	return after, err
+}
+
+// endJob cancels a job and records that.
+func (h *jobHandler) endJob(c *call, q *queue.Queue, before *queue.Job, reason string) (Job, error) {
+	after, err := q.Cancel(c.r.Context(), before.Org, before.ID)
+	if err != nil {
+		return Job{}, jobError(err)
+	}
+	e := c.entry("job.cancel", before.Org, before.ID)
+	e.Reason = reason
+	return viewJob(after), h.audit.commit(c, e, viewJob(before), viewJob(after))
+}
+
+func (h *jobHandler) replayJob(c *call) (any, error) {
+	order, q, err := h.work(c)
+	if err != nil {
+		return nil, err
+	}
+	id := c.r.PathValue("job")
+	made, err := q.Replay(c.r.Context(), id)
+	switch {
+	case errors.Is(err, queue.ErrNotFound):
+		return nil, wire.NotFound("job", "job_not_found", "There is no such dead letter any more")
+	case err != nil:
+		return nil, jobError(err)
+	}
+	before := viewJob(made)
+	before.ID = id
+	before.Status = string(queue.Failed)
+	before.ReplayOf = "" // as every dead letter
+	e := c.entry("job.replay", made.Org, id)
+	e.Reason = order.Reason
+	return created{viewJob(made)}, h.audit.commit(c, e, before, viewJob(made))
+}
+
+// cancelOf cancels what a key has under way: batches first, which would make new jobs.
+func (h *jobHandler) cancelOf(c *call, org, user, key, reason string) error {
+	q, err := h.queue(c)
+	if err != nil {
+		return err
+	}
+	if h.opts.Batches != nil {
+		if err := h.batches.cancelBatchesOf(c, org, user, key, reason); err != nil {
+			return err
+		}
+	}
+	for after := ""; ; {
+		page, err := q.List(c.r.Context(), org, queue.Filter{User: user}, after, 100)
+		if err != nil {
+			return err
+		}
+		for _, j := range page.Jobs {
+			if j.Key != key || j.State.Terminal() {
+				continue
+			}
+			if _, err := h.endJob(c, q, j, reason); err != nil {
+				return err
+			}
+		}
+		after = page.Next
+		if !page.More {
+			return nil
+		}
+	}
+}
+
+func noWork(what string) error {
+	return wire.BadRequest("", "not_here", "This process has no %s", what)
+}
+
+func conflict(code, text string) error {
+	return &wire.Error{Status: 409, Type: "invalid_request_error", Code: code, Message: text}
 }

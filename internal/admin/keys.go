@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"slices"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -70,27 +69,21 @@ const (
 	maxOverlap     = 90 * 24 * time.Hour
 )
 
-// key returns a key as in force, its user's id, and whether the file has it.
-func (c *call) key(org *settings.Org, id string) (k *settings.Key, user *settings.User, inFile bool, err error) {
-	for i := range org.Users {
-		for j := range org.Users[i].Keys {
-			if org.Users[i].Keys[j].ID == id {
-				k, user = &org.Users[i].Keys[j], &org.Users[i]
-			}
-		}
-	}
-	if k == nil {
-		return nil, nil, false, wire.NotFound("key", "key_not_found", "Org %s has no key %.80q", org.ID, id)
-	}
-	if o := c.o.File().Org(org.ID); o != nil {
-		for _, u := range o.Users {
-			inFile = inFile || slices.ContainsFunc(u.Keys, func(k settings.Key) bool { return k.ID == id })
-		}
-	}
-	return k, user, inFile, nil
+// keyHandler serves /orgs/{org}/keys.
+type keyHandler struct {
+	opts      *Options
+	dir       *directory
+	audit     *recorder
+	overrides *overrideHandler
+	jobs      *jobHandler
 }
 
-func (c *call) viewKey(org *settings.Org, u *settings.User, k *settings.Key, inFile bool, used map[string]time.Time) Key {
+// viewKey shows a key of an org; used is when keys were used last.
+func (h *keyHandler) viewKey(c *call, org *settings.Org, id string, used map[string]time.Time) (Key, error) {
+	k, u, inFile, err := h.dir.key(org, id)
+	if err != nil {
+		return Key{}, err
+	}
 	v := Key{
 		ID: k.ID, Org: org.ID, User: u.ID, Name: k.Name, Disabled: k.Disabled, Models: list(k.Models), Scopes: list(k.Scopes),
 		Networks: []string{}, Concurrency: k.Concurrency, Status: "active",
@@ -110,25 +103,27 @@ func (c *call) viewKey(org *settings.Org, u *settings.User, k *settings.Key, inF
 	if at, ok := used[k.ID]; ok {
 		v.LastUsed = &at
 	}
-	record := c.records(org.ID).Keys[k.ID]
+	record := h.dir.records(org.ID).Keys[k.ID]
 	v.Source = sourceOf(inFile, record != nil)
 	if record != nil {
-		v.Created, v.Updated, v.Last4 = &record.Created, &record.Updated, record.Last4
+		v.Created = &record.Created
+		v.Updated = &record.Updated
+		v.Last4 = record.Last4
 		if record.Previous != "" && c.start.Before(record.PreviousUntil) {
 			v.OldUntil = &record.PreviousUntil
 		}
 	}
-	return v
+	return v, nil
 }
 
-func (c *call) listKeys() (any, error) {
-	o, _, err := c.org(c.r.PathValue("org"))
+func (h *keyHandler) listKeys(c *call) (any, error) {
+	o, _, err := h.dir.org(c.r.PathValue("org"))
 	if err != nil {
 		return nil, err
 	}
 	only := c.r.URL.Query().Get("user")
 	if only != "" {
-		if _, _, err := c.user(o, only); err != nil {
+		if _, _, err := h.dir.user(o, only); err != nil {
 			return nil, err
 		}
 	}
@@ -138,61 +133,63 @@ func (c *call) listKeys() (any, error) {
 			ids = append(ids, k.ID)
 		}
 	}
-	used, err := c.o.Tenants.LastUsed(c.r.Context(), o.ID, ids...)
+	used, err := h.opts.Tenants.LastUsed(c.r.Context(), o.ID, ids...)
 	if err != nil {
 		return nil, err
 	}
 	var out []Key
 	for _, id := range ids {
-		k, u, inFile, err := c.key(o, id)
+		v, err := h.viewKey(c, o, id, used)
 		if err != nil {
 			return nil, err
 		}
-		if only == "" || u.ID == only {
-			out = append(out, c.viewKey(o, u, k, inFile, used))
+		if only == "" || v.User == only {
+			out = append(out, v)
 		}
 	}
 	return listOf(out), nil
 }
 
-func (c *call) getKey() (any, error) { return c.showKey(c.r.PathValue("org"), c.r.PathValue("key")) }
+func (h *keyHandler) getKey(c *call) (any, error) {
+	return h.showKey(c, c.r.PathValue("org"), c.r.PathValue("key"))
+}
 
-func (c *call) showKey(org, id string) (Key, error) {
-	o, _, err := c.org(org)
+func (h *keyHandler) showKey(c *call, org, id string) (Key, error) {
+	o, _, err := h.dir.org(org)
 	if err != nil {
 		return Key{}, err
 	}
-	k, u, inFile, err := c.key(o, id)
+	if _, _, _, err := h.dir.key(o, id); err != nil {
+		return Key{}, err
+	}
+	used, err := h.opts.Tenants.LastUsed(c.r.Context(), org, id)
 	if err != nil {
 		return Key{}, err
 	}
-	used, err := c.o.Tenants.LastUsed(c.r.Context(), org, id)
-	if err != nil {
-		return Key{}, err
-	}
-	return c.viewKey(o, u, k, inFile, used), nil
+	return h.viewKey(c, o, id, used)
 }
 
 // fresh makes a key and its hash under the newest pepper.
-func (c *call) fresh(test bool) (text, hash string) {
-	class := keys.Live
-	if test {
-		class = keys.Test
-	}
-	return c.freshOf(class)
-}
-
-func (c *call) freshOf(class keys.Class) (text, hash string) {
+func (f *FileSettings) fresh(class keys.Class) (text, hash string) {
 	text = keys.New(class)
 	var pepper keys.Pepper
-	if list := c.o.File().Peppers; len(list) > 0 {
-		pepper = list[0]
+	if len(f.Peppers) > 0 {
+		pepper = f.Peppers[0]
 	}
 	return text, keys.Hash(pepper, text)
 }
 
-func (c *call) createKey() (any, error) {
-	o, _, err := c.org(c.r.PathValue("org"))
+// freshKey makes a caller's key and its hash.
+func (h *keyHandler) freshKey(test bool) (text, hash string) {
+	file, class := h.opts.File(), keys.Live
+	if test {
+		class = keys.Test
+	}
+	return file.fresh(class)
+}
+
+func (h *keyHandler) createKey(c *call) (any, error) {
+	o, _, err := h.dir.org(c.r.PathValue("org"))
 	if err != nil {
 		return nil, err
 	}
@@ -200,25 +197,27 @@ func (c *call) createKey() (any, error) {
 	if err := c.read(&n); err != nil {
 		return nil, err
 	}
-	if _, _, err := c.user(o, n.User); err != nil {
+	if _, _, err := h.dir.user(o, n.User); err != nil {
 		return nil, err
 	}
-	text, hash := c.fresh(n.Test)
+	text, hash := h.freshKey(n.Test)
 	if n.ID == "" {
 		n.ID = "key-" + keys.Last4(hash) + keys.Last4(wire.NewCallID()+wire.NewCallID())
 	}
 	if err := newID("id", n.ID); err != nil {
 		return nil, err
 	}
-	if _, _, _, err := c.key(o, n.ID); err == nil {
+	if _, _, _, err := h.dir.key(o, n.ID); err == nil {
 		return nil, exists("key", n.ID)
 	}
 	ref := tenants.Ref{Kind: tenants.KindKey, Org: o.ID, ID: n.ID}
-	record := tenants.Key{KeySpec: n.KeySpec, User: n.User, Test: n.Test, Hash: hash, Last4: keys.Last4(text), Stamp: c.stamp(nil)}
-	if err := c.commit(c.entry("key.create", o.ID, n.ID), nil, bare(record), tenants.Change{Ref: ref, New: record}); err != nil {
+	record := tenants.Key{KeySpec: n.KeySpec, User: n.User, Test: n.Test, Hash: hash, Last4: keys.Last4(text),
+		Stamp: c.stamp(nil)}
+	if err := h.audit.commit(c, c.entry("key.create", o.ID, n.ID), nil, bare(record),
+		tenants.Change{Ref: ref, New: record}); err != nil {
 		return nil, taken(err, "key", n.ID)
 	}
-	v, err := c.showKey(o.ID, n.ID)
+	v, err := h.showKey(c, o.ID, n.ID)
 	return created{NewKey{v, text}}, err
 }
 
@@ -229,23 +228,24 @@ func bare(k tenants.Key) tenants.Key {
 }
 
 // keyRecord reads a key's record; of a key that only the file has an empty one.
-func (c *call) keyRecord(org, id string) (record tenants.Key, old tenants.Text, inFile *settings.Key, err error) {
-	o, _, err := c.org(org)
+func (h *keyHandler) keyRecord(c *call,
+	org, id string) (record tenants.Key, old tenants.Text, inFile *settings.Key, err error) {
+	o, _, err := h.dir.org(org)
 	if err != nil {
 		return record, "", nil, err
 	}
-	k, u, _, err := c.key(o, id)
+	k, u, _, err := h.dir.key(o, id)
 	if err != nil {
 		return record, "", nil, err
 	}
-	old, err = c.o.Tenants.Get(c.r.Context(), tenants.Ref{Kind: tenants.KindKey, Org: org, ID: id}, &record)
+	old, err = h.opts.Tenants.Get(c.r.Context(), tenants.Ref{Kind: tenants.KindKey, Org: org, ID: id}, &record)
 	record.User = u.ID
 	return record, old, k, err
 }
 
-func (c *call) updateKey() (any, error) {
+func (h *keyHandler) updateKey(c *call) (any, error) {
 	org, id := c.r.PathValue("org"), c.r.PathValue("key")
-	record, old, _, err := c.keyRecord(org, id)
+	record, old, _, err := h.keyRecord(c, org, id)
 	if err != nil {
 		return nil, err
 	}
@@ -255,22 +255,24 @@ func (c *call) updateKey() (any, error) {
 		return nil, err
 	}
 	if patch.CancelJobs && (patch.Disabled == nil || !*patch.Disabled) {
-		return nil, wire.BadRequest("cancel_jobs", "invalid_value", "cancel_jobs needs \"disabled\": true: a key in use would make new jobs meanwhile")
+		return nil, wire.BadRequest("cancel_jobs", "invalid_value",
+			"cancel_jobs needs \"disabled\": true: a key in use would make new jobs meanwhile")
 	}
 	record.KeySpec, record.Stamp = patch.KeySpec, c.stamp(&before.Stamp)
 	ref := tenants.Ref{Kind: tenants.KindKey, Org: org, ID: id}
-	if err := c.commit(c.entry("key.update", org, id), orNil(old, bare(before)), bare(record), tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
+	if err := h.audit.commit(c, c.entry("key.update", org, id), orNil(old, bare(before)), bare(record),
+		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
 		return nil, err
 	}
 	if patch.CancelJobs {
-		if err := c.cancelOf(org, record.User, id, c.r.URL.Query().Get("reason")); err != nil {
+		if err := h.jobs.cancelOf(c, org, record.User, id, c.r.URL.Query().Get("reason")); err != nil {
 			return nil, err
 		}
 	}
-	return c.showKey(org, id)
+	return h.showKey(c, org, id)
 }
 
-func (c *call) rotateKey() (any, error) {
+func (h *keyHandler) rotateKey(c *call) (any, error) {
 	org, id := c.r.PathValue("org"), c.r.PathValue("key")
 	var how rotation
 	if err := c.read(&how); err != nil {
@@ -280,49 +282,53 @@ func (c *call) rotateKey() (any, error) {
 	if how.Overlap != nil {
 		d, err := settings.ParseDuration(*how.Overlap)
 		if err != nil || d > maxOverlap {
-			return nil, wire.BadRequest("overlap", "invalid_value", "overlap must be a duration such as 0s, 24h or 7d, at most 90d")
+			return nil, wire.BadRequest("overlap", "invalid_value",
+				"overlap must be a duration such as 0s, 24h or 7d, at most 90d")
 		}
 		overlap = d
 	}
-	record, old, now, err := c.keyRecord(org, id)
+	record, old, now, err := h.keyRecord(c, org, id)
 	if err != nil {
 		return nil, err
 	}
 	before := record
-	text, hash := c.fresh(record.Test)
+	text, hash := h.freshKey(record.Test)
 	record.Previous, record.PreviousUntil = now.Hash, c.start.UTC().Add(overlap)
 	if overlap == 0 {
 		record.Previous, record.PreviousUntil = "", time.Time{}
 	}
-	record.Hash, record.Last4, record.Stamp = hash, keys.Last4(text), c.stamp(&before.Stamp)
+	record.Hash = hash
+	record.Last4 = keys.Last4(text)
+	record.Stamp = c.stamp(&before.Stamp)
 	e := c.entry("key.rotate", org, id)
 	e.Reason = how.Reason
 	ref := tenants.Ref{Kind: tenants.KindKey, Org: org, ID: id}
-	if err := c.commit(e, orNil(old, bare(before)), bare(record), tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
+	if err := h.audit.commit(c, e, orNil(old, bare(before)), bare(record),
+		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
 		return nil, err
 	}
-	v, err := c.showKey(org, id)
+	v, err := h.showKey(c, org, id)
 	return NewKey{v, text}, err
 }
 
-func (c *call) deleteKey() (any, error) {
+func (h *keyHandler) deleteKey(c *call) (any, error) {
 	org, id := c.r.PathValue("org"), c.r.PathValue("key")
-	o, _, err := c.org(org)
+	o, _, err := h.dir.org(org)
 	if err != nil {
 		return nil, err
 	}
-	_, _, inFile, err := c.key(o, id)
+	_, _, inFile, err := h.dir.key(o, id)
 	if err != nil {
 		return nil, err
 	}
-	if c.records(org).Keys[id] == nil {
+	if h.dir.records(org).Keys[id] == nil {
 		return nil, declared("key", id, "Disable it here, or take it out of the file")
 	}
 	refs := []tenants.Ref{{Kind: tenants.KindKey, Org: org, ID: id}}
 	if !inFile {
-		refs = append(refs, c.boundTo(org, budget.Key, id)...)
+		refs = append(refs, h.overrides.boundTo(org, budget.Key, id)...)
 	}
-	if err := c.remove(c.entry("key.delete", org, id), refs...); err != nil {
+	if err := h.audit.remove(c, c.entry("key.delete", org, id), refs...); err != nil {
 		return nil, err
 	}
 	return empty{}, nil

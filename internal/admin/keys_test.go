@@ -95,9 +95,9 @@ func TestCreateKeyIsRefused(t *testing.T) {
 		{404, "user_not_found", "user", `{"user":"nobody"}`},
 		{409, "key_exists", "id", `{"user":"bob","id":"k1"}`},
 		{400, "invalid_value", "id", `{"user":"bob","id":"K1"}`},
-		{400, "invalid_value", "", `{"user":"bob","scopes":["everything"]}`},
-		{400, "invalid_value", "", `{"user":"bob","networks":["10.0.0.0/40"]}`},
-		{400, "invalid_value", "", `{"user":"bob","concurrency":-1}`},
+		{400, "invalid_value", "scopes", `{"user":"bob","scopes":["everything"]}`},
+		{400, "invalid_value", "networks", `{"user":"bob","networks":["10.0.0.0/40"]}`},
+		{400, "invalid_value", "concurrency", `{"user":"bob","concurrency":-1}`},
 		{400, "invalid_value", "expires", `{"user":"bob","expires":"tomorrow"}`},
 		{400, "unknown_field", "secret", `{"user":"bob","secret":"lg_live_mine"}`},
 		{400, "unknown_field", "hash", `{"user":"bob","hash":"sha256:00"}`},
@@ -148,8 +148,10 @@ func TestUpdateKey(t *testing.T) {
 	d.expect(200, "PATCH", "/orgs/acme/keys/k1", `{"expires":"2001-01-01T00:00:00Z"}`, `{"status":"expired"}`)
 	d.expect(200, "PATCH", "/orgs/acme/keys/k1", `{"expires":null,"networks":["192.168.0.0/16","::1/128"]}`,
 		`{"status":"active","expires":null,"networks":["192.168.0.0/16","::1/128"]}`)
-	for _, body := range []string{`{"scopes":["nothing"]}`, `{"networks":["here"]}`, `{"concurrency":-2}`} {
-		d.refused(400, "invalid_value", "", "PATCH", "/orgs/acme/keys/k1", body)
+	for param, body := range map[string]string{
+		"scopes": `{"scopes":["nothing"]}`, "networks": `{"networks":["here"]}`, "concurrency": `{"concurrency":-2}`,
+	} {
+		d.refused(400, "invalid_value", param, "PATCH", "/orgs/acme/keys/k1", body)
 	}
 	d.refused(404, "key_not_found", "key", "PATCH", "/orgs/acme/keys/nothing", `{}`)
 }

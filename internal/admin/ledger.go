@@ -1,10 +1,7 @@
 package admin
 
 import (
-	"bufio"
-	stdjson "encoding/json"
 	"errors"
-	"net/http"
 	"strings"
 	"time"
 
@@ -13,65 +10,27 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// streamed is an answer of JSON lines, written while they are read. An error after the first
-// line is the last one: {"error": {...}}.
-type streamed func(line func(any) error) error
-
-// errGone says that who asked for a stream reads no more of it.
-var errGone = errors.New("admin: the reader of a stream is gone")
-
-// followed is streamed with each line sent as soon as it is there.
-type followed streamed
-
-func (c *call) stream(read streamed, each bool) {
-	c.status = http.StatusOK
-	c.w.Header().Set("Content-Type", "application/x-ndjson")
-	out := bufio.NewWriterSize(c.w, 1<<16)
-	enc := stdjson.NewEncoder(out)
-	enc.SetEscapeHTML(false)
-	err := read(func(v any) error {
-		err := enc.Encode(v)
-		if err == nil && each {
-			err = out.Flush()
-			c.flush()
-		}
-		if err != nil {
-			return errors.Join(errGone, err)
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, errGone) {
-		c.log.Error("an administrator's stream broke off", "id", c.id, "err", err)
-		_, _ = out.Write(append(public(err).JSON(), '\n'))
-	}
-	_ = out.Flush() // who is gone reads no error either
-}
-
-var periodParameters = []parameter{
-	{"from", "Not before this time (RFC 3339)"},
-	{"to", "Before this time (RFC 3339)"},
-}
-
-// period reads from and to; none is the zero time.
-func (c *call) period() (from, to time.Time, err error) {
-	return from, to, errors.Join(c.instant("from", &from), c.instant("to", &to))
+// ledgerHandler serves the ledger, its corrections, and the charges that are not in it yet.
+type ledgerHandler struct {
+	opts *Options
+	dir  *directory
 }
 
 // listLedger streams an org's ledger.
-func (c *call) listLedger() (any, error) {
+func (h *ledgerHandler) listLedger(c *call) (any, error) {
 	org := c.r.PathValue("org")
-	if _, _, err := c.org(org); err != nil {
+	if _, _, err := h.dir.org(org); err != nil {
 		return nil, err
 	}
 	from, to, err := c.period()
 	if err != nil {
 		return nil, err
 	}
-	read := c.o.Budget.Entries
+	read := h.opts.Budget.Entries
 	switch order := c.r.URL.Query().Get("order"); order {
 	case "", "oldest":
 	case "newest":
-		read = c.o.Budget.Recent
+		read = h.opts.Budget.Recent
 	default:
 		return nil, wire.BadRequest("order", "invalid_value", "order must be oldest or newest")
 	}
@@ -81,9 +40,9 @@ func (c *call) listLedger() (any, error) {
 }
 
 // listCorrections streams what was corrected of an org's bill by hand.
-func (c *call) listCorrections() (any, error) {
+func (h *ledgerHandler) listCorrections(c *call) (any, error) {
 	org := c.r.PathValue("org")
-	if _, _, err := c.org(org); err != nil {
+	if _, _, err := h.dir.org(org); err != nil {
 		return nil, err
 	}
 	from, to, err := c.period()
@@ -91,7 +50,7 @@ func (c *call) listCorrections() (any, error) {
 		return nil, err
 	}
 	return streamed(func(line func(any) error) error {
-		return c.o.Budget.Audit(c.r.Context(), org, from, to, func(r budget.AuditRecord) error { return line(r) })
+		return h.opts.Budget.Audit(c.r.Context(), org, from, to, func(r budget.AuditRecord) error { return line(r) })
 	}), nil
 }
 
@@ -128,20 +87,21 @@ type Corrected struct {
 func (c *call) by(named string) (string, error) {
 	switch {
 	case !c.actor.local && named != "":
-		return "", wire.BadRequest("by", "invalid_value", "by is for commands on the machine itself; over the network it is the administrator")
+		return "", wire.BadRequest("by", "invalid_value",
+			"by is for commands on the machine itself; over the network it is the administrator")
 	case named != "":
 		return named, nil
 	}
 	return strings.TrimPrefix(c.actor.id, "local:"), nil
 }
 
-func (c *call) createCorrection() (any, error) {
+func (h *ledgerHandler) createCorrection(c *call) (any, error) {
 	org := c.r.PathValue("org")
 	var n correction
 	if err := c.read(&n); err != nil {
 		return nil, err
 	}
-	o, _, err := c.org(org)
+	o, _, err := h.dir.org(org)
 	if err != nil {
 		return nil, err
 	}
@@ -150,10 +110,12 @@ func (c *call) createCorrection() (any, error) {
 		return nil, err
 	}
 	a := budget.Adjustment{ID: n.ID, Call: budget.Call{Org: org, User: n.User, Key: n.Key, Model: n.Model}, By: by}
-	if a.Reason, err = c.needed(n.Reason, "A correction"); err != nil {
+	a.Reason, err = c.needed(n.Reason, "A correction")
+	if err != nil {
 		return nil, err
 	}
-	if a.Amount, err = signed(n.Amount); err != nil {
+	a.Amount, err = signed(n.Amount)
+	if err != nil {
 		return nil, err
 	}
 	if a.ID == "" {
@@ -161,27 +123,31 @@ func (c *call) createCorrection() (any, error) {
 	}
 	switch {
 	case n.Call != "":
-		a.Call, err = c.charged(org, n)
+		a.Call, err = h.charged(c, org, n)
 	case n.User == "":
 		err = wire.BadRequest("user", "missing_field", "Name the user whose bill it is, or the call")
 	default:
-		if _, _, err = c.user(o, n.User); err != nil {
-			err = wire.NotFound("user", "user_not_found", "Org %s has no user %.80q. The bill of one who has left is corrected by call", org, n.User)
+		_, _, err = h.dir.user(o, n.User)
+		if err != nil {
+			err = wire.NotFound("user", "user_not_found",
+				"Org %s has no user %.80q. The bill of one who has left is corrected by call", org, n.User)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	if n.Limits {
-		if a.Limits, err = c.o.LimitsOf(a.Call); err != nil {
+		a.Limits, err = h.opts.LimitsOf(a.Call)
+		if err != nil {
 			return nil, err
 		}
 	}
-	done, err := c.o.Budget.Adjust(c.r.Context(), a)
+	done, err := h.opts.Budget.Adjust(c.r.Context(), a)
 	if err != nil {
 		return nil, corrected(err)
 	}
-	return created{Corrected{a.ID, org, a.Call.User, int64(a.Amount), a.By, done.At.UTC(), done.Replayed, costNames(a.Limits)}}, nil
+	return created{Corrected{a.ID, org, a.Call.User, int64(a.Amount), a.By, done.At.UTC(), done.Replayed,
+		costNames(a.Limits)}}, nil
 }
 
 // needed is a reason that must be there.
@@ -199,7 +165,8 @@ func signed(text string) (pricing.Nano, error) {
 	digits = strings.TrimPrefix(digits, "+")
 	n, err := pricing.ParseUSD(digits)
 	if err != nil || n == 0 {
-		return 0, wire.BadRequest("amount", "invalid_value", "amount %s: expected an amount such as -$1.20 or $0.05, not 0", cut(text))
+		return 0, wire.BadRequest("amount", "invalid_value", "amount %s: expected an amount such as -$1.20 or $0.05, not 0",
+			cut(text))
 	}
 	if negative {
 		n = -n
@@ -207,34 +174,23 @@ func signed(text string) (pricing.Nano, error) {
 	return n, nil
 }
 
-// clockSkew is how far the clocks of proxies and Redis may be apart.
-const clockSkew = 10 * time.Minute
-
-// errEnough ends a reading of the ledger.
-var errEnough = errors.New("admin: enough")
-
 // charged finds the call that is corrected, and checks what else was said of it.
-func (c *call) charged(org string, n correction) (budget.Call, error) {
-	var found budget.Call
-	at, ok := wire.CallTime(n.Call)
+func (h *ledgerHandler) charged(c *call, org string, n correction) (budget.Call, error) {
+	made, ok := wire.CallTime(n.Call)
 	if !ok {
-		return found, wire.BadRequest("call", "invalid_value", "call %s: this is not a call's id (26 letters and digits)", cut(n.Call))
+		const text = "call %s: this is not a call's id (26 letters and digits)"
+		return budget.Call{}, wire.BadRequest("call", "invalid_value", text, cut(n.Call))
 	}
-	err := c.o.Budget.Entries(c.r.Context(), org, at.Add(-clockSkew), time.Time{}, func(e budget.Entry) error {
-		if e.ID != n.Call {
-			return nil
-		}
-		found = e.Call
-		return errEnough
-	})
-	if err != nil && !errors.Is(err, errEnough) {
+	found, ok, err := budget.FindCall(c.r.Context(), h.opts.Budget.Entries, org, n.Call, made)
+	if err != nil {
 		return found, err
 	}
-	if found.ID == "" {
+	if !ok {
 		return found, wire.NotFound("call", "call_not_found",
 			"The ledger of org %s has no such call. If it is too old, leave the call out and name user, key and model", org)
 	}
-	for _, f := range [][3]string{{"user", n.User, found.User}, {"key", n.Key, found.Key}, {"model", n.Model, found.Model}} {
+	for _, f := range [][3]string{{"user", n.User, found.User}, {"key", n.Key, found.Key},
+		{"model", n.Model, found.Model}} {
 		if f[1] != "" && f[1] != f[2] {
 			return found, wire.BadRequest(f[0], "invalid_value", "The call was made by %s %q, not %q", f[0], f[2], f[1])
 		}
@@ -257,7 +213,8 @@ func costNames(limits []budget.Limit) []string {
 func corrected(err error) error {
 	switch {
 	case errors.Is(err, budget.ErrNotListed), errors.Is(err, budget.ErrConflict):
-		return conflict("changed_meanwhile", "Another administrator has just done it, or the id was used for something else: "+err.Error())
+		return conflict("changed_meanwhile",
+			"Another administrator has just done it, or the id was used for something else: "+err.Error())
 	case errors.Is(err, budget.ErrUnavailable):
 		return err
 	}

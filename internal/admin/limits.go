@@ -56,25 +56,33 @@ type limitsReopen struct {
 	Reason string `json:"reason"`
 }
 
-var units = map[budget.Metric]string{budget.Cost: "nano_usd", budget.Tokens: "tokens", budget.Requests: "requests", budget.Concurrency: "calls"}
+var units = map[budget.Metric]string{budget.Cost: "nano_usd", budget.Tokens: "tokens", budget.Requests: "requests",
+	budget.Concurrency: "calls"}
+
+// limitHandler serves /orgs/{org}/limits.
+type limitHandler struct {
+	opts  *Options
+	dir   *directory
+	audit *recorder
+}
 
 // limitsOf returns the limits of an org, or those that a user with a key stands
 // under.
-func (c *call) limitsOf(org, user, key string) ([]budget.Limit, error) {
-	if c.isAll(org) {
-		return c.defaultLimits(user, key)
+func (h *limitHandler) limitsOf(org, user, key string) ([]budget.Limit, error) {
+	if h.dir.isAll(org) {
+		return h.defaultLimits(user, key)
 	}
-	o, _, err := c.org(org)
+	o, _, err := h.dir.org(org)
 	if err != nil {
 		return nil, err
 	}
 	if user != "" {
-		if _, _, err := c.user(o, user); err != nil {
+		if _, _, err := h.dir.user(o, user); err != nil {
 			return nil, err
 		}
 	}
 	if key != "" {
-		_, owner, _, err := c.key(o, key)
+		_, owner, _, err := h.dir.key(o, key)
 		if err != nil {
 			return nil, err
 		}
@@ -83,26 +91,26 @@ func (c *call) limitsOf(org, user, key string) ([]budget.Limit, error) {
 		}
 		user = owner.ID
 	}
-	in := c.o.Policy().Orgs[org]
+	in := h.opts.Policy().Orgs[org]
 	if in == nil {
 		return nil, wire.NotFound("org", "org_not_found", "There is no org %.80q", org)
 	}
 	return in.LimitsFor(user, key), nil
 }
 
-func (c *call) listLimits() (any, error) {
+func (h *limitHandler) listLimits(c *call) (any, error) {
 	org, q := c.r.PathValue("org"), c.r.URL.Query()
 	user, key := q.Get("user"), q.Get("key")
-	limits, err := c.limitsOf(org, user, key)
+	limits, err := h.limitsOf(org, user, key)
 	if err != nil {
 		return nil, err
 	}
 	if user == "" && key != "" {
-		o, _, err := c.org(org)
+		o, _, err := h.dir.org(org)
 		if err != nil {
 			return nil, err
 		}
-		if _, owner, _, err := c.key(o, key); err == nil {
+		if _, owner, _, err := h.dir.key(o, key); err == nil {
 			user = owner.ID
 		}
 	}
@@ -110,7 +118,7 @@ func (c *call) listLimits() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := c.viewLimits(org, limits, budget.Call{Org: org, User: user, Key: key, IP: ip})
+	out, err := h.viewLimits(c, org, limits, budget.Call{Org: org, User: user, Key: key, IP: ip})
 	return listOf(out), err
 }
 
@@ -127,28 +135,29 @@ func address(text string) (string, error) {
 }
 
 // viewLimits shows limits with what is used of them by the call's subjects.
-func (c *call) viewLimits(org string, limits []budget.Limit, who budget.Call) ([]Limit, error) {
+func (h *limitHandler) viewLimits(c *call, org string, limits []budget.Limit, who budget.Call) ([]Limit, error) {
 	var known []budget.Limit
 	for _, l := range limits {
-		if l.Mode != budget.Off && !c.isAll(org) && l.Tells(who) {
+		if l.Mode != budget.Off && !h.dir.isAll(org) && l.Tells(who) {
 			known = append(known, l)
 		}
 	}
-	statuses, err := c.o.Budget.Peek(c.r.Context(), known, who)
+	statuses, err := h.opts.Budget.Peek(c.r.Context(), known, who)
 	if err != nil {
 		return nil, err
 	}
-	since, err := c.shadowSince(org, limits)
+	since, err := h.shadowSince(c, org, limits)
 	if err != nil {
 		return nil, err
 	}
-	overrides, sources := c.overrides(org), c.sources(org, who.User)
+	overrides, sources := h.dir.overrides(c, org), h.dir.sources(org, who.User)
 	var out []Limit
 	for i := range limits {
 		l := &limits[i]
 		amount := l.AmountFor(who, c.start)
 		v := Limit{
-			Name: l.ID, Subject: string(l.Subject), Only: l.Only, Metric: string(l.Metric), Unit: units[l.Metric], Mode: string(l.Mode), Shape: shapeOf(l.Shape),
+			Name: l.ID, Subject: string(l.Subject), Only: l.Only, Metric: string(l.Metric), Unit: units[l.Metric],
+			Mode: string(l.Mode), Shape: shapeOf(l.Shape),
 			Models: list(l.Models), Endpoints: list(l.Endpoints), Amount: amount, Base: l.Shape.Amount, Overrides: []Override{},
 			Sources: sources(l.ID),
 		}
@@ -157,7 +166,10 @@ func (c *call) viewLimits(org string, limits []budget.Limit, who budget.Call) ([
 		}
 		if at := slices.IndexFunc(statuses, func(s budget.Status) bool { return s.LimitID == l.ID }); at >= 0 {
 			s := statuses[at]
-			v.Amount, v.Used, v.Held, v.Remaining = s.Amount, &s.Used, &s.Held, &s.Remaining
+			v.Amount = s.Amount
+			v.Used = &s.Used
+			v.Held = &s.Held
+			v.Remaining = &s.Remaining
 			if reset := s.Reset.Seconds(); s.Reset < budget.Endless {
 				v.Reset = &reset
 			}
@@ -179,11 +191,11 @@ func (c *call) viewLimits(org string, limits []budget.Limit, who budget.Call) ([
 }
 
 // shadowSince is since when limits are in shadow mode, when there are such limits.
-func (c *call) shadowSince(org string, limits []budget.Limit) (map[string]time.Time, error) {
+func (h *limitHandler) shadowSince(c *call, org string, limits []budget.Limit) (map[string]time.Time, error) {
 	if !slices.ContainsFunc(limits, func(l budget.Limit) bool { return l.Mode == budget.Shadow }) {
 		return nil, nil
 	}
-	return c.o.Budget.ShadowSince(c.r.Context(), org)
+	return h.opts.Budget.ShadowSince(c.r.Context(), org)
 }
 
 // shapeOf words how room comes back.
@@ -203,15 +215,16 @@ func shapeOf(s budget.Shape) string {
 		if s.Refill == 0 {
 			return "bucket, never refilled"
 		}
-		return "bucket, refilled in " + budget.LastingText(budget.Lasting(s.Per.Seconds()*float64(s.Amount)/float64(s.Refill)))
+		return "bucket, refilled in " +
+			budget.LastingText(budget.Lasting(s.Per.Seconds()*float64(s.Amount)/float64(s.Refill)))
 	default:
 		return "open calls"
 	}
 }
 
-// find is a limit of the org or a user by its name.
-func (c *call) limit(org, user, key, name string) (*budget.Limit, error) {
-	limits, err := c.limitsOf(org, user, key)
+// limit is a limit of the org or a user by its name.
+func (h *limitHandler) limit(org, user, key, name string) (*budget.Limit, error) {
+	limits, err := h.limitsOf(org, user, key)
 	if err != nil {
 		return nil, err
 	}
@@ -225,17 +238,19 @@ func (c *call) limit(org, user, key, name string) (*budget.Limit, error) {
 	return nil, wire.NotFound("limit", "limit_not_found", "There is no limit %.80q here; there are %v", name, names)
 }
 
-func (c *call) setLimit() (any, error) {
-	org, name, user := c.r.PathValue("org"), c.r.PathValue("limit"), c.r.URL.Query().Get("user")
+func (h *limitHandler) setLimit(c *call) (any, error) {
+	org := c.r.PathValue("org")
+	name := c.r.PathValue("limit")
+	user := c.r.URL.Query().Get("user")
 	if err := newID("limit", name); err != nil {
 		return nil, err
 	}
-	if _, err := c.limitsOf(org, user, ""); err != nil {
+	if _, err := h.limitsOf(org, user, ""); err != nil {
 		return nil, err
 	}
-	ref := tenants.Ref{Kind: tenants.KindLimit, Org: c.recordOrg(org), ID: tenants.LimitID(user, name)}
+	ref := tenants.Ref{Kind: tenants.KindLimit, Org: h.dir.recordOrg(org), ID: tenants.LimitID(user, name)}
 	var record tenants.Limit
-	old, err := c.o.Tenants.Get(c.r.Context(), ref, &record)
+	old, err := h.opts.Tenants.Get(c.r.Context(), ref, &record)
 	if err != nil {
 		return nil, err
 	}
@@ -246,42 +261,45 @@ func (c *call) setLimit() (any, error) {
 	}
 	record.LimitSpec, record.Stamp = patch.LimitSpec, c.stamp(&before.Stamp)
 	e := c.entry("limit.set", org, tenants.LimitID(user, name))
-	if err := c.commit(e, orNil(old, before), record, tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
+	if err := h.audit.commit(c, e, orNil(old, before), record,
+		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
 		return nil, err
 	}
-	return c.showLimit(org, user, "", name)
+	return h.showLimit(c, org, user, "", name)
 }
 
-func (c *call) showLimit(org, user, key, name string) (any, error) {
-	l, err := c.limit(org, user, key, name)
+func (h *limitHandler) showLimit(c *call, org, user, key, name string) (any, error) {
+	l, err := h.limit(org, user, key, name)
 	if err != nil {
 		return nil, err
 	}
-	views, err := c.viewLimits(org, []budget.Limit{*l}, budget.Call{Org: org, User: user, Key: key})
+	views, err := h.viewLimits(c, org, []budget.Limit{*l}, budget.Call{Org: org, User: user, Key: key})
 	if err != nil {
 		return nil, err
 	}
 	return views[0], nil
 }
 
-func (c *call) unsetLimit() (any, error) {
-	org, name, user := c.r.PathValue("org"), c.r.PathValue("limit"), c.r.URL.Query().Get("user")
+func (h *limitHandler) unsetLimit(c *call) (any, error) {
+	org := c.r.PathValue("org")
+	name := c.r.PathValue("limit")
+	user := c.r.URL.Query().Get("user")
 	id := tenants.LimitID(user, name)
-	if _, _, err := c.org(org); err != nil && !c.isAll(org) {
+	if _, _, err := h.dir.org(org); err != nil && !h.dir.isAll(org) {
 		return nil, err
 	}
-	ref := tenants.Ref{Kind: tenants.KindLimit, Org: c.recordOrg(org), ID: id}
-	if c.records(ref.Org).Limits[id] == nil {
+	ref := tenants.Ref{Kind: tenants.KindLimit, Org: h.dir.recordOrg(org), ID: id}
+	if h.dir.records(ref.Org).Limits[id] == nil {
 		return nil, wire.NotFound("limit", "limit_not_set", "Nothing is set here for the limit %.80q", name)
 	}
-	if err := c.remove(c.entry("limit.unset", org, id), ref); err != nil {
+	if err := h.audit.remove(c, c.entry("limit.unset", org, id), ref); err != nil {
 		return nil, err
 	}
 	return empty{}, nil
 }
 
 // resetLimit forgets what was charged to a limit. The ledger keeps it.
-func (c *call) resetLimit() (any, error) {
+func (h *limitHandler) resetLimit(c *call) (any, error) {
 	var how limitReset
 	if err := c.read(&how); err != nil {
 		return nil, err
@@ -290,7 +308,7 @@ func (c *call) resetLimit() (any, error) {
 		return nil, wire.BadRequest("reason", "missing_field", "A reset needs a reason")
 	}
 	org, name := c.r.PathValue("org"), c.r.PathValue("limit")
-	l, err := c.limit(org, how.User, how.Key, name)
+	l, err := h.limit(org, how.User, how.Key, name)
 	if err != nil {
 		return nil, err
 	}
@@ -299,26 +317,27 @@ func (c *call) resetLimit() (any, error) {
 		return nil, err
 	}
 	who := budget.Call{Org: org, User: how.User, Key: how.Key, IP: ip}
-	if c.isAll(org) {
+	if h.dir.isAll(org) {
 		return nil, wire.BadRequest("org", "invalid_value", "Each org has counters of its own: name one org")
 	}
 	if !l.Tells(who) {
-		return nil, wire.BadRequest(string(l.Subject), "missing_field", "The limit %s counts each %s by itself: say whose is reset", name, l.Subject)
+		return nil, wire.BadRequest(string(l.Subject), "missing_field",
+			"The limit %s counts each %s by itself: say whose is reset", name, l.Subject)
 	}
-	before, err := c.viewLimits(org, []budget.Limit{*l}, who)
+	before, err := h.viewLimits(c, org, []budget.Limit{*l}, who)
 	if err != nil {
 		return nil, err
 	}
 	// The audit comes first: a reset that nobody knows of must not happen.
 	e := c.entry("limit.reset", org, name)
 	e.Reason = how.Reason
-	if err := c.commit(e, before[0], nil); err != nil {
+	if err := h.audit.commit(c, e, before[0], nil); err != nil {
 		return nil, err
 	}
-	if err := c.o.Budget.Reset(c.r.Context(), *l, who); err != nil {
+	if err := h.opts.Budget.Reset(c.r.Context(), *l, who); err != nil {
 		return nil, err
 	}
-	after, err := c.viewLimits(org, []budget.Limit{*l}, who)
+	after, err := h.viewLimits(c, org, []budget.Limit{*l}, who)
 	if err != nil {
 		return nil, err
 	}
@@ -327,7 +346,7 @@ func (c *call) resetLimit() (any, error) {
 
 // reopenLimits opens the limits of an org, or of all, that a loss of Redis's data
 // closed.
-func (c *call) reopenLimits() (any, error) {
+func (h *limitHandler) reopenLimits(c *call) (any, error) {
 	var how limitsReopen
 	if err := c.read(&how); err != nil {
 		return nil, err
@@ -337,17 +356,26 @@ func (c *call) reopenLimits() (any, error) {
 	}
 	org := c.r.PathValue("org")
 	if org != "" {
-		if _, _, err := c.org(org); err != nil {
+		if _, _, err := h.dir.org(org); err != nil {
 			return nil, err
 		}
 	}
 	e := c.entry("limits.reopen", org, "")
 	e.Reason = how.Reason
-	if err := c.commit(e, nil, nil); err != nil {
+	if err := h.audit.commit(c, e, nil, nil); err != nil {
 		return nil, err
 	}
 	if org != "" {
-		return empty{}, c.o.Budget.Reopen(c.r.Context(), org)
+		return empty{}, h.opts.Budget.Reopen(c.r.Context(), org)
 	}
-	return empty{}, c.o.Budget.ReopenAll(c.r.Context())
+	return empty{}, h.opts.Budget.ReopenAll(c.r.Context())
+}
+
+// defaultLimits are the limits of every org.
+func (h *limitHandler) defaultLimits(user, key string) ([]budget.Limit, error) {
+	if user != "" || key != "" {
+		return nil, wire.BadRequest("org", "invalid_value", "A user or a key is of one org: name that org instead of %s",
+			everyOrg)
+	}
+	return h.opts.Defaults()
 }

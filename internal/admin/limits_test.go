@@ -149,6 +149,7 @@ func TestSetLimitOfOneUser(t *testing.T) {
 	d.has("alice after that", d.limit("/orgs/acme/limits?user=alice", "daily"), `{"amount":1e10}`)
 }
 
+// TestSetLimitIsRefused: a refusal names the field that is wrong, when there is one.
 func TestSetLimitIsRefused(t *testing.T) {
 	d := deploy(t)
 	for _, tc := range []struct {
@@ -160,13 +161,16 @@ func TestSetLimitIsRefused(t *testing.T) {
 		{"Month", 400, "invalid_value", "limit", `{"amount":"$5"}`},
 		{"month?user=nobody", 404, "user_not_found", "user", `{"amount":"$5"}`},
 		{"made", 400, "invalid_value", "", `{}`},
-		{"made", 400, "invalid_value", "", `{"amount":"5","window":"1h"}`},
+		{"made", 400, "invalid_value", "amount", `{"amount":"5","window":"1h"}`},
 		{"made", 400, "invalid_value", "", `{"amount":"$5"}`},
-		{"made", 400, "invalid_value", "", `{"amount":"$5","window":"1h","calendar":"day"}`},
-		{"made", 400, "invalid_value", "", `{"amount":"$5","window":"1h","metric":"love"}`},
-		{"made", 400, "invalid_value", "", `{"amount":"$5","calendar":"day","tz":"Atlantis"}`},
-		{"month", 400, "invalid_value", "", `{"amount":"-$5"}`},
-		{"month", 400, "invalid_value", "", `{"mode":"perhaps"}`},
+		{"made", 400, "invalid_value", "calendar", `{"amount":"$5","window":"1h","calendar":"day"}`},
+		{"made", 400, "invalid_value", "metric", `{"amount":"$5","window":"1h","metric":"love"}`},
+		{"made", 400, "invalid_value", "tz", `{"amount":"$5","calendar":"day","tz":"Atlantis"}`},
+		{"made", 400, "invalid_value", "bucket.capacity", `{"metric":"tokens","bucket":{"capacity":"$5"}}`},
+		{"made", 400, "invalid_value", "endpoints", `{"amount":"$5","window":"1h","endpoints":["chat"]}`},
+		{"made", 400, "invalid_value", "", `{"amount":"$5","window":"1h","endpoints":["chat","talk"]}`},
+		{"month", 400, "invalid_value", "amount", `{"amount":"-$5"}`},
+		{"month", 400, "invalid_value", "mode", `{"mode":"perhaps"}`},
 		{"month", 400, "invalid_value", "amount", `{"amount":5}`},
 	} {
 		d.refused(tc.status, tc.code, tc.param, "PATCH", "/orgs/acme/limits/"+tc.path, tc.body)

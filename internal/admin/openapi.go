@@ -15,7 +15,7 @@ import (
 
 // document returns the OpenAPI 3.1 document of the routes, made from the table
 // and the types, so that it cannot say anything else than they do.
-func document() ([]byte, error) {
+func document(routes []route) ([]byte, error) {
 	s := schemas{}
 	paths := map[string]map[string]any{}
 	for _, r := range routes {
@@ -26,17 +26,17 @@ func document() ([]byte, error) {
 	}
 	return stdjson.MarshalIndent(map[string]any{
 		"openapi": "3.1.0",
-		"info":    map[string]any{"title": "llmguard administration", "version": "1", "description": "Records in Redis go before the configuration file, field by field, by id."},
-		"paths":   paths,
+		"info": map[string]any{"title": "llmguard administration", "version": "1",
+			"description": "Records in Redis go before the configuration file, field by field, by id."},
+		"paths": paths,
 		"components": map[string]any{
-			"schemas":         s,
-			"securitySchemes": map[string]any{"admin": map[string]any{"type": "http", "scheme": "bearer", "description": "An administrator's key, lg_admin_..."}},
+			"schemas": s,
+			"securitySchemes": map[string]any{"admin": map[string]any{"type": "http", "scheme": "bearer",
+				"description": "An administrator's key, lg_admin_..."}},
 		},
 		"security": []any{map[string]any{"admin": []any{}}},
 	}, "", "  ")
 }
-
-func (c *call) document() (any, error) { return stdjson.RawMessage(c.openAPI), nil }
 
 // schemas are those of named types, by name.
 type schemas map[string]any
@@ -47,10 +47,12 @@ func (s schemas) operation(r route) map[string]any {
 	op := map[string]any{"operationId": r.name, "summary": r.summary}
 	var parameters []any
 	for _, m := range pathArgument.FindAllStringSubmatch(r.path, -1) {
-		parameters = append(parameters, map[string]any{"name": m[1], "in": "path", "required": true, "schema": map[string]any{"type": "string"}})
+		parameters = append(parameters,
+			map[string]any{"name": m[1], "in": "path", "required": true, "schema": map[string]any{"type": "string"}})
 	}
 	for _, p := range r.query {
-		parameters = append(parameters, map[string]any{"name": p.name, "in": "query", "description": p.text, "schema": map[string]any{"type": "string"}})
+		parameters = append(parameters,
+			map[string]any{"name": p.name, "in": "query", "description": p.text, "schema": map[string]any{"type": "string"}})
 	}
 	if parameters != nil {
 		op["parameters"] = parameters

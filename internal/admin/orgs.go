@@ -72,41 +72,34 @@ type orgPatch struct {
 	tenants.OrgSpec
 }
 
-// find returns an org as in force, and whether it is in the file.
-func (c *call) org(id string) (*settings.Org, bool, error) {
-	o := c.o.Effective().Org(id)
-	if o == nil {
-		return nil, false, wire.NotFound("org", "org_not_found", "There is no org %.80q", id)
-	}
-	return o, c.o.File().Org(id) != nil, nil
+// orgHandler serves /orgs.
+type orgHandler struct {
+	opts  *Options
+	dir   *directory
+	audit *recorder
 }
 
-// records are what is recorded of an org; never nil.
-func (c *call) records(org string) *tenants.Tenant {
-	if t := c.o.Tenants.Snapshot().Tenants[org]; t != nil {
-		return t
-	}
-	return &tenants.Tenant{}
-}
-
-func (c *call) viewOrg(o *settings.Org, inFile bool) Org {
+func (h *orgHandler) viewOrg(c *call, o *settings.Org, inFile bool) Org {
 	v := Org{
-		ID: o.ID, Name: o.Name, Disabled: o.Disabled, Models: list(o.Models), Providers: list(o.Providers), DefaultOutputLimit: o.DefaultOutputLimit,
-		Hold: o.Hold, OverLimit: o.OverLimit, MaxWait: duration(o.MaxWait), OnDisconnect: o.OnDisconnect, OnStoreFailure: o.OnStoreFailure,
+		ID: o.ID, Name: o.Name, Disabled: o.Disabled, Models: list(o.Models), Providers: list(o.Providers),
+		DefaultOutputLimit: o.DefaultOutputLimit,
+		Hold:               o.Hold, OverLimit: o.OverLimit, MaxWait: duration(o.MaxWait), OnDisconnect: o.OnDisconnect,
+		OnStoreFailure:    o.OnStoreFailure,
 		AllowBuiltinTools: o.AllowBuiltinTools, RetryStartedJobs: o.RetryStartedJobs, Weight: o.Weight, Users: len(o.Users),
 	}
 	for _, u := range o.Users {
 		v.Keys += len(u.Keys)
 	}
 	v.UnboundedUsers = []string{}
-	if policy := c.o.Policy(); policy.Orgs[o.ID] != nil {
+	if policy := h.opts.Policy(); policy.Orgs[o.ID] != nil {
 		b := policy.Bound(policy.Orgs[o.ID], o.CallerKeys(c.start), c.start)
-		if v.Unbounded, v.UnboundedUsers = b.None, list(b.Users); b.Hour != guard.Unlimited {
+		v.Unbounded, v.UnboundedUsers = b.None, list(b.Users)
+		if b.Hour != guard.Unlimited {
 			hour := int64(b.Hour)
 			v.WorstHour = &hour
 		}
 	}
-	record := c.records(o.ID).Org
+	record := h.dir.records(o.ID).Org
 	v.Source = sourceOf(inFile, record != nil)
 	if record != nil {
 		v.Created, v.Updated = &record.Created, &record.Updated
@@ -130,29 +123,29 @@ func duration(d time.Duration) string {
 	return d.String()
 }
 
-func (c *call) listOrgs() (any, error) {
+func (h *orgHandler) listOrgs(c *call) (any, error) {
 	var out []Org
-	for _, o := range c.o.Effective().Orgs {
-		_, inFile, err := c.org(o.ID)
+	for _, o := range h.opts.Effective().Orgs {
+		_, inFile, err := h.dir.org(o.ID)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, c.viewOrg(&o, inFile))
+		out = append(out, h.viewOrg(c, &o, inFile))
 	}
 	return listOf(out), nil
 }
 
-func (c *call) getOrg() (any, error) { return c.showOrg(c.r.PathValue("org")) }
+func (h *orgHandler) getOrg(c *call) (any, error) { return h.showOrg(c, c.r.PathValue("org")) }
 
-func (c *call) showOrg(id string) (any, error) {
-	o, inFile, err := c.org(id)
+func (h *orgHandler) showOrg(c *call, id string) (any, error) {
+	o, inFile, err := h.dir.org(id)
 	if err != nil {
 		return nil, err
 	}
-	return c.viewOrg(o, inFile), nil
+	return h.viewOrg(c, o, inFile), nil
 }
 
-func (c *call) createOrg() (any, error) {
+func (h *orgHandler) createOrg(c *call) (any, error) {
 	var n newOrg
 	if err := c.read(&n); err != nil {
 		return nil, err
@@ -161,28 +154,30 @@ func (c *call) createOrg() (any, error) {
 		return nil, err
 	}
 	if n.ID == everyOrg {
-		return nil, wire.BadRequest("id", "invalid_value", "No org can be called %s: where limits are set it means every org", everyOrg)
+		return nil, wire.BadRequest("id", "invalid_value", "No org can be called %s: where limits are set it means every org",
+			everyOrg)
 	}
-	if _, _, err := c.org(n.ID); err == nil {
+	if _, _, err := h.dir.org(n.ID); err == nil {
 		return nil, exists("org", n.ID)
 	}
 	ref := tenants.Ref{Kind: tenants.KindOrg, Org: n.ID, ID: n.ID}
 	record := tenants.Org{OrgSpec: n.OrgSpec, Stamp: c.stamp(nil)}
-	if err := c.commit(c.entry("org.create", n.ID, n.ID), nil, record, tenants.Change{Ref: ref, New: record}); err != nil {
+	if err := h.audit.commit(c, c.entry("org.create", n.ID, n.ID), nil, record,
+		tenants.Change{Ref: ref, New: record}); err != nil {
 		return nil, taken(err, "org", n.ID)
 	}
-	v, err := c.showOrg(n.ID)
+	v, err := h.showOrg(c, n.ID)
 	return created{v}, err
 }
 
-func (c *call) updateOrg() (any, error) {
+func (h *orgHandler) updateOrg(c *call) (any, error) {
 	id := c.r.PathValue("org")
-	if _, _, err := c.org(id); err != nil {
+	if _, _, err := h.dir.org(id); err != nil {
 		return nil, err
 	}
 	ref := tenants.Ref{Kind: tenants.KindOrg, Org: id, ID: id}
 	var record tenants.Org
-	old, err := c.o.Tenants.Get(c.r.Context(), ref, &record)
+	old, err := h.opts.Tenants.Get(c.r.Context(), ref, &record)
 	if err != nil {
 		return nil, err
 	}
@@ -192,67 +187,31 @@ func (c *call) updateOrg() (any, error) {
 		return nil, err
 	}
 	record.OrgSpec, record.Stamp = patch.OrgSpec, c.stamp(&before.Stamp)
-	if err := c.commit(c.entry("org.update", id, id), orNil(old, before), record, tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
+	if err := h.audit.commit(c, c.entry("org.update", id, id), orNil(old, before), record,
+		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
 		return nil, err
 	}
-	return c.showOrg(id)
+	return h.showOrg(c, id)
 }
 
-func (c *call) deleteOrg() (any, error) {
+func (h *orgHandler) deleteOrg(c *call) (any, error) {
 	id := c.r.PathValue("org")
-	if _, _, err := c.org(id); err != nil {
+	if _, _, err := h.dir.org(id); err != nil {
 		return nil, err
 	}
-	refs := c.records(id).Refs(id)
+	refs := h.dir.records(id).Refs(id)
 	if len(refs) == 0 {
 		return nil, declared("org", id, "Disable it here, or take it out of the file")
 	}
-	if err := c.remove(c.entry("org.delete", id, id), refs...); err != nil {
+	if err := h.audit.remove(c, c.entry("org.delete", id, id), refs...); err != nil {
 		return nil, err
 	}
 	return empty{}, nil
 }
 
-// remove takes records out. The first one is what the audit shows.
-func (c *call) remove(e tenants.AuditEntry, refs ...tenants.Ref) error {
-	var before map[string]any
-	changes := make([]tenants.Change, 0, len(refs))
-	for i, ref := range refs {
-		var record map[string]any
-		old, err := c.o.Tenants.Get(c.r.Context(), ref, &record)
-		if err != nil {
-			return err
-		}
-		if i == 0 {
-			before = record
-			for _, secret := range []string{"hash", "previous", "sealed"} {
-				delete(before, secret)
-			}
-		}
-		changes = append(changes, tenants.Change{Ref: ref, Old: old})
-	}
-	return c.commit(e, before, nil, changes...)
-}
-
-// stamp is when a record was made and is changed: now.
-func (c *call) stamp(before *tenants.Stamp) tenants.Stamp {
-	now := c.start.UTC()
-	if before == nil || before.Created.IsZero() {
-		return tenants.Stamp{Created: now, Updated: now}
-	}
-	return tenants.Stamp{Created: before.Created, Updated: now}
-}
-
-// orNil is a record for the audit, nothing when there was none.
-func orNil(old tenants.Text, record any) any {
-	if old == "" {
-		return nil
-	}
-	return record
-}
-
 func exists(kind, id string) error {
-	return &wire.Error{Status: http.StatusConflict, Type: "invalid_request_error", Code: kind + "_exists", Param: "id", Message: fmt.Sprintf("The %s %q exists already", kind, id)}
+	return &wire.Error{Status: http.StatusConflict, Type: "invalid_request_error", Code: kind + "_exists", Param: "id",
+		Message: fmt.Sprintf("The %s %q exists already", kind, id)}
 }
 
 // taken words the conflict of two who make the same thing.
@@ -267,6 +226,7 @@ func taken(err error, kind, id string) error {
 func declared(kind, id, advice string) error {
 	return &wire.Error{
 		Status: http.StatusConflict, Type: "invalid_request_error", Code: "declared_in_file",
-		Message: "The " + kind + " " + id + " stands in the configuration file, and nothing is recorded of it here. " + advice,
+		Message: "The " + kind + " " + id + " stands in the configuration file, and nothing is recorded of it here. " +
+			advice,
 	}
 }

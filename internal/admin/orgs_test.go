@@ -61,10 +61,10 @@ func TestCreateOrgIsRefused(t *testing.T) {
 		{400, "invalid_value", "id", `{"id":"a}b"}`},
 		{400, "invalid_value", "id", `{"id":"a:b"}`},
 		{400, "invalid_value", "id", `{"id":"` + strings.Repeat("a", 65) + `"}`},
-		{400, "invalid_value", "", `{"id":"other","hold":"sometimes"}`},
-		{400, "invalid_value", "", `{"id":"other","providers":["nobody"]}`},
-		{400, "invalid_value", "", `{"id":"other","max_wait":"soon"}`},
-		{400, "invalid_value", "", `{"id":"other","weight":-1}`},
+		{400, "invalid_value", "hold", `{"id":"other","hold":"sometimes"}`},
+		{400, "invalid_value", "providers", `{"id":"other","providers":["nobody"]}`},
+		{400, "invalid_value", "max_wait", `{"id":"other","max_wait":"soon"}`},
+		{400, "invalid_value", "weight", `{"id":"other","weight":-1}`},
 	} {
 		d.refused(tc.status, tc.code, tc.param, "POST", "/orgs", tc.body)
 	}
@@ -136,11 +136,11 @@ func TestUpdateOrgOfTheFile(t *testing.T) {
 
 func TestUpdateOrgIsRefused(t *testing.T) {
 	d := deploy(t)
-	for _, body := range []string{
-		`{"hold":"sometimes"}`, `{"over_limit":"ignore"}`, `{"providers":["nobody"]}`, `{"weight":0}`, `{"max_wait":"-1s"}`,
-		`{"on_disconnect":"?"}`, `{"on_store_failure":"maybe"}`, `{"default_output_limit":-1}`,
+	for param, value := range map[string]string{
+		"hold": `"sometimes"`, "over_limit": `"ignore"`, "providers": `["nobody"]`, "weight": `0`, "max_wait": `"-1s"`,
+		"on_disconnect": `"?"`, "on_store_failure": `"maybe"`, "default_output_limit": `-1`,
 	} {
-		d.refused(400, "invalid_value", "", "PATCH", "/orgs/acme", body)
+		d.refused(400, "invalid_value", param, "PATCH", "/orgs/acme", `{"`+param+`":`+value+`}`)
 	}
 	d.expect(200, "GET", "/orgs/acme", "", `{"source":"file"}`)
 }

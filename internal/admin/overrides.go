@@ -40,49 +40,46 @@ type newOverride struct {
 	Reason string    `json:"reason"`
 }
 
-// overrides are those of an org, the newest last.
-func (c *call) overrides(org string) []Override {
-	var out []Override
-	for id, o := range c.records(org).Overrides {
-		v := Override{
-			ID: id, Limit: o.Limit, Only: o.Only, Add: o.Add, Amount: o.Amount, Until: o.Until, Active: c.start.Before(o.Until),
-			Reason: o.Reason, By: o.By, Created: o.Created, Unit: o.Unit,
-		}
-		out = append(out, v)
-	}
-	slices.SortFunc(out, func(a, b Override) int { return a.Created.Compare(b.Created) })
-	return out
+// overrideHandler serves /orgs/{org}/overrides.
+type overrideHandler struct {
+	opts   *Options
+	dir    *directory
+	audit  *recorder
+	limits *limitHandler
 }
 
-func (c *call) listOverrides() (any, error) {
+func (h *overrideHandler) listOverrides(c *call) (any, error) {
 	org := c.r.PathValue("org")
-	if _, _, err := c.org(org); err != nil {
+	if _, _, err := h.dir.org(org); err != nil {
 		return nil, err
 	}
-	return listOf(c.overrides(org)), nil
+	return listOf(h.dir.overrides(c, org)), nil
 }
 
 // longest is how long an override may last; what is longer is a limit of its own.
 const longest = 366 * 24 * time.Hour
 
-func (c *call) createOverride() (any, error) {
+func (h *overrideHandler) createOverride(c *call) (any, error) {
 	org := c.r.PathValue("org")
 	var n newOverride
 	if err := c.read(&n); err != nil {
 		return nil, err
 	}
-	if _, _, err := c.org(org); err != nil {
+	if _, _, err := h.dir.org(org); err != nil {
 		return nil, err
 	}
-	l, err := c.limit(org, n.User, n.Key, n.Limit)
+	l, err := h.limits.limit(org, n.User, n.Key, n.Limit)
 	if err != nil {
 		return nil, err
 	}
-	record := tenants.Override{Limit: l.ID, Until: n.Until.UTC(), Reason: n.Reason, By: c.actor.id, Unit: units[l.Metric], Stamp: c.stamp(nil)}
-	if record.Only, err = n.only(l); err != nil {
+	record := tenants.Override{Limit: l.ID, Until: n.Until.UTC(), Reason: n.Reason, By: c.actor.id, Unit: units[l.Metric],
+		Stamp: c.stamp(nil)}
+	record.Only, err = n.only(l)
+	if err != nil {
 		return nil, err
 	}
-	if record.Add, record.Amount, err = n.amounts(l.Metric); err != nil {
+	record.Add, record.Amount, err = n.amounts(l.Metric)
+	if err != nil {
 		return nil, err
 	}
 	switch {
@@ -91,16 +88,18 @@ func (c *call) createOverride() (any, error) {
 	case !c.start.Before(n.Until):
 		return nil, wire.BadRequest("until", "invalid_value", "until must be a time to come")
 	case n.Until.Sub(c.start) > longest:
-		return nil, wire.BadRequest("until", "invalid_value", "until is more than a year away: set the limit's amount instead")
+		return nil, wire.BadRequest("until", "invalid_value",
+			"until is more than a year away: set the limit's amount instead")
 	}
 	id := wire.NewCallID()
 	e := c.entry("limit.override", org, id)
 	e.Reason = n.Reason
-	changes := append(c.over(org), tenants.Change{Ref: tenants.Ref{Kind: tenants.KindOverride, Org: org, ID: id}, New: record})
-	if err := c.commit(e, nil, record, changes...); err != nil {
+	changes := append(h.over(c, org),
+		tenants.Change{Ref: tenants.Ref{Kind: tenants.KindOverride, Org: org, ID: id}, New: record})
+	if err := h.audit.commit(c, e, nil, record, changes...); err != nil {
 		return nil, err
 	}
-	for _, o := range c.overrides(org) {
+	for _, o := range h.dir.overrides(c, org) {
 		if o.ID == id {
 			return created{o}, nil
 		}
@@ -109,15 +108,15 @@ func (c *call) createOverride() (any, error) {
 }
 
 // over removes overrides that ended a week ago; the audit keeps them.
-func (c *call) over(org string) []tenants.Change {
+func (h *overrideHandler) over(c *call, org string) []tenants.Change {
 	var out []tenants.Change
-	for id, o := range c.records(org).Overrides {
+	for id, o := range h.dir.records(org).Overrides {
 		if c.start.Sub(o.Until) < 7*24*time.Hour || len(out) == 20 {
 			continue
 		}
 		ref := tenants.Ref{Kind: tenants.KindOverride, Org: org, ID: id}
 		var gone tenants.Override
-		if old, err := c.o.Tenants.Get(c.r.Context(), ref, &gone); err == nil && old != "" {
+		if old, err := h.opts.Tenants.Get(c.r.Context(), ref, &gone); err == nil && old != "" {
 			out = append(out, tenants.Change{Ref: ref, Old: old})
 		}
 	}
@@ -126,11 +125,11 @@ func (c *call) over(org string) []tenants.Change {
 
 // boundTo are the overrides and limits that are for one user or one key alone. They end with
 // it: whoever gets the id next has none of them.
-func (c *call) boundTo(org string, subject budget.Subject, id string) []tenants.Ref {
+func (h *overrideHandler) boundTo(org string, subject budget.Subject, id string) []tenants.Ref {
 	var out []tenants.Ref
-	t := c.records(org)
+	t := h.dir.records(org)
 	for override, o := range t.Overrides {
-		if o.Only == id && c.mayCountBy(org, o.Limit, subject) {
+		if o.Only == id && h.mayCountBy(org, o.Limit, subject) {
 			out = append(out, tenants.Ref{Kind: tenants.KindOverride, Org: org, ID: override})
 		}
 	}
@@ -144,8 +143,8 @@ func (c *call) boundTo(org string, subject budget.Subject, id string) []tenants.
 
 // mayCountBy reports whether a limit of that name counts by a subject. One that is not there
 // any more may have.
-func (c *call) mayCountBy(org, name string, subject budget.Subject) bool {
-	o := c.o.Policy().Orgs[org]
+func (h *overrideHandler) mayCountBy(org, name string, subject budget.Subject) bool {
+	o := h.opts.Policy().Orgs[org]
 	if o == nil {
 		return true
 	}
@@ -172,7 +171,8 @@ func (n *newOverride) only(l *budget.Limit) (string, error) {
 			continue
 		}
 		if s.subject != l.Subject {
-			return "", wire.BadRequest(string(s.subject), "invalid_value", "The limit %s counts by %s, so its override cannot be for one %s", l.ID, l.Subject, s.subject)
+			return "", wire.BadRequest(string(s.subject), "invalid_value",
+				"The limit %s counts by %s, so its override cannot be for one %s", l.ID, l.Subject, s.subject)
 		}
 		return s.id, nil
 	}
@@ -192,7 +192,8 @@ func (n *newOverride) amounts(m budget.Metric) (add, amount int64, err error) {
 	if text[0] == '-' || text[0] == '+' {
 		text, negative = text[1:], text[0] == '-'
 	}
-	if add, err = quantity("add", text, m); negative {
+	add, err = quantity("add", text, m)
+	if negative {
 		add = -add
 	}
 	return add, 0, err
@@ -214,15 +215,16 @@ func quantity(param, text string, m budget.Metric) (int64, error) {
 	return q.N, nil
 }
 
-func (c *call) deleteOverride() (any, error) {
+func (h *overrideHandler) deleteOverride(c *call) (any, error) {
 	org, id := c.r.PathValue("org"), c.r.PathValue("override")
-	if _, _, err := c.org(org); err != nil {
+	if _, _, err := h.dir.org(org); err != nil {
 		return nil, err
 	}
-	if c.records(org).Overrides[id] == nil {
+	if h.dir.records(org).Overrides[id] == nil {
 		return nil, wire.NotFound("override", "override_not_found", "Org %s has no override %.80q", org, id)
 	}
-	if err := c.remove(c.entry("limit.override.end", org, id), tenants.Ref{Kind: tenants.KindOverride, Org: org, ID: id}); err != nil {
+	if err := h.audit.remove(c, c.entry("limit.override.end", org, id),
+		tenants.Ref{Kind: tenants.KindOverride, Org: org, ID: id}); err != nil {
 		return nil, err
 	}
 	return empty{}, nil

@@ -71,8 +71,9 @@ func viewPool(ctx context.Context, o *queue.Queue, p queue.Pool, wanted func(org
 		return QueuePool{}, err
 	}
 	v := QueuePool{
-		Dead: dead, Pool: p.ID, Waiting: map[string]int64{}, Running: d.Running(), Jobs: d.Jobs, Bytes: d.Bytes, MaxJobs: p.MaxJobs,
-		RPM: QueueQuota{d.Requests, p.RPM}, TPM: QueueQuota{d.Tokens, p.TPM}, Concurrency: p.Concurrency,
+		Dead: dead, Pool: p.ID, Waiting: map[string]int64{}, Running: d.Running(), Jobs: d.Jobs, Bytes: d.Bytes,
+		MaxJobs: p.MaxJobs,
+		RPM:     QueueQuota{d.Requests, p.RPM}, TPM: QueueQuota{d.Tokens, p.TPM}, Concurrency: p.Concurrency,
 		Blocked: d.Blocked.Seconds(), Flows: []QueueFlow{}, Parked: []QueueParked{},
 	}
 	for class := queue.Interactive; class <= queue.Batch; class++ {
@@ -97,18 +98,14 @@ func viewPool(ctx context.Context, o *queue.Queue, p queue.Pool, wanted func(org
 	return v, nil
 }
 
-// wants reports whether an org is among those that the query names. Orgs that are no longer
-// configured belong to no choice but all.
-func (c *call) wants() (func(org string) bool, error) {
-	orgs, err := c.wantedOrgs()
-	if err != nil || c.r.URL.Query().Get("org") == "" {
-		return func(string) bool { return true }, err
-	}
-	return func(org string) bool { return slices.Contains(orgs, org) }, nil
+// queueHandler serves /queue.
+type queueHandler struct {
+	dir  *directory
+	jobs *jobHandler
 }
 
 // wantedPools are the pools that the query names.
-func (c *call) wantedPools(q *queue.Queue) ([]queue.Pool, error) {
+func (h *queueHandler) wantedPools(c *call, q *queue.Queue) ([]queue.Pool, error) {
 	pools, only := q.Pools(), c.r.URL.Query().Get("pool")
 	if only == "" {
 		return pools, nil
@@ -120,16 +117,16 @@ func (c *call) wantedPools(q *queue.Queue) ([]queue.Pool, error) {
 	return pools, nil
 }
 
-func (c *call) listQueue() (any, error) {
-	q, err := c.queue()
+func (h *queueHandler) listQueue(c *call) (any, error) {
+	q, err := h.jobs.queue(c)
 	if err != nil {
 		return nil, err
 	}
-	wanted, err := c.wants()
+	wanted, err := h.dir.wants(c)
 	if err != nil {
 		return nil, err
 	}
-	pools, err := c.wantedPools(q)
+	pools, err := h.wantedPools(c, q)
 	if err != nil {
 		return nil, err
 	}
@@ -145,12 +142,12 @@ func (c *call) listQueue() (any, error) {
 }
 
 // listDead lists the dead letters, the newest of each pool first.
-func (c *call) listDead() (any, error) {
-	q, err := c.queue()
+func (h *queueHandler) listDead(c *call) (any, error) {
+	q, err := h.jobs.queue(c)
 	if err != nil {
 		return nil, err
 	}
-	wanted, err := c.wants()
+	wanted, err := h.dir.wants(c)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +155,7 @@ func (c *call) listDead() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	pools, err := c.wantedPools(q)
+	pools, err := h.wantedPools(c, q)
 	if err != nil {
 		return nil, err
 	}

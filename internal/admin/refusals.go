@@ -25,7 +25,7 @@ type Refusal struct {
 }
 
 // listRefusals adds up what limits refused in the UTC hours of a period, the most first.
-func (c *call) listRefusals() (any, error) {
+func (h *usageHandler) listRefusals(c *call) (any, error) {
 	q := c.r.URL.Query()
 	if by := q.Get("by"); by != "" && by != "hour" {
 		return nil, wire.BadRequest("by", "invalid_value", "by must be hour, or left out")
@@ -43,13 +43,13 @@ func (c *call) listRefusals() (any, error) {
 	if !from.Before(to) || to.Sub(from) > maxUsageDays*24*time.Hour {
 		return nil, wire.BadRequest("from", "invalid_value", "from and to must span at most %d days", maxUsageDays)
 	}
-	orgs, err := c.wantedOrgs()
+	orgs, err := h.dir.wantedOrgs(c)
 	if err != nil {
 		return nil, err
 	}
 	out := []Refusal{}
 	for _, org := range orgs {
-		list, err := c.refusalsOf(org, q.Get("user"), q.Get("by") == "hour", from, to)
+		list, err := h.refusalsOf(c, org, refusalFilter{q.Get("user"), q.Get("by") == "hour", from, to})
 		if err != nil {
 			return nil, err
 		}
@@ -64,9 +64,16 @@ func (c *call) listRefusals() (any, error) {
 	return listOf(out), nil
 }
 
-// refusalsOf are those of one org, and of one user unless that is empty.
-func (c *call) refusalsOf(org, user string, byHour bool, from, to time.Time) ([]Refusal, error) {
-	list, err := c.o.Budget.Refusals(c.r.Context(), org, from, to)
+// refusalFilter says which refusals are added up.
+type refusalFilter struct {
+	user     string // empty: all users'
+	byHour   bool
+	from, to time.Time
+}
+
+// refusalsOf are those of one org.
+func (h *usageHandler) refusalsOf(c *call, org string, f refusalFilter) ([]Refusal, error) {
+	list, err := h.opts.Budget.Refusals(c.r.Context(), org, f.from, f.to)
 	if err != nil {
 		return nil, err
 	}
@@ -76,17 +83,17 @@ func (c *call) refusalsOf(org, user string, byHour bool, from, to time.Time) ([]
 	}
 	sums := map[name]*Refusal{}
 	for _, r := range list {
-		if user != "" && r.User != user {
+		if f.user != "" && r.User != f.user {
 			continue
 		}
 		at := name{user: r.User, limit: r.Limit}
-		if byHour {
+		if f.byHour {
 			at.begin = r.Begin
 		}
 		sum := sums[at]
 		if sum == nil {
 			sum = &Refusal{Org: org, User: r.User, Limit: r.Limit, First: r.First, Last: r.Last}
-			if byHour {
+			if f.byHour {
 				sum.Begin, sum.Hour = &r.Begin, r.Hour
 			}
 			sums[at] = sum

@@ -11,11 +11,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -28,6 +26,7 @@ import (
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/storage/seal"
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/orgdata"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/webhook"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -85,8 +84,8 @@ type Options struct {
 	Files *files.Store
 	// Calibration lists what was learned of models whose tokenizer is not public.
 	Calibration func(context.Context) ([]calibration.Row, error)
-	// Purge counts what is kept of an org, and removes it unless that is only counted.
-	Purge func(context.Context, PurgeOrder) (Purged, error)
+	// Purge opens what is kept of an org, to count and remove it, until done is called.
+	Purge func(ctx context.Context, org string) (p *orgdata.Purge, done func())
 	Log   *slog.Logger
 }
 
@@ -102,15 +101,31 @@ type FileSettings struct {
 
 // Server answers administrators. It is safe for concurrent use.
 type Server struct {
-	o        Options
-	log      *slog.Logger
-	failures *auth.FailureLimiter
-	denials  refusals
-	mux      *http.ServeMux
-	openAPI  []byte
+	opts   *Options
+	log    *slog.Logger
+	mux    *http.ServeMux
+	routes []route
 
-	replaying chan struct{} // has room for one replay
-	live      live
+	login *authenticator
+	audit *recorder
+
+	orgs         *orgHandler
+	users        *userHandler
+	keys         *keyHandler
+	limits       *limitHandler
+	overrides    *overrideHandler
+	credentials  *credentialHandler
+	declarations *declarationHandler
+	orgData      *orgDataHandler
+	jobs         *jobHandler
+	queues       *queueHandler
+	batches      *batchHandler
+	webhooks     *webhookHandler
+	usage        *usageHandler
+	ledger       *ledgerHandler
+	why          *whyHandler
+	admins       *adminHandler
+	system       *systemHandler
 }
 
 // New returns a Server.
@@ -121,28 +136,45 @@ func New(o Options) (*Server, error) {
 	if o.Failures == nil {
 		o.Failures = auth.NewFailureLimiter()
 	}
-	s := &Server{o: o, log: o.Log, failures: o.Failures, mux: http.NewServeMux(), replaying: make(chan struct{}, 1)}
-	s.live.turn = make(chan struct{}, 1)
-	s.denials.rate = auth.NewFailureLimiterWith(recorded, recorded)
-	for _, r := range routes {
+	s := &Server{opts: &o, log: o.Log, mux: http.NewServeMux()}
+	s.setHandlers(&o)
+	s.routes = s.table()
+	for _, r := range s.routes {
 		s.mux.HandleFunc(r.method+" "+prefix+r.path, func(http.ResponseWriter, *http.Request) {})
 	}
 	var err error
-	s.openAPI, err = document()
+	s.system.openAPI, err = document(s.routes)
 	return s, err
+}
+
+// setHandlers makes the handlers, those that others need first.
+func (s *Server) setHandlers(o *Options) {
+	dir, audit := &directory{opts: o}, &recorder{opts: o}
+	s.audit, s.login = audit, newAuthenticator(o, audit)
+	s.orgs = &orgHandler{opts: o, dir: dir, audit: audit}
+	s.limits = &limitHandler{opts: o, dir: dir, audit: audit}
+	s.overrides = &overrideHandler{opts: o, dir: dir, audit: audit, limits: s.limits}
+	s.users = &userHandler{opts: o, dir: dir, audit: audit, overrides: s.overrides}
+	s.batches = &batchHandler{opts: o, dir: dir, audit: audit}
+	s.jobs = &jobHandler{opts: o, dir: dir, audit: audit, batches: s.batches}
+	s.queues = &queueHandler{dir: dir, jobs: s.jobs}
+	s.keys = &keyHandler{opts: o, dir: dir, audit: audit, overrides: s.overrides, jobs: s.jobs}
+	s.credentials = &credentialHandler{opts: o, dir: dir, audit: audit}
+	s.declarations = &declarationHandler{opts: o, dir: dir, keys: s.keys, replays: newReplayer(o)}
+	s.orgData = &orgDataHandler{
+		opts: o, dir: dir, orgs: s.orgs, users: s.users, keys: s.keys, limits: s.limits, overrides: s.overrides,
+		credentials: s.credentials, jobs: s.jobs,
+	}
+	s.webhooks = &webhookHandler{opts: o, dir: dir, audit: audit}
+	s.usage = &usageHandler{opts: o, dir: dir}
+	s.ledger = &ledgerHandler{opts: o, dir: dir}
+	s.why = &whyHandler{opts: o, dir: dir, jobs: s.jobs, usage: s.usage}
+	s.admins = &adminHandler{opts: o, audit: audit, login: s.login}
+	s.system = newSystemHandler(o, dir, audit, s.jobs)
 }
 
 // prefix begins every path.
 const prefix = "/admin/v1"
-
-// actor is who does something.
-type actor struct {
-	id       string
-	readOnly bool
-	local    bool // not over the network
-}
-
-type actorKey struct{}
 
 // As returns the API for somebody on this machine who has the configuration and
 // Redis at hand, and so needs no key. It must not be put on a listener.
@@ -159,8 +191,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Request-Id", id)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	c := &call{Server: s, w: w, r: r, id: id, ip: peer(r), start: time.Now()}
-	answer, err := c.run()
+	c := &call{log: s.log, w: w, r: r, id: id, ip: peer(r), start: time.Now()}
+	answer, err := s.run(c)
 	if err != nil {
 		c.fail(err)
 	} else {
@@ -170,8 +202,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if c.name == "getSelf" { // the console asks it for every page
 		level = slog.LevelDebug
 	}
-	s.log.Log(r.Context(), level, "admin", "id", id, "route", c.name, "method", r.Method, "status", c.status, "actor", c.actor.id, "ip", c.ip.String(),
-		"took", time.Since(c.start))
+	s.log.Log(r.Context(), level, "admin", "id", id, "route", c.name, "method", r.Method, "status", c.status,
+		"actor", c.actor.id, "ip", c.ip.String(), "took", time.Since(c.start))
 }
 
 // peer is the address of the connection: nobody's X-Forwarded-For is believed here.
@@ -184,26 +216,28 @@ func peer(r *http.Request) netip.Addr {
 }
 
 // run checks who it is before anything else, even whether the route exists.
-func (c *call) run() (any, error) {
+func (s *Server) run(c *call) (any, error) {
 	if err := sameOrigin(c.r); err != nil {
 		return nil, err
 	}
 	var err error
-	if c.actor, err = c.authenticate(); err != nil {
+	c.actor, err = s.login.authenticate(c)
+	if err != nil {
 		return nil, err
 	}
-	route, err := c.match()
+	route, err := s.match(c)
 	if err != nil {
 		return nil, err
 	}
 	c.name = route.name
-	if c.actor.local && c.o.Refresh != nil {
-		if err := c.o.Refresh(c.r.Context()); err != nil {
+	if c.actor.local && s.opts.Refresh != nil {
+		if err := s.opts.Refresh(c.r.Context()); err != nil {
 			return nil, err
 		}
 	}
 	if route.local && !c.actor.local {
-		return nil, wire.Forbidden("local_only", "This is done where the configuration and Redis are at hand, with `llmguard admins`, and not over the network")
+		return nil, wire.Forbidden("local_only",
+			"This is done where the configuration and Redis are at hand, with `llmguard admins`, and not over the network")
 	}
 	if route.writes && c.actor.readOnly {
 		return nil, wire.Forbidden("read_only", "This administrator's key may only read")
@@ -225,77 +259,11 @@ func sameOrigin(r *http.Request) error {
 	return wire.Forbidden("cross_origin", "The administrators' API takes no requests from pages of other origins")
 }
 
-// authenticate finds the administrator. Every refusal reads the same. After too many
-// wrong keys, of an address or in all, further ones get 429 and the store is not asked
-// about them; a right key is never locked out.
-func (c *call) authenticate() (actor, error) {
-	if a, ok := c.r.Context().Value(actorKey{}).(actor); ok {
-		return a, nil
-	}
-	blocked, known := c.failures.Blocked(c.ip, c.start), ""
-	text, sent := bearer(c.r.Header)
-	if sent {
-		if class, err := keys.Check(text); err == nil && class == keys.Admin {
-			a, ok := c.lookUp(text)
-			if ok {
-				return a, nil
-			}
-			known = a.id
-			if !blocked && c.o.Tenants.Missed(c.r.Context()) { // it may be new
-				if a, ok := c.lookUp(text); ok {
-					return a, nil
-				}
-			}
-		}
-	}
-	if blocked {
-		return actor{}, wire.RateLimited("Too many requests with a wrong key", auth.FailureRetryAfter)
-	}
-	c.failures.Failed(c.ip, c.start)
-	if sent {
-		c.refused(known)
-	}
-	e := wire.InvalidKey("Send an administrator's key, as `Authorization: Bearer lg_admin_...`. `llmguard admins create` makes one")
-	e.Header = http.Header{"Www-Authenticate": {"Bearer"}}
-	return actor{}, e
-}
-
-// lookUp compares with every administrator's hash, so that its time tells nothing. An
-// administrator whose key may not be used is returned as well, with false.
-func (c *call) lookUp(text string) (actor, bool) {
-	file := c.o.File()
-	hashes := []string{keys.Hash(keys.Pepper{}, text)}
-	for _, p := range file.Peppers {
-		hashes = append(hashes, keys.Hash(p, text))
-	}
-	var found actor
-	ok := false
-	for id, a := range c.administrators(file) {
-		if keys.EqualAny(hashes, a.Hash) {
-			usable := !a.Disabled && (a.Expires.IsZero() || c.start.Before(a.Expires))
-			if !ok {
-				found, ok = actor{id: id, readOnly: a.ReadOnly}, usable
-			}
-		}
-	}
-	return found, ok
-}
-
-// administrators are those of the file with those in Redis over them.
-func (c *call) administrators(file FileSettings) map[string]tenants.Admin {
-	all := map[string]tenants.Admin{}
-	maps.Copy(all, file.Admins)
-	for id, a := range c.o.Tenants.Snapshot().Admins {
-		all[id] = *a
-	}
-	return all
-}
-
-func (c *call) match() (route, error) {
-	_, pattern := c.mux.Handler(c.r)
-	for _, r := range routes {
+func (s *Server) match(c *call) (route, error) {
+	_, pattern := s.mux.Handler(c.r)
+	for _, r := range s.routes {
 		if pattern == r.method+" "+prefix+r.path {
-			c.mux.ServeHTTP(discard{}, c.r) // sets the path's values
+			s.mux.ServeHTTP(discard{}, c.r) // sets the path's values
 			return r, nil
 		}
 	}
@@ -303,14 +271,15 @@ func (c *call) match() (route, error) {
 	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		probe := *c.r
 		probe.Method = m
-		if _, pattern := c.mux.Handler(&probe); pattern != "" {
+		if _, pattern := s.mux.Handler(&probe); pattern != "" {
 			allowed = append(allowed, m)
 		}
 	}
 	if len(allowed) > 0 {
 		return route{}, wire.MethodNotAllowed(c.r.Method, allowed)
 	}
-	return route{}, wire.NotFound("", "unknown_url", "There is no %s %.200s. GET %s/openapi.json lists what there is", c.r.Method, c.r.URL.Path, prefix)
+	return route{}, wire.NotFound("", "unknown_url", "There is no %s %.200s. GET %s/openapi.json lists what there is",
+		c.r.Method, c.r.URL.Path, prefix)
 }
 
 // discard is where the empty handlers of the mux write nothing.
@@ -327,20 +296,12 @@ func public(err error) *wire.Error {
 	case errors.As(err, &e):
 		return e
 	case errors.Is(err, tenants.ErrConflict):
-		return &wire.Error{Status: http.StatusConflict, Type: "invalid_request_error", Code: "changed_meanwhile", Message: "Somebody else changed this meanwhile. Look at it again, then repeat", Err: err}
+		return &wire.Error{Status: http.StatusConflict, Type: "invalid_request_error", Code: "changed_meanwhile",
+			Message: "Somebody else changed this meanwhile. Look at it again, then repeat", Err: err}
 	case errors.Is(err, tenants.ErrUnavailable), errors.Is(err, budget.ErrUnavailable):
-		return wire.ServiceUnavailable("Redis cannot be asked at the moment. A change may have been made: look before you repeat it", time.Second, err)
+		return wire.ServiceUnavailable("Redis cannot be asked at the moment. A change may have been made: look before you "+
+			"repeat it", time.Second, err)
 	default:
 		return wire.Internal(err)
 	}
-}
-
-// bearer returns the key of the one Authorization header.
-func bearer(h http.Header) (string, bool) {
-	values := h.Values("Authorization")
-	if len(values) != 1 {
-		return "", false
-	}
-	scheme, text, ok := strings.Cut(values[0], " ")
-	return strings.TrimSpace(text), ok && strings.EqualFold(scheme, "bearer")
 }

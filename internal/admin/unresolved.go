@@ -1,12 +1,11 @@
 package admin
 
 import (
+	"errors"
 	"fmt"
-	"time"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/wire"
-	"github.com/llmguard/llmguard/pricing"
 )
 
 // Unresolved is a charge that came too late to be booked, and what the ledger has of its call.
@@ -38,46 +37,38 @@ type resolution struct {
 // reconcileRead is more than the list may hold.
 const reconcileRead = 200_000
 
-func (c *call) listUnresolved() (any, error) {
-	org := c.r.PathValue("org")
-	if _, _, err := c.org(org); err != nil {
-		return nil, err
+func viewUnresolved(u *budget.Unresolved) Unresolved {
+	v := Unresolved{Entry: u.Entry}
+	if u.Booked != nil {
+		v.Booked = &Booked{u.Booked.Kind, int64(u.Booked.Total)}
 	}
-	list, err := c.unresolved(org)
-	return listOf(list), err
+	return v
 }
 
-// unresolved reads an org's list, and its ledger from the oldest call on.
-func (c *call) unresolved(org string) ([]Unresolved, error) {
-	list, err := c.o.Budget.Reconcile(c.r.Context(), org, reconcileRead)
-	if err != nil || len(list) == 0 {
+func (h *ledgerHandler) listUnresolved(c *call) (any, error) {
+	org := c.r.PathValue("org")
+	if _, _, err := h.dir.org(org); err != nil {
 		return nil, err
 	}
-	type attempt struct {
-		id string
-		n  int
+	list, err := h.unresolved(c, org)
+	var out []Unresolved
+	for i := range list {
+		out = append(out, viewUnresolved(&list[i]))
 	}
-	out := make([]Unresolved, len(list))
-	at, first := map[attempt][]int{}, c.start
-	for i, e := range list {
-		out[i].Entry = e
-		a := attempt{e.ID, e.Attempt}
-		at[a] = append(at[a], i)
-		if t, ok := wire.CallTime(e.ID); ok && t.Before(first) {
-			first = t
-		}
+	return listOf(out), err
+}
+
+// unresolved reads an org's list with what the ledger has of its calls.
+func (h *ledgerHandler) unresolved(c *call, org string) ([]budget.Unresolved, error) {
+	list, err := h.opts.Budget.Reconcile(c.r.Context(), org, reconcileRead)
+	if err != nil {
+		return nil, err
 	}
-	err = c.o.Budget.Entries(c.r.Context(), org, first.Add(-clockSkew), time.Time{}, func(e budget.Entry) error {
-		for _, i := range at[attempt{e.ID, e.Attempt}] {
-			out[i].Booked = &Booked{e.Kind, int64(e.Total)}
-		}
-		return nil
-	})
-	return out, err
+	return budget.JoinLedger(c.r.Context(), h.opts.Budget.Entries, org, list, wire.CallTime)
 }
 
 // resolve books a charge of the list, or drops it.
-func (c *call) resolve() (any, error) {
+func (h *ledgerHandler) resolve(c *call) (any, error) {
 	org, id := c.r.PathValue("org"), c.r.PathValue("call")
 	var n resolution
 	if err := c.read(&n); err != nil {
@@ -86,7 +77,7 @@ func (c *call) resolve() (any, error) {
 	if n.Action != "charge" && n.Action != "drop" {
 		return nil, wire.BadRequest("action", "invalid_value", "action must be charge or drop")
 	}
-	if _, _, err := c.org(org); err != nil {
+	if _, _, err := h.dir.org(org); err != nil {
 		return nil, err
 	}
 	by, err := c.by(n.By)
@@ -94,79 +85,43 @@ func (c *call) resolve() (any, error) {
 		return nil, err
 	}
 	r := budget.Resolution{Charge: n.Action == "charge", By: by}
-	if r.Reason, err = c.needed(n.Reason, "A correction"); err != nil {
-		return nil, err
-	}
-	list, err := c.unresolved(org)
+	r.Reason, err = c.needed(n.Reason, "A correction")
 	if err != nil {
 		return nil, err
 	}
-	u, err := n.pick(list, org, id)
+	list, err := h.unresolved(c, org)
 	if err != nil {
 		return nil, err
 	}
-	if r.Charge && u.Booked != nil && !n.AlthoughBooked {
-		return nil, conflict("booked_already", fmt.Sprintf("The ledger has this call already (%s, %s). Drop the charge, or set although_booked", u.Booked.Kind, pricing.Nano(u.Booked.Total).Short()))
+	u, err := budget.FindUnresolved(list, id, n.Attempt)
+	if err != nil {
+		return nil, notFound(err, org)
+	}
+	if r.Charge && !n.AlthoughBooked {
+		if err := u.CheckCharge(); err != nil {
+			const text = "The ledger has this call already (%s, %s). Drop the charge, or set although_booked"
+			return nil, conflict("booked_already", fmt.Sprintf(text, u.Booked.Kind, u.Booked.Total.Short()))
+		}
 	}
 	if r.Charge && n.Limits {
-		if r.Limits, err = c.o.LimitsOf(u.Call); err != nil {
-			return nil, err
-		}
-	}
-	if _, err := c.o.Budget.Resolve(c.r.Context(), u.Entry, r); err != nil {
-		return nil, corrected(err)
-	}
-	return Corrected{ID: u.ID, Org: org, User: u.User, Amount: int64(u.Cost), By: by, At: c.start.UTC(), Limits: costNames(r.Limits)}, nil
-}
-
-// pick is the charge of the list that is meant.
-func (n *resolution) pick(list []Unresolved, org, id string) (*Unresolved, error) {
-	var found []*Unresolved
-	for i := range list {
-		if u := &list[i]; u.ID == id && (n.Attempt == nil || u.Attempt == *n.Attempt) {
-			found = append(found, u)
-		}
-	}
-	switch {
-	case len(found) == 0:
-		return nil, wire.NotFound("call", "charge_not_found", "No such charge is on the list of org %s", org)
-	case len(found) > 1 && n.Attempt == nil && found[0].Attempt != found[1].Attempt:
-		return nil, wire.BadRequest("attempt", "missing_field", "%d attempts of the call are on the list. Name one", len(found))
-	}
-	return found[0], nil
-}
-
-// Cap is a spend cap as it stands. Amounts are in its unit.
-type Cap struct {
-	Provider  string   `json:"provider"` // empty: of the deployment
-	Name      string   `json:"name"`
-	Metric    string   `json:"metric"`
-	Unit      string   `json:"unit"` // nano_usd, tokens or requests
-	Mode      string   `json:"mode"`
-	Used      int64    `json:"used"`
-	Held      int64    `json:"held"`
-	Amount    int64    `json:"amount"`
-	Remaining int64    `json:"remaining"`
-	Reset     *float64 `json:"reset_seconds"` // until nothing is used, if no more is; null: never
-}
-
-func (c *call) listCaps() (any, error) {
-	var out []Cap
-	for _, one := range c.o.Policy().Caps {
-		statuses, err := c.o.Budget.PeekCap(c.r.Context(), one)
+		r.Limits, err = h.opts.LimitsOf(u.Call)
 		if err != nil {
 			return nil, err
 		}
-		for _, s := range statuses {
-			v := Cap{
-				Provider: one.Provider, Name: s.LimitID, Metric: string(s.Metric), Unit: units[s.Metric], Mode: string(s.Mode),
-				Used: s.Used, Held: s.Held, Amount: s.Amount, Remaining: s.Remaining,
-			}
-			if reset := s.Reset.Seconds(); s.Reset < budget.Endless {
-				v.Reset = &reset
-			}
-			out = append(out, v)
-		}
 	}
-	return listOf(out), nil
+	if _, err := h.opts.Budget.Resolve(c.r.Context(), u.Entry, r); err != nil {
+		return nil, corrected(err)
+	}
+	return Corrected{ID: u.ID, Org: org, User: u.User, Amount: int64(u.Cost), By: by, At: c.start.UTC(),
+		Limits: costNames(r.Limits)}, nil
+}
+
+// notFound words why no charge of the list is meant.
+func notFound(err error, org string) error {
+	var several *budget.AttemptsError
+	if errors.As(err, &several) {
+		return wire.BadRequest("attempt", "missing_field", "%d attempts of the call are on the list. Name one",
+			several.Attempts)
+	}
+	return wire.NotFound("call", "charge_not_found", "No such charge is on the list of org %s", org)
 }

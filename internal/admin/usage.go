@@ -52,7 +52,8 @@ func usageSums(s budget.Sums) UsageSums {
 		Calls: s.Calls, Input: s.Input, Cached: s.Cached, Written: s.Written, Output: s.Output,
 		Cost: int64(s.Cost), Estimated: int64(s.Estimated), Overrun: int64(s.Overrun), Adjusted: int64(s.Adjusted),
 		Costs: budget.Costs{
-			Input: s.Split.Input, CachedInput: s.Split.CachedInput, CacheWrite: s.Split.CacheWrite, Output: s.Split.Output, Fees: s.Split.Fees,
+			Input: s.Split.Input, CachedInput: s.Split.CachedInput, CacheWrite: s.Split.CacheWrite, Output: s.Split.Output,
+			Fees: s.Split.Fees,
 		},
 	}
 }
@@ -72,27 +73,37 @@ var dimensions = map[string]func(*UsageLine, budget.Rollup){
 	"endpoint": func(l *UsageLine, r budget.Rollup) { l.Endpoint = r.Endpoint },
 }
 
+// usageHandler adds up what was spent and what was refused.
+type usageHandler struct {
+	opts *Options
+	dir  *directory
+}
+
 const maxUsageDays = 400 // for which daily sums are kept
 
-func (c *call) getUsage() (any, error) {
+func (h *usageHandler) getUsage(c *call) (any, error) {
 	org := c.r.PathValue("org")
-	if _, _, err := c.org(org); err != nil {
+	if _, _, err := h.dir.org(org); err != nil {
 		return nil, err
 	}
-	p, err := c.usagePeriod()
+	p, err := h.usagePeriod(c)
 	if err != nil {
 		return nil, err
 	}
 	by := strings.Split(cmp.Or(c.r.URL.Query().Get("by"), "user,model"), ",")
 	for _, d := range by {
 		if dimensions[d] == nil {
-			return nil, wire.BadRequest("by", "invalid_value", "by must be any of day, hour, user, key, model, provider and endpoint, not %.80q", d)
+			return nil, wire.BadRequest("by", "invalid_value",
+				"by must be any of day, hour, user, key, model, provider and endpoint, not %.80q", d)
 		}
 	}
 	p.hours = p.hours || slices.Contains(by, "hour")
-	u, rollups := Usage{From: p.from.Format(time.DateOnly), To: p.to.Add(-1).Format(time.DateOnly), Lines: []UsageLine{}}, c.o.Budget.Rollups
+	u, rollups := Usage{From: p.from.Format(time.DateOnly), To: p.to.Add(-1).Format(time.DateOnly), Lines: []UsageLine{}},
+		h.opts.Budget.Rollups
 	if p.hours {
-		u.From, u.To, rollups = p.from.Format(time.RFC3339), p.to.Format(time.RFC3339), c.o.Budget.HourRollups
+		u.From = p.from.Format(time.RFC3339)
+		u.To = p.to.Format(time.RFC3339)
+		rollups = h.opts.Budget.HourRollups
 	}
 	list, err := rollups(c.r.Context(), org, p.from, p.to)
 	if err != nil {
@@ -113,7 +124,8 @@ func (c *call) getUsage() (any, error) {
 		u.Lines = append(u.Lines, line)
 	}
 	slices.SortFunc(u.Lines, func(a, b UsageLine) int {
-		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Hour, b.Hour), cmp.Compare(b.Cost, a.Cost), cmp.Compare(a.User, b.User), cmp.Compare(a.Key, b.Key),
+		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Hour, b.Hour), cmp.Compare(b.Cost, a.Cost),
+			cmp.Compare(a.User, b.User), cmp.Compare(a.Key, b.Key),
 			cmp.Compare(a.Model, b.Model), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Endpoint, b.Endpoint))
 	})
 	return u, nil
@@ -127,17 +139,20 @@ type usagePeriod struct {
 }
 
 // usagePeriod reads the first and last day wanted, both today when not given, or two times.
-func (c *call) usagePeriod() (p usagePeriod, err error) {
+func (h *usageHandler) usagePeriod(c *call) (p usagePeriod, err error) {
 	q := c.r.URL.Query()
-	if p.zone, err = zoneOf(q.Get("tz")); err != nil {
+	p.zone, err = zoneOf(q.Get("tz"))
+	if err != nil {
 		return p, err
 	}
 	p.hours = p.zone != time.UTC
 	today := c.start.In(p.zone).Format(time.DateOnly)
-	if p.from, _, err = p.instant("from", cmp.Or(q.Get("from"), today)); err != nil {
+	p.from, _, err = p.instant("from", cmp.Or(q.Get("from"), today))
+	if err != nil {
 		return p, err
 	}
-	if _, p.to, err = p.instant("to", cmp.Or(q.Get("to"), today)); err != nil {
+	_, p.to, err = p.instant("to", cmp.Or(q.Get("to"), today))
+	if err != nil {
 		return p, err
 	}
 	if !p.from.Before(p.to) || p.to.Sub(p.from) > (maxUsageDays*24+1)*time.Hour { // a change of the clocks
@@ -153,7 +168,8 @@ func (p *usagePeriod) instant(name, text string) (begin, end time.Time, err erro
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return at, at, wire.BadRequest(name, "invalid_value", "%s must be a day such as 2026-11-01, or a time such as 2026-11-01T08:00:00Z", name)
+		return at, at, wire.BadRequest(name, "invalid_value",
+			"%s must be a day such as 2026-11-01, or a time such as 2026-11-01T08:00:00Z", name)
 	}
 	p.hours = true
 	return at.In(p.zone), at.In(p.zone), nil
@@ -165,7 +181,8 @@ func zoneOf(name string) (*time.Location, error) {
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil || name == "Local" {
-		return nil, wire.BadRequest("tz", "invalid_value", "tz: %.80q is no time zone; expected a name such as Europe/Berlin", name)
+		return nil, wire.BadRequest("tz", "invalid_value", "tz: %.80q is no time zone; expected a name such as Europe/Berlin",
+			name)
 	}
 	return zone, nil
 }

@@ -6,7 +6,6 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
-	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // User is a user as in force.
@@ -31,24 +30,12 @@ type userPatch struct {
 	tenants.UserSpec
 }
 
-// user returns a user as in force, and whether the file has it.
-func (c *call) user(org *settings.Org, id string) (*settings.User, bool, error) {
-	u := org.User(id)
-	if u == nil {
-		return nil, false, wire.NotFound("user", "user_not_found", "Org %s has no user %.80q", org.ID, id)
-	}
-	return u, c.filed(org.ID)[id], nil
-}
-
-// filed are the ids of an org's users that the file has.
-func (c *call) filed(org string) map[string]bool {
-	ids := map[string]bool{}
-	if o := c.o.File().Org(org); o != nil {
-		for _, u := range o.Users {
-			ids[u.ID] = true
-		}
-	}
-	return ids
+// userHandler serves /orgs/{org}/users.
+type userHandler struct {
+	opts      *Options
+	dir       *directory
+	audit     *recorder
+	overrides *overrideHandler
 }
 
 func viewUser(org string, u *settings.User, inFile bool, record *tenants.User) User {
@@ -60,12 +47,12 @@ func viewUser(org string, u *settings.User, inFile bool, record *tenants.User) U
 	return v
 }
 
-func (c *call) listUsers() (any, error) {
-	o, _, err := c.org(c.r.PathValue("org"))
+func (h *userHandler) listUsers(c *call) (any, error) {
+	o, _, err := h.dir.org(c.r.PathValue("org"))
 	if err != nil {
 		return nil, err
 	}
-	filed, records := c.filed(o.ID), c.records(o.ID).Users
+	filed, records := h.dir.filed(o.ID), h.dir.records(o.ID).Users
 	out := make([]User, 0, len(o.Users))
 	for i := range o.Users {
 		u := &o.Users[i]
@@ -74,22 +61,24 @@ func (c *call) listUsers() (any, error) {
 	return listOf(out), nil
 }
 
-func (c *call) getUser() (any, error) { return c.showUser(c.r.PathValue("org"), c.r.PathValue("user")) }
-
-func (c *call) showUser(org, id string) (any, error) {
-	o, _, err := c.org(org)
-	if err != nil {
-		return nil, err
-	}
-	u, inFile, err := c.user(o, id)
-	if err != nil {
-		return nil, err
-	}
-	return viewUser(org, u, inFile, c.records(org).Users[id]), nil
+func (h *userHandler) getUser(c *call) (any, error) {
+	return h.showUser(c.r.PathValue("org"), c.r.PathValue("user"))
 }
 
-func (c *call) createUser() (any, error) {
-	o, _, err := c.org(c.r.PathValue("org"))
+func (h *userHandler) showUser(org, id string) (any, error) {
+	o, _, err := h.dir.org(org)
+	if err != nil {
+		return nil, err
+	}
+	u, inFile, err := h.dir.user(o, id)
+	if err != nil {
+		return nil, err
+	}
+	return viewUser(org, u, inFile, h.dir.records(org).Users[id]), nil
+}
+
+func (h *userHandler) createUser(c *call) (any, error) {
+	o, _, err := h.dir.org(c.r.PathValue("org"))
 	if err != nil {
 		return nil, err
 	}
@@ -100,26 +89,27 @@ func (c *call) createUser() (any, error) {
 	if err := newID("id", n.ID); err != nil {
 		return nil, err
 	}
-	if _, _, err := c.user(o, n.ID); err == nil {
+	if _, _, err := h.dir.user(o, n.ID); err == nil {
 		return nil, exists("user", n.ID)
 	}
 	ref := tenants.Ref{Kind: tenants.KindUser, Org: o.ID, ID: n.ID}
 	record := tenants.User{UserSpec: n.UserSpec, Stamp: c.stamp(nil)}
-	if err := c.commit(c.entry("user.create", o.ID, n.ID), nil, record, tenants.Change{Ref: ref, New: record}); err != nil {
+	if err := h.audit.commit(c, c.entry("user.create", o.ID, n.ID), nil, record,
+		tenants.Change{Ref: ref, New: record}); err != nil {
 		return nil, taken(err, "user", n.ID)
 	}
-	v, err := c.showUser(o.ID, n.ID)
+	v, err := h.showUser(o.ID, n.ID)
 	return created{v}, err
 }
 
-func (c *call) updateUser() (any, error) {
+func (h *userHandler) updateUser(c *call) (any, error) {
 	org, id := c.r.PathValue("org"), c.r.PathValue("user")
-	if _, err := c.showUser(org, id); err != nil {
+	if _, err := h.showUser(org, id); err != nil {
 		return nil, err
 	}
 	ref := tenants.Ref{Kind: tenants.KindUser, Org: org, ID: id}
 	var record tenants.User
-	old, err := c.o.Tenants.Get(c.r.Context(), ref, &record)
+	old, err := h.opts.Tenants.Get(c.r.Context(), ref, &record)
 	if err != nil {
 		return nil, err
 	}
@@ -129,23 +119,24 @@ func (c *call) updateUser() (any, error) {
 		return nil, err
 	}
 	record.UserSpec, record.Stamp = patch.UserSpec, c.stamp(&before.Stamp)
-	if err := c.commit(c.entry("user.update", org, id), orNil(old, before), record, tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
+	if err := h.audit.commit(c, c.entry("user.update", org, id), orNil(old, before), record,
+		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
 		return nil, err
 	}
-	return c.showUser(org, id)
+	return h.showUser(org, id)
 }
 
-func (c *call) deleteUser() (any, error) {
+func (h *userHandler) deleteUser(c *call) (any, error) {
 	org, id := c.r.PathValue("org"), c.r.PathValue("user")
-	o, _, err := c.org(org)
+	o, _, err := h.dir.org(org)
 	if err != nil {
 		return nil, err
 	}
-	_, inFile, err := c.user(o, id)
+	_, inFile, err := h.dir.user(o, id)
 	if err != nil {
 		return nil, err
 	}
-	t := c.records(org)
+	t := h.dir.records(org)
 	var refs []tenants.Ref
 	if t.Users[id] != nil {
 		refs = append(refs, tenants.Ref{Kind: tenants.KindUser, Org: org, ID: id})
@@ -153,7 +144,7 @@ func (c *call) deleteUser() (any, error) {
 	for key, k := range t.Keys {
 		if k.User == id {
 			refs = append(refs, tenants.Ref{Kind: tenants.KindKey, Org: org, ID: key})
-			refs = append(refs, c.boundTo(org, budget.Key, key)...)
+			refs = append(refs, h.overrides.boundTo(org, budget.Key, key)...)
 		}
 	}
 	for limit := range t.Limits {
@@ -162,12 +153,12 @@ func (c *call) deleteUser() (any, error) {
 		}
 	}
 	if len(refs) > 0 && !inFile {
-		refs = append(refs, c.boundTo(org, budget.User, id)...)
+		refs = append(refs, h.overrides.boundTo(org, budget.User, id)...)
 	}
 	if len(refs) == 0 {
 		return nil, declared("user", id, "Disable it here, or take it out of the file")
 	}
-	if err := c.remove(c.entry("user.delete", org, id), refs...); err != nil {
+	if err := h.audit.remove(c, c.entry("user.delete", org, id), refs...); err != nil {
 		return nil, err
 	}
 	return empty{}, nil

@@ -26,7 +26,7 @@ func TestCreateUserIsRefused(t *testing.T) {
 		{400, "invalid_value", "id", `{"id":""}`},
 		{400, "invalid_value", "id", `{"id":"a/b"}`},
 		{400, "invalid_value", "id", `{"id":"Ünsal"}`},
-		{400, "invalid_value", "", `{"id":"dave","weight":-1}`},
+		{400, "invalid_value", "weight", `{"id":"dave","weight":-1}`},
 		{400, "unknown_field", "email", `{"id":"dave","email":"dave@example.com"}`},
 	} {
 		d.refused(tc.status, tc.code, tc.param, "POST", "/orgs/acme/users", tc.body)
@@ -51,7 +51,7 @@ func TestUpdateUser(t *testing.T) {
 	d.expect(200, "PATCH", "/orgs/acme/users/alice", `{"disabled":null}`, `{"name":"Alice A","disabled":false}`)
 	d.audited(`{"action":"user.update"}`, `{"disabled":true}`, `{"name":"Alice A"}`)
 	d.expect(200, "GET", "/orgs/acme/keys/k1", "", `{"status":"active"}`)
-	d.refused(400, "invalid_value", "", "PATCH", "/orgs/acme/users/alice", `{"weight":-3}`)
+	d.refused(400, "invalid_value", "weight", "PATCH", "/orgs/acme/users/alice", `{"weight":-3}`)
 }
 
 // A user of the file is disabled here or taken out of the file, not removed.

@@ -9,16 +9,23 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// webhooks opens the webhooks.
-func (c *call) webhooks() (*webhook.Sender, error) {
-	if c.o.Webhooks == nil {
-		return nil, noWork("webhooks")
-	}
-	return c.o.Webhooks()
+// webhookHandler serves /webhooks.
+type webhookHandler struct {
+	opts  *Options
+	dir   *directory
+	audit *recorder
 }
 
-func (c *call) listWebhooks() (any, error) {
-	hooks, err := c.webhooks()
+// webhooks opens the webhooks.
+func (h *webhookHandler) webhooks() (*webhook.Sender, error) {
+	if h.opts.Webhooks == nil {
+		return nil, noWork("webhooks")
+	}
+	return h.opts.Webhooks()
+}
+
+func (h *webhookHandler) listWebhooks(c *call) (any, error) {
+	hooks, err := h.webhooks()
 	if err != nil {
 		return nil, err
 	}
@@ -38,16 +45,18 @@ func (c *call) listWebhooks() (any, error) {
 }
 
 // enableWebhook lets events go to a target again that was switched off.
-func (c *call) enableWebhook() (any, error) {
+func (h *webhookHandler) enableWebhook(c *call) (any, error) {
 	var order workOrder
 	if err := c.read(&order); err != nil {
 		return nil, err
 	}
-	hooks, err := c.webhooks()
+	hooks, err := h.webhooks()
 	if err != nil {
 		return nil, err
 	}
-	ctx, org, id := c.r.Context(), c.r.PathValue("org"), c.r.PathValue("target")
+	ctx := c.r.Context()
+	org := c.r.PathValue("org")
+	id := c.r.PathValue("target")
 	list, err := hooks.Targets(ctx, org)
 	if err != nil {
 		return nil, err
@@ -67,7 +76,7 @@ func (c *call) enableWebhook() (any, error) {
 	after.Off = nil
 	e := c.entry("webhook.enable", org, id)
 	e.Reason = order.Reason
-	return after, c.commit(e, before, after)
+	return after, h.audit.commit(c, e, before, after)
 }
 
 type deadPage struct {
@@ -76,8 +85,8 @@ type deadPage struct {
 }
 
 // hooked are the orgs that the query names; with all of them also whoever hears of all.
-func (c *call) hooked() ([]string, error) {
-	orgs, err := c.wantedOrgs()
+func (h *webhookHandler) hooked(c *call) ([]string, error) {
+	orgs, err := h.dir.wantedOrgs(c)
 	if c.r.URL.Query().Get("org") == "" {
 		orgs = append(orgs, alert.Everyone)
 	}
@@ -85,12 +94,12 @@ func (c *call) hooked() ([]string, error) {
 }
 
 // listDeadWebhooks lists deliveries that were given up, the newest of each org first.
-func (c *call) listDeadWebhooks() (any, error) {
-	hooks, err := c.webhooks()
+func (h *webhookHandler) listDeadWebhooks(c *call) (any, error) {
+	hooks, err := h.webhooks()
 	if err != nil {
 		return nil, err
 	}
-	orgs, err := c.hooked()
+	orgs, err := h.hooked(c)
 	if err != nil {
 		return nil, err
 	}
@@ -110,16 +119,16 @@ func (c *call) listDeadWebhooks() (any, error) {
 }
 
 // replayWebhook delivers again what was given up.
-func (c *call) replayWebhook() (any, error) {
+func (h *webhookHandler) replayWebhook(c *call) (any, error) {
 	var order workOrder
 	if err := c.read(&order); err != nil {
 		return nil, err
 	}
-	hooks, err := c.webhooks()
+	hooks, err := h.webhooks()
 	if err != nil {
 		return nil, err
 	}
-	orgs, err := c.hooked()
+	orgs, err := h.hooked(c)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +143,8 @@ func (c *call) replayWebhook() (any, error) {
 		}
 		e := c.entry("webhook.replay", org, id)
 		e.Reason = order.Reason
-		return letter, c.commit(e, letter, nil)
+		return letter, h.audit.commit(c, e, letter, nil)
 	}
-	return nil, wire.NotFound("letter", "dead_letter_not_found", "There is no dead letter %.80q. `llmguard webhooks dead` lists them", id)
+	return nil, wire.NotFound("letter", "dead_letter_not_found",
+		"There is no dead letter %.80q. `llmguard webhooks dead` lists them", id)
 }

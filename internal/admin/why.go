@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -46,33 +45,42 @@ type waitingJobs struct {
 	jobs int64
 }
 
+// whyHandler serves /why.
+type whyHandler struct {
+	opts  *Options
+	dir   *directory
+	jobs  *jobHandler
+	usage *usageHandler
+}
+
 // explain finds what an id is of.
-func (c *call) explain() (any, error) {
+func (h *whyHandler) explain(c *call) (any, error) {
 	id, only := c.r.PathValue("id"), c.r.URL.Query().Get("org")
 	if only != "" {
-		if _, _, err := c.org(only); err != nil {
+		if _, _, err := h.dir.org(only); err != nil {
 			return nil, err
 		}
 	}
-	for _, find := range []func(string, string) (*Why, error){c.whyJob, c.whyCall, c.whyUser} {
-		w, err := find(id, only)
+	for _, find := range []func(*call, string, string) (*Why, error){h.whyJob, h.whyCall, h.whyUser} {
+		w, err := find(c, id, only)
 		if err != nil {
 			return nil, err
 		}
 		if w != nil {
-			return w, c.complete(w)
+			return w, h.complete(c, w)
 		}
 	}
 	return nil, wire.NotFound("id", "not_found", "There is no job, no call in the ledger and no user %.80q", id)
 }
 
 // complete adds what is the same for all: limits, refusals and commands.
-func (c *call) complete(w *Why) error {
-	if err := c.whyLimits(w); err != nil {
+func (h *whyHandler) complete(c *call, w *Why) error {
+	if err := h.whyLimits(c, w); err != nil {
 		return err
 	}
 	w.Refusals = []Refusal{}
-	list, err := c.refusalsOf(w.Org, w.User, false, c.start.Add(-24*time.Hour), c.start.Add(time.Hour))
+	day := refusalFilter{user: w.User, from: c.start.Add(-24 * time.Hour), to: c.start.Add(time.Hour)}
+	list, err := h.usage.refusalsOf(c, w.Org, day)
 	w.Refusals = append(w.Refusals, list...)
 	w.Commands = []string{}
 	for i := range w.Limits {
@@ -123,27 +131,15 @@ func (w *Why) standing() string {
 	return "All limits have room."
 }
 
-// orgsOf are the orgs to look in.
-func (c *call) orgsOf(only string) []string {
-	if only != "" {
-		return []string{only}
-	}
-	var out []string
-	for _, o := range c.o.Effective().Orgs {
-		out = append(out, o.ID)
-	}
-	return out
-}
-
-func (c *call) whyJob(id, only string) (*Why, error) {
+func (h *whyHandler) whyJob(c *call, id, only string) (*Why, error) {
 	if !strings.HasPrefix(id, "job_") {
 		return nil, nil
 	}
-	q, err := c.queue()
+	q, err := h.jobs.queue(c)
 	if err != nil {
 		return nil, err
 	}
-	for _, org := range c.orgsOf(only) {
+	for _, org := range h.dir.orgsOf(only) {
 		j, err := q.Job(c.r.Context(), org, id)
 		if errors.Is(err, queue.ErrNotFound) {
 			continue
@@ -151,17 +147,17 @@ func (c *call) whyJob(id, only string) (*Why, error) {
 		if err != nil {
 			return nil, err
 		}
-		return c.explainJob(q, j)
+		return h.explainJob(c, q, j)
 	}
 	return nil, nil
 }
 
-func (c *call) explainJob(q *queue.Queue, j *queue.Job) (*Why, error) {
+func (h *whyHandler) explainJob(c *call, q *queue.Queue, j *queue.Job) (*Why, error) {
 	l := JobLineOf(j)
 	w := &Why{Kind: "job", Org: j.Org, User: j.User, Job: &l, want: &budget.Amounts{Cost: j.Cost, Tokens: j.Tokens}}
 	w.who = budget.Call{Org: j.Org, User: j.User, Key: j.Key, IP: j.IP, Model: j.Model, Endpoint: string(j.Endpoint)}
 	var err error
-	w.limits, w.caps, err = c.o.Policy().Bounds(waiterOf(w.who))
+	w.limits, w.caps, err = h.opts.Policy().Bounds(waiterOf(w.who))
 	if err != nil {
 		w.Reason = "It cannot run: " + err.Error() + "."
 		return w, nil
@@ -170,11 +166,11 @@ func (c *call) explainJob(q *queue.Queue, j *queue.Job) (*Why, error) {
 		w.Reason = "The job does not wait: it is " + string(j.State) + "."
 		return w, nil
 	}
-	if err := c.place(q, j, &l); err != nil {
+	if err := h.jobs.place(c, q, j, &l); err != nil {
 		return nil, err
 	}
 	w.waits(&l)
-	w.before, err = c.aheadOf(q, j)
+	w.before, err = h.aheadOf(c, q, j)
 	return w, err
 }
 
@@ -182,7 +178,7 @@ func (c *call) explainJob(q *queue.Queue, j *queue.Job) (*Why, error) {
 const maxAhead = 1000
 
 // aheadOf adds up the older jobs that wait for the same limits.
-func (c *call) aheadOf(q *queue.Queue, j *queue.Job) (ahead, error) {
+func (h *whyHandler) aheadOf(c *call, q *queue.Queue, j *queue.Job) (ahead, error) {
 	out := ahead{budget.Org: {}, budget.User: {}, budget.Key: {}, budget.IP: {}}
 	page, err := q.List(c.r.Context(), j.Org, queue.Filter{State: queue.Queued}, "", maxAhead)
 	if err != nil {
@@ -196,7 +192,9 @@ func (c *call) aheadOf(q *queue.Queue, j *queue.Job) (ahead, error) {
 			budget.Org: true, budget.User: one.User == j.User, budget.Key: one.Key == j.Key, budget.IP: one.IP == j.IP,
 		} {
 			if sum := out[subject]; same {
-				sum.Cost, sum.Tokens, sum.jobs = sum.Cost+one.Cost, sum.Tokens+one.Tokens, sum.jobs+1
+				sum.Cost = sum.Cost + one.Cost
+				sum.Tokens = sum.Tokens + one.Tokens
+				sum.jobs = sum.jobs + 1
 			}
 		}
 	}
@@ -229,48 +227,24 @@ func (w *Why) waits(l *JobLine) {
 	}
 }
 
-// What is read of the ledger for one call: so many entries after its id was made.
-const (
-	callEntries = 20_000
-	callAfter   = 26 * time.Hour // a job waits a day, and then runs
-)
-
-func (c *call) whyCall(id, only string) (*Why, error) {
+func (h *whyHandler) whyCall(c *call, id, only string) (*Why, error) {
 	made, ok := wire.CallTime(id)
 	if !ok {
 		return nil, nil
 	}
-	for _, org := range c.orgsOf(only) {
-		entries, err := c.entriesOf(c.r.Context(), org, id, made)
+	for _, org := range h.dir.orgsOf(only) {
+		entries, err := budget.EntriesOf(c.r.Context(), h.opts.Budget.Entries, org, id, made)
 		if err != nil {
 			return nil, err
 		}
 		if len(entries) > 0 {
-			return c.explainCall(entries)
+			return h.explainCall(entries)
 		}
 	}
 	return nil, nil
 }
 
-// entriesOf reads what the ledger has of a call.
-func (c *call) entriesOf(ctx context.Context, org, id string, made time.Time) (out []budget.Entry, err error) {
-	read := 0
-	err = c.o.Budget.Entries(ctx, org, made.Add(-time.Minute), made.Add(callAfter), func(e budget.Entry) error {
-		if read++; read > callEntries {
-			return errEnough
-		}
-		if e.ID == id {
-			out = append(out, e)
-		}
-		return nil
-	})
-	if errors.Is(err, errEnough) {
-		err = nil
-	}
-	return out, err
-}
-
-func (c *call) explainCall(entries []budget.Entry) (*Why, error) {
+func (h *whyHandler) explainCall(entries []budget.Entry) (*Why, error) {
 	e := entries[0]
 	w := &Why{Kind: "call", Org: e.Org, User: e.User, Entries: entries, who: e.Call}
 	if e.HeldNano > 0 || e.HeldTokens > 0 {
@@ -278,21 +252,21 @@ func (c *call) explainCall(entries []budget.Entry) (*Why, error) {
 		w.want.Cost += nano(e.HeldNano)
 	}
 	var err error
-	w.limits, w.caps, err = c.o.Policy().Bounds(waiterOf(w.who))
+	w.limits, w.caps, err = h.opts.Policy().Bounds(waiterOf(w.who))
 	if err != nil {
 		w.Reason = "Such a call is not possible any more: " + err.Error() + "."
 	}
 	return w, nil
 }
 
-func (c *call) whyUser(id, only string) (*Why, error) {
+func (h *whyHandler) whyUser(c *call, id, only string) (*Why, error) {
 	var found []string
-	for _, org := range c.orgsOf(only) {
-		o, _, err := c.org(org)
+	for _, org := range h.dir.orgsOf(only) {
+		o, _, err := h.dir.org(org)
 		if err != nil {
 			return nil, err
 		}
-		if _, _, err := c.user(o, id); err == nil {
+		if _, _, err := h.dir.user(o, id); err == nil {
 			found = append(found, org)
 		}
 	}
@@ -303,17 +277,17 @@ func (c *call) whyUser(id, only string) (*Why, error) {
 		const text = "%s is a user of several orgs: %s. Name one"
 		return nil, wire.BadRequest("org", "ambiguous", text, id, strings.Join(found, ", "))
 	}
-	in := c.o.Policy().Orgs[found[0]]
+	in := h.opts.Policy().Orgs[found[0]]
 	if in == nil {
 		return nil, nil
 	}
-	w := &Why{Kind: "user", Org: found[0], User: id, who: budget.Call{Org: found[0], User: id}, caps: c.o.Policy().Caps}
+	w := &Why{Kind: "user", Org: found[0], User: id, who: budget.Call{Org: found[0], User: id}, caps: h.opts.Policy().Caps}
 	for _, l := range in.LimitsFor(id, "") {
 		if l.Mode != budget.Off && l.Tells(w.who) {
 			w.limits = append(w.limits, l)
 		}
 	}
-	waiting, err := c.waitingJob(w)
+	waiting, err := h.waitingJob(c, w)
 	if err != nil {
 		return nil, err
 	}
@@ -329,8 +303,8 @@ func (c *call) whyUser(id, only string) (*Why, error) {
 }
 
 // waitingJob is the newest waiting job of a user; empty: none waits.
-func (c *call) waitingJob(w *Why) (string, error) {
-	q, err := c.queue()
+func (h *whyHandler) waitingJob(c *call, w *Why) (string, error) {
+	q, err := h.jobs.queue(c)
 	if err != nil {
 		return "", err
 	}

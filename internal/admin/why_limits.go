@@ -63,36 +63,39 @@ func (l *WhyLimit) title() string {
 }
 
 // whyLimits reads where all limits stand.
-func (c *call) whyLimits(w *Why) error {
+func (h *whyHandler) whyLimits(c *call, w *Why) error {
 	w.Limits = []WhyLimit{}
 	want := budget.Amounts{}
 	if w.want != nil {
 		want = *w.want
 	}
 	ctx := c.r.Context()
-	statuses, _, err := c.o.Budget.Room(ctx, w.limits, nil, w.who, want)
+	statuses, _, err := h.opts.Budget.Room(ctx, w.limits, nil, w.who, want)
 	if err != nil {
 		return err
 	}
 	frees := make([][]budget.Status, len(freedShares))
 	for i, share := range freedShares {
-		if frees[i], err = c.o.Budget.Frees(ctx, w.limits, w.who, share); err != nil {
+		frees[i], err = h.opts.Budget.Frees(ctx, w.limits, w.who, share)
+		if err != nil {
 			return err
 		}
 	}
 	w.addLimits(w.limits, nil, statuses, frees)
 	for _, spend := range w.caps {
-		if statuses, err = c.o.Budget.CapRoom(ctx, spend, w.who, want); err != nil {
+		statuses, err = h.opts.Budget.CapRoom(ctx, spend, w.who, want)
+		if err != nil {
 			return err
 		}
 		for i, share := range freedShares {
-			if frees[i], err = c.o.Budget.CapFrees(ctx, spend, share); err != nil {
+			frees[i], err = h.opts.Budget.CapFrees(ctx, spend, share)
+			if err != nil {
 				return err
 			}
 		}
 		w.addLimits(spend.Limits, &spend, statuses, frees)
 	}
-	if err := c.addNeighbors(w); err != nil {
+	if err := h.addNeighbors(c, w); err != nil {
 		return err
 	}
 	slices.SortStableFunc(w.Limits, func(a, b WhyLimit) int { return cmp.Compare(rank(&a), rank(&b)) })

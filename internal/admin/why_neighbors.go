@@ -36,18 +36,18 @@ type charge struct {
 }
 
 // addNeighbors finds for each limit who holds the most of it.
-func (c *call) addNeighbors(w *Why) error {
-	holds := map[string][]charge{}
+func (h *whyHandler) addNeighbors(c *call, w *Why) error {
+	count := neighborCount{h: h, c: c, w: w, holds: map[string][]charge{}}
 	for i := range w.Limits {
 		l := &w.Limits[i]
 		orgs := []string{w.Org}
 		if l.Cap != "" {
-			all := c.orgsOf("")
+			all := h.dir.orgsOf("")
 			orgs = all[:min(len(all), neighborOrgs)]
 		}
 		sums := map[Neighbor]*Neighbor{}
 		for _, org := range orgs {
-			if err := c.countNeighbors(w, l, org, holds, sums); err != nil {
+			if err := count.add(l, org, sums); err != nil {
 				return err
 			}
 		}
@@ -67,18 +67,25 @@ func largest(sums map[Neighbor]*Neighbor, w *Why) []Neighbor {
 	}
 	slices.SortFunc(out, func(a, b Neighbor) int {
 		return cmp.Or(
-			cmp.Compare(b.Used+b.Held, a.Used+a.Held), cmp.Compare(a.Org, b.Org), cmp.Compare(a.User, b.User), cmp.Compare(a.Key, b.Key),
+			cmp.Compare(b.Used+b.Held, a.Used+a.Held), cmp.Compare(a.Org, b.Org), cmp.Compare(a.User, b.User),
+			cmp.Compare(a.Key, b.Key),
 		)
 	})
 	return out[:min(len(out), maxNeighbors)]
 }
 
-// countNeighbors adds what an org has of a limit.
-func (c *call) countNeighbors(
-	w *Why, l *WhyLimit, org string, holds map[string][]charge, sums map[Neighbor]*Neighbor,
-) error {
+// neighborCount counts who holds what of the limits of an explanation.
+type neighborCount struct {
+	h     *whyHandler
+	c     *call
+	w     *Why
+	holds map[string][]charge // open ones, by org, once they are read
+}
+
+// add adds what an org has of a limit.
+func (n *neighborCount) add(l *WhyLimit, org string, sums map[Neighbor]*Neighbor) error {
 	add := func(one charge) {
-		if !l.counts(one, w) {
+		if !l.counts(one, n.w) {
 			return
 		}
 		who := Neighbor{Org: org}
@@ -105,33 +112,34 @@ func (c *call) countNeighbors(
 			sums[who].Used += amount
 		}
 	}
-	if _, read := holds[org]; !read {
-		open, _, err := c.o.Budget.OpenHolds(c.r.Context(), org, neighborHolds)
+	if _, read := n.holds[org]; !read {
+		open, _, err := n.h.opts.Budget.OpenHolds(n.c.r.Context(), org, neighborHolds)
 		if err != nil {
 			return err
 		}
-		holds[org] = []charge{}
+		n.holds[org] = []charge{}
 		for _, h := range open {
-			holds[org] = append(holds[org], charge{h.Call, int64(h.Held.Cost), h.Held.Tokens, 1, true})
+			n.holds[org] = append(n.holds[org], charge{h.Call, int64(h.Held.Cost), h.Held.Tokens, 1, true})
 		}
 	}
-	for _, one := range holds[org] {
+	for _, one := range n.holds[org] {
 		add(one)
 	}
 	if l.limit.Metric == budget.Concurrency || l.limit.Subject == budget.IP {
 		return nil
 	}
-	return c.charges(org, l.limit.Shape.Began(c.start), add)
+	return n.h.charges(n.c, org, l.limit.Shape.Began(n.c.start), add)
 }
 
 // charges calls add for what an org was charged since a time: by entries for the last hour, else
 // by the sums of hours.
-func (c *call) charges(org string, since time.Time, add func(charge)) error {
+func (h *whyHandler) charges(c *call, org string, since time.Time, add func(charge)) error {
 	now := c.start.Add(time.Minute)
 	if now.Sub(since) <= neighborExact+time.Minute {
 		read := 0
-		err := c.o.Budget.Recent(c.r.Context(), org, since, now, func(e budget.Entry) error {
-			if read++; read > neighborRecent {
+		err := h.opts.Budget.Recent(c.r.Context(), org, since, now, func(e budget.Entry) error {
+			read++
+			if read > neighborRecent {
 				return errEnough
 			}
 			add(charge{e.Call, int64(e.Cost), e.Usage.Input + e.Usage.Output, 1, false})
@@ -142,9 +150,9 @@ func (c *call) charges(org string, since time.Time, add func(charge)) error {
 		}
 		return err
 	}
-	sums := c.o.Budget.HourRollups
+	sums := h.opts.Budget.HourRollups
 	if now.Sub(since) > budget.Hours {
-		sums = c.o.Budget.Rollups
+		sums = h.opts.Budget.Rollups
 	}
 	list, err := sums(c.r.Context(), org, since, now)
 	for _, r := range list {

@@ -1,7 +1,7 @@
 package app
 
 import (
-	"fmt"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -65,7 +65,7 @@ func (i *Identities) checkAll(all *tenants.Tenant) error {
 	}
 	for id, o := range i.orgs {
 		if _, err := i.makeOrg(cfg, id, o.file, o.record); err != nil {
-			return fmt.Errorf("org %s cannot have it: %w", id, err)
+			return errors.New("org " + id + " cannot have it: " + err.Error()) // its field is not one of the limit's
 		}
 	}
 	return nil

@@ -40,7 +40,8 @@ func (f *adminFlags) add(c *cobra.Command, formats ...string) {
 	p := c.Flags()
 	f.command = c
 	p.StringVarP(&f.path, "config", "c", "llmguard.yaml", "the configuration file, to work on its Redis directly")
-	p.StringVar(&f.url, "admin-url", "", "the admin listener (default: LLMGUARD_ADMIN_URL, the context's, or http://127.0.0.1:9090)")
+	p.StringVar(&f.url, "admin-url", "",
+		"the admin listener (default: LLMGUARD_ADMIN_URL, the context's, or http://127.0.0.1:9090)")
 	p.StringVar(&f.key, "admin-key", "", "an administrator's key (default: LLMGUARD_ADMIN_KEY, or the context's)")
 	caFlag(p, &f.caFile)
 	f.output = "table"
@@ -76,7 +77,8 @@ func (f *adminFlags) open(ctx context.Context) (*adminClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &adminClient{do: client.Do, base: strings.TrimRight(to.URL, "/"), key: to.Key, reason: f.reason, close: client.CloseIdleConnections}, nil
+	return &adminClient{do: client.Do, base: strings.TrimRight(to.URL, "/"), key: to.Key, reason: f.reason,
+		close: client.CloseIdleConnections}, nil
 }
 
 // target is the llmguard to ask; nil: the one of the configuration file, in this process. What
@@ -97,7 +99,8 @@ func (f *adminFlags) target() (*reached, error) {
 	if err != nil {
 		return nil, err
 	}
-	if named = cmp.Or(named, os.Getenv("LLMGUARD_CONTEXT"), all.Current); named == "" {
+	named = cmp.Or(named, os.Getenv("LLMGUARD_CONTEXT"), all.Current)
+	if named == "" {
 		return nil, nil
 	}
 	to, err := all.find(named)
@@ -110,14 +113,16 @@ func (f *adminFlags) target() (*reached, error) {
 // usable checks an address and a key.
 func (to reached) usable() (*reached, error) {
 	if to.Key == "" {
-		return nil, errors.New("LLMGUARD_ADMIN_URL or --admin-url needs an administrator's key: --admin-key or LLMGUARD_ADMIN_KEY (`llmguard admins create` makes one)")
+		return nil, errors.New("LLMGUARD_ADMIN_URL or --admin-url needs an administrator's key: --admin-key or " +
+			"LLMGUARD_ADMIN_KEY (`llmguard admins create` makes one)")
 	}
 	to.URL = cmp.Or(to.URL, "http://127.0.0.1:9090")
 	if u, err := url.Parse(to.URL); err != nil || u.Host == "" {
 		return nil, fmt.Errorf("--admin-url %s: expected a URL such as http://127.0.0.1:9090", to.URL)
 	}
 	if strings.ContainsFunc(to.Key, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, errors.New("the administrator's key (--admin-key, LLMGUARD_ADMIN_KEY) has a space, a line break or another character that no key has")
+		return nil, errors.New("the administrator's key (--admin-key, LLMGUARD_ADMIN_KEY) has a space, a line break or " +
+			"another character that no key has")
 	}
 	return &to, nil
 }
@@ -144,7 +149,8 @@ func (f *adminFlags) openLocal(ctx context.Context) (*adminClient, error) {
 func (f *adminFlags) config() (*config.Config, error) {
 	cfg, err := config.Load(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no configuration file %s: name yours with --config, or a running llmguard with `llmguard context add` or LLMGUARD_ADMIN_KEY", f.path)
+		return nil, fmt.Errorf("there is no configuration file %s: name yours with --config, or a running llmguard with "+
+			"`llmguard context add` or LLMGUARD_ADMIN_KEY", f.path)
 	}
 	if err != nil {
 		return nil, err
@@ -296,12 +302,13 @@ func refusedBy(status int, text []byte) error {
 	if json.Unmarshal(text, &e) != nil || e.Error.Message == "" {
 		return fmt.Errorf("the admin listener answers %d %s; is that llmguard's?", status, http.StatusText(status))
 	}
-	return &refusal{e.Error.Message, text}
+	return &refusal{e.Error.Message, e.Error.Param, text}
 }
 
 // refusal is an error that the API answers with, and all of that answer.
 type refusal struct {
 	message string
+	param   string // the field or the argument that is wrong; empty: not known
 	answer  []byte
 }
 

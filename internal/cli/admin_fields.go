@@ -86,22 +86,36 @@ func until(text string, now time.Time) (time.Time, error) {
 	case "tomorrow":
 		at = midnight.AddDate(0, 0, 2)
 	default:
-		if d, ok := ago(text); ok {
-			at = now.Add(d)
-		} else if t, err := time.ParseInLocation("15:04", text, now.Location()); err == nil {
-			if at = midnight.Add(time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute); !at.After(now) {
-				at = at.AddDate(0, 0, 1)
-			}
-		} else if t, err := time.ParseInLocation(time.DateOnly, text, now.Location()); err == nil {
-			at = t
-		} else if at, err = time.Parse(time.RFC3339, text); err != nil {
-			return at, fmt.Errorf("%s: expected tonight, tomorrow, a time of day (18:00), a duration from now (4h, 7d), a date (2026-12-01: until it begins) or a time (2026-12-01T18:00:00+01:00)", text)
+		t, ok := untilTime(text, now, midnight)
+		if !ok {
+			return t, fmt.Errorf("%s: expected tonight, tomorrow, a time of day (18:00), a duration from now (4h, 7d), a "+
+				"date (2026-12-01: until it begins) or a time (2026-12-01T18:00:00+01:00)", text)
 		}
+		at = t
 	}
 	if !at.After(now) {
 		return at, fmt.Errorf("%s: that is over already", text)
 	}
 	return at, nil
+}
+
+// untilTime reads a duration from now, a time of day, a date or a time.
+func untilTime(text string, now, midnight time.Time) (at time.Time, ok bool) {
+	if d, ok := ago(text); ok {
+		return now.Add(d), true
+	}
+	if t, err := time.ParseInLocation("15:04", text, now.Location()); err == nil {
+		at = midnight.Add(time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute)
+		if !at.After(now) {
+			at = at.AddDate(0, 0, 1)
+		}
+		return at, true
+	}
+	if t, err := time.ParseInLocation(time.DateOnly, text, now.Location()); err == nil {
+		return t, true
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	return at, err == nil
 }
 
 // add gives a command the flags; with unset fields can be given back.
@@ -110,7 +124,8 @@ func (s *fields) add(c *cobra.Command, unset bool) {
 		f.add(c)
 	}
 	if unset {
-		c.Flags().StringSliceVar(&s.unset, "unset", nil, "fields to give back to the file, or to their defaults, by the names of the flags")
+		c.Flags().StringSliceVar(&s.unset, "unset", nil,
+			"fields to give back to the file, or to their defaults, by the names of the flags")
 	}
 }
 
@@ -150,7 +165,8 @@ func switchCommand(kind, verb string, disabled bool) *cobra.Command {
 	var org string
 	var cancelJobs bool
 	use := map[string]string{"org": verb + " ORG", "user": verb + " USER", "key": verb + " KEY"}[kind]
-	text := map[string]string{"org": "none of its keys works then", "user": "none of its keys works then", "key": "it is refused from then on"}[kind]
+	text := map[string]string{"org": "none of its keys works then", "user": "none of its keys works then",
+		"key": "it is refused from then on"}[kind]
 	short := "Disable: " + text
 	if !disabled {
 		short = "Enable again"
@@ -179,7 +195,8 @@ func switchCommand(kind, verb string, disabled bool) *cobra.Command {
 		orgFlag(c, &org)
 	}
 	if kind == "key" && disabled {
-		c.Flags().BoolVar(&cancelJobs, "cancel-jobs", false, "also cancel the jobs and batches of the key that have not ended")
+		c.Flags().BoolVar(&cancelJobs, "cancel-jobs", false,
+			"also cancel the jobs and batches of the key that have not ended")
 	}
 	return c
 }

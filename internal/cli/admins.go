@@ -23,10 +23,13 @@ type adminView struct {
 func adminsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "admins", Short: "Make and end the keys of administrators",
-		Long:    "These keys open the admin API and nothing else. They are made and changed where the configuration file and its Redis are,\nnot over the network, so that a key that leaks makes no other; only `admins list` asks a running llmguard, too.",
-		Example: "  llmguard admins create ops -c llmguard.yaml\n  llmguard admins create dashboard --read-only --expires 90d",
+		Long: "These keys open the admin API and nothing else. They are made and changed where the configuration file and its Redis are,\n" +
+			"not over the network, so that a key that leaks makes no other; only `admins list` asks a running llmguard, too.",
+		Example: "  llmguard admins create ops -c llmguard.yaml\n" +
+			"  llmguard admins create dashboard --read-only --expires 90d",
 	}
-	c.AddCommand(adminsListCommand(), adminsCreateCommand(), adminsSwitchCommand("disable", true), adminsSwitchCommand("enable", false), adminsDeleteCommand())
+	c.AddCommand(adminsListCommand(), adminsCreateCommand(), adminsSwitchCommand("disable", true),
+		adminsSwitchCommand("enable", false), adminsDeleteCommand())
 	return c
 }
 
@@ -63,7 +66,8 @@ func may(readOnly bool) string {
 
 // local is run on the configuration's Redis, whatever the environment says.
 func (f *adminFlags) local(c *cobra.Command, do func(*adminClient) error) error {
-	const there = "`%s` works where the configuration file and its Redis are, not over the network; run it there with --config"
+	const there = "`%s` works where the configuration file and its Redis are, not over the network; run it there with " +
+		"--config"
 	if named, _ := c.Flags().GetString("context"); named != "" || f.url+f.key != "" {
 		return fmt.Errorf(there, c.CommandPath())
 	}
@@ -84,7 +88,8 @@ func adminsCreateCommand() *cobra.Command {
 	var readOnly bool
 	s.text("name", "name", "for people")
 	s.when("expires", "expires", "a date, a time, or a duration from now (90d)")
-	c := &cobra.Command{Use: "create ADMIN", Short: "Make an administrator's key; it is shown only now", Args: cobra.ExactArgs(1)}
+	c := &cobra.Command{Use: "create ADMIN", Short: "Make an administrator's key; it is shown only now",
+		Args: cobra.ExactArgs(1)}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		body, err := s.body(c, map[string]any{"id": args[0], "read_only": readOnly})
 		if err != nil {
@@ -97,7 +102,8 @@ func adminsCreateCommand() *cobra.Command {
 			}
 			return render(c.OutOrStdout(), f.output, v, func(w io.Writer) error {
 				fmt.Fprintf(w, "key (shown only now): %s\n\n", v.Secret)
-				return facts(w, "id", v.ID, "name", top.Printable(v.Name), "may", may(v.ReadOnly), "expires (UTC)", day(v.Expires, "never"))
+				return facts(w, "id", v.ID, "name", top.Printable(v.Name), "may", may(v.ReadOnly), "expires (UTC)",
+					day(v.Expires, "never"))
 			})
 		})
 	}
@@ -110,10 +116,12 @@ func adminsCreateCommand() *cobra.Command {
 
 func adminsSwitchCommand(verb string, disabled bool) *cobra.Command {
 	var f adminFlags
-	c := &cobra.Command{Use: verb + " ADMIN", Short: "Make an administrator's key " + onOff(disabled), Args: cobra.ExactArgs(1)}
+	c := &cobra.Command{Use: verb + " ADMIN", Short: "Make an administrator's key " + onOff(disabled),
+		Args: cobra.ExactArgs(1)}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return f.local(c, func(a *adminClient) error {
-			if err := a.ask(c.Context(), http.MethodPatch, pathOf("admins", args[0]), map[string]any{"disabled": disabled}, nil); err != nil {
+			if err := a.ask(c.Context(), http.MethodPatch, pathOf("admins", args[0]), map[string]any{"disabled": disabled},
+				nil); err != nil {
 				return err
 			}
 			fmt.Fprintf(c.OutOrStdout(), "administrator %s is %s\n", args[0], onOff(disabled))

@@ -40,8 +40,11 @@ func applyCommand() *cobra.Command {
 			"orgs that the files name; orgs are removed by `llmguard orgs delete` alone. Each change has its entry in the audit. Applying\n" +
 			"the same files again changes nothing. A key without a hash is made where there is none of its id, and shown only then.\n" +
 			"With the plan come the calls of the last days, replayed under the org as it is and as it is declared.\n\n" +
-			"Exit codes: 0 nothing differs, or all is applied; 1 an error; with --dry-run 2 something would change.\n\n" + adminHelp,
-		Example: "  llmguard apply -f orgs.yaml --dry-run\n  llmguard apply -f orgs.yaml --reason 'new team'\n  llmguard config export | llmguard apply -f - --dry-run",
+			"Exit codes: 0 nothing differs, or all is applied; 1 an error; with --dry-run 2 something would change.\n\n" +
+			adminHelp,
+		Example: "  llmguard apply -f orgs.yaml --dry-run\n" +
+			"  llmguard apply -f orgs.yaml --reason 'new team'\n" +
+			"  llmguard config export | llmguard apply -f - --dry-run",
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return f.run(c, func(a *adminClient) error { return f.apply(c, a) })
@@ -49,7 +52,8 @@ func applyCommand() *cobra.Command {
 	f.add(c, plainFormats...)
 	f.why(c)
 	fl := c.Flags()
-	fl.StringArrayVarP(&f.files, "file", "f", nil, "a file, a directory with .yaml, .yml and .json files, or - for standard input; may be repeated; needed")
+	fl.StringArrayVarP(&f.files, "file", "f", nil,
+		"a file, a directory with .yaml, .yml and .json files, or - for standard input; may be repeated; needed")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "print the plan and change nothing")
 	fl.BoolVar(&f.prune, "prune", false, "also remove what is recorded of the orgs named and not declared")
 	fl.IntVar(&f.replay, "replay-days", 7, "of how many days the calls are replayed; 0: none")
@@ -65,7 +69,8 @@ func (f *applyFlags) apply(c *cobra.Command, a *adminClient) error {
 	plans := make([]admin.Plan, len(orgs))
 	differ := false
 	for i, org := range orgs {
-		if plans[i], err = f.send(c.Context(), a, org, true, f.replay); err != nil {
+		plans[i], err = f.send(c.Context(), a, org, true, f.replay)
+		if err != nil {
 			return fmt.Errorf("org %s: %w", org["id"], err)
 		}
 		differ = differ || len(plans[i].Changes) > 0
@@ -73,7 +78,9 @@ func (f *applyFlags) apply(c *cobra.Command, a *adminClient) error {
 	if f.output != "table" && !f.dryRun && differ {
 		return errors.New("-o needs --dry-run: what is applied is printed as a table, the plan first")
 	}
-	if err := render(c.OutOrStdout(), f.output, plans, func(w io.Writer) error { return planTable(w, plans) }); err != nil {
+	if err := render(c.OutOrStdout(), f.output, plans, func(w io.Writer) error {
+		return planTable(w, plans)
+	}); err != nil {
 		return err
 	}
 	switch {
@@ -92,14 +99,15 @@ func (f *applyFlags) apply(c *cobra.Command, a *adminClient) error {
 			fmt.Fprintf(c.OutOrStdout(), "key %s of user %s (shown only now): %s\n", k.ID, k.User, k.Secret)
 		}
 		if err != nil {
-			return fmt.Errorf("org %s was not applied completely; run the same command again, and replace a key whose secret was not shown "+
-				"with `llmguard keys rotate`: %w", org["id"], err)
+			return fmt.Errorf("org %s was not applied completely; run the same command again, and replace a key whose secret "+
+				"was not shown with `llmguard keys rotate`: %w", org["id"], err)
 		}
 	}
 	return nil
 }
 
-func (f *applyFlags) send(ctx context.Context, a *adminClient, org map[string]any, dryRun bool, replay int) (admin.Plan, error) {
+func (f *applyFlags) send(ctx context.Context, a *adminClient, org map[string]any, dryRun bool,
+	replay int) (admin.Plan, error) {
 	var plan admin.Plan
 	id, _ := org["id"].(string)
 	if id == "" {

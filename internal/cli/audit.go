@@ -25,8 +25,11 @@ func changesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "audit", Short: "List who changed what, when and why", Args: cobra.NoArgs,
 		Long: "Lists the changes of administrators, the newest first: about the last 100,000. `-o jsonl` and `-o csv` write one line each,\n" +
-			"with what was before and after, for an archive; --all is all there are. Corrections of bills stand in `llmguard usage audit`.\n\n" + adminHelp,
-		Example: "  llmguard audit --org acme\n  llmguard audit --action key.create --from 7d\n  llmguard audit --all -o csv --from 2026-11 > audit.csv",
+			"with what was before and after, for an archive; --all is all there are. Corrections of bills stand in `llmguard usage audit`.\n\n" +
+			adminHelp,
+		Example: "  llmguard audit --org acme\n" +
+			"  llmguard audit --action key.create --from 7d\n" +
+			"  llmguard audit --all -o csv --from 2026-11 > audit.csv",
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		q := url.Values{}
@@ -99,12 +102,14 @@ func (a *adminClient) audit(c *cobra.Command, q url.Values, limit int) ([]tenant
 // auditCSV writes a line for every entry, with before and after as JSON.
 func auditCSV(out io.Writer, list []tenants.AuditEntry) error {
 	w := csv.NewWriter(out)
-	if err := w.Write([]string{"id", "at", "actor", "action", "org", "target", "reason", "before", "after", "request_id", "ip"}); err != nil {
+	if err := w.Write([]string{"id", "at", "actor", "action", "org", "target", "reason", "before", "after", "request_id",
+		"ip"}); err != nil {
 		return err
 	}
 	for _, e := range list {
 		line := []string{
-			e.ID, e.At.UTC().Format(time.RFC3339Nano), e.Actor, e.Action, e.Org, e.Target, e.Reason, string(e.Before), string(e.After), e.RequestID, e.IP,
+			e.ID, e.At.UTC().Format(time.RFC3339Nano), e.Actor, e.Action, e.Org, e.Target, e.Reason, string(e.Before),
+			string(e.After), e.RequestID, e.IP,
 		}
 		for i, text := range line {
 			line[i] = cell(text)
@@ -120,7 +125,8 @@ func auditCSV(out io.Writer, list []tenants.AuditEntry) error {
 func auditTable(w io.Writer, list []tenants.AuditEntry) error {
 	g := grid{head: []string{"time (UTC)", "who", "action", "org", "target", "reason"}, numbers: make([]bool, 6)}
 	for _, e := range list {
-		g.add(e.At.UTC().Format("2006-01-02 15:04:05"), top.Printable(e.Actor), e.Action, e.Org, strings.ReplaceAll(top.Printable(e.Target), " ", "/"), top.Printable(e.Reason))
+		g.add(e.At.UTC().Format("2006-01-02 15:04:05"), top.Printable(e.Actor), e.Action, e.Org,
+			strings.ReplaceAll(top.Printable(e.Target), " ", "/"), top.Printable(e.Reason))
 	}
 	return g.write(w)
 }

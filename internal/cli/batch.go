@@ -29,10 +29,12 @@ func batchCommand() *cobra.Command {
 		Long: "Speaks OpenAI's Batch API to a running llmguard, as the user whose key it is given.\n" +
 			"The address and the key come from --url and --key, or OPENAI_BASE_URL and OPENAI_API_KEY.",
 	}
-	c.PersistentFlags().StringVar(&f.url, "url", envOr("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"), "base URL of llmguard, with /v1")
+	c.PersistentFlags().StringVar(&f.url, "url", envOr("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"),
+		"base URL of llmguard, with /v1")
 	c.PersistentFlags().StringVar(&f.key, "key", "", "API key (default: OPENAI_API_KEY)")
 	caFlag(c.PersistentFlags(), &f.caFile)
-	c.AddCommand(batchSubmitCommand(&f), batchStatusCommand(&f), batchFetchCommand(&f), batchCancelCommand(&f), batchListCommand(&f), batchEstimateCommand())
+	c.AddCommand(batchSubmitCommand(&f), batchStatusCommand(&f), batchFetchCommand(&f), batchCancelCommand(&f),
+		batchListCommand(&f), batchEstimateCommand())
 	return c
 }
 
@@ -117,7 +119,8 @@ func ended(status string) bool {
 }
 
 // batchSub is a command for one batch.
-func batchSub(f *batchFlags, use, short string, run func(c *cobra.Command, b *batches, id string) error) *cobra.Command {
+func batchSub(f *batchFlags, use, short string,
+	run func(c *cobra.Command, b *batches, id string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " BATCH", Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -186,14 +189,15 @@ func (b *batches) describe(w io.Writer, batch openai.Batch, cost cost) {
 }
 
 func batchCancelCommand(f *batchFlags) *cobra.Command {
-	return batchSub(f, "cancel", "End a batch early; what has run is kept", func(c *cobra.Command, b *batches, id string) error {
-		r, err := b.CancelBatch(c.Context(), id)
-		if err != nil {
-			return err
-		}
-		b.describe(c.OutOrStdout(), r.Batch, b.tap.last.Cost)
-		return nil
-	})
+	return batchSub(f, "cancel", "End a batch early; what has run is kept",
+		func(c *cobra.Command, b *batches, id string) error {
+			r, err := b.CancelBatch(c.Context(), id)
+			if err != nil {
+				return err
+			}
+			b.describe(c.OutOrStdout(), r.Batch, b.tap.last.Cost)
+			return nil
+		})
 }
 
 func batchListCommand(f *batchFlags) *cobra.Command {
@@ -213,7 +217,8 @@ func batchListCommand(f *batchFlags) *cobra.Command {
 			fmt.Fprintln(t, "BATCH\tSTATUS\tREQUESTS\tFAILED\tCREATED")
 			for _, one := range list.Data {
 				n := one.RequestCounts
-				fmt.Fprintf(t, "%s\t%s\t%d/%d\t%d\t%s\n", top.Printable(one.ID), top.Printable(one.Status), n.Completed+n.Failed, n.Total, n.Failed, time.Unix(int64(one.CreatedAt), 0).Format(time.RFC3339))
+				fmt.Fprintf(t, "%s\t%s\t%d/%d\t%d\t%s\n", top.Printable(one.ID), top.Printable(one.Status), n.Completed+n.Failed,
+					n.Total, n.Failed, time.Unix(int64(one.CreatedAt), 0).Format(time.RFC3339))
 			}
 			return t.Flush()
 		},
@@ -230,7 +235,8 @@ func batchFetchCommand(f *batchFlags) *cobra.Command {
 			return err
 		}
 		if !ended(batch.Status) {
-			return fmt.Errorf("the batch is %s: its results come at its end (llmguard batch status --watch %s)", top.Printable(batch.Status), top.Printable(id))
+			return fmt.Errorf("the batch is %s: its results come at its end (llmguard batch status --watch %s)",
+				top.Printable(batch.Status), top.Printable(id))
 		}
 		return b.fetch(c, batch, output, errs)
 	})
@@ -245,7 +251,8 @@ func (b *batches) fetch(c *cobra.Command, batch openai.Batch, output, errs strin
 		return err
 	}
 	if batch.ErrorFileID != nil && errs == "" {
-		fmt.Fprintf(c.ErrOrStderr(), "%d requests failed and others may not have run: --errors FILE writes them\n", batch.RequestCounts.Failed)
+		fmt.Fprintf(c.ErrOrStderr(), "%d requests failed and others may not have run: --errors FILE writes them\n",
+			batch.RequestCounts.Failed)
 	}
 	return b.download(c, batch.ErrorFileID, errs)
 }
@@ -268,7 +275,8 @@ func (b *batches) download(c *cobra.Command, id *string, to string) error {
 	if err != nil {
 		return err
 	}
-	if _, err = io.Copy(part, body); err != nil {
+	_, err = io.Copy(part, body)
+	if err != nil {
 		return errors.Join(err, part.Close(), os.Remove(part.Name()))
 	}
 	if err := part.Close(); err != nil {

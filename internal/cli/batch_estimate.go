@@ -26,13 +26,15 @@ type estimateFlags struct {
 func batchEstimateCommand() *cobra.Command {
 	var f estimateFlags
 	c := &cobra.Command{
-		Use: "estimate FILE|-", Short: "Say what a file of requests would cost, without sending anything", Args: cobra.ExactArgs(1),
+		Use: "estimate FILE|-", Short: "Say what a file of requests would cost, without sending anything",
+		Args: cobra.ExactArgs(1),
 		Long: "Checks a JSONL file (- is standard input) and adds up what its lines cost, by model: what to expect, and\n" +
 			"the most, which is what llmguard holds. With --config the prices, models and limits on output of an org\n" +
 			"count, and the outputs that were seen of it before; else the built-in prices, and every line is\n" +
 			"expected to use its whole output limit.\n" +
 			"Ends with an error when something is wrong with the file, or it can cost more than --max.",
-		Example: "  llmguard batch estimate in.jsonl --max '$25'\n  make-requests | llmguard batch estimate - -c llmguard.yaml --org acme -o json",
+		Example: "  llmguard batch estimate in.jsonl --max '$25'\n" +
+			"  make-requests | llmguard batch estimate - -c llmguard.yaml --org acme -o json",
 		RunE: func(c *cobra.Command, args []string) error {
 			return f.run(c.Context(), c.InOrStdin(), args[0], c.OutOrStdout(), c.ErrOrStderr())
 		},
@@ -51,7 +53,8 @@ func (f *estimateFlags) run(ctx context.Context, stdin io.Reader, path string, s
 	bound := pricing.MaxNano
 	var err error
 	if f.most != "" {
-		if bound, err = pricing.ParseUSD(f.most); err != nil {
+		bound, err = pricing.ParseUSD(f.most)
+		if err != nil {
 			return misused("--max: %w", err)
 		}
 	}
@@ -84,7 +87,8 @@ func (f *estimateFlags) quoting(ctx context.Context, stderr io.Writer) (*batch.Q
 	org := f.org
 	if f.config != "" {
 		var err error
-		if cfg, err = config.Load(f.config); err != nil {
+		cfg, err = config.Load(f.config)
+		if err != nil {
 			return nil, err
 		}
 		orgs, err := pickOrgs(orgIDs(cfg), f.org)

@@ -29,7 +29,8 @@ func batchSubmitCommand(f *batchFlags) *cobra.Command {
 		Use: "submit FILE|-", Short: "Upload a file of requests and run it as a batch", Args: cobra.ExactArgs(1),
 		Long: "Uploads a JSONL file (- is standard input) and prints the id of its batch. A batch of the same file\n" +
 			"that runs or has completed is taken up again instead: interrupt and repeat as you like.",
-		Example: "  llmguard batch submit in.jsonl --watch --out out.jsonl\n  make-requests | llmguard batch submit - --endpoint /v1/embeddings",
+		Example: "  llmguard batch submit in.jsonl --watch --out out.jsonl\n" +
+			"  make-requests | llmguard batch submit - --endpoint /v1/embeddings",
 		RunE: func(c *cobra.Command, args []string) error {
 			b, err := f.open()
 			if err != nil {
@@ -39,7 +40,8 @@ func batchSubmitCommand(f *batchFlags) *cobra.Command {
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&s.endpoint, "endpoint", string(openai.BatchEndpointChatCompletions), "what the lines are for, as in their url")
+	flags.StringVar(&s.endpoint, "endpoint", string(openai.BatchEndpointChatCompletions),
+		"what the lines are for, as in their url")
 	flags.BoolVar(&s.watch, "watch", false, "follow the batch to its end")
 	flags.BoolVar(&s.again, "again", false, "a new batch, whether or not there is one of this file")
 	flags.StringVar(&s.output, "out", "", "with --watch: file for the lines that succeeded; - is standard output")
@@ -60,14 +62,18 @@ func (b *batches) submit(c *cobra.Command, path string, s submission) error {
 	}
 	id := ""
 	if !s.again {
-		if id, err = b.find(ctx, hash); err != nil {
+		id, err = b.find(ctx, hash)
+		if err != nil {
 			return err
 		}
 	}
 	if id != "" {
 		fmt.Fprintf(c.ErrOrStderr(), "going on with the batch of this file (--again makes a new one)\n")
-	} else if id, err = b.create(ctx, path, hash, s.endpoint); err != nil {
-		return err
+	} else {
+		id, err = b.create(ctx, path, hash, s.endpoint)
+		if err != nil {
+			return err
+		}
 	}
 	if s.output != "-" {
 		fmt.Fprintln(c.OutOrStdout(), id)
@@ -131,7 +137,8 @@ func (b *batches) find(ctx context.Context, hash string) (string, error) {
 			return "", err
 		}
 		for _, one := range list.Data {
-			if one.Metadata[hashLabel] == hash && (!ended(one.Status) && one.Status != "cancelling" || one.Status == "completed") {
+			if one.Metadata[hashLabel] == hash &&
+				(!ended(one.Status) && one.Status != "cancelling" || one.Status == "completed") {
 				return one.ID, nil
 			}
 		}

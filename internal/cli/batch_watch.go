@@ -32,7 +32,8 @@ func (b *batches) watch(ctx context.Context, w io.Writer, id string) error {
 		case ctx.Err() != nil:
 			return fmt.Errorf("the batch goes on: llmguard batch status --watch %s", top.Printable(id))
 		case err != nil:
-			if failures++; failures == watchTries {
+			failures++
+			if failures == watchTries {
 				return err
 			}
 		default:

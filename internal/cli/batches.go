@@ -72,7 +72,8 @@ func batchTable(w io.Writer, list []admin.BatchLine) error {
 	}
 	for i := range list {
 		b := &list[i]
-		g.add(b.ID, b.Org, b.User, b.Status, top.Printable(b.Model), fmt.Sprintf("%d/%d", b.Done, b.Lines), strconv.FormatInt(b.Failed, 10),
+		g.add(b.ID, b.Org, b.User, b.Status, top.Printable(b.Model), fmt.Sprintf("%d/%d", b.Done, b.Lines),
+			strconv.FormatInt(b.Failed, 10),
 			pricing.Nano(b.Charged).String(), day(&b.Created, ""))
 	}
 	return g.write(w)
@@ -98,7 +99,8 @@ func batchesShowCommand() *cobra.Command {
 }
 
 func batchFacts(w io.Writer, b *admin.BatchLine) error {
-	return facts(w, "batch", b.ID, "status", b.Status, "owner", b.Org+" / "+b.User+" / "+b.Key, "requests", b.Endpoint+", "+top.Printable(b.Model),
+	return facts(w, "batch", b.ID, "status", b.Status, "owner", b.Org+" / "+b.User+" / "+b.Key, "requests",
+		b.Endpoint+", "+top.Printable(b.Model),
 		"lines", fmt.Sprintf("%d of %d done, %d failed", b.Done, b.Lines, b.Failed),
 		"cost", pricing.Nano(b.Charged).String()+" so far, estimated "+pricing.Nano(b.Estimate).String(),
 		"created (UTC)", day(&b.Created, ""), "expires (UTC)", day(&b.Expires, ""), "ended (UTC)", day(b.Ended, ""))
@@ -107,7 +109,8 @@ func batchFacts(w io.Writer, b *admin.BatchLine) error {
 func batchesCancelCommand() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
-		Use: "cancel BATCH...", Short: "Cancel batches: no new lines start, running lines finish, results so far are kept", Args: cobra.MinimumNArgs(1),
+		Use: "cancel BATCH...", Short: "Cancel batches: no new lines start, running lines finish, results so far are kept",
+		Args:    cobra.MinimumNArgs(1),
 		Example: "  llmguard batches cancel batch_5ycmz7yqwdzcprxg5kzvw2xkfe --reason 'wrong model'",
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -41,7 +41,8 @@ func sameFile(a, b string) bool {
 // shellWord quotes a word where a shell would change it.
 func shellWord(word string) string {
 	special := func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+:=@%,", r))
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("/._-+:=@%,", r))
 	}
 	if word != "" && !strings.ContainsFunc(word, special) {
 		return word

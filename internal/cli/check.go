@@ -34,7 +34,8 @@ func checkCommand() *cobra.Command {
 			"its models); that costs nothing and changes nothing.\n\n" +
 			"Exit codes: 0 all is well, perhaps with warnings; 1 the configuration is wrong or cannot be read;\n" +
 			"2 the configuration is right, and something it needs is not (with --strict: or there are warnings).",
-		Example: "  llmguard check -c llmguard.yaml\n  llmguard check --live -o json | jq '.findings[] | select(.level != \"ok\")'",
+		Example: "  llmguard check -c llmguard.yaml\n" +
+			"  llmguard check --live -o json | jq '.findings[] | select(.level != \"ok\")'",
 	}
 	configFlag(c, &o.path)
 	c.Flags().BoolVar(&o.live, "live", false, "ask Redis and the providers, too")
@@ -113,7 +114,9 @@ func runs(ctx context.Context, cfg *config.Config) bool {
 
 // contents says in short what a configuration has.
 func contents(cfg *config.Config) string {
-	users, keys, limits := 0, 0, 0
+	users := 0
+	keys := 0
+	limits := 0
 	for _, o := range cfg.Orgs {
 		users, limits = users+len(o.Users), limits+len(o.Limits)
 		for _, u := range o.Users {
@@ -129,8 +132,9 @@ func live(ctx context.Context, cfg *config.Config, policy *guard.Policy) []diagn
 	found := store(ctx, cfg)
 	if cfg.Store.JournalDir == "" {
 		found = append(found, diagnose.Finding{
-			Area: "journal", Level: diagnose.Warning, What: "store.journal_dir is not set: ends of calls that Redis does not take are kept in memory only",
-			Fix: "Set it to a directory on a disk that outlives the process.",
+			Area: "journal", Level: diagnose.Warning,
+			What: "store.journal_dir is not set: ends of calls that Redis does not take are kept in memory only",
+			Fix:  "Set it to a directory on a disk that outlives the process.",
 		})
 	}
 	return append(found, diagnose.Upstreams(ctx, policy)...)
@@ -142,7 +146,8 @@ const storeTime = 15 * time.Second
 // store asks Redis.
 func store(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 	if !cfg.Redis.Configured() {
-		return []diagnose.Finding{{Area: "redis", Level: diagnose.Error, What: "none is configured, and without one nothing would be remembered", Fix: "Set redis.addresses or redis.url."}}
+		return []diagnose.Finding{{Area: "redis", Level: diagnose.Error,
+			What: "none is configured, and without one nothing would be remembered", Fix: "Set redis.addresses or redis.url."}}
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()

@@ -50,9 +50,12 @@ func Root() *cobra.Command {
 	root.SetFlagErrorFunc(nearFlag)
 	root.PersistentFlags().String("context", "", "the context to work on (default: LLMGUARD_CONTEXT, or the current one)")
 	_ = root.RegisterFlagCompletionFunc("context", completeContexts)
-	root.AddCommand(contextCommand(), applyCommand(), devCommand(), roleCommand("serve", app.Proxy), roleCommand("worker", app.Worker),
-		initCommand(), checkCommand(), doctorCommand(), configCommand(), orgsCommand(), usersCommand(), keysCommand(), limitsCommand(), whyCommand(), adminsCommand(), changesCommand(),
-		pricesCommand(), usageCommand(), simulateCommand(), batchCommand(), batchesCommand(), jobsCommand(), queueCommand(), topCommand(), webhooksCommand(), versionCommand())
+	root.AddCommand(contextCommand(), applyCommand(), devCommand(), roleCommand("serve", app.Proxy),
+		roleCommand("worker", app.Worker),
+		initCommand(), checkCommand(), doctorCommand(), configCommand(), orgsCommand(), usersCommand(), keysCommand(),
+		limitsCommand(), whyCommand(), adminsCommand(), changesCommand(),
+		pricesCommand(), usageCommand(), simulateCommand(), batchCommand(), batchesCommand(), jobsCommand(), queueCommand(),
+		topCommand(), webhooksCommand(), versionCommand())
 	finish(root)
 	return root
 }
@@ -71,7 +74,8 @@ func roleCommand(name string, role app.Role) *cobra.Command {
 		},
 	}
 	configFlag(c, &path)
-	c.Flags().StringVar(&profile, "cpuprofile", "", "write a profile of the processor time to this file, for go tool pprof")
+	c.Flags().StringVar(&profile, "cpuprofile", "",
+		"write a profile of the processor time to this file, for go tool pprof")
 	return c
 }
 

@@ -47,10 +47,12 @@ func complain(w io.Writer, err error) {
 // wantFile makes a command say what to do when its configuration file does not
 // exist.
 func wantFile(c *cobra.Command, path *string) {
-	c.Long = cmp.Or(c.Long, c.Short) + "\n\nIt works on the configuration file, not over the network (LLMGUARD_ADMIN_URL and contexts do not apply)."
+	c.Long = cmp.Or(c.Long, c.Short) +
+		"\n\nIt works on the configuration file, not over the network (LLMGUARD_ADMIN_URL and contexts do not apply)."
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
 		if named, _ := c.Flags().GetString("context"); named != "" {
-			return fmt.Errorf("`%s` works on the configuration file, not over the network: --context does not apply", c.CommandPath())
+			return fmt.Errorf("`%s` works on the configuration file, not over the network: --context does not apply",
+				c.CommandPath())
 		}
 		if _, err := os.Stat(*path); errors.Is(err, fs.ErrNotExist) {
 			return noConfig{*path, c.CommandPath()}
@@ -63,8 +65,8 @@ func wantFile(c *cobra.Command, path *string) {
 type noConfig struct{ path, command string }
 
 func (e noConfig) Error() string {
-	return fmt.Sprintf("there is no configuration file %s; name yours with --config, or write one with `llmguard init` (`llmguard dev` needs none). "+
-		"`%s` works on this file, not over the network", e.path, e.command)
+	return fmt.Sprintf("there is no configuration file %s; name yours with --config, or write one with `llmguard init` "+
+		"(`llmguard dev` needs none). `%s` works on this file, not over the network", e.path, e.command)
 }
 
 // plural words a number of things: "1 org", "2 orgs".

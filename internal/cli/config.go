@@ -17,7 +17,9 @@ func configCommand() *cobra.Command {
 	c.AddCommand(&cobra.Command{
 		Use: "schema", Short: "Print the JSON Schema of the configuration file", Args: cobra.NoArgs,
 		Long: "Prints the JSON Schema of the configuration file, for editors: put it beside the file as llmguard.schema.json,\n" +
-			"and begin the file with\n\n  # yaml-language-server: $schema=llmguard.schema.json\n\n`llmguard init` does both.",
+			"and begin the file with\n\n" +
+			"  # yaml-language-server: $schema=llmguard.schema.json\n\n" +
+			"`llmguard init` does both.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			_, err := c.OutOrStdout().Write(config.Schema())
 			return err
@@ -37,7 +39,8 @@ func configReloadCommand() *cobra.Command {
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return f.run(c, func(a *adminClient) error {
 			if a.key == "" {
-				return errors.New("needs a running llmguard and an administrator's key: --admin-key or LLMGUARD_ADMIN_KEY. Without one, send the process a SIGHUP")
+				return errors.New("needs a running llmguard and an administrator's key: --admin-key or LLMGUARD_ADMIN_KEY. " +
+					"Without one, send the process a SIGHUP")
 			}
 			var done struct {
 				Hash         string   `json:"hash"`

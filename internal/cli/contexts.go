@@ -56,7 +56,8 @@ func readContexts() (*contexts, error) {
 	case err != nil:
 		return nil, err
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("%s holds keys and can be read by others: run `chmod 600 %s`, and rotate the keys if others were on this machine", path, path)
+		return nil, fmt.Errorf("%s holds keys and can be read by others: run `chmod 600 %s`, and rotate the keys if "+
+			"others were on this machine", path, path)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -108,7 +109,9 @@ func contextCommand() *cobra.Command {
 			"--context or LLMGUARD_CONTEXT names another. --admin-url and --admin-key, and the variables LLMGUARD_ADMIN_URL and\n" +
 			"LLMGUARD_ADMIN_KEY, take precedence over contexts; --config works on the Redis of that file directly.\n" +
 			"They are kept in ~/.config/llmguard/contexts.yaml, which only its owner can read.",
-		Example: "  llmguard context add prod --url https://llmguard.internal:9090 < admin-key.txt\n  llmguard context use prod\n  llmguard context list",
+		Example: "  llmguard context add prod --url https://llmguard.internal:9090 < admin-key.txt\n" +
+			"  llmguard context use prod\n" +
+			"  llmguard context list",
 	}
 	c.AddCommand(contextAddCommand(), contextUseCommand(), contextListCommand(), contextRemoveCommand())
 	return c
@@ -118,7 +121,8 @@ func contextAddCommand() *cobra.Command {
 	var made reached
 	c := &cobra.Command{
 		Use: "add NAME", Short: "Add a context, or replace the one of this name", Args: cobra.ExactArgs(1),
-		Long:    "The administrator's key is read from standard input, where the history of the shell does not keep it, or is\nLLMGUARD_ADMIN_KEY. The first context becomes the current one.",
+		Long: "The administrator's key is read from standard input, where the history of the shell does not keep it, or is\n" +
+			"LLMGUARD_ADMIN_KEY. The first context becomes the current one.",
 		Example: "  llmguard context add prod --url https://llmguard.internal:9090 < admin-key.txt",
 	}
 	c.RunE = func(c *cobra.Command, args []string) (err error) {
@@ -126,11 +130,13 @@ func contextAddCommand() *cobra.Command {
 		if u, err := url.Parse(made.URL); err != nil || u.Host == "" {
 			return misused("--url %s: expected a URL such as http://127.0.0.1:9090", made.URL)
 		}
-		if made.Key, err = secretInput(c.InOrStdin(), "LLMGUARD_ADMIN_KEY"); err != nil {
+		made.Key, err = secretInput(c.InOrStdin(), "LLMGUARD_ADMIN_KEY")
+		if err != nil {
 			return err
 		}
 		if made.CAFile != "" {
-			if made.CAFile, err = filepath.Abs(made.CAFile); err != nil {
+			made.CAFile, err = filepath.Abs(made.CAFile)
+			if err != nil {
 				return err
 			}
 		}
@@ -161,7 +167,8 @@ func secretInput(stdin io.Reader, variable string) (string, error) {
 		return text, nil
 	}
 	if terminal(stdin) {
-		return "", fmt.Errorf("write the key to standard input, or set %s (it is not taken as an argument, where others could see it)", variable)
+		return "", fmt.Errorf("write the key to standard input, or set %s (it is not taken as an argument, where others "+
+			"could see it)", variable)
 	}
 	raw, err := io.ReadAll(io.LimitReader(stdin, 64<<10))
 	if err != nil {
@@ -176,7 +183,8 @@ func secretInput(stdin io.Reader, variable string) (string, error) {
 
 func contextUseCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "use NAME", Short: "Make a context the current one", Args: cobra.ExactArgs(1), ValidArgsFunction: completeContexts,
+		Use: "use NAME", Short: "Make a context the current one", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: completeContexts,
 		RunE: func(c *cobra.Command, args []string) error {
 			all, err := readContexts()
 			if err != nil {
@@ -229,7 +237,8 @@ func contextListCommand() *cobra.Command {
 
 func contextRemoveCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "remove NAME", Short: "Remove a context from this machine; its key stays valid", Args: cobra.ExactArgs(1), ValidArgsFunction: completeContexts,
+		Use: "remove NAME", Short: "Remove a context from this machine; its key stays valid", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: completeContexts,
 		RunE: func(c *cobra.Command, args []string) error {
 			all, err := readContexts()
 			if err != nil {

@@ -17,8 +17,10 @@ func credentialsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "credentials", Short: "Set and remove an org's own credentials at providers",
 		Long: "Calls of the org then go on its own account. A secret is read from standard input, is encrypted with queue.seal_keys, and\n" +
-			"cannot be read back.\n\n" + adminHelp,
-		Example: "  llmguard orgs credentials set openai --org acme < acme-openai-key.txt\n  llmguard orgs credentials list --org acme",
+			"cannot be read back.\n\n" +
+			adminHelp,
+		Example: "  llmguard orgs credentials set openai --org acme < acme-openai-key.txt\n" +
+			"  llmguard orgs credentials list --org acme",
 	}
 	c.AddCommand(credentialsListCommand(), credentialsSetCommand(), credentialsDeleteCommand())
 	return c
@@ -56,7 +58,8 @@ func credentialsSetCommand() *cobra.Command {
 	var f adminFlags
 	var org string
 	var inClear bool
-	c := &cobra.Command{Use: "set PROVIDER", Short: "Set the org's credential at a provider, from standard input", Args: cobra.ExactArgs(1)}
+	c := &cobra.Command{Use: "set PROVIDER", Short: "Set the org's credential at a provider, from standard input",
+		Args: cobra.ExactArgs(1)}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		raw, err := io.ReadAll(io.LimitReader(c.InOrStdin(), 64<<10))
 		if err != nil {
@@ -64,14 +67,18 @@ func credentialsSetCommand() *cobra.Command {
 		}
 		secret := strings.TrimSpace(string(raw))
 		if secret == "" {
-			return errors.New("standard input is empty: write the secret to it (it is not taken as an argument, where others could see it)")
+			return errors.New("standard input is empty: write the secret to it (it is not taken as an argument, where others " +
+				"could see it)")
 		}
 		return f.run(c, func(a *adminClient) error {
 			var v admin.Credential
-			if err := a.ask(c.Context(), http.MethodPut, pathOf("orgs", org, "credentials", args[0]), map[string]any{"secret": secret, "clear": inClear}, &v); err != nil {
+			if err := a.ask(c.Context(), http.MethodPut, pathOf("orgs", org, "credentials", args[0]),
+				map[string]any{"secret": secret, "clear": inClear}, &v); err != nil {
 				return err
 			}
-			return render(c.OutOrStdout(), f.output, v, func(w io.Writer) error { return credentialTable(w, []admin.Credential{v}) })
+			return render(c.OutOrStdout(), f.output, v, func(w io.Writer) error {
+				return credentialTable(w, []admin.Credential{v})
+			})
 		})
 	}
 	f.add(c, listFormats...)
@@ -83,13 +90,14 @@ func credentialsSetCommand() *cobra.Command {
 
 func credentialsDeleteCommand() *cobra.Command {
 	var org string
-	c := deleteCommand("provider", "Remove an org's own credential: its calls go on the deployment's account again", func(c *cobra.Command, a *adminClient, args []string) error {
-		if err := a.ask(c.Context(), http.MethodDelete, pathOf("orgs", org, "credentials", args[0]), nil, nil); err != nil {
-			return err
-		}
-		fmt.Fprintf(c.OutOrStdout(), "removed the credential of org %s at %s\n", org, args[0])
-		return nil
-	})
+	c := deleteCommand("provider", "Remove an org's own credential: its calls go on the deployment's account again",
+		func(c *cobra.Command, a *adminClient, args []string) error {
+			if err := a.ask(c.Context(), http.MethodDelete, pathOf("orgs", org, "credentials", args[0]), nil, nil); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.OutOrStdout(), "removed the credential of org %s at %s\n", org, args[0])
+			return nil
+		})
 	orgFlag(c, &org)
 	return c
 }

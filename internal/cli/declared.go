@@ -39,7 +39,8 @@ func readDeclaredFile(path string, stdin io.Reader) ([]map[string]any, error) {
 		return nil, fmt.Errorf("%s: %s", name, strings.TrimSpace(yaml.FormatError(err, false, true)))
 	}
 	if len(file.Orgs) == 0 {
-		return nil, fmt.Errorf("%s: expected a list `orgs`, as in the configuration; `llmguard config export` prints one", name)
+		return nil, fmt.Errorf("%s: expected a list `orgs`, as in the configuration; `llmguard config export` prints one",
+			name)
 	}
 	for _, org := range file.Orgs {
 		asTexts("", org)
@@ -48,7 +49,8 @@ func readDeclaredFile(path string, stdin io.Reader) ([]map[string]any, error) {
 }
 
 // texts are the fields that YAML may read as numbers or times, and that the API takes as texts.
-var texts = map[string]bool{"amount": true, "capacity": true, "refill": true, "max_wait": true, "window": true, "only": true, "id": true, "name": true}
+var texts = map[string]bool{"amount": true, "capacity": true, "refill": true, "max_wait": true, "window": true,
+	"only": true, "id": true, "name": true}
 
 // asTexts makes texts of what the API takes as texts, in place.
 func asTexts(name string, value any) any {
@@ -76,10 +78,12 @@ func asTexts(name string, value any) any {
 func configExportCommand() *cobra.Command {
 	var f usageFlags
 	c := &cobra.Command{
-		Use: "export", Short: "Print the orgs in force, of file and Redis, in the form that `llmguard apply` reads", Args: cobra.NoArgs,
+		Use: "export", Short: "Print the orgs in force, of file and Redis, in the form that `llmguard apply` reads",
+		Args: cobra.NoArgs,
 		Long: "Prints orgs with their users, keys and limits as they are in force: those of the file with what is recorded over them.\n" +
 			"Hashes of keys are among them for administrators who may write: with those, keys continue to work where it is applied.\n" +
-			"Overrides end on their own and credentials are secret; neither is printed.\n\n" + adminHelp,
+			"Overrides end on their own and credentials are secret; neither is printed.\n\n" +
+			adminHelp,
 		Example: "  llmguard config export --out orgs.yaml\n  llmguard config export --org acme",
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {

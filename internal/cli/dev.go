@@ -51,10 +51,12 @@ func devCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "address for callers; the default moves to the next free port")
-	f.StringVar(&o.admin, "admin", defaultAdmin, "address for health, metrics, console; the default moves to the next free port")
+	f.StringVar(&o.admin, "admin", defaultAdmin,
+		"address for health, metrics, console; the default moves to the next free port")
 	// REDIS_URL is no default here: the help would show a password in it.
 	f.StringVar(&o.redis, "redis", "", "Redis URL (default: REDIS_URL, or a child redis-server)")
-	f.StringVar(&o.data, "data", "", "directory that keeps keys, files and the child server's data; default: a new one, removed at the end")
+	f.StringVar(&o.data, "data", "",
+		"directory that keeps keys, files and the child server's data; default: a new one, removed at the end")
 	f.BoolVar(&o.real, "real", false, "send calls to OpenAI with the key in OPENAI_API_KEY: they cost money")
 	f.BoolVar(&o.demo, "demo", false, "show a company of 50 users in 5 orgs at work, one of them a program out of control")
 	f.BoolVar(&fake, "fake", false, "use the fake provider")
@@ -153,7 +155,8 @@ func runDev(ctx context.Context, o devOptions, stdout, stderr io.Writer) (err er
 	if o.demo {
 		values.Demo = demoOrgs
 	}
-	if values.devKeys, err = keepKeys(dir, values.users()); err != nil {
+	values.devKeys, err = keepKeys(dir, values.users())
+	if err != nil {
 		return err
 	}
 	path, cfg, err := writeDev(dir, values)

@@ -25,11 +25,13 @@ type demoOrg struct {
 }
 
 var demoOrgs = []demoOrg{
-	{"support", "Customer support", "$1", "$2", strings.Fields("anna boris carla dmitri elena farid greta hugo ines jonas")},
+	{"support", "Customer support", "$1", "$2",
+		strings.Fields("anna boris carla dmitri elena farid greta hugo ines jonas")},
 	{"search", "Search and ranking", "$1", "$2", strings.Fields("karin leo mira nils olga pavel quinn rosa samir tara")},
 	{"research", "Research", "$1", "$4", strings.Fields("ursula viktor wanda xenia yusuf zoe amir bella casper dora")},
 	{"mobile", "Mobile apps", "$1", "$2", strings.Fields("emil fiona goran hanna igor julia kamil lara milan nina")},
-	{"finance", "Finance and legal", "$1", "$1", strings.Fields("oskar petra rafael sofia tomas uma vera willem yara zeno")},
+	{"finance", "Finance and legal", "$1", "$1",
+		strings.Fields("oskar petra rafael sofia tomas uma vera willem yara zeno")},
 }
 
 // The demo's program out of control is of this user.
@@ -132,7 +134,8 @@ func (d *demoTraffic) next() demoCall {
 func (d *demoTraffic) send(ctx context.Context, c demoCall) {
 	text := fmt.Sprintf("[fake: output=%d] ", c.output) + strings.Repeat("report ", c.input)
 	body, err := json.Marshal(map[string]any{
-		"model": c.model, "max_completion_tokens": c.output + 200, "messages": []map[string]string{{"role": "user", "content": text}},
+		"model": c.model, "max_completion_tokens": c.output + 200,
+		"messages": []map[string]string{{"role": "user", "content": text}},
 	})
 	if err != nil {
 		return

@@ -63,7 +63,8 @@ func keepKeys(dir string, users []string) (devKeys, error) {
 			kept[user] = keys.New(keys.Live)
 		}
 	}
-	if text, err = json.MarshalIndent(kept, "", "  "); err != nil {
+	text, err = json.MarshalIndent(kept, "", "  ")
+	if err != nil {
 		return nil, err
 	}
 	return kept, os.WriteFile(path, append(text, '\n'), 0o600)
@@ -81,7 +82,8 @@ func devData(o devOptions) (dir string, clean func() error, err error) {
 		cache, err := os.UserCacheDir()
 		return filepath.Join(cache, "llmguard-dev"), keep, err
 	}
-	if dir, err = os.MkdirTemp("", "llmguard-data-"); err != nil {
+	dir, err = os.MkdirTemp("", "llmguard-data-")
+	if err != nil {
 		return "", nil, err
 	}
 	return dir, func() error { return os.RemoveAll(dir) }, nil

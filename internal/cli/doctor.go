@@ -41,7 +41,8 @@ func doctorCommand() *cobra.Command {
 	configFlag(c, &o.path)
 	c.Flags().StringSliceVar(&o.urls, "url", nil, "admin listeners, such as http://127.0.0.1:9090 (default: admin.listen)")
 	caFlag(c.Flags(), &o.caFile)
-	c.Flags().BoolVar(&o.ready, "ready", false, "only ask whether they are ready for calls, for health checks of containers")
+	c.Flags().BoolVar(&o.ready, "ready", false,
+		"only ask whether they are ready for calls, for health checks of containers")
 	c.Flags().BoolVar(&o.strict, "strict", false, "warnings count as wrong, too")
 	formatFlag(c, &o.output, plainFormats...)
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -136,7 +137,9 @@ func bounds(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 
 // reachable reports whether Redis answers.
 func reachable(found []diagnose.Finding) bool {
-	return slices.ContainsFunc(found, func(f diagnose.Finding) bool { return f.Area == "redis" && f.Level != diagnose.Error })
+	return slices.ContainsFunc(found, func(f diagnose.Finding) bool {
+		return f.Area == "redis" && f.Level != diagnose.Error
+	})
 }
 
 // processTime is what one process gets to answer.
@@ -238,8 +241,9 @@ func heldMoney(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 		}
 		if n > 0 {
 			found = append(found, diagnose.Finding{
-				Area: "money", Level: diagnose.Error, What: fmt.Sprintf("org %s: %s should have expired more than a minute ago", o.ID, plural(n, "hold")),
-				Fix: "Processes expire them while they run: start one. Or the clocks differ.",
+				Area: "money", Level: diagnose.Error,
+				What: fmt.Sprintf("org %s: %s should have expired more than a minute ago", o.ID, plural(n, "hold")),
+				Fix:  "Processes expire them while they run: start one. Or the clocks differ.",
 			})
 		}
 		late, err := s.Reconcile(ctx, o.ID, reconcileRead)
@@ -248,13 +252,15 @@ func heldMoney(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 		}
 		if len(late) > 0 {
 			found = append(found, diagnose.Finding{
-				Area: "money", Level: diagnose.Warning, What: fmt.Sprintf("org %s: %s came too late to be booked", o.ID, plural(len(late), "charge")),
-				Fix: "`llmguard usage reconcile` lists them; charge or drop each.",
+				Area: "money", Level: diagnose.Warning,
+				What: fmt.Sprintf("org %s: %s came too late to be booked", o.ID, plural(len(late), "charge")),
+				Fix:  "`llmguard usage reconcile` lists them; charge or drop each.",
 			})
 		}
 	}
 	if len(found) == 0 {
-		found = append(found, diagnose.Finding{Area: "money", Level: diagnose.OK, What: "no hold is overdue in " + plural(len(cfg.Orgs), "org")})
+		found = append(found, diagnose.Finding{Area: "money", Level: diagnose.OK,
+			What: "no hold is overdue in " + plural(len(cfg.Orgs), "org")})
 	}
 	return found
 }

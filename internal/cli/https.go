@@ -18,7 +18,8 @@ import (
 
 // caFlag gives a command that talks to llmguard by https --ca-file.
 func caFlag(flags *pflag.FlagSet, path *string) {
-	flags.StringVar(path, "ca-file", "", "PEM file of authorities to trust besides the system's (default: LLMGUARD_CA_FILE)")
+	flags.StringVar(path, "ca-file", "",
+		"PEM file of authorities to trust besides the system's (default: LLMGUARD_CA_FILE)")
 }
 
 // client returns an HTTP client that trusts the system's authorities and, when a file is

@@ -43,9 +43,11 @@ const schemaName = "llmguard.schema.json"
 
 // known are the providers that a key in the environment stands for.
 var known = []starter{
-	{"OPENAI_API_KEY", "openai", "", "https://api.openai.com/v1", `["gpt-*", "o1*", "o3*", "o4*", "text-embedding-*", "whisper-*", "tts-*"]`},
+	{"OPENAI_API_KEY", "openai", "", "https://api.openai.com/v1",
+		`["gpt-*", "o1*", "o3*", "o4*", "text-embedding-*", "whisper-*", "tts-*"]`},
 	{"GEMINI_API_KEY", "google", "gemini", "https://generativelanguage.googleapis.com/v1beta/openai", `["gemini-*"]`},
-	{"MISTRAL_API_KEY", "mistral", "mistral", "https://api.mistral.ai/v1", `["mistral-*", "codestral*", "ministral-*", "magistral-*"]`},
+	{"MISTRAL_API_KEY", "mistral", "mistral", "https://api.mistral.ai/v1",
+		`["mistral-*", "codestral*", "ministral-*", "magistral-*"]`},
 	{"DEEPSEEK_API_KEY", "deepseek", "", "https://api.deepseek.com/v1", `["deepseek-*"]`},
 	{"GROQ_API_KEY", "groq", "", "https://api.groq.com/openai/v1", `["llama-3.*", "openai/gpt-oss-*", "qwen/*"]`},
 }
@@ -163,7 +165,7 @@ func runInit(path string, force bool, getenv func(string) (string, bool), w io.W
 	if _, _, err := app.Check(path); err != nil {
 		return err
 	}
-	return nextSteps(w, path, key, freeAddress(nextAddress(admin)), chosen, missing)
+	return (&start{path, key, freeAddress(nextAddress(admin)), chosen, missing}).nextSteps(w)
 }
 
 // starters are the providers whose keys there are, or the first one, whose key is
@@ -197,14 +199,21 @@ func create(path string, data []byte, force bool) error {
 	return errors.Join(err, f.Close())
 }
 
-func nextSteps(w io.Writer, path, key, worker string, chosen []starter, missing bool) error {
+// start is what the first steps with a new configuration need.
+type start struct {
+	path, key, worker string
+	chosen            []starter
+	missing           bool // the first one's key
+}
+
+func (f *start) nextSteps(w io.Writer) error {
 	var names []string
-	for _, s := range chosen {
+	for _, s := range f.chosen {
 		names = append(names, s.ID)
 	}
 	hint := ""
-	if missing {
-		hint = "\nNo provider's key is in the environment: set " + chosen[0].Env + " before you start it.\n"
+	if f.missing {
+		hint = "\nNo provider's key is in the environment: set " + f.chosen[0].Env + " before you start it.\n"
 	}
 	_, err := fmt.Fprintf(w, `wrote %[1]s (%[2]s) and %[3]s
 %[4]s
@@ -219,6 +228,6 @@ Next:
   ADMIN_LISTEN=%[7]s %[6]s worker -c %[1]s
 
   curl http://127.0.0.1:8080/v1/models -H 'Authorization: Bearer %[5]s'
-`, shellWord(path), strings.Join(names, ", "), schemaName, hint, key, called(), worker)
+`, shellWord(f.path), strings.Join(names, ", "), schemaName, hint, f.key, called(), f.worker)
 	return err
 }

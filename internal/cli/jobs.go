@@ -52,7 +52,8 @@ func jobsListCommand() *cobra.Command {
 	var limit int
 	c := &cobra.Command{
 		Use: "list", Short: "List jobs, the newest first", Args: cobra.NoArgs,
-		Example: "  llmguard jobs list --status failed --since 24h\n  llmguard jobs list --org acme --user alice -o json | jq '.[].id'",
+		Example: "  llmguard jobs list --status failed --since 24h\n" +
+			"  llmguard jobs list --org acme --user alice -o json | jq '.[].id'",
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		from := ""
@@ -63,7 +64,8 @@ func jobsListCommand() *cobra.Command {
 			return misused("--status %s: expected one of %s", state, strings.Trim(fmt.Sprint(states), "[]"))
 		}
 		return f.run(c, func(a *adminClient) error {
-			path := "/jobs?" + query("org", f.org, "user", user, "model", model, "status", state, "since", from, "limit", strconv.Itoa(limit))
+			path := "/jobs?" + query("org", f.org, "user", user, "model", model, "status", state, "since", from, "limit",
+				strconv.Itoa(limit))
 			l, err := a.jobs(c, path, limit)
 			if err != nil {
 				return err
@@ -109,7 +111,8 @@ func jobsGetCommand() *cobra.Command {
 }
 
 // jobsAct is a command that does something with jobs and shows them then.
-func jobsAct(use, short, example string, act func(c *cobra.Command, a *adminClient, ids []string, org string) ([]jobLine, error)) *cobra.Command {
+func jobsAct(use, short, example string,
+	act func(c *cobra.Command, a *adminClient, ids []string, org string) ([]jobLine, error)) *cobra.Command {
 	var f usageFlags
 	c := &cobra.Command{Use: use, Short: short, Example: example, Args: cobra.MinimumNArgs(1)}
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -147,7 +150,8 @@ func jobsCancelCommand() *cobra.Command {
 				if err != nil {
 					return nil, err
 				}
-				if err := a.ask(c.Context(), http.MethodPost, pathOf("orgs", j.Org, "jobs", j.ID, "cancel"), a.order(), nil); err != nil {
+				if err := a.ask(c.Context(), http.MethodPost, pathOf("orgs", j.Org, "jobs", j.ID, "cancel"), a.order(),
+					nil); err != nil {
 					return nil, err
 				}
 				out[i] = j
@@ -161,7 +165,8 @@ func (a *adminClient) untilEnded(ctx context.Context, jobs []jobLine) (err error
 	for end := time.Now().Add(cancelPatience); ; {
 		open := false
 		for i := range jobs {
-			if jobs[i], err = a.job(ctx, jobs[i].ID, jobs[i].Org); err != nil {
+			jobs[i], err = a.job(ctx, jobs[i].ID, jobs[i].Org)
+			if err != nil {
 				return err
 			}
 			open = open || !jobs[i].State.Terminal()
@@ -178,7 +183,8 @@ func (a *adminClient) untilEnded(ctx context.Context, jobs []jobLine) (err error
 }
 
 func jobsReplayCommand() *cobra.Command {
-	return jobsAct("replay ID...", "Put dead letters into the queue again, each as a new job", "  llmguard queue dead\n  llmguard jobs replay job_puyzj01m7x3vb350ckcmq65wwmswwsz",
+	return jobsAct("replay ID...", "Put dead letters into the queue again, each as a new job",
+		"  llmguard queue dead\n  llmguard jobs replay job_puyzj01m7x3vb350ckcmq65wwmswwsz",
 		func(c *cobra.Command, a *adminClient, ids []string, org string) ([]jobLine, error) {
 			out := []jobLine{}
 			for _, id := range ids {
@@ -188,7 +194,8 @@ func jobsReplayCommand() *cobra.Command {
 				}
 				var made admin.Job
 				if err := a.ask(c.Context(), http.MethodPost, pathOf("jobs", old.ID, "replay"), a.order(), &made); err != nil {
-					return nil, fmt.Errorf("job %s is %s and was not replayed: %w; `llmguard queue dead` lists dead letters", old.ID, old.State, err)
+					return nil, fmt.Errorf("job %s is %s and was not replayed: %w; `llmguard queue dead` lists dead letters", old.ID,
+						old.State, err)
 				}
 				j, err := a.job(c.Context(), made.ID, made.Org)
 				if err != nil {
@@ -203,10 +210,13 @@ func jobsReplayCommand() *cobra.Command {
 func jobsWatchCommand() *cobra.Command {
 	var f usageFlags
 	c := &cobra.Command{
-		Use: "watch ID", Short: "Follow a job until it has ended; its answer goes to the output, its states to standard error", Args: cobra.ExactArgs(1),
+		Use: "watch ID", Short: "Follow a job until it has ended; its answer goes to the output, its states to " +
+			"standard error", Args: cobra.ExactArgs(1),
 		Long: "Fails unless the job succeeds. The answer is the caller's: only with --config, where Redis is at hand, it is written.\n" +
-			"Over the network there are the states alone.\n\n" + adminHelp,
-		Example: "  llmguard jobs watch job_puyzj01m7x3vb350ckcmq65wwmswwsz\n  llmguard jobs watch job_puyzj01m7x3vb350ckcmq65wwmswwsz -c llmguard.yaml > answer.json",
+			"Over the network there are the states alone.\n\n" +
+			adminHelp,
+		Example: "  llmguard jobs watch job_puyzj01m7x3vb350ckcmq65wwmswwsz\n" +
+			"  llmguard jobs watch job_puyzj01m7x3vb350ckcmq65wwmswwsz -c llmguard.yaml > answer.json",
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return f.run(c, func(a *adminClient) error { return a.follow(c, args[0], f.org) })

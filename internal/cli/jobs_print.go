@@ -40,7 +40,8 @@ func jobTable(w io.Writer, jobs []jobLine) error {
 	}
 	for i := range jobs {
 		l := &jobs[i]
-		g.add(l.ID, string(l.State), aged(time.Since(l.Created)), l.Pool, l.Class, l.Org, l.User, top.Printable(l.Model), strconv.Itoa(l.Attempts), jobCost(l), jobNote(l))
+		g.add(l.ID, string(l.State), aged(time.Since(l.Created)), l.Pool, l.Class, l.Org, l.User, top.Printable(l.Model),
+			strconv.Itoa(l.Attempts), jobCost(l), jobNote(l))
 	}
 	return g.write(w)
 }

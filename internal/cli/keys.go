@@ -26,12 +26,16 @@ func keysCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "keys", Short: "List, make, change and rotate API keys",
 		Long: "A key is shown once, when it is made. `keys new` makes one for the configuration file; the other commands work on the\n" +
-			"keys of the file and of Redis together.\n\n" + adminHelp,
+			"keys of the file and of Redis together.\n\n" +
+			adminHelp,
 		Example: "  llmguard keys create --org acme --user alice --models 'gpt-4o*' --expires 2027-01-31\n" +
-			"  llmguard keys rotate alice-1 --org acme --overlap 24h\n  llmguard keys disable alice-1 --org acme --reason leaked",
+			"  llmguard keys rotate alice-1 --org acme --overlap 24h\n" +
+			"  llmguard keys disable alice-1 --org acme --reason leaked",
 	}
-	c.AddCommand(newKeyCommand(), keysListCommand(), keyCommand("get KEY", "Show an API key", http.MethodGet), keysCreateCommand(),
-		keyCommand("update KEY", "Change an API key", http.MethodPatch), switchCommand("key", "disable", true), switchCommand("key", "enable", false),
+	c.AddCommand(newKeyCommand(), keysListCommand(), keyCommand("get KEY", "Show an API key", http.MethodGet),
+		keysCreateCommand(),
+		keyCommand("update KEY", "Change an API key", http.MethodPatch), switchCommand("key", "disable", true),
+		switchCommand("key", "enable", false),
 		keysRotateCommand(), keysDeleteCommand())
 	return c
 }
@@ -67,7 +71,8 @@ func keyTable(w io.Writer, list []keyView) error {
 		numbers: make([]bool, 8),
 	}
 	for _, k := range list {
-		g.add(k.ID, k.User, top.Printable(k.Name), k.Last4, k.Status, day(k.Expires, "never"), day(k.LastUsed, "not yet known"), string(k.Source))
+		g.add(k.ID, k.User, top.Printable(k.Name), k.Last4, k.Status, day(k.Expires, "never"),
+			day(k.LastUsed, "not yet known"), string(k.Source))
 	}
 	return g.write(w)
 }
@@ -86,9 +91,11 @@ func keyFacts(w io.Writer, k *keyView) error {
 		concurrency = whole(k.Concurrency)
 	}
 	networks := all(k.Networks)
-	return facts(w, "id", k.ID, "org", k.Org, "user", k.User, "name", top.Printable(k.Name), "status", k.Status, "ends in", k.Last4,
+	return facts(w, "id", k.ID, "org", k.Org, "user", k.User, "name", top.Printable(k.Name), "status", k.Status, "ends in",
+		k.Last4,
 		"models", all(k.Models), "scopes", all(k.Scopes), "networks", networks, "concurrency", concurrency,
-		"expires (UTC)", day(k.Expires, "never"), "old key until (UTC)", day(k.OldUntil, ""), "last used (UTC)", day(k.LastUsed, "not yet known"), "source", string(k.Source))
+		"expires (UTC)", day(k.Expires, "never"), "old key until (UTC)", day(k.OldUntil, ""), "last used (UTC)",
+		day(k.LastUsed, "not yet known"), "source", string(k.Source))
 }
 
 // keyFields are the flags that set fields of a key.
@@ -96,7 +103,8 @@ func keyFields() *fields {
 	var s fields
 	s.text("name", "name", "for people")
 	s.list("models", "models", "patterns of the models it may use, with commas between")
-	s.list("scopes", "scopes", "what it may be used for: calls, chat.completions, embeddings, ..., jobs, files, batches, usage")
+	s.list("scopes", "scopes", "what it may be used for: calls, chat.completions, embeddings, ..., jobs, files, "+
+		"batches, usage")
 	s.list("networks", "networks", "addresses it may be used from, such as 10.0.0.0/8")
 	s.number("concurrency", "concurrency", "how many calls may be open at a time")
 	s.when("expires", "expires", "a date (2027-01-31: until it begins, UTC), a time, or a duration from now (90d)")
@@ -151,7 +159,8 @@ func keysCreateCommand() *cobra.Command {
 	s := keyFields()
 	c := &cobra.Command{
 		Use: "create [KEY]", Short: "Make an API key for a user; it is shown only now", Args: cobra.MaximumNArgs(1),
-		Example: "  llmguard keys create --org acme --user alice\n  llmguard keys create ci --org acme --user bot --scopes calls --concurrency 4 --expires 90d",
+		Example: "  llmguard keys create --org acme --user alice\n" +
+			"  llmguard keys create ci --org acme --user bot --scopes calls --concurrency 4 --expires 90d",
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		body := map[string]any{"user": user}
@@ -181,11 +190,14 @@ func keysRotateCommand() *cobra.Command {
 	var f adminFlags
 	var org, overlap string
 	c := &cobra.Command{
-		Use: "rotate KEY", Short: "Make a new key under the same id; the old one works on for a while", Args: cobra.ExactArgs(1),
-		Example: "  llmguard keys rotate alice-1 --org acme --overlap 7d\n  llmguard keys rotate alice-1 --org acme --overlap 0s --reason leaked",
+		Use: "rotate KEY", Short: "Make a new key under the same id; the old one works on for a while",
+		Args: cobra.ExactArgs(1),
+		Example: "  llmguard keys rotate alice-1 --org acme --overlap 7d\n" +
+			"  llmguard keys rotate alice-1 --org acme --overlap 0s --reason leaked",
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
-		return showKey(c, &f, http.MethodPost, pathOf("orgs", org, "keys", args[0], "rotate"), map[string]any{"overlap": overlap})
+		return showKey(c, &f, http.MethodPost, pathOf("orgs", org, "keys", args[0], "rotate"),
+			map[string]any{"overlap": overlap})
 	}
 	f.add(c, listFormats...)
 	f.why(c)
@@ -196,13 +208,14 @@ func keysRotateCommand() *cobra.Command {
 
 func keysDeleteCommand() *cobra.Command {
 	var org string
-	c := deleteCommand("key", "Remove an API key that was made here", func(c *cobra.Command, a *adminClient, args []string) error {
-		if err := a.ask(c.Context(), http.MethodDelete, pathOf("orgs", org, "keys", args[0]), nil, nil); err != nil {
-			return err
-		}
-		fmt.Fprintf(c.OutOrStdout(), "removed what was recorded of key %s of org %s\n", args[0], org)
-		return nil
-	})
+	c := deleteCommand("key", "Remove an API key that was made here",
+		func(c *cobra.Command, a *adminClient, args []string) error {
+			if err := a.ask(c.Context(), http.MethodDelete, pathOf("orgs", org, "keys", args[0]), nil, nil); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.OutOrStdout(), "removed what was recorded of key %s of org %s\n", args[0], org)
+			return nil
+		})
 	orgFlag(c, &org)
 	return c
 }
@@ -219,7 +232,8 @@ func newKeyCommand() *cobra.Command {
 				return err
 			}
 			key := keys.New(keys.Live)
-			fmt.Fprintf(c.OutOrStdout(), "key (shown only now): %s\n\nunder the user in the configuration:\n\n  keys:\n    - id: %s\n      hash: %s\n",
+			fmt.Fprintf(c.OutOrStdout(),
+				"key (shown only now): %s\n\nunder the user in the configuration:\n\n  keys:\n    - id: %s\n      hash: %s\n",
 				key, id, keys.Hash(pepper, key))
 			return nil
 		},

@@ -131,14 +131,16 @@ func (l *ledgers) entries(ctx context.Context, org string, q url.Values, fn func
 }
 
 // Corrections calls fn with what was corrected by hand in [from, to), the oldest first.
-func (l *ledgers) Corrections(ctx context.Context, org string, from, to time.Time, fn func(budget.AuditRecord) error) error {
-	return l.lines(ctx, pathOf("orgs", org, "corrections")+"?"+timed(url.Values{}, from, to).Encode(), func(line json.RawMessage) error {
-		var r budget.AuditRecord
-		if err := json.Unmarshal(line, &r); err != nil {
-			return err
-		}
-		return fn(r)
-	})
+func (l *ledgers) Corrections(ctx context.Context, org string, from, to time.Time,
+	fn func(budget.AuditRecord) error) error {
+	return l.lines(ctx, pathOf("orgs", org, "corrections")+"?"+timed(url.Values{}, from, to).Encode(),
+		func(line json.RawMessage) error {
+			var r budget.AuditRecord
+			if err := json.Unmarshal(line, &r); err != nil {
+				return err
+			}
+			return fn(r)
+		})
 }
 
 // Refusals are what limits of the org refused in the hours of [from, to), by the hour.
@@ -160,16 +162,20 @@ const sumDays = 400
 
 // Rollups are the org's daily sums of [from, to), which are whole UTC days.
 func (l *ledgers) Rollups(ctx context.Context, org string, from, to time.Time) ([]budget.Rollup, error) {
-	return l.rollups(ctx, org, "day", time.DateOnly, from, to)
+	return l.rollups(ctx, org, false, from, to)
 }
 
 // HourRollups are the org's sums of the hours of [from, to), and of the whole UTC days in it of
 // which no hours are known.
 func (l *ledgers) HourRollups(ctx context.Context, org string, from, to time.Time) ([]budget.Rollup, error) {
-	return l.rollups(ctx, org, "day,hour", time.RFC3339, from, to)
+	return l.rollups(ctx, org, true, from, to)
 }
 
-func (l *ledgers) rollups(ctx context.Context, org, by, layout string, from, to time.Time) ([]budget.Rollup, error) {
+func (l *ledgers) rollups(ctx context.Context, org string, hours bool, from, to time.Time) ([]budget.Rollup, error) {
+	by, layout := "day", time.DateOnly
+	if hours {
+		by, layout = "day,hour", time.RFC3339
+	}
 	var out []budget.Rollup
 	for from.Before(to) {
 		end := from.AddDate(0, 0, sumDays)
@@ -177,9 +183,10 @@ func (l *ledgers) rollups(ctx context.Context, org, by, layout string, from, to 
 			end = to
 		}
 		q := url.Values{
-			"from": {from.UTC().Format(layout)}, "to": {end.UTC().Format(layout)}, "by": {by + ",user,key,model,provider,endpoint"},
+			"from": {from.UTC().Format(layout)}, "to": {end.UTC().Format(layout)},
+			"by": {by + ",user,key,model,provider,endpoint"},
 		}
-		if layout == time.DateOnly { // counted whole
+		if !hours { // days are counted whole
 			q.Set("to", end.Add(-time.Nanosecond).Format(layout))
 		}
 		var u admin.Usage
@@ -204,10 +211,12 @@ func rollupOf(l admin.UsageLine) (budget.Rollup, error) {
 		begin, err = time.Parse(time.RFC3339, l.Hour)
 	}
 	return budget.Rollup{
-		Begin: begin, Hour: l.Hour != "", User: l.User, Key: l.Key, Provider: l.Provider, Endpoint: l.Endpoint, Model: l.Model,
+		Begin: begin, Hour: l.Hour != "", User: l.User, Key: l.Key, Provider: l.Provider, Endpoint: l.Endpoint,
+		Model: l.Model,
 		Sums: budget.Sums{
 			Cost: pricing.Nano(l.Cost), Calls: l.Calls, Input: l.Input, Cached: l.Cached, Written: l.Written, Output: l.Output,
-			Split: pricing.Split(l.Costs), Adjusted: pricing.Nano(l.Adjusted), Estimated: pricing.Nano(l.Estimated), Overrun: pricing.Nano(l.Overrun),
+			Split: pricing.Split(l.Costs), Adjusted: pricing.Nano(l.Adjusted), Estimated: pricing.Nano(l.Estimated),
+			Overrun: pricing.Nano(l.Overrun),
 		},
 	}, err
 }

@@ -47,12 +47,15 @@ func (s *subject) query() string {
 func limitsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "limits", Short: "Show, set, raise for a while, and reset limits",
-		Long: "A new amount keeps what was used. An override changes an amount until a time and ends by itself.\n\n" + adminHelp,
+		Long: "A new amount keeps what was used. An override changes an amount until a time and ends by itself.\n\n" +
+			adminHelp,
 		Example: "  llmguard limits get --org acme --user alice\n" +
 			"  llmguard limits override --org acme --user alice --limit daily --add '$200' --until tonight --reason 'launch day'\n" +
-			"  llmguard limits set daily --org acme --amount '$50'\n  llmguard limits reset daily --org acme --user alice --reason 'a loop of ours'",
+			"  llmguard limits set daily --org acme --amount '$50'\n" +
+			"  llmguard limits reset daily --org acme --user alice --reason 'a loop of ours'",
 	}
-	c.AddCommand(limitsGetCommand(), limitsSetCommand(), limitsUnsetCommand(), limitsOverrideCommand(), limitsOverridesCommand(), limitsEndCommand(), limitsResetCommand(), limitsReopenCommand(),
+	c.AddCommand(limitsGetCommand(), limitsSetCommand(), limitsUnsetCommand(), limitsOverrideCommand(),
+		limitsOverridesCommand(), limitsEndCommand(), limitsResetCommand(), limitsReopenCommand(),
 		limitsRefusalsCommand(), limitsShadowCommand(), limitsSuggestCommand())
 	return c
 }
@@ -60,7 +63,8 @@ func limitsCommand() *cobra.Command {
 func limitsGetCommand() *cobra.Command {
 	var f adminFlags
 	var s subject
-	c := &cobra.Command{Use: "get [LIMIT]", Short: "Show limits, what is used of them, and overrides", Args: cobra.MaximumNArgs(1)}
+	c := &cobra.Command{Use: "get [LIMIT]", Short: "Show limits, what is used of them, and overrides",
+		Args: cobra.MaximumNArgs(1)}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return f.run(c, func(a *adminClient) error {
 			var l struct {
@@ -116,8 +120,10 @@ func limitsSetCommand() *cobra.Command {
 	s := limitFields()
 	c := &cobra.Command{
 		Use: "set LIMIT", Short: "Make or change a limit; what was used of it stays", Args: cobra.ExactArgs(1),
-		Example: "  llmguard limits set daily --org acme --amount '$50'\n  llmguard limits set daily --org acme --user alice --amount '$80'\n" +
-			"  llmguard limits set team --org acme --metric cost --capacity '$200' --refill '$50/1h'\n  llmguard limits set daily --org acme --mode shadow\n" +
+		Example: "  llmguard limits set daily --org acme --amount '$50'\n" +
+			"  llmguard limits set daily --org acme --user alice --amount '$80'\n" +
+			"  llmguard limits set team --org acme --metric cost --capacity '$200' --refill '$50/1h'\n" +
+			"  llmguard limits set daily --org acme --mode shadow\n" +
 			"  llmguard limits set hour --org all --amount '$20' --window 1h",
 		Long: "--org all sets a limit of every org in one call, also of orgs that are made later. It is set over `defaults` of the\n" +
 			"configuration file. Each org has a counter of its own; a limit of the same name that an org has itself takes precedence.",
@@ -142,7 +148,7 @@ func limitsSetCommand() *cobra.Command {
 		return f.run(c, func(a *adminClient) error {
 			var l admin.Limit
 			if err := a.ask(c.Context(), http.MethodPatch, path, body, &l); err != nil {
-				return inFlags(c, err)
+				return s.inFlags(err)
 			}
 			return render(c.OutOrStdout(), f.output, l, func(w io.Writer) error { return limitTable(w, []admin.Limit{l}) })
 		})
@@ -159,13 +165,15 @@ func limitsSetCommand() *cobra.Command {
 
 func limitsUnsetCommand() *cobra.Command {
 	var org, user string
-	c := deleteCommand("limit", "Give a limit back to the file, or remove one that was made here", func(c *cobra.Command, a *adminClient, args []string) error {
-		if err := a.ask(c.Context(), http.MethodDelete, pathOf("orgs", org, "limits", args[0])+(&subject{user: user}).query(), nil, nil); err != nil {
-			return err
-		}
-		fmt.Fprintf(c.OutOrStdout(), "removed what was set of limit %s of org %s\n", args[0], org)
-		return nil
-	})
+	c := deleteCommand("limit", "Give a limit back to the file, or remove one that was made here",
+		func(c *cobra.Command, a *adminClient, args []string) error {
+			if err := a.ask(c.Context(), http.MethodDelete,
+				pathOf("orgs", org, "limits", args[0])+(&subject{user: user}).query(), nil, nil); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.OutOrStdout(), "removed what was set of limit %s of org %s\n", args[0], org)
+			return nil
+		})
 	c.Use = "unset LIMIT"
 	orgFlag(c, &org)
 	c.Flags().StringVar(&user, "user", "", "the one for this user alone")
@@ -203,7 +211,8 @@ func limitsOverrideCommand() *cobra.Command {
 				return err
 			}
 			return render(c.OutOrStdout(), f.output, o, func(w io.Writer) error {
-				fmt.Fprintf(w, "%s: %s until %s (%s)\nend it sooner with: llmguard limits end %s --org %s\n", o.Limit, overrideText(o),
+				fmt.Fprintf(w, "%s: %s until %s (%s)\nend it sooner with: llmguard limits end %s --org %s\n", o.Limit,
+					overrideText(o),
 					o.Until.Local().Format("2006-01-02 15:04 MST"), budget.LastingText(time.Until(o.Until)), o.ID, s.org)
 				return nil
 			})
@@ -227,7 +236,8 @@ func limitsOverrideCommand() *cobra.Command {
 func limitsOverridesCommand() *cobra.Command {
 	var f adminFlags
 	var org string
-	c := &cobra.Command{Use: "overrides", Short: "List overrides, those of the last week that ended included", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "overrides", Short: "List overrides, those of the last week that ended included",
+		Args: cobra.NoArgs}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return f.run(c, func(a *adminClient) error {
 			var l struct {
@@ -237,9 +247,11 @@ func limitsOverridesCommand() *cobra.Command {
 				return err
 			}
 			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error {
-				g := grid{head: []string{"id", "limit", "change", "until (UTC)", "active", "by", "reason"}, numbers: make([]bool, 7)}
+				g := grid{head: []string{"id", "limit", "change", "until (UTC)", "active", "by", "reason"},
+					numbers: make([]bool, 7)}
 				for _, o := range l.Data {
-					g.add(o.ID, o.Limit, overrideText(o), day(&o.Until, ""), yesNo(o.Active), top.Printable(o.By), top.Printable(o.Reason))
+					g.add(o.ID, o.Limit, overrideText(o), day(&o.Until, ""), yesNo(o.Active), top.Printable(o.By),
+						top.Printable(o.Reason))
 				}
 				return g.write(w)
 			})
@@ -272,7 +284,8 @@ func limitsEndCommand() *cobra.Command {
 func limitsResetCommand() *cobra.Command {
 	var f adminFlags
 	var s subject
-	c := &cobra.Command{Use: "reset LIMIT", Short: "Forget what was charged to a limit; the ledger and open calls stay", Args: cobra.ExactArgs(1)}
+	c := &cobra.Command{Use: "reset LIMIT", Short: "Forget what was charged to a limit; the ledger and open calls stay",
+		Args: cobra.ExactArgs(1)}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		body := map[string]any{"reason": f.reason}
 		if s.user != "" {
@@ -286,7 +299,8 @@ func limitsResetCommand() *cobra.Command {
 		}
 		return f.run(c, func(a *adminClient) error {
 			var l admin.Limit
-			if err := a.ask(c.Context(), http.MethodPost, pathOf("orgs", s.org, "limits", args[0], "reset"), body, &l); err != nil {
+			if err := a.ask(c.Context(), http.MethodPost, pathOf("orgs", s.org, "limits", args[0], "reset"), body,
+				&l); err != nil {
 				return err
 			}
 			return render(c.OutOrStdout(), f.output, l, func(w io.Writer) error { return limitTable(w, []admin.Limit{l}) })
@@ -308,7 +322,8 @@ func limitsReopenCommand() *cobra.Command {
 		Use: "reopen", Short: "Open limits that are closed because Redis lost its data", Args: cobra.NoArgs,
 		Long: "After Redis lost its data, each limit is closed for the length of its window, because what was used is not known.\n" +
 			"Reopened limits count from zero. --all opens those of every org, and spend caps.",
-		Example: "  llmguard limits reopen --org acme --reason 'Redis was flushed by mistake'\n  llmguard limits reopen --all --reason 'new Redis'",
+		Example: "  llmguard limits reopen --org acme --reason 'Redis was flushed by mistake'\n" +
+			"  llmguard limits reopen --all --reason 'new Redis'",
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		path, what := pathOf("limits", "reopen"), "all orgs, and spend caps,"

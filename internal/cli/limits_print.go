@@ -24,7 +24,8 @@ func limitTable(w io.Writer, list []admin.Limit) error {
 		case l.Used != nil:
 			reset = budget.LastingText(budget.Endless)
 		}
-		g.add(l.Name, whose(l.Subject, l.Only), l.Mode, l.Shape, quantityText(l.Unit, l.Amount), quantityOr(l.Unit, l.Used), quantityOr(l.Unit, l.Held),
+		g.add(l.Name, whose(l.Subject, l.Only), l.Mode, l.Shape, quantityText(l.Unit, l.Amount), quantityOr(l.Unit, l.Used),
+			quantityOr(l.Unit, l.Held),
 			quantityOr(l.Unit, l.Remaining), reset, strings.Join(l.Sources, "+"))
 	}
 	if err := g.write(w); err != nil {
@@ -36,7 +37,8 @@ func limitTable(w io.Writer, list []admin.Limit) error {
 				l.Closed.Local().Format("2006-01-02 15:04 MST"))
 		}
 		for _, o := range l.Overrides {
-			fmt.Fprintf(w, "\n%s: %s until %s, by %s: %s (%s)\n", l.Name, overrideText(o), o.Until.Local().Format("2006-01-02 15:04 MST"), top.Printable(o.By), top.Printable(o.Reason), o.ID)
+			fmt.Fprintf(w, "\n%s: %s until %s, by %s: %s (%s)\n", l.Name, overrideText(o),
+				o.Until.Local().Format("2006-01-02 15:04 MST"), top.Printable(o.By), top.Printable(o.Reason), o.ID)
 		}
 	}
 	return nil

@@ -18,7 +18,8 @@ func limitsRefusalsCommand() *cobra.Command {
 		Use: "refusals", Short: "Show whom limits refused or made wait, how often and when", Args: cobra.NoArgs,
 		Long: "Counts calls by user and limit: those answered with an error because a limit had no room, and those that waited for it.\n" +
 			"A call that waits counts once for each limit that it waits for. Counts are by the hour for 14 days, before that by the UTC day.",
-		Example: "  llmguard limits refusals --from 12h\n  llmguard limits refusals --org acme --user alice --from 7d -o json",
+		Example: "  llmguard limits refusals --from 12h\n" +
+			"  llmguard limits refusals --org acme --user alice --from 7d -o json",
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if !f.period.given() {

@@ -70,7 +70,8 @@ func (f *traceFlags) countShadow(ctx context.Context, s *simulate.Shadow, stdin 
 		return err
 	}
 	defer l.Close()
-	if s.Made, err = l.shadowLimits(ctx); err != nil {
+	s.Made, err = l.shadowLimits(ctx)
+	if err != nil {
 		return err
 	}
 	for _, org := range l.orgs {
@@ -105,10 +106,12 @@ func (f *traceFlags) eachFile(stdin io.Reader, fn func(name string, in io.Reader
 
 func shadowCSV(w io.Writer, r simulate.ShadowReport) error {
 	out := csv.NewWriter(w)
-	_ = out.Write([]string{"limit", "org", "user", "would_wait", "wait_p50_ms", "wait_p95_ms", "wait_max_ms", "would_refuse"})
+	_ = out.Write([]string{"limit", "org", "user", "would_wait", "wait_p50_ms", "wait_p95_ms", "wait_max_ms",
+		"would_refuse"})
 	for _, l := range r.Lines {
 		_ = out.Write([]string{
-			l.Limit, l.Org, cell(l.User), whole(int64(l.Waited)), whole(int64(l.WaitP50)), whole(int64(l.WaitP95)), whole(int64(l.WaitMax)), whole(int64(l.Refused)),
+			l.Limit, l.Org, cell(l.User), whole(int64(l.Waited)), whole(int64(l.WaitP50)), whole(int64(l.WaitP95)),
+			whole(int64(l.WaitMax)), whole(int64(l.Refused)),
 		})
 	}
 	out.Flush()

@@ -22,7 +22,8 @@ func (l *ledgers) shadowLimits(ctx context.Context) (map[string]map[string]time.
 	}
 	out := map[string]map[string]time.Time{}
 	for _, org := range l.orgs {
-		if out[org], err = l.shadowOf(ctx, org, every); err != nil {
+		out[org], err = l.shadowOf(ctx, org, every)
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -49,8 +49,9 @@ func limitsSuggestCommand() *cobra.Command {
 	fl := c.Flags()
 	fl.StringVar(&f.windows, "window", "1h,1d", "the windows, separated by commas")
 	fl.StringVar(&f.metric, "metric", string(budget.Cost), "what is limited: cost, tokens or requests")
-	fl.IntVar(&f.options.Percentile, "percentile", 95, "how many percent of the history a limit lets pass before the headroom: of the stretches of\n"+
-		"the window's length for an org and for a heavy user, of the users for a limit of each user")
+	fl.IntVar(&f.options.Percentile, "percentile", 95,
+		"how many percent of the history a limit lets pass before the headroom: of the stretches of\n"+
+			"the window's length for an org and for a heavy user, of the users for a limit of each user")
 	fl.Float64Var(&f.options.Headroom, "headroom", 1.2, "how many times that the limit is")
 	fl.IntVar(&f.options.Heavy, "heavy", 5, "how many users above the limit of each user get limits of their own at most")
 	return c
@@ -118,7 +119,8 @@ func (f *suggestFlags) inForce(ctx context.Context) (simulate.Policy, error) {
 	if err != nil {
 		return simulate.Policy{}, err
 	}
-	if cfg, err = app.WithRecords(cfg, records); err != nil {
+	cfg, err = app.WithRecords(cfg, records)
+	if err != nil {
 		return simulate.Policy{}, err
 	}
 	return app.Policy(cfg, 1)
@@ -142,7 +144,8 @@ func limitConfig(s simulate.Suggestion) string {
 		fmt.Fprintf(&b, ", metric: %s", s.Metric)
 	}
 	if s.PerS > 0 {
-		fmt.Fprintf(&b, ", bucket: {capacity: %s, refill: %s/%s}", quantity(s.Metric, s.Amount), quantity(s.Metric, s.Refill), seconds(s.PerS))
+		fmt.Fprintf(&b, ", bucket: {capacity: %s, refill: %s/%s}", quantity(s.Metric, s.Amount), quantity(s.Metric, s.Refill),
+			seconds(s.PerS))
 	} else {
 		fmt.Fprintf(&b, ", amount: %s, window: %s", quantity(s.Metric, s.Amount), seconds(s.WindowS))
 	}

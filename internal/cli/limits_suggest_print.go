@@ -38,21 +38,27 @@ func about(m budget.Metric, n int64) string {
 }
 
 func suggestTable(w io.Writer, org simulate.OrgSuggestions, o simulate.SuggestOptions) error {
-	fmt.Fprintf(w, "%s: %s of %s for %s, from %s to %s UTC\n", org.Org, plural(org.Calls, "call"), plural(org.Users, "user"), about(budget.Cost, int64(org.Spend)),
+	fmt.Fprintf(w, "%s: %s of %s for %s, from %s to %s UTC\n", org.Org, plural(org.Calls, "call"),
+		plural(org.Users, "user"), about(budget.Cost, int64(org.Spend)),
 		org.From.Format("2006-01-02 15:04"), org.To.Format("2006-01-02 15:04"))
-	fmt.Fprintf(w, "amounts are %g times what %d %% of the history stays within; effects are of each limit alone, over the same calls\n\n", o.Headroom, o.Percentile)
+	fmt.Fprintf(w, "amounts are %g times what %d %% of the history stays within; effects are of each limit alone, over "+
+		"the same calls\n\n", o.Headroom, o.Percentile)
 	g := grid{
-		head:    []string{"limit", "whose", "amount", fmt.Sprintf("%d %%", o.Percentile), "most", "of", "held back", "waited", "p95", "gave up", "refused", "not spent", "whose calls"},
+		head: []string{"limit", "whose", "amount", fmt.Sprintf("%d %%", o.Percentile), "most", "of", "held back", "waited",
+			"p95", "gave up", "refused", "not spent", "whose calls"},
 		numbers: []bool{false, false, false, true, true, true, true, true, true, true, true, true, false},
 	}
 	for _, s := range org.Suggestions {
 		e := s.Effect
-		g.add(s.Name, forWhom(s), limitText(s), about(s.Metric, s.Basis.Reached), about(s.Metric, s.Basis.Most), basisOf(s), whole(int64(e.HeldBackCalls())),
-			whole(int64(e.Waited)), e.WaitP95.String(), whole(int64(e.GaveUp)), whole(int64(e.Refused)), about(budget.Cost, int64(e.Unspent)), most(s.HeldBack))
+		g.add(s.Name, forWhom(s), limitText(s), about(s.Metric, s.Basis.Reached), about(s.Metric, s.Basis.Most), basisOf(s),
+			whole(int64(e.HeldBackCalls())),
+			whole(int64(e.Waited)), e.WaitP95.String(), whole(int64(e.GaveUp)), whole(int64(e.Refused)),
+			about(budget.Cost, int64(e.Unspent)), most(s.HeldBack))
 	}
 	if len(org.Suggestions) > 1 {
 		e := org.Together
-		g.add("all together", "", "", "", "", "", whole(int64(e.HeldBackCalls())), whole(int64(e.Waited)), e.WaitP95.String(), whole(int64(e.GaveUp)),
+		g.add("all together", "", "", "", "", "", whole(int64(e.HeldBackCalls())), whole(int64(e.Waited)), e.WaitP95.String(),
+			whole(int64(e.GaveUp)),
 			whole(int64(e.Refused)), about(budget.Cost, int64(e.Unspent)), "")
 	}
 	if err := g.write(w); err != nil {
@@ -106,10 +112,12 @@ func most(lines []simulate.Line) string {
 // suggestYAML writes a piece of a configuration.
 func suggestYAML(w io.Writer, list []simulate.OrgSuggestions, o simulate.SuggestOptions) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Amounts are %g times what %d %% of the history stays within. In the shadow they refuse nobody; see\n"+
-		"# `llmguard limits shadow`, and take out mode: shadow to enforce one.\norgs:\n", o.Headroom, o.Percentile)
+	const head = "# Amounts are %g times what %d %% of the history stays within. In the shadow they refuse nobody; see\n" +
+		"# `llmguard limits shadow`, and take out mode: shadow to enforce one.\norgs:\n"
+	fmt.Fprintf(&b, head, o.Headroom, o.Percentile)
 	for _, org := range list {
-		fmt.Fprintf(&b, "  - id: %s # %s of %s for %s, from %s to %s UTC\n", org.Org, plural(org.Calls, "call"), plural(org.Users, "user"),
+		fmt.Fprintf(&b, "  - id: %s # %s of %s for %s, from %s to %s UTC\n", org.Org, plural(org.Calls, "call"),
+			plural(org.Users, "user"),
 			about(budget.Cost, int64(org.Spend)), org.From.Format("2006-01-02 15:04"), org.To.Format("2006-01-02 15:04"))
 		for _, note := range org.Notes {
 			fmt.Fprintf(&b, "    # %s\n", note)
@@ -157,8 +165,10 @@ func suggestLine(b *strings.Builder, indent string, s simulate.Suggestion, perce
 	}
 	effect := "it holds back none of these calls"
 	if e := s.Effect; e.HeldBackCalls() > 0 {
-		effect = fmt.Sprintf("it holds back %s (%s): %d waited, %d gave up, %d refused", plural(e.HeldBackCalls(), "call"), most(s.HeldBack), e.Waited, e.GaveUp, e.Refused)
+		effect = fmt.Sprintf("it holds back %s (%s): %d waited, %d gave up, %d refused", plural(e.HeldBackCalls(), "call"),
+			most(s.HeldBack), e.Waited, e.GaveUp, e.Refused)
 	}
-	fmt.Fprintf(b, "%s# %d %% of %s within %s, the most %s; %s\n%s- %s\n", indent, percentile, of, about(s.Metric, s.Basis.Reached),
+	fmt.Fprintf(b, "%s# %d %% of %s within %s, the most %s; %s\n%s- %s\n", indent, percentile, of,
+		about(s.Metric, s.Basis.Reached),
 		about(s.Metric, s.Basis.Most), effect, indent, limitConfig(s))
 }

@@ -19,11 +19,15 @@ func orgsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "orgs", Short: "List, make and change orgs",
 		Long: "Works on the orgs of the configuration file and of Redis together. What is set here goes before the file, field by\n" +
-			"field; --unset gives a field back to the file.\n\n" + adminHelp,
-		Example: "  llmguard orgs list\n  llmguard orgs create acme --name 'Acme Inc' --models 'gpt-*'\n  llmguard orgs update acme --over-limit refuse --reason 'no queueing wanted'",
+			"field; --unset gives a field back to the file.\n\n" +
+			adminHelp,
+		Example: "  llmguard orgs list\n" +
+			"  llmguard orgs create acme --name 'Acme Inc' --models 'gpt-*'\n" +
+			"  llmguard orgs update acme --over-limit refuse --reason 'no queueing wanted'",
 	}
 	c.AddCommand(orgsListCommand(), orgsGetCommand(), orgsCreateCommand(), orgsUpdateCommand(),
-		switchCommand("org", "disable", true), switchCommand("org", "enable", false), orgsDeleteCommand(), orgsExportCommand(), orgsPurgeCommand(), credentialsCommand())
+		switchCommand("org", "disable", true), switchCommand("org", "enable", false), orgsDeleteCommand(),
+		orgsExportCommand(), orgsPurgeCommand(), credentialsCommand())
 	return c
 }
 
@@ -46,9 +50,11 @@ func orgsListCommand() *cobra.Command {
 }
 
 func orgTable(w io.Writer, list []admin.Org) error {
-	g := grid{head: []string{"id", "name", "status", "users", "keys", "weight", "source"}, numbers: []bool{false, false, false, true, true, true, false}}
+	g := grid{head: []string{"id", "name", "status", "users", "keys", "weight", "source"},
+		numbers: []bool{false, false, false, true, true, true, false}}
 	for _, o := range list {
-		g.add(o.ID, top.Printable(o.Name), onOff(o.Disabled), strconv.Itoa(o.Users), strconv.Itoa(o.Keys), strconv.Itoa(o.Weight), string(o.Source))
+		g.add(o.ID, top.Printable(o.Name), onOff(o.Disabled), strconv.Itoa(o.Users), strconv.Itoa(o.Keys),
+			strconv.Itoa(o.Weight), string(o.Source))
 	}
 	return g.write(w)
 }
@@ -72,10 +78,13 @@ func facts(w io.Writer, pairs ...string) error {
 }
 
 func orgFacts(w io.Writer, o *admin.Org) error {
-	return facts(w, "id", o.ID, "name", top.Printable(o.Name), "status", onOff(o.Disabled), "models", all(o.Models), "providers", all(o.Providers),
-		"default output limit", orNone(o.DefaultOutputLimit), "hold", o.Hold, "over limit", o.OverLimit, "max wait", o.MaxWait,
+	return facts(w, "id", o.ID, "name", top.Printable(o.Name), "status", onOff(o.Disabled), "models", all(o.Models),
+		"providers", all(o.Providers),
+		"default output limit", orNone(o.DefaultOutputLimit), "hold", o.Hold, "over limit", o.OverLimit, "max wait",
+		o.MaxWait,
 		"on disconnect", o.OnDisconnect, "on store failure", o.OnStoreFailure, "builtin tools", yesNo(o.AllowBuiltinTools),
-		"retry started jobs", yesNo(o.RetryStartedJobs), "weight", strconv.Itoa(o.Weight), "worst case per hour", worstHour(o), "users", strconv.Itoa(o.Users),
+		"retry started jobs", yesNo(o.RetryStartedJobs), "weight", strconv.Itoa(o.Weight), "worst case per hour",
+		worstHour(o), "users", strconv.Itoa(o.Users),
 		"keys", strconv.Itoa(o.Keys), "source", string(o.Source))
 }
 
@@ -161,7 +170,8 @@ func orgFields() *fields {
 func orgsCreateCommand() *cobra.Command {
 	var f adminFlags
 	s := orgFields()
-	c := &cobra.Command{Use: "create ORG", Short: "Make an org", Args: cobra.ExactArgs(1), Example: "  llmguard orgs create acme --name 'Acme Inc'"}
+	c := &cobra.Command{Use: "create ORG", Short: "Make an org", Args: cobra.ExactArgs(1),
+		Example: "  llmguard orgs create acme --name 'Acme Inc'"}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		body, err := s.body(c, map[string]any{"id": args[0]})
 		if err != nil {
@@ -178,7 +188,8 @@ func orgsCreateCommand() *cobra.Command {
 func orgsUpdateCommand() *cobra.Command {
 	var f adminFlags
 	s := orgFields()
-	c := &cobra.Command{Use: "update ORG", Short: "Change an org", Args: cobra.ExactArgs(1), Example: "  llmguard orgs update acme --weight 200\n  llmguard orgs update acme --unset weight"}
+	c := &cobra.Command{Use: "update ORG", Short: "Change an org", Args: cobra.ExactArgs(1),
+		Example: "  llmguard orgs update acme --weight 200\n  llmguard orgs update acme --unset weight"}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		body, err := s.body(c, map[string]any{})
 		if err != nil {

@@ -16,12 +16,15 @@ import (
 func orgsExportCommand() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
-		Use: "export ORG", Short: "Write everything that is kept of an org, as one stream of JSON lines", Args: cobra.ExactArgs(1),
+		Use: "export ORG", Short: "Write everything that is kept of an org, as one stream of JSON lines",
+		Args: cobra.ExactArgs(1),
 		Long: "Every line is {\"type\": ..., \"data\": ...}: first a header with the schema's version, then the org as it is in force, its users,\n" +
 			"keys, limits, overrides and credentials (never a secret or a hash), its ledger, daily sums and corrections, jobs, batches\n" +
 			"and files without their contents, and what the audit says of it; at last a line \"end\" with how many lines there were.\n" +
-			"A stream without it is not complete.\n\n" + adminHelp,
-		Example: "  llmguard orgs export acme --out acme.jsonl\n  llmguard orgs export acme | jq -c 'select(.type == \"key\").data'",
+			"A stream without it is not complete.\n\n" +
+			adminHelp,
+		Example: "  llmguard orgs export acme --out acme.jsonl\n" +
+			"  llmguard orgs export acme | jq -c 'select(.type == \"key\").data'",
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return f.run(c, func(a *adminClient) error {

@@ -19,8 +19,11 @@ func orgsPurgeCommand() *cobra.Command {
 			"responses, and the org itself. Its ledger, daily sums and corrections stay, unless --ledger is said; what administrators\n" +
 			"did with it stays in the audit. It is refused while the org stands in the configuration file or is not disabled, and while\n" +
 			"calls, jobs or batches of it have not ended. Cut off in the middle it is finished by the same command. Without --yes it\n" +
-			"only says what there is. `orgs export` first keeps what goes.\n\n" + adminHelp,
-		Example: "  llmguard orgs disable acme\n  llmguard orgs export acme --out acme.jsonl\n  llmguard orgs purge acme --yes --reason 'contract ended'",
+			"only says what there is. `orgs export` first keeps what goes.\n\n" +
+			adminHelp,
+		Example: "  llmguard orgs disable acme\n" +
+			"  llmguard orgs export acme --out acme.jsonl\n" +
+			"  llmguard orgs purge acme --yes --reason 'contract ended'",
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return f.run(c, func(a *adminClient) error { return a.purge(c, args[0], ledger, yes) })
@@ -33,7 +36,8 @@ func orgsPurgeCommand() *cobra.Command {
 }
 
 func (a *adminClient) purge(c *cobra.Command, org string, ledger, yes bool) error {
-	resp, err := a.send(c.Context(), http.MethodPost, pathOf("orgs", org, "purge"), map[string]any{"ledger": ledger, "dry_run": !yes})
+	resp, err := a.send(c.Context(), http.MethodPost, pathOf("orgs", org, "purge"),
+		map[string]any{"ledger": ledger, "dry_run": !yes})
 	if err != nil {
 		return err
 	}
@@ -50,7 +54,8 @@ func (a *adminClient) purge(c *cobra.Command, org string, ledger, yes bool) erro
 		fmt.Fprintf(c.OutOrStdout(), "nothing is left of org %s%s\n", org, kept)
 		return nil
 	}
-	what := fmt.Sprintf("%d records, %d jobs, %d batches, %d files, %d keys of Redis", found.Records, found.Jobs, found.Batches, found.Files, found.Keys)
+	what := fmt.Sprintf("%d records, %d jobs, %d batches, %d files, %d keys of Redis", found.Records, found.Jobs,
+		found.Batches, found.Files, found.Keys)
 	if !yes {
 		return fmt.Errorf("this removes org %s for good: %s%s; say --yes if you mean it", org, what, kept)
 	}

@@ -62,7 +62,8 @@ func written(c *cobra.Command, exact bool, run func() error) error {
 	err := intoFile(to, func(w io.Writer) error {
 		c.SetOut(&page{w, exact})
 		var code exit // what was found is written, whatever it is
-		if failed = run(); errors.As(failed, &code) {
+		failed = run()
+		if errors.As(failed, &code) {
 			return nil
 		}
 		return failed
@@ -92,7 +93,9 @@ func (p *page) Write(text []byte) (int, error) {
 	if p.exact || !bytes.ContainsRune(text, '$') {
 		return p.Writer.Write(text)
 	}
-	if _, err := p.Writer.Write(allDigits.ReplaceAllFunc(text, func(n []byte) []byte { return []byte(brief(string(n))) })); err != nil {
+	if _, err := p.Writer.Write(allDigits.ReplaceAllFunc(text, func(n []byte) []byte {
+		return []byte(brief(string(n)))
+	})); err != nil {
 		return 0, err
 	}
 	return len(text), nil

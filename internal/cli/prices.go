@@ -22,7 +22,8 @@ func pricesCommand() *cobra.Command {
 			"the other commands read price lists of other projects from files.",
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(listPricesCommand(), showPriceCommand(), diffPricesCommand(), importPricesCommand(), verifyPricesCommand(), updatePricesCommand(), calibrationCommand())
+	c.AddCommand(listPricesCommand(), showPriceCommand(), diffPricesCommand(), importPricesCommand(),
+		verifyPricesCommand(), updatePricesCommand(), calibrationCommand())
 	return c
 }
 
@@ -87,7 +88,8 @@ func (f *priceFlags) keep(list []pricing.Entry) ([]pricing.Entry, error) {
 	if ids := providerIDs(list); f.provider != "" && !slices.Contains(ids, f.provider) {
 		return nil, fmt.Errorf("no prices of provider %s; there are prices of %s", f.provider, strings.Join(ids, ", "))
 	}
-	return nil, fmt.Errorf("no model fits %s%s", f.model, didYouMean(strings.ReplaceAll(f.model, "*", ""), f.provider, list))
+	return nil, fmt.Errorf("no model fits %s%s", f.model,
+		didYouMean(strings.ReplaceAll(f.model, "*", ""), f.provider, list))
 }
 
 func providerIDs(list []pricing.Entry) []string {
@@ -110,9 +112,11 @@ func explainUnknown(err error, p *app.Prices) error {
 	model := unknown.Model
 	switch {
 	case len(unknown.Providers) > 0:
-		return fmt.Errorf("%s is priced differently by %s; choose one with --provider", model, strings.Join(unknown.Providers, ", "))
+		return fmt.Errorf("%s is priced differently by %s; choose one with --provider", model,
+			strings.Join(unknown.Providers, ", "))
 	case !unknown.NotBefore.IsZero():
-		return fmt.Errorf("the first known price of %s begins on %[2]s; see it with --at %[2]s", model, unknown.NotBefore.Format(time.DateOnly))
+		return fmt.Errorf("the first known price of %s begins on %[2]s; see it with --at %[2]s", model,
+			unknown.NotBefore.Format(time.DateOnly))
 	}
 	list := p.Catalogue.Entries()
 	at := ""

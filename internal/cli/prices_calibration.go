@@ -21,7 +21,8 @@ func calibrationCommand() *cobra.Command {
 		Use: "calibration", Short: "Show what was learned of models whose tokenizer is not public", Args: cobra.NoArgs,
 		Long: "Lists, by model, class of text and org, the input tokens billed per token estimated: \"mean\" is expected, \"hold\" is\n" +
 			"held, \"seen\" is the mean of the bills alone and \"prior\" the mean and the hold before any. \"base\" is what the\n" +
-			"provider adds to every prompt, in tokens. Figures are as of the proxies' last exchange, every 10 seconds.\n\n" + adminHelp,
+			"provider adds to every prompt, in tokens. Figures are as of the proxies' last exchange, every 10 seconds.\n\n" +
+			adminHelp,
 		Example: "  llmguard prices calibration --model 'claude-*'\n  llmguard prices calibration -o json",
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {

@@ -23,7 +23,8 @@ func diffPricesCommand() *cobra.Command {
 		Long: "Lists the facts in which a file (- is standard input) differs from the built-in catalogue. The file is a feed,\n" +
 			"or YAML: entries as under prices in the configuration, compared as the overrides they would be, or a whole\n" +
 			"catalogue. Of a feed, the prices in force are compared, of the models that both list, and only where the feed\n" +
-			"states something; --all adds the rest. The exit status is 0 whether or not anything differs.\n\n" + feedHelp(),
+			"states something; --all adds the rest. The exit status is 0 whether or not anything differs.\n\n" +
+			feedHelp(),
 		RunE: func(c *cobra.Command, args []string) error {
 			return diffPrices(c, f, from, all, args[0])
 		},
@@ -54,7 +55,7 @@ func diffPrices(c *cobra.Command, f priceFlags, from string, all bool, path stri
 	if err != nil {
 		return err
 	}
-	old, fresh, partial, err := comparable(file, at)
+	old, fresh, partial, err := file.Against(at)
 	if err != nil {
 		return err
 	}
@@ -62,49 +63,18 @@ func diffPrices(c *cobra.Command, f priceFlags, from string, all bool, path stri
 	for _, d := range pricing.Diff(old, fresh) {
 		switch {
 		case !f.fits(d.Provider, d.Model):
-		case partial && !all && (d.Field == "" || d.New == ""):
+		case partial && !all && d.OneSided():
 			hidden++
 		default:
 			list = append(list, shownDifference{d.Provider, d.Model, d.Field, d.Old, d.New})
 		}
 	}
 	if f.output == "table" {
-		fmt.Fprintf(c.ErrOrStderr(), "differences from the built-in catalogue: %d; stated by one of the two only and not shown without --all: %d\n", len(list), hidden)
+		fmt.Fprintf(c.ErrOrStderr(),
+			"differences from the built-in catalogue: %d; stated by one of the two only and not shown without --all: %d\n",
+			len(list), hidden)
 	}
 	return render(c.OutOrStdout(), f.output, list, func(w io.Writer) error { return diffTable(w, list) })
-}
-
-// comparable returns the catalogues to compare. A feed knows no more than the
-// present, so both sides are reduced to it.
-func comparable(file *priceFile, at time.Time) (old, fresh *pricing.Catalogue, partial bool, err error) {
-	if old, err = pricing.Embedded(); err != nil {
-		return nil, nil, false, err
-	}
-	switch {
-	case file.whole != nil:
-		return old, file.whole, false, nil
-	case !slices.Contains(feedNames(), file.feed.Name):
-		fresh, err = old.With(file.feed.Entries)
-		return old, fresh, false, err
-	}
-	if old, err = pricing.New(old.Unit(), inForce(old.Entries(), at)); err == nil {
-		fresh, err = pricing.New("", inForce(file.feed.Entries, at))
-	}
-	return old, fresh, true, err
-}
-
-func inForce(list []pricing.Entry, at time.Time) []pricing.Entry {
-	var out []pricing.Entry
-	for _, e := range list {
-		if e.Prices = e.InForce(at); len(e.Prices) == 0 {
-			continue
-		}
-		for i := range e.Prices {
-			e.Prices[i].EffectiveFrom = time.Time{}
-		}
-		out = append(out, e)
-	}
-	return out
 }
 
 func diffTable(w io.Writer, list []shownDifference) error {
@@ -124,12 +94,14 @@ func diffTable(w io.Writer, list []shownDifference) error {
 func verifyPricesCommand() *cobra.Command {
 	var f priceFlags
 	c := &cobra.Command{
-		Use: "verify FILE...", Short: "Say where price lists disagree with ours and with each other", Args: cobra.MinimumNArgs(1),
+		Use: "verify FILE...", Short: "Say where price lists disagree with ours and with each other",
+		Args: cobra.MinimumNArgs(1),
 		Long: "Compares the prices in force of our models (with --config the operator's too) with those that the files (- is\n" +
 			"standard input) state for the same provider and model: input, cached input, cache write and output, and the same\n" +
 			"above the highest context size. Which feed a file is of, its content tells. What only one list states is no\n" +
 			"disagreement.\n\n" +
-			"The exit status is 0 when all agree, 1 when they do not, and 1 when nothing could be compared or read.\n\n" + feedHelp(),
+			"The exit status is 0 when all agree, 1 when they do not, and 1 when nothing could be compared or read.\n\n" +
+			feedHelp(),
 		Example: "  llmguard prices verify litellm.json models.dev.json || echo look at the prices",
 		RunE: func(c *cobra.Command, args []string) error {
 			return verifyPrices(f, args, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
@@ -204,31 +176,21 @@ func readFeeds(paths []string, stdin io.Reader) ([]*pricing.Feed, error) {
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(lists, func(f *pricing.Feed) bool { return f.Name == file.feed.Name }) {
-			file.feed.Name = path
+		if slices.ContainsFunc(lists, func(f *pricing.Feed) bool { return f.Name == file.Feed.Name }) {
+			file.Feed.Name = path
 		}
-		lists = append(lists, file.feed)
+		lists = append(lists, file.Feed)
 	}
 	return lists, nil
 }
 
-// countShared says how many models each list has in common with ours, because
-// agreement about nothing is none.
+// countShared says how many models each list has in common with ours.
 func (f *priceFlags) countShared(prices *app.Prices, at time.Time, lists []*pricing.Feed, stderr io.Writer) error {
 	total := 0
 	for _, feed := range lists {
-		theirs, err := feed.Catalogue()
+		shared, err := feed.Shared(prices.Catalogue, at, f.fits)
 		if err != nil {
 			return err
-		}
-		shared := 0
-		for _, e := range prices.Catalogue.Entries() {
-			if !f.fits(e.Provider, e.Model) {
-				continue
-			}
-			if p, err := theirs.Lookup(e.Provider, e.Model, at); err == nil && p.Provider == e.Provider {
-				shared++
-			}
 		}
 		fmt.Fprintf(stderr, "%s: models %d, compared %d\n", feed.Name, len(feed.Entries), shared)
 		total += shared

@@ -1,9 +1,6 @@
 package cli
 
 import (
-	"bytes"
-	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,32 +9,16 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// feeds are the price lists of other projects that can be read.
-var feeds = []struct {
-	name   string
-	read   func(io.Reader) (*pricing.Feed, error)
-	source string // where `prices update` gets it, if it is a URL
-}{
-	{"genai-prices", pricing.ImportGenAI, "https://raw.githubusercontent.com/pydantic/genai-prices/main/prices/data.json"},
-	{"litellm", pricing.ImportLiteLLM, "https://raw.githubusercontent.com/BerriAI/litellm/main/model_prices_and_context_window.json"},
-	{"models.dev", pricing.ImportModelsDev, "https://models.dev/api.json"},
-	{"csv", pricing.ImportCSV, "your own: model,provider,input,output,... (docs/prices.md)"},
-}
-
-// ownForm is what a file in the form of the configuration's prices is called.
-const ownForm = "yaml"
-
 func feedNames() []string {
 	var names []string
-	for _, f := range feeds {
-		names = append(names, f.name)
+	for _, f := range pricing.FeedForms() {
+		names = append(names, f.Name)
 	}
 	return names
 }
@@ -45,8 +26,8 @@ func feedNames() []string {
 func feedHelp() string {
 	var b strings.Builder
 	b.WriteString("Feeds:\n")
-	for _, f := range feeds {
-		fmt.Fprintf(&b, "  %-13s %s\n", f.name, f.source)
+	for _, f := range pricing.FeedForms() {
+		fmt.Fprintf(&b, "  %-13s %s\n", f.Name, f.Source)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
@@ -54,9 +35,7 @@ func feedHelp() string {
 // priceFile is a price list read from a file.
 type priceFile struct {
 	path string
-	feed *pricing.Feed
-	// whole is set for a catalogue file of our own: what it lacks is gone.
-	whole *pricing.Catalogue
+	*pricing.List
 }
 
 // readPriceFile reads a feed or a YAML file of our own form. from may be empty:
@@ -74,29 +53,23 @@ func readPriceFile(path, from string, stdin io.Reader) (*priceFile, error) {
 
 // parsePrices reads a price list; path names it in errors.
 func parsePrices(path, from string, text []byte) (*priceFile, error) {
-	if !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0 {
-		return nil, fmt.Errorf("%s: not a text file", path)
-	}
-	looks := detectFeed(text)
-	if from = cmp.Or(from, looks); from == ownForm {
-		return readOwnForm(path, text)
-	}
-	i := slices.Index(feedNames(), from)
-	if i < 0 {
+	if from != "" && from != pricing.OwnForm && !slices.Contains(feedNames(), from) {
 		return nil, misused("--from %s: no such feed; expected %s", from, strings.Join(feedNames(), ", "))
 	}
-	feed, err := feeds[i].read(bytes.NewReader(text))
-	if err == nil && len(feed.Entries) == 0 {
-		err = fmt.Errorf("no prices in it; is it a file of %s?", from)
-	}
+	list, err := pricing.ReadList(text, from)
 	if err != nil {
 		hint := ""
-		if looks != from && looks != ownForm {
+		looks := pricing.DetectForm(text)
+		if from != "" && from != pricing.OwnForm && looks != from && looks != pricing.OwnForm &&
+			!errors.Is(err, pricing.ErrNotText) {
 			hint = fmt.Sprintf(" (it looks like a file of %s: --from %s)", looks, looks)
 		}
 		return nil, fmt.Errorf("%s: %s%s", path, strings.TrimPrefix(err.Error(), "pricing: "), hint)
 	}
-	return &priceFile{path: path, feed: feed}, nil
+	if list.Feed.Name == "" { // of our own form
+		list.Feed.Name = filepath.Base(path)
+	}
+	return &priceFile{path, list}, nil
 }
 
 func readAll(path string, stdin io.Reader) ([]byte, error) {
@@ -104,75 +77,6 @@ func readAll(path string, stdin io.Reader) ([]byte, error) {
 		return io.ReadAll(stdin)
 	}
 	return os.ReadFile(path)
-}
-
-// detectFeed tells the feeds apart by their outermost structure; what is no JSON
-// of theirs is taken for YAML of ours.
-func detectFeed(text []byte) string {
-	var list []struct {
-		Model string `json:"model"`
-	}
-	switch err := json.Unmarshal(text, &list); {
-	case err == nil && len(list) > 0 && list[0].Model != "":
-		return ownForm
-	case err == nil:
-		return "genai-prices"
-	}
-	if first, _, _ := strings.Cut(string(text), "\n"); strings.Contains(first, ",") && slices.Contains(strings.Split(strings.TrimSpace(first), ","), "model") {
-		return "csv"
-	}
-	var object map[string]json.RawMessage
-	if json.Unmarshal(text, &object) != nil {
-		return ownForm
-	}
-	for _, raw := range object {
-		var v struct {
-			Models   json.RawMessage `json:"models"`
-			Provider json.RawMessage `json:"litellm_provider"`
-		}
-		switch err := json.Unmarshal(raw, &v); {
-		case err != nil:
-		case v.Models != nil:
-			return "models.dev"
-		case v.Provider != nil:
-			return "litellm"
-		}
-	}
-	return ownForm
-}
-
-// readOwnForm reads a catalogue file, or a list of entries as under prices in
-// the configuration.
-func readOwnForm(path string, text []byte) (*priceFile, error) {
-	base, err := pricing.Embedded()
-	if err != nil {
-		return nil, err
-	}
-	f := &priceFile{path: path, feed: &pricing.Feed{Name: filepath.Base(path)}}
-	var list []pricing.Entry
-	if list, err = pricing.ParseEntries(text); err == nil {
-		if f.whole, err = pricing.Parse(text); err == nil {
-			f.feed.Entries = f.whole.Entries()
-		} else if base, err = base.With(list); err == nil {
-			f.feed.Entries = base.Entries()[:len(list)] // with shared multipliers written out
-		}
-	}
-	if err == nil && len(list) == 0 {
-		err = errors.New("no prices in it")
-	}
-	if fault := pricing.CheckJSON(text); err != nil && fault != nil && looksJSON(text) {
-		err = fault
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %s", path, strings.TrimPrefix(err.Error(), "pricing: "))
-	}
-	return f, nil
-}
-
-// looksJSON tells a feed that broke off from YAML.
-func looksJSON(text []byte) bool {
-	text = bytes.TrimLeft(text, " \t\r\n[")
-	return len(text) > 1 && text[0] == '{' && bytes.HasPrefix(bytes.TrimLeft(text[1:], " \t\r\n"), []byte{'"'})
 }
 
 func addFrom(c *cobra.Command, from *string, text string) {
@@ -184,10 +88,13 @@ func importPricesCommand() *cobra.Command {
 	var f priceFlags
 	var from, asOf string
 	c := &cobra.Command{
-		Use: "import --from FEED FILE", Short: "Turn another project's price list into entries for the configuration", Args: cobra.ExactArgs(1),
+		Use: "import --from FEED FILE", Short: "Turn another project's price list into entries for the configuration",
+		Args: cobra.ExactArgs(1),
 		Long: "Reads a file (- is standard input) and writes its prices as YAML, to go under prices in the configuration.\n" +
-			"What could not be taken over goes to standard error. Read the result: a feed may be wrong.\n\n" + feedHelp(),
-		Example: "  llmguard prices import --from models.dev api.json --provider mistral --model 'mistral-large*' > mistral.yaml",
+			"What could not be taken over goes to standard error. Read the result: a feed may be wrong.\n\n" +
+			feedHelp(),
+		Example: "  llmguard prices import --from models.dev api.json --provider mistral --model 'mistral-large*' > " +
+			"mistral.yaml",
 		RunE: func(c *cobra.Command, args []string) error {
 			return importPrices(c, f, from, asOf, args[0])
 		},
@@ -202,7 +109,7 @@ func importPrices(c *cobra.Command, f priceFlags, from, asOf, path string) error
 	if from == "" {
 		return misused("--from is needed: %s", strings.Join(feedNames(), ", "))
 	}
-	if from == ownForm {
+	if from == pricing.OwnForm {
 		return misused("--from yaml: such a file needs no import")
 	}
 	file, err := readPriceFile(path, from, c.InOrStdin())
@@ -213,7 +120,7 @@ func importPrices(c *cobra.Command, f priceFlags, from, asOf, path string) error
 	if err != nil {
 		return err
 	}
-	entries, err := f.keep(file.feed.Entries)
+	entries, err := f.keep(file.Feed.Entries)
 	if err != nil {
 		return err
 	}
@@ -223,7 +130,7 @@ func importPrices(c *cobra.Command, f priceFlags, from, asOf, path string) error
 		}
 	}
 	notes := 0
-	for _, n := range file.feed.Notes {
+	for _, n := range file.Feed.Notes {
 		if f.fits(n.Provider, n.Model) {
 			fmt.Fprintf(c.ErrOrStderr(), "%s %s: %s\n", n.Provider, n.Model, n.Text)
 			notes++

@@ -63,21 +63,6 @@ func TestPricesImportDate(t *testing.T) {
 	}
 }
 
-func TestDetectFeed(t *testing.T) {
-	for text, want := range map[string]string{
-		`[{"id": "openai", "models": []}]`:                        "genai-prices",
-		`{"sample_spec": 1, "m": {"litellm_provider": "openai"}}`: "litellm",
-		`{"openai": {"id": "openai", "models": {"m": {}}}}`:       "models.dev",
-		"- model: m\n  prices: [{input: 1, output: 1}]":           "yaml",
-		`[{model: m, prices: [{input: 1, output: 1}]}]`:           "yaml",
-		"models: []": "yaml", "": "yaml", "{}": "yaml", `{"m": {"price": 1}}`: "yaml",
-	} {
-		if got := detectFeed([]byte(text)); got != want {
-			t.Errorf("%s is taken for %s", text, got)
-		}
-	}
-}
-
 func diffs(t *testing.T, args ...string) map[string]shownDifference {
 	t.Helper()
 	var list []shownDifference

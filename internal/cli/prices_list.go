@@ -159,7 +159,8 @@ func listTable(w io.Writer, list []listedPrice) error {
 		if l.MaxOutput > 0 {
 			most = strconv.FormatInt(l.MaxOutput, 10)
 		}
-		g.add(l.Model, cmp.Or(l.Provider, "any"), l.Input, l.CachedInput, l.Output, cmp.Or(strings.Join(edges, " "), "-"), batch, most, l.Source)
+		g.add(l.Model, cmp.Or(l.Provider, "any"), l.Input, l.CachedInput, l.Output, cmp.Or(strings.Join(edges, " "), "-"),
+			batch, most, l.Source)
 	}
 	return g.write(w)
 }

@@ -90,7 +90,8 @@ func (q question) check() error {
 	case u.CachedInput+u.CacheWrite+u.CacheWrite1h > u.Input:
 		return misused("--cached, --cache-write and --cache-write-1h are parts of --input-tokens, and together they are more")
 	case !q.asked() && (t.ServiceTier != "" || t.Region != "" || t.Batch):
-		return misused("--tier, --region and --batch are about a call; say how large it is with --input-tokens and --output-tokens")
+		return misused("--tier, --region and --batch are about a call; say how large it is with --input-tokens and " +
+			"--output-tokens")
 	case t.Batch && t.ServiceTier != "":
 		return misused("--batch and --tier exclude each other: the batch API has no service tiers")
 	}
@@ -116,7 +117,8 @@ func showPrice(f priceFlags, q question, model string, stdout io.Writer) error {
 	s := newShownPrice(prices, p, at)
 	s.Asked, s.AskedProvider = model, f.provider
 	if q.asked() {
-		if s.Call, err = newShownCall(p, q, at); err != nil {
+		s.Call, err = newShownCall(p, q, at)
+		if err != nil {
 			return err
 		}
 	}
@@ -206,7 +208,8 @@ func newShownPrice(prices *app.Prices, p *pricing.Price, at time.Time) *shownPri
 }
 
 func rowConditions(r pricing.Row) conditions {
-	c := conditions{ServiceTier: r.ServiceTier, Region: r.Region, UTCHours: hourTexts(r.UTCHours), ContextOver: r.ContextOver}
+	c := conditions{ServiceTier: r.ServiceTier, Region: r.Region, UTCHours: hourTexts(r.UTCHours),
+		ContextOver: r.ContextOver}
 	if t := r.EffectiveFrom.UTC(); !t.IsZero() {
 		c.EffectiveFrom = strings.TrimSuffix(t.Format(time.RFC3339), "T00:00:00Z")
 	}

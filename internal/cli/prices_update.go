@@ -41,7 +41,8 @@ func updatePricesCommand() *cobra.Command {
 		Long: "Reads a price list: a feed by its name below, a URL, a file, or - for standard input. Shows where it differs from\n" +
 			"the prices in force, asks, and writes the changes to prices_file of the configuration, in force from --effective on.\n" +
 			"Calls before that day keep their price. What the list does not state stays. The change is in the audit. Afterwards\n" +
-			"`llmguard config reload` (or SIGHUP) puts it in force, and all prices count as checked today.\n\n" + feedHelp(),
+			"`llmguard config reload` (or SIGHUP) puts it in force, and all prices count as checked today.\n\n" +
+			feedHelp(),
 		Example: "  llmguard prices update litellm\n" +
 			"  llmguard prices update ./prices.csv --effective 2027-01-01 --yes --reason 'new contract'",
 		RunE: func(c *cobra.Command, args []string) error {
@@ -51,7 +52,8 @@ func updatePricesCommand() *cobra.Command {
 	configFlag(c, &f.config)
 	f.addFilter(c)
 	addFrom(c, &f.from, "the feed the list is of; default: found from its content")
-	c.Flags().StringVar(&f.effective, "effective", "", "the changes are in force from this date on (00:00 UTC); default: today")
+	c.Flags().StringVar(&f.effective, "effective", "",
+		"the changes are in force from this date on (00:00 UTC); default: today")
 	c.Flags().BoolVar(&f.all, "all", false, "add the models that have no price yet, too")
 	c.Flags().BoolVar(&f.yes, "yes", false, "apply without asking")
 	c.Flags().StringVar(&f.reason, "reason", "", "why; one line, kept in the audit")
@@ -77,18 +79,19 @@ func updatePrices(c *cobra.Command, f *updateFlags, source string) error {
 		return err
 	}
 	if f.output == "table" {
-		fmt.Fprintf(c.ErrOrStderr(), "%s: models compared: %d; differ: %d\n", list.path, u.compared, len(u.changed))
+		fmt.Fprintf(c.ErrOrStderr(), "%s: models compared: %d; differ: %d\n", list.path, u.Compared, len(u.Changed))
 	}
 	if err := render(c.OutOrStdout(), f.output, u.shown, func(w io.Writer) error { return u.table(w) }); err != nil {
 		return err
 	}
-	if u.compared == 0 {
+	if u.Compared == 0 {
 		return errors.New("the list has none of the models that have a price (--all adds models)")
 	}
 	if cfg.PricesFile == "" {
 		return fmt.Errorf("%s has no prices_file to write to; add a line such as prices_file: prices.yaml", f.config)
 	}
-	if !f.yes && !confirmed(c, source, fmt.Sprintf("Write to %s, in force from %s?", cfg.PricesPath(), from.Format(time.DateOnly))) {
+	if !f.yes && !confirmed(c, source,
+		fmt.Sprintf("Write to %s, in force from %s?", cfg.PricesPath(), from.Format(time.DateOnly))) {
 		return errors.New("nothing was written; --yes applies without asking")
 	}
 	if err := u.apply(c.Context(), cfg, list.path, f.reason); err != nil {
@@ -117,8 +120,11 @@ const (
 
 // readPriceList reads a list from a feed's own place, a URL or a file.
 func readPriceList(ctx context.Context, source, from string, stdin io.Reader) (*priceFile, error) {
-	if i := slices.Index(feedNames(), source); i >= 0 && strings.HasPrefix(feeds[i].source, "https://") {
-		source, from = feeds[i].source, cmp.Or(from, source)
+	for _, form := range pricing.FeedForms() {
+		if form.Name == source && strings.HasPrefix(form.Source, "https://") {
+			source, from = form.Source, cmp.Or(from, form.Name)
+			break
+		}
 	}
 	u, err := url.Parse(source)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" {
@@ -148,9 +154,8 @@ func readPriceList(ctx context.Context, source, from string, stdin io.Reader) (*
 
 // priceUpdate is what a list changes.
 type priceUpdate struct {
-	changed  []pricing.Entry // whole, with their earlier prices
-	shown    []shownDifference
-	compared int
+	*pricing.Update
+	shown []shownDifference
 }
 
 // changes compares a list with the prices that it may change: the built-in ones and those
@@ -160,71 +165,18 @@ func (f *updateFlags) changes(cfg *config.Config, list *priceFile, from time.Tim
 	if err != nil {
 		return nil, err
 	}
-	theirs := map[[2]string]pricing.Entry{}
-	for _, e := range list.feed.Entries {
-		if f.fits(e.Provider, e.Model) {
-			theirs[[2]string{e.Provider, e.Model}] = e
-		}
-	}
-	u := &priceUpdate{shown: []shownDifference{}}
-	today := time.Now().UTC().Truncate(24 * time.Hour)
-	var before []pricing.Entry
-	for _, ours := range base.Entries() {
-		e, listed := theirs[[2]string{ours.Provider, ours.Model}]
-		if !listed {
-			continue
-		}
-		delete(theirs, [2]string{ours.Provider, ours.Model})
-		u.compared++
-		if next, changed := ours.Updated(e, from); changed {
-			next.AsOf, next.Use = today, nil
-			u.changed, before = append(u.changed, next), append(before, ours)
-		}
-	}
-	if f.all {
-		for _, e := range list.feed.Entries {
-			if _, fresh := theirs[[2]string{e.Provider, e.Model}]; fresh {
-				e.AsOf = today
-				u.changed = append(u.changed, e)
-				u.compared++
-			}
-		}
-	}
-	return u, u.show(before, from)
-}
-
-// show lists the differences from a day on.
-func (u *priceUpdate) show(before []pricing.Entry, from time.Time) error {
-	old, err := pricing.New("", sinceInForce(before, from))
+	theirs := slices.DeleteFunc(slices.Clone(list.Feed.Entries), func(e pricing.Entry) bool {
+		return !f.fits(e.Provider, e.Model)
+	})
+	changes, err := base.Update(theirs, from, time.Now().UTC().Truncate(24*time.Hour), f.all)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	fresh, err := pricing.New("", sinceInForce(u.changed, from))
-	if err != nil {
-		return err
-	}
-	for _, d := range pricing.Diff(old, fresh) {
+	u := &priceUpdate{changes, []shownDifference{}}
+	for _, d := range u.Differences {
 		u.shown = append(u.shown, shownDifference{d.Provider, d.Model, d.Field, d.Old, d.New})
 	}
-	return nil
-}
-
-// sinceInForce are entries with the prices of a day, undated, and those that begin later.
-func sinceInForce(list []pricing.Entry, at time.Time) []pricing.Entry {
-	out := slices.Clone(list)
-	for i, e := range out {
-		rows := e.InForce(at)
-		for j := range rows {
-			rows[j].EffectiveFrom = time.Time{}
-		}
-		for _, r := range e.Prices {
-			if r.EffectiveFrom.After(at) {
-				rows = append(rows, r)
-			}
-		}
-		out[i].Prices, out[i].Use = rows, nil // its multipliers are written out
-	}
-	return out
+	return u, nil
 }
 
 func (u *priceUpdate) table(w io.Writer) error {
@@ -271,7 +223,8 @@ func (u *priceUpdate) apply(ctx context.Context, cfg *config.Config, source, rea
 	}
 	ids := tenants.New(rdb, tenants.Options{Log: slog.New(slog.DiscardHandler)})
 	note := tenants.AuditEntry{
-		At: time.Now().UTC(), Actor: "local:" + (&who{}).name(), Action: "prices.update", Target: source, Reason: reason, After: after,
+		At: time.Now().UTC(), Actor: "local:" + (&who{}).name(), Action: "prices.update", Target: source, Reason: reason,
+		After: after,
 	}
 	if err := ids.Commit(ctx, note); err != nil {
 		return fmt.Errorf("%s is written, and the audit has no entry of it: %w", cfg.PricesPath(), err)
@@ -281,21 +234,16 @@ func (u *priceUpdate) apply(ctx context.Context, cfg *config.Config, source, rea
 
 // write puts the changed entries into prices_file, before those that are there.
 func (u *priceUpdate) write(cfg *config.Config) error {
-	entries := slices.Clone(u.changed)
 	kept, err := pricing.ParseEntries(cfg.ListedPrices)
 	if err != nil {
 		return err
 	}
-	for _, e := range kept {
-		replaced := func(n pricing.Entry) bool { return n.Model == e.Model && n.Provider == e.Provider }
-		if !slices.ContainsFunc(entries, replaced) {
-			entries = append(entries, e)
-		}
-	}
 	var text bytes.Buffer
-	fmt.Fprintf(&text, "# Written by `llmguard prices update`. All prices were last compared on the day in as_of.\nas_of: %s\nmodels:\n",
+	fmt.Fprintf(&text, "# Written by `llmguard prices update`. All prices were last compared on the day in as_of.\n"+
+		"as_of: %s\n"+
+		"models:\n",
 		time.Now().UTC().Format(time.DateOnly))
-	if err := pricing.WriteEntries(&text, entries); err != nil {
+	if err := pricing.WriteEntries(&text, u.Onto(kept)); err != nil {
 		return err
 	}
 	written := strings.Replace(text.String(), "models:\n[]\n", "models: []\n", 1)
@@ -305,7 +253,8 @@ func (u *priceUpdate) write(cfg *config.Config) error {
 		return err
 	}
 	_, err = next.WriteString(written)
-	if err = errors.Join(err, next.Chmod(0o644), next.Close()); err == nil {
+	err = errors.Join(err, next.Chmod(0o644), next.Close())
+	if err == nil {
 		err = os.Rename(next.Name(), path)
 	}
 	if err != nil {

@@ -20,9 +20,12 @@ func queueCommand() *cobra.Command {
 	var pool string
 	var most int
 	c := &cobra.Command{
-		Use: "queue", Short: "Show what waits: pools, their quota in use, flows, what is parked, how old it is", Args: cobra.NoArgs,
-		Long:    adminHelp,
-		Example: "  llmguard queue\n  watch -n 2 llmguard queue --pool gpt\n  llmguard queue -o json | jq '.[] | select(.oldest_seconds > 60)'",
+		Use: "queue", Short: "Show what waits: pools, their quota in use, flows, what is parked, how old it is",
+		Args: cobra.NoArgs,
+		Long: adminHelp,
+		Example: "  llmguard queue\n" +
+			"  watch -n 2 llmguard queue --pool gpt\n" +
+			"  llmguard queue -o json | jq '.[] | select(.oldest_seconds > 60)'",
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return f.run(c, func(a *adminClient) error {
@@ -55,7 +58,8 @@ func query(pairs ...string) string {
 
 func queueTable(w io.Writer, views []admin.QueuePool, most int) error {
 	g := grid{
-		head:    []string{"pool", "connected", "async", "batch", "running", "rpm", "tpm", "blocked", "parked", "oldest", "dead"},
+		head: []string{"pool", "connected", "async", "batch", "running", "rpm", "tpm", "blocked", "parked", "oldest",
+			"dead"},
 		numbers: []bool{false, true, true, true, true, true, true, true, true, true, true},
 	}
 	for i := range views {
@@ -135,7 +139,8 @@ func deadCommand() *cobra.Command {
 	var f usageFlags
 	var limit int
 	c := &cobra.Command{
-		Use: "dead", Short: "List the dead letters: jobs that failed by no fault of their request, the newest first", Args: cobra.NoArgs,
+		Use: "dead", Short: "List the dead letters: jobs that failed by no fault of their request, the newest first",
+		Args:    cobra.NoArgs,
 		Long:    adminHelp,
 		Example: "  llmguard queue dead\n  llmguard queue dead -o json | jq -r '.[].id' | xargs -r llmguard jobs replay",
 	}

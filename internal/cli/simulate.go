@@ -26,8 +26,9 @@ type traceFlags struct {
 func (f *traceFlags) add(c *cobra.Command, formats ...string) {
 	f.usage.add(c, formats...)
 	f.usage.period.add(c)
-	c.Flags().StringArrayVar(&f.logs, "log", nil, "a ledger export (JSON lines or CSV) or an access log; - is standard input; may be repeated.\n"+
-		"Without it the ledger is read")
+	c.Flags().StringArrayVar(&f.logs, "log", nil,
+		"a ledger export (JSON lines or CSV) or an access log; - is standard input; may be repeated.\n"+
+			"Without it the ledger is read")
 }
 
 // read returns the calls.
@@ -76,7 +77,8 @@ type simulateFlags struct {
 func simulateCommand() *cobra.Command {
 	var f simulateFlags
 	c := &cobra.Command{
-		Use: "simulate", Short: "Replay recorded calls under other limits and quotas: who would wait or be refused, and the spend", Args: cobra.NoArgs,
+		Use: "simulate", Short: "Replay recorded calls under other limits and quotas: who would wait or be refused, and " +
+			"the spend", Args: cobra.NoArgs,
 		Long: "Replays a ledger or an access log under the limits, caps and quotas of a configuration, in virtual time, with the\n" +
 			"decisions that Redis would make. Nothing changes. Without --log the ledger is read, and what is recorded of orgs applies\n" +
 			"over the file as it would in service; with --log nothing is connected to. --set changes amounts of limits by org and name,\n" +
@@ -92,11 +94,14 @@ func simulateCommand() *cobra.Command {
 	}
 	f.trace.add(c, listFormats...)
 	fl := c.Flags()
-	fl.StringVar(&f.policy, "policy", "", "the configuration to decide by (default: that of --config); secrets in it need not be set")
+	fl.StringVar(&f.policy, "policy", "",
+		"the configuration to decide by (default: that of --config); secrets in it need not be set")
 	fl.StringVar(&f.baseline, "baseline", "", "another one to compare with")
-	fl.StringArrayVar(&f.set, "set", nil, "another amount of a limit, as 'ORG/LIMIT: AMOUNT', or 'ORG/USER/LIMIT: AMOUNT' of a user's own, or 'all/LIMIT: AMOUNT' of\n"+
-		"every org without one of its own; may be repeated")
-	fl.StringVar(&f.plot, "plot", "", "also draw the spend, the limits and the waits to this file, FILE.svg or FILE.html; it needs nothing else")
+	fl.StringArrayVar(&f.set, "set", nil,
+		"another amount of a limit, as 'ORG/LIMIT: AMOUNT', or 'ORG/USER/LIMIT: AMOUNT' of a user's own, or 'all/LIMIT: AMOUNT' of\n"+
+			"every org without one of its own; may be repeated")
+	fl.StringVar(&f.plot, "plot", "",
+		"also draw the spend, the limits and the waits to this file, FILE.svg or FILE.html; it needs nothing else")
 	fl.StringVar(&f.by, "by", "user", "what to divide by: any of "+strings.Join(simulate.Dimensions, ", "))
 	fl.IntVar(&f.top, "top", 20, "how many lines of a table, the largest spend first; 0: all")
 	fl.IntVar(&f.workers, "workers", 1, "how many worker processes drain the queues")
@@ -166,7 +171,8 @@ func writePlot(path string, draw plotter, reports []simulate.Report) error {
 }
 
 // replayAll runs each policy, at the same time.
-func replayAll(ctx context.Context, t *simulate.Trace, policies []simulate.Policy, by []string, o simulate.Options) ([]simulate.Report, error) {
+func replayAll(ctx context.Context, t *simulate.Trace, policies []simulate.Policy, by []string,
+	o simulate.Options) ([]simulate.Report, error) {
 	reports, errs := make([]simulate.Report, len(policies)), make([]error, len(policies))
 	done := make(chan struct{})
 	for i, p := range policies {

@@ -60,7 +60,8 @@ func (f *simulateFlags) policies(ctx context.Context) ([]simulate.Policy, error)
 func loadPolicy(path string, records map[string]*tenants.Tenant) (*config.Config, error) {
 	cfg, err := app.LoadPolicy(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no configuration file %s; name with --policy what decides: pools, prices and caps are in no Redis", path)
+		return nil, fmt.Errorf("there is no configuration file %s; name with --policy what decides: pools, prices and "+
+			"caps are in no Redis", path)
 	}
 	if err != nil {
 		return nil, err
@@ -110,7 +111,8 @@ const everyOrg = "all"
 func setAmount(cfg *config.Config, text string) error {
 	name, amount, ok := strings.Cut(text, ":")
 	parts := strings.Split(strings.TrimSpace(name), "/")
-	if amount = strings.TrimSpace(amount); !ok || amount == "" || len(parts) < 2 || len(parts) > 3 {
+	amount = strings.TrimSpace(amount)
+	if !ok || amount == "" || len(parts) < 2 || len(parts) > 3 {
 		return misused("--set %s: expected ORG/LIMIT: AMOUNT, such as 'acme/daily: $5'", text)
 	}
 	l, known := findLimit(cfg, parts)
@@ -145,7 +147,8 @@ func findLimit(cfg *config.Config, parts []string) (found *config.Limit, known [
 		*list = slices.Clone(*list)
 		for i := range *list {
 			name := of + "/" + (*list)[i].Name
-			if known = append(known, name); name == strings.Join(parts, "/") {
+			known = append(known, name)
+			if name == strings.Join(parts, "/") {
 				found = &(*list)[i]
 			}
 		}

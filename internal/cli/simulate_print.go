@@ -25,7 +25,8 @@ func (f *simulateFlags) print(reports []simulate.Report, w, notes io.Writer) err
 		return simulateCSV(w, reports)
 	}
 	last := reports[len(reports)-1]
-	fmt.Fprintf(w, "%s calls from %s to %s UTC\n\n", whole(int64(last.Total.Calls)), last.From.Format("2006-01-02 15:04:05"), last.To.Format("2006-01-02 15:04:05"))
+	fmt.Fprintf(w, "%s calls from %s to %s UTC\n\n", whole(int64(last.Total.Calls)),
+		last.From.Format("2006-01-02 15:04:05"), last.To.Format("2006-01-02 15:04:05"))
 	totals := lineGrid("policy")
 	for _, r := range reports {
 		addLine(&totals, []string{r.Policy}, r.Total)
@@ -46,7 +47,8 @@ func (f *simulateFlags) print(reports []simulate.Report, w, notes io.Writer) err
 }
 
 func lineGrid(names ...string) grid {
-	head := append(slices.Clone(names), "calls", "at once", "waited", "p50", "p95", "p99", "gave up", "refused", "spend", "not spent")
+	head := append(slices.Clone(names), "calls", "at once", "waited", "p50", "p95", "p99", "gave up", "refused", "spend",
+		"not spent")
 	numbers := make([]bool, len(head))
 	for i := range numbers {
 		numbers[i] = i >= len(names)
@@ -55,7 +57,8 @@ func lineGrid(names ...string) grid {
 }
 
 func addLine(g *grid, names []string, l simulate.Line) {
-	g.add(append(names, whole(int64(l.Calls)), whole(int64(l.AtOnce)), whole(int64(l.Waited)), l.WaitP50.String(), l.WaitP95.String(), l.WaitP99.String(),
+	g.add(append(names, whole(int64(l.Calls)), whole(int64(l.AtOnce)), whole(int64(l.Waited)), l.WaitP50.String(),
+		l.WaitP95.String(), l.WaitP99.String(),
 		whole(int64(l.GaveUp)), whole(int64(l.Refused)), l.Spend.String(), l.Unspent.String())...)
 }
 
@@ -98,7 +101,8 @@ func (f *simulateFlags) printLines(reports []simulate.Report, w io.Writer) error
 	for _, l := range reports[0].Lines {
 		before[fmt.Sprint(lineNames(after.By, l))] = l
 	}
-	head := append(slices.Clone(after.By), "calls", "waited", "→", "p95", "→", "gave up", "→", "refused", "→", "spend", "→")
+	head := append(slices.Clone(after.By), "calls", "waited", "→", "p95", "→", "gave up", "→", "refused", "→", "spend",
+		"→")
 	g := grid{head: head, numbers: make([]bool, len(head))}
 	for i := range g.numbers {
 		g.numbers[i] = i >= len(after.By)
@@ -107,7 +111,8 @@ func (f *simulateFlags) printLines(reports []simulate.Report, w io.Writer) error
 		names := lineNames(after.By, l)
 		b := before[fmt.Sprint(names)]
 		n := func(i int) string { return whole(int64(i)) }
-		g.add(append(names, n(l.Calls), n(b.Waited), n(l.Waited), b.WaitP95.String(), l.WaitP95.String(), n(b.GaveUp), n(l.GaveUp),
+		g.add(append(names, n(l.Calls), n(b.Waited), n(l.Waited), b.WaitP95.String(), l.WaitP95.String(), n(b.GaveUp),
+			n(l.GaveUp),
 			n(b.Refused), n(l.Refused), b.Spend.String(), l.Spend.String())...)
 	}
 	return g.write(w)
@@ -117,9 +122,11 @@ func (f *simulateFlags) printLines(reports []simulate.Report, w io.Writer) error
 func printLimits(r simulate.Report, w io.Writer) error {
 	if len(r.Limits) > 0 {
 		fmt.Fprintf(w, "\nwhat held calls back under %s\n", r.Policy)
-		g := grid{head: []string{"limit", "waited", "p95", "gave up", "refused"}, numbers: []bool{false, true, true, true, true}}
+		g := grid{head: []string{"limit", "waited", "p95", "gave up", "refused"},
+			numbers: []bool{false, true, true, true, true}}
 		for _, l := range r.Limits {
-			g.add(top.Printable(l.Limit), whole(int64(l.Waited)), l.WaitP95.String(), whole(int64(l.GaveUp)), whole(int64(l.Refused)))
+			g.add(top.Printable(l.Limit), whole(int64(l.Waited)), l.WaitP95.String(), whole(int64(l.GaveUp)),
+				whole(int64(l.Refused)))
 		}
 		if err := g.write(w); err != nil {
 			return err
@@ -142,7 +149,8 @@ func shadowGrid(list []simulate.ShadowLine) *grid {
 		if l.User == "" {
 			user = l.Org
 		}
-		g.add(top.Printable(l.Limit), user, whole(int64(l.Waited)), l.WaitP50.String(), l.WaitP95.String(), l.WaitMax.String(), whole(int64(l.Refused)))
+		g.add(top.Printable(l.Limit), user, whole(int64(l.Waited)), l.WaitP50.String(), l.WaitP95.String(),
+			l.WaitMax.String(), whole(int64(l.Refused)))
 	}
 	return g
 }
@@ -150,13 +158,15 @@ func shadowGrid(list []simulate.ShadowLine) *grid {
 func simulateCSV(w io.Writer, reports []simulate.Report) error {
 	out := csv.NewWriter(w)
 	_ = out.Write([]string{
-		"policy", "org", "user", "key", "model", "calls", "at_once", "waited", "wait_p50_ms", "wait_p95_ms", "wait_p99_ms", "wait_max_ms",
+		"policy", "org", "user", "key", "model", "calls", "at_once", "waited", "wait_p50_ms", "wait_p95_ms", "wait_p99_ms",
+		"wait_max_ms",
 		"gave_up", "refused", "spend_usd", "not_spent_usd", "recorded_usd",
 	})
 	for _, r := range reports {
 		for _, l := range r.Lines {
 			_ = out.Write([]string{
-				r.Policy, l.Org, cell(l.User), cell(l.Key), cell(l.Model), whole(int64(l.Calls)), whole(int64(l.AtOnce)), whole(int64(l.Waited)),
+				r.Policy, l.Org, cell(l.User), cell(l.Key), cell(l.Model), whole(int64(l.Calls)), whole(int64(l.AtOnce)),
+				whole(int64(l.Waited)),
 				whole(int64(l.WaitP50)), whole(int64(l.WaitP95)), whole(int64(l.WaitP99)), whole(int64(l.WaitMax)),
 				whole(int64(l.GaveUp)), whole(int64(l.Refused)), plainUSD(l.Spend), plainUSD(l.Unspent), plainUSD(l.Recorded),
 			})

@@ -21,11 +21,15 @@ func topCommand() *cobra.Command {
 	var once bool
 	var rows int
 	c := &cobra.Command{
-		Use: "top", Short: "Show what happens now: spending against limits, who waits, pools and quota, slowest calls", Args: cobra.NoArgs,
+		Use: "top", Short: "Show what happens now: spending against limits, who waits, pools and quota, slowest calls",
+		Args: cobra.NoArgs,
 		Long: "A live view in the terminal; ? lists its keys. With --once, or when the output is no terminal, it prints one sample.\n" +
 			"Last-minute values cover calls that ended in it. With --config it works while proxies are down.\n" +
-			"Keys override a limit, disable a user or cancel their jobs, after a question; the audit has the reason.\n\n" + adminHelp,
-		Example: "  llmguard top\n  llmguard top --org acme --interval 5s\n  llmguard top --once -o json | jq '.orgs[] | select(any(.limits[]; .used > .amount * 0.9))'",
+			"Keys override a limit, disable a user or cancel their jobs, after a question; the audit has the reason.\n\n" +
+			adminHelp,
+		Example: "  llmguard top\n" +
+			"  llmguard top --org acme --interval 5s\n" +
+			"  llmguard top --once -o json | jq '.orgs[] | select(any(.limits[]; .used > .amount * 0.9))'",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if every < 500*time.Millisecond || every > time.Hour {
 				return misused("--interval %s: expected 500ms to 1h", every)
@@ -54,11 +58,13 @@ func topCommand() *cobra.Command {
 
 // show runs the live view until the operator leaves it.
 func (f *usageFlags) show(c *cobra.Command, a *adminClient, every time.Duration) error {
-	m := top.NewModel(c.Context(), every, coloured(c.OutOrStdout()), func(ctx context.Context, user string) (*top.Snapshot, error) {
-		return a.sample(ctx, f.org, user)
-	})
+	m := top.NewModel(c.Context(), every, coloured(c.OutOrStdout()),
+		func(ctx context.Context, user string) (*top.Snapshot, error) {
+			return a.sample(ctx, f.org, user)
+		})
 	m.Allow(a.act)
-	_, err := tea.NewProgram(m, tea.WithContext(c.Context()), tea.WithInput(c.InOrStdin()), tea.WithOutput(behind(c.OutOrStdout()).(io.Writer))).Run()
+	_, err := tea.NewProgram(m, tea.WithContext(c.Context()), tea.WithInput(c.InOrStdin()),
+		tea.WithOutput(behind(c.OutOrStdout()).(io.Writer))).Run()
 	if errors.Is(err, tea.ErrInterrupted) || c.Context().Err() != nil {
 		return nil // the way to leave it
 	}

@@ -32,7 +32,8 @@ func (a *adminClient) override(ctx context.Context, order top.Order) (string, er
 		return "", fmt.Errorf("for %s: %w", order.For, err)
 	}
 	until := time.Now().Add(lasts).UTC().Truncate(time.Second)
-	body := map[string]any{"limit": order.Limit, "add": strings.TrimSpace(order.Add), "until": until, "reason": order.Reason}
+	body := map[string]any{"limit": order.Limit, "add": strings.TrimSpace(order.Add), "until": until,
+		"reason": order.Reason}
 	if order.User != "" {
 		body["user"] = order.User
 	}
@@ -51,7 +52,8 @@ func (a *adminClient) cancelAll(ctx context.Context, order top.Order) (string, e
 		}
 		more = more || l.HasMore
 		for _, j := range l.Data {
-			if err := a.ask(ctx, http.MethodPost, pathOf("orgs", j.Org, "jobs", j.ID, "cancel"), map[string]any{"reason": order.Reason}, nil); err != nil {
+			if err := a.ask(ctx, http.MethodPost, pathOf("orgs", j.Org, "jobs", j.ID, "cancel"),
+				map[string]any{"reason": order.Reason}, nil); err != nil {
 				return "", fmt.Errorf("%d jobs were cancelled, then: %w", n, err)
 			}
 			n++

@@ -81,7 +81,8 @@ func namedArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 			return err
 		}
 		missing := strings.Join(needed[len(args):], " and ")
-		return fmt.Errorf("`%s` needs %s: %s %s", c.CommandPath(), missing, c.CommandPath(), strings.Join(strings.Fields(c.Use)[1:], " "))
+		return fmt.Errorf("`%s` needs %s: %s %s", c.CommandPath(), missing, c.CommandPath(),
+			strings.Join(strings.Fields(c.Use)[1:], " "))
 	}
 }
 

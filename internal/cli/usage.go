@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -22,7 +21,8 @@ func usageCommand() *cobra.Command {
 	var f usageFlags
 	var by, sorted string
 	c := &cobra.Command{
-		Use: "usage", Short: "Show what was spent, by any dimension, from the ledger's sums by day and hour", Args: cobra.NoArgs,
+		Use: "usage", Short: "Show what was spent, by any dimension, from the ledger's sums by day and hour",
+		Args: cobra.NoArgs,
 		Long: "Adds up the ledger's daily sums; those of the last 14 days are kept by the hour as well.\n" +
 			"A period of hours (--from 12h) counts the UTC hours that it touches, one of days (--from 7d) whole days, of --tz.\n" +
 			"By org, user and time it also shows the calls that limits refused, and those that had to wait for a limit.\n" +
@@ -32,15 +32,16 @@ func usageCommand() *cobra.Command {
 			"  llmguard usage --by org,class --from 2026-11 --to 2026-11 -o csv\n" +
 			"  llmguard usage --by hour --from 12h --tz Europe/Berlin",
 		RunE: func(c *cobra.Command, _ []string) error {
-			return showUsage(c.Context(), &f, by, sorted, c.OutOrStdout(), c.ErrOrStderr())
+			return showUsage(c, &f, by, sorted)
 		},
 	}
 	f.add(c, listFormats...)
 	f.period.add(c)
 	f.period.addZone(c)
 	c.Flags().StringVar(&by, "by", "user,model", "what to sum by: any of "+strings.Join(dimensions, ", "))
-	c.Flags().StringVar(&sorted, "sort", "", "by a column: cost, calls, tokens, estimated, overrun or refused, largest first, or a name of --by\n"+
-		"(default: by time if --by has hour, day or month, else by cost)")
+	c.Flags().StringVar(&sorted, "sort", "",
+		"by a column: cost, calls, tokens, estimated, overrun or refused, largest first, or a name of --by\n"+
+			"(default: by time if --by has hour, day or month, else by cost)")
 	c.AddCommand(capsCommand(), entriesCommand(), exportCommand(), adjustCommand(), reconcileCommand(), auditCommand())
 	return c
 }
@@ -52,7 +53,10 @@ func (f *usageFlags) add(c *cobra.Command, formats ...string) {
 	c.Flags().StringVar(&f.org, "org", "", "one org, or several with commas between (default: all)")
 }
 
-func showUsage(ctx context.Context, f *usageFlags, by, sorted string, w, notes io.Writer) error {
+func showUsage(c *cobra.Command, f *usageFlags, by, sorted string) error {
+	ctx := c.Context()
+	w := c.OutOrStdout()
+	notes := c.ErrOrStderr()
 	r := report{by: strings.Split(by, ",")}
 	for _, d := range r.by {
 		if !slices.Contains(dimensions, d) {
@@ -70,13 +74,12 @@ func showUsage(ctx context.Context, f *usageFlags, by, sorted string, w, notes i
 		return err
 	}
 	defer l.Close()
-	sums := map[string]*line{}
 	for _, org := range l.orgs {
-		if err := r.read(ctx, l, org, sums); err != nil {
+		if err := r.read(ctx, l, org); err != nil {
 			return err
 		}
 	}
-	r.collect(sums)
+	r.collect()
 	if r.wholes > 0 {
 		fmt.Fprintf(notes, "of %d days in this period no hours are known; they are counted as UTC days\n", r.wholes)
 	}
@@ -97,10 +100,12 @@ func showUsage(ctx context.Context, f *usageFlags, by, sorted string, w, notes i
 
 // period reads the span of time, which is of hours if that is how it is said or summed up.
 func (r *report) period(p *period, now time.Time) (err error) {
-	if r.zone, err = p.zone(); err != nil {
+	r.zone, err = p.zone()
+	if err != nil {
 		return err
 	}
-	if r.hours = p.hourly() || slices.Contains(r.by, "hour") || r.zone != time.UTC; !p.hourly() {
+	r.hours = p.hourly() || slices.Contains(r.by, "hour") || r.zone != time.UTC
+	if !p.hourly() {
 		r.from, r.to, err = p.days(now)
 		return err
 	}
@@ -108,8 +113,8 @@ func (r *report) period(p *period, now time.Time) (err error) {
 	return err
 }
 
-// read adds an org to the sums.
-func (r *report) read(ctx context.Context, l *ledgers, org string, sums map[string]*line) error {
+// read adds an org.
+func (r *report) read(ctx context.Context, l *ledgers, org string) error {
 	rollups := l.Rollups
 	if r.hours {
 		rollups = l.HourRollups
@@ -120,7 +125,7 @@ func (r *report) read(ctx context.Context, l *ledgers, org string, sums map[stri
 	}
 	days := map[time.Time]bool{}
 	for _, one := range list {
-		r.count(sums, org, one)
+		r.add(org, one)
 		if r.hours && !one.Hour {
 			days[one.Begin] = true
 		}
@@ -130,8 +135,6 @@ func (r *report) read(ctx context.Context, l *ledgers, org string, sums map[stri
 		return nil
 	}
 	refused, err := l.Refusals(ctx, org, r.from, r.to)
-	for _, one := range refused {
-		r.countRefusal(sums, one)
-	}
+	r.refusals = append(r.refusals, refused...)
 	return err
 }

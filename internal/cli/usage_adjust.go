@@ -22,7 +22,8 @@ type who struct {
 
 func (f *who) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.reason, "reason", "", "why; needed, one line, kept in ledger and audit")
-	c.Flags().StringVar(&f.by, "by", "", "who does it, with --config (default: the user of this machine); else it is the administrator")
+	c.Flags().StringVar(&f.by, "by", "",
+		"who does it, with --config (default: the user of this machine); else it is the administrator")
 	c.Flags().BoolVar(&f.limits, "limits", false, "change the present use of the cost limits as well, not only the bill")
 	_ = c.MarkFlagRequired("reason")
 }
@@ -82,7 +83,8 @@ func adjust(ctx context.Context, f *adjustFlags, w io.Writer) error {
 	}
 	defer l.Close()
 	body := map[string]any{"amount": f.amount, "reason": f.who.reason, "limits": f.limits}
-	for name, value := range map[string]string{"id": f.id, "call": f.call, "user": f.user, "key": f.key, "model": f.model, "by": f.by} {
+	for name, value := range map[string]string{"id": f.id, "call": f.call, "user": f.user, "key": f.key, "model": f.model,
+		"by": f.by} {
 		if value != "" {
 			body[name] = value
 		}
@@ -93,10 +95,12 @@ func adjust(ctx context.Context, f *adjustFlags, w io.Writer) error {
 	}
 	return render(w, f.output, done, func(w io.Writer) error {
 		if done.Replayed {
-			_, err := fmt.Fprintf(w, "%s was made already, %s UTC; nothing is changed\n", done.ID, done.At.UTC().Format("2006-01-02 15:04:05"))
+			_, err := fmt.Fprintf(w, "%s was made already, %s UTC; nothing is changed\n", done.ID,
+				done.At.UTC().Format("2006-01-02 15:04:05"))
 			return err
 		}
-		fmt.Fprintf(w, "adjusted the bill of user %s of org %s by %s (id %s, by %s)\n", done.User, org, nano(done.Amount), done.ID, done.By)
+		fmt.Fprintf(w, "adjusted the bill of user %s of org %s by %s (id %s, by %s)\n", done.User, org, nano(done.Amount),
+			done.ID, done.By)
 		if f.limits {
 			fmt.Fprintln(w, limitNames(done.Limits))
 		}

@@ -26,9 +26,12 @@ func auditCommand() *cobra.Command {
 }
 
 func showAudit(ctx context.Context, f *usageFlags, w io.Writer) error {
-	from, to, err := time.Time{}, time.Time{}, error(nil)
+	from := time.Time{}
+	to := time.Time{}
+	err := error(nil)
 	if f.period.given() {
-		if from, to, err = f.period.bounds(time.Now()); err != nil {
+		from, to, err = f.period.bounds(time.Now())
+		if err != nil {
 			return err
 		}
 	}

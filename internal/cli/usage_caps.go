@@ -15,7 +15,8 @@ func capsCommand() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
 		Use: "caps", Short: "Show where the spend caps of providers and of the deployment stand", Args: cobra.NoArgs,
-		Long: "Shows what each spend cap counts now, over all orgs. \"held\" is the part of what is used that calls in flight may give back.",
+		Long: "Shows what each spend cap counts now, over all orgs. \"held\" is the part of what is used that calls in " +
+			"flight may give back.",
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return f.run(c, func(a *adminClient) error {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -42,7 +41,8 @@ func (f *filter) check() error {
 		return misused("--kind %s: expected one of %s", f.kind, strings.Join(kinds, ", "))
 	}
 	if _, ok := wire.CallTime(f.call); f.call != "" && !ok && f.kind != budget.KindAdjust {
-		return misused("--call %s: this is not a call's id (26 letters and digits, as in the log and in X-Request-Id)", f.call)
+		return misused("--call %s: this is not a call's id (26 letters and digits, as in the log and in X-Request-Id)",
+			f.call)
 	}
 	return nil
 }
@@ -63,7 +63,7 @@ func entriesCommand() *cobra.Command {
 			"corrected by a later entry of the kind late or void, a mistake by one of the kind adjust.",
 		Example: "  llmguard usage entries --estimated --days 7\n  llmguard usage entries --call 01m7x425asv4hapb0hzey6k903",
 		RunE: func(c *cobra.Command, _ []string) error {
-			return showEntries(c.Context(), &f, &only, limit, c.OutOrStdout(), c.ErrOrStderr())
+			return showEntries(c, &f, &only, limit)
 		},
 	}
 	f.add(c, listFormats...)
@@ -76,7 +76,10 @@ func entriesCommand() *cobra.Command {
 // errEnough ends a reading of the ledger.
 var errEnough = errors.New("enough")
 
-func showEntries(ctx context.Context, f *usageFlags, only *filter, limit int, w, notes io.Writer) error {
+func showEntries(c *cobra.Command, f *usageFlags, only *filter, limit int) error {
+	ctx := c.Context()
+	w := c.OutOrStdout()
+	notes := c.ErrOrStderr()
 	if err := only.check(); err != nil {
 		return err
 	}

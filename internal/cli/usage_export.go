@@ -95,13 +95,16 @@ func newEntryCSV(w io.Writer) *entryCSV {
 func (w *entryCSV) write(e budget.Entry) error {
 	u, c := e.Usage, e.Costs
 	return w.Write([]string{
-		e.LedgerID, e.At.UTC().Format(time.RFC3339Nano), e.Org, cell(e.User), cell(e.Key), cell(e.Model), cell(e.Provider), e.Endpoint,
+		e.LedgerID, e.At.UTC().Format(time.RFC3339Nano), e.Org, cell(e.User), cell(e.Key), cell(e.Model), cell(e.Provider),
+		e.Endpoint,
 		e.Kind, e.ID, strconv.Itoa(e.Attempt), e.Corrects,
-		plainUSD(e.Cost), plainUSD(e.Total), plainUSD(e.Overrun), strconv.FormatBool(e.Estimated), e.Outcome, strconv.Itoa(e.Status), cell(e.ServiceTier),
+		plainUSD(e.Cost), plainUSD(e.Total), plainUSD(e.Overrun), strconv.FormatBool(e.Estimated), e.Outcome,
+		strconv.Itoa(e.Status), cell(e.ServiceTier),
 		whole(u.Input), whole(u.CachedInput), whole(u.CacheWrite + u.CacheWrite1h), whole(u.Output), whole(u.Reasoning),
 		plainUSD(c.Input), plainUSD(c.CachedInput), plainUSD(c.CacheWrite), plainUSD(c.Output), plainUSD(c.Fees),
 		cell(e.PriceVersion), e.JobID, cell(e.UpstreamID), cell(e.By), cell(e.Reason),
-		e.IP, plainUSD(pricing.Nano(e.HeldNano)), whole(e.HeldTokens), whole(e.HeldUS), whole(e.QuotaTokens), whole(e.WaitedMS), whole(e.TookMS),
+		e.IP, plainUSD(pricing.Nano(e.HeldNano)), whole(e.HeldTokens), whole(e.HeldUS), whole(e.QuotaTokens),
+		whole(e.WaitedMS), whole(e.TookMS),
 		e.Class, strconv.FormatBool(e.Stream),
 	})
 }

@@ -18,7 +18,8 @@ type period struct {
 
 func (p *period) add(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&p.from, "from", "", "begin: a day (2026-11-01), month (2026-11), time (2026-11-01T08:00:00Z) or duration ago (7d, 36h)")
+	f.StringVar(&p.from, "from", "",
+		"begin: a day (2026-11-01), month (2026-11), time (2026-11-01T08:00:00Z) or duration ago (7d, 36h)")
 	f.StringVar(&p.to, "to", "", "end, in the same forms; a day or month is counted whole (default: now)")
 	f.IntVar(&p.count, "days", 0, "instead of --from: so many UTC days, the last one included (default 1)")
 }
@@ -58,7 +59,8 @@ func (p *period) bounds(now time.Time) (from, to time.Time, err error) {
 	now = now.In(zone)
 	to = now
 	if p.to != "" {
-		if _, to, err = instant(p.to, now); err != nil {
+		_, to, err = instant(p.to, now)
+		if err != nil {
 			return from, to, misused("--to %w", err)
 		}
 	}
@@ -68,14 +70,16 @@ func (p *period) bounds(now time.Time) (from, to time.Time, err error) {
 	case p.from != "" && p.count > 0:
 		return from, to, misused("--from and --days are two ways to say the same; use one")
 	case p.from != "":
-		if from, _, err = instant(p.from, now); err != nil {
+		from, _, err = instant(p.from, now)
+		if err != nil {
 			return from, to, misused("--from %w", err)
 		}
 	default:
 		from = midnight(to.Add(-time.Nanosecond)).AddDate(0, 0, 1-max(p.count, 1))
 	}
 	if !from.Before(to) {
-		return from, to, fmt.Errorf("the period is empty: it begins at %s and ends at %s", from.Format(time.RFC3339), to.Format(time.RFC3339))
+		return from, to, fmt.Errorf("the period is empty: it begins at %s and ends at %s", from.Format(time.RFC3339),
+			to.Format(time.RFC3339))
 	}
 	return from, to, nil
 }

@@ -38,7 +38,7 @@ type column struct {
 func (r *report) columns() []column {
 	cost := column{name: "cost", csv: "cost_usd", money: func(l *line) pricing.Nano { return l.Cost }}
 	if r.byClass() {
-		return []column{{name: "tokens", csv: "tokens", of: func(l *line) string { return whole(l.tokens) }}, cost}
+		return []column{{name: "tokens", csv: "tokens", of: func(l *line) string { return whole(l.tokens()) }}, cost}
 	}
 	count := func(name, csv string, of func(*line) int64) column {
 		return column{name: name, csv: csv, of: func(l *line) string { return whole(of(l)) }}
@@ -184,7 +184,8 @@ func (r *report) json() usageJSON {
 
 func (r *report) lineJSON(l *line) lineJSON {
 	if r.byClass() {
-		return lineJSON{Tokens: &l.tokens, Cost: l.Cost}
+		tokens := l.tokens()
+		return lineJSON{Tokens: &tokens, Cost: l.Cost}
 	}
 	j := lineJSON{
 		Calls: &l.Calls, Input: &l.Input, Cached: &l.Cached, Written: &l.Written, Output: &l.Output,

@@ -15,7 +15,8 @@ import (
 func reconcileCommand() *cobra.Command {
 	var f usageFlags
 	c := &cobra.Command{
-		Use: "reconcile", Short: "List charges that came too late to be booked by themselves, and book or drop them", Args: cobra.NoArgs,
+		Use: "reconcile", Short: "List charges that came too late to be booked by themselves, and book or drop them",
+		Args: cobra.NoArgs,
 		Long: "A charge that arrives more than an hour after its call cannot be told from one that was booked before, so it waits here.\n" +
 			"\"booked\" is what the ledger has of the same call and attempt: if it has it, drop the charge; if it does not, charge it.",
 		Example: "  llmguard usage reconcile\n" +
@@ -23,7 +24,8 @@ func reconcileCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return showUnresolved(c.Context(), &f, c.OutOrStdout()) },
 	}
 	f.add(c, listFormats...)
-	c.AddCommand(resolveCommand("charge", "Book a charge of the list", true), resolveCommand("drop", "Take a charge off the list and do not book it", false))
+	c.AddCommand(resolveCommand("charge", "Book a charge of the list", true),
+		resolveCommand("drop", "Take a charge off the list and do not book it", false))
 	return c
 }
 
@@ -57,7 +59,8 @@ func showUnresolved(ctx context.Context, f *usageFlags, w io.Writer) error {
 			if u.Booked != nil {
 				booked = fmt.Sprintf("yes, %s (%s)", nano(u.Booked.Total), u.Booked.Kind)
 			}
-			g.add(u.At.UTC().Format("2006-01-02 15:04:05"), u.Org, u.User, top.Printable(u.Model), u.ID, whole(int64(u.Attempt)), u.Cost.String(), remark(u.Entry), booked)
+			g.add(u.At.UTC().Format("2006-01-02 15:04:05"), u.Org, u.User, top.Printable(u.Model), u.ID, whole(int64(u.Attempt)),
+				u.Cost.String(), remark(u.Entry), booked)
 		}
 		return g.write(w)
 	})

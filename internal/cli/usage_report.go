@@ -8,7 +8,6 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
-	"github.com/llmguard/llmguard/pricing"
 )
 
 // dimensions are what usage can be summed by.
@@ -22,29 +21,65 @@ type report struct {
 	hours    bool           // it is of hours, and not of whole UTC days
 	zone     *time.Location // of days and hours
 	wholes   int            // UTC days in it of which no hours are known
+	rows     []usageRow
+	refusals []admin.Refusal
+	values   map[string][]string // of the dimensions, by the names of lines
 	lines    []*line
 	total    line
 }
 
-// line is one sum. With class among the dimensions it has Tokens and Cost only.
+// usageRow is what an org spent in an hour or a day, or what of that on one class of tokens.
+type usageRow struct {
+	org, class string
+	budget.Rollup
+}
+
+// line is one sum. With class among the dimensions it has tokens and Cost only.
 type line struct {
-	by     []string // values of the dimensions
-	tokens int64
+	by []string // values of the dimensions
 	budget.Sums
 	refused, waited int64 // calls; see report.countsRefusals
 }
 
-// count adds one roll-up to the sums, keyed by the dimensions' values.
-func (r *report) count(sums map[string]*line, org string, one budget.Rollup) {
-	for _, part := range r.parts(one.Sums) {
-		names := r.times(one.Begin, one.Hour)
-		names["org"], names["user"], names["key"], names["model"] = org, one.User, one.Key, one.Model
-		names["provider"], names["endpoint"], names["class"] = one.Provider, one.Endpoint, part.class
-		for _, to := range []*line{r.line(sums, names), &r.total} {
-			to.Add(part.Sums)
-			to.tokens += part.tokens
-		}
+func (l *line) tokens() int64 { return l.Input + l.Output }
+
+// add adds a roll-up of an org.
+func (r *report) add(org string, one budget.Rollup) {
+	if !r.byClass() {
+		r.rows = append(r.rows, usageRow{org: org, Rollup: one})
+		return
 	}
+	for _, part := range one.ByClass() {
+		row := usageRow{org, part.Class, one}
+		row.Sums = part.Sums
+		r.rows = append(r.rows, row)
+	}
+}
+
+// name is the line that a row counts in.
+func (r *report) name(row usageRow) string {
+	names := r.times(row.Begin, row.Hour)
+	names["org"] = row.org
+	names["user"] = row.User
+	names["key"] = row.Key
+	names["model"] = row.Model
+	names["provider"] = row.Provider
+	names["endpoint"] = row.Endpoint
+	names["class"] = row.class
+	return r.nameOf(names)
+}
+
+func (r *report) nameOf(names map[string]string) string {
+	by := make([]string, len(r.by))
+	for i, d := range r.by {
+		by[i] = names[d]
+	}
+	name := strings.Join(by, "\x00")
+	if r.values == nil {
+		r.values = map[string][]string{}
+	}
+	r.values[name] = by
+	return name
 }
 
 // times names the hour, the day and the month of a sum. A UTC day of which no hours are known
@@ -54,59 +89,30 @@ func (r *report) times(begin time.Time, hour bool) map[string]string {
 		return map[string]string{"day": begin.Format(time.DateOnly), "month": begin.Format("2006-01"), "hour": "-"}
 	}
 	begin = begin.In(r.zone)
-	return map[string]string{"day": begin.Format(time.DateOnly), "month": begin.Format("2006-01"), "hour": begin.Format("2006-01-02T15:04Z07:00")}
-}
-
-// line is the one with these names.
-func (r *report) line(sums map[string]*line, names map[string]string) *line {
-	by := make([]string, len(r.by))
-	for i, d := range r.by {
-		by[i] = names[d]
-	}
-	at := strings.Join(by, "\x00")
-	if sums[at] == nil {
-		sums[at] = &line{by: by}
-	}
-	return sums[at]
+	return map[string]string{"day": begin.Format(time.DateOnly), "month": begin.Format("2006-01"),
+		"hour": begin.Format("2006-01-02T15:04Z07:00")}
 }
 
 // countsRefusals reports whether refusals can be told by all that is summed by: they have a user
 // and a time, and no key or model.
 func (r *report) countsRefusals() bool {
-	return !slices.ContainsFunc(r.by, func(d string) bool { return !slices.Contains([]string{"org", "user", "hour", "day", "month"}, d) })
+	return !slices.ContainsFunc(r.by, func(d string) bool {
+		return !slices.Contains([]string{"org", "user", "hour", "day", "month"}, d)
+	})
 }
 
 // countRefusal adds what a limit refused.
-func (r *report) countRefusal(sums map[string]*line, one admin.Refusal) {
+func (r *report) countRefusal(lines map[string]*line, one admin.Refusal) {
 	names := r.times(*one.Begin, one.Hour && r.hours)
 	names["org"], names["user"] = one.Org, one.User
-	for _, to := range []*line{r.line(sums, names), &r.total} {
+	name := r.nameOf(names)
+	if lines[name] == nil {
+		lines[name] = &line{by: r.values[name]}
+	}
+	for _, to := range []*line{lines[name], &r.total} {
 		to.refused += one.Refused
 		to.waited += one.Waited
 	}
-}
-
-// part is all of a sum, or what it has of one class.
-type part struct {
-	class  string
-	tokens int64
-	budget.Sums
-}
-
-func (r *report) parts(s budget.Sums) []part {
-	if !r.byClass() {
-		return []part{{tokens: s.Input + s.Output, Sums: s}}
-	}
-	all := []part{
-		classPart("input", s.Input-s.Cached-s.Written, s.Split.Input), classPart("cached_input", s.Cached, s.Split.CachedInput),
-		classPart("cache_write", s.Written, s.Split.CacheWrite), classPart("output", s.Output, s.Split.Output),
-		classPart("fees", 0, s.Split.Fees), classPart("unmetered", 0, s.Unmetered()), classPart("adjusted", 0, s.Adjusted),
-	}
-	return slices.DeleteFunc(all, func(p part) bool { return p.tokens == 0 && p.Cost == 0 })
-}
-
-func classPart(class string, tokens int64, cost pricing.Nano) part {
-	return part{class: class, tokens: tokens, Sums: budget.Sums{Cost: cost}}
 }
 
 func (r *report) byClass() bool { return slices.Contains(r.by, "class") }
@@ -115,7 +121,7 @@ func (r *report) byClass() bool { return slices.Contains(r.by, "class") }
 var measures = map[string]func(*line) int64{
 	"cost":      func(l *line) int64 { return int64(l.Cost) },
 	"calls":     func(l *line) int64 { return l.Calls },
-	"tokens":    func(l *line) int64 { return l.tokens },
+	"tokens":    (*line).tokens,
 	"estimated": func(l *line) int64 { return int64(l.Estimated) },
 	"overrun":   func(l *line) int64 { return int64(l.Overrun) },
 	"refused":   func(l *line) int64 { return l.refused },
@@ -132,15 +138,25 @@ func (r *report) checkSort(column string) error {
 		}
 	}
 	if measures[r.sort] == nil && !slices.Contains(r.by, r.sort) {
-		return misused("--sort %s: expected cost, calls, tokens, estimated, overrun, refused or one of --by %s", column, strings.Join(r.by, ","))
+		return misused("--sort %s: expected cost, calls, tokens, estimated, overrun, refused or one of --by %s", column,
+			strings.Join(r.by, ","))
 	}
 	return nil
 }
 
-// collect sorts the sums: measures largest first, names by name, ties by cost
+// collect adds up and sorts the lines: measures largest first, names by name, ties by cost
 // and then by all names.
-func (r *report) collect(sums map[string]*line) {
-	for _, l := range sums {
+func (r *report) collect() {
+	lines := map[string]*line{}
+	groups, total := budget.Group(r.rows, r.name)
+	for name, sums := range groups {
+		lines[name] = &line{by: r.values[name], Sums: *sums}
+	}
+	r.total.Sums = total
+	for _, one := range r.refusals {
+		r.countRefusal(lines, one)
+	}
+	for _, l := range lines {
 		r.lines = append(r.lines, l)
 	}
 	at := slices.Index(r.by, r.sort)

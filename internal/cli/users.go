@@ -15,10 +15,14 @@ import (
 func usersCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "users", Short: "List, make and change the users of an org", Long: adminHelp,
-		Example: "  llmguard users list --org acme\n  llmguard users create alice --org acme --name 'Alice A.'\n  llmguard users disable alice --org acme --reason 'left'",
+		Example: "  llmguard users list --org acme\n" +
+			"  llmguard users create alice --org acme --name 'Alice A.'\n" +
+			"  llmguard users disable alice --org acme --reason 'left'",
 	}
-	c.AddCommand(usersListCommand(), userCommand("get USER", "Show a user", http.MethodGet), userCommand("create USER", "Make a user", http.MethodPost),
-		userCommand("update USER", "Change a user", http.MethodPatch), switchCommand("user", "disable", true), switchCommand("user", "enable", false), usersDeleteCommand())
+	c.AddCommand(usersListCommand(), userCommand("get USER", "Show a user", http.MethodGet),
+		userCommand("create USER", "Make a user", http.MethodPost),
+		userCommand("update USER", "Change a user", http.MethodPatch), switchCommand("user", "disable", true),
+		switchCommand("user", "enable", false), usersDeleteCommand())
 	return c
 }
 
@@ -35,9 +39,11 @@ func usersListCommand() *cobra.Command {
 				return err
 			}
 			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error {
-				g := grid{head: []string{"id", "name", "status", "keys", "weight", "source"}, numbers: []bool{false, false, false, true, true, false}}
+				g := grid{head: []string{"id", "name", "status", "keys", "weight", "source"},
+					numbers: []bool{false, false, false, true, true, false}}
 				for _, u := range l.Data {
-					g.add(u.ID, top.Printable(u.Name), onOff(u.Disabled), strconv.Itoa(u.Keys), strconv.Itoa(u.Weight), string(u.Source))
+					g.add(u.ID, top.Printable(u.Name), onOff(u.Disabled), strconv.Itoa(u.Keys), strconv.Itoa(u.Weight),
+						string(u.Source))
 				}
 				return g.write(w)
 			})
@@ -90,13 +96,14 @@ func userCommand(use, short, method string) *cobra.Command {
 
 func usersDeleteCommand() *cobra.Command {
 	var org string
-	c := deleteCommand("user", "Remove a user that was made here, with keys and limits; the ledger stays", func(c *cobra.Command, a *adminClient, args []string) error {
-		if err := a.ask(c.Context(), http.MethodDelete, pathOf("orgs", org, "users", args[0]), nil, nil); err != nil {
-			return err
-		}
-		fmt.Fprintf(c.OutOrStdout(), "removed what was recorded of user %s of org %s\n", args[0], org)
-		return nil
-	})
+	c := deleteCommand("user", "Remove a user that was made here, with keys and limits; the ledger stays",
+		func(c *cobra.Command, a *adminClient, args []string) error {
+			if err := a.ask(c.Context(), http.MethodDelete, pathOf("orgs", org, "users", args[0]), nil, nil); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.OutOrStdout(), "removed what was recorded of user %s of org %s\n", args[0], org)
+			return nil
+		})
 	orgFlag(c, &org)
 	return c
 }

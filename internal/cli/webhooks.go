@@ -27,8 +27,9 @@ func webhooksDeadCommand() *cobra.Command {
 	var limit int
 	c := &cobra.Command{
 		Use: "dead", Short: "List the deliveries that were given up, the newest first", Args: cobra.NoArgs,
-		Long:    adminHelp,
-		Example: "  llmguard webhooks dead --org acme\n  llmguard webhooks dead -o json | jq -r '.[] | select(.reason == \"gone\") | .id'",
+		Long: adminHelp,
+		Example: "  llmguard webhooks dead --org acme\n" +
+			"  llmguard webhooks dead -o json | jq -r '.[] | select(.reason == \"gone\") | .id'",
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if limit < 1 || limit > 1000 {
@@ -39,7 +40,8 @@ func webhooksDeadCommand() *cobra.Command {
 				Data    []webhook.DeadLetter `json:"data"`
 				HasMore bool                 `json:"has_more"`
 			}
-			if err := a.ask(c.Context(), http.MethodGet, "/webhooks/dead?"+query("org", f.org, "limit", strconv.Itoa(limit)), nil, &l); err != nil {
+			if err := a.ask(c.Context(), http.MethodGet, "/webhooks/dead?"+query("org", f.org, "limit", strconv.Itoa(limit)),
+				nil, &l); err != nil {
 				return err
 			}
 			if l.HasMore {
@@ -60,13 +62,15 @@ func webhooksReplayCommand() *cobra.Command {
 	var f usageFlags
 	c := &cobra.Command{
 		Use: "replay ID...", Short: "Deliver again what was given up, with the same webhook-id", Args: cobra.MinimumNArgs(1),
-		Example: "  llmguard webhooks dead\n  llmguard webhooks dead --org acme -o json | jq -r '.[].id' | xargs -r llmguard webhooks replay --org acme",
+		Example: "  llmguard webhooks dead\n" +
+			"  llmguard webhooks dead --org acme -o json | jq -r '.[].id' | xargs -r llmguard webhooks replay --org acme",
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return f.run(c, func(a *adminClient) error {
 			out := make([]webhook.DeadLetter, len(args))
 			for i, id := range args {
-				if err := a.ask(c.Context(), http.MethodPost, pathOf("webhooks", "dead", id, "replay")+"?"+query("org", f.org), map[string]any{}, &out[i]); err != nil {
+				if err := a.ask(c.Context(), http.MethodPost, pathOf("webhooks", "dead", id, "replay")+"?"+query("org", f.org),
+					map[string]any{}, &out[i]); err != nil {
 					return err
 				}
 			}
@@ -88,7 +92,8 @@ func letterTable(w io.Writer, list []webhook.DeadLetter) error {
 	}
 	for i := range list {
 		l := &list[i]
-		g.add(l.ID, aged(time.Since(l.Died)), l.Org, l.Type, top.Printable(l.Object), top.Printable(l.Host), string(l.Reason), strconv.Itoa(l.Attempts), top.Printable(l.Error))
+		g.add(l.ID, aged(time.Since(l.Died)), l.Org, l.Type, top.Printable(l.Object), top.Printable(l.Host), string(l.Reason),
+			strconv.Itoa(l.Attempts), top.Printable(l.Error))
 	}
 	return g.write(w)
 }

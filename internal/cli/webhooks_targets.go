@@ -17,7 +17,8 @@ func webhooksTargetsCommand() *cobra.Command {
 	var f adminFlags
 	var org string
 	c := &cobra.Command{
-		Use: "targets", Short: "List where events are sent, and which targets are switched off because they answered 410", Args: cobra.NoArgs,
+		Use: "targets", Short: "List where events are sent, and which targets are switched off because they answered 410",
+		Args:    cobra.NoArgs,
 		Example: "  llmguard webhooks targets",
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -25,7 +26,8 @@ func webhooksTargetsCommand() *cobra.Command {
 			var l struct {
 				Data []webhook.Target `json:"data"`
 			}
-			if err := a.ask(c.Context(), http.MethodGet, pathOf("webhooks")+"?"+url.Values{"org": {org}}.Encode(), nil, &l); err != nil {
+			if err := a.ask(c.Context(), http.MethodGet, pathOf("webhooks")+"?"+url.Values{"org": {org}}.Encode(), nil,
+				&l); err != nil {
 				return err
 			}
 			if len(l.Data) == 0 {
@@ -63,13 +65,16 @@ func webhooksEnableCommand() *cobra.Command {
 	var f adminFlags
 	var org string
 	c := &cobra.Command{
-		Use: "enable TARGET", Short: "Send events to a switched-off target again; `llmguard webhooks replay` sends what it missed", Args: cobra.ExactArgs(1),
-		Example: "  llmguard webhooks targets\n  llmguard webhooks enable 3f9c1e0a7b24d68f05a1c2e3 --org acme --reason 'endpoint is back'",
+		Use: "enable TARGET", Short: "Send events to a switched-off target again; `llmguard webhooks replay` sends what " +
+			"it missed", Args: cobra.ExactArgs(1),
+		Example: "  llmguard webhooks targets\n" +
+			"  llmguard webhooks enable 3f9c1e0a7b24d68f05a1c2e3 --org acme --reason 'endpoint is back'",
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return f.run(c, func(a *adminClient) error {
 			var t webhook.Target
-			if err := a.ask(c.Context(), http.MethodPost, pathOf("orgs", org, "webhooks", args[0], "enable"), map[string]any{}, &t); err != nil {
+			if err := a.ask(c.Context(), http.MethodPost, pathOf("orgs", org, "webhooks", args[0], "enable"), map[string]any{},
+				&t); err != nil {
 				return err
 			}
 			return render(c.OutOrStdout(), f.output, t, func(w io.Writer) error { return targetTable(w, []webhook.Target{t}) })

@@ -19,11 +19,14 @@ import (
 func whyCommand() *cobra.Command {
 	var f usageFlags
 	c := &cobra.Command{
-		Use: "why CALL|JOB|USER", Short: "Explain why a call, a job or a user waits or is refused, and what lets it through", Args: cobra.ExactArgs(1),
+		Use: "why CALL|JOB|USER", Short: "Explain why a call, a job or a user waits or is refused, and what lets it through",
+		Args: cobra.ExactArgs(1),
 		Long: "Shows every limit that applies, with its numbers, when room comes back, and who holds the most of it. For a waiting job it says\n" +
 			"whether it waits for a limit, a spend cap or the provider's quota, its place, and when it will start. It ends with the commands\n" +
 			"that let it through now. Limits are as they are now, also for a call that has ended.",
-		Example: "  llmguard why alice --org acme\n  llmguard why job_puyzj01m7x3vb350ckcmq65wwmswwsz\n  llmguard why 01m7x425asv4hapb0hzey6k903 -o json",
+		Example: "  llmguard why alice --org acme\n" +
+			"  llmguard why job_puyzj01m7x3vb350ckcmq65wwmswwsz\n" +
+			"  llmguard why 01m7x425asv4hapb0hzey6k903 -o json",
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return f.run(c, func(a *adminClient) error {
@@ -100,7 +103,9 @@ func whyTable(out io.Writer, limits []admin.WhyLimit) error {
 	}
 	for i := range limits {
 		l := &limits[i]
-		of, wanted, room := l.Subject, "", "yes"
+		of := l.Subject
+		wanted := ""
+		room := "yes"
 		if l.Cap != "" {
 			of = l.Cap
 		}
@@ -115,7 +120,8 @@ func whyTable(out io.Writer, limits []admin.WhyLimit) error {
 		case l.Refuses:
 			room = "no"
 		}
-		g.add(l.Name, of, l.Mode, amountIn(l.Unit, l.Used), amountIn(l.Unit, l.Held), amountIn(l.Unit, l.Amount), wanted, room,
+		g.add(l.Name, of, l.Mode, amountIn(l.Unit, l.Used), amountIn(l.Unit, l.Held), amountIn(l.Unit, l.Amount), wanted,
+			room,
 			lasting(l.Reset))
 	}
 	return g.write(out)
@@ -183,7 +189,8 @@ func whyCommands(out io.Writer, w *admin.Why) error {
 		}
 	}
 	if w.WaitsFor == "quota" {
-		const text = "\nNo limit is in the way. The provider's quota of pool %[1]s is set in the configuration: llmguard queue --pool %[1]s\n"
+		const text = "\n" +
+			"No limit is in the way. The provider's quota of pool %[1]s is set in the configuration: llmguard queue --pool %[1]s\n"
 		fmt.Fprintf(out, text, w.Job.Pool)
 	}
 	return nil

@@ -37,11 +37,13 @@ var reason = input{Name: "reason", Label: "Reason", Hint: "kept in the audit", O
 
 var actions = map[string]action{
 	"cancel-job": {
-		title: "Cancel a job", text: "%s ends as cancelled. One that runs is told to stop; what it has cost by then is charged.",
+		title: "Cancel a job", text: "%s ends as cancelled. One that runs is told to stop; what it has cost by then is " +
+			"charged.",
 		target: []string{"org", "job"}, inputs: []input{reason}, danger: true, do: (*visit).cancelJob,
 	},
 	"replay-job": {
-		title: "Replay a dead letter", text: "The request of %s is put into the queue again, as a new job with all its attempts before it.",
+		title:  "Replay a dead letter",
+		text:   "The request of %s is put into the queue again, as a new job with all its attempts before it.",
 		target: []string{"job"}, inputs: []input{reason}, do: (*visit).replayJob,
 	},
 	"cancel-batch": {
@@ -50,19 +52,24 @@ var actions = map[string]action{
 	},
 	"create-key": {
 		title: "Make a key", text: "A new API key for %s. It is shown once.",
-		target: []string{"org", "user"}, inputs: []input{{Name: "name", Label: "Name", Hint: "where it will be used", Optional: true}, reason}, do: (*visit).createKey,
+		target: []string{"org", "user"},
+		inputs: []input{{Name: "name", Label: "Name", Hint: "where it will be used", Optional: true}, reason},
+		do:     (*visit).createKey,
 	},
 	"disable-key": {
 		title: "Disable a key", text: "Calls with %s are refused within seconds, until it is enabled again.",
 		target: []string{"org", "key"}, danger: true, do: (*visit).disableKey,
-		inputs: []input{{Name: "jobs", Label: "Its jobs that have not ended", Value: keepJobs, Choices: []string{keepJobs, cancelJobs}}, reason},
+		inputs: []input{{Name: "jobs", Label: "Its jobs that have not ended", Value: keepJobs,
+			Choices: []string{keepJobs, cancelJobs}}, reason},
 	},
 	"enable-key": {
 		title: "Enable a key", text: "Calls with %s are taken again.",
 		target: []string{"org", "key"}, inputs: []input{reason}, do: (*visit).enableKey,
 	},
 	"raise-limit": {
-		title: "Temporarily change a limit", text: "The amount of the limit %s is changed for a time and then returns to what it was. What was used of it stays.",
+		title: "Temporarily change a limit",
+		text: "The amount of the limit %s is changed for a time and then returns to what it was. What was used of " +
+			"it stays.",
 		target: []string{"org", "user", "limit"}, do: (*visit).raiseLimit,
 		inputs: []input{
 			{Name: "add", Label: "Add", Hint: "such as $200; -$5 takes away; a count where the limit counts no money"},
@@ -76,15 +83,20 @@ var actions = map[string]action{
 		inputs: []input{{Name: "reason", Label: "Reason", Hint: "kept in the audit"}},
 	},
 	"enable-webhook": {
-		title: "Switch a webhook target on", text: "Events go to the target %s again. Replay what it missed with llmguard webhooks replay.",
+		title:  "Switch a webhook target on",
+		text:   "Events go to the target %s again. Replay what it missed with llmguard webhooks replay.",
 		target: []string{"org", "target"}, inputs: []input{reason}, do: (*visit).enableWebhook,
 	},
 	"end-override": {
-		title: "End a change now", text: "The change %s ends, and the limit is what it was.", target: []string{"org", "override"}, inputs: []input{reason}, do: (*visit).endOverride,
+		title: "End a change now", text: "The change %s ends, and the limit is what it was.",
+		target: []string{"org", "override"}, inputs: []input{reason}, do: (*visit).endOverride,
 	},
 	"rotate-key": {
-		title: "Rotate a key", text: "A new key takes the place of %s. It is shown once; the old one works until the overlap is over.",
-		target: []string{"org", "key"}, inputs: []input{{Name: "overlap", Label: "Overlap", Hint: "such as 24h or 7d; 0s ends the old key now", Value: "24h"}, reason}, do: (*visit).rotateKey,
+		title: "Rotate a key", text: "A new key takes the place of %s. It is shown once; the old one works until the " +
+			"overlap is over.",
+		target: []string{"org", "key"},
+		inputs: []input{{Name: "overlap", Label: "Overlap", Hint: "such as 24h or 7d; 0s ends the old key now", Value: "24h"},
+			reason}, do: (*visit).rotateKey,
 	},
 }
 
@@ -178,7 +190,8 @@ func (v *visit) replayJob() (done, error) {
 
 func (v *visit) cancelBatch() (done, error) {
 	var now work
-	path := "/orgs/" + url.PathEscape(v.field("org")) + "/users/" + url.PathEscape(v.field("user")) + "/batches/" + url.PathEscape(v.field("batch")) + "/cancel"
+	path := "/orgs/" + url.PathEscape(v.field("org")) + "/users/" + url.PathEscape(v.field("user")) + "/batches/" +
+		url.PathEscape(v.field("batch")) + "/cancel"
 	err := v.change(http.MethodPost, path, v.order(), &now)
 	return done{Text: fmt.Sprintf("Batch %s is being cancelled.", now.ID)}, err
 }
@@ -254,11 +267,13 @@ func (v *visit) rotateKey() (done, error) {
 	var made newKey
 	body := map[string]any{"overlap": v.field("overlap"), "reason": v.field("reason")}
 	err := v.change(http.MethodPost, v.keyPath("/rotate"), body, &made)
-	return done{Text: "Key " + v.field("key") + " was rotated. Copy the new one now; it is not shown again.", Secret: made.Secret}, err
+	return done{Text: "Key " + v.field("key") + " was rotated. Copy the new one now; it is not shown again.",
+		Secret: made.Secret}, err
 }
 
 // lasting are the choices for how long a limit is changed.
-var lasting = map[string]time.Duration{"1 hour": time.Hour, "8 hours": 8 * time.Hour, "24 hours": 24 * time.Hour, "7 days": 7 * 24 * time.Hour}
+var lasting = map[string]time.Duration{"1 hour": time.Hour, "8 hours": 8 * time.Hour, "24 hours": 24 * time.Hour,
+	"7 days": 7 * 24 * time.Hour}
 
 func (v *visit) raiseLimit() (done, error) {
 	d, ok := lasting[v.field("lasts")]
@@ -271,7 +286,8 @@ func (v *visit) raiseLimit() (done, error) {
 		body["user"] = user
 	}
 	err := v.change(http.MethodPost, "/orgs/"+url.PathEscape(v.field("org"))+"/overrides", body, nil)
-	return done{Text: fmt.Sprintf("%s: %s until %s.", v.field("limit"), v.field("add"), until.Format("2006-01-02 15:04 UTC"))}, err
+	return done{Text: fmt.Sprintf("%s: %s until %s.", v.field("limit"), v.field("add"),
+		until.Format("2006-01-02 15:04 UTC"))}, err
 }
 
 func (v *visit) resetLimit() (done, error) {
@@ -299,10 +315,13 @@ func (v *visit) endOverride() (done, error) {
 // that concern a user.
 func (v *visit) overrides(org, user string) []admin.Override {
 	var list struct{ Data []admin.Override }
-	if status, text := v.ask(v.r.Context(), http.MethodGet, "/orgs/"+url.PathEscape(org)+"/overrides", nil, &list); status != http.StatusOK {
+	if status, text := v.ask(v.r.Context(), http.MethodGet, "/orgs/"+url.PathEscape(org)+"/overrides", nil,
+		&list); status != http.StatusOK {
 		v.o.Log.Warn("the console could not read overrides", "org", org, "problem", problem(text, ""))
 	}
-	return slices.DeleteFunc(list.Data, func(o admin.Override) bool { return !o.Active || user != "" && o.Only != "" && o.Only != user })
+	return slices.DeleteFunc(list.Data, func(o admin.Override) bool {
+		return !o.Active || user != "" && o.Only != "" && o.Only != user
+	})
 }
 
 // tell keeps what was done for the next page.

@@ -17,7 +17,8 @@ func (v *visit) ask(ctx context.Context, method, path string, body, out any) (in
 	var text []byte
 	if body != nil {
 		var err error
-		if text, err = json.Marshal(body); err != nil {
+		text, err = json.Marshal(body)
+		if err != nil {
 			return http.StatusInternalServerError, nil
 		}
 	}

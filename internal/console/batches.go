@@ -25,7 +25,8 @@ type batchesView struct {
 // batches lists the batches of all orgs, those that have not ended first.
 func (c *Console) batches(v *visit) error {
 	q := v.r.URL.Query()
-	view := batchesView{Configured: c.o.Batches != nil, Org: q.Get("org"), User: q.Get("user"), Open: q.Get("status") == "open"}
+	view := batchesView{Configured: c.o.Batches != nil, Org: q.Get("org"), User: q.Get("user"),
+		Open: q.Get("status") == "open"}
 	for _, o := range c.o.Tenants().Orgs {
 		view.Orgs = append(view.Orgs, o.ID)
 	}
@@ -38,7 +39,8 @@ func (c *Console) batches(v *visit) error {
 		f.Orgs = []string{view.Org}
 	}
 	var err error
-	if view.Batches, view.More, err = c.o.Batches.All(v.r.Context(), f, 2*perPage); err != nil {
+	view.Batches, view.More, err = c.o.Batches.All(v.r.Context(), f, 2*perPage)
+	if err != nil {
 		return err
 	}
 	return v.show("batches", "Batches", view)
@@ -106,7 +108,8 @@ func (c *Console) audit(v *visit) error {
 	if status != http.StatusOK {
 		view.Problem = problem(text, "The audit could not be read.")
 	}
-	if view.Lines = list.Data; list.HasMore && len(list.Data) > 0 {
+	view.Lines = list.Data
+	if list.HasMore && len(list.Data) > 0 {
 		view.Next = list.Data[len(list.Data)-1].ID
 	}
 	return v.show("audit", "Audit", view)
@@ -123,7 +126,8 @@ func (c *Console) lastEntries(ctx context.Context, org, user string, n int) ([]b
 	var out []budget.Entry
 	seen, now := 0, c.o.Now()
 	err := c.o.Budget.Recent(ctx, org, now.AddDate(0, 0, -days), now.Add(time.Minute), func(e budget.Entry) error {
-		if seen++; e.User == user {
+		seen++
+		if e.User == user {
 			out = append(out, e)
 		}
 		if len(out) == n || seen == lookedAt {

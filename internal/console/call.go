@@ -2,19 +2,12 @@ package console
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
-)
-
-// What is read of the ledger for one call: so many entries after its id was made.
-const (
-	callEntries = 20_000
-	callAfter   = 26 * time.Hour // a job waits a day, and then runs
 )
 
 type callView struct {
@@ -54,8 +47,11 @@ type callLimit struct {
 	tail  time.Time // its entries from then on are added up, before that the daily sums
 }
 
-// call shows one call: what the ledger has of it, and where its limits stood then.
-func (c *Console) call(v *visit) error {
+// callPage shows one call of the ledger.
+type callPage struct{ o *Options }
+
+// show shows one call: what the ledger has of it, and where its limits stood then.
+func (c *callPage) show(v *visit) error {
 	o, id := c.o.Tenants().Org(v.r.PathValue("org")), v.r.PathValue("call")
 	if o == nil {
 		return errNotFound
@@ -74,30 +70,17 @@ func (c *Console) call(v *visit) error {
 }
 
 // findCall reads the ledger from when the call's id was made; nil: it is not there.
-func (c *Console) findCall(ctx context.Context, org, id string) (*callView, error) {
+func (c *callPage) findCall(ctx context.Context, org, id string) (*callView, error) {
 	made, ok := wire.CallTime(id)
 	if !ok {
 		return nil, nil
 	}
-	var view *callView
-	read := 0
-	err := c.o.Budget.Entries(ctx, org, made.Add(-time.Minute), made.Add(callAfter), func(e budget.Entry) error {
-		if read++; read > callEntries {
-			return errEnough
-		}
-		switch {
-		case e.ID != id:
-		case view == nil:
-			view = &callView{Entry: e}
-		default:
-			view.Corrections = append(view.Corrections, e)
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, errEnough) {
+	entries, err := budget.EntriesOf(ctx, c.o.Budget.Entries, org, id, made)
+	if err != nil || len(entries) == 0 {
 		return nil, err
 	}
-	if view != nil && view.HeldUS > 0 {
+	view := &callView{Entry: entries[0], Corrections: entries[1:]}
+	if view.HeldUS > 0 {
 		view.Began = time.UnixMicro(view.HeldUS)
 	}
 	return view, nil

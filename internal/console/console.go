@@ -73,11 +73,12 @@ type Console struct {
 	sessions *sessions
 	history  *history
 	flows    *flowCache
+	calls    *callPage
+	whatIf   *whatIfPage
 
 	findings   *fresh[[]Fault]
 	offTargets *fresh[[]webhook.Target]
 
-	trying  chan struct{} // a what-if is in it
 	version string
 }
 
@@ -96,8 +97,8 @@ func New(o Options) (*Console, error) {
 	c := &Console{
 		o: o, mux: http.NewServeMux(), pages: p, sessions: newSessions(o.Redis, o.Now),
 		history: newHistory(o.Budget, o.Now, o.Log), flows: newFlowCache(o.Queue),
-		trying: make(chan struct{}, 1),
 	}
+	c.calls, c.whatIf = &callPage{&c.o}, &whatIfPage{&c.o, make(chan struct{}, 1)}
 	c.findings, c.offTargets = c.newFindings(), c.newOffTargets()
 	if info, ok := debug.ReadBuildInfo(); ok {
 		c.version = info.Main.Version
@@ -116,14 +117,14 @@ func (c *Console) routes() error {
 	for pattern, page := range map[string]func(*visit) error{
 		"GET " + Path + "{$}":                          c.overview,
 		"GET " + Path + "orgs/{org}":                   c.org,
-		"GET " + Path + "orgs/{org}/what-if":           c.whatIf,
+		"GET " + Path + "orgs/{org}/what-if":           c.whatIf.show,
 		"GET " + Path + "orgs/{org}/users/{user}":      c.user,
 		"GET " + Path + "queue":                        c.queuePage,
 		"GET " + Path + "jobs":                         c.jobs,
 		"GET " + Path + "jobs/{org}/{job}":             c.job,
 		"GET " + Path + "batches":                      c.batches,
 		"GET " + Path + "batches/{org}/{user}/{batch}": c.batch,
-		"GET " + Path + "calls/{org}/{call}":           c.call,
+		"GET " + Path + "calls/{org}/{call}":           c.calls.show,
 		"GET " + Path + "search":                       c.search,
 		"GET " + Path + "audit":                        c.audit,
 		"POST " + Path + "act/{action}":                c.act,
@@ -141,8 +142,9 @@ func (c *Console) routes() error {
 // ServeHTTP serves one page.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
-		"form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("Content-Security-Policy",
+		"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
+			"form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Referrer-Policy", "same-origin")
@@ -184,14 +186,17 @@ func (c *Console) signedIn(page func(*visit) error) http.HandlerFunc {
 		case err != nil:
 			c.o.Log.Error("a page of the console failed", "path", r.URL.Path, "err", err)
 			w.Header().Set("Retry-After", "1")
-			v.fail(http.StatusServiceUnavailable, "Limits, jobs and spending cannot be read now: "+err.Error()+". Check that Redis is running; llmguard doctor says what is wrong.")
+			v.fail(http.StatusServiceUnavailable,
+				"Limits, jobs and spending cannot be read now: "+err.Error()+
+					". Check that Redis is running; llmguard doctor says what is wrong.")
 		}
 	}
 }
 
 // fail shows an error as a page.
 func (v *visit) fail(status int, text string) {
-	title := map[int]string{http.StatusNotFound: "Page not found", http.StatusServiceUnavailable: "Redis did not answer"}[status]
+	title := map[int]string{http.StatusNotFound: "Page not found",
+		http.StatusServiceUnavailable: "Redis did not answer"}[status]
 	v.w.WriteHeader(status)
 	if err := v.pages.write(v, "error", cmp.Or(title, "Nothing was changed"), text); err != nil {
 		v.o.Log.Error("a page of the console could not be written", "err", err)

@@ -16,7 +16,9 @@ const hostPrefix = "__Host-"
 func (c *Console) cookie(r *http.Request) *http.Cookie {
 	one := &http.Cookie{Name: cookieName, Path: Path, HttpOnly: true, SameSite: http.SameSiteStrictMode}
 	if c.encrypted(r) {
-		one.Name, one.Path, one.Secure = hostPrefix+cookieName, "/", true // the prefix demands both
+		one.Name = hostPrefix + cookieName
+		one.Path = "/"
+		one.Secure = true // the prefix demands both
 	}
 	return one
 }

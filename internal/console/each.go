@@ -36,7 +36,8 @@ func (c *Console) lastSubjects(ctx context.Context, org string) (subjects, error
 	err := c.o.Budget.Recent(ctx, org, now.AddDate(0, 0, -1), now, func(e budget.Entry) error {
 		add(budget.Key, e.Key)
 		add(budget.IP, e.IP)
-		if read++; read == lookedAt {
+		read++
+		if read == lookedAt {
 			return errEnough
 		}
 		return nil
@@ -68,7 +69,10 @@ func (c *Console) eachLines(ctx context.Context, org string, limits []budget.Lim
 				return nil, err
 			}
 			if s := &states[0]; s.Used > 0 && (line.Who == "" || used(s) > float64(line.Used)/float64(max(line.Amount, 1))) {
-				line.Who, line.Used, line.Held, line.Amount = id, s.Used, s.Held, s.Amount
+				line.Who = id
+				line.Used = s.Used
+				line.Held = s.Held
+				line.Amount = s.Amount
 			}
 		}
 		out = append(out, line)

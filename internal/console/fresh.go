@@ -59,7 +59,8 @@ func (f *fresh[T]) renew(ctx context.Context, done chan struct{}) {
 	value, err := f.get(ctx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.err = err; err == nil {
+	f.err = err
+	if err == nil {
 		f.value = value
 	}
 	f.at, f.getting = time.Now(), nil

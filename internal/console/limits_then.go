@@ -9,16 +9,17 @@ import (
 	"github.com/llmguard/llmguard/budget"
 )
 
-// What is read to tell where a call's limits stood: entries of the ledger, as many as
-// callEntries, of tailSpan at most, and for what is older the daily sums of so many days.
+// What is read to tell where a call's limits stood: so many entries of the
+// ledger, of tailSpan at most, and for what is older the daily sums of so many days.
 const (
 	wholeDay = 24 * time.Hour
 	tailSpan = wholeDay
+	thenRead = 20_000
 	thenDays = 31
 )
 
 // limitsThen adds up what the windows of the call's limits had in them when it was held.
-func (c *Console) limitsThen(ctx context.Context, view *callView) error {
+func (c *callPage) limitsThen(ctx context.Context, view *callView) error {
 	policy := c.o.Policy().Orgs[view.Org]
 	if policy == nil {
 		return nil
@@ -27,7 +28,9 @@ func (c *Console) limitsThen(ctx context.Context, view *callView) error {
 		if !l.Counts(view.Call) {
 			continue
 		}
-		one := callLimit{Limit: l, Held: slices.ContainsFunc(view.Shadow, func(s budget.Shadowed) bool { return s.Cap == "" && s.Limit == l.ID })}
+		one := callLimit{Limit: l, Held: slices.ContainsFunc(view.Shadow, func(s budget.Shadowed) bool {
+			return s.Cap == "" && s.Limit == l.ID
+		})}
 		one.begin(view.Began)
 		view.Limits = append(view.Limits, one)
 	}
@@ -50,10 +53,12 @@ func (l *callLimit) begin(held time.Time) {
 	if held.IsZero() || l.Metric == budget.Concurrency || len(l.Models)+len(l.Endpoints) > 0 {
 		return
 	}
-	if l.start, l.Known = l.Shape.Start(held); !l.Known {
+	l.start, l.Known = l.Shape.Start(held)
+	if !l.Known {
 		return
 	}
-	if l.tail = l.start; held.Sub(l.start) > tailSpan {
+	l.tail = l.start
+	if held.Sub(l.start) > tailSpan {
 		l.tail = held.UTC().Truncate(wholeDay)
 		l.Known = l.Subject != budget.IP && held.Sub(l.start) <= thenDays*wholeDay
 	}
@@ -61,7 +66,7 @@ func (l *callLimit) begin(held time.Time) {
 
 // countTails adds up the entries before the call, the newest first. A limit whose window is
 // not read to its beginning is not known.
-func (c *Console) countTails(ctx context.Context, view *callView) error {
+func (c *callPage) countTails(ctx context.Context, view *callView) error {
 	var from time.Time
 	for _, l := range view.Limits {
 		if l.Known && (from.IsZero() || l.tail.Before(from)) {
@@ -73,7 +78,8 @@ func (c *Console) countTails(ctx context.Context, view *callView) error {
 	}
 	read, last := 0, view.Began
 	err := c.o.Budget.Recent(ctx, view.Org, from, view.Began, func(e budget.Entry) error {
-		if read++; read > callEntries {
+		read++
+		if read > thenRead {
 			return errEnough
 		}
 		last = e.At
@@ -96,7 +102,7 @@ func (c *Console) countTails(ctx context.Context, view *callView) error {
 
 // countOlder adds the whole days of the window before its tail, and the entries of the part of
 // a day that it began in.
-func (c *Console) countOlder(ctx context.Context, view *callView, l *callLimit) error {
+func (c *callPage) countOlder(ctx context.Context, view *callView, l *callLimit) error {
 	first := l.start.UTC().Truncate(wholeDay)
 	if first.Before(l.start) {
 		first = first.Add(wholeDay)
@@ -112,7 +118,8 @@ func (c *Console) countOlder(ctx context.Context, view *callView, l *callLimit) 
 	}
 	read := 0
 	err = c.o.Budget.Entries(ctx, view.Org, l.start, first, func(e budget.Entry) error {
-		if read++; read > callEntries {
+		read++
+		if read > thenRead {
 			return errEnough
 		}
 		l.count(&e, view)
@@ -125,7 +132,8 @@ func (c *Console) countOlder(ctx context.Context, view *callView, l *callLimit) 
 }
 
 func (l *callLimit) count(e *budget.Entry, view *callView) {
-	if !l.Known || e.ID == view.ID || e.At.After(view.Began) || subjectOf(l.Subject, e.Call) != subjectOf(l.Subject, view.Call) {
+	if !l.Known || e.ID == view.ID || e.At.After(view.Began) ||
+		subjectOf(l.Subject, e.Call) != subjectOf(l.Subject, view.Call) {
 		return
 	}
 	calls := int64(0)

@@ -51,6 +51,11 @@ type orgView struct {
 	reading
 }
 
+// LimitTable is the table of the org's limits.
+func (v orgView) LimitTable(token, back string) limitTable {
+	return limitTable{token, back, v.ID, "", v.Limits, v.Overrides}
+}
+
 // org shows one org: its limits, what it spent, and its users.
 func (c *Console) org(v *visit) error {
 	o := c.o.Tenants().Org(v.r.PathValue("org"))
@@ -72,12 +77,14 @@ func (c *Console) org(v *visit) error {
 	}
 	policy := c.o.Policy().Orgs[o.ID]
 	if policy != nil {
-		if view.Bound = c.bound(o); view.Bound.None {
+		view.Bound = c.bound(o)
+		if view.Bound.None {
 			fault := unboundedFault(o.ID, view.Bound)
 			view.Unbounded = &fault
 		}
 		var err error
-		if view.Limits, err = c.standing(ctx, policy.Limits, budget.Call{Org: o.ID}, budget.Org); err != nil {
+		view.Limits, err = c.standing(ctx, policy.Limits, budget.Call{Org: o.ID}, budget.Org)
+		if err != nil {
 			return err
 		}
 	}
@@ -91,7 +98,8 @@ func (c *Console) org(v *visit) error {
 		if policy == nil {
 			break
 		}
-		states, err := c.standing(ctx, policy.LimitsFor(lines[i].ID, ""), budget.Call{Org: o.ID, User: lines[i].ID}, budget.User)
+		states, err := c.standing(ctx, policy.LimitsFor(lines[i].ID, ""), budget.Call{Org: o.ID, User: lines[i].ID},
+			budget.User)
 		if err != nil {
 			return err
 		}
@@ -131,7 +139,8 @@ func (c *Console) each(v *visit, view *orgView) error {
 	for _, u := range view.Users[:min(len(view.Users), maxSubjects)] {
 		of[budget.User] = append(of[budget.User], u.ID)
 	}
-	if view.IP = addressOf(v.r.URL.Query().Get("ip")); view.IP != "" {
+	view.IP = addressOf(v.r.URL.Query().Get("ip"))
+	if view.IP != "" {
 		of[budget.IP] = []string{view.IP}
 	}
 	view.Addresses = slices.ContainsFunc(policy.Limits, func(l budget.Limit) bool { return l.Subject == budget.IP })
@@ -152,10 +161,12 @@ func userLines(o *settings.Org, past *span, search string) []userLine {
 		if search != "" && !strings.Contains(strings.ToLower(u.ID), strings.ToLower(search)) {
 			continue
 		}
-		lines = append(lines, userLine{ID: u.ID, Keys: len(u.Keys), Today: spent{today.users[u.ID], today.read != 0}, Month: spent{month[u.ID], complete}})
+		lines = append(lines, userLine{ID: u.ID, Keys: len(u.Keys), Today: spent{today.users[u.ID], today.read != 0},
+			Month: spent{month[u.ID], complete}})
 	}
 	slices.SortFunc(lines, func(a, b userLine) int {
-		return cmp.Or(cmp.Compare(b.Today.Cost, a.Today.Cost), cmp.Compare(b.Month.Cost, a.Month.Cost), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(b.Today.Cost, a.Today.Cost), cmp.Compare(b.Month.Cost, a.Month.Cost),
+			cmp.Compare(a.ID, b.ID))
 	})
 	return lines
 }
@@ -171,6 +182,11 @@ type userView struct {
 	Entries   []budget.Entry // the newest
 	reading
 	Problem string // why the API did not tell the keys
+}
+
+// LimitTable is the table of the user's limits.
+func (v userView) LimitTable(token, back string) limitTable {
+	return limitTable{token, back, v.Org, v.User, v.Limits, v.Overrides}
 }
 
 // keyLine is what the API says of a key.
@@ -199,7 +215,9 @@ func (c *Console) user(v *visit) error {
 	}
 	if policy := c.o.Policy().Orgs[o.ID]; policy != nil {
 		var err error
-		if view.Limits, err = c.standing(ctx, policy.LimitsFor(id, ""), budget.Call{Org: o.ID, User: id}, budget.Org, budget.User); err != nil {
+		view.Limits, err = c.standing(ctx, policy.LimitsFor(id, ""), budget.Call{Org: o.ID, User: id}, budget.Org,
+			budget.User)
+		if err != nil {
 			return err
 		}
 	}
@@ -215,7 +233,8 @@ func (c *Console) user(v *visit) error {
 
 func (v *visit) keysOf(past *span, view *userView) {
 	var list struct{ Data []keyLine }
-	status, text := v.ask(v.r.Context(), http.MethodGet, "/orgs/"+url.PathEscape(view.Org)+"/keys?user="+url.QueryEscape(view.User), nil, &list)
+	status, text := v.ask(v.r.Context(), http.MethodGet,
+		"/orgs/"+url.PathEscape(view.Org)+"/keys?user="+url.QueryEscape(view.User), nil, &list)
 	if status != http.StatusOK {
 		view.Problem = problem(text, "The keys could not be read.")
 		return

@@ -62,7 +62,8 @@ func (c *Console) problems(ctx context.Context, view *overviewView) {
 	}
 	for _, t := range off {
 		view.Problems = append(view.Problems, Fault{
-			Severe: true, What: fmt.Sprintf("Webhook target %s of %s is switched off: it answered 410", cmp.Or(t.Host, t.ID), t.Org),
+			Severe: true, What: fmt.Sprintf("Webhook target %s of %s is switched off: it answered 410", cmp.Or(t.Host, t.ID),
+				t.Org),
 			Fix: "Fix the target, switch it on, then replay what it missed: llmguard webhooks replay.", Org: t.Org, Target: t.ID,
 		})
 	}
@@ -96,8 +97,10 @@ func closed(org string, states []budget.Status) (out []Fault) {
 			continue
 		}
 		out = append(out, Fault{
-			Severe: true, What: fmt.Sprintf("Limit %s of %s is closed until %s, because Redis lost its data", s.LimitID, org, s.ClosedUntil.UTC().Format("2006-01-02 15:04 UTC")),
-			Fix: "Restore Redis, or let limits count from zero: llmguard limits reopen --org " + org + " --reason TEXT.", Link: pathOf("orgs", org),
+			Severe: true, What: fmt.Sprintf("Limit %s of %s is closed until %s, because Redis lost its data", s.LimitID, org,
+				s.ClosedUntil.UTC().Format("2006-01-02 15:04 UTC")),
+			Fix:  "Restore Redis, or let limits count from zero: llmguard limits reopen --org " + org + " --reason TEXT.",
+			Link: pathOf("orgs", org),
 		})
 	}
 	return out
@@ -125,5 +128,6 @@ func (c *Console) bound(o *settings.Org) guard.Bound {
 
 func unboundedFault(org string, b guard.Bound) Fault {
 	what := b.Warning(org)
-	return Fault{Severe: true, What: strings.ToUpper(what[:1]) + what[1:], Fix: guard.BoundFix(org), Link: pathOf("orgs", org)}
+	return Fault{Severe: true, What: strings.ToUpper(what[:1]) + what[1:], Fix: guard.BoundFix(org),
+		Link: pathOf("orgs", org)}
 }

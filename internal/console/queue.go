@@ -29,7 +29,9 @@ func (c *flowCache) of(ctx context.Context, pool string) ([]queue.Waiting, time.
 	c.mu.Lock()
 	f := c.pools[pool]
 	if f == nil {
-		f = &fresh[[]queue.Waiting]{age: flowAge, get: func(ctx context.Context) ([]queue.Waiting, error) { return c.queue.Waiting(ctx, pool) }}
+		f = &fresh[[]queue.Waiting]{age: flowAge, get: func(ctx context.Context) ([]queue.Waiting, error) {
+			return c.queue.Waiting(ctx, pool)
+		}}
 		c.pools[pool] = f
 	}
 	c.mu.Unlock()
@@ -66,15 +68,18 @@ func (c *Console) queuePage(v *visit) error {
 		view.Flows, view.FlowsAt = c.flows.of(ctx, line.ID)
 		view.AllFlows = len(view.Flows)
 		view.Flows = view.Flows[:min(shownFlows, len(view.Flows))]
-		if view.Oldest, err = c.oldest(ctx, line.ID); err != nil {
+		view.Oldest, err = c.oldest(ctx, line.ID)
+		if err != nil {
 			return err
 		}
-		if view.Parked, err = c.o.Queue.Parked(ctx, line.ID); err != nil {
+		view.Parked, err = c.o.Queue.Parked(ctx, line.ID)
+		if err != nil {
 			return err
 		}
 		view.AllParked = len(view.Parked)
 		view.Parked = view.Parked[:min(shownFlows, len(view.Parked))]
-		if view.DeadJobs, view.MoreDead, err = c.o.Queue.DeadLetters(ctx, line.ID, "", 10); err != nil {
+		view.DeadJobs, view.MoreDead, err = c.o.Queue.DeadLetters(ctx, line.ID, "", 10)
+		if err != nil {
 			return err
 		}
 		views = append(views, view)
@@ -106,7 +111,8 @@ var statuses = []queue.State{queue.Queued, queue.Running, queue.Succeeded, queue
 // jobs lists an org's jobs.
 func (c *Console) jobs(v *visit) error {
 	q := v.r.URL.Query()
-	view := jobsView{User: q.Get("user"), Model: q.Get("model"), Status: q.Get("status"), Org: q.Get("org"), Statuses: statuses}
+	view := jobsView{User: q.Get("user"), Model: q.Get("model"), Status: q.Get("status"), Org: q.Get("org"),
+		Statuses: statuses}
 	for _, o := range c.o.Tenants().Orgs {
 		view.Orgs = append(view.Orgs, o.ID)
 	}
@@ -125,7 +131,8 @@ func (c *Console) jobs(v *visit) error {
 	if err != nil {
 		return err
 	}
-	if view.Jobs = page.Jobs; page.More {
+	view.Jobs = page.Jobs
+	if page.More {
 		view.Next = page.Next
 	}
 	return v.show("jobs", "Jobs", view)
@@ -150,7 +157,8 @@ func (c *Console) job(v *visit) error {
 		rooms := func(ctx context.Context, w guard.Waiter) (*guard.Room, error) {
 			return c.o.Policy().Room(ctx, c.o.Budget, w)
 		}
-		if view.Place, err = c.o.Queue.Place(ctx, rooms, j); err != nil {
+		view.Place, err = c.o.Queue.Place(ctx, rooms, j)
+		if err != nil {
 			return err
 		}
 	}

@@ -27,7 +27,8 @@ type pages struct {
 
 func newPages(now func() time.Time) (*pages, error) {
 	p := &pages{now: now, all: map[string]*template.Template{}}
-	layout, err := template.New("layout.html").Funcs(p.functions()).ParseFS(files, "templates/layout.html", "templates/parts.html")
+	layout, err := template.New("layout.html").Funcs(p.functions()).ParseFS(files, "templates/layout.html",
+		"templates/parts.html")
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +45,8 @@ func newPages(now func() time.Time) (*pages, error) {
 		if err != nil {
 			return nil, err
 		}
-		if p.all[name], err = one.ParseFS(files, "templates/"+e.Name()); err != nil {
+		p.all[name], err = one.ParseFS(files, "templates/"+e.Name())
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -53,26 +55,29 @@ func newPages(now func() time.Time) (*pages, error) {
 
 func (p *pages) functions() template.FuncMap {
 	return template.FuncMap{
-		"usd": usd, "count": count, "amount": amount, "bar": barOf, "span": short, "path": pathOf, "json": toJSON, "title": titleOf,
+		"usd": usd, "count": count, "amount": amount, "bar": barOf, "span": short, "path": pathOf, "json": toJSON,
+		"title": titleOf,
 		"ago": func(t time.Time) string {
 			if t.IsZero() {
 				return "never"
 			}
 			return short(p.now().Sub(t)) + " ago"
 		},
-		"until":   func(t time.Time) string { return "in " + short(t.Sub(p.now())) },
-		"stamp":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" },
-		"date":    func(t time.Time) string { return t.UTC().Format("Jan 2") },
-		"either":  func(a, b string) string { return cmp.Or(a, b) },
-		"since":   func(t time.Time) string { return short(p.now().Sub(t)) },
-		"len64":   func(n int) int64 { return int64(n) },
-		"nano":    func(n int64) string { return usd(pricing.Nano(n)) },
-		"share":   func(part, all pricing.Nano) bar { b := barOf(int64(part), 0, int64(all)); b.Level = ""; return b },
-		"share64": func(part, all int64) bar { b := barOf(part, 0, all); b.Level = ""; return b },
-		"ms":      func(n int64) string { return short(time.Duration(n) * time.Millisecond) },
-		"percent": func(share float64) int { return int(100*share + 0.5) },
-		"limits":  newLimits, "limitAmount": limitAmount, "act": newForm, "pager": newPager, "userPath": userPath, "lines": linesOf,
-		"money": func(s spent) string { return s.show(usd(s.Cost)) }, "calls": func(s spent) string { return s.show(count(s.Calls)) },
+		"until":       func(t time.Time) string { return "in " + short(t.Sub(p.now())) },
+		"stamp":       func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" },
+		"date":        func(t time.Time) string { return t.UTC().Format("Jan 2") },
+		"either":      func(a, b string) string { return cmp.Or(a, b) },
+		"since":       func(t time.Time) string { return short(p.now().Sub(t)) },
+		"len64":       func(n int) int64 { return int64(n) },
+		"nano":        func(n int64) string { return usd(pricing.Nano(n)) },
+		"share":       func(part, all pricing.Nano) bar { b := barOf(int64(part), 0, int64(all)); b.Level = ""; return b },
+		"share64":     func(part, all int64) bar { b := barOf(part, 0, all); b.Level = ""; return b },
+		"ms":          func(n int64) string { return short(time.Duration(n) * time.Millisecond) },
+		"percent":     func(share float64) int { return int(100*share + 0.5) },
+		"limitAmount": limitAmount, "act": newForm, "pager": newPager, "userPath": userPath, "lines": linesOf,
+		"money": func(s spent) string {
+			return s.show(usd(s.Cost))
+		}, "calls": func(s spent) string { return s.show(count(s.Calls)) },
 		"clock":   func(t time.Time) string { return t.UTC().Format("15:04:05 UTC") },
 		"less":    func(a, b int) string { return count(int64(a - b)) },
 		"worst":   worstHour,
@@ -320,10 +325,6 @@ type limitTable struct {
 	Token, Back, Org, User string
 	Limits                 []budget.Status
 	Overrides              []admin.Override
-}
-
-func newLimits(token, back, org, user string, limits []budget.Status, overrides []admin.Override) limitTable {
-	return limitTable{token, back, org, user, limits, overrides}
 }
 
 // Of is whom a change of a limit is for: the user, where the limit counts users.

@@ -47,7 +47,8 @@ func (c *Console) search(v *visit) error {
 			if id := o.Users[i].ID; strings.Contains(strings.ToLower(id), lower) || strings.EqualFold(o.ID+"/"+id, text) {
 				view.Hits = append(view.Hits, hit{"user", id, o.ID, pathOf("orgs", o.ID, "users", id)})
 			}
-			if view.More = len(view.Hits) > maxHits; view.More {
+			view.More = len(view.Hits) > maxHits
+			if view.More {
 				view.Hits = view.Hits[:maxHits]
 				return v.show("search", "Search", view)
 			}
@@ -81,7 +82,7 @@ func (c *Console) byID(v *visit, id string) (*hit, error) {
 			}
 			return &hit{Link: pathOf("jobs", o.ID, id)}, err
 		}
-		view, err := c.findCall(ctx, o.ID, id)
+		view, err := c.calls.findCall(ctx, o.ID, id)
 		if err != nil {
 			return nil, err
 		}

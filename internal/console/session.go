@@ -146,7 +146,8 @@ func next(r *http.Request) string {
 // nextOf returns a path of the console, whatever the request says.
 func nextOf(text string) string {
 	u, err := url.Parse(text)
-	if err != nil || u.IsAbs() || u.Host != "" || !strings.HasPrefix(u.Path, Path) || strings.HasPrefix(text, "//") || strings.Contains(text, "\\") {
+	if err != nil || u.IsAbs() || u.Host != "" || !strings.HasPrefix(u.Path, Path) || strings.HasPrefix(text, "//") ||
+		strings.Contains(text, "\\") {
 		return Path
 	}
 	return u.RequestURI()

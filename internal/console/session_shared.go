@@ -112,7 +112,8 @@ func (s *sessions) find(ctx context.Context, id string) *session {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if one = s.all[id]; one == nil {
+	one = s.all[id]
+	if one == nil {
 		one = &session{key: shared.Key, Token: shared.Token, began: shared.Began}
 		s.sweep(s.now())
 		s.all[id] = one

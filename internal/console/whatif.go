@@ -64,15 +64,22 @@ type whatIfUser struct {
 	Before, Now simulate.Line
 }
 
-// whatIf asks what another limit would have done to an org's last calls.
-func (c *Console) whatIf(v *visit) error {
+// whatIfPage asks what another limit would have done. One question runs at a time.
+type whatIfPage struct {
+	o      *Options
+	trying chan struct{} // a what-if is in it
+}
+
+// show asks what another limit would have done to an org's last calls.
+func (c *whatIfPage) show(v *visit) error {
 	o := c.o.Tenants().Org(v.r.PathValue("org"))
 	if o == nil || c.o.Simulate == nil {
 		return errNotFound
 	}
 	q := v.r.URL.Query()
 	view := whatIfView{
-		Org: o.ID, Limit: q.Get("limit"), Amount: strings.TrimSpace(q.Get("amount")), Window: strings.TrimSpace(q.Get("window")), Mode: q.Get("mode"),
+		Org: o.ID, Limit: q.Get("limit"), Amount: strings.TrimSpace(q.Get("amount")),
+		Window: strings.TrimSpace(q.Get("window")), Mode: q.Get("mode"),
 		Days: daysOf(q), MaxCalls: whatIfCalls, MaxTime: whatIfTime,
 	}
 	if policy := c.o.Policy().Orgs[o.ID]; policy != nil {
@@ -112,7 +119,7 @@ func (e *whatIfError) Error() string { return "console: " + e.text }
 func wrongf(format string, args ...any) error { return &whatIfError{fmt.Sprintf(format, args...)} }
 
 // try answers a form. Its work is bounded by ctx and whatIfCalls.
-func (c *Console) try(ctx context.Context, view *whatIfView) (*whatIfAnswer, error) {
+func (c *whatIfPage) try(ctx context.Context, view *whatIfView) (*whatIfAnswer, error) {
 	select {
 	case c.trying <- struct{}{}:
 		defer func() { <-c.trying }()
@@ -145,7 +152,9 @@ func (c *Console) try(ctx context.Context, view *whatIfView) (*whatIfAnswer, err
 	policy := *before.Guard
 	policy.Orgs = maps.Clone(policy.Orgs)
 	policy.Orgs[view.Org] = changed
-	after.Guard, before.Name, after.Name = &policy, "limits in force", "what if"
+	after.Guard = &policy
+	before.Name = "limits in force"
+	after.Name = "what if"
 	for _, p := range []simulate.Policy{before, after} {
 		result, err := simulate.Run(ctx, trace, p, simulate.Options{})
 		if err != nil {
@@ -163,7 +172,8 @@ func (c *Console) try(ctx context.Context, view *whatIfView) (*whatIfAnswer, err
 }
 
 // lastCalls reads the newest calls of the last days.
-func (c *Console) lastCalls(ctx context.Context, view *whatIfView, answer *whatIfAnswer, past *happenings) (*simulate.Trace, error) {
+func (c *whatIfPage) lastCalls(ctx context.Context, view *whatIfView, answer *whatIfAnswer,
+	past *happenings) (*simulate.Trace, error) {
 	r, read := simulate.NewReader(), 0
 	answer.To = c.o.Now()
 	answer.From = answer.To.AddDate(0, 0, -view.Days)
@@ -227,7 +237,8 @@ const whatIfName = "what-if"
 func (v *whatIfView) change(org *guard.Org) (*guard.Org, string, error) {
 	out := *org
 	if v.Limit == newOfOrg || v.Limit == newOfUser {
-		l := budget.Limit{ID: whatIfName, Subject: budget.Org, Metric: budget.Cost, Mode: budget.Enforce, Shape: budget.Shape{Kind: budget.Window}}
+		l := budget.Limit{ID: whatIfName, Subject: budget.Org, Metric: budget.Cost, Mode: budget.Enforce,
+			Shape: budget.Shape{Kind: budget.Window}}
 		if v.Limit == newOfUser {
 			l.Subject = budget.User
 		}
@@ -277,7 +288,8 @@ func (v *whatIfView) fill(l *budget.Limit) error {
 		case err != nil:
 			return wrongf("The amount: %v.", err)
 		case q.Money != (l.Metric == budget.Cost):
-			return wrongf("The amount of a limit on %s is %s.", l.Metric, map[bool]string{true: "money, such as $5", false: "a number"}[l.Metric == budget.Cost])
+			return wrongf("The amount of a limit on %s is %s.", l.Metric,
+				map[bool]string{true: "money, such as $5", false: "a number"}[l.Metric == budget.Cost])
 		}
 		l.Shape.Amount = q.N
 	}

@@ -58,5 +58,7 @@ func (h *happened) finish() {
 		}
 		return simulate.Milliseconds(h.waits[(len(h.waits)*percent+99)/100-1])
 	}
-	h.P50, h.P95, h.waits = at(50), at(95), nil
+	h.P50 = at(50)
+	h.P95 = at(95)
+	h.waits = nil
 }

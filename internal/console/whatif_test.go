@@ -82,7 +82,7 @@ func TestWhatIfRefuses(t *testing.T) {
 
 // TestWhatIfOneAtATime: while one runs, nobody else makes the process work.
 func TestWhatIfOneAtATime(t *testing.T) {
-	c := &Console{trying: make(chan struct{}, 1)}
+	c := &whatIfPage{trying: make(chan struct{}, 1)}
 	c.trying <- struct{}{}
 	var wrong *whatIfError
 	if _, err := c.try(t.Context(), &whatIfView{}); !errors.As(err, &wrong) || !strings.Contains(wrong.text, "Another what-if is running") {

@@ -35,7 +35,7 @@ type Model struct {
 	ctx    context.Context //nolint:containedctx // commands of bubbletea get none
 	sample func(context.Context, string) (*Snapshot, error)
 	every  time.Duration
-	colour bool
+	paint  paint
 
 	snap          *Snapshot
 	err           error
@@ -59,7 +59,7 @@ type Model struct {
 func NewModel(ctx context.Context, every time.Duration, colour bool,
 	sample func(context.Context, string) (*Snapshot, error),
 ) *Model {
-	return &Model{ctx: ctx, sample: sample, every: every, colour: colour, width: 80, height: 24, asking: true}
+	return &Model{ctx: ctx, sample: sample, every: every, paint: paint{colour}, width: 80, height: 24, asking: true}
 }
 
 type (

@@ -92,16 +92,16 @@ func (t *table) lines(m *Model, width, height int) []string {
 	for i, c := range t.columns {
 		names[i] = c.name
 	}
-	lines := []string{m.styled(t.line(m, names, widths, 0), faint)}
+	lines := []string{m.paint.styled(t.line(m, names, widths, 0), faint)}
 	if len(t.rows) == 0 {
-		return append(lines, m.styled(t.nothing, faint))
+		return append(lines, m.paint.styled(t.nothing, faint))
 	}
 	shown := max(1, height-1)
 	first := max(0, min(t.chosen-shown/2, len(t.rows)-shown))
 	for i := first; i < min(first+shown, len(t.rows)); i++ {
 		text := t.line(m, t.rows[i].cells, widths, t.rows[i].share)
 		if i == t.chosen {
-			text = m.styled(ansi.Strip(text), reverse)
+			text = m.paint.styled(ansi.Strip(text), reverse)
 		}
 		lines = append(lines, text)
 	}
@@ -120,7 +120,7 @@ func (t *table) line(m *Model, cells []string, widths []int, share float64) stri
 		cell = ansi.Truncate(cell, widths[i], "…")
 		pad := strings.Repeat(" ", max(widths[i]-ansi.StringWidth(cell), 0))
 		if t.columns[i].name == use && cell != "" {
-			cell = m.warn(cell, share)
+			cell = m.paint.warn(cell, share)
 		}
 		if t.columns[i].right {
 			b.WriteString(pad + cell)

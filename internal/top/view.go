@@ -74,7 +74,7 @@ func (m *Model) main(height int) []string {
 		for len(lines) < height {
 			lines = append(lines, "")
 		}
-		lines = append(lines, "", m.styled(more, faint))
+		lines = append(lines, "", m.paint.styled(more, faint))
 	}
 	return lines
 }
@@ -121,7 +121,8 @@ const leastUpper = 8
 func (m *Model) pane(tab Tab, width, height int) []string {
 	t := m.tableOf(tab)
 	t.chosen = -1
-	return append([]string{m.styled(fmt.Sprintf("%d %s", tab+1, tabNames[tab]), bold)}, t.lines(m, width, height-1)...)
+	name := m.paint.styled(fmt.Sprintf("%d %s", tab+1, tabNames[tab]), bold)
+	return append([]string{name}, t.lines(m, width, height-1)...)
 }
 
 func (m *Model) tableOf(tab Tab) *table {
@@ -130,14 +131,14 @@ func (m *Model) tableOf(tab Tab) *table {
 
 func (m *Model) head() string {
 	if m.snap == nil {
-		return m.styled("llmguard top", bold)
+		return m.paint.styled("llmguard top", bold)
 	}
 	s, about := m.snap, ""
 	if s.Partial {
 		about = "~"
 	}
 	figures := []string{
-		m.styled("llmguard top", bold), s.At.Format(time.TimeOnly) + " UTC", about + count(s.Calls) + " calls/min",
+		m.paint.styled("llmguard top", bold), s.At.Format(time.TimeOnly) + " UTC", about + count(s.Calls) + " calls/min",
 		about + usd(s.Cost) + "/min", usd(s.Today) + " today",
 		count(s.Waiting) + " waiting", count(s.Running) + " running",
 	}
@@ -154,7 +155,7 @@ func (m *Model) tabs() string {
 	for i, name := range tabNames {
 		text := fmt.Sprintf(" %d %s ", i+1, name)
 		if Tab(i) == m.tab {
-			text = m.styled(text, reverse)
+			text = m.paint.styled(text, reverse)
 		}
 		b.WriteString(text + " ")
 	}
@@ -174,13 +175,13 @@ func (m *Model) opened() []string {
 	}
 	if m.user != "" {
 		s := m.spender(m.snap.Users, m.org, m.user)
-		return []string{fmt.Sprintf("%s / %s: %s calls/min, %s/min, %s today", m.styled(Printable(m.org), bold),
-			m.styled(Printable(m.user), bold),
+		return []string{fmt.Sprintf("%s / %s: %s calls/min, %s/min, %s today", m.paint.styled(Printable(m.org), bold),
+			m.paint.styled(Printable(m.user), bold),
 			count(s.Calls), usd(s.Cost), usd(s.Today)), ""}
 	}
-	lines := []string{m.styled(Printable(m.org), bold)}
+	lines := []string{m.paint.styled(Printable(m.org), bold)}
 	for _, l := range m.spender(m.snap.Orgs, m.org, "").Limits {
-		lines = append(lines, fmt.Sprintf("  %s  %s of %s, %s held, %s  %s", m.warn(bar(l.Share()), l.Share()),
+		lines = append(lines, fmt.Sprintf("  %s  %s of %s, %s held, %s  %s", m.paint.warn(bar(l.Share()), l.Share()),
 			l.amount(l.Used), l.amount(l.Amount),
 			l.amount(l.Held), Printable(l.Name), map[bool]string{true: "(" + l.Mode + ")"}[l.Mode != "enforce"]))
 	}
@@ -203,15 +204,15 @@ func (m *Model) foot() string {
 	text := "enter open  s sort: " + m.sort() + "  / filter  o override  d disable  c cancel  ? help"
 	switch {
 	case m.prompt != nil:
-		return m.styled(m.prompt.text(), bold)
+		return m.paint.styled(m.prompt.text(), bold)
 	case m.told != "":
-		return m.styled(Printable(m.told), bold)
+		return m.paint.styled(Printable(m.told), bold)
 	case m.err != nil:
-		return m.styled("no sample: "+m.err.Error(), bold) + m.styled("  (values are old)", faint)
+		return m.paint.styled("no sample: "+m.err.Error(), bold) + m.paint.styled("  (values are old)", faint)
 	case m.paused:
 		text = "PAUSED  " + text
 	}
-	return m.styled(text, faint)
+	return m.paint.styled(text, faint)
 }
 
 var (
@@ -222,9 +223,12 @@ var (
 	red     = ansi.Style{}.ForegroundColor(ansi.Red)
 )
 
+// paint dresses texts for a terminal.
+type paint struct{ colour bool }
+
 // styled dresses a text. Without colour the chosen row alone is marked.
-func (m *Model) styled(text string, s ansi.Style) string {
-	if !m.colour && !isReverse(s) {
+func (p paint) styled(text string, s ansi.Style) string {
+	if !p.colour && !isReverse(s) {
 		return text
 	}
 	return s.Styled(text)
@@ -233,12 +237,12 @@ func (m *Model) styled(text string, s ansi.Style) string {
 func isReverse(s ansi.Style) bool { return s.String() == reverse.String() }
 
 // warn colours what is nearly used up, and what is.
-func (m *Model) warn(text string, share float64) string {
+func (p paint) warn(text string, share float64) string {
 	switch {
 	case share >= 1:
-		return m.styled(text, red)
+		return p.styled(text, red)
 	case share >= 0.8:
-		return m.styled(text, yellow)
+		return p.styled(text, yellow)
 	}
 	return text
 }

@@ -5,7 +5,6 @@ package front
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -29,7 +28,6 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants/orgdata"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/webhook"
-	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/proxy"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -107,9 +105,7 @@ func adminOptions(ids *app.Identities, books *budget.Store, rdb redis.UniversalC
 		},
 		Files:       files.New(rdb, nil, files.Options{Log: log}),
 		Calibration: calibration.New(rdb, calibration.Options{}).List,
-		Purge: func(ctx context.Context, order admin.PurgeOrder) (admin.Purged, error) {
-			return purge(ctx, ids, rdb, order)
-		},
+		Purge:       func(ctx context.Context, org string) (*orgdata.Purge, func()) { return openPurge(ctx, ids, rdb, org) },
 	}
 }
 
@@ -130,25 +126,14 @@ func fileSettings(c *config.Config) admin.FileSettings {
 	return out
 }
 
-// purge counts what is kept of an org, and removes it unless that is only counted.
-func purge(ctx context.Context, ids *app.Identities, rdb redis.UniversalClient, order admin.PurgeOrder) (admin.Purged, error) {
-	p := &orgdata.Purge{Redis: rdb, Tenants: ids.Store, Org: order.Org, Ledger: order.Ledger}
-	p.Blobs = app.Blobs(ctx, ids.File(), rdb)
-	if p.Blobs != nil {
-		defer p.Blobs.Close()
+// openPurge opens what is kept of an org.
+func openPurge(ctx context.Context, ids *app.Identities, rdb redis.UniversalClient, org string) (*orgdata.Purge, func()) {
+	p := &orgdata.Purge{Redis: rdb, Tenants: ids.Store, Org: org, Blobs: app.Blobs(ctx, ids.File(), rdb)}
+	return p, func() {
+		if p.Blobs != nil {
+			p.Blobs.Close()
+		}
 	}
-	found, err := p.Look(ctx)
-	if errors.Is(err, orgdata.ErrOpen) {
-		return admin.Purged{}, &wire.Error{Status: http.StatusConflict, Type: "invalid_request_error", Code: "org_in_use", Message: err.Error()}
-	}
-	if err != nil || order.DryRun || !found.Any() {
-		return admin.Purged(found), err
-	}
-	if err := p.Run(ctx, order.Audit, found); err != nil {
-		text := "Org " + order.Org + " is not removed completely. The same command continues where this one ended"
-		return admin.Purged{}, wire.ServiceUnavailable(text, time.Second, err)
-	}
-	return admin.Purged(found), nil
 }
 
 func newConsole(p *app.Parts, api *admin.Server) (*console.Console, error) {

@@ -1,4 +1,4 @@
-// Package orgdata knows everything that is kept of one org: it finds it, and it
+// Package orgdata knows everything that is kept of one org: it finds, exports and
 // removes it.
 package orgdata
 

@@ -23,8 +23,14 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// ErrOpen means that something of the org has not ended yet.
-var ErrOpen = errors.New("it has not ended")
+var (
+	// ErrOpen means that something of the org has not ended yet.
+	ErrOpen = errors.New("it has not ended")
+	// ErrDeclared means that the org is in the configuration file, which would make it again.
+	ErrDeclared = errors.New("it is in the configuration file")
+	// ErrEnabled means that the org is not disabled, so that its keys still make calls.
+	ErrEnabled = errors.New("it is not disabled")
+)
 
 // Purge removes what is kept of an org. Every step may be repeated, and what
 // leads to something else goes last, so that a purge that was cut off is
@@ -34,6 +40,8 @@ type Purge struct {
 	Tenants *tenants.Store // loaded
 	Blobs   *blob.Store    // nil: there is none
 	Org     string
+	// Declared means that the configuration file has the org.
+	Declared bool
 	// Ledger has the books removed too: ledger, daily sums, corrections.
 	Ledger bool
 }
@@ -49,6 +57,18 @@ type Found struct {
 
 // Any reports whether there is anything.
 func (f Found) Any() bool { return f != Found{} }
+
+// Allowed reports why the org may not be purged: ErrDeclared or ErrEnabled.
+func (p *Purge) Allowed() error {
+	if p.Declared {
+		return fmt.Errorf("org %s: %w", p.Org, ErrDeclared)
+	}
+	t := p.Tenants.Snapshot().Tenants[p.Org]
+	if t != nil && t.Org != nil && (t.Org.Disabled == nil || !*t.Org.Disabled) {
+		return fmt.Errorf("org %s: %w", p.Org, ErrEnabled)
+	}
+	return nil
+}
 
 // Look counts what a purge would remove. The error wraps ErrOpen when calls,
 // jobs or batches have not ended.

@@ -201,3 +201,11 @@ func Quote(text string) string {
 	}
 	return strconv.Quote(text)
 }
+
+// FieldError is what is wrong with one field of an org, a user, a key or a limit.
+type FieldError struct {
+	Field   string // such as amount or bucket.capacity; empty: the thing as a whole
+	Message string // names the thing and the field
+}
+
+func (e *FieldError) Error() string { return e.Message }

@@ -1,8 +1,9 @@
-package admin
+package orgdata
 
 import (
 	"context"
-	stdjson "encoding/json"
+	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -17,95 +18,58 @@ import (
 // would misread the next.
 const exportSchema = 1
 
-// exportLine is a line of an export.
-type exportLine struct {
-	Type string             `json:"type"`
-	Data stdjson.RawMessage `json:"data"`
+// ExportLine is a line of an export.
+type ExportLine struct {
+	Type string          `json:"type"`
+	Data json.RawMessage `json:"data"`
 }
 
-// export writes the lines of one org.
-type export struct {
-	*call
-	org   string
+// ErrNoBatches means that the org has batches, and there is nothing to read them with.
+var ErrNoBatches = errors.New("orgdata: batches cannot be read here")
+
+// Export writes everything that is kept of an org, without secrets and contents.
+type Export struct {
+	Org     string
+	Budget  *budget.Store
+	Tenants *tenants.Store
+	Files   *files.Store
+	Batches *batch.Store // nil: there are none
+	Queue   func() (*queue.Queue, error)
+	// Names lists what follows prefix in the names of the org's keys in Redis.
+	Names func(ctx context.Context, org, prefix string) ([]string, error)
+	// Identities writes the org, its users, keys and limits as the administrators' API shows them,
+	// and Job is how it shows a job.
+	Identities func(line func(kind string, data any) error) error
+	Job        func(*queue.Job) any
+
 	lines int64
-	write func(any) error
+	write func(ExportLine) error
 }
 
-// exportOrg streams everything that is kept of an org, without secrets and contents.
-func (c *call) exportOrg() (any, error) {
-	org := c.r.PathValue("org")
-	if _, _, err := c.org(org); err != nil {
-		return nil, err
+// Write calls write with each line. The last one is of type end.
+func (x *Export) Write(ctx context.Context, write func(ExportLine) error) error {
+	x.lines, x.write = 0, write
+	if err := x.line("header", map[string]any{"schema": exportSchema, "org": x.Org, "at": time.Now().UTC()}); err != nil {
+		return err
 	}
-	return streamed(func(line func(any) error) error {
-		x := &export{call: c, org: org, write: line}
-		if err := x.line("header", map[string]any{"schema": exportSchema, "org": org, "at": time.Now().UTC()}); err != nil {
+	if err := x.Identities(x.line); err != nil {
+		return err
+	}
+	for _, part := range []func(context.Context) error{x.money, x.jobs, x.batches, x.files, x.audit} {
+		if err := part(ctx); err != nil {
 			return err
 		}
-		for _, part := range []func(context.Context) error{x.identities, x.money, x.queued, x.batches, x.files, x.audit} {
-			if err := part(c.r.Context()); err != nil {
-				return err
-			}
-		}
-		return x.line("end", map[string]int64{"lines": x.lines + 1})
-	}), nil
+	}
+	return x.line("end", map[string]int64{"lines": x.lines + 1})
 }
 
-func (x *export) line(kind string, data any) error {
-	text, err := stdjson.Marshal(data)
+func (x *Export) line(kind string, data any) error {
+	text, err := json.Marshal(data)
 	if err != nil {
 		return err
 	}
 	x.lines++
-	return x.write(exportLine{kind, text})
-}
-
-// identities are as their own routes show them, without secrets.
-func (x *export) identities(context.Context) error {
-	org, err := x.getOrg()
-	if err != nil {
-		return err
-	}
-	if err := x.line("org", org); err != nil {
-		return err
-	}
-	for _, of := range []struct {
-		kind string
-		list func() (any, error)
-	}{
-		{"user", x.listUsers},
-		{"key", x.listKeys},
-		{"limit", x.listLimits},
-		{"override", x.listOverrides},
-		{"credential", x.listCredentials},
-	} {
-		if err := x.each(of.kind, of.list); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// each writes what a list has.
-func (x *export) each(kind string, list func() (any, error)) error {
-	answer, err := list()
-	if err != nil {
-		return err
-	}
-	text, err := stdjson.Marshal(answer)
-	if err != nil {
-		return err
-	}
-	var page struct{ Data []stdjson.RawMessage }
-	if err := stdjson.Unmarshal(text, &page); err != nil {
-		return err
-	}
-	for _, one := range page.Data {
-		if err := x.line(kind, one); err != nil {
-			return err
-		}
-	}
-	return nil
+	return x.write(ExportLine{kind, text})
 }
 
 // sumRecord is a daily sum; amounts are nano-USD.
@@ -128,13 +92,13 @@ type sumRecord struct {
 	Costs         budget.Costs `json:"costs_nano"`
 }
 
-func (x *export) money(ctx context.Context) error {
+func (x *Export) money(ctx context.Context) error {
 	var none time.Time
-	books := x.o.Budget
-	if err := books.Entries(ctx, x.org, none, none, func(e budget.Entry) error { return x.line("ledger", e) }); err != nil {
+	books := x.Budget
+	if err := books.Entries(ctx, x.Org, none, none, func(e budget.Entry) error { return x.line("ledger", e) }); err != nil {
 		return err
 	}
-	days, err := x.o.Names(ctx, x.org, "sums:")
+	days, err := x.Names(ctx, x.Org, "sums:")
 	if err != nil {
 		return err
 	}
@@ -143,7 +107,7 @@ func (x *export) money(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		list, err := books.Rollups(ctx, x.org, day, day.Add(time.Hour))
+		list, err := books.Rollups(ctx, x.Org, day, day.Add(time.Hour))
 		if err != nil {
 			return err
 		}
@@ -157,22 +121,22 @@ func (x *export) money(ctx context.Context) error {
 			}
 		}
 	}
-	return books.Audit(ctx, x.org, none, none, func(r budget.AuditRecord) error { return x.line("correction", r) })
+	return books.Audit(ctx, x.Org, none, none, func(r budget.AuditRecord) error { return x.line("correction", r) })
 }
 
-// queued writes the jobs. Those of batches are in the batches' files.
-func (x *export) queued(ctx context.Context) error {
-	q, err := x.queue()
+// jobs writes the jobs. Those of batches are in the batches' files.
+func (x *Export) jobs(ctx context.Context) error {
+	q, err := x.Queue()
 	if err != nil {
 		return err
 	}
 	for after := ""; ; {
-		page, err := q.List(ctx, x.org, queue.Filter{}, after, 1000)
+		page, err := q.List(ctx, x.Org, queue.Filter{}, after, 1000)
 		if err != nil {
 			return err
 		}
 		for _, j := range page.Jobs {
-			if err := x.line("job", JobLineOf(j)); err != nil {
+			if err := x.line("job", x.Job(j)); err != nil {
 				return err
 			}
 		}
@@ -202,13 +166,13 @@ type batchRecord struct {
 	Charged   int64             `json:"charged_nano"`
 }
 
-func (x *export) batches(ctx context.Context) error {
-	users, err := x.o.Names(ctx, x.org, "batches:")
+func (x *Export) batches(ctx context.Context) error {
+	users, err := x.Names(ctx, x.Org, "batches:")
 	if err != nil {
 		return err
 	}
-	if len(users) > 0 && x.o.Batches == nil {
-		return noWork("batches")
+	if len(users) > 0 && x.Batches == nil {
+		return ErrNoBatches
 	}
 	for _, user := range users {
 		if err := x.batchesOf(ctx, user); err != nil {
@@ -218,9 +182,9 @@ func (x *export) batches(ctx context.Context) error {
 	return nil
 }
 
-func (x *export) batchesOf(ctx context.Context, user string) error {
+func (x *Export) batchesOf(ctx context.Context, user string) error {
 	for after := ""; ; {
-		page, more, err := x.o.Batches.List(ctx, x.org, user, after, 100)
+		page, more, err := x.Batches.List(ctx, x.Org, user, after, 100)
 		if err != nil {
 			return err
 		}
@@ -251,8 +215,8 @@ type fileRecord struct {
 	Expires time.Time `json:"expires_at"`
 }
 
-func (x *export) files(ctx context.Context) error {
-	users, err := x.o.Names(ctx, x.org, "files:")
+func (x *Export) files(ctx context.Context) error {
+	users, err := x.Names(ctx, x.Org, "files:")
 	if err != nil {
 		return err
 	}
@@ -264,9 +228,9 @@ func (x *export) files(ctx context.Context) error {
 	return nil
 }
 
-func (x *export) filesOf(ctx context.Context, user string) error {
+func (x *Export) filesOf(ctx context.Context, user string) error {
 	for after := ""; ; {
-		page, more, err := x.o.Files.List(ctx, files.Owner{Org: x.org, User: user}, files.Filter{After: after, Limit: 500, Oldest: true})
+		page, more, err := x.Files.List(ctx, files.Owner{Org: x.Org, User: user}, files.Filter{After: after, Limit: 500, Oldest: true})
 		if err != nil {
 			return err
 		}
@@ -282,10 +246,10 @@ func (x *export) filesOf(ctx context.Context, user string) error {
 	}
 }
 
-func (x *export) audit(ctx context.Context) error {
-	f := tenants.AuditFilter{Org: x.org}
+func (x *Export) audit(ctx context.Context) error {
+	f := tenants.AuditFilter{Org: x.Org}
 	for {
-		entries, more, err := x.o.Tenants.Audit(ctx, f, 1000)
+		entries, more, err := x.Tenants.Audit(ctx, f, 1000)
 		if err != nil {
 			return err
 		}
@@ -299,4 +263,13 @@ func (x *export) audit(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// moment is a time in UTC; nil for none.
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
 }

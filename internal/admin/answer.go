@@ -1,0 +1,124 @@
+package admin
+
+import (
+	"bufio"
+	stdjson "encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+)
+
+// created is an answer with status 201.
+type created struct{ body any }
+
+// empty is an answer with status 204.
+type empty struct{}
+
+// partial answers with an error, and with what was done before it.
+type partial struct {
+	plan *Plan
+	err  error
+}
+
+func (c *call) answer(v any) {
+	status := http.StatusOK
+	switch a := v.(type) {
+	case created:
+		status, v = http.StatusCreated, a.body
+	case empty:
+		c.status = http.StatusNoContent
+		c.w.WriteHeader(c.status)
+		return
+	case stdjson.RawMessage:
+		c.write(status, a)
+		return
+	case streamed:
+		c.stream(a, false)
+		return
+	case followed:
+		c.stream(streamed(a), true)
+		return
+	case partial:
+		e := public(a.err)
+		c.log.Error("changes to an org broke off", "id", c.id, "done", len(a.plan.Changes), "err", a.err)
+		status, v = e.Status, struct {
+			Error stdjson.RawMessage `json:"error"`
+			*Plan
+		}{e.Object(), a.plan}
+	}
+	body, err := stdjson.Marshal(v)
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	c.write(status, append(body, '\n'))
+}
+
+func (c *call) fail(err error) {
+	e := public(err)
+	if e.Status >= http.StatusInternalServerError {
+		c.log.Error("an administrator's request failed", "id", c.id, "err", err)
+	}
+	for name, values := range e.Header {
+		c.w.Header()[name] = values
+	}
+	c.write(e.Status, append(e.JSON(), '\n'))
+}
+
+func (c *call) write(status int, body []byte) {
+	c.status = status
+	c.w.Header().Set("Content-Type", "application/json")
+	c.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	c.w.WriteHeader(status)
+	_, _ = c.w.Write(body)
+}
+
+// streamed is an answer of JSON lines, written while they are read. An error after the first
+// line is the last one: {"error": {...}}.
+type streamed func(line func(any) error) error
+
+// errGone says that who asked for a stream reads no more of it.
+var errGone = errors.New("admin: the reader of a stream is gone")
+
+// followed is streamed with each line sent as soon as it is there.
+type followed streamed
+
+func (c *call) stream(read streamed, each bool) {
+	c.status = http.StatusOK
+	c.w.Header().Set("Content-Type", "application/x-ndjson")
+	out := bufio.NewWriterSize(c.w, 1<<16)
+	enc := stdjson.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	err := read(func(v any) error {
+		err := enc.Encode(v)
+		if err == nil && each {
+			err = out.Flush()
+			c.flush()
+		}
+		if err != nil {
+			return errors.Join(errGone, err)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errGone) {
+		c.log.Error("an administrator's stream broke off", "id", c.id, "err", err)
+		_, _ = out.Write(append(public(err).JSON(), '\n'))
+	}
+	_ = out.Flush() // who is gone reads no error either
+}
+
+// flush sends on what was written so far, where that is possible.
+func (c *call) flush() { _ = http.NewResponseController(c.w).Flush() }
+
+// page is how lists are answered.
+type page[T any] struct {
+	Object string `json:"object"` // always "list"
+	Data   []T    `json:"data"`
+}
+
+func listOf[T any](data []T) page[T] {
+	if data == nil {
+		data = []T{}
+	}
+	return page[T]{Object: "list", Data: data}
+}

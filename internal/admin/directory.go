@@ -1,0 +1,185 @@
+package admin
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// directory finds orgs, users and keys as in force, and what is recorded of them.
+type directory struct{ opts *Options }
+
+// everyOrg names, in place of an org, the limits of every org: the defaults of the file with what
+// is set over them. A deployment that has an org of this name means that one.
+const everyOrg = "all"
+
+// isAll reports whether an id means every org.
+func (d *directory) isAll(id string) bool {
+	if id != everyOrg {
+		return false
+	}
+	_, _, err := d.org(id)
+	return err != nil
+}
+
+// recordOrg is the org under which the records of an id are.
+func (d *directory) recordOrg(id string) string {
+	if d.isAll(id) {
+		return tenants.AllOrgs
+	}
+	return id
+}
+
+// sources returns what tells where a limit of an org, or of a user of it, is from.
+func (d *directory) sources(org, user string) func(name string) []string {
+	file := d.opts.File()
+	all := d.records(tenants.AllOrgs)
+	own := d.records(org)
+	named := func(list []settings.Limit, name string) bool {
+		return slices.ContainsFunc(list, func(l settings.Limit) bool { return l.Name == name })
+	}
+	var ofOrg, ofUser []settings.Limit
+	if o := file.Org(org); o != nil {
+		ofOrg = o.Limits
+		if u := o.User(user); u != nil {
+			ofUser = u.Limits
+		}
+	}
+	return func(name string) []string {
+		out := []string{} // never null on the wire
+		switch {
+		case named(ofUser, name), named(ofOrg, name):
+			out = append(out, "file")
+		default:
+			if named(file.Defaults.Limits, name) {
+				out = append(out, "defaults")
+			}
+			if all.Limits[name] != nil {
+				out = append(out, "all")
+			}
+		}
+		if own.Limits[name] != nil && !d.isAll(org) || user != "" && own.Limits[tenants.LimitID(user, name)] != nil {
+			out = append(out, "redis")
+		}
+		return out
+	}
+}
+
+// org returns an org as in force, and whether it is in the file.
+func (d *directory) org(id string) (*settings.Org, bool, error) {
+	o := d.opts.Effective().Org(id)
+	if o == nil {
+		return nil, false, wire.NotFound("org", "org_not_found", "There is no org %.80q", id)
+	}
+	return o, d.opts.File().Org(id) != nil, nil
+}
+
+// records are what is recorded of an org; never nil.
+func (d *directory) records(org string) *tenants.Tenant {
+	if t := d.opts.Tenants.Snapshot().Tenants[org]; t != nil {
+		return t
+	}
+	return &tenants.Tenant{}
+}
+
+// user returns a user as in force, and whether the file has it.
+func (d *directory) user(org *settings.Org, id string) (*settings.User, bool, error) {
+	u := org.User(id)
+	if u == nil {
+		return nil, false, wire.NotFound("user", "user_not_found", "Org %s has no user %.80q", org.ID, id)
+	}
+	return u, d.filed(org.ID)[id], nil
+}
+
+// filed are the ids of an org's users that the file has.
+func (d *directory) filed(org string) map[string]bool {
+	ids := map[string]bool{}
+	if o := d.opts.File().Org(org); o != nil {
+		for _, u := range o.Users {
+			ids[u.ID] = true
+		}
+	}
+	return ids
+}
+
+// key returns a key as in force, its user, and whether the file has it.
+func (d *directory) key(org *settings.Org, id string) (k *settings.Key, user *settings.User, inFile bool, err error) {
+	for i := range org.Users {
+		for j := range org.Users[i].Keys {
+			if org.Users[i].Keys[j].ID == id {
+				k, user = &org.Users[i].Keys[j], &org.Users[i]
+			}
+		}
+	}
+	if k == nil {
+		return nil, nil, false, wire.NotFound("key", "key_not_found", "Org %s has no key %.80q", org.ID, id)
+	}
+	if o := d.opts.File().Org(org.ID); o != nil {
+		for _, u := range o.Users {
+			inFile = inFile || slices.ContainsFunc(u.Keys, func(k settings.Key) bool { return k.ID == id })
+		}
+	}
+	return k, user, inFile, nil
+}
+
+// overrides are those of an org, the newest last.
+func (d *directory) overrides(c *call, org string) []Override {
+	var out []Override
+	for id, o := range d.records(org).Overrides {
+		v := Override{
+			ID: id, Limit: o.Limit, Only: o.Only, Add: o.Add, Amount: o.Amount, Until: o.Until, Active: c.start.Before(o.Until),
+			Reason: o.Reason, By: o.By, Created: o.Created, Unit: o.Unit,
+		}
+		out = append(out, v)
+	}
+	slices.SortFunc(out, func(a, b Override) int { return a.Created.Compare(b.Created) })
+	return out
+}
+
+var orgsParameter = parameter{"org", "Only these orgs', with commas between; left out: all"}
+
+// wantedOrgs are the orgs that the query names, all of them when it names none.
+func (d *directory) wantedOrgs(c *call) ([]string, error) {
+	text := c.r.URL.Query().Get("org")
+	if text == "" {
+		var out []string
+		for _, o := range d.opts.Effective().Orgs {
+			out = append(out, o.ID)
+		}
+		return out, nil
+	}
+	out := strings.Split(text, ",")
+	for i, org := range out {
+		org = strings.TrimSpace(org)
+		out[i] = org
+		if _, _, err := d.org(org); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// wants reports whether an org is among those that the query names. Orgs that are no longer
+// configured belong to no choice but all.
+func (d *directory) wants(c *call) (func(org string) bool, error) {
+	orgs, err := d.wantedOrgs(c)
+	if err != nil || c.r.URL.Query().Get("org") == "" {
+		return func(string) bool { return true }, err
+	}
+	return func(org string) bool { return slices.Contains(orgs, org) }, nil
+}
+
+// orgsOf are the orgs to look in.
+func (d *directory) orgsOf(only string) []string {
+	if only != "" {
+		return []string{only}
+	}
+	var out []string
+	for _, o := range d.opts.Effective().Orgs {
+		out = append(out, o.ID)
+	}
+	return out
+}

@@ -1,0 +1,121 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/simulate"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// What a replay may take: so many calls, the newest ones, and so long. One runs at a time.
+const (
+	replayCalls = 50_000
+	replayTime  = 20 * time.Second
+	replayDays  = 30
+)
+
+// errEnough ends a reading of the ledger.
+var errEnough = errors.New("admin: enough")
+
+// replayer decides the last calls of an org again, under another one.
+type replayer struct {
+	opts      *Options
+	replaying chan struct{} // has room for one replay
+}
+
+func newReplayer(o *Options) *replayer { return &replayer{opts: o, replaying: make(chan struct{}, 1)} }
+
+// replay runs the last calls of an org under how it is and how it would be.
+func (h *replayer) replay(c *call, before, after *settings.Org, days int) (*Replay, error) {
+	if h.opts.Simulate == nil || before == nil {
+		return nil, nil
+	}
+	if days > replayDays {
+		return nil, wire.BadRequest("replay_days", "invalid_value", "replay_days must be at most %d", replayDays)
+	}
+	select {
+	case h.replaying <- struct{}{}:
+		defer func() { <-h.replaying }()
+	default:
+		return nil, wire.RateLimited("Another replay is running; one runs at a time", time.Second)
+	}
+	ctx, cancel := context.WithTimeout(c.r.Context(), replayTime)
+	defer cancel()
+	out := &Replay{Days: days, Users: []simulate.Line{}, Shadow: []simulate.ShadowLine{}}
+	trace, err := h.lastCalls(c, ctx, before.ID, out)
+	if err != nil || trace.Len() == 0 {
+		return out, err
+	}
+	for _, o := range []*settings.Org{before, after} {
+		report, err := h.replayed(ctx, trace, o)
+		if errors.Is(err, context.DeadlineExceeded) {
+			return nil, wire.BadRequest("replay_days", "too_long", "The replay takes longer than %s. Name fewer days",
+				replayTime)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if o == before {
+			out.Before = report.Total
+			continue
+		}
+		out.After, out.Shadow = report.Total, append(out.Shadow, report.Shadow...)
+		for _, l := range report.Lines {
+			if l.HeldBackCalls() > 0 {
+				out.Users = append(out.Users, l)
+			}
+		}
+	}
+	return out, nil
+}
+
+// replayed decides the calls with an org in the place of the one of its name.
+func (h *replayer) replayed(ctx context.Context, trace *simulate.Trace, o *settings.Org) (simulate.Report, error) {
+	orgs := slices.Clone(h.opts.Effective().Orgs)
+	for i := range orgs {
+		if orgs[i].ID == o.ID {
+			orgs[i] = *o
+		}
+	}
+	policy, err := h.opts.Simulate(orgs)
+	if err != nil {
+		return simulate.Report{}, err
+	}
+	result, err := simulate.Run(ctx, trace, policy, simulate.Options{})
+	if err != nil {
+		return simulate.Report{}, err
+	}
+	return result.Report([]string{"user"})
+}
+
+// lastCalls reads the newest calls of the days.
+func (h *replayer) lastCalls(c *call, ctx context.Context, org string, out *Replay) (*simulate.Trace, error) {
+	r, read := simulate.NewReader(), 0
+	err := h.opts.Budget.Recent(ctx, org, c.start.AddDate(0, 0, -out.Days), c.start, func(e budget.Entry) error {
+		read++
+		if read > replayCalls {
+			out.Cut = true
+			return errEnough
+		}
+		return r.Entry(e)
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return nil, err
+	}
+	return r.Trace()
+}
+
+// Replay is what the last calls of the org would have met.
+type Replay struct {
+	Days   int                   `json:"days"`
+	Cut    bool                  `json:"cut"` // only the newest calls of that time were replayed
+	Before simulate.Line         `json:"before"`
+	After  simulate.Line         `json:"after"`
+	Users  []simulate.Line       `json:"users"` // as declared: those with calls refused or given up
+	Shadow []simulate.ShadowLine `json:"shadow"`
+}

@@ -1,0 +1,162 @@
+package admin
+
+import (
+	"context"
+	stdjson "encoding/json"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// Reloaded says what a reload of the configuration file has done.
+type Reloaded struct {
+	// Hash is the SHA-256 of the file, in hexadecimal.
+	Hash string `json:"hash"`
+	// Changed names what differs from before and is in force, by path: orgs,
+	// queue.shares.
+	Changed []string `json:"changed"`
+	// NeedsRestart names what differs from what runs and is not in force before
+	// a restart.
+	NeedsRestart []string `json:"needs_restart"`
+}
+
+// systemHandler serves what concerns the deployment and no org.
+type systemHandler struct {
+	opts    *Options
+	dir     *directory
+	audit   *recorder
+	jobs    *jobHandler
+	live    live
+	openAPI []byte
+}
+
+func newSystemHandler(o *Options, dir *directory, audit *recorder, jobs *jobHandler) *systemHandler {
+	return &systemHandler{opts: o, dir: dir, audit: audit, jobs: jobs, live: live{turn: make(chan struct{}, 1)}}
+}
+
+// reload is for this process alone: each reads its own copy of the file.
+func (h *systemHandler) reload(c *call) (any, error) {
+	if h.opts.Reload == nil {
+		return nil, wire.BadRequest("", "no_config_file",
+			"This process was started without a configuration file to read again")
+	}
+	before := fileState{Hash: h.opts.File().Hash}
+	done, err := h.opts.Reload(c.r.Context())
+	e := c.entry("config.reload", "", "")
+	if err != nil {
+		e.Action = "config.reload_refused"
+		if auditErr := h.audit.commit(c, e, before, nil); auditErr != nil {
+			return nil, auditErr
+		}
+		return nil, wire.BadRequest("", "config_refused", "The configuration was not reloaded; the old one goes on: %v", err)
+	}
+	return done, h.audit.commit(c, e, before, done)
+}
+
+// fileState is what the audit says of the file that was in force.
+type fileState struct {
+	Hash string `json:"hash"`
+}
+
+// listCalibration shows what was learned of models whose tokenizer is not public.
+func (h *systemHandler) listCalibration(c *call) (any, error) {
+	rows, err := h.opts.Calibration(c.r.Context())
+	return listOf(rows), err
+}
+
+// live is what samples of the present are made with.
+type live struct {
+	turn    chan struct{} // has room for who samples
+	sampler *top.Sampler  // nil: nobody has looked for a while
+	idle    *time.Timer   // forgets the sampler, and with it the calls that it remembers
+}
+
+// enter waits for the turn to sample.
+func (l *live) enter(ctx context.Context) error {
+	select {
+	case l.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l *live) leave() { <-l.turn }
+
+// forget drops what the sampler remembers: the next one reads the last minute again.
+func (l *live) forget() {
+	l.turn <- struct{}{}
+	l.sampler = nil
+	l.leave()
+}
+
+// top samples what happens now.
+func (h *systemHandler) top(c *call) (any, error) {
+	q, err := h.jobs.queue(c)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := h.dir.wantedOrgs(c)
+	if err != nil {
+		return nil, err
+	}
+	from := top.Source{Queue: q, Orgs: map[string]*guard.Org{}}
+	inForce := h.opts.Policy().Orgs
+	for _, id := range ids {
+		if inForce[id] != nil {
+			from.Orgs[id] = inForce[id]
+		}
+	}
+	if err := h.live.enter(c.r.Context()); err != nil {
+		return nil, wire.ServiceUnavailable("Others read the same. Ask again", time.Second, err)
+	}
+	defer h.live.leave()
+	if h.live.sampler == nil {
+		h.live.sampler = top.NewSampler(h.opts.Budget)
+	}
+	if h.live.idle != nil {
+		h.live.idle.Stop()
+	}
+	h.live.idle = time.AfterFunc(top.Span, h.live.forget)
+	return h.live.sampler.Sample(c.r.Context(), from, c.r.URL.Query().Get("user"))
+}
+
+// Cap is a spend cap as it stands. Amounts are in its unit.
+type Cap struct {
+	Provider  string   `json:"provider"` // empty: of the deployment
+	Name      string   `json:"name"`
+	Metric    string   `json:"metric"`
+	Unit      string   `json:"unit"` // nano_usd, tokens or requests
+	Mode      string   `json:"mode"`
+	Used      int64    `json:"used"`
+	Held      int64    `json:"held"`
+	Amount    int64    `json:"amount"`
+	Remaining int64    `json:"remaining"`
+	Reset     *float64 `json:"reset_seconds"` // until nothing is used, if no more is; null: never
+}
+
+func (h *systemHandler) listCaps(c *call) (any, error) {
+	var out []Cap
+	for _, one := range h.opts.Policy().Caps {
+		statuses, err := h.opts.Budget.PeekCap(c.r.Context(), one)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range statuses {
+			v := Cap{
+				Provider: one.Provider, Name: s.LimitID, Metric: string(s.Metric), Unit: units[s.Metric], Mode: string(s.Mode),
+				Used: s.Used, Held: s.Held, Amount: s.Amount, Remaining: s.Remaining,
+			}
+			if reset := s.Reset.Seconds(); s.Reset < budget.Endless {
+				v.Reset = &reset
+			}
+			out = append(out, v)
+		}
+	}
+	return listOf(out), nil
+}
+
+func (h *systemHandler) document(c *call) (any, error) { return stdjson.RawMessage(h.openAPI), nil }
