@@ -192,7 +192,7 @@ func TestKeysKeepToTheShareOfTheirOrg(t *testing.T) {
 	r.until("the record of a failure is not", func() bool { return counted() == one })
 
 	full := capacity.Bytes{Written: 64 << 20}
-	if err := memory.Count.Reserve(ctx, "acme", "full", full, time.Hour, capacity.Bound{}); err != nil {
+	if err := memory.Count.Reserve(ctx, capacity.Reservation{Org: "acme", ID: "full", Bytes: full, Life: time.Hour}, capacity.Bound{}); err != nil {
 		t.Fatal(err)
 	}
 	before := r.fake.Totals().Requests
