@@ -39,7 +39,7 @@ func Org() Dashboard {
 	b.row("Spending and calls")
 	b.graph("Spending", "Charges, in USD per hour.", "currencyUSD", true,
 		query{`sum by (org) (rate(llmguard_guard_org_cost_usd_total` + ofOrg + `[$__rate_interval])) * 3600`, "{{org}}"})
-	b.graph("Calls by outcome", "Requested holds. Refused: over a limit now, so the call waits or gets 429. Never: larger "+
+	b.graph("Calls by outcome", "Requested holds. Refused: over a limit, so the call waits or gets 429. Never: larger "+
 		"than the whole limit.", "reqps", true,
 		query{
 			`sum by (org, outcome) (rate(llmguard_guard_org_admissions_total` + ofOrg + `[$__rate_interval]))`,
@@ -90,7 +90,8 @@ func Queue() Dashboard {
 		false,
 		query{`max by (pool, limit) (llmguard_quota_used` + from + `) / (max by (pool, limit) (llmguard_quota_limit` + from +
 			`) > 0)`, "{{pool}} {{limit}}"})
-	b.graph("Pace", "Fraction of the quota currently used for pacing. Below 1 after the provider refused calls.", "percentunit", false,
+	b.graph("Pace", "Fraction of the quota used for pacing. Below 1 after the provider refused calls.", "percentunit",
+		false,
 		query{`min by (pool) (llmguard_quota_pace_ratio` + from + `)`, "{{pool}}"})
 	b.graph("Provider refusals", "Responses with 429 or 503.", "reqps", false,
 		query{
@@ -109,7 +110,7 @@ func Queue() Dashboard {
 			`sum by (pool, state) (rate(llmguard_queue_jobs_ended_total` + from + `[$__rate_interval]))`,
 			"{{pool}} {{state}}",
 		})
-	b.graph("Jobs of dead workers", "Jobs returned to the queue because their worker stopped renewing its claim.", "cps", false,
+	b.graph("Jobs of dead workers", "Jobs returned to the queue because their worker stopped.", "cps", false,
 		query{
 			`sum by (pool) (rate(llmguard_queue_claims_reaped_total` + from + `[$__rate_interval])) or vector(0)`,
 			"{{pool}}",
@@ -129,7 +130,7 @@ func Health() Dashboard {
 		`sum(llmguard_budget_journal_records`+from+`)`, 1, 100)
 	b.stat("Orgs without Redis", "Orgs for which a process cannot reach Redis.", "short",
 		`max(llmguard_guard_store_away_orgs`+from+`)`, 1, 1)
-	b.stat("Oldest price", "Time since the oldest price in use was checked.", "s", `max(llmguard_pricing_age_seconds`+from+`)`,
+	b.stat("Oldest price", "Age of the oldest price check.", "s", `max(llmguard_pricing_age_seconds`+from+`)`,
 		60*86400, 90*86400)
 
 	b.row("Store")
@@ -142,7 +143,7 @@ func Health() Dashboard {
 		query{`sum by (outcome) (rate(llmguard_budget_holds_total` + from + `[$__rate_interval]))`, "{{outcome}}"})
 	b.graph("Journal", "Charges that wait on disk, by process.", "short", false,
 		query{`max by (instance) (llmguard_budget_journal_records` + from + `)`, "{{instance}}"})
-	b.graph("Expired, lost and late", "Holds whose process died, and charges that arrived after the hold expired.", "cps", false,
+	b.graph("Expired, lost and late", "Holds whose process died, and charges that arrived later.", "cps", false,
 		query{`sum(rate(llmguard_budget_expired_holds_total` + from + `[$__rate_interval]))`, "expired"},
 		query{`sum(rate(llmguard_budget_lost_holds_total` + from + `[$__rate_interval]))`, "lost"},
 		query{`sum(rate(llmguard_budget_late_settles_total` + from + `[$__rate_interval]))`, "late settles"})

@@ -115,7 +115,7 @@ func traffic(b *builder) {
 			`[$__rate_interval])))`, "p95"},
 		query{`histogram_quantile(0.99, sum by (le) (rate(llmguard_proxy_request_seconds_bucket` + from +
 			`[$__rate_interval])))`, "p99"})
-	b.graph("Provider's first byte, p95", "From sending the request to receiving the provider's response header.", "s", false,
+	b.graph("Provider's first byte, p95", "From sending the request to the provider's response header.", "s", false,
 		query{`histogram_quantile(0.95, sum by (le, pool) (rate(llmguard_guard_upstream_first_byte_seconds_bucket` + from +
 			`[$__rate_interval])))`, "{{pool}}"})
 	b.graph("Calls by outcome", "Admitted calls, by outcome.", "reqps", true,
@@ -163,7 +163,7 @@ func health(b *builder) {
 	b.graph("Redis scripts, p99", "Duration of one budget script, including the network.", "s", false,
 		query{`histogram_quantile(0.99, sum by (le, script) (rate(llmguard_budget_script_seconds_bucket` + from +
 			`[$__rate_interval])))`, "{{script}}"})
-	b.graph("Problems", "Expired and lost holds, failed settlements, jobs of dead workers, faulty usage. Should be zero.", "cps",
+	b.graph("Problems", "Expired and lost holds, failed settlements, dead workers, faulty usage. Should be zero.", "cps",
 		false,
 		query{`sum(rate(llmguard_budget_expired_holds_total` + from + `[$__rate_interval]))`, "expired holds"},
 		query{`sum(rate(llmguard_budget_lost_holds_total` + from + `[$__rate_interval]))`, "lost holds"},
