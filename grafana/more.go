@@ -53,7 +53,7 @@ func Org() Dashboard {
 
 const enforced = `{mode="enforce", metric!="concurrency", job=~"$job", instance=~"$instance", org=~"$org"}`
 
-// Queue shows who waits, and what holds them back.
+// Queue shows waiting jobs, and what delays them.
 func Queue() Dashboard {
 	var b builder
 	b.row("Now")

@@ -11,8 +11,8 @@ func All() map[string]Dashboard {
 // from is the selector every query carries.
 const from = `{job=~"$job", instance=~"$instance"}`
 
-// Overview is the dashboard to open first: what is spent, what is refused,
-// what waits, and whether llmguard itself is well.
+// Overview is the dashboard to open first: spending, refusals, waiting calls and the
+// health of llmguard.
 func Overview() Dashboard {
 	b := &builder{}
 	headline(b)
@@ -25,8 +25,7 @@ func Overview() Dashboard {
 		"Spending, limits, traffic, queue and the health of llmguard.", b.panels)
 }
 
-// dashboard puts panels into what all dashboards share, with more variables
-// than those all have.
+// dashboard adds what all dashboards share to panels. More variables follow the shared ones.
 func dashboard(uid, title, about string, panels []Panel, more ...Variable) Dashboard {
 	v := variables()
 	v.List = append(v.List, more...)
@@ -40,10 +39,10 @@ func dashboard(uid, title, about string, panels []Panel, more ...Variable) Dashb
 	}
 }
 
-// tag is that of all dashboards, by which they find each other.
+// tag is on all dashboards, which link to each other by it.
 const tag = "llmguard"
 
-// reloads marks when processes took the configuration that is in force.
+// reloads marks when processes loaded the configuration in use.
 var reloads = Annotation{
 	Name: "Configuration reloads", Datasource: source, Enable: true, IconColor: "blue",
 	Expr:            `llmguard_config_last_reload_success_timestamp_seconds` + from + ` * 1000`,
