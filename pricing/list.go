@@ -24,7 +24,10 @@ type FeedForm struct {
 func FeedForms() []FeedForm {
 	return []FeedForm{
 		{"genai-prices", "https://raw.githubusercontent.com/pydantic/genai-prices/main/prices/data.json", ImportGenAI},
-		{"litellm", "https://raw.githubusercontent.com/BerriAI/litellm/main/model_prices_and_context_window.json", ImportLiteLLM},
+		{
+			"litellm", "https://raw.githubusercontent.com/BerriAI/litellm/main/model_prices_and_context_window.json",
+			ImportLiteLLM,
+		},
 		{"models.dev", "https://models.dev/api.json", ImportModelsDev},
 		{"csv", "your own: model,provider,input,output,... (docs/prices.md)", ImportCSV},
 	}

@@ -95,8 +95,10 @@ func (h *adminHandler) createAdmin(c *call) (any, error) {
 	}
 	file := h.opts.File()
 	text, hash := file.fresh(keys.Admin)
-	record := tenants.Admin{Name: n.Name, Hash: hash, Last4: keys.Last4(text), ReadOnly: n.ReadOnly, Expires: n.Expires,
-		Stamp: c.stamp(nil)}
+	record := tenants.Admin{
+		Name: n.Name, Hash: hash, Last4: keys.Last4(text), ReadOnly: n.ReadOnly, Expires: n.Expires,
+		Stamp: c.stamp(nil),
+	}
 	ref := tenants.Ref{Kind: tenants.KindAdmin, ID: n.ID}
 	if err := h.audit.commit(c, c.entry("admin.create", "", n.ID), nil, bareAdmin(record),
 		tenants.Change{Ref: ref, New: record}); err != nil {

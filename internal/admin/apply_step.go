@@ -21,8 +21,10 @@ func (p *planner) refOf(kind, user, id string) tenants.Ref {
 // step plans a record with the changed fields in it.
 func (p *planner) step(of thing, fields []changed) {
 	kind := of.kind
-	s := planned{PlanChange: PlanChange{Action: "update", Kind: kind, User: of.user, ID: of.id, Fields: []PlanField{}},
-		action: kind + ".update"}
+	s := planned{
+		PlanChange: PlanChange{Action: "update", Kind: kind, User: of.user, ID: of.id, Fields: []PlanField{}},
+		action:     kind + ".update",
+	}
 	if !of.there {
 		s.Action, s.action = "create", kind+".create"
 	}

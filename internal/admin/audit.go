@@ -74,8 +74,10 @@ func (h *recorder) note(ctx context.Context, e tenants.AuditEntry, after any) er
 
 // entry begins an entry of the audit.
 func (c *call) entry(action, org, target string) tenants.AuditEntry {
-	e := tenants.AuditEntry{At: c.start.UTC(), Actor: c.actor.id, Action: action, Org: org, Target: target,
-		RequestID: c.id}
+	e := tenants.AuditEntry{
+		At: c.start.UTC(), Actor: c.actor.id, Action: action, Org: org, Target: target,
+		RequestID: c.id,
+	}
 	if c.ip.IsValid() {
 		e.IP = c.ip.String()
 	}

@@ -51,8 +51,10 @@ func (c *call) read(v any) error {
 func (c *call) body() ([]byte, error) {
 	if kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type")); err != nil ||
 		kind != "application/json" && kind != "application/merge-patch+json" {
-		return nil, &wire.Error{Status: http.StatusUnsupportedMediaType, Type: "invalid_request_error",
-			Code: "unsupported_media_type", Message: "Send the body as Content-Type: application/json"}
+		return nil, &wire.Error{
+			Status: http.StatusUnsupportedMediaType, Type: "invalid_request_error",
+			Code: "unsupported_media_type", Message: "Send the body as Content-Type: application/json",
+		}
 	}
 	raw, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
 	var large *http.MaxBytesError

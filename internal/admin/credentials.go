@@ -72,9 +72,11 @@ func (h *credentialHandler) setCredential(c *call) (any, error) {
 	}
 	ring := h.opts.Seal()
 	if ring == nil && !n.Clear {
-		return nil, &wire.Error{Status: http.StatusConflict, Type: "invalid_request_error", Code: "no_seal_key",
+		return nil, &wire.Error{
+			Status: http.StatusConflict, Type: "invalid_request_error", Code: "no_seal_key",
 			Message: "There is no key to encrypt it with: set queue.seal_keys, or say clear (--clear) to keep it in Redis " +
-				"as it is"}
+				"as it is",
+		}
 	}
 	ref := tenants.Ref{Kind: tenants.KindCredential, Org: org, ID: provider}
 	var before tenants.Credential

@@ -80,8 +80,10 @@ type jobPage struct {
 	HasMore bool `json:"has_more"`
 }
 
-var jobStates = []queue.State{queue.Queued, queue.Running, queue.Succeeded, queue.Failed, queue.Cancelled,
-	queue.Expired}
+var jobStates = []queue.State{
+	queue.Queued, queue.Running, queue.Succeeded, queue.Failed, queue.Cancelled,
+	queue.Expired,
+}
 
 // jobHandler serves /jobs.
 type jobHandler struct {
@@ -139,7 +141,8 @@ func stateNames() string {
 
 // jobsOf reads an org's newest jobs of a kind, page by page until there are enough.
 func (h *jobHandler) jobsOf(c *call, q *queue.Queue, org string, want queue.Filter,
-	limit int) (out []JobLine, more bool, err error) {
+	limit int,
+) (out []JobLine, more bool, err error) {
 	for after := ""; ; {
 		page, err := q.List(c.r.Context(), org, want, after, limit)
 		if err != nil {
@@ -220,8 +223,10 @@ type Job struct {
 }
 
 func viewJob(j *queue.Job) Job {
-	return Job{ID: j.ID, Org: j.Org, User: j.User, Model: j.Model, Status: string(j.State), Cancelling: j.Cancelling,
-		ReplayOf: j.Origin, ReplayedAs: j.Replay}
+	return Job{
+		ID: j.ID, Org: j.Org, User: j.User, Model: j.Model, Status: string(j.State), Cancelling: j.Cancelling,
+		ReplayOf: j.Origin, ReplayedAs: j.Replay,
+	}
 }
 
 type workOrder struct {

@@ -211,8 +211,10 @@ func (h *keyHandler) createKey(c *call) (any, error) {
 		return nil, exists("key", n.ID)
 	}
 	ref := tenants.Ref{Kind: tenants.KindKey, Org: o.ID, ID: n.ID}
-	record := tenants.Key{KeySpec: n.KeySpec, User: n.User, Test: n.Test, Hash: hash, Last4: keys.Last4(text),
-		Stamp: c.stamp(nil)}
+	record := tenants.Key{
+		KeySpec: n.KeySpec, User: n.User, Test: n.Test, Hash: hash, Last4: keys.Last4(text),
+		Stamp: c.stamp(nil),
+	}
 	if err := h.audit.commit(c, c.entry("key.create", o.ID, n.ID), nil, bare(record),
 		tenants.Change{Ref: ref, New: record}); err != nil {
 		return nil, taken(err, "key", n.ID)
@@ -229,7 +231,8 @@ func bare(k tenants.Key) tenants.Key {
 
 // keyRecord reads a key's record; of a key that only the file has an empty one.
 func (h *keyHandler) keyRecord(c *call,
-	org, id string) (record tenants.Key, old tenants.Text, inFile *settings.Key, err error) {
+	org, id string,
+) (record tenants.Key, old tenants.Text, inFile *settings.Key, err error) {
 	o, _, err := h.dir.org(org)
 	if err != nil {
 		return record, "", nil, err

@@ -146,8 +146,10 @@ func (h *ledgerHandler) createCorrection(c *call) (any, error) {
 	if err != nil {
 		return nil, corrected(err)
 	}
-	return created{Corrected{a.ID, org, a.Call.User, int64(a.Amount), a.By, done.At.UTC(), done.Replayed,
-		costNames(a.Limits)}}, nil
+	return created{Corrected{
+		a.ID, org, a.Call.User, int64(a.Amount), a.By, done.At.UTC(), done.Replayed,
+		costNames(a.Limits),
+	}}, nil
 }
 
 // needed is a reason that must be there.
@@ -189,8 +191,11 @@ func (h *ledgerHandler) charged(c *call, org string, n correction) (budget.Call,
 		return found, wire.NotFound("call", "call_not_found",
 			"The ledger of org %s has no such call. If it is too old, leave the call out and name user, key and model", org)
 	}
-	for _, f := range [][3]string{{"user", n.User, found.User}, {"key", n.Key, found.Key},
-		{"model", n.Model, found.Model}} {
+	for _, f := range [][3]string{
+		{"user", n.User, found.User},
+		{"key", n.Key, found.Key},
+		{"model", n.Model, found.Model},
+	} {
 		if f[1] != "" && f[1] != f[2] {
 			return found, wire.BadRequest(f[0], "invalid_value", "The call was made by %s %q, not %q", f[0], f[2], f[1])
 		}

@@ -56,8 +56,10 @@ type limitsReopen struct {
 	Reason string `json:"reason"`
 }
 
-var units = map[budget.Metric]string{budget.Cost: "nano_usd", budget.Tokens: "tokens", budget.Requests: "requests",
-	budget.Concurrency: "calls"}
+var units = map[budget.Metric]string{
+	budget.Cost: "nano_usd", budget.Tokens: "tokens", budget.Requests: "requests",
+	budget.Concurrency: "calls",
+}
 
 // limitHandler serves /orgs/{org}/limits.
 type limitHandler struct {

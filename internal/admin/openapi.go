@@ -26,13 +26,17 @@ func document(routes []route) ([]byte, error) {
 	}
 	return stdjson.MarshalIndent(map[string]any{
 		"openapi": "3.1.0",
-		"info": map[string]any{"title": "llmguard administration", "version": "1",
-			"description": "Records in Redis go before the configuration file, field by field, by id."},
+		"info": map[string]any{
+			"title": "llmguard administration", "version": "1",
+			"description": "Records in Redis go before the configuration file, field by field, by id.",
+		},
 		"paths": paths,
 		"components": map[string]any{
 			"schemas": s,
-			"securitySchemes": map[string]any{"admin": map[string]any{"type": "http", "scheme": "bearer",
-				"description": "An administrator's key, lg_admin_..."}},
+			"securitySchemes": map[string]any{"admin": map[string]any{
+				"type": "http", "scheme": "bearer",
+				"description": "An administrator's key, lg_admin_...",
+			}},
 		},
 		"security": []any{map[string]any{"admin": []any{}}},
 	}, "", "  ")

@@ -210,8 +210,10 @@ func (h *orgHandler) deleteOrg(c *call) (any, error) {
 }
 
 func exists(kind, id string) error {
-	return &wire.Error{Status: http.StatusConflict, Type: "invalid_request_error", Code: kind + "_exists", Param: "id",
-		Message: fmt.Sprintf("The %s %q exists already", kind, id)}
+	return &wire.Error{
+		Status: http.StatusConflict, Type: "invalid_request_error", Code: kind + "_exists", Param: "id",
+		Message: fmt.Sprintf("The %s %q exists already", kind, id),
+	}
 }
 
 // taken words the conflict of two who make the same thing.

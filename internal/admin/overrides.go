@@ -72,8 +72,10 @@ func (h *overrideHandler) createOverride(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	record := tenants.Override{Limit: l.ID, Until: n.Until.UTC(), Reason: n.Reason, By: c.actor.id, Unit: units[l.Metric],
-		Stamp: c.stamp(nil)}
+	record := tenants.Override{
+		Limit: l.ID, Until: n.Until.UTC(), Reason: n.Reason, By: c.actor.id, Unit: units[l.Metric],
+		Stamp: c.stamp(nil),
+	}
 	record.Only, err = n.only(l)
 	if err != nil {
 		return nil, err

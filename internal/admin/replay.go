@@ -47,7 +47,7 @@ func (h *replayer) replay(c *call, before, after *settings.Org, days int) (*Repl
 	ctx, cancel := context.WithTimeout(c.r.Context(), replayTime)
 	defer cancel()
 	out := &Replay{Days: days, Users: []simulate.Line{}, Shadow: []simulate.ShadowLine{}}
-	trace, err := h.lastCalls(c, ctx, before.ID, out)
+	trace, err := h.lastCalls(ctx, before.ID, c.start, out)
 	if err != nil || trace.Len() == 0 {
 		return out, err
 	}
@@ -93,10 +93,10 @@ func (h *replayer) replayed(ctx context.Context, trace *simulate.Trace, o *setti
 	return result.Report([]string{"user"})
 }
 
-// lastCalls reads the newest calls of the days.
-func (h *replayer) lastCalls(c *call, ctx context.Context, org string, out *Replay) (*simulate.Trace, error) {
+// lastCalls reads the newest calls of the days until now.
+func (h *replayer) lastCalls(ctx context.Context, org string, now time.Time, out *Replay) (*simulate.Trace, error) {
 	r, read := simulate.NewReader(), 0
-	err := h.opts.Budget.Recent(ctx, org, c.start.AddDate(0, 0, -out.Days), c.start, func(e budget.Entry) error {
+	err := h.opts.Budget.Recent(ctx, org, now.AddDate(0, 0, -out.Days), now, func(e budget.Entry) error {
 		read++
 		if read > replayCalls {
 			out.Cut = true

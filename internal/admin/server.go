@@ -296,8 +296,10 @@ func public(err error) *wire.Error {
 	case errors.As(err, &e):
 		return e
 	case errors.Is(err, tenants.ErrConflict):
-		return &wire.Error{Status: http.StatusConflict, Type: "invalid_request_error", Code: "changed_meanwhile",
-			Message: "Somebody else changed this meanwhile. Look at it again, then repeat", Err: err}
+		return &wire.Error{
+			Status: http.StatusConflict, Type: "invalid_request_error", Code: "changed_meanwhile",
+			Message: "Somebody else changed this meanwhile. Look at it again, then repeat", Err: err,
+		}
 	case errors.Is(err, tenants.ErrUnavailable), errors.Is(err, budget.ErrUnavailable):
 		return wire.ServiceUnavailable("Redis cannot be asked at the moment. A change may have been made: look before you "+
 			"repeat it", time.Second, err)

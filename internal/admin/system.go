@@ -51,7 +51,8 @@ func (h *systemHandler) reload(c *call) (any, error) {
 		if auditErr := h.audit.commit(c, e, before, nil); auditErr != nil {
 			return nil, auditErr
 		}
-		return nil, wire.BadRequest("", "config_refused", "The configuration was not reloaded; the old one goes on: %v", err)
+		const text = "The configuration was not reloaded; the previous one stays in force: %v"
+		return nil, wire.BadRequest("", "config_refused", text, err)
 	}
 	return done, h.audit.commit(c, e, before, done)
 }

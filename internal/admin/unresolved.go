@@ -112,8 +112,10 @@ func (h *ledgerHandler) resolve(c *call) (any, error) {
 	if _, err := h.opts.Budget.Resolve(c.r.Context(), u.Entry, r); err != nil {
 		return nil, corrected(err)
 	}
-	return Corrected{ID: u.ID, Org: org, User: u.User, Amount: int64(u.Cost), By: by, At: c.start.UTC(),
-		Limits: costNames(r.Limits)}, nil
+	return Corrected{
+		ID: u.ID, Org: org, User: u.User, Amount: int64(u.Cost), By: by, At: c.start.UTC(),
+		Limits: costNames(r.Limits),
+	}, nil
 }
 
 // notFound words why no charge of the list is meant.

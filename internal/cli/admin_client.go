@@ -77,8 +77,10 @@ func (f *adminFlags) open(ctx context.Context) (*adminClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &adminClient{do: client.Do, base: strings.TrimRight(to.URL, "/"), key: to.Key, reason: f.reason,
-		close: client.CloseIdleConnections}, nil
+	return &adminClient{
+		do: client.Do, base: strings.TrimRight(to.URL, "/"), key: to.Key, reason: f.reason,
+		close: client.CloseIdleConnections,
+	}, nil
 }
 
 // target is the llmguard to ask; nil: the one of the configuration file, in this process. What

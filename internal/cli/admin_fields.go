@@ -165,8 +165,10 @@ func switchCommand(kind, verb string, disabled bool) *cobra.Command {
 	var org string
 	var cancelJobs bool
 	use := map[string]string{"org": verb + " ORG", "user": verb + " USER", "key": verb + " KEY"}[kind]
-	text := map[string]string{"org": "none of its keys works then", "user": "none of its keys works then",
-		"key": "it is refused from then on"}[kind]
+	text := map[string]string{
+		"org": "none of its keys works then", "user": "none of its keys works then",
+		"key": "it is refused from then on",
+	}[kind]
 	short := "Disable: " + text
 	if !disabled {
 		short = "Enable again"

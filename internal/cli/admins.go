@@ -88,8 +88,10 @@ func adminsCreateCommand() *cobra.Command {
 	var readOnly bool
 	s.text("name", "name", "for people")
 	s.when("expires", "expires", "a date, a time, or a duration from now (90d)")
-	c := &cobra.Command{Use: "create ADMIN", Short: "Make an administrator's key; it is shown only now",
-		Args: cobra.ExactArgs(1)}
+	c := &cobra.Command{
+		Use: "create ADMIN", Short: "Make an administrator's key; it is shown only now",
+		Args: cobra.ExactArgs(1),
+	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		body, err := s.body(c, map[string]any{"id": args[0], "read_only": readOnly})
 		if err != nil {
@@ -116,8 +118,10 @@ func adminsCreateCommand() *cobra.Command {
 
 func adminsSwitchCommand(verb string, disabled bool) *cobra.Command {
 	var f adminFlags
-	c := &cobra.Command{Use: verb + " ADMIN", Short: "Make an administrator's key " + onOff(disabled),
-		Args: cobra.ExactArgs(1)}
+	c := &cobra.Command{
+		Use: verb + " ADMIN", Short: "Make an administrator's key " + onOff(disabled),
+		Args: cobra.ExactArgs(1),
+	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return f.local(c, func(a *adminClient) error {
 			if err := a.ask(c.Context(), http.MethodPatch, pathOf("admins", args[0]), map[string]any{"disabled": disabled},

@@ -107,7 +107,8 @@ func (f *applyFlags) apply(c *cobra.Command, a *adminClient) error {
 }
 
 func (f *applyFlags) send(ctx context.Context, a *adminClient, org map[string]any, dryRun bool,
-	replay int) (admin.Plan, error) {
+	replay int,
+) (admin.Plan, error) {
 	var plan admin.Plan
 	id, _ := org["id"].(string)
 	if id == "" {

@@ -102,8 +102,10 @@ func (a *adminClient) audit(c *cobra.Command, q url.Values, limit int) ([]tenant
 // auditCSV writes a line for every entry, with before and after as JSON.
 func auditCSV(out io.Writer, list []tenants.AuditEntry) error {
 	w := csv.NewWriter(out)
-	if err := w.Write([]string{"id", "at", "actor", "action", "org", "target", "reason", "before", "after", "request_id",
-		"ip"}); err != nil {
+	if err := w.Write([]string{
+		"id", "at", "actor", "action", "org", "target", "reason", "before", "after", "request_id",
+		"ip",
+	}); err != nil {
 		return err
 	}
 	for _, e := range list {

@@ -120,7 +120,8 @@ func ended(status string) bool {
 
 // batchSub is a command for one batch.
 func batchSub(f *batchFlags, use, short string,
-	run func(c *cobra.Command, b *batches, id string) error) *cobra.Command {
+	run func(c *cobra.Command, b *batches, id string) error,
+) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " BATCH", Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -146,8 +146,10 @@ const storeTime = 15 * time.Second
 // store asks Redis.
 func store(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 	if !cfg.Redis.Configured() {
-		return []diagnose.Finding{{Area: "redis", Level: diagnose.Error,
-			What: "none is configured, and without one nothing would be remembered", Fix: "Set redis.addresses or redis.url."}}
+		return []diagnose.Finding{{
+			Area: "redis", Level: diagnose.Error,
+			What: "none is configured, and without one nothing would be remembered", Fix: "Set redis.addresses or redis.url.",
+		}}
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()

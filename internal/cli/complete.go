@@ -11,8 +11,10 @@ import (
 
 // named are the lists of the API whose ids the shell completes, by the flag or argument that
 // takes them; %s is the org.
-var named = map[string]string{"org": "/orgs", "user": "/orgs/%s/users", "key": "/orgs/%s/keys",
-	"limit": "/orgs/%s/limits"}
+var named = map[string]string{
+	"org": "/orgs", "user": "/orgs/%s/users", "key": "/orgs/%s/keys",
+	"limit": "/orgs/%s/limits",
+}
 
 var argument = regexp.MustCompile(`^\S+ \[?(ORG|USER|KEY|LIMIT)\]?$`)
 
@@ -53,8 +55,10 @@ func completeIDs(kind string) cobra.CompletionFunc {
 		if kind != "org" && org == "" {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		f := adminFlags{path: text("config"), url: text("admin-url"), key: text("admin-key"), caFile: text("ca-file"),
-			command: c}
+		f := adminFlags{
+			path: text("config"), url: text("admin-url"), key: text("admin-key"), caFile: text("ca-file"),
+			command: c,
+		}
 		a, err := f.open(c.Context())
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp

@@ -58,8 +58,10 @@ func credentialsSetCommand() *cobra.Command {
 	var f adminFlags
 	var org string
 	var inClear bool
-	c := &cobra.Command{Use: "set PROVIDER", Short: "Set the org's credential at a provider, from standard input",
-		Args: cobra.ExactArgs(1)}
+	c := &cobra.Command{
+		Use: "set PROVIDER", Short: "Set the org's credential at a provider, from standard input",
+		Args: cobra.ExactArgs(1),
+	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		raw, err := io.ReadAll(io.LimitReader(c.InOrStdin(), 64<<10))
 		if err != nil {

@@ -49,8 +49,10 @@ func readDeclaredFile(path string, stdin io.Reader) ([]map[string]any, error) {
 }
 
 // texts are the fields that YAML may read as numbers or times, and that the API takes as texts.
-var texts = map[string]bool{"amount": true, "capacity": true, "refill": true, "max_wait": true, "window": true,
-	"only": true, "id": true, "name": true}
+var texts = map[string]bool{
+	"amount": true, "capacity": true, "refill": true, "max_wait": true, "window": true,
+	"only": true, "id": true, "name": true,
+}
 
 // asTexts makes texts of what the API takes as texts, in place.
 func asTexts(name string, value any) any {

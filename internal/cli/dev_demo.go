@@ -25,13 +25,17 @@ type demoOrg struct {
 }
 
 var demoOrgs = []demoOrg{
-	{"support", "Customer support", "$1", "$2",
-		strings.Fields("anna boris carla dmitri elena farid greta hugo ines jonas")},
+	{
+		"support", "Customer support", "$1", "$2",
+		strings.Fields("anna boris carla dmitri elena farid greta hugo ines jonas"),
+	},
 	{"search", "Search and ranking", "$1", "$2", strings.Fields("karin leo mira nils olga pavel quinn rosa samir tara")},
 	{"research", "Research", "$1", "$4", strings.Fields("ursula viktor wanda xenia yusuf zoe amir bella casper dora")},
 	{"mobile", "Mobile apps", "$1", "$2", strings.Fields("emil fiona goran hanna igor julia kamil lara milan nina")},
-	{"finance", "Finance and legal", "$1", "$1",
-		strings.Fields("oskar petra rafael sofia tomas uma vera willem yara zeno")},
+	{
+		"finance", "Finance and legal", "$1", "$1",
+		strings.Fields("oskar petra rafael sofia tomas uma vera willem yara zeno"),
+	},
 }
 
 // The demo's program out of control is of this user.

@@ -259,8 +259,10 @@ func heldMoney(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 		}
 	}
 	if len(found) == 0 {
-		found = append(found, diagnose.Finding{Area: "money", Level: diagnose.OK,
-			What: "no hold is overdue in " + plural(len(cfg.Orgs), "org")})
+		found = append(found, diagnose.Finding{
+			Area: "money", Level: diagnose.OK,
+			What: "no hold is overdue in " + plural(len(cfg.Orgs), "org"),
+		})
 	}
 	return found
 }

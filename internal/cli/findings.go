@@ -23,8 +23,10 @@ type examination struct {
 }
 
 func newExamination(found []diagnose.Finding) examination {
-	r := examination{Errors: diagnose.Count(found, diagnose.Error), Warnings: diagnose.Count(found, diagnose.Warning),
-		Findings: found}
+	r := examination{
+		Errors: diagnose.Count(found, diagnose.Error), Warnings: diagnose.Count(found, diagnose.Warning),
+		Findings: found,
+	}
 	r.OK = r.Errors == 0
 	return r
 }

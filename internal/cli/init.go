@@ -43,11 +43,15 @@ const schemaName = "llmguard.schema.json"
 
 // known are the providers that a key in the environment stands for.
 var known = []starter{
-	{"OPENAI_API_KEY", "openai", "", "https://api.openai.com/v1",
-		`["gpt-*", "o1*", "o3*", "o4*", "text-embedding-*", "whisper-*", "tts-*"]`},
+	{
+		"OPENAI_API_KEY", "openai", "", "https://api.openai.com/v1",
+		`["gpt-*", "o1*", "o3*", "o4*", "text-embedding-*", "whisper-*", "tts-*"]`,
+	},
 	{"GEMINI_API_KEY", "google", "gemini", "https://generativelanguage.googleapis.com/v1beta/openai", `["gemini-*"]`},
-	{"MISTRAL_API_KEY", "mistral", "mistral", "https://api.mistral.ai/v1",
-		`["mistral-*", "codestral*", "ministral-*", "magistral-*"]`},
+	{
+		"MISTRAL_API_KEY", "mistral", "mistral", "https://api.mistral.ai/v1",
+		`["mistral-*", "codestral*", "ministral-*", "magistral-*"]`,
+	},
 	{"DEEPSEEK_API_KEY", "deepseek", "", "https://api.deepseek.com/v1", `["deepseek-*"]`},
 	{"GROQ_API_KEY", "groq", "", "https://api.groq.com/openai/v1", `["llama-3.*", "openai/gpt-oss-*", "qwen/*"]`},
 }

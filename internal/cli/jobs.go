@@ -112,7 +112,8 @@ func jobsGetCommand() *cobra.Command {
 
 // jobsAct is a command that does something with jobs and shows them then.
 func jobsAct(use, short, example string,
-	act func(c *cobra.Command, a *adminClient, ids []string, org string) ([]jobLine, error)) *cobra.Command {
+	act func(c *cobra.Command, a *adminClient, ids []string, org string) ([]jobLine, error),
+) *cobra.Command {
 	var f usageFlags
 	c := &cobra.Command{Use: use, Short: short, Example: example, Args: cobra.MinimumNArgs(1)}
 	c.RunE = func(c *cobra.Command, args []string) error {

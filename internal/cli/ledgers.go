@@ -132,7 +132,8 @@ func (l *ledgers) entries(ctx context.Context, org string, q url.Values, fn func
 
 // Corrections calls fn with what was corrected by hand in [from, to), the oldest first.
 func (l *ledgers) Corrections(ctx context.Context, org string, from, to time.Time,
-	fn func(budget.AuditRecord) error) error {
+	fn func(budget.AuditRecord) error,
+) error {
 	return l.lines(ctx, pathOf("orgs", org, "corrections")+"?"+timed(url.Values{}, from, to).Encode(),
 		func(line json.RawMessage) error {
 			var r budget.AuditRecord

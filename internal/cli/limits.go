@@ -63,8 +63,10 @@ func limitsCommand() *cobra.Command {
 func limitsGetCommand() *cobra.Command {
 	var f adminFlags
 	var s subject
-	c := &cobra.Command{Use: "get [LIMIT]", Short: "Show limits, what is used of them, and overrides",
-		Args: cobra.MaximumNArgs(1)}
+	c := &cobra.Command{
+		Use: "get [LIMIT]", Short: "Show limits, what is used of them, and overrides",
+		Args: cobra.MaximumNArgs(1),
+	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return f.run(c, func(a *adminClient) error {
 			var l struct {
@@ -236,8 +238,10 @@ func limitsOverrideCommand() *cobra.Command {
 func limitsOverridesCommand() *cobra.Command {
 	var f adminFlags
 	var org string
-	c := &cobra.Command{Use: "overrides", Short: "List overrides, those of the last week that ended included",
-		Args: cobra.NoArgs}
+	c := &cobra.Command{
+		Use: "overrides", Short: "List overrides, those of the last week that ended included",
+		Args: cobra.NoArgs,
+	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return f.run(c, func(a *adminClient) error {
 			var l struct {
@@ -247,8 +251,10 @@ func limitsOverridesCommand() *cobra.Command {
 				return err
 			}
 			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error {
-				g := grid{head: []string{"id", "limit", "change", "until (UTC)", "active", "by", "reason"},
-					numbers: make([]bool, 7)}
+				g := grid{
+					head:    []string{"id", "limit", "change", "until (UTC)", "active", "by", "reason"},
+					numbers: make([]bool, 7),
+				}
 				for _, o := range l.Data {
 					g.add(o.ID, o.Limit, overrideText(o), day(&o.Until, ""), yesNo(o.Active), top.Printable(o.By),
 						top.Printable(o.Reason))
@@ -284,8 +290,10 @@ func limitsEndCommand() *cobra.Command {
 func limitsResetCommand() *cobra.Command {
 	var f adminFlags
 	var s subject
-	c := &cobra.Command{Use: "reset LIMIT", Short: "Forget what was charged to a limit; the ledger and open calls stay",
-		Args: cobra.ExactArgs(1)}
+	c := &cobra.Command{
+		Use: "reset LIMIT", Short: "Forget what was charged to a limit; the ledger and open calls stay",
+		Args: cobra.ExactArgs(1),
+	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		body := map[string]any{"reason": f.reason}
 		if s.user != "" {

@@ -106,8 +106,10 @@ func (f *traceFlags) eachFile(stdin io.Reader, fn func(name string, in io.Reader
 
 func shadowCSV(w io.Writer, r simulate.ShadowReport) error {
 	out := csv.NewWriter(w)
-	_ = out.Write([]string{"limit", "org", "user", "would_wait", "wait_p50_ms", "wait_p95_ms", "wait_max_ms",
-		"would_refuse"})
+	_ = out.Write([]string{
+		"limit", "org", "user", "would_wait", "wait_p50_ms", "wait_p95_ms", "wait_max_ms",
+		"would_refuse",
+	})
 	for _, l := range r.Lines {
 		_ = out.Write([]string{
 			l.Limit, l.Org, cell(l.User), whole(int64(l.Waited)), whole(int64(l.WaitP50)), whole(int64(l.WaitP95)),

@@ -44,8 +44,10 @@ func suggestTable(w io.Writer, org simulate.OrgSuggestions, o simulate.SuggestOp
 	fmt.Fprintf(w, "amounts are %g times what %d %% of the history stays within; effects are of each limit alone, over "+
 		"the same calls\n\n", o.Headroom, o.Percentile)
 	g := grid{
-		head: []string{"limit", "whose", "amount", fmt.Sprintf("%d %%", o.Percentile), "most", "of", "held back", "waited",
-			"p95", "gave up", "refused", "not spent", "whose calls"},
+		head: []string{
+			"limit", "whose", "amount", fmt.Sprintf("%d %%", o.Percentile), "most", "of", "held back", "waited",
+			"p95", "gave up", "refused", "not spent", "whose calls",
+		},
 		numbers: []bool{false, false, false, true, true, true, true, true, true, true, true, true, false},
 	}
 	for _, s := range org.Suggestions {

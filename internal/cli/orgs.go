@@ -50,8 +50,10 @@ func orgsListCommand() *cobra.Command {
 }
 
 func orgTable(w io.Writer, list []admin.Org) error {
-	g := grid{head: []string{"id", "name", "status", "users", "keys", "weight", "source"},
-		numbers: []bool{false, false, false, true, true, true, false}}
+	g := grid{
+		head:    []string{"id", "name", "status", "users", "keys", "weight", "source"},
+		numbers: []bool{false, false, false, true, true, true, false},
+	}
 	for _, o := range list {
 		g.add(o.ID, top.Printable(o.Name), onOff(o.Disabled), strconv.Itoa(o.Users), strconv.Itoa(o.Keys),
 			strconv.Itoa(o.Weight), string(o.Source))
@@ -170,8 +172,10 @@ func orgFields() *fields {
 func orgsCreateCommand() *cobra.Command {
 	var f adminFlags
 	s := orgFields()
-	c := &cobra.Command{Use: "create ORG", Short: "Make an org", Args: cobra.ExactArgs(1),
-		Example: "  llmguard orgs create acme --name 'Acme Inc'"}
+	c := &cobra.Command{
+		Use: "create ORG", Short: "Make an org", Args: cobra.ExactArgs(1),
+		Example: "  llmguard orgs create acme --name 'Acme Inc'",
+	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		body, err := s.body(c, map[string]any{"id": args[0]})
 		if err != nil {
@@ -188,8 +192,10 @@ func orgsCreateCommand() *cobra.Command {
 func orgsUpdateCommand() *cobra.Command {
 	var f adminFlags
 	s := orgFields()
-	c := &cobra.Command{Use: "update ORG", Short: "Change an org", Args: cobra.ExactArgs(1),
-		Example: "  llmguard orgs update acme --weight 200\n  llmguard orgs update acme --unset weight"}
+	c := &cobra.Command{
+		Use: "update ORG", Short: "Change an org", Args: cobra.ExactArgs(1),
+		Example: "  llmguard orgs update acme --weight 200\n  llmguard orgs update acme --unset weight",
+	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		body, err := s.body(c, map[string]any{})
 		if err != nil {

@@ -208,8 +208,10 @@ func newShownPrice(prices *app.Prices, p *pricing.Price, at time.Time) *shownPri
 }
 
 func rowConditions(r pricing.Row) conditions {
-	c := conditions{ServiceTier: r.ServiceTier, Region: r.Region, UTCHours: hourTexts(r.UTCHours),
-		ContextOver: r.ContextOver}
+	c := conditions{
+		ServiceTier: r.ServiceTier, Region: r.Region, UTCHours: hourTexts(r.UTCHours),
+		ContextOver: r.ContextOver,
+	}
 	if t := r.EffectiveFrom.UTC(); !t.IsZero() {
 		c.EffectiveFrom = strings.TrimSuffix(t.Format(time.RFC3339), "T00:00:00Z")
 	}

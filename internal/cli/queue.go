@@ -58,8 +58,10 @@ func query(pairs ...string) string {
 
 func queueTable(w io.Writer, views []admin.QueuePool, most int) error {
 	g := grid{
-		head: []string{"pool", "connected", "async", "batch", "running", "rpm", "tpm", "blocked", "parked", "oldest",
-			"dead"},
+		head: []string{
+			"pool", "connected", "async", "batch", "running", "rpm", "tpm", "blocked", "parked", "oldest",
+			"dead",
+		},
 		numbers: []bool{false, true, true, true, true, true, true, true, true, true, true},
 	}
 	for i := range views {

@@ -172,7 +172,8 @@ func writePlot(path string, draw plotter, reports []simulate.Report) error {
 
 // replayAll runs each policy, at the same time.
 func replayAll(ctx context.Context, t *simulate.Trace, policies []simulate.Policy, by []string,
-	o simulate.Options) ([]simulate.Report, error) {
+	o simulate.Options,
+) ([]simulate.Report, error) {
 	reports, errs := make([]simulate.Report, len(policies)), make([]error, len(policies))
 	done := make(chan struct{})
 	for i, p := range policies {

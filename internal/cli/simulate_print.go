@@ -122,8 +122,10 @@ func (f *simulateFlags) printLines(reports []simulate.Report, w io.Writer) error
 func printLimits(r simulate.Report, w io.Writer) error {
 	if len(r.Limits) > 0 {
 		fmt.Fprintf(w, "\nwhat held calls back under %s\n", r.Policy)
-		g := grid{head: []string{"limit", "waited", "p95", "gave up", "refused"},
-			numbers: []bool{false, true, true, true, true}}
+		g := grid{
+			head:    []string{"limit", "waited", "p95", "gave up", "refused"},
+			numbers: []bool{false, true, true, true, true},
+		}
 		for _, l := range r.Limits {
 			g.add(top.Printable(l.Limit), whole(int64(l.Waited)), l.WaitP95.String(), whole(int64(l.GaveUp)),
 				whole(int64(l.Refused)))

@@ -32,8 +32,10 @@ func (a *adminClient) override(ctx context.Context, order top.Order) (string, er
 		return "", fmt.Errorf("for %s: %w", order.For, err)
 	}
 	until := time.Now().Add(lasts).UTC().Truncate(time.Second)
-	body := map[string]any{"limit": order.Limit, "add": strings.TrimSpace(order.Add), "until": until,
-		"reason": order.Reason}
+	body := map[string]any{
+		"limit": order.Limit, "add": strings.TrimSpace(order.Add), "until": until,
+		"reason": order.Reason,
+	}
 	if order.User != "" {
 		body["user"] = order.User
 	}

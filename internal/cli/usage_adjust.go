@@ -83,8 +83,10 @@ func adjust(ctx context.Context, f *adjustFlags, w io.Writer) error {
 	}
 	defer l.Close()
 	body := map[string]any{"amount": f.amount, "reason": f.who.reason, "limits": f.limits}
-	for name, value := range map[string]string{"id": f.id, "call": f.call, "user": f.user, "key": f.key, "model": f.model,
-		"by": f.by} {
+	for name, value := range map[string]string{
+		"id": f.id, "call": f.call, "user": f.user, "key": f.key, "model": f.model,
+		"by": f.by,
+	} {
 		if value != "" {
 			body[name] = value
 		}

@@ -89,8 +89,10 @@ func (r *report) times(begin time.Time, hour bool) map[string]string {
 		return map[string]string{"day": begin.Format(time.DateOnly), "month": begin.Format("2006-01"), "hour": "-"}
 	}
 	begin = begin.In(r.zone)
-	return map[string]string{"day": begin.Format(time.DateOnly), "month": begin.Format("2006-01"),
-		"hour": begin.Format("2006-01-02T15:04Z07:00")}
+	return map[string]string{
+		"day": begin.Format(time.DateOnly), "month": begin.Format("2006-01"),
+		"hour": begin.Format("2006-01-02T15:04Z07:00"),
+	}
 }
 
 // countsRefusals reports whether refusals can be told by all that is summed by: they have a user

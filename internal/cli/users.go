@@ -39,8 +39,10 @@ func usersListCommand() *cobra.Command {
 				return err
 			}
 			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error {
-				g := grid{head: []string{"id", "name", "status", "keys", "weight", "source"},
-					numbers: []bool{false, false, false, true, true, false}}
+				g := grid{
+					head:    []string{"id", "name", "status", "keys", "weight", "source"},
+					numbers: []bool{false, false, false, true, true, false},
+				}
 				for _, u := range l.Data {
 					g.add(u.ID, top.Printable(u.Name), onOff(u.Disabled), strconv.Itoa(u.Keys), strconv.Itoa(u.Weight),
 						string(u.Source))

@@ -59,8 +59,10 @@ var actions = map[string]action{
 	"disable-key": {
 		title: "Disable a key", text: "Calls with %s are refused within seconds, until it is enabled again.",
 		target: []string{"org", "key"}, danger: true, do: (*visit).disableKey,
-		inputs: []input{{Name: "jobs", Label: "Its jobs that have not ended", Value: keepJobs,
-			Choices: []string{keepJobs, cancelJobs}}, reason},
+		inputs: []input{{
+			Name: "jobs", Label: "Its jobs that have not ended", Value: keepJobs,
+			Choices: []string{keepJobs, cancelJobs},
+		}, reason},
 	},
 	"enable-key": {
 		title: "Enable a key", text: "Calls with %s are taken again.",
@@ -95,8 +97,10 @@ var actions = map[string]action{
 		title: "Rotate a key", text: "A new key takes the place of %s. It is shown once; the old one works until the " +
 			"overlap is over.",
 		target: []string{"org", "key"},
-		inputs: []input{{Name: "overlap", Label: "Overlap", Hint: "such as 24h or 7d; 0s ends the old key now", Value: "24h"},
-			reason}, do: (*visit).rotateKey,
+		inputs: []input{
+			{Name: "overlap", Label: "Overlap", Hint: "such as 24h or 7d; 0s ends the old key now", Value: "24h"},
+			reason,
+		}, do: (*visit).rotateKey,
 	},
 }
 
@@ -267,13 +271,17 @@ func (v *visit) rotateKey() (done, error) {
 	var made newKey
 	body := map[string]any{"overlap": v.field("overlap"), "reason": v.field("reason")}
 	err := v.change(http.MethodPost, v.keyPath("/rotate"), body, &made)
-	return done{Text: "Key " + v.field("key") + " was rotated. Copy the new one now; it is not shown again.",
-		Secret: made.Secret}, err
+	return done{
+		Text:   "Key " + v.field("key") + " was rotated. Copy the new one now; it is not shown again.",
+		Secret: made.Secret,
+	}, err
 }
 
 // lasting are the choices for how long a limit is changed.
-var lasting = map[string]time.Duration{"1 hour": time.Hour, "8 hours": 8 * time.Hour, "24 hours": 24 * time.Hour,
-	"7 days": 7 * 24 * time.Hour}
+var lasting = map[string]time.Duration{
+	"1 hour": time.Hour, "8 hours": 8 * time.Hour, "24 hours": 24 * time.Hour,
+	"7 days": 7 * 24 * time.Hour,
+}
 
 func (v *visit) raiseLimit() (done, error) {
 	d, ok := lasting[v.field("lasts")]

@@ -25,8 +25,10 @@ type batchesView struct {
 // batches lists the batches of all orgs, those that have not ended first.
 func (c *Console) batches(v *visit) error {
 	q := v.r.URL.Query()
-	view := batchesView{Configured: c.o.Batches != nil, Org: q.Get("org"), User: q.Get("user"),
-		Open: q.Get("status") == "open"}
+	view := batchesView{
+		Configured: c.o.Batches != nil, Org: q.Get("org"), User: q.Get("user"),
+		Open: q.Get("status") == "open",
+	}
 	for _, o := range c.o.Tenants().Orgs {
 		view.Orgs = append(view.Orgs, o.ID)
 	}

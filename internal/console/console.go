@@ -195,8 +195,10 @@ func (c *Console) signedIn(page func(*visit) error) http.HandlerFunc {
 
 // fail shows an error as a page.
 func (v *visit) fail(status int, text string) {
-	title := map[int]string{http.StatusNotFound: "Page not found",
-		http.StatusServiceUnavailable: "Redis did not answer"}[status]
+	title := map[int]string{
+		http.StatusNotFound:           "Page not found",
+		http.StatusServiceUnavailable: "Redis did not answer",
+	}[status]
 	v.w.WriteHeader(status)
 	if err := v.pages.write(v, "error", cmp.Or(title, "Nothing was changed"), text); err != nil {
 		v.o.Log.Error("a page of the console could not be written", "err", err)

@@ -57,8 +57,10 @@ type historyKey struct {
 }
 
 func newHistory(b *budget.Store, now func() time.Time, log *slog.Logger) *history {
-	return &history{budget: b, now: now, log: log, kept: map[historyKey]*fresh[day]{}, turn: make(chan struct{}, 1),
-		earlier: map[string]*earlier{}}
+	return &history{
+		budget: b, now: now, log: log, kept: map[historyKey]*fresh[day]{}, turn: make(chan struct{}, 1),
+		earlier: map[string]*earlier{},
+	}
 }
 
 // of returns the entry for an org's day, and forgets those that are too old.
@@ -88,8 +90,10 @@ func (h *history) of(org string, unixDay, today int64) *fresh[day] {
 const daySeconds = 24 * 60 * 60
 
 func (h *history) read(ctx context.Context, org string, unixDay int64) (day, error) {
-	d := day{users: map[string]budget.Sums{}, models: map[string]budget.Sums{}, keys: map[[2]string]budget.Sums{},
-		read: h.reads.Add(1), at: h.now()}
+	d := day{
+		users: map[string]budget.Sums{}, models: map[string]budget.Sums{}, keys: map[[2]string]budget.Sums{},
+		read: h.reads.Add(1), at: h.now(),
+	}
 	select {
 	case h.turn <- struct{}{}:
 		defer func() { <-h.turn }()

@@ -161,8 +161,10 @@ func userLines(o *settings.Org, past *span, search string) []userLine {
 		if search != "" && !strings.Contains(strings.ToLower(u.ID), strings.ToLower(search)) {
 			continue
 		}
-		lines = append(lines, userLine{ID: u.ID, Keys: len(u.Keys), Today: spent{today.users[u.ID], today.read != 0},
-			Month: spent{month[u.ID], complete}})
+		lines = append(lines, userLine{
+			ID: u.ID, Keys: len(u.Keys), Today: spent{today.users[u.ID], today.read != 0},
+			Month: spent{month[u.ID], complete},
+		})
 	}
 	slices.SortFunc(lines, func(a, b userLine) int {
 		return cmp.Or(cmp.Compare(b.Today.Cost, a.Today.Cost), cmp.Compare(b.Month.Cost, a.Month.Cost),

@@ -49,8 +49,10 @@ func (c *Console) overview(v *visit) error {
 		ids[i] = orgs[i].ID
 	}
 	past := c.history.last(ctx, ids...)
-	view := overviewView{reading: past.reading, Today: spent{Known: true}, Yesterday: spent{Known: true},
-		Month: spent{Known: true}}
+	view := overviewView{
+		reading: past.reading, Today: spent{Known: true}, Yesterday: spent{Known: true},
+		Month: spent{Known: true},
+	}
 	for i := range orgs {
 		line, states, err := c.orgLine(ctx, past, &orgs[i])
 		if err != nil {
@@ -81,8 +83,10 @@ func (c *Console) overview(v *visit) error {
 }
 
 func (c *Console) orgLine(ctx context.Context, past *span, o *settings.Org) (orgLine, []budget.Status, error) {
-	line := orgLine{ID: o.ID, Name: cmp.Or(o.Name, o.ID), Users: len(o.Users), Today: past.Today(o.ID, whole),
-		Month: past.Month(o.ID, whole)}
+	line := orgLine{
+		ID: o.ID, Name: cmp.Or(o.Name, o.ID), Users: len(o.Users), Today: past.Today(o.ID, whole),
+		Month: past.Month(o.ID, whole),
+	}
 	policy := c.o.Policy().Orgs[o.ID]
 	if policy == nil {
 		return line, nil, nil
@@ -113,7 +117,8 @@ func used(s *budget.Status) float64 { return float64(s.Used) / float64(max(s.Amo
 // standing is where the limits of one kind of subject stand. Patterns on models
 // do not matter to how much of them is used.
 func (c *Console) standing(ctx context.Context, limits []budget.Limit, call budget.Call,
-	of ...budget.Subject) ([]budget.Status, error) {
+	of ...budget.Subject,
+) ([]budget.Status, error) {
 	var asked []budget.Limit
 	for _, l := range limits {
 		if slices.Contains(of, l.Subject) && l.Counts(call) {

@@ -128,6 +128,8 @@ func (c *Console) bound(o *settings.Org) guard.Bound {
 
 func unboundedFault(org string, b guard.Bound) Fault {
 	what := b.Warning(org)
-	return Fault{Severe: true, What: strings.ToUpper(what[:1]) + what[1:], Fix: guard.BoundFix(org),
-		Link: pathOf("orgs", org)}
+	return Fault{
+		Severe: true, What: strings.ToUpper(what[:1]) + what[1:], Fix: guard.BoundFix(org),
+		Link: pathOf("orgs", org),
+	}
 }

@@ -111,8 +111,10 @@ var statuses = []queue.State{queue.Queued, queue.Running, queue.Succeeded, queue
 // jobs lists an org's jobs.
 func (c *Console) jobs(v *visit) error {
 	q := v.r.URL.Query()
-	view := jobsView{User: q.Get("user"), Model: q.Get("model"), Status: q.Get("status"), Org: q.Get("org"),
-		Statuses: statuses}
+	view := jobsView{
+		User: q.Get("user"), Model: q.Get("model"), Status: q.Get("status"), Org: q.Get("org"),
+		Statuses: statuses,
+	}
 	for _, o := range c.o.Tenants().Orgs {
 		view.Orgs = append(view.Orgs, o.ID)
 	}

@@ -173,7 +173,8 @@ func (c *whatIfPage) try(ctx context.Context, view *whatIfView) (*whatIfAnswer, 
 
 // lastCalls reads the newest calls of the last days.
 func (c *whatIfPage) lastCalls(ctx context.Context, view *whatIfView, answer *whatIfAnswer,
-	past *happenings) (*simulate.Trace, error) {
+	past *happenings,
+) (*simulate.Trace, error) {
 	r, read := simulate.NewReader(), 0
 	answer.To = c.o.Now()
 	answer.From = answer.To.AddDate(0, 0, -view.Days)
@@ -237,8 +238,10 @@ const whatIfName = "what-if"
 func (v *whatIfView) change(org *guard.Org) (*guard.Org, string, error) {
 	out := *org
 	if v.Limit == newOfOrg || v.Limit == newOfUser {
-		l := budget.Limit{ID: whatIfName, Subject: budget.Org, Metric: budget.Cost, Mode: budget.Enforce,
-			Shape: budget.Shape{Kind: budget.Window}}
+		l := budget.Limit{
+			ID: whatIfName, Subject: budget.Org, Metric: budget.Cost, Mode: budget.Enforce,
+			Shape: budget.Shape{Kind: budget.Window},
+		}
 		if v.Limit == newOfUser {
 			l.Subject = budget.User
 		}

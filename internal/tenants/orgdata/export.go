@@ -95,7 +95,9 @@ type sumRecord struct {
 func (x *Export) money(ctx context.Context) error {
 	var none time.Time
 	books := x.Budget
-	if err := books.Entries(ctx, x.Org, none, none, func(e budget.Entry) error { return x.line("ledger", e) }); err != nil {
+	if err := books.Entries(ctx, x.Org, none, none, func(e budget.Entry) error {
+		return x.line("ledger", e)
+	}); err != nil {
 		return err
 	}
 	days, err := x.Names(ctx, x.Org, "sums:")
@@ -113,7 +115,8 @@ func (x *Export) money(ctx context.Context) error {
 		}
 		for _, r := range list {
 			s := sumRecord{
-				r.Begin.Format(time.DateOnly), r.User, r.Key, r.Provider, r.Endpoint, r.Model, r.Cost, r.Calls, r.Input, r.Cached, r.Written,
+				r.Begin.Format(time.DateOnly), r.User, r.Key, r.Provider, r.Endpoint, r.Model, r.Cost, r.Calls, r.Input, r.Cached,
+				r.Written,
 				r.Output, r.Estimated, r.Overrun, r.Adjusted, budget.Costs(r.Split),
 			}
 			if err := x.line("sum", s); err != nil {
@@ -140,7 +143,8 @@ func (x *Export) jobs(ctx context.Context) error {
 				return err
 			}
 		}
-		if after = page.Next; !page.More {
+		after = page.Next
+		if !page.More {
 			return nil
 		}
 	}
@@ -191,7 +195,8 @@ func (x *Export) batchesOf(ctx context.Context, user string) error {
 		for _, b := range page {
 			after = b.ID
 			err := x.line("batch", batchRecord{
-				b.ID, b.User, b.Key, string(b.Endpoint), b.Model, b.Status, b.Input, b.Output, b.Errors, b.Metadata, b.Created.UTC(),
+				b.ID, b.User, b.Key, string(b.Endpoint), b.Model, b.Status, b.Input, b.Output, b.Errors, b.Metadata,
+				b.Created.UTC(),
 				moment(b.Ended()), b.Total, b.Succeeded, b.Unsuccessful, b.Charged,
 			})
 			if err != nil {
@@ -230,13 +235,17 @@ func (x *Export) files(ctx context.Context) error {
 
 func (x *Export) filesOf(ctx context.Context, user string) error {
 	for after := ""; ; {
-		page, more, err := x.Files.List(ctx, files.Owner{Org: x.Org, User: user}, files.Filter{After: after, Limit: 500, Oldest: true})
+		page, more, err := x.Files.List(ctx, files.Owner{Org: x.Org, User: user},
+			files.Filter{After: after, Limit: 500, Oldest: true})
 		if err != nil {
 			return err
 		}
 		for _, f := range page {
 			after = f.ID
-			if err := x.line("file", fileRecord{f.ID, f.User, f.Name, f.Purpose, f.Bytes, f.Created.UTC(), f.Expires.UTC()}); err != nil {
+			if err := x.line("file", fileRecord{
+				f.ID, f.User, f.Name, f.Purpose, f.Bytes, f.Created.UTC(),
+				f.Expires.UTC(),
+			}); err != nil {
 				return err
 			}
 		}
