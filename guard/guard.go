@@ -23,6 +23,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/ownership"
+	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/responses/conversation"
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/pricing"
@@ -234,6 +235,7 @@ func New(o Options) *Guard {
 		ownership: g.ownership, log: o.Log,
 	}
 	g.settler = &settler{budget: o.Budget, outage: g.Outage, charged: o.Charged, log: o.Log, metrics: g.metrics}
+	g.settler.ends = redisconn.NewBatcher(endMost, g.settler.endBatch)
 	g.admission = newAdmission(g, o.LocalShare)
 	g.Batches = &Batches{guard: g, policy: g.policy, budget: o.Budget, plans: g.Plans, charged: o.Charged, metrics: g.metrics}
 	return g

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // settleTimeout bounds the attempt to settle. What the store does not take in
@@ -26,14 +27,12 @@ type settler struct {
 	log     *slog.Logger
 	metrics *metrics
 
+	ends     *redisconn.Batcher[ended]
 	settling sync.WaitGroup
-	endingMu sync.Mutex
-	ending   []*Call // that wait to be settled or voided
-	flying   bool    // a goroutine is ending them
 }
 
-// flight is how many calls are ended with one write to the store.
-const flight = 256
+// endMost is how many calls are ended with one write to the store.
+const endMost = 256
 
 // End settles the call, or voids it when the provider did no work. It returns
 // at once; Close waits for the write. What the store does not take is kept in
@@ -45,40 +44,25 @@ func (c *Call) End(ctx context.Context) {
 	})
 }
 
-// endSoon ends a call together with those that end while the last flight was
-// under way: at most one goroutine does so, and none when nothing ends.
+// ended is a call that waits to be settled or voided.
+type ended struct {
+	ctx  context.Context // which does not end
+	call *Call
+}
+
+// endSoon ends a call together with those that end while the last batch is under way.
 func (s *settler) endSoon(ctx context.Context, c *Call) {
-	s.endingMu.Lock()
-	defer s.endingMu.Unlock()
-	s.ending = append(s.ending, c)
-	if !s.flying {
-		s.flying = true
-		s.settling.Go(func() { s.fly(context.WithoutCancel(ctx)) })
-	}
+	s.settling.Add(1)
+	s.ends.Add(ended{context.WithoutCancel(ctx), c})
 }
 
-func (s *settler) fly(ctx context.Context) {
-	for {
-		calls := s.nextFlight()
-		if len(calls) == 0 {
-			return
-		}
-		s.endAll(ctx, calls)
+func (s *settler) endBatch(batch []ended) {
+	calls := make([]*Call, len(batch))
+	for i, e := range batch {
+		calls[i] = e.call
 	}
-}
-
-// nextFlight takes what waits to be ended; nothing ends the flying.
-func (s *settler) nextFlight() []*Call {
-	s.endingMu.Lock()
-	defer s.endingMu.Unlock()
-	n := min(len(s.ending), flight)
-	calls := s.ending[:n:n]
-	s.ending = s.ending[n:]
-	if len(s.ending) == 0 {
-		s.ending = nil
-	}
-	s.flying = n > 0
-	return calls
+	s.endAll(batch[0].ctx, calls)
+	s.settling.Add(-len(batch))
 }
 
 func (s *settler) endAll(ctx context.Context, calls []*Call) {

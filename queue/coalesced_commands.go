@@ -4,11 +4,13 @@ import (
 	"context"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // coalescedCommands sends the commands that many ask for at the same moment in one
 // pipeline.
-type coalescedCommands struct{ coalescer[*commands] }
+type coalescedCommands struct{ batches *redisconn.Batcher[*commands] }
 
 // commands is one caller's commands. They belong to the sender until done.
 type commands struct {
@@ -19,10 +21,7 @@ type commands struct {
 
 // newCoalescedCommands returns one of at most so many callers in a pipeline.
 func newCoalescedCommands(rdb redis.UniversalClient, most int) *coalescedCommands {
-	g := &coalescedCommands{}
-	g.most = most
-	g.carry = func(batch []*commands) { send(rdb, batch) }
-	return g
+	return &coalescedCommands{redisconn.NewBatcher(most, func(batch []*commands) { send(rdb, batch) })}
 }
 
 // exec runs the commands that add puts into a pipeline; their own errors tell
@@ -30,7 +29,7 @@ func newCoalescedCommands(rdb redis.UniversalClient, most int) *coalescedCommand
 // looked at.
 func (g *coalescedCommands) exec(ctx context.Context, add func(redis.Pipeliner)) error {
 	a := &commands{ctx: ctx, add: add, done: make(chan struct{})}
-	g.add(a)
+	g.batches.Add(a)
 	select {
 	case <-a.done:
 		return context.Cause(ctx) // nil, unless it ended before they were sent

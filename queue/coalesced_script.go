@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // batchMost is how many jobs one call of a script takes.
@@ -15,7 +17,7 @@ const batchMost = 64
 // coalescedScript runs a script that takes many jobs of a pool, for all who come at the
 // same moment.
 type coalescedScript struct {
-	coalescer[*scriptCall]
+	batches *redisconn.Batcher[*scriptCall]
 
 	name   string
 	script *redis.Script
@@ -35,9 +37,9 @@ type scriptCall struct {
 	err  error
 }
 
-func newBatcher(name string, script *redis.Script, common []any) *coalescedScript {
+func newCoalescedScript(name string, script *redis.Script, common []any) *coalescedScript {
 	b := &coalescedScript{name: name, script: script, common: common}
-	b.most, b.carry = batchMost, b.run
+	b.batches = redisconn.NewBatcher(batchMost, b.run)
 	return b
 }
 
@@ -53,7 +55,7 @@ func (b *coalescedScript) doAt(ctx context.Context, q *Queue, p *pool, key strin
 	args ...any,
 ) (string, time.Time, error) {
 	e := &scriptCall{ctx: ctx, q: q, p: p, key: key, args: args, done: make(chan struct{})}
-	b.add(e)
+	b.batches.Add(e)
 	select {
 	case <-e.done:
 		return e.line, e.sent, e.err

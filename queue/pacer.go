@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -180,7 +181,7 @@ func (pc *pacer) close() {
 func (pc *pacer) serve(ctx context.Context) {
 	var spread time.Time
 	for !pc.halted(ctx) {
-		n := gather(pc.waiting)
+		n := redisconn.Gather(pc.waiting)
 		if n == 0 {
 			return
 		}

@@ -73,13 +73,13 @@ func newPool(p Pool, o Options) (*pool, error) {
 		keys:   keys,
 		quota:  books,
 		limits: limits,
-		puts: newBatcher("put", putScript,
+		puts: newCoalescedScript("put", putScript,
 			append(append([]any{o.Grace.Microseconds(), schemaVersion}, p.bounds(o)...),
 				append(limits[:4:4], workChannel(p.ID))...)),
-		starts: newBatcher("start", startScript,
+		starts: newCoalescedScript("start", startScript,
 			append(append([]any{o.MaxAttempts, o.Lease.Microseconds(), ttl, dead, o.DeadLetters}, limits...),
 				o.Grace.Microseconds(), grantMoves.Microseconds())),
-		finishes: newBatcher("finish", finishScript, append([]any{ttl, dead, o.DeadLetters}, limits...)),
+		finishes: newCoalescedScript("finish", finishScript, append([]any{ttl, dead, o.DeadLetters}, limits...)),
 	}, nil
 }
 
