@@ -106,7 +106,7 @@ func manyCalls(t *testing.T, rdb *redis.Client, sc scripts, seed uint64, most, s
 	ctx := t.Context()
 	rng := rand.New(rand.NewPCG(seed, 5))
 	f := newFixture(t, rdb, Options{})
-	f.scripts = sc
+	f.runner.scripts = sc
 	limits := bucket(MaxAmount, 1+rng.Int64N(3000), time.Second)
 	m := newModel(limits[0].Shape, f.opts.Lease)
 	var open []call

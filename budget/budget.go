@@ -26,8 +26,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -146,36 +144,28 @@ type Scripts interface {
 // Store keeps holds, limits and ledger in Redis. It is safe for concurrent use;
 // so are several Stores on one Redis.
 type Store struct {
+	// Ledger is what orgs were charged, Refusals what limits refused.
+	Ledger   *Ledger
+	Refusals *Refusals
+	// Expiry ends the holds of dead processes.
+	Expiry *Expiry
+	// Offline admits calls while Redis does not answer, Deferred writes the endings that it did
+	// not take, and DataLoss knows what it has lost.
+	Offline  *Offline
+	Deferred *Deferred
+	DataLoss *DataLoss
+
 	rdb     redis.UniversalClient
 	opts    Options
 	metrics *metrics
-	scripts scripts
-	lease   any // opts.Lease in us, as an argument of scripts
-
-	endingOptions endingOptions
-	days          atomic.Pointer[threeDays]
-	chunk         atomic.Pointer[chunkName] // the last one
-
-	scanning chan struct{} // full while a page of roll-ups is read
-
-	// clock is the tests' time in microseconds; nil: Redis TIME.
-	clock func() int64
-	// ahead is how far Redis's clock was ahead of ours at the last answer.
-	ahead atomic.Int64
-
-	later later
-	tail  recentSettles
-
-	loss       loss
-	storeClock storeClock
-
-	without without
-
-	refusals refusals
-
-	mu    sync.Mutex
-	orgs  map[string]*openHolds // those this process has or had holds in
-	judge bool                  // whether a lease that has run out says that its holder is dead
+	runner  *runner
+	clock   *clock
+	binder  binder
+	leases  *leases
+	settler *settler
+	recent  *recentSettles
+	watcher *watcher
+	shares  *shares
 }
 
 // New returns a Store on rdb. To have ctx deadlines bind, rdb must be built
@@ -191,42 +181,36 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	if o.Flights == nil {
 		o.Flights = func() Flight { return rdb.Pipeline() }
 	}
+	m, outage := newMetrics(o.Metrics), newOutageMetrics(o.Metrics)
+	r := &runner{money: o.Money, others: o.Scripts, scripts: loaded, clock: &clock{}, metrics: m}
 	s := &Store{
-		rdb: rdb, opts: o, lease: o.Lease.Microseconds(), scripts: loaded, endingOptions: o.ending(), orgs: map[string]*openHolds{}, later: newLater(), tail: recentSettles{span: o.Tail},
-		loss: newLoss(o.EpochFile), storeClock: storeClock{start: time.Now(), seen: map[string]clockSeen{}},
-		without: without{start: time.Now(), uses: map[string]*use{}}, scanning: make(chan struct{}, 1), refusals: newRefusals(),
+		rdb: rdb, opts: o, metrics: m, runner: r, clock: r.clock, binder: binder{o.Lease},
+		recent: &recentSettles{span: o.Tail},
 	}
-	if o.Journal == nil {
-		s.opts.Journal = s.later.memory
+	s.leases = newLeases(rdb, r, o)
+	s.settler = &settler{
+		rdb: rdb, runner: r, clock: r.clock, leases: s.leases, metrics: m, log: o.Log, flights: o.Flights,
+		options: o.ending(), chunks: &chunkNames{},
 	}
-	s.without.fill(s.opts.Journal.Records(), s.now())
-	s.metrics = newMetrics(o.Metrics)
-	s.later.metrics = newLaterMetrics(o.Metrics, s.kept, s.storeClock.skew)
+	s.Expiry = &Expiry{
+		rdb: rdb, runner: r, clock: r.clock, leases: s.leases, settler: s.settler, metrics: m, log: o.Log,
+		charge: o.ExpiredCharge, horizon: o.Horizon,
+	}
+	s.DataLoss = newDataLoss(rdb, r.clock, o, outage.emptied)
+	s.watcher = &watcher{
+		rdb: rdb, settler: s.settler, recent: s.recent, loss: s.DataLoss, clocks: newStoreClock(), metrics: outage,
+		log: o.Log, horizon: o.Horizon,
+	}
+	s.Deferred = newDeferred(rdb, o, s.settler, s.recent, outage)
+	registerKept(o.Metrics, s.Deferred.kept, s.watcher.clocks.skew)
+	s.shares = newShares(r.clock, s.DataLoss)
+	s.shares.fill(s.Deferred.journal.Records(), r.clock.now())
+	s.Offline = &Offline{
+		binder: s.binder, clock: r.clock, shares: s.shares, deferred: s.Deferred, journal: s.Deferred.journal, metrics: m,
+	}
+	pages := newPages(rdb)
+	s.Ledger, s.Refusals = newLedger(rdb, r, pages, o), newRefusals(r, pages, o)
 	return s
-}
-
-// now returns Redis's time as well as this process knows it: right within the
-// skew that scripts allow for, which report it when it is not.
-func (s *Store) now() time.Time {
-	if s.clock != nil {
-		return time.UnixMicro(s.clock())
-	}
-	return time.Now().Add(time.Duration(s.ahead.Load()))
-}
-
-// seen takes Redis's time from an answer.
-func (s *Store) seen(at time.Time) {
-	if s.clock == nil {
-		s.ahead.Store(int64(time.Until(at)))
-	}
-}
-
-// given is the time passed to scripts: empty, except in tests.
-func (s *Store) given() any {
-	if s.clock != nil {
-		return s.clock()
-	}
-	return ""
 }
 
 // key returns the Redis key of an org's record. All keys of an org share a hash

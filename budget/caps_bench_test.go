@@ -43,7 +43,7 @@ func BenchmarkCaps(b *testing.B) {
 	var org, capped float64
 	for b.Loop() {
 		f := newFixture(b, rdb, Options{Scripts: scripts})
-		f.clock = nil
+		f.clock.fake = nil
 		f.now.Store(time.Now().UnixMicro())
 		limits := []Limit{
 			costLimit("hour", User, hour(1e15)),

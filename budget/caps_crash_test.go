@@ -39,7 +39,7 @@ func TestHoldWithoutItsCapsIsVoid(t *testing.T) {
 				f.wantCaps(caps, c.used, 0)
 				f.used(ctx, limits, [2]int64{c.used, 0}, [2]int64{c.used / 100, 0})
 				entries := 0
-				if err := f.Entries(ctx, f.org, time.Time{}, time.Time{}, func(Entry) error { entries++; return nil }); err != nil {
+				if err := f.Ledger.Entries(ctx, f.org, time.Time{}, time.Time{}, func(Entry) error { entries++; return nil }); err != nil {
 					t.Fatal(err)
 				}
 				if entries != int(c.used/100) {
@@ -62,7 +62,7 @@ func TestHoldFoundAfterTheHorizonIsCharged(t *testing.T) {
 	h := f.mustCap(limits, caps, 100)
 	f.pass(3 * time.Hour)
 	for _, spend := range caps {
-		if n, err := f.Sweep(ctx, spend.scope()); n != 1 || err != nil {
+		if n, err := f.Expiry.Sweep(ctx, spend.scope()); n != 1 || err != nil {
 			t.Fatalf("%d expired, %v", n, err)
 		}
 		f.rdb.Del(ctx, key(spend.scope(), h.Call.chunk()))

@@ -94,7 +94,7 @@ func TestCapEndsAfterItsOrg(t *testing.T) {
 			t.Fatalf("%+v", done)
 		}
 		f.wantCaps(caps, 100, 100)
-		if f.orgs["cap:deployment"].holds[h.ID] != nil {
+		if f.leases.orgs["cap:deployment"].holds[h.ID] != nil {
 			t.Error("its lease never ends")
 		}
 		if done = f.SettleAll(ctx, []Settle{{h, st}}); done[0].Err != nil {
@@ -120,11 +120,11 @@ func TestNotKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = j.journal.Close(), j.later.memory.Close()
+	_, _ = j.journal.Close(), j.Deferred.memory.Close()
 	if err := j.Later(t.Context(), []Settle{{Hold: h}}, nil); err == nil {
 		t.Fatal("kept in closed journals")
 	}
-	for org, o := range j.orgs {
+	for org, o := range j.leases.orgs {
 		if len(o.holds) > 0 {
 			t.Errorf("%s is renewed for ever", org)
 		}
@@ -148,7 +148,7 @@ func TestCapLost(t *testing.T) {
 	if _, err := f.holdCap(caps[1], c); !errors.Is(err, ErrEnded) {
 		t.Errorf("it came late and got %v", err)
 	}
-	for org, o := range f.orgs {
+	for org, o := range f.leases.orgs {
 		if len(o.holds) > 0 {
 			t.Errorf("%s is still renewed", org)
 		}
@@ -194,10 +194,10 @@ func TestCapJournaled(t *testing.T) {
 	if err := s.Later(ctx, endings, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.AdmitShare(ctx, limits, shareCall("ann", 4), cost(60), 10, caps...); err != nil { // dies with it
+	if _, err := s.Offline.AdmitShare(ctx, limits, shareCall("ann", 4), cost(60), 10, caps...); err != nil { // dies with it
 		t.Fatal(err)
 	}
-	short, err := s.AdmitAll(ctx, limits, shareCall("ann", 5), cost(500), caps...)
+	short, err := s.Offline.AdmitAll(ctx, limits, shareCall("ann", 5), cost(500), caps...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func TestCapShares(t *testing.T) {
 	limits, caps := []Limit{costLimit("own", User, hour(1e6))}, everybody(1000)
 	caps[1].Limits[1].Shape.Amount = 900 // the deployment's is the tightest, and asked last
 	admit := func(user string, n int, most int64) (*Hold, error) {
-		return s.AdmitShare(t.Context(), limits, shareCall(user, n), cost(most), 10, caps...)
+		return s.Offline.AdmitShare(t.Context(), limits, shareCall(user, n), cost(most), 10, caps...)
 	}
 	first, err := admit("ann", 1, 80)
 	if err != nil {
@@ -252,7 +252,7 @@ func TestCapForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	countCaps(t, s, caps, 0)
-	if err := s.replayTail(ctx); err != nil {
+	if err := s.watcher.replay(ctx); err != nil {
 		t.Fatal(err)
 	}
 	countCaps(t, s, caps, 40)

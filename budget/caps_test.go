@@ -141,7 +141,7 @@ func TestCapRefuses(t *testing.T) {
 		if after := rdb.DBSize(ctx).Val(); after > before+1 { // its registry
 			t.Errorf("%d keys became %d", before, after)
 		}
-		if n := len(f.orgs["cap:deployment"].holds); n != 1 {
+		if n := len(f.leases.orgs["cap:deployment"].holds); n != 1 {
 			t.Errorf("%d holds of the deployment are renewed", n)
 		}
 	})
@@ -171,14 +171,14 @@ func TestCapCrash(t *testing.T) {
 		f.mustCap(nil, caps, 100)        // dies with the call under way
 		late := f.mustCap(nil, caps, 70) // was only slow
 		half := f.mustCap(nil, caps, 50) // dies between its own settle and the caps'
-		if _, err := f.Store.settle(ctx, Settle{half, &Settlement{Actual: cost(20)}}); err != nil {
+		if _, err := f.Store.settler.settle(ctx, Settle{half, &Settlement{Actual: cost(20)}}); err != nil {
 			t.Fatal(err)
 		}
 		f.pass(2 * time.Minute)
 		heir := New(rdb, Options{}) // another process
-		heir.clock = f.now.Load
+		heir.clock.fake = f.now.Load
 		f.seenForLong()
-		if err := heir.sweepDue(ctx); err != nil {
+		if err := heir.Expiry.sweepDue(ctx); err != nil {
 			t.Fatal(err)
 		}
 		f.wantCaps(caps, 220, 0)
@@ -267,14 +267,14 @@ func TestCapCrowd(t *testing.T) {
 		})
 	}
 	all.Wait()
-	f.clock = nil
+	f.clock.fake = nil
 	f.wantCaps(caps, charged.Load(), 0)
 	if refused.Load() == 0 || admitted.Load() < 20 {
 		t.Errorf("%d admitted, %d refused: the cap was not reached", admitted.Load(), refused.Load())
 	}
 	var booked pricing.Nano
 	for _, org := range []string{"a", "b", "c", "d"} {
-		list, err := f.Rollups(t.Context(), org, time.Now().Add(-24*time.Hour), time.Now().Add(24*time.Hour))
+		list, err := f.Ledger.Rollups(t.Context(), org, time.Now().Add(-24*time.Hour), time.Now().Add(24*time.Hour))
 		if err != nil {
 			t.Fatal(err)
 		}

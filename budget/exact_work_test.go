@@ -54,7 +54,7 @@ func newFilled(t *testing.T, rdb *redis.Client) *filled {
 		limits:  []Limit{costLimit("exact", User, Shape{Kind: ExactWindow, Amount: 10_000, Window: time.Minute})},
 	}
 	f.settle(ctx, f.hold(ctx, f.limits, 1), 1)
-	h, err := f.unheld(f.limits, f.call())
+	h, err := f.binder.unheld(f.limits, f.call())
 	if err != nil {
 		t.Fatal(err)
 	}

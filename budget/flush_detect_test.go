@@ -124,21 +124,21 @@ func TestReopen(t *testing.T) {
 	f.pass(time.Second)
 	g.pass(time.Second)
 	closed("after a loss", true, true)
-	if at, err := operator.DataLoss(ctx); err != nil || at.IsZero() {
+	if at, err := operator.DataLoss.At(ctx); err != nil || at.IsZero() {
 		t.Errorf("loss at %v, %v", at, err)
 	}
-	if err := operator.Reopen(ctx, f.org); err != nil {
+	if err := operator.DataLoss.Reopen(ctx, f.org); err != nil {
 		t.Fatal(err)
 	}
 	closed("one org reopened", false, true)
-	if err := operator.ReopenAll(ctx); err != nil {
+	if err := operator.DataLoss.ReopenAll(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.look(ctx); err != nil { // as watch does, once a second
+	if err := g.DataLoss.look(ctx); err != nil { // as watch does, once a second
 		t.Fatal(err)
 	}
 	closed("all reopened", false, false)
-	if at, err := operator.DataLoss(ctx); err != nil || !at.IsZero() {
+	if at, err := operator.DataLoss.At(ctx); err != nil || !at.IsZero() {
 		t.Errorf("accepted loss at %v, %v", at, err)
 	}
 	rdb.FlushAll(ctx)
@@ -237,7 +237,7 @@ func TestShareAfterALoss(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Kill()
-	if _, err := s.AdmitShare(ctx, limits, shareCall("ann", 3), cost(1), 10); !errors.As(err, &e) || e.Binding.ClosedUntil.IsZero() {
+	if _, err := s.Offline.AdmitShare(ctx, limits, shareCall("ann", 3), cost(1), 10); !errors.As(err, &e) || e.Binding.ClosedUntil.IsZero() {
 		t.Errorf("admitted: %v", err)
 	}
 }

@@ -298,7 +298,7 @@ func (h *history) extend(m *modelHold, i int, mod *model, n int64) {
 }
 
 func (h *history) stepSweep() error {
-	n, err := h.Sweep(h.ctx, h.org)
+	n, err := h.Expiry.Sweep(h.ctx, h.org)
 	if err != nil {
 		return err
 	}

@@ -93,7 +93,7 @@ func TestSettleWithoutLimits(t *testing.T) {
 		limits := []Limit{costLimit("org", Org, hour(1000)), costLimit("user", User, hour(1000))}
 		for i, known := range [][]Limit{nil, limits[:1]} {
 			h := f.hold(ctx, limits, 300)
-			less, err := f.unheld(known, h.Call)
+			less, err := f.binder.unheld(known, h.Call)
 			if err != nil {
 				t.Fatal(err)
 			}

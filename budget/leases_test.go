@@ -129,7 +129,7 @@ func TestEveryKeyHasALifetime(t *testing.T) {
 		f.hold(ctx, limits, 10)
 		f.settle(ctx, h, 20)
 		f.pass(3 * time.Minute)
-		if _, err := f.Sweep(ctx, f.org); err != nil {
+		if _, err := f.Expiry.Sweep(ctx, f.org); err != nil {
 			t.Fatal(err)
 		}
 		f.pass(3 * time.Hour)
@@ -140,7 +140,7 @@ func TestEveryKeyHasALifetime(t *testing.T) {
 		if !errors.Is(err, ErrTooOld) {
 			t.Fatalf("settle after the horizon: %v", err)
 		}
-		list, err := f.Reconcile(ctx, f.org, 10)
+		list, err := f.Ledger.Reconcile(ctx, f.org, 10)
 		if err != nil || len(list) != 1 || list[0].ID != old.ID || list[0].Cost != 5 {
 			t.Fatalf("reconciliation list: %+v, %v", list, err)
 		}

@@ -133,6 +133,14 @@ func (m *metrics) capped(c Cap, statuses []Status) {
 	}
 }
 
+// capRefused is capped for what a cap that refused said.
+func (m *metrics) capRefused(c Cap, why error) {
+	var e *ExceededError
+	if errors.As(why, &e) {
+		m.capped(c, e.Statuses)
+	}
+}
+
 func (m *metrics) settled(r Receipt, estimated bool) {
 	if r.Replayed {
 		return
@@ -152,8 +160,8 @@ func (m *metrics) expire(nano int64) {
 	m.estimated.Add(pricing.Nano(nano).Float())
 }
 
-// laterMetrics are those of endings that wait for the store.
-type laterMetrics struct {
+// outageMetrics are those of a store that was away or lost data.
+type outageMetrics struct {
 	kept    prometheus.Counter
 	emptied prometheus.Counter
 
@@ -162,7 +170,8 @@ type laterMetrics struct {
 	replayed *prometheus.CounterVec // by where from and what the store made of it
 }
 
-func newLaterMetrics(reg prometheus.Registerer, kept func() (int, int64), skew func() time.Duration) laterMetrics {
+// registerKept reports what is kept for the store, and how far its clock is off.
+func registerKept(reg prometheus.Registerer, kept func() (int, int64), skew func() time.Duration) {
 	f := promauto.With(reg)
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "llmguard_budget_journal_records",
@@ -175,7 +184,11 @@ func newLaterMetrics(reg prometheus.Registerer, kept func() (int, int64), skew f
 		Name: "llmguard_budget_store_clock_skew_seconds",
 		Help: "How far Redis's clock is ahead of this machine's, at least; below 0: behind. On a cluster the server that is furthest off.",
 	}, func() float64 { return skew().Seconds() })
-	return laterMetrics{
+}
+
+func newOutageMetrics(reg prometheus.Registerer) outageMetrics {
+	f := promauto.With(reg)
+	return outageMetrics{
 		clockSteps: f.NewCounter(prometheus.CounterOpts{
 			Name: "llmguard_budget_store_clock_steps_total", Help: "Times that Redis's clock jumped by more than half a second.",
 		}),

@@ -14,7 +14,7 @@ import (
 func TestRaise(t *testing.T) {
 	s := New(redistest.Start(t).Client(), Options{})
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC).UnixMicro()
-	s.clock = func() int64 { return now }
+	s.clock.fake = func() int64 { return now }
 	end := time.UnixMicro(now).Add(time.Hour)
 	limit := Limit{
 		ID: "daily", Subject: User, Metric: Cost, Shape: Shape{Kind: Window, Amount: 100, Window: 24 * time.Hour},
@@ -78,7 +78,7 @@ func TestRaise(t *testing.T) {
 func TestRaiseExtends(t *testing.T) {
 	s := New(redistest.Start(t).Client(), Options{Lease: 3 * time.Hour})
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC).UnixMicro()
-	s.clock = func() int64 { return now }
+	s.clock.fake = func() int64 { return now }
 	end := time.UnixMicro(now).Add(time.Hour)
 	limit := Limit{
 		ID: "daily", Subject: Org, Metric: Cost, Shape: Shape{Kind: Window, Amount: 100, Window: 24 * time.Hour}, Raises: []Raise{{Add: 100, Until: end}},

@@ -28,7 +28,7 @@ func TestExactlyTen(t *testing.T) {
 	} {
 		t.Run(string(shape.Kind), func(t *testing.T) {
 			f := newFixture(t, rdb, Options{})
-			f.clock = nil
+			f.clock.fake = nil
 			f.now.Store(time.Now().UnixMicro())
 			stores := []*Store{f.Store, New(rdb, Options{})}
 			limits := []Limit{costLimit("ten", User, shape), costLimit("wide", Org, hour(1e12))}
@@ -161,7 +161,7 @@ func TestLostAnswers(t *testing.T) {
 	}
 	f.used(ctx, limits, [2]int64{want, 0}, [2]int64{want, 0})
 	var sum, entries int64
-	if err := f.Entries(ctx, f.org, time.Time{}, time.Time{}, func(e Entry) error {
+	if err := f.Ledger.Entries(ctx, f.org, time.Time{}, time.Time{}, func(e Entry) error {
 		sum, entries = sum+int64(e.Cost), entries+1
 		return nil
 	}); err != nil {
@@ -216,7 +216,7 @@ func TestMemoryFull(t *testing.T) {
 		t.Fatalf("extend with memory full: %v", err)
 	}
 	f.pass(30 * time.Second)
-	if err := f.renewDue(ctx); err != nil {
+	if err := f.leases.renewDue(ctx); err != nil {
 		t.Fatalf("renewal with memory full: %v", err)
 	}
 	ends := rdb.ZRangeWithScores(ctx, key(f.org, "leases"), 0, 0).Val()
@@ -238,7 +238,7 @@ func TestMemoryFull(t *testing.T) {
 		}
 	}
 	f.pass(2 * time.Minute) // the rest expires
-	n, err := f.Sweep(ctx, f.org)
+	n, err := f.Expiry.Sweep(ctx, f.org)
 	if err != nil || n != len(holds)/3 {
 		t.Fatalf("sweep with memory full: %d of %d, %v", n, len(holds)/3, err)
 	}

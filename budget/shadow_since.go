@@ -17,11 +17,11 @@ func (l *Limit) Is() string {
 // NoteShadow notes that these limits of an org, as Limit.Is has them, are in shadow mode. Those that
 // were noted before stay as they are.
 func (s *Store) NoteShadow(ctx context.Context, org string, limits []string) error {
-	args := []any{s.given()}
+	args := []any{s.clock.given()}
 	for _, l := range limits {
 		args = append(args, l)
 	}
-	_, err := s.run(ctx, s.scripts.shadowSince, []string{key(org, "shadow_since"), key(org, "ledger")}, args)
+	_, err := s.runner.run(ctx, s.runner.scripts.shadowSince, []string{key(org, "shadow_since"), key(org, "ledger")}, args)
 	return err
 }
 

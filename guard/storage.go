@@ -185,7 +185,7 @@ func (g *Guard) chargeDay(ctx context.Context, c Caller, n ownership.Note) error
 	if err != nil || cost == 0 {
 		return err
 	}
-	_, err = g.budget.Adjust(ctx, budget.Adjustment{
+	_, err = g.budget.Ledger.Adjust(ctx, budget.Adjustment{
 		ID: storageID(n),
 		Call: budget.Call{
 			Org: c.Org.ID, User: c.User, Model: StorageEntry, Provider: n.Provider,

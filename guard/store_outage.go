@@ -63,9 +63,9 @@ func (g *Guard) admit(ctx context.Context, p *Plan, who budget.Call) (*budget.Ho
 	ctx, cancel := context.WithTimeout(ctx, g.deadline)
 	defer cancel()
 	if p.Caller.Org.OnStoreFailure == Allow {
-		return g.budget.AdmitAll(ctx, p.Limits, who, p.Max, p.Caps...)
+		return g.budget.Offline.AdmitAll(ctx, p.Limits, who, p.Max, p.Caps...)
 	}
-	return g.budget.AdmitShare(ctx, p.Limits, who, p.Max, g.share, p.Caps...)
+	return g.budget.Offline.AdmitShare(ctx, p.Limits, who, p.Max, g.share, p.Caps...)
 }
 
 // beginWithout is begin while the store is away, after a hold that may have been

@@ -229,14 +229,14 @@ func (w *watch) money(rdb redis.UniversalClient) {
 	w.try(err, store.Void(ctx, hold()), store.NoteShadow(ctx, "acme", []string{"a limit"}))
 	_, err = store.Peek(ctx, limits(), call())
 	w.try(err, store.Reset(ctx, limits()[0], call()))
-	_, err = store.Adjust(ctx, books.Adjustment{ID: "a1", Call: call(), Amount: 5, By: "carla", Reason: "r", Limits: limits()[:4]})
+	_, err = store.Ledger.Adjust(ctx, books.Adjustment{ID: "a1", Call: call(), Amount: 5, By: "carla", Reason: "r", Limits: limits()[:4]})
 	w.try(err)
-	store.CountRefusal("acme", "alice", "daily", false)
-	w.try(store.WriteRefusals(ctx))
+	store.Refusals.Count("acme", "alice", "daily", false)
+	w.try(store.Refusals.Write(ctx))
 	w.renewed(rdb)
 	lost := hold()
 	w.await("a hold expires", func() bool {
-		n, err := store.Sweep(ctx, "acme")
+		n, err := store.Expiry.Sweep(ctx, "acme")
 		w.try(err)
 		return n > 0
 	})

@@ -261,7 +261,7 @@ func (c *call) replayed(ctx context.Context, trace *simulate.Trace, o *settings.
 // lastCalls reads the newest calls of the days.
 func (c *call) lastCalls(ctx context.Context, org string, out *Replay) (*simulate.Trace, error) {
 	r, read := simulate.NewReader(), 0
-	err := c.o.Budget.Recent(ctx, org, c.start.AddDate(0, 0, -out.Days), c.start, func(e budget.Entry) error {
+	err := c.o.Budget.Ledger.Recent(ctx, org, c.start.AddDate(0, 0, -out.Days), c.start, func(e budget.Entry) error {
 		if read++; read > replayCalls {
 			out.Cut = true
 			return errEnough

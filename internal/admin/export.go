@@ -131,7 +131,7 @@ type sumRecord struct {
 func (x *export) money(ctx context.Context) error {
 	var none time.Time
 	books := x.o.Budget
-	if err := books.Entries(ctx, x.org, none, none, func(e budget.Entry) error { return x.line("ledger", e) }); err != nil {
+	if err := books.Ledger.Entries(ctx, x.org, none, none, func(e budget.Entry) error { return x.line("ledger", e) }); err != nil {
 		return err
 	}
 	days, err := x.o.Names(ctx, x.org, "sums:")
@@ -143,7 +143,7 @@ func (x *export) money(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		list, err := books.Rollups(ctx, x.org, day, day.Add(time.Hour))
+		list, err := books.Ledger.Rollups(ctx, x.org, day, day.Add(time.Hour))
 		if err != nil {
 			return err
 		}
@@ -157,7 +157,7 @@ func (x *export) money(ctx context.Context) error {
 			}
 		}
 	}
-	return books.Audit(ctx, x.org, none, none, func(r budget.AuditRecord) error { return x.line("correction", r) })
+	return books.Ledger.Audit(ctx, x.org, none, none, func(r budget.AuditRecord) error { return x.line("correction", r) })
 }
 
 // queued writes the jobs. Those of batches are in the batches' files.

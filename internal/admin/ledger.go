@@ -67,11 +67,11 @@ func (c *call) listLedger() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	read := c.o.Budget.Entries
+	read := c.o.Budget.Ledger.Entries
 	switch order := c.r.URL.Query().Get("order"); order {
 	case "", "oldest":
 	case "newest":
-		read = c.o.Budget.Recent
+		read = c.o.Budget.Ledger.Recent
 	default:
 		return nil, wire.BadRequest("order", "invalid_value", "order must be oldest or newest")
 	}
@@ -91,7 +91,7 @@ func (c *call) listCorrections() (any, error) {
 		return nil, err
 	}
 	return streamed(func(line func(any) error) error {
-		return c.o.Budget.Audit(c.r.Context(), org, from, to, func(r budget.AuditRecord) error { return line(r) })
+		return c.o.Budget.Ledger.Audit(c.r.Context(), org, from, to, func(r budget.AuditRecord) error { return line(r) })
 	}), nil
 }
 
@@ -177,7 +177,7 @@ func (c *call) createCorrection() (any, error) {
 			return nil, err
 		}
 	}
-	done, err := c.o.Budget.Adjust(c.r.Context(), a)
+	done, err := c.o.Budget.Ledger.Adjust(c.r.Context(), a)
 	if err != nil {
 		return nil, corrected(err)
 	}
@@ -220,7 +220,7 @@ func (c *call) charged(org string, n correction) (budget.Call, error) {
 	if !ok {
 		return found, wire.BadRequest("call", "invalid_value", "call %s: this is not a call's id (26 letters and digits)", cut(n.Call))
 	}
-	err := c.o.Budget.Entries(c.r.Context(), org, at.Add(-clockSkew), time.Time{}, func(e budget.Entry) error {
+	err := c.o.Budget.Ledger.Entries(c.r.Context(), org, at.Add(-clockSkew), time.Time{}, func(e budget.Entry) error {
 		if e.ID != n.Call {
 			return nil
 		}

@@ -347,7 +347,7 @@ func (c *call) reopenLimits() (any, error) {
 		return nil, err
 	}
 	if org != "" {
-		return empty{}, c.o.Budget.Reopen(c.r.Context(), org)
+		return empty{}, c.o.Budget.DataLoss.Reopen(c.r.Context(), org)
 	}
-	return empty{}, c.o.Budget.ReopenAll(c.r.Context())
+	return empty{}, c.o.Budget.DataLoss.ReopenAll(c.r.Context())
 }

@@ -66,7 +66,7 @@ func (c *call) listRefusals() (any, error) {
 
 // refusalsOf are those of one org, and of one user unless that is empty.
 func (c *call) refusalsOf(org, user string, byHour bool, from, to time.Time) ([]Refusal, error) {
-	list, err := c.o.Budget.Refusals(c.r.Context(), org, from, to)
+	list, err := c.o.Budget.Refusals.List(c.r.Context(), org, from, to)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func (c *call) listUnresolved() (any, error) {
 
 // unresolved reads an org's list, and its ledger from the oldest call on.
 func (c *call) unresolved(org string) ([]Unresolved, error) {
-	list, err := c.o.Budget.Reconcile(c.r.Context(), org, reconcileRead)
+	list, err := c.o.Budget.Ledger.Reconcile(c.r.Context(), org, reconcileRead)
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (c *call) unresolved(org string) ([]Unresolved, error) {
 			first = t
 		}
 	}
-	err = c.o.Budget.Entries(c.r.Context(), org, first.Add(-clockSkew), time.Time{}, func(e budget.Entry) error {
+	err = c.o.Budget.Ledger.Entries(c.r.Context(), org, first.Add(-clockSkew), time.Time{}, func(e budget.Entry) error {
 		for _, i := range at[attempt{e.ID, e.Attempt}] {
 			out[i].Booked = &Booked{e.Kind, int64(e.Total)}
 		}
@@ -113,7 +113,7 @@ func (c *call) resolve() (any, error) {
 			return nil, err
 		}
 	}
-	if _, err := c.o.Budget.Resolve(c.r.Context(), u.Entry, r); err != nil {
+	if _, err := c.o.Budget.Ledger.Resolve(c.r.Context(), u.Entry, r); err != nil {
 		return nil, corrected(err)
 	}
 	return Corrected{ID: u.ID, Org: org, User: u.User, Amount: int64(u.Cost), By: by, At: c.start.UTC(), Limits: costNames(r.Limits)}, nil

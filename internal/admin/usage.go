@@ -90,9 +90,9 @@ func (c *call) getUsage() (any, error) {
 		}
 	}
 	p.hours = p.hours || slices.Contains(by, "hour")
-	u, rollups := Usage{From: p.from.Format(time.DateOnly), To: p.to.Add(-1).Format(time.DateOnly), Lines: []UsageLine{}}, c.o.Budget.Rollups
+	u, rollups := Usage{From: p.from.Format(time.DateOnly), To: p.to.Add(-1).Format(time.DateOnly), Lines: []UsageLine{}}, c.o.Budget.Ledger.Rollups
 	if p.hours {
-		u.From, u.To, rollups = p.from.Format(time.RFC3339), p.to.Format(time.RFC3339), c.o.Budget.HourRollups
+		u.From, u.To, rollups = p.from.Format(time.RFC3339), p.to.Format(time.RFC3339), c.o.Budget.Ledger.HourRollups
 	}
 	list, err := rollups(c.r.Context(), org, p.from, p.to)
 	if err != nil {

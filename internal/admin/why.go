@@ -255,7 +255,7 @@ func (c *call) whyCall(id, only string) (*Why, error) {
 // entriesOf reads what the ledger has of a call.
 func (c *call) entriesOf(ctx context.Context, org, id string, made time.Time) (out []budget.Entry, err error) {
 	read := 0
-	err = c.o.Budget.Entries(ctx, org, made.Add(-time.Minute), made.Add(callAfter), func(e budget.Entry) error {
+	err = c.o.Budget.Ledger.Entries(ctx, org, made.Add(-time.Minute), made.Add(callAfter), func(e budget.Entry) error {
 		if read++; read > callEntries {
 			return errEnough
 		}

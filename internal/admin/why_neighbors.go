@@ -106,7 +106,7 @@ func (c *call) countNeighbors(
 		}
 	}
 	if _, read := holds[org]; !read {
-		open, _, err := c.o.Budget.OpenHolds(c.r.Context(), org, neighborHolds)
+		open, _, err := c.o.Budget.Ledger.OpenHolds(c.r.Context(), org, neighborHolds)
 		if err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func (c *call) charges(org string, since time.Time, add func(charge)) error {
 	now := c.start.Add(time.Minute)
 	if now.Sub(since) <= neighborExact+time.Minute {
 		read := 0
-		err := c.o.Budget.Recent(c.r.Context(), org, since, now, func(e budget.Entry) error {
+		err := c.o.Budget.Ledger.Recent(c.r.Context(), org, since, now, func(e budget.Entry) error {
 			if read++; read > neighborRecent {
 				return errEnough
 			}
@@ -142,9 +142,9 @@ func (c *call) charges(org string, since time.Time, add func(charge)) error {
 		}
 		return err
 	}
-	sums := c.o.Budget.HourRollups
+	sums := c.o.Budget.Ledger.HourRollups
 	if now.Sub(since) > budget.Hours {
-		sums = c.o.Budget.Rollups
+		sums = c.o.Budget.Ledger.Rollups
 	}
 	list, err := sums(c.r.Context(), org, since, now)
 	for _, r := range list {

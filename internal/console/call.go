@@ -81,7 +81,7 @@ func (c *Console) findCall(ctx context.Context, org, id string) (*callView, erro
 	}
 	var view *callView
 	read := 0
-	err := c.o.Budget.Entries(ctx, org, made.Add(-time.Minute), made.Add(callAfter), func(e budget.Entry) error {
+	err := c.o.Budget.Ledger.Entries(ctx, org, made.Add(-time.Minute), made.Add(callAfter), func(e budget.Entry) error {
 		if read++; read > callEntries {
 			return errEnough
 		}

@@ -168,10 +168,10 @@ func TestRefusalsOnTheOrgPage(t *testing.T) {
 	b.has("/console/orgs/acme", "No limit refused a call or made one wait.")
 	store := budget.New(r.rdb, budget.Options{})
 	for range 7 {
-		store.CountRefusal("acme", "alice", "daily", false)
+		store.Refusals.Count("acme", "alice", "daily", false)
 	}
-	store.CountRefusal("acme", "alice", "daily", true)
-	r.must(store.WriteRefusals(t.Context()))
+	store.Refusals.Count("acme", "alice", "daily", true)
+	r.must(store.Refusals.Write(t.Context()))
 	text := b.page("/console/orgs/acme")
 	if got := row(text, "refused-alice-daily"); !strings.Contains(got, "alice daily 7 1") {
 		t.Errorf("got the refusals as %q", got)

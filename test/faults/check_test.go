@@ -111,7 +111,7 @@ func (l *callers) entries(org string) (list []budget.Entry) {
 	l.t.Helper()
 	l.read(func() error {
 		list = nil
-		return l.stores[0].Entries(l.t.Context(), org, time.Time{}, time.Time{}, func(e budget.Entry) error {
+		return l.stores[0].Ledger.Entries(l.t.Context(), org, time.Time{}, time.Time{}, func(e budget.Entry) error {
 			list = append(list, e)
 			return nil
 		})

@@ -100,7 +100,7 @@ func TestPartitionWithWait1(t *testing.T) {
 	}
 
 	after := budget.New(replica.Client(), budget.Options{Journal: journalOf(t, dir)})
-	if left, err := after.Replay(t.Context()); left != 0 || err != nil {
+	if left, err := after.Deferred.Replay(t.Context()); left != 0 || err != nil {
 		t.Fatalf("%d ends are left: %v", left, err)
 	}
 	list, err := after.Peek(t.Context(), limits, call())
