@@ -28,7 +28,9 @@ func ordinary(tb testing.TB) (s *Store, limits []Limit, call func(n int) Call) {
 }
 
 func holdRequestOf(tb testing.TB, s *Store, limits []Limit, c Call) (*Hold, *request) {
-	h, err := s.binder.prepare(limits, c, Amounts{Cost: 1000, Tokens: 500}, Amounts{Cost: 500, Tokens: 100})
+	h, err := s.binder.prepare(&Terms{
+		Limits: limits, Call: c, Max: Amounts{Cost: 1000, Tokens: 500}, Expected: Amounts{Cost: 500, Tokens: 100},
+	})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -106,7 +106,7 @@ func BenchmarkServerTime(b *testing.B) {
 		})
 		limits[0].Shape.Amount = 1
 		sums["refused"] += serverTime(b, rdb, n, func(int) {
-			if _, err := f.Hold(ctx, limits, f.call(), cost(1234567), cost(0)); err == nil {
+			if _, err := f.Hold(ctx, Terms{Limits: limits, Call: f.call(), Max: cost(1234567), Expected: cost(0)}); err == nil {
 				b.Fatal("held beyond the limit")
 			}
 		})
@@ -152,7 +152,7 @@ func BenchmarkClient(b *testing.B) {
 			{"hold", func() error {
 				c := call
 				c.ID = call.ID + strconv.FormatInt(f.seq.Add(1), 10)
-				h, err := f.Hold(b.Context(), limits, c, cost(1234567), cost(1234567))
+				h, err := f.Hold(b.Context(), Terms{Limits: limits, Call: c, Max: cost(1234567), Expected: cost(1234567)})
 				if err == nil {
 					f.leases.untrack(h.Call.Org, h.ID) // else memory grows with the run
 				}

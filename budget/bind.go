@@ -57,7 +57,8 @@ func concerning(limits []Limit, c Call) []Limit {
 }
 
 // prepare checks what is asked and returns the hold that would be.
-func (b binder) prepare(limits []Limit, c Call, most, expected Amounts) (*Hold, error) {
+func (b binder) prepare(t *Terms) (*Hold, error) {
+	c, most, expected := t.Call, t.Max, t.Expected
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
@@ -70,7 +71,7 @@ func (b binder) prepare(limits []Limit, c Call, most, expected Amounts) (*Hold, 
 	expected = Amounts{Cost: min(expected.Cost, most.Cost), Tokens: min(expected.Tokens, most.Tokens)}
 	h := &Hold{ID: c.holdID(), Call: c, Max: most, Expected: expected}
 	var err error
-	h.limits, h.states, err = b.bind(limits, c)
+	h.limits, h.states, err = b.bind(t.Limits, c)
 	return h, err
 }
 

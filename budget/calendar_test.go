@@ -133,7 +133,7 @@ func TestSkewedClock(t *testing.T) {
 	}
 	f.clock.ahead.Store(int64(time.Hour))
 	var e *ExceededError
-	if _, err := f.Hold(ctx, limits, f.call(), cost(60), cost(60)); !errors.As(err, &e) || e.Binding.LimitID != "month" {
+	if _, err := f.Hold(ctx, Terms{Limits: limits, Call: f.call(), Max: cost(60), Expected: cost(60)}); !errors.As(err, &e) || e.Binding.LimitID != "month" {
 		t.Fatalf("hold beyond both: %v", err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"time"
 )
 
 // Cap bounds what all orgs together spend: at one provider, or in the whole
@@ -53,45 +52,6 @@ func (c Cap) of(call Call) Call {
 		ID: call.ID, Attempt: call.Attempt, Org: c.scope(), Model: call.Model, Provider: call.Provider,
 		Endpoint: call.Endpoint,
 	}
-}
-
-// HoldCapped is Hold under spend caps as well: all of them, or nothing. The
-// org's limits come first, so that a call which they refuse never touches what
-// all orgs share. Then each cap is one more round trip, in the order given. A
-// cap's refusal is an *ExceededError with its Cap. What is done with the Hold is
-// done under the caps too.
-//
-// When an error wraps ErrUnavailable give everything back with VoidLost and the
-// same caps. Dying on the way leaves holds that expire: the org's is given back when
-// a cap has not admitted the call, which was not sent then; a cap counts too much,
-// never too little.
-func (s *Store) HoldCapped(ctx context.Context, limits []Limit, caps []Cap, c Call, most, expected Amounts) (*Hold, error) {
-	return s.holdCapped(ctx, 0, limits, caps, c, most, expected)
-}
-
-// HoldFor is HoldCapped for a call whose end another process may learn, hours
-// later: its lease is life, at most 30 days, and nobody renews it. Whoever learns
-// the end ends Lost of the same call and caps, which needs nothing of this
-// process.
-func (s *Store) HoldFor(ctx context.Context, life time.Duration, limits []Limit, caps []Cap, c Call, most, expected Amounts) (*Hold, error) {
-	return s.holdCapped(ctx, min(max(life, s.opts.Lease), recordLife-48*time.Hour), limits, caps, c, most, expected)
-}
-
-func (s *Store) holdCapped(ctx context.Context, life time.Duration, limits []Limit, caps []Cap, c Call, most, expected Amounts) (*Hold, error) {
-	h, err := s.hold(ctx, life, limits, caps, c, most, expected)
-	s.metrics.held(err)
-	if err != nil {
-		return nil, err
-	}
-	for _, spend := range caps {
-		part, err := s.hold(ctx, life, spend.Limits, nil, spend.of(c), most, expected)
-		if err != nil {
-			return nil, s.uncap(ctx, h, spend, err)
-		}
-		s.metrics.capped(spend, part.Statuses)
-		h.caps = append(h.caps, part)
-	}
-	return h, nil
 }
 
 // uncap gives back what was held before a cap could not be.
@@ -150,19 +110,6 @@ func capOf(part *Hold) Cap {
 		provider = ""
 	}
 	return Cap{Provider: provider, Limits: part.limits}
-}
-
-// uncapped are the parts of a call that the caps are not asked for now.
-func (b *binder) uncapped(caps []Cap, c Call, most Amounts) ([]*Hold, error) {
-	var parts []*Hold
-	for _, spend := range caps {
-		part, err := b.prepare(spend.Limits, spend.of(c), most, most)
-		if err != nil {
-			return nil, err
-		}
-		parts = append(parts, part)
-	}
-	return parts, nil
 }
 
 // PeekCap tells where a cap's limits stand, and changes nothing.

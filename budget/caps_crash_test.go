@@ -25,11 +25,12 @@ func TestHoldWithoutItsCapsIsVoid(t *testing.T) {
 				rdb.FlushAll(t.Context())
 				f, caps, ctx := newFixture(t, rdb, Options{}), everybody(1000), t.Context()
 				call := f.call()
-				if _, err := f.Store.hold(ctx, 0, limits, caps, call, cost(100), cost(100)); err != nil {
+				terms := &Terms{Limits: limits, Caps: caps, Call: call, Max: cost(100), Expected: cost(100)}
+				if _, err := f.holdOwn(ctx, terms); err != nil {
 					t.Fatal(err)
 				}
 				for _, spend := range caps[:c.after] {
-					if _, err := f.Store.hold(ctx, 0, spend.Limits, nil, spend.of(call), cost(100), cost(100)); err != nil {
+					if _, err := f.holdOwn(ctx, terms.under(spend)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -45,8 +46,7 @@ func TestHoldWithoutItsCapsIsVoid(t *testing.T) {
 				if entries != int(c.used/100) {
 					t.Errorf("%d entries in the ledger", entries)
 				}
-				late := caps[1]
-				if _, err := f.Store.hold(ctx, 0, late.Limits, nil, late.of(call), cost(100), cost(100)); !errors.Is(err, ErrEnded) {
+				if _, err := f.holdOwn(ctx, terms.under(caps[1])); !errors.Is(err, ErrEnded) {
 					t.Errorf("a cap admits the call later: %v", err)
 				}
 			})

@@ -49,7 +49,7 @@ func (f *fixture) wantCaps(caps []Cap, used, held int64) {
 }
 
 func (f *fixture) capped(limits []Limit, caps []Cap, c Call, n int64) (*Hold, error) {
-	return f.HoldCapped(f.t.Context(), limits, caps, c, cost(n), cost(n))
+	return f.Hold(f.t.Context(), Terms{Limits: limits, Caps: caps, Call: c, Max: cost(n), Expected: cost(n)})
 }
 
 func (f *fixture) mustCap(limits []Limit, caps []Cap, n int64) *Hold {
@@ -234,7 +234,7 @@ func TestCapCrowd(t *testing.T) {
 			s, org := stores[i%2], []string{"a", "b", "c", "d"}[i%4]
 			for n := range 60 {
 				c := Call{ID: idAt(time.Now(), i*1000+n), Org: org}
-				h, err := s.HoldCapped(t.Context(), []Limit{costLimit("own", Org, hour(1e6))}, caps, c, cost(90), cost(90))
+				h, err := s.Hold(t.Context(), Terms{Limits: []Limit{costLimit("own", Org, hour(1e6))}, Caps: caps, Call: c, Max: cost(90), Expected: cost(90)})
 				var e *ExceededError
 				if errors.As(err, &e) {
 					refused.Add(1)

@@ -34,7 +34,7 @@ func TestClusterScripts(t *testing.T) {
 		for k := range calls {
 			calls[k] = Call{ID: idAt(time.Now(), 10*i+k), Org: org, User: "ann"}
 			var err error
-			if holds[k], err = s.Hold(ctx, limits, calls[k], Amounts{Cost: 100, Tokens: 10}, cost(1)); err != nil {
+			if holds[k], err = s.Hold(ctx, Terms{Limits: limits, Call: calls[k], Max: Amounts{Cost: 100, Tokens: 10}, Expected: cost(1)}); err != nil {
 				t.Fatal(err)
 			}
 		}

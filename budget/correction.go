@@ -92,7 +92,8 @@ func (l *Ledger) Adjust(ctx context.Context, a Adjustment) (Adjusted, error) {
 		correction: Correction{Corrects: corrects, By: a.By, Reason: a.Reason}, action: "usage.adjust",
 	}
 	if !validID(a.ID) {
-		return Adjusted{}, fmt.Errorf("budget: adjustment id %.80q must be 1 to 64 letters, digits, dots, dashes or underscores", a.ID)
+		return Adjusted{}, fmt.Errorf("budget: adjustment id %.80q must be 1 to 64 letters, digits, dots, dashes or "+
+			"underscores", a.ID)
 	}
 	if a.Amount == 0 || a.Amount < -MaxAmount || a.Amount > MaxAmount {
 		return Adjusted{}, fmt.Errorf("budget: an adjustment of %s is not possible", a.Amount)
@@ -157,7 +158,9 @@ func (l *Ledger) correct(ctx context.Context, c correcting) (Adjusted, error) {
 	if err != nil {
 		return Adjusted{}, err
 	}
-	a, err := l.runner.ask(ctx, l.runner.scripts.adjust, func(now time.Time) ([]string, []any, error) { return l.correctArgs(c, h, now) })
+	a, err := l.runner.ask(ctx, l.runner.scripts.adjust, func(now time.Time) ([]string, []any, error) {
+		return l.correctArgs(c, h, now)
+	})
 	if err != nil {
 		return Adjusted{}, err
 	}
@@ -165,7 +168,8 @@ func (l *Ledger) correct(ctx context.Context, c correcting) (Adjusted, error) {
 	case "adjusted", "replayed":
 		return Adjusted{Replayed: a.verdict == "replayed", At: time.UnixMicro(a.head[1])}, nil
 	case "conflict":
-		return Adjusted{}, fmt.Errorf("%w: %s, made at %s", ErrConflict, c.id, time.UnixMicro(a.head[1]).UTC().Format(time.RFC3339))
+		return Adjusted{}, fmt.Errorf("%w: %s, made at %s", ErrConflict, c.id,
+			time.UnixMicro(a.head[1]).UTC().Format(time.RFC3339))
 	case "gone":
 		return Adjusted{}, ErrNotListed
 	default:
@@ -176,7 +180,8 @@ func (l *Ledger) correct(ctx context.Context, c correcting) (Adjusted, error) {
 // correctArgs builds the KEYS and ARGV that lua/adjust.lua lists.
 func (l *Ledger) correctArgs(c correcting, h *Hold, now time.Time) ([]string, []any, error) {
 	day, period := now.UnixMicro()/dayMicros-1, now.Unix()/int64(adjustPeriod/time.Second)
-	keys := h.keys("ledger", "audit", "adjusted:"+strconv.FormatInt(period, 10), "adjusted:"+strconv.FormatInt(period-1, 10),
+	keys := h.keys("ledger", "audit", "adjusted:"+strconv.FormatInt(period, 10),
+		"adjusted:"+strconv.FormatInt(period-1, 10),
 		"reconcile", rollupKey(day), rollupKey(day+1), rollupKey(day+2), hoursKey(day), hoursKey(day+1), hoursKey(day+2))
 	entry, audit, err := c.texts(h.limits)
 	if err != nil {

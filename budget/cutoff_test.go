@@ -185,7 +185,7 @@ func TestCutOffChargesNothingTwice(t *testing.T) {
 // local is a call that was admitted without the store.
 func (f *fixture) local(t *testing.T, limits []Limit) *Hold {
 	t.Helper()
-	h, err := f.binder.prepare(limits, f.call(), cost(100), cost(100))
+	h, err := f.binder.prepare(&Terms{Limits: limits, Call: f.call(), Max: cost(100), Expected: cost(100)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -232,7 +232,9 @@ func (d *Deferred) replayFlight(ctx context.Context, j *journal.Journal, records
 
 // reachable leaves the endings whose servers take a write that changes nothing. To
 // one that is away nothing is sent, so that nothing can arrive without an answer.
-func (d *Deferred) reachable(ctx context.Context, all []Settle, allIDs []string) (endings []Settle, ids []string, away error) {
+func (d *Deferred) reachable(
+	ctx context.Context, all []Settle, allIDs []string,
+) (endings []Settle, ids []string, away error) {
 	pipe := d.rdb.Pipeline()
 	asked := map[string]*redis.BoolCmd{}
 	for _, e := range all {

@@ -54,7 +54,7 @@ func (j journaled) dead(t *testing.T) {
 
 func (j journaled) take(t *testing.T, id string, most int64) *Hold {
 	t.Helper()
-	h, err := j.Hold(t.Context(), journalLimits, Call{ID: id, Org: "acme", User: "ann", Model: "m"}, cost(most), cost(most))
+	h, err := j.Hold(t.Context(), Terms{Limits: journalLimits, Call: Call{ID: id, Org: "acme", User: "ann", Model: "m"}, Max: cost(most), Expected: cost(most)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,12 +21,6 @@ const (
 	sweepBatch   = 100
 )
 
-// What lua/register.lua does to an org that is in the registry already.
-const (
-	registerSet     = "set"     // this process looks after the org until then
-	registerSoonest = "soonest" // an earlier instant stays
-)
-
 // Expiry ends holds whose lease has run out, because the process that had them died.
 type Expiry struct {
 	rdb     redis.UniversalClient
@@ -50,7 +44,8 @@ type orphan struct {
 // orphans lists the orgs of the registry that are due.
 func (x *Expiry) orphans(ctx context.Context) ([]orphan, error) {
 	found, err := x.rdb.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
-		Key: Registry, Start: "-inf", Stop: strconv.FormatInt(x.clock.now().UnixMilli(), 10), ByScore: true, Count: sweepBatch,
+		Key: Registry, Start: "-inf", Stop: strconv.FormatInt(x.clock.now().UnixMilli(), 10),
+		ByScore: true, Count: sweepBatch,
 	}).Result()
 	if err != nil {
 		return nil, storeError("sweep", err)
@@ -92,7 +87,8 @@ const seenKey = "lg:seen"
 // what is renewed every third of a lease outlasts it.
 func (x *Expiry) sees(ctx context.Context) error {
 	gap := x.leases.life / 3
-	reply, err := x.runner.run(ctx, x.runner.scripts.seen, []string{seenKey}, []any{x.clock.given(), gap.Microseconds(), registryLife.Milliseconds()})
+	reply, err := x.runner.run(ctx, x.runner.scripts.seen, []string{seenKey},
+		[]any{x.clock.given(), gap.Microseconds(), registryLife.Milliseconds()})
 	if err != nil {
 		return err
 	}
@@ -239,7 +235,8 @@ func (x *Expiry) sweepOrphan(ctx context.Context, o orphan) error {
 	if due > 0 {
 		next = strconv.FormatInt(time.UnixMicro(due).UnixMilli(), 10)
 	}
-	_, err := x.runner.run(ctx, x.runner.scripts.relinquish, []string{Registry}, []any{o.org, strconv.FormatFloat(o.score, 'f', -1, 64), next})
+	_, err := x.runner.run(ctx, x.runner.scripts.relinquish, []string{Registry},
+		[]any{o.org, strconv.FormatFloat(o.score, 'f', -1, 64), next})
 	return err
 }
 

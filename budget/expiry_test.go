@@ -48,7 +48,7 @@ func TestRefusedCallersPutOffNoExpiry(t *testing.T) {
 				t.Fatalf("after %s the dead hold is open", time.Duration(tries)*f.opts.Lease/4)
 			}
 			caller := f.sweeper()
-			if _, err := caller.Hold(t.Context(), limits, f.call(), cost(1), cost(1)); !errors.As(err, new(*ExceededError)) {
+			if _, err := caller.Hold(t.Context(), Terms{Limits: limits, Call: f.call(), Max: cost(1), Expected: cost(1)}); !errors.As(err, new(*ExceededError)) {
 				t.Fatalf("hold over the limit: %v", err)
 			}
 			f.pass(f.opts.Lease / 4)
@@ -106,7 +106,7 @@ func TestNoLeaseIsJudgedAfterAGap(t *testing.T) {
 		f.rdb.Del(t.Context(), seenKey)
 		f.round(judge)
 		var e *ExceededError
-		_, err := judge.Hold(t.Context(), limits, f.call(), cost(1), cost(1))
+		_, err := judge.Hold(t.Context(), Terms{Limits: limits, Call: f.call(), Max: cost(1), Expected: cost(1)})
 		if !errors.As(err, &e) || e.Binding.LimitID != "par" || e.Binding.Wait != time.Second || e.Binding.Never {
 			t.Fatalf("a second call under a concurrency of 1: %v", err)
 		}

@@ -128,7 +128,8 @@ func (x *Exporter) export(ctx context.Context, org string) (int, error) {
 			return written, err
 		}
 		if files == nil {
-			if files, err = openExport(x.o.Dir, org); err != nil {
+			files, err = openExport(x.o.Dir, org)
+			if err != nil {
 				return written, err
 			}
 			defer files.close()
@@ -147,7 +148,8 @@ func (x *Exporter) export(ctx context.Context, org string) (int, error) {
 		if done {
 			keep = x.o.Keep
 		}
-		if _, mine, err = x.own(ctx, org, x.o.Lease, position, keep); err != nil {
+		_, mine, err = x.own(ctx, org, x.o.Lease, position, keep)
+		if err != nil {
 			return written, err
 		}
 		if !mine {
@@ -177,7 +179,8 @@ func (x *Exporter) after(ctx context.Context, org, position string) ([]Entry, er
 	list = list[:min(len(list), streamPage)]
 	out := make([]Entry, len(list))
 	for i, m := range list {
-		if out[i], err = entryOf(m); err != nil {
+		out[i], err = entryOf(m)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -189,10 +192,13 @@ const noPosition = "0-0"
 
 // own takes or keeps the org's lease. When position is given it notes it; when
 // keep is, it trims what is in the files down to about so many entries.
-func (x *Exporter) own(ctx context.Context, org string, lease time.Duration, position string, keep int64) (at string, mine bool, err error) {
-	reply, err := x.ledger.runner.run(ctx, x.ledger.runner.scripts.export, []string{key(org, "export"), key(org, "ledger")}, []any{
-		x.ledger.clock.given(), x.owner, lease.Microseconds(), position, (2 * x.ledger.life).Milliseconds(), keep,
-	})
+func (x *Exporter) own(
+	ctx context.Context, org string, lease time.Duration, position string, keep int64,
+) (at string, mine bool, err error) {
+	reply, err := x.ledger.runner.run(ctx, x.ledger.runner.scripts.export,
+		[]string{key(org, "export"), key(org, "ledger")}, []any{
+			x.ledger.clock.given(), x.owner, lease.Microseconds(), position, (2 * x.ledger.life).Milliseconds(), keep,
+		})
 	if err != nil {
 		return "", false, err
 	}

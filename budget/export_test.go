@@ -300,7 +300,7 @@ func TestExportLongLine(t *testing.T) {
 	for i := range 3 {
 		c := f.call()
 		c.Model = strings.Repeat(strconv.Itoa(i), 5*tailSize)
-		h, err := f.Hold(t.Context(), nil, c, cost(5), cost(5))
+		h, err := f.Hold(t.Context(), Terms{Call: c, Max: cost(5), Expected: cost(5)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -54,7 +54,7 @@ func (w *watcher) step(ctx context.Context) {
 			t.renewed()
 		}
 		w.servers = found
-		w.again = w.loss.isFresh(ctx) || w.again
+		w.again = w.loss.takeFresh(ctx) || w.again
 		t.see()
 	}
 	if w.again && w.replay(ctx) == nil {

@@ -38,7 +38,8 @@ func (d *DataLoss) newEpoch(ctx context.Context) (epoch, error) {
 	now := d.clock.now()
 	if d.clock.fake == nil {
 		var err error
-		if now, err = d.rdb.Time(ctx).Result(); err != nil {
+		now, err = d.rdb.Time(ctx).Result()
+		if err != nil {
 			return epoch{}, storeError("look for a loss of data", err)
 		}
 	}
@@ -121,7 +122,8 @@ func (d *DataLoss) look(ctx context.Context) error {
 	lost := e.replaces(d.known())
 	if lost && e.state == "" {
 		if e.created == 0 { // an older version was there first
-			if e, err = d.newEpoch(ctx); err != nil {
+			e, err = d.newEpoch(ctx)
+			if err != nil {
 				return err
 			}
 		}
@@ -174,7 +176,8 @@ func writeWhole(name, text string) error {
 		return err
 	}
 	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Close()); err == nil {
+	err = errors.Join(err, f.Close())
+	if err == nil {
 		err = os.Rename(f.Name(), name)
 	}
 	if err != nil {
@@ -183,8 +186,8 @@ func writeWhole(name, text string) error {
 	return err
 }
 
-// isFresh reports, once, that the store lost its data.
-func (d *DataLoss) isFresh(ctx context.Context) bool {
+// takeFresh reports, once, that the store lost its data.
+func (d *DataLoss) takeFresh(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, watchEvery)
 	defer cancel()
 	if d.look(ctx) != nil {
@@ -230,7 +233,8 @@ func (d *DataLoss) settleMark(ctx context.Context, org string, mark int64) error
 			return storeError("mark org", err)
 		}
 		var err error
-		if mark, err = now.Int64(); err != nil {
+		mark, err = now.Int64()
+		if err != nil {
 			return fmt.Errorf("budget: mark of org %s: %w", org, err)
 		}
 	}

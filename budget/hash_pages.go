@@ -37,7 +37,8 @@ func (p *pages) each(ctx context.Context, key, match string, fn func(field, text
 				return err
 			}
 		}
-		if cursor = next; cursor == 0 {
+		cursor = next
+		if cursor == 0 {
 			return nil
 		}
 	}

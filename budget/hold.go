@@ -7,36 +7,70 @@ import (
 	"time"
 )
 
-// Hold takes most from every limit that concerns the call, or from none, and
-// keeps it until the hold ends. Expected is what the call will probably cost,
-// for Options.ExpiredCharge. Limits that are Off, or whose Only names another
-// subject, are not touched; Models and Endpoints are the caller's to match. The
-// list is kept with the hold, and not to be written to.
-//
-// A call that does not fit gets *ExceededError. ErrEnded means that this
-// attempt has already been settled or voided. When an error wraps
-// ErrUnavailable the hold may have been taken: give it back with VoidLost.
-// Repeating a hold takes nothing twice.
-func (s *Store) Hold(ctx context.Context, limits []Limit, c Call, most, expected Amounts) (*Hold, error) {
-	h, err := s.hold(ctx, 0, limits, nil, c, most, expected)
-	s.metrics.held(err)
-	return h, err
+// Terms are what a call is held under, and for how much.
+type Terms struct {
+	// Limits are the org's. Those that are Off, or whose Only names another subject, are not
+	// touched; Models and Endpoints are the caller's to match. The list is kept with the hold,
+	// and not to be written to.
+	Limits []Limit
+	Caps   []Cap // which all orgs share
+	Call   Call
+	Max    Amounts // what is held
+	// Expected is what the call will probably cost, for Options.ExpiredCharge.
+	Expected Amounts
+	// Life is for a call whose end another process may learn, hours later: its lease is Life, at
+	// most 30 days, and nobody renews it. Whoever learns the end ends Lost of the same call and
+	// caps, which needs nothing of this process. 0: Options.Lease, renewed until the hold ends.
+	Life time.Duration
 }
 
-// hold is Hold, renewed until it ends, or for life without renewal if that is
-// not 0. The record names the caps that have to admit the call after this.
-func (s *Store) hold(
-	ctx context.Context, life time.Duration, limits []Limit, caps []Cap, c Call, most, expected Amounts,
-) (*Hold, error) {
-	h, err := s.binder.prepare(limits, c, most, expected)
+// under are the terms of a cap for the call.
+func (t *Terms) under(spend Cap) *Terms {
+	return &Terms{Limits: spend.Limits, Call: spend.of(t.Call), Max: t.Max, Expected: t.Expected, Life: t.Life}
+}
+
+// Hold takes Max from every limit that concerns the call and under its spend caps, or nothing,
+// and keeps it until the hold ends. What is done with the Hold is done under the caps too.
+//
+// The org's limits come first, so that a call which they refuse never touches what all orgs
+// share. Then each cap is one more round trip, in the order given.
+//
+// A call that does not fit gets *ExceededError, with its Cap if a cap refused. ErrEnded means
+// that this attempt has already been settled or voided. When an error wraps ErrUnavailable the
+// hold may have been taken: give it back with VoidLost and the same caps. Dying on the way leaves
+// holds that expire: the org's is given back when a cap has not admitted the call, which was not
+// sent then; a cap counts too much, never too little. Repeating a hold takes nothing twice.
+func (s *Store) Hold(ctx context.Context, t Terms) (*Hold, error) {
+	if t.Life != 0 {
+		t.Life = min(max(t.Life, s.opts.Lease), recordLife-48*time.Hour)
+	}
+	h, err := s.holdOwn(ctx, &t)
+	s.metrics.held(err)
 	if err != nil {
 		return nil, err
 	}
-	for _, spend := range caps {
+	for _, spend := range t.Caps {
+		part, err := s.holdOwn(ctx, t.under(spend))
+		if err != nil {
+			return nil, s.uncap(ctx, h, spend, err)
+		}
+		s.metrics.capped(spend, part.Statuses)
+		h.caps = append(h.caps, part)
+	}
+	return h, nil
+}
+
+// holdOwn is Hold without the caps. The record names those that have to admit the call after this.
+func (s *Store) holdOwn(ctx context.Context, t *Terms) (*Hold, error) {
+	h, err := s.binder.prepare(t)
+	if err != nil {
+		return nil, err
+	}
+	for _, spend := range t.Caps {
 		h.scopes = append(h.scopes, spend.scope())
 	}
-	announced := s.leases.announce(ctx, c.Org)
-	a, err := s.askHold(ctx, h, life)
+	announced := s.leases.announce(ctx, t.Call.Org)
+	a, err := s.askHold(ctx, h, t.Life)
 	announced()
 	if err != nil {
 		return nil, err
@@ -44,19 +78,19 @@ func (s *Store) hold(
 	switch a.verdict {
 	case "held":
 		h.At = a.at()
-		if life == 0 {
+		if t.Life == 0 {
 			s.leases.track(h)
 		}
 		h.Statuses, err = s.binder.statuses(h, a, h.Max.of)
-		s.metrics.refused(c.Org, h.Statuses) // by limits in the shadow
+		s.metrics.refused(t.Call.Org, h.Statuses) // by limits in the shadow
 		h.noteShadow()
 		return h, err
 	case "again":
 		h.At = a.at()
-		if life == 0 {
+		if t.Life == 0 {
 			s.leases.track(h)
 		}
-		h.Statuses, err = s.Peek(ctx, limits, c)
+		h.Statuses, err = s.Peek(ctx, t.Limits, t.Call)
 		return h, err
 	case "refused":
 		return nil, s.refusal(h, a, h.Max)
@@ -94,7 +128,8 @@ func (s *Store) holdRequest(ctx context.Context, h *Hold, life time.Duration, no
 		return nil, err
 	}
 	c := common{
-		script: s.runner.scripts.hold, now: s.clock.given(), org: h.Call.Org, chunk: s.settler.chunks.of(h.Call), lease: s.leases.lifeArg, mark: s.DataLoss.mark(h.Call.Org),
+		script: s.runner.scripts.hold, now: s.clock.given(), org: h.Call.Org, chunk: s.settler.chunks.of(h.Call),
+		lease: s.leases.lifeArg, mark: s.DataLoss.mark(h.Call.Org),
 	}
 	if life > 0 {
 		c.lease = life.Microseconds()

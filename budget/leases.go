@@ -260,6 +260,12 @@ func (l *leases) announce(ctx context.Context, org string) (wait func()) {
 	return func() { <-done }
 }
 
+// What lua/register.lua does to an org that is in the registry already.
+const (
+	registerSet     = "set"     // this process looks after the org until then
+	registerSoonest = "soonest" // an earlier instant stays
+)
+
 func (l *leases) register(ctx context.Context, how string, until time.Time, orgs ...string) error {
 	args := []any{registryLife.Milliseconds(), how, until.UnixMilli()}
 	for _, org := range orgs {

@@ -121,8 +121,8 @@ func (st Settlement) details(h *Hold) Details {
 		at = h.At.UnixMicro()
 	}
 	return Details{
-		HeldNano: int64(h.Max.Cost), HeldTokens: h.Max.Tokens, HeldUS: at, QuotaTokens: quota, Class: st.Class, Stream: st.Stream,
-		Shadow:    h.allShadow(),
+		HeldNano: int64(h.Max.Cost), HeldTokens: h.Max.Tokens, HeldUS: at, QuotaTokens: quota,
+		Class: st.Class, Stream: st.Stream, Shadow: h.allShadow(),
 		Estimated: st.Estimated, Outcome: st.Outcome, Status: st.Status, UpstreamID: st.UpstreamID,
 		ServiceTier: st.ServiceTier, WaitedMS: st.Waited.Milliseconds(), TookMS: st.Took.Milliseconds(),
 		Usage: Usage(st.Usage), Costs: Costs(split),

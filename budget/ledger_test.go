@@ -140,7 +140,7 @@ func TestRollupsAreBounded(t *testing.T) {
 		settle := func(model string) {
 			c := f.call()
 			c.Model = model
-			h, err := f.Hold(ctx, nil, c, cost(5), cost(5))
+			h, err := f.Hold(ctx, Terms{Call: c, Max: cost(5), Expected: cost(5)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -30,8 +30,8 @@ type Offline struct {
 // hold's end, or with all of it if this process dies, the call is charged to
 // its limits when the store is back. End, Settle and Void take the hold as any
 // other. Spend caps are shared out and charged like the limits.
-func (o *Offline) AdmitShare(ctx context.Context, limits []Limit, c Call, most Amounts, percent int, caps ...Cap) (*Hold, error) {
-	h, err := o.unasked(limits, c, most, caps)
+func (o *Offline) AdmitShare(ctx context.Context, t Terms, percent int) (*Hold, error) {
+	h, err := o.unasked(t)
 	if err != nil {
 		return nil, err
 	}
@@ -41,27 +41,34 @@ func (o *Offline) AdmitShare(ctx context.Context, limits []Limit, c Call, most A
 	for i, part := range h.caps {
 		if err := o.shares.take(part, percent); err != nil {
 			o.shares.give(Settle{Hold: h})
-			o.metrics.capRefused(caps[i], err)
-			return nil, h.cappedBy(caps[i], err, most)
+			o.metrics.capRefused(t.Caps[i], err)
+			return nil, h.cappedBy(t.Caps[i], err, t.Max)
 		}
 	}
 	return h, o.admit(ctx, h)
 }
 
 // unasked is a hold that the store is not asked for now.
-func (o *Offline) unasked(limits []Limit, c Call, most Amounts, caps []Cap) (*Hold, error) {
-	h, err := o.binder.prepare(limits, c, most, most)
+func (o *Offline) unasked(t Terms) (*Hold, error) {
+	t.Expected = t.Max
+	h, err := o.binder.prepare(&t)
 	if err != nil {
 		return nil, err
 	}
-	h.caps, err = o.binder.uncapped(caps, c, most)
-	return h, err
+	for _, spend := range t.Caps {
+		part, err := o.binder.prepare(t.under(spend))
+		if err != nil {
+			return nil, err
+		}
+		h.caps = append(h.caps, part)
+	}
+	return h, nil
 }
 
 // AdmitAll is AdmitShare without shares: every call is admitted, and charged
 // when the store is back.
-func (o *Offline) AdmitAll(ctx context.Context, limits []Limit, c Call, most Amounts, caps ...Cap) (*Hold, error) {
-	h, err := o.unasked(limits, c, most, caps)
+func (o *Offline) AdmitAll(ctx context.Context, t Terms) (*Hold, error) {
+	h, err := o.unasked(t)
 	if err != nil {
 		return nil, err
 	}

@@ -146,7 +146,8 @@ func (s *shares) fill(records []journal.Record, now time.Time) {
 
 // longest is how long a calendar period can be, in any zone.
 var longest = map[string]time.Duration{
-	"minute": time.Minute, "hour": 2 * time.Hour, "day": 26 * time.Hour, "week": (7*24 + 2) * time.Hour, "month": (31*24 + 2) * time.Hour,
+	"minute": time.Minute, "hour": 2 * time.Hour, "day": 26 * time.Hour, "week": (7*24 + 2) * time.Hour,
+	"month": (31*24 + 2) * time.Hour,
 }
 
 // pruneEvery is how many admissions pass between looks for shares that count
@@ -155,7 +156,8 @@ const pruneEvery = 1000
 
 // prune forgets shares that count nothing; s.mu is held.
 func (s *shares) prune(at ShareTime) {
-	if s.seq++; s.seq%pruneEvery != 0 {
+	s.seq++
+	if s.seq%pruneEvery != 0 {
 		return
 	}
 	for key, u := range s.uses {

@@ -25,7 +25,7 @@ func TestRaise(t *testing.T) {
 		t.Helper()
 		n++
 		c := Call{ID: idAt(time.UnixMicro(now), n), Org: "acme", User: user}
-		h, err := s.Hold(t.Context(), []Limit{limit}, c, Amounts{Cost: pricing.Nano(cost)}, Amounts{})
+		h, err := s.Hold(t.Context(), Terms{Limits: []Limit{limit}, Call: c, Max: Amounts{Cost: pricing.Nano(cost)}})
 		if err == nil {
 			_, err = s.Settle(t.Context(), h, Settlement{Actual: Amounts{Cost: pricing.Nano(cost)}})
 		}
@@ -84,7 +84,7 @@ func TestRaiseExtends(t *testing.T) {
 		ID: "daily", Subject: Org, Metric: Cost, Shape: Shape{Kind: Window, Amount: 100, Window: 24 * time.Hour}, Raises: []Raise{{Add: 100, Until: end}},
 	}
 	most := Amounts{Cost: 90}
-	h, err := s.Hold(t.Context(), []Limit{limit}, Call{ID: idAt(time.UnixMicro(now), 1), Org: "acme"}, most, most)
+	h, err := s.Hold(t.Context(), Terms{Limits: []Limit{limit}, Call: Call{ID: idAt(time.UnixMicro(now), 1), Org: "acme"}, Max: most, Expected: most})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,9 @@ func (s *Store) CapRoom(ctx context.Context, spend Cap, c Call, want Amounts) ([
 // Frees tells when so many percent of each limit are free: as the Wait of a Status that is
 // Refused; of another they are free now. Nothing is charged.
 func (s *Store) Frees(ctx context.Context, limits []Limit, c Call, percent int64) ([]Status, error) {
-	_, out, err := s.peek(ctx, limits, c, func(_ *Limit, amount int64) int64 { return amount/100*percent + amount%100*percent/100 })
+	_, out, err := s.peek(ctx, limits, c, func(_ *Limit, amount int64) int64 {
+		return amount/100*percent + amount%100*percent/100
+	})
 	return out, err
 }
 
@@ -33,7 +35,9 @@ func (s *Store) CapFrees(ctx context.Context, spend Cap, percent int64) ([]Statu
 // Room tells where the limits that concern the call stand, and charges nothing. The error
 // that Hold of so much would return now comes as the second result; nil: it would fit. Of
 // limits and caps that refuse, it names the one with the longest wait.
-func (s *Store) Room(ctx context.Context, limits []Limit, caps []Cap, c Call, want Amounts) ([]Status, *ExceededError, error) {
+func (s *Store) Room(
+	ctx context.Context, limits []Limit, caps []Cap, c Call, want Amounts,
+) ([]Status, *ExceededError, error) {
 	statuses, refused, err := s.room(ctx, limits, c, want)
 	if err != nil {
 		return nil, nil, err

@@ -73,7 +73,7 @@ func TestTailMemory(t *testing.T) {
 	before := heap()
 	for i := range n {
 		c := Call{ID: idAt(time.Now(), i), Attempt: 1, Org: "acme", User: "ann", Model: "gpt-4o"}
-		h, err := s.binder.prepare(journalLimits, c, cost(5), cost(5))
+		h, err := s.binder.prepare(&Terms{Limits: journalLimits, Call: c, Max: cost(5), Expected: cost(5)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -161,7 +161,8 @@ func (r *Refusals) gather() {
 	found := map[place][]any{}
 	for l, n := range lines {
 		at := place{l.org, l.hour / 24}
-		found[at] = append(found[at], fmt.Sprintf("%02d", l.hour%24), l.user+"|"+l.limit, n.refused, n.waited, n.first, n.last)
+		hour, subject := fmt.Sprintf("%02d", l.hour%24), l.user+"|"+l.limit
+		found[at] = append(found[at], hour, subject, n.refused, n.waited, n.first, n.last)
 	}
 	for at, list := range found {
 		for part := range slices.Chunk(list, 6*refusalRunLines) {
@@ -173,10 +174,12 @@ func (r *Refusals) gather() {
 
 func (r *Refusals) send(ctx context.Context, w refusalWrite) error {
 	keys := []string{
-		key(w.org, "refusals:"+dayText(w.day)), key(w.org, "refusals-by-hour:"+dayText(w.day)), key(w.org, "refusals-of:"+r.process),
+		key(w.org, "refusals:"+dayText(w.day)), key(w.org, "refusals-by-hour:"+dayText(w.day)),
+		key(w.org, "refusals-of:"+r.process),
 	}
 	args := append([]any{
-		w.number, refusalDayLines, refusalHourLines, r.life.Milliseconds(), hoursLife.Milliseconds(), refusalRunLife.Milliseconds(),
+		w.number, refusalDayLines, refusalHourLines, r.life.Milliseconds(), hoursLife.Milliseconds(),
+		refusalRunLife.Milliseconds(),
 	}, w.lines...)
 	_, err := r.runner.run(ctx, r.runner.scripts.refusals, keys, args)
 	return err

@@ -34,7 +34,7 @@ func (f *fixture) inOrgs(orgs int) (ids []string) {
 	for i := range orgs {
 		c := f.call()
 		c.Org = fmt.Sprintf("%s-%d", f.org, i)
-		if _, err := f.Hold(f.t.Context(), []Limit{costLimit("win", User, hour(1000))}, c, cost(1), cost(1)); err != nil {
+		if _, err := f.Hold(f.t.Context(), Terms{Limits: []Limit{costLimit("win", User, hour(1000))}, Call: c, Max: cost(1), Expected: cost(1)}); err != nil {
 			f.t.Fatal(err)
 		}
 		ids = append(ids, c.Org)

@@ -55,7 +55,7 @@ func TestUnacknowledgedByAReplica(t *testing.T) {
 	h := patient.take(t, idAt(time.Now(), 1), 100)
 	signal(t, replica, syscall.SIGSTOP)
 	lost := Call{ID: idAt(time.Now(), 2), Org: h.Call.Org, User: h.Call.User}
-	if _, err := s.Hold(t.Context(), nil, lost, cost(5), cost(5)); !errors.Is(err, ErrUnavailable) {
+	if _, err := s.Hold(t.Context(), Terms{Call: lost, Max: cost(5), Expected: cost(5)}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("hold without a replica: %v", err)
 	}
 	ends := []Settle{{h, &Settlement{Actual: cost(60)}}, {Hold: Lost(lost)}}

@@ -110,8 +110,8 @@ func (l *Ledger) rollupsOf(ctx context.Context, org, match string, day time.Time
 }
 
 func compareRollups(a, b Rollup) int {
-	return cmp.Or(a.Begin.Compare(b.Begin), cmp.Compare(a.User, b.User), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Model, b.Model),
-		cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Endpoint, b.Endpoint))
+	return cmp.Or(a.Begin.Compare(b.Begin), cmp.Compare(a.User, b.User), cmp.Compare(a.Key, b.Key),
+		cmp.Compare(a.Model, b.Model), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Endpoint, b.Endpoint))
 }
 
 func decodeRollup(day time.Time, field, text string) (Rollup, error) {

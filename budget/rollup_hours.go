@@ -32,7 +32,9 @@ func (l *Ledger) HourRollups(ctx context.Context, org string, from, to time.Time
 			out = append(out, sums...)
 			continue
 		}
-		out = append(out, slices.DeleteFunc(hours, func(r Rollup) bool { return r.Begin.Before(from) || !r.Begin.Before(to) })...)
+		out = append(out, slices.DeleteFunc(hours, func(r Rollup) bool {
+			return r.Begin.Before(from) || !r.Begin.Before(to)
+		})...)
 	}
 	return out, nil
 }

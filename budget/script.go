@@ -179,7 +179,8 @@ func decode(reply string) (answer, error) {
 	rows := strings.Count(rest, ";") + 1
 	all := make([]int64, 0, 8+5*rows)
 	var err error
-	if all, err = appendIntegers(all, numbers); err != nil || len(all) == 0 {
+	all, err = appendIntegers(all, numbers)
+	if err != nil || len(all) == 0 {
 		return a, fmt.Errorf("budget: reply %.80q is not understood", reply)
 	}
 	a.head = all[:len(all):len(all)]
@@ -226,7 +227,9 @@ func appendIntegers(out []int64, text string) ([]int64, error) {
 const maxSteps = 20_000
 
 // ask runs a script whose arguments depend on the time; see askUntil.
-func (r *runner) ask(ctx context.Context, sc script, keysAndArgs func(now time.Time) ([]string, []any, error)) (answer, error) {
+func (r *runner) ask(
+	ctx context.Context, sc script, keysAndArgs func(now time.Time) ([]string, []any, error),
+) (answer, error) {
 	return r.askUntil(sc.name, func(now time.Time) (string, error) {
 		keys, args, err := keysAndArgs(now)
 		if err != nil {
@@ -237,7 +240,9 @@ func (r *runner) ask(ctx context.Context, sc script, keysAndArgs func(now time.T
 }
 
 // askFor sends a request that depends on the time; see askUntil.
-func (r *runner) askFor(ctx context.Context, sc script, requestAt func(now time.Time) (*request, error)) (answer, error) {
+func (r *runner) askFor(
+	ctx context.Context, sc script, requestAt func(now time.Time) (*request, error),
+) (answer, error) {
 	return r.askUntil(sc.name, func(now time.Time) (string, error) {
 		q, err := requestAt(now)
 		if err != nil {
@@ -264,11 +269,13 @@ func (r *runner) askUntil(name string, askAt func(now time.Time) (string, error)
 		r.clock.seen(a.at())
 		switch a.verdict {
 		case "stale":
-			if steps++; steps == maxSteps {
+			steps++
+			if steps == maxSteps {
 				return a, fmt.Errorf("budget: %s: a limit does not come to its end", name)
 			}
 		case "skew":
-			if try++; try == 3 {
+			try++
+			if try == 3 {
 				return a, fmt.Errorf("budget: %s: the clock of the store jumps", name)
 			}
 			now = a.at()

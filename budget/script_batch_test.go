@@ -118,7 +118,10 @@ func (w *twins) holds() {
 		default:
 			most := w.amounts()
 			var err error
-			if h, err = w.binder.prepare(w.someLimits(), w.newCall(), most, Amounts{Cost: most.Cost / 2, Tokens: most.Tokens / 3}); err != nil {
+			terms := &Terms{
+				Limits: w.someLimits(), Call: w.newCall(), Max: most, Expected: Amounts{Cost: most.Cost / 2, Tokens: most.Tokens / 3},
+			}
+			if h, err = w.binder.prepare(terms); err != nil {
 				w.t.Fatal(err)
 			}
 		}
@@ -455,7 +458,7 @@ func (w *twins) flight(users ...string) (list []*Hold, cmds []redis.Cmder) {
 	for _, user := range users {
 		c := w.call()
 		c.User = user
-		h, err := w.binder.prepare(w.limits, c, cost(10), cost(10))
+		h, err := w.binder.prepare(&Terms{Limits: w.limits, Call: c, Max: cost(10), Expected: cost(10)})
 		if err != nil {
 			w.t.Fatal(err)
 		}

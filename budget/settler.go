@@ -101,7 +101,8 @@ func (s *settler) end(ctx context.Context, sc script, e settleArgs) (answer, err
 		if try == 2 {
 			return a, fmt.Errorf("budget: %s %s: its limits change under it", sc.name, e.id)
 		}
-		if e.states, err = s.statesOf(ctx, e.call); err != nil {
+		e.states, err = s.statesOf(ctx, e.call)
+		if err != nil {
 			return a, err
 		}
 	}
@@ -136,7 +137,8 @@ func (s *settler) request(ctx context.Context, sc script, e settleArgs, now time
 		end.entry = openEntry(e.call, e.details)
 	}
 	r := newRequest(ctx, common{
-		script: sc, now: s.clock.given(), org: e.call.Org, chunk: s.chunks.of(e.call), days: s.daysAround(now), ending: &s.options,
+		script: sc, now: s.clock.given(), org: e.call.Org, chunk: s.chunks.of(e.call),
+		days: s.daysAround(now), ending: &s.options,
 	}, e.id, limits)
 	r.ending = end
 	return r, nil

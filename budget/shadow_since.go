@@ -10,8 +10,8 @@ import (
 // Is is a limit with its shape, as one that is changed is another one to reports about it.
 func (l *Limit) Is() string {
 	s := l.Shape
-	return fmt.Sprintf("%s %s %s %s %d %d %d %d %s %s", l.ID, l.Subject, l.Metric, s.Kind, s.Amount, s.Window.Milliseconds(), s.Refill,
-		s.Per.Milliseconds(), s.Calendar, s.zone())
+	return fmt.Sprintf("%s %s %s %s %d %d %d %d %s %s", l.ID, l.Subject, l.Metric, s.Kind, s.Amount,
+		s.Window.Milliseconds(), s.Refill, s.Per.Milliseconds(), s.Calendar, s.zone())
 }
 
 // NoteShadow notes that these limits of an org, as Limit.Is has them, are in shadow mode. Those that

@@ -60,7 +60,8 @@ func (e *ExceededError) Error() string {
 		return fmt.Sprintf("budget: %slimit %s is closed until %s because the store lost its data", who, b.LimitID,
 			b.ClosedUntil.UTC().Format(time.RFC3339))
 	}
-	return fmt.Sprintf("budget: %slimit %s: %d %s wanted, %d of %d used: %s", who, b.LimitID, e.Requested, b.Metric, b.Used, b.Amount, when)
+	return fmt.Sprintf("budget: %slimit %s: %d %s wanted, %d of %d used: %s", who, b.LimitID, e.Requested, b.Metric,
+		b.Used, b.Amount, when)
 }
 
 // amounts returns used, held, resets, frees and refused of a row. One that does not

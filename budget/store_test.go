@@ -91,7 +91,7 @@ func hour(amount int64) Shape { return Shape{Kind: Window, Amount: amount, Windo
 
 func (f *fixture) hold(ctx context.Context, limits []Limit, n int64) *Hold {
 	f.t.Helper()
-	h, err := f.Hold(ctx, limits, f.call(), cost(n), cost(n))
+	h, err := f.Hold(ctx, Terms{Limits: limits, Call: f.call(), Max: cost(n), Expected: cost(n)})
 	if err != nil {
 		f.t.Fatalf("hold %d: %v", n, err)
 	}

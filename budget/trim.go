@@ -131,7 +131,8 @@ func (t *Trimmer) cut(ctx context.Context, server redis.Cmdable, org string, ent
 		if err != nil {
 			return storeError("trim ledger", err)
 		}
-		if removed += n; n == 0 {
+		removed += n
+		if n == 0 {
 			break
 		}
 	}

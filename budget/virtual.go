@@ -61,7 +61,8 @@ func (s *Standing) Limits() []Limit { return s.limits }
 func (v *Virtual) Bind(limits []Limit, c Call) (*Standing, error) {
 	out := &Standing{}
 	var err error
-	if out.limits, out.states, err = v.binder.bind(limits, c); err != nil {
+	out.limits, out.states, err = v.binder.bind(limits, c)
+	if err != nil {
 		return nil, err
 	}
 	for i, l := range out.limits {
@@ -214,7 +215,8 @@ func (v *Virtual) statuses(now int64, on *Standing, who inquiry, want Amounts) [
 		if b, ok := t.(*bucketTwin); ok && !b.refills(l.Shape) {
 			resets = 0 // a fraction of another refill
 		}
-		out[i] = v.binder.statusOf(l, on.states[i], n, now, row{told: true, numbers: []int64{used, held, resets, frees, refused}})
+		out[i] = v.binder.statusOf(l, on.states[i], n, now,
+			row{told: true, numbers: []int64{used, held, resets, frees, refused}})
 	}
 	return out
 }

@@ -116,7 +116,7 @@ func (p *pairing) hold() error {
 	if err != nil {
 		return err
 	}
-	h, err := p.Hold(p.ctx, limits, c, most, expected)
+	h, err := p.Hold(p.ctx, Terms{Limits: limits, Call: c, Max: most, Expected: expected})
 	twin, refused := p.v.Hold(p.at(), on, most, expected)
 	var exceeded *ExceededError
 	if !errors.As(err, &exceeded) && err != nil {

@@ -75,7 +75,9 @@ func (g *Guard) HoldBatched(ctx context.Context, p *Plan, id string, attempt int
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	_, err := g.budget.HoldFor(ctx, life, p.Limits, p.Caps, b.call(p.Caller, p.Price), p.Max, g.Expected(p))
+	_, err := g.budget.Hold(ctx, budget.Terms{
+		Limits: p.Limits, Caps: p.Caps, Call: b.call(p.Caller, p.Price), Max: p.Max, Expected: g.Expected(p), Life: life,
+	})
 	g.metrics.held(p.Caller.Org.ID, err)
 	if err != nil {
 		return b, p.refusal(err)

@@ -30,7 +30,9 @@ func (g *Guard) hold(ctx context.Context, p *Plan, who budget.Call) (h *budget.H
 	tags := budget.Tags(who.Org, p.Caps)
 	ctx, cancel := g.health.bound(ctx, g.deadline, tags...)
 	defer cancel()
-	h, err = g.budget.HoldCapped(ctx, p.Limits, p.Caps, who, p.First, g.Expected(p))
+	h, err = g.budget.Hold(ctx, budget.Terms{
+		Limits: p.Limits, Caps: p.Caps, Call: who, Max: p.First, Expected: g.Expected(p),
+	})
 	g.circuit.told(p.Caller.Org, g.health.judge(ctx, err, tags...), time.Now())
 	return h, true, err
 }
@@ -62,10 +64,11 @@ func (o *Org) WithoutStore() bool { return o.OnStoreFailure == Local || o.OnStor
 func (g *Guard) admit(ctx context.Context, p *Plan, who budget.Call) (*budget.Hold, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.deadline)
 	defer cancel()
+	terms := budget.Terms{Limits: p.Limits, Caps: p.Caps, Call: who, Max: p.Max}
 	if p.Caller.Org.OnStoreFailure == Allow {
-		return g.budget.Offline.AdmitAll(ctx, p.Limits, who, p.Max, p.Caps...)
+		return g.budget.Offline.AdmitAll(ctx, terms)
 	}
-	return g.budget.Offline.AdmitShare(ctx, p.Limits, who, p.Max, g.share, p.Caps...)
+	return g.budget.Offline.AdmitShare(ctx, terms, g.share)
 }
 
 // beginWithout is begin while the store is away, after a hold that may have been

@@ -218,7 +218,7 @@ func (w *watch) money(rdb redis.UniversalClient) {
 	}
 	some := books.Amounts{Cost: 1000, Tokens: 10}
 	hold := func() *books.Hold {
-		h, err := store.Hold(ctx, limits(), call(), some, some)
+		h, err := store.Hold(ctx, books.Terms{Limits: limits(), Call: call(), Max: some, Expected: some})
 		w.try(err)
 		return h
 	}
@@ -248,7 +248,7 @@ func (w *watch) money(rdb redis.UniversalClient) {
 // looked after the org that nobody looks after any more.
 func (w *watch) renewed(rdb redis.UniversalClient) {
 	store := books.New(rdb, books.Options{Lease: 50 * time.Millisecond})
-	_, err := store.Hold(w.t.Context(), limits(), books.Call{ID: wire.NewCallID(), Org: "acme", User: "bob", Key: "k", Model: "m"}, books.Amounts{Cost: 1}, books.Amounts{Cost: 1})
+	_, err := store.Hold(w.t.Context(), books.Terms{Limits: limits(), Call: books.Call{ID: wire.NewCallID(), Org: "acme", User: "bob", Key: "k", Model: "m"}, Max: books.Amounts{Cost: 1}, Expected: books.Amounts{Cost: 1}})
 	w.try(err)
 	w.during(store, "renew")
 	w.during(books.New(rdb, books.Options{Lease: 50 * time.Millisecond}), "relinquish")

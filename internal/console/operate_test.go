@@ -69,7 +69,7 @@ func (r *rig) entry(cost pricing.Nano, limits ...budget.Limit) string {
 		ID: wire.NewCallID(), Org: "acme", User: "alice", Key: "k1", IP: "192.0.2.7", Model: "gpt-4o", Provider: "openai",
 		Endpoint: "chat.completions",
 	}
-	h, err := r.books.Hold(r.t.Context(), limits, call, budget.Amounts{Cost: cost, Tokens: 500}, budget.Amounts{})
+	h, err := r.books.Hold(r.t.Context(), budget.Terms{Limits: limits, Call: call, Max: budget.Amounts{Cost: cost, Tokens: 500}})
 	r.must(err)
 	_, err = r.books.Settle(r.t.Context(), h, budget.Settlement{
 		Actual: budget.Amounts{Cost: cost}, Usage: pricing.Usage{Input: 1200, Output: 34}, Outcome: "completed", Status: 200,

@@ -67,7 +67,7 @@ func (l *callers) replay() (settles, voids int) {
 	}
 	for _, c := range l.voided {
 		l.insist("replay", func(ctx context.Context) error {
-			_, err := s.Hold(ctx, nil, c, cost(0), cost(0)) // refused when its end is known
+			_, err := s.Hold(ctx, budget.Terms{Call: c, Max: cost(0), Expected: cost(0)}) // refused when its end is known
 			if errors.Is(err, budget.ErrEnded) {
 				return nil
 			}
