@@ -136,7 +136,7 @@ func (d *drain) handle(ctx context.Context, c *queue.Claim) queue.Verdict {
 		Provider: "p", JobID: c.Job.ID,
 	}
 	most := budget.Amounts{Cost: 1000, Tokens: 100}
-	hold, err := d.store.Hold(ctx, d.limits(), who, most, most)
+	hold, err := d.store.Hold(ctx, budget.Terms{Limits: d.limits(), Call: who, Max: most, Expected: most})
 	if err != nil || c.Start(ctx) != nil {
 		return retry
 	}

@@ -28,7 +28,9 @@ func ordinary(tb testing.TB) (s *Store, limits []Limit, call func(n int) Call) {
 }
 
 func holdRequestOf(tb testing.TB, s *Store, limits []Limit, c Call) (*Hold, *request) {
-	h, err := s.prepare(limits, c, Amounts{Cost: 1000, Tokens: 500}, Amounts{Cost: 500, Tokens: 100})
+	h, err := s.binder.prepare(&Terms{
+		Limits: limits, Call: c, Max: Amounts{Cost: 1000, Tokens: 500}, Expected: Amounts{Cost: 500, Tokens: 100},
+	})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -40,7 +42,7 @@ func holdRequestOf(tb testing.TB, s *Store, limits []Limit, c Call) (*Hold, *req
 }
 
 func settleRequestOf(tb testing.TB, s *Store, h *Hold) *request {
-	r, err := s.endingRequest(tb.Context(), s.scripts.settle, settling(h, &Settlement{
+	r, err := s.settler.request(tb.Context(), s.runner.scripts.settle, settling(h, &Settlement{
 		Actual: Amounts{Cost: 900, Tokens: 90}, Usage: pricing.Usage{Input: 50, Output: 40, Requests: 1}, Outcome: "completed", Status: 200,
 	}), time.Now())
 	if err != nil {

@@ -79,7 +79,7 @@ func BenchmarkServerTime(b *testing.B) {
 	sums := map[string]float64{}
 	for b.Loop() {
 		f := newFixture(b, rdb, Options{})
-		f.clock = nil
+		f.clock.fake = nil
 		f.now.Store(time.Now().UnixMicro())
 		limits := []Limit{
 			costLimit("hour", User, hour(1e15)),
@@ -106,7 +106,7 @@ func BenchmarkServerTime(b *testing.B) {
 		})
 		limits[0].Shape.Amount = 1
 		sums["refused"] += serverTime(b, rdb, n, func(int) {
-			if _, err := f.Hold(ctx, limits, f.call(), cost(1234567), cost(0)); err == nil {
+			if _, err := f.Hold(ctx, Terms{Limits: limits, Call: f.call(), Max: cost(1234567), Expected: cost(0)}); err == nil {
 				b.Fatal("held beyond the limit")
 			}
 		})
@@ -130,7 +130,7 @@ func BenchmarkClient(b *testing.B) {
 		callers int64
 	}{{"one by one", rdb, 1}, {"together", line, 16}} {
 		f := newFixture(b, rdb, Options{Scripts: way.scripts})
-		f.clock = nil
+		f.clock.fake = nil
 		f.now.Store(time.Now().UnixMicro())
 		limits := []Limit{
 			costLimit("hour", User, hour(1e15)),
@@ -138,7 +138,7 @@ func BenchmarkClient(b *testing.B) {
 		}
 		call := f.call()
 		h := f.hold(b.Context(), limits, 1)
-		r, err := f.holdRequest(b.Context(), h, 0, f.Store.now())
+		r, err := f.holdRequest(b.Context(), h, 0, f.Store.clock.now())
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -152,9 +152,9 @@ func BenchmarkClient(b *testing.B) {
 			{"hold", func() error {
 				c := call
 				c.ID = call.ID + strconv.FormatInt(f.seq.Add(1), 10)
-				h, err := f.Hold(b.Context(), limits, c, cost(1234567), cost(1234567))
+				h, err := f.Hold(b.Context(), Terms{Limits: limits, Call: c, Max: cost(1234567), Expected: cost(1234567)})
 				if err == nil {
-					f.untrack(h.Call.Org, h.ID) // else memory grows with the run
+					f.leases.untrack(h.Call.Org, h.ID) // else memory grows with the run
 				}
 				return err
 			}},

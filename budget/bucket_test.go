@@ -106,7 +106,7 @@ func manyCalls(t *testing.T, rdb *redis.Client, sc scripts, seed uint64, most, s
 	ctx := t.Context()
 	rng := rand.New(rand.NewPCG(seed, 5))
 	f := newFixture(t, rdb, Options{})
-	f.scripts = sc
+	f.runner.scripts = sc
 	limits := bucket(MaxAmount, 1+rng.Int64N(3000), time.Second)
 	m := newModel(limits[0].Shape, f.opts.Lease)
 	var open []call
@@ -184,7 +184,7 @@ func TestRefillAppliesFromItsFirstCall(t *testing.T) {
 		other := f.hold(ctx, at(10), 0)
 		f.pass(10 * time.Hour)
 		f.used(ctx, at(100), [2]int64{900, 900})
-		if _, err := f.Hold(ctx, at(100), f.call(), cost(200), cost(200)); !errors.As(err, new(*ExceededError)) {
+		if _, err := f.Hold(ctx, Terms{Limits: at(100), Call: f.call(), Max: cost(200), Expected: cost(200)}); !errors.As(err, new(*ExceededError)) {
 			t.Fatalf("hold of 200 with 900 of 1000 used: %v", err)
 		}
 		f.pass(time.Hour)
@@ -212,7 +212,7 @@ func TestRefillOfAFullBucket(t *testing.T) {
 		shape.Refill, shape.Per = 10, time.Hour
 		limits := []Limit{costLimit("b", Org, shape)}
 		var e *ExceededError
-		if _, err := f.Hold(ctx, limits, f.call(), cost(10), cost(10)); !errors.As(err, &e) || e.Binding.Wait != time.Hour {
+		if _, err := f.Hold(ctx, Terms{Limits: limits, Call: f.call(), Max: cost(10), Expected: cost(10)}); !errors.As(err, &e) || e.Binding.Wait != time.Hour {
 			t.Fatalf("hold in a full bucket: %v", err)
 		}
 		f.pass(time.Hour)

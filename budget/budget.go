@@ -26,8 +26,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -141,92 +139,6 @@ func (o Options) withDefaults() Options {
 type Scripts interface {
 	redis.Scripter
 	Process(ctx context.Context, cmd redis.Cmder) error
-}
-
-// Store keeps holds, limits and ledger in Redis. It is safe for concurrent use;
-// so are several Stores on one Redis.
-type Store struct {
-	rdb     redis.UniversalClient
-	opts    Options
-	metrics *metrics
-	scripts scripts
-	lease   any // opts.Lease in us, as an argument of scripts
-
-	endingOptions endingOptions
-	days          atomic.Pointer[threeDays]
-	chunk         atomic.Pointer[chunkName] // the last one
-
-	scanning chan struct{} // full while a page of roll-ups is read
-
-	// clock is the tests' time in microseconds; nil: Redis TIME.
-	clock func() int64
-	// ahead is how far Redis's clock was ahead of ours at the last answer.
-	ahead atomic.Int64
-
-	later later
-	tail  recentSettles
-
-	loss       loss
-	storeClock storeClock
-
-	without without
-
-	refusals refusals
-
-	mu    sync.Mutex
-	orgs  map[string]*openHolds // those this process has or had holds in
-	judge bool                  // whether a lease that has run out says that its holder is dead
-}
-
-// New returns a Store on rdb. To have ctx deadlines bind, rdb must be built
-// with ContextTimeoutEnabled; retries of the client are harmless.
-func New(rdb redis.UniversalClient, o Options) *Store {
-	o = o.withDefaults()
-	if o.Scripts == nil {
-		o.Scripts = rdb
-	}
-	if o.Money == nil {
-		o.Money = o.Scripts
-	}
-	if o.Flights == nil {
-		o.Flights = func() Flight { return rdb.Pipeline() }
-	}
-	s := &Store{
-		rdb: rdb, opts: o, lease: o.Lease.Microseconds(), scripts: loaded, endingOptions: o.ending(), orgs: map[string]*openHolds{}, later: newLater(), tail: recentSettles{span: o.Tail},
-		loss: newLoss(o.EpochFile), storeClock: storeClock{start: time.Now(), seen: map[string]clockSeen{}},
-		without: without{start: time.Now(), uses: map[string]*use{}}, scanning: make(chan struct{}, 1), refusals: newRefusals(),
-	}
-	if o.Journal == nil {
-		s.opts.Journal = s.later.memory
-	}
-	s.without.fill(s.opts.Journal.Records(), s.now())
-	s.metrics = newMetrics(o.Metrics)
-	s.later.metrics = newLaterMetrics(o.Metrics, s.kept, s.storeClock.skew)
-	return s
-}
-
-// now returns Redis's time as well as this process knows it: right within the
-// skew that scripts allow for, which report it when it is not.
-func (s *Store) now() time.Time {
-	if s.clock != nil {
-		return time.UnixMicro(s.clock())
-	}
-	return time.Now().Add(time.Duration(s.ahead.Load()))
-}
-
-// seen takes Redis's time from an answer.
-func (s *Store) seen(at time.Time) {
-	if s.clock == nil {
-		s.ahead.Store(int64(time.Until(at)))
-	}
-}
-
-// given is the time passed to scripts: empty, except in tests.
-func (s *Store) given() any {
-	if s.clock != nil {
-		return s.clock()
-	}
-	return ""
 }
 
 // key returns the Redis key of an org's record. All keys of an org share a hash

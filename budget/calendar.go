@@ -179,7 +179,8 @@ func dayStart(y int, m time.Month, d int, loc *time.Location) time.Time {
 				continue
 			}
 			at = at.In(loc)
-			if !dateOf(at).Before(wall) && dateOf(at.Add(-time.Nanosecond)).Before(wall) && (first.IsZero() || at.Before(first)) {
+			if !dateOf(at).Before(wall) && dateOf(at.Add(-time.Nanosecond)).Before(wall) &&
+				(first.IsZero() || at.Before(first)) {
 				first = at
 			}
 		}

@@ -112,7 +112,7 @@ func TestSkewedClock(t *testing.T) {
 	rdb := shared(t)
 	ctx := t.Context()
 	f := newFixture(t, rdb, Options{})
-	f.clock = nil
+	f.clock.fake = nil
 	f.now.Store(time.Now().UnixMicro())
 	limits := []Limit{
 		costLimit("minute", User, Shape{Kind: Calendar, Amount: 1e6, Calendar: "minute"}),
@@ -121,9 +121,9 @@ func TestSkewedClock(t *testing.T) {
 	}
 	want := int64(0)
 	for _, skew := range []time.Duration{0, 5 * time.Minute, -5 * time.Minute, 40 * 24 * time.Hour, -40 * 24 * time.Hour} {
-		f.ahead.Store(int64(skew))
+		f.clock.ahead.Store(int64(skew))
 		h := f.hold(ctx, limits, 10)
-		f.ahead.Store(int64(skew))
+		f.clock.ahead.Store(int64(skew))
 		f.settle(ctx, h, 10)
 		want += 10
 		list, err := f.Peek(ctx, limits, h.Call)
@@ -131,9 +131,9 @@ func TestSkewedClock(t *testing.T) {
 			t.Fatalf("skew %s: %+v, %v", skew, list, err)
 		}
 	}
-	f.ahead.Store(int64(time.Hour))
+	f.clock.ahead.Store(int64(time.Hour))
 	var e *ExceededError
-	if _, err := f.Hold(ctx, limits, f.call(), cost(60), cost(60)); !errors.As(err, &e) || e.Binding.LimitID != "month" {
+	if _, err := f.Hold(ctx, Terms{Limits: limits, Call: f.call(), Max: cost(60), Expected: cost(60)}); !errors.As(err, &e) || e.Binding.LimitID != "month" {
 		t.Fatalf("hold beyond both: %v", err)
 	}
 }

@@ -2,7 +2,6 @@ package budget
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -99,51 +98,6 @@ type Hold struct {
 	scopes []string // of the spend caps that have to admit it
 
 	shadow []Shadowed // what limits in the shadow would have done
-}
-
-// maxLimits is how many limits may concern one call.
-const maxLimits = 50
-
-// bind picks the limits that concern the call and names their states.
-func (s *Store) bind(limits []Limit, c Call) ([]Limit, []state, error) {
-	own := concerning(limits, c)
-	states := make([]state, 0, len(own))
-	for i := range own {
-		l := &own[i]
-		if err := l.Validate(); err != nil {
-			return nil, nil, err
-		}
-		st := l.stateFor(c, s.opts.Lease)
-		for j := range states {
-			if states[j].Key == st.Key {
-				return nil, nil, fmt.Errorf("budget: limit %q is given twice", l.ID)
-			}
-		}
-		states = append(states, st)
-	}
-	if len(own) > maxLimits {
-		return nil, nil, fmt.Errorf("budget: %d limits for one call, at most %d", len(own), maxLimits)
-	}
-	return own, states, nil
-}
-
-// concerning picks the limits that concern the call, with those of their raises that
-// do. The list itself is returned when that is all of it, as for most calls.
-func concerning(limits []Limit, c Call) []Limit {
-	if !slices.ContainsFunc(limits, func(l Limit) bool { return !l.Counts(c) || len(l.Raises) > 0 }) {
-		return limits
-	}
-	own := make([]Limit, 0, len(limits))
-	for _, l := range limits {
-		if !l.Counts(c) {
-			continue
-		}
-		if len(l.Raises) > 0 {
-			l.Raises = l.raisesOf(c)
-		}
-		own = append(own, l)
-	}
-	return own
 }
 
 // fieldSep separates the fields of a record's last part; it is in no id.

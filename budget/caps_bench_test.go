@@ -43,7 +43,7 @@ func BenchmarkCaps(b *testing.B) {
 	var org, capped float64
 	for b.Loop() {
 		f := newFixture(b, rdb, Options{Scripts: scripts})
-		f.clock = nil
+		f.clock.fake = nil
 		f.now.Store(time.Now().UnixMicro())
 		limits := []Limit{
 			costLimit("hour", User, hour(1e15)),
@@ -51,7 +51,7 @@ func BenchmarkCaps(b *testing.B) {
 		}
 		whole := func(caps []Cap) func(int) {
 			return func(int) {
-				h, err := f.HoldCapped(ctx, limits, caps, f.call(), cost(1234567), cost(0))
+				h, err := f.Hold(ctx, Terms{Limits: limits, Caps: caps, Call: f.call(), Max: cost(1234567), Expected: cost(0)})
 				if err != nil {
 					b.Fatal(err)
 				}

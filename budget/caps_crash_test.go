@@ -25,11 +25,12 @@ func TestHoldWithoutItsCapsIsVoid(t *testing.T) {
 				rdb.FlushAll(t.Context())
 				f, caps, ctx := newFixture(t, rdb, Options{}), everybody(1000), t.Context()
 				call := f.call()
-				if _, err := f.Store.hold(ctx, 0, limits, caps, call, cost(100), cost(100)); err != nil {
+				terms := &Terms{Limits: limits, Caps: caps, Call: call, Max: cost(100), Expected: cost(100)}
+				if _, err := f.holdOwn(ctx, terms); err != nil {
 					t.Fatal(err)
 				}
 				for _, spend := range caps[:c.after] {
-					if _, err := f.Store.hold(ctx, 0, spend.Limits, nil, spend.of(call), cost(100), cost(100)); err != nil {
+					if _, err := f.holdOwn(ctx, terms.under(spend)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -39,14 +40,13 @@ func TestHoldWithoutItsCapsIsVoid(t *testing.T) {
 				f.wantCaps(caps, c.used, 0)
 				f.used(ctx, limits, [2]int64{c.used, 0}, [2]int64{c.used / 100, 0})
 				entries := 0
-				if err := f.Entries(ctx, f.org, time.Time{}, time.Time{}, func(Entry) error { entries++; return nil }); err != nil {
+				if err := f.Ledger.Entries(ctx, f.org, time.Time{}, time.Time{}, func(Entry) error { entries++; return nil }); err != nil {
 					t.Fatal(err)
 				}
 				if entries != int(c.used/100) {
 					t.Errorf("%d entries in the ledger", entries)
 				}
-				late := caps[1]
-				if _, err := f.Store.hold(ctx, 0, late.Limits, nil, late.of(call), cost(100), cost(100)); !errors.Is(err, ErrEnded) {
+				if _, err := f.holdOwn(ctx, terms.under(caps[1])); !errors.Is(err, ErrEnded) {
 					t.Errorf("a cap admits the call later: %v", err)
 				}
 			})
@@ -62,7 +62,7 @@ func TestHoldFoundAfterTheHorizonIsCharged(t *testing.T) {
 	h := f.mustCap(limits, caps, 100)
 	f.pass(3 * time.Hour)
 	for _, spend := range caps {
-		if n, err := f.Sweep(ctx, spend.scope()); n != 1 || err != nil {
+		if n, err := f.Expiry.Sweep(ctx, spend.scope()); n != 1 || err != nil {
 			t.Fatalf("%d expired, %v", n, err)
 		}
 		f.rdb.Del(ctx, key(spend.scope(), h.Call.chunk()))

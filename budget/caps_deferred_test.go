@@ -94,7 +94,7 @@ func TestCapEndsAfterItsOrg(t *testing.T) {
 			t.Fatalf("%+v", done)
 		}
 		f.wantCaps(caps, 100, 100)
-		if f.orgs["cap:deployment"].holds[h.ID] != nil {
+		if f.leases.orgs["cap:deployment"].holds[h.ID] != nil {
 			t.Error("its lease never ends")
 		}
 		if done = f.SettleAll(ctx, []Settle{{h, st}}); done[0].Err != nil {
@@ -116,15 +116,15 @@ func TestCapEndsAfterItsOrg(t *testing.T) {
 func TestNotKept(t *testing.T) {
 	server := redistest.Start(t)
 	j, caps := openJournaled(t, server, t.TempDir(), Options{}), everybody(1000)
-	h, err := j.HoldCapped(t.Context(), nil, caps, shareCall("ann", 1), cost(10), cost(10))
+	h, err := j.Hold(t.Context(), Terms{Caps: caps, Call: shareCall("ann", 1), Max: cost(10), Expected: cost(10)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = j.journal.Close(), j.later.memory.Close()
+	_, _ = j.journal.Close(), j.Deferred.memory.Close()
 	if err := j.Later(t.Context(), []Settle{{Hold: h}}, nil); err == nil {
 		t.Fatal("kept in closed journals")
 	}
-	for org, o := range j.orgs {
+	for org, o := range j.leases.orgs {
 		if len(o.holds) > 0 {
 			t.Errorf("%s is renewed for ever", org)
 		}
@@ -137,7 +137,7 @@ func TestCapLost(t *testing.T) {
 	f, caps, ctx := newFixture(t, shared(t), Options{}), everybody(1000), t.Context()
 	limits := []Limit{costLimit("own", Org, hour(1e6))}
 	c := f.call()
-	if _, err := f.HoldCapped(ctx, limits, caps[:1], c, cost(10), cost(10)); err != nil { // the second cap's was lost
+	if _, err := f.Hold(ctx, Terms{Limits: limits, Caps: caps[:1], Call: c, Max: cost(10), Expected: cost(10)}); err != nil { // the second cap's was lost
 		t.Fatal(err)
 	}
 	if err := f.VoidLost(ctx, c, caps...); err != nil {
@@ -148,7 +148,7 @@ func TestCapLost(t *testing.T) {
 	if _, err := f.holdCap(caps[1], c); !errors.Is(err, ErrEnded) {
 		t.Errorf("it came late and got %v", err)
 	}
-	for org, o := range f.orgs {
+	for org, o := range f.leases.orgs {
 		if len(o.holds) > 0 {
 			t.Errorf("%s is still renewed", org)
 		}
@@ -156,7 +156,7 @@ func TestCapLost(t *testing.T) {
 }
 
 func (f *fixture) holdCap(spend Cap, c Call) (*Hold, error) {
-	return f.Store.hold(f.t.Context(), 0, spend.Limits, nil, spend.of(c), cost(10), cost(10))
+	return f.holdOwn(f.t.Context(), (&Terms{Call: c, Max: cost(10), Expected: cost(10)}).under(spend))
 }
 
 // countCaps checks what every cost limit of the caps counts, with nothing held.
@@ -183,7 +183,7 @@ func TestCapJournaled(t *testing.T) {
 	limits := []Limit{costLimit("own", Org, hour(1000))}
 	s := openJournaled(t, server, dir, Options{})
 	take := func(n int) *Hold {
-		h, err := s.HoldCapped(ctx, limits, caps, shareCall("ann", n), cost(100), cost(100))
+		h, err := s.Hold(ctx, Terms{Limits: limits, Caps: caps, Call: shareCall("ann", n), Max: cost(100), Expected: cost(100)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,10 +194,10 @@ func TestCapJournaled(t *testing.T) {
 	if err := s.Later(ctx, endings, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.AdmitShare(ctx, limits, shareCall("ann", 4), cost(60), 10, caps...); err != nil { // dies with it
+	if _, err := s.Offline.AdmitShare(ctx, Terms{Limits: limits, Caps: caps, Call: shareCall("ann", 4), Max: cost(60)}, 10); err != nil { // dies with it
 		t.Fatal(err)
 	}
-	short, err := s.AdmitAll(ctx, limits, shareCall("ann", 5), cost(500), caps...)
+	short, err := s.Offline.AdmitAll(ctx, Terms{Limits: limits, Caps: caps, Call: shareCall("ann", 5), Max: cost(500)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func TestCapShares(t *testing.T) {
 	limits, caps := []Limit{costLimit("own", User, hour(1e6))}, everybody(1000)
 	caps[1].Limits[1].Shape.Amount = 900 // the deployment's is the tightest, and asked last
 	admit := func(user string, n int, most int64) (*Hold, error) {
-		return s.AdmitShare(t.Context(), limits, shareCall(user, n), cost(most), 10, caps...)
+		return s.Offline.AdmitShare(t.Context(), Terms{Limits: limits, Caps: caps, Call: shareCall(user, n), Max: cost(most)}, 10)
 	}
 	first, err := admit("ann", 1, 80)
 	if err != nil {
@@ -243,7 +243,7 @@ func TestCapShares(t *testing.T) {
 func TestCapForgotten(t *testing.T) {
 	rdb, caps, ctx := shared(t), everybody(1000), t.Context()
 	s := New(rdb, Options{Tail: time.Minute})
-	h, err := s.HoldCapped(ctx, nil, caps, shareCall("ann", 1), cost(100), cost(100))
+	h, err := s.Hold(ctx, Terms{Caps: caps, Call: shareCall("ann", 1), Max: cost(100), Expected: cost(100)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +252,7 @@ func TestCapForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	countCaps(t, s, caps, 0)
-	if err := s.replayTail(ctx); err != nil {
+	if err := s.watcher.replay(ctx); err != nil {
 		t.Fatal(err)
 	}
 	countCaps(t, s, caps, 40)

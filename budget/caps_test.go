@@ -49,7 +49,7 @@ func (f *fixture) wantCaps(caps []Cap, used, held int64) {
 }
 
 func (f *fixture) capped(limits []Limit, caps []Cap, c Call, n int64) (*Hold, error) {
-	return f.HoldCapped(f.t.Context(), limits, caps, c, cost(n), cost(n))
+	return f.Hold(f.t.Context(), Terms{Limits: limits, Caps: caps, Call: c, Max: cost(n), Expected: cost(n)})
 }
 
 func (f *fixture) mustCap(limits []Limit, caps []Cap, n int64) *Hold {
@@ -141,7 +141,7 @@ func TestCapRefuses(t *testing.T) {
 		if after := rdb.DBSize(ctx).Val(); after > before+1 { // its registry
 			t.Errorf("%d keys became %d", before, after)
 		}
-		if n := len(f.orgs["cap:deployment"].holds); n != 1 {
+		if n := len(f.leases.orgs["cap:deployment"].holds); n != 1 {
 			t.Errorf("%d holds of the deployment are renewed", n)
 		}
 	})
@@ -171,14 +171,14 @@ func TestCapCrash(t *testing.T) {
 		f.mustCap(nil, caps, 100)        // dies with the call under way
 		late := f.mustCap(nil, caps, 70) // was only slow
 		half := f.mustCap(nil, caps, 50) // dies between its own settle and the caps'
-		if _, err := f.Store.settle(ctx, Settle{half, &Settlement{Actual: cost(20)}}); err != nil {
+		if _, err := f.Store.settler.settle(ctx, Settle{half, &Settlement{Actual: cost(20)}}); err != nil {
 			t.Fatal(err)
 		}
 		f.pass(2 * time.Minute)
 		heir := New(rdb, Options{}) // another process
-		heir.clock = f.now.Load
+		heir.clock.fake = f.now.Load
 		f.seenForLong()
-		if err := heir.sweepDue(ctx); err != nil {
+		if err := heir.Expiry.sweepDue(ctx); err != nil {
 			t.Fatal(err)
 		}
 		f.wantCaps(caps, 220, 0)
@@ -234,7 +234,7 @@ func TestCapCrowd(t *testing.T) {
 			s, org := stores[i%2], []string{"a", "b", "c", "d"}[i%4]
 			for n := range 60 {
 				c := Call{ID: idAt(time.Now(), i*1000+n), Org: org}
-				h, err := s.HoldCapped(t.Context(), []Limit{costLimit("own", Org, hour(1e6))}, caps, c, cost(90), cost(90))
+				h, err := s.Hold(t.Context(), Terms{Limits: []Limit{costLimit("own", Org, hour(1e6))}, Caps: caps, Call: c, Max: cost(90), Expected: cost(90)})
 				var e *ExceededError
 				if errors.As(err, &e) {
 					refused.Add(1)
@@ -267,14 +267,14 @@ func TestCapCrowd(t *testing.T) {
 		})
 	}
 	all.Wait()
-	f.clock = nil
+	f.clock.fake = nil
 	f.wantCaps(caps, charged.Load(), 0)
 	if refused.Load() == 0 || admitted.Load() < 20 {
 		t.Errorf("%d admitted, %d refused: the cap was not reached", admitted.Load(), refused.Load())
 	}
 	var booked pricing.Nano
 	for _, org := range []string{"a", "b", "c", "d"} {
-		list, err := f.Rollups(t.Context(), org, time.Now().Add(-24*time.Hour), time.Now().Add(24*time.Hour))
+		list, err := f.Ledger.Rollups(t.Context(), org, time.Now().Add(-24*time.Hour), time.Now().Add(24*time.Hour))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,7 @@ func TestClusterScripts(t *testing.T) {
 		for k := range calls {
 			calls[k] = Call{ID: idAt(time.Now(), 10*i+k), Org: org, User: "ann"}
 			var err error
-			if holds[k], err = s.Hold(ctx, limits, calls[k], Amounts{Cost: 100, Tokens: 10}, cost(1)); err != nil {
+			if holds[k], err = s.Hold(ctx, Terms{Limits: limits, Call: calls[k], Max: Amounts{Cost: 100, Tokens: 10}, Expected: cost(1)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -51,7 +51,7 @@ func TestClusterScripts(t *testing.T) {
 		must("settle", err)
 		must("void", s.Void(ctx, holds[1]))
 		must("end the lease", rdb.ZAdd(ctx, key(org, "leases"), redis.Z{Score: 1, Member: holds[2].ID}).Err())
-		n, err := s.Sweep(ctx, org)
+		n, err := s.Expiry.Sweep(ctx, org)
 		must("sweep", err)
 		list, err := s.Peek(ctx, limits, calls[0])
 		must("peek", err)
@@ -64,8 +64,8 @@ func TestClusterScripts(t *testing.T) {
 			must("reset", s.Reset(ctx, limit, calls[0]))
 		}
 		booked := int64(0)
-		must("entries", s.Entries(ctx, org, time.Time{}, time.Time{}, func(e Entry) error { booked += int64(e.Cost); return nil }))
-		_, err = s.Rollups(ctx, org, time.Now(), time.Now().Add(time.Second))
+		must("entries", s.Ledger.Entries(ctx, org, time.Time{}, time.Time{}, func(e Entry) error { booked += int64(e.Cost); return nil }))
+		_, err = s.Ledger.Rollups(ctx, org, time.Now(), time.Now().Add(time.Second))
 		must("rollups", err)
 		if booked != 50 {
 			t.Fatalf("%d booked", booked)

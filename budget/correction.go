@@ -83,7 +83,7 @@ type Adjusted struct {
 // Adjust makes an adjustment, in the ledger, the day's sums, the limits if they
 // are given, and the audit, all or nothing. ErrConflict means that the ID was
 // used for something else.
-func (s *Store) Adjust(ctx context.Context, a Adjustment) (Adjusted, error) {
+func (l *Ledger) Adjust(ctx context.Context, a Adjustment) (Adjusted, error) {
 	corrects := a.Call.ID
 	call := a.Call
 	call.ID, call.Attempt = a.ID, 0
@@ -92,12 +92,13 @@ func (s *Store) Adjust(ctx context.Context, a Adjustment) (Adjusted, error) {
 		correction: Correction{Corrects: corrects, By: a.By, Reason: a.Reason}, action: "usage.adjust",
 	}
 	if !validID(a.ID) {
-		return Adjusted{}, fmt.Errorf("budget: adjustment id %.80q must be 1 to 64 letters, digits, dots, dashes or underscores", a.ID)
+		return Adjusted{}, fmt.Errorf("budget: adjustment id %.80q must be 1 to 64 letters, digits, dots, dashes or "+
+			"underscores", a.ID)
 	}
 	if a.Amount == 0 || a.Amount < -MaxAmount || a.Amount > MaxAmount {
 		return Adjusted{}, fmt.Errorf("budget: an adjustment of %s is not possible", a.Amount)
 	}
-	return s.correct(ctx, c)
+	return l.correct(ctx, c)
 }
 
 // Resolution is what becomes of a charge on the reconciliation list.
@@ -110,7 +111,7 @@ type Resolution struct {
 
 // Resolve takes an entry that Reconcile returned off the list, and charges or
 // drops it. ErrNotListed means that somebody else did.
-func (s *Store) Resolve(ctx context.Context, e Entry, r Resolution) (Adjusted, error) {
+func (l *Ledger) Resolve(ctx context.Context, e Entry, r Resolution) (Adjusted, error) {
 	if e.listed == "" {
 		return Adjusted{}, ErrNotListed
 	}
@@ -124,7 +125,7 @@ func (s *Store) Resolve(ctx context.Context, e Entry, r Resolution) (Adjusted, e
 			c.estimated = e.Cost
 		}
 	}
-	return s.correct(ctx, c)
+	return l.correct(ctx, c)
 }
 
 // correcting is what lua/adjust.lua is told.
@@ -143,21 +144,23 @@ type correcting struct {
 	limits     []Limit
 }
 
-func (s *Store) correct(ctx context.Context, c correcting) (Adjusted, error) {
+func (l *Ledger) correct(ctx context.Context, c correcting) (Adjusted, error) {
 	if err := c.correction.validate(); err != nil {
 		return Adjusted{}, err
 	}
 	var costs []Limit
-	for _, l := range c.limits {
-		if l.Metric == Cost {
-			costs = append(costs, l)
+	for _, limit := range c.limits {
+		if limit.Metric == Cost {
+			costs = append(costs, limit)
 		}
 	}
-	h, err := s.unheld(costs, c.call)
+	h, err := l.binder.unheld(costs, c.call)
 	if err != nil {
 		return Adjusted{}, err
 	}
-	a, err := s.ask(ctx, s.scripts.adjust, func(now time.Time) ([]string, []any, error) { return s.correctArgs(c, h, now) })
+	a, err := l.runner.ask(ctx, l.runner.scripts.adjust, func(now time.Time) ([]string, []any, error) {
+		return l.correctArgs(c, h, now)
+	})
 	if err != nil {
 		return Adjusted{}, err
 	}
@@ -165,7 +168,8 @@ func (s *Store) correct(ctx context.Context, c correcting) (Adjusted, error) {
 	case "adjusted", "replayed":
 		return Adjusted{Replayed: a.verdict == "replayed", At: time.UnixMicro(a.head[1])}, nil
 	case "conflict":
-		return Adjusted{}, fmt.Errorf("%w: %s, made at %s", ErrConflict, c.id, time.UnixMicro(a.head[1]).UTC().Format(time.RFC3339))
+		return Adjusted{}, fmt.Errorf("%w: %s, made at %s", ErrConflict, c.id,
+			time.UnixMicro(a.head[1]).UTC().Format(time.RFC3339))
 	case "gone":
 		return Adjusted{}, ErrNotListed
 	default:
@@ -174,9 +178,10 @@ func (s *Store) correct(ctx context.Context, c correcting) (Adjusted, error) {
 }
 
 // correctArgs builds the KEYS and ARGV that lua/adjust.lua lists.
-func (s *Store) correctArgs(c correcting, h *Hold, now time.Time) ([]string, []any, error) {
+func (l *Ledger) correctArgs(c correcting, h *Hold, now time.Time) ([]string, []any, error) {
 	day, period := now.UnixMicro()/dayMicros-1, now.Unix()/int64(adjustPeriod/time.Second)
-	keys := h.keys("ledger", "audit", "adjusted:"+strconv.FormatInt(period, 10), "adjusted:"+strconv.FormatInt(period-1, 10),
+	keys := h.keys("ledger", "audit", "adjusted:"+strconv.FormatInt(period, 10),
+		"adjusted:"+strconv.FormatInt(period-1, 10),
 		"reconcile", rollupKey(day), rollupKey(day+1), rollupKey(day+2), hoursKey(day), hoursKey(day+1), hoursKey(day+2))
 	entry, audit, err := c.texts(h.limits)
 	if err != nil {
@@ -184,10 +189,10 @@ func (s *Store) correctArgs(c correcting, h *Hold, now time.Time) ([]string, []a
 	}
 	u, costs := c.details.Usage, c.details.Costs
 	args := []any{
-		s.given(), c.id, c.what(), int64(c.amount), c.kind, c.calls, int64(c.estimated), int64(c.adjusted), day,
+		l.clock.given(), c.id, c.what(), int64(c.amount), c.kind, c.calls, int64(c.estimated), int64(c.adjusted), day,
 		rollupField(c.call), u.Input, u.CachedInput, u.CacheWrite + u.CacheWrite1h, u.Output,
 		int64(costs.Input), int64(costs.CachedInput), int64(costs.CacheWrite), int64(costs.Output), int64(costs.Fees),
-		s.endingOptions.fields, entry, s.opts.LedgerLength, s.opts.LedgerLife.Milliseconds(), s.opts.RollupLife.Milliseconds(),
+		rollupFields, entry, l.length, l.life.Milliseconds(), l.rollupLife.Milliseconds(),
 		audit, auditLength, auditLife.Milliseconds(), (2*adjustPeriod + 24*time.Hour).Milliseconds(), c.listed,
 	}
 	for _, st := range h.states {
@@ -247,8 +252,8 @@ type AuditRecord struct {
 
 // Audit calls fn for the org's audit records of [from, to), oldest first, until
 // fn returns an error. A zero time is no bound.
-func (s *Store) Audit(ctx context.Context, org string, from, to time.Time, fn func(AuditRecord) error) error {
-	return s.stream(ctx, key(org, "audit"), streamFrom(from), streamTo(to), func(m redis.XMessage) error {
+func (l *Ledger) Audit(ctx context.Context, org string, from, to time.Time, fn func(AuditRecord) error) error {
+	return l.stream(ctx, key(org, "audit"), streamFrom(from), streamTo(to), func(m redis.XMessage) error {
 		var stored struct {
 			AuditRecord
 			AtUS int64 `json:"at_us"`

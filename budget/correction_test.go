@@ -15,12 +15,12 @@ import (
 // books reads everything that an adjustment may touch.
 func (f *fixture) books(ctx context.Context) (entries []Entry, sums Sums, audit []AuditRecord) {
 	f.t.Helper()
-	err := f.Entries(ctx, f.org, time.Time{}, time.Time{}, func(e Entry) error {
+	err := f.Ledger.Entries(ctx, f.org, time.Time{}, time.Time{}, func(e Entry) error {
 		entries = append(entries, e)
 		return nil
 	})
 	if err == nil {
-		err = f.Audit(ctx, f.org, time.Time{}, time.Time{}, func(r AuditRecord) error {
+		err = f.Ledger.Audit(ctx, f.org, time.Time{}, time.Time{}, func(r AuditRecord) error {
 			audit = append(audit, r)
 			return nil
 		})
@@ -29,7 +29,7 @@ func (f *fixture) books(ctx context.Context) (entries []Entry, sums Sums, audit 
 		f.t.Fatal(err)
 	}
 	now := time.UnixMicro(f.now.Load())
-	list, err := f.Rollups(ctx, f.org, now.Add(-24*time.Hour), now.Add(time.Second))
+	list, err := f.Ledger.Rollups(ctx, f.org, now.Add(-24*time.Hour), now.Add(time.Second))
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -46,17 +46,17 @@ func TestAdjust(t *testing.T) {
 		h := f.hold(ctx, nil, 900)
 		f.settle(ctx, h, 900)
 		a := Adjustment{ID: "fix-1", Call: h.Call, Amount: -400, By: "carla", Reason: "billed twice, ticket 7"}
-		first, err := f.Adjust(ctx, a)
+		first, err := f.Ledger.Adjust(ctx, a)
 		if err != nil || first.Replayed {
 			t.Fatal(first, err)
 		}
 		f.pass(time.Hour)
-		again, err := f.Adjust(ctx, a)
+		again, err := f.Ledger.Adjust(ctx, a)
 		if err != nil || !again.Replayed || !again.At.Equal(first.At) {
 			t.Fatalf("repeated: %+v, %v, want that of %s", again, err, first.At)
 		}
 		a.Amount = -500
-		if _, err := f.Adjust(ctx, a); !errors.Is(err, ErrConflict) {
+		if _, err := f.Ledger.Adjust(ctx, a); !errors.Is(err, ErrConflict) {
 			t.Errorf("another amount under the same id: %v", err)
 		}
 		entries, sums, audit := f.books(ctx)
@@ -78,7 +78,7 @@ func TestAdjust(t *testing.T) {
 		}
 		f.pass(adjustPeriod - 2*time.Hour)
 		a.Amount = -400
-		if again, err := f.Adjust(ctx, a); err != nil || !again.Replayed {
+		if again, err := f.Ledger.Adjust(ctx, a); err != nil || !again.Replayed {
 			t.Errorf("after nearly %s: %+v, %v", adjustPeriod, again, err)
 		}
 	})
@@ -112,7 +112,7 @@ func TestAdjustLimits(t *testing.T) {
 			t.Helper()
 			a := Adjustment{ID: id, Call: f.call(), Amount: n, By: "carla", Reason: "test", Limits: limits}
 			for range 2 {
-				if _, err := f.Adjust(ctx, a); err != nil {
+				if _, err := f.Ledger.Adjust(ctx, a); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -147,7 +147,7 @@ func TestAdjustNeeds(t *testing.T) {
 	} {
 		a := good
 		spoil(&a)
-		if _, err := f.Adjust(t.Context(), a); err == nil {
+		if _, err := f.Ledger.Adjust(t.Context(), a); err == nil {
 			t.Errorf("adjusted without %s", name)
 		}
 	}
@@ -172,13 +172,13 @@ func TestResolve(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		list, err := f.Reconcile(ctx, f.org, 10)
+		list, err := f.Ledger.Reconcile(ctx, f.org, 10)
 		if err != nil || len(list) != 2 {
 			t.Fatal(list, err)
 		}
 		resolve := func(e Entry, charge bool, want error) {
 			t.Helper()
-			_, err := f.Resolve(ctx, e, Resolution{Charge: charge, By: "carla", Reason: "not in the books", Limits: limits})
+			_, err := f.Ledger.Resolve(ctx, e, Resolution{Charge: charge, By: "carla", Reason: "not in the books", Limits: limits})
 			if !errors.Is(err, want) {
 				t.Fatalf("resolve: %v, want %v", err, want)
 			}
@@ -197,7 +197,7 @@ func TestResolve(t *testing.T) {
 		if len(audit) != 2 || audit[0].Action != "usage.reconcile.charge" || audit[1].Action != "usage.reconcile.drop" {
 			t.Errorf("audit %+v", audit)
 		}
-		if left, err := f.Reconcile(ctx, f.org, 10); err != nil || len(left) != 0 {
+		if left, err := f.Ledger.Reconcile(ctx, f.org, 10); err != nil || len(left) != 0 {
 			t.Errorf("left %v, %v", left, err)
 		}
 	})

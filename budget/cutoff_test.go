@@ -60,13 +60,13 @@ func twoHours(t *testing.T, f *fixture, l *link, rdb *redis.Client, c Call) {
 	l.deaf.Store(false)
 	for range 24 {
 		f.pass(5 * time.Minute)
-		if left, err := f.Replay(t.Context()); left != 1 || err == nil {
+		if left, err := f.Deferred.Replay(t.Context()); left != 1 || err == nil {
 			t.Fatalf("%d are left behind a cut link: %v", left, err)
 		}
 	}
 	rdb.Del(t.Context(), key(f.org, c.chunk()))
 	l.cut.Store(false)
-	if left, err := f.Replay(t.Context()); left != 0 || err != nil {
+	if left, err := f.Deferred.Replay(t.Context()); left != 0 || err != nil {
 		t.Fatalf("%d are left: %v", left, err)
 	}
 }
@@ -75,11 +75,11 @@ func twoHours(t *testing.T, f *fixture, l *link, rdb *redis.Client, c Call) {
 func books(t *testing.T, f *fixture, booked pricing.Nano, listed int) {
 	t.Helper()
 	sum := pricing.Nano(0)
-	err := f.Entries(t.Context(), f.org, time.Time{}, time.Time{}, func(e Entry) error { sum += e.Cost; return nil })
+	err := f.Ledger.Entries(t.Context(), f.org, time.Time{}, time.Time{}, func(e Entry) error { sum += e.Cost; return nil })
 	if err != nil || sum != booked {
 		t.Errorf("the ledger adds up to %d, want %d: %v", sum, booked, err)
 	}
-	list, err := f.Reconcile(t.Context(), f.org, 10)
+	list, err := f.Ledger.Reconcile(t.Context(), f.org, 10)
 	if err != nil || len(list) != listed {
 		t.Errorf("%d are listed, want %d: %v", len(list), listed, err)
 	}
@@ -94,13 +94,13 @@ func TestCutOffChargesNothingTwice(t *testing.T) {
 		f, l := far(t, rdb)
 		h, other := f.hold(t.Context(), cutOffLimits, 100), f.hold(t.Context(), cutOffLimits, 100)
 		near := New(rdb, Options{})
-		near.clock = f.now.Load
+		near.clock.fake = f.now.Load
 		l.cut.Store(true)
 		if err := f.Later(t.Context(), []Settle{{h, &Settlement{Actual: cost(40)}}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		f.pass(2 * time.Minute)
-		if n, err := near.Sweep(t.Context(), f.org); n != 2 || err != nil {
+		if n, err := near.Expiry.Sweep(t.Context(), f.org); n != 2 || err != nil {
 			t.Fatalf("%d expired, %v", n, err)
 		}
 		if err := near.Void(t.Context(), other); err != nil { // next to it
@@ -111,7 +111,7 @@ func TestCutOffChargesNothingTwice(t *testing.T) {
 		}
 		f.pass(20 * time.Hour)
 		l.cut.Store(false)
-		if left, err := f.Replay(t.Context()); left != 0 || err != nil {
+		if left, err := f.Deferred.Replay(t.Context()); left != 0 || err != nil {
 			t.Fatalf("%d are left: %v", left, err)
 		}
 		books(t, f, 40, 0)
@@ -123,9 +123,9 @@ func TestCutOffChargesNothingTwice(t *testing.T) {
 			t.Fatal(err)
 		}
 		near := New(rdb, Options{})
-		near.clock = f.now.Load
+		near.clock.fake = f.now.Load
 		f.pass(2 * time.Minute)
-		if n, err := near.Sweep(t.Context(), f.org); n != 1 || err != nil {
+		if n, err := near.Expiry.Sweep(t.Context(), f.org); n != 1 || err != nil {
 			t.Fatalf("%d expired, %v", n, err)
 		}
 		twoHours(t, f, l, rdb, h.Call)
@@ -165,7 +165,7 @@ func TestCutOffChargesNothingTwice(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.deaf.Store(true)
-		if left, err := f.Replay(t.Context()); left != 1 || err == nil {
+		if left, err := f.Deferred.Replay(t.Context()); left != 1 || err == nil {
 			t.Fatalf("%d are left without an answer: %v", left, err)
 		}
 		twoHours(t, f, l, rdb, h.Call)
@@ -185,10 +185,10 @@ func TestCutOffChargesNothingTwice(t *testing.T) {
 // local is a call that was admitted without the store.
 func (f *fixture) local(t *testing.T, limits []Limit) *Hold {
 	t.Helper()
-	h, err := f.prepare(limits, f.call(), cost(100), cost(100))
+	h, err := f.binder.prepare(&Terms{Limits: limits, Call: f.call(), Max: cost(100), Expected: cost(100)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.without, h.At = true, f.Store.now()
+	h.without, h.At = true, f.Store.clock.now()
 	return h
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -60,7 +61,7 @@ func (k walRecord) hold(at time.Time) *Hold {
 	return h
 }
 
-// settleArgs is how the kept call ends. One that was open when its process died
+// ending is how the kept call ends. One that was open when its process died
 // counts as forwarded, like a hold that expires.
 func (k walRecord) ending() Settle {
 	h := k.hold(k.At)
@@ -70,11 +71,18 @@ func (k walRecord) ending() Settle {
 	return Settle{h, k.Settlement}
 }
 
-// later is what a Store remembers of the endings it keeps.
-type later struct {
+// Deferred keeps endings that the store could not take, and writes them when it is back.
+type Deferred struct {
+	rdb     redis.UniversalClient
+	settler *settler
+	recent  *recentSettles
+	clock   *clock
+	metrics outageMetrics
+	log     *slog.Logger
+
+	journal   *journal.Journal // Options.Journal
 	memory    *journal.Journal // what the durable journal does not take
-	metrics   laterMetrics
-	replaying sync.Mutex // one Replay at a time
+	replaying sync.Mutex       // one Replay at a time
 
 	mu      sync.Mutex
 	written map[string]func(Settle, Receipt) // whom to tell
@@ -83,12 +91,17 @@ type later struct {
 	asked   map[string]time.Time             // admitted without the store and ended here: see since
 }
 
-func newLater() later {
+func newDeferred(rdb redis.UniversalClient, o Options, s *settler, recent *recentSettles, m outageMetrics) *Deferred {
 	memory, _ := journal.Open("", journal.Options{}) // opens nothing that could fail
-	return later{
-		memory: memory, written: map[string]func(Settle, Receipt){}, open: map[string]bool{}, stuck: map[string]time.Time{},
+	d := &Deferred{
+		rdb: rdb, settler: s, recent: recent, clock: s.clock, metrics: m, log: o.Log, journal: o.Journal, memory: memory,
+		written: map[string]func(Settle, Receipt){}, open: map[string]bool{}, stuck: map[string]time.Time{},
 		asked: map[string]time.Time{},
 	}
+	if d.journal == nil {
+		d.journal = memory
+	}
+	return d
 }
 
 // Lost stands for a hold of which only the call is known, because the answer to
@@ -102,74 +115,66 @@ func Lost(c Call, caps ...Cap) *Hold {
 	return h
 }
 
-// Later keeps endings that the store could not take, and returns when they are
-// safe: in the journal (Options.Journal), on disk if it is durable. Run writes
-// them when the store is back. Written, if not nil, is told of each settlement
-// of this process; a later process writes what this one could not.
-//
-// The error says that some could not be kept: their holds, if they have any,
-// expire and are charged in full.
-func (s *Store) Later(ctx context.Context, endings []Settle, written func(Settle, Receipt)) error {
+// walRecords are endings as the journal has them.
+func walRecords(endings []Settle) ([]journal.Record, error) {
 	records := make([]journal.Record, len(endings))
 	for i, e := range endings {
 		k := walRecordOf(e)
 		text, err := json.Marshal(k)
 		if err != nil {
-			return fmt.Errorf("budget: keep ending: %w", err)
+			return nil, fmt.Errorf("budget: keep ending: %w", err)
 		}
 		records[i] = journal.Record{ID: k.id(), Data: text}
 	}
-	for _, e := range endings {
-		s.giveShares(e)
-	}
-	s.later.expect(endings, records, written)
-	err := s.opts.Journal.PutAll(ctx, records)
-	if err != nil && s.opts.Journal.Durable() {
-		s.opts.Log.Error("the journal takes no more: ends of calls are kept in memory only", "calls", len(records), "err", err)
+	return records, nil
+}
+
+// keep puts endings into the journal, or into memory when that takes no more.
+func (d *Deferred) keep(
+	ctx context.Context, endings []Settle, records []journal.Record, written func(Settle, Receipt),
+) error {
+	d.expect(endings, records, written)
+	err := d.journal.PutAll(ctx, records)
+	if err != nil && d.journal.Durable() {
+		d.log.Error("the journal takes no more: ends of calls are kept in memory only", "calls", len(records), "err", err)
 		for _, r := range records { // an admission must not be charged for the end it has
-			s.opts.Journal.Delete(r.ID)
+			d.journal.Delete(r.ID)
 		}
-		err = s.later.memory.PutAll(ctx, records)
+		err = d.memory.PutAll(ctx, records)
 	}
 	if err != nil {
-		for _, e := range endings { // nobody renews what is left to expire
-			s.untrack(e.Hold.Call.Org, e.Hold.ID)
-			for _, part := range e.Hold.caps {
-				s.untrack(part.Call.Org, part.ID)
-			}
-		}
 		return fmt.Errorf("budget: keep ending: %w", err)
 	}
 	for _, r := range records {
-		s.later.close(r.ID)
+		d.close(r.ID)
 	}
-	s.later.metrics.kept.Add(float64(len(records)))
+	d.metrics.kept.Add(float64(len(records)))
 	return nil
 }
 
 // Replay writes what is kept to the store, and returns how many endings are
 // left. Run does it by itself; a process that ends calls it once more.
-func (s *Store) Replay(ctx context.Context) (left int, err error) {
-	s.later.replaying.Lock()
-	defer s.later.replaying.Unlock()
-	for _, j := range s.journals() {
-		err = errors.Join(err, s.replayFrom(ctx, j))
+func (d *Deferred) Replay(ctx context.Context) (left int, err error) {
+	d.replaying.Lock()
+	defer d.replaying.Unlock()
+	for _, j := range d.journals() {
+		err = errors.Join(err, d.replayFrom(ctx, j))
 	}
-	left, _ = s.kept()
+	left, _ = d.kept()
 	return left, err
 }
 
-func (s *Store) journals() []*journal.Journal {
-	if s.opts.Journal == s.later.memory {
-		return []*journal.Journal{s.later.memory}
+func (d *Deferred) journals() []*journal.Journal {
+	if d.journal == d.memory {
+		return []*journal.Journal{d.memory}
 	}
-	return []*journal.Journal{s.opts.Journal, s.later.memory}
+	return []*journal.Journal{d.journal, d.memory}
 }
 
-// walRecord returns how many endings wait for the store, calls that were admitted
+// kept returns how many endings wait for the store, calls that were admitted
 // without it among them, and their bytes.
-func (s *Store) kept() (records int, bytes int64) {
-	for _, j := range s.journals() {
+func (d *Deferred) kept() (records int, bytes int64) {
+	for _, j := range d.journals() {
 		n, size := j.Size()
 		records, bytes = records+n, bytes+size
 	}
@@ -177,11 +182,11 @@ func (s *Store) kept() (records int, bytes int64) {
 }
 
 // replayFrom writes the endings of one journal until one finds the store away.
-func (s *Store) replayFrom(ctx context.Context, j *journal.Journal) error {
-	records := s.later.ripe(j.Records())
+func (d *Deferred) replayFrom(ctx context.Context, j *journal.Journal) error {
+	records := d.ripe(j.Records())
 	for len(records) > 0 {
 		n := min(len(records), replayFlight)
-		if err := s.replayFlight(ctx, j, records[:n]); err != nil {
+		if err := d.replayFlight(ctx, j, records[:n]); err != nil {
 			return err
 		}
 		records = records[n:]
@@ -191,34 +196,35 @@ func (s *Store) replayFrom(ctx context.Context, j *journal.Journal) error {
 
 // replayFlight writes some endings at once. Those that the store answers are
 // done with; an error says that it is away.
-func (s *Store) replayFlight(ctx context.Context, j *journal.Journal, records []journal.Record) error {
+func (d *Deferred) replayFlight(ctx context.Context, j *journal.Journal, records []journal.Record) error {
 	endings := make([]Settle, 0, len(records))
 	ids := make([]string, 0, len(records))
-	began := s.now()
+	began := d.clock.now()
 	for _, r := range records {
 		var k walRecord
 		if err := json.Unmarshal(r.Data, &k); err != nil || k.Call.validate() != nil {
-			s.later.rest(r.ID)
-			s.opts.Log.Error("the journal has a record that cannot be read: nobody charges it", "id", r.ID)
+			d.rest(r.ID)
+			d.log.Error("the journal has a record that cannot be read: nobody charges it", "id", r.ID)
 			continue
 		}
-		k.At = s.later.since(r.ID, k.At, began)
+		k.At = d.since(r.ID, k.At, began)
 		endings, ids = append(endings, k.ending()), append(ids, r.ID)
 	}
 	once, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
-	endings, ids, away := s.reachable(once, endings, ids)
-	for i, done := range s.SettleAll(once, endings) {
+	endings, ids, away := d.reachable(once, endings, ids)
+	for i, done := range d.settler.all(once, endings) {
+		d.recent.answered(endings[i], done.Err)
 		switch {
 		case done.Err == nil || errors.Is(done.Err, ErrTooOld):
 			j.Delete(ids[i])
-			s.replayed(ids[i], endings[i], done)
+			d.replayed(ids[i], endings[i], done)
 		case errors.Is(done.Err, ErrUnavailable):
 			away = done.Err
-			s.later.ask(ids[i], began)
+			d.ask(ids[i], began)
 		default:
-			s.later.rest(ids[i])
-			s.opts.Log.Error("the store refuses the end of a call; trying again later", "id", ids[i], "err", done.Err)
+			d.rest(ids[i])
+			d.log.Error("the store refuses the end of a call; trying again later", "id", ids[i], "err", done.Err)
 		}
 	}
 	return away
@@ -226,8 +232,10 @@ func (s *Store) replayFlight(ctx context.Context, j *journal.Journal, records []
 
 // reachable leaves the endings whose servers take a write that changes nothing. To
 // one that is away nothing is sent, so that nothing can arrive without an answer.
-func (s *Store) reachable(ctx context.Context, all []Settle, allIDs []string) (endings []Settle, ids []string, away error) {
-	pipe := s.rdb.Pipeline()
+func (d *Deferred) reachable(
+	ctx context.Context, all []Settle, allIDs []string,
+) (endings []Settle, ids []string, away error) {
+	pipe := d.rdb.Pipeline()
 	asked := map[string]*redis.BoolCmd{}
 	for _, e := range all {
 		if org := e.Hold.Call.Org; asked[org] == nil {
@@ -246,16 +254,16 @@ func (s *Store) reachable(ctx context.Context, all []Settle, allIDs []string) (e
 }
 
 // replayed tells of an ending that the store has now.
-func (s *Store) replayed(id string, e Settle, done Settled) {
-	s.later.mu.Lock()
-	written := s.later.written[id]
-	delete(s.later.written, id)
-	delete(s.later.stuck, id)
-	delete(s.later.asked, id)
-	s.later.mu.Unlock()
-	s.later.metrics.replayed.WithLabelValues("journal", result(done)).Inc()
+func (d *Deferred) replayed(id string, e Settle, done Settled) {
+	d.mu.Lock()
+	written := d.written[id]
+	delete(d.written, id)
+	delete(d.stuck, id)
+	delete(d.asked, id)
+	d.mu.Unlock()
+	d.metrics.replayed.WithLabelValues("journal", result(done)).Inc()
 	if done.Err != nil {
-		s.opts.Log.Error("the end of a call came too late to be told from a repetition: see usage reconcile", "id", id)
+		d.log.Error("the end of a call came too late to be told from a repetition: see usage reconcile", "id", id)
 	} else if written != nil && e.Settlement != nil {
 		written(e, done.Receipt)
 	}
@@ -275,24 +283,24 @@ func result(done Settled) string {
 
 // ripe picks what may be written now: not calls that are still open, nor what
 // the store refused a moment ago.
-func (l *later) ripe(records []journal.Record) []journal.Record {
+func (d *Deferred) ripe(records []journal.Record) []journal.Record {
 	now := time.Now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	return slices.DeleteFunc(records, func(r journal.Record) bool {
-		return l.open[r.ID] || now.Before(l.stuck[r.ID])
+		return d.open[r.ID] || now.Before(d.stuck[r.ID])
 	})
 }
 
-func (l *later) expect(endings []Settle, records []journal.Record, written func(Settle, Receipt)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (d *Deferred) expect(endings []Settle, records []journal.Record, written func(Settle, Receipt)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for i, r := range records {
 		if endings[i].Hold.without {
-			l.asked[r.ID] = endings[i].Hold.asked
+			d.asked[r.ID] = endings[i].Hold.asked
 		}
 		if written != nil {
-			l.written[r.ID] = written
+			d.written[r.ID] = written
 		}
 	}
 }
@@ -303,10 +311,10 @@ func (l *later) expect(endings []Settle, records []journal.Record, written func(
 // was admitted without the store has no hold, and its end is as new as the first
 // attempt of this process that may have arrived. Of what other processes tried nothing
 // is known.
-func (l *later) since(id string, began, now time.Time) time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	first, own := l.asked[id]
+func (d *Deferred) since(id string, began, now time.Time) time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	first, own := d.asked[id]
 	switch {
 	case !own:
 		return began
@@ -318,44 +326,44 @@ func (l *later) since(id string, began, now time.Time) time.Time {
 }
 
 // ask notes an attempt that failed, and may have arrived all the same.
-func (l *later) ask(id string, at time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if first, own := l.asked[id]; own && first.IsZero() {
-		l.asked[id] = at
+func (d *Deferred) ask(id string, at time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if first, own := d.asked[id]; own && first.IsZero() {
+		d.asked[id] = at
 	}
 }
 
 // begin marks a call that is open, and not to be written; close that it is not.
-func (l *later) begin(id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.open[id] = true
+func (d *Deferred) begin(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.open[id] = true
 }
 
-func (l *later) close(id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.open, id)
+func (d *Deferred) close(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.open, id)
 }
 
-func (l *later) rest(id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.stuck[id] = time.Now().Add(stuckRest)
+func (d *Deferred) rest(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stuck[id] = time.Now().Add(stuckRest)
 }
 
-// keepWriting is the part of Run that replays, until ctx ends.
-func (s *Store) keepWriting(ctx context.Context) {
+// run is the part of Run that replays, until ctx ends.
+func (d *Deferred) run(ctx context.Context) {
 	tick := time.NewTicker(replayPause)
 	defer tick.Stop()
 	away := false
 	for {
-		if left, err := s.Replay(ctx); err == nil && away {
-			s.opts.Log.Info("the ends of calls that were kept are written", "left", left)
+		if left, err := d.Replay(ctx); err == nil && away {
+			d.log.Info("the ends of calls that were kept are written", "left", left)
 			away = false
 		} else if err != nil && !away && ctx.Err() == nil {
-			s.opts.Log.Warn("ends of calls are kept until the store takes them", "calls", left, "err", err)
+			d.log.Warn("ends of calls are kept until the store takes them", "calls", left, "err", err)
 			away = true
 		}
 		select {

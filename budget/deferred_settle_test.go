@@ -38,7 +38,7 @@ func openJournaled(t *testing.T, server *redistest.Server, dir string, o Options
 
 func (j journaled) replay(t *testing.T, left int) {
 	t.Helper()
-	if n, err := j.Replay(t.Context()); n != left || left == 0 && err != nil {
+	if n, err := j.Deferred.Replay(t.Context()); n != left || left == 0 && err != nil {
 		t.Fatalf("%d are left, want %d: %v", n, left, err)
 	}
 }
@@ -54,7 +54,7 @@ func (j journaled) dead(t *testing.T) {
 
 func (j journaled) take(t *testing.T, id string, most int64) *Hold {
 	t.Helper()
-	h, err := j.Hold(t.Context(), journalLimits, Call{ID: id, Org: "acme", User: "ann", Model: "m"}, cost(most), cost(most))
+	h, err := j.Hold(t.Context(), Terms{Limits: journalLimits, Call: Call{ID: id, Org: "acme", User: "ann", Model: "m"}, Max: cost(most), Expected: cost(most)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func stands(t *testing.T, s *Store, want int64, entries int) {
 		t.Errorf("limits stand at %+v, want %d", list, want)
 	}
 	sum, n := pricing.Nano(0), 0
-	err = s.Entries(t.Context(), "acme", time.Time{}, time.Time{}, func(e Entry) error {
+	err = s.Ledger.Entries(t.Context(), "acme", time.Time{}, time.Time{}, func(e Entry) error {
 		sum, n = sum+e.Cost, n+1
 		return nil
 	})
@@ -124,7 +124,7 @@ func TestJournalOutlivesTheProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := openJournaled(t, server, dir, Options{})
-	if n, _ := c.kept(); n != 3 {
+	if n, _ := c.Deferred.kept(); n != 3 {
 		t.Fatalf("%d are found, want 3", n)
 	}
 	c.replay(t, 0)
@@ -169,7 +169,7 @@ func TestJournalTooLate(t *testing.T) {
 	a = openJournaled(t, server, dir, Options{Horizon: time.Minute})
 	a.replay(t, 0)
 	stands(t, a.Store, 0, 0)
-	list, err := a.Reconcile(t.Context(), "acme", 10)
+	list, err := a.Ledger.Reconcile(t.Context(), "acme", 10)
 	if err != nil || len(list) != 1 || list[0].Cost != 60 || list[0].ID != c.ID {
 		t.Errorf("listed %+v, %v", list, err)
 	}
@@ -182,7 +182,7 @@ func TestJournalLongOutage(t *testing.T) {
 	c := Call{ID: idAt(time.Now().Add(-time.Hour), 1), Org: "acme", User: "ann"}
 	h := &Hold{ID: c.holdID(), Call: c, Max: cost(100), At: time.Now().Add(-time.Hour), without: true}
 	var err error
-	if _, h.states, err = a.bind(journalLimits, c); err != nil {
+	if _, h.states, err = a.binder.bind(journalLimits, c); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.Later(t.Context(), []Settle{{h, &Settlement{Actual: cost(60)}}}, nil); err != nil {
@@ -210,7 +210,7 @@ func TestJournalInTrouble(t *testing.T) {
 	if err := a.Later(t.Context(), []Settle{refused, {good, &Settlement{Actual: cost(60)}}}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := a.Replay(t.Context()); n != 2 || err != nil {
+	if n, err := a.Deferred.Replay(t.Context()); n != 2 || err != nil {
 		t.Errorf("%d are left: %v", n, err)
 	}
 	stands(t, a.Store, 60, 1)
@@ -219,7 +219,7 @@ func TestJournalInTrouble(t *testing.T) {
 	if err := a.Later(t.Context(), []Settle{{other, &Settlement{Actual: cost(5)}}}, nil); err != nil {
 		t.Errorf("not kept in memory: %v", err)
 	}
-	if _, err := a.Replay(t.Context()); err != nil {
+	if _, err := a.Deferred.Replay(t.Context()); err != nil {
 		t.Error(err)
 	}
 	stands(t, a.Store, 65, 2)
@@ -239,7 +239,7 @@ func TestRunReplays(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Restart()
-	redistest.Eventually(t, "all is written", func() bool { n, _ := a.kept(); return n == 0 })
+	redistest.Eventually(t, "all is written", func() bool { n, _ := a.Deferred.kept(); return n == 0 })
 	cancel()
 	<-ended
 	stands(t, a.Store, 60, 1)

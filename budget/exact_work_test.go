@@ -54,7 +54,7 @@ func newFilled(t *testing.T, rdb *redis.Client) *filled {
 		limits:  []Limit{costLimit("exact", User, Shape{Kind: ExactWindow, Amount: 10_000, Window: time.Minute})},
 	}
 	f.settle(ctx, f.hold(ctx, f.limits, 1), 1)
-	h, err := f.unheld(f.limits, f.call())
+	h, err := f.binder.unheld(f.limits, f.call())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestExactWindowForgetsInSteps(t *testing.T) {
 		"peek": func(ctx context.Context, _ *testing.T, f *filled) { f.used(ctx, f.limits, [2]int64{10, 0}) },
 		"hold": func(ctx context.Context, _ *testing.T, f *filled) { f.hold(ctx, f.limits, 5) },
 		"refusal": func(ctx context.Context, t *testing.T, f *filled) {
-			_, err := f.Hold(ctx, f.limits, f.call(), cost(6), cost(6))
+			_, err := f.Hold(ctx, Terms{Limits: f.limits, Call: f.call(), Max: cost(6), Expected: cost(6)})
 			var e *ExceededError
 			if !errors.As(err, &e) || e.Binding.Used != 10 || e.Binding.Wait != 29*time.Second {
 				t.Errorf("hold beyond the window: %v", err)

@@ -35,17 +35,17 @@ type ExporterOptions struct {
 // time exports an org: it holds a lease in Redis and a lock on a file in the
 // org's folder. An Exporter is for one goroutine.
 type Exporter struct {
-	store *Store
-	o     ExporterOptions
-	owner string
-	waits map[string]time.Time // until when another process has the org
+	ledger *Ledger
+	o      ExporterOptions
+	owner  string
+	waits  map[string]time.Time // until when another process has the org
 
 	// died stands in for a crash in tests.
 	died func(where string) error
 }
 
-// NewExporter returns an Exporter of a Store's ledgers; Run starts it.
-func NewExporter(s *Store, o ExporterOptions) (*Exporter, error) {
+// NewExporter returns an Exporter of the ledgers; Run starts it.
+func NewExporter(l *Ledger, o ExporterOptions) (*Exporter, error) {
 	if o.Dir == "" || o.Orgs == nil {
 		return nil, errors.New("budget: an exporter needs a directory and orgs")
 	}
@@ -56,7 +56,7 @@ func NewExporter(s *Store, o ExporterOptions) (*Exporter, error) {
 		o.Lease = time.Minute
 	}
 	return &Exporter{
-		store: s, o: o, owner: rand.Text(), waits: map[string]time.Time{},
+		ledger: l, o: o, owner: rand.Text(), waits: map[string]time.Time{},
 		died: func(string) error { return nil },
 	}, nil
 }
@@ -69,8 +69,8 @@ func (x *Exporter) Run(ctx context.Context) error {
 	for {
 		for _, org := range x.o.Orgs() {
 			if _, err := x.Export(ctx, org); err != nil && ctx.Err() == nil {
-				x.store.metrics.exportErrors.Inc()
-				x.store.opts.Log.Error("ledger not exported, trying again", "org", org, "err", err)
+				x.ledger.metrics.exportErrors.Inc()
+				x.ledger.log.Error("ledger not exported, trying again", "org", org, "err", err)
 			}
 		}
 		select {
@@ -128,14 +128,15 @@ func (x *Exporter) export(ctx context.Context, org string) (int, error) {
 			return written, err
 		}
 		if files == nil {
-			if files, err = openExport(x.o.Dir, org); err != nil {
+			files, err = openExport(x.o.Dir, org)
+			if err != nil {
 				return written, err
 			}
 			defer files.close()
 		}
 		n, err := files.append(list, x.died)
 		written += n
-		x.store.metrics.exported.Add(float64(n))
+		x.ledger.metrics.exported.Add(float64(n))
 		if err != nil {
 			return written, err
 		}
@@ -147,7 +148,8 @@ func (x *Exporter) export(ctx context.Context, org string) (int, error) {
 		if done {
 			keep = x.o.Keep
 		}
-		if _, mine, err = x.own(ctx, org, x.o.Lease, position, keep); err != nil {
+		_, mine, err = x.own(ctx, org, x.o.Lease, position, keep)
+		if err != nil {
 			return written, err
 		}
 		if !mine {
@@ -162,7 +164,7 @@ func (x *Exporter) export(ctx context.Context, org string) (int, error) {
 // after reads a page of entries behind a position. The entry at the position
 // itself must still be there, because trimming keeps what is newest.
 func (x *Exporter) after(ctx context.Context, org, position string) ([]Entry, error) {
-	list, err := x.store.rdb.XRangeN(ctx, key(org, "ledger"), position, "+", streamPage+1).Result()
+	list, err := x.ledger.rdb.XRangeN(ctx, key(org, "ledger"), position, "+", streamPage+1).Result()
 	if err != nil {
 		return nil, storeError("export ledger", err)
 	}
@@ -170,14 +172,15 @@ func (x *Exporter) after(ctx context.Context, org, position string) ([]Entry, er
 	case len(list) > 0 && list[0].ID == position:
 		list = list[1:]
 	case position != noPosition && len(list) > 0:
-		x.store.metrics.exportGaps.Inc()
-		x.store.opts.Log.Error("ledger entries may have been trimmed before they were exported: raise ledger.max_entries",
+		x.ledger.metrics.exportGaps.Inc()
+		x.ledger.log.Error("ledger entries may have been trimmed before they were exported: raise ledger.max_entries",
 			"org", org, "after", position, "before", list[0].ID)
 	}
 	list = list[:min(len(list), streamPage)]
 	out := make([]Entry, len(list))
 	for i, m := range list {
-		if out[i], err = entryOf(m); err != nil {
+		out[i], err = entryOf(m)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -189,10 +192,13 @@ const noPosition = "0-0"
 
 // own takes or keeps the org's lease. When position is given it notes it; when
 // keep is, it trims what is in the files down to about so many entries.
-func (x *Exporter) own(ctx context.Context, org string, lease time.Duration, position string, keep int64) (at string, mine bool, err error) {
-	reply, err := x.store.run(ctx, x.store.scripts.export, []string{key(org, "export"), key(org, "ledger")}, []any{
-		x.store.given(), x.owner, lease.Microseconds(), position, (2 * x.store.opts.LedgerLife).Milliseconds(), keep,
-	})
+func (x *Exporter) own(
+	ctx context.Context, org string, lease time.Duration, position string, keep int64,
+) (at string, mine bool, err error) {
+	reply, err := x.ledger.runner.run(ctx, x.ledger.runner.scripts.export,
+		[]string{key(org, "export"), key(org, "ledger")}, []any{
+			x.ledger.clock.given(), x.owner, lease.Microseconds(), position, (2 * x.ledger.life).Milliseconds(), keep,
+		})
 	if err != nil {
 		return "", false, err
 	}
@@ -205,8 +211,8 @@ func (x *Exporter) own(ctx context.Context, org string, lease time.Duration, pos
 
 // Exported returns the LedgerID up to which the org's ledger is in the files;
 // empty when nothing was exported.
-func (s *Store) Exported(ctx context.Context, org string) (string, error) {
-	position, err := s.rdb.HGet(ctx, key(org, "export"), "position").Result()
+func (l *Ledger) Exported(ctx context.Context, org string) (string, error) {
+	position, err := l.rdb.HGet(ctx, key(org, "export"), "position").Result()
 	if errors.Is(err, redis.Nil) || position == noPosition {
 		return "", nil
 	}

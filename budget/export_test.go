@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 
 func exportUntilKilled(addr, dir, org string) {
 	s := New(redis.NewClient(&redis.Options{Addr: addr}), Options{})
-	x, err := NewExporter(s, ExporterOptions{
+	x, err := NewExporter(s.Ledger, ExporterOptions{
 		Dir: dir, Orgs: func() []string { return []string{org} }, Interval: time.Millisecond, Lease: 20 * time.Millisecond, Keep: 100,
 	})
 	if err == nil {
@@ -100,7 +100,7 @@ func wantOnce(t *testing.T, got []Entry, want []string) {
 
 func (f *fixture) exporter(dir string, keep int64) *Exporter {
 	f.t.Helper()
-	x, err := NewExporter(f.Store, ExporterOptions{Dir: dir, Orgs: func() []string { return []string{f.org} }, Keep: keep})
+	x, err := NewExporter(f.Ledger, ExporterOptions{Dir: dir, Orgs: func() []string { return []string{f.org} }, Keep: keep})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestExport(t *testing.T) {
 			wantOnce(t, exported(t, dir, f.org), want)
 			x.release(ctx)
 		}
-		position, err := f.Exported(ctx, f.org)
+		position, err := f.Ledger.Exported(ctx, f.org)
 		if lines := exported(t, dir, f.org); err != nil || position != lines[len(lines)-1].LedgerID {
 			t.Errorf("position %s, %v", position, err)
 		}
@@ -211,7 +211,7 @@ func TestExportTrims(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	wantOnce(t, exported(t, dir, f.org), want)
-	if n := testutil.ToFloat64(x.store.metrics.exportGaps); n != 0 {
+	if n := testutil.ToFloat64(x.ledger.metrics.exportGaps); n != 0 {
 		t.Errorf("%v gaps", n)
 	}
 	f.charge(5)
@@ -219,7 +219,7 @@ func TestExportTrims(t *testing.T) {
 	if _, err := x.Export(ctx, f.org); err != nil {
 		t.Fatal(err)
 	}
-	if n := testutil.ToFloat64(x.store.metrics.exportGaps); n != 1 {
+	if n := testutil.ToFloat64(x.ledger.metrics.exportGaps); n != 1 {
 		t.Errorf("%v gaps noticed, want 1", n)
 	}
 }
@@ -243,7 +243,7 @@ func TestExportKilled(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	f, dir := newFixture(t, server.Client(), Options{}), t.TempDir()
-	f.clock = nil
+	f.clock.fake = nil
 	f.now.Store(time.Now().UnixMicro())
 	written := func() (lines int) {
 		paths, err := filepath.Glob(filepath.Join(dir, f.org, "*.jsonl"))
@@ -300,7 +300,7 @@ func TestExportLongLine(t *testing.T) {
 	for i := range 3 {
 		c := f.call()
 		c.Model = strings.Repeat(strconv.Itoa(i), 5*tailSize)
-		h, err := f.Hold(t.Context(), nil, c, cost(5), cost(5))
+		h, err := f.Hold(t.Context(), Terms{Call: c, Max: cost(5), Expected: cost(5)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -30,21 +32,14 @@ const (
 	epochAccepted = "accepted" // an operator let them count from zero
 )
 
-// epoch is the value of epochKey: "<Unix us of its creation>.<random>", and after
-// a loss of data ".lost" or ".accepted". Older versions wrote the random part only.
-type epoch struct {
-	id      string // without what became of the loss
-	created int64  // us; 0: written by an older version
-	state   string
-}
-
 // newEpoch is made by the store's clock: it must not look older than one that was
 // made elsewhere before.
-func (s *Store) newEpoch(ctx context.Context) (epoch, error) {
-	now := s.now()
-	if s.clock == nil {
+func (d *DataLoss) newEpoch(ctx context.Context) (epoch, error) {
+	now := d.clock.now()
+	if d.clock.fake == nil {
 		var err error
-		if now, err = s.rdb.Time(ctx).Result(); err != nil {
+		now, err = d.rdb.Time(ctx).Result()
+		if err != nil {
 			return epoch{}, storeError("look for a loss of data", err)
 		}
 	}
@@ -52,20 +47,20 @@ func (s *Store) newEpoch(ctx context.Context) (epoch, error) {
 }
 
 // currentEpoch returns the store's epoch, and gives it one when it has none.
-func (s *Store) currentEpoch(ctx context.Context) (epoch, error) {
+func (d *DataLoss) currentEpoch(ctx context.Context) (epoch, error) {
 	for range 2 {
-		text, err := s.rdb.GetEx(ctx, epochKey, epochLife).Result()
+		text, err := d.rdb.GetEx(ctx, epochKey, epochLife).Result()
 		if err == nil {
 			return parseEpoch(text), nil
 		}
 		if !errors.Is(err, redis.Nil) {
 			return epoch{}, storeError("look for a loss of data", err)
 		}
-		e, err := s.newEpoch(ctx)
+		e, err := d.newEpoch(ctx)
 		if err != nil {
 			return epoch{}, err
 		}
-		made, err := s.rdb.SetNX(ctx, epochKey, e.String(), epochLife).Result()
+		made, err := d.rdb.SetNX(ctx, epochKey, e.String(), epochLife).Result()
 		if err != nil {
 			return epoch{}, storeError("look for a loss of data", err)
 		}
@@ -76,125 +71,102 @@ func (s *Store) currentEpoch(ctx context.Context) (epoch, error) {
 	return epoch{}, fmt.Errorf("%w: the epoch of its data comes and goes", ErrUnavailable)
 }
 
-func parseEpoch(text string) epoch {
-	created, rest, dotted := strings.Cut(text, ".")
-	at, err := strconv.ParseInt(created, 10, 64)
-	if !dotted || err != nil {
-		return epoch{id: text}
-	}
-	random, state, _ := strings.Cut(rest, ".")
-	return epoch{id: created + "." + random, created: at, state: state}
-}
+// DataLoss notices that the store lost its data, and closes the limits that this emptied.
+type DataLoss struct {
+	rdb     redis.UniversalClient
+	clock   *clock
+	log     *slog.Logger
+	emptied prometheus.Counter
+	accept  bool   // Options.OpenAfterLoss
+	file    string // Options.EpochFile
 
-func (e epoch) String() string {
-	if e.state == "" {
-		return e.id
-	}
-	return e.id + "." + e.state
-}
-
-// lostAt is when the data were found lost, in us; 0: they are whole, or an
-// operator accepted the loss.
-func (e epoch) lostAt() int64 {
-	if e.state == epochLost {
-		return e.created
-	}
-	return 0
-}
-
-// replaces reports whether the data marked by e came after a loss of those that
-// old marks. An older epoch is that of a backup.
-func (e epoch) replaces(old epoch) bool {
-	return old.id != "" && e.id != old.id && (e.created == 0 || e.created >= old.created)
-}
-
-// loss is what a Store knows of losses of data.
-type loss struct {
 	turn  chan struct{} // held while this process looks
 	began time.Time     // of the last look that succeeded; turn guards it
-	file  string
 
 	mu    sync.Mutex
 	seen  epoch            // of the store, as this process last saw it
 	at    time.Time        // when that was
-	fresh bool             // a loss was found that the tail does not know yet
+	fresh bool             // a loss was found that the watcher does not know yet
 	marks map[string]int64 // of orgs that suffered a loss
 }
 
-func newLoss(file string) loss {
-	var seen epoch
-	if text, err := os.ReadFile(file); err == nil {
-		seen = parseEpoch(strings.TrimSpace(string(text)))
+func newDataLoss(rdb redis.UniversalClient, c *clock, o Options, emptied prometheus.Counter) *DataLoss {
+	d := &DataLoss{
+		rdb: rdb, clock: c, log: o.Log, emptied: emptied, accept: o.OpenAfterLoss, file: o.EpochFile,
+		turn: make(chan struct{}, 1), marks: map[string]int64{},
 	}
-	return loss{turn: make(chan struct{}, 1), file: file, seen: seen, marks: map[string]int64{}}
+	if text, err := os.ReadFile(o.EpochFile); err == nil {
+		d.seen = parseEpoch(strings.TrimSpace(string(text)))
+	}
+	return d
 }
 
 // look compares the store's epoch with the one this process knows, and marks a
 // loss of data that nobody has marked.
-func (s *Store) look(ctx context.Context) error {
-	l, asked := &s.loss, time.Now()
+func (d *DataLoss) look(ctx context.Context) error {
+	asked := time.Now()
 	select { // two at once could each believe the other's epoch
-	case l.turn <- struct{}{}:
+	case d.turn <- struct{}{}:
 	case <-ctx.Done():
 		return storeError("look for a loss of data", ctx.Err())
 	}
-	defer func() { <-l.turn }()
-	if l.began.After(asked) {
+	defer func() { <-d.turn }()
+	if d.began.After(asked) {
 		return nil // many orgs at once share a look
 	}
 	began := time.Now()
-	e, err := s.currentEpoch(ctx)
+	e, err := d.currentEpoch(ctx)
 	if err != nil {
 		return err
 	}
-	lost := e.replaces(l.known())
+	lost := e.replaces(d.known())
 	if lost && e.state == "" {
 		if e.created == 0 { // an older version was there first
-			if e, err = s.newEpoch(ctx); err != nil {
+			e, err = d.newEpoch(ctx)
+			if err != nil {
 				return err
 			}
 		}
 		e.state = epochLost
-		if s.opts.OpenAfterLoss {
+		if d.accept {
 			e.state = epochAccepted
 		}
-		if err := s.rdb.Set(ctx, epochKey, e.String(), epochLife).Err(); err != nil {
+		if err := d.rdb.Set(ctx, epochKey, e.String(), epochLife).Err(); err != nil {
 			return storeError("mark a loss of data", err)
 		}
 	}
-	s.sawEpoch(e, lost)
-	l.began = began
+	d.saw(e, lost)
+	d.began = began
 	return nil
 }
 
 // known is the epoch that this process knows.
-func (l *loss) known() epoch {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.seen
+func (d *DataLoss) known() epoch {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.seen
 }
 
-// sawEpoch takes the store's epoch, and reports a loss.
-func (s *Store) sawEpoch(e epoch, lost bool) {
-	l := &s.loss
-	l.mu.Lock()
-	changed := l.seen.id != e.id
-	l.seen, l.at, l.fresh = e, time.Now(), l.fresh || lost
-	l.mu.Unlock()
-	if changed && l.file != "" {
-		if err := writeWhole(l.file, e.id+"\n"); err != nil {
-			s.opts.Log.Warn("store epoch not saved: a loss of data during a restart goes unnoticed", "err", err)
+// saw takes the store's epoch, and reports a loss.
+func (d *DataLoss) saw(e epoch, lost bool) {
+	d.mu.Lock()
+	changed := d.seen.id != e.id
+	d.seen, d.at, d.fresh = e, time.Now(), d.fresh || lost
+	d.mu.Unlock()
+	if changed && d.file != "" {
+		if err := writeWhole(d.file, e.id+"\n"); err != nil {
+			d.log.Warn("store epoch not saved: a loss of data during a restart goes unnoticed", "err", err)
 		}
 	}
 	if !lost {
 		return
 	}
-	s.later.metrics.emptied.Inc()
+	d.emptied.Inc()
 	after := "limits stay closed for the length of their window; open them with: llmguard limits reopen"
 	if e.state == epochAccepted {
 		after = "limits count from zero"
 	}
-	s.opts.Log.Error("redis lost its data: limits, holds, ledger and jobs are gone", "after", after)
+	d.log.Error("redis lost its data: limits, holds, ledger and jobs are gone", "after", after)
 }
 
 // writeWhole replaces a file by one with this text.
@@ -204,7 +176,8 @@ func writeWhole(name, text string) error {
 		return err
 	}
 	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Close()); err == nil {
+	err = errors.Join(err, f.Close())
+	if err == nil {
 		err = os.Rename(f.Name(), name)
 	}
 	if err != nil {
@@ -213,98 +186,98 @@ func writeWhole(name, text string) error {
 	return err
 }
 
-// emptied reports, once, that the store lost its data.
-func (s *Store) emptied(ctx context.Context) bool {
+// takeFresh reports, once, that the store lost its data.
+func (d *DataLoss) takeFresh(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, watchEvery)
 	defer cancel()
-	if s.look(ctx) != nil {
+	if d.look(ctx) != nil {
 		return false
 	}
-	s.loss.mu.Lock()
-	defer s.loss.mu.Unlock()
-	fresh := s.loss.fresh
-	s.loss.fresh = false
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	fresh := d.fresh
+	d.fresh = false
 	return fresh
 }
 
 // mark is the loss that this process believes the org's limits suffered.
-func (s *Store) mark(org string) int64 {
-	s.loss.mu.Lock()
-	defer s.loss.mu.Unlock()
-	return s.loss.marks[org]
+func (d *DataLoss) mark(org string) int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.marks[org]
 }
 
-func (l *loss) setMark(org string, mark int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (d *DataLoss) setMark(org string, mark int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if mark > 0 {
-		l.marks[org] = mark
+		d.marks[org] = mark
 	} else {
-		delete(l.marks, org)
+		delete(d.marks, org)
 	}
 }
 
 // settleMark settles what a script found: an org without a mark, below 0, or with
 // another than this process believed. An org without one is new, or its data were
 // lost.
-func (s *Store) settleMark(ctx context.Context, org string, mark int64) error {
-	if err := s.look(ctx); err != nil {
+func (d *DataLoss) settleMark(ctx context.Context, org string, mark int64) error {
+	if err := d.look(ctx); err != nil {
 		return err
 	}
 	if mark < 0 {
 		name := key(org, markName)
-		pipe := s.rdb.Pipeline()
-		pipe.SetNX(ctx, name, s.loss.known().lostAt(), epochLife)
+		pipe := d.rdb.Pipeline()
+		pipe.SetNX(ctx, name, d.known().lostAt(), epochLife)
 		now := pipe.Get(ctx, name)
 		if _, err := pipe.Exec(ctx); err != nil {
 			return storeError("mark org", err)
 		}
 		var err error
-		if mark, err = now.Int64(); err != nil {
+		mark, err = now.Int64()
+		if err != nil {
 			return fmt.Errorf("budget: mark of org %s: %w", org, err)
 		}
 	}
-	s.loss.setMark(org, mark)
+	d.setMark(org, mark)
 	return nil
 }
 
-// readLoss takes the org's mark and the epoch from the store, unless this process
+// read takes the org's mark and the epoch from the store, unless this process
 // just saw that nothing is lost.
-func (s *Store) readLoss(ctx context.Context, org string) error {
-	l := &s.loss
-	l.mu.Lock()
-	sound := time.Since(l.at) < 3*watchEvery && l.seen.lostAt() == 0
-	l.mu.Unlock()
+func (d *DataLoss) read(ctx context.Context, org string) error {
+	d.mu.Lock()
+	sound := time.Since(d.at) < 3*watchEvery && d.seen.lostAt() == 0
+	d.mu.Unlock()
 	if sound {
 		return nil
 	}
-	pipe := s.rdb.Pipeline()
+	pipe := d.rdb.Pipeline()
 	found, mark := pipe.Get(ctx, epochKey), pipe.Get(ctx, key(org, markName))
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return storeError("read loss of data", err)
 	}
 	e := parseEpoch(found.Val())
-	if l.known().id == "" {
-		l.mu.Lock()
-		l.seen = e
-		l.mu.Unlock()
+	if d.known().id == "" {
+		d.mu.Lock()
+		d.seen = e
+		d.mu.Unlock()
 	}
 	at, err := mark.Int64()
 	if err != nil { // what the first hold will write
 		at = e.lostAt()
 	}
-	l.setMark(org, at)
+	d.setMark(org, at)
 	return nil
 }
 
 // closedUntil is when a limit of an org opens that is closed after a loss of
 // data: when all that may have been charged to it would have left it. Zero: it is
 // not closed.
-func (s *Store) closedUntil(org string, l *Limit, now time.Time) time.Time {
-	s.loss.mu.Lock()
-	at := s.loss.marks[org]
-	lost := at > 0 && at == s.loss.seen.lostAt()
-	s.loss.mu.Unlock()
+func (d *DataLoss) closedUntil(org string, l *Limit, now time.Time) time.Time {
+	d.mu.Lock()
+	at := d.marks[org]
+	lost := at > 0 && at == d.seen.lostAt()
+	d.mu.Unlock()
 	if !lost || l.Metric == Concurrency { // open calls are in no window
 		return time.Time{}
 	}
@@ -332,10 +305,10 @@ func (st *Status) closed(until, now time.Time) {
 	}
 }
 
-// DataLoss is when the store was found to have lost its data, if that closes
+// At is when the store was found to have lost its data, if that closes
 // limits; zero: it has not, or an operator accepted it.
-func (s *Store) DataLoss(ctx context.Context) (time.Time, error) {
-	text, err := s.rdb.Get(ctx, epochKey).Result()
+func (d *DataLoss) At(ctx context.Context) (time.Time, error) {
+	text, err := d.rdb.Get(ctx, epochKey).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return time.Time{}, storeError("read loss of data", err)
 	}
@@ -346,21 +319,21 @@ func (s *Store) DataLoss(ctx context.Context) (time.Time, error) {
 }
 
 // Reopen lets the limits of an org that a loss of data closed count from zero.
-func (s *Store) Reopen(ctx context.Context, org string) error {
+func (d *DataLoss) Reopen(ctx context.Context, org string) error {
 	if !validOrg(org) {
 		return fmt.Errorf("budget: org id %q is empty or has braces", org)
 	}
-	if err := s.rdb.Set(ctx, key(org, markName), 0, epochLife).Err(); err != nil {
+	if err := d.rdb.Set(ctx, key(org, markName), 0, epochLife).Err(); err != nil {
 		return storeError("reopen", err)
 	}
-	s.loss.setMark(org, 0)
+	d.setMark(org, 0)
 	return nil
 }
 
 // ReopenAll lets the limits of all orgs, and spend caps, that a loss of data closed
 // count from zero. Every process follows within a second or two.
-func (s *Store) ReopenAll(ctx context.Context) error {
-	text, err := s.rdb.Get(ctx, epochKey).Result()
+func (d *DataLoss) ReopenAll(ctx context.Context) error {
+	text, err := d.rdb.Get(ctx, epochKey).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return storeError("reopen", err)
 	}
@@ -369,9 +342,9 @@ func (s *Store) ReopenAll(ctx context.Context) error {
 		return nil
 	}
 	e.state = epochAccepted
-	if err := s.rdb.Set(ctx, epochKey, e.String(), epochLife).Err(); err != nil {
+	if err := d.rdb.Set(ctx, epochKey, e.String(), epochLife).Err(); err != nil {
 		return storeError("reopen", err)
 	}
-	s.sawEpoch(e, false)
+	d.saw(e, false)
 	return nil
 }

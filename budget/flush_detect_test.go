@@ -26,7 +26,7 @@ func lossLimits() []Limit {
 // refusedBy holds under one limit and returns its refusal; nil: it was held.
 func (f *fixture) refusedBy(ctx context.Context, l Limit) *ExceededError {
 	f.t.Helper()
-	h, err := f.Hold(ctx, []Limit{l}, f.call(), cost(1), cost(1))
+	h, err := f.Hold(ctx, Terms{Limits: []Limit{l}, Call: f.call(), Max: cost(1), Expected: cost(1)})
 	var e *ExceededError
 	if errors.As(err, &e) {
 		return e
@@ -89,7 +89,7 @@ func TestCapsCloseAfterALoss(t *testing.T) {
 	ctx := t.Context()
 	f := newFixture(t, shared(t), Options{})
 	caps := []Cap{{Limits: []Limit{costLimit("all", Org, hour(100))}}}
-	h, err := f.HoldCapped(ctx, nil, caps, f.call(), cost(1), cost(1))
+	h, err := f.Hold(ctx, Terms{Caps: caps, Call: f.call(), Max: cost(1), Expected: cost(1)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestCapsCloseAfterALoss(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.rdb.FlushAll(ctx)
-	_, err = f.HoldCapped(ctx, nil, caps, f.call(), cost(1), cost(1))
+	_, err = f.Hold(ctx, Terms{Caps: caps, Call: f.call(), Max: cost(1), Expected: cost(1)})
 	var e *ExceededError
 	if !errors.As(err, &e) || e.Cap == nil || e.Binding.ClosedUntil.IsZero() {
 		t.Fatalf("cap after a loss: %v", err)
@@ -124,21 +124,21 @@ func TestReopen(t *testing.T) {
 	f.pass(time.Second)
 	g.pass(time.Second)
 	closed("after a loss", true, true)
-	if at, err := operator.DataLoss(ctx); err != nil || at.IsZero() {
+	if at, err := operator.DataLoss.At(ctx); err != nil || at.IsZero() {
 		t.Errorf("loss at %v, %v", at, err)
 	}
-	if err := operator.Reopen(ctx, f.org); err != nil {
+	if err := operator.DataLoss.Reopen(ctx, f.org); err != nil {
 		t.Fatal(err)
 	}
 	closed("one org reopened", false, true)
-	if err := operator.ReopenAll(ctx); err != nil {
+	if err := operator.DataLoss.ReopenAll(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.look(ctx); err != nil { // as watch does, once a second
+	if err := g.DataLoss.look(ctx); err != nil { // as watch does, once a second
 		t.Fatal(err)
 	}
 	closed("all reopened", false, false)
-	if at, err := operator.DataLoss(ctx); err != nil || !at.IsZero() {
+	if at, err := operator.DataLoss.At(ctx); err != nil || !at.IsZero() {
 		t.Errorf("accepted loss at %v, %v", at, err)
 	}
 	rdb.FlushAll(ctx)
@@ -228,16 +228,16 @@ func TestShareAfterALoss(t *testing.T) {
 	server := redistest.Start(t)
 	s := openJournaled(t, server, t.TempDir(), Options{})
 	limits := []Limit{costLimit("win", Org, hour(1000))}
-	if _, err := s.Hold(ctx, limits, shareCall("ann", 1), cost(1), cost(1)); err != nil {
+	if _, err := s.Hold(ctx, Terms{Limits: limits, Call: shareCall("ann", 1), Max: cost(1), Expected: cost(1)}); err != nil {
 		t.Fatal(err)
 	}
 	server.FlushAll()
 	var e *ExceededError
-	if _, err := s.Hold(ctx, limits, shareCall("ann", 2), cost(1), cost(1)); !errors.As(err, &e) {
+	if _, err := s.Hold(ctx, Terms{Limits: limits, Call: shareCall("ann", 2), Max: cost(1), Expected: cost(1)}); !errors.As(err, &e) {
 		t.Fatal(err)
 	}
 	server.Kill()
-	if _, err := s.AdmitShare(ctx, limits, shareCall("ann", 3), cost(1), 10); !errors.As(err, &e) || e.Binding.ClosedUntil.IsZero() {
+	if _, err := s.Offline.AdmitShare(ctx, Terms{Limits: limits, Call: shareCall("ann", 3), Max: cost(1)}, 10); !errors.As(err, &e) || e.Binding.ClosedUntil.IsZero() {
 		t.Errorf("admitted: %v", err)
 	}
 }

@@ -157,7 +157,7 @@ func (h *history) finish() error {
 		return fmt.Errorf("%d records of open holds are left", open)
 	}
 	var sum int64
-	err := h.Entries(h.ctx, h.org, time.Time{}, time.Time{}, func(e Entry) error {
+	err := h.Ledger.Entries(h.ctx, h.org, time.Time{}, time.Time{}, func(e Entry) error {
 		sum += int64(e.Cost)
 		return nil
 	})

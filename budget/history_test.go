@@ -144,7 +144,7 @@ func (h *history) stepAgain() error {
 
 func (h *history) tryHold(m *modelHold) error {
 	h.note("hold %s user %s %v limits %d (%s)", m.call.ID[20:], m.call.User, m.max, len(m.limits), m.state)
-	got, err := h.Hold(h.ctx, m.limits, m.call, m.max, m.expected)
+	got, err := h.Hold(h.ctx, Terms{Limits: m.limits, Call: m.call, Max: m.max, Expected: m.expected})
 	if m.state != "" && m.state != "open" {
 		if !errors.Is(err, ErrEnded) {
 			return fmt.Errorf("hold of a %s id: %w, want ErrEnded", m.state, err)
@@ -298,7 +298,7 @@ func (h *history) extend(m *modelHold, i int, mod *model, n int64) {
 }
 
 func (h *history) stepSweep() error {
-	n, err := h.Sweep(h.ctx, h.org)
+	n, err := h.Expiry.Sweep(h.ctx, h.org)
 	if err != nil {
 		return err
 	}

@@ -7,36 +7,70 @@ import (
 	"time"
 )
 
-// Hold takes most from every limit that concerns the call, or from none, and
-// keeps it until the hold ends. Expected is what the call will probably cost,
-// for Options.ExpiredCharge. Limits that are Off, or whose Only names another
-// subject, are not touched; Models and Endpoints are the caller's to match. The
-// list is kept with the hold, and not to be written to.
-//
-// A call that does not fit gets *ExceededError. ErrEnded means that this
-// attempt has already been settled or voided. When an error wraps
-// ErrUnavailable the hold may have been taken: give it back with VoidLost.
-// Repeating a hold takes nothing twice.
-func (s *Store) Hold(ctx context.Context, limits []Limit, c Call, most, expected Amounts) (*Hold, error) {
-	h, err := s.hold(ctx, 0, limits, nil, c, most, expected)
-	s.metrics.held(err)
-	return h, err
+// Terms are what a call is held under, and for how much.
+type Terms struct {
+	// Limits are the org's. Those that are Off, or whose Only names another subject, are not
+	// touched; Models and Endpoints are the caller's to match. The list is kept with the hold,
+	// and not to be written to.
+	Limits []Limit
+	Caps   []Cap // which all orgs share
+	Call   Call
+	Max    Amounts // what is held
+	// Expected is what the call will probably cost, for Options.ExpiredCharge.
+	Expected Amounts
+	// Life is for a call whose end another process may learn, hours later: its lease is Life, at
+	// most 30 days, and nobody renews it. Whoever learns the end ends Lost of the same call and
+	// caps, which needs nothing of this process. 0: Options.Lease, renewed until the hold ends.
+	Life time.Duration
 }
 
-// hold is Hold, renewed until it ends, or for life without renewal if that is
-// not 0. The record names the caps that have to admit the call after this.
-func (s *Store) hold(
-	ctx context.Context, life time.Duration, limits []Limit, caps []Cap, c Call, most, expected Amounts,
-) (*Hold, error) {
-	h, err := s.prepare(limits, c, most, expected)
+// under are the terms of a cap for the call.
+func (t *Terms) under(spend Cap) *Terms {
+	return &Terms{Limits: spend.Limits, Call: spend.of(t.Call), Max: t.Max, Expected: t.Expected, Life: t.Life}
+}
+
+// Hold takes Max from every limit that concerns the call and under its spend caps, or nothing,
+// and keeps it until the hold ends. What is done with the Hold is done under the caps too.
+//
+// The org's limits come first, so that a call which they refuse never touches what all orgs
+// share. Then each cap is one more round trip, in the order given.
+//
+// A call that does not fit gets *ExceededError, with its Cap if a cap refused. ErrEnded means
+// that this attempt has already been settled or voided. When an error wraps ErrUnavailable the
+// hold may have been taken: give it back with VoidLost and the same caps. Dying on the way leaves
+// holds that expire: the org's is given back when a cap has not admitted the call, which was not
+// sent then; a cap counts too much, never too little. Repeating a hold takes nothing twice.
+func (s *Store) Hold(ctx context.Context, t Terms) (*Hold, error) {
+	if t.Life != 0 {
+		t.Life = min(max(t.Life, s.opts.Lease), recordLife-48*time.Hour)
+	}
+	h, err := s.holdOwn(ctx, &t)
+	s.metrics.held(err)
 	if err != nil {
 		return nil, err
 	}
-	for _, spend := range caps {
+	for _, spend := range t.Caps {
+		part, err := s.holdOwn(ctx, t.under(spend))
+		if err != nil {
+			return nil, s.uncap(ctx, h, spend, err)
+		}
+		s.metrics.capped(spend, part.Statuses)
+		h.caps = append(h.caps, part)
+	}
+	return h, nil
+}
+
+// holdOwn is Hold without the caps. The record names those that have to admit the call after this.
+func (s *Store) holdOwn(ctx context.Context, t *Terms) (*Hold, error) {
+	h, err := s.binder.prepare(t)
+	if err != nil {
+		return nil, err
+	}
+	for _, spend := range t.Caps {
 		h.scopes = append(h.scopes, spend.scope())
 	}
-	announced := s.announce(ctx, c.Org)
-	a, err := s.askHold(ctx, h, life)
+	announced := s.leases.announce(ctx, t.Call.Org)
+	a, err := s.askHold(ctx, h, t.Life)
 	announced()
 	if err != nil {
 		return nil, err
@@ -44,19 +78,19 @@ func (s *Store) hold(
 	switch a.verdict {
 	case "held":
 		h.At = a.at()
-		if life == 0 {
-			s.track(h)
+		if t.Life == 0 {
+			s.leases.track(h)
 		}
-		h.Statuses, err = s.statuses(h, a, h.Max.of)
-		s.metrics.refused(c.Org, h.Statuses) // by limits in the shadow
+		h.Statuses, err = s.binder.statuses(h, a, h.Max.of)
+		s.metrics.refused(t.Call.Org, h.Statuses) // by limits in the shadow
 		h.noteShadow()
 		return h, err
 	case "again":
 		h.At = a.at()
-		if life == 0 {
-			s.track(h)
+		if t.Life == 0 {
+			s.leases.track(h)
 		}
-		h.Statuses, err = s.Peek(ctx, limits, c)
+		h.Statuses, err = s.Peek(ctx, t.Limits, t.Call)
 		return h, err
 	case "refused":
 		return nil, s.refusal(h, a, h.Max)
@@ -70,7 +104,7 @@ func (s *Store) hold(
 // askHold runs the hold script, again when the org's data were lost or have no mark.
 func (s *Store) askHold(ctx context.Context, h *Hold, life time.Duration) (answer, error) {
 	for try := 0; ; try++ {
-		a, err := s.askFor(ctx, s.scripts.hold, func(now time.Time) (*request, error) {
+		a, err := s.runner.askFor(ctx, s.runner.scripts.hold, func(now time.Time) (*request, error) {
 			return s.holdRequest(ctx, h, life, now)
 		})
 		if err != nil || a.verdict != "mark" {
@@ -79,7 +113,7 @@ func (s *Store) askHold(ctx context.Context, h *Hold, life time.Duration) (answe
 		if try == 2 {
 			return a, fmt.Errorf("budget: hold %s: the org's mark changes under it", h.ID)
 		}
-		if err := s.settleMark(ctx, h.Call.Org, a.head[1]); err != nil {
+		if err := s.DataLoss.settleMark(ctx, h.Call.Org, a.head[1]); err != nil {
 			return a, err
 		}
 	}
@@ -94,7 +128,8 @@ func (s *Store) holdRequest(ctx context.Context, h *Hold, life time.Duration, no
 		return nil, err
 	}
 	c := common{
-		script: s.scripts.hold, now: s.given(), org: h.Call.Org, chunk: s.chunkOf(h.Call), lease: s.lease, mark: s.mark(h.Call.Org),
+		script: s.runner.scripts.hold, now: s.clock.given(), org: h.Call.Org, chunk: s.settler.chunks.of(h.Call),
+		lease: s.leases.lifeArg, mark: s.DataLoss.mark(h.Call.Org),
 	}
 	if life > 0 {
 		c.lease = life.Microseconds()
@@ -108,7 +143,7 @@ func (s *Store) holdRequest(ctx context.Context, h *Hold, life time.Duration, no
 		if len(l.Raises) > 0 {
 			use.amount, _ = l.amountAt(now)
 		}
-		if c.mark > 0 && !s.closedUntil(h.Call.Org, l, now).IsZero() {
+		if c.mark > 0 && !s.DataLoss.closedUntil(h.Call.Org, l, now).IsZero() {
 			use.amount = closedAmount
 		}
 	}
@@ -136,24 +171,6 @@ func limitUses(states []state, now time.Time) ([]limitUse, error) {
 }
 
 const closedAmount = -1 // nothing is within it
-
-// prepare checks what is asked and returns the hold that would be.
-func (s *Store) prepare(limits []Limit, c Call, most, expected Amounts) (*Hold, error) {
-	if err := c.validate(); err != nil {
-		return nil, err
-	}
-	if err := most.validate("hold"); err != nil {
-		return nil, err
-	}
-	if err := expected.validate("expected amount"); err != nil {
-		return nil, err
-	}
-	expected = Amounts{Cost: min(expected.Cost, most.Cost), Tokens: min(expected.Tokens, most.Tokens)}
-	h := &Hold{ID: c.holdID(), Call: c, Max: most, Expected: expected}
-	var err error
-	h.limits, h.states, err = s.bind(limits, c)
-	return h, err
-}
 
 // keys returns the org's keys of these names and those of the hold's limits.
 func (h *Hold) keys(names ...string) []string {
@@ -220,12 +237,12 @@ func (h *Hold) limitArgs(args []any, now time.Time, a Amounts) ([]any, error) {
 
 // refusal decodes a refused hold or extension that wanted these amounts.
 func (s *Store) refusal(h *Hold, a answer, want Amounts) error {
-	statuses, err := s.statuses(h, a, want.of)
+	statuses, err := s.binder.statuses(h, a, want.of)
 	if err != nil {
 		return err
 	}
 	for i := range statuses {
-		statuses[i].closed(s.closedUntil(h.Call.Org, &h.limits[i], a.at()), a.at())
+		statuses[i].closed(s.DataLoss.closedUntil(h.Call.Org, &h.limits[i], a.at()), a.at())
 	}
 	s.metrics.refused(h.Call.Org, statuses)
 	return exceeded(h.limits, statuses, want)
@@ -246,8 +263,8 @@ func (s *Store) Extend(ctx context.Context, h *Hold, more Amounts) ([]Status, er
 	if err := s.extendCaps(ctx, h, most); err != nil {
 		return nil, err
 	}
-	a, err := s.ask(ctx, s.scripts.extend, func(now time.Time) ([]string, []any, error) {
-		args, err := h.limitArgs([]any{s.given(), h.ID, amountsText(most, expected), recordLifeArg}, now, most)
+	a, err := s.runner.ask(ctx, s.runner.scripts.extend, func(now time.Time) ([]string, []any, error) {
+		args, err := h.limitArgs([]any{s.clock.given(), h.ID, amountsText(most, expected), recordLifeArg}, now, most)
 		return h.keys("holds"), args, err
 	})
 	if err != nil {
@@ -256,7 +273,7 @@ func (s *Store) Extend(ctx context.Context, h *Hold, more Amounts) ([]Status, er
 	switch a.verdict {
 	case "held":
 		h.Max, h.Expected = most, expected
-		h.Statuses, err = s.statuses(h, a, more.of)
+		h.Statuses, err = s.binder.statuses(h, a, more.of)
 		h.noteShadow()
 		return h.Statuses, err
 	case "refused":
@@ -271,24 +288,13 @@ func (s *Store) Extend(ctx context.Context, h *Hold, more Amounts) ([]Status, er
 // Reset forgets what was charged to the limit for the call's subject. Open holds
 // stay counted: their calls may still cost that much.
 func (s *Store) Reset(ctx context.Context, limit Limit, c Call) error {
-	h, err := s.unheld([]Limit{limit}, c)
+	h, err := s.binder.unheld([]Limit{limit}, c)
 	if err != nil || len(h.states) == 0 {
 		return err
 	}
-	_, err = s.ask(ctx, s.scripts.reset, func(now time.Time) ([]string, []any, error) {
+	_, err = s.runner.ask(ctx, s.runner.scripts.reset, func(now time.Time) ([]string, []any, error) {
 		p1, p2, err := h.states[0].params(now)
-		return h.keys(), []any{s.given(), h.states[0].Kind, p1, p2}, err
+		return h.keys(), []any{s.clock.given(), h.states[0].Kind, p1, p2}, err
 	})
 	return err
-}
-
-// unheld binds limits to a call that holds nothing.
-func (s *Store) unheld(limits []Limit, c Call) (*Hold, error) {
-	if !validOrg(c.Org) {
-		return nil, fmt.Errorf("budget: org id %q is empty or has braces", c.Org)
-	}
-	h := &Hold{Call: c}
-	var err error
-	h.limits, h.states, err = s.bind(limits, c)
-	return h, err
 }

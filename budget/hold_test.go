@@ -21,7 +21,7 @@ func TestHoldAndSettle(t *testing.T) {
 		a := f.hold(ctx, limits, 600)
 		f.used(ctx, limits, [2]int64{600, 600}, [2]int64{600, 600})
 
-		_, err := f.Hold(ctx, limits, f.call(), cost(401), cost(401))
+		_, err := f.Hold(ctx, Terms{Limits: limits, Call: f.call(), Max: cost(401), Expected: cost(401)})
 		var e *ExceededError
 		if !errors.As(err, &e) {
 			t.Fatalf("hold beyond the window: %v", err)
@@ -93,7 +93,7 @@ func TestSettleWithoutLimits(t *testing.T) {
 		limits := []Limit{costLimit("org", Org, hour(1000)), costLimit("user", User, hour(1000))}
 		for i, known := range [][]Limit{nil, limits[:1]} {
 			h := f.hold(ctx, limits, 300)
-			less, err := f.unheld(known, h.Call)
+			less, err := f.binder.unheld(known, h.Call)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -28,66 +29,54 @@ type openHolds struct {
 	blind     time.Time // until when no lease is judged, because the store was not seen
 }
 
-// orgOf returns the org's record; s.mu is held.
-func (s *Store) orgOf(org string) *openHolds {
-	o := s.orgs[org]
+// leases renews the holds of this process, and knows when those of each org have to be looked at.
+type leases struct {
+	rdb     redis.UniversalClient
+	runner  *runner
+	clock   *clock
+	metrics *metrics
+	log     *slog.Logger
+	life    time.Duration // of a lease
+	lifeArg any           // in us, as an argument of scripts
+
+	mu    sync.Mutex
+	orgs  map[string]*openHolds // those this process has or had holds in
+	judge bool                  // whether a lease that has run out says that its holder is dead
+}
+
+func newLeases(rdb redis.UniversalClient, r *runner, o Options) *leases {
+	return &leases{
+		rdb: rdb, runner: r, clock: r.clock, metrics: r.metrics, log: o.Log, life: o.Lease,
+		lifeArg: o.Lease.Microseconds(), orgs: map[string]*openHolds{},
+	}
+}
+
+// orgOf returns the org's record; l.mu is held.
+func (l *leases) orgOf(org string) *openHolds {
+	o := l.orgs[org]
 	if o == nil {
 		o = &openHolds{holds: map[string]*Hold{}}
-		s.orgs[org] = o
+		l.orgs[org] = o
 	}
 	return o
 }
 
 // track has the hold renewed until it ends.
-func (s *Store) track(h *Hold) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	o := s.orgOf(h.Call.Org)
+func (l *leases) track(h *Hold) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o := l.orgOf(h.Call.Org)
 	o.holds[h.ID] = h
 	if o.due == 0 {
-		o.due = h.At.Add(s.opts.Lease).UnixMicro()
+		o.due = h.At.Add(l.life).UnixMicro()
 	}
 }
 
-func (s *Store) untrack(org, id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if o := s.orgs[org]; o != nil {
+func (l *leases) untrack(org, id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if o := l.orgs[org]; o != nil {
 		delete(o.holds, id)
-	}
-}
-
-// Run renews the open holds of this process every third of a lease, expires
-// those of dead ones, writes the endings that Later keeps, and again those that
-// a failover made the store forget, until ctx ends.
-// Every process that holds must run it.
-func (s *Store) Run(ctx context.Context) error {
-	var work sync.WaitGroup
-	work.Go(func() { s.keepWriting(ctx) })
-	work.Go(func() { s.watch(ctx) })
-	work.Go(func() { s.keepRefusals(ctx) })
-	work.Go(func() { s.every(ctx, "sweep of expired holds", s.sweepDue) })
-	s.every(ctx, "renewal of holds", s.renewDue)
-	work.Wait()
-	return ctx.Err()
-}
-
-// every runs a part of Run each twentieth of a lease, until ctx ends.
-func (s *Store) every(ctx context.Context, what string, part func(context.Context) error) {
-	tick := time.NewTicker(max(s.opts.Lease/20, time.Millisecond))
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		once, cancel := context.WithTimeout(ctx, max(s.opts.Lease/4, 50*time.Millisecond))
-		err := part(once)
-		cancel()
-		if err != nil && ctx.Err() == nil {
-			s.opts.Log.Warn("holds not kept, will retry", "what", what, "err", err)
-		}
 	}
 }
 
@@ -100,9 +89,9 @@ type renewal struct {
 // renewDue renews the holds of all orgs that are due, in as many round trips as
 // there are flights and not as there are orgs. An org that the store did not
 // answer for stays due.
-func (s *Store) renewDue(ctx context.Context) error {
+func (l *leases) renewDue(ctx context.Context) error {
 	began := time.Now()
-	list := s.dueRenewals(began)
+	list := l.dueRenewals(began)
 	if len(list) == 0 {
 		return nil
 	}
@@ -113,25 +102,25 @@ func (s *Store) renewDue(ctx context.Context) error {
 		till := min(from+renewFlight, len(list))
 		free <- struct{}{}
 		work.Go(func() {
-			s.renewTogether(ctx, list[from:till], errs[from:till])
+			l.renewTogether(ctx, list[from:till], errs[from:till])
 			<-free
 		})
 	}
 	work.Wait()
-	renewed := s.renewalsDone(list, errs, began)
+	renewed := l.renewalsDone(list, errs, began)
 	if len(renewed) > 0 {
-		errs = append(errs, s.register(ctx, registerSet, s.now().Add(s.opts.Lease), renewed...))
+		errs = append(errs, l.register(ctx, registerSet, l.clock.now().Add(l.life), renewed...))
 	}
 	return errors.Join(errs...)
 }
 
 // dueRenewals lists the holds that were not renewed for a third of a lease.
-func (s *Store) dueRenewals(now time.Time) []renewal {
+func (l *leases) dueRenewals(now time.Time) []renewal {
 	var list []renewal
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for org, o := range s.orgs {
-		if len(o.holds) == 0 || now.Sub(o.renewed) < s.opts.Lease/3 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for org, o := range l.orgs {
+		if len(o.holds) == 0 || now.Sub(o.renewed) < l.life/3 {
 			continue
 		}
 		for holds := range slices.Chunk(slices.Collect(maps.Values(o.holds)), renewBatch) {
@@ -144,17 +133,17 @@ func (s *Store) dueRenewals(now time.Time) []renewal {
 
 // renewalsDone notes the orgs all of whose renewals the store has answered, and
 // returns them.
-func (s *Store) renewalsDone(list []renewal, errs []error, began time.Time) []string {
+func (l *leases) renewalsDone(list []renewal, errs []error, began time.Time) []string {
 	failed := map[string]bool{}
 	for i, r := range list {
 		failed[r.org] = failed[r.org] || errs[i] != nil
 	}
 	var done []string
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for org, f := range failed {
 		if !f {
-			o := s.orgOf(org)
+			o := l.orgOf(org)
 			o.renewed, o.announced = began, began
 			done = append(done, org)
 		}
@@ -165,17 +154,17 @@ func (s *Store) renewalsDone(list []renewal, errs []error, began time.Time) []st
 
 // renewTogether sends renewals in one round trip, and in a second one those whose
 // server does not have the script.
-func (s *Store) renewTogether(ctx context.Context, list []renewal, errs []error) {
+func (l *leases) renewTogether(ctx context.Context, list []renewal, errs []error) {
 	for i := range errs {
 		errs[i] = errNotSent
 	}
 	for _, send := range []func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd{
-		s.scripts.renew.EvalSha, s.scripts.renew.Eval,
+		l.runner.scripts.renew.EvalSha, l.runner.scripts.renew.Eval,
 	} {
-		pipe, sent := s.rdb.Pipeline(), make([]*redis.Cmd, len(list))
+		pipe, sent := l.rdb.Pipeline(), make([]*redis.Cmd, len(list))
 		for i, r := range list {
 			if errors.Is(errs[i], errNotSent) {
-				keys, args := s.renewArgs(r)
+				keys, args := l.renewArgs(r)
 				sent[i] = send(ctx, pipe, keys, args...)
 			}
 		}
@@ -184,10 +173,10 @@ func (s *Store) renewTogether(ctx context.Context, list []renewal, errs []error)
 		}
 		began := time.Now()
 		_, _ = pipe.Exec(ctx) // each command has its own error
-		s.metrics.took(s.scripts.renew.name, time.Since(began).Seconds())
+		l.metrics.took(l.runner.scripts.renew.name, time.Since(began).Seconds())
 		for i, cmd := range sent {
 			if cmd != nil && !redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-				errs[i] = s.renewAnswered(list[i], cmd)
+				errs[i] = l.renewAnswered(list[i], cmd)
 			}
 		}
 	}
@@ -197,9 +186,9 @@ func (s *Store) renewTogether(ctx context.Context, list []renewal, errs []error)
 var errNotSent = errors.New("budget: renew: the script is not loaded")
 
 // renewArgs builds the KEYS and ARGV that lua/renew.lua lists.
-func (s *Store) renewArgs(r renewal) (keys []string, args []any) {
+func (l *leases) renewArgs(r renewal) (keys []string, args []any) {
 	keys = []string{key(r.org, "holds"), key(r.org, "leases")}
-	args = []any{s.given(), s.lease, recordLifeArg}
+	args = []any{l.clock.given(), l.lifeArg, recordLifeArg}
 	for _, h := range r.holds {
 		n := 0
 		for _, st := range h.states {
@@ -215,19 +204,19 @@ func (s *Store) renewArgs(r renewal) (keys []string, args []any) {
 
 // renewAnswered takes the answer of renew: Redis's time, the earliest lease end,
 // and for each hold whether it lives.
-func (s *Store) renewAnswered(r renewal, cmd *redis.Cmd) error {
+func (l *leases) renewAnswered(r renewal, cmd *redis.Cmd) error {
 	reply, err := cmd.Text()
 	if err != nil {
-		return storeError(s.scripts.renew.name, err)
+		return storeError(l.runner.scripts.renew.name, err)
 	}
 	n, err := integers(reply)
 	if err != nil || len(n) != len(r.holds)+2 {
 		return fmt.Errorf("budget: renew: reply %.80q is not understood", reply)
 	}
-	s.seen(time.UnixMicro(n[0]))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	o := s.orgOf(r.org)
+	l.clock.seen(time.UnixMicro(n[0]))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o := l.orgOf(r.org)
 	o.due = n[1]
 	for i, h := range r.holds {
 		if n[i+2] == 1 {
@@ -235,9 +224,105 @@ func (s *Store) renewAnswered(r renewal, cmd *redis.Cmd) error {
 		}
 		if _, open := o.holds[h.ID]; open { // else it ended meanwhile
 			delete(o.holds, h.ID)
-			s.metrics.lost.Inc()
-			s.opts.Log.Warn("hold was expired before it could be renewed", "org", r.org, "call", h.Call.ID)
+			l.metrics.lost.Inc()
+			l.log.Warn("hold was expired before it could be renewed", "org", r.org, "call", h.Call.ID)
 		}
 	}
 	return nil
+}
+
+// announce enters the org in the registry once per third of a lease, in parallel
+// with the hold, so that its holds expire even when every process dies. It never
+// puts off when the org is looked at: callers may announce and be refused for ever.
+// The function it returns waits for that; a failure leaves the org to the next hold.
+func (l *leases) announce(ctx context.Context, org string) (wait func()) {
+	now := time.Now()
+	l.mu.Lock()
+	o := l.orgOf(org)
+	fresh := now.Sub(o.announced) < l.life/3
+	if !fresh {
+		o.announced = now
+	}
+	l.mu.Unlock()
+	if fresh {
+		return func() {}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := l.register(ctx, registerSoonest, l.clock.now().Add(l.life), org); err != nil {
+			l.log.Warn("org not registered for expiry", "org", org, "err", err)
+			l.mu.Lock()
+			o.announced = time.Time{}
+			l.mu.Unlock()
+		}
+	}()
+	return func() { <-done }
+}
+
+// What lua/register.lua does to an org that is in the registry already.
+const (
+	registerSet     = "set"     // this process looks after the org until then
+	registerSoonest = "soonest" // an earlier instant stays
+)
+
+func (l *leases) register(ctx context.Context, how string, until time.Time, orgs ...string) error {
+	args := []any{registryLife.Milliseconds(), how, until.UnixMilli()}
+	for _, org := range orgs {
+		args = append(args, org)
+	}
+	_, err := l.runner.run(ctx, l.runner.scripts.register, []string{Registry}, args)
+	if err != nil {
+		return err
+	}
+	pipe := l.rdb.Pipeline()
+	for _, org := range orgs {
+		pipe.PExpire(ctx, key(org, markName), epochLife)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return storeError("register", err)
+	}
+	return nil
+}
+
+// blind reports whether the leases of the org are not judged now.
+func (l *leases) blind(org string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.judge || time.Now().Before(l.orgOf(org).blind)
+}
+
+// unseen notes that the store did not answer for the org, whose server on a cluster
+// may be away alone.
+func (l *leases) unseen(org string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.orgOf(org).blind = time.Now().Add(l.life)
+}
+
+// dueOrgs lists the orgs whose earliest lease has run out, and forgets idle ones.
+func (l *leases) dueOrgs(local, now time.Time) (due []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for org, o := range l.orgs {
+		if o.due > 0 && o.due <= now.UnixMicro() {
+			due = append(due, org)
+		}
+		if len(o.holds) == 0 && o.due == 0 && local.Sub(o.announced) > l.life && local.After(o.blind) {
+			delete(l.orgs, org)
+		}
+	}
+	slices.Sort(due)
+	return due
+}
+
+// due notes when the org's earliest lease ends.
+func (l *leases) due(org string, first []redis.Z) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o := l.orgOf(org)
+	o.due = 0
+	if len(first) > 0 {
+		o.due = int64(first[0].Score)
+	}
 }

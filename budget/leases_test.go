@@ -129,7 +129,7 @@ func TestEveryKeyHasALifetime(t *testing.T) {
 		f.hold(ctx, limits, 10)
 		f.settle(ctx, h, 20)
 		f.pass(3 * time.Minute)
-		if _, err := f.Sweep(ctx, f.org); err != nil {
+		if _, err := f.Expiry.Sweep(ctx, f.org); err != nil {
 			t.Fatal(err)
 		}
 		f.pass(3 * time.Hour)
@@ -140,7 +140,7 @@ func TestEveryKeyHasALifetime(t *testing.T) {
 		if !errors.Is(err, ErrTooOld) {
 			t.Fatalf("settle after the horizon: %v", err)
 		}
-		list, err := f.Reconcile(ctx, f.org, 10)
+		list, err := f.Ledger.Reconcile(ctx, f.org, 10)
 		if err != nil || len(list) != 1 || list[0].ID != old.ID || list[0].Cost != 5 {
 			t.Fatalf("reconciliation list: %+v, %v", list, err)
 		}
@@ -164,7 +164,7 @@ func TestEveryHoldProlongsItsKeys(t *testing.T) {
 		keys := []string{key(f.org, "holds"), key(f.org, "leases")}
 		life := 50 * time.Hour
 		for range 2 {
-			if _, err := f.HoldFor(ctx, life, limits, nil, f.call(), cost(1), cost(1)); err != nil {
+			if _, err := f.Hold(ctx, Terms{Limits: limits, Call: f.call(), Max: cost(1), Expected: cost(1), Life: life}); err != nil {
 				t.Fatal(err)
 			}
 			for _, k := range keys {
@@ -194,7 +194,7 @@ func TestSettleOfLostHold(t *testing.T) {
 		}
 	}
 	f.used(ctx, limits, [2]int64{70, 0}, [2]int64{70, 0})
-	if _, err := f.Hold(ctx, limits, h.Call, cost(1), cost(1)); !errors.Is(err, ErrEnded) {
+	if _, err := f.Hold(ctx, Terms{Limits: limits, Call: h.Call, Max: cost(1), Expected: cost(1)}); !errors.Is(err, ErrEnded) {
 		t.Fatalf("hold after its settle: %v", err)
 	}
 }
@@ -237,12 +237,12 @@ func TestAttemptsAreFenced(t *testing.T) {
 	f := newFixture(t, rdb, Options{})
 	limits := []Limit{costLimit("win", User, hour(1000))}
 	c := f.call()
-	first, err := f.Hold(ctx, limits, c, cost(100), cost(100))
+	first, err := f.Hold(ctx, Terms{Limits: limits, Call: c, Max: cost(100), Expected: cost(100)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Attempt = 1
-	second, err := f.Hold(ctx, limits, c, cost(100), cost(100))
+	second, err := f.Hold(ctx, Terms{Limits: limits, Call: c, Max: cost(100), Expected: cost(100)})
 	if err != nil {
 		t.Fatal(err)
 	}

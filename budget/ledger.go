@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"time"
 
@@ -120,8 +121,8 @@ func (st Settlement) details(h *Hold) Details {
 		at = h.At.UnixMicro()
 	}
 	return Details{
-		HeldNano: int64(h.Max.Cost), HeldTokens: h.Max.Tokens, HeldUS: at, QuotaTokens: quota, Class: st.Class, Stream: st.Stream,
-		Shadow:    h.allShadow(),
+		HeldNano: int64(h.Max.Cost), HeldTokens: h.Max.Tokens, HeldUS: at, QuotaTokens: quota,
+		Class: st.Class, Stream: st.Stream, Shadow: h.allShadow(),
 		Estimated: st.Estimated, Outcome: st.Outcome, Status: st.Status, UpstreamID: st.UpstreamID,
 		ServiceTier: st.ServiceTier, WaitedMS: st.Waited.Milliseconds(), TookMS: st.Took.Milliseconds(),
 		Usage: Usage(st.Usage), Costs: Costs(split),
@@ -140,18 +141,39 @@ func decodeEntry(text string) (Entry, error) {
 	return stored.Entry, nil
 }
 
+// Ledger is what orgs were charged: their entries and sums, and the corrections of both.
+type Ledger struct {
+	rdb     redis.UniversalClient
+	runner  *runner
+	clock   *clock
+	binder  binder
+	pages   *pages
+	metrics *metrics
+	log     *slog.Logger
+
+	length           int64         // Options.LedgerLength
+	life, rollupLife time.Duration // Options.LedgerLife and RollupLife
+}
+
+func newLedger(rdb redis.UniversalClient, r *runner, p *pages, o Options) *Ledger {
+	return &Ledger{
+		rdb: rdb, runner: r, clock: r.clock, binder: binder{o.Lease}, pages: p, metrics: r.metrics, log: o.Log,
+		length: o.LedgerLength, life: o.LedgerLife, rollupLife: o.RollupLife,
+	}
+}
+
 // Entries calls fn for the org's ledger entries written in [from, to), oldest
 // first, until fn returns an error. A zero time is no bound. The stream is
 // bounded (Options.LedgerLength): what was trimmed is gone.
-func (s *Store) Entries(ctx context.Context, org string, from, to time.Time, fn func(Entry) error) error {
-	return s.stream(ctx, key(org, "ledger"), streamFrom(from), streamTo(to), eachEntry(fn))
+func (l *Ledger) Entries(ctx context.Context, org string, from, to time.Time, fn func(Entry) error) error {
+	return l.stream(ctx, key(org, "ledger"), streamFrom(from), streamTo(to), eachEntry(fn))
 }
 
 // Recent is Entries with the newest first.
-func (s *Store) Recent(ctx context.Context, org string, from, to time.Time, fn func(Entry) error) error {
+func (l *Ledger) Recent(ctx context.Context, org string, from, to time.Time, fn func(Entry) error) error {
 	start, end := streamFrom(from), streamTo(to)
 	for {
-		list, err := s.rdb.XRevRangeN(ctx, key(org, "ledger"), end, start, streamPage).Result()
+		list, err := l.rdb.XRevRangeN(ctx, key(org, "ledger"), end, start, streamPage).Result()
 		if err != nil {
 			return storeError("read ledger", err)
 		}
@@ -202,9 +224,9 @@ func streamTo(t time.Time) string {
 }
 
 // stream calls fn for the entries of a stream from start to end, in pages.
-func (s *Store) stream(ctx context.Context, key, start, end string, fn func(redis.XMessage) error) error {
+func (l *Ledger) stream(ctx context.Context, key, start, end string, fn func(redis.XMessage) error) error {
 	for {
-		list, err := s.rdb.XRangeN(ctx, key, start, end, streamPage).Result()
+		list, err := l.rdb.XRangeN(ctx, key, start, end, streamPage).Result()
 		if err != nil {
 			return storeError("read ledger", err)
 		}
@@ -222,8 +244,8 @@ func (s *Store) stream(ctx context.Context, key, start, end string, fn func(redi
 
 // Reconcile returns up to n of the org's charges that came too late to be told
 // from replays, oldest first, as entries without a kind. Resolve takes them off.
-func (s *Store) Reconcile(ctx context.Context, org string, n int) ([]Entry, error) {
-	list, err := s.rdb.LRange(ctx, key(org, "reconcile"), 0, int64(n)-1).Result()
+func (l *Ledger) Reconcile(ctx context.Context, org string, n int) ([]Entry, error) {
+	list, err := l.rdb.LRange(ctx, key(org, "reconcile"), 0, int64(n)-1).Result()
 	if err != nil {
 		return nil, storeError("read reconciliation list", err)
 	}

@@ -36,13 +36,13 @@ func TestLedger(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.pass(2 * time.Minute) // the next day
-		if n, err := f.Sweep(ctx, f.org); n != 1 || err != nil {
+		if n, err := f.Expiry.Sweep(ctx, f.org); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
 		settle(dead, 200, false)
 
 		var got []Entry
-		err := f.Entries(ctx, f.org, time.Time{}, time.Time{}, func(e Entry) error {
+		err := f.Ledger.Entries(ctx, f.org, time.Time{}, time.Time{}, func(e Entry) error {
 			got = append(got, e)
 			return nil
 		})
@@ -70,7 +70,7 @@ func TestLedger(t *testing.T) {
 			t.Errorf("entry = %+v", e)
 		}
 
-		days, err := f.Rollups(ctx, f.org, time.Date(2026, 11, 18, 5, 0, 0, 0, time.UTC), time.Date(2026, 11, 19, 5, 0, 0, 0, time.UTC))
+		days, err := f.Ledger.Rollups(ctx, f.org, time.Date(2026, 11, 18, 5, 0, 0, 0, time.UTC), time.Date(2026, 11, 19, 5, 0, 0, 0, time.UTC))
 		if err != nil || len(days) != 2 {
 			t.Fatalf("roll-ups %+v, %v", days, err)
 		}
@@ -103,7 +103,7 @@ func TestRollupUnmetered(t *testing.T) {
 		late, voided := f.hold(ctx, nil, 500), f.hold(ctx, nil, 70)
 		unmetered := func(want pricing.Nano, wantSplit pricing.Split) {
 			t.Helper()
-			list, err := f.Rollups(ctx, f.org, start, start.Add(time.Minute))
+			list, err := f.Ledger.Rollups(ctx, f.org, start, start.Add(time.Minute))
 			if err != nil || len(list) != 1 {
 				t.Fatal(list, err)
 			}
@@ -112,7 +112,7 @@ func TestRollupUnmetered(t *testing.T) {
 			}
 		}
 		f.pass(2 * time.Minute)
-		if n, err := f.Sweep(ctx, f.org); n != 2 || err != nil {
+		if n, err := f.Expiry.Sweep(ctx, f.org); n != 2 || err != nil {
 			t.Fatal(n, err)
 		}
 		unmetered(570, pricing.Split{})
@@ -140,7 +140,7 @@ func TestRollupsAreBounded(t *testing.T) {
 		settle := func(model string) {
 			c := f.call()
 			c.Model = model
-			h, err := f.Hold(ctx, nil, c, cost(5), cost(5))
+			h, err := f.Hold(ctx, Terms{Call: c, Max: cost(5), Expected: cost(5)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -148,11 +148,11 @@ func TestRollupsAreBounded(t *testing.T) {
 		}
 		settle("known|with|bars")
 		settle(strings.Repeat("\u20ac", 100))
-		f.endingOptions.fields = 2
+		f.settler.options.fields = 2
 		for _, m := range []string{"new1", "new2", "known|with|bars"} {
 			settle(m)
 		}
-		list, err := f.Rollups(ctx, f.org, start, start.Add(time.Second))
+		list, err := f.Ledger.Rollups(ctx, f.org, start, start.Add(time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +180,7 @@ func TestLedgerPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	var sum pricing.Nano
-	if err := f.Entries(t.Context(), f.org, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), func(e Entry) error {
+	if err := f.Ledger.Entries(t.Context(), f.org, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), func(e Entry) error {
 		sum += e.Cost
 		return nil
 	}); err != nil || sum != 4690 {

@@ -263,3 +263,21 @@ func (st state) params(now time.Time) (p1, p2 string, err error) {
 	a, err := periodsAround(st.P1, st.P2, now)
 	return a.text, "", err
 }
+
+// span is the time in which a limit's amount comes back.
+func (s Shape) span() time.Duration {
+	switch s.Kind {
+	case Window, ExactWindow:
+		return s.Window
+	case Calendar:
+		return longest[s.Calendar]
+	case Bucket:
+		if s.Refill > 0 {
+			full := float64(s.Amount) / float64(s.Refill) * float64(s.Per) // a time, no money
+			return time.Duration(min(full, float64(maxWindow)))
+		}
+		return maxWindow
+	default: // calls under way leave when they end
+		return time.Second
+	}
+}

@@ -47,20 +47,20 @@ func TestBadInput(t *testing.T) {
 	for name, do := range map[string]func(c Call) error{
 		"org with braces": func(c Call) error {
 			c.Org = "a}{b"
-			_, err := f.Hold(ctx, limits, c, cost(1), cost(1))
+			_, err := f.Hold(ctx, Terms{Limits: limits, Call: c, Max: cost(1), Expected: cost(1)})
 			return err
 		},
 		"id without time": func(c Call) error {
 			c.ID = "x"
-			_, err := f.Hold(ctx, limits, c, cost(1), cost(1))
+			_, err := f.Hold(ctx, Terms{Limits: limits, Call: c, Max: cost(1), Expected: cost(1)})
 			return err
 		},
 		"negative hold": func(c Call) error {
-			_, err := f.Hold(ctx, limits, c, cost(-1), cost(-1))
+			_, err := f.Hold(ctx, Terms{Limits: limits, Call: c, Max: cost(-1), Expected: cost(-1)})
 			return err
 		},
 		"huge hold": func(c Call) error {
-			_, err := f.Hold(ctx, limits, c, cost(MaxAmount+1), cost(1))
+			_, err := f.Hold(ctx, Terms{Limits: limits, Call: c, Max: cost(MaxAmount + 1), Expected: cost(1)})
 			return err
 		},
 		"negative charge": func(c Call) error {
@@ -68,7 +68,7 @@ func TestBadInput(t *testing.T) {
 			return err
 		},
 		"limit given twice": func(c Call) error {
-			_, err := f.Hold(ctx, append(limits, limits[0]), c, cost(1), cost(1))
+			_, err := f.Hold(ctx, Terms{Limits: append(limits, limits[0]), Call: c, Max: cost(1), Expected: cost(1)})
 			return err
 		},
 	} {
@@ -88,7 +88,7 @@ func TestWhoseUsage(t *testing.T) {
 		t.Helper()
 		c := f.call()
 		change(&c)
-		if _, err := f.Hold(ctx, []Limit{l}, c, cost(100), cost(100)); err != nil {
+		if _, err := f.Hold(ctx, Terms{Limits: []Limit{l}, Call: c, Max: cost(100), Expected: cost(100)}); err != nil {
 			t.Fatal(err)
 		}
 	}

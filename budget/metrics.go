@@ -39,18 +39,22 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	m := &metrics{
 		holds: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "llmguard_budget_holds_total", Help: "Holds asked for, by outcome: held, refused, ended, unavailable or error.",
+			Name: "llmguard_budget_holds_total",
+			Help: "Holds asked for, by outcome: held, refused, ended, unavailable or error.",
 		}, []string{"outcome"}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_budget_refusals_total", Help: "Calls that did not fit a limit; in mode shadow they passed.",
 		}, []string{"limit", "mode"}),
 		shadow: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "llmguard_budget_shadow_wait_seconds", Help: "How long calls would have waited for a limit in the shadow that they did not fit. Those that could never fit are not in it.",
+			Name: "llmguard_budget_shadow_wait_seconds",
+			Help: "How long calls would have waited for a limit in the shadow that they did not fit. Those that could " +
+				"never fit are not in it.",
 			Buckets: []float64{1, 10, 60, 300, 1800, 3600, 21600, 86400},
 		}, []string{"limit"}),
 		caps: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_budget_cap_refusals_total",
-			Help: "Calls that did not fit a spend cap, of a provider or (no provider) of the deployment; in mode shadow they passed.",
+			Help: "Calls that did not fit a spend cap, of a provider or (no provider) of the deployment; in mode shadow they " +
+				"passed.",
 		}, []string{"provider", "limit", "mode"}),
 		cost:         counter("settled_usd_total", "Cost of settled calls, in USD."),
 		overrun:      counter("overrun_usd_total", "Cost of settled calls above their holds, in USD."),
@@ -62,8 +66,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		exported:     counter("exported_entries_total", "Ledger entries written to export files."),
 		exportErrors: counter("export_errors_total", "Rounds in which an org's ledger could not be exported."),
 		exportGaps:   counter("export_gaps_total", "Times that entries may have been trimmed before they were exported."),
-		trimmed:      counter("trimmed_entries_total", "Ledger entries trimmed because the ledgers reached ledger.memory_share."),
-		seconds:      map[string]prometheus.Observer{},
+		trimmed: counter("trimmed_entries_total",
+			"Ledger entries trimmed because the ledgers reached ledger.memory_share."),
+		seconds: map[string]prometheus.Observer{},
 	}
 	m.taken = sync.OnceValue(func() prometheus.Counter { return m.holds.WithLabelValues("held") })
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -74,7 +79,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.seconds[name] = seconds.WithLabelValues(name)
 	}
 	if reg != nil {
-		reg.MustRegister(m.holds, m.refusals, m.shadow, m.caps, m.cost, m.overrun, m.estimated, m.expired, m.lost, m.late, m.reconciled, seconds,
+		reg.MustRegister(m.holds, m.refusals, m.shadow, m.caps, m.cost, m.overrun, m.estimated, m.expired, m.lost, m.late,
+			m.reconciled, seconds,
 			m.exported, m.exportErrors, m.exportGaps, m.trimmed)
 	}
 	return m
@@ -133,6 +139,14 @@ func (m *metrics) capped(c Cap, statuses []Status) {
 	}
 }
 
+// capRefused is capped for what a cap that refused said.
+func (m *metrics) capRefused(c Cap, why error) {
+	var e *ExceededError
+	if errors.As(why, &e) {
+		m.capped(c, e.Statuses)
+	}
+}
+
 func (m *metrics) settled(r Receipt, estimated bool) {
 	if r.Replayed {
 		return
@@ -152,8 +166,8 @@ func (m *metrics) expire(nano int64) {
 	m.estimated.Add(pricing.Nano(nano).Float())
 }
 
-// laterMetrics are those of endings that wait for the store.
-type laterMetrics struct {
+// outageMetrics are those of a store that was away or lost data.
+type outageMetrics struct {
 	kept    prometheus.Counter
 	emptied prometheus.Counter
 
@@ -162,7 +176,8 @@ type laterMetrics struct {
 	replayed *prometheus.CounterVec // by where from and what the store made of it
 }
 
-func newLaterMetrics(reg prometheus.Registerer, kept func() (int, int64), skew func() time.Duration) laterMetrics {
+// registerKept reports what is kept for the store, and how far its clock is off.
+func registerKept(reg prometheus.Registerer, kept func() (int, int64), skew func() time.Duration) {
 	f := promauto.With(reg)
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "llmguard_budget_journal_records",
@@ -173,9 +188,14 @@ func newLaterMetrics(reg prometheus.Registerer, kept func() (int, int64), skew f
 	}, func() float64 { _, size := kept(); return float64(size) })
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "llmguard_budget_store_clock_skew_seconds",
-		Help: "How far Redis's clock is ahead of this machine's, at least; below 0: behind. On a cluster the server that is furthest off.",
+		Help: "How far Redis's clock is ahead of this machine's, at least; below 0: behind. On a cluster the server that " +
+			"is furthest off.",
 	}, func() float64 { return skew().Seconds() })
-	return laterMetrics{
+}
+
+func newOutageMetrics(reg prometheus.Registerer) outageMetrics {
+	f := promauto.With(reg)
+	return outageMetrics{
 		clockSteps: f.NewCounter(prometheus.CounterOpts{
 			Name: "llmguard_budget_store_clock_steps_total", Help: "Times that Redis's clock jumped by more than half a second.",
 		}),
@@ -187,7 +207,8 @@ func newLaterMetrics(reg prometheus.Registerer, kept func() (int, int64), skew f
 		}),
 		replayed: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_budget_replayed_total",
-			Help: "Ends of calls written again, from the journal or after a failover (tail), by what the store made of them: new, known, listed for reconciliation.",
+			Help: "Ends of calls written again, from the journal or after a failover (tail), by what the store made of them: " +
+				"new, known, listed for reconciliation.",
 		}, []string{"from", "result"}),
 	}
 }
@@ -246,7 +267,8 @@ func (c *capCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		for _, s := range list {
 			gauge := func(d *prometheus.Desc, n int64) {
-				ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, inUnit(s.Metric, n), spend.Provider, s.LimitID, string(s.Metric))
+				ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, inUnit(s.Metric, n), spend.Provider, s.LimitID,
+					string(s.Metric))
 			}
 			gauge(c.used, s.Used)
 			gauge(c.held, s.Held)

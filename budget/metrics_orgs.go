@@ -30,7 +30,8 @@ func RegisterOrgs(ctx context.Context, reg prometheus.Registerer, s *Store, orgs
 	labels := []string{"org", "limit", "metric", "mode"}
 	return reg.Register(&orgCollector{
 		ctx: ctx, store: s, orgs: orgs,
-		used:       desc("org_limit_used", "What a limit of an org counts now, open holds included. In the metric's unit; cost in USD.", labels...),
+		used: desc("org_limit_used",
+			"What a limit of an org counts now, open holds included. In the metric's unit; cost in USD.", labels...),
 		held:       desc("org_limit_held", "The part of an org limit's use that open holds may give back.", labels...),
 		amount:     desc("org_limit_amount", "What a limit of an org allows.", labels...),
 		reported:   desc("orgs_reported", "Orgs whose limits are in llmguard_budget_org_limit_*, at most 200."),
@@ -83,7 +84,8 @@ func (c *orgCollector) org(ctx context.Context, ch chan<- prometheus.Metric, id 
 	}
 	for _, s := range list {
 		gauge := func(d *prometheus.Desc, n int64) {
-			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, inUnit(s.Metric, n), id, s.LimitID, string(s.Metric), string(s.Mode))
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, inUnit(s.Metric, n), id, s.LimitID, string(s.Metric),
+				string(s.Mode))
 		}
 		gauge(c.used, s.Used)
 		gauge(c.held, s.Held)

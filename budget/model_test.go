@@ -20,7 +20,7 @@ import (
 func runHistory(t testing.TB, rdb *redis.Client, sc scripts, steps int, choose func(int) int) error {
 	charge := []string{ChargeMax, ChargeExpected}[choose(2)]
 	f := newFixture(t, rdb, Options{Lease: 30 * time.Second, ExpiredCharge: charge})
-	f.scripts = sc
+	f.runner.scripts = sc
 	h := newHistory(t.Context(), f, choose)
 	for range steps {
 		if err := h.step(); err != nil {

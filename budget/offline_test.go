@@ -28,7 +28,7 @@ func TestShares(t *testing.T) {
 	s := openJournaled(t, server, t.TempDir(), Options{})
 	server.Kill()
 	admit := func(user string, n int, most int64) (*Hold, error) {
-		return s.AdmitShare(t.Context(), shareLimits, shareCall(user, n), cost(most), 10)
+		return s.Offline.AdmitShare(t.Context(), Terms{Limits: shareLimits, Call: shareCall(user, n), Max: cost(most)}, 10)
 	}
 	var holds []*Hold
 	for i := range 2 { // of ann's 100
@@ -93,7 +93,7 @@ func TestShares(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.replay(t, 0)
-	if n := s.without.uses["acme l:par:org-concurrency-n:"].open; n != 0 {
+	if n := s.shares.uses["acme l:par:org-concurrency-n:"].open; n != 0 {
 		t.Errorf("%d places are taken", n)
 	}
 	list, err := s.Peek(t.Context(), shareLimits, shareCall("ann", 0))
@@ -110,10 +110,10 @@ func TestAdmittedAndKilled(t *testing.T) {
 	a := openJournaled(t, server, dir, Options{})
 	server.Kill()
 	limits := []Limit{costLimit("hour", User, hour(10))}
-	if _, err := a.AdmitShare(t.Context(), limits, shareCall("ann", 1), cost(100), 10); err == nil {
+	if _, err := a.Offline.AdmitShare(t.Context(), Terms{Limits: limits, Call: shareCall("ann", 1), Max: cost(100)}, 10); err == nil {
 		t.Fatal("admitted over the share")
 	}
-	if _, err := a.AdmitAll(t.Context(), limits, shareCall("ann", 1), cost(100)); err != nil {
+	if _, err := a.Offline.AdmitAll(t.Context(), Terms{Limits: limits, Call: shareCall("ann", 1), Max: cost(100)}); err != nil {
 		t.Fatal(err)
 	}
 	a.replay(t, 1)
@@ -128,7 +128,7 @@ func TestAdmittedAndKilled(t *testing.T) {
 		t.Errorf("limits stand at %+v, %v", list, err)
 	}
 	n := 0
-	if err := b.Entries(t.Context(), "acme", time.Time{}, time.Time{}, func(e Entry) error {
+	if err := b.Ledger.Entries(t.Context(), "acme", time.Time{}, time.Time{}, func(e Entry) error {
 		if n++; e.Cost != 100 || !e.Estimated {
 			t.Errorf("entry %+v", e)
 		}
@@ -145,14 +145,14 @@ func TestAdmitNeedsTheJournal(t *testing.T) {
 	closed := openJournaled(t, server, t.TempDir(), Options{})
 	closed.dead(t)
 	for _, s := range []*Store{memory, closed.Store} {
-		_, err := s.AdmitShare(t.Context(), shareLimits, shareCall("ann", 1), cost(10), 10)
+		_, err := s.Offline.AdmitShare(t.Context(), Terms{Limits: shareLimits, Call: shareCall("ann", 1), Max: cost(10)}, 10)
 		if !errors.Is(err, ErrUnavailable) {
 			t.Errorf("admitted: %v", err)
 		}
-		if n := s.without.uses["acme l:par:org-concurrency-n:"].open; n != 0 {
+		if n := s.shares.uses["acme l:par:org-concurrency-n:"].open; n != 0 {
 			t.Errorf("%d places are taken", n)
 		}
-		if n, _ := s.kept(); n != 0 {
+		if n, _ := s.Deferred.kept(); n != 0 {
 			t.Errorf("%d are kept", n)
 		}
 	}
@@ -167,7 +167,7 @@ func TestShareAfterARestart(t *testing.T) {
 	limits := []Limit{costLimit("hour", User, hour(1000)), costLimit("purse", Org, Shape{Kind: Bucket, Amount: 5000, Refill: 1, Per: time.Hour})}
 	caps := []Cap{{Limits: []Limit{costLimit("all", Org, hour(2000))}}}
 	admit := func(s journaled, user string, n int, most int64) (*Hold, error) {
-		return s.AdmitShare(t.Context(), limits, shareCall(user, n), cost(most), 10, caps...)
+		return s.Offline.AdmitShare(t.Context(), Terms{Limits: limits, Caps: caps, Call: shareCall(user, n), Max: cost(most)}, 10)
 	}
 	a := openJournaled(t, server, dir, Options{})
 	held, err := admit(a, "ann", 1, 60) // open when the process dies: all of it counts

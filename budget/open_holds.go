@@ -22,8 +22,8 @@ var errEnoughHolds = errors.New("enough")
 
 // OpenHolds returns the org's open holds, of all processes, at most so many, and whether that
 // is all of them.
-func (s *Store) OpenHolds(ctx context.Context, org string, most int) (out []OpenHold, all bool, err error) {
-	err = s.eachField(ctx, HoldsKey(org), "", func(id, record string) error {
+func (l *Ledger) OpenHolds(ctx context.Context, org string, most int) (out []OpenHold, all bool, err error) {
+	err = l.pages.each(ctx, HoldsKey(org), "", func(id, record string) error {
 		if len(out) == most {
 			return errEnoughHolds
 		}

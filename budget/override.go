@@ -79,8 +79,8 @@ var units = map[Metric]string{Cost: "nano_usd", Tokens: "tokens", Requests: "req
 // MarshalJSON tells where a limit stands, in the form of the API.
 func (s Status) MarshalJSON() ([]byte, error) {
 	j := statusJSON{
-		Limit: s.LimitID, Subject: s.Subject, Metric: s.Metric, Unit: units[s.Metric], Mode: s.Mode, Amount: s.Amount, Used: s.Used,
-		Held: s.Held, Remaining: s.Remaining, Reset: secondsJSON(s.Reset), Base: s.Amount - s.Raised,
+		Limit: s.LimitID, Subject: s.Subject, Metric: s.Metric, Unit: units[s.Metric], Mode: s.Mode, Amount: s.Amount,
+		Used: s.Used, Held: s.Held, Remaining: s.Remaining, Reset: secondsJSON(s.Reset), Base: s.Amount - s.Raised,
 	}
 	if !s.RaisedUntil.IsZero() {
 		j.Until = &s.RaisedUntil

@@ -14,7 +14,7 @@ import (
 func TestRaise(t *testing.T) {
 	s := New(redistest.Start(t).Client(), Options{})
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC).UnixMicro()
-	s.clock = func() int64 { return now }
+	s.clock.fake = func() int64 { return now }
 	end := time.UnixMicro(now).Add(time.Hour)
 	limit := Limit{
 		ID: "daily", Subject: User, Metric: Cost, Shape: Shape{Kind: Window, Amount: 100, Window: 24 * time.Hour},
@@ -25,7 +25,7 @@ func TestRaise(t *testing.T) {
 		t.Helper()
 		n++
 		c := Call{ID: idAt(time.UnixMicro(now), n), Org: "acme", User: user}
-		h, err := s.Hold(t.Context(), []Limit{limit}, c, Amounts{Cost: pricing.Nano(cost)}, Amounts{})
+		h, err := s.Hold(t.Context(), Terms{Limits: []Limit{limit}, Call: c, Max: Amounts{Cost: pricing.Nano(cost)}})
 		if err == nil {
 			_, err = s.Settle(t.Context(), h, Settlement{Actual: Amounts{Cost: pricing.Nano(cost)}})
 		}
@@ -78,13 +78,13 @@ func TestRaise(t *testing.T) {
 func TestRaiseExtends(t *testing.T) {
 	s := New(redistest.Start(t).Client(), Options{Lease: 3 * time.Hour})
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC).UnixMicro()
-	s.clock = func() int64 { return now }
+	s.clock.fake = func() int64 { return now }
 	end := time.UnixMicro(now).Add(time.Hour)
 	limit := Limit{
 		ID: "daily", Subject: Org, Metric: Cost, Shape: Shape{Kind: Window, Amount: 100, Window: 24 * time.Hour}, Raises: []Raise{{Add: 100, Until: end}},
 	}
 	most := Amounts{Cost: 90}
-	h, err := s.Hold(t.Context(), []Limit{limit}, Call{ID: idAt(time.UnixMicro(now), 1), Org: "acme"}, most, most)
+	h, err := s.Hold(t.Context(), Terms{Limits: []Limit{limit}, Call: Call{ID: idAt(time.UnixMicro(now), 1), Org: "acme"}, Max: most, Expected: most})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,9 @@ func (s *Store) CapRoom(ctx context.Context, spend Cap, c Call, want Amounts) ([
 // Frees tells when so many percent of each limit are free: as the Wait of a Status that is
 // Refused; of another they are free now. Nothing is charged.
 func (s *Store) Frees(ctx context.Context, limits []Limit, c Call, percent int64) ([]Status, error) {
-	_, out, err := s.peek(ctx, limits, c, func(_ *Limit, amount int64) int64 { return amount/100*percent + amount%100*percent/100 })
+	_, out, err := s.peek(ctx, limits, c, func(_ *Limit, amount int64) int64 {
+		return amount/100*percent + amount%100*percent/100
+	})
 	return out, err
 }
 
@@ -33,7 +35,9 @@ func (s *Store) CapFrees(ctx context.Context, spend Cap, percent int64) ([]Statu
 // Room tells where the limits that concern the call stand, and charges nothing. The error
 // that Hold of so much would return now comes as the second result; nil: it would fit. Of
 // limits and caps that refuse, it names the one with the longest wait.
-func (s *Store) Room(ctx context.Context, limits []Limit, caps []Cap, c Call, want Amounts) ([]Status, *ExceededError, error) {
+func (s *Store) Room(
+	ctx context.Context, limits []Limit, caps []Cap, c Call, want Amounts,
+) ([]Status, *ExceededError, error) {
 	statuses, refused, err := s.room(ctx, limits, c, want)
 	if err != nil {
 		return nil, nil, err
@@ -89,15 +93,15 @@ type wants func(l *Limit, amount int64) int64
 // peek reads the states of limits for a call that wants so much of them. It returns the limits
 // that concern the call, too.
 func (s *Store) peek(ctx context.Context, limits []Limit, c Call, want wants) ([]Limit, []Status, error) {
-	h, err := s.unheld(limits, c)
+	h, err := s.binder.unheld(limits, c)
 	if err != nil || len(h.states) == 0 {
 		return nil, nil, err
 	}
-	if err := s.readLoss(ctx, c.Org); err != nil {
+	if err := s.DataLoss.read(ctx, c.Org); err != nil {
 		return nil, nil, err
 	}
-	a, err := s.ask(ctx, s.scripts.peek, func(now time.Time) ([]string, []any, error) {
-		args := []any{s.given()}
+	a, err := s.runner.ask(ctx, s.runner.scripts.peek, func(now time.Time) ([]string, []any, error) {
+		args := []any{s.clock.given()}
 		for i, st := range h.states {
 			p1, p2, err := st.params(now)
 			if err != nil {
@@ -110,14 +114,14 @@ func (s *Store) peek(ctx context.Context, limits []Limit, c Call, want wants) ([
 	if err != nil {
 		return nil, nil, err
 	}
-	out, err := s.statuses(h, a, func(l *Limit) int64 {
+	out, err := s.binder.statuses(h, a, func(l *Limit) int64 {
 		if want == nil {
 			return 0
 		}
 		return want(l, l.now(a.at()))
 	})
 	for i := range out {
-		out[i].closed(s.closedUntil(c.Org, &h.limits[i], a.at()), a.at())
+		out[i].closed(s.DataLoss.closedUntil(c.Org, &h.limits[i], a.at()), a.at())
 	}
 	return h.limits, out, err
 }
@@ -130,7 +134,7 @@ func (s *Store) overBy(h *Hold, i int, want wants, now time.Time) any {
 	l := &h.limits[i]
 	amount := l.now(now)
 	n := want(l, amount)
-	if !s.closedUntil(h.Call.Org, l, now).IsZero() {
+	if !s.DataLoss.closedUntil(h.Call.Org, l, now).IsZero() {
 		return n + 1 // its amount is -1: nothing is within it
 	}
 	return n - amount

@@ -28,7 +28,7 @@ func TestExactlyTen(t *testing.T) {
 	} {
 		t.Run(string(shape.Kind), func(t *testing.T) {
 			f := newFixture(t, rdb, Options{})
-			f.clock = nil
+			f.clock.fake = nil
 			f.now.Store(time.Now().UnixMicro())
 			stores := []*Store{f.Store, New(rdb, Options{})}
 			limits := []Limit{costLimit("ten", User, shape), costLimit("wide", Org, hour(1e12))}
@@ -41,7 +41,7 @@ func TestExactlyTen(t *testing.T) {
 			for i, c := range calls {
 				wg.Go(func() {
 					s := stores[i%2]
-					h, err := s.Hold(t.Context(), limits, c, cost(777), cost(777))
+					h, err := s.Hold(t.Context(), Terms{Limits: limits, Call: c, Max: cost(777), Expected: cost(777)})
 					var e *ExceededError
 					if errors.As(err, &e) {
 						refused.Add(1)
@@ -125,11 +125,11 @@ func TestLostAnswers(t *testing.T) {
 	}
 	for i := range 150 {
 		c := f.call()
-		h, err := f.Hold(ctx, limits, c, cost(100), cost(100))
+		h, err := f.Hold(ctx, Terms{Limits: limits, Call: c, Max: cost(100), Expected: cost(100)})
 		if errors.Is(err, ErrUnavailable) {
 			lost++
 			insist(func() error { return f.VoidLost(ctx, c) })
-			if _, err = f.Hold(ctx, limits, c, cost(100), cost(100)); !errors.Is(err, ErrEnded) && !errors.Is(err, ErrUnavailable) {
+			if _, err = f.Hold(ctx, Terms{Limits: limits, Call: c, Max: cost(100), Expected: cost(100)}); !errors.Is(err, ErrEnded) && !errors.Is(err, ErrUnavailable) {
 				t.Fatalf("hold after its void: %v", err)
 			}
 			continue
@@ -161,7 +161,7 @@ func TestLostAnswers(t *testing.T) {
 	}
 	f.used(ctx, limits, [2]int64{want, 0}, [2]int64{want, 0})
 	var sum, entries int64
-	if err := f.Entries(ctx, f.org, time.Time{}, time.Time{}, func(e Entry) error {
+	if err := f.Ledger.Entries(ctx, f.org, time.Time{}, time.Time{}, func(e Entry) error {
 		sum, entries = sum+int64(e.Cost), entries+1
 		return nil
 	}); err != nil {
@@ -189,7 +189,7 @@ func TestMemoryFull(t *testing.T) {
 	var holds []*Hold
 	filler := make([]byte, 20_000)
 	for i := 0; ; i++ {
-		h, err := f.Hold(ctx, limits, f.call(), cost(100), cost(100))
+		h, err := f.Hold(ctx, Terms{Limits: limits, Call: f.call(), Max: cost(100), Expected: cost(100)})
 		if errors.Is(err, ErrUnavailable) {
 			break
 		}
@@ -205,7 +205,7 @@ func TestMemoryFull(t *testing.T) {
 			full = 0
 		}
 	}
-	if _, err := f.Hold(ctx, limits, f.call(), cost(100), cost(100)); !errors.Is(err, ErrFull) || !errors.Is(err, ErrUnavailable) {
+	if _, err := f.Hold(ctx, Terms{Limits: limits, Call: f.call(), Max: cost(100), Expected: cost(100)}); !errors.Is(err, ErrFull) || !errors.Is(err, ErrUnavailable) {
 		t.Fatalf("hold with memory full: %v", err)
 	}
 	before, err := f.Peek(ctx, limits, f.call())
@@ -216,7 +216,7 @@ func TestMemoryFull(t *testing.T) {
 		t.Fatalf("extend with memory full: %v", err)
 	}
 	f.pass(30 * time.Second)
-	if err := f.renewDue(ctx); err != nil {
+	if err := f.leases.renewDue(ctx); err != nil {
 		t.Fatalf("renewal with memory full: %v", err)
 	}
 	ends := rdb.ZRangeWithScores(ctx, key(f.org, "leases"), 0, 0).Val()
@@ -238,7 +238,7 @@ func TestMemoryFull(t *testing.T) {
 		}
 	}
 	f.pass(2 * time.Minute) // the rest expires
-	n, err := f.Sweep(ctx, f.org)
+	n, err := f.Expiry.Sweep(ctx, f.org)
 	if err != nil || n != len(holds)/3 {
 		t.Fatalf("sweep with memory full: %d of %d, %v", n, len(holds)/3, err)
 	}
@@ -284,7 +284,7 @@ func TestUnavailable(t *testing.T) {
 			defer cancel()
 			held := make(chan error, 1)
 			go func() {
-				_, err := f.Hold(ctx, limits, f.call(), cost(1), cost(1))
+				_, err := f.Hold(ctx, Terms{Limits: limits, Call: f.call(), Max: cost(1), Expected: cost(1)})
 				held <- err
 			}()
 			select {
@@ -303,7 +303,7 @@ func TestUnavailable(t *testing.T) {
 	f := newFixture(t, shared(t), Options{})
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := f.Hold(gone, nil, f.call(), cost(1), cost(1)); errors.Is(err, ErrUnavailable) || !errors.Is(err, context.Canceled) {
+	if _, err := f.Hold(gone, Terms{Call: f.call(), Max: cost(1), Expected: cost(1)}); errors.Is(err, ErrUnavailable) || !errors.Is(err, context.Canceled) {
 		t.Fatalf("hold of a caller that left: %v", err)
 	}
 }

@@ -73,11 +73,11 @@ func TestTailMemory(t *testing.T) {
 	before := heap()
 	for i := range n {
 		c := Call{ID: idAt(time.Now(), i), Attempt: 1, Org: "acme", User: "ann", Model: "gpt-4o"}
-		h, err := s.prepare(journalLimits, c, cost(5), cost(5))
+		h, err := s.binder.prepare(&Terms{Limits: journalLimits, Call: c, Max: cost(5), Expected: cost(5)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.tail.answered(Settle{h, &Settlement{Actual: cost(3), UpstreamID: fmt.Sprintf("req_%032d", i)}}, nil)
+		s.recent.answered(Settle{h, &Settlement{Actual: cost(3), UpstreamID: fmt.Sprintf("req_%032d", i)}}, nil)
 	}
 	each := (heap() - before) / n
 	t.Logf("%d bytes a call with %d limits", each, len(journalLimits))
@@ -146,19 +146,19 @@ func TestTailOfAnEmptiedStore(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	redistest.Eventually(t, "the store is known", func() bool { s.tail.mu.Lock(); defer s.tail.mu.Unlock(); return s.tail.known })
+	redistest.Eventually(t, "the store is known", func() bool { s.recent.mu.Lock(); defer s.recent.mu.Unlock(); return s.recent.known })
 	server.Kill()
 	failed.another(t) // no look that still found the store is under way
-	s.tail.answeredAt(time.Now().Add(-2*time.Hour), time.Now().Add(-2*s.tail.span))
+	s.recent.answeredAt(time.Now().Add(-2*time.Hour), time.Now().Add(-2*s.recent.span))
 	failed.another(t)
 	server.Restart()
-	redistest.Eventually(t, "the tail is written again", func() bool { s.tail.mu.Lock(); defer s.tail.mu.Unlock(); return !s.tail.done.IsZero() })
+	redistest.Eventually(t, "the tail is written again", func() bool { s.recent.mu.Lock(); defer s.recent.mu.Unlock(); return !s.recent.done.IsZero() })
 	cancel()
 	<-ended
 	stands(t, s.Store, 60, 1)
-	s.tail.mu.Lock()
-	defer s.tail.mu.Unlock()
-	if m := s.tail.last; m.calls != 4 || m.forgotten != 3 || m.tooOld != 1 {
+	s.recent.mu.Lock()
+	defer s.recent.mu.Unlock()
+	if m := s.recent.last; m.calls != 4 || m.forgotten != 3 || m.tooOld != 1 {
 		t.Errorf("got %d calls, %d forgotten, %d too old; want 4, 3, 1", m.calls, m.forgotten, m.tooOld)
 	}
 }
@@ -173,20 +173,20 @@ func TestStoreEmptied(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	defer func() { cancel(); <-ended }()
-	mended := func() time.Time { s.tail.mu.Lock(); defer s.tail.mu.Unlock(); return s.tail.done }
+	mended := func() time.Time { s.recent.mu.Lock(); defer s.recent.mu.Unlock(); return s.recent.done }
 	redistest.Eventually(t, "the store has an epoch", func() bool { return server.Client().Exists(t.Context(), epochKey).Val() == 1 })
 	if _, err := s.Settle(t.Context(), s.take(t, idAt(time.Now(), 1), 100), Settlement{Actual: cost(60)}); err != nil {
 		t.Fatal(err)
 	}
 	server.Restart()
 	redistest.Eventually(t, "the restart is noticed", func() bool { return !mended().IsZero() })
-	if n := testutil.ToFloat64(s.later.metrics.emptied); n != 0 {
+	if n := testutil.ToFloat64(s.Deferred.metrics.emptied); n != 0 {
 		t.Errorf("a restart is taken for %v losses", n)
 	}
 	last := mended()
 	server.FlushAll()
 	redistest.Eventually(t, "the loss is noticed", func() bool { return mended().After(last) })
-	if n := testutil.ToFloat64(s.later.metrics.emptied); n != 1 {
+	if n := testutil.ToFloat64(s.Deferred.metrics.emptied); n != 1 {
 		t.Errorf("counted %v losses", n)
 	}
 	stands(t, s.Store, 60, 1)

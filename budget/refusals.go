@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,8 +63,14 @@ type refusalWrite struct {
 	lines  []any
 }
 
-// refusals gathers what limits refuse between two writes.
-type refusals struct {
+// Refusals counts the calls that limits refuse, and writes the counts once a second.
+type Refusals struct {
+	runner *runner
+	clock  *clock
+	pages  *pages
+	log    *slog.Logger
+	life   time.Duration // Options.RollupLife
+
 	mu      sync.Mutex
 	lines   map[refusalLine]*refusalCount
 	process string
@@ -72,15 +79,17 @@ type refusals struct {
 	unsent  []refusalWrite // for which the store has yet to answer
 }
 
-func newRefusals() refusals {
-	return refusals{lines: map[refusalLine]*refusalCount{}, process: rand.Text()[:12]}
+func newRefusals(r *runner, p *pages, o Options) *Refusals {
+	return &Refusals{
+		runner: r, clock: r.clock, pages: p, log: o.Log, life: o.RollupLife,
+		lines: map[refusalLine]*refusalCount{}, process: rand.Text()[:12],
+	}
 }
 
-// CountRefusal notes that a limit refused a call of the user, or made it wait. Run writes it
+// Count notes that a limit refused a call of the user, or made it wait. Run writes it
 // within a second, and what is left at its end.
-func (s *Store) CountRefusal(org, user, limit string, waits bool) {
-	now := s.now().UnixMicro()
-	r := &s.refusals
+func (r *Refusals) Count(org, user, limit string, waits bool) {
+	now := r.clock.now().UnixMicro()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	at := refusalLine{org, user, limit, now / hourMicros}
@@ -101,8 +110,8 @@ func (s *Store) CountRefusal(org, user, limit string, waits bool) {
 	}
 }
 
-// keepRefusals writes the counts once a second, and at the end of ctx what is left.
-func (s *Store) keepRefusals(ctx context.Context) {
+// run writes the counts once a second, and at the end of ctx what is left.
+func (r *Refusals) run(ctx context.Context) {
 	tick := time.NewTicker(refusalsPause)
 	defer tick.Stop()
 	for {
@@ -110,26 +119,25 @@ func (s *Store) keepRefusals(ctx context.Context) {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), refusalsPause)
 			defer cancel()
-			if err := s.WriteRefusals(last); err != nil {
-				s.opts.Log.Warn("counts of refusals not written", "err", err)
+			if err := r.Write(last); err != nil {
+				r.log.Warn("counts of refusals not written", "err", err)
 			}
 			return
 		case <-tick.C:
-			if err := s.WriteRefusals(ctx); err != nil && ctx.Err() == nil {
-				s.opts.Log.Debug("counts of refusals not written, will retry", "err", err)
+			if err := r.Write(ctx); err != nil && ctx.Err() == nil {
+				r.log.Debug("counts of refusals not written, will retry", "err", err)
 			}
 		}
 	}
 }
 
-// WriteRefusals writes what was counted, in one run of a script for each org.
-func (s *Store) WriteRefusals(ctx context.Context) error {
-	r := &s.refusals
+// Write writes what was counted, in one run of a script for each org.
+func (r *Refusals) Write(ctx context.Context) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	r.gather()
 	for len(r.unsent) > 0 {
-		if err := s.writeRefusals(ctx, r.unsent[0]); err != nil {
+		if err := r.send(ctx, r.unsent[0]); err != nil {
 			return err
 		}
 		r.unsent = r.unsent[1:]
@@ -138,7 +146,7 @@ func (s *Store) WriteRefusals(ctx context.Context) error {
 }
 
 // gather takes the counted lines over, unless earlier ones have still to be written.
-func (r *refusals) gather() {
+func (r *Refusals) gather() {
 	if len(r.unsent) > 0 {
 		return
 	}
@@ -153,7 +161,8 @@ func (r *refusals) gather() {
 	found := map[place][]any{}
 	for l, n := range lines {
 		at := place{l.org, l.hour / 24}
-		found[at] = append(found[at], fmt.Sprintf("%02d", l.hour%24), l.user+"|"+l.limit, n.refused, n.waited, n.first, n.last)
+		hour, subject := fmt.Sprintf("%02d", l.hour%24), l.user+"|"+l.limit
+		found[at] = append(found[at], hour, subject, n.refused, n.waited, n.first, n.last)
 	}
 	for at, list := range found {
 		for part := range slices.Chunk(list, 6*refusalRunLines) {
@@ -163,33 +172,35 @@ func (r *refusals) gather() {
 	}
 }
 
-func (s *Store) writeRefusals(ctx context.Context, w refusalWrite) error {
+func (r *Refusals) send(ctx context.Context, w refusalWrite) error {
 	keys := []string{
-		key(w.org, "refusals:"+dayText(w.day)), key(w.org, "refusals-by-hour:"+dayText(w.day)), key(w.org, "refusals-of:"+s.refusals.process),
+		key(w.org, "refusals:"+dayText(w.day)), key(w.org, "refusals-by-hour:"+dayText(w.day)),
+		key(w.org, "refusals-of:"+r.process),
 	}
 	args := append([]any{
-		w.number, refusalDayLines, refusalHourLines, s.opts.RollupLife.Milliseconds(), hoursLife.Milliseconds(), refusalRunLife.Milliseconds(),
+		w.number, refusalDayLines, refusalHourLines, r.life.Milliseconds(), hoursLife.Milliseconds(),
+		refusalRunLife.Milliseconds(),
 	}, w.lines...)
-	_, err := s.run(ctx, s.scripts.refusals, keys, args)
+	_, err := r.runner.run(ctx, r.runner.scripts.refusals, keys, args)
 	return err
 }
 
-// Refusals returns what limits of the org refused in the UTC hours that [from, to) touches: by
+// List returns what limits of the org refused in the UTC hours that [from, to) touches: by
 // the hour for the last 14 days, by the day before that. The oldest come first.
-func (s *Store) Refusals(ctx context.Context, org string, from, to time.Time) ([]Refused, error) {
+func (r *Refusals) List(ctx context.Context, org string, from, to time.Time) ([]Refused, error) {
 	var out []Refused
 	from = from.UTC().Truncate(time.Hour)
-	oldest := s.now().UTC().Add(-Hours).Truncate(24 * time.Hour)
+	oldest := r.clock.now().UTC().Add(-Hours).Truncate(24 * time.Hour)
 	for day := from.Truncate(24 * time.Hour); day.Before(to); day = day.Add(24 * time.Hour) {
 		hours := !day.Before(oldest)
 		name := "refusals:"
 		if hours {
 			name = "refusals-by-hour:"
 		}
-		err := s.eachField(ctx, key(org, name+dayText(day.Unix()/86400)), "", func(field, text string) error {
-			r, err := decodeRefused(day, hours, field, text)
-			if err == nil && (!hours || !r.Begin.Before(from) && r.Begin.Before(to)) {
-				out = append(out, r)
+		err := r.pages.each(ctx, key(org, name+dayText(day.Unix()/86400)), "", func(field, text string) error {
+			one, err := decodeRefused(day, hours, field, text)
+			if err == nil && (!hours || !one.Begin.Before(from) && one.Begin.Before(to)) {
+				out = append(out, one)
 			}
 			return err
 		})

@@ -18,18 +18,18 @@ func TestRefusalsAreCounted(t *testing.T) {
 		f := newFixture(t, rdb, Options{})
 		first := time.Date(2026, 11, 18, 22, 30, 0, 0, time.UTC)
 		f.now.Store(first.UnixMicro())
-		f.CountRefusal(f.org, "ann", "daily", false)
-		f.CountRefusal(f.org, "ann", "daily", false)
-		f.CountRefusal(f.org, "ann", "daily", true)
-		f.CountRefusal(f.org, "bob", "cap:all", false)
+		f.Refusals.Count(f.org, "ann", "daily", false)
+		f.Refusals.Count(f.org, "ann", "daily", false)
+		f.Refusals.Count(f.org, "ann", "daily", true)
+		f.Refusals.Count(f.org, "bob", "cap:all", false)
 		f.pass(20 * time.Minute)
-		f.CountRefusal(f.org, "ann", "daily", true)
-		if err := f.WriteRefusals(ctx); err != nil {
+		f.Refusals.Count(f.org, "ann", "daily", true)
+		if err := f.Refusals.Write(ctx); err != nil {
 			t.Fatal(err)
 		}
 		f.pass(time.Hour)
-		f.CountRefusal(f.org, "ann", "daily", false)
-		if err := f.WriteRefusals(ctx); err != nil {
+		f.Refusals.Count(f.org, "ann", "daily", false)
+		if err := f.Refusals.Write(ctx); err != nil {
 			t.Fatal(err)
 		}
 		hour, last := first.Truncate(time.Hour), first.Add(80*time.Minute)
@@ -40,7 +40,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 		later := Refused{Begin: hour.Add(time.Hour), Hour: true, User: "ann", Limit: "daily", Refused: 1, First: last, Last: last}
 		check := func(from time.Time, want ...Refused) {
 			t.Helper()
-			got, err := f.Refusals(ctx, f.org, from, last.Add(time.Minute))
+			got, err := f.Refusals.List(ctx, f.org, from, last.Add(time.Minute))
 			if err != nil || !slices.Equal(got, want) {
 				t.Errorf("since %s: %+v, want %+v, error %v", from, got, want, err)
 			}
@@ -59,16 +59,16 @@ func TestRefusalsAreCountedOnce(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		ctx := t.Context()
 		f := newFixture(t, rdb, Options{})
-		f.CountRefusal(f.org, "ann", "daily", false)
-		f.refusals.gather()
-		lost := f.refusals.unsent[0]
-		if err := f.writeRefusals(ctx, lost); err != nil {
+		f.Refusals.Count(f.org, "ann", "daily", false)
+		f.Refusals.gather()
+		lost := f.Refusals.unsent[0]
+		if err := f.Refusals.send(ctx, lost); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.WriteRefusals(ctx); err != nil {
+		if err := f.Refusals.Write(ctx); err != nil {
 			t.Fatal(err)
 		}
-		got, err := f.Refusals(ctx, f.org, start, start.Add(time.Hour))
+		got, err := f.Refusals.List(ctx, f.org, start, start.Add(time.Hour))
 		if err != nil || len(got) != 1 || got[0].Refused != 1 {
 			t.Errorf("%+v, %v", got, err)
 		}
@@ -80,9 +80,9 @@ func TestRefusalsAreBounded(t *testing.T) {
 	ctx := t.Context()
 	f := newFixture(t, shared(t), Options{})
 	for i := range refusalDayLines + 5 {
-		f.CountRefusal(f.org, fmt.Sprint("u", i), "daily", false)
+		f.Refusals.Count(f.org, fmt.Sprint("u", i), "daily", false)
 	}
-	if err := f.WriteRefusals(ctx); err != nil {
+	if err := f.Refusals.Write(ctx); err != nil {
 		t.Fatal(err)
 	}
 	day := dayText(start.Unix() / 86400)
@@ -107,10 +107,10 @@ func TestRefusalsAreWrittenAtTheEnd(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- f.Run(ctx) }()
-	f.CountRefusal(f.org, "ann", "daily", true)
+	f.Refusals.Count(f.org, "ann", "daily", true)
 	stop()
 	<-done
-	got, err := f.Refusals(t.Context(), f.org, start, start.Add(time.Hour))
+	got, err := f.Refusals.List(t.Context(), f.org, start, start.Add(time.Hour))
 	if err != nil || len(got) != 1 || got[0].Waited != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}

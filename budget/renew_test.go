@@ -34,7 +34,7 @@ func (f *fixture) inOrgs(orgs int) (ids []string) {
 	for i := range orgs {
 		c := f.call()
 		c.Org = fmt.Sprintf("%s-%d", f.org, i)
-		if _, err := f.Hold(f.t.Context(), []Limit{costLimit("win", User, hour(1000))}, c, cost(1), cost(1)); err != nil {
+		if _, err := f.Hold(f.t.Context(), Terms{Limits: []Limit{costLimit("win", User, hour(1000))}, Call: c, Max: cost(1), Expected: cost(1)}); err != nil {
 			f.t.Fatal(err)
 		}
 		ids = append(ids, c.Org)
@@ -61,7 +61,7 @@ func TestRenewalsOfManyOrgsShareRoundTrips(t *testing.T) {
 	f.pass(f.opts.Lease / 2)
 	count := &counting{}
 	f.rdb.AddHook(count)
-	if err := f.renewDue(t.Context()); err != nil {
+	if err := f.leases.renewDue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if n := count.trips.Load(); n > 40 {
@@ -84,16 +84,16 @@ func TestRenewalCountsWhenItIsAnswered(t *testing.T) {
 	away := &failOnce{word: "{" + orgs[1] + "}"}
 	away.armed.Store(true)
 	f.rdb.AddHook(away)
-	if err := f.renewDue(t.Context()); err == nil {
+	if err := f.leases.renewDue(t.Context()); err == nil {
 		t.Error("a renewal without an answer is no error")
 	}
 	if n := f.renewedTo(orgs); n != 2 {
 		t.Fatalf("%d of 3 are renewed, 1 was not answered", n)
 	}
-	if due := f.dueRenewals(f.orgs[orgs[0]].renewed); len(due) != 1 || due[0].org != orgs[1] {
+	if due := f.leases.dueRenewals(f.leases.orgs[orgs[0]].renewed); len(due) != 1 || due[0].org != orgs[1] {
 		t.Fatalf("due again are %v", due)
 	}
-	if err := f.renewDue(t.Context()); err != nil || f.renewedTo(orgs) != 3 {
+	if err := f.leases.renewDue(t.Context()); err != nil || f.renewedTo(orgs) != 3 {
 		t.Errorf("%d of 3 are renewed: %v", f.renewedTo(orgs), err)
 	}
 }

@@ -55,7 +55,7 @@ func TestUnacknowledgedByAReplica(t *testing.T) {
 	h := patient.take(t, idAt(time.Now(), 1), 100)
 	signal(t, replica, syscall.SIGSTOP)
 	lost := Call{ID: idAt(time.Now(), 2), Org: h.Call.Org, User: h.Call.User}
-	if _, err := s.Hold(t.Context(), nil, lost, cost(5), cost(5)); !errors.Is(err, ErrUnavailable) {
+	if _, err := s.Hold(t.Context(), Terms{Call: lost, Max: cost(5), Expected: cost(5)}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("hold without a replica: %v", err)
 	}
 	ends := []Settle{{h, &Settlement{Actual: cost(60)}}, {Hold: Lost(lost)}}
@@ -69,7 +69,7 @@ func TestUnacknowledgedByAReplica(t *testing.T) {
 	}
 	s.replay(t, 2)
 	signal(t, replica, syscall.SIGCONT)
-	redistest.Eventually(t, "the ends are acknowledged", func() bool { n, _ := s.Replay(t.Context()); return n == 0 })
+	redistest.Eventually(t, "the ends are acknowledged", func() bool { n, _ := s.Deferred.Replay(t.Context()); return n == 0 })
 	stands(t, s.Store, 60, 1)
 	promoted := New(replica.Client(), Options{})
 	replica.Client().ReplicaOf(t.Context(), "NO", "ONE")
@@ -84,11 +84,11 @@ func TestTailWaitsForTheReplica(t *testing.T) {
 	primary, replica := withReplica(t)
 	s := openJournaled(t, primary, t.TempDir(), Options{Tail: time.Nanosecond})
 	look := func() int {
-		if _, err := s.identities(t.Context()); err != nil {
+		if _, err := s.watcher.identities(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s.tail.forget(s.tail.until(time.Now(), s.opts.Horizon))
-		return len(s.tail.list())
+		s.recent.forget(s.recent.until(time.Now(), s.opts.Horizon))
+		return len(s.recent.list())
 	}
 	if _, err := s.Settle(t.Context(), s.take(t, idAt(time.Now(), 1), 100), Settlement{Actual: cost(60)}); err != nil {
 		t.Fatal(err)
@@ -111,11 +111,11 @@ func TestTailWaitsForTheReplica(t *testing.T) {
 	if _, err := later.Settle(t.Context(), later.take(t, idAt(time.Now(), 3), 100), Settlement{Actual: cost(60)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := later.identities(t.Context()); err != nil {
+	if _, err := later.watcher.identities(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	later.tail.forget(later.tail.until(time.Now(), later.opts.Horizon))
-	if n := len(later.tail.list()); n != 1 {
+	later.recent.forget(later.recent.until(time.Now(), later.opts.Horizon))
+	if n := len(later.recent.list()); n != 1 {
 		t.Errorf("%d are remembered by a process that came during the partition", n)
 	}
 	signal(t, replica, syscall.SIGCONT)
@@ -125,11 +125,11 @@ func TestTailWaitsForTheReplica(t *testing.T) {
 	if _, err := alone.Settle(t.Context(), alone.take(t, idAt(time.Now(), 1), 100), Settlement{Actual: cost(60)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := alone.identities(t.Context()); err != nil {
+	if _, err := alone.watcher.identities(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	alone.tail.forget(alone.tail.until(time.Now(), alone.opts.Horizon))
-	if n := len(alone.tail.list()); n != 0 {
+	alone.recent.forget(alone.recent.until(time.Now(), alone.opts.Horizon))
+	if n := len(alone.recent.list()); n != 0 {
 		t.Errorf("%d are remembered that no replica will have", n)
 	}
 }

@@ -60,7 +60,8 @@ type endingRequest struct {
 
 // newRequest returns a request that servers of a cluster can tell the node of.
 func newRequest(ctx context.Context, c common, id string, limits []limitUse) *request {
-	r := &request{Cmd: redis.NewCmd(ctx, "evalsha", c.script.Hash(), 1, key(c.org, "holds")), common: c, id: id, limits: limits}
+	cmd := redis.NewCmd(ctx, "evalsha", c.script.Hash(), 1, key(c.org, "holds"))
+	r := &request{Cmd: cmd, common: c, id: id, limits: limits}
 	r.SetFirstKeyPos(3)
 	return r
 }

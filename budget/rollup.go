@@ -72,23 +72,23 @@ type Rollup struct {
 // Rollups returns the org's daily sums for the UTC days that [from, to) touches,
 // by day, then user, key, model, provider and endpoint. While calls settle, each
 // line is as of one instant, and different lines may be of different ones.
-func (s *Store) Rollups(ctx context.Context, org string, from, to time.Time) ([]Rollup, error) {
-	return s.rollups(ctx, org, "", from, to)
+func (l *Ledger) Rollups(ctx context.Context, org string, from, to time.Time) ([]Rollup, error) {
+	return l.rollups(ctx, org, "", from, to)
 }
 
 // UserRollups is Rollups for one user of the org, whose id has no character that
 // Redis's patterns know.
-func (s *Store) UserRollups(ctx context.Context, org, user string, from, to time.Time) ([]Rollup, error) {
+func (l *Ledger) UserRollups(ctx context.Context, org, user string, from, to time.Time) ([]Rollup, error) {
 	if !validID(user) {
 		return nil, nil
 	}
-	return s.rollups(ctx, org, user+"|*", from, to)
+	return l.rollups(ctx, org, user+"|*", from, to)
 }
 
-func (s *Store) rollups(ctx context.Context, org, match string, from, to time.Time) ([]Rollup, error) {
+func (l *Ledger) rollups(ctx context.Context, org, match string, from, to time.Time) ([]Rollup, error) {
 	var out []Rollup
 	for day := from.UTC().Truncate(24 * time.Hour); day.Before(to); day = day.Add(24 * time.Hour) {
-		sums, err := s.rollupsOf(ctx, org, match, day)
+		sums, err := l.rollupsOf(ctx, org, match, day)
 		if err != nil {
 			return nil, err
 		}
@@ -97,13 +97,10 @@ func (s *Store) rollups(ctx context.Context, org, match string, from, to time.Ti
 	return out, nil
 }
 
-// scanPage is about how many lines of a day one command goes through.
-const scanPage = 250
-
 // rollupsOf reads one day.
-func (s *Store) rollupsOf(ctx context.Context, org, match string, day time.Time) ([]Rollup, error) {
+func (l *Ledger) rollupsOf(ctx context.Context, org, match string, day time.Time) ([]Rollup, error) {
 	var out []Rollup
-	err := s.eachField(ctx, key(org, rollupKey(day.Unix()/86400)), match, func(field, text string) error {
+	err := l.pages.each(ctx, key(org, rollupKey(day.Unix()/86400)), match, func(field, text string) error {
 		r, err := decodeRollup(day, field, text)
 		out = append(out, r)
 		return err
@@ -113,47 +110,8 @@ func (s *Store) rollupsOf(ctx context.Context, org, match string, day time.Time)
 }
 
 func compareRollups(a, b Rollup) int {
-	return cmp.Or(a.Begin.Compare(b.Begin), cmp.Compare(a.User, b.User), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Model, b.Model),
-		cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Endpoint, b.Endpoint))
-}
-
-// eachField calls fn once for each field of a hash that matches, in pages.
-func (s *Store) eachField(ctx context.Context, key, match string, fn func(field, text string) error) error {
-	found := map[string]bool{} // a scan may return a field twice
-	for cursor := uint64(0); ; {
-		page, next, err := s.readPage(ctx, key, match, cursor)
-		if err != nil {
-			return err
-		}
-		for i := 0; i+1 < len(page); i += 2 {
-			if found[page[i]] {
-				continue
-			}
-			found[page[i]] = true
-			if err := fn(page[i], page[i+1]); err != nil {
-				return err
-			}
-		}
-		if cursor = next; cursor == 0 {
-			return nil
-		}
-	}
-}
-
-// readPage reads a page of a hash, one at a time in this process: Redis serves calls
-// between two pages, however many ask for their usage.
-func (s *Store) readPage(ctx context.Context, key, match string, cursor uint64) ([]string, uint64, error) {
-	select {
-	case s.scanning <- struct{}{}:
-		defer func() { <-s.scanning }()
-	case <-ctx.Done():
-		return nil, 0, storeError("read roll-ups", ctx.Err())
-	}
-	page, next, err := s.rdb.HScan(ctx, key, cursor, match, scanPage).Result()
-	if err != nil {
-		return nil, 0, storeError("read roll-ups", err)
-	}
-	return page, next, nil
+	return cmp.Or(a.Begin.Compare(b.Begin), cmp.Compare(a.User, b.User), cmp.Compare(a.Key, b.Key),
+		cmp.Compare(a.Model, b.Model), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Endpoint, b.Endpoint))
 }
 
 func decodeRollup(day time.Time, field, text string) (Rollup, error) {

@@ -12,18 +12,18 @@ import (
 // HourRollups returns the org's sums for the UTC hours that [from, to) touches, as Rollups does.
 // Days without all their hours, because they are more than 14 days ago or of a version that kept
 // none, are in it as whole days when the period has all of them; else what is known of them is.
-func (s *Store) HourRollups(ctx context.Context, org string, from, to time.Time) ([]Rollup, error) {
+func (l *Ledger) HourRollups(ctx context.Context, org string, from, to time.Time) ([]Rollup, error) {
 	var out []Rollup
 	from = from.UTC().Truncate(time.Hour)
 	for day := from.Truncate(24 * time.Hour); day.Before(to); day = day.Add(24 * time.Hour) {
-		sums, err := s.rollupsOf(ctx, org, "", day)
+		sums, err := l.rollupsOf(ctx, org, "", day)
 		if err != nil {
 			return nil, err
 		}
 		if len(sums) == 0 {
 			continue
 		}
-		hours, err := s.hoursOf(ctx, org, day)
+		hours, err := l.hoursOf(ctx, org, day)
 		if err != nil {
 			return nil, err
 		}
@@ -32,7 +32,9 @@ func (s *Store) HourRollups(ctx context.Context, org string, from, to time.Time)
 			out = append(out, sums...)
 			continue
 		}
-		out = append(out, slices.DeleteFunc(hours, func(r Rollup) bool { return r.Begin.Before(from) || !r.Begin.Before(to) })...)
+		out = append(out, slices.DeleteFunc(hours, func(r Rollup) bool {
+			return r.Begin.Before(from) || !r.Begin.Before(to)
+		})...)
 	}
 	return out, nil
 }
@@ -45,9 +47,9 @@ func callsOf(list []Rollup) (n int64) {
 }
 
 // hoursOf reads the hours of one UTC day.
-func (s *Store) hoursOf(ctx context.Context, org string, day time.Time) ([]Rollup, error) {
+func (l *Ledger) hoursOf(ctx context.Context, org string, day time.Time) ([]Rollup, error) {
 	var out []Rollup
-	err := s.eachField(ctx, key(org, hoursKey(day.Unix()/86400)), "", func(field, text string) error {
+	err := l.pages.each(ctx, key(org, hoursKey(day.Unix()/86400)), "", func(field, text string) error {
 		hour, rest, _ := strings.Cut(field, "|")
 		n, err := strconv.Atoi(hour)
 		if err != nil {

@@ -21,19 +21,19 @@ func TestHoursAddUpToTheDay(t *testing.T) {
 		f.settle(ctx, f.hold(ctx, nil, 100), 70)
 		dead := f.hold(ctx, nil, 500)
 		f.pass(time.Hour)
-		if n, err := f.Sweep(ctx, f.org); n != 1 || err != nil {
+		if n, err := f.Expiry.Sweep(ctx, f.org); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
 		f.pass(time.Hour)
 		f.settle(ctx, dead, 200)
-		if _, err := f.Adjust(ctx, Adjustment{ID: "a1", Call: f.call(), Amount: -20, By: "carla", Reason: "r"}); err != nil {
+		if _, err := f.Ledger.Adjust(ctx, Adjustment{ID: "a1", Call: f.call(), Amount: -20, By: "carla", Reason: "r"}); err != nil {
 			t.Fatal(err)
 		}
-		days, err := f.Rollups(ctx, f.org, day, day.Add(time.Hour))
+		days, err := f.Ledger.Rollups(ctx, f.org, day, day.Add(time.Hour))
 		if err != nil {
 			t.Fatal(err)
 		}
-		hours, err := f.HourRollups(ctx, f.org, day, day.Add(24*time.Hour))
+		hours, err := f.Ledger.HourRollups(ctx, f.org, day, day.Add(24*time.Hour))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func TestHoursAddUpToTheDay(t *testing.T) {
 		if all != each || !slices.Equal(costs, []pricing.Nano{70, 500, -320}) || !slices.Equal(at, []int{9, 10, 11}) {
 			t.Errorf("hours %v cost %v: %+v, the day %+v", at, costs, each, all)
 		}
-		late, err := f.HourRollups(ctx, f.org, day.Add(10*time.Hour+59*time.Minute), day.Add(11*time.Hour))
+		late, err := f.Ledger.HourRollups(ctx, f.org, day.Add(10*time.Hour+59*time.Minute), day.Add(11*time.Hour))
 		if err != nil || len(late) != 1 || late[0].Cost != 500 {
 			t.Errorf("the hour from ten: %+v, %v", late, err)
 		}
@@ -66,7 +66,7 @@ func TestDaysWithoutHours(t *testing.T) {
 	if err := f.rdb.Del(ctx, key(f.org, hoursKey(day.Unix()/86400))).Err(); err != nil {
 		t.Fatal(err)
 	}
-	got, err := f.HourRollups(ctx, f.org, day, day.Add(24*time.Hour))
+	got, err := f.Ledger.HourRollups(ctx, f.org, day, day.Add(24*time.Hour))
 	if err != nil || len(got) != 1 || got[0].Hour || got[0].Cost != 70 {
 		t.Errorf("%+v, %v", got, err)
 	}

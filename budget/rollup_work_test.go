@@ -63,7 +63,7 @@ func TestUsageIsReadInPages(t *testing.T) {
 	var asking sync.WaitGroup
 	for range 8 {
 		asking.Go(func() {
-			list, err := f.UserRollups(ctx, f.org, "ann", start, start.Add(1))
+			list, err := f.Ledger.UserRollups(ctx, f.org, "ann", start, start.Add(1))
 			if err != nil || len(list) != 5000 {
 				t.Errorf("%d lines, error %v", len(list), err)
 			}
@@ -78,7 +78,7 @@ func TestUsageIsReadInPages(t *testing.T) {
 	}
 	none, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := f.UserRollups(none, f.org, "ann", start, start.Add(1)); err == nil {
+	if _, err := f.Ledger.UserRollups(none, f.org, "ann", start, start.Add(1)); err == nil {
 		t.Error("read for a caller who is gone")
 	}
 }

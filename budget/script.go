@@ -77,15 +77,24 @@ func (s scripts) names() []string {
 	return out
 }
 
+// runner sends scripts to the store and reads what they reply.
+type runner struct {
+	money   Scripts // of what is held or charged
+	others  Scripts
+	scripts scripts
+	clock   *clock
+	metrics *metrics
+}
+
 // run runs a script and returns its reply.
-func (s *Store) run(ctx context.Context, sc script, keys []string, args []any) (string, error) {
+func (r *runner) run(ctx context.Context, sc script, keys []string, args []any) (string, error) {
 	began := time.Now()
-	by := s.opts.Money
+	by := r.money
 	if sc.reads() {
-		by = s.opts.Scripts
+		by = r.others
 	}
 	reply, err := sc.Run(ctx, by, keys, args...).Text()
-	s.metrics.took(sc.name, time.Since(began).Seconds())
+	r.metrics.took(sc.name, time.Since(began).Seconds())
 	if err != nil {
 		return "", storeError(sc.name, err)
 	}
@@ -93,19 +102,19 @@ func (s *Store) run(ctx context.Context, sc script, keys []string, args []any) (
 }
 
 // send carries out a request and returns its reply.
-func (s *Store) send(ctx context.Context, r *request) (string, error) {
+func (r *runner) send(ctx context.Context, q *request) (string, error) {
 	began := time.Now()
-	err := s.opts.Money.Process(ctx, r)
+	err := r.money.Process(ctx, q)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		r.text = true
-		r.SetErr(nil)
-		err = s.opts.Money.Process(ctx, r)
+		q.text = true
+		q.SetErr(nil)
+		err = r.money.Process(ctx, q)
 	}
-	s.metrics.took(r.script.name, time.Since(began).Seconds())
+	r.metrics.took(q.script.name, time.Since(began).Seconds())
 	if err != nil { // the request may still be under way
-		return "", storeError(r.script.name, err)
+		return "", storeError(q.script.name, err)
 	}
-	return r.answer()
+	return q.answer()
 }
 
 // refusing are the error codes with which a store says that it cannot serve
@@ -170,7 +179,8 @@ func decode(reply string) (answer, error) {
 	rows := strings.Count(rest, ";") + 1
 	all := make([]int64, 0, 8+5*rows)
 	var err error
-	if all, err = appendIntegers(all, numbers); err != nil || len(all) == 0 {
+	all, err = appendIntegers(all, numbers)
+	if err != nil || len(all) == 0 {
 		return a, fmt.Errorf("budget: reply %.80q is not understood", reply)
 	}
 	a.head = all[:len(all):len(all)]
@@ -217,32 +227,36 @@ func appendIntegers(out []int64, text string) ([]int64, error) {
 const maxSteps = 20_000
 
 // ask runs a script whose arguments depend on the time; see askUntil.
-func (s *Store) ask(ctx context.Context, sc script, keysAndArgs func(now time.Time) ([]string, []any, error)) (answer, error) {
-	return s.askUntil(sc.name, func(now time.Time) (string, error) {
+func (r *runner) ask(
+	ctx context.Context, sc script, keysAndArgs func(now time.Time) ([]string, []any, error),
+) (answer, error) {
+	return r.askUntil(sc.name, func(now time.Time) (string, error) {
 		keys, args, err := keysAndArgs(now)
 		if err != nil {
 			return "", err
 		}
-		return s.run(ctx, sc, keys, args)
+		return r.run(ctx, sc, keys, args)
 	})
 }
 
 // askFor sends a request that depends on the time; see askUntil.
-func (s *Store) askFor(ctx context.Context, sc script, requestAt func(now time.Time) (*request, error)) (answer, error) {
-	return s.askUntil(sc.name, func(now time.Time) (string, error) {
-		r, err := requestAt(now)
+func (r *runner) askFor(
+	ctx context.Context, sc script, requestAt func(now time.Time) (*request, error),
+) (answer, error) {
+	return r.askUntil(sc.name, func(now time.Time) (string, error) {
+		q, err := requestAt(now)
 		if err != nil {
 			return "", err
 		}
-		return s.send(ctx, r)
+		return r.send(ctx, q)
 	})
 }
 
 // askUntil asks the store at a time, and once more with
 // Redis's own time when ours was too far off. A script that had to stop halfway, so
 // that Redis serves others, is run until it has finished.
-func (s *Store) askUntil(name string, askAt func(now time.Time) (string, error)) (answer, error) {
-	now := s.now()
+func (r *runner) askUntil(name string, askAt func(now time.Time) (string, error)) (answer, error) {
+	now := r.clock.now()
 	for try, steps := 0, 0; ; {
 		reply, err := askAt(now)
 		if err != nil {
@@ -252,14 +266,16 @@ func (s *Store) askUntil(name string, askAt func(now time.Time) (string, error))
 		if err != nil {
 			return answer{}, err
 		}
-		s.seen(a.at())
+		r.clock.seen(a.at())
 		switch a.verdict {
 		case "stale":
-			if steps++; steps == maxSteps {
+			steps++
+			if steps == maxSteps {
 				return a, fmt.Errorf("budget: %s: a limit does not come to its end", name)
 			}
 		case "skew":
-			if try++; try == 3 {
+			try++
+			if try == 3 {
 				return a, fmt.Errorf("budget: %s: the clock of the store jumps", name)
 			}
 			now = a.at()

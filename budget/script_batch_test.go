@@ -98,7 +98,7 @@ func (w *twins) ctx() context.Context { return w.t.(*testing.T).Context() }
 
 func (w *twins) holdRequestOf(h *Hold) *request {
 	w.t.Helper()
-	return w.made(w.holdRequest(w.ctx(), h, 0, w.Store.now()))
+	return w.made(w.holdRequest(w.ctx(), h, 0, w.Store.clock.now()))
 }
 
 // holds asks for some holds at once: new ones, and again for old ones and for those of
@@ -118,7 +118,10 @@ func (w *twins) holds() {
 		default:
 			most := w.amounts()
 			var err error
-			if h, err = w.prepare(w.someLimits(), w.newCall(), most, Amounts{Cost: most.Cost / 2, Tokens: most.Tokens / 3}); err != nil {
+			terms := &Terms{
+				Limits: w.someLimits(), Call: w.newCall(), Max: most, Expected: Amounts{Cost: most.Cost / 2, Tokens: most.Tokens / 3},
+			}
+			if h, err = w.binder.prepare(terms); err != nil {
 				w.t.Fatal(err)
 			}
 		}
@@ -170,7 +173,7 @@ func (w *twins) settleRequestOf(h *Hold, actual Amounts) *request {
 		st.Usage = pricing.Usage{Input: int64(w.rng.IntN(500)), Output: int64(w.rng.IntN(500)), CachedInput: int64(w.rng.IntN(9))}
 		st.Split = pricing.Split{Input: actual.Cost / 3, Output: actual.Cost - actual.Cost/3}
 	}
-	return w.made(w.endingRequest(w.ctx(), w.scripts.settle, settling(h, &st), w.Store.now()))
+	return w.made(w.settler.request(w.ctx(), w.runner.scripts.settle, settling(h, &st), w.Store.clock.now()))
 }
 
 // others does what joined runs leave alone: a hold is extended, given back or expires.
@@ -186,18 +189,18 @@ func (w *twins) others() {
 		case 0:
 			more := w.amounts()
 			most := h.Max.add(more)
-			args, err := h.limitArgs([]any{w.given(), h.ID, amountsText(most, h.Expected), recordLifeArg}, w.Store.now(), most)
+			args, err := h.limitArgs([]any{w.clock.given(), h.ID, amountsText(most, h.Expected), recordLifeArg}, w.Store.clock.now(), most)
 			if err != nil {
 				w.t.Fatal(err)
 			}
 			cmd = w.extendCommand(h.keys("holds"), args)
 		case 1:
-			cmd = w.made(w.endingRequest(w.ctx(), w.scripts.void, voiding(h), w.Store.now()))
+			cmd = w.made(w.settler.request(w.ctx(), w.runner.scripts.void, voiding(h), w.Store.clock.now()))
 		default:
-			cmd = w.made(w.endingRequest(w.ctx(), w.scripts.expire, settleArgs{
+			cmd = w.made(w.settler.request(w.ctx(), w.runner.scripts.expire, settleArgs{
 				call: h.Call, id: h.ID, states: h.states, cost: ChargeExpected, details: Details{Estimated: true, Outcome: "expired"},
 				want: func(m Metric) any { return string(m) },
-			}, w.Store.now()))
+			}, w.Store.clock.now()))
 		}
 		w.fly([]redis.Cmder{cmd})
 	}
@@ -205,7 +208,7 @@ func (w *twins) others() {
 
 // extendCommand is an extension on a server that may not know the script.
 func (w *twins) extendCommand(keys []string, args []any) *redis.Cmd {
-	all := []any{"eval", w.scripts.extend.text, len(keys)}
+	all := []any{"eval", w.runner.scripts.extend.text, len(keys)}
 	for _, k := range keys {
 		all = append(all, k)
 	}
@@ -455,7 +458,7 @@ func (w *twins) flight(users ...string) (list []*Hold, cmds []redis.Cmder) {
 	for _, user := range users {
 		c := w.call()
 		c.User = user
-		h, err := w.prepare(w.limits, c, cost(10), cost(10))
+		h, err := w.binder.prepare(&Terms{Limits: w.limits, Call: c, Max: cost(10), Expected: cost(10)})
 		if err != nil {
 			w.t.Fatal(err)
 		}

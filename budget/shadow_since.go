@@ -10,18 +10,18 @@ import (
 // Is is a limit with its shape, as one that is changed is another one to reports about it.
 func (l *Limit) Is() string {
 	s := l.Shape
-	return fmt.Sprintf("%s %s %s %s %d %d %d %d %s %s", l.ID, l.Subject, l.Metric, s.Kind, s.Amount, s.Window.Milliseconds(), s.Refill,
-		s.Per.Milliseconds(), s.Calendar, s.zone())
+	return fmt.Sprintf("%s %s %s %s %d %d %d %d %s %s", l.ID, l.Subject, l.Metric, s.Kind, s.Amount,
+		s.Window.Milliseconds(), s.Refill, s.Per.Milliseconds(), s.Calendar, s.zone())
 }
 
 // NoteShadow notes that these limits of an org, as Limit.Is has them, are in shadow mode. Those that
 // were noted before stay as they are.
 func (s *Store) NoteShadow(ctx context.Context, org string, limits []string) error {
-	args := []any{s.given()}
+	args := []any{s.clock.given()}
 	for _, l := range limits {
 		args = append(args, l)
 	}
-	_, err := s.run(ctx, s.scripts.shadowSince, []string{key(org, "shadow_since"), key(org, "ledger")}, args)
+	_, err := s.runner.run(ctx, s.runner.scripts.shadowSince, []string{key(org, "shadow_since"), key(org, "ledger")}, args)
 	return err
 }
 

@@ -60,37 +60,8 @@ func (e *ExceededError) Error() string {
 		return fmt.Sprintf("budget: %slimit %s is closed until %s because the store lost its data", who, b.LimitID,
 			b.ClosedUntil.UTC().Format(time.RFC3339))
 	}
-	return fmt.Sprintf("budget: %slimit %s: %d %s wanted, %d of %d used: %s", who, b.LimitID, e.Requested, b.Metric, b.Used, b.Amount, when)
-}
-
-// statusOf turns a script's row into a Status. Wanted is what the call asked of
-// the limit.
-func (s *Store) statusOf(l Limit, st state, wanted, now int64, r row) Status {
-	n := r.amounts(l, st, now, s.opts.Lease.Microseconds())
-	used, resets, frees := n[0], n[2], n[3]
-	amount, until := l.Shape.Amount, time.Time{}
-	if len(l.Raises) > 0 {
-		amount, until = l.amountAt(time.UnixMicro(now))
-	}
-	out := Status{
-		LimitID: l.ID, Subject: l.Subject, Metric: l.Metric, Mode: l.mode(), Refused: n[4] == 1,
-		Used: used, Held: max(0, min(n[1], used)), Amount: amount, Remaining: max(0, amount-used),
-		Raised: amount - l.Shape.Amount, RaisedUntil: until,
-	}
-	excess := used + wanted - amount
-	if out.Refused && l.Mode == Shadow {
-		excess = used - amount // it was charged all the same
-	}
-	if st.Kind == "b" {
-		fraction, clock := n[2], n[3]
-		units, micros := l.Shape.rate()
-		resets, frees = drained(used, fraction, units, micros, clock), drained(excess, fraction, units, micros, clock)
-	}
-	out.Reset = span(resets - now)
-	if out.Refused {
-		out.Wait, out.Never = s.opts.wait(wanted > amount, excess-out.Held <= 0, frees, now)
-	}
-	return out
+	return fmt.Sprintf("budget: %slimit %s: %d %s wanted, %d of %d used: %s", who, b.LimitID, e.Requested, b.Metric,
+		b.Used, b.Amount, when)
 }
 
 // amounts returns used, held, resets, frees and refused of a row. One that does not
@@ -112,20 +83,6 @@ func (r row) amounts(l Limit, st state, now, lease int64) [5]int64 {
 		return [5]int64{n[0], n[1], now + l.Shape.Window.Microseconds(), now, 0}
 	default:
 		return [5]int64{n[0], n[1], now + lease, now, 0}
-	}
-}
-
-// wait says when a refused call fits.
-func (o *Options) wait(tooLarge, soon bool, frees, now int64) (time.Duration, bool) {
-	switch {
-	case tooLarge:
-		return 0, true
-	case span(frees-now) < Endless:
-		return span(frees - now), false
-	case soon: // only other calls can make room
-		return o.Lease, false
-	default:
-		return 0, true
 	}
 }
 
@@ -171,18 +128,6 @@ func span(micros int64) time.Duration {
 
 // of are amounts as each limit counts them.
 func (a Amounts) of(l *Limit) int64 { return l.Metric.amountOf(a) }
-
-// statuses decodes the rows of an answer to a call that wanted so much of each limit.
-func (s *Store) statuses(h *Hold, a answer, want func(*Limit) int64) ([]Status, error) {
-	if len(a.rows) != len(h.limits) {
-		return nil, fmt.Errorf("budget: reply has %d limits, not %d", len(a.rows), len(h.limits))
-	}
-	out := make([]Status, len(h.limits))
-	for i, l := range h.limits {
-		out[i] = s.statusOf(l, h.states[i], want(&h.limits[i]), a.head[0], a.rows[i])
-	}
-	return out, nil
-}
 
 // exceeded builds the error of a refusal.
 func exceeded(limits []Limit, statuses []Status, want Amounts) *ExceededError {

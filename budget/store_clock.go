@@ -17,6 +17,8 @@ type storeClock struct {
 	seen map[string]clockSeen // by server
 }
 
+func newStoreClock() *storeClock { return &storeClock{start: time.Now(), seen: map[string]clockSeen{}} }
+
 // clockSeen is a server's clock when it was last read.
 type clockSeen struct {
 	ahead time.Duration // of our monotonic clock
@@ -67,16 +69,4 @@ func ClockSkew(asked, answered, there time.Time) time.Duration {
 	default:
 		return 0
 	}
-}
-
-// readClock takes the clock of a server, and says so when it jumped.
-func (s *Store) readClock(server string, asked, there time.Time) {
-	if jump := s.storeClock.read(server, asked, time.Now(), there); jump != 0 {
-		s.clockJumped(jump)
-	}
-}
-
-func (s *Store) clockJumped(by time.Duration) {
-	s.later.metrics.clockSteps.Inc()
-	s.opts.Log.Error("the clock of redis jumped: limits and leases go by it", "by", by, "skew", s.storeClock.skew())
 }

@@ -18,7 +18,7 @@ import (
 func TestStoreClockJumps(t *testing.T) {
 	var log bytes.Buffer
 	s := New(nil, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
-	at := s.storeClock.start
+	at := s.watcher.clocks.start
 	for i, step := range []struct {
 		pass, rtt, ahead time.Duration // since the last look, of this one, and by which Redis is ahead
 		jumps            float64
@@ -34,13 +34,13 @@ func TestStoreClockJumps(t *testing.T) {
 	} {
 		at = at.Add(step.pass)
 		there := at.Add(step.rtt / 2).Add(step.ahead).Round(0)
-		if jump := s.storeClock.read("a", at, at.Add(step.rtt), there); jump != 0 {
-			s.clockJumped(jump)
+		if jump := s.watcher.clocks.read("a", at, at.Add(step.rtt), there); jump != 0 {
+			s.watcher.clockJumped(jump)
 		}
-		if n := testutil.ToFloat64(s.later.metrics.clockSteps); n != step.jumps {
+		if n := testutil.ToFloat64(s.Deferred.metrics.clockSteps); n != step.jumps {
 			t.Errorf("look %d: %v jumps, want %v", i, n, step.jumps)
 		}
-		if skew := s.storeClock.skew(); (skew - step.skew).Abs() > step.rtt {
+		if skew := s.watcher.clocks.skew(); (skew - step.skew).Abs() > step.rtt {
 			t.Errorf("look %d: skew %s, want %s", i, skew, step.skew)
 		}
 		at = at.Add(step.rtt)
@@ -54,11 +54,11 @@ func TestStoreClockJumps(t *testing.T) {
 func TestStoreClockIsRead(t *testing.T) {
 	server, reg := redistest.Start(t), prometheus.NewRegistry()
 	s := New(server.Client(), Options{Metrics: reg})
-	if _, err := s.identities(t.Context()); err != nil {
+	if _, err := s.watcher.identities(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if len(s.storeClock.seen) != 1 {
-		t.Errorf("read %v", s.storeClock.seen)
+	if len(s.watcher.clocks.seen) != 1 {
+		t.Errorf("read %v", s.watcher.clocks.seen)
 	}
 	if n, err := testutil.GatherAndCount(reg, "llmguard_budget_store_clock_skew_seconds"); n != 1 || err != nil {
 		t.Errorf("%d, %v", n, err)

@@ -33,7 +33,7 @@ var fixtures atomic.Int64
 func newFixture(t testing.TB, rdb *redis.Client, o Options) *fixture {
 	f := &fixture{Store: New(rdb, o), t: t, rdb: rdb, org: fmt.Sprintf("org%d", fixtures.Add(1))}
 	f.now.Store(start.UnixMicro())
-	f.clock = f.now.Load
+	f.clock.fake = f.now.Load
 	return f
 }
 
@@ -91,7 +91,7 @@ func hour(amount int64) Shape { return Shape{Kind: Window, Amount: amount, Windo
 
 func (f *fixture) hold(ctx context.Context, limits []Limit, n int64) *Hold {
 	f.t.Helper()
-	h, err := f.Hold(ctx, limits, f.call(), cost(n), cost(n))
+	h, err := f.Hold(ctx, Terms{Limits: limits, Call: f.call(), Max: cost(n), Expected: cost(n)})
 	if err != nil {
 		f.t.Fatalf("hold %d: %v", n, err)
 	}
@@ -101,7 +101,7 @@ func (f *fixture) hold(ctx context.Context, limits []Limit, n int64) *Hold {
 // renew renews the leases of one org's holds.
 func (s *Store) renew(ctx context.Context, org string, holds []*Hold) error {
 	var err [1]error
-	s.renewTogether(ctx, []renewal{{org, holds}}, err[:])
+	s.leases.renewTogether(ctx, []renewal{{org, holds}}, err[:])
 	return err[0]
 }
 

@@ -22,15 +22,15 @@ const (
 // cost next to nothing could fill it with entries otherwise. Day sums are not touched, so
 // no total is lost. It is for one goroutine.
 type Trimmer struct {
-	store *Store
-	orgs  func() []string
-	share int // of the memory of each server, in percent
+	ledger *Ledger
+	orgs   func() []string
+	share  int // of the memory of each server, in percent
 }
 
 // NewTrimmer returns a Trimmer of the ledgers of orgs; Run starts it. A share of 100
 // percent is no bound.
-func NewTrimmer(s *Store, orgs func() []string, share int) *Trimmer {
-	return &Trimmer{store: s, orgs: orgs, share: share}
+func NewTrimmer(l *Ledger, orgs func() []string, share int) *Trimmer {
+	return &Trimmer{ledger: l, orgs: orgs, share: share}
 }
 
 // Run trims every ten seconds until ctx ends.
@@ -44,7 +44,7 @@ func (t *Trimmer) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		if err := t.Trim(ctx); err != nil && ctx.Err() == nil {
-			t.store.opts.Log.Warn("ledgers not trimmed, will retry", "err", err)
+			t.ledger.log.Warn("ledgers not trimmed, will retry", "err", err)
 		}
 	}
 }
@@ -64,9 +64,9 @@ func (t *Trimmer) Trim(ctx context.Context) error {
 
 // servers are those that have the ledgers of orgs.
 func (t *Trimmer) servers(ctx context.Context) (map[redis.Cmdable][]string, error) {
-	cluster, ok := t.store.rdb.(*redis.ClusterClient)
+	cluster, ok := t.ledger.rdb.(*redis.ClusterClient)
 	if !ok {
-		return map[redis.Cmdable][]string{t.store.rdb: t.orgs()}, nil
+		return map[redis.Cmdable][]string{t.ledger.rdb: t.orgs()}, nil
 	}
 	out := map[redis.Cmdable][]string{}
 	for _, org := range t.orgs() {
@@ -131,13 +131,14 @@ func (t *Trimmer) cut(ctx context.Context, server redis.Cmdable, org string, ent
 		if err != nil {
 			return storeError("trim ledger", err)
 		}
-		if removed += n; n == 0 {
+		removed += n
+		if n == 0 {
 			break
 		}
 	}
 	if removed > 0 {
-		t.store.metrics.trimmed.Add(float64(removed))
-		t.store.opts.Log.Warn("oldest ledger entries trimmed: the ledgers reached ledger.memory_share of redis's memory",
+		t.ledger.metrics.trimmed.Add(float64(removed))
+		t.ledger.log.Warn("oldest ledger entries trimmed: the ledgers reached ledger.memory_share of redis's memory",
 			"org", org, "entries", removed, "kept", entries-removed)
 	}
 	return nil

@@ -32,7 +32,7 @@ func TestLedgersAreBoundedInSum(t *testing.T) {
 	}
 	fill(f.org, 30_000)
 	fill("honest", 100)
-	trim := NewTrimmer(f.Store, func() []string { return []string{"idle", f.org, "honest"} }, share)
+	trim := NewTrimmer(f.Ledger, func() []string { return []string{"idle", f.org, "honest"} }, share)
 	for range 2 { // the second finds nothing to do
 		if err := trim.Trim(ctx); err != nil {
 			t.Fatal(err)
@@ -50,7 +50,7 @@ func TestLedgersAreBoundedInSum(t *testing.T) {
 		t.Errorf("the other org has %d entries left of 100", entries[2])
 	}
 	now := time.UnixMicro(f.now.Load())
-	days, err := f.Rollups(ctx, f.org, now.Add(-24*time.Hour), now.Add(time.Second))
+	days, err := f.Ledger.Rollups(ctx, f.org, now.Add(-24*time.Hour), now.Add(time.Second))
 	var after Sums
 	for _, day := range days {
 		after.Add(day.Sums)

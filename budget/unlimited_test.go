@@ -32,14 +32,14 @@ func TestEndless(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), `"reset_seconds":null`) {
 		t.Errorf("%s, %v", text, err)
 	}
-	_, err = f.Hold(ctx, limits, f.call(), cost(60), cost(60))
+	_, err = f.Hold(ctx, Terms{Limits: limits, Call: f.call(), Max: cost(60), Expected: cost(60)})
 	var e *ExceededError
 	if !errors.As(err, &e) || !e.Binding.Never || strings.Contains(e.Error(), "2562047h") {
 		t.Errorf("a hold that never fits: %v", err)
 	}
 	limits[1].Shape.Amount = 1e14
 	f.settle(ctx, f.hold(ctx, limits[1:], 1e14-60), 1e14-60)
-	_, err = f.Hold(ctx, limits[1:], f.call(), cost(1e13), cost(1e13)) // in a billion years
+	_, err = f.Hold(ctx, Terms{Limits: limits[1:], Call: f.call(), Max: cost(1e13), Expected: cost(1e13)}) // in a billion years
 	if !errors.As(err, &e) || !e.Binding.Never || e.Binding.Wait < 0 {
 		t.Errorf("a hold that fits in a billion years: %v", err)
 	}

@@ -7,15 +7,15 @@ package budget
 //
 // Instants are Unix microseconds. They may run backwards, as Redis's clock may.
 type Virtual struct {
-	store *Store // its options, and how it reads a row
-	lease int64
-	twins map[string]twin // by org and state key
+	binder binder // how a Store binds limits and reads rows
+	lease  int64
+	twins  map[string]twin // by org and state key
 }
 
 // NewVirtual returns an empty Virtual. Of the options only Lease counts.
 func NewVirtual(o Options) *Virtual {
 	o = o.withDefaults()
-	return &Virtual{store: &Store{opts: o}, lease: o.Lease.Microseconds(), twins: map[string]twin{}}
+	return &Virtual{binder: binder{o.Lease}, lease: o.Lease.Microseconds(), twins: map[string]twin{}}
 }
 
 // twin is one limit for one subject: the Go side of a file lua/shape_*.lua. A
@@ -61,7 +61,8 @@ func (s *Standing) Limits() []Limit { return s.limits }
 func (v *Virtual) Bind(limits []Limit, c Call) (*Standing, error) {
 	out := &Standing{}
 	var err error
-	if out.limits, out.states, err = v.store.bind(limits, c); err != nil {
+	out.limits, out.states, err = v.binder.bind(limits, c)
+	if err != nil {
 		return nil, err
 	}
 	for i, l := range out.limits {
@@ -214,7 +215,8 @@ func (v *Virtual) statuses(now int64, on *Standing, who inquiry, want Amounts) [
 		if b, ok := t.(*bucketTwin); ok && !b.refills(l.Shape) {
 			resets = 0 // a fraction of another refill
 		}
-		out[i] = v.store.statusOf(l, on.states[i], n, now, row{told: true, numbers: []int64{used, held, resets, frees, refused}})
+		out[i] = v.binder.statusOf(l, on.states[i], n, now,
+			row{told: true, numbers: []int64{used, held, resets, frees, refused}})
 	}
 	return out
 }

@@ -36,7 +36,7 @@ type paired struct {
 func runPairing(t testing.TB, rdb *redis.Client, sc scripts, steps int, choose func(int) int) error {
 	o := Options{Lease: 30 * time.Second, ExpiredCharge: []string{ChargeMax, ChargeExpected}[choose(2)]}
 	f := newFixture(t, rdb, o)
-	f.scripts = sc
+	f.runner.scripts = sc
 	p := &pairing{history: newHistory(t.Context(), f, choose), v: NewVirtual(o)}
 	if choose(2) == 0 { // a crowd in a bucket that drains slowly, which makes dips
 		p.limits = []Limit{{ID: "org", Subject: Org, Metric: Cost, Shape: Shape{
@@ -116,7 +116,7 @@ func (p *pairing) hold() error {
 	if err != nil {
 		return err
 	}
-	h, err := p.Hold(p.ctx, limits, c, most, expected)
+	h, err := p.Hold(p.ctx, Terms{Limits: limits, Call: c, Max: most, Expected: expected})
 	twin, refused := p.v.Hold(p.at(), on, most, expected)
 	var exceeded *ExceededError
 	if !errors.As(err, &exceeded) && err != nil {
@@ -207,7 +207,7 @@ func (p *pairing) extend() error {
 }
 
 func (p *pairing) sweep() error {
-	n, err := p.Sweep(p.ctx, p.org)
+	n, err := p.Expiry.Sweep(p.ctx, p.org)
 	p.note("sweep: %d", n)
 	var due []*paired
 	for _, c := range p.pairs {

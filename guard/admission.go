@@ -73,7 +73,9 @@ func (ad *admission) hold(ctx context.Context, p *Plan, who budget.Call) (h *bud
 	tags := budget.Tags(who.Org, p.Caps)
 	ctx, cancel := ad.outage.health.bound(ctx, ad.deadline, tags...)
 	defer cancel()
-	h, err = ad.budget.HoldCapped(ctx, p.Limits, p.Caps, who, p.First, ad.plans.Expected(p))
+	h, err = ad.budget.Hold(ctx, budget.Terms{
+		Limits: p.Limits, Caps: p.Caps, Call: who, Max: p.First, Expected: ad.plans.Expected(p),
+	})
 	ad.outage.circuit.told(p.Caller.Org, ad.outage.health.judge(ctx, err, tags...), time.Now())
 	return h, true, err
 }
@@ -83,10 +85,11 @@ func (ad *admission) hold(ctx context.Context, p *Plan, who budget.Call) (h *bud
 func (ad *admission) admit(ctx context.Context, p *Plan, who budget.Call) (*budget.Hold, error) {
 	ctx, cancel := context.WithTimeout(ctx, ad.deadline)
 	defer cancel()
+	terms := budget.Terms{Limits: p.Limits, Caps: p.Caps, Call: who, Max: p.Max}
 	if p.Caller.Org.OnStoreFailure == Allow {
-		return ad.budget.AdmitAll(ctx, p.Limits, who, p.Max, p.Caps...)
+		return ad.budget.Offline.AdmitAll(ctx, terms)
 	}
-	return ad.budget.AdmitShare(ctx, p.Limits, who, p.Max, ad.share, p.Caps...)
+	return ad.budget.Offline.AdmitShare(ctx, terms, ad.share)
 }
 
 // beginWithout is begin while the store is away, after a hold that may have been

@@ -120,7 +120,7 @@ func (l *learner) sync() {
 func (l *learner) overrun() (over, cost pricing.Nano) {
 	l.t.Helper()
 	now := time.Now()
-	rollups, err := l.store.Rollups(context.WithoutCancel(l.t.Context()), "acme", now.Add(-24*time.Hour), now.Add(time.Minute))
+	rollups, err := l.store.Ledger.Rollups(context.WithoutCancel(l.t.Context()), "acme", now.Add(-24*time.Hour), now.Add(time.Minute))
 	if err != nil {
 		l.t.Fatal(err)
 	}

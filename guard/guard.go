@@ -270,7 +270,7 @@ func (g *Guard) Status(ctx context.Context, c Caller) ([]budget.Status, error) {
 
 // UserRollups returns what the caller's user spent in the UTC days of [from, to).
 func (g *Guard) UserRollups(ctx context.Context, c Caller, from, to time.Time) ([]budget.Rollup, error) {
-	return g.budget.UserRollups(ctx, c.Org.ID, c.User, from, to)
+	return g.budget.Ledger.UserRollups(ctx, c.Org.ID, c.User, from, to)
 }
 
 // Close waits until every settlement has been written or ctx ends.

@@ -86,7 +86,9 @@ func (bs *Batches) Hold(ctx context.Context, p *Plan, id string, attempt int, li
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	_, err := bs.budget.HoldFor(ctx, life, p.Limits, p.Caps, b.call(p.Caller, p.Price), p.Max, bs.plans.Expected(p))
+	_, err := bs.budget.Hold(ctx, budget.Terms{
+		Limits: p.Limits, Caps: p.Caps, Call: b.call(p.Caller, p.Price), Max: p.Max, Expected: bs.plans.Expected(p), Life: life,
+	})
 	bs.metrics.held(p.Caller.Org.ID, err)
 	if err != nil {
 		return b, p.refusal(err)

@@ -79,12 +79,12 @@ func (e *Refusal) Limit() string {
 func (g *Guard) CountRefusal(err error, waits bool) {
 	var e *Refusal
 	if errors.As(err, &e) && e.ExceededError != nil && e.plan != nil {
-		g.budget.CountRefusal(e.plan.Caller.Org.ID, e.plan.Caller.User, e.Limit(), waits)
+		g.budget.Refusals.Count(e.plan.Caller.Org.ID, e.plan.Caller.User, e.Limit(), waits)
 	}
 }
 
 // CountLimit is CountRefusal for a call of which only this is known.
-func (g *Guard) CountLimit(org, user, limit string) { g.budget.CountRefusal(org, user, limit, false) }
+func (g *Guard) CountLimit(org, user, limit string) { g.budget.Refusals.Count(org, user, limit, false) }
 
 // refusal adds advice to a hold's error when it is a refusal.
 func (p *Plan) refusal(err error) error {

@@ -123,7 +123,7 @@ func (r *rig) settle() {
 	if r.store == nil {
 		return
 	}
-	if left, err := r.store.Replay(context.Background()); left > 0 {
+	if left, err := r.store.Deferred.Replay(context.Background()); left > 0 {
 		r.t.Errorf("%d ends of calls are not written: %v", left, err)
 	}
 }
@@ -202,7 +202,7 @@ func (r *rig) used() map[string]int64 {
 func (r *rig) entries() []budget.Entry {
 	r.t.Helper()
 	var out []budget.Entry
-	err := r.store.Entries(r.t.Context(), "acme", time.Unix(0, 0), time.Now().Add(time.Hour), func(e budget.Entry) error {
+	err := r.store.Ledger.Entries(r.t.Context(), "acme", time.Unix(0, 0), time.Now().Add(time.Hour), func(e budget.Entry) error {
 		out = append(out, e)
 		return nil
 	})

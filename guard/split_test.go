@@ -24,7 +24,7 @@ func TestSplitReachesTheLedger(t *testing.T) {
 			t.Errorf("%s: charged %s as %+v, the ledger says %s, %+v", directive, c.Result.Cost, c.Result.Split, e.Cost, e.Costs)
 		}
 	}
-	lines, err := r.store.Rollups(t.Context(), "acme", before, time.Now().Add(time.Minute))
+	lines, err := r.store.Ledger.Rollups(t.Context(), "acme", before, time.Now().Add(time.Minute))
 	if err != nil || len(lines) == 0 {
 		t.Fatal(err)
 	}

@@ -200,7 +200,7 @@ func (s *Storage) chargeDay(ctx context.Context, c Caller, n ownership.Note) err
 	if err != nil || cost == 0 {
 		return err
 	}
-	_, err = s.budget.Adjust(ctx, budget.Adjustment{
+	_, err = s.budget.Ledger.Adjust(ctx, budget.Adjustment{
 		ID: storageID(n),
 		Call: budget.Call{
 			Org: c.Org.ID, User: c.User, Model: StorageEntry, Provider: n.Provider,

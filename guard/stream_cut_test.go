@@ -236,7 +236,7 @@ func TestDiesGrowing(t *testing.T) {
 			if err := r.redis.Client().ZAdd(t.Context(), leases, redis.Z{Score: 1, Member: c.Hold.ID}).Err(); err != nil {
 				t.Error(err)
 			}
-			if n, err := heir.Sweep(t.Context(), "acme"); n != 1 || err != nil {
+			if n, err := heir.Expiry.Sweep(t.Context(), "acme"); n != 1 || err != nil {
 				t.Errorf("%d holds expired, %v", n, err)
 			}
 			if list := r.entries(); len(list) != 1 || !list[0].Estimated || list[0].Cost != 8*in+42*out || r.used()["t"] != 8+42 {

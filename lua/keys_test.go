@@ -218,7 +218,7 @@ func (w *watch) money(rdb redis.UniversalClient) {
 	}
 	some := books.Amounts{Cost: 1000, Tokens: 10}
 	hold := func() *books.Hold {
-		h, err := store.Hold(ctx, limits(), call(), some, some)
+		h, err := store.Hold(ctx, books.Terms{Limits: limits(), Call: call(), Max: some, Expected: some})
 		w.try(err)
 		return h
 	}
@@ -229,14 +229,14 @@ func (w *watch) money(rdb redis.UniversalClient) {
 	w.try(err, store.Void(ctx, hold()), store.NoteShadow(ctx, "acme", []string{"a limit"}))
 	_, err = store.Peek(ctx, limits(), call())
 	w.try(err, store.Reset(ctx, limits()[0], call()))
-	_, err = store.Adjust(ctx, books.Adjustment{ID: "a1", Call: call(), Amount: 5, By: "carla", Reason: "r", Limits: limits()[:4]})
+	_, err = store.Ledger.Adjust(ctx, books.Adjustment{ID: "a1", Call: call(), Amount: 5, By: "carla", Reason: "r", Limits: limits()[:4]})
 	w.try(err)
-	store.CountRefusal("acme", "alice", "daily", false)
-	w.try(store.WriteRefusals(ctx))
+	store.Refusals.Count("acme", "alice", "daily", false)
+	w.try(store.Refusals.Write(ctx))
 	w.renewed(rdb)
 	lost := hold()
 	w.await("a hold expires", func() bool {
-		n, err := store.Sweep(ctx, "acme")
+		n, err := store.Expiry.Sweep(ctx, "acme")
 		w.try(err)
 		return n > 0
 	})
@@ -248,7 +248,7 @@ func (w *watch) money(rdb redis.UniversalClient) {
 // looked after the org that nobody looks after any more.
 func (w *watch) renewed(rdb redis.UniversalClient) {
 	store := books.New(rdb, books.Options{Lease: 50 * time.Millisecond})
-	_, err := store.Hold(w.t.Context(), limits(), books.Call{ID: wire.NewCallID(), Org: "acme", User: "bob", Key: "k", Model: "m"}, books.Amounts{Cost: 1}, books.Amounts{Cost: 1})
+	_, err := store.Hold(w.t.Context(), books.Terms{Limits: limits(), Call: books.Call{ID: wire.NewCallID(), Org: "acme", User: "bob", Key: "k", Model: "m"}, Max: books.Amounts{Cost: 1}, Expected: books.Amounts{Cost: 1}})
 	w.try(err)
 	w.during(store, "renew")
 	w.during(books.New(rdb, books.Options{Lease: 50 * time.Millisecond}), "relinquish")

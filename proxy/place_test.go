@@ -22,7 +22,7 @@ func (r *rig) spend(n int64) {
 	store := budget.New(r.rdb, budget.Options{})
 	most := budget.Amounts{Cost: pricing.Nano(n)}
 	call := budget.Call{ID: wire.NewCallID(), Attempt: 1, Org: "acme", User: "alice", Key: "k1", Model: "gpt-4o"}
-	h, err := store.Hold(r.t.Context(), r.org.Limits, call, most, most)
+	h, err := store.Hold(r.t.Context(), budget.Terms{Limits: r.org.Limits, Call: call, Max: most, Expected: most})
 	if err == nil {
 		_, err = store.Settle(r.t.Context(), h, budget.Settlement{Actual: most})
 	}
@@ -77,7 +77,7 @@ func TestETAOfHeldMoney(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil, window(40_000_000, time.Hour))
 	most := budget.Amounts{Cost: 39_999_000}
 	call := budget.Call{ID: wire.NewCallID(), Attempt: 1, Org: "acme", User: "alice", Key: "k1", Model: "gpt-4o"}
-	if _, err := budget.New(r.rdb, budget.Options{}).Hold(t.Context(), r.org.Limits, call, most, most); err != nil {
+	if _, err := budget.New(r.rdb, budget.Options{}).Hold(t.Context(), budget.Terms{Limits: r.org.Limits, Call: call, Max: most, Expected: most}); err != nil {
 		t.Fatal(err)
 	}
 	if j, _ := r.submitted(); j.WaitingFor != "limit:w" || j.ETA == nil || *j.ETA > 1 {

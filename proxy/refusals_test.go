@@ -13,10 +13,10 @@ import (
 // refused are the sums of alice's refusals and waits at the limit.
 func (r *rig) refused(limit string) (refused, waited int64) {
 	r.t.Helper()
-	if err := r.store.WriteRefusals(r.t.Context()); err != nil {
+	if err := r.store.Refusals.Write(r.t.Context()); err != nil {
 		r.t.Fatal(err)
 	}
-	list, err := r.store.Refusals(r.t.Context(), "acme", time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+	list, err := r.store.Refusals.List(r.t.Context(), "acme", time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
 	if err != nil {
 		r.t.Fatal(err)
 	}

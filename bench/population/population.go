@@ -159,7 +159,7 @@ func (s *simulation) passes(ctx context.Context) error {
 		holds := make([]*budget.Hold, len(calls))
 		most := budget.Amounts{Cost: 12_345_678, Tokens: 4000}
 		err := s.measure(ctx, &s.hold, len(calls), func(i int) (err error) {
-			holds[i], err = s.store.Hold(ctx, s.limits, calls[i], most, most)
+			holds[i], err = s.store.Hold(ctx, budget.Terms{Limits: s.limits, Call: calls[i], Max: most, Expected: most})
 			return err
 		})
 		if err != nil {

@@ -46,7 +46,8 @@ func (j *Journal) adopt() error {
 		}
 	}
 	if j.file == nil {
-		if j.file, err = j.fresh(); err != nil {
+		j.file, err = j.fresh()
+		if err != nil {
 			return err
 		}
 		j.name = j.file.Name()

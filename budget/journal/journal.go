@@ -200,7 +200,8 @@ func (j *Journal) commit() {
 	for len(j.batch.ops) > 0 {
 		b := j.batch
 		j.batch = &batch{done: make(chan struct{})}
-		if b.err = j.write(b); b.err == nil {
+		b.err = j.write(b)
+		if b.err == nil {
 			for _, o := range b.ops {
 				j.apply(o)
 			}
@@ -286,7 +287,8 @@ func (j *Journal) rewrite() error {
 	if err != nil {
 		return err
 	}
-	if _, err = next.Write(text); err == nil {
+	_, err = next.Write(text)
+	if err == nil {
 		err = j.sync(next)
 	}
 	if err == nil {

@@ -272,7 +272,7 @@ func (d *deployment) audited(fields, before, after string) {
 func (d *deployment) spend(call budget.Call, st budget.Settlement, limits ...budget.Limit) {
 	d.t.Helper()
 	call.ID = wire.NewCallID()
-	h, err := d.books.Hold(d.t.Context(), limits, call, st.Actual, st.Actual)
+	h, err := d.books.Hold(d.t.Context(), budget.Terms{Limits: limits, Call: call, Max: st.Actual, Expected: st.Actual})
 	if err == nil {
 		_, err = d.books.Settle(d.t.Context(), h, st)
 	}

@@ -26,11 +26,11 @@ func (h *ledgerHandler) listLedger(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	read := h.opts.Budget.Entries
+	read := h.opts.Budget.Ledger.Entries
 	switch order := c.r.URL.Query().Get("order"); order {
 	case "", "oldest":
 	case "newest":
-		read = h.opts.Budget.Recent
+		read = h.opts.Budget.Ledger.Recent
 	default:
 		return nil, wire.BadRequest("order", "invalid_value", "order must be oldest or newest")
 	}
@@ -50,7 +50,7 @@ func (h *ledgerHandler) listCorrections(c *call) (any, error) {
 		return nil, err
 	}
 	return streamed(func(line func(any) error) error {
-		return h.opts.Budget.Audit(c.r.Context(), org, from, to, func(r budget.AuditRecord) error { return line(r) })
+		return h.opts.Budget.Ledger.Audit(c.r.Context(), org, from, to, func(r budget.AuditRecord) error { return line(r) })
 	}), nil
 }
 
@@ -142,7 +142,7 @@ func (h *ledgerHandler) createCorrection(c *call) (any, error) {
 			return nil, err
 		}
 	}
-	done, err := h.opts.Budget.Adjust(c.r.Context(), a)
+	done, err := h.opts.Budget.Ledger.Adjust(c.r.Context(), a)
 	if err != nil {
 		return nil, corrected(err)
 	}
@@ -183,7 +183,7 @@ func (h *ledgerHandler) charged(c *call, org string, n correction) (budget.Call,
 		const text = "call %s: this is not a call's id (26 letters and digits)"
 		return budget.Call{}, wire.BadRequest("call", "invalid_value", text, cut(n.Call))
 	}
-	found, ok, err := budget.FindCall(c.r.Context(), h.opts.Budget.Entries, org, n.Call, made)
+	found, ok, err := budget.FindCall(c.r.Context(), h.opts.Budget.Ledger.Entries, org, n.Call, made)
 	if err != nil {
 		return found, err
 	}

@@ -368,9 +368,9 @@ func (h *limitHandler) reopenLimits(c *call) (any, error) {
 		return nil, err
 	}
 	if org != "" {
-		return empty{}, h.opts.Budget.Reopen(c.r.Context(), org)
+		return empty{}, h.opts.Budget.DataLoss.Reopen(c.r.Context(), org)
 	}
-	return empty{}, h.opts.Budget.ReopenAll(c.r.Context())
+	return empty{}, h.opts.Budget.DataLoss.ReopenAll(c.r.Context())
 }
 
 // defaultLimits are the limits of every org.

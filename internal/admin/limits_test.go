@@ -84,8 +84,7 @@ func TestUseOfLimits(t *testing.T) {
 		daily)
 	d.spend(budget.Call{Org: "acme", User: "bob"}, budget.Settlement{Actual: budget.Amounts{Cost: dollar}}, month, daily)
 	open := budget.Call{ID: wire.NewCallID(), Org: "acme", User: "alice"}
-	_, err := d.books.Hold(t.Context(), []budget.Limit{month, daily}, open, budget.Amounts{Cost: 2 * dollar},
-		budget.Amounts{})
+	_, err := d.books.Hold(t.Context(), budget.Terms{Limits: []budget.Limit{month, daily}, Call: open, Max: budget.Amounts{Cost: 2 * dollar}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +198,7 @@ func TestResetLimit(t *testing.T) {
 		d.spend(budget.Call{Org: "acme", User: user}, budget.Settlement{Actual: budget.Amounts{Cost: 3 * dollar}}, daily)
 	}
 	open := budget.Call{ID: wire.NewCallID(), Org: "acme", User: "alice"}
-	_, err := d.books.Hold(t.Context(), []budget.Limit{daily}, open, budget.Amounts{Cost: 2 * dollar}, budget.Amounts{})
+	_, err := d.books.Hold(t.Context(), budget.Terms{Limits: []budget.Limit{daily}, Call: open, Max: budget.Amounts{Cost: 2 * dollar}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +241,7 @@ func TestReopenLimits(t *testing.T) {
 	d := deploy(t)
 	hold := func() error {
 		call := budget.Call{ID: wire.NewCallID(), Org: "acme", User: "alice"}
-		_, err := d.books.Hold(t.Context(), []budget.Limit{daily}, call, budget.Amounts{Cost: 1}, budget.Amounts{})
+		_, err := d.books.Hold(t.Context(), budget.Terms{Limits: []budget.Limit{daily}, Call: call, Max: budget.Amounts{Cost: 1}})
 		return err
 	}
 	if err := hold(); err != nil {

@@ -110,7 +110,7 @@ func TestLimitsPerAddress(t *testing.T) {
 	limit := budget.Limit{ID: "each", Subject: budget.IP, Metric: budget.Requests, Shape: budget.Shape{Kind: budget.Window, Amount: 5, Window: time.Hour}}
 	for _, ip := range []string{"192.0.2.7", "192.0.2.7", "192.0.2.8"} {
 		call := budget.Call{ID: wire.NewCallID(), Org: "open", User: "ann", IP: ip}
-		h, err := d.books.Hold(t.Context(), []budget.Limit{limit}, call, budget.Amounts{}, budget.Amounts{})
+		h, err := d.books.Hold(t.Context(), budget.Terms{Limits: []budget.Limit{limit}, Call: call})
 		if err != nil {
 			t.Fatal(err)
 		}

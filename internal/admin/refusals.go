@@ -73,7 +73,7 @@ type refusalFilter struct {
 
 // refusalsOf are those of one org.
 func (h *usageHandler) refusalsOf(c *call, org string, f refusalFilter) ([]Refusal, error) {
-	list, err := h.opts.Budget.Refusals(c.r.Context(), org, f.from, f.to)
+	list, err := h.opts.Budget.Refusals.List(c.r.Context(), org, f.from, f.to)
 	if err != nil {
 		return nil, err
 	}

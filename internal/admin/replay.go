@@ -96,7 +96,7 @@ func (h *replayer) replayed(ctx context.Context, trace *simulate.Trace, o *setti
 // lastCalls reads the newest calls of the days until now.
 func (h *replayer) lastCalls(ctx context.Context, org string, now time.Time, out *Replay) (*simulate.Trace, error) {
 	r, read := simulate.NewReader(), 0
-	err := h.opts.Budget.Recent(ctx, org, now.AddDate(0, 0, -out.Days), now, func(e budget.Entry) error {
+	err := h.opts.Budget.Ledger.Recent(ctx, org, now.AddDate(0, 0, -out.Days), now, func(e budget.Entry) error {
 		read++
 		if read > replayCalls {
 			out.Cut = true

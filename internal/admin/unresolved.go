@@ -60,11 +60,11 @@ func (h *ledgerHandler) listUnresolved(c *call) (any, error) {
 
 // unresolved reads an org's list with what the ledger has of its calls.
 func (h *ledgerHandler) unresolved(c *call, org string) ([]budget.Unresolved, error) {
-	list, err := h.opts.Budget.Reconcile(c.r.Context(), org, reconcileRead)
+	list, err := h.opts.Budget.Ledger.Reconcile(c.r.Context(), org, reconcileRead)
 	if err != nil {
 		return nil, err
 	}
-	return budget.JoinLedger(c.r.Context(), h.opts.Budget.Entries, org, list, wire.CallTime)
+	return budget.JoinLedger(c.r.Context(), h.opts.Budget.Ledger.Entries, org, list, wire.CallTime)
 }
 
 // resolve books a charge of the list, or drops it.
@@ -109,7 +109,7 @@ func (h *ledgerHandler) resolve(c *call) (any, error) {
 			return nil, err
 		}
 	}
-	if _, err := h.opts.Budget.Resolve(c.r.Context(), u.Entry, r); err != nil {
+	if _, err := h.opts.Budget.Ledger.Resolve(c.r.Context(), u.Entry, r); err != nil {
 		return nil, corrected(err)
 	}
 	return Corrected{

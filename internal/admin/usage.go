@@ -99,11 +99,11 @@ func (h *usageHandler) getUsage(c *call) (any, error) {
 	}
 	p.hours = p.hours || slices.Contains(by, "hour")
 	u, rollups := Usage{From: p.from.Format(time.DateOnly), To: p.to.Add(-1).Format(time.DateOnly), Lines: []UsageLine{}},
-		h.opts.Budget.Rollups
+		h.opts.Budget.Ledger.Rollups
 	if p.hours {
 		u.From = p.from.Format(time.RFC3339)
 		u.To = p.to.Format(time.RFC3339)
-		rollups = h.opts.Budget.HourRollups
+		rollups = h.opts.Budget.Ledger.HourRollups
 	}
 	list, err := rollups(c.r.Context(), org, p.from, p.to)
 	if err != nil {

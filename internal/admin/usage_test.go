@@ -137,7 +137,7 @@ func TestUsageOfAnotherOrgIsApart(t *testing.T) {
 func TestUsageHasCorrections(t *testing.T) {
 	d := deploy(t)
 	d.spent()
-	_, err := d.books.Adjust(t.Context(), budget.Adjustment{
+	_, err := d.books.Ledger.Adjust(t.Context(), budget.Adjustment{
 		ID: "refund-1", Call: budget.Call{Org: "acme", User: "bob"}, Amount: -dollar, By: "ops", Reason: "refund",
 	})
 	if err != nil {

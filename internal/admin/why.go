@@ -233,7 +233,7 @@ func (h *whyHandler) whyCall(c *call, id, only string) (*Why, error) {
 		return nil, nil
 	}
 	for _, org := range h.dir.orgsOf(only) {
-		entries, err := budget.EntriesOf(c.r.Context(), h.opts.Budget.Entries, org, id, made)
+		entries, err := budget.EntriesOf(c.r.Context(), h.opts.Budget.Ledger.Entries, org, id, made)
 		if err != nil {
 			return nil, err
 		}

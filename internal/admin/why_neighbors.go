@@ -113,7 +113,7 @@ func (n *neighborCount) add(l *WhyLimit, org string, sums map[Neighbor]*Neighbor
 		}
 	}
 	if _, read := n.holds[org]; !read {
-		open, _, err := n.h.opts.Budget.OpenHolds(n.c.r.Context(), org, neighborHolds)
+		open, _, err := n.h.opts.Budget.Ledger.OpenHolds(n.c.r.Context(), org, neighborHolds)
 		if err != nil {
 			return err
 		}
@@ -137,7 +137,7 @@ func (h *whyHandler) charges(c *call, org string, since time.Time, add func(char
 	now := c.start.Add(time.Minute)
 	if now.Sub(since) <= neighborExact+time.Minute {
 		read := 0
-		err := h.opts.Budget.Recent(c.r.Context(), org, since, now, func(e budget.Entry) error {
+		err := h.opts.Budget.Ledger.Recent(c.r.Context(), org, since, now, func(e budget.Entry) error {
 			read++
 			if read > neighborRecent {
 				return errEnough
@@ -150,9 +150,9 @@ func (h *whyHandler) charges(c *call, org string, since time.Time, add func(char
 		}
 		return err
 	}
-	sums := h.opts.Budget.HourRollups
+	sums := h.opts.Budget.Ledger.HourRollups
 	if now.Sub(since) > budget.Hours {
-		sums = h.opts.Budget.Rollups
+		sums = h.opts.Budget.Ledger.Rollups
 	}
 	list, err := sums(c.r.Context(), org, since, now)
 	for _, r := range list {

@@ -61,7 +61,7 @@ func (r *rig) spend(user string, cost pricing.Nano) {
 	r.t.Helper()
 	r.calls++
 	c := budget.Call{ID: fmt.Sprintf("%026d", r.calls), Org: "acme", User: user}
-	h, err := r.budget.Hold(r.t.Context(), r.limits[:2], c, budget.Amounts{Cost: cost}, budget.Amounts{})
+	h, err := r.budget.Hold(r.t.Context(), budget.Terms{Limits: r.limits[:2], Call: c, Max: budget.Amounts{Cost: cost}})
 	if err == nil {
 		_, err = r.budget.Settle(r.t.Context(), h, budget.Settlement{Actual: budget.Amounts{Cost: cost}})
 	}
@@ -100,7 +100,7 @@ func (r *rig) expect(want ...string) {
 // charged and not for what is held.
 func TestThresholds(t *testing.T) {
 	r := newRig(t, map[string][]Rule{Everyone: {{To: Everyone, Thresholds: []int{50, 80, 100}}}})
-	if _, err := r.budget.Hold(t.Context(), r.limits[:2], budget.Call{ID: fmt.Sprintf("%026d", 999), Org: "acme", User: "alice"}, budget.Amounts{Cost: dollar}, budget.Amounts{}); err != nil {
+	if _, err := r.budget.Hold(t.Context(), budget.Terms{Limits: r.limits[:2], Call: budget.Call{ID: fmt.Sprintf("%026d", 999), Org: "acme", User: "alice"}, Max: budget.Amounts{Cost: dollar}}); err != nil {
 		t.Fatal(err)
 	}
 	r.spend("alice", 4_900_000_000)

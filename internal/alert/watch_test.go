@@ -69,7 +69,7 @@ func (w *watch) spend(user string, cost pricing.Nano) {
 		Cost:   cost,
 		Tokens: 900_000,
 	}
-	h, err := w.books.Hold(w.t.Context(), w.limits, call, all, budget.Amounts{})
+	h, err := w.books.Hold(w.t.Context(), budget.Terms{Limits: w.limits, Call: call, Max: all})
 	if err == nil {
 		_, err = w.books.Settle(w.t.Context(), h, budget.Settlement{Actual: all})
 	}
@@ -150,7 +150,7 @@ func TestWhatAnAlertSays(t *testing.T) {
 	w := newWatch(t, daily(10*dollar))
 	w.spend("alice", 6*dollar)
 	open := budget.Call{ID: wire.NewCallID(), Org: "acme", User: "alice"}
-	_, err := w.books.Hold(t.Context(), w.limits, open, budget.Amounts{Cost: 3 * dollar}, budget.Amounts{})
+	_, err := w.books.Hold(t.Context(), budget.Terms{Limits: w.limits, Call: open, Max: budget.Amounts{Cost: 3 * dollar}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -149,7 +149,7 @@ func New(o Options) (_ *App, err error) {
 		EpochFile: epochFile(o.Config.Store), OpenAfterLoss: o.Config.Store.AfterDataLoss == "open",
 	})
 	a.openIdentities(set)
-	a.trimmer = budget.NewTrimmer(a.budget, a.ids.orgIDs, o.Config.Ledger.MemoryShare)
+	a.trimmer = budget.NewTrimmer(a.budget.Ledger, a.ids.orgIDs, o.Config.Ledger.MemoryShare)
 	a.exporter, err = exporter(o.Config, a.budget, a.ids.orgIDs)
 	if err != nil {
 		return nil, err

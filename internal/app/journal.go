@@ -36,7 +36,7 @@ func (a *App) settle(ctx context.Context) {
 	if err := a.guard.Close(ctx); err != nil {
 		a.log.Error("not every call could be settled; the rest expires and is charged in full", "err", err)
 	}
-	left, err := a.budget.Replay(ctx)
+	left, err := a.budget.Deferred.Replay(ctx)
 	switch {
 	case left == 0:
 	case a.journal.Durable():

@@ -31,7 +31,7 @@ func exporter(c *config.Config, s *budget.Store, orgs func() []string) (*budget.
 	if err := os.MkdirAll(c.Ledger.ExportDir, 0o750); err != nil {
 		return nil, fmt.Errorf("ledger.export_dir: %w", err)
 	}
-	return budget.NewExporter(s, budget.ExporterOptions{
+	return budget.NewExporter(s.Ledger, budget.ExporterOptions{
 		Dir: c.Ledger.ExportDir, Orgs: orgs, Keep: c.Ledger.MaxEntries,
 	})
 }

@@ -223,7 +223,7 @@ func heldMoney(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 	}
 	s := budget.New(rdb, budget.Options{})
 	var found []diagnose.Finding
-	lost, err := s.DataLoss(ctx)
+	lost, err := s.DataLoss.At(ctx)
 	if err != nil {
 		return failed(err)
 	}
@@ -235,7 +235,7 @@ func heldMoney(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 		})
 	}
 	for _, o := range cfg.Orgs {
-		n, err := s.Overdue(ctx, o.ID, cfg.Store.HoldLease+heldTooLong)
+		n, err := s.Expiry.Overdue(ctx, o.ID, cfg.Store.HoldLease+heldTooLong)
 		if err != nil {
 			return failed(err)
 		}
@@ -246,7 +246,7 @@ func heldMoney(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 				Fix:  "Processes expire them while they run: start one. Or the clocks differ.",
 			})
 		}
-		late, err := s.Reconcile(ctx, o.ID, reconcileRead)
+		late, err := s.Ledger.Reconcile(ctx, o.ID, reconcileRead)
 		if err != nil {
 			return failed(err)
 		}

@@ -22,7 +22,7 @@ func (s *site) charge(c budget.Call, cost pricing.Split, u pricing.Usage) string
 	store := budget.New(s.redis, budget.Options{})
 	c.ID = wire.NewCallID()
 	amounts := budget.Amounts{Cost: cost.Total()}
-	hold, err := store.Hold(s.t.Context(), []budget.Limit{userDay}, c, amounts, amounts)
+	hold, err := store.Hold(s.t.Context(), budget.Terms{Limits: []budget.Limit{userDay}, Call: c, Max: amounts, Expected: amounts})
 	if err != nil {
 		s.t.Fatal(err)
 	}

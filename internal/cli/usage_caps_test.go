@@ -39,7 +39,7 @@ spend_caps:
 	most := budget.Amounts{Cost: 2e9}
 	var holds []*budget.Hold
 	for _, org := range []string{"acme", "globex"} {
-		h, err := b.store.HoldCapped(t.Context(), nil, list, budget.Call{ID: wire.NewCallID(), Org: org}, most, most)
+		h, err := b.store.Hold(t.Context(), budget.Terms{Caps: list, Call: budget.Call{ID: wire.NewCallID(), Org: org}, Max: most, Expected: most})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -86,11 +86,11 @@ func TestRefusalsAreShown(t *testing.T) {
 	s := newSite(t, orgs)
 	store := budget.New(s.redis, budget.Options{})
 	for range 3 {
-		store.CountRefusal("acme", "bob", "daily", false)
+		store.Refusals.Count("acme", "bob", "daily", false)
 	}
-	store.CountRefusal("acme", "bob", "daily", true)
-	store.CountRefusal("globex", "gus", "cap:all", true)
-	if err := store.WriteRefusals(t.Context()); err != nil {
+	store.Refusals.Count("acme", "bob", "daily", true)
+	store.Refusals.Count("globex", "gus", "cap:all", true)
+	if err := store.Refusals.Write(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	out := s.must("limits", "refusals", "--from", "1h")

@@ -58,7 +58,7 @@ func (b *books) charge(c budget.Call, split pricing.Split, estimated bool) strin
 	b.t.Helper()
 	c.ID, c.Provider, c.Endpoint = wire.NewCallID(), "openai", "chat.completions"
 	cost := budget.Amounts{Cost: split.Total()}
-	h, err := b.store.Hold(b.t.Context(), []budget.Limit{userDay}, c, cost, cost)
+	h, err := b.store.Hold(b.t.Context(), budget.Terms{Limits: []budget.Limit{userDay}, Call: c, Max: cost, Expected: cost})
 	if err != nil {
 		b.t.Fatal(err)
 	}

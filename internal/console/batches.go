@@ -127,7 +127,7 @@ const lookedAt = 2000
 func (c *Console) lastEntries(ctx context.Context, org, user string, n int) ([]budget.Entry, error) {
 	var out []budget.Entry
 	seen, now := 0, c.o.Now()
-	err := c.o.Budget.Recent(ctx, org, now.AddDate(0, 0, -days), now.Add(time.Minute), func(e budget.Entry) error {
+	err := c.o.Budget.Ledger.Recent(ctx, org, now.AddDate(0, 0, -days), now.Add(time.Minute), func(e budget.Entry) error {
 		seen++
 		if e.User == user {
 			out = append(out, e)

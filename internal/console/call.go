@@ -75,7 +75,7 @@ func (c *callPage) findCall(ctx context.Context, org, id string) (*callView, err
 	if !ok {
 		return nil, nil
 	}
-	entries, err := budget.EntriesOf(ctx, c.o.Budget.Entries, org, id, made)
+	entries, err := budget.EntriesOf(ctx, c.o.Budget.Ledger.Entries, org, id, made)
 	if err != nil || len(entries) == 0 {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ func (c *Console) lastSubjects(ctx context.Context, org string) (subjects, error
 			out[kind] = append(out[kind], id)
 		}
 	}
-	err := c.o.Budget.Recent(ctx, org, now.AddDate(0, 0, -1), now, func(e budget.Entry) error {
+	err := c.o.Budget.Ledger.Recent(ctx, org, now.AddDate(0, 0, -1), now, func(e budget.Entry) error {
 		add(budget.Key, e.Key)
 		add(budget.IP, e.IP)
 		read++

@@ -101,7 +101,7 @@ func (h *history) read(ctx context.Context, org string, unixDay int64) (day, err
 		return d, ctx.Err()
 	}
 	from := time.Unix(unixDay*daySeconds, 0).UTC()
-	rollups, err := h.budget.Rollups(ctx, org, from, from.Add(time.Second))
+	rollups, err := h.budget.Ledger.Rollups(ctx, org, from, from.Add(time.Second))
 	if err != nil {
 		h.log.Warn("the console could not read daily sums", "org", org, "day", from.Format(time.DateOnly), "err", err)
 		return d, err

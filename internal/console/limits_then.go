@@ -77,7 +77,7 @@ func (c *callPage) countTails(ctx context.Context, view *callView) error {
 		return nil
 	}
 	read, last := 0, view.Began
-	err := c.o.Budget.Recent(ctx, view.Org, from, view.Began, func(e budget.Entry) error {
+	err := c.o.Budget.Ledger.Recent(ctx, view.Org, from, view.Began, func(e budget.Entry) error {
 		read++
 		if read > thenRead {
 			return errEnough
@@ -107,7 +107,7 @@ func (c *callPage) countOlder(ctx context.Context, view *callView, l *callLimit)
 	if first.Before(l.start) {
 		first = first.Add(wholeDay)
 	}
-	sums, err := c.o.Budget.Rollups(ctx, view.Org, first, l.tail)
+	sums, err := c.o.Budget.Ledger.Rollups(ctx, view.Org, first, l.tail)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (c *callPage) countOlder(ctx context.Context, view *callView, l *callLimit)
 		}
 	}
 	read := 0
-	err = c.o.Budget.Entries(ctx, view.Org, l.start, first, func(e budget.Entry) error {
+	err = c.o.Budget.Ledger.Entries(ctx, view.Org, l.start, first, func(e budget.Entry) error {
 		read++
 		if read > thenRead {
 			return errEnough

@@ -69,7 +69,7 @@ func (r *rig) entry(cost pricing.Nano, limits ...budget.Limit) string {
 		ID: wire.NewCallID(), Org: "acme", User: "alice", Key: "k1", IP: "192.0.2.7", Model: "gpt-4o", Provider: "openai",
 		Endpoint: "chat.completions",
 	}
-	h, err := r.books.Hold(r.t.Context(), limits, call, budget.Amounts{Cost: cost, Tokens: 500}, budget.Amounts{})
+	h, err := r.books.Hold(r.t.Context(), budget.Terms{Limits: limits, Call: call, Max: budget.Amounts{Cost: cost, Tokens: 500}})
 	r.must(err)
 	_, err = r.books.Settle(r.t.Context(), h, budget.Settlement{
 		Actual: budget.Amounts{Cost: cost}, Usage: pricing.Usage{Input: 1200, Output: 34}, Outcome: "completed", Status: 200,
@@ -168,10 +168,10 @@ func TestRefusalsOnTheOrgPage(t *testing.T) {
 	b.has("/console/orgs/acme", "No limit refused a call or made one wait.")
 	store := budget.New(r.rdb, budget.Options{})
 	for range 7 {
-		store.CountRefusal("acme", "alice", "daily", false)
+		store.Refusals.Count("acme", "alice", "daily", false)
 	}
-	store.CountRefusal("acme", "alice", "daily", true)
-	r.must(store.WriteRefusals(t.Context()))
+	store.Refusals.Count("acme", "alice", "daily", true)
+	r.must(store.Refusals.Write(t.Context()))
 	text := b.page("/console/orgs/acme")
 	if got := row(text, "refused-alice-daily"); !strings.Contains(got, "alice daily 7 1") {
 		t.Errorf("got the refusals as %q", got)

@@ -102,10 +102,10 @@ func fill(b *testing.B, rdb *redis.Client, books *budget.Store, q *queue.Queue, 
 	for i := range benchUsers {
 		work.Go(func() error {
 			most := budget.Amounts{Cost: pricing.Nano(1_000_000 + i*1000), Tokens: 100}
-			h, err := books.Hold(context.WithoutCancel(b.Context()), limits, budget.Call{
+			h, err := books.Hold(context.WithoutCancel(b.Context()), budget.Terms{Limits: limits, Call: budget.Call{
 				ID: wire.NewCallID(), Org: "acme", User: fmt.Sprintf("user-%05d", i), Key: "k", Model: []string{"gpt-4o", "gpt-4o-mini", "gpt-5"}[i%3],
 				Provider: "openai", Endpoint: "chat.completions",
-			}, most, most)
+			}, Max: most, Expected: most})
 			if err == nil {
 				_, err = books.Settle(b.Context(), h, budget.Settlement{Actual: most})
 			}

@@ -171,7 +171,7 @@ func (r *rig) spend(org, user string, cost pricing.Nano) {
 		ID: wire.NewCallID(), Org: org, User: user, Key: "k1", Model: "gpt-4o", Provider: "openai",
 		Endpoint: "chat.completions",
 	}
-	h, err := r.books.Hold(r.t.Context(), limits, call, budget.Amounts{Cost: cost}, budget.Amounts{})
+	h, err := r.books.Hold(r.t.Context(), budget.Terms{Limits: limits, Call: call, Max: budget.Amounts{Cost: cost}})
 	r.must(err)
 	_, err = r.books.Settle(r.t.Context(), h, budget.Settlement{
 		Actual: budget.Amounts{Cost: cost},

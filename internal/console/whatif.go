@@ -178,7 +178,7 @@ func (c *whatIfPage) lastCalls(ctx context.Context, view *whatIfView, answer *wh
 	r, read := simulate.NewReader(), 0
 	answer.To = c.o.Now()
 	answer.From = answer.To.AddDate(0, 0, -view.Days)
-	err := c.o.Budget.Recent(ctx, view.Org, answer.From, answer.To, func(e budget.Entry) error {
+	err := c.o.Budget.Ledger.Recent(ctx, view.Org, answer.From, answer.To, func(e budget.Entry) error {
 		if read == whatIfCalls {
 			answer.From, answer.Cut = e.At, true
 			return errEnough

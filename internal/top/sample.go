@@ -95,7 +95,7 @@ func (s *Sampler) read(ctx context.Context, org string) (*orgState, error) {
 	if now.Before(state.next) {
 		return state, nil
 	}
-	sums, err := s.books.Rollups(ctx, org, now, now.Add(1))
+	sums, err := s.books.Ledger.Rollups(ctx, org, now, now.Add(1))
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (s *Sampler) read(ctx context.Context, org string) (*orgState, error) {
 
 // readRefused reads what limits refused today.
 func (s *Sampler) readRefused(ctx context.Context, org string, state *orgState, now time.Time) error {
-	list, err := s.books.Refusals(ctx, org, now.UTC().Truncate(24*time.Hour), now.Add(time.Hour))
+	list, err := s.books.Refusals.List(ctx, org, now.UTC().Truncate(24*time.Hour), now.Add(time.Hour))
 	state.refused = map[string]int64{}
 	for _, r := range list {
 		state.refused[r.User] += r.Refused
@@ -131,7 +131,7 @@ func (s *Sampler) readEntries(ctx context.Context, org string, state *orgState, 
 		from = at // again, because more may have been written in that millisecond
 	}
 	var fresh []budget.Entry
-	err := s.books.Recent(ctx, org, from, time.Time{}, func(e budget.Entry) error {
+	err := s.books.Ledger.Recent(ctx, org, from, time.Time{}, func(e budget.Entry) error {
 		if e.LedgerID == state.last || len(fresh) == s.most {
 			return errEnough
 		}

@@ -42,7 +42,7 @@ func newFloor(t *testing.T) *floor {
 func (f *floor) spend(user string, cost pricing.Nano, waited time.Duration, status int) {
 	f.t.Helper()
 	ctx, amounts := f.t.Context(), budget.Amounts{Cost: cost, Tokens: 1}
-	h, err := f.books.Hold(ctx, f.org.Limits, budget.Call{ID: wire.NewCallID(), Org: "acme", User: user, Model: "gpt-4o"}, amounts, amounts)
+	h, err := f.books.Hold(ctx, budget.Terms{Limits: f.org.Limits, Call: budget.Call{ID: wire.NewCallID(), Org: "acme", User: user, Model: "gpt-4o"}, Max: amounts, Expected: amounts})
 	if err == nil {
 		_, err = f.books.Settle(ctx, h, budget.Settlement{Actual: amounts, Outcome: "done", Status: status, Waited: waited, Took: time.Second})
 	}

@@ -27,7 +27,7 @@ func (s *stack) entries(org string) []budget.Entry {
 	s.t.Helper()
 	store := budget.New(s.redis.Client(), budget.Options{})
 	var out []budget.Entry
-	err := store.Entries(context.Background(), org, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), func(e budget.Entry) error {
+	err := store.Ledger.Entries(context.Background(), org, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), func(e budget.Entry) error {
 		out = append(out, e)
 		return nil
 	})

@@ -236,7 +236,7 @@ func (l *callers) hold(ctx context.Context, s *budget.Store, c budget.Call, user
 	once, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadline)
 	defer cancel()
 	began := time.Now()
-	h, err := s.Hold(once, l.limits(), c, cost(most), cost(most))
+	h, err := s.Hold(once, budget.Terms{Limits: l.limits(), Call: c, Max: cost(most), Expected: cost(most)})
 	var refused *budget.ExceededError
 	switch {
 	case err == nil:

@@ -67,7 +67,7 @@ func (l *callers) replay() (settles, voids int) {
 	}
 	for _, c := range l.voided {
 		l.insist("replay", func(ctx context.Context) error {
-			_, err := s.Hold(ctx, nil, c, cost(0), cost(0)) // refused when its end is known
+			_, err := s.Hold(ctx, budget.Terms{Call: c, Max: cost(0), Expected: cost(0)}) // refused when its end is known
 			if errors.Is(err, budget.ErrEnded) {
 				return nil
 			}
@@ -111,7 +111,7 @@ func (l *callers) entries(org string) (list []budget.Entry) {
 	l.t.Helper()
 	l.read(func() error {
 		list = nil
-		return l.stores[0].Entries(l.t.Context(), org, time.Time{}, time.Time{}, func(e budget.Entry) error {
+		return l.stores[0].Ledger.Entries(l.t.Context(), org, time.Time{}, time.Time{}, func(e budget.Entry) error {
 			list = append(list, e)
 			return nil
 		})

@@ -68,7 +68,7 @@ func TestMemoryFullUnderLoad(t *testing.T) {
 	for i := range 50 { // open while the memory is full
 		c, _ := l.newCall("org0")
 		c.User = "patient"
-		h, err := l.stores[0].Hold(ctx, l.limits(), c, cost(10), cost(10))
+		h, err := l.stores[0].Hold(ctx, budget.Terms{Limits: l.limits(), Call: c, Max: cost(10), Expected: cost(10)})
 		if err != nil {
 			t.Fatalf("hold %d: %v", i, err)
 		}

@@ -57,7 +57,7 @@ func TestPartitionWithWait1(t *testing.T) {
 	}}
 	hold := func(s *budget.Store, c budget.Call, n pricing.Nano) (*budget.Hold, error) {
 		most := budget.Amounts{Cost: n}
-		return s.Hold(t.Context(), limits, c, most, most)
+		return s.Hold(t.Context(), budget.Terms{Limits: limits, Call: c, Max: most, Expected: most})
 	}
 	call := func() budget.Call { return budget.Call{ID: wire.NewCallID(), Org: "acme"} }
 	var open []*budget.Hold
@@ -100,7 +100,7 @@ func TestPartitionWithWait1(t *testing.T) {
 	}
 
 	after := budget.New(replica.Client(), budget.Options{Journal: journalOf(t, dir)})
-	if left, err := after.Replay(t.Context()); left != 0 || err != nil {
+	if left, err := after.Deferred.Replay(t.Context()); left != 0 || err != nil {
 		t.Fatalf("%d ends are left: %v", left, err)
 	}
 	list, err := after.Peek(t.Context(), limits, call())

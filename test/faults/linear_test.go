@@ -126,7 +126,7 @@ func (c *linearClient) hold(ctx context.Context, call budget.Call, n int64) erro
 		}
 		limits[0].Mode = budget.Shadow // holds whatever the limit says
 	}
-	h, err := c.store.Hold(ctx, limits, call, cost(n), cost(n))
+	h, err := c.store.Hold(ctx, budget.Terms{Limits: limits, Call: call, Max: cost(n), Expected: cost(n)})
 	if err == nil {
 		c.holds[call.ID] = h
 	}

@@ -73,7 +73,7 @@ func (l *callers) deadCall() {
 	c, _ := l.newCall(l.orgs[0])
 	done := make(chan error, 1)
 	go func() {
-		_, err := l.stores[0].Hold(ctx, l.limits(), c, cost(1), cost(1))
+		_, err := l.stores[0].Hold(ctx, budget.Terms{Limits: l.limits(), Call: c, Max: cost(1), Expected: cost(1)})
 		done <- err
 	}()
 	select {

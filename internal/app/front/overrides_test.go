@@ -118,7 +118,7 @@ func TestUsageIsTheCallersOwn(t *testing.T) {
 	r.spend(t, 200)
 	other := budget.Call{ID: wire.NewCallID(), Org: "acme", User: "bob", Key: "k9", Model: "gpt-4o"}
 	seven := budget.Amounts{Cost: 7}
-	hold, err := r.store.Hold(t.Context(), nil, other, seven, seven)
+	hold, err := r.store.Hold(t.Context(), budget.Terms{Call: other, Max: seven, Expected: seven})
 	if err != nil {
 		t.Fatal(err)
 	}

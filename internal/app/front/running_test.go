@@ -236,7 +236,7 @@ func (r *running) chat(key, body string, header ...string) (reply, error) {
 func (r *running) entries(t *testing.T) []budget.Entry {
 	t.Helper()
 	var out []budget.Entry
-	err := r.store.Entries(t.Context(), "acme", time.Unix(0, 0), time.Now().Add(time.Hour), func(e budget.Entry) error {
+	err := r.store.Ledger.Entries(t.Context(), "acme", time.Unix(0, 0), time.Now().Add(time.Hour), func(e budget.Entry) error {
 		out = append(out, e)
 		return nil
 	})

@@ -95,7 +95,7 @@ type sumRecord struct {
 func (x *Export) money(ctx context.Context) error {
 	var none time.Time
 	books := x.Budget
-	if err := books.Entries(ctx, x.Org, none, none, func(e budget.Entry) error {
+	if err := books.Ledger.Entries(ctx, x.Org, none, none, func(e budget.Entry) error {
 		return x.line("ledger", e)
 	}); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (x *Export) money(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		list, err := books.Rollups(ctx, x.Org, day, day.Add(time.Hour))
+		list, err := books.Ledger.Rollups(ctx, x.Org, day, day.Add(time.Hour))
 		if err != nil {
 			return err
 		}
@@ -124,7 +124,7 @@ func (x *Export) money(ctx context.Context) error {
 			}
 		}
 	}
-	return books.Audit(ctx, x.Org, none, none, func(r budget.AuditRecord) error { return x.line("correction", r) })
+	return books.Ledger.Audit(ctx, x.Org, none, none, func(r budget.AuditRecord) error { return x.line("correction", r) })
 }
 
 // jobs writes the jobs. Those of batches are in the batches' files.

@@ -101,7 +101,7 @@ func (h *fixture) spend(org string) {
 		ID: wire.NewCallID(), Org: org, User: "alice", Key: "k1",
 		Model: "gpt-4o",
 	}, budget.Amounts{Cost: 123}
-	hold, err := h.books.Hold(h.t.Context(), []budget.Limit{limit}, call, cost, cost)
+	hold, err := h.books.Hold(h.t.Context(), budget.Terms{Limits: []budget.Limit{limit}, Call: call, Max: cost, Expected: cost})
 	h.must(err)
 	_, err = h.books.Settle(h.t.Context(), hold, budget.Settlement{Actual: cost, Split: pricing.Split{Output: 123}})
 	h.must(err)

@@ -13,7 +13,7 @@ import (
 // sweeper is another process.
 func (f *fixture) sweeper() *Store {
 	s := New(f.rdb, Options{Lease: f.opts.Lease})
-	s.clock = f.now.Load
+	s.clock.fake = f.now.Load
 	return s
 }
 
@@ -24,13 +24,13 @@ func (f *fixture) seenForLong() {
 
 func (f *fixture) round(s *Store) {
 	f.t.Helper()
-	if err := s.sweepDue(f.t.Context()); err != nil {
+	if err := s.Expiry.sweepDue(f.t.Context()); err != nil {
 		f.t.Fatal(err)
 	}
 }
 
 // leases is how many holds of the org are open.
-func (f *fixture) leases() int64 {
+func (f *fixture) openLeases() int64 {
 	return f.rdb.ZCard(f.t.Context(), key(f.org, "leases")).Val()
 }
 
@@ -43,12 +43,12 @@ func TestRefusedCallersPutOffNoExpiry(t *testing.T) {
 		f.hold(t.Context(), limits, 100) // its process dies
 		judge := f.sweeper()
 		f.seenForLong()
-		for tries := 0; f.leases() > 0; tries++ {
+		for tries := 0; f.openLeases() > 0; tries++ {
 			if tries == 8 {
 				t.Fatalf("after %s the dead hold is open", time.Duration(tries)*f.opts.Lease/4)
 			}
 			caller := f.sweeper()
-			if _, err := caller.Hold(t.Context(), limits, f.call(), cost(1), cost(1)); !errors.As(err, new(*ExceededError)) {
+			if _, err := caller.Hold(t.Context(), Terms{Limits: limits, Call: f.call(), Max: cost(1), Expected: cost(1)}); !errors.As(err, new(*ExceededError)) {
 				t.Fatalf("hold over the limit: %v", err)
 			}
 			f.pass(f.opts.Lease / 4)
@@ -62,23 +62,23 @@ func TestRefusedCallersPutOffNoExpiry(t *testing.T) {
 func TestAnnouncedOrgStaysRegistered(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		f, ctx := newFixture(t, rdb, Options{}), t.Context()
-		f.announce(ctx, f.org)()
+		f.leases.announce(ctx, f.org)()
 		f.pass(2 * f.opts.Lease)
 		judge := f.sweeper()
-		due, err := judge.orphans(ctx)
+		due, err := judge.Expiry.orphans(ctx)
 		if err != nil || len(due) != 1 {
 			t.Fatalf("due are %v, %v", due, err)
 		}
 		late := f.sweeper()
-		late.announce(ctx, f.org)()
+		late.leases.announce(ctx, f.org)()
 		for _, want := range []int64{1, 0} { // the next look finds nothing
-			if err := judge.sweepOrphan(ctx, due[0]); err != nil {
+			if err := judge.Expiry.sweepOrphan(ctx, due[0]); err != nil {
 				t.Fatal(err)
 			}
 			if n := rdb.ZCard(ctx, Registry).Val(); n != want {
 				t.Fatalf("%d orgs are registered, want %d", n, want)
 			}
-			due, _ = judge.orphans(ctx)
+			due, _ = judge.Expiry.orphans(ctx)
 		}
 	})
 }
@@ -106,11 +106,11 @@ func TestNoLeaseIsJudgedAfterAGap(t *testing.T) {
 		f.rdb.Del(t.Context(), seenKey)
 		f.round(judge)
 		var e *ExceededError
-		_, err := judge.Hold(t.Context(), limits, f.call(), cost(1), cost(1))
+		_, err := judge.Hold(t.Context(), Terms{Limits: limits, Call: f.call(), Max: cost(1), Expected: cost(1)})
 		if !errors.As(err, &e) || e.Binding.LimitID != "par" || e.Binding.Wait != time.Second || e.Binding.Never {
 			t.Fatalf("a second call under a concurrency of 1: %v", err)
 		}
-		if err := f.renewDue(t.Context()); err != nil {
+		if err := f.leases.renewDue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := f.Extend(t.Context(), h, cost(10)); err != nil {
@@ -139,12 +139,12 @@ func TestNoLeaseIsJudgedAfterAGapOfItsServer(t *testing.T) {
 	rdb.AddHook(away)
 	f.seenForLong()
 	judge := f.sweeper()
-	judge.rdb = rdb
-	if err := judge.sweepDue(ctx); err == nil {
+	judge.Expiry.rdb = rdb
+	if err := judge.Expiry.sweepDue(ctx); err == nil {
 		t.Fatal("swept without an answer")
 	}
 	f.round(judge)
-	if f.leases() != 1 || other.leases() != 0 {
-		t.Errorf("%d holds are open where the server was away, %d elsewhere", f.leases(), other.leases())
+	if f.openLeases() != 1 || other.openLeases() != 0 {
+		t.Errorf("%d holds are open where the server was away, %d elsewhere", f.openLeases(), other.openLeases())
 	}
 }

@@ -1,0 +1,143 @@
+package budget
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// maxLimits is how many limits may concern one call.
+const maxLimits = 50
+
+// binder picks the limits that concern a call, and reads the rows of answers about them.
+type binder struct {
+	lease time.Duration // of holds: limits on concurrency count for so long
+}
+
+// bind picks the limits that concern the call and names their states.
+func (b binder) bind(limits []Limit, c Call) ([]Limit, []state, error) {
+	own := concerning(limits, c)
+	states := make([]state, 0, len(own))
+	for i := range own {
+		l := &own[i]
+		if err := l.Validate(); err != nil {
+			return nil, nil, err
+		}
+		st := l.stateFor(c, b.lease)
+		for j := range states {
+			if states[j].Key == st.Key {
+				return nil, nil, fmt.Errorf("budget: limit %q is given twice", l.ID)
+			}
+		}
+		states = append(states, st)
+	}
+	if len(own) > maxLimits {
+		return nil, nil, fmt.Errorf("budget: %d limits for one call, at most %d", len(own), maxLimits)
+	}
+	return own, states, nil
+}
+
+// concerning picks the limits that concern the call, with those of their raises that
+// do. The list itself is returned when that is all of it, as for most calls.
+func concerning(limits []Limit, c Call) []Limit {
+	if !slices.ContainsFunc(limits, func(l Limit) bool { return !l.Counts(c) || len(l.Raises) > 0 }) {
+		return limits
+	}
+	own := make([]Limit, 0, len(limits))
+	for _, l := range limits {
+		if !l.Counts(c) {
+			continue
+		}
+		if len(l.Raises) > 0 {
+			l.Raises = l.raisesOf(c)
+		}
+		own = append(own, l)
+	}
+	return own
+}
+
+// prepare checks what is asked and returns the hold that would be.
+func (b binder) prepare(t *Terms) (*Hold, error) {
+	c, most, expected := t.Call, t.Max, t.Expected
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	if err := most.validate("hold"); err != nil {
+		return nil, err
+	}
+	if err := expected.validate("expected amount"); err != nil {
+		return nil, err
+	}
+	expected = Amounts{Cost: min(expected.Cost, most.Cost), Tokens: min(expected.Tokens, most.Tokens)}
+	h := &Hold{ID: c.holdID(), Call: c, Max: most, Expected: expected}
+	var err error
+	h.limits, h.states, err = b.bind(t.Limits, c)
+	return h, err
+}
+
+// unheld binds limits to a call that holds nothing.
+func (b binder) unheld(limits []Limit, c Call) (*Hold, error) {
+	if !validOrg(c.Org) {
+		return nil, fmt.Errorf("budget: org id %q is empty or has braces", c.Org)
+	}
+	h := &Hold{Call: c}
+	var err error
+	h.limits, h.states, err = b.bind(limits, c)
+	return h, err
+}
+
+// statuses decodes the rows of an answer to a call that wanted so much of each limit.
+func (b binder) statuses(h *Hold, a answer, want func(*Limit) int64) ([]Status, error) {
+	if len(a.rows) != len(h.limits) {
+		return nil, fmt.Errorf("budget: reply has %d limits, not %d", len(a.rows), len(h.limits))
+	}
+	out := make([]Status, len(h.limits))
+	for i, l := range h.limits {
+		out[i] = b.statusOf(l, h.states[i], want(&h.limits[i]), a.head[0], a.rows[i])
+	}
+	return out, nil
+}
+
+// statusOf turns a script's row into a Status. Wanted is what the call asked of
+// the limit.
+func (b binder) statusOf(l Limit, st state, wanted, now int64, r row) Status {
+	n := r.amounts(l, st, now, b.lease.Microseconds())
+	used, resets, frees := n[0], n[2], n[3]
+	amount, until := l.Shape.Amount, time.Time{}
+	if len(l.Raises) > 0 {
+		amount, until = l.amountAt(time.UnixMicro(now))
+	}
+	out := Status{
+		LimitID: l.ID, Subject: l.Subject, Metric: l.Metric, Mode: l.mode(), Refused: n[4] == 1,
+		Used: used, Held: max(0, min(n[1], used)), Amount: amount, Remaining: max(0, amount-used),
+		Raised: amount - l.Shape.Amount, RaisedUntil: until,
+	}
+	excess := used + wanted - amount
+	if out.Refused && l.Mode == Shadow {
+		excess = used - amount // it was charged all the same
+	}
+	if st.Kind == "b" {
+		fraction, clock := n[2], n[3]
+		units, micros := l.Shape.rate()
+		resets, frees = drained(used, fraction, units, micros, clock), drained(excess, fraction, units, micros, clock)
+	}
+	out.Reset = span(resets - now)
+	if out.Refused {
+		out.Wait, out.Never = b.wait(wanted > amount, excess-out.Held <= 0, frees, now)
+	}
+	return out
+}
+
+// wait says when a refused call fits.
+func (b binder) wait(tooLarge, soon bool, frees, now int64) (time.Duration, bool) {
+	switch {
+	case tooLarge:
+		return 0, true
+	case span(frees-now) < Endless:
+		return span(frees - now), false
+	case soon: // only other calls can make room
+		return b.lease, false
+	default:
+		return 0, true
+	}
+}

@@ -1,0 +1,292 @@
+package budget
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// Registry is the ZSET of orgs by the Unix ms at which their leases have to be
+	// looked at; it is the one key that belongs to no org.
+	Registry     = "lg:orgs"
+	registryLife = recordLife
+	sweepBatch   = 100
+)
+
+// Expiry ends holds whose lease has run out, because the process that had them died.
+type Expiry struct {
+	rdb     redis.UniversalClient
+	runner  *runner
+	clock   *clock
+	leases  *leases
+	settler *settler
+	metrics *metrics
+	log     *slog.Logger
+
+	charge  string        // Options.ExpiredCharge
+	horizon time.Duration // Options.Horizon
+}
+
+// orphan is an org of the registry that no living process has looked after.
+type orphan struct {
+	org   string
+	score float64
+}
+
+// orphans lists the orgs of the registry that are due.
+func (x *Expiry) orphans(ctx context.Context) ([]orphan, error) {
+	found, err := x.rdb.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
+		Key: Registry, Start: "-inf", Stop: strconv.FormatInt(x.clock.now().UnixMilli(), 10),
+		ByScore: true, Count: sweepBatch,
+	}).Result()
+	if err != nil {
+		return nil, storeError("sweep", err)
+	}
+	out := make([]orphan, len(found))
+	for i, z := range found {
+		out[i] = orphan{z.Member.(string), z.Score}
+	}
+	return out, nil
+}
+
+// sweepDue is a round of Run: it sweeps the orgs that this process looks after, and
+// those that no living process does.
+func (x *Expiry) sweepDue(ctx context.Context) error {
+	if err := x.sees(ctx); err != nil {
+		return err
+	}
+	orphans, err := x.orphans(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, org := range x.leases.dueOrgs(time.Now(), x.clock.now()) {
+		_, err := x.sweep(ctx, org, x.leases.blind)
+		errs = append(errs, err)
+	}
+	for _, o := range orphans {
+		errs = append(errs, x.sweepOrphan(ctx, o))
+	}
+	return errors.Join(errs...)
+}
+
+// seenKey holds since when processes have seen the store, and when one last did.
+const seenKey = "lg:seen"
+
+// sees notes that this process sees the store. After a time in which none did, leases
+// are judged only when processes have seen it for as long as a lease lasts: meanwhile
+// every living holder renews its own. A shorter silence needs no such grace, because
+// what is renewed every third of a lease outlasts it.
+func (x *Expiry) sees(ctx context.Context) error {
+	gap := x.leases.life / 3
+	reply, err := x.runner.run(ctx, x.runner.scripts.seen, []string{seenKey},
+		[]any{x.clock.given(), gap.Microseconds(), registryLife.Milliseconds()})
+	if err != nil {
+		return err
+	}
+	n, err := integers(reply)
+	if err != nil || len(n) != 2 {
+		return fmt.Errorf("budget: seen: reply %.80q is not understood", reply)
+	}
+	x.clock.seen(time.UnixMicro(n[0]))
+	x.leases.mu.Lock()
+	defer x.leases.mu.Unlock()
+	x.leases.judge = n[0]-n[1] >= x.leases.life.Microseconds()
+	return nil
+}
+
+// Sweep expires the org's holds whose lease has run out and returns how many
+// it expired. Run does it by itself, once the store was seen for long enough that
+// every living holder could have renewed them.
+func (x *Expiry) Sweep(ctx context.Context, org string) (int, error) {
+	return x.sweep(ctx, org, func(string) bool { return false })
+}
+
+// sweep is Sweep, which looks and ends nothing while blind says so.
+func (x *Expiry) sweep(ctx context.Context, org string, blind func(org string) bool) (int, error) {
+	expired := 0
+	for {
+		due, err := x.overdue(ctx, org)
+		if err != nil || len(due) == 0 || blind(org) {
+			return expired, err
+		}
+		n, err := x.expire(ctx, org, due)
+		expired += n
+		if err != nil || n == 0 {
+			return expired, err
+		}
+	}
+}
+
+// overdue returns the first holds of the org whose lease has run out, and notes when
+// the earliest lease ends. It begins with a write, so that an answer shows that the
+// org's server takes what renewals write.
+func (x *Expiry) overdue(ctx context.Context, org string) ([]redis.Z, error) {
+	now := x.clock.now()
+	pipe := x.rdb.Pipeline()
+	taken := pipe.PExpire(ctx, key(org, "leases"), recordLife)
+	first := pipe.ZRangeWithScores(ctx, key(org, "leases"), 0, sweepBatch-1)
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	if err := cmp.Or(taken.Err(), first.Err()); err != nil {
+		x.leases.unseen(org)
+		return nil, storeError("sweep", err)
+	}
+	x.leases.due(org, first.Val())
+	return slices.DeleteFunc(first.Val(), func(z redis.Z) bool { return int64(z.Score) > now.UnixMicro() }), nil
+}
+
+// Overdue is how many of the org's holds should have been expired longer ago than
+// by, and are not: then no process runs that sweeps the org.
+func (x *Expiry) Overdue(ctx context.Context, org string, by time.Duration) (int, error) {
+	before := x.clock.now().Add(-by).UnixMicro()
+	n, err := x.rdb.ZCount(ctx, key(org, "leases"), "-inf", strconv.FormatInt(before, 10)).Result()
+	if err != nil {
+		return 0, storeError("overdue", err)
+	}
+	return int(n), nil
+}
+
+// expire ends holds whose lease has run out, each with all its keys declared.
+func (x *Expiry) expire(ctx context.Context, org string, due []redis.Z) (int, error) {
+	ids := make([]string, len(due))
+	for i, z := range due {
+		ids[i] = z.Member.(string)
+	}
+	records, err := x.rdb.HMGet(ctx, key(org, "holds"), ids...).Result()
+	if err != nil {
+		return 0, storeError("sweep", err)
+	}
+	n := 0
+	for i, id := range ids {
+		text, _ := records[i].(string)
+		h, ok := decodeRecord(org, id, text)
+		if !ok { // a lease without a record holds nothing
+			if err := x.rdb.ZRem(ctx, key(org, "leases"), id).Err(); err != nil {
+				return n, storeError("sweep", err)
+			}
+			continue
+		}
+		expired, err := x.expireOne(ctx, h, int64(due[i].Score))
+		if err != nil {
+			return n, err
+		}
+		if expired {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// chargeNone is what a hold is charged that its caps have not admitted.
+const chargeNone = "none"
+
+func (x *Expiry) expireOne(ctx context.Context, h *Hold, leaseEnd int64) (bool, error) {
+	charge := x.charge
+	admitted, err := x.admitted(ctx, h, leaseEnd)
+	if err != nil {
+		return false, err
+	}
+	if !admitted {
+		charge = chargeNone
+	}
+	a, err := x.settler.end(ctx, x.runner.scripts.expire, settleArgs{
+		call: h.Call, id: h.ID, states: h.states, cost: charge,
+		details: Details{Estimated: true, Outcome: "expired"},
+		want:    func(m Metric) any { return string(m) },
+	})
+	if err != nil {
+		return false, err
+	}
+	switch a.verdict {
+	case "voided":
+		return true, x.neverAdmitted(ctx, h)
+	case "expired":
+		if !isCap(h.Call.Org) {
+			x.metrics.expire(a.head[1])
+		}
+		x.log.Warn("hold expired and is charged as an estimate", "org", h.Call.Org, "call", h.Call.ID,
+			"attempt", h.Call.Attempt, "charged_nano", a.head[1])
+		return true, nil
+	default:
+		return false, nil
+	}
+}
+
+// sweepOrphan sweeps an org of the registry, and takes it off or enters when its
+// next lease ends; not when somebody has announced it since.
+func (x *Expiry) sweepOrphan(ctx context.Context, o orphan) error {
+	if _, err := x.sweep(ctx, o.org, x.leases.blind); err != nil {
+		return err
+	}
+	x.leases.mu.Lock()
+	due, next := x.leases.orgOf(o.org).due, ""
+	x.leases.mu.Unlock()
+	if due > 0 && due <= x.clock.now().UnixMicro() {
+		return nil // not judged yet
+	}
+	if due > 0 {
+		next = strconv.FormatInt(time.UnixMicro(due).UnixMilli(), 10)
+	}
+	_, err := x.runner.run(ctx, x.runner.scripts.relinquish, []string{Registry},
+		[]any{o.org, strconv.FormatFloat(o.score, 'f', -1, 64), next})
+	return err
+}
+
+// admitted reports whether all caps in the record of a hold have the call. What they
+// had is forgotten after the horizon: a hold that is found later counts as admitted.
+func (x *Expiry) admitted(ctx context.Context, h *Hold, leaseEnd int64) (bool, error) {
+	if len(h.scopes) == 0 || x.clock.now().UnixMicro()-leaseEnd > x.horizon.Microseconds() {
+		return true, nil
+	}
+	pipe := x.rdb.Pipeline()
+	var open []*redis.BoolCmd
+	var done []*redis.StringCmd
+	for _, scope := range h.scopes {
+		open = append(open, pipe.HExists(ctx, key(scope, "holds"), h.ID))
+		done = append(done, pipe.HGet(ctx, key(scope, h.Call.chunk()), h.ID))
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	all := true
+	for i := range h.scopes {
+		has, err := open[i].Result()
+		tomb, failed := done[i].Result()
+		if errors.Is(failed, redis.Nil) {
+			failed = nil
+		}
+		if err := cmp.Or(err, failed); err != nil {
+			return false, storeError("sweep", err)
+		}
+		all = all && (has || tomb != "" && tomb != voidTomb)
+	}
+	return all, nil
+}
+
+// voidTomb is what is left of a hold that was given back.
+const voidTomb = "V"
+
+// neverAdmitted gives back what caps hold for a call that others have not admitted,
+// and keeps those from admitting it later.
+func (x *Expiry) neverAdmitted(ctx context.Context, h *Hold) error {
+	var parts []Settle
+	for _, scope := range h.scopes {
+		c := h.Call
+		c.Org = scope
+		parts = append(parts, Settle{Hold: Lost(c)})
+	}
+	for _, done := range x.settler.flight(ctx, parts) {
+		if done.Err != nil {
+			return done.Err
+		}
+	}
+	x.log.Info("hold expired before its spend caps admitted the call: it is given back",
+		"org", h.Call.Org, "call", h.Call.ID, "attempt", h.Call.Attempt)
+	return nil
+}

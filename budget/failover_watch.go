@@ -1,0 +1,203 @@
+package budget
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// watcher notices that the store is another one, after a failover or a restart, and writes again
+// what that one may have lost. On the way it reads the clocks of the servers.
+type watcher struct {
+	rdb     redis.UniversalClient
+	settler *settler
+	recent  *recentSettles
+	loss    *DataLoss
+	clocks  *storeClock
+	metrics outageMetrics
+	log     *slog.Logger
+	horizon time.Duration // Options.Horizon
+
+	servers map[string]bool // as the last step found them
+	again   bool            // the recent settles have to be written again
+}
+
+// run looks once a second who the store is, and writes the tail again when it
+// is another: after a failover or a restart. It is a part of Run.
+func (w *watcher) run(ctx context.Context) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		w.step(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// step is one round of run.
+func (w *watcher) step(ctx context.Context) {
+	t, now := w.recent, time.Now()
+	found, err := w.identities(ctx)
+	if err == nil {
+		if w.servers != nil && news(w.servers, found) {
+			w.again = true
+			t.renewed()
+		}
+		w.servers = found
+		w.again = w.loss.takeFresh(ctx) || w.again
+		t.see()
+	}
+	if w.again && w.replay(ctx) == nil {
+		w.again = false
+	}
+	// What was answered while the store was away is kept, however long that is.
+	if err == nil && !w.again {
+		t.forget(t.until(now, w.horizon))
+	}
+}
+
+// news reports whether a server is among those found that was not known.
+func news(known, found map[string]bool) bool {
+	for id := range found {
+		if !known[id] {
+			return true
+		}
+	}
+	return false
+}
+
+// identities returns what tells the store's primaries from any other, and from
+// themselves after a restart or a failover.
+func (w *watcher) identities(ctx context.Context) (map[string]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, watchEvery)
+	defer cancel()
+	found := map[string]bool{}
+	var mu sync.Mutex
+	ask := func(ctx context.Context, c *redis.Client) error {
+		id, err := w.identity(ctx, c)
+		mu.Lock()
+		defer mu.Unlock()
+		found[id] = true
+		return err
+	}
+	switch c := w.rdb.(type) {
+	case *redis.ClusterClient:
+		return found, c.ForEachMaster(ctx, ask)
+	case *redis.Client:
+		return found, ask(ctx, c)
+	default:
+		return found, nil
+	}
+}
+
+// identity is a server's run id and the id of its replication history, which
+// changes when a replica becomes a primary. Servers that do not tell are all the
+// same. The server's clock and its replicas are read on the way.
+func (w *watcher) identity(ctx context.Context, c *redis.Client) (string, error) {
+	pipe := c.Pipeline()
+	clock, asked := pipe.Time(ctx), time.Now()
+	server, replication := pipe.Info(ctx, "server"), pipe.Info(ctx, "replication")
+	if _, err := pipe.Exec(ctx); err != nil {
+		if unavailable(err) {
+			return "", err
+		}
+		return "", nil
+	}
+	w.readClock(c.Options().Addr, asked, clock.Val())
+	id, offset, replica, backlog := "", int64(0), int64(-1), false
+	for line := range strings.Lines(server.Val() + "\n" + replication.Val()) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch {
+		case name == "run_id" || name == "master_replid":
+			id += value + "/"
+		case name == "master_repl_offset":
+			offset, _ = strconv.ParseInt(value, 10, 64)
+		case name == "repl_backlog_active":
+			backlog = value == "1"
+		case strings.HasPrefix(name, "slave") && strings.Contains(value, "state=online"):
+			_, text, _ := strings.Cut(value, ",offset=")
+			text, _, _ = strings.Cut(text, ",")
+			if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+				replica = max(replica, n)
+			}
+		}
+	}
+	w.recent.replicated(c.Options().Addr, asked, offset, replica, backlog)
+	return id, nil
+}
+
+// replayReport is what came of writing the tail again.
+type replayReport struct {
+	calls, forgotten, tooOld int
+	oldest                   time.Time // when the first that was forgotten had been answered
+}
+
+// replay writes again what the store answered lately.
+func (w *watcher) replay(ctx context.Context) error {
+	list := w.recent.list()
+	m := replayReport{calls: len(list)}
+	since := time.Now().Add(tailMargin - w.horizon)
+	list = slices.DeleteFunc(list, func(r remembered) bool {
+		return r.at.Before(since) // its tombstone may be gone: nobody could tell it from a repetition
+	})
+	m.tooOld = m.calls - len(list)
+	for len(list) > 0 {
+		n := min(len(list), replayFlight)
+		if err := w.writeAgain(ctx, list[:n], &m); err != nil {
+			return err
+		}
+		list = list[n:]
+	}
+	w.recent.mu.Lock()
+	w.recent.done, w.recent.last = time.Now(), m
+	w.recent.mu.Unlock()
+	w.log.Warn("the store was restarted or replaced: the ends of calls that it answered lately are written again",
+		"calls", m.calls, "forgotten", m.forgotten, "forgotten_since", m.oldest, "too_old", m.tooOld)
+	return nil
+}
+
+// writeAgain writes some of the tail; an error says that the store is away.
+func (w *watcher) writeAgain(ctx context.Context, list []remembered, m *replayReport) error {
+	once, cancel := context.WithTimeout(ctx, replayTimeout)
+	defer cancel()
+	endings := make([]Settle, len(list))
+	for i, r := range list {
+		endings[i] = r.Settle
+	}
+	for i, done := range w.settler.all(once, endings) {
+		if errors.Is(done.Err, ErrUnavailable) || ctx.Err() != nil {
+			return done.Err
+		}
+		what := result(done)
+		w.metrics.replayed.WithLabelValues("tail", what).Inc()
+		if what == "new" {
+			m.forgotten++
+			if m.oldest.IsZero() || list[i].at.Before(m.oldest) {
+				m.oldest = list[i].at
+			}
+		}
+	}
+	return nil
+}
+
+// readClock takes the clock of a server, and says so when it jumped.
+func (w *watcher) readClock(server string, asked, there time.Time) {
+	if jump := w.clocks.read(server, asked, time.Now(), there); jump != 0 {
+		w.clockJumped(jump)
+	}
+}
+
+func (w *watcher) clockJumped(by time.Duration) {
+	w.metrics.clockSteps.Inc()
+	w.log.Error("the clock of redis jumped: limits and leases go by it", "by", by, "skew", w.clocks.skew())
+}

@@ -1,0 +1,60 @@
+package budget
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// scanPage is about how many lines of a day one command goes through.
+const scanPage = 250
+
+// pages reads hashes in pages, one page at a time in this process: Redis serves calls between
+// two pages, however many ask for their usage.
+type pages struct {
+	rdb  redis.UniversalClient
+	turn chan struct{} // full while a page is read
+}
+
+func newPages(rdb redis.UniversalClient) *pages {
+	return &pages{rdb: rdb, turn: make(chan struct{}, 1)}
+}
+
+// each calls fn once for each field of a hash that matches, in pages.
+func (p *pages) each(ctx context.Context, key, match string, fn func(field, text string) error) error {
+	found := map[string]bool{} // a scan may return a field twice
+	for cursor := uint64(0); ; {
+		page, next, err := p.read(ctx, key, match, cursor)
+		if err != nil {
+			return err
+		}
+		for i := 0; i+1 < len(page); i += 2 {
+			if found[page[i]] {
+				continue
+			}
+			found[page[i]] = true
+			if err := fn(page[i], page[i+1]); err != nil {
+				return err
+			}
+		}
+		cursor = next
+		if cursor == 0 {
+			return nil
+		}
+	}
+}
+
+// read reads a page of a hash.
+func (p *pages) read(ctx context.Context, key, match string, cursor uint64) ([]string, uint64, error) {
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return nil, 0, storeError("read roll-ups", ctx.Err())
+	}
+	page, next, err := p.rdb.HScan(ctx, key, cursor, match, scanPage).Result()
+	if err != nil {
+		return nil, 0, storeError("read roll-ups", err)
+	}
+	return page, next, nil
+}

@@ -1,0 +1,219 @@
+package budget
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// settler ends holds, by the scripts of settle, void and expire.
+type settler struct {
+	rdb     redis.UniversalClient
+	runner  *runner
+	clock   *clock
+	leases  *leases
+	metrics *metrics
+	log     *slog.Logger
+	flights func() Flight
+
+	options endingOptions
+	chunks  *chunkNames
+	days    atomic.Pointer[threeDays]
+}
+
+// settle settles the hold itself, without the caps.
+func (s *settler) settle(ctx context.Context, e Settle) (Receipt, error) {
+	a, err := s.end(ctx, s.runner.scripts.settle, e.ending())
+	if err != nil {
+		return Receipt{}, err
+	}
+	return s.receipt(a, e.Hold, e.Settlement.Estimated)
+}
+
+func settling(h *Hold, st *Settlement) settleArgs {
+	return settleArgs{
+		call: h.Call, id: h.ID, states: h.states, cost: (*int64)(&st.Actual.Cost), most: int64(h.Max.Cost),
+		since: h.At, details: st.details(h),
+		want: func(m Metric) any { return m.settled(st.Actual) },
+	}
+}
+
+// receipt reads the answer of the settle script.
+func (s *settler) receipt(a answer, h *Hold, estimated bool) (Receipt, error) {
+	if a.verdict == "old" {
+		if !isCap(h.Call.Org) { // caps have no list
+			s.metrics.reconciled.Inc()
+		}
+		return Receipt{}, fmt.Errorf("settle %s: %w", h.ID, ErrTooOld)
+	}
+	r := Receipt{
+		Charged: pricing.Nano(a.head[1]), Overrun: pricing.Nano(a.head[2]),
+		Replayed: a.verdict == "replayed", Late: a.head[3] == 1, At: time.UnixMicro(a.head[4]),
+	}
+	if !isCap(h.Call.Org) { // the money is the org's
+		s.metrics.settled(r, estimated)
+	}
+	return r, nil
+}
+
+// settled is what stays charged of a metric after a call with these amounts.
+func (m Metric) settled(a Amounts) int64 {
+	if m == Concurrency {
+		return 0
+	}
+	return m.amountOf(a)
+}
+
+func voiding(h *Hold) settleArgs {
+	return settleArgs{
+		call: h.Call, id: h.ID, states: h.states, cost: 0, details: Details{Outcome: "void"},
+		want: func(Metric) any { return 0 },
+	}
+}
+
+// settleArgs is what settle, void and expire are told.
+type settleArgs struct {
+	call    Call
+	id      string // of the hold
+	states  []state
+	cost    any // nano-USD or a pointer to them, or an ExpiredCharge
+	most    int64
+	since   time.Time // of the admission; zero: as the call id says
+	details Details
+	want    func(Metric) any
+}
+
+// end runs an ending script. When the hold has other limits than the caller
+// knows, it asks the store for them and tries again.
+func (s *settler) end(ctx context.Context, sc script, e settleArgs) (answer, error) {
+	for try := 0; ; try++ {
+		a, err := s.runner.askFor(ctx, sc, func(now time.Time) (*request, error) { return s.request(ctx, sc, e, now) })
+		if err != nil || a.verdict != "keys" {
+			return a, err
+		}
+		if try == 2 {
+			return a, fmt.Errorf("budget: %s %s: its limits change under it", sc.name, e.id)
+		}
+		e.states, err = s.statesOf(ctx, e.call)
+		if err != nil {
+			return a, err
+		}
+	}
+}
+
+// request is what an ending asks of its script at a time.
+func (s *settler) request(ctx context.Context, sc script, e settleArgs, now time.Time) (*request, error) {
+	limits, err := limitUses(e.states, now)
+	if err != nil {
+		return nil, err
+	}
+	for i := range limits {
+		limits[i].want = e.want(e.states[i].Metric)
+	}
+	since := e.since
+	if since.IsZero() {
+		since, _ = idTime(e.call.ID)
+	}
+	u, c := e.details.Usage, e.details.Costs
+	end := &endingRequest{cost: e.cost, estimated: notEstimated, field: rollupField(e.call), numbers: [12]int64{
+		e.most, since.UnixMicro(), u.Input, u.CachedInput, u.CacheWrite + u.CacheWrite1h, u.Output,
+		int64(c.Input), int64(c.CachedInput), int64(c.CacheWrite), int64(c.Output), int64(c.Fees),
+	}}
+	if e.details.Estimated {
+		end.estimated = estimated
+	}
+	if own, ok := e.cost.(*int64); ok { // the caller's, which a flight it no longer waits for would still read
+		end.numbers[11] = *own
+		end.cost = &end.numbers[11]
+	}
+	if !isCap(e.call.Org) { // caps have no ledger
+		end.entry = openEntry(e.call, e.details)
+	}
+	r := newRequest(ctx, common{
+		script: sc, now: s.clock.given(), org: e.call.Org, chunk: s.chunks.of(e.call),
+		days: s.daysAround(now), ending: &s.options,
+	}, e.id, limits)
+	r.ending = end
+	return r, nil
+}
+
+var estimated, notEstimated any = 1, 0
+
+// endingOptions are those of Options that every ending passes on, as arguments.
+type endingOptions struct{ horizon, doneLife, fields, ledgerLength, ledgerLife, rollupLife any }
+
+func (o Options) ending() endingOptions {
+	return endingOptions{
+		horizon: o.Horizon.Microseconds(), fields: rollupFields, doneLife: (o.Horizon + chunkSpan + reachBack).Milliseconds(),
+		ledgerLength: o.LedgerLength, ledgerLife: o.LedgerLife.Milliseconds(), rollupLife: o.RollupLife.Milliseconds(),
+	}
+}
+
+// threeDays are the roll-ups an ending may have to add to.
+type threeDays struct {
+	day   int64 // of the first, since 1970
+	first any   // day, as an argument
+	keys  [3]string
+	hours [3]string // of their hours
+}
+
+// daysAround returns yesterday, today and tomorrow, made once a day.
+func (s *settler) daysAround(now time.Time) *threeDays {
+	day := now.UnixMicro()/dayMicros - 1
+	days := s.days.Load()
+	if days == nil || days.day != day {
+		days = &threeDays{
+			day: day, first: day, keys: [3]string{rollupKey(day), rollupKey(day + 1), rollupKey(day + 2)},
+			hours: [3]string{hoursKey(day), hoursKey(day + 1), hoursKey(day + 2)},
+		}
+		s.days.Store(days)
+	}
+	return days
+}
+
+// chunkName is the name of a chunk of tombstones and its number.
+type chunkName struct {
+	number int64
+	name   string
+}
+
+// chunkNames names the chunks of tombstones that calls belong to.
+type chunkNames struct {
+	last atomic.Pointer[chunkName]
+}
+
+// of is the call's chunk, named once for all calls in a row that share it.
+func (n *chunkNames) of(c Call) string {
+	number := c.chunkNumber()
+	last := n.last.Load()
+	if last == nil || last.number != number {
+		last = &chunkName{number, c.chunk()}
+		n.last.Store(last)
+	}
+	return last.name
+}
+
+// statesOf reads the limits of a hold from its record or its tombstone; none if
+// the store knows neither.
+func (s *settler) statesOf(ctx context.Context, c Call) ([]state, error) {
+	for _, name := range []string{"holds", c.chunk()} {
+		text, err := s.rdb.HGet(ctx, key(c.Org, name), c.holdID()).Result()
+		if errors.Is(err, redis.Nil) {
+			continue
+		}
+		if err != nil {
+			return nil, storeError("read hold", err)
+		}
+		if h, ok := decodeRecord(c.Org, c.holdID(), text); ok {
+			return h.states, nil
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,153 @@
+package budget
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// all ends holds, in one flight, and what spend caps hold for them.
+func (s *settler) all(ctx context.Context, endings []Settle) []Settled {
+	return s.caps(ctx, endings, s.flight(ctx, endings))
+}
+
+// flight ends each hold without looking at its caps.
+func (s *settler) flight(ctx context.Context, endings []Settle) []Settled {
+	out := make([]Settled, len(endings))
+	sent := make([]*request, len(endings))
+	pipe := s.flights()
+	began, now := time.Now(), s.clock.now()
+	for i, e := range endings {
+		sent[i], out[i].Err = s.queue(ctx, pipe, e, now)
+	}
+	_, err := pipe.Exec(ctx) // each command has its own error, too
+	late := err != nil && ctx.Err() != nil
+	took := time.Since(began).Seconds()
+	for i, e := range endings {
+		if sent[i] == nil {
+			continue
+		}
+		if late { // the commands may still be under way
+			out[i].Err = storeError(e.script(&s.runner.scripts).name, ctx.Err())
+			continue
+		}
+		s.metrics.took(e.script(&s.runner.scripts).name, took)
+		out[i] = s.ended(ctx, e, sent[i])
+	}
+	return out
+}
+
+// script is the one that ends the hold.
+func (e Settle) script(all *scripts) script {
+	if e.Settlement == nil {
+		return all.void
+	}
+	return all.settle
+}
+
+func (e Settle) ending() settleArgs {
+	if e.Settlement == nil {
+		return voiding(e.Hold)
+	}
+	return settling(e.Hold, e.Settlement)
+}
+
+// queue puts one script call into the flight.
+func (s *settler) queue(ctx context.Context, pipe Flight, e Settle, now time.Time) (*request, error) {
+	s.leases.untrack(e.Hold.Call.Org, e.Hold.ID)
+	if e.Settlement != nil {
+		if err := e.Settlement.Actual.validate("charge"); err != nil {
+			return nil, err
+		}
+	}
+	r, err := s.request(ctx, e.script(&s.runner.scripts), e.ending(), now)
+	if err != nil {
+		return nil, err
+	}
+	return r, pipe.Process(ctx, r) // only queues
+}
+
+// ended reads one answer. What the script did not do, because it is not loaded
+// or wants other keys or another time, is done by itself.
+func (s *settler) ended(ctx context.Context, e Settle, r *request) Settled {
+	reply, err := r.answer()
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return s.alone(ctx, e)
+	}
+	if err != nil {
+		return Settled{Err: storeError(e.script(&s.runner.scripts).name, err)}
+	}
+	a, err := decode(reply)
+	if err != nil {
+		return Settled{Err: err}
+	}
+	s.clock.seen(a.at())
+	if a.verdict == "skew" || a.verdict == "keys" {
+		return s.alone(ctx, e)
+	}
+	if e.Settlement == nil {
+		return Settled{Receipt: Receipt{Replayed: a.verdict == "replayed"}}
+	}
+	receipt, err := s.receipt(a, e.Hold, e.Settlement.Estimated)
+	return Settled{receipt, err}
+}
+
+func (s *settler) alone(ctx context.Context, e Settle) Settled {
+	if e.Settlement == nil {
+		a, err := s.end(ctx, s.runner.scripts.void, e.ending())
+		return Settled{Receipt{Replayed: a.verdict == "replayed"}, err}
+	}
+	r, err := s.settle(ctx, e)
+	return Settled{r, err}
+}
+
+// caps ends what the caps hold for the calls whose own end the store has, in
+// one flight; own is what became of those. It comes second because a cluster
+// carries one flight out in any order: a call that is given back under a cap and
+// never in its org would be charged there and missing here. Whoever dies in
+// between leaves holds of the caps that expire.
+func (s *settler) caps(ctx context.Context, endings []Settle, own []Settled) []Settled {
+	var parts []Settle
+	for i, e := range endings {
+		for _, part := range e.Hold.caps {
+			s.leases.untrack(part.Call.Org, part.ID)
+			if own[i].known() {
+				parts = append(parts, Settle{part, e.Settlement})
+			}
+		}
+	}
+	if len(parts) == 0 {
+		return own
+	}
+	done := s.flight(ctx, parts)
+	for i, e := range endings {
+		if !own[i].known() {
+			continue
+		}
+		n := len(e.Hold.caps)
+		if own[i].Err == nil {
+			own[i].Err = s.capsEnded(e.Hold, done[:n])
+		}
+		done = done[n:]
+	}
+	return own
+}
+
+// capsEnded is the first reason to try again.
+func (s *settler) capsEnded(h *Hold, done []Settled) error {
+	for _, d := range done {
+		if errors.Is(d.Err, ErrTooOld) { // it expired long ago, or was lost with the store
+			s.log.Warn("a spend cap does not count a call that was settled too late", "call", h.Call.ID)
+			continue
+		}
+		if d.Err != nil {
+			return d.Err
+		}
+	}
+	return nil
+}
+
+// known reports whether the store has the end, be it on the reconciliation list.
+func (d Settled) known() bool { return d.Err == nil || errors.Is(d.Err, ErrTooOld) }

@@ -1,0 +1,91 @@
+package budget
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Store keeps holds, limits and ledger in Redis. It is safe for concurrent use;
+// so are several Stores on one Redis.
+type Store struct {
+	// Ledger is what orgs were charged, Refusals what limits refused.
+	Ledger   *Ledger
+	Refusals *Refusals
+	// Expiry ends the holds of dead processes.
+	Expiry *Expiry
+	// Offline admits calls while Redis does not answer, Deferred writes the endings that it did
+	// not take, and DataLoss knows what it has lost.
+	Offline  *Offline
+	Deferred *Deferred
+	DataLoss *DataLoss
+
+	rdb     redis.UniversalClient
+	opts    Options
+	metrics *metrics
+	runner  *runner
+	clock   *clock
+	binder  binder
+	leases  *leases
+	settler *settler
+	recent  *recentSettles
+	watcher *watcher
+	shares  *shares
+}
+
+// New returns a Store on rdb. To have ctx deadlines bind, rdb must be built
+// with ContextTimeoutEnabled; retries of the client are harmless.
+func New(rdb redis.UniversalClient, o Options) *Store {
+	o = o.withDefaults()
+	if o.Scripts == nil {
+		o.Scripts = rdb
+	}
+	if o.Money == nil {
+		o.Money = o.Scripts
+	}
+	if o.Flights == nil {
+		o.Flights = func() Flight { return rdb.Pipeline() }
+	}
+	m, outage := newMetrics(o.Metrics), newOutageMetrics(o.Metrics)
+	r := &runner{money: o.Money, others: o.Scripts, scripts: loaded, clock: &clock{}, metrics: m}
+	s := &Store{
+		rdb: rdb, opts: o, metrics: m, runner: r, clock: r.clock, binder: binder{o.Lease},
+		recent: &recentSettles{span: o.Tail},
+	}
+	s.leases = newLeases(rdb, r, o)
+	s.settler = &settler{
+		rdb: rdb, runner: r, clock: r.clock, leases: s.leases, metrics: m, log: o.Log, flights: o.Flights,
+		options: o.ending(), chunks: &chunkNames{},
+	}
+	s.Expiry = &Expiry{
+		rdb: rdb, runner: r, clock: r.clock, leases: s.leases, settler: s.settler, metrics: m, log: o.Log,
+		charge: o.ExpiredCharge, horizon: o.Horizon,
+	}
+	s.DataLoss = newDataLoss(rdb, r.clock, o, outage.emptied)
+	s.watcher = &watcher{
+		rdb: rdb, settler: s.settler, recent: s.recent, loss: s.DataLoss, clocks: newStoreClock(), metrics: outage,
+		log: o.Log, horizon: o.Horizon,
+	}
+	s.Deferred = newDeferred(rdb, o, s.settler, s.recent, outage)
+	registerKept(o.Metrics, s.Deferred.kept, s.watcher.clocks.skew)
+	s.shares = newShares(r.clock, s.DataLoss)
+	s.shares.fill(s.Deferred.journal.Records(), r.clock.now())
+	s.Offline = &Offline{
+		binder: s.binder, clock: r.clock, shares: s.shares, deferred: s.Deferred, journal: s.Deferred.journal, metrics: m,
+	}
+	pages := newPages(rdb)
+	s.Ledger, s.Refusals = newLedger(rdb, r, pages, o), newRefusals(r, pages, o)
+	return s
+}
+
+// Ping asks the server that has the keys of a hash tag, such as an org's id or a pool's,
+// for anything. An answer is no error, whatever it says.
+func (s *Store) Ping(ctx context.Context, tag string) error {
+	err := s.rdb.Exists(ctx, key(tag, "leases")).Err()
+	var answer redis.Error
+	if errors.As(err, &answer) {
+		return nil
+	}
+	return err
+}
