@@ -1,19 +1,17 @@
 package config
 
-// Memory bounds the bytes of bodies and answers under way in each process. An org that
-// takes all it can get leaves about half of each bound to others. What finds no room
-// within seconds is refused with 503 and Retry-After.
+// Memory is the space for bodies and answers in flight in each process. An org that uses all it
+// can get leaves about half of each limit to others. If there is no space within seconds, calls
+// get 503 with Retry-After.
 type Memory struct {
-	// Bodies is how much memory they take at most. A body counts until it has been
-	// sent, an answer until it has been handed on or is in a file. 0: a quarter of what
-	// the process may use, which is GOMEMLIMIT, else the limit of its cgroup, else the
-	// machine's memory; at least twice requests.max_body. Given, at least
-	// requests.max_body.
+	// Bodies is how much memory they may use. A body counts until it is sent, an answer until
+	// it is passed on or in a file. 0: a quarter of the process's memory (GOMEMLIMIT, else its
+	// cgroup's limit, else the machine's), at least twice requests.max_body. Other values must
+	// be at least requests.max_body.
 	Bodies Size `yaml:"bodies" default:"0" min:"0"`
-	// Spool is how many bytes of them may be in files of the temporary directory
-	// (TMPDIR), where those above 1 MiB are while they are on their way. Make sure that
-	// the directory has the space, and is on a disk. Given, at least requests.max_body; 0:
-	// no files, memory has them all.
+	// Spool is how many of these bytes may be in temporary files, which hold bodies above 1
+	// MiB. The temporary directory (TMPDIR) must be on a disk with this much space. At least
+	// requests.max_body; 0: no files, all bodies in memory.
 	Spool Size `yaml:"spool" default:"2GB" min:"0"`
 }
 
