@@ -12,7 +12,7 @@ type SpendCap struct {
 	// name starts at zero.
 	Name string `yaml:"name,required" kind:"id"`
 	// Models and Endpoints are patterns; only matching calls count. Endpoints are named as in
-	// limits. Left out: all.
+	// limits. Default: all.
 	Models    []string `yaml:"models"`
 	Endpoints []string `yaml:"endpoints"`
 	// Metric is what the cap counts.

@@ -1,7 +1,7 @@
-// Package config reads llmguard's one YAML file into documented structs; the
-// structs are the manual. It reads strictly and reports everything that is
-// wrong at once, each with line, column and a way out. It opens no connection,
-// and reads nothing beside the file but the secrets that it points to.
+// Package config reads llmguard's YAML file into documented structs; docs/config.md is
+// generated from them. It reads strictly and reports all errors together, each with line,
+// column and a fix. It opens no connection, and reads no other files than the secrets and
+// prices that the file names.
 //
 // Words used by all fields:
 //
@@ -59,7 +59,7 @@ type Config struct {
 	// UnknownModelPrice is the price of models that have none: an entry as under Prices,
 	// without model, provider, names and prefixes. Such calls are held and charged at it, so
 	// choose a high one: {max_output: 128000, prices: [{input: 15, output: 75}]}. Without
-	// max_output, only requests with an output limit are accepted. Left out: such models are
+	// max_output, only requests with an output limit are accepted. If omitted, such models are
 	// refused.
 	UnknownModelPrice Raw `yaml:"unknown_model_price" kind:"mapping"`
 	// Prices are your own prices. They override the built-in catalogue and have the form of its
@@ -120,8 +120,8 @@ type Admin struct {
 	// name.
 	Hosts []string `yaml:"hosts"`
 	// MetricsToken protects /metrics. Scrapers send it as "Authorization: Bearer TOKEN". At
-	// least 16 characters. Left out: everyone who can reach the listener can read the metrics,
-	// which contain names of orgs, pools and limits.
+	// least 16 characters. If omitted, everyone who can reach the listener can read the
+	// metrics, which contain names of orgs, pools and limits.
 	MetricsToken Secret `yaml:"metrics_token"`
 	// Keys of administrators open only the admin API. Create more with `llmguard admins
 	// create`.
@@ -129,7 +129,7 @@ type Admin struct {
 }
 
 // TLS is a listener's certificate, for TLS 1.2 and 1.3 with HTTP/2. The files are read again
-// when they change or the configuration is reloaded. Left out: plain HTTP.
+// when they change or the configuration is reloaded. Default: plain HTTP.
 type TLS struct {
 	// CertFile is a PEM file with the certificate, followed by intermediate certificates.
 	CertFile string `yaml:"cert_file"`
@@ -283,8 +283,8 @@ type Store struct {
 	Durability string `yaml:"durability" default:"async" enum:"async,wait1,waitaof1" reload:"restart"`
 	// JournalDir is a directory on a persistent disk for charges that cannot be written to
 	// Redis, and for calls admitted without it. llmguard creates it with mode 0700; processes
-	// may share it. Left out: charges wait in memory, and calls whose process dies are charged
-	// their hold.
+	// may share it. If omitted, charges wait in memory, and calls whose process dies are
+	// charged their hold.
 	JournalDir string `yaml:"journal_dir" reload:"restart"`
 	// JournalMax is the largest journal of one process; a call takes about 1 KB. The file may
 	// be twice as large.
@@ -296,7 +296,7 @@ type Store struct {
 type Ledger struct {
 	// ExportDir is a directory to which every entry is appended before it is trimmed from
 	// Redis: one file of JSON lines for each org and UTC day. If several processes have it, it
-	// must be the same directory, on a shared mount with working locks. Left out: no export.
+	// must be the same directory, on a shared mount with working locks. Default: no export.
 	ExportDir string `yaml:"export_dir"`
 	// MaxEntries is about how many entries of an org stay in Redis, at about 700 bytes each.
 	// With ExportDir, up to ten times as many stay until they are exported.

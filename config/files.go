@@ -4,7 +4,7 @@ import "time"
 
 // Conversations are the responses that llmguard stores because the provider has only chat
 // completions: input and output, in Redis, encrypted with queue.seal_keys, unless the request
-// says store: false.
+// sets store: false.
 type Conversations struct {
 	// TTL is how long a response can be retrieved and used as previous_response_id.
 	TTL time.Duration `yaml:"ttl" default:"7d"`
@@ -22,7 +22,7 @@ type Files struct {
 	Store string `yaml:"store"`
 	// MaxFile is the largest upload.
 	MaxFile Size `yaml:"max_file" default:"200MB"`
-	// TTL is how long files are kept unless the upload says otherwise.
+	// TTL is how long files are kept unless the upload sets its own lifetime.
 	TTL time.Duration `yaml:"ttl" default:"30d"`
 	// MaxOrgBytes is how much an org's files may use. Beyond it, uploads and new batches are
 	// refused; open batches still write their output. 0: no limit.

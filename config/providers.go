@@ -16,8 +16,8 @@ type Provider struct {
 	// conversations). auto: translate for the kinds mistral and gemini and for DeepSeek and
 	// Together, native for all others. vLLM, Ollama and similar servers differ by version.
 	Responses string `yaml:"responses" default:"auto" enum:"auto,native,translate"`
-	// APIVersion is the api-version of Azure calls. Left out: Azure's v1 API, which needs none.
-	// Only for kind azure.
+	// APIVersion is the api-version of Azure calls. If omitted, Azure's v1 API is used, which
+	// needs none. Only for kind azure.
 	APIVersion string `yaml:"api_version"`
 	// Deployments maps models to Azure deployments with other names. Only for kind azure with
 	// api_version.
@@ -79,7 +79,8 @@ type Provider struct {
 	// SpendCaps bound what all orgs together spend at this provider.
 	SpendCaps []SpendCap `yaml:"spend_caps"`
 	// Pools are the provider's quota groups. A model belongs to the first pool with a matching
-	// pattern. Left out: one pool with the provider's name, for all models, without quota.
+	// pattern. If omitted, there is one pool with the provider's name, for all models, without
+	// quota.
 	Pools []Pool `yaml:"pools"`
 }
 
@@ -94,7 +95,7 @@ type Prompt struct {
 	// longest version. A request's variables are counted in addition. Tools that the provider
 	// runs are charged but not held.
 	InputTokens int64 `yaml:"input_tokens,required" min:"0"`
-	// Orgs may use the prompt. Left out: all.
+	// Orgs may use the prompt. Default: all.
 	Orgs []string `yaml:"orgs"`
 }
 
@@ -103,11 +104,11 @@ type Prompt struct {
 type Pool struct {
 	// ID is unique over all providers. The pool's queue is stored under it.
 	ID string `yaml:"id,required" kind:"id"`
-	// Models are patterns of the provider's model names. Left out: all.
+	// Models are patterns of the provider's model names. Default: all.
 	Models []string `yaml:"models"`
-	// RPM is requests per minute, in every sliding minute. Left out: no limit.
+	// RPM is requests per minute, in every sliding minute. Default: no limit.
 	RPM int64 `yaml:"rpm"`
-	// TPM is tokens per minute, in every sliding minute. Left out: no limit.
+	// TPM is tokens per minute, in every sliding minute. Default: no limit.
 	TPM int64 `yaml:"tpm"`
 	// TPMCounting is how the provider counts tokens. requested: input and output limit at the
 	// start, as OpenAI does. actual: the tokens used, at the end.
@@ -115,7 +116,7 @@ type Pool struct {
 	// LearnQuota applies limits from the provider's headers too, if they are smaller. If models
 	// of a pool have different limits, give each its own pool.
 	LearnQuota bool `yaml:"learn_quota" default:"true"`
-	// Concurrency is how many calls may be in flight. Left out: no limit.
+	// Concurrency is how many calls may be in flight. Default: no limit.
 	Concurrency int `yaml:"concurrency"`
 	// MaxJobs and MaxBytes limit the jobs waiting for this pool. Beyond them, calls that do not
 	// fit get 429.

@@ -22,7 +22,7 @@ type Queue struct {
 	// SealKeys encrypt bodies and answers of jobs and conversations in Redis, and files in
 	// files.store (AES-256-GCM). The first encrypts, all decrypt. To rotate, add a new one at
 	// the front, and remove the old one after max_age, result_ttl, conversations.ttl and the
-	// life of files (30 days, or files.ttl). Left out: no encryption.
+	// life of files (30 days, or files.ttl). Default: no encryption.
 	SealKeys []SealKey `yaml:"seal_keys"`
 	// BlobAbove is the size above which a job's body or answer is stored in files.store instead
 	// of Redis, encrypted with seal_keys if there are any. 0, or without files.store: all stay

@@ -37,7 +37,7 @@ type Webhook struct {
 	// Secrets sign every event: whsec_ and 24 to 64 bytes in base64. Take them from the
 	// environment in production. List two during a rotation.
 	Secrets []Secret `yaml:"secrets,required"`
-	// Events are patterns of event types. Left out: all.
+	// Events are patterns of event types. Default: all.
 	Events []string `yaml:"events"`
 }
 

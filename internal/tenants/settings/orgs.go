@@ -16,12 +16,12 @@ type Org struct {
 	Name string `yaml:"name"`
 	// Disabled rejects all keys of the org. Its jobs fail when their turn comes.
 	Disabled bool `yaml:"disabled"`
-	// Models are patterns of the models that the org may use. Left out: all.
+	// Models are patterns of the models that the org may use. Default: all.
 	Models []string `yaml:"models"`
-	// Providers are the ids of the providers that it may use. Left out: all.
+	// Providers are the ids of the providers that it may use. Default: all.
 	Providers []string `yaml:"providers"`
-	// DefaultOutputLimit is added to requests without an output limit. Left out: such calls are
-	// held at the model's maximum.
+	// DefaultOutputLimit is added to requests without an output limit. If omitted, such calls
+	// are held at the model's maximum.
 	DefaultOutputLimit int64 `yaml:"default_output_limit"`
 	// Hold is how much of a call's cost is held before it is sent. max: the maximum. grow: for
 	// streams without an output limit that show all of their output, only a first part. The
@@ -35,8 +35,8 @@ type Org struct {
 	// OverLimit is what happens to a call that does not fit now. wait: it queues. refuse: it
 	// gets 429.
 	OverLimit string `yaml:"over_limit" default:"wait" enum:"wait,refuse"`
-	// MaxWait is how long calls may wait. Left out: as long as the caller and the pool's
-	// max_age allow.
+	// MaxWait is how long calls may wait. Default: as long as the caller and the pool's max_age
+	// allow.
 	MaxWait time.Duration `yaml:"max_wait"`
 	// OnStoreFailure replaces store.on_failure for this org.
 	OnStoreFailure string `yaml:"on_store_failure" enum:"deny,local,allow"`
@@ -48,7 +48,7 @@ type Org struct {
 	BatchMode string `yaml:"batch_mode" enum:"queue,provider"`
 	// Downgrade maps models to cheaper ones: {gpt-4o: gpt-4o-mini}. If a call does not fit a
 	// limit but fits with the cheaper model, that model runs, and the answer has
-	// X-Llmguard-Downgraded. Left out: no call is downgraded.
+	// X-Llmguard-Downgraded. Default: no call is downgraded.
 	Downgrade map[string]string `yaml:"downgrade"`
 	// AllowBuiltinTools permits the provider's own tools, such as web search. Their cost is not
 	// bounded by a hold.
@@ -64,7 +64,7 @@ type Org struct {
 	Alerts Alerts `yaml:"alerts"`
 	// Webhooks are the org's servers to notify when jobs, batches and responses end.
 	Webhooks []Webhook `yaml:"webhooks"`
-	// RequestWebhooks allows requests and batches to name their own targets. Left out: not
+	// RequestWebhooks allows requests and batches to name their own targets. Default: not
 	// allowed.
 	RequestWebhooks RequestWebhooks `yaml:"request_webhooks"`
 	// Limits of the org, its users and keys.
@@ -98,21 +98,21 @@ type Key struct {
 	Hash string `yaml:"hash,required"`
 	// Name is for people.
 	Name string `yaml:"name"`
-	// Models are patterns of the models that this key may use, within the org's. Left out: all
+	// Models are patterns of the models that this key may use, within the org's. Default: all
 	// of the org's.
 	Models []string `yaml:"models"`
 	// Scopes are what the key may be used for: calls (every endpoint that costs money), single
 	// endpoints by the names that limits use (chat.completions, embeddings and others), jobs,
-	// files, batches, usage. Left out: everything.
+	// files, batches, usage. Default: everything.
 	Scopes []string `yaml:"scopes"`
-	// Networks are the addresses (10.0.0.7 or 10.0.0.0/8) from which the key may be used. Left
-	// out: all.
+	// Networks are the addresses (10.0.0.7 or 10.0.0.0/8) from which the key may be used.
+	// Default: all.
 	Networks []netip.Prefix `yaml:"networks"`
 	// Concurrency is how many calls of the key may be in flight; waiting calls do not count.
-	// Left out: no limit.
+	// Default: no limit.
 	Concurrency int64 `yaml:"concurrency"`
 	// Expires is a date (2027-01-31: until that day begins, UTC) or a time
-	// (2027-01-31T18:00:00Z). Left out: never.
+	// (2027-01-31T18:00:00Z). Default: never.
 	Expires time.Time `yaml:"expires"`
 	// Disabled rejects the key but keeps its entry.
 	Disabled bool `yaml:"disabled"`
@@ -133,7 +133,7 @@ type Limit struct {
 	// chat.completions, completions, embeddings, moderations, responses, responses.compact,
 	// responses.input_tokens, images.generations, images.edits, images.variations,
 	// audio.speech, audio.transcriptions, audio.translations, and for their fees containers and
-	// vector_stores. Left out: all.
+	// vector_stores. Default: all.
 	Models    []string `yaml:"models"`
 	Endpoints []string `yaml:"endpoints"`
 	// Metric is what the limit counts.
@@ -161,7 +161,7 @@ type Limit struct {
 type Bucket struct {
 	// Capacity is the most that can be used in one burst: "$10" or a count.
 	Capacity Quantity `yaml:"capacity,required"`
-	// Refill is an amount per time: "$10/1h", "5000/1m". Left out: no refill, like prepaid
+	// Refill is an amount per time: "$10/1h", "5000/1m". Default: no refill, like prepaid
 	// money.
 	Refill Rate `yaml:"refill"`
 }
