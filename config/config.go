@@ -232,8 +232,8 @@ type Connections struct {
 	Streams int `yaml:"streams" default:"2000" min:"0"`
 }
 
-// Timeouts are those of the callers' listener. Answers have no total timeout, because streams
-// can take long.
+// Timeouts are how long requests to the callers' listener, and shutting down, may take. Answers
+// have no total timeout, because streams can take long.
 type Timeouts struct {
 	// ReadHeader limits the time to send a request's headers.
 	ReadHeader time.Duration `yaml:"read_header" default:"10s"`
