@@ -5,34 +5,33 @@ import (
 	"time"
 )
 
-// SpendCap bounds what all orgs together spend, in exactly one shape: amount with
-// window, amount with calendar, or bucket. Callers that a cap refuses are told
-// that it is reached, and nothing of its amounts.
+// SpendCap is a limit on what all orgs together spend. It has exactly one shape: amount with
+// window, amount with calendar, or bucket. Errors to callers do not show its amounts.
 type SpendCap struct {
-	// Name is unique in its list. Usage is kept under it: changing the amount
-	// keeps the usage, changing the name starts anew.
+	// Name is unique in its list. Usage is stored under it: a new amount keeps the usage, a new
+	// name starts at zero.
 	Name string `yaml:"name,required" kind:"id"`
-	// Models and Endpoints are patterns; only matching calls are counted. The
-	// endpoints are those that limits have. Left out: all.
+	// Models and Endpoints are patterns; only matching calls count. Endpoints are named as in
+	// limits. Default: all.
 	Models    []string `yaml:"models"`
 	Endpoints []string `yaml:"endpoints"`
-	// Metric is what is counted.
+	// Metric is what the cap counts.
 	Metric string `yaml:"metric" default:"cost" enum:"cost,tokens,requests"`
-	// Mode: enforce refuses or queues, shadow only counts and reports, off
-	// does neither.
+	// Mode is what the cap does. enforce: it refuses or queues calls. shadow: it only counts
+	// and reports. off: neither.
 	Mode string `yaml:"mode" default:"enforce" enum:"enforce,shadow,off"`
 	// Amount is money for cost ("$5000"), a count for the others.
 	Amount Quantity `yaml:"amount"`
-	// Window makes it a sliding window: at most Amount in any such span.
+	// Window makes the cap a sliding window: at most Amount in any period of this length.
 	Window time.Duration `yaml:"window"`
-	// Exact keeps the window to the microsecond instead of a sixtieth of it;
-	// for windows up to an hour. It keeps an entry per call of everybody.
+	// Exact makes the window exact to the microsecond instead of a sixtieth of it, for windows
+	// up to an hour. It stores one entry for each call.
 	Exact bool `yaml:"exact"`
-	// Calendar makes it a fixed period, as of a limit.
+	// Calendar makes the cap a fixed period, as for limits.
 	Calendar string `yaml:"calendar" enum:"minute,hour,day,week,month"`
-	// TZ is a zone name such as Europe/Berlin.
+	// TZ is a time zone such as Europe/Berlin.
 	TZ string `yaml:"tz"`
-	// Bucket makes it a token bucket.
+	// Bucket makes the cap a token bucket.
 	Bucket Bucket `yaml:"bucket"`
 }
 

@@ -1,21 +1,21 @@
-// Package config reads llmguard's one YAML file into documented structs; the
-// structs are the manual. It reads strictly and reports everything that is
-// wrong at once, each with line, column and a way out. It opens no connection,
-// and reads nothing beside the file but the secrets that it points to.
+// Package config reads llmguard's YAML file into documented structs; docs/config.md is
+// generated from them. It reads strictly and reports all errors together, each with line,
+// column and a fix. It opens no connection, and reads no other files than the secrets and
+// prices that the file names.
 //
 // Words used by all fields:
 //
-//   - Text may hold ${NAME} or ${NAME:-default} from the environment, also
-//     where a number or a duration is expected; $$ stands for a single $.
-//   - A secret may be file:/run/secrets/NAME: the content of that file, without
-//     the line break at its end. A relative path begins at the configuration's
-//     directory, and file:${CREDENTIALS_DIRECTORY}/NAME takes systemd's.
+//   - Text may contain ${NAME} or ${NAME:-default} from the environment, also for
+//     numbers and durations; $$ is a single $.
+//   - A secret may be file:/run/secrets/NAME: the content of that file without its last
+//     line break. Relative paths start at the configuration's directory, and
+//     file:${CREDENTIALS_DIRECTORY}/NAME reads systemd's credentials.
 //   - Money is "$5", "$0.25": US dollars, exact to nine places.
 //   - Counts are 150000, 150_000, 150k or 2M.
 //   - Durations are Go's, plus days: 300ms, 90s, 1h30m, 1d, 7d12h.
 //   - Sizes are 500KB, 32MB (powers of 1000), 32MiB (of 1024) or plain bytes.
 //   - Ids are 1 to 64 of a-z, 0-9, _ and -.
-//   - Patterns are names in which * stands for any characters.
+//   - Patterns are names in which * matches any characters.
 package config
 
 import (
@@ -27,77 +27,73 @@ import (
 // Config is the whole file. It is not changed after Parse; treat it as
 // read-only when sharing it between goroutines.
 type Config struct {
-	// Listen is the address callers reach, host:port.
+	// Listen is the address for callers, as host:port.
 	Listen string `yaml:"listen" default:"127.0.0.1:8080" kind:"address" reload:"restart"`
-	// TLS encrypts the listener callers reach.
+	// TLS encrypts the callers' listener.
 	TLS TLS `yaml:"tls" reload:"restart"`
 	// Admin is the listener for operators: health, metrics, administration.
 	Admin Admin `yaml:"admin"`
-	// Redis is where limits, jobs and the ledger live. Without it, `dev` brings
-	// its own store; `serve` and `worker` refuse to start.
+	// Redis stores limits, jobs and the ledger. `dev` can run without it; `serve` and `worker`
+	// cannot.
 	Redis Redis `yaml:"redis" reload:"restart"`
-	// Auth says how callers' keys are hashed.
+	// Auth configures how callers' keys are hashed.
 	Auth Auth `yaml:"auth"`
-	// TrustedProxies are the addresses (10.0.0.7 or 10.0.0.0/8) whose
-	// X-Forwarded-For is believed, and X-Forwarded-Proto at the console. Empty: nobody's is.
+	// TrustedProxies are the addresses (10.0.0.7 or 10.0.0.0/8) whose X-Forwarded-For is
+	// trusted, and X-Forwarded-Proto at the console. Empty: none.
 	TrustedProxies []netip.Prefix `yaml:"trusted_proxies" reload:"restart"`
-	// Requests bounds what one request may look like.
+	// Requests limits the size and shape of one request.
 	Requests Requests `yaml:"requests" reload:"restart"`
-	// Timeouts of the listener callers reach, and of shutting down.
+	// Timeouts apply to the callers' listener and to shutting down.
 	Timeouts Timeouts `yaml:"timeouts" reload:"restart"`
-	// Connections bounds open connections.
+	// Connections limits open connections.
 	Connections Connections `yaml:"connections" reload:"restart"`
-	// Memory bounds the bytes of bodies and answers under way.
+	// Memory limits the memory for bodies and answers in flight.
 	Memory Memory `yaml:"memory" reload:"restart"`
-	// Store says what happens when Redis cannot be asked.
+	// Store configures what happens when Redis is unreachable.
 	Store Store `yaml:"store"`
-	// KillSwitch overrides the modes of all limits and spend caps at once. off: limits work as
-	// written. shadow: they count and report, and nothing is refused or queued
+	// KillSwitch overrides the modes of all limits and spend caps. off: limits work as
+	// configured. shadow: limits count and report, and calls are neither refused nor queued
 	// because of them.
 	KillSwitch string `yaml:"kill_switch" default:"off" enum:"off,shadow"`
-	// SpendCaps bound what all orgs together spend through this deployment, at
-	// whichever provider.
+	// SpendCaps bound what all orgs together spend through this deployment, at all providers.
 	SpendCaps []SpendCap `yaml:"spend_caps"`
-	// UnknownModelPrice, when set, is the price of models the catalogue does
-	// not know: an entry as under Prices, without model, provider, names and
-	// prefixes. Make it dear, because it is what an unknown model is held and
-	// charged at: {max_output: 128000, prices: [{input: 15, output: 75}]}.
-	// Without max_output only requests that set an output limit are taken.
-	// Left out: such a model is refused; it is never free.
+	// UnknownModelPrice is the price of models that have none: an entry as under Prices,
+	// without model, provider, names and prefixes. Such calls are held and charged at it, so
+	// choose a high one: {max_output: 128000, prices: [{input: 15, output: 75}]}. Without
+	// max_output, only requests with an output limit are accepted. If omitted, such models are
+	// refused.
 	UnknownModelPrice Raw `yaml:"unknown_model_price" kind:"mapping"`
-	// Prices are the operator's own price entries. They go before the built-in
-	// catalogue. Their form is that of the catalogue's models; ${NAME} is not
-	// filled in here.
+	// Prices are your own prices. They override the built-in catalogue and have the form of its
+	// models. ${NAME} is not expanded here.
 	Prices Raw `yaml:"prices" kind:"list"`
-	// PricesFile is a file of more price entries, which `llmguard prices update`
-	// writes. They override the built-in catalogue, and Prices overrides them. A relative
-	// path is relative to the configuration file. While there is no such file it
-	// has no entries.
+	// PricesFile is a file with more prices, written by `llmguard prices update`. It overrides
+	// the built-in catalogue, and Prices overrides it. A relative path starts at the
+	// configuration file. The file may be missing.
 	PricesFile string `yaml:"prices_file"`
-	// Providers are the upstream accounts calls are sent to.
+	// Providers are the upstream accounts.
 	Providers []Provider `yaml:"providers,required"`
-	// Defaults apply to every org, of this file and of Redis, also to those made later.
+	// Defaults apply to every org, in this file and in Redis.
 	Defaults Defaults `yaml:"defaults"`
 	// Orgs are the tenants, with their limits, users and keys.
 	Orgs []Org `yaml:"orgs,required"`
-	// Ledger is the record of what every call was charged.
+	// Ledger records what every call was charged.
 	Ledger Ledger `yaml:"ledger" reload:"restart"`
-	// Queue bounds the calls that wait.
+	// Queue configures waiting calls.
 	Queue Queue `yaml:"queue"`
-	// Files are what callers upload and batches put out. Without a place for them
-	// neither the Files nor the Batch API is served.
+	// Files configures where uploads and batch results are stored. Without a store, neither
+	// files nor batches are served.
 	Files Files `yaml:"files" reload:"restart"`
-	// Batches bounds the Batch API.
+	// Batches configures the Batch API.
 	Batches Batches `yaml:"batches" reload:"restart"`
-	// Conversations bounds what is kept of responses that no provider keeps.
+	// Conversations configures how llmguard stores responses that no provider stores.
 	Conversations Conversations `yaml:"conversations"`
-	// Alerts tell the operator that limits of orgs and users are nearly used up.
+	// Alerts notify the operator when limits of orgs and users are nearly used up.
 	Alerts Alerts `yaml:"alerts"`
-	// Webhooks bounds what may be told to whom, for all orgs.
+	// Webhooks configures the delivery of webhooks, for all orgs.
 	Webhooks Webhooks `yaml:"webhooks" reload:"restart"`
-	// Log is what is written to standard error.
+	// Log configures the log on standard error.
 	Log Log `yaml:"log"`
-	// Tracing exports the spans of calls, to OpenTelemetry's conventions.
+	// Tracing exports spans of calls, following OpenTelemetry's conventions.
 	Tracing Tracing `yaml:"tracing" reload:"restart"`
 
 	// Name is the file's name as given to Load or Parse, Sum the SHA-256 of its text
@@ -111,34 +107,34 @@ type Config struct {
 	Literals []string `yaml:"-"`
 }
 
-// Admin is the operators' listener. It never serves models, and the callers'
-// listener never serves it.
+// Admin is the operators' listener. It never serves models, and the callers' listener never
+// serves administration.
 type Admin struct {
 	// Listen is host:port. Keep it off the internet.
 	Listen string `yaml:"listen" default:"127.0.0.1:9090" kind:"address" reload:"restart"`
-	// TLS encrypts this listener, as that of callers.
+	// TLS encrypts this listener.
 	TLS TLS `yaml:"tls" reload:"restart"`
-	// Hosts are further host names, or patterns, that requests may come for, such as
-	// admin.example.com. Addresses, localhost, names without a dot, those of private
-	// zones (.local, .internal, .svc, .home.arpa) and the host of Listen always may; with
-	// "*" any name may. Others get 421: a web page could have them (DNS rebinding).
-	// /healthz and /readyz answer to any name.
+	// Hosts are additional host names or patterns that requests may use, such as
+	// admin.example.com. Addresses, localhost, names without a dot, private zones (.local,
+	// .internal, .svc, .home.arpa) and the host of Listen are always allowed; "*" allows every
+	// name. Other names get 421, which prevents DNS rebinding. /healthz and /readyz accept any
+	// name.
 	Hosts []string `yaml:"hosts"`
-	// MetricsToken, at least 16 characters, is what a scraper sends as
-	// "Authorization: Bearer TOKEN" for /metrics. Left out: anybody who reaches the
-	// listener may read the metrics, which name orgs, pools and limits.
+	// MetricsToken protects /metrics. Scrapers send it as "Authorization: Bearer TOKEN". At
+	// least 16 characters. If omitted, everyone who can reach the listener can read the
+	// metrics, which contain names of orgs, pools and limits.
 	MetricsToken Secret `yaml:"metrics_token"`
-	// Keys of administrators. They open the admin API and nothing else; more are
-	// made with `llmguard admins create`.
+	// Keys of administrators open only the admin API. Create more with `llmguard admins
+	// create`.
 	Keys []AdminKey `yaml:"keys"`
 }
 
-// TLS is the certificate of a listener, for TLS 1.2 and 1.3 with HTTP/2. The files are
-// read again when they change, and at a reload of this file. Left out: plain HTTP.
+// TLS is a listener's certificate, for TLS 1.2 and 1.3 with HTTP/2. The files are read again
+// when they change or the configuration is reloaded. Default: plain HTTP.
 type TLS struct {
-	// CertFile is a PEM file with the certificate, then those between it and the root.
+	// CertFile is a PEM file with the certificate, followed by intermediate certificates.
 	CertFile string `yaml:"cert_file"`
-	// KeyFile is a PEM file with its private key.
+	// KeyFile is a PEM file with the private key.
 	KeyFile string `yaml:"key_file"`
 }
 
@@ -147,30 +143,29 @@ func (t TLS) Enabled() bool { return t.CertFile != "" }
 
 // AdminKey is an administrator's key, known by its hash only.
 type AdminKey struct {
-	// ID names the administrator in the audit.
+	// ID is the administrator's name in the audit.
 	ID string `yaml:"id,required" kind:"id"`
-	// Hash is as that of a user's key.
+	// Hash has the form of a user key's hash.
 	Hash string `yaml:"hash,required"`
-	// ReadOnly keys change nothing.
+	// ReadOnly keys cannot change anything.
 	ReadOnly bool `yaml:"read_only"`
-	// Disabled refuses the key without forgetting it.
+	// Disabled rejects the key but keeps its entry.
 	Disabled bool `yaml:"disabled"`
-	// Expires is as that of a user's key.
+	// Expires has the form of a user key's expiry.
 	Expires time.Time `yaml:"expires"`
 }
 
-// Redis names the store, either by addresses or by url.
+// Redis is the connection to Redis: either addresses or url.
 type Redis struct {
-	// Addresses are host:port, or one unix socket path. One for single, the
-	// sentinels for sentinel, any of the nodes for cluster.
+	// Addresses are the servers as host:port, or one unix socket path. One for single, the
+	// sentinels for sentinel, any nodes for cluster.
 	Addresses []string `yaml:"addresses"`
-	// URL is the short form for a single server:
-	// redis://user:password@host:6379/0, rediss:// for TLS, unix:///path.
-	// The other connection fields are then left out.
+	// URL is the short form for a single server: redis://user:password@host:6379/0, rediss://
+	// for TLS, unix:///path. It replaces the other connection fields.
 	URL Secret `yaml:"url"`
 	// Mode is the kind of deployment.
 	Mode string `yaml:"mode" default:"single" enum:"single,sentinel,cluster"`
-	// MasterName is the name the sentinels know the primary by.
+	// MasterName is the primary's name at the sentinels.
 	MasterName string `yaml:"master_name"`
 	// Username and Password log in to the server.
 	Username string `yaml:"username"`
@@ -178,7 +173,7 @@ type Redis struct {
 	// SentinelUsername and SentinelPassword log in to the sentinels.
 	SentinelUsername string `yaml:"sentinel_username"`
 	SentinelPassword Secret `yaml:"sentinel_password"`
-	// TLS turns on encryption when enabled.
+	// TLS encrypts connections if enabled.
 	TLS RedisTLS `yaml:"tls"`
 	// DB is the database number; a cluster has only 0.
 	DB int `yaml:"db" min:"0"`
@@ -187,148 +182,133 @@ type Redis struct {
 // Configured reports whether the file names a store at all.
 func (r Redis) Configured() bool { return len(r.Addresses) > 0 || r.URL != "" }
 
-// RedisTLS is the encryption of connections to Redis, TLS 1.2 or newer.
+// RedisTLS is the encryption of connections to Redis, with TLS 1.2 or newer.
 type RedisTLS struct {
 	Enabled bool `yaml:"enabled"`
 	// CAFile is a PEM file of authorities to trust instead of the system's.
 	CAFile string `yaml:"ca_file"`
-	// CertFile and KeyFile are the client's own certificate.
+	// CertFile and KeyFile are the client certificate.
 	CertFile string `yaml:"cert_file"`
 	KeyFile  string `yaml:"key_file"`
-	// ServerName is the name the server's certificate must carry, when it is
-	// not the host of the address.
+	// ServerName is the name in the server's certificate, if it is not the host of the address.
 	ServerName string `yaml:"server_name"`
 }
 
-// Auth holds the secrets that key hashes are bound to.
+// Auth is the secrets that key hashes depend on.
 type Auth struct {
-	// Peppers make stored hashes useless to whoever reads only the file or
-	// only Redis. The first hashes new keys; the others still verify old ones.
+	// Peppers make stored hashes useless to anyone who has only the file or only Redis. New
+	// keys are hashed with the first; the others still verify old keys.
 	Peppers []Pepper `yaml:"peppers"`
 }
 
-// Pepper is one such secret.
+// Pepper is one secret.
 type Pepper struct {
-	// ID is written in front of each hash made with it; "sha256" is taken.
+	// ID is the prefix of each hash made with it. "sha256" is reserved.
 	ID string `yaml:"id,required" kind:"id"`
-	// Secret is at least 16 characters, from the environment in production.
+	// Secret has at least 16 characters. Take it from the environment in production.
 	Secret Secret `yaml:"secret,required"`
 }
 
-// Requests bounds a request before anything is spent on it; beyond a bound it
-// is refused with 400 or 413.
+// Requests are limits for one request. Larger requests get 400 or 413 before anything is spent.
 type Requests struct {
-	// MaxBody is the largest body.
+	// MaxBody is the size of the largest body.
 	MaxBody Size `yaml:"max_body" default:"32MB"`
 	// MaxDepth is the deepest nesting of JSON.
 	MaxDepth int `yaml:"max_depth" default:"1000"`
-	// MaxJSONTokens is how many JSON values, names and brackets a body may have.
+	// MaxJSONTokens is the largest number of JSON values, names and brackets in a body.
 	MaxJSONTokens int `yaml:"max_json_tokens" default:"200000"`
 }
 
-// Connections bounds the open connections of the listener callers reach. What
-// comes beyond is closed without an answer.
+// Connections are limits on open connections to the callers' listener. Connections beyond a
+// limit are closed without an answer.
 type Connections struct {
-	// Total is the most connections; 0: half of the file descriptors that the process
-	// may open, and at most one for 96 KiB of the memory that it may use.
+	// Total is the largest number of connections. 0: half of the process's file descriptors,
+	// and at most one for each 96 KiB of its memory.
 	Total int `yaml:"total" default:"0" min:"0"`
-	// PerAddress is the most connections of one address; an IPv6 address counts as
-	// its /64. 0: a quarter of Total. Addresses in TrustedProxies are bounded by Total
-	// alone.
+	// PerAddress is the largest number of connections from one address; an IPv6 address counts
+	// as its /64. 0: a quarter of Total. Trusted proxies are limited by Total only.
 	PerAddress int `yaml:"per_address" default:"0" min:"0"`
-	// Streams is how many event streams, uploads and downloads may be open at a time in
-	// one process. An org may have half of them, one key a quarter. What comes beyond is
-	// answered with 429. 0: no bound.
+	// Streams is how many event streams, uploads and downloads may be open in one process. An
+	// org may have half of them, one key a quarter. More get 429. 0: no limit.
 	Streams int `yaml:"streams" default:"2000" min:"0"`
 }
 
-// Timeouts of the listener callers reach. Answers have no total timeout,
-// because a stream may take as long as the provider does.
+// Timeouts are how long requests to the callers' listener, and shutting down, may take. Answers
+// have no total timeout, because streams can take long.
 type Timeouts struct {
-	// ReadHeader ends connections that do not send a request's head in time.
+	// ReadHeader limits the time to send a request's headers.
 	ReadHeader time.Duration `yaml:"read_header" default:"10s"`
-	// ReadBody ends requests whose body does not arrive in time.
+	// ReadBody limits the time to send a request's body.
 	ReadBody time.Duration `yaml:"read_body" default:"60s"`
-	// Write ends answers of which the caller takes no byte for so long.
+	// Write ends an answer if the caller reads no byte for this long.
 	Write time.Duration `yaml:"write" default:"60s"`
-	// Idle closes connections without a request.
+	// Idle closes connections without requests.
 	Idle time.Duration `yaml:"idle" default:"120s"`
-	// Drain is how long a stopping process still accepts calls after it has
-	// reported itself not ready, so that load balancers can notice.
+	// Drain is how long a stopping process still accepts calls after it has reported not ready,
+	// so that load balancers notice.
 	Drain time.Duration `yaml:"drain" default:"5s" min:"0"`
-	// Shutdown is how long calls in flight may then go on. What is left is
-	// cancelled and settled.
+	// Shutdown is how long calls in flight may then continue. The rest are cancelled and
+	// settled.
 	Shutdown time.Duration `yaml:"shutdown" default:"30s"`
 }
 
-// Store is the behaviour towards Redis.
+// Store is what happens when Redis is slow, unreachable or has lost data.
 type Store struct {
-	// OnFailure is what a live call meets when Redis cannot be asked in time,
-	// for orgs that do not say otherwise. deny: 503 with Retry-After, so no
-	// money is spent unseen. local: it is admitted if it fits into LocalShare of
-	// every limit. allow: it is admitted. Calls that were admitted so are on
-	// disk before they are sent, and charged when Redis is back; both need
-	// JournalDir. Nothing waits meanwhile, and jobs do not run.
+	// OnFailure is what happens to live calls while Redis is unreachable, unless the org sets
+	// its own. deny: 503 with Retry-After. local: calls are admitted within LocalShare of every
+	// limit. allow: calls are admitted. local and allow need JournalDir: admitted calls are
+	// written there before they are sent, and charged when Redis is back. Meanwhile nothing
+	// waits and no jobs run.
 	OnFailure string `yaml:"on_failure" default:"deny" enum:"deny,local,allow"`
-	// LocalShare is what one process lets through by itself while Redis is
-	// away, of each limit of orgs with local, and of each pool's quota: 10%.
-	// With at most 100% divided by the number of proxies, all of them together
-	// let through no more than a limit; what was used before they do not know.
+	// LocalShare is how much of each limit and pool quota one process admits while Redis is
+	// unreachable, for orgs with local. Set it to at most 100% divided by the number of
+	// proxies. Earlier usage is not known then.
 	LocalShare Percent `yaml:"local_share" default:"10%" reload:"restart"`
-	// Deadline is how long one call waits for Redis before a ping asks whether
-	// it answers at all. OnFailure applies when that is not answered either.
+	// Deadline is how long a call waits for Redis before llmguard sends a ping. If the ping is
+	// not answered either, OnFailure applies.
 	Deadline time.Duration `yaml:"deadline" default:"250ms" reload:"restart"`
-	// HoldLease is how long the money of a call stays held after its process
-	// died; then it is charged in full, as an estimate. After a time in which no
-	// process reached Redis, holds stay for this long once more. At least 3s. Give
-	// all processes the same.
+	// HoldLease is how long a call's money stays held after its process died. Then it is
+	// charged in full, as an estimate. After a Redis outage, holds last this long again. At
+	// least 3s, the same for all processes.
 	HoldLease time.Duration `yaml:"hold_lease" default:"60s" reload:"restart"`
-	// AfterDataLoss is what limits do when Redis was emptied or came back without
-	// its data. close: each is closed for the length of its window, from that
-	// moment, until `llmguard limits reopen`. open: they count from zero. With
-	// JournalDir a loss during a restart of llmguard is noticed too.
+	// AfterDataLoss is what limits do when Redis has lost its data. close: each limit admits
+	// nothing for the length of its window, or until `llmguard limits reopen`. open: limits
+	// count from zero. With JournalDir, a loss while llmguard restarts is noticed too.
 	AfterDataLoss string `yaml:"after_data_loss" default:"close" enum:"close,open" reload:"restart"`
-	// Durability is when a hold and the end of a call count as written. async: when
-	// Redis answers; a failover may forget the last moments. wait1: when one replica
-	// has it too (WAIT). waitaof1: when it is also in the append-only files of Redis
-	// and of one replica, on disk (WAITAOF, Redis 7.2). Where no replica confirms
-	// within half of Deadline, holds are refused and ends go to the journal, until
-	// one does. Each flight to Redis takes a round trip between Redis and its replica
-	// longer; waitaof1 up to a second unless both have appendfsync always. Not for a
-	// cluster.
+	// Durability is when a hold or a charge counts as written. async: when Redis answers; a
+	// failover can lose the last moments. wait1: when one replica has it too (WAIT). waitaof1:
+	// when it is also on disk in Redis and in one replica (WAITAOF, Redis 7.2). If no replica
+	// confirms within half of Deadline, holds are refused and charges go to the journal. Each
+	// write takes one more round trip to the replica, and with waitaof1 up to a second unless
+	// both have appendfsync always. Not for clusters.
 	Durability string `yaml:"durability" default:"async" enum:"async,wait1,waitaof1" reload:"restart"`
-	// JournalDir is a directory on a disk that outlives the process, for what
-	// cannot be written to Redis just now: ends of calls, and calls admitted
-	// without it. It is made with mode 0700; processes may share it. Left out:
-	// they are kept in memory, and calls whose process dies too are charged
-	// what was held.
+	// JournalDir is a directory on a persistent disk for charges that cannot be written to
+	// Redis, and for calls admitted without it. llmguard creates it with mode 0700; processes
+	// may share it. If omitted, charges wait in memory, and calls whose process dies are
+	// charged their hold.
 	JournalDir string `yaml:"journal_dir" reload:"restart"`
-	// JournalMax bounds the journal of each process; one call takes about 1 KB.
-	// The file may take twice as much.
+	// JournalMax is the largest journal of one process; a call takes about 1 KB. The file may
+	// be twice as large.
 	JournalMax Size `yaml:"journal_max" default:"64MiB" reload:"restart"`
 }
 
-// Ledger says where the ledger's entries go. They are in Redis for up to 90 days
-// after an org's last one, its daily sums for 400 days.
+// Ledger is the storage and export of the ledger. Redis keeps entries until 90 days after an
+// org's last one, and daily sums for 400 days.
 type Ledger struct {
-	// ExportDir is a directory to which every entry is appended before it is
-	// trimmed from Redis, once: a file of JSON lines per org and UTC day. All
-	// processes may have it, one of them writes for an org; then it must be
-	// the same directory for all, such as a shared mount that keeps locks.
-	// Left out: nothing is exported.
+	// ExportDir is a directory to which every entry is appended before it is trimmed from
+	// Redis: one file of JSON lines for each org and UTC day. If several processes have it, it
+	// must be the same directory, on a shared mount with working locks. Default: no export.
 	ExportDir string `yaml:"export_dir"`
-	// MaxEntries is about how many entries of an org stay in Redis, at some
-	// 700 bytes each. With ExportDir what is not exported yet stays too, up to
-	// ten times as many: what a long failure of the disk can take.
+	// MaxEntries is about how many entries of an org stay in Redis, at about 700 bytes each.
+	// With ExportDir, up to ten times as many stay until they are exported.
 	MaxEntries int64 `yaml:"max_entries" default:"1000000"`
-	// MemoryShare is the part of Redis's maxmemory, in percent, that the entries of
-	// all orgs may take together (without maxmemory: of the machine's memory). Beyond it
-	// the oldest entries of the orgs with the most go, within ten seconds; day sums
-	// stay, and with ExportDir the files. 100: no such bound.
+	// MemoryShare is the percentage of Redis's maxmemory (or of the machine's memory) that all
+	// ledgers together may use. Beyond it, the oldest entries of the largest ledgers are
+	// trimmed within ten seconds. Daily sums and exported files stay. 100: no limit.
 	MemoryShare int `yaml:"memory_share" default:"40"`
 }
 
-// Log is the log's level and form. Prompts, answers and keys are never logged.
+// Log is the log's level and format. Prompts, answers and keys are never logged.
 type Log struct {
 	Level  string `yaml:"level" default:"info" enum:"debug,info,warn,error"`
 	Format string `yaml:"format" default:"json" enum:"json,text" reload:"restart"`

@@ -2,84 +2,74 @@ package config
 
 import "time"
 
-// Conversations bounds the responses that llmguard keeps itself, because the
-// provider speaks chat completions only: input and output, in Redis, encrypted
-// under queue.seal_keys, unless the request says store: false.
+// Conversations are the responses that llmguard stores because the provider has only chat
+// completions: input and output, in Redis, encrypted with queue.seal_keys, unless the request
+// sets store: false.
 type Conversations struct {
-	// TTL is how long a response can be retrieved and named as
-	// previous_response_id.
+	// TTL is how long a response can be retrieved and used as previous_response_id.
 	TTL time.Duration `yaml:"ttl" default:"7d"`
-	// MaxSize is the largest response, with its own input, that is kept. A
-	// conversation may have 32 times as much.
+	// MaxSize is the largest response that is stored, with its own input. A conversation may
+	// have 32 times as much.
 	MaxSize Size `yaml:"max_size" default:"1MB"`
 }
 
-// Files says where files are and how many there may be. Nothing of them is in
-// Redis but a record each.
+// Files is where files are stored, and how many. Redis has only one record for each file.
 type Files struct {
-	// Store is a directory, or s3://bucket?region=...; with an endpoint of one's
-	// own: s3://bucket?region=us-east-1&endpoint=https://minio:9000&s3ForcePathStyle=true,
-	// credentials as in AWS's own tools. All proxies and workers need the same
-	// one: a directory must be a shared mount. They compare it at start, and
-	// refuse to run with another.
+	// Store is a directory or a bucket, s3://bucket?region=...; for another server than AWS,
+	// s3://bucket?region=us-east-1&endpoint=https://minio:9000&s3ForcePathStyle=true.
+	// Credentials are found as by AWS's own tools. All proxies and workers need the same store;
+	// a directory must be a shared mount. They check this at startup.
 	Store string `yaml:"store"`
 	// MaxFile is the largest upload.
 	MaxFile Size `yaml:"max_file" default:"200MB"`
-	// TTL is how long a file is kept whose owner does not say.
+	// TTL is how long files are kept unless the upload sets its own lifetime.
 	TTL time.Duration `yaml:"ttl" default:"30d"`
-	// MaxOrgBytes is how much the files of an org may take before uploads and new
-	// batches are refused; the output of open batches still is written. 0: no bound.
+	// MaxOrgBytes is how much an org's files may use. Beyond it, uploads and new batches are
+	// refused; open batches still write their output. 0: no limit.
 	MaxOrgBytes Size `yaml:"max_org_bytes" default:"100GB" min:"0"`
-	// MaxUserBytes is the same for the files of one user. 0: as much as the org.
+	// MaxUserBytes is the same for one user. 0: as much as the org.
 	MaxUserBytes Size `yaml:"max_user_bytes" default:"0" min:"0"`
-	// MaxOrgFiles and MaxUserFiles are how many files an org and one user may have,
-	// with the same effect.
+	// MaxOrgFiles and MaxUserFiles are how many files an org and one user may have.
 	MaxOrgFiles  int `yaml:"max_org_files" default:"50000" min:"0"`
 	MaxUserFiles int `yaml:"max_user_files" default:"25000" min:"0"`
 }
 
-// Batches bounds batches, whose lines are jobs of class batch.
+// Batches are limits of the Batch API. The lines of a batch are jobs of class batch.
 type Batches struct {
 	// MaxLines is how many requests a batch may have.
 	MaxLines int `yaml:"max_lines" default:"50000"`
 	// InQueue is how many lines of one batch are in Redis at a time.
 	InQueue int `yaml:"in_queue" default:"1000"`
-	// MaxOpen and MaxUserOpen are how many batches of an org and of one user may be
-	// open: neither completed nor failed, expired or cancelled. 0: no bound.
+	// MaxOpen and MaxUserOpen are how many open batches an org and one user may have. 0: no
+	// limit.
 	MaxOpen     int `yaml:"max_open" default:"500" min:"0"`
 	MaxUserOpen int `yaml:"max_user_open" default:"250" min:"0"`
-	// MaxEnded is how many ended batches of an org can be looked at, for 31 days: the
-	// newest. 0: all.
+	// MaxEnded is how many ended batches of an org are kept, for 31 days. 0: all.
 	MaxEnded int `yaml:"max_ended" default:"10000" min:"0"`
-	// OverBudget is what becomes of a batch whose lines together may cost more
-	// than a limit lets through in 24 hours. warn: it runs, the batch object says
-	// so, and lines that do not fit in time end as batch_expired. refuse: it
-	// fails. One whose input alone costs more fails in both cases.
+	// OverBudget is what happens to a batch whose maximum cost exceeds what a limit admits in
+	// 24 hours. warn: it runs with a warning, and lines that do not fit in time end as
+	// batch_expired. refuse: it fails. If its input alone costs more, it fails in both cases.
 	OverBudget string `yaml:"over_budget" default:"warn" enum:"warn,refuse"`
-	// Poll is how often a batch that its provider runs (batch_mode: provider) is
-	// looked at there.
+	// Poll is how often llmguard checks a batch that the provider runs (batch_mode: provider).
 	Poll time.Duration `yaml:"poll" default:"30s"`
-	// Doubt is how long such a batch is looked for in the provider's list, when the
-	// answer to its creation was lost, before another one is made. It should be
-	// longer than a creation ever takes: one that succeeds after that is paid for
-	// twice.
+	// Doubt is how long llmguard looks for such a batch in the provider's list if the answer to
+	// its creation was lost. Then it creates another. If the first one appears later, both are
+	// paid for, so choose more than a creation takes.
 	Doubt time.Duration `yaml:"doubt" default:"2m"`
 }
 
-// Memory bounds the bytes of bodies and answers under way in each process. An org that
-// takes all it can get leaves about half of each bound to others. What finds no room
-// within seconds is refused with 503 and Retry-After.
+// Memory is the space for bodies and answers in flight in each process. An org that uses all it
+// can get leaves about half of each limit to others. If there is no space within seconds, calls
+// get 503 with Retry-After.
 type Memory struct {
-	// Bodies is how much memory they take at most. A body counts until it has been
-	// sent, an answer until it has been handed on or is in a file. 0: a quarter of what
-	// the process may use, which is GOMEMLIMIT, else the limit of its cgroup, else the
-	// machine's memory; at least twice requests.max_body. Given, at least
-	// requests.max_body.
+	// Bodies is how much memory they may use. A body counts until it is sent, an answer until
+	// it is passed on or in a file. 0: a quarter of the process's memory (GOMEMLIMIT, else its
+	// cgroup's limit, else the machine's), at least twice requests.max_body. Other values must
+	// be at least requests.max_body.
 	Bodies Size `yaml:"bodies" default:"0" min:"0"`
-	// Spool is how many bytes of them may be in files of the temporary directory
-	// (TMPDIR), where those above 1 MiB are while they are on their way. Make sure that
-	// the directory has the space, and is on a disk. Given, at least requests.max_body; 0:
-	// no files, memory has them all.
+	// Spool is how many of these bytes may be in temporary files, which hold bodies above 1
+	// MiB. The temporary directory (TMPDIR) must be on a disk with this much space. At least
+	// requests.max_body; 0: no files, all bodies in memory.
 	Spool Size `yaml:"spool" default:"2GB" min:"0"`
 }
 

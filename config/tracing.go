@@ -2,21 +2,19 @@ package config
 
 import "net/url"
 
-// Tracing says where the spans of calls go, by OTLP over HTTP. It is off unless
-// Endpoint, or OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT in
-// the environment, names a collector; OTEL_SDK_DISABLED=true or
-// OTEL_TRACES_EXPORTER=none turns it off. What is left out here is as the other
-// standard OTEL_ variables say: service name and resource, sampler, headers,
-// timeouts, certificates, batching. Spans hold ids, models, counts, costs and
-// outcomes; no prompt, no answer and no key.
+// Tracing is the export of spans of calls, by OTLP over HTTP. It is off unless Endpoint,
+// OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT names a collector;
+// OTEL_SDK_DISABLED=true or OTEL_TRACES_EXPORTER=none turns it off. Other standard OTEL_
+// variables apply to omitted settings. Spans have ids, models, counts, costs and outcomes, but
+// no prompts, answers or keys.
 type Tracing struct {
-	// Endpoint is the collector: http://otel-collector:4318. /v1/traces is added
-	// where it has no path.
+	// Endpoint is the collector: http://otel-collector:4318. /v1/traces is added if it has no
+	// path.
 	Endpoint string `yaml:"endpoint"`
-	// SampleRatio is the part of calls that are traced, of those whose caller has
-	// not decided it by a traceparent header: 10%. Left out: all.
+	// SampleRatio is the part of calls that are traced, if their caller has not decided with a
+	// traceparent header: 10%. Default: all.
 	SampleRatio Percent `yaml:"sample_ratio"`
-	// Headers go with every export, such as a tenant's token.
+	// Headers are sent with every export, such as a tenant's token.
 	Headers map[string]Secret `yaml:"headers"`
 }
 

@@ -11,20 +11,18 @@ import (
 	"time"
 )
 
-// Webhooks bounds the events that orgs' servers are told, by all processes of
-// the worker.
+// Webhooks is how events are delivered to orgs' servers.
 type Webhooks struct {
-	// AllowNetworks are the only addresses (10.1.0.7 or 10.1.0.0/16) inside your
-	// own networks that may be told. Others that are not on the internet, such
-	// as private, loopback and link-local ones, are never dialled.
+	// AllowNetworks are the private addresses (10.1.0.7 or 10.1.0.0/16) that events may be sent
+	// to. Other private, loopback and link-local addresses are never contacted.
 	AllowNetworks []netip.Prefix `yaml:"allow_networks"`
-	// AllowHTTP are host names, without port, that may be told without TLS.
+	// AllowHTTP are host names, without port, that may be contacted without TLS.
 	AllowHTTP []string `yaml:"allow_http"`
 	// CAFile is a PEM file of authorities to trust instead of the system's.
 	CAFile string `yaml:"ca_file"`
-	// Timeout is how long one attempt may take, to the end of the answer.
+	// Timeout is how long one attempt may take, including the answer.
 	Timeout time.Duration `yaml:"timeout" default:"15s"`
-	// GiveUp is how long an event is tried before it is a dead letter.
+	// GiveUp is how long delivery is retried before an event becomes a dead letter.
 	GiveUp time.Duration `yaml:"give_up" default:"3d"`
 }
 

@@ -2,21 +2,18 @@ package settings
 
 import "slices"
 
-// Alerts say who is told when what was charged to a limit of money has passed a
-// part of it: a limit of an org, or of one of its users, whichever its mode, once
-// per limit, threshold and period. It is delivered as webhooks are, and to the
-// same addresses only: see webhooks.allow_networks and webhooks.allow_http.
+// Alerts are messages about a money limit whose charges pass a threshold: one for each limit,
+// threshold and period, whatever the limit's mode. They cover limits of orgs and users, and are
+// delivered like webhooks: see webhooks.allow_networks and webhooks.allow_http.
 type Alerts struct {
-	// URL is where alerts are posted, https. That of a chat is a secret itself.
+	// URL is where alerts are posted, https. The address of a chat is a secret.
 	URL Secret `yaml:"url"`
-	// Format is what is posted. slack: {"text": "..."}, as Slack, Mattermost,
-	// Rocket.Chat and others take it. standard: an event alert.limit, signed as
-	// webhooks are.
+	// Format is what is posted. slack: {"text": "..."}, for Slack, Mattermost, Rocket.Chat and
+	// others. standard: a signed event alert.limit.
 	Format string `yaml:"format" default:"slack" enum:"slack,standard"`
-	// Secrets sign what is posted in format standard, as those of webhooks do.
+	// Secrets sign alerts in format standard, like the secrets of webhooks.
 	Secrets []Secret `yaml:"secrets"`
-	// Thresholds are the parts of a limit: [50%, 80%, 100%], which is also what
-	// is meant where they are left out.
+	// Thresholds are the parts of a limit, by default [50%, 80%, 100%].
 	Thresholds []Percent `yaml:"thresholds"`
 }
 
@@ -33,23 +30,22 @@ func (a Alerts) Percents() []int {
 	return slices.Compact(out)
 }
 
-// Webhook is one such server.
+// Webhook is one server to notify.
 type Webhook struct {
-	// URL is where events are posted: https, with any port.
+	// URL is where events are posted: https, any port.
 	URL string `yaml:"url,required"`
-	// Secrets sign every event, each with a signature of its own: whsec_ and 24
-	// to 64 bytes in base64, from the environment in production. Two while one
-	// is replaced.
+	// Secrets sign every event: whsec_ and 24 to 64 bytes in base64. Take them from the
+	// environment in production. List two during a rotation.
 	Secrets []Secret `yaml:"secrets,required"`
-	// Events are patterns of the types of events it is told. Left out: all.
+	// Events are patterns of event types. Default: all.
 	Events []string `yaml:"events"`
 }
 
 // RequestWebhooks are the targets that requests may name.
 type RequestWebhooks struct {
-	// Hosts are host names, or *. and a domain for all names below it. With
-	// :port they are for that port alone, without for that of https.
+	// Hosts are host names, or *. and a domain for all names below it. With :port they are for
+	// that port only, otherwise for 443.
 	Hosts []string `yaml:"hosts"`
-	// Secrets sign what goes there, as those of an org's webhooks do.
+	// Secrets sign these events, like the secrets of webhooks.
 	Secrets []Secret `yaml:"secrets"`
 }
