@@ -200,7 +200,7 @@ func TestJournalInTrouble(t *testing.T) {
 	server := redistest.Start(t)
 	a := openJournaled(t, server, t.TempDir(), Options{})
 	good, bad := a.take(t, idAt(time.Now(), 1), 100), idAt(time.Now(), 2)
-	if err := a.journal.Put(t.Context(), "noise", []byte("{]")); err != nil {
+	if err := a.journal.PutAll(t.Context(), []journal.Record{{ID: "noise", Data: []byte("{]")}}); err != nil {
 		t.Fatal(err)
 	}
 	refused := Settle{Lost(Call{ID: bad, Org: "other"}), nil}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"reflect"
 	"slices"
-	"strings"
 )
 
 // Reload is what becomes of a running configuration when its file has changed.
@@ -60,24 +59,4 @@ func same(a, b reflect.Value) bool {
 		return bytes.Equal(raw.YAML, b.Interface().(Raw).YAML)
 	}
 	return reflect.DeepEqual(a.Interface(), b.Interface())
-}
-
-// RestartOnly lists the fields that a running process takes no change of.
-func RestartOnly() []string {
-	var out []string
-	var walk func(t reflect.Type, path string, fixed bool)
-	walk = func(t reflect.Type, path string, fixed bool) {
-		for _, f := range fieldsOf(t) {
-			at, stays := join(path, f.name), fixed || f.restart
-			switch {
-			case isSection(f.typ):
-				walk(f.typ, at, stays)
-			case stays:
-				out = append(out, at)
-			}
-		}
-	}
-	walk(reflect.TypeFor[Config](), "", false)
-	slices.SortFunc(out, strings.Compare)
-	return out
 }

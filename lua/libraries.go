@@ -1,9 +1,6 @@
 package lua
 
-import (
-	"maps"
-	"slices"
-)
+import "slices"
 
 // limitLibraries are what scripts over limits of any shape begin with.
 var limitLibraries = []string{"time", "shapes", "shape_of", "whole"}
@@ -74,6 +71,3 @@ var libraries = map[string][]string{
 	"take":               {"time"},
 	"webhook_dead":       {},
 }
-
-// Libraries returns the scripts by name, each with the libraries that it begins with.
-func Libraries() map[string][]string { return maps.Clone(libraries) }

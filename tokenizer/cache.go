@@ -39,12 +39,6 @@ func NewCache() *Cache {
 	}
 }
 
-// Count returns Count(enc, text), from memory if it is there. Texts shorter
-// than 200 bytes are always counted.
-func (c *Cache) Count(enc Encoding, text []byte) int {
-	return c.CountClasses(enc, text).Tokens
-}
-
 // CountClasses returns CountClasses(enc, text), from memory if it is there.
 func (c *Cache) CountClasses(enc Encoding, text []byte) Classes {
 	if c == nil || len(text) < cacheMin {

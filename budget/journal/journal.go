@@ -2,7 +2,7 @@
 // what must not be forgotten when this process dies, and cannot be written
 // where it belongs just now.
 //
-// A record is on disk, synced, when [Journal.Put] returns nil; writers that come
+// A record is on disk, synced, when [Journal.PutAll] returns nil; writers that come
 // together share one sync. What a crash left half written is noticed by its
 // checksum and skipped: it was never promised. When no record is left the file
 // is emptied. The files hold what they are given, readable by their owner only;
@@ -119,14 +119,9 @@ func Open(dir string, o Options) (*Journal, error) {
 // Durable reports whether records outlive the process.
 func (j *Journal) Durable() bool { return j.dir != "" }
 
-// Put keeps data under an id, in place of what was there, and returns when it
-// is on disk. After an error, ctx's own among them, it may or may not be kept:
-// Delete it then. ErrFull keeps nothing.
-func (j *Journal) Put(ctx context.Context, id string, data []byte) error {
-	return j.PutAll(ctx, []Record{{id, data}})
-}
-
-// PutAll is Put for many records with one sync. ErrFull keeps none of them.
+// PutAll keeps records under their ids, in place of what was there, and returns when they are
+// on disk, with one sync. After an error, ctx's own among them, they may or may not be kept:
+// Delete them then. ErrFull keeps none of them.
 func (j *Journal) PutAll(ctx context.Context, records []Record) error {
 	size := int64(0)
 	for _, r := range records {

@@ -128,10 +128,6 @@ func (e *Events) Rest() []byte { return e.buf[e.start:] }
 // Held is how many bytes of memory e takes.
 func (e *Events) Held() int { return cap(e.buf) }
 
-// AtBoundary reports whether what was handed out so far is all that was fed,
-// so that an event of our own may follow.
-func (e *Events) AtBoundary() bool { return e.start == len(e.buf) }
-
 // EventData returns the data of an event from [Events]: its data lines, joined
 // by LF, or nil if it has none. As a rule it is a part of event; it is a copy
 // when there is more than one data line.

@@ -120,11 +120,11 @@ func TestEventBytesAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestAtBoundary: an event of our own may follow exactly where one of the stream has ended.
-func TestAtBoundary(t *testing.T) {
+// TestRestIsEmptyBetweenEvents: an event of our own may follow exactly where one of the stream has ended.
+func TestRestIsEmptyBetweenEvents(t *testing.T) {
 	stream := "data: a\n\n: note\ndata: b\r\n\r\n"
 	var e wire.Events
-	if !e.AtBoundary() {
+	if len(e.Rest()) > 0 {
 		t.Error("before the first byte: no boundary")
 	}
 	boundaries := map[int]bool{9: true, 16: true, len(stream): true, len(stream) - 1: true}
@@ -134,7 +134,7 @@ func TestAtBoundary(t *testing.T) {
 		}
 		for _, more := e.Next(); more; _, more = e.Next() {
 		}
-		if got := e.AtBoundary(); got != boundaries[i+1] {
+		if got := len(e.Rest()) == 0; got != boundaries[i+1] {
 			t.Errorf("after %q: boundary %t, want %t", stream[:i+1], got, boundaries[i+1])
 		}
 	}
