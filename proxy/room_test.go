@@ -191,8 +191,8 @@ func TestKeysKeepToTheShareOfTheirOrg(t *testing.T) {
 	r.chat(`{"model":"gpt-4o"}`, keyHeader, "wrong").fails(t, http.StatusBadRequest, "missing_required_parameter")
 	r.until("the record of a failure is not", func() bool { return counted() == one })
 
-	full := capacity.Bytes{Written: 64 << 20}
-	if err := memory.Count.Reserve(ctx, "acme", "full", full, time.Hour, capacity.Bound{}); err != nil {
+	full := capacity.Reservation{Org: "acme", ID: "full", Bytes: capacity.Bytes{Written: 64 << 20}, Life: time.Hour}
+	if err := memory.Count.Reserve(ctx, full, capacity.Bound{}); err != nil {
 		t.Fatal(err)
 	}
 	before := r.fake.Totals().Requests

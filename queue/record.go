@@ -20,8 +20,7 @@ type Records struct{ memory *capacity.Memory }
 // latest it ends after ttl. The error is a *FullError or of Redis.
 func (r *Records) Reserve(ctx context.Context, org, id string, ttl time.Duration) error {
 	err := r.memory.Reserve(ctx, org, id, capacity.Bytes{Reserved: keyBytes}, ttl)
-	var full *capacity.FullError
-	if errors.As(err, &full) {
+	if full, ok := errors.AsType[*capacity.FullError](err); ok {
 		return refusal(full)
 	}
 	if err != nil {

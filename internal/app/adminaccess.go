@@ -3,6 +3,7 @@ package app
 import (
 	"crypto/subtle"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"os"
@@ -76,9 +77,7 @@ func peer(r *http.Request) netip.Addr {
 // refuse answers with an error.
 func refuse(w http.ResponseWriter, e *wire.Error) {
 	h := w.Header()
-	for name, values := range e.Header {
-		h[name] = values
-	}
+	maps.Copy(h, e.Header)
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")

@@ -147,8 +147,7 @@ func free(address string) error {
 
 // plainError is what the system says, without the call that it says it of.
 func plainError(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
 	}
 	return err

@@ -186,7 +186,6 @@ var faults = []struct {
 	{wire.BadGateway("gone", errors.New("canary")), 502, "", ""},
 	{wire.Overloaded("full", 5e9), 503, "", ""},
 	{wire.ServiceUnavailable("away", 5e9, errors.New("canary")), 503, "", ""},
-	{wire.GatewayTimeout("late", errors.New("canary")), 504, "", ""},
 }
 
 // TestEveryError: body and frames are JSON of OpenAI's four members, and the private cause is in none.

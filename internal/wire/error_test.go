@@ -20,12 +20,10 @@ func refusals(wait time.Duration) map[string]*Error {
 	return map[string]*Error{
 		"BadRequest":          BadRequest("n", "invalid_type", "n is %q", "\x00\xff\n\u2028</script>"),
 		"RateLimited":         RateLimited(hostile, wait),
-		"LimitReached":        LimitReached(Exceeded{For: hostile, On: hostile, Limit: "1", Used: "2", Requested: "3", Wait: wait}),
 		"QuotaExceeded":       QuotaExceeded("The budget is used up."),
 		"Overloaded":          Overloaded(hostile, wait),
 		"ServiceUnavailable":  ServiceUnavailable(hostile, wait, cause),
 		"BadGateway":          BadGateway(hostile, cause),
-		"GatewayTimeout":      GatewayTimeout(hostile, cause),
 		"InvalidKey":          InvalidKey("Incorrect API key provided."),
 		"Forbidden":           Forbidden("model_not_found", "%s", "no"),
 		"NotFound":            NotFound("", "unknown_url", "Unknown URL: %s", "/x"),
@@ -90,11 +88,11 @@ func TestErrorRetries(t *testing.T) {
 		for name, e := range refusals(c.wait) {
 			after, should := e.Header.Get("Retry-After"), e.Header.Get("X-Should-Retry")
 			switch name {
-			case "RateLimited", "LimitReached", "Overloaded", "ServiceUnavailable", "NotFinished":
+			case "RateLimited", "Overloaded", "ServiceUnavailable", "NotFinished":
 				if after != c.after || (should == "false") != c.never {
 					t.Errorf("%s, %v: Retry-After %q, x-should-retry %q", name, c.wait, after, should)
 				}
-			case "BadGateway", "GatewayTimeout":
+			case "BadGateway":
 				if after != "1" || should != "" {
 					t.Errorf("%s: Retry-After %q, x-should-retry %q", name, after, should)
 				}
@@ -129,14 +127,6 @@ func TestErrorHeaders(t *testing.T) {
 				t.Errorf("%s: header %q is not canonical", name, header)
 			}
 		}
-	}
-}
-
-func TestLimitReachedIsWordedLikeOpenAI(t *testing.T) {
-	e := LimitReached(Exceeded{"gpt-5 in organization acme", "tokens per min (TPM)", "100", "90", "20", 6500 * time.Millisecond})
-	want := "Rate limit reached for gpt-5 in organization acme on tokens per min (TPM): Limit 100, Used 90, Requested 20. Please try again in 6.5s."
-	if e.Message != want {
-		t.Errorf("message %q\n   want %q", e.Message, want)
 	}
 }
 
@@ -184,12 +174,12 @@ func TestErrorKeepsItsFields(t *testing.T) {
 	}
 }
 
-func TestFormatReset(t *testing.T) {
+func TestAppendReset(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		-time.Second: "0s", 0: "0s", 1: "1ms", 12 * time.Millisecond: "12ms", time.Second: "1s", 6 * time.Minute: "6m0s",
 		8640 * time.Millisecond: "8.64s", 1500*time.Millisecond + 1: "1.501s", 24 * time.Hour: "24h0m0s", math.MaxInt64: "2562047h47m16.854775807s",
 	} {
-		if got := FormatReset(d); got != want {
+		if got := string(AppendReset(nil, d)); got != want {
 			t.Errorf("%d: %q, want %q", d, got, want)
 		}
 	}

@@ -245,7 +245,7 @@ func TestWaitsGoThere(t *testing.T) {
 // TestResetsGoThere: a reset that we write is the one that is read, to the millisecond.
 func TestResetsGoThere(t *testing.T) {
 	for _, d := range []time.Duration{0, 1, 999, time.Millisecond, 12 * time.Millisecond, time.Second, 61 * time.Second, time.Hour, 100 * time.Hour, -time.Second} {
-		text := wire.FormatReset(d)
+		text := string(wire.AppendReset(nil, d))
 		h := http.Header{"X-Ratelimit-Limit-Tokens": {"10"}, "X-Ratelimit-Reset-Tokens": {text}}
 		want := max(d.Truncate(time.Millisecond), 0)
 		if want < d {

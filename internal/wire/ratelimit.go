@@ -8,12 +8,9 @@ import (
 	"time"
 )
 
-// FormatReset returns d as the value of an x-ratelimit-reset header: OpenAI's
+// AppendReset appends d as the value of an x-ratelimit-reset header: OpenAI's
 // form, "12ms", "1s", "6m0s". It rounds up to the millisecond; what is past is
 // "0s".
-func FormatReset(d time.Duration) string { return string(AppendReset(nil, d)) }
-
-// AppendReset appends what FormatReset returns.
 func AppendReset(dst []byte, d time.Duration) []byte {
 	if d <= 0 {
 		return append(dst, "0s"...)

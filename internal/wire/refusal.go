@@ -63,25 +63,6 @@ func RateLimited(message string, wait time.Duration) *Error {
 	}
 }
 
-// Exceeded says which limit a call does not fit into. All but Wait are worded
-// by the caller: this package does not know units.
-type Exceeded struct {
-	// For names whose limit it is, On what it counts:
-	// "gpt-5 in organization acme", "tokens per min (TPM)".
-	For, On string
-	// Limit, Used and Requested are quantities.
-	Limit, Used, Requested string
-	Wait                   time.Duration
-}
-
-// LimitReached returns a [RateLimited] in OpenAI's own words, which some
-// clients parse.
-func LimitReached(e Exceeded) *Error {
-	return RateLimited(fmt.Sprintf("Rate limit reached for %s on %s: Limit %s, Used %s, Requested %s. Please try "+
-		"again in %s.",
-		e.For, e.On, e.Limit, e.Used, e.Requested, FormatReset(max(e.Wait, time.Millisecond))), e.Wait)
-}
-
 // QuotaExceeded returns a 429 for a call that no wait would let through: the
 // budget is used up, or the call is larger than the limit (docs/wire.md, Retry advice).
 func QuotaExceeded(message string) *Error {
@@ -120,15 +101,6 @@ func StoreFull(wait time.Duration, cause error) *Error {
 func BadGateway(message string, cause error) *Error {
 	return &Error{
 		Status: http.StatusBadGateway, Type: typeServer, Code: "upstream_error",
-		Message: calm(message), Header: retryAfter(0), Err: cause,
-	}
-}
-
-// GatewayTimeout returns a 504 for a provider that did not answer in time.
-// Cause stays private.
-func GatewayTimeout(message string, cause error) *Error {
-	return &Error{
-		Status: http.StatusGatewayTimeout, Type: typeServer, Code: "upstream_timeout",
 		Message: calm(message), Header: retryAfter(0), Err: cause,
 	}
 }
