@@ -75,8 +75,7 @@ func checkPrices(m *mistakes, cfg *Config) {
 	}
 	if _, err := cfg.UnknownModelEntry(); err != nil {
 		path := "unknown_model_price"
-		var rule *matchRuleError
-		if errors.As(err, &rule) {
+		if rule, ok := errors.AsType[*matchRuleError](err); ok {
 			path = join(path, rule.field)
 		}
 		m.failRaw(path, cfg.UnknownModelPrice, err)
@@ -117,8 +116,7 @@ func (m *mistakes) failRaw(path string, raw Raw, err error) {
 }
 
 func plain(err error) string {
-	var ye yaml.Error
-	if errors.As(err, &ye) {
+	if ye, ok := errors.AsType[yaml.Error](err); ok {
 		return ye.GetMessage() // without its own picture of the source
 	}
 	return strings.TrimPrefix(err.Error(), "pricing: ")

@@ -245,8 +245,7 @@ func (b Batches) Content(ctx context.Context, id string) (io.ReadCloser, error) 
 // Delete removes a file; one that does not exist is no error.
 func (b Batches) Delete(ctx context.Context, id string) error {
 	err := b.do(ctx, Request{Method: http.MethodDelete, Path: "/files/" + segment(id)}, nil)
-	var refused *APIError
-	if errors.As(err, &refused) && refused.Status == http.StatusNotFound {
+	if refused, ok := errors.AsType[*APIError](err); ok && refused.Status == http.StatusNotFound {
 		return nil
 	}
 	return err

@@ -1,6 +1,7 @@
 package providers
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -103,9 +104,7 @@ var priced = []struct{ does, members string }{
 // and for Priced ones what that is.
 func (p *Provider) Effect(name string) (e Effect, does string) {
 	kind := p.Kind
-	if kind == "" {
-		kind = OpenAI
-	}
+	kind = cmp.Or(kind, OpenAI)
 	if e := kinds[kind][name]; e != Unknown {
 		return e, ""
 	}

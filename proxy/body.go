@@ -73,8 +73,7 @@ func (b *bodyReader) startReading(x *request) {
 
 // unreadable is the answer to a body that cannot be read to its end.
 func (b *bodyReader) unreadable(x *request, err error) error {
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return wire.TooLarge(b.opts.MaxBody)
 	}
 	if spool.NoRoom(err) {

@@ -119,12 +119,10 @@ func waits(err error) bool {
 	if err == nil {
 		return false
 	}
-	var exceeded *guard.Refusal
-	if errors.As(err, &exceeded) {
+	if exceeded, ok := errors.AsType[*guard.Refusal](err); ok {
 		return !exceeded.Final() && !exceeded.Away
 	}
-	var noQuota *quota.BusyError
-	if errors.As(err, &noQuota) {
+	if noQuota, ok := errors.AsType[*quota.BusyError](err); ok {
 		return !noQuota.Never && !noQuota.Share
 	}
 	var busy *guard.BusyError

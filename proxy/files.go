@@ -313,8 +313,7 @@ func (s *source) Read(p []byte) (int, error) {
 }
 
 func (b *bodyReader) brokenUpload(x *request, err error) error {
-	var public *wire.Error
-	if errors.As(err, &public) {
+	if _, ok := errors.AsType[*wire.Error](err); ok {
 		return err
 	}
 	return b.unreadable(x, err)

@@ -49,8 +49,7 @@ func (b *bodyReader) readForm(x *request, r *http.Request, ep wire.Endpoint) (*w
 	}
 	b.startReading(x)
 	req, err := wire.ScanForm(ep, x.deployment, r.Header.Get("Content-Type"), io.TeeReader(body, &x.body))
-	var public *wire.Error
-	if errors.As(err, &public) {
+	if _, ok := errors.AsType[*wire.Error](err); ok {
 		return nil, err
 	}
 	if err != nil {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -370,9 +371,7 @@ func session(s *Server, x *request, t *task) (*guard.Plan, error) {
 	unit := t.note.Unit
 	if t.makes == ownership.Container {
 		size := t.mentions.MemoryLimit
-		if size == "" {
-			size = guard.DefaultContainer
-		}
+		size = cmp.Or(size, guard.DefaultContainer)
 		if !slices.Contains(containers, size) {
 			return nil, wire.BadRequest("memory_limit", "invalid_value", "memory_limit must be one of %s",
 				strings.Join(containers, ", "))

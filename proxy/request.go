@@ -169,8 +169,7 @@ func (x *request) fail(err error) {
 	if x.status != 0 {
 		panic(http.ErrAbortHandler)
 	}
-	var exceeded *guard.Refusal
-	if errors.As(err, &exceeded) {
+	if exceeded, ok := errors.AsType[*guard.Refusal](err); ok {
 		exceeded.Tell(x.Header())
 		x.server.guard.CountRefusal(err, false)
 	}

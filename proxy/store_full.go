@@ -14,8 +14,7 @@ import (
 // fileRefusal is the answer to a file, or a batch, that cannot be stored.
 func fileRefusal(err error) error {
 	var full *files.FullError
-	var memory *capacity.FullError
-	if errors.As(err, &memory) {
+	if memory, ok := errors.AsType[*capacity.FullError](err); ok {
 		return noMemory(memory)
 	}
 	if !errors.As(err, &full) {

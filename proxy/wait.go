@@ -117,8 +117,7 @@ func (c *callHandler) wait(x *request, r *http.Request, plan *guard.Plan, wish p
 	}
 	job := c.newJob(x, r, plan, queue.Interactive)
 	job.Deadline = x.arrived.Add(patience + deadlineSlack)
-	var refused *guard.Refusal
-	if errors.As(why, &refused) {
+	if refused, ok := errors.AsType[*guard.Refusal](why); ok {
 		job.Limit = refused.Limit()
 	}
 	if err := c.put(r.Context(), x, job, plan.Request.Body, x.left(patience)); err != nil {

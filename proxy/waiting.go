@@ -233,8 +233,7 @@ func (v *waitingCaller) finish() error {
 
 // unreadable is the answer to a caller whose job cannot be read.
 func unreadable(err error) *wire.Error {
-	var public *wire.Error
-	if errors.As(err, &public) {
+	if public, ok := errors.AsType[*wire.Error](err); ok {
 		return public
 	}
 	return wire.ServiceUnavailable("The queue cannot be read at the moment", time.Second, err)

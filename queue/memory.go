@@ -106,8 +106,7 @@ const memoryRest = 10 * time.Second
 // refusal says why memory has no room.
 func refusal(err error) *FullError {
 	out := &FullError{Scope: "memory", RetryAfter: memoryRest}
-	var full *capacity.FullError
-	if errors.As(err, &full) {
+	if full, ok := errors.AsType[*capacity.FullError](err); ok {
 		out.Limit = int64(full.Share)
 		if full.Org {
 			out.Scope = "org_memory"
@@ -146,8 +145,7 @@ func (c *Claim) Reserve(ctx context.Context, n int64) error {
 // its user's others for the model. Those of others may need less. One that can never be
 // admitted fails.
 func noRoom(err error) Verdict {
-	var full *capacity.FullError
-	if errors.As(err, &full) && full.Never {
+	if full, ok := errors.AsType[*capacity.FullError](err); ok && full.Never {
 		return failed(tooLargeForMemory(full.Free))
 	}
 	if capacity.IsFull(err) {

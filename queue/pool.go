@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -48,18 +49,10 @@ func newPool(p Pool, o Options) (*pool, error) {
 	if p.RPM < 0 || p.TPM < 0 || p.Concurrency < 0 || p.MaxAge < 0 || p.ResultTTL < 0 {
 		return nil, fmt.Errorf("queue: pool %q has a negative quota or time", p.ID)
 	}
-	if p.MaxJobs == 0 {
-		p.MaxJobs = 100_000
-	}
-	if p.MaxBytes == 0 {
-		p.MaxBytes = 1 << 30
-	}
-	if p.MaxAge == 0 {
-		p.MaxAge = 24 * time.Hour
-	}
-	if p.ResultTTL == 0 {
-		p.ResultTTL = 24 * time.Hour
-	}
+	p.MaxJobs = cmp.Or(p.MaxJobs, 100_000)
+	p.MaxBytes = cmp.Or(p.MaxBytes, 1<<30)
+	p.MaxAge = cmp.Or(p.MaxAge, 24*time.Hour)
+	p.ResultTTL = cmp.Or(p.ResultTTL, 24*time.Hour)
 	books := quota.Pool{
 		ID: p.ID, RPM: p.RPM, TPM: p.TPM, Concurrency: p.Concurrency, Burst: o.Burst,
 		FixedQuota: p.FixedQuota, ActualTokens: p.ActualTokens,

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -110,39 +111,19 @@ func (o Options) withDefaults() Options {
 	if o.Spool == nil {
 		o.Spool = spool.New(spool.Options{Log: o.Log})
 	}
-	if o.MaxAttempts == 0 {
-		o.MaxAttempts = 3
-	}
-	if o.OrgShare == 0 {
-		o.OrgShare = 25
-	}
-	if o.LocalShare == 0 {
-		o.LocalShare = 10
-	}
-	if o.FlowShare == 0 {
-		o.FlowShare = o.OrgShare
-	}
+	o.MaxAttempts = cmp.Or(o.MaxAttempts, 3)
+	o.OrgShare = cmp.Or(o.OrgShare, 25)
+	o.LocalShare = cmp.Or(o.LocalShare, 10)
+	o.FlowShare = cmp.Or(o.FlowShare, o.OrgShare)
 	if o.Shares == (Shares{}) {
 		o.Shares = Shares{Interactive: 20, Async: 10, Batch: 5}
 	}
-	if o.DeadLetters == 0 {
-		o.DeadLetters = 1000
-	}
-	if o.DeadTTL == 0 {
-		o.DeadTTL = 7 * 24 * time.Hour
-	}
-	if o.Burst == 0 {
-		o.Burst = 100
-	}
-	if o.MaxOutput == 0 {
-		o.MaxOutput = 32 << 20
-	}
-	if o.Lease == 0 {
-		o.Lease = 30 * time.Second
-	}
-	if o.Grace == 0 {
-		o.Grace = 15 * time.Second
-	}
+	o.DeadLetters = cmp.Or(o.DeadLetters, 1000)
+	o.DeadTTL = cmp.Or(o.DeadTTL, 7*24*time.Hour)
+	o.Burst = cmp.Or(o.Burst, 100)
+	o.MaxOutput = cmp.Or(o.MaxOutput, 32<<20)
+	o.Lease = cmp.Or(o.Lease, 30*time.Second)
+	o.Grace = cmp.Or(o.Grace, 15*time.Second)
 	return o
 }
 

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -54,9 +55,7 @@ type Worker struct {
 // started stream (ErrCallerGone) or the worker must end (ErrShutdown); see
 // context.Cause. A panic in it counts as a died attempt.
 func NewWorker(q *Queue, runner func(context.Context, *Claim) Verdict, opts WorkerOptions) *Worker {
-	if opts.ShutdownTimeout == 0 {
-		opts.ShutdownTimeout = 30 * time.Second
-	}
+	opts.ShutdownTimeout = cmp.Or(opts.ShutdownTimeout, 30*time.Second)
 	return &Worker{
 		q: q, runner: runner, opts: opts, changed: make(chan struct{}, 1), most: opts.Concurrency,
 		live: make(map[*Claim]struct{}), done: make(map[string]struct{}), steps: make(map[string]*pacer),

@@ -37,8 +37,7 @@ func main() {
 // complain prints why the worker ended. What is wrong in the configuration
 // stands on lines of its own that begin with the file's name.
 func complain(err error) {
-	var wrong config.Errors
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[config.Errors](err); ok {
 		fmt.Fprintln(os.Stderr, wrong)
 		return
 	}

@@ -53,7 +53,8 @@ func (a *App) readyz(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if on := a.withoutStore(); err != nil && len(on) > 0 {
-		_, _ = fmt.Fprintf(w, "ready, but redis does not answer: only calls of %s go on, unchecked or within local shares, and are charged later\n",
+		_, _ = fmt.Fprintf(w, "ready, but redis does not answer: only calls of %s go on, unchecked or within local "+
+			"shares, and are charged later\n",
 			strings.Join(on, ", "))
 		return
 	}

@@ -3,6 +3,7 @@ package app
 import (
 	"crypto/subtle"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"os"
@@ -29,7 +30,8 @@ func (a *App) allowedHosts(next http.Handler) http.Handler {
 		if !probe && !listen.PrivateHost(name) && !slices.Contains(own, name) && !a.namedHost(name) {
 			refuse(w, &wire.Error{
 				Status: http.StatusMisdirectedRequest, Type: "invalid_request_error", Code: "host_not_allowed",
-				Message: fmt.Sprintf("The admin listener does not answer for host %.100q. Add it to admin.hosts in the configuration", name),
+				Message: fmt.Sprintf("The admin listener does not answer for host %.100q. Add it to admin.hosts in the "+
+					"configuration", name),
 			})
 			return
 		}
@@ -39,7 +41,9 @@ func (a *App) allowedHosts(next http.Handler) http.Handler {
 
 // namedHost reports whether the configuration names a host.
 func (a *App) namedHost(name string) bool {
-	return slices.ContainsFunc(a.Config().Admin.Hosts, func(p string) bool { return providers.Match(strings.ToLower(p), name) })
+	return slices.ContainsFunc(a.Config().Admin.Hosts, func(p string) bool {
+		return providers.Match(strings.ToLower(p), name)
+	})
 }
 
 // metricsHandler serves the metrics to who has the token, if there is one.
@@ -76,9 +80,7 @@ func peer(r *http.Request) netip.Addr {
 // refuse answers with an error.
 func refuse(w http.ResponseWriter, e *wire.Error) {
 	h := w.Header()
-	for name, values := range e.Header {
-		h[name] = values
-	}
+	maps.Copy(h, e.Header)
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")

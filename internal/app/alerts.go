@@ -45,7 +45,8 @@ func alertRules(c *config.Config) map[string][]alert.Rule {
 // alertTarget is where alerts go, as a webhook.
 func alertTarget(a config.Alerts) (webhook.Endpoint, error) {
 	secrets, err := signers(a.Secrets)
-	return webhook.Endpoint{URL: a.URL.Reveal(), Secrets: secrets, Events: []string{webhook.LimitAlert}, Slack: a.Format == "slack"}, err
+	return webhook.Endpoint{URL: a.URL.Reveal(), Secrets: secrets, Events: []string{webhook.LimitAlert},
+		Slack: a.Format == "slack"}, err
 }
 
 // sendAlert hands an alert to the webhooks.
@@ -66,6 +67,7 @@ func (a *App) sendAlert(ctx context.Context, is alert.Alert) error {
 		return err
 	}
 	return a.webhooks.Send(ctx, is.To, webhook.Event{
-		ID: "evt_" + rand.Text(), Type: webhook.LimitAlert, Created: is.At.Truncate(time.Second), Object: is.Limit, Data: string(text), Text: is.Text(),
+		ID: "evt_" + rand.Text(), Type: webhook.LimitAlert, Created: is.At.Truncate(time.Second), Object: is.Limit,
+		Data: string(text), Text: is.Text(),
 	})
 }

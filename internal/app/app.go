@@ -145,7 +145,8 @@ func New(o Options) (_ *App, err error) {
 		}
 	}()
 	a.budget = budget.New(o.Redis, budget.Options{
-		Scripts: scripts, Money: money, Flights: flights, Lease: o.Config.Store.HoldLease, LedgerLength: LedgerLength(o.Config.Ledger), Journal: a.journal, Log: o.Log, Metrics: a.registry,
+		Scripts: scripts, Money: money, Flights: flights, Lease: o.Config.Store.HoldLease,
+		LedgerLength: LedgerLength(o.Config.Ledger), Journal: a.journal, Log: o.Log, Metrics: a.registry,
 		EpochFile: epochFile(o.Config.Store), OpenAfterLoss: o.Config.Store.AfterDataLoss == "open",
 	})
 	a.openIdentities(set)
@@ -171,8 +172,10 @@ func New(o Options) (_ *App, err error) {
 	}
 	a.guard = guard.New(guard.Options{
 		Charged: a.alerts.Charged,
-		Budget:  a.budget, Calibration: a.calibration, Quota: a.queue.Quota(), Policy: set.policy, StoreDeadline: o.Config.Store.Deadline,
-		LocalShare: int(o.Config.Store.LocalShare), Ownership: ownership.New(o.Redis, a.memory, o.Log), Conversations: a.turns, Spool: a.spool, Log: o.Log, Metrics: a.registry,
+		Budget:  a.budget, Calibration: a.calibration, Quota: a.queue.Quota(), Policy: set.policy,
+		StoreDeadline: o.Config.Store.Deadline,
+		LocalShare:    int(o.Config.Store.LocalShare), Ownership: ownership.New(o.Redis, a.memory, o.Log),
+		Conversations: a.turns, Spool: a.spool, Log: o.Log, Metrics: a.registry,
 	})
 	err = pricing.Register(a.registry, func() *pricing.Catalogue { return a.guard.Policy().Catalogue }, time.Now)
 	if err != nil {
@@ -188,9 +191,10 @@ func New(o Options) (_ *App, err error) {
 	}
 	a.openBatches(o.Roles)
 	if o.Roles&Worker != 0 {
-		a.worker = queue.NewWorker(a.queue, queue.NewRunner(a.queue, a.guard, ScanLimits(o.Config), o.Log, a.tracer), queue.WorkerOptions{
-			Concurrency: set.workers, ShutdownTimeout: o.Config.Queue.Shutdown,
-		})
+		a.worker = queue.NewWorker(a.queue, queue.NewRunner(a.queue, a.guard, ScanLimits(o.Config), o.Log, a.tracer),
+			queue.WorkerOptions{
+				Concurrency: set.workers, ShutdownTimeout: o.Config.Queue.Shutdown,
+			})
 	}
 	if o.Front == nil && o.Roles&Proxy != 0 {
 		return nil, errors.New("the Proxy role needs a front")

@@ -32,7 +32,8 @@ type exposure struct {
 }
 
 func (e *exposure) warn(path, what, fix string) {
-	e.out = append(e.out, diagnose.Finding{Area: "security", Level: diagnose.Warning, What: path + ": " + what, Fix: fix, File: e.cfg.Name, Path: path})
+	e.out = append(e.out, diagnose.Finding{Area: "security", Level: diagnose.Warning, What: path + ": " + what, Fix: fix,
+		File: e.cfg.Name, Path: path})
 }
 
 // credentials looks for keys and passwords that cross the internet in clear.
@@ -47,12 +48,14 @@ func (e *exposure) credentials() {
 		e.warn("tracing.endpoint", "tracing.headers are sent unencrypted to a public host", fix)
 	}
 	if u := e.cfg.Redis.URL.Reveal(); strings.Contains(u, "@") && clearAndPublic(u, "redis") {
-		e.warn("redis.url", "the password is sent unencrypted to a public host", "Use rediss://, or a host inside your own network.")
+		e.warn("redis.url", "the password is sent unencrypted to a public host",
+			"Use rediss://, or a host inside your own network.")
 	}
 	if r := e.cfg.Redis; r.Password != "" && !r.TLS.Enabled {
 		for i, address := range r.Addresses {
 			if !strings.HasPrefix(address, "/") && public(address) {
-				e.warn(fmt.Sprintf("redis.addresses[%d]", i), "redis.password is sent unencrypted to a public host", "Set redis.tls.enabled, or use a host inside your own network.")
+				e.warn(fmt.Sprintf("redis.addresses[%d]", i), "redis.password is sent unencrypted to a public host",
+					"Set redis.tls.enabled, or use a host inside your own network.")
 			}
 		}
 	}
@@ -86,7 +89,8 @@ func (e *exposure) literals() {
 	if n := len(e.cfg.Literals); n > 1 {
 		secrets = fmt.Sprintf("%d secrets", n)
 	}
-	e.warn(e.cfg.Literals[0], fmt.Sprintf("the file has mode %04o, so every user of this machine can read %s in it", info.Mode().Perm(), secrets),
+	e.warn(e.cfg.Literals[0], fmt.Sprintf("the file has mode %04o, so every user of this machine can read %s in it",
+		info.Mode().Perm(), secrets),
 		"Write ${NAME} or file:/run/secrets/NAME instead, or chmod 0640 the file.")
 }
 
@@ -96,8 +100,10 @@ func (e *exposure) adminListener() {
 	ip, err := netip.ParseAddr(listen.HostName(a.Listen))
 	everywhere := strings.HasPrefix(a.Listen, ":") || err == nil && ip.IsUnspecified()
 	if everywhere && (!a.TLS.Enabled() || a.MetricsToken == "") {
-		e.warn("admin.listen", a.Listen+" is every network of this machine: whoever reaches it may read the metrics and try keys",
-			"Listen on 127.0.0.1 or an internal address; or keep the port shut (NetworkPolicy, firewall) and set admin.tls and admin.metrics_token.")
+		e.warn("admin.listen", a.Listen+
+			" is every network of this machine: whoever reaches it may read the metrics and try keys",
+			"Listen on 127.0.0.1 or an internal address; or keep the port shut (NetworkPolicy, firewall) and set admin.tls "+
+				"and admin.metrics_token.")
 	}
 }
 
@@ -109,7 +115,8 @@ const fewBits4, fewBits6 = 8, 16
 func (e *exposure) proxies() {
 	for i, p := range e.cfg.TrustedProxies {
 		if bits := p.Bits(); p.Addr().Is4() && bits < fewBits4 || p.Addr().Is6() && bits < fewBits6 && !p.Addr().IsPrivate() {
-			e.warn(fmt.Sprintf("trusted_proxies[%d]", i), p.String()+" lets callers choose their own address, for key networks and the limit of wrong keys",
+			e.warn(fmt.Sprintf("trusted_proxies[%d]", i),
+				p.String()+" lets callers choose their own address, for key networks and the limit of wrong keys",
 				"List the addresses of your load balancers only.")
 		}
 	}
@@ -134,7 +141,8 @@ func (e *exposure) secrets() {
 }
 
 // placeholders are in secrets that nobody has chosen yet, or chosen badly.
-var placeholders = []string{"secret", "pepper", "password", "change", "replace", "example", "llmguard", "qwerty", "12345678"}
+var placeholders = []string{"secret", "pepper", "password", "change", "replace", "example", "llmguard", "qwerty",
+	"12345678"}
 
 // guessable reports whether a secret is short, repeats few characters, or has a word in
 // it that guessers try first.

@@ -32,7 +32,8 @@ func CheckMachine(cfg *config.Config, level diagnose.Level, running func() bool)
 	if dir := cfg.Files.Store; !strings.Contains(dir, "://") {
 		m.directory("files.store", dir, own)
 	}
-	m.directory("memory.spool", os.TempDir(), "Set TMPDIR to a directory on a disk: bodies and answers above 1 MiB are there while they move.")
+	m.directory("memory.spool", os.TempDir(),
+		"Set TMPDIR to a directory on a disk: bodies and answers above 1 MiB are there while they move.")
 	m.ports(running)
 	return m.out
 }
@@ -44,7 +45,8 @@ type machine struct {
 }
 
 func (m *machine) add(level diagnose.Level, path, what, fix string) {
-	m.out = append(m.out, diagnose.Finding{Area: "machine", Level: level, What: path + ": " + what, Fix: fix, File: m.cfg.Name, Path: path})
+	m.out = append(m.out, diagnose.Finding{Area: "machine", Level: level, What: path + ": " + what, Fix: fix,
+		File: m.cfg.Name, Path: path})
 }
 
 const readable = "Is it there, and may the user that llmguard runs as read it?"
@@ -147,8 +149,7 @@ func free(address string) error {
 
 // plainError is what the system says, without the call that it says it of.
 func plainError(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
 	}
 	return err

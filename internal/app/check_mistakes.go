@@ -38,7 +38,8 @@ type mistakes struct {
 }
 
 func (m *mistakes) add(level diagnose.Level, path, what, fix string) {
-	m.out = append(m.out, diagnose.Finding{Area: "config", Level: level, What: path + ": " + what, Fix: fix, File: m.cfg.Name, Path: path})
+	m.out = append(m.out, diagnose.Finding{Area: "config", Level: level, What: path + ": " + what, Fix: fix,
+		File: m.cfg.Name, Path: path})
 }
 
 // pools looks for pools that get no call, because one before them takes all of their models.
@@ -48,15 +49,18 @@ func (m *mistakes) pools() {
 			path := fmt.Sprintf("providers[%d].pools[%d]", i, j)
 			for _, before := range p.Pools[:j] {
 				if takesAll(before.Models, pool.Models) {
-					m.add(diagnose.Warning, path, fmt.Sprintf("pool %s gets no call: pool %s before it takes all of its models", pool.ID, before.ID),
+					m.add(diagnose.Warning, path,
+						fmt.Sprintf("pool %s gets no call: pool %s before it takes all of its models", pool.ID, before.ID),
 						"Pools are tried in order: put the one with the wider pattern last.")
 					break
 				}
 			}
 		}
 		if before := m.catchAll(i); before != nil {
-			m.add(diagnose.Warning, fmt.Sprintf("providers[%d].id", i), fmt.Sprintf("provider %s gets no call: provider %s before it takes every model", p.ID, before.ID),
-				"Providers are tried in order: name the models of "+before.ID+"'s pools, or set providers of the orgs that are to use "+p.ID+".")
+			m.add(diagnose.Warning, fmt.Sprintf("providers[%d].id", i),
+				fmt.Sprintf("provider %s gets no call: provider %s before it takes every model", p.ID, before.ID),
+				"Providers are tried in order: name the models of "+before.ID+
+					"'s pools, or set providers of the orgs that are to use "+p.ID+".")
 		}
 	}
 }
@@ -64,7 +68,9 @@ func (m *mistakes) pools() {
 // takesAll reports whether each pattern of a list is one of others, or matched by one.
 func takesAll(patterns, list []string) bool {
 	return !slices.ContainsFunc(list, func(one string) bool {
-		return !slices.Contains(patterns, one) && !slices.ContainsFunc(patterns, func(p string) bool { return providers.Match(p, one) })
+		return !slices.Contains(patterns, one) && !slices.ContainsFunc(patterns, func(p string) bool {
+			return providers.Match(p, one)
+		})
 	})
 }
 
@@ -97,9 +103,11 @@ func (m *mistakes) baseURLs() {
 			m.add(diagnose.Warning, path, "has no path: calls go to "+strings.TrimRight(p.BaseURL, "/")+"/chat/completions",
 				"End it with the version segment, such as "+strings.TrimRight(p.BaseURL, "/")+"/v1.")
 		case len(parts) > 1 && isVersion(parts[len(parts)-1]) && parts[len(parts)-1] == parts[len(parts)-2]:
-			m.add(diagnose.Warning, path, "ends with the version segment twice: "+u.Path, "End it with one, such as https://api.openai.com/v1.")
+			m.add(diagnose.Warning, path, "ends with the version segment twice: "+u.Path,
+				"End it with one, such as https://api.openai.com/v1.")
 		case p.Kind == "azure" && isVersion(parts[len(parts)-1]):
-			m.add(diagnose.Warning, path, "ends with "+u.Path+", and kind azure appends /openai/v1 or /openai/deployments", "End it with the resource, such as https://NAME.openai.azure.com.")
+			m.add(diagnose.Warning, path, "ends with "+u.Path+", and kind azure appends /openai/v1 or /openai/deployments",
+				"End it with the resource, such as https://NAME.openai.azure.com.")
 		}
 	}
 }
@@ -111,7 +119,8 @@ func isVersion(segment string) bool {
 func (m *mistakes) expiredKeys() {
 	expired := func(path, id string, at time.Time) {
 		if age := m.now.Sub(at); !at.IsZero() && age > longExpired {
-			m.add(diagnose.Warning, path+".expires", fmt.Sprintf("key %s expired %d days ago, on %s", id, age/(24*time.Hour), at.UTC().Format(time.DateOnly)),
+			m.add(diagnose.Warning, path+".expires",
+				fmt.Sprintf("key %s expired %d days ago, on %s", id, age/(24*time.Hour), at.UTC().Format(time.DateOnly)),
 				"Remove it, or make a new one.")
 		}
 	}
@@ -134,7 +143,8 @@ func (m *mistakes) downgrades() {
 			cheaper, path := o.Downgrade[model], fmt.Sprintf("orgs[%d].downgrade.%s", i, model)
 			target, err := m.policy.Providers.Resolve(cheaper, o.Providers)
 			if err != nil {
-				m.add(diagnose.Error, path, "no provider's pool takes "+cheaper+", so no call is downgraded to it", "Add it to the models of a pool.")
+				m.add(diagnose.Error, path, "no provider's pool takes "+cheaper+", so no call is downgraded to it",
+					"Add it to the models of a pool.")
 				continue
 			}
 			var unknown *pricing.UnknownModelError
@@ -150,7 +160,8 @@ func (m *mistakes) downgrades() {
 func (m *mistakes) orgCalledAll() {
 	for i, o := range m.cfg.Orgs {
 		if o.ID == "all" {
-			m.add(diagnose.Warning, fmt.Sprintf("orgs[%d].id", i), "where limits are set, all means every org; while an org is called so, it means that org only",
+			m.add(diagnose.Warning, fmt.Sprintf("orgs[%d].id", i),
+				"where limits are set, all means every org; while an org is called so, it means that org only",
 				"Write limits of every org under defaults.limits.")
 		}
 	}

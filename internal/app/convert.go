@@ -166,8 +166,9 @@ func tenantOf(c *config.Config, o *config.Org) (*tenant, error) {
 	org := &guard.Org{
 		ID: o.ID, Models: o.Models, Providers: o.Providers, Disabled: o.Disabled,
 		UserLimits: map[string][]budget.Limit{}, KeyLimits: map[string][]budget.Limit{}, DisabledUsers: map[string]bool{},
-		DefaultOutputLimit: o.DefaultOutputLimit, Grow: o.Hold == "grow", GrowStep: o.GrowStep, AllowBuiltinTools: o.AllowBuiltinTools,
-		OnDisconnect: guard.Disconnect(o.OnDisconnect), RefuseOverLimit: o.OverLimit == "refuse",
+		DefaultOutputLimit: o.DefaultOutputLimit, Grow: o.Hold == "grow", GrowStep: o.GrowStep,
+		AllowBuiltinTools: o.AllowBuiltinTools,
+		OnDisconnect:      guard.Disconnect(o.OnDisconnect), RefuseOverLimit: o.OverLimit == "refuse",
 		OnStoreFailure: guard.StoreFailure(o.OnStoreFailure),
 		MaxWait:        o.MaxWait, KeepStarted: !o.RetryStartedJobs, BatchMode: o.BatchMode, Downgrade: o.Downgrade,
 	}
@@ -286,7 +287,8 @@ func limits(c *config.Config, list []config.Limit, user string) ([]budget.Limit,
 func shapeOf(l config.Limit) (budget.Shape, error) {
 	switch {
 	case l.Bucket.Capacity.N > 0:
-		return budget.Shape{Kind: budget.Bucket, Amount: l.Bucket.Capacity.N, Refill: l.Bucket.Refill.N, Per: l.Bucket.Refill.Per}, nil
+		return budget.Shape{Kind: budget.Bucket, Amount: l.Bucket.Capacity.N, Refill: l.Bucket.Refill.N,
+			Per: l.Bucket.Refill.Per}, nil
 	case l.Window > 0 && l.Exact:
 		return budget.Shape{Kind: budget.ExactWindow, Amount: l.Amount.N, Window: l.Window}, nil
 	case l.Window > 0:

@@ -19,7 +19,8 @@ func (i *Identities) withDefaults(all *tenants.Tenant) *config.Config {
 	for _, name := range limitNames(all) {
 		next, err := withDefault(cfg, name, all.Limits[name])
 		if err != nil {
-			i.log.Error("a limit set for all orgs conflicts with the configuration and does not apply", "limit", name, "err", err)
+			i.log.Error("a limit set for all orgs conflicts with the configuration and does not apply", "limit", name, "err",
+				err)
 			continue
 		}
 		cfg = next

@@ -69,7 +69,8 @@ type Parts struct {
 
 func (a *App) parts(o Options, set *settings) *Parts {
 	p := &Parts{
-		Config: a.cfg, Roles: o.Roles, Redis: a.rdb, Directory: set.directory, Failures: a.failures, Identities: a.ids, Budget: a.budget, Guard: a.guard,
+		Config: a.cfg, Roles: o.Roles, Redis: a.rdb, Directory: set.directory, Failures: a.failures, Identities: a.ids,
+		Budget: a.budget, Guard: a.guard,
 		Queue: a.queue, Idempotency: a.idempotency, Files: a.files, Batches: a.batches, Webhooks: a.webhooks,
 		Spool: a.spool, Tracer: a.tracer, Log: a.log, Metrics: a.registry,
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
@@ -150,7 +149,8 @@ func (i *Identities) make(id string, file *config.Org, record *tenants.Tenant) *
 	if err == nil {
 		for provider, own := range made.tenant.org.Credentials {
 			if own == "" {
-				i.log.Error("an org's own credential cannot be read, so its calls there fail: queue.seal_keys lacks the key that sealed it", "org", id, "provider", provider)
+				i.log.Error("an org's own credential cannot be read, so its calls there fail: queue.seal_keys lacks the key "+
+					"that sealed it", "org", id, "provider", provider)
 			}
 		}
 		return made
@@ -167,7 +167,8 @@ func (i *Identities) make(id string, file *config.Org, record *tenants.Tenant) *
 }
 
 // makeOrg is makeOrg, with a look at an org of the file under defaults that the file does not have.
-func (i *Identities) makeOrg(cfg *config.Config, id string, file *config.Org, record *tenants.Tenant) (*madeOrg, error) {
+func (i *Identities) makeOrg(cfg *config.Config, id string, file *config.Org,
+	record *tenants.Tenant) (*madeOrg, error) {
 	made, err := makeOrg(cfg, i.base.seal, id, file, record)
 	if err == nil && record == nil && cfg != i.cfg {
 		err = cfg.CheckOrg(&made.org)
@@ -176,7 +177,8 @@ func (i *Identities) makeOrg(cfg *config.Config, id string, file *config.Org, re
 }
 
 // makeOrg puts an org's records over the file's org.
-func makeOrg(cfg *config.Config, ring *seal.Ring, id string, file *config.Org, record *tenants.Tenant) (*madeOrg, error) {
+func makeOrg(cfg *config.Config, ring *seal.Ring, id string, file *config.Org,
+	record *tenants.Tenant) (*madeOrg, error) {
 	org := cfg.NewOrg(id)
 	if file != nil {
 		org = *file
@@ -210,35 +212,6 @@ func makeOrg(cfg *config.Config, ring *seal.Ring, id string, file *config.Org, r
 		}
 	}
 	return &madeOrg{file, record, cfg, org, t}, nil
-}
-
-// credentials opens an org's own credentials; one that cannot be opened is empty.
-func credentials(org string, records map[string]*tenants.Credential, ring *seal.Ring) map[string]guard.Credential {
-	out := make(map[string]guard.Credential, len(records))
-	for provider, c := range records {
-		text, err := ring.Open(c.Sealed, tenants.SealPlace(org, provider)...)
-		if err != nil {
-			text = nil
-		}
-		out[provider] = guard.Credential(text)
-	}
-	return out
-}
-
-// raise puts overrides on the limits of their names.
-func raise(org *guard.Org, overrides map[string]*tenants.Override) {
-	all := slices.SortedFunc(maps.Values(overrides), func(a, b *tenants.Override) int { return a.Created.Compare(b.Created) })
-	lists := append(slices.Collect(maps.Values(org.UserLimits)), org.Limits)
-	lists = slices.AppendSeq(lists, maps.Values(org.KeyLimits))
-	for _, o := range all {
-		for _, limits := range lists {
-			for i := range limits {
-				if limits[i].ID == o.Limit {
-					limits[i].Raises = append(limits[i].Raises, budget.Raise{Only: o.Only, Add: o.Add, Amount: o.Amount, Until: o.Until})
-				}
-			}
-		}
-	}
 }
 
 // CheckOrg reports whether an org would be sound with these records; of all orgs, whether
@@ -342,7 +315,8 @@ func (i *Identities) Refresh(ctx context.Context) error {
 }
 
 // Effective returns a configuration with the orgs in force.
-func Effective(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*config.Config, error) {
+func Effective(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient,
+	log *slog.Logger) (*config.Config, error) {
 	ids, err := LoadIdentities(ctx, cfg, rdb, log)
 	if err != nil {
 		return nil, err
@@ -352,7 +326,8 @@ func Effective(ctx context.Context, cfg *config.Config, rdb redis.UniversalClien
 
 // LoadIdentities returns the identities of a configuration as they are now, for commands on
 // this machine. Refresh keeps it up to date.
-func LoadIdentities(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*Identities, error) {
+func LoadIdentities(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient,
+	log *slog.Logger) (*Identities, error) {
 	set, err := convert(cfg)
 	if err != nil {
 		return nil, err

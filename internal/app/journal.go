@@ -43,7 +43,8 @@ func (a *App) settle(ctx context.Context) {
 		a.log.Warn("ends of calls are left in the journal; the next process with this directory writes them",
 			"calls", left, "dir", a.cfg.Store.JournalDir, "err", err)
 	default:
-		a.log.Error("ends of calls are lost with this process, because store.journal_dir is not set; their holds are charged in full",
+		a.log.Error("ends of calls are lost with this process, because store.journal_dir is not set; their holds are "+
+			"charged in full",
 			"calls", left, "err", err)
 	}
 }

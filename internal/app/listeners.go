@@ -41,7 +41,8 @@ func (a *App) open(field, address string, limits listen.Limits, t config.TLS) (_
 	}
 	plain, err := net.Listen("tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%s: another process listens on %s; each process on a machine needs an address of its own", join(field, "listen"), address)
+		return nil, fmt.Errorf("%s: another process listens on %s; each process on a machine needs an address of its own",
+			join(field, "listen"), address)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", join(field, "listen"), err)

@@ -10,7 +10,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/storage/seal"
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
@@ -145,3 +148,35 @@ func (u orgUsers) limitOf(user, name string) *config.Limit {
 
 // errNoOrg says that records belong to an org that does not exist.
 var errNoOrg = errors.New("no such org")
+
+// credentials opens an org's own credentials; one that cannot be opened is empty.
+func credentials(org string, records map[string]*tenants.Credential, ring *seal.Ring) map[string]guard.Credential {
+	out := make(map[string]guard.Credential, len(records))
+	for provider, c := range records {
+		text, err := ring.Open(c.Sealed, tenants.SealPlace(org, provider)...)
+		if err != nil {
+			text = nil
+		}
+		out[provider] = guard.Credential(text)
+	}
+	return out
+}
+
+// raise puts overrides on the limits of their names.
+func raise(org *guard.Org, overrides map[string]*tenants.Override) {
+	all := slices.SortedFunc(maps.Values(overrides), func(a, b *tenants.Override) int {
+		return a.Created.Compare(b.Created)
+	})
+	lists := append(slices.Collect(maps.Values(org.UserLimits)), org.Limits)
+	lists = slices.AppendSeq(lists, maps.Values(org.KeyLimits))
+	for _, o := range all {
+		for _, limits := range lists {
+			for i := range limits {
+				if limits[i].ID == o.Limit {
+					limits[i].Raises = append(limits[i].Raises,
+						budget.Raise{Only: o.Only, Add: o.Add, Amount: o.Amount, Until: o.Until})
+				}
+			}
+		}
+	}
+}

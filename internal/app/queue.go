@@ -18,7 +18,8 @@ import (
 // Queue returns the queue of a configuration for looking at it and for commands
 // by hand, and its pools in the order of the file. It is not Run. Where the blob
 // store that the other processes share cannot be seen it has none.
-func Queue(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*queue.Queue, []queue.Pool, error) {
+func Queue(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient,
+	log *slog.Logger) (*queue.Queue, []queue.Pool, error) {
 	set, err := convert(cfg)
 	if err != nil {
 		return nil, nil, err

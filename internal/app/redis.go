@@ -31,7 +31,8 @@ func redisOptions(c config.Redis) (*redis.UniversalOptions, error) {
 	if c.URL != "" {
 		u, err := redis.ParseURL(c.URL.Reveal())
 		if err != nil {
-			return nil, errors.New("redis.url is not a Redis URL; expected redis://user:password@host:6379/0, rediss://... or unix:///path")
+			return nil, errors.New("redis.url is not a Redis URL; expected redis://user:password@host:6379/0, rediss://... " +
+				"or unix:///path")
 		}
 		o := redisconn.Options(u.Addr)
 		o.Username, o.Password, o.DB, o.TLSConfig = u.Username, u.Password, u.DB, u.TLSConfig

@@ -63,12 +63,14 @@ func (a *App) reload() (*Reloaded, error) {
 	r := a.Config().Reload(next)
 	if err := a.apply(r.Config); err != nil {
 		if len(r.NeedsRestart) > 0 {
-			err = fmt.Errorf("%w; perhaps because these take effect at a restart only: %s", err, strings.Join(r.NeedsRestart, ", "))
+			err = fmt.Errorf("%w; perhaps because these take effect at a restart only: %s", err,
+				strings.Join(r.NeedsRestart, ", "))
 		}
 		return nil, err
 	}
 	a.told.Taken(r.Config, len(r.NeedsRestart), time.Now())
-	return &Reloaded{Hash: hex.EncodeToString(r.Config.Sum[:]), Changed: list(r.Changed), NeedsRestart: list(r.NeedsRestart)}, nil
+	return &Reloaded{Hash: hex.EncodeToString(r.Config.Sum[:]), Changed: list(r.Changed),
+		NeedsRestart: list(r.NeedsRestart)}, nil
 }
 
 // apply puts a configuration in force. What can be refused comes first, and the

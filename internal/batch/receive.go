@@ -2,6 +2,7 @@ package batch
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -310,9 +311,7 @@ func (p *part) fault(nth int) *failure {
 		return &failure{"batch_failed", "The provider did not take the batch that this request was in."}
 	}
 	code := p.Problems[i].Code
-	if code == "" {
-		code = "batch_failed"
-	}
+	code = cmp.Or(code, "batch_failed")
 	return &failure{code, "The provider did not take the batch that this request was in: " + p.Problems[i].Message}
 }
 

@@ -252,8 +252,7 @@ func (pp *providerParts) fetch(ctx context.Context, api providers.Batches, id st
 		return nil
 	}
 	body, err := api.Content(ctx, id)
-	var refused *providers.APIError
-	if errors.As(err, &refused) && refused.Status == http.StatusNotFound {
+	if refused, ok := errors.AsType[*providers.APIError](err); ok && refused.Status == http.StatusNotFound {
 		pp.r.log.ErrorContext(ctx, "the provider has lost a file of results", "batch", pp.turn.b.ID, "file", id)
 		return nil
 	}

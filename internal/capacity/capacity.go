@@ -8,6 +8,7 @@
 package capacity
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,12 +90,8 @@ func New(rdb redis.UniversalClient, scripts redis.Scripter, o Options, reg prome
 
 // Configure replaces the options.
 func (m *Memory) Configure(o Options) {
-	if o.MemoryShare == 0 {
-		o.MemoryShare = 80
-	}
-	if o.OrgShare == 0 {
-		o.OrgShare = 50
-	}
+	o.MemoryShare = cmp.Or(o.MemoryShare, 80)
+	o.OrgShare = cmp.Or(o.OrgShare, 50)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.opts, m.looked = o, time.Time{}
@@ -162,8 +159,7 @@ func (m *Memory) reserve(ctx context.Context, r Reservation) error {
 		return err
 	}
 	err = m.Count.Reserve(ctx, r, in)
-	var full *FullError
-	if errors.As(err, &full) {
+	if full, ok := errors.AsType[*FullError](err); ok {
 		full.Share = share
 		if full.Org {
 			full.Share = in.Share

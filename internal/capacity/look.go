@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,8 +135,6 @@ func memoryOf(cmd *redis.StringCmd) (node, error) {
 			machine = number
 		}
 	}
-	if n.most == 0 {
-		n.most = machine
-	}
+	n.most = cmp.Or(n.most, machine)
 	return n, nil
 }

@@ -1,5 +1,6 @@
 // Package diagnose reports what is wrong with what llmguard needs and with llmguard itself, and
-// how to fix it: the store, the providers, and the metrics of processes that run. It changes nothing, spends no money, and repeats
+// how to fix it: the store, the providers, and the metrics of processes that run. It changes
+// nothing, spends no money, and repeats
 // no secret.
 package diagnose
 

@@ -154,13 +154,16 @@ func (l *look) itself() {
 		l.add(Error, p.Says, "Get Redis back; what was let through is charged then.")
 	}
 	if len(p.samples["config_last_reload_successful"]) > 0 && p.sum("config_last_reload_successful") == 0 {
-		l.add(Error, "it refused its configuration file and goes on with the old one; it would not start again", "`llmguard check` says what is wrong; mend it and reload.")
+		l.add(Error, "it refused its configuration file and goes on with the old one; it would not start again",
+			"`llmguard check` says what is wrong; mend it and reload.")
 	}
 	if n := p.sum("config_restart_needed"); n > 0 {
-		l.add(Warning, fmt.Sprintf("%s of its configuration file differ from what runs and need a restart", many(n, "field")), "Its log names them; restart it.")
+		l.add(Warning, fmt.Sprintf("%s of its configuration file differ from what runs and need a restart", many(n, "field")),
+			"Its log names them; restart it.")
 	}
 	if age := seconds(p.sum("pricing_age_seconds")); age > OldPrices {
-		l.add(Warning, fmt.Sprintf("it has a price that was last checked %d days ago", age/(24*time.Hour)), "Update llmguard, or run `llmguard prices update litellm`.")
+		l.add(Warning, fmt.Sprintf("it has a price that was last checked %d days ago", age/(24*time.Hour)),
+			"Update llmguard, or run `llmguard prices update litellm`.")
 	}
 }
 
@@ -168,22 +171,30 @@ func (l *look) itself() {
 func (l *look) money() {
 	p := l.p
 	if n := p.sum("guard_store_away_orgs"); n > 0 {
-		l.add(Error, fmt.Sprintf("redis is away for %s, whose calls go on unchecked or within local shares", many(n, "org")), "Get Redis back, or set store.on_failure: deny.")
+		l.add(Error, fmt.Sprintf("redis is away for %s, whose calls go on unchecked or within local shares", many(n, "org")),
+			"Get Redis back, or set store.on_failure: deny.")
 	}
 	if n := p.sum("budget_journal_records"); n > 0 {
-		l.add(Warning, fmt.Sprintf("%s of calls wait in its journal to be charged", many(n, "end")), "They are written within seconds of Redis coming back. If it is up, the log says what it refuses; do not delete the directory.")
+		l.add(Warning, fmt.Sprintf("%s of calls wait in its journal to be charged", many(n, "end")),
+			"They are written within seconds of Redis coming back. If it is up, the log says what it refuses; do not delete "+
+				"the directory.")
 	}
 	if n := p.sum("budget_store_emptied_total"); n > 0 {
-		l.add(Error, "redis lost its data while it ran: limits are closed for the length of their windows", "Restore the append-only file or a backup, or accept the loss: `llmguard limits reopen --all`. Find out who ran FLUSHALL.")
+		l.add(Error, "redis lost its data while it ran: limits are closed for the length of their windows",
+			"Restore the append-only file or a backup, or accept the loss: `llmguard limits reopen --all`. Find out who ran "+
+				"FLUSHALL.")
 	}
 	if n := p.sum("budget_expired_holds_total"); n > 0 {
-		l.add(Warning, fmt.Sprintf("%s expired since it started and were charged in full, as estimates", many(n, "hold")), "A process died or stalled: look for kills by memory. `llmguard usage entries` shows them as expired.")
+		l.add(Warning, fmt.Sprintf("%s expired since it started and were charged in full, as estimates", many(n, "hold")),
+			"A process died or stalled: look for kills by memory. `llmguard usage entries` shows them as expired.")
 	}
 	if n := p.sum("guard_settle_errors_total"); n > 0 {
-		l.add(Warning, fmt.Sprintf("%s of calls could not be written to redis at once", many(n, "end")), "Look at Redis's latency and log.")
+		l.add(Warning, fmt.Sprintf("%s of calls could not be written to redis at once", many(n, "end")),
+			"Look at Redis's latency and log.")
 	}
 	if n := p.sum("budget_export_gaps_total"); n > 0 {
-		l.add(Error, "entries may be missing from the export files for good", "The disk of ledger.export_dir was away for too long.")
+		l.add(Error, "entries may be missing from the export files for good",
+			"The disk of ledger.export_dir was away for too long.")
 	}
 }
 
@@ -205,19 +216,27 @@ func (l *look) queues(quotas map[string]Quota) {
 		switch {
 		case n == 0:
 		case blocked[pool] > 0:
-			l.add(Warning, fmt.Sprintf("pool %s: the provider refuses for another %s; %s wait", pool, seconds(blocked[pool]).Round(time.Second), many(n, "job")), "Is its quota smaller than configured, or used by others too?")
+			l.add(Warning, fmt.Sprintf("pool %s: the provider refuses for another %s; %s wait", pool,
+				seconds(blocked[pool]).Round(time.Second), many(n, "job")),
+				"Is its quota smaller than configured, or used by others too?")
 		case oldest[pool] < late:
 		case running[pool] == 0 && parked[pool] == 0:
-			l.add(Error, fmt.Sprintf("pool %s: %s wait, the oldest for %s, and none runs", pool, many(n, "job"), oldest[pool].Round(time.Second)), "Is a worker running, with the same configuration and Redis?")
+			l.add(Error, fmt.Sprintf("pool %s: %s wait, the oldest for %s, and none runs", pool, many(n, "job"),
+				oldest[pool].Round(time.Second)), "Is a worker running, with the same configuration and Redis?")
 		case parked[pool] > 0 && running[pool] == 0:
-			l.add(Warning, fmt.Sprintf("pool %s: %s wait, the oldest for %s, because limits hold back %s", pool, many(n, "job"), oldest[pool].Round(time.Second), many(parked[pool], "subject")), "`llmguard queue` shows them. Raise the limit, or let them wait.")
+			l.add(Warning, fmt.Sprintf("pool %s: %s wait, the oldest for %s, because limits hold back %s", pool, many(n, "job"),
+				oldest[pool].Round(time.Second), many(parked[pool], "subject")),
+				"`llmguard queue` shows them. Raise the limit, or let them wait.")
 		default:
-			l.add(Warning, fmt.Sprintf("pool %s: %s wait, the oldest for %s", pool, many(n, "job"), oldest[pool].Round(time.Second)), "The quota or the workers are too few: compare llmguard_quota_used with its limit.")
+			l.add(Warning, fmt.Sprintf("pool %s: %s wait, the oldest for %s", pool, many(n, "job"),
+				oldest[pool].Round(time.Second)),
+				"The quota or the workers are too few: compare llmguard_quota_used with its limit.")
 		}
 	}
 	l.quotas(quotas)
 	if n := p.sum("queue_dead_letters"); n > 0 {
-		l.add(Warning, fmt.Sprintf("%s failed by no fault of their request", many(n, "job")), "`llmguard queue dead` says why; `llmguard jobs replay` runs one again.")
+		l.add(Warning, fmt.Sprintf("%s failed by no fault of their request", many(n, "job")),
+			"`llmguard queue dead` says why; `llmguard jobs replay` runs one again.")
 	}
 }
 
@@ -230,12 +249,14 @@ func (l *look) quotas(quotas map[string]Quota) {
 			configured = float64(quotas[pool].TPM)
 		}
 		if now > 0 && configured > now {
-			l.add(Warning, fmt.Sprintf("pool %s: the provider allows %s %s, not the configured %s", pool, plain(now), which, plain(configured)), "The smaller one counts. Set it in the file, or ask the provider for more.")
+			l.add(Warning, fmt.Sprintf("pool %s: the provider allows %s %s, not the configured %s", pool, plain(now), which,
+				plain(configured)), "The smaller one counts. Set it in the file, or ask the provider for more.")
 		}
 	}
 	for pool, pace := range l.p.by("quota_pace_ratio", "pool") {
 		if pace < 0.9 {
-			l.add(Warning, fmt.Sprintf("pool %s goes at %.0f%% of its quota, because the provider refused lately", pool, 100*pace), "It recovers by itself. If it comes again, the configured quota is too large.")
+			l.add(Warning, fmt.Sprintf("pool %s goes at %.0f%% of its quota, because the provider refused lately", pool,
+				100*pace), "It recovers by itself. If it comes again, the configured quota is too large.")
 		}
 	}
 }
@@ -243,7 +264,8 @@ func (l *look) quotas(quotas map[string]Quota) {
 // events looks at webhooks.
 func (l *look) events() {
 	if n := l.p.sum("webhook_dead_total"); n > 0 {
-		l.add(Warning, fmt.Sprintf("%s of webhooks were given up", many(n, "delivery")), "`llmguard webhooks dead` says which and why; mend the target, then replay.")
+		l.add(Warning, fmt.Sprintf("%s of webhooks were given up", many(n, "delivery")),
+			"`llmguard webhooks dead` says which and why; mend the target, then replay.")
 	}
 }
 
@@ -278,7 +300,8 @@ func SameFile(all []*Process) []Finding {
 	}
 	for _, p := range all {
 		if p.Hash() != all[0].Hash() {
-			return []Finding{{Area: "config", Level: Warning, What: fmt.Sprintf("%s and %s run with different files", all[0].URL, p.URL), Fix: "Reload those that were not."}}
+			return []Finding{{Area: "config", Level: Warning,
+				What: fmt.Sprintf("%s and %s run with different files", all[0].URL, p.URL), Fix: "Reload those that were not."}}
 		}
 	}
 	return []Finding{{Area: "config", Level: OK, What: "all processes run with the same file"}}

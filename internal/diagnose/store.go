@@ -28,7 +28,8 @@ type Facts map[string]string
 func Store(ctx context.Context, rdb redis.UniversalClient) ([]Finding, Facts) {
 	info, err := rdb.Info(ctx).Result() // several sections at once are new in 7.0
 	if err != nil {
-		return []Finding{{Area: area, Level: Error, What: fmt.Sprintf("redis does not answer: %v", err), Fix: awayFix(err)}}, nil
+		return []Finding{{Area: area, Level: Error, What: fmt.Sprintf("redis does not answer: %v", err), Fix: awayFix(err)}},
+			nil
 	}
 	facts := parseInfo(info)
 	var out []Finding
@@ -43,7 +44,8 @@ func Store(ctx context.Context, rdb redis.UniversalClient) ([]Finding, Facts) {
 	case "":
 		add(Warning, "redis does not tell its eviction policy", "Make sure that it is noeviction.")
 	default: // volatile-* too: all our keys have a lifetime
-		add(Error, fmt.Sprintf("redis evicts keys (maxmemory-policy %s): it would forget spending and lose jobs without a word", policy),
+		add(Error, fmt.Sprintf("redis evicts keys (maxmemory-policy %s): it would forget spending and lose jobs "+
+			"without a word", policy),
 			"Set maxmemory-policy noeviction.")
 	}
 	if facts["arch_bits"] == "32" {
@@ -81,12 +83,15 @@ func replicas(ctx context.Context, rdb redis.UniversalClient, facts Facts) []Fin
 	switch {
 	case lag == 0:
 		return []Finding{{
-			Area: area, Level: Warning, What: "redis takes writes while it is cut off from its replicas: all that it answers then is forgotten at the failover",
+			Area: area, Level: Warning,
+			What: "redis takes writes while it is cut off from its replicas: all that it answers then is forgotten at the " +
+				"failover",
 			Fix: fix,
 		}}
 	case lag > mostLag:
 		return []Finding{{
-			Area: area, Level: Warning, What: fmt.Sprintf("redis takes writes for %d s while it is cut off from its replicas", lag), Fix: fix,
+			Area: area, Level: Warning,
+			What: fmt.Sprintf("redis takes writes for %d s while it is cut off from its replicas", lag), Fix: fix,
 		}}
 	}
 	return nil
@@ -104,9 +109,11 @@ func Durability(durability string, facts Facts) []Finding {
 		return finding(fmt.Sprintf("store.durability is %s and redis has no replica: every hold is refused", durability),
 			"Connect a replica, or set store.durability: async.")
 	case durability == "waitaof1" && older(facts["redis_version"], 7, 2):
-		return finding("store.durability is waitaof1, and redis is older than 7.2: every hold is refused", "Upgrade it, or set store.durability: wait1.")
+		return finding("store.durability is waitaof1, and redis is older than 7.2: every hold is refused",
+			"Upgrade it, or set store.durability: wait1.")
 	case durability == "waitaof1" && facts["aof_enabled"] == "0":
-		return finding("store.durability is waitaof1, and redis keeps no append-only file: every hold is refused", "Set appendonly yes on all servers.")
+		return finding("store.durability is waitaof1, and redis keeps no append-only file: every hold is refused",
+			"Set appendonly yes on all servers.")
 	}
 	return nil
 }
@@ -140,7 +147,8 @@ func StoreMore(ctx context.Context, rdb redis.UniversalClient, facts Facts, dead
 		name, version = "valkey", v
 	}
 	if since := patchedSince(name, version); since != "" {
-		add(Warning, fmt.Sprintf("%s %s lacks the fix of CVE-2025-49844: who may run scripts may run anything", name, version),
+		add(Warning, fmt.Sprintf("%s %s lacks the fix of CVE-2025-49844: who may run scripts may run anything", name,
+			version),
 			fmt.Sprintf("Upgrade to %s or newer, and let nobody else reach it.", since))
 	}
 	if facts["role"] == "slave" {
@@ -158,9 +166,11 @@ func StoreMore(ctx context.Context, rdb redis.UniversalClient, facts Facts, dead
 	case err != nil:
 		add(Error, fmt.Sprintf("redis does not answer: %v", err), awayFix(err))
 	case middle > deadline/2:
-		add(Error, fmt.Sprintf("redis answers in %s: calls are refused beyond store.deadline, %s, and each asks twice", middle, deadline), "Put it nearer; look at SLOWLOG GET.")
+		add(Error, fmt.Sprintf("redis answers in %s: calls are refused beyond store.deadline, %s, and each asks twice",
+			middle, deadline), "Put it nearer; look at SLOWLOG GET.")
 	case middle > deadline/10:
-		add(Warning, fmt.Sprintf("redis answers in %s; each call waits for it twice", middle), "Put it nearer; look at SLOWLOG GET.")
+		add(Warning, fmt.Sprintf("redis answers in %s; each call waits for it twice", middle),
+			"Put it nearer; look at SLOWLOG GET.")
 	default:
 		add(OK, fmt.Sprintf("%s %s answers in %s (slowest of %d: %s)", name, version, middle, looks, most), "")
 	}
@@ -173,9 +183,13 @@ func memory(facts Facts) []Finding {
 	switch {
 	case facts["used_memory"] == "":
 	case most == 0:
-		return []Finding{{Area: area, Level: Warning, What: "redis has no maxmemory: it grows until the machine has none left", Fix: "Set maxmemory below the machine's, and alert well before."}}
+		return []Finding{{Area: area, Level: Warning,
+			What: "redis has no maxmemory: it grows until the machine has none left",
+			Fix:  "Set maxmemory below the machine's, and alert well before."}}
 	case used*100/most >= 80:
-		return []Finding{{Area: area, Level: Warning, What: fmt.Sprintf("redis uses %d%% of its maxmemory; no job is taken in beyond queue.memory_share", used*100/most), Fix: "Raise maxmemory, or lower queue.result_ttl and ledger.max_entries."}}
+		return []Finding{{Area: area, Level: Warning,
+			What: fmt.Sprintf("redis uses %d%% of its maxmemory; no job is taken in beyond queue.memory_share", used*100/most),
+			Fix:  "Raise maxmemory, or lower queue.result_ttl and ledger.max_entries."}}
 	}
 	return nil
 }

@@ -54,14 +54,17 @@ func upstream(ctx context.Context, policy *guard.Policy, p *providers.Provider) 
 	if there, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 		// The header has whole seconds, and caches in between make it older.
 		if skew := budget.ClockSkew(asked.Add(-2*time.Second), time.Now().Add(time.Second), there); skew.Abs() > time.Minute {
-			add(Warning, fmt.Sprintf("its clock is %s ahead of this machine's", skew.Round(time.Second)), "Run a time service here: prices and expiries of keys go by this clock.")
+			add(Warning, fmt.Sprintf("its clock is %s ahead of this machine's", skew.Round(time.Second)),
+				"Run a time service here: prices and expiries of keys go by this clock.")
 		}
 	}
 	switch s := resp.StatusCode; {
 	case s == http.StatusUnauthorized, s == http.StatusForbidden:
-		add(Error, fmt.Sprintf("it refuses the credential (status %d)", s), "Is api_key set to a key of this account that is not revoked?")
+		add(Error, fmt.Sprintf("it refuses the credential (status %d)", s),
+			"Is api_key set to a key of this account that is not revoked?")
 	case s == http.StatusNotFound, s == http.StatusMethodNotAllowed:
-		add(Warning, fmt.Sprintf("it answers in %s, but lists no models (status %d), so that its credential is not tried", took, s), "Is base_url right? It ends with the version segment, as https://api.openai.com/v1.")
+		add(Warning, fmt.Sprintf("it answers in %s, but lists no models (status %d), so that its credential is not tried",
+			took, s), "Is base_url right? It ends with the version segment, as https://api.openai.com/v1.")
 	case s == http.StatusTooManyRequests:
 		add(Warning, "it answers, and refuses for now (status 429)", "Its quota is used up, by llmguard or by others.")
 	case s >= 300:
@@ -92,7 +95,8 @@ func unreachable(err error) (what, fix string) {
 
 // listed looks for models that would be taken and have no price.
 func listed(policy *guard.Policy, p *providers.Provider, body io.Reader, took time.Duration) Finding {
-	f := Finding{Area: "provider " + p.ID, Level: OK, What: fmt.Sprintf("%s answers in %s and takes the credential", p.BaseURL.Host, took)}
+	f := Finding{Area: "provider " + p.ID, Level: OK,
+		What: fmt.Sprintf("%s answers in %s and takes the credential", p.BaseURL.Host, took)}
 	var list struct {
 		Data []struct {
 			ID string `json:"id"`
@@ -105,7 +109,9 @@ func listed(policy *guard.Policy, p *providers.Provider, body io.Reader, took ti
 	for _, m := range list.Data {
 		var unknown *pricing.UnknownModelError
 		_, err := policy.Catalogue.Lookup(p.ID, m.ID, time.Now())
-		if errors.As(err, &unknown) && slices.ContainsFunc(p.Pools, func(pool providers.Pool) bool { return providers.MatchAny(pool.Models, m.ID) }) {
+		if errors.As(err, &unknown) && slices.ContainsFunc(p.Pools, func(pool providers.Pool) bool {
+			return providers.MatchAny(pool.Models, m.ID)
+		}) {
 			without = append(without, m.ID)
 		}
 	}
@@ -115,7 +121,8 @@ func listed(policy *guard.Policy, p *providers.Provider, body io.Reader, took ti
 		if n := len(without) - 5; n > 0 {
 			text += fmt.Sprintf(" and %d more", n)
 		}
-		f.What += fmt.Sprintf("; %d of its %d models have no price, and calls to them are refused: %s", len(without), len(list.Data), text)
+		f.What += fmt.Sprintf("; %d of its %d models have no price, and calls to them are refused: %s", len(without),
+			len(list.Data), text)
 		f.Fix = "Only if you want them: add prices, or set unknown_model_price."
 	}
 	return f

@@ -3,6 +3,7 @@ package fakeprovider
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -348,8 +349,6 @@ func (w *answerBuffer) WriteHeader(status int) { w.status = status }
 
 // Write implements http.ResponseWriter.
 func (w *answerBuffer) Write(p []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
+	w.status = cmp.Or(w.status, http.StatusOK)
 	return w.body.Write(p)
 }

@@ -16,6 +16,7 @@
 package fakeprovider
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,9 +60,7 @@ func DevCadence() Cadence {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Addr == "" {
-		o.Addr = "127.0.0.1:0"
-	}
+	o.Addr = cmp.Or(o.Addr, "127.0.0.1:0")
 	if o.LogSize <= 0 {
 		o.LogSize = 20_000
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"mime/multipart"
 	"net/http"
 	"strconv"
@@ -197,9 +198,7 @@ func (x *exchange) events() (send func(kind string, more map[string]any) (broken
 		}
 		sent++
 		event := map[string]any{"type": kind}
-		for k, v := range more {
-			event[k] = v
-		}
+		maps.Copy(event, more)
 		_, _ = fmt.Fprintf(x.w, "event: %s\ndata: %s\n\n", kind, encode(event))
 		_ = http.NewResponseController(x.w).Flush()
 		return false

@@ -59,8 +59,7 @@ func (x *exchange) answer() error {
 			rec.Body = body
 		}
 	})
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		e := invalid("", "", "Request body is too large.")
 		e.status = http.StatusRequestEntityTooLarge
 		return e

@@ -8,6 +8,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -73,9 +74,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	if o.Lease == 0 {
-		o.Lease = 30 * time.Second
-	}
+	o.Lease = cmp.Or(o.Lease, 30*time.Second)
 	return &Store{rdb: rdb, log: o.Log, lease: o.Lease, every: o.Lease / 3, held: make(map[*Key]struct{})}
 }
 

@@ -94,8 +94,7 @@ func (s *secure) shake(c net.Conn) {
 	defer cancel()
 	t := tls.Server(c, s.config)
 	if err := t.HandshakeContext(ctx); err != nil {
-		var other tls.RecordHeaderError
-		if errors.As(err, &other) && other.Conn != nil {
+		if other, ok := errors.AsType[tls.RecordHeaderError](err); ok && other.Conn != nil {
 			_ = c.SetWriteDeadline(time.Now().Add(s.within))
 			_, _ = io.WriteString(c, plain)
 		}

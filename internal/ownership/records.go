@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -96,9 +97,7 @@ func (s *Store) Keep(ctx context.Context, org string, n Note) error {
 		return err
 	}
 	life := n.Kind.life()
-	if life == 0 {
-		life = forever
-	}
+	life = cmp.Or(life, forever)
 	err = s.memory.Reserve(ctx, org, key(org, n.ID), capacity.Bytes{Written: int64(len(text)) + thingBytes}, life)
 	if err != nil && !capacity.IsFull(err) { // it is there already: Room refuses the next one
 		return err

@@ -3,6 +3,7 @@ package simulate
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -290,9 +291,7 @@ func (l *line) charged() Call {
 	if l.Held == 0 && l.HeldTokens == 0 { // an entry of an older version, or an expired hold
 		c.Held, c.HeldTokens = pricing.Nano(l.Total-l.Overrun), c.Tokens
 	}
-	if c.QuotaTokens == 0 {
-		c.QuotaTokens = c.HeldTokens
-	}
+	c.QuotaTokens = cmp.Or(c.QuotaTokens, c.HeldTokens)
 	return c
 }
 
@@ -312,17 +311,13 @@ func (l *line) admitted() time.Time {
 // call is what access records of calls and of jobs have in common.
 func (l *line) call() Call {
 	endpoint := l.Endpoint
-	if endpoint == "" {
-		endpoint = l.Route
-	}
+	endpoint = cmp.Or(endpoint, l.Route)
 	c := Call{
 		Org: l.Org, User: l.User, Key: l.Key, IP: l.IP, Model: l.Model, Endpoint: endpoint,
 		Held: pricing.Nano(*l.AccessHeld), HeldTokens: l.HeldTokens, Tokens: l.Tokens, QuotaTokens: l.QuotaTokens,
 		Class: l.Class, Stream: l.Stream, Took: time.Duration(l.TookNS),
 	}
-	if c.QuotaTokens == 0 {
-		c.QuotaTokens = c.HeldTokens
-	}
+	c.QuotaTokens = cmp.Or(c.QuotaTokens, c.HeldTokens)
 	if l.AccessCost != nil {
 		c.Cost = pricing.Nano(*l.AccessCost)
 	}

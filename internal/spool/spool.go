@@ -4,6 +4,7 @@
 package spool
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -54,9 +55,7 @@ func New(o Options) *Store {
 	if o.Memory <= 0 {
 		o.Memory = DefaultMemory()
 	}
-	if o.Disk == 0 {
-		o.Disk = DefaultDisk
-	}
+	o.Disk = cmp.Or(o.Disk, DefaultDisk)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

@@ -58,8 +58,7 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 // lostSpans is how many spans of a batch an export lost: all of them, unless the
 // collector says how many it rejected.
 func lostSpans(err error, batch int) int {
-	var rejected *rejectedError
-	if errors.As(err, &rejected) {
+	if rejected, ok := errors.AsType[*rejectedError](err); ok {
 		return int(min(rejected.spans, int64(batch)))
 	}
 	if err != nil {

@@ -119,8 +119,7 @@ func (c *client) post(ctx context.Context, body []byte) error {
 		req.Header.Set("Content-Encoding", "gzip")
 	}
 	resp, err := c.http.Do(req)
-	var failed *url.Error
-	if errors.As(err, &failed) && failed.Temporary() {
+	if failed, ok := errors.AsType[*url.Error](err); ok && failed.Temporary() {
 		return &busyError{err: err}
 	}
 	if err != nil {

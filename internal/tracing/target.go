@@ -1,6 +1,7 @@
 package tracing
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -66,9 +67,7 @@ func (t *target) readURL(o Options) error {
 		return err
 	}
 	v := setting("ENDPOINT")
-	if v.value == "" {
-		v.value = "https://localhost:4318"
-	}
+	v.value = cmp.Or(v.value, "https://localhost:4318")
 	u, err := endpointURL(v)
 	if err != nil {
 		return err
@@ -93,9 +92,7 @@ func endpointURL(v variable) (*url.URL, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("%s: expected a URL such as http://otel-collector:4318", v.name)
 	}
-	if u.Path == "" {
-		u.Path = "/"
-	}
+	u.Path = cmp.Or(u.Path, "/")
 	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}, nil
 }
 

@@ -72,8 +72,7 @@ func postponed(err error) bool {
 
 // retryDelay is how long asynq waits before the next attempt.
 func (s *Sender) retryDelay(n int, err error, _ *asynq.Task) time.Duration {
-	var a *again
-	if errors.As(err, &a) {
+	if a, ok := errors.AsType[*again](err); ok {
 		return a.after
 	}
 	return s.backoff(n)
@@ -228,8 +227,7 @@ func (s *Sender) post(ctx context.Context, t *target, d *delivery) result {
 	}
 	resp, err := s.http.Do(req)
 	if err != nil {
-		var where *url.Error
-		if errors.As(err, &where) { // it names the URL, which may carry a secret
+		if where, ok := errors.AsType[*url.Error](err); ok { // it names the URL, which may carry a secret
 			err = where.Err
 		}
 		return result{err: err}

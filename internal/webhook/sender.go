@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -56,21 +57,11 @@ func (o *Options) withDefaults() {
 	if o.Resolver == nil {
 		o.Resolver = net.DefaultResolver
 	}
-	if o.Timeout == 0 {
-		o.Timeout = 15 * time.Second
-	}
-	if o.GiveUp == 0 {
-		o.GiveUp = 72 * time.Hour
-	}
-	if o.Concurrency == 0 {
-		o.Concurrency = 64
-	}
-	if o.DeadLetters == 0 {
-		o.DeadLetters = 1000
-	}
-	if o.DeadTTL == 0 {
-		o.DeadTTL = 14 * 24 * time.Hour
-	}
+	o.Timeout = cmp.Or(o.Timeout, 15*time.Second)
+	o.GiveUp = cmp.Or(o.GiveUp, 72*time.Hour)
+	o.Concurrency = cmp.Or(o.Concurrency, 64)
+	o.DeadLetters = cmp.Or(o.DeadLetters, 1000)
+	o.DeadTTL = cmp.Or(o.DeadTTL, 14*24*time.Hour)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

@@ -88,11 +88,11 @@ func TestErrorRetries(t *testing.T) {
 		for name, e := range refusals(c.wait) {
 			after, should := e.Header.Get("Retry-After"), e.Header.Get("X-Should-Retry")
 			switch name {
-			case "RateLimited", "LimitReached", "Overloaded", "ServiceUnavailable", "NotFinished":
+			case "RateLimited", "Overloaded", "ServiceUnavailable", "NotFinished":
 				if after != c.after || (should == "false") != c.never {
 					t.Errorf("%s, %v: Retry-After %q, x-should-retry %q", name, c.wait, after, should)
 				}
-			case "BadGateway", "GatewayTimeout":
+			case "BadGateway":
 				if after != "1" || should != "" {
 					t.Errorf("%s: Retry-After %q, x-should-retry %q", name, after, should)
 				}

@@ -56,7 +56,8 @@ func New(p *app.Parts) (*app.Front, error) {
 func proxyOptions(p *app.Parts) proxy.Options {
 	c := p.Config
 	return proxy.Options{
-		Guard: p.Guard, Queue: p.Queue, Idempotency: p.Idempotency, Directory: p.Directory, Webhooks: p.Webhooks, Spool: p.Spool,
+		Guard: p.Guard, Queue: p.Queue, Idempotency: p.Idempotency, Directory: p.Directory, Webhooks: p.Webhooks,
+		Spool: p.Spool,
 		Files: p.Files, Batches: p.Batches, Failures: p.Failures, Missed: p.Identities.Missed, Used: p.Identities.Store.Used,
 		TrustedProxies: c.TrustedProxies, Scan: app.ScanLimits(c),
 		MaxBody: int64(c.Requests.MaxBody), MaxFile: int64(c.Files.MaxFile),
@@ -91,7 +92,9 @@ func adminOptions(ids *app.Identities, books *budget.Store, rdb redis.UniversalC
 		Seal: ids.Ring, Tenants: ids.Store, Budget: books, Policy: ids.Policy,
 		File:      func() admin.FileSettings { return fileSettings(ids.File()) },
 		Effective: func() settings.Set { return ids.Effective().Tenants() },
-		NewOrg:    func(id string) settings.Org { return ids.File().NewOrg(id) }, NewUser: config.NewUser, NewLimit: config.NewLimit, Patch: config.Patch,
+		NewOrg: func(id string) settings.Org {
+			return ids.File().NewOrg(id)
+		}, NewUser: config.NewUser, NewLimit: config.NewLimit, Patch: config.Patch,
 		Defaults: ids.Defaults,
 		Check:    ids.CheckOrg, Applied: ids.Update, Log: log,
 		Merge: ids.MergeOrg, Simulate: func(orgs []settings.Org) (simulate.Policy, error) {
@@ -112,7 +115,8 @@ func adminOptions(ids *app.Identities, books *budget.Store, rdb redis.UniversalC
 // fileSettings is what administrators meet of a configuration file.
 func fileSettings(c *config.Config) admin.FileSettings {
 	out := admin.FileSettings{
-		Set: c.Tenants(), Hash: hex.EncodeToString(c.Sum[:]), Admins: map[string]tenants.Admin{}, ResultTTL: c.Queue.ResultTTL,
+		Set: c.Tenants(), Hash: hex.EncodeToString(c.Sum[:]), Admins: map[string]tenants.Admin{},
+		ResultTTL: c.Queue.ResultTTL,
 	}
 	for i := range c.Providers {
 		out.Providers = append(out.Providers, c.Providers[i].ID)
@@ -138,8 +142,11 @@ func openPurge(ctx context.Context, ids *app.Identities, rdb redis.UniversalClie
 
 func newConsole(p *app.Parts, api *admin.Server) (*console.Console, error) {
 	return console.New(console.Options{
-		API: api, Tenants: func() settings.Set { return p.Identities.Effective().Tenants() }, Policy: p.Guard.Policy, Budget: p.Budget,
-		Queue: p.Queue, Pools: p.Queue.Pools, Batches: p.Batches, TrustedProxies: p.Config.TrustedProxies, Redis: p.Redis, Log: p.Log,
+		API: api, Tenants: func() settings.Set {
+			return p.Identities.Effective().Tenants()
+		}, Policy: p.Guard.Policy, Budget: p.Budget,
+		Queue: p.Queue, Pools: p.Queue.Pools, Batches: p.Batches, TrustedProxies: p.Config.TrustedProxies, Redis: p.Redis,
+		Log:      p.Log,
 		Simulate: func() (simulate.Policy, error) { return app.Policy(p.Identities.Effective(), 1) },
 		Webhooks: p.Webhooks, Findings: func(ctx context.Context) []console.Fault { return findings(ctx, p) },
 	})
@@ -159,8 +166,9 @@ func findings(ctx context.Context, p *app.Parts) (out []console.Fault) {
 	prices := p.Guard.Policy().Catalogue
 	if age := prices.Age(time.Now()); age > diagnose.OldPrices {
 		out = append(out, console.Fault{
-			What: fmt.Sprintf("prices were last checked %d days ago, on %s", int(age/(24*time.Hour)), prices.AsOf().Format(time.DateOnly)),
-			Fix:  "Run llmguard prices verify, then update llmguard or set prices in the configuration.",
+			What: fmt.Sprintf("prices were last checked %d days ago, on %s", int(age/(24*time.Hour)),
+				prices.AsOf().Format(time.DateOnly)),
+			Fix: "Run llmguard prices verify, then update llmguard or set prices in the configuration.",
 		})
 	}
 	return out
@@ -168,7 +176,8 @@ func findings(ctx context.Context, p *app.Parts) (out []console.Fault) {
 
 // Admin returns the administrators' API of a configuration, for commands on this
 // machine. Of batches it can do what needs no files.
-func Admin(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*admin.Server, error) {
+func Admin(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient,
+	log *slog.Logger) (*admin.Server, error) {
 	ids, err := app.LoadIdentities(ctx, cfg, rdb, log)
 	if err != nil {
 		return nil, err

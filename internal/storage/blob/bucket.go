@@ -58,8 +58,7 @@ func (b *bucket) create(ctx context.Context, name string, exclusive bool) (uploa
 
 func (b *bucket) remove(ctx context.Context, name string) error {
 	_, err := b.s3.send(ctx, s3Request{method: http.MethodDelete, name: name}, nil)
-	var refused *s3Error
-	if errors.As(err, &refused) && refused.Code == "NoSuchKey" {
+	if refused, ok := errors.AsType[*s3Error](err); ok && refused.Code == "NoSuchKey" {
 		return nil
 	}
 	return err

@@ -2,6 +2,7 @@ package blob
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -144,13 +146,9 @@ func (c *s3Client) signed(ctx context.Context, r s3Request) (*http.Request, erro
 		req.URL.Path += "/" + r.name
 		req.URL.RawPath = s3utils.EncodePath(req.URL.Path)
 	}
-	if req.URL.Path == "" {
-		req.URL.Path = "/"
-	}
+	req.URL.Path = cmp.Or(req.URL.Path, "/")
 	req.URL.RawQuery = r.query.Encode()
-	for name, values := range r.header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, r.header)
 	digest := "UNSIGNED-PAYLOAD"
 	if req.URL.Scheme == "http" {
 		sum := sha256.Sum256(r.body)

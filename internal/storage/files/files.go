@@ -4,6 +4,7 @@
 package files
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,9 +102,7 @@ type Store struct {
 
 // New returns a Store. Call Run to end expired files.
 func New(rdb redis.UniversalClient, blobs *blob.Store, o Options) *Store {
-	if o.TTL == 0 {
-		o.TTL = 30 * 24 * time.Hour
-	}
+	o.TTL = cmp.Or(o.TTL, 30*24*time.Hour)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}

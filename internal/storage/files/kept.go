@@ -24,8 +24,7 @@ func (s *Store) Count(ctx context.Context, org, name string, bytes int64, life t
 	in := capacity.Bound{Most: s.opts.OrgBytes, Share: 100}
 	r := capacity.Reservation{Org: org, ID: name, Bytes: capacity.Bytes{Written: bytes}, Life: life}
 	err := s.kept(org).Reserve(ctx, r, in)
-	var full *capacity.FullError
-	if errors.As(err, &full) {
+	if _, ok := errors.AsType[*capacity.FullError](err); ok {
 		return &FullError{Most: s.opts.OrgBytes}
 	}
 	if err != nil {
