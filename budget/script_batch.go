@@ -23,16 +23,24 @@ var errReplies = errors.New("a script replied to another number of calls than it
 func Join(rdb redis.UniversalClient) func(cmds []redis.Cmder) func(context.Context, redis.Pipeliner) bool {
 	_, cluster := rdb.(*redis.ClusterClient)
 	return func(cmds []redis.Cmder) func(context.Context, redis.Pipeliner) bool {
-		if len(cmds) == 1 {
+		if !several(cmds) {
 			return nil
 		}
 		f := &joined{cluster: cluster}
 		f.sort(cmds)
-		if f.groups == nil {
-			return nil
-		}
 		return f.step
 	}
+}
+
+// several reports whether there are requests to be joined: one alone is sent as it is.
+func several(cmds []redis.Cmder) bool {
+	requests := 0
+	for _, cmd := range cmds {
+		if _, ok := cmd.(*request); ok {
+			requests++
+		}
+	}
+	return requests > 1
 }
 
 // joined is one flight.

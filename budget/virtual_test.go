@@ -301,7 +301,7 @@ func TestVirtualNotices(t *testing.T) {
 	notice(t, 200, []mistake{
 		{"dips joined too late", "st.hi - st.lo > 20 and", "st.hi - st.lo > 21 and", 123},
 		{"other dips squeezed", "if st.hi - st.lo > 28 then", "if st.hi - st.lo > 27 then", 123},
-		{"fraction of the refill lost", "f = x - c * p", "f = 0", 2},
+		{"fraction of the refill lost", "f = x - drained * p", "f = 0", 2},
 		{"another refill reaches back", "r1, r2 = rate:match('^(.*):(.*)$')", "r1, r2 = p1, p2", 0},
 		{"an overrun brings its own refill", "if st.other and held and nth == 1 then", "if st.other then", 0},
 		{"another refill never applies to a full bucket", "if verdict == 'refused' and state.other then", "if false then", 0},

@@ -1,6 +1,6 @@
 -- adjust: corrects by hand what an org was charged, or resolves a charge of its
--- reconciliation list. Idempotent on the id, for as long as KEYS 3 and 4 remember.
--- Libraries: time, shapes, roll.
+-- reconciliation list. Idempotent on the id, for as long as `adjusted` remembers it.
+-- Libraries: time, shapes, shape_of, whole, roll.
 --
 -- KEYS  1 ledger (STREAM)  2 audit (STREAM)  3 adjusted (HASH id -> "<at>|<what>")
 --       4 the same of the period before  5 reconcile (LIST)
@@ -9,32 +9,43 @@
 -- ARGV  1 now  2 id  3 what is done, to tell a repetition from another one
 --       4 amount, may be negative  5 kind of ledger entry, empty: none
 --       6 calls  7 estimated  8 adjusted: what to add to these sums  9 day of KEYS 6
---       10-24 as in ending  25 audit entry: JSON without its closing brace
+--       10 roll-up field  11-19 tokens and costs by class, as in roll  20 most fields of a day
+--       21 ledger entry: JSON without its closing brace  22 ledger length
+--       23 lifetime of KEYS 1 in ms  24 lifetime of KEYS 6 to 8 in ms
+--       25 audit entry: JSON without its closing brace
 --       26 audit length  27 lifetime of KEYS 2 in ms  28 lifetime of KEYS 3 in ms
 --       29 the item of KEYS 5 that is resolved, empty: none
 --       30.. per limit: kind, p1, p2
 -- Reply "<verdict>,<now>,<at>"; verdict: adjusted | replayed | conflict (the id did
 --       something else) | gone (the item is not on the list) | skew
 
-local now = now_us(ARGV[1])
-local id, amount = ARGV[2], tonumber(ARGV[4])
+local ledger, audit, adjusted, adjusted_before, reconcile = unpack(KEYS, 1, 5)
+local days, hours = { unpack(KEYS, 6, 8) }, { unpack(KEYS, 9, 11) }
+local given, id, what, amount, entry_kind, calls, estimated, adjustment, first_day, field = unpack(ARGV, 1, 10)
+local USAGE_AT = 11 -- where its tokens and costs begin in ARGV
+local most_fields, entry, ledger_length, ledger_life, rollup_life = unpack(ARGV, 20, 24)
+local audit_entry, audit_length, audit_life, adjusted_life, item = unpack(ARGV, 25, 29)
+amount = tonumber(amount)
+local now = now_us(given)
 
 local function reply(verdict, at) return fmt('%s,%d,%d', verdict, now, at or now) end
 
-local done = call('HGET', KEYS[3], id) or call('HGET', KEYS[4], id)
+local done = call('HGET', adjusted, id) or call('HGET', adjusted_before, id)
 if done then
-  local at, what = done:match('^(%d+)|(.*)$')
-  return reply(what == ARGV[3] and 'replayed' or 'conflict', tonumber(at))
+  local at, was = done:match('^(%d+)|(.*)$')
+  return reply(was == what and 'replayed' or 'conflict', tonumber(at))
 end
 
-local day = floor(now / 86400000000) - ARGV[9]
+local day = floor(now / 86400000000) - first_day
 if day < 0 or day > 2 then return reply('skew') end
-local shapes, states = {}, {}
-for i = 12, #KEYS do
-  local a = i * 3 - 6
-  shapes[i] = whole(ARGV[a])
-  states[i] = shapes[i].read(KEYS[i], ARGV[a + 1], ARGV[a + 2], now)
-  if not states[i] then return reply('skew') end
+local limits = {}
+for i = 1, #KEYS - 11 do
+  local key = KEYS[11 + i]
+  local kind, p1, p2 = unpack(ARGV, 27 + 3 * i, 29 + 3 * i)
+  local shape = whole(kind)
+  local state = shape.read(key, p1, p2, now)
+  if not state then return reply('skew') end
+  limits[i] = { key = key, shape = shape, kind = kind, p1 = p1, p2 = p2, state = state }
 end
 
 -- What is given back is taken from what is charged, never from open holds, and in
@@ -73,24 +84,25 @@ function give.c(_, st, _, _, n)
   st.used = st.used - max(min(n, st.used - st.held), 0)
 end
 
-if ARGV[29] ~= '' and call('LREM', KEYS[5], '1', ARGV[29]) == 0 then return reply('gone') end
-call('HSET', KEYS[3], id, num(now) .. '|' .. ARGV[3]) -- refused when memory is full
-call('PEXPIRE', KEYS[3], ARGV[28])
-call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[26], '*', 'e', ARGV[25] .. fmt(',"at_us":%d}', now))
-call('PEXPIRE', KEYS[2], ARGV[27])
-if ARGV[5] ~= '' then
-  call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[22], '*', 'e', ARGV[21] ..
-    fmt(',"kind":"%s","at_us":%d,"cost_nano":%d,"total_nano":%d,"overrun_nano":0}', ARGV[5], now, amount, amount))
-  call('PEXPIRE', KEYS[1], ARGV[23])
-  roll(KEYS[6 + day], KEYS[9 + day], now, ARGV[10], ARGV[20], ARGV[24], 11, amount, ARGV[6], ARGV[7], 0, ARGV[8])
+if item ~= '' and call('LREM', reconcile, '1', item) == 0 then return reply('gone') end
+call('HSET', adjusted, id, num(now) .. '|' .. what) -- refused when memory is full
+call('PEXPIRE', adjusted, adjusted_life)
+call('XADD', audit, 'MAXLEN', '~', audit_length, '*', 'e', audit_entry .. fmt(',"at_us":%d}', now))
+call('PEXPIRE', audit, audit_life)
+if entry_kind ~= '' then
+  call('XADD', ledger, 'MAXLEN', '~', ledger_length, '*', 'e', entry ..
+    fmt(',"kind":"%s","at_us":%d,"cost_nano":%d,"total_nano":%d,"overrun_nano":0}', entry_kind, now, amount, amount))
+  call('PEXPIRE', ledger, ledger_life)
+  roll(days[1 + day], hours[1 + day], now, field, most_fields, rollup_life, USAGE_AT,
+    amount, calls, estimated, 0, adjustment)
 end
-for i = 12, #KEYS do
-  local a, s, st = i * 3 - 6, shapes[i], states[i]
+for _, limit in ipairs(limits) do
+  local shape, state = limit.shape, limit.state
   if amount >= 0 then
-    s.charge(st, amount, id, 'a', false)
+    shape.charge(state, amount, id, 'a', false)
   else
-    give[ARGV[a]](s, st, KEYS[i], ARGV[a + 1], -amount)
+    give[limit.kind](shape, state, limit.key, limit.p1, -amount)
   end
-  s.write(st, KEYS[i], ARGV[a + 1], ARGV[a + 2])
+  shape.write(state, limit.key, limit.p1, limit.p2)
 end
 return reply('adjusted')

@@ -5,20 +5,27 @@
 --      5 JSON: {status, set {field: value}, stamp [field], inc {field: integer as text},
 --        add {line: custom_id}, drop [line], push [chunk]}
 -- Reply "ok <status>" | "status <status>" (it is another) | "lost" (another process has the batch)
-local b = redis.call('HMGET', KEYS[1], 'token', 'step', 'status')
-if b[1] ~= ARGV[2] then return 'lost' end
-if b[2] == ARGV[3] then return 'ok ' .. b[3] end
-if tonumber(b[2]) + 1 ~= tonumber(ARGV[3]) then return 'lost' end
-if not string.find(ARGV[4], ' ' .. b[3] .. ' ', 1, true) then return 'status ' .. b[3] end
-local s = cjson.decode(ARGV[5])
-redis.call('HDEL', KEYS[2], '', unpack(s.drop or {}))
-redis.call('HSET', KEYS[1], 'step', ARGV[3])
-for field, value in pairs(s.set or {}) do redis.call('HSET', KEYS[1], field, value) end
-for field, value in pairs(s.inc or {}) do redis.call('HINCRBY', KEYS[1], field, value) end
-for line, id in pairs(s.add or {}) do redis.call('HSET', KEYS[2], line, id) end
-for _, chunk in ipairs(s.push or {}) do redis.call('RPUSH', KEYS[3], chunk) end
-for _, field in ipairs(s.stamp or {}) do redis.call('HSET', KEYS[1], field, int(math.floor(now_us(ARGV[1]) / 1000000))) end
-if s.status then redis.call('HSET', KEYS[1], 'status', s.status) end
-local ttl = redis.call('PTTL', KEYS[1])
-for i = 2, 3 do if ttl > 0 then redis.call('PEXPIRE', KEYS[i], int(ttl)) end end
-return 'ok ' .. (s.status or b[3])
+local record, lines, chunks = KEYS[1], KEYS[2], KEYS[3]
+local given, token, number, from, json = unpack(ARGV)
+local holder, last, status = unpack(redis.call('HMGET', record, 'token', 'step', 'status'))
+if holder ~= token then return 'lost' end
+if last == number then return 'ok ' .. status end
+if tonumber(last) + 1 ~= tonumber(number) then return 'lost' end
+if not string.find(from, ' ' .. status .. ' ', 1, true) then return 'status ' .. status end
+local step = cjson.decode(json)
+redis.call('HDEL', lines, '', unpack(step.drop or {}))
+redis.call('HSET', record, 'step', number)
+for field, value in pairs(step.set or {}) do redis.call('HSET', record, field, value) end
+for field, value in pairs(step.inc or {}) do redis.call('HINCRBY', record, field, value) end
+for line, id in pairs(step.add or {}) do redis.call('HSET', lines, line, id) end
+for _, chunk in ipairs(step.push or {}) do redis.call('RPUSH', chunks, chunk) end
+for _, field in ipairs(step.stamp or {}) do
+  redis.call('HSET', record, field, int(math.floor(now_us(given) / 1000000)))
+end
+if step.status then redis.call('HSET', record, 'status', step.status) end
+local ttl = redis.call('PTTL', record)
+if ttl > 0 then
+  redis.call('PEXPIRE', lines, int(ttl))
+  redis.call('PEXPIRE', chunks, int(ttl))
+end
+return 'ok ' .. (step.status or status)

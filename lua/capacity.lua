@@ -5,7 +5,8 @@
 --        reserved; the other fields are somebody else's counts of what is in the same place
 -- An entry ends with what it counts. What is small and is not removed before it expires is
 -- counted by org and hour, in an entry "@<end us> <org>".
-local entries, ends, sums, call = KEYS[1], KEYS[2], KEYS[3], redis.call
+local call = redis.call
+local entries, ends, sums = KEYS[1], KEYS[2], KEYS[3]
 
 -- entry_of returns the org of an entry and its bytes reserved and written; nil, 0, 0 without one.
 local function entry_of(id)
@@ -20,7 +21,8 @@ end
 -- entry_set makes an entry of so many bytes that lasts until a time. None are no entry.
 local function entry_set(id, org, reserved, written, till)
   local _, reserved_before, written_before = entry_of(id)
-  local more, none = reserved + written - reserved_before - written_before, reserved + written == 0
+  local more = reserved + written - reserved_before - written_before
+  local none = reserved + written == 0
   if none then
     call('ZREM', ends, id) -- first, because it works when memory is full
     call('HDEL', entries, id)
@@ -52,7 +54,7 @@ local function entries_keep(now)
   local last = call('ZRANGE', ends, -1, -1, 'WITHSCORES')[2]
   if not last then return end
   local ms = math.floor(math.max(last - now, 0) / 1000) + 3600000
-  for k = 1, 3 do
-    if call('PTTL', KEYS[k]) - ms < 0 then call('PEXPIRE', KEYS[k], int(ms)) end
+  for _, key in ipairs({ entries, ends, sums }) do
+    if call('PTTL', key) - ms < 0 then call('PEXPIRE', key, int(ms)) end
   end
 end

@@ -1,11 +1,13 @@
 -- capacity_release: what ids have is gone from Redis. Needs time, capacity.
--- KEYS 1 entries  2 ends  3 sums
+-- KEYS 1 entries  2 ends  3 sums (capacity)
 -- ARGV 1 now, then ids
 -- Reply "ok"
+local given = ARGV[1]
 call('ZREM', ends, '') -- full memory allows this, and then every write after it
-entries_expire(now_us(ARGV[1]))
+entries_expire(now_us(given))
 for i = 2, #ARGV do
-  local org = entry_of(ARGV[i])
-  if org then entry_set(ARGV[i], org, 0, 0) end
+  local id = ARGV[i]
+  local org = entry_of(id)
+  if org then entry_set(id, org, 0, 0) end
 end
 return 'ok'

@@ -1,24 +1,26 @@
 -- capacity_reserve: bytes of an id are admitted, or refused whole. Needs time, capacity.
--- KEYS 1 entries  2 ends  3 sums
+-- KEYS 1 entries  2 ends  3 sums (capacity)
 -- ARGV 1 now  2 id  3 org  4 bytes reserved  5 bytes written now (-1 = those of before)  6 us they last
 --      7 most bytes of the place (0 = no bound)  8 bytes in it that nothing here counts
 --      9 what an org may have of what others leave, percent
 -- Repeated it replaces what the id has; no more than before is never refused.
 -- Reply "ok" | "full all <free>" | "full org <free>"
-local now, id, org = now_us(ARGV[1]), ARGV[2], ARGV[3]
+local given, id, org, reserved, written, lasts, most, foreign, percent = unpack(ARGV)
+reserved, written, most = tonumber(reserved), tonumber(written), tonumber(most)
+local now = now_us(given)
 entries_expire(now)
 local _, reserved_before, written_before = entry_of(id)
-local reserved, written = tonumber(ARGV[4]), tonumber(ARGV[5])
 if written < 0 then written = written_before end
-local more, most = reserved + written - reserved_before - written_before, tonumber(ARGV[7])
+local more = reserved + written - reserved_before - written_before
 if more > 0 and most > 0 then
   local sum = call('HMGET', sums, 'all', 'o ' .. org, 'bytes')
-  local free, mine = most - ARGV[8] - (sum[1] or 0) - (sum[3] or 0), tonumber(sum[2] or 0)
-  local share = math.floor((free + mine) * ARGV[9] / 100) - mine
+  local free = most - foreign - (sum[1] or 0) - (sum[3] or 0)
+  local mine = tonumber(sum[2] or 0)
+  local share = math.floor((free + mine) * percent / 100) - mine
   if more > free then return 'full all ' .. int(math.max(free, 0)) end
   if more > share then return 'full org ' .. int(math.max(share, 0)) end
 end
 if more <= 0 then call('ZREM', ends, '') end -- full memory allows this, and then every write after it
-entry_set(id, org, reserved, written, math.max(now + ARGV[6], tonumber(call('ZSCORE', ends, id) or 0)))
+entry_set(id, org, reserved, written, math.max(now + lasts, tonumber(call('ZSCORE', ends, id) or 0)))
 entries_keep(now)
 return 'ok'

@@ -1,18 +1,20 @@
 -- capacity_settle: what was reserved is written, and nothing more. Needs time, capacity.
--- KEYS 1 entries  2 ends  3 sums
+-- KEYS 1 entries  2 ends  3 sums (capacity)
 -- ARGV 1 now, then per id: id, bytes that stay (-1 = those written before), us they last,
 --      1 = they may be released before
 -- An id that is not known has been settled before, or has expired.
 -- Reply "ok"
 local SMALL, HOUR = 16384, 3600000000
+local given = ARGV[1]
 call('ZREM', ends, '') -- full memory allows this, and then every write after it
-local now = now_us(ARGV[1])
+local now = now_us(given)
 entries_expire(now)
 for i = 2, #ARGV, 4 do
-  local id, bytes, till = ARGV[i], tonumber(ARGV[i + 1]), now + ARGV[i + 2]
+  local id, stay, lasts, removable = unpack(ARGV, i, i + 3)
+  local bytes, till = tonumber(stay), now + lasts
   local org, _, written = entry_of(id)
   if bytes < 0 then bytes = written end
-  if org and ARGV[i + 3] == '0' and bytes < SMALL then
+  if org and removable == '0' and bytes < SMALL then
     local hour = math.ceil(till / HOUR) * HOUR
     local name = '@' .. int(hour) .. ' ' .. org
     local _, _, before = entry_of(name)

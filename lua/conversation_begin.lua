@@ -4,21 +4,23 @@
 -- ARGV 1 now  2 call  3 tokens  4 for how long it is awaited, in us
 -- Reply {tokens that no open call has added, corrections}
 local call = redis.call
-local now = now_us(ARGV[1])
+local tokens_key, open = KEYS[1], KEYS[2]
+local given, id, most, awaited = unpack(ARGV)
+local now = now_us(given)
 local waits = 0
-local held = call('HGETALL', KEYS[2])
+local held = call('HGETALL', open)
 for i = 1, #held, 2 do
   local tokens, ends = held[i + 1]:match('^(%d+) (%d+)$')
-  if held[i] == ARGV[2] then -- again: its first reply was lost
-    call('DECRBY', KEYS[1], tokens)
+  if held[i] == id then -- again: its first reply was lost
+    call('DECRBY', tokens_key, tokens)
   elseif tokens and tonumber(ends) < now then
-    call('HDEL', KEYS[2], held[i])
+    call('HDEL', open, held[i])
   elseif tokens then -- all but the corrections
     waits = waits + tonumber(tokens)
   end
 end
-local base = tonumber(call('GET', KEYS[1]) or '0') - waits
-call('INCRBY', KEYS[1], ARGV[3])
-call('HSET', KEYS[2], ARGV[2], ARGV[3] .. ' ' .. int(now + tonumber(ARGV[4])))
-call('PEXPIRE', KEYS[2], int(tonumber(ARGV[4]) / 1000))
-return {int(base), call('HGET', KEYS[2], '#') or '0'}
+local base = tonumber(call('GET', tokens_key) or '0') - waits
+call('INCRBY', tokens_key, most)
+call('HSET', open, id, most .. ' ' .. int(now + tonumber(awaited)))
+call('PEXPIRE', open, int(tonumber(awaited) / 1000))
+return {int(base), call('HGET', open, '#') or '0'}

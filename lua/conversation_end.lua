@@ -4,23 +4,25 @@
 -- this call has added at most is known. A repetition never counts too little.
 -- KEYS 1 tokens (a count)  2 open (see conversation_begin)
 -- ARGV 1 call  2 tokens it has added at most  3 tokens of all of it, or -1
---      4 tokens and 5 corrections as conversation_begin replied
+--      4 tokens, as conversation_begin replied  5 corrections, as it replied
 -- Reply "ok"
 local call = redis.call
-if call('EXISTS', KEYS[1]) == 0 then return 'ok' end -- deleted meanwhile
-local held = call('HGET', KEYS[2], ARGV[1])
-local first = (call('HGET', KEYS[2], '#') or '0') == ARGV[5]
+local tokens_key, open = KEYS[1], KEYS[2]
+local id, most, counted, base, corrections = unpack(ARGV)
+if call('EXISTS', tokens_key) == 0 then return 'ok' end -- deleted meanwhile
+local held = call('HGET', open, id)
+local first = (call('HGET', open, '#') or '0') == corrections
 if not held then -- no longer awaited: what it might have added is among the rest
-  if not first then call('INCRBY', KEYS[1], ARGV[2]) end
+  if not first then call('INCRBY', tokens_key, most) end
   return 'ok'
 end
-call('DECRBY', KEYS[1], held:match('^%d+'))
-call('HDEL', KEYS[2], ARGV[1])
-if ARGV[3] ~= '-1' and first then
-  call('INCRBY', KEYS[1], ARGV[3])
-  call('DECRBY', KEYS[1], ARGV[4])
-  call('HINCRBY', KEYS[2], '#', 1)
+call('DECRBY', tokens_key, held:match('^%d+'))
+call('HDEL', open, id)
+if counted ~= '-1' and first then
+  call('INCRBY', tokens_key, counted)
+  call('DECRBY', tokens_key, base)
+  call('HINCRBY', open, '#', 1)
 else
-  call('INCRBY', KEYS[1], ARGV[2])
+  call('INCRBY', tokens_key, most)
 end
 return 'ok'

@@ -75,7 +75,8 @@ local function book(ending, kind, cost, total, overrun, calls, estimated)
   local entry = ending.entry .. fmt(',"kind":"%s","at_us":%d,"cost_nano":%d,"total_nano":%d,"overrun_nano":%d}',
     kind, now, cost, total, overrun)
   call('XADD', ledger, 'MAXLEN', '~', ledger_length, '*', 'e', entry)
-  if roll(today, hours, now, ending.field, most_fields, rollup_life, ending.usage, cost, calls, estimated, overrun, 0) then
+  if roll(today, hours, now, ending.field, most_fields, rollup_life, ending.usage,
+    cost, calls, estimated, overrun, 0) then
     call('PEXPIRE', ledger, ledger_life) -- once a day at least
   end
 end

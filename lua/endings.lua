@@ -32,7 +32,8 @@ local done_life, most_fields, ledger_length, ledger_life, rollup_life
 -- next_org reads an org with its limits, and returns the ids of its calls.
 local function next_org()
   local first_day, limit_count, call_count
-  first_day, horizon, done_life, most_fields, ledger_length, ledger_life, rollup_life, limit_count, call_count = next_args(9)
+  first_day, horizon, done_life, most_fields, ledger_length, ledger_life, rollup_life = next_args(7)
+  limit_count, call_count = next_args(2)
   leases, holds, done, ledger, reconcile = next_keys(5)
   local days, day = { next_keys(6) }, floor(now / 86400000000) - first_day
   today, hours = nil, nil

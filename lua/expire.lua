@@ -2,7 +2,7 @@
 -- maximum, or what was expected), marked estimated, and its tombstone lets a late
 -- settle apply the difference; or, when a spend cap has not admitted the call, it is
 -- given back as by void. Idempotent; a lease renewed meanwhile is left alone.
--- Libraries: time, shapes, shape_of, arguments, limits, roll, endings (has KEYS, ARGV and reply,
+-- Libraries: time, shapes, shape_of, arguments, limits, forget, roll, endings (has KEYS, ARGV and reply,
 -- but cost = max | expected | none, and want = the limit's metric: cost | tokens | requests |
 -- concurrency), ending. verdict: expired | voided | renewed | gone | keys | skew
 

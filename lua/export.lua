@@ -7,25 +7,27 @@
 -- Reply "<verdict>,<position>"; position: the last ledger id that is written, or 0-0.
 --       verdict: mine | busy (another owner's lease runs; nothing was changed)
 
-local now = now_us(ARGV[1])
-local got = redis.call('HMGET', KEYS[1], 'owner', 'until', 'position')
-local position = got[3] or '0-0'
-if got[1] and got[1] ~= ARGV[2] and tonumber(got[2]) > now then return 'busy,' .. position end
+local export, ledger = KEYS[1], KEYS[2]
+local given, owner, lease, new_position, life, keep = unpack(ARGV)
+local now = now_us(given)
+local last_owner, till, position = unpack(redis.call('HMGET', export, 'owner', 'until', 'position'))
+position = position or '0-0'
+if last_owner and last_owner ~= owner and tonumber(till) > now then return 'busy,' .. position end
 -- A new position is taken only from whoever owns the export: an owner that lost it
 -- has to look first.
-if ARGV[4] ~= '' then
-  if got[1] ~= ARGV[2] then return 'busy,' .. position end
-  position = ARGV[4]
+if new_position ~= '' then
+  if last_owner ~= owner then return 'busy,' .. position end
+  position = new_position
 end
-redis.call('HSET', KEYS[1], 'owner', ARGV[2], 'until', int(now + ARGV[3]), 'position', position)
-redis.call('PEXPIRE', KEYS[1], ARGV[5])
+redis.call('HSET', export, 'owner', owner, 'until', int(now + lease), 'position', position)
+redis.call('PEXPIRE', export, life)
 
 -- The newest entries are kept, and with them every one behind the position: if there
 -- are too many of those to count, nothing is trimmed yet.
-local keep = tonumber(ARGV[6])
+keep = tonumber(keep)
 if keep > 0 then
   local most = math.min(keep, 1000)
-  local behind = redis.call('XRANGE', KEYS[2], '(' .. position, '+', 'COUNT', int(most))
-  if #behind < most then redis.call('XTRIM', KEYS[2], 'MAXLEN', '~', int(keep)) end
+  local behind = redis.call('XRANGE', ledger, '(' .. position, '+', 'COUNT', int(most))
+  if #behind < most then redis.call('XTRIM', ledger, 'MAXLEN', '~', int(keep)) end
 end
 return 'mine,' .. position

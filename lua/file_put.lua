@@ -6,29 +6,38 @@
 --      6-9 most bytes of the org, bytes of the user, files of the org, files of the user (0 = no bound)
 --      then field, value pairs of the record
 -- Reply "ok <created s> <expires s>" | "full <which bound, from 1>"
-local had = redis.call('HMGET', KEYS[4], 'created', 'expires')
-if had[1] then return 'ok ' .. had[1] .. ' ' .. had[2] end
-local now = now_us(ARGV[1])
+local sums_key, record, index = KEYS[3], KEYS[4], KEYS[5]
+local given, id, life, bytes, user, most_bytes, most_user_bytes, most_files, most_user_files = unpack(ARGV, 1, 9)
+local fields = { unpack(ARGV, 10) }
+local created, expires = unpack(redis.call('HMGET', record, 'created', 'expires'))
+if created then return 'ok ' .. created .. ' ' .. expires end
+local now = now_us(given)
 entries_expire(now)
-local had_sums = redis.call('HMGET', KEYS[3], 'bytes', 'all', 'bytes:' .. ARGV[5], 'files')
-local used = { (had_sums[1] or 0) + (had_sums[2] or 0), had_sums[3] or 0, had_sums[4] or 0, redis.call('ZCARD', KEYS[5]) }
-for i = 1, 4 do
-  local most, more = tonumber(ARGV[5 + i]), i > 2 and 1 or tonumber(ARGV[4])
-  if most > 0 and used[i] + more > most then return 'full ' .. int(i) end
+local org_bytes, other_bytes, user_bytes, files =
+  unpack(redis.call('HMGET', sums_key, 'bytes', 'all', 'bytes:' .. user, 'files'))
+local bounds = {
+  { most = most_bytes, used = (org_bytes or 0) + (other_bytes or 0), more = bytes },
+  { most = most_user_bytes, used = user_bytes or 0, more = bytes },
+  { most = most_files, used = files or 0, more = 1 },
+  { most = most_user_files, used = redis.call('ZCARD', index), more = 1 },
+}
+for i, bound in ipairs(bounds) do
+  local most = tonumber(bound.most)
+  if most > 0 and bound.used + bound.more > most then return 'full ' .. int(i) end
 end
-local created = math.floor(now / 1000000)
-local expires = created + tonumber(ARGV[3])
-local fields = {}
-for i = 10, #ARGV do fields[#fields + 1] = ARGV[i] end
-redis.call('HSET', KEYS[4], 'created', int(created), 'expires', int(expires), 'bytes', ARGV[4], 'summed', '1', unpack(fields))
-redis.call('ZADD', KEYS[5], int(now), ARGV[2])
-redis.call('HINCRBY', KEYS[3], 'bytes', ARGV[4])
-redis.call('HINCRBY', KEYS[3], 'bytes:' .. ARGV[5], ARGV[4])
-redis.call('HINCRBY', KEYS[3], 'files', 1)
+life = tonumber(life)
+created = math.floor(now / 1000000)
+expires = created + life
+redis.call('HSET', record, 'created', int(created), 'expires', int(expires), 'bytes', bytes, 'summed', '1',
+  unpack(fields))
+redis.call('ZADD', index, int(now), id)
+redis.call('HINCRBY', sums_key, 'bytes', bytes)
+redis.call('HINCRBY', sums_key, 'bytes:' .. user, bytes)
+redis.call('HINCRBY', sums_key, 'files', 1)
 -- The sweep ends a file; these only bound what a lost sweep leaves behind.
-local rest = 7 * 86400
-redis.call('EXPIRE', KEYS[4], int(tonumber(ARGV[3]) + rest))
-for _, k in ipairs({ 3, 5 }) do
-  if redis.call('TTL', KEYS[k]) < tonumber(ARGV[3]) + rest then redis.call('EXPIRE', KEYS[k], int(tonumber(ARGV[3]) + rest)) end
+local last = life + 7 * 86400
+redis.call('EXPIRE', record, int(last))
+for _, key in ipairs({ sums_key, index }) do
+  if redis.call('TTL', key) < last then redis.call('EXPIRE', key, int(last)) end
 end
 return 'ok ' .. int(created) .. ' ' .. int(expires)

@@ -82,6 +82,34 @@ func TestScriptsNameTheirKeys(t *testing.T) {
 	}
 }
 
+var (
+	indexed = regexp.MustCompile(`\b(KEYS|ARGV)\[`)
+	byPlace = regexp.MustCompile(`\b(KEYS|ARGV)\[\d+\]|unpack\((KEYS|ARGV)(, \d+)*\)|quota_limits\(\d+\)`)
+)
+
+// TestScriptsNameTheirArguments: a script reads its keys and arguments at its top, and all files
+// give them names: no line but a `local` takes one by its number.
+func TestScriptsNameTheirArguments(t *testing.T) {
+	for name, text := range sources(t) {
+		if name == "rings" { // has pool_keys, which names them as fields
+			continue
+		}
+		script := !library.MatchString(text) && !partOf.MatchString(text)
+		top := true
+		for i, line := range strings.Split(text, "\n") {
+			code, _, _ := strings.Cut(line, "--")
+			local := strings.HasPrefix(strings.TrimSpace(code), "local ")
+			top = top && (local || strings.TrimSpace(code) == "" || strings.HasPrefix(code, "  "))
+			if indexed.MatchString(code) && !local {
+				t.Errorf("%s.lua:%d: not named: %s", name, i+1, line)
+			}
+			if script && !top && byPlace.MatchString(code) {
+				t.Errorf("%s.lua:%d: not at the top: %s", name, i+1, line)
+			}
+		}
+	}
+}
+
 // TestScriptsLoad: Redis takes every script with its libraries, and no two are the same.
 func TestScriptsLoad(t *testing.T) {
 	rdb := redistest.Start(t).Client()

@@ -1,45 +1,59 @@
 -- finish: the terminal states of claimed jobs; the first one of a job stands.
 -- Needs time, rings, jobs.
--- KEYS 1-23 pool  24... jobs
--- ARGV 1 now  2 result TTL ms  3 TTL ms of dead letters  4 most of them  5-8 rpm tpm concurrency burst
+-- KEYS 1-23 pool (pool_keys)  24... jobs
+-- ARGV 1 now  2 result TTL ms  3 TTL ms of dead letters  4 most of them
+--      5-8 rpm tpm concurrency burst (quota_limits)
 --      then per job (jobs_each): id, token, state, how the quota was used
 --      (quota_settle), dead letter (1|0), what the attempt was charged, what was held
 --      for it (empty: none was started), whether that is the last attempt there was (1|0),
 --      and field, value pairs for its hash, the token and what it was charged among them
 -- Reply a line per job: "ok" | "lost" | "gone <state>"
-local P, now, ended, settle, call = pool_keys(), now_us(ARGV[1]), {}, {}, redis.call
-local out = jobs_each(P, 9, function(key, id, token, rec, at)
-  local job, flag = call('HMGET', key, 'state', 'bytes', 'notice', 'spent', 'held'), claim_flag(rec, token)
-  local state, charge = job[1], ARGV[at + 5]
+local call = redis.call
+local pool = pool_keys()
+local given, result_ms, dead_ms, most_dead = unpack(ARGV, 1, 4)
+local LIMITS_AT, JOBS_AT = 5, 9 -- where they begin in ARGV
+local now = now_us(given)
+local ended, settle = {}, {}
+local out = jobs_each(pool, JOBS_AT, function(key, id, token, rec, at)
+  local count, _, _, to, used, dead, charge, held, final = unpack(ARGV, at - 1, at + 7)
+  local state, bytes, notice, spent, held_before =
+    unpack(call('HMGET', key, 'state', 'bytes', 'notice', 'spent', 'held'))
+  local flag = claim_flag(rec, token)
   if state and terminal(state) then
-    if flag then claim_drop(P, id) end
+    if flag then claim_drop(pool, id) end
     if call('HGET', key, 'token') == token then return 'ok' end
-    charged_late(key, state, token, charge, ARGV[at + 6])
+    charged_late(key, state, token, charge, held)
     return 'gone ' .. state
   end
   if not flag then
-    charged_late(key, state, token, charge, ARGV[at + 6])
+    charged_late(key, state, token, charge, held)
     return 'lost'
   end
-  if not state then claim_drop(P, id); return 'gone missing' end
-  local before = charges(job[4], ARGV[at + 7] == '0' and job[5])
-  ended[#ended + 1] = { key = key, id = id, state = ARGV[at + 2], class = claim_class(rec, token),
-    member = claim_member(rec, flag), bytes = job[2] + 0, notice = job[3], first = at + 8, last = at + ARGV[at - 1] - 1,
+  if not state then
+    claim_drop(pool, id)
+    return 'gone missing'
+  end
+  local member = claim_member(rec, flag)
+  local before = charges(spent, final == '0' and held_before)
+  ended[#ended + 1] = { key = key, id = id, state = to, class = claim_class(rec, token), member = member,
+    bytes = bytes + 0, notice = notice, first = at + 8, last = at + count - 1,
     charged = before > 0 and before + charge,
-    dead = ARGV[at + 4] == '1' and { ttl_ms = tonumber(ARGV[3]), most = tonumber(ARGV[4]) } }
-  if ARGV[at + 3] ~= 'booked' then settle[#settle + 1] = { how = ARGV[at + 3], at = claim_at(rec, token, flag), member = claim_member(rec, flag) } end
+    dead = dead == '1' and { ttl_ms = tonumber(dead_ms), most = tonumber(most_dead) } }
+  if used ~= 'booked' then
+    settle[#settle + 1] = { how = used, at = claim_at(rec, token, flag), member = member }
+  end
   return 'ok'
 end)
-jobs_end(P, now, ARGV[2], ended)
-if #ended > 0 and any_parked(P) then
---+ flows
-  for _, job in ipairs(ended) do parks_shorten(P, now, job.member) end
+jobs_end(pool, now, result_ms, ended)
+if #ended > 0 and any_parked(pool) then
+  --+ flows
+  for _, job in ipairs(ended) do parks_shorten(pool, now, job.member) end
 end
 if #settle > 0 then
---+ quota
-  for _, s in ipairs(settle) do
-    local _, _, _, tokens = member_parts(s.member)
-    quota_settle(P.quota, ARGV[1], 5, s.how, s.at, tokens)
+  --+ quota
+  for _, grant in ipairs(settle) do
+    local _, _, _, tokens = member_parts(grant.member)
+    quota_settle(pool.quota, given, LIMITS_AT, grant.how, grant.at, tokens)
   end
 end
 return table.concat(out, '\n')

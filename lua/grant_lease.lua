@@ -3,8 +3,13 @@
 -- KEYS 1 slots
 -- ARGV 1 now  2 lease us  then ids
 -- Reply "ok"
-redis.call('ZREM', KEYS[1], '') -- removes nothing: after it a full memory refuses nothing
-local till = int(now_us(ARGV[1]) + tonumber(ARGV[2]))
-for i = 3, #ARGV do redis.call('ZADD', KEYS[1], till, ARGV[i]) end
-redis.call('PEXPIRE', KEYS[1], 3600000)
+local slots = KEYS[1]
+local given, lease = ARGV[1], ARGV[2]
+redis.call('ZREM', slots, '') -- removes nothing: after it a full memory refuses nothing
+local till = int(now_us(given) + tonumber(lease))
+for i = 3, #ARGV do
+  local id = ARGV[i]
+  redis.call('ZADD', slots, till, id)
+end
+redis.call('PEXPIRE', slots, 3600000)
 return 'ok'

@@ -97,7 +97,8 @@ for _ = 1, orgs + 0 do
   local records, ends, alone = {}, {}, {}
 
   for i, id in ipairs(ids) do
-    local wants, reply = next_call(id), nil
+    local wants = next_call(id)
+    local reply
     if ended[i] then
       reply = 'done,' .. at
     elseif mark ~= believed then

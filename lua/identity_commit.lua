@@ -1,5 +1,5 @@
 -- identity_commit: changes records of identities, all or nothing, with one entry
--- of the audit, and tells every process. Idempotent on ARGV 1 while it is the last
+-- of the audit, and tells every process. Idempotent on the random number while it is the last
 -- change; a later repetition finds other texts and answers "conflict".
 --
 -- KEYS  1 records (HASH)   2 version (a count)   3 last (id of the last change)
@@ -11,26 +11,28 @@
 -- Reply "done <id>" or "conflict <field>"
 
 local call = redis.call
-local fields = {}
-local last = call('GET', KEYS[3]) or ''
-if last:match('-(%d+)$') == ARGV[1] then return 'done ' .. last end
+local records, version, last_change, changes, audit = unpack(KEYS)
+local random, channel, most_changes, entry, most_entries = unpack(ARGV, 1, 5)
+local last = call('GET', last_change) or ''
+if last:match('-(%d+)$') == random then return 'done ' .. last end
 for i = 6, #ARGV, 3 do
-  if (call('HGET', KEYS[1], ARGV[i]) or '') ~= ARGV[i + 1] then
-    return 'conflict ' .. ARGV[i]
-  end
+  local field, old = ARGV[i], ARGV[i + 1]
+  if (call('HGET', records, field) or '') ~= old then return 'conflict ' .. field end
 end
 -- First write, refused by Redis when memory is full: then nothing is changed.
-local id = string.format('%d', call('INCR', KEYS[2])) .. '-' .. ARGV[1]
+local id = string.format('%d', call('INCR', version)) .. '-' .. random
+local fields = {}
 for i = 6, #ARGV, 3 do
-  fields[#fields + 1] = ARGV[i]
-  if ARGV[i + 2] == '' then
-    call('HDEL', KEYS[1], ARGV[i])
+  local field, new = ARGV[i], ARGV[i + 2]
+  fields[#fields + 1] = field
+  if new == '' then
+    call('HDEL', records, field)
   else
-    call('HSET', KEYS[1], ARGV[i], ARGV[i + 2])
+    call('HSET', records, field, new)
   end
 end
-call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[3], id, 'f', table.concat(fields, '\n'))
-call('SET', KEYS[3], id)
-call('XADD', KEYS[5], 'MAXLEN', '~', ARGV[5], '*', 'e', ARGV[4])
-call('PUBLISH', ARGV[2], id)
+call('XADD', changes, 'MAXLEN', '~', most_changes, id, 'f', table.concat(fields, '\n'))
+call('SET', last_change, id)
+call('XADD', audit, 'MAXLEN', '~', most_entries, '*', 'e', entry)
+call('PUBLISH', channel, id)
 return 'done ' .. id

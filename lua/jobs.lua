@@ -16,15 +16,15 @@ local function claim_started(rec, flag) return string.byte(rec, flag) == 49 end
 local function claim_member(rec, flag) return string.sub(rec, flag + 2) end
 
 -- claim_drop begins with ZREM, which works when memory is full.
-local function claim_drop(P, id)
-  redis.call('ZREM', P.claims, id)
-  redis.call('HDEL', P.claimed, id)
-  redis.call('ZREM', P.slots, id)
+local function claim_drop(pool, id)
+  redis.call('ZREM', pool.claims, id)
+  redis.call('HDEL', pool.claimed, id)
+  redis.call('ZREM', pool.slots, id)
 end
 
 -- cancel_code says why a running job is to be cancelled.
-local function cancel_code(P, id)
-  return redis.call('HGET', P.cancels, id) == 'g' and 'caller_gone' or 'cancelled'
+local function cancel_code(pool, id)
+  return redis.call('HGET', pool.cancels, id) == 'g' and 'caller_gone' or 'cancelled'
 end
 
 local function terminal(state)
@@ -32,50 +32,45 @@ local function terminal(state)
 end
 
 -- dead_add lists a job among the dead letters, which have a bound and an age.
-local function dead_add(P, id, now, dead)
-  redis.call('ZADD', P.dead, int(now), id)
-  redis.call('ZREMRANGEBYSCORE', P.dead, '-inf', int(now - dead.ttl_ms * 1000))
-  redis.call('ZREMRANGEBYRANK', P.dead, 0, int(-1 - dead.most))
-  redis.call('PEXPIRE', P.dead, int(dead.ttl_ms))
+local function dead_add(pool, id, now, dead)
+  redis.call('ZADD', pool.dead, int(now), id)
+  redis.call('ZREMRANGEBYSCORE', pool.dead, '-inf', int(now - dead.ttl_ms * 1000))
+  redis.call('ZREMRANGEBYRANK', pool.dead, 0, int(-1 - dead.most))
+  redis.call('PEXPIRE', pool.dead, int(dead.ttl_ms))
 end
 
 -- ended_add lists a job's end for queue.Announce, once: who looks at it takes it
 -- off. It is for jobs that ask for it by a notice.
 local ended_keep_ms = 14 * 24 * 3600 * 1000
-local function ended_add(P, now, org, job)
-  redis.call('ZADD', P.ended, int(now), table.concat({ job.id, job.state, org, int(now), job.notice }, ' '))
-  redis.call('PEXPIRE', P.ended, ended_keep_ms)
+local function ended_add(pool, now, org, job)
+  redis.call('ZADD', pool.ended, int(now), table.concat({ job.id, job.state, org, int(now), job.notice }, ' '))
+  redis.call('PEXPIRE', pool.ended, ended_keep_ms)
 end
 
 -- probes_end ends the probing of a job's subjects, where any is probed.
-local function probes_end(P, now, member)
-  if P.probing == nil then P.probing = redis.call('EXISTS', P.probes) == 1 end
-  if not P.probing then return end
+local function probes_end(pool, now, member)
+  if pool.probing == nil then pool.probing = redis.call('EXISTS', pool.probes) == 1 end
+  if not pool.probing then return end
 --+ flows
   local org, user, _, _, lane = member_parts(member)
-  admitted(P, now, org, user, lane)
+  admitted(pool, now, org, user, lane)
 end
 
 -- sizes_less takes what a list of sums says off the sizes.
-local function sizes_less(P, sums)
-  local fields, set, none, m, n = {}, {}, {}, 0, 0
-  for field in pairs(sums) do
-    m = m + 1
-    fields[m] = field
-  end
-  local old = redis.call('HMGET', P.size, unpack(fields))
-  for k = 1, m do
-    local field = fields[k]
+local function sizes_less(pool, sums)
+  local fields, set, none = {}, {}, {}
+  for field in pairs(sums) do fields[#fields + 1] = field end
+  local old = redis.call('HMGET', pool.size, unpack(fields))
+  for k, field in ipairs(fields) do
     local left = (old[k] or 0) - sums[field]
     if left > 0 then
-      set[n + 1], set[n + 2] = field, string.format('%d', left)
-      n = n + 2
+      set[#set + 1], set[#set + 2] = field, string.format('%d', left)
     else
       none[#none + 1] = field
     end
   end
-  if #none > 0 then redis.call('HDEL', P.size, unpack(none)) end
-  if n > 0 then redis.call('HSET', P.size, unpack(set)) end
+  if #none > 0 then redis.call('HDEL', pool.size, unpack(none)) end
+  if #set > 0 then redis.call('HSET', pool.size, unpack(set)) end
 end
 
 -- What a job costs is what all its attempts were charged: `spent` of its record has that
@@ -93,27 +88,30 @@ end
 
 -- jobs_end writes the one terminal state of each job of a list: key, id, state,
 -- class, member, bytes, notice, what else its hash gets, as a flat list in fields or
--- from ARGV[first] to ARGV[last], charged if that is not among it, and dead, which
+-- from ARGV `first` to `last`, charged if that is not among it, and dead, which
 -- makes it a dead letter: { ttl_ms, most }. What frees memory comes first.
-local function jobs_end(P, now, ttl_ms, list)
+local function jobs_end(pool, now, ttl_ms, list)
   if #list == 0 then return end
-  local call, at, ids, callers, sums, all = redis.call, string.format('%d', now), {}, {}, { jobs = #list }, 0
+  local call, at = redis.call, string.format('%d', now)
+  local ids, callers = {}, {}
+  local sums, all = { jobs = #list }, 0
   for k = 1, #list do
     local job = list[k]
     ids[k] = job.id
     if job.class == '1' then callers[#callers + 1] = job.id end
   end
-  call('ZREM', P.claims, unpack(ids))
-  call('HDEL', P.claimed, unpack(ids))
-  call('ZREM', P.slots, unpack(ids))
-  call('ZREM', P.due, unpack(ids))
-  call('HDEL', P.cancels, unpack(ids))
-  if #callers > 0 then call('ZREM', P.present, unpack(callers)) end
+  call('ZREM', pool.claims, unpack(ids))
+  call('HDEL', pool.claimed, unpack(ids))
+  call('ZREM', pool.slots, unpack(ids))
+  call('ZREM', pool.due, unpack(ids))
+  call('HDEL', pool.cancels, unpack(ids))
+  if #callers > 0 then call('ZREM', pool.present, unpack(callers)) end
   for k = 1, #list do
     local job = list[k]
     local member, bytes, key = job.member, job.bytes, job.key
     local till = string.find(member, ' ', 1, true)
-    local org, flow = string.sub(member, 1, till - 1), string.sub(member, 1, string.find(member, ' ', till + 1, true) - 1)
+    local org = string.sub(member, 1, till - 1)
+    local flow = string.sub(member, 1, string.find(member, ' ', till + 1, true) - 1)
     if job.first then
       call('HSET', key, 'state', job.state, 'finished', at, unpack(ARGV, job.first, job.last))
     else
@@ -121,17 +119,17 @@ local function jobs_end(P, now, ttl_ms, list)
     end
     if job.charged and job.charged > 0 then call('HSET', key, 'charged', int(job.charged)) end
     call('PEXPIRE', key, job.dead and int(math.max(job.dead.ttl_ms, ttl_ms + 0)) or ttl_ms)
-    if job.dead then dead_add(P, job.id, now, job.dead) end
-    if job.notice and job.notice ~= '' then ended_add(P, now, org, job) end
-    local a, b, c, d = 'j ' .. org, 'b ' .. org, 'j ' .. flow, 'b ' .. flow
-    sums[a], sums[b] = (sums[a] or 0) + 1, (sums[b] or 0) + bytes
-    sums[c], sums[d] = (sums[c] or 0) + 1, (sums[d] or 0) + bytes
+    if job.dead then dead_add(pool, job.id, now, job.dead) end
+    if job.notice and job.notice ~= '' then ended_add(pool, now, org, job) end
+    local org_jobs, org_bytes, flow_jobs, flow_bytes = 'j ' .. org, 'b ' .. org, 'j ' .. flow, 'b ' .. flow
+    sums[org_jobs], sums[org_bytes] = (sums[org_jobs] or 0) + 1, (sums[org_bytes] or 0) + bytes
+    sums[flow_jobs], sums[flow_bytes] = (sums[flow_jobs] or 0) + 1, (sums[flow_bytes] or 0) + bytes
     all = all + bytes
-    if P.probing ~= false then probes_end(P, now, member) end
+    if pool.probing ~= false then probes_end(pool, now, member) end
     call('PUBLISH', 'lg:job:' .. job.id, 's')
   end
   sums.bytes = all
-  sizes_less(P, sums)
+  sizes_less(pool, sums)
 end
 
 -- member_of makes a job's member of its record, which has only its parts: a hash
@@ -141,34 +139,35 @@ local function member_of(id, org, user, lane, seq, tokens)
 end
 
 -- job_end is jobs_end for one.
-local function job_end(P, key, id, now, state, ttl_ms, fields, dead)
-  local job = redis.call('HMGET', key, 'bytes', 'class', 'notice', 'org', 'user', 'lane', 'seq', 'tokens',
-    'spent', 'held')
-  jobs_end(P, now, ttl_ms, { { key = key, id = id, state = state, fields = fields, dead = dead,
-    charged = charges(job[9], job[10]),
-    bytes = job[1] + 0, class = job[2], notice = job[3],
-    member = member_of(id, job[4], job[5], job[6], job[7], job[8]) } })
+local function job_end(pool, key, id, now, state, ttl_ms, fields, dead)
+  local bytes, class, notice, org, user, lane, seq, tokens, spent, held = unpack(redis.call('HMGET', key,
+    'bytes', 'class', 'notice', 'org', 'user', 'lane', 'seq', 'tokens', 'spent', 'held'))
+  jobs_end(pool, now, ttl_ms, { { key = key, id = id, state = state, fields = fields, dead = dead,
+    charged = charges(spent, held), bytes = bytes + 0, class = class, notice = notice,
+    member = member_of(id, org, user, lane, seq, tokens) } })
 end
 
 -- jobs_each calls fn(key, id, token, rec, at) for the jobs of a script that takes
--- many: KEYS[24...], and from ARGV[from] on each one's number of arguments and
--- these, of which the first is the id and the second the token; `at` is where they
--- stand, rec the text of the job's claim. A job comes once; the same again is told
--- what fn returned.
-local function jobs_each(P, from, fn)
-  local ids, places, out, told = {}, {}, {}, {}
-  for k = 24, #KEYS do
-    ids[k - 23], places[k - 23] = ARGV[from + 1], from + 1
-    from = from + ARGV[from] + 1
+-- many: KEYS 24 and those after it, and from ARGV `from` on each one's number of
+-- arguments and these, of which the first is the id and the second the token; `at` is
+-- where they stand, rec the text of the job's claim. A job comes once; the same again
+-- is told what fn returned.
+local function jobs_each(pool, from, fn)
+  local keys, ids, places = { unpack(KEYS, 24) }, {}, {}
+  for k = 1, #keys do
+    local count, id = ARGV[from], ARGV[from + 1]
+    ids[k], places[k] = id, from + 1
+    from = from + count + 1
   end
-  local records = redis.call('HMGET', P.claimed, unpack(ids))
+  local records = redis.call('HMGET', pool.claimed, unpack(ids))
+  local out, told = {}, {}
   for k = 1, #ids do
     local id, at = ids[k], places[k]
     local token = ARGV[at + 1]
     local same = id .. token
     local line = told[same]
     if not line then
-      line = fn(KEYS[23 + k], id, token, records[k], at)
+      line = fn(keys[k], id, token, records[k], at)
       told[same] = line
     end
     out[k] = line

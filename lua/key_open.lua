@@ -4,14 +4,16 @@
 -- ARGV 1 now  2 hash of the request  3 id of the holder  4 lease us
 -- Reply "new" | "other" (it came with another request) | "held <us>" (the rest
 -- of somebody's lease) | "job <id>" (held now) | "answer <id>"
-local now, me = now_us(ARGV[1]), ARGV[3]
-local r = redis.call('HMGET', KEYS[1], 'body', 'holder', 'until', 'job', 'answer')
-local left = tonumber(r[3] or 0) - now
-local bound = r[4] or r[5]
-if r[1] and r[1] ~= ARGV[2] and (bound or left > 0) then return 'other' end
-if r[5] then return 'answer ' .. r[5] end
-if left > 0 and r[2] ~= me then return 'held ' .. int(left) end
-redis.call('HSET', KEYS[1], 'body', ARGV[2], 'holder', me, 'until', int(now + tonumber(ARGV[4])))
-if r[4] then return 'job ' .. r[4] end
-redis.call('PEXPIRE', KEYS[1], int(math.ceil(tonumber(ARGV[4]) / 1000)))
+local record = KEYS[1]
+local given, body, me, lease = unpack(ARGV)
+local now = now_us(given)
+local had_body, holder, till, job, answer =
+  unpack(redis.call('HMGET', record, 'body', 'holder', 'until', 'job', 'answer'))
+local left = tonumber(till or 0) - now
+if had_body and had_body ~= body and (job or answer or left > 0) then return 'other' end
+if answer then return 'answer ' .. answer end
+if left > 0 and holder ~= me then return 'held ' .. int(left) end
+redis.call('HSET', record, 'body', body, 'holder', me, 'until', int(now + tonumber(lease)))
+if job then return 'job ' .. job end
+redis.call('PEXPIRE', record, int(math.ceil(tonumber(lease) / 1000)))
 return 'new'

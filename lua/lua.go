@@ -4,6 +4,8 @@
 // Redis TIME, touches only keys declared in KEYS (all of one hash tag), and
 // returns numbers as decimal strings, because Redis cuts fractions off integer
 // replies and Lua prints large numbers in exponent form.
+//
+// Its first comment lists KEYS and ARGV. Next it reads them into locals, in that order.
 package lua
 
 import (

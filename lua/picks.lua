@@ -9,77 +9,77 @@
 -- as commands, so there are few of them: a class has its next job in its own table.
 
 -- MANY is how many members are read of a list of which several are needed; of orgs
--- no more than P.most, which acquire sets, and one.
+-- no more than pool.most, which acquire sets, and one.
 local FEW, MANY = 2, 17
 
 -- picks_of is what one class has read and not yet written.
-local function picks_of(P, c)
-  local w = P.picks[c]
-  if not w then
-    w = { c = c, users = {}, lanes = {}, taken = {}, orgs_to = {}, were = {}, entries = {}, times = {} }
-    P.picks[c] = w
+local function picks_of(pool, c)
+  local picks = pool.picks[c]
+  if not picks then
+    picks = { c = c, users = {}, lanes = {}, taken = {}, orgs_to = {}, were = {}, entries = {}, times = {} }
+    pool.picks[c] = picks
   end
-  return w
+  return picks
 end
 
 -- picks_write writes what the picks have changed.
-local function picks_write(P)
-  for c, w in pairs(P.picks) do
-    if #w.taken > 0 then
+local function picks_write(pool)
+  for c, picks in pairs(pool.picks) do
+    if #picks.taken > 0 then
       local orgs, old, new, fair, n = {}, {}, {}, {}, 0
-      for org, vt in pairs(w.orgs_to) do
+      for org, vt in pairs(picks.orgs_to) do
         orgs[n + 1], orgs[n + 2] = string.format('%d', vt), org
         n = n + 2
       end
       n = 0
-      for flow, entry in pairs(w.entries) do
-        old[n / 2 + 1] = w.were[flow]
+      for flow, entry in pairs(picks.entries) do
+        old[n / 2 + 1] = picks.were[flow]
         new[n + 1], new[n + 2] = '0', entry
-        fair[n + 1], fair[n + 2] = c .. ' ' .. flow, string.format('%d', w.times[flow])
+        fair[n + 1], fair[n + 2] = c .. ' ' .. flow, string.format('%d', picks.times[flow])
         n = n + 2
       end
-      redis.call('ZREM', P.wait[c], unpack(w.taken))
-      redis.call('ZADD', P.orgs[c], unpack(orgs))
-      redis.call('ZREM', P.users[c], unpack(old))
-      redis.call('ZADD', P.users[c], unpack(new))
-      redis.call('HSET', P.fair, unpack(fair))
-      w.taken, w.orgs_to, w.were, w.entries = {}, {}, {}, {}
+      redis.call('ZREM', pool.wait[c], unpack(picks.taken))
+      redis.call('ZADD', pool.orgs[c], unpack(orgs))
+      redis.call('ZREM', pool.users[c], unpack(old))
+      redis.call('ZADD', pool.users[c], unpack(new))
+      redis.call('HSET', pool.fair, unpack(fair))
+      picks.taken, picks.orgs_to, picks.were, picks.entries = {}, {}, {}, {}
     end
   end
 end
 
 -- org_first returns the org whose turn it is; nil when there is none.
-local function org_first(P, w)
-  local orgs, vts, k, last = w.orgs, w.vts, w.from, w.last
+local function org_first(pool, picks)
+  local orgs, vts, k, last = picks.orgs, picks.vts, picks.from, picks.last
   if orgs then
     local org = orgs[k]
-    if org and not (last and (last < vts[k] or last == vts[k] and w.last_org < org)) then return org end
-    picks_write(P)
+    if org and not (last and (last < vts[k] or last == vts[k] and picks.last_org < org)) then return org end
+    picks_write(pool)
   end
-  local most = math.min(P.most + 1, MANY)
-  local flat, n = redis.call('ZRANGE', P.orgs[w.c], '0', most - 1, 'WITHSCORES'), 0
+  local most = math.min(pool.most + 1, MANY)
+  local flat, n = redis.call('ZRANGE', pool.orgs[picks.c], '0', most - 1, 'WITHSCORES'), 0
   orgs, vts = {}, {}
   for i = 1, #flat, 2 do
     n = n + 1
     orgs[n], vts[n] = flat[i], flat[i + 1] + 0
   end
-  w.orgs, w.vts, w.from, w.last, w.last_org = orgs, vts, 1, n == most and vts[n], orgs[n]
+  picks.orgs, picks.vts, picks.from, picks.last, picks.last_org = orgs, vts, 1, n == most and vts[n], orgs[n]
   return orgs[1]
 end
 
 -- user_first returns the entry of the user of an org whose turn it is; nil when
 -- there is none.
-local function user_first(P, w, org)
-  local list, most, text = w.users[org], FEW, '2'
+local function user_first(pool, picks, org)
+  local list, most, text = picks.users[org], FEW, '2'
   if list then
     local entry, last = list[1], list.last
     if entry and not (last and last < entry) then return entry end
-    picks_write(P)
+    picks_write(pool)
     most, text = MANY, '17'
   end
-  list = redis.call('ZRANGEBYLEX', P.users[w.c], '[' .. org .. ' ', '(' .. org .. '!', 'LIMIT', '0', text)
+  list = redis.call('ZRANGEBYLEX', pool.users[picks.c], '[' .. org .. ' ', '(' .. org .. '!', 'LIMIT', '0', text)
   list.last = list[most]
-  w.users[org] = list
+  picks.users[org] = list
   return list[1]
 end
 
@@ -88,8 +88,8 @@ end
 -- has no more; false when there is none. `within` is what all its members begin with.
 -- All lanes are read, one command each: a flow has as many as its jobs have keys and
 -- models, and the job whose turn it is may be in any.
-local function lanes_of(P, w, flow)
-  local first, tail, key = w.lanes[flow], nil, P.wait[w.c]
+local function lanes_of(pool, picks, flow)
+  local first, tail, key = picks.lanes[flow], nil, pool.wait[picks.c]
   if first ~= nil then return first end
   local from, to = '[' .. flow .. ' ', '(' .. flow .. '!'
   first = false
@@ -101,22 +101,23 @@ local function lanes_of(P, w, flow)
     local within = string.sub(one, 1, n)
     local seq, id, tokens = string.match(one, '^(%S+) (%S+) (%S+)$', n + 1)
     local more = two and string.sub(two, 1, n) == within
-    local list = { one, more and two or nil, from = 1, within = within, more = more, seq = seq, id = id, tokens = tokens }
+    local list = { one, more and two or nil,
+      from = 1, within = within, more = more, seq = seq, id = id, tokens = tokens }
     if tail then tail.after = list else first = list end
     if not two then break end
     tail, from = list, '(' .. within .. '~'
   end
-  w.lanes[flow] = first
+  picks.lanes[flow] = first
   return first
 end
 
 -- lane_next goes on to a lane's next job.
-local function lane_next(P, w, list)
+local function lane_next(pool, picks, list)
   local last, within = list[list.from], list.within
   local k = list.from + 1
   list.from = k
   if not list[k] and list.more then
-    local got = redis.call('ZRANGEBYLEX', P.wait[w.c], '(' .. last, '(' .. within .. '~', 'LIMIT', '0', '17')
+    local got = redis.call('ZRANGEBYLEX', pool.wait[picks.c], '(' .. last, '(' .. within .. '~', 'LIMIT', '0', '17')
     for i, member in ipairs(got) do list[k + i - 1] = member end
     list.more = #got == MANY
   end
@@ -126,11 +127,11 @@ end
 
 -- lane_first returns the lane of a flow whose first job is the oldest of those that may
 -- run; nil when none may.
-local function lane_first(P, w, org, user, flow)
-  local list, best = lanes_of(P, w, flow), nil
+local function lane_first(pool, picks, org, user, flow)
+  local list, best = lanes_of(pool, picks, flow), nil
   while list do
     if list.seq and (not best or list.seq < best.seq) and
-      not (P.parks and lane_parked(P, org, user, string.sub(list.within, #flow + 2, -2))) then best = list end
+      not (pool.parks and lane_parked(pool, org, user, string.sub(list.within, #flow + 2, -2))) then best = list end
     list = list.after
   end
   return best
@@ -139,80 +140,86 @@ end
 -- pick_skip passes a flow over until the end of this acquire: the job that pick_next found
 -- last cannot go, and others may. From then on that class's rings are read past what is
 -- skipped, and written at each pick.
-local function pick_skip(P, w)
-  picks_write(P)
-  P.skipped[w.c .. ' ' .. w.flow], P.past[w.c] = true, true
-  P.picks[w.c].vts, P.picks[w.c].orgs, P.picks[w.c].users = nil, nil, {}
+local function pick_skip(pool, picks)
+  picks_write(pool)
+  pool.skipped[picks.c .. ' ' .. picks.flow] = true
+  pool.past[picks.c] = true
+  local lists = pool.picks[picks.c]
+  lists.vts = nil
+  lists.orgs = nil
+  lists.users = {}
 end
 
 -- pick_past is pick_next for a class of which flows are skipped. `at` is how many orgs have
 -- no others.
-local function pick_past(P, c)
-  local w = picks_of(P, c)
-  w.at = w.at or 0
+local function pick_past(pool, c)
+  local picks = picks_of(pool, c)
+  picks.at = picks.at or 0
   while true do
-    local got = redis.call('ZRANGE', P.orgs[c], w.at, w.at, 'WITHSCORES')
+    local got = redis.call('ZRANGE', pool.orgs[c], picks.at, picks.at, 'WITHSCORES')
     local org = got[1]
     if not org then return nil end
     local from = '[' .. org .. ' '
     repeat
-      local entries = redis.call('ZRANGEBYLEX', P.users[c], from, '(' .. org .. '!', 'LIMIT', '0', '17')
+      local entries = redis.call('ZRANGEBYLEX', pool.users[c], from, '(' .. org .. '!', 'LIMIT', '0', '17')
       for _, entry in ipairs(entries) do
         local vt, user = string.match(entry, '^(%d+) (%S+)$', #org + 2)
         local flow = org .. ' ' .. user
-        if not P.skipped[c .. ' ' .. flow] then
-          local best = lane_first(P, w, org, user, flow)
+        if not pool.skipped[c .. ' ' .. flow] then
+          local best = lane_first(pool, picks, org, user, flow)
           if best then
-            w.org, w.user, w.vt, w.flow, w.list, w.entry, w.org_vt = org, user, vt, flow, best, entry, got[2]
-            return w
+            picks.org, picks.user, picks.vt, picks.flow, picks.list = org, user, vt, flow, best
+            picks.entry, picks.org_vt = entry, got[2]
+            return picks
           end
-          flow_shut(P, c, org, user)
+          flow_shut(pool, c, org, user)
         end
         from = '(' .. entry
       end
     until #entries < MANY
-    w.at = w.at + 1
+    picks.at = picks.at + 1
   end
 end
 
 -- take_past is pick_take for what pick_past has found.
-local function take_past(P, w, cost, weights)
-  local c, org, flow, member = w.c, w.org, w.flow, w.list[w.list.from]
-  local vt = string.format('%d', w.vt + math.ceil(cost * 100 / (weights[flow] or 100)))
-  redis.call('ZREM', P.wait[c], member)
-  redis.call('ZADD', P.orgs[c], string.format('%d', w.org_vt + math.ceil(cost * 100 / (weights[org] or 100))), org)
-  redis.call('ZREM', P.users[c], w.entry)
-  redis.call('ZADD', P.users[c], '0', user_entry(org, vt, w.user))
-  redis.call('HSET', P.fair, c .. ' ' .. flow, vt)
-  w.lanes[flow] = nil
+local function take_past(pool, picks, cost, weights)
+  local c, org, flow, member = picks.c, picks.org, picks.flow, picks.list[picks.list.from]
+  local vt = string.format('%d', picks.vt + math.ceil(cost * 100 / (weights[flow] or 100)))
+  redis.call('ZREM', pool.wait[c], member)
+  local org_vt = picks.org_vt + math.ceil(cost * 100 / (weights[org] or 100))
+  redis.call('ZADD', pool.orgs[c], string.format('%d', org_vt), org)
+  redis.call('ZREM', pool.users[c], picks.entry)
+  redis.call('ZADD', pool.users[c], '0', user_entry(org, vt, picks.user))
+  redis.call('HSET', pool.fair, c .. ' ' .. flow, vt)
+  picks.lanes[flow] = nil
   return member
 end
 
 -- pick_next finds the class's next job without taking it: it returns the class's
 -- table, in which org, user, vt and flow tell whose it is and list is its lane; nil
 -- when none may run.
-local function pick_next(P, c)
-  if any_parked(P) and redis.call('ZSCORE', P.parked, 'p pool') then return nil end
-  if P.past[c] then return pick_past(P, c) end
-  local w = picks_of(P, c)
+local function pick_next(pool, c)
+  if any_parked(pool) and redis.call('ZSCORE', pool.parked, 'p pool') then return nil end
+  if pool.past[c] then return pick_past(pool, c) end
+  local picks = picks_of(pool, c)
   for _ = 1, 10000 do
-    local org = org_first(P, w)
+    local org = org_first(pool, picks)
     if not org then return nil end
-    local entry = user_first(P, w, org)
+    local entry = user_first(pool, picks, org)
     if not entry then
-      redis.call('ZREM', P.orgs[c], org)
-      w.from = w.from + 1
+      redis.call('ZREM', pool.orgs[c], org)
+      picks.from = picks.from + 1
     else
       local vt, user = string.match(entry, '^(%d+) (%S+)$', #org + 2)
       local flow = org .. ' ' .. user
-      local best = lane_first(P, w, org, user, flow)
+      local best = lane_first(pool, picks, org, user, flow)
       if best then
-        w.org, w.user, w.vt, w.flow, w.list = org, user, vt, flow, best
-        return w
+        picks.org, picks.user, picks.vt, picks.flow, picks.list = org, user, vt, flow, best
+        return picks
       end
-      picks_write(P)
-      flow_shut(P, c, org, user)
-      table.remove(w.users[org], 1)
+      picks_write(pool)
+      flow_shut(pool, c, org, user)
+      table.remove(picks.users[org], 1)
     end
   end
 end
@@ -220,26 +227,26 @@ end
 -- pick_take takes the job that pick_next found last: it waits no more, and the
 -- virtual times of its org and user move on by its cost over their weight. It
 -- returns the job's member.
-local function pick_take(P, w, cost, weights)
-  if P.past[w.c] then return take_past(P, w, cost, weights) end
-  local org, flow, lane = w.org, w.flow, w.list
+local function pick_take(pool, picks, cost, weights)
+  if pool.past[picks.c] then return take_past(pool, picks, cost, weights) end
+  local org, flow, lane = picks.org, picks.flow, picks.list
   local member = lane[lane.from]
-  w.taken[#w.taken + 1] = member
-  lane_next(P, w, lane)
+  picks.taken[#picks.taken + 1] = member
+  lane_next(pool, picks, lane)
 
-  local orgs, vts, k, n = w.orgs, w.vts, w.from, #w.orgs
+  local orgs, vts, k, n = picks.orgs, picks.vts, picks.from, #picks.orgs
   local vt = vts[k] + math.ceil(cost * 100 / (weights[org] or 100))
-  w.orgs_to[org], w.from = vt, k + 1
+  picks.orgs_to[org], picks.from = vt, k + 1
   while n > k and (vt < vts[n] or vt == vts[n] and org < orgs[n]) do
     orgs[n + 1], vts[n + 1] = orgs[n], vts[n]
     n = n - 1
   end
   orgs[n + 1], vts[n + 1] = org, vt
 
-  vt = w.vt + math.ceil(cost * 100 / (weights[flow] or 100))
-  local list, entry = w.users[org], user_entry(org, vt, w.user)
-  if not w.were[flow] then w.were[flow] = list[1] end
-  w.entries[flow], w.times[flow] = entry, vt
+  vt = picks.vt + math.ceil(cost * 100 / (weights[flow] or 100))
+  local list, entry = picks.users[org], user_entry(org, vt, picks.user)
+  if not picks.were[flow] then picks.were[flow] = list[1] end
+  picks.entries[flow], picks.times[flow] = entry, vt
   k = 1
   while list[k + 1] and list[k + 1] < entry do
     list[k] = list[k + 1]
@@ -251,11 +258,11 @@ end
 
 -- pick_probe is probe() for a job that was taken. When it reports true, what
 -- pick_next has found is void.
-local function pick_probe(P, w, till)
-  if P.probing == nil then P.probing = redis.call('EXISTS', P.probes) == 1 end
-  if not P.probing then return false end
-  picks_write(P)
-  local found = probe(P, w.org, w.user, string.sub(w.list.within, #w.flow + 2, -2), till)
-  if found then P.picks = {} end
+local function pick_probe(pool, picks, till)
+  if pool.probing == nil then pool.probing = redis.call('EXISTS', pool.probes) == 1 end
+  if not pool.probing then return false end
+  picks_write(pool)
+  local found = probe(pool, picks.org, picks.user, string.sub(picks.list.within, #picks.flow + 2, -2), till)
+  if found then pool.picks = {} end
   return found
 end

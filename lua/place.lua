@@ -2,32 +2,36 @@
 -- In its flow the older jobs are before it. Each turn of its flow costs one
 -- turn of every user of the org, and each turn of the org one of every org; no
 -- more can be before it than wait. Classes above it go first.
--- KEYS 1-23 pool
+-- KEYS 1-23 pool (pool_keys)
 -- ARGV 1 now  2 class  3 member
 -- Reply "<jobs> <tokens> <us blocked> <us parked>" | "gone" when it does not wait
-local P, c, member = pool_keys(), tonumber(ARGV[2]), ARGV[3]
-if not redis.call('ZSCORE', P.wait[c], member) then return 'gone' end
+local pool = pool_keys()
+local given, class, member = unpack(ARGV)
+class = tonumber(class)
+if not redis.call('ZSCORE', pool.wait[class], member) then return 'gone' end
 local org, user, _, _, lane, age = member_parts(member)
-local flow, own = org .. ' ' .. user, 0
-flow_lanes(P, c, org, user, function(_, other)
+local flow = org .. ' ' .. user
+local own = 0
+flow_lanes(pool, class, org, user, function(_, other)
   local prefix = flow .. ' ' .. other .. ' '
-  own = own + redis.call('ZLEXCOUNT', P.wait[c], '[' .. prefix, '(' .. prefix .. age)
+  own = own + redis.call('ZLEXCOUNT', pool.wait[class], '[' .. prefix, '(' .. prefix .. age)
 end)
-local users = math.max(redis.call('ZLEXCOUNT', P.users[c], '[' .. org .. ' ', '(' .. org .. '!'), 1)
-local orgs = math.max(redis.call('ZCARD', P.orgs[c]), 1)
-local all = pickable(P, c)
+local users = math.max(redis.call('ZLEXCOUNT', pool.users[class], '[' .. org .. ' ', '(' .. org .. '!'), 1)
+local orgs = math.max(redis.call('ZCARD', pool.orgs[class]), 1)
+local all = pickable(pool, class)
 local ahead = math.min((own + 1) * users * orgs, all) - 1
-local size = redis.call('HMGET', P.size, 't1', 't2', 't3')
-local tokens = tonumber(size[c] or 0) / all * ahead
-for k = 1, c - 1 do
-  ahead = ahead + pickable(P, k)
+local size = redis.call('HMGET', pool.size, 't1', 't2', 't3')
+local tokens = tonumber(size[class] or 0) / all * ahead
+for k = 1, class - 1 do
+  ahead = ahead + pickable(pool, k)
   tokens = tokens + tonumber(size[k] or 0)
 end
-local quota = redis.call('HMGET', P.quota, 'blk', 'off')
-local now, till = now_us(ARGV[1]), 0
+local quota = redis.call('HMGET', pool.quota, 'blk', 'off')
+local now = now_us(given)
+local till = 0
 local blocked = (quota[1] or 0) - (quota[2] or 0) - now
 for _, subject in ipairs(subjects_of(org, user, lane)) do
-  local parked = tonumber(redis.call('ZSCORE', P.parked, subject) or 0)
+  local parked = tonumber(redis.call('ZSCORE', pool.parked, subject) or 0)
   if parked - now > MOMENT then till = math.max(till, parked) end
 end
 return int(ahead) .. ' ' .. int(tokens) .. ' ' .. int(math.max(blocked, 0)) .. ' ' .. int(math.max(till - now, 0))

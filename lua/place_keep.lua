@@ -2,7 +2,9 @@
 -- KEYS 1 places (ZSET job id -> end us)
 -- ARGV 1 now  2 job id  3 us
 -- Reply "ok"
-redis.call('ZADD', KEYS[1], int(now_us(ARGV[1]) + tonumber(ARGV[3])), ARGV[2])
-local ms = math.ceil(tonumber(ARGV[3]) / 1000)
-if redis.call('PTTL', KEYS[1]) < ms then redis.call('PEXPIRE', KEYS[1], int(ms)) end
+local places = KEYS[1]
+local given, job, life = unpack(ARGV)
+redis.call('ZADD', places, int(now_us(given) + tonumber(life)), job)
+local ms = math.ceil(tonumber(life) / 1000)
+if redis.call('PTTL', places) < ms then redis.call('PEXPIRE', places, int(ms)) end
 return 'ok'

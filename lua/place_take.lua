@@ -2,9 +2,10 @@
 -- KEYS 1 places (ZSET job id -> end us)
 -- ARGV 1 now
 -- Reply the job's id | "" when none is kept
-local now = int(now_us(ARGV[1]))
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
-local id = redis.call('ZRANGE', KEYS[1], 0, 0)[1]
-if not id then return '' end
-redis.call('ZREM', KEYS[1], id)
-return id
+local places = KEYS[1]
+local given = ARGV[1]
+redis.call('ZREMRANGEBYSCORE', places, '-inf', int(now_us(given)))
+local job = redis.call('ZRANGE', places, 0, 0)[1]
+if not job then return '' end
+redis.call('ZREM', places, job)
+return job

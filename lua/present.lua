@@ -4,11 +4,15 @@
 -- KEYS 1 present
 -- ARGV 1 now  2 grace us  then job ids
 -- Reply one letter per id: 1 renewed, 0 unknown (ended, or given up)
-redis.call('ZREM', KEYS[1], '')
-local till, out = now_us(ARGV[1]) + tonumber(ARGV[2]), {}
+local present = KEYS[1]
+local given, grace = ARGV[1], ARGV[2]
+redis.call('ZREM', present, '')
+local till = now_us(given) + tonumber(grace)
+local out = {}
 for i = 3, #ARGV do
-  local old = redis.call('ZSCORE', KEYS[1], ARGV[i])
+  local id = ARGV[i]
+  local old = redis.call('ZSCORE', present, id)
   out[#out + 1] = old and '1' or '0'
-  if old and tonumber(old) < till then redis.call('ZADD', KEYS[1], int(till), ARGV[i]) end
+  if old and tonumber(old) < till then redis.call('ZADD', present, int(till), id) end
 end
 return table.concat(out)

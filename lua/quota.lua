@@ -24,8 +24,8 @@
 -- aside, in millionths, used by live calls since acquire looked, and the amount and
 -- draw of that slot that are not in the ring yet; empty where there is no such. Then blk
 -- (blocked until), bk (jobs wait until), bs (their share, per mille), bt (tokens of the
--- first of them that has no reservation), res, off, gap, f and fa (factor per mille, from when), k (refusals in a row), rq
--- (pace without a quota), and per metric m in {r, t}: m..<i> ring of amounts,
+-- first of them that has no reservation), res, off, gap, f and fa (factor per mille, from
+-- when), k (refusals in a row), rq (pace without a quota), and per metric m in {r, t}: m..<i> ring of amounts,
 -- m..'d'..<i> ring of draws, m..'n' learned quota, m..'m' and m..'a' of which model (letters)
 -- and when, tw that model's name. Times are microseconds.
 --
@@ -51,72 +51,78 @@ local HELD = 2 * MICRO
 local OPEN, STRICT, VAIN, CLOSING = 0, 1, 2, 3
 local QUOTA_TEXT = '^(%d+),(%d+)' .. string.rep(',([^,]*)', 14) .. '$'
 
--- quota_limits reads rpm, tpm, concurrency and burst (per mille) from ARGV[at...].
+-- quota_limits reads rpm, tpm, concurrency and burst (per mille), which begin at ARGV `at`.
 local function quota_limits(at)
-  return {
-    r = tonumber(ARGV[at]), t = tonumber(ARGV[at + 1]),
-    conc = tonumber(ARGV[at + 2]), burst = tonumber(ARGV[at + 3]),
-  }
+  local rpm, tpm, concurrency, burst = unpack(ARGV, at, at + 3)
+  return { r = tonumber(rpm), t = tonumber(tpm), conc = tonumber(concurrency), burst = tonumber(burst) }
 end
 
-local function quota_expire(q, from, to)
+local function quota_expire(quota, from, to)
   for base = from, to, 100 do
     local fields = {}
     for s = base, math.min(base + 99, to) do
       local i = int(s % SLOTS)
-      for _, m in ipairs(q.metrics) do
-        fields[#fields + 1] = m.name .. i
-        fields[#fields + 1] = m.name .. 'd' .. i
+      for _, metric in ipairs(quota.metrics) do
+        fields[#fields + 1] = metric.name .. i
+        fields[#fields + 1] = metric.name .. 'd' .. i
       end
     end
     if #fields == 0 then return end
-    local old, stale, k = redis.call('HMGET', q.key, unpack(fields)), {}, 1
+    local old = redis.call('HMGET', quota.key, unpack(fields))
+    local stale, k = {}, 1
     while k <= #fields do
-      for _, m in ipairs(q.metrics) do
-        if old[k] then m.sum = m.sum - tonumber(old[k]); stale[#stale + 1] = fields[k] end
-        if old[k + 1] then m.draw = m.draw - tonumber(old[k + 1]); stale[#stale + 1] = fields[k + 1] end
+      for _, metric in ipairs(quota.metrics) do
+        if old[k] then
+          metric.sum = metric.sum - tonumber(old[k])
+          stale[#stale + 1] = fields[k]
+        end
+        if old[k + 1] then
+          metric.draw = metric.draw - tonumber(old[k + 1])
+          stale[#stale + 1] = fields[k + 1]
+        end
         k = k + 2
       end
     end
-    if #stale > 0 then redis.call('HDEL', q.key, unpack(stale)) end
+    if #stale > 0 then redis.call('HDEL', quota.key, unpack(stale)) end
   end
 end
 
 -- move adds delta millionths to the bucket and books the change of its part
 -- above zero as a draw in the current slot.
-local function quota_move(m, delta)
-  local before = math.max(m.level, 0)
-  m.level = math.min(m.level + delta, m.cap)
-  m.drawn = m.drawn + before - math.max(m.level, 0)
+local function quota_move(metric, delta)
+  local before = math.max(metric.level, 0)
+  metric.level = math.min(metric.level + delta, metric.cap)
+  metric.drawn = metric.drawn + before - math.max(metric.level, 0)
 end
 
 -- quota_book adds delta tokens or requests. What is more than the bucket holds is booked
 -- as a draw alone.
-local function quota_book(m, delta)
+local function quota_book(metric, delta)
   delta = delta * MICRO
-  if math.abs(delta) <= m.cap then return quota_move(m, delta) end
-  m.drawn = m.drawn - delta
-  if delta < 0 then m.level = math.min(m.level, 0) end
+  if math.abs(delta) <= metric.cap then return quota_move(metric, delta) end
+  metric.drawn = metric.drawn - delta
+  if delta < 0 then metric.level = math.min(metric.level, 0) end
 end
 
 -- The filling rate in millionths per microsecond, never below 1 % of the quota.
-local function quota_rate(q, m)
-  local free = m.pace * MICRO - math.max(m.draw + m.drawn, 0)
-  return math.max(free, m.pace * MICRO / 100) / WINDOW * q.factor / 1000
+local function quota_rate(quota, metric)
+  local free = metric.pace * MICRO - math.max(metric.draw + metric.drawn, 0)
+  return math.max(free, metric.pace * MICRO / 100) / WINDOW * quota.factor / 1000
 end
 
 -- quota_fill lets time flow into the buckets and into what is set aside.
-local function quota_fill(q, took)
-  for _, m in ipairs(q.metrics) do
-    if m.pace then
-      local inflow = math.floor(took * quota_rate(q, m))
-      quota_move(m, inflow)
-      if q.waiting then
-        local head = (m.name == 'r' and 1 or q.head) * MICRO
-        m.aside = math.min(m.aside + inflow * q.share / 1000, m.cap, math.max(m.cap * q.share / 1000, head))
+local function quota_fill(quota, took)
+  for _, metric in ipairs(quota.metrics) do
+    if metric.pace then
+      local inflow = math.floor(took * quota_rate(quota, metric))
+      quota_move(metric, inflow)
+      if quota.waiting then
+        local head = (metric.name == 'r' and 1 or quota.head) * MICRO
+        local most = math.max(metric.cap * quota.share / 1000, head)
+        metric.aside = math.min(metric.aside + inflow * quota.share / 1000, metric.cap, most)
       end
     end
-    if not q.waiting then m.aside = 0 end
+    if not quota.waiting then metric.aside = 0 end
   end
 end
 
@@ -132,94 +138,106 @@ end
 
 -- quota_read makes the state of now from the hash's fields.
 local function quota_read(key, given)
-  local h = redis.call('HMGET', key, '_', 'blk', 'bk', 'bs', 'bt', 'f', 'fa', 'rq', 'rn', 'tn', 'res', 'off', 'gap')
-  local v = h[1] and { string.match(h[1], QUOTA_TEXT) } or {}
-  local last = tonumber(v[1]) or 0
-  local raw, off = now_us(given), tonumber(h[12]) or 0
+  local text, blocked, waiting, share, head, factor, since, soft, learned_r, learned_t, reserved, off, last_gap =
+    unpack(redis.call('HMGET', key,
+      '_', 'blk', 'bk', 'bs', 'bt', 'f', 'fa', 'rq', 'rn', 'tn', 'res', 'off', 'gap'))
+  text = text and { string.match(text, QUOTA_TEXT) } or {}
+  local last = tonumber(text[1]) or 0
+  local raw = now_us(given)
+  off = tonumber(off) or 0
   local ahead = raw + off - last
   local stepped = last > 0 and (ahead < -SKEW or ahead > GAP)
   local gap = stepped and ahead > GAP
-  if gap and tonumber(h[13]) == last then last = last + WINDOW end
+  if gap and tonumber(last_gap) == last then last = last + WINDOW end
   local passed = gap and raw + off - last or 0
   if stepped then off = last - raw end
-  local q = { key = key, last = last, now = math.max(raw + off, last), off = off, stepped = stepped, gap = gap,
-    blk = (tonumber(h[2]) or 0) - passed,
-    from = tonumber(v[2]), share = tonumber(h[4]) or 0, head = tonumber(h[5]) or 0,
-    factor = tonumber(h[6]) or 1000, since = math.max((tonumber(h[7]) or 0) - passed, 0), soft = tonumber(h[8]), metrics = {},
-    text = v, learned = { r = h[9], t = h[10] }, res = reservation(h[11]) }
-  q.slot = math.floor(q.now / SLOT)
-  q.waiting = (tonumber(h[3]) or 0) > q.now
-  if q.since > 0 then
-    q.factor = q.factor + math.max(q.now - q.since, 0) / 50000
-    if q.soft and q.factor >= 10000 then q.soft = nil end
-    if not q.soft then q.factor = math.min(q.factor, 1000) end
+  local quota = {
+    key = key, last = last, now = math.max(raw + off, last), off = off, stepped = stepped, gap = gap,
+    blk = (tonumber(blocked) or 0) - passed,
+    from = tonumber(text[2]), share = tonumber(share) or 0, head = tonumber(head) or 0,
+    factor = tonumber(factor) or 1000, since = math.max((tonumber(since) or 0) - passed, 0), soft = tonumber(soft),
+    metrics = {}, text = text, learned = { r = learned_r, t = learned_t }, res = reservation(reserved),
+  }
+  quota.slot = math.floor(quota.now / SLOT)
+  quota.waiting = (tonumber(waiting) or 0) > quota.now
+  if quota.since > 0 then
+    quota.factor = quota.factor + math.max(quota.now - quota.since, 0) / 50000
+    if quota.soft and quota.factor >= 10000 then quota.soft = nil end
+    if not quota.soft then quota.factor = math.min(quota.factor, 1000) end
   end
-  return q
+  return quota
 end
 
 -- quota_flush brings into the ring what its newest slot still lacks.
-local function quota_flush(q)
+local function quota_flush(quota)
   for at, name in pairs({ [8] = 'r', [9] = 'rd', [15] = 't', [16] = 'td' }) do
-    local n = q.text[at]
-    if n and n ~= '' and n ~= '0' then redis.call('HINCRBY', q.key, name .. int(q.from % SLOTS), n) end
-    q.text[at] = '0'
+    local n = quota.text[at]
+    if n and n ~= '' and n ~= '0' then redis.call('HINCRBY', quota.key, name .. int(quota.from % SLOTS), n) end
+    quota.text[at] = '0'
   end
 end
 
 -- quota_open reads the state, moves it to now and returns it. A metric without
 -- quota has limit math.huge; without pace its bucket is not looked at.
 local function quota_open(key, given, limits)
-  local q = quota_read(key, given)
-  local v = q.text
+  local quota = quota_read(key, given)
+  local text = quota.text
   for k, name in ipairs({ 'r', 't' }) do
     local at = k * 7 - 4
-    local limit, learned = limits[name], tonumber(q.learned[name]) or 0
+    local limit, learned = limits[name], tonumber(quota.learned[name]) or 0
     if learned > 0 and (limit == 0 or learned < limit) then limit = learned end
     if limit > 0 or name == 'r' then
-      local pace = limit > 0 and limit or q.soft
-      local factor = limit > 0 and math.min(q.factor, 1000) or q.factor
+      local pace = limit > 0 and limit or quota.soft
+      local factor = limit > 0 and math.min(quota.factor, 1000) or quota.factor
       local cap = pace and math.max(math.floor(pace * limits.burst * factor / 1000000), 1) * MICRO
-      q.metrics[#q.metrics + 1] = {
+      quota.metrics[#quota.metrics + 1] = {
         name = name, at = at, limit = limit > 0 and limit or math.huge, pace = pace, cap = cap, drawn = 0, added = 0,
-        sum = tonumber(v[at]) or 0, level = cap and math.min(tonumber(v[at + 1]) or cap, cap), draw = tonumber(v[at + 2]) or 0,
-        aside = tonumber(v[at + 3]) or 0, live = tonumber(v[at + 4]) or 0,
+        sum = tonumber(text[at]) or 0, level = cap and math.min(tonumber(text[at + 1]) or cap, cap),
+        draw = tonumber(text[at + 2]) or 0, aside = tonumber(text[at + 3]) or 0, live = tonumber(text[at + 4]) or 0,
       }
     end
   end
-  if q.from and q.slot - q.from >= SLOTS then
+  if quota.from and quota.slot - quota.from >= SLOTS then
     local learned = redis.call('HMGET', key, 'rn', 'rm', 'ra', 'tn', 'tm', 'ta', 'tw', 'f', 'fa', 'rq', 'off')
-    q.kept = {}
+    quota.kept = {}
     for k, field in ipairs({ 'rn', 'rm', 'ra', 'tn', 'tm', 'ta', 'tw', 'f', 'fa', 'rq', 'off' }) do
-      if learned[k] then q.kept[#q.kept + 1] = field; q.kept[#q.kept + 1] = learned[k] end
+      if learned[k] then
+        quota.kept[#quota.kept + 1] = field
+        quota.kept[#quota.kept + 1] = learned[k]
+      end
     end
     redis.call('DEL', key)
-    q.text, q.res = {}, nil
-    for _, m in ipairs(q.metrics) do m.sum, m.level, m.draw = 0, m.cap, 0 end
-  elseif q.from then
-    quota_flush(q)
-    quota_expire(q, q.from + 1, q.slot)
-    quota_fill(q, q.now - q.last)
+    quota.text, quota.res = {}, nil
+    for _, metric in ipairs(quota.metrics) do
+      metric.sum = 0
+      metric.level = metric.cap
+      metric.draw = 0
+    end
+  elseif quota.from then
+    quota_flush(quota)
+    quota_expire(quota, quota.from + 1, quota.slot)
+    quota_fill(quota, quota.now - quota.last)
   end
-  if q.gap then
-    for _, m in ipairs(q.metrics) do m.level = m.cap or 0 end
+  if quota.gap then
+    for _, metric in ipairs(quota.metrics) do metric.level = metric.cap or 0 end
   end
-  return q
+  return quota
 end
 
 -- quota_free reports whether a pool has neither a quota nor a pace: nothing can be too much
 -- for it in a minute.
-local function quota_free(q)
-  return #q.metrics == 1 and q.metrics[1].limit == math.huge and not q.metrics[1].pace
+local function quota_free(quota)
+  return #quota.metrics == 1 and quota.metrics[1].limit == math.huge and not quota.metrics[1].pace
 end
 
 -- The time until `need` of the ring's sum has left the window.
-local function quota_ring_wait(q, m, need)
-  for base = q.slot - SLOTS + 1, q.slot, 64 do
+local function quota_ring_wait(quota, metric, need)
+  for base = quota.slot - SLOTS + 1, quota.slot, 64 do
     local fields = {}
-    for s = base, math.min(base + 63, q.slot) do fields[#fields + 1] = m.name .. int(s % SLOTS) end
-    for k, v in ipairs(redis.call('HMGET', q.key, unpack(fields))) do
+    for s = base, math.min(base + 63, quota.slot) do fields[#fields + 1] = metric.name .. int(s % SLOTS) end
+    for k, v in ipairs(redis.call('HMGET', quota.key, unpack(fields))) do
       need = need - (tonumber(v or 0) or 0)
-      if need <= 0 then return (base + k - 1 + SLOTS) * SLOT - q.now end
+      if need <= 0 then return (base + k - 1 + SLOTS) * SLOT - quota.now end
     end
   end
   return WINDOW
@@ -228,15 +246,15 @@ end
 -- quota_reserved returns how long a call, or a job that is not the one that quota is
 -- reserved for, has to leave it alone. Until the reservation is due, calls and jobs
 -- together get what it leaves of a minute, spread over it.
-local function quota_reserved(q, m, cost, who)
-  local r = q.res
-  if not r or who == 'head' or m.name ~= 't' or q.now - r.seen > HELD then return 0 end
-  local first = r.mode == STRICT or r.mode == CLOSING and r.over >= r.tokens
-  if first and who == 'job' then return math.max(r.from + WINDOW - q.now, 1) end
-  if r.mode ~= CLOSING then return 0 end
-  local room, took = math.max(m.limit - r.tokens, 0), q.now - r.from
-  local aside = who == 'live' and math.max(math.min(math.floor(m.aside / MICRO), room - cost), 0) or 0
-  local need = math.min(r.used + m.live, m.sum) + cost + aside
+local function quota_reserved(quota, metric, cost, who)
+  local res = quota.res
+  if not res or who == 'head' or metric.name ~= 't' or quota.now - res.seen > HELD then return 0 end
+  local first = res.mode == STRICT or res.mode == CLOSING and res.over >= res.tokens
+  if first and who == 'job' then return math.max(res.from + WINDOW - quota.now, 1) end
+  if res.mode ~= CLOSING then return 0 end
+  local room, took = math.max(metric.limit - res.tokens, 0), quota.now - res.from
+  local aside = who == 'live' and math.max(math.min(math.floor(metric.aside / MICRO), room - cost), 0) or 0
+  local need = math.min(res.used + metric.live, metric.sum) + cost + aside
   if need <= room * math.min(took / WINDOW + 0.1, 1) then return 0 end
   local till = need <= room and math.ceil((need / room - 0.1) * WINDOW) or 2 * WINDOW
   return math.max(till - took, 1)
@@ -246,105 +264,118 @@ end
 -- and what refuses it. Who asks is a live call, which leaves what is set aside for
 -- jobs, a job, or the head: the job that quota is reserved for.
 -- Concurrency comes last: the caller counts its slots.
-local function quota_wait(q, tokens, who)
-  if q.now < q.blk then return q.blk - q.now, 'blocked' end
-  for _, m in ipairs(q.metrics) do
-    local cost = m.name == 'r' and 1 or math.min(tokens, m.limit)
-    local why = m.name == 'r' and 'rpm' or 'tpm'
-    local kept = quota_reserved(q, m, cost, who)
+local function quota_wait(quota, tokens, who)
+  if quota.now < quota.blk then return quota.blk - quota.now, 'blocked' end
+  for _, metric in ipairs(quota.metrics) do
+    local cost = metric.name == 'r' and 1 or math.min(tokens, metric.limit)
+    local why = metric.name == 'r' and 'rpm' or 'tpm'
+    local kept = quota_reserved(quota, metric, cost, who)
     if kept > 0 then return kept, why end
-    local aside = who == 'live' and m.aside or 0
-    local over = m.sum + cost + math.min(math.floor(aside / MICRO), m.limit - cost) - m.limit
-    if over > 0 then return math.max(quota_ring_wait(q, m, over), 1), why end
-    local paid = who == 'head' and m.name == 't' and q.res.credit >= cost * MICRO
-    local short = m.pace and not paid and math.min(cost * MICRO + aside, m.cap) - m.level or 0
-    if short > 0 then return math.max(math.ceil(short / quota_rate(q, m)), 1), why end
+    local aside = who == 'live' and metric.aside or 0
+    local over = metric.sum + cost + math.min(math.floor(aside / MICRO), metric.limit - cost) - metric.limit
+    if over > 0 then return math.max(quota_ring_wait(quota, metric, over), 1), why end
+    local paid = who == 'head' and metric.name == 't' and quota.res.credit >= cost * MICRO
+    local short = metric.pace and not paid and math.min(cost * MICRO + aside, metric.cap) - metric.level or 0
+    if short > 0 then return math.max(math.ceil(short / quota_rate(quota, metric)), 1), why end
   end
   return 0, ''
 end
 
 -- quota_charge books one request of `tokens` now.
-local function quota_charge(q, tokens, who)
-  for _, m in ipairs(q.metrics) do
-    local cost = m.name == 'r' and 1 or math.min(tokens, m.limit)
-    m.sum, m.added = m.sum + cost, m.added + cost
-    if m.pace then quota_book(m, -cost) end
-    if who == 'live' then m.live = m.live + cost else m.aside = math.max(m.aside - cost * MICRO, 0) end
+local function quota_charge(quota, tokens, who)
+  for _, metric in ipairs(quota.metrics) do
+    local cost = metric.name == 'r' and 1 or math.min(tokens, metric.limit)
+    metric.sum, metric.added = metric.sum + cost, metric.added + cost
+    if metric.pace then quota_book(metric, -cost) end
+    if who == 'live' then
+      metric.live = metric.live + cost
+    else
+      metric.aside = math.max(metric.aside - cost * MICRO, 0)
+    end
   end
 end
 
 -- quota_return takes `cost` of a metric, charged at time `at`, back, if it is
 -- still in the ring.
-local function quota_return(q, m, at, cost)
-  local s = math.floor(at / SLOT)
-  if q.slot - s >= SLOTS or s > q.slot then return end
-  local field = m.name .. int(s % SLOTS)
-  cost = math.min(cost, tonumber(redis.call('HGET', q.key, field) or 0))
-  redis.call('HINCRBY', q.key, field, int(0 - cost))
-  m.sum = m.sum - cost
-  if m.pace then quota_book(m, cost) end
+local function quota_return(quota, metric, at, cost)
+  local slot = math.floor(at / SLOT)
+  if quota.slot - slot >= SLOTS or slot > quota.slot then return end
+  local field = metric.name .. int(slot % SLOTS)
+  cost = math.min(cost, tonumber(redis.call('HGET', quota.key, field) or 0))
+  redis.call('HINCRBY', quota.key, field, int(0 - cost))
+  metric.sum = metric.sum - cost
+  if metric.pace then quota_book(metric, cost) end
 end
 
 -- quota_refund takes back what was charged at time `at` for an unused grant.
-local function quota_refund(q, at, tokens)
-  for _, m in ipairs(q.metrics) do
-    quota_return(q, m, at, m.name == 'r' and 1 or math.min(tokens, m.limit))
+local function quota_refund(quota, at, tokens)
+  for _, metric in ipairs(quota.metrics) do
+    quota_return(quota, metric, at, metric.name == 'r' and 1 or math.min(tokens, metric.limit))
   end
 end
 
 -- quota_correct replaces the tokens charged at time `at` by those used, which
 -- the provider counts now.
-local function quota_correct(q, at, tokens, used)
-  for _, m in ipairs(q.metrics) do
-    if m.name == 't' then
-      quota_return(q, m, at, math.min(tokens, m.limit))
-      m.sum, m.added = m.sum + used, m.added + used
-      if m.pace then quota_book(m, -used) end
+local function quota_correct(quota, at, tokens, used)
+  for _, metric in ipairs(quota.metrics) do
+    if metric.name == 't' then
+      quota_return(quota, metric, at, math.min(tokens, metric.limit))
+      metric.sum, metric.added = metric.sum + used, metric.added + used
+      if metric.pace then quota_book(metric, -used) end
     end
   end
 end
 
 -- quota_stepped writes what a step of the clock has changed, but for blk.
-local function quota_stepped(q, put)
-  put('off', int(q.off))
-  if not q.gap then return end
-  put('gap', int(q.now))
-  if q.since > 0 then put('fa', int(q.since)) end
+local function quota_stepped(quota, put)
+  put('off', int(quota.off))
+  if not quota.gap then return end
+  put('gap', int(quota.now))
+  if quota.since > 0 then put('fa', int(quota.since)) end
 end
 
 -- quota_close writes the state back. What was learned outlives a quiet week.
-local function quota_close(q)
-  local set, v = q.kept or {}, q.text
-  local function put(field, value) set[#set + 1] = field; set[#set + 1] = value end
-  if q.stepped then quota_stepped(q, put) end
-  if q.now < q.blk or q.gap then put('blk', int(math.max(q.blk, 0))) end
-  if q.till then put('bk', int(q.till)); put('bs', int(q.share)); put('bt', int(q.head)) end
-  if q.reserve then put('res', q.reserve) end
-  local i = int(q.slot % SLOTS)
-  v[1], v[2] = int(q.now), int(q.slot)
-  for _, m in ipairs(q.metrics) do
-    if m.added > 0 then redis.call('HINCRBY', q.key, m.name .. i, int(m.added)) end
-    if m.drawn ~= 0 then redis.call('HINCRBY', q.key, m.name .. 'd' .. i, int(m.drawn)) end
-    v[m.at] = int(m.sum)
-    if m.pace then
-      v[m.at + 1], v[m.at + 2] = int(m.level), int(m.draw + m.drawn)
-      v[m.at + 3], v[m.at + 4] = int(m.aside), int(m.live)
+local function quota_close(quota)
+  local set, text = quota.kept or {}, quota.text
+  local function put(field, value)
+    set[#set + 1] = field
+    set[#set + 1] = value
+  end
+  if quota.stepped then quota_stepped(quota, put) end
+  if quota.now < quota.blk or quota.gap then put('blk', int(math.max(quota.blk, 0))) end
+  if quota.till then
+    put('bk', int(quota.till))
+    put('bs', int(quota.share))
+    put('bt', int(quota.head))
+  end
+  if quota.reserve then put('res', quota.reserve) end
+  local slot = int(quota.slot % SLOTS)
+  text[1], text[2] = int(quota.now), int(quota.slot)
+  for _, metric in ipairs(quota.metrics) do
+    if metric.added > 0 then redis.call('HINCRBY', quota.key, metric.name .. slot, int(metric.added)) end
+    if metric.drawn ~= 0 then redis.call('HINCRBY', quota.key, metric.name .. 'd' .. slot, int(metric.drawn)) end
+    local at = metric.at
+    text[at] = int(metric.sum)
+    if metric.pace then
+      text[at + 1], text[at + 2] = int(metric.level), int(metric.draw + metric.drawn)
+      text[at + 3], text[at + 4] = int(metric.aside), int(metric.live)
     end
   end
-  for k = 3, 16 do v[k] = v[k] or '' end
-  put('_', table.concat(v, ',', 1, 16))
-  redis.call('HSET', q.key, unpack(set))
-  local learned = q.learned.r or q.learned.t or q.since > 0
-  redis.call('PEXPIRE', q.key, int((learned and 604800000 or QUOTA_LIFE) + math.ceil(math.max(q.blk - q.now, 0) / 1000)))
+  for k = 3, 16 do text[k] = text[k] or '' end
+  put('_', table.concat(text, ',', 1, 16))
+  redis.call('HSET', quota.key, unpack(set))
+  local learned = quota.learned.r or quota.learned.t or quota.since > 0
+  local blocked = math.ceil(math.max(quota.blk - quota.now, 0) / 1000)
+  redis.call('PEXPIRE', quota.key, int((learned and 604800000 or QUOTA_LIFE) + blocked))
 end
 
 -- quota_settle ends a grant of `tokens` at time `at`: how is 'unused' (all of
--- it returns), 'booked' (all of it counts), or the tokens used. Limits are at ARGV[from...].
-local function quota_settle(key, given, from, how, at, tokens)
+-- it returns), 'booked' (all of it counts), or the tokens used. The limits begin at ARGV `limits_at`.
+local function quota_settle(key, given, limits_at, how, at, tokens)
   if how == 'booked' then return end
-  local q = quota_open(key, given, quota_limits(from))
-  if how == 'unused' then quota_refund(q, at, tokens) else quota_correct(q, at, tokens, tonumber(how)) end
-  quota_close(q)
+  local quota = quota_open(key, given, quota_limits(limits_at))
+  if how == 'unused' then quota_refund(quota, at, tokens) else quota_correct(quota, at, tokens, tonumber(how)) end
+  quota_close(quota)
 end
 
 -- slots_open purges dead slots and counts the open ones. Those of jobs can be told from

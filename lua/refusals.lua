@@ -9,30 +9,32 @@
 -- A full hash counts what is new under the user and the limit "*".
 -- Reply "counted" | "again" when this run was made before
 
-local A = ARGV
+local sums, hourly_sums, last_run = KEYS[1], KEYS[2], KEYS[3]
+local run, most, hourly_most, life, hourly_life, run_life = unpack(ARGV, 1, 6)
 
-local function add(key, hour, subject, most, life, i)
-  local field = hour .. subject
+local function add(key, field, rest, most_fields, lifetime, refused, waited, first, last)
   local old = redis.call('HGET', key, field)
-  if not old and redis.call('HLEN', key) >= tonumber(most) then
-    field = hour .. '*|*'
+  if not old and redis.call('HLEN', key) >= tonumber(most_fields) then
+    field = rest
     old = redis.call('HGET', key, field)
   end
-  local refused, waited, first, last = 0, 0, A[i + 4], A[i + 5]
   if old then
-    local since, till
-    refused, waited, since, till = old:match('^(%d+),(%d+),(%d+),(%d+)$')
+    local had_refused, had_waited, since, till = old:match('^(%d+),(%d+),(%d+),(%d+)$')
+    refused = refused + had_refused
+    waited = waited + had_waited
     if since + 0 < first + 0 then first = since end
     if till + 0 > last + 0 then last = till end
   end
-  redis.call('HSET', key, field, string.format('%d,%d,%s,%s', refused + A[i + 2], waited + A[i + 3], first, last))
-  if not old then redis.call('PEXPIRE', key, life) end
+  redis.call('HSET', key, field, string.format('%d,%d,%s,%s', refused, waited, first, last))
+  if not old then redis.call('PEXPIRE', key, lifetime) end
 end
 
-if redis.call('GET', KEYS[3]) == A[1] then return 'again' end
-redis.call('SET', KEYS[3], A[1], 'PX', A[6])
-for i = 7, #A, 6 do
-  add(KEYS[1], '', A[i + 1], A[2], A[4], i)
-  add(KEYS[2], A[i] .. '|', A[i + 1], A[3], A[5], i)
+if redis.call('GET', last_run) == run then return 'again' end
+redis.call('SET', last_run, run, 'PX', run_life)
+for i = 7, #ARGV, 6 do
+  local hour, subject, refused, waited, first, last = unpack(ARGV, i, i + 5)
+  hour = hour .. '|'
+  add(sums, subject, '*|*', most, life, refused, waited, first, last)
+  add(hourly_sums, hour .. subject, hour .. '*|*', hourly_most, hourly_life, refused, waited, first, last)
 end
 return 'counted'

@@ -8,12 +8,14 @@
 --       3 due ms  4.. orgs
 -- Reply "ok"
 
-redis.call('PEXPIRE', KEYS[1], ARGV[1]) -- first write, never refused for memory
-for a = 4, #ARGV do
-  local at = ARGV[3]
-  local was = ARGV[2] == 'soonest' and redis.call('ZSCORE', KEYS[1], ARGV[a])
-  if was and tonumber(was) < tonumber(at) then at = int(was - 1) end
-  redis.call('ZADD', KEYS[1], at, ARGV[a])
+local registry = KEYS[1]
+local life, earlier, due = ARGV[1], ARGV[2], ARGV[3]
+redis.call('PEXPIRE', registry, life) -- first write, never refused for memory
+for i = 4, #ARGV do
+  local org, at = ARGV[i], due
+  local was = earlier == 'soonest' and redis.call('ZSCORE', registry, org)
+  if was and tonumber(was) < tonumber(due) then at = int(was - 1) end
+  redis.call('ZADD', registry, at, org)
 end
-redis.call('PEXPIRE', KEYS[1], ARGV[1]) -- it may be new
+redis.call('PEXPIRE', registry, life) -- it may be new
 return 'ok'

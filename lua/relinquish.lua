@@ -5,8 +5,10 @@
 -- ARGV  1 org  2 the ms at which it was due  3 when it is due next; empty: never
 -- Reply "ok" or "registered"
 
-local was = redis.call('ZSCORE', KEYS[1], ARGV[1])
-if not was or tonumber(was) ~= tonumber(ARGV[2]) then return 'registered' end
-redis.call('ZREM', KEYS[1], ARGV[1]) -- first write, never refused for memory
-if ARGV[3] ~= '' then redis.call('ZADD', KEYS[1], ARGV[3], ARGV[1]) end
+local registry = KEYS[1]
+local org, due, next_due = unpack(ARGV)
+local was = redis.call('ZSCORE', registry, org)
+if not was or tonumber(was) ~= tonumber(due) then return 'registered' end
+redis.call('ZREM', registry, org) -- first write, never refused for memory
+if next_due ~= '' then redis.call('ZADD', registry, next_due, org) end
 return 'ok'

@@ -3,26 +3,29 @@
 --
 -- KEYS  1 holds  2 leases  3.. the concurrency limits of the holds, in order
 -- ARGV  1 now  2 lease us  3 lifetime of KEYS 1, 2 in ms
---       4.. per hold: id, number of its keys
+--       4.. per hold: id, number of its limits in KEYS
 -- Reply "<at>,<earliest lease end or 0>" and ",<0|1>" per hold: 1 = renewed.
 
-local now = now_us(ARGV[1])
-local ends = int(now + ARGV[2])
-redis.call('PEXPIRE', KEYS[1], ARGV[3]) -- first write, never refused for memory
-redis.call('PEXPIRE', KEYS[2], ARGV[3])
-local key, out = 3, {}
-for a = 4, #ARGV, 2 do
-  local id, keys = ARGV[a], tonumber(ARGV[a + 1])
-  local alive = redis.call('ZSCORE', KEYS[2], id)
+local holds, leases = KEYS[1], KEYS[2]
+local given, lease, life = ARGV[1], ARGV[2], ARGV[3]
+local now = now_us(given)
+local ends = int(now + lease)
+redis.call('PEXPIRE', holds, life) -- first write, never refused for memory
+redis.call('PEXPIRE', leases, life)
+local out, next_key = {}, 3
+for i = 4, #ARGV, 2 do
+  local id, limits = ARGV[i], tonumber(ARGV[i + 1])
+  local alive = redis.call('ZSCORE', leases, id)
   if alive then
-    redis.call('ZADD', KEYS[2], ends, id)
-    for k = key, key + keys - 1 do
-      redis.call('ZADD', KEYS[k], 'XX', ends, id) -- not when it made room already
-      redis.call('PEXPIRE', KEYS[k], math.floor(ARGV[2] / 1000) + 86460000) -- as in shape_concurrency
+    redis.call('ZADD', leases, ends, id)
+    for k = next_key, next_key + limits - 1 do
+      local limit = KEYS[k]
+      redis.call('ZADD', limit, 'XX', ends, id) -- not when it made room already
+      redis.call('PEXPIRE', limit, math.floor(lease / 1000) + 86460000) -- as in shape_concurrency
     end
   end
-  key = key + keys
+  next_key = next_key + limits
   out[#out + 1] = alive and ',1' or ',0'
 end
-local first = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
+local first = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')
 return int(now) .. ',' .. int(tonumber(first[2] or 0)) .. table.concat(out)

@@ -19,66 +19,70 @@
 
 -- reserve_now brings the reservation up to now. Share is that of the waiting classes, per
 -- mille, live what calls took since acquire looked last.
-local function reserve_now(q, share, live)
-  local r, m = q.res, q.metrics[#q.metrics]
-  if not r then return end
-  local unseen = q.now - r.seen
-  if m.name ~= 't' or m.limit == math.huge or r.tokens > m.limit or unseen > WINDOW then
-    q.res, q.reserve = nil, ''
+local function reserve_now(quota, share, live)
+  local res, metric = quota.res, quota.metrics[#quota.metrics]
+  if not res then return end
+  local unseen = quota.now - res.seen
+  if metric.name ~= 't' or metric.limit == math.huge or res.tokens > metric.limit or unseen > WINDOW then
+    quota.res, quota.reserve = nil, ''
     return
   end
-  local part = m.pace * MICRO * share / 1000 * math.min(q.factor, 1000) / 1000 -- in a window
-  r.credit = math.min(r.credit + math.floor(math.min(unseen, HELD) * (part / WINDOW)), r.tokens * MICRO)
-  r.used = r.used + live
-  local mode = r.mode
-  if mode < CLOSING and r.credit + part >= r.tokens * MICRO then
+  local part = metric.pace * MICRO * share / 1000 * math.min(quota.factor, 1000) / 1000 -- in a window
+  res.credit = math.min(res.credit + math.floor(math.min(unseen, HELD) * (part / WINDOW)), res.tokens * MICRO)
+  res.used = res.used + live
+  local mode = res.mode
+  if mode < CLOSING and res.credit + part >= res.tokens * MICRO then
     mode = CLOSING
-  elseif mode == OPEN and r.over >= r.tokens then
+  elseif mode == OPEN and res.over >= res.tokens then
     mode = STRICT
-  elseif mode == STRICT and (r.used > m.limit - r.tokens or q.now - r.from > WINDOW) then
+  elseif mode == STRICT and (res.used > metric.limit - res.tokens or quota.now - res.from > WINDOW) then
     mode = VAIN
   end
-  if mode ~= r.mode then
-    if mode == CLOSING then r.over = 0 end
-    r.mode, r.from, r.used = mode, q.now, 0
+  if mode ~= res.mode then
+    if mode == CLOSING then res.over = 0 end
+    res.mode = mode
+    res.from = quota.now
+    res.used = 0
   end
 end
 
 -- reserve_refused notes that a job was not picked; it reports whether those behind it may
 -- be tried.
-local function reserve_refused(q, id, tokens, why)
-  local r, m = q.res, q.metrics[#q.metrics]
+local function reserve_refused(quota, id, tokens, why)
+  local res, metric = quota.res, quota.metrics[#quota.metrics]
   if why ~= 'tpm' then
-    if r then r.seen = q.now end
+    if res then res.seen = quota.now end
     return false
   end
-  local large = math.min(tokens, m.limit) * MICRO > m.cap
-  if large and (not r or r.id ~= id and q.now - r.seen > HELD) then
-    local credit = r and math.min(r.credit, tokens * MICRO) or 0
-    q.res = { id = id, tokens = math.min(tokens, m.limit), credit = credit, over = 0, mode = OPEN, from = 0, used = 0 }
+  local large = math.min(tokens, metric.limit) * MICRO > metric.cap
+  if large and (not res or res.id ~= id and quota.now - res.seen > HELD) then
+    local credit = res and math.min(res.credit, tokens * MICRO) or 0
+    quota.res = { id = id, tokens = math.min(tokens, metric.limit), credit = credit, over = 0,
+      mode = OPEN, from = 0, used = 0 }
   end
-  if q.res and q.res.id == id then
-    q.res.seen = q.now
-  elseif not large and not q.small then
-    q.small = tokens
+  if quota.res and quota.res.id == id then
+    quota.res.seen = quota.now
+  elseif not large and not quota.small then
+    quota.small = tokens
   end
-  return q.res ~= nil
+  return quota.res ~= nil
 end
 
 -- reserve_picked notes that a job was picked.
-local function reserve_picked(q, id, tokens)
-  local r = q.res
-  if not r then return end
-  if r.id == id then
-    q.res, q.reserve = nil, ''
+local function reserve_picked(quota, id, tokens)
+  local res = quota.res
+  if not res then return end
+  if res.id == id then
+    quota.res, quota.reserve = nil, ''
   else
-    r.over, r.used = r.over + tokens, r.used + tokens
+    res.over, res.used = res.over + tokens, res.used + tokens
   end
 end
 
 -- reserve_text leaves the reservation to quota_close.
-local function reserve_text(q)
-  local r = q.res
-  if not r then return end
-  q.reserve = table.concat({ r.id, int(r.tokens), int(r.credit), int(r.over), int(r.mode), int(r.from), int(r.used), int(r.seen) }, ' ')
+local function reserve_text(quota)
+  local res = quota.res
+  if not res then return end
+  quota.reserve = table.concat({ res.id, int(res.tokens), int(res.credit), int(res.over),
+    int(res.mode), int(res.from), int(res.used), int(res.seen) }, ' ')
 end

@@ -27,7 +27,7 @@
 -- behind all orgs.
 local WIDE = '~ so long that Redis keeps what it is in as a table, and not as a list'
 
--- pool_keys names KEYS[1..23]; Go lists them in the same order.
+-- pool_keys names KEYS 1 to 23; Go lists them in the same order.
 local function pool_keys()
   return {
     quota = KEYS[1], slots = KEYS[2], claims = KEYS[3], claimed = KEYS[4],
@@ -52,9 +52,9 @@ local function member_parts(member)
   return org, user, id, tonumber(tokens), lane, seq
 end
 
-local function any_parked(P)
-  if P.parks == nil then P.parks = redis.call('EXISTS', P.parked) == 1 end
-  return P.parks
+local function any_parked(pool)
+  if pool.parks == nil then pool.parks = redis.call('EXISTS', pool.parked) == 1 end
+  return pool.parks
 end
 
 -- MOMENT is the longest park, in us, that says nothing of when its subject has room again:
@@ -65,40 +65,41 @@ local function user_entry(org, vt, user)
   return string.format('%s %016d %s', org, vt, user)
 end
 
-local function org_enter(P, c, org)
-  if redis.call('ZSCORE', P.orgs[c], org) or any_parked(P) and redis.call('ZSCORE', P.parked, 'o ' .. org) then return end
-  local low = redis.call('ZRANGE', P.orgs[c], 0, 0, 'WITHSCORES')[2]
-  redis.call('ZADD', P.orgs[c], low and int(tonumber(low)) or '0', org)
+local function org_enter(pool, c, org)
+  if redis.call('ZSCORE', pool.orgs[c], org) then return end
+  if any_parked(pool) and redis.call('ZSCORE', pool.parked, 'o ' .. org) then return end
+  local low = redis.call('ZRANGE', pool.orgs[c], 0, 0, 'WITHSCORES')[2]
+  redis.call('ZADD', pool.orgs[c], low and int(tonumber(low)) or '0', org)
 end
 
 -- flow_enter puts a flow with waiting jobs into the rings, unless it is parked.
-local function flow_enter(P, c, org, user)
-  if any_parked(P) and redis.call('ZSCORE', P.parked, 'u ' .. org .. ' ' .. user) then return end
+local function flow_enter(pool, c, org, user)
+  if any_parked(pool) and redis.call('ZSCORE', pool.parked, 'u ' .. org .. ' ' .. user) then return end
   local field = c .. ' ' .. org .. ' ' .. user
-  if redis.call('HEXISTS', P.fair, field) == 0 then
-    local low = first_with(P.users[c], org)
+  if redis.call('HEXISTS', pool.fair, field) == 0 then
+    local low = first_with(pool.users[c], org)
     local vt = low and tonumber(string.match(low, '^%S+ (%d+) ')) or 0
-    redis.call('HSET', P.fair, field, int(vt))
-    redis.call('ZADD', P.users[c], 0, user_entry(org, vt, user), 0, WIDE)
+    redis.call('HSET', pool.fair, field, int(vt))
+    redis.call('ZADD', pool.users[c], 0, user_entry(org, vt, user), 0, WIDE)
   end
-  org_enter(P, c, org)
+  org_enter(pool, c, org)
 end
 
 -- A reserved place is behind a mark that is greater than every org's id: it counts with
 -- what waits, and nothing picks it.
 local RESERVED = '~ '
-local function place_reserve(P, member) redis.call('ZADD', P.wait[1], 0, RESERVED .. member) end
-local function place_return(P, member) return redis.call('ZREM', P.wait[1], RESERVED .. member) == 1 end
+local function place_reserve(pool, member) redis.call('ZADD', pool.wait[1], 0, RESERVED .. member) end
+local function place_return(pool, member) return redis.call('ZREM', pool.wait[1], RESERVED .. member) == 1 end
 
 -- A job whose next attempt is due later has its place reserved meanwhile, and an entry in shut,
 -- "z time16 class member", which sorts by that time; the field nap of fair is the first of them.
 local function nap_entry(c, member, till) return string.format('z %016d %d ', till, c) .. member end
-local function nap_begin(P, c, member, till)
-  place_reserve(P, member)
-  redis.call('ZADD', P.shut, 0, nap_entry(c, member, till))
-  local first = redis.call('HGET', P.fair, 'nap')
-  if not first or till - first < 0 then redis.call('HSET', P.fair, 'nap', int(till)) end
+local function nap_begin(pool, c, member, till)
+  place_reserve(pool, member)
+  redis.call('ZADD', pool.shut, 0, nap_entry(c, member, till))
+  local first = redis.call('HGET', pool.fair, 'nap')
+  if not first or till - first < 0 then redis.call('HSET', pool.fair, 'nap', int(till)) end
 end
 
 -- pickable is how many jobs of a class can be picked.
-local function pickable(P, c) return redis.call('ZLEXCOUNT', P.wait[c], '-', '(' .. RESERVED) end
+local function pickable(pool, c) return redis.call('ZLEXCOUNT', pool.wait[c], '-', '(' .. RESERVED) end

@@ -5,9 +5,11 @@
 -- ARGV  1 now  2 shortest gap us  3 lifetime of KEYS 1 in ms
 -- Reply "<now>,<since>"
 
-local now = now_us(ARGV[1])
-redis.call('PEXPIRE', KEYS[1], ARGV[3]) -- first write, never refused for memory
-local since, last = (redis.call('GET', KEYS[1]) or ''):match('^(%d+),(%d+)$')
-if not since or math.abs(now - last) > tonumber(ARGV[2]) then since = int(now) end
-redis.call('SET', KEYS[1], since .. ',' .. int(now), 'PX', ARGV[3])
+local seen = KEYS[1]
+local given, gap, life = unpack(ARGV)
+local now = now_us(given)
+redis.call('PEXPIRE', seen, life) -- first write, never refused for memory
+local since, last = (redis.call('GET', seen) or ''):match('^(%d+),(%d+)$')
+if not since or math.abs(now - last) > tonumber(gap) then since = int(now) end
+redis.call('SET', seen, since .. ',' .. int(now), 'PX', life)
 return int(now) .. ',' .. since

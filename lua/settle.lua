@@ -15,8 +15,9 @@ local function as_taken(ending, record)
   for i = 1, #ending do
     if not pos or not state_of(ending[i].limit, now) then return false end
     local part = ending[i]
+    local pattern = i == 1 and '^|(%d+) ([^ :]+):(%d+)()' or '^;(%d+) ([^ :]+):(%d+)()'
     local whole_amount, amount
-    whole_amount, part.place, amount, pos = record:match(i == 1 and '^|(%d+) ([^ :]+):(%d+)()' or '^;(%d+) ([^ :]+):(%d+)()', pos)
+    whole_amount, part.place, amount, pos = record:match(pattern, pos)
     if amount ~= whole_amount then return false end
     part.had = amount
   end

@@ -6,8 +6,13 @@
 -- ARGV  1 now  2.. limits with their shapes
 -- Reply "ok"
 
-local at = int(math.floor(now_us(ARGV[1]) / 1000))
+local noted, ledger = KEYS[1], KEYS[2]
+local given = ARGV[1]
+local at = int(math.floor(now_us(given) / 1000))
 -- An org that had calls before its limits were first noted: nobody knows since when they are.
-if redis.call('HSETNX', KEYS[1], 'noted', at) == 1 and redis.call('EXISTS', KEYS[2]) == 1 then at = '0' end
-for a = 2, #ARGV do redis.call('HSETNX', KEYS[1], ARGV[a], at) end
+if redis.call('HSETNX', noted, 'noted', at) == 1 and redis.call('EXISTS', ledger) == 1 then at = '0' end
+for i = 2, #ARGV do
+  local limit = ARGV[i]
+  redis.call('HSETNX', noted, limit, at)
+end
 return 'ok'

@@ -60,49 +60,50 @@ local function read(key, p1, p2, now)
       t = '0', u = '', more = 0, g = 0, whole = -1, rate = p1 .. ':' .. p2, push = false }
   else
     local held, clock, used, f, busy, rate, till, lead, lo, hi, t, u, more, g, whole = text:match(
-      '^([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^;:]+):?([^;]*);([^,]+),([^,]+),([^,]+),([^,]*),([^,]+),([^,]+),(.+)$')
+      '^([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^;:]+):?([^;]*);' ..
+      '([^,]+),([^,]+),([^,]+),([^,]*),([^,]+),([^,]+),(.+)$')
     used, f = used + 0, f + 0
     st = { now = now, used = used, f = f, held = held, busy = busy, till = till, key = key, lo = lo + 0,
       hi = hi + 0, t = t, u = u, more = more, g = g, whole = whole + 0, rate = rate, push = false }
-    local c, e, r1, r2 = 0, now - clock, p1, p2
+    local drained, elapsed, r1, r2 = 0, now - clock, p1, p2
     if rate ~= p1 .. ':' .. p2 then
       st.other = p1 .. ':' .. p2
       r1, r2 = rate:match('^(.*):(.*)$')
     end
-    if e < -BACK_US then
-      lead = (lead == '' and 0 or lead) - e
-    elseif e < 0 then
+    if elapsed < -BACK_US then
+      lead = (lead == '' and 0 or lead) - elapsed
+    elseif elapsed < 0 then
       st.now = clock + 0
     end
     if lead ~= '' then
       st.lead = lead + 0
       st.now = st.now + st.lead
     end
-    if e > 0 and r1 ~= '0' and used > 0 then
+    if elapsed > 0 and r1 ~= '0' and used > 0 then
       local r, p = r1 + 0, r2 + 0
       -- c units drain in e us, exactly: (e * r + f) / p with the rest in f.
-      local x = e * r + f
+      local x = elapsed * r + f
       if x < 9007199254740992 then
-        c = floor(x / p)
-        f = x - c * p
+        drained = floor(x / p)
+        f = x - drained * p
       elseif x > (used + 1) * p * 1.000001 then
-        c = used
+        drained = used
       else -- digit by digit, base 256; p < 2^44
-        local q, n = floor(r / p), floor(e / p)
-        local m, s, rest, base = e - n * p, r - q * p, 0, 1099511627776
+        local q, n = floor(r / p), floor(elapsed / p)
+        local m, s, rest, base = elapsed - n * p, r - q * p, 0, 1099511627776
         while base >= 1 do
           local digit = floor(m / base)
           m = m - digit * base
           x = rest * 256 + digit * s
           local k = floor(x / p)
-          c, rest, base = c * 256 + k, x - k * p, base / 256
+          drained, rest, base = drained * 256 + k, x - k * p, base / 256
         end
         local k = floor((rest + f) / p)
-        c, f = c + k + e * q + n * s, rest + f - k * p
+        drained, f = drained + k + elapsed * q + n * s, rest + f - k * p
       end
     end
-    if c < used then
-      st.used, st.f = used - c, f
+    if drained < used then
+      st.used, st.f = used - drained, f
     else
       st.used, st.f, st.held, st.busy, st.all = 0, 0, 0, num(st.now), nil
       st.hi, st.t, st.u, st.more, st.g, st.whole = st.lo - 1, '0', '', 0, 0, -1
@@ -177,8 +178,9 @@ local function write(st, key, p1, p2, text)
   local wanted, slack = floor(st.now / 1000) + ms, floor(ms / 4)
   local renew = till - wanted < 0 or till - wanted > slack * 2
   if renew then till = num(wanted + slack) end
-  local head = text .. ',' .. st.busy .. ',' .. st.rate .. ',' .. till .. (st.lead and ':' .. num(st.lead) or '') .. fmt(';%d,%d,', st.lo, st.hi) ..
-    st.t .. ',' .. st.u .. fmt(',%d,%d,%d', st.more, st.g, st.whole)
+  local head = text .. ',' .. st.busy .. ',' .. st.rate .. ',' .. till ..
+    (st.lead and ':' .. num(st.lead) or '') .. fmt(';%d,%d,', st.lo, st.hi) .. st.t ..
+    ',' .. st.u .. fmt(',%d,%d,%d', st.more, st.g, st.whole)
   if st.push then
     call('HSET', key, '_', head, num(st.hi), st.push)
   else

@@ -2,7 +2,7 @@
 -- Voiding an unknown id leaves a tombstone, so that a hold whose reply was lost
 -- and that arrives later holds nothing. Voiding an expired hold takes its charge
 -- back. A settled call stays settled.
--- Libraries: time, shapes, shape_of, arguments, limits, roll, endings (has KEYS, ARGV and reply;
+-- Libraries: time, shapes, shape_of, arguments, limits, forget, roll, endings (has KEYS, ARGV and reply;
 -- want = 0), ending. verdict: voided | replayed | keys | skew
 
 local function void(ending)

@@ -37,17 +37,27 @@ func (v *waitingCaller) giveUp(ctx context.Context) error {
 	} else if errors.Is(err, errGoesOn) {
 		return v.run(ctx)
 	}
-	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	job, err := v.server.queue.Expire(bounded, v.job.Org, v.job.ID)
-	if err == nil && job.State != queue.Expired && job.State != queue.Cancelled {
-		v.patience = time.Time{}
-		v.deadline = time.Time{}
-		v.running = true
+	began, err := v.expire(ctx)
+	if err == nil && began {
 		return v.run(ctx)
 	}
 	v.countRefusal(at)
 	return v.end(wire.RateLimited(late+" and does not fit under the limit yet", time.Second))
+}
+
+// expire ends the job if it still waits. If not, its answer is there or on its way: it has
+// begun, and the caller waits for it without a deadline.
+func (v *waitingCaller) expire(ctx context.Context) (began bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	job, err := v.server.queue.Expire(ctx, v.job.Org, v.job.ID)
+	if err != nil || job.State == queue.Expired || job.State == queue.Cancelled {
+		return false, err
+	}
+	v.patience = time.Time{}
+	v.deadline = time.Time{}
+	v.running = true
+	return true, nil
 }
 
 // countRefusal counts a wait that ended without an answer, when it was for a limit.
@@ -133,9 +143,9 @@ func (v *waitingCaller) sendAway(ctx context.Context) error {
 	}
 	kept, err := v.keepPlace(ctx)
 	if kept == 0 && !errors.Is(err, errGoesOn) {
-		job, dropErr := v.drop(ctx)
-		if dropErr == nil && job.State == queue.Running {
-			v.running, err = true, errGoesOn
+		began, expireErr := v.expire(ctx)
+		if expireErr == nil && began {
+			err = errGoesOn
 		}
 	}
 	if errors.Is(err, errGoesOn) {

@@ -1,9 +1,12 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -337,6 +340,60 @@ func TestLeaveStream(t *testing.T) {
 	}
 	if keys := r.redis.Client().Keys(t.Context(), "lg:{acme}:place:*").Val(); len(keys) != 0 {
 		t.Errorf("got places %v, want none", keys)
+	}
+}
+
+// writes is an answer that says when something is written to it.
+type writes struct {
+	http.ResponseWriter
+	wrote chan []byte
+}
+
+func (w *writes) Write(p []byte) (int, error) {
+	w.wrote <- bytes.Clone(p)
+	return len(p), nil
+}
+
+// Flush implements http.Flusher.
+func (w *writes) Flush() {}
+
+// TestShutdownWhileAStreamBegins: a stream whose job has just begun when its proxy shuts
+// down is not cancelled, and goes on to its end.
+func TestShutdownWhileAStreamBegins(t *testing.T) {
+	r := newRig(t, single, nil)
+	running := make(chan string, 1)
+	goOn := make(chan struct{})
+	started(r, func(_ context.Context, c *queue.Claim) queue.Verdict {
+		running <- c.Job.ID
+		_, _ = io.WriteString(c.Output(), "data: {}\n\n")
+		<-goOn
+		return queue.Verdict{Kind: queue.Done, Status: 200}
+	})
+	r.busy()
+	caller := r.open(t.Context(), prompt("hi", streamed))
+	id := <-running
+	job, err := r.queue.Job(t.Context(), "acme", id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &writes{httptest.NewRecorder(), make(chan []byte, 10)}
+	x := r.proxy.newExchange(out, httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil))
+	x.status = http.StatusOK // a newline is out
+	v := &waitingCaller{server: r.proxy, exchange: x, job: job, stream: true, watch: r.queue.Watch(t.Context(), job)}
+	ended := make(chan error, 1)
+	go func() { ended <- v.sendAway(t.Context()) }()
+	if got := string(<-out.wrote); got != "data: {}\n\n" {
+		t.Errorf("got %q, want the first event", got)
+	}
+	if told := r.redis.Client().HGet(t.Context(), "lg:{main}:cancels", id).Val(); told != "" {
+		t.Errorf("the run was told %q, want nothing", told)
+	}
+	close(goOn)
+	if err := <-ended; err != nil {
+		t.Errorf("the caller's wait ended with %v", err)
+	}
+	if a := caller.rest(); !strings.Contains(a.body, "data: {}") {
+		t.Errorf("got %q", a.body)
 	}
 }
 

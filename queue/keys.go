@@ -11,7 +11,7 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// poolKeys lists the keys of a pool, in the order of pool_keys in flows.lua.
+// poolKeys lists the keys of a pool, in the order of pool_keys in rings.lua.
 // docs/internals/redis-keys.md says what is in each, and which other keys there are.
 func poolKeys(pool string) []string {
 	names := []string{

@@ -312,12 +312,12 @@ func TestVirtualPool(t *testing.T) {
 // other answers.
 func TestVirtualPoolNotices(t *testing.T) {
 	for _, mistake := range []struct{ name, old, new string }{
-		{"no share for the backlog", "local aside = who == 'live' and m.aside or 0", "local aside = 0"},
+		{"no share for the backlog", "local aside = who == 'live' and metric.aside or 0", "local aside = 0"},
 		{"a reservation that never closes", "if mode < CLOSING and", "if false and"},
-		{"a reservation that binds nobody", "if r.mode ~= CLOSING then return 0 end", "if true then return 0 end"},
+		{"a reservation that binds nobody", "if res.mode ~= CLOSING then return 0 end", "if true then return 0 end"},
 		{"a ring of 605 slots", "SLOTS = 100000, 606", "SLOTS = 100000, 605"},
 		{"weights of users forgotten", "weights[flow] or 100", "100"},
-		{"a probe lets all in", "if subject_enter(P, subject, 1) then", "if subject_enter(P, subject, 200) and false then"},
+		{"a probe lets all in", "if subject_enter(pool, subject, 1) then", "if subject_enter(pool, subject, 200) and false then"},
 		{"credit kept for ever", "credit[c] = 0 -- nobody", "-- nobody"},
 	} {
 		t.Run(mistake.name, func(t *testing.T) {

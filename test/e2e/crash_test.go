@@ -57,7 +57,8 @@ func TestCrash(t *testing.T) {
 	seed, began := uint64(time.Now().UnixNano()), time.Now()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	s := newStack(t, fakeprovider.Options{}, simple("[{name: w, subject: org, amount: $100, window: 1h}]")+
-		fmt.Sprintf("queue: {lease: %s, max_attempts: 50}\n", crashLease)) // a slow machine loses more of them
+		fmt.Sprintf("queue: {lease: %s, max_attempts: 50}\n", crashLease)+ // a slow machine loses more of them
+		"store: {deadline: 10s, hold_lease: 10s}\n") // longer than a process is stopped
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
 		return fakeprovider.Behaviour{Delay: 150 * time.Millisecond}
 	})

@@ -3,7 +3,9 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -123,6 +125,7 @@ func nextVersion(t *testing.T) string {
 // balancer sends calls to processes that say they are ready.
 type balancer struct {
 	*httptest.Server
+	t       *testing.T
 	mu      sync.Mutex
 	back    []*process
 	ready   []bool
@@ -131,7 +134,7 @@ type balancer struct {
 }
 
 func newBalancer(t *testing.T, back ...*process) *balancer {
-	b := &balancer{back: back, ready: make([]bool, len(back)), sending: map[*process]int{}}
+	b := &balancer{t: t, back: back, ready: make([]bool, len(back)), sending: map[*process]int{}}
 	b.look()
 	b.Server = httptest.NewServer(&httputil.ReverseProxy{
 		FlushInterval: -1,
@@ -170,7 +173,27 @@ func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 	trace := &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { sent() }}
 	r = r.Clone(httptrace.WithClientTrace(r.Context(), trace))
 	r.URL.Host = strings.TrimSuffix(strings.TrimPrefix(p.URL, "http://"), "/v1")
-	return http.DefaultTransport.RoundTrip(r)
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err == nil {
+		resp.Body = &observedBody{ReadCloser: resp.Body, ctx: r.Context(), t: b.t}
+	}
+	return resp, err
+}
+
+// observedBody logs what an answer breaks off with: the process, or its caller.
+type observedBody struct {
+	io.ReadCloser
+	ctx context.Context
+	t   *testing.T
+}
+
+// Read reads from the answer.
+func (o *observedBody) Read(p []byte) (int, error) {
+	n, err := o.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		o.t.Logf("at %s an answer broke off: %v; its caller: %v", time.Now().UTC().Format(time.TimeOnly), err, context.Cause(o.ctx))
+	}
+	return n, err
 }
 
 // look asks each process whether it wants calls, as a probe does.

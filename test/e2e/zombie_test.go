@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -123,10 +124,15 @@ func (s *stack) succeeded(p *process, id string) string {
 	return r.body
 }
 
-// billedOnce compares the ledger with the provider's log. Of a worker that was
+// billedOnce compares the ledger with the provider's log, when nothing is held any more: what
+// a killed worker had yet to report is charged at the end of its lease. Of a worker that was
 // killed nobody knows whether it had asked already.
 func (s *stack) billedOnce(ids []string, killed bool) {
 	s.t.Helper()
+	until(s.t, "no hold is open", func() bool {
+		n, err := s.redis.Client().HLen(context.Background(), "lg:{acme}:holds").Result()
+		return err == nil && n == 0
+	})
 	requests := s.fake.Log()
 	asked := make(map[string]bool)
 	for _, r := range requests {

@@ -264,7 +264,7 @@ func keyOf(cmd redis.Cmder) string {
 	if at >= len(args) {
 		return ""
 	}
-	return fmt.Sprint(args[at])
+	return fmt.Sprint(values(args[at : at+1])[0])
 }
 
 // copyOf is a command that is carried out for nobody.

@@ -216,18 +216,29 @@ func (w *world) checkHolds() error {
 	return nil
 }
 
-// learned takes from an answer that a cap has admitted a call.
+// learned takes from an answer that a cap has admitted calls.
 func (w *world) learned(cmd redis.Cmder) {
-	args := cmd.Args()
-	reply, ok := cmd.(*redis.Cmd)
+	args := values(cmd.Args())
+	replies, ok := cmd.(interface{ StringSlice() ([]string, error) })
 	if !ok || len(args) < 5 || !strings.HasPrefix(keyOf(cmd), "lg:{cap:") {
 		return
 	}
-	text, _ := reply.Text()
-	if !strings.HasPrefix(text, "held,") && !strings.HasPrefix(text, "again,") {
-		return
+	said, err := replies.StringSlice()
+	if err != nil {
+		return // of another script
 	}
-	id, _, _ := strings.Cut(fmt.Sprint(values(args)[4+args[2].(int)]), "/")
+	argv := args[3+args[2].(int):]
+	for i, text := range said {
+		if strings.HasPrefix(text, "held,") || strings.HasPrefix(text, "again,") {
+			limits := argv[5].(int) // see lua/hold.lua
+			w.cappedCall(fmt.Sprint(argv[7+3*limits+i]))
+		}
+	}
+}
+
+// cappedCall notes that a cap holds an attempt.
+func (w *world) cappedCall(attempt string) {
+	id, _, _ := strings.Cut(attempt, "/")
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if c := w.byID[id]; c != nil {

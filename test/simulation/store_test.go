@@ -84,6 +84,7 @@ func lasting(args []any, now time.Time) {
 
 // script runs a script behind the prelude, and gives it the time that its caller left out.
 func (s *store) script(ctx context.Context, cmd redis.Cmder, name string, args []any) error {
+	args = values(args)
 	text := args[1].(string)
 	id := text
 	if name == "eval" {
@@ -93,10 +94,9 @@ func (s *store) script(ctx context.Context, cmd redis.Cmder, name string, args [
 		}
 	}
 	known := s.scripts[id]
-	out, _ := cmd.(*redis.Cmd)
 	if known == nil {
-		out.SetErr(noScript{})
-		return out.Err()
+		cmd.SetErr(noScript{})
+		return cmd.Err()
 	}
 	n := args[2].(int)
 	keys := make([]string, n)
@@ -108,8 +108,8 @@ func (s *store) script(ctx context.Context, cmd redis.Cmder, name string, args [
 		argv[0] = fmt.Sprint(s.now().UnixMicro())
 	}
 	got := known.Run(ctx, s.rdb, keys, append(argv, s.now().UnixMilli())...)
-	out.SetVal(got.Val())
-	out.SetErr(got.Err())
+	cmd.(interface{ SetVal(any) }).SetVal(got.Val()) // a script's command, or one of several requests
+	cmd.SetErr(got.Err())
 	return got.Err()
 }
 
