@@ -2,8 +2,10 @@ package simulate
 
 import (
 	"math"
+	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/pricing"
 )
 
 // Outcome is what would have become of a call.
@@ -18,6 +20,11 @@ const (
 	GaveUp                 // it waited and did not run
 	Refused                // it was refused when it came
 )
+
+var outcomeNames = [...]string{"skipped", "at once", "waited", "gave up", "refused"}
+
+// String is the word for reports.
+func (o Outcome) String() string { return outcomeNames[o] }
 
 // slots of a timeline.
 const timeSlots = 240
@@ -170,5 +177,35 @@ func (r *Result) inShadow(c *record, scope string, st budget.Status) {
 		s.never++
 	} else {
 		s.waits = append(s.waits, st.Wait.Milliseconds())
+	}
+}
+
+// Decision is what would have become of one call.
+type Decision struct {
+	Call    Call
+	Outcome Outcome
+	Wait    time.Duration // before it ran or gave up
+	Why     string        // what refused it or made it wait, or why it was skipped
+}
+
+// Each calls fn for every call, in the order in which they came, until it returns
+// false.
+func (r *Result) Each(fn func(Decision) bool) {
+	for i := range r.trace.calls {
+		if !fn(Decision{r.trace.call(i), r.outcomes[i], time.Duration(r.waited[i]) * time.Microsecond, r.why[r.reasons[i]]}) {
+			return
+		}
+	}
+}
+
+func (t *Trace) call(i int) Call {
+	r, name := &t.calls[i], func(id uint32) string { return t.names[id] }
+	return Call{
+		Org: name(r.who.org), User: name(r.who.user), Key: name(r.who.key), IP: name(r.who.ip),
+		Model: name(r.who.model), Provider: name(r.who.provider), Endpoint: name(r.who.endpoint),
+		At: time.UnixMicro(r.at), Took: time.Duration(r.took) * time.Microsecond, Held: pricing.Nano(r.held),
+		Cost:       pricing.Nano(r.cost),
+		HeldTokens: r.heldTokens, Tokens: r.tokens, QuotaTokens: r.quota, Stream: r.stream, Refused: r.refused,
+		Class: [...]string{"", "", "async", "batch"}[r.class],
 	}
 }

@@ -103,10 +103,9 @@ func (w *world) hold(ctx context.Context, c *call) (*budget.Hold, error) {
 }
 
 func (w *world) asked(ctx context.Context, c *call) (*budget.Hold, error) {
-	if c.days > 0 {
-		return c.p.budget.Hold(ctx, budget.Terms{Limits: c.limits, Caps: c.caps, Call: c.Call, Max: amounts(c.max), Expected: amounts(c.max / 2), Life: c.days})
-	}
-	return c.p.budget.Hold(ctx, budget.Terms{Limits: c.limits, Caps: c.caps, Call: c.Call, Max: amounts(c.max), Expected: amounts(c.max / 2)})
+	return c.p.budget.Hold(ctx, budget.Terms{
+		Limits: c.limits, Caps: c.caps, Call: c.Call, Max: amounts(c.max), Expected: amounts(c.max / 2), Life: c.days,
+	})
 }
 
 // forward sends a call that has its money, and settles it.
