@@ -313,6 +313,9 @@ func startExamples(t *testing.T) *exampleDesk {
 			t.Fatal(err)
 		}
 	}
+	if err := os.CopyFS(dir, os.DirFS("../../examples/windows")); err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range []string{"litellm.json", "modelsdev.json"} {
 		text, err := os.ReadFile("../../pricing/testdata/" + name)
 		if err == nil {
