@@ -191,7 +191,7 @@ func (d *exampleDesk) fresh(line string) string {
 			text += "llmguard orgs delete " + org + " --yes\n"
 		}
 	}
-	for user, org := range map[string]string{"alice": "acme", "hank": "globex"} {
+	for user, org := range map[string]string{"alice": "acme", "nightly": "acme", "hank": "globex"} {
 		if strings.Contains(line, "users create "+user) {
 			text += "llmguard users delete " + user + " --org " + org + " --yes\n"
 		}
