@@ -1,6 +1,6 @@
 #!/bin/sh
-# Prefer: respond-async answers 202 with a job at once. The job is durable: it
-# outlives this script, the connection and a crash of any llmguard process.
+# With Prefer: respond-async the answer is 202 with a job. The job is durable: it
+# survives the end of this script, a broken connection and a crash of any llmguard process.
 set -eu
 : "${LLMGUARD_URL:=http://127.0.0.1:8080/v1}" "${LLMGUARD_KEY:?set it to a key}"
 
@@ -19,6 +19,6 @@ while :; do
   case $status in queued | running) sleep 1 ;; *) break ;; esac
 done
 
-# The stored answer, as it would have come live: status, headers and body.
+# The stored answer: the status, headers and body that a live call would have returned.
 curl -sS -i "$LLMGUARD_URL/jobs/$id/result" -H "Authorization: Bearer $LLMGUARD_KEY"
 echo

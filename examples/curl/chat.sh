@@ -1,5 +1,5 @@
 #!/bin/sh
-# One call. -i shows the headers: what it cost, and what is left of each limit.
+# One call. -i shows the headers: the cost, and what remains of each limit.
 set -eu
 : "${LLMGUARD_URL:=http://127.0.0.1:8080/v1}" "${LLMGUARD_KEY:?set it to a key}"
 

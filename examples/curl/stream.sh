@@ -1,5 +1,5 @@
 #!/bin/sh
-# A stream. Should it have to wait, empty lines come first and then the events.
+# A stream. If it has to wait, empty lines come before the events.
 set -eu
 : "${LLMGUARD_URL:=http://127.0.0.1:8080/v1}" "${LLMGUARD_KEY:?set it to a key}"
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Three calls in a row. With the key of a user near the limit (Bob's of
-# `llmguard dev`), the later ones take longer, and none fails.
+# Three calls in a row. With the key of a user near the limit (Bob's key of
+# `llmguard dev`) the later calls take longer, and none fails.
 set -eu
 : "${LLMGUARD_URL:=http://127.0.0.1:8080/v1}" "${LLMGUARD_KEY:?set it to a key}"
 

@@ -22,7 +22,7 @@ func main() {
 	if url := os.Getenv("LLMGUARD_URL"); url != "" {
 		cfg.BaseURL = url
 	}
-	// A call over the limit waits: for up to 280 s while nothing is sent.
+	// A call over the limit waits for up to 280 s without a byte.
 	cfg.HTTPClient = &http.Client{Timeout: 5 * time.Minute}
 	err := run(ctx, openai.NewClientWithConfig(cfg))
 	stop()
@@ -66,15 +66,15 @@ func run(ctx context.Context, client *openai.Client) error {
 	}
 }
 
-// explain tells a refusal for good from one that passes. go-openai does not
-// retry by itself; a program that should can do it on the second kind.
+// explain distinguishes a call that can never fit from one that fits later. go-openai does not
+// retry: a program can retry the second kind itself.
 func explain(err error) error {
 	var api *openai.APIError
 	if !errors.As(err, &api) || api.HTTPStatusCode != http.StatusTooManyRequests {
 		return err
 	}
 	if api.Code == "insufficient_quota" {
-		return fmt.Errorf("can never fit, so do not try again: %s", api.Message)
+		return fmt.Errorf("larger than the whole limit, do not retry: %s", api.Message)
 	}
-	return fmt.Errorf("did not get its turn in time, try again later: %s", api.Message)
+	return fmt.Errorf("no capacity in time, try again later: %s", api.Message)
 }

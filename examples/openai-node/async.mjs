@@ -1,4 +1,4 @@
-// Prefer: respond-async: a durable job at once, the answer when it is there.
+// Submit a call as a durable job with Prefer: respond-async, and fetch its answer later.
 import { setTimeout as sleep } from 'node:timers/promises';
 import OpenAI from 'openai';
 
@@ -7,7 +7,7 @@ const client = new OpenAI({
   apiKey: process.env.LLMGUARD_KEY,
 });
 
-// 202 and a job instead of a completion, so take the raw response.
+// The answer is 202 with a job instead of a completion, so read the raw response.
 const accepted = await client.chat.completions
   .create(
     { model: 'gpt-4o-mini', messages: [{ role: 'user', content: 'Say hello' }], max_tokens: 100 },
@@ -23,7 +23,7 @@ while (job.status === 'queued' || job.status === 'running') {
   console.log(job.status, 'ahead:', job.ahead ?? 0);
 }
 
-// charged_cost_usd is the final price; a failed job carries its error.
+// charged_cost_usd is the final cost. A failed job has an error.
 console.log('cost $', job.charged_cost_usd, job.error ?? '');
 if (job.status === 'succeeded') {
   const answer = await client.get(`/jobs/${job.id}/result`);

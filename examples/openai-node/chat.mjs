@@ -7,11 +7,11 @@ const client = new OpenAI({
 });
 const messages = [{ role: 'user', content: 'Say hello' }];
 
-// As always.
+// A plain call.
 const completion = await client.chat.completions.create({ model: 'gpt-4o-mini', messages, max_tokens: 60 });
 console.log(completion.choices[0].message.content);
 
-// The same with the headers: cost, and what is left of every limit.
+// The same call with its headers: the cost, and what remains of each limit.
 const { data, response } = await client.chat.completions
   .create({ model: 'gpt-4o-mini', messages, max_tokens: 60 })
   .withResponse();

@@ -1,4 +1,4 @@
-"""Prefer: respond-async: a durable job at once, the answer when it is there."""
+"""Submit a call as a durable job with Prefer: respond-async, and fetch its answer later."""
 
 import os
 import time
@@ -10,7 +10,7 @@ client = OpenAI(
     api_key=os.environ["LLMGUARD_KEY"],
 )
 
-# 202 and a job instead of a completion, so take the raw response.
+# The answer is 202 with a job instead of a completion, so read the raw response.
 job = client.chat.completions.with_raw_response.create(
     model="gpt-4o-mini",
     messages=[{"role": "user", "content": "Say hello"}],
@@ -24,7 +24,7 @@ while job["status"] in ("queued", "running"):
     job = client.get(f"/jobs/{job['id']}", cast_to=object)
     print(job["status"], "ahead:", job.get("ahead", 0))
 
-# charged_cost_usd is the final price; a failed job carries its error.
+# charged_cost_usd is the final cost. A failed job has an error.
 print("cost $", job["charged_cost_usd"], job.get("error") or "")
 if job["status"] == "succeeded":
     answer = client.get(f"/jobs/{job['id']}/result", cast_to=object)

@@ -10,11 +10,11 @@ client = OpenAI(
 )
 messages = [{"role": "user", "content": "Say hello"}]
 
-# As always.
+# A plain call.
 completion = client.chat.completions.create(model="gpt-4o-mini", messages=messages, max_tokens=60)
 print(completion.choices[0].message.content)
 
-# The same with the headers: cost, and what is left of every limit.
+# The same call with its headers: the cost, and what remains of each limit.
 raw = client.chat.completions.with_raw_response.create(model="gpt-4o-mini", messages=messages, max_tokens=60)
 print(raw.parse().choices[0].message.content)
 print("cost $", raw.headers["x-llmguard-cost-usd"])

@@ -1,4 +1,4 @@
-"""Over the limit: calls wait instead of failing. What can never fit is refused."""
+"""Calls over the limit wait. A call that can never fit is refused."""
 
 import os
 import time
@@ -7,9 +7,9 @@ from openai import OpenAI, RateLimitError
 
 client = OpenAI(
     base_url=os.environ.get("LLMGUARD_URL", "http://127.0.0.1:8080/v1"),
-    api_key=os.environ["LLMGUARD_KEY"],  # Bob's of `llmguard dev`
-    timeout=300,  # llmguard holds a plain call for up to 280 s, then says when to come back
-    max_retries=10,  # and the SDK comes back by itself
+    api_key=os.environ["LLMGUARD_KEY"],  # Bob's key of `llmguard dev`
+    timeout=300,  # llmguard keeps a plain call for up to 280 s, then answers 429 with Retry-After
+    max_retries=10,  # and the SDK retries after that time
 )
 messages = [{"role": "user", "content": "Say hello"}]
 
@@ -19,8 +19,8 @@ for i in range(3):
     waited = int(raw.headers.get("x-llmguard-waited-ms", 0)) / 1000
     print(f"call {i + 1}: {time.monotonic() - start:.1f} s, of which {waited:.1f} s in the queue")
 
-# More than the whole limit: no waiting would help, so it is refused at once,
-# with the limit's name and the largest max_tokens that would fit.
+# This call costs more than the whole limit, so it is refused immediately.
+# The message names the limit and the largest max_tokens that would fit.
 try:
     client.chat.completions.create(model="gpt-4o-mini", messages=messages, max_tokens=16000)
 except RateLimitError as e:

@@ -191,7 +191,7 @@ func (d *exampleDesk) fresh(line string) string {
 			text += "llmguard orgs delete " + org + " --yes\n"
 		}
 	}
-	for user, org := range map[string]string{"alice": "acme", "hank": "globex"} {
+	for user, org := range map[string]string{"alice": "acme", "nightly": "acme", "hank": "globex"} {
 		if strings.Contains(line, "users create "+user) {
 			text += "llmguard users delete " + user + " --org " + org + " --yes\n"
 		}
@@ -312,6 +312,9 @@ func startExamples(t *testing.T) *exampleDesk {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := os.CopyFS(dir, os.DirFS("../../examples/windows")); err != nil {
+		t.Fatal(err)
 	}
 	for _, name := range []string{"litellm.json", "modelsdev.json"} {
 		text, err := os.ReadFile("../../pricing/testdata/" + name)

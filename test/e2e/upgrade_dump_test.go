@@ -20,7 +20,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// dumpBinary is the llmguard of the version before, see CONTRIBUTING.md.
+// dumpBinary is the llmguard of the version before, see docs/internals/testing.md.
 var dumpBinary = flag.String("dump-binary", "", "llmguard binary that TestWriteUpgradeDump lets write the dump")
 
 // upgradeData is named for the commit whose binary wrote it.

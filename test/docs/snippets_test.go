@@ -1,0 +1,27 @@
+package docs
+
+import (
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+// included is a block of code with the file that it shows, relative to the page.
+var included = regexp.MustCompile("(?ms)^<!-- file: (\\S+) -->\n```\\w*\n(.*?)^```$")
+
+// TestSnippetsAreFiles: a block of code that names a file is the text of that file, which
+// other tests run.
+func TestSnippetsAreFiles(t *testing.T) {
+	found := 0
+	for _, path := range files(t, ".md") {
+		for _, m := range included.FindAllStringSubmatch(read(t, path), -1) {
+			found++
+			if file := filepath.Join(filepath.Dir(path), m[1]); m[2] != read(t, file) {
+				t.Errorf("%s: the block under %q is not the text of that file", path, m[1])
+			}
+		}
+	}
+	if found < 3 {
+		t.Errorf("found %d blocks that name a file, want the three of docs/retries.md at least", found)
+	}
+}

@@ -1,0 +1,107 @@
+package e2e
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+)
+
+// retryPrograms are the snippets of docs/retries.md. Each returns the command that runs it.
+var retryPrograms = map[string]func(*testing.T) *exec.Cmd{
+	"python": func(t *testing.T) *exec.Cmd {
+		python, err := exec.LookPath("python3")
+		if err != nil {
+			t.Skip("python3 is not installed")
+		}
+		return exec.Command(python, "retry.py")
+	},
+	"node": func(t *testing.T) *exec.Cmd {
+		node, err := nodeProgram("node")
+		if err != nil {
+			node, err = exec.LookPath("node")
+		}
+		if err != nil {
+			needNode(t, "node")
+		}
+		return exec.Command(node, "retry.mjs")
+	},
+	"go": func(t *testing.T) *exec.Cmd {
+		program := filepath.Join(t.TempDir(), "retries")
+		build := exec.Command("go", "build", "-o", program, ".")
+		build.Dir = retriesDir
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("go build: %v\n%s", err, out)
+		}
+		return exec.Command(program)
+	},
+}
+
+const retriesDir = "../../examples/retries"
+
+// retried is a line of theirs about a call that was refused for now, with a wait of no
+// less than Retry-After.
+var retried = regexp.MustCompile(`429.*: retry in ([1-9][0-9]*)\.[0-9] s\n`)
+
+// TestRetrySnippets: each program of docs/retries.md comes back after Retry-After and gets its
+// answer when there is capacity, as one call; what no retry can help is sent once.
+func TestRetrySnippets(t *testing.T) {
+	t.Parallel()
+	for name, command := range retryPrograms {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := command(t)
+			s := newStack(t, fakeprovider.Options{}, `
+providers:
+  - {id: openai, base_url: "${provider}", api_key: "${provider_key}"}
+orgs:
+  - id: acme
+    over_limit: refuse
+    users:
+      - id: alice
+        limits: [{name: second, metric: requests, amount: 1, window: 1s, exact: true}]
+        keys: [{id: k1, hash: "${key:alice}"}]
+      - id: bob
+        limits: [{name: tiny, amount: $0.00001, window: 1h}]
+        keys: [{id: k2, hash: "${key:bob}"}]
+`)
+			g, p := s.gate(nil), s.proxy()
+			go post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o-mini", gated, `"max_tokens":5`))
+			g.awaitHeld() // an open call counts for as long as it takes: alice has no capacity
+			var program retriesRun
+			program.start(t, cmd, p.URL, s.keys["alice"])
+			until(t, "the program was refused", func() bool { return strings.Contains(p.log(), `"status":429`) })
+			g.release()
+			err := cmd.Wait()
+			if err != nil || !retried.MatchString(program.stderr.String()) || program.stdout.Len() == 0 {
+				t.Errorf("with capacity: %v, printed %q and %q", err, &program.stdout, &program.stderr)
+			}
+
+			again := exec.Command(cmd.Path, cmd.Args[1:]...)
+			program = retriesRun{}
+			program.start(t, again, p.URL, s.keys["bob"])
+			err = again.Wait()
+			if err == nil || !strings.Contains(program.stderr.String(), "insufficient_quota") || strings.Contains(program.stderr.String(), "retry in") {
+				t.Errorf("a call that can never fit: %v, printed %q", err, &program.stderr)
+			}
+		})
+	}
+}
+
+// retriesRun is what a program prints.
+type retriesRun struct{ stdout, stderr bytes.Buffer }
+
+func (r *retriesRun) start(t *testing.T, cmd *exec.Cmd, baseURL, key string) {
+	t.Helper()
+	cmd.Dir, cmd.Stdout, cmd.Stderr = retriesDir, &r.stdout, &r.stderr
+	cmd.Env = append(os.Environ(), "LLMGUARD_URL="+baseURL, "LLMGUARD_KEY="+key)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // has ended, unless the test failed before
+}
