@@ -63,6 +63,10 @@ func TestIdsAreFoundAnywhere(t *testing.T) {
 			t.Errorf("%s: refers to %+v, want nothing", name, r.Refs)
 		}
 	}
+	codex := `{"model":"m","input":"x","client_metadata":{"thread_id":"thread_1","session_id":"s1"}}`
+	if r := scanAs(t, Responses, codex); len(r.Refs) != 0 {
+		t.Errorf("the ids of a client's own sessions: refers to %+v, want nothing", r.Refs)
+	}
 }
 
 // TestIdsInForms: a field of a form that names an id is one, in any spelling.

@@ -30,6 +30,7 @@ var responsesFields = newFields(map[string]reader{
 	"truncation":           readWord("truncation", func(*scanner) *string { return new(string) }),
 
 	"access_programs":        nil,
+	"client_metadata":        nil,
 	"include":                nil,
 	"metadata":               nil,
 	"parallel_tool_calls":    nil,
