@@ -136,7 +136,8 @@ func fileSettings(c *config.Config) admin.FileSettings {
 
 // purge counts what is kept of an org, and removes it unless that is only counted.
 func purge(ctx context.Context, ids *app.Identities, rdb redis.UniversalClient,
-	order admin.PurgeOrder) (admin.Purged, error) {
+	order admin.PurgeOrder,
+) (admin.Purged, error) {
 	p := &orgdata.Purge{Redis: rdb, Tenants: ids.Store, Org: order.Org, Ledger: order.Ledger}
 	p.Blobs = app.Blobs(ctx, ids.File(), rdb)
 	if p.Blobs != nil {
@@ -144,8 +145,10 @@ func purge(ctx context.Context, ids *app.Identities, rdb redis.UniversalClient,
 	}
 	found, err := p.Look(ctx)
 	if errors.Is(err, orgdata.ErrOpen) {
-		return admin.Purged{}, &wire.Error{Status: http.StatusConflict, Type: "invalid_request_error", Code: "org_in_use",
-			Message: err.Error()}
+		return admin.Purged{}, &wire.Error{
+			Status: http.StatusConflict, Type: "invalid_request_error", Code: "org_in_use",
+			Message: err.Error(),
+		}
 	}
 	if err != nil || order.DryRun || !found.Any() {
 		return admin.Purged(found), err
@@ -194,7 +197,8 @@ func findings(ctx context.Context, p *app.Parts) (out []console.Fault) {
 // Admin returns the administrators' API of a configuration, for commands on this
 // machine. Of batches it can do what needs no files.
 func Admin(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient,
-	log *slog.Logger) (*admin.Server, error) {
+	log *slog.Logger,
+) (*admin.Server, error) {
 	ids, err := app.LoadIdentities(ctx, cfg, rdb, log)
 	if err != nil {
 		return nil, err
