@@ -126,7 +126,8 @@ func (d *document) resolve(path string, n ast.Node) (ast.Node, bool) {
 			if !ok {
 				at := markOf(t)
 				at.width = 1 + len(t.Value.GetToken().Value)
-				d.mistakes.fail(at, path, "no anchor &%s to refer to; a text that begins with * needs quotes", t.Value.GetToken().Value)
+				d.mistakes.fail(at, path, "no anchor &%s to refer to; a text that begins with * needs quotes",
+					t.Value.GetToken().Value)
 				return nil, false
 			}
 			n = target
@@ -339,7 +340,8 @@ func (d *document) text(path string, n ast.Node, v reflect.Value, f field) (stri
 		return text, true
 	}
 	if pairs, ok := entries(n); ok && len(pairs) == 1 && d.takenApart(pairs[0]) {
-		d.mistakes.fail(markOf(n), path, `a text with a colon needs quotes inside { } and [ ]: "%s:%s"`, pairs[0].Key.GetToken().Value,
+		d.mistakes.fail(markOf(n), path, `a text with a colon needs quotes inside { } and [ ]: "%s:%s"`,
+			pairs[0].Key.GetToken().Value,
 			pairs[0].Value.GetToken().Value)
 		return "", false
 	}

@@ -45,8 +45,10 @@ func alertRules(c *config.Config) map[string][]alert.Rule {
 // alertTarget is where alerts go, as a webhook.
 func alertTarget(a config.Alerts) (webhook.Endpoint, error) {
 	secrets, err := signers(a.Secrets)
-	return webhook.Endpoint{URL: a.URL.Reveal(), Secrets: secrets, Events: []string{webhook.LimitAlert},
-		Slack: a.Format == "slack"}, err
+	return webhook.Endpoint{
+		URL: a.URL.Reveal(), Secrets: secrets, Events: []string{webhook.LimitAlert},
+		Slack: a.Format == "slack",
+	}, err
 }
 
 // sendAlert hands an alert to the webhooks.

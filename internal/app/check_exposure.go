@@ -32,8 +32,10 @@ type exposure struct {
 }
 
 func (e *exposure) warn(path, what, fix string) {
-	e.out = append(e.out, diagnose.Finding{Area: "security", Level: diagnose.Warning, What: path + ": " + what, Fix: fix,
-		File: e.cfg.Name, Path: path})
+	e.out = append(e.out, diagnose.Finding{
+		Area: "security", Level: diagnose.Warning, What: path + ": " + what, Fix: fix,
+		File: e.cfg.Name, Path: path,
+	})
 }
 
 // credentials looks for keys and passwords that cross the internet in clear.
@@ -141,8 +143,10 @@ func (e *exposure) secrets() {
 }
 
 // placeholders are in secrets that nobody has chosen yet, or chosen badly.
-var placeholders = []string{"secret", "pepper", "password", "change", "replace", "example", "llmguard", "qwerty",
-	"12345678"}
+var placeholders = []string{
+	"secret", "pepper", "password", "change", "replace", "example", "llmguard", "qwerty",
+	"12345678",
+}
 
 // guessable reports whether a secret is short, repeats few characters, or has a word in
 // it that guessers try first.

@@ -45,8 +45,10 @@ type machine struct {
 }
 
 func (m *machine) add(level diagnose.Level, path, what, fix string) {
-	m.out = append(m.out, diagnose.Finding{Area: "machine", Level: level, What: path + ": " + what, Fix: fix,
-		File: m.cfg.Name, Path: path})
+	m.out = append(m.out, diagnose.Finding{
+		Area: "machine", Level: level, What: path + ": " + what, Fix: fix,
+		File: m.cfg.Name, Path: path,
+	})
 }
 
 const readable = "Is it there, and may the user that llmguard runs as read it?"

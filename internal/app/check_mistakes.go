@@ -38,8 +38,10 @@ type mistakes struct {
 }
 
 func (m *mistakes) add(level diagnose.Level, path, what, fix string) {
-	m.out = append(m.out, diagnose.Finding{Area: "config", Level: level, What: path + ": " + what, Fix: fix,
-		File: m.cfg.Name, Path: path})
+	m.out = append(m.out, diagnose.Finding{
+		Area: "config", Level: level, What: path + ": " + what, Fix: fix,
+		File: m.cfg.Name, Path: path,
+	})
 }
 
 // pools looks for pools that get no call, because one before them takes all of their models.

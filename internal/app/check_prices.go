@@ -25,18 +25,22 @@ func CheckPrices(cfg *config.Config, policy *guard.Policy, now time.Time) []diag
 			target, err := policy.Providers.Resolve(model, only)
 			if err != nil {
 				said[model] = true
-				out = append(out, diagnose.Finding{Area: "models", Level: diagnose.Warning,
+				out = append(out, diagnose.Finding{
+					Area: "models", Level: diagnose.Warning,
 					What: fmt.Sprintf("%s may use %s, which no provider's pool takes", where, model),
-					Fix:  "Add it to the models of a pool, or take it off the list."})
+					Fix:  "Add it to the models of a pool, or take it off the list.",
+				})
 				continue
 			}
 			var unknown *pricing.UnknownModelError
 			_, err = policy.Catalogue.Lookup(target.Provider.ID, target.Model, now)
 			if errors.As(err, &unknown) && policy.UnknownPrice == nil {
 				said[model] = true
-				out = append(out, diagnose.Finding{Area: "prices", Level: diagnose.Error,
+				out = append(out, diagnose.Finding{
+					Area: "prices", Level: diagnose.Error,
 					What: fmt.Sprintf("%s may use %s, which has no price: calls are refused", where, model),
-					Fix:  "Add it under prices."})
+					Fix:  "Add it under prices.",
+				})
 			}
 		}
 	}

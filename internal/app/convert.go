@@ -287,8 +287,10 @@ func limits(c *config.Config, list []config.Limit, user string) ([]budget.Limit,
 func shapeOf(l config.Limit) (budget.Shape, error) {
 	switch {
 	case l.Bucket.Capacity.N > 0:
-		return budget.Shape{Kind: budget.Bucket, Amount: l.Bucket.Capacity.N, Refill: l.Bucket.Refill.N,
-			Per: l.Bucket.Refill.Per}, nil
+		return budget.Shape{
+			Kind: budget.Bucket, Amount: l.Bucket.Capacity.N, Refill: l.Bucket.Refill.N,
+			Per: l.Bucket.Refill.Per,
+		}, nil
 	case l.Window > 0 && l.Exact:
 		return budget.Shape{Kind: budget.ExactWindow, Amount: l.Amount.N, Window: l.Window}, nil
 	case l.Window > 0:

@@ -47,8 +47,10 @@ func (a *App) openBatches(roles Role) {
 	}
 	c := a.cfg
 	a.batches = batch.NewStore(a.rdb, a.files, a.log)
-	a.batches.Bound(batch.Bounds{Open: c.Batches.MaxOpen, UserOpen: c.Batches.MaxUserOpen, Kept: c.Batches.MaxEnded,
-		Memory: a.memory})
+	a.batches.Bound(batch.Bounds{
+		Open: c.Batches.MaxOpen, UserOpen: c.Batches.MaxUserOpen, Kept: c.Batches.MaxEnded,
+		Memory: a.memory,
+	})
 	if roles&Worker != 0 {
 		a.batchRunner = batch.NewRunner(a.batches, batch.Options{
 			Guard: a.guard, Queue: a.queue, Scan: ScanLimits(c), MaxLine: int(c.Requests.MaxBody),

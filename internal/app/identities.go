@@ -168,7 +168,8 @@ func (i *Identities) make(id string, file *config.Org, record *tenants.Tenant) *
 
 // makeOrg is makeOrg, with a look at an org of the file under defaults that the file does not have.
 func (i *Identities) makeOrg(cfg *config.Config, id string, file *config.Org,
-	record *tenants.Tenant) (*madeOrg, error) {
+	record *tenants.Tenant,
+) (*madeOrg, error) {
 	made, err := makeOrg(cfg, i.base.seal, id, file, record)
 	if err == nil && record == nil && cfg != i.cfg {
 		err = cfg.CheckOrg(&made.org)
@@ -178,7 +179,8 @@ func (i *Identities) makeOrg(cfg *config.Config, id string, file *config.Org,
 
 // makeOrg puts an org's records over the file's org.
 func makeOrg(cfg *config.Config, ring *seal.Ring, id string, file *config.Org,
-	record *tenants.Tenant) (*madeOrg, error) {
+	record *tenants.Tenant,
+) (*madeOrg, error) {
 	org := cfg.NewOrg(id)
 	if file != nil {
 		org = *file
@@ -316,7 +318,8 @@ func (i *Identities) Refresh(ctx context.Context) error {
 
 // Effective returns a configuration with the orgs in force.
 func Effective(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient,
-	log *slog.Logger) (*config.Config, error) {
+	log *slog.Logger,
+) (*config.Config, error) {
 	ids, err := LoadIdentities(ctx, cfg, rdb, log)
 	if err != nil {
 		return nil, err
@@ -327,7 +330,8 @@ func Effective(ctx context.Context, cfg *config.Config, rdb redis.UniversalClien
 // LoadIdentities returns the identities of a configuration as they are now, for commands on
 // this machine. Refresh keeps it up to date.
 func LoadIdentities(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient,
-	log *slog.Logger) (*Identities, error) {
+	log *slog.Logger,
+) (*Identities, error) {
 	set, err := convert(cfg)
 	if err != nil {
 		return nil, err

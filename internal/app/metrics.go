@@ -55,8 +55,10 @@ func openTracer(t config.Tracing, log *slog.Logger, reg prometheus.Registerer) (
 	if !traces(t, os.Getenv) {
 		return nil, nil
 	}
-	o := tracing.Options{Endpoint: t.Endpoint, SampleRatio: int(t.SampleRatio), Headers: map[string]string{}, Log: log,
-		Metrics: reg}
+	o := tracing.Options{
+		Endpoint: t.Endpoint, SampleRatio: int(t.SampleRatio), Headers: map[string]string{}, Log: log,
+		Metrics: reg,
+	}
 	for name, value := range t.Headers {
 		o.Headers[name] = value.Reveal()
 	}

@@ -19,7 +19,8 @@ import (
 // by hand, and its pools in the order of the file. It is not Run. Where the blob
 // store that the other processes share cannot be seen it has none.
 func Queue(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient,
-	log *slog.Logger) (*queue.Queue, []queue.Pool, error) {
+	log *slog.Logger,
+) (*queue.Queue, []queue.Pool, error) {
 	set, err := convert(cfg)
 	if err != nil {
 		return nil, nil, err

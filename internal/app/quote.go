@@ -49,8 +49,10 @@ func plainQuoting() (*batch.QuoteOptions, error) {
 	if err != nil {
 		return nil, err
 	}
-	set, err := providers.NewSet([]*providers.Provider{{ID: "any", BaseURL: &url.URL{Scheme: "https", Host: "any.invalid"},
-		Pools: []providers.Pool{{ID: "any"}}}})
+	set, err := providers.NewSet([]*providers.Provider{{
+		ID: "any", BaseURL: &url.URL{Scheme: "https", Host: "any.invalid"},
+		Pools: []providers.Pool{{ID: "any"}},
+	}})
 	if err != nil {
 		return nil, err
 	}

@@ -69,8 +69,10 @@ func (a *App) reload() (*Reloaded, error) {
 		return nil, err
 	}
 	a.told.Taken(r.Config, len(r.NeedsRestart), time.Now())
-	return &Reloaded{Hash: hex.EncodeToString(r.Config.Sum[:]), Changed: list(r.Changed),
-		NeedsRestart: list(r.NeedsRestart)}, nil
+	return &Reloaded{
+		Hash: hex.EncodeToString(r.Config.Sum[:]), Changed: list(r.Changed),
+		NeedsRestart: list(r.NeedsRestart),
+	}, nil
 }
 
 // apply puts a configuration in force. What can be refused comes first, and the

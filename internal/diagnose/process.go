@@ -300,8 +300,10 @@ func SameFile(all []*Process) []Finding {
 	}
 	for _, p := range all {
 		if p.Hash() != all[0].Hash() {
-			return []Finding{{Area: "config", Level: Warning,
-				What: fmt.Sprintf("%s and %s run with different files", all[0].URL, p.URL), Fix: "Reload those that were not."}}
+			return []Finding{{
+				Area: "config", Level: Warning,
+				What: fmt.Sprintf("%s and %s run with different files", all[0].URL, p.URL), Fix: "Reload those that were not.",
+			}}
 		}
 	}
 	return []Finding{{Area: "config", Level: OK, What: "all processes run with the same file"}}

@@ -183,13 +183,17 @@ func memory(facts Facts) []Finding {
 	switch {
 	case facts["used_memory"] == "":
 	case most == 0:
-		return []Finding{{Area: area, Level: Warning,
+		return []Finding{{
+			Area: area, Level: Warning,
 			What: "redis has no maxmemory: it grows until the machine has none left",
-			Fix:  "Set maxmemory below the machine's, and alert well before."}}
+			Fix:  "Set maxmemory below the machine's, and alert well before.",
+		}}
 	case used*100/most >= 80:
-		return []Finding{{Area: area, Level: Warning,
+		return []Finding{{
+			Area: area, Level: Warning,
 			What: fmt.Sprintf("redis uses %d%% of its maxmemory; no job is taken in beyond queue.memory_share", used*100/most),
-			Fix:  "Raise maxmemory, or lower queue.result_ttl and ledger.max_entries."}}
+			Fix:  "Raise maxmemory, or lower queue.result_ttl and ledger.max_entries.",
+		}}
 	}
 	return nil
 }

@@ -95,8 +95,10 @@ func unreachable(err error) (what, fix string) {
 
 // listed looks for models that would be taken and have no price.
 func listed(policy *guard.Policy, p *providers.Provider, body io.Reader, took time.Duration) Finding {
-	f := Finding{Area: "provider " + p.ID, Level: OK,
-		What: fmt.Sprintf("%s answers in %s and takes the credential", p.BaseURL.Host, took)}
+	f := Finding{
+		Area: "provider " + p.ID, Level: OK,
+		What: fmt.Sprintf("%s answers in %s and takes the credential", p.BaseURL.Host, took),
+	}
 	var list struct {
 		Data []struct {
 			ID string `json:"id"`

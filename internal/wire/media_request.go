@@ -62,12 +62,14 @@ const (
 )
 
 var pictureFields = newFields(map[string]reader{
-	"model":           readModel,
-	"prompt":          readPrompt,
-	"n":               readInt("n", 1, maxPictures, func(s *scanner) *int64 { return &s.req.N }),
-	"size":            readWord("size", func(s *scanner) *string { return &s.req.creation().Size }),
-	"quality":         readWord("quality", func(s *scanner) *string { return &s.req.creation().Quality }),
-	"partial_images":  readInt("partial_images", 0, maxPartial, func(s *scanner) *int64 { return &s.req.creation().Partial }),
+	"model":   readModel,
+	"prompt":  readPrompt,
+	"n":       readInt("n", 1, maxPictures, func(s *scanner) *int64 { return &s.req.N }),
+	"size":    readWord("size", func(s *scanner) *string { return &s.req.creation().Size }),
+	"quality": readWord("quality", func(s *scanner) *string { return &s.req.creation().Quality }),
+	"partial_images": readInt("partial_images", 0, maxPartial, func(s *scanner) *int64 {
+		return &s.req.creation().Partial
+	}),
 	"response_format": readWord("response_format", func(s *scanner) *string { return &s.req.creation().Format }),
 	"stream":          readBool("stream", func(s *scanner) *bool { return &s.req.Stream }),
 	"service_tier":    readWord("service_tier", func(s *scanner) *string { return &s.req.ServiceTier }),

@@ -152,7 +152,9 @@ var imageFields = newFields(map[string]reader{
 		s.message().image().URL, err = s.stringAt("messages[].content[].image_url.url")
 		return err
 	},
-	"detail": readWord("messages[].content[].image_url.detail", func(s *scanner) *string { return &s.message().image().Detail }),
+	"detail": readWord("messages[].content[].image_url.detail", func(s *scanner) *string {
+		return &s.message().image().Detail
+	}),
 }, readOtherContent)
 
 // image returns the picture being read.
@@ -174,7 +176,9 @@ var audioFields = newFields(map[string]reader{
 		s.message().audio().Data, err = s.stringAt("messages[].content[].input_audio.data")
 		return err
 	},
-	"format": readWord("messages[].content[].input_audio.format", func(s *scanner) *string { return &s.message().audio().Format }),
+	"format": readWord("messages[].content[].input_audio.format", func(s *scanner) *string {
+		return &s.message().audio().Format
+	}),
 }, readOtherContent)
 
 // audio returns the recording being read.
@@ -202,8 +206,10 @@ var fileFields = newFields(map[string]reader{
 		s.message().file().Data, err = s.stringAt("messages[].content[].file.file_data")
 		return err
 	},
-	"file_id":  readFileID,
-	"filename": readWord("messages[].content[].file.filename", func(s *scanner) *string { return &s.message().file().Name }),
+	"file_id": readFileID,
+	"filename": readWord("messages[].content[].file.filename", func(s *scanner) *string {
+		return &s.message().file().Name
+	}),
 }, nil)
 
 // readFileID reads the id of a file that the provider keeps.

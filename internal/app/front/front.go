@@ -177,7 +177,8 @@ func findings(ctx context.Context, p *app.Parts) (out []console.Fault) {
 // Admin returns the administrators' API of a configuration, for commands on this
 // machine. Of batches it can do what needs no files.
 func Admin(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient,
-	log *slog.Logger) (*admin.Server, error) {
+	log *slog.Logger,
+) (*admin.Server, error) {
 	ids, err := app.LoadIdentities(ctx, cfg, rdb, log)
 	if err != nil {
 		return nil, err
