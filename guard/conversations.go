@@ -62,7 +62,8 @@ func (e *upstreamCall) adding() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.upstream), settleTimeout)
 	defer cancel()
 	most := c.Plan.Input + c.Plan.Output - c.Plan.kept.counted(c.Plan.Price.Context)
-	a, err := c.guard.ownership.Begin(ctx, c.Plan.Caller.Org.ID, c.Plan.kept.conversation, fmt.Sprint(c.ID, ".", c.Attempt), most)
+	id := fmt.Sprint(c.ID, ".", c.Attempt)
+	a, err := c.guard.ownership.Begin(ctx, c.Plan.Caller.Org.ID, c.Plan.kept.conversation, id, most)
 	if err != nil {
 		c.guard.log.Warn("tokens of a conversation not noted, its next call may be held too low", "call", c.ID, "err", err)
 		return
@@ -190,7 +191,8 @@ func (e *upstreamCall) noteContainers(a wire.Answer) {
 			continue
 		}
 		n := ownership.Note{ID: id, Kind: ownership.Container, Provider: c.Plan.Target.Provider.ID}
-		n.Unit, n.Paid = ContainerEntry+cmp.Or(c.Plan.Request.ContainerMemory, DefaultContainer), now().Add(SessionTime).Unix()
+		n.Unit = ContainerEntry + cmp.Or(c.Plan.Request.ContainerMemory, DefaultContainer)
+		n.Paid = now().Add(SessionTime).Unix()
 		err = c.guard.Objects.Keep(ctx, c.Plan.Caller, n)
 	}
 	if err != nil {

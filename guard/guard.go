@@ -237,7 +237,9 @@ func New(o Options) *Guard {
 	g.settler = &settler{budget: o.Budget, outage: g.Outage, charged: o.Charged, log: o.Log, metrics: g.metrics}
 	g.settler.ends = redisconn.NewBatcher(endMost, g.settler.endBatch)
 	g.admission = newAdmission(g, o.LocalShare)
-	g.Batches = &Batches{guard: g, policy: g.policy, budget: o.Budget, plans: g.Plans, charged: o.Charged, metrics: g.metrics}
+	g.Batches = &Batches{
+		guard: g, policy: g.policy, budget: o.Budget, plans: g.Plans, charged: o.Charged, metrics: g.metrics,
+	}
 	return g
 }
 

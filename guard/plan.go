@@ -187,7 +187,8 @@ func (ed *editor) edit() {
 	}
 	asks := r.Endpoint == wire.ChatCompletions || r.Endpoint == wire.Completions
 	if asks && ed.plan.Target.Provider.Kind == providers.Mistral {
-		ed.plan.edits, asks = append(ed.plan.edits, wire.Edit{Name: "stream_options"}), false // it refuses them, and sends usage unasked
+		asks = false // it refuses them, and sends usage unasked
+		ed.plan.edits = append(ed.plan.edits, wire.Edit{Name: "stream_options"})
 	}
 	if asks && r.Stream && !r.IncludeUsage {
 		ed.plan.edits = append(ed.plan.edits, wire.Edit{Name: "stream_options.include_usage", JSON: []byte("true")})

@@ -32,7 +32,8 @@ type Outage struct {
 
 func newOutage(o Options) *Outage {
 	return &Outage{
-		circuit: circuit{log: o.Log, orgs: map[string]*outage{}}, health: health{ping: o.Budget.Ping, pings: map[string]*ping{}},
+		circuit:  circuit{log: o.Log, orgs: map[string]*outage{}},
+		health:   health{ping: o.Budget.Ping, pings: map[string]*ping{}},
 		deadline: o.StoreDeadline,
 	}
 }

@@ -137,7 +137,8 @@ func (c *Call) tellUnderpriced() {
 		g.metrics.underpriced.WithLabelValues(c.Plan.Target.Pool, string(why)).Add(by.Float()) // a metric, not the ledger
 		_, told := g.told.LoadOrStore(string(why)+" "+c.Plan.Target.Provider.ID+" "+model, true)
 		if !told {
-			g.log.Warn("call cost more than its price", "reason", string(why), "provider", c.Plan.Target.Provider.ID, "model", model,
+			g.log.Warn("call cost more than its price", "reason", string(why),
+				"provider", c.Plan.Target.Provider.ID, "model", model,
 				"answered", c.Result.Model, "more", by.String(), "call", c.ID)
 		}
 	}

@@ -212,9 +212,11 @@ func (h *objectHandler) showThing(x *request, r *http.Request, op operation,
 		return nil, err
 	}
 	defer done(false)
-	status, body, err := h.opts.Guard.Passthrough.Read(r.Context(), guard.Fetch{Org: x.caller.Org, Note: n, Request: providers.Request{
-		Method: http.MethodGet, Path: op.path + "/" + n.ID, Header: r.Header, Fresh: fresh,
-	}})
+	status, body, err := h.opts.Guard.Passthrough.Read(r.Context(), guard.Fetch{
+		Org: x.caller.Org, Note: n, Request: providers.Request{
+			Method: http.MethodGet, Path: op.path + "/" + n.ID, Header: r.Header, Fresh: fresh,
+		},
+	})
 	switch {
 	case status == http.StatusNotFound:
 		if err := h.opts.Guard.Objects.Forget(r.Context(), x.caller, n); err != nil {

@@ -65,10 +65,12 @@ func (rh *responseHandler) fetch(x *request, r *http.Request, id, method, verb s
 		return 0, err
 	}
 	defer done(false)
-	status, err := rh.opts.Guard.Passthrough.Relay(r.Context(), x, guard.Fetch{Org: x.caller.Org, Note: n, Request: providers.Request{
-		Method: method, Path: wire.Responses.Path() + "/" + n.At() + verb, Query: r.URL.RawQuery, Header: r.Header,
-		Fresh: fresh,
-	}})
+	status, err := rh.opts.Guard.Passthrough.Relay(r.Context(), x, guard.Fetch{
+		Org: x.caller.Org, Note: n, Request: providers.Request{
+			Method: method, Path: wire.Responses.Path() + "/" + n.At() + verb, Query: r.URL.RawQuery, Header: r.Header,
+			Fresh: fresh,
+		},
+	})
 	if spool.NoRoom(err) {
 		err = noRoom(err)
 	}

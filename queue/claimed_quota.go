@@ -82,7 +82,8 @@ func (q *claimedQuota) renew(ctx context.Context) error {
 func (q *claimedQuota) elsewhere(ctx context.Context, call *guard.Call) error {
 	job := q.claim.Job
 	grant, err := q.queue.quota.Take(ctx, quota.Request{
-		Pool: call.Plan.Target.Pool, ID: call.ID, Org: job.Org, User: job.User, Model: call.Plan.Target.Model, Tokens: call.Plan.Quota,
+		Pool: call.Plan.Target.Pool, ID: call.ID, Org: job.Org, User: job.User,
+		Model: call.Plan.Target.Model, Tokens: call.Plan.Quota,
 	})
 	var busy *quota.BusyError
 	switch {

@@ -147,7 +147,8 @@ func (v *validation) check(ctx context.Context, c *check, line []byte, number in
 	}
 	if c.model == "" {
 		c.model = req.model
-		if target, byProvider, err := v.r.opts.Guard.Plans.BatchTarget(c.caller, c.model); err == nil { // else it is said of the line
+		target, byProvider, err := v.r.opts.Guard.Plans.BatchTarget(c.caller, c.model)
+		if err == nil { // else it is said of the line
 			c.target, c.caller.Batched = target, byProvider
 		}
 	}
