@@ -24,7 +24,7 @@ import (
 var notRun = []struct{ pattern, reason string }{
 	{`^llmguard (serve|worker|dev)\b|^watch `, "runs until it is ended"},
 	{`^llmguard top( --org acme --interval 5s)?$`, "needs a terminal"},
-	{`systemctl|kill -HUP|kubectl|docker`, "is for a machine with services of its own"},
+	{`systemctl|kill -HUP|kubectl|docker|/etc/llmguard`, "is for a machine with services of its own"},
 	{`proxy-1`, "asks processes on machines that are the reader's"},
 	{`ca\.pem`, "reads the certificate of an authority that is the reader's"},
 	{`prices update (litellm|https)`, "fetches a price feed from the internet"},
