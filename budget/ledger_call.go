@@ -45,16 +45,16 @@ func EntriesOf(ctx context.Context, read ReadEntries, org, id string, made time.
 
 // FindCall returns the call of a ledger that a correction corrects; found is false when the
 // ledger does not have it. Made is when its id was made.
-func FindCall(ctx context.Context, read ReadEntries, org, id string, made time.Time) (call Call, found bool, err error) {
+func FindCall(ctx context.Context, read ReadEntries, org, id string, made time.Time) (one Call, found bool, err error) {
 	err = read(ctx, org, made.Add(-clockSkew), time.Time{}, func(e Entry) error {
 		if e.ID != id {
 			return nil
 		}
-		call, found = e.Call, true
+		one, found = e.Call, true
 		return errEnough
 	})
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
-	return call, found, err
+	return one, found, err
 }

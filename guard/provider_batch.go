@@ -87,7 +87,8 @@ func (bs *Batches) Hold(ctx context.Context, p *Plan, id string, attempt int, li
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	_, err := bs.budget.Hold(ctx, budget.Terms{
-		Limits: p.Limits, Caps: p.Caps, Call: b.call(p.Caller, p.Price), Max: p.Max, Expected: bs.plans.Expected(p), Life: life,
+		Limits: p.Limits, Caps: p.Caps, Call: b.call(p.Caller, p.Price),
+		Max: p.Max, Expected: bs.plans.Expected(p), Life: life,
 	})
 	bs.metrics.held(p.Caller.Org.ID, err)
 	if err != nil {

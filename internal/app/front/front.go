@@ -131,7 +131,9 @@ func fileSettings(c *config.Config) admin.FileSettings {
 }
 
 // openPurge opens what is kept of an org.
-func openPurge(ctx context.Context, ids *app.Identities, rdb redis.UniversalClient, org string) (*orgdata.Purge, func()) {
+func openPurge(
+	ctx context.Context, ids *app.Identities, rdb redis.UniversalClient, org string,
+) (*orgdata.Purge, func()) {
 	p := &orgdata.Purge{Redis: rdb, Tenants: ids.Store, Org: org, Blobs: app.Blobs(ctx, ids.File(), rdb)}
 	return p, func() {
 		if p.Blobs != nil {
