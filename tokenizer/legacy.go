@@ -5,7 +5,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/pkoukk/tiktoken-go"
-	loader "github.com/pkoukk/tiktoken-go-loader"
 )
 
 // legacyChunk is the number of characters tiktoken-go is given at a time: its
@@ -15,7 +14,7 @@ const legacyChunk = 1024
 // tiktoken-go builds a new encoder on every GetEncoding and keeps its loader in
 // an unguarded global: one shared instance each, loader set once.
 var (
-	setLoader = sync.OnceFunc(func() { tiktoken.SetBpeLoader(loader.NewOfflineLoader()) })
+	setLoader = sync.OnceFunc(func() { tiktoken.SetBpeLoader(rankLoader{}) })
 	loadP50k  = sync.OnceValues(func() (*tiktoken.Tiktoken, error) { return loadLegacy(P50k) })
 	loadR50k  = sync.OnceValues(func() (*tiktoken.Tiktoken, error) { return loadLegacy(R50k) })
 )

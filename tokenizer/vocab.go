@@ -8,8 +8,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
-
-	"github.com/pkoukk/tiktoken-go-loader/assets"
 )
 
 // spec says where the ranks of an encoding are and how its patterns split.
@@ -90,7 +88,7 @@ type vocab struct {
 
 // newVocab reads the rank file of sp and builds the tables.
 func newVocab(sp spec) (*vocab, error) {
-	raw, err := assets.Assets.ReadFile(sp.file)
+	raw, err := rankFile(sp.file)
 	if err != nil {
 		return nil, err
 	}
