@@ -21,7 +21,7 @@ const (
 	Refused                // it was refused when it came
 )
 
-var outcomeNames = [...]string{"skipped", "at once", "waited", "gave up", "refused"}
+var outcomeNames = [...]string{"skipped", "immediate", "waited", "gave up", "refused"}
 
 // String is the word for reports.
 func (o Outcome) String() string { return outcomeNames[o] }
