@@ -214,5 +214,5 @@ func TestHoldIsGivenBackAtTheEnd(t *testing.T) {
 	first := callAt(0, 100)
 	first.Cost, first.Took = 30, 10*time.Second
 	list := decisions(t, traceOf(t, first, callAt(9.9, 70), callAt(10.1, 71), callAt(10.2, 70)), refusing(t, l))
-	checkOutcomes(t, list, "at once", "refused", "refused", "at once")
+	checkOutcomes(t, list, "immediate", "refused", "refused", "immediate")
 }

@@ -34,7 +34,7 @@ func TestWhenALimitFrees(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			list := decisions(t, traceOf(t, waiting...), under(t, limitOf(c.shape)))
-			checkOutcomes(t, list, "at once", "at once", "waited "+c.wait.String())
+			checkOutcomes(t, list, "immediate", "immediate", "waited "+c.wait.String())
 			if list[2].Why != "l" {
 				t.Errorf("got reason %q, want the limit l", list[2].Why)
 			}
@@ -66,7 +66,7 @@ func TestPatience(t *testing.T) {
 		{"a stream of an org that waits a minute", stream, short, "refused"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			checkOutcomes(t, decisions(t, traceOf(t, c.calls...), c.policy), "at once", "at once", c.want)
+			checkOutcomes(t, decisions(t, traceOf(t, c.calls...), c.policy), "immediate", "immediate", c.want)
 		})
 	}
 }
@@ -102,20 +102,20 @@ func TestWhomALimitCounts(t *testing.T) {
 		want   string
 	}{
 		{"of the org", func(*budget.Limit) {}, bob, "refused"},
-		{"of each user", func(l *budget.Limit) { l.Subject = budget.User }, bob, "at once"},
-		{"of each key", func(l *budget.Limit) { l.Subject = budget.Key }, bob, "at once"},
-		{"of each address", func(l *budget.Limit) { l.Subject = budget.IP }, bob, "at once"},
-		{"of ann alone", func(l *budget.Limit) { l.Subject, l.Only = budget.User, "ann" }, bob, "at once"},
+		{"of each user", func(l *budget.Limit) { l.Subject = budget.User }, bob, "immediate"},
+		{"of each key", func(l *budget.Limit) { l.Subject = budget.Key }, bob, "immediate"},
+		{"of each address", func(l *budget.Limit) { l.Subject = budget.IP }, bob, "immediate"},
+		{"of ann alone", func(l *budget.Limit) { l.Subject, l.Only = budget.User, "ann" }, bob, "immediate"},
 		{"of each user, the same", func(l *budget.Limit) { l.Subject = budget.User }, waiting[2], "refused"},
-		{"of a model", func(l *budget.Limit) { l.Models = []string{"m*"} }, other, "at once"},
+		{"of a model", func(l *budget.Limit) { l.Models = []string{"m*"} }, other, "immediate"},
 		{"of all models", func(*budget.Limit) {}, other, "refused"},
-		{"of an endpoint", func(l *budget.Limit) { l.Endpoints = []string{"chat.*"} }, other, "at once"},
+		{"of an endpoint", func(l *budget.Limit) { l.Endpoints = []string{"chat.*"} }, other, "immediate"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := limitOf(window)
 			c.change(&l)
 			trace := traceOf(t, waiting[0], waiting[1], c.last)
-			checkOutcomes(t, decisions(t, trace, refusing(t, l)), "at once", "at once", c.want)
+			checkOutcomes(t, decisions(t, trace, refusing(t, l)), "immediate", "immediate", c.want)
 		})
 	}
 }

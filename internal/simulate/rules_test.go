@@ -94,7 +94,7 @@ func reportOf(t *testing.T, trace *simulate.Trace, p simulate.Policy, by ...stri
 	return report
 }
 
-// outcomes writes decisions as "at once" or "waited 5s".
+// outcomes writes decisions as "immediate" or "waited 5s".
 func outcomes(list []simulate.Decision) []string {
 	var out []string
 	for _, d := range list {

@@ -94,7 +94,7 @@ func TestDecisions(t *testing.T) {
 		// Two are held; the third waits until the first has given 40 back, which
 		// leaves 160; and then until the slots of both have left, of a second each.
 		got := decide(t, traceOf(t, call("ann", 0), call("ann", 1), call("ann", 1.5), call("bob", 1.5)), policyOf(t, queue.Pool{}, minute))
-		want(t, got, "at once", "at once", "waited 59.5s min", "at once")
+		want(t, got, "immediate", "immediate", "waited 59.5s min", "immediate")
 	})
 	t.Run("too large", func(t *testing.T) {
 		got := decide(t, traceOf(t, call("ann", 0)), policyOf(t, queue.Pool{}, window("w", 99, time.Minute)))
@@ -103,18 +103,18 @@ func TestDecisions(t *testing.T) {
 	t.Run("an org that refuses", func(t *testing.T) {
 		p := policyOf(t, queue.Pool{}, minute)
 		p.Guard.Orgs["acme"].RefuseOverLimit = true
-		want(t, decide(t, traceOf(t, call("ann", 0), call("ann", 1), call("ann", 1.5)), p), "at once", "at once", "refused min")
+		want(t, decide(t, traceOf(t, call("ann", 0), call("ann", 1), call("ann", 1.5)), p), "immediate", "immediate", "refused min")
 	})
 	t.Run("no patience", func(t *testing.T) {
 		p := policyOf(t, queue.Pool{}, window("hour", 200, time.Hour))
-		want(t, decide(t, traceOf(t, call("ann", 0), call("ann", 1), call("ann", 4)), p), "at once", "at once", "refused hour")
+		want(t, decide(t, traceOf(t, call("ann", 0), call("ann", 1), call("ann", 4)), p), "immediate", "immediate", "refused hour")
 	})
 	t.Run("in the shadow", func(t *testing.T) {
 		l := minute
 		l.Mode = budget.Shadow
 		p := policyOf(t, queue.Pool{}, l)
 		trace := traceOf(t, call("ann", 0), call("ann", 1), call("ann", 1.5))
-		want(t, decide(t, trace, p), "at once", "at once", "at once")
+		want(t, decide(t, trace, p), "immediate", "immediate", "immediate")
 		result, err := Run(t.Context(), trace, p, Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -131,7 +131,7 @@ func TestDecisions(t *testing.T) {
 		// One call at a time: the second runs when the first has ended, the third,
 		// of another user, after it.
 		got := decide(t, traceOf(t, call("ann", 0), call("ann", 1), call("bob", 1.5)), policyOf(t, queue.Pool{Concurrency: 1}))
-		want(t, got, "at once", "waited 1s quota of all (concurrency)", "waited 2.5s quota of all (concurrency)")
+		want(t, got, "immediate", "waited 1s quota of all (concurrency)", "waited 2.5s quota of all (concurrency)")
 	})
 	t.Run("a job without a caller", func(t *testing.T) {
 		c := call("ann", 0)
@@ -147,7 +147,7 @@ func TestDecisions(t *testing.T) {
 		p := policyOf(t, queue.Pool{})
 		p.Guard.Caps = []budget.Cap{{Limits: []budget.Limit{{ID: "all", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Bucket, Amount: 150}}}}}
 		p.Guard.Orgs["acme"].RefuseOverLimit = true
-		want(t, decide(t, traceOf(t, call("ann", 0), call("bob", 5), call("bob", 9)), p), "at once", "refused cap of the deployment: all", "refused cap of the deployment: all")
+		want(t, decide(t, traceOf(t, call("ann", 0), call("bob", 5), call("bob", 9)), p), "immediate", "refused cap of the deployment: all", "refused cap of the deployment: all")
 	})
 }
 
