@@ -110,7 +110,8 @@ func TestRecordingsTakeRoom(t *testing.T) {
 // TestAnswerWithoutRoomIsFoundAgain: a caller for whose answer there is no room here gets it
 // when it asks again with its key, and it is paid for once.
 func TestAnswerWithoutRoomIsFoundAgain(t *testing.T) {
-	room := spool.New(spool.Options{Memory: 8 << 20, Disk: -1})
+	const memory = 32 << 20 // an org gets half, and the answer has 4.8 MB
+	room := spool.New(spool.Options{Memory: memory, Disk: -1})
 	r := newRig(t, single, func(o *Options) { o.Spool = room }, window(roomy, time.Hour))
 	r.proxy.bodies.roomWait = 10 * time.Millisecond
 	release := r.occupy()
@@ -120,7 +121,7 @@ func TestAnswerWithoutRoomIsFoundAgain(t *testing.T) {
 	got := make(chan answer, 1)
 	go func() { got <- embed() }()
 	r.until("the call waits", func() bool { return r.jobs() == 1 })
-	taken := int64(8 << 20)
+	taken := int64(memory)
 	for ; !room.Memory.Try("other", taken); taken -= 4 << 10 {
 		if taken <= 0 {
 			t.Fatal("there is no memory to take")
