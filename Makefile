@@ -58,8 +58,14 @@ fuzz: ## Fuzz every target for FUZZTIME (20s) each
 bench: deps ## Measure CPU per call against bare proxies, on loopback
 	go -C bench run .
 
-generate: ## Write the generated files anew (dashboards, configuration reference)
+generate: ## Regenerate the generated files (dashboards, configuration reference)
 	go generate ./... && go -C test generate ./docs
+
+site: ## Write the documentation as a static site into dist/site and check its links
+	go -C test run ./site
+
+pictures: ## Make the pictures of README and docs (needs chromium, tmux and npm)
+	go -C test run ./pictures
 
 release-check: ## Validate .goreleaser.yaml
 	go run github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION) check
@@ -78,4 +84,4 @@ $(GOLANGCI):
 	@GOBIN=$(BIN) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	@mv $(BIN)/golangci-lint $@
 
-.PHONY: help run build deps test soak simulate-faults race check lint cover fuzz bench generate release-check snapshot package clean
+.PHONY: help run build deps test soak simulate-faults race check lint cover fuzz bench generate site pictures release-check snapshot package clean

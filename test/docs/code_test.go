@@ -11,10 +11,11 @@ import (
 	"testing"
 )
 
-// maxMethods is how many methods a type has at most: one that has more does several jobs.
+// maxMethods is the maximum number of methods of a type; one with more has several
+// responsibilities.
 const maxMethods = 40
 
-// TestTypesAreSmall: no type has more than 40 methods.
+// TestTypesAreSmall: no type has more than maxMethods methods.
 func TestTypesAreSmall(t *testing.T) {
 	methods := map[string]int{}
 	eachFile(t, func(dir string, _ *token.FileSet, f *ast.File) {
@@ -31,8 +32,8 @@ func TestTypesAreSmall(t *testing.T) {
 	}
 }
 
-// TestConditionsChangeNothing: the init part of an if declares, and does nothing else. What
-// it assigned, counted or called for its effect would be read over.
+// TestConditionsChangeNothing: the init part of an if only declares variables. Assignments,
+// counting and calls for their effect would be overlooked there.
 func TestConditionsChangeNothing(t *testing.T) {
 	eachFile(t, func(_ string, files *token.FileSet, f *ast.File) {
 		ast.Inspect(f, func(n ast.Node) bool {
@@ -78,7 +79,7 @@ func eachFile(t *testing.T, visit func(dir string, files *token.FileSet, f *ast.
 	}
 }
 
-// receiver is the name of the type that a method belongs to.
+// receiver returns the name of the type that a method belongs to.
 func receiver(fn *ast.FuncDecl) string {
 	of := fn.Recv.List[0].Type
 	if p, ok := of.(*ast.StarExpr); ok {

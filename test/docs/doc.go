@@ -1,5 +1,5 @@
-// Package docs keeps the Markdown files true: its tests check links, names and
-// examples against the code, and write the configuration reference and its JSON Schema from the
+// Package docs keeps the Markdown files correct. Its tests check links, names and examples
+// against the code, and generate the configuration reference and its JSON Schema from the
 // comments and tags of package config.
 package docs
 

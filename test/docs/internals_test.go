@@ -15,7 +15,7 @@ import (
 
 const (
 	internals = root + "/docs/internals"
-	mostStops = 60 // of a walk: a longer one is a sign that a call takes too many turns
+	mostStops = 60 // of a walk; a longer one suggests that a call takes too many detours
 )
 
 var (
@@ -24,8 +24,8 @@ var (
 	stop  = regexp.MustCompile("^(\\d+)\\. `")
 )
 
-// TestWalks: every file that docs/internals names exists, and has the function that is
-// named with it, be it a method. Stops are numbered, and not too many.
+// TestWalks: every file named in docs/internals exists and contains the function or method
+// named with it. Stops are numbered, and limited in number.
 func TestWalks(t *testing.T) {
 	for _, path := range files(t, ".md") {
 		if filepath.Dir(path) != filepath.Clean(internals) {
@@ -34,7 +34,7 @@ func TestWalks(t *testing.T) {
 		stops := 0
 		for i, line := range strings.Split(read(t, path), "\n") {
 			for _, m := range place.FindAllStringSubmatch(line, -1) {
-				if !strings.Contains(m[1], "/") { // of a file by its name alone
+				if !strings.Contains(m[1], "/") { // a file name without a path
 					continue
 				}
 				if err := names(filepath.Join(root, m[1]), m[2]); err != "" {
@@ -53,7 +53,7 @@ func TestWalks(t *testing.T) {
 	}
 }
 
-// names says what is wrong with a file and a function, if anything.
+// names returns what is wrong with a file and a function, if anything.
 func names(path, function string) string {
 	if _, err := os.Stat(path); err != nil {
 		return "there is no such file"
@@ -82,8 +82,8 @@ var (
 	row      = regexp.MustCompile("^\\| `([\\w/]+)` \\|")
 )
 
-// TestFloorsAreDrawn: docs/internals/README.md has every package, on the floor on which
-// .golangci.yml has it.
+// TestFloorsAreDrawn: docs/internals/README.md has every package, on the same floor as
+// .golangci.yml.
 func TestFloorsAreDrawn(t *testing.T) {
 	drawn := packagesBy(t, internals+"/README.md", heading3, row)
 	stated := packagesBy(t, root+"/.golangci.yml", floor, onFloor)
@@ -94,6 +94,9 @@ func TestFloorsAreDrawn(t *testing.T) {
 	}
 	for _, path := range files(t, ".go") {
 		name := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(path)), root+"/")
+		if name == root {
+			name = "llmguard"
+		}
 		first, _, _ := strings.Cut(name, "/")
 		if strings.HasSuffix(path, "_test.go") || slices.Contains([]string{"bench", "examples", "test"}, first) {
 			continue
@@ -105,7 +108,7 @@ func TestFloorsAreDrawn(t *testing.T) {
 	}
 }
 
-// packagesBy reads packages, with the floor under which each is listed.
+// packagesBy reads packages with the floor under which each is listed.
 func packagesBy(t *testing.T, path string, section, item *regexp.Regexp) map[string]string {
 	t.Helper()
 	out, at := map[string]string{}, ""
@@ -129,16 +132,16 @@ var (
 	private = regexp.MustCompile(`\b(?:contract|rules?) R?\d+(?:\.\d+)*\b|\bR\d{1,2}\b|\bDESIGN\b`)
 )
 
-// TestCommentsCiteTheRepository: a section that a comment cites, as in "docs/wire.md,
-// Retry advice", is a heading of that document, and no comment cites rules by numbers of
-// a text that is not here.
+// TestCommentsCiteTheRepository: a section that a comment cites, as in "docs/wire.md, Retry
+// advice", is a heading of that document, and no comment cites numbered rules of a text that is
+// not in the repository.
 func TestCommentsCiteTheRepository(t *testing.T) {
 	headings := map[string][]string{}
 	for _, path := range slices.Concat(files(t, ".go"), files(t, ".lua")) {
 		if filepath.Base(path) == "internals_test.go" {
 			continue
 		}
-		var text strings.Builder // of all comments: a citation may go over a line's end
+		var text strings.Builder // of all comments, because a citation may span lines
 		for _, m := range comment.FindAllStringSubmatch(read(t, path), -1) {
 			text.WriteString(m[1] + m[2] + " ")
 		}

@@ -15,7 +15,7 @@ var (
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
 )
 
-// TestLinks follows every relative link, to its file and to its heading.
+// TestLinks follows every relative link to its file and its heading.
 func TestLinks(t *testing.T) {
 	for _, path := range files(t, ".md") {
 		prose := fence.ReplaceAllString(read(t, path), "")

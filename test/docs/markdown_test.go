@@ -11,10 +11,10 @@ import (
 	"github.com/llmguard/llmguard/config"
 )
 
-// root is the repository.
+// root is the root of the repository.
 const root = "../.."
 
-// files lists the repository's files with a suffix, without what others wrote.
+// files lists the repository's files with a suffix, without third-party files.
 func files(t *testing.T, suffix string) []string {
 	t.Helper()
 	var out []string
@@ -22,7 +22,7 @@ func files(t *testing.T, suffix string) []string {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (d.Name() == "node_modules" || len(d.Name()) > 2 && d.Name()[0] == '.'):
+		case d.IsDir() && (d.Name() == "node_modules" || path == filepath.Join(root, "dist") || len(d.Name()) > 2 && d.Name()[0] == '.'):
 			return fs.SkipDir
 		case !d.IsDir() && strings.HasSuffix(path, suffix):
 			out = append(out, path)
@@ -46,7 +46,7 @@ func read(t *testing.T, path string) string {
 
 var fence = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```")
 
-// TestConfigurations parses every whole configuration shown.
+// TestConfigurations parses every complete configuration in the documents.
 func TestConfigurations(t *testing.T) {
 	getenv := func(name string) (string, bool) {
 		if strings.HasSuffix(name, "URL") {
@@ -77,8 +77,8 @@ var (
 	metricDef  = regexp.MustCompile(`(?:Name:\s+|counter\(|desc\()"(?:llmguard_([a-z]+)_)?([a-z_]*[a-z])"`)
 )
 
-// metricOf is a metric's name without llmguard_: what metricDef found, which begins with the
-// package where it does not say another.
+// metricOf returns a metric's name without llmguard_. It starts with the package name unless
+// the definition says otherwise.
 func metricOf(path string, m []string) string {
 	if m[1] == "" {
 		return filepath.Base(filepath.Dir(path)) + "_" + m[2]
@@ -86,7 +86,7 @@ func metricOf(path string, m []string) string {
 	return m[1] + "_" + m[2]
 }
 
-// TestNames looks for every test and metric that the documents name.
+// TestNames checks that every test and metric named in the documents exists.
 func TestNames(t *testing.T) {
 	tests, metrics := map[string]bool{}, map[string]bool{}
 	for _, path := range files(t, ".go") {
@@ -119,12 +119,12 @@ func TestNames(t *testing.T) {
 
 var (
 	errorCode = regexp.MustCompile(`(?:Code: |NotFound\("[^"]*", |BadRequest\((?:"[^"]*"|[a-zA-Z.]+), |Forbidden\()"([a-z_]+)"`)
-	endCode   = regexp.MustCompile(`(?m)^\t\t"([a-z_]+)":\s+\{http\.`) // of queue's endError
+	endCode   = regexp.MustCompile(`(?m)^\t\t"([a-z_]+)":\s+\{http\.`) // in the map of queue's endError
 	ownHeader = regexp.MustCompile(`"((?i:X-Llmguard)-[A-Za-z-]+)"`)
 )
 
-// TestWireIsComplete looks in docs/wire.md for every error code and every
-// header of ours that the code can send.
+// TestWireIsComplete checks that docs/wire.md has every error code and every header of ours
+// that the code can send.
 func TestWireIsComplete(t *testing.T) {
 	text := read(t, filepath.Join(root, "docs", "wire.md"))
 	found := 0
@@ -149,7 +149,7 @@ func TestWireIsComplete(t *testing.T) {
 	}
 }
 
-// TestAlertsAreExplained looks in docs/operations.md for every alert.
+// TestAlertsAreExplained checks that docs/operations.md has every alert.
 func TestAlertsAreExplained(t *testing.T) {
 	text := read(t, filepath.Join(root, "docs", "operations.md"))
 	for _, m := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(read(t, filepath.Join(root, "grafana", "alerts.yaml")), -1) {
@@ -159,7 +159,7 @@ func TestAlertsAreExplained(t *testing.T) {
 	}
 }
 
-// TestMetricsAreExplained looks in docs/operations.md for every metric.
+// TestMetricsAreExplained checks that docs/operations.md has every metric.
 func TestMetricsAreExplained(t *testing.T) {
 	text := read(t, filepath.Join(root, "docs", "operations.md"))
 	found := 0

@@ -17,12 +17,11 @@ import (
 
 var update = flag.Bool("update", false, "write docs/config.md anew")
 
-// generatedBelow parts docs/config.md: above it people write, below it this
-// test does.
+// generatedBelow separates the handwritten part of docs/config.md from the generated one below.
 const generatedBelow = "<!-- Generated from the comments of package config by `make generate`. Do not edit below. -->\n"
 
-// TestConfigReference compares docs/config.md with the structs of package
-// config; go generate writes it.
+// TestConfigReference compares docs/config.md with the structs of package config; go generate
+// writes it.
 func TestConfigReference(t *testing.T) {
 	path := filepath.Join(root, "docs", "config.md")
 	text, err := os.ReadFile(path)
@@ -45,13 +44,13 @@ func TestConfigReference(t *testing.T) {
 	}
 }
 
-// reference writes the manual of a configuration from its source.
+// reference generates the configuration reference from the source.
 type reference struct {
 	structs map[string]*ast.StructType
 	texts   map[string]string // comments of the types
-	words   string            // the package comment's list of words
+	words   string            // the word list in the package comment
 	out     strings.Builder
-	done    map[string]string // type: the heading that describes it
+	done    map[string]string // type -> heading of its section
 }
 
 func newReference(t *testing.T) *reference {
@@ -134,7 +133,7 @@ func (r *reference) section(name, path string, fixed bool) {
 	}
 }
 
-// goesTo links a field to the section of its type, and has that written later.
+// goesTo links a field to the section of its type, and schedules that section.
 func (r *reference) goesTo(f field, path string, fixed bool, inner *[]func()) string {
 	if r.structs[f.elem] == nil || f.kind() != "" {
 		return ""
@@ -154,7 +153,7 @@ func (r *reference) goesTo(f field, path string, fixed bool, inner *[]func()) st
 // field is one setting.
 type field struct {
 	name, goName, text string
-	elem               string // its type, or that of its elements
+	elem               string // its type, or its element type
 	list, table        bool
 	tag                reflect.StructTag
 }
@@ -195,7 +194,7 @@ var kinds = map[string]string{
 	"Prefix": "address or range", "Time": "date or time",
 }
 
-// kind is what one value looks like; empty for a section.
+// kind describes the form of a value; empty for a section.
 func (f field) kind() string {
 	switch enum := f.tag.Get("enum"); {
 	case enum != "":
@@ -210,8 +209,8 @@ func (f field) kind() string {
 	return kinds[f.elem]
 }
 
-// line describes a field. One without a comment of its own is described by the
-// comment of a field before it that names it.
+// line describes a field. A field without a comment is described by that of an earlier field
+// that names it.
 func (f field) line(all []field, i int) string {
 	kind := f.kind()
 	switch {
@@ -245,7 +244,7 @@ func (f field) line(all []field, i int) string {
 
 func word(name string) *regexp.Regexp { return regexp.MustCompile(`\b` + name + `\b`) }
 
-// named writes a comment in the words of the file: fields by their names in it.
+// named replaces Go field names in a comment by their names in the file.
 func named(text string, fields []field) string {
 	text = escape(strings.Join(strings.Fields(text), " "))
 	for _, f := range fields {
@@ -260,10 +259,10 @@ func named(text string, fields []field) string {
 	return text
 }
 
-// otherwiseWords are field names that mean something else inside a sentence.
+// otherwiseWords are field names that have another meaning within a sentence.
 var otherwiseWords = map[string]bool{"Redis": true, "TLS": true}
 
-// predicate drops the subject of "x is the ...", where x stands before it.
+// predicate drops the subject from "x is the ..." if x already precedes it.
 func predicate(text, subject string) string {
 	for _, verb := range []string{" is ", " are "} {
 		if after, ok := strings.CutPrefix(text, subject+verb); ok {
@@ -273,12 +272,12 @@ func predicate(text, subject string) string {
 	return text
 }
 
-// escape keeps Markdown from reading marks into a comment.
+// escape escapes Markdown in a comment.
 func escape(text string) string {
 	return strings.NewReplacer("<", "&lt;", "*", `\*`).Replace(text)
 }
 
-// anchor is GitHub's for a heading.
+// anchor returns GitHub's anchor for a heading.
 func anchor(heading string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -36,13 +36,14 @@ func TestConfigSchema(t *testing.T) {
 	}
 }
 
-// object is a JSON object. Its members are written in the order of their names.
+// object is a JSON object. Its members are written sorted by name.
 type object = map[string]any
 
-// fromEnv is what every value but a name may be instead: text with a variable.
+// fromEnv matches what every value except a name may be instead: text with an environment
+// variable.
 const fromEnv = `\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}`
 
-// schema is the JSON Schema of the file.
+// schema returns the JSON Schema of the file.
 func (r *reference) schema() object {
 	defs := object{}
 	top := r.schemaOf("Config", defs)
@@ -53,7 +54,7 @@ func (r *reference) schema() object {
 	return top
 }
 
-// schemaOf is the schema of one struct; those inside it go to defs.
+// schemaOf returns the schema of one struct; those inside it are added to defs.
 func (r *reference) schemaOf(name string, defs object) object {
 	fields := fieldsOf(r.structs[name])
 	properties, required := object{}, []string{}
@@ -74,7 +75,7 @@ func (r *reference) schemaOf(name string, defs object) object {
 	return out
 }
 
-// describe is a field's comment in plain words, with those of what it may be.
+// describe returns a field's comment in plain words, with those of its possible values.
 func (f field) describe(all []field, i int) string {
 	text := named(f.text, all)
 	for k := i - 1; text == "" && k >= 0; k-- {
@@ -106,7 +107,7 @@ func (r *reference) valueSchema(f field, defs object) object {
 	return one
 }
 
-// elementSchema is the schema of one value.
+// elementSchema returns the schema of one value.
 func (r *reference) elementSchema(f field, defs object) object {
 	text := func(pattern string) object {
 		return object{"type": "string", "pattern": "(^" + pattern + "$)|" + fromEnv}
@@ -151,14 +152,14 @@ func (r *reference) elementSchema(f field, defs object) object {
 		return text(`(` + number + `|` + money + `) ?/ ?([0-9.]*[smhd])+`)
 	}
 	if _, done := defs[f.elem]; !done {
-		defs[f.elem] = object{} // before its own fields, should it be among them
+		defs[f.elem] = object{} // before its own fields, in case the type is recursive
 		defs[f.elem] = r.schemaOf(f.elem, defs)
 	}
 	return object{"$ref": "#/$defs/" + f.elem}
 }
 
-// TestSchemaAgrees checks files that are right, and some that are wrong in what a
-// schema can see, against the schema as an editor does.
+// TestSchemaAgrees checks valid files, and some whose errors a schema can detect, against the
+// schema, as an editor does.
 func TestSchemaAgrees(t *testing.T) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(config.Schema()))
 	if err != nil {

@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// included is a block of code with the file that it shows, relative to the page.
+// included matches a code block that shows a file, given relative to the page.
 var included = regexp.MustCompile("(?ms)^<!-- file: (\\S+) -->\n```\\w*\n(.*?)^```$")
 
-// TestSnippetsAreFiles: a block of code that names a file is the text of that file, which
-// other tests run.
+// TestSnippetsAreFiles: a code block that names a file has the text of that file, which other
+// tests run.
 func TestSnippetsAreFiles(t *testing.T) {
 	found := 0
 	for _, path := range files(t, ".md") {

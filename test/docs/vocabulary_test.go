@@ -91,8 +91,8 @@ func instead(phrase string) string {
 	return ""
 }
 
-// userTexts returns what people read, by file: documents, and the string literals of
-// the product's Go code.
+// userTexts returns what people read, by file: documents, and the string literals in the
+// product's Go code.
 func userTexts(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -109,7 +109,7 @@ func userTexts(t *testing.T) map[string]string {
 	return out
 }
 
-// name is a file's path from the root, with slashes.
+// name returns a file's path from the root, with slashes.
 func name(t *testing.T, path string) string {
 	t.Helper()
 	rel, err := filepath.Rel(root, path)
@@ -119,7 +119,7 @@ func name(t *testing.T, path string) string {
 	return filepath.ToSlash(rel)
 }
 
-// literals returns the string literals of a Go file, one a line.
+// literals returns the string literals of a Go file, one per line.
 func literals(t *testing.T, path string) string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
