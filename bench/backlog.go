@@ -17,8 +17,8 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// backlog measures how one worker process drains jobs that were put before it started, and
-// how many of its attempts end without being sent because the process was too busy.
+// backlog measures how fast one worker process drains jobs that were submitted before it
+// started, and how many of its attempts end unsent because the process was too busy.
 type backlog struct {
 	*bench
 	pool   string
@@ -26,7 +26,7 @@ type backlog struct {
 	out    io.Writer
 }
 
-// backlogPatience bounds the drain.
+// backlogPatience limits the duration of the drain.
 const backlogPatience = 3 * time.Minute
 
 // drainBacklog runs "bench backlog".
@@ -91,7 +91,7 @@ func (l *backlog) run(ctx context.Context, provider *fakeprovider.Server) error 
 	}
 }
 
-// put makes the jobs.
+// put submits the jobs.
 func (l *backlog) put(ctx context.Context, url, key string) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(putters)
@@ -113,7 +113,7 @@ func (l *backlog) put(ctx context.Context, url, key string) error {
 	return g.Wait()
 }
 
-// report prints what the worker's metrics say.
+// report prints figures from the worker's metrics.
 func (l *backlog) report(text string, provider *fakeprovider.Server, start, first time.Time) {
 	took := time.Since(start)
 	fmt.Fprintf(l.out, "%d jobs in %v from the start of the worker, %.0f a minute; the first ended after %v\n",

@@ -15,7 +15,7 @@ import (
 	"github.com/llmguard/llmguard/bench/report"
 )
 
-// TestMain is also the children of the benchmark, which starts itself again.
+// TestMain also runs the child processes of the benchmark, which starts itself again.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && slices.Contains([]string{"upstream", "reverse", "lean"}, os.Args[1]) {
 		main()
@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestBenchmark: every target answers, is measured in every cell, and ends with the
-// benchmark. What it measures is not looked at.
+// TestBenchmark: every target responds, is measured in every cell, and stops with the
+// benchmark. The figures are not checked.
 func TestBenchmark(t *testing.T) {
 	targets := []string{reverse, reverseRedis, leanRedis}
 	if _, err := exec.LookPath("nginx"); err == nil {
@@ -40,7 +40,7 @@ func TestBenchmark(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.dir = t.TempDir()
-	table, err := b.run(t.Context()) // which waits until each target answers
+	table, err := b.run(t.Context()) // waits until each target responds
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,8 +70,7 @@ func TestBenchmark(t *testing.T) {
 	}
 }
 
-// TestSample: processor time is divided among all calls, and the rate is of those
-// that ended well.
+// TestSample: CPU time is divided by all calls, and the rate counts successful ones.
 func TestSample(t *testing.T) {
 	res := &load.Result{
 		Calls: 8, Errors: 2, Dropped: 3, Elapsed: 2 * time.Second,
@@ -84,7 +83,7 @@ func TestSample(t *testing.T) {
 	got := new(bench).sample(&target{name: reverse}, load.Prompt{Size: 300}, 1, 4, res, marks)
 	want := report.Sample{
 		Cell: "300 B, new, open loop", Target: reverse, Round: 1, Calls: 8, Errors: 2, Dropped: 3,
-		PerSecond: 4, P50: 5, P99: 9, CPU: 4 * time.Millisecond, Redis: time.Millisecond,
+		PerSecond: 4, P50: 5, P99: 9, P999: 9, CPU: 4 * time.Millisecond, Redis: time.Millisecond,
 	}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -95,7 +94,7 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// The queue's part in small: every job ends, and its times are told.
+// A small run of the queue benchmark: every job ends, and the times are reported.
 func TestDrain(t *testing.T) {
 	b := &bench{dir: t.TempDir(), rounds: 1, jobs: 5, log: t.Output()}
 	var out strings.Builder
@@ -107,7 +106,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// A target that cannot run here is left out with its reason.
+// A target that cannot run here is skipped, with the reason.
 func TestSkip(t *testing.T) {
 	var log strings.Builder
 	b := &bench{
@@ -127,7 +126,7 @@ func TestSkip(t *testing.T) {
 	}
 }
 
-// linkTo makes a folder that holds one program only.
+// linkTo creates a folder that contains only one program.
 func linkTo(t *testing.T, program string) string {
 	t.Helper()
 	link := filepath.Join(t.TempDir(), filepath.Base(program))

@@ -15,8 +15,8 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// deploy gives f a folder, a provider that is ready, and a Redis, which all go when f
-// has returned.
+// deploy runs f with a folder, a ready provider and a Redis, which are removed when f has
+// returned.
 func (b *bench) deploy(ctx context.Context, provider *fakeprovider.Server, f func() error) error {
 	var err error
 	b.dir, err = os.MkdirTemp("", "llmguard-bench-")
@@ -42,7 +42,7 @@ func (b *bench) deploy(ctx context.Context, provider *fakeprovider.Server, f fun
 	return f()
 }
 
-// onePoolConfig has one caller, whose limit is never met, and one pool.
+// onePoolConfig has one caller, whose limit is never reached, and one pool.
 const onePoolConfig = `listen: %[1]s
 admin: {listen: "%[2]s"}
 redis: {addresses: ["%[3]s"]}
@@ -57,8 +57,8 @@ orgs:
       - {id: caller, keys: [{id: main, hash: "%[5]s"}]}
 `
 
-// onePool returns what [bench.startRole] needs for one pool with these fields and a caller
-// with this key.
+// onePool returns the configuration for [bench.startRole]: one pool with these fields and a
+// caller with this key.
 func (b *bench) onePool(provider *fakeprovider.Server, key, pool string) func(listen, admin string) string {
 	hash := keys.Hash(keys.Pepper{}, key)
 	return func(listen, admin string) string {
@@ -66,8 +66,8 @@ func (b *bench) onePool(provider *fakeprovider.Server, key, pool string) func(li
 	}
 }
 
-// startRole starts a proxy or a worker under a configuration of its own and waits until
-// it is ready. It returns the address of its administration, too.
+// startRole starts a proxy or a worker with its own configuration, and waits until it is ready.
+// It also returns the address of its admin listener.
 func (b *bench) startRole(ctx context.Context, name, role string,
 	config func(listen, admin string) string,
 ) (p *child.Process, admin string, err error) {
@@ -114,7 +114,7 @@ func get(ctx context.Context, url string) (string, error) {
 	return do(http.DefaultClient, req, http.StatusOK)
 }
 
-// do returns the body of an answer, which must have the status that is wanted.
+// do sends a request and returns the body of the response, which must have the wanted status.
 func do(client *http.Client, req *http.Request, want int) (string, error) {
 	resp, err := client.Do(req)
 	if err != nil {

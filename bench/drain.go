@@ -23,10 +23,9 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// drain measures the queue in this process: jobs with 2 KB bodies from put
-// through acquire, hold, start and settle to done, with a handler that
-// does nothing, on a pool without quota; and how long a job waits when nothing
-// else does.
+// drain measures the queue within this process. Jobs with 2 KB bodies go through put, acquire,
+// hold, start and settle to done, with an empty handler, in a pool without quota. It also
+// measures the latency of a job in an idle queue.
 type drain struct {
 	redis    *child.Process
 	rdb      *redis.Client
@@ -34,32 +33,32 @@ type drain struct {
 	store    *budget.Store
 	handlers int
 	done     atomic.Int64
-	began    chan time.Time // of the jobs of idle
+	began    chan time.Time // when jobs of idle started
 }
 
 const drainPool = "bench"
 
-// putters is how many put jobs at once: with few of them the queue waits for jobs.
+// putters is how many goroutines submit jobs. With few of them the queue would wait for jobs.
 const putters = 64
 
 // drainRound is one round's result.
 type drainRound struct {
-	both, rest drained // put and drain at once; drain alone
+	both, rest drained // submit and drain concurrently; drain only
 	p50, p95   time.Duration
-	asynq      float64 // tasks a second of asynq alone
+	asynq      float64 // tasks per second of asynq alone
 }
 
-// drained is how fast a backlog went, and what a job cost in processor time.
+// drained is the rate of a drain and the CPU time per job.
 type drained struct {
-	rate       float64       // jobs a second
-	redis, own time.Duration // a job, of redis-server and of this process
+	rate       float64       // jobs per second
+	redis, own time.Duration // CPU time per job, of redis-server and of this process
 }
 
 func (d drained) String() string {
 	return fmt.Sprintf("%.0f | %d | %d", d.rate, d.redis.Microseconds(), d.own.Microseconds())
 }
 
-// drains measures the queue once a round, on a Redis of its own.
+// drains measures the queue once per round, on its own Redis.
 func (b *bench) drains(ctx context.Context, out io.Writer) error {
 	var err error
 	b.redis, err = b.startRedis(ctx)
@@ -118,7 +117,7 @@ func (d *drain) open(ctx context.Context) error {
 	return err
 }
 
-// limits are two that every job is held against.
+// limits returns the two limits that every job is held against.
 func (d *drain) limits() []budget.Limit {
 	shape := budget.Shape{Kind: budget.Window, Amount: 1 << 50, Window: time.Hour}
 	return []budget.Limit{
@@ -127,7 +126,7 @@ func (d *drain) limits() []budget.Limit {
 	}
 }
 
-// handle is a paid call without the call.
+// handle does everything of a paid call except the call.
 func (d *drain) handle(ctx context.Context, c *queue.Claim) queue.Verdict {
 	defer d.done.Add(1)
 	retry := queue.Verdict{Kind: queue.Requeue, Unused: true}
@@ -147,7 +146,7 @@ func (d *drain) handle(ctx context.Context, c *queue.Claim) queue.Verdict {
 	return queue.Verdict{Kind: queue.Done, Status: 200, Charged: 1000}
 }
 
-// put gives n jobs of 20 orgs with 5 users each to the queue, putters at a time.
+// put submits n jobs of 20 orgs with 5 users each, from putters goroutines.
 func (d *drain) put(ctx context.Context, n int) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(putters)
@@ -165,7 +164,7 @@ func (d *drain) job(i int) *queue.Job {
 	}
 }
 
-// work runs the queue and a worker until the returned stop.
+// work runs the queue and a worker until stop is called.
 func (d *drain) work(ctx context.Context, handle func(context.Context, *queue.Claim) queue.Verdict) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -175,7 +174,7 @@ func (d *drain) work(ctx context.Context, handle func(context.Context, *queue.Cl
 	return func() { cancel(); wg.Wait() }
 }
 
-// run drains n jobs; first puts them all before the clock starts.
+// run drains n jobs; first submits all of them before the clock starts.
 func (d *drain) run(ctx context.Context, n int, first bool) (drained, error) {
 	d.done.Store(0)
 	if first {
@@ -204,7 +203,7 @@ func (d *drain) run(ctx context.Context, n int, first bool) (drained, error) {
 	return d.cost(start, used, n)
 }
 
-// used is the processor time of redis-server and of this process so far.
+// used returns the CPU time of redis-server and of this process so far.
 func (d *drain) used() (used [2]time.Duration, err error) {
 	used[0], err = d.redis.CPU()
 	if err != nil {
@@ -218,7 +217,7 @@ func (d *drain) used() (used [2]time.Duration, err error) {
 	return used, nil
 }
 
-// cost is what n jobs took since start.
+// cost computes the rate and the CPU time per job since start.
 func (d *drain) cost(start time.Time, before [2]time.Duration, n int) (drained, error) {
 	took := time.Since(start)
 	after, err := d.used()
@@ -230,8 +229,8 @@ func (d *drain) cost(start time.Time, before [2]time.Duration, n int) (drained, 
 	}, err
 }
 
-// idle returns quantiles of the time from put to the handler in a queue in
-// which nothing else waits.
+// idle returns quantiles of the time from submission to the handler in an otherwise empty
+// queue.
 func (d *drain) idle(ctx context.Context, n int) (p50, p95 time.Duration, err error) {
 	stop := d.work(ctx, func(ctx context.Context, c *queue.Claim) queue.Verdict {
 		d.began <- time.Now()

@@ -20,28 +20,28 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// fairness drains, at 100 requests a second, one user with a great backlog and twenty
-// orgs with large ones, while five light orgs put a job a second each: a proxy, two
-// workers, Redis and a provider, all real. It measures how long the light ones wait,
-// how much of the quota is used, and the fullest minute that the provider has seen.
+// fairness drains, at 100 requests a second, one user with a huge backlog and twenty orgs with
+// large ones, while five light orgs submit a job a second each. A proxy, two workers, Redis and
+// a provider run as real processes. It measures how long the light orgs wait, how much of the
+// quota is used, and the busiest minute at the provider.
 type fairness struct {
 	*bench
 	deep, heavy, split int
 	lasts              time.Duration
 	proxy              *child.Process
-	keys               map[string]string // by user, which is an org's name and a number
+	keys               map[string]string // by user, which is the org's name and a number
 	out                io.Writer
 
 	mu   sync.Mutex
-	seen []time.Time          // calls as they reach the provider
+	seen []time.Time          // arrivals at the provider
 	came map[string]time.Time // by prompt
-	sent map[string]time.Time // of the light ones
+	sent map[string]time.Time // for light orgs
 	mine map[string]int       // calls by org
 	from time.Time
 }
 
 const (
-	fairRate   = 100 // requests a second
+	fairRate   = 100 // requests per second
 	lightOrgs  = 5
 	heavyOrgs  = 20
 	fairConfig = `listen: %[1]s
@@ -110,7 +110,7 @@ func (f *fairness) run(ctx context.Context, upstream string) error {
 	return f.tell()
 }
 
-// arrive notes a call that reaches the provider.
+// arrive records a call that reaches the provider.
 func (f *fairness) arrive(r *fakeprovider.Request) fakeprovider.Behaviour {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -125,7 +125,7 @@ func (f *fairness) arrive(r *fakeprovider.Request) fakeprovider.Behaviour {
 	return fakeprovider.Behaviour{}
 }
 
-// orgs is the part of the configuration that lists them, with a key for each user.
+// orgs returns the orgs section of the configuration, with a key for each user.
 func (f *fairness) orgs() string {
 	var b strings.Builder
 	org := func(name string, users int) {
@@ -147,7 +147,7 @@ func (f *fairness) orgs() string {
 	return b.String()
 }
 
-// backlog puts the jobs of the hog and of the heavy orgs.
+// backlog submits the jobs of the hog and of the heavy orgs.
 func (f *fairness) backlog(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(32)
@@ -162,7 +162,7 @@ func (f *fairness) backlog(ctx context.Context) error {
 	return g.Wait()
 }
 
-// light puts a job a second for each light org, and gives them ten seconds more.
+// light submits a job a second for each light org, and then waits ten more seconds.
 func (f *fairness) light(ctx context.Context) error {
 	f.mu.Lock()
 	f.from = time.Now()
@@ -210,7 +210,7 @@ func (f *fairness) put(ctx context.Context, user string, n int) error {
 	return err
 }
 
-// tell prints what was seen.
+// tell prints the results.
 func (f *fairness) tell() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -232,7 +232,7 @@ func (f *fairness) tell() error {
 	most := 0
 	used := 0
 	i := 0
-	settled := f.from.Add(f.lasts - time.Minute) // the last minute, with the quota's first one over
+	settled := f.from.Add(f.lasts - time.Minute) // the last minute, when the quota's initial burst is over
 	for j, at := range f.seen {
 		for at.Sub(f.seen[i]) >= time.Minute {
 			i++

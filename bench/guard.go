@@ -10,8 +10,8 @@ import (
 	"github.com/llmguard/llmguard/internal/auth/keys"
 )
 
-// guardConfig has what a real deployment has (a sliding window per user, a
-// bucket of the org, a quota of the provider), all too large to refuse.
+// guardConfig has what a real deployment has (a sliding window per user, a bucket of the org, a
+// provider quota), all too large to refuse.
 const guardConfig = `listen: %[1]s
 admin: {listen: "%[2]s"}
 redis: {addresses: ["%[3]s"]}
@@ -34,8 +34,8 @@ orgs:
         keys: [{id: main, hash: "%[5]s"}]
 `
 
-// startGuard starts the llmguard at path, or one that it builds when that is empty, and
-// returns the key it accepts.
+// startGuard starts the llmguard binary at path, or builds one if path is empty, and returns
+// the key that it accepts.
 func (b *bench) startGuard(ctx context.Context, path string) (p *child.Process, key string, err error) {
 	if path == "" {
 		path, err = b.build(ctx)

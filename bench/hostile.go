@@ -18,8 +18,8 @@ import (
 	"github.com/llmguard/llmguard/internal/hostile"
 )
 
-// attack measures what an org notices of three others that hold all the connections they
-// can, and what memory these take; and what slow streams take.
+// attack measures how three orgs that occupy all the connections they can affect another org,
+// how much memory they take, and how much memory slow streams take.
 type attack struct {
 	*bench
 	connections, streams, bodies int
@@ -27,7 +27,7 @@ type attack struct {
 	settle, lasts                time.Duration
 	proxy                        *child.Process
 	admin                        string
-	keys                         []string // of the orgs; the first is honest, the last has streams
+	keys                         []string // of the orgs; the first is honest, the last has the streams
 	out                          io.Writer
 }
 
@@ -110,10 +110,10 @@ func (a *attack) run(ctx context.Context, provider *fakeprovider.Server) error {
 	return errors.Join(err, a.stream(ctx))
 }
 
-// success is the share of calls that were answered.
+// success returns the share of calls that were answered.
 func success(r *load.Result) float64 { return float64(r.Calls) / float64(r.Calls+r.Errors+r.Dropped) }
 
-// under does something while orgs attack.
+// under runs do while orgs attack.
 func (a *attack) under(ctx context.Context, crowd hostile.Crowd, keys []string, do func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
@@ -126,7 +126,7 @@ func (a *attack) under(ctx context.Context, crowd hostile.Crowd, keys []string, 
 	return do()
 }
 
-// measure makes the honest org's calls, and prints how they went.
+// measure makes the honest org's calls, and prints the results.
 func (a *attack) measure(ctx context.Context, name string) (*load.Result, error) {
 	before, err := a.proxy.CPU()
 	if err != nil {
@@ -150,7 +150,7 @@ func (a *attack) measure(ctx context.Context, name string) (*load.Result, error)
 	return r, nil
 }
 
-// stream measures what streams take that say nothing for minutes.
+// stream measures what streams take that are silent for minutes.
 func (a *attack) stream(ctx context.Context) error {
 	if a.streams == 0 {
 		return nil
@@ -172,7 +172,7 @@ func (a *attack) stream(ctx context.Context) error {
 			return err
 		}
 		open = append(open, c)
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second)) // one that waited would get a newline after 15 s
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second)) // a stream that waited would get a newline after 15 s
 		fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: "+
 			"%d\r\n\r\n%s",
 			a.keys[4], len(body), body)

@@ -1,6 +1,6 @@
-// Command bench measures what llmguard costs per call, beside proxies that do
-// less, on one machine and over loopback only. docs/benchmarks.md says how to
-// read the result. It needs redis-server; nginx is left out when missing.
+// Command bench measures the cost of llmguard per call, compared with proxies that do less, on
+// one machine and over loopback only. docs/benchmarks.md explains the results. It needs
+// redis-server; nginx is skipped if it is not installed.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/llmguard/llmguard/bench/report"
 )
 
-// queueOnly is what -targets says to leave the calls out.
+// queueOnly is the value of -targets that skips the call benchmarks.
 const queueOnly = "queue"
 
 func main() {
@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return attacked(ctx, args[1:], stdout, stderr)
 	}
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-		return serve(ctx, args, stdout) // a child of our own
+		return serve(ctx, args, stdout) // a child process
 	}
 	b, out, err := parse(args, stderr)
 	if err != nil {
@@ -81,7 +81,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return b.drains(ctx, stdout)
 }
 
-// parse reads the flags.
+// parse parses the flags.
 func parse(args []string, stderr io.Writer) (b *bench, out string, err error) {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(stderr)
@@ -116,7 +116,7 @@ func parse(args []string, stderr io.Writer) (b *bench, out string, err error) {
 	}
 	if b.profile != "" {
 		b.profile, err = filepath.Abs(b.profile)
-		if err != nil { // children run elsewhere
+		if err != nil { // needed to start children
 			return nil, "", err
 		}
 	}
@@ -145,7 +145,7 @@ func parsePrompts(list string) ([]load.Prompt, error) {
 	return prompts, nil
 }
 
-// write prints the table, and stores it when a folder is given.
+// write prints the table, and stores it if a folder is given.
 func write(table *report.Table, out string, stdout io.Writer) error {
 	if err := table.Markdown(stdout); err != nil {
 		return err

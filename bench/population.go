@@ -14,7 +14,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
-// populate runs the simulation of docs/scaling.md on a Redis of its own.
+// populate runs the simulation of docs/scaling.md on its own Redis.
 func populate(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := flag.NewFlagSet("bench population", flag.ContinueOnError)
 	fs.SetOutput(stderr)

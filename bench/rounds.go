@@ -13,7 +13,7 @@ import (
 	"github.com/llmguard/llmguard/bench/report"
 )
 
-// bench is one whole benchmark.
+// bench is a complete benchmark run.
 type bench struct {
 	rounds, connections     int
 	jobs, handlers          int
@@ -21,17 +21,17 @@ type bench struct {
 	rate                    float64
 	noOpen, memory          bool
 	only, guard, dir        string
-	profile                 string // where llmguard writes it; empty: nowhere
+	profile                 string // where llmguard writes its profile; empty: none
 	prompts                 []load.Prompt
 	log                     io.Writer
 	redis, upstream         *child.Process
 	protocol                string // of the upstream, one of protocolNames
-	cert                    string // file of its certificate and key; "" without TLS
+	cert                    string // file with its certificate and key; "": no TLS
 	targets                 []*target
 }
 
-// run measures every target on every prompt in every round: rounds outermost,
-// so that all targets share the machine's good and bad minutes.
+// run measures every target with every prompt in every round. Rounds are the outermost loop, so
+// that all targets share the machine's good and bad minutes.
 func (b *bench) run(ctx context.Context) (*report.Table, error) {
 	defer b.stop()
 	if err := b.start(ctx); err != nil {
@@ -64,7 +64,7 @@ func (b *bench) run(ctx context.Context) (*report.Table, error) {
 	return table, nil
 }
 
-// openPrompts are those whose latency is measured in an open loop too.
+// openPrompts returns the prompts whose latency is also measured in an open loop.
 func (b *bench) openPrompts() []load.Prompt {
 	if b.noOpen {
 		return nil
@@ -72,8 +72,8 @@ func (b *bench) openPrompts() []load.Prompt {
 	return slices.DeleteFunc(slices.Clone(b.prompts), func(p load.Prompt) bool { return p.Repeat || p.Stream })
 }
 
-// cell measures all targets on one prompt once, in a new order each time. It
-// notes the rate of the slowest target.
+// cell measures all targets with one prompt, in a new order each time. It records the rate of
+// the slowest target.
 func (b *bench) cell(ctx context.Context, table *report.Table, p load.Prompt, round int, rate float64,
 	slowest map[load.Prompt]float64,
 ) error {
@@ -95,7 +95,7 @@ func (b *bench) cell(ctx context.Context, table *report.Table, p load.Prompt, ro
 	return nil
 }
 
-// measure loads one target and reads processor times at both ends.
+// measure loads one target and reads CPU times before and after.
 func (b *bench) measure(ctx context.Context, t *target, p load.Prompt, round int, rate float64) (report.Sample, error) {
 	var marks []usage
 	var cpuErr error
@@ -127,7 +127,7 @@ func (b *bench) measure(ctx context.Context, t *target, p load.Prompt, round int
 	return s, nil
 }
 
-// usage is the processor time of a target and of Redis so far.
+// usage is the CPU time of a target and of Redis so far.
 type usage struct{ target, redis time.Duration }
 
 func (b *bench) usage(t *target) (u usage, err error) {
@@ -144,7 +144,7 @@ func (b *bench) sample(t *target, p load.Prompt, round int, rate float64, res *l
 ) report.Sample {
 	s := report.Sample{
 		Cell: p.String(), Target: t.name, Round: round, Calls: res.Calls, Errors: res.Errors, Dropped: res.Dropped,
-		PerSecond: res.Rate(), P50: res.Quantile(0.5), P99: res.Quantile(0.99),
+		PerSecond: res.Rate(), P50: res.Quantile(0.5), P99: res.Quantile(0.99), P999: res.Quantile(0.999),
 	}
 	if rate > 0 {
 		s.Cell += ", open loop"
@@ -156,7 +156,7 @@ func (b *bench) sample(t *target, p load.Prompt, round int, rate float64, res *l
 	return s
 }
 
-// say prints one line of progress.
+// say prints a line of progress.
 func (b *bench) say(s report.Sample, firstErr error) {
 	fmt.Fprintf(b.log, "round %d  %-24s %-15s %7.0f calls/s  %4d µs CPU  %3d µs Redis",
 		s.Round+1, s.Cell, s.Target, s.PerSecond, s.CPU.Microseconds(), s.Redis.Microseconds())

@@ -17,8 +17,8 @@ import (
 	"github.com/llmguard/llmguard/bench/child"
 )
 
-// serve is a child process: the upstream or one of the baselines. It prints
-// its address and serves until it is told to end.
+// serve runs a child process: the upstream or one of the baselines. It prints its address and
+// serves until it is stopped.
 func serve(ctx context.Context, args []string, stdout io.Writer) error {
 	fs := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	to := fs.String("upstream", "", "address of the upstream, as a URL")

@@ -15,31 +15,31 @@ import (
 	"github.com/llmguard/llmguard/bench/load"
 )
 
-// target is one proxy under measurement.
+// target is a proxy to measure.
 type target struct {
 	name string
-	key  string // Bearer key callers send
+	key  string // callers' Bearer key
 	proc *child.Process
 }
 
-// probe makes one call to see whether the target is up.
+// probe makes one call to check that the target is up.
 func (t *target) probe(ctx context.Context, addr string) error { return load.Probe(ctx, addr, t.key) }
 
-// The targets by name, in the order of the table.
+// Target names, in the order of the table.
 const (
 	nginxTarget   = "nginx"
 	reverse       = "reverse"
-	reverseRedis  = "reverse+redis3" // what ratios are taken against
+	reverseRedis  = "reverse+redis3" // the reference for ratios
 	leanRedis     = "lean+redis3"
 	guardTarget   = "llmguard"
 	targetsInUse  = nginxTarget + "," + reverse + "," + reverseRedis + "," + leanRedis + "," + guardTarget
 	startPatience = time.Minute
 )
 
-// errSkip is a target that cannot run here; the reason is printed.
+// errSkip means that a target cannot run here; the reason is printed.
 var errSkip = errors.New("skipped")
 
-// start brings up Redis, the upstream and every wanted target.
+// start starts Redis, the upstream and every selected target.
 func (b *bench) start(ctx context.Context) error {
 	var err error
 	b.redis, err = b.startRedis(ctx)
@@ -97,7 +97,7 @@ func (b *bench) startTarget(ctx context.Context, name string) (*target, error) {
 	return t, err
 }
 
-// stop ends every process, targets first.
+// stop stops all processes, targets first.
 func (b *bench) stop() {
 	for _, t := range b.targets {
 		t.proc.Stop()
@@ -109,7 +109,7 @@ func (b *bench) stop() {
 	}
 }
 
-// self starts this program again as a child with another job.
+// self starts this program as a child with another role.
 func (b *bench) self(ctx context.Context, name string, args ...string) (*child.Process, error) {
 	path, err := os.Executable()
 	if err != nil {
@@ -145,8 +145,8 @@ func (b *bench) startRedis(ctx context.Context) (*child.Process, error) {
 	return p, p.WaitFor(ctx, startPatience, child.Dial)
 }
 
-// nginxConf is the proxying part of a plain nginx, without logs and without
-// writing bodies to disk.
+// nginxConf configures plain nginx as a proxy, without logs and without buffering bodies on
+// disk.
 const nginxConf = `daemon off;
 pid %[1]s/nginx.pid;
 error_log stderr crit;
@@ -185,7 +185,7 @@ func (b *bench) startNginx(ctx context.Context) (*child.Process, error) {
 	conf := filepath.Join(b.dir, "nginx.conf")
 	text := fmt.Sprintf(nginxConf, b.dir, addr, b.upstream.Addr, runtime.GOMAXPROCS(0), b.scheme())
 	if os.Geteuid() == 0 {
-		text = "user root;\n" + text // so that its workers may use our folder
+		text = "user root;\n" + text // so that its workers can access our folder
 	}
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		return nil, err

@@ -17,10 +17,10 @@ import (
 	"github.com/llmguard/llmguard/bench/child"
 )
 
-// protocolNames are what the upstream can speak. Providers speak h2.
+// protocolNames are the protocols that the upstream supports. Real providers use h2.
 var protocolNames = []string{"h2", "h1", "plain"}
 
-// startUpstream starts what all targets send their calls to.
+// startUpstream starts the upstream of all targets.
 func (b *bench) startUpstream(ctx context.Context) (*child.Process, error) {
 	args := []string{"upstream", "-delay", b.delay.String()}
 	if b.protocol != "plain" {
@@ -46,7 +46,7 @@ func (b *bench) scheme() string {
 
 func (b *bench) upstreamURL() string { return b.scheme() + "://" + b.upstream.Addr }
 
-// trust is the environment in which Go programs accept the upstream's certificate.
+// trust returns the environment in which Go programs accept the upstream's certificate.
 func (b *bench) trust() []string {
 	if b.cert == "" {
 		return nil
@@ -54,7 +54,7 @@ func (b *bench) trust() []string {
 	return []string{"SSL_CERT_FILE=" + b.cert}
 }
 
-// protocols are what a child serves.
+// protocols returns the protocols that a child serves.
 func protocols(h2 bool) *http.Protocols {
 	p := &http.Protocols{}
 	p.SetHTTP1(true)
@@ -62,7 +62,7 @@ func protocols(h2 bool) *http.Protocols {
 	return p
 }
 
-// writeCertificate writes a certificate of 127.0.0.1 and its key to one file.
+// writeCertificate writes a certificate for 127.0.0.1 and its key to one file.
 func writeCertificate(path string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// waiting measures what callers who wait take of a proxy: resident memory and
-// connections to Redis, beyond what it had before they came.
+// waiting measures what waiting callers cost a proxy: resident memory and Redis connections,
+// beyond what it had before they came.
 type waiting struct {
 	*bench
 	callers, warm, size int
@@ -53,7 +53,7 @@ func wait(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 func (w *waiting) run(ctx context.Context, provider *fakeprovider.Server) error {
 	w.key = keys.New(keys.Live)
-	config := w.onePool(provider, w.key, "id: one, concurrency: 1") // one call at a time: all others wait
+	config := w.onePool(provider, w.key, "id: one, concurrency: 1") // one call at a time, so all others wait
 	worker, _, err := w.startRole(ctx, "worker", "worker", config)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (w *waiting) run(ctx context.Context, provider *fakeprovider.Server) error 
 		time.Sleep(10 * time.Millisecond)
 	}
 	time.Sleep(2 * time.Second)
-	if _, err := w.waitingCallers(ctx); err != nil { // as if it were scraped all the time
+	if _, err := w.waitingCallers(ctx); err != nil { // as if it were scraped continuously
 		return err
 	}
 	before, err := w.proxy.Held(w.redis.Addr)
@@ -106,7 +106,7 @@ func (w *waiting) run(ctx context.Context, provider *fakeprovider.Server) error 
 	return w.watch(ctx, began, before)
 }
 
-// watch looks at the proxy while its callers come and wait.
+// watch measures the proxy while its callers arrive and wait.
 func (w *waiting) watch(ctx context.Context, began time.Time, before child.Held) error {
 	fmt.Fprintf(w.out, "before: %v\n", before)
 	peak := before
@@ -167,7 +167,7 @@ func (w *waiting) watch(ctx context.Context, began time.Time, before child.Held)
 	return nil
 }
 
-// waitingCallers is what the proxy counts.
+// waitingCallers returns the number from the proxy's metrics.
 func (w *waiting) waitingCallers(ctx context.Context) (int, error) {
 	text, err := get(ctx, "http://"+w.admin+"/metrics")
 	if err != nil {
@@ -178,7 +178,7 @@ func (w *waiting) waitingCallers(ctx context.Context) (int, error) {
 	return strconv.Atoi(number)
 }
 
-// warmUp makes ordinary calls, one after the other.
+// warmUp makes ordinary calls sequentially.
 func (w *waiting) warmUp(ctx context.Context) error {
 	for range w.warm {
 		if err := w.call(ctx, ""); err != nil {
@@ -188,10 +188,10 @@ func (w *waiting) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// clients keep their connections: each caller who waits has one of its own.
+// clients keeps its connections, because each waiting caller has its own.
 var clients = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 10_000}}
 
-// call makes one call as an OpenAI SDK does.
+// call makes one call like an OpenAI SDK.
 func (w *waiting) call(ctx context.Context, directive string) error {
 	text := directive + strings.Repeat("wait for it ", w.size/12+1)[:w.size]
 	body := fmt.Sprintf(`{"model":"gpt-4o-mini","max_tokens":50,"stream":%t,"messages":[{"role":"user","content":%q}]}`,

@@ -1,6 +1,6 @@
-// Package baseline holds what llmguard is measured against: proxies that do
-// less, and the upstream behind all of them. They are honest but minimal: no
-// logs, no metrics, no limits that could refuse.
+// Package baseline implements what llmguard is compared with: proxies that do less, and the
+// upstream behind all of them. They are fair but minimal: no logs, no metrics, no limits that
+// could refuse.
 package baseline
 
 import (
@@ -19,7 +19,7 @@ import (
 //go:embed bucket.lua
 var bucketScript string
 
-// transport keeps enough idle connections for every caller of a benchmark.
+// transport keeps enough idle connections for all callers of a benchmark.
 func transport() *http.Transport {
 	return &http.Transport{
 		MaxIdleConns: 2048, MaxIdleConnsPerHost: 2048, IdleConnTimeout: time.Minute,
@@ -38,10 +38,10 @@ func Reverse(upstream *url.URL) http.Handler {
 	})
 }
 
-// fullDuplex keeps the server from closing a request body when the answer
-// begins. The transport reads once more after the last byte to see the end;
-// when an upstream answers faster than that, it finds the body closed, drops
-// the connection and cuts the answer short: about one stream in 500 here.
+// fullDuplex keeps the server from closing the request body when the response starts. The
+// transport reads once more after the last byte to see the end. If an upstream responds faster
+// than that, the transport finds the body closed, drops the connection and truncates the
+// response: about one stream in 500 here.
 func fullDuplex(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex()
@@ -49,7 +49,7 @@ func fullDuplex(next http.Handler) http.Handler {
 	})
 }
 
-// Lean does by hand the part of ReverseProxy that an API proxy needs.
+// Lean implements by hand the part of ReverseProxy that an API proxy needs.
 func Lean(upstream *url.URL) http.Handler {
 	rt := transport()
 	return fullDuplex(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -72,7 +72,7 @@ func Lean(upstream *url.URL) http.Handler {
 	}))
 }
 
-// relay copies an answer, and flushes each piece when its length is unknown.
+// relay copies a response, and flushes each piece if its length is unknown.
 func relay(w http.ResponseWriter, resp *http.Response) {
 	for _, name := range []string{"Content-Type", "Content-Length", "X-Request-Id"} {
 		if v := resp.Header[name]; v != nil {
@@ -96,13 +96,13 @@ func relay(w http.ResponseWriter, resp *http.Response) {
 		case err == io.EOF:
 			return
 		case err != nil:
-			panic(http.ErrAbortHandler) // not a clean end of half a stream
+			panic(http.ErrAbortHandler) // must not look like the end of the stream
 		}
 	}
 }
 
-// WithRedis adds as many Redis calls as a guarded call needs: two scripts
-// before it (the hold, the provider's quota) and one after it (the settle).
+// WithRedis adds the Redis calls of a guarded call: two scripts before it (hold and quota), and
+// one after it (settlement).
 func WithRedis(next http.Handler, rdb *redis.Client) http.Handler {
 	script := redis.NewScript(bucketScript)
 	spend := func(ctx context.Context, key string) error {
@@ -124,7 +124,7 @@ func WithRedis(next http.Handler, rdb *redis.Client) http.Handler {
 	})
 }
 
-// LoadScript puts the script into Redis, so that EVALSHA finds it.
+// LoadScript loads the script into Redis, so that EVALSHA finds it.
 func LoadScript(ctx context.Context, rdb *redis.Client) error {
 	return redis.NewScript(bucketScript).Load(ctx, rdb).Err()
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// Every baseline must pass both kinds of answer on unchanged, or its figures
-// mean nothing.
+// Every baseline must relay both kinds of response unchanged, or its figures are meaningless.
 func TestBaselinesRelay(t *testing.T) {
 	upstream := httptest.NewServer(Upstream(0))
 	defer upstream.Close()

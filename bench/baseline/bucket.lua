@@ -1,5 +1,4 @@
--- One token bucket, as small as it can honestly be: what a limiter has to do
--- per subject and call.
+-- A minimal but correct token bucket: the work of a limiter per subject and call.
 -- KEYS[1] hash with level and ts; ARGV: capacity, refill per second, cost.
 -- Reply: 1 admitted or 0 refused, and the level.
 local now = redis.call('TIME')

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A fixed answer, as long as a short one of OpenAI's.
+// A fixed response, as long as a short one of OpenAI's.
 const (
 	answer = `{"id":"chatcmpl-bench0000000000000000000000","object":"chat.completion","created":1763600000,"model":"gpt-4o-mini","choices":[{"index":0,"message":{"role":"assistant","content":"The quiet river carries a letter to the village before the winter. Our teacher explains the plan, and every station keeps the answer.","refusal":null,"annotations":[]},"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":64,"completion_tokens":32,"total_tokens":96,"prompt_tokens_details":{"cached_tokens":0,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}},"service_tier":"default","system_fingerprint":"fp_bench"}`
 
@@ -20,8 +20,8 @@ const (
 	chunks    = 32
 )
 
-// Upstream answers every call in the same words, after a delay: a plain answer,
-// or 32 chunks when the request asks for a stream near its beginning.
+// Upstream sends the same response to every call, after a delay: plain, or as 32 chunks if the
+// beginning of the request asks for a stream.
 func Upstream(delay time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := make([]byte, 256)

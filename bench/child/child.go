@@ -1,5 +1,5 @@
-// Package child runs the processes of a benchmark: each is started here, its
-// processor time is read from /proc, and it is ended by its process id.
+// Package child runs the processes of a benchmark: it starts them, reads their CPU time from
+// /proc, and stops them by process id.
 package child
 
 import (
@@ -18,12 +18,12 @@ import (
 	"time"
 )
 
-// Process is a running child and its own children. Its methods are for one
-// goroutine.
+// Process is a running child, including its own children. Its methods are not safe for
+// concurrent use.
 type Process struct {
 	Name string
 	Addr string // host:port it serves on
-	Log  string // file with what it printed
+	Log  string // file with its output
 
 	cmd *exec.Cmd
 }
@@ -33,13 +33,13 @@ type Command struct {
 	Name string
 	Path string
 	Args []string
-	Addr string // known address; "" means the process prints it as its first line
-	Dir  string // where its log goes
+	Addr string // known address; if empty, the process prints it on its first line
+	Dir  string // folder of its log
 	Env  []string
 }
 
-// Start runs a command. It returns when the address is known, not when it
-// answers: see WaitFor.
+// Start starts a process. It returns when the address is known, but the process may not be
+// ready: see WaitFor.
 func Start(ctx context.Context, c Command) (*Process, error) {
 	p := &Process{Name: c.Name, Addr: c.Addr, Log: filepath.Join(c.Dir, c.Name+".log")}
 	log, err := os.Create(p.Log)
@@ -73,7 +73,7 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 	return p, nil
 }
 
-// WaitFor tries until ready succeeds, the process ends or patience is over.
+// WaitFor retries until ready succeeds, the process exits or patience has passed.
 func (p *Process) WaitFor(ctx context.Context, patience time.Duration,
 	ready func(ctx context.Context, addr string) error,
 ) error {
@@ -90,7 +90,7 @@ func (p *Process) WaitFor(ctx context.Context, patience time.Duration,
 	}
 }
 
-// Dial is the simplest test of readiness.
+// Dial is the simplest readiness check.
 func Dial(ctx context.Context, addr string) error {
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", addr)
 	if err == nil {
@@ -99,7 +99,7 @@ func Dial(ctx context.Context, addr string) error {
 	return err
 }
 
-// Stop asks the process to end, by its id, and kills it when it does not.
+// Stop sends SIGTERM to the process, and kills it if it does not exit.
 func (p *Process) Stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	kill := time.AfterFunc(3*time.Second, func() { _ = p.cmd.Process.Kill() })
@@ -107,7 +107,7 @@ func (p *Process) Stop() {
 	_ = p.cmd.Wait()
 }
 
-// Tail is the end of the log.
+// Tail returns the end of the log.
 func (p *Process) Tail() string {
 	text, err := os.ReadFile(p.Log)
 	if err != nil {
@@ -116,12 +116,11 @@ func (p *Process) Tail() string {
 	return string(text[max(0, len(text)-2000):])
 }
 
-// tick is the unit of /proc/<pid>/stat: USER_HZ is 100 on every Linux that Go
-// runs on.
+// tick is the unit of /proc/<pid>/stat: USER_HZ is 100 on every Linux that Go supports.
 const tick = 10 * time.Millisecond
 
-// CPU is the processor time (user and system) that the process and its living
-// children have used so far, in steps of 10 ms.
+// CPU returns the CPU time (user and system) that the process and its living children have used
+// so far, in steps of 10 ms.
 func (p *Process) CPU() (time.Duration, error) { return cpu(p.cmd.Process.Pid) }
 
 func cpu(pid int) (time.Duration, error) {
@@ -135,7 +134,7 @@ func cpu(pid int) (time.Duration, error) {
 	}
 	list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if err != nil {
-		return total, nil // a kernel without the list; only nginx has children
+		return total, nil // a kernel without this file; only nginx has children
 	}
 	for _, word := range strings.Fields(string(list)) {
 		child, err := strconv.Atoi(word)
@@ -149,8 +148,8 @@ func cpu(pid int) (time.Duration, error) {
 	return total, nil
 }
 
-// parseStat reads utime and stime, fields 14 and 15. The name in field 2 may
-// hold anything, so counting begins after its closing bracket.
+// parseStat parses utime and stime, fields 14 and 15. The name in field 2 may contain anything,
+// so counting starts after its closing parenthesis.
 func parseStat(stat string) (time.Duration, error) {
 	end := strings.LastIndexByte(stat, ')')
 	if end < 0 {
@@ -165,7 +164,7 @@ func parseStat(stat string) (time.Duration, error) {
 	return time.Duration(user+system) * tick, errors.Join(err1, err2)
 }
 
-// FreeAddr is an address on loopback that nobody listens on at the moment.
+// FreeAddr returns a loopback address that is currently free.
 func FreeAddr(ctx context.Context) (string, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

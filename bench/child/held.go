@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// Held is what a process holds.
+// Held is the memory and the connections of a process.
 type Held struct {
 	RSS         int // kB, as VmRSS
-	Anonymous   int // kB of RSS that is of no file: heap and stacks
-	Connections int // TCP, established to one address
+	Anonymous   int // kB of RSS not backed by files: heap and stacks
+	Connections int // established TCP connections to one address
 }
 
-// Less is what h is more than before.
+// Less returns how much more h is than before.
 func (h Held) Less(before Held) Held {
 	return Held{h.RSS - before.RSS, h.Anonymous - before.Anonymous, h.Connections - before.Connections}
 }
@@ -29,8 +29,8 @@ func (h Held) String() string {
 		float64(h.Anonymous)*1024/1e6, h.Connections)
 }
 
-// Held reads what the process holds, of connections those to an address of
-// IPv4. It works on Linux only.
+// Held reads what the process holds, counting connections to an IPv4 address. It works on Linux
+// only.
 func (p *Process) Held(addr string) (h Held, err error) {
 	dir := fmt.Sprintf("/proc/%d/", p.cmd.Process.Pid)
 	status, err := os.ReadFile(dir + "status")
@@ -52,8 +52,7 @@ func kilobytes(status, field string) int {
 	return n
 }
 
-// connections counts sockets that both belong to the process and lead to the
-// address.
+// connections counts the sockets of the process that are connected to the address.
 func connections(dir, addr string) (n int, err error) {
 	to, err := netip.ParseAddrPort(addr)
 	if err != nil {

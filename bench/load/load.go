@@ -1,6 +1,6 @@
-// Package load sends chat completions over keep-alive connections on loopback
-// and measures how long the answers take. It never measures the target's
-// processor time; that is read from /proc beside it.
+// Package load sends chat completions over keep-alive connections on loopback and measures the
+// latency of the responses. It does not measure the target's CPU time, which is read separately
+// from /proc.
 package load
 
 import (
@@ -24,27 +24,27 @@ type Plan struct {
 	Addr        string // host:port
 	Key         string // sent as Bearer key
 	Prompt      Prompt
-	Connections int           // closed loop: callers; open loop: most calls in flight
-	Rate        float64       // calls per second, Poisson; 0 is a closed loop
-	Warmup      time.Duration // before anything counts
+	Connections int           // closed loop: callers; open loop: maximum calls in flight
+	Rate        float64       // calls per second, Poisson; 0: closed loop
+	Warmup      time.Duration // before counting starts
 	Duration    time.Duration
 	Seed        uint64
-	// Mark is called when counting begins and when it ends.
+	// Mark is called when counting starts and when it ends.
 	Mark func()
 }
 
-// Result counts the calls that ended in the measured time.
+// Result counts the calls that ended in the measured period.
 type Result struct {
 	Calls, Errors int
-	// Dropped arrivals found all connections busy and the queue full (open
-	// loop only); they would have waited longest.
+	// Dropped counts arrivals that found all connections busy and the queue full (open loop
+	// only). They would have waited longest.
 	Dropped  int
 	Elapsed  time.Duration
-	Latency  []time.Duration // sorted; open loop: from the planned arrival
+	Latency  []time.Duration // sorted; open loop: since the planned arrival
 	FirstErr error
 }
 
-// Quantile of the latencies, q in [0, 1]; 0 when there are none.
+// Quantile returns a quantile of the latencies, q in [0, 1]; 0 if there are none.
 func (r *Result) Quantile(q float64) time.Duration {
 	if len(r.Latency) == 0 {
 		return 0
@@ -52,10 +52,10 @@ func (r *Result) Quantile(q float64) time.Duration {
 	return r.Latency[min(int(q*float64(len(r.Latency))), len(r.Latency)-1)]
 }
 
-// Rate is the calls per second that ended well.
+// Rate returns the successful calls per second.
 func (r *Result) Rate() float64 { return float64(r.Calls) / r.Elapsed.Seconds() }
 
-// Run carries out a plan. Failed calls are counted, not returned as an error.
+// Run runs a plan. Failed calls are counted, not returned as an error.
 func Run(ctx context.Context, p Plan) (*Result, error) {
 	if p.Connections < 1 || p.Connections > 1024 || p.Duration <= 0 || p.Duration > 10*time.Minute {
 		return nil, errors.New("load: 1 to 1,024 connections and at most 10 minutes")
@@ -124,7 +124,7 @@ func arrive(ctx context.Context, p Plan, from time.Time, arrivals chan<- time.Ti
 	}
 }
 
-// caller has one connection and one call at a time.
+// caller is one connection with one call at a time.
 type caller struct {
 	plan     *Plan
 	bodies   *bodies
@@ -146,7 +146,7 @@ func newCaller(p *Plan, number uint64, from, to time.Time) *caller {
 	}
 }
 
-// run calls until the time is over; arrivals is nil in a closed loop.
+// run makes calls until the time is over; arrivals is nil in a closed loop.
 func (c *caller) run(ctx context.Context, arrivals <-chan time.Time) {
 	defer c.hangUp()
 	if arrivals != nil {
@@ -176,7 +176,7 @@ func (c *caller) count(began time.Time, err error) {
 	}
 }
 
-// call sends one request and reads the whole answer.
+// call sends one request and reads the whole response.
 func (c *caller) call(ctx context.Context) error {
 	err := c.dial(ctx)
 	if err == nil {
@@ -194,7 +194,7 @@ func (c *caller) dial(ctx context.Context) error {
 	}
 	conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", c.plan.Addr)
 	if err != nil {
-		time.Sleep(10 * time.Millisecond) // not a busy loop against a dead target
+		time.Sleep(10 * time.Millisecond) // no busy loop against a dead target
 		return err
 	}
 	c.conn, c.in = conn, bufio.NewReaderSize(conn, 16<<10)
@@ -235,7 +235,7 @@ func (c *caller) hangUp() {
 	}
 }
 
-// Probe makes one small call and returns what is wrong with the answer.
+// Probe makes one small call and returns an error if the response is wrong.
 func Probe(ctx context.Context, addr, key string) error {
 	c := newCaller(&Plan{Addr: addr, Key: key, Prompt: Prompt{Size: 300}}, 0, time.Time{}, time.Time{})
 	defer c.hangUp()

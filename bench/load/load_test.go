@@ -50,7 +50,7 @@ func TestBodies(t *testing.T) {
 	f(Prompt{Size: 200_000, Repeat: true}, 99, 98)
 }
 
-// stub counts what it answers, refuses every fifth call and ends the run after fifty.
+// stub counts its responses, refuses every fifth call and ends the run after fifty.
 type stub struct {
 	seen, good atomic.Int64
 	end        func()
@@ -69,8 +69,8 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, r.Header.Get("Authorization"))
 }
 
-// TestRun: every call that the target answers well is counted once, and the others
-// are errors, in a closed loop and in an open one.
+// TestRun: every successful call is counted once, and the others are errors, in closed and open
+// loops.
 func TestRun(t *testing.T) {
 	for _, rate := range []float64{0, 5000} {
 		t.Run(fmt.Sprintf("rate %v", rate), func(t *testing.T) {
@@ -101,8 +101,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestArrivals: an open loop plans as many calls as its rate says, and drops those
-// that find no room only while it counts.
+// TestArrivals: an open loop plans the number of calls given by its rate, and counts dropped
+// ones only during the measured period.
 func TestArrivals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -113,7 +113,7 @@ func TestArrivals(t *testing.T) {
 		if got := len(arrivals); got != 100 {
 			t.Errorf("%d arrivals wait, want the 100 that there is room for", got)
 		}
-		if dropped < 900 || dropped > 1100 { // of a fixed seed
+		if dropped < 900 || dropped > 1100 { // with a fixed seed
 			t.Errorf("%d arrivals were dropped in 10 s, want about 1000", dropped)
 		}
 	})

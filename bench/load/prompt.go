@@ -7,16 +7,16 @@ import (
 	"sync"
 )
 
-// Prompt is a kind of request body. Bodies are chat completions with an output
-// limit; their text is invented English.
+// Prompt describes request bodies. They are chat completions with an output limit; their text
+// is invented English.
 type Prompt struct {
-	Size   int    // bytes of message text, about
-	Repeat bool   // the conversation stays, only its last message is new
-	Stream bool   // ask for a stream
+	Size   int    // approximate bytes of message text
+	Repeat bool   // keep the conversation and change only its last message
+	Stream bool   // request a stream
 	Model  string // default gpt-4o-mini
 }
 
-// String names the prompt, such as "8192 B, new" or "300 B, new, stream".
+// String returns a name such as "8192 B, new" or "300 B, new, stream".
 func (p Prompt) String() string {
 	name := fmt.Sprintf("%d B, new", p.Size)
 	if p.Repeat {
@@ -28,16 +28,16 @@ func (p Prompt) String() string {
 	return name
 }
 
-// messageSize is how long the messages of a conversation are.
+// messageSize is the length of messages in a conversation.
 const messageSize = 2048
 
-// bodies makes the request bodies of one worker, in one buffer. It is for one
-// goroutine.
+// bodies builds the request bodies of one caller in one buffer. It is not safe for concurrent
+// use.
 type bodies struct {
 	prompt Prompt
 	rng    *rand.Rand
 	head   []byte // everything before the messages
-	fixed  []byte // the messages that repeat
+	fixed  []byte // the repeated messages
 	buf    []byte
 }
 
@@ -54,10 +54,10 @@ func newBodies(p Prompt, seed uint64) *bodies {
 	return b
 }
 
-// lastSize is the new message of a repeated conversation.
+// lastSize is the size of the new message in a repeated conversation.
 const lastSize = 300
 
-// next is the next body; it is overwritten by the following call.
+// next returns the next body, valid until the following call.
 func (b *bodies) next() []byte {
 	b.buf = append(b.buf[:0], b.head...)
 	last := b.prompt.Size
@@ -73,7 +73,7 @@ func (b *bodies) next() []byte {
 	return append(b.buf, "]}"...)
 }
 
-// conversation appends messages of so many bytes together, each with a comma.
+// conversation appends messages with this many bytes in total, each followed by a comma.
 func (b *bodies) conversation(to []byte, size int) []byte {
 	roles := []string{"system", "user", "assistant"}
 	for i := 0; size > 0; i++ {
@@ -85,7 +85,7 @@ func (b *bodies) conversation(to []byte, size int) []byte {
 	return to
 }
 
-// message appends one message with a random part of the corpus.
+// message appends one message with a random excerpt of the corpus.
 func (b *bodies) message(to []byte, role string, size int) []byte {
 	text := corpus()
 	at := b.rng.IntN(len(text) - size)
@@ -96,7 +96,7 @@ func (b *bodies) message(to []byte, role string, size int) []byte {
 	return append(to, `"}`...)
 }
 
-// corpus is 2 MB of text that never needs a JSON escape.
+// corpus is 2 MB of text without characters that JSON escapes.
 var corpus = sync.OnceValue(func() string { return makeCorpus(2 << 20) })
 
 func makeCorpus(size int) string {
@@ -105,7 +105,7 @@ func makeCorpus(size int) string {
 	var text strings.Builder
 	sentence := 0
 	for text.Len() < size {
-		word := list[min(rng.IntN(len(list)), rng.IntN(len(list)))] // earlier words more often
+		word := list[min(rng.IntN(len(list)), rng.IntN(len(list)))] // favors earlier words
 		if sentence == 0 {
 			word = strings.ToUpper(word[:1]) + word[1:]
 			sentence = 5 + rng.IntN(18)

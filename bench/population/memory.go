@@ -7,11 +7,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// batch is how many keys are asked for their size at once.
+// batch is how many keys are measured per pipeline.
 const batch = 500
 
-// memory walks over all keys and fills in what they take, by MEMORY USAGE of the
-// whole of each.
+// memory visits all keys and adds up their memory, by MEMORY USAGE with all elements sampled.
 func (s *simulation) memory(ctx context.Context, r *Result) error {
 	var users, tombstones, dead, ledger, entries int64
 	var cursor uint64

@@ -1,7 +1,7 @@
-// Package population measures what budgets cost Redis when many users share it
-// unevenly: operations per second of a Redis core, bytes per active user, per
-// settled call and per ledger entry, and bytes on the wire. Figures are of the
-// machine it runs on; Extrapolate says what a larger deployment needs from them.
+// Package population measures what budgets cost Redis when many users share it unevenly:
+// operations per second per Redis core, bytes per active user, per settled call and per ledger
+// entry, and bytes on the wire. The figures depend on the machine; Extrapolate estimates from
+// them what a larger deployment needs.
 package population
 
 import (
@@ -26,32 +26,32 @@ import (
 
 // Config is one simulation.
 type Config struct {
-	Users, Orgs int     // users are spread over orgs by turns
+	Users, Orgs int     // users are assigned to orgs in turn
 	Calls       int     // per pass
 	Callers     int     // goroutines
 	Skew        float64 // Zipf exponent of users, > 1
-	Limits      int     // of each call: 2 or 6
-	Pipelined   bool    // scripts of concurrent callers go together
+	Limits      int     // per call: 2 or 6
+	Pipelined   bool    // concurrent callers' scripts share pipelines
 	Seed        uint64
 }
 
-// Result is what was measured. Rates are operations per second.
+// Result holds the measurements. Rates are operations per second.
 type Result struct {
 	Config
-	HoldsHere, SettlesHere float64 // with callers and Redis on this machine's cores
-	HoldsCore, SettlesCore float64 // per second of Redis's own processor time
+	HoldsHere, SettlesHere float64 // with callers and Redis on the cores of this machine
+	HoldsCore, SettlesCore float64 // per second of Redis CPU time
 	Active                 int     // users that made a call
-	HotUser, HotOrg        float64 // share of the busiest in all calls
-	BytesPerUser           float64 // of all limits of an active user, and what belongs to it
+	HotUser, HotOrg        float64 // share of the busiest user and org in all calls
+	BytesPerUser           float64 // all limits of an active user, with everything that belongs to it
 	BytesPerTombstone      float64
 	BytesPerEntry          float64 // of the ledger
-	InPerCall, OutPerCall  float64 // bytes to and from Redis, hold and settle
+	InPerCall, OutPerCall  float64 // bytes to and from Redis, hold and settlement
 }
 
-// block is how many calls are open at once: they are held, then settled.
+// block is the number of calls held before they are settled.
 const block = 2000
 
-// Run fills an empty Redis with the calls of a population.
+// Run simulates the calls of a population on an empty Redis.
 func Run(ctx context.Context, rdb *redis.Client, c Config) (Result, error) {
 	r := Result{Config: c}
 	if err := rdb.FlushAll(ctx).Err(); err != nil {
@@ -90,8 +90,7 @@ func Run(ctx context.Context, rdb *redis.Client, c Config) (Result, error) {
 	return r, s.memory(ctx, &r)
 }
 
-// Median runs a simulation several times and returns the run in the middle by
-// holds per core.
+// Median runs a simulation several times and returns the run with the median holds per core.
 func Median(ctx context.Context, rdb *redis.Client, c Config, rounds int) (Result, error) {
 	runs := make([]Result, rounds)
 	for i := range runs {
@@ -143,7 +142,7 @@ type simulation struct {
 	hold, settle span
 }
 
-// span is how long something took, of the clock and of Redis's processor time in s.
+// span is the wall time and the Redis CPU time (s) of something.
 type span struct {
 	wall time.Duration
 	cpu  float64
@@ -180,7 +179,7 @@ func (s *simulation) passes(ctx context.Context) error {
 	return nil
 }
 
-// next returns the next call: of a user drawn by the skew, of the user's org.
+// next returns the next call, by a user drawn from the skewed distribution.
 func (s *simulation) next() budget.Call {
 	user := s.zipf.Uint64()
 	org := int(user) % s.Orgs
@@ -194,7 +193,7 @@ func (s *simulation) next() budget.Call {
 	}
 }
 
-// callID returns an id like those of the proxy.
+// callID returns an id like the proxy's.
 func callID(at time.Time, n int) string {
 	const digits = "0123456789abcdefghjkmnpqrstvwxyz"
 	var text [10]byte
@@ -206,7 +205,7 @@ func callID(at time.Time, n int) string {
 	return fmt.Sprintf("%s%016d", text[:], n)
 }
 
-// measure does something n times from all callers and adds to what it took.
+// measure runs do n times from all callers and adds the time to sum.
 func (s *simulation) measure(ctx context.Context, sum *span, n int, do func(i int) error) error {
 	before, err := s.gauge(ctx)
 	if err != nil {
@@ -241,7 +240,7 @@ func (s *simulation) measure(ctx context.Context, sum *span, n int, do func(i in
 	}
 }
 
-// gauge is what Redis says of itself.
+// gauge holds figures from Redis INFO.
 type gauge struct {
 	cpu     float64 // s
 	in, out float64 // bytes

@@ -9,8 +9,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// The simulation in small: every figure is there, and the extrapolation follows
-// from the figures.
+// A small simulation: all figures are present, and the extrapolation is consistent with them.
 func TestPopulation(t *testing.T) {
 	rdb := redistest.Start(t).Client()
 	var results []population.Result
@@ -29,7 +28,7 @@ func TestPopulation(t *testing.T) {
 				t.Errorf("%d limits: %s: %v", limits, name, figure)
 			}
 		}
-		// Memory does not depend on the machine's speed.
+		// Memory does not depend on the speed of the machine.
 		for name, bytes := range map[string][3]float64{
 			"user":      {100 * float64(limits) / 2, r.BytesPerUser, 800 * float64(limits) / 2},
 			"tombstone": {30, r.BytesPerTombstone, 200}, "entry": {200, r.BytesPerEntry, 1000},

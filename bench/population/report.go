@@ -6,7 +6,7 @@ import (
 	"text/tabwriter"
 )
 
-// Print writes results as a table, one line each.
+// Print writes results as a table, one per line.
 func Print(w io.Writer, results []Result) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "limits\torgs\tcalls go\tholds/s\tsettles/s\tholds/core s\tsettles/core "+
@@ -23,26 +23,26 @@ func Print(w io.Writer, results []Result) error {
 	return t.Flush()
 }
 
-// Need is what a deployment needs, by the figures of a Result.
+// Need is what a deployment needs, computed from a Result.
 type Need struct {
 	Users, CallsPerSecond float64
-	Cores                 float64 // of Redis, fully used
-	Shards                int     // with a core each, used to 60 %
-	UsersGB               float64 // of limits, all users active
+	Cores                 float64 // Redis cores, fully used
+	Shards                int     // with one core each, used to 60%
+	UsersGB               float64 // limits, with all users active
 	TombstonesGB          float64
-	LedgerGB              float64 // of an hour of entries
-	InGbit, OutGbit       float64 // network of all shards
-	HotOrg                float64 // calls per second that one org may make
+	LedgerGB              float64 // one hour of entries
+	InGbit, OutGbit       float64 // network traffic of all shards
+	HotOrg                float64 // maximum calls per second of one org
 }
 
 const (
-	// tombstoneLife is how long a settled call is remembered with the default
-	// horizon of an hour: 80 to 90 minutes.
+	// tombstoneLife is how long a settled call is remembered with the default horizon of an
+	// hour: 80 to 90 minutes.
 	tombstoneLife = 90 * 60
 	busy          = 0.6 // of a core, to leave room for bursts, AOF and replicas
 )
 
-// Extrapolate multiplies what was measured.
+// Extrapolate scales the measurements.
 func (r Result) Extrapolate(users, callsPerSecond float64) Need {
 	perCall := 1/r.HoldsCore + 1/r.SettlesCore
 	n := Need{Users: users, CallsPerSecond: callsPerSecond, Cores: callsPerSecond * perCall}
@@ -55,7 +55,7 @@ func (r Result) Extrapolate(users, callsPerSecond float64) Need {
 	return n
 }
 
-// Print writes what is needed, in words.
+// Print writes the result as text.
 func (n Need) Print(w io.Writer) error {
 	_, err := fmt.Fprintf(w, `%.0f users, %.0f calls/s: %.1f cores of Redis, %d shards used to %.0f %%
 users' limits %.1f GB; tombstones of %d minutes %.1f GB; an hour of ledger %.1f GB, replicas apart

@@ -12,8 +12,8 @@ import (
 	"github.com/llmguard/llmguard/lua"
 )
 
-// adminHandler serves health, metrics and what the front has for operators. It never
-// serves models.
+// adminHandler serves health, metrics and the front's pages for operators. It never serves
+// models.
 func (a *App) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -27,8 +27,8 @@ func (a *App) adminHandler() http.Handler {
 	return private(a.allowedHosts(mux))
 }
 
-// private has no answer kept by anybody on its way, or taken for another type; the console
-// lets browsers keep its own files.
+// private keeps answers from being cached or interpreted as another type. The console lets
+// browsers cache its own files.
 func private(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
@@ -37,8 +37,8 @@ func private(next http.Handler) http.Handler {
 	})
 }
 
-// readyz says whether this process should get calls: it is not shutting down,
-// and Redis answers or some org's calls go on without it.
+// readyz reports whether this process should get calls: it is not shutting down, and Redis
+// answers or some org's calls continue without it.
 func (a *App) readyz(w http.ResponseWriter, r *http.Request) {
 	if !a.ready.Load() {
 		w.Header().Set("Retry-After", "1")
@@ -48,13 +48,13 @@ func (a *App) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), time.Second)
 	defer cancel()
 	err := a.rdb.Ping(ctx).Err()
-	if lua.Full(err) { // with its disk full it answers no ping
-		_, _ = io.WriteString(w, "ready, but redis takes no writes, as its disk is full: calls get 503 store_full\n")
+	if lua.Full(err) { // with a full disk Redis does not answer pings
+		_, _ = io.WriteString(w, "ready, but redis rejects writes because its disk is full: calls get 503 store_full\n")
 		return
 	}
 	if on := a.withoutStore(); err != nil && len(on) > 0 {
-		_, _ = fmt.Fprintf(w, "ready, but redis does not answer: only calls of %s go on, unchecked or within local "+
-			"shares, and are charged later\n",
+		_, _ = fmt.Fprintf(w, "ready, but redis does not answer: only calls of %s are accepted, unchecked or within local "+
+			"shares, and charged later\n",
 			strings.Join(on, ", "))
 		return
 	}
@@ -66,10 +66,10 @@ func (a *App) readyz(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "ready\n")
 }
 
-// withoutStore lists the orgs whose live calls go on while Redis is away.
+// withoutStore lists the orgs whose live calls continue while Redis is unavailable.
 func (a *App) withoutStore() []string {
 	var out []string
-	if a.callers == nil { // workers have nothing to do then
+	if a.callers == nil { // workers cannot work then
 		return nil
 	}
 	for id, o := range a.guard.Policy().Orgs {
@@ -81,11 +81,11 @@ func (a *App) withoutStore() []string {
 	return out
 }
 
-// adminRead bounds how long a request of an operator may take to arrive.
+// adminRead bounds how long an operator's request may take to arrive.
 const adminRead = 5 * time.Second
 
-// serveAdmin stays up until everything else has ended, so that the last
-// metrics can be scraped and readiness says no meanwhile.
+// serveAdmin keeps serving until everything else has ended, so that the last metrics can be
+// scraped and readiness reports the shutdown.
 func (a *App) serveAdmin(ctx, background context.Context) error {
 	srv := a.server(a.adminHandler(), adminRead)
 	failed := make(chan error, 1)

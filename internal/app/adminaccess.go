@@ -19,8 +19,8 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// allowedHosts refuses requests for host names that a web page could have made its own.
-// Probes of load balancers come under any name, and learn nothing.
+// allowedHosts refuses requests for host names that a web page could have resolved to this
+// listener. Probes of load balancers may use any name; they reveal nothing.
 func (a *App) allowedHosts(next http.Handler) http.Handler {
 	machine, _ := os.Hostname()
 	own := []string{strings.ToLower(machine), listen.HostName(a.cfg.Admin.Listen)}
@@ -30,7 +30,7 @@ func (a *App) allowedHosts(next http.Handler) http.Handler {
 		if !probe && !listen.PrivateHost(name) && !slices.Contains(own, name) && !a.namedHost(name) {
 			refuse(w, &wire.Error{
 				Status: http.StatusMisdirectedRequest, Type: "invalid_request_error", Code: "host_not_allowed",
-				Message: fmt.Sprintf("The admin listener does not answer for host %.100q. Add it to admin.hosts in the "+
+				Message: fmt.Sprintf("The admin listener does not serve the host %.100q. Add it to admin.hosts in the "+
 					"configuration", name),
 			})
 			return
@@ -39,14 +39,14 @@ func (a *App) allowedHosts(next http.Handler) http.Handler {
 	})
 }
 
-// namedHost reports whether the configuration names a host.
+// namedHost reports whether the configuration lists a host.
 func (a *App) namedHost(name string) bool {
 	return slices.ContainsFunc(a.Config().Admin.Hosts, func(p string) bool {
 		return providers.Match(strings.ToLower(p), name)
 	})
 }
 
-// metricsHandler serves the metrics to who has the token, if there is one.
+// metricsHandler serves the metrics, only with the token if one is configured.
 func (a *App) metricsHandler() http.Handler {
 	metrics := promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -58,7 +58,7 @@ func (a *App) metricsHandler() http.Handler {
 		}
 		now, ip := time.Now(), peer(r)
 		if a.failures.Blocked(ip, now) {
-			refuse(w, wire.RateLimited("Too many requests with a wrong token", auth.FailureRetryAfter))
+			refuse(w, wire.RateLimited("Too many requests with an incorrect token", auth.FailureRetryAfter))
 			return
 		}
 		a.failures.Failed(ip, now)
@@ -68,7 +68,7 @@ func (a *App) metricsHandler() http.Handler {
 	})
 }
 
-// peer is the address of the connection.
+// peer returns the remote address of the connection.
 func peer(r *http.Request) netip.Addr {
 	a, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

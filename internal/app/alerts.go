@@ -12,7 +12,7 @@ import (
 	"github.com/llmguard/llmguard/internal/webhook"
 )
 
-// newAlerts returns what watches the limits of those who were charged.
+// newAlerts returns the watcher of the limits of charged orgs and users.
 func (a *App) newAlerts() *alert.Watcher {
 	w := alert.New(alert.Options{
 		Redis: a.rdb, Budget: a.budget, Log: a.log, Send: a.sendAlert,
@@ -28,7 +28,7 @@ func (a *App) newAlerts() *alert.Watcher {
 	return w
 }
 
-// alertRules are who is told of what, by org.
+// alertRules returns who is alerted at which thresholds, by org.
 func alertRules(c *config.Config) map[string][]alert.Rule {
 	rules := map[string][]alert.Rule{}
 	if c.Alerts.URL != "" {
@@ -42,7 +42,7 @@ func alertRules(c *config.Config) map[string][]alert.Rule {
 	return rules
 }
 
-// alertTarget is where alerts go, as a webhook.
+// alertTarget returns the target of alerts as a webhook.
 func alertTarget(a config.Alerts) (webhook.Endpoint, error) {
 	secrets, err := signers(a.Secrets)
 	return webhook.Endpoint{
@@ -51,7 +51,7 @@ func alertTarget(a config.Alerts) (webhook.Endpoint, error) {
 	}, err
 }
 
-// sendAlert hands an alert to the webhooks.
+// sendAlert passes an alert to the webhooks.
 func (a *App) sendAlert(ctx context.Context, is alert.Alert) error {
 	data := map[string]any{
 		"id": is.Limit, "org": is.Org, "limit": is.Limit, "mode": is.Mode, "threshold_percent": is.Threshold,

@@ -1,6 +1,5 @@
-// Package app turns a configuration into a running proxy, worker or both. It
-// is the wiring that the commands and the end-to-end tests share; it decides
-// nothing about calls.
+// Package app turns a configuration into a running proxy, worker or both. It is the wiring
+// that the commands and the end-to-end tests share; it makes no decisions about calls.
 package app
 
 import (
@@ -45,29 +44,30 @@ import (
 // Role is what a process does.
 type Role uint8
 
-// The roles; dev has both.
+// The roles; `llmguard dev` has both.
 const (
 	Proxy Role = 1 << iota
 	Worker
 )
 
-// Options are what an App is built from.
+// Options configure an App.
 type Options struct {
 	Config *config.Config
-	Redis  redis.UniversalClient // checked, and closed by the caller
+	Redis  redis.UniversalClient // already checked; closed by the caller
 	Roles  Role
 	Log    *slog.Logger
-	// Level is that of Log, for a reload to change; nil: it stays.
+	// Level is the level of Log, which a reload changes; nil leaves it fixed.
 	Level *slog.LevelVar
-	// Load reads the configuration again; nil: there is no reload.
+	// Load reads the configuration again; nil disables reloading.
 	Load func() (*config.Config, error)
-	// Front builds what the process serves besides health and metrics; nil: nothing.
+	// Front builds what the process serves in addition to health and metrics; nil means
+	// nothing.
 	Front NewFront
 }
 
 // App is one process of llmguard, listening but not yet serving.
 type App struct {
-	cfg         *config.Config // as it was at the start: see Config
+	cfg         *config.Config // as at the start; see Config
 	log         *slog.Logger
 	rdb         redis.UniversalClient
 	registry    *prometheus.Registry
@@ -78,7 +78,7 @@ type App struct {
 	calibration *calibration.Calibration
 	queue       *queue.Queue
 	idempotency *idempotency.Store
-	files       *files.Store // these four are nil without files.store
+	files       *files.Store // nil without files.store, as are batches, batchRunner and blobs
 	batches     *batch.Store
 	batchRunner *batch.Runner
 	blobs       *blob.Store
@@ -90,29 +90,29 @@ type App struct {
 	callers     *Callers // nil without the Proxy role
 	worker      *queue.Worker
 	webhooks    *webhook.Sender
-	tracer      *tracing.Tracer // nil when nothing is traced
+	tracer      *tracing.Tracer // nil if tracing is off
 	alerts      *alert.Watcher
 	calls       *door // nil without the Proxy role
 	identity    *tenants.Store
 	ids         *Identities
-	changed     chan map[string]bool // orgs whose limits may have changed; only a worker fills and reads it
+	changed     chan map[string]bool // orgs whose limits may have changed; used only by a worker
 	admin       *door
 	refused     *listen.Metrics
 	failures    *auth.FailureLimiter // of wrong keys and tokens, on both listeners
 	ready       atomic.Bool
 
-	limitsChanged chan struct{} // has room for one notice
+	limitsChanged chan struct{} // has room for one notification
 
 	current   atomic.Pointer[config.Config]
 	load      func() (*config.Config, error)
 	level     *slog.LevelVar
 	told      *config.Metrics
 	reloading sync.Mutex
-	hooks     map[string]webhook.Org // those in force; reloading guards it
+	hooks     map[string]webhook.Org // the current ones; guarded by reloading
 }
 
-// New builds everything and binds the listeners, so that a port in use is an
-// error here and not later.
+// New builds everything and binds the listeners, so that a port in use is reported here and
+// not later.
 func New(o Options) (_ *App, err error) {
 	set, err := convert(o.Config)
 	if err != nil {
@@ -225,18 +225,18 @@ func New(o Options) (_ *App, err error) {
 	return a, nil
 }
 
-// conversations are the bounds of what is kept of responses that no provider
-// keeps.
+// conversations returns the bounds for stored responses of providers that do not store
+// them.
 func conversations(c *config.Config, set *settings) conversation.Options {
 	return conversation.Options{TTL: c.Conversations.TTL, MaxSize: int(c.Conversations.MaxSize), Seal: set.seal}
 }
 
-// ScanLimits are the configured bounds of a request's JSON.
+// ScanLimits returns the configured bounds of a request's JSON.
 func ScanLimits(c *config.Config) wire.Limits {
 	return wire.Limits{MaxDepth: c.Requests.MaxDepth, MaxTokens: c.Requests.MaxJSONTokens}
 }
 
-// URL is the base URL callers use, without /v1; empty without the Proxy role.
+// URL returns the base URL for callers, without /v1; empty without the Proxy role.
 func (a *App) URL() string {
 	if a.calls == nil {
 		return ""
@@ -244,12 +244,12 @@ func (a *App) URL() string {
 	return a.calls.url()
 }
 
-// AdminURL is where health and metrics are.
+// AdminURL returns the base URL of health and metrics.
 func (a *App) AdminURL() string { return a.admin.url() }
 
-// Run serves until ctx ends, then shuts down in order: not ready, a pause for
-// load balancers, no new connections, a bounded time for calls in flight, the
-// rest cancelled, everything settled.
+// Run serves until ctx ends, then shuts down in order: unready, a pause for load balancers,
+// no new connections, a bounded time for calls in progress, the rest cancelled, everything
+// settled.
 func (a *App) Run(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -263,7 +263,7 @@ func (a *App) Run(ctx context.Context) error {
 	if err := guard.RegisterBounds(a.registry, a.ids.bounds); err != nil {
 		return err
 	}
-	// The parts that keep leases alive outlive the calls that hold them.
+	// The tasks that renew leases outlive the calls that hold them.
 	keepers, keeping := errgroup.WithContext(background)
 	keepers.Go(func() error { return quiet(a.budget.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.trimmer.Run(keeping)) })
@@ -281,7 +281,7 @@ func (a *App) Run(ctx context.Context) error {
 	if a.files != nil {
 		keepers.Go(func() error { return quiet(a.files.Run(keeping)) })
 	}
-	if a.worker != nil { // jobs may end to the last moment
+	if a.worker != nil { // jobs may end until the last moment
 		keepers.Go(func() error { return quiet(a.webhooks.Run(keeping)) })
 		keepers.Go(func() error { return quiet(a.announce(keeping)) })
 		keepers.Go(func() error { return a.unpark(keeping) })
@@ -304,7 +304,7 @@ func (a *App) Run(ctx context.Context) error {
 	servers.Go(func() error {
 		select {
 		case <-keeping.Done():
-			return errors.New("a keeper of leases stopped")
+			return errors.New("a lease renewal task stopped")
 		case <-serving.Done():
 			return nil
 		}
@@ -326,8 +326,8 @@ func (a *App) Run(ctx context.Context) error {
 	a.settle(settle)
 	stop()
 	err = errors.Join(err, keepers.Wait(), a.journal.Close())
-	if closing := a.tracer.Close(settle); closing != nil { // spans are no reason to fail
-		a.log.Warn("the last spans were not exported", "err", closing)
+	if closing := a.tracer.Close(settle); closing != nil { // lost spans are not an error
+		a.log.Warn("last spans not exported", "err", closing)
 	}
 	a.guard.Policy().Providers.Close()
 	if a.blobs != nil {
@@ -336,7 +336,7 @@ func (a *App) Run(ctx context.Context) error {
 	return err
 }
 
-// orgLimits are the limits in force of each org.
+// orgLimits returns the current limits of each org.
 func (a *App) orgLimits() map[string][]budget.Limit {
 	orgs := a.guard.Policy().Orgs
 	out := make(map[string][]budget.Limit, len(orgs))
@@ -349,7 +349,7 @@ func (a *App) orgLimits() map[string][]budget.Limit {
 // settleTime bounds the wait for settlements at shutdown.
 const settleTime = 10 * time.Second
 
-// quiet drops the error of a context that ended on purpose.
+// quiet drops the error of a context that was cancelled on purpose.
 func quiet(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return nil
@@ -359,8 +359,8 @@ func quiet(err error) error {
 
 func (a *App) serveCalls(ctx context.Context) error {
 	t := a.cfg.Timeouts
-	// Cancelled means that the provider is not awaited, whatever the org's policy
-	// for callers who leave: that could take longer than there is time.
+	// ErrCancelled means that the provider's answer is not awaited, whatever the org's
+	// policy for disconnected callers: that could take longer than the shutdown may.
 	calls, cancelCalls := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancelCalls(nil)
 	srv := a.server(a.callers.Handler, t.ReadHeader)
@@ -372,7 +372,7 @@ func (a *App) serveCalls(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	}
-	a.log.Info("shutting down: not ready any more", "drain", t.Drain)
+	a.log.Info("shutting down, draining", "drain", t.Drain)
 	time.Sleep(t.Drain)
 	a.callers.Drain()
 	// Cancelled calls still have to write their last bytes and settle.
@@ -381,11 +381,11 @@ func (a *App) serveCalls(ctx context.Context) error {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.Shutdown+unwindTime)
 	defer cancel()
 	if err := srv.Shutdown(end); err != nil {
-		a.log.Warn("calls were still open at the end of shutdown", "err", err)
+		a.log.Warn("calls still open at the end of shutdown", "err", err)
 		return srv.Close()
 	}
 	return nil
 }
 
-// unwindTime is what cancelled calls get to end in.
+// unwindTime is how long cancelled calls may take to end.
 const unwindTime = 3 * time.Second

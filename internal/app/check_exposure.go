@@ -14,7 +14,7 @@ import (
 	"github.com/llmguard/llmguard/internal/listen"
 )
 
-// CheckExposure finds what a configuration shows to more people than it need.
+// CheckExposure finds what a configuration exposes unnecessarily.
 func CheckExposure(cfg *config.Config) []diagnose.Finding {
 	e := &exposure{cfg: cfg}
 	e.credentials()
@@ -25,7 +25,7 @@ func CheckExposure(cfg *config.Config) []diagnose.Finding {
 	return e.out
 }
 
-// exposure gathers findings.
+// exposure collects findings.
 type exposure struct {
 	cfg *config.Config
 	out []diagnose.Finding
@@ -38,7 +38,7 @@ func (e *exposure) warn(path, what, fix string) {
 	})
 }
 
-// credentials looks for keys and passwords that cross the internet in clear.
+// credentials looks for keys and passwords that cross the internet unencrypted.
 func (e *exposure) credentials() {
 	const fix = "Use https, or a host inside your own network."
 	for i, p := range e.cfg.Providers {
@@ -69,7 +69,7 @@ func clearAndPublic(text, scheme string) bool {
 	return err == nil && u.Scheme == scheme && u.Host != "" && public(u.Host)
 }
 
-// public reports whether a host, with or without a port, may be outside of one's own
+// public reports whether a host, with or without a port, may be outside the operator's own
 // network.
 func public(host string) bool {
 	ip, err := netip.ParseAddr(listen.HostName(host))
@@ -80,7 +80,7 @@ func public(host string) bool {
 	return !ip.IsPrivate() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast()
 }
 
-// literals looks for secrets in a file that every user of the machine may read.
+// literals looks for secrets in a file that every user of the machine can read.
 func (e *exposure) literals() {
 	const others = 0o004
 	info, err := os.Stat(e.cfg.Name)
@@ -96,37 +96,37 @@ func (e *exposure) literals() {
 		"Write ${NAME} or file:/run/secrets/NAME instead, or chmod 0640 the file.")
 }
 
-// adminListener looks whether the operators' listener is open to every network.
+// adminListener checks whether the operators' listener is open to every network.
 func (e *exposure) adminListener() {
 	a := e.cfg.Admin
 	ip, err := netip.ParseAddr(listen.HostName(a.Listen))
 	everywhere := strings.HasPrefix(a.Listen, ":") || err == nil && ip.IsUnspecified()
 	if everywhere && (!a.TLS.Enabled() || a.MetricsToken == "") {
 		e.warn("admin.listen", a.Listen+
-			" is every network of this machine: whoever reaches it may read the metrics and try keys",
-			"Listen on 127.0.0.1 or an internal address; or keep the port shut (NetworkPolicy, firewall) and set admin.tls "+
-				"and admin.metrics_token.")
+			" listens on every network interface: anyone who reaches it can read the metrics and try keys",
+			"Listen on 127.0.0.1 or an internal address, or block the port (NetworkPolicy, firewall) and set admin.tls and "+
+				"admin.metrics_token.")
 	}
 }
 
-// Prefixes of trusted proxies with fewer bits than these hold more than one organization,
-// unless they are private.
+// Trusted prefixes shorter than these cover more than one organization, unless they are
+// private.
 const fewBits4, fewBits6 = 8, 16
 
-// proxies looks for trusted proxies that anybody can be.
+// proxies looks for trusted proxies that any client can be.
 func (e *exposure) proxies() {
 	for i, p := range e.cfg.TrustedProxies {
 		if bits := p.Bits(); p.Addr().Is4() && bits < fewBits4 || p.Addr().Is6() && bits < fewBits6 && !p.Addr().IsPrivate() {
 			e.warn(fmt.Sprintf("trusted_proxies[%d]", i),
-				p.String()+" lets callers choose their own address, for key networks and the limit of wrong keys",
-				"List the addresses of your load balancers only.")
+				p.String()+" lets callers forge the address that key networks and the limit on wrong keys rely on",
+				"List only the addresses of your load balancers.")
 		}
 	}
 }
 
-// secrets looks for those that can be guessed.
+// secrets looks for secrets that can be guessed.
 func (e *exposure) secrets() {
-	const fix = "openssl rand -hex 32 makes one. Put a new one first in the list; the old one still verifies."
+	const fix = "Generate a new one with `openssl rand -hex 32` and put it first in the list; the old one still verifies."
 	for i, p := range e.cfg.Auth.Peppers {
 		if guessable(p.Secret.Reveal()) {
 			e.warn(fmt.Sprintf("auth.peppers[%d].secret", i), "can be guessed", fix)
@@ -138,18 +138,18 @@ func (e *exposure) secrets() {
 		}
 	}
 	if token := e.cfg.Admin.MetricsToken.Reveal(); token != "" && guessable(token) {
-		e.warn("admin.metrics_token", "can be guessed", "openssl rand -hex 32 makes one.")
+		e.warn("admin.metrics_token", "can be guessed", "Generate one with `openssl rand -hex 32`.")
 	}
 }
 
-// placeholders are in secrets that nobody has chosen yet, or chosen badly.
+// placeholders occur in secrets that were never changed or were chosen badly.
 var placeholders = []string{
 	"secret", "pepper", "password", "change", "replace", "example", "llmguard", "qwerty",
 	"12345678",
 }
 
-// guessable reports whether a secret is short, repeats few characters, or has a word in
-// it that guessers try first.
+// guessable reports whether a secret is short, has few distinct characters, or contains a
+// word that is commonly guessed.
 func guessable(secret string) bool {
 	const shortest, variety = 20, 10
 	kinds := map[rune]bool{}
@@ -168,8 +168,8 @@ func guessable(secret string) bool {
 	return false
 }
 
-// CheckBounds names the orgs and users whose calls no enforced limit of cost, tokens or requests and
-// no spend cap counts. The configuration is one with the orgs in force.
+// CheckBounds finds orgs and users with calls that no enforced limit on cost, tokens or
+// requests and no spend cap counts. cfg must contain the current orgs.
 func CheckBounds(cfg *config.Config, policy *guard.Policy, now time.Time) []diagnose.Finding {
 	var out []diagnose.Finding
 	for i := range cfg.Orgs {

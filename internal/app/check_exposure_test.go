@@ -11,8 +11,8 @@ import (
 	"github.com/llmguard/llmguard/internal/diagnose"
 )
 
-// TestExposure: check warns of what a configuration shows to more people than it need, and
-// of nothing else.
+// TestExposure checks that check warns about what a configuration exposes unnecessarily,
+// and about nothing else.
 func TestExposure(t *testing.T) {
 	t.Setenv("PROVIDER_KEY", "sk-1")
 	const random = "5f1d8c0b7a96e342af04c19be8d2706f"
@@ -22,7 +22,7 @@ func TestExposure(t *testing.T) {
 	for name, test := range map[string]struct {
 		mode os.FileMode
 		text string
-		path string // of the one finding; empty: nothing is found
+		path string // of the one finding; empty: no finding
 	}{
 		"an ordinary one":                    {0o644, plain, ""},
 		"a key over http to a public name":   {0o600, provider("http://api.example.com/v1", fromEnv), "providers[0].base_url"},
@@ -59,7 +59,7 @@ func TestExposure(t *testing.T) {
 		if err := os.WriteFile(file, []byte(test.text+"orgs: [{id: acme}]\n"), test.mode); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chmod(file, test.mode); err != nil { // whatever the umask
+		if err := os.Chmod(file, test.mode); err != nil { // regardless of the umask
 			t.Fatal(err)
 		}
 		cfg, err := config.Load(file)

@@ -17,23 +17,23 @@ import (
 	"github.com/llmguard/llmguard/internal/listen"
 )
 
-// CheckMachine finds what a configuration needs of the machine that it runs on, and this one does not
-// have: certificates, directories to write to, and ports. The level is how bad that is here: where
-// the configuration is only read, as in CI, none of it may be there. Running reports whether this
-// configuration's llmguard already runs here, which then has the ports.
+// CheckMachine finds what a configuration needs that this machine lacks: certificates,
+// writable directories, and ports. level is the severity of these findings: where the
+// configuration is only read, as in CI, nothing of that needs to exist. running reports
+// whether llmguard already runs here with this configuration and therefore uses the ports.
 func CheckMachine(cfg *config.Config, level diagnose.Level, running func() bool) []diagnose.Finding {
 	m := &machine{cfg: cfg, level: level}
 	m.certificate("tls", cfg.TLS)
 	m.certificate("admin.tls", cfg.Admin.TLS)
 	m.redisTLS()
-	const own = "Give it to the user that llmguard runs as, or name another one."
+	const own = "Make it writable for the user that llmguard runs as, or set another directory."
 	m.directory("store.journal_dir", cfg.Store.JournalDir, own)
 	m.directory("ledger.export_dir", cfg.Ledger.ExportDir, own)
 	if dir := cfg.Files.Store; !strings.Contains(dir, "://") {
 		m.directory("files.store", dir, own)
 	}
 	m.directory("memory.spool", os.TempDir(),
-		"Set TMPDIR to a directory on a disk: bodies and answers above 1 MiB are there while they move.")
+		"Set TMPDIR to a directory on disk: bodies and answers above 1 MiB are buffered there.")
 	m.ports(running)
 	return m.out
 }
@@ -51,7 +51,7 @@ func (m *machine) add(level diagnose.Level, path, what, fix string) {
 	})
 }
 
-const readable = "Is it there, and may the user that llmguard runs as read it?"
+const readable = "Check that it exists and that the user llmguard runs as can read it."
 
 func (m *machine) certificate(path string, t config.TLS) {
 	if !t.Enabled() {
@@ -64,7 +64,8 @@ func (m *machine) certificate(path string, t config.TLS) {
 		}
 	}
 	if _, err := listen.LoadCertificate(t.CertFile, t.KeyFile); err != nil {
-		m.add(m.level, path+".cert_file", err.Error(), "Both are PEM files, and the key is that of the first certificate.")
+		m.add(m.level, path+".cert_file", err.Error(), "Both must be PEM files, and the key must belong to the first "+
+			"certificate.")
 	}
 }
 
@@ -76,7 +77,7 @@ func (m *machine) redisTLS() {
 		case err != nil:
 			m.add(m.level, "redis.tls.ca_file", "cannot be read: "+err.Error(), readable)
 		case !x509.NewCertPool().AppendCertsFromPEM(text):
-			m.add(m.level, "redis.tls.ca_file", "has no certificate in it", "It is a PEM file of authorities.")
+			m.add(m.level, "redis.tls.ca_file", "contains no certificate", "It must be a PEM file of CA certificates.")
 		}
 	}
 	if t.CertFile != "" {
@@ -86,7 +87,7 @@ func (m *machine) redisTLS() {
 	}
 }
 
-// directory looks whether a directory can be written to, or made. Nothing is written.
+// directory checks whether a directory is writable or can be created. It writes nothing.
 func (m *machine) directory(path, dir, fix string) {
 	if dir == "" {
 		return
@@ -95,20 +96,20 @@ func (m *machine) directory(path, dir, fix string) {
 		info, err := os.Stat(at)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && at != filepath.Dir(at):
-			continue // it is made, so the one above counts
+			continue // it will be created, so its parent counts
 		case err == nil && !info.IsDir():
-			err = errors.New(at + " is no directory")
+			err = errors.New(at + " is not a directory")
 		case err == nil:
 			err = writable(at)
 		}
 		if err != nil {
-			m.add(m.level, path, fmt.Sprintf("%s cannot be written to: %v", dir, err), fix)
+			m.add(m.level, path, fmt.Sprintf("%s is not writable: %v", dir, err), fix)
 		}
 		return
 	}
 }
 
-// ports looks whether the listeners can be opened.
+// ports checks whether the listeners can be opened.
 func (m *machine) ports(running func() bool) {
 	asked, ours := false, false
 	for _, l := range []struct{ path, address string }{{"listen", m.cfg.Listen}, {"admin.listen", m.cfg.Admin.Listen}} {
@@ -127,29 +128,29 @@ func (m *machine) ports(running func() bool) {
 	}
 }
 
-// openable says what to do about a listener that cannot be opened.
+// openable returns the fix for a listener that cannot be opened.
 func openable(err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return "No interface of this machine has the address: use one that `ip address` lists, or 0.0.0.0 for all."
+		return "No interface of this machine has this address. Use one that `ip address` lists, or 0.0.0.0 for all."
 	case errors.Is(err, fs.ErrPermission):
 		return "Choose a port from 1024 up, or give llmguard CAP_NET_BIND_SERVICE."
 	case errors.Is(err, syscall.EADDRINUSE):
-		return "Stop what has the port (`ss -ltnp` names it), or choose another."
+		return "Stop the process that uses the port (`ss -ltnp` shows it), or choose another."
 	}
 	return "Choose a host and port of this machine."
 }
 
 // free opens a listener for a moment.
 func free(address string) error {
-	l, err := net.Listen("tcp", address) //nolint:noctx // it ends at once
+	l, err := net.Listen("tcp", address) //nolint:noctx // closed immediately
 	if err != nil {
 		return err
 	}
 	return l.Close()
 }
 
-// plainError is what the system says, without the call that it says it of.
+// plainError returns the system's error without the operation.
 func plainError(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err

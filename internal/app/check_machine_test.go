@@ -12,8 +12,8 @@ import (
 	"github.com/llmguard/llmguard/internal/diagnose"
 )
 
-// TestMachine: check finds certificates that cannot be read, directories that cannot be written
-// to, and ports that something else has; nothing is written meanwhile.
+// TestMachine checks that check finds unreadable certificates, unwritable directories and
+// ports in use, without writing anything.
 func TestMachine(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -61,7 +61,7 @@ func TestMachine(t *testing.T) {
 	list, _ = found(t, head+"listen: 192.0.2.1:80\nadmin: {listen: \"127.0.0.1:0\"}\n", func(cfg *config.Config) []diagnose.Finding {
 		return app.CheckMachine(cfg, diagnose.Error, func() bool { return false })
 	})
-	if len(list) != 1 || strings.Contains(list[0].Fix, "Stop what has the port") || !strings.Contains(list[0].Fix, "ip address") {
+	if len(list) != 1 || strings.Contains(list[0].Fix, "Stop the process that uses the port") || !strings.Contains(list[0].Fix, "ip address") {
 		t.Errorf("an address of another machine: got %+v, want the address to be named as what is wrong", list)
 	}
 	t.Setenv("TMPDIR", below)

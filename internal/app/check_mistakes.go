@@ -16,10 +16,11 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// longExpired is how long ago a key expired that is a leftover.
+// longExpired is how long ago a key must have expired to be reported.
 const longExpired = 30 * 24 * time.Hour
 
-// CheckMistakes finds what a configuration may say and nobody means, wherever it runs.
+// CheckMistakes finds settings that are valid but hardly intended, independent of the
+// machine.
 func CheckMistakes(cfg *config.Config, policy *guard.Policy, now time.Time) []diagnose.Finding {
 	m := &mistakes{cfg: cfg, policy: policy, now: now}
 	m.pools()
@@ -44,7 +45,8 @@ func (m *mistakes) add(level diagnose.Level, path, what, fix string) {
 	})
 }
 
-// pools looks for pools that get no call, because one before them takes all of their models.
+// pools looks for pools that get no calls because an earlier one matches all of their
+// models.
 func (m *mistakes) pools() {
 	for i, p := range m.cfg.Providers {
 		for j, pool := range p.Pools {
@@ -52,7 +54,7 @@ func (m *mistakes) pools() {
 			for _, before := range p.Pools[:j] {
 				if takesAll(before.Models, pool.Models) {
 					m.add(diagnose.Warning, path,
-						fmt.Sprintf("pool %s gets no call: pool %s before it takes all of its models", pool.ID, before.ID),
+						fmt.Sprintf("pool %s gets no calls: pool %s, listed before it, matches all of its models", pool.ID, before.ID),
 						"Pools are tried in order: put the one with the wider pattern last.")
 					break
 				}
@@ -60,14 +62,14 @@ func (m *mistakes) pools() {
 		}
 		if before := m.catchAll(i); before != nil {
 			m.add(diagnose.Warning, fmt.Sprintf("providers[%d].id", i),
-				fmt.Sprintf("provider %s gets no call: provider %s before it takes every model", p.ID, before.ID),
+				fmt.Sprintf("provider %s gets no calls: provider %s, listed before it, matches every model", p.ID, before.ID),
 				"Providers are tried in order: name the models of "+before.ID+
 					"'s pools, or set providers of the orgs that are to use "+p.ID+".")
 		}
 	}
 }
 
-// takesAll reports whether each pattern of a list is one of others, or matched by one.
+// takesAll reports whether each pattern of list is one of patterns, or matches one.
 func takesAll(patterns, list []string) bool {
 	return !slices.ContainsFunc(list, func(one string) bool {
 		return !slices.Contains(patterns, one) && !slices.ContainsFunc(patterns, func(p string) bool {
@@ -76,8 +78,8 @@ func takesAll(patterns, list []string) bool {
 	})
 }
 
-// catchAll is a provider that takes every call before the i-th does; nil when there is none, or
-// when an org of the file leaves it out and has the other.
+// catchAll returns an earlier provider that takes every call meant for the i-th; nil if
+// there is none, or if an org of the file omits it and lists the i-th.
 func (m *mistakes) catchAll(i int) *config.Provider {
 	for n := range m.cfg.Providers[:i] {
 		before := &m.cfg.Providers[n]
@@ -92,7 +94,7 @@ func (m *mistakes) catchAll(i int) *config.Provider {
 	return nil
 }
 
-// baseURLs looks for paths to which a version segment is added a second time.
+// baseURLs looks for base URLs with a missing or duplicate version segment.
 func (m *mistakes) baseURLs() {
 	for i, p := range m.cfg.Providers {
 		u, err := url.Parse(p.BaseURL)
@@ -123,7 +125,7 @@ func (m *mistakes) expiredKeys() {
 		if age := m.now.Sub(at); !at.IsZero() && age > longExpired {
 			m.add(diagnose.Warning, path+".expires",
 				fmt.Sprintf("key %s expired %d days ago, on %s", id, age/(24*time.Hour), at.UTC().Format(time.DateOnly)),
-				"Remove it, or make a new one.")
+				"Remove it, or create a new one.")
 		}
 	}
 	for i, k := range m.cfg.Admin.Keys {
@@ -138,14 +140,14 @@ func (m *mistakes) expiredKeys() {
 	}
 }
 
-// downgrades looks for cheaper models that no call can be served with.
+// downgrades looks for downgrade models that cannot serve a call.
 func (m *mistakes) downgrades() {
 	for i, o := range m.cfg.Orgs {
 		for _, model := range slices.Sorted(maps.Keys(o.Downgrade)) {
 			cheaper, path := o.Downgrade[model], fmt.Sprintf("orgs[%d].downgrade.%s", i, model)
 			target, err := m.policy.Providers.Resolve(cheaper, o.Providers)
 			if err != nil {
-				m.add(diagnose.Error, path, "no provider's pool takes "+cheaper+", so no call is downgraded to it",
+				m.add(diagnose.Error, path, "no provider's pool serves "+cheaper+", so no call is downgraded to it",
 					"Add it to the models of a pool.")
 				continue
 			}
@@ -158,19 +160,19 @@ func (m *mistakes) downgrades() {
 	}
 }
 
-// orgCalledAll looks for an org that is meant where others mean every org.
+// orgCalledAll looks for an org with the name that means every org elsewhere.
 func (m *mistakes) orgCalledAll() {
 	for i, o := range m.cfg.Orgs {
 		if o.ID == "all" {
 			m.add(diagnose.Warning, fmt.Sprintf("orgs[%d].id", i),
-				"where limits are set, all means every org; while an org is called so, it means that org only",
-				"Write limits of every org under defaults.limits.")
+				"where limits are set, the name all means every org; because this org uses the name, it means only this org",
+				"Put limits for every org under defaults.limits.")
 		}
 	}
 }
 
-// LocateFindings fills in where in the file findings are that name a path of the configuration. Without
-// the file they have no place.
+// LocateFindings fills in the file positions of findings that name a path of the
+// configuration. It leaves them empty if the file cannot be read.
 func LocateFindings(cfg *config.Config, list []diagnose.Finding) {
 	places, err := config.LoadPlaces(cfg.Name)
 	for i := range list {

@@ -14,7 +14,7 @@ import (
 
 const bounded = "limits: [{name: month, amount: $5, calendar: month}]"
 
-// found is what a look finds in a file: places and levels, in order.
+// found returns the findings of a check of a file, with their levels and places, in order.
 func found(t *testing.T, text string, look func(*config.Config) []diagnose.Finding) (list []diagnose.Finding, places string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "llmguard.yaml")
@@ -37,7 +37,8 @@ func found(t *testing.T, text string, look func(*config.Config) []diagnose.Findi
 	return list, strings.Join(out, ", ")
 }
 
-// TestMistakes: check finds what a file may say and nobody means, at its place, and nothing else.
+// TestMistakes checks that check finds valid but unintended settings, at their places, and
+// nothing else.
 func TestMistakes(t *testing.T) {
 	now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	const provider, org = "providers: [{id: p, base_url: https://api.openai.com/v1}]\n", "orgs: [{id: acme, " + bounded + "}]\n"
@@ -88,7 +89,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestBoundsAreFound: orgs and users that nothing bounds are named, with what to do.
+// TestBoundsAreFound checks that unbounded orgs and users are named, with a fix.
 func TestBoundsAreFound(t *testing.T) {
 	const head = "providers: [{id: p, base_url: https://api.openai.com/v1}]\n"
 	user := func(id, more string) string {

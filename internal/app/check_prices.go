@@ -12,35 +12,40 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// CheckPrices looks whether the models that orgs and keys are allowed by name lead
-// anywhere and have a price, and how old prices are.
+// CheckPrices checks whether the models that orgs and keys list by name are served and
+// priced, and how old the prices are.
 func CheckPrices(cfg *config.Config, policy *guard.Policy, now time.Time) []diagnose.Finding {
 	var out []diagnose.Finding
-	said := map[string]bool{}
+	said := map[string]bool{} // by area and model: what several keys may use is reported once
+	report := func(f diagnose.Finding, model string) {
+		id := f.Area + " " + model
+		if !said[id] {
+			said[id] = true
+			out = append(out, f)
+		}
+	}
 	look := func(where string, models, only []string) {
 		for _, model := range models {
-			if strings.Contains(model, "*") || said[model] {
+			if strings.Contains(model, "*") {
 				continue
 			}
 			target, err := policy.Providers.Resolve(model, only)
 			if err != nil {
-				said[model] = true
-				out = append(out, diagnose.Finding{
+				report(diagnose.Finding{
 					Area: "models", Level: diagnose.Warning,
-					What: fmt.Sprintf("%s may use %s, which no provider's pool takes", where, model),
-					Fix:  "Add it to the models of a pool, or take it off the list.",
-				})
+					What: fmt.Sprintf("%s may use %s, which no provider's pool serves", where, model),
+					Fix:  "Add it to the models of a pool, or remove it from the list.",
+				}, model)
 				continue
 			}
 			var unknown *pricing.UnknownModelError
 			_, err = policy.Catalogue.Lookup(target.Provider.ID, target.Model, now)
 			if errors.As(err, &unknown) && policy.UnknownPrice == nil {
-				said[model] = true
-				out = append(out, diagnose.Finding{
+				report(diagnose.Finding{
 					Area: "prices", Level: diagnose.Error,
 					What: fmt.Sprintf("%s may use %s, which has no price: calls are refused", where, model),
 					Fix:  "Add it under prices.",
-				})
+				}, model)
 			}
 		}
 	}
@@ -55,7 +60,7 @@ func CheckPrices(cfg *config.Config, policy *guard.Policy, now time.Time) []diag
 	if age := policy.Catalogue.Age(now); age > diagnose.OldPrices {
 		out = append(out, diagnose.Finding{
 			Area: "prices", Level: diagnose.Warning,
-			What: fmt.Sprintf("the oldest price was checked %d days ago, on %s", age/(24*time.Hour),
+			What: fmt.Sprintf("the oldest price was last checked %d days ago, on %s", age/(24*time.Hour),
 				policy.Catalogue.AsOf().Format(time.DateOnly)),
 			Fix: "Update llmguard, or run `llmguard prices update litellm`.",
 		})

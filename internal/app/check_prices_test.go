@@ -12,7 +12,7 @@ import (
 	"github.com/llmguard/llmguard/internal/diagnose"
 )
 
-// prices is what is found of a configuration with these orgs, at a time.
+// prices returns the findings of a configuration with these orgs, at a time.
 func prices(t *testing.T, orgs, more string, now time.Time) []diagnose.Finding {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "llmguard.yaml")
@@ -21,6 +21,7 @@ listen: 127.0.0.1:0
 redis: {addresses: ["127.0.0.1:6379"]}
 providers:
   - {id: openai, base_url: "http://127.0.0.1:9/v1", pools: [{id: main, models: ["gpt-*", "odd-*"]}]}
+  - {id: second, base_url: "http://127.0.0.1:9/v1", pools: [{id: other, models: ["second-*"]}]}
 orgs: %s
 %s`, orgs, more)
 	err := os.WriteFile(file, []byte(text), 0o600)
@@ -45,7 +46,7 @@ func TestModelsThatOrgsMayUse(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name, orgs, more string
-		level            diagnose.Level // empty: nothing is found
+		level            diagnose.Level // empty: no finding
 		what             string
 	}{
 		{"a model with a price", `[{id: acme, models: [gpt-4o]}]`, "", "", ""},
@@ -53,7 +54,7 @@ func TestModelsThatOrgsMayUse(t *testing.T) {
 		{"every model", `[{id: acme}]`, "", "", ""},
 		{
 			"a model of no pool", `[{id: acme, models: [llama-3]}]`, "", diagnose.Warning,
-			"org acme may use llama-3, which no provider's pool takes",
+			"org acme may use llama-3, which no provider's pool serves",
 		},
 		{
 			"a model without a price", `[{id: acme, models: [odd-1]}]`, "", diagnose.Error,
@@ -79,14 +80,15 @@ func TestModelsThatOrgsMayUse(t *testing.T) {
 	}
 }
 
-// CheckPrices that were not checked for 90 days are suspect, whatever models are used.
+// TestOldPrices checks that prices that were not verified for 90 days are suspect, whatever
+// models are used.
 func TestOldPrices(t *testing.T) {
 	asOf := time.Now()
 	found := prices(t, `[{id: acme}]`, "", asOf.AddDate(10, 0, 0))
 	if len(found) != 1 {
 		t.Fatalf("got %+v, want one finding", found)
 	} else {
-		wants(t, found, diagnose.Warning, "the oldest price was checked")
+		wants(t, found, diagnose.Warning, "the oldest price was last checked")
 	}
 	found = prices(t, `[{id: acme}]`, "", time.Time{})
 	if len(found) > 0 {
@@ -94,7 +96,7 @@ func TestOldPrices(t *testing.T) {
 	}
 }
 
-// wants one finding of a level with a text, and a fix.
+// wants requires one finding with a level, a text and a fix.
 func wants(t *testing.T, found []diagnose.Finding, level diagnose.Level, what string) {
 	t.Helper()
 	for _, f := range found {
@@ -103,4 +105,15 @@ func wants(t *testing.T, found []diagnose.Finding, level diagnose.Level, what st
 		}
 	}
 	t.Errorf("got %+v, want %s %q with a fix", found, level, what)
+}
+
+// TestAModelHasOneFindingOfEachKind: an org that no provider serves a model to does not hide that the model has no
+// price for another.
+func TestAModelHasOneFindingOfEachKind(t *testing.T) {
+	got := prices(t, `[{id: acme, providers: [second], models: [odd-1]}, {id: globex, models: [odd-1]},
+  {id: initech, models: [odd-1]}]`, "", time.Time{})
+	if len(got) != 2 || got[0].Level != diagnose.Warning || got[1].Level != diagnose.Error ||
+		!strings.Contains(got[1].What, "org globex") {
+		t.Errorf("got %+v, want a warning about acme and an error about globex", got)
+	}
 }

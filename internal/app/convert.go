@@ -19,18 +19,18 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// settings is a configuration in the terms of the packages that obey it.
+// settings is a configuration in the types of the packages that apply it.
 type settings struct {
 	policy    *guard.Policy
 	directory *auth.Directory
 	pools     []queue.Pool
 	workers   map[string]int // by pool
-	weights   map[string]int // by "org" and "org user", those that are not 100
+	weights   map[string]int // by "org" and "org user"; only those that are not 100
 	seal      *seal.Ring
 	webhooks  webhook.Options
 }
 
-// convert maps the file onto the packages' own options.
+// convert maps the file to the packages' own options.
 func convert(c *config.Config) (*settings, error) {
 	prices, err := ReadPrices(c)
 	if err != nil {
@@ -120,8 +120,9 @@ func upstreams(c *config.Config) (*providers.Set, error) {
 	return providers.NewSet(out)
 }
 
-// identifierKey keys the prefixes of orgs. Without a pepper anybody can compute them, and they
-// keep orgs apart all the same: nobody sends an identifier without the prefix of its org.
+// identifierKey returns the key of the orgs' prefixes. Without a pepper the prefixes are
+// predictable, but they still separate orgs: no identifier is sent without the prefix of
+// its org.
 func identifierKey(c *config.Config) []byte {
 	var secret string
 	if len(c.Auth.Peppers) > 0 {
@@ -144,7 +145,7 @@ func (s *settings) addPools(c *config.Config) {
 	}
 }
 
-// tenant is an org in the terms of the packages that obey it.
+// tenant is an org in the types of the packages that apply it.
 type tenant struct {
 	org     *guard.Org
 	keys    map[string]auth.Principal // by hash
@@ -218,8 +219,8 @@ func (t *tenant) addUser(c *config.Config, o *config.Org, u *config.User) (err e
 	return nil
 }
 
-// keyConcurrency is the limit that a key's concurrency is. No limit of the
-// configuration has a dot in its name.
+// keyConcurrency returns the limit for a key's concurrency. Its id cannot collide, because
+// limit names in the configuration cannot contain a dot.
 func keyConcurrency(c *config.Config, k config.Key) budget.Limit {
 	l := budget.Limit{
 		ID: "key.concurrency", Subject: budget.Key, Only: k.ID, Metric: budget.Concurrency, Mode: budget.Enforce,
@@ -231,8 +232,7 @@ func keyConcurrency(c *config.Config, k config.Key) budget.Limit {
 	return l
 }
 
-// Caps are the spend caps of the configuration: the providers', then the
-// deployment's.
+// Caps returns the spend caps of the configuration: the providers', then the deployment's.
 func Caps(c *config.Config) ([]budget.Cap, error) {
 	var out []budget.Cap
 	add := func(provider string, list []config.SpendCap) error {
@@ -261,7 +261,7 @@ func Caps(c *config.Config) ([]budget.Cap, error) {
 	return out, nil
 }
 
-// limits converts limits; user is whose own list they are part of, if any.
+// limits converts limits. user is the user who owns the list, if any.
 func limits(c *config.Config, list []config.Limit, user string) ([]budget.Limit, error) {
 	out := make([]budget.Limit, 0, len(list))
 	for _, l := range list {
@@ -303,7 +303,7 @@ func shapeOf(l config.Limit) (budget.Shape, error) {
 	}
 }
 
-// prompts are the stored prompts of a provider by id.
+// prompts returns the stored prompts of a provider by id.
 func prompts(list []config.Prompt) map[string]providers.Prompt {
 	out := map[string]providers.Prompt{}
 	for _, p := range list {

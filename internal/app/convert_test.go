@@ -23,8 +23,8 @@ func read(t *testing.T, text string) *config.Config {
 	return c
 }
 
-// obeyed says, for every field of the configuration, who obeys it. A field that
-// is new is missing here until somebody has thought of that.
+// obeyed lists, for every field of the configuration, what implements it. A new field fails
+// the test until it is added.
 var obeyed = map[string]string{
 	"TLS.CertFile": "encrypted", "TLS.KeyFile": "encrypted", "Admin.TLS.CertFile": "encrypted", "Admin.TLS.KeyFile": "encrypted",
 	"Admin.Hosts": "allowedHost", "Admin.MetricsToken": "metricsHandler",
@@ -89,7 +89,7 @@ var obeyed = map[string]string{
 	"Providers.OutputLimitField": "upstreams", "Providers.ReportedCost": "upstreams", "Orgs.BatchMode": "addOrg",
 }
 
-// TestEveryFieldIsObeyed: nothing in the configuration is silently ignored.
+// TestEveryFieldIsObeyed checks that no setting is silently ignored.
 func TestEveryFieldIsObeyed(t *testing.T) {
 	ours := []string{reflect.TypeFor[config.Config]().PkgPath(), reflect.TypeFor[config.Limit]().PkgPath()}
 	var walk func(path string, typ reflect.Type)
@@ -107,7 +107,8 @@ func TestEveryFieldIsObeyed(t *testing.T) {
 		for i := range typ.NumField() {
 			f := typ.Field(i)
 			name := f.Name
-			if name != "Limits" && name != "SpendCaps" && path != "" { // those of all subjects are the same
+			// those of all subjects are the same
+			if name != "Limits" && name != "SpendCaps" && path != "" {
 				name = path + "." + f.Name
 			}
 			if f.IsExported() {
@@ -174,7 +175,7 @@ spend_caps:
 
 var pepper = keys.Pepper{ID: "p1", Secret: "a-secret-of-16-characters"}
 
-// convertAll converts everything and returns alice's key with it.
+// convertAll converts everything and returns it with alice's key.
 func convertAll(t *testing.T) (*settings, string) {
 	t.Helper()
 	key := keys.New(keys.Live)

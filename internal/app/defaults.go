@@ -12,14 +12,15 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
-// withDefaults is the file's configuration with the records of all orgs over its defaults. A
-// record that does not go with the file is left out, so that the file's limit of its name applies.
+// withDefaults returns the file's configuration with the records of all orgs applied to its
+// defaults. A record that conflicts with the file is left out, so that the file's limit of
+// its name applies.
 func (i *Identities) withDefaults(all *tenants.Tenant) *config.Config {
 	cfg := i.cfg
 	for _, name := range limitNames(all) {
 		next, err := withDefault(cfg, name, all.Limits[name])
 		if err != nil {
-			i.log.Error("a limit set for all orgs conflicts with the configuration and does not apply", "limit", name, "err",
+			i.log.Error("limit set for all orgs conflicts with the configuration and does not apply", "limit", name, "err",
 				err)
 			continue
 		}
@@ -28,7 +29,7 @@ func (i *Identities) withDefaults(all *tenants.Tenant) *config.Config {
 	return cfg
 }
 
-// limitNames are the names of the limits that are recorded, in order.
+// limitNames returns the names of the recorded limits, sorted.
 func limitNames(t *tenants.Tenant) []string {
 	if t == nil {
 		return nil
@@ -36,7 +37,7 @@ func limitNames(t *tenants.Tenant) []string {
 	return slices.Sorted(maps.Keys(t.Limits))
 }
 
-// withDefault puts a record over the default limit of its name, or adds one.
+// withDefault applies a record to the default limit of its name, or adds one.
 func withDefault(cfg *config.Config, name string, record *tenants.Limit) (*config.Config, error) {
 	out := *cfg
 	out.Defaults.Limits = slices.Clone(cfg.Defaults.Limits)
@@ -51,8 +52,8 @@ func withDefault(cfg *config.Config, name string, record *tenants.Limit) (*confi
 	return &out, out.CheckDefaults()
 }
 
-// checkAll reports what makes limits unusable for all orgs: one wrong in itself, or one that an
-// org cannot have.
+// checkAll returns an error if limits cannot apply to all orgs: because one is invalid, or
+// because it conflicts with an org.
 func (i *Identities) checkAll(all *tenants.Tenant) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -66,19 +67,20 @@ func (i *Identities) checkAll(all *tenants.Tenant) error {
 	}
 	for id, o := range i.orgs {
 		if _, err := i.makeOrg(cfg, id, o.file, o.record); err != nil {
-			return errors.New("org " + id + " cannot have it: " + err.Error()) // its field is not one of the limit's
+			// Hide the org's error type: its field is not one of the limit's.
+			return errors.New("org " + id + " conflicts with it: " + err.Error())
 		}
 	}
 	return nil
 }
 
-// Defaults are the limits of every org in force.
+// Defaults returns the current limits of every org.
 func (i *Identities) Defaults() ([]budget.Limit, error) {
 	cfg := i.Effective()
 	return limits(cfg, cfg.Defaults.Limits, "")
 }
 
-// bounds are what the orgs in force can spend.
+// bounds returns what the current orgs can spend.
 func (i *Identities) bounds() map[string]guard.Bound {
 	cfg, policy, now := i.Effective(), i.Policy(), time.Now()
 	out := make(map[string]guard.Bound, len(cfg.Orgs))

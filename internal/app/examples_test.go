@@ -7,7 +7,8 @@ import (
 	"github.com/llmguard/llmguard/config"
 )
 
-// TestProviderExamples: the example of every kind of provider can be used as it is.
+// TestProviderExamples checks that the example of every kind of provider can be used as it
+// is.
 func TestProviderExamples(t *testing.T) {
 	const path = "../../examples/providers.yaml"
 	text, err := os.ReadFile(path)

@@ -15,11 +15,11 @@ import (
 	"github.com/llmguard/llmguard/internal/storage/seal"
 )
 
-// agreeTime is what the blob store gets to be written to and read.
+// agreeTime bounds the check that the blob store can be written and read.
 const agreeTime = 20 * time.Second
 
-// openFiles opens the place for files, if there is one, and makes sure that all
-// processes have the same. What is written there is sealed with the ring.
+// openFiles opens the file store, if one is configured, and makes sure that all processes
+// have the same. Its contents are sealed with the ring.
 func (a *App) openFiles(ring *seal.Ring) error {
 	c := a.cfg
 	if c.Files.Store == "" {
@@ -40,7 +40,7 @@ func (a *App) openFiles(ring *seal.Ring) error {
 	return a.files.Agree(ctx)
 }
 
-// openBatches makes batches of the files, if there are any.
+// openBatches enables batches if there is a file store.
 func (a *App) openBatches(roles Role) {
 	if a.files == nil {
 		return
@@ -61,7 +61,7 @@ func (a *App) openBatches(roles Role) {
 	}
 }
 
-// newSpool is the room for bodies and answers.
+// newSpool returns the memory and disk space for bodies and answers.
 func newSpool(c *config.Config, log *slog.Logger, metrics prometheus.Registerer) *spool.Store {
 	o := spool.Options{Memory: int64(c.Memory.Bodies), Disk: int64(c.Memory.Spool), Log: log, Metrics: metrics}
 	if o.Memory == 0 {

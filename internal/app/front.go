@@ -21,11 +21,11 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// NewFront builds a process's front on its parts. Package front has the one there is; the
-// program worker does not link it.
+// NewFront builds a process's front from its parts. Package front has the only
+// implementation; the worker program does not link it.
 type NewFront func(*Parts) (*Front, error)
 
-// Front is what a process serves besides health and metrics.
+// Front is what a process serves in addition to health and metrics.
 type Front struct {
 	// Operators adds the administrators' API and the console to the admin listener.
 	Operators func(*http.ServeMux)
@@ -33,18 +33,18 @@ type Front struct {
 	Callers *Callers
 }
 
-// Callers is how callers are served.
+// Callers serves callers.
 type Callers struct {
 	Handler http.Handler
 	// SetDirectory replaces the known keys.
 	SetDirectory func(*auth.Directory)
 	// Run works in the background until ctx ends.
 	Run func(context.Context) error
-	// Drain answers the callers that wait, because the process is shutting down.
+	// Drain answers the waiting callers because the process is shutting down.
 	Drain func()
 }
 
-// Parts are what a Front is built on.
+// Parts are what a Front is built from.
 type Parts struct {
 	Config      *config.Config
 	Roles       Role
@@ -60,10 +60,10 @@ type Parts struct {
 	Batches     *batch.Store // nil without files.store
 	Webhooks    *webhook.Sender
 	Spool       *spool.Store
-	Tracer      *tracing.Tracer // nil when nothing is traced
+	Tracer      *tracing.Tracer // nil if tracing is off
 	Log         *slog.Logger
 	Metrics     prometheus.Registerer
-	// Reload reads the configuration file again; nil: there is none.
+	// Reload reads the configuration file again; nil if there is none.
 	Reload func(context.Context) (*Reloaded, error)
 }
 

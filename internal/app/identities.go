@@ -17,17 +17,17 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
-// Identities are the orgs, users and keys in force: those of the file with the
-// records in Redis over them, field by field. It is safe for concurrent use.
+// Identities are the current orgs, users and keys: those of the file with the records in
+// Redis applied to them, field by field. It is safe for concurrent use.
 type Identities struct {
 	Store *tenants.Store
 	log   *slog.Logger
-	put   func(*guard.Policy, *auth.Directory, map[string]int) // hands out a new state
+	put   func(*guard.Policy, *auth.Directory, map[string]int) // publishes a new state
 
 	mu     sync.Mutex
 	cfg    *config.Config
 	base   *settings       // of cfg
-	ruling *config.Config  // cfg, with the records of all orgs over its defaults
+	ruling *config.Config  // cfg with the records of all orgs applied to its defaults
 	all    *tenants.Tenant // those records
 	orgs   map[string]*madeOrg
 	merged []config.Org
@@ -35,7 +35,7 @@ type Identities struct {
 	current *guard.Policy
 }
 
-// madeOrg is an org and what it was made from.
+// madeOrg is an org and what it was built from.
 type madeOrg struct {
 	file   *config.Org // nil: only in Redis
 	record *tenants.Tenant
@@ -48,7 +48,7 @@ func newIdentities(store *tenants.Store, cfg *config.Config, base *settings, log
 	return &Identities{Store: store, log: log, cfg: cfg, base: base, ruling: cfg, orgs: map[string]*madeOrg{}}
 }
 
-// run hands out changes until ctx ends.
+// run publishes changes until ctx ends.
 func (i *Identities) run(ctx context.Context) error {
 	for {
 		select {
@@ -68,7 +68,7 @@ func (i *Identities) setFile(cfg *config.Config, base *settings) {
 	i.Update()
 }
 
-// Missed looks for keys that are newer than what is known.
+// Missed looks for keys that are newer than the known ones.
 func (i *Identities) Missed(ctx context.Context) bool {
 	if !i.Store.Missed(ctx) {
 		return false
@@ -77,7 +77,7 @@ func (i *Identities) Missed(ctx context.Context) bool {
 	return true
 }
 
-// orgIDs lists the orgs in force.
+// orgIDs lists the current orgs.
 func (i *Identities) orgIDs() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -88,7 +88,8 @@ func (i *Identities) orgIDs() []string {
 	return out
 }
 
-// Effective is the file's configuration with the orgs in force. Nobody changes it.
+// Effective returns the file's configuration with the current orgs. Callers must not modify
+// it.
 func (i *Identities) Effective() *config.Config {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -97,9 +98,8 @@ func (i *Identities) Effective() *config.Config {
 	return &c
 }
 
-// Update puts the state together anew, as far as it changed, and hands it out. An
-// org whose records do not go with the file stays as it was last; one that never
-// was is the file's alone.
+// Update rebuilds what changed and publishes the new state. An org whose records conflict
+// with the file keeps its previous state, or the file's alone if it has none.
 func (i *Identities) Update() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -139,7 +139,7 @@ func (i *Identities) assemble(snap *tenants.Snapshot) map[string]*madeOrg {
 	return made
 }
 
-// make returns an org, the one there is when nothing of it changed.
+// make returns an org, reusing the previous one if nothing of it changed.
 func (i *Identities) make(id string, file *config.Org, record *tenants.Tenant) *madeOrg {
 	old := i.orgs[id]
 	if old != nil && old.file == file && old.record == record && old.cfg == i.ruling {
@@ -149,13 +149,13 @@ func (i *Identities) make(id string, file *config.Org, record *tenants.Tenant) *
 	if err == nil {
 		for provider, own := range made.tenant.org.Credentials {
 			if own == "" {
-				i.log.Error("an org's own credential cannot be read, so its calls there fail: queue.seal_keys lacks the key "+
-					"that sealed it", "org", id, "provider", provider)
+				i.log.Error("org credential not decrypted, calls with it fail: queue.seal_keys lacks the key that "+
+					"encrypted it", "org", id, "provider", provider)
 			}
 		}
 		return made
 	}
-	i.log.Error("the records of an org do not go with the configuration; it stays as it was", "org", id, "err", err)
+	i.log.Error("org's runtime settings conflict with the configuration, keeping the previous ones", "org", id, "err", err)
 	if old != nil || file == nil {
 		return old
 	}
@@ -166,7 +166,8 @@ func (i *Identities) make(id string, file *config.Org, record *tenants.Tenant) *
 	return made
 }
 
-// makeOrg is makeOrg, with a look at an org of the file under defaults that the file does not have.
+// makeOrg is the function makeOrg that also checks an unmodified org of the file against
+// changed defaults.
 func (i *Identities) makeOrg(cfg *config.Config, id string, file *config.Org,
 	record *tenants.Tenant,
 ) (*madeOrg, error) {
@@ -177,7 +178,7 @@ func (i *Identities) makeOrg(cfg *config.Config, id string, file *config.Org,
 	return made, err
 }
 
-// makeOrg puts an org's records over the file's org.
+// makeOrg applies an org's records to the file's org.
 func makeOrg(cfg *config.Config, ring *seal.Ring, id string, file *config.Org,
 	record *tenants.Tenant,
 ) (*madeOrg, error) {
@@ -216,8 +217,8 @@ func makeOrg(cfg *config.Config, ring *seal.Ring, id string, file *config.Org,
 	return &madeOrg{file, record, cfg, org, t}, nil
 }
 
-// CheckOrg reports whether an org would be sound with these records; of all orgs, whether
-// each would.
+// CheckOrg reports whether an org would be valid with these records or, for all orgs,
+// whether each would.
 func (i *Identities) CheckOrg(id string, record *tenants.Tenant) error {
 	if id == tenants.AllOrgs {
 		return i.checkAll(record)
@@ -226,7 +227,7 @@ func (i *Identities) CheckOrg(id string, record *tenants.Tenant) error {
 	return err
 }
 
-// MergeOrg returns an org with these records over what the file has of it.
+// MergeOrg returns an org with these records applied to what the file has of it.
 func (i *Identities) MergeOrg(id string, record *tenants.Tenant) (*config.Org, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -245,26 +246,26 @@ func (i *Identities) MergeOrg(id string, record *tenants.Tenant) (*config.Org, e
 	return &made.org, nil
 }
 
-// openIdentities reads the records of identities. When Redis does not give them the
-// file's stand until it does.
+// openIdentities reads the records of identities. While Redis is unavailable, the file's
+// apply.
 func (a *App) openIdentities(set *settings) {
 	a.identity = tenants.New(a.rdb, tenants.Options{Log: a.log})
-	ctx, cancel := context.WithTimeout(context.Background(), loadTime) //nolint:forbidigo // it is nobody's call
+	ctx, cancel := context.WithTimeout(context.Background(), loadTime) //nolint:forbidigo // not part of a call
 	defer cancel()
 	if err := a.identity.Load(ctx); err != nil {
-		a.log.Warn("identities cannot be read; those of the file stand until they can", "err", err)
+		a.log.Warn("runtime settings not readable, using only the file until they are", "err", err)
 	}
 	a.ids = newIdentities(a.identity, a.cfg, set, a.log)
 	a.ids.Update()
 }
 
-// loadTime bounds reading all records at start.
+// loadTime bounds reading all records at startup.
 const loadTime = 30 * time.Second
 
-// obey makes a state of the identities the one in force.
+// obey puts a new state of the identities into effect.
 func (a *App) obey(p *guard.Policy, d *auth.Directory, weights map[string]int) {
 	if err := a.queue.AddOwn(p.OwnPools()...); err != nil {
-		a.log.Error("pools of orgs with credentials of their own cannot be added", "err", err)
+		a.log.Error("pools of org credentials not added", "err", err)
 	}
 	before := a.guard.Policy()
 	a.guard.SetPolicy(p)
@@ -275,7 +276,7 @@ func (a *App) obey(p *guard.Policy, d *auth.Directory, weights map[string]int) {
 		a.callers.SetDirectory(d)
 	}
 	if err := a.queue.SetWeights(weights); err != nil {
-		a.log.Error("weights of the queue cannot be set", "err", err)
+		a.log.Error("queue weights not set", "err", err)
 	}
 	select {
 	case a.limitsChanged <- struct{}{}:
@@ -283,28 +284,28 @@ func (a *App) obey(p *guard.Policy, d *auth.Directory, weights map[string]int) {
 	}
 }
 
-// Policy is the policy in force.
+// Policy returns the current policy.
 func (i *Identities) Policy() *guard.Policy {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.current
 }
 
-// Ring is the key ring that credentials are sealed with.
+// Ring returns the key ring that credentials are sealed with.
 func (i *Identities) Ring() *seal.Ring {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.base.seal
 }
 
-// File is the configuration without the records in Redis.
+// File returns the configuration without the records in Redis.
 func (i *Identities) File() *config.Config {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.cfg
 }
 
-// Refresh reads what changed of the records, where nothing follows the changes.
+// Refresh reads changed records, for programs that do not follow changes.
 func (i *Identities) Refresh(ctx context.Context) error {
 	before := i.Store.Snapshot()
 	if err := i.Store.Refresh(ctx); err != nil {
@@ -316,7 +317,7 @@ func (i *Identities) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// Effective returns a configuration with the orgs in force.
+// Effective returns a configuration with the current orgs.
 func Effective(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient,
 	log *slog.Logger,
 ) (*config.Config, error) {
@@ -327,8 +328,8 @@ func Effective(ctx context.Context, cfg *config.Config, rdb redis.UniversalClien
 	return ids.Effective(), nil
 }
 
-// LoadIdentities returns the identities of a configuration as they are now, for commands on
-// this machine. Refresh keeps it up to date.
+// LoadIdentities returns the current identities of a configuration, for commands on this
+// machine. Refresh keeps them up to date.
 func LoadIdentities(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient,
 	log *slog.Logger,
 ) (*Identities, error) {
@@ -345,7 +346,7 @@ func LoadIdentities(ctx context.Context, cfg *config.Config, rdb redis.Universal
 	return ids, nil
 }
 
-// changedOrgs are those whose limits or settings may be others now.
+// changedOrgs returns the orgs whose limits or settings may have changed.
 func changedOrgs(before, now *guard.Policy) map[string]bool {
 	out := map[string]bool{}
 	for id, org := range now.Orgs {
@@ -356,7 +357,7 @@ func changedOrgs(before, now *guard.Policy) map[string]bool {
 	return out
 }
 
-// wake has [App.unpark] wake the jobs of these orgs.
+// wake makes [App.unpark] wake the jobs of these orgs.
 func (a *App) wake(orgs map[string]bool) {
 	if len(orgs) == 0 {
 		return
@@ -367,7 +368,7 @@ func (a *App) wake(orgs map[string]bool) {
 	}
 }
 
-// unpark lets the jobs of orgs whose limits changed try them again, until ctx ends.
+// unpark lets the jobs of orgs whose limits changed retry them, until ctx ends.
 func (a *App) unpark(ctx context.Context) error {
 	for {
 		select {
@@ -375,7 +376,7 @@ func (a *App) unpark(ctx context.Context) error {
 			return nil
 		case orgs := <-a.changed:
 			if err := a.queue.Unpark(ctx, orgs); err != nil {
-				a.log.Debug("jobs not woken after a change of limits, they wake on their own", "err", err)
+				a.log.Debug("jobs not woken after a limit change, they resume on their own", "err", err)
 			}
 		}
 	}

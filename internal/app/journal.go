@@ -12,8 +12,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
-// openJournal opens the journal of this process; in memory when the file names
-// no directory.
+// openJournal opens the journal of this process, in memory if no directory is configured.
 func openJournal(c config.Store, log *slog.Logger) (*journal.Journal, error) {
 	j, err := journal.Open(c.JournalDir, journal.Options{MaxBytes: int64(c.JournalMax), Log: log})
 	if err != nil {
@@ -22,7 +21,7 @@ func openJournal(c config.Store, log *slog.Logger) (*journal.Journal, error) {
 	return j, nil
 }
 
-// epochFile is where the process remembers which data Redis had; empty: nowhere.
+// epochFile returns where the process records which data Redis had; empty if nowhere.
 func epochFile(c config.Store) string {
 	if c.JournalDir == "" {
 		return ""
@@ -30,28 +29,27 @@ func epochFile(c config.Store) string {
 	return filepath.Join(c.JournalDir, "store-epoch")
 }
 
-// settle ends what is still open at the end of the process: in Redis if it
-// answers, else in the journal.
+// settle ends what is still open when the process ends: in Redis if it answers, otherwise
+// in the journal.
 func (a *App) settle(ctx context.Context) {
 	if err := a.guard.Close(ctx); err != nil {
-		a.log.Error("not every call could be settled; the rest expires and is charged in full", "err", err)
+		a.log.Error("some calls not settled, their holds expire and are charged in full", "err", err)
 	}
 	left, err := a.budget.Deferred.Replay(ctx)
 	switch {
 	case left == 0:
 	case a.journal.Durable():
-		a.log.Warn("ends of calls are left in the journal; the next process with this directory writes them",
+		a.log.Warn("settlements left in the journal, the next process with this directory writes them",
 			"calls", left, "dir", a.cfg.Store.JournalDir, "err", err)
 	default:
-		a.log.Error("ends of calls are lost with this process, because store.journal_dir is not set; their holds are "+
-			"charged in full",
+		a.log.Error("settlements lost because store.journal_dir is not set, their holds are charged in full",
 			"calls", left, "err", err)
 	}
 }
 
-// moneyScripts returns what runs the scripts of the budget, and its flights: with
-// store.durability they return when a replica has what was written. Half of the
-// deadline is for that.
+// moneyScripts returns what runs the scripts of the budget, and its pipelines. With
+// store.durability they return once a replica has what was written, which may take half of
+// the deadline.
 func moneyScripts(c config.Store, line *redisconn.Coalescer) (budget.Scripts, func() budget.Flight) {
 	if c.Durability == "async" || c.Durability == "" {
 		return line, func() budget.Flight { return line.Batch() }

@@ -10,12 +10,12 @@ import (
 	"github.com/llmguard/llmguard/guard"
 )
 
-// unexported is how many times ledger.max_entries a ledger may hold while its
-// export does not get on.
+// unexported is how many times ledger.max_entries a ledger may hold while its export makes
+// no progress.
 const unexported = 10
 
-// LedgerLength is the bound that settling itself puts on a ledger. The exporter
-// trims before that, what it has written.
+// LedgerLength returns the maximum length of a ledger when settling. The exporter trims
+// what it has written before that.
 func LedgerLength(c config.Ledger) int64 {
 	if c.ExportDir != "" {
 		return unexported * c.MaxEntries
@@ -23,7 +23,7 @@ func LedgerLength(c config.Ledger) int64 {
 	return c.MaxEntries
 }
 
-// exporter returns what exports the ledgers, or nil when the file says nowhere.
+// exporter returns the exporter of the ledgers, or nil if no directory is configured.
 func exporter(c *config.Config, s *budget.Store, orgs func() []string) (*budget.Exporter, error) {
 	if c.Ledger.ExportDir == "" {
 		return nil, nil
@@ -36,8 +36,8 @@ func exporter(c *config.Config, s *budget.Store, orgs func() []string) (*budget.
 	})
 }
 
-// LimitsOf returns the limits of a configuration that a call of the ledger stood
-// under. Of limits per address only those of a call whose address is known.
+// LimitsOf returns the limits of a configuration that applied to a call in the ledger.
+// Limits per address are included only if the call's address is known.
 func LimitsOf(c *config.Config, call budget.Call) ([]budget.Limit, error) {
 	s, err := convert(c)
 	if err != nil {
@@ -45,7 +45,7 @@ func LimitsOf(c *config.Config, call budget.Call) ([]budget.Limit, error) {
 	}
 	org := s.policy.Orgs[call.Org]
 	if org == nil {
-		return nil, fmt.Errorf("the configuration has no org %s any more, so none of its limits", call.Org)
+		return nil, fmt.Errorf("org %s is no longer configured, so its limits are unknown", call.Org)
 	}
 	models := []string{call.Model}
 	for _, p := range c.Providers {
@@ -53,7 +53,7 @@ func LimitsOf(c *config.Config, call budget.Call) ([]budget.Limit, error) {
 			models = append(models, to)
 		}
 	}
-	// What the call does not say is in no limit that asks for it.
+	// Omit limits that ask for what the call does not say.
 	list := guard.Applying(org.LimitsFor(call.User, call.Key), call, models...)
 	return slices.DeleteFunc(slices.Clone(list), func(l budget.Limit) bool { return !l.Tells(call) }), nil
 }

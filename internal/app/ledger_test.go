@@ -64,7 +64,7 @@ orgs:
 	}
 }
 
-// TestAppExports: a running process writes the ledgers of its orgs to files.
+// TestAppExports checks that a running process writes the ledgers of its orgs to files.
 func TestAppExports(t *testing.T) {
 	rdb := redistest.Start(t).Client()
 	store := budget.New(rdb, budget.Options{})

@@ -17,20 +17,20 @@ import (
 	"github.com/llmguard/llmguard/internal/spool"
 )
 
-// adminConnections bounds the operators' listener.
+// adminConnections bounds the connections of the operators' listener.
 const adminConnections = 256
 
-// certificateLook is how often certificates are compared with their files.
+// certificateLook is the interval at which certificates are compared with their files.
 const certificateLook = 10 * time.Second
 
-// door is a listener and the certificate that it may have.
+// door is a listener with an optional certificate.
 type door struct {
 	net.Listener
 	cert *listen.Certificate // nil: plain HTTP
 }
 
-// open listens at an address within limits, and encrypts if there is a certificate.
-// Requests are read strictly either way.
+// open listens at an address within limits, with TLS if there is a certificate. Requests
+// are parsed strictly in both cases.
 func (a *App) open(field, address string, limits listen.Limits, t config.TLS) (_ *door, err error) {
 	d := &door{}
 	if t.Enabled() {
@@ -41,7 +41,7 @@ func (a *App) open(field, address string, limits listen.Limits, t config.TLS) (_
 	}
 	plain, err := net.Listen("tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%s: another process listens on %s; each process on a machine needs an address of its own",
+		return nil, fmt.Errorf("%s: another process listens on %s; give each process on this machine its own address",
 			join(field, "listen"), address)
 	}
 	if err != nil {
@@ -63,7 +63,7 @@ func join(section, field string) string {
 	return section + "." + field
 }
 
-// url is where to reach the listener.
+// url returns the URL of the listener.
 func (d *door) url() string {
 	if d.cert != nil {
 		return "https://" + d.Addr().String()
@@ -71,7 +71,8 @@ func (d *door) url() string {
 	return "http://" + d.Addr().String()
 }
 
-// server returns a server for the listener. Its handler need not read what it refuses.
+// server returns a server for the listener. Its handler need not read the body of a request
+// it refuses.
 func (a *App) server(h http.Handler, read time.Duration) *http.Server {
 	return &http.Server{
 		Handler: listen.Bodies(h, read), ReadHeaderTimeout: read, IdleTimeout: a.cfg.Timeouts.Idle,
@@ -80,7 +81,7 @@ func (a *App) server(h http.Handler, read time.Duration) *http.Server {
 	}
 }
 
-// certificates are those of both listeners, by the listener's name.
+// certificates returns the certificates of both listeners, by the listener's name.
 func (a *App) certificates() map[string]*listen.Certificate {
 	out := map[string]*listen.Certificate{}
 	for name, d := range map[string]*door{"calls": a.calls, "admin": a.admin} {
@@ -101,7 +102,7 @@ func (a *App) reloadCertificates() error {
 	return failed
 }
 
-// watchCertificates notices when a certificate is replaced, and measures when it ends.
+// watchCertificates notices when a certificate is replaced, and exports when it expires.
 func (a *App) watchCertificates(ctx context.Context, start func(func() error)) {
 	for name, c := range a.certificates() {
 		a.refused.Certificate(name, c)
@@ -109,11 +110,11 @@ func (a *App) watchCertificates(ctx context.Context, start func(func() error)) {
 	}
 }
 
-// connectionMemory is about what a connection with a slow stream takes of the process's
-// memory, in bytes, besides garbage. Connections get half of the memory.
+// connectionMemory is about how much memory a connection with a slow stream takes, in
+// bytes, not counting garbage. Connections get half of the memory.
 const connectionMemory = 48 << 10
 
-// connections are the bounds of a listener.
+// connections returns the bounds of a listener.
 func (a *App) connections(listener string, total, perAddress int) listen.Limits {
 	if total == 0 {
 		total = min(listen.DefaultTotal(), int(max(spool.Limit()/2/connectionMemory, 1)))

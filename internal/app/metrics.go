@@ -12,10 +12,10 @@ import (
 	"github.com/llmguard/llmguard/internal/tracing"
 )
 
-// version is stamped by release builds.
+// version is set by release builds.
 var version = ""
 
-// Version is the release, or what the Go toolchain knows of the tree.
+// Version returns the release, or the version that the Go toolchain recorded.
 func Version() string {
 	if version != "" {
 		return version
@@ -26,7 +26,7 @@ func Version() string {
 	return ""
 }
 
-// commit is that of the tree this was built from, empty when unknown.
+// commit returns the commit this was built from, empty if unknown.
 func commit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -40,7 +40,7 @@ func commit() string {
 	return ""
 }
 
-// registerBuild reports which build runs: llmguard_build_info is always 1.
+// registerBuild reports which build is running: llmguard_build_info is always 1.
 func registerBuild(reg prometheus.Registerer) {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "llmguard_build_info", Help: "1, with the version, the commit and the Go version of this process.",
@@ -50,7 +50,7 @@ func registerBuild(reg prometheus.Registerer) {
 	reg.MustRegister(g)
 }
 
-// openTracer returns what traces calls; nil when nothing does.
+// openTracer returns the tracer of calls; nil if tracing is off.
 func openTracer(t config.Tracing, log *slog.Logger, reg prometheus.Registerer) (*tracing.Tracer, error) {
 	if !traces(t, os.Getenv) {
 		return nil, nil
@@ -62,14 +62,12 @@ func openTracer(t config.Tracing, log *slog.Logger, reg prometheus.Registerer) (
 	for name, value := range t.Headers {
 		o.Headers[name] = value.Reveal()
 	}
-	if build, ok := debug.ReadBuildInfo(); ok {
-		o.Version = build.Main.Version
-	}
+	o.Version = Version()
 	return tracing.New(o)
 }
 
-// traces reports whether calls are traced: somebody says where the spans go, and
-// nobody says that they do not.
+// traces reports whether calls are traced: an endpoint is set, and tracing is not disabled
+// by the environment.
 func traces(t config.Tracing, env func(string) string) bool {
 	if env("OTEL_SDK_DISABLED") == "true" || env("OTEL_TRACES_EXPORTER") == "none" {
 		return false

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestBuildInfo: every process reports which build it is.
+// TestBuildInfo checks that every process reports its build.
 func TestBuildInfo(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	registerBuild(reg)

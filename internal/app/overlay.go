@@ -23,7 +23,7 @@ type proxyKey struct {
 	until     time.Time
 }
 
-// overlay puts records over an org, whose lists are the caller's own; defaults are the limits
+// overlay applies records to an org, whose lists the caller owns. defaults are the limits
 // of every org.
 func overlay(org *config.Org, record *tenants.Tenant, defaults []config.Limit) (previous []proxyKey, err error) {
 	if record.Org != nil {
@@ -59,8 +59,8 @@ func overlay(org *config.Org, record *tenants.Tenant, defaults []config.Limit) (
 	return previous, nil
 }
 
-// orgsFirst are the ids of limits in an order in which a user's own comes after the org's of its
-// name, which it is a copy of.
+// orgsFirst sorts the ids of limits such that a user's own limit comes after the org's of
+// the same name, which it copies.
 func orgsFirst(limits map[string]*tenants.Limit) []string {
 	return slices.SortedFunc(maps.Keys(limits), func(a, b string) int {
 		ofA, _ := tenants.SplitLimitID(a)
@@ -80,7 +80,7 @@ func patch[T config.Org | config.User | config.Key | config.Limit](to *T, fields
 	return config.Patch(to, raw)
 }
 
-// orgUsers finds the users of an org by id: one may have tens of thousands.
+// orgUsers finds the users of an org by id: an org may have tens of thousands.
 type orgUsers struct {
 	org      *config.Org
 	at       map[string]int // in org.Users
@@ -95,7 +95,7 @@ func usersOf(org *config.Org, defaults []config.Limit) orgUsers {
 	return u
 }
 
-// of returns a user of the org, a new one when there is none.
+// of returns a user of the org, creating it if necessary.
 func (u orgUsers) of(id string) *config.User {
 	i, known := u.at[id]
 	if !known {
@@ -106,8 +106,8 @@ func (u orgUsers) of(id string) *config.User {
 	return &u.org.Users[i]
 }
 
-// keyOf returns a key of a user, a new one when there is none. The list it is in becomes
-// the user's own.
+// keyOf returns a key of a user, creating it if necessary. The user gets its own copy of
+// the list.
 func keyOf(u *config.User, id string) *config.Key {
 	u.Keys = slices.Clone(u.Keys)
 	i := slices.IndexFunc(u.Keys, func(k config.Key) bool { return k.ID == id })
@@ -118,8 +118,9 @@ func keyOf(u *config.User, id string) *config.Key {
 	return &u.Keys[i]
 }
 
-// limitOf returns a limit of the org, or of a user: its own, else a copy of the one of its name
-// a level above (the org's for a user's, then the default), else a new one.
+// limitOf returns a limit of the org or of a user. If there is none, it adds a copy of the
+// one with the same name a level above (the org's for a user's, then the default), or else
+// a new one.
 func (u orgUsers) limitOf(user, name string) *config.Limit {
 	org := u.org
 	list := &org.Limits
@@ -146,10 +147,10 @@ func (u orgUsers) limitOf(user, name string) *config.Limit {
 	return &(*list)[len(*list)-1]
 }
 
-// errNoOrg says that records belong to an org that does not exist.
+// errNoOrg means that records belong to an org that does not exist.
 var errNoOrg = errors.New("no such org")
 
-// credentials opens an org's own credentials; one that cannot be opened is empty.
+// credentials decrypts an org's own credentials. One that cannot be decrypted is empty.
 func credentials(org string, records map[string]*tenants.Credential, ring *seal.Ring) map[string]guard.Credential {
 	out := make(map[string]guard.Credential, len(records))
 	for provider, c := range records {
@@ -162,7 +163,7 @@ func credentials(org string, records map[string]*tenants.Credential, ring *seal.
 	return out
 }
 
-// raise puts overrides on the limits of their names.
+// raise adds overrides to the limits of their names.
 func raise(org *guard.Org, overrides map[string]*tenants.Override) {
 	all := slices.SortedFunc(maps.Values(overrides), func(a, b *tenants.Override) int {
 		return a.Created.Compare(b.Created)

@@ -10,18 +10,19 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// Prices are what a configuration says calls cost.
+// Prices are the prices of a configuration.
 type Prices struct {
-	// Catalogue is the built-in one with the operator's entries, Own, before it.
+	// Catalogue is the built-in one, with the operator's entries, Own, taking
+	// precedence.
 	Catalogue *pricing.Catalogue
 	Own       []pricing.Entry
-	// Unknown is the price of models the catalogue does not know; nil when
-	// they are refused.
+	// Unknown is the price of models that the catalogue does not know; nil if they are
+	// refused.
 	Unknown *pricing.Entry
 }
 
-// ReadPrices reads the prices of a configuration; nil stands for one that says
-// nothing of them.
+// ReadPrices reads the prices of a configuration. A nil configuration has only the built-in
+// ones.
 func ReadPrices(c *config.Config) (*Prices, error) {
 	if c == nil {
 		c = &config.Config{}
@@ -45,11 +46,11 @@ func ReadPrices(c *config.Config) (*Prices, error) {
 	return p, nil
 }
 
-// warnOldPrices says so when nobody has checked a price for long: providers
-// change them without notice, and a hold is only as good as its price.
+// warnOldPrices logs a warning if prices have not been verified for long: providers change
+// them without notice, and a hold is only as accurate as its price.
 func warnOldPrices(c *pricing.Catalogue, now time.Time, log *slog.Logger) {
 	if age := c.Age(now); age > diagnose.OldPrices {
-		log.Warn("prices were not checked for long: update llmguard, or run `llmguard prices update litellm`",
+		log.Warn("prices are old, update llmguard or run `llmguard prices update litellm`",
 			"oldest", c.AsOf().Format(time.DateOnly), "days", int(age/(24*time.Hour)))
 	}
 }

@@ -55,7 +55,7 @@ func TestPricesAreMeasured(t *testing.T) {
 prices: [{model: house-7b, as_of: 2020-01-01, prices: [{input: 1, output: 2}]}]
 `)
 	var logged bytes.Buffer
-	rdb := redisconn.Open(redisconn.Single, redisconn.Options("127.0.0.1:1")) // no metric of prices needs it
+	rdb := redisconn.Open(redisconn.Single, redisconn.Options("127.0.0.1:1")) // no price metric needs it
 	defer rdb.Close()
 	a, err := New(Options{Config: cfg, Redis: rdb, Roles: Worker, Log: slog.New(slog.NewTextHandler(&logged, nil))})
 	if err != nil {

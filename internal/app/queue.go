@@ -15,9 +15,9 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// Queue returns the queue of a configuration for looking at it and for commands
-// by hand, and its pools in the order of the file. It is not Run. Where the blob
-// store that the other processes share cannot be seen it has none.
+// Queue returns the queue of a configuration for inspection and for commands, and its pools
+// in the order of their ids. It does not run the queue. If the blob store shared by the
+// other processes is not accessible, the queue has none.
 func Queue(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient,
 	log *slog.Logger,
 ) (*queue.Queue, []queue.Pool, error) {
@@ -41,8 +41,8 @@ func Queue(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient,
 	return q, q.Pools(), nil
 }
 
-// Blobs returns the blob store that all processes share; nil where there is
-// none in sight, of which nothing is made.
+// Blobs returns the blob store that all processes share; nil if it is not accessible from
+// here. It never creates one.
 func Blobs(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient) *blob.Store {
 	where := cfg.Files.Store
 	if where == "" {
@@ -64,12 +64,12 @@ func Blobs(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient) *
 	return store
 }
 
-// memoryOptions are the configured bounds of bodies and answers in Redis.
+// memoryOptions returns the configured bounds of bodies and answers in Redis.
 func memoryOptions(cfg *config.Config) capacity.Options {
 	return capacity.Options{MemoryShare: cfg.Queue.MemoryShare, OrgShare: cfg.Queue.MemoryOrgShare}
 }
 
-// queueOptions are the configured bounds of the queue.
+// queueOptions returns the configured options of the queue.
 func queueOptions(cfg *config.Config, set *settings) queue.Options {
 	c := cfg.Queue
 	return queue.Options{

@@ -14,13 +14,13 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// learnTime is what Redis gets to tell what was learned.
+// learnTime bounds reading the calibration from Redis.
 const learnTime = 3 * time.Second
 
-// Quoting returns what batch.Estimate needs to price requests of an org and user
-// under a configuration, with what its Redis has learned of outputs and
-// tokenizers; away says why that is not known. Without a configuration the
-// built-in prices count, and any name of a model is its provider's own.
+// Quoting returns what batch.Estimate needs to price requests of an org and user under a
+// configuration, including what Redis has learned about outputs and tokenizers; away is why
+// that is unavailable. Without a configuration the built-in prices apply, and any model
+// name is accepted.
 func Quoting(ctx context.Context, cfg *config.Config, org, user string) (_ *batch.QuoteOptions, away, err error) {
 	if cfg == nil {
 		o, err := plainQuoting()
@@ -43,7 +43,7 @@ func Quoting(ctx context.Context, cfg *config.Config, org, user string) (_ *batc
 	return o, away, nil
 }
 
-// plainQuoting knows the built-in prices only.
+// plainQuoting knows only the built-in prices.
 func plainQuoting() (*batch.QuoteOptions, error) {
 	catalogue, err := pricing.Embedded()
 	if err != nil {

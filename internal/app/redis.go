@@ -18,7 +18,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
-// Connect opens the configured Redis. It does not wait for it to answer.
+// Connect opens the configured Redis without waiting for it to answer.
 func Connect(c config.Redis) (redis.UniversalClient, error) {
 	o, err := redisOptions(c)
 	if err != nil {
@@ -61,7 +61,7 @@ func tlsConfig(c config.RedisTLS) (*tls.Config, error) {
 		}
 		t.RootCAs = x509.NewCertPool()
 		if !t.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("redis.tls.ca_file: %s holds no certificate", c.CAFile)
+			return nil, fmt.Errorf("redis.tls.ca_file: %s contains no certificate", c.CAFile)
 		}
 	}
 	if c.CertFile != "" {
@@ -74,8 +74,7 @@ func tlsConfig(c config.RedisTLS) (*tls.Config, error) {
 	return t, nil
 }
 
-// CheckRedis refuses a Redis that would lose money or jobs, and warns of one
-// that might.
+// CheckRedis refuses a Redis that would lose money or jobs, and warns about one that might.
 func CheckRedis(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger) error {
 	awaitRedis(ctx, rdb, log)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -85,16 +84,16 @@ func CheckRedis(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger
 		if f.Level == diagnose.Error {
 			return fmt.Errorf("%s. %s", f.What, f.Fix)
 		}
-		log.Warn("redis is not as it should be", "what", f.What, "fix", f.Fix)
+		log.Warn("redis configuration problem", "what", f.What, "fix", f.Fix)
 	}
 	return nil
 }
 
-// startPatience is how long a start waits for a Redis, or a machine, that is slow to answer.
+// startPatience is how long startup waits for a slow Redis or machine.
 const startPatience = 15 * time.Second
 
-// awaitRedis waits while Redis takes connections and is late. What refuses connections, or
-// answers with an error, is for the check to tell.
+// awaitRedis waits while Redis accepts connections but is slow. It leaves refused
+// connections and error replies to the check.
 func awaitRedis(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
@@ -104,6 +103,6 @@ func awaitRedis(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger
 		if !errors.As(err, &late) || !late.Timeout() {
 			return
 		}
-		log.Warn("redis is late to answer, still waiting for it", "err", err)
+		log.Warn("redis slow to answer, still waiting", "err", err)
 	}
 }

@@ -19,7 +19,7 @@ func TestCheckRedis(t *testing.T) {
 		{"yes", "allkeys-lru", "maxmemory-policy noeviction", ""},
 		{"yes", "allkeys-random", "maxmemory-policy noeviction", ""},
 		{"yes", "volatile-ttl", "maxmemory-policy noeviction", ""},
-		{"no", "noeviction", "", "appendonly yes"}, // the last: turning it on again starts a rewrite
+		{"no", "noeviction", "", "appendonly yes"}, // must be last: enabling it again starts a rewrite
 	} {
 		err := rdb.ConfigSet(t.Context(), "appendonly", c.appendonly).Err()
 		if err == nil {
@@ -48,7 +48,7 @@ func TestCheckRedisUnavailable(t *testing.T) {
 	}
 }
 
-// TestRedisOptions: what the file says of Redis reaches the client.
+// TestRedisOptions checks that the Redis settings of the file reach the client.
 func TestRedisOptions(t *testing.T) {
 	o, err := redisOptions(config.Redis{URL: "rediss://u:secret@h:7/3"})
 	if err != nil || o.Addrs[0] != "h:7" || o.Username != "u" || o.Password != "secret" || o.DB != 3 || o.TLSConfig == nil || !o.ContextTimeoutEnabled {
@@ -68,7 +68,7 @@ func TestRedisOptions(t *testing.T) {
 	}
 }
 
-// TestLogger: the log has the level and the format that were configured.
+// TestLogger checks that the log has the configured level and format.
 func TestLogger(t *testing.T) {
 	for c, want := range map[config.Log]string{
 		{Level: "info", Format: "json"}: `{"time":`, {Level: "info", Format: "text"}: "time=", {Level: "warn", Format: "json"}: "",
@@ -94,7 +94,8 @@ type onWrite func()
 
 func (f onWrite) Write(p []byte) (int, error) { f(); return len(p), nil }
 
-// TestStartWaitsForALateRedis: a Redis that answers late is waited for, which the log says.
+// TestStartWaitsForALateRedis checks that a slow Redis is waited for, and that the log says
+// so.
 func TestStartWaitsForALateRedis(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

@@ -16,35 +16,35 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
-// ErrNoFile says that a process has no configuration file to read again.
-var ErrNoFile = errors.New("this process was started without a configuration file, so there is nothing to read again")
+// ErrNoFile means that a process has no configuration file to reload.
+var ErrNoFile = errors.New("this process was started without a configuration file, so there is nothing to reload")
 
-// Reloaded is what a reload of the configuration file did.
+// Reloaded is the result of a reload of the configuration file.
 type Reloaded struct {
 	Hash         string   `json:"hash"`          // of the file, in hexadecimal
 	Changed      []string `json:"changed"`       // the fields that changed, never nil
-	NeedsRestart []string `json:"needs_restart"` // those that take effect at a restart only, never nil
+	NeedsRestart []string `json:"needs_restart"` // those that take effect only at a restart, never nil
 }
 
-// Config is the configuration in force. It is read-only.
+// Config returns the current configuration. It is read-only.
 func (a *App) Config() *config.Config { return a.current.Load() }
 
-// Reload reads the configuration file again and, when it is right, puts it in
-// force for calls and jobs that begin from now on; those under way go on with
-// what they began with. After an error everything is as before. It is safe for
-// concurrent use; one reload waits for another.
+// Reload reads the configuration file again and, if it is valid, applies it to calls and
+// jobs that begin from now on; those in progress continue with the previous one. After an
+// error nothing has changed. It is safe for concurrent use; concurrent reloads run one
+// after the other.
 func (a *App) Reload(ctx context.Context) (*Reloaded, error) {
 	a.reloading.Lock()
 	defer a.reloading.Unlock()
 	r, err := a.reload()
 	if err != nil {
 		a.told.Refused()
-		a.log.ErrorContext(ctx, "the configuration was not reloaded; the old one goes on", "err", err)
+		a.log.ErrorContext(ctx, "reload failed, still running the previous configuration", "err", err)
 		return nil, err
 	}
 	a.log.InfoContext(ctx, "configuration reloaded", "hash", r.Hash, "changed", r.Changed)
 	if len(r.NeedsRestart) > 0 {
-		a.log.WarnContext(ctx, "some of the configuration needs a restart to take effect", "fields", r.NeedsRestart)
+		a.log.WarnContext(ctx, "some changed fields need a restart to take effect", "fields", r.NeedsRestart)
 	}
 	return r, nil
 }
@@ -63,7 +63,7 @@ func (a *App) reload() (*Reloaded, error) {
 	r := a.Config().Reload(next)
 	if err := a.apply(r.Config); err != nil {
 		if len(r.NeedsRestart) > 0 {
-			err = fmt.Errorf("%w; perhaps because these take effect at a restart only: %s", err,
+			err = fmt.Errorf("%w; a restart may be needed, because these fields take effect only then: %s", err,
 				strings.Join(r.NeedsRestart, ", "))
 		}
 		return nil, err
@@ -75,8 +75,8 @@ func (a *App) reload() (*Reloaded, error) {
 	}, nil
 }
 
-// apply puts a configuration in force. What can be refused comes first, and the
-// pools before the policy that sends calls to them.
+// apply puts a configuration into effect. Steps that can fail come first, and pools before
+// the policy that sends calls to them.
 func (a *App) apply(c *config.Config) error {
 	set, err := convert(c)
 	if err != nil {
@@ -104,15 +104,15 @@ func (a *App) apply(c *config.Config) error {
 		a.worker.SetConcurrency(set.workers)
 	}
 	if a.level != nil {
-		_ = a.level.UnmarshalText([]byte(c.Log.Level)) // one of its choices
+		_ = a.level.UnmarshalText([]byte(c.Log.Level)) // validated before
 	}
 	a.current.Store(c)
 	drop()
 	return nil
 }
 
-// durable refuses orgs whose calls go on without Redis where they cannot be kept
-// on disk meanwhile.
+// durable refuses orgs whose calls continue without Redis if there is no journal on disk
+// for them.
 func durable(c *config.Config) error {
 	for _, o := range c.Orgs {
 		if o.OnStoreFailure != "deny" && c.Store.JournalDir == "" {
@@ -122,11 +122,11 @@ func durable(c *config.Config) error {
 	return nil
 }
 
-// list is never nil, so that it is [] in JSON.
+// list never returns nil, so that the JSON is [].
 func list(s []string) []string { return append([]string{}, s...) }
 
-// reloadOnHangup reloads at every SIGHUP until ctx ends. Signals that come before
-// it is called, but after hangups, are not lost.
+// reloadOnHangup reloads at every SIGHUP until ctx ends. Signals that arrive after hangups
+// but before this call are not lost.
 func (a *App) reloadOnHangup(ctx context.Context, hup <-chan os.Signal) {
 	for {
 		select {
@@ -138,12 +138,12 @@ func (a *App) reloadOnHangup(ctx context.Context, hup <-chan os.Signal) {
 	}
 }
 
-// reloadBySignal reloads, and tells the audit as a reload over the network does. A reload
-// that the audit does not take stays in force: the log has it.
+// reloadBySignal reloads, and records it in the audit like a reload over the network. A
+// reload that the audit does not accept still takes effect; the log has it.
 func (a *App) reloadBySignal(ctx context.Context) {
 	entry := tenants.AuditEntry{Actor: "signal", Action: "config.reload", At: time.Now().UTC()}
 	hash := hex.EncodeToString(a.Config().Sum[:])
-	done, err := a.Reload(ctx) // it logs itself what has become of it
+	done, err := a.Reload(ctx) // it logs its own result
 	if err != nil {
 		entry.Action = "config.reload_refused"
 	} else {
@@ -161,10 +161,10 @@ func (a *App) reloadBySignal(ctx context.Context) {
 	}
 }
 
-// auditTime bounds the entry of a reload by a signal.
+// auditTime bounds writing the audit entry of a reload by a signal.
 const auditTime = 10 * time.Second
 
-// hangups catches SIGHUP, which otherwise ends a process.
+// hangups catches SIGHUP, which would otherwise end the process.
 func hangups() (hup <-chan os.Signal, stop func()) {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGHUP)

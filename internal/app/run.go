@@ -5,21 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
-	"github.com/llmguard/llmguard/internal/accesslog"
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/tokenizer"
 )
 
-// ErrNoStore says that the configuration names no Redis.
-var ErrNoStore = errors.New("the configuration names no redis, and without one nothing would be remembered: " +
-	"set redis.addresses or redis.url (`llmguard dev` brings a store along for trying things out)")
+// ErrNoStore means that the configuration has no Redis.
+var ErrNoStore = errors.New("no Redis configured; it stores limits, jobs and the ledger. Set redis.addresses or redis.url, or use `llmguard dev` to try llmguard without Redis")
 
-// RunFile loads a configuration and runs the roles until ctx ends. It is what
-// `llmguard serve` and `worker` do.
+// RunFile loads a configuration and runs the roles until ctx ends, as `llmguard serve` and
+// `worker` do.
 func RunFile(ctx context.Context, path string, roles Role, front NewFront, stderr io.Writer) error {
 	hup, stop := hangups()
 	defer stop()
@@ -44,7 +41,7 @@ func RunFile(ctx context.Context, path string, roles Role, front NewFront, stder
 		return err
 	}
 	if cfg.Store.JournalDir == "" {
-		log.Warn("store.journal_dir is not set: ends of calls that redis does not take are kept in memory only")
+		log.Warn("store.journal_dir is not set, settlements that redis does not accept are kept in memory only")
 	}
 	a, err := New(Options{
 		Config: cfg, Redis: rdb, Roles: roles, Front: front, Log: log, Level: level,
@@ -61,20 +58,8 @@ func RunFile(ctx context.Context, path string, roles Role, front NewFront, stder
 	return a.Run(ctx)
 }
 
-// Logger builds the process's logger, its level, which may be changed, and the
-// function that writes out what it still has gathered at the end.
-func Logger(c config.Log, w io.Writer) (*slog.Logger, *slog.LevelVar, func()) {
-	level := new(slog.LevelVar)
-	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
-		level.Set(slog.LevelInfo)
-	}
-	h := accesslog.New(w, level, c.Format == "text")
-	return slog.New(h), level, h.Flush
-}
-
-// Check validates a configuration file as far as that is possible without
-// opening a connection, and returns the policy that it makes. Calls with it must
-// not be begun.
+// Check validates a configuration file as far as possible without opening a connection, and
+// returns the resulting policy, which must not be used for calls.
 func Check(path string) (*config.Config, *guard.Policy, error) {
 	cfg, err := config.Load(path)
 	if err != nil {
@@ -87,8 +72,8 @@ func Check(path string) (*config.Config, *guard.Policy, error) {
 	return cfg, set.policy, nil
 }
 
-// loadTables loads the token tables, so that the first calls need not wait for them
-// and damaged ones are noticed now.
+// loadTables loads the token tables, so that the first calls need not wait for them and
+// damaged ones are noticed now.
 func loadTables() error {
 	for _, enc := range []tokenizer.Encoding{tokenizer.O200k, tokenizer.CL100k} {
 		if err := tokenizer.Warm(enc); err != nil {
@@ -98,8 +83,8 @@ func loadTables() error {
 	return nil
 }
 
-// after runs something once the tables are loaded: a job that is claimed before would hold
-// its quota, and its place, while they load.
+// after runs something once the tables are loaded: a job claimed earlier would hold its
+// quota and slot while they load.
 func after(ctx context.Context, warm <-chan struct{}, run func(context.Context) error) error {
 	select {
 	case <-warm:

@@ -9,11 +9,11 @@ import (
 	"github.com/llmguard/llmguard/guard"
 )
 
-// noteAgain is when limits that could not be noted are tried again.
+// noteAgain is the pause before a failed note is retried.
 const noteAgain = 5 * time.Second
 
-// noteShadow notes in Redis since when limits are in shadow mode, now and whenever the limits
-// change, until ctx ends: reports about them count from then on.
+// noteShadow records in Redis since when limits are in shadow mode, now and whenever the
+// limits change, until ctx ends. Reports about them count from then on.
 func (a *App) noteShadow(ctx context.Context) error {
 	noted := map[string][]string{} // by org
 	for {
@@ -38,7 +38,8 @@ func (a *App) noteShadow(ctx context.Context) error {
 	}
 }
 
-// shadowLimits are the limits of an org in shadow mode, those of single users and keys included.
+// shadowLimits returns the limits of an org in shadow mode, including those of single users
+// and keys.
 func shadowLimits(org *guard.Org) []string {
 	var out []string
 	add := func(list []budget.Limit) {

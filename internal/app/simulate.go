@@ -12,8 +12,8 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
-// Policy is what a configuration decides calls by, for simulations. Workers is
-// how many worker processes there are; 0 is one.
+// Policy returns what a configuration decides calls by, for simulations. workers is the
+// number of worker processes; 0 is one.
 func Policy(cfg *config.Config, workers int) (simulate.Policy, error) {
 	set, err := convert(cfg)
 	if err != nil {
@@ -29,9 +29,9 @@ func Policy(cfg *config.Config, workers int) (simulate.Policy, error) {
 	return p, nil
 }
 
-// WithRecords returns a configuration with the records of orgs over it, as they would be in force
-// with it; those of identity.AllOrgs are over the defaults. A key without a hash gets one that no
-// key has.
+// WithRecords returns a configuration with the records of orgs applied, as they would take
+// effect with it; those of tenants.AllOrgs apply to the defaults. A key without a hash gets
+// one that matches no key.
 func WithRecords(cfg *config.Config, records map[string]*tenants.Tenant) (*config.Config, error) {
 	all := records[tenants.AllOrgs]
 	for _, name := range limitNames(all) {
@@ -58,7 +58,7 @@ func WithRecords(cfg *config.Config, records map[string]*tenants.Tenant) (*confi
 		made, err := makeOrg(cfg, nil, id, file, records[id])
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("org %s: what is recorded of it does not go with %s: %w", id, cfg.Name, err)
+			return nil, fmt.Errorf("org %s: its runtime settings conflict with %s: %w", id, cfg.Name, err)
 		case file == nil:
 			out.Orgs = append(out.Orgs, made.org)
 		default:
@@ -68,8 +68,8 @@ func WithRecords(cfg *config.Config, records map[string]*tenants.Tenant) (*confi
 	return &out, nil
 }
 
-// LoadPolicy reads a configuration whose secrets need not be at hand: nothing is
-// connected to.
+// LoadPolicy reads a configuration without connecting to anything. Its secrets need not be
+// available.
 func LoadPolicy(path string) (*config.Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestNoJobBeforeTheTables: a worker claims nothing before the token tables are loaded, and ends
-// when the process does.
+// TestNoJobBeforeTheTables checks that a worker claims nothing before the token tables are
+// loaded, and ends when the process does.
 func TestNoJobBeforeTheTables(t *testing.T) {
 	warm, runs := make(chan struct{}), 0
 	run := func(context.Context) error { runs++; return nil }

@@ -19,8 +19,8 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// Webhooks returns the webhooks of a configuration for looking at them and for
-// commands by hand. It is not Run.
+// Webhooks returns the webhooks of a configuration for inspection and for commands. It does
+// not run them.
 func Webhooks(cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*webhook.Sender, error) {
 	o, err := webhookOptions(cfg)
 	if err != nil {
@@ -30,7 +30,7 @@ func Webhooks(cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (
 	return webhook.New(rdb, o)
 }
 
-// webhookOptions are the configured targets and their bounds.
+// webhookOptions returns the configured targets and their bounds.
 func webhookOptions(c *config.Config) (webhook.Options, error) {
 	w := c.Webhooks
 	o := webhook.Options{
@@ -58,7 +58,7 @@ func webhookOptions(c *config.Config) (webhook.Options, error) {
 		}
 		o.RootCAs = x509.NewCertPool()
 		if !o.RootCAs.AppendCertsFromPEM(pem) {
-			return o, fmt.Errorf("webhooks.ca_file: %s holds no certificate", w.CAFile)
+			return o, fmt.Errorf("webhooks.ca_file: %s contains no certificate", w.CAFile)
 		}
 	}
 	return o, o.Validate()
@@ -99,7 +99,7 @@ func signers(list []config.Secret) ([]webhook.Secret, error) {
 	return out, errors.Join(errs...)
 }
 
-// announce tells the webhooks of jobs that ended, in whatever process they did.
+// announce notifies the webhooks of ended jobs, in whatever process they ended.
 func (a *App) announce(ctx context.Context) error {
 	return a.queue.Announce(ctx, func(ctx context.Context, e queue.JobEnd) error {
 		if e.State == queue.Succeeded && webhook.ForResponse(e.Notice) {
@@ -113,11 +113,11 @@ func (a *App) announce(ctx context.Context) error {
 	})
 }
 
-// responseState is how the response ended that a job has made: a job succeeds
-// also with one that the provider calls incomplete or failed.
+// responseState returns how the response of a job ended: a job also succeeds with a
+// response that the provider reports as incomplete or failed.
 func (a *App) responseState(ctx context.Context, e queue.JobEnd) (queue.State, error) {
 	job, err := a.queue.Job(ctx, e.Org, e.ID)
-	if errors.Is(err, queue.ErrNotFound) { // deleted meanwhile
+	if errors.Is(err, queue.ErrNotFound) { // deleted in the meantime
 		return e.State, nil
 	}
 	if err != nil {
@@ -143,7 +143,7 @@ func (a *App) responseState(ctx context.Context, e queue.JobEnd) (queue.State, e
 	return e.State, nil
 }
 
-// batchEnded tells the webhooks of a batch that ended.
+// batchEnded notifies the webhooks of a batch that ended.
 func (a *App) batchEnded(ctx context.Context, b *batch.Batch) error {
 	e := webhook.NewEvent("batch."+string(b.Status), b.ID, b.Ended())
 	e.URL = b.Metadata[batch.MetadataWebhook]

@@ -55,7 +55,8 @@ webhooks: {allow_networks: [10.1.0.0/16], allow_http: [inside.example], timeout:
 	}
 }
 
-// The configuration knows the same events as package webhook.
+// TestEventTypesAgree checks that the configuration knows the same events as package
+// webhook.
 func TestEventTypesAgree(t *testing.T) {
 	file := func(events string) string {
 		return "providers: [{id: openai, base_url: https://api.example.com/v1/, api_key: sk-1}]\norgs: [{id: acme, webhooks: [{url: https://a.example, secrets: [" +

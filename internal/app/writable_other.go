@@ -2,5 +2,6 @@
 
 package app
 
-// writable reports why this process cannot make files in a directory; here it cannot tell.
+// writable reports why this process cannot create files in a directory. It never does on
+// this system, which has no such check.
 func writable(string) error { return nil }

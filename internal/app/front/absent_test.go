@@ -11,8 +11,8 @@ import (
 	"github.com/llmguard/llmguard/internal/app"
 )
 
-// TestAbsentBody: without a key nobody holds a connection by announcing a body that
-// never comes, on either listener.
+// TestAbsentBody checks that a client without a valid key cannot keep a connection open by
+// announcing a body that never comes, on either listener.
 func TestAbsentBody(t *testing.T) {
 	t.Parallel()
 	r := start(t, app.Proxy, "timeouts: {drain: 0s, read_header: 1s}\n")

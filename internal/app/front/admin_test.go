@@ -15,8 +15,8 @@ import (
 	"github.com/llmguard/llmguard/internal/auth/keys"
 )
 
-// door sends requests to the admin handler, each from another address, so that none
-// is refused for what others tried.
+// door sends requests to the admin handler, each from another address, so that none is
+// refused because of earlier attempts.
 type door struct {
 	t       *testing.T
 	handler http.Handler
@@ -104,8 +104,8 @@ func bearer(key string) func(*http.Request) {
 
 func unchanged(*http.Request) {}
 
-// TestAdminNeedsKey: no operation runs without an administrator's key in the header
-// where it belongs.
+// TestAdminNeedsKey checks that no operation runs without an administrator's key in the
+// proper header.
 func TestAdminNeedsKey(t *testing.T) {
 	r := start(t, app.Proxy, "")
 	o := r.operator(t)
@@ -130,19 +130,20 @@ func TestAdminNeedsKey(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// All addresses together may fail only so often, so each has an API of its own.
+			// Failures are limited across all addresses, so each case has its
+			// own API.
 			d := &door{t: t, handler: api, secrets: d.secrets}
 			for _, op := range list {
 				d.refuses(401, "invalid_api_key", op, change)
 			}
 		})
 	}
-	for _, op := range list[:3] { // each looks for a newer key in Redis, ten times a second at most
+	for _, op := range list[:3] { // each looks for a newer key in Redis, at most ten times a second
 		d.refuses(401, "invalid_api_key", op, bearer(keys.New(keys.Admin)))
 	}
 }
 
-// TestAdminRefusesBrowsers: a page of another site cannot use an administrator's
+// TestAdminRefusesBrowsers checks that a page of another site cannot use an administrator's
 // browser.
 func TestAdminRefusesBrowsers(t *testing.T) {
 	r := start(t, app.Proxy, "")
@@ -163,8 +164,8 @@ func TestAdminRefusesBrowsers(t *testing.T) {
 	}
 }
 
-// TestAdminWrites: operations that change something need JSON and a key that may
-// write, and administrators are changed only where the configuration is.
+// TestAdminWrites checks that operations that change something need JSON and a key that may
+// write, and that administrators can be changed only on the machine with the configuration.
 func TestAdminWrites(t *testing.T) {
 	r := start(t, app.Proxy, "")
 	o := r.operator(t)
@@ -172,7 +173,7 @@ func TestAdminWrites(t *testing.T) {
 	viewer := r.newAdminKey(t, `{"id":"viewer","read_only":true}`)
 	for _, op := range o.operations() {
 		switch {
-		case !op.writes(), op.path == "/admin/v1/session": // whoever may read signs in
+		case !op.writes(), op.path == "/admin/v1/session": // signing in needs only read access
 			continue
 		case strings.HasPrefix(op.path, "/admin/v1/admins"):
 			d.refuses(403, "local_only", op, bearer(o.key))
@@ -189,7 +190,7 @@ func TestAdminWrites(t *testing.T) {
 	}
 }
 
-// TestAdminRoutes: what is not in the API is refused after the key was checked.
+// TestAdminRoutes checks that unknown routes are refused after the key was checked.
 func TestAdminRoutes(t *testing.T) {
 	r := start(t, app.Proxy, "")
 	o := r.operator(t)
@@ -198,8 +199,8 @@ func TestAdminRoutes(t *testing.T) {
 	d.refuses(405, "method_not_allowed", operation{"PUT", "/admin/v1/orgs"}, bearer(o.key))
 }
 
-// TestAdminAndCallersApart: an administrator's key makes no calls, and the callers'
-// listener does not have the API.
+// TestAdminAndCallersApart checks that an administrator's key cannot make calls, and that
+// the callers' listener does not serve the API.
 func TestAdminAndCallersApart(t *testing.T) {
 	r := start(t, app.Proxy, "")
 	o := r.operator(t)
@@ -212,8 +213,8 @@ func TestAdminAndCallersApart(t *testing.T) {
 	}
 }
 
-// TestAdminGuessing: an address that guesses keys is slowed down; a right key from
-// the same address still works.
+// TestAdminGuessing checks that an address that guesses keys is rate-limited, and that a
+// valid key from the same address still works.
 func TestAdminGuessing(t *testing.T) {
 	r := start(t, app.Proxy, "")
 	o := r.operator(t)

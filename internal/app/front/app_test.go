@@ -14,8 +14,8 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// TestAdmin: health does not depend on Redis, readiness does; models are not
-// served there, nor metrics to callers.
+// TestAdmin checks that health does not depend on Redis and readiness does, that the
+// operators' listener does not serve models, and that callers cannot read metrics.
 func TestAdmin(t *testing.T) {
 	r := start(t, app.Proxy, "")
 	if s := r.status(r.AdminURL() + "/metrics"); s != 200 {
@@ -42,7 +42,7 @@ func TestAdmin(t *testing.T) {
 	await(t, "ready again", func() bool { return r.status(r.AdminURL()+"/readyz") == 200 })
 }
 
-// TestSilentStore: a Redis that takes connections and does not answer is not
+// TestSilentStore checks that a Redis that accepts connections and does not answer is not
 // waited for.
 func TestSilentStore(t *testing.T) {
 	t.Parallel()
@@ -65,8 +65,8 @@ func TestSilentStore(t *testing.T) {
 	}
 }
 
-// TestShutdownFinishesCalls: a process that stops is not ready at once, still serves
-// while load balancers notice, and lets calls end whole.
+// TestShutdownFinishesCalls checks that a stopping process immediately becomes unready,
+// still serves while load balancers notice, and lets calls finish completely.
 func TestShutdownFinishesCalls(t *testing.T) {
 	t.Parallel()
 	const drain = time.Second
@@ -100,7 +100,7 @@ func TestShutdownFinishesCalls(t *testing.T) {
 	await(t, "the admin listener is closed", func() bool { return r.status(r.AdminURL()+"/readyz") == 0 })
 }
 
-// TestShutdownCancelsCalls: what does not end in the time for it is cancelled and
+// TestShutdownCancelsCalls checks that calls that do not end in time are cancelled and
 // settled.
 func TestShutdownCancelsCalls(t *testing.T) {
 	r := start(t, app.Proxy, "timeouts: {drain: 0s, shutdown: 50ms}\n")
@@ -118,8 +118,8 @@ func TestShutdownCancelsCalls(t *testing.T) {
 	}
 }
 
-// TestWorkerShutdown: a process without callers becomes unready too, and puts
-// its jobs back.
+// TestWorkerShutdown checks that a process without callers becomes unready too, and returns
+// its jobs to the queue.
 func TestWorkerShutdown(t *testing.T) {
 	r := start(t, app.Worker, "queue: {shutdown: 100ms}\n")
 	if r.URL() != "" {
@@ -132,7 +132,7 @@ func TestWorkerShutdown(t *testing.T) {
 	}
 }
 
-// TestPortInUse: a port that is taken is told at once.
+// TestPortInUse checks that a port in use is reported immediately.
 func TestPortInUse(t *testing.T) {
 	r := start(t, app.Proxy, "")
 	for _, text := range []string{

@@ -17,13 +17,13 @@ import (
 
 const ownSecret = "sk-acme-own-0123456789"
 
-// sealed is an App whose org acme has a credential of its own.
+// sealed returns an App whose org acme has a credential of its own.
 func sealed(t *testing.T) (*running, *operator) {
 	t.Helper()
 	return sealedWith(t, fakeprovider.Options{})
 }
 
-// sealedWith is sealed with a provider of other properties.
+// sealedWith is sealed with other provider options.
 func sealedWith(t *testing.T, provider fakeprovider.Options) (*running, *operator) {
 	t.Helper()
 	r := startWith(t, app.Proxy|app.Worker, "queue: {seal_keys: [{id: s1, secret: a-secret-of-16-characters}]}\n", provider)
@@ -41,7 +41,7 @@ func (r *running) wantStatus(t *testing.T, want int, key string, header ...strin
 	}
 }
 
-// newCaller makes a user of another org, and returns its key.
+// newCaller creates a user of another org, and returns its key.
 func (o *operator) newCaller() string {
 	o.t.Helper()
 	o.ask(201, "POST", "/orgs", `{"id":"globex","over_limit":"refuse"}`, nil)
@@ -61,8 +61,8 @@ func (r *running) withOwn() (n int) {
 	return n
 }
 
-// TestOwnCredential: an org's own credential is used for its calls and jobs, and for
-// no other org's.
+// TestOwnCredential checks that an org's own credential is used for its calls and jobs, and
+// for no other org's.
 func TestOwnCredential(t *testing.T) {
 	r, o := sealed(t)
 	other := o.newCaller()
@@ -78,9 +78,8 @@ func TestOwnCredential(t *testing.T) {
 	await(t, "acme's job uses its credential", func() bool { return r.withOwn() == 2 })
 }
 
-// TestOwnAccountTeachesOnlyItself: what an org's own account says of its limits, and
-// that it refuses, concerns that org alone; nor do its calls use up the deployment's
-// quota.
+// TestOwnAccountTeachesOnlyItself checks that the limits and refusals of an org's own
+// account affect only that org, and that its calls do not use up the deployment's quota.
 func TestOwnAccountTeachesOnlyItself(t *testing.T) {
 	r, o := sealedWith(t, fakeprovider.Options{
 		Quota:    fakeprovider.Quota{RPM: 1000},
@@ -103,8 +102,8 @@ func TestOwnAccountTeachesOnlyItself(t *testing.T) {
 	}
 }
 
-// TestOwnPoolOutlivesItsCredential: jobs that wait in an org's own pool are found and
-// run after its credential is taken away and the process starts again.
+// TestOwnPoolOutlivesItsCredential checks that jobs waiting in an org's own pool are found
+// and run after its credential is removed and the process restarts.
 func TestOwnPoolOutlivesItsCredential(t *testing.T) {
 	r, o := sealed(t)
 	var removed atomic.Bool
@@ -151,7 +150,7 @@ func TestOwnPoolOutlivesItsCredential(t *testing.T) {
 	}
 }
 
-// TestCredentialIsSealed: Redis never holds a credential in the clear.
+// TestCredentialIsSealed checks that Redis never holds a credential in the clear.
 func TestCredentialIsSealed(t *testing.T) {
 	r, _ := sealed(t)
 	rdb := r.redis.Client()
@@ -167,8 +166,8 @@ func TestCredentialIsSealed(t *testing.T) {
 	}
 }
 
-// TestCredentialWithoutSealKey: a process that cannot open an org's credential does
-// not use the deployment's own instead.
+// TestCredentialWithoutSealKey checks that a process that cannot decrypt an org's
+// credential does not use the deployment's instead.
 func TestCredentialWithoutSealKey(t *testing.T) {
 	r, _ := sealed(t)
 	without := *r.file

@@ -1,5 +1,6 @@
 // Package front is what a process serves over HTTP: callers, the administrators' API and
-// the console. It is apart from package app so that the program worker does not link them.
+// the console. It is separate from package app so that the worker program does not link
+// them.
 package front
 
 import (
@@ -112,7 +113,8 @@ func adminOptions(ids *app.Identities, books *budget.Store, rdb redis.UniversalC
 	}
 }
 
-// fileSettings is what administrators meet of a configuration file.
+// fileSettings returns the parts of a configuration file that the administrators' API
+// needs.
 func fileSettings(c *config.Config) admin.FileSettings {
 	out := admin.FileSettings{
 		Set: c.Tenants(), Hash: hex.EncodeToString(c.Sum[:]), Admins: map[string]tenants.Admin{},
@@ -130,7 +132,7 @@ func fileSettings(c *config.Config) admin.FileSettings {
 	return out
 }
 
-// openPurge opens what is kept of an org.
+// openPurge opens everything stored for an org.
 func openPurge(
 	ctx context.Context, ids *app.Identities, rdb redis.UniversalClient, org string,
 ) (*orgdata.Purge, func()) {
@@ -154,7 +156,7 @@ func newConsole(p *app.Parts, api *admin.Server) (*console.Console, error) {
 	})
 }
 
-// findings is what is wrong with the store and the prices of a process.
+// findings returns the problems with the store and the prices of a process.
 func findings(ctx context.Context, p *app.Parts) (out []console.Fault) {
 	found, facts := diagnose.Store(ctx, p.Redis)
 	if facts != nil {
@@ -176,8 +178,8 @@ func findings(ctx context.Context, p *app.Parts) (out []console.Fault) {
 	return out
 }
 
-// Admin returns the administrators' API of a configuration, for commands on this
-// machine. Of batches it can do what needs no files.
+// Admin returns the administrators' API of a configuration, for commands on this machine.
+// For batches it supports what needs no files.
 func Admin(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient,
 	log *slog.Logger,
 ) (*admin.Server, error) {
@@ -199,7 +201,7 @@ func Admin(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient,
 	return admin.New(o)
 }
 
-// lazyQueue is a queue that is opened when it is first needed.
+// lazyQueue is a queue that is opened on first use.
 type lazyQueue struct {
 	mu sync.Mutex
 	q  *queue.Queue

@@ -16,8 +16,8 @@ func (r *running) keyAnswers(t *testing.T, want int, key string) {
 	}
 }
 
-// TestIdentitiesLive: what an administrator creates and changes is in force at once
-// in the process that took the request.
+// TestIdentitiesLive checks that what an administrator creates and changes takes effect
+// immediately in the process that handled the request.
 func TestIdentitiesLive(t *testing.T) {
 	r := start(t, app.Proxy|app.Worker, "")
 	o := r.operator(t)
@@ -50,8 +50,8 @@ func TestIdentitiesLive(t *testing.T) {
 	r.keyAnswers(t, 401, rotated.Secret)
 }
 
-// TestDeclaredIdentities: what the file declares can be changed but not removed, and
-// returns to what the file says when the change is deleted.
+// TestDeclaredIdentities checks that what the file declares can be changed but not removed,
+// and reverts to the file when the change is deleted.
 func TestDeclaredIdentities(t *testing.T) {
 	r := start(t, app.Proxy, "")
 	o := r.operator(t)

@@ -25,8 +25,8 @@ import (
 	"github.com/llmguard/llmguard/internal/auth/keys"
 )
 
-// issue writes a certificate with this number and its key into a directory, and returns
-// the configuration that names them.
+// issue writes a certificate with this number and its key into a directory, and returns the
+// configuration that names them.
 func issue(t *testing.T, dir string, number int64) string {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -53,7 +53,8 @@ func issue(t *testing.T, dir string, number int64) string {
 	return fmt.Sprintf("{cert_file: %q, key_file: %q}", filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
 }
 
-// over sends a request by a client that takes any certificate, and returns its number.
+// over sends a request with a client that accepts any certificate, and returns the
+// certificate's number.
 func over(t *testing.T, req *http.Request, two bool) (got reply, proto string, number int64) {
 	t.Helper()
 	resp, err := (&http.Transport{
@@ -85,8 +86,9 @@ func request(t *testing.T, method, url, body string, header ...string) *http.Req
 	return req
 }
 
-// TestBothListenersEncrypt: calls, probes, metrics and the administrators' API work over
-// TLS, by HTTP/1.1 and HTTP/2, and a reload takes a new certificate or says why not.
+// TestBothListenersEncrypt checks that calls, probes, metrics and the administrators' API
+// work over TLS, with HTTP/1.1 and HTTP/2, and that a reload uses a new certificate or
+// reports why not.
 func TestBothListenersEncrypt(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -128,8 +130,8 @@ func TestBothListenersEncrypt(t *testing.T) {
 	}
 }
 
-// TestConsoleCookie: over an encrypted connection the session's cookie is Secure and bound
-// to this host, and no other one is taken.
+// TestConsoleCookie checks that over an encrypted connection the session's cookie is Secure
+// and bound to this host, and that no other one is accepted.
 func TestConsoleCookie(t *testing.T) {
 	t.Parallel()
 	const proto = "X-Forwarded-Proto"
@@ -176,9 +178,9 @@ func TestConsoleCookie(t *testing.T) {
 	}
 }
 
-// TestAdminHosts: a web page that has its name resolved to the admin listener gets nothing
-// from it, neither metrics nor a form to sign in; names that no page can have, and those
-// that the configuration lists, are answered.
+// TestAdminHosts checks that a web page whose name is resolved to the admin listener gets
+// nothing from it, neither metrics nor a form to sign in, and that names that no page can
+// have, and configured ones, are answered.
 func TestAdminHosts(t *testing.T) {
 	t.Parallel()
 	r := startAdmin(t, `hosts: ["console.acme.example", "*.corp.example"]`, "")
@@ -206,8 +208,8 @@ func TestAdminHosts(t *testing.T) {
 	}
 }
 
-// TestMetricsToken: with admin.metrics_token the metrics are for who has it; the probes
-// stay open.
+// TestMetricsToken checks that admin.metrics_token protects the metrics and leaves the
+// probes open.
 func TestMetricsToken(t *testing.T) {
 	t.Parallel()
 	const token = "0123456789abcdef0123"
@@ -245,8 +247,8 @@ func TestMetricsToken(t *testing.T) {
 	}
 }
 
-// TestWrongKeysShareABucket: wrong keys sent to one listener use up the attempts of the
-// other, and right keys are not locked out of either.
+// TestWrongKeysShareABucket checks that wrong keys sent to one listener use up the attempts
+// of the other, and that valid keys are not locked out of either.
 func TestWrongKeysShareABucket(t *testing.T) {
 	t.Parallel()
 	r := startAdmin(t, "metrics_token: 0123456789abcdef0123", "")
@@ -255,8 +257,8 @@ func TestWrongKeysShareABucket(t *testing.T) {
 		got, _, _ := over(t, request(t, "GET", url, "", "Authorization", "Bearer "+key), false)
 		return got.status
 	}
-	// Right keys are known before the guesses start: one that was made a moment ago is not
-	// looked for while too many wrong ones come.
+	// The valid keys are known before the guesses start: a newly created key is not
+	// looked up while too many wrong ones arrive.
 	if got := status(o.url+"/orgs", o.key); got != 200 {
 		t.Fatalf("the administrator, before: got status %d, want 200", got)
 	}
@@ -278,7 +280,9 @@ func TestWrongKeysShareABucket(t *testing.T) {
 		"a caller's key":         func() int { return status(r.URL()+"/v1/models", keys.New(keys.Live)) },
 	} {
 		refused := false
-		for range 10 { // one failure comes back a second, and these may have got it; with a bucket of their own all would be 401
+		// One failure is allowed again per second, and these requests may have got
+		// it; with separate buckets all of them would be 401.
+		for range 10 {
 			refused = refused || ask() == 429
 		}
 		if !refused {

@@ -25,7 +25,7 @@ func (r *running) spend(t *testing.T, want int) reply {
 	return got
 }
 
-// read decodes what a caller's GET returns.
+// read decodes the answer to a caller's GET.
 func (r *running) read(t *testing.T, path string, out any) {
 	t.Helper()
 	got := get(t, r.URL()+path, r.key)
@@ -45,7 +45,7 @@ type ownLimit struct {
 	Reset           float64 `json:"reset_seconds"`
 }
 
-// daily is alice's limit of that name, once her calls are settled.
+// daily returns alice's daily limit, once her calls are settled.
 func (r *running) daily(t *testing.T) (out ownLimit) {
 	t.Helper()
 	await(t, "alice's calls are settled", func() bool {
@@ -63,7 +63,7 @@ func (r *running) daily(t *testing.T) (out ownLimit) {
 	return out
 }
 
-// tight is an App whose alice has a daily limit that no call fits.
+// tight returns an App whose user alice has a daily limit that no call fits.
 func tight(t *testing.T) (*running, *operator) {
 	t.Helper()
 	r := start(t, app.Proxy, "")
@@ -74,8 +74,8 @@ func tight(t *testing.T) (*running, *operator) {
 	return r, o
 }
 
-// TestOverrideInForce: an override opens a limit for its user at once, callers see
-// it in answers and at /v1/limits, and the limit is closed when it is deleted.
+// TestOverrideInForce checks that an override immediately raises a limit for its user, that
+// callers see it in answers and at /v1/limits, and that deleting it restores the limit.
 func TestOverrideInForce(t *testing.T) {
 	r, o := tight(t)
 	until := time.Now().Add(time.Hour).UTC().Truncate(time.Second).Format(time.RFC3339)
@@ -99,7 +99,7 @@ func TestOverrideInForce(t *testing.T) {
 	r.spend(t, 429)
 }
 
-// TestNewAmountKeepsUsage: a limit with a new amount still counts what was used.
+// TestNewAmountKeepsUsage checks that a limit with a new amount still counts what was used.
 func TestNewAmountKeepsUsage(t *testing.T) {
 	r := start(t, app.Proxy, "")
 	o := r.operator(t)
@@ -112,7 +112,7 @@ func TestNewAmountKeepsUsage(t *testing.T) {
 	}
 }
 
-// TestUsageIsTheCallersOwn: a caller does not see what others of the org spend.
+// TestUsageIsTheCallersOwn checks that a caller does not see what others of the org spend.
 func TestUsageIsTheCallersOwn(t *testing.T) {
 	r := start(t, app.Proxy, "")
 	r.spend(t, 200)

@@ -58,20 +58,20 @@ orgs:
     users: [{id: alice, keys: [{id: k1, hash: "%s"}]}]
 `
 
-// start runs an App with a Redis and a provider of its own until the test ends. It
-// stops without a pause for load balancers unless the text sets timeouts.
+// start runs an App with its own Redis and provider until the test ends. It stops without a
+// pause for load balancers unless the text sets timeouts.
 func start(t *testing.T, roles app.Role, text string) *running {
 	t.Helper()
 	return startWith(t, roles, text, fakeprovider.Options{})
 }
 
-// startWith is start with a provider of other properties.
+// startWith is start with other provider options.
 func startWith(t *testing.T, roles app.Role, text string, provider fakeprovider.Options) *running {
 	t.Helper()
 	return launch(t, roles, base, text, provider)
 }
 
-// startAdmin is start of a proxy with more about the admin listener.
+// startAdmin is start of a proxy with further settings of the admin listener.
 func startAdmin(t *testing.T, admin, text string) *running {
 	t.Helper()
 	return launch(t, app.Proxy, strings.Replace(base, "admin: {", "admin: {"+admin+", ", 1), text, fakeprovider.Options{})
@@ -119,7 +119,7 @@ func launch(t *testing.T, roles app.Role, base, text string, provider fakeprovid
 	return r
 }
 
-// ready asks the process, whatever its certificate.
+// ready asks the process whether it is ready, with any certificate.
 func (r *running) ready() bool {
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	resp, err := (&http.Client{Transport: transport}).Get(r.AdminURL() + "/readyz")
@@ -145,7 +145,7 @@ func parse(t *testing.T, text string) *config.Config {
 	return c
 }
 
-// end waits until a process that was stopped has ended.
+// end waits until a stopped process has ended.
 func (r *running) end(t *testing.T) {
 	t.Helper()
 	if err := <-r.ended; err != nil {
@@ -165,15 +165,15 @@ func await(t *testing.T, what string, is func() bool) {
 	t.Fatalf("not true within 2 minutes: %s", what)
 }
 
-// reply is an answer that was read to its end.
+// reply is a fully read answer.
 type reply struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// send makes a request over a new connection, as load balancers do. A connection
-// that is left open would delay the shutdown.
+// send makes a request over a new connection, as load balancers do. A connection left open
+// would delay the shutdown.
 func send(req *http.Request) (reply, error) {
 	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
 	if err != nil {
@@ -252,13 +252,13 @@ type operator struct {
 	url, key string
 }
 
-// operator makes an administrator's key.
+// operator creates an administrator's key.
 func (r *running) operator(t *testing.T) *operator {
 	t.Helper()
 	return &operator{t: t, url: r.AdminURL() + "/admin/v1", key: r.newAdminKey(t, `{"id":"ops"}`)}
 }
 
-// newAdminKey makes an administrator from where the configuration is at hand, and
+// newAdminKey creates an administrator as on the machine with the configuration, and
 // returns the key.
 func (r *running) newAdminKey(t *testing.T, body string) string {
 	t.Helper()

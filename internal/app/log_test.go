@@ -1,4 +1,4 @@
-package accesslog
+package app
 
 import (
 	"bytes"
@@ -9,29 +9,29 @@ import (
 	"time"
 )
 
-// writes counts the writes that reach it.
-type writes struct {
+// countedWrites counts the writes that reach it.
+type countedWrites struct {
 	mu   sync.Mutex
 	n    int
 	text bytes.Buffer
 }
 
-func (w *writes) Write(p []byte) (int, error) {
+func (w *countedWrites) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.n++
 	return w.text.Write(p)
 }
 
-func (w *writes) state() (int, string) {
+func (w *countedWrites) state() (int, string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.n, w.text.String()
 }
 
 func TestLoggerGathersLines(t *testing.T) {
-	var out writes
-	h := New(&out, slog.LevelInfo, false)
+	var out countedWrites
+	h := newLogHandler(&out, slog.LevelInfo, false)
 	log := slog.New(h)
 	for range 100 {
 		log.Info("call")
@@ -52,12 +52,12 @@ func TestLoggerGathersLines(t *testing.T) {
 		t.Error("a line was never written without a flush")
 	}
 	log.Info("last")
-	h.Flush()
+	h.out.flush()
 	if _, text = out.state(); !strings.Contains(text, "last") {
 		t.Error("flush left a line behind")
 	}
-	log.Info("long", slog.String("text", strings.Repeat("x", 2*buffered)))
-	h.Flush()
+	log.Info("long", slog.String("text", strings.Repeat("x", 2*logBuffered)))
+	h.out.flush()
 	if _, text = out.state(); strings.Count(text, "\n") != 104 {
 		t.Errorf("%d lines, want 104", strings.Count(text, "\n"))
 	}
