@@ -15,11 +15,14 @@ import (
 // retryPrograms are the snippets of docs/retries.md. Each returns the command that runs it.
 var retryPrograms = map[string]func(*testing.T) *exec.Cmd{
 	"python": func(t *testing.T) *exec.Cmd {
-		python, err := exec.LookPath("python3")
-		if err != nil {
-			t.Skip("python3 is not installed")
+		// A version manager's python3 may be on the PATH without a version to run.
+		for _, python := range []string{"python3", "/usr/bin/python3"} {
+			if exec.Command(python, "-c", "import urllib.request").Run() == nil {
+				return exec.Command(python, "retry.py")
+			}
 		}
-		return exec.Command(python, "retry.py")
+		t.Skip("python3 is not installed")
+		return nil
 	},
 	"node": func(t *testing.T) *exec.Cmd {
 		node, err := nodeProgram("node")
@@ -44,12 +47,12 @@ var retryPrograms = map[string]func(*testing.T) *exec.Cmd{
 
 const retriesDir = "../../examples/retries"
 
-// retried is a line of theirs about a call that was refused for now, with a wait of no
-// less than Retry-After.
+// retried matches a snippet's output about a call that was refused for now, with a wait of at
+// least Retry-After.
 var retried = regexp.MustCompile(`429.*: retry in ([1-9][0-9]*)\.[0-9] s\n`)
 
-// TestRetrySnippets: each program of docs/retries.md comes back after Retry-After and gets its
-// answer when there is capacity, as one call; what no retry can help is sent once.
+// TestRetrySnippets: each program of docs/retries.md retries after Retry-After and gets its
+// response once there is capacity, as one call. A request that no retry can help is sent once.
 func TestRetrySnippets(t *testing.T) {
 	t.Parallel()
 	for name, command := range retryPrograms {
@@ -72,12 +75,14 @@ orgs:
 `)
 			g, p := s.gate(nil), s.proxy()
 			go post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o-mini", gated, `"max_tokens":5`))
-			g.awaitHeld() // an open call counts for as long as it takes: alice has no capacity
+			g.awaitHeld() // a running call counts for its whole duration, so alice has no capacity
 			var program retriesRun
 			program.start(t, cmd, p.URL, s.keys["alice"])
-			until(t, "the program was refused", func() bool { return strings.Contains(p.log(), `"status":429`) })
+			until(t, "the program was refused or ended", func() bool {
+				return strings.Contains(p.log(), `"status":429`) || program.ended()
+			})
 			g.release()
-			err := cmd.Wait()
+			err := program.wait()
 			if err != nil || !retried.MatchString(program.stderr.String()) || program.stdout.Len() == 0 {
 				t.Errorf("with capacity: %v, printed %q and %q", err, &program.stdout, &program.stderr)
 			}
@@ -85,7 +90,7 @@ orgs:
 			again := exec.Command(cmd.Path, cmd.Args[1:]...)
 			program = retriesRun{}
 			program.start(t, again, p.URL, s.keys["bob"])
-			err = again.Wait()
+			err = program.wait()
 			if err == nil || !strings.Contains(program.stderr.String(), "insufficient_quota") || strings.Contains(program.stderr.String(), "retry in") {
 				t.Errorf("a call that can never fit: %v, printed %q", err, &program.stderr)
 			}
@@ -93,15 +98,26 @@ orgs:
 	}
 }
 
-// retriesRun is what a program prints.
-type retriesRun struct{ stdout, stderr bytes.Buffer }
+// retriesRun is a running program and its output, which may be read once it has ended.
+type retriesRun struct {
+	stdout, stderr bytes.Buffer
+	done           chan error
+}
 
 func (r *retriesRun) start(t *testing.T, cmd *exec.Cmd, baseURL, key string) {
 	t.Helper()
 	cmd.Dir, cmd.Stdout, cmd.Stderr = retriesDir, &r.stdout, &r.stderr
-	cmd.Env = append(os.Environ(), "LLMGUARD_URL="+baseURL, "LLMGUARD_KEY="+key)
+	// urllib asks a proxy of the environment for loopback addresses too.
+	cmd.Env = append(os.Environ(), "LLMGUARD_URL="+baseURL, "LLMGUARD_KEY="+key, "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() }) // has ended, unless the test failed before
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // normally it has exited by then
+	r.done = make(chan error, 1)
+	go func() { r.done <- cmd.Wait() }()
 }
+
+func (r *retriesRun) ended() bool { return len(r.done) > 0 }
+
+// wait returns the error of cmd.Wait once the program has ended.
+func (r *retriesRun) wait() error { return <-r.done }
