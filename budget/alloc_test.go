@@ -10,8 +10,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// ordinary is a call under two limits, as most are, and a Store that no server stands
-// behind.
+// ordinary returns a typical call under two limits and a Store without a server.
 func ordinary(tb testing.TB) (s *Store, limits []Limit, call func(n int) Call) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	tb.Cleanup(func() { _ = rdb.Close() })
@@ -51,8 +50,8 @@ func settleRequestOf(tb testing.TB, s *Store, h *Hold) *request {
 	return r
 }
 
-// TestAllocations bounds the pieces of memory that every call takes before its script
-// is sent, and what it takes to join sixteen holds or settles.
+// TestAllocations bounds the allocations of every call before its script is sent, and those of
+// joining sixteen holds or settles.
 func TestAllocations(t *testing.T) {
 	s, limits, call := ordinary(t)
 	one := call(0)

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A bucket's refill is exact where products are far beyond 2^53, in one step or
-// in many. Sizes are drawn by their number of bits.
+// TestRefillIsExact: a bucket's refill is exact even when products far exceed 2^53, in one step or
+// in many. Sizes are drawn by bit length.
 func TestRefillIsExact(t *testing.T) {
 	rdb := shared(t)
 	ctx := t.Context()
@@ -35,7 +35,8 @@ func TestRefillIsExact(t *testing.T) {
 		}
 		hold(draw(MaxAmount / 2))
 		for i := range 6 {
-			// Part of the time in which all of it drains, or nearly all.
+			// Advance by part of the time in which the bucket drains completely, or nearly
+			// completely.
 			used, _ := m.sums(f.now.Load())
 			all := new(big.Int).Mul(big.NewInt(used), big.NewInt(shape.Per.Microseconds()))
 			all.Div(all, big.NewInt(shape.Refill))
@@ -62,7 +63,7 @@ func TestRefillIsExact(t *testing.T) {
 
 func pair(a, b int64) [2]int64 { return [2]int64{a, b} }
 
-// The wait of a refused call is the first microsecond at which it fits.
+// TestBucketWaitIsExact: the wait of a refused call ends at the first microsecond at which it fits.
 func TestBucketWaitIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		units := rapid.Int64Range(1, 1<<52).Draw(t, "units")

@@ -15,8 +15,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
-// bareText is the measure of how much a hold costs: a token bucket and nothing
-// else.
+// bareText is a minimal token bucket, the yardstick for the cost of a hold.
 const bareText = `
 local t = redis.call('TIME')
 local now = tonumber(t[1]) * 1000000 + tonumber(t[2])
@@ -31,8 +30,8 @@ redis.call('PEXPIRE', KEYS[1], 3600000)
 return { ok and 1 or 0, string.format('%.0f', level) }
 `
 
-// bareBucket is written as tersely as our own scripts, plainBucket as limiters
-// usually are: it passes numbers to redis.call.
+// bareBucket formats numbers as our own scripts do; plainBucket passes numbers to redis.call, as
+// most limiters do.
 var (
 	bareBucket  = redis.NewScript(bareText)
 	plainBucket = redis.NewScript(strings.NewReplacer(
@@ -41,8 +40,7 @@ var (
 
 var usecPerCall = regexp.MustCompile(`cmdstat_evalsha:calls=\d+,usec=\d+,usec_per_call=([\d.]+)`)
 
-// serverTime runs do n times from 50 goroutines and returns Redis's own time per
-// script in us.
+// serverTime runs do n times from 50 goroutines and returns Redis's own time per script in us.
 func serverTime(b *testing.B, rdb *redis.Client, n int, do func(i int)) float64 {
 	b.Helper()
 	ctx := b.Context()
@@ -69,9 +67,9 @@ func serverTime(b *testing.B, rdb *redis.Client, n int, do func(i int)) float64 
 	return us
 }
 
-// BenchmarkServerTime measures Redis's time for one operation on two limits (a
-// window and a bucket), beside that of a bare token bucket, in interleaved
-// rounds. Run it with -benchtime=5x and take the medians.
+// BenchmarkServerTime measures Redis's time for one operation on two limits (a window and a bucket)
+// and that of a bare token bucket, in interleaved rounds. Run it with -benchtime=5x and take the
+// medians.
 func BenchmarkServerTime(b *testing.B) {
 	const n = 5000
 	ctx := b.Context()
@@ -118,9 +116,9 @@ func BenchmarkServerTime(b *testing.B) {
 	b.ReportMetric(sums["hold"]/sums["plain"], "hold/plain")
 }
 
-// BenchmarkClient measures our own side: CPU time and garbage of this process per
-// call, of a hold on two limits and of a bare EVALSHA with as many arguments, from
-// one caller and from 16 whose scripts go together.
+// BenchmarkClient measures the client side: CPU time and garbage of this process per call, for a
+// hold on two limits and for a bare EVALSHA with as many arguments, from one caller and from 16
+// callers whose scripts are joined.
 func BenchmarkClient(b *testing.B) {
 	rdb := shared(b)
 	line := redisconn.Joined(rdb, Join(rdb))
@@ -154,7 +152,7 @@ func BenchmarkClient(b *testing.B) {
 				c.ID = call.ID + strconv.FormatInt(f.seq.Add(1), 10)
 				h, err := f.Hold(b.Context(), Terms{Limits: limits, Call: c, Max: cost(1234567), Expected: cost(1234567)})
 				if err == nil {
-					f.leases.untrack(h.Call.Org, h.ID) // else memory grows with the run
+					f.leases.untrack(h.Call.Org, h.ID) // otherwise memory grows during the run
 				}
 				return err
 			}},
@@ -182,7 +180,7 @@ func BenchmarkClient(b *testing.B) {
 	}
 }
 
-// bareArgs takes what a hold takes and does nothing with it.
+// bareArgs takes the arguments of a hold and does nothing with them.
 var bareArgs = redis.NewScript(`return "held,1,2,3,4,5;1,2,3,4,5;1,2,3,4"`)
 
 func cpuTime(b *testing.B) time.Duration {

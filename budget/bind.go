@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// maxLimits is how many limits may concern one call.
+// maxLimits is the maximum number of limits that apply to one call.
 const maxLimits = 50
 
-// binder picks the limits that concern a call, and reads the rows of answers about them.
+// binder selects the limits that apply to a call and decodes their rows in answers.
 type binder struct {
-	lease time.Duration // of holds: limits on concurrency count for so long
+	lease time.Duration // lease of holds: how long limits on concurrency count them
 }
 
-// bind picks the limits that concern the call and names their states.
+// bind selects the limits that apply to the call and names their states.
 func (b binder) bind(limits []Limit, c Call) ([]Limit, []state, error) {
 	own := concerning(limits, c)
 	states := make([]state, 0, len(own))
@@ -37,8 +37,8 @@ func (b binder) bind(limits []Limit, c Call) ([]Limit, []state, error) {
 	return own, states, nil
 }
 
-// concerning picks the limits that concern the call, with those of their raises that
-// do. The list itself is returned when that is all of it, as for most calls.
+// concerning selects the limits that apply to the call, each with the raises that apply. It returns
+// the list itself when nothing is dropped, as for most calls.
 func concerning(limits []Limit, c Call) []Limit {
 	if !slices.ContainsFunc(limits, func(l Limit) bool { return !l.Counts(c) || len(l.Raises) > 0 }) {
 		return limits
@@ -56,7 +56,7 @@ func concerning(limits []Limit, c Call) []Limit {
 	return own
 }
 
-// prepare checks what is asked and returns the hold that would be.
+// prepare validates the terms and returns the hold to request.
 func (b binder) prepare(t *Terms) (*Hold, error) {
 	c, most, expected := t.Call, t.Max, t.Expected
 	if err := c.validate(); err != nil {
@@ -86,7 +86,7 @@ func (b binder) unheld(limits []Limit, c Call) (*Hold, error) {
 	return h, err
 }
 
-// statuses decodes the rows of an answer to a call that wanted so much of each limit.
+// statuses decodes the rows of an answer. want returns what the call requested of each limit.
 func (b binder) statuses(h *Hold, a answer, want func(*Limit) int64) ([]Status, error) {
 	if len(a.rows) != len(h.limits) {
 		return nil, fmt.Errorf("budget: reply has %d limits, not %d", len(a.rows), len(h.limits))
@@ -98,8 +98,7 @@ func (b binder) statuses(h *Hold, a answer, want func(*Limit) int64) ([]Status, 
 	return out, nil
 }
 
-// statusOf turns a script's row into a Status. Wanted is what the call asked of
-// the limit.
+// statusOf converts a script's row to a Status. wanted is what the call requested of the limit.
 func (b binder) statusOf(l Limit, st state, wanted, now int64, r row) Status {
 	n := r.amounts(l, st, now, b.lease.Microseconds())
 	used, resets, frees := n[0], n[2], n[3]
@@ -114,7 +113,7 @@ func (b binder) statusOf(l Limit, st state, wanted, now int64, r row) Status {
 	}
 	excess := used + wanted - amount
 	if out.Refused && l.Mode == Shadow {
-		excess = used - amount // it was charged all the same
+		excess = used - amount // it was charged anyway
 	}
 	if st.Kind == "b" {
 		fraction, clock := n[2], n[3]
@@ -128,14 +127,14 @@ func (b binder) statusOf(l Limit, st state, wanted, now int64, r row) Status {
 	return out
 }
 
-// wait says when a refused call fits.
+// wait returns how long until a refused call fits, or true if it never will.
 func (b binder) wait(tooLarge, soon bool, frees, now int64) (time.Duration, bool) {
 	switch {
 	case tooLarge:
 		return 0, true
 	case span(frees-now) < Endless:
 		return span(frees - now), false
-	case soon: // only other calls can make room
+	case soon: // only other calls can free capacity
 		return b.lease, false
 	default:
 		return 0, true

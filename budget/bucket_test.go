@@ -18,9 +18,9 @@ func bucket(amount, refill int64, per time.Duration) []Limit {
 	return []Limit{costLimit("b", Org, Shape{Kind: Bucket, Amount: amount, Refill: refill, Per: per})}
 }
 
-// A hundred concurrent calls that hold a hundred times what they cost are counted
-// at what they cost. Those that start far apart, in a bucket that was empty, may
-// together be counted too high by what drains in 3 s; each for itself would be 10 s.
+// TestBucketOfConcurrentCalls: a hundred concurrent calls that hold a hundred times what they cost
+// are counted at what they cost. Calls that start far apart, in an empty bucket, may together be
+// counted too high by what drains in 3 s; counted one by one it would be 10 s.
 func TestBucketOfConcurrentCalls(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		for _, apart := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond, time.Second} {
@@ -64,7 +64,7 @@ func TestBucketOfConcurrentCalls(t *testing.T) {
 	})
 }
 
-// What was held and voided leaves no trace, however little has drained.
+// TestBucketVoidLeavesNoTrace: a voided hold leaves no trace, however little has drained.
 func TestBucketVoidLeavesNoTrace(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		ctx := t.Context()
@@ -94,9 +94,9 @@ func TestBucketVoidLeavesNoTrace(t *testing.T) {
 	})
 }
 
-// manyCalls lets up to `most` calls of a bucket be open at a time and compares it
-// with the replay after each step: exactly while `exact`, else it must never count
-// less. It returns by how much it counted too much at most.
+// manyCalls keeps up to most calls of a bucket open at a time and compares it with the replay after
+// each step: exactly if exact is true, otherwise it must never count less. It returns the largest
+// overcount.
 func manyCalls(t *testing.T, rdb *redis.Client, sc scripts, seed uint64, most, steps int) (over int64, err error) {
 	type call struct {
 		h *Hold
@@ -159,7 +159,7 @@ func TestBucketOfManyCalls(t *testing.T) {
 	}
 }
 
-// Mistakes that short histories of few calls do not show.
+// Mistakes that short histories with few calls do not reveal.
 func TestManyCallsNotice(t *testing.T) {
 	rdb := shared(t)
 	notice(t, 40, []mistake{
@@ -172,8 +172,9 @@ func TestManyCallsNotice(t *testing.T) {
 	})
 }
 
-// Another refill applies from the first call that is held or refused under it: not
-// to the time before, and the ends of older calls do not bring theirs back.
+// TestRefillAppliesFromItsFirstCall: a new refill applies from the first call that is held or
+// refused under it. It does not apply to earlier time, and the ends of older calls do not bring the
+// old refill back.
 func TestRefillAppliesFromItsFirstCall(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		at := func(refill int64) []Limit {
@@ -189,7 +190,7 @@ func TestRefillAppliesFromItsFirstCall(t *testing.T) {
 		}
 		f.pass(time.Hour)
 		f.used(ctx, at(100), [2]int64{800, 800})
-		f.settle(ctx, other, 50) // of the time before
+		f.settle(ctx, other, 50) // started under the old refill
 		f.pass(time.Hour)
 		f.used(ctx, at(100), [2]int64{750, 750})
 		f.settle(ctx, old, 1000)
@@ -203,7 +204,7 @@ func TestRefillAppliesFromItsFirstCall(t *testing.T) {
 	})
 }
 
-// A bucket that a new refill lets drain does so although nothing fits any more.
+// TestRefillOfAFullBucket: a full bucket whose new refill lets it drain does drain.
 func TestRefillOfAFullBucket(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		ctx, f := t.Context(), newFixture(t, rdb, Options{})

@@ -9,7 +9,7 @@ import (
 
 var periods = map[string]bool{"month": true, "week": true, "day": true, "hour": true, "minute": true}
 
-// zones keeps loaded time zones by name: time.LoadLocation reads files.
+// zones caches loaded time zones by name, because time.LoadLocation reads files.
 var zones sync.Map
 
 func zoneNamed(name string) (*time.Location, error) {
@@ -39,8 +39,8 @@ func (s Shape) validateCalendar() error {
 	return err
 }
 
-// Start is when the window or the period began that counts at an instant; false for shapes
-// that have none.
+// Start returns when the window or period that counts at an instant began; false for shapes without
+// one.
 func (s Shape) Start(at time.Time) (time.Time, bool) {
 	switch s.Kind {
 	case Window, ExactWindow:
@@ -55,18 +55,18 @@ func (s Shape) Start(at time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// around is the text of the boundaries for any instant in [from, to).
+// around is the text of the boundaries, valid for any instant in [from, to).
 type around struct {
 	from, to time.Time
 	text     string
 }
 
-// lists keeps the newest boundaries of each period and zone.
+// lists caches the latest boundaries of each period and zone.
 var lists sync.Map
 
-// periodsAround lists the starts of the periods around now, in microseconds: the
-// one before, the current one and two to come. The script picks by its own
-// clock and says so when it stands outside of them.
+// periodsAround lists the starts of the periods around now, in microseconds: the previous, the
+// current and the next two. The script selects by its own clock and reports when its time is
+// outside the list.
 func periodsAround(period, zone string, now time.Time) (around, error) {
 	name := period + " " + zone
 	if known, ok := lists.Load(name); ok {
@@ -100,8 +100,8 @@ func boundaries(period string, loc *time.Location, now time.Time) around {
 	return around{from: list[1], to: list[2], text: string(out)}
 }
 
-// Began is when what a limit counts now began: its window, its period, or the time in which its
-// bucket is filled again.
+// Began returns the start of what a limit counts now: its window, its period, or the time in which
+// its bucket fills from empty.
 func (s Shape) Began(now time.Time) time.Time {
 	if s.Kind != Calendar {
 		return now.Add(-s.span())
@@ -113,8 +113,8 @@ func (s Shape) Began(now time.Time) time.Time {
 	return periodStart(s.Calendar, now.In(zone))
 }
 
-// periodStart returns the first instant of the period that t is in. A local
-// hour or minute that the clocks repeat is two periods.
+// periodStart returns the first instant of the period that contains t. A local hour or minute that
+// is repeated when the clocks change counts as two periods.
 func periodStart(period string, t time.Time) time.Time {
 	y, m, d := t.Date()
 	switch period {
@@ -153,7 +153,7 @@ func nextPeriod(period string, start time.Time) time.Time {
 	if period == "minute" {
 		step = time.Minute
 	}
-	// A change of offset may cut a period short; its start is a boundary too.
+	// A change of the UTC offset may cut a period short; the change is a boundary too.
 	next := periodStart(period, start.Add(step))
 	if _, change := start.ZoneBounds(); !change.IsZero() && change.Before(next) && offset(change) != offset(start) {
 		return change
@@ -164,10 +164,9 @@ func nextPeriod(period string, start time.Time) time.Time {
 	return next
 }
 
-// dayStart returns the first instant of a local day, also when the clocks
-// change at midnight: a midnight that is skipped starts at the change, one that
-// comes twice starts the first time. A day that a zone skipped altogether
-// starts where the next one does.
+// dayStart returns the first instant of a local day, also when the clocks change at midnight: if
+// midnight is skipped, the day starts at the change; if it occurs twice, at the first one. A day
+// that the zone skipped altogether starts where the next one does.
 func dayStart(y int, m time.Month, d int, loc *time.Location) time.Time {
 	wall := time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
 	var first time.Time

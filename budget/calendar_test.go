@@ -8,11 +8,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Periods around changes of the clocks, as their starts in UTC.
+// TestPeriods: periods around clock changes, given by their starts in UTC.
 func TestPeriods(t *testing.T) {
 	for _, c := range []struct {
 		name, zone, period, at string
-		want                   []string // starts: of this period and the next two
+		want                   []string // starts of this period and the next two
 	}{
 		{
 			"spring day of 23 h", "Europe/Berlin", "day", "2026-03-29T12:00:00Z",
@@ -80,7 +80,8 @@ func TestPeriods(t *testing.T) {
 	}
 }
 
-// Any instant lies in the period that starts at or before it and ends after it.
+// TestPeriodsCoverTime: any instant lies in the period that starts at or before it and ends after
+// it.
 func TestPeriodsCoverTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		zone := rapid.SampledFrom([]string{
@@ -107,7 +108,8 @@ func TestPeriodsCoverTime(t *testing.T) {
 	})
 }
 
-// A process whose clock is far off changes nothing: scripts go by Redis's.
+// TestSkewedClock: a process whose clock is far off changes nothing, because scripts use Redis's
+// clock.
 func TestSkewedClock(t *testing.T) {
 	rdb := shared(t)
 	ctx := t.Context()

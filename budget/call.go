@@ -9,10 +9,10 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// Call is one paid call and who makes it.
+// Call is one paid call and its caller.
 type Call struct {
 	ID      string `json:"id"`                // begins with 48 bits of Unix milliseconds in base32
-	Attempt int    `json:"attempt,omitempty"` // a later attempt is another hold
+	Attempt int    `json:"attempt,omitempty"` // each attempt has its own hold
 
 	Org          string `json:"org"` // without braces
 	User         string `json:"user,omitempty"`
@@ -25,7 +25,7 @@ type Call struct {
 	JobID        string `json:"job,omitempty"`
 }
 
-// holdID fences attempts off from one another.
+// holdID keeps attempts of one call apart.
 func (c Call) holdID() string { return c.ID + "/" + strconv.Itoa(c.Attempt) }
 
 func (c Call) validate() error {
@@ -61,7 +61,7 @@ func idTime(id string) (time.Time, bool) {
 	return time.UnixMilli(ms), true
 }
 
-// Amounts is what a call takes of the limits by metric; each is one request.
+// Amounts is how much a call takes from limits, by metric; every call counts as one request.
 type Amounts struct {
 	Cost   pricing.Nano
 	Tokens int64
@@ -78,8 +78,8 @@ func (a Amounts) add(b Amounts) Amounts {
 	return Amounts{Cost: a.Cost + b.Cost, Tokens: a.Tokens + b.Tokens}
 }
 
-// Hold is what a call has taken of its limits until it ends. Its methods and
-// the Store's on it are for one goroutine at a time.
+// Hold is what a call has taken from its limits until it ends. It must not be used by more than one
+// goroutine at a time.
 type Hold struct {
 	ID            string // call id / attempt
 	Call          Call
@@ -91,21 +91,21 @@ type Hold struct {
 	states []state
 
 	without bool      // admitted without the store
-	asked   time.Time // when the store may first have had the end of such a call
-	taken   []taken   // of this process's shares; nil once given back
+	asked   time.Time // when the store may first have received the end of such a call
+	taken   []taken   // from this process's shares; nil once returned
 
-	caps   []*Hold  // what spend caps hold for the call
+	caps   []*Hold  // holds of the spend caps for the call
 	scopes []string // of the spend caps that have to admit it
 
-	shadow []Shadowed // what limits in the shadow would have done
+	shadow []Shadowed // what limits in shadow mode would have done
 }
 
-// fieldSep separates the fields of a record's last part; it is in no id.
+// fieldSep separates the fields in the last part of a record; no id contains it.
 const fieldSep = "\x1f"
 
-// about is what the record of a hold says about it, for whoever has to expire
-// it: the call but for its id and org, then the states of its limits, and the scopes
-// of the caps that have to admit it: as states without a kind, five fields each.
+// about describes the hold for the process that has to expire it: the call without its id and org,
+// then the states of its limits, then the scopes of the caps that have to admit it. Scopes are
+// encoded as states without a kind, five fields each.
 func (h *Hold) about() string {
 	c := &h.Call
 	b := make([]byte, 0, 256)
@@ -125,9 +125,8 @@ func (h *Hold) about() string {
 	return string(b)
 }
 
-// decodeRecord reads a hold back from "<amounts>|<limits>|<about>", a record or
-// the tombstone of an expired hold, and its id: the call, its states and the scopes
-// of its caps.
+// decodeRecord decodes a hold from its id and "<amounts>|<limits>|<about>", which is a record or
+// the tombstone of an expired hold: the call, its states and the scopes of its caps.
 func decodeRecord(org, id, record string) (*Hold, bool) {
 	callID, attempt, ok := strings.Cut(id, "/")
 	n, err := strconv.Atoi(attempt)
@@ -153,7 +152,7 @@ func decodeRecord(org, id, record string) (*Hold, bool) {
 	return h, true
 }
 
-// chunk names the tombstones of the call ids of ten minutes.
+// chunk names the key for the tombstones of all call ids of the same ten minutes.
 func (c Call) chunk() string {
 	return "done:" + strconv.FormatInt(c.chunkNumber(), 10)
 }

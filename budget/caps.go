@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// Cap bounds what all orgs together spend: at one provider, or in the whole
-// deployment. It is held, settled, renewed and expired like an org's limits and
-// next to them, and has no ledger: every charge stands in its org's.
+// Cap limits what all orgs together spend, at one provider or in the whole deployment. It is held,
+// settled, renewed and expired like an org's limits, together with them. It has no ledger: every
+// charge is in its org's.
 type Cap struct {
 	Provider string  // its id; empty: the deployment
-	Limits   []Limit // their Subject is Org, which here is everybody
+	Limits   []Limit // their Subject is Org, which here means all callers
 }
 
-// capScope begins what stands where org ids do in the keys of caps; no org may
-// be called so.
+// capScope is the prefix that replaces an org id in the keys of caps; org ids must not begin with
+// it.
 const capScope = "cap:"
 
-// scope is what the cap's keys share instead of an org: a hash tag of its own.
+// scope replaces the org in the cap's keys and serves as their hash tag.
 func (c Cap) scope() string {
 	if c.Provider == "" {
 		return capScope + "deployment"
@@ -26,7 +26,7 @@ func (c Cap) scope() string {
 	return capScope + "provider:" + c.Provider
 }
 
-// Tags are the hash tags of the caps' keys and of the org's, for Ping.
+// Tags returns the hash tags of the org's keys and of those of the caps, for Ping.
 func Tags(org string, caps []Cap) []string {
 	tags := make([]string, 0, len(caps)+1)
 	tags = append(tags, org)
@@ -36,7 +36,7 @@ func Tags(org string, caps []Cap) []string {
 	return tags
 }
 
-// String names the cap for operators.
+// String returns the cap's name for operators.
 func (c Cap) String() string {
 	if c.Provider == "" {
 		return "the deployment"
@@ -46,7 +46,7 @@ func (c Cap) String() string {
 
 func isCap(org string) bool { return strings.HasPrefix(org, capScope) }
 
-// of is a call as the cap knows it: not whose it is.
+// of returns the call as the cap sees it, without org, user and key.
 func (c Cap) of(call Call) Call {
 	return Call{
 		ID: call.ID, Attempt: call.Attempt, Org: c.scope(), Model: call.Model, Provider: call.Provider,
@@ -54,7 +54,7 @@ func (c Cap) of(call Call) Call {
 	}
 }
 
-// uncap gives back what was held before a cap could not be.
+// uncap returns what was already held when a cap refused or failed.
 func (s *Store) uncap(ctx context.Context, h *Hold, spend Cap, why error) error {
 	if errors.Is(why, ErrUnavailable) {
 		return why
@@ -66,8 +66,8 @@ func (s *Store) uncap(ctx context.Context, h *Hold, spend Cap, why error) error 
 	return h.cappedBy(spend, why, h.Max)
 }
 
-// cappedBy words a cap's refusal of so much: Statuses are the org's own, without
-// it, because those of a cap tell of other orgs.
+// cappedBy converts a cap's refusal: Statuses are those of the org, without the returned amounts,
+// because the statuses of a cap reveal the usage of other orgs.
 func (h *Hold) cappedBy(spend Cap, why error, most Amounts) error {
 	var e *ExceededError
 	if !errors.As(why, &e) {
@@ -80,15 +80,15 @@ func (h *Hold) cappedBy(spend Cap, why error, most Amounts) error {
 	return why
 }
 
-// without is a status after so much was given back.
+// without returns the status after n was given back.
 func (st Status) without(n int64) Status {
 	st.Used, st.Held = max(0, st.Used-n), max(0, st.Held-n)
 	st.Remaining = max(0, st.Amount-st.Used)
 	return st
 }
 
-// extendCaps grows the caps' holds to new totals, before the hold itself grows:
-// what they then hold too much returns when the call ends.
+// extendCaps grows the caps' holds to new totals before the hold itself grows. If that fails, the
+// excess is returned when the call ends.
 func (s *Store) extendCaps(ctx context.Context, h *Hold, most Amounts) error {
 	for _, part := range h.caps {
 		more := Amounts{Cost: max(0, most.Cost-part.Max.Cost), Tokens: max(0, most.Tokens-part.Max.Tokens)}
@@ -103,7 +103,7 @@ func (s *Store) extendCaps(ctx context.Context, h *Hold, most Amounts) error {
 	return nil
 }
 
-// capOf is the cap that a part of a hold belongs to.
+// capOf returns the cap that a part of a hold belongs to.
 func capOf(part *Hold) Cap {
 	provider, ok := strings.CutPrefix(part.Call.Org, capScope+"provider:")
 	if !ok {
@@ -112,7 +112,7 @@ func capOf(part *Hold) Cap {
 	return Cap{Provider: provider, Limits: part.limits}
 }
 
-// PeekCap tells where a cap's limits stand, and changes nothing.
+// PeekCap returns the statuses of a cap's limits and changes nothing.
 func (s *Store) PeekCap(ctx context.Context, c Cap) ([]Status, error) {
 	return s.Peek(ctx, c.Limits, c.of(Call{}))
 }

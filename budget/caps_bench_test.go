@@ -13,8 +13,8 @@ import (
 
 var cpuUsed = regexp.MustCompile(`used_cpu_(?:sys|user):([\d.]+)`)
 
-// serverCPU runs do n times from 50 goroutines and returns the CPU time that
-// Redis took for each, reading and writing included, in us.
+// serverCPU runs do n times from 50 goroutines and returns Redis's CPU time per operation in us,
+// including reads and writes on the network.
 func serverCPU(b *testing.B, rdb *redis.Client, n int, do func(i int)) float64 {
 	b.Helper()
 	now := func() float64 {
@@ -31,9 +31,8 @@ func serverCPU(b *testing.B, rdb *redis.Client, n int, do func(i int)) float64 {
 	return (now() - before) * 1e6 / float64(n)
 }
 
-// BenchmarkCaps measures what a deployment's spend cap costs Redis on top of an
-// org's two limits, from hold to settle, and how many calls a second one core
-// could take that does nothing but the cap.
+// BenchmarkCaps measures what a deployment's spend cap costs Redis in addition to an org's two
+// limits, from hold to settle, and how many calls a second one core could handle with only the cap.
 func BenchmarkCaps(b *testing.B) {
 	const n = 5000
 	ctx := b.Context()

@@ -8,8 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A call that its spend caps have not all admitted was never sent: when its process
-// dies there, its hold is given back and not charged, and no cap admits it later.
+// TestHoldWithoutItsCapsIsVoid: a call that not all of its spend caps have admitted was never sent.
+// If its process dies at that point, its hold is returned without a charge, and no cap admits it
+// later.
 func TestHoldWithoutItsCapsIsVoid(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		limits := []Limit{
@@ -18,7 +19,7 @@ func TestHoldWithoutItsCapsIsVoid(t *testing.T) {
 		}
 		for _, c := range []struct {
 			name  string
-			after int // caps that have it when the process dies
+			after int // number of caps that hold it when the process dies
 			used  int64
 		}{{"none", 0, 0}, {"the first", 1, 0}, {"all", 2, 100}} {
 			t.Run(c.name, func(t *testing.T) {
@@ -54,8 +55,8 @@ func TestHoldWithoutItsCapsIsVoid(t *testing.T) {
 	})
 }
 
-// What the caps had is forgotten after the horizon: a dead hold that is found only
-// then is charged, and not taken for one that they never admitted.
+// TestHoldFoundAfterTheHorizonIsCharged: after the horizon it is no longer known what the caps
+// held. A dead hold that is found only then is charged, not treated as one that was never admitted.
 func TestHoldFoundAfterTheHorizonIsCharged(t *testing.T) {
 	f, caps, ctx := newFixture(t, shared(t), Options{}), everybody(1000), t.Context()
 	limits := []Limit{costLimit("own", Org, Shape{Kind: Window, Amount: 1000, Window: 24 * time.Hour})}

@@ -13,8 +13,8 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// failOnce fails the commands of the next flight that have a word in them, in
-// place of a store that lost one shard.
+// failOnce fails the commands of the next batch that contain a word, to simulate a store that lost
+// one shard.
 type failOnce struct {
 	word  string
 	armed atomic.Bool
@@ -42,8 +42,8 @@ func (f *failOnce) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// TestCapSettledLater: when only a cap could not be settled the receipt of the
-// charge is there at once, and settling again settles the cap.
+// TestCapSettledLater: when only a cap could not be settled, the receipt of the charge is returned
+// immediately, and settling again settles the cap.
 func TestCapSettledLater(t *testing.T) {
 	f, caps, ctx := newFixture(t, shared(t), Options{}), everybody(1000), t.Context()
 	limits := []Limit{costLimit("own", Org, hour(1e6))}
@@ -73,8 +73,8 @@ func TestCapSettledLater(t *testing.T) {
 	f.wantCaps(caps, 80, 0)
 }
 
-// TestCapEndsAfterItsOrg: while a call has not ended in its org, its caps hold it,
-// whether it is settled or given back, alone or with others.
+// TestCapEndsAfterItsOrg: the caps hold a call until it has ended in its org, whether it is settled
+// or voided, alone or in a batch.
 func TestCapEndsAfterItsOrg(t *testing.T) {
 	f, caps, ctx := newFixture(t, shared(t), Options{}), everybody(1000), t.Context()
 	h := f.mustCap(nil, caps, 1)
@@ -111,8 +111,8 @@ func TestCapEndsAfterItsOrg(t *testing.T) {
 	f.wantCaps(caps, 100, 100)
 }
 
-// TestNotKept: what no journal takes is left to expire by its own process too,
-// also when that never tried to end it.
+// TestNotKept: an ending that no journal accepts is left to expire, by its own process too, even if
+// that process never tried to end it.
 func TestNotKept(t *testing.T) {
 	server := redistest.Start(t)
 	j, caps := openJournaled(t, server, t.TempDir(), Options{}), everybody(1000)
@@ -131,13 +131,14 @@ func TestNotKept(t *testing.T) {
 	}
 }
 
-// TestCapLost: a hold whose answer is lost is given back everywhere, and what
-// arrives later holds nothing.
+// TestCapLost: a hold whose answer is lost is returned everywhere, and a hold script that arrives
+// late holds nothing.
 func TestCapLost(t *testing.T) {
 	f, caps, ctx := newFixture(t, shared(t), Options{}), everybody(1000), t.Context()
 	limits := []Limit{costLimit("own", Org, hour(1e6))}
 	c := f.call()
-	if _, err := f.Hold(ctx, Terms{Limits: limits, Caps: caps[:1], Call: c, Max: cost(10), Expected: cost(10)}); err != nil { // the second cap's was lost
+	// The caller never learns of this hold.
+	if _, err := f.Hold(ctx, Terms{Limits: limits, Caps: caps[:1], Call: c, Max: cost(10), Expected: cost(10)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.VoidLost(ctx, c, caps...); err != nil {
@@ -159,7 +160,7 @@ func (f *fixture) holdCap(spend Cap, c Call) (*Hold, error) {
 	return f.holdOwn(f.t.Context(), (&Terms{Call: c, Max: cost(10), Expected: cost(10)}).under(spend))
 }
 
-// countCaps checks what every cost limit of the caps counts, with nothing held.
+// countCaps checks the use of every cost limit of the caps, with nothing held.
 func countCaps(t *testing.T, s *Store, caps []Cap, used int64) {
 	t.Helper()
 	for _, c := range caps {
@@ -175,9 +176,8 @@ func countCaps(t *testing.T, s *Store, caps []Cap, used int64) {
 	}
 }
 
-// TestCapJournaled: what is kept in the journal, and what was admitted without
-// the store, is charged to the caps as well when the store is back; also by
-// another process.
+// TestCapJournaled: calls kept in the journal and calls admitted without the store are charged to
+// the caps as well once the store is back, also by another process.
 func TestCapJournaled(t *testing.T) {
 	server, dir, caps, ctx := redistest.Start(t), t.TempDir(), everybody(1000), t.Context()
 	limits := []Limit{costLimit("own", Org, hour(1000))}
@@ -194,14 +194,15 @@ func TestCapJournaled(t *testing.T) {
 	if err := s.Later(ctx, endings, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Offline.AdmitShare(ctx, Terms{Limits: limits, Caps: caps, Call: shareCall("ann", 4), Max: cost(60)}, 10); err != nil { // dies with it
+	// The process exits before it settles this share.
+	if _, err := s.Offline.AdmitShare(ctx, Terms{Limits: limits, Caps: caps, Call: shareCall("ann", 4), Max: cost(60)}, 10); err != nil {
 		t.Fatal(err)
 	}
 	short, err := s.Offline.AdmitAll(ctx, Terms{Limits: limits, Caps: caps, Call: shareCall("ann", 5), Max: cost(500)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Settle(ctx, short, Settlement{Actual: cost(7)}); err != nil { // the store is back meanwhile
+	if _, err := s.Settle(ctx, short, Settlement{Actual: cost(7)}); err != nil { // the store is back by now
 		t.Fatal(err)
 	}
 	s.dead(t)
@@ -214,12 +215,12 @@ func TestCapJournaled(t *testing.T) {
 	}
 }
 
-// TestCapShares: while the store is away a process lets through its part of a
-// cap and no more.
+// TestCapShares: while the store is unreachable, a process admits up to its share of a cap and no
+// more.
 func TestCapShares(t *testing.T) {
 	s := openJournaled(t, redistest.Start(t), t.TempDir(), Options{})
 	limits, caps := []Limit{costLimit("own", User, hour(1e6))}, everybody(1000)
-	caps[1].Limits[1].Shape.Amount = 900 // the deployment's is the tightest, and asked last
+	caps[1].Limits[1].Shape.Amount = 900 // the deployment's is the tightest, and is checked last
 	admit := func(user string, n int, most int64) (*Hold, error) {
 		return s.Offline.AdmitShare(t.Context(), Terms{Limits: limits, Caps: caps, Call: shareCall(user, n), Max: cost(most)}, 10)
 	}
@@ -234,12 +235,12 @@ func TestCapShares(t *testing.T) {
 	if _, err := s.Settle(t.Context(), first, Settlement{Actual: cost(20)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err = admit("bob", 3, 70); err != nil { // what was refused and what was not used is free
+	if _, err = admit("bob", 3, 70); err != nil { // refused and unused amounts are free again
 		t.Error(err)
 	}
 }
 
-// TestCapForgotten: a store that forgot what it answered counts it again.
+// TestCapForgotten: an acknowledged call that the store lost is counted again.
 func TestCapForgotten(t *testing.T) {
 	rdb, caps, ctx := shared(t), everybody(1000), t.Context()
 	s := New(rdb, Options{Tail: time.Minute})

@@ -17,8 +17,8 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// everybody is a cap of the deployment and one of a provider, of all shapes and
-// metrics that caps have.
+// everybody returns a cap of the deployment and one of a provider, with all shapes and metrics that
+// caps have.
 func everybody(amount int64) []Cap {
 	return []Cap{
 		{Provider: "openai", Limits: []Limit{
@@ -32,7 +32,7 @@ func everybody(amount int64) []Cap {
 	}
 }
 
-// wantCaps checks what every cost limit of the caps counts and holds.
+// wantCaps checks the used and held amounts of every cost limit of the caps.
 func (f *fixture) wantCaps(caps []Cap, used, held int64) {
 	f.t.Helper()
 	for _, c := range caps {
@@ -61,8 +61,7 @@ func (f *fixture) mustCap(limits []Limit, caps []Cap, n int64) *Hold {
 	return h
 }
 
-// TestCaps: calls of all orgs count under a cap from hold to end, and only their
-// orgs have books.
+// TestCaps: calls of all orgs count under a cap from hold to end, and only their orgs have ledgers.
 func TestCaps(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		reg := prometheus.NewPedanticRegistry()
@@ -81,7 +80,7 @@ func TestCaps(t *testing.T) {
 		}
 		f.wantCaps(caps, 700, 700)
 		for range 2 { // repeating ends nothing twice
-			f.settle(ctx, first, 450) // an overrun counts like anywhere else
+			f.settle(ctx, first, 450) // an overrun counts as usual
 			if err := f.Void(ctx, second); err != nil {
 				t.Fatal(err)
 			}
@@ -97,7 +96,7 @@ func TestCaps(t *testing.T) {
 			t.Errorf("caps have the keys %q", keys)
 		}
 		want := `
-# HELP llmguard_budget_cap_used What a spend cap counts now, open holds included. No provider: the deployment's. In the metric's unit; cost in USD.
+# HELP llmguard_budget_cap_used Current usage of a spend cap, including open holds. Without a provider: of the deployment. In the metric's unit; cost in USD.
 # TYPE llmguard_budget_cap_used gauge
 llmguard_budget_cap_used{limit="calls",metric="requests",provider="openai"} 1
 llmguard_budget_cap_used{limit="hour",metric="cost",provider=""} 4.5e-07
@@ -110,8 +109,8 @@ llmguard_budget_cap_used{limit="purse",metric="cost",provider="openai"} 4.5e-07
 	})
 }
 
-// TestCapRefuses: what a cap refuses leaves no trace anywhere, what an org's own
-// limit refuses never reaches the caps, and a refusal tells of the org only.
+// TestCapRefuses: a refusal by a cap leaves no trace, a call that an org's own limit refuses never
+// reaches the caps, and a refusal reports only the org's statuses.
 func TestCapRefuses(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		f, ctx := newFixture(t, rdb, Options{}), t.Context()
@@ -163,8 +162,8 @@ func TestCapShadow(t *testing.T) {
 	}
 }
 
-// TestCapCrash: whoever dies between two scripts leaves a cap that counts too
-// much or right, never too little.
+// TestCapCrash: a process that dies between two scripts leaves a cap that counts too much or
+// exactly right, never too little.
 func TestCapCrash(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		f, caps, ctx := newFixture(t, rdb, Options{}), everybody(1000), t.Context()
@@ -192,7 +191,7 @@ func TestCapCrash(t *testing.T) {
 	})
 }
 
-// TestCapExtend: a hold grows under its caps, or not at all.
+// TestCapExtend: a hold grows together with its caps, or not at all.
 func TestCapExtend(t *testing.T) {
 	f, ctx := newFixture(t, shared(t), Options{}), t.Context()
 	limits, caps := []Limit{costLimit("own", Org, hour(250))}, everybody(1000)
@@ -210,7 +209,7 @@ func TestCapExtend(t *testing.T) {
 	f.used(ctx, limits, [2]int64{160, 160})
 	caps[0].Limits[0].Shape.Amount = 1000
 	h.caps[0].limits[0].Shape.Amount = 1000
-	for range 2 { // refused by the org: what the caps hold too much grows no further
+	for range 2 { // refused by the org: the excess held by the caps does not grow again
 		if _, err := f.Extend(ctx, h, cost(100)); !errors.As(err, &e) || e.Cap != nil {
 			t.Fatalf("got %v", err)
 		}
@@ -220,8 +219,8 @@ func TestCapExtend(t *testing.T) {
 	f.wantCaps(caps, 155, 0)
 }
 
-// TestCapCrowd: many orgs at once on two processes never pass a cap, and all that
-// was charged is counted.
+// TestCapCrowd: many orgs on two processes concurrently never exceed a cap, and every charge is
+// counted.
 func TestCapCrowd(t *testing.T) {
 	rdb := shared(t)
 	f, caps := newFixture(t, rdb, Options{}), everybody(1000)

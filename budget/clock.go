@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// clock is Redis's time, as this process knows it.
+// clock is Redis's time as known to this process.
 type clock struct {
 	// fake is the tests' time in microseconds; nil: Redis TIME.
 	fake func() int64
-	// ahead is how far Redis's clock was ahead of ours at the last answer.
+	// ahead is how far Redis's clock was ahead of the local one at the last answer.
 	ahead atomic.Int64
 }
 
-// now returns Redis's time as well as this process knows it: right within the
-// skew that scripts allow for, which report it when it is not.
+// now estimates Redis's time. Scripts tolerate some skew and report when it is larger.
 func (c *clock) now() time.Time {
 	if c.fake != nil {
 		return time.UnixMicro(c.fake())
@@ -22,14 +21,14 @@ func (c *clock) now() time.Time {
 	return time.Now().Add(time.Duration(c.ahead.Load()))
 }
 
-// seen takes Redis's time from an answer.
+// seen records Redis's time from an answer.
 func (c *clock) seen(at time.Time) {
 	if c.fake == nil {
 		c.ahead.Store(int64(time.Until(at)))
 	}
 }
 
-// given is the time passed to scripts: empty, except in tests.
+// given is the time passed to scripts; empty except in tests.
 func (c *clock) given() any {
 	if c.fake != nil {
 		return c.fake()

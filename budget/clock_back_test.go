@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestClockGoesBack: when Redis's clock goes back, for good or after it was ahead, full
-// limits open again after the length of their window and not before, and stay open.
+// TestClockGoesBack: when Redis's clock goes back, for good or after it was ahead, full limits
+// reopen after the length of their window, not earlier, and stay open.
 func TestClockGoesBack(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		ctx := t.Context()
@@ -26,7 +26,7 @@ func TestClockGoesBack(t *testing.T) {
 					t.Fatalf("%s, %s back: %+v", name, back, e)
 				}
 				f.settle(ctx, h, 100)
-				one := 600 * time.Millisecond // in which a bucket has room for one
+				one := 600 * time.Millisecond // time in which a bucket frees capacity for one
 				if limit.Shape.Kind != Bucket {
 					one = time.Minute
 				}
@@ -35,7 +35,7 @@ func TestClockGoesBack(t *testing.T) {
 					t.Fatalf("%s, %s back: open early", name, back)
 				}
 				f.pass(time.Minute + 3*time.Second - one)
-				for range 10 { // and time goes on
+				for range 10 { // time advances
 					f.settle(ctx, f.hold(ctx, []Limit{limit}, 90), 90)
 					f.pass(time.Minute + 3*time.Second)
 				}

@@ -10,8 +10,8 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// Every script keeps to one slot and to the keys it declares: each node holds
-// some of the orgs.
+// TestClusterScripts: every script uses a single slot and only the keys it declares; each node
+// holds some of the orgs.
 func TestClusterScripts(t *testing.T) {
 	t.Parallel()
 	group := redistest.StartCluster(t, 3, 0)

@@ -17,21 +17,21 @@ import (
 )
 
 var (
-	// ErrConflict means that an adjustment of another content has the same id.
+	// ErrConflict means that an adjustment with different content has the same id.
 	ErrConflict = errors.New("budget: another adjustment has this id")
 	// ErrNotListed means that a charge is no longer on the reconciliation list.
 	ErrNotListed = errors.New("budget: not on the reconciliation list")
 )
 
 const (
-	adjustPeriod = 64 * 24 * time.Hour // for which an adjustment's id is remembered at least
+	adjustPeriod = 64 * 24 * time.Hour // an adjustment's id is remembered for at least this long
 	auditLength  = 1_000_000
 	auditLife    = 10 * 365 * 24 * time.Hour // after the last record
 )
 
-// Correction is who changed the books by hand, and why.
+// Correction records who changed the books by hand, and why.
 type Correction struct {
-	Corrects string `json:"corrects,omitempty"` // the id of the call that is corrected
+	Corrects string `json:"corrects,omitempty"` // id of the corrected call
 	By       string `json:"by,omitempty"`
 	Reason   string `json:"reason,omitempty"`
 }
@@ -57,32 +57,31 @@ func (c Correction) validate() error {
 	return nil
 }
 
-// Adjustment corrects what an org was charged. The ledger is not changed: an
-// entry of kind adjust is added, today.
+// Adjustment corrects what an org was charged. The ledger is append-only: an entry of kind adjust
+// is added, dated today.
 type Adjustment struct {
-	// ID makes a repetition harmless for 64 days or more; 1 to 64 letters,
-	// digits, dots, dashes and underscores.
+	// ID makes a repetition harmless for 64 days or more; 1 to 64 letters, digits, dots, dashes and
+	// underscores.
 	ID string
-	// Call says whose bill is corrected. Org is needed; its ID, when given, is
-	// the call that was charged wrongly.
+	// Call identifies whose bill is corrected. Org is required; ID, if given, is the call that was
+	// charged wrongly.
 	Call   Call
 	Amount pricing.Nano // added to the bill: negative gives back
 	By     string
 	Reason string
-	// Limits are those whose use is corrected as well, now. Only limits on cost
-	// are; what is given back is taken from what leaves a window first.
+	// Limits are the limits whose current use is corrected as well. Only cost limits are; a credit
+	// is taken from what leaves a window first.
 	Limits []Limit
 }
 
-// Adjusted is what became of an adjustment.
+// Adjusted is the result of an adjustment.
 type Adjusted struct {
-	Replayed bool // it had been made before, and was not made again
+	Replayed bool // it had already been made and was not repeated
 	At       time.Time
 }
 
-// Adjust makes an adjustment, in the ledger, the day's sums, the limits if they
-// are given, and the audit, all or nothing. ErrConflict means that the ID was
-// used for something else.
+// Adjust applies an adjustment to the ledger, the day's sums, the given limits and the audit log,
+// all or nothing. ErrConflict means that the ID was used for something else.
 func (l *Ledger) Adjust(ctx context.Context, a Adjustment) (Adjusted, error) {
 	corrects := a.Call.ID
 	call := a.Call
@@ -101,16 +100,16 @@ func (l *Ledger) Adjust(ctx context.Context, a Adjustment) (Adjusted, error) {
 	return l.correct(ctx, c)
 }
 
-// Resolution is what becomes of a charge on the reconciliation list.
+// Resolution decides a charge on the reconciliation list.
 type Resolution struct {
-	Charge bool // else it is dropped
+	Charge bool // false drops it
 	By     string
 	Reason string
 	Limits []Limit // charged as well, as in an Adjustment
 }
 
-// Resolve takes an entry that Reconcile returned off the list, and charges or
-// drops it. ErrNotListed means that somebody else did.
+// Resolve removes an entry that Reconcile returned from the list, and charges or drops it.
+// ErrNotListed means that it is already resolved.
 func (l *Ledger) Resolve(ctx context.Context, e Entry, r Resolution) (Adjusted, error) {
 	if e.listed == "" {
 		return Adjusted{}, ErrNotListed
@@ -128,12 +127,12 @@ func (l *Ledger) Resolve(ctx context.Context, e Entry, r Resolution) (Adjusted, 
 	return l.correct(ctx, c)
 }
 
-// correcting is what lua/adjust.lua is told.
+// correcting holds the arguments of lua/adjust.lua.
 type correcting struct {
 	id         string
 	call       Call
 	amount     pricing.Nano
-	kind       string // of the ledger entry; empty: none
+	kind       string // of the ledger entry; empty for none
 	calls      int
 	estimated  pricing.Nano
 	adjusted   pricing.Nano
@@ -205,14 +204,14 @@ func (l *Ledger) correctArgs(c correcting, h *Hold, now time.Time) ([]string, []
 	return keys, args, nil
 }
 
-// what tells a repetition of an adjustment from another one with its id.
+// what distinguishes a repetition of an adjustment from a different one with the same id.
 func (c correcting) what() string {
 	return strings.Join([]string{
 		c.action, strconv.FormatInt(int64(c.amount), 10), c.call.User, c.call.Key, c.call.Model, c.correction.Corrects,
 	}, "|")
 }
 
-// texts are the ledger entry and the audit record, without closing braces.
+// texts returns the ledger entry and the audit record, both without the closing brace.
 func (c correcting) texts(limits []Limit) (entry, audit string, err error) {
 	e, err := json.Marshal(struct {
 		Call
@@ -236,7 +235,7 @@ func (c correcting) texts(limits []Limit) (entry, audit string, err error) {
 	return strings.TrimSuffix(string(e), "}"), strings.TrimSuffix(string(a), "}"), nil
 }
 
-// AuditRecord is one line of an org's audit: what somebody did by hand.
+// AuditRecord is one line of an org's audit log: a manual change.
 type AuditRecord struct {
 	Action string `json:"action"` // usage.adjust, usage.reconcile.charge, usage.reconcile.drop
 	ID     string `json:"id"`
@@ -246,7 +245,7 @@ type AuditRecord struct {
 	Key    string       `json:"key,omitempty"`
 	Model  string       `json:"model,omitempty"`
 	Amount pricing.Nano `json:"amount_nano"`
-	Limits []string     `json:"limits,omitempty"` // whose use was corrected as well
+	Limits []string     `json:"limits,omitempty"` // limits whose use was corrected as well
 	At     time.Time    `json:"at,omitzero"`
 }
 

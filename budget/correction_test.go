@@ -12,7 +12,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// books reads everything that an adjustment may touch.
+// books reads everything that an adjustment may change.
 func (f *fixture) books(ctx context.Context) (entries []Entry, sums Sums, audit []AuditRecord) {
 	f.t.Helper()
 	err := f.Ledger.Entries(ctx, f.org, time.Time{}, time.Time{}, func(e Entry) error {
@@ -84,8 +84,8 @@ func TestAdjust(t *testing.T) {
 	})
 }
 
-// TestAdjustLimits: the use of cost limits of every shape follows, down to what
-// open holds hold, and other limits are left alone.
+// TestAdjustLimits: cost limits of every shape follow an adjustment, down to what open holds hold;
+// other limits do not change.
 func TestAdjustLimits(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		ctx := t.Context()
@@ -121,7 +121,7 @@ func TestAdjustLimits(t *testing.T) {
 		same(270, 20, 3)
 		adjust("b", -205)
 		same(65, 20, 3)
-		f.pass(51 * time.Minute) // what was charged first has left the windows
+		f.pass(51 * time.Minute) // the first charge has left the windows
 		c := [2]int64{65, 20}
 		f.used(ctx, limits[:4], c, c, c, c)
 		adjust("c", -1000)

@@ -12,7 +12,8 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// link is a client's way to Redis: cut, nothing arrives; deaf, no script is answered.
+// link is a client's connection to Redis. If cut, nothing arrives; if deaf, scripts run but their
+// answers are lost.
 type link struct{ cut, deaf atomic.Bool }
 
 var errLink = errors.New("the link is down")
@@ -42,19 +43,19 @@ func (l *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// far is a process behind a link, and a journal on disk for what it cannot write.
+// far returns a process whose connection to Redis can fail, with a journal on disk.
 func far(t *testing.T, rdb *redis.Client) (*fixture, *link) {
 	own := redis.NewClient(rdb.Options())
 	t.Cleanup(func() { _ = own.Close() })
 	f, l := newFixture(t, own, Options{}), &link{}
-	f.settle(t.Context(), f.hold(t.Context(), cutOffLimits, 1), 0) // the scripts are loaded
+	f.settle(t.Context(), f.hold(t.Context(), cutOffLimits, 1), 0) // loads the scripts
 	own.AddHook(l)
 	return f, l
 }
 
 var cutOffLimits = []Limit{costLimit("day", User, Shape{Kind: Window, Amount: 1_000_000, Window: 24 * time.Hour})}
 
-// twoHours passes while the link is cut, and the tombstones' key ends.
+// twoHours passes two hours with the link cut; the tombstones' key expires.
 func twoHours(t *testing.T, f *fixture, l *link, rdb *redis.Client, c Call) {
 	l.cut.Store(true)
 	l.deaf.Store(false)
@@ -71,7 +72,7 @@ func twoHours(t *testing.T, f *fixture, l *link, rdb *redis.Client, c Call) {
 	}
 }
 
-// books checks what the ledger adds up to, and what is on the reconciliation list.
+// books checks the ledger's total and the length of the reconciliation list.
 func books(t *testing.T, f *fixture, booked pricing.Nano, listed int) {
 	t.Helper()
 	sum := pricing.Nano(0)
@@ -85,9 +86,9 @@ func books(t *testing.T, f *fixture, booked pricing.Nano, listed int) {
 	}
 }
 
-// A process that was cut off for longer than ends are remembered charges no call
-// again that may have been charged meanwhile: by whoever expired its hold, or by a
-// settle whose answer was lost. The end is listed for a person to decide.
+// TestCutOffChargesNothingTwice: a process that was cut off for longer than endings are remembered
+// does not charge a call that may already be charged, by the process that expired its hold or by a
+// settle whose answer was lost. The ending is listed for a person to decide.
 func TestCutOffChargesNothingTwice(t *testing.T) {
 	rdb := shared(t)
 	t.Run("expired within a day", func(t *testing.T) {
@@ -103,7 +104,7 @@ func TestCutOffChargesNothingTwice(t *testing.T) {
 		if n, err := near.Expiry.Sweep(t.Context(), f.org); n != 2 || err != nil {
 			t.Fatalf("%d expired, %v", n, err)
 		}
-		if err := near.Void(t.Context(), other); err != nil { // next to it
+		if err := near.Void(t.Context(), other); err != nil { // in the same chunk
 			t.Fatal(err)
 		}
 		if ttl := rdb.PTTL(t.Context(), key(f.org, h.Call.chunk())).Val(); ttl < 23*time.Hour {
@@ -182,7 +183,7 @@ func TestCutOffChargesNothingTwice(t *testing.T) {
 	})
 }
 
-// local is a call that was admitted without the store.
+// local returns a call that was admitted without the store.
 func (f *fixture) local(t *testing.T, limits []Limit) *Hold {
 	t.Helper()
 	h, err := f.binder.prepare(&Terms{Limits: limits, Call: f.call(), Max: cost(100), Expected: cost(100)})

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	replayPause   = time.Second     // between attempts to write what is kept
+	replayPause   = time.Second     // between attempts to write kept endings
 	replayTimeout = 3 * time.Second // of one attempt
-	replayFlight  = 256             // endings written together
-	stuckRest     = time.Minute     // before a kept ending that the store refuses is tried again
+	replayFlight  = 256             // endings written in one batch
+	stuckRest     = time.Minute     // before retrying a kept ending that the store refused
 )
 
-// walRecord is an ending in the journal. Journals outlive versions of the program:
-// fields are added, never renamed.
+// walRecord is an ending in the journal. Journals outlive program versions, so fields are added but
+// never renamed.
 type walRecord struct {
 	Call       Call        `json:"call"`
 	Max        Amounts     `json:"max"`
@@ -32,7 +32,7 @@ type walRecord struct {
 	Open       bool        `json:"open,omitempty"`  // admitted without the store, not ended yet
 	Share      bool        `json:"share,omitempty"` // admitted within the process's share
 	Settlement *Settlement `json:"settlement,omitempty"`
-	Caps       []walRecord `json:"caps,omitempty"` // what spend caps hold for it: Call, Max, At, States and Shadow
+	Caps       []walRecord `json:"caps,omitempty"` // holds of the spend caps: Call, Max, At, States and Shadow
 	Shadow     []Shadowed  `json:"shadow,omitempty"`
 }
 
@@ -52,7 +52,7 @@ func keptHold(h *Hold) walRecord {
 	return k
 }
 
-// hold is the kept call's, as if it had begun at an instant.
+// hold returns the kept call's hold as if it had begun at the given instant.
 func (k walRecord) hold(at time.Time) *Hold {
 	h := &Hold{ID: k.Call.holdID(), Call: k.Call, Max: k.Max, Expected: k.Max, At: at, states: k.States, shadow: k.Shadow}
 	for _, part := range k.Caps {
@@ -61,8 +61,8 @@ func (k walRecord) hold(at time.Time) *Hold {
 	return h
 }
 
-// ending is how the kept call ends. One that was open when its process died
-// counts as forwarded, like a hold that expires.
+// ending returns how the kept call ends. A call that was open when its process died counts as
+// forwarded, like a hold that expires.
 func (k walRecord) ending() Settle {
 	h := k.hold(k.At)
 	if k.Open {
@@ -71,7 +71,7 @@ func (k walRecord) ending() Settle {
 	return Settle{h, k.Settlement}
 }
 
-// Deferred keeps endings that the store could not take, and writes them when it is back.
+// Deferred keeps endings that the store could not accept, and writes them when it is back.
 type Deferred struct {
 	rdb     redis.UniversalClient
 	settler *settler
@@ -81,18 +81,18 @@ type Deferred struct {
 	log     *slog.Logger
 
 	journal   *journal.Journal // Options.Journal
-	memory    *journal.Journal // what the durable journal does not take
+	memory    *journal.Journal // what the durable journal does not accept
 	replaying sync.Mutex       // one Replay at a time
 
 	mu      sync.Mutex
-	written map[string]func(Settle, Receipt) // whom to tell
+	written map[string]func(Settle, Receipt) // called when an ending is written
 	open    map[string]bool                  // admitted without the store, by this process
 	stuck   map[string]time.Time             // refused by the store; when to try again
-	asked   map[string]time.Time             // admitted without the store and ended here: see since
+	asked   map[string]time.Time             // admitted without the store and ended here; see since
 }
 
 func newDeferred(rdb redis.UniversalClient, o Options, s *settler, recent *recentSettles, m outageMetrics) *Deferred {
-	memory, _ := journal.Open("", journal.Options{}) // opens nothing that could fail
+	memory, _ := journal.Open("", journal.Options{}) // cannot fail: it opens no file
 	d := &Deferred{
 		rdb: rdb, settler: s, recent: recent, clock: s.clock, metrics: m, log: o.Log, journal: o.Journal, memory: memory,
 		written: map[string]func(Settle, Receipt){}, open: map[string]bool{}, stuck: map[string]time.Time{},
@@ -104,9 +104,8 @@ func newDeferred(rdb redis.UniversalClient, o Options, s *settler, recent *recen
 	return d
 }
 
-// Lost stands for a hold of which only the call is known, because the answer to
-// Hold was lost: an Ending without a Settlement gives it back, and what the caps
-// hold for it.
+// Lost returns a stand-in for a hold whose answer was lost. Ending it without a Settlement returns
+// what the hold and its caps may have taken.
 func Lost(c Call, caps ...Cap) *Hold {
 	h := &Hold{ID: c.holdID(), Call: c}
 	for _, spend := range caps {
@@ -115,7 +114,7 @@ func Lost(c Call, caps ...Cap) *Hold {
 	return h
 }
 
-// walRecords are endings as the journal has them.
+// walRecords encodes endings for the journal.
 func walRecords(endings []Settle) ([]journal.Record, error) {
 	records := make([]journal.Record, len(endings))
 	for i, e := range endings {
@@ -129,15 +128,15 @@ func walRecords(endings []Settle) ([]journal.Record, error) {
 	return records, nil
 }
 
-// keep puts endings into the journal, or into memory when that takes no more.
+// keep writes endings to the journal, or to memory if the journal fails.
 func (d *Deferred) keep(
 	ctx context.Context, endings []Settle, records []journal.Record, written func(Settle, Receipt),
 ) error {
 	d.expect(endings, records, written)
 	err := d.journal.PutAll(ctx, records)
 	if err != nil && d.journal.Durable() {
-		d.log.Error("the journal takes no more: ends of calls are kept in memory only", "calls", len(records), "err", err)
-		for _, r := range records { // an admission must not be charged for the end it has
+		d.log.Error("journal write failed, settlements kept in memory only", "calls", len(records), "err", err)
+		for _, r := range records { // an admission in the journal must not be charged now that its ending is known
 			d.journal.Delete(r.ID)
 		}
 		err = d.memory.PutAll(ctx, records)
@@ -152,8 +151,8 @@ func (d *Deferred) keep(
 	return nil
 }
 
-// Replay writes what is kept to the store, and returns how many endings are
-// left. Run does it by itself; a process that ends calls it once more.
+// Replay writes kept endings to the store and returns how many are left. Run calls it regularly; a
+// process that shuts down calls it once more.
 func (d *Deferred) Replay(ctx context.Context) (left int, err error) {
 	d.replaying.Lock()
 	defer d.replaying.Unlock()
@@ -171,8 +170,8 @@ func (d *Deferred) journals() []*journal.Journal {
 	return []*journal.Journal{d.journal, d.memory}
 }
 
-// kept returns how many endings wait for the store, calls that were admitted
-// without it among them, and their bytes.
+// kept returns the number and size in bytes of the endings waiting for the store, including calls
+// that were admitted without it.
 func (d *Deferred) kept() (records int, bytes int64) {
 	for _, j := range d.journals() {
 		n, size := j.Size()
@@ -181,7 +180,7 @@ func (d *Deferred) kept() (records int, bytes int64) {
 	return records, bytes
 }
 
-// replayFrom writes the endings of one journal until one finds the store away.
+// replayFrom writes the endings of one journal until the store is found unreachable.
 func (d *Deferred) replayFrom(ctx context.Context, j *journal.Journal) error {
 	records := d.ripe(j.Records())
 	for len(records) > 0 {
@@ -194,8 +193,8 @@ func (d *Deferred) replayFrom(ctx context.Context, j *journal.Journal) error {
 	return nil
 }
 
-// replayFlight writes some endings at once. Those that the store answers are
-// done with; an error says that it is away.
+// replayFlight writes a batch of endings. It deletes those that the store answers; an error means
+// that the store is unreachable.
 func (d *Deferred) replayFlight(ctx context.Context, j *journal.Journal, records []journal.Record) error {
 	endings := make([]Settle, 0, len(records))
 	ids := make([]string, 0, len(records))
@@ -204,7 +203,7 @@ func (d *Deferred) replayFlight(ctx context.Context, j *journal.Journal, records
 		var k walRecord
 		if err := json.Unmarshal(r.Data, &k); err != nil || k.Call.validate() != nil {
 			d.rest(r.ID)
-			d.log.Error("the journal has a record that cannot be read: nobody charges it", "id", r.ID)
+			d.log.Error("journal record unreadable, it will not be charged", "id", r.ID)
 			continue
 		}
 		k.At = d.since(r.ID, k.At, began)
@@ -224,14 +223,14 @@ func (d *Deferred) replayFlight(ctx context.Context, j *journal.Journal, records
 			d.ask(ids[i], began)
 		default:
 			d.rest(ids[i])
-			d.log.Error("the store refuses the end of a call; trying again later", "id", ids[i], "err", done.Err)
+			d.log.Error("store refused a settlement, will retry", "id", ids[i], "err", done.Err)
 		}
 	}
 	return away
 }
 
-// reachable leaves the endings whose servers take a write that changes nothing. To
-// one that is away nothing is sent, so that nothing can arrive without an answer.
+// reachable returns the endings whose servers accept a write that changes nothing. Nothing is sent
+// to an unreachable server, so that no write arrives without an answer.
 func (d *Deferred) reachable(
 	ctx context.Context, all []Settle, allIDs []string,
 ) (endings []Settle, ids []string, away error) {
@@ -253,7 +252,7 @@ func (d *Deferred) reachable(
 	return endings, ids, away
 }
 
-// replayed tells of an ending that the store has now.
+// replayed reports an ending that the store has now.
 func (d *Deferred) replayed(id string, e Settle, done Settled) {
 	d.mu.Lock()
 	written := d.written[id]
@@ -263,13 +262,13 @@ func (d *Deferred) replayed(id string, e Settle, done Settled) {
 	d.mu.Unlock()
 	d.metrics.replayed.WithLabelValues("journal", result(done)).Inc()
 	if done.Err != nil {
-		d.log.Error("the end of a call came too late to be told from a repetition: see usage reconcile", "id", id)
+		d.log.Error("settlement too late to detect a repeat, see llmguard usage reconcile", "id", id)
 	} else if written != nil && e.Settlement != nil {
 		written(e, done.Receipt)
 	}
 }
 
-// result is what a replayed ending was to the store, for metrics.
+// result returns the metric label for a replayed ending.
 func result(done Settled) string {
 	switch {
 	case done.Err != nil:
@@ -281,8 +280,8 @@ func result(done Settled) string {
 	}
 }
 
-// ripe picks what may be written now: not calls that are still open, nor what
-// the store refused a moment ago.
+// ripe selects what may be written now: not open calls, and not what the store refused a moment
+// ago.
 func (d *Deferred) ripe(records []journal.Record) []journal.Record {
 	now := time.Now()
 	d.mu.Lock()
@@ -305,12 +304,11 @@ func (d *Deferred) expect(endings []Settle, records []journal.Record, written fu
 	}
 }
 
-// since returns the instant before which the store cannot have had the ending. It
-// recognises what it has for the horizon, so that an older one may be charged already:
-// by a settle whose answer was lost, or by whoever expired the hold meanwhile. What
-// was admitted without the store has no hold, and its end is as new as the first
-// attempt of this process that may have arrived. Of what other processes tried nothing
-// is known.
+// since returns the instant before which the store cannot have received the ending. The store
+// recognizes repetitions for the horizon only, so an older ending may already be charged: by a
+// settle whose answer was lost, or by the process that expired the hold. A call that was admitted
+// without the store has no hold, so its ending is as new as the first attempt of this process that
+// may have arrived. Nothing is known about attempts of other processes.
 func (d *Deferred) since(id string, began, now time.Time) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -325,7 +323,7 @@ func (d *Deferred) since(id string, began, now time.Time) time.Time {
 	}
 }
 
-// ask notes an attempt that failed, and may have arrived all the same.
+// ask records a failed attempt that may have arrived anyway.
 func (d *Deferred) ask(id string, at time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -334,7 +332,7 @@ func (d *Deferred) ask(id string, at time.Time) {
 	}
 }
 
-// begin marks a call that is open, and not to be written; close that it is not.
+// begin marks a call as open, so that it is not written; close removes the mark.
 func (d *Deferred) begin(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -353,17 +351,17 @@ func (d *Deferred) rest(id string) {
 	d.stuck[id] = time.Now().Add(stuckRest)
 }
 
-// run is the part of Run that replays, until ctx ends.
+// run replays kept endings until ctx ends. It is part of Run.
 func (d *Deferred) run(ctx context.Context) {
 	tick := time.NewTicker(replayPause)
 	defer tick.Stop()
 	away := false
 	for {
 		if left, err := d.Replay(ctx); err == nil && away {
-			d.log.Info("the ends of calls that were kept are written", "left", left)
+			d.log.Info("kept settlements written", "left", left)
 			away = false
 		} else if err != nil && !away && ctx.Err() == nil {
-			d.log.Warn("ends of calls are kept until the store takes them", "calls", left, "err", err)
+			d.log.Warn("settlements kept until the store accepts them", "calls", left, "err", err)
 			away = true
 		}
 		select {

@@ -17,7 +17,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// journaled is a Store with a journal on disk, as one process has it.
+// journaled is the Store of one process, with a journal on disk.
 type journaled struct {
 	*Store
 	journal *journal.Journal
@@ -43,8 +43,7 @@ func (j journaled) replay(t *testing.T, left int) {
 	}
 }
 
-// dead leaves the journal as a process does that is killed: it is locked no
-// more, and nothing was tidied up.
+// dead leaves the journal as a killed process does: unlocked and without cleanup.
 func (j journaled) dead(t *testing.T) {
 	t.Helper()
 	if err := j.journal.Close(); err != nil {
@@ -67,7 +66,7 @@ var journalLimits = []Limit{
 	{ID: "par", Subject: Org, Metric: Concurrency, Shape: Shape{Kind: Concurrent, Amount: 100}},
 }
 
-// stands checks what the limits count and what the ledger adds up to.
+// stands checks the use of the limits and the ledger's total.
 func stands(t *testing.T, s *Store, want int64, entries int) {
 	t.Helper()
 	list, err := s.Peek(t.Context(), journalLimits, Call{Org: "acme", User: "ann"})
@@ -87,8 +86,8 @@ func stands(t *testing.T, s *Store, want int64, entries int) {
 	}
 }
 
-// TestJournalOutlivesTheProcess: settles and voids that Redis did not take are
-// written by the next process, once, however often it begins.
+// TestJournalOutlivesTheProcess: settles and voids that Redis did not accept are written by the
+// next process, once, however often it restarts.
 func TestJournalOutlivesTheProcess(t *testing.T) {
 	server := redistest.Start(t, redistest.WithAOF(), redistest.WithArgs("--appendfsync", "always"))
 	dir := t.TempDir()
@@ -109,7 +108,7 @@ func TestJournalOutlivesTheProcess(t *testing.T) {
 	if err := a.Later(t.Context(), endings, func(Settle, Receipt) { t.Error("a dead process is told") }); err != nil {
 		t.Fatal(err)
 	}
-	a.replay(t, 3) // Redis is away
+	a.replay(t, 3) // Redis is unreachable
 	a.dead(t)
 	left, err := os.ReadFile(filepath.Join(dir, "settles-0.journal"))
 	if err != nil || len(left) == 0 {
@@ -131,7 +130,7 @@ func TestJournalOutlivesTheProcess(t *testing.T) {
 	stands(t, c.Store, 60, 1)
 }
 
-// Whatever the process was told of what it kept, and only once.
+// TestWrittenIsTold: the process is notified of each kept ending that is written, once.
 func TestWrittenIsTold(t *testing.T) {
 	server := redistest.Start(t)
 	a := openJournaled(t, server, t.TempDir(), Options{})
@@ -154,7 +153,7 @@ func TestWrittenIsTold(t *testing.T) {
 	stands(t, a.Store, 60, 1)
 }
 
-// TestJournalTooLate: what comes after the horizon, and is not known any more,
+// TestJournalTooLate: an ending that comes after the horizon, when its outcome is no longer known,
 // is listed for a person to decide.
 func TestJournalTooLate(t *testing.T) {
 	server := redistest.Start(t)
@@ -175,8 +174,8 @@ func TestJournalTooLate(t *testing.T) {
 	}
 }
 
-// However long the store is down, a process that lives and keeps trying charges
-// what it admitted without the store.
+// TestJournalLongOutage: however long the store is down, a running process that keeps retrying
+// charges what it admitted without the store.
 func TestJournalLongOutage(t *testing.T) {
 	a := openJournaled(t, redistest.Start(t), t.TempDir(), Options{Horizon: time.Minute})
 	c := Call{ID: idAt(time.Now().Add(-time.Hour), 1), Org: "acme", User: "ann"}
@@ -194,8 +193,8 @@ func TestJournalLongOutage(t *testing.T) {
 	stands(t, a.Store, 60, 1)
 }
 
-// A disk that takes no more leaves the ends of calls in memory; a record that
-// nobody can read, and one that Redis refuses, do not stop the others.
+// TestJournalInTrouble: when the disk is full, endings stay in memory; an unreadable record and one
+// that Redis refuses do not stop the others.
 func TestJournalInTrouble(t *testing.T) {
 	server := redistest.Start(t)
 	a := openJournaled(t, server, t.TempDir(), Options{})
@@ -225,7 +224,7 @@ func TestJournalInTrouble(t *testing.T) {
 	stands(t, a.Store, 65, 2)
 }
 
-// Run writes what is kept as soon as the store is back.
+// TestRunReplays: Run writes kept endings as soon as the store is back.
 func TestRunReplays(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithAOF(), redistest.WithArgs("--appendfsync", "always"))
@@ -245,7 +244,7 @@ func TestRunReplays(t *testing.T) {
 	stands(t, a.Store, 60, 1)
 }
 
-// TestJournalFormat: journals of older versions are read for ever.
+// TestJournalFormat: journals of older versions stay readable forever.
 func TestJournalFormat(t *testing.T) {
 	const old = `{"call":{"id":"01jd0000000000000000000001","attempt":1,"org":"acme","user":"ann"},"max":{"Cost":100,"Tokens":9},` +
 		`"at":"2026-11-20T10:00:00.000001Z","states":[{"Key":"l:hour:user-cost-w3600000000:ann","Kind":"w","Metric":"cost","P1":"60000000","P2":""}],` +

@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// openEntry encodes the caller's part of an entry without its closing brace: the
-// script adds what it decides. It writes what encoding/json would, which takes
-// four times as long and every call pays.
+// openEntry encodes the caller's part of an entry without the closing brace, because the script
+// appends its own fields. The output equals that of encoding/json, which takes four times as long
+// on every call.
 func openEntry(c Call, d Details) string {
 	e := entryWriters.Get().(*entryWriter)
 	defer entryWriters.Put(e)
@@ -49,7 +49,7 @@ func openEntry(c Call, d Details) string {
 	return string(e.buf)
 }
 
-// entryWriter appends members that are not zero, as omitempty has it.
+// entryWriter appends members, leaving out zero values as omitempty does.
 type entryWriter struct{ buf []byte }
 
 var entryWriters = sync.Pool{New: func() any { return &entryWriter{make([]byte, 0, 1024)} }}
@@ -110,7 +110,7 @@ func (e *entryWriter) yes(name string, is bool) {
 	}
 }
 
-// name begins a member; names need no escapes.
+// name starts a member; names need no escaping.
 func (e *entryWriter) name(name string) {
 	if e.buf[len(e.buf)-1] != '{' {
 		e.buf = append(e.buf, ',')

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// epoch is the value of epochKey: "<Unix us of its creation>.<random>", and after
-// a loss of data ".lost" or ".accepted". Older versions wrote the random part only.
+// epoch is the value of epochKey: "<Unix us of its creation>.<random>", followed by ".lost" or
+// ".accepted" after a loss of data. Older versions wrote only the random part.
 type epoch struct {
-	id      string // without what became of the loss
+	id      string // without the state
 	created int64  // us; 0: written by an older version
 	state   string
 }
@@ -30,8 +30,8 @@ func (e epoch) String() string {
 	return e.id + "." + e.state
 }
 
-// lostAt is when the data were found lost, in us; 0: they are whole, or an
-// operator accepted the loss.
+// lostAt returns when the data were found lost, in us; 0 if they are intact, or if an operator
+// accepted the loss.
 func (e epoch) lostAt() int64 {
 	if e.state == epochLost {
 		return e.created
@@ -39,8 +39,8 @@ func (e epoch) lostAt() int64 {
 	return 0
 }
 
-// replaces reports whether the data marked by e came after a loss of those that
-// old marks. An older epoch is that of a backup.
+// replaces reports whether the data marked by e follow a loss of the data marked by old. An epoch
+// older than old is that of a backup.
 func (e epoch) replaces(old epoch) bool {
 	return old.id != "" && e.id != old.id && (e.created == 0 || e.created >= old.created)
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// filled is a fixture with an exact window of 15: 5,000 charges have left it, and one
-// of 10 has not.
+// filled is a fixture with an exact window of 15: 5,000 charges have left it, a charge of 10 has
+// not.
 type filled struct {
 	*fixture
 	limits []Limit
 	runs   *runs
 }
 
-// runs counts script runs, and what the largest of them took out of a sorted set.
+// runs counts script runs, and the most elements that one of them removed from a sorted set.
 type runs struct {
 	redis.Hook
 	sizes func() int64
@@ -45,7 +45,7 @@ func (r *runs) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return next
 }
 
-// newFilled fills a window with charges of 1 and lets them leave it.
+// newFilled fills a window with charges of 1 and waits until they have left it.
 func newFilled(t *testing.T, rdb *redis.Client) *filled {
 	t.Helper()
 	ctx := t.Context()
@@ -78,8 +78,8 @@ func newFilled(t *testing.T, rdb *redis.Client) *filled {
 	return f
 }
 
-// TestExactWindowForgetsInSteps bounds what one script does however much has left an
-// exact window, and answers exactly all the same.
+// TestExactWindowForgetsInSteps bounds the work of one script however much has left an exact
+// window; its answers are exact all the same.
 func TestExactWindowForgetsInSteps(t *testing.T) {
 	const step = 500
 	for name, do := range map[string]func(ctx context.Context, t *testing.T, f *filled){
@@ -124,14 +124,14 @@ func TestExactWindowForgetsInSteps(t *testing.T) {
 	}
 }
 
-// TestExactWindowIsReadOnce does not go through what has left a window again, and
-// drops a window that everything has left as a whole.
+// TestExactWindowIsReadOnce: what has left a window is not read again, and a window that everything
+// has left is dropped as a whole.
 func TestExactWindowIsReadOnce(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		f := newFilled(t, rdb)
 		ctx := t.Context()
 		f.used(ctx, f.limits, [2]int64{10, 0})
-		if left := f.runs.sizes(); left > 100+4 { // the sums, and what is left
+		if left := f.runs.sizes(); left > 100+4 { // the sums and what is left
 			t.Errorf("%d parts are left after a look", left)
 		}
 		f.runs.n = 0

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// Registry is the ZSET of orgs by the Unix ms at which their leases have to be
-	// looked at; it is the one key that belongs to no org.
+	// Registry is the ZSET of orgs, scored by the Unix ms at which their leases are next due for
+	// checking. It is the only key that belongs to no org.
 	Registry     = "lg:orgs"
 	registryLife = recordLife
 	sweepBatch   = 100
 )
 
-// Expiry ends holds whose lease has run out, because the process that had them died.
+// Expiry ends holds whose lease has expired because their process died.
 type Expiry struct {
 	rdb     redis.UniversalClient
 	runner  *runner
@@ -35,7 +35,7 @@ type Expiry struct {
 	horizon time.Duration // Options.Horizon
 }
 
-// orphan is an org of the registry that no living process has looked after.
+// orphan is a registered org that is overdue: no running process has checked its leases.
 type orphan struct {
 	org   string
 	score float64
@@ -57,8 +57,8 @@ func (x *Expiry) orphans(ctx context.Context) ([]orphan, error) {
 	return out, nil
 }
 
-// sweepDue is a round of Run: it sweeps the orgs that this process looks after, and
-// those that no living process does.
+// sweepDue is one round of Run: it sweeps the orgs that this process tracks, and those that no
+// running process does.
 func (x *Expiry) sweepDue(ctx context.Context) error {
 	if err := x.sees(ctx); err != nil {
 		return err
@@ -78,13 +78,13 @@ func (x *Expiry) sweepDue(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// seenKey holds since when processes have seen the store, and when one last did.
+// seenKey holds since when processes have continuously reached the store, and when one last did.
 const seenKey = "lg:seen"
 
-// sees notes that this process sees the store. After a time in which none did, leases
-// are judged only when processes have seen it for as long as a lease lasts: meanwhile
-// every living holder renews its own. A shorter silence needs no such grace, because
-// what is renewed every third of a lease outlasts it.
+// sees records that this process reaches the store. After a period in which none did, leases are
+// not judged until the store was reachable for the length of a lease, so that every living holder
+// can renew its own first. Gaps shorter than a third of a lease need no such grace, because
+// renewals happen every third of a lease.
 func (x *Expiry) sees(ctx context.Context) error {
 	gap := x.leases.life / 3
 	reply, err := x.runner.run(ctx, x.runner.scripts.seen, []string{seenKey},
@@ -103,14 +103,14 @@ func (x *Expiry) sees(ctx context.Context) error {
 	return nil
 }
 
-// Sweep expires the org's holds whose lease has run out and returns how many
-// it expired. Run does it by itself, once the store was seen for long enough that
-// every living holder could have renewed them.
+// Sweep expires the org's holds whose lease has run out and returns how many it expired. Run does
+// this automatically, once the store was reachable for long enough that every living holder could
+// have renewed its leases.
 func (x *Expiry) Sweep(ctx context.Context, org string) (int, error) {
 	return x.sweep(ctx, org, func(string) bool { return false })
 }
 
-// sweep is Sweep, which looks and ends nothing while blind says so.
+// sweep is Sweep, except that it ends nothing while blind returns true.
 func (x *Expiry) sweep(ctx context.Context, org string, blind func(org string) bool) (int, error) {
 	expired := 0
 	for {
@@ -126,9 +126,9 @@ func (x *Expiry) sweep(ctx context.Context, org string, blind func(org string) b
 	}
 }
 
-// overdue returns the first holds of the org whose lease has run out, and notes when
-// the earliest lease ends. It begins with a write, so that an answer shows that the
-// org's server takes what renewals write.
+// overdue returns the org's first holds whose lease has run out, and records when the earliest
+// lease ends. It starts with a write, so that an answer proves that the org's server accepts the
+// writes of renewals.
 func (x *Expiry) overdue(ctx context.Context, org string) ([]redis.Z, error) {
 	now := x.clock.now()
 	pipe := x.rdb.Pipeline()
@@ -143,8 +143,8 @@ func (x *Expiry) overdue(ctx context.Context, org string) ([]redis.Z, error) {
 	return slices.DeleteFunc(first.Val(), func(z redis.Z) bool { return int64(z.Score) > now.UnixMicro() }), nil
 }
 
-// Overdue is how many of the org's holds should have been expired longer ago than
-// by, and are not: then no process runs that sweeps the org.
+// Overdue returns how many of the org's holds should have expired more than by ago but have not. A
+// nonzero result means that no running process sweeps the org.
 func (x *Expiry) Overdue(ctx context.Context, org string, by time.Duration) (int, error) {
 	before := x.clock.now().Add(-by).UnixMicro()
 	n, err := x.rdb.ZCount(ctx, key(org, "leases"), "-inf", strconv.FormatInt(before, 10)).Result()
@@ -154,7 +154,7 @@ func (x *Expiry) Overdue(ctx context.Context, org string, by time.Duration) (int
 	return int(n), nil
 }
 
-// expire ends holds whose lease has run out, each with all its keys declared.
+// expire ends holds whose lease has run out, one script each, with all keys declared.
 func (x *Expiry) expire(ctx context.Context, org string, due []redis.Z) (int, error) {
 	ids := make([]string, len(due))
 	for i, z := range due {
@@ -185,7 +185,7 @@ func (x *Expiry) expire(ctx context.Context, org string, due []redis.Z) (int, er
 	return n, nil
 }
 
-// chargeNone is what a hold is charged that its caps have not admitted.
+// chargeNone is the charge for a hold that its caps have not admitted.
 const chargeNone = "none"
 
 func (x *Expiry) expireOne(ctx context.Context, h *Hold, leaseEnd int64) (bool, error) {
@@ -212,7 +212,7 @@ func (x *Expiry) expireOne(ctx context.Context, h *Hold, leaseEnd int64) (bool, 
 		if !isCap(h.Call.Org) {
 			x.metrics.expire(a.head[1])
 		}
-		x.log.Warn("hold expired and is charged as an estimate", "org", h.Call.Org, "call", h.Call.ID,
+		x.log.Warn("hold expired, charged as an estimate", "org", h.Call.Org, "call", h.Call.ID,
 			"attempt", h.Call.Attempt, "charged_nano", a.head[1])
 		return true, nil
 	default:
@@ -220,8 +220,8 @@ func (x *Expiry) expireOne(ctx context.Context, h *Hold, leaseEnd int64) (bool, 
 	}
 }
 
-// sweepOrphan sweeps an org of the registry, and takes it off or enters when its
-// next lease ends; not when somebody has announced it since.
+// sweepOrphan sweeps a registered org, then removes it from the registry or records when its next
+// lease ends, unless it was announced again in the meantime.
 func (x *Expiry) sweepOrphan(ctx context.Context, o orphan) error {
 	if _, err := x.sweep(ctx, o.org, x.leases.blind); err != nil {
 		return err
@@ -240,8 +240,8 @@ func (x *Expiry) sweepOrphan(ctx context.Context, o orphan) error {
 	return err
 }
 
-// admitted reports whether all caps in the record of a hold have the call. What they
-// had is forgotten after the horizon: a hold that is found later counts as admitted.
+// admitted reports whether all caps in a hold's record have the call. Caps forget calls after the
+// horizon, so a hold that is found later counts as admitted.
 func (x *Expiry) admitted(ctx context.Context, h *Hold, leaseEnd int64) (bool, error) {
 	if len(h.scopes) == 0 || x.clock.now().UnixMicro()-leaseEnd > x.horizon.Microseconds() {
 		return true, nil
@@ -269,11 +269,11 @@ func (x *Expiry) admitted(ctx context.Context, h *Hold, leaseEnd int64) (bool, e
 	return all, nil
 }
 
-// voidTomb is what is left of a hold that was given back.
+// voidTomb is the tombstone of a voided hold.
 const voidTomb = "V"
 
-// neverAdmitted gives back what caps hold for a call that others have not admitted,
-// and keeps those from admitting it later.
+// neverAdmitted voids the call in all of its caps: those that hold it return it, and the others
+// cannot admit it later.
 func (x *Expiry) neverAdmitted(ctx context.Context, h *Hold) error {
 	var parts []Settle
 	for _, scope := range h.scopes {
@@ -286,7 +286,7 @@ func (x *Expiry) neverAdmitted(ctx context.Context, h *Hold) error {
 			return done.Err
 		}
 	}
-	x.log.Info("hold expired before its spend caps admitted the call: it is given back",
+	x.log.Info("hold expired before its spend caps admitted the call, returned",
 		"org", h.Call.Org, "call", h.Call.ID, "attempt", h.Call.Attempt)
 	return nil
 }

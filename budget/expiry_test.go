@@ -10,14 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// sweeper is another process.
+// sweeper returns the Store of another process.
 func (f *fixture) sweeper() *Store {
 	s := New(f.rdb, Options{Lease: f.opts.Lease})
 	s.clock.fake = f.now.Load
 	return s
 }
 
-// seenForLong has the store seen without a gap until now.
+// seenForLong marks the store as continuously reachable until now.
 func (f *fixture) seenForLong() {
 	f.rdb.Set(context.Background(), seenKey, fmt.Sprintf("1,%d", f.now.Load()), 0)
 }
@@ -29,13 +29,13 @@ func (f *fixture) round(s *Store) {
 	}
 }
 
-// leases is how many holds of the org are open.
+// openLeases returns the number of the org's open holds.
 func (f *fixture) openLeases() int64 {
 	return f.rdb.ZCard(f.t.Context(), key(f.org, "leases")).Val()
 }
 
-// Callers that keep trying and are refused do not keep a dead hold from expiring,
-// whichever processes they come to.
+// TestRefusedCallersPutOffNoExpiry: callers that keep retrying and are refused do not keep a dead
+// hold from expiring, whichever processes they use.
 func TestRefusedCallersPutOffNoExpiry(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		f := newFixture(t, rdb, Options{})
@@ -57,8 +57,8 @@ func TestRefusedCallersPutOffNoExpiry(t *testing.T) {
 	})
 }
 
-// An org that is announced while somebody looks at its leases stays in the registry:
-// the look may have come before the hold.
+// TestAnnouncedOrgStaysRegistered: an org that is announced while its leases are being checked
+// stays in the registry, because the check may have come before the hold.
 func TestAnnouncedOrgStaysRegistered(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		f, ctx := newFixture(t, rdb, Options{}), t.Context()
@@ -71,7 +71,7 @@ func TestAnnouncedOrgStaysRegistered(t *testing.T) {
 		}
 		late := f.sweeper()
 		late.leases.announce(ctx, f.org)()
-		for _, want := range []int64{1, 0} { // the next look finds nothing
+		for _, want := range []int64{1, 0} { // the next check finds nothing
 			if err := judge.Expiry.sweepOrphan(ctx, due[0]); err != nil {
 				t.Fatal(err)
 			}
@@ -83,8 +83,9 @@ func TestAnnouncedOrgStaysRegistered(t *testing.T) {
 	})
 }
 
-// Nobody is judged dead by a clock that ran while nobody could see the store: after a
-// gap, or when it was never seen, a lease has to pass in which it is seen.
+// TestNoLeaseIsJudgedAfterAGap: no holder is judged dead for time in which the store was
+// unreachable. After a gap, or if the store was never seen, it has to be reachable for the length
+// of a lease first.
 func TestNoLeaseIsJudgedAfterAGap(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		f := newFixture(t, rdb, Options{})
@@ -97,7 +98,7 @@ func TestNoLeaseIsJudgedAfterAGap(t *testing.T) {
 		third := f.opts.Lease / 3
 		for _, gap := range []time.Duration{2 * f.opts.Lease, third + time.Millisecond, -2 * f.opts.Lease, 6 * f.opts.Lease} {
 			f.pass(gap)
-			for range 3 { // of the lease of grace
+			for range 3 { // of the grace lease
 				f.round(judge)
 				f.pass(third - time.Millisecond)
 			}
@@ -120,11 +121,12 @@ func TestNoLeaseIsJudgedAfterAGap(t *testing.T) {
 			f.pass(third)
 			f.round(judge)
 		}
-		f.used(t.Context(), limits, [2]int64{110, 0}, [2]int64{0, 0}) // nobody renewed it
+		f.used(t.Context(), limits, [2]int64{110, 0}, [2]int64{0, 0}) // nothing renewed it
 	})
 }
 
-// A server that does not answer for an org is a gap for that org, and for no other.
+// TestNoLeaseIsJudgedAfterAGapOfItsServer: a server that does not answer for an org is a gap for
+// that org only.
 func TestNoLeaseIsJudgedAfterAGapOfItsServer(t *testing.T) {
 	f, ctx := newFixture(t, shared(t), Options{}), t.Context()
 	other := newFixture(t, f.rdb, Options{})

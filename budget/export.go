@@ -13,34 +13,33 @@ import (
 
 // ExporterOptions tune an Exporter.
 type ExporterOptions struct {
-	// Dir gets a folder per org and in it a file per UTC day, <org>/2026-11-20.jsonl.
-	// All processes that export an org must see the same Dir.
+	// Dir gets a directory per org with one file per UTC day, <org>/2026-11-20.jsonl. All processes
+	// that export an org must share Dir.
 	Dir string
-	// Orgs returns the orgs to export; it is called in every round.
+	// Orgs returns the orgs to export; it is called every round.
 	Orgs func() []string
-	// Keep is how many entries stay in Redis once they are exported, about. 0:
-	// the ledger is trimmed by Options.LedgerLength only.
+	// Keep is about how many entries stay in Redis once they are exported. 0: the ledger is trimmed
+	// by Options.LedgerLength only.
 	Keep int64
-	// Interval is the time between rounds (default 10 s); Lease is how long
-	// another process waits for one that has died (default 1 min).
+	// Interval is the time between rounds (default 10 s). Lease is how long other processes wait
+	// for one that has died (default 1 min).
 	Interval, Lease time.Duration
 }
 
-// Exporter appends ledger entries to files, each exactly once, before they are
-// trimmed from Redis: a line is an [Entry] as JSON, and begins with its LedgerID.
+// Exporter appends ledger entries to files before they are trimmed from Redis, each exactly once. A
+// line is an [Entry] as JSON and begins with its LedgerID.
 //
-// The files are the truth. How far they are written also stands in Redis, after
-// the fact; whoever takes over looks at the end of the file for lines that Redis
-// does not know of, and cuts off a line that was not finished. One process at a
-// time exports an org: it holds a lease in Redis and a lock on a file in the
-// org's folder. An Exporter is for one goroutine.
+// The files are authoritative. Redis also stores how far they are written, but only afterwards. A
+// process that takes over reads the end of the file for lines that Redis does not know of, and cuts
+// off an unfinished line. One process at a time exports an org: it holds a lease in Redis and a
+// lock on a file in the org's directory. An Exporter must not be used by more than one goroutine.
 type Exporter struct {
 	ledger *Ledger
 	o      ExporterOptions
 	owner  string
 	waits  map[string]time.Time // until when another process has the org
 
-	// died stands in for a crash in tests.
+	// died simulates a crash in tests.
 	died func(where string) error
 }
 
@@ -61,8 +60,7 @@ func NewExporter(l *Ledger, o ExporterOptions) (*Exporter, error) {
 	}, nil
 }
 
-// Run exports until ctx ends, then lets go of what it exports. A failure is
-// logged and tried again.
+// Run exports until ctx ends, then releases its orgs. Failures are logged and retried.
 func (x *Exporter) Run(ctx context.Context) error {
 	tick := time.NewTicker(x.o.Interval)
 	defer tick.Stop()
@@ -70,7 +68,7 @@ func (x *Exporter) Run(ctx context.Context) error {
 		for _, org := range x.o.Orgs() {
 			if _, err := x.Export(ctx, org); err != nil && ctx.Err() == nil {
 				x.ledger.metrics.exportErrors.Inc()
-				x.ledger.log.Error("ledger not exported, trying again", "org", org, "err", err)
+				x.ledger.log.Error("ledger not exported, will retry", "org", org, "err", err)
 			}
 		}
 		select {
@@ -82,7 +80,7 @@ func (x *Exporter) Run(ctx context.Context) error {
 	}
 }
 
-// release lets go of all orgs at once, so that another process need not wait.
+// release releases all orgs, so that another process need not wait for the leases to expire.
 func (x *Exporter) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -95,11 +93,11 @@ func (x *Exporter) release(ctx context.Context) {
 
 func (x *Exporter) elsewhere(org string) bool { return time.Now().Before(x.waits[org]) }
 
-// errNotOurs ends a round whose org another process has.
+// errNotOurs ends a round because another process exports the org.
 var errNotOurs = errors.New("another process exports the org")
 
-// Export writes the org's new entries and returns how many; 0 also when another
-// process exports the org. Run does it by itself.
+// Export writes the org's new entries and returns how many; 0 also when another process exports the
+// org. Run calls it regularly.
 func (x *Exporter) Export(ctx context.Context, org string) (int, error) {
 	if x.elsewhere(org) {
 		return 0, nil
@@ -161,8 +159,8 @@ func (x *Exporter) export(ctx context.Context, org string) (int, error) {
 	}
 }
 
-// after reads a page of entries behind a position. The entry at the position
-// itself must still be there, because trimming keeps what is newest.
+// after reads a page of entries after a position. The entry at the position itself must still be
+// there, because trimming removes the oldest first.
 func (x *Exporter) after(ctx context.Context, org, position string) ([]Entry, error) {
 	list, err := x.ledger.rdb.XRangeN(ctx, key(org, "ledger"), position, "+", streamPage+1).Result()
 	if err != nil {
@@ -173,7 +171,7 @@ func (x *Exporter) after(ctx context.Context, org, position string) ([]Entry, er
 		list = list[1:]
 	case position != noPosition && len(list) > 0:
 		x.ledger.metrics.exportGaps.Inc()
-		x.ledger.log.Error("ledger entries may have been trimmed before they were exported: raise ledger.max_entries",
+		x.ledger.log.Error("ledger entries may have been trimmed before export, raise ledger.max_entries",
 			"org", org, "after", position, "before", list[0].ID)
 	}
 	list = list[:min(len(list), streamPage)]
@@ -187,11 +185,11 @@ func (x *Exporter) after(ctx context.Context, org, position string) ([]Entry, er
 	return out, nil
 }
 
-// noPosition is where nothing has been exported.
+// noPosition is the position before anything was exported.
 const noPosition = "0-0"
 
-// own takes or keeps the org's lease. When position is given it notes it; when
-// keep is, it trims what is in the files down to about so many entries.
+// own takes or renews the org's lease. If position is given, it is recorded; if keep is positive,
+// exported entries are trimmed down to about that many.
 func (x *Exporter) own(
 	ctx context.Context, org string, lease time.Duration, position string, keep int64,
 ) (at string, mine bool, err error) {
@@ -209,8 +207,7 @@ func (x *Exporter) own(
 	return at, verdict == "mine", nil
 }
 
-// Exported returns the LedgerID up to which the org's ledger is in the files;
-// empty when nothing was exported.
+// Exported returns the LedgerID up to which the org's ledger is exported; empty if nothing was.
 func (l *Ledger) Exported(ctx context.Context, org string) (string, error) {
 	position, err := l.rdb.HGet(ctx, key(org, "export"), "position").Result()
 	if errors.Is(err, redis.Nil) || position == noPosition {

@@ -24,12 +24,12 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// TestMain lets the test binary be the exporter that TestExportKilled kills.
+// TestMain lets the test binary act as the exporter that TestExportKilled kills.
 func TestMain(m *testing.M) {
 	if addr := os.Getenv("BUDGET_TEST_EXPORT"); addr != "" {
 		exportUntilKilled(addr, os.Getenv("BUDGET_TEST_DIR"), os.Getenv("BUDGET_TEST_ORG"))
 	}
-	checks := strconv.Itoa(rounds(30, 3000)) // of rapid; the command line may say otherwise
+	checks := strconv.Itoa(rounds(30, 3000)) // of rapid; the command line may override it
 	if err := flag.Set("rapid.checks", checks); err != nil {
 		panic(err)
 	}
@@ -49,7 +49,7 @@ func exportUntilKilled(addr, dir, org string) {
 	os.Exit(1)
 }
 
-// exported reads all lines of an org's files; any that is not whole is an error.
+// exported reads all lines of an org's files; an incomplete line is an error.
 func exported(t *testing.T, dir, org string) []Entry {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, org, "*.jsonl"))
@@ -77,7 +77,7 @@ func exported(t *testing.T, dir, org string) []Entry {
 	return out
 }
 
-// wantOnce checks that the files have these entries, each once and in order.
+// wantOnce checks that the files contain these entries, each once and in order.
 func wantOnce(t *testing.T, got []Entry, want []string) {
 	t.Helper()
 	ids := make([]string, len(got))
@@ -107,7 +107,7 @@ func (f *fixture) exporter(dir string, keep int64) *Exporter {
 	return x
 }
 
-// charge puts n entries in the ledger and returns their ids.
+// charge adds n entries to the ledger and returns their ids.
 func (f *fixture) charge(n int) []string {
 	f.t.Helper()
 	var ids []string
@@ -119,8 +119,7 @@ func (f *fixture) charge(n int) []string {
 	return ids
 }
 
-// TestExport: wherever a process dies, the next one writes what is missing and
-// nothing twice.
+// TestExport: wherever a process dies, the next one writes what is missing and nothing twice.
 func TestExport(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		ctx := t.Context()
@@ -138,7 +137,7 @@ func TestExport(t *testing.T) {
 			if n, err := x.Export(ctx, f.org); (err != nil) != (crash == "writing" || crash == "written") {
 				t.Fatalf("round %d: %d, %v", round, n, err)
 			}
-			if crash == "lost" { // Redis forgets where it was, say in a failover
+			if crash == "lost" { // Redis loses the position, for example in a failover
 				rdb.HSet(ctx, key(f.org, "export"), "position", noPosition)
 			}
 			f.pass(2 * time.Minute) // its lease runs out
@@ -156,8 +155,8 @@ func TestExport(t *testing.T) {
 	})
 }
 
-// TestExportOneAtATime: a second process waits for the first one's lease, and a
-// first that has only slept does not write over the second.
+// TestExportOneAtATime: a second process waits for the first one's lease, and a first process that
+// was only stalled does not overwrite what the second wrote.
 func TestExportOneAtATime(t *testing.T) {
 	ctx := t.Context()
 	f, dir := newFixture(t, shared(t), Options{}), t.TempDir()
@@ -174,7 +173,7 @@ func TestExportOneAtATime(t *testing.T) {
 	step(second, 0)
 	f.pass(2 * time.Minute)
 	clear(second.waits)
-	first.died = func(where string) error { // sleeps with its hand on the file
+	first.died = func(where string) error { // stalls while it holds the file
 		if where == "writing" {
 			second.waits = map[string]time.Time{}
 			f.pass(2 * time.Minute)
@@ -193,8 +192,8 @@ func TestExportOneAtATime(t *testing.T) {
 	wantOnce(t, exported(t, dir, f.org), want)
 }
 
-// TestExportTrims: entries leave Redis only when they are in the files, and a
-// ledger that was trimmed too early is noticed.
+// TestExportTrims: entries leave Redis only once they are in the files, and a ledger that was
+// trimmed too early is detected.
 func TestExportTrims(t *testing.T) {
 	ctx := t.Context()
 	f, dir := newFixture(t, shared(t), Options{}), t.TempDir()
@@ -268,7 +267,7 @@ func TestExportKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		end := time.Now().Add(time.Duration(60+37*round%90) * time.Millisecond)
-		// Each fourth lives until it has written, however slowly it began.
+		// Each fourth process lives until it has written, however slowly it started.
 		late := end.Add(time.Minute)
 		for time.Now().Before(end) || round%4 == 3 && written() == had && time.Now().Before(late) {
 			want = append(want, f.charge(20)...)
@@ -276,7 +275,7 @@ func TestExportKilled(t *testing.T) {
 		_ = child.Process.Kill()
 		_ = child.Wait()
 	}
-	before := written() // the last line may be torn, which the next export repairs
+	before := written() // the last line may be torn; the next export repairs it
 	x := f.exporter(dir, 0)
 	redistest.Eventually(t, "all entries are exported", func() bool { // once the lease of the last process has ended
 		clear(x.waits)
@@ -292,7 +291,7 @@ func TestExportKilled(t *testing.T) {
 	wantOnce(t, exported(t, dir, f.org), want)
 }
 
-// TestExportLongLine: a line of any length can be the last one.
+// TestExportLongLine: the last line may have any length.
 func TestExportLongLine(t *testing.T) {
 	f, dir := newFixture(t, shared(t), Options{}), t.TempDir()
 	x := f.exporter(dir, 0)

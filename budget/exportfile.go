@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// exportFiles are an org's files while this process has the lock on them.
+// exportFiles are an org's files while this process holds the lock on them.
 type exportFiles struct {
 	dir  string
 	lock *os.File
 }
 
-// openExport locks the org's folder, and makes it if need be. When another
-// process has it, the error is errNotOurs.
+// openExport locks the org's directory, creating it if needed. If another process holds the lock,
+// the error is errNotOurs.
 func openExport(dir, org string) (*exportFiles, error) {
 	if !filepath.IsLocal(org) || strings.ContainsAny(org, `/\`) || org == "." {
 		return nil, fmt.Errorf("budget: export: org id %q cannot name a folder", org)
@@ -41,11 +41,11 @@ func openExport(dir, org string) (*exportFiles, error) {
 	return &exportFiles{dir: folder, lock: lock}, nil
 }
 
-// close gives up the lock, as the end of the process would.
+// close releases the lock, as the end of the process would.
 func (f *exportFiles) close() { _ = f.lock.Close() }
 
-// append writes entries to the files of their days, without those that are
-// there already, and returns how many it wrote. They are on disk when it returns.
+// append writes entries to the files of their days, skipping those already there, and returns how
+// many it wrote. They are synced to disk when it returns.
 func (f *exportFiles) append(list []Entry, died func(string) error) (int, error) {
 	written := 0
 	for len(list) > 0 {
@@ -63,7 +63,7 @@ func (f *exportFiles) append(list []Entry, died func(string) error) (int, error)
 	return written, nil
 }
 
-// dayOf is the UTC day in which an entry was put in the ledger.
+// dayOf returns the UTC day on which an entry was added to the ledger.
 func dayOf(e Entry) string {
 	ms, _, _ := strings.Cut(e.LedgerID, "-")
 	n, _ := strconv.ParseInt(ms, 10, 64)
@@ -104,11 +104,11 @@ func appendDay(path string, list []Entry, died func(string) error) (n int, err e
 	return n, file.Sync()
 }
 
-// tailSize is more than nearly any line has.
+// tailSize exceeds the length of nearly every line.
 const tailSize = 64 << 10
 
-// repair cuts off a line that was not finished, and returns the ids of lines
-// from `first` on. It reads the end of the file only, unless such lines exist.
+// repair cuts off an unfinished line and returns the ids of lines from first on. It reads only the
+// end of the file unless such lines exist.
 func repair(file *os.File, first string) (map[string]bool, error) {
 	last, end, size, err := lastLine(file, tailSize)
 	if err != nil {
@@ -140,7 +140,7 @@ func lastLine(file *os.File, window int64) (line []byte, end, size int64, err er
 	stop := bytes.LastIndexByte(tail, '\n')
 	begin := bytes.LastIndexByte(tail[:max(stop, 0)], '\n') + 1
 	if begin == 0 && from > 0 {
-		return lastLine(file, 4*window) // of an endless line
+		return lastLine(file, 4*window) // the line is longer than the window
 	}
 	return tail[begin:max(stop, 0)], from + int64(stop) + 1, size, nil
 }

@@ -4,5 +4,6 @@ package budget
 
 import "os"
 
-// tryLock has no lock to take here; the lease in Redis is all there is.
+// tryLock does nothing, because this platform has no flock; only the lease in Redis protects the
+// files.
 func tryLock(*os.File) error { return nil }

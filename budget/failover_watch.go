@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// watcher notices that the store is another one, after a failover or a restart, and writes again
-// what that one may have lost. On the way it reads the clocks of the servers.
+// watcher detects that the store changed, after a failover or a restart, and writes again what the
+// new one may have lost. It also reads the clocks of the servers.
 type watcher struct {
 	rdb     redis.UniversalClient
 	settler *settler
@@ -25,12 +25,12 @@ type watcher struct {
 	log     *slog.Logger
 	horizon time.Duration // Options.Horizon
 
-	servers map[string]bool // as the last step found them
+	servers map[string]bool // found in the last step
 	again   bool            // the recent settles have to be written again
 }
 
-// run looks once a second who the store is, and writes the tail again when it
-// is another: after a failover or a restart. It is a part of Run.
+// run checks the identity of the store once a second, and writes the tail again when it changed,
+// after a failover or a restart. It is part of Run.
 func (w *watcher) run(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -60,13 +60,13 @@ func (w *watcher) step(ctx context.Context) {
 	if w.again && w.replay(ctx) == nil {
 		w.again = false
 	}
-	// What was answered while the store was away is kept, however long that is.
+	// Endings answered while the store was unreachable are kept, however long that lasts.
 	if err == nil && !w.again {
 		t.forget(t.until(now, w.horizon))
 	}
 }
 
-// news reports whether a server is among those found that was not known.
+// news reports whether found contains a server that is not known.
 func news(known, found map[string]bool) bool {
 	for id := range found {
 		if !known[id] {
@@ -76,8 +76,8 @@ func news(known, found map[string]bool) bool {
 	return false
 }
 
-// identities returns what tells the store's primaries from any other, and from
-// themselves after a restart or a failover.
+// identities returns the identities of the store's primaries. They change after a restart or a
+// failover.
 func (w *watcher) identities(ctx context.Context) (map[string]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, watchEvery)
 	defer cancel()
@@ -100,9 +100,9 @@ func (w *watcher) identities(ctx context.Context) (map[string]bool, error) {
 	}
 }
 
-// identity is a server's run id and the id of its replication history, which
-// changes when a replica becomes a primary. Servers that do not tell are all the
-// same. The server's clock and its replicas are read on the way.
+// identity returns a server's run id and the id of its replication history, which changes when a
+// replica becomes a primary. Servers that do not report these are all considered the same. It also
+// reads the server's clock and its replicas.
 func (w *watcher) identity(ctx context.Context, c *redis.Client) (string, error) {
 	pipe := c.Pipeline()
 	clock, asked := pipe.Time(ctx), time.Now()
@@ -136,19 +136,19 @@ func (w *watcher) identity(ctx context.Context, c *redis.Client) (string, error)
 	return id, nil
 }
 
-// replayReport is what came of writing the tail again.
+// replayReport is the result of writing the tail again.
 type replayReport struct {
 	calls, forgotten, tooOld int
-	oldest                   time.Time // when the first that was forgotten had been answered
+	oldest                   time.Time // when the oldest forgotten ending had been answered
 }
 
-// replay writes again what the store answered lately.
+// replay writes again what the store answered recently.
 func (w *watcher) replay(ctx context.Context) error {
 	list := w.recent.list()
 	m := replayReport{calls: len(list)}
 	since := time.Now().Add(tailMargin - w.horizon)
 	list = slices.DeleteFunc(list, func(r remembered) bool {
-		return r.at.Before(since) // its tombstone may be gone: nobody could tell it from a repetition
+		return r.at.Before(since) // its tombstone may be gone, and then it looks like a new ending
 	})
 	m.tooOld = m.calls - len(list)
 	for len(list) > 0 {
@@ -161,12 +161,12 @@ func (w *watcher) replay(ctx context.Context) error {
 	w.recent.mu.Lock()
 	w.recent.done, w.recent.last = time.Now(), m
 	w.recent.mu.Unlock()
-	w.log.Warn("the store was restarted or replaced: the ends of calls that it answered lately are written again",
+	w.log.Warn("store restarted or replaced, recent settlements written again",
 		"calls", m.calls, "forgotten", m.forgotten, "forgotten_since", m.oldest, "too_old", m.tooOld)
 	return nil
 }
 
-// writeAgain writes some of the tail; an error says that the store is away.
+// writeAgain writes a batch of the tail; an error means that the store is unreachable.
 func (w *watcher) writeAgain(ctx context.Context, list []remembered, m *replayReport) error {
 	once, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
@@ -190,7 +190,7 @@ func (w *watcher) writeAgain(ctx context.Context, list []remembered, m *replayRe
 	return nil
 }
 
-// readClock takes the clock of a server, and says so when it jumped.
+// readClock records the clock of a server and reports a jump.
 func (w *watcher) readClock(server string, asked, there time.Time) {
 	if jump := w.clocks.read(server, asked, time.Now(), there); jump != 0 {
 		w.clockJumped(jump)
@@ -199,5 +199,5 @@ func (w *watcher) readClock(server string, asked, there time.Time) {
 
 func (w *watcher) clockJumped(by time.Duration) {
 	w.metrics.clockSteps.Inc()
-	w.log.Error("the clock of redis jumped: limits and leases go by it", "by", by, "skew", w.clocks.skew())
+	w.log.Error("redis clock jumped, limits and leases depend on it", "by", by, "skew", w.clocks.skew())
 }

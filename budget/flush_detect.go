@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// epochKey marks the data of the store. When it is gone or newer than the one
-	// this process knows, the data were lost: FLUSHALL, a lost volume, a restart
-	// without persistence. On a cluster it stands for the one shard it is on.
+	// epochKey marks the data of the store. If it is gone, or newer than the one this process
+	// knows, the data were lost: FLUSHALL, a lost volume, a restart without persistence. On a
+	// cluster it covers only the shard it is on.
 	epochKey = "lg:epoch"
-	// markName is an org's key with the loss of data that its limits suffered: the
-	// Unix us of that epoch, or 0. Scripts compare it with what Go believes.
+	// markName is an org's key that records the loss of data its limits suffered: the Unix us of
+	// that epoch, or 0. Scripts compare it with what Go believes.
 	markName = "epoch"
 
 	epochLife = 400 * 24 * time.Hour // of both keys after their last use
@@ -32,8 +32,8 @@ const (
 	epochAccepted = "accepted" // an operator let them count from zero
 )
 
-// newEpoch is made by the store's clock: it must not look older than one that was
-// made elsewhere before.
+// newEpoch uses the store's clock, so that the epoch does not look older than one created earlier
+// by another process.
 func (d *DataLoss) newEpoch(ctx context.Context) (epoch, error) {
 	now := d.clock.now()
 	if d.clock.fake == nil {
@@ -46,7 +46,7 @@ func (d *DataLoss) newEpoch(ctx context.Context) (epoch, error) {
 	return epoch{id: strconv.FormatInt(now.UnixMicro(), 10) + "." + rand.Text(), created: now.UnixMicro()}, nil
 }
 
-// currentEpoch returns the store's epoch, and gives it one when it has none.
+// currentEpoch returns the store's epoch, creating one if there is none.
 func (d *DataLoss) currentEpoch(ctx context.Context) (epoch, error) {
 	for range 2 {
 		text, err := d.rdb.GetEx(ctx, epochKey, epochLife).Result()
@@ -71,7 +71,7 @@ func (d *DataLoss) currentEpoch(ctx context.Context) (epoch, error) {
 	return epoch{}, fmt.Errorf("%w: the epoch of its data comes and goes", ErrUnavailable)
 }
 
-// DataLoss notices that the store lost its data, and closes the limits that this emptied.
+// DataLoss detects that the store lost its data, and closes the limits affected.
 type DataLoss struct {
 	rdb     redis.UniversalClient
 	clock   *clock
@@ -80,13 +80,13 @@ type DataLoss struct {
 	accept  bool   // Options.OpenAfterLoss
 	file    string // Options.EpochFile
 
-	turn  chan struct{} // held while this process looks
-	began time.Time     // of the last look that succeeded; turn guards it
+	turn  chan struct{} // held while this process checks
+	began time.Time     // when the last successful check began; guarded by turn
 
 	mu    sync.Mutex
-	seen  epoch            // of the store, as this process last saw it
+	seen  epoch            // as this process last saw it
 	at    time.Time        // when that was
-	fresh bool             // a loss was found that the watcher does not know yet
+	fresh bool             // a loss was found that the watcher does not know of yet
 	marks map[string]int64 // of orgs that suffered a loss
 }
 
@@ -101,18 +101,18 @@ func newDataLoss(rdb redis.UniversalClient, c *clock, o Options, emptied prometh
 	return d
 }
 
-// look compares the store's epoch with the one this process knows, and marks a
-// loss of data that nobody has marked.
+// look compares the store's epoch with the one this process knows, and marks a loss of data that no
+// process has marked yet.
 func (d *DataLoss) look(ctx context.Context) error {
 	asked := time.Now()
-	select { // two at once could each believe the other's epoch
+	select { // two concurrent checks could each trust the other's epoch
 	case d.turn <- struct{}{}:
 	case <-ctx.Done():
 		return storeError("look for a loss of data", ctx.Err())
 	}
 	defer func() { <-d.turn }()
 	if d.began.After(asked) {
-		return nil // many orgs at once share a look
+		return nil // concurrent callers share a check
 	}
 	began := time.Now()
 	e, err := d.currentEpoch(ctx)
@@ -121,7 +121,7 @@ func (d *DataLoss) look(ctx context.Context) error {
 	}
 	lost := e.replaces(d.known())
 	if lost && e.state == "" {
-		if e.created == 0 { // an older version was there first
+		if e.created == 0 { // a process of an older version created it
 			e, err = d.newEpoch(ctx)
 			if err != nil {
 				return err
@@ -140,14 +140,14 @@ func (d *DataLoss) look(ctx context.Context) error {
 	return nil
 }
 
-// known is the epoch that this process knows.
+// known returns the epoch that this process knows.
 func (d *DataLoss) known() epoch {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.seen
 }
 
-// saw takes the store's epoch, and reports a loss.
+// saw records the store's epoch, and reports a loss.
 func (d *DataLoss) saw(e epoch, lost bool) {
 	d.mu.Lock()
 	changed := d.seen.id != e.id
@@ -155,21 +155,21 @@ func (d *DataLoss) saw(e epoch, lost bool) {
 	d.mu.Unlock()
 	if changed && d.file != "" {
 		if err := writeWhole(d.file, e.id+"\n"); err != nil {
-			d.log.Warn("store epoch not saved: a loss of data during a restart goes unnoticed", "err", err)
+			d.log.Warn("store epoch not saved, data loss during a restart would go unnoticed", "err", err)
 		}
 	}
 	if !lost {
 		return
 	}
 	d.emptied.Inc()
-	after := "limits stay closed for the length of their window; open them with: llmguard limits reopen"
+	after := "limits stay closed for the length of their window; reopen them with: llmguard limits reopen"
 	if e.state == epochAccepted {
 		after = "limits count from zero"
 	}
 	d.log.Error("redis lost its data: limits, holds, ledger and jobs are gone", "after", after)
 }
 
-// writeWhole replaces a file by one with this text.
+// writeWhole replaces a file with one that contains text.
 func writeWhole(name, text string) error {
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*") // other processes write it too
 	if err != nil {
@@ -186,7 +186,7 @@ func writeWhole(name, text string) error {
 	return err
 }
 
-// takeFresh reports, once, that the store lost its data.
+// takeFresh reports a loss of the store's data, once.
 func (d *DataLoss) takeFresh(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, watchEvery)
 	defer cancel()
@@ -200,7 +200,7 @@ func (d *DataLoss) takeFresh(ctx context.Context) bool {
 	return fresh
 }
 
-// mark is the loss that this process believes the org's limits suffered.
+// mark returns the loss that, as far as this process knows, the org's limits suffered.
 func (d *DataLoss) mark(org string) int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -217,9 +217,8 @@ func (d *DataLoss) setMark(org string, mark int64) {
 	}
 }
 
-// settleMark settles what a script found: an org without a mark, below 0, or with
-// another than this process believed. An org without one is new, or its data were
-// lost.
+// settleMark resolves the mark that a script found: none (below 0), or a different one than this
+// process believed. An org without a mark is new, or its data were lost.
 func (d *DataLoss) settleMark(ctx context.Context, org string, mark int64) error {
 	if err := d.look(ctx); err != nil {
 		return err
@@ -242,8 +241,8 @@ func (d *DataLoss) settleMark(ctx context.Context, org string, mark int64) error
 	return nil
 }
 
-// read takes the org's mark and the epoch from the store, unless this process
-// just saw that nothing is lost.
+// read loads the org's mark and the epoch from the store, unless this process has just seen that
+// nothing is lost.
 func (d *DataLoss) read(ctx context.Context, org string) error {
 	d.mu.Lock()
 	sound := time.Since(d.at) < 3*watchEvery && d.seen.lostAt() == 0
@@ -270,9 +269,8 @@ func (d *DataLoss) read(ctx context.Context, org string) error {
 	return nil
 }
 
-// closedUntil is when a limit of an org opens that is closed after a loss of
-// data: when all that may have been charged to it would have left it. Zero: it is
-// not closed.
+// closedUntil returns when a limit of an org reopens after a loss of data: when everything that may
+// have been charged to it would have left it. Zero means it is not closed.
 func (d *DataLoss) closedUntil(org string, l *Limit, now time.Time) time.Time {
 	d.mu.Lock()
 	at := d.marks[org]
@@ -294,7 +292,7 @@ func (d *DataLoss) closedUntil(org string, l *Limit, now time.Time) time.Time {
 	return until
 }
 
-// closed tells a status that its limit is closed until an instant.
+// closed updates a status: its limit is closed until the given instant.
 func (st *Status) closed(until, now time.Time) {
 	if until.IsZero() {
 		return
@@ -305,8 +303,8 @@ func (st *Status) closed(until, now time.Time) {
 	}
 }
 
-// At is when the store was found to have lost its data, if that closes
-// limits; zero: it has not, or an operator accepted it.
+// At returns when the store was found to have lost its data, if that closes limits; zero if it has
+// not, or if an operator accepted the loss.
 func (d *DataLoss) At(ctx context.Context) (time.Time, error) {
 	text, err := d.rdb.Get(ctx, epochKey).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -318,7 +316,7 @@ func (d *DataLoss) At(ctx context.Context) (time.Time, error) {
 	return time.Time{}, nil
 }
 
-// Reopen lets the limits of an org that a loss of data closed count from zero.
+// Reopen lets the limits of an org that were closed after a loss of data count from zero.
 func (d *DataLoss) Reopen(ctx context.Context, org string) error {
 	if !validOrg(org) {
 		return fmt.Errorf("budget: org id %q is empty or has braces", org)
@@ -330,8 +328,8 @@ func (d *DataLoss) Reopen(ctx context.Context, org string) error {
 	return nil
 }
 
-// ReopenAll lets the limits of all orgs, and spend caps, that a loss of data closed
-// count from zero. Every process follows within a second or two.
+// ReopenAll lets the limits of all orgs and the spend caps that were closed after a loss of data
+// count from zero. All processes follow within two seconds.
 func (d *DataLoss) ReopenAll(ctx context.Context) error {
 	text, err := d.rdb.Get(ctx, epochKey).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {

@@ -12,7 +12,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// lossLimits has one limit of each shape that counts over time.
+// lossLimits returns one limit of each shape that counts over time.
 func lossLimits() []Limit {
 	return []Limit{
 		costLimit("win", Org, hour(100)),
@@ -23,7 +23,7 @@ func lossLimits() []Limit {
 	}
 }
 
-// refusedBy holds under one limit and returns its refusal; nil: it was held.
+// refusedBy requests a hold under one limit and returns its refusal; nil if it was held.
 func (f *fixture) refusedBy(ctx context.Context, l Limit) *ExceededError {
 	f.t.Helper()
 	h, err := f.Hold(ctx, Terms{Limits: []Limit{l}, Call: f.call(), Max: cost(1), Expected: cost(1)})
@@ -40,20 +40,19 @@ func (f *fixture) refusedBy(ctx context.Context, l Limit) *ExceededError {
 	return nil
 }
 
-// TestLimitsCloseAfterALoss: when the store lost its data, every limit is closed for
-// the length of its window from that moment, for the very first call on, also by a
-// process that never saw the old data and to one that was settled meanwhile; a new
-// store closes nothing.
+// TestLimitsCloseAfterALoss: when the store lost its data, every limit is closed for the length of
+// its window from that moment, starting with the very first call, also for a process that never saw
+// the old data and for an org with a settle in between. A new store closes nothing.
 func TestLimitsCloseAfterALoss(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		ctx := t.Context()
 		f := newFixture(t, rdb, Options{})
 		limits := lossLimits()
-		late := f.hold(ctx, limits, 10) // a new store: nothing is closed
+		late := f.hold(ctx, limits, 10) // a new store closes nothing
 		if err := rdb.FlushAll(ctx).Err(); err != nil {
 			t.Fatal(err)
 		}
-		f.settle(ctx, late, 5) // what limits count now is no sign that they are whole
+		f.settle(ctx, late, 5) // usage in the limits does not prove that they are intact
 		if e := f.refusedBy(ctx, limits[0]); e == nil || e.Binding.Wait != time.Hour || e.Soon || e.Binding.Never {
 			t.Fatalf("first call after the loss: %+v", e)
 		}
@@ -84,7 +83,7 @@ func TestLimitsCloseAfterALoss(t *testing.T) {
 	})
 }
 
-// TestCapsCloseAfterALoss: so are spend caps.
+// TestCapsCloseAfterALoss: spend caps close too.
 func TestCapsCloseAfterALoss(t *testing.T) {
 	ctx := t.Context()
 	f := newFixture(t, shared(t), Options{})
@@ -104,8 +103,8 @@ func TestCapsCloseAfterALoss(t *testing.T) {
 	}
 }
 
-// TestReopen: an operator opens the limits of one org, or of all, and a later loss
-// closes them again.
+// TestReopen: an operator reopens the limits of one org, or of all, and a later loss closes them
+// again.
 func TestReopen(t *testing.T) {
 	ctx := t.Context()
 	rdb := shared(t)
@@ -134,7 +133,7 @@ func TestReopen(t *testing.T) {
 	if err := operator.DataLoss.ReopenAll(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.DataLoss.look(ctx); err != nil { // as watch does, once a second
+	if err := g.DataLoss.look(ctx); err != nil { // as the watcher does once a second
 		t.Fatal(err)
 	}
 	closed("all reopened", false, false)
@@ -147,7 +146,7 @@ func TestReopen(t *testing.T) {
 	closed("lost again", true, true)
 }
 
-// TestOpenAfterLoss: who chose so counts from zero.
+// TestOpenAfterLoss: with OpenAfterLoss, limits count from zero.
 func TestOpenAfterLoss(t *testing.T) {
 	ctx := t.Context()
 	f := newFixture(t, shared(t), Options{OpenAfterLoss: true})
@@ -160,8 +159,8 @@ func TestOpenAfterLoss(t *testing.T) {
 	}
 }
 
-// TestLossBetweenProcesses: a loss that happened while no process ran is noticed by
-// the file that remembers the epoch; a backup that is older is none.
+// TestLossBetweenProcesses: the file that remembers the epoch reveals a loss that happened while no
+// process ran; restoring an older backup is not a loss.
 func TestLossBetweenProcesses(t *testing.T) {
 	ctx := t.Context()
 	rdb, file := shared(t), filepath.Join(t.TempDir(), "epoch")
@@ -190,8 +189,8 @@ func TestLossBetweenProcesses(t *testing.T) {
 	}
 }
 
-// TestStoreOfAnOlderVersion: data without marks, under the epoch that older versions
-// wrote, are whole; their loss is noticed.
+// TestStoreOfAnOlderVersion: data without marks, under the epoch of older versions, are intact;
+// their loss is detected.
 func TestStoreOfAnOlderVersion(t *testing.T) {
 	ctx := t.Context()
 	f := newFixture(t, shared(t), Options{})
@@ -205,7 +204,7 @@ func TestStoreOfAnOlderVersion(t *testing.T) {
 	}
 }
 
-// TestJoinedHoldsAfterALoss: holds that one run carries out are not let through either.
+// TestJoinedHoldsAfterALoss: holds joined in one script run are refused too.
 func TestJoinedHoldsAfterALoss(t *testing.T) {
 	w := newTwins(t, shared(t), shared(t), 1)
 	w.limits = w.limits[:1]
@@ -221,8 +220,7 @@ func TestJoinedHoldsAfterALoss(t *testing.T) {
 	}
 }
 
-// TestShareAfterALoss: a process that knows of a loss lets nothing through by itself
-// either.
+// TestShareAfterALoss: a process that knows of a loss admits nothing from its own share either.
 func TestShareAfterALoss(t *testing.T) {
 	ctx := t.Context()
 	server := redistest.Start(t)

@@ -6,11 +6,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// scanPage is about how many lines of a day one command goes through.
+// scanPage is about how many fields of a day's hash one command reads.
 const scanPage = 250
 
-// pages reads hashes in pages, one page at a time in this process: Redis serves calls between
-// two pages, however many ask for their usage.
+// pages reads hashes in pages, one page at a time per process, so that Redis serves calls between
+// two pages however many callers request their usage.
 type pages struct {
 	rdb  redis.UniversalClient
 	turn chan struct{} // full while a page is read
@@ -20,7 +20,7 @@ func newPages(rdb redis.UniversalClient) *pages {
 	return &pages{rdb: rdb, turn: make(chan struct{}, 1)}
 }
 
-// each calls fn once for each field of a hash that matches, in pages.
+// each calls fn once for each matching field of a hash, reading it in pages.
 func (p *pages) each(ctx context.Context, key, match string, fn func(field, text string) error) error {
 	found := map[string]bool{} // a scan may return a field twice
 	for cursor := uint64(0); ; {

@@ -80,7 +80,7 @@ func (h *history) stepVoid() error {
 	return nil
 }
 
-// stepLost voids a hold as if its answer had been lost: known or not.
+// stepLost voids a known or unknown hold as if its answer had been lost.
 func (h *history) stepLost() error {
 	m := &modelHold{call: h.call(), state: "voided", limits: h.limits}
 	if len(h.holds) > 0 && h.choose(2) == 0 {
@@ -101,8 +101,8 @@ func (h *history) stepLost() error {
 	return nil
 }
 
-// compare checks every limit of every user: equal sums, and never less than
-// what was really charged.
+// compare checks every limit of every user: the sums are equal, and never less than what was really
+// charged.
 func (h *history) compare() error {
 	for _, user := range h.users {
 		c := Call{Org: h.org, User: user}

@@ -12,8 +12,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// history drives a Store and the oracle through the same calls and compares
-// them after each.
+// history runs the same calls on a Store and on the oracle and compares them after each.
 type history struct {
 	*fixture
 	ctx    context.Context
@@ -22,8 +21,8 @@ type history struct {
 	limits []Limit
 	models map[string]*model // by state key
 	holds  []*modelHold
-	billed int64 // what the ledger must add up to
-	coarse bool  // a bucket may count more than the oracle from here on
+	billed int64 // expected total of the ledger
+	coarse bool  // from here on, a bucket may count more than the oracle
 	trace  []string
 }
 
@@ -35,7 +34,7 @@ type modelHold struct {
 	had      []int64 // per limit
 	max      Amounts
 	expected Amounts
-	ends     int64  // of the lease
+	ends     int64  // end of the lease
 	state    string // "", open, settled, voided, expired
 	charged  int64
 }
@@ -76,7 +75,7 @@ func (h *history) note(format string, args ...any) {
 	h.trace = append(h.trace, fmt.Sprintf(format, args...))
 }
 
-// step does one random thing and compares.
+// step takes one random step and compares.
 func (h *history) step() error {
 	steps := []func() error{
 		h.stepHold, h.stepHold, h.stepHold, h.stepHold, h.stepSettle, h.stepSettle, h.stepVoid, h.stepExtend,
@@ -128,13 +127,13 @@ func (h *history) stepHold() error {
 	m.expected = Amounts{Cost: m.max.Cost / 2, Tokens: m.max.Tokens / 3}
 	m.limits = slices.Clone(h.limits)
 	if h.choose(4) == 0 {
-		m.limits = m.limits[:h.choose(len(m.limits)+1)] // or none: the record alone tells what is held
+		m.limits = m.limits[:h.choose(len(m.limits)+1)] // or none: only the record says what is held
 	}
 	h.holds = append(h.holds, m)
 	return h.tryHold(m)
 }
 
-// stepAgain repeats a hold that was asked before, whatever became of it.
+// stepAgain repeats an earlier hold, whatever its outcome.
 func (h *history) stepAgain() error {
 	if len(h.holds) == 0 {
 		return nil
@@ -199,7 +198,7 @@ func (h *history) wouldRefuse(m *modelHold) bool {
 	return refused
 }
 
-// admitted checks I1 and I2 right after a limit let something in.
+// admitted checks I1 and I2 right after a limit admitted something.
 func (h *history) admitted(l Limit, m *model) error {
 	if l.Mode == Shadow {
 		return nil
@@ -345,7 +344,7 @@ func (h *history) stepRenew() error {
 	return nil
 }
 
-// stepAmount changes a limit's amount: the usage stays.
+// stepAmount changes a limit's amount; its usage stays.
 func (h *history) stepAmount() error {
 	i := h.choose(len(h.limits))
 	l := &h.limits[i]

@@ -7,38 +7,39 @@ import (
 	"time"
 )
 
-// Terms are what a call is held under, and for how much.
+// Terms describe a hold: the limits, the call and the amounts.
 type Terms struct {
-	// Limits are the org's. Those that are Off, or whose Only names another subject, are not
-	// touched; Models and Endpoints are the caller's to match. The list is kept with the hold,
-	// and not to be written to.
+	// Limits are the org's. Those that are Off, or whose Only names another subject, are ignored;
+	// Models and Endpoints are for the caller to match. The hold keeps the list, so it must not be
+	// modified.
 	Limits []Limit
-	Caps   []Cap // which all orgs share
+	Caps   []Cap // shared by all orgs
 	Call   Call
 	Max    Amounts // what is held
-	// Expected is what the call will probably cost, for Options.ExpiredCharge.
+	// Expected is the probable cost of the call, for Options.ExpiredCharge.
 	Expected Amounts
-	// Life is for a call whose end another process may learn, hours later: its lease is Life, at
-	// most 30 days, and nobody renews it. Whoever learns the end ends Lost of the same call and
-	// caps, which needs nothing of this process. 0: Options.Lease, renewed until the hold ends.
+	// Life is for a call whose end another process may learn hours later: the lease is Life, at
+	// most 30 days, and is not renewed. The process that learns the end passes Lost of the same
+	// call and caps, and needs nothing from this process. 0 means Options.Lease, renewed until the
+	// hold ends.
 	Life time.Duration
 }
 
-// under are the terms of a cap for the call.
+// under returns the terms of a cap for the call.
 func (t *Terms) under(spend Cap) *Terms {
 	return &Terms{Limits: spend.Limits, Call: spend.of(t.Call), Max: t.Max, Expected: t.Expected, Life: t.Life}
 }
 
-// Hold takes Max from every limit that concerns the call and under its spend caps, or nothing,
-// and keeps it until the hold ends. What is done with the Hold is done under the caps too.
+// Hold takes Max from every limit that applies to the call and from its spend caps, or nothing, and
+// keeps it until the hold ends. Later operations on the Hold apply to the caps too.
 //
-// The org's limits come first, so that a call which they refuse never touches what all orgs
-// share. Then each cap is one more round trip, in the order given.
+// The org's limits come first, so that a call which they refuse never touches what all orgs share.
+// Each cap then takes one more round trip, in the order given.
 //
-// A call that does not fit gets *ExceededError, with its Cap if a cap refused. ErrEnded means
-// that this attempt has already been settled or voided. When an error wraps ErrUnavailable the
-// hold may have been taken: give it back with VoidLost and the same caps. Dying on the way leaves
-// holds that expire: the org's is given back when a cap has not admitted the call, which was not
+// A call over a limit gets *ExceededError, with its Cap set if a cap refused. ErrEnded means that
+// this attempt has already been settled or voided. If an error wraps ErrUnavailable, the hold may
+// have been taken: return it with VoidLost and the same caps. If the process dies in between, the
+// holds expire: the org's hold is returned if a cap has not admitted the call, because it was not
 // sent then; a cap counts too much, never too little. Repeating a hold takes nothing twice.
 func (s *Store) Hold(ctx context.Context, t Terms) (*Hold, error) {
 	if t.Life != 0 {
@@ -60,7 +61,8 @@ func (s *Store) Hold(ctx context.Context, t Terms) (*Hold, error) {
 	return h, nil
 }
 
-// holdOwn is Hold without the caps. The record names those that have to admit the call after this.
+// holdOwn is Hold without the caps. The record names the caps that have to admit the call
+// afterwards.
 func (s *Store) holdOwn(ctx context.Context, t *Terms) (*Hold, error) {
 	h, err := s.binder.prepare(t)
 	if err != nil {
@@ -82,7 +84,7 @@ func (s *Store) holdOwn(ctx context.Context, t *Terms) (*Hold, error) {
 			s.leases.track(h)
 		}
 		h.Statuses, err = s.binder.statuses(h, a, h.Max.of)
-		s.metrics.refused(t.Call.Org, h.Statuses) // by limits in the shadow
+		s.metrics.refused(t.Call.Org, h.Statuses) // by limits in shadow mode
 		h.noteShadow()
 		return h, err
 	case "again":
@@ -101,7 +103,7 @@ func (s *Store) holdOwn(ctx context.Context, t *Terms) (*Hold, error) {
 	}
 }
 
-// askHold runs the hold script, again when the org's data were lost or have no mark.
+// askHold runs the hold script, and repeats it when the org's data were lost or have no mark.
 func (s *Store) askHold(ctx context.Context, h *Hold, life time.Duration) (answer, error) {
 	for try := 0; ; try++ {
 		a, err := s.runner.askFor(ctx, s.runner.scripts.hold, func(now time.Time) (*request, error) {
@@ -111,7 +113,7 @@ func (s *Store) askHold(ctx context.Context, h *Hold, life time.Duration) (answe
 			return a, err
 		}
 		if try == 2 {
-			return a, fmt.Errorf("budget: hold %s: the org's mark changes under it", h.ID)
+			return a, fmt.Errorf("budget: hold %s: the org's mark keeps changing", h.ID)
 		}
 		if err := s.DataLoss.settleMark(ctx, h.Call.Org, a.head[1]); err != nil {
 			return a, err
@@ -121,7 +123,7 @@ func (s *Store) askHold(ctx context.Context, h *Hold, life time.Duration) (answe
 
 var recordLifeArg any = recordLife.Milliseconds()
 
-// holdRequest is what the hold asks of the limits at a time.
+// holdRequest returns the request for a hold at the given time.
 func (s *Store) holdRequest(ctx context.Context, h *Hold, life time.Duration, now time.Time) (*request, error) {
 	limits, err := limitUses(h.states, now)
 	if err != nil {
@@ -152,7 +154,7 @@ func (s *Store) holdRequest(ctx context.Context, h *Hold, life time.Duration, no
 	return r, nil
 }
 
-// limitUses are limits as scripts read them at a time.
+// limitUses returns the limits in the form that scripts take at the given time.
 func limitUses(states []state, now time.Time) ([]limitUse, error) {
 	out := make([]limitUse, len(states))
 	for i := range states {
@@ -170,9 +172,9 @@ func limitUses(states []state, now time.Time) ([]limitUse, error) {
 	return out, nil
 }
 
-const closedAmount = -1 // nothing is within it
+const closedAmount = -1 // admits nothing
 
-// keys returns the org's keys of these names and those of the hold's limits.
+// keys returns the org's keys with these names, followed by those of the hold's limits.
 func (h *Hold) keys(names ...string) []string {
 	return stateKeys(h.Call.Org, h.states, names...)
 }
@@ -186,7 +188,7 @@ func stateKeys(org string, states []state, names ...string) []string {
 	for i := range states {
 		size += len(states[i].Key)
 	}
-	var all strings.Builder // one piece of memory for all keys
+	var all strings.Builder // one allocation for all keys
 	all.Grow(size)
 	keys := make([]string, 0, len(names)+len(states))
 	add := func(name string) {
@@ -206,8 +208,8 @@ func stateKeys(org string, states []state, names ...string) []string {
 
 var enforced, notEnforced any = 1, 0
 
-// limitArgs appends what extend takes per limit: pointers, where an
-// interface of the value would be another piece of memory.
+// limitArgs appends the arguments of extend per limit. It passes pointers, because converting the
+// values to interfaces would allocate.
 func (h *Hold) limitArgs(args []any, now time.Time, a Amounts) ([]any, error) {
 	wants := make([]int64, len(h.states))
 	for i := range h.states {
@@ -235,7 +237,7 @@ func (h *Hold) limitArgs(args []any, now time.Time, a Amounts) ([]any, error) {
 	return args, nil
 }
 
-// refusal decodes a refused hold or extension that wanted these amounts.
+// refusal decodes a refused hold or extension that requested these amounts.
 func (s *Store) refusal(h *Hold, a answer, want Amounts) error {
 	statuses, err := s.binder.statuses(h, a, want.of)
 	if err != nil {
@@ -248,10 +250,9 @@ func (s *Store) refusal(h *Hold, a answer, want Amounts) error {
 	return exceeded(h.limits, statuses, want)
 }
 
-// Extend grows an open hold by more, in all its limits or in none; what is added
-// counts from now. A call that no longer fits gets *ExceededError and keeps what
-// it has. ErrEnded means that the hold has expired or was ended. Repeating an
-// Extend that failed adds nothing twice.
+// Extend grows an open hold by more, in all its limits or in none; the addition counts from now. A
+// call that no longer fits gets *ExceededError and keeps what it has. ErrEnded means that the hold
+// has expired or was ended. Repeating a failed Extend adds nothing twice.
 func (s *Store) Extend(ctx context.Context, h *Hold, more Amounts) ([]Status, error) {
 	if err := more.validate("extension"); err != nil {
 		return nil, err
@@ -285,8 +286,8 @@ func (s *Store) Extend(ctx context.Context, h *Hold, more Amounts) ([]Status, er
 	}
 }
 
-// Reset forgets what was charged to the limit for the call's subject. Open holds
-// stay counted: their calls may still cost that much.
+// Reset sets the usage of the limit to zero for the call's subject. Open holds stay counted,
+// because their calls may still cost that much.
 func (s *Store) Reset(ctx context.Context, limit Limit, c Call) error {
 	h, err := s.binder.unheld([]Limit{limit}, c)
 	if err != nil || len(h.states) == 0 {

@@ -46,8 +46,8 @@ func TestHoldAndSettle(t *testing.T) {
 	})
 }
 
-// As many limits as one call may have, of all shapes: what scripts are written out
-// for them fits into Redis, and settles below, at and above the hold.
+// TestFiftyLimits: a call with the maximum number of limits, of all shapes, fits into the script
+// arguments that Redis accepts, and settles below, at and above the hold.
 func TestFiftyLimits(t *testing.T) {
 	shapes := []Shape{
 		hour(1000),
@@ -63,7 +63,7 @@ func TestFiftyLimits(t *testing.T) {
 			for i := range maxLimits {
 				shape := shapes[(first+i)%4]
 				if i > 20 {
-					shape = shapes[first] // the longest script of each kind, too
+					shape = shapes[first] // also the longest script of each kind
 				}
 				limits = append(limits, costLimit(fmt.Sprintf("limit%d", i), Org, shape))
 			}
@@ -85,7 +85,7 @@ func TestFiftyLimits(t *testing.T) {
 	})
 }
 
-// A settlement that knows none of the hold's limits settles them all.
+// TestSettleWithoutLimits: a settlement that knows none of the hold's limits settles all of them.
 func TestSettleWithoutLimits(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		ctx := t.Context()

@@ -16,20 +16,20 @@ import (
 
 const (
 	renewBatch   = 200 // holds in one script
-	renewFlight  = 64  // scripts sent together
-	renewFlights = 8   // under way at once
+	renewFlight  = 64  // scripts sent in one batch
+	renewFlights = 8   // concurrent batches
 )
 
-// openHolds is what this process knows of one org.
+// openHolds is what this process knows about one org.
 type openHolds struct {
 	holds     map[string]*Hold
-	due       int64     // us: when the org's earliest lease ends, 0: not known
-	announced time.Time // in the registry
-	renewed   time.Time // all of them, as the store said
-	blind     time.Time // until when no lease is judged, because the store was not seen
+	due       int64     // us: end of the org's earliest lease, 0: not known
+	announced time.Time // when the org was last entered in the registry
+	renewed   time.Time // when the store last renewed all of them
+	blind     time.Time // no lease is judged until then, because the store was unreachable
 }
 
-// leases renews the holds of this process, and knows when those of each org have to be looked at.
+// leases renews the holds of this process, and knows when those of each org are due for checking.
 type leases struct {
 	rdb     redis.UniversalClient
 	runner  *runner
@@ -40,8 +40,8 @@ type leases struct {
 	lifeArg any           // in us, as an argument of scripts
 
 	mu    sync.Mutex
-	orgs  map[string]*openHolds // those this process has or had holds in
-	judge bool                  // whether a lease that has run out says that its holder is dead
+	orgs  map[string]*openHolds // those in which this process has or had holds
+	judge bool                  // whether an expired lease means that its holder is dead
 }
 
 func newLeases(rdb redis.UniversalClient, r *runner, o Options) *leases {
@@ -86,9 +86,8 @@ type renewal struct {
 	holds []*Hold
 }
 
-// renewDue renews the holds of all orgs that are due, in as many round trips as
-// there are flights and not as there are orgs. An org that the store did not
-// answer for stays due.
+// renewDue renews the holds of all orgs that are due. The number of round trips depends on the
+// number of batches, not of orgs. An org for which the store did not answer stays due.
 func (l *leases) renewDue(ctx context.Context) error {
 	began := time.Now()
 	list := l.dueRenewals(began)
@@ -114,7 +113,7 @@ func (l *leases) renewDue(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// dueRenewals lists the holds that were not renewed for a third of a lease.
+// dueRenewals lists the holds that have not been renewed for a third of a lease.
 func (l *leases) dueRenewals(now time.Time) []renewal {
 	var list []renewal
 	l.mu.Lock()
@@ -131,8 +130,7 @@ func (l *leases) dueRenewals(now time.Time) []renewal {
 	return list
 }
 
-// renewalsDone notes the orgs all of whose renewals the store has answered, and
-// returns them.
+// renewalsDone records the orgs for which the store has answered all renewals, and returns them.
 func (l *leases) renewalsDone(list []renewal, errs []error, began time.Time) []string {
 	failed := map[string]bool{}
 	for i, r := range list {
@@ -152,8 +150,8 @@ func (l *leases) renewalsDone(list []renewal, errs []error, began time.Time) []s
 	return done
 }
 
-// renewTogether sends renewals in one round trip, and in a second one those whose
-// server does not have the script.
+// renewTogether sends renewals in one round trip, and those whose server does not have the script
+// again in a second one.
 func (l *leases) renewTogether(ctx context.Context, list []renewal, errs []error) {
 	for i := range errs {
 		errs[i] = errNotSent
@@ -182,7 +180,7 @@ func (l *leases) renewTogether(ctx context.Context, list []renewal, errs []error
 	}
 }
 
-// errNotSent stands for a renewal that no server has carried out yet.
+// errNotSent marks a renewal that no server has executed yet.
 var errNotSent = errors.New("budget: renew: the script is not loaded")
 
 // renewArgs builds the KEYS and ARGV that lua/renew.lua lists.
@@ -202,8 +200,8 @@ func (l *leases) renewArgs(r renewal) (keys []string, args []any) {
 	return keys, args
 }
 
-// renewAnswered takes the answer of renew: Redis's time, the earliest lease end,
-// and for each hold whether it lives.
+// renewAnswered decodes the answer of renew: Redis's time, the end of the earliest lease, and for
+// each hold whether it is still open.
 func (l *leases) renewAnswered(r renewal, cmd *redis.Cmd) error {
 	reply, err := cmd.Text()
 	if err != nil {
@@ -222,19 +220,19 @@ func (l *leases) renewAnswered(r renewal, cmd *redis.Cmd) error {
 		if n[i+2] == 1 {
 			continue
 		}
-		if _, open := o.holds[h.ID]; open { // else it ended meanwhile
+		if _, open := o.holds[h.ID]; open { // otherwise it ended meanwhile
 			delete(o.holds, h.ID)
 			l.metrics.lost.Inc()
-			l.log.Warn("hold was expired before it could be renewed", "org", r.org, "call", h.Call.ID)
+			l.log.Warn("hold expired before its renewal", "org", r.org, "call", h.Call.ID)
 		}
 	}
 	return nil
 }
 
-// announce enters the org in the registry once per third of a lease, in parallel
-// with the hold, so that its holds expire even when every process dies. It never
-// puts off when the org is looked at: callers may announce and be refused for ever.
-// The function it returns waits for that; a failure leaves the org to the next hold.
+// announce enters the org in the registry once per third of a lease, in parallel with the hold, so
+// that its holds expire even if every process dies. It never postpones the org's next check,
+// because callers may keep announcing and being refused forever. The returned function waits for
+// the entry; if it failed, the next hold tries again.
 func (l *leases) announce(ctx context.Context, org string) (wait func()) {
 	now := time.Now()
 	l.mu.Lock()
@@ -260,10 +258,10 @@ func (l *leases) announce(ctx context.Context, org string) (wait func()) {
 	return func() { <-done }
 }
 
-// What lua/register.lua does to an org that is in the registry already.
+// What lua/register.lua does with an org that is already in the registry.
 const (
-	registerSet     = "set"     // this process looks after the org until then
-	registerSoonest = "soonest" // an earlier instant stays
+	registerSet     = "set"     // this process tracks the org until then
+	registerSoonest = "soonest" // an earlier instant is kept
 )
 
 func (l *leases) register(ctx context.Context, how string, until time.Time, orgs ...string) error {
@@ -285,22 +283,22 @@ func (l *leases) register(ctx context.Context, how string, until time.Time, orgs
 	return nil
 }
 
-// blind reports whether the leases of the org are not judged now.
+// blind reports whether the org's leases are not judged at the moment.
 func (l *leases) blind(org string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.judge || time.Now().Before(l.orgOf(org).blind)
 }
 
-// unseen notes that the store did not answer for the org, whose server on a cluster
-// may be away alone.
+// unseen records that the store did not answer for the org; on a cluster, only the org's server may
+// be unreachable.
 func (l *leases) unseen(org string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.orgOf(org).blind = time.Now().Add(l.life)
 }
 
-// dueOrgs lists the orgs whose earliest lease has run out, and forgets idle ones.
+// dueOrgs lists the orgs whose earliest lease has expired, and forgets idle ones.
 func (l *leases) dueOrgs(local, now time.Time) (due []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -316,7 +314,7 @@ func (l *leases) dueOrgs(local, now time.Time) (due []string) {
 	return due
 }
 
-// due notes when the org's earliest lease ends.
+// due records when the org's earliest lease ends.
 func (l *leases) due(org string, first []redis.Z) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

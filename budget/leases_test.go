@@ -13,8 +13,8 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// live returns a store for Run. Leases end by a clock that only the test moves, so
-// that no hold expires while the machine is busy; Run looks at them in real time.
+// live returns a store for Run. Leases end by a clock that only the test moves, so that no hold
+// expires while the machine is busy; Run checks them in real time.
 func live(t *testing.T, rdb *redis.Client, org string) *fixture {
 	f := newFixture(t, rdb, Options{Lease: 300 * time.Millisecond})
 	if org != "" {
@@ -36,7 +36,7 @@ func (f *fixture) run(t *testing.T) (stop func()) {
 	}
 }
 
-// passSeen lets a part of a lease pass in which others, who run, see the store.
+// passSeen advances the clock by part of a lease in which other running stores reach the store.
 func (f *fixture) passSeen(others ...*fixture) {
 	f.t.Helper()
 	for _, o := range others {
@@ -51,8 +51,8 @@ func (f *fixture) passSeen(others ...*fixture) {
 	})
 }
 
-// A hold lives as long as its process, and no longer: when the process dies, any
-// other one expires it, though it never heard of the org.
+// TestRunRenewsAndExpires: a hold lasts as long as its process and no longer. When the process
+// dies, any other process expires it, even one that never used the org.
 func TestRunRenewsAndExpires(t *testing.T) {
 	rdb := shared(t)
 	ctx := t.Context()
@@ -63,7 +63,7 @@ func TestRunRenewsAndExpires(t *testing.T) {
 	a := live(t, rdb, "")
 	stop := a.run(t)
 	h := a.hold(ctx, limits, 100)
-	for range 4 { // more than two leases in all
+	for range 4 { // more than two leases in total
 		a.pass(a.opts.Lease * 2 / 3)
 		redistest.Eventually(t, "a renewal", func() bool {
 			ends := rdb.ZScore(ctx, key(a.org, "leases"), h.ID).Val()
@@ -94,7 +94,8 @@ func TestRunRenewsAndExpires(t *testing.T) {
 	})
 }
 
-// One process's dead hold expires although another keeps the org busy.
+// TestExpiresBesideLiveHolds: a dead process's hold expires although another process keeps the org
+// busy.
 func TestExpiresBesideLiveHolds(t *testing.T) {
 	rdb := shared(t)
 	ctx := t.Context()
@@ -156,7 +157,7 @@ func TestEveryKeyHasALifetime(t *testing.T) {
 	})
 }
 
-// Holds that nobody renews keep the keys that they are in alive.
+// TestEveryHoldProlongsItsKeys: holds that are not renewed extend the lifetime of their keys.
 func TestEveryHoldProlongsItsKeys(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		ctx, f := t.Context(), newFixture(t, rdb, Options{})
@@ -177,7 +178,7 @@ func TestEveryHoldProlongsItsKeys(t *testing.T) {
 	})
 }
 
-// A hold the store has lost is charged in full, once.
+// TestSettleOfLostHold: a hold that the store has lost is charged in full, once.
 func TestSettleOfLostHold(t *testing.T) {
 	rdb := shared(t)
 	ctx := t.Context()
@@ -199,7 +200,7 @@ func TestSettleOfLostHold(t *testing.T) {
 	}
 }
 
-// Reset forgets charges and keeps holds: nothing can be given back twice.
+// TestReset: a reset drops charges and keeps holds; nothing can be given back twice.
 func TestReset(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		ctx := t.Context()
@@ -229,8 +230,8 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// Attempts of one call are holds of their own: the late end of the first leaves
-// the second alone.
+// TestAttemptsAreFenced: each attempt of a call has its own hold; the late end of the first does
+// not affect the second.
 func TestAttemptsAreFenced(t *testing.T) {
 	rdb := shared(t)
 	ctx := t.Context()

@@ -16,18 +16,18 @@ import (
 // Kinds of ledger entries.
 const (
 	KindSettle = "settle" // a call that was settled
-	KindExpire = "expire" // a hold whose holder died; always estimated
+	KindExpire = "expire" // a hold whose process died; always estimated
 	KindLate   = "late"   // a settle after the hold had expired, was voided or lost
-	KindVoid   = "void"   // an expired hold whose charge was taken back
-	KindAdjust = "adjust" // a correction by hand; its ID is its own
-	KindCharge = "charge" // a charge of the reconciliation list, made by hand
+	KindVoid   = "void"   // an expired hold whose charge was reversed
+	KindAdjust = "adjust" // a manual correction with its own ID
+	KindCharge = "charge" // a charge from the reconciliation list, made manually
 )
 
-// Entry is one line of an org's ledger. The sum of Cost over all entries is what
-// the org was charged: entries never change, later ones correct them.
+// Entry is one line of an org's ledger. The sum of Cost over all entries is what the org was
+// charged: entries never change; later ones correct earlier ones.
 type Entry struct {
-	// LedgerID is the entry's place in the org's ledger, "<Unix ms>-<n>". It
-	// grows from entry to entry.
+	// LedgerID is the entry's position in the org's ledger, "<Unix ms>-<n>". It increases from
+	// entry to entry.
 	LedgerID string `json:"ledger_id,omitempty"`
 	Call
 	Details
@@ -35,14 +35,14 @@ type Entry struct {
 
 	Kind    string       `json:"kind"`
 	At      time.Time    `json:"at"`
-	Cost    pricing.Nano `json:"cost_nano"`    // what this entry adds to the bill; negative when it corrects
-	Total   pricing.Nano `json:"total_nano"`   // what the call is charged in all
+	Cost    pricing.Nano `json:"cost_nano"`    // what this entry adds to the bill; negative for a correction
+	Total   pricing.Nano `json:"total_nano"`   // total charge for the call
 	Overrun pricing.Nano `json:"overrun_nano"` // the part of Total above the hold
 
-	listed string // as it stands on the reconciliation list
+	listed string // text on the reconciliation list
 }
 
-// Details is what the holder knows of how a call went.
+// Details describe how a call went, as known to its holder.
 type Details struct {
 	Estimated   bool   `json:"estimated,omitempty"`
 	Outcome     string `json:"outcome,omitempty"`
@@ -51,34 +51,34 @@ type Details struct {
 	ServiceTier string `json:"service_tier,omitempty"`
 	WaitedMS    int64  `json:"waited_ms,omitempty"`
 	TookMS      int64  `json:"took_ms,omitempty"`
-	// HeldNano and HeldTokens are what the limits held for the call at last, and
-	// HeldUS when that began, Unix microseconds of Redis's clock. QuotaTokens is
-	// what was booked on the provider's quota, when that is not HeldTokens.
+	// HeldNano and HeldTokens are what the limits finally held for the call, and HeldUS when that
+	// began, in Unix microseconds of Redis's clock. QuotaTokens is what was booked on the
+	// provider's quota, if that is not HeldTokens.
 	HeldNano    int64 `json:"held_nano,omitempty"`
 	HeldTokens  int64 `json:"held_tokens,omitempty"`
 	HeldUS      int64 `json:"held_us,omitempty"`
 	QuotaTokens int64 `json:"quota_tokens,omitempty"`
-	// Class is async or batch for such a job; all others have a caller.
+	// Class is async or batch for such jobs; empty for calls whose caller waits.
 	Class  string `json:"class,omitempty"`
 	Stream bool   `json:"stream,omitempty"`
-	// Shadow lists the limits in the shadow that the call did not fit.
+	// Shadow lists the limits in shadow mode that would have refused the call.
 	Shadow []Shadowed `json:"shadow,omitempty"`
 	Usage  Usage      `json:"usage,omitzero"`
 	Costs  Costs      `json:"costs_nano,omitzero"`
 }
 
-// Shadowed is what a limit in the shadow would have done to a call.
+// Shadowed is what a limit in shadow mode would have done to a call.
 type Shadowed struct {
 	Limit string `json:"limit"`
-	// Cap is set for a limit of a spend cap: the cap, as its String.
+	// Cap is set for a limit of a spend cap: the cap's String.
 	Cap string `json:"cap,omitempty"`
-	// WaitMS is how long the call would have waited, if nobody else had taken the
-	// room; Never says that it would have been refused, as no waiting helps.
+	// WaitMS is how long the call would have waited if no other call had taken the capacity. Never
+	// means that it would have been refused, because waiting does not help.
 	WaitMS int64 `json:"wait_ms,omitempty"`
 	Never  bool  `json:"never,omitempty"`
 }
 
-// Usage is [pricing.Usage] with names for JSON.
+// Usage is [pricing.Usage] with JSON names.
 type Usage struct {
 	Input        int64 `json:"input,omitempty"`
 	CachedInput  int64 `json:"cached_input,omitempty"`
@@ -97,8 +97,8 @@ type Usage struct {
 	AudioMillis  int64 `json:"audio_ms,omitempty"`
 }
 
-// Costs is [pricing.Split] with names for JSON: what of Entry.Total was paid for
-// which tokens. It is zero when that is not known.
+// Costs is [pricing.Split] with JSON names: the parts of Entry.Total by class of tokens. It is zero
+// if that is not known.
 type Costs struct {
 	Input       pricing.Nano `json:"input,omitempty"`
 	CachedInput pricing.Nano `json:"cached_input,omitempty"`
@@ -141,7 +141,7 @@ func decodeEntry(text string) (Entry, error) {
 	return stored.Entry, nil
 }
 
-// Ledger is what orgs were charged: their entries and sums, and the corrections of both.
+// Ledger records what orgs were charged: entries, sums, and corrections of both.
 type Ledger struct {
 	rdb     redis.UniversalClient
 	runner  *runner
@@ -162,14 +162,14 @@ func newLedger(rdb redis.UniversalClient, r *runner, p *pages, o Options) *Ledge
 	}
 }
 
-// Entries calls fn for the org's ledger entries written in [from, to), oldest
-// first, until fn returns an error. A zero time is no bound. The stream is
-// bounded (Options.LedgerLength): what was trimmed is gone.
+// Entries calls fn for the org's ledger entries in [from, to), oldest first, until fn returns an
+// error. A zero time means no bound. The stream is bounded (Options.LedgerLength): trimmed entries
+// are gone.
 func (l *Ledger) Entries(ctx context.Context, org string, from, to time.Time, fn func(Entry) error) error {
 	return l.stream(ctx, key(org, "ledger"), streamFrom(from), streamTo(to), eachEntry(fn))
 }
 
-// Recent is Entries with the newest first.
+// Recent is Entries in reverse order, newest first.
 func (l *Ledger) Recent(ctx context.Context, org string, from, to time.Time, fn func(Entry) error) error {
 	start, end := streamFrom(from), streamTo(to)
 	for {
@@ -206,7 +206,7 @@ func entryOf(m redis.XMessage) (Entry, error) {
 	return e, err
 }
 
-// streamPage is how many entries are read at once.
+// streamPage is the number of entries read per command.
 const streamPage = 1000
 
 func streamFrom(t time.Time) string {
@@ -242,8 +242,8 @@ func (l *Ledger) stream(ctx context.Context, key, start, end string, fn func(red
 	}
 }
 
-// Reconcile returns up to n of the org's charges that came too late to be told
-// from replays, oldest first, as entries without a kind. Resolve takes them off.
+// Reconcile returns up to n of the org's charges that came too late to be distinguished from
+// repetitions, oldest first, as entries without a kind. Resolve removes them from the list.
 func (l *Ledger) Reconcile(ctx context.Context, org string, n int) ([]Entry, error) {
 	list, err := l.rdb.LRange(ctx, key(org, "reconcile"), 0, int64(n)-1).Result()
 	if err != nil {

@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// ReadEntries calls fn with an org's ledger entries of [from, to), the oldest first; a zero time
-// is no bound.
+// ReadEntries calls fn with an org's ledger entries in [from, to), oldest first; a zero time means
+// no bound.
 type ReadEntries func(ctx context.Context, org string, from, to time.Time, fn func(Entry) error) error
 
-// clockSkew is how far the clocks of proxies and Redis may be apart.
+// clockSkew is the assumed maximum skew between the clocks of proxies and Redis.
 const clockSkew = 10 * time.Minute
 
-// What EntriesOf reads: so many entries after the call's id was made.
+// Bounds of what EntriesOf reads: the number of entries, and the time after the call's id was made.
 const (
 	callEntries = 20_000
-	callAfter   = 26 * time.Hour // a job waits a day, and then runs
+	callAfter   = 26 * time.Hour // a job waits up to a day and then runs
 )
 
-// errEnough ends a reading of the ledger.
+// errEnough stops reading the ledger.
 var errEnough = errors.New("budget: enough")
 
-// EntriesOf returns what a ledger has of a call: its first entry and those that correct it. Made
-// is when its id was made.
+// EntriesOf returns a call's ledger entries: the first one and those that correct it. made is when
+// the call's id was made.
 func EntriesOf(ctx context.Context, read ReadEntries, org, id string, made time.Time) ([]Entry, error) {
 	var out []Entry
 	n := 0
@@ -43,8 +43,8 @@ func EntriesOf(ctx context.Context, read ReadEntries, org, id string, made time.
 	return out, err
 }
 
-// FindCall returns the call of a ledger that a correction corrects; found is false when the
-// ledger does not have it. Made is when its id was made.
+// FindCall returns the call that a correction refers to; found is false if it is not in the ledger.
+// made is when the call's id was made.
 func FindCall(ctx context.Context, read ReadEntries, org, id string, made time.Time) (one Call, found bool, err error) {
 	err = read(ctx, org, made.Add(-clockSkew), time.Time{}, func(e Entry) error {
 		if e.ID != id {

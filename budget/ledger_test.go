@@ -94,8 +94,7 @@ func TestLedger(t *testing.T) {
 	})
 }
 
-// TestRollupUnmetered: what is charged without usage is in no class, and taken
-// back from there.
+// TestRollupUnmetered: a charge without usage is in no class, and is corrected there too.
 func TestRollupUnmetered(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		ctx := t.Context()
@@ -128,11 +127,11 @@ func TestRollupUnmetered(t *testing.T) {
 		if _, err := f.Settle(ctx, f.hold(ctx, nil, 9), Settlement{Actual: cost(9), Split: pricing.Split{Input: 8}}); err != nil {
 			t.Fatal(err)
 		}
-		unmetered(9, split) // a split that does not add up is none
+		unmetered(9, split) // a split that does not add up is ignored
 	})
 }
 
-// TestRollupsAreBounded: names that callers choose cannot fill a day.
+// TestRollupsAreBounded: names that callers choose cannot fill up a day.
 func TestRollupsAreBounded(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		ctx := t.Context()

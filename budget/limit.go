@@ -18,8 +18,8 @@ const (
 	Concurrency Metric = "concurrency"
 )
 
-// Subject is whose calls a limit counts: the org as a whole, or each user, API
-// key or client address on its own.
+// Subject says whose calls share a limit: those of the whole org, or those of each user, API key or
+// client address separately.
 type Subject string
 
 // Subjects.
@@ -33,24 +33,24 @@ const (
 // Mode says what a limit does.
 type Mode string
 
-// Modes. Shadow limits count and report that they would have refused; limits
-// that are Off are not touched. The zero value is Enforce.
+// Modes. A Shadow limit counts calls and reports that it would have refused them; a limit that is
+// Off is ignored. The zero value is Enforce.
 const (
 	Enforce Mode = "enforce"
 	Shadow  Mode = "shadow"
 	Off     Mode = "off"
 )
 
-// ShapeKind is how a limit's room comes back with time.
+// ShapeKind is how a limit regains capacity over time.
 type ShapeKind string
 
 // Shapes.
 const (
-	Window      ShapeKind = "window"     // sliding, in 61 slots: never admits too much, frees up to 1/60 late
+	Window      ShapeKind = "window"     // sliding, in 61 slots; never over-admits, frees up to 1/60 of the window late
 	ExactWindow ShapeKind = "exact"      // sliding, to the microsecond; for small windows
-	Bucket      ShapeKind = "bucket"     // Amount is the capacity, Refill comes back every Per
+	Bucket      ShapeKind = "bucket"     // Amount is the capacity, Refill is added every Per
 	Calendar    ShapeKind = "calendar"   // fixed periods in a time zone
-	Concurrent  ShapeKind = "concurrent" // open holds at one time
+	Concurrent  ShapeKind = "concurrent" // number of open holds
 )
 
 const (
@@ -64,41 +64,40 @@ const (
 	slots     = 60 // a ring has one more
 )
 
-// Shape is a limit's amount and how its room comes back.
+// Shape is a limit's amount and how capacity returns over time.
 type Shape struct {
 	Kind   ShapeKind
 	Amount int64 // in the metric's unit; nano-USD for cost; >= 0
 
 	Window time.Duration // Window, ExactWindow
 
-	Refill int64         // Bucket: comes back every Per, evenly; 0: never
+	Refill int64         // Bucket: returns every Per, evenly; 0: never
 	Per    time.Duration // Bucket
 
 	Calendar string         // Calendar: month, week (from Monday), day, hour or minute
 	Location *time.Location // Calendar: nil is UTC; must have an IANA name
 }
 
-// Limit bounds one metric of one subject. Its usage belongs to ID, Subject,
-// Metric and the shape; a new amount keeps it, another window or time zone
-// starts anew.
+// Limit bounds one metric of one subject. Its usage is identified by ID, Subject, Metric and shape:
+// a new amount keeps it, another window or time zone starts at zero.
 type Limit struct {
 	ID      string  // [A-Za-z0-9._-]{1,64}
-	Subject Subject // whose calls it counts
-	Only    string  // when set, the only user, key or address it applies to
+	Subject Subject // whose calls share it
+	Only    string  // if set, the only user, key or address it applies to
 
-	// Models and Endpoints are patterns; the caller of this package matches
-	// them and passes only the limits that concern a call.
+	// Models and Endpoints are patterns. The caller of this package matches them and passes only
+	// the limits that apply to a call.
 	Models, Endpoints []string
 
 	Metric Metric
 	Shape  Shape
 	Mode   Mode
 
-	// Raises change the amount for a while.
+	// Raises change the amount temporarily.
 	Raises []Raise
 }
 
-// Validate reports what makes the limit unusable.
+// Validate reports why the limit is unusable.
 func (l Limit) Validate() error {
 	if err := l.validate(); err != nil {
 		return fmt.Errorf("budget: limit %q: %w", l.ID, err)
@@ -173,8 +172,8 @@ func validID(id string) bool {
 	}) < 0
 }
 
-// subjectOf returns the id whose usage the call adds to. Calls that lack it
-// share one, so that leaving it out escapes nothing.
+// subjectOf returns the id whose usage the call adds to. Calls without it share one counter, so
+// leaving it out does not evade the limit.
 func (l Limit) subjectOf(c Call) string {
 	switch l.Subject {
 	case User:
@@ -200,8 +199,8 @@ func (m Metric) amountOf(a Amounts) int64 {
 	}
 }
 
-// state names one limit's state in Redis and tells the scripts how to read it.
-// It is kept with the hold, so that any process can end it.
+// state names a limit's state in Redis and how scripts read it. It is kept with the hold, so that
+// any process can end it.
 type state struct {
 	Key    string // below the org's prefix
 	Kind   string // of lua/shape_of.lua
@@ -255,7 +254,7 @@ func (s Shape) rate() (units, micros int64) {
 	return s.Refill / a, s.Per.Microseconds() / a
 }
 
-// params returns p1 and p2 as the scripts take them at `now`.
+// params returns p1 and p2 in the form that scripts take at now.
 func (st state) params(now time.Time) (p1, p2 string, err error) {
 	if st.Kind != "c" {
 		return st.P1, st.P2, nil
@@ -264,7 +263,7 @@ func (st state) params(now time.Time) (p1, p2 string, err error) {
 	return a.text, "", err
 }
 
-// span is the time in which a limit's amount comes back.
+// span is the time in which a limit's amount returns.
 func (s Shape) span() time.Duration {
 	switch s.Kind {
 	case Window, ExactWindow:
@@ -273,11 +272,11 @@ func (s Shape) span() time.Duration {
 		return longest[s.Calendar]
 	case Bucket:
 		if s.Refill > 0 {
-			full := float64(s.Amount) / float64(s.Refill) * float64(s.Per) // a time, no money
+			full := float64(s.Amount) / float64(s.Refill) * float64(s.Per) // a time, not money
 			return time.Duration(min(full, float64(maxWindow)))
 		}
 		return maxWindow
-	default: // calls under way leave when they end
+	default: // open calls leave when they end
 		return time.Second
 	}
 }

@@ -39,7 +39,7 @@ func TestLimitValidate(t *testing.T) {
 	}
 }
 
-// What must not reach a script is refused before.
+// TestBadInput: invalid input is refused before it reaches a script.
 func TestBadInput(t *testing.T) {
 	f := newFixture(t, shared(t), Options{})
 	ctx := t.Context()
@@ -79,7 +79,7 @@ func TestBadInput(t *testing.T) {
 	f.used(ctx, limits, [2]int64{0, 0})
 }
 
-// Which state a call's limit is: what separates usage, and what keeps it.
+// TestWhoseUsage: which changes of a limit or a call lead to a separate usage, and which keep it.
 func TestWhoseUsage(t *testing.T) {
 	ctx := context.Background()
 	f := newFixture(t, shared(t), Options{})
@@ -98,7 +98,7 @@ func TestWhoseUsage(t *testing.T) {
 	hold(base, func(c *Call) { c.Key = "k2" })
 	only := base
 	only.Only = "bob"
-	hold(only, same) // does not concern ann
+	hold(only, same) // does not apply to ann
 	off := base
 	off.Mode = Off
 	hold(off, same)
@@ -118,7 +118,7 @@ func TestWhoseUsage(t *testing.T) {
 	}
 }
 
-// A shadow limit counts, tells and lets pass.
+// TestShadow: a shadow limit counts, reports and admits.
 func TestShadow(t *testing.T) {
 	f := newFixture(t, shared(t), Options{})
 	l := costLimit("l", User, hour(100))

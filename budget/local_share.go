@@ -2,27 +2,27 @@ package budget
 
 import "time"
 
-// shareSlots divide a span; one more is counted, so that a Share never lets too much
-// through and frees what was taken up to a sixtieth of the span late.
+// shareSlots is the number of slots per span. One more slot is counted, so that a Share never
+// admits too much; it frees what was taken up to a sixtieth of the span late.
 const shareSlots = 60
 
-// Share is what one process has let through by itself in the last stretch of time, while
-// nobody could be asked. It knows nothing of other processes; each has its own. The zero
-// value is empty. It is not safe for concurrent use.
+// Share counts what one process has admitted on its own in the last span while the store was
+// unreachable. Each process has its own and does not know of the others. The zero value is empty.
+// It is not safe for concurrent use.
 type Share struct {
 	sums map[int64]int64 // by slot
 	sum  int64
 }
 
-// ShareTime is a moment, as time since some start; it must not run backwards.
+// ShareTime is an instant as time since some start; it must not go backwards.
 type ShareTime = time.Duration
 
 func shareSlot(at ShareTime, span time.Duration) int64 { return int64(at / shareWidth(span)) }
 
 func shareWidth(span time.Duration) time.Duration { return max((span+shareSlots-1)/shareSlots, 1) }
 
-// Used returns what was taken within the span before a moment. All calls on a
-// Share name the same span.
+// Used returns what was taken within the span before an instant. All calls on a Share must use the
+// same span.
 func (s *Share) Used(at ShareTime, span time.Duration) int64 {
 	first := shareSlot(at, span) - shareSlots
 	for slot, n := range s.sums {
@@ -34,7 +34,7 @@ func (s *Share) Used(at ShareTime, span time.Duration) int64 {
 	return s.sum
 }
 
-// Take adds n, and returns the slot to give it back to.
+// Take adds n and returns the slot to give it back to.
 func (s *Share) Take(at ShareTime, span time.Duration, n int64) (slot int64) {
 	if s.sums == nil {
 		s.sums = map[int64]int64{}
@@ -45,7 +45,7 @@ func (s *Share) Take(at ShareTime, span time.Duration, n int64) (slot int64) {
 	return slot
 }
 
-// Give takes n back out of a slot, unless that has left the span.
+// Give returns n to a slot, unless the slot has left the span.
 func (s *Share) Give(slot, n int64) {
 	if _, ok := s.sums[slot]; !ok {
 		return
@@ -54,8 +54,7 @@ func (s *Share) Give(slot, n int64) {
 	s.sum -= n
 }
 
-// Frees returns how long it takes until something leaves the span; 0 when
-// nothing is in it.
+// Frees returns how long until something leaves the span; 0 if it is empty.
 func (s *Share) Frees(at ShareTime, span time.Duration) time.Duration {
 	if len(s.sums) == 0 {
 		return 0

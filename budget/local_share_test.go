@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// In no span is more used than Used allowed, whatever is taken, given back and
-// waited for.
+// TestSpanNeverPasses: no span ever contains more than Used allowed, whatever is taken, given back
+// and waited for.
 func TestSpanNeverPasses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const amount = 100

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// TestMemoryOfLimits says what one limit of one subject takes in Redis, after one
-// call and after calls all over its window, and bounds it. docs/scaling.md has the
-// figures.
+// TestMemoryOfLimits logs and bounds the memory of one limit of one subject in Redis, after one
+// call and after calls all over its window. The figures are in docs/scaling.md.
 func TestMemoryOfLimits(t *testing.T) {
 	rdb := shared(t)
 	for _, c := range []struct {
@@ -15,7 +14,7 @@ func TestMemoryOfLimits(t *testing.T) {
 		shape    Shape
 		calls    int
 		apart    time.Duration
-		one, all int64 // most bytes
+		one, all int64 // maximum bytes
 	}{
 		{"window of an hour", hour(1e15), 240, 15 * time.Second, 250, 4000},
 		{"exact window, 60 calls", Shape{Kind: ExactWindow, Amount: 1e15, Window: time.Minute}, 60, time.Second, 400, 12000},

@@ -12,11 +12,10 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// metrics counts money in USD as floats: enough for graphs, the ledger is
-// exact.
+// metrics counts money in USD as floats, which is enough for graphs; the ledger is exact.
 type metrics struct {
 	holds      *prometheus.CounterVec    // by outcome
-	taken      func() prometheus.Counter // those held, looked up once
+	taken      func() prometheus.Counter // those held; looked up once
 	refusals   *prometheus.CounterVec    // by limit and mode
 	shadow     *prometheus.HistogramVec  // by limit
 	caps       *prometheus.CounterVec    // refusals by provider, limit and mode
@@ -40,39 +39,38 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		holds: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_budget_holds_total",
-			Help: "Holds asked for, by outcome: held, refused, ended, unavailable or error.",
+			Help: "Holds requested, by outcome: held, refused, ended, unavailable or error.",
 		}, []string{"outcome"}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "llmguard_budget_refusals_total", Help: "Calls that did not fit a limit; in mode shadow they passed.",
+			Name: "llmguard_budget_refusals_total", Help: "Calls over a limit; in mode shadow they were admitted.",
 		}, []string{"limit", "mode"}),
 		shadow: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "llmguard_budget_shadow_wait_seconds",
-			Help: "How long calls would have waited for a limit in the shadow that they did not fit. Those that could " +
-				"never fit are not in it.",
+			Help: "How long calls over a limit in shadow mode would have waited. Calls larger than the whole limit are not " +
+				"included.",
 			Buckets: []float64{1, 10, 60, 300, 1800, 3600, 21600, 86400},
 		}, []string{"limit"}),
 		caps: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_budget_cap_refusals_total",
-			Help: "Calls that did not fit a spend cap, of a provider or (no provider) of the deployment; in mode shadow they " +
-				"passed.",
+			Help: "Calls over a spend cap of a provider or (no provider) of the deployment; in mode shadow they were admitted.",
 		}, []string{"provider", "limit", "mode"}),
 		cost:         counter("settled_usd_total", "Cost of settled calls, in USD."),
 		overrun:      counter("overrun_usd_total", "Cost of settled calls above their holds, in USD."),
 		estimated:    counter("estimated_usd_total", "Cost charged by estimate, in USD, expired holds included."),
-		expired:      counter("expired_holds_total", "Holds whose lease ran out."),
+		expired:      counter("expired_holds_total", "Holds whose lease expired."),
 		lost:         counter("lost_holds_total", "Holds of this process that it failed to renew in time."),
-		late:         counter("late_settles_total", "Settles of holds that had expired, were voided or were lost."),
-		reconciled:   counter("reconciled_settles_total", "Settles that came too late to be charged by themselves."),
+		late:         counter("late_settles_total", "Settlements of holds that had expired, were voided or were lost."),
+		reconciled:   counter("reconciled_settles_total", "Settlements too late to be charged automatically."),
 		exported:     counter("exported_entries_total", "Ledger entries written to export files."),
-		exportErrors: counter("export_errors_total", "Rounds in which an org's ledger could not be exported."),
+		exportErrors: counter("export_errors_total", "Failed attempts to export an org's ledger."),
 		exportGaps:   counter("export_gaps_total", "Times that entries may have been trimmed before they were exported."),
 		trimmed: counter("trimmed_entries_total",
-			"Ledger entries trimmed because the ledgers reached ledger.memory_share."),
+			"Ledger entries trimmed because ledgers reached ledger.memory_share."),
 		seconds: map[string]prometheus.Observer{},
 	}
 	m.taken = sync.OnceValue(func() prometheus.Counter { return m.holds.WithLabelValues("held") })
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "llmguard_budget_script_seconds", Help: "Time of one script, with the way to Redis and back.",
+		Name: "llmguard_budget_script_seconds", Help: "Duration of one script, including the network.",
 		Buckets: []float64{.0001, .0002, .0005, .001, .002, .005, .01, .025, .05, .1, .25, 1},
 	}, []string{"script"})
 	for _, name := range loaded.names() {
@@ -86,7 +84,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// took notes the seconds a script took.
+// took records how many seconds a script took.
 func (m *metrics) took(script string, seconds float64) { m.seconds[script].Observe(seconds) }
 
 func (m *metrics) held(err error) {
@@ -97,7 +95,7 @@ func (m *metrics) held(err error) {
 	m.holds.WithLabelValues(refusalOf(err)).Inc()
 }
 
-// refusalOf is the outcome of a hold that was not taken.
+// refusalOf returns the outcome label of a hold that was not taken.
 func refusalOf(err error) string {
 	var refused *ExceededError
 	switch {
@@ -114,8 +112,8 @@ func refusalOf(err error) string {
 	}
 }
 
-// refused counts each limit that a call did not fit, also in the shadow.
-// Those of caps are counted by capped.
+// refused counts each limit that refused a call, including those in shadow mode. The limits of caps
+// are counted by capped.
 func (m *metrics) refused(org string, statuses []Status) {
 	if isCap(org) {
 		return
@@ -130,7 +128,7 @@ func (m *metrics) refused(org string, statuses []Status) {
 	}
 }
 
-// capped counts each limit of a cap that a call did not fit, also in the shadow.
+// capped counts each limit of a cap that refused a call, including those in shadow mode.
 func (m *metrics) capped(c Cap, statuses []Status) {
 	for _, s := range statuses {
 		if s.Refused {
@@ -139,7 +137,7 @@ func (m *metrics) capped(c Cap, statuses []Status) {
 	}
 }
 
-// capRefused is capped for what a cap that refused said.
+// capRefused is capped for the error of a cap.
 func (m *metrics) capRefused(c Cap, why error) {
 	var e *ExceededError
 	if errors.As(why, &e) {
@@ -166,30 +164,30 @@ func (m *metrics) expire(nano int64) {
 	m.estimated.Add(pricing.Nano(nano).Float())
 }
 
-// outageMetrics are those of a store that was away or lost data.
+// outageMetrics count the consequences of a store that was unreachable or lost data.
 type outageMetrics struct {
 	kept    prometheus.Counter
 	emptied prometheus.Counter
 
 	clockSteps prometheus.Counter
 
-	replayed *prometheus.CounterVec // by where from and what the store made of it
+	replayed *prometheus.CounterVec // by source and by what the store made of it
 }
 
-// registerKept reports what is kept for the store, and how far its clock is off.
+// registerKept registers gauges for what is kept for the store and for the skew of its clock.
 func registerKept(reg prometheus.Registerer, kept func() (int, int64), skew func() time.Duration) {
 	f := promauto.With(reg)
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "llmguard_budget_journal_records",
-		Help: "Ends of calls, and calls admitted without the store, that are not written to it yet.",
+		Help: "Settlements, and calls admitted without the store, that are not yet written to it.",
 	}, func() float64 { n, _ := kept(); return float64(n) })
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "llmguard_budget_journal_bytes", Help: "Size of llmguard_budget_journal_records.",
 	}, func() float64 { _, size := kept(); return float64(size) })
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "llmguard_budget_store_clock_skew_seconds",
-		Help: "How far Redis's clock is ahead of this machine's, at least; below 0: behind. On a cluster the server that " +
-			"is furthest off.",
+		Help: "Minimum lead of Redis's clock over this machine's; negative if it is behind. On a cluster: of the server " +
+			"that is furthest off.",
 	}, func() float64 { return skew().Seconds() })
 }
 
@@ -200,23 +198,23 @@ func newOutageMetrics(reg prometheus.Registerer) outageMetrics {
 			Name: "llmguard_budget_store_clock_steps_total", Help: "Times that Redis's clock jumped by more than half a second.",
 		}),
 		kept: f.NewCounter(prometheus.CounterOpts{
-			Name: "llmguard_budget_journaled_total", Help: "Ends of calls that the store did not take at once.",
+			Name: "llmguard_budget_journaled_total", Help: "Settlements that the store did not accept immediately.",
 		}),
 		emptied: f.NewCounter(prometheus.CounterOpts{
-			Name: "llmguard_budget_store_emptied_total", Help: "Times that this process found the store emptied.",
+			Name: "llmguard_budget_store_emptied_total", Help: "Times that this process found that the store had lost its data.",
 		}),
 		replayed: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_budget_replayed_total",
-			Help: "Ends of calls written again, from the journal or after a failover (tail), by what the store made of them: " +
-				"new, known, listed for reconciliation.",
+			Help: "Settlements written again, from the journal or after a failover (tail), by result: new, known, listed for " +
+				"reconciliation.",
 		}, []string{"from", "result"}),
 	}
 }
 
-// capsTimeout bounds asking for all caps at a scrape.
+// capsTimeout bounds the reading of all caps per scrape.
 const capsTimeout = 2 * time.Second
 
-// capCollector asks Redis at scrape time, so every process reports the same.
+// capCollector reads Redis at scrape time, so every process reports the same.
 type capCollector struct {
 	ctx                context.Context
 	store              *Store
@@ -224,22 +222,23 @@ type capCollector struct {
 	used, held, amount *prometheus.Desc
 }
 
-// RegisterCaps reports what each limit of the caps that are in force counts and
-// allows, until ctx ends. Money is in USD, as floats: enough for graphs.
+// RegisterCaps exports the usage and amounts of the current caps' limits until ctx ends. Money is
+// in USD as floats, which is enough for graphs.
 func RegisterCaps(ctx context.Context, reg prometheus.Registerer, s *Store, caps func() []Cap) error {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc("llmguard_budget_"+name, help+
-			" No provider: the deployment's. In the metric's unit; cost in USD.", []string{"provider", "limit", "metric"}, nil)
+			" Without a provider: of the deployment. In the metric's unit; cost in USD.",
+			[]string{"provider", "limit", "metric"}, nil)
 	}
 	return reg.Register(&capCollector{
 		ctx: ctx, store: s, caps: caps,
-		used:   desc("cap_used", "What a spend cap counts now, open holds included."),
-		held:   desc("cap_held", "The part of a spend cap's use that open holds may give back."),
-		amount: desc("cap_amount", "What a spend cap allows."),
+		used:   desc("cap_used", "Current usage of a spend cap, including open holds."),
+		held:   desc("cap_held", "The part of a spend cap's usage that open holds may give back."),
+		amount: desc("cap_amount", "Amount of a spend cap."),
 	})
 }
 
-// inUnit is an amount of a limit as metrics show it: money in USD.
+// inUnit converts an amount of a limit to the unit of metrics: money in USD.
 func inUnit(m Metric, n int64) float64 {
 	if m == Cost {
 		return pricing.Nano(n).Float()
@@ -254,8 +253,7 @@ func (c *capCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.amount
 }
 
-// Collect implements prometheus.Collector. A cap that cannot be asked is left
-// out.
+// Collect implements prometheus.Collector. A cap that cannot be read is left out.
 func (c *capCollector) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(c.ctx, capsTimeout)
 	defer cancel()

@@ -7,11 +7,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxOrgsScraped bounds the orgs whose limits are asked for at a scrape, and so
-// the metrics' series. Those beyond it, by id, are left out.
+// maxOrgsScraped bounds the orgs whose limits are read per scrape, and with that the number of
+// series. Orgs beyond it, in order of ids, are left out.
 const maxOrgsScraped = 200
 
-// orgCollector asks Redis at scrape time, so every process reports the same.
+// orgCollector reads Redis at scrape time, so every process reports the same.
 type orgCollector struct {
 	ctx                  context.Context
 	store                *Store
@@ -20,9 +20,9 @@ type orgCollector struct {
 	reported, configured *prometheus.Desc
 }
 
-// RegisterOrgs reports what the limits of each org, those of the whole org and
-// not of its users, count and allow, until ctx ends. Money is in USD, as
-// floats: enough for graphs. Only the first 200 orgs by id are asked for.
+// RegisterOrgs exports the usage and amounts of each org's limits that count the whole org, not its
+// users, until ctx ends. Money is in USD as floats, which is enough for graphs. Only the first 200
+// orgs by id are read.
 func RegisterOrgs(ctx context.Context, reg prometheus.Registerer, s *Store, orgs func() map[string][]Limit) error {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("llmguard_budget_"+name, help, labels, nil)
@@ -31,11 +31,11 @@ func RegisterOrgs(ctx context.Context, reg prometheus.Registerer, s *Store, orgs
 	return reg.Register(&orgCollector{
 		ctx: ctx, store: s, orgs: orgs,
 		used: desc("org_limit_used",
-			"What a limit of an org counts now, open holds included. In the metric's unit; cost in USD.", labels...),
-		held:       desc("org_limit_held", "The part of an org limit's use that open holds may give back.", labels...),
-		amount:     desc("org_limit_amount", "What a limit of an org allows.", labels...),
-		reported:   desc("orgs_reported", "Orgs whose limits are in llmguard_budget_org_limit_*, at most 200."),
-		configured: desc("orgs_configured", "Orgs in force."),
+			"Current usage of an org limit, including open holds. In the metric's unit; cost in USD.", labels...),
+		held:       desc("org_limit_held", "The part of an org limit's usage that open holds may give back.", labels...),
+		amount:     desc("org_limit_amount", "Amount of an org limit.", labels...),
+		reported:   desc("orgs_reported", "Orgs whose limits are shown in llmguard_budget_org_limit_*, at most 200."),
+		configured: desc("orgs_configured", "Configured orgs."),
 	})
 }
 
@@ -46,8 +46,7 @@ func (c *orgCollector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. An org that cannot be asked is left
-// out.
+// Collect implements prometheus.Collector. An org that cannot be read is left out.
 func (c *orgCollector) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(c.ctx, capsTimeout)
 	defer cancel()

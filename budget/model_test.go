@@ -16,7 +16,7 @@ import (
 	"github.com/llmguard/llmguard/lua"
 )
 
-// runHistory does steps random things; an error comes with the way there.
+// runHistory takes random steps; an error includes the steps that led to it.
 func runHistory(t testing.TB, rdb *redis.Client, sc scripts, steps int, choose func(int) int) error {
 	charge := []string{ChargeMax, ChargeExpected}[choose(2)]
 	f := newFixture(t, rdb, Options{Lease: 30 * time.Second, ExpiredCharge: charge})
@@ -47,7 +47,8 @@ func TestHistories(t *testing.T) {
 	})
 }
 
-// TestLongHistories draws plainly, for longer histories. LLMGUARD_SEED replays them.
+// TestLongHistories runs longer histories with a plain random generator. LLMGUARD_SEED replays
+// them.
 func TestLongHistories(t *testing.T) {
 	seed, rdb := randtest.Seed(t), shared(t)
 	for i := range rounds(10, 4000) {
@@ -58,7 +59,7 @@ func TestLongHistories(t *testing.T) {
 	}
 }
 
-// The same on miniredis: `dev` may run on it.
+// TestHistoriesOnMiniredis runs histories on miniredis, because dev may run on it.
 func TestHistoriesOnMiniredis(t *testing.T) {
 	rdb := onMiniredis(t)
 	for i := range rounds(2, 100) {
@@ -91,10 +92,10 @@ func broken(t *testing.T, old, replacement string) scripts {
 	return loadAll(files)
 }
 
-// mistake is one in the scripts that a comparison must notice.
+// mistake is a deliberate mistake in the scripts that a comparison must detect.
 type mistake struct {
 	name, old, new string
-	at             int // the history that shows it, which is tried first
+	at             int // number of the history that reveals it, tried first
 }
 
 // notice runs up to n histories with each mistake until one of them fails.

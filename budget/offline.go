@@ -10,7 +10,7 @@ import (
 	"github.com/llmguard/llmguard/budget/journal"
 )
 
-// Offline admits calls while the store does not answer.
+// Offline admits calls while the store is unreachable.
 type Offline struct {
 	binder   binder
 	clock    *clock
@@ -20,16 +20,16 @@ type Offline struct {
 	metrics  *metrics
 }
 
-// AdmitShare admits a call without asking the store, if it fits into percent of
-// every limit that concerns it: as much as this process lets through by itself
-// in any window, calendar period, or time a bucket takes to fill. What other
-// processes let through, and what the store counts, is not known. Else the
-// error is *ExceededError, whose Binding tells of the share; it has no Statuses.
+// AdmitShare admits a call without the store, if it fits into percent of every limit that applies
+// to it. That share is what this process admits on its own in any window, calendar period, or time
+// that a bucket takes to fill; what other processes admit and what the store counts is not known.
+// If the call does not fit, the error is *ExceededError without Statuses; its Binding describes the
+// share.
 //
-// The admission is in the journal, on disk, when AdmitShare returns: with the
-// hold's end, or with all of it if this process dies, the call is charged to
-// its limits when the store is back. End, Settle and Void take the hold as any
-// other. Spend caps are shared out and charged like the limits.
+// When AdmitShare returns, the admission is on disk in the journal. Once the store is back, the
+// call is charged to its limits: with the hold's actual end, or in full if this process dies.
+// SettleAll, Settle and Void accept the hold like any other. Spend caps are shared out and charged
+// like the limits.
 func (o *Offline) AdmitShare(ctx context.Context, t Terms, percent int) (*Hold, error) {
 	h, err := o.unasked(t)
 	if err != nil {
@@ -48,7 +48,7 @@ func (o *Offline) AdmitShare(ctx context.Context, t Terms, percent int) (*Hold, 
 	return h, o.admit(ctx, h)
 }
 
-// unasked is a hold that the store is not asked for now.
+// unasked prepares a hold without contacting the store.
 func (o *Offline) unasked(t Terms) (*Hold, error) {
 	t.Expected = t.Max
 	h, err := o.binder.prepare(&t)
@@ -75,7 +75,7 @@ func (o *Offline) AdmitAll(ctx context.Context, t Terms) (*Hold, error) {
 	return h, o.admit(ctx, h)
 }
 
-// admit journals an admission.
+// admit writes an admission to the journal.
 func (o *Offline) admit(ctx context.Context, h *Hold) error {
 	h.without, h.At = true, o.clock.now()
 	for _, part := range h.caps {
@@ -91,7 +91,7 @@ func (o *Offline) admit(ctx context.Context, h *Hold) error {
 		o.deferred.begin(k.id())
 		err = o.journal.PutAll(ctx, []journal.Record{{ID: k.id(), Data: text}})
 	}
-	if err != nil { // it may have been written all the same
+	if err != nil { // it may have been written anyway
 		o.shares.give(Settle{Hold: h})
 		o.journal.Delete(k.id())
 		o.deferred.close(k.id())
@@ -100,8 +100,8 @@ func (o *Offline) admit(ctx context.Context, h *Hold) error {
 	return nil
 }
 
-// answered notes that the store took, or lists, the end of a call that was admitted without
-// it, asked for at an instant, or that it may have it.
+// answered records that the store accepted or listed the end of a call that was admitted without
+// it; or, if the attempt at began failed, that the store may have it.
 func (o *Offline) answered(e Settle, began time.Time, err error) {
 	if e.Hold.without && e.Hold.asked.IsZero() && err != nil {
 		e.Hold.asked = began

@@ -8,7 +8,7 @@ import (
 	"github.com/llmguard/llmguard/budget/journal"
 )
 
-// shares are what this process has let through while the store was away, by limit.
+// shares tracks, by limit, what this process has admitted while the store was unreachable.
 type shares struct {
 	clock *clock
 	loss  *DataLoss
@@ -24,21 +24,21 @@ func newShares(c *clock, loss *DataLoss) *shares {
 	return &shares{clock: c, loss: loss, start: time.Now(), uses: map[string]*use{}}
 }
 
-// pastUse is what a process before this one let through and the store does not
-// have yet. It is in no use: their span is known when their limit is.
+// pastUse is what an earlier process admitted and the store does not have yet. It is in no use,
+// because the span is known only with the limit.
 type pastUse struct {
 	at ShareTime // below 0
 	n  int64
 }
 
-// use is what a limit's share counts.
+// use is the count of a limit's share.
 type use struct {
 	span time.Duration
 	used Share
 	open int64 // calls under way, for limits on concurrency
 }
 
-// taken is what a call has of one share.
+// taken is what a call has taken from one share.
 type taken struct {
 	use    *use
 	metric Metric
@@ -90,11 +90,10 @@ func (s *shares) take(h *Hold, percent int) error {
 	return nil
 }
 
-// mostWait bounds the wait that a refusal names: the store may be back any
-// moment.
+// mostWait bounds the wait in a refusal, because the store may be back at any moment.
 const mostWait = 5 * time.Second
 
-// count is what the limit's share counts now.
+// count returns what the limit's share counts now.
 func (u *use) count(m Metric, at ShareTime) int64 {
 	if m == Concurrency {
 		return u.open
@@ -102,7 +101,7 @@ func (u *use) count(m Metric, at ShareTime) int64 {
 	return u.used.Used(at, u.span)
 }
 
-// of returns what a limit's share counts; s.mu is held.
+// of returns the count of a limit's share; s.mu is held.
 func (s *shares) of(key string, shape Shape) *use {
 	u := s.uses[key]
 	if u == nil {
@@ -116,8 +115,8 @@ func (s *shares) of(key string, shape Shape) *use {
 	return u
 }
 
-// fill counts what the journal has of processes before this one, so that a restart
-// while the store is away gives no new share.
+// fill counts what earlier processes left in the journal, so that a restart while the store is
+// unreachable does not grant a new share.
 func (s *shares) fill(records []journal.Record, now time.Time) {
 	s.earlier = map[string][]pastUse{}
 	for _, r := range records {
@@ -144,17 +143,16 @@ func (s *shares) fill(records []journal.Record, now time.Time) {
 	}
 }
 
-// longest is how long a calendar period can be, in any zone.
+// longest is the maximum length of a calendar period in any zone.
 var longest = map[string]time.Duration{
 	"minute": time.Minute, "hour": 2 * time.Hour, "day": 26 * time.Hour, "week": (7*24 + 2) * time.Hour,
 	"month": (31*24 + 2) * time.Hour,
 }
 
-// pruneEvery is how many admissions pass between looks for shares that count
-// nothing any more.
+// pruneEvery is the number of admissions between searches for shares that count nothing any more.
 const pruneEvery = 1000
 
-// prune forgets shares that count nothing; s.mu is held.
+// prune drops shares that count nothing; s.mu is held.
 func (s *shares) prune(at ShareTime) {
 	s.seq++
 	if s.seq%pruneEvery != 0 {
@@ -167,8 +165,7 @@ func (s *shares) prune(at ShareTime) {
 	}
 }
 
-// give gives back to its shares, and to those of caps, what a call does
-// not use.
+// give returns what a call does not use to its shares, including those of caps.
 func (s *shares) give(e Settle) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,7 +175,7 @@ func (s *shares) give(e Settle) {
 	}
 }
 
-// giveShares needs the lock of the shares.
+// giveShares requires the lock of the shares.
 func (e Settle) giveShares() {
 	for _, t := range e.Hold.taken {
 		stays := int64(0)

@@ -21,8 +21,8 @@ func shareCall(user string, n int) Call {
 	return Call{ID: idAt(time.Now(), n), Org: "acme", User: user}
 }
 
-// TestShares: a process lets through its part of every limit and no more; what
-// a call did not use comes back, and Redis is charged what it cost.
+// TestShares: a process admits its share of every limit and no more; what a call did not use is
+// returned, and Redis is charged what it cost.
 func TestShares(t *testing.T) {
 	server := redistest.Start(t)
 	s := openJournaled(t, server, t.TempDir(), Options{})
@@ -48,13 +48,13 @@ func TestShares(t *testing.T) {
 		}
 	}
 	refused("hour", 100, 100, "ann", 1)
-	if h, err := admit("bob", 3, 100); err != nil { // another user's share
+	if h, err := admit("bob", 3, 100); err != nil { // the share of another user
 		t.Fatal(err)
 	} else {
 		holds = append(holds, h)
 	}
 	refused("par", 3, 3, "carl", 1)
-	// One ends at less, one is given back: both places are free again.
+	// One is settled for less, one is voided: both amounts are free again.
 	end := []Settle{{holds[0], &Settlement{Actual: cost(20)}}, {Hold: holds[1]}}
 	for _, done := range s.SettleAll(t.Context(), end) {
 		if !errors.Is(done.Err, ErrUnavailable) {
@@ -69,7 +69,7 @@ func TestShares(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 4 { // the org's purse has 500: 20 + 100 + 80 are gone
+	for i := range 4 { // the org's purse has 500, of which 20 + 100 + 80 are used
 		x, err := admit(fmt.Sprint("user", i), 10+i, 100)
 		if i == 3 {
 			if err == nil {
@@ -85,7 +85,7 @@ func TestShares(t *testing.T) {
 		}
 	}
 	server.Restart()
-	if _, err := s.Settle(t.Context(), h, Settlement{Actual: cost(70)}); err != nil { // the store is back before this one ends
+	if _, err := s.Settle(t.Context(), h, Settlement{Actual: cost(70)}); err != nil { // the store is back by now
 		t.Fatal(err)
 	}
 	s.replay(t, 1) // bob's call is open
@@ -102,8 +102,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestAdmittedAndKilled: what was admitted without the store is charged in full
-// when its process dies, once, and the limits show the debt.
+// TestAdmittedAndKilled: a call that was admitted without the store is charged in full, once, when
+// its process dies, and the limits show the debt.
 func TestAdmittedAndKilled(t *testing.T) {
 	server := redistest.Start(t)
 	dir := t.TempDir()
@@ -118,7 +118,7 @@ func TestAdmittedAndKilled(t *testing.T) {
 	}
 	a.replay(t, 1)
 	server.Restart()
-	a.replay(t, 1) // it is open: nobody knows yet what it costs
+	a.replay(t, 1) // it is open: its cost is not known yet
 	a.dead(t)
 	b := openJournaled(t, server, dir, Options{})
 	b.replay(t, 0)
@@ -138,7 +138,7 @@ func TestAdmittedAndKilled(t *testing.T) {
 	}
 }
 
-// Nothing is admitted that cannot be kept on disk.
+// TestAdmitNeedsTheJournal: nothing is admitted that cannot be kept on disk.
 func TestAdmitNeedsTheJournal(t *testing.T) {
 	server := redistest.Start(t)
 	memory := New(server.Client(), Options{})
@@ -158,8 +158,8 @@ func TestAdmitNeedsTheJournal(t *testing.T) {
 	}
 }
 
-// TestShareAfterARestart: a process that starts while the store is away goes on with
-// the share that those before it have used, and takes no new one.
+// TestShareAfterARestart: a process that starts while the store is unreachable continues with the
+// share that earlier processes have used, and gets no new one.
 func TestShareAfterARestart(t *testing.T) {
 	server := redistest.Start(t)
 	server.Kill()
@@ -170,7 +170,7 @@ func TestShareAfterARestart(t *testing.T) {
 		return s.Offline.AdmitShare(t.Context(), Terms{Limits: limits, Caps: caps, Call: shareCall(user, n), Max: cost(most)}, 10)
 	}
 	a := openJournaled(t, server, dir, Options{})
-	held, err := admit(a, "ann", 1, 60) // open when the process dies: all of it counts
+	held, err := admit(a, "ann", 1, 60) // open when the process dies: counts in full
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestShareAfterARestart(t *testing.T) {
 	if _, err := admit(b, "ann", 5, 25); err != nil {
 		t.Error(err)
 	}
-	if _, err := admit(b, "bob", 6, 100); err != nil { // what was given back is free
+	if _, err := admit(b, "bob", 6, 100); err != nil { // what was voided is free
 		t.Error(err)
 	}
 	if _, err := admit(b, "carl", 7, 1); err == nil {

@@ -9,19 +9,19 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// OpenHold is what a call that has not ended holds.
+// OpenHold is a call that has not ended, and what it holds.
 type OpenHold struct {
 	Call Call
 	Held Amounts
 }
 
-// HoldsKey is the key of an org's open holds.
+// HoldsKey returns the key of an org's open holds.
 func HoldsKey(org string) string { return key(org, "holds") }
 
 var errEnoughHolds = errors.New("enough")
 
-// OpenHolds returns the org's open holds, of all processes, at most so many, and whether that
-// is all of them.
+// OpenHolds returns the org's open holds of all processes, at most the given number, and whether
+// the list is complete.
 func (l *Ledger) OpenHolds(ctx context.Context, org string, most int) (out []OpenHold, all bool, err error) {
 	err = l.pages.each(ctx, HoldsKey(org), "", func(id, record string) error {
 		if len(out) == most {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// The oracle says what every limit must count, from a plain log of all charges
-// that nothing is ever removed from. A bucket is replayed from its first charge on,
-// in exact fractions, as if every call had cost from the start what it costs now.
+// The oracle computes what every limit must count from an append-only log of all charges. A bucket
+// is replayed from its first charge, in exact fractions, as if every call had cost from the start
+// what it costs now.
 
 // mark is one charge in the log of a limit.
 type mark struct {
@@ -20,8 +20,8 @@ type mark struct {
 	pours  []*pour
 }
 
-// pour is what a call took at one instant, and what of it it was really charged:
-// the oldest first, as a call uses up what it took first.
+// pour is what a call took at one instant and how much of it was really charged. A call uses up
+// what it took first.
 type pour struct{ at, took, real int64 }
 
 // model is one limit for one subject.
@@ -44,8 +44,8 @@ func newModel(s Shape, lease time.Duration) *model {
 	return &model{shape: s, lease: lease.Microseconds(), open: map[string]int64{}}
 }
 
-// clock returns the shape's time, which never goes back: it waits for a clock that
-// does so a little, and has a lead over one that does so by more than 10 s.
+// clock returns the shape's time, which never goes backwards: if the clock goes back a little, it
+// waits; if by more than 10 s, it gets a lead over the clock.
 func (m *model) clock(now int64) int64 {
 	t, _ := m.own(now)
 	return t
@@ -103,11 +103,11 @@ func (m *model) leaves(at int64) int64 {
 	}
 }
 
-// keptDips is how many dips of a bucket the scripts keep exactly, at least.
+// keptDips is the minimum number of dips of a bucket that the scripts keep exactly.
 const keptDips = 16
 
-// replay returns what is used of a bucket at t, rounded up, the fraction of a unit
-// that has drained beyond it in 1/per, and how many dips decide what goes back.
+// replay returns the amount used of a bucket at t, rounded up; the drained fraction of a unit
+// beyond it in 1/per; and how many dips determine what is given back.
 func (m *model) replay(t int64) (used int64, fraction *big.Int, dips int) {
 	per := big.NewInt(max(1, m.shape.Per.Microseconds()))
 	level, then := new(big.Int), int64(0) // in 1/per
@@ -163,8 +163,7 @@ func (m *model) sums(now int64) (used, held int64) {
 	return used, held
 }
 
-// realSum returns how much of what was really charged counts at now, for a bucket
-// rounded up.
+// realSum returns how much of the real charges counts at now, rounded up for a bucket.
 func (m *model) realSum(now int64) int64 {
 	t := m.clock(now)
 	if m.shape.Kind == Bucket {
@@ -180,7 +179,7 @@ func (m *model) realSum(now int64) int64 {
 	return sum
 }
 
-// touch is what any write does to the limit's clock.
+// touch updates the limit's clock as any write does.
 func (m *model) touch(now int64) {
 	m.last, m.lead = m.own(now)
 	if m.shape.Kind != Bucket {
@@ -210,8 +209,8 @@ func (m *model) charge(now int64, id string, n int64, held bool) *mark {
 	return c
 }
 
-// regrade lets the marks of one hold amount to want, newest first; what is
-// missing is charged now.
+// regrade adjusts the marks of one hold to add up to want, newest first; what is missing is charged
+// now.
 func (m *model) regrade(now int64, id string, marks []*mark, had, want int64) *mark {
 	if m.shape.Kind == Concurrent {
 		delete(m.open, id)
@@ -243,8 +242,8 @@ func (m *model) regrade(now int64, id string, marks []*mark, had, want int64) *m
 	return nil
 }
 
-// wait returns how long after now a call of n first fits, never is MaxInt64. It
-// tries the instants at which something leaves.
+// wait returns how long after now a call of n first fits; MaxInt64 means never. It tries the
+// instants at which something leaves.
 func (m *model) wait(now, n int64) int64 {
 	if n > m.shape.Amount {
 		return math.MaxInt64

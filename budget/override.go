@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Raise changes the amount of a limit until it ends; then the limit is as before,
-// with all that was used meanwhile. It ends by the clock of the store.
+// Raise changes the amount of a limit until it ends; then the old amount applies again, with
+// everything that was used meanwhile. It ends by the clock of the store.
 type Raise struct {
-	Only   string // when set, the only user, key or address it is for
+	Only   string // if set, the only user, key or address it applies to
 	Add    int64  // added to the amount; may be negative
-	Amount int64  // replaces the amount when above 0; of several the last one counts
+	Amount int64  // replaces the amount if above 0; the last one wins
 	Until  time.Time
 }
 
-// AmountFor returns the limit's amount for a call at an instant, raises included.
+// AmountFor returns the limit's amount for a call at an instant, including raises.
 func (l *Limit) AmountFor(c Call, at time.Time) int64 {
 	if len(l.Raises) == 0 {
 		return l.Shape.Amount
@@ -25,7 +25,7 @@ func (l *Limit) AmountFor(c Call, at time.Time) int64 {
 	return n
 }
 
-// raisesOf returns the raises that are for the call's subject.
+// raisesOf returns the raises that apply to the call's subject.
 func (l *Limit) raisesOf(c Call) []Raise {
 	var out []Raise
 	for _, r := range l.Raises {
@@ -36,8 +36,8 @@ func (l *Limit) raisesOf(c Call) []Raise {
 	return out
 }
 
-// amountAt returns the amount at an instant, and when the first of the raises in
-// it ends; the zero time when there is none. Raises are those of one subject.
+// amountAt returns the amount at an instant, and when the first of the raises in it ends; the zero
+// time if there are none. All raises must be of one subject.
 func (l *Limit) amountAt(at time.Time) (amount int64, until time.Time) {
 	amount = l.Shape.Amount
 	var add int64
@@ -56,7 +56,7 @@ func (l *Limit) amountAt(at time.Time) (amount int64, until time.Time) {
 	return max(0, min(amount+add, MaxAmount)), until
 }
 
-// statusJSON is how a Status is told to people and programs.
+// statusJSON is the JSON form of a Status.
 type statusJSON struct {
 	Limit     string     `json:"limit"`
 	Subject   Subject    `json:"subject"`
@@ -67,7 +67,7 @@ type statusJSON struct {
 	Used      int64      `json:"used"`
 	Held      int64      `json:"held"`
 	Remaining int64      `json:"remaining"`
-	Reset     *float64   `json:"reset_seconds"` // until nothing is used, if no more is; null: never
+	Reset     *float64   `json:"reset_seconds"` // until nothing is used, without further use; null: never
 	Base      int64      `json:"base_amount"`   // Amount without overrides
 	Until     *time.Time `json:"override_until"`
 	Closed    *time.Time `json:"closed_until,omitempty"` // after the store lost its data
@@ -76,7 +76,7 @@ type statusJSON struct {
 // units are the metrics' units in JSON.
 var units = map[Metric]string{Cost: "nano_usd", Tokens: "tokens", Requests: "requests", Concurrency: "calls"}
 
-// MarshalJSON tells where a limit stands, in the form of the API.
+// MarshalJSON encodes the status in the form of the API.
 func (s Status) MarshalJSON() ([]byte, error) {
 	j := statusJSON{
 		Limit: s.LimitID, Subject: s.Subject, Metric: s.Metric, Unit: units[s.Metric], Mode: s.Mode, Amount: s.Amount,

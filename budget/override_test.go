@@ -9,8 +9,8 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// TestRaise: a raise lets through what it adds, for its subject only, ends at its
-// microsecond, and what was used under it stays used.
+// TestRaise: a raise admits what it adds, for its subject only, and ends to the microsecond; what
+// was used under it stays used.
 func TestRaise(t *testing.T) {
 	s := New(redistest.Start(t).Client(), Options{})
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC).UnixMicro()
@@ -74,7 +74,7 @@ func TestRaise(t *testing.T) {
 	}
 }
 
-// TestRaiseExtends: a hold that grows asks for what the limit is then.
+// TestRaiseExtends: growing a hold uses the limit's amount at that moment.
 func TestRaiseExtends(t *testing.T) {
 	s := New(redistest.Start(t).Client(), Options{Lease: 3 * time.Hour})
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC).UnixMicro()

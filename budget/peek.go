@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Peek tells where the limits that concern the call stand, and charges nothing.
+// Peek returns the statuses of the limits that apply to the call, and charges nothing.
 func (s *Store) Peek(ctx context.Context, limits []Limit, c Call) ([]Status, error) {
 	_, out, err := s.peek(ctx, limits, c, nil)
 	return out, err
@@ -18,8 +18,8 @@ func (s *Store) CapRoom(ctx context.Context, spend Cap, c Call, want Amounts) ([
 	return statuses, err
 }
 
-// Frees tells when so many percent of each limit are free: as the Wait of a Status that is
-// Refused; of another they are free now. Nothing is charged.
+// Frees reports when the given percentage of each limit is free, without charging anything: a
+// Status that is Refused has the time in its Wait; for others that much is free now.
 func (s *Store) Frees(ctx context.Context, limits []Limit, c Call, percent int64) ([]Status, error) {
 	_, out, err := s.peek(ctx, limits, c, func(_ *Limit, amount int64) int64 {
 		return amount/100*percent + amount%100*percent/100
@@ -32,9 +32,9 @@ func (s *Store) CapFrees(ctx context.Context, spend Cap, percent int64) ([]Statu
 	return s.Frees(ctx, spend.Limits, spend.of(Call{}), percent)
 }
 
-// Room tells where the limits that concern the call stand, and charges nothing. The error
-// that Hold of so much would return now comes as the second result; nil: it would fit. Of
-// limits and caps that refuse, it names the one with the longest wait.
+// Room returns the statuses of the limits that apply to the call, and charges nothing. The second
+// result is the error that Hold would return now for want, nil if it would fit. Of several limits
+// and caps that refuse, it names the one with the longest wait.
 func (s *Store) Room(
 	ctx context.Context, limits []Limit, caps []Cap, c Call, want Amounts,
 ) ([]Status, *ExceededError, error) {
@@ -63,7 +63,8 @@ func (s *Store) room(ctx context.Context, limits []Limit, c Call, want Amounts) 
 	return statuses, exceeds(bound, statuses, want), nil
 }
 
-// exceeds is what a call that wants so much is told of limits in these states; nil: it fits.
+// exceeds returns the refusal of a call that requests want under limits in these states; nil if it
+// fits.
 func exceeds(limits []Limit, statuses []Status, want Amounts) *ExceededError {
 	for _, st := range statuses {
 		if st.Refused && st.Mode != Shadow {
@@ -73,7 +74,7 @@ func exceeds(limits []Limit, statuses []Status, want Amounts) *ExceededError {
 	return nil
 }
 
-// outlasts reports whether e is over later than other.
+// outlasts reports whether e lasts longer than other.
 func (e *ExceededError) outlasts(other *ExceededError) bool {
 	switch {
 	case e.Soon != other.Soon:
@@ -87,11 +88,11 @@ func (e *ExceededError) outlasts(other *ExceededError) bool {
 // wantsNothing is within every limit.
 var wantsNothing any = int64(math.MinInt64 >> 10)
 
-// wants is how much of a limit a call wants, whose amount is given; nil: nothing.
+// wants returns how much of a limit with the given amount a call requests; nil means nothing.
 type wants func(l *Limit, amount int64) int64
 
-// peek reads the states of limits for a call that wants so much of them. It returns the limits
-// that concern the call, too.
+// peek reads the states of limits for a call that requests want of them. It also returns the limits
+// that apply to the call.
 func (s *Store) peek(ctx context.Context, limits []Limit, c Call, want wants) ([]Limit, []Status, error) {
 	h, err := s.binder.unheld(limits, c)
 	if err != nil || len(h.states) == 0 {
@@ -126,7 +127,7 @@ func (s *Store) peek(ctx context.Context, limits []Limit, c Call, want wants) ([
 	return h.limits, out, err
 }
 
-// overBy is what a call wants of a limit less the limit's amount.
+// overBy returns what a call requests of a limit minus the limit's amount.
 func (s *Store) overBy(h *Hold, i int, want wants, now time.Time) any {
 	if want == nil {
 		return wantsNothing
@@ -135,12 +136,12 @@ func (s *Store) overBy(h *Hold, i int, want wants, now time.Time) any {
 	amount := l.now(now)
 	n := want(l, amount)
 	if !s.DataLoss.closedUntil(h.Call.Org, l, now).IsZero() {
-		return n + 1 // its amount is -1: nothing is within it
+		return n + 1 // a closed limit has amount -1, which admits nothing
 	}
 	return n - amount
 }
 
-// now is the limit's amount at a time, with its raises.
+// now returns the limit's amount at a time, including raises.
 func (l *Limit) now(at time.Time) int64 {
 	if len(l.Raises) == 0 {
 		return l.Shape.Amount

@@ -16,7 +16,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// A budget for ten calls admits exactly ten of 200 that come at once, from two
+// TestExactlyTen: a budget for ten calls admits exactly ten of 200 concurrent ones from two
 // processes.
 func TestExactlyTen(t *testing.T) {
 	rdb := shared(t)
@@ -66,8 +66,8 @@ func TestExactlyTen(t *testing.T) {
 	}
 }
 
-// lossy is a connection that sometimes loses an answer: the command was carried
-// out, and the client sees a dead connection.
+// lossy is a connection that sometimes loses an answer: the command was executed, and the client
+// sees a dead connection.
 type lossy struct {
 	net.Conn
 	lose func() bool
@@ -82,8 +82,8 @@ func (c *lossy) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// With every third answer lost, go-redis repeats commands and gives some up;
-// nothing may be counted twice or stay held.
+// TestLostAnswers: with every third answer lost, go-redis repeats commands and gives up some.
+// Nothing may be counted twice or stay held.
 func TestLostAnswers(t *testing.T) {
 	server := redistest.Start(t)
 	var on atomic.Bool
@@ -172,8 +172,8 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// When memory is full new holds are refused, and those that are open live on, grow
-// and can end.
+// TestMemoryFull: when memory is full, new holds are refused, and open ones persist, grow and can
+// end.
 func TestMemoryFull(t *testing.T) {
 	server := redistest.Start(t, redistest.WithArgs("--maxmemory", "4mb"))
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true})
@@ -199,7 +199,7 @@ func TestMemoryFull(t *testing.T) {
 		holds = append(holds, h)
 		_ = rdb.Append(ctx, "filler", string(filler)).Err()
 	}
-	// Buffers of clients count as memory too: go on until it stays full.
+	// Client buffers count as memory too, so continue until it stays full.
 	for full := 0; full < 20; full++ {
 		if err := rdb.Append(ctx, "filler", string(filler[:2000])).Err(); err == nil {
 			full = 0
@@ -246,7 +246,7 @@ func TestMemoryFull(t *testing.T) {
 	f.used(ctx, limits[3:], [2]int64{want, 0}, [2]int64{0, 0})
 }
 
-// The scripts load themselves again when Redis has forgotten them.
+// TestScriptFlush: the scripts are loaded again when Redis has forgotten them.
 func TestScriptFlush(t *testing.T) {
 	rdb := shared(t)
 	ctx := t.Context()
@@ -262,7 +262,7 @@ func TestScriptFlush(t *testing.T) {
 	f.used(ctx, limits, [2]int64{30, 0})
 }
 
-// A store that does not answer is an ErrUnavailable within the deadline.
+// TestUnavailable: a store that does not answer leads to ErrUnavailable within the deadline.
 func TestUnavailable(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -274,7 +274,7 @@ func TestUnavailable(t *testing.T) {
 	dead.Kill()
 	for name, addr := range map[string]string{"silent": silent.Addr().String(), "dead": dead.Addr} {
 		t.Run(name, func(t *testing.T) {
-			rdb := redis.NewClient(&redis.Options{ // nothing but the deadline ends a wait
+			rdb := redis.NewClient(&redis.Options{ // only the deadline ends a wait
 				Addr: addr, ContextTimeoutEnabled: true, ReadTimeout: time.Hour, WriteTimeout: time.Hour, MaxRetries: -1,
 			})
 			t.Cleanup(func() { _ = rdb.Close() })

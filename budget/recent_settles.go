@@ -7,13 +7,13 @@ import (
 
 const (
 	tailMost   = 100_000          // endings remembered, at 1.1 KB each
-	watchEvery = time.Second      // between looks at who the store is
-	tailMargin = 30 * time.Second // before the horizon: what is older is not written again
+	watchEvery = time.Second      // between checks of the store's identity
+	tailMargin = 30 * time.Second // before the horizon; older endings are not written again
 )
 
-// tail remembers the endings that the store has answered lately. A store that
-// answers before its replica or its disk has the write can forget what it said,
-// and then they are written again. It is a ring: the newest tailMost.
+// recentSettles remembers the endings that the store answered recently. A store that answers before
+// its replica or disk has the write can lose it, and then it is written again. It is a ring of the
+// newest tailMost endings.
 type recentSettles struct {
 	span time.Duration
 
@@ -26,7 +26,7 @@ type recentSettles struct {
 
 	known bool         // the store has been seen
 	done  time.Time    // when it was last written again
-	last  replayReport // what came of that
+	last  replayReport // result of that
 }
 
 // remembered is an ending and when the store answered it.
@@ -35,7 +35,7 @@ type remembered struct {
 	at time.Time
 }
 
-// answered remembers an ending that the store took.
+// answered remembers an ending that the store accepted.
 func (t *recentSettles) answered(e Settle, err error) {
 	if t.span <= 0 || err != nil {
 		return
@@ -54,7 +54,7 @@ func (t *recentSettles) answered(e Settle, err error) {
 	t.n++
 }
 
-// bare is a hold without what its end does not need.
+// bare returns the hold without what its end does not need.
 func (h *Hold) bare() *Hold {
 	out := &Hold{ID: h.ID, Call: h.Call, Max: h.Max, Expected: h.Expected, At: h.At, states: h.states}
 	for _, part := range h.caps {
@@ -72,7 +72,7 @@ func (t *recentSettles) grow() {
 	t.ring, t.head = ring, 0
 }
 
-// forget drops what was answered before an instant.
+// forget drops what was answered before the given instant.
 func (t *recentSettles) forget(before time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,16 +86,16 @@ func (t *recentSettles) forget(before time.Time) {
 	}
 }
 
-// replicaSeen is how far the replicas of a server are.
+// replicaSeen is how far a server's replicas have acknowledged.
 type replicaSeen struct {
-	asked  time.Time // when the server was at offset
+	asked  time.Time // when the server had this offset
 	offset int64
-	acked  time.Time // until when a replica has what the server answered
+	acked  time.Time // what the server answered before then is on a replica
 }
 
-// replicated takes what a server says of its replicas: how far it is itself, and the
-// replica that is furthest, -1 without one. Only a server that had one lately, for
-// which it keeps a backlog, is followed: without any nothing is lost to a failover.
+// replicated records what a server reports about its replicas: its own offset, and that of the most
+// advanced replica, -1 if there is none. A server is tracked only if it recently had a replica, for
+// which it keeps a backlog: without replicas, a failover cannot lose anything.
 func (t *recentSettles) replicated(server string, asked time.Time, offset, replica int64, backlog bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,16 +115,15 @@ func (t *recentSettles) replicated(server string, asked time.Time, offset, repli
 	}
 }
 
-// renewed forgets how far replicas were: the servers are others.
+// renewed forgets how far replicas were, because the servers changed.
 func (t *recentSettles) renewed() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.replicas = nil
 }
 
-// until is the instant before which answers need not be remembered: they are older
-// than the span and a replica of each server has them, or they are too old to be told
-// from a repetition.
+// until returns the instant before which answers need not be remembered: they are older than the
+// span and on a replica of each server, or too old to be distinguished from repetitions.
 func (t *recentSettles) until(now time.Time, horizon time.Duration) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()

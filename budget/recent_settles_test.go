@@ -19,7 +19,7 @@ func numbered(i int) Settle {
 	return Settle{Hold: &Hold{ID: fmt.Sprint(i), Statuses: make([]Status, 3)}}
 }
 
-// The ring keeps the newest, in order, and lets go of what is old.
+// TestTailRing: the ring keeps the newest endings in order and drops old ones.
 func TestTailRing(t *testing.T) {
 	ring := recentSettles{span: time.Minute}
 	wants := func(from, to int) {
@@ -60,7 +60,7 @@ func TestTailRing(t *testing.T) {
 	}
 }
 
-// TestTailMemory logs what an ended call takes while it is remembered.
+// TestTailMemory logs the memory of an ended call while it is remembered.
 func TestTailMemory(t *testing.T) {
 	const n = 20_000
 	heap := func() uint64 {
@@ -87,7 +87,7 @@ func TestTailMemory(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// failedLooks counts how often Run has looked who the store is and got no answer.
+// failedLooks counts how often Run checked the store's identity and got no answer.
 type failedLooks struct{ n atomic.Int64 }
 
 func (l *failedLooks) DialHook(next redis.DialHook) redis.DialHook          { return next }
@@ -103,15 +103,15 @@ func (l *failedLooks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 	}
 }
 
-// another waits until another look has failed.
+// another waits until another check has failed.
 func (l *failedLooks) another(t *testing.T) {
 	t.Helper()
 	before := l.n.Load()
 	redistest.Eventually(t, "a look that fails", func() bool { return l.n.Load() > before })
 }
 
-// answeredAt sets when the remembered endings were answered: the first at one
-// instant, the others at another.
+// answeredAt sets when the remembered endings were answered: the first at one instant, the rest at
+// another.
 func (t *recentSettles) answeredAt(first, others time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,9 +121,9 @@ func (t *recentSettles) answeredAt(first, others time.Time) {
 	t.ring[t.head].at = first
 }
 
-// TestTailOfAnEmptiedStore: a Redis that comes back with nothing gets what it
-// answered lately again, once, however long it was unavailable; what is older is
-// not sent, for it cannot be told from a repetition.
+// TestTailOfAnEmptiedStore: a Redis that comes back empty gets the endings that it answered
+// recently again, once, however long it was unavailable. Older endings are not sent, because they
+// cannot be distinguished from repetitions.
 func TestTailOfAnEmptiedStore(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -148,7 +148,7 @@ func TestTailOfAnEmptiedStore(t *testing.T) {
 	go func() { ended <- s.Run(ctx) }()
 	redistest.Eventually(t, "the store is known", func() bool { s.recent.mu.Lock(); defer s.recent.mu.Unlock(); return s.recent.known })
 	server.Kill()
-	failed.another(t) // no look that still found the store is under way
+	failed.another(t) // no check that still found the store is in progress
 	s.recent.answeredAt(time.Now().Add(-2*time.Hour), time.Now().Add(-2*s.recent.span))
 	failed.another(t)
 	server.Restart()
@@ -163,8 +163,8 @@ func TestTailOfAnEmptiedStore(t *testing.T) {
 	}
 }
 
-// TestStoreEmptied: an emptied store is noticed, said loudly, and gets back what
-// is remembered; one that fails over or restarts with its data is not.
+// TestStoreEmptied: an emptied store is detected, logged as an error, and gets back what is
+// remembered. A store that fails over or restarts with its data is not treated as emptied.
 func TestStoreEmptied(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithAOF(), redistest.WithArgs("--appendfsync", "always"))

@@ -9,10 +9,10 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// Unresolved is a charge that came too late to be booked, and what the ledger has of its call.
+// Unresolved is a charge that came too late to be booked, with the ledger's last entry of its call.
 type Unresolved struct {
 	Entry
-	Booked *Booked // nil: nothing
+	Booked *Booked // nil if the ledger has none
 }
 
 // Booked is the last entry of a call in the ledger.
@@ -21,8 +21,8 @@ type Booked struct {
 	Total pricing.Nano
 }
 
-// JoinLedger finds what a ledger has of the calls of an org's reconciliation list. It reads the
-// ledger from the oldest call on; made returns when an id of a call was made.
+// JoinLedger looks up the calls of an org's reconciliation list in the ledger. It reads the ledger
+// from the oldest call on; made returns when a call's id was made.
 func JoinLedger(
 	ctx context.Context, read ReadEntries, org string, list []Entry, made func(id string) (time.Time, bool),
 ) ([]Unresolved, error) {
@@ -52,18 +52,18 @@ func JoinLedger(
 	return out, err
 }
 
-// AttemptsError refuses a choice among several attempts of one call.
+// AttemptsError means that several attempts of one call are on the list, and none was selected.
 type AttemptsError struct{ Attempts int }
 
 func (e *AttemptsError) Error() string {
 	return fmt.Sprintf("budget: %d attempts of the call are on the reconciliation list", e.Attempts)
 }
 
-// ErrBooked means that the ledger has the call of a charge already.
+// ErrBooked means that the ledger already has the call of a charge.
 var ErrBooked = errors.New("budget: the ledger has this call already")
 
-// FindUnresolved returns the charge of a call that is on the list; a nil attempt is its only one.
-// The error is ErrNotListed or an AttemptsError.
+// FindUnresolved returns the charge of a call on the list. A nil attempt means the only one. The
+// error is ErrNotListed or an AttemptsError.
 func FindUnresolved(list []Unresolved, call string, attempt *int) (*Unresolved, error) {
 	var found []*Unresolved
 	for i := range list {
@@ -80,7 +80,7 @@ func FindUnresolved(list []Unresolved, call string, attempt *int) (*Unresolved, 
 	return found[0], nil
 }
 
-// CheckCharge refuses to book the charge when the ledger has its call already.
+// CheckCharge returns ErrBooked if the ledger already has the charge's call.
 func (u *Unresolved) CheckCharge() error {
 	if u.Booked != nil {
 		return ErrBooked

@@ -10,7 +10,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// ledgerOf reads entries from a list.
+// ledgerOf returns a reader of the given entries.
 func ledgerOf(list ...budget.Entry) budget.ReadEntries {
 	return func(_ context.Context, _ string, from, to time.Time, fn func(budget.Entry) error) error {
 		for _, e := range list {
@@ -31,8 +31,8 @@ func entryOf(id string, attempt int, at time.Time, kind string, total pricing.Na
 	return e
 }
 
-// TestLateChargeOfABookedCallIsRefused: a charge of the reconciliation list is joined with the last
-// entry of its own attempt, and is not booked when there is one.
+// TestLateChargeOfABookedCallIsRefused: a charge on the reconciliation list is joined with the last
+// entry of its own attempt, and is not booked if there is one.
 func TestLateChargeOfABookedCallIsRefused(t *testing.T) {
 	made := time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)
 	list := []budget.Entry{entryOf("a", 0, made, "late", 5), entryOf("a", 1, made, "late", 7), entryOf("b", 0, made, "late", 9)}
@@ -71,7 +71,7 @@ func TestLateChargeOfABookedCallIsRefused(t *testing.T) {
 	}
 }
 
-// TestCorrectionFindsItsCall: the call of a correction is the one of its id, however late it settled.
+// TestCorrectionFindsItsCall: the call of a correction is found by its id, however late it settled.
 func TestCorrectionFindsItsCall(t *testing.T) {
 	made := time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)
 	late := entryOf("a", 0, made.AddDate(0, 0, 3), budget.KindSettle, 3)
@@ -86,7 +86,8 @@ func TestCorrectionFindsItsCall(t *testing.T) {
 	}
 }
 
-// TestClassesAddUpToTheCost: what is split by class of tokens is the cost and the tokens exactly.
+// TestClassesAddUpToTheCost: the split by class of tokens adds up to the cost and the tokens
+// exactly.
 func TestClassesAddUpToTheCost(t *testing.T) {
 	s := budget.Sums{
 		Cost: 100, Input: 50, Cached: 10, Written: 5, Output: 20, Adjusted: -7,

@@ -13,48 +13,48 @@ import (
 	"time"
 )
 
-// Sums of refusals are bounded: a full day or a full day of hours counts what is new under the
-// user and limit [OtherModels].
+// Bounds of the sums of refusals: when a day, or a day of hours, is full, new lines are counted
+// under the user and limit [OtherModels].
 const (
 	refusalDayLines  = 10_000
 	refusalHourLines = 20_000
 	// refusalsAtOnce bounds the lines in memory until they are written.
 	refusalsAtOnce  = 50_000
 	refusalRunLines = 500 // of one run of the script
-	// refusalsPause is how long they are gathered.
+	// refusalsPause is the interval between writes.
 	refusalsPause = time.Second
 	// refusalRunLife is how long a repeated write is recognized.
 	refusalRunLife = time.Hour
 )
 
-// hoursLife is how long sums by the hour are kept: 14 days, and the day that they are of.
+// hoursLife is how long hourly sums are kept: 14 days after the end of their day.
 const hoursLife = 15 * 24 * time.Hour
 
-// Hours is for how long back there are sums by the hour.
+// Hours is how far back hourly sums reach.
 const Hours = 14 * 24 * time.Hour
 
-// Refused counts the calls of a user that a limit refused or made wait, in one UTC day or hour.
+// Refused counts a user's calls that a limit refused or made wait, in one UTC day or hour.
 type Refused struct {
-	// Begin is when the day begins, or the hour when Hour is set.
+	// Begin is the start of the day, or of the hour if Hour is set.
 	Begin time.Time
 	Hour  bool
 	User  string
-	// Limit is the limit's id; that of a spend cap follows "cap:".
+	// Limit is the limit's id, with the prefix "cap:" for a spend cap.
 	Limit string
-	// Refused calls were answered with an error, Waited ones had to wait in the queue.
+	// Refused counts calls answered with an error, Waited those that waited in the queue.
 	Refused, Waited int64
 	First, Last     time.Time
 }
 
-// refusalLine names a line that is being gathered.
+// refusalLine identifies a line being gathered.
 type refusalLine struct {
 	org, user, limit string
-	hour             int64 // since 1970
+	hour             int64 // hours since 1970
 }
 
 type refusalCount struct{ refused, waited, first, last int64 }
 
-// refusalWrite is one run of the script: lines of an org and a day. Its number is the same
+// refusalWrite is one run of the script with lines of one org and day. Its number stays the same
 // however often it is sent.
 type refusalWrite struct {
 	org    string
@@ -63,7 +63,7 @@ type refusalWrite struct {
 	lines  []any
 }
 
-// Refusals counts the calls that limits refuse, and writes the counts once a second.
+// Refusals counts the calls that limits refuse and writes the counts once a second.
 type Refusals struct {
 	runner *runner
 	clock  *clock
@@ -76,7 +76,7 @@ type Refusals struct {
 	process string
 	runs    int64
 	writing sync.Mutex
-	unsent  []refusalWrite // for which the store has yet to answer
+	unsent  []refusalWrite // not yet answered by the store
 }
 
 func newRefusals(r *runner, p *pages, o Options) *Refusals {
@@ -86,8 +86,8 @@ func newRefusals(r *runner, p *pages, o Options) *Refusals {
 	}
 }
 
-// Count notes that a limit refused a call of the user, or made it wait. Run writes it
-// within a second, and what is left at its end.
+// Count records that a limit refused a user's call or made it wait. Run writes it within a second,
+// and writes the rest when it ends.
 func (r *Refusals) Count(org, user, limit string, waits bool) {
 	now := r.clock.now().UnixMicro()
 	r.mu.Lock()
@@ -110,7 +110,7 @@ func (r *Refusals) Count(org, user, limit string, waits bool) {
 	}
 }
 
-// run writes the counts once a second, and at the end of ctx what is left.
+// run writes the counts once a second, and the rest when ctx ends.
 func (r *Refusals) run(ctx context.Context) {
 	tick := time.NewTicker(refusalsPause)
 	defer tick.Stop()
@@ -120,18 +120,18 @@ func (r *Refusals) run(ctx context.Context) {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), refusalsPause)
 			defer cancel()
 			if err := r.Write(last); err != nil {
-				r.log.Warn("counts of refusals not written", "err", err)
+				r.log.Warn("refusal counts not written", "err", err)
 			}
 			return
 		case <-tick.C:
 			if err := r.Write(ctx); err != nil && ctx.Err() == nil {
-				r.log.Debug("counts of refusals not written, will retry", "err", err)
+				r.log.Debug("refusal counts not written, will retry", "err", err)
 			}
 		}
 	}
 }
 
-// Write writes what was counted, in one run of a script for each org.
+// Write writes the gathered counts, with one script run per org, day and [refusalRunLines] lines.
 func (r *Refusals) Write(ctx context.Context) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
@@ -145,7 +145,7 @@ func (r *Refusals) Write(ctx context.Context) error {
 	return nil
 }
 
-// gather takes the counted lines over, unless earlier ones have still to be written.
+// gather moves the counted lines to unsent, unless earlier ones have still to be written.
 func (r *Refusals) gather() {
 	if len(r.unsent) > 0 {
 		return
@@ -185,8 +185,8 @@ func (r *Refusals) send(ctx context.Context, w refusalWrite) error {
 	return err
 }
 
-// List returns what limits of the org refused in the UTC hours that [from, to) touches: by
-// the hour for the last 14 days, by the day before that. The oldest come first.
+// List returns what the org's limits refused in the UTC hours that overlap [from, to): by the hour
+// for the last 14 days, by the day before that, oldest first.
 func (r *Refusals) List(ctx context.Context, org string, from, to time.Time) ([]Refused, error) {
 	var out []Refused
 	from = from.UTC().Truncate(time.Hour)

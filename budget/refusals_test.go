@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestRefusalsAreCounted: what limits refuse and let wait is in the sums of the hour and of the
+// TestRefusalsAreCounted: calls that limits refuse or delay are in the sums of the hour and the
 // day, per user and limit, with the first and the last time.
 func TestRefusalsAreCounted(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
@@ -54,7 +54,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 	})
 }
 
-// TestRefusalsAreCountedOnce: a write whose answer was lost is made again, and counts once.
+// TestRefusalsAreCountedOnce: a write whose answer was lost is repeated and counts once.
 func TestRefusalsAreCountedOnce(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		ctx := t.Context()
@@ -75,7 +75,7 @@ func TestRefusalsAreCountedOnce(t *testing.T) {
 	})
 }
 
-// TestRefusalsAreBounded: a full day counts what is new in one line, and loses no count.
+// TestRefusalsAreBounded: a full day counts new lines in one line and loses no count.
 func TestRefusalsAreBounded(t *testing.T) {
 	ctx := t.Context()
 	f := newFixture(t, shared(t), Options{})
@@ -101,7 +101,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreWrittenAtTheEnd: what was counted last is written when the process ends.
+// TestRefusalsAreWrittenAtTheEnd: the last counts are written when the process ends.
 func TestRefusalsAreWrittenAtTheEnd(t *testing.T) {
 	f := newFixture(t, shared(t), Options{})
 	ctx, stop := context.WithCancel(t.Context())

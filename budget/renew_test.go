@@ -28,7 +28,7 @@ func (c *counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// inOrgs holds one call in each of so many orgs.
+// inOrgs holds one call in each of the given number of orgs.
 func (f *fixture) inOrgs(orgs int) (ids []string) {
 	f.t.Helper()
 	for i := range orgs {
@@ -42,7 +42,7 @@ func (f *fixture) inOrgs(orgs int) (ids []string) {
 	return ids
 }
 
-// renewedTo counts the orgs whose lease ends a lease from now.
+// renewedTo counts the orgs whose lease ends exactly one lease from now.
 func (f *fixture) renewedTo(orgs []string) (n int) {
 	for _, org := range orgs {
 		ends := f.rdb.ZRangeWithScores(f.t.Context(), key(org, "leases"), 0, 0).Val()
@@ -53,8 +53,8 @@ func (f *fixture) renewedTo(orgs []string) (n int) {
 	return n
 }
 
-// The holds of many orgs are renewed in few round trips, also on a server that does
-// not have the script.
+// TestRenewalsOfManyOrgsShareRoundTrips: the holds of many orgs are renewed in few round trips,
+// also on a server that does not have the script.
 func TestRenewalsOfManyOrgsShareRoundTrips(t *testing.T) {
 	f := newFixture(t, shared(t), Options{})
 	orgs := f.inOrgs(300)
@@ -75,8 +75,8 @@ func TestRenewalsOfManyOrgsShareRoundTrips(t *testing.T) {
 	}
 }
 
-// A renewal that the store did not answer is due again in the next round, before its
-// lease ends, and those that it answered are not.
+// TestRenewalCountsWhenItIsAnswered: a renewal that the store did not answer is due again in the
+// next round, before its lease ends; answered ones are not.
 func TestRenewalCountsWhenItIsAnswered(t *testing.T) {
 	f := newFixture(t, shared(t), Options{})
 	orgs := f.inOrgs(3)

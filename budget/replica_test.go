@@ -33,9 +33,8 @@ func signal(t *testing.T, s *redistest.Server, sig syscall.Signal) {
 	}
 }
 
-// TestUnacknowledgedByAReplica: with wait1 a hold that no replica has is refused and
-// can be given back, and the end of a call stays in the journal, until a replica has
-// it; then it is there once.
+// TestUnacknowledgedByAReplica: with wait1, a hold that no replica has is refused and can be given
+// back, and the end of a call stays in the journal until a replica has it; then it is there once.
 func TestUnacknowledgedByAReplica(t *testing.T) {
 	t.Parallel()
 	primary, replica := withReplica(t)
@@ -76,9 +75,8 @@ func TestUnacknowledgedByAReplica(t *testing.T) {
 	stands(t, promoted, 60, 1)
 }
 
-// TestTailWaitsForTheReplica: what no replica has is remembered beyond the span of
-// the tail, also when the primary has lost sight of it; without a replica the span
-// decides.
+// TestTailWaitsForTheReplica: what no replica has is remembered beyond the span of the tail, also
+// when the primary has lost its replica; without a replica the span decides.
 func TestTailWaitsForTheReplica(t *testing.T) {
 	t.Parallel()
 	primary, replica := withReplica(t)
@@ -103,7 +101,7 @@ func TestTailWaitsForTheReplica(t *testing.T) {
 			t.Fatal("forgotten before the replica had it")
 		}
 	}
-	primary.Client().ClientKillByFilter(t.Context(), "TYPE", "replica") // it is no more on the list
+	primary.Client().ClientKillByFilter(t.Context(), "TYPE", "replica") // it disappears from the list
 	if look() != 1 {
 		t.Fatal("forgotten once the primary lost its replica")
 	}

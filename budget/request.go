@@ -6,9 +6,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// request is what one call asks of hold, settle, void or expire. It is a command of its own:
-// its arguments are made when it is sent. Requests that leave together become one run
-// of the script, see Join. After that it has its reply, a list of one.
+// request is a call's request to hold, settle, void or expire. It is a Redis command whose
+// arguments are built when it is sent. Requests that are sent together become one script run, see
+// Join; each then has its own reply, a list of one.
 type request struct {
 	*redis.Cmd
 	common
@@ -16,13 +16,13 @@ type request struct {
 	limits []limitUse
 	hold   *holdRequest   // of the hold script
 	ending *endingRequest // of the others
-	text   bool           // the server does not know the script: its text is sent, too
+	text   bool           // the server does not know the script, so send its text
 }
 
-// common is what all calls of an org have in common in one run.
+// common is what all calls of an org share in one run.
 type common struct {
 	script     script
-	now        any // as Store.given
+	now        any // as clock.given
 	org, chunk string
 
 	lease any   // hold: in us
@@ -32,7 +32,7 @@ type common struct {
 	ending *endingOptions
 }
 
-// limitUse is a limit, how it is read, and what the call wants of it.
+// limitUse is a limit, how to read it, and what the call requests of it.
 type limitUse struct {
 	name, kind, p1, p2 string // name is below the org's prefix
 
@@ -42,23 +42,23 @@ type limitUse struct {
 	want     any // ending: *int64, or a Metric's name when it expires
 }
 
-// sameRead reports whether two calls read a limit in the same way.
+// sameRead reports whether both limits are read in the same way.
 func (l *limitUse) sameRead(o *limitUse) bool {
 	return l.kind == o.kind && l.p1 == o.p1 && l.p2 == o.p2
 }
 
-// holdRequest is what a call gives the hold script.
+// holdRequest holds a call's arguments of the hold script.
 type holdRequest struct{ amounts, about string }
 
-// endingRequest is what a call gives the scripts that end it.
+// endingRequest holds a call's arguments of the scripts that end it.
 type endingRequest struct {
 	cost         any // nano-USD, or an ExpiredCharge
 	estimated    any
 	field, entry string
-	numbers      [12]int64 // most, since, tokens and costs by class, and room for cost
+	numbers      [12]int64 // most, since, tokens and costs by class; the last is storage for cost
 }
 
-// newRequest returns a request that servers of a cluster can tell the node of.
+// newRequest returns a request with a first key, by which a cluster client finds the node.
 func newRequest(ctx context.Context, c common, id string, limits []limitUse) *request {
 	cmd := redis.NewCmd(ctx, "evalsha", c.script.Hash(), 1, key(c.org, "holds"))
 	r := &request{Cmd: cmd, common: c, id: id, limits: limits}
@@ -69,7 +69,7 @@ func newRequest(ctx context.Context, c common, id string, limits []limitUse) *re
 // Args implements redis.Cmder.
 func (r *request) Args() []any { return newRun(newGroup(r)).args(r.text) }
 
-// answer returns the reply after the request was carried out.
+// answer returns the reply of an executed request.
 func (r *request) answer() (string, error) {
 	list, err := r.StringSlice()
 	if err != nil {
@@ -81,11 +81,11 @@ func (r *request) answer() (string, error) {
 	return list[0], nil
 }
 
-// group is calls of one org in one run, with all their limits.
+// group is the calls of one org in one run, with all their limits.
 type group struct {
 	common
 	requests []*request
-	of       []int // the numbers of the requests' limits, one request's after the other's
+	of       []int // indexes of the requests' limits, request by request
 	limits   []*limitUse
 	numbers  map[string]int // of the limits, by name
 	ids      map[string]bool
@@ -97,13 +97,13 @@ func newGroup(r *request) *group {
 	return g
 }
 
-// add puts a request into the group, with its limits. It is false when the group has the
-// call already, or reads a limit in another way, as while the configuration changes.
+// add adds a request with its limits to the group. It returns false if the group already has the
+// call, or reads a limit differently, as happens while the configuration changes.
 func (g *group) add(r *request) bool {
 	if g.ids[r.id] || !g.readsAs(r) {
 		return false
 	}
-	if len(g.requests) == 1 { // most groups have one request, and need no maps
+	if len(g.requests) == 1 { // most groups have one request and need no maps
 		g.ids, g.numbers = map[string]bool{g.requests[0].id: true}, make(map[string]int, len(g.limits))
 		if r.id == g.requests[0].id {
 			return false
@@ -134,7 +134,7 @@ func (g *group) add(r *request) bool {
 	return true
 }
 
-// readsAs reports whether the group reads the limits that it has as the request does.
+// readsAs reports whether the group reads the limits that it already has as the request does.
 func (g *group) readsAs(r *request) bool {
 	for i := range r.limits {
 		if n := g.numbers[r.limits[i].name]; n > 0 && !g.limits[n-1].sameRead(&r.limits[i]) {
@@ -149,7 +149,7 @@ type run struct {
 	groups []*group
 	n      int // requests
 	cmd    *redis.Cmd
-	text   bool // the server does not know the script: its text is sent, too
+	text   bool // the server does not know the script, so send its text
 }
 
 func newRun(groups ...*group) *run {
@@ -176,7 +176,7 @@ func (u *run) args(text bool) []any {
 		names := g.keys()
 		keys += len(names)
 		for i := range names {
-			all = append(all, &names[i]) // an interface of a string is a piece of memory each
+			all = append(all, &names[i]) // a pointer: converting a string to an interface would allocate
 		}
 	}
 	all[2] = keys
@@ -187,7 +187,7 @@ func (u *run) args(text bool) []any {
 	return all
 }
 
-// keys are the group's part of KEYS.
+// keys returns the group's part of KEYS.
 func (g *group) keys() []string {
 	names := make([]string, 0, 11+len(g.limits))
 	if g.days == nil {
@@ -224,7 +224,7 @@ func (g *group) appendArgs(args []any) []any {
 	return args
 }
 
-// appendArgs appends the call's part of ARGV; its limits have these numbers in the group.
+// appendArgs appends the call's part of ARGV; numbers are the indexes of its limits in the group.
 func (r *request) appendArgs(args []any, numbers []int) []any {
 	if h := r.hold; h != nil {
 		args = append(args, &h.amounts, &h.about, len(r.limits))

@@ -11,35 +11,34 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// rollupFields is how many different lines a day has before new models are
-// summed under [OtherModels].
+// rollupFields is the number of different lines per day; beyond it, new models are summed under
+// [OtherModels].
 const rollupFields = 100_000
 
-// modelInRollup cuts the names of models, which callers may choose.
+// modelInRollup is the maximum length of model names, which callers may choose.
 const modelInRollup = 128
 
-// OtherModels is the model of a roll-up that sums those of a user and key that
-// the day had no more room for.
+// OtherModels is the model of a roll-up that sums the models of a user and key for which the day
+// had no space left.
 const OtherModels = "*"
 
-// Sums is what a number of calls came to.
+// Sums are totals over a number of calls.
 type Sums struct {
 	Cost  pricing.Nano
 	Calls int64
-	// Input counts all input tokens, Cached and Written (to the cache) are parts
-	// of it.
+	// Input counts all input tokens; Cached and Written (to the cache) are parts of it.
 	Input, Cached, Written, Output int64
-	// Split is what of Cost was paid for which class of tokens, Adjusted what was
-	// corrected by hand. The rest is Unmetered.
+	// Split is the part of Cost paid for each class of tokens, Adjusted the sum of manual
+	// corrections. The rest is Unmetered.
 	Split    pricing.Split
 	Adjusted pricing.Nano
-	// Estimated and Overrun are the parts of Cost that are our estimate, and
-	// that lay above the hold.
+	// Estimated and Overrun are the parts of Cost that are our estimates and that exceeded the
+	// hold.
 	Estimated, Overrun pricing.Nano
 }
 
-// Unmetered is what was charged without knowing the tokens: expired holds, and
-// calls charged their whole hold. With Split and Adjusted it is the Cost.
+// Unmetered is what was charged without knowing the tokens: expired holds, and calls charged their
+// whole hold. Together with Split and Adjusted it adds up to Cost.
 func (s Sums) Unmetered() pricing.Nano { return s.Cost - s.Split.Total() - s.Adjusted }
 
 // Add adds other to the sums.
@@ -59,25 +58,24 @@ func (s *Sums) numbers() [14]*int64 {
 	}
 }
 
-// Rollup is what one user spent through one key on one model of a provider, at
-// one endpoint, in one UTC day or hour.
+// Rollup is the total of one user, key, provider, endpoint and model in one UTC day or hour.
 type Rollup struct {
-	// Begin is when the day begins, or the hour when Hour is set.
+	// Begin is the start of the day, or of the hour if Hour is set.
 	Begin                                time.Time
 	Hour                                 bool
 	User, Key, Provider, Endpoint, Model string
 	Sums
 }
 
-// Rollups returns the org's daily sums for the UTC days that [from, to) touches,
-// by day, then user, key, model, provider and endpoint. While calls settle, each
-// line is as of one instant, and different lines may be of different ones.
+// Rollups returns the org's daily sums for the UTC days that overlap [from, to), sorted by day,
+// user, key, model, provider and endpoint. While calls settle, each line is consistent in itself,
+// but different lines may be from different instants.
 func (l *Ledger) Rollups(ctx context.Context, org string, from, to time.Time) ([]Rollup, error) {
 	return l.rollups(ctx, org, "", from, to)
 }
 
-// UserRollups is Rollups for one user of the org, whose id has no character that
-// Redis's patterns know.
+// UserRollups is Rollups for one user of the org. It returns nothing for ids with characters that
+// Redis's patterns could interpret.
 func (l *Ledger) UserRollups(ctx context.Context, org, user string, from, to time.Time) ([]Rollup, error) {
 	if !validID(user) {
 		return nil, nil
@@ -127,7 +125,7 @@ func decodeRollup(day time.Time, field, text string) (Rollup, error) {
 	return r, nil
 }
 
-// rollupField names a call's line in a day. Only the model may contain a bar.
+// rollupField returns the field of a call in a day's hash. Only the model may contain a bar.
 func rollupField(c Call) string {
 	model := c.Model
 	if len(model) > modelInRollup {
@@ -136,15 +134,15 @@ func rollupField(c Call) string {
 	return c.User + "|" + c.Key + "|" + c.Provider + "|" + c.Endpoint + "|" + model
 }
 
-// rollupKey names the sums of a UTC day, given as days since 1970.
+// rollupKey returns the key of a UTC day's sums; day is in days since 1970.
 func rollupKey(day int64) string {
 	return "sums:" + dayText(day)
 }
 
-// hoursKey names the sums of the hours of a UTC day.
+// hoursKey returns the key of the hourly sums of a UTC day.
 func hoursKey(day int64) string { return "sums-by-hour:" + dayText(day) }
 
-// dayText is a UTC day, given as days since 1970, in the names of keys.
+// dayText formats a UTC day, in days since 1970, for key names.
 func dayText(day int64) string {
 	return time.Unix(day*86400, 0).UTC().Format("20060102")
 }

@@ -9,9 +9,10 @@ import (
 	"time"
 )
 
-// HourRollups returns the org's sums for the UTC hours that [from, to) touches, as Rollups does.
-// Days without all their hours, because they are more than 14 days ago or of a version that kept
-// none, are in it as whole days when the period has all of them; else what is known of them is.
+// HourRollups returns the org's hourly sums for the UTC hours that overlap [from, to), as Rollups
+// does for days. A day without complete hourly sums, because it is more than 14 days ago or was
+// written by a version without them, is returned as a whole day if the period includes all of it;
+// otherwise only the known hours are returned.
 func (l *Ledger) HourRollups(ctx context.Context, org string, from, to time.Time) ([]Rollup, error) {
 	var out []Rollup
 	from = from.UTC().Truncate(time.Hour)
@@ -28,7 +29,7 @@ func (l *Ledger) HourRollups(ctx context.Context, org string, from, to time.Time
 			return nil, err
 		}
 		whole := !day.Before(from) && !day.Add(24*time.Hour).After(to)
-		if whole && callsOf(hours) < callsOf(sums) { // read after the day, complete hours have no less
+		if whole && callsOf(hours) < callsOf(sums) { // read after the day, so complete hours have no less
 			out = append(out, sums...)
 			continue
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// TestHoursAddUpToTheDay: each charge is in the sums of its hour as in those of its day, however
-// it was written: alone, late, by hand, or with others in one run.
+// TestHoursAddUpToTheDay: each charge is in the sums of its hour as well as of its day, however it
+// was written: alone, late, manually, or joined with others.
 func TestHoursAddUpToTheDay(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		ctx := t.Context()
@@ -57,7 +57,8 @@ func TestHoursAddUpToTheDay(t *testing.T) {
 	})
 }
 
-// TestDaysWithoutHours: a day of a version that kept no hours is one line, and lost by none.
+// TestDaysWithoutHours: a day written by a version without hourly sums is returned as one line, and
+// never lost.
 func TestDaysWithoutHours(t *testing.T) {
 	ctx := t.Context()
 	f := newFixture(t, shared(t), Options{})
@@ -72,7 +73,7 @@ func TestDaysWithoutHours(t *testing.T) {
 	}
 }
 
-// TestHoursAreForgotten: sums by the hour end after 14 days.
+// TestHoursAreForgotten: hourly sums expire after 14 days.
 func TestHoursAreForgotten(t *testing.T) {
 	ctx := t.Context()
 	f := newFixture(t, shared(t), Options{})

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// scans notes what scans of hashes return, and how many are under way.
+// scans records what scans of hashes return and how many run concurrently.
 type scans struct {
 	redis.Hook
 	now, together, most atomic.Int64
@@ -46,8 +46,8 @@ func raise(most *atomic.Int64, n int64) {
 	}
 }
 
-// TestUsageIsReadInPages bounds what one command reads of a large day, and how many
-// such commands Redis gets at a time however many users ask.
+// TestUsageIsReadInPages bounds what one command reads of a large day, and how many such commands
+// Redis gets at a time, however many users request them.
 func TestUsageIsReadInPages(t *testing.T) {
 	f := newFixture(t, shared(t), Options{})
 	ctx, lines := t.Context(), map[string]any{}

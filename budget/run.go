@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// Run renews the open holds of this process every third of a lease, expires
-// those of dead ones, writes the endings that Later keeps, and again those that
-// a failover made the store forget, until ctx ends.
-// Every process that holds must run it.
+// Run renews the open holds of this process every third of a lease, expires those of dead
+// processes, and writes the endings that Later keeps and those that a failover lost, until ctx
+// ends. Every process that holds must run it.
 func (s *Store) Run(ctx context.Context) error {
 	var work sync.WaitGroup
 	work.Go(func() { s.Deferred.run(ctx) })
@@ -22,9 +21,9 @@ func (s *Store) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Step is one round of all that Run does: it renews and expires holds as far as they are
-// due, writes what Later keeps, and what a failover lost. It is for those who drive a
-// Store by a clock of their own, as simulations do, instead of Run.
+// Step is one round of everything that Run does: it renews and expires the holds that are due, and
+// writes the endings that Later keeps and those that a failover lost. Use it instead of Run to
+// drive a Store by another clock, as simulations do.
 func (s *Store) Step(ctx context.Context) error {
 	parts := []func(context.Context) error{
 		s.leases.renewDue, s.Expiry.sweepDue,
@@ -44,7 +43,7 @@ func (s *Store) Step(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// every runs a part of Run each twentieth of a lease, until ctx ends.
+// every runs a part of Run every twentieth of a lease, until ctx ends.
 func (s *Store) every(ctx context.Context, what string, part func(context.Context) error) {
 	tick := time.NewTicker(max(s.opts.Lease/20, time.Millisecond))
 	defer tick.Stop()
@@ -58,7 +57,7 @@ func (s *Store) every(ctx context.Context, what string, part func(context.Contex
 		err := part(once)
 		cancel()
 		if err != nil && ctx.Err() == nil {
-			s.opts.Log.Warn("holds not kept, will retry", "what", what, "err", err)
+			s.opts.Log.Warn("hold maintenance failed, will retry", "what", what, "err", err)
 		}
 	}
 }

@@ -16,16 +16,16 @@ import (
 	"github.com/llmguard/llmguard/lua"
 )
 
-// script is a Lua script, its text and its name in metrics.
+// script is a Lua script with its text and its name in metrics.
 type script struct {
 	*redis.Script
 	text string
 	name string
 }
 
-// scripts are a Store's; tests put broken ones in to see that they notice.
+// scripts are the scripts of a Store; tests replace them with broken ones to see that they notice.
 type scripts struct {
-	hold, settle, void, expire                        script // of requests
+	hold, settle, void, expire                        script // run through a request
 	extend, renew, peek, reset, adjust, export        script
 	register, relinquish, seen, refusals, shadowSince script
 }
@@ -59,12 +59,12 @@ func loadAll(files fs.FS) scripts {
 	}
 }
 
-// reads reports whether the script changes nothing that is held or charged.
+// reads reports whether the script leaves held and charged amounts unchanged.
 func (sc script) reads() bool {
 	return sc.name == "peek" || sc.name == "renew" || sc.name == "export" || sc.name == "shadow_since"
 }
 
-// names lists the scripts, for metrics.
+// names lists the scripts for metrics.
 func (s scripts) names() []string {
 	all := []script{
 		s.hold, s.settle, s.extend, s.void, s.expire, s.renew, s.register, s.relinquish, s.seen, s.peek, s.reset, s.adjust,
@@ -77,9 +77,9 @@ func (s scripts) names() []string {
 	return out
 }
 
-// runner sends scripts to the store and reads what they reply.
+// runner sends scripts to the store and reads their replies.
 type runner struct {
-	money   Scripts // of what is held or charged
+	money   Scripts // for scripts that change what is held or charged
 	others  Scripts
 	scripts scripts
 	clock   *clock
@@ -101,7 +101,7 @@ func (r *runner) run(ctx context.Context, sc script, keys []string, args []any) 
 	return reply, nil
 }
 
-// send carries out a request and returns its reply.
+// send executes a request and returns its reply.
 func (r *runner) send(ctx context.Context, q *request) (string, error) {
 	began := time.Now()
 	err := r.money.Process(ctx, q)
@@ -111,22 +111,21 @@ func (r *runner) send(ctx context.Context, q *request) (string, error) {
 		err = r.money.Process(ctx, q)
 	}
 	r.metrics.took(q.script.name, time.Since(began).Seconds())
-	if err != nil { // the request may still be under way
+	if err != nil { // the request may still be in progress
 		return "", storeError(q.script.name, err)
 	}
 	return q.answer()
 }
 
-// refusing are the error codes with which a store says that it cannot serve
-// now.
+// refusing are the error codes by which a store reports that it cannot serve now.
 var refusing = []string{
 	"LOADING", "OOM", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "BUSY", "MISCONF", "NOREPLICAS",
 	"MOVED", "ASK", "UNBLOCKED", "NOAUTH", "ERR max number of clients",
 }
 
-// storeError wraps ErrUnavailable when the store could not be reached or could
-// not serve, and ErrFull when its memory or disk is full; anything else is a fault of ours, or
-// the caller's cancellation.
+// storeError wraps err in ErrUnavailable if the store could not be reached or could not serve, and
+// in ErrFull if its memory or disk is full. Any other error is a bug of ours or the caller's
+// cancellation.
 func storeError(what string, err error) error {
 	if lua.Full(err) {
 		return fmt.Errorf("%w: %s: %w", ErrFull, what, err)
@@ -149,7 +148,7 @@ func unavailable(err error) bool {
 	}
 	var reply redis.Error
 	if !errors.As(err, &reply) {
-		return true // a connection that broke in a way of its own
+		return true // a broken connection in some other form
 	}
 	return lua.Refused(err, refusing...)
 }
@@ -161,8 +160,8 @@ type answer struct {
 	rows    []row
 }
 
-// row is where a limit stands: used, held, resets, frees and refused when told
-// is set, else the numbers of the state as the script wrote it.
+// row is the status of a limit: used, held, resets, frees and refused if told is set, otherwise the
+// numbers of the state as the script wrote it.
 type row struct {
 	told    bool
 	numbers []int64
@@ -170,7 +169,7 @@ type row struct {
 
 func (a answer) at() time.Time { return time.UnixMicro(a.head[0]) }
 
-// decode is the one decoder of replies.
+// decode decodes all replies.
 func decode(reply string) (answer, error) {
 	var a answer
 	head, rest, more := strings.Cut(reply, ";")
@@ -202,7 +201,7 @@ func decode(reply string) (answer, error) {
 	return a, nil
 }
 
-// integers reads numbers between commas or slashes.
+// integers parses numbers separated by commas or slashes.
 func integers(text string) ([]int64, error) { return appendIntegers(make([]int64, 0, 8), text) }
 
 func appendIntegers(out []int64, text string) ([]int64, error) {
@@ -223,7 +222,7 @@ func appendIntegers(out []int64, text string) ([]int64, error) {
 	return out, nil
 }
 
-// maxSteps bounds the runs that take old charges out of a limit, by 500 each.
+// maxSteps bounds the runs that remove old charges from a limit, 500 in each.
 const maxSteps = 20_000
 
 // ask runs a script whose arguments depend on the time; see askUntil.
@@ -252,9 +251,9 @@ func (r *runner) askFor(
 	})
 }
 
-// askUntil asks the store at a time, and once more with
-// Redis's own time when ours was too far off. A script that had to stop halfway, so
-// that Redis serves others, is run until it has finished.
+// askUntil calls askAt with the current time, and again with Redis's own time if ours was too far
+// off. A script that stopped halfway, so that Redis could serve others, is repeated until it has
+// finished.
 func (r *runner) askUntil(name string, askAt func(now time.Time) (string, error)) (answer, error) {
 	now := r.clock.now()
 	for try, steps := 0, 0; ; {
@@ -271,12 +270,12 @@ func (r *runner) askUntil(name string, askAt func(now time.Time) (string, error)
 		case "stale":
 			steps++
 			if steps == maxSteps {
-				return a, fmt.Errorf("budget: %s: a limit does not come to its end", name)
+				return a, fmt.Errorf("budget: %s: a limit takes too many steps", name)
 			}
 		case "skew":
 			try++
 			if try == 3 {
-				return a, fmt.Errorf("budget: %s: the clock of the store jumps", name)
+				return a, fmt.Errorf("budget: %s: the store's clock keeps jumping", name)
 			}
 			now = a.at()
 		default:

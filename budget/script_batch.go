@@ -11,15 +11,15 @@ import (
 	"github.com/llmguard/llmguard/lua"
 )
 
-// runMost is how many calls one run carries out: Redis serves no other client meanwhile.
+// runMost is the maximum number of calls per run, because Redis serves no other client meanwhile.
 const runMost = 32
 
-var errReplies = errors.New("a script replied to another number of calls than it was run for")
+var errReplies = errors.New("the script's reply has the wrong number of calls")
 
-// Join returns what has the holds of one flight carried out by one run of a script, and
-// so its settles: on a cluster by a run for each org. Each call gets the reply that it
-// would get on its own. It is made for redisconn.Joined; other commands of the flight are
-// sent as they are. It is safe for concurrent use.
+// Join returns a function that combines the holds of one batch into one script run, and likewise
+// its settles; on a cluster, into one run per org. Each call gets the same reply as on its own. It
+// is made for redisconn.Joined; other commands of the batch are sent unchanged. It is safe for
+// concurrent use.
 func Join(rdb redis.UniversalClient) func(cmds []redis.Cmder) func(context.Context, redis.Pipeliner) bool {
 	_, cluster := rdb.(*redis.ClusterClient)
 	return func(cmds []redis.Cmder) func(context.Context, redis.Pipeliner) bool {
@@ -32,7 +32,7 @@ func Join(rdb redis.UniversalClient) func(cmds []redis.Cmder) func(context.Conte
 	}
 }
 
-// several reports whether there are requests to be joined: one alone is sent as it is.
+// several reports whether there are requests to join; a single one is sent as it is.
 func several(cmds []redis.Cmder) bool {
 	requests := 0
 	for _, cmd := range cmds {
@@ -43,15 +43,15 @@ func several(cmds []redis.Cmder) bool {
 	return requests > 1
 }
 
-// joined is one flight.
+// joined is one batch.
 type joined struct {
 	cluster bool
 	groups  []*group
-	others  []redis.Cmder // to be sent as they are
+	others  []redis.Cmder // sent unchanged
 	sent    []*run
 }
 
-// sort puts the requests that go together into groups.
+// sort groups the requests that can run together.
 func (f *joined) sort(cmds []redis.Cmder) {
 	open := map[common]*group{}
 	for _, cmd := range cmds {
@@ -69,7 +69,7 @@ func (f *joined) sort(cmds []redis.Cmder) {
 	}
 }
 
-// step sends the runs, then reads what came of them; see redisconn.Join.
+// step sends the runs and then reads their results; see redisconn.Join.
 func (f *joined) step(ctx context.Context, pipe redis.Pipeliner) (again bool) {
 	if f.groups != nil {
 		f.pack()
@@ -86,7 +86,7 @@ func (f *joined) step(ctx context.Context, pipe redis.Pipeliner) (again bool) {
 	return len(f.sent) > 0
 }
 
-// pack puts the groups into runs.
+// pack distributes the groups over runs.
 func (f *joined) pack() {
 	slices.SortStableFunc(f.groups, func(a, b *group) int { return strings.Compare(a.script.name, b.script.name) })
 	var open *run
@@ -101,9 +101,9 @@ func (f *joined) pack() {
 	}
 }
 
-// read gives each call its reply, and returns the runs that have to be sent again: one of a
-// script that the server does not know, and each call on its own when the server refused
-// their run as a whole, for what is wrong with one call is then that call's alone.
+// read gives each call its reply and returns the runs that have to be sent again: a run whose
+// script the server does not know, and each call on its own if the server refused their run as a
+// whole, because an error caused by one call must not affect the others.
 func (f *joined) read() []*run {
 	var again []*run
 	for _, u := range f.sent {
@@ -112,7 +112,7 @@ func (f *joined) read() []*run {
 		case redis.HasErrorPrefix(err, "NOSCRIPT") && !u.text:
 			u.text = true
 			again = append(again, u)
-		case err != nil && u.n > 1 && (!unavailable(err) || lua.Full(err)): // a refusal of a limit writes nothing
+		case err != nil && u.n > 1 && (!unavailable(err) || lua.Full(err)): // refused without a write
 			u.each(func(_ int, r *request) { again = append(again, newRun(newGroup(r))) })
 		default:
 			u.answer()

@@ -16,18 +16,18 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// twins carry out the same scripts on two servers: on one joined as in a flight, on
-// the other one by one, in the order in which they counted on the first.
+// twins run the same scripts on two servers: on one joined into batches, on the other one by one,
+// in the order in which they counted on the first.
 type twins struct {
 	*fixture
 	joined, single *redis.Client
 	seed           uint64
 	rng            *rand.Rand
-	most           int // calls of a flight
+	most           int // maximum number of calls in a batch
 	limits         []Limit
 	orgs           []string
 	open, ended    []*Hold
-	together       map[string]int // scripts that were carried out by joined runs, by name
+	together       map[string]int // number of scripts executed by joined runs, by name
 	trace          []string
 }
 
@@ -60,7 +60,7 @@ func newTwins(t *testing.T, joined, single *redis.Client, seed uint64) *twins {
 	return w
 }
 
-// call returns a new call, of any org, user and key.
+// newCall returns a new call of a random org, user and key.
 func (w *twins) newCall() Call {
 	c := w.call()
 	c.Org = w.orgs[w.rng.IntN(1+w.rng.IntN(len(w.orgs)))]
@@ -75,7 +75,7 @@ func (w *twins) amounts() Amounts {
 	return Amounts{Cost: pricing.Nano(w.rng.IntN(scale + 1)), Tokens: int64(w.rng.IntN(scale + 1))}
 }
 
-// someLimits are mostly all, in some order.
+// someLimits returns mostly all limits, in random order.
 func (w *twins) someLimits() []Limit {
 	out := slices.Clone(w.limits)
 	w.rng.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
@@ -85,7 +85,7 @@ func (w *twins) someLimits() []Limit {
 	return out
 }
 
-// made returns a request that was made without an error.
+// made returns the request, and fails the test on an error.
 func (w *twins) made(r *request, err error) *request {
 	w.t.Helper()
 	if err != nil {
@@ -101,8 +101,8 @@ func (w *twins) holdRequestOf(h *Hold) *request {
 	return w.made(w.holdRequest(w.ctx(), h, 0, w.Store.clock.now()))
 }
 
-// holds asks for some holds at once: new ones, and again for old ones and for those of
-// the same flight.
+// holds requests several holds in one batch: new ones, and repetitions of old ones and of those in
+// the same batch.
 func (w *twins) holds() {
 	var cmds []redis.Cmder
 	var list []*Hold
@@ -140,7 +140,7 @@ func (w *twins) holds() {
 	}
 }
 
-// settles ends open holds at once, and some again that have ended.
+// settles ends several open holds in one batch, and repeats some that have ended.
 func (w *twins) settles() {
 	var cmds []redis.Cmder
 	for range 1 + w.rng.IntN(w.most) {
@@ -158,7 +158,7 @@ func (w *twins) settles() {
 			actual = h.Max
 		}
 		cmds = append(cmds, w.settleRequestOf(h, actual))
-		if at := slices.Index(w.open, h); at >= 0 && w.rng.IntN(10) > 0 { // else it may be settled twice in the flight
+		if at := slices.Index(w.open, h); at >= 0 && w.rng.IntN(10) > 0 { // else it may be settled twice in the batch
 			w.open, w.ended = slices.Delete(w.open, at, at+1), append(w.ended, h)
 		}
 	}
@@ -176,7 +176,7 @@ func (w *twins) settleRequestOf(h *Hold, actual Amounts) *request {
 	return w.made(w.settler.request(w.ctx(), w.runner.scripts.settle, settling(h, &st), w.Store.clock.now()))
 }
 
-// others does what joined runs leave alone: a hold is extended, given back or expires.
+// others does what joined runs do not cover: a hold is extended, voided or expires.
 func (w *twins) others() {
 	for range w.rng.IntN(4) {
 		if len(w.open) == 0 {
@@ -206,7 +206,7 @@ func (w *twins) others() {
 	}
 }
 
-// extendCommand is an extension on a server that may not know the script.
+// extendCommand returns an extension for a server that may not know the script.
 func (w *twins) extendCommand(keys []string, args []any) *redis.Cmd {
 	all := []any{"eval", w.runner.scripts.extend.text, len(keys)}
 	for _, k := range keys {
@@ -215,13 +215,13 @@ func (w *twins) extendCommand(keys []string, args []any) *redis.Cmd {
 	return redis.NewCmd(w.ctx(), append(all, args...)...)
 }
 
-// answerOf is the reply to a request.
+// answerOf returns the reply to a request.
 func answerOf(cmd redis.Cmder) string {
 	text, _ := cmd.(*request).answer()
 	return text
 }
 
-// reply is what a command's caller gets.
+// reply returns what a command's caller gets.
 func reply(cmd redis.Cmder) string {
 	if r, ok := cmd.(*request); ok {
 		text, err := r.answer()
@@ -246,8 +246,8 @@ func (w *twins) asTaken(r *request) bool {
 	return true
 }
 
-// orderOf returns the order in which a run carries calls out: those of an org that are within
-// their limits, and its open holds as they were taken, come before its others.
+// orderOf returns the order in which a run executes calls: an org's calls that are within their
+// limits, and its open holds as they were taken, come before its others.
 func orderOf(u *run, taken map[*request]bool) (order []redis.Cmder, together int) {
 	for _, g := range u.groups {
 		var others []redis.Cmder
@@ -264,7 +264,7 @@ func orderOf(u *run, taken map[*request]bool) (order []redis.Cmder, together int
 	return order, together
 }
 
-// fly carries out commands on both servers and compares the replies.
+// fly executes commands on both servers and compares the replies.
 func (w *twins) fly(cmds []redis.Cmder) {
 	w.t.Helper()
 	f, taken := &joined{}, map[*request]bool{}
@@ -303,7 +303,7 @@ func (w *twins) fly(cmds []redis.Cmder) {
 	}
 }
 
-// alone carries a command out on the server that takes them one by one.
+// alone executes a command on the server that gets them one by one.
 func (w *twins) alone(cmd redis.Cmder) string {
 	r, ok := cmd.(*request)
 	if !ok {
@@ -341,8 +341,7 @@ func (w *twins) compare() {
 	}
 }
 
-// everything returns what stands in the keys of the fixture's orgs, and whether they
-// live forever.
+// everything returns the contents of the keys of the fixture's orgs, and whether they never expire.
 func (w *twins) everything(rdb *redis.Client) map[string]string {
 	w.t.Helper()
 	ctx, out := w.ctx(), map[string]string{}
@@ -381,12 +380,12 @@ func (w *twins) everything(rdb *redis.Client) map[string]string {
 	return out
 }
 
-// bucketLife is when the key of a bucket expires, which is set ahead by more than need
-// be and then left alone for a while: fewer writes set it elsewhere.
+// bucketLife matches the expiry of a bucket's key. It is set further ahead than needed and then
+// kept for a while to save writes, so it differs between the servers.
 var bucketLife = regexp.MustCompile(`(_:\S+:\d+),\d+;`)
 
-// valueOf prints what a key has, without the ids of stream entries, which are times of
-// the servers, and without bucketLife.
+// valueOf prints the value of a key without the ids of stream entries, which are server times, and
+// without bucketLife.
 func valueOf(cmd redis.Cmder) string {
 	switch c := cmd.(type) {
 	case *redis.MapStringStringCmd:
@@ -406,8 +405,8 @@ func valueOf(cmd redis.Cmder) string {
 	}
 }
 
-// TestJoinedScriptsDoTheSame holds and settles at random, many at a time: what joined
-// runs reply and leave in every key is what the single scripts reply and leave.
+// TestJoinedScriptsDoTheSame holds and settles at random, in large batches: joined runs reply and
+// write exactly what single scripts do.
 func TestJoinedScriptsDoTheSame(t *testing.T) {
 	joined, single := shared(t), shared(t)
 	together := map[string]int{}
@@ -429,8 +428,7 @@ func TestJoinedScriptsDoTheSame(t *testing.T) {
 	}
 }
 
-// TestJoinedBuckets is the same for a bucket that is charged so often that its dips are
-// put together.
+// TestJoinedBuckets is the same for a bucket that is charged so often that its dips are merged.
 func TestJoinedBuckets(t *testing.T) {
 	joined, single := shared(t), shared(t)
 	for seed := range uint64(2) {
@@ -453,7 +451,7 @@ func TestJoinedBuckets(t *testing.T) {
 	}
 }
 
-// flight is a hold of each of these users.
+// flight returns one hold for each of the users.
 func (w *twins) flight(users ...string) (list []*Hold, cmds []redis.Cmder) {
 	for _, user := range users {
 		c := w.call()
@@ -467,7 +465,7 @@ func (w *twins) flight(users ...string) (list []*Hold, cmds []redis.Cmder) {
 	return list, cmds
 }
 
-// TestJoinedHoldsProlongTheirKeys: joined holds keep the keys that they are in alive.
+// TestJoinedHoldsProlongTheirKeys: joined holds extend the lifetime of their keys.
 func TestJoinedHoldsProlongTheirKeys(t *testing.T) {
 	w := newTwins(t, shared(t), shared(t), 1)
 	for range 2 {
@@ -482,8 +480,8 @@ func TestJoinedHoldsProlongTheirKeys(t *testing.T) {
 	}
 }
 
-// TestJoinedWithABrokenKey has a key of one user that scripts cannot read: its own call
-// fails as it would by itself, and nobody else's.
+// TestJoinedWithABrokenKey: when scripts cannot read the key of one user, only that user's call
+// fails, as it would on its own.
 func TestJoinedWithABrokenKey(t *testing.T) {
 	w := newTwins(t, shared(t), shared(t), 1)
 	w.limits = w.limits[:1]
@@ -503,8 +501,7 @@ func TestJoinedWithABrokenKey(t *testing.T) {
 	}
 }
 
-// TestJoinedWithoutMemory has a Redis that takes no writes: then nothing is held, not
-// even in part.
+// TestJoinedWithoutMemory: when Redis accepts no writes, nothing is held, not even in part.
 func TestJoinedWithoutMemory(t *testing.T) {
 	w := newTwins(t, shared(t), shared(t), 1)
 	w.limits = w.limits[:1] // a window that all of a user's calls have left is wiped by the next

@@ -11,9 +11,8 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// One flight settles and voids many holds, each for itself: one that is absurd
-// or has ended does not touch the others, and the second time nothing is
-// charged again.
+// TestEndMany: one batch settles and voids many holds independently. One that is absurd or has
+// ended does not affect the others, and repeating the batch charges nothing.
 func TestEndMany(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		f := newFixture(t, rdb, Options{})
@@ -24,7 +23,7 @@ func TestEndMany(t *testing.T) {
 		if err := f.Void(ctx, ended); err != nil {
 			t.Fatal(err)
 		}
-		if err := rdb.ScriptFlush(ctx).Err(); err != nil { // the first flight finds no script
+		if err := rdb.ScriptFlush(ctx).Err(); err != nil { // the first batch finds no script
 			t.Logf("scripts stay loaded: %v", err) // miniredis
 		}
 		endings := []Settle{
@@ -44,12 +43,12 @@ func TestEndMany(t *testing.T) {
 			if done[1].Receipt.Overrun != 30 || done[0].Receipt.Replayed != (round == 1) {
 				t.Errorf("round %d: %+v %+v", round, done[0], done[1])
 			}
-			f.used(ctx, limits, [2]int64{270, 100}) // the absurd one is held still
+			f.used(ctx, limits, [2]int64{270, 100}) // the absurd one is still held
 		}
 	})
 }
 
-// A store that does not answer fails each ending by itself.
+// TestEndManyUnavailable: a store that does not answer fails each ending separately.
 func TestEndManyUnavailable(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// settler ends holds, by the scripts of settle, void and expire.
+// settler ends holds with the settle, void and expire scripts.
 type settler struct {
 	rdb     redis.UniversalClient
 	runner  *runner
@@ -45,7 +45,7 @@ func settling(h *Hold, st *Settlement) settleArgs {
 	}
 }
 
-// receipt reads the answer of the settle script.
+// receipt decodes the answer of the settle script.
 func (s *settler) receipt(a answer, h *Hold, estimated bool) (Receipt, error) {
 	if a.verdict == "old" {
 		if !isCap(h.Call.Org) { // caps have no list
@@ -63,7 +63,7 @@ func (s *settler) receipt(a answer, h *Hold, estimated bool) (Receipt, error) {
 	return r, nil
 }
 
-// settled is what stays charged of a metric after a call with these amounts.
+// settled returns what stays charged of a metric after a call with these amounts.
 func (m Metric) settled(a Amounts) int64 {
 	if m == Concurrency {
 		return 0
@@ -78,20 +78,20 @@ func voiding(h *Hold) settleArgs {
 	}
 }
 
-// settleArgs is what settle, void and expire are told.
+// settleArgs are the arguments for settle, void and expire.
 type settleArgs struct {
 	call    Call
 	id      string // of the hold
 	states  []state
 	cost    any // nano-USD or a pointer to them, or an ExpiredCharge
 	most    int64
-	since   time.Time // of the admission; zero: as the call id says
+	since   time.Time // of the admission; zero: taken from the call id
 	details Details
 	want    func(Metric) any
 }
 
-// end runs an ending script. When the hold has other limits than the caller
-// knows, it asks the store for them and tries again.
+// end runs an ending script. If the hold has other limits than the caller knows, it reads them from
+// the store and tries again.
 func (s *settler) end(ctx context.Context, sc script, e settleArgs) (answer, error) {
 	for try := 0; ; try++ {
 		a, err := s.runner.askFor(ctx, sc, func(now time.Time) (*request, error) { return s.request(ctx, sc, e, now) })
@@ -99,7 +99,7 @@ func (s *settler) end(ctx context.Context, sc script, e settleArgs) (answer, err
 			return a, err
 		}
 		if try == 2 {
-			return a, fmt.Errorf("budget: %s %s: its limits change under it", sc.name, e.id)
+			return a, fmt.Errorf("budget: %s %s: its limits keep changing", sc.name, e.id)
 		}
 		e.states, err = s.statesOf(ctx, e.call)
 		if err != nil {
@@ -108,7 +108,7 @@ func (s *settler) end(ctx context.Context, sc script, e settleArgs) (answer, err
 	}
 }
 
-// request is what an ending asks of its script at a time.
+// request returns the request of an ending at the given time.
 func (s *settler) request(ctx context.Context, sc script, e settleArgs, now time.Time) (*request, error) {
 	limits, err := limitUses(e.states, now)
 	if err != nil {
@@ -129,7 +129,7 @@ func (s *settler) request(ctx context.Context, sc script, e settleArgs, now time
 	if e.details.Estimated {
 		end.estimated = estimated
 	}
-	if own, ok := e.cost.(*int64); ok { // the caller's, which a flight it no longer waits for would still read
+	if own, ok := e.cost.(*int64); ok { // copied: an abandoned batch would still read it
 		end.numbers[11] = *own
 		end.cost = &end.numbers[11]
 	}
@@ -146,7 +146,7 @@ func (s *settler) request(ctx context.Context, sc script, e settleArgs, now time
 
 var estimated, notEstimated any = 1, 0
 
-// endingOptions are those of Options that every ending passes on, as arguments.
+// endingOptions are the Options that every ending passes on as arguments.
 type endingOptions struct{ horizon, doneLife, fields, ledgerLength, ledgerLife, rollupLife any }
 
 func (o Options) ending() endingOptions {
@@ -156,7 +156,7 @@ func (o Options) ending() endingOptions {
 	}
 }
 
-// threeDays are the roll-ups an ending may have to add to.
+// threeDays are the roll-ups that an ending may have to add to.
 type threeDays struct {
 	day   int64 // of the first, since 1970
 	first any   // day, as an argument
@@ -164,7 +164,7 @@ type threeDays struct {
 	hours [3]string // of their hours
 }
 
-// daysAround returns yesterday, today and tomorrow, made once a day.
+// daysAround returns yesterday, today and tomorrow, computed once a day.
 func (s *settler) daysAround(now time.Time) *threeDays {
 	day := now.UnixMicro()/dayMicros - 1
 	days := s.days.Load()
@@ -184,12 +184,12 @@ type chunkName struct {
 	name   string
 }
 
-// chunkNames names the chunks of tombstones that calls belong to.
+// chunkNames returns the names of tombstone chunks.
 type chunkNames struct {
 	last atomic.Pointer[chunkName]
 }
 
-// of is the call's chunk, named once for all calls in a row that share it.
+// of returns the call's chunk. The name is reused for consecutive calls with the same chunk.
 func (n *chunkNames) of(c Call) string {
 	number := c.chunkNumber()
 	last := n.last.Load()
@@ -200,8 +200,8 @@ func (n *chunkNames) of(c Call) string {
 	return last.name
 }
 
-// statesOf reads the limits of a hold from its record or its tombstone; none if
-// the store knows neither.
+// statesOf reads the limits of a hold from its record or its tombstone; none if the store has
+// neither.
 func (s *settler) statesOf(ctx context.Context, c Call) ([]state, error) {
 	for _, name := range []string{"holds", c.chunk()} {
 		text, err := s.rdb.HGet(ctx, key(c.Org, name), c.holdID()).Result()

@@ -8,12 +8,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// all ends holds, in one flight, and what spend caps hold for them.
+// all ends holds in one batch, and then what spend caps hold for them.
 func (s *settler) all(ctx context.Context, endings []Settle) []Settled {
 	return s.caps(ctx, endings, s.flight(ctx, endings))
 }
 
-// flight ends each hold without looking at its caps.
+// flight ends each hold without its caps.
 func (s *settler) flight(ctx context.Context, endings []Settle) []Settled {
 	out := make([]Settled, len(endings))
 	sent := make([]*request, len(endings))
@@ -22,14 +22,14 @@ func (s *settler) flight(ctx context.Context, endings []Settle) []Settled {
 	for i, e := range endings {
 		sent[i], out[i].Err = s.queue(ctx, pipe, e, now)
 	}
-	_, err := pipe.Exec(ctx) // each command has its own error, too
+	_, err := pipe.Exec(ctx) // each command has its own error
 	late := err != nil && ctx.Err() != nil
 	took := time.Since(began).Seconds()
 	for i, e := range endings {
 		if sent[i] == nil {
 			continue
 		}
-		if late { // the commands may still be under way
+		if late { // the commands may still be in progress
 			out[i].Err = storeError(e.script(&s.runner.scripts).name, ctx.Err())
 			continue
 		}
@@ -39,7 +39,7 @@ func (s *settler) flight(ctx context.Context, endings []Settle) []Settled {
 	return out
 }
 
-// script is the one that ends the hold.
+// script returns the script that ends the hold.
 func (e Settle) script(all *scripts) script {
 	if e.Settlement == nil {
 		return all.void
@@ -54,7 +54,7 @@ func (e Settle) ending() settleArgs {
 	return settling(e.Hold, e.Settlement)
 }
 
-// queue puts one script call into the flight.
+// queue adds one script call to the batch.
 func (s *settler) queue(ctx context.Context, pipe Flight, e Settle, now time.Time) (*request, error) {
 	s.leases.untrack(e.Hold.Call.Org, e.Hold.ID)
 	if e.Settlement != nil {
@@ -69,8 +69,8 @@ func (s *settler) queue(ctx context.Context, pipe Flight, e Settle, now time.Tim
 	return r, pipe.Process(ctx, r) // only queues
 }
 
-// ended reads one answer. What the script did not do, because it is not loaded
-// or wants other keys or another time, is done by itself.
+// ended decodes one answer. If the script did nothing, because it is not loaded or needs other keys
+// or another time, ended repeats it on its own.
 func (s *settler) ended(ctx context.Context, e Settle, r *request) Settled {
 	reply, err := r.answer()
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -103,11 +103,10 @@ func (s *settler) alone(ctx context.Context, e Settle) Settled {
 	return Settled{r, err}
 }
 
-// caps ends what the caps hold for the calls whose own end the store has, in
-// one flight; own is what became of those. It comes second because a cluster
-// carries one flight out in any order: a call that is given back under a cap and
-// never in its org would be charged there and missing here. Whoever dies in
-// between leaves holds of the caps that expire.
+// caps ends what the caps hold for the calls whose own end the store has, in one batch; own are the
+// results of those. It comes second because a cluster executes a batch in any order: a call that
+// was returned under a cap but never ended in its org would be charged there and missing here. If
+// the process dies in between, the holds of the caps expire.
 func (s *settler) caps(ctx context.Context, endings []Settle, own []Settled) []Settled {
 	var parts []Settle
 	for i, e := range endings {
@@ -135,11 +134,11 @@ func (s *settler) caps(ctx context.Context, endings []Settle, own []Settled) []S
 	return own
 }
 
-// capsEnded is the first reason to try again.
+// capsEnded returns the first error that requires another attempt.
 func (s *settler) capsEnded(h *Hold, done []Settled) error {
 	for _, d := range done {
 		if errors.Is(d.Err, ErrTooOld) { // it expired long ago, or was lost with the store
-			s.log.Warn("a spend cap does not count a call that was settled too late", "call", h.Call.ID)
+			s.log.Warn("late settlement not counted by spend cap", "call", h.Call.ID)
 			continue
 		}
 		if d.Err != nil {
@@ -149,5 +148,5 @@ func (s *settler) capsEnded(h *Hold, done []Settled) error {
 	return nil
 }
 
-// known reports whether the store has the end, be it on the reconciliation list.
+// known reports whether the store has the end, possibly on the reconciliation list.
 func (d Settled) known() bool { return d.Err == nil || errors.Is(d.Err, ErrTooOld) }

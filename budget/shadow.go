@@ -1,7 +1,7 @@
 package budget
 
-// noteShadow remembers which limits in the shadow a hold or an extension did not
-// fit, each once: for the ledger.
+// noteShadow records for the ledger which limits in shadow mode refused a hold or an extension,
+// each once.
 func (h *Hold) noteShadow() {
 	for _, st := range h.Statuses {
 		if st.Refused && st.Mode == Shadow {
@@ -20,7 +20,7 @@ func (h *Hold) addShadow(one Shadowed) {
 	h.shadow = append(h.shadow, one)
 }
 
-// allShadow is what limits and spend caps in the shadow would have done.
+// allShadow returns what limits and spend caps in shadow mode would have done.
 func (h *Hold) allShadow() []Shadowed {
 	all := h.shadow
 	for _, part := range h.caps {

@@ -7,15 +7,16 @@ import (
 	"time"
 )
 
-// Is is a limit with its shape, as one that is changed is another one to reports about it.
+// Is returns an identifier of the limit including its shape, because a changed limit counts as a
+// different one in reports.
 func (l *Limit) Is() string {
 	s := l.Shape
 	return fmt.Sprintf("%s %s %s %s %d %d %d %d %s %s", l.ID, l.Subject, l.Metric, s.Kind, s.Amount,
 		s.Window.Milliseconds(), s.Refill, s.Per.Milliseconds(), s.Calendar, s.zone())
 }
 
-// NoteShadow notes that these limits of an org, as Limit.Is has them, are in shadow mode. Those that
-// were noted before stay as they are.
+// NoteShadow records that these limits of an org, identified by Limit.Is, are in shadow mode.
+// Limits that are already recorded keep their time.
 func (s *Store) NoteShadow(ctx context.Context, org string, limits []string) error {
 	args := []any{s.clock.given()}
 	for _, l := range limits {
@@ -25,14 +26,15 @@ func (s *Store) NoteShadow(ctx context.Context, org string, limits []string) err
 	return err
 }
 
-// ShadowSince is since when limits of an org are in shadow mode with the shape that they have, by
-// Limit.Is. One that is not there was not noted, or longer ago than anything was.
+// ShadowSince returns since when limits of an org have been in shadow mode with their current
+// shape, by Limit.Is. A missing limit was not recorded, or was already in shadow mode before
+// recording began.
 func (s *Store) ShadowSince(ctx context.Context, org string) (map[string]time.Time, error) {
 	noted, err := s.rdb.HGetAll(ctx, key(org, "shadow_since")).Result()
 	if err != nil {
 		return nil, storeError("shadow_since", err)
 	}
-	delete(noted, "noted") // when the first was
+	delete(noted, "noted") // when the first was recorded
 	out := map[string]time.Time{}
 	for limit, text := range noted {
 		if ms, err := strconv.ParseInt(text, 10, 64); err == nil && ms > 0 {

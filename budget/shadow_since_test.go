@@ -7,9 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestShadowIsNotedOnce: a limit in shadow mode is there since it was first noted with its shape;
-// another amount is another limit. Of limits that were there before anything was noted nobody
-// knows since when.
+// TestShadowIsNotedOnce: a limit in shadow mode is recorded once with its shape; another amount is
+// another limit. For limits that existed before anything was recorded, the time is unknown.
 func TestShadowIsNotedOnce(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		ctx := t.Context()
@@ -42,7 +41,7 @@ func TestShadowIsNotedOnce(t *testing.T) {
 			t.Errorf("noted %v, want %s as before and the changed one an hour later", since, first)
 		}
 
-		f.settle(ctx, f.hold(ctx, []Limit{old}, 1), 1) // the org had calls before anything was noted
+		f.settle(ctx, f.hold(ctx, []Limit{old}, 1), 1) // the org had calls before anything was recorded
 		org := f.call().Org
 		if since := note(org, old); len(since) != 0 {
 			t.Errorf("noted %v, want nothing of a limit that was there before", since)

@@ -2,10 +2,10 @@ package budget
 
 import "os"
 
-// soak selects the long forms: minutes instead of seconds.
+// soak selects long tests: minutes instead of seconds.
 var soak = os.Getenv("LLMGUARD_SOAK") != ""
 
-// rounds returns short, or the number for the long form.
+// rounds returns short, or long if soak is set.
 func rounds(short, long int) int {
 	if soak {
 		return long

@@ -7,41 +7,41 @@ import (
 	"time"
 )
 
-// Status is where one limit stands.
+// Status is the state of one limit.
 type Status struct {
 	LimitID string
 	Subject Subject
 	Metric  Metric
 	Mode    Mode
 
-	Used      int64 // charged and held inside the limit now; may exceed Amount
+	Used      int64 // charged and held in the limit now; may exceed Amount
 	Held      int64 // the part of Used that open holds may still give back
-	Amount    int64 // the limit, or the bucket's capacity, with its raises
+	Amount    int64 // of the limit, or the bucket's capacity, including raises
 	Remaining int64 // Amount - Used, never negative
 
-	Raised      int64     // the part of Amount that raises have made
-	RaisedUntil time.Time // when the first of them ends; zero: there are none
+	Raised      int64     // the part of Amount that raises added
+	RaisedUntil time.Time // when the first of them ends; zero if there are none
 
-	Reset time.Duration // until nothing is used, if no more is; it may be Endless
-	// Wait is, for a limit that refused, how long until the call fits, if
-	// nobody else takes the room. For concurrency, and for a bucket without
-	// refill, it is no more than the lease of a hold.
+	Reset time.Duration // until nothing is used, without further use; may be Endless
+	// Wait is, for a limit that refused, how long until the call fits, if no other call takes the
+	// capacity. For concurrency, and for a bucket without refill, it is at most the lease of a
+	// hold.
 	Wait  time.Duration
-	Never bool // refused, and time alone will not help
-	// ClosedUntil is when a limit opens that is closed because the store lost its
-	// data; zero: it is open.
+	Never bool // refused, and waiting will not help
+	// ClosedUntil is when a limit reopens that is closed because the store lost its data; zero if
+	// it is open.
 	ClosedUntil time.Time
-	Refused     bool // it did not fit; a Shadow limit says so and lets it pass
+	Refused     bool // the call did not fit; a Shadow limit reports it and admits the call
 }
 
-// ExceededError says that a call does not fit. Nothing was held.
+// ExceededError means that a call does not fit. Nothing was held.
 type ExceededError struct {
 	Binding   Status   // the refusing limit with the longest wait
 	Statuses  []Status // of all limits, without the call
-	Requested int64    // what the call wanted of Binding
-	Soon      bool     // it would fit if the open holds ended at no cost
-	// Cap is set when a spend cap refused. Binding then tells of all orgs
-	// together, and is for operators only; Statuses are the org's own.
+	Requested int64    // what the call requested of Binding
+	Soon      bool     // it would fit if the open holds ended without a cost
+	// Cap is set if a spend cap refused. Binding then describes the usage of all orgs together and
+	// is for operators only; Statuses are the org's own.
 	Cap *Cap
 }
 
@@ -64,8 +64,8 @@ func (e *ExceededError) Error() string {
 		b.Used, b.Amount, when)
 }
 
-// amounts returns used, held, resets, frees and refused of a row. One that does not
-// tell has the numbers of the state that was just charged; lua/shapes.lua lists them.
+// amounts returns used, held, resets, frees and refused of a row. A row that is not told has the
+// numbers of the state that was just charged; lua/shapes.lua lists them.
 func (r row) amounts(l Limit, st state, now, lease int64) [5]int64 {
 	n := r.numbers
 	switch {
@@ -93,9 +93,9 @@ func (l Limit) mode() Mode {
 	return l.Mode
 }
 
-// drained returns the instant, in microseconds, when n units of a bucket have
-// drained: the smallest whole e with e*units + fraction >= n*micros after
-// clock. It is math.MaxInt64 when that never happens.
+// drained returns the instant, in microseconds, at which n units of a bucket have drained: clock
+// plus the smallest integer e with e*units + fraction >= n*micros. It is math.MaxInt64 if that
+// never happens.
 func drained(n, fraction, units, micros, clock int64) int64 {
 	if n <= 0 {
 		return clock
@@ -118,7 +118,7 @@ func drained(n, fraction, units, micros, clock int64) int64 {
 	return clock + int64(e)
 }
 
-// span turns microseconds into a duration.
+// span converts microseconds to a duration.
 func span(micros int64) time.Duration {
 	if micros > century.Microseconds() {
 		return Endless
@@ -126,7 +126,7 @@ func span(micros int64) time.Duration {
 	return time.Duration(max(0, micros)) * time.Microsecond
 }
 
-// of are amounts as each limit counts them.
+// of returns the amount that counts for the limit.
 func (a Amounts) of(l *Limit) int64 { return l.Metric.amountOf(a) }
 
 // exceeded builds the error of a refusal.

@@ -15,8 +15,8 @@ type Store struct {
 	Refusals *Refusals
 	// Expiry ends the holds of dead processes.
 	Expiry *Expiry
-	// Offline admits calls while Redis does not answer, Deferred writes the endings that it did
-	// not take, and DataLoss knows what it has lost.
+	// Offline admits calls while Redis is unreachable, Deferred writes the endings that Redis did
+	// not accept, and DataLoss detects lost data.
 	Offline  *Offline
 	Deferred *Deferred
 	DataLoss *DataLoss
@@ -34,8 +34,8 @@ type Store struct {
 	shares  *shares
 }
 
-// New returns a Store on rdb. To have ctx deadlines bind, rdb must be built
-// with ContextTimeoutEnabled; retries of the client are harmless.
+// New returns a Store on rdb. For ctx deadlines to take effect, rdb must be built with
+// ContextTimeoutEnabled. Retries by the client are harmless.
 func New(rdb redis.UniversalClient, o Options) *Store {
 	o = o.withDefaults()
 	if o.Scripts == nil {
@@ -79,8 +79,8 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	return s
 }
 
-// Ping asks the server that has the keys of a hash tag, such as an org's id or a pool's,
-// for anything. An answer is no error, whatever it says.
+// Ping sends a command to the server that has the keys of a hash tag, such as an org's or a pool's
+// id. Any answer counts as success, even an error reply.
 func (s *Store) Ping(ctx context.Context, tag string) error {
 	err := s.rdb.Exists(ctx, key(tag, "leases")).Err()
 	var answer redis.Error

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// mostStep is how far the store's clock may run apart from ours between two looks
-// before it is said to have jumped.
+// mostStep is how much the store's clock may drift from ours between two readings before it counts
+// as a jump.
 const mostStep = 500 * time.Millisecond
 
-// storeClock watches the clock that limits go by.
+// storeClock watches the clock that limits use.
 type storeClock struct {
 	start time.Time
 
@@ -22,13 +22,13 @@ func newStoreClock() *storeClock { return &storeClock{start: time.Now(), seen: m
 // clockSeen is a server's clock when it was last read.
 type clockSeen struct {
 	ahead time.Duration // of our monotonic clock
-	skew  time.Duration // ahead of our wall clock, at least
+	skew  time.Duration // minimum lead over our wall clock
 	rtt   time.Duration
 	at    time.Time
 }
 
-// read takes a server's clock that was read between two moments of ours. It
-// returns how far that clock jumped since the last time.
+// read records a server's clock that was read between two instants of ours. It returns how far that
+// clock jumped since the last reading.
 func (c *storeClock) read(server string, asked, answered, there time.Time) (jump time.Duration) {
 	rtt := answered.Sub(asked)
 	now := clockSeen{
@@ -45,7 +45,7 @@ func (c *storeClock) read(server string, asked, answered, there time.Time) (jump
 	return 0
 }
 
-// skew is the largest of all servers that answered within the last minute.
+// skew returns the largest skew of all servers that answered within the last minute.
 func (c *storeClock) skew() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,8 +58,8 @@ func (c *storeClock) skew() time.Duration {
 	return most
 }
 
-// ClockSkew is how far a clock is ahead that was read as `there` between two moments of
-// this machine's wall clock, at least; negative when it is behind.
+// ClockSkew returns the minimum lead of a clock that was read as there between two instants of this
+// machine's wall clock; negative if it is behind.
 func ClockSkew(asked, answered, there time.Time) time.Duration {
 	switch {
 	case there.Before(asked):

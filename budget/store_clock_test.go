@@ -13,14 +13,14 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// TestStoreClockJumps: a jump of Redis's clock is counted and said, in both
-// directions; a steady difference, a slow answer and our own wall clock are none.
+// TestStoreClockJumps: a jump of Redis's clock in either direction is counted and logged; a
+// constant difference, a slow answer and changes of our own wall clock are not jumps.
 func TestStoreClockJumps(t *testing.T) {
 	var log bytes.Buffer
 	s := New(nil, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	at := s.watcher.clocks.start
 	for i, step := range []struct {
-		pass, rtt, ahead time.Duration // since the last look, of this one, and by which Redis is ahead
+		pass, rtt, ahead time.Duration // since the last reading, of this one, and by which Redis is ahead
 		jumps            float64
 		skew             time.Duration
 	}{
@@ -45,7 +45,7 @@ func TestStoreClockJumps(t *testing.T) {
 		}
 		at = at.Add(step.rtt)
 	}
-	if n := strings.Count(log.String(), "the clock of redis jumped"); n != 3 {
+	if n := strings.Count(log.String(), "redis clock jumped"); n != 3 {
 		t.Errorf("%d lines in %s", n, log.String())
 	}
 }
@@ -67,7 +67,7 @@ func TestStoreClockIsRead(t *testing.T) {
 
 func TestClockSkew(t *testing.T) {
 	asked := time.Unix(1e9, 0)
-	answered := asked.Add(3 * time.Second) // a slow answer is no skew
+	answered := asked.Add(3 * time.Second) // a slow answer is not skew
 	for there, want := range map[time.Duration]time.Duration{
 		-5 * time.Second: -5 * time.Second, 0: 0, 2 * time.Second: 0, 3 * time.Second: 0, 10 * time.Second: 7 * time.Second,
 	} {

@@ -48,7 +48,7 @@ func (f *fixture) call() Call {
 	}
 }
 
-// idAt makes a call id of a time.
+// idAt returns a call id with the given time.
 func idAt(at time.Time, n int) string {
 	ms := at.UnixMilli()
 	var text [10]byte
@@ -114,7 +114,7 @@ func (f *fixture) settle(ctx context.Context, h *Hold, n int64) Receipt {
 	return r
 }
 
-// used checks what a limit counts and how much of it is held.
+// used checks what each limit counts and how much of it is held.
 func (f *fixture) used(ctx context.Context, limits []Limit, want ...[2]int64) {
 	f.t.Helper()
 	list, err := f.Peek(ctx, limits, f.call())

@@ -14,21 +14,22 @@ import (
 
 const (
 	trimEvery = 10 * time.Second
-	// trimStep is how many entries one command removes, so that no other waits long.
+	// trimStep is the number of entries that one command removes, so that other commands do not
+	// wait long.
 	trimStep = 10_000
 )
 
-// Trimmer bounds the ledgers together by a share of Redis's memory: callers whose calls
-// cost next to nothing could fill it with entries otherwise. Day sums are not touched, so
-// no total is lost. It is for one goroutine.
+// Trimmer bounds the memory of all ledgers to a share of Redis's memory, because very cheap calls
+// could fill it with entries otherwise. Daily sums are not trimmed, so no total is lost. It must
+// not be used by more than one goroutine.
 type Trimmer struct {
 	ledger *Ledger
 	orgs   func() []string
 	share  int // of the memory of each server, in percent
 }
 
-// NewTrimmer returns a Trimmer of the ledgers of orgs; Run starts it. A share of 100
-// percent is no bound.
+// NewTrimmer returns a Trimmer of the orgs' ledgers; Run starts it. A share of 100 percent disables
+// it.
 func NewTrimmer(l *Ledger, orgs func() []string, share int) *Trimmer {
 	return &Trimmer{ledger: l, orgs: orgs, share: share}
 }
@@ -49,8 +50,8 @@ func (t *Trimmer) Run(ctx context.Context) error {
 	}
 }
 
-// Trim removes the oldest entries of the largest ledgers where the ledgers of a server
-// have more than their share of its memory. Several processes may do so at once.
+// Trim removes the oldest entries of the largest ledgers on servers whose ledgers exceed their
+// share of memory. Several processes may run it concurrently.
 func (t *Trimmer) Trim(ctx context.Context) error {
 	if t.share >= 100 {
 		return nil
@@ -62,7 +63,7 @@ func (t *Trimmer) Trim(ctx context.Context) error {
 	return err
 }
 
-// servers are those that have the ledgers of orgs.
+// servers returns the servers that have the ledgers of orgs.
 func (t *Trimmer) servers(ctx context.Context) (map[redis.Cmdable][]string, error) {
 	cluster, ok := t.ledger.rdb.(*redis.ClusterClient)
 	if !ok {
@@ -85,7 +86,7 @@ func (t *Trimmer) trimServer(ctx context.Context, server redis.Cmdable, orgs []s
 		return err
 	}
 	most = most / 100 * int64(t.share)
-	if most == 0 || used <= most { // then the ledgers are within it too
+	if most == 0 || used <= most { // the ledgers are part of used
 		return nil
 	}
 	bytes, entries, err := t.sizes(ctx, server, orgs)
@@ -105,7 +106,7 @@ func (t *Trimmer) trimServer(ctx context.Context, server redis.Cmdable, orgs []s
 	return nil
 }
 
-// sizes are the bytes and the entries of each org's ledger.
+// sizes returns the bytes and the entries of each org's ledger.
 func (t *Trimmer) sizes(ctx context.Context, server redis.Cmdable, orgs []string) (bytes, entries []int64, err error) {
 	pipe := server.Pipeline()
 	for _, org := range orgs {
@@ -123,7 +124,7 @@ func (t *Trimmer) sizes(ctx context.Context, server redis.Cmdable, orgs []string
 	return bytes, entries, nil
 }
 
-// cut leaves about so many of an org's entries.
+// cut trims an org's ledger to about keep entries.
 func (t *Trimmer) cut(ctx context.Context, server redis.Cmdable, org string, entries, keep int64) error {
 	removed := int64(0)
 	for range (entries-keep)/trimStep + 1 {
@@ -138,14 +139,14 @@ func (t *Trimmer) cut(ctx context.Context, server redis.Cmdable, org string, ent
 	}
 	if removed > 0 {
 		t.ledger.metrics.trimmed.Add(float64(removed))
-		t.ledger.log.Warn("oldest ledger entries trimmed: the ledgers reached ledger.memory_share of redis's memory",
+		t.ledger.log.Warn("oldest ledger entries trimmed, ledgers reached ledger.memory_share of redis memory",
 			"org", org, "entries", removed, "kept", entries-removed)
 	}
 	return nil
 }
 
-// levelOf is what each may have at most so that all have most together: who has less is
-// not cut.
+// levelOf returns the largest size that each may have so that all together have at most most;
+// smaller ones are not cut.
 func levelOf(sizes []int64, most int64) int64 {
 	sizes = slices.Sorted(slices.Values(sizes))
 	for i, n := range sizes {

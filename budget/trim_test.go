@@ -11,8 +11,8 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// TestLedgersAreBoundedInSum: an org with very many calls gets no more of Redis's memory
-// than is for ledgers. It loses its oldest entries, no total, and no other org any entry.
+// TestLedgersAreBoundedInSum: an org with very many calls gets no more of Redis's memory than is
+// allotted to ledgers. It loses its oldest entries but no total, and no other org loses an entry.
 func TestLedgersAreBoundedInSum(t *testing.T) {
 	const used, share = 32 << 20, 25
 	s := redistest.Start(t, redistest.WithArgs("--maxmemory", fmt.Sprint(used)))

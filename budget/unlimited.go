@@ -6,14 +6,13 @@ import (
 	"time"
 )
 
-// Endless stands for a time without end, such as until a bucket without refill is
-// empty. Times of more than 100 years count as endless.
+// Endless represents an unlimited time, such as until a bucket without refill is empty. Times of
+// more than 100 years count as endless.
 const Endless time.Duration = math.MaxInt64
 
 const century = 36525 * 24 * time.Hour
 
-// Lasting returns a number of seconds as a duration, Endless when that is what it
-// comes to.
+// Lasting converts seconds to a duration; Endless if they exceed 100 years.
 func Lasting(seconds float64) time.Duration {
 	if !(seconds < century.Seconds()) {
 		return Endless
@@ -21,8 +20,8 @@ func Lasting(seconds float64) time.Duration {
 	return time.Duration(max(0, seconds) * float64(time.Second))
 }
 
-// LastingText prints a duration in its two largest units, "8d 7h" or "1m 30s", or "never" when it
-// does not end.
+// LastingText formats a duration in its two largest units, "8d 7h" or "1m 30s", or as "never" if it
+// is endless.
 func LastingText(d time.Duration) string {
 	if d > century {
 		return "never"
@@ -45,7 +44,7 @@ func LastingText(d time.Duration) string {
 	return fmt.Sprintf("%ds", max(0, d.Round(time.Second)/time.Second))
 }
 
-// secondsJSON is a duration in JSON: null when it does not end.
+// secondsJSON returns a duration in seconds for JSON: null if it is endless.
 func secondsJSON(d time.Duration) *float64 {
 	if d > century {
 		return nil

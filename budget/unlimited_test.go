@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestEndless tells apart what empties late and what never does, in text and in JSON.
+// TestEndless distinguishes what empties late from what never does, in text and in JSON.
 func TestEndless(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0s", 90*time.Minute + time.Millisecond: "1h 30m", Endless: "never", span(math.MaxInt64): "never",

@@ -6,13 +6,13 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// summed is a roll-up, or something that has one in it.
+// summed is a roll-up, or a type that contains one.
 type summed interface{ sums() Sums }
 
 func (s Sums) sums() Sums { return s }
 
-// Group adds up roll-ups by a name of the caller's choice, and all of them. The list is read
-// once, in its order.
+// Group adds up roll-ups by a name that the caller derives from each, and returns the total as
+// well. The list is read once, in order.
 func Group[R summed, N comparable](list []R, name func(R) N) (groups map[N]*Sums, total Sums) {
 	groups = map[N]*Sums{}
 	for _, r := range list {
@@ -26,15 +26,15 @@ func Group[R summed, N comparable](list []R, name func(R) N) (groups map[N]*Sums
 	return groups, total
 }
 
-// ClassSums is what was paid for one class of tokens, or without any: Cost, and the tokens of the
-// class as Input, or as Output for that class.
+// ClassSums is what was paid for one class of tokens, or for none: Cost, and the tokens of the
+// class in Input, or in Output for the output class.
 type ClassSums struct {
 	Class string
 	Sums
 }
 
-// ByClass splits sums by what was paid for; the parts' costs add up to the cost exactly. Parts with
-// neither tokens nor cost are left out.
+// ByClass splits sums by what was paid for; the costs of the parts add up to the total exactly.
+// Parts with neither tokens nor cost are left out.
 func (s Sums) ByClass() []ClassSums {
 	part := func(class string, tokens int64, cost pricing.Nano) ClassSums {
 		return ClassSums{class, Sums{Input: tokens, Cost: cost}}

@@ -1,31 +1,29 @@
 package budget
 
-// Virtual decides as a [Store] does, in memory and at the instants it is told:
-// for simulations. Its shapes are those of lua/shape_*.lua, told again in Go; what
-// a refusal means is the Store's own code. Random histories hold both to the same
-// answers (TestHistories). It keeps no ledger and is not safe for concurrent use.
+// Virtual decides as a [Store] does, in memory and at given instants, for simulations. Its shapes
+// reimplement lua/shape_*.lua in Go; refusals use the Store's own code. Tests with random histories
+// check that both give the same answers (TestVirtualHistories). It keeps no ledger and is not safe
+// for concurrent use.
 //
-// Instants are Unix microseconds. They may run backwards, as Redis's clock may.
+// Instants are Unix microseconds. They may go backwards, as Redis's clock may.
 type Virtual struct {
 	binder binder // how a Store binds limits and reads rows
 	lease  int64
 	twins  map[string]twin // by org and state key
 }
 
-// NewVirtual returns an empty Virtual. Of the options only Lease counts.
+// NewVirtual returns an empty Virtual. It uses only the Lease option.
 func NewVirtual(o Options) *Virtual {
 	o = o.withDefaults()
 	return &Virtual{binder: binder{o.Lease}, lease: o.Lease.Microseconds(), twins: map[string]twin{}}
 }
 
-// twin is one limit for one subject: the Go side of a file lua/shape_*.lua. A
-// state is looked at by at and look, which change nothing, and changed between
-// open and close.
+// twin is one limit for one subject: the Go counterpart of a lua/shape_*.lua file. at and look read
+// the state without changing it; changes happen between open and close.
 type twin interface {
-	// at returns what counts at now, and the part of it that is held.
+	// at returns what counts at now, and how much of it is held.
 	at(now int64) (used, held int64)
-	// look returns when nothing is left and when excess has gone, as row in
-	// lua/shapes.lua has it.
+	// look returns when nothing is left and when excess has gone, like row in lua/shapes.lua.
 	look(now, excess int64) (resets, frees int64)
 	// open moves the state to now.
 	open(now int64)
@@ -33,31 +31,30 @@ type twin interface {
 	charge(h *VirtualHold, n int64, held bool) place
 	// merges reports whether a charge would go to this place.
 	merges(p place) bool
-	// change lets the part at p become to <= from, and stop being held when open;
-	// it returns what was given back.
+	// change reduces the part at p to at most from, and ends its hold if open; it returns what was
+	// given back.
 	change(h *VirtualHold, p place, from, to int64, open bool) int64
 	close()
 }
 
-// place is where a part of a hold was charged.
+// place is where part of a hold was charged.
 type place struct {
 	at   int64    // a slot, an instant or the start of a period
 	part *logPart // of an exact window
 }
 
-// Standing is who a call is made for, under all limits that concern it. Bind it
-// once for all calls of the same subjects.
+// Standing is a caller bound to all limits that apply. Bind it once and use it for all calls of the
+// same subjects.
 type Standing struct {
 	limits []Limit
 	states []state
 	twins  []twin
 }
 
-// Limits are the limits in the order of statuses. Do not change them.
+// Limits returns the limits in the order of statuses. They must not be modified.
 func (s *Standing) Limits() []Limit { return s.limits }
 
-// Bind names the states of the limits that concern the call, as Hold does. The
-// call needs no id.
+// Bind names the states of the limits that apply to the call, as Hold does. The call needs no id.
 func (v *Virtual) Bind(limits []Limit, c Call) (*Standing, error) {
 	out := &Standing{}
 	var err error
@@ -97,11 +94,10 @@ func (v *Virtual) newTwin(s Shape, st state) twin {
 	}
 }
 
-// VirtualHold is what a call has taken of its limits.
+// VirtualHold is what a call has taken from its limits.
 type VirtualHold struct {
 	Max, Expected Amounts
-	// Statuses are where the limits stand, when one in the shadow did not fit;
-	// else nil.
+	// Statuses are the states of the limits if one in shadow mode refused the call; otherwise nil.
 	Statuses []Status
 
 	on    *Standing
@@ -110,7 +106,7 @@ type VirtualHold struct {
 	state holdState
 }
 
-// virtualPart is what a hold has taken of one limit, and where.
+// virtualPart is what a hold has taken from one limit, and where.
 type virtualPart struct {
 	total int64
 	list  []piece
@@ -130,7 +126,7 @@ const (
 	holdVoided
 )
 
-// Hold is [Store.Hold] at an instant, for a call of its own.
+// Hold is [Store.Hold] at an instant, for a new call.
 func (v *Virtual) Hold(now int64, on *Standing, most, expected Amounts) (*VirtualHold, *ExceededError) {
 	refused, told := false, false
 	for i, t := range on.twins {
@@ -148,7 +144,7 @@ func (v *Virtual) Hold(now int64, on *Standing, most, expected Amounts) (*Virtua
 			b.open(now)
 			b.refill(on.limits[i].Shape)
 			b.close()
-		default: // nobody has used it, so a refusal leaves nothing of it
+		default: // unused, so a refusal leaves no trace in it
 			b.units, b.micros = on.limits[i].Shape.rate()
 		}
 	}
@@ -182,8 +178,8 @@ func (v *Virtual) Room(now int64, on *Standing, want Amounts) ([]Status, *Exceed
 	return statuses, exceeds(on.limits, statuses, want)
 }
 
-// who wants to know where limits stand: nobody who asks for anything, a call that
-// does, or one that has just been charged.
+// inquiry is who requests statuses: a caller that only reads, one that requests an amount, or one
+// that has just been charged.
 type inquiry uint8
 
 const (
@@ -213,7 +209,7 @@ func (v *Virtual) statuses(now int64, on *Standing, who inquiry, want Amounts) [
 		}
 		resets, frees := t.look(now, max(over, 0))
 		if b, ok := t.(*bucketTwin); ok && !b.refills(l.Shape) {
-			resets = 0 // a fraction of another refill
+			resets = 0 // the fraction is that of another refill
 		}
 		out[i] = v.binder.statusOf(l, on.states[i], n, now,
 			row{told: true, numbers: []int64{used, held, resets, frees, refused}})

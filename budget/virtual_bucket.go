@@ -6,37 +6,36 @@ import (
 	"slices"
 )
 
-// bucketTwin is lua/shape_bucket.lua, whose head explains the dips. Here they hold
-// their own whole units, not what they have more than the one before.
+// bucketTwin is lua/shape_bucket.lua, which explains the dips at its top. Here dips store their own
+// whole units, not the difference to the previous one.
 type bucketTwin struct {
 	units, micros int64 // units drain every micros, in lowest terms
 
 	written bool
 	now     int64 // its own time
-	lead    int64 // of that over the clock
-	used, f int64 // whole units less f/micros of one
+	lead    int64 // of its time over the clock
+	used, f int64 // whole units minus f/micros of one
 	held    int64
 	busy    int64 // when it was last empty
 	dips    []dip // the older ones
-	last    dip   // the newest; at 0: none
+	last    dip   // the newest; at is 0 if there is none
 }
 
-// dip is a least before later charges: whole units less frac/micros, at a time,
-// and until the time from which the last dip taken in is; 0: not known, as the
-// refill was changed.
+// dip is a minimum before later charges: whole units minus frac/micros, at a time. until is the
+// time of the last dip merged into it; 0 if not known, because the refill changed.
 type dip struct{ at, until, whole, frac int64 }
 
 // below reports whether d is lower than e.
 func (d dip) below(e dip) bool { return d.whole < e.whole || d.whole == e.whole && d.frac > e.frac }
 
 const (
-	dipsTight = 22 // from here on two that are near become one
-	dipsMost  = 29 // beyond, dipsKept are left
+	dipsTight = 22 // from here on, two dips that are close are merged
+	dipsMost  = 29 // beyond this, dipsKept are left
 	dipsKept  = 16
 	dipNear   = 10_000 // us
 )
 
-// clock returns the twin's own time, and its lead over the clock.
+// clock returns the twin's own time and its lead over the clock.
 func (b *bucketTwin) clock(now int64) (own, lead int64) {
 	lead = b.lead
 	if b.now-now-lead > backMicros {
@@ -45,7 +44,7 @@ func (b *bucketTwin) clock(now int64) (own, lead int64) {
 	return max(now+lead, b.now), lead
 }
 
-// drainedAt returns what is used at now and its own time then; empty when nothing is.
+// drainedAt returns what is used at now and the twin's own time then; empty if nothing is used.
 func (b *bucketTwin) drainedAt(now int64) (clock, used, f int64, empty bool) {
 	if !b.written {
 		return now, 0, 0, true
@@ -101,13 +100,13 @@ func (b *bucketTwin) open(now int64) {
 	}
 }
 
-// refills reports whether the bucket drains as the shape says.
+// refills reports whether the bucket has the refill of the shape.
 func (b *bucketTwin) refills(s Shape) bool {
 	units, micros := s.rate()
 	return b.units == units && b.micros == micros
 }
 
-// refill lets another refill apply from now on; the bucket is open.
+// refill applies a new refill from now on; the bucket must be open.
 func (b *bucketTwin) refill(s Shape) {
 	if b.refills(s) {
 		return
@@ -122,7 +121,7 @@ func (b *bucketTwin) refill(s Shape) {
 	}
 }
 
-// changed forgets the fraction of a dip, because the refill is another one.
+// changed drops the fraction of a dip, because the refill changed.
 func (d *dip) changed() {
 	if d.frac > 0 {
 		d.whole--
@@ -161,8 +160,7 @@ func (b *bucketTwin) charge(_ *VirtualHold, n int64, held bool) place {
 	return place{at: b.now}
 }
 
-// sinks lets the last dip take in what is used now, when they are many and it is
-// near.
+// sinks merges what is used now into the last dip, if there are many dips and it is close.
 func (b *bucketTwin) sinks() bool {
 	if len(b.dips) < dipsTight || b.now-b.last.at > dipNear || b.last.until == 0 {
 		return false
@@ -180,7 +178,7 @@ func (b *bucketTwin) sinks() bool {
 	return true
 }
 
-// lowered is a whole part less what drains in e us, rounded down.
+// lowered returns a whole part minus what drains in e us, rounded down.
 func (b *bucketTwin) lowered(whole, e int64) int64 {
 	x := float64(e) * float64(b.units)
 	if x < 1<<53 {
@@ -190,7 +188,7 @@ func (b *bucketTwin) lowered(whole, e int64) int64 {
 	return whole - int64(math.Floor(x/float64(b.micros)*1.000000000000001)) - 2
 }
 
-// sink lowers the last dip, and drops those before it that are not below it.
+// sink lowers the last dip and drops the ones before that are not below it.
 func (b *bucketTwin) sink(whole int64) {
 	b.last.whole = whole
 	for len(b.dips) > 0 && !b.dips[len(b.dips)-1].below(b.last) {
@@ -243,8 +241,8 @@ func (b *bucketTwin) change(_ *VirtualHold, p place, from, to int64, open bool) 
 	return max(low, 0)
 }
 
-// first returns the first dip after a time and its index: that of the last one is
-// the number of the older ones, and one more is what is used now.
+// first returns the first dip after a time, and its index. The last dip has as index the number of
+// older ones; if no dip is after the time, the index is one more and the dip is what is used now.
 func (b *bucketTwin) first(at int64) (int, dip) {
 	if b.last.at <= at {
 		return len(b.dips) + 1, dip{whole: b.used, frac: b.f}
@@ -257,8 +255,7 @@ func (b *bucketTwin) first(at int64) (int, dip) {
 	return len(b.dips), b.last
 }
 
-// lower takes n from dip i and all after it, and drops those before it that are
-// not below it.
+// lower subtracts n from dip i and all after it, and drops the ones before that are not below it.
 func (b *bucketTwin) lower(i int, n int64) {
 	if i == len(b.dips) {
 		b.sink(b.last.whole - n)
@@ -275,7 +272,7 @@ func (b *bucketTwin) lower(i int, n int64) {
 	b.dips = slices.Delete(b.dips, j, i)
 }
 
-// finer takes a fraction from dip i and those after, and from what is used.
+// finer subtracts a fraction from dip i, from those after it, and from what is used.
 func (b *bucketTwin) finer(i int, less int64) {
 	take := func(whole, f *int64) {
 		if *f < less {
@@ -300,13 +297,13 @@ func (b *bucketTwin) close() {
 	b.written = true
 }
 
-// squeeze leaves dipsKept dips at most.
+// squeeze reduces the dips to at most dipsKept.
 func (b *bucketTwin) squeeze() {
 	all := append(b.dips, b.last)
 	for share := 0.0625; len(all) > dipsKept && share <= 1; share *= 2 {
 		all = b.joined(all, share)
 	}
-	// Dips near 0 cannot be lowered: the later of two falls to the earlier.
+	// Dips close to 0 cannot be lowered: of two, the later gets the value of the earlier.
 	for len(all) > dipsKept {
 		at := 0
 		for i := 1; i < len(all)-1; i++ {
@@ -321,8 +318,7 @@ func (b *bucketTwin) squeeze() {
 	b.dips, b.last = all[:n], all[n]
 }
 
-// joined is one round over all dips: the older one is, the longer may be what it
-// stands for.
+// joined makes one pass over all dips: the older a dip is, the longer the span it may represent.
 func (b *bucketTwin) joined(all []dip, share float64) []dip {
 	k := 0
 	for _, d := range all {
@@ -342,7 +338,7 @@ func (b *bucketTwin) joined(all []dip, share float64) []dip {
 	return all[:k]
 }
 
-// join lowers a dip by what drained until another, unless it would be below 0.
+// join lowers a dip by what drained until another, unless it would fall below 0.
 func (b *bucketTwin) join(d *dip, with dip) bool {
 	if d.until == 0 {
 		return false

@@ -1,7 +1,7 @@
 package budget
 
-// Extend is [Store.Extend]. It reports false for a hold that has expired or was
-// ended; a refusal leaves the hold as it is.
+// Extend is [Store.Extend]. It returns false for a hold that has expired or was ended; a refusal
+// leaves the hold unchanged.
 func (v *Virtual) Extend(now int64, h *VirtualHold, more Amounts) (bool, *ExceededError) {
 	if h.state != holdOpen {
 		return false, nil
@@ -29,7 +29,7 @@ func (v *Virtual) Extend(now int64, h *VirtualHold, more Amounts) (bool, *Exceed
 	return true, nil
 }
 
-// grow adds n to one limit, to the last piece where that is the same place.
+// grow adds n to one limit, merging it into the last piece if that has the same place.
 func (h *VirtualHold) grow(now int64, i int, n int64) {
 	t, p := h.on.twins[i], &h.parts[i]
 	t.open(now)
@@ -43,7 +43,7 @@ func (h *VirtualHold) grow(now int64, i int, n int64) {
 	t.close()
 }
 
-// Renew is what a live process does for its open holds.
+// Renew renews an open hold, as a running process does.
 func (v *Virtual) Renew(now int64, h *VirtualHold) {
 	if h.state != holdOpen {
 		return
@@ -52,13 +52,13 @@ func (v *Virtual) Renew(now int64, h *VirtualHold) {
 	for _, t := range h.on.twins {
 		if c, ok := t.(*concurrencyTwin); ok && c.ends[h] > 0 {
 			c.ends[h] = h.ends
-			c.first = min(c.first, h.ends) // the clock may have run backwards
+			c.first = min(c.first, h.ends) // the clock may have gone backwards
 		}
 	}
 }
 
-// Settle is [Store.Settle]: also of a hold that has expired or was voided. One
-// that is settled stays so.
+// Settle is [Store.Settle], also for a hold that has expired or was voided. A settled hold stays
+// settled.
 func (v *Virtual) Settle(now int64, h *VirtualHold, actual Amounts) {
 	if h.state != holdSettled {
 		v.end(now, h, holdSettled, func(m Metric) int64 { return m.settled(actual) })
@@ -75,8 +75,8 @@ func (v *Virtual) Void(now int64, h *VirtualHold) {
 	}
 }
 
-// Expire ends a hold whose lease has run out: it is charged so much. It reports
-// whether there was one.
+// Expire ends a hold whose lease has expired and charges it the given amounts. It reports whether
+// it did.
 func (v *Virtual) Expire(now int64, h *VirtualHold, charge Amounts) bool {
 	if h.state != holdOpen || h.ends > now {
 		return false
@@ -85,8 +85,7 @@ func (v *Virtual) Expire(now int64, h *VirtualHold, charge Amounts) bool {
 	return true
 }
 
-// end moves every limit from what is charged to what is wanted, as regrade in
-// lua/ending.lua.
+// end changes every limit from what is charged to what is wanted, like regrade in lua/ending.lua.
 func (v *Virtual) end(now int64, h *VirtualHold, state holdState, want func(Metric) int64) {
 	for i, t := range h.on.twins {
 		t.open(now)
@@ -96,7 +95,7 @@ func (v *Virtual) end(now int64, h *VirtualHold, state holdState, want func(Metr
 	h.state = state
 }
 
-// regrade: too much goes back, the newest piece first; too little is charged now.
+// regrade gives back excess, newest piece first, or charges what is missing now.
 func (h *VirtualHold) regrade(t twin, p *virtualPart, want int64) {
 	open := h.state == holdOpen
 	back := max(p.total-want, 0)

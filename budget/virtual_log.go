@@ -1,6 +1,6 @@
 package budget
 
-// logTwin is lua/shape_log.lua: an exact window, a part per charge.
+// logTwin is lua/shape_log.lua: an exact window with a part per charge.
 type logTwin struct {
 	width      int64 // us
 	used, held int64
@@ -11,14 +11,14 @@ type logTwin struct {
 	parts      []*logPart // by time
 }
 
-// logPart is a charge; gone says that it is taken out.
+// logPart is a charge; gone means that it was removed.
 type logPart struct {
 	at, n int64
 	held  bool
 	gone  bool
 }
 
-// clock returns the twin's own time, and its lead over the clock.
+// clock returns the twin's own time and its lead over the clock.
 func (l *logTwin) clock(now int64) (own, lead int64) {
 	if !l.written {
 		return now, 0
@@ -48,11 +48,10 @@ func (l *logTwin) at(now int64) (used, held int64) {
 	return used, held
 }
 
-// trimAbove is how many parts that have left the window a refusal and a look leave
-// where they are.
+// trimAbove is how many parts that have left the window a refusal or a look may leave in place.
 const trimAbove = 100
 
-// trim takes out what has left the window, when that is much.
+// trim removes what has left the window if it is more than trimAbove.
 func (l *logTwin) trim(now int64) {
 	own, _ := l.clock(now)
 	stale, cut := 0, own-l.width
@@ -114,7 +113,7 @@ func (l *logTwin) change(_ *VirtualHold, p place, from, to int64, open bool) int
 	return from - to
 }
 
-// lookMost is how many parts look walks, as its script does.
+// lookMost is the maximum number of parts that look visits, as in its script.
 const lookMost = 1000
 
 func (l *logTwin) look(now, excess int64) (resets, frees int64) {

@@ -16,7 +16,7 @@ const ringSlots = slots + 1
 // backMicros is BACK_US in lua/shapes.lua.
 const backMicros = 10_000_000
 
-// slot returns the slot of the twin's own time, and its lead over the clock.
+// slot returns the slot of the twin's own time and its lead over the clock.
 func (r *ringTwin) slot(now int64) (slot, lead int64) {
 	slot, lead = now/r.width+r.lead, r.lead
 	if (r.cur-slot)*r.width > backMicros {
@@ -164,11 +164,11 @@ type concurrencyTwin struct {
 	lease int64
 	now   int64
 	ends  map[*VirtualHold]int64
-	first int64 // no lease ends before; 0: not known
+	first int64 // lower bound of the lease ends; 0 if not known
 }
 
-// forgottenAfter is how long after the end of its lease a hold counts that nobody
-// has ended, in microseconds.
+// forgottenAfter is how long a hold that was never ended still counts after the end of its lease,
+// in microseconds.
 const forgottenAfter = dayMicros
 
 func (c *concurrencyTwin) at(now int64) (used, held int64) {
@@ -226,8 +226,8 @@ func (c *concurrencyTwin) look(now, _ int64) (resets, frees int64) {
 	return after(resets), after(frees)
 }
 
-// sweptSoon is when to try again where a lease has run out, in microseconds: its
-// hold is expired once somebody has judged it.
+// sweptSoon is when to retry if a lease has expired, in microseconds: its hold expires as soon as a
+// process has judged it.
 const sweptSoon = 1_000_000
 
 func (*concurrencyTwin) close() {}

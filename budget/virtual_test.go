@@ -17,9 +17,9 @@ import (
 	"github.com/llmguard/llmguard/internal/randtest"
 )
 
-// pairing drives a Store on Redis and a Virtual through the same calls, and wants
-// the same answers to the last microsecond. Unlike the oracle's histories it goes
-// on where a bucket has more dips than it keeps.
+// pairing runs the same calls on a Store on Redis and on a Virtual, and requires identical answers
+// to the microsecond. Unlike the histories with the oracle, it continues when a bucket has more
+// dips than it keeps.
 type pairing struct {
 	*history
 	v     *Virtual
@@ -38,7 +38,7 @@ func runPairing(t testing.TB, rdb *redis.Client, sc scripts, steps int, choose f
 	f := newFixture(t, rdb, o)
 	f.runner.scripts = sc
 	p := &pairing{history: newHistory(t.Context(), f, choose), v: NewVirtual(o)}
-	if choose(2) == 0 { // a crowd in a bucket that drains slowly, which makes dips
+	if choose(2) == 0 { // a crowd in a slowly draining bucket, which creates dips
 		p.limits = []Limit{{ID: "org", Subject: Org, Metric: Cost, Shape: Shape{
 			Kind: Bucket, Amount: 1 << 40, Refill: []int64{5_000_011, 30_000_001, 70_000_027}[choose(3)], Per: time.Second,
 		}}}
@@ -62,7 +62,7 @@ func (p *pairing) step() error {
 	return errors.Join(steps[p.choose(len(steps))](), p.same())
 }
 
-// stepCrowd mostly holds, a few milliseconds after one another.
+// stepCrowd mostly holds, a few milliseconds apart.
 func (p *pairing) stepCrowd() error {
 	p.now.Add(int64(p.choose(9000)))
 	switch n := p.choose(25); {
@@ -82,7 +82,7 @@ func (p *pairing) stepCrowd() error {
 	}
 }
 
-// stepRefill changes how fast the buckets drain; open holds are of the time before.
+// stepRefill changes how fast the buckets drain; open holds are from before.
 func (p *pairing) stepRefill() error {
 	p.limits = slices.Clone(p.limits)
 	for i := range p.limits {
@@ -135,7 +135,7 @@ func (p *pairing) hold() error {
 	return nil
 }
 
-// sameShadow compares what limits in the shadow would have done.
+// sameShadow compares what limits in shadow mode would have done.
 func sameShadow(real, twin []Status) error {
 	for i, s := range real {
 		switch {
@@ -241,7 +241,7 @@ func (p *pairing) renew() error {
 	return p.Store.renew(p.ctx, p.org, []*Hold{c.real})
 }
 
-// same compares where all limits of all users stand.
+// same compares the states of all limits of all users.
 func (p *pairing) same() error {
 	for _, user := range p.users {
 		c := Call{Org: p.org, User: user}
@@ -283,7 +283,8 @@ func TestVirtualHistories(t *testing.T) {
 	})
 }
 
-// TestVirtualLongHistories: the same for longer. LLMGUARD_SEED replays them.
+// TestVirtualLongHistories is TestVirtualHistories with longer histories. LLMGUARD_SEED replays
+// them.
 func TestVirtualLongHistories(t *testing.T) {
 	seed, rdb := randtest.Seed(t), shared(t)
 	for i := range rounds(8, 2000) {
@@ -294,8 +295,8 @@ func TestVirtualLongHistories(t *testing.T) {
 	}
 }
 
-// TestVirtualNotices proves that the comparison can fail: each of these mistakes
-// in the scripts is found.
+// TestVirtualNotices proves that the comparison can fail: it detects each of these mistakes in the
+// scripts.
 func TestVirtualNotices(t *testing.T) {
 	rdb := shared(t)
 	notice(t, 200, []mistake{
@@ -334,8 +335,8 @@ func BenchmarkVirtual(b *testing.B) {
 	}
 }
 
-// TestRefusalLeavesNothingOfAnUnusedBucket: a bucket that nobody has used has no time of
-// its own, also after a call was refused under another refill.
+// TestRefusalLeavesNothingOfAnUnusedBucket: an unused bucket has no time of its own, even after a
+// call was refused under another refill.
 func TestRefusalLeavesNothingOfAnUnusedBucket(t *testing.T) {
 	v := NewVirtual(Options{Lease: 30 * time.Second})
 	limit := Limit{ID: "org", Subject: Org, Metric: Cost, Shape: Shape{Kind: Bucket, Amount: 100}}

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// MostPerHour is the most that a limit of this shape and amount admits in one hour of the clock:
+// MostPerHour returns the maximum that a limit of this shape and amount admits in one clock hour:
 //
-//   - window, exact window: amount * ceil(1h / window), and at least the amount once;
-//   - calendar: amount * 60 for minutes, else the amount once;
-//   - bucket: the capacity, and what an hour refills: capacity + refill * 1h / per.
+//   - window, exact window: amount * ceil(1h / window), at least the amount once;
+//   - calendar: amount * 60 for minutes, otherwise the amount once;
+//   - bucket: the capacity plus an hour's refill: capacity + refill * 1h / per.
 //
-// It is in the unit of the amount, and math.MaxInt64 where that is too much to count.
+// The result is in the unit of the amount, and math.MaxInt64 if it is unbounded or overflows.
 func (s Shape) MostPerHour(amount int64) int64 {
 	switch s.Kind {
 	case Window, ExactWindow:
@@ -26,14 +26,14 @@ func (s Shape) MostPerHour(amount int64) int64 {
 			refilled := ceilScaled(s.Refill, int64(time.Hour), int64(s.Per))
 			return amount + min(refilled, math.MaxInt64-amount)
 		}
-	case Concurrent: // as many calls as come one after the other
+	case Concurrent: // calls may follow one another without limit
 		return math.MaxInt64
 	}
 	return amount
 }
 
-// ceilScaled is n*times/per, rounded up, and math.MaxInt64 where it is more than that. No
-// argument is negative, and per is above 0.
+// ceilScaled returns n*times/per rounded up, or math.MaxInt64 if that overflows. No argument is
+// negative, and per is above 0.
 func ceilScaled(n, times, per int64) int64 {
 	hi, lo := bits.Mul64(uint64(n), uint64(times))
 	lo, carry := bits.Add64(lo, uint64(per-1), 0)

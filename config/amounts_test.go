@@ -2,7 +2,7 @@ package config_test
 
 import "testing"
 
-// oneLimit is a file with one limit, of which fields are given.
+// oneLimit returns a file with one limit that has the given fields.
 func oneLimit(fields string) string {
 	return "orgs:\n  - id: acme\n    limits:\n      - " + fields + "\n"
 }
@@ -19,7 +19,7 @@ func TestLimitShapeMistakes(t *testing.T) {
 		},
 		{
 			"concurrency without an amount", oneLimit("«{»name: a, metric: concurrency}"),
-			"orgs[0].limits[0]", "amount is missing: how many calls may be open at once",
+			"orgs[0].limits[0]", "amount is missing: how many calls may be open in parallel",
 		},
 		{
 			"concurrency in a calendar", oneLimit("{name: a, metric: concurrency, amount: 3, calendar: «day»}"),
@@ -51,7 +51,7 @@ func TestLimitShapeMistakes(t *testing.T) {
 		},
 		{
 			"an exact window of more than an hour", oneLimit("{name: a, amount: $5, window: 61m, exact: «true»}"),
-			"orgs[0].limits[0].exact", "keeps one entry per call, so it is for windows up to 1h; leave it out here",
+			"orgs[0].limits[0].exact", "keeps one entry per call, so it is only for windows up to 1h; remove it here",
 		},
 		{
 			"a window of less than a second", oneLimit("{name: a, amount: $5, window: «999ms»}"),
@@ -75,7 +75,7 @@ func TestLimitShapeMistakes(t *testing.T) {
 		},
 		{
 			"no models at all", oneLimit("{name: a, amount: $5, window: 1h, «models»: []}"),
-			"orgs[0].limits[0].models", "is empty; leave it out for all, or name what is allowed",
+			"orgs[0].limits[0].models", "is empty; remove it to allow all, or list what is allowed",
 		},
 		{
 			"a model with a space", oneLimit("{name: a, amount: $5, window: 1h, models: [«gpt 5»]}"),
@@ -87,7 +87,7 @@ func TestLimitShapeMistakes(t *testing.T) {
 		},
 		{
 			"a pattern that no endpoint has", oneLimit(`{name: a, amount: $5, window: 1h, endpoints: [«"*.foo"»]}`),
-			"orgs[0].limits[0].endpoints[0]", `no endpoint is called "*.foo"; known: audio.speech, audio.transcriptions, ` +
+			"orgs[0].limits[0].endpoints[0]", `there is no endpoint "*.foo"; known: audio.speech, audio.transcriptions, ` +
 				"audio.translations, chat.completions, completions, containers, embeddings, images.edits, images.generations, " +
 				"images.variations, moderations, responses, responses.compact, responses.input_tokens, vector_stores",
 		},
@@ -98,7 +98,8 @@ func TestLimitShapeMistakes(t *testing.T) {
 	})
 }
 
-// Every shape that the reference describes is taken, to the ends of its range.
+// TestLimitShapesThatAreTaken: every shape in the reference is accepted, up to the bounds of its
+// range.
 func TestLimitShapesThatAreTaken(t *testing.T) {
 	for _, fields := range []string{
 		"{name: a, amount: $5, window: 1s}",
@@ -122,7 +123,8 @@ func TestLimitShapesThatAreTaken(t *testing.T) {
 	}
 }
 
-// An amount that is neither money nor a count is asked for as either, and the unit of an unknown metric is not judged.
+// TestAmountMistakes: for an amount that is neither money nor a count, the error suggests both; the
+// unit is not checked for an unknown metric.
 func TestAmountMistakes(t *testing.T) {
 	const both = `expected money such as "$5" or a whole number such as 1500, 150k or 2M, got `
 	checkWrong(t, []wrongFile{
@@ -135,7 +137,7 @@ func TestAmountMistakes(t *testing.T) {
 	})
 }
 
-// A spend cap is checked as a limit is, in both places where it may be.
+// TestSpendCapMistakes: spend caps are checked like limits in both places where they may be.
 func TestSpendCapMistakes(t *testing.T) {
 	provider := "providers:\n  - id: openai\n    base_url: https://a.example/v1\n    spend_caps: "
 	checkWrong(t, []wrongFile{

@@ -35,7 +35,7 @@ type SpendCap struct {
 	Bucket Bucket `yaml:"bucket"`
 }
 
-// Limit is the cap as a limit whose subject is everybody.
+// Limit returns the cap as a limit that counts all callers together.
 func (c SpendCap) Limit() Limit {
 	return Limit{
 		Name: c.Name, Subject: "org", Models: c.Models, Endpoints: c.Endpoints, Metric: c.Metric, Mode: c.Mode,

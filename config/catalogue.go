@@ -14,9 +14,8 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// checkPriced refuses models that the file names and nothing prices: calls to them
-// would be refused. Patterns are not looked at, because nobody knows what is
-// behind them.
+// checkPriced refuses models that the file names but that have no price, because calls to them
+// would be refused. Patterns are not checked, because it is not known which models match them.
 func checkPriced(m *mistakes, cfg *Config) {
 	if len(cfg.UnknownModelPrice.YAML) > 0 {
 		return
@@ -27,7 +26,7 @@ func checkPriced(m *mistakes, cfg *Config) {
 	}
 	for i, p := range cfg.Providers {
 		at := fmt.Sprintf("providers[%d]", i)
-		said := map[string]bool{} // one mistake is one error
+		said := map[string]bool{} // report each model once
 		check := func(path, model string) {
 			var unknown *pricing.UnknownModelError
 			_, err := catalogue.Lookup(p.ID, model, time.Now())
@@ -55,8 +54,8 @@ func checkPriced(m *mistakes, cfg *Config) {
 	}
 }
 
-// Catalogue is what prices calls under this configuration without its own Prices: the
-// built-in catalogue, and PricesFile before it.
+// Catalogue returns the prices of calls under this configuration except its own Prices: the
+// built-in catalogue, overridden by PricesFile.
 func (c *Config) Catalogue() (*pricing.Catalogue, error) {
 	base, err := pricing.Embedded()
 	if err != nil || len(c.ListedPrices) == 0 {
@@ -69,7 +68,7 @@ func (c *Config) Catalogue() (*pricing.Catalogue, error) {
 	return listed, nil
 }
 
-// PricesPath is where PricesFile is.
+// PricesPath returns the path of PricesFile.
 func (c *Config) PricesPath() string {
 	if c.PricesFile == "" || filepath.IsAbs(c.PricesFile) {
 		return c.PricesFile
@@ -92,12 +91,12 @@ func readPrices(m *mistakes, cfg *Config) {
 		m.failAt("prices_file", "%s", plain(err))
 		cfg.ListedPrices = nil
 	}
-	if len(cfg.ListedPrices) > 0 { // processes with other prices run another configuration
+	if len(cfg.ListedPrices) > 0 { // processes with other prices have another configuration
 		cfg.Sum = sha256.Sum256(slices.Concat(cfg.Sum[:], cfg.ListedPrices))
 	}
 }
 
-// ownCatalogue is what prices calls under this configuration.
+// ownCatalogue returns the prices of calls under this configuration.
 func ownCatalogue(cfg *Config) (*pricing.Catalogue, error) {
 	base, err := cfg.Catalogue()
 	if err != nil {
@@ -112,7 +111,7 @@ func ownCatalogue(cfg *Config) (*pricing.Catalogue, error) {
 
 func noPrice(c *pricing.Catalogue, provider, model string, unknown *pricing.UnknownModelError) string {
 	if len(unknown.Providers) > 0 {
-		return fmt.Sprintf("the price of %q depends on who serves it: %s do so at different ones. Add yours: prices: "+
+		return fmt.Sprintf("the price of %q depends on the provider: %s charge different prices. Add yours: prices: "+
 			"[{model: %q, provider: %s, prices: [{input: 1, output: 2}]}], in USD per million tokens",
 			model, strings.Join(unknown.Providers, ", "), model, provider)
 	}

@@ -96,14 +96,14 @@ type Config struct {
 	// Tracing exports spans of calls, following OpenTelemetry's conventions.
 	Tracing Tracing `yaml:"tracing" reload:"restart"`
 
-	// Name is the file's name as given to Load or Parse, Sum the SHA-256 of its text
-	// (and of PricesFile, when that has prices).
+	// Name is the file's name as passed to Load or Parse, Sum the SHA-256 of its text (and of
+	// PricesFile, if it contains prices).
 	Name string   `yaml:"-"`
 	Sum  [32]byte `yaml:"-"`
 	// ListedPrices is the text of PricesFile.
 	ListedPrices []byte `yaml:"-"`
-	// Literals are the paths of secrets whose text is in the file itself, neither from the
-	// environment nor in a file of its own.
+	// Literals are the paths of secrets whose text is in the file itself, rather than in the
+	// environment or in separate files.
 	Literals []string `yaml:"-"`
 }
 
@@ -179,7 +179,7 @@ type Redis struct {
 	DB int `yaml:"db" min:"0"`
 }
 
-// Configured reports whether the file names a store at all.
+// Configured reports whether the file has a Redis server.
 func (r Redis) Configured() bool { return len(r.Addresses) > 0 || r.URL != "" }
 
 // RedisTLS is the encryption of connections to Redis, with TLS 1.2 or newer.
@@ -317,6 +317,6 @@ type Log struct {
 //go:embed schema.json
 var schema []byte
 
-// Schema is the JSON Schema (draft 2020-12) of the file, for editors. It knows
-// names, types and choices; what only Parse can see, it lets pass.
+// Schema returns the JSON Schema (draft 2020-12) of the file, for editors. It describes names,
+// types and choices; everything else is checked only by Parse.
 func Schema() []byte { return schema }

@@ -37,8 +37,7 @@ providers: [{id: openai, base_url: "https://api.openai.com/v1"}]
 orgs: [{id: acme}]
 `
 
-// complete adds what every file needs after a case that is about something
-// else.
+// complete adds the required sections to a case about something else.
 func complete(text string) string {
 	for _, line := range strings.Split(strings.TrimSpace(minimal), "\n") {
 		name, _, _ := strings.Cut(line, ":")
@@ -49,8 +48,8 @@ func complete(text string) string {
 	return text
 }
 
-// TestWrong reads testdata/wrong.txt: "== what is wrong", the file, "--", and
-// the whole error a user would see. -update rewrites the errors; read the diff.
+// TestWrong reads testdata/wrong.txt: "== name of the case", the file, "--", and the complete error
+// shown to the user. -update rewrites the errors; review the diff.
 func TestWrong(t *testing.T) {
 	path := filepath.Join("testdata", "wrong.txt")
 	data, err := os.ReadFile(path)
@@ -285,8 +284,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// A file of 5,000 users reads well inside the time of a start, and two
-// mistakes at its far end are found.
+// TestBigFile: a file with 5,000 users is read fast enough for a start, and two mistakes at its end
+// are found.
 func TestBigFile(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(minimal[:strings.Index(minimal, "orgs")] + "orgs:\n  - id: acme\n    users:\n")
@@ -311,13 +310,13 @@ func TestBigFile(t *testing.T) {
 	}
 }
 
-// Aliases may not blow a small file up.
+// TestAliasBomb: aliases cannot expand a small file excessively.
 func TestAliasBomb(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("x-a: &a [" + strings.Repeat("m,", 2999) + "m]\nx-k: &k {id: k, hash: h, models: *a}\nx-l: &l [" +
 		strings.Repeat("*k,", 2999) + "*k]\nx-u: &u {id: u, keys: *l}\norgs: [{id: a, users: [" + strings.Repeat("*u,", 2999) + "*u]}]\n")
 	_, err := Parse("bomb.yaml", []byte(b.String()), getenv)
-	if err == nil || !strings.Contains(err.Error(), "aliases multiply it") {
+	if err == nil || !strings.Contains(err.Error(), "once its aliases are expanded") {
 		t.Errorf("%.300v", err)
 	}
 	if all, ok := errors.AsType[Errors](err); !ok || len(all) > 10 {
@@ -325,8 +324,8 @@ func TestAliasBomb(t *testing.T) {
 	}
 }
 
-// TestTags keeps the struct tags honest: every field is named, every default
-// is one of its choices, no two fields of a section share a name.
+// TestTags checks the struct tags: every field has a name, every default is one of its choices, and
+// no two fields of a section have the same name.
 func TestTags(t *testing.T) {
 	var walk func(typ reflect.Type)
 	walk = func(typ reflect.Type) {

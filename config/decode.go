@@ -13,20 +13,20 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// maxNodes bounds what aliases can multiply a file into.
+// maxNodes bounds the expansion of a file by aliases.
 const maxNodes = 1_000_000
 
-// field is one field of a section, as its struct tags describe it.
+// field is one field of a section, as described by its struct tags.
 type field struct {
 	name     string // in the file
 	index    int    // in the struct
 	typ      reflect.Type
 	required bool
-	def      string   // default, as it would be written
+	def      string   // default in the syntax of the file
 	enum     []string // allowed texts
 	kind     string   // "id" or "address" of a text, "list" or "mapping" of a Raw
 	zero     bool     // 0 is a meaningful number
-	restart  bool     // changes take effect at the next start only
+	restart  bool     // changes take effect only after a restart
 }
 
 var fieldCache sync.Map // reflect.Type -> []field
@@ -70,7 +70,7 @@ func isSection(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct
 }
 
-// setDefaults fills a section and the sections inside it from their tags.
+// setDefaults sets the defaults of a section and its subsections from their tags.
 func setDefaults(v reflect.Value) {
 	for _, f := range fieldsOf(v.Type()) {
 		inner := v.Field(f.index)
@@ -87,12 +87,12 @@ func setDefaults(v reflect.Value) {
 	}
 }
 
-// value decodes a node into v, which is a field or an element of a list.
+// value decodes a node into v, which is a field or a list element.
 func (d *document) value(path string, n ast.Node, v reflect.Value, f field) {
 	d.nodes++
 	if d.nodes > maxNodes {
 		if !d.tooBig {
-			d.mistakes.failAt(path, "the file grows beyond %d values; aliases multiply it", maxNodes)
+			d.mistakes.failAt(path, "the file has more than %d values once its aliases are expanded", maxNodes)
 		}
 		d.tooBig = true
 		return
@@ -113,7 +113,7 @@ func (d *document) value(path string, n ast.Node, v reflect.Value, f field) {
 	}
 }
 
-// resolve follows anchors, aliases and tags to the value itself.
+// resolve follows anchors, aliases and tags to the value.
 func (d *document) resolve(path string, n ast.Node) (ast.Node, bool) {
 	for range 100 {
 		switch t := n.(type) {
@@ -142,21 +142,21 @@ func (d *document) resolve(path string, n ast.Node) (ast.Node, bool) {
 	return nil, false
 }
 
-// entries are the name-value pairs of a mapping; ok is false for other nodes.
+// entries returns the name-value pairs of a mapping; ok is false for other nodes.
 func entries(n ast.Node) (pairs []*ast.MappingValueNode, ok bool) {
 	switch n := n.(type) {
 	case *ast.MappingNode:
 		return n.Values, true
 	case *ast.MappingValueNode:
 		return []*ast.MappingValueNode{n}, true
-	case *ast.NullNode: // "admin:" with everything under it commented out
+	case *ast.NullNode: // "admin:" with all of its fields commented out
 		return nil, true
 	}
 	return nil, false
 }
 
-// each calls fn for the pairs of a mapping, after the checks that hold for
-// every mapping: plain names, none twice. It reports whether n is a mapping.
+// each calls fn for the pairs of a mapping, after the checks that apply to every mapping: plain
+// names, no duplicates. It reports whether n is a mapping.
 func (d *document) each(path string, n ast.Node, fn func(i int, name string, pair *ast.MappingValueNode)) bool {
 	pairs, ok := entries(n)
 	if !ok {
@@ -193,7 +193,7 @@ func (d *document) section(path string, n ast.Node, v reflect.Value) {
 	ok := d.each(path, n, func(i int, name string, pair *ast.MappingValueNode) {
 		at := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
 		if at < 0 {
-			if path == "" && strings.HasPrefix(name, "x-") { // a place for anchors
+			if path == "" && strings.HasPrefix(name, "x-") { // reserved for anchors
 				return
 			}
 			known := make([]string, len(fields))
@@ -226,8 +226,8 @@ func (d *document) section(path string, n ast.Node, v reflect.Value) {
 	}
 }
 
-// placeOf is where to point for a pair: at a value that stands on the line of
-// its name, else at the name.
+// placeOf returns the place of a pair in errors: its value if that is on the same line as the name,
+// else the name.
 func placeOf(pair *ast.MappingValueNode) mark {
 	key := markOf(pair.Key)
 	switch pair.Value.(type) {
@@ -303,11 +303,11 @@ func (d *document) scalar(path string, n ast.Node, v reflect.Value, f field) {
 	case v.CanInt() && v.Int() == 0 && !f.zero:
 		d.mistakes.fail(at, path, "%s", errZero)
 	case v.Kind() == reflect.String && strings.TrimSpace(text) != text:
-		d.mistakes.fail(at, path, "has space around it")
+		d.mistakes.fail(at, path, "has leading or trailing spaces")
 	case v.Kind() == reflect.String && text == "":
 		d.mistakes.fail(at, path, "is empty; give it a value or remove the line")
 	case v.Kind() == reflect.String && !secret && strings.ContainsAny(text, "\n\r\x00"):
-		d.mistakes.fail(at, path, "has a line break in it")
+		d.mistakes.fail(at, path, "contains a line break")
 	case len(f.enum) > 0 && !slices.Contains(f.enum, text):
 		d.mistakes.fail(at, path, "%s", wrongChoice(text, f.enum))
 	case f.kind != "":
@@ -317,7 +317,7 @@ func (d *document) scalar(path string, n ast.Node, v reflect.Value, f field) {
 	}
 }
 
-// text is what a scalar node says, environment filled in.
+// text returns the text of a scalar node with environment variables expanded.
 func (d *document) text(path string, n ast.Node, v reflect.Value, f field) (string, bool) {
 	switch n := n.(type) {
 	case *ast.StringNode:
@@ -349,8 +349,8 @@ func (d *document) text(path string, n ast.Node, v reflect.Value, f field) (stri
 	return "", false
 }
 
-// takenApart reports whether a pair was meant as one text with a colon, such as
-// an address: no space follows the colon.
+// takenApart reports whether a pair was meant as one text with a colon, such as an address, because
+// no space follows the colon.
 func (d *document) takenApart(pair *ast.MappingValueNode) bool {
 	if pair.Value == nil || pair.Value.GetToken() == nil {
 		return false
@@ -359,7 +359,7 @@ func (d *document) takenApart(pair *ast.MappingValueNode) bool {
 	return strings.Contains(d.mistakes.line(markOf(pair.Key).line), whole)
 }
 
-// describe names a node in an error.
+// describe describes a node in an error.
 func describe(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.MappingNode, *ast.MappingValueNode:

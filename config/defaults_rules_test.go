@@ -11,8 +11,8 @@ import (
 
 const withProvider = "providers: [{id: p, base_url: https://p.example/v1}]\n"
 
-// TestDefaultLimits: defaults apply to every org, below what the org and its users have of the
-// same name, which replaces them whole.
+// TestDefaultLimits: defaults apply to every org. A limit of an org or a user replaces the default
+// with the same name completely.
 func TestDefaultLimits(t *testing.T) {
 	cfg, err := config.Parse("f.yaml", []byte(withProvider+`
 defaults:
@@ -53,7 +53,7 @@ func TestDefaultLimitMistakes(t *testing.T) {
 	checkWrong(t, []wrongFile{
 		{
 			"a default for one user", "defaults: {limits: [{name: a, amount: $5, window: 1h, subject: user, only: «bob»}]}\norgs: [{id: acme, users: [{id: bob}]}]\n",
-			"defaults.limits[0].only", "has no place in the limits of every org; write the limit under the org whose user it is for",
+			"defaults.limits[0].only", "is not allowed in limits for every org; put the limit under the org of that user",
 		},
 		{
 			"two defaults of one name", "defaults: {limits: [{name: a, amount: $5, window: 1h}, {name: «a», amount: $5, window: 1h}]}\norgs: [{id: acme}]\n",

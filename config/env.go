@@ -14,8 +14,8 @@ var errBraces = errors.New(`a ${ is never closed; write ${NAME} or ${NAME:-defau
 
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// expand fills in ${NAME} and ${NAME:-default}. Defaults are taken as they
-// are. A variable that is set to nothing counts as not set.
+// expand expands ${NAME} and ${NAME:-default}. Defaults are not expanded. An empty variable counts
+// as not set.
 func (d *document) expand(path string, at mark, text string) (string, bool) {
 	var b strings.Builder
 	for rest := text; ; {
@@ -51,7 +51,7 @@ func (d *document) expand(path string, at mark, text string) (string, bool) {
 	}
 }
 
-// variable is the value of NAME or NAME:-default.
+// variable returns the value of NAME or NAME:-default.
 func (d *document) variable(inner string) (string, error) {
 	name, def, hasDefault := strings.Cut(inner, ":-")
 	if !envName.MatchString(name) {
@@ -70,15 +70,15 @@ func (d *document) variable(inner string) (string, error) {
 	return "", &unsetError{name}
 }
 
-// unsetError says that a variable has no value.
+// unsetError means that a variable has no value.
 type unsetError struct{ name string }
 
 func (e *unsetError) Error() string {
 	return fmt.Sprintf("the environment variable %[1]s is not set; set it, or write ${%[1]s:-default}", e.name)
 }
 
-// standIn is a value for what only who connects needs: an address, a secret long enough, or the
-// hash of a key, which is another one at every place.
+// standIn returns a placeholder for a value that is needed only to connect: an address, a
+// sufficiently long secret, or the hash of a key, which differs for every path.
 func (d *document) standIn(path string) string {
 	d.mistakes.absent[path] = true
 	sum := sha256.Sum256([]byte(path))

@@ -8,19 +8,18 @@ import (
 	"unicode/utf8"
 )
 
-// Error is one thing wrong in the file.
+// Error is one mistake in the file.
 type Error struct {
 	File    string
-	Line    int    // from 1; 0 when the error concerns no line
+	Line    int    // from 1; 0 if the error concerns no line
 	Column  int    // from 1, in characters
 	Path    string // such as providers[0].base_url; empty at the top level
-	Message string // what is wrong and, where it is known, what to write instead
+	Message string // what is wrong and, if known, what to write instead
 	Source  string // the line of the file, secrets masked
-	width   int    // of the place the caret marks
+	width   int    // of the marked place
 }
 
-// Error returns place and message on one line, then the source line with a
-// caret under the place:
+// Error returns place and message on one line, then the source line with carets under the place:
 //
 //	llmguard.yaml:12:5: providers[0]: unknown field "base_ulr"; did you mean "base_url"?
 //	   12 |     base_ulr: https://api.openai.com/v1
@@ -42,7 +41,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Excerpt is the source line with a caret under the place, empty when there is none.
+// Excerpt returns the source line with carets under the place; empty if there is no line.
 func (e *Error) Excerpt() string {
 	if strings.TrimSpace(e.Source) == "" {
 		return ""
@@ -55,10 +54,10 @@ func (e *Error) Excerpt() string {
 	return fmt.Sprintf("%5d | %s\n%5s | %s", e.Line, source, "", caret(source, column, e.width))
 }
 
-// Errors is everything wrong in one file, in the order of its lines.
+// Errors are all mistakes in one file, in the order of its lines.
 type Errors []*Error
 
-// Error returns all errors, one block each, and their number when it is not one.
+// Error returns all errors, one block each, followed by their number if there are several.
 func (es Errors) Error() string {
 	const most = 50
 	var b strings.Builder
@@ -75,7 +74,7 @@ func (es Errors) Error() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// Unwrap gives errors.As the single errors.
+// Unwrap returns the single errors, for errors.As.
 func (es Errors) Unwrap() []error {
 	out := make([]error, len(es))
 	for i, e := range es {
@@ -93,7 +92,7 @@ func (es Errors) sort() {
 	})
 }
 
-// caret repeats the tabs of the source, so that it stands right in a terminal.
+// caret repeats the tabs of the source, so that carets align in a terminal.
 func caret(source string, column, width int) string {
 	var b strings.Builder
 	left := 0
@@ -112,8 +111,8 @@ func caret(source string, column, width int) string {
 	return b.String()
 }
 
-// What must not be repeated from the file: values of fields that hold secrets,
-// however misspelt, and texts in the form of keys or of passwords in URLs.
+// Patterns of text in the file that must not appear in errors: values of fields that hold secrets,
+// even misspelled ones, and texts in the format of keys or of passwords in URLs.
 var (
 	secretField = regexp.MustCompile(`(?i)[a-z_-]*(?:secret|pas+[a-z]*d|passw|api_?k|token|authorization)[a-z_-]*["']?\s*:\s+["']?`)
 	secretText  = regexp.MustCompile(`\b(?:sk|gsk|lg_live|lg_admin|lg_test|whsec)[-_][\w+/=-]{8,}`)
@@ -122,8 +121,8 @@ var (
 	urlPassword = regexp.MustCompile(`(://[^\s:/@]*:)[^\s/@]+@`)
 )
 
-// mask hides secrets in a line of the file. A secret field hides the rest of
-// its line, unless it refers to the environment or a file, or holds a list or mapping.
+// mask hides secrets in a line of the file. For a secret field it hides the rest of the line,
+// unless that refers to the environment or a file, or is a list or mapping.
 func mask(line string) string {
 	if m := secretField.FindStringIndex(line); m != nil {
 		if value := line[m[1]:]; value != "" && !strings.HasPrefix(value, "${") && !strings.HasPrefix(value, fileMark) &&

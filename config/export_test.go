@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// RestartOnly lists the fields that a running process takes no change of.
+// RestartOnly lists the fields that a running process does not reload.
 func RestartOnly() []string {
 	var out []string
 	var walk func(t reflect.Type, path string, fixed bool)

@@ -73,11 +73,11 @@ type Memory struct {
 	Spool Size `yaml:"spool" default:"2GB" min:"0"`
 }
 
-// checkRoom checks that the largest body has the room that was given for it.
+// checkRoom checks that the memory limits fit the largest body.
 func checkRoom(m *mistakes, cfg *Config) {
 	for path, size := range map[string]Size{"memory.bodies": cfg.Memory.Bodies, "memory.spool": cfg.Memory.Spool} {
 		if m.given(path) && size > 0 && size < cfg.Requests.MaxBody {
-			m.failAt(path, "%d bytes have no room for a body of requests.max_body, which is %d bytes", size,
+			m.failAt(path, "%d bytes is less than requests.max_body, which is %d bytes", size,
 				cfg.Requests.MaxBody)
 		}
 	}

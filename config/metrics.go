@@ -7,13 +7,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics tells of the configuration that a process runs with. It is safe for
-// concurrent use.
+// Metrics reports the configuration that a process runs with. It is safe for concurrent use.
 type Metrics struct {
 	successful, at, hash, restart prometheus.Gauge
 }
 
-// NewMetrics registers the metrics; a nil registerer leaves them unregistered.
+// NewMetrics returns metrics registered with reg, or unregistered ones if reg is nil.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	gauge := func(o prometheus.GaugeOpts) prometheus.Gauge {
 		g := prometheus.NewGauge(o)
@@ -25,25 +24,24 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return &Metrics{
 		successful: gauge(prometheus.GaugeOpts{
 			Name: "llmguard_config_last_reload_successful",
-			Help: "1 when the last reload of the configuration was taken, 0 when it was refused and the old one goes on.",
+			Help: "1 if the last reload succeeded, 0 if it failed and the previous configuration is still in use.",
 		}),
 		at: gauge(prometheus.GaugeOpts{
 			Name: "llmguard_config_last_reload_success_timestamp_seconds",
-			Help: "When the configuration in force was read, Unix seconds.",
+			Help: "When the current configuration was read, in Unix seconds.",
 		}),
 		hash: gauge(prometheus.GaugeOpts{
 			Name: "llmguard_config_hash",
-			Help: "48 bits of the SHA-256 of the file in force: processes that run with the same file say the same.",
+			Help: "48 bits of the SHA-256 of the current file, the same in all processes that run with the same file.",
 		}),
 		restart: gauge(prometheus.GaugeOpts{
 			Name: "llmguard_config_restart_needed",
-			Help: "How many fields of the file differ from what runs and need a restart.",
+			Help: "Number of changed fields in the file that need a restart to take effect.",
 		}),
 	}
 }
 
-// Taken says that a configuration is in force, and how many of its fields wait
-// for a restart.
+// Taken records that a configuration is in use, and how many of its fields require a restart.
 func (m *Metrics) Taken(c *Config, restart int, at time.Time) {
 	m.successful.Set(1)
 	m.at.Set(float64(at.UnixMilli()) / 1000)
@@ -51,12 +49,12 @@ func (m *Metrics) Taken(c *Config, restart int, at time.Time) {
 	m.hash.Set(c.Hash())
 }
 
-// Hash is the file's part of its SHA-256 that the metric reports.
+// Hash returns the part of the file's SHA-256 that the metric reports.
 func (c *Config) Hash() float64 {
 	var b [8]byte
 	copy(b[2:], c.Sum[:6])
 	return float64(binary.BigEndian.Uint64(b[:]))
 }
 
-// Refused says that a new configuration was not taken.
+// Refused records that a new configuration was rejected.
 func (m *Metrics) Refused() { m.successful.Set(0) }

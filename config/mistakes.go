@@ -14,23 +14,23 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// mistakes are what is wrong with a file, and where its values are.
+// mistakes collects the mistakes in a file, and the places of its values.
 type mistakes struct {
 	name  string
 	lines []string
-	marks map[string]mark // by path, where the value stands
-	// absent are the paths of values that something stands in for, because the environment or
-	// a file does not have them; nil: that is an error.
+	marks map[string]mark // places of values, by path
+	// absent are the paths of values replaced by a placeholder because the environment or a file
+	// does not have them; if nil, that is an error.
 	absent map[string]bool
 	errs   Errors
 }
 
-// mark is a place in the file; the zero mark is none.
+// mark is a place in the file; the zero mark means none.
 type mark struct{ line, col, width int }
 
-// syntaxHints say what to do about the parser's commonest complaints.
+// syntaxHints are fixes for the parser's most common errors.
 var syntaxHints = []struct{ in, hint string }{
-	{"found character '\t'", "a tab indents this line; YAML wants spaces"},
+	{"found character '\t'", "this line is indented with a tab; YAML requires spaces"},
 	{"mapping value is not allowed", `a ": " inside plain text; put the text in quotes`},
 	{"unexpected key name", `expected "name: value"; a name needs ": ", with a space, after it`},
 	{"unexpected scalar value", `a text that begins with * needs quotes: "*"`},
@@ -41,7 +41,7 @@ var syntaxHints = []struct{ in, hint string }{
 	{"is a reserved character", "the character has a meaning in YAML; put the text in quotes"},
 	{"unexpected directive value", "a value that begins with % needs quotes"},
 	{"non-map value is specified", `expected "name: value" here; a name needs ": " (with a space) after it`},
-	{"value is not allowed in this context", "the indentation does not fit the lines above"},
+	{"value is not allowed in this context", "the indentation does not match the lines above"},
 	{"undefined alias", "a plain * refers to an anchor; put the pattern in quotes"},
 }
 
@@ -70,7 +70,7 @@ func (m *mistakes) syntax(err error) {
 	m.fail(at, "", "%s", text)
 }
 
-// line returns a line of the file, or nothing outside of it.
+// line returns a line of the file, or "" outside of it.
 func (m *mistakes) line(n int) string {
 	if n < 1 || n > len(m.lines) {
 		return ""
@@ -80,8 +80,8 @@ func (m *mistakes) line(n int) string {
 
 func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
 
-// openQuote finds the first line up to the given one with an odd number of
-// double quotes: when the YAML is broken, that is likely the cause.
+// openQuote finds the first line up to the given one with an odd number of double quotes, which is
+// a likely cause of invalid YAML.
 func (m *mistakes) openQuote(upTo int) int {
 	for n := 1; n <= upTo && n <= len(m.lines); n++ {
 		line, _, _ := strings.Cut(m.line(n), " #")
@@ -92,7 +92,7 @@ func (m *mistakes) openQuote(upTo int) int {
 	return 0
 }
 
-// quoteMark is the place of the last double quote on a line.
+// quoteMark returns the place of the last double quote on a line.
 func (m *mistakes) quoteMark(n int) mark {
 	before := m.line(n)[:strings.LastIndex(m.line(n), `"`)]
 	return mark{line: n, col: utf8.RuneCountInString(before) + 1, width: 1}
@@ -102,19 +102,18 @@ func (m *mistakes) quoteMark(n int) mark {
 func (m *mistakes) fail(at mark, path, format string, args ...any) {
 	for absent := range m.absent {
 		if absent == path || strings.HasPrefix(absent, path+"[") {
-			return // what stands in for a value may be wrong
+			return // a placeholder may be invalid
 		}
 	}
 	e := &Error{File: m.name, Line: at.line, Column: at.col, Path: path, width: at.width}
-	e.Message = secretText.ReplaceAllString(fmt.Sprintf(format, args...), "****") // a key in a wrong place
+	e.Message = secretText.ReplaceAllString(fmt.Sprintf(format, args...), "****") // a key in the wrong place
 	if at.line > 0 && at.line <= len(m.lines) {
 		e.Source = mask(strings.TrimRight(m.lines[at.line-1], "\r"))
 	}
 	m.errs = append(m.errs, e)
 }
 
-// failAt records an error about the value at path, or about the nearest part
-// around it that is in the file.
+// failAt records an error about the value at path, or about its nearest parent in the file.
 func (m *mistakes) failAt(path, format string, args ...any) {
 	m.fail(m.markAt(path), path, format, args...)
 }
@@ -135,16 +134,16 @@ func (m *mistakes) given(path string) bool {
 	return ok
 }
 
-// broken reports whether the value at path, or one in it, could not be read,
-// so that what is missing there need not be reported as well.
+// broken reports whether the value at path, or one in it, could not be read, so that missing parts
+// of it need not be reported as well.
 func (m *mistakes) broken(path string) bool {
 	return slices.ContainsFunc(m.errs, func(e *Error) bool {
 		return e.Path == path || strings.HasPrefix(e.Path, path+".") || strings.HasPrefix(e.Path, path+"[")
 	})
 }
 
-// markOf is where a node begins: at its first key for a block mapping, at its
-// own token otherwise.
+// markOf returns where a node begins: at its first key for a block mapping, at its own token
+// otherwise.
 func markOf(n ast.Node) mark {
 	switch n := n.(type) {
 	case *ast.MappingNode:
@@ -168,10 +167,10 @@ func markOfToken(t *token.Token) mark {
 	}
 }
 
-// Places are where the parts of a file are, for remarks about one that is right.
+// Places locates values in the file, for remarks about a valid one.
 type Places struct{ found *mistakes }
 
-// LoadPlaces reads the file at path. It has no place where the file is no YAML.
+// LoadPlaces reads the file at path. If it is not valid YAML, no place is known.
 func LoadPlaces(path string) (*Places, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -185,8 +184,8 @@ func LoadPlaces(path string) (*Places, error) {
 	return &Places{&d.mistakes}, nil
 }
 
-// At is a remark about the value at a path, such as providers[0].base_url, in the form of an
-// error; about the nearest part around it where the file does not have it.
+// At returns a remark about the value at a path, such as providers[0].base_url, in the form of an
+// error. If the file does not have the value, the remark is about its nearest parent.
 func (p *Places) At(path, message string) *Error {
 	at := p.found.markAt(path)
 	return &Error{

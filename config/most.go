@@ -2,11 +2,11 @@ package config
 
 import "fmt"
 
-// maxLimits is how many limits may be for one caller: package budget counts all
-// of them in one script.
+// maxLimits is the maximum number of limits for one caller: package budget counts all of them in
+// one script.
 const maxLimits = 50
 
-// checkLimitCount refuses more limits for one caller than a call may stand under.
+// checkLimitCount refuses more than maxLimits limits for one caller.
 func checkLimitCount(m *mistakes, path string, o *Org, cfg *Config) {
 	if n := callerLimits(cfg.Defaults.OrgLimits(o)); n > maxLimits {
 		m.failAt(path+".limits", tooMany, n, "a caller of this org")
@@ -18,23 +18,23 @@ func checkLimitCount(m *mistakes, path string, o *Org, cfg *Config) {
 			continue
 		}
 		if n := callerLimits(cfg.Defaults.UserLimits(o, u)); n > maxLimits {
-			m.failAt(fmt.Sprintf("%s.users[%d].limits", path, i), tooMany, n, "this user, the org's among them")
+			m.failAt(fmt.Sprintf("%s.users[%d].limits", path, i), tooMany, n, "this user, including those of the org")
 		}
 	}
 }
 
-// checkCapCount does so for a list of spend caps.
+// checkCapCount does the same for a list of spend caps.
 func checkCapCount(m *mistakes, path string, n int) {
 	if n > maxLimits {
 		m.failAt(path, tooMany, n, "one call")
 	}
 }
 
-const tooMany = "%d limits are for %s; at most 50 can be counted together. Drop some, or let one limit stand for " +
-	"several models with a pattern"
+const tooMany = "%d limits apply to %s; at most 50 can be counted together. Remove some, or cover several models " +
+	"with one limit and a pattern"
 
-// callerLimits is how many limits there are at most for one caller: of those for
-// a single user, key or address, the most that one of them has.
+// callerLimits returns the maximum number of limits for one caller. Of those for a single user, key
+// or address, only the largest number that one of them has counts.
 func callerLimits(list []Limit) int {
 	every, single := 0, map[[2]string]int{}
 	for _, l := range list {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestMostLimits: 50 limits may be for one caller, whoever else has some.
+// TestMostLimits: one caller may have 50 limits, whatever limits others have.
 func TestMostLimits(t *testing.T) {
 	list := func(n int, extra string) string {
 		var out []string
@@ -24,14 +24,14 @@ func TestMostLimits(t *testing.T) {
 		}
 	}
 	f("orgs: [{id: acme, limits: "+list(50, "")+"}]\n", "")
-	f("orgs: [{id: acme, limits: "+list(51, "")+"}]\n", "orgs[0].limits: 51 limits are for a caller of this org; at most 50")
+	f("orgs: [{id: acme, limits: "+list(51, "")+"}]\n", "orgs[0].limits: 51 limits apply to a caller of this org; at most 50")
 	f("orgs: [{id: acme, limits: "+list(60, ", mode: off")+"}]\n", "")
 	f("orgs: [{id: acme, limits: "+list(50, "")+", users: [{id: a, limits: [{name: own, metric: requests, amount: 5, window: 1h}]}]}]\n",
-		"orgs[0].users[0].limits: 51 limits are for this user, the org's among them; at most 50")
+		"orgs[0].users[0].limits: 51 limits apply to this user, including those of the org; at most 50")
 	f("orgs: [{id: acme, limits: "+list(50, ", subject: user")+", users: [{id: a, limits: [{name: l7, metric: requests, amount: 9, window: 1h}]}]}]\n", "")
-	f("spend_caps: "+list(51, "")+"\norgs: [{id: acme}]\n", "spend_caps: 51 limits are for one call")
+	f("spend_caps: "+list(51, "")+"\norgs: [{id: acme}]\n", "spend_caps: 51 limits apply to one call")
 
-	var each []string // a limit for each of 60 users: each stands under one
+	var each []string // a limit for each of 60 users: each user has one
 	var users []string
 	for i := range 60 {
 		users = append(users, fmt.Sprintf("{id: u%d}", i))

@@ -2,29 +2,29 @@ package config
 
 import "github.com/llmguard/llmguard/internal/tenants/settings"
 
-// What the file has of orgs.
+// Aliases of the types for orgs, which the file and the admin API share.
 type (
-	// Org is a tenant. Nothing of it is visible to another.
+	// Org is a tenant. Orgs cannot see each other.
 	Org = settings.Org
 	// User is a person or a program in an org.
 	User = settings.User
 	// Key is an API key, known by its hash only.
 	Key = settings.Key
-	// Limit bounds one metric of one subject, in exactly one shape.
+	// Limit limits one metric of one subject, in exactly one shape.
 	Limit = settings.Limit
-	// Bucket fills steadily up to its capacity and is drained by use.
+	// Bucket refills steadily up to its capacity.
 	Bucket = settings.Bucket
-	// Defaults are what every org has that does not say otherwise.
+	// Defaults apply to every org that does not override them.
 	Defaults = settings.Defaults
-	// Alerts say who is told when a limit of money is nearly used up.
+	// Alerts configure notifications when cost limits are nearly used up.
 	Alerts = settings.Alerts
-	// Webhook is a server that is told of what has ended.
+	// Webhook is a server that receives events.
 	Webhook = settings.Webhook
 	// RequestWebhooks are the targets that requests may name.
 	RequestWebhooks = settings.RequestWebhooks
-	// Secret is a text that is never printed; Reveal gives the text itself.
+	// Secret is a text that is never printed; Reveal returns the text.
 	Secret = settings.Secret
-	// Percent is a part of something, 1 to 100.
+	// Percent is a percentage from 1 to 100.
 	Percent = settings.Percent
 	// Quantity is an amount of money or a count; the zero value means not given.
 	Quantity = settings.Quantity
@@ -32,8 +32,8 @@ type (
 	Rate = settings.Rate
 )
 
-// MaxQuantity is the largest quantity there is.
+// MaxQuantity is the maximum quantity.
 const MaxQuantity = settings.MaxQuantity
 
-// Tenants are the orgs of the configuration, with what every org has.
+// Tenants returns the orgs of the configuration and the defaults for every org.
 func (c *Config) Tenants() settings.Set { return settings.Set{Orgs: c.Orgs, Defaults: c.Defaults} }

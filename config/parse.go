@@ -13,11 +13,11 @@ import (
 	"github.com/goccy/go-yaml/parser"
 )
 
-// maxFile is far above any sane configuration: 10,000 users are 3 MB.
+// maxFile is far larger than any reasonable configuration: 10,000 users are 3 MB.
 const maxFile = 64 << 20
 
-// Load reads and checks the file at path with the process's environment. The
-// error is Errors when the file could be read but is wrong.
+// Load reads and checks the file at path with the process's environment. If the file could be read
+// but is invalid, the error is of type Errors.
 func Load(path string) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -26,15 +26,14 @@ func Load(path string) (*Config, error) {
 	return Parse(path, data, os.LookupEnv)
 }
 
-// Parse reads and checks data. The name stands for the file in errors, and
-// getenv for the environment (os.LookupEnv). The error is of type Errors and
-// holds everything that is wrong; the Config is nil then.
+// Parse reads and checks data. name is the file's name in errors, and getenv looks up environment
+// variables (os.LookupEnv). The error is of type Errors with all mistakes; the Config is nil then.
 func Parse(name string, data []byte, getenv func(string) (string, bool)) (*Config, error) {
 	return parseConfig(newDocument(name, getenv), data)
 }
 
-// ParsePolicy is Parse for who only decides by a configuration and connects to nothing:
-// variables without a value or a default, and files of secrets, need not be there.
+// ParsePolicy is Parse for callers that only evaluate a configuration and do not connect: variables
+// without a value or a default, and files of secrets, may be missing.
 func ParsePolicy(name string, data []byte, getenv func(string) (string, bool)) (*Config, error) {
 	d := newDocument(name, getenv)
 	d.mistakes.absent = map[string]bool{}
@@ -65,11 +64,11 @@ func parseConfig(d *document, data []byte) (*Config, error) {
 type document struct {
 	mistakes mistakes
 	getenv   func(string) (string, bool)
-	files    bool // secrets may be in files of their own
+	files    bool // secrets may be in separate files
 	anchors  map[string]ast.Node
-	// literals are the paths of secrets that are written here.
+	// literals are the paths of secrets whose text is in this file.
 	literals []string
-	nodes    int // decoded so far, aliases counted each time
+	nodes    int // decoded so far, counting aliases each time
 	tooBig   bool
 }
 
@@ -79,8 +78,8 @@ func newDocument(name string, getenv func(string) (string, bool)) *document {
 	}
 }
 
-// root parses the text and returns the one document's mapping, or nil after
-// recording why there is none.
+// root parses the text and returns the mapping of its only document, or nil after recording why
+// there is none.
 func (d *document) root(data []byte) ast.Node {
 	if len(data) > maxFile {
 		d.mistakes.failAt("", "the file has %d bytes, more than %d", len(data), maxFile)
@@ -118,7 +117,7 @@ func (d *document) root(data []byte) ast.Node {
 	}
 }
 
-// parse is the YAML parser, whose panics on odd input become errors.
+// parse runs the YAML parser and converts its panics on unusual input to errors.
 func parse(data []byte) (file *ast.File, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -128,7 +127,7 @@ func parse(data []byte) (file *ast.File, err error) {
 	return parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
 }
 
-// anchors collects the values that aliases stand for.
+// anchors collects the values that aliases refer to.
 type anchors map[string]ast.Node
 
 func (a anchors) Visit(n ast.Node) ast.Visitor {

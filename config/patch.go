@@ -9,7 +9,7 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
-// NewOrg returns an org as the file would have it that says nothing of it.
+// NewOrg returns an org with the defaults of the file.
 func (c *Config) NewOrg(id string) Org {
 	o := Org{ID: id}
 	setDefaults(reflect.ValueOf(&o).Elem())
@@ -17,17 +17,17 @@ func (c *Config) NewOrg(id string) Org {
 	return o
 }
 
-// NewUser does the same for a user, and NewKey and NewLimit for theirs.
+// NewUser returns a user with the defaults of the file.
 func NewUser(id string) User {
 	u := User{ID: id}
 	setDefaults(reflect.ValueOf(&u).Elem())
 	return u
 }
 
-// NewKey returns a key of which nothing is known but its id.
+// NewKey returns a key with only an id.
 func NewKey(id string) Key { return Key{ID: id} }
 
-// NewLimit returns a limit without a shape; user is whose own it is, if any.
+// NewLimit returns a limit without a shape; if user is not empty, the limit is for that user only.
 func NewLimit(user, name string) Limit {
 	l := Limit{Name: name}
 	setDefaults(reflect.ValueOf(&l).Elem())
@@ -37,27 +37,26 @@ func NewLimit(user, name string) Limit {
 	return l
 }
 
-// Patch puts fields, a JSON object with the names of the file, over what to points to: an
-// Org, User, Key or Limit. It reads as strictly as the file is read, but fills in nothing
-// from the environment. The error is for whoever wrote the fields.
+// Patch applies fields, a JSON object with the names of the file, to an Org, User, Key or Limit
+// that to points to. It is as strict as Parse, but expands nothing from the environment. The error
+// is for the author of the fields.
 func Patch(to any, fields []byte) error {
 	d := newDocument(patchName, func(string) (string, bool) { return "", false })
 	root := d.root(fields)
 	if root == nil {
 		return d.mistakes.patchError("", nil, nil)
 	}
-	for _, known := range []string{"id", "name", "hash", "bucket.capacity"} { // what must be there is there already
+	for _, known := range []string{"id", "name", "hash", "bucket.capacity"} { // required fields are already set
 		d.mistakes.marks[known] = mark{}
 	}
 	d.section("", root, reflect.ValueOf(to).Elem())
 	return d.mistakes.patchError("", nil, nil)
 }
 
-// patchName is what a patch is called in place of a file.
+// patchName replaces the file name in errors about a patch.
 const patchName = "request"
 
-// CheckOrg checks an org that was put together from the file and elsewhere, as
-// the file's own are checked.
+// CheckOrg checks an org that was assembled from the file and other sources like those in the file.
 func (c *Config) CheckOrg(o *Org) error {
 	m := &mistakes{name: patchName, marks: map[string]mark{}}
 	m.markLimits("org", o.Limits)
@@ -68,7 +67,7 @@ func (c *Config) CheckOrg(o *Org) error {
 	return m.patchError("org", o.Limits, o.Users)
 }
 
-// CheckDefaults checks the limits of every org, which were put together likewise.
+// CheckDefaults checks the limits of every org, which were assembled likewise.
 func (c *Config) CheckDefaults() error {
 	m := &mistakes{name: patchName, marks: map[string]mark{}}
 	m.markLimits("defaults", c.Defaults.Limits)
@@ -76,7 +75,7 @@ func (c *Config) CheckDefaults() error {
 	return m.patchError("defaults", c.Defaults.Limits, nil)
 }
 
-// markLimits notes which parts limits have, where the file would.
+// markLimits records which parts limits have, as reading a file would.
 func (m *mistakes) markLimits(path string, list []Limit) {
 	for i, l := range list {
 		at := element(path+".limits", i)
@@ -90,8 +89,8 @@ func (m *mistakes) markLimits(path string, list []Limit) {
 	}
 }
 
-// patchError is what is wrong, by the names of limits, users and keys instead of places in a file.
-// Root is the beginning that all paths share.
+// patchError returns the mistakes, named by limits, users and keys instead of places in a file.
+// root is the prefix that all paths share.
 func (m *mistakes) patchError(root string, limits []Limit, users []User) error {
 	if len(m.errs) == 0 {
 		return nil
@@ -115,7 +114,8 @@ func (m *mistakes) patchError(root string, limits []Limit, users []User) error {
 	return &settings.FieldError{Field: field, Message: all[0]}
 }
 
-// named splits a path below an org, or below the defaults, into what it is in and the field.
+// named splits a path below an org, or below the defaults, into the thing that contains it and the
+// field.
 func named(path string, limits []Limit, users []User) (thing, field string) {
 	of := ""
 	if i, rest, ok := cutElement(path, "users"); ok && i < len(users) {
@@ -131,7 +131,7 @@ func named(path string, limits []Limit, users []User) (thing, field string) {
 	return thing, path
 }
 
-// cutElement cuts "name[3]." from the beginning of a path.
+// cutElement cuts "name[3]." from the start of a path.
 func cutElement(path, name string) (i int, rest string, ok bool) {
 	path, ok = strings.CutPrefix(path, name+"[")
 	if !ok {

@@ -11,8 +11,8 @@ import (
 	"github.com/llmguard/llmguard/config"
 )
 
-// An org, a user and a limit made by an administrator begin as the file's own do
-// when the file says nothing of them.
+// TestNewPartsHaveTheFilesDefaults: an org, a user and a limit created by an administrator have the
+// defaults that the file gives to its own.
 func TestNewPartsHaveTheFilesDefaults(t *testing.T) {
 	cfg := read(t, "store: {on_failure: allow, journal_dir: j}\norgs: [{id: acme, users: [{id: ann, limits: [{name: l, amount: $5, window: 1h}]}]}]")
 	org, file := cfg.NewOrg("acme"), cfg.Orgs[0]
@@ -36,7 +36,7 @@ func TestNewPartsHaveTheFilesDefaults(t *testing.T) {
 	}
 }
 
-// Fields that a patch does not name stay as they are.
+// TestPatchKeepsTheRest: fields that a patch does not name stay unchanged.
 func TestPatchKeepsTheRest(t *testing.T) {
 	org := config.Org{ID: "acme", Name: "Acme", Weight: 100, Models: []string{"a", "b"}}
 	err := config.Patch(&org, []byte(`{"weight": 7, "models": ["gpt-*"], "max_wait": "5m", "alerts": {"url": "https://a.example/x"}}`))
@@ -81,7 +81,7 @@ func TestPatchLimit(t *testing.T) {
 		t.Errorf("got %+v, %v", limit, err)
 	}
 	err = config.Patch(&limit, []byte(`{"amount": 5.5}`))
-	if want := `amount: expected money such as "$5.25" or a whole number, got "5.5"; money needs its $`; err == nil || err.Error() != want {
+	if want := `amount: expected money such as "$5.25" or a whole number, got "5.5"; money needs a $`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	err = config.Patch(&limit, []byte(`{"bucket": {"refill": "$1/h"}}`))
@@ -90,7 +90,7 @@ func TestPatchLimit(t *testing.T) {
 	}
 }
 
-// What was put together from the file and from Redis is checked by the same rules.
+// TestCheckOrg: what was assembled from the file and from Redis is checked by the same rules.
 func TestCheckOrg(t *testing.T) {
 	cfg := read(t, "auth: {peppers: [{id: p, secret: \"${PEPPER}\"}]}")
 	hour := config.Limit{Name: "hour", Subject: "org", Metric: "cost", Mode: "enforce", Amount: config.Quantity{N: 5e9, Money: true}, Window: time.Hour}
@@ -137,7 +137,8 @@ func TestCheckOrg(t *testing.T) {
 	}
 }
 
-// Thresholds are what is written, sorted and once; left out they are 50, 80, 100.
+// TestAlertThresholds: thresholds are those written, sorted and without duplicates; if omitted,
+// they are 50, 80 and 100.
 func TestAlertThresholds(t *testing.T) {
 	for _, c := range []struct {
 		text string
@@ -153,7 +154,8 @@ func TestAlertThresholds(t *testing.T) {
 	}
 }
 
-// The metrics tell two processes with the same file from two with different ones.
+// TestConfigMetrics: the metrics distinguish processes with the same file from processes with
+// different files.
 func TestConfigMetrics(t *testing.T) {
 	values := func(text string, restart int, refused bool) map[string]float64 {
 		reg := prometheus.NewRegistry()

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// A list of models that is left out means all; an empty one is a mistake and not
-// all of them.
+// TestPoolModels: an omitted list of models means all; an empty one is a mistake, not all models.
 func TestPoolModels(t *testing.T) {
 	const provider = "providers:\n  - {id: openai, base_url: \"https://a.example/v1\", pools: [{id: p"
 	cfg := read(t, provider+"}]}")
@@ -16,7 +15,7 @@ func TestPoolModels(t *testing.T) {
 	checkWrong(t, []wrongFile{
 		{
 			"empty", provider + ", «models»: []}]}", "providers[0].pools[0].models",
-			"is empty; leave it out for all, or name what is allowed",
+			"is empty; remove it to allow all, or list what is allowed",
 		},
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// raw cuts a top-level value out of the source, for another package to read.
+// raw cuts a top-level value out of the source, to be parsed by another package.
 func (d *document) raw(path string, parent ast.Node, i int, pair *ast.MappingValueNode, f field) Raw {
 	value, ok := d.resolve(path, pair.Value)
 	if !ok {
@@ -40,14 +40,14 @@ func (d *document) raw(path string, parent ast.Node, i int, pair *ast.MappingVal
 	lines := slices.Clone(d.mistakes.lines[first.line-1 : last])
 	if runes := []rune(lines[0]); strings.TrimSpace(string(runes[:first.col-1])) != "" &&
 		!strings.HasPrefix(strings.TrimSpace(lines[0]), "-") {
-		// On the line of its name, which gives way to as many spaces: errors
-		// keep their column.
+		// The value is on the line of its name, which is replaced by as many spaces, so that errors
+		// have the right column.
 		lines[0] = strings.Repeat(" ", first.col-1) + string(runes[first.col-1:])
 	}
 	return Raw{YAML: []byte(strings.Join(lines, "\n")), Line: first.line}
 }
 
-// markElements remembers where the parts of a raw value stand.
+// markElements records the places of the parts of a raw value.
 func (m *mistakes) markElements(path string, value ast.Node) {
 	if seq, ok := value.(*ast.SequenceNode); ok {
 		for i, element := range seq.Values {
@@ -60,7 +60,7 @@ func (m *mistakes) markElements(path string, value ast.Node) {
 	}
 }
 
-// checkPrices lets package pricing read its parts, and points at what it refuses.
+// checkPrices lets package pricing parse its parts, and maps its errors to places in the file.
 func checkPrices(m *mistakes, cfg *Config) {
 	readPrices(m, cfg)
 	base, err := cfg.Catalogue()
@@ -82,9 +82,9 @@ func checkPrices(m *mistakes, cfg *Config) {
 	}
 }
 
-// checkOverrides checks every entry against the catalogue and those before it.
+// checkOverrides checks every entry against the catalogue and the entries before it.
 func checkOverrides(m *mistakes, base *pricing.Catalogue, list []pricing.Entry) {
-	index := make([]int, len(list)) // of what is left of the list
+	index := make([]int, len(list)) // original indexes of the remaining list
 	for i := range list {
 		index[i] = i
 	}
@@ -103,7 +103,7 @@ func checkOverrides(m *mistakes, base *pricing.Catalogue, list []pricing.Entry) 
 	}
 }
 
-// failRaw records an error of package pricing at the place that it names.
+// failRaw records an error of package pricing at the place that the error names.
 func (m *mistakes) failRaw(path string, raw Raw, err error) {
 	var ye yaml.Error
 	if raw.rendered || !errors.As(err, &ye) || ye.GetToken() == nil || ye.GetToken().Position == nil {
@@ -117,25 +117,25 @@ func (m *mistakes) failRaw(path string, raw Raw, err error) {
 
 func plain(err error) string {
 	if ye, ok := errors.AsType[yaml.Error](err); ok {
-		return ye.GetMessage() // without its own picture of the source
+		return ye.GetMessage() // without its own excerpt of the source
 	}
 	return strings.TrimPrefix(err.Error(), "pricing: ")
 }
 
-// UnknownModel is what models priced by unknown_model_price are called in
-// metrics, where every caller's spelling would be one series too many.
+// UnknownModel is the name in metrics of all models priced by unknown_model_price, because a series
+// per spelling would be too many.
 const UnknownModel = "unknown"
 
-// matchRuleError is a match rule where there is nothing to match.
+// matchRuleError is a match rule in a place without anything to match.
 type matchRuleError struct{ field string }
 
 func (e *matchRuleError) Error() string {
-	return e.field + " has no place here: the price is for every model the catalogue does not know; for a model of " +
-		"your own write an entry under prices"
+	return e.field + " is not allowed here: this price is for every model that is not in the catalogue; for a model of " +
+		"your own, add an entry under prices"
 }
 
-// UnknownModelEntry reads UnknownModelPrice; nil when the file has none. After
-// Parse it returns no error.
+// UnknownModelEntry parses UnknownModelPrice; nil if the file has none. After Parse it does not
+// return an error.
 func (c *Config) UnknownModelEntry() (*pricing.Entry, error) {
 	if len(c.UnknownModelPrice.YAML) == 0 {
 		return nil, nil
@@ -159,7 +159,7 @@ func (c *Config) UnknownModelEntry() (*pricing.Entry, error) {
 	}
 	e.Model = UnknownModel
 	if _, err := pricing.New("", []pricing.Entry{e}); err != nil {
-		return nil, errors.Unwrap(err) // without the name that nobody wrote
+		return nil, errors.Unwrap(err) // without the name, which is not in the file
 	}
 	return &e, nil
 }

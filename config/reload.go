@@ -6,20 +6,19 @@ import (
 	"slices"
 )
 
-// Reload is what becomes of a running configuration when its file has changed.
+// Reload is the result of reloading a running configuration from its changed file.
 type Reload struct {
-	// Config is to run from now on: Next, with the fields that only a restart
-	// can change as they are.
+	// Config is the configuration to run from now on: the new one, with the old values of fields
+	// that only a restart can change.
 	Config *Config
-	// Changed names what differs and takes effect, by path and in the order of
-	// the reference: orgs, queue.max_attempts.
+	// Changed lists the paths of changes that take effect, in the order of the reference: orgs,
+	// queue.max_attempts.
 	Changed []string
-	// NeedsRestart names what differs and does not take effect before a restart.
+	// NeedsRestart lists the paths of changes that do not take effect before a restart.
 	NeedsRestart []string
 }
 
-// Reload compares the running configuration with the one that is to replace it.
-// Neither is changed.
+// Reload compares the running configuration with the one that will replace it. It modifies neither.
 func (c *Config) Reload(next *Config) Reload {
 	merged := *next
 	r := Reload{Config: &merged}
@@ -31,8 +30,7 @@ func (c *Config) Reload(next *Config) Reload {
 	return r
 }
 
-// section compares the fields of one section; fixed is for sections of which
-// nothing can change.
+// section compares the fields of one section; fixed means that nothing in it can change.
 func (r *Reload) section(path string, running, next reflect.Value, fixed bool) {
 	for _, f := range fieldsOf(next.Type()) {
 		at := join(path, f.name)
@@ -52,8 +50,8 @@ func (r *Reload) section(path string, running, next reflect.Value, fixed bool) {
 	}
 }
 
-// same compares two values of a field; of a part that another package reads only
-// its text counts, not where it stands.
+// same compares two values of a field. For parts that another package parses, it compares only the
+// text, not the position.
 func same(a, b reflect.Value) bool {
 	if raw, ok := a.Interface().(Raw); ok {
 		return bytes.Equal(raw.YAML, b.Interface().(Raw).YAML)

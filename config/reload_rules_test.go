@@ -8,7 +8,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 )
 
-// reloadCase is a change of the file, and what becomes of it.
+// reloadCase is a change of the file and its expected result.
 type reloadCase struct{ text, changed, restart string }
 
 func checkReload(t *testing.T, base string, cases []reloadCase) {
@@ -87,7 +87,7 @@ func TestWhatNeedsARestart(t *testing.T) {
 	})
 }
 
-// Only what means something else is a change: not comments, order or spelling.
+// TestReloadComparesMeaning: only changes of meaning count, not comments, order or spelling.
 func TestReloadComparesMeaning(t *testing.T) {
 	checkReload(t, "queue: {dead_ttl: 7d}\nprices:\n  - {model: m, prices: [{input: 1, output: 2}]}\n", []reloadCase{
 		{"# new\nprices:\n  - {model: m, prices: [{input: 1, output: 2}]}\nqueue: {dead_ttl: 168h}\n", "", ""},
@@ -98,8 +98,8 @@ func TestReloadComparesMeaning(t *testing.T) {
 	})
 }
 
-// What is to run keeps the fields that need a restart, and takes all others; the
-// sum is that of the new file, so that a later reload compares with it.
+// TestReloadMerges: the result keeps the fields that need a restart and takes all others. The sum
+// is that of the new file, so that a later reload compares with it.
 func TestReloadMerges(t *testing.T) {
 	running := read(t, "listen: 127.0.0.1:1\nlog: {level: info, format: json}\n")
 	next := read(t, "listen: 127.0.0.1:2\nlog: {level: warn, format: text}\norgs: [{id: globex}]\n")
@@ -120,8 +120,8 @@ func TestReloadMerges(t *testing.T) {
 	}
 }
 
-// The list of the fields that need a restart has each once, in order, and agrees
-// with what a reload does.
+// TestRestartOnlyIsSorted: the list of the fields that need a restart is sorted, without
+// duplicates, and consistent with reloads.
 func TestRestartOnlyIsSorted(t *testing.T) {
 	list := config.RestartOnly()
 	if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) {

@@ -31,7 +31,7 @@ func TestReload(t *testing.T) {
 	f(func(s string) string { return "# a comment above\n\n" + s }, "", "")
 	f(replace("input: 1", "input: 3"), "prices", "")
 	f(replace("id: acme", "id: acme, weight: 200"), "orgs", "")
-	// What all orgs inherit changes them.
+	// A change of what all orgs inherit changes them.
 	f(func(s string) string { return s + "store: {on_failure: allow, journal_dir: /tmp/j}\n" }, "store.on_failure orgs", "store.journal_dir")
 	c := f(func(s string) string {
 		return strings.Replace(s, "6379", "6380", 1) + "listen: 127.0.0.1:1\nqueue: {lease: 5s, max_attempts: 7}\nlog: {level: debug, format: text}\n"
@@ -41,8 +41,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestRestartOnly pins which fields need a restart: docs and reload are written
-// from the same tags.
+// TestRestartOnly fixes which fields need a restart: docs and reload use the same tags.
 func TestRestartOnly(t *testing.T) {
 	list := RestartOnly()
 	for _, want := range []string{"listen", "admin.listen", "redis.addresses", "redis.tls.ca_file", "store.hold_lease", "files.store"} {

@@ -9,7 +9,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 )
 
-// What every file needs, for cases that are about something else.
+// Required sections, for cases about something else.
 const (
 	someProviders = "providers: [{id: openai, base_url: \"https://api.openai.com/v1\"}]\n"
 	someOrgs      = "orgs: [{id: acme}]\n"
@@ -26,7 +26,7 @@ func lookup(name string) (string, bool) {
 	return value, ok
 }
 
-// whole adds to a text the required sections that it lacks.
+// whole adds the required sections that a text lacks.
 func whole(text string) string {
 	if !strings.HasSuffix(text, "\n") {
 		text += "\n"
@@ -49,7 +49,7 @@ func read(t *testing.T, text string) *config.Config {
 	return cfg
 }
 
-// refusals are the errors of a text.
+// refusals returns the errors of a text.
 func refusals(t *testing.T, text string) config.Errors {
 	t.Helper()
 	_, err := config.Parse("f.yaml", []byte(whole(text)), lookup)
@@ -64,10 +64,10 @@ func refusals(t *testing.T, text string) config.Errors {
 	return all
 }
 
-// place is what a case marks with « and » in its text.
+// place is a range that a case marks with « and » in its text.
 type place struct{ line, column, width int }
 
-// unmark takes the marks out of a text and says what they enclose.
+// unmark removes the marks from a text and returns what they enclose.
 func unmark(text string) (string, place) {
 	before, rest, _ := strings.Cut(text, "«")
 	inside, after, _ := strings.Cut(rest, "»")
@@ -79,11 +79,11 @@ func unmark(text string) (string, place) {
 	}
 }
 
-// wrongFile is a text with one mistake in it, which it marks with « and ».
+// wrongFile is a text with one mistake, marked with « and ».
 type wrongFile struct{ name, text, path, message string }
 
-// checkWrong compares the one error of a text with its case: the path, the whole
-// message, the place, and the caret below the line.
+// checkWrong compares the only error of a text with its case: the path, the whole message, the
+// place, and the carets below the line.
 func checkWrong(t *testing.T, cases []wrongFile) {
 	t.Helper()
 	for _, c := range cases {
@@ -105,7 +105,7 @@ func checkWrong(t *testing.T, cases []wrongFile) {
 	}
 }
 
-// checkCaret reads the picture below a message: the caret is under the marked text.
+// checkCaret checks the excerpt below a message: the carets are under the marked text.
 func checkCaret(t *testing.T, e *config.Error, at place) {
 	t.Helper()
 	lines := strings.Split(e.Error(), "\n")

@@ -11,14 +11,14 @@ import (
 	"github.com/llmguard/llmguard/config"
 )
 
-// schemaField is a scalar field of the file, as the schema describes it.
+// schemaField is a scalar field of the file, as described by the schema.
 type schemaField struct {
 	name    string // providers.pools.rpm
 	def     any    // default, nil for none
 	choices []string
 }
 
-// Sections that are needed around a field, besides the field itself.
+// around are the required fields of sections.
 var around = map[string]map[string]any{
 	"Org":      {"id": "acme"},
 	"User":     {"id": "ann"},
@@ -44,8 +44,8 @@ type part struct {
 	Defs       map[string]part `json:"$defs"`
 }
 
-// each calls fn for every scalar field, with a function that writes a file in
-// which the field has a value; nil leaves it out.
+// eachField calls fn for every scalar field, with a function that builds a file with a value of the
+// field; nil leaves the field out.
 func eachField(t *testing.T, fn func(f schemaField, file func(value any) string)) {
 	t.Helper()
 	var root part
@@ -87,7 +87,7 @@ func newSchemaField(name string, p part) schemaField {
 	return f
 }
 
-// section is a section with what it needs, and some fields of its own.
+// section returns a section with its required fields and the given ones.
 func section(def string, fields map[string]any, isList bool) any {
 	out := map[string]any{}
 	for name, value := range around[def] {
@@ -102,7 +102,7 @@ func section(def string, fields map[string]any, isList bool) any {
 	return out
 }
 
-// fileWith writes a file as JSON, which is YAML too.
+// fileWith builds a file as JSON, which is also YAML.
 func fileWith(t *testing.T, wrap func(map[string]any) map[string]any, name string, value any) string {
 	t.Helper()
 	fields := map[string]any{}
@@ -126,7 +126,7 @@ func fileWith(t *testing.T, wrap func(map[string]any) map[string]any, name strin
 	return string(text)
 }
 
-// A field that is left out has the default that the schema names: to write the
+// TestDefaultIsWhatLeftOutMeans: an omitted field has the default in the schema, so writing the
 // default changes nothing.
 func TestDefaultIsWhatLeftOutMeans(t *testing.T) {
 	n := 0
@@ -155,8 +155,8 @@ func TestDefaultIsWhatLeftOutMeans(t *testing.T) {
 	}
 }
 
-// The choices of a field are those that the schema lists: each is known, another
-// is refused with the list.
+// TestChoicesAreThoseOfTheSchema: a field accepts the choices in the schema; others are refused
+// with the list.
 func TestChoicesAreThoseOfTheSchema(t *testing.T) {
 	n := 0
 	eachField(t, func(f schemaField, file func(any) string) {
@@ -181,8 +181,8 @@ func TestChoicesAreThoseOfTheSchema(t *testing.T) {
 	}
 }
 
-// Every field may come from the environment, so a variable that is missing is
-// reported with the path of the field.
+// TestEveryFieldMayComeFromTheEnvironment: a missing variable is reported with the path of its
+// field.
 func TestEveryFieldMayComeFromTheEnvironment(t *testing.T) {
 	eachField(t, func(f schemaField, file func(any) string) {
 		if f.def == nil {
@@ -199,7 +199,7 @@ func TestEveryFieldMayComeFromTheEnvironment(t *testing.T) {
 	})
 }
 
-// The schema is valid JSON that names its dialect, and refuses unknown fields.
+// TestSchemaHead: the schema is valid JSON that names its dialect, and refuses unknown fields.
 func TestSchemaHead(t *testing.T) {
 	var head struct {
 		Schema     string `json:"$schema"`

@@ -13,7 +13,7 @@ import (
 
 const hidden = "tango-uniform-victor-whiskey"
 
-// A secret shows that it is there, and never what it is.
+// TestSecretForms: a printed secret shows that it is set, but never its value.
 func TestSecretForms(t *testing.T) {
 	s := config.Secret(hidden)
 	var log bytes.Buffer
@@ -44,14 +44,15 @@ func TestSecretForms(t *testing.T) {
 	}
 }
 
-// An empty secret is nothing, so that logs show that none is set.
+// TestEmptySecretIsEmpty: an empty secret prints as nothing, so that logs show that none is set.
 func TestEmptySecretIsEmpty(t *testing.T) {
 	if got := fmt.Sprintf("%v|%#v", config.Secret(""), config.Secret("")); got != `|""` {
 		t.Errorf(`got %s, want |""`, got)
 	}
 }
 
-// However a line with a secret is wrong, the error shows the line without it.
+// TestErrorsMaskSecrets: whatever is wrong with a line that contains a secret, the error shows the
+// line without it.
 func TestErrorsMaskSecrets(t *testing.T) {
 	for name, text := range map[string]string{
 		"a password of the wrong type": "redis:\n  addresses: [\"a:1\"]\n  password: [" + hidden + "]\n",
@@ -79,8 +80,8 @@ func TestErrorsMaskSecrets(t *testing.T) {
 	}
 }
 
-// What is no secret is shown: a reference to the environment or to a file helps to
-// find the mistake.
+// TestErrorsShowReferences: references to the environment or to a file are not secret and are
+// shown, because they help to find the mistake.
 func TestErrorsShowReferences(t *testing.T) {
 	all := refusals(t, "redis:\n  addresses: [\"a:1\"]\n  password: ${NOT_SET}\n")
 	if got := all[0].Source; got != "  password: ${NOT_SET}" {

@@ -12,13 +12,13 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// fileMark begins a secret that is the content of a file.
+// fileMark is the prefix of a secret that is the content of a file.
 const fileMark = "file:"
 
-// maxSecret is far above any key or certificate.
+// maxSecret is far larger than any key or certificate.
 const maxSecret = 64 << 10
 
-// literal remembers a secret whose text is in the configuration itself.
+// literal records a secret whose text is in the configuration itself.
 func (d *document) literal(path string, n ast.Node) {
 	text := ""
 	switch n := n.(type) {
@@ -32,15 +32,15 @@ func (d *document) literal(path string, n ast.Node) {
 	}
 }
 
-// secret follows file:PATH to what the file holds, without the line break at its
-// end. Relative paths begin at the directory of the configuration.
+// secret resolves file:PATH to the content of the file, without the final line break. Relative
+// paths start at the configuration's directory.
 func (d *document) secret(text string) (string, error) {
 	path, ok := strings.CutPrefix(text, fileMark)
 	if !ok {
 		return text, nil
 	}
 	if !d.files {
-		return "", errors.New("file: works in the configuration file only")
+		return "", errors.New("file: works only in the configuration file")
 	}
 	if path == "" {
 		return "", errors.New("file: names no file; write file:/run/secrets/NAME")
@@ -53,7 +53,7 @@ func (d *document) secret(text string) (string, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("there is no file %s", path)
 	case errors.Is(err, fs.ErrPermission):
-		return "", fmt.Errorf("this user may not read %s", path)
+		return "", fmt.Errorf("this user cannot read %s", path)
 	case err != nil:
 		return "", fmt.Errorf("cannot read the secret: %w", err)
 	}
@@ -66,7 +66,7 @@ func (d *document) secret(text string) (string, error) {
 	case !utf8.ValidString(content):
 		return "", fmt.Errorf("%s is not text", path)
 	case strings.TrimSpace(content) != content:
-		return "", fmt.Errorf("what %s holds has space around it", path)
+		return "", fmt.Errorf("the contents of %s have leading or trailing spaces", path)
 	}
 	return content, nil
 }

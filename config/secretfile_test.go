@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What administrators send reads no files of this machine.
+// TestPatchReadsNoFiles: a patch sent by an administrator does not read files of this machine.
 func TestPatchReadsNoFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(path, []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), 0o600); err != nil {
@@ -15,7 +15,7 @@ func TestPatchReadsNoFiles(t *testing.T) {
 	}
 	o := Org{ID: "acme"}
 	err := Patch(&o, []byte(`{"webhooks": [{"url": "https://a.example", "secrets": ["file:`+path+`"]}]}`))
-	if err == nil || !strings.Contains(err.Error(), "works in the configuration file only") {
+	if err == nil || !strings.Contains(err.Error(), "works only in the configuration file") {
 		t.Error(err)
 	}
 }
@@ -51,7 +51,7 @@ func TestSecretFiles(t *testing.T) {
 	f("file:nothing", "", "", "there is no file "+filepath.Join(dir, "nothing"))
 	f("file:.", "", "", "cannot read the secret")
 	f("file:key", "\n", "", "is empty")
-	f("file:key", " sk-content\n", "", "has space around it")
+	f("file:key", " sk-content\n", "", "leading or trailing spaces")
 	f("file:key", "sk-content\xff", "", "is not text")
 	f("file:key", strings.Repeat("x", maxSecret+1), "", "at most")
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// didYouMean ends an error about a name that is none of the known ones: with
-// the nearest, or with all of them when none is near.
+// didYouMean returns the end of an error about an unknown name: the most similar known name, or all
+// of them if none is similar.
 func didYouMean(name string, known []string) string {
 	if len(known) == 0 {
 		return ""
@@ -32,8 +32,8 @@ func didYouMean(name string, known []string) string {
 	return "; known: " + strings.Join(known, ", ")
 }
 
-// distance is the number of single-character edits and swaps of neighbours
-// between two names.
+// distance returns the number of single-character edits and swaps of adjacent characters between
+// two names.
 func distance(a, b string) int {
 	prev2, prev := []int(nil), make([]int, len(b)+1)
 	for j := range prev {
@@ -57,8 +57,7 @@ func distance(a, b string) int {
 	return prev[len(b)]
 }
 
-// homes lists where in the file a field of this name exists, as
-// "providers[].pools[]".
+// homes lists where in the file a field with this name exists, as "providers[].pools[]".
 func homes(name string) []string {
 	var out []string
 	var walk func(t reflect.Type, path string)
@@ -81,7 +80,7 @@ func homes(name string) []string {
 	return slices.Compact(out)
 }
 
-// unknownField is the message for a name that a section does not have.
+// unknownField returns the message for a name that a section does not have.
 func unknownField(name string, known []string) string {
 	hint := didYouMean(name, known)
 	if strings.HasPrefix(hint, "; did") {

@@ -18,7 +18,7 @@ type Tracing struct {
 	Headers map[string]Secret `yaml:"headers"`
 }
 
-// checkTracing checks where spans go.
+// checkTracing checks the destination of spans.
 func checkTracing(m *mistakes, t Tracing) {
 	u, err := url.Parse(t.Endpoint)
 	switch {
@@ -26,14 +26,14 @@ func checkTracing(m *mistakes, t Tracing) {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
 		m.failAt("tracing.endpoint", "expected a URL such as http://otel-collector:4318, got %s", mask(quote(t.Endpoint)))
 	case u.User != nil:
-		m.failAt("tracing.endpoint", "has a user or password in it; use headers")
+		m.failAt("tracing.endpoint", "contains a user or password; use headers")
 	case u.Port() == "4317":
 		m.failAt("tracing.endpoint",
-			"port 4317 is that of OTLP over gRPC; spans go by HTTP, to port 4318 of the same collector")
+			"port 4317 is for OTLP over gRPC; spans are sent over HTTP, to port 4318 of the same collector")
 	}
 	for name := range t.Headers {
 		if !headerName.MatchString(name) {
-			m.failAt(join("tracing.headers", name), "%s is not a header's name", quote(name))
+			m.failAt(join("tracing.headers", name), "%s is not a header name", quote(name))
 		}
 	}
 }

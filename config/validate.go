@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// finish fills in what depends on other fields.
+// finish sets values that depend on other fields.
 func finish(m *mistakes, cfg *Config) {
 	for i := range cfg.Providers {
 		p := &cfg.Providers[i]
@@ -48,22 +48,23 @@ func finish(m *mistakes, cfg *Config) {
 	}
 }
 
-// validate checks what single values cannot show.
+// validate checks everything that involves more than a single value.
 func validate(m *mistakes, cfg *Config) {
 	if cfg.Listen == cfg.Admin.Listen && !strings.HasSuffix(cfg.Listen, ":0") {
 		path, other := "admin.listen", "listen"
 		if !m.given(path) {
 			path, other = other, path
 		}
-		m.failAt(path, "%s is also the address of %s; operators need a listener of their own", cfg.Listen, other)
+		m.failAt(path, "%s is also the address of %s; the admin listener needs its own", cfg.Listen, other)
 	}
 	checkRoom(m, cfg)
 	if lease := cfg.Store.HoldLease; lease < 3*time.Second {
 		m.failAt("store.hold_lease",
-			"%s is too short: holds are renewed every third of it, and Redis may be slow for a second; at least 3s", lease)
+			"%s is too short: set at least 3s, because holds are renewed three times per lease and Redis may be slow for a "+
+				"second", lease)
 	}
 	if slices.Contains([]string{"wait1", "waitaof1"}, cfg.Store.Durability) && cfg.Redis.Mode == "cluster" {
-		m.failAt("store.durability", "%s is not possible on a cluster: set min-replicas-to-write on its nodes instead",
+		m.failAt("store.durability", "%s is not supported on a cluster; set min-replicas-to-write on its nodes instead",
 			cfg.Store.Durability)
 	}
 	checkPrices(m, cfg)
@@ -111,7 +112,7 @@ func checkQueue(m *mistakes, q Queue) {
 		m.longEnough(path+".secret", k.Secret)
 	}
 	if s := q.Shares; s.Interactive+s.Async+s.Batch > 100 {
-		m.failAt("queue.shares", "are %d percent together, more than 100", s.Interactive+s.Async+s.Batch)
+		m.failAt("queue.shares", "add up to %d percent, more than 100", s.Interactive+s.Async+s.Batch)
 	}
 }
 
@@ -159,7 +160,7 @@ func checkRedis(m *mistakes, r Redis) {
 		m.failAt("redis.addresses", "mode single has one address, got %d; set mode: cluster or mode: sentinel",
 			len(r.Addresses))
 	case r.Mode == "sentinel" && r.MasterName == "":
-		m.failAt("redis.mode", "mode sentinel needs master_name, the name the sentinels know the primary by")
+		m.failAt("redis.mode", "mode sentinel needs master_name, the name of the primary in the sentinels' configuration")
 	case r.Mode != "sentinel" && r.MasterName != "":
 		m.failAt("redis.master_name", "is for mode sentinel only; mode is %s", r.Mode)
 	case r.Mode == "cluster" && r.DB != 0:
@@ -176,7 +177,8 @@ func checkRedis(m *mistakes, r Redis) {
 func checkRedisURL(m *mistakes, r Redis) {
 	for _, other := range []string{"addresses", "username", "password", "db", "tls", "master_name"} {
 		if m.given("redis." + other) {
-			m.failAt("redis."+other, "cannot go with redis.url, which already says it; use url or the single fields")
+			m.failAt("redis."+other, "cannot be combined with redis.url, which already sets it; use either url or the "+
+				"separate fields")
 		}
 	}
 	if r.Mode != "single" {
@@ -200,17 +202,17 @@ func checkPeppers(m *mistakes, peppers []Pepper) {
 	}
 }
 
-// longEnough refuses secrets that can be guessed.
+// longEnough refuses secrets that are short enough to guess.
 func (m *mistakes) longEnough(path string, s Secret) {
 	if n := len(s); n > 0 && n < 16 {
 		m.failAt(path, "has %d characters; at least 16 are needed (openssl rand -hex 32)", n)
 	}
 }
 
-// names remembers where a name was used first.
+// names records where each name was first used.
 type names map[string]string
 
-// unique records an error when a name of its kind is used a second time.
+// unique records an error if a name of its kind is used a second time.
 func (m *mistakes) unique(seen names, path, name string) {
 	if name == "" {
 		return // reported as missing
@@ -222,44 +224,22 @@ func (m *mistakes) unique(seen names, path, name string) {
 	seen[name] = path
 }
 
-// patterns checks a list of name patterns; an empty list would be taken for
-// "none" by some and "all" by others.
+// patterns checks a list of name patterns. An empty list is refused, because it could be read as
+// "none" or as "all".
 func (m *mistakes) patterns(path string, list []string) {
 	if m.given(path) && len(list) == 0 {
-		m.failAt(path, "is empty; leave it out for all, or name what is allowed")
+		m.failAt(path, "is empty; remove it to allow all, or list what is allowed")
 	}
 	m.spelled(path, list)
 }
 
-// spelled refuses what is no name and no pattern.
+// spelled refuses entries that are neither a name nor a pattern.
 func (m *mistakes) spelled(path string, list []string) {
 	for i, p := range list {
 		if strings.ContainsAny(p, " \t?[]{}") {
 			m.failAt(fmt.Sprintf("%s[%d]", path, i), "expected a name or a pattern with * in it, got %s", quote(p))
 		}
 	}
-}
-
-// matches reports whether a pattern, in which * stands for any characters,
-// fits the whole name.
-func matches(pattern, name string) bool {
-	parts := strings.Split(pattern, "*")
-	if len(parts) == 1 {
-		return pattern == name
-	}
-	last := len(parts) - 1
-	if !strings.HasPrefix(name, parts[0]) {
-		return false
-	}
-	name = name[len(parts[0]):]
-	for _, part := range parts[1:last] {
-		i := strings.Index(name, part)
-		if i < 0 {
-			return false
-		}
-		name = name[i+len(part):]
-	}
-	return strings.HasSuffix(name, parts[last])
 }
 
 // refer records an error when name is not one of the known ones.
@@ -273,7 +253,7 @@ var idForm = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
 
 var notIDForm = regexp.MustCompile(`[^a-z0-9_-]+`)
 
-// checkKind checks a text whose form its field's kind tag names.
+// checkKind checks a text against the format in its field's kind tag.
 func checkKind(kind, text string) error {
 	if kind == "address" {
 		return checkHostPort(text)
@@ -290,7 +270,7 @@ func checkKind(kind, text string) error {
 
 func wrongChoice(text string, enum []string) string {
 	if len(enum) == 1 {
-		return fmt.Sprintf("%s is not supported; the only choice so far is %s", quote(text), enum[0])
+		return fmt.Sprintf("%s is not supported; the only choice is %s", quote(text), enum[0])
 	}
 	hint := ""
 	if h := didYouMean(text, enum); strings.HasPrefix(h, "; did") {
@@ -299,7 +279,7 @@ func wrongChoice(text string, enum []string) string {
 	return fmt.Sprintf("expected one of %s, got %s%s", strings.Join(enum, ", "), quote(text), hint)
 }
 
-// isAddress reports whether text is an IP address or a range of them.
+// isAddress reports whether text is an IP address or a range.
 func isAddress(text string) bool {
 	_, errAddr := netip.ParseAddr(text)
 	_, errRange := netip.ParsePrefix(text)

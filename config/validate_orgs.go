@@ -6,7 +6,10 @@ import (
 	"slices"
 	"strings"
 	"time"
-	_ "time/tzdata" // zone names work on machines without a zone database
+
+	_ "time/tzdata" // zone names work on machines without a time zone database
+
+	"github.com/llmguard/llmguard/providers"
 
 	"github.com/llmguard/llmguard/internal/auth/keys"
 )
@@ -21,7 +24,7 @@ func checkOrgs(m *mistakes, cfg *Config) {
 	}
 }
 
-// orgRules check orgs, whose ids and hashes of keys must differ.
+// orgRules checks orgs; their ids and the hashes of their keys must be unique.
 type orgRules struct {
 	found       *mistakes
 	cfg         *Config
@@ -69,7 +72,7 @@ func (r *orgRules) check(path string, o *Org) {
 	checkLimitCount(m, path, o, cfg)
 }
 
-// checkJournal checks that calls which are admitted without Redis can be kept.
+// checkJournal checks that there is a journal for calls that are admitted without Redis.
 func checkJournal(m *mistakes, path string, o *Org, s Store) {
 	if (o.OnStoreFailure != "local" && o.OnStoreFailure != "allow") || s.JournalDir != "" {
 		return
@@ -99,12 +102,12 @@ func checkUsers(m *mistakes, path string, o *Org, peppers []Pepper, hashes names
 	}
 }
 
-// checkScopes checks what a key may be used for.
+// checkScopes checks the scopes of a key.
 func checkScopes(m *mistakes, path string, list []string) {
 	known := append([]string{"calls", "jobs", "files", "batches", "usage"}, endpoints...)
 	for i, s := range list {
 		if !slices.Contains(known, s) {
-			m.failAt(element(path, i), "no scope is called %q%s; there are %s", s, didYouMean(s, known),
+			m.failAt(element(path, i), "there is no scope %q%s; the scopes are %s", s, didYouMean(s, known),
 				strings.Join(known, ", "))
 		}
 	}
@@ -122,8 +125,8 @@ func checkAdmins(m *mistakes, cfg *Config) {
 	}
 }
 
-// checkHash checks the form of a key's hash. For a key in clear it says what to
-// write instead.
+// checkHash checks the format of a key's hash. For a key in clear text, the error contains the hash
+// to write instead.
 func checkHash(m *mistakes, path, text string, peppers []Pepper) bool {
 	if strings.HasPrefix(text, "lg_") {
 		if _, err := keys.Check(text); err != nil {
@@ -162,7 +165,7 @@ func checkDefaults(m *mistakes, list []Limit) {
 		m.unique(ids, at+".name", l.Name)
 		checkLimit(m, at, l)
 		if l.Only != "" && l.Subject != "ip" {
-			m.failAt(at+".only", "has no place in the limits of every org; write the limit under the org whose %s it is for",
+			m.failAt(at+".only", "is not allowed in limits for every org; put the limit under the org of that %s",
 				l.Subject)
 			continue
 		}
@@ -204,16 +207,16 @@ func checkLimits(m *mistakes, path string, o *Org, cfg *Config) {
 					m.onLine(first))
 			}
 			if l.Subject != "user" {
-				m.failAt(at+".subject", "a limit under a user has subject user")
+				m.failAt(at+".subject", "a limit under a user must have subject user")
 			}
 			if l.Only != u.ID {
-				m.failAt(at+".only", "a limit under a user is for that user; leave only out")
+				m.failAt(at+".only", "a limit under a user applies only to that user; remove only")
 			}
 		}
 	}
 }
 
-// onLine says where a path is in the file, if it is.
+// onLine returns where a path is in the file, "" if it is not there.
 func (m *mistakes) onLine(path string) string {
 	if at := m.markAt(path); at.line > 0 {
 		return fmt.Sprintf(" on line %d", at.line)
@@ -235,7 +238,7 @@ func checkOnly(m *mistakes, path string, l Limit, users, keyIDs []string) {
 	}
 }
 
-// endpoints are the names limits can match.
+// endpoints are the endpoint names that limits can match.
 var endpoints = []string{
 	"audio.speech", "audio.transcriptions", "audio.translations", "chat.completions", "completions", "containers",
 	"embeddings",
@@ -248,8 +251,8 @@ func checkLimit(m *mistakes, path string, l Limit) {
 	m.patterns(path+".models", l.Models)
 	m.patterns(path+".endpoints", l.Endpoints)
 	for i, p := range l.Endpoints {
-		if !slices.ContainsFunc(endpoints, func(e string) bool { return matches(p, e) }) {
-			m.failAt(fmt.Sprintf("%s.endpoints[%d]", path, i), "no endpoint is called %q%s", p, didYouMean(p, endpoints))
+		if !slices.ContainsFunc(endpoints, func(e string) bool { return providers.Match(p, e) }) {
+			m.failAt(fmt.Sprintf("%s.endpoints[%d]", path, i), "there is no endpoint %q%s", p, didYouMean(p, endpoints))
 		}
 	}
 	if l.TZ != "" {
@@ -276,7 +279,7 @@ func checkShape(m *mistakes, path string, l Limit) bool {
 	case l.Metric == "concurrency" && len(shapes) > 0:
 		m.failAt(path+"."+shapes[0], "concurrency counts open calls; it takes amount alone")
 	case l.Metric == "concurrency" && !amount:
-		m.failAt(path, "amount is missing: how many calls may be open at once")
+		m.failAt(path, "amount is missing: how many calls may be open in parallel")
 	case l.Metric == "concurrency":
 	case len(shapes) > 1:
 		m.failAt(path+"."+shapes[1], "the limit already has a %s; a limit has one shape, so write two limits", shapes[0])
@@ -295,21 +298,21 @@ func checkShape(m *mistakes, path string, l Limit) bool {
 	case l.Exact && !m.given(path+".window"):
 		m.failAt(path+".exact", "is for windows only")
 	case l.Exact && l.Window > time.Hour:
-		m.failAt(path+".exact", "keeps one entry per call, so it is for windows up to 1h; leave it out here")
+		m.failAt(path+".exact", "keeps one entry per call, so it is only for windows up to 1h; remove it here")
 	case l.Window > 0 && (l.Window < time.Second || l.Window > 366*24*time.Hour):
 		m.failAt(path+".window", "must be from 1s to 366d")
 	}
 	return len(m.errs) == before
 }
 
-// checkQuantities checks that amounts are of the metric's kind.
+// checkQuantities checks that amounts match the kind of the metric.
 func checkQuantities(m *mistakes, path string, l Limit) {
 	check := func(path string, q Quantity) {
 		switch money := l.Metric == "cost"; {
 		case q == Quantity{} || q.Money == money:
 		case money:
 			m.failAt(path, `metric cost is limited in money; did you mean "$%d"?`, q.N)
-		case l.Metric == "tokens", l.Metric == "requests", l.Metric == "concurrency": // another is reported as such
+		case l.Metric == "tokens", l.Metric == "requests", l.Metric == "concurrency": // others are reported elsewhere
 			m.failAt(path, "metric %s is limited by a count, not by money; leave out the $ or set metric: cost", l.Metric)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/llmguard/llmguard/providers"
 )
 
 func checkProviders(m *mistakes, cfg *Config) {
@@ -25,12 +27,12 @@ func checkProviders(m *mistakes, cfg *Config) {
 		}
 		for alias := range p.ModelMap {
 			if strings.ContainsAny(alias, "* \t") {
-				m.failAt(join(path+".model_map", alias), "%q is not a model name; an alias stands for one model", alias)
+				m.failAt(join(path+".model_map", alias), "%q is not a model name; an alias refers to one model", alias)
 			}
 		}
 		for j, pool := range p.Pools {
 			at := fmt.Sprintf("%s.pools[%d]", path, j)
-			if m.given(at) || pools[pool.ID] == "" || ids[p.ID] == path+".id" { // else its provider was reported
+			if m.given(at) || pools[pool.ID] == "" || ids[p.ID] == path+".id" { // otherwise its provider was reported
 				m.unique(pools, at+".id", pool.ID)
 			}
 			m.patterns(at+".models", pool.Models)
@@ -49,7 +51,7 @@ func checkProviders(m *mistakes, cfg *Config) {
 	}
 }
 
-// checkAzure checks what only Azure providers have.
+// checkAzure checks the fields for Azure providers.
 func checkAzure(m *mistakes, path string, p Provider) {
 	if p.Kind != "azure" {
 		if p.APIVersion != "" {
@@ -65,11 +67,12 @@ func checkAzure(m *mistakes, path string, p Provider) {
 			"needs api_version; without it calls go to Azure's v1 API, which takes the deployment as model: use model_map")
 	}
 	if u, err := url.Parse(p.BaseURL); err == nil && strings.Contains(u.Path, "/openai") {
-		m.failAt(path+".base_url", "goes too far; end it with the resource, such as https://NAME.openai.azure.com")
+		m.failAt(path+".base_url", "has too many path segments; end it with the resource, such as "+
+			"https://NAME.openai.azure.com")
 	}
 	for model, name := range p.Deployments {
 		if !deploymentName.MatchString(name) {
-			m.failAt(join(path+".deployments", model), "%s is not a deployment's name", quote(name))
+			m.failAt(join(path+".deployments", model), "%s is not a deployment name", quote(name))
 		}
 	}
 }
@@ -82,12 +85,12 @@ func checkBaseURL(m *mistakes, path, text string) {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
 		m.failAt(path, "expected a URL such as https://api.openai.com/v1, got %s", mask(quote(text)))
 	case u.User != nil:
-		m.failAt(path, "has a user or password in it; use api_key or headers")
+		m.failAt(path, "contains a user or password; use api_key or headers")
 	case u.RawQuery != "" || u.Fragment != "":
 		m.failAt(path, "has a query or fragment; use headers for constant parameters")
 	case strings.HasSuffix(u.Path, "/chat/completions"), strings.HasSuffix(u.Path, "/embeddings"),
 		strings.HasSuffix(u.Path, "/responses"):
-		m.failAt(path, "goes too far; end it with the version segment, such as https://api.openai.com/v1")
+		m.failAt(path, "has too many path segments; end it with the version segment, such as https://api.openai.com/v1")
 	}
 }
 
@@ -102,15 +105,15 @@ var ownHeaders = []string{
 func checkHeader(m *mistakes, path, name string) {
 	switch canonical := textproto.CanonicalMIMEHeaderKey(name); {
 	case !headerName.MatchString(name):
-		m.failAt(path, "%s is not a header's name", quote(name))
+		m.failAt(path, "%s is not a header name", quote(name))
 	case canonical == "Authorization":
-		m.failAt(path, "the credential goes into api_key")
+		m.failAt(path, "put the credential in api_key")
 	case slices.Contains(ownHeaders, canonical):
 		m.failAt(path, "%s is set by llmguard itself", canonical)
 	}
 }
 
-// checkServed refuses models that are offered but that no pool would take.
+// checkServed refuses offered models that no pool serves.
 func checkServed(m *mistakes, path string, p Provider) {
 	for i, model := range p.Models {
 		name := model
@@ -118,11 +121,11 @@ func checkServed(m *mistakes, path string, p Provider) {
 			name = upstream
 		}
 		served := slices.ContainsFunc(p.Pools, func(pool Pool) bool {
-			return slices.ContainsFunc(pool.Models, func(pattern string) bool { return matches(pattern, name) })
+			return slices.ContainsFunc(pool.Models, func(pattern string) bool { return providers.Match(pattern, name) })
 		})
 		if !served {
 			m.failAt(fmt.Sprintf("%s.models[%d]", path, i),
-				"no pool of the provider takes the model %q; add it to a pool's models", name)
+				"no pool of the provider serves the model %q; add it to a pool's models", name)
 		}
 	}
 }

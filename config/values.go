@@ -16,16 +16,16 @@ import (
 // Size is a number of bytes.
 type Size int64
 
-// Raw is a part of the file that another package reads. The zero value means
-// that the part is absent.
+// Raw is a part of the file that another package parses. The zero value means that the part is
+// absent.
 type Raw struct {
-	YAML []byte // the value alone, with the indentation it has in the file
+	YAML []byte // the value with its indentation in the file
 	Line int    // line of the file at which YAML begins, from 1
 
-	rendered bool // YAML is not a piece of the file, so its places are not the file's
+	rendered bool // YAML is not a copy from the file, so its positions are not those of the file
 }
 
-// setText gives a scalar the value that a text stands for.
+// setText sets a scalar to the value of a text.
 func setText(v reflect.Value, text string) (err error) {
 	switch p := v.Addr().Interface().(type) {
 	case *string:
@@ -82,7 +82,7 @@ var sizeUnits = []struct {
 	{"", 1},
 }
 
-// parsePercent reads 10%.
+// parsePercent parses 10%.
 func parsePercent(text string) (Percent, error) {
 	digits, ok := strings.CutSuffix(text, "%")
 	n, err := strconv.ParseUint(strings.TrimSpace(digits), 10, 8)
@@ -99,7 +99,7 @@ func parsePercent(text string) (Percent, error) {
 	return Percent(n), nil
 }
 
-// parseSize reads 500KB, 32MB, 32MiB and plain bytes.
+// parseSize parses 500KB, 32MB, 32MiB and plain bytes.
 func parseSize(text string) (Size, error) {
 	for _, u := range sizeUnits {
 		digits, ok := strings.CutSuffix(text, u.suffix)
@@ -118,7 +118,7 @@ func parseSize(text string) (Size, error) {
 	return 0, fmt.Errorf("expected a size such as 500KB, 32MB or 1GiB, got %s", quote(text))
 }
 
-// parsePrefix reads 10.0.0.0/8 and single addresses.
+// parsePrefix parses 10.0.0.0/8 and single addresses.
 func parsePrefix(text string) (netip.Prefix, error) {
 	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
 		return netip.PrefixFrom(addr, addr.BitLen()), nil
@@ -133,7 +133,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// parseTime reads a date, meaning its first instant in UTC, or an RFC 3339 time.
+// parseTime parses a date, meaning its first instant in UTC, or an RFC 3339 time.
 func parseTime(text string) (time.Time, error) {
 	for _, layout := range []string{time.DateOnly, time.RFC3339} {
 		if t, err := time.Parse(layout, text); err == nil {
@@ -144,5 +144,5 @@ func parseTime(text string) (time.Time, error) {
 		quote(text))
 }
 
-// quote shows a value in an error, cut when it is long.
+// quote quotes a value for an error, truncated if it is long.
 func quote(text string) string { return settings.Quote(text) }

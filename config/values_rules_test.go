@@ -10,14 +10,14 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
-// value is a text of the file, and what it means or why it is refused.
+// value is a text in the file, and its meaning or the reason why it is refused.
 type value[T any] struct {
 	text    string
 	want    T
 	message string
 }
 
-// checkValues reads each text in a file and compares what it means.
+// checkValues reads each text in a file and compares its meaning.
 func checkValues[T comparable](t *testing.T, file string, field func(*config.Config) T, cases []value[T]) {
 	t.Helper()
 	for _, c := range cases {
@@ -60,12 +60,12 @@ func TestCountForms(t *testing.T) {
 			{text: `"${RPM}"`, want: 150_000},
 			{text: `"${RPM:-7}"`, want: 150_000},
 			{text: `"${NOT_SET:-7}"`, want: 7},
-			{text: `"${EMPTY:-7}"`, want: 7}, // set to nothing is not set
+			{text: `"${EMPTY:-7}"`, want: 7}, // an empty variable counts as not set
 			{text: `"${EMPTY}"`, message: "the environment variable EMPTY is empty; give it a value, or write ${EMPTY:-default}"},
 			{text: "9007199254740991", want: config.MaxQuantity},
-			{text: "9007199254740992", message: "9007199254740992 is too large; the most is 9007199254740991"},
-			{text: "9007199254741k", message: "9007199254741k is too large; the most is 9007199254740991"},
-			{text: "99999999999999999999", message: "99999999999999999999 is too large; the most is 9007199254740991"},
+			{text: "9007199254740992", message: "9007199254740992 is too large; the maximum is 9007199254740991"},
+			{text: "9007199254741k", message: "9007199254741k is too large; the maximum is 9007199254740991"},
+			{text: "99999999999999999999", message: "99999999999999999999 is too large; the maximum is 9007199254740991"},
 			{text: "0", message: "must be above 0; leave it out for no bound"},
 			{text: "0k", message: "must be above 0; leave it out for no bound"},
 			{text: "-5", message: "-5 is negative"},
@@ -82,11 +82,11 @@ func TestCountForms(t *testing.T) {
 			{text: `"15 k"`, message: noCount("15 k")},
 			{text: "k", message: noCount("k")},
 			{text: "_", message: noCount("_")},
-			{text: `"80%"`, message: `expected a whole number, got "80%"; this percentage is written without its sign: 80`},
+			{text: `"80%"`, message: `expected a whole number, got "80%"; write this percentage without its sign: 80`},
 		})
 }
 
-// Fields that Go keeps in an int are bounded by what a 32-bit machine has.
+// TestSmallCountsAreBounded: fields of type int are bounded by the range of a 32-bit machine.
 func TestSmallCountsAreBounded(t *testing.T) {
 	lines := func(c *config.Config) int { return c.Batches.MaxLines }
 	checkValues(t, "batches: {max_lines: VALUE}", lines, []value[int]{
@@ -137,7 +137,7 @@ func TestDurationForms(t *testing.T) {
 	}
 }
 
-// checkOne compares what a reader of texts returned.
+// checkOne compares the result of parsing a text.
 func checkOne[T comparable](t *testing.T, c value[T], got T, err error) {
 	t.Helper()
 	message := ""
@@ -167,20 +167,20 @@ func TestQuantityForms(t *testing.T) {
 		{text: "$0.000000001", want: usd(1)},
 		{text: "$9007199", want: usd(9007199e9)},
 		{text: "$9007199.254740991", want: usd(config.MaxQuantity)},
-		{text: "$9007199.254740992", message: "$9007199.254740992 is too much; the most is $9007199"},
-		{text: "$9007200", message: "$9007200 is too much; the most is $9007199"},
+		{text: "$9007199.254740992", message: "$9007199.254740992 is too large; the maximum is $9007199"},
+		{text: "$9007200", message: "$9007200 is too large; the maximum is $9007199"},
 		{text: "$0.0000000001", message: noMoney("$0.0000000001", ": more decimals than can be kept exactly")},
-		{text: "$0", message: "must be above 0; to switch a limit off set mode: off"},
-		{text: "0", message: "must be above 0; to switch a limit off set mode: off"},
-		{text: "$0.00", message: "must be above 0; to switch a limit off set mode: off"},
+		{text: "$0", message: "must be above 0; to disable a limit, set mode: off"},
+		{text: "0", message: "must be above 0; to disable a limit, set mode: off"},
+		{text: "$0.00", message: "must be above 0; to disable a limit, set mode: off"},
 		{text: "$-5", message: noMoney("$-5", ": negative")},
 		{text: "-$5", message: "-$5 is negative"},
 		{text: "-5", message: "-5 is negative"},
-		{text: "$5,50", message: noMoney("$5,50", "; cents follow a point, and thousands have no comma")},
-		{text: "5$", message: noMoney("5$", "; the $ stands before the number")},
-		{text: "5 Dollars", message: noMoney("5 Dollars", "; the $ stands before the number")},
-		{text: "5.25", message: `expected money such as "$5.25" or a whole number, got "5.25"; money needs its $`},
-		{text: "5,25", message: `expected money such as "$5.25" or a whole number, got "5,25"; money needs its $`},
+		{text: "$5,50", message: noMoney("$5,50", "; put a point before cents, and no comma between thousands")},
+		{text: "5$", message: noMoney("5$", "; put the $ before the number")},
+		{text: "5 Dollars", message: noMoney("5 Dollars", "; put the $ before the number")},
+		{text: "5.25", message: `expected money such as "$5.25" or a whole number, got "5.25"; money needs a $`},
+		{text: "5,25", message: `expected money such as "$5.25" or a whole number, got "5,25"; money needs a $`},
 		{text: "$", message: noMoney("$", ": not a decimal number")},
 		{text: "$5k", message: noMoney("$5k", ": not a decimal number")},
 		{text: "five", message: noQuantity("five")},
@@ -342,7 +342,7 @@ func TestIDForms(t *testing.T) {
 		{text: long, message: no(long[:60]+"…", "")},
 		{text: "ACME", message: no("ACME", `; did you mean "acme"?`)},
 		{text: "acme.eu", message: no("acme.eu", `; did you mean "acme-eu"?`)},
-		{text: `" acme"`, message: `has space around it`},
+		{text: `" acme"`, message: `has leading or trailing spaces`},
 		{text: "日本", message: no("日本", "")},
 		{text: `""`, message: "is empty; give it a value or remove the line"},
 	})
@@ -360,7 +360,7 @@ func TestBooleanForms(t *testing.T) {
 	})
 }
 
-// Text is taken as it is written: nothing is trimmed or joined silently.
+// TestTextForms: text is taken as written; nothing is trimmed or joined silently.
 func TestTextForms(t *testing.T) {
 	name := func(c *config.Config) string { return c.Orgs[0].Name }
 	checkValues(t, "orgs:\n  - id: acme\n    name: VALUE\n", name, []value[string]{
@@ -370,8 +370,8 @@ func TestTextForms(t *testing.T) {
 		{text: "|\n      Acme", want: "Acme"},
 		{text: "Bücher & Söhne", want: "Bücher & Söhne"},
 		{text: `"$$5"`, want: "$5"},
-		{text: "|\n      two\n      lines", message: "has a line break in it"},
-		{text: `"a\0b"`, message: "has a line break in it"},
+		{text: "|\n      two\n      lines", message: "contains a line break"},
+		{text: `"a\0b"`, message: "contains a line break"},
 		{text: "true", message: `expected text, got true; put it in quotes: "true"`},
 		{text: "1.5", message: `expected text, got the number 1.5; put it in quotes: "1.5"`},
 		{text: "~", message: "has no value; give it one or remove the line"},

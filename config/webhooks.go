@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/llmguard/llmguard/providers"
 )
 
 // Webhooks is how events are delivered to orgs' servers.
@@ -26,7 +28,7 @@ type Webhooks struct {
 	GiveUp time.Duration `yaml:"give_up" default:"3d"`
 }
 
-// eventTypes are the events there are.
+// eventTypes are all types of events.
 var eventTypes = []string{
 	"batch.completed", "batch.failed", "batch.expired", "batch.cancelled",
 	"response.completed", "response.failed", "response.cancelled", "response.incomplete",
@@ -43,8 +45,8 @@ func checkWebhooks(m *mistakes, path string, o *Org, all Webhooks) {
 		checkSigners(m, at+".secrets", w.Secrets)
 		m.patterns(at+".events", w.Events)
 		for j, p := range w.Events {
-			if !slices.ContainsFunc(eventTypes, func(e string) bool { return matches(p, e) }) {
-				m.failAt(fmt.Sprintf("%s.events[%d]", at, j), "no event is called %q%s", p, didYouMean(p, eventTypes))
+			if !slices.ContainsFunc(eventTypes, func(e string) bool { return providers.Match(p, e) }) {
+				m.failAt(fmt.Sprintf("%s.events[%d]", at, j), "there is no event %q%s", p, didYouMean(p, eventTypes))
 			}
 		}
 	}
@@ -53,7 +55,7 @@ func checkWebhooks(m *mistakes, path string, o *Org, all Webhooks) {
 		return
 	}
 	if len(r.Hosts) == 0 {
-		m.failAt(at, "hosts is missing: whom requests may name")
+		m.failAt(at, "hosts is missing: list the hosts that requests may name")
 	}
 	checkSigners(m, at+".secrets", r.Secrets)
 	for i, entry := range r.Hosts {
@@ -69,21 +71,23 @@ func checkWebhooks(m *mistakes, path string, o *Org, all Webhooks) {
 	}
 }
 
-// checkSigners checks secrets; without any, receivers could not tell our events
-// from others'.
+// checkSigners checks secrets; at least one is required, because receivers verify our events with
+// them.
 func checkSigners(m *mistakes, path string, list []Secret) {
 	if len(list) == 0 {
 		at := path
 		if !m.given(path) {
 			at = path[:strings.LastIndexByte(path, '.')]
 		}
-		m.failAt(at, "secrets needs at least one: receivers know our events by it (echo whsec_$(openssl rand -base64 32))")
+		m.failAt(at, "secrets needs at least one entry: receivers verify events with it (echo whsec_$(openssl rand "+
+			"-base64 32))")
 	}
 	for i, s := range list {
 		text, ok := strings.CutPrefix(s.Reveal(), "whsec_")
 		key, err := base64.StdEncoding.DecodeString(text)
 		if !ok || err != nil || len(key) < 24 || len(key) > 64 {
-			m.failAt(path, "number %d is not whsec_ and 24 to 64 bytes in base64 (echo whsec_$(openssl rand -base64 32))", i+1)
+			m.failAt(path, "entry %d is not whsec_ followed by 24 to 64 bytes in base64 (echo whsec_$(openssl rand -base64 "+
+				"32))", i+1)
 		}
 	}
 }
@@ -101,7 +105,7 @@ func checkWebhookURL(m *mistakes, path, text string, plain []string) {
 	}
 }
 
-// checkWebhookBounds checks what holds for all orgs.
+// checkWebhookBounds checks the settings for all orgs.
 func checkWebhookBounds(m *mistakes, w Webhooks) {
 	for i, host := range w.AllowHTTP {
 		if host == "" || host != strings.ToLower(host) || strings.ContainsAny(host, ":/*") {
@@ -114,17 +118,17 @@ func checkWebhookBounds(m *mistakes, w Webhooks) {
 	}
 }
 
-// checkAlerts checks who is told at a path.
+// checkAlerts checks the alert settings at a path.
 func checkAlerts(m *mistakes, path string, a Alerts, all Webhooks) {
 	if !m.given(path) {
 		return
 	}
 	if a.URL == "" {
-		m.failAt(path, "url is missing: where alerts are posted")
+		m.failAt(path, "url is missing: set the URL to post alerts to")
 		return
 	}
 	if text := a.URL.Reveal(); !strings.HasPrefix(text, "https://") && !strings.HasPrefix(text, "http://") {
-		m.failAt(path+".url", "expected a URL that begins with https://") // what stands there instead may be a secret
+		m.failAt(path+".url", "expected a URL that begins with https://") // the value may be a secret
 	} else {
 		checkWebhookURL(m, path+".url", text, all.AllowHTTP)
 	}
@@ -132,6 +136,6 @@ func checkAlerts(m *mistakes, path string, a Alerts, all Webhooks) {
 	case a.Format == "standard":
 		checkSigners(m, path+".secrets", a.Secrets)
 	case len(a.Secrets) > 0:
-		m.failAt(path+".secrets", "sign nothing in format slack; set format: standard, or leave them out")
+		m.failAt(path+".secrets", "are not used with format: slack; set format: standard, or remove them")
 	}
 }

@@ -45,7 +45,7 @@ func TestOrgMistakes(t *testing.T) {
 		{"no weight", org("weight: «0»"), "orgs[0].weight", "must be above 0; leave it out for the default, 100"},
 		{
 			"no provider", org("«providers»: []"), "orgs[0].providers",
-			"is empty; leave it out for all, or name what is allowed",
+			"is empty; remove it to allow all, or list what is allowed",
 		},
 		{
 			"calls kept nowhere", org("on_store_failure: «local»"), "orgs[0].on_store_failure",
@@ -53,13 +53,13 @@ func TestOrgMistakes(t *testing.T) {
 		},
 		{
 			"a scope misspelt", key("scopes: [«embedding»]"), "orgs[0].users[0].keys[0].scopes[0]",
-			`no scope is called "embedding"; did you mean "embeddings"?; there are calls, jobs, files, batches, usage, ` +
+			`there is no scope "embedding"; did you mean "embeddings"?; the scopes are calls, jobs, files, batches, usage, ` +
 				"audio.speech, audio.transcriptions, audio.translations, chat.completions, completions, containers, embeddings, images.edits, " +
 				"images.generations, images.variations, moderations, responses, responses.compact, responses.input_tokens, vector_stores",
 		},
 		{
 			"a key without a model", key("«models»: []"), "orgs[0].users[0].keys[0].models",
-			"is empty; leave it out for all, or name what is allowed",
+			"is empty; remove it to allow all, or list what is allowed",
 		},
 		{
 			"a network with host bits", key("networks: [«10.1.2.3/8»]"), "orgs[0].users[0].keys[0].networks[0]",
@@ -71,7 +71,7 @@ func TestOrgMistakes(t *testing.T) {
 		},
 		{
 			"somebody else's limit", org("users: [{id: ann, limits: [{name: a, only: «bob», amount: $5, window: 1h}]}, {id: bob}]"),
-			"orgs[0].users[0].limits[0].only", "a limit under a user is for that user; leave only out",
+			"orgs[0].users[0].limits[0].only", "a limit under a user applies only to that user; remove only",
 		},
 		{
 			"a limit twice under a user",
@@ -80,7 +80,7 @@ func TestOrgMistakes(t *testing.T) {
 		},
 		{
 			"request webhooks for no host", org("«request_webhooks»: {secrets: [whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw]}"),
-			"orgs[0].request_webhooks", "hosts is missing: whom requests may name",
+			"orgs[0].request_webhooks", "hosts is missing: list the hosts that requests may name",
 		},
 	})
 }
@@ -109,7 +109,8 @@ func TestHashMistakes(t *testing.T) {
 	})
 }
 
-// A key in clear is never repeated, also when its checksum is wrong.
+// TestDamagedKeyIsNotRepeated: an error never contains a key in clear text, not even one with a
+// wrong checksum.
 func TestDamagedKeyIsNotRepeated(t *testing.T) {
 	const key = "lg_live_0123456789ABCDEFGHIJKLMNOPQRST1MiZzz"
 	all := refusals(t, "admin: {keys: [{id: root, hash: "+key+"}]}")

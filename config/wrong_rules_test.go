@@ -12,7 +12,7 @@ import (
 func TestRedisMistakes(t *testing.T) {
 	const form = "expected redis://user:password@host:6379/0, rediss://... or unix:///path"
 	with := func(field string) string { return "redis:\n  url: redis://localhost:6379/0\n  " + field + "\n" }
-	const said = "cannot go with redis.url, which already says it; use url or the single fields"
+	const said = "cannot be combined with redis.url, which already sets it; use either url or the separate fields"
 	checkWrong(t, []wrongFile{
 		{
 			"nothing named", "«redis»: {mode: single}\n", "redis",
@@ -59,7 +59,7 @@ func TestProviderMistakes(t *testing.T) {
 		return "providers:\n  - id: openai\n    base_url: https://a.example/v1\n    " + fields + "\n"
 	}
 	base := func(url string) string { return "providers: [{id: openai, base_url: " + url + "}]\n" }
-	const tooFar = "goes too far; end it with the version segment, such as https://api.openai.com/v1"
+	const tooFar = "has too many path segments; end it with the version segment, such as https://api.openai.com/v1"
 	checkWrong(t, []wrongFile{
 		{
 			"another scheme", base(`«"ftp://a.example/v1"»`), "providers[0].base_url",
@@ -79,7 +79,7 @@ func TestProviderMistakes(t *testing.T) {
 		},
 		{
 			"an alias with a star", provider(`model_map: {"gpt-*": «gpt-4o»}`), "providers[0].model_map.gpt-*",
-			`"gpt-*" is not a model name; an alias stands for one model`,
+			`"gpt-*" is not a model name; an alias refers to one model`,
 		},
 		{
 			"deployments elsewhere", provider("«deployments»: {gpt-4o: ours}"), "providers[0].deployments",
@@ -100,7 +100,7 @@ func TestProviderMistakes(t *testing.T) {
 		},
 		{
 			"an alias that no pool takes", provider("models: [«fast»]\n    model_map: {fast: gpt-4o}\n    pools: [{id: p, models: [o3]}]"),
-			"providers[0].models[0]", `no pool of the provider takes the model "gpt-4o"; add it to a pool's models`,
+			"providers[0].models[0]", `no pool of the provider serves the model "gpt-4o"; add it to a pool's models`,
 		},
 		{
 			"a pool like a provider without pools",
@@ -118,7 +118,7 @@ func TestQueueMistakes(t *testing.T) {
 	checkWrong(t, []wrongFile{
 		{
 			"shares above all", "queue:\n  «shares»: {interactive: 60, async: 30, batch: 11}\n", "queue.shares",
-			"are 101 percent together, more than 100",
+			"add up to 101 percent, more than 100",
 		},
 		{"an org's share", "queue: {org_share: «101»}", "queue.org_share", "is a percentage; 101 is more than 100"},
 		{"a user's share", "queue: {user_share: «200»}", "queue.user_share", "is a percentage; 200 is more than 100"},
@@ -138,11 +138,11 @@ func TestTracingMistakes(t *testing.T) {
 		},
 		{
 			"a password", "tracing: {endpoint: «\"http://me:pw@collector:4318\"»}", "tracing.endpoint",
-			"has a user or password in it; use headers",
+			"contains a user or password; use headers",
 		},
 		{
 			"the port of gRPC", "tracing: {endpoint: «\"http://collector:4317\"»}", "tracing.endpoint",
-			"port 4317 is that of OTLP over gRPC; spans go by HTTP, to port 4318 of the same collector",
+			"port 4317 is for OTLP over gRPC; spans are sent over HTTP, to port 4318 of the same collector",
 		},
 	})
 }
@@ -165,7 +165,7 @@ func TestYAMLMistakes(t *testing.T) {
 	})
 }
 
-// A file that is no text is refused with the line at which it ends to be one.
+// TestTextMustBeUTF8: a file that is not text is refused with the first invalid line.
 func TestTextMustBeUTF8(t *testing.T) {
 	all := refusals(t, "log: {level: info}\nlisten: \"\xff\"\n")
 	if len(all) != 1 || all[0].Line != 2 || all[0].Message != "the line is not valid UTF-8" {
@@ -173,7 +173,7 @@ func TestTextMustBeUTF8(t *testing.T) {
 	}
 }
 
-// At most 50 errors are written, and the last line counts all.
+// TestErrorsAreCutAtFifty: at most 50 errors are printed, and the last line has the total.
 func TestErrorsAreCutAtFifty(t *testing.T) {
 	var b strings.Builder
 	for i := range 60 {
@@ -189,7 +189,8 @@ func TestErrorsAreCutAtFifty(t *testing.T) {
 	}
 }
 
-// Errors are in the order of the lines, whatever found them first.
+// TestErrorsAreInTheOrderOfLines: errors are in the order of lines, whichever check found them
+// first.
 func TestErrorsAreInTheOrderOfLines(t *testing.T) {
 	all := refusals(t, "orgs: [{id: ACME}]\nqueue: {org_share: 101, user_share: 101}\nlog: {levell: info}\nlisten: x\n")
 	var got []string
@@ -201,7 +202,7 @@ func TestErrorsAreInTheOrderOfLines(t *testing.T) {
 	}
 }
 
-// errors.As reaches each single error.
+// TestErrorsUnwrap: errors.As finds each single error.
 func TestErrorsUnwrap(t *testing.T) {
 	_, err := config.Parse("f.yaml", []byte(whole("listn: x\nlevell: y\n")), lookup)
 	first, ok := errors.AsType[*config.Error](err)

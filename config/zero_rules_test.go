@@ -6,7 +6,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 )
 
-// Zero is written where the reference gives it a meaning of its own.
+// TestZeroThatHasAMeaning: zero is accepted where the reference gives it a special meaning.
 func TestZeroThatHasAMeaning(t *testing.T) {
 	for _, c := range []struct {
 		text string

@@ -17,7 +17,7 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// What names our account in the tests below, and must not be seen outside.
+// These name our account in the tests below and must not be visible outside.
 const (
 	accountKey     = "sk-vendor/Zx9+0123456789abcdUILO"
 	accountOrg     = "org-ours"
@@ -35,7 +35,7 @@ func accountNames(base *url.URL) []string {
 	}
 }
 
-// gossip is a provider that tells all it knows of our account.
+// gossip is a provider that includes all it knows of our account in its answers.
 type gossip struct {
 	base   *url.URL
 	status int
@@ -74,7 +74,7 @@ func (g *gossip) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	}
 	w.WriteHeader(g.status)
 	if g.breaks {
-		text = text[:len(text)/3] // in the middle of a name, as often as not
+		text = text[:len(text)/3] // often in the middle of a name
 	}
 	for size := g.pieces; size > 0 && len(text) > size; text = text[size:] {
 		_, _ = w.Write(text[:size])
@@ -87,7 +87,7 @@ func (g *gossip) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// start has the rig call the gossip.
+// start makes the rig call the gossip.
 func (g *gossip) start(t *testing.T, r *rig) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(g)
@@ -110,7 +110,7 @@ func quotedJSON(s string) string {
 	return string(text)
 }
 
-// escaped is a JSON string in which every letter, digit and slash is escaped.
+// escaped returns a JSON string in which every letter, digit and slash is escaped.
 func escaped(s string) string {
 	var b strings.Builder
 	for _, c := range s {
@@ -144,7 +144,7 @@ var errorForms = map[string]func(string) string{
 	"none":      func(string) string { return "" },
 }
 
-// seen is everything of a call that its caller, the log or a job may show.
+// seen returns everything of a call that its caller, the log or a job may show.
 func seen(c *Call, w *httptest.ResponseRecorder, err error) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, w.Header(), w.Body, err, c.Result.Refusal, c.Result.Ending, c.Result.UpstreamID, c.Result.Model)
@@ -162,7 +162,7 @@ func seen(c *Call, w *httptest.ResponseRecorder, err error) string {
 func nameless(t *testing.T, base *url.URL, text string) {
 	t.Helper()
 	var plain string
-	for line := range strings.SplitSeq(text, "\n") { // what is escaped is read as a client reads it
+	for line := range strings.SplitSeq(text, "\n") { // escaped text is decoded as a client would
 		if json.Unmarshal([]byte(strings.TrimPrefix(line, "data: ")), new(any)) == nil {
 			var doc any
 			_ = json.Unmarshal([]byte(strings.TrimPrefix(line, "data: ")), &doc)
@@ -176,8 +176,8 @@ func nameless(t *testing.T, base *url.URL, text string) {
 	}
 }
 
-// TestErrorsNameNoAccount: whatever a provider says of our account in an error, the caller,
-// the log and the job's record do not say it.
+// TestErrorsNameNoAccount checks that what a provider says about our account in an error
+// appears neither in the caller's answer nor in the log or the job's record.
 func TestErrorsNameNoAccount(t *testing.T) {
 	r := newRig(t, roomy()...)
 	for name, form := range errorForms {
@@ -194,8 +194,8 @@ func TestErrorsNameNoAccount(t *testing.T) {
 	}
 }
 
-// TestErrorsInAnswersNameNoAccount: the same for what fails with a status of success, as a
-// whole and as an event of a stream.
+// TestErrorsInAnswersNameNoAccount checks the same for failures with a success status, in a
+// whole answer and in a stream event.
 func TestErrorsInAnswersNameNoAccount(t *testing.T) {
 	const delta = `data: {"model":"m","choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":null}]}` + "\n\n"
 	event := func(head, data, rest string) func(string) string {
@@ -234,8 +234,8 @@ func TestErrorsInAnswersNameNoAccount(t *testing.T) {
 	}
 }
 
-// TestAnswersAreNotRedacted: what a model generates is passed on byte for byte, also when
-// it speaks of the provider's address.
+// TestAnswersAreNotRedacted checks that generated text is forwarded byte for byte, even if
+// it mentions the provider's address.
 func TestAnswersAreNotRedacted(t *testing.T) {
 	r := newRig(t, roomy()...)
 	const said = `say {\"error\": null} or \"error\": at `
@@ -255,7 +255,8 @@ func TestAnswersAreNotRedacted(t *testing.T) {
 	}
 }
 
-// TestFetchesNameNoAccount: nor does what is asked of a response that the provider keeps.
+// TestFetchesNameNoAccount checks the same for requests about a response that the provider
+// stores.
 func TestFetchesNameNoAccount(t *testing.T) {
 	r := newRig(t, roomy()...)
 	for name, g := range map[string]gossip{
@@ -281,7 +282,8 @@ func TestFetchesNameNoAccount(t *testing.T) {
 	}
 }
 
-// TestUnreachedProviderIsNotNamed: nor what the log says of a provider that is not reached.
+// TestUnreachedProviderIsNotNamed checks the same for what the log says about an
+// unreachable provider.
 func TestUnreachedProviderIsNotNamed(t *testing.T) {
 	r := newRig(t, roomy()...)
 	g := gossip{}

@@ -10,15 +10,15 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// admission holds what calls may cost, and begins them.
+// admission begins calls: it holds what they may cost.
 type admission struct {
-	guard    *Guard // whose calls they are
+	guard    *Guard // whose calls these are
 	budget   *budget.Store
 	plans    *Planner
 	settler  *settler
 	outage   *Outage
 	holders  *recentHolders
-	holds    chan struct{} // one place for every hold of a live call under way
+	holds    chan struct{} // one slot per hold of a live call in progress
 	deadline time.Duration
 	share    int // percent
 	metrics  *metrics
@@ -31,11 +31,10 @@ func newAdmission(g *Guard, share int) *admission {
 	}
 }
 
-// begin holds what the plan holds first against every applying limit and spend
-// cap, all or nothing. While the store is away it does as the org's
-// OnStoreFailure says.
-// A store that answers and is full is not unavailable: it refuses, whatever that says.
-// Errors are *Refusal, or wrap budget.ErrUnavailable.
+// begin holds the plan's First against every applying limit and spend cap, all or nothing.
+// While the store is unavailable, the org's OnStoreFailure decides. A full store counts as
+// available: it refuses the call whatever that setting says. Errors are *Refusal, or wrap
+// budget.ErrUnavailable.
 func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int, jobID string) (*Call, error) {
 	c := newCall(ad.guard, p, id, attempt)
 	c.JobID = jobID
@@ -44,14 +43,15 @@ func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int,
 		IP: p.Caller.IP, Model: p.Request.Model, Provider: p.Target.Provider.ID,
 		Endpoint: string(p.Request.Endpoint), PriceVersion: p.Price.Version, JobID: jobID,
 	}
-	// A caller that hangs up must not cut off a hold that may have been applied.
+	// A caller that hangs up must not abort a hold that may have been applied.
 	ctx = context.WithoutCancel(ctx)
 	_, span := tracing.Start(ctx, "hold budget")
 	hold, asked, err := ad.hold(ctx, p, who)
 	p.traceHold(span, err)
 	ad.metrics.held(p.Caller.Org.ID, err)
 	if err != nil {
-		// A full store answers: callers can fill it, so no budget is off because of it.
+		// A full store still answers. Callers can fill it, so that must not disable
+		// any budget.
 		gone := errors.Is(err, budget.ErrUnavailable) && !errors.Is(err, budget.ErrFull)
 		if gone && p.Caller.Org.WithoutStore() && jobID == "" { // jobs are in the store themselves
 			return ad.beginWithout(ctx, c, who, asked)
@@ -65,7 +65,7 @@ func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int,
 	return c, nil
 }
 
-// hold asks the store, unless it is known to be away; asked says so.
+// hold asks the store unless it is known to be unavailable; asked reports whether it did.
 func (ad *admission) hold(ctx context.Context, p *Plan, who budget.Call) (h *budget.Hold, asked bool, err error) {
 	if !ad.outage.circuit.ask(who.Org, time.Now()) {
 		return nil, false, errAway
@@ -80,8 +80,8 @@ func (ad *admission) hold(ctx context.Context, p *Plan, who budget.Call) (h *bud
 	return h, true, err
 }
 
-// admit admits a live call without the store, as its org allows. All it can cost
-// is in the journal before it is sent: nothing can be held later.
+// admit admits a live call without the store, as its org allows. The call's maximum cost is
+// in the journal before it is sent, because nothing can be held later.
 func (ad *admission) admit(ctx context.Context, p *Plan, who budget.Call) (*budget.Hold, error) {
 	ctx, cancel := context.WithTimeout(ctx, ad.deadline)
 	defer cancel()
@@ -92,8 +92,8 @@ func (ad *admission) admit(ctx context.Context, p *Plan, who budget.Call) (*budg
 	return ad.budget.Offline.AdmitShare(ctx, terms, ad.share)
 }
 
-// beginWithout is begin while the store is away, after a hold that may have been
-// applied if the store was asked.
+// beginWithout is begin while the store is unavailable. If asked, a hold may have been
+// applied before.
 func (ad *admission) beginWithout(ctx context.Context, c *Call, who budget.Call, asked bool) (*Call, error) {
 	mode := c.Plan.Caller.Org.OnStoreFailure
 	h, err := ad.admit(ctx, c.Plan, who)
@@ -110,13 +110,13 @@ func (ad *admission) beginWithout(ctx context.Context, c *Call, who budget.Call,
 	return c, nil
 }
 
-// maxHolds bounds the holds of live calls under way: a burst queues here, where a caller's
-// patience bounds its wait, and not at Redis, where every wait looks like an outage.
+// maxHolds bounds the holds of live calls in progress. A burst queues here, where a
+// caller's patience bounds its wait, and not at Redis, where any wait looks like an outage.
 const maxHolds = 128
 
-// Turn waits for one of the places for requests to Redis under way, which is taken then:
-// receive from places to give it back. The error is a *wire.Error when patience is over,
-// or the cause of ctx's end.
+// Turn waits for one of the slots for requests to Redis and takes it; receive from places
+// to return it. The error is a *wire.Error when patience has run out, or the cause of ctx's
+// end.
 func Turn(ctx context.Context, places chan struct{}, patience time.Duration) error {
 	select {
 	case places <- struct{}{}:

@@ -7,21 +7,22 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// Applying picks the limits that count a call: by whose it is, its endpoint, and its model under
-// any of its names, as an alias is no way around a limit. It is the one place that decides so.
+// Applying returns the limits that count a call, by its caller, its endpoint, and its model
+// under any of its names, so that an alias does not bypass a limit. All such decisions are
+// made here.
 func Applying(limits []budget.Limit, c budget.Call, models ...string) []budget.Limit {
 	other := func(l budget.Limit) bool {
 		named := slices.ContainsFunc(models, func(m string) bool { return providers.MatchAny(l.Models, m) })
 		return !named || !l.Counts(c) || !providers.MatchAny(l.Endpoints, c.Endpoint)
 	}
 	if !slices.ContainsFunc(limits, other) {
-		return slices.Clip(limits) // as for most calls
+		return slices.Clip(limits) // the usual case
 	}
 	return slices.DeleteFunc(slices.Clone(limits), other)
 }
 
-// applying picks those of an org or of a spend cap that count the plan's call. Concurrency of
-// what the provider's Batch API runs is the provider's own business.
+// applying returns the limits of an org or a spend cap that count the plan's call.
+// Concurrency limits do not count calls that the provider's Batch API runs.
 func (p *Plan) applying(limits []budget.Limit) []budget.Limit {
 	c := p.Caller.subject()
 	c.Endpoint = string(p.Request.Endpoint)
@@ -32,8 +33,8 @@ func (p *Plan) applying(limits []budget.Limit) []budget.Limit {
 	return out
 }
 
-// capping picks the spend caps that concern a call, with those of their limits
-// that do: the provider's before the deployment's, which all calls share.
+// capping returns the spend caps that apply to a call, each reduced to its applying limits:
+// the provider's caps before the deployment's, which all calls share.
 func (p *Plan) capping(caps []budget.Cap) []budget.Cap {
 	var out []budget.Cap
 	for _, provider := range []string{p.Target.Provider.ID, ""} {
@@ -50,7 +51,7 @@ func (p *Plan) capping(caps []budget.Cap) []budget.Cap {
 	return out
 }
 
-// subject is whom a caller's limits count.
+// subject returns the caller as limits see it.
 func (c Caller) subject() budget.Call {
 	return budget.Call{Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP}
 }

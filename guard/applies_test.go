@@ -9,8 +9,9 @@ import (
 	"github.com/llmguard/llmguard/guard"
 )
 
-// TestLimitsCountTheSameCallsEverywhere: which limits count a call is one rule. What is chosen for
-// a call is what the books hold it under, with whatever the call does not say.
+// TestLimitsCountTheSameCallsEverywhere checks that one rule decides which limits count a
+// call: the limits chosen for a call are the ones it is held under, whatever fields the
+// call leaves empty.
 func TestLimitsCountTheSameCallsEverywhere(t *testing.T) {
 	limit := func(id string, subject budget.Subject, only string) budget.Limit {
 		return budget.Limit{
@@ -32,7 +33,7 @@ func TestLimitsCountTheSameCallsEverywhere(t *testing.T) {
 	}{
 		{budget.Call{Org: "acme", User: "alice", Key: "k1", IP: "127.0.0.1"}, []string{"org", "user", "alice", "key", "k1", "ip", "home"}},
 		{budget.Call{Org: "acme", User: "bob", Key: "k2", IP: "10.0.0.7"}, []string{"org", "user", "key", "ip"}},
-		{budget.Call{Org: "acme", User: "alice"}, []string{"org", "user", "alice", "key"}}, // the address is not known
+		{budget.Call{Org: "acme", User: "alice"}, []string{"org", "user", "alice", "key"}}, // the address is unknown
 	} {
 		names := func(list []budget.Limit) []string {
 			var out []string

@@ -14,8 +14,8 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// bills are the price list of a provider whose answers may come from either model; a
-// search costs a fee that no price of a request knows.
+// bills is the price list of a provider whose answers may come from either model. A search
+// costs a fee that is not in the price of any request.
 const (
 	bills = `[
 		{model: m, prices: [{input: 1, output: 2, image_out: 10, audio_out: 20}], max_output: 1000, context: 8000},
@@ -23,16 +23,16 @@ const (
 	searchFee = 50_000_000 // nano-USD
 )
 
-// server is how a provider reads what it is sent, and what it bills for it at most.
+// server describes how a provider reads a request, and the most it bills for it.
 type server struct {
 	name   string
 	kind   providers.Kind
 	host   string
-	limits []string // the names it knows for the output limit in chat
-	dear   []string // members that have another model answer
+	limits []string // its names for the output limit in chat
+	dear   []string // members that make another model answer
 	fees   []string // members that cost a search
 	bodies []string // members whose own members count like the request's
-	lax    bool     // it takes names in any case, as Go's decoder does
+	lax    bool     // accepts names in any case, like Go's decoder
 }
 
 var servers = []server{
@@ -48,7 +48,7 @@ var servers = []server{
 	{name: "llama.cpp", host: "llama", limits: []string{"n_predict", "max_tokens"}, lax: true},
 }
 
-// bill is the most the server may bill for a request of input tokens, in nano-USD.
+// bill returns the most the server may bill for a request with `input` tokens, in nano-USD.
 func (s *server) bill(body []byte, input int64) int64 {
 	given := map[string]json.RawMessage{}
 	s.read(given, body)
@@ -88,7 +88,7 @@ func (s *server) bill(body []byte, input int64) int64 {
 	return input*in + output*out + fees
 }
 
-// responds is 1 for a request to Responses, which has one name for its limit.
+// responds returns 1 for a request to Responses, which has one name for its limit.
 func (s *server) responds(given map[string]json.RawMessage) int {
 	if given["input"] != nil {
 		return 1
@@ -96,7 +96,7 @@ func (s *server) responds(given map[string]json.RawMessage) int {
 	return 0
 }
 
-// read reads an object as the server does, nulls left out.
+// read decodes an object as the server does, without nulls.
 func (s *server) read(given map[string]json.RawMessage, body []byte) {
 	var doc map[string]json.RawMessage
 	if json.Unmarshal(body, &doc) != nil {
@@ -129,9 +129,8 @@ var asked = []string{
 	`"guided_json":{"type":"object"}`, `"thinking":{"type":"enabled"}`, `"safe_prompt":true`, `"reasoning_effort":"low"`, `"x%d":1`,
 }
 
-// FuzzBill: for any request to a provider of any kind, what is held is not less than
-// what the provider may bill for what it is sent, and what is charged is not less than
-// what its answer bills.
+// FuzzBill checks, for any request to a provider of any kind, that what is held covers the
+// most the provider may bill, and that what is charged covers what its answer bills.
 func FuzzBill(f *testing.F) {
 	for seed := range uint64(400) {
 		f.Add(seed)
@@ -172,7 +171,7 @@ func (s *server) set(t *testing.T) *providers.Set {
 	return set
 }
 
-// try makes one request at random and compares the bill with the hold and the charge.
+// try makes one random request and compares the bill with the hold and the charge.
 func (s *server) try(t *testing.T, r *rig, dice *rand.Rand) {
 	t.Helper()
 	ep, body := wire.ChatCompletions, `{"model":"m","messages":[{"role":"user","content":"a few words"}]`

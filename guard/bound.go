@@ -13,26 +13,28 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// Bound is what the limits of an org, and the spend caps, let it spend.
+// Bound is how much the limits of an org, and the spend caps, let it spend.
 type Bound struct {
-	// Hour is the most in one hour of the clock, of the limits of cost alone; Unlimited when no
-	// limit of cost bounds everything. See [budget.Shape.MostPerHour]; the bounds of users, and of
-	// the keys of a user, add up where nothing bounds them together.
+	// Hour is the most it can spend in one clock hour under its cost limits alone;
+	// Unlimited if no cost limit bounds everything. See [budget.Shape.MostPerHour]. The
+	// bounds of users, and of the keys of a user, add up unless a common limit bounds
+	// them.
 	Hour pricing.Nano
-	// None reports that calls of the org can be made that no limit of cost, tokens or requests
-	// counts.
+	// None reports that the org can make calls that no limit on cost, tokens or
+	// requests counts.
 	None bool
-	// Users are those of None who can make such calls, in order; none: all of them can.
+	// Users are, if None is set, the users who can make such calls, in order; empty
+	// means all.
 	Users []string
 }
 
-// Unlimited is the Hour of an org that no limit of cost bounds.
+// Unlimited is the Hour of an org without a bounding cost limit.
 const Unlimited = pricing.Nano(math.MaxInt64)
 
-// Bound returns what an org can spend by the limits in force at a time. Keys are the ids of the
-// keys that work, by user. Only limits that are enforced count. Those for some models count where
-// together they cover the models that the org may use; those for some endpoints, or per address,
-// bound nothing.
+// Bound returns what an org can spend under the limits in force at a time. keys are the ids
+// of the working keys, by user. Only enforced limits count. Limits for certain models count
+// if together they cover the models that the org may use; limits for certain endpoints, or
+// per address, bound nothing.
 func (p *Policy) Bound(o *Org, keys map[string][]string, at time.Time) Bound {
 	if o.Disabled {
 		return Bound{}
@@ -53,7 +55,7 @@ func (p *Policy) Bound(o *Org, keys map[string][]string, at time.Time) Bound {
 
 // most is what limits admit in an hour.
 type most struct {
-	hour int64 // nano-USD; math.MaxInt64: no bound
+	hour int64 // nano-USD; math.MaxInt64: unbounded
 	none bool  // nothing is counted
 }
 
@@ -70,15 +72,15 @@ func sum(a, b int64) int64 {
 
 var unbound = most{math.MaxInt64, true}
 
-// bounder looks at the limits of one org.
+// bounder evaluates the limits of one org.
 type bounder struct {
 	org    *Org
-	models []string // patterns of those it may use
+	models []string // patterns of the models it may use
 	at     time.Time
 }
 
-// users adds up what users can spend, and names those whom nothing bounds. Without users it is
-// what one could.
+// users adds up what the users can spend and lists those without a bound. If there are no
+// users, the result is for a single one.
 func (b *bounder) users(keys map[string][]string) (all most, open []string) {
 	if len(keys) == 0 {
 		return b.user("", nil), nil
@@ -93,7 +95,8 @@ func (b *bounder) users(keys map[string][]string) (all most, open []string) {
 	return all, open
 }
 
-// user is what a user can spend: under limits of the user, and of the keys together.
+// user returns what a user can spend, under the limits of the user and of all the user's
+// keys.
 func (b *bounder) user(id string, keys []string) most {
 	limits := b.org.LimitsFor(id, "")
 	own, each := b.of(limits, budget.User, id), most{}
@@ -106,7 +109,7 @@ func (b *bounder) user(id string, keys []string) most {
 	return own.least(each)
 }
 
-// of is what the limits of one kind of subject admit for one of them.
+// of returns what the limits of one kind of subject admit for one such subject.
 func (b *bounder) of(limits []budget.Limit, subject budget.Subject, id string) most {
 	all, parts := unbound, make([]most, len(b.models))
 	for i := range parts {
@@ -144,11 +147,11 @@ func (b *bounder) one(l budget.Limit, id string) most {
 	return most{hour: l.Shape.MostPerHour(l.AmountFor(who, b.at))}
 }
 
-// everything reports whether patterns leave nothing out.
+// everything reports whether the patterns match everything.
 func everything(patterns []string) bool { return len(patterns) == 0 || slices.Contains(patterns, "*") }
 
-// capped is what spend caps let the org spend: that of the deployment, or those of all its
-// providers together.
+// capped returns what the spend caps let the org spend: the deployment's cap, or those of
+// all its providers together.
 func (p *Policy) capped(b *bounder) most {
 	whole, by := unbound, map[string]most{}
 	for _, c := range p.Caps {
@@ -173,10 +176,10 @@ func (p *Policy) capped(b *bounder) most {
 	return whole.least(each)
 }
 
-// namedUsers is how many users a text names.
+// namedUsers is how many users a warning names.
 const namedUsers = 5
 
-// Warning says that nothing bounds what an org, or some of its users, can spend.
+// Warning describes that nothing bounds what an org, or some of its users, can spend.
 func (b Bound) Warning(org string) string {
 	if len(b.Users) == 0 {
 		return "nothing bounds what org " + org +
@@ -192,7 +195,7 @@ func (b Bound) Warning(org string) string {
 	return fmt.Sprintf("nothing bounds what %s of org %s can spend: %s", count, org, names)
 }
 
-// BoundFix is what to do about it.
+// BoundFix returns how to fix a missing bound.
 func BoundFix(org string) string {
 	return "Set a limit: llmguard limits set month --org " + org +
 		" --amount '$100' --calendar month. For every org: --org all, or defaults.limits in the file."

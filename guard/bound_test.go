@@ -12,8 +12,9 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// TestBound: what an org can spend in an hour is the least of what its limits, the spend caps and
-// the limits of its users admit, and orgs and users without any are named.
+// TestBound checks that what an org can spend in an hour is the least of what its limits,
+// the spend caps and the limits of its users admit, and that orgs and users without a limit
+// are reported.
 func TestBound(t *testing.T) {
 	base, err := url.Parse("https://p.example/v1")
 	if err != nil {

@@ -8,16 +8,16 @@ import (
 	"github.com/llmguard/llmguard/tokenizer"
 )
 
-// textPart is what was counted of a request's text, before any factor.
+// textPart is the count of a request's text, before any factor.
 type textPart struct {
 	tokens   int64
 	class    calibration.Class
-	expected int64 // input tokens, all of the request's
-	pure     bool  // the request is nothing but text, so its bill tells of the factor
+	expected int64 // input tokens of the whole request
+	pure     bool  // the request is text only, so its bill shows the factor
 }
 
-// total is what to hold of a request's input: its text by the factor learned for
-// the model, and what is priced apart.
+// total returns the input tokens to hold for a request: its text by the factor learned for
+// the model, plus what is priced separately.
 func (e *estimator) total(c *counter) int64 {
 	p := e.plan
 	r, model := p.sent, p.Target.Model
@@ -32,22 +32,22 @@ func (e *estimator) total(c *counter) int64 {
 	return hold + c.fixed
 }
 
-// Expected is what the call will probably take of its limits, as far as the
-// calibration knows; a hold takes no more of it than there is held.
+// Expected returns what the call will probably take of its limits according to the
+// calibration, at most what is held.
 func (pl *Planner) Expected(p *Plan) budget.Amounts {
 	u := pricing.Usage{Input: min(p.text.expected, p.Input), Output: p.Output, Requests: 1}
 	if known, _ := pl.calibration.Output(p.Caller.Org.ID, p.Caller.User, p.Target.Model); known > 0 {
 		u.Output = min(known, p.Output)
 	}
 	cost, err := p.Price.Charge(u, p.terms)
-	if err != nil { // a service tier that only the answer will tell
+	if err != nil { // a service tier that only the answer will reveal
 		cost = p.Max.Cost
 	}
 	return budget.Amounts{Cost: min(cost, p.Max.Cost), Tokens: u.Input + u.Output}
 }
 
-// learn takes the provider's bill of a completed call as evidence. Cached input
-// is left out: vendors do not agree on what its count includes.
+// learn uses the provider's bill for a completed call as evidence. It skips cached input
+// because vendors do not agree on what its count includes.
 func (b *bill) learn() {
 	r, learned := b.result, b.calibration
 	if b.plan.Request.Endpoint == wire.ChatCompletions || b.plan.Request.Endpoint == wire.Responses {

@@ -21,7 +21,7 @@ import (
 
 const opus = "claude-opus-4-8"
 
-// learner is a guard before a provider that bills input tokens as it likes.
+// learner is a guard in front of a provider with arbitrary input token counts.
 type learner struct {
 	*Guard
 	t      *testing.T
@@ -66,7 +66,7 @@ func newLearner(t *testing.T) *learner {
 	return l
 }
 
-// plan prepares a chat of so many words; rest is appended to the request.
+// plan prepares a chat with the given number of words; rest is appended to the request.
 func (l *learner) plan(model string, words int, rest string) *Plan {
 	l.t.Helper()
 	body := fmt.Sprintf(`{"model":%q,"max_tokens":200,"messages":[{"role":"user","content":%q}]%s}`,
@@ -82,8 +82,8 @@ func (l *learner) plan(model string, words int, rest string) *Plan {
 	return p
 }
 
-// call makes one call whose input is billed at so many per mille of the count,
-// and returns it.
+// call makes one call whose input is billed at the given per mille of the count, and
+// returns it.
 func (l *learner) call(p *Plan, permille int64, output int) *Call {
 	l.t.Helper()
 	return l.billed(p, fmt.Sprintf(`{"prompt_tokens":%d,"completion_tokens":%d}`, (p.text.tokens*permille+999)/1000, output))
@@ -116,7 +116,7 @@ func (l *learner) sync() {
 	}
 }
 
-// overrun is what was charged beyond holds, and all that was charged.
+// overrun returns what was charged beyond holds, and all that was charged.
 func (l *learner) overrun() (over, cost pricing.Nano) {
 	l.t.Helper()
 	now := time.Now()
@@ -131,7 +131,7 @@ func (l *learner) overrun() (over, cost pricing.Nano) {
 	return over, cost
 }
 
-// TestHoldsLearn has a provider that bills more input than any prior expects.
+// TestHoldsLearn uses a provider that bills more input than any prior expects.
 func TestHoldsLearn(t *testing.T) {
 	const ratio = 2400
 	l := newLearner(t)
@@ -188,7 +188,7 @@ func TestExpectedOutput(t *testing.T) {
 	}
 }
 
-// TestPureTextTeaches leaves out requests whose bill has other parts.
+// TestPureTextTeaches checks that requests whose bill has other parts are not learned from.
 func TestPureTextTeaches(t *testing.T) {
 	l := newLearner(t)
 	tool := `,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{}}}}]`
@@ -204,7 +204,8 @@ func TestPureTextTeaches(t *testing.T) {
 	}
 }
 
-// TestOpenAIStaysExact observes a wrong bill and holds what it counts.
+// TestOpenAIStaysExact checks that a wrong bill does not change holds that are counted
+// exactly.
 func TestOpenAIStaysExact(t *testing.T) {
 	l := newLearner(t)
 	want := l.plan("gpt-4o", 400, "").Input
@@ -217,7 +218,7 @@ func TestOpenAIStaysExact(t *testing.T) {
 	}
 }
 
-// TestGeminiCountsDigits applies the factor to the digit-adjusted count.
+// TestGeminiCountsDigits checks that the factor applies to the digit-adjusted count.
 func TestGeminiCountsDigits(t *testing.T) {
 	count := func(model, text string) int64 {
 		r, err := wire.Scan(wire.ChatCompletions, []byte(`{"model":"`+model+`","max_tokens":9,"messages":[{"role":"user","content":"`+text+`"}]}`), wire.Limits{})

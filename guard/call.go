@@ -10,7 +10,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// Outcome says how a call ended; it is a metric label and a ledger field.
+// Outcome says how a call ended. It is a metric label and a ledger field.
 type Outcome string
 
 // The outcomes of a call.
@@ -18,7 +18,7 @@ const (
 	Completed     Outcome = "completed"      // the answer's usage was billed
 	NoUsage       Outcome = "no_usage"       // a complete answer without usable usage
 	Rejected      Outcome = "rejected"       // the provider refused before any work: void
-	Busy          Outcome = "busy"           // the provider answered 429 or 503: void
+	Busy          Outcome = "busy"           // the provider answered 429, 503 or 529: void
 	Unsent        Outcome = "unsent"         // the provider was not reached: void
 	UpstreamError Outcome = "upstream_error" // a complete 408 or 5xx answer
 	Broken        Outcome = "broken"         // reset, timeout or truncation
@@ -28,31 +28,31 @@ const (
 
 var outcomes = []Outcome{Completed, NoUsage, Rejected, Busy, Unsent, UpstreamError, Broken, ClientGone, Cut}
 
-// Result is what became of a call. Cost is final as soon as Forward returns.
+// Result is the result of a call. Cost is final once Forward has returned.
 type Result struct {
 	Outcome   Outcome
-	Status    int // HTTP status of the provider; 0 when there was none
+	Status    int // HTTP status of the provider; 0 if there was none
 	Usage     pricing.Usage
 	Cost      pricing.Nano
-	Split     pricing.Split // of Cost; zero when it is not made up of Usage
+	Split     pricing.Split // of Cost; zero if it is not derived from Usage
 	Estimated bool
 	// Underpriced is what was charged above the request's price, by reason; nil for
 	// nearly all calls.
 	Underpriced map[Reason]pricing.Nano
-	Failed      bool        // the stream carried an error event of the provider's
+	Failed      bool        // the stream contained an error event of the provider
 	Fault       string      // what was wrong with the provider's usage, if anything
-	Refusal     *wire.Error // the provider's error, when that is what was relayed
-	Ending      *wire.Error // our error that a stream ended in, if it did
+	Refusal     *wire.Error // the provider's error, if that is what was relayed
+	Ending      *wire.Error // our error that ended the stream, if any
 	UpstreamID  string      // the provider's x-request-id
-	Model       string      // as the answer names it
-	Tier        string      // as the answer names it
+	Model       string      // as named in the answer
+	Tier        string      // as named in the answer
 	RetryAfter  time.Duration
 	FirstByte   time.Duration
 	Took        time.Duration
 }
 
-// Counted is how many tokens a provider that counts actual ones has counted
-// after Forward; -1 when that is not known.
+// Counted returns, after Forward, the tokens counted by a provider that counts actual ones;
+// -1 if unknown.
 func (c *Call) Counted() int64 {
 	switch r := &c.Result; {
 	case r.Outcome == Busy, r.Outcome == Rejected:
@@ -63,21 +63,21 @@ func (c *Call) Counted() int64 {
 	return -1
 }
 
-// Call is one admitted call. Its methods are for one goroutine; End may be
+// Call is one admitted call. Its methods must be called from one goroutine. End may be
 // called more than once.
 type Call struct {
 	Plan    *Plan
 	ID      string
 	Attempt int
 	JobID   string
-	Waited  time.Duration // in the queue, before the hold
-	Class   string        // of a job that nobody waits for: async or batch
+	Waited  time.Duration // time in the queue before the hold
+	Class   string        // of a job without a connected caller: async or batch
 
 	Hold   *budget.Hold
 	Result Result
-	// Alias is what the caller knows the response by, if not by the provider's id.
+	// Alias is the id by which the caller knows the response, if not the provider's.
 	Alias string
-	// Without is set when the call was admitted without the store.
+	// Without is set if the call was admitted without the store.
 	Without StoreFailure
 
 	guard    *Guard
@@ -92,7 +92,7 @@ func newCall(g *Guard, p *Plan, id string, attempt int) *Call {
 	return c
 }
 
-// holds notes the call's hold, which covers so many tokens of output.
+// holds records the call's hold, which covers `output` tokens of output.
 func (c *Call) holds(h *budget.Hold, output int64) {
 	c.Hold = h
 	c.bill.hold = h

@@ -16,8 +16,8 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// quitter takes an answer and leaves after so many events of a stream, or at
-// once; or it stays and takes no more bytes.
+// quitter leaves after a number of stream events, or immediately; with refuse it stays and
+// accepts no more bytes.
 type quitter struct {
 	http.ResponseWriter
 	events int
@@ -39,15 +39,15 @@ func (q *quitter) Write(p []byte) (int, error) {
 	return q.ResponseWriter.Write(p)
 }
 
-// TestGone: who hangs up pays for what was produced: the provider is cancelled
-// when the stream shows all of it, and read to its end when not.
+// TestGone checks that a caller who hangs up pays for what was generated: the provider is
+// cancelled if the stream shows all of it, and read to its end otherwise.
 func TestGone(t *testing.T) {
 	r := newRig(t, roomy()...)
 	const (
 		head = iota // leaves before the provider has answered
 		mid         // after some events
 		last        // after [DONE]
-		deaf        // stays, but takes no more bytes
+		deaf        // stays, but accepts no more bytes
 	)
 	cases := []struct {
 		name, model, extra string
@@ -85,7 +85,7 @@ func TestGone(t *testing.T) {
 			case c.when == head:
 				directive = "output=40 first=200ms delay=10ms"
 			case c.cancelled:
-				directive = "output=900 gap=20ms" // it would go on for long
+				directive = "output=900 gap=20ms" // it would take long
 			}
 			w := &quitter{
 				ResponseWriter: httptest.NewRecorder(), leave: cancel, refuse: c.when == deaf,
@@ -130,7 +130,7 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestGoneBeforeSending: nobody pays for a call that was not sent.
+// TestGoneBeforeSending checks that an unsent call costs nothing.
 func TestGoneBeforeSending(t *testing.T) {
 	r := newRig(t, roomy()...)
 	before := r.used()
@@ -143,8 +143,8 @@ func TestGoneBeforeSending(t *testing.T) {
 	r.charged(before, c)
 }
 
-// TestGoneWhileHolding: a caller who hangs up while the hold is made leaves
-// none behind.
+// TestGoneWhileHolding checks that a caller who hangs up during the hold leaves none
+// behind.
 func TestGoneWhileHolding(t *testing.T) {
 	r := newRig(t, roomy()...)
 	before := r.used()
@@ -162,8 +162,8 @@ func TestGoneWhileHolding(t *testing.T) {
 	r.charged(before, &Call{Result: Result{Outcome: Unsent}})
 }
 
-// TestCancelled: a call that is cancelled on purpose is not read to its end,
-// whatever the policy.
+// TestCancelled checks that a call cancelled on purpose is not read to its end, whatever
+// the policy.
 func TestCancelled(t *testing.T) {
 	r := newRig(t, roomy()...)
 	r.org.OnDisconnect = Finish
@@ -183,7 +183,7 @@ func TestCancelled(t *testing.T) {
 
 const stop, resume = syscall.SIGSTOP, syscall.SIGCONT
 
-// TestStoreGone: settlements survive an absent store.
+// TestStoreGone checks that settlements survive an unavailable store.
 func TestStoreGone(t *testing.T) {
 	r := newRig(t, roomy()...)
 	c := r.begin(r.plan(prompt("gpt-4o", "[fake: output=5]", `"max_tokens":50`)))
@@ -195,7 +195,7 @@ func TestStoreGone(t *testing.T) {
 		t.Error(err)
 	}
 	c.End(t.Context())
-	// What is not known to be held is not forwarded, and given back.
+	// A call whose hold is uncertain is not forwarded, and the hold is released.
 	if _, err := r.guard.admission.begin(t.Context(), c.Plan, wire.NewCallID(), 1, ""); err == nil {
 		t.Error("a call was admitted without a store")
 	}

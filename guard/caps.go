@@ -8,7 +8,8 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// tooLarge finds a limit that the call alone exceeds, so that no waiting helps.
+// tooLarge returns the refusal by a limit that the call alone exceeds, so that waiting
+// cannot help; nil if there is none.
 func (p *Plan) tooLarge(limits []budget.Limit) *budget.ExceededError {
 	for i := range limits {
 		l := &limits[i]
@@ -23,13 +24,13 @@ func (p *Plan) tooLarge(limits []budget.Limit) *budget.ExceededError {
 	return nil
 }
 
-// amountOf is a limit's amount for this call now.
+// amountOf returns a limit's current amount for this call.
 func (p *Plan) amountOf(l *budget.Limit) int64 {
 	return l.AmountFor(p.Caller.subject(), now())
 }
 
-// capped words the refusal of a spend cap. Its amounts would tell the caller
-// what others spend, and so would an output limit that fits.
+// capped words the refusal by a spend cap. It omits the cap's amounts and an output limit
+// that would fit, because both would reveal what others spend.
 func (e *Refusal) capped() *wire.Error {
 	whose := "this deployment"
 	if e.Cap.Provider != "" {
@@ -37,15 +38,15 @@ func (e *Refusal) capped() *wire.Error {
 	}
 	if e.Binding.Never {
 		return wire.QuotaExceeded("Budget exceeded: the call alone is larger than the spend cap of " + whose +
-			". No waiting makes this call fit." + e.Advice)
+			". Waiting does not help." + e.Advice)
 	}
 	if until := e.Binding.ClosedUntil; !until.IsZero() {
 		return wire.RateLimited(fmt.Sprintf("The spend cap of %s is closed until %s, because the store lost its data and "+
-			"what was used is not known. An operator can open it sooner: llmguard limits reopen --all.", whose,
+			"the amount used is unknown. An operator can reopen it earlier with llmguard limits reopen --all.", whose,
 			until.UTC().Format(time.RFC3339)),
 			e.Binding.Wait)
 	}
 	return wire.RateLimited(fmt.Sprintf("Rate limit reached: the spend cap of %s, which all its callers share, has no "+
-		"room for this call. Please try again in %s.%s",
+		"capacity for this call. Please try again in %s.%s",
 		whose, round(e.Binding.Wait), e.Advice), e.Binding.Wait)
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/llmguard/llmguard/budget"
 )
 
-// capOf is a spend cap of a deployment or provider with one limit on money.
+// capOf returns a spend cap of a deployment or provider with one cost limit.
 func capOf(provider, id string, amount int64) budget.Cap {
 	return budget.Cap{Provider: provider, Limits: []budget.Limit{{
 		ID: id, Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Amount: amount, Window: time.Hour},
 	}}}
 }
 
-// capUse is what each limit of the caps counts, and how much of it is held.
+// capUse returns what each limit of the caps counts, and how much of it is held.
 func (r *rig) capUse() map[string][2]int64 {
 	r.t.Helper()
 	out := map[string][2]int64{}
@@ -33,7 +33,7 @@ func (r *rig) capUse() map[string][2]int64 {
 	return out
 }
 
-// TestCapping: a cap counts the calls of its provider, models and endpoints.
+// TestCapping checks that a cap counts the calls of its provider, models and endpoints.
 func TestCapping(t *testing.T) {
 	r := newRig(t)
 	some := capOf("", "some", 1)
@@ -59,7 +59,7 @@ func TestCapping(t *testing.T) {
 	f(`{"model":"text-embedding-3-small","input":"one"}`, "ours all")
 }
 
-// TestCapCounts: what a call costs is what the caps count, however it ends.
+// TestCapCounts checks that caps count what a call costs, however it ends.
 func TestCapCounts(t *testing.T) {
 	r := newRig(t, roomy()...)
 	r.guard.Policy().Caps = []budget.Cap{capOf("openai", "provider", 1e12), capOf("", "deployment", 1e12)}
@@ -89,8 +89,8 @@ func TestCapCounts(t *testing.T) {
 	}
 }
 
-// TestCapRefusal: a caller learns that a cap is reached, and when to come back;
-// nothing of what others spend.
+// TestCapRefusal checks that a caller learns that a cap is reached and when to retry, but
+// nothing about what others spend.
 func TestCapRefusal(t *testing.T) {
 	r := newRig(t, money("own", 900_000_000))
 	secret := capOf("", "board-approved", 123_456_789)
@@ -139,13 +139,13 @@ func TestCapRefusal(t *testing.T) {
 	f(e, "insufficient_quota", "the call alone is larger than the spend cap of this deployment", "false")
 }
 
-// refusedHolds lists the org's holds beyond the first.
+// refusedHolds lists the org's holds after the first.
 func (r *rig) refusedHolds() []string {
 	return r.redis.Client().ZRange(r.t.Context(), "lg:{acme}:leases", 1, -1).Val()
 }
 
-// TestCapCuts: a stream whose hold grows is cut off at a cap as at a limit, and
-// its caller learns nothing of the cap but that it is reached.
+// TestCapCuts checks that a stream whose hold grows is cut off at a cap as at a limit, and
+// that its caller learns nothing about the cap except that it is reached.
 func TestCapCuts(t *testing.T) {
 	r := growing(t, 20, money("own", 1e9))
 	secret := capOf("openai", "board-approved", 8*in+100*out)

@@ -10,25 +10,24 @@ import (
 )
 
 const (
-	trips      = 3                      // holds in a row that failed at the store
-	probeEvery = 500 * time.Millisecond // how often a store that is known to be away is asked
+	trips      = 3                      // consecutive holds that failed at the store
+	probeEvery = 500 * time.Millisecond // how often an unavailable store is tried
 )
 
-// circuit knows for which orgs the store is away, so that not every call has to
-// find out by waiting. Orgs may be on different servers. It is safe for
-// concurrent use.
+// circuit tracks for which orgs the store is unavailable, so that not every call has to
+// time out. Orgs may be on different servers. It is safe for concurrent use.
 type circuit struct {
 	log  *slog.Logger
 	mu   sync.Mutex
-	orgs map[string]*outage // those that the store did not answer the last time
+	orgs map[string]*outage // those whose last request to the store failed
 }
 
 type outage struct {
 	failures int
-	probe    time.Time // when to ask again
+	probe    time.Time // when to try again
 }
 
-// open reports whether the store is known to be away for the org.
+// open reports whether the store is known to be unavailable for the org.
 func (c *circuit) open(org string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -36,8 +35,8 @@ func (c *circuit) open(org string) bool {
 	return o != nil && o.failures >= trips
 }
 
-// ask reports whether the store is to be asked for the org. While it is away
-// one call now and then finds out whether it still is.
+// ask reports whether to ask the store for the org. While the store is unavailable, it lets
+// one call through at intervals to test it.
 func (c *circuit) ask(org string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,7 +51,8 @@ func (c *circuit) ask(org string, now time.Time) bool {
 	return true
 }
 
-// told takes what came of asking. A store that did not answer a ping needs no other proof.
+// told records the outcome of asking. A store that did not answer a ping needs no further
+// proof.
 func (c *circuit) told(org *Org, err error, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,7 +60,7 @@ func (c *circuit) told(org *Org, err error, now time.Time) {
 	if !errors.Is(err, budget.ErrUnavailable) {
 		delete(c.orgs, org.ID)
 		if o != nil && o.failures >= trips {
-			c.log.Warn("the store answers again", "org", org.ID)
+			c.log.Warn("store available again", "org", org.ID)
 		}
 		return
 	}
@@ -74,11 +74,11 @@ func (c *circuit) told(org *Org, err error, now time.Time) {
 	o.failures++
 	if o.failures == trips {
 		o.probe = now.Add(probeEvery)
-		c.log.Error("the store does not answer", "org", org.ID, "on_store_failure", string(org.OnStoreFailure), "err", err)
+		c.log.Error("store unavailable", "org", org.ID, "on_store_failure", string(org.OnStoreFailure), "err", err)
 	}
 }
 
-// away is for how many orgs the store is known to be away.
+// away returns for how many orgs the store is known to be unavailable.
 func (c *circuit) away() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/llmguard/llmguard/budget"
 )
 
-// A store that did not answer three times in a row is asked now and then only,
-// and each org finds out for itself.
+// A store that failed three times in a row is tried only at intervals, separately for each
+// org.
 func TestCircuit(t *testing.T) {
 	var log bytes.Buffer
 	c := circuit{log: slog.New(slog.NewTextHandler(&log, nil)), orgs: map[string]*outage{}}

@@ -11,7 +11,7 @@ import (
 	"github.com/llmguard/llmguard/tokenizer"
 )
 
-// thing adds what a file or a conversation brings along. What tools read of vector stores
+// thing adds what a file or a conversation contributes. What tools read from vector stores
 // and containers is billed by the answer's usage, like that of all tools.
 func (rs *resolver) thing(ctx context.Context, c Caller, k *references, ref wire.Ref) (err error) {
 	switch {
@@ -21,7 +21,8 @@ func (rs *resolver) thing(ctx context.Context, c Caller, k *references, ref wire
 	case ref.Kind == wire.RefFile:
 		k.documents++
 	case ref.Kind == wire.RefConversation && c.Batched:
-		return wire.BadRequest(ref.Param, "unsupported_parameter", "A batch that the provider runs cannot use a conversation")
+		return wire.BadRequest(ref.Param, "unsupported_parameter", "A batch that runs at the provider cannot use a "+
+			"conversation")
 	case ref.Kind == wire.RefConversation && k.conversation == "":
 		ctx, cancel := context.WithTimeout(ctx, rs.deadline+ownedMargin)
 		defer cancel()
@@ -34,26 +35,26 @@ func (rs *resolver) thing(ctx context.Context, c Caller, k *references, ref wire
 	return nil
 }
 
-// counted is how many tokens of a conversation a request to a model may hold: no more
-// than its context, 0 when that is not known.
+// counted returns how many tokens of a conversation a request to a model may contain: at
+// most the model's context, where 0 means unknown.
 func (k *references) counted(context int64) int64 {
 	return min(k.total, cmp.Or(context, unknownContext))
 }
 
-// pictures is what the pictures that the provider keeps count at most.
+// pictures returns the most that the images stored at the provider may count.
 func (e *estimator) pictures() int64 {
 	n := e.plan.kept.pictures * int64(tokenizer.ImageTokens(e.plan.Target.Model, 0, 0, ""))
 	e.plan.imageIn += n
 	return n
 }
 
-// addition is what a call under way may add to the conversation it is in.
+// addition is what a call in progress may add to its conversation.
 type addition struct {
 	ownership.Addition
 	open bool
 }
 
-// adding counts what a call may add to its conversation. See counted and uncounted.
+// adding records what a call may add to its conversation. counted or uncounted ends it.
 func (e *upstreamCall) adding() {
 	c := e.call
 	if c.Plan.kept.conversation == "" || c.Plan.Request.Endpoint != wire.Responses {
@@ -65,21 +66,21 @@ func (e *upstreamCall) adding() {
 	id := fmt.Sprint(c.ID, ".", c.Attempt)
 	a, err := c.guard.ownership.Begin(ctx, c.Plan.Caller.Org.ID, c.Plan.kept.conversation, id, most)
 	if err != nil {
-		c.guard.log.Warn("tokens of a conversation not noted, its next call may be held too low", "call", c.ID, "err", err)
+		c.guard.log.Warn("conversation tokens not recorded, its next hold may be too low", "call", c.ID, "err", err)
 		return
 	}
 	e.addition = addition{a, true}
 }
 
-// counted counts instead what the provider has counted of the conversation.
+// counted replaces the addition with what the provider has counted of the conversation.
 func (e *upstreamCall) counted(u wire.Usage) {
 	c, total := e.call, u.Input+u.Output
 	most := e.addition.Added() - c.Plan.Output + u.Output
 	e.added(max(most, total-c.Plan.kept.total), total)
 }
 
-// uncounted leaves it at what the call may have added, or at nothing when the provider
-// did no work.
+// uncounted ends the addition with what the call may have added, or with nothing if the
+// provider did no work.
 func (e *upstreamCall) uncounted() {
 	if e.call.Result.void() {
 		e.added(0, ownership.Unknown)
@@ -97,14 +98,14 @@ func (e *upstreamCall) added(most, total int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.upstream), settleTimeout)
 	defer cancel()
 	if err := c.guard.ownership.End(ctx, a.Addition, most, total); err != nil {
-		c.guard.log.Warn("tokens of a conversation not noted, its next call may be held too high", "call", c.ID, "err", err)
+		c.guard.log.Warn("conversation tokens not recorded, its next hold may be too high", "call", c.ID, "err", err)
 		return
 	}
 	e.addition.open = false
 }
 
-// pictureItem and documentItem bound the tokens of what an item of a conversation shows,
-// of which the size does not show.
+// pictureItem and documentItem bound the tokens of a conversation item whose size is not
+// visible.
 const (
 	pictureItem  = 1 << 16
 	documentItem = unknownContext
@@ -117,9 +118,9 @@ type Items struct {
 	Named              []ownership.Note // what the mentions name
 }
 
-// AddItems counts, before they are sent, what the items of a request add to a
-// conversation: those it contains, and those of earlier responses that it names. Added is
-// to be called with the status of the answer, 0 for none, and the error instead of it.
+// AddItems records, before they are sent, what the items of a request add to a
+// conversation: those it contains, and those of earlier responses that it names. The caller
+// must call added with the status of the answer, or 0 and the error if there was none.
 func (o *Objects) AddItems(ctx context.Context, c Caller, i Items) (added func(status int, err error), err error) {
 	m := i.Mentions
 	tokens := m.Items + m.Pictures*pictureItem + m.Documents*documentItem + outputs(i.Named)
@@ -140,12 +141,13 @@ func (o *Objects) AddItems(ctx context.Context, c Caller, i Items) (added func(s
 		ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 		defer cancel()
 		if err := o.ownership.End(ctx, a, tokens, ownership.Unknown); err != nil {
-			o.log.Warn("tokens of a conversation not noted, its next call may be held too high", "call", i.Call, "err", err)
+			o.log.Warn("conversation tokens not recorded, its next hold may be too high", "call", i.Call, "err", err)
 		}
 	}, nil
 }
 
-// outputs is how many tokens the outputs hold that items are of.
+// outputs returns the output tokens of the responses that the items belong to, counting
+// each response once.
 func outputs(items []ownership.Note) (tokens int64) {
 	of := map[string]bool{}
 	for _, n := range items {
@@ -157,8 +159,8 @@ func outputs(items []ownership.Note) (tokens int64) {
 	return tokens
 }
 
-// noteCompletion lists a chat completion that was to be stored. Where its list is full it
-// is left out.
+// noteCompletion lists a chat completion that was to be stored. If its list is full, it is
+// omitted.
 func (e *upstreamCall) noteCompletion(a wire.Answer) {
 	c := e.call
 	if e.noted {
@@ -172,12 +174,12 @@ func (e *upstreamCall) noteCompletion(a wire.Answer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.upstream), settleTimeout)
 	defer cancel()
 	if err := c.guard.Objects.Keep(ctx, c.Plan.Caller, n); err != nil {
-		c.guard.log.Warn("a stored chat completion is not noted, it cannot be referred to", "call", c.ID, "err", err)
+		c.guard.log.Warn("stored chat completion not recorded, it cannot be referenced", "call", c.ID, "err", err)
 	}
 }
 
-// noteContainers notes those that the provider made for the code of an answer, whose
-// files the caller may want.
+// noteContainers records the containers that the provider created for the code in an
+// answer, because the caller may want their files.
 func (e *upstreamCall) noteContainers(a wire.Answer) {
 	c := e.call
 	if len(a.Containers) == 0 || c.Plan.translated() {
@@ -196,6 +198,6 @@ func (e *upstreamCall) noteContainers(a wire.Answer) {
 		err = c.guard.Objects.Keep(ctx, c.Plan.Caller, n)
 	}
 	if err != nil {
-		c.guard.log.Warn("a container of an answer is not noted, it cannot be referred to", "call", c.ID, "err", err)
+		c.guard.log.Warn("container of an answer not recorded, it cannot be referenced", "call", c.ID, "err", err)
 	}
 }

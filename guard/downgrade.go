@@ -8,10 +8,9 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// beginOr is begin; a call that does not fit is begun with the model that its org
-// lists in place of its own, if it fits with that. With an error, which is the
-// one of the two that passes sooner, nothing is held. A job stays in the pool whose quota
-// it was given.
+// beginOr is begin, except that a call that is over a limit is begun with the downgrade
+// model of its org if that fits. On error nothing is held, and the error is the one of the
+// two that passes sooner. A job stays in the pool whose quota it was given.
 func (ad *admission) beginOr(ctx context.Context, p *Plan, a Attempt) (*Call, error) {
 	call, err := ad.begin(ctx, p, a.ID, a.Number, a.JobID)
 	var refused *Refusal
@@ -33,8 +32,8 @@ func (ad *admission) beginOr(ctx context.Context, p *Plan, a Attempt) (*Call, er
 	return nil, err
 }
 
-// Check is the plan's Check, unless it fits with the model its org lists in place
-// of its own.
+// Check is the plan's Check, except that it also passes if the call fits with the org's
+// downgrade model.
 func (pl *Planner) Check(ctx context.Context, p *Plan) error {
 	err := p.Check()
 	if err == nil {
@@ -46,21 +45,21 @@ func (pl *Planner) Check(ctx context.Context, p *Plan) error {
 	return err
 }
 
-// cheaper is the plan for the same call with the model its org lists in place of
-// its own; nil when it lists none, or one that may not be used or costs no less.
+// cheaper returns the plan for the same call with the org's downgrade model; nil if there
+// is none, or if it may not be used or costs no less.
 func (pl *Planner) cheaper(ctx context.Context, p *Plan) *Plan {
 	name := p.Caller.Org.Downgrade[p.Request.Model]
 	if name == "" || p.Request.Form != nil || p.instead != "" {
 		return nil
 	}
 	r, err := wire.ScanFor(p.Request.Endpoint, name, p.Request.Body,
-		wire.Limits{MaxDepth: math.MaxInt32, MaxTokens: math.MaxInt32}) // it was scanned within its bounds
+		wire.Limits{MaxDepth: math.MaxInt32, MaxTokens: math.MaxInt32}) // already scanned within its bounds
 	if err != nil {
 		return nil
 	}
 	other, err := pl.PrepareKept(ctx, p.Caller, r)
 	if err != nil {
-		pl.log.Warn("the model to downgrade to cannot be used", "org", p.Caller.Org.ID, "model", name, "err", err)
+		pl.log.Warn("downgrade model not usable", "org", p.Caller.Org.ID, "model", name, "err", err)
 		return nil
 	}
 	if other.Max.Cost >= p.Max.Cost {

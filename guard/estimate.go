@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// unlimitedQuota stands in for the TPM estimate of a request that names no
-	// output limit; OpenAI makes its own estimate there and does not publish it.
+	// unlimitedQuota replaces the TPM estimate of a request without an output limit;
+	// OpenAI uses its own, unpublished estimate for such requests.
 	unlimitedQuota = 4096
 )
 
@@ -44,7 +44,7 @@ func (e *estimator) estimate() error {
 	return e.first()
 }
 
-// usage is what the call consumes with so much output.
+// usage returns what the call consumes with the given output.
 func (p *Plan) usage(output int64) pricing.Usage {
 	u := pricing.Usage{Input: p.Input, AudioIn: p.audioIn, ImageIn: p.imageIn, Output: output, Requests: 1}
 	u.ToolCalls = p.toolCalls()
@@ -58,11 +58,11 @@ func (p *Plan) usage(output int64) pricing.Usage {
 	return u
 }
 
-// unnamedToolCalls is for how many calls of the provider's tools are held whose
-// request does not bound them.
+// unnamedToolCalls is how many calls of the provider's tools are held for if the request
+// does not bound them.
 const unnamedToolCalls = 8
 
-// toolCalls is how many calls of the provider's own tools are held for.
+// toolCalls returns how many calls of the provider's own tools the hold covers.
 func (p *Plan) toolCalls() int64 {
 	r := p.Request
 	switch {
@@ -74,9 +74,9 @@ func (p *Plan) toolCalls() int64 {
 	return unnamedToolCalls
 }
 
-// searches is how many searches the provider bills that show in no usage: one for a
-// request that asks for it in chat, and one for every request to a model that does
-// nothing else, unless its price has that as a fee per request.
+// searches returns how many searches the provider bills without reporting them in the
+// usage: one for a chat request that asks for it, and one for every request to a model that
+// always searches, unless the price includes it as a fee per request.
 func (p *Plan) searches() int64 {
 	model := strings.ToLower(p.Target.Model)
 	always := strings.Contains(model, "-search-preview") || strings.Contains(model, "-search-api") ||
@@ -92,16 +92,16 @@ func (p *Plan) speaks() bool {
 	return !p.Request.Audio.IsZero() || p.asksFor("audio")
 }
 
-// draws reports whether the answer may be pictures, which some vendors make in chat.
+// draws reports whether the answer may be images, which some vendors generate in chat.
 func (p *Plan) draws() bool { return p.asksFor("image") }
 
-// asksFor reports whether a kind of output is asked for, in any case: some vendors
-// write it in capitals.
+// asksFor reports whether the request asks for a kind of output, ignoring case: some
+// vendors use capitals.
 func (p *Plan) asksFor(kind string) bool {
 	return slices.ContainsFunc(p.Request.Modalities, func(m string) bool { return strings.EqualFold(m, kind) })
 }
 
-// ceiling is the most the call can cost with so much output.
+// ceiling returns the most the call can cost with the given output.
 func (p *Plan) ceiling(output int64) (pricing.Nano, error) {
 	u := p.usage(output)
 	if p.Request.LongCache {
@@ -110,7 +110,7 @@ func (p *Plan) ceiling(output int64) (pricing.Nano, error) {
 	return p.Price.Ceiling(u, p.terms)
 }
 
-// outputBound is the most tokens the provider may bill as output.
+// outputBound returns the most tokens the provider may bill as output.
 func (e *estimator) outputBound() (int64, error) {
 	r := e.plan.Request
 	if r.Endpoint == wire.Embeddings || r.Endpoint.Free() {
@@ -134,7 +134,7 @@ func (e *estimator) outputBound() (int64, error) {
 	}
 	if limit <= 0 {
 		return 0, wire.BadRequest(e.plan.limitName(), "output_limit_required",
-			"The output of %q has no known bound, so its cost cannot be held: set %s", r.Model, e.plan.limitName())
+			"The output of %q has no known maximum, so its cost cannot be reserved. Set %s", r.Model, e.plan.limitName())
 	}
 	limit += e.thoughts(limit)
 	if limit > math.MaxInt32 {
@@ -143,16 +143,16 @@ func (e *estimator) outputBound() (int64, error) {
 	return limit*r.Choices() + e.plan.predicted(), nil
 }
 
-// predicted bounds the rejected prediction tokens, which are billed as output;
-// a token is at least a byte.
+// predicted bounds the rejected prediction tokens, which are billed as output. A token is
+// at least one byte.
 func (p *Plan) predicted() int64 { return int64(p.Request.Prediction.Len()) }
 
-// defaultLimit is the org's default output limit for this call, 0 for none. A
-// model that cannot reach it refuses a request that names it.
+// defaultLimit returns the org's default output limit for this call, 0 for none. A model
+// with a smaller maximum would refuse a request that sets it.
 func (p *Plan) defaultLimit() int64 {
 	limit := p.Caller.Org.DefaultOutputLimit
 	switch p.Request.Endpoint {
-	case wire.Completions: // other vendors than OpenAI may have another default
+	case wire.Completions: // vendors other than OpenAI may have another default
 		return wire.DefaultCompletionLimit
 	case wire.ChatCompletions, wire.Responses:
 	default:
@@ -164,7 +164,7 @@ func (p *Plan) defaultLimit() int64 {
 	return limit
 }
 
-// quotaTokens is what the provider counts against TPM at admission.
+// quotaTokens returns what the provider counts against TPM at admission.
 func (e *estimator) quotaTokens() int64 {
 	shown := e.plan.Input - e.plan.unread
 	if e.plan.Request.OutputLimit < 0 && e.plan.defaultLimit() == 0 {
@@ -222,8 +222,8 @@ func (e *estimator) input() (int64, error) {
 	return e.read(e.total(&c)), nil
 }
 
-// boundedTools refuses tools the provider runs, whose calls and input the
-// request does not bound.
+// boundedTools refuses tools run by the provider whose calls and input the request does not
+// bound.
 func (e *estimator) boundedTools() error {
 	r := e.plan.Request
 	if e.plan.Caller.Org.AllowBuiltinTools {
@@ -231,12 +231,13 @@ func (e *estimator) boundedTools() error {
 	}
 	if len(r.BuiltinTools) > 0 {
 		return wire.BadRequest("tools", "builtin_tool_refused",
-			"The built-in tool %q costs money this request does not bound. An operator can set allow_builtin_tools for the org",
+			"The cost of the built-in tool %q is not limited by this request. An operator can set allow_builtin_tools for "+
+				"the org",
 			r.BuiltinTools[0])
 	}
 	if r.WebSearch {
 		return wire.BadRequest("web_search_options", "builtin_tool_refused",
-			"Web search costs money this request does not bound. An operator can set allow_builtin_tools for the org")
+			"The cost of web search is not limited by this request. An operator can set allow_builtin_tools for the org")
 	}
 	return nil
 }
@@ -248,7 +249,7 @@ type counter struct {
 	request *wire.Request
 	scratch []byte
 	tokens  int64             // text, subject to the model's factor
-	classes tokenizer.Classes // of the texts among them
+	classes tokenizer.Classes // of that text
 	fixed   int64             // images and the like
 }
 
@@ -280,8 +281,7 @@ func (c *counter) schema(s wire.Span) {
 	}
 }
 
-// choice and format count what tool_choice and response_format put into the
-// prompt.
+// choice and format count what tool_choice and response_format add to the prompt.
 func (c *counter) choice(s wire.Span) {
 	if !s.IsZero() {
 		c.tokens += int64(tokenizer.ToolChoiceTokens(c.enc, c.request.Raw(s)))

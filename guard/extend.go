@@ -9,22 +9,21 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// DefaultGrowStep is how many tokens of output a growing hold is ahead of each
-// answer: twice what a provider of 300 tokens a second and its largest chunk
-// produce in the 1.25 s in which an extension is decided and the provider
-// cancelled.
+// DefaultGrowStep is how many tokens of output a growing hold stays ahead of each answer:
+// twice what a provider generates, at 300 tokens a second plus its largest chunk, in the
+// 1.25 s it takes to decide an extension and cancel the provider.
 const DefaultGrowStep = 800
 
-// grows reports whether the call's hold may begin below the most it can cost:
-// its caller named no output limit, and all output shows while it comes.
+// grows reports whether the call's hold may start below the most it can cost: its request
+// sets no output limit, and all its output is visible as it is generated.
 func (e *estimator) grows() bool {
 	r := e.plan.Request
 	shows := r.Endpoint == wire.ChatCompletions || r.Endpoint == wire.Responses
 	return e.plan.Caller.Org.Grow && shows && r.Stream && r.OutputLimit < 0 && !e.plan.hidesOutput()
 }
 
-// first sets what is held before the call is sent: all it can cost, or what it
-// will probably put out and half a step, but no less than a step.
+// first sets what is held before the call is sent: all it can cost, or the output it will
+// probably generate plus half a step, but at least a step.
 func (e *estimator) first() error {
 	p := e.plan
 	p.First, p.start = p.Max, p.Output
@@ -43,22 +42,21 @@ func (e *estimator) first() error {
 	return err
 }
 
-// due reports whether a hold has to grow once so much was put out: half a step
-// is left for what comes while that is decided.
+// due reports whether a hold must grow after `produced` tokens of output: half a step is
+// reserved for what is generated while the extension is decided.
 func (c *Call) due(produced int64) bool {
 	return c.bill.held < c.Plan.Output && c.bill.held-produced < c.Plan.step/2
 }
 
-// grow extends the hold to so many tokens of output. When it cannot, the error
-// says why and the hold stays as it was.
+// grow extends the hold to cover `output` tokens. On error the hold is unchanged.
 func (c *Call) grow(ctx context.Context, output int64) error {
 	cost, err := c.Plan.ceiling(output)
 	if err != nil {
 		return err
 	}
 	more := budget.Amounts{Cost: max(cost-c.Hold.Max.Cost, 0), Tokens: output - c.bill.held}
-	// A caller that hangs up must not cut off an extension that may have been
-	// applied; whether its call goes on is not decided here.
+	// A caller that hangs up must not abort an extension that may have been applied.
+	// Whether its call continues is decided elsewhere.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.guard.deadline)
 	defer cancel()
 	_, err = c.guard.budget.Extend(ctx, c.Hold, more)
@@ -69,21 +67,22 @@ func (c *Call) grow(ctx context.Context, output int64) error {
 	return err
 }
 
-// errCut is the cause of a provider's cancelled request whose hold cannot grow.
-var errCut = errors.New("the hold cannot grow")
+// errCut is the cause of cancelling a provider's request because the hold cannot grow.
+var errCut = errors.New("the hold cannot be extended")
 
-// cutError is what the caller is told of an answer that was cut off.
+// cutError returns the error shown to the caller of an answer that was cut off.
 func (c *Call) cutError(err error) *wire.Error {
 	var refused *budget.ExceededError
-	if !errors.As(err, &refused) { // no store, or a hold that was lost
+	if !errors.As(err, &refused) { // no store, or the hold was lost
 		return wire.ServiceUnavailable(
-			"The limits cannot be checked at the moment, so the answer was cut off. The answer above is incomplete", time.Second,
+			"The limits cannot be checked right now, so the answer was cut off. The answer above is incomplete", time.Second,
 			err)
 	}
 	e := *refused
 	held := map[budget.Metric]int64{budget.Cost: int64(c.Hold.Max.Cost), budget.Tokens: c.Hold.Max.Tokens}
 	advice := ""
-	if held[e.Binding.Metric]+e.Requested > e.Binding.Amount { // the whole limit is too small for this answer
+	// the whole limit is too small for this answer
+	if held[e.Binding.Metric]+e.Requested > e.Binding.Amount {
 		e.Binding.Never = true
 		advice = c.Plan.advice(&e)
 	}
@@ -92,8 +91,8 @@ func (c *Call) cutError(err error) *wire.Error {
 	return cut.Public()
 }
 
-// cover extends the hold of an answer that does not show while it comes to all
-// it can cost. The error is a *wire.Error: the provider was cancelled.
+// cover extends the hold to all the answer can cost, for an answer that is not visible as
+// it is generated. The error is a *wire.Error; the provider has then been cancelled.
 func (e *upstreamCall) cover() error {
 	c := e.call
 	if c.bill.held >= c.Plan.Output {
@@ -111,7 +110,7 @@ func (e *upstreamCall) cover() error {
 	return c.cutError(err)
 }
 
-// produced is how many tokens of output the provider is known to have put out.
+// produced returns how many tokens of output the provider is known to have generated.
 func (r *relay) produced() int64 {
 	n := r.visible()
 	if r.usage {
@@ -120,7 +119,7 @@ func (r *relay) produced() int64 {
 	return n
 }
 
-// ahead keeps the hold ahead of what has been put out.
+// ahead keeps the hold ahead of the output.
 func (r *relay) ahead() {
 	c := r.call
 	if r.refused != nil || c.bill.held >= c.Plan.Output || !c.due(r.most()) {
@@ -133,11 +132,11 @@ func (r *relay) ahead() {
 	}
 }
 
-// covered reports whether all that has been put out is held.
+// covered reports whether all output generated so far is held.
 func (r *relay) covered() bool { return r.refused == nil || r.produced() <= r.call.bill.held }
 
-// over reports whether the provider has gone on beyond the whole output limit, and
-// notes what is to be paid for that.
+// over reports whether the provider has exceeded the whole output limit, and records what
+// must be paid for that.
 func (r *relay) over() bool {
 	c := r.call
 	if c.Plan.Request.Creation != nil {
@@ -147,7 +146,7 @@ func (r *relay) over() bool {
 	if r.usage && r.answer.Usage.Output > c.Plan.Output+few*c.Plan.Request.Choices() {
 		c.bill.past = r.answer.Usage.Output
 	}
-	if int64(r.count.Upper())+r.apart <= r.allowed { // which costs nothing to ask
+	if int64(r.count.Upper())+r.apart <= r.allowed { // a cheap check first
 		return c.bill.past > 0
 	}
 	if n := int64(r.count.Count()) + r.apart; n > r.allowed {
@@ -156,15 +155,15 @@ func (r *relay) over() bool {
 	return c.bill.past > 0
 }
 
-// within cuts a stream off that goes on beyond the output limit.
+// within cuts off a stream that exceeds the output limit.
 func (r *relay) within() {
 	if r.refused == nil && !r.whole() && r.over() {
 		r.refused, r.dropped = r.call.overrun(), true
 	}
 }
 
-// sever ends a stream whose hold cannot grow: the provider is cancelled, what it
-// put out is charged, and the caller is told.
+// sever ends a stream whose hold cannot grow: it cancels the provider, charges the output
+// generated so far, and reports the error to the caller.
 func (r *relay) sever() error {
 	r.errand.cancel(errCut)
 	r.over()

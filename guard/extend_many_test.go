@@ -8,9 +8,9 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// TestManyGrow: streams of one user grow under one limit until each is cut. At no
-// instant are charges and holds above it, and no stream says more, or is billed less,
-// than what was held for it. The provider says a word when the one before has arrived.
+// TestManyGrow lets streams of one user grow under one limit until each is cut off. Charges
+// and holds must never exceed it, and no stream may deliver more, or be billed less, than
+// was held for it. The provider sends a word when the previous one has arrived.
 func TestManyGrow(t *testing.T) {
 	const streams, step, input = 12, 20, 8
 	const amount = streams*(input+step) + 100
@@ -42,7 +42,7 @@ func TestManyGrow(t *testing.T) {
 		t.Errorf("%d entries charge %d and the limit counts %d; want %d entries that charge up to %d",
 			len(entries), charged, used, streams, amount)
 	}
-	// What the cut streams did not use is there for the next.
+	// What the cut streams did not use is available to the next call.
 	if left := amount - charged; left > input+step {
 		c, err := r.guard.admission.begin(t.Context(), r.plan(prompt("gpt-4o", "hi", streamed)), wire.NewCallID(), 1, "")
 		if err != nil {
@@ -52,7 +52,7 @@ func TestManyGrow(t *testing.T) {
 	}
 }
 
-// untilCut forwards an endless stream until it is cut.
+// untilCut forwards an endless stream until it is cut off.
 func (p *pupil) untilCut(t *testing.T, c *Call) {
 	defer c.End(t.Context())
 	w, err := p.listen(t.Context(), c, 1000)

@@ -17,15 +17,15 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// pupil is a provider that says the next word when it is told to, and notices
-// when it is no longer listened to.
+// pupil is a provider that sends the next word on demand, and notices when the guard hangs
+// up.
 type pupil struct {
-	words chan string   // each is one event; closed: the stream ends well
+	words chan string   // one event each; closed: the stream ends normally
 	gone  chan struct{} // closed when the guard has hung up
 	said  atomic.Int64  // words
 }
 
-// teach has the rig's provider be one for the next request.
+// teach makes the rig's provider a pupil for the next request.
 func (r *rig) teach() *pupil {
 	r.t.Helper()
 	p := &pupil{words: make(chan string, 1000), gone: make(chan struct{})}
@@ -61,8 +61,8 @@ func delta(word string) string {
 // word is one token of gpt-4o.
 const word = " a"
 
-// listener lets the provider say another word for each it has got, so that
-// nothing is in flight.
+// listener makes the provider send another word for each that arrives, so that nothing is
+// in transit.
 type listener struct {
 	*httptest.ResponseRecorder
 	got  int
@@ -78,8 +78,8 @@ func (l *listener) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// listen forwards a call to a pupil, which says words until it is cut off or
-// has said most of them.
+// listen forwards a call to a pupil, which sends words until it is cut off or has sent
+// `most` of them.
 func (p *pupil) listen(ctx context.Context, c *Call, most int) (*listener, error) {
 	l := &listener{ResponseRecorder: httptest.NewRecorder()}
 	l.next = func(got int) {
@@ -103,7 +103,7 @@ func (p *pupil) hungUp(t *testing.T) {
 	}
 }
 
-// growing is an org of these limits whose holds grow by so many tokens.
+// growing returns an org with these limits whose holds grow by `step` tokens.
 func growing(t *testing.T, step int64, limits ...budget.Limit) *rig {
 	r := newRig(t, limits...)
 	r.org.Grow, r.org.GrowStep = true, step
@@ -112,7 +112,7 @@ func growing(t *testing.T, step int64, limits ...budget.Limit) *rig {
 
 const streamed = `"stream":true`
 
-// inStream is the error a stream ended in.
+// inStream returns the error a stream ended in.
 func inStream(t *testing.T, body string) wire.Error {
 	t.Helper()
 	i := strings.LastIndex(body, "data: ")
@@ -126,7 +126,7 @@ func inStream(t *testing.T, body string) wire.Error {
 	return frame.Error
 }
 
-// TestGrows: which calls begin with less than all they can cost.
+// TestGrows checks which calls start with less than all they can cost.
 func TestGrows(t *testing.T) {
 	r := growing(t, 100)
 	f := func(first int64, model, extra string) {
@@ -162,8 +162,8 @@ func TestGrows(t *testing.T) {
 	f(DefaultGrowStep, "gpt-4o", streamed)
 }
 
-// TestGrowBeginsAtTheMean: what is known of a user's calls is held at once, so
-// that most of them need no extension.
+// TestGrowBeginsAtTheMean checks that the output known from a user's calls is held from the
+// start, so that most calls need no extension.
 func TestGrowBeginsAtTheMean(t *testing.T) {
 	l := newLearner(t)
 	for range 20 {
@@ -182,8 +182,8 @@ func TestGrowBeginsAtTheMean(t *testing.T) {
 	}
 }
 
-// TestGrowsToTheEnd: a stream with room is held as it comes and billed like any
-// other.
+// TestGrowsToTheEnd checks that a stream within its limits is held as it grows and billed
+// like any other.
 func TestGrowsToTheEnd(t *testing.T) {
 	r := growing(t, 20, roomy()...)
 	before := r.used()
@@ -200,8 +200,8 @@ func TestGrowsToTheEnd(t *testing.T) {
 	}
 }
 
-// TestGrowsWithoutAmounts: a hold grows also where no limit counts what it
-// holds: nothing overruns, and a crash is charged what it had grown to.
+// TestGrowsWithoutAmounts checks that a hold also grows if no limit counts what it holds:
+// nothing overruns, and a crash is charged what the hold had grown to.
 func TestGrowsWithoutAmounts(t *testing.T) {
 	open := budget.Limit{ID: "open", Subject: budget.User, Metric: budget.Concurrency, Shape: budget.Shape{Kind: budget.Concurrent, Amount: 5}}
 	r := growing(t, 20, open)
@@ -215,8 +215,8 @@ func TestGrowsWithoutAmounts(t *testing.T) {
 	}
 }
 
-// TestAdviceToGrow: a stream too large to begin is told which limit of its own
-// would fit.
+// TestAdviceToGrow checks that a stream too large to start gets advice on an output limit
+// that would fit.
 func TestAdviceToGrow(t *testing.T) {
 	r := growing(t, 100, tokens("t", 8+60))
 	var e *Refusal

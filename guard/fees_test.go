@@ -9,7 +9,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// add adds prices to those in force.
+// add adds prices to the current ones.
 func (r *rig) add(yaml string) {
 	r.t.Helper()
 	own, err := pricing.ParseEntries([]byte(yaml))
@@ -43,8 +43,8 @@ func (r *rig) serve(ep wire.Endpoint, body string) *Call {
 	return c
 }
 
-// TestModerationsWithAPrice: a moderation costs what its model does, and nothing only
-// where that has no price.
+// TestModerationsWithAPrice checks that a moderation costs its model's price, and is free
+// only if there is none.
 func TestModerationsWithAPrice(t *testing.T) {
 	r := newRig(t, roomy()...)
 	const body = `{"model":"judge","input":["hello there",{"type":"text","text":"hello there"}]}`
@@ -65,8 +65,8 @@ func TestModerationsWithAPrice(t *testing.T) {
 	}
 }
 
-// TestSearchFees: a model that searches before every answer costs the fee of a search
-// with every request, whether its price has it for requests or for tools.
+// TestSearchFees checks that a model that searches before every answer costs the fee of a
+// search with every request, whether its price lists the fee per request or per tool call.
 func TestSearchFees(t *testing.T) {
 	r := newRig(t, roomy()...)
 	r.add(`

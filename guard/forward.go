@@ -20,64 +20,63 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// maxAnswer bounds a plain answer, which is kept whole so that its cost can
-// stand in its header: 2,048 embeddings of 3,072 floats need about 90 MB.
+// maxAnswer bounds a plain answer, which is buffered completely so that its cost can be
+// sent in its headers. 2,048 embeddings of 3,072 floats need about 90 MB.
 const maxAnswer = 128 << 20
 
 // maxErrorAnswer bounds what is relayed of a provider's error.
 const maxErrorAnswer = 64 << 10
 
-// Forwarding is what a request takes along.
+// Forwarding holds what Forward needs besides the plan.
 type Forwarding struct {
-	Header http.Header // the caller's; only an allow-list goes on
+	Header http.Header // the caller's; only an allow-list is forwarded
 	Query  string
-	// Fresh says whether the quota grant still holds.
+	// Fresh reports whether the quota grant is still valid.
 	Fresh func() bool
-	// Repeats says that the call will be made again when the provider fails: a complete 5xx
-	// answer is then returned as *FailureError, and not relayed.
+	// Repeats says that the call will be repeated if the provider fails: a complete 5xx
+	// answer is then returned as *FailureError and not relayed.
 	Repeats bool
-	// Sent is called when the request has been sent and its body is needed no more;
-	// nil: nobody is told.
+	// Sent is called once the request has been sent and its body is no longer needed.
+	// It may be nil.
 	Sent func()
 }
 
-// BusyError is a provider's 429, 503 or 529: nothing was done and nothing is
-// charged. Answer is what it said.
+// BusyError is a provider's 429, 503 or 529: nothing was done and nothing is charged.
+// Answer is the body of its answer.
 type BusyError struct {
 	Status     int
-	RetryAfter time.Duration // 0 when it did not say
+	RetryAfter time.Duration // 0 if the provider did not say
 	Header     http.Header
 	Answer     []byte
 }
 
 func (e *BusyError) Error() string { return fmt.Sprintf("the provider answered %d", e.Status) }
 
-// FailureError is a provider's complete 5xx answer that was not relayed: see
-// Forwarding.Repeats. The call is charged as for one that was.
+// FailureError is a provider's complete 5xx answer that was not relayed; see
+// Forwarding.Repeats. The call is charged as if it had been.
 type FailureError struct{ Answer *wire.Error }
 
 func (e *FailureError) Error() string {
 	return fmt.Sprintf("the provider answered %d", e.Answer.Status)
 }
 
-// ErrCancelled is the cause of a context whose call was cancelled on purpose:
-// the provider's answer is not awaited then.
+// ErrCancelled is the cause of a context whose call was cancelled on purpose. The
+// provider's answer is then not awaited.
 var ErrCancelled = errors.New("the call was cancelled")
 
-// ErrGone says that the caller left before the end of the answer.
+// ErrGone reports that the caller left before the end of the answer.
 var ErrGone = errors.New("the caller left")
 
-// Forward sends the request and relays the answer to w. Result is final
-// afterwards. With *BusyError, providers.ErrStale (nothing was sent) and
-// *wire.Error nothing was written to w. ErrGone means that the caller left;
-// what was written may be incomplete. A stream the provider broke off ends in
-// an error event and returns nil, and so does one that was cut off because its
-// hold could not grow: Result tells. An answer that is read to its end without a
-// caller is written to w all the same: w may keep it.
+// Forward sends the request and relays the answer to w. Result is final afterwards. With a
+// *BusyError, providers.ErrStale (nothing was sent) or a *wire.Error, nothing was written
+// to w. ErrGone means the caller left, and what was written may be incomplete. A stream
+// that the provider broke off, or that was cut off because its hold could not grow, ends in
+// an error event and returns nil; Result shows which. An answer that is read to its end
+// without a caller is still written to w, which may store it.
 //
-// The end of ctx means that the caller left. Whether the provider is then
-// cancelled or read to its end follows from the org's policy and from whether
-// the bill can be told from what came through.
+// The end of ctx means the caller left. Whether the provider is then cancelled or read to
+// its end depends on the org's policy and on whether the bill can be computed from what has
+// arrived.
 func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding) error {
 	start := time.Now()
 	ctx, span := c.traceCall(ctx)
@@ -124,8 +123,8 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	return e.relayPlain(w, resp)
 }
 
-// observed lets the quota learn what the answer's head says of the provider's limits. A
-// refusal blocks the pool, for as long as is returned.
+// observed passes what the response headers say about the provider's limits to the quota. A
+// refusal blocks the pool for the returned time.
 func (c *Call) observed(ctx context.Context, resp *http.Response, sent time.Time) time.Duration {
 	if c.guard.Grants.quota == nil {
 		wait, _ := wire.ParseRetryAfter(resp.Header, time.Now())
@@ -140,7 +139,7 @@ func (c *Call) observed(ctx context.Context, resp *http.Response, sent time.Time
 	return rest
 }
 
-// upstreamCall is one request under way between its caller and the provider.
+// upstreamCall is one request in progress between its caller and the provider.
 type upstreamCall struct {
 	call     *Call
 	caller   context.Context // ends when the caller leaves
@@ -148,11 +147,11 @@ type upstreamCall struct {
 	cancel   context.CancelCauseFunc
 	behind   behind
 	addition addition
-	noted    bool // the chat completion to be stored
+	noted    bool // the chat completion to be stored was listed
 }
 
-// hangUp deals with a caller who is gone: the provider is cancelled, or read
-// to its end.
+// hangUp handles a caller that has left: it cancels the provider unless the answer must be
+// read to its end.
 func (e *upstreamCall) hangUp() {
 	if e.call.cancels(e.caller) {
 		e.depart()
@@ -174,7 +173,7 @@ func (e *upstreamCall) broke() {
 	e.call.bill.reported(0)
 }
 
-// cancels reports whether the provider is cancelled when the caller is gone.
+// cancels reports whether the provider is cancelled when the caller leaves.
 func (c *Call) cancels(ctx context.Context) bool {
 	switch {
 	case errors.Is(context.Cause(ctx), ErrCancelled), c.Plan.Caller.Org.OnDisconnect == Cancel:
@@ -186,7 +185,7 @@ func (c *Call) cancels(ctx context.Context) bool {
 	}
 }
 
-// sendFailed charges by how far the request got.
+// sendFailed charges according to how far the request got.
 func (e *upstreamCall) sendFailed(err error) error {
 	var failed *providers.SendError
 	sent := !errors.As(err, &failed) || failed.Sent
@@ -202,7 +201,7 @@ func (e *upstreamCall) sendFailed(err error) error {
 	if e.gone() {
 		return ErrGone
 	}
-	return wire.BadGateway("The provider broke off before answering. The call may have been billed", err)
+	return wire.BadGateway("The provider closed the connection before answering. The call may have been billed", err)
 }
 
 func isEventStream(h http.Header) bool {
@@ -210,7 +209,7 @@ func isEventStream(h http.Header) bool {
 	return err == nil && kind == "text/event-stream"
 }
 
-// relayPlain reads a whole answer, prices it, and hands it on unchanged.
+// relayPlain reads a whole answer, prices it, and forwards it unchanged.
 func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) error {
 	c := e.call
 	kept := c.guard.spool.Buffer(e.upstream, c.Plan.Caller.Org.ID, c.guard.answerWait)
@@ -219,17 +218,19 @@ func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) er
 	if spool.NoRoom(err) && !c.Plan.translated() {
 		return e.passThrough(w, resp, &kept)
 	}
-	if spool.NoRoom(err) { // it cannot be translated unread, and would be paid for again
+	// it cannot be translated without reading it, and a repetition would be paid for
+	// again
+	if spool.NoRoom(err) {
 		c.bill.chargeHold(NoUsage)
 		c.bill.reported(0)
-		return wire.Gone("answer_not_kept", "The call was completed and charged, but this proxy has no room for its answer")
+		return wire.Gone("answer_not_kept", "The call was completed and charged, but this proxy could not buffer its answer")
 	}
 	if err != nil {
 		e.broke()
 		if e.gone() {
 			return ErrGone
 		}
-		return wire.BadGateway("The provider's answer broke off. The call may have been billed", err)
+		return wire.BadGateway("The provider's answer was interrupted. The call may have been billed", err)
 	}
 	c.head(w, resp)
 	if said := resp.Header["Content-Length"]; len(said) == 1 && resp.ContentLength == kept.Size() {
@@ -245,8 +246,7 @@ func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) er
 	return nil
 }
 
-// settlePlain bills a whole answer by its usage. There is none to expect of what
-// is free.
+// settlePlain bills a whole answer by its usage. Free calls have no usage.
 func (e *upstreamCall) settlePlain(body []byte) {
 	c := e.call
 	if c.Plan.Request.Creation != nil {
@@ -259,7 +259,7 @@ func (e *upstreamCall) settlePlain(body []byte) {
 	}
 	if fault := c.bill.faultOf(answer); ok && fault == "" {
 		c.bill.charge(answer)
-	} else { // absurd usage is as good as none: it must neither bill too little nor too much
+	} else { // absurd usage counts as none, so that it bills neither too little nor too much
 		c.bill.chargeText(answer, body)
 		c.Result.Fault = fault
 		answer.HasUsage = false
@@ -268,7 +268,7 @@ func (e *upstreamCall) settlePlain(body []byte) {
 	e.note(answer)
 }
 
-// written says that the caller is gone when it did not take what was written.
+// written converts a failed write into ErrGone.
 func written(_ int, err error) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrGone, err)
@@ -276,14 +276,14 @@ func written(_ int, err error) error {
 	return nil
 }
 
-// head sets the answer's headers: what the provider said and what we add.
+// head sets the answer's headers: the provider's and our own.
 func (c *Call) head(w http.ResponseWriter, resp *http.Response) {
 	providers.CopyHeaders(w.Header(), resp.Header)
 	c.tell(w.Header())
 }
 
-// relayError deals with an answer that is no success. Rest is how long the
-// provider is to be left alone, as far as somebody said so; repeats is Forwarding.Repeats.
+// relayError handles an unsuccessful answer. rest is how long the provider must be left
+// alone, if known; repeats is Forwarding.Repeats.
 func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.Duration, repeats bool) error {
 	answer, readErr := io.ReadAll(io.LimitReader(resp.Body, maxErrorAnswer))
 	status := resp.StatusCode
@@ -293,7 +293,7 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.
 	switch {
 	case spent:
 		c.Result.Outcome = Rejected
-		c.guard.log.Error("the provider account is out of money", "provider", c.Plan.Target.Provider.ID, "status", status)
+		c.guard.log.Error("provider account has no credit", "provider", c.Plan.Target.Provider.ID, "status", status)
 	case busy(status):
 		c.Result.Outcome = Busy
 		c.Result.RetryAfter = rest
@@ -310,8 +310,8 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.
 		}
 		return &FailureError{Answer: refusal}
 	case status == http.StatusUnauthorized:
-		c.guard.log.Error("the provider refuses our credential", "provider", c.Plan.Target.Provider.ID, "status", status)
-		return wire.BadGateway("The provider refuses this proxy's credential; its operator has been told", nil)
+		c.guard.log.Error("provider rejected our API key", "provider", c.Plan.Target.Provider.ID, "status", status)
+		return wire.BadGateway("The provider rejected this proxy's API key. Ask the operator to check it", nil)
 	case status < 400:
 		return wire.BadGateway(fmt.Sprintf("The provider answered with an unexpected status %d", status), nil)
 	}
@@ -332,7 +332,7 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.
 	return written(w.Write(answer))
 }
 
-// moneyGone are the codes of a 429 that no waiting fixes (docs/wire.md, Retry advice).
+// moneyGone are the codes of a 429 that waiting does not fix (docs/wire.md, Retry advice).
 var moneyGone = map[string]bool{
 	"insufficient_quota": true, "credit_balance_exhausted": true, "organization_spend_limit_exceeded": true,
 	"project_spend_limit_exceeded": true, "organization_usage_limit_exceeded": true,
@@ -345,9 +345,9 @@ func errorType(status int) string {
 	return "invalid_request_error"
 }
 
-// retryHeaders passes on a provider's advice on retrying, which only makes sense
-// with its own error, and advises clients not to retry what no waiting fixes or what
-// needs more than they wait (docs/wire.md, Retry advice).
+// retryHeaders forwards a provider's retry advice, which only makes sense with its own
+// error, and advises clients not to retry if waiting does not help or takes longer than
+// they wait (docs/wire.md, Retry advice).
 func retryHeaders(dst, src http.Header, spent bool) {
 	if spent {
 		dst.Set("X-Should-Retry", "false")
@@ -360,8 +360,8 @@ func retryHeaders(dst, src http.Header, spent bool) {
 	}
 }
 
-// parseError reads an error answer of the shape every SDK parses (docs/wire.md, Error
-// bodies). Any other answer is nil.
+// parseError parses an error answer of the form that every SDK understands (docs/wire.md,
+// Error bodies). It returns nil for any other answer.
 func parseError(status int, answer []byte) *wire.Error {
 	var e struct {
 		Error *struct {

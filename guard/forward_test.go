@@ -13,10 +13,10 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// Of gpt-4o, in nano-USD a token.
+// The prices of gpt-4o, in nano-USD a token.
 const in, out = 2500, 10_000
 
-// TestOutcomes: how each kind of answer is charged, told and recorded.
+// TestOutcomes checks how each kind of answer is charged, reported and recorded.
 func TestOutcomes(t *testing.T) {
 	r := newRig(t, roomy()...)
 	const (
@@ -25,7 +25,7 @@ func TestOutcomes(t *testing.T) {
 		input          // the estimated input
 		hold           // all that was held
 		some           // counted output
-		reached        // counted output, and what may have come since
+		reached        // counted output, and what may have been generated since
 	)
 	cases := []struct {
 		directive, extra string
@@ -117,8 +117,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestBytes: answers reach the caller byte for byte, but for the usage chunk
-// that the caller did not ask for.
+// TestBytes checks that answers reach the caller byte for byte, except for the usage chunk
+// that the caller did not request.
 func TestBytes(t *testing.T) {
 	r := newRig(t, roomy()...)
 	var sent strings.Builder
@@ -180,8 +180,8 @@ func (r *rig) raw(contentType, text string) {
 
 func event(text string) string { return "data: " + text + "\n\n" }
 
-// TestStreamEnds: a stream that is whole ends like one, and one that is not
-// ends in an error.
+// TestStreamEnds checks that a complete stream ends normally, and an incomplete one in an
+// error.
 func TestStreamEnds(t *testing.T) {
 	r := newRig(t, roomy()...)
 	const (
@@ -211,20 +211,21 @@ func TestStreamEnds(t *testing.T) {
 	f(1, "", "ERROR", Broken)
 	f(2, event(delta)+event(first), event(delta)+event(first)+"ERROR", Broken) // one of two choices
 	f(2, event(delta)+event(first)+event(second), event(delta)+event(first)+event(second), NoUsage)
-	// Half an event is dropped, so that the error can be read.
+	// Half an event is dropped, so that the error can be parsed.
 	f(1, event(delta)+`data: {"choices":[{"del`, event(delta)+"ERROR", Broken)
-	// A last event without its blank line is completed: most clients drop it.
+	// A last event without its blank line is completed, because most clients drop it
+	// otherwise.
 	f(1, event(delta)+event(first)+"data: [DONE]", event(delta)+event(first)+done, NoUsage)
-	// Errors the provider sends are handed on and end the stream.
+	// Errors from the provider are forwarded and end the stream.
 	failed := event(`{"error":{"message":"x","type":"server_error","param":null,"code":null}}`)
 	f(1, event(delta)+failed, event(delta)+"ERROR", NoUsage)
 	billed := event(`{"error":{"message":"x"},"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":5}}`)
 	f(1, event(delta)+billed, event(delta)+"ERROR", Completed)
-	// Usage whose numbers are no numbers is still our chunk, not the caller's.
+	// A usage chunk with invalid numbers is still ours, not the caller's.
 	f(1, event(delta)+event(first)+event(`{"choices":[],"usage":{"prompt_tokens":"9"}}`)+done, event(delta)+event(first)+done, NoUsage)
 }
 
-// TestNoStream: a provider that answers a stream request with one document.
+// TestNoStream uses a provider that answers a stream request with one document.
 func TestNoStream(t *testing.T) {
 	r := newRig(t, roomy()...)
 	const text = `{"id":"x","choices":[{"message":{"content":"word"}}],"usage":{"prompt_tokens":9,"completion_tokens":5,"total_tokens":14}}`
@@ -235,8 +236,8 @@ func TestNoStream(t *testing.T) {
 	}
 }
 
-// TestAnswerModel: the bill follows the tier the answer names, and the dearer of the
-// model asked for and the one it names.
+// TestAnswerModel checks that the bill follows the tier that the answer names, and the more
+// expensive of the requested and the named model.
 func TestAnswerModel(t *testing.T) {
 	r := newRig(t, roomy()...)
 	f := func(directive string, perIn, perOut int64) {
@@ -258,15 +259,15 @@ func TestAnswerModel(t *testing.T) {
 	f("", in, out)
 	f("model=gpt-4o-2024-08-06", in, out)
 	f("model=gpt-4o-mini", in, out)
-	f("model=o1", 15_000, 60_000) // dearer than the hold: an overrun
+	f("model=o1", 15_000, 60_000) // more expensive than the hold: an overrun
 	f("model=never-heard-of", in, out)
 	f("model=claude-sonnet-4-5", in, out) // not this provider's
 	f("tier=default", in, out)
 	f("tier=priority", in*5/2, out*5/2)
-	f("tier=unheard-of", in*5/2, out*5/2) // the dearest there is
+	f("tier=unheard-of", in*5/2, out*5/2) // the most expensive tier
 }
 
-// TestUnsent: a call that never reached the provider leaves no trace.
+// TestUnsent checks that a call that never reached the provider leaves no trace.
 func TestUnsent(t *testing.T) {
 	r := newRig(t, roomy()...)
 	before := r.used()
@@ -304,7 +305,7 @@ func TestUnsent(t *testing.T) {
 	}
 }
 
-// TestBusy: what a busy provider said is there to be obeyed.
+// TestBusy checks that a busy provider's advice is returned.
 func TestBusy(t *testing.T) {
 	r := newRig(t, roomy()...)
 	_, _, err := r.run(t.Context(), prompt("gpt-4o", "[fake: status=429 retry-after=7]", ""))
@@ -314,8 +315,8 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestErrorRelayed: a provider's error is handed on as it is, with its advice
-// on retrying and our headers.
+// TestErrorRelayed checks that a provider's error is forwarded unchanged, with its retry
+// advice and our headers.
 func TestErrorRelayed(t *testing.T) {
 	r := newRig(t, roomy()...)
 	c, w, err := r.run(t.Context(), prompt("gpt-4o", "[fake: status=400 retry-after=3 code=bad_thing message=no+good header=X-Should-Retry:false]", ""))
@@ -334,7 +335,7 @@ func TestErrorRelayed(t *testing.T) {
 	}
 }
 
-// TestWaitedHeader: a call from the queue says how long it waited.
+// TestWaitedHeader checks that a call from the queue reports how long it waited.
 func TestWaitedHeader(t *testing.T) {
 	r := newRig(t, roomy()...)
 	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Output: 1} })

@@ -1,10 +1,10 @@
-// Package guard is one paid call: priced before it leaves, held against every
-// limit of its org, forwarded, observed, and settled to what it really cost.
+// Package guard makes paid calls: each is priced before it is sent, held against every
+// limit of its org, forwarded, observed, and settled at its actual cost.
 //
-// The life of a call is Prepare (price it, no I/O) and Run: hold, take the
-// provider's quota, Forward (send, relay, watch usage) and End (settle or void). A Call
-// that was begun must be ended; End on a call that never reached the provider gives the
-// whole hold back. If the process dies in between, the hold expires and is charged.
+// A call goes through Prepare (price it, no I/O) and Run: hold, take the provider's quota,
+// Forward (send, relay, watch usage) and End (settle or void). A Call that was begun must
+// be ended; End on a call that never reached the provider releases the whole hold. If the
+// process dies in between, the hold expires and is charged.
 //
 // Guard does not wait or queue; package queue does.
 package guard
@@ -31,65 +31,65 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// Org is what the configuration says of one organisation.
+// Org is the configuration of one organization.
 type Org struct {
 	ID string
-	// Limits are the org's own; UserLimits, by user id, replace them for users
-	// who have limits of their own.
+	// Limits are the org's own. UserLimits, by user id, replace them for users with
+	// limits of their own.
 	Limits     []budget.Limit
 	UserLimits map[string][]budget.Limit
-	// KeyLimits, by key id, come on top of either.
+	// KeyLimits, by key id, apply in addition to either.
 	KeyLimits map[string][]budget.Limit
 	// Credentials, by provider, are used instead of the deployment's.
 	Credentials map[string]Credential
-	// Disabled orgs and users make no calls, and their jobs fail.
+	// Disabled orgs and users cannot make calls, and their jobs fail.
 	Disabled      bool
 	DisabledUsers map[string]bool
 	// Models and Providers restrict what the org may use; empty means all.
 	Models, Providers []string
-	// DefaultOutputLimit, in tokens, is spliced into requests that name no
-	// output limit; 0 means the model's own maximum is held instead.
+	// DefaultOutputLimit, in tokens, is inserted into requests that set no output
+	// limit. 0 means the model's own maximum is held instead.
 	DefaultOutputLimit int64
-	// Grow lets the hold of a stream whose output all shows, and whose request
-	// names no output limit, begin small and grow with the output. A stream whose
-	// hold cannot grow is cut off. Otherwise the whole bound is held before.
+	// Grow lets the hold of a stream start small and grow with the output, if all its
+	// output is visible and its request sets no output limit. A stream whose hold
+	// cannot grow is cut off. Other calls hold their full bound in advance.
 	Grow bool
-	// GrowStep is how many tokens of output such a hold is ahead of each answer;
-	// 0 is DefaultGrowStep.
+	// GrowStep is how many tokens of output such a hold stays ahead of each answer; 0
+	// is DefaultGrowStep.
 	GrowStep int64
-	// Downgrade is the model that serves a call which does not fit with its own,
-	// by the name callers give that.
+	// Downgrade maps a model, by the name callers use, to the model that serves a call
+	// that is over a limit with its own.
 	Downgrade map[string]string
-	// AllowBuiltinTools admits provider-run tools whose cost is not bounded by
-	// the request.
+	// AllowBuiltinTools admits tools run by the provider whose cost the request does
+	// not bound.
 	AllowBuiltinTools bool
-	// OnDisconnect says what becomes of a call whose caller is gone.
+	// OnDisconnect says what happens to a call whose caller has left.
 	OnDisconnect Disconnect
-	// RefuseOverLimit answers 429 at once instead of queueing.
+	// RefuseOverLimit answers 429 immediately instead of queueing.
 	RefuseOverLimit bool
-	// MaxWait bounds how long a call may wait; 0 means as long as its caller
-	// and the pool allow.
+	// MaxWait bounds how long a call may wait; 0 means as long as its caller and the
+	// pool allow.
 	MaxWait time.Duration
-	// KeepStarted fails a job whose worker died after the request may have
-	// reached the provider, instead of running it again.
+	// KeepStarted fails a job whose worker died after the request may have reached the
+	// provider, instead of running it again.
 	KeepStarted bool
-	// OnStoreFailure is what becomes of live calls while the store is away.
+	// OnStoreFailure says what happens to live calls while the store is unavailable.
 	OnStoreFailure StoreFailure
-	// BatchMode is ByQueue or ByProvider; empty: as the provider's.
+	// BatchMode is ByQueue or ByProvider; empty means the provider's setting.
 	BatchMode string
 }
 
-// Disconnect is what becomes of a call whose caller is gone.
+// Disconnect says what happens to a call whose caller has left.
 type Disconnect string
 
-// The choices for a call whose caller is gone.
+// The choices for a call whose caller has left.
 const (
 	Auto   Disconnect = "auto"   // cancel streams with visible output, finish all others
 	Cancel Disconnect = "cancel" // cancel all
 	Finish Disconnect = "finish" // read every answer to its end
 )
 
-// LimitsFor returns the limits a user of the org stands under with a key.
+// LimitsFor returns the limits that apply to a user of the org with a key.
 func (o *Org) LimitsFor(user, key string) []budget.Limit {
 	limits := o.Limits
 	if own, ok := o.UserLimits[user]; ok {
@@ -101,14 +101,14 @@ func (o *Org) LimitsFor(user, key string) []budget.Limit {
 	return limits
 }
 
-// Caller is who makes a call.
+// Caller identifies who makes a call.
 type Caller struct {
 	Org       *Org
 	User, Key string
 	IP        string
 	Models    []string // the key's allow-list; empty means all
-	// Batched says that the provider's own Batch API makes the calls: they have
-	// its price, and no limit on concurrency counts them.
+	// Batched means the provider's own Batch API makes the calls: they have its price,
+	// and no concurrency limit counts them.
 	Batched bool
 }
 
@@ -116,18 +116,18 @@ type Caller struct {
 type Policy struct {
 	Orgs      map[string]*Org
 	Catalogue *pricing.Catalogue
-	// UnknownPrice, when set, prices the models that the catalogue does not
-	// know; nil refuses them. Its Model is what they are called in metrics; its
-	// Provider is ignored and its Use must be empty.
+	// UnknownPrice, if set, is the price of models that the catalogue does not know;
+	// nil refuses them. Its Model is their name in metrics; its Provider is ignored and
+	// its Use must be empty.
 	UnknownPrice *pricing.Entry
 	Providers    *providers.Set
 	// Caps bound what all orgs together spend.
 	Caps []budget.Cap
 }
 
-// price finds what a call to a target costs. The price of unknown models does
-// not stand in for one that is known and not clear: several vendors' prices
-// for one name, or a price that begins later.
+// price returns the price of calls to a target. The price of unknown models does not apply
+// to a model that is known but ambiguous: several vendors' prices for one name, or a price
+// that takes effect later.
 func (p *Policy) price(t providers.Target, at time.Time) (*pricing.Price, error) {
 	price, err := p.Catalogue.Lookup(t.Provider.ID, t.Model, at)
 	if err == nil {
@@ -142,40 +142,40 @@ func (p *Policy) price(t providers.Target, at time.Time) (*pricing.Price, error)
 	if price, errPrice := e.Price(at); errPrice == nil {
 		return price, nil
 	}
-	return nil, err // the caller's model is what has no price, not the entry
+	return nil, err // report the caller's model as unpriced, not the entry
 }
 
-// Options are what a Guard is built from. Budget and Policy are required.
+// Options configure a Guard. Budget and Policy are required.
 type Options struct {
 	Budget *budget.Store
 	Policy *Policy
-	// Calibration learns how far estimates are off; nil: they stay as they are.
+	// Calibration learns how far estimates are off; nil leaves them unchanged.
 	Calibration *calibration.Calibration
-	// Quota is where live calls take the provider's quota, and learns from every answer;
-	// nil: there is none.
+	// Quota is the provider quota for live calls, which learns from every answer; nil
+	// means none.
 	Quota *quota.Quota
-	// Charged, when set, is told whose call was charged; it must not block.
+	// Charged, if set, is called with the org and user of a charged call. It must not
+	// block.
 	Charged func(org, user string)
-	// Owned knows what providers keep for the orgs; nil: nothing that is kept
-	// can be referred to.
+	// Ownership records what providers store for the orgs; if nil, stored things cannot
+	// be referred to.
 	Ownership *ownership.Store
-	// Conversations keeps the responses of providers that have none; nil: they
-	// cannot be referred to.
+	// Conversations stores the responses of providers that have none of their own; if
+	// nil, they cannot be referred to.
 	Conversations *conversation.Store
-	// StoreDeadline is how long a decision waits for Redis before a ping asks whether it
-	// answers at all; default 250 ms.
+	// StoreDeadline is how long a decision waits for Redis before a ping checks whether
+	// it answers at all; default 250 ms.
 	StoreDeadline time.Duration
-	// Spool is the room for answers under way; nil: a default one.
+	// Spool is the memory for answers in progress; nil means a default one.
 	Spool *spool.Store
-	// LocalShare is the percentage of each limit that this process lets through
-	// by itself while the store is away, for orgs with Local; default 10.
+	// LocalShare is the percentage of each limit that this process may admit on its own
+	// while the store is unavailable, for orgs with Local; default 10.
 	LocalShare int
 	Log        *slog.Logger
 	Metrics    prometheus.Registerer
 }
 
-// Guard makes calls, and has a part for each of the jobs about them. It is safe for
-// concurrent use.
+// Guard makes calls; its parts handle the tasks around them. It is safe for concurrent use.
 type Guard struct {
 	Plans       *Planner
 	Outage      *Outage
@@ -193,14 +193,14 @@ type Guard struct {
 	ownership   *ownership.Store
 	turns       *conversation.Store
 	spool       *spool.Store
-	answerWait  time.Duration // for room for an answer
+	answerWait  time.Duration // how long an answer waits for memory
 	deadline    time.Duration
 	log         *slog.Logger
 	metrics     *metrics
-	told        sync.Map // what the log was told of calls that cost more than their price
+	told        sync.Map // what was already logged about calls that cost more than their price
 }
 
-// New returns a Guard; Close it to wait for settlements under way.
+// New returns a Guard. Close waits for its settlements in progress.
 func New(o Options) *Guard {
 	if o.StoreDeadline <= 0 {
 		o.StoreDeadline = 250 * time.Millisecond
@@ -243,13 +243,13 @@ func New(o Options) *Guard {
 	return g
 }
 
-// Policy returns the configuration in force.
+// Policy returns the current configuration.
 func (g *Guard) Policy() *Policy { return g.policy.Load() }
 
-// SetPolicy replaces the configuration; calls already begun keep theirs.
+// SetPolicy replaces the configuration. Calls already begun keep theirs.
 func (g *Guard) SetPolicy(p *Policy) { g.policy.Store(p) }
 
-// Caller is who a queued job belongs to, with the org as configured now.
+// Caller returns the owner of a queued job, with the org as currently configured.
 func (p *Policy) Caller(org, user, key, ip string) (Caller, error) {
 	o, ok := p.Orgs[org]
 	switch {
@@ -263,7 +263,7 @@ func (p *Policy) Caller(org, user, key, ip string) (Caller, error) {
 	return Caller{Org: o, User: user, Key: key, IP: ip}, nil
 }
 
-// Status reports the limits that apply to a caller, without a hold.
+// Status returns the state of the limits that apply to a caller, without a hold.
 func (g *Guard) Status(ctx context.Context, c Caller) ([]budget.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.deadline)
 	defer cancel()

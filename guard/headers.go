@@ -8,21 +8,21 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// The headers an answer tells its cost and limits in. Amounts are decimal
-// USD, times are Go durations as in OpenAI's x-ratelimit-reset-*.
+// The headers that report an answer's cost and limits. Amounts are decimal USD, times are
+// Go durations as in OpenAI's x-ratelimit-reset-*.
 const (
 	HeaderCall     = "X-Llmguard-Call-Id"
 	HeaderHeld     = "X-Llmguard-Held-Usd"      // what is held: the most it can cost, unless the hold grows
 	HeaderCost     = "X-Llmguard-Cost-Usd"      // what it cost; a trailer on streams
-	HeaderEstimate = "X-Llmguard-Estimated"     // "true" when the cost is an estimate
+	HeaderEstimate = "X-Llmguard-Estimated"     // "true" if the cost is an estimate
 	HeaderWithout  = "X-Llmguard-Without-Store" // "local" or "allow": the limits are not known, and charged later
 	HeaderLimits   = "X-Llmguard-Limits"        // every limit: name;metric;limit;remaining;reset
-	HeaderInstead  = "X-Llmguard-Downgraded"    // the model that was asked for, when a cheaper one served the call
+	HeaderInstead  = "X-Llmguard-Downgraded"    // the requested model, if a cheaper one served the call
 	HeaderWaited   = "X-Llmguard-Waited-Ms"     // time in the queue
 )
 
-// tell adds our headers to an answer. The remaining amounts are those after
-// this call's hold, corrected by its cost when that is known already.
+// tell adds our headers to an answer. Remaining amounts are those after this call's hold,
+// corrected by its cost if that is already known.
 func (c *Call) tell(h http.Header) {
 	held := c.Hold.Max
 	t := newHeaderWriter()
@@ -50,7 +50,7 @@ func (c *Call) tell(h http.Header) {
 	t.write(h)
 }
 
-// final reports whether the cost is known: not before a stream has ended.
+// final reports whether the cost is known. For a stream that is only after its end.
 func (c *Call) final() bool { return c.Result.Outcome != Unsent }
 
 // trail sets the final cost as an HTTP trailer.
@@ -61,17 +61,17 @@ func (c *Call) trail(h http.Header) {
 	}
 }
 
-// TellLimits writes the limits' state as our own header and as OpenAI's
-// x-ratelimit-*. Where no limit counts requests or tokens, they are what the
-// tightest money limit still buys: calls like this one, and output tokens of
-// its model at the dearest rate. Back is what settling gave back since.
+// TellLimits writes the limits' state as our own header and as OpenAI's x-ratelimit-*. If
+// no limit counts requests or tokens, those headers are derived from the tightest cost
+// limit: how many calls like this one, and how many output tokens at the model's highest
+// rate, it still covers. back is what settling has returned since.
 func TellLimits(h http.Header, statuses []budget.Status, price *pricing.Price, held pricing.Nano, back budget.Amounts) {
 	t := newHeaderWriter()
 	t.limits(statuses, price, held, back)
 	t.write(h)
 }
 
-// perMillionOutput is the dearest price of a million output tokens.
+// perMillionOutput returns the highest price of a million output tokens.
 func perMillionOutput(p *pricing.Price) pricing.Nano {
 	n, err := p.Ceiling(pricing.Usage{Output: 1_000_000}, pricing.Terms{})
 	if err != nil {
@@ -80,7 +80,8 @@ func perMillionOutput(p *pricing.Price) pricing.Nano {
 	return n
 }
 
-// scale is n*mul/div without overflow; arguments are not negative, div > 0.
+// scale returns n*mul/div without overflow. Arguments must not be negative, and div must be
+// > 0.
 func scale(n, mul, div int64) int64 {
 	hi, lo := bits.Mul64(uint64(n), uint64(mul))
 	if hi >= uint64(div) {

@@ -13,14 +13,14 @@ import (
 	"github.com/llmguard/llmguard/budget"
 )
 
-// health tells a store that is unavailable from a process that is late. Where a decision
-// has waited for its deadline, a ping asks whether the store answers at all: then the
-// decision waits on. It is safe for concurrent use.
+// health distinguishes an unavailable store from a slow process. When a decision has waited
+// for its deadline, a ping checks whether the store answers at all; if so, the decision
+// keeps waiting. It is safe for concurrent use.
 type health struct {
 	ping func(ctx context.Context, tag string) error
 
 	mu    sync.Mutex
-	pings map[string]*ping // under way, by hash tag
+	pings map[string]*ping // in progress, by hash tag
 }
 
 type ping struct {
@@ -34,15 +34,16 @@ var (
 )
 
 const (
-	lateMost = 10 * time.Second // that a decision waits for a store that answers pings
+	lateMost = 10 * time.Second // how long a decision waits for a store that answers pings
 	pingMost = 2 * time.Second
 	// pingStep is the unit of the time that a ping may take. A step counts once however
-	// late it comes, so a process that gets no processor time blames no store.
+	// late it comes, so that a process without CPU time does not blame the store.
 	pingStep  = 25 * time.Millisecond
 	pingSteps = 10
 )
 
-// answers asks whether the store answers, together with whoever asks that of the tag now.
+// answers checks whether the store answers, sharing a ping with concurrent checks of the
+// tag.
 func (h *health) answers(ctx context.Context, tag string) error {
 	h.mu.Lock()
 	p := h.pings[tag]
@@ -74,7 +75,7 @@ func (h *health) run(ctx context.Context, tag string, p *ping) {
 	close(p.done)
 }
 
-// allAnswer asks whether the servers of all tags answer.
+// allAnswer checks whether the servers of all tags answer.
 func (h *health) allAnswer(ctx context.Context, tags []string) error {
 	for _, tag := range tags {
 		if err := h.answers(ctx, tag); err != nil {
@@ -84,9 +85,9 @@ func (h *health) allAnswer(ctx context.Context, tags []string) error {
 	return nil
 }
 
-// bound returns a context for one decision, which ends when the store does not answer for
-// the deadline, and then not a ping of some tag either: those of the keys that the decision
-// is about, an org's, a pool's, a spend cap's. They may be on different servers.
+// bound returns a context for one decision. It ends when the store has not answered within
+// the deadline and then fails a ping of one of the tags. The tags are those of the keys
+// involved (an org's, a pool's, a spend cap's), which may be on different servers.
 func (h *health) bound(ctx context.Context, deadline time.Duration,
 	tags ...string,
 ) (context.Context, context.CancelFunc) {
@@ -98,8 +99,8 @@ func (h *health) bound(ctx context.Context, deadline time.Duration,
 	}
 }
 
-// doubt waits until the store is silent, or the decision has taken too long all the same.
-// It returns nil when ctx has ended before.
+// doubt waits until the store is silent, or until the decision has taken too long anyway.
+// It returns nil if ctx ends first.
 func (h *health) doubt(ctx context.Context, tags []string) error {
 	for late := time.Now().Add(lateMost); time.Now().Before(late); {
 		if err := h.allAnswer(ctx, tags); err != nil {
@@ -114,8 +115,8 @@ func (h *health) doubt(ctx context.Context, tags []string) error {
 	return errLate
 }
 
-// bounded is a context whose end is a deadline that has passed, when its cause is the
-// store's silence.
+// bounded is a context that reports an exceeded deadline if its cause is the store's
+// silence.
 type bounded struct{ context.Context }
 
 func (c bounded) Err() error {
@@ -126,8 +127,8 @@ func (c bounded) Err() error {
 	return err
 }
 
-// judge says what an error of the store means for the circuit: nil when the store
-// answers, though not in time for us or because it is full, and errSilent when it does not.
+// judge returns what an error of the store means for the circuit: nil if the store answers,
+// even if late or full, and errSilent if it does not.
 func (h *health) judge(ctx context.Context, err error, tags ...string) error {
 	if !errors.Is(err, budget.ErrUnavailable) {
 		return err

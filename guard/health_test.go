@@ -16,7 +16,7 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// late runs scripts after a while, as a process does that gets no processor time.
+// late delays scripts, like a process without CPU time.
 type late struct {
 	budget.Scripts
 	by time.Duration
@@ -27,7 +27,7 @@ func (l late) Process(ctx context.Context, cmd redis.Cmder) error {
 	return l.Scripts.Process(ctx, cmd)
 }
 
-// impatient is a guard on the rig's Redis with a short deadline.
+// impatient returns a guard on the rig's Redis with a short deadline.
 func (r *rig) impatient(scripts func(redis.UniversalClient) budget.Scripts) *Guard {
 	r.t.Helper()
 	rdb := redisconn.Open(redisconn.Single, redisconn.Options(r.redis.Addr))
@@ -37,8 +37,8 @@ func (r *rig) impatient(scripts func(redis.UniversalClient) budget.Scripts) *Gua
 	return g
 }
 
-// A process that is late refuses nobody for that: while Redis answers pings every hold
-// is decided, and the circuit stays closed.
+// A slow process refuses no call because of it: while Redis answers pings, every hold is
+// decided and the circuit stays closed.
 func TestLateProcessIsNoOutage(t *testing.T) {
 	const most, callers = 5, 40
 	limit := budget.Limit{ID: "n", Subject: budget.Org, Metric: budget.Requests, Shape: budget.Shape{Kind: budget.Window, Amount: most, Window: time.Hour}}
@@ -71,8 +71,8 @@ func TestLateProcessIsNoOutage(t *testing.T) {
 	}
 }
 
-// TestSilentServerOfOneTag: a decision about keys on several servers ends when one of them is
-// silent, although the others answer.
+// TestSilentServerOfOneTag checks that a decision about keys on several servers ends if one
+// of them is silent, although the others answer.
 func TestSilentServerOfOneTag(t *testing.T) {
 	synctest.Test(t, silentServerOfOneTag)
 }
@@ -99,7 +99,8 @@ func silentServerOfOneTag(t *testing.T) {
 	time.Sleep(pingMost) // until the pings have ended
 }
 
-// A store that does not answer a ping either is known to be unavailable after one hold.
+// A store that does not answer a ping either is known to be unavailable after a single
+// hold.
 func TestSilentStoreFailsClosed(t *testing.T) {
 	r := newRig(t, budget.Limit{ID: "n", Subject: budget.Org, Metric: budget.Requests, Shape: budget.Shape{Kind: budget.Window, Amount: 5, Window: time.Hour}})
 	g := r.impatient(func(rdb redis.UniversalClient) budget.Scripts { return redisconn.Pipelined(rdb) })

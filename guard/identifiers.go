@@ -9,20 +9,20 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// identifiers are the members by which a provider tells end users, sessions and cached
-// prompts of an account apart; the last three are those of vLLM, Fireworks and OpenRouter.
+// identifiers are the members by which a provider distinguishes end users, sessions and
+// cached prompts of an account. The last three are those of vLLM, Fireworks and OpenRouter.
 var identifiers = []string{
 	"user", "safety_identifier", "prompt_cache_key", "cache_salt", "prompt_cache_isolation_key", "session_id",
 }
 
 const (
-	identifierMost = 64 // bytes that OpenAI takes
+	identifierMost = 64 // bytes that OpenAI accepts
 	prefixBytes    = 8  // of the HMAC of an org's id
-	digestBytes    = 16 // of the HMAC that takes the place of a long identifier
+	digestBytes    = 16 // of the HMAC that replaces a long identifier
 )
 
-// identify puts the org before each identifier, because all orgs share the account: without
-// that one could read what another has cached, or act as its users. The error is a
+// identify prefixes each identifier with the org, because all orgs share the account:
+// otherwise one org could read what another has cached, or act as its users. The error is a
 // *wire.Error.
 func (ed *editor) identify() error {
 	key := ed.plan.Target.Provider.IdentifierKey
@@ -46,7 +46,7 @@ func (ed *editor) identify() error {
 	return nil
 }
 
-// identifier returns an identifier of the request, and whether it has it.
+// identifier returns an identifier of the request, and whether the request has it.
 func (ed *editor) identifier(name string) (value string, has bool, err error) {
 	if ed.plan.sent.Form != nil {
 		value, has = ed.plan.sent.Form.Value(name)
@@ -62,7 +62,7 @@ func (ed *editor) identifier(name string) (value string, has bool, err error) {
 	return value, true, nil
 }
 
-// prefixed is an identifier of an org as the provider gets it: the same for the same.
+// prefixed returns an org's identifier as sent to the provider. It is deterministic.
 func prefixed(key []byte, org, value string) string {
 	out := digest(key, org, prefixBytes) + "-" + value
 	if len(out) <= identifierMost {

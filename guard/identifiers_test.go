@@ -12,7 +12,8 @@ import (
 
 const identified = `{"model":"m","choices":[{"index":0,"message":{"content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`
 
-// identifiersSent are the identifiers that the provider gets of a request with these.
+// identifiersSent returns the identifiers that the provider receives for a request with
+// these.
 func identifiersSent(t *testing.T, r *rig, v *vendor, extra string) map[string]string {
 	t.Helper()
 	if _, _, err := r.run(t.Context(), prompt("m", "hello", extra)); err != nil {
@@ -29,8 +30,8 @@ func identifiersSent(t *testing.T, r *rig, v *vendor, extra string) map[string]s
 	return out
 }
 
-// TestIdentifiersAreOfOneOrg: two orgs never send the same identifier, whatever they choose,
-// and one org always the same, no longer than the provider takes.
+// TestIdentifiersAreOfOneOrg checks that two orgs never send the same identifier, whatever
+// they choose, and that one org always sends the same, within the provider's length limit.
 func TestIdentifiersAreOfOneOrg(t *testing.T) {
 	v := &vendor{status: 200, kind: "application/json", body: identified}
 	r := vendorRig(t, v, func(p *providers.Provider) { p.IdentifierKey = []byte("key") })
@@ -60,8 +61,8 @@ func TestIdentifiersAreOfOneOrg(t *testing.T) {
 	}
 }
 
-// TestIdentifiersAsSent: without a key, with null, and with the org's own credential nothing
-// changes; what is no text is refused where it would be changed.
+// TestIdentifiersAsSent checks that nothing changes without a key, with null, and with the
+// org's own credential, and that a non-string is refused if it would have to be changed.
 func TestIdentifiersAsSent(t *testing.T) {
 	v := &vendor{status: 200, kind: "application/json", body: identified}
 	r := vendorRig(t, v, nil)
@@ -82,9 +83,9 @@ func TestIdentifiersAsSent(t *testing.T) {
 	}
 }
 
-// TestIdentifiersOfForms: what names end users in a form gets the org's prefix, wherever it
-// is in the form, and nothing else of the form changes. It cannot come twice, or in another
-// spelling that the provider may read.
+// TestIdentifiersOfForms checks that the members of a form that name end users get the
+// org's prefix, wherever they are in the form, and that nothing else changes. They may
+// appear neither twice nor in another spelling that the provider may accept.
 func TestIdentifiersOfForms(t *testing.T) {
 	v := &vendor{status: 200, kind: "application/json", body: identified}
 	r := vendorRig(t, v, func(p *providers.Provider) { p.IdentifierKey = []byte("key") })

@@ -11,11 +11,11 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// headerWriter gathers the headers of one answer. All their values share one string:
-// a dozen small ones would cost more than what they say.
+// headerWriter collects the headers of one answer. All values share one string, because a
+// dozen small strings would be expensive.
 type headerWriter struct {
 	names []string // in canonical form
-	ends  []int    // of their values in buf
+	ends  []int    // end offsets of their values in buf
 	buf   []byte
 }
 
@@ -23,10 +23,10 @@ var headerWriters = sync.Pool{New: func() any {
 	return &headerWriter{names: make([]string, 0, 16), ends: make([]int, 0, 16), buf: make([]byte, 0, 1024)}
 }}
 
-// newHeaderWriter returns an empty teller, to be used until it writes.
+// newHeaderWriter returns an empty headerWriter, to be used until its write.
 func newHeaderWriter() *headerWriter { return headerWriters.Get().(*headerWriter) }
 
-// end closes the value that was appended to buf since the last one.
+// end completes the value that was appended to buf since the last end.
 func (t *headerWriter) end(name string) {
 	t.names, t.ends = append(t.names, name), append(t.ends, len(t.buf))
 }
@@ -46,7 +46,7 @@ func (t *headerWriter) usd(name string, n pricing.Nano) {
 	t.end(name)
 }
 
-// write sets the headers and gives t back.
+// write sets the headers and returns t to the pool.
 func (t *headerWriter) write(h http.Header) {
 	all := string(t.buf)
 	values := make([]string, len(t.names))
@@ -62,14 +62,14 @@ func (t *headerWriter) write(h http.Header) {
 	headerWriters.Put(t)
 }
 
-// standing is what a limit has left.
+// standing is what remains of a limit.
 type standing struct {
 	known             bool
 	amount, remaining int64
 	reset             time.Duration
 }
 
-// standingOf is where a limit stands after back was given back.
+// standingOf returns the state of a limit after `back` has been returned to it.
 func standingOf(s *budget.Status, back budget.Amounts) standing {
 	left := s.Remaining
 	switch s.Metric {
@@ -81,7 +81,7 @@ func standingOf(s *budget.Status, back budget.Amounts) standing {
 	return standing{true, s.Amount, min(max(left, 0), s.Amount), s.Reset}
 }
 
-// tighter is the one that has less left, of those that are known.
+// tighter returns the standing with less remaining, among the known ones.
 func (r standing) tighter(other standing) standing {
 	if !r.known || other.remaining < r.remaining {
 		return other
@@ -89,7 +89,7 @@ func (r standing) tighter(other standing) standing {
 	return r
 }
 
-// buys converts a money limit into units of which `per` cost `unit`.
+// buys converts a cost limit into units, `per` of which cost `unit`.
 func (r standing) buys(unit pricing.Nano, per int64) standing {
 	if unit <= 0 {
 		return standing{}
@@ -98,7 +98,7 @@ func (r standing) buys(unit pricing.Nano, per int64) standing {
 	return r
 }
 
-// limits tells the state of the enforced ones; see TellLimits.
+// limits writes the state of the enforced limits; see TellLimits.
 func (t *headerWriter) limits(statuses []budget.Status, price *pricing.Price, held pricing.Nano, back budget.Amounts) {
 	var cost, tokens, requests standing
 	start := len(t.buf)
@@ -158,7 +158,7 @@ func (t *headerWriter) limit(s *budget.Status, remaining int64) {
 	}
 }
 
-// rateLimit tells a limit as OpenAI does, if it is known.
+// rateLimit writes a limit in OpenAI's form, if it is known.
 func (t *headerWriter) rateLimit(r standing, limit, remaining, reset string) {
 	if !r.known {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/llmguard/llmguard/tokenizer"
 )
 
-// media counts images, audio and files, none of which is ever counted as text.
+// media counts images, audio and files, none of which counts as text.
 func (e *estimator) media(c *counter, m *wire.Message) error {
 	for _, img := range m.Images {
 		raw := e.plan.sent.Raw(img.URL)
@@ -27,14 +27,14 @@ func (e *estimator) media(c *counter, m *wire.Message) error {
 	}
 	for _, a := range m.Audio {
 		if a.ID != "" {
-			return wire.NotFound("messages", "audio_not_found", "No such audio: send the recording itself as input_audio")
+			return wire.NotFound("messages", "audio_not_found", "No such audio. Send the recording itself as input_audio")
 		}
 		n := mediaTokens(a)
 		e.plan.audioIn += n
 		c.fixed += n
 	}
 	for _, f := range m.Files {
-		if f.ID != "" { // it is among what the request refers to
+		if f.ID != "" { // it is among the references of the request
 			continue
 		}
 		c.fixed += mediaTokens(f)
@@ -47,11 +47,10 @@ func (e *estimator) media(c *counter, m *wire.Message) error {
 	return nil
 }
 
-// read is how many tokens the request has as input when it was counted as so many:
-// the documents in it may hold any number. A PDF of 9 KB unpacks to megabytes of
-// text, and one that the provider fetches does not show at all. What a request can
-// hold ends where the model's context does, unless the operator knows how much the
-// provider reads of a document.
+// read returns the input tokens of a request that was counted as `counted`: documents in it
+// may contain any number. A 9 KB PDF unpacks to megabytes of text, and one that the
+// provider fetches is not visible at all. The bound is the model's context, unless the
+// operator has configured how much the provider reads of a document.
 func (e *estimator) read(counted int64) int64 {
 	if e.plan.documents == 0 {
 		return counted
@@ -64,18 +63,18 @@ func (e *estimator) read(counted int64) int64 {
 	return bound
 }
 
-// unknownContext stands in for the context of a model nobody wrote down.
+// unknownContext replaces the context of a model whose context is not in the catalogue.
 const unknownContext = 1 << 20
 
-// mediaTokens is what audio and documents probably count, and a bound for audio: one
-// token per two base64 characters is above every documented rate.
+// mediaTokens estimates the tokens of documents and bounds those of audio: one token per
+// two base64 characters is above every documented rate.
 func mediaTokens(m wire.Media) int64 { return int64(m.Data.Len())/2 + 1 }
 
-// plainText bounds the tokens of a file that is nothing but text, beyond
-// mediaTokens: a token is at least a byte. Readers that go by the name or by what
-// the file begins with must not take it for anything else.
+// plainText bounds the tokens of a file that is only text, beyond mediaTokens: a token is
+// at least one byte. Readers that go by the name or the first bytes must not take the file
+// for anything else.
 func (e *estimator) plainText(f wire.Media) (more int64, ok bool) {
-	const most = 1 << 20 // of base64; the text of more fills most contexts
+	const most = 1 << 20 // of base64; longer texts fill most contexts
 	raw := e.plan.sent.Raw(f.Data)
 	at := indexAfterComma(raw)
 	if at < 0 || len(raw) > most || !bytes.HasPrefix(raw, []byte(`"data:text/`)) ||
@@ -89,14 +88,14 @@ func (e *estimator) plainText(f wire.Media) (more int64, ok bool) {
 	return max(int64(len(text))-mediaTokens(f), 0), true
 }
 
-// isOtherData reports whether the address of an image holds something else: some
-// providers take any document there.
+// isOtherData reports whether the URL of an image holds something else: some providers
+// accept any document there.
 func isOtherData(quoted []byte) bool {
 	address := strings.ToLower(strings.TrimSpace(wire.Word(quoted)))
 	return strings.HasPrefix(address, "data:") && !strings.HasPrefix(address, "data:image/")
 }
 
-// imageSize reads the size of a data URL from its first bytes; 0, 0 for a
+// imageSize reads the image size from the first bytes of a data URL. It returns 0, 0 for a
 // remote URL or an unknown format, which are held at the family's maximum.
 func imageSize(quoted []byte) (w, h int) {
 	const headerBytes = 64 << 10
@@ -115,9 +114,9 @@ func imageSize(quoted []byte) (w, h int) {
 	return w, h
 }
 
-// indexAfterComma finds where the payload of a quoted base64 data URL begins:
-// after its first comma, where every reader takes it to begin. Before it nothing may
-// be escaped, which could be a comma.
+// indexAfterComma returns where the payload of a quoted base64 data URL starts: after its
+// first comma, as every reader has it. Nothing before it may be escaped, because an escape
+// could be a comma.
 func indexAfterComma(quoted []byte) int {
 	const scheme, marker = `"data:`, ";base64,"
 	if len(quoted) < len(scheme)+1 || string(quoted[:len(scheme)]) != scheme {

@@ -11,29 +11,29 @@ import (
 	"github.com/llmguard/llmguard/tokenizer"
 )
 
-// Pictures, speech and transcripts are billed by the tokens of the answer's
-// usage, or by a rule that the request alone decides: so much a picture, a
-// character, a minute. What their price does not bound is refused.
+// Images, speech and transcripts are billed by the tokens of the answer's usage, or by a
+// rule that depends only on the request: per image, character or minute. A request whose
+// price has no bound is refused.
 
 const (
-	// partialTokens is what an unfinished picture of a stream counts.
+	// partialTokens is what a partial image of a stream counts.
 	partialTokens = 100
-	// spokenTokens bounds the tokens of speech a character makes: at 20 tokens a
-	// second it is half a second, twice what a digit read out takes.
+	// spokenTokens bounds the tokens of speech per character: at 20 tokens a second it
+	// is half a second, twice as long as a spoken digit.
 	spokenTokens = 10
-	// listenedMillis is how much audio is a token of input.
+	// listenedMillis is how much audio one input token represents.
 	listenedMillis = 100
 )
 
-// made is what the plan of a creation holds besides tokens.
+// made is what the plan of a creation holds in addition to tokens.
 type made struct {
 	images, characters, millis   int64
 	perImage, perChar, perMinute bool // what the price counts
 	exact                        bool // millis is the true length
 }
 
-// creationInput counts what a request for a picture, speech or a transcript
-// puts in, and fills in what else it holds.
+// creationInput counts the input of a request for an image, speech or a transcript, and
+// fills in what else it holds.
 func (e *estimator) creationInput() int64 {
 	p := e.plan
 	r := p.Request
@@ -57,11 +57,11 @@ func (e *estimator) creationInput() int64 {
 		c.fixed += p.audioIn
 	}
 	n := e.total(&c)
-	p.text.pure = false // nothing to learn about texts alone
+	p.text.pure = false // it shows nothing about text alone
 	return n
 }
 
-// creationOutput bounds the tokens of output; 0 when they are not what is billed.
+// creationOutput bounds the tokens of output; 0 if they are not what is billed.
 func (e *estimator) creationOutput() (int64, error) {
 	r, m := e.plan.Request, &e.plan.made
 	switch ep := r.Endpoint; {
@@ -87,8 +87,8 @@ func (e *estimator) pictureOutput() (int64, error) {
 		return r.N * (i.Tokens*r.Creation.Pictures() + partialTokens*r.Creation.Partial), nil
 	case e.plan.Price.HasImages():
 		return 0, wire.BadRequest("size", "image_not_priced",
-			"No price is known for a picture of size %.40q and quality %.40q by %.100q, so its cost cannot be held. An "+
-				"operator can add it under images of the model's price",
+			"There is no price for an image of size %.40q and quality %.40q with %.100q, so its cost cannot be reserved. An "+
+				"operator can add it under images in the model's price",
 			r.Creation.Size, r.Creation.Quality, r.Model)
 	case e.plan.Price.MaxOutput > 0:
 		return r.N * (e.plan.Price.MaxOutput*r.Creation.Pictures() + partialTokens*r.Creation.Partial), nil
@@ -98,7 +98,7 @@ func (e *estimator) pictureOutput() (int64, error) {
 
 func unbounded(model, what string) error {
 	return wire.BadRequest("model", "request_not_priced",
-		"The price of %.100q does not say what this call can cost at most, so it cannot be held. An operator can add %s "+
+		"The price of %.100q gives no maximum cost for this call, so its cost cannot be reserved. An operator can add %s "+
 			"to the model's price", model, what)
 }
 
@@ -135,8 +135,8 @@ func (p *Plan) byRule() bool {
 	return false
 }
 
-// chargeCreated bills a finished call by its answer's usage, or by the rule its
-// price follows, or else charges the hold.
+// chargeCreated bills a finished call by its answer's usage or by the rule its price
+// follows; otherwise it charges the hold.
 func (b *bill) chargeCreated(a wire.Created) {
 	defer func() { b.reported(a.Cost) }()
 	if !b.plan.byRule() {
@@ -161,9 +161,10 @@ func (b *bill) chargeCreated(a wire.Created) {
 		b.plan.terms.ImageQuality = a.Quality
 	}
 	length, exact := b.plan.made.millis, b.plan.made.exact
-	if told.AudioMillis == 0 && a.ShownMillis > length { // the recording's head says less than was heard
+	// the recording's header states less than was transcribed
+	if told.AudioMillis == 0 && a.ShownMillis > length {
 		length, exact = max(a.ShownMillis, b.plan.Request.Creation.LengthBySize()), false
-		b.result.Fault = "the transcript is longer than the recording by its header"
+		b.result.Fault = "the transcript is longer than the recording's header states"
 	}
 	guessed := b.plan.made.perMinute && told.AudioMillis == 0 && !exact
 	told.Characters, told.Images = b.plan.made.characters, b.plan.made.images
@@ -178,7 +179,7 @@ func (b *bill) chargeCreated(a wire.Created) {
 	b.result.Estimated = b.result.Estimated || guessed
 }
 
-// counted keeps of a usage what the price of the endpoint counts.
+// counted keeps the parts of a usage that the price of the endpoint counts.
 func (b *bill) counted(u wire.Usage) wire.Usage {
 	if !b.plan.made.perImage {
 		u.Images = 0
@@ -192,9 +193,8 @@ func (b *bill) counted(u wire.Usage) wire.Usage {
 	return u
 }
 
-// pictureTokens bounds what the pictures of a form count as input: OpenAI scales
-// the short side to 512 and counts tiles, and more at high fidelity, which some
-// models always use.
+// pictureTokens bounds what the images of a form count as input: OpenAI scales the short
+// side to 512 and counts tiles, and more at high fidelity, which some models always use.
 func pictureTokens(model string, c *wire.Creation) int64 {
 	const low, high = 65 + 8*129, 65 + 8*129 + 6240
 	each := int64(high)
@@ -204,8 +204,8 @@ func pictureTokens(model string, c *wire.Creation) int64 {
 	return each * int64(len(c.Files))
 }
 
-// inspectCreated reads what an event of a stream says of the bill. A stream of
-// several pictures completes each with its own usage, which add up.
+// inspectCreated reads what a stream event says about the bill. A stream of several images
+// completes each with its own usage; the usages add up.
 func (r *relay) inspectCreated(data []byte) {
 	event := wire.ParseCreated(r.call.Plan.Request.Endpoint, data)
 	r.failed = r.failed || event.Error
@@ -227,8 +227,8 @@ func (r *relay) inspectCreated(data []byte) {
 	r.created.Cost += before.Cost
 }
 
-// relaySpeech hands sound on as it comes. What it costs follows from the request
-// or, roughly, from its length; else the hold is charged.
+// relaySpeech forwards audio as it arrives. Its cost follows from the request or, roughly,
+// from its length; otherwise the hold is charged.
 func (e *upstreamCall) relaySpeech(w http.ResponseWriter, resp *http.Response) error {
 	c := e.call
 	if c.Plan.byRule() {
@@ -242,7 +242,8 @@ func (e *upstreamCall) relaySpeech(w http.ResponseWriter, resp *http.Response) e
 	s := sound{out: w, flush: http.NewResponseController(w).Flush, lost: e.hangUp}
 	buf := readBuffers.Get().(*[]byte)
 	defer readBuffers.Put(buf)
-	// ReadFrom of the writer would hide the bytes and the caller's end from us.
+	// A ReadFrom of the writer would hide the bytes, and the caller's disconnect, from
+	// us.
 	size, err := io.CopyBuffer(&s, struct{ io.Reader }{resp.Body}, *buf)
 	switch {
 	case c.Plan.byRule():
@@ -256,7 +257,7 @@ func (e *upstreamCall) relaySpeech(w http.ResponseWriter, resp *http.Response) e
 		return ErrGone
 	}
 	if err != nil {
-		return wire.BadGateway("The provider's answer broke off. The call may have been billed", err)
+		return wire.BadGateway("The provider's answer was interrupted. The call may have been billed", err)
 	}
 	c.trail(w.Header())
 	return nil
@@ -273,8 +274,8 @@ func (b *bill) chargeSpoken(head []byte, size int64) {
 	b.chargeEstimate(NoUsage, (millis+tokenMillis-1)/tokenMillis)
 }
 
-// sound writes an answer's bytes to a caller who may leave; the answer is read
-// to its end all the same.
+// sound writes an answer's bytes to a caller that may leave. The answer is still read to
+// its end.
 type sound struct {
 	out   io.Writer
 	flush func() error

@@ -13,13 +13,13 @@ import (
 	"github.com/llmguard/llmguard/tokenizer"
 )
 
-// part is a chat request to gpt-4o with one part of content.
+// part returns a chat request to gpt-4o with one content part.
 func part(json string) string {
 	return `{"model":"gpt-4o","max_tokens":5,"messages":[{"role":"user","content":[` + json + `]}]}`
 }
 
-// TestDocumentsAreHeldAtTheContext: what a document counts as does not show in its
-// bytes, so it is held at all that the model can take in, in whatever part it comes.
+// TestDocumentsAreHeldAtTheContext checks that a document, whose token count its bytes do
+// not show, is held at the model's whole context, in whatever part it comes.
 func TestDocumentsAreHeldAtTheContext(t *testing.T) {
 	r := newRig(t)
 	const window = 128_000 // of gpt-4o
@@ -27,7 +27,7 @@ func TestDocumentsAreHeldAtTheContext(t *testing.T) {
 	text := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("%20", 1000)))
 	for name, x := range map[string]struct {
 		part  string
-		known bool // its text shows
+		known bool // its text is visible
 	}{
 		"a PDF":                   {`{"type":"file","file":{"filename":"a.pdf","file_data":` + pdf + `}}`, false},
 		"a PDF without a type":    {`{"type":"file","file":{"file_data":"JVBERi0xLjc="}}`, false},
@@ -68,8 +68,8 @@ func TestDocumentsAreHeldAtTheContext(t *testing.T) {
 	}
 }
 
-// TestStoppedDocumentIsExact: a stream whose input does not show is read to its end
-// when its caller leaves, and one that a gateway lost is charged what shows.
+// TestStoppedDocumentIsExact checks that a stream whose input is not visible is read to its
+// end when its caller leaves, and that one lost by a gateway is charged what is visible.
 func TestStoppedDocumentIsExact(t *testing.T) {
 	r := newRig(t, roomy()...)
 	body := func(fake string) string {
@@ -92,7 +92,7 @@ func TestStoppedDocumentIsExact(t *testing.T) {
 	}
 }
 
-// TestRefusedDocumentSaysWhy: a call that its documents make too large says so.
+// TestRefusedDocumentSaysWhy checks that a call too large because of its documents says so.
 func TestRefusedDocumentSaysWhy(t *testing.T) {
 	small := roomy()
 	small[0].Shape.Amount = 1000
@@ -104,7 +104,8 @@ func TestRefusedDocumentSaysWhy(t *testing.T) {
 	}
 }
 
-// TestDocumentTokens: the operator may know how much a provider reads of a document.
+// TestDocumentTokens checks that the operator can configure how much a provider reads of a
+// document.
 func TestDocumentTokens(t *testing.T) {
 	r := newRig(t)
 	r.guard.Policy().Providers.Get("openai").DocumentTokens = 3000
@@ -121,8 +122,8 @@ func TestDocumentTokens(t *testing.T) {
 	}
 }
 
-// TestIdsAreRefusedAnywhere: an id that the org does not own is refused wherever it
-// stands in the request.
+// TestIdsAreRefusedAnywhere checks that an id that the org does not own is refused anywhere
+// in the request.
 func TestIdsAreRefusedAnywhere(t *testing.T) {
 	r := newRig(t)
 	for _, body := range []string{
@@ -139,7 +140,8 @@ func TestIdsAreRefusedAnywhere(t *testing.T) {
 	}
 }
 
-// TestImageBehindTwoCommas: the payload of a data URL begins after its first comma.
+// TestImageBehindTwoCommas checks that the payload of a data URL starts after its first
+// comma.
 func TestImageBehindTwoCommas(t *testing.T) {
 	small := base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x00\x00\x00\x00CRC.\x00\x00\x00\x01IDAT"))
 	if w, h := imageSize([]byte(`"data:image/png;base64,` + small + `"`)); w != 1 || h != 1 {

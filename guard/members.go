@@ -10,9 +10,9 @@ import (
 	"github.com/llmguard/llmguard/tokenizer"
 )
 
-// accept refuses members of the request whose cost is not held: those that OpenAI's
-// API does not have, unless they are known to cost nothing at the provider or its
-// configuration lists them.
+// accept refuses members of the request whose cost is not held: those that are not part of
+// OpenAI's API, unless they are known to cost nothing at the provider or its configuration
+// lists them.
 func (p *Plan) accept() error {
 	r, provider := p.Request, p.Target.Provider
 	names := r.Unknown
@@ -20,7 +20,7 @@ func (p *Plan) accept() error {
 		names = append(slices.Clip(names), "svg")
 	}
 	for _, name := range names {
-		if r.Form == nil && name != "svg" && r.Member(name) == nil { // null is as good as absent
+		if r.Form == nil && name != "svg" && r.Member(name) == nil { // null counts as absent
 			continue
 		}
 		effect, does := provider.Effect(name)
@@ -35,22 +35,22 @@ func (p *Plan) accept() error {
 	return nil
 }
 
-// unknownMember refuses a member; does is what it is known to do, if anything.
+// unknownMember refuses a member. does describes what it is known to do, if anything.
 func unknownMember(name, does, provider string) error {
 	if len(name) > 64 {
 		name = strings.ToValidUTF8(name[:64], "")
 	}
-	const advice = "Leave it out, or ask an operator to add it to allow_fields of the provider %q"
+	const advice = "Remove it, or ask an operator to add it to allow_fields of the provider %q"
 	if does != "" {
 		return wire.BadRequest(name, "unsupported_parameter",
-			"Unsupported parameter: '%s'. It %s, so the cost of the call cannot be held. "+advice, name, does, provider)
+			"Unsupported parameter: '%s'. It %s, so the cost of the call cannot be reserved. "+advice, name, does, provider)
 	}
 	return wire.BadRequest(name, "unknown_parameter",
-		"Unknown parameter: '%s'. OpenAI's API does not have it, and what it costs is not known. "+advice, name, provider)
+		"Unknown parameter: '%s'. It is not part of OpenAI's API, and its cost is unknown. "+advice, name, provider)
 }
 
-// members counts the texts of members that OpenAI's API does not have as input: a
-// provider may make them part of the prompt.
+// members counts the texts of members outside OpenAI's API as input, because a provider may
+// include them in the prompt.
 func (c *counter) members() {
 	for _, name := range c.request.Unknown {
 		if v := c.request.Member(name); len(v) > 0 && strings.IndexByte(`"{[`, v[0]) >= 0 {
@@ -59,8 +59,8 @@ func (c *counter) members() {
 	}
 }
 
-// limitField is the name the provider knows for the output limit. OpenAI's reasoning
-// models refuse max_tokens, and many other servers do not know max_completion_tokens.
+// limitField returns the provider's name for the output limit. OpenAI's reasoning models
+// refuse max_tokens, and many other servers do not know max_completion_tokens.
 func (p *Plan) limitField() string {
 	switch p.sent.Endpoint {
 	case wire.Responses:
@@ -83,8 +83,8 @@ func (p *Plan) chatLimitField() string {
 	return "max_tokens"
 }
 
-// renamed is the output limit under the name the provider knows, when the request has
-// it under another: one that is ignored would not bound the answer.
+// renamed returns edits that rename the output limit to the name the provider knows, if the
+// request uses another: an ignored limit would not bound the answer.
 func (ed *editor) renamed() []wire.Edit {
 	r, provider := ed.plan.sent, ed.plan.Target.Provider
 	if r.Endpoint != wire.ChatCompletions || r.OutputField == "" {

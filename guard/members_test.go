@@ -10,8 +10,8 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// TestMembersWithoutAPriceAreRefused: what OpenAI's API does not have is sent on only
-// where it costs nothing, or where the provider's configuration lists it.
+// TestMembersWithoutAPriceAreRefused checks that members outside OpenAI's API are sent only
+// if they cost nothing or the provider's configuration lists them.
 func TestMembersWithoutAPriceAreRefused(t *testing.T) {
 	r := newRig(t)
 	openAI, azure, mistral, gemini := providers.OpenAI, providers.Azure, providers.Mistral, providers.Gemini
@@ -74,7 +74,7 @@ func TestMembersWithoutAPriceAreRefused(t *testing.T) {
 	}
 }
 
-// TestMembersOfEveryEndpoint: no endpoint sends on what is not known.
+// TestMembersOfEveryEndpoint checks that no endpoint forwards unknown members.
 func TestMembersOfEveryEndpoint(t *testing.T) {
 	r := newRig(t)
 	for ep, body := range map[wire.Endpoint]string{
@@ -115,8 +115,8 @@ func TestMembersOfEveryEndpoint(t *testing.T) {
 	}
 }
 
-// TestToolBesideAFunction: a tool that costs money does not hide in the object of one
-// that does not.
+// TestToolBesideAFunction checks that a tool that costs money cannot hide in the object of
+// one that does not.
 func TestToolBesideAFunction(t *testing.T) {
 	r := newRig(t)
 	for _, tool := range []string{
@@ -148,7 +148,7 @@ func TestToolBesideAFunction(t *testing.T) {
 	r.plan(prompt("gpt-4o", "hi", `"tools":[{"type":"function","function":{"name":"f"},"strict":true,"cache_control":{"type":"ephemeral"}}]`))
 }
 
-// TestAnimationsAreHeldByFrame: each picture of an animation is one.
+// TestAnimationsAreHeldByFrame checks that each frame of an animation counts as an image.
 func TestAnimationsAreHeldByFrame(t *testing.T) {
 	r := newRig(t)
 	output := func(extra string) int64 {

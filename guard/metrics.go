@@ -35,10 +35,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		series: map[seriesKey]*series{}, orgs: newOrgMetrics(reg),
 		holds: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_admissions_total",
-			Help: "Holds asked for, by outcome: admitted, refused, never (cannot fit at all), store_error.",
+			Help: "Holds requested, by outcome: admitted, refused, never (larger than the whole limit), store_error.",
 		}, []string{"outcome"}),
 		calls: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "llmguard_guard_calls_total", Help: "Calls ended, by pool, priced model and outcome.",
+			Name: "llmguard_guard_calls_total", Help: "Completed calls, by pool, priced model and outcome.",
 		}, []string{"pool", "model", "outcome"}),
 		cost: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_cost_usd_total",
@@ -50,30 +50,30 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, []string{"model", "class"}),
 		faults: f.NewCounter(prometheus.CounterOpts{
 			Name: "llmguard_guard_usage_faults_total",
-			Help: "Answers whose usage was negative, absurd or of the wrong type, and was clamped.",
+			Help: "Answers whose usage was negative, implausibly large or of the wrong type, and was clamped.",
 		}),
 		underpriced: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_underpriced_usd_total",
-			Help: "Cost charged above what the request was priced at, in USD, by pool and reason: " +
-				"model (a dearer one answered), cost (the answer reports more), output (it exceeded its output limit).",
+			Help: "Cost charged above the price of the request, in USD, by pool and reason: model (a more expensive one " +
+				"answered), cost (the answer reports more), output (it exceeded its output limit).",
 		}, []string{"pool", "reason"}),
 		settleErrors: f.NewCounter(prometheus.CounterOpts{
 			Name: "llmguard_guard_settle_errors_total",
-			Help: "Ends of calls that were not written at once and went to the journal.",
+			Help: "Settlements that could not be written immediately and went to the journal.",
 		}),
 		without: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_without_store_total",
-			Help: "Calls while the store was away that on_store_failure local or allow decided on, by mode and outcome: " +
+			Help: "Calls decided by on_store_failure local or allow while the store was unavailable, by mode and outcome: " +
 				"admitted, refused.",
 		}, []string{"mode", "outcome"}),
 		extensions: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_extensions_total",
 			Help: "Extensions of holds that grow with their stream, by outcome: extended, refused, store_error, ended (the " +
-				"hold had expired).",
+				"hold had already expired).",
 		}, []string{"outcome"}),
 		firstByte: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "llmguard_guard_upstream_first_byte_seconds",
-			Help:    "Time from sending a request to the provider's response header, by pool.",
+			Help:    "Time from sending a request to receiving the provider's response headers, by pool.",
 			Buckets: []float64{.05, .1, .25, .5, 1, 2, 4, 8, 15, 30, 60, 120, 300},
 		}, []string{"pool"}),
 	}
@@ -81,10 +81,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// watch registers what is counted elsewhere.
+// watch registers a gauge for the orgs without a store.
 func (m *metrics) watch(reg prometheus.Registerer, away func() int) {
 	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "llmguard_guard_store_away_orgs", Help: "Orgs for which this process knows the store to be away.",
+		Name: "llmguard_guard_store_away_orgs", Help: "Orgs for which this process treats the store as unavailable.",
 	}, func() float64 { return float64(away()) })
 }
 
@@ -152,7 +152,7 @@ func (m *metrics) of(c *Call) *series {
 		exact:     m.cost.WithLabelValues(key.model, "exact"), estimated: m.cost.WithLabelValues(key.model, "estimated"),
 		input: tokens("input"), cachedInput: tokens("cached_input"), output: tokens("output"), reasoning: tokens("reasoning"),
 	}
-	for _, why := range reasons { // from zero on, so that the first is an increase
+	for _, why := range reasons { // start at zero, so that the first one is an increase
 		m.underpriced.WithLabelValues(key.pool, string(why))
 	}
 	for _, o := range outcomes {
@@ -176,8 +176,7 @@ func (m *metrics) ended(c *Call) {
 	}
 }
 
-// settled counts money once it is in the ledger, so that metrics and ledger
-// agree.
+// settled counts money once it is in the ledger, so that metrics and ledger agree.
 func (s *series) settled(u pricing.Usage, estimated bool, receipt budget.Receipt) {
 	if receipt.Replayed {
 		return

@@ -14,7 +14,7 @@ type boundCollector struct {
 	hour, unbounded *prometheus.Desc
 }
 
-// RegisterBounds reports what each org can spend by its limits.
+// RegisterBounds registers metrics of what each org can spend under its limits.
 func RegisterBounds(reg prometheus.Registerer, bounds func() map[string]Bound) error {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("llmguard_guard_"+name, help, labels, nil)
@@ -22,10 +22,10 @@ func RegisterBounds(reg prometheus.Registerer, bounds func() map[string]Bound) e
 	return reg.Register(&boundCollector{
 		bounds: bounds,
 		hour: desc("org_worst_hour_usd",
-			"The most in USD that an org can spend in an hour of the clock by its limits of cost and the spend caps; "+
-				"+Inf: they do not bound it. Beyond 500 orgs by id, the others together are _other.", "org"),
+			"Maximum in USD that an org can spend in one clock hour under its cost limits and the spend caps; +Inf without a "+
+				"bound. Beyond 500 orgs, sorted by id, the rest is summed up as _other.", "org"),
 		unbounded: desc("unbounded_orgs",
-			"Orgs with calls that no enforced limit of cost, tokens or requests and no spend cap bounds."),
+			"Orgs with calls that no enforced limit on cost, tokens or requests and no spend cap bounds."),
 	})
 }
 
@@ -56,7 +56,7 @@ func (c *boundCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// usd is Hour in USD, +Inf for Unlimited.
+// usd returns Hour in USD, +Inf for Unlimited.
 func (b Bound) usd() float64 {
 	if b.Hour == Unlimited {
 		return math.Inf(1)

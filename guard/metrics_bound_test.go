@@ -12,8 +12,8 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// TestBoundMetrics: the worst hour of each org is reported, +Inf where nothing in USD bounds it,
-// and beyond 500 orgs the others together.
+// TestBoundMetrics checks that the worst hour of each org is reported, as +Inf if nothing
+// in USD bounds it, and that orgs beyond 500 are summed up.
 func TestBoundMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	bounds := map[string]guard.Bound{
@@ -23,12 +23,12 @@ func TestBoundMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `
-# HELP llmguard_guard_org_worst_hour_usd The most in USD that an org can spend in an hour of the clock by its limits of cost and the spend caps; +Inf: they do not bound it. Beyond 500 orgs by id, the others together are _other.
+# HELP llmguard_guard_org_worst_hour_usd Maximum in USD that an org can spend in one clock hour under its cost limits and the spend caps; +Inf without a bound. Beyond 500 orgs, sorted by id, the rest is summed up as _other.
 # TYPE llmguard_guard_org_worst_hour_usd gauge
 llmguard_guard_org_worst_hour_usd{org="acme"} 2
 llmguard_guard_org_worst_hour_usd{org="open"} +Inf
 llmguard_guard_org_worst_hour_usd{org="tokens"} +Inf
-# HELP llmguard_guard_unbounded_orgs Orgs with calls that no enforced limit of cost, tokens or requests and no spend cap bounds.
+# HELP llmguard_guard_unbounded_orgs Orgs with calls that no enforced limit on cost, tokens or requests and no spend cap bounds.
 # TYPE llmguard_guard_unbounded_orgs gauge
 llmguard_guard_unbounded_orgs 1
 `

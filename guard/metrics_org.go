@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// maxOrgSeries bounds the orgs that have metrics of their own; what others do is
-// counted under otherOrgs.
+// maxOrgSeries bounds the number of orgs with metrics of their own. The rest count under
+// otherOrgs.
 const (
 	maxOrgSeries = 500
 	otherOrgs    = "_other"
@@ -16,12 +16,12 @@ const (
 
 // orgSeries are the metrics of one org, looked up once.
 type orgSeries struct {
-	name                      string // of the label
+	name                      string // value of the label
 	cost                      prometheus.Counter
 	admitted, refused, denied prometheus.Counter
 }
 
-// orgMetrics keeps the series of the orgs that called first.
+// orgMetrics holds the series of the orgs that called first.
 type orgMetrics struct {
 	cost       *prometheus.CounterVec
 	admissions *prometheus.CounterVec
@@ -35,11 +35,12 @@ func newOrgMetrics(reg prometheus.Registerer) *orgMetrics {
 		series: map[string]*orgSeries{},
 		cost: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_org_cost_usd_total",
-			Help: "Cost charged in USD, by org. Beyond 500 orgs since the start, others are counted as _other.",
+			Help: "Cost charged in USD, by org. After the first 500 orgs since the start, others are counted as _other.",
 		}, []string{"org"}),
 		admissions: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_org_admissions_total",
-			Help: "Holds asked for, by org and outcome: admitted, refused (a limit has no room now), never (cannot fit at all).",
+			Help: "Holds requested, by org and outcome: admitted, refused (a limit has no capacity now), never (larger than " +
+				"the whole limit).",
 		}, []string{"org", "outcome"}),
 	}
 }
@@ -57,7 +58,7 @@ func (m *orgMetrics) of(org string) *orgSeries {
 		org = otherOrgs
 	}
 	s = m.series[org]
-	if s == nil { // once for all others, too
+	if s == nil { // also once for all others
 		outcome := func(o string) prometheus.Counter { return m.admissions.WithLabelValues(org, o) }
 		s = &orgSeries{
 			name: org, cost: m.cost.WithLabelValues(org), admitted: outcome("admitted"),

@@ -8,12 +8,12 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// Model is one model a caller may name.
+// Model is a model that a caller may name.
 type Model struct{ ID, Provider string }
 
-// Models lists what a caller may call and we can route and price, sorted by
-// name: catalogue entries of the providers' own models, and the names and
-// aliases the configuration gives.
+// Models lists the models that a caller may use and that can be routed and priced, sorted
+// by name: catalogue entries of the providers' own models, and the names and aliases in the
+// configuration.
 func (pl *Planner) Models(c Caller) []Model {
 	policy := pl.policy.Load()
 	vendors := map[string]bool{}
@@ -49,7 +49,7 @@ func (pl *Planner) Models(c Caller) []Model {
 	return out
 }
 
-// Model finds one model by name; the error is the caller's 404.
+// Model finds one model by name. The error is the caller's 404.
 func (pl *Planner) Model(c Caller, name string) (Model, error) {
 	if err := allowed(c, name); err != nil {
 		return Model{}, err
@@ -64,9 +64,8 @@ func (pl *Planner) Model(c Caller, name string) (Model, error) {
 	return Model{ID: name, Provider: t.Provider.ID}, nil
 }
 
-// sells reports whether a catalogue entry of a vendor is offered at a target:
-// by the vendor itself, or by a provider the catalogue does not know whose
-// pool asks for names like it.
+// sells reports whether a catalogue entry of a vendor is offered at a target: by the vendor
+// itself, or by a provider outside the catalogue with a pool whose patterns match the name.
 func sells(t providers.Target, name, vendor string, vendors map[string]bool) bool {
 	if t.Provider.ID == vendor {
 		return true

@@ -18,27 +18,28 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// Passthrough is requests about what providers keep for the orgs, which cost nothing.
+// Passthrough handles requests about things that providers store for the orgs. They cost
+// nothing.
 type Passthrough struct {
 	policy     *atomic.Pointer[Policy]
 	spool      *spool.Store
-	answerWait time.Duration // for room for an answer
+	answerWait time.Duration // how long an answer waits for memory
 	log        *slog.Logger
 }
 
-// Fetch is a request about a thing that a provider keeps for an org.
+// Fetch is a request about a thing that a provider stores for an org.
 type Fetch struct {
 	Org     *Org
 	Note    ownership.Note
 	Request providers.Request
-	// Seen, when set, is shown an answer that is no failure before anything is written. Its
-	// error ends the request in place of the answer.
+	// Seen, if set, is called with a successful answer before anything is written. Its
+	// error ends the request and replaces the answer.
 	Seen func(status int, answer []byte) error
 }
 
-// Relay sends a request to the provider that keeps the thing, and relays the answer to w. It
-// costs nothing but a request of Pool's quota, which the caller takes. Status is the
-// provider's, 0 when there was none. Errors are *wire.Error, providers.ErrStale or a
+// Relay sends a request to the provider that stores the thing, and relays the answer to w.
+// It costs nothing but a request of Pool's quota, which the caller must take. status is the
+// provider's, 0 if there was none. Errors are *wire.Error, providers.ErrStale or a
 // *spool.FullError, with nothing written, or ErrGone.
 func (pt *Passthrough) Relay(ctx context.Context, w http.ResponseWriter, f Fetch) (status int, err error) {
 	p, err := pt.Upstream(f.Org, f.Note.Provider)
@@ -60,8 +61,8 @@ func (pt *Passthrough) Relay(ctx context.Context, w http.ResponseWriter, f Fetch
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusUnauthorized {
-		pt.log.Error("the provider refuses our credential", "provider", p.ID, "status", resp.StatusCode)
-		return resp.StatusCode, wire.BadGateway("The provider refuses this proxy's credential; its operator has been told",
+		pt.log.Error("provider rejected our API key", "provider", p.ID, "status", resp.StatusCode)
+		return resp.StatusCode, wire.BadGateway("The provider rejected this proxy's API key. Ask the operator to check it",
 			nil)
 	}
 	if resp.StatusCode >= 300 {
@@ -88,7 +89,7 @@ func (pt *Passthrough) Relay(ctx context.Context, w http.ResponseWriter, f Fetch
 	case spool.NoRoom(err):
 		return 0, err
 	case err != nil:
-		return 0, wire.BadGateway("The provider's answer broke off", err)
+		return 0, wire.BadGateway("The provider's answer was interrupted", err)
 	}
 	providers.CopyHeaders(w.Header(), resp.Header)
 	w.WriteHeader(resp.StatusCode)
@@ -96,7 +97,7 @@ func (pt *Passthrough) Relay(ctx context.Context, w http.ResponseWriter, f Fetch
 	return resp.StatusCode, written(0, err)
 }
 
-// fillShown reads a whole answer and shows it to seen.
+// fillShown reads a whole answer and passes it to seen.
 func fillShown(resp *http.Response, kept *spool.Buffer, seen func(int, []byte) error) error {
 	err := fill(resp, kept)
 	if err != nil {
@@ -112,9 +113,9 @@ func fillShown(resp *http.Response, kept *spool.Buffer, seen func(int, []byte) e
 	return redactFailure(resp, kept, body)
 }
 
-// Pool is the pool whose quota a request about a thing kept for an org takes: that
-// of the model that made it, else the provider's first. It is "" for a provider that is
-// no longer configured.
+// Pool returns the pool whose quota a request about a stored thing takes: that of the model
+// that made it, or else the provider's first. It returns "" for a provider that is no
+// longer configured.
 func (pt *Passthrough) Pool(o *Org, n ownership.Note) string {
 	set := pt.policy.Load().Providers
 	t, err := set.Resolve(n.Model, []string{n.Provider})
@@ -131,7 +132,7 @@ func (pt *Passthrough) Pool(o *Org, n ownership.Note) string {
 	return t.Pool
 }
 
-// relayFailure hands on a provider's error.
+// relayFailure forwards a provider's error.
 func relayFailure(w http.ResponseWriter, resp *http.Response) error {
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorAnswer))
 	if err != nil || resp.StatusCode < 400 || parseError(resp.StatusCode, answer) == nil {
@@ -144,7 +145,7 @@ func relayFailure(w http.ResponseWriter, resp *http.Response) error {
 	return written(w.Write(answer))
 }
 
-// passEvents copies a stream of an org's and flushes what has come.
+// passEvents copies an event stream to the org's caller and flushes after each read.
 func (pt *Passthrough) passEvents(ctx context.Context, w http.ResponseWriter, org string, resp *http.Response) error {
 	room := pt.spool.Room(org, pt.answerWait)
 	defer room.Close()
@@ -157,28 +158,28 @@ func (pt *Passthrough) passEvents(ctx context.Context, w http.ResponseWriter, or
 		n, err := resp.Body.Read(*buf)
 		tooLarge := events.Feed((*buf)[:n])
 		if tooLarge != nil {
-			return fmt.Errorf("the provider's answer is no stream: %w", tooLarge)
+			return fmt.Errorf("the provider's answer is not an event stream: %w", tooLarge)
 		}
 		if err := room.Resize(ctx, events.Held()); err != nil {
-			return fmt.Errorf("an event is not passed on: %w", err)
+			return fmt.Errorf("an event was not forwarded: %w", err)
 		}
 		for event, ok := events.Next(); ok; event, ok = events.Next() {
 			if err := written(w.Write(redact.Event(event))); err != nil {
 				return err
 			}
 		}
-		_ = flush() // the next write tells
+		_ = flush() // the next write reports it
 		if errors.Is(err, io.EOF) {
 			return written(w.Write(redact.Event(events.Rest())))
 		}
 		if err != nil {
-			return fmt.Errorf("the provider's answer broke off: %w", err)
+			return fmt.Errorf("the provider's answer was interrupted: %w", err)
 		}
 	}
 }
 
-// Read sends a request to the provider that keeps the thing, and returns the answer instead
-// of relaying it. Status is 0 when there was none.
+// Read sends a request to the provider that stores the thing, and returns the answer
+// instead of relaying it. status is 0 if there was none.
 func (pt *Passthrough) Read(ctx context.Context, f Fetch) (status int, body []byte, err error) {
 	f.Seen = func(_ int, answer []byte) error {
 		body = bytes.Clone(answer)
@@ -193,7 +194,7 @@ func (pt *Passthrough) Read(ctx context.Context, f Fetch) (status int, body []by
 
 var errRead = errors.New("the answer was read")
 
-// unseen takes what is relayed to no one.
+// unseen discards what is relayed to it.
 type unseen struct{ header http.Header }
 
 func (u *unseen) Header() http.Header {

@@ -9,8 +9,8 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// passage is an answer for which there is no room, on its way to its caller. What bills it
-// and whose it is are read from its outline.
+// passage forwards an answer that could not be buffered. Its bill and its owner are read
+// from its outline.
 type passage struct {
 	errand  *upstreamCall
 	outline wire.Outline
@@ -18,8 +18,8 @@ type passage struct {
 	noted   bool
 }
 
-// passThrough hands on an answer for which there is no room: what was read of it, and the
-// rest as it comes. Its cost follows as a trailer.
+// passThrough forwards an answer that could not be buffered: what was read of it, and the
+// rest as it arrives. Its cost follows as a trailer.
 func (e *upstreamCall) passThrough(w http.ResponseWriter, resp *http.Response, kept *spool.Buffer) error {
 	c := e.call
 	c.head(w, resp)
@@ -42,16 +42,18 @@ func (e *upstreamCall) passThrough(w http.ResponseWriter, resp *http.Response, k
 		return ErrGone
 	}
 	if err != nil {
-		return wire.BadGateway("The provider's answer broke off", err)
+		return wire.BadGateway("The provider's answer was interrupted", err)
 	}
 	c.trail(w.Header())
 	return nil
 }
 
-// ownedWithin is how much of an answer's outline is read for its id before its end, in bytes.
+// ownedWithin is how many bytes of an answer's outline are searched for its id before its
+// end.
 const ownedWithin = 4 << 10
 
-// Write implements io.Writer. A response has an owner before its caller knows its id.
+// Write implements io.Writer. It records the owner of a response before its caller learns
+// its id.
 func (p *passage) Write(b []byte) (int, error) {
 	_, _ = p.outline.Write(b)
 	c := p.errand.call
@@ -64,8 +66,8 @@ func (p *passage) Write(b []byte) (int, error) {
 	return p.out.Write(b)
 }
 
-// close bills the whole answer by its outline, or by the hold where that does not say
-// enough: the text of an answer is not in it.
+// close bills the whole answer by its outline, or by the hold if the outline is not
+// sufficient: it does not contain the answer's text.
 func (p *passage) close() error {
 	e, doc := p.errand, p.outline.Bytes()
 	c, ep := e.call, e.call.Plan.Request.Endpoint

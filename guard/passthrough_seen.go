@@ -7,14 +7,14 @@ import (
 	"github.com/llmguard/llmguard/tokenizer"
 )
 
-// fastest is how many tokens a second no provider generates for one choice: twice
-// what DefaultGrowStep counts with.
+// fastest is a rate in tokens a second that no provider reaches for one choice: twice the
+// rate that DefaultGrowStep assumes.
 const fastest = 600
 
-// chargeText charges a whole answer without usage by its text, or the hold where
-// that does not bound the bill.
+// chargeText charges a whole answer without usage by its text, or by the hold if the text
+// does not bound the bill.
 func (b *bill) chargeText(a wire.Answer, body []byte) {
-	if b.plan.Request.Endpoint == wire.Moderations { // whose answers cost nothing
+	if b.plan.Request.Endpoint == wire.Moderations { // moderations cost nothing
 		b.chargeEstimate(NoUsage, 0)
 		return
 	}
@@ -23,7 +23,7 @@ func (b *bill) chargeText(a wire.Answer, body []byte) {
 	count := int64(tokenizer.Count(tokenizer.EncodingFor(b.plan.Target.Model), g.Text))
 	_, most := tokenizer.Multiplier(b.plan.Target.Model)
 	factor := int64(most)
-	// Of a response all strings count, not only what was generated.
+	// For a response all strings count, not only generated ones.
 	if count > b.mostCount() && b.plan.Request.Endpoint != wire.Responses {
 		b.past = billedFor(count, factor)
 	}
@@ -31,18 +31,18 @@ func (b *bill) chargeText(a wire.Answer, body []byte) {
 		b.chargeHold(NoUsage)
 		return
 	}
-	// A token that ends each answer, and where two texts met may be one less.
+	// Each answer has an end token, and merging two texts may have saved one.
 	count += 2*g.Answers + (tokenizer.ToolCallOverhead+2)*g.Calls
 	b.chargeEstimate(NoUsage, billedFor(count, factor))
 }
 
-// reached bounds what the provider of a stream that broke off has generated: what
-// came, and what it may have generated since. What is added is within the hold.
+// reached bounds what the provider of a broken stream has generated: what arrived, plus
+// what it may have generated since, which is limited to the hold.
 func (r *relay) reached() int64 {
 	came := r.visible()
 	return max(came, min(came+r.call.generated(time.Since(r.seen)), r.call.bill.held))
 }
 
-// billedFor is how many tokens a provider may bill for a count of ours, by the
-// factor of its tokenizer in thousandths.
+// billedFor returns how many tokens a provider may bill for our count, given the factor of
+// its tokenizer in thousandths.
 func billedFor(count, factor int64) int64 { return (count*factor + 999) / 1000 }

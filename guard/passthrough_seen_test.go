@@ -9,12 +9,12 @@ import (
 	"github.com/llmguard/llmguard/tokenizer"
 )
 
-// TestBrokenStreamCostsWhatCame: a stream that breaks off is charged by what came of
-// it and by no less, and by its hold where what came does not bound the bill.
+// TestBrokenStreamCostsWhatCame checks that a broken stream is charged for at least what
+// arrived, and for its hold if that does not bound the bill.
 func TestBrokenStreamCostsWhatCame(t *testing.T) {
 	r := newRig(t, roomy()...)
 	r.org.AllowBuiltinTools = true
-	const held = 16_000 // what a provider needs 26 s for
+	const held = 16_000 // a provider needs 26 s for that
 	f := func(model, directive, extra string, least int64) {
 		t.Helper()
 		before := r.used()
@@ -34,14 +34,14 @@ func TestBrokenStreamCostsWhatCame(t *testing.T) {
 	f("gpt-4o", "cut=reset after=300", "", 300)
 	f("gpt-4o", "cut=eof after=300", "", 300)
 	f("gpt-4o", "cut=abort after=300", "", 300)
-	f("gpt-4o", "cut=reset early", "", held) // nothing came
+	f("gpt-4o", "cut=reset early", "", held) // nothing arrived
 	f("gpt-4o", "cut=eof after=300", `,"web_search_options":{}`, held)
 	f("gpt-5-mini", "cut=eof after=300", "", held)
 	f("gpt-4o", "cut=eof after=300", `,"reasoning_effort":"low"`, held)
 }
 
-// TestAnswerWithoutUsageCostsItsText: a whole answer is charged by its text, and by
-// its hold where that does not bound the bill.
+// TestAnswerWithoutUsageCostsItsText checks that a whole answer is charged by its text, or
+// by its hold if the text does not bound the bill.
 func TestAnswerWithoutUsageCostsItsText(t *testing.T) {
 	r := newRig(t, roomy()...)
 	const hello, args = "Hello there, how are you today?", `{\"place\":\"Oslo\",\"days\":3}`
@@ -81,7 +81,7 @@ func TestAnswerWithoutUsageCostsItsText(t *testing.T) {
 	f("gpt-4o", one, `,"reasoning_effort":"low"`, held)
 }
 
-// TestResponseWithoutUsageCostsItsText is the same for Responses.
+// TestResponseWithoutUsageCostsItsText checks the same for Responses.
 func TestResponseWithoutUsageCostsItsText(t *testing.T) {
 	r := newRig(t, roomy()...)
 	const body = `{"id":"resp_1","object":"response","status":"completed","model":"gpt-4o-2024-08-06","output":[` +
@@ -110,8 +110,8 @@ func TestResponseWithoutUsageCostsItsText(t *testing.T) {
 	}
 }
 
-// TestWholeStreamWithoutUsage: a stream that ends without usage is charged by its text, or by
-// its hold where tools of the provider add input that nobody sees, as a plain answer is.
+// TestWholeStreamWithoutUsage checks that a stream that ends without usage is charged by
+// its text or, like a plain answer, by its hold if the provider's tools add hidden input.
 func TestWholeStreamWithoutUsage(t *testing.T) {
 	r := newRig(t, roomy()...)
 	r.org.AllowBuiltinTools = true

@@ -12,13 +12,13 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// answerPatience is how long a plain answer waits for room. It has been paid for.
+// answerPatience is how long a plain answer waits for memory. It has been paid for.
 const answerPatience = 30 * time.Second
 
-// dropBody lets go of the request's bytes, which nothing needs once the provider answers:
-// a stream may take hours.
+// dropBody releases the request's bytes, which are not needed once the provider answers: a
+// stream may take hours.
 func (c *Call) dropBody(sent func()) {
-	if c.Plan.translated() { // what comes back is made of the request, too
+	if c.Plan.translated() { // the answer is built from the request, too
 		return
 	}
 	c.Plan.Request.Body, c.Plan.sent.Body = nil, nil
@@ -27,8 +27,8 @@ func (c *Call) dropBody(sent func()) {
 	}
 }
 
-// receive reads a whole answer in the caller's form, and bills it. A large one is in a
-// file meanwhile and afterwards, and in memory only while it is read for its usage.
+// receive reads a whole answer in the caller's form and bills it. A large answer is kept in
+// a file and is in memory only while its usage is read.
 func (e *upstreamCall) receive(resp *http.Response, kept *spool.Buffer) error {
 	c := e.call
 	if err := fill(resp, kept); err != nil {
@@ -48,8 +48,7 @@ func (e *upstreamCall) receive(resp *http.Response, kept *spool.Buffer) error {
 	return redactFailure(resp, kept, body)
 }
 
-// redactFailure redacts a whole answer that says that something failed, and leaves it in
-// its file.
+// redactFailure redacts a whole answer that reports a failure, and leaves it in its file.
 func redactFailure(resp *http.Response, kept *spool.Buffer, body []byte) error {
 	clean := providers.RedactorOf(resp).Failure(body)
 	if !bytes.Equal(clean, body) {

@@ -18,7 +18,7 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// answering is a provider whose every answer is this text, with its length or without.
+// answering returns a provider whose every answer is this text, with or without its length.
 func answering(t *testing.T, text string, sized bool) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
@@ -35,13 +35,13 @@ func answering(t *testing.T, text string, sized bool) string {
 	return s.URL
 }
 
-// large is a chat completion of so many bytes and some, with usage.
+// large returns a chat completion of at least `size` bytes, with usage.
 func large(size int) string {
 	return `{"id":"x","object":"chat.completion","model":"gpt-4o","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"` +
 		strings.Repeat("x", size) + `"}}],"usage":{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15}}`
 }
 
-// slow is a caller who looks before it takes the first byte.
+// slow is a caller that runs look before it accepts the first byte.
 type slow struct {
 	*httptest.ResponseRecorder
 	look func()
@@ -55,8 +55,8 @@ func (s *slow) Write(p []byte) (int, error) {
 	return s.ResponseRecorder.Write(p)
 }
 
-// TestUnreadAnswersTakeNoMemory: a large answer that its caller does not take is in a
-// file, and what it took is given back at the end.
+// TestUnreadAnswersTakeNoMemory checks that a large answer that its caller does not read is
+// in a file, and that everything it took is returned at the end.
 func TestUnreadAnswersTakeNoMemory(t *testing.T) {
 	for _, sized := range []bool{true, false} {
 		t.Run(fmt.Sprintf("length known %v", sized), func(t *testing.T) {
@@ -93,13 +93,13 @@ var withoutRoom = map[string]spool.Options{
 	"some for its start": {Memory: 100_000, Disk: -1},
 }
 
-// crowded lets a rig have no room for answers, and no patience.
+// crowded leaves a rig without room for answers, and without patience.
 func (r *rig) crowded(o spool.Options) {
 	r.guard.spool, r.guard.answerWait = spool.New(o), time.Millisecond
 }
 
-// TestAnswerWithoutRoom: an answer for which there is no room reaches its caller all the
-// same, at its own cost.
+// TestAnswerWithoutRoom checks that an answer that cannot be buffered still reaches its
+// caller, at its own cost.
 func TestAnswerWithoutRoom(t *testing.T) {
 	for name, room := range withoutRoom {
 		for _, sized := range []bool{true, false} {
@@ -128,8 +128,8 @@ func TestAnswerWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestAnswerWithoutRoomOrUsage: an answer that no one can read and that does not name its
-// usage is charged the hold, and what it reports beyond that.
+// TestAnswerWithoutRoomOrUsage checks that an answer that cannot be read and does not
+// report usage is charged the hold, and any cost it reports beyond that.
 func TestAnswerWithoutRoomOrUsage(t *testing.T) {
 	r := newRig(t, roomy()...)
 	for usage, most := range map[string]pricing.Nano{
@@ -145,8 +145,8 @@ func TestAnswerWithoutRoomOrUsage(t *testing.T) {
 	}
 }
 
-// TestAnswerWithoutRoomIsRedacted: an answer that says that it failed names nothing of the
-// account, whether there was room to read it or not.
+// TestAnswerWithoutRoomIsRedacted checks that an answer that reports a failure does not
+// name the account, whether or not there was room to read it.
 func TestAnswerWithoutRoomIsRedacted(t *testing.T) {
 	r := newRig(t, roomy()...)
 	for name, room := range withoutRoom {
@@ -162,8 +162,8 @@ func TestAnswerWithoutRoomIsRedacted(t *testing.T) {
 	}
 }
 
-// TestResponseWithoutRoomHasAnOwner: a response that found no room is its caller's, before
-// the caller can know its id, and so are its items.
+// TestResponseWithoutRoomHasAnOwner checks that a response that could not be buffered, and
+// its items, belong to its caller before the caller can know its id.
 func TestResponseWithoutRoomHasAnOwner(t *testing.T) {
 	for name, room := range withoutRoom {
 		t.Run(name, func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestResponseWithoutRoomHasAnOwner(t *testing.T) {
 			if err != nil || w.Body.String() != text || c.Result.Cost != 10*in+5*out {
 				t.Errorf("%v, %d bytes, %v", err, w.Body.Len(), c.Result.Cost)
 			}
-			for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // the last note is written in a moment
+			for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // notes are asynchronous
 				found, err := r.guard.Objects.resolver.notes(t.Context(), r.caller(), []string{"resp_large", "msg_1"})
 				if err == nil && found["resp_large"].Total == 15 && found["msg_1"].Response == "resp_large" {
 					break
@@ -206,7 +206,7 @@ func TestResponseWithoutRoomHasAnOwner(t *testing.T) {
 	}
 }
 
-// sizable is a plan whose body is large, and a pointer to that which does not keep it.
+// sizable returns a plan with a large body, and a weak pointer to that body.
 func (r *rig) sizable(extra string) (*Plan, weak.Pointer[byte]) {
 	r.t.Helper()
 	body := []byte(prompt("gpt-4o", strings.Repeat("hi ", 100_000), `"max_tokens":100`+extra))
@@ -221,8 +221,8 @@ func (r *rig) sizable(extra string) (*Plan, weak.Pointer[byte]) {
 	return plan, weak.Make(&req.Body[0])
 }
 
-// TestSentBodiesAreDropped: once the provider answers, nothing keeps the request's bytes:
-// an answer may take hours.
+// TestSentBodiesAreDropped checks that nothing keeps the request's bytes once the provider
+// answers, because an answer may take hours.
 func TestSentBodiesAreDropped(t *testing.T) {
 	for _, extra := range []string{"", `,"stream":true`, `,"stream":true,"stream_options":{"include_usage":true}`} {
 		t.Run(extra, func(t *testing.T) {
@@ -250,8 +250,8 @@ func TestSentBodiesAreDropped(t *testing.T) {
 	}
 }
 
-// TestAnswersWaitForRoom: an answer that finds no room waits for it before it is charged
-// by its hold.
+// TestAnswersWaitForRoom checks that an answer that cannot be buffered waits for room
+// before it is charged by its hold.
 func TestAnswersWaitForRoom(t *testing.T) {
 	r := newRig(t, roomy()...)
 	room := spool.New(spool.Options{Memory: 16 * spool.Small})

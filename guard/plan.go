@@ -17,33 +17,34 @@ import (
 	"github.com/llmguard/llmguard/tokenizer"
 )
 
-// Plan is a request with its price: what will be held, where it goes, and the
-// edits it needs on the way. It is made without I/O and is immutable.
+// Plan is a priced request: what will be held, where it goes, and the edits its body needs.
+// It is made without I/O. After that only its call modifies it, to release the body and to
+// price the image that was made.
 type Plan struct {
 	Caller  Caller
 	Request *wire.Request
 	Target  providers.Target
 	Price   *pricing.Price
 	Limits  []budget.Limit // those of the org that apply to this call
-	Caps    []budget.Cap   // those that apply to this call, with the limits that do
+	Caps    []budget.Cap   // those that apply to this call, each with its applying limits
 
-	Input  int64 // tokens, never below what the provider will bill for known tokenizers
-	Output int64 // tokens, the most the provider may produce
+	Input  int64 // tokens; for known tokenizers never below what the provider bills
+	Output int64 // tokens, the most the provider may generate
 	Max    budget.Amounts
-	First  budget.Amounts // what is held before it is sent: Max, or less when the hold grows
+	First  budget.Amounts // what is held before it is sent: Max, or less if the hold grows
 	Quota  int64          // tokens charged to the provider's TPM
 
-	unseen  bool          // a member of the request may give output that does not show
-	instead string        // the model the caller named, when its org's cheaper one serves it
-	sent    *wire.Request // what the provider is asked: Request, or what it was translated into
+	unseen  bool          // a member of the request may cause hidden output
+	instead string        // the model the caller named, if a cheaper one serves the call
+	sent    *wire.Request // what the provider is sent: Request, or its translation
 	text    textPart
 
-	free             bool  // nothing is counted but the request
+	free             bool  // only the request itself is counted
 	audioIn, imageIn int64 // tokens, parts of Input
-	documents        int64 // whose text does not show
-	unread           int64 // tokens, the part of Input that they may come to
+	documents        int64 // number of documents, whose text is not visible
+	unread           int64 // tokens, the part of Input they may come to
 	made             made
-	start, step      int64 // tokens of output held at first, and to be ahead by; see first
+	start, step      int64 // tokens of output: first held, and kept ahead; see first
 
 	at    time.Time
 	terms pricing.Terms
@@ -51,8 +52,8 @@ type Plan struct {
 	kept  references // what the request refers to
 }
 
-// Planner chooses and prices: where a request goes, what it may cost, and which limits count
-// it. It is safe for concurrent use.
+// Planner decides where a request goes, what it may cost, and which limits count it. It is
+// safe for concurrent use.
 type Planner struct {
 	policy      *atomic.Pointer[Policy]
 	counts      *tokenizer.Cache
@@ -61,8 +62,8 @@ type Planner struct {
 	log         *slog.Logger
 }
 
-// NewPlanner returns a Planner for a policy that needs no Redis: requests that refer to what is
-// kept are refused. Learned says how far estimates are off; nil: they stay as they are.
+// NewPlanner returns a Planner for a policy that needs no Redis: requests that refer to
+// stored things are refused. learned corrects estimates; nil leaves them unchanged.
 func NewPlanner(p *Policy, learned *calibration.Calibration) *Planner {
 	policy := new(atomic.Pointer[Policy])
 	policy.Store(p)
@@ -73,8 +74,8 @@ func newPlanner(learned *calibration.Calibration, r *resolver, log *slog.Logger)
 	return &Planner{policy: r.policy, counts: tokenizer.NewCache(), calibration: learned, resolver: r, log: log}
 }
 
-// Prepare prices a request that refers to nothing kept elsewhere, without I/O.
-// Errors are *wire.Error and meant for the caller.
+// Prepare prices, without I/O, a request that does not refer to anything stored elsewhere.
+// Errors are *wire.Error, worded for the caller.
 func (pl *Planner) Prepare(c Caller, r *wire.Request) (*Plan, error) {
 	if len(r.Refs) > 0 {
 		return nil, notOwned(r.Refs[0])
@@ -82,8 +83,8 @@ func (pl *Planner) Prepare(c Caller, r *wire.Request) (*Plan, error) {
 	return pl.prepare(c, r, references{})
 }
 
-// PrepareKept is Prepare after a look at what the request refers to, if
-// anything. The error may also wrap budget.ErrUnavailable.
+// PrepareKept is Prepare that also resolves what the request refers to. The error may also
+// wrap budget.ErrUnavailable.
 func (pl *Planner) PrepareKept(ctx context.Context, c Caller, r *wire.Request) (*Plan, error) {
 	kept, err := pl.resolver.resolve(ctx, c, pl.resolver.refs(c, r))
 	if err != nil {
@@ -139,8 +140,8 @@ func (pl *Planner) prepare(c Caller, r *wire.Request, kept references) (*Plan, e
 	return p, ed.identify()
 }
 
-// Standing is where a call goes and what it stands under, without its price: for
-// simulations. Of the request only the model and the endpoint count.
+// Standing returns where a call goes and which limits apply to it, without its price, for
+// simulations. Only the request's model and endpoint matter.
 func (p *Policy) Standing(c Caller, r *wire.Request) (providers.Target, []budget.Limit, []budget.Cap, error) {
 	target, err := p.Providers.Resolve(r.Model, c.Org.Providers)
 	if err != nil {
@@ -150,8 +151,8 @@ func (p *Policy) Standing(c Caller, r *wire.Request) (providers.Target, []budget
 	return target, plan.applying(c.Org.LimitsFor(c.User, c.Key)), plan.capping(p.Caps), nil
 }
 
-// allowed checks the org's and the key's model lists. Both answers are 404,
-// as the provider would give for a model the account does not have.
+// allowed checks the org's and the key's model lists. Both refusals are a 404, as the
+// provider returns for a model the account does not have.
 func allowed(c Caller, model string) error {
 	if providers.MatchAny(c.Org.Models, model) && providers.MatchAny(c.Models, model) {
 		return nil
@@ -161,10 +162,10 @@ func allowed(c Caller, model string) error {
 
 func notFound(model string) *wire.Error {
 	return wire.NotFound("model", "model_not_found",
-		"The model %.100q does not exist or this key may not use it. GET /v1/models lists what it may use", model)
+		"The model %.100q does not exist or this key may not use it. GET /v1/models lists the models it may use", model)
 }
 
-// now is the wall clock, for prices and ledger times only; limits use Redis's.
+// now returns the wall clock, for prices and ledger times only; limits use Redis's.
 func now() time.Time { return time.Now() }
 
 func unpriced(err error) error {
@@ -178,8 +179,8 @@ func unpriced(err error) error {
 // editor lists the changes that a plan makes to the request's body.
 type editor struct{ plan *Plan }
 
-// edit lists the changes the forwarded body needs; none leaves it byte for
-// byte as it came.
+// edit lists the changes the forwarded body needs; without any it is forwarded byte for
+// byte.
 func (ed *editor) edit() {
 	r := ed.plan.sent
 	if ed.plan.Target.Model != r.Model || r.Implied {
@@ -187,13 +188,13 @@ func (ed *editor) edit() {
 	}
 	asks := r.Endpoint == wire.ChatCompletions || r.Endpoint == wire.Completions
 	if asks && ed.plan.Target.Provider.Kind == providers.Mistral {
-		asks = false // it refuses them, and sends usage unasked
+		asks = false // it refuses them and sends usage anyway
 		ed.plan.edits = append(ed.plan.edits, wire.Edit{Name: "stream_options"})
 	}
 	if asks && r.Stream && !r.IncludeUsage {
 		ed.plan.edits = append(ed.plan.edits, wire.Edit{Name: "stream_options.include_usage", JSON: []byte("true")})
 	}
-	if r.Background { // what runs without its caller is ours to keep
+	if r.Background { // background runs are ours, not the provider's
 		ed.plan.edits = append(ed.plan.edits, wire.Edit{Name: "background", JSON: []byte("false")})
 	}
 	ed.plan.edits = append(ed.plan.edits, ed.plan.kept.edits...)
@@ -203,15 +204,15 @@ func (ed *editor) edit() {
 	}
 }
 
-// splices reports whether the org's default output limit has to be written
-// into the request so that it binds.
+// splices reports whether the org's default output limit must be written into the request
+// to take effect.
 func (ed *editor) splices(limit int64) bool {
-	own := ed.plan.Request.Endpoint == wire.Completions && ed.plan.Price.Provider == "openai" // whose default it is
+	own := ed.plan.Request.Endpoint == wire.Completions && ed.plan.Price.Provider == "openai" // its own default
 	return limit > 0 && ed.plan.Request.OutputLimit < 0 && !own
 }
 
-// Least is what the call costs when nothing of it is cached, nothing comes back and
-// its documents are empty, as far as that can be told before.
+// Least returns the least the call can cost as far as that is known in advance: nothing
+// cached, no output, and empty documents.
 func (p *Plan) Least() pricing.Nano {
 	u := p.usage(0)
 	u.Input, u.ToolCalls = u.Input-p.unread, p.searches()
@@ -222,8 +223,8 @@ func (p *Plan) Least() pricing.Nano {
 	return cost
 }
 
-// Fee plans a charge that the price of an entry of the catalogue bounds by itself: so
-// many units of its per_request. Endpoint is what limits call it by. The error is a
+// Fee plans a charge that a catalogue entry's price alone bounds: `units` of its
+// per_request fee. endpoint is the name under which limits count it. The error is a
 // *wire.Error.
 func (pl *Planner) Fee(c Caller, provider, endpoint, entry string, units int64) (*Plan, error) {
 	policy, at := pl.policy.Load(), now()
@@ -238,7 +239,7 @@ func (pl *Planner) Fee(c Caller, provider, endpoint, entry string, units int64) 
 	price, err := policy.Catalogue.Lookup(p.ID, entry, at)
 	if err != nil {
 		return nil, wire.BadRequest("", "not_priced",
-			"This costs money and has no price here: an operator can add one for %q to the prices", entry)
+			"This request has a cost, but no price is configured. An operator can add one for %q under prices", entry)
 	}
 	plan := &Plan{
 		Caller: c, Target: target, Price: price, at: at, free: true,
@@ -248,7 +249,7 @@ func (pl *Planner) Fee(c Caller, provider, endpoint, entry string, units int64) 
 	plan.sent = plan.Request
 	plan.Max.Cost, err = price.Ceiling(pricing.Usage{Requests: units}, plan.terms)
 	if err != nil {
-		return nil, wire.BadRequest("", "not_priced", "This cannot be priced: %v", err)
+		return nil, wire.BadRequest("", "not_priced", "This request cannot be priced: %v", err)
 	}
 	plan.First = plan.Max
 	plan.Limits = plan.applying(c.Org.LimitsFor(c.User, c.Key))

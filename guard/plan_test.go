@@ -10,8 +10,8 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// planner is a guard that can price and nothing else: one OpenAI account, one
-// account at a gateway, and the catalogue's prices plus those of the text.
+// planner returns a guard that can only price: one OpenAI account, one account at a
+// gateway, and the catalogue's prices plus those of the text.
 func planner(t *testing.T, own string, unknown *pricing.Entry) (*Guard, Caller) {
 	t.Helper()
 	base := &url.URL{Scheme: "http", Host: "127.0.0.1:1"}

@@ -18,7 +18,7 @@ func TestPrepareTokens(t *testing.T) {
 			t.Errorf("%s: %d in, %d out, %d held; want %d in, %d out", body, p.Input, p.Output, p.Max.Tokens, input, output)
 		}
 	}
-	// Three a message, three to begin the answer, one for each of role and text.
+	// Three tokens a message, three to begin the answer, one each for role and text.
 	f(prompt("gpt-4o", "hi", `"max_tokens":10`), 8, 10)
 	f(prompt("gpt-4o", "hi", `"max_completion_tokens":10,"n":3`), 8, 30)
 	f(prompt("gpt-4o", "hi", `"max_tokens":10,"n":2,"best_of":5`), 8, 50)
@@ -34,7 +34,7 @@ func TestPrepareTokens(t *testing.T) {
 	f(`{"model":"gpt-4o","max_tokens":1,"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x/y.png","detail":"low"}}]}]}`, 7+85, 1)
 }
 
-// TestPrepareCounts: what costs the provider tokens raises the estimate.
+// TestPrepareCounts checks that whatever costs tokens at the provider raises the estimate.
 func TestPrepareCounts(t *testing.T) {
 	r := newRig(t)
 	least := r.plan(prompt("gpt-4o", "hi", `"max_tokens":1`)).Input
@@ -51,14 +51,14 @@ func TestPrepareCounts(t *testing.T) {
 	if dear.Input < 700 {
 		t.Errorf("an image of unknown size counts %d tokens", dear.Input)
 	}
-	// A 1x1 GIF, read from the data URL itself.
+	// A 1x1 GIF, whose size is read from the data URL.
 	tiny := r.plan(`{"model":"gpt-4o","max_tokens":1,"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"}}]}]}`)
 	if tiny.Input != 7+85+170 {
 		t.Errorf("a tiny image counts %d tokens", tiny.Input)
 	}
 }
 
-// TestPrepareCost: the hold covers the dearest way a call may be billed.
+// TestPrepareCost checks that the hold covers the most expensive way a call may be billed.
 func TestPrepareCost(t *testing.T) {
 	r := newRig(t)
 	f := func(body string, nano int64) {
@@ -67,15 +67,15 @@ func TestPrepareCost(t *testing.T) {
 			t.Errorf("%s is held at %v, want %d nano-USD", body, p.Max.Cost, nano)
 		}
 	}
-	// gpt-4o: $2.50 and $10 a million tokens; priority is dearer.
+	// gpt-4o: $2.50 and $10 a million tokens; priority is more expensive.
 	f(prompt("gpt-4o", "hi", `"max_tokens":10`), 8*2500+10*10_000)
 	f(prompt("smart", "hi", `"max_tokens":10`), 8*2500+10*10_000)
 	f(prompt("gpt-4o", "hi", `"max_tokens":10,"service_tier":"priority"`), 8*6250+10*25_000)
 	f(prompt("gpt-4o", "hi", `"max_tokens":10,"service_tier":"flex"`), 8*2500+10*10_000)
 }
 
-// TestProjectTier: a call that names no tier is held, and charged when the
-// answer names none either, at the tier of the provider's account.
+// TestProjectTier checks that a call without a tier is held at the tier of the provider's
+// account, and charged at it if the answer names none either.
 func TestProjectTier(t *testing.T) {
 	r := newRig(t, roomy()...)
 	provider := r.guard.Policy().Providers.All()[0]
@@ -107,11 +107,11 @@ func TestProjectTier(t *testing.T) {
 	f("priority", "auto", "auto", priority, priority)
 	f("priority", "", "default", priority, whole)
 	f("priority", "default", "default", whole, whole)
-	f("flex", "", "auto", whole, flex) // the default tier may serve it all the same
+	f("flex", "", "auto", whole, flex) // the default tier may still serve it
 	f("flex", "", "default", whole, whole)
 }
 
-// TestPrepareSpeech: recordings and spoken answers are held at their own rates.
+// TestPrepareSpeech checks that recordings and spoken answers are held at their own rates.
 func TestPrepareSpeech(t *testing.T) {
 	r := newRig(t)
 	text := r.plan(prompt("talker", "hi", `"max_tokens":100`))
@@ -165,8 +165,8 @@ func TestPrepareRefuses(t *testing.T) {
 	}
 }
 
-// TestPrepareEdits: the provider gets the caller's bytes, but for what must
-// change.
+// TestPrepareEdits checks that the provider gets the caller's bytes except for the
+// necessary edits.
 func TestPrepareEdits(t *testing.T) {
 	r := newRig(t)
 	f := func(limit int64, body, want string) {
@@ -186,7 +186,7 @@ func TestPrepareEdits(t *testing.T) {
 	f(100, prompt("gpt-4o", "hi", `"max_tokens":5`), prompt("gpt-4o", "hi", `"max_tokens":5`))
 	thinker := prompt("o4-mini", "hi", "")
 	f(100, thinker, strings.TrimSuffix(thinker, "}")+`,"max_completion_tokens":100}`)
-	f(20_000, plain, plain) // more than the model can: it would be refused
+	f(20_000, plain, plain) // more than the model's maximum, which would be refused
 	f(0, prompt("smart", "hi", ""), plain)
 	r.org.DefaultOutputLimit = 100
 	if p := r.plan(plain); p.Output != 100 || p.Quota != 108 {
@@ -198,7 +198,7 @@ func TestPrepareEdits(t *testing.T) {
 	}
 }
 
-// TestPrepareLimits: which limits a call stands under.
+// TestPrepareLimits checks which limits apply to a call.
 func TestPrepareLimits(t *testing.T) {
 	r := newRig(t)
 	limit := func(l budget.Limit) budget.Limit {
@@ -244,7 +244,7 @@ func TestPrepareLimits(t *testing.T) {
 	}
 	f("alice", "gpt-4o", "org shadow me my-key my-ip 4o chat")
 	f("alice", "gpt-4o-mini", "org shadow me my-key my-ip 4o mini chat")
-	f("alice", "smart", "org shadow me my-key my-ip 4o alias chat") // an alias is no way around
+	f("alice", "smart", "org shadow me my-key my-ip 4o alias chat") // an alias does not bypass a limit
 	f("bob", "gpt-4o", "bobs")
 	f("carol", "o4-mini", "org shadow my-key my-ip mini chat")
 }
@@ -263,7 +263,7 @@ func TestModels(t *testing.T) {
 			t.Errorf("%s is listed, but cannot be called", name)
 		}
 	}
-	// An account the catalogue does not know offers what its pools name, but a
+	// An account that the catalogue does not know offers what its pools name, but a
 	// pool for everything names nothing.
 	ours := r.guard.Policy().Providers.All()[0]
 	ours.ID, ours.Pools[0].Models = "gateway", []string{"*"}

@@ -14,15 +14,14 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// Who sends the lines of batches.
+// The choices for who sends the lines of batches.
 const (
 	ByQueue    = "queue"    // llmguard, one by one, at the pool's quota
 	ByProvider = "provider" // the provider's own Batch API
 )
 
-// BatchTarget says where the lines of a caller's batch for a model go, and who
-// sends them: the org's choice, or else the provider's. The error is a
-// *wire.Error.
+// BatchTarget returns where the lines of a caller's batch for a model go, and who sends
+// them: the org's choice, or else the provider's. The error is a *wire.Error.
 func (pl *Planner) BatchTarget(c Caller, model string) (t providers.Target, byProvider bool, err error) {
 	if err := allowed(c, model); err != nil {
 		return t, false, err
@@ -39,8 +38,8 @@ func (pl *Planner) BatchTarget(c Caller, model string) (t providers.Target, byPr
 	return t, mode == ByProvider && (kind == "" || kind == providers.OpenAI) && !t.Provider.ChatOnly, nil
 }
 
-// Batched is a call that a provider's Batch API makes: what has to be known to
-// end it, by whatever process and without the request.
+// Batched is a call made by a provider's Batch API. It holds what any process needs to end
+// it without the request.
 type Batched struct {
 	ID      string `json:"id"`
 	Attempt int    `json:"attempt"`
@@ -51,21 +50,21 @@ type Batched struct {
 	Most    int64  `json:"most"` // nano-USD held
 	At      int64  `json:"at"`   // Unix seconds of its price
 	Store   bool   `json:"store,omitempty"`
-	// LongCache says that it asked for cache writes of an hour.
+	// LongCache means it requested cache writes of an hour.
 	LongCache bool `json:"long_cache,omitempty"`
-	// WebSearch says that it asked for a search.
+	// WebSearch means it requested a search.
 	WebSearch bool `json:"web_search,omitempty"`
 
 	// The same for all lines of a batch.
 	Provider string        `json:"-"`
-	Model    string        `json:"-"` // as the caller names it
-	Upstream string        `json:"-"` // as the provider does
+	Model    string        `json:"-"` // as named by the caller
+	Upstream string        `json:"-"` // as named by the provider
 	Endpoint wire.Endpoint `json:"-"`
 }
 
-// Batches are calls that the providers' own Batch APIs make.
+// Batches handles calls that the providers' own Batch APIs make.
 type Batches struct {
-	guard   *Guard // whose calls they are
+	guard   *Guard // whose calls these are
 	policy  *atomic.Pointer[Policy]
 	budget  *budget.Store
 	plans   *Planner
@@ -73,9 +72,9 @@ type Batches struct {
 	metrics *metrics
 }
 
-// Hold holds a plan made for a Batched caller, for life. Repeating it
-// takes nothing twice. Errors are *Refusal, budget.ErrEnded, or wrap
-// budget.ErrUnavailable; what may have been held then is found by a repetition.
+// Hold holds a plan made for a Batched caller, for life. It is idempotent. Errors are
+// *Refusal, budget.ErrEnded, or wrap budget.ErrUnavailable; in the last case a repetition
+// finds what may have been held.
 func (bs *Batches) Hold(ctx context.Context, p *Plan, id string, attempt int, life time.Duration) (Batched, error) {
 	b := Batched{
 		ID: id, Attempt: attempt, Tier: p.Request.ServiceTier, Region: p.Request.InferenceGeo,
@@ -97,7 +96,7 @@ func (bs *Batches) Hold(ctx context.Context, p *Plan, id string, attempt int, li
 	return b, nil
 }
 
-// Body is the request as it goes to the provider.
+// Body returns the request as sent to the provider.
 func (p *Plan) Body() wire.Body { return p.Request.Rewrite(p.edits...) }
 
 func (b *Batched) call(c Caller, price *pricing.Price) budget.Call {
@@ -107,19 +106,19 @@ func (b *Batched) call(c Caller, price *pricing.Price) budget.Call {
 	}
 }
 
-// BatchedEnd is how a Batched call ended. A Status of 0 means that it never ran.
+// BatchedEnd is the end of a Batched call. Status is 0 if it never ran.
 type BatchedEnd struct {
 	Batched
 	Status    int
 	RequestID string
 	Body      []byte
-	// Lost says that it may have run and nobody can tell: its hold is charged.
+	// Lost means it may have run but the outcome is unknown: its hold is charged.
 	Lost bool
 }
 
-// End settles calls and returns what they were charged: by the usage of their answers, and gives back the
-// holds of those that did not run or were refused. It returns when that is
-// written; after an error the same calls can be ended again.
+// End settles calls and returns what they were charged. It bills by the usage in their
+// answers and releases the holds of calls that did not run or were refused. It returns once
+// that is written; after an error the same calls can be ended again.
 func (bs *Batches) End(ctx context.Context, c Caller, ends []BatchedEnd) ([]pricing.Nano, error) {
 	calls := make([]*Call, len(ends))
 	endings := make([]budget.Settle, len(ends))
@@ -139,7 +138,7 @@ func (bs *Batches) End(ctx context.Context, c Caller, ends []BatchedEnd) ([]pric
 		if done.Err == nil {
 			costs[i] = done.Receipt.Charged
 		}
-		// One that is too old was written by a process that died before it could say so.
+		// ErrTooOld means a process wrote it earlier and died before reporting it.
 		if done.Err != nil && !errors.Is(done.Err, budget.ErrTooOld) {
 			return nil, done.Err
 		}
@@ -155,14 +154,14 @@ func (bs *Batches) End(ctx context.Context, c Caller, ends []BatchedEnd) ([]pric
 	return costs, nil
 }
 
-// batchedTimeout bounds the write of some hundred endings.
+// batchedTimeout bounds the write of a few hundred endings.
 const batchedTimeout = 20 * time.Second
 
-// call is the call as it was when it was held, with what became of it.
+// call rebuilds the call as it was when it was held, with its outcome.
 func (bs *Batches) call(ctx context.Context, c Caller, end *BatchedEnd) (*Call, error) {
 	policy := bs.policy.Load()
 	p := policy.Providers.Get(end.Provider)
-	if p == nil { // its books are still to be closed
+	if p == nil { // its call must still be settled
 		p = &providers.Provider{ID: end.Provider}
 	}
 	at := time.Unix(end.At, 0)
@@ -196,7 +195,7 @@ func (bs *Batches) call(ctx context.Context, c Caller, end *BatchedEnd) (*Call, 
 	case end.Lost, unpriced && end.Status > 0 && end.Status < http.StatusMultipleChoices:
 		call.bill.chargeHold(Broken)
 	case end.Status >= http.StatusMultipleChoices:
-		call.Result.Outcome = Rejected // a Batch API bills what it completes
+		call.Result.Outcome = Rejected // a Batch API bills only what it completes
 	case end.Status > 0:
 		e.settlePlain(end.Body)
 	}

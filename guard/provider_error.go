@@ -11,10 +11,10 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// foreignError reads an error in a shape that is not quite OpenAI's, and gives it
-// that shape, so that SDKs can: Gemini's list with one error and a number as
-// code, vLLM's and Mistral's members beside the error, FastAPI's detail, a text
-// as error. What has no message gets one that says so.
+// foreignError converts an error that is not quite in OpenAI's form into that form, so that
+// SDKs can parse it: Gemini's list with one error and a number as code, vLLM's and
+// Mistral's members at the top level, FastAPI's detail, a string as error. An error without
+// a message gets one that says so.
 func foreignError(status int, answer []byte) *wire.Error {
 	text := strings.TrimSpace(string(answer))
 	var list []json.RawMessage
@@ -40,7 +40,7 @@ func foreignError(status int, answer []byte) *wire.Error {
 	if json.Unmarshal(doc.Error, &inner) == nil && len(inner.Message) > 0 {
 		e.Message = words(inner.Message)
 		doc.Type, doc.Code = inner.Type, inner.Code
-		if inner.Status != "" { // Google's word for it
+		if inner.Status != "" { // Google's name for the code
 			doc.Code = strings.ToLower(inner.Status)
 		}
 		e.Param, _ = inner.Param.(string)
@@ -65,13 +65,13 @@ func foreignError(status int, answer []byte) *wire.Error {
 const maxForeign = 1000
 
 func noMessage(status int, text string) string {
-	if text == "" || len(text) > maxForeign || text[0] == '<' { // a page for browsers
+	if text == "" || len(text) > maxForeign || text[0] == '<' { // an HTML page
 		return fmt.Sprintf("The provider answered %d without an error this proxy can relay", status)
 	}
 	return text
 }
 
-// words is a text, or the JSON of anything else that is there.
+// words returns a JSON string's text, or the JSON of any other value.
 func words(raw json.RawMessage) string {
 	var text string
 	if json.Unmarshal(raw, &text) != nil {
@@ -86,8 +86,8 @@ func words(raw json.RawMessage) string {
 	return text
 }
 
-// idle reports whether an answer of this status is not billed, because the provider
-// refused before any work. It may have worked before any other 5xx, and before a 408.
+// idle reports whether an answer with this status is not billed because the provider
+// refused before any work. Before a 408 or any other 5xx it may have worked.
 func idle(status int) bool {
 	return busy(status) || status >= 300 && status < 500 && status != http.StatusRequestTimeout
 }
@@ -97,7 +97,7 @@ func busy(status int) bool {
 		status == wire.StatusOverloaded
 }
 
-// refused is the outcome of a call whose provider was idle.
+// refused returns the outcome of a call whose provider was idle.
 func refused(status int) Outcome {
 	if busy(status) {
 		return Busy
@@ -105,7 +105,7 @@ func refused(status int) Outcome {
 	return Rejected
 }
 
-// unsent reports whether an error says that no byte of a request reached the provider.
+// unsent reports whether an error means that no byte of the request reached the provider.
 func unsent(err error) bool {
 	var failed *providers.SendError
 	return errors.Is(err, providers.ErrStale) || errors.As(err, &failed) && !failed.Sent

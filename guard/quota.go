@@ -15,13 +15,13 @@ import (
 type liveQuota struct {
 	guard *Guard
 	lane  string
-	asked *quota.Prefetched // together with the hold; nil: not
+	asked *quota.Prefetched // requested together with the hold; nil if not
 	grant *quota.Grant
 }
 
-// begin begins a call when it is its turn to, and asks for its quota with the hold where
-// that will probably be granted: both then wait for Redis once. What was asked for goes
-// back when the call does not begin with that plan.
+// begin waits for a slot and begins a call. If the hold will probably succeed, it requests
+// quota at the same time, so that both need one round trip to Redis. That quota is returned
+// if the call does not begin with this plan.
 func (q *liveQuota) begin(ctx context.Context, p *Plan, a Attempt) (*Call, error) {
 	g := q.guard
 	if err := Turn(ctx, g.admission.holds, a.Patience); err != nil {
@@ -38,7 +38,7 @@ func (q *liveQuota) begin(ctx context.Context, p *Plan, a Attempt) (*Call, error
 	if held || q.asked == nil {
 		return c, err
 	}
-	if answered(c, err) { // what comes next may need the place
+	if answered(c, err) { // the next attempt may need the slot
 		q.asked.Drop(ctx)
 	} else {
 		q.asked.DropSoon(ctx)
@@ -47,7 +47,7 @@ func (q *liveQuota) begin(ctx context.Context, p *Plan, a Attempt) (*Call, error
 	return c, err
 }
 
-// answered reports whether Redis answered to a hold.
+// answered reports whether Redis answered the hold.
 func answered(c *Call, err error) bool {
 	if err == nil {
 		return c.Without == ""
@@ -63,8 +63,8 @@ func (q *liveQuota) request(p *Plan, id string) quota.Request {
 	}
 }
 
-// Take asks for quota, or takes it of this process's share when the call was admitted
-// without the store.
+// Take takes quota, from this process's local share if the call was admitted without the
+// store.
 func (q *liveQuota) Take(ctx context.Context, c *Call) error {
 	if q.guard.Grants.quota == nil {
 		return nil
@@ -92,7 +92,7 @@ func (q *liveQuota) Give(ctx context.Context, c *Call) {
 	q.guard.Grants.Give(ctx, q.grant, c.Result.Outcome == Unsent)
 }
 
-// Grants are the provider's quota that requests take and give back.
+// Grants takes and returns provider quota for requests.
 type Grants struct {
 	quota    *quota.Quota // nil: there is none
 	outage   *Outage
@@ -100,13 +100,13 @@ type Grants struct {
 	log      *slog.Logger
 }
 
-// takeMost is longer than a context of health.bound lasts.
+// takeMost exceeds the life of any context from health.bound.
 const takeMost = time.Minute
 
-// Take takes provider quota for a request of an org's. It waits for Redis no longer
-// than a hold does. An org that may go on without the store then takes it of this
-// process's share. The error is a *quota.BusyError or one of Redis. Asked is what was
-// requested ahead; nil: nothing.
+// Take takes provider quota for a request of an org. It waits for Redis no longer than a
+// hold does; an org that may continue without the store then takes it from this process's
+// share. asked is quota requested in advance, or nil. The error is a *quota.BusyError or
+// comes from Redis.
 func (gr *Grants) Take(
 	ctx context.Context, o *Org, r quota.Request, asked *quota.Prefetched,
 ) (*quota.Grant, error) {
@@ -126,11 +126,11 @@ func (gr *Grants) Take(
 	return gr.quota.TakeShare(r.Pool, r.Tokens)
 }
 
-// fullPause is when to come back to a Redis that is full: it frees memory as what it
-// keeps expires.
+// fullPause is when to retry after Redis was full: it frees memory as its contents expire.
 const fullPause = 10 * time.Second
 
-// QuotaError words an error of Grants.Take for the caller, but for a *quota.BusyError.
+// QuotaError converts an error of Grants.Take into one for the caller. A *quota.BusyError
+// is returned unchanged.
 func QuotaError(err error) error {
 	var busy *quota.BusyError
 	switch {
@@ -139,12 +139,12 @@ func QuotaError(err error) error {
 	case capacity.IsFull(err):
 		return wire.StoreFull(fullPause, err)
 	}
-	return wire.ServiceUnavailable("The provider's quota cannot be read at the moment", time.Second, err)
+	return wire.ServiceUnavailable("The provider's rate limit cannot be checked right now", time.Second, err)
 }
 
-// Give ends a grant; unused: nothing was written upstream.
+// Give ends a grant. unused means nothing was written upstream.
 func (gr *Grants) Give(ctx context.Context, grant *quota.Grant, unused bool) {
 	if err := gr.quota.Give(ctx, grant, unused); err != nil {
-		gr.log.Warn("quota grant not given back; its lease frees it", "pool", grant.Pool, "err", err)
+		gr.log.Warn("quota grant not returned, its lease will expire", "pool", grant.Pool, "err", err)
 	}
 }

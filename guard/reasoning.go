@@ -8,18 +8,17 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// visible lists the model families whose output is all in the answer. Every
-// other model may spend tokens nobody sees before it writes: its streams
-// cannot be billed by what came through, and are read to their end.
+// visible lists the model families whose entire output is in the answer. Any other model
+// may spend hidden tokens before it writes: its streams cannot be billed by what arrived,
+// and are read to their end.
 var visible = []string{
 	"gpt-4", "chatgpt-4o", "gpt-3.5", "gpt-35", "text-embedding", "llama", "meta-llama/",
 	"mistral-large", "mistral-small", "mistral-embed", "codestral", "ministral", "command",
 	"gemini-embedding", "moonshotai/kimi-k2-instruct",
 }
 
-// hidesOutput reports whether the call may be billed for output that does not
-// show as text in its stream: reasoning, speech, pictures, rejected predictions, answers
-// that were not the best.
+// hidesOutput reports whether the call may be billed for output that is not text in its
+// stream: reasoning, speech, images, rejected predictions, answers that were not the best.
 func (p *Plan) hidesOutput() bool {
 	r := p.Request
 	if r.Creation != nil {
@@ -30,8 +29,8 @@ func (p *Plan) hidesOutput() bool {
 	return effort || notText || p.unseen || !r.Prediction.IsZero() || r.BestOf > r.N || hidesOutput(p.Target.Model)
 }
 
-// hidesOutput reports whether a model may produce output tokens that do not
-// show in its stream. Unknown models do.
+// hidesOutput reports whether a model may generate output tokens that are not in its
+// stream. It returns true for unknown models.
 func hidesOutput(model string) bool {
 	name := strings.ToLower(strings.TrimPrefix(model, "ft:"))
 	if strings.Contains(name, "reason") || strings.Contains(name, "think") {
@@ -45,9 +44,9 @@ func hidesOutput(model string) bool {
 	return true
 }
 
-// thoughts is how many tokens of reasoning the request asks for besides its output limit.
-// A budget within the limit is taken to count in it, as most providers do. One beyond the
-// limit cannot: who takes such a request bills both.
+// thoughts returns how many tokens of reasoning the request asks for in addition to its
+// output limit. A budget within the limit is assumed to be part of it, as with most
+// providers. A larger one cannot be: a provider that accepts such a request bills both.
 func (e *estimator) thoughts(limit int64) int64 {
 	var most int64
 	for _, name := range e.plan.Request.Unknown {
@@ -65,7 +64,7 @@ func (e *estimator) thoughts(limit int64) int64 {
 	return most
 }
 
-// budgetIn is the greatest number of tokens that a member names.
+// budgetIn returns the largest number of tokens that a member sets.
 func budgetIn(name string, value any) (most int64) {
 	switch v := value.(type) {
 	case float64:

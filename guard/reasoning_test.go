@@ -2,8 +2,8 @@ package guard
 
 import "testing"
 
-// TestThoughtsBeyondTheLimitAreHeld: a budget for reasoning that the output limit cannot
-// contain is held besides it, wherever the request names it.
+// TestThoughtsBeyondTheLimitAreHeld checks that a reasoning budget larger than the output
+// limit is held in addition to it, wherever the request sets it.
 func TestThoughtsBeyondTheLimitAreHeld(t *testing.T) {
 	r := vendorRig(t, &vendor{status: 200, kind: "application/json"}, nil)
 	for extra, want := range map[string]int64{

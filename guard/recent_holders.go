@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// recentHolders knows whose last hold was granted, of as many as it has places for: those who
-// are refused must not book quota with every call. Who is not known counts as refused.
-// It is safe for concurrent use.
+// recentHolders remembers which callers' last hold succeeded, with a fixed number of slots,
+// because refused callers must not book quota with every call. Unknown callers count as
+// refused. It is safe for concurrent use.
 type recentHolders struct {
 	seed   maphash.Seed
 	places [holderPlaces]atomic.Uint64
@@ -17,7 +17,7 @@ const holderPlaces = 1 << 14
 
 func newRecentHolders() *recentHolders { return &recentHolders{seed: maphash.MakeSeed()} }
 
-// of is who calls for what: what limits tell apart.
+// of identifies a caller and model by everything that limits distinguish.
 func (l *recentHolders) of(p *Plan) uint64 {
 	var h maphash.Hash
 	h.SetSeed(l.seed)

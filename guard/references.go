@@ -20,24 +20,24 @@ import (
 
 // references is what a request uses without containing it.
 type references struct {
-	provider string // that keeps it; empty when there is nothing
+	provider string // that stores it; empty if there is nothing
 	tokens   int64  // of hidden input
 	edits    []wire.Edit
 
 	model        string // of the stored prompt
-	conversation string // the id of one that the answer is added to
-	total        int64  // tokens it holds, never below the truth
-	pictures     int64  // files shown as pictures
-	documents    int64  // other files, of which the provider reads any number of tokens
+	conversation string // the id of the one that the answer is added to
+	total        int64  // an upper bound of the tokens it holds
+	pictures     int64  // files shown as images
+	documents    int64  // other files, of which the provider may read any number of tokens
 
-	// Of what is kept here:
+	// For what is stored here:
 	here  bool
 	turns []conversation.Turn
-	last  string            // the id of the last of them
-	items map[string][]byte // that are referred to, by id
+	last  string            // the id of the last turn
+	items map[string][]byte // referenced items, by id
 }
 
-// only narrows the providers to the one that keeps what is referred to.
+// only narrows the providers to the one that stores what is referred to.
 func (k references) only(allowed []string) []string {
 	if k.provider == "" {
 		return allowed
@@ -45,10 +45,10 @@ func (k references) only(allowed []string) []string {
 	return []string{k.provider}
 }
 
-// ErrNotOwned says that the org has no such thing, whoever else may have it.
-var ErrNotOwned = errors.New("the org has no such thing")
+// ErrNotOwned means the org has no such object, whether or not another org has it.
+var ErrNotOwned = errors.New("the org has no such object")
 
-// resolver finds what providers, or we, keep for the orgs.
+// resolver finds what providers, or we, store for the orgs.
 type resolver struct {
 	policy    *atomic.Pointer[Policy]
 	ownership *ownership.Store
@@ -56,8 +56,8 @@ type resolver struct {
 	deadline  time.Duration
 }
 
-// Owned finds a thing a provider keeps for the caller's org. The error is
-// ErrNotOwned or wraps budget.ErrUnavailable.
+// Owned finds a thing that a provider stores for the caller's org. The error is ErrNotOwned
+// or wraps budget.ErrUnavailable.
 func (o *Objects) Owned(ctx context.Context, c Caller, id string) (ownership.Note, error) {
 	found, err := o.resolver.notes(ctx, c, []string{id})
 	if err != nil {
@@ -83,11 +83,11 @@ func (rs *resolver) notes(ctx context.Context, c Caller, ids []string) (map[stri
 	return found, nil
 }
 
-// ownedMargin is for the second look for what was noted a moment ago.
+// ownedMargin allows for a second lookup of what was recorded a moment ago.
 const ownedMargin = 100 * time.Millisecond
 
-// refs are what a request refers to. Reasoning is left out where it goes nowhere:
-// in what is translated.
+// refs returns what a request refers to. It omits reasoning if the request is translated,
+// because then reasoning is not sent.
 func (rs *resolver) refs(c Caller, r *wire.Request) []wire.Ref {
 	if !slices.ContainsFunc(r.Refs, func(ref wire.Ref) bool { return ref.Reasoning }) {
 		return r.Refs
@@ -99,16 +99,16 @@ func (rs *resolver) refs(c Caller, r *wire.Request) []wire.Ref {
 	return slices.DeleteFunc(slices.Clone(r.Refs), func(ref wire.Ref) bool { return ref.Reasoning })
 }
 
-// kinds are what mentions of things name. Nothing else can be made through us and
-// stay with the provider, so it is nobody's.
+// kinds are the kinds of things that references may name. Nothing else can be created
+// through us and stay with the provider, so anything else has no owner.
 var kinds = map[wire.RefKind]ownership.Kind{
 	wire.RefResponse: "", wire.RefItem: "", wire.RefConversation: ownership.Conversation, wire.RefFile: ownership.File,
 	wire.RefVectorStore: ownership.VectorStore, wire.RefContainer: ownership.Container,
 	wire.RefUploadPart: ownership.UploadPart,
 }
 
-// named finds the things that refs name. Each is the org's, of the kind named, and they
-// are at one provider.
+// named finds the things that refs name. All must belong to the org, be of the named kind,
+// and be at one provider.
 func (rs *resolver) named(ctx context.Context, c Caller, refs []wire.Ref) (map[string]ownership.Note, error) {
 	ids := make([]string, 0, len(refs))
 	for _, ref := range refs {
@@ -133,7 +133,7 @@ func (rs *resolver) named(ctx context.Context, c Caller, refs []wire.Ref) (map[s
 	return found, nil
 }
 
-// private reports whether a thing is another user's alone.
+// private reports whether a thing belongs to another user alone.
 func private(n ownership.Note, c Caller) bool { return n.Kind.Private() && n.User != c.User }
 
 // resolve finds what a request refers to.
@@ -185,8 +185,8 @@ func (rs *resolver) resolve(ctx context.Context, c Caller, refs []wire.Ref) (ref
 	return k, nil
 }
 
-// notOwned refuses what nobody in the org has made here. It reads the same
-// whether anybody else has.
+// notOwned refuses a thing that no user of the org created here. The error is the same
+// whether or not another org has it.
 func notOwned(ref wire.Ref) *wire.Error {
 	codes := map[wire.RefKind]string{
 		wire.RefResponse: "previous_response_not_found", wire.RefFile: "file_not_found",
@@ -196,15 +196,15 @@ func notOwned(ref wire.Ref) *wire.Error {
 		code = string(ref.Kind) + "_not_found"
 	}
 	return wire.NotFound(ref.Param, code,
-		"No such %s: %.100q. It must have been made through this proxy by the same org", spaced(ref.Kind), ref.ID)
+		"No such %s: %.100q. It must have been created through this proxy by the same organization", spaced(ref.Kind), ref.ID)
 }
 
 func spaced(k wire.RefKind) string {
 	return strings.ReplaceAll(string(k), "_", " ")
 }
 
-// note remembers a response that the provider keeps. Before its usage is known
-// it may hold all that the call could.
+// note records a response that the provider stores. Before its usage is known, it counts as
+// everything the call could hold.
 func (e *upstreamCall) note(a wire.Answer) {
 	c := e.call
 	if c.guard.ownership == nil {
@@ -246,7 +246,7 @@ func (e *upstreamCall) note(a wire.Answer) {
 	c.guard.ownership.Put(e.upstream, c.Plan.Caller.Org.ID, notes...)
 }
 
-// freePrice is the price of what costs nothing.
+// freePrice returns a price of zero.
 func freePrice(t providers.Target, at time.Time) (*pricing.Price, error) {
 	zero := pricing.Rate{Given: true}
 	e := pricing.Entry{
@@ -256,8 +256,8 @@ func freePrice(t providers.Target, at time.Time) (*pricing.Price, error) {
 	return e.Price(at)
 }
 
-// priceOf finds what a call of an endpoint to a target costs. Counting tokens is
-// free, whatever the model costs, and so are moderations by a model without a price.
+// priceOf returns the price of a call of an endpoint to a target. Counting tokens is free,
+// whatever the model costs, and so are moderations by a model without a price.
 func (p *Policy) priceOf(ep wire.Endpoint, t providers.Target,
 	at time.Time,
 ) (price *pricing.Price, free bool, err error) {
@@ -277,7 +277,8 @@ func (p *Policy) priceOf(ep wire.Endpoint, t providers.Target,
 }
 
 // prompted finds the stored prompt among what a request refers to, and returns the rest.
-// The operator lists the prompts and what they add: their account shows neither.
+// The operator configures the prompts and what they add, because their account exposes
+// neither.
 func (rs *resolver) prompted(c Caller, refs []wire.Ref) (k references, rest []wire.Ref, err error) {
 	at := slices.IndexFunc(refs, func(ref wire.Ref) bool { return ref.Kind == wire.RefPrompt })
 	if at < 0 {

@@ -11,14 +11,14 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// Refusal is a refused hold with what would fit instead. It wraps the
+// Refusal is a refused hold with advice on what would fit instead. It wraps the
 // *budget.ExceededError.
 type Refusal struct {
 	*budget.ExceededError
 	// Advice is a sentence for the caller, or empty.
 	Advice string
-	// Away says that the store was away, and what refused is this process's share
-	// of the limit: there is no queue to wait in either.
+	// Away means the store was unavailable and this process's share of the limit
+	// refused, so there is no queue to wait in either.
 	Away bool
 
 	plan *Plan
@@ -27,10 +27,10 @@ type Refusal struct {
 // Unwrap returns the refusal of the store.
 func (e *Refusal) Unwrap() error { return e.ExceededError }
 
-// Final reports whether no waiting makes the call fit.
+// Final reports whether waiting can never make the call fit.
 func (e *Refusal) Final() bool { return e.Binding.Never && !e.Soon }
 
-// Limits are those of the org that the refused call stands under.
+// Limits returns the org's limits that apply to the refused call.
 func (e *Refusal) Limits() []budget.Limit {
 	if e.plan == nil {
 		return nil
@@ -38,8 +38,8 @@ func (e *Refusal) Limits() []budget.Limit {
 	return e.plan.Limits
 }
 
-// Public words the refusal for the caller: which limit, how much, when, and
-// what output limit would fit.
+// Public words the refusal for the caller: which limit, how much, when, and what output
+// limit would fit.
 func (e *Refusal) Public() *wire.Error {
 	if e.Cap != nil {
 		return e.capped()
@@ -47,13 +47,13 @@ func (e *Refusal) Public() *wire.Error {
 	b := e.Binding
 	if !b.ClosedUntil.IsZero() {
 		return wire.RateLimited(fmt.Sprintf("Limit %q of this %s is closed until %s, because the store lost its data and "+
-			"what was used is not known. An operator can open it sooner: llmguard limits reopen.", b.LimitID, b.Subject,
+			"the amount used is unknown. An operator can reopen it earlier with llmguard limits reopen.", b.LimitID, b.Subject,
 			b.ClosedUntil.UTC().Format(time.RFC3339)), b.Wait)
 	}
 	text := fmt.Sprintf("limit %q of this %s (%s): Limit %s, Used %s, Requested %s.",
 		b.LimitID, b.Subject, b.Metric, amount(b.Metric, b.Amount), amount(b.Metric, b.Used), amount(b.Metric, e.Requested))
 	if b.Never {
-		return wire.QuotaExceeded("Budget exceeded for " + text + " No waiting makes this call fit." + e.Advice)
+		return wire.QuotaExceeded("Budget exceeded for " + text + " Waiting does not help." + e.Advice)
 	}
 	return wire.RateLimited(fmt.Sprintf("Rate limit reached for %s Please try again in %s.%s", text, round(b.Wait),
 		e.Advice), b.Wait)
@@ -66,7 +66,7 @@ func (e *Refusal) Tell(h http.Header) {
 	}
 }
 
-// Limit names the limit that refused; that of a spend cap follows "cap:".
+// Limit returns the id of the limit that refused, with the prefix "cap:" for a spend cap.
 func (e *Refusal) Limit() string {
 	if e.Cap != nil {
 		return "cap:" + e.Binding.LimitID
@@ -74,8 +74,8 @@ func (e *Refusal) Limit() string {
 	return e.Binding.LimitID
 }
 
-// CountRefusal notes for the org's sums that a limit refused a call, or made it wait, when err
-// is a *Refusal.
+// CountRefusal counts, in the org's totals, that a limit refused a call or made it wait. It
+// does nothing unless err is a *Refusal.
 func (g *Guard) CountRefusal(err error, waits bool) {
 	var e *Refusal
 	if errors.As(err, &e) && e.ExceededError != nil && e.plan != nil {
@@ -86,7 +86,7 @@ func (g *Guard) CountRefusal(err error, waits bool) {
 // CountLimit is CountRefusal for a call of which only this is known.
 func (g *Guard) CountLimit(org, user, limit string) { g.budget.Refusals.Count(org, user, limit, false) }
 
-// refusal adds advice to a hold's error when it is a refusal.
+// refusal adds advice to a hold's error if it is a refusal.
 func (p *Plan) refusal(err error) error {
 	var e *budget.ExceededError
 	if !errors.As(err, &e) {
@@ -102,7 +102,7 @@ func amount(m budget.Metric, n int64) string {
 	return fmt.Sprint(n)
 }
 
-// round rounds a wait up, so that nobody comes too early.
+// round rounds a wait up, so that no caller retries too early.
 func round(d time.Duration) time.Duration {
 	unit := time.Second
 	if d < time.Second {
@@ -111,8 +111,8 @@ func round(d time.Duration) time.Duration {
 	return max(d.Truncate(unit)+unit*min(d%unit, 1), time.Millisecond)
 }
 
-// Check refuses a plan that no waiting could make fit, without a hold and
-// without asking Redis. The error is a *Refusal.
+// Check refuses a plan that waiting could never make fit, without a hold and without Redis.
+// The error is a *Refusal.
 func (p *Plan) Check() error {
 	if e := p.tooLarge(p.Limits); e != nil {
 		return p.refusal(e)
@@ -145,9 +145,9 @@ type room struct {
 	amount int64
 }
 
-// rooms lists what the call would have to fit into: the whole limits when no
-// waiting helps, what is left of them now otherwise. None when another output
-// limit would not help.
+// rooms returns what the call would have to fit into: the whole limits if waiting cannot
+// help, otherwise what they have left now. It returns none if another output limit would
+// not help.
 func (p *Plan) rooms(e *budget.ExceededError) []room {
 	var out []room
 	for i := range p.Limits {
@@ -165,23 +165,22 @@ func (p *Plan) rooms(e *budget.ExceededError) []room {
 
 // advice names the largest output limit that would fit instead.
 func (p *Plan) advice(e *budget.ExceededError) string {
-	if e.Cap != nil { // it would tell what others spend
+	if e.Cap != nil { // it would reveal what others spend
 		return ""
 	}
 	text := p.largest(p.rooms(e))
 	if text == "" && e.Binding.Never && p.unread > 0 {
-		text = fmt.Sprintf(" Its documents are held at %d tokens of input, all that the model can take in. An operator "+
-			"can set document_tokens of the provider.", p.unread)
+		text = fmt.Sprintf(" Its documents are counted as %d input tokens, the model's maximum. An operator can set a "+
+			"lower document_tokens for the provider.", p.unread)
 	}
 	return text
 }
 
-// Advice is a sentence, after a space, that names the largest output limit with
-// which the call counts at most so many tokens; empty when none does.
+// Advice returns a sentence, with a leading space, that names the largest output limit with
+// which the call counts at most `tokens` tokens; empty if there is none.
 func (p *Plan) Advice(tokens int64) string { return p.largest([]room{{budget.Tokens, tokens}}) }
 
-// largest names the largest output limit that fits, found by bisection over the
-// price.
+// largest names the largest output limit that fits, found by bisection over the price.
 func (p *Plan) largest(rooms []room) string {
 	if p.Output == 0 || p.Request.Endpoint == wire.ResponsesCompact || len(rooms) == 0 || !p.fits(rooms, 1) {
 		return ""
@@ -200,7 +199,7 @@ func (p *Plan) largest(rooms []room) string {
 	return fmt.Sprintf(" It would fit with %s of %d.", p.limitNames(), lo)
 }
 
-// limitName and limitNames are what callers write an output limit into.
+// limitName and limitNames return where callers set an output limit.
 func (p *Plan) limitName() string {
 	if p.Request.Endpoint == wire.ChatCompletions {
 		return "max_completion_tokens"
@@ -215,7 +214,7 @@ func (p *Plan) limitNames() string {
 	return p.limitField()
 }
 
-// fits reports whether the call would fit at another output limit.
+// fits reports whether the call would fit with another output limit.
 func (p *Plan) fits(rooms []room, limit int64) bool {
 	output := limit*p.Request.Choices() + p.predicted()
 	cost, err := p.ceiling(output)

@@ -41,7 +41,7 @@ func (r *rig) refused(body string) *Refusal {
 
 var advised = regexp.MustCompile(`of (\d+)\.$`)
 
-// TestAdvice: the advised output limit fits, and one more does not.
+// TestAdvice checks that the advised output limit fits, and one more does not.
 func TestAdvice(t *testing.T) {
 	f := func(name string, limits []budget.Limit, spent, extra, limit string) {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestAdvice(t *testing.T) {
 	f("nor does it later", []budget.Limit{money("w", 102_000_000), shadow}, `"max_tokens":9000`, "", plain)
 }
 
-// TestNoAdvice: where no output limit would help, none is advised.
+// TestNoAdvice checks that no output limit is advised if none would help.
 func TestNoAdvice(t *testing.T) {
 	one := budget.Limit{ID: "one", Subject: budget.User, Metric: budget.Requests, Shape: budget.Shape{Kind: budget.ExactWindow, Amount: 1, Window: time.Hour}}
 	r := newRig(t, one, money("w", 100_000_000))
@@ -93,7 +93,7 @@ func TestNoAdvice(t *testing.T) {
 	}
 }
 
-// TestRefusalWords: what a caller is told, and how its SDK will take it.
+// TestRefusalWords checks what a caller is shown, and how its SDK interprets it.
 func TestRefusalWords(t *testing.T) {
 	status := func(metric budget.Metric, wait time.Duration) budget.Status {
 		return budget.Status{LimitID: "quota-team", Subject: budget.User, Metric: metric, Amount: 5_000_000_000, Used: 4_000_000_000, Wait: wait, Refused: true, Never: wait < 0}
@@ -113,8 +113,7 @@ func TestRefusalWords(t *testing.T) {
 	f(status(budget.Cost, time.Hour), "rate_limit_exceeded", "false", "3600", "try again in 1h0m0s.")
 	closed := status(budget.Cost, time.Hour)
 	closed.ClosedUntil = time.Date(2026, 11, 18, 12, 0, 0, 0, time.UTC)
-	f(closed, "rate_limit_exceeded", "false", "3600", "is closed until 2026-11-18T12:00:00Z, because the store lost its data and what was used is not "+
-		"known. An operator can open it sooner: llmguard limits reopen.")
+	f(closed, "rate_limit_exceeded", "false", "3600", "is closed until 2026-11-18T12:00:00Z, because the store lost its data and the amount used is unknown. An operator can reopen it earlier with llmguard limits reopen.")
 	f(status(budget.Cost, -1), "insufficient_quota", "false", "", `limit "quota-team"`)
 }
 
@@ -129,7 +128,7 @@ func TestRound(t *testing.T) {
 	}
 }
 
-// TestCheck: what can never fit is refused without asking the store.
+// TestCheck checks that what can never fit is refused without asking the store.
 func TestCheck(t *testing.T) {
 	r := newRig(t)
 	shadow := money("shadow", 1)
@@ -149,7 +148,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestRefusalTells: a refusal carries the state of the limits.
+// TestRefusalTells checks that a refusal carries the state of the limits.
 func TestRefusalTells(t *testing.T) {
 	r := newRig(t, money("w", 5_000_000))
 	h := http.Header{}
@@ -175,13 +174,14 @@ func TestScale(t *testing.T) {
 	f(10, 3, 4, 7)
 	f(most, 1, 1, most)
 	f(most, most, most, most)
-	f(most, most, 1, most) // does not fit
+	f(most, most, 1, most) // overflows
 	f(most, 2, 1, most)
 	f(1<<52, 1_000_000, 10_000_000_000, 450359962737)
 	f(1, most, 2, most/2)
 }
 
-// TestTellLimits: the tightest limit of each kind, and money as what it buys.
+// TestTellLimits checks that the tightest limit of each kind is reported, and money as what
+// it buys.
 func TestTellLimits(t *testing.T) {
 	r := newRig(t)
 	price := r.plan(prompt("gpt-4o", "hi", "")).Price
@@ -217,7 +217,7 @@ func TestTellLimits(t *testing.T) {
 	f("huge", []budget.Status{huge}, 1, budget.Amounts{}, "4503599627370495 4503599627370495 450359962737 450359962737 h;metric=cost;limit=4503599.627370495;remaining=4503599.627370495;reset=1m30s")
 }
 
-// TestTrailer: a stream tells its cost in a trailer.
+// TestTrailer checks that a stream reports its cost in a trailer.
 func TestTrailer(t *testing.T) {
 	r := newRig(t, roomy()...)
 	f := func(directive, estimated string) {
@@ -232,5 +232,5 @@ func TestTrailer(t *testing.T) {
 	f("usage=none", "true")
 }
 
-// spelled is an amount as headers have it.
+// spelled formats an amount as headers do.
 func spelled(n pricing.Nano) string { return strings.TrimPrefix(n.String(), "$") }

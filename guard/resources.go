@@ -17,7 +17,7 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// Objects is what providers keep for the orgs.
+// Objects manages what providers store for the orgs.
 type Objects struct {
 	policy      *atomic.Pointer[Policy]
 	resolver    *resolver
@@ -28,9 +28,9 @@ type Objects struct {
 	log         *slog.Logger
 }
 
-// Keeper is the provider that keeps what the caller makes without naming a model: the
-// first of the org's whose API is OpenAI's own, else the first that may have it. The
-// error is a *wire.Error.
+// Keeper returns the provider that stores what the caller creates without naming a model:
+// the first of the org's whose API is OpenAI's own, or else the first that may store it.
+// The error is a *wire.Error.
 func (o *Objects) Keeper(c Caller) (string, error) {
 	all := slices.DeleteFunc(slices.Clone(o.policy.Load().Providers.All()), func(p *providers.Provider) bool {
 		named := len(c.Org.Providers) == 0 || slices.Contains(c.Org.Providers, p.ID)
@@ -43,11 +43,12 @@ func (o *Objects) Keeper(c Caller) (string, error) {
 	case len(all) > 0:
 		return all[0].ID, nil
 	}
-	return "", wire.NotFound("", "not_served", "No provider of your organization keeps files, conversations or the like")
+	return "", wire.NotFound("", "not_served", "No provider of your organization stores files, conversations or other "+
+		"objects")
 }
 
-// Find finds something of a kind that a provider keeps for the caller's org. The error
-// is ErrNotOwned or wraps budget.ErrUnavailable.
+// Find finds a thing of a kind that a provider stores for the caller's org. The error is
+// ErrNotOwned or wraps budget.ErrUnavailable.
 func (o *Objects) Find(ctx context.Context, c Caller, k ownership.Kind, id string) (ownership.Note, error) {
 	n, err := o.Owned(ctx, c, id)
 	if err == nil && (n.Kind != k || private(n, c)) {
@@ -56,8 +57,8 @@ func (o *Objects) Find(ctx context.Context, c Caller, k ownership.Kind, id strin
 	return n, err
 }
 
-// Mentioned finds what a request about such a thing mentions. The error is a *wire.Error
-// or wraps budget.ErrUnavailable.
+// Mentioned finds the things that a request mentions. The error is a *wire.Error or wraps
+// budget.ErrUnavailable.
 func (o *Objects) Mentioned(ctx context.Context, c Caller, refs []wire.Ref) ([]ownership.Note, error) {
 	found, err := o.resolver.named(ctx, c, refs)
 	if err != nil {
@@ -70,31 +71,33 @@ func (o *Objects) Mentioned(ctx context.Context, c Caller, refs []wire.Ref) ([]o
 	return notes, nil
 }
 
-// MayKeep reports whether the caller's org may have one more thing of a kind; else the error
-// is a *wire.Error or wraps budget.ErrUnavailable.
+// MayKeep returns nil if the caller's org may have one more thing of a kind. Otherwise the
+// error is a *wire.Error or wraps budget.ErrUnavailable.
 func (o *Objects) MayKeep(ctx context.Context, c Caller, k ownership.Kind) error {
 	if o.ownership == nil {
-		return wire.NotFound("", "not_served", "This proxy notes nothing of what providers keep")
+		return wire.NotFound("", "not_served", "This proxy does not record objects stored at providers, so it cannot "+
+			"serve them")
 	}
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	err := o.ownership.Room(ctx, c.Org.ID, c.User, k)
 	if errors.Is(err, ownership.ErrTooMany) {
 		return wire.BadRequest("", "too_many_objects",
-			"Your organization has %d of these, which is the most it may have. Delete some first", ownership.MostKept)
+			"Your organization has reached the maximum of %d such objects. Delete some first", ownership.MostKept)
 	}
 	if errors.Is(err, ownership.ErrNoRoom) {
-		return wire.RateLimited("Your organization has its share of the memory of the store (queue.memory_org_share). "+
-			"Delete some of what it keeps", roomPause)
+		return wire.RateLimited("Your organization has used up its share of the store's memory (queue.memory_org_share). "+
+			"Delete some of its stored objects", roomPause)
 	}
 	return stored(err)
 }
 
-// roomPause is when to try again what had no room in Redis: it frees memory as things expire.
+// roomPause is when to retry after Redis had no memory: it frees memory as its contents
+// expire.
 const roomPause = 10 * time.Second
 
-// Keep notes something that a provider has made for the caller. What cannot be noted
-// is deleted at the provider.
+// Keep records something that a provider has created for the caller. If it cannot be
+// recorded, Keep deletes it at the provider.
 func (o *Objects) Keep(ctx context.Context, c Caller, n ownership.Note) error {
 	n.User = c.User
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
@@ -113,12 +116,12 @@ func (o *Objects) Keep(ctx context.Context, c Caller, n ownership.Note) error {
 	return stored(err)
 }
 
-// discard deletes at the provider what could not be noted because of an error: no caller
-// could use or delete it.
+// discard deletes at the provider what could not be recorded, because no caller could use
+// or delete it.
 func (o *Objects) discard(ctx context.Context, c Caller, n ownership.Note, cause error) {
 	r := providers.Request{Method: http.MethodDelete, Path: thingPaths[n.Kind] + n.ID}
 	switch n.Kind {
-	case ownership.UploadPart: // goes with its upload
+	case ownership.UploadPart: // deleted with its upload
 		return
 	case ownership.Upload:
 		r.Method, r.Path = http.MethodPost, r.Path+"/cancel"
@@ -128,36 +131,36 @@ func (o *Objects) discard(ctx context.Context, c Caller, n ownership.Note, cause
 	log := o.log.With("org", c.Org.ID, "provider", n.Provider, "kind", string(n.Kind), "thing", n.ID, "err", cause)
 	status, _, err := o.passthrough.Read(ctx, Fetch{Org: c.Org, Note: n, Request: r})
 	if err != nil || status >= 300 && status != http.StatusNotFound {
-		log.Error("the provider keeps something that could not be noted: no org can use or delete it", "status", status,
+		log.Error("object created at the provider but not recorded, no org can use or delete it", "status", status,
 			"delete_err", err)
 		return
 	}
-	log.Warn("something that could not be noted was deleted at the provider")
+	log.Warn("object that could not be recorded was deleted at the provider")
 }
 
-// thingPaths are where a provider has what it keeps.
+// thingPaths are the providers' paths of the things they store.
 var thingPaths = map[ownership.Kind]string{
 	ownership.Conversation: "/conversations/", ownership.File: "/files/", ownership.Upload: "/uploads/",
 	ownership.VectorStore: "/vector_stores/",
 	ownership.Container:   "/containers/", ownership.Completion: "/chat/completions/",
 }
 
-// Change notes another state of something.
+// Change records a new state of a thing.
 func (o *Objects) Change(ctx context.Context, c Caller, n ownership.Note) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	return stored(o.ownership.Change(ctx, c.Org.ID, n))
 }
 
-// Forget drops what the provider keeps no more.
+// Forget removes the record of what the provider no longer stores.
 func (o *Objects) Forget(ctx context.Context, c Caller, n ownership.Note) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	return stored(o.ownership.Forget(ctx, c.Org.ID, n))
 }
 
-// List lists what the caller's org has of a kind; of what is private, the caller's own.
-// The error is owned.ErrNoSuch or wraps budget.ErrUnavailable.
+// List lists the things of a kind that the caller's org has; of private kinds only the
+// caller's own. The error is ownership.ErrNoSuch or wraps budget.ErrUnavailable.
 func (o *Objects) List(ctx context.Context, c Caller, k ownership.Kind,
 	p ownership.Page,
 ) ([]ownership.Note, bool, error) {
@@ -183,9 +186,9 @@ func stored(err error) error {
 	return fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
 }
 
-// Paid settles a call that was begun with a Fee, by the status of its provider's answer,
-// 0 for none, and by the error that came with it, and tells what it cost in the header of
-// its answer.
+// Paid settles a call that was begun with a Fee, by the status of its provider's answer (0
+// for none) and the error that came with it, and reports its cost in the headers of its
+// answer.
 func (c *Call) Paid(h http.Header, status int, err error) {
 	r := &c.Result
 	r.Status = status
@@ -205,10 +208,10 @@ func (c *Call) Paid(h http.Header, status int, err error) {
 }
 
 func gone() *wire.Error {
-	return wire.NotFound("id", "provider_gone", "The provider that kept this is no longer configured")
+	return wire.NotFound("id", "provider_gone", "The provider that stores this object is no longer configured")
 }
 
-// DropResponse forgets a response that the provider keeps no more, or that is kept
+// DropResponse forgets a response that the provider no longer stores, or that is stored
 // here.
 func (o *Objects) DropResponse(ctx context.Context, c Caller, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)

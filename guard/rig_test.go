@@ -24,11 +24,12 @@ import (
 
 func TestMain(m *testing.M) {
 	logging.Disable() // as in the commands
-	// After its server died, a client sleeps up to a second between dials, also while it is closed.
+	// After its server has died, a client sleeps up to a second between dials, even
+	// while it is being closed.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
-// rig is a Guard with a real Redis and a real provider.
+// rig is a Guard with a real Redis and a fake provider.
 type rig struct {
 	t     testing.TB
 	redis *redistest.Server
@@ -38,7 +39,7 @@ type rig struct {
 	org   *Org
 }
 
-// roomy has one limit of every metric and shape, all far away.
+// roomy returns one limit of every metric and shape, none of them close.
 func roomy() []budget.Limit {
 	const amount = 1 << 50
 	return []budget.Limit{
@@ -50,7 +51,7 @@ func roomy() []budget.Limit {
 	}
 }
 
-// newRig starts one; without limits it is only good for Prepare.
+// newRig starts a rig. Without limits it can only be used for Prepare.
 func newRig(t testing.TB, limits ...budget.Limit) *rig {
 	t.Helper()
 	r := &rig{t: t, fake: fakeprovider.New(fakeprovider.Options{Key: "sk-own", KeepBodies: true}), org: &Org{ID: "acme", Limits: limits}}
@@ -85,7 +86,7 @@ func newRig(t testing.TB, limits ...budget.Limit) *rig {
 	return r
 }
 
-// providers is the one provider, reached at this URL.
+// providers returns the one provider, reached at this URL.
 func (r *rig) providers(text string) *providers.Set {
 	r.t.Helper()
 	base, err := url.Parse(text)
@@ -103,7 +104,7 @@ func (r *rig) providers(text string) *providers.Set {
 	return set
 }
 
-// moveTo has the provider reached at another server from now on.
+// moveTo moves the provider to another server.
 func (r *rig) moveTo(server string) {
 	r.t.Helper()
 	p := *r.guard.Policy()
@@ -128,7 +129,7 @@ func (r *rig) settle() {
 	}
 }
 
-// prompt is a chat request with one message and more members.
+// prompt returns a chat request with one message and extra members.
 func prompt(model, text, extra string) string {
 	quoted, _ := json.Marshal(text)
 	if extra != "" {
@@ -181,7 +182,7 @@ func (r *rig) run(ctx context.Context, body string) (*Call, *httptest.ResponseRe
 	return c, w, err
 }
 
-// used is what the limits count now, by limit.
+// used returns what the limits count now, by limit.
 func (r *rig) used() map[string]int64 {
 	r.t.Helper()
 	list, err := r.guard.Status(r.t.Context(), r.caller())
@@ -198,7 +199,7 @@ func (r *rig) used() map[string]int64 {
 	return out
 }
 
-// entries is the org's ledger.
+// entries returns the org's ledger.
 func (r *rig) entries() []budget.Entry {
 	r.t.Helper()
 	var out []budget.Entry
@@ -212,8 +213,8 @@ func (r *rig) entries() []budget.Entry {
 	return out
 }
 
-// charged asserts that the limits count the difference between two readings as
-// this call and nothing else.
+// charged asserts that since the first reading the limits have counted this call and
+// nothing else.
 func (r *rig) charged(before map[string]int64, c *Call) {
 	r.t.Helper()
 	after := r.used()

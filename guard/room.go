@@ -11,7 +11,7 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// Waiter is a call that waits, as far as limits ask: whose it is, and what it will hold.
+// Waiter is a waiting call as limits see it: who makes it, and what it will hold.
 type Waiter struct {
 	Org, User, Key, IP string
 	Model              string
@@ -19,20 +19,20 @@ type Waiter struct {
 	Want               budget.Amounts
 }
 
-// Room is where the limits of a call that waits stand now.
+// Room is the current state of the limits of a waiting call.
 type Room struct {
 	Statuses []budget.Status
 	refused  *budget.ExceededError // nil: the call is within all of them
-	price    *pricing.Price        // nil when the model has none any more
+	price    *pricing.Price        // nil if the model no longer has one
 	held     pricing.Nano
 }
 
-// Room reads where the limits and spend caps of a call that waits stand.
+// Room returns the current state of the limits and spend caps of a waiting call.
 func (g *Guard) Room(ctx context.Context, w Waiter) (*Room, error) {
 	return g.policy.Load().Room(ctx, g.budget, w)
 }
 
-// Room is Guard.Room for those who have no Guard.
+// Room is Guard.Room for programs without a Guard.
 func (p *Policy) Room(ctx context.Context, store *budget.Store, w Waiter) (*Room, error) {
 	target, limits, caps, err := p.bounds(w)
 	if err != nil {
@@ -55,18 +55,18 @@ func (p *Policy) bounds(w Waiter) (providers.Target, []budget.Limit, []budget.Ca
 	return p.Standing(c, &wire.Request{Model: w.Model, Endpoint: w.Endpoint})
 }
 
-// Bounds are the limits and spend caps that a call which waits is under.
+// Bounds returns the limits and spend caps that apply to a waiting call.
 func (p *Policy) Bounds(w Waiter) ([]budget.Limit, []budget.Cap, error) {
 	_, limits, caps, err := p.bounds(w)
 	return limits, caps, err
 }
 
-// Endless is the wait for a limit that time alone does not empty.
+// Endless is the wait for a limit that time alone does not reset.
 const Endless = budget.Endless
 
-// Wait is the limit that the call has to wait for, and for how long at the most, if no other
-// takes its room: "" and 0 when there is none. A spend cap is called "cap": which one is
-// for operators only. The wait is 0 when open calls may free the room at any moment.
+// Wait returns the limit that the call has to wait for, and the longest wait if no other
+// call takes its room; "" and 0 if there is none. A spend cap is called "cap" because its
+// id is for operators only. The wait is 0 if open calls may free the room at any moment.
 func (r *Room) Wait() (limit string, wait time.Duration) {
 	if r == nil || r.refused == nil {
 		return "", 0

@@ -15,8 +15,8 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// TestLargeEventsTakeRoom: an event that has yet to come to its end counts while it is
-// kept, in a stream that is relayed, translated, or fetched again.
+// TestLargeEventsTakeRoom checks that an incomplete event counts while it is buffered, in a
+// stream that is relayed, translated, or fetched again.
 func TestLargeEventsTakeRoom(t *testing.T) {
 	const size = 256 << 10
 	for name, chatOnly := range map[string]bool{"relayed": false, "translated": true, "fetched": false} {

@@ -9,15 +9,15 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// Quota is the provider's quota of one call: of a live one, or claimed together with a
-// job. Its methods are for one goroutine.
+// Quota is the provider quota of one call: a live one, or one claimed together with a job.
+// Its methods must be called from one goroutine.
 type Quota interface {
-	// Take takes quota for a call that holds its money. After a Give of a grant that grew
-	// stale it is called again. With an error nothing is sent, and Run returns it.
+	// Take takes quota for a call that holds its money. It is called again after a
+	// stale grant was given back. On error nothing is sent, and Run returns the error.
 	Take(ctx context.Context, c *Call) error
 	// Fresh reports whether the request may still be written.
 	Fresh() bool
-	// Give ends what Take took. The call's Result says what was used of it.
+	// Give ends what Take took. The call's Result shows how much of it was used.
 	Give(ctx context.Context, c *Call)
 }
 
@@ -25,45 +25,45 @@ type Quota interface {
 type Attempt struct {
 	ID     string
 	Number int // from 1
-	// Quota is where the provider's quota comes from; nil: the call is live, and takes it
-	// from its pool.
+	// Quota is the source of the provider's quota. It is nil for a live call, which
+	// takes quota from its pool.
 	Quota Quota
 	// Lane is quota.Request.Lane of a live call.
 	Lane string
 	// Patience is how long a live call waits for its turn to ask the store.
 	Patience time.Duration
 
-	// JobID is "" for a live call. The others say more of a job: Created is when it was
-	// put, Class its class where nobody waits for it, Alias what the caller knows the
-	// response by, if not by the provider's id.
+	// JobID is "" for a live call. The other fields describe a job: Created is when it
+	// was put, Class its class if no caller is connected, and Alias the id by which the
+	// caller knows the response, if not the provider's.
 	JobID, Class, Alias string
 	Created             time.Time
 
-	Header http.Header // the caller's; only an allow-list goes on
+	Header http.Header // the caller's; only an allow-list is forwarded
 	Query  string
-	// Repeats says that the call will be made again when the provider fails: a complete 5xx
-	// answer is then returned as *FailureError, and not relayed.
+	// Repeats says that the call will be repeated if the provider fails: a complete 5xx
+	// answer is then returned as *FailureError and not relayed.
 	Repeats bool
-	// Send sends the request in place of Forward, for operations whose price is a fee. It
-	// calls Call.Paid, and returns providers.ErrStale when fresh has turned false.
+	// Send sends the request in place of Forward, for operations whose price is a fee.
+	// It must call Call.Paid, and return providers.ErrStale if fresh has become false.
 	Send func(ctx context.Context, c *Call, fresh func() bool) error
-	// Sent is called when the request has been sent and its body is needed no more;
-	// nil: nobody is told.
+	// Sent is called once the request has been sent and its body is no longer needed.
+	// It may be nil.
 	Sent func()
 }
 
-// staleTries is how often a call asks for quota again because its grant grew
-// stale before the request could be written: this process was too busy.
+// staleTries is how often a call requests quota because its grant went stale before the
+// request could be written: this process was too busy.
 const staleTries = 3
 
 // Run makes a call: it holds what the plan may cost, takes the provider's quota, sends the
-// request, relays the answer to w, and settles. A call that does not fit is made with the
-// model that its org lists in its place, if it fits with that: see Call.Plan.
+// request, relays the answer to w, and settles. A call that is over a limit is made with
+// the org's downgrade model if that fits; see Call.Plan.
 //
-// Without a Call nothing was held, and with the errors *Refusal, *quota.BusyError,
+// If the Call is nil, nothing was held. With the errors *Refusal, *quota.BusyError,
 // *BusyError and providers.ErrStale nothing was charged, sent or written, so that the call
-// may wait and be run later. For other errors see Forward. A job's end is written, or kept
-// in the journal, when Run returns; a live call's soon after.
+// may wait and run later. For other errors see Forward. The end of a job's call is written,
+// or kept in the journal, when Run returns; that of a live call soon after.
 func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWriter) (*Call, error) {
 	q, begin := a.Quota, g.admission.beginOr
 	if q == nil {
@@ -75,7 +75,7 @@ func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWrit
 		return nil, err
 	}
 	if !a.Created.IsZero() {
-		c.Waited = max(c.Hold.At.Sub(a.Created), 0) // both are of Redis's clock
+		c.Waited = max(c.Hold.At.Sub(a.Created), 0) // both are on Redis's clock
 	}
 	c.Class, c.Alias = a.Class, a.Alias
 	if a.JobID == "" {
@@ -94,7 +94,7 @@ func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWrit
 	}
 }
 
-// send sends the request, and gives back what was taken of the quota.
+// send sends the request and gives back the quota.
 func (a *Attempt) send(ctx context.Context, c *Call, q Quota, w http.ResponseWriter) error {
 	defer q.Give(ctx, c)
 	if a.Send != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// TestBurstWaitsForItsTurn: a call that finds all places for holds taken waits for one as
-// long as its caller does, and does not ask Redis before.
+// TestBurstWaitsForItsTurn checks that a call that finds all slots for holds taken waits
+// for one as long as its caller does, and does not ask Redis before.
 func TestBurstWaitsForItsTurn(t *testing.T) {
 	r := newRig(t, roomy()...)
 	for range maxHolds {
@@ -39,7 +39,7 @@ func TestBurstWaitsForItsTurn(t *testing.T) {
 	}
 }
 
-// TestTurnEndsWithItsCaller: who leaves waits no longer.
+// TestTurnEndsWithItsCaller checks that a caller who leaves no longer waits.
 func TestTurnEndsWithItsCaller(t *testing.T) {
 	places := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())

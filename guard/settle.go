@@ -12,14 +12,14 @@ import (
 	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
-// settleTimeout bounds the attempt to settle. What the store does not take in
-// that time is kept by budget.Store.Later, which may take keepTimeout.
+// settleTimeout bounds the attempt to settle. What the store does not accept in that time
+// is kept by budget.Store.Later, which may take keepTimeout.
 const (
 	settleTimeout = time.Second
 	keepTimeout   = 10 * time.Second
 )
 
-// settler writes what calls came to.
+// settler writes the final cost of calls.
 type settler struct {
 	budget  *budget.Store
 	outage  *Outage
@@ -31,12 +31,12 @@ type settler struct {
 	settling sync.WaitGroup
 }
 
-// endMost is how many calls are ended with one write to the store.
+// endMost is the maximum number of calls ended with one write to the store.
 const endMost = 256
 
-// End settles the call, or voids it when the provider did no work. It returns
-// at once; Close waits for the write. What the store does not take is kept in
-// the journal until it does.
+// End settles the call, or voids it if the provider did no work. It returns immediately;
+// Close waits for the write. What the store does not accept is kept in the journal until it
+// does.
 func (c *Call) End(ctx context.Context) {
 	c.end.Do(func() {
 		c.traceSettle(ctx)
@@ -44,13 +44,14 @@ func (c *Call) End(ctx context.Context) {
 	})
 }
 
-// ended is a call that waits to be settled or voided.
+// ended is a call waiting to be settled or voided.
 type ended struct {
-	ctx  context.Context // which does not end
+	ctx  context.Context // without cancellation
 	call *Call
 }
 
-// endSoon ends a call together with those that end while the last batch is under way.
+// endSoon ends a call together with others that end while the previous batch is being
+// written.
 func (s *settler) endSoon(ctx context.Context, c *Call) {
 	s.settling.Add(1)
 	s.ends.Add(ended{context.WithoutCancel(ctx), c})
@@ -69,7 +70,7 @@ func (s *settler) endAll(ctx context.Context, calls []*Call) {
 	var away []*Call
 	calls = slices.DeleteFunc(calls, func(c *Call) bool {
 		gone := s.outage.circuit.open(c.Plan.Caller.Org.ID)
-		if gone { // nobody waits for a store that is known to be away
+		if gone { // do not wait for a store known to be unavailable
 			away = append(away, c)
 		}
 		return gone
@@ -93,9 +94,10 @@ func (s *settler) endAll(ctx context.Context, calls []*Call) {
 	s.keep(ctx, failed)
 }
 
-// written takes what became of the call's end; false: it has to be kept.
+// written handles the result of writing the call's end. It returns false if the end has to
+// be kept.
 func (c *Call) written(done budget.Settled) bool {
-	if !done.Receipt.At.IsZero() { // also when only a spend cap has still to take it
+	if !done.Receipt.At.IsZero() { // even if only a spend cap has not accepted it yet
 		c.guard.metrics.of(c).settled(c.Result.Usage, c.Result.Estimated, done.Receipt)
 		if charged := c.guard.settler.charged; charged != nil {
 			charged(c.Plan.Caller.Org.ID, c.Plan.Caller.User)
@@ -108,19 +110,20 @@ func (c *Call) written(done budget.Settled) bool {
 	case errors.Is(done.Err, budget.ErrTooOld):
 		c.settling.Fail("too_old")
 		c.settling.End()
-		c.guard.log.Error("the end of a call came too late to be told from a repetition: see usage reconcile", "call", c.ID)
+		c.guard.log.Error("settlement too late to detect a repeat, see llmguard usage reconcile", "call", c.ID)
 		return true
 	default:
 		c.guard.metrics.settleErrors.Inc()
-		c.guard.log.Warn("the end of a call is not written yet", "call", c.ID, "err", done.Err)
+		c.guard.log.Warn("settlement not written, will retry", "call", c.ID, "err", done.Err)
 		return false
 	}
 }
 
-// keep has the ends of calls written when the store takes them.
+// keep stores the ends of calls until the store accepts them.
 func (s *settler) keep(ctx context.Context, calls []*Call) {
 	endings := make([]budget.Settle, len(calls))
-	counters := make(map[string]*series, len(calls)) // by hold; not the calls, whose bodies are large
+	// by hold, instead of the calls, whose bodies are large
+	counters := make(map[string]*series, len(calls))
 	for i, c := range calls {
 		endings[i] = c.ending()
 		counters[c.Hold.ID] = s.metrics.of(c)
@@ -135,7 +138,7 @@ func (s *settler) keep(ctx context.Context, calls []*Call) {
 	})
 }
 
-// later keeps endings; what cannot be kept is left to expire.
+// later keeps endings. An ending that cannot be kept is left to expire.
 func (s *settler) later(ctx context.Context, endings []budget.Settle, written func(budget.Settle, budget.Receipt)) {
 	if len(endings) == 0 {
 		return
@@ -144,13 +147,13 @@ func (s *settler) later(ctx context.Context, endings []budget.Settle, written fu
 	defer cancel()
 	if err := s.budget.Later(ctx, endings, written); err != nil {
 		for _, e := range endings {
-			s.log.Error("call left to expire: its hold will be charged in full", "call", e.Hold.Call.ID, "err", err)
+			s.log.Error("settlement lost, the hold will expire and be charged in full", "call", e.Hold.Call.ID, "err", err)
 		}
 	}
 }
 
-// EndNow settles like End but waits until that is written or kept in the
-// journal, so that a job is not called done before its money is.
+// EndNow is End that waits until the end is written or in the journal, so that a job is not
+// reported as done before its money is settled.
 func (c *Call) EndNow(ctx context.Context) {
 	c.end.Do(func() {
 		c.traceSettle(ctx)
@@ -175,7 +178,7 @@ func (r *Result) void() bool {
 	return r.Outcome == Unsent || r.Outcome == Rejected || r.Outcome == Busy
 }
 
-// voidLate gives back a hold whose reply was lost; it may have been applied.
+// voidLate releases a hold whose reply was lost and which may have been applied.
 func (s *settler) voidLate(ctx context.Context, who budget.Call, caps []budget.Cap) {
 	ctx = context.WithoutCancel(ctx)
 	s.settling.Go(func() {

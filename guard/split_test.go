@@ -8,8 +8,8 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// TestSplitReachesTheLedger: every charge made up of tokens says in the ledger
-// what each class cost, and the daily sums have no rest.
+// TestSplitReachesTheLedger checks that every charge derived from tokens is split by class
+// in the ledger, and that the daily totals have no remainder.
 func TestSplitReachesTheLedger(t *testing.T) {
 	r := newRig(t, roomy()...)
 	before := time.Now()

@@ -19,34 +19,34 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// StorageEntry is the catalogue's entry by which vector stores are charged: its
-// per_request is for a megabyte and a day.
+// StorageEntry is the catalogue entry by which vector stores are charged. Its per_request
+// fee is for one megabyte and one day.
 const StorageEntry = pricing.Service + "vector-store-storage"
 
-// SearchEntry is the catalogue's entry for a search in a vector store. ContainerEntry
-// begins those for the sessions of containers, and their memory follows.
+// SearchEntry is the catalogue entry for a search in a vector store. ContainerEntry is the
+// prefix of the entries for container sessions; their memory size follows.
 const (
 	SearchEntry    = pricing.Service + "vector-store-search"
 	ContainerEntry = pricing.Service + "container-"
 )
 
 // SessionTime is how long a container runs for one fee. DefaultContainer is the memory of
-// those that say none.
+// containers that do not specify it.
 const (
 	SessionTime      = 20 * time.Minute
 	DefaultContainer = "1g"
 )
 
-// Megabytes is the unit of StorageEntry, rounded up.
+// Megabytes converts bytes to the unit of StorageEntry, rounded up.
 func Megabytes(bytes int64) int64 { return (bytes + 999_999) / 1_000_000 }
 
 const storagePage = 100
 
-// storageEvery is how often the sizes of vector stores are read.
+// storageEvery is the interval between reads of the sizes of vector stores.
 const storageEvery = time.Hour
 
 // storagePace is the pause between two reads of sizes in a process. An org may have
-// [owned.MostKept] stores, and their provider has others to serve.
+// [ownership.MostKept] stores, and their provider also serves others.
 const storagePace = 200 * time.Millisecond
 
 // Storage charges for what providers store for the orgs.
@@ -60,8 +60,8 @@ type Storage struct {
 	log         *slog.Logger
 }
 
-// Run charges for storage until ctx ends. Of all processes one reads the sizes of
-// an org's stores in an hour, one size at a time.
+// Run charges for storage until ctx ends. Only one process reads the sizes of an org's
+// stores in an hour, one at a time.
 func (s *Storage) Run(ctx context.Context) error {
 	pace := time.NewTicker(storagePace)
 	defer pace.Stop()
@@ -85,10 +85,10 @@ func (s *Storage) Run(ctx context.Context) error {
 	}
 }
 
-// Charge asks the providers how large the vector stores of an org are, and charges
-// each for its days that have ended: for the most it was seen to hold in one. A day is
-// charged once, however many processes do this. A store that cannot be asked for is
-// charged the next time. Each read of a size waits for a turn.
+// Charge reads from the providers how large the vector stores of an org are, and charges
+// each for its completed days, by the largest size seen in each. A day is charged once,
+// however many processes do this. A store that cannot be read is charged the next time.
+// Each read of a size waits for a turn.
 func (s *Storage) Charge(ctx context.Context, o *Org, at time.Time, turns <-chan time.Time) {
 	for page := (ownership.Page{Oldest: true, Limit: storagePage}); ctx.Err() == nil; {
 		list, more, err := s.ownership.List(ctx, o.ID, "", ownership.VectorStore, page)
@@ -111,19 +111,19 @@ func (s *Storage) Charge(ctx context.Context, o *Org, at time.Time, turns <-chan
 			return
 		}
 		if err := s.ownership.Renew(ctx, o.ID, "storage", storageEvery); err != nil {
-			s.log.Warn("another process may read the same sizes", "org", o.ID, "err", err)
+			s.log.Warn("storage lease not renewed, another process may read the same sizes", "org", o.ID, "err", err)
 		}
 	}
 }
 
-// day is what a store is charged for at a time.
+// day is the unit for which a store is charged, in seconds.
 const day = int64(24 * time.Hour / time.Second)
 
 // chargeStore charges one store for whole days.
 func (s *Storage) chargeStore(ctx context.Context, o *Org, n ownership.Note, at time.Time) error {
 	c := Caller{Org: o, User: n.User}
 	size, err := s.size(ctx, c, n)
-	if errors.Is(err, ErrNotOwned) && at.Unix()-n.Paid >= 2*day { // one 404 may pass
+	if errors.Is(err, ErrNotOwned) && at.Unix()-n.Paid >= 2*day { // a single 404 may be temporary
 		return s.objects.Forget(ctx, c, n)
 	}
 	if err != nil {
@@ -139,8 +139,7 @@ func (s *Storage) chargeStore(ctx context.Context, o *Org, n ownership.Note, at 
 	return s.objects.Change(ctx, c, n)
 }
 
-// End charges for the day that has begun of a vector store that is about to be
-// deleted.
+// End charges a vector store that is about to be deleted for the day in progress.
 func (s *Storage) End(ctx context.Context, c Caller, n ownership.Note, at time.Time) error {
 	c.User = n.User
 	size, err := s.size(ctx, c, n)
@@ -158,8 +157,8 @@ func (s *Storage) End(ctx context.Context, c Caller, n ownership.Note, at time.T
 	return nil
 }
 
-// size asks the provider how many bytes a store takes. The error is ErrNotOwned when
-// there is no such store any more.
+// size reads from the provider how many bytes a store takes. The error is ErrNotOwned if
+// the store no longer exists.
 func (s *Storage) size(ctx context.Context, c Caller, n ownership.Note) (int64, error) {
 	status, body, err := s.passthrough.Read(ctx, Fetch{
 		Org: c.Org, Note: n, Request: providers.Request{Method: http.MethodGet, Path: "/vector_stores/" + n.ID},
@@ -185,8 +184,9 @@ func (s *Storage) size(ctx context.Context, c Caller, n ownership.Note) (int64, 
 	return max(answer.Bytes, 0), nil
 }
 
-// chargeDay charges a vector store of n.Bytes for the day that begins at n.Paid, once.
-// What was stored has been stored: no limit refuses it, and all that count cost have it.
+// chargeDay charges a vector store of n.Bytes for the day that begins at n.Paid, once. The
+// storage has already been used, so no limit refuses the charge, and every limit that
+// counts cost includes it.
 func (s *Storage) chargeDay(ctx context.Context, c Caller, n ownership.Note) error {
 	units := Megabytes(n.Bytes)
 	if units == 0 {
@@ -210,13 +210,13 @@ func (s *Storage) chargeDay(ctx context.Context, c Caller, n ownership.Note) err
 		Reason: fmt.Sprintf("storage of vector store %s: %d MB for the day from %s", n.ID, units,
 			time.Unix(n.Paid, 0).UTC().Format(time.DateTime)),
 	})
-	if errors.Is(err, budget.ErrConflict) { // another process has charged it, by another size
+	if errors.Is(err, budget.ErrConflict) { // another process has charged it with another size
 		return nil
 	}
 	return err
 }
 
-// storageID is the same for the same day, whoever charges it.
+// storageID returns the id of a day's charge, the same in every process.
 func storageID(n ownership.Note) string {
 	sum := sha256.Sum256([]byte(n.ID))
 	return "storage." + hex.EncodeToString(sum[:16]) + "." + strconv.FormatInt(n.Paid, 10)

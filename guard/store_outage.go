@@ -9,20 +9,20 @@ import (
 	"github.com/llmguard/llmguard/budget"
 )
 
-// StoreFailure is what becomes of an org's calls while the store is away.
+// StoreFailure says what happens to an org's calls while the store is unavailable.
 type StoreFailure string
 
-// The choices for calls while the store is away.
+// The choices for calls while the store is unavailable.
 const (
-	Deny  StoreFailure = "deny"  // refused; the zero value too
+	Deny  StoreFailure = "deny"  // refused; also the zero value
 	Local StoreFailure = "local" // admitted within this process's share of each limit, charged later
 	Allow StoreFailure = "allow" // admitted, charged later
 )
 
-// errAway says that the store was not even asked.
+// errAway means that the store was not asked at all.
 var errAway = fmt.Errorf("%w: it has not answered for a while", budget.ErrUnavailable)
 
-// Outage knows for which orgs the store is unavailable, and bounds what waits for it. It is
+// Outage tracks for which orgs the store is unavailable, and bounds waiting for it. It is
 // safe for concurrent use.
 type Outage struct {
 	circuit  circuit
@@ -38,9 +38,10 @@ func newOutage(o Options) *Outage {
 	}
 }
 
-// Reach runs one request to the store about a pool on behalf of an org, which ends when the store has
-// not answered it for Options.StoreDeadline, nor a ping after it. While the store is known to be
-// away it is not asked, and the error is budget.ErrUnavailable.
+// Reach runs one request to the store about a pool on behalf of an org. The request ends
+// once the store has not answered for Options.StoreDeadline and then fails a ping. While
+// the store is known to be unavailable, the request is not made and the error is
+// budget.ErrUnavailable.
 func (out *Outage) Reach(ctx context.Context, o *Org, pool string, request func(context.Context) error) error {
 	if !out.circuit.ask(o.ID, time.Now()) {
 		return errAway
@@ -57,18 +58,19 @@ func (out *Outage) Reach(ctx context.Context, o *Org, pool string, request func(
 	return err
 }
 
-// WithoutStore reports whether the org's live calls go on while the store is away.
+// WithoutStore reports whether the org's live calls continue while the store is
+// unavailable.
 func (o *Org) WithoutStore() bool { return o.OnStoreFailure == Local || o.OnStoreFailure == Allow }
 
-// away words a refusal by a share.
+// away words a refusal by a local share.
 func (p *Plan) away(err error) error {
 	var e *budget.ExceededError
 	if !errors.As(err, &e) {
 		return err
 	}
-	return &Refusal{ExceededError: e, Away: true, plan: p, Advice: " The limits cannot be checked at the moment, " +
-		"and this is the part of the limit that this proxy lets through by itself."}
+	return &Refusal{ExceededError: e, Away: true, plan: p, Advice: " The store is unavailable, so this proxy admits " +
+		"calls only up to its local share of the limit."}
 }
 
-// Away returns for how many orgs the store is known to be away.
+// Away returns for how many orgs the store is known to be unavailable.
 func (out *Outage) Away() int { return out.circuit.away() }

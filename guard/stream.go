@@ -15,7 +15,7 @@ import (
 	"github.com/llmguard/llmguard/tokenizer"
 )
 
-// relay carries one event stream from the provider to the caller.
+// relay forwards one event stream from the provider to the caller.
 type relay struct {
 	errand  *upstreamCall
 	call    *Call
@@ -24,18 +24,18 @@ type relay struct {
 	flush   func() error
 	events  wire.Events
 	body    io.Reader
-	room    spool.Room        // of what is kept of events
+	room    spool.Room        // memory for buffered parts of events
 	count   *tokenizer.Stream // visible output
-	tells   bool              // the visible output tells the bill
-	apart   int64             // tokens of output counted a chunk at a time
-	factor  int64             // what may be billed for a token of ours, in thousandths
-	allowed int64             // tokens of ours beyond which the output limit was not kept
+	tells   bool              // the visible output determines the bill
+	apart   int64             // tokens of output counted chunk by chunk
+	factor  int64             // what may be billed per token of ours, in thousandths
+	allowed int64             // count of ours above which the output limit was exceeded
 	text    []byte
 
-	named   string    // the model, by the last event that names one
-	seen    time.Time // when the last text came
-	hidden  bool      // the usage tells of output that does not show
-	gone    bool      // the caller takes no more bytes
+	named   string    // the model, from the last event that names one
+	seen    time.Time // when the last text arrived
+	hidden  bool      // the usage reports hidden output
+	gone    bool      // the caller accepts no more bytes
 	answer  wire.Answer
 	usage   bool         // answer holds usage
 	created wire.Created // of a creation, in place of answer
@@ -43,22 +43,22 @@ type relay struct {
 	done    bool         // [DONE] was seen
 	failed  bool         // the provider sent an error event
 
-	sequence int64 // of the next event of Responses
-	noted    bool  // the response's id
+	sequence int64 // of the next Responses event
+	noted    bool  // the response's id was recorded
 
 	refused *wire.Error // why the hold could not grow
-	dropped bool        // an event was not passed on because its cost is not held
+	dropped bool        // an event was not forwarded because its cost is not held
 }
 
-// whole reports whether all choices have come to their end.
+// whole reports whether all choices are complete.
 func (r *relay) whole() bool { return r.done || r.ends >= r.call.Plan.Request.Answers() }
 
-// readBuffers hold what is read of an answer at a time. Every stream has one for as long
-// as it lasts, so they are small.
+// readBuffers hold what one read of an answer returns. Every stream has one for its whole
+// duration, so they are small.
 var readBuffers = sync.Pool{New: func() any { b := make([]byte, 8<<10); return &b }}
 
-// relayStream hands the provider's events on as they come, byte for byte,
-// drops the usage chunk the caller did not ask for, and settles the result.
+// relayStream forwards the provider's events byte for byte as they arrive, drops the usage
+// chunk if the caller did not request it, and settles the result.
 func (e *upstreamCall) relayStream(w http.ResponseWriter, resp *http.Response) error {
 	c := e.call
 	r := &relay{errand: e, call: c, out: w, redact: providers.RedactorOf(resp), flush: http.NewResponseController(w).Flush}
@@ -91,8 +91,8 @@ func (e *upstreamCall) relayStream(w http.ResponseWriter, resp *http.Response) e
 	}
 }
 
-// take passes on the events completed by p. The error is that of an event
-// without end, or for which there is no room, or errCut.
+// take forwards the events completed by p. The error is errCut, an event without end, or an
+// event that does not fit in memory.
 func (r *relay) take(p []byte) error {
 	if err := r.events.Feed(p); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (r *relay) take(p []byte) error {
 		pass := r.inspect(event)
 		r.ahead()
 		r.within()
-		if !r.covered() { // what came is counted to its end all the same
+		if !r.covered() { // the rest is still counted to its end
 			r.dropped = true
 		}
 		if pass && !r.dropped {
@@ -129,7 +129,7 @@ func (r *relay) take(p []byte) error {
 	return nil
 }
 
-// references is how many bytes of the stream are in memory.
+// kept returns how many bytes of the stream are in memory.
 func (r *relay) kept() int {
 	n := r.events.Held()
 	if made, ok := r.body.(*responses.Events); ok {
@@ -138,7 +138,7 @@ func (r *relay) kept() int {
 	return n
 }
 
-// lost notes that the caller takes no more bytes, which is as good as gone.
+// lost records that the caller accepts no more bytes, which counts as having left.
 func (r *relay) lost() {
 	r.gone = true
 	r.errand.hangUp()
@@ -153,8 +153,7 @@ func (r *relay) write(p []byte) {
 	}
 }
 
-// inspect reads what an event says of the bill and reports whether the caller
-// gets it.
+// inspect reads what an event says about the bill and reports whether to forward it.
 func (r *relay) inspect(event []byte) bool {
 	data := wire.EventData(event)
 	if data == nil {
@@ -171,7 +170,7 @@ func (r *relay) inspect(event []byte) bool {
 	ep := r.call.Plan.Request.Endpoint
 	chunk, err := wire.ScanEvent(ep, data, r.text[:0])
 	if err != nil {
-		return true // not ours to judge; the missing usage will tell
+		return true // not ours to judge; its missing usage will show
 	}
 	r.text = chunk.Text
 	if ep == wire.Responses || ep == wire.ChatCompletions && r.call.Plan.Request.Store {
@@ -196,17 +195,18 @@ func (r *relay) inspect(event []byte) bool {
 	return ep == wire.Responses || chunk.Error || !chunk.ChoicesEmpty || r.call.Plan.Request.IncludeUsage
 }
 
-// follow notes what an event shows of what the provider keeps.
+// follow records what an event shows of what the provider stores.
 func (r *relay) follow(chunk wire.Chunk) {
 	r.sequence = max(r.sequence, chunk.Sequence+1)
-	if chunk.ID != "" && (!r.noted || chunk.HasUsage) { // at once, so that it can be asked for while it is made
+	// immediately, so that it can be fetched while it is generated
+	if chunk.ID != "" && (!r.noted || chunk.HasUsage) {
 		r.noted = true
 		r.errand.note(chunk.Answer)
 	}
 }
 
-// tally counts text. That of several choices comes interleaved, so there each
-// chunk is counted by itself, which is never less.
+// tally counts text. The text of several choices arrives interleaved, so each chunk is then
+// counted separately, which never counts less.
 func (r *relay) tally(text []byte) {
 	if r.call.Plan.Request.Choices() > 1 {
 		r.apart += int64(tokenizer.Count(tokenizer.EncodingFor(r.call.Plan.Target.Model), text))
@@ -215,8 +215,8 @@ func (r *relay) tally(text []byte) {
 	r.count.Write(text)
 }
 
-// close settles the stream after the provider's last byte or a failure, and
-// tells the caller of a failure in a way no client takes for success.
+// close settles the stream after the provider's last byte or a failure, and reports a
+// failure to the caller in a way that no client mistakes for success.
 func (r *relay) close(err error) error {
 	if errors.Is(err, errCut) {
 		return r.sever()
@@ -249,7 +249,7 @@ func (r *relay) close(err error) error {
 		if r.errand.gone() {
 			return ErrGone
 		}
-		return r.fail(brokenOff(err)) // half an event would spoil the error's frame: it is dropped
+		return r.fail(brokenOff(err)) // half an event would corrupt the error's frame, so it is dropped
 	}
 	if pass {
 		r.write(r.redact.Event(rest))
@@ -258,14 +258,15 @@ func (r *relay) close(err error) error {
 	return r.finish()
 }
 
-// naming has the call priced by the model that the stream named, also where no usage came.
+// naming sets the model that the stream named as the one to price by, even if no usage
+// arrived.
 func (r *relay) naming() {
 	r.answer.Model = cmp.Or(r.answer.Model, r.named)
 	r.call.Result.Model = r.answer.Model
 }
 
-// visible is how many tokens of output the caller was sent, 0 when that does
-// not tell the bill. Tokenizers that are not public count more than ours.
+// visible returns how many tokens of output the caller was sent, or 0 if that does not
+// determine the bill. Non-public tokenizers may count more than ours.
 func (r *relay) visible() int64 {
 	if !r.tells {
 		return 0
@@ -273,7 +274,7 @@ func (r *relay) visible() int64 {
 	return r.billed(int64(r.count.Count()) + r.apart)
 }
 
-// most is a bound of produced that costs nothing.
+// most returns a cheap upper bound of produced.
 func (r *relay) most() int64 {
 	n := r.billed(int64(r.count.Upper()) + r.apart)
 	if r.usage {
@@ -282,10 +283,10 @@ func (r *relay) most() int64 {
 	return n
 }
 
-// billed is how many tokens a provider may bill for a count of ours.
+// billed returns how many tokens a provider may bill for a count of ours.
 func (r *relay) billed(count int64) int64 { return billedFor(count, r.factor) }
 
-// finish puts the exact cost in a trailer: the header was long gone.
+// finish puts the exact cost in a trailer, because the headers have long been sent.
 func (r *relay) finish() error {
 	r.call.trail(r.out.Header())
 	if r.gone || r.errand.gone() || r.flush() != nil {
@@ -294,17 +295,17 @@ func (r *relay) finish() error {
 	return nil
 }
 
-// brokenOff is what the caller is told of a stream the provider broke off.
+// brokenOff returns the error shown to the caller of a stream that the provider broke off.
 func brokenOff(err error) *wire.Error {
 	text := "The provider's stream ended before the answer was complete"
 	if !errors.Is(err, io.EOF) {
-		text = "The provider's stream broke off"
+		text = "The provider's stream was interrupted"
 	}
 	return wire.BadGateway(text+". The answer above is incomplete", err)
 }
 
-// fail ends the stream with an error frame (docs/wire.md, Errors in a stream), and
-// reports its cost in a trailer.
+// fail ends the stream with an error frame (docs/wire.md, Errors in a stream), and reports
+// its cost in a trailer.
 func (r *relay) fail(e *wire.Error) error {
 	r.call.Result.Ending = e
 	if r.call.Plan.Request.Endpoint == wire.Responses {

@@ -15,8 +15,8 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// TestCut: a stream is cut off at the last step that fits, whatever the limit
-// counts; the caller is told in time and pays for what came.
+// TestCut checks that a stream is cut off at the last step that fits, whatever the limit
+// counts, and that the caller is informed in time and pays for what arrived.
 func TestCut(t *testing.T) {
 	const input = 8 // of "hi"
 	long := tokens("t", input+60)
@@ -32,7 +32,8 @@ func TestCut(t *testing.T) {
 			}
 			w, err := p.listen(t.Context(), c, 1000)
 			p.hungUp(t)
-			// Held are 20, at 11 words 31, at 22 42, at 33 53; at 44 there is no room for 64.
+			// 20 tokens are held at first, 31 at 11 words, 42 at 22, 53 at 33;
+			// at 44 there is no room for 64.
 			if err != nil || w.got != 44 || c.bill.held != 53 || c.Result.Outcome != Cut || !c.Result.Estimated || c.Result.Usage.Output != 44 {
 				t.Errorf("%v: %d words, %d tokens held, %+v", err, w.got, c.bill.held, c.Result)
 			}
@@ -60,8 +61,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestCutLater: where the room is taken by others only, the caller may try
-// again.
+// TestCutLater checks that the caller may retry if only other calls take up the room.
 func TestCutLater(t *testing.T) {
 	r := growing(t, 20, tokens("quota", 2000))
 	other := r.begin(r.plan(prompt("gpt-4o", "hi", `"max_tokens":1930`)))
@@ -76,7 +76,7 @@ func TestCutLater(t *testing.T) {
 	other.End(t.Context())
 }
 
-// TestCutByShadow: a limit in the shadow cuts nothing.
+// TestCutByShadow checks that a limit in shadow mode cuts nothing off.
 func TestCutByShadow(t *testing.T) {
 	shadow := tokens("s", 30)
 	shadow.Mode = budget.Shadow
@@ -90,8 +90,8 @@ func TestCutByShadow(t *testing.T) {
 	c.End(t.Context())
 }
 
-// TestCutMidChunk: what is not held is not passed on, and is paid for all the
-// same when the provider sends more than a step at once.
+// TestCutMidChunk checks that output that is not held is not forwarded, but is still paid
+// for if the provider sends more than a step in one event.
 func TestCutMidChunk(t *testing.T) {
 	r := growing(t, 20, tokens("t", 8+60))
 	p := r.teach()
@@ -112,7 +112,8 @@ func TestCutMidChunk(t *testing.T) {
 	}
 }
 
-// TestWholeIsNotCut: an answer that is all there when the room ends is whole.
+// TestWholeIsNotCut checks that an answer that is already complete when the room ends is
+// not cut off.
 func TestWholeIsNotCut(t *testing.T) {
 	r := growing(t, 20, tokens("t", 8+25))
 	finish := event(`{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`)
@@ -122,7 +123,7 @@ func TestWholeIsNotCut(t *testing.T) {
 	if err != nil || c.Result.Outcome != Completed || !strings.HasSuffix(w.Body.String(), event("[DONE]")) {
 		t.Errorf("%v, %+v: %q", err, c.Result, w.Body)
 	}
-	// The end of this one is not held, so it is not passed on; its bill is known.
+	// The end of this one is not held, so it is not forwarded. Its bill is known.
 	r = growing(t, 20, tokens("t", 8+25))
 	r.raw("text/event-stream", strings.Repeat(delta(word), 22)+finish+event(fmt.Sprintf(usage, 22))+event("[DONE]"))
 	c, w, err = r.run(t.Context(), prompt("gpt-4o", "hi", streamed))
@@ -132,7 +133,7 @@ func TestWholeIsNotCut(t *testing.T) {
 	inStream(t, w.Body.String())
 }
 
-// TestChoicesAreCountedApart: tokens of two choices do not melt into one.
+// TestChoicesAreCountedApart checks that tokens of two choices do not merge into one.
 func TestChoicesAreCountedApart(t *testing.T) {
 	r := growing(t, 20, tokens("t", 1<<40))
 	choice := func(i int) string {
@@ -145,8 +146,7 @@ func TestChoicesAreCountedApart(t *testing.T) {
 	}
 }
 
-// TestGrowsByUsage: usage that comes with every chunk counts where it says more
-// than the text.
+// TestGrowsByUsage checks that usage sent with every chunk counts if it exceeds the text.
 func TestGrowsByUsage(t *testing.T) {
 	r := growing(t, 20, tokens("t", 8+60))
 	chunk := func(n int) string {
@@ -160,8 +160,8 @@ func TestGrowsByUsage(t *testing.T) {
 	}
 }
 
-// TestCutWithoutStream: a provider that answers a stream request with one
-// document is held for all it can cost before that is read.
+// TestCutWithoutStream checks that if a provider answers a stream request with one
+// document, all it can cost is held before the document is read.
 func TestCutWithoutStream(t *testing.T) {
 	const text = `{"choices":[{"message":{"content":"word"}}],"usage":{"prompt_tokens":8,"completion_tokens":500}}`
 	r := growing(t, 20, tokens("t", 1<<40))
@@ -178,8 +178,8 @@ func TestCutWithoutStream(t *testing.T) {
 	}
 }
 
-// TestCutWithoutStore: when the store does not answer within its deadline the
-// stream is cut; it was never beyond what is held.
+// TestCutWithoutStore checks that the stream is cut off if the store does not answer within
+// its deadline, without ever exceeding the hold.
 func TestCutWithoutStore(t *testing.T) {
 	r := growing(t, 20, tokens("t", 1<<40))
 	p := r.teach()
@@ -203,8 +203,8 @@ func TestCutWithoutStore(t *testing.T) {
 	}
 }
 
-// TestCutAndGone: a stream nobody listens to any more, but which is read to
-// its end, is cut like any other.
+// TestCutAndGone checks that a stream whose caller has left, but which is read to its end,
+// is cut off like any other.
 func TestCutAndGone(t *testing.T) {
 	r := growing(t, 20, tokens("t", 8+60))
 	r.org.OnDisconnect = Finish
@@ -222,8 +222,8 @@ func TestCutAndGone(t *testing.T) {
 	c.End(ctx)
 }
 
-// TestDiesGrowing: when the process dies, what its stream has grown to is
-// charged. One that was only away finds its hold gone, and cuts the stream.
+// TestDiesGrowing checks that if the process dies, the size its hold has grown to is
+// charged. A process that was only suspended finds its hold gone and cuts off the stream.
 func TestDiesGrowing(t *testing.T) {
 	r := growing(t, 20, tokens("t", 1<<40))
 	p := r.teach()
@@ -231,7 +231,7 @@ func TestDiesGrowing(t *testing.T) {
 	l := &listener{ResponseRecorder: httptest.NewRecorder()}
 	heir := budget.New(r.redis.Client(), budget.Options{})
 	l.next = func(got int) {
-		if got == 30 { // held are 42; nobody renews the hold any more
+		if got == 30 { // 42 are held, and the hold is no longer renewed
 			leases := "lg:{acme}:leases"
 			if err := r.redis.Client().ZAdd(t.Context(), leases, redis.Z{Score: 1, Member: c.Hold.ID}).Err(); err != nil {
 				t.Error(err)

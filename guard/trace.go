@@ -15,21 +15,19 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// operations are what OpenTelemetry's conventions call the endpoints; others go
-// by their own names.
+// operations maps endpoints to OpenTelemetry's names. Others use their own names.
 var operations = map[wire.Endpoint]string{
 	wire.ChatCompletions: "chat", wire.Responses: "chat", wire.Completions: "text_completion",
 	wire.Embeddings: "embeddings",
 }
 
-// vendors are what the conventions call the vendors of the price catalogue, where
-// that is something else.
+// vendors maps vendors of the price catalogue to OpenTelemetry's names where they differ.
 var vendors = map[string]string{
 	"google": "gcp.gemini", "mistral": "mistral_ai", "x-ai": "x_ai",
 	"moonshotai": "moonshot_ai",
 }
 
-// traceHold says what became of a hold.
+// traceHold records the result of a hold.
 func (p *Plan) traceHold(span tracing.Span, err error) {
 	if !span.On() {
 		return
@@ -78,7 +76,7 @@ func (c *Call) traceCall(ctx context.Context) (context.Context, tracing.Span) {
 	return ctx, span
 }
 
-// vendor is the provider's name in the conventions.
+// vendor returns the provider's name in OpenTelemetry's conventions.
 func (c *Call) vendor() string {
 	switch c.Plan.Target.Provider.Kind {
 	case providers.Azure:
@@ -91,7 +89,7 @@ func (c *Call) vendor() string {
 	return cmp.Or(vendors[c.Plan.Price.Provider], c.Plan.Price.Provider, c.Plan.Target.Provider.ID)
 }
 
-// traceEnd ends that span with what came of the call, which began at start.
+// traceEnd ends that span with the result of the call, which began at start.
 func (c *Call) traceEnd(span tracing.Span, start time.Time) {
 	if !span.On() {
 		return
@@ -132,7 +130,7 @@ func (c *Call) traceSettle(ctx context.Context) {
 	}
 }
 
-// traceTake begins the span of taking a provider's quota; the function ends it.
+// traceTake begins the span of taking a provider's quota. The returned function ends it.
 func traceTake(ctx context.Context, pool string, tokens int64) (context.Context, func(error)) {
 	ctx, span := tracing.Start(ctx, "take quota")
 	if !span.On() {

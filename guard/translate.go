@@ -14,15 +14,13 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// Providers that speak chat completions only are asked for a chat completion in
-// place of a response. All of the money is Responses' own: what comes back is
-// translated before anybody looks at its usage.
+// Providers that support only chat completions are sent a chat completion in place of a
+// response. Billing follows Responses: the answer is translated before its usage is read.
 
-// translated reports whether the provider is asked in another form than the
-// caller's.
+// translated reports whether the provider is sent another form than the caller's.
 func (p *Plan) translated() bool { return p.sent != p.Request }
 
-// translate sets what the provider is asked.
+// translate sets what the provider is sent.
 func (p *Plan) translate() error {
 	r, only := p.Request, p.Target.Provider.ChatOnly
 	p.sent = r
@@ -31,7 +29,7 @@ func (p *Plan) translate() error {
 	case wire.ResponsesCompact, wire.ResponsesTokens:
 		if only {
 			return wire.BadRequest("model", "unsupported_endpoint",
-				"%s is not served for this model: its provider speaks chat completions only", r.Endpoint.Path())
+				"%s is not available for this model: its provider supports only chat completions", r.Endpoint.Path())
 		}
 		return nil
 	default:
@@ -51,7 +49,7 @@ func (p *Plan) translate() error {
 	if err != nil {
 		return err
 	}
-	// What was accepted turn by turn is not too much together.
+	// Turns that were accepted one by one are not too large together.
 	p.sent, err = wire.Scan(wire.ChatCompletions, body, wire.Limits{MaxTokens: math.MaxInt32})
 	var refused *wire.Error
 	if errors.As(err, &refused) {
@@ -62,7 +60,7 @@ func (p *Plan) translate() error {
 	return err
 }
 
-// conversation reads what a request goes on from, and the items it refers to.
+// conversation reads what a request continues from, and the items it refers to.
 func (rs *resolver) conversation(ctx context.Context, c Caller, refs []wire.Ref,
 	of map[string]string,
 ) (turns []conversation.Turn, items map[string][]byte, err error) {
@@ -103,19 +101,19 @@ func (rs *resolver) conversation(ctx context.Context, c Caller, refs []wire.Ref,
 	return turns, items, nil
 }
 
-// unkept is the answer when what a request refers to cannot be read.
+// unkept returns the error for a reference that cannot be read.
 func unkept(ref wire.Ref, err error) error {
 	switch {
 	case errors.Is(err, conversation.ErrNotFound):
 		return notOwned(ref)
 	case errors.Is(err, conversation.ErrTooLarge):
 		return wire.BadRequest(ref.Param, "conversation_too_long",
-			"The conversation has become too long to go on from %.100q: send its items as input", ref.ID)
+			"The conversation is too long to continue from %.100q. Send its items as input", ref.ID)
 	}
 	return fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
 }
 
-// reply is what the answer of a translated call is made from.
+// reply returns what the answer of a translated call is built from.
 func (e *upstreamCall) reply() responses.Reply {
 	c := e.call
 	r := responses.Reply{Request: c.Plan.Request, ID: c.Alias}
@@ -128,8 +126,8 @@ func (e *upstreamCall) reply() responses.Reply {
 	return r
 }
 
-// keep keeps a response that its provider does not, before its caller has all of
-// it and can go on from it.
+// keep stores a response that its provider does not store, before its caller has all of it
+// and can continue from it.
 func (e *upstreamCall) keep(id string, response []byte) {
 	c := e.call
 	t := conversation.Turn{Input: responses.InputItems(c.Plan.Request, c.Plan.kept.items), Response: response}
@@ -142,11 +140,11 @@ func (e *upstreamCall) keep(id string, response []byte) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.caller), c.guard.deadline)
 	defer cancel()
 	if err := c.guard.turns.Put(ctx, c.Plan.Caller.Org.ID, id, t); err != nil {
-		c.guard.log.Warn("response not kept: it cannot be referred to", "call", c.ID, "err", err)
+		c.guard.log.Warn("response not stored, it cannot be referenced", "call", c.ID, "err", err)
 	}
 }
 
-// events is the body of a stream in the caller's form.
+// events returns the body of a stream in the caller's form.
 func (e *upstreamCall) events(resp *http.Response) io.Reader {
 	if !e.call.Plan.translated() {
 		return resp.Body
@@ -154,8 +152,8 @@ func (e *upstreamCall) events(resp *http.Response) io.Reader {
 	return responses.Stream(resp.Body, e.reply())
 }
 
-// Response returns a response that is kept here, of an org that has it. The error is
-// ErrNotOwned or wraps budget.ErrUnavailable.
+// Response returns a response of the org that is stored here. The error is ErrNotOwned or
+// wraps budget.ErrUnavailable.
 func (o *Objects) Response(ctx context.Context, c Caller, id string) (conversation.Turn, error) {
 	if o.turns == nil {
 		return conversation.Turn{}, ErrNotOwned

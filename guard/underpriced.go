@@ -9,23 +9,23 @@ import (
 	"github.com/llmguard/llmguard/tokenizer"
 )
 
-// What a provider bills may be more than the request's price says: another model
-// answered, the answer tells a greater cost, or the output limit was not kept. The
-// greater is charged, and the difference is counted.
+// A provider may bill more than the request's price: another model answered, the answer
+// reports a higher cost, or the output limit was exceeded. The higher amount is charged,
+// and the difference is counted.
 
-// Reason is why a call cost more than it was priced at; it is a metric label.
+// Reason is why a call cost more than its price. It is a metric label.
 type Reason string
 
-// The reasons why a call costs more than it was priced at.
+// The reasons why a call costs more than its price.
 const (
-	DearerModel  Reason = "model"  // the answer names a model with a greater price
-	ReportedCost Reason = "cost"   // the answer tells a greater cost
-	OverLimit    Reason = "output" // the provider went on beyond the output limit
+	DearerModel  Reason = "model"  // the answer names a more expensive model
+	ReportedCost Reason = "cost"   // the answer reports a higher cost
+	OverLimit    Reason = "output" // the provider exceeded the output limit
 )
 
 var reasons = []Reason{DearerModel, ReportedCost, OverLimit}
 
-// more notes that the call costs more than its price by itself, for a reason.
+// more records an amount that the call costs above its own price, and why.
 func (r *Result) more(why Reason, by pricing.Nano) {
 	if by <= 0 {
 		return
@@ -36,9 +36,9 @@ func (r *Result) more(why Reason, by pricing.Nano) {
 	r.Underpriced[why] += by
 }
 
-// split prices usage by the model that was asked for and by the one that the answer
-// names, if that has a price too, and returns the greater. A price for unknown models
-// gives way to the price of the one that is named.
+// split prices usage both by the requested model and by the one that the answer names, if
+// that has a price too, and returns the higher. A price for unknown models yields to the
+// price of the named model.
 func (b *bill) split(u pricing.Usage, named, tier string) (pricing.Split, error) {
 	terms := b.settleTerms(tier)
 	asked, err := b.plan.Price.Split(u, terms)
@@ -57,9 +57,9 @@ func (b *bill) split(u pricing.Usage, named, tier string) (pricing.Split, error)
 	return answered, nil
 }
 
-// priceOf is the price of the model an answer names, nil when that is the one asked
-// for or has no price. A gateway that names a model in full means the one it was
-// asked for, which may have a price of its own there.
+// priceOf returns the price of the model an answer names; nil if that is the requested one
+// or has no price. A gateway that answers with a dated name still means the requested
+// model, which may have its own price at the gateway.
 func (b *bill) priceOf(model string) *pricing.Price {
 	asked := b.plan.Target.Model
 	if model == "" || model == asked {
@@ -75,8 +75,8 @@ func (b *bill) priceOf(model string) *pricing.Price {
 	return p
 }
 
-// versionOf reports whether a model's name is another's with a date or a version
-// behind it: gpt-4o-2024-08-06 of gpt-4o.
+// versionOf reports whether a model's name is another's with a date or a version appended,
+// such as gpt-4o-2024-08-06 for gpt-4o.
 func versionOf(name, short string) bool {
 	if len(name) <= len(short)+1 || name[:len(short)] != short {
 		return false
@@ -90,8 +90,8 @@ func versionOf(name, short string) bool {
 	return rest[0] == '-' || rest[0] == '@'
 }
 
-// reported charges the cost that the answer tells, in its body or its head, when that is
-// more.
+// reported charges the cost that the answer reports, in its body or its headers, if that is
+// higher.
 func (b *bill) reported(cost int64) {
 	r := b.result
 	cost = max(cost, b.told)
@@ -106,35 +106,36 @@ func (b *bill) reported(cost int64) {
 	r.Cost = pricing.Nano(cost)
 }
 
-// few is by how many tokens two counts of one answer may differ.
+// few is how many tokens two counts of one answer may differ by.
 const few = 16
 
-// mostCount is the largest count of an answer's text with which the provider may have
-// kept to the output limit.
+// mostCount returns the largest count of an answer's text that is consistent with the
+// output limit.
 func (b *bill) mostCount() int64 {
-	if b.plan.Request.Echo { // the text is the prompt's, too
+	if b.plan.Request.Echo { // the text includes the prompt
 		return math.MaxInt64
 	}
 	n := b.plan.Output + few*b.plan.Request.Choices()
 	if _, factor := tokenizer.Multiplier(b.plan.Target.Model); factor != 1000 || b.plan.hidesOutput() {
-		n += n / 2 // a tokenizer that is not public, or text that is not all of the output
+		n += n / 2 // a non-public tokenizer, or text that is not all of the output
 	}
 	return n
 }
 
-// overrun is what the caller is told of an answer that was cut off because the
-// provider did not keep to its output limit.
+// overrun returns the error shown to the caller of an answer that was cut off because the
+// provider exceeded its output limit.
 func (c *Call) overrun() *wire.Error {
-	return wire.BadGateway(fmt.Sprintf("The provider exceeded the output limit of %d tokens, which is all that is held "+
-		"for this call. The answer above was cut off and is incomplete", c.Plan.Output), nil)
+	return wire.BadGateway(fmt.Sprintf("The provider exceeded the output limit of %d tokens, the maximum reserved for "+
+		"this call. The answer above was cut off and is incomplete", c.Plan.Output), nil)
 }
 
-// tellUnderpriced counts what a call cost more than it was priced at, and tells the
-// log once for every model and reason.
+// tellUnderpriced counts what a call cost above its price, and logs it once per model and
+// reason.
 func (c *Call) tellUnderpriced() {
 	for why, by := range c.Result.Underpriced {
 		g, model := c.guard, c.Plan.Price.Model
-		g.metrics.underpriced.WithLabelValues(c.Plan.Target.Pool, string(why)).Add(by.Float()) // a metric, not the ledger
+		// A metric, not the ledger.
+		g.metrics.underpriced.WithLabelValues(c.Plan.Target.Pool, string(why)).Add(by.Float())
 		_, told := g.told.LoadOrStore(string(why)+" "+c.Plan.Target.Provider.ID+" "+model, true)
 		if !told {
 			g.log.Warn("call cost more than its price", "reason", string(why),

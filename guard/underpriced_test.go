@@ -19,14 +19,14 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// more is what the rig's calls were charged above their price for a reason.
+// more returns what the rig's calls were charged above their price for a reason.
 func (r *rig) more(pool string, why Reason) int64 {
 	return int64(math.Round(1e9 * testutil.ToFloat64(r.guard.metrics.underpriced.WithLabelValues(pool, string(why)))))
 }
 
-// TestDearerAnswersAreCharged: of the model asked for, the model that answered and the
-// cost the answer tells, the greatest is charged; what that is more is counted and
-// told once.
+// TestDearerAnswersAreCharged checks that the highest of three costs is charged: that of
+// the requested model, of the model that answered, and the cost that the answer reports.
+// The difference is counted, and logged once.
 func TestDearerAnswersAreCharged(t *testing.T) {
 	r := newRig(t, roomy()...)
 	var log bytes.Buffer
@@ -62,7 +62,7 @@ func TestDearerAnswersAreCharged(t *testing.T) {
 	const cheap, dear = 9*1000 + 3*2000, 9*100_000 + 3*200_000
 	f("cheap", "", nil, cheap)
 	f("never-heard-of", "", nil, cheap)
-	f("cheap-2026", "", nil, cheap) // a version of what was asked for
+	f("cheap-2026", "", nil, cheap) // a version of the requested model
 	if got := r.more("vendor", DearerModel) + r.more("vendor", ReportedCost); got != 0 || log.Len() > 0 {
 		t.Errorf("%d are counted, the log says %s", got, &log)
 	}
@@ -87,8 +87,8 @@ func TestDearerAnswersAreCharged(t *testing.T) {
 	}
 }
 
-// dearer lets a rig's vendor answer with this, for a model that costs 1 and 2 USD per
-// million, and another at a hundred times that.
+// dearer makes a rig's vendor give this answer. One model costs 1 and 2 USD per million,
+// another a hundred times as much.
 func (r *rig) dearer(t *testing.T, v *vendor, change func(*providers.Provider)) {
 	t.Helper()
 	own, err := pricing.ParseEntries([]byte(`[
@@ -125,8 +125,8 @@ func (r *rig) as(ep wire.Endpoint, body string) (*Call, *httptest.ResponseRecord
 	return c, w
 }
 
-// TestDearerModelsAreChargedEverywhere: the model that answered is compared with the one
-// that was priced in every form in which an answer comes, with its usage and without.
+// TestDearerModelsAreChargedEverywhere checks that the model that answered is compared with
+// the priced one in every form of answer, with and without usage.
 func TestDearerModelsAreChargedEverywhere(t *testing.T) {
 	r := newRig(t, roomy()...)
 	const usage = `"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"input_tokens":9,"output_tokens":3}`
@@ -139,7 +139,7 @@ func TestDearerModelsAreChargedEverywhere(t *testing.T) {
 		name, ask, answer string
 		ep                wire.Endpoint
 		chatOnly          bool
-		want              func(c *Call) pricing.Nano // nil: that of the usage
+		want              func(c *Call) pricing.Nano // nil: the cost of the usage
 	}{
 		{name: "stream", ask: streamed, answer: events(chunk(`,"finish_reason":"stop"`)+"}", `{"model":"dear","choices":[],`+usage+`}`)},
 		{name: "stream, named before the usage", ask: streamed, answer: events(chunk(`,"finish_reason":"stop"`)+"}", `{"choices":[],`+usage+`}`)},
@@ -192,16 +192,16 @@ func TestDearerModelsAreChargedEverywhere(t *testing.T) {
 	}
 }
 
-// estimated is what the dear model costs for the tokens that were counted, and held what
-// it would cost for those that were held.
+// estimated returns the cost of the counted tokens with the expensive model, and held that
+// of the held tokens.
 func estimated(c *Call) pricing.Nano {
 	return pricing.Nano(c.Result.Usage.Input*100_000 + c.Result.Usage.Output*200_000)
 }
 
 func held(c *Call) pricing.Nano { return 100 * c.Plan.Max.Cost }
 
-// TestCostInHeaders: a cost that a gateway tells in a header is charged like one in the
-// body, and the header is not for the caller.
+// TestCostInHeaders checks that a cost that a gateway reports in a header is charged like
+// one in the body, and that the header is not forwarded to the caller.
 func TestCostInHeaders(t *testing.T) {
 	r := newRig(t, roomy()...)
 	const choice = `{"model":"cheap","choices":[{"index":0,"message":{"content":"hi"},"delta":{"content":"hi"},"finish_reason":"stop"}]`
@@ -239,8 +239,8 @@ func TestCostInHeaders(t *testing.T) {
 	f("0.002", plain, choice+usage+"}}", func(p *providers.Provider) { p.IgnoreCost = true }, cheap)
 }
 
-// TestStreamIsCutAtItsOutputLimit: a provider that does not keep to the output limit
-// is cancelled, and what came is charged, also above the hold.
+// TestStreamIsCutAtItsOutputLimit checks that a provider that exceeds the output limit is
+// cancelled, and that what arrived is charged, even above the hold.
 func TestStreamIsCutAtItsOutputLimit(t *testing.T) {
 	for _, x := range []struct {
 		model      string
@@ -277,8 +277,9 @@ func TestStreamIsCutAtItsOutputLimit(t *testing.T) {
 	}
 }
 
-// TestSeenIsChargedAboveTheHold: whoever leaves a stream that went on beyond its
-// output limit pays for all that came, and so does a whole answer without usage.
+// TestSeenIsChargedAboveTheHold checks that a caller who leaves a stream that exceeded its
+// output limit pays for all that arrived, and that a whole answer without usage is charged
+// likewise.
 func TestSeenIsChargedAboveTheHold(t *testing.T) {
 	r := newRig(t, roomy()...)
 	r.raw("application/json", `{"choices":[{"index":0,"message":{"content":"`+strings.Repeat(word, 500)+`"},"finish_reason":"length"}]}`)
@@ -286,7 +287,8 @@ func TestSeenIsChargedAboveTheHold(t *testing.T) {
 	if err != nil || c.Result.Outcome != NoUsage || c.Result.Usage.Output != 500 || c.Result.Cost != pricing.Nano(c.Plan.Input*in+500*out) {
 		t.Errorf("a whole answer: %v, %+v", err, c.Result)
 	}
-	c, _, err = r.run(t.Context(), prompt("o4-mini", "hi", `"max_completion_tokens":5`)) // whose output does not all show
+	// part of its output is hidden
+	c, _, err = r.run(t.Context(), prompt("o4-mini", "hi", `"max_completion_tokens":5`))
 	if err != nil || c.Result.Outcome != NoUsage || c.Result.Usage.Output != 500 || c.Result.Cost != pricing.Nano(c.Plan.Input*1100+500*4400) {
 		t.Errorf("a whole answer of a reasoning model: %v, %+v", err, c.Result)
 	}
@@ -303,7 +305,8 @@ func TestSeenIsChargedAboveTheHold(t *testing.T) {
 	}
 }
 
-// TestDearerBatchedAnswers: so it is for a line that the provider's Batch API answered.
+// TestDearerBatchedAnswers checks the same for a line that the provider's Batch API
+// answered.
 func TestDearerBatchedAnswers(t *testing.T) {
 	r := newRig(t, roomy()...)
 	r.dearer(t, &vendor{}, nil)

@@ -9,7 +9,8 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// TestTellsNoEndlessReset: a limit that never empties has no reset in the headers.
+// TestTellsNoEndlessReset checks that a limit that never resets has no reset in the
+// headers.
 func TestTellsNoEndlessReset(t *testing.T) {
 	h := http.Header{}
 	TellLimits(h, []budget.Status{{LimitID: "stock", Metric: budget.Tokens, Mode: budget.Enforce, Amount: 100, Remaining: 40, Reset: budget.Endless}},

@@ -14,7 +14,7 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// vendor is a provider that gives one recorded answer and keeps what it was asked.
+// vendor is a provider that gives one recorded answer and keeps the request it received.
 type vendor struct {
 	status int
 	header http.Header
@@ -36,7 +36,7 @@ func (v *vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, v.body)
 }
 
-// vendorRig is a rig that calls a vendor.
+// vendorRig returns a rig that calls a vendor.
 func vendorRig(t *testing.T, v *vendor, change func(*providers.Provider)) *rig {
 	t.Helper()
 	r := newRig(t, roomy()...)
@@ -44,7 +44,7 @@ func vendorRig(t *testing.T, v *vendor, change func(*providers.Provider)) *rig {
 	return r
 }
 
-// vendor lets a rig call a vendor until the test ends, with a price of 1 and 2 USD per
+// vendor makes a rig call a vendor until the test ends, at a price of 1 and 2 USD per
 // million.
 func (r *rig) vendor(t *testing.T, v *vendor, change func(*providers.Provider)) {
 	t.Helper()
@@ -79,7 +79,7 @@ func events(data ...string) string {
 	return "data: " + strings.Join(data, "\n\ndata: ") + "\n\ndata: [DONE]\n\n"
 }
 
-// TestVendorUsage bills answers as vendors are known to give them.
+// TestVendorUsage bills answers in the forms known from vendors.
 func TestVendorUsage(t *testing.T) {
 	r := newRig(t, roomy()...)
 	const choice = `"choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}]`
@@ -90,7 +90,7 @@ func TestVendorUsage(t *testing.T) {
 		stream     bool
 		in, cached int64
 		out        int64
-		told       pricing.Nano // the cost that the answer tells, where that is more
+		told       pricing.Nano // the cost that the answer reports, if that is higher
 	}{
 		{"azure: filters beside the choices", `{"id":"1","model":"m",` + choice + `,"prompt_filter_results":[{"prompt_index":0}],"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`, false, 9, 0, 3, 0},
 		{"azure: first event without a choice", events(`{"choices":[],"prompt_filter_results":[{}],"model":""}`, `{"model":"m",`+delta+`}`, `{"model":"m",`+last+`}`, `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`), true, 9, 0, 3, 0},
@@ -133,7 +133,7 @@ func TestVendorUsage(t *testing.T) {
 	}
 }
 
-// TestVendorErrors: whatever shape an error comes in, it leaves in OpenAI's.
+// TestVendorErrors checks that an error in any form leaves in OpenAI's.
 func TestVendorErrors(t *testing.T) {
 	r := newRig(t, roomy()...)
 	for _, x := range []struct {
@@ -165,7 +165,7 @@ func TestVendorErrors(t *testing.T) {
 	}
 }
 
-// TestVendorRequests: where and how vendors want a request that OpenAI would take.
+// TestVendorRequests checks where and how vendors want a request that OpenAI would accept.
 func TestVendorRequests(t *testing.T) {
 	r := newRig(t, roomy()...)
 	const answer = `{"model":"m","choices":[{"index":0,"message":{"content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`

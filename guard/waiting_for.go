@@ -6,33 +6,33 @@ import (
 	"time"
 )
 
-// A caller that does not read holds up our reading of the provider, which goes on
-// generating into the buffers between. When such a caller leaves, what is on its way
-// is read and charged before the provider is cancelled: it is on the provider's bill.
+// A caller that does not read blocks our reading from the provider, which continues to
+// generate into the buffers in between. When such a caller leaves, the data in transit is
+// read and charged before the provider is cancelled, because it is on the provider's bill.
 
 const (
-	// lateness is how long passing events on may take without being held up.
+	// lateness is how long forwarding events may take without counting as blocked.
 	lateness = 5 * time.Millisecond
-	// behindAfter is how long a stream must have been held up to be behind.
+	// behindAfter is how long a stream must have been blocked to count as behind.
 	behindAfter = 100 * time.Millisecond
-	// catchUpStep is how often the reading of what is on its way is looked at, and
-	// catchUpMost how long it may take.
+	// catchUpStep is the interval at which the reading of data in transit is checked,
+	// and catchUpMost how long it may take.
 	catchUpStep = 250 * time.Millisecond
 	catchUpMost = 5 * time.Second
 )
 
-// behind is how far a stream's reading is behind its provider.
+// behind tracks how far a stream's reading is behind its provider.
 type behind struct {
 	start    time.Time
 	since    atomic.Int64 // when events were last taken, in nanoseconds since start; 0 while reading
-	blocked  atomic.Int64 // nanoseconds that passing events on took too long
-	catching atomic.Bool  // the caller is gone
+	blocked  atomic.Int64 // nanoseconds that forwarding events took too long
+	catching atomic.Bool  // the caller has left
 	cut      atomic.Bool  // the rest was given up
-	read     atomic.Int64 // tokens of output that have come, while catching up
+	read     atomic.Int64 // tokens of output that have arrived, while catching up
 	once     sync.Once
 }
 
-// taken and passed enclose the passing on of events.
+// taken and passed enclose the forwarding of events.
 func (b *behind) taken() { b.since.Store(int64(time.Since(b.start)) + 1) }
 
 func (b *behind) passed() {
@@ -41,7 +41,7 @@ func (b *behind) passed() {
 	}
 }
 
-// heldUp is how long the stream was held up.
+// heldUp returns how long the stream was blocked.
 func (b *behind) heldUp() time.Duration {
 	held := time.Duration(b.blocked.Load())
 	if since := b.since.Load(); since > 0 {
@@ -50,13 +50,13 @@ func (b *behind) heldUp() time.Duration {
 	return held
 }
 
-// generated is how many tokens no provider exceeds in a time.
+// generated returns an upper bound of the tokens any provider generates in a time.
 func (c *Call) generated(d time.Duration) int64 {
 	return int64(d.Seconds()*fastest+1) * c.Plan.Request.Choices()
 }
 
-// depart cancels the provider of a caller who is gone, at once or, when the stream
-// is behind, as soon as it comes no faster than it is generated.
+// depart cancels the provider of a caller who has left: immediately, or, if the stream is
+// behind, once it arrives no faster than it is generated.
 func (e *upstreamCall) depart() {
 	if e.behind.heldUp() < behindAfter {
 		e.cancel(ErrGone)
@@ -68,14 +68,14 @@ func (e *upstreamCall) depart() {
 	})
 }
 
-// catchUp looks in a moment whether what comes is still what was on its way: more than
-// can have been generated since so much had come. Two looks in a row that find less
-// end it, as what is on its way may take a moment.
+// catchUp checks after a moment whether data in transit is still arriving: more than can
+// have been generated since the previous check. Two consecutive checks that find less end
+// it, because data in transit may be delayed.
 func (e *upstreamCall) catchUp(until time.Time, before int64, waned bool) {
 	time.AfterFunc(catchUpStep, func() {
 		b := &e.behind
 		came := b.read.Load()
-		passing := b.since.Load() > 0 // the caller's connection may have yet to fail
+		passing := b.since.Load() > 0 // the caller's connection may not have failed yet
 		less := !passing && came-before <= e.call.generated(catchUpStep)
 		switch {
 		case e.upstream.Err() != nil:
@@ -90,9 +90,9 @@ func (e *upstreamCall) catchUp(until time.Time, before int64, waned bool) {
 	})
 }
 
-// sent is how many tokens a provider that was cancelled for a caller who is gone has
-// sent: what came, and when that was not all, what it can have generated while the
-// caller did not read. That part is within the hold.
+// sent returns how many tokens the provider, cancelled because the caller left, has sent:
+// what arrived and, if that was not all, what it may have generated while the caller did
+// not read. The latter part is limited to the hold.
 func (r *relay) sent() int64 {
 	came := r.visible()
 	if !r.errand.behind.cut.Load() {

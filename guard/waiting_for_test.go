@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// stalled takes the first bytes of an answer and no more, until its connection is
-// reset.
+// stalled accepts the first bytes of an answer and no more, until its connection is reset.
 type stalled struct {
 	http.ResponseWriter
 	reset <-chan struct{}
@@ -29,7 +28,7 @@ func (s *stalled) Write(p []byte) (int, error) {
 
 func (s *stalled) Flush() {}
 
-// flood is a provider that has generated all of a long answer at once, and does not end it.
+// flood is a provider that generates a long answer immediately and does not end it.
 func flood(t *testing.T, chunks int) (url string, sent <-chan struct{}) {
 	done := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
@@ -46,8 +45,8 @@ func flood(t *testing.T, chunks int) (url string, sent <-chan struct{}) {
 	return srv.URL, done
 }
 
-// TestStalledReaderPaysForWhatWasGenerated: a caller who stops reading and then
-// resets is charged for all that the provider had sent by then.
+// TestStalledReaderPaysForWhatWasGenerated checks that a caller who stops reading and then
+// resets its connection is charged for everything the provider had sent by then.
 func TestStalledReaderPaysForWhatWasGenerated(t *testing.T) {
 	const chunks = 4000
 	r := newRig(t, roomy()...)
@@ -61,7 +60,7 @@ func TestStalledReaderPaysForWhatWasGenerated(t *testing.T) {
 	go func() {
 		<-w.began
 		<-sent
-		time.Sleep(2 * behindAfter) // what is tested is that it stalls so long
+		time.Sleep(2 * behindAfter) // the test is about such a long stall
 		leave()
 		close(reset)
 	}()

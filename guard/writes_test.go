@@ -9,7 +9,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// writesRig is a vendor whose model m has prices for both kinds of cache writes.
+// writesRig returns a vendor whose model m has prices for both kinds of cache writes.
 func writesRig(t *testing.T, v *vendor) *rig {
 	t.Helper()
 	r := vendorRig(t, v, nil)
@@ -25,8 +25,8 @@ func writesRig(t *testing.T, v *vendor) *rig {
 	return r
 }
 
-// TestCacheWriteTime: input written to the cache for an hour is charged as that,
-// also where the answer does not tell it from other writes.
+// TestCacheWriteTime checks that input written to the cache for an hour is charged as such,
+// even if the answer does not distinguish it from other writes.
 func TestCacheWriteTime(t *testing.T) {
 	const (
 		apart     = `"cache_creation_input_tokens":100,"prompt_tokens_details":{"cache_creation_tokens":100,"cache_creation_token_details":{"ephemeral_5m_input_tokens":60,"ephemeral_1h_input_tokens":40}}`
@@ -61,8 +61,8 @@ func TestCacheWriteTime(t *testing.T) {
 	}
 }
 
-// TestBatchedCacheWriteTime: so is that of a call that the provider's Batch API made,
-// which is ended without its request.
+// TestBatchedCacheWriteTime checks the same for a call of the provider's Batch API, which
+// is ended without its request.
 func TestBatchedCacheWriteTime(t *testing.T) {
 	const answer = `{"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}],
 		"usage":{"prompt_tokens":500,"completion_tokens":3,"total_tokens":503,"prompt_tokens_details":{"cache_write_tokens":100}}}`

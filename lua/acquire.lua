@@ -1,14 +1,15 @@
 -- acquire: up to n claims on the next jobs, as far as the provider quota allows.
--- Needs time, quota, reserve, rings, flows, picks. First reaps dead claims and wakes parked
--- subjects. The same (process, seq) replays its reply; n = 0 only looks; n is at most 1000.
--- KEYS 1-23 pool (pool_keys)  24 record of the process  25 weights, percent (hash; "~": it is complete)
+-- Needs time, quota, reserve, rings, flows, picks. First returns dead claims to the queue and wakes
+-- parked subjects. The same (process, seq) replays its reply; n = 0 only looks; n is at most 1000.
+-- KEYS 1-23 pool (pool_keys)  24 record of the process  25 weights, percent (hash; "~": it is
+-- complete)
 -- ARGV 1 now  2 process  3 seq  4 n  5 lease us  6 name of the weights ("" = none)
 --      7 probe us  8-10 shares of the classes, percent  11-14 rpm tpm concurrency burst (quota_limits)
---      15 us after which the process asks again when too little waits; 0: it does not
+--      15 us after which the process acquires again if fewer jobs wait than requested; 0: it does not
 -- Reply lines: "<wait us> <why> <reaped>", then per claim "<id> <token> <class> <at us> <tokens>",
--- and, for a job that is more than its model's provider takes in a minute, that limit.
--- wait 0: ask again at once; -1: nothing waits. why: more, empty, or what refuses; weights
--- when those at KEYS 25 are to be written first.
+-- and, for a job that is more than its model's provider takes in a minute, that limit. wait 0:
+-- acquire again immediately; -1: nothing waits. why: more, empty, or what refuses; weights if those
+-- at KEYS 25 have to be written first.
 local pool, process_key, weights_key = pool_keys(), KEYS[24], KEYS[25]
 local given, process, seq, wanted, lease, weights_name, probe_us = unpack(ARGV, 1, 7)
 local shares = { unpack(ARGV, 8, 10) }
@@ -31,20 +32,20 @@ if weights_name ~= '' then
 end
 local quota = quota_open(pool.quota, given, limits)
 local now = quota.now - quota.off
--- Where there is no quota to look at, a job may always run.
+-- Without a quota to check, a job may always run.
 quota.open = quota.now >= quota.blk and limits.conc == 0 and quota_free(quota)
 
--- Nobody is judged dead by a clock that ran while nobody could see: after a step of the
--- clock, or a gap in which no worker looked and none renewed a claim, all get a whole lease.
--- While no job is claimed nobody looks, and a gap says nothing. After a step what is parked
--- wakes, too.
+-- No worker is judged dead for time in which it could not renew: after a step of the clock, or a
+-- gap in which no worker acquired and none renewed a claim, all claims get a full lease. While no
+-- job is claimed no worker checks in, and a gap means nothing. After a step, parked subjects wake
+-- too.
 local credit_2, credit_3, last_awake, last_seen, last_off, nap =
   unpack(redis.call('HMGET', pool.fair, 'w2', 'w3', 'awake', 'seen', 'off', 'nap'))
 local seen, stepped = last_seen or now, (last_off or 0) - quota.off ~= 0
 local function set_all(key, till)
   for _, id in ipairs(redis.call('ZRANGE', key, 0, -1)) do redis.call('ZADD', key, int(till), id) end
 end
-redis.call('ZREM', pool.claims, '') -- full memory allows this, and then every write after it
+redis.call('ZREM', pool.claims, '') -- allowed when memory is full, and so is every write after it
 if stepped and not quota.gap or now - seen > lease / 3 + 1500000 and redis.call('EXISTS', pool.claims) == 1 then
   set_all(pool.claims, now + lease)
   set_all(pool.slots, now + lease)
@@ -55,12 +56,12 @@ if stepped then
 end
 if not last_seen or math.abs(now - seen) > 500000 then redis.call('HSET', pool.fair, 'seen', int(now)) end
 
--- Jobs of dead workers go back, some at a time. One that was cancelled meanwhile is
--- due: its turn may be far away (cancel ends it).
+-- Jobs of dead workers return to the queue, up to 100 per run. A job that was cancelled meanwhile
+-- is made due, because its turn may be far away (cancel ends it).
 local reaped = redis.call('ZRANGEBYSCORE', pool.claims, '-inf', int(now), 'LIMIT', '0', '100')
 for _, id in ipairs(reaped) do
   local rec = redis.call('HGET', pool.claimed, id)
-  redis.call('ZREM', pool.claims, id) -- first, because it works when memory is full
+  redis.call('ZREM', pool.claims, id) -- first, because it is allowed when memory is full
   redis.call('HDEL', pool.claimed, id)
   redis.call('ZREM', pool.slots, id)
   if rec then
@@ -76,8 +77,8 @@ end
 local soon = redis.call('ZRANGE', pool.parked, '0', '0', 'WITHSCORES')
 if not soon[1] then pool.parks = false elseif soon[2] - now <= 0 then wake(pool, now) end
 
--- The cost of requests and tokens is their dominant share of the minute's
--- quota, in billionths; without a quota it is the tokens.
+-- The cost of requests and tokens is their dominant share of the minute's quota, in billionths;
+-- without a quota it is the number of tokens.
 local function cost_of(requests, tokens)
   if quota.open then return math.max(math.ceil(tokens), 1) end
   local share, bounded = 0, false
@@ -89,9 +90,9 @@ local function cost_of(requests, tokens)
   return math.max(math.ceil(bounded and share * 1e9 or tokens), 1)
 end
 
--- Interactive goes before async before batch; but whatever runs, live calls
--- too, earns each waiting class its share in credit (kept in hundredths of cost),
--- and the class whose credit pays for its next job goes first.
+-- Interactive has priority over async, and async over batch. But everything that runs, live calls
+-- included, earns each waiting class its share as credit (kept in hundredths of cost), and a class
+-- whose credit pays for its next job goes first.
 credit_2, credit_3 = tonumber(credit_2) or 0, tonumber(credit_3) or 0
 local credit, heads, waiting = { 0, credit_2, credit_3 }, {}, 0
 for c = 1, 3 do
@@ -127,7 +128,7 @@ local function next_job()
         return heads[c]
       end
     elseif heads[c] == false and not pool.past[c] then
-      credit[c] = 0 -- nobody saves up while there is nothing to run
+      credit[c] = 0 -- nobody accumulates credit without jobs to run
     end
   end
   return head_of(1) or head_of(2) or head_of(3)
@@ -135,8 +136,8 @@ end
 
 reserve_now(quota, waiting * 10, live.t)
 
--- never_fits returns the learned limit that a job alone is more than, if it is that of the
--- job's model; what another model's is says nothing of this one.
+-- never_fits returns the learned limit if the job alone exceeds it and the limit is that of the
+-- job's model; the limit of another model does not apply.
 local function never_fits(lane, tokens)
   local metric = quota.metrics[#quota.metrics]
   if metric.name ~= 't' or tokens <= metric.limit then return nil end
@@ -144,7 +145,7 @@ local function never_fits(lane, tokens)
   return model and string.sub(model, 1, 3) == string.sub(lane.within, -4, -2) and metric.limit or nil
 end
 
--- SKIPS is how many jobs that cannot go now are passed over.
+-- SKIPS is how many jobs that cannot run now are skipped.
 local SKIPS = 32
 local wait, why = 0, nil
 local soonest, reason, skips = nil, nil, 0
@@ -163,7 +164,7 @@ while true do
   local id, text = job.list.id, job.list.tokens
   local never = not quota.open and never_fits(job.list, tokens)
   if never then
-    wait, text = 0, text .. ' ' .. int(never) -- it ends without having used any
+    wait, text = 0, text .. ' ' .. int(never) -- it will end without having used any
   elseif not quota.open then
     wait, why = quota_wait(quota, tokens, quota.res and quota.res.id == id and 'head' or 'job')
     if wait == 0 and limits.conc > 0 and open + count >= limits.conc then wait, why = 50000, 'concurrency' end
@@ -206,7 +207,7 @@ if soonest then
 end
 reserve_text(quota)
 if count > 0 then
-  if quota.open then -- all at once
+  if quota.open then -- all together
     local metric = quota.metrics[1]
     metric.sum = metric.sum + count
     metric.added = metric.added + count
@@ -224,7 +225,7 @@ end
 local set = {}
 if credit[2] ~= credit_2 then set[1], set[2] = 'w2', int(credit[2]) end
 if credit[3] ~= credit_3 then set[#set + 1], set[#set + 2] = 'w3', int(credit[3]) end
--- While handlers wait and ask again, a job that is put wakes nobody.
+-- While handlers wait and acquire again on their own, a new job need not wake them.
 local again = count < wanted and (wait == -1 and tonumber(ask_again) or math.min(wait, 250000)) or 0
 local awake = again > 0 and int(now + again) or '0'
 if wanted > 0 and awake ~= (last_awake or '0') then

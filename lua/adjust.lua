@@ -1,28 +1,28 @@
--- adjust: corrects by hand what an org was charged, or resolves a charge of its
--- reconciliation list. Idempotent on the id, for as long as `adjusted` remembers it.
+-- adjust: corrects manually what an org was charged, or resolves a charge on its reconciliation
+-- list. Idempotent on the id, for as long as `adjusted` remembers it.
 -- Libraries: time, shapes, shape_of, whole, roll.
 --
 -- KEYS  1 ledger (STREAM)  2 audit (STREAM)  3 adjusted (HASH id -> "<at>|<what>")
---       4 the same of the period before  5 reconcile (LIST)
+--       4 the same for the previous period  5 reconcile (LIST)
 --       6 7 8 roll-ups of three UTC days in a row  9 10 11 of their hours
 --       12.. one state key per limit
--- ARGV  1 now  2 id  3 what is done, to tell a repetition from another one
+-- ARGV  1 now  2 id  3 what is done, to recognize a repetition
 --       4 amount, may be negative  5 kind of ledger entry, empty: none
 --       6 calls  7 estimated  8 adjusted: what to add to these sums  9 day of KEYS 6
---       10 roll-up field  11-19 tokens and costs by class, as in roll  20 most fields of a day
+--       10 roll-up field  11-19 tokens and costs by class, as in roll  20 maximum fields of a day
 --       21 ledger entry: JSON without its closing brace  22 ledger length
 --       23 lifetime of KEYS 1 in ms  24 lifetime of KEYS 6 to 8 in ms
 --       25 audit entry: JSON without its closing brace
 --       26 audit length  27 lifetime of KEYS 2 in ms  28 lifetime of KEYS 3 in ms
 --       29 the item of KEYS 5 that is resolved, empty: none
 --       30.. per limit: kind, p1, p2
--- Reply "<verdict>,<now>,<at>"; verdict: adjusted | replayed | conflict (the id did
+-- Reply "<verdict>,<now>,<at>"; verdict: adjusted | replayed | conflict (the id was used for
 --       something else) | gone (the item is not on the list) | skew
 
 local ledger, audit, adjusted, adjusted_before, reconcile = unpack(KEYS, 1, 5)
 local days, hours = { unpack(KEYS, 6, 8) }, { unpack(KEYS, 9, 11) }
 local given, id, what, amount, entry_kind, calls, estimated, adjustment, first_day, field = unpack(ARGV, 1, 10)
-local USAGE_AT = 11 -- where its tokens and costs begin in ARGV
+local USAGE_AT = 11 -- start of tokens and costs in ARGV
 local most_fields, entry, ledger_length, ledger_life, rollup_life = unpack(ARGV, 20, 24)
 local audit_entry, audit_length, audit_life, adjusted_life, item = unpack(ARGV, 25, 29)
 amount = tonumber(amount)
@@ -48,8 +48,8 @@ for i = 1, #KEYS - 11 do
   limits[i] = { key = key, shape = shape, kind = kind, p1 = p1, p2 = p2, state = state }
 end
 
--- What is given back is taken from what is charged, never from open holds, and in
--- windows from what leaves them first: it lasts no longer than the charge would have.
+-- A credit is taken from charges, never from open holds, and in windows from what leaves them
+-- first, so that it lasts no longer than the charge would have.
 local give = {}
 
 function give.w(s, st, key, slot, n)

@@ -1,4 +1,4 @@
--- Library: reads KEYS and ARGV one after the other.
+-- Library: reads KEYS and ARGV sequentially.
 
 local keys_read, args_read = 0, 0
 

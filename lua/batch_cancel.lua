@@ -1,8 +1,8 @@
--- batch_cancel: a batch is to end early. What has ended, or is about to, stays
--- as it is. Needs time.
+-- batch_cancel: cancels an open batch. Lines that have ended, or are about to, are not affected.
+-- Needs time.
 -- KEYS 1 record
 -- ARGV 1 now
--- Reply the status it has then | "missing"
+-- Reply the new status | "missing"
 local record = KEYS[1]
 local given = ARGV[1]
 local status = redis.call('HGET', record, 'status')

@@ -1,8 +1,8 @@
--- batch_lease: a process takes, renews or (with 0) gives back the lease on an
--- open batch. Needs time.
+-- batch_lease: a process takes, renews or (with 0) releases the lease on an open batch.
+-- Needs time.
 -- KEYS 1 record
 -- ARGV 1 now  2 token of the holder  3 lease us
--- Reply "ok" | "busy" (somebody else has it) | "ended" | "missing"
+-- Reply "ok" | "busy" (another process has it) | "ended" | "missing"
 local record = KEYS[1]
 local given, token, lease = unpack(ARGV)
 local status, holder, till = unpack(redis.call('HMGET', record, 'status', 'token', 'until'))

@@ -1,7 +1,7 @@
--- batch_new: a new batch, once per id. Needs time.
+-- batch_new: creates a batch, once per id. Needs time.
 -- KEYS 1 record
--- ARGV 1 now  2 seconds until it expires  3 seconds the record lives
---      then field, value pairs
+-- ARGV 1 now  2 seconds until it expires  3 lifetime of the record in s
+--      then field, value pairs of the record
 -- Reply "ok <created s> <expires s>"
 local record = KEYS[1]
 local given, expires_in, life = unpack(ARGV, 1, 3)

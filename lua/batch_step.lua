@@ -1,10 +1,10 @@
--- batch_step: one step of the process that holds the batch; a repeated one
--- changes nothing. Needs time.
+-- batch_step: one step of the process that holds the batch; repeating it changes nothing. Needs
+-- time.
 -- KEYS 1 record (HASH)  2 lines put and not collected (HASH line -> custom_id)  3 chunks of results (LIST)
 -- ARGV 1 now  2 token of the holder  3 number of the step  4 statuses it may start from, " a b "
 --      5 JSON: {status, set {field: value}, stamp [field], inc {field: integer as text},
 --        add {line: custom_id}, drop [line], push [chunk]}
--- Reply "ok <status>" | "status <status>" (it is another) | "lost" (another process has the batch)
+-- Reply "ok <status>" | "status <status>" (not in ARGV 4) | "lost" (another process has the batch)
 local record, lines, chunks = KEYS[1], KEYS[2], KEYS[3]
 local given, token, number, from, json = unpack(ARGV)
 local holder, last, status = unpack(redis.call('HMGET', record, 'token', 'step', 'status'))

@@ -1,4 +1,4 @@
--- block: nothing is granted for a while; the longest block wins. Needs time, quota.
+-- block: grants nothing for a while; the longest block wins. Needs time, quota.
 -- KEYS 1 quota
 -- ARGV 1 now  2 duration us
 -- Reply "ok"

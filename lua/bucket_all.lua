@@ -1,6 +1,6 @@
--- Part of shape_bucket: what works on all dips.
+-- Part of shape_bucket: functions over all dips.
 
--- dips returns all dips in lists, the oldest first, and their number.
+-- dips returns all dips as lists, oldest first, and their number.
 local function dips(st)
   local time, till, whole, frac, n = {}, {}, { [0] = 0 }, {}, 0
   local function add(t, u, more, g)
@@ -19,11 +19,11 @@ local function dips(st)
   return time, till, whole, frac, n
 end
 
--- squeeze leaves 16 dips at most.
+-- squeeze reduces the dips to at most 16.
 local function squeeze(st, r, p)
   local time, till, whole, frac, n = dips(st)
 
-  -- join lowers dip i by what drained until dip j, unless it would be below 0.
+  -- join lowers dip i by what drained until dip j, unless it would fall below 0.
   local function join(i, j)
     if till[i] == 0 then return false end
     local low = lowered(whole[i], till[j] - till[i], r, p)
@@ -34,7 +34,7 @@ local function squeeze(st, r, p)
 
   local function copy(i, j) time[i], till[i], whole[i], frac[i] = time[j], till[j], whole[j], frac[j] end
   local function lower(i, j) return whole[i] < whole[j] or whole[i] == whole[j] and frac[i] > frac[j] end
-  -- The older a dip, the longer may be what it stands for.
+  -- The older a dip, the longer the span it may represent.
   local share = 0.0625
   repeat
     local k = 0
@@ -52,7 +52,7 @@ local function squeeze(st, r, p)
     end
     n, share = k, share * 2
   until n <= 16 or share > 1
-  -- Dips near 0 cannot be lowered: the later of two falls to the earlier.
+  -- Dips close to 0 cannot be lowered: of two, the later gets the value of the earlier.
   while n > 16 do
     local at = 1
     for i = 2, n - 1 do
@@ -75,7 +75,7 @@ local function squeeze(st, r, p)
   st.lo, st.hi, st.push, st.squeezed = 1, n - 1, false, true
 end
 
--- changed forgets all fractions, because the refill is another one from now on.
+-- changed drops all fractions, because a new refill applies from now on.
 local function changed(st)
   local time, _, whole, frac, n = dips(st)
   st.all, st.f, st.rate, st.other = {}, 0, st.other, nil

@@ -1,12 +1,12 @@
--- Part of shape_bucket: sets back, of from - to at place, when there are later dips.
+-- Part of shape_bucket: gives back from - to at place when there are later dips.
 
 local function put(st, i, t, u, more, g)
   local text = fmt('%s,%s,%d,%d', t, u, more, g)
   if st.all then st.all[i] = text else call('HSET', st.key, num(i), text) end
 end
 
--- first returns the first dip after a time, as an index, and its value: the
--- index newest + 1 is the last dip.
+-- first returns the index of the first dip after a time, and its value; the index newest + 1 is the
+-- last dip.
 local function first(st, place)
   local lo, hi = st.lo, st.hi
   local i, value, less, g = hi + 1, st.whole, st.more, st.g + 0
@@ -14,7 +14,7 @@ local function first(st, place)
   local t, _, more, f = field(st, lo)
   local low = more + 0
   if t + 0 > place then return lo, low, f + 0 end
-  if place - t > st.t - place then -- nearer to the last one
+  if place - t > st.t - place then -- closer to the last one
     for k = hi, lo + 1, -1 do
       t, _, more, f = field(st, k)
       if t + 0 <= place then break end
@@ -30,8 +30,7 @@ local function first(st, place)
   return i, value, g
 end
 
--- cut takes out the dips between j and i: the fewer of those before and those
--- after move there.
+-- cut removes the dips between j and i by moving whichever are fewer, those before or those after.
 local function cut(st, j, i)
   local by, args, gone = i - 1 - j, {}, {}
   local function move(k, to)
@@ -53,8 +52,8 @@ local function cut(st, j, i)
   if #args > 0 then call('HSET', st.key, unpack(args)) end
 end
 
--- lower takes n from dip i, which had `value`, and all after it, and drops
--- those before it that are not below it.
+-- lower subtracts n from dip i, whose value was `value`, and from all after it, and drops the ones
+-- before that are not below it.
 local function lower(st, i, n, value)
   if i > st.hi then return sink(st, st.whole - n) end
   st.whole = st.whole - n
@@ -69,7 +68,7 @@ local function lower(st, i, n, value)
   if j < i - 1 then cut(st, j, i) end
 end
 
--- finer takes a fraction from dip i and those after, and from what is used.
+-- finer subtracts a fraction from dip i, from those after it, and from what is used.
 local function finer(st, i, less, p)
   local before = 0
   local function take(f)
@@ -92,7 +91,7 @@ end
 local wanted = from - to
 local i, least, g = first(st, place + 0)
 local low = least - (g > 0 and 1 or 0)
-local minus = low < wanted and least or wanted -- down to nothing, with the fraction
+local minus = low < wanted and least or wanted -- down to zero, including the fraction
 st.used = st.used - minus
 lower(st, i, minus, least)
 if low < wanted then

@@ -1,22 +1,20 @@
--- calibrate: adds a batch of observations to running estimates, once. Libraries:
--- time.
+-- calibrate: adds a batch of observations to running estimates, once per batch. Libraries: time.
 --
--- An entry is "since,updated,n,mean,dev,q,m,e1,e2..", whole numbers, times in
--- ms: n observations of x (their average, mean deviation and high quantile) and
--- m of the averages e1, e2...
+-- An entry is "since,updated,n,mean,dev,q,m,e1,e2..", all integers, times in ms: n observations of
+-- x (their average, mean deviation and high quantile) and m of the averages e1, e2...
 --
 -- KEYS  1 entries (hash)  2 recent (zset: entry, ms of its last update)
 --       3 the number of this process's last batch
--- ARGV  1 now  2 number of the batch  3 life of KEYS 3, ms
---       4 life of an entry without updates, ms  5 most entries  6 most n
---       then pairs entry, text: "=<name>" is stored as it is; else observations
---       "x,e1,e2.." separated by ";", x empty when it is not known
+-- ARGV  1 now  2 number of the batch  3 lifetime of KEYS 3, ms
+--       4 lifetime of an entry without updates, ms  5 maximum entries  6 maximum n
+--       then pairs entry, text: "=<name>" is stored as it is; otherwise observations
+--       "x,e1,e2.." separated by ";", x empty if it is not known
 -- Reply "added" or "again" (nothing was done)
 
-local WINDOW = 50     -- averages forget beyond so many observations
-local START = 32      -- observations before the quantile is tracked on its own
+local WINDOW = 50     -- averages weigh about this many observations
+local START = 32      -- observations before the quantile is tracked separately
 local QUANTILE = 0.98 -- the quantile
-local STEP = 1000     -- least step of the quantile, in units of x
+local STEP = 1000     -- smallest step of the quantile, in units of x
 
 local entries, recent, last_batch = KEYS[1], KEYS[2], KEYS[3]
 local given, number, batch_life, life, most_entries, most_n = unpack(ARGV, 1, 6)
@@ -29,7 +27,7 @@ local function toward(old, new, n)
   return math.floor(old + (new - old) / math.min(n, WINDOW) + 0.5)
 end
 
--- learn takes one x into the average, the deviation and the quantile.
+-- learn adds one x to the average, the deviation and the quantile.
 local function learn(entry, x)
   entry.n = entry.n + 1
   if entry.n > 1 then entry.dev = toward(entry.dev, math.abs(x - entry.mean), entry.n - 1) end
@@ -37,9 +35,9 @@ local function learn(entry, x)
   if entry.n <= START then
     entry.q = entry.mean + math.floor(2.5 * entry.dev)
   else
-    -- Steps small enough not to stray, and bounds for what spreads out or
-    -- narrows faster than they go: 2 deviations are the 94th percentile of
-    -- normal noise, 12 are beyond a tail of one in twenty.
+    -- The steps are small enough not to stray. The bounds handle distributions that widen or narrow
+    -- faster than the steps: 2 deviations are the 94th percentile of normal noise, 12 are beyond a
+    -- tail of one in twenty.
     local step = math.max(entry.dev / 4, STEP)
     if x >= entry.q then
       entry.q = entry.q + QUANTILE * step
@@ -52,7 +50,7 @@ local function learn(entry, x)
   if entry.n > most_n then entry.n = most_n end
 end
 
--- average takes the moments e1, e2.. of one observation.
+-- average adds the moments e1, e2.. of one observation.
 local function average(entry, values)
   entry.m = entry.m + 1
   for i, v in ipairs(values) do entry[i] = toward(entry[i] or 0, v, entry.m) end
@@ -97,7 +95,7 @@ for i = 7, #ARGV, 2 do
   redis.call('ZADD', recent, int(now), name)
 end
 
--- Entries without updates, and the oldest of too many.
+-- Remove entries without updates, and the oldest ones beyond the maximum.
 local old = redis.call('ZRANGEBYSCORE', recent, '-inf', int(now - life), 'LIMIT', 0, 200)
 for _, name in ipairs(old) do
   redis.call('ZREM', recent, name)

@@ -1,9 +1,11 @@
--- cancel: ends a waiting job, or tells the worker of a claimed one, which ends
--- it when the claim comes back. Needs time, rings, flows, jobs.
+-- cancel: ends a waiting job, or notifies the worker of a claimed one, which ends it when the claim
+-- is returned. Needs time, rings, flows, jobs.
 -- KEYS 1-23 pool (pool_keys)  24 job
--- ARGV 1 now  2 id  3 why: cancelled (asked), caller_gone, expired  4 org ("" = any)  5 result TTL ms
+-- ARGV 1 now  2 id  3 why: cancelled (by request), caller_gone, expired  4 org ("" = any)  5 result
+-- TTL ms
 --      6 channel of the pool's workers
--- Reply "ended <state>" by this call | the state it has ("running" when only told) | "missing"
+-- Reply "ended <state>" if this call ended it | its state ("running" if its worker was notified) |
+-- "missing"
 local pool, key = pool_keys(), KEYS[24]
 local given, id, why, of_org, ttl_ms, channel = unpack(ARGV)
 local state, org, class, stream, user, lane, seq, tokens, again = unpack(redis.call('HMGET', key,
@@ -19,7 +21,7 @@ if terminal(state) then return state end
 local member = member_of(id, org, user, lane, seq, tokens)
 if flow_drop(pool, tonumber(class), member) or place_return(pool, member) then
   if again then redis.call('ZREM', pool.shut, nap_entry(class, member, again)) end
-  if redis.call('HEXISTS', pool.cancels, id) == 1 then why = cancel_code(pool, id) end -- asked of a worker that died
+  if redis.call('HEXISTS', pool.cancels, id) == 1 then why = cancel_code(pool, id) end -- for a worker that died
   local terminal_state = why == 'expired' and 'expired' or 'cancelled'
   job_end(pool, key, id, now_us(given), terminal_state, ttl_ms, { 'code', why })
   return 'ended ' .. terminal_state

@@ -1,14 +1,15 @@
--- Library: bytes that callers have in a place, by org and in all. Needs time.lua.
+-- Library: bytes that callers store in one place, by org and in total. Needs time.lua.
 -- KEYS 1 entries: hash, id -> "<org> <bytes reserved> <bytes written>"
 --      2 their ends: sorted set, id by time us
 --      3 sums: hash, "o <org>" of its entries, all of all, written without what is only
---        reserved; the other fields are somebody else's counts of what is in the same place
--- An entry ends with what it counts. What is small and is not removed before it expires is
--- counted by org and hour, in an entry "@<end us> <org>".
+--        reserved; the other fields are other counts of what is in the same place
+-- An entry ends with what it counts. Small items that are not removed before they expire are
+-- counted together by org and hour, in an entry "@<end us> <org>".
 local call = redis.call
 local entries, ends, sums = KEYS[1], KEYS[2], KEYS[3]
 
--- entry_of returns the org of an entry and its bytes reserved and written; nil, 0, 0 without one.
+-- entry_of returns the org of an entry and its bytes reserved and written; nil, 0, 0 if there is
+-- none.
 local function entry_of(id)
   local org, reserved, written = string.match(call('HGET', entries, id) or '', '^(%S+) (%d+) (%d+)$')
   return org, tonumber(reserved or 0), tonumber(written or 0)
@@ -18,13 +19,13 @@ local function sum_add(field, n)
   if n ~= 0 and call('HINCRBY', sums, field, int(n)) <= 0 then call('HDEL', sums, field) end
 end
 
--- entry_set makes an entry of so many bytes that lasts until a time. None are no entry.
+-- entry_set sets the bytes of an entry and its end. Zero bytes remove it.
 local function entry_set(id, org, reserved, written, till)
   local _, reserved_before, written_before = entry_of(id)
   local more = reserved + written - reserved_before - written_before
   local none = reserved + written == 0
   if none then
-    call('ZREM', ends, id) -- first, because it works when memory is full
+    call('ZREM', ends, id) -- first, because it is allowed when memory is full
     call('HDEL', entries, id)
   end
   sum_add('o ' .. org, more)
@@ -35,8 +36,8 @@ local function entry_set(id, org, reserved, written, till)
   call('ZADD', ends, int(till), id)
 end
 
--- entries_expire removes entries whose time is over, some at a time. Where none is left
--- the sums start from nothing.
+-- entries_expire removes expired entries, up to 200 per run. If none is left, the sums restart at
+-- zero.
 local function entries_expire(now)
   for _, id in ipairs(call('ZRANGEBYSCORE', ends, '-inf', int(now), 'LIMIT', 0, 200)) do
     local org = entry_of(id)
@@ -49,7 +50,7 @@ local function entries_expire(now)
   end
 end
 
--- entries_keep lets the keys live for an hour longer than the last entry.
+-- entries_keep extends the lifetime of the keys to an hour beyond the last entry.
 local function entries_keep(now)
   local last = call('ZRANGE', ends, -1, -1, 'WITHSCORES')[2]
   if not last then return end

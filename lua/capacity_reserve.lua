@@ -1,9 +1,10 @@
--- capacity_reserve: bytes of an id are admitted, or refused whole. Needs time, capacity.
+-- capacity_reserve: admits the bytes of an id, all or nothing. Needs time, capacity.
 -- KEYS 1 entries  2 ends  3 sums (capacity)
--- ARGV 1 now  2 id  3 org  4 bytes reserved  5 bytes written now (-1 = those of before)  6 us they last
---      7 most bytes of the place (0 = no bound)  8 bytes in it that nothing here counts
---      9 what an org may have of what others leave, percent
--- Repeated it replaces what the id has; no more than before is never refused.
+-- ARGV 1 now  2 id  3 org  4 bytes reserved  5 bytes written now (-1 = those of before)  6 us they
+-- last
+--      7 maximum bytes of the place (0 = no bound)  8 bytes in it that nothing here counts
+--      9 share of an org in what others leave, percent
+-- A repetition replaces what the id has; it is never refused if it needs no more than before.
 -- Reply "ok" | "full all <free>" | "full org <free>"
 local given, id, org, reserved, written, lasts, most, foreign, percent = unpack(ARGV)
 reserved, written, most = tonumber(reserved), tonumber(written), tonumber(most)
@@ -20,7 +21,7 @@ if more > 0 and most > 0 then
   if more > free then return 'full all ' .. int(math.max(free, 0)) end
   if more > share then return 'full org ' .. int(math.max(share, 0)) end
 end
-if more <= 0 then call('ZREM', ends, '') end -- full memory allows this, and then every write after it
+if more <= 0 then call('ZREM', ends, '') end -- allowed when memory is full, and so is every write after it
 entry_set(id, org, reserved, written, math.max(now + lasts, tonumber(call('ZSCORE', ends, id) or 0)))
 entries_keep(now)
 return 'ok'

@@ -1,12 +1,12 @@
--- capacity_settle: what was reserved is written, and nothing more. Needs time, capacity.
+-- capacity_settle: what was reserved is written, and no more will follow. Needs time, capacity.
 -- KEYS 1 entries  2 ends  3 sums (capacity)
 -- ARGV 1 now, then per id: id, bytes that stay (-1 = those written before), us they last,
 --      1 = they may be released before
--- An id that is not known has been settled before, or has expired.
+-- An unknown id has already been settled, or has expired.
 -- Reply "ok"
 local SMALL, HOUR = 16384, 3600000000
 local given = ARGV[1]
-call('ZREM', ends, '') -- full memory allows this, and then every write after it
+call('ZREM', ends, '') -- allowed when memory is full, and so is every write after it
 local now = now_us(given)
 entries_expire(now)
 for i = 2, #ARGV, 4 do

@@ -1,9 +1,9 @@
--- conversation_end: counts what a call has added to a conversation in place of what it might
--- have added. Where the provider has counted all of it, that count replaces what was there
--- when the call began, unless another call's count has replaced it since: then only what
--- this call has added at most is known. A repetition never counts too little.
+-- conversation_end: replaces what a call might have added to a conversation by what it added. If
+-- the provider has counted the whole conversation, that count replaces what was there when the call
+-- began, unless the count of another call has replaced it since; then only the maximum that this
+-- call added is known. A repetition never counts too little.
 -- KEYS 1 tokens (a count)  2 open (see conversation_begin)
--- ARGV 1 call  2 tokens it has added at most  3 tokens of all of it, or -1
+-- ARGV 1 call  2 maximum tokens it has added  3 tokens of the whole conversation, or -1
 --      4 tokens, as conversation_begin replied  5 corrections, as it replied
 -- Reply "ok"
 local call = redis.call
@@ -12,7 +12,7 @@ local id, most, counted, base, corrections = unpack(ARGV)
 if call('EXISTS', tokens_key) == 0 then return 'ok' end -- deleted meanwhile
 local held = call('HGET', open, id)
 local first = (call('HGET', open, '#') or '0') == corrections
-if not held then -- no longer awaited: what it might have added is among the rest
+if not held then -- no longer awaited: what it might have added is already counted
   if not first then call('INCRBY', tokens_key, most) end
   return 'ok'
 end

@@ -1,10 +1,10 @@
--- depth: what a pool holds. Needs time, rings, flows.
+-- depth: the contents of a pool. Needs time, rings, flows.
 -- KEYS 1-23 pool (pool_keys)
 -- ARGV 1 now
--- Reply words: waiting interactive, async, batch; their tokens; jobs, bytes (all
--- not ended); claims; parked subjects; blocked us; requests and tokens in the ring;
--- learned rpm and tpm, 0 = none; factor of the pace, per mille; dead letters; live
--- calls. Each claim has a slot too, so the slots that are left are live calls.
+-- Reply words: waiting interactive, async, batch; their tokens; jobs, bytes (all not ended);
+-- claims; parked subjects; blocked us; requests and tokens in the ring; learned rpm and tpm, 0 =
+-- none; factor of the pace, per mille; dead letters; live calls. Each claim has a slot too, so the
+-- remaining slots are live calls.
 local pool = pool_keys()
 local given = ARGV[1]
 local out = {}

@@ -1,7 +1,8 @@
--- ended: ends of jobs that are to be announced, for one who looks; others see
--- them again when `lease` has passed. Needs time.
+-- ended: returns ends of jobs that have to be announced; other readers get them again after
+-- `lease`.
+-- Needs time.
 -- KEYS 1 ended
--- ARGV 1 now  2 lease us  3 most
+-- ARGV 1 now  2 lease us  3 maximum number
 -- Reply a line per end: "id state org at_us notice"
 local ended = KEYS[1]
 local given, lease, most = unpack(ARGV)

@@ -1,4 +1,4 @@
--- Library: how a hold ends that is not an open one as it was taken (needs endings, roll).
+-- Library: ends holds that are not open or were extended (needs endings, roll).
 
 local RECONCILE_MAX = 100000
 
@@ -6,8 +6,7 @@ local function reply(verdict, charged, overrun, late, at)
   return fmt('%s,%d,%d,%d,%d,%d', verdict, now, charged or 0, overrun or 0, late and 1 or 0, at or now)
 end
 
--- read_limits reads the states of a call's limits; false: Go's days or calendar do not
--- reach now.
+-- read_limits reads the states of a call's limits; false: Go's days or calendar do not include now.
 local function read_limits(ending)
   forget_limits()
   for i = 1, #ending do
@@ -16,15 +15,15 @@ local function read_limits(ending)
   return today
 end
 
--- declared reports whether a call names the limits of a hold's text.
+-- declared reports whether a call declares as many limits as a hold's text has.
 local function declared(ending, text)
   local _, more = text:gsub(';', '')
   return (text == '' and 0 or more + 1) == #ending
 end
 
--- regrade moves one limit of a hold from what it has charged to `want`: too much
--- goes back, newest part first; too little is charged now, over the limit if need
--- be. It returns the limit's text with what stays charged at each place.
+-- regrade changes one limit of a hold from what it has charged to `want`: excess is given back,
+-- newest part first; what is missing is charged now, over the limit if necessary. It returns the
+-- limit's text with what stays charged at each place.
 local function regrade(limit, text, want, open, id)
   local shape, state = limit.shape, limit.state
   local had = tonumber(text:match('^%d+') or 0)
@@ -60,7 +59,7 @@ local function regrade_all(ending, text, want_of, open)
   return table.concat(texts, ';')
 end
 
--- bury leaves the tombstone, for so many ms at least, and closes the record.
+-- bury writes the tombstone, kept for at least `least` ms, and removes the record.
 local function bury(id, text, least)
   call('HDEL', holds, id)
   call('HSET', done, id, text)
@@ -68,8 +67,8 @@ local function bury(id, text, least)
   if call('PTTL', done) < life then call('PEXPIRE', done, num(life)) end
 end
 
--- book appends to the ledger and adds to the day. `cost` is what this entry adds
--- to the bill, negative when a late settle corrects an expiry.
+-- book appends to the ledger and adds to the day. `cost` is what this entry adds to the bill,
+-- negative when a late settle corrects an expiry.
 local function book(ending, kind, cost, total, overrun, calls, estimated)
   if ending.entry == '' then return end
   local entry = ending.entry .. fmt(',"kind":"%s","at_us":%d,"cost_nano":%d,"total_nano":%d,"overrun_nano":%d}',
@@ -77,11 +76,11 @@ local function book(ending, kind, cost, total, overrun, calls, estimated)
   call('XADD', ledger, 'MAXLEN', '~', ledger_length, '*', 'e', entry)
   if roll(today, hours, now, ending.field, most_fields, rollup_life, ending.usage,
     cost, calls, estimated, overrun, 0) then
-    call('PEXPIRE', ledger, ledger_life) -- once a day at least
+    call('PEXPIRE', ledger, ledger_life) -- at least once a day
   end
 end
 
--- set_aside is for a charge that can no longer be told from a replay.
+-- set_aside lists a charge that can no longer be distinguished from a replay.
 local function set_aside(ending)
   if ending.entry == '' then return end
   call('RPUSH', reconcile, ending.entry .. fmt(',"at_us":%d,"cost_nano":%s}', now, ending.cost))

@@ -6,7 +6,7 @@
 --       state key of each limit
 -- ARGV  now (empty: Redis TIME), number of orgs
 --       per org: number of the first of the three days, horizon in us, lifetime of done in ms,
---         most fields of a day, ledger length, lifetime of ledger and reconcile in ms,
+--         maximum fields of a day, ledger length, lifetime of ledger and reconcile in ms,
 --         lifetime of the roll-ups of days in ms, number of limits, number of calls
 --         per limit: kind, p1, p2
 --         the ids of the calls, each once
@@ -18,18 +18,17 @@
 --       "X,<charged>,<max>,<at>|<limits>|<meta>" expired, open to a late settle.
 -- Reply a list, for each call "<verdict>,<now>,<charged>,<overrun>,<late 0|1>,<at>", `at` the
 --       time of the settle that is replayed; verdict keys: the hold has other limits than
---       those declared, nothing was done; skew: Go's days or calendar do not reach now
+--       those declared, nothing was done; skew: Go's days or calendar do not include now
 
 local given, orgs = next_args(2)
 local now = now_us(given)
 
--- What the calls of the org at hand have in common. `today` is nil when the three days do
--- not have now.
+-- What all calls of the current org share. `today` is nil if the three days do not include now.
 local leases, holds, done, ledger, reconcile, today, hours
 local horizon -- luacheck: ignore 231 (settle reads it)
 local done_life, most_fields, ledger_length, ledger_life, rollup_life
 
--- next_org reads an org with its limits, and returns the ids of its calls.
+-- next_org reads an org with its limits and returns the ids of its calls.
 local function next_org()
   local first_day, limit_count, call_count
   first_day, horizon, done_life, most_fields, ledger_length, ledger_life, rollup_life = next_args(7)
@@ -46,8 +45,8 @@ end
 local function next_ending(id)
   local cost, most, estimated, since, field, entry = next_args(6)
   local ending = { id = id, cost = cost, most = most, estimated = estimated == '1', since = since,
-    field = field, entry = entry, usage = args_read + 1, -- where its tokens and costs are in ARGV
-    i = false, held = false, overrun = false } -- for settle; a table that grows is made anew
+    field = field, entry = entry, usage = args_read + 1, -- start of tokens and costs in ARGV
+    i = false, held = false, overrun = false } -- for settle; a table that grows is reallocated
   args_read = args_read + 9
   for i = 1, next_args(1) + 0 do
     local number, want = next_args(2)

@@ -1,10 +1,10 @@
--- expire: ends holds whose lease has run out. What such a hold held stays charged (its
--- maximum, or what was expected), marked estimated, and its tombstone lets a late
--- settle apply the difference; or, when a spend cap has not admitted the call, it is
--- given back as by void. Idempotent; a lease renewed meanwhile is left alone.
--- Libraries: time, shapes, shape_of, arguments, limits, forget, roll, endings (has KEYS, ARGV and reply,
--- but cost = max | expected | none, and want = the limit's metric: cost | tokens | requests |
--- concurrency), ending. verdict: expired | voided | renewed | gone | keys | skew
+-- expire: ends holds whose lease has run out. What such a hold held stays charged (its maximum, or
+-- the expected amount), marked estimated, and its tombstone lets a late settle apply the
+-- difference. If a spend cap has not admitted the call, the hold is given back as by void.
+-- Idempotent; a lease renewed meanwhile is left alone.
+-- Libraries: time, shapes, shape_of, arguments, limits, forget, roll, endings (has KEYS, ARGV and
+-- reply, but cost = max | expected | none, and want = the limit's metric: cost | tokens | requests
+-- | concurrency), ending. verdict: expired | voided | renewed | gone | keys | skew
 
 local function expire(ending)
   local id = ending.id
@@ -22,7 +22,7 @@ local function expire(ending)
     record:match('^%d+,(%d+),(%d+),(%d+),(%d+)|([^|]*)|(.*)$')
   if not declared(ending, text) then return reply('keys') end
 
-  call('ZREM', leases, id) -- first write, never refused for memory
+  call('ZREM', leases, id) -- first write, never refused for lack of memory
   if ending.cost == 'none' then
     regrade_all(ending, text, function() return 0 end, true)
     bury(id, 'V')
@@ -39,8 +39,8 @@ local function expire(ending)
   end
 
   text = regrade_all(ending, text, want_of, true)
-  -- For a day, because the holder may only be cut off; not in caps, whose tombstones are
-  -- of everybody's calls.
+  -- Kept for a day, because the holder may only be cut off. Not in caps, whose tombstones are those
+  -- of all orgs' calls.
   bury(id, 'X,' .. num(charge) .. ',' .. most .. ',' .. num(now) .. '|' .. text .. '|' .. meta,
     ending.entry ~= '' and DAY_MS or 0)
   book(ending, 'expire', charge, charge, 0, 1, charge)

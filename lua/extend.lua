@@ -1,5 +1,5 @@
--- extend: grows an open hold to new totals, all limits or none. Idempotent: a
--- total that is already held changes nothing. What is added counts from now.
+-- extend: grows an open hold to new totals, all limits or none. Idempotent: a total that is already
+-- held changes nothing. The addition counts from now.
 -- Libraries: time, shapes, shape_of, whole.
 --
 -- KEYS  1 holds  2.. one state key per limit, as in hold
@@ -17,7 +17,7 @@ local at, amounts, parts, meta = record:match('^(%d+),([^|]*)|([^|]*)|(.*)$')
 local texts = {}
 for text in (parts .. ';'):gmatch('([^;]*);') do texts[#texts + 1] = text end
 
--- A limit has what it is to hold `more`, and by how much that is `over` its amount.
+-- `more` is what a limit has to hold in addition, and `over` by how much that exceeds its amount.
 local limits = {}
 local refused, stale = false, false
 for i = 1, #KEYS - 1 do
@@ -38,7 +38,8 @@ for i = 1, #KEYS - 1 do
 end
 if stale then return 'stale,' .. num(now) end
 
--- grow adds what a limit is to hold more to its text, to the last part when it is the same place.
+-- grow adds what a limit has to hold in addition to its text, merging it into the last part if it
+-- has the same place.
 local function grow(limit, text)
   local shape, state, more = limit.shape, limit.state, limit.more
   local had, list = text:match('^(%d+)(.*)$')
@@ -53,13 +54,13 @@ local function grow(limit, text)
   return num(had + more) .. list
 end
 
--- A hold none of whose limits counts cost or tokens grows in its record alone.
+-- If none of the hold's limits counts cost or tokens, only its record grows.
 local cost, tokens = amounts:match('^(%d+),%d+,(%d+)')
 local new_cost, new_tokens = new_amounts:match('^(%d+),%d+,(%d+)')
 local any = new_cost - cost > 0 or new_tokens - tokens > 0
 for _, limit in ipairs(limits) do any = any or limit.more > 0 end
 if not refused and any then
-  call('PEXPIRE', holds, life) -- first write, never refused for memory: the call is under way
+  call('PEXPIRE', holds, life) -- first write, never refused for lack of memory, because the call is running
   for i, limit in ipairs(limits) do
     if limit.more > 0 then texts[i] = grow(limit, texts[i]) end
   end

@@ -1,9 +1,9 @@
--- file_drop: a file is deleted, or its time is over. While its bytes have to stay they
--- count, and so does its record, which then stands for no file. Needs time.
+-- file_drop: a file is deleted, or has expired. While its bytes have to stay, they and its record
+-- still count, but the file no longer exists for callers. Needs time.
 -- KEYS 1 record  2 index of its user  3 sums of the org
--- ARGV 1 now  2 id  3 "1" = deleted by its owner, "" = only when it has expired  4 user
--- Reply "<s>": how long its bytes have to stay: until it expires, or while a
--- batch reads them; 0 = they may go now
+-- ARGV 1 now  2 id  3 "1" = deleted by its owner, "" = only if it has expired  4 user
+-- Reply "<s>": how long its bytes have to stay: until it expires, or while a batch reads them; 0 =
+-- they may be deleted now
 local record, index, sums = KEYS[1], KEYS[2], KEYS[3]
 local given, id, by_owner, user = unpack(ARGV)
 local expires, keep, bytes, summed, deleted =

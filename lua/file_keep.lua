@@ -1,5 +1,4 @@
--- file_keep: the bytes of a file stay until a time at least, because a batch
--- reads them.
+-- file_keep: keeps the bytes of a file at least until a time, because a batch reads them.
 -- KEYS 1 record
 -- ARGV 1 until s
 -- Reply "ok" | "missing"

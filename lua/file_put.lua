@@ -1,9 +1,9 @@
--- file_put: a file whose bytes are stored becomes visible, once per id. Needs time, capacity.
+-- file_put: makes a file visible after its bytes are stored, once per id. Needs time, capacity.
 -- KEYS 1-2 what else is kept of the org in the same place (capacity)
 --      3 sums of the org (HASH bytes, files, bytes:<user>, and capacity's)
 --      4 record (HASH)  5 index of its user (ZSET id by time us)  all of the org's slot
--- ARGV 1 now  2 id  3 seconds it lives  4 bytes  5 user
---      6-9 most bytes of the org, bytes of the user, files of the org, files of the user (0 = no bound)
+-- ARGV 1 now  2 id  3 lifetime in s  4 bytes  5 user
+--      6-9 maximum bytes of the org, bytes of the user, files of the org, files of the user (0 = no bound)
 --      then field, value pairs of the record
 -- Reply "ok <created s> <expires s>" | "full <which bound, from 1>"
 local sums_key, record, index = KEYS[3], KEYS[4], KEYS[5]
@@ -34,7 +34,7 @@ redis.call('ZADD', index, int(now), id)
 redis.call('HINCRBY', sums_key, 'bytes', bytes)
 redis.call('HINCRBY', sums_key, 'bytes:' .. user, bytes)
 redis.call('HINCRBY', sums_key, 'files', 1)
--- The sweep ends a file; these only bound what a lost sweep leaves behind.
+-- The sweep removes expired files; these lifetimes only bound what a missed sweep leaves behind.
 local last = life + 7 * 86400
 redis.call('EXPIRE', record, int(last))
 for _, key in ipairs({ sums_key, index }) do

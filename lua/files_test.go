@@ -12,7 +12,7 @@ import (
 	"github.com/llmguard/llmguard/lua"
 )
 
-// sources are the files by their names without ".lua".
+// sources returns the text of each script by its name without ".lua".
 func sources(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -30,7 +30,7 @@ func sources(t *testing.T) map[string]string {
 	return out
 }
 
-// TestFilesAreASCII: a script is plain ASCII without tabs, carriage returns or spaces at the ends of lines.
+// TestFilesAreASCII: scripts are plain ASCII without tabs, carriage returns or trailing spaces.
 func TestFilesAreASCII(t *testing.T) {
 	for name, text := range sources(t) {
 		for i, line := range strings.Split(text, "\n") {
@@ -50,7 +50,8 @@ var (
 	partOf  = regexp.MustCompile(`^-- Part of ([a-z_]+)`)
 )
 
-// TestFilesSayWhatTheyAre: the first line names the script, or the library, or what the file is a part of and is included by.
+// TestFilesSayWhatTheyAre: the first line names the script or library, or the file that includes
+// this one.
 func TestFilesSayWhatTheyAre(t *testing.T) {
 	all := sources(t)
 	for name, text := range all {
@@ -63,7 +64,8 @@ func TestFilesSayWhatTheyAre(t *testing.T) {
 	}
 }
 
-// TestScriptsNameTheirKeys: each script says which keys and arguments it takes, and takes no time but Redis's.
+// TestScriptsNameTheirKeys: each script documents its keys and arguments, and uses no clock but
+// Redis's.
 func TestScriptsNameTheirKeys(t *testing.T) {
 	for name, text := range sources(t) {
 		for _, clock := range []string{"os.time", "os.clock", "math.random", "RANDOMKEY", "'KEYS'", "'SCAN'"} {
@@ -88,7 +90,7 @@ var (
 )
 
 // TestScriptsNameTheirArguments: a script reads its keys and arguments at its top, and all files
-// give them names: no line but a `local` takes one by its number.
+// name them: only a `local` statement uses an index.
 func TestScriptsNameTheirArguments(t *testing.T) {
 	for name, text := range sources(t) {
 		if name == "rings" { // has pool_keys, which names them as fields
@@ -110,7 +112,7 @@ func TestScriptsNameTheirArguments(t *testing.T) {
 	}
 }
 
-// TestScriptsLoad: Redis takes every script with its libraries, and no two are the same.
+// TestScriptsLoad: Redis accepts every script with its libraries, and no two are the same.
 func TestScriptsLoad(t *testing.T) {
 	rdb := redistest.Start(t).Client()
 	seen := map[string]string{}
@@ -143,7 +145,7 @@ func TestScriptsLoad(t *testing.T) {
 	}
 }
 
-// TestUnknownScript: a name that does not exist is noticed when the program starts.
+// TestUnknownScript: loading an unknown script panics, so a wrong name is noticed at startup.
 func TestUnknownScript(t *testing.T) {
 	defer func() {
 		if recover() == nil {

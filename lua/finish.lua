@@ -1,17 +1,17 @@
--- finish: the terminal states of claimed jobs; the first one of a job stands.
+-- finish: sets the terminal states of claimed jobs; the first one of a job is final.
 -- Needs time, rings, jobs.
 -- KEYS 1-23 pool (pool_keys)  24... jobs
--- ARGV 1 now  2 result TTL ms  3 TTL ms of dead letters  4 most of them
+-- ARGV 1 now  2 result TTL ms  3 TTL ms of dead letters  4 maximum number of them
 --      5-8 rpm tpm concurrency burst (quota_limits)
 --      then per job (jobs_each): id, token, state, how the quota was used
 --      (quota_settle), dead letter (1|0), what the attempt was charged, what was held
---      for it (empty: none was started), whether that is the last attempt there was (1|0),
+--      for it (empty: none was started), whether it was the last possible attempt (1|0),
 --      and field, value pairs for its hash, the token and what it was charged among them
 -- Reply a line per job: "ok" | "lost" | "gone <state>"
 local call = redis.call
 local pool = pool_keys()
 local given, result_ms, dead_ms, most_dead = unpack(ARGV, 1, 4)
-local LIMITS_AT, JOBS_AT = 5, 9 -- where they begin in ARGV
+local LIMITS_AT, JOBS_AT = 5, 9 -- where these begin in ARGV
 local now = now_us(given)
 local ended, settle = {}, {}
 local out = jobs_each(pool, JOBS_AT, function(key, id, token, rec, at)

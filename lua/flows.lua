@@ -1,7 +1,7 @@
--- Library: waiting jobs, and what parks and wakes them. Needs time.lua, rings.lua,
--- which says what is what.
+-- Library: waiting jobs, and what parks and wakes them. Needs time.lua, and rings.lua, which
+-- explains the terms.
 
--- subjects_of are all that a job can be parked by.
+-- subjects_of returns everything that a job can be parked by.
 local function subjects_of(org, user, lane)
   local key, model = string.sub(lane, 1, 3), string.sub(lane, 4)
   local flow = org .. ' ' .. user
@@ -9,7 +9,7 @@ local function subjects_of(org, user, lane)
     'K ' .. flow .. ' ' .. key, 'L ' .. flow .. ' ' .. key .. ' ' .. model, 'p pool' }
 end
 
--- lane_parked reports whether a lane is passed over.
+-- lane_parked reports whether a lane is parked and has to be skipped.
 local function lane_parked(pool, org, user, lane)
   if not any_parked(pool) then return false end
   for _, score in ipairs(redis.call('ZMSCORE', pool.parked, unpack(subjects_of(org, user, lane), 3))) do
@@ -39,7 +39,7 @@ local function flow_leave(pool, c, org, user)
   redis.call('ZREM', pool.users[c], user_entry(org, tonumber(vt), user))
 end
 
--- flow_put lets a job wait, at its own place in its flow.
+-- flow_put queues a job at its own place in its flow.
 local function flow_put(pool, c, member)
   local org, user, _, tokens = member_parts(member)
   if redis.call('ZADD', pool.wait[c], 0, member) == 1 then
@@ -48,7 +48,7 @@ local function flow_put(pool, c, member)
   flow_enter(pool, c, org, user)
 end
 
--- flow_drop takes a job out of the waiting ones; false when it is not there.
+-- flow_drop removes a waiting job; false if it is not there.
 local function flow_drop(pool, c, member)
   if redis.call('ZREM', pool.wait[c], member) == 0 then return false end
   local _, _, _, tokens = member_parts(member)
@@ -56,8 +56,8 @@ local function flow_drop(pool, c, member)
   return true
 end
 
--- flow_shut takes a flow that has nothing to run out of its ring, and notes which
--- models' waking brings it back.
+-- flow_shut removes a flow that has nothing to run from its ring, and records which models bring it
+-- back when they wake.
 local function flow_shut(pool, c, org, user)
   flow_leave(pool, c, org, user)
   flow_lanes(pool, c, org, user, function(_, lane)
@@ -76,7 +76,7 @@ local function subject_leave(pool, subject)
   end
 end
 
--- flow_back lets a flow with waiting jobs into its rings again.
+-- flow_back returns a flow with waiting jobs to its rings.
 local function flow_back(pool, org, user)
   local found = false
   for c = 1, 3 do
@@ -88,8 +88,8 @@ local function flow_back(pool, org, user)
   return found
 end
 
--- naps_end lets the jobs in whose next attempt is due until a time16; it returns when the next
--- one is, nil when there is none.
+-- naps_end queues the jobs whose next attempt is due before a time16. It returns when the next one
+-- is due; nil if there is none.
 local function naps_end(pool, till)
   for _, entry in ipairs(redis.call('ZRANGEBYLEX', pool.shut, '[z ', '(z ' .. till .. '~', 'LIMIT', 0, 100)) do
     redis.call('ZREM', pool.shut, entry)
@@ -106,8 +106,8 @@ local function naps_end(pool, till)
   return at
 end
 
--- subject_enter lets in what a subject kept out: at most `most` flows, where it
--- is many. It returns whether there were any, and whether there may be more.
+-- subject_enter returns what a subject kept out to the rings, at most `most` flows if the subject
+-- covers many. It returns whether there were any, and whether there may be more.
 local function subject_enter(pool, subject, most)
   local kind, org, user = string.match(subject, '^(%S) (%S+) ?(%S*)')
   if kind == 'p' then return redis.call('EXISTS', pool.wait[1], pool.wait[2], pool.wait[3]) > 0, false end
@@ -130,7 +130,7 @@ local function subject_enter(pool, subject, most)
   return found, false
 end
 
--- park takes a subject out of the rings until a time; the longest park wins.
+-- park removes a subject from the rings until a time; the longest park wins.
 local function park(pool, subject, till)
   local old = tonumber(redis.call('ZSCORE', pool.parked, subject) or 0)
   redis.call('ZADD', pool.parked, int(math.max(till, old)), subject)
@@ -138,8 +138,8 @@ local function park(pool, subject, till)
   subject_leave(pool, subject)
 end
 
--- parks_shorten wakes the subjects of a job that has run, where they are parked for a moment:
--- what it held is free.
+-- parks_shorten wakes the subjects of a job that has run if they are parked only briefly, because
+-- what the job held is free now.
 local function parks_shorten(pool, now, member)
   local org, user, _, _, lane = member_parts(member)
   local subjects = subjects_of(org, user, lane)
@@ -148,8 +148,8 @@ local function parks_shorten(pool, now, member)
   end
 end
 
--- wake brings back the subjects whose time has come, each as a probe: after
--- its first pick it is parked again, until that job is admitted or refused.
+-- wake returns the subjects whose time has come to the rings, each as a probe: after its first pick
+-- it is parked again, until that job is admitted or refused.
 local function wake(pool, now)
   for _, subject in ipairs(redis.call('ZRANGEBYSCORE', pool.parked, '-inf', int(now), 'LIMIT', 0, 100)) do
     redis.call('ZREM', pool.parked, subject)
@@ -163,8 +163,8 @@ local function wake(pool, now)
   end
 end
 
--- probe parks the probing subjects of a job that has just been picked; it
--- reports whether there were any.
+-- probe parks the probing subjects of a job that has just been picked; it reports whether there
+-- were any.
 local function probe(pool, org, user, lane, till)
   local found = false
   for _, subject in ipairs(subjects_of(org, user, lane)) do
@@ -176,8 +176,8 @@ local function probe(pool, org, user, lane, till)
   return found
 end
 
--- admitted ends the probing of a job's subjects: it may run. `but` is one that
--- is about to be parked anew.
+-- admitted ends the probing of a job's subjects, because it may run. `but` is a subject that is
+-- about to be parked again.
 local function admitted(pool, now, org, user, lane, but)
   if pool.probing == nil then pool.probing = redis.call('EXISTS', pool.probes) == 1 end
   if not pool.probing then return end

@@ -1,6 +1,6 @@
--- Library: has the states of limits read again (needs limits).
+-- Library: drops the cached states of limits (needs limits).
 
--- forget_limits has all states read again.
+-- forget_limits drops all states, so that they are read again.
 local function forget_limits()
   for i = 1, #limits do
     local limit = limits[i]

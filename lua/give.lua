@@ -1,12 +1,12 @@
--- give: ends a live grant; an unused one returns its quota. Needs time, quota.
--- A second give of the same id does nothing.
+-- give: ends a live grant; an unused one returns its quota. Needs time, quota. Repeating it for the
+-- same id does nothing.
 -- KEYS 1 quota  2 slots
--- ARGV 1 now  2 id  3 at us, or -lease us when only Redis knows  4 tokens
+-- ARGV 1 now  2 id  3 at us, or -lease us if only Redis knows the time  4 tokens
 --      5 how it was used (quota_settle)  6-9 rpm tpm concurrency burst (quota_limits)
--- Reply "1" when this call ended the grant, else "0"
+-- Reply "1" if this call ended the grant, else "0"
 local quota_key, slots = KEYS[1], KEYS[2]
 local given, id, at, tokens, used = unpack(ARGV, 1, 5)
-local LIMITS_AT = 6 -- where they begin in ARGV
+local LIMITS_AT = 6 -- start of the limits in ARGV
 at = tonumber(at)
 if at < 0 then
   at = at + (redis.call('ZSCORE', slots, id) or 0) + (redis.call('HGET', quota_key, 'off') or 0)

@@ -1,5 +1,5 @@
--- hold: takes what calls may cost from all limits that concern them, for each call all or
--- nothing, one call after the other. Idempotent on the id of a call.
+-- hold: takes what calls may cost from all limits that apply to them, all or nothing per call, one
+-- call after another. Idempotent on the id of a call.
 -- Libraries: time, shapes, shape_of, arguments, limits.
 --
 -- KEYS  per org: holds (HASH id -> record), leases (ZSET id by end), done (HASH id -> tombstone),
@@ -17,22 +17,22 @@
 --       "held,<at>" and per limit ";<state as written>", or as for refused when a
 --       limit in shadow mode was over
 --       "refused,<at>" and per limit ";=<used>,<held>,<resets>,<frees>,<refused 0|1>"
---       "again,<at>" it is held already | "done,<at>" it has ended | "skew,<at>"
+--       "again,<at>" it is already held | "done,<at>" it has ended | "skew,<at>"
 --       "stale,<at>.." nothing was held: a limit has more to forget, run it again
---       "mark,<at>,<mark>" the mark is another, -1: there is none; nothing was done
+--       "mark,<at>,<mark>" the mark differs, -1: there is none; nothing was done
 --
--- A call that is within its limits is charged in memory, and the limits that calls share are
--- written once. The others come after these, each by itself.
+-- Calls that are within their limits are charged in memory first, and the limits that they share
+-- are written once. The other calls come after these, one by one.
 
 local given, orgs = next_args(2)
 local now = now_us(given)
 local at, replies = num(now), {}
 local holds, leases, lease, life -- of the org
 
--- next_call reads what a call wants of its limits.
+-- next_call reads what a call requests of its limits.
 local function next_call(id)
   local amounts, meta, n = next_args(3)
-  -- All fields are named here: a table that grows is made anew.
+  -- All fields are listed here, because a table that grows is reallocated.
   local wants = { id = id, amounts = amounts, meta = meta, verdict = false, i = false }
   for i = 1, n + 0 do
     local number, enforced, amount, cost = next_args(4)
@@ -41,8 +41,8 @@ local function next_call(id)
   return wants
 end
 
--- judge reports whether a call "fits", is "over" a limit in shadow mode only, is "refused",
--- or cannot be judged: "stale" or "skew".
+-- judge reports whether a call "fits", is "over" a limit in shadow mode only, is "refused", or
+-- cannot be judged: "stale" or "skew".
 local function judge(wants)
   local verdict = 'fits'
   for i = 1, #wants do
@@ -59,7 +59,7 @@ local function judge(wants)
   return verdict
 end
 
--- charge takes from all limits of a call what it wants, and returns its record and the states.
+-- charge takes what a call requests from all its limits, and returns its record and the states.
 local function charge(wants)
   local parts, states = '', ''
   for i = 1, #wants do
@@ -74,11 +74,11 @@ end
 
 -- write stores records and leases, then the states of the limits.
 local function write(records, ends)
-  -- First write, refused by Redis when memory is full, or when this key, the only one not
-  -- read yet, is of another type: then nothing is held.
+  -- First write. Redis refuses it if memory is full, or if this key, the only one not read yet, has
+  -- another type; then nothing is held.
   call('ZADD', leases, unpack(ends))
   call('HSET', holds, unpack(records))
-  if call('PTTL', holds) - life < -DAY_MS then -- new, or nothing has prolonged it for a day
+  if call('PTTL', holds) - life < -DAY_MS then -- new, or not extended for a day
     call('PEXPIRE', holds, life)
     call('PEXPIRE', leases, life)
   end
@@ -128,7 +128,7 @@ for _ = 1, orgs + 0 do
     --+ forget
     --+ hold_alone
     for _, wants in ipairs(alone) do
-      if #ids > 1 then -- others have changed the states
+      if #ids > 1 then -- other calls have changed the states
         forget_limits()
         wants.verdict = judge(wants)
       end

@@ -1,6 +1,6 @@
--- Part of hold: a call that is over a limit, also in shadow mode.
+-- Part of hold: a call that is over a limit, possibly in shadow mode.
 
--- hold_alone does what is to be done for a call that is over a limit.
+-- hold_alone handles one call that is over a limit.
 local function hold_alone(wants, verdict)
   if verdict == 'skew' then return 'skew,' .. at end
   local out = verdict .. ',' .. at
@@ -19,7 +19,7 @@ local function hold_alone(wants, verdict)
     else
       local shape = whole(limit.kind)
       if verdict == 'refused' and state.other then
-        call('HDEL', limit.key, '') -- first write, never refused for memory
+        call('HDEL', limit.key, '') -- first write, never refused for lack of memory
         shape.refill(state)
         shape.write(state, limit.key, limit.p1, limit.p2)
       elseif not kept and (state.stale or 0) > 100 then

@@ -1,12 +1,12 @@
--- identity_commit: changes records of identities, all or nothing, with one entry
--- of the audit, and tells every process. Idempotent on the random number while it is the last
--- change; a later repetition finds other texts and answers "conflict".
+-- identity_commit: changes records of identities, all or nothing, adds one audit entry, and
+-- notifies every process. Idempotent on the random number while it is the last change; a later
+-- repetition finds changed texts and replies "conflict".
 --
 -- KEYS  1 records (HASH)   2 version (a count)   3 last (id of the last change)
 --       4 changes (STREAM, id <version>-<random>: fields that changed)   5 audit (STREAM)
 -- ARGV  1 random (1 to 15 digits)  2 channel  3 how many changes to keep
---       4 audit entry  5 how many of those to keep, about
---       6.. per record: field, text that must stand there now (empty: none),
+--       4 audit entry  5 about how many of those to keep
+--       6.. per record: field, text that it must have now (empty: none),
 --       new text (empty: removed)
 -- Reply "done <id>" or "conflict <field>"
 
@@ -19,7 +19,7 @@ for i = 6, #ARGV, 3 do
   local field, old = ARGV[i], ARGV[i + 1]
   if (call('HGET', records, field) or '') ~= old then return 'conflict ' .. field end
 end
--- First write, refused by Redis when memory is full: then nothing is changed.
+-- First write. Redis refuses it if memory is full; then nothing is changed.
 local id = string.format('%d', call('INCR', version)) .. '-' .. random
 local fields = {}
 for i = 6, #ARGV, 3 do

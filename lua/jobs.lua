@@ -3,8 +3,8 @@
 -- claimed: hash id -> "token class at_us started member"; claims: id by lease
 -- end. The job hash holds everything else and belongs to one id.
 
--- claim_flag returns where started stands in the claim `rec` when it is that of a
--- token, else nil. From there the others tell the rest.
+-- claim_flag returns the position of `started` in the claim `rec` if the claim has this token, else
+-- nil. The other functions find the remaining fields relative to it.
 local function claim_flag(rec, token)
   local n = #token
   if not rec or string.sub(rec, 1, n + 1) ~= token .. ' ' then return nil end
@@ -15,14 +15,14 @@ local function claim_at(rec, token, flag) return string.sub(rec, #token + 4, fla
 local function claim_started(rec, flag) return string.byte(rec, flag) == 49 end
 local function claim_member(rec, flag) return string.sub(rec, flag + 2) end
 
--- claim_drop begins with ZREM, which works when memory is full.
+-- claim_drop starts with ZREM, which is allowed when memory is full.
 local function claim_drop(pool, id)
   redis.call('ZREM', pool.claims, id)
   redis.call('HDEL', pool.claimed, id)
   redis.call('ZREM', pool.slots, id)
 end
 
--- cancel_code says why a running job is to be cancelled.
+-- cancel_code returns why a running job is to be cancelled.
 local function cancel_code(pool, id)
   return redis.call('HGET', pool.cancels, id) == 'g' and 'caller_gone' or 'cancelled'
 end
@@ -31,7 +31,7 @@ local function terminal(state)
   return state == 'succeeded' or state == 'failed' or state == 'cancelled' or state == 'expired'
 end
 
--- dead_add lists a job among the dead letters, which have a bound and an age.
+-- dead_add lists a job among the dead letters, which are bounded in number and age.
 local function dead_add(pool, id, now, dead)
   redis.call('ZADD', pool.dead, int(now), id)
   redis.call('ZREMRANGEBYSCORE', pool.dead, '-inf', int(now - dead.ttl_ms * 1000))
@@ -39,15 +39,15 @@ local function dead_add(pool, id, now, dead)
   redis.call('PEXPIRE', pool.dead, int(dead.ttl_ms))
 end
 
--- ended_add lists a job's end for queue.Announce, once: who looks at it takes it
--- off. It is for jobs that ask for it by a notice.
+-- ended_add lists a job's end for queue.Announce, once; its reader removes it. It is for jobs that
+-- request this by a notice.
 local ended_keep_ms = 14 * 24 * 3600 * 1000
 local function ended_add(pool, now, org, job)
   redis.call('ZADD', pool.ended, int(now), table.concat({ job.id, job.state, org, int(now), job.notice }, ' '))
   redis.call('PEXPIRE', pool.ended, ended_keep_ms)
 end
 
--- probes_end ends the probing of a job's subjects, where any is probed.
+-- probes_end ends the probing of a job's subjects, if any is probed.
 local function probes_end(pool, now, member)
   if pool.probing == nil then pool.probing = redis.call('EXISTS', pool.probes) == 1 end
   if not pool.probing then return end
@@ -56,7 +56,7 @@ local function probes_end(pool, now, member)
   admitted(pool, now, org, user, lane)
 end
 
--- sizes_less takes what a list of sums says off the sizes.
+-- sizes_less subtracts sums from the sizes.
 local function sizes_less(pool, sums)
   local fields, set, none = {}, {}, {}
   for field in pairs(sums) do fields[#fields + 1] = field end
@@ -73,23 +73,23 @@ local function sizes_less(pool, sums)
   if #set > 0 then redis.call('HSET', pool.size, unpack(set)) end
 end
 
--- What a job costs is what all its attempts were charged: `spent` of its record has that
--- of those which are over, `held` what is charged for the last one if it dies. So an
--- attempt that dies is counted when the next one starts, or the job ends.
+-- The cost of a job is what all its attempts were charged: `spent` in its record is that of the
+-- finished ones, `held` what is charged for the last one if it dies. An attempt that dies is
+-- therefore counted when the next one starts, or when the job ends.
 local function charges(spent, held) return (spent or 0) + (held or 0) end
 
--- charged_late puts right what was counted for an attempt that was taken for dead and
--- came to an end after all. `held` is empty for one that never started.
+-- charged_late corrects what was counted for an attempt that was considered dead and then ended
+-- after all. `held` is empty for an attempt that never started.
 local function charged_late(key, state, token, charge, held)
   if not state or held == '' or charge - held == 0 then return end
   if redis.call('HSETNX', key, 'late ' .. token, charge) == 0 then return end
   redis.call('HINCRBY', key, terminal(state) and 'charged' or 'spent', int(charge - held))
 end
 
--- jobs_end writes the one terminal state of each job of a list: key, id, state,
--- class, member, bytes, notice, what else its hash gets, as a flat list in fields or
--- from ARGV `first` to `last`, charged if that is not among it, and dead, which
--- makes it a dead letter: { ttl_ms, most }. What frees memory comes first.
+-- jobs_end writes the terminal state of each job in a list: key, id, state, class, member, bytes,
+-- notice, further fields of its hash, as a flat list in fields or from ARGV `first` to `last`,
+-- charged if that is not among them, and dead, which makes it a dead letter: { ttl_ms, most }.
+-- Writes that free memory come first.
 local function jobs_end(pool, now, ttl_ms, list)
   if #list == 0 then return end
   local call, at = redis.call, string.format('%d', now)
@@ -132,13 +132,13 @@ local function jobs_end(pool, now, ttl_ms, list)
   sizes_less(pool, sums)
 end
 
--- member_of makes a job's member of its record, which has only its parts: a hash
--- with a value above 64 bytes takes several times the memory and time.
+-- member_of builds a job's member from its record, which has only the parts: a hash with a value
+-- above 64 bytes takes several times the memory and time.
 local function member_of(id, org, user, lane, seq, tokens)
   return table.concat({ org, user, lane, seq, id, tokens }, ' ')
 end
 
--- job_end is jobs_end for one.
+-- job_end is jobs_end for one job.
 local function job_end(pool, key, id, now, state, ttl_ms, fields, dead)
   local bytes, class, notice, org, user, lane, seq, tokens, spent, held = unpack(redis.call('HMGET', key,
     'bytes', 'class', 'notice', 'org', 'user', 'lane', 'seq', 'tokens', 'spent', 'held'))
@@ -147,11 +147,10 @@ local function job_end(pool, key, id, now, state, ttl_ms, fields, dead)
     member = member_of(id, org, user, lane, seq, tokens) } })
 end
 
--- jobs_each calls fn(key, id, token, rec, at) for the jobs of a script that takes
--- many: KEYS 24 and those after it, and from ARGV `from` on each one's number of
--- arguments and these, of which the first is the id and the second the token; `at` is
--- where they stand, rec the text of the job's claim. A job comes once; the same again
--- is told what fn returned.
+-- jobs_each calls fn(key, id, token, rec, at) for the jobs of a script that takes many: KEYS 24 and
+-- following, and from ARGV `from` on, for each job, the number of its arguments and the arguments,
+-- the first being the id and the second the token. `at` is where they start, rec the text of the
+-- job's claim. fn is called once per job; a duplicate gets the same result.
 local function jobs_each(pool, from, fn)
   local keys, ids, places = { unpack(KEYS, 24) }, {}, {}
   for k = 1, #keys do

@@ -1,10 +1,10 @@
--- key_change: the holder of an idempotency key says what became of its request.
+-- key_change: the holder of an idempotency key reports what became of its request.
 -- Needs time.
 -- KEYS 1 record
--- ARGV 1 now  2 id of the holder  3 what: free (the next may start anew), renew
---      (the lease), bind (to a job), leave (the job, to whoever comes back), done
---      (an answer is kept)  4 lease us, or the id of the job or answer  5 TTL ms
--- Reply "ok" | "lost" (somebody else holds the key)
+-- ARGV 1 now  2 id of the holder  3 what: free (the next request may start again), renew
+--      (the lease), bind (to a job), leave (the job, to a caller that repeats the request),
+--      done (an answer is kept)  4 lease us, or the id of the job or answer  5 TTL ms
+-- Reply "ok" | "lost" (another holder has the key)
 local record = KEYS[1]
 local given, holder, what, more, ttl_ms = unpack(ARGV)
 if redis.call('HGET', record, 'holder') ~= holder then return 'lost' end
@@ -12,7 +12,7 @@ if what == 'free' then
   redis.call('DEL', record)
 elseif what == 'renew' then
   local lease = tonumber(more)
-  redis.call('HDEL', record, '') -- full memory allows this, and then every write after it
+  redis.call('HDEL', record, '') -- allowed when memory is full, and so is every write after it
   redis.call('HSET', record, 'until', int(now_us(given) + lease))
   if redis.call('HEXISTS', record, 'job') == 0 then
     redis.call('PEXPIRE', record, int(math.ceil(lease / 1000)))

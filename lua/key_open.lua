@@ -1,9 +1,9 @@
--- key_open: a request comes with an idempotency key. Needs time. The first
--- holds the key, and with it a lease; who comes while nobody does takes over.
+-- key_open: a request arrives with an idempotency key. Needs time. The first request holds the key
+-- with a lease; a request that arrives while the key is not held takes over.
 -- KEYS 1 record (HASH body, holder, until, job, answer)
 -- ARGV 1 now  2 hash of the request  3 id of the holder  4 lease us
--- Reply "new" | "other" (it came with another request) | "held <us>" (the rest
--- of somebody's lease) | "job <id>" (held now) | "answer <id>"
+-- Reply "new" | "other" (the key was used with a different request) | "held <us>" (the rest of
+-- another holder's lease) | "job <id>" (held now) | "answer <id>"
 local record = KEYS[1]
 local given, body, me, lease = unpack(ARGV)
 local now = now_us(given)

@@ -29,8 +29,8 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// watch lets every script touch the keys that it declares and no other: it runs
-// as a user of Redis whose rights are set anew before each run.
+// watch restricts every script to the keys that it declares: the script runs as a Redis user whose
+// permissions are reset before each run.
 type watch struct {
 	t            *testing.T
 	admin, probe *redis.Client
@@ -43,7 +43,7 @@ type watch struct {
 
 var header = regexp.MustCompile(`(?m)^-- ([a-z_]+): `)
 
-// newWatch returns a client whose scripts are watched.
+// newWatch returns a client with watched scripts.
 func newWatch(t *testing.T) (*watch, *redis.Client) {
 	t.Helper()
 	server := redistest.Start(t)
@@ -56,7 +56,7 @@ func newWatch(t *testing.T) (*watch, *redis.Client) {
 	return w, rdb
 }
 
-// rights changes what the user of the scripts may do.
+// rights sets the permissions of the user that runs scripts.
 func (w *watch) rights(rules ...string) {
 	args := []any{"ACL", "SETUSER", "probe"}
 	for _, r := range rules {
@@ -98,7 +98,7 @@ func (w *watch) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// script is the name of a script of ours that a command runs, else "".
+// script returns the name of our script that a command runs, else "".
 func (w *watch) script(cmd redis.Cmder) string {
 	args := cmd.Args()
 	w.mu.Lock()
@@ -114,7 +114,7 @@ func (w *watch) script(cmd redis.Cmder) string {
 	return ""
 }
 
-// learn returns the name in a script's text, if it is one of ours.
+// learn returns the name of our script with this text, else "".
 func (w *watch) learn(text string) string {
 	name := ""
 	for _, m := range header.FindAllStringSubmatch(text, -1) {
@@ -128,7 +128,7 @@ func (w *watch) learn(text string) string {
 	return name
 }
 
-// run runs a script with rights on its keys alone.
+// run runs a script with permissions for its keys only.
 func (w *watch) run(ctx context.Context, name string, cmd redis.Cmder) error {
 	args := cmd.Args()
 	var n int
@@ -170,8 +170,8 @@ func (w *watch) try(errs ...error) {
 	}
 }
 
-// TestScriptsTouchTheirKeysAlone: the life of calls, jobs, files, batches, keys and
-// records goes through, though no script may touch a key that it does not declare.
+// TestScriptsTouchTheirKeysAlone: the lifecycles of calls, jobs, files, batches, keys and records
+// work although scripts can only use keys that they declare.
 func TestScriptsTouchTheirKeysAlone(t *testing.T) {
 	w, rdb := newWatch(t)
 	w.money(rdb)
@@ -190,10 +190,10 @@ func TestScriptsTouchTheirKeysAlone(t *testing.T) {
 	}
 }
 
-// rare are scripts that need a second process, or minutes.
+// rare lists scripts that need a second process, or minutes.
 var rare = []string{"export", "batch_lease", "batch_step", "webhook_dead", "calibrate", "present", "overdue", "ended", "lease"}
 
-// limits are one of each shape.
+// limits returns one limit of each shape.
 func limits() []books.Limit {
 	shape := func(id string, m books.Metric, s books.Shape) books.Limit {
 		return books.Limit{ID: id, Subject: books.User, Metric: m, Shape: s}
@@ -244,8 +244,8 @@ func (w *watch) money(rdb redis.UniversalClient) {
 	w.try(err)
 }
 
-// renewed keeps a store running until it has renewed a lease, and another until it has
-// looked after the org that nobody looks after any more.
+// renewed runs a store until it has renewed a lease, and another until it has taken over the org
+// after the first one stopped.
 func (w *watch) renewed(rdb redis.UniversalClient) {
 	store := books.New(rdb, books.Options{Lease: 50 * time.Millisecond})
 	_, err := store.Hold(w.t.Context(), books.Terms{Limits: limits(), Call: books.Call{ID: wire.NewCallID(), Org: "acme", User: "bob", Key: "k", Model: "m"}, Max: books.Amounts{Cost: 1}, Expected: books.Amounts{Cost: 1}})
@@ -297,7 +297,7 @@ func (w *watch) jobs(rdb redis.UniversalClient) {
 	}
 	g, err := q.Quota().Take(ctx, quota.Request{Pool: "p", ID: wire.NewCallID(), Org: "acme", User: "alice", Tokens: 10})
 	w.try(err)
-	q.Quota().Step(ctx) // renews the lease of what is open
+	q.Quota().Step(ctx) // renews the leases of open calls
 	w.try(q.Quota().Give(ctx, g, true), q.Quota().Block(ctx, "p", time.Millisecond))
 	_, err = q.Quota().Observe(ctx, "p", quota.Head{Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"0"}}, Sent: time.Now()})
 	w.try(err)
@@ -335,7 +335,7 @@ func (w *watch) jobs(rdb redis.UniversalClient) {
 	running.Wait()
 }
 
-// conversations counts the tokens of one.
+// conversations counts the tokens of a conversation.
 func (w *watch) conversations(rdb redis.UniversalClient) {
 	ctx, store := w.t.Context(), ownership.New(rdb, nil, nil)
 	a, err := store.Begin(ctx, "acme", "conv_1", "call", 5)
@@ -344,7 +344,7 @@ func (w *watch) conversations(rdb redis.UniversalClient) {
 	w.try(err, store.End(ctx, a, 2, 7))
 }
 
-// storage keeps files and a batch.
+// storage stores files and a batch.
 func (w *watch) storage(rdb redis.UniversalClient) {
 	ctx := w.t.Context()
 	blobs, err := blob.Open(ctx, w.t.TempDir())
@@ -368,7 +368,7 @@ func (w *watch) storage(rdb redis.UniversalClient) {
 	w.try(memory.Reserve(ctx, "acme", "a", capacity.Bytes{Reserved: 10, Written: 10}, time.Minute), memory.Release(ctx, "a"))
 }
 
-// records changes identities, and remembers idempotency keys and places.
+// records changes identities, and stores idempotency keys and places.
 func (w *watch) records(rdb redis.UniversalClient) {
 	ctx, stop := context.WithCancel(w.t.Context())
 	defer stop()
@@ -385,7 +385,7 @@ func (w *watch) records(rdb redis.UniversalClient) {
 	w.try(err)
 }
 
-// TestWatchNotices: a script that touches another key than it declares would be found.
+// TestWatchNotices: the watch detects a script that uses a key it does not declare.
 func TestWatchNotices(t *testing.T) {
 	w, rdb := newWatch(t)
 	w.t = &testing.T{}

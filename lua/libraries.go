@@ -2,16 +2,16 @@ package lua
 
 import "slices"
 
-// limitLibraries are what scripts over limits of any shape begin with.
+// limitLibraries are prepended to scripts over limits of any shape.
 var limitLibraries = []string{"time", "shapes", "shape_of", "whole"}
 
-// callLibraries are what scripts begin with that hold or end several calls.
+// callLibraries are prepended to scripts that hold or end several calls.
 var callLibraries = []string{"time", "shapes", "shape_of", "arguments", "limits"}
 
-// endingLibraries are what scripts begin with that end holds which may have expired.
+// endingLibraries are prepended to scripts that end holds which may have expired.
 var endingLibraries = slices.Concat(callLibraries, []string{"forget", "roll", "endings", "ending"})
 
-// libraries are the scripts, and the files that each begins with, in order.
+// libraries lists the scripts, each with the files that are prepended to it, in order.
 var libraries = map[string][]string{
 	"hold":       callLibraries,
 	"settle":     slices.Concat(callLibraries, []string{"roll", "endings"}),

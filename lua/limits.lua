@@ -1,9 +1,9 @@
--- Library: the limits of the org at hand (needs shapes, shape_of, arguments). A limit is a table:
+-- Library: the limits of the current org (needs shapes, shape_of, arguments). A limit is a table:
 --
 --   key, kind, p1, p2   as in KEYS and ARGV
---   state               what its shape has read; nil: not read, or written since
---   text                what the shape shows of the state since its last charge
---   changed             the state is to be written
+--   state               as read by its shape; nil: not read, or written since
+--   text                the shape's text of the state since its last charge
+--   changed             the state has to be written
 
 local limits -- of the org
 
@@ -16,7 +16,7 @@ local function next_limits(n)
   end
 end
 
--- state_of returns a limit's state; nil: Go's calendar does not reach now.
+-- state_of returns a limit's state; nil: Go's calendar does not include now.
 local function state_of(limit, now)
   local state = limit.state
   if not state then

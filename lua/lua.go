@@ -1,11 +1,11 @@
-// Package lua holds the Redis scripts, one file each, and loads them.
+// Package lua contains the Redis scripts, one file each, and loads them.
 //
-// Every script is idempotent on an id given by the caller, takes its time from
-// Redis TIME, touches only keys declared in KEYS (all of one hash tag), and
-// returns numbers as decimal strings, because Redis cuts fractions off integer
-// replies and Lua prints large numbers in exponent form.
+// Every script is idempotent on an id given by the caller, takes its time from Redis TIME, uses
+// only keys declared in KEYS (all of one hash tag), and returns numbers as decimal strings, because
+// Redis truncates fractions of integer replies and Lua prints large numbers in exponent form.
 //
-// Its first comment lists KEYS and ARGV. Next it reads them into locals, in that order.
+// The first comment of a script lists KEYS and ARGV; the code then starts by reading them into
+// locals, in that order.
 package lua
 
 import (
@@ -20,17 +20,17 @@ import (
 //go:embed *.lua
 var files embed.FS
 
-// Files are the scripts and libraries as they stand in the files.
+// Files returns the script and library files unchanged.
 func Files() fs.FS { return files }
 
-// Load returns the script in <name>.lua with its libraries before it. It panics when a
-// file is missing: names are constants of this module, so that is a build mistake.
+// Load returns the script in <name>.lua with its libraries prepended. It panics if a file is
+// missing: names are constants of this module, so that is a programming error.
 func Load(name string) *redis.Script { return LoadFrom(files, name) }
 
 // LoadFrom is Load from other files than those of this package.
 func LoadFrom(from fs.FS, name string) *redis.Script { return redis.NewScript(Text(from, name)) }
 
-// Text is the script as Redis gets it.
+// Text returns the script as it is sent to Redis.
 func Text(from fs.FS, name string) string {
 	list, ok := libraries[name]
 	if !ok {
@@ -44,7 +44,7 @@ func Text(from fs.FS, name string) string {
 	return out.String()
 }
 
-// Texts are the scripts as Redis gets them, by name.
+// Texts returns all scripts as they are sent to Redis, by name.
 func Texts() map[string]string {
 	out := map[string]string{}
 	for name := range libraries {
@@ -53,11 +53,11 @@ func Texts() map[string]string {
 	return out
 }
 
-// include is what a line begins with that stands for the file it names: functions of rare
-// branches are defined there, because Redis defines every function anew in every run.
+// include starts a line that is replaced by the file it names. Functions of rare branches are
+// defined in such files, because Redis defines every function of a script again in every run.
 const include = "--+ "
 
-// read returns a file with those that it includes.
+// read returns a file with its includes expanded.
 func read(from fs.FS, name string) string {
 	text, err := fs.ReadFile(from, name+".lua")
 	if err != nil {

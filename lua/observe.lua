@@ -1,4 +1,4 @@
--- observe: what a provider's answer says of its limits, and its refusals.
+-- observe: records what a provider's answer reports about its limits, and its refusals.
 -- Needs time, quota.
 -- KEYS 1 quota
 -- ARGV 1 now  2 model  3 age of the request us  4 refused (1|0)  5 retry-after us (-1 = not said)
@@ -19,8 +19,8 @@ local said = {
   t = { limit = tonumber(tokens), left = tonumber(tokens_left), reset = tonumber(tokens_reset) },
 }
 
--- A model teaches its own limit anew at any time; a larger one of another model
--- must wait until nobody has named the smaller one for ten minutes.
+-- A model may set its own limit at any time. A larger limit of another model is accepted only if
+-- the smaller one has not been reported for ten minutes.
 local clock = now_us(given)
 for name, says in pairs(said) do
   if says.limit > 0 then
@@ -34,8 +34,7 @@ for name, says in pairs(said) do
 end
 
 local quota = quota_open(key, given, limits)
--- Use that is not ours counts until the provider says that all is back. An old
--- answer says nothing of now.
+-- Usage that is not ours counts until the provider's reset time. An old answer is ignored.
 if age < 600000 then
   for _, metric in ipairs(quota.metrics) do
     local says = said[metric.name]
@@ -52,23 +51,23 @@ end
 if refused then
   local refusals, cut = unpack(redis.call('HMGET', key, 'k', 'cut'))
   refusals, cut = tonumber(refusals) or 0, tonumber(cut) or 0
-  local fresh = quota.now - age > cut -- not one of the many that were under way at the last refusal
+  local fresh = quota.now - age > cut -- sent after the last refusal
   if fresh then
-    refusals = quota.now < quota.blk + 5 * SECOND and math.min(refusals + 1, 20) or 0 -- in a row
+    refusals = quota.now < quota.blk + 5 * SECOND and math.min(refusals + 1, 20) or 0 -- consecutive refusals
   end
   local back = SECOND * 2 ^ refusals
   local reset = math.max(said.r.reset, said.t.reset)
   local rest = math.min(back, 30 * SECOND)
   if after >= 0 then
     rest = refusals > 0 and math.max(after, math.min(back / 2, 30 * SECOND)) or after
-    -- By the time its limits are whole again the provider cannot need more
-    -- rest: it is believed as far as it repeats itself.
+    -- Once its limits have reset, the provider cannot need more rest, so a longer retry-after is
+    -- followed only as far as it is repeated.
     if reset >= 0 and after > reset + SECOND then rest = math.min(after, back) end
   end
   quota.blk = math.max(quota.blk, quota.now + rest)
   if fresh then
     local factor = quota.factor
-    if not quota.metrics[1].pace or quota.soft then -- no quota: the pace so far, halved
+    if not quota.metrics[1].pace or quota.soft then -- no quota: half of the pace so far
       local fields, sum = {}, 0
       for s = quota.slot - 99, quota.slot do fields[#fields + 1] = 'r' .. int(s % SLOTS) end
       for _, n in ipairs(redis.call('HMGET', key, unpack(fields))) do sum = sum + (tonumber(n or 0) or 0) end

@@ -1,9 +1,9 @@
--- oldest: the jobs of a pool that wait longest. Needs time, rings, flows.
+-- oldest: the longest-waiting jobs of a pool. Needs time, rings, flows.
 -- KEYS 1-23 pool (pool_keys)
--- ARGV 1 now (not read)  2 how many lanes of each class are looked at, at most
--- Reply words: for interactive, async, batch the id of the job put first, "-" for
--- none; then 1 when lanes were left out, else 0
--- The ids of a pool begin with the same letters and then the time, so they sort by age.
+-- ARGV 1 now (not read)  2 maximum number of lanes of each class to check
+-- Reply words: for interactive, async, batch the id of the job put first, "-" for none; then 1 if
+-- lanes were left out, else 0 The ids of a pool begin with the same letters and then the time, so
+-- they sort by age.
 local pool = pool_keys()
 local most = tonumber(ARGV[2])
 local out, cut = {}, 0

@@ -1,9 +1,9 @@
--- overdue: jobs past their deadline or left by their caller; and the sums of a pool that
--- are not those of its jobs are derived from these again. Needs time, rings.
--- No caller is judged gone by a clock that ran while none could be seen: after a gap between
--- two looks, because Redis was unavailable or its clock was set, all have another grace.
+-- overdue: finds jobs past their deadline or left by their caller, and recomputes the sums of a
+-- pool if they do not match its jobs. Needs time, rings. No caller is judged gone for time in which
+-- presence could not be renewed: after a gap between two checks, because Redis was unavailable or
+-- its clock was set, all callers get another grace period.
 -- KEYS 1-23 pool (pool_keys)
--- ARGV 1 now  2 most of each  3 presence grace us
+-- ARGV 1 now  2 maximum of each  3 presence grace us
 -- Reply words "g<id>" (caller gone) and "e<id>" (expired)
 local call = redis.call
 local pool = pool_keys()
@@ -11,8 +11,8 @@ local given, most, grace = unpack(ARGV)
 grace = tonumber(grace)
 local now = now_us(given)
 
--- recount derives the sums. The bytes are known to records alone, of which some are
--- gone: every sum of bytes shrinks as that of the jobs does.
+-- recount recomputes the sums. The bytes are only in records, some of which are gone, so every sum
+-- of bytes is scaled down like that of the jobs.
 local function recount()
   local flat = call('HGETALL', pool.size)
   local old, jobs, tokens = {}, { jobs = 0 }, { 0, 0, 0 }
@@ -32,7 +32,7 @@ local function recount()
     end
   end
   for _, rec in ipairs(call('HVALS', pool.claimed)) do count(string.match(rec, '^%S+ %d %d+ %d (.+)$')) end
-  call('DEL', pool.size) -- first, because it works when memory is full
+  call('DEL', pool.size) -- first, because it is allowed when memory is full
   if jobs.jobs == 0 then return end
   local set = { 'wide', WIDE }
   for field, n in pairs(jobs) do
@@ -45,7 +45,7 @@ local function recount()
   for i = 1, #set, 1000 do call('HSET', pool.size, unpack(set, i, math.min(i + 999, #set))) end
 end
 
-call('ZREM', pool.present, '') -- full memory allows this, and then every write after it
+call('ZREM', pool.present, '') -- allowed when memory is full, and so is every write after it
 local there = call('HLEN', pool.claimed)
 for c = 1, 3 do there = there + call('ZCARD', pool.wait[c]) end
 if (call('HGET', pool.size, 'jobs') or 0) - there ~= 0 then recount() end

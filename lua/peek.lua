@@ -1,10 +1,10 @@
--- peek: the state of limits, and when a call would be within each. What has left an exact
--- window is taken out, so that it is read once. Libraries: time, shapes, shape_of, whole.
+-- peek: the state of limits, and when a call would be within each. What has left an exact window is
+-- removed, so that it is read only once. Libraries: time, shapes, shape_of, whole.
 --
 -- KEYS  one state key per limit
--- ARGV  1 now  2.. per limit: kind, p1, p2, what the call wants of it less its amount
+-- ARGV  1 now  2.. per limit: kind, p1, p2, what the call requests of it minus its amount
 -- Reply as hold: "held,<at>;=<used>,<held>,<resets>,<frees>,<refused 0|1>;.." or "skew,<at>",
---       or "stale,<at>..": a limit has more to forget, run it again
+--       or "stale,<at>..": a limit has more to remove, run it again
 
 local given = ARGV[1]
 local now = now_us(given)

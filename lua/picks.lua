@@ -1,18 +1,17 @@
 -- Library: the picks of one acquire. Needs time.lua, rings.lua, flows.lua.
 --
--- What is read of the rings and flows is kept between the picks, and what they
--- change is written once, by picks_write: a pick then costs three reads, of its
--- org's users, its flow's first jobs and its flow's other lanes. Each list is the
--- beginning of what Redis has, in order; `last` is how far it was read when there
--- is more, and what has moved behind that cannot be told from what was not read:
--- then all is written, and it is read again. Tables and numbers cost here as much
--- as commands, so there are few of them: a class has its next job in its own table.
+-- What is read from the rings and flows is cached between picks, and their changes are written
+-- once, by picks_write. A pick then costs three reads: of its org's users, its flow's first jobs
+-- and its flow's other lanes. Each list is a prefix of what Redis has, in order; `last` is how far
+-- it was read if there is more. What has moved behind `last` cannot be distinguished from what was
+-- not read, so then all is written and read again. Tables and numbers cost as much as commands
+-- here, so there are few of them: a class has its next job in its own table.
 
--- MANY is how many members are read of a list of which several are needed; of orgs
--- no more than pool.most, which acquire sets, and one.
+-- MANY is how many members are read of a list when several are needed; of orgs, at most pool.most,
+-- which acquire sets, plus one.
 local FEW, MANY = 2, 17
 
--- picks_of is what one class has read and not yet written.
+-- picks_of returns what one class has read and not yet written.
 local function picks_of(pool, c)
   local picks = pool.picks[c]
   if not picks then
@@ -48,7 +47,7 @@ local function picks_write(pool)
   end
 end
 
--- org_first returns the org whose turn it is; nil when there is none.
+-- org_first returns the org whose turn it is; nil if there is none.
 local function org_first(pool, picks)
   local orgs, vts, k, last = picks.orgs, picks.vts, picks.from, picks.last
   if orgs then
@@ -67,8 +66,7 @@ local function org_first(pool, picks)
   return orgs[1]
 end
 
--- user_first returns the entry of the user of an org whose turn it is; nil when
--- there is none.
+-- user_first returns the entry of the user of an org whose turn it is; nil if there is none.
 local function user_first(pool, picks, org)
   local list, most, text = picks.users[org], FEW, '2'
   if list then
@@ -83,11 +81,11 @@ local function user_first(pool, picks, org)
   return list[1]
 end
 
--- lanes_of returns the first lane of a flow, which names the next one as `after`: a
--- list of its next jobs, with the parts of that at `from`, whose seq is nil when it
--- has no more; false when there is none. `within` is what all its members begin with.
--- All lanes are read, one command each: a flow has as many as its jobs have keys and
--- models, and the job whose turn it is may be in any.
+-- lanes_of returns the first lane of a flow; each lane links to the next as `after`. A lane is a
+-- list of its next jobs, with the parts of the job at `from`; seq is nil if there are no more. It
+-- returns false if there is no lane. `within` is the prefix of all its members. All lanes are read,
+-- with one command each: a flow has one per combination of key and model of its jobs, and the next
+-- job may be in any of them.
 local function lanes_of(pool, picks, flow)
   local first, tail, key = picks.lanes[flow], nil, pool.wait[picks.c]
   if first ~= nil then return first end
@@ -111,7 +109,7 @@ local function lanes_of(pool, picks, flow)
   return first
 end
 
--- lane_next goes on to a lane's next job.
+-- lane_next advances to a lane's next job.
 local function lane_next(pool, picks, list)
   local last, within = list[list.from], list.within
   local k = list.from + 1
@@ -125,8 +123,7 @@ local function lane_next(pool, picks, list)
   if list[k] then list.seq, list.id, list.tokens = string.match(list[k], '^(%S+) (%S+) (%S+)$', #within + 1) end
 end
 
--- lane_first returns the lane of a flow whose first job is the oldest of those that may
--- run; nil when none may.
+-- lane_first returns the lane of a flow with the oldest first job that may run; nil if none may.
 local function lane_first(pool, picks, org, user, flow)
   local list, best = lanes_of(pool, picks, flow), nil
   while list do
@@ -137,9 +134,9 @@ local function lane_first(pool, picks, org, user, flow)
   return best
 end
 
--- pick_skip passes a flow over until the end of this acquire: the job that pick_next found
--- last cannot go, and others may. From then on that class's rings are read past what is
--- skipped, and written at each pick.
+-- pick_skip skips a flow until the end of this acquire, because the job that pick_next found last
+-- cannot run, but others may. From then on the rings of that class are read past skipped flows, and
+-- written at each pick.
 local function pick_skip(pool, picks)
   picks_write(pool)
   pool.skipped[picks.c .. ' ' .. picks.flow] = true
@@ -150,8 +147,8 @@ local function pick_skip(pool, picks)
   lists.users = {}
 end
 
--- pick_past is pick_next for a class of which flows are skipped. `at` is how many orgs have
--- no others.
+-- pick_past is pick_next for a class with skipped flows. `at` is the number of orgs that have no
+-- other flows.
 local function pick_past(pool, c)
   local picks = picks_of(pool, c)
   picks.at = picks.at or 0
@@ -181,7 +178,7 @@ local function pick_past(pool, c)
   end
 end
 
--- take_past is pick_take for what pick_past has found.
+-- take_past is pick_take for a job found by pick_past.
 local function take_past(pool, picks, cost, weights)
   local c, org, flow, member = picks.c, picks.org, picks.flow, picks.list[picks.list.from]
   local vt = string.format('%d', picks.vt + math.ceil(cost * 100 / (weights[flow] or 100)))
@@ -195,9 +192,8 @@ local function take_past(pool, picks, cost, weights)
   return member
 end
 
--- pick_next finds the class's next job without taking it: it returns the class's
--- table, in which org, user, vt and flow tell whose it is and list is its lane; nil
--- when none may run.
+-- pick_next finds the class's next job without taking it. It returns the class's table, in which
+-- org, user, vt and flow identify its owner and list is its lane; nil if none may run.
 local function pick_next(pool, c)
   if any_parked(pool) and redis.call('ZSCORE', pool.parked, 'p pool') then return nil end
   if pool.past[c] then return pick_past(pool, c) end
@@ -224,9 +220,8 @@ local function pick_next(pool, c)
   end
 end
 
--- pick_take takes the job that pick_next found last: it waits no more, and the
--- virtual times of its org and user move on by its cost over their weight. It
--- returns the job's member.
+-- pick_take takes the job that pick_next found last, and advances the virtual times of its org and
+-- user by its cost divided by their weights. It returns the job's member.
 local function pick_take(pool, picks, cost, weights)
   if pool.past[picks.c] then return take_past(pool, picks, cost, weights) end
   local org, flow, lane = picks.org, picks.flow, picks.list
@@ -256,8 +251,8 @@ local function pick_take(pool, picks, cost, weights)
   return member
 end
 
--- pick_probe is probe() for a job that was taken. When it reports true, what
--- pick_next has found is void.
+-- pick_probe is probe() for a job that was taken. If it returns true, what pick_next has found is
+-- invalid.
 local function pick_probe(pool, picks, till)
   if pool.probing == nil then pool.probing = redis.call('EXISTS', pool.probes) == 1 end
   if not pool.probing then return false end

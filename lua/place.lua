@@ -1,10 +1,10 @@
--- place: how many jobs and tokens a waiting job has before it. Needs time, rings, flows.
--- In its flow the older jobs are before it. Each turn of its flow costs one
--- turn of every user of the org, and each turn of the org one of every org; no
--- more can be before it than wait. Classes above it go first.
+-- place: how many jobs and tokens are ahead of a waiting job. Needs time, rings, flows. The older
+-- jobs of its flow are ahead of it. Each turn of its flow takes one turn of every user of the org,
+-- and each turn of the org takes one of every org; no more jobs can be ahead than are waiting.
+-- Higher classes go first.
 -- KEYS 1-23 pool (pool_keys)
 -- ARGV 1 now  2 class  3 member
--- Reply "<jobs> <tokens> <us blocked> <us parked>" | "gone" when it does not wait
+-- Reply "<jobs> <tokens> <us blocked> <us parked>" | "gone" if it is not waiting
 local pool = pool_keys()
 local given, class, member = unpack(ARGV)
 class = tonumber(class)

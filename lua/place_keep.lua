@@ -1,4 +1,4 @@
--- place_keep: keeps a place for whoever repeats the request. Needs time.
+-- place_keep: reserves a job's place for a repetition of the request. Needs time.
 -- KEYS 1 places (ZSET job id -> end us)
 -- ARGV 1 now  2 job id  3 us
 -- Reply "ok"

@@ -1,7 +1,7 @@
--- place_take: takes one kept place, the one that would be lost first. Needs time.
+-- place_take: takes one reserved place, the one that expires first. Needs time.
 -- KEYS 1 places (ZSET job id -> end us)
 -- ARGV 1 now
--- Reply the job's id | "" when none is kept
+-- Reply the job's id | "" if none is reserved
 local places = KEYS[1]
 local given = ARGV[1]
 redis.call('ZREMRANGEBYSCORE', places, '-inf', int(now_us(given)))

@@ -1,6 +1,6 @@
--- present: callers are still waiting for these jobs. Needs time. Never
--- shortens a presence, never brings one back.
--- Full memory must not end a wait, so it begins with a write that is allowed then.
+-- present: callers are still waiting for these jobs. Needs time. Never shortens a presence and
+-- never restores one. Full memory must not end a wait, so it starts with a write that is allowed
+-- then.
 -- KEYS 1 present
 -- ARGV 1 now  2 grace us  then job ids
 -- Reply one letter per id: 1 renewed, 0 unknown (ended, or given up)

@@ -1,26 +1,26 @@
--- put: new waiting jobs, each once per id. Needs time, rings.
+-- put: queues new jobs, each once per id. Needs time, rings.
 -- KEYS 1-23 pool (pool_keys)  24... jobs
 -- ARGV 1 now  2 presence grace us  3 schema version
---      4-9 most jobs and bytes of the pool, of an org, of a flow (0 = no bound)
+--      4-9 maximum jobs and bytes of the pool, of an org, of a flow (0 = no bound)
 --      10-13 rpm tpm concurrency burst (quota_limits)  14 channel of the pool's workers
---      then per job its number of arguments and these:
+--      then per job the number of its arguments and these:
 --      id, class (1-3), org, user, tokens, bytes, max age us, lane, and field, value pairs of its hash
--- The record of a job has no TTL until it has ended, however long it waits or runs.
--- Workers are woken by a message, unless handlers stay and look again anyway (acquire).
+-- The record of a job has no TTL until the job has ended, however long it waits or runs. Workers
+-- are woken by a message, unless handlers are about to acquire again anyway (acquire).
 -- Reply a line per job: "ok <created us>"
 --      | "full <scope> <limit> <us until the quota has taken what waits>",
--- scope in jobs, bytes, org_jobs, org_bytes, flow_jobs, flow_bytes; tokens for a job that
--- is more than its model's provider takes in a minute, as that has said
+-- scope is one of jobs, bytes, org_jobs, org_bytes, flow_jobs, flow_bytes, or tokens for a job that
+-- is more than its model's provider takes in a minute, as reported by the provider
 local call, fmt = redis.call, string.format
 local pool = pool_keys()
 local given, grace, version = ARGV[1], ARGV[2], ARGV[3]
 local bounds = { unpack(ARGV, 4, 9) }
-local LIMITS_AT, JOBS_AT = 10, 15 -- where they begin in ARGV
+local LIMITS_AT, JOBS_AT = 10, 15 -- where these begin in ARGV
 local channel = ARGV[14]
 local now = now_us(given)
 local at = fmt('%d', now)
 
--- Each job is the place of its arguments in ARGV, and the names of what counts it.
+-- Each job has the position of its arguments in ARGV and the names of the fields that count it.
 local jobs, keys = {}, {}
 local sizes = { jobs = 0, bytes = 0, t1 = 0, t2 = 0, t3 = 0 }
 local fields = { 'wide', 'jobs', 'bytes', 't1', 't2', 't3' }
@@ -46,8 +46,8 @@ for k = 2, #fields do
   if before[k] then sizes[fields[k]] = before[k] + 0 end
 end
 
--- full says what refuses a job. The time is that of the quota in force, or of
--- the last minute's rate.
+-- full returns a refusal of a job. The time is based on the current quota, or on the rate of the
+-- last minute.
 local function full(scope, limit)
   --+ quota
   local quota, took = quota_open(pool.quota, given, quota_limits(LIMITS_AT)), 0
@@ -137,7 +137,7 @@ for c = 1, 3 do
   if #members[c] > 0 then call('ZADD', pool.wait[c], unpack(members[c])) end
 end
 
--- Flows that are in their rings, as their orgs are, cost one look together.
+-- One lookup covers all flows that are already in their rings, together with their orgs.
 local there = call('HMGET', pool.fair, unpack(rings))
 if not there[1] then call('HSET', pool.fair, 'wide', WIDE) end
 for c = 1, 3 do

@@ -1,57 +1,54 @@
 -- Library: the provider quota of a pool. Needs time.lua.
 --
--- Requests and tokens each pass two gates. The ring is the hard cap: 606 slots
--- of 100 ms cover 60 s, the 0.5 s a grant may live before it is written
--- upstream, and the slot being written, so no sliding minute of the provider
--- holds more than the quota. The pace before it is a bucket that fills at
--- quota/window: it spreads the quota over the minute. A burst taken from the
--- bucket within the last window slows the filling by as much, so that a burst
--- is repaid smoothly and the ring does not stop everyone when it is full.
+-- Requests and tokens each pass two gates. The ring is the hard cap: 606 slots of 100 ms cover 60
+-- s, the 0.5 s for which a grant may wait before it is written upstream, and the slot being
+-- written, so no sliding minute of the provider contains more than the quota. Before it, the pace
+-- is a bucket that fills at quota/window; it spreads the quota over the minute. A burst taken from
+-- the bucket within the last window slows the filling by the same amount, so that bursts are repaid
+-- smoothly and a full ring does not stop all calls.
 --
--- The quota is the smaller of the configured and the learned one (observe.lua).
--- After a refusal of the provider the pace is a part of it, the factor, which
--- grows back by 2 % of the quota a second. A pool without any quota only counts
--- its requests, so that a first refusal has a pace to go below.
+-- The quota is the smaller of the configured and the learned one (observe.lua). After a refusal by
+-- the provider the pace is a fraction of it, the factor, which grows back by 2 % of the quota per
+-- second. A pool without any quota only counts its requests, so that a first refusal has a pace to
+-- reduce.
 --
--- While jobs wait for quota (bk), a part of what flows in is set aside for them
--- (..v): live calls leave it. What a job larger than the bucket waits for is no part of
--- that: it has a reservation (res, reserve.lua). Such a job, or call, is no debt of the
--- bucket either, but a draw, so that what else there is room for can go.
+-- While jobs wait for quota (bk), part of the inflow is set aside for them (..v), and live calls do
+-- not use it. A job larger than the bucket does not wait for that part but has a reservation (res,
+-- reserve.lua). Such a job or call is booked not as a debt of the bucket but as a draw, so that
+-- others with capacity can proceed.
 --
--- Hash: `_` is what every grant changes, in one text: "now,slot" (the newest ring
--- slot), and for each metric r and t ",sum,level,draw,aside,live,added,drawn":
--- bucket level in millionths (negative: debt), sum of draws in millionths, set
--- aside, in millionths, used by live calls since acquire looked, and the amount and
--- draw of that slot that are not in the ring yet; empty where there is no such. Then blk
--- (blocked until), bk (jobs wait until), bs (their share, per mille), bt (tokens of the
--- first of them that has no reservation), res, off, gap, f and fa (factor per mille, from
--- when), k (refusals in a row), rq (pace without a quota), and per metric m in {r, t}: m..<i> ring of amounts,
--- m..'d'..<i> ring of draws, m..'n' learned quota, m..'m' and m..'a' of which model (letters)
--- and when, tw that model's name. Times are microseconds.
+-- Hash: `_` is what every grant changes, in one text: "now,slot" (the newest ring slot), and for
+-- each metric r and t ",sum,level,draw,aside,live,added,drawn": bucket level in millionths
+-- (negative: debt), sum of draws in millionths, set aside, in millionths, used by live calls since
+-- the last acquire, and the amount and draw of that slot that are not in the ring yet; empty where
+-- not applicable. Then blk (blocked until), bk (jobs wait until), bs (their share, per mille), bt
+-- (tokens of the first of them that has no reservation), res, off, gap, f and fa (factor per mille,
+-- since when), k (refusals in a row), rq (pace without a quota), and per metric m in {r, t}: m..<i>
+-- ring of amounts, m..'d'..<i> ring of draws, m..'n' learned quota, m..'m' and m..'a' of which
+-- model (letters) and when, tw that model's name. Times are microseconds.
 --
--- The pool's time is that of Redis and off. Redis's clock may step, after a failover or
--- when it is set: then off takes the step back, so that the window stays as it was and time
--- goes on from there. Behind the last use by more than SKEW it has stepped; so it
--- has when it is ahead by more than GAP, or the pool was not looked at for as long, which
--- looks the same. Then the buckets fill and blocks end, as after such a time, but what was
--- used before counts on, for up to a minute more; when that was so the last time too
--- (gap), nobody was there in between, and a minute passes.
+-- The pool's time is that of Redis plus off. Redis's clock may step, after a failover or when it is
+-- set; then off absorbs the step, so that the window is unchanged and time continues from there.
+-- The clock has stepped if it is behind the last use by more than SKEW. It also counts as stepped
+-- if it is ahead by more than GAP; a pool that was not used for that long looks the same. Then
+-- buckets fill and blocks end, as after such a time, but earlier usage keeps counting for up to a
+-- minute. If that was already the case at the last use (gap), the pool was not used in between, and
+-- a minute passes.
 --
--- take.lua does by itself what most calls need: a change here may have to be made
--- there too.
+-- take.lua implements on its own what most calls need: a change here may have to be made there too.
 
 local SLOT, SLOTS = 100000, 606
 local WINDOW = SLOT * SLOTS
 local MICRO = 1000000
 local SKEW, GAP = 2 * MICRO, 120 * MICRO
-local QUOTA_LIFE = 3600000 -- ms; a step ahead that is longer than this loses the window
--- HELD is how long a reservation binds after acquire has last seen its job. The modes of
--- a reservation stand in reserve.lua.
+local QUOTA_LIFE = 3600000 -- ms; a forward step longer than this loses the window
+-- HELD is how long a reservation is binding after acquire has last seen its job. reserve.lua
+-- explains the modes of a reservation.
 local HELD = 2 * MICRO
 local OPEN, STRICT, VAIN, CLOSING = 0, 1, 2, 3
 local QUOTA_TEXT = '^(%d+),(%d+)' .. string.rep(',([^,]*)', 14) .. '$'
 
--- quota_limits reads rpm, tpm, concurrency and burst (per mille), which begin at ARGV `at`.
+-- quota_limits reads rpm, tpm, concurrency and burst (per mille), starting at ARGV `at`.
 local function quota_limits(at)
   local rpm, tpm, concurrency, burst = unpack(ARGV, at, at + 3)
   return { r = tonumber(rpm), t = tonumber(tpm), conc = tonumber(concurrency), burst = tonumber(burst) }
@@ -87,16 +84,16 @@ local function quota_expire(quota, from, to)
   end
 end
 
--- move adds delta millionths to the bucket and books the change of its part
--- above zero as a draw in the current slot.
+-- quota_move adds delta millionths to the bucket, and books the change of its part above zero as a
+-- draw in the current slot.
 local function quota_move(metric, delta)
   local before = math.max(metric.level, 0)
   metric.level = math.min(metric.level + delta, metric.cap)
   metric.drawn = metric.drawn + before - math.max(metric.level, 0)
 end
 
--- quota_book adds delta tokens or requests. What is more than the bucket holds is booked
--- as a draw alone.
+-- quota_book adds delta tokens or requests. More than the bucket's capacity is booked as a draw
+-- only.
 local function quota_book(metric, delta)
   delta = delta * MICRO
   if math.abs(delta) <= metric.cap then return quota_move(metric, delta) end
@@ -104,13 +101,13 @@ local function quota_book(metric, delta)
   if delta < 0 then metric.level = math.min(metric.level, 0) end
 end
 
--- The filling rate in millionths per microsecond, never below 1 % of the quota.
+-- quota_rate returns the filling rate in millionths per microsecond, at least 1 % of the quota.
 local function quota_rate(quota, metric)
   local free = metric.pace * MICRO - math.max(metric.draw + metric.drawn, 0)
   return math.max(free, metric.pace * MICRO / 100) / WINDOW * quota.factor / 1000
 end
 
--- quota_fill lets time flow into the buckets and into what is set aside.
+-- quota_fill adds the inflow of a period to the buckets and to what is set aside.
 local function quota_fill(quota, took)
   for _, metric in ipairs(quota.metrics) do
     if metric.pace then
@@ -126,7 +123,7 @@ local function quota_fill(quota, took)
   end
 end
 
--- reservation reads a reservation; nil when there is none.
+-- reservation parses a reservation; nil if there is none.
 local function reservation(text)
   if not text then return nil end
   local id, tokens, credit, over, mode, from, used, seen =
@@ -136,7 +133,7 @@ local function reservation(text)
     from = from + 0, used = used + 0, seen = seen + 0 }
 end
 
--- quota_read makes the state of now from the hash's fields.
+-- quota_read builds the current state from the hash's fields.
 local function quota_read(key, given)
   local text, blocked, waiting, share, head, factor, since, soft, learned_r, learned_t, reserved, off, last_gap =
     unpack(redis.call('HMGET', key,
@@ -168,7 +165,7 @@ local function quota_read(key, given)
   return quota
 end
 
--- quota_flush brings into the ring what its newest slot still lacks.
+-- quota_flush adds to the ring what its newest slot still lacks.
 local function quota_flush(quota)
   for at, name in pairs({ [8] = 'r', [9] = 'rd', [15] = 't', [16] = 'td' }) do
     local n = quota.text[at]
@@ -177,8 +174,8 @@ local function quota_flush(quota)
   end
 end
 
--- quota_open reads the state, moves it to now and returns it. A metric without
--- quota has limit math.huge; without pace its bucket is not looked at.
+-- quota_open reads the state, advances it to now and returns it. A metric without quota has limit
+-- math.huge; without pace its bucket is ignored.
 local function quota_open(key, given, limits)
   local quota = quota_read(key, given)
   local text = quota.text
@@ -224,13 +221,13 @@ local function quota_open(key, given, limits)
   return quota
 end
 
--- quota_free reports whether a pool has neither a quota nor a pace: nothing can be too much
--- for it in a minute.
+-- quota_free reports whether a pool has neither a quota nor a pace, so that nothing exceeds what it
+-- can take in a minute.
 local function quota_free(quota)
   return #quota.metrics == 1 and quota.metrics[1].limit == math.huge and not quota.metrics[1].pace
 end
 
--- The time until `need` of the ring's sum has left the window.
+-- quota_ring_wait returns the time until `need` of the ring's sum has left the window.
 local function quota_ring_wait(quota, metric, need)
   for base = quota.slot - SLOTS + 1, quota.slot, 64 do
     local fields = {}
@@ -243,9 +240,9 @@ local function quota_ring_wait(quota, metric, need)
   return WINDOW
 end
 
--- quota_reserved returns how long a call, or a job that is not the one that quota is
--- reserved for, has to leave it alone. Until the reservation is due, calls and jobs
--- together get what it leaves of a minute, spread over it.
+-- quota_reserved returns how long a call, or a job other than the one with the reservation, has to
+-- leave the quota alone. Until the reservation is due, calls and jobs together get what it leaves
+-- of a minute, spread over the minute.
 local function quota_reserved(quota, metric, cost, who)
   local res = quota.res
   if not res or who == 'head' or metric.name ~= 't' or quota.now - res.seen > HELD then return 0 end
@@ -260,10 +257,9 @@ local function quota_reserved(quota, metric, cost, who)
   return math.max(till - took, 1)
 end
 
--- quota_wait returns 0, or the microseconds until a grant of `tokens` may fit
--- and what refuses it. Who asks is a live call, which leaves what is set aside for
--- jobs, a job, or the head: the job that quota is reserved for.
--- Concurrency comes last: the caller counts its slots.
+-- quota_wait returns 0, or the microseconds until a grant of `tokens` may fit and what refuses it.
+-- `who` is 'live' for a live call, which leaves what is set aside for jobs, 'job', or 'head' for
+-- the job with the reservation. Concurrency is checked last, by the caller, which counts its slots.
 local function quota_wait(quota, tokens, who)
   if quota.now < quota.blk then return quota.blk - quota.now, 'blocked' end
   for _, metric in ipairs(quota.metrics) do
@@ -295,8 +291,7 @@ local function quota_charge(quota, tokens, who)
   end
 end
 
--- quota_return takes `cost` of a metric, charged at time `at`, back, if it is
--- still in the ring.
+-- quota_return takes back `cost` of a metric, charged at time `at`, if it is still in the ring.
 local function quota_return(quota, metric, at, cost)
   local slot = math.floor(at / SLOT)
   if quota.slot - slot >= SLOTS or slot > quota.slot then return end
@@ -314,8 +309,8 @@ local function quota_refund(quota, at, tokens)
   end
 end
 
--- quota_correct replaces the tokens charged at time `at` by those used, which
--- the provider counts now.
+-- quota_correct replaces the tokens charged at time `at` by those used, which the provider counts
+-- now.
 local function quota_correct(quota, at, tokens, used)
   for _, metric in ipairs(quota.metrics) do
     if metric.name == 't' then
@@ -326,7 +321,7 @@ local function quota_correct(quota, at, tokens, used)
   end
 end
 
--- quota_stepped writes what a step of the clock has changed, but for blk.
+-- quota_stepped writes what a step of the clock has changed, except blk.
 local function quota_stepped(quota, put)
   put('off', int(quota.off))
   if not quota.gap then return end
@@ -334,7 +329,7 @@ local function quota_stepped(quota, put)
   if quota.since > 0 then put('fa', int(quota.since)) end
 end
 
--- quota_close writes the state back. What was learned outlives a quiet week.
+-- quota_close writes the state back. Learned quotas survive a week without use.
 local function quota_close(quota)
   local set, text = quota.kept or {}, quota.text
   local function put(field, value)
@@ -369,8 +364,8 @@ local function quota_close(quota)
   redis.call('PEXPIRE', quota.key, int((learned and 604800000 or QUOTA_LIFE) + blocked))
 end
 
--- quota_settle ends a grant of `tokens` at time `at`: how is 'unused' (all of
--- it returns), 'booked' (all of it counts), or the tokens used. The limits begin at ARGV `limits_at`.
+-- quota_settle ends a grant of `tokens` at time `at`. how is 'unused' (all of it is returned),
+-- 'booked' (all of it counts), or the tokens used. The limits start at ARGV `limits_at`.
 local function quota_settle(key, given, limits_at, how, at, tokens)
   if how == 'booked' then return end
   local quota = quota_open(key, given, quota_limits(limits_at))
@@ -378,8 +373,8 @@ local function quota_settle(key, given, limits_at, how, at, tokens)
   quota_close(quota)
 end
 
--- slots_open purges dead slots and counts the open ones. Those of jobs can be told from
--- their claims, should the slots have been lost.
+-- slots_open removes dead slots and counts the open ones. Lost slots of jobs are restored from
+-- their claims.
 local function slots_open(key, claims, now)
   redis.call('ZREMRANGEBYSCORE', key, '-inf', int(now))
   local open = redis.call('ZCARD', key)

@@ -2,12 +2,12 @@
 -- hours. Idempotent on the number of the run, which its process counts.
 --
 -- KEYS  1 sums of the day (HASH)  2 sums of its hours (HASH)  3 the process's last run
--- ARGV  1 number of the run  2 most fields of KEYS 1  3 of KEYS 2
+-- ARGV  1 number of the run  2 maximum fields of KEYS 1  3 of KEYS 2
 --       4 lifetime of KEYS 1 in ms  5 of KEYS 2  6 of KEYS 3
 --       per line: hour, such as 09; user|limit; refused; waited; first and last time in us
--- Fields "<user>|<limit>" and "<hour>|<user>|<limit>", with the text "refused,waited,first,last".
--- A full hash counts what is new under the user and the limit "*".
--- Reply "counted" | "again" when this run was made before
+-- Fields "<user>|<limit>" and "<hour>|<user>|<limit>", with the text "refused,waited,first,last". A
+-- full hash counts new lines under the user and the limit "*".
+-- Reply "counted" | "again" if this run was already counted
 
 local sums, hourly_sums, last_run = KEYS[1], KEYS[2], KEYS[3]
 local run, most, hourly_most, life, hourly_life, run_life = unpack(ARGV, 1, 6)

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Refused reports whether Redis answered with one of these error codes, to a command or
-// within a script.
+// Refused reports whether Redis replied with one of these error codes, to a command or within a
+// script.
 func Refused(err error, codes ...string) bool {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
@@ -22,9 +22,9 @@ func Refused(err error, codes ...string) bool {
 	})
 }
 
-// Full reports whether Redis refused a write because its memory is full (OOM), or because
-// it cannot save what it has, mostly as its disk is full (MISCONF). It answers then, and is
-// not unavailable: callers can fill it, and must not lose their limits by that. Too few
-// replicas (NOREPLICAS) are not full: a primary that was cut off refuses so, and callers
-// cannot cause it.
+// Full reports whether Redis refused a write because its memory is full (OOM), or because it cannot
+// persist its data, usually because the disk is full (MISCONF). Redis does reply then, so it is not
+// unavailable: callers can fill it, and must not escape their limits by doing so. A lack of
+// replicas (NOREPLICAS) does not count as full: a primary that was cut off refuses that way, and
+// callers cannot cause it.
 func Full(err error) bool { return Refused(err, "OOM", "MISCONF") }

@@ -9,8 +9,8 @@ import (
 	"github.com/llmguard/llmguard/lua"
 )
 
-// TestFullIsMemoryOrDisk: a Redis that cannot save what it has is full, as one without
-// memory is; one that is short of replicas is not.
+// TestFullIsMemoryOrDisk: a Redis that cannot persist its data counts as full, like one without
+// free memory; one that lacks replicas does not.
 func TestFullIsMemoryOrDisk(t *testing.T) {
 	s := redistest.Start(t)
 	rdb, ctx := s.Client(), t.Context()

@@ -1,16 +1,16 @@
--- register: enters orgs in the registry, where every process finds those whose leases
--- have to be looked at. Library: time.
+-- register: enters orgs in the registry, where every process finds those that are due for a check
+-- of their leases. Library: time.
 --
 -- KEYS  1 registry (ZSET org by the ms from which it is due)
--- ARGV  1 lifetime of KEYS 1 in ms  2 what becomes of an org that is due earlier:
---         set: it is due then; soonest: that stays, and one ms less shows whoever
---         looks meanwhile that a hold may have come (see relinquish)
+-- ARGV  1 lifetime of KEYS 1 in ms  2 what to do with an org that is already registered:
+--         set: set the new due time; soonest: keep an earlier time, less one ms, so that a
+--         concurrent check notices that there may be a new hold (see relinquish)
 --       3 due ms  4.. orgs
 -- Reply "ok"
 
 local registry = KEYS[1]
 local life, earlier, due = ARGV[1], ARGV[2], ARGV[3]
-redis.call('PEXPIRE', registry, life) -- first write, never refused for memory
+redis.call('PEXPIRE', registry, life) -- first write, never refused for lack of memory
 for i = 4, #ARGV do
   local org, at = ARGV[i], due
   local was = earlier == 'soonest' and redis.call('ZSCORE', registry, org)

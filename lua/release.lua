@@ -1,18 +1,19 @@
--- release: a claim ends and its job waits again, in its place, or outside the queue while its
--- caller is absent, or until the next attempt at a provider that failed it. A cancelled job
--- ends instead. Needs time, quota, rings, flows, jobs.
+-- release: a claim ends and its job waits again: in its place, or outside the queue while its
+-- caller is absent, or until the next attempt at a provider that failed it. A cancelled job ends
+-- instead.
+-- Needs time, quota, rings, flows, jobs.
 -- KEYS 1-23 pool (pool_keys)  24 job
 -- ARGV 1 now  2 id  3 token  4 what to park: a kind of subjects_of, - for nothing  5 park us
 --      6 how the quota was used (quota_settle)
 --      7 tries: -1 the provider refused the started attempt, +1 it died before start, else 0
 --      8 result TTL ms  9-12 rpm tpm concurrency burst (quota_limits)
 --      13 what the attempt was charged  14 what was held for it (empty: none was started)
---      15 what waits because the provider failed: alone, the job, which counts the attempt; flow, as
---      ARGV 4 says, and the job counts the attempt; empty, nothing  16 the limit that refused; empty: none
--- Reply "ok" | "lost" | "gone <state>" | "ended cancelled" by this call
+--      15 what waits because the provider failed: alone: the job, which counts the attempt; flow: as
+--      in ARGV 4, and the job counts the attempt; empty: nothing  16 the limit that refused; empty: none
+-- Reply "ok" | "lost" | "gone <state>" | "ended cancelled" if this call ended it
 local pool, key = pool_keys(), KEYS[24]
 local given, id, token, kind, park_us, used, try, result_ms = unpack(ARGV, 1, 8)
-local LIMITS_AT = 9 -- where they begin in ARGV
+local LIMITS_AT = 9 -- start of the limits in ARGV
 local charge, held, failed, limit = unpack(ARGV, 13, 16)
 local rec = redis.call('HGET', pool.claimed, id)
 local flag = claim_flag(rec, token)
@@ -42,14 +43,14 @@ redis.call('HSET', key, 'state', 'queued', 'released', token, 'tries', int(math.
 local till = now + tonumber(park_us)
 local kinds = { o = 1, u = 2, O = 3, U = 4, K = 5, L = 6, p = 7 }
 local subject = subjects_of(org, user, lane)[kinds[kind] or 8]
-admitted(pool, now, org, user, lane, subject) -- the probe is over; what refused it parks anew
+admitted(pool, now, org, user, lane, subject) -- the probe is over; its subject is parked again
 if subject then park(pool, subject, till) end
 if limit ~= '' then redis.call('HSET', key, 'limit', limit) end
 if failed ~= '' then redis.call('HINCRBY', key, 'retries', '1') end
 if failed == 'alone' then
   redis.call('HSET', key, 'again', int(till))
   nap_begin(pool, class, member, till)
-elseif absent and redis.call('ZSCORE', pool.present, id) then -- see stay.lua; start ends one that nobody waits for
+elseif absent and redis.call('ZSCORE', pool.present, id) then -- see stay.lua; start ends a job without a caller
   place_reserve(pool, member)
 else
   flow_put(pool, class, member)

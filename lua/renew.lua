@@ -1,5 +1,5 @@
--- renew: moves the lease ends of many open holds of one org, also of those whose lease
--- has run out and that nobody has expired yet. Library: time.
+-- renew: extends the leases of many open holds of one org, also of those whose lease has run out
+-- but that have not been expired yet. Library: time.
 --
 -- KEYS  1 holds  2 leases  3.. the concurrency limits of the holds, in order
 -- ARGV  1 now  2 lease us  3 lifetime of KEYS 1, 2 in ms
@@ -10,7 +10,7 @@ local holds, leases = KEYS[1], KEYS[2]
 local given, lease, life = ARGV[1], ARGV[2], ARGV[3]
 local now = now_us(given)
 local ends = int(now + lease)
-redis.call('PEXPIRE', holds, life) -- first write, never refused for memory
+redis.call('PEXPIRE', holds, life) -- first write, never refused for lack of memory
 redis.call('PEXPIRE', leases, life)
 local out, next_key = {}, 3
 for i = 4, #ARGV, 2 do
@@ -20,7 +20,7 @@ for i = 4, #ARGV, 2 do
     redis.call('ZADD', leases, ends, id)
     for k = next_key, next_key + limits - 1 do
       local limit = KEYS[k]
-      redis.call('ZADD', limit, 'XX', ends, id) -- not when it made room already
+      redis.call('ZADD', limit, 'XX', ends, id) -- not if the hold has already been removed
       redis.call('PEXPIRE', limit, math.floor(lease / 1000) + 86460000) -- as in shape_concurrency
     end
   end

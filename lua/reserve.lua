@@ -1,24 +1,24 @@
 -- Library: quota for a waiting job that is larger than the bucket. Needs time.lua, quota.lua.
 --
--- Such a job never finds room by waiting: before the ring has room for it, others take
--- what flows in. So acquire reserves quota for one of them, the first it cannot pick, and
--- tries the jobs behind it, which run where they do not delay it:
+-- Such a job never fits just by waiting: before the ring has capacity for it, others take the
+-- inflow. Therefore acquire reserves quota for one of them, the first it cannot pick, and tries the
+-- jobs behind it, which run if they do not delay it:
 --
 -- - Its credit grows as the share of the waiting classes flows in. One window before the
---   credit is its size, the reservation closes: calls and other jobs then get together
+--   credit reaches its size, the reservation closes: calls and other jobs together then get
 --   what it leaves of a minute, spread over it (quota_reserved), and at the end of that
---   the ring has room. So it waits for size / share of the quota, and for a minute.
--- - Jobs that overtake it may take as much as it (over). Then no job is picked before it,
---   which is soon where jobs are all there is. Where live calls keep the quota in use that
---   would be in vain, and jobs go on. When the reservation closes they may take as much again.
+--   the ring has capacity. So it waits for size / share of the quota, plus a minute.
+-- - Jobs that overtake it may take as much as its size (over). Then no job is picked before it,
+--   which is soon if there are only jobs. If live calls keep the quota in use, waiting
+--   would be in vain, and jobs continue. When the reservation closes they may take as much again.
 --
--- The text is "id tokens credit over mode from used seen": credit in millionths, from when
--- the mode is and what was used since in CLOSING and STRICT, seen when acquire last
--- could not pick it. What is not seen for a window is forgotten; another job that
--- takes its place before has its credit.
+-- The text is "id tokens credit over mode from used seen": credit in millionths, since when the
+-- mode applies and what was used since in CLOSING and STRICT, seen when acquire last could not pick
+-- it. A reservation that is not seen for a window is dropped; another job that takes its place
+-- before that inherits its credit.
 
--- reserve_now brings the reservation up to now. Share is that of the waiting classes, per
--- mille, live what calls took since acquire looked last.
+-- reserve_now brings the reservation up to now. share is that of the waiting classes, per mille;
+-- live is what calls took since the last acquire.
 local function reserve_now(quota, share, live)
   local res, metric = quota.res, quota.metrics[#quota.metrics]
   if not res then return end
@@ -27,7 +27,7 @@ local function reserve_now(quota, share, live)
     quota.res, quota.reserve = nil, ''
     return
   end
-  local part = metric.pace * MICRO * share / 1000 * math.min(quota.factor, 1000) / 1000 -- in a window
+  local part = metric.pace * MICRO * share / 1000 * math.min(quota.factor, 1000) / 1000 -- per window
   res.credit = math.min(res.credit + math.floor(math.min(unseen, HELD) * (part / WINDOW)), res.tokens * MICRO)
   res.used = res.used + live
   local mode = res.mode
@@ -46,8 +46,8 @@ local function reserve_now(quota, share, live)
   end
 end
 
--- reserve_refused notes that a job was not picked; it reports whether those behind it may
--- be tried.
+-- reserve_refused records that a job was not picked; it reports whether those behind it may be
+-- tried.
 local function reserve_refused(quota, id, tokens, why)
   local res, metric = quota.res, quota.metrics[#quota.metrics]
   if why ~= 'tpm' then
@@ -68,7 +68,7 @@ local function reserve_refused(quota, id, tokens, why)
   return quota.res ~= nil
 end
 
--- reserve_picked notes that a job was picked.
+-- reserve_picked records that a job was picked.
 local function reserve_picked(quota, id, tokens)
   local res = quota.res
   if not res then return end
@@ -79,7 +79,7 @@ local function reserve_picked(quota, id, tokens)
   end
 end
 
--- reserve_text leaves the reservation to quota_close.
+-- reserve_text stores the reservation for quota_close.
 local function reserve_text(quota)
   local res = quota.res
   if not res then return end

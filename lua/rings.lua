@@ -1,30 +1,25 @@
--- Library: waiting jobs and whose turn it is, as put needs it. Needs time.lua.
--- flows.lua has the rest.
+-- Library: waiting jobs and whose turn it is, as needed by put. Needs time.lua. flows.lua has the
+-- rest.
 --
--- A waiting job is one member "org user lane seq id tokens" of a sorted set of
--- its class with score 0, so that it sorts by flow (org, user), then by lane,
--- then by age. A lane is a flow's key and model, three letters of each: what a
--- limit can refuse by itself. The head of a flow is the oldest of its lanes'
--- first jobs; a job put back is where it was.
--- Fairness is start-time fair queuing at two levels, the form of weighted
--- deficit round robin that needs no rounds: the org with the lowest virtual
--- time is next, then its user with the lowest; a pick moves both on by the
--- job's cost over their weight; who joins starts at the lowest time present.
--- Orgs are a sorted set by time, users one sorted set of members
--- "org time16 user" with score 0. Who has nothing left to run leaves when its
--- turn comes, not before: leaving and rejoining gains nothing.
--- While the pool itself is parked ("p pool") nothing is picked, and nothing moves.
--- A parked org ("o org") or flow ("u org user") is out of its ring until woken.
--- Parked lanes are passed over: those of a model in an org ("O org m") or flow
--- ("U org user m"), of a key ("K org user k") or of both ("L org user k m"). A
--- flow whose lanes are all parked leaves its ring; what brings it back when an
--- org's model wakes is a member "O org m user" of shut.
+-- A waiting job is one member "org user lane seq id tokens" of its class's sorted set, with score
+-- 0, so that it sorts by flow (org, user), then by lane, then by age. A lane is a flow's key and
+-- model, three letters of each: the unit that a limit can refuse separately. The head of a flow is
+-- the oldest of its lanes' first jobs; a job that is put back gets its old place. Fairness is
+-- start-time fair queuing at two levels, the form of weighted deficit round robin that needs no
+-- rounds: the org with the lowest virtual time is next, then its user with the lowest; a pick
+-- advances both by the job's cost over their weight; new ones start at the lowest time present.
+-- Orgs are a sorted set by time, users one sorted set of members "org time16 user" with score 0. An
+-- org or user with nothing left to run leaves when its turn comes, not before: leaving and
+-- rejoining gains nothing. While the pool itself is parked ("p pool") nothing is picked, and no
+-- time advances. A parked org ("o org") or flow ("u org user") is out of its ring until woken.
+-- Parked lanes are skipped: those of a model in an org ("O org m") or flow ("U org user m"), of a
+-- key ("K org user k") or of both ("L org user k m"). A flow whose lanes are all parked leaves its
+-- ring; a member "O org m user" of shut brings it back when an org's model wakes.
 
--- Up to some hundred fields or members, Redis keeps a hash or sorted set as a list
--- and looks through it, which takes up to ten times as long as finding one in a table
--- or tree, unless one of them has more than 64 bytes. This one makes tables of size
--- and fair, where it is the field `wide`, and trees of the users, where it stands
--- behind all orgs.
+-- Redis stores a hash or sorted set of up to some hundred fields or members as a list and searches
+-- it, which takes up to ten times as long as a lookup in a table or tree, unless one of them has
+-- more than 64 bytes. This one forces tables for size and fair, where it is the field `wide`, and a
+-- tree for the users, where it sorts after all orgs.
 local WIDE = '~ so long that Redis keeps what it is in as a table, and not as a list'
 
 -- pool_keys names KEYS 1 to 23; Go lists them in the same order.
@@ -40,7 +35,8 @@ local function pool_keys()
   }
 end
 
--- slots_keep makes the open calls last for another hour: whoever writes of them does it.
+-- slots_keep extends the lifetime of the open calls by an hour; every script that writes them calls
+-- it.
 local function slots_keep(key) redis.call('PEXPIRE', key, 3600000) end
 
 local function first_with(key, prefix)
@@ -57,8 +53,8 @@ local function any_parked(pool)
   return pool.parks
 end
 
--- MOMENT is the longest park, in us, that says nothing of when its subject has room again:
--- money in flight may come back at any time. Go has the same number in soonPark.
+-- MOMENT is the longest park, in us, that does not indicate when its subject has capacity again:
+-- held money may be returned at any time. Go has the same number in soonPark.
 local MOMENT = 1000000
 
 local function user_entry(org, vt, user)
@@ -85,14 +81,14 @@ local function flow_enter(pool, c, org, user)
   org_enter(pool, c, org)
 end
 
--- A reserved place is behind a mark that is greater than every org's id: it counts with
--- what waits, and nothing picks it.
+-- A reserved place has a prefix that sorts after every org's id: it counts as waiting, and nothing
+-- picks it.
 local RESERVED = '~ '
 local function place_reserve(pool, member) redis.call('ZADD', pool.wait[1], 0, RESERVED .. member) end
 local function place_return(pool, member) return redis.call('ZREM', pool.wait[1], RESERVED .. member) == 1 end
 
--- A job whose next attempt is due later has its place reserved meanwhile, and an entry in shut,
--- "z time16 class member", which sorts by that time; the field nap of fair is the first of them.
+-- A job whose next attempt is due later has its place reserved meanwhile, and an entry in shut, "z
+-- time16 class member", which sorts by that time; the field nap of fair is the earliest of them.
 local function nap_entry(c, member, till) return string.format('z %016d %d ', till, c) .. member end
 local function nap_begin(pool, c, member, till)
   place_reserve(pool, member)
@@ -101,5 +97,5 @@ local function nap_begin(pool, c, member, till)
   if not first or till - first < 0 then redis.call('HSET', pool.fair, 'nap', int(till)) end
 end
 
--- pickable is how many jobs of a class can be picked.
+-- pickable returns how many jobs of a class can be picked.
 local function pickable(pool, c) return redis.call('ZLEXCOUNT', pool.wait[c], '-', '(' .. RESERVED) end

@@ -1,11 +1,10 @@
 -- Library: the sums of a UTC day and of its hours (needs shapes).
 --
--- Two HASHes: of the day, with a field "user|key|provider|endpoint|model", and of its hours,
--- whose fields begin with the hour, as in "09|user|...". Each has the text "cost,calls,<tokens>,
--- <costs>,estimated,overrun,adjusted": tokens of input, cached input, cache write and
--- output (cached and written are parts of input), and what input, cached input, cache
--- write, output and fees cost. What of the cost is in none of them was charged
--- without usage, or adjusted.
+-- Two HASHes: of the day, with a field "user|key|provider|endpoint|model", and of its hours, whose
+-- fields begin with the hour, as in "09|user|...". Each has the text "cost,calls,<tokens>,
+-- <costs>,estimated,overrun,adjusted": tokens of input, cached input, cache write and output
+-- (cached and written are parts of input), and what input, cached input, cache write, output and
+-- fees cost. The rest of the cost was charged without usage, or adjusted.
 
 local SUMS = '^([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),' ..
   '([^,]+),([^,]+),([^,]+),([^,]+),(.+)$'
@@ -13,12 +12,12 @@ local SUMS_FORMAT = '%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d'
 
 local HOURS_MS = 1296000000 -- how long hours are kept after the last new field: 15 days
 
--- hour_of begins the fields of an hour.
+-- hour_of returns the prefix of an hour's fields.
 local function hour_of(now) return fmt('%02d|', floor(now / 3600000000) % 24) end
 
--- roll_line adds to a field: the tokens and costs are nine of ARGV, from `usage` on. It returns
--- true when the field is new, and keeps the hash for `life` ms after its last new field.
--- One with `most` fields adds what is new under the model "*".
+-- roll_line adds to a field. The tokens and costs are nine elements of ARGV, starting at `usage`.
+-- It returns true if the field is new, and keeps the hash for `life` ms after its last new field.
+-- When the hash has `most` fields, new ones are added under the model "*".
 local function roll_line(key, hour, subject, most, life, usage, cost, calls, estimated, overrun, adjusted)
   local input, cached, written, output, input_cost, cached_cost, written_cost, output_cost, fees =
     unpack(ARGV, usage, usage + 8)
@@ -38,18 +37,18 @@ local function roll_line(key, hour, subject, most, life, usage, cost, calls, est
   return true
 end
 
--- roll adds to the sums of a day, for which it is roll_line, and to those of the hour.
+-- roll adds to the sums of a day, with roll_line's result, and to those of the hour.
 local function roll(day, hours, now, subject, most, life, usage, ...)
   roll_line(hours, hour_of(now), subject, most, HOURS_MS, usage, ...)
   return roll_line(day, '', subject, most, life, usage, ...)
 end
 
--- sums_of begins sums of several calls, which are written together, to the fields of a day
--- (hour is empty) or of its hours.
+-- sums_of starts sums of several calls, which are written together, for the fields of a day (hour
+-- is empty) or of its hours.
 local function sums_of(key, hour, life) return { key = key, hour = hour, life = life, fields = {} } end
 
--- sums_add adds one call. New fields, and the one that sums what a full hash has no room for,
--- are written at once. It returns true for a new field.
+-- sums_add adds one call. New fields, and the field that sums what a full hash has no capacity for,
+-- are written immediately. It returns true for a new field.
 local function sums_add(sums, subject, most, usage, cost, estimated, overrun)
   local field = sums.hour .. subject
   local line = sums.fields[field]
@@ -69,7 +68,7 @@ local function sums_add(sums, subject, most, usage, cost, estimated, overrun)
   end
 end
 
--- sums_write stores them.
+-- sums_write stores the sums.
 local function sums_write(sums)
   local lines, n = {}, 0
   for field, line in pairs(sums.fields) do

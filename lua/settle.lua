@@ -3,13 +3,13 @@
 -- Libraries: time, shapes, shape_of, arguments, limits, roll, endings (has KEYS, ARGV and reply;
 -- want = the actual amount of the limit's metric). verdict: settled | replayed | old | keys | skew
 --
--- Open holds that were never extended are settled first, and what they share is written
--- once. The others come after these, each by itself.
+-- Open holds that were never extended are settled first, and what they share is written once. The
+-- other holds come after these, one by one.
 
 local at, replies = num(now), {}
 
--- as_taken reports whether an ending's record is an open hold on its limits, as it was taken,
--- and notes what is charged where.
+-- as_taken reports whether an ending's record is an open hold on its limits that was never
+-- extended, and records what is charged where.
 local function as_taken(ending, record)
   local most, pos = record:match('^%d+,(%d+)[^|]*()|')
   for i = 1, #ending do
@@ -25,8 +25,8 @@ local function as_taken(ending, record)
   return pos and record:byte(pos) == 124 and (#ending > 0 or record:byte(pos + 1) == 124) -- |
 end
 
--- regrade moves a part of a hold from what it has charged to what it wants: too much goes
--- back, too little is charged now, over the limit if need be.
+-- regrade changes a part of a hold from what it has charged to what it wants: excess is given back,
+-- what is missing is charged now, over the limit if necessary.
 local function regrade(part, id)
   local limit, had, want = part.limit, part.had + 0, part.want + 0
   local shape, state = limit.shape, state_of(limit, now)
@@ -40,16 +40,16 @@ local function regrade(part, id)
   end
 end
 
--- settle_open settles the holds that are as they were taken.
+-- settle_open settles open holds that were never extended.
 local function settle_open(list)
-  if #list > 1 then -- keys of another type fail before anything is written, and each is settled alone
+  if #list > 1 then -- keys of a wrong type fail before anything is written; then each is settled alone
     call('XLEN', ledger)
     call('HLEN', today)
     call('HLEN', hours)
   end
   local ids, tombs = {}, {}
   for i = 1, #list do ids[i] = list[i].id end
-  call('ZREM', leases, unpack(ids)) -- first write, never refused for memory
+  call('ZREM', leases, unpack(ids)) -- first write, never refused for lack of memory
   for i = 1, #list do
     local ending = list[i]
     for k = 1, #ending do regrade(ending[k], ending.id) end
@@ -72,7 +72,7 @@ local function settle_open(list)
       local estimated = ending.estimated and cost or '0'
       sums_add(hour, ending.field, most_fields, ending.usage, cost, estimated, overrun)
       if sums_add(day, ending.field, most_fields, ending.usage, cost, estimated, overrun) then
-        call('PEXPIRE', ledger, ledger_life) -- once a day at least
+        call('PEXPIRE', ledger, ledger_life) -- at least once a day
       end
     end
     replies[ending.i] = 'settled,' .. at .. ',' .. cost .. ',' .. overrun .. ',0,' .. at

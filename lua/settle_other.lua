@@ -1,7 +1,7 @@
--- Part of settle: an ending of what is not an open hold as it was taken (needs ending).
+-- Part of settle: settles what is not an open hold, or was extended (needs ending).
 --
--- A hold that expired is corrected by the difference. An unknown id is charged in
--- full within the horizon; an older one goes to the reconciliation list.
+-- A hold that expired is corrected by the difference. An unknown id is charged in full within the
+-- horizon; an older one goes to the reconciliation list.
 
 local id, cost = ending.id, ending.cost + 0
 local record = call('HGET', holds, id)
@@ -22,7 +22,7 @@ elseif expired then
 end
 if (record or expired) and not declared(ending, text) then return reply('keys') end
 
-call('ZREM', leases, id) -- first write, never refused for memory
+call('ZREM', leases, id) -- first write, never refused for lack of memory
 if not record and not tomb then
   local age = now - ending.since
   if age > tonumber(horizon) or age < -600000000 then

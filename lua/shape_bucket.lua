@@ -1,39 +1,35 @@
 -- Part of shape_of: the shape of kind b (needs shapes).
 --
--- Token bucket (p1 units drain every p2 us, lowest terms). The state counts what
--- is used, not what is left, so that a new capacity keeps the usage, and debt is
--- used > capacity. A value is a pair: whole units less fraction/p2 of one.
--- HASH: `_` = "held,clock,used,fraction,busy,p1:p2,<expiry ms>[:lead];oldest,newest,<last
--- dip>,whole", and older dips in the fields oldest..newest; fields above are rubbish.
--- The place of a part is the time of its charge: as all times here but `clock`, it
--- leads the clock by `lead` us, when that went back.
+-- Token bucket (p1 units drain every p2 us, lowest terms). The state counts what is used, not what
+-- is left, so that a new capacity keeps the usage, and debt is used > capacity. A value is a pair:
+-- whole units minus fraction/p2 of one. HASH: `_` = "held,clock,used,fraction,busy,p1:p2,<expiry
+-- ms>[:lead];oldest,newest,<last dip>,whole", and older dips in the fields oldest..newest; fields
+-- above are garbage. The place of a part is the time of its charge. Like all times here except
+-- `clock`, it is ahead of the clock by `lead` us if the clock went back.
 --
--- Another refill applies from the first call that is held or refused under it: what
--- drained until then drained at the rate in `_`. Whatever ends, grows or looks at a
--- bucket goes by that rate, not by its own (st.other), which may be older.
+-- A new refill applies from the first call that is held or refused under it: what drained until
+-- then drained at the rate in `_`. Ending, growing or reading a hold uses that rate, not its own
+-- (st.other), which may be older.
 --
--- Giving b back must leave what would be used had b never been charged: all
--- that is used since falls by b, but not below 0, where nothing drains. So what
--- goes back is min(b, m), m the least that was used from the charge until now. The
--- least is used now or just before a later charge, in a dip "time,until,more,
--- fraction". A dip counts for the parts charged before it. One that is not below
--- all later ones never decides again and goes. Giving back lowers the dips after
--- the part. `busy` is when the bucket was last empty: older parts give nothing.
--- The last dip stands in `_` (time 0: none) and, like the fields, how many whole
--- units it has more than the dip before it: lowering all dips after a part then
--- changes one field, and only the last dip needs to know its whole units.
+-- Giving b back must leave what would be used had b never been charged: all usage since then falls
+-- by b, but not below 0, where nothing drains. So the amount given back is min(b, m), where m is
+-- the minimum used from the charge until now. The minimum is what is used now, or the value just
+-- before a later charge, a dip "time,until,more,fraction". A dip counts for the parts charged
+-- before it. One that is not below all later ones never matters again and is dropped. Giving back
+-- lowers the dips after the part. `busy` is when the bucket was last empty: older parts give
+-- nothing back. The last dip is in `_` (time 0: none). Like the fields, it stores its whole units
+-- as the difference to the dip before it: lowering all dips after a part then changes one field,
+-- and only the last dip needs its whole units.
 --
--- Many calls at once make many dips. When there are
--- more than 22, two neighbours become one,
--- at the time of the first and lowered by what drained until the second: what lies
--- between was only charged, so the second is never lower than that. This counts a
--- drain too early, once for all calls: what is used ends too high by no more than
--- drained between two dips. `until` is the time from there to the last dip taken
--- in; 0: not known, as the refill was changed. From 31 dips on it is done
--- again, until 16 are left.
+-- Many concurrent calls make many dips. When there are more than 22, two neighbors are merged, at
+-- the time of the first, lowered by what drained until the second: in between there were only
+-- charges, so the second is never lower than that. This counts a drain too early, once for all
+-- calls: the final usage is too high by at most what drained between two dips. `until` is the time
+-- from there to the last merged dip; 0: not known, because the refill changed. From 31 dips on,
+-- dips are merged until 16 are left.
 
--- field reads a dip; all of them stand in st.all when the refill was changed, and the
--- newest in st.push until it is written.
+-- field reads a dip. All dips are in st.all if the refill was changed, and the newest is in st.push
+-- until it is written.
 local function field(st, i)
   local text = i == st.hi and st.push or st.all and st.all[i] or call('HGET', st.key, num(i))
   return text:match('^([^,]+),([^,]*),([^,]+),(.+)$')
@@ -119,7 +115,7 @@ local function charge(st, n, id, nth, held)
     changed(st)
   end
   local place = num(st.now)
-  if place ~= st.busy then -- else nothing has drained yet
+  if place ~= st.busy then -- otherwise nothing has drained yet
     above(st)
     local t = st.t
     if t ~= place then
@@ -162,7 +158,7 @@ end
 local function write(st, key, p1, p2, text)
   text = text or text_of(st)
   if st.squeezed then
-    call('DEL', key) -- with the rubbish
+    call('DEL', key) -- including garbage
     st.till = '0'
   end
   if st.all then
@@ -170,8 +166,8 @@ local function write(st, key, p1, p2, text)
       if st.all[i] then call('HSET', key, num(i), st.all[i]) end
     end
   end
-  -- The key outlives what it counts by a minute at least; its life is changed when
-  -- it is too short, or longer than need be.
+  -- The key outlives its content by at least a minute. Its expiry is changed only if it is too
+  -- early, or later than necessary.
   local ms, till, r1, r2 = LONG_MS, st.till, p1, p2
   if st.other then r1, r2 = st.rate:match('^(.*):(.*)$') end
   if r1 ~= '0' then ms = min(ms, floor(st.used / r1 * r2 / 1000) + GRACE_MS) end
@@ -195,7 +191,7 @@ local function change(st, key, place, from, to, open, id, nth)
     if open then st.held = max(st.held - from, 0) end
     if from > to then
       above(st)
-      if place - st.t >= 0 then -- the last charge: down to nothing goes the fraction, too
+      if place - st.t >= 0 then -- the last charge: returning all of it includes the fraction
         local low = st.used - (st.f > 0 and 1 or 0)
         if low < from - to then
           st.used, st.f, back = 0, 0, max(low, 0)
@@ -227,7 +223,7 @@ local function rest(s)
     return st.other and 0 or st.f, st.now - (st.lead or 0)
   end
 
-  -- refill lets the refill that was given apply from now on.
+  -- refill applies the given refill from now on.
   function s.refill(st)
     --+ bucket_near
     --+ bucket_all

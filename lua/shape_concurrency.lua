@@ -1,9 +1,8 @@
 -- Part of shape_of: the shape of kind n (needs shapes).
 --
--- Concurrency (p1 = lease in us). ZSET: hold ids by the end of their lease. A hold
--- counts until it ends or is expired, which whoever sweeps decides: that its lease has
--- run out may only mean that nobody could reach Redis to renew it. What nobody has
--- ended a day later is forgotten.
+-- Concurrency (p1 = lease in us). ZSET: hold ids by the end of their lease. A hold counts until it
+-- ends or is expired by the process that sweeps: an expired lease may only mean that Redis could
+-- not be reached to renew it. A hold that has not ended a day later is dropped.
 
 local function read(key, _, _, now)
   local open = call('ZCOUNT', key, '(' .. num(now - FORGOTTEN_US), '+inf')
@@ -46,7 +45,7 @@ local function rest(s)
     local one = call('ZRANGEBYSCORE', key, '(' .. num(st.now - FORGOTTEN_US), '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
     if not one[2] then return 0, 0 end
     local last, soon = call('ZREVRANGE', key, '0', '0', 'WITHSCORES'), st.now + 1000000
-    local function after(ends) return ends - st.now > 0 and ends + 0 or soon end -- else it is swept soon
+    local function after(ends) return ends - st.now > 0 and ends + 0 or soon end -- otherwise it is swept soon
     return after(last[2]), after(one[2])
   end
 

@@ -5,9 +5,9 @@
 -- negative scores carry the sums: -1-used, -1-held, -1-last time, and -1-lead when
 -- the clock went back.
 --
--- A run takes at most 500 parts out that have left the window. When there are more,
--- st.partial is set: used and held still count those. What has to be exact writes the
--- state then and replies "stale", and is run again.
+-- A run removes at most 500 parts that have left the window. If there are more, st.partial is set:
+-- used and held still count those. Scripts that have to be exact then write the state, reply
+-- "stale", and are run again.
 
 local function member(flag, n, id, nth)
   return flag .. ':' .. num(n) .. ':' .. id .. '/' .. nth
@@ -90,11 +90,11 @@ local function change(st, key, place, from, to, open, id, nth)
 end
 
 local function rest(s)
-  -- Walks at most 1,000 entries; beyond them frees_at is too early, never too late.
+  -- Visits at most 1,000 entries; beyond them frees_at is too early, never too late.
   function s.look(st, key, width, excess)
     local resets, frees, gone = 0, 0, 0
     if st.used == 0 then return resets, frees end
-    width = width - (st.lead or 0) -- from a part's time to the clock's when it leaves
+    width = width - (st.lead or 0) -- converts a part's time to the clock's time at which it leaves
     local last = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')
     resets = tonumber(last[2]) + width
     local after = '(' .. num(st.cut or 0)

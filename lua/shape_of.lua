@@ -1,4 +1,4 @@
--- Library: which shape a kind is (needs shapes).
+-- Library: the shape of each kind (needs shapes).
 
 -- new_shape returns the functions of a kind.
 local function new_shape(kind)
@@ -15,7 +15,7 @@ local function new_shape(kind)
   end
 end
 
--- shape_of is new_shape, made once for each kind in use.
+-- shape_of is new_shape, called once for each kind in use.
 local shapes_made = {}
 local function shape_of(kind)
   local shape = shapes_made[kind]

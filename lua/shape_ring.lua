@@ -1,11 +1,10 @@
 -- Part of shape_of: the shape of kind w (needs shapes).
 --
--- Sliding window as a ring of 61 slots (p1 = slot width in us). The oldest slot
--- counts whole, so the ring never admits too much. HASH: `_` = "used,held,slot,
--- charged,held" with the newest slot's number and amounts, and ",lead" in slots when
--- the clock went back, and the fields 0..60 =
--- "charged,held" of the older ones by their number modulo 61. st.v and st.h have
--- the older slots that were touched, by field.
+-- Sliding window as a ring of 61 slots (p1 = slot width in us). The oldest slot counts in full, so
+-- the ring never admits too much. HASH: `_` = "used,held,slot,charged,held" with the newest slot's
+-- number and amounts, and ",lead" in slots if the clock went back; fields 0..60 = "charged,held" of
+-- the older slots by their number modulo 61. st.v and st.h have the older slots that were touched,
+-- by field.
 
 local function read(key, p1, _, now)
   local st
@@ -16,7 +15,7 @@ local function read(key, p1, _, now)
     used, held, cur, cv, ch, lead = text:match('^([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),?(.*)$')
     cur = cur + 0
     if lead ~= '' then slot = slot + lead end
-    if (cur - slot) * p1 > BACK_US then -- its newest slot ends late, and so frees late
+    if (cur - slot) * p1 > BACK_US then -- its newest slot ends late, so it frees late
       lead = num(cur - 1 - slot + (lead == '' and 0 or lead))
       slot = cur - 1
     end
@@ -25,7 +24,7 @@ local function read(key, p1, _, now)
     st = { used = 0, held = 0, cur = slot, cv = 0, ch = 0, new = true, wipe = cur }
   else
     st = { used = used + 0, held = held + 0, cur = cur, cv = cv + 0, ch = ch + 0 }
-    if slot > cur then -- it becomes the newest; those it overtakes are emptied
+    if slot > cur then -- it becomes the newest; the skipped ones are emptied
       local fields = {}
       for i = cur + 1, slot do fields[i - cur] = num(i % 61) end
       local got = call('HMGET', key, unpack(fields))

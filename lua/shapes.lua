@@ -1,20 +1,20 @@
--- Library: what the limit shapes share (needs time). A shape is how a limit counts. One key
--- holds the state of one limit for one subject. A shape is a table of functions over a
--- state `st`, which has a file of its own, shape_ring and so on:
+-- Library: what the limit shapes share (needs time). A shape is how a limit counts. One key holds
+-- the state of one limit for one subject. A shape is a table of functions over a state `st`, each
+-- in its own file, such as shape_ring:
 --
 --   read(key, p1, p2, now)   state at `now`, nothing written; nil when Go's
---                            calendar does not reach `now`
+--                            calendar does not include `now`
 --   charge(st, n, id, nth, held)
 --                            adds n, returns its place; held: part of an open hold
 --   change(st, key, place, from, to, open, id, nth)
 --                            the part at place becomes `to` <= from and stops being
 --                            held when open; returns what was given back, 0 when
 --                            the place has left the limit
---   text(st)                 what the reply says of the state
+--   text(st)                 the state as text for the reply
 --   write(st, key, p1, p2, text)
---                            stores the state; text may be given when it is known
+--                            stores the state; text is optional, if already known
 --   in_memory                several changes of a state may be written together
---   rest(s)                  adds the functions that few calls need; whole() does it:
+--   rest(s)                  adds the functions that few calls need; whole() calls it:
 --   merge(st, place, n)      adds n held to a part at its place when that is where a
 --                            charge would go; returns the new place. Optional.
 --   look(st, key, p1, excess)
@@ -24,27 +24,26 @@
 --   forget(st, key)          drops what was charged, keeps what is held
 --   refill(st)               a bucket's new refill applies from now on. Optional.
 --
--- st.used is all that counts now, st.held the open holds in it. A state never goes
--- back in time. It waits for a clock that goes back a little. When that goes back by more
--- than BACK_US, it goes on from where it was, with a lead over the clock: places are
--- in its own time, instants that are told in the clock's. A calendar period always waits.
--- With st.partial they count too much: see shape_log.
+-- st.used is all that counts now, st.held the open holds in it. A state never goes back in time. If
+-- the clock goes back a little, the state waits. If it goes back by more than BACK_US, the state
+-- continues from where it was, with a lead over the clock: places are in its own time, reported
+-- instants in the clock's. A calendar period always waits. With st.partial they count too much: see
+-- shape_log.
 --
--- These run inside every call, so they are written for time. Redis defines the functions of
--- a script anew in every run, 50 ns each: what a hold does not need is in rest(). A table
--- of more than eight fields costs as much as a command, and its garbage again.
--- Strings turn into numbers by arithmetic, faster than by tonumber(). Printing
--- numbers costs most: '%d' is three times as fast as '%.0f' and as exact on a 64 bit
--- server, and a number given to redis.call is printed
--- with '%.17g', slower than both. Numbers stay well below 2^53.
+-- These run in every call, so they are optimized for time. Redis defines the functions of a script
+-- again in every run, 50 ns each: what a hold does not need is in rest(). A table of more than
+-- eight fields costs as much as a command, and as much again in garbage. Strings are converted to
+-- numbers by arithmetic, which is faster than tonumber(). Printing numbers costs most: '%d' is
+-- three times as fast as '%.0f' and as exact on a 64 bit server, and a number given to redis.call
+-- is printed with '%.17g', slower than both. Numbers stay well below 2^53.
 
 local call, floor, max, min, fmt = redis.call, math.floor, math.max, math.min, string.format
 
 local DAY_MS = 86400000
-local GRACE_MS = 60000 -- added to every lifetime of a key
-local FORGOTTEN_US = DAY_MS * 1000 -- a day: what a dead hold takes of a concurrency counts no longer
+local GRACE_MS = 60000 -- added to the lifetime of every key
+local FORGOTTEN_US = DAY_MS * 1000 -- a day, after which a dead hold no longer counts for concurrency
 local BACK_US = 10000000
-local LONG_MS = 34560000000 -- 400 days: for what does not empty by itself
+local LONG_MS = 34560000000 -- 400 days: for states that never empty on their own
 
--- num prints a whole number; int in time.lua is the same and slower.
+-- num prints an integer; int in time.lua is the same, but slower.
 local function num(n) return fmt('%d', n) end

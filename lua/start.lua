@@ -1,35 +1,37 @@
--- start: claimed jobs begin an attempt. Needs time, rings, jobs.
--- Replayed, it answers as the first time. A job that must not run ends here,
--- and the quota taken for it goes back; one whose caller is absent waits for it. Jobs of
--- batches are no dead letters: what fails of them stands in their batch's error file.
--- What was booked for a job when it was claimed moves to the present when it is old by now:
--- the process was busy with making it ready. A job that has started comes here again for that.
+-- start: claimed jobs begin an attempt. Needs time, rings, jobs. A replay replies as the first
+-- time. A job that must not run ends here and returns the quota taken for it; one whose caller is
+-- absent waits for the caller. Jobs of batches do not become dead letters: their failures are in
+-- their batch's error file. What was booked for a job when it was claimed is moved to the present
+-- if it is old by now because the process was busy preparing it. For that, a job that has already
+-- started is passed here again.
 -- KEYS 1-23 pool (pool_keys)  24... jobs
--- ARGV 1 now  2 most tries  3 lease us  4 result TTL ms  5 TTL ms of dead letters  6 most of them
---      7-10 rpm tpm concurrency burst (quota_limits)  11 presence grace us  12 us after which what was booked moves
+-- ARGV 1 now  2 maximum tries  3 lease us  4 result TTL ms  5 TTL ms of dead letters  6 maximum of
+-- them
+--      7-10 rpm tpm concurrency burst (quota_limits)  11 presence grace us  12 us after which bookings are moved
 --      then per job (jobs_each): id, token, what is charged if the attempt dies
--- Reply a line per job: "ok <attempt> <started us> <us since it was booked; -1: there is no quota>" | "lost"
---      | "gone <state> <code>" | "ended <state> <code>" by this call | "stale": there is no quota for it now
+-- Reply a line per job: "ok <attempt> <started us> <us since it was booked; -1: there is no quota>"
+-- | "lost"
+--      | "gone <state> <code>" | "ended <state> <code>" if this call ended it | "stale": no quota for it now
 --      | "unseen": try again soon, its caller may be connected
 local call, fmt = redis.call, string.format
 local pool = pool_keys()
 local given, most_tries, lease, result_ms, dead_ms, most_dead = unpack(ARGV, 1, 6)
-local LIMITS_AT, JOBS_AT = 7, 13 -- where they begin in ARGV
+local LIMITS_AT, JOBS_AT = 7, 13 -- where these begin in ARGV
 local grace, move_after = ARGV[11], ARGV[12]
 local now = now_us(given)
 local records, leases, filled = {}, {}, 0
 local at, till = fmt('%d', now), fmt('%d', now + lease)
-local pool_now = now + (call('HGET', pool.quota, 'off') or 0) -- claims tell the pool's time
+local pool_now = now + (call('HGET', pool.quota, 'off') or 0) -- claims use the pool's time
 local young = pool_now - lease / 3
 local cancelling = call('EXISTS', pool.cancels) == 1
 
--- unseen reports whether callers who are silent may be connected all the same: see overdue.lua.
+-- unseen reports whether silent callers may be connected anyway: see overdue.lua.
 local function unseen()
   local looked, blind = unpack(call('HMGET', pool.fair, 'looked', 'blind'))
   return math.abs(now - (looked or 0)) > grace / 2 or (blind or 0) - now > 0
 end
 
--- refusal says why a job must not run: state, code.
+-- refusal returns why a job must not run: state, code.
 local function refusal(id, class, deadline, tries)
   if cancelling and call('HEXISTS', pool.cancels, id) == 1 then return 'cancelled', cancel_code(pool, id) end
   if deadline - now < 0 then return 'expired', 'expired' end
@@ -48,9 +50,9 @@ local function unbook(token, rec, flag)
   quota_settle(pool.quota, given, LIMITS_AT, 'unused', claim_at(rec, token, flag), tokens)
 end
 
--- renew moves what was booked for a job to the present, where it may still be sent: the sum of
--- the minute stays as it is. It returns when it is booked now, and -1 where there is no
--- quota; nil when the provider is closed, or there is no room.
+-- renew moves a job's booking to the present, where it may still be sent; the sum of the minute
+-- does not change. It returns the new time of the booking, and -1 if there is no quota; nil if the
+-- provider is blocked or there is no capacity.
 local function renew(booked_at, tokens)
   --+ quota
   local quota = quota_open(pool.quota, given, quota_limits(LIMITS_AT))
@@ -72,8 +74,8 @@ local function renew(booked_at, tokens)
   if fits then return quota.now, quota_free(quota) and -1 or 0 end
 end
 
--- booked returns the text of a started claim and the age of what was booked for it, which is
--- renewed when it is old; nil when it cannot be.
+-- booked returns the text of a started claim and the age of its booking, which is renewed if it is
+-- old; nil if it cannot be renewed.
 local function booked(token, rec, flag)
   local booked_at, member = claim_at(rec, token, flag), claim_member(rec, flag)
   local age = math.max(pool_now - booked_at, 0)
@@ -85,7 +87,7 @@ local function booked(token, rec, flag)
   return token .. ' ' .. claim_class(rec, token) .. ' ' .. int(booked_at) .. ' 1 ' .. member, int(age)
 end
 
--- aside puts a job whose caller is absent outside the queue: see stay.lua.
+-- aside moves a job whose caller is absent out of the queue: see stay.lua.
 local function aside(key, id, token, rec, flag)
   local member = claim_member(rec, flag)
   claim_drop(pool, id)
@@ -141,13 +143,13 @@ local out = jobs_each(pool, JOBS_AT, function(key, id, token, rec, from)
   filled = filled + 2
   call('HSET', key, 'state', 'running', 'attempt', attempt, 'tries', fmt('%d', tries + 1), 'started', at,
     'spent', int(charges(spent, held)), 'held', charge)
-  call('PERSIST', key) -- an older version put it with a TTL
+  call('PERSIST', key) -- an older version set a TTL
   if pool.probing ~= false then probes_end(pool, now, claim_member(rec, flag)) end
   call('PUBLISH', 'lg:job:' .. id, 's')
   return 'ok ' .. attempt .. ' ' .. at .. ' ' .. age
 end)
 if filled > 0 then call('HSET', pool.claimed, unpack(records)) end
-if #leases > 0 then -- the others still have most of the lease that acquire gave
+if #leases > 0 then -- otherwise they still have most of the lease that acquire gave
   call('ZADD', pool.claims, unpack(leases))
   call('ZADD', pool.slots, unpack(leases))
   slots_keep(pool.slots)

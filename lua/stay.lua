@@ -1,15 +1,15 @@
--- stay: the caller of a job has left and its place is reserved, or it is back. Needs time, rings,
--- flows, jobs. A job whose caller is absent waits outside the queue, where nothing starts it;
--- when its caller is back it has its old turn. Only interactive jobs need a caller.
+-- stay: the caller of a job has left and its place is reserved, or the caller is back. Needs time,
+-- rings, flows, jobs. A job whose caller is absent waits outside the queue and is not started; when
+-- its caller is back it gets its old turn. Only interactive jobs need a caller.
 -- KEYS 1-23 pool (pool_keys)  24 job
 -- ARGV 1 now  2 id  3 org  4 leave | back  5 us for which its caller counts as present
---      6 us for which it may go on waiting  7 the pool's longest wait us
--- Reply the job's state | "missing". Never shortens presence or waiting. A stream that runs is
--- not marked: its caller stays for the answer.
+--      6 us for which it may keep waiting  7 the pool's longest wait us
+-- Reply the job's state | "missing". Never shortens presence or waiting. A running stream is not
+-- marked, because its caller stays for the answer.
 local pool, key = pool_keys(), KEYS[24]
 local given, id, of_org, what, present_us, more_us, longest_us = unpack(ARGV)
 local now = now_us(given)
-redis.call('ZREM', pool.present, '') -- full memory allows this, and then every write after it
+redis.call('ZREM', pool.present, '') -- allowed when memory is full, and so is every write after it
 local state, org, class, created, deadline, stream, absent, user, lane, seq, tokens = unpack(redis.call('HMGET', key,
   'state', 'org', 'class', 'created', 'deadline', 'stream', 'absent', 'user', 'lane', 'seq', 'tokens'))
 if not state or org ~= of_org then return 'missing' end
@@ -31,6 +31,6 @@ local longer = math.min(now + tonumber(more_us), tonumber(created) + tonumber(lo
 if longer > tonumber(deadline) then
   redis.call('HSET', key, 'deadline', int(longer))
   redis.call('ZADD', pool.due, int(longer), id)
-  redis.call('PERSIST', key) -- an older version put it with a TTL
+  redis.call('PERSIST', key) -- an older version set a TTL
 end
 return state

@@ -1,37 +1,38 @@
--- take: a grant of provider quota for one live call. Needs time; quota.lua stands below.
--- Replays the grant when the id holds one that is fresh (a lost reply). An older one was
--- booked for an earlier try, whose give failed: it has ended, and this is a new one.
--- While jobs wait it leaves their share of the quota and of the open calls.
+-- take: a grant of provider quota for one live call. Needs time; quota.lua is included below.
+-- Replays the grant if the id holds a recent one (its reply was lost). An older one was booked for
+-- an earlier try whose give failed: it has ended, and this is a new grant. While jobs wait it
+-- leaves their share of the quota and of the open calls.
 -- KEYS 1 quota  2 slots  3 waiting interactive jobs  4 claims  5 parked
--- ARGV 1 now  2 id  3 org  4 user  5 tokens  6 lease us  7-10 rpm tpm concurrency burst (quota_limits)
+-- ARGV 1 now  2 id  3 org  4 user  5 tokens  6 lease us  7-10 rpm tpm concurrency burst
+-- (quota_limits)
 --      11 model ("" = any)  12 lane of a call that cannot wait in the queue ("" = it can)
 -- Reply "ok <at us> <age us, of a replay; -1: it does not age, there is no quota>"
 --      | "busy <wait us, -1 = never> <reason>", with never the limit
 --
--- This runs before every live call. Where the quota has room, nobody waits, and the
--- newest slot of the ring is still the same, nothing of the library is needed: then
--- `granted` does what quota_open, quota_wait, quota_charge and quota_close would, with the
--- same arithmetic, and leaves what belongs into the ring in the text. It writes nothing
--- before it is sure of that. Functions and tables cost as much as commands here, so it
--- has none, and those of the library are made only when they are used.
+-- This runs before every live call. If the quota has capacity, no job waits, and the newest slot of
+-- the ring is unchanged, the library is not needed: `granted` then does what quota_open,
+-- quota_wait, quota_charge and quota_close would do, with the same arithmetic, and leaves what
+-- belongs in the ring in the text. It writes nothing before it is sure of that. Functions and
+-- tables cost as much as commands here, so it has none, and those of the library are created only
+-- when they are used.
 
 local quota_key, slots, waiting, claims, parked = unpack(KEYS)
 local given, id, org, user, tokens, lease, rpm, tpm, concurrency, burst, model, lane = unpack(ARGV)
 model, lane = model or '', lane or '' -- an older version leaves them out
-local LIMITS_AT = 7 -- where they begin in ARGV
+local LIMITS_AT = 7 -- start of the limits in ARGV
 
 local TEXT = '^(%d+),(%d+),([^,]+),([^,]+),([^,]+),([^,]*),([^,]*),([^,]*),([^,]*),' ..
   '([^,]*),([^,]*),([^,]*),([^,]*),([^,]*),([^,]*),(.*)$'
 
-local MOST = 2000000000000 -- millionths of more are too long for %d
+local MOST = 2000000000000 -- more millionths are too long for %d
 
 local function granted()
   local call, floor, max, min = redis.call, math.floor, math.max, math.min
   local text, blocked, jobs_wait, factor, since, pace, learned_rpm, learned_tpm, off =
     unpack(call('HMGET', quota_key, '_', 'blk', 'bk', 'f', 'fa', 'rq', 'rn', 'tn', 'off'))
   if not text then return nil end
-  -- Of requests (r) and tokens (t): s sum, l level, d draw, v set aside, x used by live calls,
-  -- a and b the amount and draw of the newest slot.
+  -- Of requests (r) and tokens (t): s sum, l level, d draw, v set aside, x used by live calls, a
+  -- and b the amount and draw of the newest slot.
   local last, slot, rs, rl, rd, rv, rx, ra, rb, ts, tl, td, tv, tx, ta, tb = text:match(TEXT)
   if not last then return nil end
   local now = now_us(given) + (off or 0)
@@ -76,7 +77,7 @@ local function granted()
     ts, tl, tv = fmt('%d', ts), fmt('%d', tl), '0'
   end
 
-  -- Dead slots only make it look fuller; the others are looked at where there is no room.
+  -- Dead slots only make it look fuller; they are checked when there is no capacity left.
   local used = call('ZCARD', slots)
   if call('EXISTS', waiting) == 1 then return nil end
   if open > 0 and (used >= open or used == 0 and call('EXISTS', claims) == 1) then return nil end
@@ -92,12 +93,12 @@ if ok then return ok end
 
 --+ quota
 
--- REPLAYED is how old a grant is at most that is replayed: half of its life is left.
+-- REPLAYED is the maximum age of a grant that is replayed: half of its life is left.
 local REPLAYED = 250000
 
--- goes_first reports whether a waiting job of the call's flow goes before it. One that can
--- wait goes behind all of them; one that cannot only behind those that may run, or
--- that wait for the same as it would.
+-- goes_first reports whether a waiting job of the call's flow has priority over the call. A call
+-- that can wait comes after all of them; one that cannot, only after those that may run or that
+-- wait for the same limit.
 local function goes_first(now)
   local flow = org .. ' ' .. user
   local first = redis.call('ZRANGEBYLEX', waiting, '[' .. flow .. ' ', '(' .. flow .. '!', 'LIMIT', 0, 1)[1]
@@ -130,7 +131,7 @@ if limits.t > 0 and tokens > limits.t then return 'busy -1 never ' .. int(limits
 local quota = quota_open(quota_key, given, limits)
 local last_metric = quota.metrics[#quota.metrics]
 if last_metric.name == 't' and tokens > last_metric.limit then
-  if model == '' or model == redis.call('HGET', quota_key, 'tw') then -- another model's limit says nothing of this one
+  if model == '' or model == redis.call('HGET', quota_key, 'tw') then -- the limit of another model does not apply
     quota_close(quota)
     return 'busy -1 never ' .. int(last_metric.limit)
   end

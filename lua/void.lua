@@ -1,9 +1,8 @@
--- void: gives all of a hold back; it leaves no trace in any limit. Idempotent.
--- Voiding an unknown id leaves a tombstone, so that a hold whose reply was lost
--- and that arrives later holds nothing. Voiding an expired hold takes its charge
--- back. A settled call stays settled.
--- Libraries: time, shapes, shape_of, arguments, limits, forget, roll, endings (has KEYS, ARGV and reply;
--- want = 0), ending. verdict: voided | replayed | keys | skew
+-- void: gives back all of a hold, without a trace in any limit. Idempotent. Voiding an unknown id
+-- leaves a tombstone, so that a hold whose reply was lost and that arrives later holds nothing.
+-- Voiding an expired hold reverses its charge. A settled call stays settled.
+-- Libraries: time, shapes, shape_of, arguments, limits, forget, roll, endings (has KEYS, ARGV and
+-- reply; want = 0), ending. verdict: voided | replayed | keys | skew
 
 local function void(ending)
   local id = ending.id
@@ -24,7 +23,7 @@ local function void(ending)
   end
   if (record or tomb) and not declared(ending, text) then return reply('keys') end
 
-  call('ZREM', leases, id) -- first write, never refused for memory
+  call('ZREM', leases, id) -- first write, never refused for lack of memory
   if text ~= '' then regrade_all(ending, text, as_given, record) end
   bury(id, 'V')
   if tomb then book(ending, 'void', -before, 0, 0, -1, -before) end

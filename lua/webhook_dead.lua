@@ -1,7 +1,7 @@
--- webhook_dead: keeps a delivery that was given up, once per id, and lets the
--- oldest make way.
--- KEYS 1 dead letters (ZSET id by time)  2 what they are (HASH id -> JSON)
--- ARGV 1 id  2 JSON  3 time us  4 most  5 TTL ms
+-- webhook_dead: keeps a delivery that was given up, once per id, and removes the oldest beyond the
+-- maximum.
+-- KEYS 1 dead letters (ZSET id by time)  2 their contents (HASH id -> JSON)
+-- ARGV 1 id  2 JSON  3 time us  4 maximum  5 TTL ms
 -- Reply "ok"
 local ids, letters = KEYS[1], KEYS[2]
 local id, json, at, most, ttl_ms = unpack(ARGV)

@@ -1,4 +1,4 @@
--- Library: all functions of a shape, and how a limit is shown (needs shape_of).
+-- Library: all functions of a shape, and the reply row of a limit (needs shape_of).
 
 -- whole returns all functions of a kind.
 local function whole(kind)
@@ -10,7 +10,7 @@ local function whole(kind)
   return shape
 end
 
--- row shows a limit in the form that Go reads.
+-- row formats a limit for Go.
 local function row(st, over, resets, frees)
   return fmt(';=%d,%d,%d,%d,%d', st.used, st.held, resets, frees, over > 0 and 1 or 0)
 end

@@ -12,16 +12,17 @@ import (
 	"time"
 )
 
-// Catalogue maps models to prices. It is immutable and safe for concurrent use;
-// [Catalogue.With] makes a new one. The zero value knows no model.
+// Catalogue maps models to prices. It is immutable and safe for concurrent use; [Catalogue.With]
+// returns a new one. The zero value knows no model.
 type Catalogue struct {
 	unit    string
 	version string
 	shared  map[string][]Multiplier
-	// layers hold entries in order of precedence: an operator's entry beats an
-	// embedded one even when it matches less exactly.
+	// layers hold entries in order of precedence: an operator's entry overrides an embedded one
+	// even if it matches less exactly.
 	layers []layer
-	// checked is when all prices were compared with a list; zero: not since they were written.
+	// checked is when all prices were compared with a list; zero if they were not since they were
+	// written.
 	checked time.Time
 	known   known
 }
@@ -38,19 +39,18 @@ type prefix struct {
 	entry *entry
 }
 
-// UnknownModelError says that a model has no price, so a call to it must not be
-// made: an unknown price is never zero.
+// UnknownModelError means that a model has no price, so a call to it must not be made: an unknown
+// price is never zero.
 type UnknownModelError struct {
 	Provider, Model string
-	// Providers lists the providers that price this model name differently,
-	// when that is why no price was chosen.
+	// Providers lists the providers that price this model name differently, if no price was chosen
+	// for that reason.
 	Providers []string
-	// NotBefore is when the model's first price begins, when that is later than
-	// the call.
+	// NotBefore is when the model's first price begins, if that is after the call.
 	NotBefore time.Time
 }
 
-// Error names the model and how an operator adds a price for it.
+// Error names the model and explains how an operator adds a price for it.
 func (e *UnknownModelError) Error() string {
 	var why string
 	switch {
@@ -76,8 +76,7 @@ var embeddedYAML []byte
 
 var embedded = sync.OnceValues(func() (*Catalogue, error) { return Parse(embeddedYAML) })
 
-// Embedded returns the catalogue that this module carries. It is parsed once, at
-// the first call.
+// Embedded returns the catalogue embedded in this module. It is parsed in the first call.
 func Embedded() (*Catalogue, error) { return embedded() }
 
 // New returns a catalogue of the entries. unit "" means usd.
@@ -86,8 +85,8 @@ func New(unit string, entries []Entry) (*Catalogue, error) {
 	return c.With(entries)
 }
 
-// With returns a catalogue in which the given entries win over those of c
-// wherever they match, whether by exact name or by prefix.
+// With returns a catalogue in which the given entries override those of c wherever they match, by
+// exact name or by prefix.
 func (c *Catalogue) With(overrides []Entry) (*Catalogue, error) {
 	if len(overrides) == 0 && len(c.layers) > 0 {
 		return c, nil
@@ -101,8 +100,8 @@ func (c *Catalogue) With(overrides []Entry) (*Catalogue, error) {
 	return n, nil
 }
 
-// WithList is With for a list in the form of [ParseList]: a date there says that all
-// prices, those of c too, were checked on that day.
+// WithList is With for a list in the format of [ParseList]. A date in the list means that all
+// prices, including those of c, were checked on that day.
 func (c *Catalogue) WithList(text []byte) (*Catalogue, error) {
 	list, checked, err := ParseList(text)
 	if err != nil {
@@ -130,7 +129,8 @@ func newLayer(list []Entry, shared map[string][]Multiplier) (layer, error) {
 	return l, nil
 }
 
-// add indexes an entry, or leaves the layer as it was and says what is taken.
+// add indexes an entry. If a name or prefix is already taken, it returns an error and leaves the
+// layer unchanged.
 func (l *layer) add(e *entry) error {
 	names := append([]string{e.src.Model}, e.src.Names...)
 	sameProvider := func(other *entry) bool { return other.src.Provider == e.src.Provider }
@@ -155,11 +155,10 @@ func (l *layer) add(e *entry) error {
 	return nil
 }
 
-// Lookup returns the price of a model for a call admitted at a time; a zero at
-// means now. An exact name beats the longest prefix. A provider that the
-// catalogue does not list, "" included (an own alias of a known vendor, a
-// gateway, Azure), gets the model's price wherever it is listed, if only one
-// provider lists it or all agree. The only error is *[UnknownModelError].
+// Lookup returns the price of a model for a call admitted at a time; a zero at means now. An exact
+// name has precedence over the longest prefix. A provider that the catalogue does not list,
+// including "" (an own alias of a known vendor, a gateway, Azure), gets the model's price from any
+// provider, if only one lists it or all agree. The only error is *[UnknownModelError].
 func (c *Catalogue) Lookup(provider, model string, at time.Time) (*Price, error) {
 	if at.IsZero() {
 		at = time.Now()
@@ -176,14 +175,14 @@ func (c *Catalogue) Lookup(provider, model string, at time.Time) (*Price, error)
 	return e.price(c.version, provider, model, at)
 }
 
-// known remembers what matched: the same few models are asked for again and again,
-// and most match only after all prefixes were tried.
+// known caches matches: the same few models are looked up again and again, and most match only
+// after all prefixes were tried.
 type known struct {
 	mu      sync.RWMutex
 	entries map[[2]string]*entry // by provider and model
 }
 
-// Callers choose the names of models: they are neither many nor long that are kept.
+// Callers choose the names of models, so the cache is bounded in number and length.
 const (
 	mostKnown = 1000
 	longKnown = 128 // bytes
@@ -207,9 +206,8 @@ func (k *known) put(provider, model string, e *entry) {
 	k.entries[[2]string{strings.Clone(provider), strings.Clone(model)}] = e
 }
 
-// Price makes a price of the entry alone, for example from what an org pays for
-// unknown models. Its version is that of a catalogue with only this entry; Use
-// must be empty.
+// Price returns the price of the entry alone, for example of what an org pays for unknown models.
+// Its version is that of a catalogue with only this entry; Use must be empty.
 func (e Entry) Price(at time.Time) (*Price, error) {
 	c, err := New("", []Entry{e})
 	if err != nil {
@@ -273,9 +271,8 @@ func (l *layer) match(model string, wanted func(provider string) bool) []*entry 
 	return list
 }
 
-// lists reports whether the catalogue's own entries cover the provider. An
-// operator's entries do not count: adding one alias for a gateway must not cut
-// off the models that were found without it.
+// lists reports whether the catalogue's own entries cover the provider. An operator's entries do
+// not count: adding one alias for a gateway must not hide the models that were found without it.
 func (c *Catalogue) lists(provider string) bool {
 	if provider == "" || len(c.layers) == 0 {
 		return false
@@ -284,7 +281,7 @@ func (c *Catalogue) lists(provider string) bool {
 	return slices.ContainsFunc(base.entries, func(e *entry) bool { return e.src.Provider == provider })
 }
 
-// prefer picks the entry that names the provider over one for all providers.
+// prefer selects the entry that names the provider over one for all providers.
 func prefer(list []*entry, provider string) *entry {
 	for _, e := range list {
 		if e.src.Provider == provider {
@@ -303,8 +300,8 @@ func sameFacts(list []*entry) bool {
 	return true
 }
 
-// Entries returns the entries in force: operators' first, and of two for the
-// same model and provider only the one that wins. Multipliers are expanded.
+// Entries returns the entries in effect: operators' first, and of two for the same model and
+// provider only the one that takes precedence. Multipliers are expanded.
 func (c *Catalogue) Entries() []Entry {
 	type key struct{ provider, model string }
 	seen := make(map[key]bool)
@@ -321,15 +318,14 @@ func (c *Catalogue) Entries() []Entry {
 	return list
 }
 
-// Version is a short hash of every price and rule in the catalogue; it is
-// recorded with each ledger entry.
+// Version returns a short hash of every price and rule in the catalogue; it is recorded with each
+// ledger entry.
 func (c *Catalogue) Version() string { return c.version }
 
-// Unit is what one whole unit of the prices is, "usd" unless the catalogue
-// counts something else, such as "credits".
+// Unit returns the unit of the prices, "usd" unless the catalogue uses another, such as "credits".
 func (c *Catalogue) Unit() string { return c.unit }
 
-// AsOf is when the stalest entry in force was last checked; zero when unknown.
+// AsOf returns when the stalest entry in effect was last checked; zero if unknown.
 func (c *Catalogue) AsOf() time.Time {
 	var oldest time.Time
 	for _, e := range c.Entries() {
@@ -343,7 +339,7 @@ func (c *Catalogue) AsOf() time.Time {
 	return oldest
 }
 
-// Age is how long ago [Catalogue.AsOf] was, never negative; 0 when unknown.
+// Age returns how long ago [Catalogue.AsOf] was, never negative; 0 if unknown.
 func (c *Catalogue) Age(now time.Time) time.Duration {
 	asOf := c.AsOf()
 	if asOf.IsZero() {

@@ -84,7 +84,7 @@ func TestLookup(t *testing.T) {
 		{"b", "shared-name", "b shared-name"},
 		{"c", "shared-name", ""},
 		{"openai", "org/x", " short"},
-		{"openai", "org/team/x", " long"}, // the longest prefix, in whatever order they stand
+		{"openai", "org/team/x", " long"}, // the longest prefix, in any order
 		{"c", "same-price", "a same-price"},
 		{"openai", "ft:gpt-3.5-turbo:x", ""},
 	} {
@@ -107,8 +107,8 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// TestMostSpecificRow: of the rows that hold, the one that names a service tier
-// wins over one that names a region, and that over one that names hours.
+// TestMostSpecificRow: of the rows that apply, one that names a service tier has precedence over
+// one that names a region, and that over one that names hours.
 func TestMostSpecificRow(t *testing.T) {
 	c := with(t, &Catalogue{}, `
 - model: m
@@ -377,7 +377,7 @@ func FuzzParseEntries(f *testing.F) {
 	})
 }
 
-// TestLookupRemembersFew: names are the callers', so what is kept of them is bounded.
+// TestLookupRemembersFew: callers choose names, so the cache of names is bounded.
 func TestLookupRemembersFew(t *testing.T) {
 	list, err := ParseEntries([]byte(`[{model: m, prefixes: [m-], prices: [{input: 1, output: 1}]}]`))
 	if err != nil {

@@ -29,8 +29,8 @@ func priceOf(t *testing.T, text string) *pricing.Price {
 	return p
 }
 
-// everyClass has a price of its own for each class: $1 per million is 1,000
-// nano-USD for a thousand tokens, and so on.
+// everyClass has a separate price for each class: $1 per million is 1,000 nano-USD for a thousand
+// tokens, and so on.
 const everyClass = `
 - model: m
   prices:
@@ -38,7 +38,7 @@ const everyClass = `
        output: 10, image_out: 40, audio_out: 50, per_request: 0.000001, per_tool_call: 0.01, per_minute: 0.006, characters: 15}
 `
 
-// Each class of tokens and each fee is charged at its own price, once.
+// TestChargeByClass: each class of tokens and each fee is charged at its own price, once.
 func TestChargeByClass(t *testing.T) {
 	p := priceOf(t, everyClass)
 	for _, c := range []struct {
@@ -71,7 +71,7 @@ func TestChargeByClass(t *testing.T) {
 	}
 }
 
-// A class without a price costs what its whole does.
+// TestClassesWithoutAPrice: a class without a price costs what its whole does.
 func TestClassesWithoutAPrice(t *testing.T) {
 	p := priceOf(t, "- {model: m, prices: [{input: 1, cache_write: 2, output: 10}]}\n")
 	for _, c := range []struct {
@@ -92,7 +92,7 @@ func TestClassesWithoutAPrice(t *testing.T) {
 	}
 }
 
-// A charge is rounded up, once and not for each class.
+// TestRoundingIsUpAndOnce: a charge is rounded up, once and not for each class.
 func TestRoundingIsUpAndOnce(t *testing.T) {
 	p := priceOf(t, "- {model: m, prices: [{input: 0.0004, cached_input: 0.0003, output: 0.0003}]}\n")
 	for _, c := range []struct {
@@ -131,7 +131,8 @@ const tiered = `
     - {effective_from: 2027-01-01, input: 1, output: 5}
 `
 
-// A hundred tokens of output say which price applied: 1,000,000 is $10 a million.
+// TestWhichPriceApplies: the cost of a hundred output tokens shows which price applied: 1,000,000
+// is $10 per million.
 func TestWhichPriceApplies(t *testing.T) {
 	p := priceOf(t, tiered)
 	for _, c := range []struct {
@@ -175,7 +176,7 @@ func TestWhichPriceApplies(t *testing.T) {
 	}
 }
 
-// Hours are of the UTC day, from the first minute to before the last.
+// TestHours: hours are of the UTC day, from the first minute to before the last.
 func TestHours(t *testing.T) {
 	p := priceOf(t, `
 - model: m
@@ -198,8 +199,8 @@ func TestHours(t *testing.T) {
 	}
 }
 
-// A hold covers what a call may be charged: no discount, the dearest context tier
-// it reaches, and the prices of the next hour.
+// TestCeiling: a hold covers what a call may be charged: no discount, the most expensive context
+// tier it reaches, and the prices of the next hour.
 func TestCeiling(t *testing.T) {
 	p := priceOf(t, tiered)
 	for _, c := range []struct {
@@ -234,8 +235,8 @@ func TestCeiling(t *testing.T) {
 	}
 }
 
-// An answer may be served at the default whatever tier was named, so a hold covers
-// that too.
+// TestCeilingCoversTheDefaultTier: an answer may be served at the default tier whatever tier was
+// requested, so a hold covers that too.
 func TestCeilingCoversTheDefaultTier(t *testing.T) {
 	p := priceOf(t, "- {model: m, prices: [{input: 2, output: 10}, {service_tier: flex, input: 1, output: 5}]}\n")
 	usage, flex := pricing.Usage{Output: 100}, pricing.Terms{ServiceTier: "flex"}
@@ -249,7 +250,7 @@ func TestCeilingCoversTheDefaultTier(t *testing.T) {
 	}
 }
 
-// A price is found by its name, another name, or what its name begins with.
+// TestNames: a price is found by its name, another name, or a prefix.
 func TestNames(t *testing.T) {
 	c := catalogueOf(t, tiered)
 	for model, want := range map[string]bool{
@@ -266,7 +267,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A model whose first price begins later has none yet; the error says when.
+// TestPriceInTheFuture: a model whose first price begins later has no price yet; the error says
+// when it will.
 func TestPriceInTheFuture(t *testing.T) {
 	c := catalogueOf(t, "- {model: m, prices: [{effective_from: 2027-01-01, input: 1, output: 2}]}\n")
 	_, err := c.Lookup("", "m", noon)
@@ -280,7 +282,8 @@ func TestPriceInTheFuture(t *testing.T) {
 	}
 }
 
-// What is too large to be counted exactly is an error, never a small charge.
+// TestOverflow: an amount that is too large to be counted exactly is an error, never a small
+// charge.
 func TestOverflow(t *testing.T) {
 	p := priceOf(t, "- {model: m, prices: [{input: 1000000, output: 1000000, per_tool_call: 1000}]}\n")
 	for _, c := range []struct {
@@ -302,7 +305,7 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
-// The parts of a charge are by what was paid for, and add up to it.
+// TestSplitByClass: the parts of a charge are by class and add up to the charge.
 func TestSplitByClass(t *testing.T) {
 	got, err := priceOf(t, everyClass).Split(pricing.Usage{
 		Input: 1000, CachedInput: 100, CacheWrite: 200, CacheWrite1h: 300, Output: 500, AudioOut: 100, ToolCalls: 1,
@@ -316,7 +319,7 @@ func TestSplitByClass(t *testing.T) {
 	}
 }
 
-// A bill names what it counted, by which tier, and where it guessed.
+// TestExplainNames: a bill names what it counted, by which tier, and where it guessed.
 func TestExplainNames(t *testing.T) {
 	p := priceOf(t, tiered)
 	for _, c := range []struct {
@@ -342,7 +345,7 @@ func TestExplainNames(t *testing.T) {
 	}
 }
 
-// Usage out of range is brought inside, and each field that was outside is named.
+// TestClamp: usage out of range is clamped, and each field that was out of range is named.
 func TestClamp(t *testing.T) {
 	for _, c := range []struct {
 		usage pricing.Usage

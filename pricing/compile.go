@@ -30,9 +30,8 @@ func (r Rates) resolve() rates {
 	}
 }
 
-// dearest is the list a hold is made with: every input token at the dearest of
-// plain, cached and written (the provider decides which it is), every subset at
-// no less than its whole.
+// dearest returns the list for holds: every input token at the highest price of plain, cached and
+// written (the provider decides which it is), and every part at no less than its whole.
 func (r rates) dearest() rates {
 	r.input = max(r.input, r.cached, r.write)
 	r.write1h = max(r.write1h, r.input)
@@ -41,12 +40,12 @@ func (r rates) dearest() rates {
 	return r
 }
 
-// entry is a checked Entry in the form that charges are computed from. It is
-// immutable and shared by every Price made from it.
+// entry is a validated Entry in the form from which charges are computed. It is immutable and
+// shared by every Price created from it.
 type entry struct {
 	src     Entry
-	periods []period // by time, the first may begin at minTime
-	tiers   []string // "" first, then every service tier that is named
+	periods []period // in order of time; the first may begin at minTime
+	tiers   []string // "" first, then every named service tier
 	cuts    []int    // minutes of the day at which a price may change
 	mults   []multiplier
 }
@@ -76,7 +75,7 @@ type multiplier struct {
 
 const minTime = math.MinInt64
 
-// compile checks e and prepares it. shared resolves e.Use.
+// compile validates and converts e. shared resolves e.Use.
 func compile(e Entry, shared map[string][]Multiplier) (*entry, error) {
 	c := &entry{src: e, tiers: []string{""}}
 	if err := checkNames(e); err != nil {
@@ -179,7 +178,7 @@ func (r Rates) check() error {
 	return nil
 }
 
-// conditions normalises and records the conditions of a row or multiplier.
+// conditions normalizes and records the conditions of a row or multiplier.
 func (c *entry) conditions(tier, region string, hours []Hours) (string, string, error) {
 	tier, region = canonicalTier(tier), canonicalRegion(region)
 	if tier == tierAuto {
@@ -227,7 +226,7 @@ func (c *entry) addMultipliers(shared map[string][]Multiplier) error {
 	return nil
 }
 
-// checkMultiplier refuses what would be applied twice.
+// checkMultiplier refuses multipliers that would be applied twice.
 func (c *entry) checkMultiplier(m multiplier) error {
 	for _, x := range c.mults {
 		if x.tier == m.tier && x.region == m.region && x.batch == m.batch && slices.Equal(x.hours, m.hours) {
@@ -244,9 +243,9 @@ func (c *entry) checkMultiplier(m multiplier) error {
 	return nil
 }
 
-// check makes sure that a row is found for every call in the period: an
-// unconditional row exists, and whatever names a tier, a region or hours has a
-// price at the same context edges as the unconditional rows.
+// check ensures that a row is found for every call in the period: an unconditional row exists, and
+// for every tier, region or hours in a row there is a price at the same context edges as in the
+// unconditional rows.
 func (p *period) check() error {
 	for _, r := range p.rows {
 		if r.tier == "" && r.region == "" && len(r.hours) == 0 {

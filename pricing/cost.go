@@ -4,13 +4,13 @@ import (
 	"math/bits"
 )
 
-// factors is the product of the multipliers that apply, as a reduced fraction.
+// factors is the product of the applicable multipliers as a reduced fraction.
 type factors struct {
 	num, den uint64
-	ok       bool // false when the product does not fit
+	ok       bool // false if the product overflows
 }
 
-// factorUnit is a Factor of x1.
+// factorUnit is the Factor x1.
 const factorUnit = 10_000
 
 func (f factors) times(x uint64) factors {
@@ -34,10 +34,10 @@ func gcd(a, b uint64) uint64 {
 	return a
 }
 
-// picoPerNano is how many pico-units make a nano-unit.
+// picoPerNano is the number of pico-units per nano-unit.
 const picoPerNano = 1000
 
-// cost is ceil((tokens x rates x f + fees) / 1000). u must be clamped.
+// cost returns ceil((tokens x rates x f + fees) / 1000). u must be clamped.
 func (r *rates) cost(u *Usage, f factors) (Nano, error) {
 	in, out := r.classes(u)
 	var sum, fees wide
@@ -60,7 +60,7 @@ func (r *rates) cost(u *Usage, f factors) (Nano, error) {
 	return Nano(n), nil
 }
 
-// classes lists the subsets of input and output.
+// classes lists the parts of input and output with their rates.
 func (r *rates) classes(u *Usage) (in [5]class, out [2]class) {
 	in = [5]class{
 		{u.CachedInput, r.cached},
@@ -72,15 +72,15 @@ func (r *rates) classes(u *Usage) (in [5]class, out [2]class) {
 	return in, [2]class{{u.AudioOut, r.audioOut}, {u.ImageOut, r.imageOut}}
 }
 
-// class is a number of tokens that have a rate of their own.
+// class is a number of tokens with a separate rate.
 type class struct {
 	tokens int64
 	rate   uint64
 }
 
-// addClasses adds total tokens to w: the classes at their rates, the rest at
-// rate. Classes may overlap (cached audio); when they are more than total, the
-// dearest are counted first and no token is counted twice.
+// addClasses adds total tokens to w: the classes at their rates, the rest at rate. Classes may
+// overlap (cached audio); if together they exceed total, the most expensive ones are counted first
+// and no token is counted twice.
 func (w *wide) addClasses(classes []class, total int64, rate uint64) bool {
 	var named int64
 	for _, c := range classes {
@@ -110,8 +110,8 @@ func dearestFirst(classes []class) {
 	}
 }
 
-// wide is an unsigned 128-bit sum of pico-USD. Every operation reports an
-// overflow instead of wrapping.
+// wide is an unsigned 128-bit sum of pico-USD. Every operation reports an overflow instead of
+// wrapping.
 type wide struct{ hi, lo uint64 }
 
 // addMul returns w + a*b.
@@ -134,7 +134,7 @@ func (w wide) mul(n uint64) (wide, bool) {
 	return wide{hi, lo}, over == 0 && carry == 0
 }
 
-// ceilDiv returns w/d rounded up; ok is false when that does not fit 64 bits.
+// ceilDiv returns w/d rounded up; ok is false if the result does not fit in 64 bits.
 func (w wide) ceilDiv(d uint64) (q uint64, ok bool) {
 	if d == 0 || w.hi >= d {
 		return 0, false

@@ -14,12 +14,12 @@ var (
 	errTooLarge   = errors.New("too large")
 )
 
-// maxDecimalText bounds what parseDecimal looks at; a longer text is not a price.
+// maxDecimalText is the maximum length of a price's text.
 const maxDecimalText = 64
 
-// parseDecimal returns text x 10^shift as an integer, or an error when that is
-// not an integer that fits. It reads plain decimals and exponents ("1.5e-07"),
-// digits before and after the point required, no sign.
+// parseDecimal returns text x 10^shift as an integer, or an error if the result is not an integer
+// that fits. It accepts plain decimals and exponents ("1.5e-07"), with digits required before and
+// after the point, and no sign.
 func parseDecimal(text string, shift int) (int64, error) {
 	if len(text) > maxDecimalText {
 		return 0, errNotDecimal
@@ -76,13 +76,13 @@ func allDigits(s string) bool {
 	return s != ""
 }
 
-// formatDecimal is the inverse of parseDecimal: v / 10^shift without trailing
-// zeros. v must not be negative.
+// formatDecimal is the inverse of parseDecimal: it returns v / 10^shift without trailing zeros. v
+// must not be negative.
 func formatDecimal(v int64, shift int) string {
 	return formatDigits(strconv.FormatInt(v, 10), shift)
 }
 
-// formatDigits does the same for an integer that is already a text.
+// formatDigits does the same for an integer in decimal digits.
 func formatDigits(s string, shift int) string {
 	if len(s) <= shift {
 		s = strings.Repeat("0", shift-len(s)+1) + s

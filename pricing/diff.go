@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// Difference is one fact that two catalogues disagree on.
+// Difference is one fact on which two catalogues disagree.
 type Difference struct {
 	Provider, Model string
-	// Field names the fact, such as "input", "over 200000 output" or "times
-	// tier flex". It is "" when the whole model is only in one catalogue.
+	// Field names the fact, such as "input", "over 200000 output" or "times tier flex". It is "" if
+	// the whole model is in only one catalogue.
 	Field string
-	// Old and New are decimals, USD per 1M tokens for token prices; "" where
-	// the fact is missing.
+	// Old and New are decimals, USD per 1M tokens for token prices; "" if the fact is missing.
 	Old, New string
 }
 
-// OneSided reports whether only the older list states the fact, or only one of them the model.
+// OneSided reports whether only the older list states the fact, or only one of them lists the
+// model.
 func (d *Difference) OneSided() bool { return d.Field == "" || d.New == "" }
 
-// Diff lists what changes from a to b, sorted by provider, model and field.
+// Diff lists the changes from a to b, sorted by provider, model and field.
 func Diff(a, b *Catalogue) []Difference {
 	old, fresh := index(a), index(b)
 	var list []Difference
@@ -85,20 +85,19 @@ func allFacts(e Entry) map[string]string {
 // Disagreement is a price that sources state differently.
 type Disagreement struct {
 	Provider, Model string
-	// Field is "input", "cached_input", "cache_write", "output" or, for the
-	// dearest context tier, the same with "long " before it.
+	// Field is "input", "cached_input", "cache_write", "output" or, for the most expensive context
+	// tier, the same with the prefix "long ".
 	Field string
-	// Values are the prices by source, in USD per 1M tokens; the catalogue's
-	// own value comes first.
+	// Values are the prices by source, in USD per 1M tokens, starting with that of the catalogue.
 	Values []SourcedPrice
 }
 
-// SourcedPrice is what one source says.
+// SourcedPrice is the price stated by one source.
 type SourcedPrice struct{ Source, Price string }
 
-// Verify compares the default prices in force at a time of the catalogue's
-// models with feeds that list them under the same provider and name. What only
-// one of two sources states is not a disagreement.
+// Verify compares the default prices of the catalogue's models in effect at a time with feeds that
+// list them under the same provider and name. A fact that only one source states is not a
+// disagreement.
 func Verify(c *Catalogue, at time.Time, feeds ...*Feed) ([]Disagreement, error) {
 	catalogues := make([]*Catalogue, len(feeds))
 	for i, f := range feeds {
@@ -135,7 +134,7 @@ func Verify(c *Catalogue, at time.Time, feeds ...*Feed) ([]Disagreement, error) 
 	return list, nil
 }
 
-// add notes what an entry states, if it states anything.
+// add adds the price that an entry states, if it states one.
 func (d *Disagreement) add(source string, e *entry, at time.Time, field string, long bool) {
 	from, over := e.periodAt(at.Unix()).from, int64(0)
 	var price string
@@ -169,8 +168,8 @@ func (d *Disagreement) disagrees() bool {
 	return false
 }
 
-// Shared counts the entries of a catalogue that fit and that the feed has a price of at a time.
-// Agreement about none of them is no agreement.
+// Shared counts the entries of a catalogue that satisfy fits and that the feed prices at a time,
+// because agreement is meaningless without common entries.
 func (f *Feed) Shared(c *Catalogue, at time.Time, fits func(provider, model string) bool) (int, error) {
 	theirs, err := f.Catalogue()
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// tokenDigits: a price is written in USD per 1M tokens and kept in pico-USD
-	// per token, so it may have six decimals.
+	// tokenDigits: a price is written in USD per 1M tokens and stored in pico-USD per token, so it
+	// may have six decimals.
 	tokenDigits = 6
 	// feeDigits: a fee is written in USD per request or call.
 	feeDigits = 12
@@ -20,18 +20,18 @@ const (
 	maxFactor    = 100 * 10_000          // x100
 )
 
-// Rate is one price of a [Rates] list, or its absence. The zero value is "not
-// given", which is different from a given price of 0.
+// Rate is one price of a [Rates] list, or its absence. The zero value means "not given", which
+// differs from a price of 0.
 type Rate struct {
 	Pico  Pico
 	Given bool
 }
 
-// PerMillion returns the rate of a price in USD per million tokens, written as a
-// decimal such as "0.075" or "1.5e-1".
+// PerMillion parses the rate of a price in USD per million tokens, written as a decimal such as
+// "0.075" or "1.5e-1".
 func PerMillion(usd string) (Rate, error) { return parseRate(usd, tokenDigits, maxTokenRate) }
 
-// PerCall returns the rate of a fee in USD per request or per tool call.
+// PerCall parses the rate of a fee in USD per request or per tool call.
 func PerCall(usd string) (Rate, error) { return parseRate(usd, feeDigits, maxFee) }
 
 func parseRate(text string, digits int, limit int64) (Rate, error) {
@@ -52,44 +52,43 @@ func (r Rate) or(other Rate) Rate {
 	return other
 }
 
-// Rates is a price list. Input and Output must be given, 0 included. A class
-// that is not given costs what its whole costs: CachedInput, CacheWrite, ImageIn
-// and AudioIn cost Input, CacheWrite1h costs CacheWrite, ImageOut and AudioOut
-// cost Output. A fee that is not given is not charged.
+// Rates is a price list. Input and Output are required, and may be 0. A class that is not given
+// costs what its whole costs: CachedInput, CacheWrite, ImageIn and AudioIn cost Input, CacheWrite1h
+// costs CacheWrite, ImageOut and AudioOut cost Output. A fee that is not given is not charged.
 type Rates struct {
 	// Per token; written in USD per 1M tokens in YAML.
 	Input, CachedInput, CacheWrite, CacheWrite1h Rate
 	Output, ImageIn, ImageOut, AudioIn, AudioOut Rate
 	// Per request and per built-in tool call; written in USD in YAML.
 	PerRequest, PerToolCall Rate
-	// PerMinute is for a minute of audio taken in, written in USD; Characters is
-	// for each character of text spoken, written in USD per 1M.
+	// PerMinute is the price of a minute of input audio, written in USD; Characters that of each
+	// character of spoken text, written in USD per 1M.
 	PerMinute, Characters Rate
 }
 
-// Row is a price list and when it applies. Every condition that is set must
-// hold; the zero value of a condition is "always".
+// Row is a price list with conditions. All conditions that are set must hold; the zero value of a
+// condition means "always".
 type Row struct {
-	// EffectiveFrom starts a period: from then on only the rows with this date
-	// count, so a period is complete in itself.
+	// EffectiveFrom starts a period: from then on only the rows with this date count, so a period
+	// must be complete.
 	EffectiveFrom time.Time
 	// UTCHours limits the row to parts of the UTC day.
 	UTCHours []Hours
 	// ServiceTier and Region limit the row to what the request or answer names.
 	ServiceTier, Region string
-	// ContextOver makes the row price the whole request, output included, when
-	// the input is larger than this many tokens.
+	// ContextOver makes the row apply to the whole request, including output, if the input is
+	// larger than this many tokens.
 	ContextOver int64
 	Rates       Rates
-	// Images prices or bounds each picture made; see [ImagePrice].
+	// Images prices or bounds each generated picture; see [ImagePrice].
 	Images []ImagePrice
 }
 
-// Multiplier scales token prices (not fees) when all its conditions hold. At
-// least one condition is set. Several multipliers that apply are multiplied.
+// Multiplier scales token prices (not fees) if all its conditions hold. At least one condition is
+// set. All applicable multipliers are multiplied.
 type Multiplier struct {
 	ServiceTier string
-	Region      string // "any" is every named region except global
+	Region      string // "any" means every named region except global
 	UTCHours    []Hours
 	Batch       bool
 	Times       Factor
@@ -98,8 +97,8 @@ type Multiplier struct {
 // Factor is a multiplier in units of 1/10,000: 25,000 is x2.5.
 type Factor int64
 
-// ParseFactor reads a factor such as "0.5" or "2.5": above 0, at most 100, at
-// most four decimals.
+// ParseFactor parses a factor such as "0.5" or "2.5": above 0, at most 100, with at most four
+// decimals.
 func ParseFactor(text string) (Factor, error) {
 	v, err := parseDecimal(strings.TrimSpace(text), factorDigits)
 	if err == nil && v > maxFactor {
@@ -114,16 +113,16 @@ func ParseFactor(text string) (Factor, error) {
 	return Factor(v), nil
 }
 
-// String writes the factor as a decimal: "2.5".
+// String returns the factor as a decimal: "2.5".
 func (f Factor) String() string { return formatDecimal(int64(f), factorDigits) }
 
-// Hours is a part of the UTC day in minutes since midnight, From included, To
-// excluded; it may wrap around midnight.
+// Hours is a part of the UTC day in minutes since midnight, From inclusive, To exclusive; it may
+// wrap around midnight.
 type Hours struct{ From, To int }
 
 const dayMinutes = 24 * 60
 
-// ParseHours reads "01:00-04:00".
+// ParseHours parses "01:00-04:00".
 func ParseHours(text string) (Hours, error) {
 	from, to, ok := strings.Cut(strings.TrimSpace(text), "-")
 	f, errFrom := parseClock(from)
@@ -143,7 +142,7 @@ func parseClock(s string) (int, error) {
 	return t.Hour()*60 + t.Minute(), err
 }
 
-// String writes the hours as "01:00-04:00".
+// String returns the hours as "01:00-04:00".
 func (h Hours) String() string {
 	return fmt.Sprintf("%02d:%02d-%02d:%02d", h.From/60, h.From%60, h.To/60, h.To%60)
 }
@@ -164,26 +163,26 @@ func inHours(hours []Hours, minute int) bool {
 	return len(hours) == 0
 }
 
-// Service begins the Model of an entry that is the price of something other than a
-// model's calls: its per_request is for one of whatever its unit is.
+// Service is the prefix of the Model of an entry that prices something other than a model's calls:
+// its per_request is the price of one unit.
 const Service = "service/"
 
-// Entry is everything the catalogue knows of one model at one provider. Build it
-// in Go or read it with [ParseEntries]; [Catalogue.With] checks it.
+// Entry is everything the catalogue knows about one model at one provider. Build it in Go or read
+// it with [ParseEntries]; [Catalogue.With] validates it.
 type Entry struct {
-	// Model is the name charges are booked under; it matches itself exactly.
+	// Model is the name under which charges are booked; it matches itself exactly.
 	Model string
 	// Provider is the provider's id; "" matches every provider.
 	Provider string
-	// Names are further exact names, Prefixes match what begins with them.
+	// Names are further exact names; Prefixes match names that begin with them.
 	Names, Prefixes []string
-	// Context and MaxOutput are limits in tokens, 0 when unknown.
+	// Context and MaxOutput are limits in tokens, 0 if unknown.
 	Context, MaxOutput int64
 	// AsOf is when the facts were last checked.
 	AsOf        time.Time
 	Prices      []Row
 	Multipliers []Multiplier
-	// Use names shared lists of multipliers of the catalogue it is added to.
+	// Use names shared lists of multipliers in the catalogue to which the entry is added.
 	Use []string
 	// Note is for people.
 	Note string

@@ -6,32 +6,31 @@ import (
 	"time"
 )
 
-// Bill shows how a charge comes about. Its texts are exact decimals in USD, or
-// in the catalogue's own unit, before the one rounding at the end.
+// Bill shows how a charge is computed. Its texts are exact decimals in USD, or in the catalogue's
+// own unit, before the single rounding at the end.
 type Bill struct {
-	// Row is the price list that applied; Tier is the service tier it was chosen
-	// for, "" for the default. Assumed is set when the price does not know the
-	// tier that was named, and Tier is the dearest of those it knows.
+	// Row is the price list that applied; Tier is the service tier for which it was chosen, "" for
+	// the default. Assumed is set if the price does not know the named tier; Tier is then the most
+	// expensive of those it knows.
 	Row     Row
 	Tier    string
 	Assumed bool
-	// Tokens are what was counted, in classes that do not overlap; Subtotal is
-	// their sum.
+	// Tokens are the counted tokens in classes that do not overlap; Subtotal is their sum.
 	Tokens   []Line
 	Subtotal string
-	// Multipliers applied to the subtotal and made it Scaled.
+	// Multipliers were applied to the subtotal; Scaled is the result.
 	Multipliers []Multiplier
 	Scaled      string
 	// Fees are added unscaled.
 	Fees []Line
-	// Exact is what was rounded up to Charge.
+	// Exact is the amount that was rounded up to Charge.
 	Exact  string
 	Charge Nano
 }
 
 // Line is a number of tokens or calls at one rate.
 type Line struct {
-	// Name is the class as the YAML form writes it, such as "cached_input".
+	// Name is the name of the class in YAML, such as "cached_input".
 	Name  string
 	Count int64
 	Rate  Pico
@@ -39,14 +38,14 @@ type Line struct {
 	USD string
 }
 
-// NamedRate is a given rate of a [Rates] list under its YAML name, as a decimal:
-// USD per 1M tokens, or per call where Fee is set.
+// NamedRate is a given rate of a [Rates] list with its YAML name, as a decimal: USD per 1M tokens,
+// or per call if Fee is set.
 type NamedRate struct {
 	Name, USD string
 	Fee       bool
 }
 
-// Named lists the rates that are given, in the order of the YAML form.
+// Named lists the given rates, in the order of the YAML form.
 func (r Rates) Named() []NamedRate {
 	var list []NamedRate
 	for _, f := range r.fields() {
@@ -57,11 +56,11 @@ func (r Rates) Named() []NamedRate {
 	return list
 }
 
-// Entry returns the entry that the price was made from, for display.
+// Entry returns the entry from which the price was created, for display.
 func (p *Price) Entry() Entry { return p.entry.src }
 
-// Explain returns what [Price.Charge] would and how it gets there. It is for
-// people, not for the path of a call.
+// Explain returns the result of [Price.Charge] and how it is computed. It is for people, not for
+// the path of a call.
 func (p *Price) Explain(u Usage, t Terms) (Bill, error) {
 	u, _ = u.Clamp()
 	e := p.entry
@@ -94,7 +93,7 @@ func (p *Price) Explain(u Usage, t Terms) (Bill, error) {
 	return b, nil
 }
 
-// source finds the row as it was written.
+// source returns the row as written.
 func (e *entry) source(r *row, from int64) Row {
 	i := slices.IndexFunc(e.src.Prices, func(s Row) bool {
 		start := int64(minTime)
@@ -107,7 +106,7 @@ func (e *entry) source(r *row, from int64) Row {
 	return e.src.Prices[i]
 }
 
-// add fills in the lines and sums.
+// add sets the lines and sums.
 func (b *Bill) add(r *rates, u *Usage) {
 	in, out := r.classes(u)
 	b.Tokens = slices.Concat(
@@ -175,8 +174,8 @@ func product(l Line) *big.Int {
 	return new(big.Int).Mul(big.NewInt(l.Count), big.NewInt(int64(l.Rate)))
 }
 
-// InForce returns the rows of the period that is in force at a time: those that
-// apply then at some tier, region, hour or context size.
+// InForce returns the rows of the period in effect at a time: those that then apply for some tier,
+// region, hour or context size.
 func (e Entry) InForce(at time.Time) []Row {
 	var from time.Time
 	for _, r := range e.Prices {

@@ -10,8 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestExplainAddsUp holds every bill against the charge, computed anew from the
-// bill's own lines.
+// TestExplainAddsUp compares every charge with the sum recomputed from the bill's own lines.
 func TestExplainAddsUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, terms, u := drawPrice(t), drawTerms(t), drawUsage(t, most)

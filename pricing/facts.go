@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// fact is one number of an entry under a name that people can read, the common
-// form for hashing, diffing and verifying.
+// fact is one number of an entry with a readable name: the common form for hashing, diffing and
+// verifying.
 type fact struct{ name, value string }
 
 // facts lists what an entry charges, sorted by name.
@@ -38,7 +38,7 @@ type rateField struct {
 	digits int
 }
 
-// fields lists the rates under their YAML names.
+// fields lists the rates with their YAML names.
 func (r Rates) fields() []rateField {
 	return []rateField{
 		{"input", r.Input, tokenDigits},
@@ -57,7 +57,7 @@ func (r Rates) fields() []rateField {
 	}
 }
 
-// conditions writes the row's conditions as a prefix: "from 2027-01-01 over 200000 ".
+// conditions formats the row's conditions as a prefix: "from 2027-01-01 over 200000 ".
 func (r Row) conditions() string {
 	var b strings.Builder
 	if !r.EffectiveFrom.IsZero() {
@@ -92,7 +92,7 @@ func conditions(tier, region string, hours []Hours) string {
 	return b.String()
 }
 
-// formatTime writes a date alone where that is all there is.
+// formatTime formats a time, or only its date if it is midnight UTC.
 func formatTime(t time.Time) string {
 	t = t.UTC()
 	if t.Hour() == 0 && t.Minute() == 0 && t.Second() == 0 {

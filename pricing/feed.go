@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// Feed is what an importer read from somebody else's price list.
+// Feed is the result of importing another project's price list.
 type Feed struct {
 	// Name is "genai-prices", "litellm" or "models.dev".
 	Name string
-	// Entries pass the checks of [Catalogue.With] together.
+	// Entries together pass the checks of [Catalogue.With].
 	Entries []Entry
 	// Notes say what was left out and why.
 	Notes []Note
@@ -23,13 +23,13 @@ type Feed struct {
 // Note is a remark on one model of a feed.
 type Note struct{ Provider, Model, Text string }
 
-// Catalogue makes a catalogue of the feed's entries alone.
+// Catalogue returns a catalogue of only the feed's entries.
 func (f *Feed) Catalogue() (*Catalogue, error) { return New("usd", f.Entries) }
 
 // maxFeed bounds the size of a feed file in bytes; the largest is under 2 MB.
 const maxFeed = 64 << 20
 
-// feedReader collects entries that are fit for a catalogue.
+// feedReader collects valid entries for a catalogue.
 type feedReader struct {
 	feed  Feed
 	layer layer
@@ -70,13 +70,14 @@ func decodeFeed(name string, from io.Reader, into any) error {
 	return nil
 }
 
-// CheckJSON says in which line text stops being one JSON value; nil when it is one.
+// CheckJSON returns an error with the line in which text stops being one JSON value; nil if it is
+// one.
 func CheckJSON(text []byte) error {
 	var value json.RawMessage
 	return jsonFault(text, json.Unmarshal(text, &value))
 }
 
-// jsonFault says where in text an error of encoding/json is, in the words of JSON.
+// jsonFault adds the line in text to an error of encoding/json, and rewords it in JSON terms.
 func jsonFault(text []byte, err error) error {
 	if err != nil && len(bytes.TrimSpace(text)) == 0 {
 		return errors.New("the file is empty")
@@ -89,8 +90,8 @@ func jsonFault(text []byte, err error) error {
 	return fmt.Errorf("line %d: %w", line, what)
 }
 
-// jsonProblem is an error of encoding/json in the words of JSON, and its offset in text,
-// -1 where it has none.
+// jsonProblem rewords an error of encoding/json in JSON terms and returns its offset in text, -1 if
+// it has none.
 func jsonProblem(text []byte, err error) (offset int64, what error) {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
@@ -110,7 +111,7 @@ func jsonProblem(text []byte, err error) (offset int64, what error) {
 	return -1, err
 }
 
-// jsonKind is what JSON calls a value of type t.
+// jsonKind returns the JSON name of the kind of type t.
 func jsonKind(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Map, reflect.Struct:
@@ -126,8 +127,8 @@ func jsonKind(t reflect.Type) string {
 	return "number"
 }
 
-// feedPrice parses a number of a feed that is worth 10^-digits pico-USD. The
-// text is read as a decimal; it never becomes a float.
+// feedPrice parses a number in a feed in units of 10^digits pico-USD. The text is parsed as a
+// decimal, never as a float.
 func feedPrice(n json.Number, digits int) (Rate, error) {
 	limit := int64(maxTokenRate)
 	if digits != tokenDigits {
@@ -136,10 +137,10 @@ func feedPrice(n json.Number, digits int) (Rate, error) {
 	return parseRate(n.String(), digits, limit)
 }
 
-// isEmbedding tells models that have no output price because they have no output.
+// isEmbedding recognizes models without an output price because they have no output.
 func isEmbedding(model string) bool { return strings.Contains(strings.ToLower(model), "embed") }
 
-// canonicalProvider maps the names feeds use to ours.
+// canonicalProvider maps providers' names in feeds to ours.
 func canonicalProvider(name string) string {
 	switch name = strings.ToLower(name); name {
 	case "gemini", "google-ai-studio":

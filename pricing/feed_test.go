@@ -24,7 +24,7 @@ func readFeed(t testing.TB, file string, imp func(io.Reader) (*Feed, error)) *Fe
 	return feed
 }
 
-// wantCharges checks charges of a feed's models: a row per call.
+// feedCharge is the expected charge of a call to a feed's model.
 type feedCharge struct {
 	provider, model, when string
 	usage                 Usage
@@ -98,7 +98,8 @@ func TestImportLiteLLM(t *testing.T) {
 		{"openai", "gpt-6.1-sol", "", long, Terms{}, "1", []at{{271901, "4"}, {100, "0.2"}, {7, "15"}}},
 		{"openai", "gpt-6.1-sol", "", u, Terms{ServiceTier: "flex"}, "1", []at{{890, "1"}, {100, "0.05"}, {10, "2.5"}, {7, "5"}}},
 		{"openai", "gpt-6.1-sol", "", u, Terms{ServiceTier: "priority"}, "1", []at{{890, "4"}, {100, "0.1"}, {10, "2.5"}, {7, "20"}}},
-		// The feed gives no priority output price over 272k; the dearer of its neighbours is taken.
+		// The feed has no priority output price over 272k; the more expensive of its neighbors is
+		// used.
 		{"openai", "gpt-6.1-sol", "", long, Terms{ServiceTier: "priority"}, "1", []at{{271901, "8"}, {100, "0.2"}, {7, "20"}}},
 		{"openai", "gpt-6.1-sol", "", u, Terms{Batch: true}, "0.5", []at{{890, "2"}, {100, "0.1"}, {10, "2.5"}, {7, "10"}}},
 		{"openai", "gpt-6.1-sol", "", u, Terms{Region: "eu"}, "1.1", []at{{890, "2"}, {100, "0.1"}, {10, "2.5"}, {7, "10"}}},

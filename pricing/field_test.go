@@ -2,8 +2,8 @@ package pricing
 
 import "testing"
 
-// TestNamesOfTheField: the names that programs still send have prices, at the provider
-// that serves them and at one that the catalogue does not list.
+// TestNamesOfTheField: model names that programs still use have prices, at the provider that serves
+// them and at one that the catalogue does not list.
 func TestNamesOfTheField(t *testing.T) {
 	c, err := Embedded()
 	if err != nil {
@@ -55,7 +55,7 @@ func TestNamesOfTheField(t *testing.T) {
 	}
 }
 
-// perMillion is what a million tokens cost, in USD.
+// perMillion returns the price of a million tokens in USD.
 func perMillion(t *testing.T, p *Price, thousand Usage) string {
 	t.Helper()
 	n, err := p.Charge(thousand, Terms{})

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// WriteEntries writes entries in the form [ParseEntries] reads, for the
-// configuration or for another prices.yaml. Multipliers that came from a shared
-// list are written out.
+// WriteEntries writes entries in the format that [ParseEntries] reads, for the configuration or for
+// another prices.yaml. Multipliers from a shared list are written out.
 func WriteEntries(w io.Writer, entries []Entry) error {
 	var b strings.Builder
 	for _, e := range entries {
@@ -116,7 +115,7 @@ func positive(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// text quotes a string unless it is plainly a name.
+// text quotes a string unless it is clearly a name.
 func text(s string) string {
 	for i, r := range s {
 		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'

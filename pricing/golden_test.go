@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// November is when most of these cases take place: after every past change and
-// before the announced ones, in a cheap DeepSeek hour.
+// november is the time of most of these cases: after every past change and before the announced
+// ones, in a cheap DeepSeek hour.
 var november = date("2026-11-20T12:00:00Z")
 
 func date(s string) time.Time {
@@ -21,13 +21,13 @@ func date(s string) time.Time {
 	return t
 }
 
-// at is one term of a bill: so many tokens at a price in USD per 1M.
+// at is one term of a bill: a number of tokens at a price in USD per 1M.
 type at struct {
 	tokens int64
 	price  string
 }
 
-// bill adds the terms up, scales them and rounds up to a nano-USD, in rationals.
+// bill adds the terms, scales them and rounds up to a nano-USD, in rational numbers.
 func bill(t testing.TB, times string, terms ...at) Nano {
 	t.Helper()
 	sum := new(big.Rat)
@@ -75,7 +75,7 @@ func TestGoldenCharges(t *testing.T) {
 	}
 	tier := func(s string) Terms { return Terms{ServiceTier: s} }
 	for _, x := range []c{
-		// Context tiers, at the edges as the feeds encode them. The whole request is re-priced.
+		// Context tiers, at the edges as encoded in the feeds. The whole request is repriced.
 		{"6.1-sol at edge", "openai", "gpt-6.1-sol", "", Usage{Input: 272000, Output: 100}, Terms{}, "1", []at{{272000, "2"}, {100, "10"}}},
 		{"6.1-sol over edge", "openai", "gpt-6.1-sol", "", Usage{Input: 272001, Output: 100}, Terms{}, "1", []at{{272001, "4"}, {100, "15"}}},
 		{"6.1-sol over edge, cached and written", "openai", "gpt-6.1-sol", "", Usage{Input: 300000, CachedInput: 200000, CacheWrite: 50000, Output: 7}, Terms{}, "1", []at{{50000, "4"}, {200000, "0.2"}, {50000, "5"}, {7, "15"}}},
@@ -189,8 +189,8 @@ func TestGoldenCharges(t *testing.T) {
 	}
 }
 
-// TestEveryFact charges one million tokens of every class at every price in the
-// facts file, so a charge in USD must equal the figure in the file.
+// TestEveryFact charges one million tokens of every class at every price in the facts file, so a
+// charge in USD must equal the figure in the file.
 func TestEveryFact(t *testing.T) {
 	f, err := os.Open("testdata/prices.csv")
 	if err != nil {
@@ -215,7 +215,7 @@ func TestEveryFact(t *testing.T) {
 	for _, r := range records[1:] {
 		facts := r
 		if r[0] == "deepseek-chat" || r[0] == "deepseek-reasoner" {
-			facts = byModel["deepseek-v4-flash"] // as the row's note asks
+			facts = byModel["deepseek-v4-flash"] // as the row's note says
 		}
 		t.Run(r[0], func(t *testing.T) {
 			checkFact(t, r[0], r[1], func(name string) string { return facts[column[name]] })

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// csvColumns are the columns of a price list in CSV, those needed first. Prices are USD
-// per 1M tokens, limits are tokens.
+// csvColumns are the columns of a price list in CSV, starting with the required ones. Prices are
+// USD per 1M tokens, limits are tokens.
 var csvColumns = []string{
 	"model", "provider", "input", "output", "cached_input", "cache_write", "cache_write_1h", "per_request",
 	"per_tool_call",
@@ -21,8 +21,8 @@ var csvColumns = []string{
 
 const csvNeeded = 4
 
-// ImportCSV reads a price list in CSV with a header. Each line is one price of a model;
-// lines of the same model and provider differ in context_over or effective_from.
+// ImportCSV reads a price list in CSV with a header. Each line is one price of a model; lines of
+// the same model and provider differ in context_over or effective_from.
 func ImportCSV(from io.Reader) (*Feed, error) {
 	in := csv.NewReader(io.LimitReader(from, maxFeed))
 	head, err := in.Read()
@@ -68,7 +68,7 @@ func ImportCSV(from io.Reader) (*Feed, error) {
 	return &r.feed, nil
 }
 
-// csvEntry is the entry of one line, with one price.
+// csvEntry returns the entry of one line, with one price.
 func csvEntry(head, cells []string) (Entry, error) {
 	e, row := Entry{}, Row{}
 	for i, name := range head {

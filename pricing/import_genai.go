@@ -50,7 +50,7 @@ type (
 	}
 )
 
-// UnmarshalJSON reads a bare number or {base, tiers}.
+// UnmarshalJSON parses a bare number or {base, tiers}.
 func (p *genaiPrice) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '{' {
 		type plain genaiPrice
@@ -59,10 +59,10 @@ func (p *genaiPrice) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &p.Base)
 }
 
-// ImportGenAI reads prices/new_data/v2/data.json of pydantic/genai-prices (MIT):
-// base and context tiers (strictly above start), cache classes, effective dates
-// and times of day. Match clauses other than equals and starts_with are left out
-// with a note, except a dated-snapshot regex, which becomes a prefix.
+// ImportGenAI reads prices/new_data/v2/data.json of pydantic/genai-prices (MIT): base prices and
+// context tiers (strictly above start), cache classes, effective dates and times of day. Match
+// clauses other than equals and starts_with are left out with a note, except a dated-snapshot
+// regex, which becomes a prefix.
 func ImportGenAI(from io.Reader) (*Feed, error) {
 	var providers []genaiProvider
 	r := newFeedReader("genai-prices")
@@ -110,7 +110,7 @@ func (r *feedReader) genaiMatch(e *Entry, m genaiMatch) {
 	}
 }
 
-// snapshotPrefix turns ^name-\d{4}-\d{2}-\d{2}$ into "name-20".
+// snapshotPrefix converts ^name-\d{4}-\d{2}-\d{2}$ into "name-20".
 func snapshotPrefix(regex string) (string, bool) {
 	name, ok := strings.CutSuffix(regex, `-\d{4}-\d{2}-\d{2}$`)
 	name, ok2 := strings.CutPrefix(name, "^")
@@ -118,8 +118,8 @@ func snapshotPrefix(regex string) (string, bool) {
 	return name + "-20", ok && ok2 && !strings.ContainsAny(name, `\[](){}*+?|^$`)
 }
 
-// genaiRows flattens the conditional prices. In the feed the last price that
-// holds wins; here a period is complete in itself and hours are conditions in it.
+// genaiRows flattens the conditional prices. In the feed the last applicable price counts; here a
+// period is complete in itself and hours are conditions in it.
 func (r *feedReader) genaiRows(e Entry, raw json.RawMessage) ([]Row, error) {
 	list := make([]genaiConditional, 1)
 	into := any(&list[0].Prices)
@@ -172,14 +172,14 @@ func genaiDate(text string) (time.Time, error) {
 	return parseDate(text)
 }
 
-// genaiHours reads "00:30:00Z"; a time with seconds or another zone is refused.
+// genaiHours parses "00:30:00Z"; a time with seconds or in another zone is refused.
 func genaiHours(start, end string) ([]Hours, error) {
 	trim := func(s string) string { return strings.TrimSuffix(strings.TrimSuffix(s, "Z"), ":00") }
 	h, err := ParseHours(trim(start) + "-" + trim(end))
 	return []Hours{h}, err
 }
 
-// genaiRates makes a row per context tier of a set of prices.
+// genaiRates returns a row per context tier of a set of prices.
 func (r *feedReader) genaiRates(e Entry, prices genaiPrices, row Row) ([]Row, error) {
 	edges := []int64{0}
 	for _, p := range prices {
@@ -218,7 +218,7 @@ func (p genaiPrice) over(edge int64) json.Number {
 	return cmp.Or(price, p.Base)
 }
 
-// genaiRate sets one price. First notes are enough, so only the base row notes.
+// genaiRate sets one price. Only the base row adds notes, to avoid repetitions.
 func (r *feedReader) genaiRate(e Entry, rates *Rates, name string, price json.Number, note bool) (err error) {
 	const perThousand = feeDigits - 3
 	switch name {

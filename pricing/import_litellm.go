@@ -11,11 +11,10 @@ import (
 	"strings"
 )
 
-// ImportLiteLLM reads model_prices_and_context_window.json of LiteLLM (MIT): base
-// prices, _above_<n>k_tokens tiers, _flex and _priority service tiers, _batches,
-// one-hour cache writes, search fees and regional uplifts. Models that are not
-// priced per token, and models that are free in every class (placeholders for
-// self-hosted and subscription models), are left out.
+// ImportLiteLLM reads model_prices_and_context_window.json of LiteLLM (MIT): base prices,
+// _above_<n>k_tokens tiers, _flex and _priority service tiers, _batches, one-hour cache writes,
+// search fees and regional uplifts. Models that are not priced per token, and models that are free
+// in every class (placeholders for self-hosted and subscription models), are left out.
 func ImportLiteLLM(from io.Reader) (*Feed, error) {
 	var models map[string]json.RawMessage
 	r := newFeedReader("litellm")
@@ -68,8 +67,8 @@ func rawCount(raw json.RawMessage) int64 {
 	return feedCount(json.Number(strings.Trim(string(raw), `"`)))
 }
 
-// cell is a place in the grid of a model's prices: a service tier ("batches" for
-// the batch API) and a context edge.
+// cell is a position in the grid of a model's prices: a service tier ("batches" for the batch API)
+// and a context edge.
 type cell struct {
 	tier string
 	edge int64
@@ -109,7 +108,7 @@ var liteLLMClasses = map[string]func(*Rates) *Rate{
 	"input_cost_per_request":                    func(r *Rates) *Rate { return &r.PerRequest },
 }
 
-// liteLLMField reads class[_above_<n>k_tokens][_flex|_priority|_batches].
+// liteLLMField parses class[_above_<n>k_tokens][_flex|_priority|_batches].
 func liteLLMField(name string) (at cell, field func(*Rates) *Rate, ok bool) {
 	for _, tier := range []string{"flex", "priority", "batches"} {
 		if rest, found := strings.CutSuffix(name, "_"+tier); found {
@@ -136,8 +135,8 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// rows makes a row per tier and context edge; a price that a tier or an edge
-// does not name is the one of the tier or edge below.
+// rows returns a row per tier and context edge. A price missing for a tier or an edge is taken from
+// the tier or edge below.
 func (g liteLLMPrices) rows(embedding bool) ([]Row, error) {
 	base := g[cell{}]
 	if !base.Output.Given && embedding {
@@ -178,7 +177,7 @@ func (g liteLLMPrices) rows(embedding bool) ([]Row, error) {
 	return rows, nil
 }
 
-// over returns r with what it does not give taken from below.
+// over returns r with missing rates taken from below.
 func (r Rates) over(below Rates) Rates {
 	for _, field := range liteLLMClasses {
 		*field(&r) = field(&r).or(*field(&below))
@@ -186,7 +185,7 @@ func (r Rates) over(below Rates) Rates {
 	return r
 }
 
-// dearer returns the dearer of each price that a or b gives.
+// dearer returns the higher of each price that a or b gives.
 func dearer(a, b Rates) Rates {
 	for _, field := range liteLLMClasses {
 		x, y := field(&a), field(&b)
@@ -239,7 +238,7 @@ func (r *feedReader) liteLLMMultipliers(e *Entry, grid liteLLMPrices, fields map
 	}
 }
 
-// ratio returns the one factor between two price lists, if there is one.
+// ratio returns the single factor between two price lists, if there is one.
 func ratio(batch, base Rates) (Factor, bool) {
 	if !batch.Input.Given || base.Input.Pico <= 0 {
 		return 0, false

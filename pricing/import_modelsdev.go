@@ -43,9 +43,9 @@ type (
 	}
 )
 
-// ImportModelsDev reads api.json of models.dev (MIT): base prices, context tiers,
-// fast modes and limits. A model that is free in every class is left out: the
-// feed lists subscriptions and promotions that way.
+// ImportModelsDev reads api.json of models.dev (MIT): base prices, context tiers, fast modes and
+// limits. A model that is free in every class is left out, because the feed lists subscriptions and
+// promotions that way.
 func ImportModelsDev(from io.Reader) (*Feed, error) {
 	var providers map[string]modelsDevProvider
 	r := newFeedReader("models.dev")
@@ -67,7 +67,7 @@ func (r *feedReader) modelsDev(e Entry, m modelsDevModel) {
 		return
 	}
 	e.Context = feedCount(m.Limit.Context)
-	if !isEmbedding(e.Model) { // there limit.output is the size of the vector
+	if !isEmbedding(e.Model) { // for embeddings limit.output is the size of the vector
 		e.MaxOutput = feedCount(m.Limit.Output)
 	}
 	var err error
@@ -108,7 +108,7 @@ func free(rows []Row) bool {
 	return true
 }
 
-// feedCount reads a token count, 0 when it is not a sane integer.
+// feedCount parses a token count; 0 if it is not a plausible integer.
 func feedCount(n json.Number) int64 {
 	v, err := parseDecimal(n.String(), 0)
 	if err != nil || v > MaxCount {
@@ -143,7 +143,7 @@ func (c *modelsDevCost) rows() ([]Row, error) {
 	return rows, nil
 }
 
-// rates reads the prices; what is missing stays as in base.
+// rates parses the prices; missing ones are taken from base.
 func (c *modelsDevCost) rates(base Rates) (Rates, error) {
 	for _, f := range []struct {
 		price json.Number

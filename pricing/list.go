@@ -13,14 +13,14 @@ import (
 	"unicode/utf8"
 )
 
-// FeedForm is a form of price list that can be read: another project's, or a table of your own.
+// FeedForm is a supported format of price lists: another project's, or a table of your own.
 type FeedForm struct {
 	Name   string
-	Source string // the URL that publishes it; else what it is
+	Source string // the URL that publishes it, or a description
 	read   func(io.Reader) (*Feed, error)
 }
 
-// FeedForms returns the forms of feeds.
+// FeedForms returns the supported formats of feeds.
 func FeedForms() []FeedForm {
 	return []FeedForm{
 		{"genai-prices", "https://raw.githubusercontent.com/pydantic/genai-prices/main/prices/data.json", ImportGenAI},
@@ -33,21 +33,22 @@ func FeedForms() []FeedForm {
 	}
 }
 
-// OwnForm is the form of the configuration's prices.
+// OwnForm is the format of the configuration's prices.
 const OwnForm = "yaml"
 
-// List is a price list: a feed, or entries in our own form.
+// List is a price list: a feed, or entries in our own format.
 type List struct {
 	Form string
 	Feed *Feed
-	// Whole is set for a catalogue file of our own: what it lacks is gone.
+	// Whole is set for a complete catalogue file in our own format: models missing in it are
+	// removed.
 	Whole *Catalogue
 }
 
 // ErrNotText means that a price list is not a text file.
 var ErrNotText = errors.New("pricing: not a text file")
 
-// ReadList reads a price list of a form; when form is empty the content tells.
+// ReadList reads a price list in a format; if form is empty, the format is detected.
 func ReadList(text []byte, form string) (*List, error) {
 	if !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0 {
 		return nil, ErrNotText
@@ -71,8 +72,8 @@ func ReadList(text []byte, form string) (*List, error) {
 	return &List{Form: form, Feed: feed}, nil
 }
 
-// DetectForm tells the forms apart by their outermost structure; what is no JSON of a feed is
-// taken for YAML of ours.
+// DetectForm detects a format by its outermost structure; anything that is not the JSON of a feed
+// is assumed to be our YAML.
 func DetectForm(text []byte) string {
 	var list []struct {
 		Model string `json:"model"`
@@ -108,7 +109,7 @@ func DetectForm(text []byte) string {
 	return OwnForm
 }
 
-// readOwnForm reads a catalogue file, or a list of entries as under prices in the configuration.
+// readOwnForm reads a catalogue file, or a list of entries like prices in the configuration.
 func readOwnForm(text []byte) (*List, error) {
 	l := &List{Form: OwnForm, Feed: &Feed{}}
 	list, err := ParseEntries(text)
@@ -127,7 +128,8 @@ func readOwnForm(text []byte) (*List, error) {
 	return nil, err
 }
 
-// setOwn reads a text as a catalogue, or else takes its entries as overrides of the built-in ones.
+// setOwn parses a text as a catalogue, or otherwise uses its entries as overrides of the built-in
+// ones.
 func (l *List) setOwn(text []byte, list []Entry) error {
 	whole, err := Parse(text)
 	if err == nil {
@@ -142,19 +144,19 @@ func (l *List) setOwn(text []byte, list []Entry) error {
 	if err != nil {
 		return err
 	}
-	l.Feed.Entries = base.Entries()[:len(list)] // with shared multipliers written out
+	l.Feed.Entries = base.Entries()[:len(list)] // with shared multipliers expanded
 	return nil
 }
 
-// looksJSON tells a feed that broke off from YAML.
+// looksJSON distinguishes a truncated feed from YAML.
 func looksJSON(text []byte) bool {
 	text = bytes.TrimLeft(text, " \t\r\n[")
 	return len(text) > 1 && text[0] == '{' && bytes.HasPrefix(bytes.TrimLeft(text[1:], " \t\r\n"), []byte{'"'})
 }
 
-// Against returns the built-in catalogue and the one that this list would make of it. A feed knows
-// no more than the present and some models, so both sides are reduced to what is in force at a
-// time; partial is true then.
+// Against returns the built-in catalogue and the one that this list would result in. A feed has
+// only current prices and some of the models, so both are reduced to what is in effect at a time;
+// partial is true then.
 func (l *List) Against(at time.Time) (old, fresh *Catalogue, partial bool, err error) {
 	old, err = Embedded()
 	switch {
@@ -173,7 +175,7 @@ func (l *List) Against(at time.Time) (old, fresh *Catalogue, partial bool, err e
 	return old, fresh, true, err
 }
 
-// inForce are entries with the prices of a time, undated.
+// inForce returns entries with the prices in effect at a time, undated.
 func inForce(list []Entry, at time.Time) []Entry {
 	var out []Entry
 	for _, e := range list {

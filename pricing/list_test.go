@@ -22,8 +22,8 @@ func TestDetectForm(t *testing.T) {
 	}
 }
 
-// TestEveryFormIsRead: a list of each form is read by its content alone, and compares with the
-// built-in prices.
+// TestEveryFormIsRead: a list in each format is recognized by its content, and can be compared with
+// the built-in prices.
 func TestEveryFormIsRead(t *testing.T) {
 	lists := map[string][]byte{"csv": []byte("model,provider,input,output\nm,p,1,2\n")}
 	for form, file := range map[string]string{"genai-prices": "genai.json", "litellm": "litellm.json", "models.dev": "modelsdev.json"} {
@@ -46,8 +46,8 @@ func TestEveryFormIsRead(t *testing.T) {
 	}
 }
 
-// TestUpdateKeepsWhatTheListDoesNotState: a model that the list lacks is not changed, one that has
-// no price yet is added only when asked, and changed entries replace those of their name.
+// TestUpdateKeepsWhatTheListDoesNotState: a model missing in the list is not changed, one without a
+// price yet is added only on request, and changed entries replace those with the same name.
 func TestUpdateKeepsWhatTheListDoesNotState(t *testing.T) {
 	entries := func(text string) []Entry {
 		list, err := ParseEntries([]byte(text))

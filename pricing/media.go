@@ -8,14 +8,13 @@ import (
 	"strconv"
 )
 
-// ImagePrice is what one picture of a size and a quality costs: a price of its
-// own (Each), or as many output tokens (Tokens), which then only bound a call:
-// the bill is the answer's usage. An empty Size or Quality stands for all.
+// ImagePrice is the price of one picture of a size and quality: a separate price (Each), or a
+// number of output tokens (Tokens), which only bounds a call: the bill is based on the answer's
+// usage. An empty Size or Quality matches all.
 //
-// A request that names no size or quality is charged at the first price of the
-// list that fits what it does name, which should be the provider's default. One
-// that leaves the choice to the provider ("auto") is held at the dearest, and so
-// is every size or quality that is counted in Tokens.
+// A request without a size or quality is charged at the first matching price in the list, which
+// should be the provider's default. A request that leaves the choice to the provider ("auto") is
+// held at the highest price, and so is every size or quality that is counted in Tokens.
 type ImagePrice struct {
 	Size, Quality string
 	Each          Rate
@@ -25,14 +24,14 @@ type ImagePrice struct {
 // auto leaves the choice to the provider.
 const auto = "auto"
 
-// fits reports whether the price may be that of a picture.
+// fits reports whether the price may apply to a picture.
 func (i ImagePrice) fits(size, quality string) bool {
 	one := func(own, asked string) bool { return own == "" || asked == "" || asked == auto || own == asked }
 	return one(i.Size, size) && one(i.Quality, quality)
 }
 
-// Image returns the price of one picture, and whether the list has one. Size and
-// quality are as the request or the answer names them, or "".
+// Image returns the price of one picture, and whether the list has one. Size and quality are as
+// named in the request or the answer, or "".
 func (p *Price) Image(t Terms) (ImagePrice, bool) {
 	row := p.entry.periodAt(p.instant(t).Unix()).find("", canonicalRegion(t.Region), 0, 0)
 	return row.image(t)
@@ -49,7 +48,7 @@ func (r *row) image(t Terms) (best ImagePrice, ok bool) {
 			continue
 		}
 		if ok && i.Tokens == 0 && t.ImageSize != auto && t.ImageQuality != auto {
-			continue // the first one is what the provider does by itself
+			continue // the first one is the provider's default
 		}
 		if !ok || i.Each.Pico > best.Each.Pico || i.Tokens > best.Tokens {
 			best, ok = i, true
@@ -58,8 +57,8 @@ func (r *row) image(t Terms) (best ImagePrice, ok bool) {
 	return best, ok
 }
 
-// priced returns the list with what a picture costs under these terms. A size
-// or quality that is not listed costs what the dearest does.
+// priced returns the list with the price of a picture under these terms. A size or quality that is
+// not listed costs as much as the most expensive one.
 func (r *row) priced(list *rates, t Terms) *rates {
 	if len(r.images) == 0 {
 		return list
@@ -73,8 +72,8 @@ func (r *row) priced(list *rates, t Terms) *rates {
 	return &own
 }
 
-// ByRule reports whether a call's price follows from the request, so that an
-// answer needs no usage: pictures, characters or minutes have a price.
+// ByRule reports whether a call's price follows from the request, so that an answer needs no usage:
+// pictures, characters or minutes have a price.
 func (p *Price) ByRule() (images, characters, minutes bool) {
 	row := p.entry.periodAt(p.at.Unix()).find("", "", 0, 0)
 	images = slices.ContainsFunc(row.images, func(i ImagePrice) bool { return i.Each.Given })
@@ -86,10 +85,10 @@ func (p *Price) PerRequest() bool {
 	return p.entry.periodAt(p.at.Unix()).find("", "", 0, 0).pay.perRequest > 0
 }
 
-// millisPerMinute turns a length of audio into what it is priced by.
+// millisPerMinute converts milliseconds of audio to minutes, the unit of its price.
 const millisPerMinute = 60_000
 
-// minutes is what the audio costs in pico-units, rounded up.
+// minutes returns the price of the audio in pico-units, rounded up.
 func (r *rates) minutes(u *Usage) uint64 {
 	w, _ := (wide{}).addMul(uint64(u.AudioMillis), r.perMinute)
 	pico, ok := w.ceilDiv(millisPerMinute)
@@ -99,7 +98,7 @@ func (r *rates) minutes(u *Usage) uint64 {
 	return pico
 }
 
-// addMedia adds what pictures, characters and audio cost.
+// addMedia adds the price of pictures, characters and audio.
 func (w wide) addMedia(r *rates, u *Usage) (wide, bool) {
 	if u.Images == 0 && u.Characters == 0 && u.AudioMillis == 0 {
 		return w, true
@@ -136,7 +135,7 @@ func checkImages(list []ImagePrice) error {
 	return nil
 }
 
-// name and value are the price as a fact.
+// name and value return the price as a fact.
 func (i ImagePrice) name() string {
 	name := "image"
 	for _, part := range []string{i.Size, i.Quality} {
@@ -154,7 +153,7 @@ func (i ImagePrice) value() string {
 	return strconv.FormatInt(i.Tokens, 10) + " tokens"
 }
 
-// yaml writes the price as it is read.
+// yaml formats the price as YAML.
 func (i ImagePrice) yaml() string {
 	out := ""
 	add := func(key, value string) {

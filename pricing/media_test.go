@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestMediaCharges prices what is counted in other things than tokens.
+// TestMediaCharges prices what is not counted in tokens.
 func TestMediaCharges(t *testing.T) {
 	picture := func(size, quality string) Terms { return Terms{ImageSize: size, ImageQuality: quality} }
 	for _, x := range []struct {
@@ -48,7 +48,7 @@ func TestMediaCharges(t *testing.T) {
 	}
 }
 
-// TestMinutesRoundUpOnce: a third of a pico-unit counts as one, not as none.
+// TestMinutesRoundUpOnce: a third of a pico-unit counts as one, not as zero.
 func TestMinutesRoundUpOnce(t *testing.T) {
 	list, err := ParseEntries([]byte(`[{model: w, prices: [{input: 0, output: 0, per_minute: 0.00000000002}]}]`))
 	if err != nil {
@@ -63,7 +63,7 @@ func TestMinutesRoundUpOnce(t *testing.T) {
 	}
 }
 
-// TestImageBound finds what one picture is held at.
+// TestImageBound checks how much is held for one picture.
 func TestImageBound(t *testing.T) {
 	for _, x := range []struct {
 		model, size, quality string
@@ -90,8 +90,8 @@ func TestImageBound(t *testing.T) {
 	}
 }
 
-// TestImagesAreRefused checks what a list of pictures must not say, and that a
-// good one survives being written.
+// TestImagesAreRefused checks that invalid lists of pictures are refused, and that a valid one can
+// be written and read back.
 func TestImagesAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`[{size: 1x1}]`:                         "each or tokens",

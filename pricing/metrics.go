@@ -6,10 +6,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Float is the amount in USD for metrics, which count in floats. Nothing else does.
+// Float returns the amount in USD for metrics, which are floats. Do not use it for anything else.
 func (n Nano) Float() float64 { return float64(n) / float64(NanoPerUSD) }
 
-// Register adds gauges that ask for the current catalogue at each scrape:
+// Register adds gauges that read the current catalogue at each scrape:
 // llmguard_pricing_age_seconds, of the stalest price (alert above 45 days), and
 // llmguard_pricing_models. A nil Registerer registers nothing.
 func Register(reg prometheus.Registerer, current func() *Catalogue, now func() time.Time) error {

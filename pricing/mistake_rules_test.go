@@ -8,7 +8,8 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// Each mistake in an entry is named with the model and its place in the list.
+// TestEntryMistakes: each mistake in an entry is reported with the model and its position in the
+// list.
 func TestEntryMistakes(t *testing.T) {
 	row := func(rows string) string { return "- {model: m, provider: p, prices: [" + rows + "]}\n" }
 	const base = "{input: 1, output: 2}"
@@ -52,7 +53,7 @@ func TestEntryMistakes(t *testing.T) {
 	}
 }
 
-// A value that cannot be read is named with its line and column.
+// TestValueMistakes: a value that cannot be parsed is reported with its line and column.
 func TestValueMistakes(t *testing.T) {
 	for value, want := range map[string]string{
 		"dear":          `price "dear": not a decimal number`,
@@ -73,7 +74,7 @@ func TestValueMistakes(t *testing.T) {
 	}
 }
 
-// Decimals may be written with exponents and quotes; they are never floats.
+// TestDecimals: decimals may have exponents and quotes; they are never floats.
 func TestDecimals(t *testing.T) {
 	for text, want := range map[string]pricing.Pico{
 		"1": 1_000_000, "1.0": 1_000_000, "0.1": 100_000, "1.5e-1": 150_000, "1E2": 100_000_000, "0.000001": 1, "0": 0, "1e-6": 1, "10e-7": 1,
@@ -123,7 +124,7 @@ func TestFactorsAndHours(t *testing.T) {
 	}
 }
 
-// Feeds that are not what they should be are refused with the line.
+// TestFeedMistakes: invalid feeds are refused with the line.
 func TestFeedMistakes(t *testing.T) {
 	importers := map[string]func(io.Reader) (*pricing.Feed, error){
 		"genai-prices": pricing.ImportGenAI, "litellm": pricing.ImportLiteLLM, "models.dev": pricing.ImportModelsDev,
@@ -148,7 +149,7 @@ func TestFeedMistakes(t *testing.T) {
 	}
 }
 
-// CheckJSON names the line in which a text stops being one value.
+// TestCheckJSON: the error names the line in which a text stops being one value.
 func TestCheckJSON(t *testing.T) {
 	for text, want := range map[string]string{
 		"{}": "", "[1,\n2]\n": "", "{\n\"a\": }": "line 2", "[1]\n[2]": "line 2", "": "the file is empty",
@@ -160,7 +161,8 @@ func TestCheckJSON(t *testing.T) {
 	}
 }
 
-// What differs between two catalogues is listed by model and field, in order.
+// TestDiffNamesWhatChanged: differences between two catalogues are listed by model and field, in
+// order.
 func TestDiffNamesWhatChanged(t *testing.T) {
 	before := catalogueOf(t, "- {model: a, prices: [{input: 1, output: 2}]}\n- {model: b, prices: [{input: 1, output: 2}]}\n")
 	after := catalogueOf(t, "- {model: a, prices: [{input: 1, output: 2.5, cached_input: 0.1}]}\n- {model: c, prices: [{input: 1, output: 2}]}\n")

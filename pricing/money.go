@@ -1,15 +1,14 @@
-// Package pricing turns token usage into money, exactly.
+// Package pricing converts token usage to money, exactly.
 //
-// Rates are integers in pico-USD per token, charges are integers in nano-USD,
-// and a charge is rounded up once, at the end of a call. There is no floating
-// point number anywhere, no rate that is zero because nobody wrote it down, and
-// no charge that is negative or wraps around.
+// Rates are integers in pico-USD per token, charges are integers in nano-USD, and a charge is
+// rounded up once, at the end of a call. No floating-point numbers are involved, no missing rate is
+// treated as zero, and no charge is negative or wraps around.
 //
-// A [Catalogue] finds the [Price] of a model; a Price is frozen when the call is
-// admitted and knows every service tier, hour and context tier that might apply
-// to it, so that [Price.Ceiling] can hold enough and [Price.Charge] can settle at
-// what the provider says it did. The package does not fetch prices, does not
-// watch the clock (the caller passes times) and does not know which user pays.
+// A [Catalogue] finds the [Price] of a model. A Price is fixed when the call is admitted and knows
+// every service tier, hour and context tier that might apply to it, so that [Price.Ceiling] can
+// hold enough and [Price.Charge] can settle at the conditions that the provider reports. The
+// package does not fetch prices, does not read the clock (the caller passes times) and does not
+// know which user pays.
 package pricing
 
 import (
@@ -19,8 +18,8 @@ import (
 	"strings"
 )
 
-// Nano is an amount of money in nano-USD (1e-9 USD), or in nano-units of the
-// catalogue's own unit when that is not usd. Charges are never negative.
+// Nano is an amount of money in nano-USD (1e-9 USD), or in nano-units of the catalogue's own unit
+// if that is not usd. Charges are never negative.
 type Nano int64
 
 // Pico is a rate in pico-USD (1e-12 USD) per token, request or tool call:
@@ -30,19 +29,18 @@ type Pico int64
 const (
 	// NanoPerUSD is one US dollar.
 	NanoPerUSD Nano = 1_000_000_000
-	// MaxNano is the largest amount this package returns or parses, 2^53-1
-	// (about $9.0 million): Redis scripts add amounts up in doubles, which are
-	// exact only below it.
+	// MaxNano is the largest amount that this package returns or parses, 2^53-1 (about $9.0
+	// million): Redis scripts add amounts as doubles, which are exact only up to that value.
 	MaxNano Nano = 1<<53 - 1
 
 	nanoDigits = 9
 )
 
-// ErrOverflow is returned when a charge would be above [MaxNano]. Such a call
-// must be refused or charged its whole hold, never treated as free.
+// ErrOverflow is returned if a charge would exceed [MaxNano]. Such a call must be refused or
+// charged its whole hold, never treated as free.
 var ErrOverflow = errors.New("pricing: amount is too large")
 
-// String writes the amount in USD with all nine decimals: "$0.001234500".
+// String returns the amount in USD with all nine decimals: "$0.001234500".
 func (n Nano) String() string {
 	buf := make([]byte, 0, 24)
 	if n < 0 {
@@ -51,8 +49,8 @@ func (n Nano) String() string {
 	return string(appendDecimal(append(buf, '$'), n.abs()))
 }
 
-// Short writes the amount for people: cents from a dollar on, below that four significant
-// digits: "$12.35", "$0.30", "$0.001235". String is exact.
+// Short formats the amount for people: with cents from a dollar on, with four significant digits
+// below: "$12.35", "$0.30", "$0.001235". String is exact.
 func (n Nano) Short() string {
 	decimals := 2
 	if abs := n.abs(); abs < uint64(NanoPerUSD) {
@@ -67,7 +65,8 @@ func (n Nano) Short() string {
 	return text
 }
 
-// Rounded writes the amount with this many decimals, 1 to 9, halves rounded up: "$12.3457" with 4.
+// Rounded formats the amount with the given number of decimals, 1 to 9, halves rounded up:
+// "$12.3457" with 4.
 func (n Nano) Rounded(decimals int) string {
 	unit := uint64(1)
 	for range nanoDigits - decimals {
@@ -80,7 +79,7 @@ func (n Nano) Rounded(decimals int) string {
 	return text[:len(text)-nanoDigits+decimals]
 }
 
-// AppendUSD appends the amount as String writes it, without the currency sign.
+// AppendUSD appends the amount in the format of String, without the currency sign.
 func (n Nano) AppendUSD(dst []byte) []byte {
 	if n < 0 {
 		dst = append(dst, '-')
@@ -105,8 +104,8 @@ func appendDecimal(dst []byte, abs uint64) []byte {
 	return dst
 }
 
-// ParseUSD reads an amount such as "$5", "5.25", "5 USD" or "0.000001". It
-// refuses signs, more precision than a nano-USD, and anything above [MaxNano].
+// ParseUSD parses an amount such as "$5", "5.25", "5 USD" or "0.000001". It refuses signs, more
+// precision than a nano-USD, and anything above [MaxNano].
 func ParseUSD(text string) (Nano, error) {
 	s := strings.TrimSpace(text)
 	dollar := strings.HasPrefix(s, "$")

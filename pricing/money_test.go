@@ -34,7 +34,7 @@ func TestNanoString(t *testing.T) {
 	}
 }
 
-// TestNanoForPeople: what is rounded for people is rounded in whole numbers, halves up.
+// TestNanoForPeople: amounts for people are rounded in integers, halves up.
 func TestNanoForPeople(t *testing.T) {
 	for n, want := range map[Nano][3]string{
 		0:                     {"$0.00", "$0.00", "$0.0000"},

@@ -6,52 +6,49 @@ import (
 	"time"
 )
 
-// Horizon is how far past [Terms.At] a ceiling looks for dearer hours and dates:
-// a call held now may be priced by the provider when it ends.
+// Horizon is how far past [Terms.At] a ceiling looks for more expensive hours and dates: a call
+// held now may be priced by the provider when it ends.
 const Horizon = time.Hour
 
-// Terms say under which conditions a call is priced.
+// Terms are the conditions under which a call is priced.
 type Terms struct {
-	// ServiceTier is what the request asks for (for a ceiling) or what the
-	// answer says it was served at (for a charge). "" and "auto" mean
-	// ProjectTier. "default", "standard", "standard_only", "on_demand" and
-	// "scale" are the default price. A tier the price does not know is taken at
-	// the dearest tier it does know, except flex, which is never dearer than
-	// the default.
+	// ServiceTier is the tier that the request names (for a ceiling) or at which the answer was
+	// served (for a charge). "" and "auto" mean ProjectTier. "default", "standard",
+	// "standard_only", "on_demand" and "scale" are the default price. For a tier that the price
+	// does not know, the most expensive known tier is used, except for flex, which never costs more
+	// than the default.
 	ServiceTier string
-	// ProjectTier is what the provider account serves requests at that name no
-	// tier: "" is default. Set it when the provider's project is configured to
-	// use priority, so that holds cover it.
+	// ProjectTier is the tier at which the provider account serves requests that name none: "" is
+	// default. Set it if the provider's project is configured to use priority, so that holds cover
+	// it.
 	ProjectTier string
-	// Batch is for calls sent through the provider's own batch API. It replaces
-	// the service tier.
+	// Batch is for calls sent through the provider's own batch API. It replaces the service tier.
 	Batch bool
-	// At is the time the call is priced at. Zero is the time of [Catalogue.Lookup].
+	// At is the time for which the call is priced. Zero means the time of [Catalogue.Lookup].
 	At time.Time
 	// Region is the provider's processing region or data residency, "" or
 	// "global" for none.
 	Region string
-	// ImageSize and ImageQuality are those of the pictures made, "" when not named.
+	// ImageSize and ImageQuality are those of the generated pictures, "" if not named.
 	ImageSize, ImageQuality string
 }
 
-// Price is what a model costs, frozen when it was looked up: later changes of
-// the catalogue do not reach it, future dates and hours it already knew do. It is
-// immutable and safe for concurrent use.
+// Price is the price of a model, fixed when it was looked up: later changes of the catalogue do not
+// affect it, but future dates and hours that it already knew do. It is immutable and safe for
+// concurrent use.
 type Price struct {
-	// Model and Provider are the catalogue's names, a closed set fit for metric
-	// labels; Version is the catalogue's.
+	// Model and Provider are the catalogue's names, a closed set suitable for metric labels;
+	// Version is the catalogue's.
 	Model, Provider, Version string
-	// MaxOutput and Context are in tokens, 0 when unknown.
+	// MaxOutput and Context are in tokens, 0 if unknown.
 	MaxOutput, Context int64
 
 	entry *entry
 	at    time.Time
 }
 
-// Charge returns what the usage costs at the tier, region and time that t names,
-// rounded up once to a nano-USD. The usage is clamped first (see [Usage.Clamp]).
-// The only error is [ErrOverflow].
+// Charge returns the cost of the usage at the tier, region and time in t, rounded up once to a
+// nano-USD. The usage is clamped first (see [Usage.Clamp]). The only error is [ErrOverflow].
 func (p *Price) Charge(u Usage, t Terms) (Nano, error) {
 	u, _ = u.Clamp()
 	at := p.instant(t).Unix()
@@ -59,13 +56,12 @@ func (p *Price) Charge(u Usage, t Terms) (Nano, error) {
 	return p.entry.dearest(&call{&u, t, p.entry.chargedTiers(buf[:0], t), at}, u.Input, false)
 }
 
-// Ceiling returns the most that a call can be charged if it uses no more than u
-// (Input, CacheWrite1h, AudioIn, ImageIn, Output, AudioOut, ImageOut, Requests
-// and ToolCalls) and is charged at any time from t.At to [Horizon] later. It
-// counts on no cache discount, assumes that input is written to the cache where
-// that is dearer, takes the dearest context tier reachable with u.Input, and
-// never less than the default service tier, because an answer may be served at
-// it whatever the request named. The only error is [ErrOverflow].
+// Ceiling returns the maximum that a call can be charged if it uses no more than u (Input,
+// CacheWrite1h, AudioIn, ImageIn, Output, AudioOut, ImageOut, Requests and ToolCalls) and is
+// charged at any time from t.At to [Horizon] later. It assumes no cache discount, that input is
+// written to the cache if that costs more, and the most expensive context tier reachable with
+// u.Input. It is never less than the cost at the default service tier, because an answer may be
+// served at that tier whatever the request named. The only error is [ErrOverflow].
 func (p *Price) Ceiling(u Usage, t Terms) (Nano, error) {
 	u, _ = u.Clamp()
 	u.CachedInput = 0
@@ -104,7 +100,7 @@ func (p *Price) instant(t Terms) time.Time {
 	return t.At
 }
 
-// ceilingAt takes the dearest context tier that u.Input tokens or fewer reach.
+// ceilingAt returns the cost at the most expensive context tier that u.Input tokens or fewer reach.
 func (e *entry) ceilingAt(c *call) (Nano, error) {
 	most, err := e.dearest(c, c.usage.Input, true)
 	for _, edge := range e.periodAt(c.unix).edges {
@@ -142,7 +138,7 @@ func (e *entry) changes(start, end int64) []int64 {
 
 func floorMod(a, b int64) int64 { return ((a % b) + b) % b }
 
-// periodAt returns the period in force, the first one before any begins.
+// periodAt returns the period in effect, or the first one before any begins.
 func (e *entry) periodAt(unix int64) *period {
 	i := len(e.periods) - 1
 	for i > 0 && e.periods[i].from > unix {
@@ -151,7 +147,7 @@ func (e *entry) periodAt(unix int64) *period {
 	return &e.periods[i]
 }
 
-// call is what is priced: its usage, and the terms, service tiers and time that count.
+// call is what is priced: its usage, and the applicable terms, service tiers and time.
 type call struct {
 	usage *Usage
 	terms Terms
@@ -159,8 +155,8 @@ type call struct {
 	unix  int64
 }
 
-// dearest returns the cost at the dearest of the tiers, priced as if the input
-// had context tokens.
+// dearest returns the cost at the most expensive of the tiers, priced as if the input had context
+// tokens.
 func (e *entry) dearest(c *call, context int64, hold bool) (Nano, error) {
 	var most Nano
 	region := canonicalRegion(c.terms.Region)
@@ -182,8 +178,8 @@ func (e *entry) dearest(c *call, context int64, hold bool) (Nano, error) {
 	return most, nil
 }
 
-// find returns the row that names most of what holds: service tier before region
-// before hours, and of those the highest context tier below context tokens.
+// find returns the most specific row that applies: service tier before region before hours, and of
+// those the highest context tier below context tokens.
 func (p *period) find(tier, region string, minute int, context int64) *row {
 	var best *row
 	bestRank := int64(-1)
@@ -218,7 +214,7 @@ func (r *row) rank() int64 {
 	return rank
 }
 
-// factors multiplies every multiplier whose conditions hold.
+// factors multiplies all multipliers whose conditions hold.
 func (e *entry) factors(tier, region string, minute int, batch bool) factors {
 	f := factors{num: 1, den: 1, ok: true}
 	for i := range e.mults {
@@ -241,7 +237,7 @@ const (
 	regionAny = "any"
 )
 
-// canonicalTier returns "" for the default tier.
+// canonicalTier returns the tier in lower case, "" for the default tier.
 func canonicalTier(name string) string {
 	switch name = lower(name); name {
 	case "default", "standard", "standard_only", "on_demand", "scale":
@@ -250,7 +246,7 @@ func canonicalTier(name string) string {
 	return name
 }
 
-// canonicalRegion returns "" for processing anywhere.
+// canonicalRegion returns the region in lower case, "" for processing anywhere.
 func canonicalRegion(name string) string {
 	switch name = lower(name); name {
 	case "global", "default", "not_available":
@@ -272,8 +268,8 @@ func regionHolds(want, have string) bool {
 	return want == "" || want == have || want == regionAny && have != ""
 }
 
-// chargedTiers appends the tiers a call may be charged at: one when it is known,
-// all of them when the name is not known.
+// chargedTiers appends the tiers at which a call may be charged: one if it is known, all of them if
+// the name is not known.
 func (e *entry) chargedTiers(buf []string, t Terms) []string {
 	name := canonicalTier(t.ServiceTier)
 	if t.ServiceTier == "" || name == tierAuto {

@@ -86,8 +86,8 @@ func drawTerms(t *rapid.T) Terms {
 	}
 }
 
-// drawUsage draws a usage of at most the given one in everything a ceiling is
-// held for, and any cache classes.
+// drawUsage draws a usage of at most the given one in everything that a ceiling covers, with any
+// cache classes.
 func drawUsage(t *rapid.T, held Usage) Usage {
 	upTo := func(name string, most int64) int64 { return rapid.Int64Range(0, most).Draw(t, name) }
 	u := Usage{
@@ -132,7 +132,7 @@ func TestCeilingCoversCharge(t *testing.T) {
 
 func TestMoreCostsNoLess(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		// Only real models: an invented long-context price may be cheaper.
+		// Only real models, because an invented long-context price may be lower.
 		c, err := Embedded()
 		if err != nil {
 			t.Fatal(err)
@@ -218,8 +218,8 @@ func TestClampReports(t *testing.T) {
 	}
 }
 
-// TestOverlappingClasses: classes may overlap, but no token is charged twice and
-// the dearest reading is the one charged.
+// TestOverlappingClasses: classes may overlap, but no token is charged twice, and the most
+// expensive interpretation is charged.
 func TestOverlappingClasses(t *testing.T) {
 	rate := func(s string) Rate {
 		r, err := PerMillion(s)

@@ -1,26 +1,24 @@
 package pricing
 
-// Split is a charge by what was paid for. Its parts are never negative and add
-// up to the charge, to the nano-unit.
+// Split is a charge by class. Its parts are never negative and add up to the charge, to the
+// nano-unit.
 //
-// A charge is rounded up once, so its parts cannot all be exact. They are
-// rounded as a running sum: what the parts up to and including one cost is
-// rounded up, and the part is what that adds. The order is that of the fields.
-// Each part is therefore less than a nano-unit away from its exact value, one
-// that consumed nothing is 0, and the only part of a charge is all of it.
+// A charge is rounded up once, so its parts cannot all be exact. They are rounded as a running sum:
+// the cost of the parts up to and including one is rounded up, and the part is the increase. The
+// order is that of the fields. Each part therefore differs from its exact value by less than a
+// nano-unit, a part without consumption is 0, and a charge with a single part is exactly that part.
 type Split struct {
-	Input       Nano // input at no special rate; image and audio input too
+	Input       Nano // input at no special rate, and image and audio input
 	CachedInput Nano
 	CacheWrite  Nano // for the default time and for an hour
-	Output      Nano // reasoning, image and audio output too
+	Output      Nano // including reasoning, image and audio output
 	Fees        Nano // per request, tool call, picture, character and minute of audio
 }
 
-// Total is the charge.
+// Total returns the charge.
 func (s Split) Total() Nano { return s.Input + s.CachedInput + s.CacheWrite + s.Output + s.Fees }
 
-// Split returns what [Price.Charge] would, by class. The only error is
-// [ErrOverflow].
+// Split returns the result of [Price.Charge] by class. The only error is [ErrOverflow].
 func (p *Price) Split(u Usage, t Terms) (Split, error) {
 	u, _ = u.Clamp()
 	e := p.entry
@@ -64,8 +62,8 @@ func (r *rates) split(u *Usage, f factors) (Split, error) {
 	return s, nil
 }
 
-// portions counts like [wide.addClasses]: how many of total tokens fall to each
-// class, and how many are left.
+// portions counts like [wide.addClasses]: how many of total tokens are in each class, and how many
+// are left.
 func portions(classes []class, total int64) (taken [5]int64, left int64) {
 	var named int64
 	var order [5]int
@@ -93,11 +91,11 @@ type running struct {
 	f       factors
 	tokens  wide // before the factors
 	perCall wide
-	before  uint64 // nano-units that earlier steps came to
+	before  uint64 // nano-units of earlier steps
 	ok      bool   // nothing overflowed
 }
 
-// next adds classes and returns what they add to the rounded sum.
+// next adds classes and returns how much they add to the rounded sum.
 func (r *running) next(classes []class) Nano {
 	for _, c := range classes {
 		var ok bool
@@ -115,7 +113,7 @@ func (r *running) next(classes []class) Nano {
 	return Nano(added)
 }
 
-// fees adds calls at a rate of their own, which no factor scales.
+// fees adds calls at a separate rate, which no factor scales.
 func (r *running) fees(n int64, rate uint64) {
 	var ok bool
 	r.perCall, ok = r.perCall.addMul(uint64(n), rate)

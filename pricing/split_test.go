@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSplitAddsUp: the parts of any charge are its sum to the nano, and each is
-// within a nano of the exact lines that Explain writes.
+// TestSplitAddsUp: the parts of any charge add up to it exactly, and each is within a nano-USD of
+// the exact lines of Explain.
 func TestSplitAddsUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, terms := drawPrice(t), drawTerms(t)
@@ -67,7 +67,7 @@ func exactParts(b Bill) [5]*big.Rat {
 	return out
 }
 
-// TestSplitRounding shows where the odd nano goes.
+// TestSplitRounding shows which part gets the odd nano-USD.
 func TestSplitRounding(t *testing.T) {
 	c, err := ParseEntries([]byte("[{model: m, provider: p, prices: [{input: 0.0004, cached_input: 0.0001, output: 0.0004, per_request: 0.000001}]}]"))
 	if err != nil {

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Updated returns the entry with the prices that a list states for the model, in force
-// from a day on; what the list does not state stays. Prices that the list dates later
-// begin on their own dates. Changed says whether anything differs.
+// Updated returns the entry with the prices that a list states for the model, effective from a day
+// on; what the list does not state is unchanged. Prices that the list dates later begin on their
+// own dates. changed reports whether anything differs.
 func (e Entry) Updated(list Entry, from time.Time) (updated Entry, changed bool) {
 	updated = e
 	updated.Prices = slices.Clone(e.Prices)
@@ -25,7 +25,7 @@ func (e Entry) Updated(list Entry, from time.Time) (updated Entry, changed bool)
 	return updated, changed
 }
 
-// updatePeriod begins a period with what is in force then and the rows' prices.
+// updatePeriod starts a period with the prices in effect then and those of the rows.
 func (e *Entry) updatePeriod(rows []Row, from time.Time, changed *bool) {
 	period, differs := slices.Clone(e.InForce(from)), false
 	for _, r := range rows {
@@ -35,7 +35,7 @@ func (e *Entry) updatePeriod(rows []Row, from time.Time, changed *bool) {
 			rates := period[i].Rates.replaced(r.Rates)
 			differs = differs || rates != period[i].Rates
 			period[i].Rates = rates
-		case r.ServiceTier == "" && r.Region == "" && len(r.UTCHours) == 0 && len(period) > 0: // another size of context
+		case r.ServiceTier == "" && r.Region == "" && len(r.UTCHours) == 0 && len(period) > 0: // another context size
 			r.Rates = period[0].Rates.replaced(r.Rates)
 			period, differs = append(period, r), true
 		}
@@ -51,15 +51,15 @@ func (e *Entry) updatePeriod(rows []Row, from time.Time, changed *bool) {
 	e.Prices = append(e.Prices, period...)
 }
 
-// sameConditions reports whether two rows price the same calls. Lists count the edge of
-// a context as 271,999 and as 272,000 tokens.
+// sameConditions reports whether two rows price the same calls. Lists give the edge of a context as
+// 271,999 or as 272,000 tokens.
 func (r Row) sameConditions(other Row) bool {
 	apart := r.ContextOver - other.ContextOver
 	return r.ServiceTier == other.ServiceTier && r.Region == other.Region && slices.Equal(r.UTCHours, other.UTCHours) &&
 		apart >= -1 && apart <= 1
 }
 
-// replaced returns the rates with those of another list where it states any.
+// replaced returns the rates, replaced by those of another list if it states any.
 func (r Rates) replaced(by Rates) Rates {
 	return Rates{
 		Input: by.Input.or(r.Input), CachedInput: by.CachedInput.or(r.CachedInput),
@@ -71,15 +71,15 @@ func (r Rates) replaced(by Rates) Rates {
 	}
 }
 
-// Update is what a list changes of a catalogue.
+// Update is what a list changes in a catalogue.
 type Update struct {
-	Changed     []Entry // whole, with their earlier prices
+	Changed     []Entry // complete, with their earlier prices
 	Differences []Difference
-	Compared    int // models
+	Compared    int // number of models
 }
 
-// Update compares the catalogue's entries with those of a list, whose prices are in force from a
-// day on. With add, models that have no price yet are added. Today is when the list was checked.
+// Update compares the catalogue's entries with those of a list, whose prices are effective from a
+// day on. With add, models without a price are added. today is when the list was checked.
 func (c *Catalogue) Update(list []Entry, from, today time.Time, add bool) (*Update, error) {
 	theirs := map[modelKey]Entry{}
 	for _, e := range list {
@@ -119,7 +119,7 @@ func (c *Catalogue) Update(list []Entry, from, today time.Time, add bool) (*Upda
 	return u, nil
 }
 
-// Onto returns the changed entries, and those of a list that they do not replace.
+// Onto returns the changed entries, and those in list that they do not replace.
 func (u *Update) Onto(list []Entry) []Entry {
 	out := slices.Clone(u.Changed)
 	for _, e := range list {
@@ -131,7 +131,8 @@ func (u *Update) Onto(list []Entry) []Entry {
 	return out
 }
 
-// sinceInForce are entries with the prices of a day, undated, and those that begin later.
+// sinceInForce returns entries with the prices in effect on a day, undated, and those that begin
+// later.
 func sinceInForce(list []Entry, at time.Time) []Entry {
 	out := slices.Clone(list)
 	for i, e := range out {
@@ -144,7 +145,7 @@ func sinceInForce(list []Entry, at time.Time) []Entry {
 				rows = append(rows, r)
 			}
 		}
-		out[i].Prices, out[i].Use = rows, nil // its multipliers are written out
+		out[i].Prices, out[i].Use = rows, nil // its multipliers are expanded
 	}
 	return out
 }

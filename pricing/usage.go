@@ -1,34 +1,32 @@
 package pricing
 
-// MaxCount is the largest count a usage field is taken at, far above any
-// model's context. What is above it is a broken or hostile answer.
+// MaxCount is the largest count accepted in a usage field, far above any model's context. Larger
+// ones are from a broken or hostile answer.
 const MaxCount = 1 << 30
 
-// Usage is what a call consumed, in tokens except where the name says otherwise.
-// The zero value is a call that consumed nothing.
+// Usage is what a call consumed, in tokens unless the name says otherwise. The zero value is a call
+// that consumed nothing.
 type Usage struct {
-	// Input counts all input tokens. CachedInput, CacheWrite and CacheWrite1h
-	// are disjoint subsets of it (read from the provider's cache; written to it
-	// for the default time; written for an hour). AudioIn and ImageIn are
-	// subsets of Input too, and may overlap the cache classes.
+	// Input counts all input tokens. CachedInput, CacheWrite and CacheWrite1h are disjoint parts of
+	// it (read from the provider's cache; written to it for the default time; written for an hour).
+	// AudioIn and ImageIn are parts of Input too, and may overlap the cache classes.
 	Input, CachedInput, CacheWrite, CacheWrite1h int64
 	AudioIn, ImageIn                             int64
-	// Output counts all output tokens. Reasoning, AudioOut and ImageOut are
-	// subsets of it; reasoning costs what output costs.
+	// Output counts all output tokens. Reasoning, AudioOut and ImageOut are parts of it; reasoning
+	// has the price of output.
 	Output, Reasoning, AudioOut, ImageOut int64
 	// Requests and ToolCalls are counts of calls, for per-call fees.
 	Requests, ToolCalls int64
-	// Images are pictures made, Characters those of a text that was spoken,
-	// AudioMillis the length of audio taken in, for prices by these.
+	// Images counts generated pictures, Characters those of spoken text, AudioMillis is the length
+	// of input audio, for prices based on these.
 	Images      int64 `json:",omitempty"`
 	Characters  int64 `json:",omitempty"`
 	AudioMillis int64 `json:",omitempty"`
 }
 
-// Clamp returns the usage with every number inside [0, MaxCount] and no subset
-// larger than its whole, and the names of the fields that were outside, nil when
-// the usage was sane. Classes that only together exceed Input are reported but
-// kept: [Price.Charge] never counts more tokens than Input.
+// Clamp returns the usage with every number in [0, MaxCount] and no part larger than its whole, and
+// the names of the fields that were out of range, nil if there were none. Classes that exceed Input
+// only in sum are reported but kept: [Price.Charge] never counts more tokens than Input.
 func (u Usage) Clamp() (Usage, []string) {
 	var faults []string
 	u.Input = clamp(u.Input, MaxCount, "input", &faults)

@@ -10,8 +10,8 @@ import (
 	"github.com/goccy/go-yaml/parser"
 )
 
-// The YAML form mirrors Entry; its scalars are decoded from their source text,
-// so that a decimal never passes through a float.
+// The YAML form mirrors Entry. Its scalars are decoded from their source text, so that a decimal
+// never becomes a float.
 type (
 	fileYAML struct {
 		Unit   string                      `yaml:"unit"`
@@ -97,7 +97,7 @@ func (y *dateYAML) UnmarshalYAML(n ast.Node) error {
 	return scalar(n, func(s string) (err error) { y.Time, err = parseDate(s); return })
 }
 
-// scalar hands a scalar's text to parse and gives its error a place in the file.
+// scalar passes a scalar's text to parse and adds the position in the file to its error.
 func scalar(n ast.Node, parse func(string) error) error {
 	if a, ok := n.(*ast.AnchorNode); ok {
 		n = a.Value
@@ -112,7 +112,7 @@ func scalar(n ast.Node, parse func(string) error) error {
 	return nil
 }
 
-// parseDate reads a date (midnight UTC) or an RFC 3339 time.
+// parseDate parses a date (midnight UTC) or an RFC 3339 time.
 func parseDate(text string) (time.Time, error) {
 	if t, err := time.Parse(time.DateOnly, text); err == nil {
 		return t, nil
@@ -124,9 +124,8 @@ func parseDate(text string) (time.Time, error) {
 	return t, nil
 }
 
-// Parse reads a whole catalogue file: unit, as_of, shared and models. It is
-// strict: an unknown key, a duplicate key and a price that is not exactly
-// representable are errors that show the line.
+// Parse parses a whole catalogue file: unit, as_of, shared and models. It is strict: an unknown
+// key, a duplicate key and a price that is not exactly representable are errors that show the line.
 func Parse(text []byte) (*Catalogue, error) {
 	var f fileYAML
 	if err := yaml.UnmarshalWithOptions(text, &f, yaml.Strict()); err != nil {
@@ -139,15 +138,15 @@ func Parse(text []byte) (*Catalogue, error) {
 	return c.With(entries(f.Models, f.AsOf.Time))
 }
 
-// ParseEntries reads a list of models, the form used under prices in the
-// configuration, or a whole catalogue file, of which it returns the models.
+// ParseEntries parses a list of models, in the format of prices in the configuration, or a whole
+// catalogue file, of which it returns the models.
 func ParseEntries(text []byte) ([]Entry, error) {
 	list, _, err := ParseList(text)
 	return list, err
 }
 
-// ParseList is ParseEntries, and when the file says (as_of) that all prices were last
-// checked.
+// ParseList is ParseEntries, and also returns when all prices were last checked, if the file says
+// so (as_of).
 func ParseList(text []byte) (list []Entry, checked time.Time, err error) {
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
@@ -164,8 +163,7 @@ func ParseList(text []byte) (list []Entry, checked time.Time, err error) {
 	return entries(f.Models, f.AsOf.Time), f.AsOf.Time, nil
 }
 
-// UnmarshalYAML lets a configuration hold entries directly. It is as strict as
-// [Parse].
+// UnmarshalYAML lets a configuration contain entries directly. It is as strict as [Parse].
 func (e *Entry) UnmarshalYAML(n ast.Node) error {
 	var y entryYAML
 	if err := yaml.NodeToValue(n, &y, yaml.Strict()); err != nil {

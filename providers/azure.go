@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// azure is the path and the query of a call at Azure, below the resource's
-// root: its v1 API has OpenAI's paths, the older one has the deployment in them.
+// azure returns the path and the query of a call at Azure, below the resource's root. Its v1 API
+// has OpenAI's paths; the older one has the deployment in them.
 func (p *Provider) azure(r Request, query string) (path, versioned string) {
 	if p.APIVersion == "" {
 		return "/openai/v1" + r.Path, query
@@ -16,14 +16,14 @@ func (p *Provider) azure(r Request, query string) (path, versioned string) {
 	if query != "" {
 		version += "&" + query
 	}
-	if r.Model == "" || strings.HasPrefix(r.Path, "/responses") { // they belong to the resource
+	if r.Model == "" || strings.HasPrefix(r.Path, "/responses") { // these are paths of the resource
 		return "/openai" + r.Path, version
 	}
 	return "/openai/deployments/" + segment(cmp.Or(p.Deployments[r.Model], r.Model)) + r.Path, version
 }
 
-// segment makes a name one segment of a path: the model is a caller's word, and
-// must not lead to another path. What no deployment's name has becomes a _.
+// segment makes a name a single path segment: the model is chosen by the caller and must not lead
+// to another path. Characters that deployment names cannot have become _.
 func segment(name string) string {
 	name = strings.Map(func(c rune) rune {
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("._-", c) {

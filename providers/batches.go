@@ -15,17 +15,17 @@ import (
 	"time"
 )
 
-// Batches speaks to the provider's own Files and Batch API. It sends each
-// request once; whether a lost one was carried out is its user's to find out.
+// Batches is a client of the provider's own Files and Batch API. It sends each request once; if an
+// answer is lost, its user has to find out whether the request was executed.
 type Batches struct{ p *Provider }
 
 // Batches returns the provider's Batch API.
 func (p *Provider) Batches() Batches { return Batches{p} }
 
-// Redactor returns what redacts errors in the files of results, which are as the provider
-// wrote them.
+// Redactor returns the Redactor for errors in result files, which are stored as the provider wrote
+// them.
 func (b Batches) Redactor() Redactor {
-	if b.p == nil { // not configured any more
+	if b.p == nil { // no longer configured
 		return Redactor{}
 	}
 	return b.p.hidden
@@ -35,22 +35,22 @@ func (b Batches) Redactor() Redactor {
 type APIError struct {
 	Status        int
 	Code, Message string
-	RetryAfter    time.Duration // 0 when it did not say
+	RetryAfter    time.Duration // 0 if not given
 }
 
 func (e *APIError) Error() string {
 	return fmt.Sprintf("the provider answered %d: %.300s", e.Status, e.Message)
 }
 
-// Certain reports whether an error says that what was asked for did not happen:
-// it was not sent, or was refused.
+// Certain reports whether an error means that the request was not executed: it was not sent, or was
+// refused.
 func Certain(err error) bool {
 	var refused *APIError
 	var unsent *SendError
 	return errors.As(err, &refused) && refused.Status < 500 || errors.As(err, &unsent) && !unsent.Sent
 }
 
-// UpstreamFile is a file that the provider keeps.
+// UpstreamFile is a file that the provider stores.
 type UpstreamFile struct {
 	ID       string `json:"id"`
 	Bytes    int64  `json:"bytes"`
@@ -76,21 +76,21 @@ type UpstreamBatch struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-// UpstreamProblem is why the provider does not take a batch.
+// UpstreamProblem is a reason why the provider refused a batch.
 type UpstreamProblem struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Line    *int   `json:"line"`
 }
 
-// Upload sends a file of requests. Content opens its bytes, size of them.
+// Upload uploads a file of requests. content opens its data, which has size bytes.
 func (b Batches) Upload(ctx context.Context, name string, size int64,
 	content func() (io.ReadCloser, error),
 ) (UpstreamFile, error) {
 	var head bytes.Buffer
 	form := multipart.NewWriter(&head)
 	_ = form.WriteField("purpose", "batch")
-	_, _ = form.CreateFormFile("file", name) // a buffer takes all
+	_, _ = form.CreateFormFile("file", name) // writing to a buffer cannot fail
 	before := head.Len()
 	_ = form.Close()
 	frame := head.Bytes()
@@ -110,7 +110,7 @@ func (b Batches) Upload(ctx context.Context, name string, size int64,
 	return file, err
 }
 
-// lazyReader opens at the first read, and again after Close.
+// lazyReader opens its body at the first read, and again after Close.
 type lazyReader struct {
 	open func() (io.ReadCloser, error)
 	body io.ReadCloser
@@ -136,14 +136,14 @@ func (r *lazyReader) Close() error {
 	return body.Close()
 }
 
-// FindFile looks for a file of a name, nil when there is none.
+// FindFile returns a file with the given name, nil if there is none.
 func (b Batches) FindFile(ctx context.Context, name string) (*UpstreamFile, error) {
 	return find(ctx, b, "/files", "purpose=batch&limit=1000", func(f *UpstreamFile) (id string, found, over bool) {
 		return f.ID, f.Filename == name, false
 	})
 }
 
-// Create makes a batch of a file.
+// Create creates a batch from a file.
 func (b Batches) Create(ctx context.Context, file, endpoint string, metadata map[string]string) (UpstreamBatch, error) {
 	body, err := json.Marshal(map[string]any{
 		"input_file_id": file, "endpoint": endpoint, "completion_window": "24h", "metadata": metadata,
@@ -161,8 +161,8 @@ func (b Batches) Create(ctx context.Context, file, endpoint string, metadata map
 	return made, err
 }
 
-// FindBatch looks for a batch among those made since some time, nil when there is
-// none. Of several it is the oldest; others tells the rest.
+// FindBatch searches for a batch among those created since some time and returns nil if there is
+// none. If there are several, it returns the oldest, and the ids of the others.
 func (b Batches) FindBatch(ctx context.Context, since time.Time,
 	wanted func(*UpstreamBatch) bool,
 ) (oldest *UpstreamBatch, others []string, err error) {
@@ -178,10 +178,10 @@ func (b Batches) FindBatch(ctx context.Context, since time.Time,
 	return oldest, others, err
 }
 
-// mostPages bounds a search, of up to 1,000 entries each.
+// mostPages bounds a search; pages have up to 1,000 entries.
 const mostPages = 200
 
-// find goes through a list, the newest first.
+// find iterates over a list, newest first.
 func find[T any](ctx context.Context, b Batches, path, query string,
 	look func(*T) (id string, found, over bool),
 ) (*T, error) {
@@ -211,7 +211,7 @@ func find[T any](ctx context.Context, b Batches, path, query string,
 	return nil, fmt.Errorf("more than %d pages of %s at the provider", mostPages, path)
 }
 
-// Batch looks at a batch.
+// Batch returns the current state of a batch.
 func (b Batches) Batch(ctx context.Context, id string) (UpstreamBatch, error) {
 	var one UpstreamBatch
 	err := b.do(ctx, Request{Method: http.MethodGet, Path: "/batches/" + segment(id)}, &one)
@@ -224,12 +224,12 @@ func (b Batches) Batch(ctx context.Context, id string) (UpstreamBatch, error) {
 	return one, err
 }
 
-// Cancel asks for the end of a batch.
+// Cancel requests the cancellation of a batch.
 func (b Batches) Cancel(ctx context.Context, id string) error {
 	return b.do(ctx, Request{Path: "/batches/" + segment(id) + "/cancel"}, nil)
 }
 
-// Content opens a file; the caller closes it.
+// Content opens a file's content; the caller closes it.
 func (b Batches) Content(ctx context.Context, id string) (io.ReadCloser, error) {
 	resp, err := b.p.Send(ctx, Request{Method: http.MethodGet, Path: "/files/" + segment(id) + "/content"})
 	if err != nil {
@@ -242,7 +242,7 @@ func (b Batches) Content(ctx context.Context, id string) (io.ReadCloser, error) 
 	return resp.Body, nil
 }
 
-// Delete removes a file; one that does not exist is no error.
+// Delete removes a file; it is not an error if the file does not exist.
 func (b Batches) Delete(ctx context.Context, id string) error {
 	err := b.do(ctx, Request{Method: http.MethodDelete, Path: "/files/" + segment(id)}, nil)
 	if refused, ok := errors.AsType[*APIError](err); ok && refused.Status == http.StatusNotFound {
@@ -251,7 +251,7 @@ func (b Batches) Delete(ctx context.Context, id string) error {
 	return err
 }
 
-// maxDocument bounds an answer that is no file: a page of 1,000 entries.
+// maxDocument bounds an answer that is not a file: a page of 1,000 entries.
 const maxDocument = 16 << 20
 
 func (b Batches) do(ctx context.Context, r Request, into any) error {

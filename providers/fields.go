@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// Effect is what a member of a request that OpenAI's API does not have does to the
-// bill, as far as the provider's kind tells.
+// Effect is the effect on the bill of a request member that OpenAI's API does not have, as far as
+// it is known for the provider's kind.
 type Effect uint8
 
-// The effects of a member. Unknown and Priced ones are refused unless the provider's
-// AllowFields has them.
+// The effects of a member. Unknown and Priced ones are refused unless the provider's AllowFields
+// lists them.
 const (
 	Unknown  Effect = iota
-	Harmless        // changes how an answer is sampled or shown
-	Thinks          // the answer may have output that does not show, within the output limit
-	Priced          // costs what the price of the request does not count
+	Harmless        // changes how an answer is sampled or presented
+	Thinks          // the answer may have invisible output within the output limit
+	Priced          // has a cost that the price of the request does not include
 )
 
-// sampling are members of the servers that speak OpenAI's wire: vLLM, llama.cpp,
-// Ollama, SGLang, TGI, Together, Fireworks, OpenRouter, Groq. They choose among tokens, give
-// an answer its form, or add to what is shown of it.
+// sampling are members supported by OpenAI-compatible servers: vLLM, llama.cpp, Ollama, SGLang,
+// TGI, Together, Fireworks, OpenRouter, Groq. They choose among tokens, format an answer, or add to
+// what is shown of it.
 const sampling = `
 	add_generation_prompt add_special_tokens allowed_token_ids bad_words cache_prompt cache_salt
 	context_length_exceeded_behavior continue_final_message disable_tool_validation do_sample dry_allowed_length
@@ -35,12 +35,12 @@ const sampling = `
 	timings_per_token top_a top_k top_n_sigma transforms truncate_prompt_tokens typical_p usage use_beam_search
 	watermark xtc_probability xtc_threshold`
 
-// thinking are members that turn reasoning on or off, or say how much of it.
+// thinking are members that turn reasoning on or off, or set its amount.
 const thinking = `
 	chat_template_kwargs disable_reasoning enable_thinking include_reasoning reasoning reasoning_budget
 	reasoning_format reasoning_split separate_reasoning stream_reasoning think thinking thinking_budget`
 
-// media are members of the endpoints besides chat: embeddings, pictures and speech.
+// media are members of the endpoints other than chat: embeddings, pictures and speech.
 const media = `
 	embedding_type guidance_scale input_type language late_chunking negative_prompt normalize normalized output_dtype
 	sample_rate seed task task_type truncate`
@@ -48,8 +48,7 @@ const media = `
 // members lists members by their effect.
 type members map[string]Effect
 
-// kinds are the members that providers of a kind have beyond OpenAI's own, where
-// they cost nothing.
+// kinds are the members that providers of a kind support in addition to OpenAI's and that are free.
 var kinds = map[Kind]members{
 	OpenAI: of(sampling+media, thinking),
 	Azure:  of("user_security_context", ""),
@@ -69,16 +68,16 @@ func of(harmless, thinks string) members {
 	return m
 }
 
-// priced lists the members that some provider bills for, by what they do. They are
-// so for every kind: what a provider does not know it refuses or ignores.
+// priced lists the members that some provider charges for, by their effect. They count for every
+// kind, because a provider refuses or ignores members that it does not know.
 var priced = []struct{ does, members string }{
 	{
-		"may have another model answer",
+		"can switch the call to another model",
 		"compound_custom context_window_fallbacks fallbacks model_list models preset route router safety_model",
 	},
 	{"chooses among servers with different prices", "provider providers speed"},
 	{
-		"has the provider search or run tools",
+		"makes the provider search or run tools",
 		`enable_code_interpreter enable_search include_domains mcp_servers plugins search_context_size
 		search_domain_filter search_mode search_options search_parameters search_recency_filter search_settings web_search`,
 	},
@@ -93,15 +92,15 @@ var priced = []struct{ does, members string }{
 			"num_predict",
 	},
 	{
-		"asks for more answers or steps than are counted",
+		"requests more answers or steps than are counted",
 		"candidate_count complexity frames height num_images num_return_sequences steps svg width",
 	},
-	{"has the answer fetched later, where its cost is not seen", "deferred"},
-	{"may hold any other field", "extra_body extra_query google litellm_params options"},
+	{"makes the answer available only later, where its cost is not seen", "deferred"},
+	{"can contain any other field", "extra_body extra_query google litellm_params options"},
 }
 
-// Effect returns what a member beyond OpenAI's API does to the bill at this provider,
-// and for Priced ones what that is.
+// Effect returns the effect on the bill of a member beyond OpenAI's API at this provider, and for
+// Priced ones a description.
 func (p *Provider) Effect(name string) (e Effect, does string) {
 	kind := p.Kind
 	kind = cmp.Or(kind, OpenAI)
@@ -116,13 +115,13 @@ func (p *Provider) Effect(name string) (e Effect, does string) {
 	return Unknown, ""
 }
 
-// Allows reports whether the provider's configuration lets a member through.
+// Allows reports whether the provider's configuration allows a member.
 func (p *Provider) Allows(name string) bool {
 	return len(p.AllowFields) > 0 && MatchAny(p.AllowFields, name)
 }
 
-// KnowsBothLimits reports whether the provider is known to take an output limit
-// under the two names that chat has for it: max_tokens and max_completion_tokens.
+// KnowsBothLimits reports whether the provider is known to accept both names of the output limit in
+// chat: max_tokens and max_completion_tokens.
 func (p *Provider) KnowsBothLimits() bool {
 	if p.Kind == Azure {
 		return true

@@ -1,9 +1,8 @@
-// Package providers knows the upstream accounts: which models each serves, the
-// quota pool a model draws on, and how a request is sent with the account's
-// own credential.
+// Package providers manages the upstream accounts: which models each serves, which quota pool a
+// model uses, and how a request is sent with the account's credential.
 //
-// It never retries: a second send could be billed twice. It never follows a
-// redirect and never takes a host, path or credential from a caller.
+// It never retries, because a second send could be billed twice. It never follows a redirect and
+// never takes a host, path or credential from a caller.
 package providers
 
 import (
@@ -19,23 +18,22 @@ import (
 // Pool is a provider's quota group: the models that share RPM and TPM.
 type Pool struct {
 	ID     string
-	Models []string // names as the provider knows them, or patterns with *; empty means all
+	Models []string // provider's names, or patterns with *; empty means all
 }
 
-// Kind is the dialect of OpenAI's wire that a provider speaks.
+// Kind is the dialect of OpenAI's API that a provider uses.
 type Kind string
 
-// The dialects. All others are OpenAI's own.
+// The dialects.
 const (
-	// OpenAI is the wire itself, as "" is.
+	// OpenAI is OpenAI's API itself, as is "".
 	OpenAI Kind = "openai"
-	// Azure takes the credential as api-key, the deployment in the path and the
-	// version of its API in the query.
+	// Azure expects the credential as api-key, the deployment in the path and the version of its
+	// API in the query.
 	Azure Kind = "azure"
-	// Mistral refuses stream_options and max_completion_tokens; it sends usage
-	// unasked.
+	// Mistral refuses stream_options and max_completion_tokens, and always sends usage.
 	Mistral Kind = "mistral"
-	// Gemini counts its thoughts in total_tokens alone.
+	// Gemini counts its thoughts only in total_tokens.
 	Gemini Kind = "gemini"
 )
 
@@ -46,44 +44,43 @@ type Provider struct {
 	APIKey  string   // sent as a bearer token; empty sends none
 	Headers http.Header
 	Pools   []Pool
-	// Aliases maps a model name callers use to the name this provider knows.
+	// Aliases maps a model name that callers use to the provider's name.
 	Aliases map[string]string
 
-	Kind Kind // "" is OpenAI's own wire
-	// APIVersion is sent as api-version by Azure providers; "" means its v1 API,
-	// whose paths name no deployment.
+	Kind Kind // "" is OpenAI's own API
+	// APIVersion is sent as api-version by Azure providers; "" means the v1 API, whose paths
+	// contain no deployment.
 	APIVersion string
-	// Deployments maps a model to its deployment at Azure, where that has another
-	// name.
+	// Deployments maps a model to its deployment at Azure if that has another name.
 	Deployments map[string]string
-	// Models names what /v1/models lists besides catalogue entries.
+	// Models are listed on /v1/models in addition to catalogue entries.
 	Models []string
 
-	// BatchMode says who sends the lines of batches: "provider" is its own Batch
-	// API, anything else a queue. Only OpenAI's own wire has one.
+	// BatchMode selects who sends the lines of batches: "provider" is its own Batch API, anything
+	// else a queue. Only OpenAI's own API has one.
 	BatchMode string
-	// ChatOnly says that the provider has no /responses: they are translated.
+	// ChatOnly means that the provider has no /responses, so they are translated.
 	ChatOnly bool
 
-	// DocumentTokens is the most input tokens that the provider reads of one document
-	// in a request; 0 when only the model's context bounds it.
+	// DocumentTokens is the maximum number of input tokens that the provider reads of one document
+	// in a request; 0 if it is bounded only by the model's context.
 	DocumentTokens int64
-	// AllowFields are names or patterns of members beyond OpenAI's API that are sent
-	// on, besides those that cost nothing.
+	// AllowFields are names or patterns of members beyond OpenAI's API that are forwarded, in
+	// addition to free ones.
 	AllowFields []string
-	// Prompts are the stored prompts of the account that callers may name, by id.
+	// Prompts are the stored prompts of the account that callers may use, by id.
 	Prompts map[string]Prompt
-	// LimitField is the name the provider knows for the output limit of a chat
-	// completion; "" is told by KnowsBothLimits.
+	// LimitField is the provider's name for the output limit of a chat completion; "" is resolved
+	// by KnowsBothLimits.
 	LimitField string
-	// IgnoreCost leaves out what the provider's answers say they cost.
+	// IgnoreCost ignores the cost that the provider's answers report.
 	IgnoreCost bool
-	// IdentifierKey keys the prefix behind which identifiers of end users are sent; nil
-	// sends them as they came.
+	// IdentifierKey keys the prefix with which end-user identifiers are sent; nil sends them
+	// unchanged.
 	IdentifierKey []byte
 
-	// ServiceTier is what the account serves calls at that name no tier, or
-	// "auto"; empty is its default tier.
+	// ServiceTier is the tier at which the account serves calls that name none, or "auto"; empty is
+	// its default tier.
 	ServiceTier string
 
 	ConnectTimeout time.Duration // default 10 s
@@ -91,19 +88,19 @@ type Provider struct {
 	IdleTimeout    time.Duration // between body bytes; default 5 min
 
 	transport *http.Transport
-	hidden    Redactor // what errors must not show
+	hidden    Redactor // what errors must not reveal
 }
 
 // Prompt is a stored prompt of an account.
 type Prompt struct {
-	Model       string   // that runs it
-	InputTokens int64    // that it adds to a request
-	Orgs        []string // that may use it; empty: all
+	Model       string   // model that runs it
+	InputTokens int64    // tokens that it adds to a request
+	Orgs        []string // orgs that may use it; empty: all
 }
 
-// As returns the provider with another credential, over the same connections. What
-// belongs to the account of its own credential, its organization and project, is
-// left out. No other org uses the account, so identifiers need no prefix.
+// As returns the provider with another credential, sharing the same connections. The organization
+// and project, which belong to the original account, are removed. No other org uses the account, so
+// identifiers need no prefix.
 func (p *Provider) As(key string) *Provider {
 	own := *p
 	own.APIKey, own.IdentifierKey = key, nil
@@ -124,24 +121,24 @@ func SpeaksChatOnly(kind Kind, base *url.URL) bool {
 	return kind == Mistral || kind == Gemini || slices.Contains(chatOnly, base.Hostname())
 }
 
-// Target is where a model goes.
+// Target is the destination of a model.
 type Target struct {
 	Provider *Provider
 	Pool     string
-	Model    string // the name the provider knows
+	Model    string // the provider's name
 }
 
-// UnknownModelError says that no pool serves a model.
+// UnknownModelError means that no pool serves a model.
 type UnknownModelError struct{ Model string }
 
 func (e *UnknownModelError) Error() string {
 	return fmt.Sprintf("no provider pool serves the model %q", e.Model)
 }
 
-// Set is the configured providers. It is immutable and safe for concurrent use.
+// Set is the set of configured providers. It is immutable and safe for concurrent use.
 type Set struct{ list []*Provider }
 
-// NewSet checks the providers and gives each its connection pool.
+// NewSet validates the providers and gives each its connection pool.
 func NewSet(list []*Provider) (*Set, error) {
 	pools := map[string]bool{}
 	for _, p := range list {
@@ -162,9 +159,8 @@ func NewSet(list []*Provider) (*Set, error) {
 	return &Set{list: list}, nil
 }
 
-// Resolve finds where a model goes: the first pool, in configured order, with
-// a pattern that matches the provider's name for it. Only the named providers
-// are looked at when any are named.
+// Resolve returns the target of a model: the first pool, in configured order, with a pattern that
+// matches the provider's name for it. If providers are named, only those are considered.
 func (s *Set) Resolve(model string, only []string) (Target, error) {
 	for _, p := range s.list {
 		if len(only) > 0 && !slices.Contains(only, p.ID) {
@@ -178,8 +174,7 @@ func (s *Set) Resolve(model string, only []string) (Target, error) {
 	return Target{}, &UnknownModelError{Model: model}
 }
 
-// PoolOf finds the pool of a model by the provider's own name for it, "" when
-// none serves it.
+// PoolOf returns the pool of a model by the provider's name for it, "" if none serves it.
 func (p *Provider) PoolOf(name string) string {
 	for _, pool := range p.Pools {
 		if MatchAny(pool.Models, name) {
@@ -192,7 +187,7 @@ func (p *Provider) PoolOf(name string) string {
 // All returns the providers in configured order.
 func (s *Set) All() []*Provider { return s.list }
 
-// Get returns a provider by its id, nil when there is none.
+// Get returns a provider by its id, nil if there is none.
 func (s *Set) Get(id string) *Provider {
 	for _, p := range s.list {
 		if p.ID == id {
@@ -202,9 +197,9 @@ func (s *Set) Get(id string) *Provider {
 	return nil
 }
 
-// Adopt takes over the connections of an older set's providers that are reached
-// the same way; call it before the set is used. What it returns drops the idle
-// connections that were not taken over; calls under way keep theirs.
+// Adopt takes over the connections of an older set's providers that are reached the same way; call
+// it before the set is used. The returned function closes the idle connections that were not taken
+// over; calls in flight keep theirs.
 func (s *Set) Adopt(old *Set) (drop func()) {
 	kept := map[*Provider]bool{}
 	for _, p := range s.list {
@@ -224,7 +219,7 @@ func (s *Set) Adopt(old *Set) (drop func()) {
 	}
 }
 
-// Close drops idle connections.
+// Close closes idle connections.
 func (s *Set) Close() {
 	for _, p := range s.list {
 		p.transport.CloseIdleConnections()
@@ -238,8 +233,8 @@ func (p *Provider) upstreamName(model string) string {
 	return model
 }
 
-// Names lists the model names the configuration spells out: listed models,
-// aliases, and pool entries without a *.
+// Names lists the model names that are spelled out in the configuration: listed models, aliases,
+// and pool entries without *.
 func (p *Provider) Names() []string {
 	names := slices.Clone(p.Models)
 	for alias := range p.Aliases {
@@ -255,8 +250,8 @@ func (p *Provider) Names() []string {
 	return names
 }
 
-// Match reports whether a model name fits a pattern, in which * stands for any
-// run of characters, slashes included.
+// Match reports whether a model name matches a pattern, in which * matches any characters,
+// including slashes.
 func Match(pattern, name string) bool {
 	head, rest, found := strings.Cut(pattern, "*")
 	if !found {
@@ -279,12 +274,11 @@ func Match(pattern, name string) bool {
 	}
 }
 
-// MatchAny reports whether a name fits one of the patterns; no patterns fit
-// every name.
+// MatchAny reports whether a name matches one of the patterns; an empty list matches every name.
 func MatchAny(patterns []string, name string) bool {
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return Match(p, name) })
 }
 
-// ErrStale is returned by Send when the quota grant grew too old before the
-// request could be written; nothing was sent.
+// ErrStale is returned by Send if the quota grant expired before the request could be written;
+// nothing was sent.
 var ErrStale = errors.New("the quota grant expired before the request was written")

@@ -24,7 +24,7 @@ func TestMatch(t *testing.T) {
 	f("", "x", false)
 	f("*mini", "gpt-4o-mini", true)
 	f("*mini", "gpt-4o-mini-2024", false)
-	f("a*a", "a", false) // the two letters are not one
+	f("a*a", "a", false) // the two letters are separate
 	f("a*a", "aa", true)
 	f("a*b*c", "a-b-b-c", true)
 	f("a*b*c", "a-c-b", false)
@@ -77,14 +77,14 @@ func TestResolve(t *testing.T) {
 		}
 	}
 	f("gpt-mini", nil, "a-mini", "gpt-mini")
-	f("big-mini", nil, "a-mini", "big-mini") // the first pool that fits
+	f("big-mini", nil, "a-mini", "big-mini") // the first matching pool
 	f("one", nil, "a-big", "one")
 	f("other", nil, "b-all", "other")
 	f("smart", nil, "a-big", "big-1")
-	f("smart", []string{"b"}, "b-all", "smart") // an alias is its provider's own
+	f("smart", []string{"b"}, "b-all", "smart") // an alias applies only to its own provider
 	f("one", []string{"b"}, "b-all", "one")
 	f("other", []string{"a"}, "", "")
-	f("b-only", []string{"a"}, "", "") // an alias whose model no pool takes
+	f("b-only", []string{"a"}, "", "") // an alias whose model no pool serves
 	f("one", []string{"nobody"}, "", "")
 }
 

@@ -13,25 +13,25 @@ import (
 	"strings"
 )
 
-// Redacted stands in a provider's errors where they named our account.
+// Redacted replaces names of our account in a provider's errors.
 const Redacted = "[redacted]"
 
-// Redactor knows what names our account at a provider: the key, the organization, the
-// project, deployments and the base URL. It is never changed once made.
+// Redactor removes what identifies our account at a provider: the key, the organization, the
+// project, deployments and the base URL. It is immutable.
 type Redactor struct {
 	names   []name
-	keys    []string // to recognize them where their middle is masked
-	learned []string // what the provider itself calls the account, in lower case
+	keys    []string // to recognize them with their middle masked
+	learned []string // the provider's own names of the account, in lower case
 }
 
-// name is one text that is not shown.
+// name is a text to redact.
 type name struct {
 	text   string // in lower case
-	inside bool   // also inside a longer word
+	inside bool   // even inside a longer word
 }
 
-// shortestName is the length, in bytes, from which a header's value or a part of a path
-// is taken for the name of an account. Shorter ones are words of their own.
+// shortestName is the minimum length, in bytes, for a header's value or a part of a path to be
+// treated as an account name. Shorter ones are ordinary words.
 const shortestName = 8
 
 func newRedactor(p *Provider) Redactor {
@@ -42,7 +42,7 @@ func newRedactor(p *Provider) Redactor {
 			switch _, token, ok := strings.Cut(v, " "); {
 			case slices.Contains(withheld, header):
 				r.word(v)
-			case ok && len(token) >= shortestName: // Bearer and its like
+			case ok && len(token) >= shortestName: // Bearer and similar schemes
 				r.key(token)
 			case len(v) >= shortestName:
 				r.word(v)
@@ -63,8 +63,8 @@ func newRedactor(p *Provider) Redactor {
 	return r
 }
 
-// place adds where the provider is: the URL, its host, and what of the path is more than
-// the version of an API.
+// place adds the provider's location: the URL, its host, and the parts of the path other than the
+// API version.
 func (r *Redactor) place(base *url.URL, kind Kind) {
 	r.add(base.String(), true)
 	r.add(base.Host, true)
@@ -80,7 +80,7 @@ func (r *Redactor) place(base *url.URL, kind Kind) {
 	}
 }
 
-// with returns a redactor that knows another key, too.
+// with returns a redactor for an additional key.
 func (r Redactor) with(key string) Redactor {
 	own := Redactor{names: slices.Clone(r.names), keys: slices.Clone(r.keys)}
 	own.key(key)
@@ -98,12 +98,12 @@ func (r *Redactor) key(key string) {
 
 func (r *Redactor) word(text string) { r.add(text, false) }
 
-// add adds a text in all the ways in which an error may write it.
+// add adds a text in all forms in which an error may contain it.
 func (r *Redactor) add(text string, inside bool) {
 	if len(text) < 2 {
 		return
 	}
-	quoted, _ := json.Marshal(text) // a string has a JSON form
+	quoted, _ := json.Marshal(text) // cannot fail for a string
 	inner := string(quoted[1 : len(quoted)-1])
 	for _, form := range []string{
 		text, inner, strings.ReplaceAll(inner, "/", `\/`), url.QueryEscape(text), url.PathEscape(text),
@@ -116,21 +116,21 @@ func (r *Redactor) add(text string, inside bool) {
 	}
 }
 
-// sort puts the longest first, so that nothing is left over of a text that holds another.
+// sort sorts by length, longest first, so that a text that contains another is removed completely.
 func (r *Redactor) sort() {
 	slices.SortStableFunc(r.names, func(a, b name) int { return len(b.text) - len(a.text) })
 }
 
-// What has the form of a name that OpenAI gives, whether it is configured or not, and
-// what may be a key with its middle masked.
+// Patterns of OpenAI's account names, whether they are configured or not, and of keys with a masked
+// middle.
 var (
 	given   = regexp.MustCompile(`\b(?:org-[A-Za-z0-9]{16,}|proj_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{20,})`)
 	masked  = regexp.MustCompile(`[A-Za-z0-9_+/=-]*(?:\*{2,}|\.{3,}|[•…]+)[A-Za-z0-9_+/=*-]*`)
 	literal = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 )
 
-// Redact returns an error of the provider's in which nothing names the account; the same
-// when nothing did.
+// Redact returns an error of the provider with all names of the account removed; it returns the
+// text unchanged if there are none.
 func (r Redactor) Redact(text string) string {
 	if strings.IndexByte(text, '\\') >= 0 {
 		text = literal.ReplaceAllStringFunc(text, r.unescaped)
@@ -154,7 +154,7 @@ func (r Redactor) Redact(text string) string {
 	return text
 }
 
-// unescaped is a JSON string in which characters that are escaped hide no name.
+// unescaped returns a JSON string in which escapes hide no name.
 func (r Redactor) unescaped(quoted string) string {
 	var plain string
 	if strings.IndexByte(quoted, '\\') < 0 || json.Unmarshal([]byte(quoted), &plain) != nil {
@@ -164,11 +164,11 @@ func (r Redactor) unescaped(quoted string) string {
 	if clean == plain {
 		return quoted
 	}
-	again, _ := json.Marshal(clean) // a string has a JSON form
+	again, _ := json.Marshal(clean) // cannot fail for a string
 	return string(again)
 }
 
-// unmasked is a word, unless it may be one of the keys with its middle masked.
+// unmasked returns the word, unless it may be one of the keys with a masked middle.
 func (r Redactor) unmasked(word string) string {
 	begin := strings.IndexAny(word, "*.•…")
 	head, tail := word[:begin], strings.TrimLeft(word[begin:], "*.•…")
@@ -180,7 +180,7 @@ func (r Redactor) unmasked(word string) string {
 	return word
 }
 
-// cut replaces a name in a text, of which folded is the lower case.
+// cut replaces a name in a text; folded is the text in lower case.
 func (n name) cut(text, folded string) string {
 	var out strings.Builder
 	for at := 0; ; {
@@ -208,7 +208,7 @@ func inWord(text string, at int) bool {
 	return c >= 'a' && c <= 'z' || c >= '0' && c <= '9'
 }
 
-// lower returns the text with its ASCII letters in lower case: of the same length.
+// lower returns the text with ASCII letters in lower case, without changing its length.
 func lower(text string) string {
 	if strings.IndexFunc(text, func(c rune) bool { return c >= 'A' && c <= 'Z' }) < 0 {
 		return text
@@ -222,11 +222,11 @@ func lower(text string) string {
 	return string(out)
 }
 
-// Redactor returns what redacts this provider's errors. Those that Send returns, and the
-// errors of the bodies it returns, are redacted already.
+// Redactor returns the Redactor for this provider's errors. Those that Send returns, and errors
+// from the bodies it returns, are already redacted.
 func (p *Provider) Redactor() Redactor { return p.hidden }
 
-// RedactorOf is the Redactor of an answer that Send has returned.
+// RedactorOf returns the Redactor of an answer returned by Send.
 func RedactorOf(resp *http.Response) Redactor {
 	if b, ok := resp.Body.(*namelessBody); ok {
 		return b.redactor
@@ -234,8 +234,8 @@ func RedactorOf(resp *http.Response) Redactor {
 	return Redactor{}
 }
 
-// Failure returns an answer of JSON with a status of success as it is, unless it says that
-// something failed: then it is redacted. What a model generated is not touched.
+// Failure returns a JSON answer with a success status unchanged, unless it reports a failure: then
+// it is redacted. Generated text is not changed.
 func (r Redactor) Failure(answer []byte) []byte {
 	if !mentionsError(answer) || !saysError(answer) {
 		return answer
@@ -243,7 +243,7 @@ func (r Redactor) Failure(answer []byte) []byte {
 	return []byte(r.Redact(string(answer)))
 }
 
-// Event is Failure for one event of a stream, which may be a comment or a text as well.
+// Event is Failure for one event of a stream, which may also be a comment or text.
 func (r Redactor) Event(event []byte) []byte {
 	head, data, found := bytes.Cut(event, []byte("data:"))
 	data = bytes.TrimSpace(data)
@@ -256,8 +256,7 @@ func (r Redactor) Event(event []byte) []byte {
 
 const errorWord = `"error"`
 
-// mentionsError finds a member error that is not null, or the word as a value, without
-// parsing.
+// mentionsError finds a member error that is not null, or the word as a value, without parsing.
 func mentionsError(data []byte) bool {
 	word := []byte(errorWord)
 	for {
@@ -273,8 +272,8 @@ func mentionsError(data []byte) bool {
 	}
 }
 
-// saysError reports whether an answer, the response in it, or one of its choices is an
-// error. An object that is cut short may be one.
+// saysError reports whether an answer, the response in it, or one of its choices is an error. A
+// truncated object counts as one.
 func saysError(data []byte) bool {
 	type failed struct {
 		Error json.RawMessage `json:"error"`
@@ -294,8 +293,8 @@ func saysError(data []byte) bool {
 		slices.ContainsFunc(doc.Choices, there)
 }
 
-// hide redacts what may be shown of an answer: its headers, the text of an error, and
-// what a read that fails says.
+// hide redacts the visible parts of an answer: its headers, the text of an error, and errors from
+// reading it.
 func (p *Provider) hide(resp *http.Response) {
 	r := p.hidden
 	for _, names := range [][]string{relayed, advice} {
@@ -319,7 +318,7 @@ func (p *Provider) hide(resp *http.Response) {
 	resp.Header.Del("Content-Length")
 }
 
-// namelessBody is a body whose errors do not name the provider's address.
+// namelessBody is a body whose errors do not contain the provider's address.
 type namelessBody struct {
 	io.ReadCloser
 	redactor Redactor
@@ -343,13 +342,13 @@ func (e *namelessError) Error() string { return e.redactor.Redact(e.err.Error())
 func (e *namelessError) Unwrap() error { return e.err }
 
 const (
-	errorMost = 64 << 10 // bytes of a provider's error that are passed on
-	nameMost  = 4 << 10  // bytes of a name that may be cut off at its end
+	errorMost = 64 << 10 // bytes of a provider's error that are forwarded
+	nameMost  = 4 << 10  // maximum bytes of a name that may be cut off at the end
 )
 
-// errorBody is the text of an error, read as a whole at the first Read: a name may come
-// in two pieces. Of an error that breaks off nothing is passed on, because it may end in
-// half a name.
+// errorBody is the text of an error. It is read completely in the first Read, because a name may
+// arrive in two pieces. Nothing of a truncated error is forwarded, because it may end in half a
+// name.
 type errorBody struct {
 	body     io.ReadCloser
 	redactor Redactor

@@ -6,26 +6,25 @@ import (
 	"slices"
 )
 
-// Writer redacts an answer with a status of success that is written through it and that
-// nobody has whole: all from 4 KiB before the place where it first says that something
-// failed. What a model generated before that is not touched.
+// Writer redacts an answer with a success status that is streamed through it: everything from 4 KiB
+// before the place where it first reports a failure. Text generated before that is not changed.
 type Writer struct {
 	redactor Redactor
 	out      io.Writer
-	held     []byte // of which the end may be a part of a name, or of the word error
+	held     []byte // its end may be part of a name, or of the word error
 	failed   bool
 }
 
-// Writer returns a Writer to out, which has to be closed for the rest to be written.
+// Writer returns a Writer to out, which must be closed to write the rest.
 func (r Redactor) Writer(out io.Writer) *Writer { return &Writer{redactor: r, out: out} }
 
-// Write implements io.Writer. It copies no more than a few kilobytes at a time.
+// Write implements io.Writer. It copies at most a few kilobytes at a time.
 func (w *Writer) Write(p []byte) (int, error) {
 	for piece := range slices.Chunk(p, nameMost) {
 		w.held = append(w.held, piece...)
 		text := w.held
 		at := bytes.LastIndex(text, []byte(errorWord))
-		if at >= 0 && len(text)-at < nameMost/2 { // its value may not be here yet
+		if at >= 0 && len(text)-at < nameMost/2 { // its value may not have arrived yet
 			text = text[:at]
 		}
 		if err := w.pass(mentionsError(text), nameMost); err != nil {
@@ -35,10 +34,10 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close writes the rest. It does not close the io.Writer below.
+// Close writes the rest. It does not close the underlying io.Writer.
 func (w *Writer) Close() error { return w.pass(mentionsError(w.held), 0) }
 
-// pass writes all but the last bytes.
+// pass writes everything except the last keep bytes.
 func (w *Writer) pass(failed bool, keep int) error {
 	w.failed = w.failed || failed
 	if w.failed {

@@ -26,7 +26,7 @@ func redacting(t *testing.T, change func(*Provider)) Redactor {
 	return p.Redactor()
 }
 
-// TestRedact: a name goes in whatever way it is written, and only a name.
+// TestRedact: a name is removed in every spelling, and nothing else.
 func TestRedact(t *testing.T) {
 	r := redacting(t, nil)
 	for text, want := range map[string]string{
@@ -54,7 +54,7 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-// TestRedactOwnCredential: an org's own credential goes, and so does the deployment's.
+// TestRedactOwnCredential: an org's own credential is removed, and so is the deployment's.
 func TestRedactOwnCredential(t *testing.T) {
 	var p *Provider
 	redacting(t, func(made *Provider) { p = made })
@@ -67,7 +67,7 @@ func TestRedactOwnCredential(t *testing.T) {
 	}
 }
 
-// TestRedactHeaders: what the operator sends along is a name, unless it is a short word.
+// TestRedactHeaders: header values set by the operator are names, unless they are short words.
 func TestRedactHeaders(t *testing.T) {
 	r := redacting(t, func(p *Provider) {
 		p.Headers = http.Header{"Openai-Project": {"eu"}, "X-Gateway": {"Bearer gateway-token"}, "X-Flag": {"true"}}
@@ -77,8 +77,8 @@ func TestRedactHeaders(t *testing.T) {
 	}
 }
 
-// TestRedactUnseen: of an answer that passes unseen nothing names the account once it says
-// that it failed, in whatever pieces it comes; what a model generated is not touched.
+// TestRedactUnseen: once a streamed answer reports a failure, nothing names the account, in
+// whatever pieces it arrives; generated text is not changed.
 func TestRedactUnseen(t *testing.T) {
 	r := redacting(t, nil)
 	const key = "0123456789abcdef/Zz+9"

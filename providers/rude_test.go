@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// rude is a server that keeps connections alive and closes or resets some of
-// them after an answer, or after a request instead of an answer.
+// rude is a server that keeps connections alive and closes or resets some of them after an answer,
+// or after a request without answering.
 type rude struct {
 	addr  string
 	mu    sync.Mutex
@@ -139,8 +139,8 @@ func TestSendWrongCertificate(t *testing.T) {
 	failure(t, err, false)
 }
 
-// TestSendGoAway: an HTTP/2 server that says goodbye instead of answering gets
-// the request once, although it allows to send it again.
+// TestSendGoAway: an HTTP/2 server that sends GOAWAY instead of an answer gets the request only
+// once, although it may be sent again.
 func TestSendGoAway(t *testing.T) {
 	pair := httptest.NewUnstartedServer(nil)
 	pair.EnableHTTP2 = true
@@ -169,8 +169,8 @@ func TestSendGoAway(t *testing.T) {
 	}
 }
 
-// goAway speaks just enough HTTP/2: it waits for a request's header and the
-// end of its body and answers GOAWAY with no stream processed.
+// goAway implements just enough HTTP/2: it waits for a request's header and the end of its body and
+// replies GOAWAY with no stream processed.
 func goAway(conn net.Conn, heads *atomic.Int64) {
 	defer conn.Close()
 	const data, headers, settings, goaway, endStream = 0, 1, 4, 7, 1

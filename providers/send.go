@@ -22,46 +22,44 @@ import (
 type Request struct {
 	Method string // empty means POST
 	Path   string // below the base URL, from our own fixed table
-	Query  string // the caller's query string, of which only known parameters are sent
-	Model  string // the name the provider knows
+	Query  string // the caller's query string; only known parameters are sent
+	Model  string // the provider's name
 	Header http.Header
-	Trace  http.Header      // what hands a trace on, sent as it is; nil sends none
+	Trace  http.Header      // trace headers, sent unchanged; nil sends none
 	Type   string           // Content-Type; "" is application/json
 	Body   func() io.Reader // a new reader of the same bytes at each call; nil sends none
 	Length int64
-	// Fresh, when set, is asked right before the first byte is written; false
-	// stops the call unsent with ErrStale.
+	// Fresh, if set, is called right before the first byte is written; false stops the call unsent
+	// with ErrStale.
 	Fresh func() bool
 }
 
-// SendError says how far a failed call got.
+// SendError reports how far a failed call got.
 type SendError struct {
 	Err error
-	// Sent is false only when it is certain that no byte of the request
-	// reached the provider.
+	// Sent is false only if it is certain that no byte of the request reached the provider.
 	Sent bool
 }
 
 func (e *SendError) Error() string { return e.Err.Error() }
 func (e *SendError) Unwrap() error { return e.Err }
 
-// forwarded names the request headers passed on; all others stay here.
+// forwarded lists the request headers that are forwarded; all others are not sent.
 var forwarded = []string{"Openai-Beta", "X-Client-Request-Id"}
 
-// relayed names the response headers passed back. Another openai-* header may say more
-// of the account than its callers are to know.
+// relayed lists the response headers that are passed back. Other openai-* headers may reveal more
+// about the account than its callers should know.
 var relayed = []string{"Content-Type", "X-Request-Id", "Openai-Model", "Openai-Processing-Ms", "Openai-Version"}
 
-// advice names the response headers that are passed back with an error.
+// advice lists the response headers that are passed back with an error.
 var advice = []string{"Retry-After", "Retry-After-Ms", "X-Should-Retry"}
 
-// withheld names the headers that say whose account it is.
+// withheld lists the headers that identify the account.
 var withheld = []string{"Openai-Organization", "Openai-Project"}
 
-// Send writes the request and returns the provider's answer, whose body the
-// caller must close. Errors are *SendError. A request is sent at most once:
-// only when a kept-alive connection turns out dead before a byte was written
-// is another one tried.
+// Send writes the request and returns the provider's answer, whose body the caller must close.
+// Errors are *SendError. A request is sent at most once: another connection is tried only if a
+// kept-alive connection turns out to be dead before a byte was written.
 func (p *Provider) Send(ctx context.Context, r Request) (*http.Response, error) {
 	for try := 1; ; try++ {
 		resp, how, err := p.sendOnce(ctx, r)
@@ -74,16 +72,16 @@ func (p *Provider) Send(ctx context.Context, r Request) (*http.Response, error) 
 	}
 }
 
-// tried says how a request went.
+// tried describes the attempt to send a request.
 type tried struct {
 	sent   bool // it may have reached the provider
-	reused bool // over a connection that others had used
+	reused bool // over a connection that was used before
 }
 
 func (p *Provider) sendOnce(ctx context.Context, r Request) (resp *http.Response, how tried, err error) {
 	resp, how, err = p.roundTrip(ctx, r)
 	if err == nil {
-		resp.Request = nil // it has the body
+		resp.Request = nil // it references the body
 		err = decode(resp)
 	}
 	if err != nil && resp != nil {
@@ -113,8 +111,8 @@ func (p *Provider) roundTrip(ctx context.Context, r Request) (*http.Response, tr
 	return nil, tried{sent: conn.wrote(ctx.Err() != nil), reused: conn.reused}, err
 }
 
-// request is one request, built by hand: net/http would parse the URL again at
-// every call. Drop is as that of bodyOf.
+// request builds the HTTP request by hand, because net/http would parse the URL again for every
+// call. drop is that of bodyOf.
 func (p *Provider) request(r Request) (req *http.Request, drop func()) {
 	at := *p.BaseURL
 	path, query := r.Path, known(r.Query)
@@ -134,15 +132,15 @@ func (p *Provider) request(r Request) (req *http.Request, drop func()) {
 	}, drop
 }
 
-// parameters are those of OpenAI's API that a caller may send. No other reaches a provider:
-// it may choose the version of the API, or a credential.
+// parameters are the query parameters of OpenAI's API that a caller may send. Others are not
+// forwarded, because they might select the API version or a credential.
 var parameters = []string{
 	"after", "before", "filter", "include", "include[]", "include_obfuscation", "limit", "order", "purpose",
 	"starting_after", "stream",
 }
 
-// known is a query without parameters that are not known, written so that every server
-// reads it alike.
+// known returns a query without unknown parameters, in a form that every server parses the same
+// way.
 func known(query string) string {
 	if query == "" {
 		return ""
@@ -159,7 +157,7 @@ func known(query string) string {
 	return strings.Join(kept, "&")
 }
 
-// What every request says; nobody changes the values.
+// Header values of every request; they must not be modified.
 var (
 	jsonType  = []string{"application/json"}
 	identity  = []string{"identity"}
@@ -200,7 +198,7 @@ func CopyHeaders(dst, src http.Header) {
 	}
 }
 
-// CopyAdvice copies what a provider advises on retrying its error.
+// CopyAdvice copies a provider's advice on retrying its error.
 func CopyAdvice(dst, src http.Header) {
 	for _, name := range advice {
 		if v := src[name]; len(v) > 0 {
@@ -217,12 +215,12 @@ func (p *Provider) idleTimeout() time.Duration {
 }
 
 const (
-	idleLife = 55 * time.Second // of a connection nobody uses: below the usual 60 s of load balancers
-	idleMost = 1024             // connections kept
+	idleLife = 55 * time.Second // of an idle connection: below the usual 60 s of load balancers
+	idleMost = 1024             // idle connections kept
 	readSize = 32 << 10         // bytes read or written at a time
 )
 
-// newTransport is how a provider is reached.
+// newTransport returns the transport for a provider.
 func newTransport(p *Provider) *http.Transport {
 	connect, header := p.ConnectTimeout, p.HeaderTimeout
 	if connect <= 0 {
@@ -247,8 +245,8 @@ func newTransport(p *Provider) *http.Transport {
 	}
 }
 
-// decode undoes a gzip encoding that was not asked for, so that usage can be
-// read and the client, which did not ask either, gets plain bytes.
+// decode decodes a gzip encoding that was not requested, so that usage can be read and the client,
+// which did not request it either, gets plain bytes.
 func decode(resp *http.Response) error {
 	switch enc := resp.Header.Get("Content-Encoding"); strings.ToLower(enc) {
 	case "", "identity":
@@ -260,12 +258,12 @@ func decode(resp *http.Response) error {
 		resp.Header.Del("Content-Encoding")
 		return nil
 	default:
-		return fmt.Errorf("the provider answered with Content-Encoding %q although identity was asked for", enc)
+		return fmt.Errorf("the provider answered with Content-Encoding %q, but identity was requested", enc)
 	}
 }
 
-// gzipBody begins to decode at the first read, so that an empty body is empty
-// and a slow one falls under the idle timeout.
+// gzipBody starts decoding at the first read, so that an empty body is valid and a slow one is
+// subject to the idle timeout.
 type gzipBody struct {
 	body  io.ReadCloser
 	plain *gzip.Reader
@@ -287,7 +285,7 @@ func (b *gzipBody) Close() error { return b.body.Close() }
 // ErrIdle ends a body that sent nothing for the provider's idle timeout.
 var ErrIdle = errors.New("the provider sent nothing for too long")
 
-// idleBody cancels the call when a read waits longer than idle.
+// idleBody cancels the call if a read waits longer than idle.
 type idleBody struct {
 	body   io.ReadCloser
 	cancel context.CancelCauseFunc

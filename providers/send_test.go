@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// upstream is a provider at a real server.
+// upstream returns a provider at a real server.
 func upstream(t *testing.T, url string) *Provider {
 	t.Helper()
 	p := &Provider{ID: "p", BaseURL: base(t, url+"/v1"), APIKey: "sk-own", Pools: []Pool{{ID: "p"}}}
@@ -33,13 +33,12 @@ func upstream(t *testing.T, url string) *Provider {
 	return p
 }
 
-// serve starts a server and a provider that talks to it. Requests that reached
-// a handler are counted.
+// serve starts a server and a provider that uses it, and counts the requests that reach a handler.
 func serve(t *testing.T, h http.HandlerFunc) (*Provider, *atomic.Int64) {
 	t.Helper()
 	var seen atomic.Int64
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body) // only then does a server notice who leaves
+		body, _ := io.ReadAll(r.Body) // only then does a server notice a disconnected client
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		seen.Add(1)
 		h(w, r)
@@ -66,7 +65,7 @@ func read(t *testing.T, resp *http.Response) string {
 	return string(body)
 }
 
-// failure asserts a *SendError that says how far the call got.
+// failure asserts a *SendError with the given Sent.
 func failure(t *testing.T, err error, sent bool) {
 	t.Helper()
 	var failed *SendError
@@ -283,8 +282,8 @@ func TestSendUnknownEncoding(t *testing.T) {
 	failure(t, err, true)
 }
 
-// TestSendIdle: a body that pauses too long is given up, also while a gzip
-// header is awaited; one that comes slowly is not.
+// TestSendIdle: a body that pauses too long is given up, also while waiting for a gzip header; a
+// slow one is not.
 func TestSendIdle(t *testing.T) {
 	for _, encoding := range []string{"identity", "gzip"} {
 		p, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -307,8 +306,8 @@ func TestSendIdle(t *testing.T) {
 	}
 }
 
-// TestSendOnce: whatever a server does to kept-alive connections, no request
-// reaches it twice, and one that is reported unsent never does.
+// TestSendOnce: whatever a server does to kept-alive connections, no request reaches it twice, and
+// one that is reported unsent never does.
 func TestSendOnce(t *testing.T) {
 	srv := newRude(t)
 	p := upstream(t, "http://"+srv.addr)
@@ -346,8 +345,8 @@ func TestSendOnce(t *testing.T) {
 	}
 }
 
-// TestSendLarge: bodies on both sides of the size up to which they are joined
-// arrive whole.
+// TestSendLarge: bodies just below and above the size up to which they are joined arrive
+// completely.
 func TestSendLarge(t *testing.T) {
 	p, _ := serve(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
 	for _, n := range []int{joined - 1, joined, joined + 1, 3 << 20} {

@@ -12,13 +12,11 @@ import (
 	"sync/atomic"
 )
 
-// net/http does not tell whether a failed request reached the wire, and money
-// hangs on it. So connections count what is written to them. They also ask for
-// the grant before the first byte: net/http flushes the header of a request
-// before it has read the body.
+// net/http does not report whether a failed request reached the wire, and money depends on it. So
+// connections count what is written to them. They also check the grant before the first byte,
+// because net/http flushes the header of a request before it has read the body.
 
-// gate lets a request out while its grant is fresh. Once it has said yes or no
-// it keeps to that.
+// gate lets a request pass while its grant is fresh. Its first decision is final.
 type gate struct {
 	fresh  func() bool // nil: always
 	passed atomic.Bool
@@ -42,11 +40,11 @@ func (g *gate) open() bool {
 type countingConn struct {
 	net.Conn
 	written atomic.Int64
-	grant   atomic.Pointer[gate] // of the request that has the connection
+	grant   atomic.Pointer[gate] // of the request that currently uses the connection
 }
 
-// Write counts first: a call that is cancelled meanwhile must not pass for
-// unsent while its bytes are leaving.
+// Write counts first: a call that is canceled meanwhile must not be reported as unsent while its
+// bytes are being written.
 func (c *countingConn) Write(p []byte) (int, error) {
 	if g := c.grant.Load(); g != nil && !g.open() {
 		return 0, ErrStale
@@ -55,8 +53,7 @@ func (c *countingConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// ReadFrom writes a body that is at hand in one piece; net/http would carry it
-// over in small ones.
+// ReadFrom writes a body that is in memory in one piece; net/http would copy it in small ones.
 func (c *countingConn) ReadFrom(r io.Reader) (int64, error) {
 	if l, ok := r.(*io.LimitedReader); ok {
 		if body, ok := l.R.(io.WriterTo); ok {
@@ -68,7 +65,7 @@ func (c *countingConn) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(&boundedWriter{c, math.MaxInt64}, r)
 }
 
-// boundedWriter writes at most so many bytes to a connection.
+// boundedWriter writes at most left bytes to a connection.
 type boundedWriter struct {
 	conn *countingConn
 	left int64
@@ -94,8 +91,7 @@ func countWrites(dial dialFunc) dialFunc {
 	}
 }
 
-// usedConn remembers the connection a request got and how much had been
-// written to it before.
+// usedConn records the connection of a request and how much had been written to it before.
 type usedConn struct {
 	grant  *gate
 	stop   func() // ends the request unsent
@@ -105,7 +101,7 @@ type usedConn struct {
 	reused bool
 	shared bool        // HTTP/2: other requests write to the connection too
 	head   atomic.Bool // a header field of the request was encoded
-	drop   func()      // lets go of the body once it is written; nil: it is small
+	drop   func()      // releases the body once it is written; nil: it is small
 }
 
 func (u *usedConn) trace() *httptrace.ClientTrace {
@@ -123,7 +119,7 @@ func (u *usedConn) trace() *httptrace.ClientTrace {
 			switch {
 			case u.conn != nil && !u.shared:
 				u.conn.grant.Store(u.grant)
-			case !u.grant.open(): // others write there too; HTTP/2 looks at the context before it writes
+			case !u.grant.open(): // other requests write there too; HTTP/2 checks the context before it writes
 				u.stop()
 			}
 		},
@@ -139,9 +135,9 @@ func (u *usedConn) trace() *httptrace.ClientTrace {
 	return t
 }
 
-// wrote reports whether a byte of the request may have left: yes too often,
-// such as for the farewell of a TLS connection, never no too often. A cancelled
-// HTTP/2 request may still be on its way out when its error is returned.
+// wrote reports whether a byte of the request may have been sent. It may be wrongly true, such as
+// for the close message of a TLS connection, but never wrongly false. A canceled HTTP/2 request may
+// still be being written when its error is returned.
 func (u *usedConn) wrote(cancelled bool) bool {
 	switch {
 	case u.shared:
@@ -153,22 +149,22 @@ func (u *usedConn) wrote(cancelled bool) bool {
 	}
 }
 
-// joined is the size up to which a body is copied into one piece, so that its
-// header and it leave in one write.
+// joined is the size up to which a body is copied into one piece, so that it is sent with its
+// header in one write.
 const joined = 64 << 10
 
-// keptBody is the size in bytes of bodies that a request may keep until the end of its
-// answer, for which net/http keeps the request.
+// keptBody is the size in bytes of bodies that a request may retain until the end of its answer,
+// because net/http retains the request.
 const keptBody = 4 << 10
 
-// bodyOf returns the body without any means to rewind it, so that net/http
-// cannot replay a POST, and what drops its bytes; nil: they are few, or not in memory.
+// bodyOf returns the body without any means to rewind it, so that net/http cannot replay a POST,
+// and a function that releases its bytes; nil if they are few, or not in memory.
 func bodyOf(r Request) (body io.ReadCloser, drop func()) {
 	if r.Body == nil {
 		return http.NoBody, nil
 	}
 	from := r.Body()
-	if whole, ok := from.(*bytes.Reader); ok { // net/http knows it as at hand, so nothing need be copied
+	if whole, ok := from.(*bytes.Reader); ok { // net/http recognizes it as in memory, so nothing is copied
 		if r.Length > keptBody {
 			drop = func() { whole.Reset(nil) }
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// authenticator finds who calls.
+// authenticator identifies callers.
 type authenticator struct {
 	opts      *Options
 	metrics   *metrics
@@ -21,9 +21,8 @@ type authenticator struct {
 	failures  *auth.FailureLimiter
 }
 
-// authenticate finds who is calling. Every refusal reads the same. After too many
-// wrong keys, of an address or in all, further ones get 429; a right key is never
-// locked out.
+// authenticate identifies the caller. All refusals look the same. After too many wrong keys, from
+// one address or in total, further wrong keys get 429; a right key is never locked out.
 func (a *authenticator) authenticate(r *http.Request, ip netip.Addr) (auth.Principal, error) {
 	now := time.Now()
 	text, sent := bearer(r.Header)
@@ -38,18 +37,18 @@ func (a *authenticator) authenticate(r *http.Request, ip netip.Addr) (auth.Princ
 		a.metrics.authFailures.Inc()
 	}
 	if a.failures.Blocked(ip, now) {
-		return auth.Principal{}, wire.RateLimited("Too many requests with a wrong API key", auth.FailureRetryAfter)
+		return auth.Principal{}, wire.RateLimited("Too many requests with an incorrect API key", auth.FailureRetryAfter)
 	}
 	a.failures.Failed(ip, now)
 	if !sent {
-		return auth.Principal{}, wire.InvalidKey("Send one API key, as `Authorization: Bearer lg_live_...`")
+		return auth.Principal{}, wire.InvalidKey("Exactly one API key is required. Send it as `Authorization: Bearer lg_live_...`")
 	}
-	return auth.Principal{}, wire.InvalidKey("Incorrect API key provided. Keys are made with `llmguard keys new`")
+	return auth.Principal{}, wire.InvalidKey("Incorrect API key provided. Operators create keys with `llmguard keys new`")
 }
 
-// find returns the owner of a key. The checksum turns typos away first. One that
-// is well formed and not known may be newer than the directory: then it is looked
-// for, unless there were too many wrong ones.
+// find returns the owner of a key. The checksum catches typos first. A well-formed but unknown key
+// may be newer than the directory, so it is looked up in the store, unless there were too many
+// wrong ones.
 func (a *authenticator) find(ctx context.Context, text string, ip netip.Addr, now time.Time) (auth.Principal, bool) {
 	if class, err := keys.Check(text); err != nil || class == keys.Admin {
 		return auth.Principal{}, false
@@ -62,9 +61,8 @@ func (a *authenticator) find(ctx context.Context, text string, ip netip.Addr, no
 	return p, good
 }
 
-// bearer returns the key of the one Authorization header, or of Azure's
-// api-key header. Two credentials are refused: which one counts would be a
-// guess.
+// bearer returns the key in the only Authorization header or in Azure's api-key header. Two
+// credentials are refused, because it would be a guess which one counts.
 func bearer(h http.Header) (string, bool) {
 	auth, azure := h.Values("Authorization"), h.Values("Api-Key")
 	if len(auth)+len(azure) != 1 {
@@ -77,8 +75,8 @@ func bearer(h http.Header) (string, bool) {
 	return strings.TrimSpace(text), ok && strings.EqualFold(scheme, "bearer")
 }
 
-// clientIP is the peer's address, or the nearest untrusted one of
-// X-Forwarded-For when the peer is a trusted proxy.
+// clientIP returns the peer's address, or, if the peer is a trusted proxy, the last untrusted
+// address in X-Forwarded-For.
 func (a *authenticator) clientIP(r *http.Request) netip.Addr {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

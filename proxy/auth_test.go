@@ -20,11 +20,11 @@ import (
 
 func TestMain(m *testing.M) {
 	logging.Disable() // as in the commands
-	// After its server died, a client sleeps up to a second between dials, also while it is closed.
+	// After its server died, a client sleeps up to a second between dials, even while it is closed.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
-// TestAuth: who gets in, and that all who do not are told the same.
+// TestAuth: which callers are admitted, and that all refused callers get the same answer.
 func TestAuth(t *testing.T) {
 	pepper, old := keys.Pepper{ID: "p2", Secret: "second-pepper-secret"}, keys.Pepper{ID: "p1", Secret: "first-pepper-secret-"}
 	text := map[string]string{}
@@ -123,10 +123,10 @@ func TestClientIP(t *testing.T) {
 			t.Errorf("%s with %q is %s, want %s", remote, forwarded, got, want)
 		}
 	}
-	f("9.9.9.9:1", "9.9.9.9", "1.1.1.1") // nobody we trust says so
+	f("9.9.9.9:1", "9.9.9.9", "1.1.1.1") // the peer is not trusted
 	f("10.0.0.1:1", "10.0.0.1")
 	f("10.0.0.1:1", "1.1.1.1", "1.1.1.1")
-	f("10.0.0.1:1", "2.2.2.2", "1.1.1.1, 2.2.2.2") // what it was told itself is the last
+	f("10.0.0.1:1", "2.2.2.2", "1.1.1.1, 2.2.2.2") // the trusted proxy appended the address it saw
 	f("10.0.0.1:1", "2.2.2.2", "1.1.1.1", "2.2.2.2, 10.0.0.9")
 	f("10.0.0.1:1", "10.0.0.8", "10.0.0.8, 10.0.0.9") // all trusted: the farthest
 	f("10.0.0.1:1", "10.0.0.9", "1.1.1.1, rubbish, 10.0.0.9")

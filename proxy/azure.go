@@ -8,13 +8,13 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// Azure's clients put the deployment into the path and the version into the
-// query: /openai/deployments/{deployment}/chat/completions?api-version=2024-10-21;
-// newer ones call /openai/v1/chat/completions.
+// Azure's clients put the deployment in the path and the version in the query:
+// /openai/deployments/{deployment}/chat/completions?api-version=2024-10-21; newer ones call
+// /openai/v1/chat/completions.
 
-// fromAzure turns such a request into one of ours, and returns the deployment,
-// which is the model whatever the body says. The version is Azure's own: what a
-// provider needs of it is in its configuration.
+// fromAzure converts such a request to one of ours and returns the deployment, which is the model,
+// whatever the body says. The version is specific to Azure; the provider's configuration has the
+// one it needs.
 func fromAzure(r *http.Request) (*http.Request, string) {
 	path, ok := strings.CutPrefix(r.URL.Path, "/openai/")
 	if !ok {
@@ -33,7 +33,7 @@ func fromAzure(r *http.Request) (*http.Request, string) {
 	return &ours, deployment
 }
 
-// withoutVersion takes api-version out of a query and leaves the rest as it is.
+// withoutVersion removes api-version from a query and leaves the rest unchanged.
 func withoutVersion(query string) string {
 	var kept []string
 	for part := range strings.SplitSeq(query, "&") {
@@ -45,7 +45,7 @@ func withoutVersion(query string) string {
 	return strings.Join(kept, "&")
 }
 
-// scan reads a request whose path may name the model.
+// scan scans a request whose path may name the model.
 func (b *bodyReader) scan(x *request, ep wire.Endpoint, body []byte) (*wire.Request, error) {
 	if x.deployment == "" {
 		return wire.Scan(ep, body, b.opts.Scan)

@@ -10,8 +10,8 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// TestAzurePaths: Azure's clients name the deployment in the path, and the
-// version in the query, which stays here.
+// TestAzurePaths: Azure's clients name the deployment in the path, and the version in the query,
+// which is not forwarded.
 func TestAzurePaths(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
 	chat := `{"messages":[{"role":"user","content":"hello"}],"max_tokens":5}`

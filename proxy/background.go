@@ -14,8 +14,8 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// onceInBackground makes a response in the background, or finds the one that was
-// made under the same Idempotency-Key, however that has ended.
+// onceInBackground creates a background response, or finds the one that was created with the same
+// Idempotency-Key, whatever its outcome.
 func (rh *responseHandler) onceInBackground(x *request, r *http.Request, plan *guard.Plan, hook string) error {
 	if len(r.Header["Idempotency-Key"]) == 0 {
 		return rh.background(x, r, plan, hook)
@@ -31,7 +31,7 @@ func (rh *responseHandler) onceInBackground(x *request, r *http.Request, plan *g
 	defer cancel()
 	job, err := rh.opts.Queue.Job(ctx, x.caller.Org.ID, id)
 	switch {
-	case errors.Is(err, queue.ErrNotFound): // it is long over
+	case errors.Is(err, queue.ErrNotFound): // it ended long ago
 		return rh.background(x, r, plan, hook)
 	case err != nil:
 		return unavailable(err)
@@ -53,13 +53,13 @@ func (rh *responseHandler) onceInBackground(x *request, r *http.Request, plan *g
 	return x.document(body)
 }
 
-// background makes a job of a call whose caller does not wait for it, and
-// answers with the response it will have. Hook is who is to be told of its end.
+// background creates a job for a call whose caller does not wait, and answers with the future
+// response. hook is the webhook to notify of its end.
 func (rh *responseHandler) background(x *request, r *http.Request, plan *guard.Plan, hook string) error {
 	if err := rh.opts.Guard.Plans.Check(r.Context(), plan); err != nil {
 		return err
 	}
-	if plan.Request.Stream { // before there is a job, which would run all the same
+	if plan.Request.Stream { // before the job exists, because it would run anyway
 		done, err := rh.connections.lasting(x)
 		if err != nil {
 			return err
@@ -85,14 +85,13 @@ func (rh *responseHandler) background(x *request, r *http.Request, plan *guard.P
 	return x.document(wire.Pending(plan.Request.Body, queue.ResponseID(job.ID), "queued", job.Created.Unix(), nil))
 }
 
-// document writes a whole JSON answer that is at hand.
+// document writes a complete JSON answer.
 func (x *request) document(body []byte) error {
 	x.Header().Set("Content-Type", "application/json")
 	return x.whole(http.StatusOK, body)
 }
 
-// backgroundJob finds the job of the caller's that makes a response, nil when
-// there is none.
+// backgroundJob returns the caller's job that creates a response, or nil if there is none.
 func (rh *responseHandler) backgroundJob(ctx context.Context, x *request, id string) (*queue.Job, error) {
 	name := queue.ResponseJob(id)
 	if name == "" {
@@ -107,7 +106,7 @@ func (rh *responseHandler) backgroundJob(ctx context.Context, x *request, id str
 	return job, unavailable(err)
 }
 
-// retrieve answers with a background response as it is now.
+// retrieve answers with the current state of a background response.
 func (rh *responseHandler) retrieve(x *request, r *http.Request, job *queue.Job) error {
 	query := r.URL.Query()
 	if query.Get("stream") != "true" {
@@ -133,11 +132,12 @@ func (rh *responseHandler) retrieve(x *request, r *http.Request, job *queue.Job)
 	return rh.resume(x, r, job, after)
 }
 
-// requestCopies is how often a request is in memory while its response is written: as it is
-// in Redis, opened, and twice within the response.
+// requestCopies is how many copies of a request are in memory while its response is written: as
+// stored in Redis, decrypted, and twice within the response.
 const requestCopies = 4
 
-// requestOf reads the request of a job; nil when it is kept no more. It counts until done.
+// requestOf reads the request of a job; nil if it is no longer stored. Its memory is reserved until
+// done is called.
 func (rh *responseHandler) requestOf(ctx context.Context, job *queue.Job) (request []byte, done func(), err error) {
 	room, memory := requestCopies*job.Bytes, rh.opts.Spool.Memory
 	if err := memory.Take(ctx, job.Org, room, rh.bodies.roomWait); err != nil {
@@ -152,7 +152,7 @@ func (rh *responseHandler) requestOf(ctx context.Context, job *queue.Job) (reque
 	return request, done, nil
 }
 
-// response is a background response as JSON.
+// response returns a background response as JSON.
 func (rh *responseHandler) response(ctx context.Context, job *queue.Job) ([]byte, error) {
 	id := queue.ResponseID(job.ID)
 	if job.State == queue.Succeeded {
@@ -185,7 +185,7 @@ func (rh *responseHandler) response(ctx context.Context, job *queue.Job) ([]byte
 	return wire.Pending(request, id, status, job.Created.Unix(), failure), nil
 }
 
-// record reads all that an ended job put out.
+// record reads the whole output of a finished job.
 func (rh *responseHandler) record(ctx context.Context, job *queue.Job, out io.Writer) error {
 	watch := rh.opts.Queue.Follow(job)
 	defer watch.Close()
@@ -206,7 +206,7 @@ func (rh *responseHandler) record(ctx context.Context, job *queue.Job, out io.Wr
 	}
 }
 
-// final is the response that an ended job put out; nil: there is none.
+// final returns the response in the output of a finished job; nil if there is none.
 func (rh *responseHandler) final(ctx context.Context, job *queue.Job) ([]byte, error) {
 	kept := rh.opts.Spool.Buffer(ctx, job.Org, rh.bodies.roomWait)
 	defer kept.Close()
@@ -226,8 +226,8 @@ func (rh *responseHandler) final(ctx context.Context, job *queue.Job) ([]byte, e
 	return wire.Renamed(answer, queue.ResponseID(job.ID)), nil
 }
 
-// cancelBackground cancels a job and waits a moment for one that runs, so that
-// its caller sees the end of it. One that has ended stays as it is.
+// cancelBackground cancels a job and waits briefly for a running one, so that its caller sees the
+// end. A finished job is unchanged.
 func (rh *responseHandler) cancelBackground(x *request, r *http.Request, job *queue.Job) error {
 	job, err := rh.jobs.cancelled(r.Context(), job)
 	if err != nil {
@@ -240,7 +240,7 @@ func (rh *responseHandler) cancelBackground(x *request, r *http.Request, job *qu
 	return x.document(body)
 }
 
-// deleteBackground forgets a response, and cancels it if it is still made.
+// deleteBackground deletes a response, canceling it if it is still in progress.
 func (rh *responseHandler) deleteBackground(x *request, r *http.Request, job *queue.Job) error {
 	if _, err := rh.jobs.cancelled(r.Context(), job); err != nil {
 		return err
@@ -250,7 +250,7 @@ func (rh *responseHandler) deleteBackground(x *request, r *http.Request, job *qu
 	}
 	id := queue.ResponseID(job.ID)
 	if err := rh.opts.Guard.Objects.DropResponse(r.Context(), x.caller, id); err != nil {
-		rh.opts.Log.Warn("deleted response not forgotten", "id", x.id, "err", err)
+		rh.opts.Log.Warn("record of a deleted response not removed", "id", x.id, "err", err)
 	}
 	return x.json(http.StatusOK, map[string]any{"id": id, "object": "response", "deleted": true})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"time"
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/spool"
@@ -13,28 +12,26 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// backgroundStream tells the events of a background response from what its job recorded,
-// under the response's own id. Two events of ours, that it was made and that it
-// waits, come first; the provider's first is left out for them, so every
-// reader, now or later, sees the same numbers.
+// backgroundStream streams the events of a background response from its job's recorded output,
+// under the response's own id. It starts with two events of its own, created and queued, which
+// replace the provider's first event, so that all readers see the same numbers at any time.
 type backgroundStream struct {
 	x       *request
 	job     *queue.Job
 	id      string
-	after   int64 // the number of the last event the reader has
+	after   int64 // number of the last event that the reader has
 	events  wire.Events
-	room    spool.Room // of what is kept of events
-	attempt int        // that the told events are of
+	room    spool.Room // memory for buffered events
+	attempt int        // attempt of the events sent so far
 	next    int64
 	final   bool
-	failed  bool // the answer is no stream but an error
+	failed  bool // the answer is an error, not a stream
 }
 
-// firstTold is the number of the first event that is the provider's.
+// firstTold is the number of the first event that comes from the provider.
 const firstTold = 2
 
-// resume streams a background response's events that come after a number, if its reader
-// may have a stream.
+// resume streams a background response's events after a number, if its reader may open a stream.
 func (rh *responseHandler) resume(x *request, r *http.Request, job *queue.Job, after int64) error {
 	done, err := rh.connections.lasting(x)
 	if err != nil {
@@ -44,7 +41,7 @@ func (rh *responseHandler) resume(x *request, r *http.Request, job *queue.Job, a
 	return rh.streamed(x, r, job, after)
 }
 
-// streamed is resume for a reader who has the stream already.
+// streamed is resume for a reader that already has a stream.
 func (rh *responseHandler) streamed(x *request, r *http.Request, job *queue.Job, after int64) error {
 	ctx := r.Context()
 	x.job = job.ID
@@ -57,7 +54,7 @@ func (rh *responseHandler) streamed(x *request, r *http.Request, job *queue.Job,
 	return rh.follow(ctx, t)
 }
 
-// begun writes the first events of a background response, which have its request in them.
+// begun writes the first events of a background response, which contain its request.
 func (rh *responseHandler) begun(ctx context.Context, t *backgroundStream) error {
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -89,7 +86,7 @@ func (rh *responseHandler) begun(ctx context.Context, t *backgroundStream) error
 	return nil
 }
 
-// follow tells events until the response has ended.
+// follow forwards events until the response has ended.
 func (rh *responseHandler) follow(ctx context.Context, t *backgroundStream) error {
 	watch := rh.opts.Queue.Follow(t.job)
 	defer watch.Close()
@@ -102,7 +99,7 @@ func (rh *responseHandler) follow(ctx context.Context, t *backgroundStream) erro
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, queue.ErrNotFound):
 			return t.end(ctx)
-		case errors.Is(err, errDraining): // the reader goes on at another proxy
+		case errors.Is(err, errDraining): // the reader continues at another proxy
 			return guard.ErrGone
 		case errors.Is(err, context.DeadlineExceeded):
 			_, err = t.x.Write([]byte("\n"))
@@ -116,12 +113,12 @@ func (rh *responseHandler) follow(ctx context.Context, t *backgroundStream) erro
 	return nil
 }
 
-// take tells what an event of the job brings.
+// take handles an event of the job.
 func (t *backgroundStream) take(ctx context.Context, e queue.Event) error {
 	if e.Attempt != t.attempt {
-		if t.next > firstTold { // the reader has part of an answer that is void
-			return t.fail(wire.BadGateway("The response is made once more, because its worker died. Retrieve it when it is "+
-				"completed", nil))
+		if t.next > firstTold { // the reader has part of an answer that is now void
+			return t.fail(wire.BadGateway("The worker failed, so the response is being generated again. Retrieve it once it "+
+				"is completed", nil))
 		}
 		t.attempt = e.Attempt
 		t.events = wire.Events{}
@@ -135,7 +132,7 @@ func (t *backgroundStream) take(ctx context.Context, e queue.Event) error {
 			return nil
 		}
 		if err := t.events.Feed(e.Data); err != nil {
-			return t.fail(wire.BadGateway("The provider's stream has an event that is too large", err))
+			return t.fail(wire.BadGateway("The provider's stream contains an event that is too large", err))
 		}
 		if err := t.room.Resize(ctx, t.events.Held()); err != nil {
 			return t.fail(noRoom(err))
@@ -145,7 +142,7 @@ func (t *backgroundStream) take(ctx context.Context, e queue.Event) error {
 	return nil
 }
 
-// tell passes on the events that are complete.
+// tell forwards the complete events.
 func (t *backgroundStream) tell() error {
 	for {
 		raw, ok := t.events.Next()
@@ -167,7 +164,7 @@ func (t *backgroundStream) tell() error {
 	}
 }
 
-// end tells a job's end that its output does not tell.
+// end reports the job's end if its output did not.
 func (t *backgroundStream) end(ctx context.Context) error {
 	if t.final {
 		return nil
@@ -176,7 +173,7 @@ func (t *backgroundStream) end(ctx context.Context) error {
 	defer cancel()
 	job, err := t.x.server.queue.Job(ctx, t.job.Org, t.job.ID)
 	if err != nil {
-		err = t.fail(wire.ServiceUnavailable("The queue cannot be read at the moment", time.Second, err))
+		err = t.fail(unreadable(err))
 	} else {
 		err = t.fail(jobError(job))
 	}

@@ -11,15 +11,14 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// id is the response's, "" when the answer is none.
+// id returns the id in the answer, "" if there is none.
 func (a answer) id() string {
 	var v struct{ ID string }
 	_ = json.Unmarshal([]byte(a.body), &v)
 	return v.ID
 }
 
-// TestKeyBackground: one key makes one response in the background, and leads to
-// it however it has ended.
+// TestKeyBackground: one key creates one background response, and leads to it whatever its outcome.
 func TestKeyBackground(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil)
 	body := `{"model":"gpt-4o","input":"[fake: output=5] hi","max_output_tokens":20,"background":true}`
@@ -56,8 +55,8 @@ func TestKeyBackground(t *testing.T) {
 	}
 }
 
-// TestLateErrorIsNumbered: a stream of Responses that fails in the queue with a
-// part of it out, in the middle of an event, ends in the next event.
+// TestLateErrorIsNumbered: a stream of Responses that fails in the queue after part of it was sent,
+// in the middle of an event, ends with the next event.
 func TestLateErrorIsNumbered(t *testing.T) {
 	r := newRig(t, single, nil)
 	release := r.occupy()

@@ -12,7 +12,7 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// batchView is a batch as OpenAI shows it, with what it costs besides.
+// batchView is a batch in OpenAI's format, plus its cost.
 type batchView struct {
 	ID         string            `json:"id"`
 	Object     string            `json:"object"`
@@ -62,8 +62,8 @@ type batchUsage struct {
 	Total int64 `json:"total_tokens"`
 }
 
-// batchCost is ours. Estimated is the most the lines can cost, 0 until the file
-// is checked.
+// batchCost is our extension. Estimated is the maximum cost of the lines, 0 until the file is
+// checked.
 type batchCost struct {
 	Estimated string   `json:"estimated_cost_usd"`
 	Charged   string   `json:"charged_cost_usd"`
@@ -124,7 +124,7 @@ func (h *batchHandler) allBatches(x *request, r *http.Request, _ string) error {
 	defer cancel()
 	page, more, err := h.opts.Batches.List(ctx, x.caller.Org.ID, x.caller.User, query.Get("after"), limit)
 	if errors.Is(err, batch.ErrNotFound) {
-		return wire.BadRequest("after", "invalid_value", "after names no batch of yours")
+		return wire.BadRequest("after", "invalid_value", "after must be the id of one of your batches")
 	}
 	if err != nil {
 		return unavailable(err)
@@ -136,7 +136,7 @@ func (h *batchHandler) allBatches(x *request, r *http.Request, _ string) error {
 	return x.json(http.StatusOK, listOf(data, more, func(v *batchView) *string { return &v.ID }))
 }
 
-// newBatch is the body of a request for a batch.
+// newBatch is the body of a request that creates a batch.
 type newBatch struct {
 	Input    string            `json:"input_file_id"`
 	Endpoint string            `json:"endpoint"`
@@ -148,7 +148,7 @@ type newBatch struct {
 	} `json:"output_expires_after"`
 }
 
-// Bounds of metadata, OpenAI's.
+// Bounds of metadata, as in OpenAI's API.
 const (
 	maxPairs = 16
 	maxLabel = 64
@@ -194,7 +194,7 @@ func (h *batchHandler) createBatch(x *request, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
-	if err := h.opts.Files.Room(ctx, owner(x)); err != nil { // for what the batch will put out
+	if err := h.opts.Files.Room(ctx, owner(x)); err != nil { // for the output of the batch
 		return fileRefusal(err)
 	}
 	b, err := h.opts.Batches.Create(ctx, req)
@@ -225,18 +225,19 @@ func (n *newBatch) check() (ep wire.Endpoint, ttl time.Duration, err error) {
 			shorten(n.Window))
 	}
 	if len(n.Metadata) > maxPairs {
-		return "", 0, wire.BadRequest("metadata", "invalid_value", "metadata has at most %d pairs", maxPairs)
+		return "", 0, wire.BadRequest("metadata", "invalid_value", "metadata can have at most %d pairs", maxPairs)
 	}
 	bytes := 0
 	for label, value := range n.Metadata {
 		bytes += len(label) + len(value)
 		if len([]rune(label)) > maxLabel || len([]rune(value)) > maxValue {
-			return "", 0, wire.BadRequest("metadata", "invalid_value", "a key of metadata has at most %d characters, a value %d",
+			return "", 0, wire.BadRequest("metadata", "invalid_value", "a key of metadata can have at most %d characters, a "+
+				"value at most %d",
 				maxLabel, maxValue)
 		}
 	}
 	if bytes > maxPairs*(maxLabel+maxValue) {
-		return "", 0, wire.BadRequest("metadata", "invalid_value", "metadata has at most %d bytes in all",
+		return "", 0, wire.BadRequest("metadata", "invalid_value", "metadata can have at most %d bytes in total",
 			maxPairs*(maxLabel+maxValue))
 	}
 	if n.Output != nil {
@@ -249,8 +250,8 @@ func (h *batchHandler) oneBatch(x *request, r *http.Request, id string) error {
 	return h.showBatch(x, r, id, h.opts.Batches.Batch)
 }
 
-// cancelBatch asks for the end of a batch. One that has ended is refused, one
-// that is about to be cancelled is shown.
+// cancelBatch requests the cancellation of a batch. For a finished batch it returns an error, for
+// one that is being canceled the batch.
 func (h *batchHandler) cancelBatch(x *request, r *http.Request, id string) error {
 	return h.showBatch(x, r, id, func(ctx context.Context, org, user, id string) (*batch.Batch, error) {
 		b, err := h.opts.Batches.Cancel(ctx, org, user, id)

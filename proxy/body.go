@@ -16,19 +16,19 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// roomPatience is how long a call waits for room for its bytes.
+// roomPatience is how long a call waits for memory for its bytes.
 const roomPatience = 5 * time.Second
 
-// bodyReader reads the bodies of requests, within their bounds.
+// bodyReader reads request bodies within their bounds.
 type bodyReader struct {
 	opts        *Options
 	connections *connections
-	roomWait    time.Duration // how long a call waits for room for its bytes
+	roomWait    time.Duration // how long a call waits for memory for its bytes
 }
 
-// readBody reads the whole body within the limits of size and time. Its room is taken
-// before it is read. A large one takes disk until it is whole, and memory from then on,
-// until it has been sent.
+// readBody reads the whole body within the limits of size and time. Its space is reserved before it
+// is read. A large body is on disk until it is complete, and in memory from then until it has been
+// sent.
 func (b *bodyReader) readBody(x *request, r *http.Request) ([]byte, error) {
 	in, err := b.boundedBody(x, r)
 	if err != nil {
@@ -52,7 +52,7 @@ func (b *bodyReader) readBody(x *request, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// boundedBody is the body within the limit of size.
+// boundedBody returns the body with the size limit applied.
 func (b *bodyReader) boundedBody(x *request, r *http.Request) (io.Reader, error) {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
 		return nil, wire.UnsupportedEncoding(enc)
@@ -61,17 +61,17 @@ func (b *bodyReader) boundedBody(x *request, r *http.Request) (io.Reader, error)
 		return nil, wire.TooLarge(b.opts.MaxBody)
 	}
 	if r.ContentLength >= 0 {
-		return r.Body, nil // which ends there
+		return r.Body, nil // net/http ends it there
 	}
 	return http.MaxBytesReader(x.ResponseWriter, r.Body, b.opts.MaxBody), nil
 }
 
-// startReading bounds the time that the body takes.
+// startReading bounds the time to read the body.
 func (b *bodyReader) startReading(x *request) {
 	_ = x.control.SetReadDeadline(time.Now().Add(b.opts.ReadBody)) // not supported by test recorders
 }
 
-// unreadable is the answer to a body that cannot be read to its end.
+// unreadable returns the answer to a body that cannot be read to its end.
 func (b *bodyReader) unreadable(x *request, err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return wire.TooLarge(b.opts.MaxBody)
@@ -89,25 +89,26 @@ func (b *bodyReader) unreadable(x *request, err error) error {
 	}
 	return &wire.Error{
 		Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "body_unreadable",
-		Message: "The request body could not be read to its end", Header: http.Header{"Connection": {"close"}}, Err: err,
+		Message: "The request body ended early or could not be read", Header: http.Header{"Connection": {"close"}}, Err: err,
 	}
 }
 
-// roomAgain is when bytes for which there is no room may come again.
+// roomAgain is when a caller may retry if there was no space for its bytes.
 const roomAgain = 2 * time.Second
 
-// noRoom is the answer to a call whose bytes cannot be kept.
+// noRoom returns the answer to a call whose bytes cannot be buffered.
 func noRoom(err error) *wire.Error {
 	var full *spool.FullError
 	if !errors.As(err, &full) {
-		return wire.ServiceUnavailable("The bytes of this call cannot be kept at the moment", roomAgain, err)
+		return wire.ServiceUnavailable("The server could not buffer this call (its temporary directory is full or not "+
+			"writable)", roomAgain, err)
 	}
-	return wire.Overloaded(fmt.Sprintf("The calls under way have used up what %s of this proxy allows them or your "+
-		"organization. Try again in a moment",
+	return wire.Overloaded(fmt.Sprintf("Calls in progress have used up %s of this proxy, or your organization's share "+
+		"of it. Retry in a moment",
 		full.Setting), roomAgain)
 }
 
-// dropBody lets go of a request that is sent, or in the queue.
+// dropBody releases a request that was sent or queued.
 func (x *request) dropBody() {
 	if x.plan != nil {
 		x.plan.Request.Body = nil
@@ -115,7 +116,7 @@ func (x *request) dropBody() {
 	x.body.Close()
 }
 
-// release gives back what the call's bytes took.
+// release returns the space that the call's bytes took.
 func (x *request) release() {
 	x.body.Close()
 	x.answer.Close()
@@ -124,12 +125,13 @@ func (x *request) release() {
 	}
 }
 
-// await makes room for an answer to come.
+// await prepares a buffer for a future answer.
 func (x *request) await(ctx context.Context) {
 	x.answer = x.server.opts.Spool.Buffer(ctx, x.caller.Org.ID, x.server.bodies.roomWait)
 }
 
-// whole writes an answer that is at hand, after its header. Its caller may take its time.
+// whole writes a complete answer after its header. It is buffered, so that a slow caller may take
+// its time.
 func (x *request) whole(status int, body []byte) error {
 	x.await(x.request.Context())
 	if err := x.answer.Replace(body); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// calls are requests for every endpoint that costs money, by the name of the route.
+// calls returns requests for every endpoint that costs money, by the name of the route.
 func calls(t *testing.T) map[string][2]string {
 	sound := field{"file", "", fakeprovider.Wav(16_000, 16_000)}
 	picture := field{"image", "", fakeprovider.Wav(16_000, 16_000)}
@@ -41,7 +41,7 @@ func calls(t *testing.T) map[string][2]string {
 	}
 }
 
-// exhaust uses up what alice's key may read, for longer than a test takes.
+// exhaust uses up what alice's key may read for longer than a test takes.
 func (r *reads) exhaust() {
 	now := time.Now()
 	rate := r.of("acme", "k1", now)[0].rate
@@ -50,8 +50,8 @@ func (r *reads) exhaust() {
 	}
 }
 
-// TestEveryRouteIsBounded: each method of each route is refused with 429 once its key or
-// org has had what it may have. A new route fails here until it has a bound.
+// TestEveryRouteIsBounded: each method of each route is refused with 429 once its key or org has
+// used up its allowance. A new route fails here until it has a bound.
 func TestEveryRouteIsBounded(t *testing.T) {
 	t.Parallel()
 	once := budget.Limit{
@@ -94,7 +94,7 @@ func TestEveryRouteIsBounded(t *testing.T) {
 	}
 }
 
-// storedResponse makes a response that the provider keeps for alice.
+// storedResponse creates a response that the provider stores for alice.
 func storedResponse(t *testing.T, r *rig) string {
 	t.Helper()
 	body := `{"model":"gpt-4o","input":"[fake: output=5] hi","max_output_tokens":20}`
@@ -108,7 +108,7 @@ func storedResponse(t *testing.T, r *rig) string {
 	return a.id()
 }
 
-// keeping lets the rig's guard note what the provider keeps.
+// keeping makes the rig's guard record what the provider stores.
 func keeping(t *testing.T, r *rig) {
 	t.Helper()
 	r.guard = guard.New(guard.Options{
@@ -118,11 +118,11 @@ func keeping(t *testing.T, r *rig) {
 	r.proxy.guard, r.proxy.opts.Guard = r.guard, r.guard
 }
 
-// TestStoredResponsesArePaced: requests about stored responses go to the provider within
-// its quota, and each key has a rate of its own for them, whatever the quota is.
+// TestStoredResponsesArePaced: requests about stored responses respect the provider's quota, and
+// each key has its own rate for them, whatever the quota is.
 func TestStoredResponsesArePaced(t *testing.T) {
 	t.Parallel()
-	const rpm = 2 // one makes the response
+	const rpm = 2 // one creates the response
 	r := newRig(t, queue.Pool{RPM: rpm}, nil)
 	keeping(t, r)
 	path := "/v1/responses/" + storedResponse(t, r)
@@ -149,8 +149,8 @@ func TestStoredResponsesArePaced(t *testing.T) {
 	}
 }
 
-// TestStreams: streams are bounded per key, per org and in all, and an org that has none
-// gets one even so.
+// TestStreams: streams are bounded per key, per org and in total, and an org without streams gets
+// one even then.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	s := newStreams(40)
@@ -188,8 +188,8 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestStreamsAreBounded: whatever lasts as long as its caller likes takes a place, and
-// gives it back.
+// TestStreamsAreBounded: connections that last as long as their caller likes take a stream and
+// return it.
 func TestStreamsAreBounded(t *testing.T) {
 	t.Parallel()
 	r := fileRig(t)
@@ -226,8 +226,8 @@ func TestStreamsAreBounded(t *testing.T) {
 	})
 }
 
-// TestFullStores: an upload or a batch beyond a bound is refused with 429, and the message
-// names the field that is the bound.
+// TestFullStores: an upload or a batch beyond a bound is refused with 429, and the message names
+// the setting.
 func TestFullStores(t *testing.T) {
 	t.Parallel()
 	r := fileRig(t)
@@ -269,7 +269,7 @@ func TestFullStores(t *testing.T) {
 	}
 }
 
-// TestBatchMetadata: what a batch's record may take in Redis is bounded in bytes.
+// TestBatchMetadata: the bytes of a batch's record in Redis are bounded.
 func TestBatchMetadata(t *testing.T) {
 	t.Parallel()
 	r := fileRig(t)

@@ -18,8 +18,8 @@ type callHandler struct {
 	opts    *Options
 	metrics *metrics
 
-	puts  chan struct{} // one place for every put under way
-	looks chan struct{} // one place for every look at a waiting caller's place
+	puts  chan struct{} // one slot per concurrent put
+	looks chan struct{} // one slot per concurrent lookup of a waiting caller's place
 	crowd *callerMemory
 	runs  *runTimes
 	flows *waitingFlows
@@ -30,8 +30,8 @@ type callHandler struct {
 	responses   *responseHandler
 }
 
-// metered serves an endpoint that costs money: live when the call fits, from
-// the queue when it does not, refused when it never can.
+// metered serves an endpoint that costs money: live if the call fits, from the queue if it does
+// not, refused if it never can.
 func (c *callHandler) metered(ep wire.Endpoint) func(*request, *http.Request, string) error {
 	return func(x *request, r *http.Request, _ string) error {
 		body, err := c.bodies.readBody(x, r)
@@ -67,7 +67,7 @@ func (c *callHandler) metered(ep wire.Endpoint) func(*request, *http.Request, st
 	}
 }
 
-// serve carries a new call out.
+// serve executes a new call.
 func (c *callHandler) serve(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
 	if wish.async {
 		return c.accept(x, r, plan, wish)
@@ -86,15 +86,15 @@ func (c *callHandler) serve(x *request, r *http.Request, plan *guard.Plan, wish 
 	if !waits(err) || !mayWait {
 		return err
 	}
-	x.keep = nil // the job's output is kept anyway
+	x.keep = nil // the job's output is stored anyway
 	return c.wait(x, r, plan, wish, err)
 }
 
-// live makes the call at once. The errors for which waits is true leave nothing charged,
-// nothing sent and nothing written.
+// live makes the call immediately. If it fails with an error for which waits is true, nothing was
+// charged, sent or written.
 func (c *callHandler) live(x *request, r *http.Request, plan *guard.Plan, patience time.Duration) error {
 	a := guard.Attempt{ID: x.id, Number: 1, Patience: patience, Header: r.Header, Query: r.URL.RawQuery}
-	if plan.Request.Form == nil { // a form is read from its files to the end of its answer
+	if plan.Request.Form == nil { // a form is read from its files until its answer is complete
 		a.Sent = func() {
 			plan.Request.Body = nil
 			x.body.Close()
@@ -105,7 +105,7 @@ func (c *callHandler) live(x *request, r *http.Request, plan *guard.Plan, patien
 	call, err := c.opts.Guard.Run(r.Context(), plan, a, x)
 	x.call = call
 	if err != nil {
-		return err // it may wait, with the plan it came with
+		return err // it may wait, with its original plan
 	}
 	x.plan = call.Plan
 	if !plan.Request.Stream && call.Result.Outcome == guard.Completed {
@@ -114,7 +114,7 @@ func (c *callHandler) live(x *request, r *http.Request, plan *guard.Plan, patien
 	return nil
 }
 
-// waits reports whether a call that failed so may still run from the queue.
+// waits reports whether a call that failed with err may still run from the queue.
 func waits(err error) bool {
 	if err == nil {
 		return false

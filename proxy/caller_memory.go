@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// callerMemory gives memory back while many callers wait. They allocate next to nothing,
-// so the garbage collector would seldom come: for minutes the process would keep
-// what their beginnings left behind, deep stacks among it, and room for as much
-// garbage as there is memory in use. It is safe for concurrent use.
+// callerMemory returns memory to the system while many callers wait. They allocate next to nothing,
+// so the garbage collector would seldom run: for minutes the process would keep the garbage and the
+// deep stacks of their start, and as much headroom again as there is memory in use. It is safe for
+// concurrent use.
 type callerMemory struct {
 	size  atomic.Int64
-	grown chan struct{} // holds one
+	grown chan struct{} // capacity one
 }
 
 const (
-	crowdStep  = 200              // fewer are not worth it; so many more, and it is done again
-	crowdEvery = 10 * time.Second // else after this time
-	crowdShare = 50               // of the time, one part at most goes into it then
+	crowdStep  = 200              // minimum number of callers, and minimum growth before the next collection
+	crowdEvery = 10 * time.Second // otherwise after this time
+	crowdShare = 50               // collections take at most one part in 50 of the time
 )
 
 func newCrowd() *callerMemory { return &callerMemory{grown: make(chan struct{}, 1)} }
@@ -36,9 +36,10 @@ func (c *callerMemory) join() {
 
 func (c *callerMemory) leave() { c.size.Add(-1) }
 
-// tend collects garbage as the crowd grows and while it stays, until ctx is done.
+// tend collects garbage when the number of callers grows and while it stays high, until ctx is
+// done.
 func (c *callerMemory) tend(ctx context.Context, collect func()) {
-	var done int64 // size at the last time
+	var done int64 // size at the last collection
 	var again <-chan time.Time
 	for {
 		select {
@@ -61,8 +62,8 @@ func (c *callerMemory) tend(ctx context.Context, collect func()) {
 	}
 }
 
-// Run gives memory back to the system while hundreds of callers wait, until ctx is
-// done. Calls are served without it, too.
+// Run returns memory to the system while hundreds of callers wait, until ctx is done. Calls are
+// served without it, too.
 func (s *Server) Run(ctx context.Context) error {
 	s.calls.crowd.tend(ctx, debug.FreeOSMemory)
 	return ctx.Err()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// While hundreds wait garbage is collected, as they become more and then at a
-// pace; a few who come and go collect nothing.
+// TestCrowd: while hundreds wait, garbage is collected, as their number grows and then at
+// intervals; a few callers that come and go cause no collection.
 func TestCrowd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -38,7 +38,7 @@ func TestCrowd(t *testing.T) {
 		step("twice as many", crowdStep, time.Second, 2)
 		step("they stay", 0, 3*crowdEvery, 5)
 		takes.Store(int64(time.Second))
-		step("it takes long", 0, 10*time.Minute, 17) // at once, then every 51 s
+		step("it takes long", 0, 10*time.Minute, 17) // immediately, then every 51 s
 		takes.Store(0)
 		step("they leave", -2*crowdStep, time.Hour, 17)
 		step("many come back", crowdStep, time.Second, 18)

@@ -12,8 +12,8 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// giveUp ends a wait that outlasted the caller's patience. While a status can
-// still be sent the place is reserved; a job that runs goes on.
+// giveUp ends a wait that outlasted the caller's patience. If a status can still be sent, the place
+// is reserved; a running job continues.
 func (v *waitingCaller) giveUp(ctx context.Context) error {
 	if v.wish.async {
 		return v.defer202(ctx)
@@ -21,7 +21,7 @@ func (v *waitingCaller) giveUp(ctx context.Context) error {
 	if v.running && !v.stream {
 		v.server.calls.runs.outlasted(v.job.Org, v.job.Model, time.Since(v.since))
 	}
-	const late = "The call waited as long as its caller allowed"
+	const late = "The call waited as long as its request allows"
 	at, waits := queue.Place{}, false
 	if !v.running && v.exchange.status == 0 { // a reserved place has no number
 		at, waits = v.look(ctx)
@@ -31,8 +31,8 @@ func (v *waitingCaller) giveUp(ctx context.Context) error {
 			tellPlace(v.exchange.Header(), at)
 		}
 		v.countRefusal(at)
-		return v.end(wire.RateLimited(fmt.Sprintf("%s. Its place is kept for %d s for the SDK's own retry, or for the "+
-			"same Idempotency-Key; the job is %s",
+		return v.end(wire.RateLimited(fmt.Sprintf("%s. Its place in the queue is reserved for %d s: repeat the same "+
+			"request or its Idempotency-Key. The job is %s",
 			late, int(kept.Seconds()), v.job.ID), time.Second))
 	} else if errors.Is(err, errGoesOn) {
 		return v.run(ctx)
@@ -42,10 +42,10 @@ func (v *waitingCaller) giveUp(ctx context.Context) error {
 		return v.run(ctx)
 	}
 	v.countRefusal(at)
-	return v.end(wire.RateLimited(late+" and does not fit under the limit yet", time.Second))
+	return v.end(wire.RateLimited(late+" and is still over the limit", time.Second))
 }
 
-// expire ends the job if it still waits. If not, its answer is there or on its way: it has
+// expire ends the job if it still waits. Otherwise its answer exists or is on its way: the job has
 // begun, and the caller waits for it without a deadline.
 func (v *waitingCaller) expire(ctx context.Context) (began bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -60,7 +60,7 @@ func (v *waitingCaller) expire(ctx context.Context) (began bool, err error) {
 	return true, nil
 }
 
-// countRefusal counts a wait that ended without an answer, when it was for a limit.
+// countRefusal counts a wait that ended without an answer if it was for a limit.
 func (v *waitingCaller) countRefusal(at queue.Place) {
 	limit := v.job.Limit
 	if at.WaitingFor != "" {
@@ -77,12 +77,12 @@ func (v *waitingCaller) countRefusal(at queue.Place) {
 	}
 }
 
-// errGoesOn tells that there is no place to keep, but an answer to wait for.
+// errGoesOn means that there is no place to reserve, but an answer to wait for.
 var errGoesOn = errors.New("the job has an answer, or is about to")
 
-// keepPlace reserves the caller's place for when it comes back, until when nothing
-// starts its job, and returns for how long; 0 when that is impossible: the status is out, or the org's calls
-// may wait no longer.
+// keepPlace reserves the caller's place for its return and returns for how long; until then the job
+// is not started. It returns 0 if that is impossible because the status was sent, or because the
+// org's calls may wait no longer.
 func (v *waitingCaller) keepPlace(ctx context.Context) (time.Duration, error) {
 	s := v.server
 	if v.exchange.status != 0 {
@@ -114,7 +114,7 @@ func (v *waitingCaller) keepPlace(ctx context.Context) (time.Duration, error) {
 	return d, nil
 }
 
-// leavePlace lets the same call find its job again: by its key if it has one.
+// leavePlace lets a repetition of the call find its job: by its key if it has one.
 func (v *waitingCaller) leavePlace(ctx context.Context, d time.Duration) error {
 	v.server.metrics.kept.Inc()
 	v.exchange.stays = v.exchange.key != nil
@@ -124,7 +124,7 @@ func (v *waitingCaller) leavePlace(ctx context.Context, d time.Duration) error {
 	return v.server.opts.Idempotency.Keep(ctx, v.job.Org, v.print, v.job.ID, d)
 }
 
-// defer202 ends the wait a caller asked for with respond-async.
+// defer202 ends a wait that the caller requested with respond-async.
 func (v *waitingCaller) defer202(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -135,8 +135,8 @@ func (v *waitingCaller) defer202(ctx context.Context) error {
 	return v.server.calls.accepted(v.exchange, job, v.wish)
 }
 
-// sendAway ends a wait because this process shuts down. The caller's retry
-// reaches another one, and finds its place there.
+// sendAway ends a wait because this process shuts down. The caller's retry reaches another process
+// and finds its place there.
 func (v *waitingCaller) sendAway(ctx context.Context) error {
 	if v.wish.async {
 		return v.defer202(ctx)
@@ -149,16 +149,16 @@ func (v *waitingCaller) sendAway(ctx context.Context) error {
 		}
 	}
 	if errors.Is(err, errGoesOn) {
-		v.waiting = nil // it costs money now: shutting down waits for it
+		v.waiting = nil // it costs money now, so the shutdown waits for it
 		return v.run(ctx)
 	}
-	return v.end(wire.ServiceUnavailable("This proxy shuts down; try again", time.Second, nil))
+	return v.end(wire.ServiceUnavailable("This proxy is shutting down. Retry the request", time.Second, nil))
 }
 
-// leave is called when the caller is gone. What runs on without it, because it
-// is paid for, can be claimed by the caller's retry.
+// leave handles a caller that has disconnected. A job that continues because it is already paid for
+// can be claimed by the caller's retry.
 func (v *waitingCaller) leave(ctx context.Context) error {
-	if v.job.Class != queue.Interactive { // nobody has to wait for it
+	if v.job.Class != queue.Interactive { // it needs no waiting caller
 		return guard.ErrGone
 	}
 	ctx = context.WithoutCancel(ctx)
@@ -169,13 +169,13 @@ func (v *waitingCaller) leave(ctx context.Context) error {
 		err = v.leavePlace(bounded, v.server.opts.KeepPlace)
 	}
 	if err != nil {
-		v.server.log.Warn("job of a caller who left is not dropped or kept; the queue drops it", "job", v.job.ID, "err", err)
+		v.server.log.Warn("job of a disconnected caller not dropped, the queue will drop it", "job", v.job.ID, "err", err)
 	}
 	return guard.ErrGone
 }
 
-// drop gives the job up on the caller's behalf: a waiting one is cancelled, a
-// running one ends as a live call without its caller would.
+// drop gives the job up on the caller's behalf: a waiting job is canceled, a running one ends as a
+// live call without its caller would.
 func (v *waitingCaller) drop(ctx context.Context) (*queue.Job, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

@@ -11,11 +11,11 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// tight has room for calls of gpt-4o-mini only.
+// tight has capacity for calls of gpt-4o-mini only.
 func tight() budget.Limit { return window(400_000, time.Hour) }
 
-// TestDowngrade: a call that does not fit is served with the cheaper model, with
-// nothing but the model's name changed, and says so; one that fits is not.
+// TestDowngrade: a call that does not fit is served with the cheaper model, with only the model's
+// name changed, and the answer says so; a call that fits is not downgraded.
 func TestDowngrade(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil, tight())
 	r.org.Downgrade = map[string]string{"gpt-4o": "gpt-4o-mini", "gpt-4o-mini": "gpt-4o"}
@@ -40,15 +40,15 @@ func TestDowngrade(t *testing.T) {
 	}
 	r.org.Downgrade = nil
 	r.chat(large, "X-Stainless-Timeout", "2").fails(t, http.StatusTooManyRequests, "insufficient_quota")
-	// A model that costs more is none to fall back to, nor is one that does not exist.
+	// More expensive and unknown models are not used as fallbacks.
 	for _, other := range []string{"o1", "no-such-model", "gpt-4o"} {
 		r.org.Downgrade = map[string]string{"gpt-4o": other}
 		r.chat(large).fails(t, http.StatusTooManyRequests, "insufficient_quota")
 	}
 }
 
-// TestDowngradeQueued: a job that does not fit runs with the cheaper model, also
-// when its own could never fit.
+// TestDowngradeQueued: a job that does not fit runs with the cheaper model, even if it could never
+// fit with its own.
 func TestDowngradeQueued(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil, tight())
 	r.org.Downgrade = map[string]string{"gpt-4o": "gpt-4o-mini"}

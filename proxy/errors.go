@@ -16,8 +16,8 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// refusal turns any error into the answer a caller gets. Errors that are not
-// meant for callers become "internal error"; the access record has the cause.
+// refusal converts any error to the answer for the caller. Errors not meant for callers become
+// "internal error"; the access record has the cause.
 func (s *Server) refusal(err error, plan *guard.Plan) *wire.Error {
 	var public *wire.Error
 	var exceeded *guard.Refusal
@@ -32,33 +32,33 @@ func (s *Server) refusal(err error, plan *guard.Plan) *wire.Error {
 	case errors.As(err, &noQuota) && noQuota.Never:
 		return queue.TooLarge(noQuota.Limit, adviceFor(plan, noQuota.Limit))
 	case errors.As(err, &noQuota):
-		return wire.RateLimited("The provider's rate limit is used up for the moment", noQuota.Wait)
+		return wire.RateLimited("The provider's rate limit is exhausted right now", noQuota.Wait)
 	case errors.As(err, &full) && full.RetryAfter <= 0:
 		return full.Final(adviceFor(plan, full.Limit))
 	case errors.As(err, &full) && full.Scope == "org_memory":
-		return wire.RateLimited("The bodies and answers of this org take up its share of the store's memory "+
-			"(queue.memory_org_share). Cancel jobs that wait; answers are dropped after queue.result_ttl", full.RetryAfter)
+		return wire.RateLimited("Your organization's calls and stored answers fill its share of the store's memory "+
+			"(queue.memory_org_share). Cancel waiting jobs, or wait until answers expire (queue.result_ttl)", full.RetryAfter)
 	case errors.As(err, &full) && full.Scope == "memory":
-		return wire.RateLimited("The memory of the store has no room for more calls that wait or have an Idempotency-Key "+
+		return wire.RateLimited("The store has no memory left for more calls that wait or have an Idempotency-Key "+
 			"(queue.memory_share)", full.RetryAfter)
 	case errors.As(err, &full):
-		return wire.RateLimited(fmt.Sprintf("The queue takes no more calls at the moment (%s: at most %d)", full.Scope,
+		return wire.RateLimited(fmt.Sprintf("The queue is full (%s: at most %d)", full.Scope,
 			full.Limit), full.RetryAfter)
 	case errors.As(err, &busy):
 		return wire.RateLimited("The provider is busy", max(busy.RetryAfter, time.Second))
 	case errors.Is(err, providers.ErrStale):
-		return wire.RateLimited("The provider's rate limit is used up for the moment", time.Second)
+		return wire.RateLimited("The provider's rate limit is exhausted right now", time.Second)
 	case errors.Is(err, budget.ErrFull), capacity.IsFull(err):
 		return wire.StoreFull(fullPause, err)
 	case errors.Is(err, budget.ErrUnavailable):
-		return wire.ServiceUnavailable("The limits cannot be checked at the moment, so nothing is let through", time.Second,
+		return wire.ServiceUnavailable("The limits cannot be checked right now, so no calls are accepted", time.Second,
 			err)
 	default:
 		return wire.Internal(err)
 	}
 }
 
-// adviceFor is what else to say of a call that alone is more than the provider takes in a
+// adviceFor returns additional advice for a call that alone exceeds what the provider takes in a
 // minute.
 func adviceFor(plan *guard.Plan, tpm int64) string {
 	if plan == nil {
@@ -69,8 +69,8 @@ func adviceFor(plan *guard.Plan, tpm int64) string {
 
 func usd(n int64) string { return strings.TrimPrefix(pricing.Nano(n).String(), "$") }
 
-// unavailable is the answer to a failure of the queue's store. The queue's own
-// refusals stay as they are.
+// unavailable returns the answer to a failure of the queue's store. The queue's own refusals are
+// returned unchanged.
 func unavailable(err error) error {
 	var busy *quota.BusyError
 	var full *queue.FullError
@@ -81,9 +81,8 @@ func unavailable(err error) error {
 	if capacity.IsFull(err) {
 		return wire.StoreFull(fullPause, err)
 	}
-	return wire.ServiceUnavailable("The queue cannot be reached at the moment", time.Second, err)
+	return wire.ServiceUnavailable("The queue is temporarily unavailable", time.Second, err)
 }
 
-// fullPause is when to come back to a Redis that is full: it frees memory as what it
-// keeps expires.
+// fullPause is when to retry if Redis is full: it frees memory as records expire.
 const fullPause = 10 * time.Second

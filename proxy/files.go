@@ -16,7 +16,7 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// fileView is a file as OpenAI shows it. Times are Unix seconds.
+// fileView is a file in OpenAI's format. Times are Unix seconds.
 type fileView struct {
 	ID        string `json:"id"`
 	Object    string `json:"object"`
@@ -45,7 +45,7 @@ func viewFile(f *files.File) fileView {
 	}
 }
 
-// list is a page of anything, in the form SDKs page through.
+// list is one page of a list, in the format by which SDKs page.
 type list[T any] struct {
 	Object  string  `json:"object"`
 	Data    []T     `json:"data"`
@@ -62,7 +62,7 @@ func listOf[T any](data []T, more bool, id func(*T) *string) list[T] {
 	return l
 }
 
-// limitOf reads a list's limit.
+// limitOf parses the limit of a list.
 func limitOf(query url.Values, def, most int) (int, error) {
 	text := query.Get("limit")
 	if text == "" {
@@ -76,7 +76,7 @@ func limitOf(query url.Values, def, most int) (int, error) {
 	return n, nil
 }
 
-// stored wraps a handler that needs a place for files.
+// stored wraps a handler that requires a file store.
 func (fh *fileHandler) stored(serve handler) handler {
 	return func(x *request, r *http.Request, arg string) error {
 		if fh.opts.Files == nil || fh.opts.Batches == nil {
@@ -88,7 +88,7 @@ func (fh *fileHandler) stored(serve handler) handler {
 
 func noFiles() *wire.Error {
 	return wire.NotFound("", "files_not_configured",
-		"This proxy keeps no files, so it serves no batches: its operator has to set files.store")
+		"Files and batches are not enabled on this proxy. Set `files.store` in the configuration")
 }
 
 func owner(x *request) files.Owner { return files.Owner{Org: x.caller.Org.ID, User: x.caller.User} }
@@ -114,7 +114,7 @@ func (fh *fileHandler) allFiles(x *request, r *http.Request, _ string) error {
 	return fh.listFiles(x, r, f)
 }
 
-// oldestFirst reads a list's order.
+// oldestFirst parses the order of a list.
 func oldestFirst(query url.Values) (bool, error) {
 	switch order := query.Get("order"); order {
 	case "", "desc":
@@ -126,10 +126,10 @@ func oldestFirst(query url.Values) (bool, error) {
 	}
 }
 
-// filesPerUnit is how many files of a page cost one more unit of reads.
+// filesPerUnit is how many files on a page cost one more unit of reads.
 const filesPerUnit = 100
 
-// ownFile finds a file of the caller's. Foreign files do not exist.
+// ownFile returns a file of the caller. The files of others do not exist.
 func (fh *fileHandler) ownFile(ctx context.Context, x *request, id string) (*files.File, error) {
 	if fh.opts.Files == nil {
 		return nil, noFile(id)
@@ -200,21 +200,21 @@ func (fh *fileHandler) fileContent(x *request, r *http.Request, id string) error
 	return err
 }
 
-// uploadForm is what an upload says besides the bytes.
+// uploadForm is an upload's form without the bytes.
 type uploadForm struct {
 	upForm
-	up *files.Upload // where a file for batches goes
+	up *files.Upload // destination of a file for batches
 }
 
-// maxField bounds the text fields of an upload, each and in number.
+// Bounds of an upload: bytes of a text field, number of fields, bytes of a file name.
 const (
 	maxField  = 1 << 10
 	maxFields = 16
 	maxName   = 255
 )
 
-// upload takes a file in. One for batches goes to the store, as it comes if its purpose
-// was said before; others go to the provider when they are whole.
+// upload receives a file. A file for batches is streamed to the store if its purpose came before
+// it; other files are sent to the provider once they are complete.
 func (fh *fileHandler) upload(x *request, r *http.Request) error {
 	done, err := fh.connections.lasting(x)
 	if err != nil {
@@ -274,7 +274,7 @@ func (fh *fileHandler) storeBatch(x *request, r *http.Request, f *uploadForm, pa
 	return fh.store(x, f.up, part)
 }
 
-// field takes a text field; those that are not known say nothing.
+// field records a text field; unknown fields are ignored.
 func (f *uploadForm) field(name, text string) error {
 	switch name {
 	case "purpose", "expires_after[anchor]", "expires_after[seconds]":
@@ -283,7 +283,7 @@ func (f *uploadForm) field(name, text string) error {
 	return nil
 }
 
-// store copies the part to the store, up to the largest file.
+// store copies the part to the store, up to the maximum file size.
 func (fh *fileHandler) store(x *request, up *files.Upload, part io.Reader) error {
 	from := &source{r: part}
 	_, err := io.CopyBuffer(struct{ io.Writer }{up}, io.LimitReader(from, fh.opts.MaxFile+1), make([]byte, 64<<10))
@@ -298,7 +298,7 @@ func (fh *fileHandler) store(x *request, up *files.Upload, part io.Reader) error
 	return nil
 }
 
-// source remembers that reading failed, and not writing.
+// source records an error of reading, to distinguish it from one of writing.
 type source struct {
 	r   io.Reader
 	err error
@@ -319,7 +319,7 @@ func (b *bodyReader) brokenUpload(x *request, err error) error {
 	return b.unreadable(x, err)
 }
 
-// check returns how long a file for batches is to live, 0 for the default.
+// check returns the lifetime of a file for batches, 0 for the default.
 func (f *uploadForm) check() (time.Duration, error) {
 	if !strings.HasSuffix(strings.ToLower(f.name), ".jsonl") || len(f.name) > maxName {
 		return 0, wire.BadRequest("file", "invalid_file_format", "Invalid file format for Batch API. Must be .jsonl")
@@ -335,7 +335,7 @@ func (f *uploadForm) check() (time.Duration, error) {
 	return lifetime("expires_after", anchor, seconds)
 }
 
-// lifetime checks an expires_after.
+// lifetime validates an expires_after.
 func lifetime(param, anchor string, seconds int) (time.Duration, error) {
 	if anchor != "created_at" {
 		return 0, wire.BadRequest(param+".anchor", "invalid_value", "%s.anchor must be created_at", param)
@@ -346,7 +346,7 @@ func lifetime(param, anchor string, seconds int) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, nil
 }
 
-// slowBody lets a caller who sends go on, and ends one who has stopped.
+// slowBody extends the read deadline while the caller keeps sending, and ends a stalled upload.
 type slowBody struct {
 	io.ReadCloser
 	x        *request
@@ -355,8 +355,8 @@ type slowBody struct {
 	deadline time.Time
 }
 
-// leastRate is how fast an upload must be on the whole, in bytes a second: a slow
-// telephone's, and more than is worth holding a connection for.
+// leastRate is the minimum average rate of an upload, in bytes per second: that of a slow phone
+// connection. Slower ones are not worth holding a connection for.
 const leastRate = 16 << 10
 
 func (b *slowBody) Read(p []byte) (int, error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// fileRig is a rig with a place for files.
+// fileRig is a rig with a file store.
 func fileRig(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t, queue.Pool{}, func(o *Options) { o.MaxFile = 1000 })
@@ -34,10 +34,10 @@ func fileRig(t *testing.T) *rig {
 	return r
 }
 
-// part is a part of a form: a file when it has a name.
+// part is a part of a form: a file if it has a name.
 type part struct{ field, filename, text string }
 
-// upload sends a form, in pieces of unknown number when it is chunked.
+// upload sends a form, in chunks if chunked is true.
 func (r *rig) upload(chunked bool, parts ...part) answer {
 	r.t.Helper()
 	var body bytes.Buffer
@@ -78,7 +78,7 @@ var (
 	lines   = part{"file", "in.jsonl", "{}\n{}"}
 )
 
-// TestUpload: the forms that clients send, and those that none should.
+// TestUpload: the forms that clients send, and those that are refused.
 func TestUpload(t *testing.T) {
 	r := fileRig(t)
 	anchor, hour := part{field: "expires_after[anchor]", text: "created_at"}, part{field: "expires_after[seconds]", text: "3600"}
@@ -213,7 +213,7 @@ func TestBatches(t *testing.T) {
 	r.call(http.MethodGet, "/v1/batches?after=batch_x", "").fails(t, http.StatusBadRequest, "invalid_value")
 }
 
-// TestNoFiles: without a place for files the answer says so.
+// TestNoFiles: without a file store the answer says so.
 func TestNoFiles(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil)
 	for _, path := range []string{"/v1/batches", "/v1/batches/batch_x"} {
@@ -222,8 +222,8 @@ func TestNoFiles(t *testing.T) {
 	r.upload(false, purpose, lines).fails(t, http.StatusNotFound, "files_not_configured")
 }
 
-// TestForeignFiles: somebody else's file and batch and ones that never were take
-// the same questions to Redis and the same answer, so neither tells of the other.
+// TestForeignFiles: for a file or batch of another user and for one that never existed, the
+// requests to Redis and the answer are the same, so callers cannot tell them apart.
 func TestForeignFiles(t *testing.T) {
 	r := fileRig(t)
 	rdb := r.redis.Client()
@@ -245,7 +245,7 @@ func TestForeignFiles(t *testing.T) {
 		return id
 	}
 	ids := []string{files.NewID(), put(files.Owner{Org: "other", User: "alice"}), put(files.Owner{Org: "acme", User: "bob"})}
-	r.call("GET", "/v1/files/"+ids[0], "") // the first use of a connection asks more
+	r.call("GET", "/v1/files/"+ids[0], "") // the first use of a connection sends more commands
 	for _, try := range [][3]string{
 		{"GET", "/v1/files/ID", ""},
 		{"GET", "/v1/files/ID/content", ""},
@@ -268,12 +268,11 @@ func TestForeignFiles(t *testing.T) {
 	}
 }
 
-// TestUploadTooSlow: an upload that trickles ends, though a byte of it comes again and
-// again.
+// TestUploadTooSlow: an upload that trickles is ended, although bytes keep arriving.
 func TestUploadTooSlow(t *testing.T) {
 	t.Parallel()
 	r := fileRig(t)
-	r.proxy.opts.ReadBody = 2 * time.Second // a deadline moves once a second
+	r.proxy.opts.ReadBody = 2 * time.Second // the deadline moves once a second
 	conn, err := net.Dial("tcp", r.http.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)

@@ -9,11 +9,10 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// form serves an endpoint whose requests carry files. The body goes to a file
-// without a name while it is read, and from there to the provider when the call
-// is held and has quota: whoever uploads slowly holds neither, and a process
-// needs the same memory for every size. Such a call does not wait in the queue,
-// which would keep its files in Redis.
+// form serves an endpoint whose requests carry files. The body goes to an unnamed file while it is
+// read, and from there to the provider once the call is held and has quota. A slow upload therefore
+// holds neither, and the process needs the same memory for every size. Such a call does not wait in
+// the queue, because that would store its files in Redis.
 func (c *callHandler) form(ep wire.Endpoint) func(*request, *http.Request, string) error {
 	return func(x *request, r *http.Request, _ string) error {
 		wish, err := parseWish(r.Header)
@@ -22,7 +21,7 @@ func (c *callHandler) form(ep wire.Endpoint) func(*request, *http.Request, strin
 		}
 		if wish.async {
 			return wire.BadRequest("Prefer", "form_not_queued",
-				"A call with files is not queued: leave Prefer: respond-async out")
+				"A call with files cannot run as a job. Remove Prefer: respond-async")
 		}
 		req, err := c.bodies.readForm(x, r, ep)
 		if err != nil {

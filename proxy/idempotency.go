@@ -15,15 +15,14 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// A request may be the same call again: under the same Idempotency-Key, or the
-// retry of an SDK that was told to come back. Then it is answered from, or
-// joins, what the call has become.
+// A request may repeat a call: with the same Idempotency-Key, or as the retry of an SDK that was
+// asked to return. It is then answered from the call's result, or joins the call.
 
 // headerReplayed marks the answer to an earlier request with the same key.
 const headerReplayed = "Idempotent-Replayed"
 
-// repeatHandler finds calls that were made before, by their Idempotency-Key or as the same
-// caller's retry.
+// repeatHandler finds calls that were made before, by their Idempotency-Key or as a retry of the
+// same caller.
 type repeatHandler struct {
 	opts    *Options
 	metrics *metrics
@@ -31,7 +30,7 @@ type repeatHandler struct {
 	jobs    *jobHandler
 }
 
-// once serves a call that may be known already.
+// once serves a call that may already be known.
 func (h *repeatHandler) once(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
 	job, done, err := h.known(x, r, plan, wish)
 	switch {
@@ -52,8 +51,8 @@ func (h *repeatHandler) once(x *request, r *http.Request, plan *guard.Plan, wish
 	return h.calls.attend(x, r, job, wish)
 }
 
-// known finds the job that a request belongs to; done means that its answer is
-// written already. A job that has ended without success is no longer known.
+// known returns the job that a request belongs to; done means that its answer has already been
+// written. A job that ended without success is no longer known.
 func (h *repeatHandler) known(x *request, r *http.Request, plan *guard.Plan,
 	wish preferences,
 ) (job *queue.Job, done bool, err error) {
@@ -70,7 +69,7 @@ func (h *repeatHandler) known(x *request, r *http.Request, plan *guard.Plan,
 		return nil, false, err
 	}
 	present, wait := storeTimeout, h.calls.patience(x, r, plan, wish).wait+deadlineSlack
-	if wish.async { // it asks for the result later, and stays connected no more
+	if wish.async { // it fetches the result later and does not stay connected
 		present = h.opts.Queue.Lifetime(plan.Target.Pool)
 		wait = present
 	}
@@ -80,15 +79,15 @@ func (h *repeatHandler) known(x *request, r *http.Request, plan *guard.Plan,
 	}
 	if err == nil && job.State.Terminal() && job.State != queue.Succeeded {
 		if job.State == queue.Failed && x.key == nil {
-			return job, false, nil // the retry's failure is that of its call
+			return job, false, nil // the retry fails as its call did
 		}
 		job = nil
 	}
 	return job, false, unavailable(err)
 }
 
-// knownAs asks which job or answer a request is known by. Without Redis a key is
-// refused, because the call could be made twice; a retry is then a call like any other.
+// knownAs returns the job or answer by which a request is known. Without Redis, a request with a
+// key is refused, because the call could be made twice; a retry is then treated as a new call.
 func (h *repeatHandler) knownAs(x *request, r *http.Request, plan *guard.Plan) (job, answer string, err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
@@ -97,33 +96,32 @@ func (h *repeatHandler) knownAs(x *request, r *http.Request, plan *guard.Plan) (
 	}
 	job, err = h.opts.Idempotency.Take(ctx, x.caller.Org.ID, h.print(x, r, plan))
 	if err != nil {
-		h.opts.Log.Debug("kept place not looked for", "id", x.id, "err", err)
+		h.opts.Log.Debug("lookup of reserved place failed", "id", x.id, "err", err)
 	}
 	return job, "", nil
 }
 
-// retried reports whether an SDK says that it tries again.
+// retried reports whether an SDK marks the request as a retry.
 func retried(h http.Header) bool {
 	count := h.Get("X-Stainless-Retry-Count")
-	if count == "" { // an error of Atoi costs more than the rest
+	if count == "" { // an error from Atoi costs more than the rest
 		return false
 	}
 	n, err := strconv.Atoi(count)
 	return err == nil && n > 0
 }
 
-// print is what makes two requests of a caller's the same. Which of the user's
-// keys they come with counts too.
+// print identifies requests of a caller that count as the same. It includes which of the user's
+// keys was used.
 func (h *repeatHandler) print(x *request, r *http.Request, plan *guard.Plan) idempotency.Fingerprint {
 	return idempotency.FingerprintOf([]byte(x.caller.User), []byte(x.caller.Key), []byte(plan.Request.Endpoint),
 		[]byte(r.URL.RawQuery), plan.Request.Body)
 }
 
-// maxKeyText bounds an Idempotency-Key.
+// maxKeyText is the maximum length of an Idempotency-Key.
 const maxKeyText = 255
 
-// openKey takes the caller's idempotency key and returns the job or the answer
-// it leads to, if any.
+// openKey takes the caller's idempotency key and returns the job or answer it leads to, if any.
 func (h *repeatHandler) openKey(ctx context.Context, x *request, r *http.Request, plan *guard.Plan,
 	keys []string,
 ) (job, answer string, err error) {
@@ -132,7 +130,7 @@ func (h *repeatHandler) openKey(ctx context.Context, x *request, r *http.Request
 		return c < ' ' || c > '~'
 	}) {
 		return "", "", wire.BadRequest("Idempotency-Key", "invalid_idempotency_key",
-			"Idempotency-Key takes one text of 1 to %d printable ASCII characters", maxKeyText)
+			"Idempotency-Key must be one value of 1 to %d printable ASCII characters", maxKeyText)
 	}
 	scope := idempotency.FingerprintOf([]byte(x.caller.User), []byte(plan.Request.Endpoint), []byte(text))
 	body := idempotency.FingerprintOf([]byte(r.URL.RawQuery), plan.Request.Body)
@@ -142,7 +140,7 @@ func (h *repeatHandler) openKey(ctx context.Context, x *request, r *http.Request
 	case errors.Is(err, idempotency.ErrOther):
 		return "", "", wire.KeyReused()
 	case errors.As(err, &held):
-		return "", "", wire.NotFinished("The call with this Idempotency-Key is still under way", heldPause)
+		return "", "", wire.NotFinished("The call with this Idempotency-Key is still in progress", heldPause)
 	case err != nil:
 		return "", "", unavailable(err)
 	}
@@ -160,17 +158,17 @@ func (h *repeatHandler) admitKey(ctx context.Context, x *request) error {
 		return nil
 	}
 	if err := x.key.Free(ctx); err != nil {
-		h.opts.Log.Debug("idempotency key not freed; it is after its lease", "id", x.id, "err", err)
+		h.opts.Log.Debug("idempotency key not freed, its lease will expire", "id", x.id, "err", err)
 	}
 	x.key = nil
 	return unavailable(err)
 }
 
-// heldPause is when to ask again for a call that is under way.
+// heldPause is when to retry while the call is in progress.
 const heldPause = 2 * time.Second
 
-// decide says what becomes of the request's key: it leads to the job or the
-// answer, or, after any failure, to nothing.
+// decide determines what the request's key leads to: the job or the answer, or, after any failure,
+// nothing.
 func (h *repeatHandler) decide(x *request) {
 	if x.key == nil {
 		return
@@ -178,7 +176,7 @@ func (h *repeatHandler) decide(x *request) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.request.Context()), storeTimeout)
 	defer cancel()
 	if err := h.decideKey(ctx, x); err != nil {
-		h.opts.Log.Warn("idempotency key not written; it is free after its lease", "id", x.id, "err", err)
+		h.opts.Log.Warn("idempotency key not written, its lease will expire", "id", x.id, "err", err)
 	}
 }
 
@@ -194,7 +192,7 @@ func (h *repeatHandler) decideKey(ctx context.Context, x *request) error {
 	}
 	err := h.opts.Queue.KeepAnswer(ctx, x.caller.Org.ID, x.id, x.keep.answer, h.opts.KeepAnswer)
 	switch {
-	case errors.Is(err, queue.ErrNoRoom): // it was charged, and is not made again
+	case errors.Is(err, queue.ErrNoRoom): // it was charged, and is not repeated
 		return x.key.Done(ctx, notKept, h.opts.KeepAnswer)
 	case err != nil:
 		return errors.Join(err, x.key.Free(ctx))
@@ -202,7 +200,7 @@ func (h *repeatHandler) decideKey(ctx context.Context, x *request) error {
 	return x.key.Done(ctx, x.id, h.opts.KeepAnswer)
 }
 
-// notKept stands for an answer that was too large to keep, or had no room.
+// notKept replaces an answer that was too large to store, or for which there was no space.
 const notKept = "-"
 
 // replayAnswer writes a live call's answer again.
@@ -214,8 +212,8 @@ func (h *repeatHandler) replayAnswer(ctx context.Context, x *request, id string)
 	}
 	if errors.Is(err, queue.ErrNotFound) {
 		return wire.Gone("answer_not_kept",
-			"The call with this Idempotency-Key was completed and charged, but its answer was too large to keep, or the org "+
-				"has no room left for it. Use another key for another call")
+			"The call with this Idempotency-Key was completed and charged, but its answer was not kept: it was too large, or "+
+				"your organization's memory share is full. Use a new key for a new call")
 	}
 	if err != nil {
 		return unavailable(err)
@@ -232,15 +230,14 @@ func (h *repeatHandler) replayAnswer(ctx context.Context, x *request, id string)
 // maxKept bounds the recorded answer of a live call.
 const maxKept = 1 << 20
 
-// recording is the answer of a live call as its caller gets it. A nil one
-// records nothing.
+// recording is the answer of a live call as sent to its caller. A nil recording records nothing.
 type recording struct {
 	room   *spool.Budget
 	org    string
-	taken  int64 // bytes of room
+	taken  int64 // bytes reserved in room
 	answer queue.Answer
-	over   bool // larger than maxKept, or than there is room for
-	deaf   bool // the caller takes no more; the recording goes on
+	over   bool // larger than maxKept, or than the space available
+	deaf   bool // the caller takes no more; the recording continues
 }
 
 func (k *recording) head(status int, h http.Header) {
@@ -262,10 +259,10 @@ func (k *recording) add(p []byte) {
 	k.answer.Body = append(k.answer.Body, p...)
 }
 
-// recordStep is how much room a recording takes at a time.
+// recordStep is how much memory a recording reserves at a time.
 const recordStep = 32 << 10
 
-// fits reports whether there is room for so many bytes, which is not waited for.
+// fits reports whether there is memory for that many bytes, without waiting for it.
 func (k *recording) fits(size int64) bool {
 	if size > maxKept {
 		return false
@@ -281,7 +278,7 @@ func (k *recording) fits(size int64) bool {
 	return true
 }
 
-// size is how much room was taken, which is to be given back.
+// size returns how much memory is reserved and has to be returned.
 func (k *recording) size() int64 {
 	if k == nil {
 		return 0
@@ -289,8 +286,8 @@ func (k *recording) size() int64 {
 	return k.taken
 }
 
-// whole reports whether the call succeeded and its answer was written to its
-// end. Any other may be tried again under the same key.
+// whole reports whether the call succeeded and its answer was written completely. Any other call
+// may be repeated with the same key.
 func (k *recording) whole(call *guard.Call) bool {
 	if k == nil || call == nil || k.answer.Status == 0 || k.answer.Status >= 400 || call.Result.Failed {
 		return false

@@ -46,7 +46,7 @@ func (r *rig) sentAway(body string, header ...string) string {
 	return ""
 }
 
-// heldKey waits until somebody holds the org's one idempotency key.
+// heldKey waits until the org's only idempotency key is held.
 func (r *rig) heldKey() {
 	r.t.Helper()
 	rdb := r.redis.Client()
@@ -63,8 +63,8 @@ func (r *rig) heldKey() {
 	r.t.Fatal("no caller holds the key")
 }
 
-// TestRejoin: an SDK's retry finds its place again, through any proxy, and
-// identical calls each find their own.
+// TestRejoin: an SDK's retry finds its place again through any proxy, and identical calls each find
+// their own.
 func TestRejoin(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, single, nil)
@@ -79,7 +79,7 @@ func TestRejoin(t *testing.T) {
 	if jobs[0] == jobs[1] {
 		t.Fatalf("two calls became the job %s, want one each", jobs[0])
 	}
-	for _, fresh := range [][]string{{retryHeader, "0"}, {}, {retryHeader, "x"}} { // not the same call again
+	for _, fresh := range [][]string{{retryHeader, "0"}, {}, {retryHeader, "x"}} { // not a retry
 		wg.Go(func() {
 			if id := r.sentAway(body, fresh...); slices.Contains(jobs[:], id) {
 				t.Errorf("a new call with %v took the place of %s", fresh, id)
@@ -92,7 +92,7 @@ func TestRejoin(t *testing.T) {
 		}
 	})
 	wg.Wait()
-	if id := r.sentAway(body, retryHeader, "1"); id != jobs[0] && id != jobs[1] { // and is kept for the next retry
+	if id := r.sentAway(body, retryHeader, "1"); id != jobs[0] && id != jobs[1] { // and reserved for the next retry
 		t.Errorf("a retry became %s, want one of the first two jobs", id)
 	}
 	r.worker(nil)
@@ -112,8 +112,8 @@ func TestRejoin(t *testing.T) {
 	}
 }
 
-// TestRejoinRunning: a job that runs when patience ends, or when its caller
-// hangs up, runs on, once, and its answer is claimed by the retry.
+// TestRejoinRunning: a job that is running when patience ends, or when its caller hangs up,
+// continues, once, and the retry claims its answer.
 func TestRejoinRunning(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, single, nil)
@@ -159,7 +159,7 @@ func TestRejoinRunning(t *testing.T) {
 	}
 }
 
-// TestRejoinLost: a place that nobody came back for is no place any more.
+// TestRejoinLost: a place for which the caller did not return is lost.
 func TestRejoinLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, single, func(o *Options) { o.KeepPlace = 50 * time.Millisecond })
@@ -176,8 +176,8 @@ func TestRejoinLost(t *testing.T) {
 	}
 }
 
-// TestKeyReplay: the answer under a key is given again, byte for byte and
-// without another charge, live and from the queue, plain and as a stream.
+// TestKeyReplay: the answer for a key is repeated byte for byte and without another charge, live
+// and from the queue, plain and as a stream.
 func TestKeyReplay(t *testing.T) {
 	for _, c := range []struct {
 		name, body string
@@ -221,7 +221,7 @@ func TestKeyReplay(t *testing.T) {
 	}
 }
 
-// TestKeyRunning: one call at a time under a key; a failed one frees it.
+// TestKeyRunning: a key has one call at a time; a failed call frees it.
 func TestKeyRunning(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil)
 	gate := make(chan struct{})
@@ -253,8 +253,8 @@ func TestKeyRunning(t *testing.T) {
 	}
 }
 
-// TestKeyWaits: a caller who was sent away, or whose proxy died, rejoins its
-// job by its key; while another is connected it is told to come back.
+// TestKeyWaits: a caller that was sent away, or whose proxy died, rejoins its job by its key; while
+// another caller is connected, it is asked to retry.
 func TestKeyWaits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, single, nil)
@@ -315,8 +315,7 @@ func TestKeyAsync(t *testing.T) {
 	}
 }
 
-// TestKeyGone: a caller who hangs up on a live call finds its answer under its
-// key.
+// TestKeyGone: a caller that hangs up on a live call finds its answer by its key.
 func TestKeyGone(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil)
 	gate, arrived := make(chan struct{}), make(chan struct{}, 9)
@@ -339,8 +338,8 @@ func TestKeyGone(t *testing.T) {
 	}
 }
 
-// TestKeyStoreDown: without Redis a key is refused within the deadline, and a
-// retry is treated as any call.
+// TestKeyStoreDown: without Redis, a request with a key is refused within the deadline, and a retry
+// is treated as any call.
 func TestKeyStoreDown(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil)
 	body := prompt("hi", `"max_tokens":5`)
@@ -354,7 +353,7 @@ func TestKeyStoreDown(t *testing.T) {
 	r.until("calls are served again", func() bool { return r.chat(body, keyHeader, "k").status == 200 })
 }
 
-// TestKeyBounds: what a key may be, and what is too large to keep.
+// TestKeyBounds: which keys are valid, and which answers are too large to store.
 func TestKeyBounds(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil)
 	body := prompt("hi", `"max_tokens":5`)

@@ -16,26 +16,26 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// eventReader tells a job's owner of its life as server-sent events. It is no
-// caller: the job neither waits for it nor ends with it.
+// eventReader streams a job's events to its owner as server-sent events. It is not a caller: the
+// job neither waits for it nor ends with it.
 type eventReader struct {
 	server   *Server
 	exchange *request
 	job      *queue.Job
-	output   bool // tell the answer too
+	output   bool // include the answer
 
 	cursor cursor // of the last event sent
-	skip   int64  // bytes of the attempt's answer that a reconnecting reader has
-	rest   []byte // the beginning of a character
-	place  string // as last told
+	skip   int64  // bytes of the attempt's answer that a reconnecting reader already has
+	rest   []byte // an incomplete character
+	place  string // as last sent
 }
 
-// cursor is an event's id: how far its reader has read. Redis is read anew from
-// the attempt's beginning, so that any proxy can go on.
+// cursor is an event's id: how far its reader has read. Redis is read again from the beginning of
+// the attempt, so that any proxy can continue.
 type cursor struct {
 	attempt int
 	bytes   int64
-	over    bool // the job has ended and everything was told
+	over    bool // the job has ended and everything was sent
 }
 
 func (c cursor) String() string {
@@ -61,8 +61,8 @@ func parseCursor(text string) (c cursor, err error) {
 	return cursor{int(a), int64(b), over}, nil
 }
 
-// jobEvents streams a job's changes of state, with ?output=true its answer too,
-// until it has ended. Last-Event-ID goes on where a broken stream ended.
+// jobEvents streams a job's changes of state, and with ?output=true its answer, until the job has
+// ended. With Last-Event-ID it continues where a broken stream ended.
 func (jh *jobHandler) jobEvents(x *request, r *http.Request, id string) error {
 	at, err := parseCursor(r.Header.Get("Last-Event-ID"))
 	if err != nil {
@@ -73,7 +73,7 @@ func (jh *jobHandler) jobEvents(x *request, r *http.Request, id string) error {
 		return err
 	}
 	x.job = job.ID
-	if at.over { // browsers reconnect until they are told that there is nothing
+	if at.over { // browsers reconnect until they get this status
 		x.WriteHeader(http.StatusNoContent)
 		return nil
 	}
@@ -108,7 +108,7 @@ func (o *eventReader) run(ctx context.Context) error {
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, queue.ErrNotFound):
 			return nil
-		case errors.Is(err, errDraining): // the reader comes back, to another proxy
+		case errors.Is(err, errDraining): // the reader reconnects to another proxy
 			return guard.ErrGone
 		case errors.Is(err, context.DeadlineExceeded):
 			err = o.idle(ctx)
@@ -121,7 +121,7 @@ func (o *eventReader) run(ctx context.Context) error {
 	}
 }
 
-// idle keeps the connection alive; a waiting job's place is told when it moved.
+// idle keeps the connection alive, and reports a waiting job's place when it has changed.
 func (o *eventReader) idle(ctx context.Context) error {
 	if v, err := o.look(ctx); err == nil && v.Status == queue.Queued && v.Ahead != nil {
 		if place := v.standing(); place != o.place {
@@ -135,7 +135,7 @@ func (o *eventReader) idle(ctx context.Context) error {
 	return o.exchange.flush()
 }
 
-// standing is a waiting job's place in one text.
+// standing formats a waiting job's place for comparison.
 func (v *jobView) standing() string {
 	eta := int64(-1)
 	if v.ETA != nil {
@@ -154,7 +154,7 @@ func (o *eventReader) look(ctx context.Context) (jobView, error) {
 	return o.server.jobs.view(ctx, job), nil
 }
 
-// outputEvent is a part of the answer. Head comes first in an attempt.
+// outputEvent is a part of the answer. The head is sent first in an attempt.
 type outputEvent struct {
 	Attempt int         `json:"attempt"`
 	Status  int         `json:"status_code,omitempty"`
@@ -163,7 +163,7 @@ type outputEvent struct {
 }
 
 func (o *eventReader) tell(ctx context.Context, e queue.Event) error {
-	if e.Attempt != o.cursor.attempt { // what an attempt before this one told is void
+	if e.Attempt != o.cursor.attempt { // the output of earlier attempts is void
 		o.cursor = cursor{attempt: e.Attempt}
 		o.skip = 0
 		o.rest = nil
@@ -186,8 +186,7 @@ func (o *eventReader) tell(ctx context.Context, e queue.Event) error {
 	return nil
 }
 
-// text tells bytes of the answer that the reader does not have yet, in whole
-// characters.
+// text sends the bytes of the answer that the reader does not have yet, in complete characters.
 func (o *eventReader) text(e queue.Event) error {
 	data := e.Data
 	n := min(o.skip, int64(len(data)))

@@ -18,7 +18,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// submit makes a job and returns its path.
+// submit creates a job and returns its path.
 func (r *rig) submit(body string) string {
 	r.t.Helper()
 	a := r.chat(body, "Prefer", "respond-async")
@@ -31,7 +31,7 @@ func (r *rig) submit(body string) string {
 // sse is one event as a browser would see it.
 type sse struct{ id, kind, data string }
 
-// events opens a stream of events; last is the id to go on from.
+// events opens a stream of events; last is the id to continue from.
 func (r *rig) events(path, last string) (next func() (sse, bool), hangUp func()) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
@@ -74,8 +74,8 @@ func (r *rig) events(path, last string) (next func() (sse, bool), hangUp func())
 	}, hangUp
 }
 
-// TestJobEvents: a job's states and its answer as they come, whole characters
-// only, and again from any event on, through another proxy.
+// TestJobEvents: a job's states and its answer arrive as they happen, in complete characters, and
+// again from any event on, through another proxy.
 func TestJobEvents(t *testing.T) {
 	const text = "héllo wörld ✓ 😀 done"
 	r := newRig(t, single, nil)
@@ -150,8 +150,8 @@ func TestJobEvents(t *testing.T) {
 	r.call("GET", "/v1/jobs/nonsense/events", "").fails(t, 404, "job_not_found")
 }
 
-// TestJobEventsIdle: a waiting job's place is told, and looking on is not
-// waiting: nobody's presence, nobody's departure.
+// TestJobEventsIdle: a waiting job's place is reported, and a reader of events does not count as a
+// waiting caller, neither while connected nor when it leaves.
 func TestJobEventsIdle(t *testing.T) {
 	r := newRig(t, single, func(o *Options) { o.KeepAlive = 20 * time.Millisecond })
 	defer r.occupy()()
@@ -197,7 +197,7 @@ func TestJobFilters(t *testing.T) {
 		t.Helper()
 		n, after := 0, ""
 		for {
-			var list jobList
+			var list list[jobView]
 			a := r.call("GET", "/v1/jobs?limit=2&"+query+after, "")
 			if err := json.Unmarshal([]byte(a.body), &list); err != nil || a.status != 200 {
 				t.Fatalf("got status %d, %s; want 200", a.status, a.body)
@@ -225,7 +225,7 @@ func TestJobFilters(t *testing.T) {
 	}
 }
 
-// commands counts what is asked of Redis.
+// commands counts the commands sent to Redis.
 type commands struct{ n int }
 
 func (c *commands) DialHook(next redis.DialHook) redis.DialHook {
@@ -240,15 +240,16 @@ func (c *commands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	return func(ctx context.Context, cmds []redis.Cmder) error { c.n += len(cmds); return next(ctx, cmds) }
 }
 
-// TestForeignJobs: somebody else's job and one that never was take the same
-// questions to Redis and the same answer, so neither tells of the other.
+// TestForeignJobs: for a job of another user and for one that never existed, the requests to Redis
+// and the answer are the same, so callers cannot tell them apart.
 func TestForeignJobs(t *testing.T) {
 	r := newRig(t, single, nil)
 	rdb := r.redis.Client()
 	var asked commands
 	rdb.AddHook(&asked)
 	var err error
-	if r.proxy.queue, err = queue.New(rdb, []queue.Pool{{ID: "main"}}, queue.Options{}); err != nil { // it is not Run: nothing else asks
+	// The queue is never started with Run.
+	if r.proxy.queue, err = queue.New(rdb, []queue.Pool{{ID: "main"}}, queue.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	put := func(org, user string) string {
@@ -259,7 +260,7 @@ func TestForeignJobs(t *testing.T) {
 		return job.ID
 	}
 	ids := []string{r.queue.NewID("main"), put("other", "alice"), put("acme", "bob")}
-	r.call("GET", "/v1/jobs/"+ids[0], "") // the first use of a connection asks more
+	r.call("GET", "/v1/jobs/"+ids[0], "") // the first use of a connection sends more commands
 	for _, try := range [][2]string{{"GET", ""}, {"DELETE", ""}, {"POST", "/cancel"}, {"GET", "/result"}, {"GET", "/events"}} {
 		var first answer
 		n := 0
@@ -277,8 +278,8 @@ func TestForeignJobs(t *testing.T) {
 	}
 }
 
-// TestPreferWait: respond-async with a time is the answer if it comes in time,
-// else the job; the job outlives its caller.
+// TestPreferWait: respond-async with a time returns the answer if it is ready in time, otherwise
+// the job; the job outlives its caller.
 func TestPreferWait(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, single, nil)

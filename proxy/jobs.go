@@ -64,7 +64,7 @@ func (jh *jobHandler) view(ctx context.Context, j *queue.Job) jobView {
 	return v
 }
 
-// place adds where a waiting job stands.
+// place adds the place of a waiting job.
 func (v *jobView) place(at queue.Place) {
 	v.Ahead, v.WaitingFor = &at.Ahead, at.WaitingFor
 	if at.ETA >= 0 {
@@ -73,10 +73,10 @@ func (v *jobView) place(at queue.Place) {
 	}
 }
 
-// wholeSeconds rounds up, so that nobody comes too early.
+// wholeSeconds rounds up, so that no caller retries too early.
 func wholeSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-// viewOf is a job without its place in the queue.
+// viewOf returns a job without its place in the queue.
 func viewOf(j *queue.Job) jobView {
 	v := jobView{
 		ID: j.ID, Object: "job", Status: j.State, Cancelling: j.Cancelling, Endpoint: "/v1" + j.Endpoint.Path(),
@@ -112,7 +112,7 @@ func unix(t time.Time) *int64 {
 	return &n
 }
 
-// ownJob finds a job of the caller's org and user. Foreign jobs do not exist.
+// ownJob returns a job of the caller's org and user. The jobs of others do not exist.
 func (jh *jobHandler) ownJob(ctx context.Context, x *request, id string) (*queue.Job, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -136,25 +136,11 @@ func (jh *jobHandler) oneJob(x *request, r *http.Request, id string) error {
 	return x.json(http.StatusOK, jh.view(r.Context(), job))
 }
 
-// jobList is a page of jobs, newest first, in the form SDKs page through. LastID
-// is where the next page goes on; with filters it need not be in Data.
-type jobList struct {
-	Object  string    `json:"object"`
-	Data    []jobView `json:"data"`
-	FirstID *string   `json:"first_id"`
-	LastID  *string   `json:"last_id"`
-	HasMore bool      `json:"has_more"`
-}
-
-// wantedJobs reads a list's query.
+// wantedJobs parses the query of a list.
 func wantedJobs(query url.Values) (f queue.Filter, limit int, err error) {
-	limit = 20
-	if text := query.Get("limit"); text != "" {
-		limit, err = strconv.Atoi(text)
-		if err != nil || limit < 1 || limit > 100 {
-			return f, 0, wire.BadRequest("limit", "invalid_value", "limit must be a whole number from 1 to 100, not %q",
-				shorten(text))
-		}
+	limit, err = limitOf(query, 20, 100)
+	if err != nil {
+		return f, 0, err
 	}
 	f.Model, f.State = query.Get("model"), queue.State(query.Get("status"))
 	if f.State != "" && f.State != queue.Queued && f.State != queue.Running && !f.State.Terminal() {
@@ -171,15 +157,15 @@ func wantedJobs(query url.Values) (f queue.Filter, limit int, err error) {
 	return f, limit, nil
 }
 
-// listJobs lists the caller's own jobs. Other users have none, as far as a
-// caller can tell.
+// listJobs lists the caller's own jobs. For a caller, other users have no jobs.
 func (jh *jobHandler) listJobs(x *request, r *http.Request, _ string) error {
 	query := r.URL.Query()
 	f, limit, err := wantedJobs(query)
 	if err != nil {
 		return err
 	}
-	list := jobList{Object: "list", Data: []jobView{}}
+	// LastID is where the next page continues; with filters it need not be in Data.
+	list := list[jobView]{Object: "list", Data: []jobView{}}
 	if user := query.Get("user"); user != "" && user != x.caller.User {
 		return x.json(http.StatusOK, list)
 	}
@@ -188,7 +174,7 @@ func (jh *jobHandler) listJobs(x *request, r *http.Request, _ string) error {
 	defer cancel()
 	page, err := jh.opts.Queue.List(ctx, x.caller.Org.ID, f, query.Get("after"), limit)
 	if errors.Is(err, queue.ErrNotFound) {
-		return wire.BadRequest("after", "invalid_value", "after names no job of yours")
+		return wire.BadRequest("after", "invalid_value", "after must be the id of one of your jobs")
 	}
 	if err != nil {
 		return unavailable(err)
@@ -209,9 +195,9 @@ func (jh *jobHandler) listJobs(x *request, r *http.Request, _ string) error {
 	return x.json(http.StatusOK, list)
 }
 
-// cancelJob cancels a waiting job at once, and shows one that a worker holds as
-// it is after a moment: cancelled, or still cancelling. A job that has ended
-// already is returned as it is.
+// cancelJob cancels a waiting job immediately. For a job that a worker holds, it waits briefly and
+// returns its state: canceled, or still canceling. A job that has already ended is returned
+// unchanged.
 func (jh *jobHandler) cancelJob(x *request, r *http.Request, id string) error {
 	job, err := jh.ownJob(r.Context(), x, id)
 	if err != nil {
@@ -224,8 +210,8 @@ func (jh *jobHandler) cancelJob(x *request, r *http.Request, id string) error {
 	return x.json(http.StatusOK, jh.view(r.Context(), job))
 }
 
-// cancelled cancels a job and gives a worker that holds it a moment to stop, so
-// that the caller sees the end of it.
+// cancelled cancels a job and gives a worker that holds it a moment to stop, so that the caller
+// sees the end.
 func (jh *jobHandler) cancelled(ctx context.Context, job *queue.Job) (*queue.Job, error) {
 	ask, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -239,7 +225,7 @@ func (jh *jobHandler) cancelled(ctx context.Context, job *queue.Job) (*queue.Job
 	return job, unavailable(err)
 }
 
-// jobResult hands out the stored answer, as the caller would have got it live.
+// jobResult returns the stored answer in the form of a live answer.
 func (jh *jobHandler) jobResult(x *request, r *http.Request, id string) error {
 	job, err := jh.ownJob(r.Context(), x, id)
 	if err != nil {
@@ -247,13 +233,13 @@ func (jh *jobHandler) jobResult(x *request, r *http.Request, id string) error {
 	}
 	x.job = job.ID
 	if !job.State.Terminal() {
-		return wire.NotFinished("The job is "+string(job.State)+": ask again later, or watch GET /v1/jobs/"+job.ID,
+		return wire.NotFinished("The job is "+string(job.State)+". Retry later, or poll GET /v1/jobs/"+job.ID,
 			2*time.Second)
 	}
 	return jh.replay(r.Context(), x, job)
 }
 
-// replay writes a finished job's output from the store.
+// replay writes a finished job's stored output.
 func (jh *jobHandler) replay(ctx context.Context, x *request, job *queue.Job) error {
 	watch := jh.opts.Queue.Watch(ctx, job)
 	defer watch.Close()
@@ -265,8 +251,8 @@ func (jh *jobHandler) replay(ctx context.Context, x *request, job *queue.Job) er
 		case errors.Is(err, io.EOF) && x.status == 0:
 			return jobError(job)
 		case errors.Is(err, queue.ErrNotFound):
-			return wire.NotFound("id", "job_not_found", "The job's result has been forgotten: %s", shorten(job.ID))
-		case err != nil: // also the end of an answer that broke off
+			return wire.NotFound("id", "job_not_found", "The job's result has expired: %s", shorten(job.ID))
+		case err != nil: // including an answer that broke off
 			return unavailable(err)
 		case e.Kind == queue.Head:
 			for name, values := range e.Header {

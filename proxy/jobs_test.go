@@ -17,7 +17,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// submitted makes a job and returns it as the answer shows it.
+// submitted creates a job and returns it with the answer that shows it.
 func (r *rig) submitted() (jobView, answer) {
 	r.t.Helper()
 	a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "respond-async")
@@ -29,7 +29,7 @@ func (r *rig) submitted() (jobView, answer) {
 	return v, a
 }
 
-// TestJobSubmitted: a caller who does not wait gets a job and where it is.
+// TestJobSubmitted: a caller that does not wait gets a job and its location.
 func TestJobSubmitted(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil, window(40_000_000, time.Hour))
 	j, a := r.submitted()
@@ -52,7 +52,7 @@ func TestJobSubmitted(t *testing.T) {
 	tooLarge.fails(t, 429, "insufficient_quota")
 }
 
-// TestJobSucceeds: a job that has run shows what it cost, and its answer.
+// TestJobSucceeds: a finished job shows what it cost, and its answer.
 func TestJobSucceeds(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
 	j, _ := r.submitted()
@@ -78,8 +78,7 @@ func TestJobSucceeds(t *testing.T) {
 	}
 }
 
-// TestForeignJobsAreHidden: neither another user of the org nor another org sees or
-// touches a job.
+// TestForeignJobsAreHidden: neither another user of the org nor another org sees or changes a job.
 func TestForeignJobsAreHidden(t *testing.T) {
 	bob, eve := keys.New(keys.Live), keys.New(keys.Live)
 	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
@@ -102,7 +101,7 @@ func TestForeignJobsAreHidden(t *testing.T) {
 	}
 }
 
-// TestJobPages: jobs are listed the newest first, page by page.
+// TestJobPages: jobs are listed newest first, page by page.
 func TestJobPages(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil)
 	first, _ := r.submitted()
@@ -114,7 +113,7 @@ func TestJobPages(t *testing.T) {
 		{"?limit=1", second.ID, true},
 		{"?limit=1&after=" + second.ID, first.ID, false},
 	} {
-		var list jobList
+		var list list[jobView]
 		a := r.call("GET", "/v1/jobs"+c.query, "")
 		err := json.Unmarshal([]byte(a.body), &list)
 		if err != nil || len(list.Data) != 1 || list.Data[0].ID != c.id || *list.LastID != c.id || list.HasMore != c.more {
@@ -126,8 +125,7 @@ func TestJobPages(t *testing.T) {
 	}
 }
 
-// TestJobCancelled: a cancelled job has no result, and what is no job cannot be
-// looked at.
+// TestJobCancelled: a canceled job has no result, and an unknown job cannot be read.
 func TestJobCancelled(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil)
 	j, _ := r.submitted()
@@ -139,14 +137,14 @@ func TestJobCancelled(t *testing.T) {
 	r.call("GET", "/v1/jobs//result", "").fails(t, 404, "job_not_found")
 }
 
-// TestRefusals: what a call gets that may not wait, or cannot.
+// TestRefusals: the answers to calls that may not, or cannot, wait.
 func TestRefusals(t *testing.T) {
 	r := newRig(t, queue.Pool{TPM: 1000, MaxJobs: 1}, nil, window(10_000_000, time.Hour))
 	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Fill: true} })
 	if a := r.chat(prompt("hi", `"max_tokens":990`)); a.status != 200 {
 		t.Fatalf("got status %d, %s; want 200", a.status, a.body)
 	}
-	if err := r.guard.Close(t.Context()); err != nil { // until it is settled, room may yet come back soon
+	if err := r.guard.Close(t.Context()); err != nil { // until it is settled, capacity may be returned soon
 		t.Fatal(err)
 	}
 	a := r.chat(prompt("hi", `"max_tokens":990`))
@@ -178,7 +176,7 @@ func TestRefusals(t *testing.T) {
 	r.redis.Restart()
 }
 
-// TestErrorTable: errors that are nobody's business tell nothing.
+// TestErrorTable: internal errors reveal nothing.
 func TestErrorTable(t *testing.T) {
 	s := New(Options{Directory: &auth.Directory{}})
 	for _, err := range []error{errors.New("secret"), io.ErrUnexpectedEOF, context.Canceled} {
@@ -191,8 +189,8 @@ func TestErrorTable(t *testing.T) {
 	}
 }
 
-// TestCancelOfAClaimedJob: whoever cancels a job that a worker is just trying
-// sees it cancelled, and while the worker cannot be stopped that it will be.
+// TestCancelOfAClaimedJob: canceling a job that a worker is just trying shows it as canceled, or as
+// canceling while the worker cannot be stopped.
 func TestCancelOfAClaimedJob(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil)
 	claimed, stuck, back := make(chan string, 2), make(chan bool, 2), make(chan struct{})

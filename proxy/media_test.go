@@ -17,7 +17,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// field is a part of a form; of a file when data is set.
+// field is a part of a form; a file if data is set.
 type field struct {
 	name, value string
 	data        []byte
@@ -102,7 +102,7 @@ func TestMediaCost(t *testing.T) {
 	}
 }
 
-// TestMediaRefused: what cannot be priced, or be read in two ways, never leaves.
+// TestMediaRefused: calls that cannot be priced, or that can be read in two ways, are never sent.
 func TestMediaRefused(t *testing.T) {
 	r := newRig(t, queue.Pool{}, func(o *Options) { o.MaxBody = 100_000 }, window(roomy, time.Hour))
 	file := field{"file", "", make([]byte, 100)}
@@ -141,8 +141,8 @@ func TestMediaRefused(t *testing.T) {
 	}
 }
 
-// TestFormBytes: a form reaches the provider byte for byte, except for the model
-// where it has another name there, and whatever order its parts come in.
+// TestFormBytes: a form reaches the provider byte for byte, except for the model if it has another
+// name there, in whatever order its parts come.
 func TestFormBytes(t *testing.T) {
 	for name, memory := range map[string]int{"in memory": 1000, "in a file": 3 * spool.Small} {
 		t.Run(name, func(t *testing.T) {
@@ -160,8 +160,8 @@ func TestFormBytes(t *testing.T) {
 	}
 }
 
-// TestFormDoesNotWait: a call with files that does not fit is refused with the
-// wait, and never becomes a job.
+// TestFormDoesNotWait: a call with files that does not fit is refused with a retry time, and never
+// becomes a job.
 func TestFormDoesNotWait(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil, window(250_000, time.Minute))
 	send := func(header ...string) answer {
@@ -182,8 +182,8 @@ func TestFormDoesNotWait(t *testing.T) {
 	}
 }
 
-// TestFormKey: the same form under one Idempotency-Key is answered once, however
-// its boundary reads; another form is refused.
+// TestFormKey: the same form with one Idempotency-Key is executed once, whatever its boundary is;
+// another form is refused.
 func TestFormKey(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
 	send := func(samples int) answer {
@@ -228,7 +228,7 @@ func TestMediaStreams(t *testing.T) {
 	}
 }
 
-// TestMediaBreaks: an answer that breaks off is no success to its caller.
+// TestMediaBreaks: an answer that breaks off is not a success for its caller.
 func TestMediaBreaks(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
 	r.fake.ScriptModel("tts-1", fakeprovider.Behaviour{Cut: fakeprovider.CutReset})
@@ -243,7 +243,7 @@ func TestMediaBreaks(t *testing.T) {
 	}
 }
 
-// TestMediaWaits: calls whose body is JSON wait in the queue as others do.
+// TestMediaWaits: calls with a JSON body wait in the queue like others.
 func TestMediaWaits(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
 	r.worker(nil)
@@ -261,7 +261,7 @@ func TestMediaWaits(t *testing.T) {
 	}
 }
 
-// TestSlowUploadHoldsNothing: an upload under way holds neither money nor quota.
+// TestSlowUploadHoldsNothing: an upload in progress holds neither money nor quota.
 func TestSlowUploadHoldsNothing(t *testing.T) {
 	r := newRig(t, single, nil, window(roomy, time.Hour))
 	body, kind := form(t, field{"file", "", fakeprovider.Wav(16_000, 160_000)}, field{"model", "whisper-1", nil})
@@ -285,7 +285,7 @@ func TestSlowUploadHoldsNothing(t *testing.T) {
 	if _, err := io.WriteString(out, body[:len(body)/2]); err != nil {
 		t.Fatal(err)
 	}
-	if a := r.chat(prompt("hello", `"max_tokens":5`)); a.status != 200 { // the pool has one place
+	if a := r.chat(prompt("hello", `"max_tokens":5`)); a.status != 200 { // the pool has one slot
 		t.Errorf("got status %d, %s; want 200", a.status, a.body)
 	}
 	_, _ = io.WriteString(out, body[len(body)/2:])

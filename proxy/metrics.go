@@ -30,19 +30,20 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, []string{"route", "status"}),
 		seconds: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "llmguard_proxy_request_seconds",
-			Help:    "Time from the request's head to the last byte of the answer, waiting included.",
+			Help:    "Time from the request's headers to the last byte of the response, including time in the queue.",
 			Buckets: []float64{.005, .025, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600},
 		}, []string{"route"}),
 		waiting: f.NewGauge(prometheus.GaugeOpts{
-			Name: "llmguard_proxy_waiting_callers", Help: "Connected callers whose call waits in the queue or runs from it.",
+			Name: "llmguard_proxy_waiting_callers", Help: "Connected callers whose call is waiting in the queue or running " +
+				"from it.",
 		}),
 		again: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_proxy_repeated_calls_total",
-			Help: "Requests that were an earlier call again, by what became of them: rejoined its job, or replayed its answer.",
+			Help: "Repeated requests, by outcome: rejoined the job of the first call, or replayed its answer.",
 		}, []string{"outcome"}),
 		kept: f.NewCounter(prometheus.CounterOpts{
 			Name: "llmguard_proxy_kept_places_total",
-			Help: "Callers told to come back for the place, or the running job, that was kept for them.",
+			Help: "Refusals that reserved a place in the queue, or a running job, for the caller's retry.",
 		}),
 		authFailures: f.NewCounter(prometheus.CounterOpts{
 			Name: "llmguard_proxy_auth_failures_total", Help: "Requests with an unknown, expired or disabled key.",
@@ -50,7 +51,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-// answered counts one request. Its series are few and looked up once.
+// answered counts one request. There are few series, and each is looked up once.
 func (m *metrics) answered(route string, status int, took time.Duration) {
 	key := answerKey{route, status}
 	m.mu.RLock()

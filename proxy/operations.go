@@ -8,17 +8,17 @@ import (
 	"github.com/llmguard/llmguard/internal/ownership"
 )
 
-// operation is one request about things that a provider keeps for an org. All of them go
-// the same way, see Server.relay: what their path and their body name is the org's, it
-// is asked of the provider that keeps it, and what the answer makes is noted.
+// operation is one kind of request about things that a provider stores for an org. All of them are
+// handled by objectHandler.relay: what their path and body name must belong to the org, the
+// provider that stores it is asked, and what the answer creates is recorded.
 type operation struct {
 	method, path string         // the path as in Server.table
-	of           ownership.Kind // what the first id of the path names; "": there is none
-	makes        ownership.Kind // what the answer's id names; "": nothing new
-	ends         bool           // the thing is gone afterwards
-	lists        ownership.Kind // answers with what the org has of a kind
-	file         string         // the part of a form that holds a file; "": the body is JSON
-	fee          fee            // what it costs; nil: nothing
+	of           ownership.Kind // kind of the first id in the path; "": there is none
+	makes        ownership.Kind // kind of the id in the answer; "": nothing new
+	ends         bool           // the thing is deleted
+	lists        ownership.Kind // kind of the org's things to list
+	file         string         // name of the form part with the file; "": the body is JSON
+	fee          fee            // its cost; nil: free
 }
 
 const (
@@ -27,8 +27,8 @@ const (
 	dropIt = http.MethodDelete
 )
 
-// operations are all of them. Those of files are found by Server.allFiles and its like,
-// which know the files that are kept here.
+// operations lists all of them. Those for files are used by fileHandler.allFiles and its siblings,
+// which know the files that are stored here.
 var operations = []operation{
 	{method: postIt, path: "/conversations", makes: ownership.Conversation},
 	{method: getIt, path: "/conversations/", of: ownership.Conversation},
@@ -78,7 +78,7 @@ var operations = []operation{
 	{method: getIt, path: "/containers/*/files/*/content", of: ownership.Container, fee: session},
 }
 
-// fileOperations are those of files that a provider keeps.
+// Operations on files that a provider stores.
 var (
 	getFile     = operation{method: getIt, path: "/files/", of: ownership.File}
 	deleteFile  = operation{method: dropIt, path: "/files/", of: ownership.File, ends: true}
@@ -86,8 +86,7 @@ var (
 	uploadFile  = operation{method: postIt, path: "/files", makes: ownership.File, file: "file"}
 )
 
-// related are the names and scopes of routes with operations, by the first part of their
-// path.
+// related lists the names and scopes of routes with operations, by the first part of their path.
 var related = []struct{ path, name, scope string }{
 	{"/chat/completions", "chat.completions", "chat.completions"},
 	{"/conversations", "conversations", "responses"},
@@ -119,7 +118,7 @@ func (s *Server) addOperations(table map[string]route) {
 	}
 }
 
-// routeOf is a new route for an operation.
+// routeOf returns a new route for an operation.
 func (s *Server) routeOf(op operation) route {
 	for _, r := range related {
 		rest, ok := strings.CutPrefix(op.path, r.path)
@@ -140,7 +139,7 @@ func (s *Server) routeOf(op operation) route {
 	panic("proxy: no route for " + op.path)
 }
 
-// oneOf serves an operation, and other methods of its path as before.
+// oneOf serves an operation, and passes other methods of its path to others.
 func (s *Server) oneOf(op operation, others handler) handler {
 	return func(x *request, r *http.Request, arg string) error {
 		switch {

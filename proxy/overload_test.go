@@ -13,10 +13,10 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// TestGoodput: an org that is offered twice what its limit lets through gets what that
-// lets through, and pays for calls whose callers are there when they start, although none
-// comes back for its place. Two callers come for every call that reaches the provider, and
-// one of them leaves before its turn, so the load is the same on any machine.
+// TestGoodput: an org that is offered twice what its limit admits gets what the limit admits, and
+// pays for calls whose callers are present when they start, although none returns for its place.
+// Two callers come for every call that reaches the provider, and one of them leaves before its
+// turn, so the load is the same on any machine.
 func TestGoodput(t *testing.T) {
 	t.Parallel()
 	const open, callers = 3, 90
@@ -29,7 +29,7 @@ func TestGoodput(t *testing.T) {
 			arrivals <- struct{}{}
 		}
 	}
-	var present sync.Map // callers, by the text of their calls
+	var present sync.Map // callers by the text of their calls
 	var absent atomic.Int64
 	r.fake.Script(func(q *fakeprovider.Request) fakeprovider.Behaviour {
 		if _, there := present.Load(strings.TrimSpace(q.UserText)); !there {

@@ -16,11 +16,11 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// upForm is a form with one file, read to its end. The file is in the exchange's body.
-// What is sent on is made of what was read here: no server can read it another way.
+// upForm is a form with one file, read to its end. The file is in the exchange's body. The
+// forwarded form is rebuilt from what was read here, so that no server can parse it differently.
 type upForm struct {
 	x          *request
-	part       string // that holds the file
+	part       string // the part with the file
 	fields     map[string]string
 	name, kind string // of the file; kind is its Content-Type
 	file       bool
@@ -31,7 +31,7 @@ func isForm(r *http.Request) bool {
 	return strings.EqualFold(strings.TrimSpace(kind), "multipart/form-data")
 }
 
-// readParts reads a form with a file and some of the fields named. The file takes disk.
+// readParts reads a form with a file and some of the named fields. The file is stored on disk.
 func (b *bodyReader) readParts(x *request, r *http.Request, part string, fields ...string) (*upForm, error) {
 	done, err := b.connections.lasting(x)
 	if err != nil {
@@ -41,7 +41,7 @@ func (b *bodyReader) readParts(x *request, r *http.Request, part string, fields 
 	f := &upForm{x: x, part: part, fields: map[string]string{}}
 	err = b.eachPart(x, r, part, func(name, text string) error {
 		if !slices.Contains(fields, name) {
-			return wire.BadRequest(shorten(name), "unknown_parameter", "The field '%s' is none this endpoint takes",
+			return wire.BadRequest(shorten(name), "unknown_parameter", "This endpoint does not take a field named '%s'",
 				shorten(name))
 		}
 		f.fields[name] = text
@@ -53,7 +53,7 @@ func (b *bodyReader) readParts(x *request, r *http.Request, part string, fields 
 	return f, err
 }
 
-// spoolPart keeps a file while its form is read.
+// spoolPart buffers a file while its form is read.
 func (b *bodyReader) spoolPart(x *request, f *upForm, p *multipart.Part) error {
 	f.file = true
 	f.name = p.FileName()
@@ -68,15 +68,15 @@ func (b *bodyReader) spoolPart(x *request, f *upForm, p *multipart.Part) error {
 	return nil
 }
 
-// eachPart reads a form part by part: the one called file, at most once, and text fields,
-// each at most once.
+// eachPart reads a form part by part: the part named file at most once, and each text field at most
+// once.
 func (b *bodyReader) eachPart(x *request, r *http.Request, file string, field func(name, text string) error,
 	data func(*multipart.Part) error,
 ) error {
 	r.Body = &slowBody{ReadCloser: r.Body, x: x}
 	parts, err := r.MultipartReader()
 	if err != nil {
-		return wire.BadRequest("", "invalid_multipart", "An upload is multipart/form-data with a part called %s", file)
+		return wire.BadRequest("", "invalid_multipart", "An upload must be multipart/form-data with a part named %s", file)
 	}
 	seen := map[string]bool{}
 	for n := 0; ; n++ {
@@ -91,9 +91,10 @@ func (b *bodyReader) eachPart(x *request, r *http.Request, file string, field fu
 		name := part.FormName()
 		switch {
 		case n == maxFields:
-			return wire.BadRequest("", "invalid_multipart", "An upload has at most %d parts", maxFields)
+			return wire.BadRequest("", "invalid_multipart", "An upload can have at most %d parts", maxFields)
 		case seen[name]:
-			return wire.BadRequest(shorten(name), "invalid_multipart", "An upload has one part called %s", shorten(name))
+			return wire.BadRequest(shorten(name), "invalid_multipart", "An upload can have only one part named %s",
+				shorten(name))
 		}
 		seen[name] = true
 		if name == file {
@@ -120,7 +121,7 @@ func (f *upForm) fill(r *providers.Request) {
 	var head bytes.Buffer
 	w := multipart.NewWriter(&head)
 	for _, name := range slices.Sorted(maps.Keys(f.fields)) {
-		_ = w.WriteField(name, f.fields[name]) // to memory
+		_ = w.WriteField(name, f.fields[name]) // writing to memory cannot fail
 	}
 	if f.file {
 		h := textproto.MIMEHeader{}
@@ -144,7 +145,7 @@ func (f *upForm) fill(r *providers.Request) {
 	}
 }
 
-// printed drops what ends a line.
+// printed drops characters that could end a header line.
 func printed(c rune) rune {
 	if c < ' ' || c > '~' {
 		return -1

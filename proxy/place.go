@@ -10,23 +10,23 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// The headers in which a call that waits reports its place, where headers can still be sent.
+// The headers in which a waiting call reports its place, if headers can still be sent.
 const (
-	headerAhead      = "X-Llmguard-Queue-Ahead" // jobs before it
+	headerAhead      = "X-Llmguard-Queue-Ahead" // number of jobs ahead of it
 	headerETA        = "X-Llmguard-Queue-Eta"   // until it may run; a Go duration
 	headerWaitingFor = "X-Llmguard-Waiting-For" // what it waits for: see queue.Place
 )
 
-// placeOf reads where a job stands.
+// placeOf returns a job's place.
 func (c *callHandler) placeOf(ctx context.Context, j *queue.Job) (queue.Place, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	return c.opts.Queue.Place(ctx, c.opts.Guard.Room, j)
 }
 
-// tellPlace writes the place of a job that waits.
+// tellPlace writes the place of a waiting job to the headers.
 func tellPlace(h http.Header, at queue.Place) {
-	if at.WaitingFor == "" { // it does not wait
+	if at.WaitingFor == "" { // it is not waiting
 		return
 	}
 	h.Set(headerAhead, strconv.Itoa(at.Ahead))
@@ -36,7 +36,7 @@ func tellPlace(h http.Header, at queue.Place) {
 	h.Set(headerWaitingFor, at.WaitingFor)
 }
 
-// comment is the place as a line that readers of event streams skip.
+// comment formats the place as a line that readers of event streams ignore.
 func comment(at queue.Place) string {
 	eta := "unknown"
 	if at.ETA >= 0 {
@@ -45,12 +45,12 @@ func comment(at queue.Place) string {
 	return fmt.Sprintf(": waiting position=%d eta=%s for=%s\n", at.Ahead+1, eta, at.WaitingFor)
 }
 
-// maxLooks bounds the callers' places that are read at a time: while thousands wait, the
-// others get the blank line that keeps their connections alive.
+// maxLooks bounds the concurrent lookups of callers' places. While thousands wait, the others get
+// the blank line that keeps their connections alive.
 const maxLooks = 4
 
-// look reads the place of a waiting caller's job; false when it does not wait, or when too
-// many are reading theirs.
+// look returns the place of a waiting caller's job; false if it is not waiting, or if too many
+// lookups are in progress.
 func (v *waitingCaller) look(ctx context.Context) (queue.Place, bool) {
 	s := v.server
 	select {
@@ -63,9 +63,9 @@ func (v *waitingCaller) look(ctx context.Context) (queue.Place, bool) {
 	return at, err == nil && at.WaitingFor != ""
 }
 
-// bearsComments reports whether a caller's client is known to skip comments in an event
-// stream: OpenAI's own libraries do, and callers who ask for them. Others may take a comment
-// for a part of an error that follows it.
+// bearsComments reports whether a caller's client is known to skip comments in an event stream:
+// OpenAI's own libraries, and callers that request them. Other clients may take a comment for part
+// of a subsequent error.
 func bearsComments(h http.Header, w preferences) bool {
 	switch h.Get("X-Stainless-Lang") {
 	case "js", "python", "go":

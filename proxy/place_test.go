@@ -16,7 +16,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// spend uses so much of alice's limits up.
+// spend uses up n of alice's limits.
 func (r *rig) spend(n int64) {
 	r.t.Helper()
 	store := budget.New(r.rdb, budget.Options{})
@@ -40,7 +40,7 @@ func (r *rig) jobAt(id string) (v jobView) {
 	return v
 }
 
-// TestETAIsTheLaterOfQuotaAndBudget: a job says which of the two it waits for, and until when.
+// TestETAIsTheLaterOfQuotaAndBudget: a job reports which of the two it waits for, and until when.
 func TestETAIsTheLaterOfQuotaAndBudget(t *testing.T) {
 	r := newRig(t, queue.Pool{RPM: 600}, nil, window(40_000_000, time.Hour))
 	if j, _ := r.submitted(); j.WaitingFor != "pool:main" || j.ETA == nil || *j.ETA > 1 {
@@ -71,8 +71,8 @@ func TestETAIsTheLaterOfQuotaAndBudget(t *testing.T) {
 	}
 }
 
-// TestETAOfHeldMoney: open calls may give back what they hold at any moment, so their limit is
-// named, and its window is no reason to wait that long.
+// TestETAOfHeldMoney: open calls may return held money at any moment, so their limit is named, but
+// the ETA is not derived from its window.
 func TestETAOfHeldMoney(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil, window(40_000_000, time.Hour))
 	most := budget.Amounts{Cost: 39_999_000}
@@ -85,8 +85,8 @@ func TestETAOfHeldMoney(t *testing.T) {
 	}
 }
 
-// TestWaitingStreamReportsItsPlace: in the headers while they are open, and as comments to
-// clients that are known to skip them.
+// TestWaitingStreamReportsItsPlace: the place is in the headers while they can be sent, and in
+// comments for clients that are known to skip them.
 func TestWaitingStreamReportsItsPlace(t *testing.T) {
 	r := newRig(t, single, func(o *Options) { o.KeepAlive = 10 * time.Millisecond })
 	r.worker(nil)
@@ -105,7 +105,7 @@ func TestWaitingStreamReportsItsPlace(t *testing.T) {
 	}
 }
 
-// TestEndOfPatienceReportsThePlace: the 429 of a call that waited says where it stood.
+// TestEndOfPatienceReportsThePlace: the 429 of a call that waited reports its place.
 func TestEndOfPatienceReportsThePlace(t *testing.T) {
 	r := newRig(t, single, nil)
 	defer r.occupy()()
@@ -116,7 +116,8 @@ func TestEndOfPatienceReportsThePlace(t *testing.T) {
 	}
 }
 
-// TestEveryRefusalSaysWhenToRetry: no 429 and no 503 goes out without advice, whoever wrote it.
+// TestEveryRefusalSaysWhenToRetry: no 429 or 503 is sent without retry advice, whichever component
+// wrote it.
 func TestEveryRefusalSaysWhenToRetry(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil)
 	for _, status := range []int{429, 503} {
@@ -135,13 +136,13 @@ func TestEveryRefusalSaysWhenToRetry(t *testing.T) {
 	}
 }
 
-// TestSlowWorkerSendsOnTheFirstHold: a machine that takes longer to make a job ready than a grant
-// of quota lives sends it all the same, once, with the money that was held for it.
+// TestSlowWorkerSendsOnTheFirstHold: a machine that needs longer to prepare a job than a grant of
+// quota lives still sends it, once, with the money that was held for it.
 func TestSlowWorkerSendsOnTheFirstHold(t *testing.T) {
 	r := newRig(t, queue.Pool{RPM: 600}, nil, window(roomy, time.Hour))
 	run := queue.NewRunner(r.queue, r.guard, wire.Limits{}, slog.New(slog.DiscardHandler), nil)
 	r.worker(func(ctx context.Context, c *queue.Claim) queue.Verdict {
-		time.Sleep(600 * time.Millisecond) // the token tables load
+		time.Sleep(600 * time.Millisecond) // while the token tables load
 		return run(ctx, c)
 	})
 	j, _ := r.submitted()

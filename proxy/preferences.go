@@ -10,20 +10,19 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// preferences is what a caller says of waiting.
+// preferences are a caller's preferences for waiting.
 type preferences struct {
 	async    bool          // Prefer: respond-async
 	patience time.Duration // 0 when not said
 	waits    string        // "wait=N" when said, for Preference-Applied
-	webhook  string        // URL to be told when the job has ended
-	progress bool          // Prefer: progress: a stream that waits gets comments
+	webhook  string        // URL to notify when the job has ended
+	progress bool          // Prefer: progress: a waiting stream gets comments
 }
 
-// maxWish bounds what a caller may ask for.
+// maxWish is the maximum that a caller may request.
 const maxWish = 24 * time.Hour
 
-// parseWish reads Prefer (RFC 7240) and the read timeout the SDKs announce.
-// Unknown preferences are ignored, as the RFC demands.
+// parseWish parses Prefer (RFC 7240). Unknown preferences are ignored, as the RFC requires.
 func parseWish(h http.Header) (preferences, error) {
 	var w preferences
 	for _, field := range h.Values("Prefer") {
@@ -39,7 +38,7 @@ func parseWish(h http.Header) (preferences, error) {
 				seconds, err := strconv.Atoi(strings.Trim(strings.TrimSpace(value), `"`))
 				if err != nil || seconds < 0 {
 					return preferences{}, wire.BadRequest("Prefer", "invalid_prefer",
-						"Prefer: wait takes a whole number of seconds, not %q", shorten(value))
+						"Prefer: wait must be a whole number of seconds, not %q", shorten(value))
 				}
 				w.patience = max(time.Duration(min(seconds, int(maxWish/time.Second)))*time.Second, time.Millisecond)
 				w.waits = "wait=" + strconv.Itoa(seconds)
@@ -49,10 +48,10 @@ func parseWish(h http.Header) (preferences, error) {
 	return w, nil
 }
 
-// headerWebhook names who is to be told of a job's end.
+// headerWebhook names the URL to notify of a job's end.
 const headerWebhook = "X-Llmguard-Webhook"
 
-// webhookOf returns the target a request names for its job, empty for none.
+// webhookOf returns the target that a request names for its job, empty if none.
 func (c *callHandler) webhookOf(org string, h http.Header, async bool) (string, error) {
 	list := h.Values(headerWebhook)
 	switch {
@@ -60,25 +59,24 @@ func (c *callHandler) webhookOf(org string, h http.Header, async bool) (string, 
 		return "", nil
 	case len(list) > 1 || !async:
 		return "", wire.BadRequest(headerWebhook, "invalid_webhook",
-			"%s takes one URL, and goes with Prefer: respond-async or a background: any other call is answered on its "+
-				"connection", headerWebhook)
+			"%s takes one URL and requires Prefer: respond-async or background: true", headerWebhook)
 	}
 	return list[0], c.checkWebhook(org, headerWebhook, list[0])
 }
 
-// checkWebhook refuses a target that requests of the org may not name; param is
-// where it stands.
+// checkWebhook refuses a target that requests of the org may not use; param is the field that
+// contains it.
 func (c *callHandler) checkWebhook(org, param, url string) error {
 	if c.opts.Webhooks == nil {
-		return wire.BadRequest(param, "webhook_not_allowed", "This proxy tells nobody of what has ended")
+		return wire.BadRequest(param, "webhook_not_allowed", "Webhooks are not enabled on this proxy. Set `webhooks` in the configuration")
 	}
 	if err := c.opts.Webhooks.CheckURL(org, url); err != nil {
-		return wire.BadRequest(param, "webhook_not_allowed", "%s cannot be told: %s", shorten(url), err)
+		return wire.BadRequest(param, "webhook_not_allowed", "%s cannot be used as a webhook target: %s", shorten(url), err)
 	}
 	return nil
 }
 
-// announced is the read timeout an SDK says it has, in seconds; 0 for none.
+// announced returns the read timeout that an SDK announces, or 0.
 func announced(h http.Header) time.Duration {
 	for _, name := range []string{"X-Stainless-Read-Timeout", "X-Stainless-Timeout"} {
 		if seconds, err := strconv.ParseFloat(h.Get(name), 64); err == nil && seconds > 0 && seconds < maxWish.Seconds() {
@@ -88,16 +86,17 @@ func announced(h http.Header) time.Duration {
 	return 0
 }
 
-// answerMargin is kept of a caller's timeout for our answer to arrive in.
+// answerMargin is the part of a caller's timeout reserved for sending our answer.
 const answerMargin = 2 * time.Second
 
-// patience is how long a caller can be kept: `wait` for its job to start, `hold`
-// for the answer, 0 when newlines keep the connection alive.
+// patience is how long a caller can wait: wait for its job to start, hold for the answer. hold is 0
+// if newlines keep the connection alive.
 type patience struct{ wait, hold time.Duration }
 
-// patience of a caller: what it said, what its SDK will bear, and for silent
-// connections what Node's fetch bears. A call starts while there is time left for
-// its answer, or within the first quarter if its answers take longer. The org bounds waiting only.
+// patience returns a caller's patience, based on what it requested, its SDK's timeout, and for
+// silent connections the timeout of Node's fetch. A call has to start while there is time left for
+// its answer, or within the first quarter if its answers take longer. The org's bound applies to
+// waiting only.
 func (c *callHandler) patience(x *request, r *http.Request, plan *guard.Plan, w preferences) patience {
 	stream := plan.Request.Stream
 	p := patience{wait: defaultStreamWait}
@@ -120,6 +119,5 @@ func (c *callHandler) patience(x *request, r *http.Request, plan *guard.Plan, w 
 	return p
 }
 
-// defaultStreamWait is how long a stream waits when nobody says otherwise:
-// the timeout most SDKs have.
+// defaultStreamWait is how long a stream waits by default: the timeout of most SDKs.
 const defaultStreamWait = 10 * time.Minute

@@ -18,12 +18,12 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// flights notes what leaves for Redis together: "take", "give" and "org" of a script
-// of the org's limits.
+// flights records which scripts are sent to Redis in one batch: "take", "give" and "org" for a
+// script of the org's limits.
 type flights struct {
 	mu     sync.Mutex
 	sent   [][]string
-	around func(flight []string, cmds []redis.Cmder, next func() error) error // nil: only note
+	around func(flight []string, cmds []redis.Cmder, next func() error) error // nil: only record
 }
 
 func (f *flights) DialHook(next redis.DialHook) redis.DialHook          { return next }
@@ -67,7 +67,7 @@ func scriptOf(cmd redis.Cmder) string {
 	return ""
 }
 
-// with lists the flights that have a script aboard.
+// with returns the batches that contain a script.
 func (f *flights) with(name string) (out [][]string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -88,7 +88,7 @@ func (f *flights) set(around func(flight []string, cmds []redis.Cmder, next func
 	f.around = around
 }
 
-// prefetchRig is a rig whose org has been served a first call, all of which is written.
+// prefetchRig returns a rig whose org has been served a first call, with all its writes done.
 func prefetchRig(t *testing.T, pool queue.Pool, limits ...budget.Limit) (*rig, *flights) {
 	t.Helper()
 	f := &flights{}
@@ -102,7 +102,7 @@ func prefetchRig(t *testing.T, pool queue.Pool, limits ...budget.Limit) (*rig, *
 	return r, f
 }
 
-// written waits until the calls before are: their ends share flights with nothing then.
+// written waits until the previous calls are settled, so that their ends share no batch.
 func (r *rig) written() {
 	r.t.Helper()
 	r.until("nothing is held", func() bool { return r.held() == 0 && strings.HasSuffix(r.used(), " 0 open") })
@@ -110,7 +110,7 @@ func (r *rig) written() {
 
 var prefetchPrompt = prompt("[fake: output=5] hi", `"max_tokens":5`)
 
-// used is what of the pool's quota is taken, and how many calls are open.
+// used describes the used part of the pool's quota and the number of open calls.
 func (r *rig) used() string {
 	r.t.Helper()
 	d, err := r.queue.Depth(r.t.Context(), "main")
@@ -120,8 +120,8 @@ func (r *rig) used() string {
 	return fmt.Sprintf("%d requests, %d tokens, %d open", d.Requests, d.Tokens, r.rdb.ZCard(r.t.Context(), "lg:{main}:slots").Val())
 }
 
-// nothingStays waits until the pool's books are as they were, and nothing is held; and
-// checks that no call but the first reached the provider.
+// nothingStays waits until the pool's quota is as before and nothing is held, and checks that only
+// the first call reached the provider.
 func (r *rig) nothingStays(before string) {
 	r.t.Helper()
 	r.until("the quota is back and nothing is held", func() bool { return r.used() == before && r.held() == 0 })
@@ -133,8 +133,8 @@ func (r *rig) nothingStays(before string) {
 // measured is a pool with a quota of every kind.
 var measured = queue.Pool{RPM: 1000, TPM: 1_000_000, Concurrency: 20}
 
-// TestPrefetchTogether: from the second call on, the quota is asked for in the flight of
-// the hold.
+// TestPrefetchTogether: from the second call on, the quota is requested in the same batch as the
+// hold.
 func TestPrefetchTogether(t *testing.T) {
 	r, f := prefetchRig(t, measured, window(roomy, time.Hour))
 	if a := r.chat(prefetchPrompt); a.status != 200 {
@@ -148,8 +148,8 @@ func TestPrefetchTogether(t *testing.T) {
 	}
 }
 
-// TestPrefetchRefused: the quota asked for with a hold that is refused goes back, and the
-// next calls of who is over budget ask for none until one is granted.
+// TestPrefetchRefused: quota requested with a hold that is refused is returned, and the next calls
+// of a caller that is over budget request none until one is granted.
 func TestPrefetchRefused(t *testing.T) {
 	once := budget.Limit{ID: "n", Subject: budget.User, Metric: budget.Requests, Shape: budget.Shape{Kind: budget.ExactWindow, Amount: 1, Window: time.Hour}}
 	r, f := prefetchRig(t, measured, once)
@@ -178,7 +178,7 @@ func TestPrefetchRefused(t *testing.T) {
 	}
 }
 
-// TestPrefetchBusy: a hold whose call gets no quota goes back.
+// TestPrefetchBusy: the hold of a call that gets no quota is returned.
 func TestPrefetchBusy(t *testing.T) {
 	r, f := prefetchRig(t, single, window(roomy, time.Hour))
 	release := r.occupy()
@@ -193,8 +193,8 @@ func TestPrefetchBusy(t *testing.T) {
 	release()
 }
 
-// TestPrefetchDowngrade: the quota asked for with a hold that is refused is there for the
-// cheaper model of the same pool.
+// TestPrefetchDowngrade: quota requested with a refused hold is used for the cheaper model of the
+// same pool.
 func TestPrefetchDowngrade(t *testing.T) {
 	r, f := prefetchRig(t, single, tight())
 	r.org.Downgrade = map[string]string{"gpt-4o": "gpt-4o-mini"}
@@ -207,7 +207,7 @@ func TestPrefetchDowngrade(t *testing.T) {
 	}
 }
 
-// TestPrefetchLost: whichever reply of the two is lost, hold and quota go back.
+// TestPrefetchLost: whichever of the two replies is lost, hold and quota are returned.
 func TestPrefetchLost(t *testing.T) {
 	for _, lost := range []string{"take", "org"} {
 		r, f := prefetchRig(t, measured, window(roomy, time.Hour))
@@ -229,7 +229,7 @@ func TestPrefetchLost(t *testing.T) {
 	}
 }
 
-// TestPrefetchGone: a caller who leaves while both are under way leaves nothing behind.
+// TestPrefetchGone: a caller that leaves while both are in flight leaves nothing behind.
 func TestPrefetchGone(t *testing.T) {
 	r, f := prefetchRig(t, measured, window(roomy, time.Hour))
 	before := r.used()

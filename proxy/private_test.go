@@ -9,7 +9,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// TestAnswersAreNotKeptOnTheWay: no answer is for a cache, or for a browser to guess about.
+// TestAnswersAreNotKeptOnTheWay: no answer may be cached or sniffed.
 func TestAnswersAreNotKeptOnTheWay(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil)
 	for name, a := range map[string]answer{
@@ -27,7 +27,7 @@ func TestAnswersAreNotKeptOnTheWay(t *testing.T) {
 	}
 }
 
-// TestTracesOfStrangersAreNotContinued: only a caller who is known says which trace a request
+// TestTracesOfStrangersAreNotContinued: only an authenticated caller decides which trace a request
 // belongs to, and whether it is recorded.
 func TestTracesOfStrangersAreNotContinued(t *testing.T) {
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"

@@ -10,12 +10,12 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// Routes that cost no money cost Redis time, and some of them a request to a provider
-// with the deployment's credential. What one key, and all keys of an org, may use in each
-// process is far above what a dashboard or a poller needs, and far below what would delay
+// readBounds bound routes that cost no money: they cost Redis time, and some of them a request to a
+// provider with the deployment's credential. The allowance of one key, and of all keys of an org,
+// in each process is far above what a dashboard or a poller needs, and far below what would delay
 // holds.
 type readBounds struct {
-	what      string  // that there are too many of
+	what      string  // for the message: what there are too many of
 	perSecond float64 // in units of route.reads and route.writes
 	burst     int
 	atOnce    int
@@ -26,19 +26,19 @@ var (
 	upstreamReads = readBounds{"requests about stored responses", 10, 50, 8}
 )
 
-// orgReads is how many times as much as one key all keys of an org may use.
+// orgReads is the allowance of all keys of an org, as a multiple of that of one key.
 const orgReads = 10
 
-// Weights of routes: one record, a change of one, a page of a list, or a look at all
-// limits or days.
+// Weights of routes: one record, a change of one, a page of a list, or a read of all limits or
+// days.
 const (
 	readsOne  = 1
 	writesOne = 2
 	readsPage = 4
-	readsAll  = 8 // two at once
+	readsAll  = 8 // two concurrently
 )
 
-// readsKept is how many keys are known before those that rest are forgotten.
+// readsKept is the number of keys beyond which idle ones are forgotten.
 const readsKept = 10_000
 
 // reads bounds what each key and each org reads. It is safe for concurrent use.
@@ -52,14 +52,14 @@ type reads struct {
 type reader struct {
 	rate  *rate.Limiter
 	burst int
-	open  int // units under way
+	open  int // units in progress
 	most  int
 }
 
 func newReads(b readBounds) *reads { return &reads{bounds: b, keys: map[string]*reader{}} }
 
-// begin lets a key read so many units until the returned function is called, which may
-// be called twice; the error says when to come back.
+// begin takes units for a key until the returned function is called, which may be called twice; the
+// error says when to retry.
 func (r *reads) begin(org, key string, units int, now time.Time) (func(), error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +87,7 @@ func (r *reads) begin(org, key string, units int, now time.Time) (func(), error)
 	}), nil
 }
 
-// spend charges a key with units of which only the answer tells.
+// spend charges a key for units that are known only from the answer.
 func (r *reads) spend(org, key string, units int, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,11 +98,11 @@ func (r *reads) spend(org, key string, units int, now time.Time) {
 
 func (r *reads) tooMany(wait time.Duration) error {
 	return wire.RateLimited(fmt.Sprintf(
-		"Too many %s with this API key or in this organization: at most %d in parallel and %.0f a second per key",
+		"Too many %s with this API key or in this organization: each key can make %d in parallel and %.0f per second",
 		r.bounds.what, r.bounds.atOnce, r.bounds.perSecond), wait)
 }
 
-// of returns the reader of a key and that of its org.
+// of returns the readers of a key and of its org.
 func (r *reads) of(org, key string, now time.Time) [2]*reader {
 	ofKey := org + " " + key
 	if len(r.keys) >= readsKept && (r.keys[ofKey] == nil || r.keys[org] == nil) {

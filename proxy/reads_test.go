@@ -10,7 +10,8 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// What one key reads is bounded in its rate and at once; another key's is its own.
+// TestReads: the reads of one key are bounded in rate and concurrency; other keys have their own
+// bounds.
 func TestReads(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e9, 0)
@@ -48,8 +49,7 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// TestReadsOfAnOrg: more keys do not give an org any number of reads, and what is refused
-// takes nothing.
+// TestReadsOfAnOrg: more keys do not give an org unlimited reads, and a refused read takes nothing.
 func TestReadsOfAnOrg(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e9, 0)
@@ -91,14 +91,14 @@ func TestReadsOfAnOrg(t *testing.T) {
 	}
 }
 
-// TestReadsOfAKey: a key that reads its limits in a loop is told to come back, in
-// OpenAI's form, and may still call.
+// TestReadsOfAKey: a key that reads its limits in a loop is asked to retry later, in OpenAI's
+// format, and may still make calls.
 func TestReadsOfAKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
 	for r.proxy.reads.of("acme", "k1", time.Now())[0].rate.AllowN(time.Now(), 10*readsAll) {
 	}
-	r.proxy.reads.of("acme", "k1", time.Now())[0].rate.SetLimit(0.01) // hardly any come back while the machine is slow
+	r.proxy.reads.of("acme", "k1", time.Now())[0].rate.SetLimit(0.01) // nearly no refill, however slow the machine is
 	for range 10 {
 		a := r.call(http.MethodGet, "/v1/limits", "")
 		if a.status == 200 {

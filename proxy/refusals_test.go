@@ -10,7 +10,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// refused are the sums of alice's refusals and waits at the limit.
+// refused returns the sums of alice's refusals and waits at the limit.
 func (r *rig) refused(limit string) (refused, waited int64) {
 	r.t.Helper()
 	if err := r.store.Refusals.Write(r.t.Context()); err != nil {
@@ -28,7 +28,7 @@ func (r *rig) refused(limit string) (refused, waited int64) {
 	return refused, waited
 }
 
-// parkedUntil is when what a limit has put aside wakes; zero: nothing is.
+// parkedUntil returns when a subject parked by a limit wakes; zero if nothing is parked.
 func (r *rig) parkedUntil() time.Time {
 	r.t.Helper()
 	list, err := r.queue.Parked(r.t.Context(), "main")
@@ -53,7 +53,7 @@ func (r *rig) await(what string, is func() bool) {
 }
 
 // TestRefusalsAndWaitsAreCounted: a refused call counts once, a job that waits for a limit once
-// however often its turn comes, and a job whose org's limits changed tries again at once.
+// however often its turn comes, and a job whose org's limits changed is retried immediately.
 func TestRefusalsAndWaitsAreCounted(t *testing.T) {
 	t.Parallel()
 	calls := budget.Limit{

@@ -19,17 +19,17 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// task is an operation under way.
+// task is an operation in progress.
 type task struct {
 	operation
-	ids      []string         // of the path
-	note     ownership.Note   // what the first of them names, or only which provider keeps what is made
-	mentions wire.Mentions    // of the body
-	named    []ownership.Note // the things mentioned
+	ids      []string         // in the path
+	note     ownership.Note   // of the thing named first, or only the provider that stores what is created
+	mentions wire.Mentions    // in the body
+	named    []ownership.Note // notes of the things mentioned
 	request  providers.Request
-	call     *guard.Call                 // that pays for it; nil: nothing
-	asks     bool                        // the call only asks whether there is room for what comes later
-	added    func(status int, err error) // what was counted of a conversation's items; nil: nothing
+	call     *guard.Call                 // the call that pays for it; nil if it is free
+	asks     bool                        // the call only checks whether there is capacity for later charges
+	added    func(status int, err error) // completes the count of a conversation's items; nil if nothing was counted
 	made     ownership.Note
 }
 
@@ -41,8 +41,8 @@ type objectHandler struct {
 	responses *responseHandler
 }
 
-// relay carries an operation out: what it names is looked up, what it costs is held, and
-// what its answer makes is noted before the caller sees it.
+// relay executes an operation: what it names is looked up, what it costs is held, and what its
+// answer creates is recorded before the caller sees it.
 func (h *objectHandler) relay(x *request, r *http.Request, op operation, arg string) error {
 	t := &task{operation: op}
 	if arg != "" {
@@ -101,7 +101,8 @@ func (h *objectHandler) findThing(x *request, r *http.Request, t *task) error {
 func noThing(k ownership.Kind, id string) *wire.Error {
 	what := strings.NewReplacer("_", " ", ".", " ").Replace(string(k))
 	code := strings.ReplaceAll(string(k), ".", "_") + "_not_found"
-	return wire.NotFound("id", code, "No such %s: %s. It must have been made through this proxy by the same org", what,
+	return wire.NotFound("id", code, "No such %s: %s. It must have been created through this proxy by the same "+
+		"organization", what,
 		shorten(id))
 }
 
@@ -139,7 +140,7 @@ func (h *objectHandler) readTask(x *request, r *http.Request, t *task) error {
 	return nil
 }
 
-// settleOn finds the provider of a task, which is that of all it mentions.
+// settleOn determines the provider of a task, which must be that of everything it mentions.
 func (h *objectHandler) settleOn(ctx context.Context, x *request, t *task) (err error) {
 	t.named, err = h.opts.Guard.Objects.Mentioned(ctx, x.caller, t.mentions.Refs)
 	if err != nil {
@@ -151,7 +152,7 @@ func (h *objectHandler) settleOn(ctx context.Context, x *request, t *task) (err 
 			t.note.Provider = n.Provider
 		case n.Provider != t.note.Provider, n.Kind == ownership.UploadPart && n.Of != t.note.ID:
 			ref := t.mentions.Refs[i]
-			return wire.NotFound(ref.Param, "not_found", "%.100q does not belong to this", ref.ID)
+			return wire.NotFound(ref.Param, "not_found", "%.100q belongs to another provider or upload", ref.ID)
 		}
 	}
 	if t.note.Provider == "" {
@@ -166,7 +167,7 @@ func (h *objectHandler) settleOn(ctx context.Context, x *request, t *task) (err 
 	return err
 }
 
-// plan is what a task costs; nil: nothing.
+// plan returns the cost of a task; nil if it is free.
 func (t *task) plan(s *Server, x *request) (*guard.Plan, error) {
 	if t.fee == nil {
 		return nil, nil
@@ -174,7 +175,7 @@ func (t *task) plan(s *Server, x *request) (*guard.Plan, error) {
 	return t.fee(s, x, t)
 }
 
-// sendPaid sends a task that has a fee, which is held meanwhile.
+// sendPaid sends a task with a fee, which is held meanwhile.
 func (h *objectHandler) sendPaid(x *request, r *http.Request, t *task, plan *guard.Plan) (status int, err error) {
 	x.plan = plan
 	quota := &pace{responses: h.responses, x: x, r: r, note: t.note}
@@ -196,7 +197,7 @@ func (h *objectHandler) sendPaid(x *request, r *http.Request, t *task, plan *gua
 	return status, err
 }
 
-// sendFree sends a task that costs nothing but a request of the provider's quota.
+// sendFree sends a task that costs only a request of the provider's quota.
 func (h *objectHandler) sendFree(x *request, r *http.Request, t *task) (int, error) {
 	if t.fee == nil {
 		err := h.countItems(r.Context(), x, t)
@@ -220,18 +221,18 @@ func (h *objectHandler) countItems(ctx context.Context, x *request, t *task) (er
 	return err
 }
 
-// items are what a task adds to a conversation.
+// items returns what a task adds to a conversation.
 func (t *task) items(conversation, call string) guard.Items {
 	return guard.Items{Conversation: conversation, Call: call, Mentions: t.mentions, Named: t.named}
 }
 
-// changeTimeout bounds a request that makes or ends something, also when its caller leaves.
+// changeTimeout bounds a request that creates or deletes something, even if its caller leaves.
 const changeTimeout = 10 * time.Minute
 
-// send asks the provider, unless what was taken of its quota is not fresh any more.
+// send calls the provider, unless the quota taken for it is no longer fresh.
 func (h *objectHandler) send(x *request, r *http.Request, t *task, fresh func() bool) (int, error) {
 	ctx := r.Context()
-	if t.makes != "" || t.ends { // a caller who leaves does not undo what the provider does
+	if t.makes != "" || t.ends { // a caller that leaves does not undo what the provider does
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), changeTimeout)
 		defer cancel()
@@ -255,7 +256,7 @@ func (h *objectHandler) send(x *request, r *http.Request, t *task, fresh func() 
 	return status, err
 }
 
-// pathOf puts ids into the pattern of a path.
+// pathOf inserts ids into a path pattern.
 func pathOf(pattern string, ids []string) string {
 	parts, at := strings.Split(pattern, "/"), 0
 	for i, part := range parts[1:] {
@@ -267,7 +268,7 @@ func pathOf(pattern string, ids []string) string {
 	return strings.Join(parts, "/")
 }
 
-// madeThing is what an answer says of what it made.
+// madeThing describes what an answer created.
 type madeThing struct {
 	ID      string     `json:"id"`
 	Bytes   int64      `json:"bytes"`
@@ -279,11 +280,11 @@ type madeThing struct {
 	File    *madeThing `json:"file"` // of a completed upload
 }
 
-// seen notes what an answer makes, and what it costs.
+// seen records what an answer created, and what it costs.
 func (h *objectHandler) seen(ctx context.Context, x *request, t *task, status int, answer []byte) error {
 	var made madeThing
 	if t.makes != "" || t.fee != nil {
-		_ = json.Unmarshal(answer, &made) // what is needed of it is checked
+		_ = json.Unmarshal(answer, &made) // the fields that are needed are checked
 	}
 	if t.makes == ownership.File && made.File != nil {
 		made = *made.File
@@ -298,7 +299,7 @@ func (h *objectHandler) seen(ctx context.Context, x *request, t *task, status in
 		return nil
 	}
 	if !plainID(made.ID) {
-		return wire.BadGateway("The provider's answer does not name what it made", nil)
+		return wire.BadGateway("The provider's response has no usable id", nil)
 	}
 	now := time.Now()
 	n := ownership.Note{
@@ -313,18 +314,18 @@ func (h *objectHandler) seen(ctx context.Context, x *request, t *task, status in
 	if err != nil {
 		return err
 	}
-	if t.makes == ownership.Conversation { // nothing else can be under way in it yet
+	if t.makes == ownership.Conversation { // nothing else can be in progress in it yet
 		t.added, err = h.opts.Guard.Objects.AddItems(ctx, x.caller, t.items(n.ID, x.id))
 	}
 	return err
 }
 
-// itself reports whether a task is about a thing as a whole, and not about a part of it.
+// itself reports whether a task is about a whole thing, not a part of it.
 func (t *task) itself() bool {
 	return t.of != "" && strings.HasSuffix(t.path, "/") && !strings.Contains(t.path, "*")
 }
 
-// after notes what a task has changed.
+// after records what a task has changed.
 func (h *objectHandler) after(ctx context.Context, x *request, t *task, status int) {
 	var err error
 	gone := t.ends && status >= 200 && status < 300
@@ -336,20 +337,20 @@ func (h *objectHandler) after(ctx context.Context, x *request, t *task, status i
 		err = h.opts.Guard.Objects.Change(ctx, x.caller, t.note)
 	}
 	if err != nil {
-		h.opts.Log.Warn("a change of what a provider keeps is not noted", "id", x.id, "err", err)
+		h.opts.Log.Warn("record of an object at a provider not updated", "id", x.id, "err", err)
 	}
 }
 
-// fee plans what a task costs; nil: nothing.
+// fee plans what a task costs; nil if it is free.
 type fee func(s *Server, x *request, t *task) (*guard.Plan, error)
 
-// search is one search in a vector store.
+// search is the fee of one search in a vector store.
 func search(s *Server, x *request, t *task) (*guard.Plan, error) {
 	return s.guard.Plans.Fee(x.caller, t.note.Provider, "vector_stores", guard.SearchEntry, 1)
 }
 
-// storedFiles asks whether the limits have room for a day's storage of the files that are
-// added. Each day is charged when it ends.
+// storedFiles checks whether the limits have capacity for a day's storage of the added files. Each
+// day is charged when it ends.
 func storedFiles(s *Server, x *request, t *task) (*guard.Plan, error) {
 	var size int64
 	for _, n := range t.named {
@@ -365,8 +366,8 @@ func storedFiles(s *Server, x *request, t *task) (*guard.Plan, error) {
 // containers are the sizes that have a price.
 var containers = []string{guard.DefaultContainer, "4g", "16g", "64g"}
 
-// session is one of a container: when it is made, and whenever it is used after the last
-// one that was paid.
+// session is the fee of a container session: when the container is created, and whenever it is used
+// after the last paid session has ended.
 func session(s *Server, x *request, t *task) (*guard.Plan, error) {
 	unit := t.note.Unit
 	if t.makes == ownership.Container {

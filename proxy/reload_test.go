@@ -7,8 +7,9 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// TestJobOfAnotherPool: jobs wait in the pool that their model had when they were put. When a reload has given it to
-// another, their calls take that one's quota, and what their claims booked goes back.
+// TestJobOfAnotherPool: jobs wait in the pool that their model had when they were queued. If a
+// reload has moved the model to another pool, their calls take quota there, and what their claims
+// booked is returned.
 func TestJobOfAnotherPool(t *testing.T) {
 	r := newRig(t, queue.Pool{RPM: 1}, nil)
 	if err := r.queue.Configure([]queue.Pool{{ID: "main", RPM: 1}, {ID: "old", RPM: 6000}}, queue.Options{}); err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// request is one request and its answer. It is the ResponseWriter handlers
-// write to, and it leaves the access record. It belongs to one goroutine.
+// request is one request and its answer. It is the ResponseWriter that handlers write to, and it
+// writes the access record. It must not be used by more than one goroutine.
 type request struct {
 	http.ResponseWriter
 	server  *Server
@@ -27,39 +27,40 @@ type request struct {
 	request *http.Request
 	id      string
 	ip      netip.Addr
-	from    string // ip, in words
+	from    string // ip as text
 	start   time.Time
-	arrived time.Time // when a call that may wait was read: its caller's patience counts from here
+	arrived time.Time // when a call that may wait was read; its caller's patience starts here
 	caller  guard.Caller
 	scopes  []string // of the key; empty means all
 	route   string
-	priced  bool // as the route is
+	priced  bool // whether the route is
 	// deployment is the model that an Azure path names, or "".
 	deployment string
 
 	body     spool.Buffer // of the request
-	answer   spool.Buffer // as far as it is kept here
-	status   int          // 0 until the header is written
+	answer   spool.Buffer // the part that is buffered here
+	status   int          // 0 until the header is written to a caller who is connected
+	begun    bool         // the header is written, whether or not the caller is connected
 	bytes    int64
 	sized    time.Time   // when the header of an answer of known length was written
 	deadline time.Time   // of the current write
 	plan     *guard.Plan // nil until the call has a price
-	asked    planRecord  // what remains of the plan of a call that waits
-	// rest is the wait itself. It begins when all else has returned, so that a
-	// thousand who wait keep a shallow stack each.
+	asked    planRecord  // what remains of the plan of a waiting call
+	// rest is the wait itself. It runs after everything else has returned, so that thousands of
+	// waiting callers each have a shallow stack.
 	rest      func() error
 	call      *guard.Call      // of a live call
-	key       *idempotency.Key // of an Idempotency-Key, until it is decided what becomes of it
-	keep      *recording       // of the answer, for that key; nil when it is not to be kept
-	stays     bool             // the job goes on, or has succeeded: the key leads back to it
+	key       *idempotency.Key // of an Idempotency-Key, until it is decided what it leads to
+	keep      *recording       // of the answer, for that key; nil if it is not stored
+	stays     bool             // the job continues or has succeeded, so the key leads back to it
 	replayed  bool             // the answer is an earlier one
 	job       string
-	ended     *queue.Job // the job at its end, for a call that waited
+	ended     *queue.Job // the final job of a call that waited
 	waited    time.Duration
 	span      tracing.Span
 	spanBegun bool
-	reading   func() // ends what it takes of its key's reads; nil: nothing
-	slow      bool   // the body did not come in time, which net/http takes for a caller who left
+	reading   func() // returns what it takes of its key's reads; nil: nothing
+	slow      bool   // the body was too slow, which net/http reports as a disconnected caller
 	err       error
 }
 
@@ -71,15 +72,21 @@ func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) *request {
 	}
 }
 
-// left is what is left of a time that began when the call arrived.
+// left returns what is left of a duration that started when the call arrived.
 func (x *request) left(of time.Duration) time.Duration { return time.Until(x.arrived.Add(of)) }
 
 // Unwrap lets http.ResponseController reach the connection.
 func (x *request) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
-// WriteHeader remembers the status, if there is anybody to see it.
+// WriteHeader records the status if the caller is still connected. After the caller has left, only the first call
+// counts: the status stays 0 then, so writers that check it try again with every chunk.
 func (x *request) WriteHeader(status int) {
-	if x.status == 0 && x.request.Context().Err() == nil {
+	left := x.request.Context().Err() != nil
+	if left && x.begun {
+		return
+	}
+	x.begun = true
+	if x.status == 0 && !left {
 		x.status = status
 	}
 	if x.Header().Get("Content-Length") != "" {
@@ -91,8 +98,8 @@ func (x *request) WriteHeader(status int) {
 	x.ResponseWriter.WriteHeader(status)
 }
 
-// adviseRetry makes every 429 and 503 say when to come back, or that it is of no use: also
-// one that a provider sent without a word of that.
+// adviseRetry makes every 429 and 503 say when to retry, or that retrying is useless, including
+// those that a provider sent without such advice.
 func adviseRetry(status int, h http.Header) {
 	refusal := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 	if refusal && h.Get("Retry-After") == "" && h.Get("X-Should-Retry") == "" {
@@ -100,9 +107,8 @@ func adviseRetry(status int, h http.Header) {
 	}
 }
 
-// Write gives the caller a bounded time to take the bytes, so that one that
-// does not read cannot hold a call open for ever. An answer that is recorded
-// goes on without its caller.
+// Write gives the caller a bounded time to take the bytes, so that a caller that does not read
+// cannot hold a call open forever. A recorded answer continues without its caller.
 func (x *request) Write(p []byte) (int, error) {
 	if x.status == 0 {
 		x.WriteHeader(http.StatusOK)
@@ -121,8 +127,8 @@ func (x *request) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// extend moves the write deadline, at most once a second. An answer of known length has
-// to be taken at leastRate on the whole: it takes room until then.
+// extend moves the write deadline, at most once a second. An answer of known length has to be taken
+// at leastRate on average, because it is buffered until then.
 func (x *request) extend() {
 	patience := x.server.opts.Write
 	deadline := time.Now().Add(patience)
@@ -146,7 +152,7 @@ func (x *request) flush() error {
 	return x.control.Flush()
 }
 
-// json writes a whole JSON answer.
+// json writes a complete JSON answer.
 func (x *request) json(status int, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -159,8 +165,8 @@ func (x *request) json(status int, v any) error {
 	return err
 }
 
-// fail answers with an error. Once bytes are out the only honest end is a
-// broken connection: a clean end would pass for success.
+// fail answers with an error. Once bytes were sent, the connection is aborted instead: a clean end
+// would look like success.
 func (x *request) fail(err error) {
 	x.err = err
 	if errors.Is(err, guard.ErrGone) || x.request.Context().Err() != nil && !x.slow {
@@ -184,8 +190,8 @@ func (x *request) fail(err error) {
 	_, _ = x.Write(body)
 }
 
-// refusing names the limit of the org that refused a call; "cap" stands for a
-// spend cap, which is not the org's to know, and "" for none.
+// refusing returns the limit of the org that refused a call; "cap" for a spend cap, whose details
+// are not for the org, and "" for none.
 func refusing(err error) string {
 	if err == nil {
 		return ""
@@ -200,7 +206,7 @@ func refusing(err error) string {
 	return exceeded.Binding.LimitID
 }
 
-// planRecord is what the access record needs of a plan.
+// planRecord is the part of a plan that the access record needs.
 type planRecord struct {
 	model, pool string
 	stream      bool
@@ -215,15 +221,14 @@ func planRecordOf(p *guard.Plan) planRecord {
 	}
 }
 
-// record writes the access record: one line a request, with no body, no key
-// and no text of the caller's.
+// record writes the access record: one line per request, without body, key or text of the caller.
 func (x *request) record() {
 	took := time.Since(x.start)
 	status := x.status
 	if status == 0 {
-		status = 499 // the caller left before an answer
+		status = 499 // the caller left before an answer was written
 	}
-	x.traced(x.request, nil) // of one whose caller is not known
+	x.traced(x.request, nil) // if the caller is unknown
 	attrs := make([]slog.Attr, 0, 20)
 	attrs = append(attrs,
 		slog.String("id", x.id), slog.String("route", x.route), slog.String("method", x.request.Method),

@@ -136,8 +136,8 @@ func TestPatience(t *testing.T) {
 	f(true, time.Hour, time.Minute, "", time.Minute)
 }
 
-// TestPatienceLeavesTimeForTheAnswer: the wait of a plain call ends while there is time left
-// for its answer, and lasts a quarter of its time however long answers take.
+// TestPatienceLeavesTimeForTheAnswer: the wait of a plain call ends while there is time left for
+// its answer, and lasts at least a quarter of its time however long answers take.
 func TestPatienceLeavesTimeForTheAnswer(t *testing.T) {
 	s := New(Options{Directory: &auth.Directory{}})
 	x := &request{caller: guard.Caller{Org: &guard.Org{ID: "acme"}}}
@@ -148,10 +148,10 @@ func TestPatienceLeavesTimeForTheAnswer(t *testing.T) {
 		time.Minute:            125 * time.Millisecond,
 	} {
 		plan := &guard.Plan{Request: &wire.Request{Model: runs.String()}}
-		for range 100 { // until nothing is left of the first guess of its deviation
+		for range 100 { // until nothing is left of the initial deviation
 			s.calls.runs.add("acme", runs.String(), runs)
 		}
-		r := &http.Request{Header: http.Header{"X-Stainless-Timeout": {"1"}}} // of which half is kept for the way
+		r := &http.Request{Header: http.Header{"X-Stainless-Timeout": {"1"}}} // half of it is reserved for the transfer
 		if got := s.calls.patience(x, r, plan, preferences{}); got.wait.Round(time.Millisecond) != want {
 			t.Errorf("calls that run for %s: waits %s, want %s", runs, got.wait, want)
 		}
@@ -186,7 +186,7 @@ func TestBodySize(t *testing.T) {
 	}
 }
 
-// TestBodyIncomplete: a body that does not come whole in its time is refused.
+// TestBodyIncomplete: a body that does not arrive completely in time is refused.
 func TestBodyIncomplete(t *testing.T) {
 	t.Parallel()
 	const most = 2 << 20
@@ -200,8 +200,7 @@ func TestBodyIncomplete(t *testing.T) {
 	}
 }
 
-// raw sends a chat call as bytes, what comes after the key, and compares the first
-// line of the answer.
+// raw sends the bytes of a chat call after the key, and compares the first line of the answer.
 func (r *rig) raw(name, text string, hangUp bool, want string) {
 	r.t.Helper()
 	conn, err := net.Dial("tcp", r.http.Listener.Addr().String())
@@ -223,8 +222,8 @@ func (r *rig) raw(name, text string, hangUp bool, want string) {
 	}
 }
 
-// TestRecords: one access record a request, with what an operator needs and
-// nothing that is the caller's.
+// TestRecords: one access record per request, with what an operator needs and nothing confidential
+// of the caller.
 func TestRecords(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
 	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Output: 3} })
@@ -270,7 +269,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestUpgrade: nothing but plain HTTP.
+// TestUpgrade: only plain HTTP is supported.
 func TestUpgrade(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil)
 	r.call("GET", "/v1/responses", "", "Connection", "Upgrade", "Upgrade", "websocket").fails(t, 400, "upgrade_not_supported")

@@ -17,8 +17,8 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// purposes are those of files that a provider keeps. Those for batches are kept here, and
-// what others are for is not served.
+// purposes are those of files that a provider stores. Files for batches are stored here; other
+// purposes are not supported.
 var purposes = []string{"assistants", "user_data", "vision"}
 
 func purposeKept(purpose string) error {
@@ -26,11 +26,11 @@ func purposeKept(purpose string) error {
 		return nil
 	}
 	return wire.BadRequest("purpose", "invalid_value",
-		"purpose must be one of %s; a file for batches is made by POST /v1/files. It is %q",
+		"purpose must be one of %s, not %q. Create files for batches with POST /v1/files",
 		strings.Join(purposes, ", "), shorten(purpose))
 }
 
-// elsewhere reports whether a file that was not found here may be at a provider.
+// elsewhere reports whether a file that was not found here may be stored at a provider.
 func (fh *fileHandler) elsewhere(err error) bool {
 	var public *wire.Error
 	return errors.As(err, &public) && public.Code == "file_not_found"
@@ -46,8 +46,8 @@ func (fh *fileHandler) uploadThing(x *request, r *http.Request, f *uploadForm) e
 	return fh.objects.carryOut(x, r, t)
 }
 
-// listFiles lists the files that are kept here, which are those of the caller and for
-// batches, and then those of the org that a provider keeps.
+// listFiles lists the caller's files for batches, which are stored here, and then the org's files
+// that a provider stores.
 func (fh *fileHandler) listFiles(x *request, r *http.Request, f files.Filter) error {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
@@ -57,7 +57,7 @@ func (fh *fileHandler) listFiles(x *request, r *http.Request, f files.Filter) er
 	if fh.opts.Files != nil && !slices.Contains(purposes, f.Purpose) {
 		page, left, err := fh.opts.Files.List(ctx, owner(x), f)
 		switch {
-		case errors.Is(err, files.ErrNotFound): // the page begins behind a file of the provider's
+		case errors.Is(err, files.ErrNotFound): // the page starts after a file stored at the provider
 		case err != nil:
 			return unavailable(err)
 		default:
@@ -72,7 +72,7 @@ func (fh *fileHandler) listFiles(x *request, r *http.Request, f files.Filter) er
 		}
 	}
 	read := len(data)
-	if f.Purpose != "" { // others were read in vain
+	if f.Purpose != "" { // the others were read in vain
 		read = f.Limit
 	}
 	if !more && len(data) < f.Limit && f.Purpose != files.Batch {
@@ -91,11 +91,11 @@ func (fh *fileHandler) listFiles(x *request, r *http.Request, f files.Filter) er
 }
 
 func noCursor() *wire.Error {
-	return wire.BadRequest("after", "invalid_value", "after names no file of yours")
+	return wire.BadRequest("after", "invalid_value", "after must be the id of one of your files")
 }
 
-// filesElsewhere are the files that a provider keeps, as they were when they were made:
-// they never change.
+// filesElsewhere returns the files that a provider stores, as recorded when they were created: they
+// never change.
 func (fh *fileHandler) filesElsewhere(ctx context.Context, x *request, f files.Filter, after string,
 	limit int,
 ) ([]json.RawMessage, bool, error) {
@@ -128,7 +128,7 @@ func (fh *fileHandler) filesElsewhere(ctx context.Context, x *request, f files.F
 	return data, false, nil
 }
 
-// viewNote is a file of the provider's as OpenAI shows it.
+// viewNote returns a file stored at the provider in OpenAI's format.
 func viewNote(n ownership.Note) fileView {
 	return fileView{
 		ID: n.ID, Object: "file", Bytes: n.Bytes, Created: n.Created, Expires: n.Until,
@@ -136,14 +136,14 @@ func viewNote(n ownership.Note) fileView {
 	}
 }
 
-// mostThings is the longest page of a list of which each thing is asked of its provider.
+// mostThings is the maximum page of a list for which each thing is requested from its provider.
 const mostThings = 100
 
-// thingsAtOnce is how many of them are asked for at a time, less than one key may.
+// thingsAtOnce is how many of them are requested concurrently, less than one key may.
 const thingsAtOnce = 4
 
-// listThings answers with what the caller's org has of a kind, each as its provider shows
-// it now. A provider's own list has what others have, too.
+// listThings returns the org's things of a kind, each as its provider shows it now. A provider's
+// own list would include those of other orgs.
 func (h *objectHandler) listThings(x *request, r *http.Request, op operation) error {
 	query := r.URL.Query()
 	limit, err := limitOf(query, 20, mostThings)
@@ -157,12 +157,12 @@ func (h *objectHandler) listThings(x *request, r *http.Request, op operation) er
 	}
 	x.endReads()
 	found, more := []json.RawMessage{}, true
-	for read := 0; more && len(found) < limit && read < mostThings; read += page.Limit { // a filter leaves some out
+	for read := 0; more && len(found) < limit && read < mostThings; read += page.Limit { // filters leave some out
 		page.Limit = limit - len(found)
 		var list []ownership.Note
 		list, more, err = h.opts.Guard.Objects.List(r.Context(), x.caller, op.lists, page)
 		if errors.Is(err, ownership.ErrNoSuch) {
-			return wire.BadRequest("after", "invalid_value", "after or before names nothing of yours")
+			return wire.BadRequest("after", "invalid_value", "after and before must be ids of your own objects")
 		}
 		if err != nil {
 			return err
@@ -184,7 +184,7 @@ func (h *objectHandler) listThings(x *request, r *http.Request, op operation) er
 	return x.json(http.StatusOK, listOf(found, more, idOf))
 }
 
-// showThings asks for each thing of a page.
+// showThings requests each thing of a page.
 func (h *objectHandler) showThings(x *request, r *http.Request, op operation,
 	list []ownership.Note,
 ) ([]json.RawMessage, error) {
@@ -203,7 +203,7 @@ func (h *objectHandler) showThings(x *request, r *http.Request, op operation,
 	return shown, errors.Join(fails...)
 }
 
-// showThing asks for one thing; nil: it is gone.
+// showThing requests one thing; nil if it is gone.
 func (h *objectHandler) showThing(x *request, r *http.Request, op operation,
 	n ownership.Note,
 ) (json.RawMessage, error) {
@@ -220,18 +220,18 @@ func (h *objectHandler) showThing(x *request, r *http.Request, op operation,
 	switch {
 	case status == http.StatusNotFound:
 		if err := h.opts.Guard.Objects.Forget(r.Context(), x.caller, n); err != nil {
-			h.opts.Log.Warn("a change of what a provider keeps is not noted", "id", x.id, "err", err)
+			h.opts.Log.Warn("record of an object at a provider not updated", "id", x.id, "err", err)
 		}
 		return nil, nil
 	case err != nil:
 		return nil, err
 	case status >= 300 || !json.Valid(body):
-		return nil, wire.BadGateway("The provider did not show everything that is listed", nil)
+		return nil, wire.BadGateway("The provider did not return one of the listed objects", nil)
 	}
 	return body, nil
 }
 
-// matches reports whether a thing is among those a list's filters ask for.
+// matches reports whether a thing matches the filters of a list.
 func matches(text json.RawMessage, query map[string][]string) bool {
 	var has struct {
 		Name, Model string
@@ -250,7 +250,7 @@ func matches(text json.RawMessage, query map[string][]string) bool {
 	return true
 }
 
-// idOf is the id of a thing that is shown.
+// idOf returns the id of a thing.
 func idOf(text *json.RawMessage) *string {
 	var has struct {
 		ID string `json:"id"`

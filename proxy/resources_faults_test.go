@@ -17,8 +17,8 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// gateway is something in front of the provider that answers in its place, where answer
-// returns a status, and writes down what it was asked.
+// gateway is a server in front of the provider. It answers in its place if answer returns a status,
+// and records the requests.
 type gateway struct {
 	answer func(r *http.Request) (status int, body string)
 
@@ -57,7 +57,7 @@ func (r *rig) behind(answer func(*http.Request) (int, string)) *gateway {
 	return g
 }
 
-// count is how many of the requests so far begin with a text.
+// count returns how many of the requests so far start with a text.
 func (g *gateway) count(start string) (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -69,8 +69,8 @@ func (g *gateway) count(start string) (n int) {
 	return n
 }
 
-// TestFeesAreForWorkAlone: an answer by which the provider says that it refused costs
-// nothing, and one before which it may have worked costs what was held.
+// TestFeesAreForWorkAlone: an answer that reports a refusal of the provider costs nothing, and one
+// after which it may have done work costs what was held.
 func TestFeesAreForWorkAlone(t *testing.T) {
 	t.Parallel()
 	r, n := thingRig(t, window(roomy, time.Hour))
@@ -98,7 +98,7 @@ func TestFeesAreForWorkAlone(t *testing.T) {
 	}
 }
 
-// TestItemsByReference: an item that is added by its id counts what it brings along.
+// TestItemsByReference: an item that is added by its id counts its content.
 func TestItemsByReference(t *testing.T) {
 	t.Parallel()
 	r, n := thingRig(t, window(roomy, time.Hour))
@@ -128,17 +128,17 @@ func TestItemsByReference(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeNotedIsDeleted: something that the provider made, and that finds no place
-// in Redis, is deleted there, and its caller gets an error.
+// TestWhatCannotBeNotedIsDeleted: if something that the provider created cannot be recorded in
+// Redis, it is deleted there, and its caller gets an error.
 func TestWhatCannotBeNotedIsDeleted(t *testing.T) {
 	t.Parallel()
 	r, n := thingRig(t)
-	var broken atomic.Pointer[string] // the list whose next write fails
+	var broken atomic.Pointer[string] // list whose next write fails
 	g := r.behind(func(q *http.Request) (int, string) {
 		if q.Method != postIt {
 			return 0, ""
 		}
-		if list := broken.Swap(nil); list != nil { // there was room until now
+		if list := broken.Swap(nil); list != nil { // there was space until now
 			if err := r.rdb.Set(q.Context(), *list, "no list", 0).Err(); err != nil {
 				t.Error(err)
 			}
@@ -166,8 +166,8 @@ func TestWhatCannotBeNotedIsDeleted(t *testing.T) {
 	}
 }
 
-// TestSizesAreReadInTurns: however many stores an org has, their provider is asked for no
-// more sizes than there are turns.
+// TestSizesAreReadInTurns: however many stores an org has, their provider gets no more requests for
+// sizes than there are turns.
 func TestSizesAreReadInTurns(t *testing.T) {
 	t.Parallel()
 	r, _ := thingRig(t)
@@ -197,8 +197,8 @@ func TestSizesAreReadInTurns(t *testing.T) {
 	}
 }
 
-// TestContainersOfToolsHaveTheirSize: a container that the provider makes for an answer is
-// charged, when it is used again, as the size that the request declared.
+// TestContainersOfToolsHaveTheirSize: a container that the provider creates for an answer is
+// charged, when it is used again, by the size that the request declared.
 func TestContainersOfToolsHaveTheirSize(t *testing.T) {
 	t.Parallel()
 	r, n := thingRig(t)

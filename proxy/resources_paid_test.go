@@ -28,8 +28,8 @@ func (r *rig) spent(want int64) {
 	r.t.Errorf("got %d nano-USD charged, want %d", used, want)
 }
 
-// TestSessionsAndSearchesArePaid: containers and searches cost what the catalogue says,
-// and none begins that no limit has room for.
+// TestSessionsAndSearchesArePaid: containers and searches cost what the catalogue says, and none
+// starts beyond a limit.
 func TestSessionsAndSearchesArePaid(t *testing.T) {
 	t.Parallel()
 	r, n := thingRig(t, window(200_000_000, time.Hour)) // $0.20
@@ -55,7 +55,7 @@ func TestSessionsAndSearchesArePaid(t *testing.T) {
 	if got := r.fake.Totals().Requests; got != sent {
 		t.Errorf("%d of the refused requests reached the provider", got-sent)
 	}
-	// A session that was paid has run out: the next use is another one.
+	// A paid session has expired: the next use is another one.
 	note, err := r.guard.Objects.Find(t.Context(), r.caller(), ownership.Container, small)
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestSessionsAndSearchesArePaid(t *testing.T) {
 	if err := r.guard.Objects.Change(t.Context(), r.caller(), note); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // a third session would be more than the limit
+	for range 2 { // a third session would exceed the limit
 		if a := r.as(n.alice, getIt, "/containers/"+small, ""); a.status != 200 {
 			t.Errorf("got status %d, %s; want the container", a.status, a.body)
 		}
@@ -72,16 +72,16 @@ func TestSessionsAndSearchesArePaid(t *testing.T) {
 	}
 }
 
-// unpaced lets every read of a size go.
+// unpaced allows every read of a size.
 func unpaced() <-chan time.Time {
 	turns := make(chan time.Time)
 	close(turns)
 	return turns
 }
 
-// TestStorageIsPaidByTheDay: a vector store is charged once for each day, by whoever looks,
-// and for the day that has begun when it is deleted; what no limit has room for a day of
-// is not stored.
+// TestStorageIsPaidByTheDay: a vector store is charged once per day, whichever process checks it,
+// and for the current day when it is deleted; files are not stored if a day of storage would exceed
+// a limit.
 func TestStorageIsPaidByTheDay(t *testing.T) {
 	t.Parallel()
 	r, n := thingRig(t, window(2_000_000, time.Hour)) // $0.002: 20 MB and days
@@ -105,7 +105,7 @@ func TestStorageIsPaidByTheDay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	note.Paid = start.Unix() - 3600 // the day that has begun
+	note.Paid = start.Unix() - 3600 // the current day
 	if err := r.guard.Objects.Change(t.Context(), r.caller(), note); err != nil {
 		t.Fatal(err)
 	}
@@ -117,8 +117,8 @@ func TestStorageIsPaidByTheDay(t *testing.T) {
 	r.spent(1_200_000)
 }
 
-// TestConversationsAreHeld: a response in a conversation is held for all that this holds,
-// whoever added it, and for no more once the provider has counted it.
+// TestConversationsAreHeld: a response in a conversation is held for the whole content of the
+// conversation, whichever call added it, and for no more once the provider has counted it.
 func TestConversationsAreHeld(t *testing.T) {
 	t.Parallel()
 	r, n := thingRig(t, window(roomy, time.Hour))
@@ -148,7 +148,7 @@ func TestConversationsAreHeld(t *testing.T) {
 	}
 }
 
-// nano reads an amount in decimal USD.
+// nano parses an amount in decimal USD.
 func nano(t *testing.T, text string) pricing.Nano {
 	t.Helper()
 	n, err := pricing.ParseUSD(text)

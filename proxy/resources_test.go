@@ -19,10 +19,10 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// neighbours are keys of others: bob is alice's colleague, carl of another org.
+// neighbours are keys of other users: bob is alice's colleague, carl is in another org.
 type neighbours struct{ alice, bob, carl string }
 
-// thingRig is a rig whose guard notes what the provider keeps, with neighbours.
+// thingRig is a rig whose guard records what the provider stores, with neighbors.
 func thingRig(t *testing.T, limits ...budget.Limit) (*rig, neighbours) {
 	t.Helper()
 	r := newRig(t, queue.Pool{}, nil, limits...)
@@ -38,7 +38,7 @@ func thingRig(t *testing.T, limits ...budget.Limit) (*rig, neighbours) {
 	return r, n
 }
 
-// as sends a JSON request with somebody's key.
+// as sends a JSON request with the given key.
 func (r *rig) as(key, method, path, body string) answer {
 	r.t.Helper()
 	was := r.key
@@ -47,7 +47,7 @@ func (r *rig) as(key, method, path, body string) answer {
 	return r.call(method, "/v1"+path, body, "Content-Type", "application/json")
 }
 
-// make sends a request that makes something, and returns its id.
+// make sends a request that creates something, and returns its id.
 func (r *rig) make(path, body string) string {
 	r.t.Helper()
 	a := r.as(r.key, postIt, path, body)
@@ -57,7 +57,7 @@ func (r *rig) make(path, body string) string {
 	return a.id()
 }
 
-// file uploads one of so many bytes.
+// file uploads a file of the given size.
 func (r *rig) file(size int) string {
 	r.t.Helper()
 	a := r.upload(false, part{"file", "a.pdf", strings.Repeat("x", size)}, part{field: "purpose", text: "user_data"})
@@ -67,22 +67,22 @@ func (r *rig) file(size int) string {
 	return a.id()
 }
 
-// made is one of everything, by what makes it.
+// made creates one of everything and returns the ids by kind.
 func (r *rig) made() map[ownership.Kind]string {
 	r.t.Helper()
 	chat := r.chat(prompt("hi", `"max_tokens":5,"store":true`))
 	return map[ownership.Kind]string{
 		ownership.Conversation: r.make("/conversations", `{}`),
 		ownership.Upload:       r.make("/uploads", `{"purpose":"user_data","filename":"a.pdf","bytes":5,"mime_type":"text/plain"}`),
-		ownership.VectorStore:  r.make("/vector_stores", `{"name":"vs_0123456789abcdef0"}`), // a name is none of an id
+		ownership.VectorStore:  r.make("/vector_stores", `{"name":"vs_0123456789abcdef0"}`), // a name is not an id
 		ownership.Container:    r.make("/containers", `{"name":"c"}`),
 		ownership.File:         r.file(5),
 		ownership.Completion:   chat.id(),
 	}
 }
 
-// TestThingsAreTheOrgs: what a provider keeps is used by the org that made it alone, at
-// every path, and what people wrote by its writer.
+// TestThingsAreTheOrgs: at every path, what a provider stores is used only by the org that created
+// it, and content written by users only by its writer.
 func TestThingsAreTheOrgs(t *testing.T) {
 	t.Parallel()
 	r, n := thingRig(t)
@@ -163,7 +163,7 @@ func TestThingsInBodiesAreTheOrgs(t *testing.T) {
 	if got := r.fake.Totals().Requests; got != sent {
 		t.Errorf("%d of the refused requests reached the provider", got-sent)
 	}
-	// The same of one's own are taken. A part belongs to its own upload.
+	// The same requests with the caller's own ids are accepted. A part belongs to its own upload.
 	body, kind := form(t, field{"data", "", []byte("12345")})
 	a := r.call(postIt, "/v1/uploads/"+up+"/parts", body, "Content-Type", kind)
 	other := r.make("/uploads", `{"purpose":"vision","filename":"a","bytes":5,"mime_type":"text/plain"}`)
@@ -185,8 +185,8 @@ func TestThingsInBodiesAreTheOrgs(t *testing.T) {
 	}
 }
 
-// TestListsHaveTheOrgsAlone: a list has what the org made, in every order and page, and
-// nothing of the others whose account it is too.
+// TestListsHaveTheOrgsAlone: a list has what the org created, in every order and page, and nothing
+// of other orgs that share the account.
 func TestListsHaveTheOrgsAlone(t *testing.T) {
 	t.Parallel()
 	r, n := thingRig(t)
@@ -239,8 +239,8 @@ func TestListsHaveTheOrgsAlone(t *testing.T) {
 	}
 }
 
-// TestFilesOfOtherPurposes: a file that is for no batch goes to the provider as it is, is
-// listed behind those for batches, and is deleted there.
+// TestFilesOfOtherPurposes: a file that is not for batches is sent to the provider unchanged, is
+// listed after those for batches, and is deleted there.
 func TestFilesOfOtherPurposes(t *testing.T) {
 	t.Parallel()
 	r := fileRig(t)
@@ -276,8 +276,8 @@ func TestFilesOfOtherPurposes(t *testing.T) {
 	r.upload(false, part{"file", "a", strings.Repeat("x", 1001)}, part{field: "purpose", text: "vision"}).fails(t, http.StatusRequestEntityTooLarge, "request_too_large")
 }
 
-// TestStoredPromptsAreListed: a request may name a prompt that the operator has listed for
-// its org, runs by the model that is priced, and is held for what the prompt adds.
+// TestStoredPromptsAreListed: a request may name a prompt that the operator has listed for its org;
+// it runs with the priced model and is held for what the prompt adds.
 func TestStoredPromptsAreListed(t *testing.T) {
 	t.Parallel()
 	r, n := thingRig(t, window(roomy, time.Hour))
@@ -301,8 +301,8 @@ func TestStoredPromptsAreListed(t *testing.T) {
 	}
 }
 
-// TestTrailersAreAnnounced: the cost of a stream follows it where the client takes that,
-// and is announced; others get none.
+// TestTrailersAreAnnounced: the cost of a stream follows it as an announced trailer if the client
+// accepts trailers; others get none.
 func TestTrailersAreAnnounced(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, queue.Pool{}, nil)
@@ -325,8 +325,7 @@ func TestTrailersAreAnnounced(t *testing.T) {
 	}
 }
 
-// TestImagesWithoutModel: the model that the API takes by default is priced, and said to
-// the provider.
+// TestImagesWithoutModel: the API's default model is priced, and sent to the provider.
 func TestImagesWithoutModel(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, queue.Pool{}, nil)
@@ -347,7 +346,7 @@ func TestImagesWithoutModel(t *testing.T) {
 	}
 }
 
-// TestNotServedIsExplained: a path that is not served leads to the page that says why.
+// TestNotServedIsExplained: a path that is not served refers to the page that explains why.
 func TestNotServedIsExplained(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, queue.Pool{}, nil)
@@ -359,7 +358,7 @@ func TestNotServedIsExplained(t *testing.T) {
 	}
 }
 
-// TestPatternsAreNoPaths: the * of a pattern stands for an id, and is none.
+// TestPatternsAreNoPaths: the * of a pattern represents an id, and is not an id itself.
 func TestPatternsAreNoPaths(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, queue.Pool{}, nil)
@@ -370,5 +369,5 @@ func TestPatternsAreNoPaths(t *testing.T) {
 	}
 }
 
-// caller is alice.
+// caller returns alice.
 func (r *rig) caller() guard.Caller { return guard.Caller{Org: r.org, User: "alice", Key: "k1"} }

@@ -15,12 +15,12 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// responseHandler serves responses that are kept, here or at the provider, and those that
-// run in the background.
+// responseHandler serves responses that are stored, here or at the provider, and those that run in
+// the background.
 type responseHandler struct {
 	opts        *Options
 	metrics     *metrics
-	fetches     *reads // of what providers keep
+	fetches     *reads // of what providers store
 	bodies      *bodyReader
 	connections *connections
 	calls       *callHandler
@@ -28,8 +28,8 @@ type responseHandler struct {
 	jobs        *jobHandler
 }
 
-// ownResponse finds a response that the provider keeps for the caller. Those of
-// others do not exist.
+// ownResponse returns a response that the provider stores for the caller. Those of others do not
+// exist.
 func (rh *responseHandler) ownResponse(x *request, r *http.Request, id string) (ownership.Note, error) {
 	n, err := rh.opts.Guard.Objects.Owned(r.Context(), x.caller, id)
 	if errors.Is(err, guard.ErrNotOwned) ||
@@ -43,12 +43,12 @@ func noResponse(id string) *wire.Error {
 	return wire.NotFound("id", "response_not_found", "No such response: %s", shorten(id))
 }
 
-// plainID reports whether an id can be put into a path as it is.
+// plainID reports whether an id can be inserted into a path unchanged.
 func plainID(id string) bool {
 	return id != "" && strings.Trim(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
 }
 
-// fetch asks the provider about a response of the caller's.
+// fetch relays a request about a response of the caller to the provider.
 func (rh *responseHandler) fetch(x *request, r *http.Request, id, method, verb string) (int, error) {
 	n, err := rh.ownResponse(x, r, id)
 	if err != nil {
@@ -57,7 +57,7 @@ func (rh *responseHandler) fetch(x *request, r *http.Request, id, method, verb s
 	if n.Here {
 		return http.StatusOK, rh.keptHere(x, r, id, method, verb)
 	}
-	if n.Upstream != "" && verb == "" { // of a background, whose job is forgotten: the provider has it under another id
+	if n.Upstream != "" && verb == "" { // of a forgotten background job; the provider has another id
 		return 0, noResponse(id)
 	}
 	fresh, done, err := rh.paced(x, r, n)
@@ -77,9 +77,9 @@ func (rh *responseHandler) fetch(x *request, r *http.Request, id, method, verb s
 	return status, err
 }
 
-// paced takes what a request about a stored response costs besides money: a part of its
-// key's rate, and one request of the provider's quota until it is done. Fresh reports
-// whether it may still be sent.
+// paced takes what a request about a stored response costs besides money: part of its key's rate,
+// and one request of the provider's quota until done is called. fresh reports whether it may still
+// be sent.
 func (rh *responseHandler) paced(x *request, r *http.Request,
 	n ownership.Note,
 ) (fresh func() bool, done func(unused bool), err error) {
@@ -92,7 +92,7 @@ func (rh *responseHandler) paced(x *request, r *http.Request,
 	if pool == "" { // nothing will be sent
 		return nil, func(bool) { free() }, nil
 	}
-	// It has no user: nothing of its caller's waits for it.
+	// The request has no user, because nothing else of its caller waits for it.
 	grant, err := rh.opts.Guard.Grants.Take(r.Context(), org, quota.Request{Pool: pool, ID: x.id, Org: org.ID}, nil)
 	if err != nil {
 		free()
@@ -142,7 +142,7 @@ func (rh *responseHandler) oneResponse(x *request, r *http.Request, id string) e
 	status, err := rh.fetch(x, r, id, r.Method, "")
 	if err == nil && status < 300 && r.Method == http.MethodDelete {
 		if err := rh.opts.Guard.Objects.DropResponse(r.Context(), x.caller, id); err != nil {
-			rh.opts.Log.Warn("deleted response not forgotten", "id", x.id, "err", err)
+			rh.opts.Log.Warn("record of a deleted response not removed", "id", x.id, "err", err)
 		}
 	}
 	return err

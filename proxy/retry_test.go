@@ -9,7 +9,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// retryingRig retries failed jobs for so long; its provider fails the first calls.
+// retryingRig retries failed jobs for the given time; its provider fails the first calls.
 func retryingRig(t *testing.T, span time.Duration, status int, failures int32) *rig {
 	t.Helper()
 	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
@@ -27,8 +27,8 @@ func retryingRig(t *testing.T, span time.Duration, status int, failures int32) *
 	return r
 }
 
-// TestProviderFailureIsRetried: a job that the provider fails waits and is tried again. It holds
-// money while an attempt runs, and none between.
+// TestProviderFailureIsRetried: a job that fails at the provider waits and is tried again. It holds
+// money while an attempt runs, and none in between.
 func TestProviderFailureIsRetried(t *testing.T) {
 	r := retryingRig(t, time.Hour, 500, 1)
 	j, _ := r.submitted()
@@ -46,8 +46,8 @@ func TestProviderFailureIsRetried(t *testing.T) {
 	}
 }
 
-// TestLastFailureIsADeadLetter: when there is no time for another attempt the provider's answer is
-// the job's, and its record says how often it was tried.
+// TestLastFailureIsADeadLetter: if there is no time for another attempt, the job's answer is that
+// of the provider, and its record says how often it was tried.
 func TestLastFailureIsADeadLetter(t *testing.T) {
 	for _, status := range []int{500, 502, 504} {
 		r := retryingRig(t, time.Second, status, 9)
@@ -63,8 +63,8 @@ func TestLastFailureIsADeadLetter(t *testing.T) {
 	}
 }
 
-// TestUnreachableProviderIsRetried: so is a job whose provider cannot be reached, until there is no
-// time left for another attempt.
+// TestUnreachableProviderIsRetried: a job whose provider is unreachable is also retried, until
+// there is no time for another attempt.
 func TestUnreachableProviderIsRetried(t *testing.T) {
 	r := retryingRig(t, 3*time.Second, 0, 0)
 	if err := r.fake.Close(); err != nil {
@@ -77,7 +77,7 @@ func TestUnreachableProviderIsRetried(t *testing.T) {
 	}
 }
 
-// TestOverloadedProviderMakesWait: Anthropic's 529 is a 503: the call waits.
+// TestOverloadedProviderMakesWait: Anthropic's 529 counts as a 503, so the call waits.
 func TestOverloadedProviderMakesWait(t *testing.T) {
 	r := retryingRig(t, 0, 529, 1)
 	if a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=60"); a.status != 200 || a.header.Get(headerJob) == "" {

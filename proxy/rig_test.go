@@ -31,8 +31,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// rig is a proxy with real parts: Redis, a provider, a queue, and a worker when
-// one is started.
+// rig is a proxy with real components: Redis, a provider, a queue, and a worker if one is started.
 type rig struct {
 	t     *testing.T
 	redis *redistest.Server
@@ -45,14 +44,14 @@ type rig struct {
 	proxy *Server
 	http  *httptest.Server
 	key   string // alice's
-	// hungUp tells of callers who have left and are known to have.
+	// hungUp receives a value for each caller that is known to have left.
 	hungUp chan struct{}
 
 	mu  sync.Mutex
 	log bytes.Buffer
 }
 
-// Write takes the log.
+// Write receives the log.
 func (r *rig) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,7 +61,7 @@ func (r *rig) Write(p []byte) (int, error) {
 // single is a pool for one call at a time, see occupy.
 var single = queue.Pool{Concurrency: 1}
 
-// newRig starts one; change has the last word on the options.
+// newRig starts a rig; change may modify the options last.
 func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budget.Limit) *rig {
 	t.Helper()
 	r := &rig{t: t, redis: redistest.Start(t), fake: fakeprovider.New(fakeprovider.Options{}), key: keys.New(keys.Live), hungUp: make(chan struct{}, 100)}
@@ -127,7 +126,7 @@ func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budg
 	return r
 }
 
-// background runs something until the end of the test.
+// background runs a function until the end of the test.
 func (r *rig) background(run func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -135,7 +134,7 @@ func (r *rig) background(run func(context.Context) error) {
 	r.t.Cleanup(func() { cancel(); <-done })
 }
 
-// worker starts a worker with guard's runner, or another.
+// worker starts a worker with guard's runner, or another one.
 func (r *rig) worker(run func(context.Context, *queue.Claim) queue.Verdict) {
 	if run == nil {
 		run = queue.NewRunner(r.queue, r.guard, wire.Limits{}, slog.New(slog.DiscardHandler), nil)
@@ -150,7 +149,7 @@ type stream struct {
 	resp *http.Response
 }
 
-// open makes a chat call and returns when the head of its answer is there.
+// open makes a chat call and returns when the headers of its answer have arrived.
 func (r *rig) open(ctx context.Context, body string, header ...string) stream {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -172,7 +171,7 @@ func (r *rig) open(ctx context.Context, body string, header ...string) stream {
 	return stream{t: r.t, resp: resp}
 }
 
-// expect reads what the text is long and compares it.
+// expect reads as many bytes as the text has and compares them.
 func (s stream) expect(text string) {
 	s.t.Helper()
 	got := make([]byte, len(text))
@@ -187,7 +186,7 @@ func (s stream) rest() answer {
 	return answer{status: s.resp.StatusCode, header: s.resp.Header, trailer: s.resp.Trailer, body: string(text), err: err}
 }
 
-// answer is what a caller got.
+// answer is the response to a caller.
 type answer struct {
 	status  int
 	header  http.Header
@@ -203,7 +202,7 @@ func (r *rig) call(method, path, body string, header ...string) answer {
 }
 
 func (r *rig) do(ctx context.Context, method, path, body string, header ...string) answer {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute) // a test that hangs says where
+	ctx, cancel := context.WithTimeout(ctx, time.Minute) // a hanging test shows where it hangs
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, r.http.URL+path, strings.NewReader(body))
 	if err != nil {
@@ -231,13 +230,13 @@ func (r *rig) chat(body string, header ...string) answer {
 	return r.call(http.MethodPost, "/v1/chat/completions", body, header...)
 }
 
-// prompt is a chat request with one message and more members.
+// prompt returns a chat request with one message and more members.
 func prompt(text, extra string) string {
 	quoted, _ := json.Marshal(text)
 	return fmt.Sprintf(`{"model":"gpt-4o","messages":[{"role":"user","content":%s}],%s}`, quoted, extra)
 }
 
-// fails asserts an error answer of OpenAI's shape and returns its message.
+// fails asserts an error answer in OpenAI's format and returns its message.
 func (a answer) fails(t *testing.T, status int, code string) string {
 	t.Helper()
 	var e struct {

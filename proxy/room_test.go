@@ -18,9 +18,8 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// TestUnfinishedBodies: bodies that are announced and not sent take no memory when they
-// are large; the org that announces them is refused beyond its share before it is read,
-// and others have room.
+// TestUnfinishedBodies: large bodies that are announced but not sent take no memory. The org that
+// announces them is refused beyond its share before they are read, and others have space.
 func TestUnfinishedBodies(t *testing.T) {
 	room := spool.New(spool.Options{Memory: 8 << 20, Disk: 24 << 20})
 	honest := keys.New(keys.Live)
@@ -57,8 +56,8 @@ func TestUnfinishedBodies(t *testing.T) {
 	}
 }
 
-// TestSentBodiesTakeNoRoom: a body takes memory until it has been sent, and not for as
-// long as its answer, or the wait for it, lasts.
+// TestSentBodiesTakeNoRoom: a body takes memory until it has been sent, not while its answer, or
+// the wait for it, lasts.
 func TestSentBodiesTakeNoRoom(t *testing.T) {
 	room := spool.New(spool.Options{})
 	r := newRig(t, single, func(o *Options) { o.Spool = room }, window(roomy, time.Hour))
@@ -72,8 +71,8 @@ func TestSentBodiesTakeNoRoom(t *testing.T) {
 	r.until("a body that is in the queue takes no room", func() bool { return room.Memory.Used()+room.Disk.Used() == 0 })
 }
 
-// TestLargeAnswersFromTheQueue: a large answer reaches a caller who waited for it as the
-// provider gave it, and nothing is left of it here.
+// TestLargeAnswersFromTheQueue: a large answer reaches a caller that waited for it unchanged, and
+// nothing of it remains here.
 func TestLargeAnswersFromTheQueue(t *testing.T) {
 	room := spool.New(spool.Options{})
 	r := newRig(t, queue.Pool{}, func(o *Options) { o.Spool = room }, window(roomy, time.Hour))
@@ -94,8 +93,8 @@ func TestLargeAnswersFromTheQueue(t *testing.T) {
 	r.until("nothing is left", func() bool { return room.Memory.Used()+room.Disk.Used() == 0 })
 }
 
-// TestRecordingsTakeRoom: an answer that is kept for an Idempotency-Key counts while it
-// is recorded; without room it is not kept, and the call is served.
+// TestRecordingsTakeRoom: an answer that is stored for an Idempotency-Key counts while it is
+// recorded; without space it is not stored, but the call is served.
 func TestRecordingsTakeRoom(t *testing.T) {
 	room := spool.New(spool.Options{Memory: 20_000, Disk: -1})
 	r := newRig(t, queue.Pool{}, func(o *Options) { o.Spool = room }, window(roomy, time.Hour))
@@ -107,8 +106,8 @@ func TestRecordingsTakeRoom(t *testing.T) {
 	r.until("nothing is left", func() bool { return room.Memory.Used() == 0 })
 }
 
-// TestAnswerWithoutRoomIsFoundAgain: a caller for whose answer there is no room here gets it
-// when it asks again with its key, and it is paid for once.
+// TestAnswerWithoutRoomIsFoundAgain: a caller for whose answer there is no space gets it when it
+// retries with its key, and pays once.
 func TestAnswerWithoutRoomIsFoundAgain(t *testing.T) {
 	const memory = 32 << 20 // an org gets half, and the answer has 4.8 MB
 	room := spool.New(spool.Options{Memory: memory, Disk: -1})
@@ -132,7 +131,7 @@ func TestAnswerWithoutRoomIsFoundAgain(t *testing.T) {
 		t.Errorf("without room: status %d, %.200s", a.status, a.body)
 	}
 	room.Memory.Give("other", taken)
-	r.proxy.bodies.roomWait = time.Minute // what the first call took may come back a moment later
+	r.proxy.bodies.roomWait = time.Minute // what the first call took may be returned a moment later
 	if a := embed(); a.status != http.StatusOK || len(a.body) <= spool.Small {
 		t.Errorf("again: status %d, %.200s", a.status, a.body)
 	}
@@ -141,8 +140,8 @@ func TestAnswerWithoutRoomIsFoundAgain(t *testing.T) {
 	}
 }
 
-// TestOwnResponsesTakeRoom: the request that is in an unfinished background response takes
-// room while it is read.
+// TestOwnResponsesTakeRoom: the request in an unfinished background response takes memory while it
+// is read.
 func TestOwnResponsesTakeRoom(t *testing.T) {
 	room := spool.New(spool.Options{Memory: 8 << 20, Disk: -1})
 	r := newRig(t, queue.Pool{}, func(o *Options) { o.Spool = room }, window(roomy, time.Hour))
@@ -168,8 +167,8 @@ func TestOwnResponsesTakeRoom(t *testing.T) {
 	r.until("nothing is left", func() bool { return room.Memory.Used() == 0 })
 }
 
-// TestKeysKeepToTheShareOfTheirOrg: the record of a key is admitted before its call is
-// made, and counts while it is kept, with an answer and without.
+// TestKeysKeepToTheShareOfTheirOrg: the record of a key is admitted before its call is made, and
+// counts while it is stored, with an answer and without.
 func TestKeysKeepToTheShareOfTheirOrg(t *testing.T) {
 	room := spool.New(spool.Options{Memory: 20_000, Disk: -1}) // too little to record an answer
 	r := newRig(t, queue.Pool{}, func(o *Options) { o.Spool = room }, window(roomy, time.Hour))
@@ -206,9 +205,9 @@ func TestKeysKeepToTheShareOfTheirOrg(t *testing.T) {
 	}
 }
 
-// TestLargeEventsTakeRoom: an event of a stream from the queue that has yet to come to its
-// end counts, for the caller who waited and for the reader of a background response.
-// Without room the stream ends in an error, and nothing stays taken.
+// TestLargeEventsTakeRoom: an incomplete event of a stream from the queue counts, for a caller that
+// waited and for the reader of a background response. Without space the stream ends in an error,
+// and nothing stays reserved.
 func TestLargeEventsTakeRoom(t *testing.T) {
 	const size = 256 << 10
 	for _, background := range []bool{false, true} {

@@ -8,24 +8,24 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// route is one entry of the fixed table. A client's path is only ever looked
-// up here; what goes upstream is a constant of package wire.
+// route is one entry of the fixed table. A client's path is only used for a lookup here; paths sent
+// upstream are constants of package wire.
 type route struct {
-	name    string // the access record's and the metrics' word for it
+	name    string // in the access record and the metrics
 	methods []string
 	open    bool   // without authentication
-	scope   string // that a key needs; empty: any key will do
+	scope   string // required of the key; empty: any key
 	priced  bool   // bounded by the org's limits and the provider's quota
-	reads   int    // what a GET takes of its key's reads
-	writes  int    // what another method takes of them
+	reads   int    // units that a GET takes of its key's reads
+	writes  int    // units that other methods take
 	serve   handler
 }
 
-// handler serves one route. Arg is the id in the path, or several with / between them.
+// handler serves one route. arg is the id in the path, or several separated by /.
 type handler func(x *request, r *http.Request, arg string) error
 
-// table maps paths, without /v1, to routes. A path that ends in / takes one
-// more segment (or, for models, several) as its argument.
+// table maps paths, without /v1, to routes. A path that ends in / takes one more segment (or, for
+// models, several) as its argument.
 func (s *Server) table() map[string]route {
 	post, get := []string{http.MethodPost}, []string{http.MethodGet}
 	table := map[string]route{
@@ -139,7 +139,7 @@ func (s *Server) table() map[string]route {
 	return table
 }
 
-// units are what a request takes of its key's reads.
+// units returns how many units a request takes of its key's reads.
 func (r *route) units(method string) int {
 	if method == http.MethodGet {
 		return r.reads
@@ -153,14 +153,14 @@ const served = "POST /v1/chat/completions, POST /v1/responses, /responses/compac
 	"POST /v1/audio/speech, /transcriptions and /translations, GET /v1/models, GET /v1/models/{id}, GET /v1/limits, " +
 	"GET /v1/usage, GET /v1/jobs, GET /v1/jobs/{id}, POST /v1/jobs/{id}/cancel, GET /v1/jobs/{id}/result, GET " +
 	"/v1/jobs/{id}/events, POST and GET /v1/files, GET and DELETE /v1/files/{id}, GET /v1/files/{id}/content, POST and " +
-	"GET /v1/batches, GET /v1/batches/{id}, POST /v1/batches/{id}/cancel, and what is stored under " +
+	"GET /v1/batches, GET /v1/batches/{id}, POST /v1/batches/{id}/cancel, and the objects stored under " +
 	"/v1/chat/completions, /v1/conversations, /v1/uploads, /v1/vector_stores and /v1/containers"
 
 // notServed is the page about the paths of OpenAI's API that are not served.
 const notServed = "https://github.com/llmguard/llmguard/blob/main/docs/openai-api.md#not-served"
 
-// may reports whether the caller's key has a scope. The scope calls has all
-// endpoints that cost money.
+// may reports whether the caller's key has a scope. The scope calls includes all endpoints that
+// cost money.
 func (x *request) may(scope string) bool {
 	if scope == "" || len(x.scopes) == 0 || slices.Contains(x.scopes, scope) {
 		return true
@@ -172,7 +172,7 @@ func (x *request) may(scope string) bool {
 	return slices.Contains(x.scopes, "calls")
 }
 
-// match finds the route of a request and its argument.
+// match returns the route of a request and its argument.
 func (s *Server) match(r *http.Request) (route, string, error) {
 	path := r.URL.Path
 	if rest, ok := strings.CutPrefix(path, "/v1"); ok && (rest == "" || rest[0] == '/') {
@@ -187,13 +187,13 @@ func (s *Server) match(r *http.Request) (route, string, error) {
 	case strings.HasPrefix(path, "/models/"): // model ids may contain slashes
 		pattern, arg = "/models/", path[len("/models/"):]
 	case s.routes[path].serve == nil,
-		strings.Contains(path, "*"): // what looks like an id may be a route, but for the * of a pattern
+		strings.Contains(path, "*"): // an id may look like a route, except for the * of a pattern
 		pattern, arg = withID(path)
 	}
 	found, ok := s.routes[pattern]
 	if !ok {
 		return route{}, "", wire.NotFound("", "unknown_url",
-			"Unknown request URL: %s %s. This proxy serves %s. What it does not serve, and why: %s",
+			"Unknown request URL: %s %s. This proxy serves %s. For what it does not serve, and why, see %s",
 			r.Method, shorten(r.URL.Path), served, notServed)
 	}
 	if !slices.Contains(found.methods, r.Method) {
@@ -202,15 +202,14 @@ func (s *Server) match(r *http.Request) (route, string, error) {
 	return found, arg, nil
 }
 
-// lists are the paths of lists of things. Below each are ids and words in turn.
+// lists are the paths of lists of things. Below each, ids and words alternate.
 var lists = []string{
 	"/jobs/", "/responses/", "/files/", "/batches/", "/chat/completions/", "/conversations/", "/uploads/",
 	"/vector_stores/", "/containers/",
 }
 
-// withID splits a path of one of the lists into its pattern, in which a * stands for an
-// id that is not the last part, and the ids, with / between them. Any other path is its
-// own pattern.
+// withID splits a path below one of the lists into its pattern, in which * replaces each id that is
+// not the last part, and the ids, separated by /. Any other path is its own pattern.
 func withID(path string) (pattern, ids string) {
 	for _, list := range lists {
 		rest, ok := strings.CutPrefix(path, list)
@@ -239,7 +238,7 @@ func shorten(s string) string {
 	return s
 }
 
-// greet answers health probes of clients that ask the bare base URL.
+// greet answers health checks of clients that request the bare base URL.
 func (s *Server) greet(x *request, r *http.Request, _ string) error {
 	return x.json(http.StatusOK, map[string]string{"object": "llmguard", "serves": served})
 }

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// runTimes estimates how long the calls of an org for a model run, from those that
-// ended: a call that starts too late to be answered while its caller is connected
-// costs money for nothing. It is safe for concurrent use.
+// runTimes estimates how long the calls of an org for a model run, from finished ones. A call that
+// starts too late to be answered while its caller is connected costs money for nothing. It is safe
+// for concurrent use.
 type runTimes struct {
 	seed maphash.Seed
 	mu   sync.Mutex
-	list [256]runTime // several may share one
+	list [256]runTime // several pairs may share an entry
 }
 
-// runTime is what TCP keeps of round trips: a mean and a mean deviation.
+// runTime is an estimate as TCP makes of round trips: a mean and a mean deviation.
 type runTime struct{ mean, deviation time.Duration }
 
 func newRunTimes() *runTimes { return &runTimes{seed: maphash.MakeSeed()} }
@@ -30,7 +30,7 @@ func (r *runTimes) of(org, model string) *runTime {
 	return &r.list[h.Sum64()%uint64(len(r.list))]
 }
 
-// add learns from a call that took so long.
+// add learns from the running time of a finished call.
 func (r *runTimes) add(org, model string, took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,10 +43,10 @@ func (r *runTimes) add(org, model string, took time.Duration) {
 	t.mean += (took - t.mean) / 8
 }
 
-// leastRun is what a run takes that nothing is known of.
+// leastRun is the minimum estimate after a call outlasted its caller.
 const leastRun = 100 * time.Millisecond
 
-// outlasted learns from a call that still ran after so long, when its caller left.
+// outlasted learns from a call that was still running when its caller left.
 func (r *runTimes) outlasted(org, model string, after time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,7 +54,7 @@ func (r *runTimes) outlasted(org, model string, after time.Duration) {
 	t.mean = max(t.mean, 2*after, leastRun)
 }
 
-// most is how long nearly every call runs at most; 0 when nothing is known.
+// most returns how long nearly every call runs at most; 0 if nothing is known.
 func (r *runTimes) most(org, model string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 // selfHandler shows callers their own models, limits and usage.
 type selfHandler struct{ opts *Options }
 
-// ownLimits tells the caller's own limits: what is used, held and left, and when.
+// ownLimits returns the caller's own limits: what is used, held and left, and when they reset.
 func (h *selfHandler) ownLimits(x *request, r *http.Request, _ string) error {
 	list, err := h.opts.Guard.Status(r.Context(), x.caller)
 	if err != nil {
@@ -27,8 +27,7 @@ func (h *selfHandler) ownLimits(x *request, r *http.Request, _ string) error {
 	return x.json(http.StatusOK, map[string]any{"object": "list", "data": list})
 }
 
-// usageLine is what the caller's user spent on a model on a day. Amounts are
-// nano-USD.
+// usageLine is what the caller's user spent on a model on one day. Amounts are nano-USD.
 type usageLine struct {
 	Day    string `json:"day"`
 	Model  string `json:"model"`
@@ -37,7 +36,7 @@ type usageLine struct {
 	Cached int64  `json:"cached_input_tokens"`
 	Output int64  `json:"output_tokens"`
 	Cost   int64  `json:"cost_nano_usd"`
-	// Estimated is the part of Cost that is an estimate.
+	// Estimated is the estimated part of Cost.
 	Estimated int64 `json:"estimated_nano_usd"`
 }
 
@@ -48,10 +47,10 @@ func newUsageLine(day, model string, s *budget.Sums) usageLine {
 	}
 }
 
-// maxUsageDays bounds what one request reads.
+// maxUsageDays is the maximum number of days per request.
 const maxUsageDays = 92
 
-// ownUsage tells what the caller's own user spent, by UTC day and model.
+// ownUsage returns what the caller's own user spent, by UTC day and model.
 func (h *selfHandler) ownUsage(x *request, r *http.Request, _ string) error {
 	from, to, err := usageDays(r, time.Now().UTC())
 	if err != nil {
@@ -83,7 +82,7 @@ func (h *selfHandler) ownUsage(x *request, r *http.Request, _ string) error {
 	})
 }
 
-// usageDays reads the first and last UTC day wanted, both today when not given.
+// usageDays parses the first and last UTC day, both today by default.
 func usageDays(r *http.Request, now time.Time) (from, to time.Time, err error) {
 	q := r.URL.Query()
 	days := [2]time.Time{now.Truncate(24 * time.Hour), now.Truncate(24 * time.Hour)}
@@ -105,7 +104,7 @@ func usageDays(r *http.Request, now time.Time) (from, to time.Time, err error) {
 	return from, to, nil
 }
 
-// modelView is a model in OpenAI's form; when it was made we do not know.
+// modelView is a model in OpenAI's format; its creation time is unknown.
 type modelView struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`
@@ -117,7 +116,7 @@ func viewModel(m guard.Model) modelView {
 	return modelView{ID: m.ID, Object: "model", OwnedBy: m.Provider}
 }
 
-// listModels lists what this key may call and we can price.
+// listModels lists the models that this key may call and that have a price.
 func (h *selfHandler) listModels(x *request, _ *http.Request, _ string) error {
 	list := []modelView{}
 	for _, m := range h.opts.Guard.Plans.Models(x.caller) {

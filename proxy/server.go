@@ -1,6 +1,6 @@
-// Package proxy is the HTTP side callers see: it authenticates, reads and
-// refuses requests, runs live calls through guard, and lets those that do not
-// fit wait in queue. It holds no state that another process would need.
+// Package proxy is the HTTP server for callers: it authenticates, reads and refuses requests, runs
+// live calls through guard, and lets calls that do not fit wait in queue. It holds no state that
+// another process would need.
 package proxy
 
 import (
@@ -24,8 +24,8 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// Options are what a Server is built from. Guard, Queue, Rejoin and Directory are
-// required; zero values of the others mean the defaults given.
+// Options configure a Server. Guard, Queue, Idempotency and Directory are required; zero values of
+// the others mean the given defaults.
 type Options struct {
 	Guard       *guard.Guard
 	Queue       *queue.Queue
@@ -35,17 +35,17 @@ type Options struct {
 	Files   *files.Store
 	Batches *batch.Store
 
-	// Failures counts wrong keys, together with those sent elsewhere in this process;
-	// nil: those sent here alone.
+	// Failures counts wrong keys, shared with other servers in this process; nil counts only those
+	// sent to this one.
 	Failures *auth.FailureLimiter
-	// Missed, when set, looks for keys that are newer than the Directory and
-	// reports whether SetDirectory was called with any. Used, when set, is told of
-	// every use of a key; it must not block.
+	// Missed, if set, looks up keys that are newer than the Directory and reports whether
+	// SetDirectory was called with any. Used, if set, is called for every use of a key; it must not
+	// block.
 	Missed func(context.Context) bool
 	Used   func(org, key string, at time.Time)
 
-	Spool          *spool.Store    // room for bodies and answers; nil: a default one
-	Webhooks       *webhook.Sender // nil: nobody is told of jobs
+	Spool          *spool.Store    // space for bodies and answers; nil: a default one
+	Webhooks       *webhook.Sender // nil: no webhooks
 	TrustedProxies []netip.Prefix
 	MaxBody        int64         // bytes; default 32 MB
 	MaxFile        int64         // bytes of an upload; default 200 MB
@@ -54,9 +54,9 @@ type Options struct {
 	Write          time.Duration // for the caller to take bytes; default 60 s
 	HoldFor        time.Duration // silent wait of plain callers; default 280 s
 	KeepAlive      time.Duration // pause before and between newlines; default 15 s
-	KeepPlace      time.Duration // of a caller told to come back; default 90 s
+	KeepPlace      time.Duration // of a caller asked to retry; default 90 s
 	KeepAnswer     time.Duration // under an Idempotency-Key; default 24 h
-	Streams        int           // event streams, uploads and downloads at a time; 0: no bound
+	Streams        int           // concurrent event streams, uploads and downloads; 0: no bound
 
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
@@ -112,7 +112,7 @@ type Server struct {
 	self        *selfHandler
 }
 
-// New returns a Server; it opens nothing.
+// New returns a Server. It opens no connections.
 func New(o Options) *Server {
 	o.withDefaults()
 	s := &Server{
@@ -124,11 +124,11 @@ func New(o Options) *Server {
 	return s
 }
 
-// assemble makes the parts of s; each has what it needs of the others.
+// assemble creates the parts of s and connects them.
 func (s *Server) assemble() {
 	o := &s.opts
 	s.auth = &authenticator{opts: o, metrics: s.metrics, failures: o.Failures}
-	drained, drain := context.WithCancel(context.Background()) //nolint:forbidigo // it is nobody's call
+	drained, drain := context.WithCancel(context.Background()) //nolint:forbidigo // it belongs to no call
 	s.connections = &connections{streams: newStreams(o.Streams), drained: drained, drain: drain}
 	s.bodies = &bodyReader{opts: o, connections: s.connections, roomWait: roomPatience}
 	s.jobs = &jobHandler{server: s, opts: o, connections: s.connections, stopWait: storeTimeout}
@@ -152,18 +152,18 @@ func (s *Server) assemble() {
 // SetDirectory replaces the known keys.
 func (s *Server) SetDirectory(d *auth.Directory) { s.auth.directory.Store(d) }
 
-// Drain sends callers who wait in the queue away, with an answer that makes
-// them try again; calls that run go on. It is for shutting down.
+// Drain sends callers that wait in the queue away with an answer that makes them retry; running
+// calls continue. It is for shutting down.
 func (s *Server) Drain() { s.connections.drain() }
 
-// ServeHTTP runs one request and leaves one access record.
+// ServeHTTP serves one request and writes one access record.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := s.newExchange(w, r)
 	defer x.record()
 	defer x.release()
 	h := x.Header()
 	h.Set("X-Request-Id", x.id)
-	h.Set("Cache-Control", "no-store") // every answer is one caller's
+	h.Set("Cache-Control", "no-store") // every answer is for one caller
 	h.Set("X-Content-Type-Options", "nosniff")
 	defer x.dropTrailer()
 	if err := s.answer(x, r); err != nil {
@@ -180,18 +180,18 @@ func (s *Server) answer(x *request, r *http.Request) error {
 	return x.rest()
 }
 
-// lacking refuses a key that is good, but not for this.
+// lacking refuses a valid key that lacks the scope.
 func lacking(scope string) error {
-	return wire.Forbidden("missing_scope", "This API key may not be used for this: it lacks the scope %s", scope)
+	return wire.Forbidden("missing_scope", "This API key lacks the scope %s, which this request requires", scope)
 }
 
-// dispatch finds the route and, except for the greeting, the caller.
+// dispatch determines the route and, except for open routes, the caller.
 //
 //go:noinline // what it takes of the stack would be taken for as long as a caller waits
 func (s *Server) dispatch(x *request, r *http.Request) error {
 	if r.Header.Get("Upgrade") != "" {
 		return wire.BadRequest("", "upgrade_not_supported",
-			"This proxy serves no WebSocket or other upgrade: use HTTP requests")
+			"WebSockets and other protocol upgrades are not supported. Use HTTP requests")
 	}
 	r, x.deployment = fromAzure(r)
 	route, arg, err := s.match(r)

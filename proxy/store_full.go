@@ -11,7 +11,7 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// fileRefusal is the answer to a file, or a batch, that cannot be stored.
+// fileRefusal returns the answer to a file or batch that cannot be stored.
 func fileRefusal(err error) error {
 	var full *files.FullError
 	if memory, ok := errors.AsType[*capacity.FullError](err); ok {
@@ -37,9 +37,9 @@ func fileRefusal(err error) error {
 		whose, what, field, full.Most))
 }
 
-// noMemory refuses a file or a batch whose record has no room in Redis.
+// noMemory refuses a file or batch for whose record there is no memory in Redis.
 func noMemory(full *capacity.FullError) *wire.Error {
-	whose, field := "The store's memory has no room", "memory_share"
+	whose, field := "The store is out of memory", "memory_share"
 	if full.Org {
 		whose, field = "Your organization has used up its share of the store's memory", "memory_org_share"
 	}
@@ -48,7 +48,7 @@ func noMemory(full *capacity.FullError) *wire.Error {
 		whose, field), fullRest)
 }
 
-// fullRest is when to try again to make a batch.
+// fullRest is when to retry creating a batch.
 const fullRest = time.Minute
 
 func tooManyBatches(full *batch.FullError) *wire.Error {

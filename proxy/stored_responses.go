@@ -6,20 +6,19 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/responses"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// keptHere answers what is asked about a response of the caller's that this
-// proxy keeps, because its provider cannot.
+// keptHere answers a request about a response of the caller that this proxy stores because its
+// provider cannot.
 func (rh *responseHandler) keptHere(x *request, r *http.Request, id, method, verb string) error {
 	if verb == "/cancel" {
 		return wire.BadRequest("", "", "Only responses that were created with background=true can be cancelled")
 	}
-	if method == http.MethodDelete { // the note goes with it
+	if method == http.MethodDelete { // the note is deleted too
 		return x.json(http.StatusOK, map[string]any{"id": id, "object": "response", "deleted": true})
 	}
 	t, err := rh.opts.Guard.Objects.Response(r.Context(), x.caller, id)
@@ -42,20 +41,15 @@ const (
 	itemsMost = 100
 )
 
-// listItems answers with a page of items, the last first unless asked otherwise.
+// listItems returns a page of items, the last first by default.
 func listItems(x *request, query url.Values, raw []byte) error {
 	var items []json.RawMessage
 	if err := json.Unmarshal(raw, &items); err != nil {
 		return err
 	}
-	limit := itemsPage
-	if text := query.Get("limit"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > itemsMost {
-			return wire.BadRequest("limit", "invalid_value", "limit must be a number from 1 to %d, not %q", itemsMost,
-				shorten(text))
-		}
-		limit = n
+	limit, err := limitOf(query, itemsPage, itemsMost)
+	if err != nil {
+		return err
 	}
 	if query.Get("order") != "asc" {
 		slices.Reverse(items)

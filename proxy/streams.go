@@ -9,22 +9,22 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// streams bounds what lasts as long as its caller likes and costs nothing: event streams,
-// uploads and downloads. One org has half of the places and one key a quarter at most. An
-// org that has next to none gets one also where all are taken, so that others cannot shut
-// it out. It is safe for concurrent use.
+// streams bounds connections that last as long as their caller likes and cost nothing: event
+// streams, uploads and downloads. An org may have at most half of them and a key a quarter. An org
+// with next to none gets one even if all are taken, so that others cannot lock it out. It is safe
+// for concurrent use.
 type streams struct {
-	most int // in all; 0 is no bound
+	most int // in total; 0 is no bound
 
 	mu   sync.Mutex
 	open int
 	by   map[string]int // by org, and by "org key"
 }
 
-// streamsLeft is how many streams an org may have where all places are taken.
+// streamsLeft is how many streams an org may have if all are taken.
 const streamsLeft = 4
 
-// connections bounds those that stay open for long, and ends them in a shutdown.
+// connections bounds long-lived connections and ends them in a shutdown.
 type connections struct {
 	streams *streams
 	drained context.Context // ends when the process shuts down
@@ -33,7 +33,7 @@ type connections struct {
 
 func newStreams(most int) *streams { return &streams{most: most, by: map[string]int{}} }
 
-// begin takes a place until the returned function is called.
+// begin takes a stream until the returned function is called.
 func (s *streams) begin(org, key string) (func(), error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +50,7 @@ func (s *streams) begin(org, key string) (func(), error) {
 	}
 	if whose != "" {
 		return nil, wire.RateLimited(fmt.Sprintf(
-			"Too many event streams, uploads and downloads at a time %s (connections.streams: %d in all)",
+			"Too many simultaneous event streams, uploads and downloads %s (connections.streams: %d in total)",
 			whose, s.most), time.Second)
 	}
 	s.add(ids, 1)
@@ -71,14 +71,13 @@ func (s *streams) add(ids [2]string, n int) {
 	}
 }
 
-// lasting takes a place among the streams for what is left of the exchange, instead of
-// its units of reads.
+// lasting takes a stream for the rest of the exchange, in place of its units of reads.
 func (c *connections) lasting(x *request) (func(), error) {
 	x.endReads()
 	return c.streams.begin(x.caller.Org.ID, x.caller.Key)
 }
 
-// endReads ends what the exchange takes of its key's reads.
+// endReads returns what the exchange takes of its key's reads.
 func (x *request) endReads() {
 	if x.reading != nil {
 		x.reading()

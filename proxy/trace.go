@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// traced begins the span of a request, as of its arrival, with these headers: those of a
-// caller who is known, whose trace it then continues, or none. It is begun once.
+// traced starts the span of a request, as of its arrival. h is the headers of an authenticated
+// caller, whose trace it then continues, or nil. It is started once.
 func (x *request) traced(r *http.Request, h http.Header) *http.Request {
 	if x.server.opts.Tracer == nil || x.spanBegun {
 		return r
@@ -17,7 +17,7 @@ func (x *request) traced(r *http.Request, h http.Header) *http.Request {
 	return r.WithContext(ctx)
 }
 
-// traceEnd ends that span with what the access record says.
+// traceEnd ends that span with the content of the access record.
 func (x *request) traceEnd(status int) {
 	if !x.span.On() {
 		return
@@ -39,7 +39,7 @@ func (x *request) traceEnd(status int) {
 	if x.replayed {
 		x.span.Bool("llmguard.replayed", true)
 	}
-	if status >= 500 { // below, it is the caller's fault
+	if status >= 500 { // lower ones are the caller's fault
 		x.span.Fail(strconv.Itoa(status))
 	}
 	x.span.End()

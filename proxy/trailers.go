@@ -7,12 +7,12 @@ import (
 	"github.com/llmguard/llmguard/guard"
 )
 
-// preferTrailer is the preference of clients whose TE does not get here: it goes from hop
-// to hop.
+// preferTrailer is the preference of clients whose TE header does not arrive, because it is
+// hop-by-hop.
 const preferTrailer = "cost-trailer"
 
-// wantsTrailer reports whether a client takes the cost of a stream behind its last byte.
-// Others may stumble over it.
+// wantsTrailer reports whether a client accepts the cost of a stream after its last byte. Other
+// clients may fail on it.
 func wantsTrailer(h http.Header) bool {
 	return names(h.Values("TE"), "trailers") || names(h.Values("Prefer"), preferTrailer)
 }
@@ -30,7 +30,7 @@ func names(fields []string, word string) bool {
 	return false
 }
 
-// announceTrailer says before a stream what will follow it.
+// announceTrailer announces the trailer in the headers of a stream.
 func (x *request) announceTrailer(status int) {
 	h := x.Header()
 	if x.priced && status == http.StatusOK && h.Get("Content-Length") == "" && wantsTrailer(x.request.Header) {
@@ -38,7 +38,7 @@ func (x *request) announceTrailer(status int) {
 	}
 }
 
-// dropTrailer takes back the trailer of an answer that did not announce it.
+// dropTrailer removes the trailer of an answer that did not announce it.
 func (x *request) dropTrailer() {
 	h := x.Header()
 	if h.Get("Trailer") != "" {

@@ -15,7 +15,7 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// newJob makes the record of a call that waits. Its body goes beside it.
+// newJob creates the record of a waiting call. Its body is stored separately.
 func (c *callHandler) newJob(x *request, r *http.Request, plan *guard.Plan, class queue.Class) *queue.Job {
 	return &queue.Job{
 		ID: c.opts.Queue.NewID(plan.Target.Pool), Pool: plan.Target.Pool, CallID: x.id,
@@ -27,7 +27,7 @@ func (c *callHandler) newJob(x *request, r *http.Request, plan *guard.Plan, clas
 	}
 }
 
-// kept picks the request headers a job takes along.
+// kept returns the request headers that are stored with a job.
 func kept(h http.Header) http.Header {
 	out := http.Header{}
 	for _, name := range []string{"Openai-Beta", "X-Client-Request-Id"} {
@@ -38,8 +38,8 @@ func kept(h http.Header) http.Header {
 	return out
 }
 
-// accept makes a job of a call with Prefer: respond-async. With wait=N it is
-// answered as any call when it is done by then.
+// accept creates a job for a call with Prefer: respond-async. With wait=N it is answered like any
+// call if it is done by then.
 func (c *callHandler) accept(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
 	if err := c.opts.Guard.Plans.Check(r.Context(), plan); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (c *callHandler) accept(x *request, r *http.Request, plan *guard.Plan, wish
 	return c.defer202(x, job, wish)
 }
 
-// defer202 waits as long as the caller asked to, then answers with the job.
+// defer202 waits as long as the caller requested, then answers with the job.
 func (c *callHandler) defer202(x *request, job *queue.Job, wish preferences) error {
 	if wish.patience >= time.Second {
 		return c.attend(x, x.request, job, wish)
@@ -84,10 +84,10 @@ func (c *callHandler) accepted(x *request, job *queue.Job, wish preferences) err
 	return x.json(http.StatusAccepted, v)
 }
 
-// put writes a job, and ties the request's key to it first. In a flood the caller waits
-// for its turn as long as its patience lasts.
+// put queues a job, after binding the request's key to it. Under high load the caller waits for its
+// turn as long as its patience lasts.
 func (c *callHandler) put(ctx context.Context, x *request, job *queue.Job, body []byte, patience time.Duration) error {
-	if err := guard.Turn(ctx, c.puts, patience); err != nil { // in a flood others come first, which is no fault of Redis
+	if err := guard.Turn(ctx, c.puts, patience); err != nil { // others come first, which is not a failure of Redis
 		return err
 	}
 	defer func() { <-c.puts }()
@@ -101,15 +101,15 @@ func (c *callHandler) put(ctx context.Context, x *request, job *queue.Job, body 
 	}))
 }
 
-// putTurn is how long the put of a call that nobody waits for waits for others.
+// putTurn is how long the put of a call without a waiting caller waits for its turn.
 const putTurn = 10 * time.Second
 
-// maxPuts bounds the puts at once: a flood of calls that have to wait needs no
-// connection to Redis each.
+// maxPuts bounds concurrent puts: many calls that have to wait do not need a connection to Redis
+// each.
 const maxPuts = 2
 
-// wait queues a call whose caller stays connected, unless the wait that can be
-// foreseen is longer than the caller's patience.
+// wait queues a call whose caller stays connected, unless the expected wait exceeds the caller's
+// patience.
 func (c *callHandler) wait(x *request, r *http.Request, plan *guard.Plan, wish preferences, why error) error {
 	patience := c.patience(x, r, plan, wish).wait
 	if foreseen(why) > x.left(patience) {
@@ -131,8 +131,8 @@ func (c *callHandler) wait(x *request, r *http.Request, plan *guard.Plan, wish p
 	return c.attend(x, r, job, wish)
 }
 
-// outlasted refuses a call at once whose turn at the provider's rate comes
-// after its caller's patience. When the turn cannot be told, it waits.
+// outlasted refuses a call immediately if its turn at the provider's rate comes after its caller's
+// patience. If the turn is unknown, the call waits.
 func (c *callHandler) outlasted(ctx context.Context, job *queue.Job, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -148,16 +148,16 @@ func (c *callHandler) outlasted(ctx context.Context, job *queue.Job, patience ti
 	}
 	ended, err := c.opts.Queue.Expire(ctx, job.Org, job.ID)
 	if err != nil || ended.State != queue.Expired {
-		return nil // it has started after all, or is dropped by the queue
+		return nil // it has started after all, or the queue drops it
 	}
 	refusal := wire.RateLimited(
-		fmt.Sprintf("There are about %d calls before this one, which is more than its caller can wait for", ahead), eta)
+		fmt.Sprintf("About %d calls are ahead of this one, so it cannot start before its caller's timeout", ahead), eta)
 	tellPlace(refusal.Header, queue.Place{Ahead: ahead, ETA: eta, WaitingFor: "pool:" + job.Pool})
 	return refusal
 }
 
-// attend lets a connected caller wait for a job and hands its answer on, once
-// ServeHTTP is back where the stack is shallow: see exchange.rest.
+// attend lets a connected caller wait for a job and forwards its answer, once ServeHTTP has
+// returned to where the stack is shallow: see request.rest.
 func (c *callHandler) attend(x *request, r *http.Request, job *queue.Job, wish preferences) error {
 	x.job, x.stays = job.ID, job.Class != queue.Interactive
 	x.rest = func() error { return c.attendNow(x, r, job, wish) }
@@ -176,8 +176,8 @@ func (c *callHandler) attendNow(x *request, r *http.Request, job *queue.Job, wis
 	return err
 }
 
-// arrive opens the watch of a job for its caller. The queue has the request now:
-// nobody has to keep it for the minutes that its caller waits.
+// arrive opens the watch of a job for its caller. The queue has the request now, so it need not
+// stay in memory for the minutes that its caller waits.
 //
 //go:noinline // what it takes of the stack would be taken for those minutes
 func (c *callHandler) arrive(x *request, r *http.Request, job *queue.Job, wish preferences) *waitingCaller {
@@ -217,11 +217,11 @@ func (v *waitingCaller) depart() {
 	v.exchange.waited = time.Since(v.started)
 }
 
-// deadlineSlack lets the caller's own end of patience come before the job's,
-// so that the caller is told by its proxy and not by the queue.
+// deadlineSlack lets the caller's patience end before the job's deadline, so that the proxy answers
+// the caller, not the queue.
 const deadlineSlack = 5 * time.Second
 
-// foreseen is the wait a refusal announces; held money may come back sooner.
+// foreseen returns the wait that a refusal announces; held money may be returned sooner.
 func foreseen(err error) time.Duration {
 	var exceeded *guard.Refusal
 	var noQuota *quota.BusyError

@@ -34,7 +34,7 @@ func (r *rig) block(d time.Duration) {
 func (r *rig) occupy() (release func()) {
 	r.t.Helper()
 	var g *quota.Grant
-	for g == nil { // the call before may hold it for a moment longer
+	for g == nil { // the previous call may hold it a moment longer
 		var err error
 		var busy *quota.BusyError
 		if g, err = r.queue.Quota().Take(r.t.Context(), quota.Request{Pool: "main", ID: wire.NewCallID(), Org: "acme", User: "tester"}); err != nil && !errors.As(err, &busy) {
@@ -57,7 +57,7 @@ func (r *rig) jobs() int {
 	return len(page.Jobs)
 }
 
-// onPut runs fn once the next job has been put.
+// onPut runs fn once the next job has been queued.
 func (r *rig) onPut(fn func()) {
 	n := r.jobs()
 	r.background(func(ctx context.Context) error {
@@ -69,7 +69,7 @@ func (r *rig) onPut(fn func()) {
 	})
 }
 
-// onWait runs fn once one caller more waits for a job.
+// onWait runs fn once one more caller waits for a job.
 func (r *rig) onWait(fn func()) {
 	waiting := func() float64 {
 		var m dto.Metric
@@ -88,14 +88,14 @@ func (r *rig) onWait(fn func()) {
 	})
 }
 
-// busy makes the next call wait until its job is put.
+// busy makes the next call wait until its job is queued.
 func (r *rig) busy() {
 	r.t.Helper()
 	release := r.occupy()
 	r.onPut(release)
 }
 
-// started is a runner that starts its job and hands it over.
+// started starts a runner that starts its job and passes it to run.
 func started(r *rig, run func(ctx context.Context, c *queue.Claim) queue.Verdict) {
 	r.worker(func(ctx context.Context, c *queue.Claim) queue.Verdict {
 		if err := c.Start(ctx); err != nil {
@@ -107,8 +107,7 @@ func started(r *rig, run func(ctx context.Context, c *queue.Claim) queue.Verdict
 
 const streamed = `"max_tokens":5,"stream":true`
 
-// TestWaitPlain: a call that waits is answered as if it had not, and recorded
-// with what it cost.
+// TestWaitPlain: a call that waits is answered as if it had not, and recorded with its cost.
 func TestWaitPlain(t *testing.T) {
 	r := newRig(t, single, nil, window(roomy, time.Hour))
 	r.worker(nil)
@@ -123,8 +122,8 @@ func TestWaitPlain(t *testing.T) {
 	}
 }
 
-// TestWaitStream: newlines keep a waiting stream alive and commit its status;
-// its cost comes in a trailer.
+// TestWaitStream: newlines keep a waiting stream alive and commit its status; its cost is in a
+// trailer.
 func TestWaitStream(t *testing.T) {
 	r := newRig(t, single, func(o *Options) { o.KeepAlive = 10 * time.Millisecond }, window(roomy, time.Hour))
 	r.worker(nil)
@@ -156,8 +155,8 @@ func failingRig(t *testing.T, keepAlive time.Duration) *rig {
 	return r
 }
 
-// TestWaitErrors: a failure keeps its status until the first newline is out,
-// and is an error event from then on.
+// TestWaitErrors: a failure keeps its status until the first newline was sent, and is an error
+// event from then on.
 func TestWaitErrors(t *testing.T) {
 	r := failingRig(t, time.Hour)
 	for _, body := range []string{prompt("hi", `"max_tokens":5`), prompt("hi", streamed)} {
@@ -179,8 +178,7 @@ func TestWaitErrors(t *testing.T) {
 	}
 }
 
-// TestWaitBroken: an answer that breaks off in the worker never passes for
-// whole.
+// TestWaitBroken: an answer that breaks off in the worker never looks complete.
 func TestWaitBroken(t *testing.T) {
 	r := newRig(t, single, nil)
 	const begun = "data: {\"choices\":[]}\n\n"
@@ -220,8 +218,8 @@ func TestWaitAttempts(t *testing.T) {
 	}
 }
 
-// TestWaitPutBack: a call that is put back into the queue goes back to its
-// caller's patience.
+// TestWaitPutBack: a call that is put back into the queue waits for the rest of its caller's
+// patience.
 func TestWaitPutBack(t *testing.T) {
 	r := newRig(t, single, nil)
 	started(r, func(context.Context, *queue.Claim) queue.Verdict {
@@ -231,14 +229,14 @@ func TestWaitPutBack(t *testing.T) {
 	r.chat(prompt("hi", `"max_tokens":5`), "X-Stainless-Timeout", "0.4").fails(t, 429, "rate_limit_exceeded")
 }
 
-// TestWaitPatience: patience ends in 429 and a kept place; once a stream's
-// status is out, in an error event and an expired job.
+// TestWaitPatience: the end of patience leads to 429 and a reserved place; once a stream's status
+// was sent, to an error event and an expired job.
 func TestWaitPatience(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, single, func(o *Options) { o.KeepAlive = 50 * time.Millisecond })
 	release := r.occupy()
 	a := r.chat(prompt("hi", `"max_tokens":5`), "X-Stainless-Timeout", "0.4")
-	if text := a.fails(t, 429, "rate_limit_exceeded"); a.header.Get("Retry-After") != "1" || a.header.Get(headerJob) == "" || !strings.Contains(text, "kept for 90 s") {
+	if text := a.fails(t, 429, "rate_limit_exceeded"); a.header.Get("Retry-After") != "1" || a.header.Get(headerJob) == "" || !strings.Contains(text, "reserved for 90 s") {
 		t.Errorf("got %s, headers %v; want Retry-After 1 and a place kept for 90 s", text, a.header)
 	}
 	if a := r.chat(prompt("hi", streamed), "Prefer", "wait=1"); a.status != 200 || !strings.Contains(a.body, "\ndata: {\"error\":") {
@@ -253,8 +251,8 @@ func TestWaitPatience(t *testing.T) {
 	release()
 }
 
-// TestWaitTooLong: a wait that is foreseen to be too long is refused at once:
-// by what refused the call, by the queue before it, or by the org.
+// TestWaitTooLong: a wait that is expected to be too long is refused immediately: by what refused
+// the call, by the queue ahead of it, or by the org.
 func TestWaitTooLong(t *testing.T) {
 	r := newRig(t, queue.Pool{RPM: 6}, nil)
 	g, err := r.queue.Quota().Take(t.Context(), quota.Request{Pool: "main", ID: wire.NewCallID(), Org: "acme", User: "tester"})
@@ -267,7 +265,7 @@ func TestWaitTooLong(t *testing.T) {
 			t.Fatalf("got status %d, %s; want 202", a.status, a.body)
 		}
 	}
-	for range 12 { // callers who wait, one each 10 s
+	for range 12 { // waiting callers, one per 10 s
 		job := &queue.Job{ID: r.queue.NewID("main"), Pool: "main", Org: "acme", User: "alice", Class: queue.Interactive, Endpoint: wire.ChatCompletions}
 		if err := r.queue.Put(t.Context(), job, []byte("{}")); err != nil {
 			t.Fatal(err)
@@ -275,7 +273,7 @@ func TestWaitTooLong(t *testing.T) {
 	}
 	a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=60")
 	text := a.fails(t, 429, "rate_limit_exceeded")
-	if wait, _ := strconv.Atoi(a.header.Get("Retry-After")); wait < 100 || wait > 150 || a.header.Get("X-Should-Retry") != "false" || !strings.Contains(text, "about 12 calls") {
+	if wait, _ := strconv.Atoi(a.header.Get("Retry-After")); wait < 100 || wait > 150 || a.header.Get("X-Should-Retry") != "false" || !strings.Contains(text, "About 12 calls") {
 		t.Errorf("got %s, headers %v; want 100 to 150 s for about 12 calls, and no retry", text, a.header)
 	}
 	if job, err := r.queue.Job(t.Context(), "acme", r.records(4)[3]["job"].(string)); err != nil || job.State != queue.Expired {
@@ -295,7 +293,7 @@ func TestWaitTooLong(t *testing.T) {
 	}
 }
 
-// TestWaitOrgBound: an org's max_wait ends the job; no place outlasts it.
+// TestWaitOrgBound: an org's max_wait ends the job; no reserved place lasts longer.
 func TestWaitOrgBound(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, single, nil)
@@ -310,8 +308,8 @@ func TestWaitOrgBound(t *testing.T) {
 	}
 }
 
-// TestLeaveStream: a stream that runs from the queue is cancelled with its
-// caller; its key is free, and no place is kept.
+// TestLeaveStream: a stream that runs from the queue is canceled with its caller; its key is free,
+// and no place is reserved.
 func TestLeaveStream(t *testing.T) {
 	r := newRig(t, single, nil)
 	stopped := make(chan error, 1)
@@ -343,7 +341,7 @@ func TestLeaveStream(t *testing.T) {
 	}
 }
 
-// writes is an answer that says when something is written to it.
+// writes is a ResponseWriter that reports each write.
 type writes struct {
 	http.ResponseWriter
 	wrote chan []byte
@@ -357,8 +355,8 @@ func (w *writes) Write(p []byte) (int, error) {
 // Flush implements http.Flusher.
 func (w *writes) Flush() {}
 
-// TestShutdownWhileAStreamBegins: a stream whose job has just begun when its proxy shuts
-// down is not cancelled, and goes on to its end.
+// TestShutdownWhileAStreamBegins: a stream whose job has just begun when its proxy shuts down is
+// not canceled, and continues to its end.
 func TestShutdownWhileAStreamBegins(t *testing.T) {
 	r := newRig(t, single, nil)
 	running := make(chan string, 1)
@@ -378,7 +376,7 @@ func TestShutdownWhileAStreamBegins(t *testing.T) {
 	}
 	out := &writes{httptest.NewRecorder(), make(chan []byte, 10)}
 	x := r.proxy.newExchange(out, httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil))
-	x.status = http.StatusOK // a newline is out
+	x.status = http.StatusOK // a newline was sent
 	v := &waitingCaller{server: r.proxy, exchange: x, job: job, stream: true, watch: r.queue.Watch(t.Context(), job)}
 	ended := make(chan error, 1)
 	go func() { ended <- v.sendAway(t.Context()) }()
@@ -397,8 +395,7 @@ func TestShutdownWhileAStreamBegins(t *testing.T) {
 	}
 }
 
-// TestLeave: a waiting job is dropped with its caller; a running plain one goes
-// on to its end.
+// TestLeave: a waiting job is dropped with its caller; a running plain one continues to its end.
 func TestLeave(t *testing.T) {
 	r := newRig(t, single, nil)
 	release := r.occupy()
@@ -437,8 +434,8 @@ func TestLeave(t *testing.T) {
 	t.Errorf("job %+v, %v; want a job that succeeded", job, err)
 }
 
-// TestQueuedDearerModels: a call from the queue is charged by the model that answered, as a
-// live one is.
+// TestQueuedDearerModels: a call from the queue is charged for the model that answered, like a live
+// call.
 func TestQueuedDearerModels(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
 	r.worker(nil)

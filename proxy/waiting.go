@@ -16,8 +16,8 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// waitingCaller is one connected caller in the queue: it hands the job's output on
-// as it comes and keeps the connection alive until then.
+// waitingCaller is one connected caller in the queue: it forwards the job's output as it arrives
+// and keeps the connection alive until then.
 type waitingCaller struct {
 	server   *Server
 	exchange *request
@@ -28,7 +28,7 @@ type waitingCaller struct {
 	wish     preferences
 	print    idempotency.Fingerprint // of the request
 	waiting  context.Context         // the request's, until the process shuts down; nil once that is over
-	patience time.Time               // how long the caller waits for the job to run
+	patience time.Time               // how long the caller waits for the job to start
 	hold     time.Time               // how long for its answer; zero for a stream
 	deadline time.Time               // patience while the job waits, hold while it runs
 	started  time.Time
@@ -38,17 +38,17 @@ type waitingCaller struct {
 	running bool
 	since   time.Time // when it was first seen running
 	counted bool      // among the server's waiting flows
-	attempt int       // the attempt head and body belong to
-	status  int       // of the answer; 0 until it is known
+	attempt int       // the attempt of head and body
+	status  int       // of the answer; 0 until known
 	header  http.Header
 	events  passing
-	room    spool.Room // of what is kept of events
+	room    spool.Room // memory for buffered events
 	ended   bool       // the answer is complete
 	over    bool       // the job has ended
 }
 
-// run relays until the answer is complete, the job has ended without one, the
-// caller's patience is at its end, or the caller is gone.
+// run relays until the answer is complete, the job has ended without one, the caller's patience has
+// ended, or the caller has disconnected.
 func (v *waitingCaller) run(ctx context.Context) error {
 	tick := time.Now().Add(v.server.opts.KeepAlive)
 	for {
@@ -86,30 +86,30 @@ func (v *waitingCaller) run(ctx context.Context) error {
 	}
 }
 
-// comeAgain tells a caller for whose answer there is no room now to ask again. The same call
-// then finds the answer, which is paid for.
+// comeAgain asks a caller to retry for whose answer there is no space now. The retry then finds the
+// answer, which is already paid for.
 func (v *waitingCaller) comeAgain(ctx context.Context, why error) error {
 	if v.exchange.status == 0 {
 		err := v.leavePlace(context.WithoutCancel(ctx), v.server.opts.KeepPlace)
 		if err != nil {
-			v.server.log.Warn("an answer without room cannot be found again", "job", v.job.ID, "err", err)
+			v.server.log.Warn("place of a call whose answer had no room not reserved", "job", v.job.ID, "err", err)
 		}
 	}
 	return v.end(noRoom(why))
 }
 
-// errDraining ends the wait for an event when the process shuts down.
-var errDraining = errors.New("the process shuts down")
+// errDraining ends the wait for an event because the process is shutting down.
+var errDraining = errors.New("the process is shutting down")
 
-// untilDrained returns ctx, ended with errDraining when the process shuts down.
+// untilDrained returns a ctx that is canceled with errDraining when the process shuts down.
 func (c *connections) untilDrained(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(c.drained, func() { cancel(errDraining) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// next waits for the next event, no longer than to the next newline, the end
-// of the caller's patience, or the beginning of a shutdown while the job waits.
+// next waits for the next event, at most until the next newline, the end of the caller's patience,
+// or the start of a shutdown while the job waits.
 func (v *waitingCaller) next(ctx context.Context, tick time.Time) (queue.Event, error) {
 	until := v.deadline
 	if !v.running && v.waiting != nil {
@@ -121,15 +121,15 @@ func (v *waitingCaller) next(ctx context.Context, tick time.Time) (queue.Event, 
 	return v.watch.NextBefore(ctx, until)
 }
 
-// silent reports whether a stream's connection has to be kept alive by us. One
-// that may yet be answered with 202 gets nothing before.
+// silent reports whether the proxy has to keep a stream's connection alive. A stream that may still
+// be answered with 202 gets nothing before that.
 func (v *waitingCaller) silent() bool { return v.stream && v.status == 0 && !v.wish.async }
 
 func (v *waitingCaller) late() bool { return !v.deadline.IsZero() && !time.Now().Before(v.deadline) }
 
-// keepAlive keeps the connection alive with what the client skips: a blank line, which
-// every SSE client does (docs/wire.md, Keeping a stream alive), or a comment that reports the place. The first one
-// commits to status 200, and the place goes into its headers.
+// keepAlive keeps the connection alive with a line that the client ignores: a blank line, which
+// every SSE client skips (docs/wire.md, Keeping a stream alive), or a comment that reports the
+// place. The first one commits to status 200, and the place is in its headers.
 func (v *waitingCaller) keepAlive(ctx context.Context) error {
 	x, line := v.exchange, "\n"
 	if first := x.status == 0; first || v.comments && !v.running {
@@ -154,7 +154,7 @@ func (v *waitingCaller) keepAlive(ctx context.Context) error {
 	return x.flush()
 }
 
-// headerJob names the job a waiting call became.
+// headerJob names the job that a waiting call became.
 const headerJob = "X-Llmguard-Job-Id"
 
 // take handles one event. The error is that of writing to the caller.
@@ -173,7 +173,7 @@ func (v *waitingCaller) take(e queue.Event) error {
 		case queue.Running:
 			v.running = true
 			v.deadline = v.hold
-			v.since = time.Now() // it costs money now
+			v.since = time.Now() // it costs money from now on
 		case queue.Queued:
 			v.running, v.deadline = false, v.patience // for the first time, or again
 		}
@@ -182,7 +182,7 @@ func (v *waitingCaller) take(e queue.Event) error {
 		if v.stream && v.status < 400 && v.exchange.status == 0 {
 			v.copyHeader()
 			v.exchange.WriteHeader(v.status)
-			v.deadline, v.hold = time.Time{}, time.Time{} // bytes keep it alive from here
+			v.deadline, v.hold = time.Time{}, time.Time{} // from here on, bytes keep it alive
 		}
 	case queue.Bytes:
 		if !v.stream || v.status >= 400 {
@@ -193,7 +193,7 @@ func (v *waitingCaller) take(e queue.Event) error {
 			return err
 		}
 		return v.exchange.flush()
-	case queue.End: // an error's answer is whole although its job failed
+	case queue.End: // an error's answer is complete although its job failed
 		v.ended = v.status != 0 && (e.OK || v.status >= 400)
 	}
 	return nil
@@ -207,7 +207,7 @@ func (v *waitingCaller) copyHeader() {
 	h.Set(headerJob, v.job.ID)
 }
 
-// finish completes the answer, or tells why there is none.
+// finish completes the answer, or reports why there is none.
 func (v *waitingCaller) finish() error {
 	x := v.exchange
 	switch {
@@ -217,7 +217,7 @@ func (v *waitingCaller) finish() error {
 		x.WriteHeader(v.status)
 		_, err := x.answer.WriteTo(x)
 		return err
-	case v.ended && v.status < 400: // a stream, relayed to its end
+	case v.ended && v.status < 400: // a stream that was relayed to its end
 		_, err := x.Write(v.events.cut.Rest())
 		return err
 	default:
@@ -231,16 +231,16 @@ func (v *waitingCaller) finish() error {
 	}
 }
 
-// unreadable is the answer to a caller whose job cannot be read.
+// unreadable returns the answer to a caller whose job cannot be read.
 func unreadable(err error) *wire.Error {
 	if public, ok := errors.AsType[*wire.Error](err); ok {
 		return public
 	}
-	return wire.ServiceUnavailable("The queue cannot be read at the moment", time.Second, err)
+	return wire.ServiceUnavailable("The queue is temporarily unavailable", time.Second, err)
 }
 
-// end tells the caller of a failure: as a status while that is possible, as an
-// in-stream error once 200 is out.
+// end reports a failure to the caller: as a status if possible, as an in-stream error once 200 was
+// sent.
 func (v *waitingCaller) end(e *wire.Error) error {
 	x := v.exchange
 	if x.status == 0 || !v.stream {
@@ -257,14 +257,14 @@ func (v *waitingCaller) end(e *wire.Error) error {
 	return x.flush()
 }
 
-// passing is a stream of Responses on its way to its caller: whole events, so
-// that an error can follow them, which bears the next number.
+// passing is a stream of Responses being forwarded to its caller in complete events, so that an
+// error with the next number can follow them.
 type passing struct {
 	cut  wire.Events
 	next int64
 }
 
-// pass hands a piece of a stream on.
+// pass forwards a piece of a stream.
 func (v *waitingCaller) pass(p []byte) error {
 	if v.job.Endpoint != wire.Responses {
 		_, err := v.exchange.Write(p)
@@ -290,15 +290,15 @@ func (v *waitingCaller) pass(p []byte) error {
 	}
 }
 
-// bill notes what the call cost, once its job is over: in the access record
-// and, for a stream, in a trailer.
+// bill records what the call cost once its job is over: in the access record and, for a stream, in
+// a trailer.
 func (v *waitingCaller) bill(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	if !v.ended && !v.over {
 		return
 	}
-	for !v.over { // the answer's end comes a moment before the job's
+	for !v.over { // the answer ends a moment before the job
 		if _, err := v.watch.Next(ctx); err != nil {
 			v.over = true
 		}
@@ -317,10 +317,10 @@ func (v *waitingCaller) bill(ctx context.Context) {
 	}
 }
 
-// jobError is the answer for a job that ended without one.
+// jobError returns the answer for a job that ended without one.
 func jobError(j *queue.Job) *wire.Error {
 	if j.Error != nil {
 		return j.Error
 	}
-	return wire.ServiceUnavailable("The queued call ended as "+string(j.State), time.Second, nil)
+	return wire.ServiceUnavailable("The queued call ended with status "+string(j.State), time.Second, nil)
 }

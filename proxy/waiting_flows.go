@@ -7,10 +7,10 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// waitingFlows counts the callers who wait here for their jobs to start. No call may
-// overtake the waiting callers of its own flow, so where there are any with the same key
-// and model, which wait for what it would wait for, it need not ask for money and quota
-// first, which others could use meanwhile. It is safe for concurrent use.
+// waitingFlows counts the callers that wait here for their jobs to start. No call may overtake the
+// waiting callers of its own flow. If some have the same key and model, a new call would wait for
+// the same thing, so it need not first request money and quota that others could use meanwhile. It
+// is safe for concurrent use.
 type waitingFlows struct {
 	mu    sync.Mutex
 	count map[waitingLane]int
@@ -43,7 +43,7 @@ func (w *waitingFlows) behind(p *guard.Plan) bool {
 	}] > 0
 }
 
-// await counts a caller who waits, or no longer does because its job runs.
+// await counts a caller that waits, or that no longer does because its job runs.
 func (v *waitingCaller) await(waits bool) {
 	if waits == v.counted {
 		return

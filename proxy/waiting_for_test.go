@@ -17,7 +17,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// waiter lets a caller wait in the pool, which is blocked, until the test ends.
+// waiter makes a caller wait in the pool, which is blocked, until the test ends.
 func (r *rig) waiter() {
 	r.t.Helper()
 	r.block(time.Minute)
@@ -35,8 +35,8 @@ func (r *rig) waiter() {
 	})
 }
 
-// TestRefusedBesideAWaitingCall: a caller whose budget has no room for an hour is told so at
-// once, whatever another call of the same user waits for.
+// TestRefusedBesideAWaitingCall: a caller whose budget has no capacity for an hour is refused
+// immediately, whatever another call of the same user waits for.
 func TestRefusedBesideAWaitingCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, queue.Pool{}, nil, budget.Limit{
@@ -57,8 +57,8 @@ func TestRefusedBesideAWaitingCall(t *testing.T) {
 	}
 }
 
-// TestSilentRedisBesideAWaitingCall: calls that would wait behind another are refused while
-// Redis is known to be silent, and do not ask it one after the other.
+// TestSilentRedisBesideAWaitingCall: calls that would wait behind another are refused while Redis
+// is known to be unreachable, and do not query it one after another.
 func TestSilentRedisBesideAWaitingCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
@@ -81,7 +81,7 @@ func TestSilentRedisBesideAWaitingCall(t *testing.T) {
 	}
 }
 
-// TestPatienceBeginsWithTheCall: what a call has queued before it became a job is part of its
+// TestPatienceBeginsWithTheCall: the time that a call queues before it becomes a job is part of its
 // caller's patience, so that its proxy answers before the queue drops the job.
 func TestPatienceBeginsWithTheCall(t *testing.T) {
 	t.Parallel()

@@ -13,50 +13,49 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// lookEvery is how often it is checked whether pools have work, and lookMost in how many
-// of a cluster's quiet pools at a time: what an idle process costs Redis does not grow
-// with its pools.
+// lookEvery is the interval between checks for work. In a cluster each check covers at most
+// lookMost quiet pools, so that the load of an idle process on Redis does not grow with the
+// number of pools.
 const (
 	lookEvery = time.Second
 	lookMost  = 4
 )
 
-// activity says whether there is anything in a pool to look after: waiting or running
-// jobs, or ends to be announced. The zero value is not quiet.
+// activity tracks whether a pool needs attention: waiting jobs, running jobs, or ends to
+// announce. The zero value is not quiet.
 type activity struct {
-	stirred atomic.Int64 // how often something was put in, or heard of
-	still   atomic.Int64 // stirred as it was before a look that found nothing, and one more
+	stirred atomic.Int64 // number of puts and notifications so far
+	still   atomic.Int64 // 1 + the value of stirred before the last check that found nothing
 }
 
-// wakeups call workers: to pools where there is work again, and to quiet ones in turn.
+// wakeups notifies workers of pools that have work, and checks the quiet pools in turn.
 type wakeups struct {
 	rdb      redis.UniversalClient
 	log      *slog.Logger
 	settings *settings
-	turn     int // of look among quiet pools
+	turn     int // position in the rotation over quiet pools
 }
 
-// stir says that there may be something now.
+// stir marks the pool as possibly having work.
 func (a *activity) stir() { a.stirred.Add(1) }
 
-// quiet reports whether the last look found nothing, and nothing was heard of since.
+// quiet reports whether the last check found nothing and no notification arrived since.
 func (a *activity) quiet() bool { return a.still.Load() == a.stirred.Load()+1 }
 
-// stir says that there may be something in a pool.
+// stir marks a pool as possibly having work.
 func (a *wakeups) stir(pool string) {
 	if p := a.settings.pools()[pool]; p != nil {
 		p.stir()
 	}
 }
 
-// workKeys are the keys of which a pool has at least one while there is anything in it
-// to look after.
+// workKeys returns the keys of which at least one exists while the pool needs attention.
 func (p *pool) workKeys() []string {
 	return []string{p.keys[2], p.keys[4], p.keys[8], p.keys[9], p.keys[11], p.keys[12], p.keys[13], p.keys[22]}
 }
 
-// look finds the pools that have become quiet, and those that have work that nobody was
-// called for: the message was lost, or an older version put it.
+// look marks pools that have become quiet, and wakes pools whose work was never announced
+// because the message was lost or an older version put the job.
 func (a *wakeups) look(ctx context.Context) {
 	var check, quiet []*pool
 	pools := a.settings.pools()
@@ -77,9 +76,9 @@ func (a *wakeups) look(ctx context.Context) {
 	}
 }
 
-// anyWork returns those of the quiet pools that are to be looked into. One command asks
-// for all of them, except in a cluster, where they are on several nodes: there it is the
-// next few, so that all have their turn.
+// anyWork returns the quiet pools to look into. One command covers all of them, except in a
+// cluster, where they are spread over several nodes: there it returns the next few, so that
+// every pool gets its turn.
 func (a *wakeups) anyWork(ctx context.Context, quiet []*pool) ([]*pool, error) {
 	if len(quiet) == 0 {
 		return nil, nil
@@ -104,7 +103,7 @@ func (a *wakeups) anyWork(ctx context.Context, quiet []*pool) ([]*pool, error) {
 	return quiet, nil
 }
 
-// lookIn looks into each of some pools.
+// lookIn checks each of the given pools for work.
 func (a *wakeups) lookIn(ctx context.Context, pools []*pool) error {
 	if len(pools) == 0 {
 		return nil
@@ -128,16 +127,16 @@ func (a *wakeups) lookIn(ctx context.Context, pools []*pool) error {
 	return nil
 }
 
-// call tells the workers of a pool that there is more to do than is being done. Nobody
-// misses one that fails: every worker looks once a second.
+// call notifies the workers of a pool that there is more work. A lost notification is
+// harmless: every worker also checks once a second.
 func (a *wakeups) call(ctx context.Context, p *pool) {
 	if err := a.rdb.Publish(ctx, workChannel(p.ID), "").Err(); err != nil && ctx.Err() == nil {
-		a.log.WarnContext(ctx, "workers not called, their next look finds the jobs", "pool", p.ID, "err", err)
+		a.log.WarnContext(ctx, "workers not notified, their next poll finds the jobs", "pool", p.ID, "err", err)
 	}
 }
 
-// Unpark wakes what limits have put aside of these orgs, in all pools: their limits are others
-// now. What is refused again is put aside again.
+// Unpark wakes everything that limits have parked for the given orgs, in all pools, because
+// their limits have changed. Jobs that are refused again are parked again.
 func (q *Queue) Unpark(ctx context.Context, orgs map[string]bool) error {
 	for _, p := range q.settings.pools() {
 		subjects, err := q.rdb.ZRange(ctx, p.keys[4], 0, -1).Result()

@@ -11,24 +11,24 @@ import (
 	"github.com/llmguard/llmguard/internal/storage/files"
 )
 
-// Answer is a whole answer: what was sent to a caller, byte for byte.
+// Answer is a complete answer as it was sent to a caller, byte for byte.
 type Answer struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
-// ErrNoRoom is returned for an answer that has no room: its org stores as much as it may,
-// or has its share of Redis's memory, or that is full.
+// ErrNoRoom is returned when an answer cannot be stored: its org has used up its storage or
+// its share of Redis memory, or Redis is full.
 var ErrNoRoom = errors.New("queue: no room for the answer")
 
-// KeepAnswer keeps the answer of a call of the org that was no job, under the
-// call's id, for ttl. It counts as a file of the org does, wherever it is kept. The error
-// is ErrNoRoom or of Redis. It is idempotent.
+// KeepAnswer stores the answer of a call that was not a job, under the call's id, for ttl.
+// It counts toward the org's files wherever it is stored. The error is ErrNoRoom or comes
+// from Redis. KeepAnswer is idempotent.
 func (q *Queue) KeepAnswer(ctx context.Context, org, id string, a Answer, ttl time.Duration) error {
 	err := q.contents.keepAnswer(ctx, org, id, a, ttl)
 	if capacity.IsFull(err) || errors.Is(err, files.ErrFull) {
-		_ = q.rdb.Unlink(ctx, outKey(id, 1)).Err() // what is left of it expires
+		_ = q.rdb.Unlink(ctx, outKey(id, 1)).Err() // if this fails, it expires
 		_ = q.records.Keep(ctx, id, ttl)
 		q.contents.removeBlobs(ctx, org, outBlob(id, 1))
 		return fmt.Errorf("%w: %w", ErrNoRoom, err)
@@ -56,11 +56,11 @@ func (cs *contents) keepAnswer(ctx context.Context, org, id string, a Answer, tt
 	if err != nil {
 		return err
 	}
-	_ = cs.memory.Settle(ctx, capacity.Settled{ID: id, Written: inRedis, Life: ttl}) // it counts all the same
+	_ = cs.memory.Settle(ctx, capacity.Settled{ID: id, Written: inRedis, Life: ttl}) // else it stays reserved
 	return nil
 }
 
-// Answer returns an answer kept for the org; ErrNotFound when it is forgotten.
+// Answer returns an answer stored for the org, or ErrNotFound once it has expired.
 func (q *Queue) Answer(ctx context.Context, org, id string) (Answer, error) {
 	a, whole, err := q.contents.answer(ctx, org, id, 1)
 	if err == nil && !whole {
@@ -69,8 +69,8 @@ func (q *Queue) Answer(ctx context.Context, org, id string) (Answer, error) {
 	return a, err
 }
 
-// Result returns the answer that the latest attempt of a job recorded;
-// ErrNotFound when there is none, or only the beginning of a good one.
+// Result returns the answer recorded by the latest attempt of a job. It returns ErrNotFound
+// if there is none, or if a successful answer is incomplete.
 func (q *Queue) Result(ctx context.Context, j *Job) (Answer, error) {
 	a, whole, err := q.contents.answer(ctx, j.Org, j.ID, j.Attempt)
 	if err == nil && !whole && a.Status < http.StatusBadRequest {
@@ -79,7 +79,7 @@ func (q *Queue) Result(ctx context.Context, j *Job) (Answer, error) {
 	return a, err
 }
 
-// answer reads a recorded answer, and whether it is whole.
+// answer reads a recorded answer and reports whether it is complete.
 func (cs *contents) answer(ctx context.Context, org, id string, attempt int) (a Answer, whole bool, err error) {
 	messages, err := cs.rdb.XRange(ctx, outKey(id, attempt), "-", "+").Result()
 	if err != nil {

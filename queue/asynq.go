@@ -14,35 +14,38 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// pollingClient is the client asynq's servers use. Their fetch loop polls; here a fetch that
-// finds nothing waits for a message, so that an idle server costs little and a busy one
-// is quick. And it repeats a failed fetch at once; here a failure that is not an answer
-// of Redis takes its time, so that an absent Redis does not keep a core busy.
+// pollingClient is the Redis client of asynq's servers. Their fetch loop polls; with this
+// client a fetch that finds nothing waits for a notification, so that an idle server costs
+// little and a busy one reacts quickly. The loop also repeats a failed fetch immediately;
+// this client pauses after any failure that is not a reply from Redis, so that an
+// unreachable Redis does not keep a core busy.
 type pollingClient struct {
 	redis.UniversalClient
-	ctx    context.Context // of the server: when it is done, no fetch waits
+	ctx    context.Context // of the server: once it is done, no fetch waits
 	called chan struct{}
 }
 
 const (
 	failureTakes = 250 * time.Millisecond
-	// fetchEvery is how often a server fetches that nobody called, fetchRest its own pause.
+	// fetchEvery is the interval between fetches without a notification, fetchRest
+	// asynq's own pause.
 	fetchEvery = 2 * time.Second
 	fetchRest  = 2 * time.Millisecond
-	// delayedEvery is how often tasks are looked for whose time has come.
+	// delayedEvery is the interval between checks for delayed tasks that are due.
 	delayedEvery = time.Second
 )
 
-// EvalSha runs a script as the wrapped client does.
+// EvalSha runs a script on the wrapped client, then waits if it was a fetch that found
+// nothing or if it failed.
 func (c pollingClient) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
 	cmd := c.UniversalClient.EvalSha(ctx, sha1, keys, args...)
 	err := cmd.Err()
 	var answer redis.Error
 	fetch := len(keys) > 0 && strings.HasSuffix(keys[0], ":pending")
 	switch n, _ := cmd.Val().(int64); {
-	case n > 0 && !fetch: // tasks whose time has come can be fetched now
+	case n > 0 && !fetch: // delayed tasks are now pending
 		c.call()
-	case errors.Is(err, redis.Nil) && fetch: // there was none
+	case errors.Is(err, redis.Nil) && fetch: // nothing to fetch
 		c.rest(ctx, fetchEvery, c.called)
 	case err != nil && !errors.As(err, &answer):
 		c.rest(ctx, failureTakes, nil)
@@ -50,7 +53,7 @@ func (c pollingClient) EvalSha(ctx context.Context, sha1 string, keys []string, 
 	return cmd
 }
 
-// call ends the wait of a fetch.
+// call wakes a waiting fetch.
 func (c pollingClient) call() {
 	select {
 	case c.called <- struct{}{}:
@@ -71,16 +74,17 @@ func (c pollingClient) rest(ctx context.Context, d time.Duration, called <-chan 
 
 func fetchChannel(queue string) string { return "lg:asynq:" + queue }
 
-// CallServers tells the servers of an asynq queue that a task was enqueued. One that is
-// not reached fetches it within two seconds.
+// CallServers notifies the servers of an asynq queue that a task was enqueued. A server
+// that misses the message fetches the task within two seconds.
 func CallServers(ctx context.Context, rdb redis.UniversalClient, queue string) {
 	_ = rdb.Publish(ctx, fetchChannel(queue), "").Err()
 }
 
-// Server returns an asynq server of one asynq queue that bears an absent Redis and costs
-// little while it is idle: whoever enqueues a task tells it by CallServers. Of c, the
-// Concurrency, ShutdownTimeout, RetryDelayFunc, IsFailure and DelayedTaskCheckInterval
-// count. Tasks outlive ctx: whoever handles them ends them. Shut it down when ctx is done.
+// Server returns an asynq server for one asynq queue that tolerates an unreachable Redis
+// and costs little while idle: enqueuers must notify it with CallServers. Of c it uses
+// Concurrency, ShutdownTimeout, RetryDelayFunc, IsFailure and DelayedTaskCheckInterval.
+// Tasks do not inherit the cancellation of ctx; their handlers must end them. Shut the
+// server down when ctx is done.
 func Server(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger, name string,
 	c asynq.Config,
 ) *asynq.Server {
@@ -100,9 +104,9 @@ func Server(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger, na
 	return asynq.NewServerFromRedisClient(client, c)
 }
 
-// asynqLog passes asynq's messages on, a few per second at most.
+// asynqLog forwards asynq's messages: bursts of 5, then one a second.
 type asynqLog struct {
-	ctx   context.Context // asynq passes none
+	ctx   context.Context // asynq passes no context
 	log   *slog.Logger
 	limit *rate.Limiter
 }
@@ -113,22 +117,22 @@ func newAsynqLog(ctx context.Context, log *slog.Logger, queue string) *asynqLog 
 
 func (l *asynqLog) pass(level slog.Level, args []any) {
 	if l.limit.Allow() {
-		l.log.Log(l.ctx, level, "asynq says", "text", fmt.Sprint(args...))
+		l.log.Log(l.ctx, level, "asynq message", "text", fmt.Sprint(args...))
 	}
 }
 
-// Debug and the others implement asynq.Logger. Fatal does not end the process.
+// Debug and the methods below implement asynq.Logger. Fatal does not end the process.
 func (l *asynqLog) Debug(args ...any) {}
 func (l *asynqLog) Info(args ...any)  { l.pass(slog.LevelInfo, args) }
 func (l *asynqLog) Warn(args ...any)  { l.pass(slog.LevelWarn, args) }
 func (l *asynqLog) Error(args ...any) { l.pass(slog.LevelError, args) }
 func (l *asynqLog) Fatal(args ...any) { l.pass(slog.LevelError, args) }
 
-// ticketsEvery is how often tickets of older versions are removed.
+// ticketsEvery is the interval between removals of tickets left by older versions.
 const ticketsEvery = time.Hour
 
-// dropTickets removes the asynq queues, one a pool, by which older versions woke their
-// workers. What is left in them is worth nothing: the jobs are in the pools.
+// dropTickets removes the asynq queues, one per pool, that older versions used to wake
+// workers. Their contents are not needed: the jobs themselves are in the pools.
 func (en *endings) dropTickets(ctx context.Context) {
 	inspector := asynq.NewInspectorFromRedisClient(en.rdb)
 	for id := range en.settings.pools() {

@@ -8,8 +8,8 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// Live calls go first, but while jobs wait they leave them their share, also a
-// job that is larger than what is free at any moment.
+// Live calls have priority, but while jobs wait they leave the jobs their share, even for a
+// job larger than what is free at any moment.
 func TestLiveCallsLeaveTheBacklogItsShare(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{Shares: Shares{Interactive: 20, Async: 10, Batch: 5}}, Pool{ID: "p", TPM: 60_000})
@@ -60,7 +60,7 @@ func TestLiveCallsLeaveTheBacklogItsShare(t *testing.T) {
 	}
 }
 
-// Live calls leave jobs a place where few calls may be open.
+// Live calls leave jobs a slot even if few calls may be open.
 func TestLiveCallsLeaveAPlace(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", Concurrency: 2})
@@ -88,8 +88,8 @@ func TestLiveCallsLeaveAPlace(t *testing.T) {
 	}
 }
 
-// Where the provider counts actual tokens, what was booked beyond them returns,
-// and what was used beyond them counts.
+// If the provider counts actual tokens, tokens booked in excess are returned, and tokens
+// used in excess count.
 func TestActualTokens(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{Burst: 1000}, Pool{ID: "p", TPM: 1000, ActualTokens: true}, Pool{ID: "q", TPM: 1000})
@@ -121,13 +121,13 @@ func TestActualTokens(t *testing.T) {
 	}
 }
 
-// A limit for some models, or for a key, parks only their jobs; when it wakes
-// one probe goes ahead.
+// A limit for certain models or a key parks only the matching jobs. When it wakes, one
+// probe runs first.
 func TestParkByModelAndKey(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		scope Scope
-		runs  []string // which of the jobs may run while it is parked
+		runs  []string // the jobs that may run while it is parked
 	}{
 		"flow and model": {ParkFlowModel, []string{"ann k2 mini", "ann k1 mini", "bob k3 big"}},
 		"org and model":  {ParkOrgModel, []string{"ann k2 mini", "ann k1 mini"}},
@@ -197,7 +197,7 @@ func TestParkByModelAndKey(t *testing.T) {
 			if err := probe[0].Start(ctx); err != nil {
 				t.Fatal(err)
 			}
-			rest := 6 - len(tc.runs) - 1 // all that did not run, less the probe
+			rest := 6 - len(tc.runs) - 1 // all that did not run, except the probe
 			if got := e.claim("p", 10); len(got) != rest {
 				t.Errorf("%d claims after the probe was admitted, want %d", len(got), rest)
 			}
@@ -205,7 +205,7 @@ func TestParkByModelAndKey(t *testing.T) {
 	}
 }
 
-// A parked pool is listed as such, and its jobs know how long they wait.
+// A parked pool is listed, and its jobs report how long they wait.
 func TestParkedPoolIsListed(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})

@@ -14,10 +14,9 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// BenchmarkDrain measures jobs with 2 KB bodies from put through ticket,
-// acquire and start to finish, with a runner that answers at once, on a Redis
-// with AOF everysec. "drain" puts first and times the rest; "all" times both,
-// overlapping.
+// BenchmarkDrain measures jobs with 2 KB bodies from put through acquire and start to
+// finish, with a runner that answers immediately, on a Redis with AOF everysec. "drain"
+// puts first and times the rest; "all" times both, overlapping.
 func BenchmarkDrain(b *testing.B) {
 	for _, overlap := range []bool{false, true} {
 		name := "drain"
@@ -93,7 +92,7 @@ func stat(b *testing.B, e *env, section, name string) float64 {
 	return 0
 }
 
-// redisTime and cpu are the CPU seconds of Redis and of this process.
+// redisTime and cpu return the CPU seconds of Redis and of this process.
 func redisTime(b *testing.B, e *env) float64 {
 	return stat(b, e, "cpu", "used_cpu_user") + stat(b, e, "cpu", "used_cpu_sys")
 }
@@ -104,7 +103,7 @@ func cpu() float64 {
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
-// BenchmarkIdleLatency measures put to the start of the runner on a pool that
+// BenchmarkIdleLatency measures the time from put to the start of the runner on a pool that
 // has been idle.
 func BenchmarkIdleLatency(b *testing.B) {
 	e := newEnv(b, Options{}, Pool{ID: "p"})
@@ -145,9 +144,9 @@ func BenchmarkTake(b *testing.B) {
 	})
 }
 
-// BenchmarkFairness drains a hog's and twenty heavy orgs' backlogs at 100
-// requests a second for half a minute beside five light orgs that put a job a
-// second each. It reports the light ones' wait and the use of the quota.
+// BenchmarkFairness drains the backlogs of a hog and twenty heavy orgs at 100 requests a
+// second for half a minute, while five light orgs put a job a second each. It reports the
+// wait of the light orgs and the use of the quota.
 func BenchmarkFairness(b *testing.B) {
 	e := newEnv(b, Options{OrgShare: 100, Burst: 10}, Pool{ID: "p", RPM: 6000, MaxJobs: -1})
 	const seconds = 30

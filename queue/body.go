@@ -7,11 +7,12 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// bodyPatience is how long a body, or an answer that is read again, waits for room: a
-// grant of quota does not last for longer.
+// bodyPatience is how long a body, or an answer being read back, waits for memory. It is
+// shorter than the life of a quota grant.
 const bodyPatience = quota.GrantLife / 4
 
-// readBody makes room for the body, and reads one that is a blob in the run's own time.
+// readBody reserves memory for the body and, if the body is a blob, reads it on the run's
+// own goroutine.
 func (c *Claim) readBody(ctx context.Context) {
 	if c.unread != nil || c.Recovered != nil {
 		return
@@ -41,7 +42,7 @@ func (c *Claim) readBody(ctx context.Context) {
 	}
 }
 
-// priced gives back what the body took to be priced.
+// priced returns the memory that was needed only for pricing the body.
 func (c *Claim) priced() {
 	if more := c.room - int64(len(c.Body)); more > 0 {
 		c.q.opts.Spool.Memory.Give(c.Job.Org, more)
@@ -49,7 +50,7 @@ func (c *Claim) priced() {
 	}
 }
 
-// dropBody lets go of a body that is needed no more.
+// dropBody releases the body and its memory.
 func (c *Claim) dropBody() {
 	if c.room > 0 {
 		c.q.opts.Spool.Memory.Give(c.Job.Org, c.room)

@@ -7,9 +7,9 @@ import (
 	"github.com/llmguard/llmguard/internal/spool"
 )
 
-// TestBodiesOfJobsTakeRoom: a job whose body has no room goes back to its place and runs
-// when there is; its body counts while it runs, and so does the answer for as long as a
-// reader has it.
+// TestBodiesOfJobsTakeRoom checks that a job without memory for its body returns to its
+// place and runs once there is some; that the body counts while the job runs; and that an
+// answer counts for as long as a reader holds it.
 func TestBodiesOfJobsTakeRoom(t *testing.T) {
 	t.Parallel()
 	for _, outside := range []bool{true, false} {

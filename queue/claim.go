@@ -14,43 +14,44 @@ import (
 )
 
 var (
-	// ErrLost tells that the claim has passed to another worker. It is also the
-	// cause of the run's context then.
+	// ErrLost reports that the claim has passed to another worker. It is then also the
+	// cause of the run's context.
 	ErrLost = errors.New("queue: claim lost")
-	// ErrGone tells that the job has ended and must not run.
+	// ErrGone reports that the job has ended and must not run.
 	ErrGone = errors.New("queue: job has ended")
-	// ErrCancelled is the cause of the context of a run whose job was cancelled,
+	// ErrCancelled is the cause of the run's context when the job was cancelled.
 	ErrCancelled = errors.New("queue: job cancelled")
-	// ErrCallerGone of one whose caller left an answer that it was reading,
+	// ErrCallerGone is the cause when the caller disconnected while reading the answer.
 	ErrCallerGone = errors.New("queue: caller gone")
-	// errUnseen tells that Redis was unavailable for a while, and the job's caller has not
-	// been seen since.
+	// errUnseen reports that Redis was unavailable for a while and the job's caller has
+	// not been seen since.
 	errUnseen = errors.New("queue: caller not seen yet")
-	// ErrShutdown of one that outlasts the worker's ShutdownTimeout.
-	ErrShutdown = errors.New("queue: worker shuts down")
+	// ErrShutdown is the cause when the run outlasts the worker's ShutdownTimeout.
+	ErrShutdown = errors.New("queue: worker is shutting down")
 )
 
-// Kind is what becomes of a claimed job.
+// Kind says what happens to a claimed job after its run.
 type Kind uint8
 
-// The kinds of verdicts. The zero Kind is none: a runner must choose.
+// The kinds of verdicts. The zero Kind is none of them: a runner must choose one.
 const (
-	// Done: the job succeeded; its output is complete.
+	// Done means the job succeeded and its output is complete.
 	Done Kind = 1 + iota
-	// Fail: the job failed for good, with Verdict.Error.
+	// Fail means the job failed for good, with Verdict.Error.
 	Fail
-	// Cancel: it was asked for, and the run has stopped.
+	// Cancel means the job was cancelled and its run has stopped.
 	Cancel
-	// Park: a limit refused the job; what Verdict.Scope says waits Verdict.Wait.
+	// Park means a limit refused the job: everything in Verdict.Scope waits
+	// Verdict.Wait.
 	Park
-	// Requeue: the job goes back to its place; its flow waits Verdict.Wait.
+	// Requeue puts the job back in its place; its flow waits Verdict.Wait.
 	Requeue
-	// Retry: the provider failed the attempt; the job alone waits Verdict.Wait, and others of
-	// its flow go on.
+	// Retry means the attempt failed at the provider: this job alone waits
+	// Verdict.Wait, and the rest of its flow continues.
 	Retry
 )
 
-// String is the word for logs.
+// String returns the kind's name for logs.
 func (k Kind) String() string {
 	switch k {
 	case Done:
@@ -70,11 +71,11 @@ func (k Kind) String() string {
 	}
 }
 
-// Scope is what a refusal parks.
+// Scope says which jobs a refusal parks.
 type Scope uint8
 
-// The scopes: all of a flow or org, or only its jobs of the same model, of the
-// same key, of the same key and model.
+// The scopes: all jobs of a flow or org, or only those with the same model, the same key,
+// or both.
 const (
 	ParkFlow Scope = iota
 	ParkOrg
@@ -82,34 +83,34 @@ const (
 	ParkOrgModel
 	ParkKey
 	ParkKeyModel
-	// ParkPool holds back all jobs of the pool; live calls go on.
+	// ParkPool holds back all jobs of the pool; live calls continue.
 	ParkPool
 )
 
 // Verdict is the outcome of a run.
 type Verdict struct {
 	Kind  Kind          `json:"kind"`
-	Wait  time.Duration `json:"wait,omitempty"`  // of Park and Requeue
-	Scope Scope         `json:"scope,omitempty"` // of Park
-	Limit string        `json:"limit,omitempty"` // of Park: the limit that refused
-	// Charged, Status and Error are recorded as the outcome of Done, Fail and
-	// Cancel. Status is that of the answer.
+	Wait  time.Duration `json:"wait,omitempty"`  // for Park, Requeue and Retry
+	Scope Scope         `json:"scope,omitempty"` // for Park
+	Limit string        `json:"limit,omitempty"` // for Park: the limit that refused
+	// Charged, Status and Error are recorded as the outcome for Done, Fail and Cancel.
+	// Status is the HTTP status of the answer.
 	Charged pricing.Nano `json:"charged,omitempty"`
 	Status  int          `json:"status,omitempty"`
 	Error   *wire.Error  `json:"error,omitempty"`
-	// Unused: nothing was written upstream; the pool's quota returns.
+	// Unused means nothing was written upstream, so the pool gets its quota back.
 	Unused bool `json:"unused,omitempty"`
-	// Refused: the provider refused the started attempt before any work (429,
-	// 503); it does not count against MaxAttempts.
+	// Refused means the provider refused the started attempt before doing any work
+	// (429, 503 or 529); the attempt does not count against MaxAttempts.
 	Refused bool `json:"refused,omitempty"`
-	// Failed: the provider could not be reached, or failed the attempt; it counts in
-	// Job.Retries, and not against MaxAttempts.
+	// Failed means the provider was unreachable or failed the attempt. It counts in
+	// Job.Retries, not against MaxAttempts.
 	Failed bool `json:"failed,omitempty"`
-	// Used is how many tokens the provider counted; 0 when not known.
+	// Used is the number of tokens the provider counted; 0 if unknown.
 	Used int64 `json:"used,omitempty"`
 }
 
-// used is the number of tokens the provider counted; -1 when not known.
+// used returns the number of tokens the provider counted: 0 if it refused, -1 if unknown.
 func (v Verdict) used() int64 {
 	switch {
 	case v.Refused:
@@ -120,15 +121,15 @@ func (v Verdict) used() int64 {
 	return -1
 }
 
-// Claim is a worker's lease on a job. The worker renews it and cancels the
-// run's context when it is lost. It is for the goroutine of its run.
+// Claim is a worker's lease on a job. The worker renews it, and cancels the run's context
+// if it is lost. Only the goroutine of the run may use it.
 type Claim struct {
-	// Job is the job as it was when claimed. Start updates State, Attempt,
-	// Tries and Started.
+	// Job is the job as it was when claimed. Start updates State, Attempt, Tries and
+	// Started.
 	Job  *Job
 	Body []byte
-	// Recovered is set when a dead attempt left a complete answer: its recorded
-	// outcome. The runner settles by it, without Start, and returns Done.
+	// Recovered is the recorded outcome if a dead attempt left a complete answer. The
+	// runner then settles with it and returns Done without calling Start.
 	Recovered *Verdict
 
 	ctx     context.Context // of the run
@@ -136,34 +137,34 @@ type Claim struct {
 	p       *pool
 	id      string
 	token   string
-	tokens  int64         // booked
-	booked  time.Duration // at this Redis time
-	never   int64         // the provider's tokens a minute, when the job alone is more and has booked nothing
+	tokens  int64         // booked on the pool's TPM
+	booked  time.Duration // Redis time of the booking
+	never   int64         // the provider's tokens a minute if the job alone exceeds them; nothing is booked then
 	born    time.Time
-	free    bool  // the pool has no quota: what was booked does not grow stale
-	unread  error // why Job and Body are not known
-	away    bool  // the body is a blob, to which ref refers
+	free    bool  // the pool has no quota, so the booking does not go stale
+	unread  error // why Job and Body could not be read
+	away    bool  // the body is a blob that ref points to
 	ref     ref
-	room    int64        // bytes of the spool's memory that Body takes
+	room    int64        // bytes of the spool's memory held for Body
 	partial bool         // the dead attempt left part of an answer
 	held    pricing.Nano // charged if the attempt dies
 	started bool
-	closed  bool // ended, lost or gone: nothing to conclude
+	closed  bool // ended, lost or gone: nothing left to conclude
 	output  *Output
-	answer  int64             // bytes that memory has admitted for the answer
-	settled *capacity.Settled // what stays of a job that this claim has ended
-	done    bool              // nobody asks for the body of that any more
+	answer  int64             // bytes reserved in Redis memory for the answer
+	settled *capacity.Settled // what remains of a job that this claim ended
+	done    bool              // that job's body is no longer needed
 
 	cancel context.CancelCauseFunc
 }
 
-// Fresh reports whether the request may still be written upstream: the claim
-// carries a grant of provider quota, which goes stale after 500 ms. Start and Renew make it
-// fresh. A stale claim is returned as Requeue, Unused.
+// Fresh reports whether the request may still be sent upstream. The claim carries a grant
+// of provider quota that goes stale after 500 ms; Start and Renew refresh it. Return a
+// stale claim as Requeue, Unused.
 func (c *Claim) Fresh() bool { return c.free || time.Since(c.born) < quota.GrantLife }
 
-// Output returns where the answer of the started attempt is recorded; nil
-// before Start.
+// Output returns the recorder for the answer of the started attempt. It is nil before
+// Start.
 func (c *Claim) Output() *Output {
 	if c.output == nil && c.started {
 		c.output = newOutput(c.ctx, c.q, c.Job, c.Job.Attempt)
@@ -172,7 +173,7 @@ func (c *Claim) Output() *Output {
 	return c.output
 }
 
-// finish writes the terminal state.
+// finish writes the terminal state to Redis.
 func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string) error {
 	text := []byte(nil)
 	if v.Error != nil {
@@ -218,16 +219,16 @@ func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string)
 	return fmt.Errorf("%w: %s", ErrGone, reply)
 }
 
-// quotaUse says how the quota of the claim was used.
+// quotaUse returns how the claim used its quota, in the scripts' terms.
 func (c *Claim) quotaUse(v Verdict) string {
 	if c.never > 0 {
-		return quota.AsBooked // which is nothing
+		return quota.AsBooked // the booking is zero
 	}
 	return c.p.quota.Use(v.Unused, v.used())
 }
 
-// charge is what the attempt was charged, and what was held for it; "" when none was
-// started.
+// charge returns the script arguments for what the attempt was charged and what was held
+// for it; the hold is "" if none was started.
 func (c *Claim) charge(v Verdict) []any {
 	if !c.started {
 		return []any{int64(v.Charged), ""}
@@ -235,7 +236,7 @@ func (c *Claim) charge(v Verdict) []any {
 	return []any{int64(v.Charged), int64(c.held)}
 }
 
-// release puts the job back.
+// release returns the job to the queue.
 func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 	if err := c.shrink(ctx); err != nil {
 		return err
@@ -277,7 +278,7 @@ func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 	return fmt.Errorf("%w: %s", ErrGone, reply)
 }
 
-// conclude carries the verdict out; it tries until it is known, or ctx ends.
+// conclude carries out the verdict. It retries until the result is known or ctx is done.
 func (c *Claim) conclude(ctx context.Context, v Verdict) error {
 	if c.closed {
 		return nil
@@ -323,7 +324,7 @@ func (c *Claim) concludeOnce(ctx context.Context, v Verdict) error {
 	switch {
 	case v.Refused, v.Failed:
 		tries = "-1"
-	case v.Kind == 0: // the runner panicked or gave no verdict
+	case v.Kind == 0: // the runner panicked or returned no verdict
 		tries = "+1"
 	}
 	return c.release(ctx, v, tries)

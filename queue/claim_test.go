@@ -18,7 +18,7 @@ func TestPutIsIdempotent(t *testing.T) {
 	if got := e.claim("p", 5); len(got) != 1 {
 		t.Fatalf("%d claims after two puts, want 1", len(got))
 	}
-	e.put(j) // a late replay must not let a claimed job wait again
+	e.put(j) // a late replay must not queue a claimed job again
 	if got := e.claim("p", 5); len(got) != 0 {
 		t.Fatalf("%d claims after a late put", len(got))
 	}
@@ -151,7 +151,7 @@ func TestReleaseIsIdempotentAndFenced(t *testing.T) {
 	if d, _ := e.Depth(ctx, "p"); d.Requests != 0 || d.Waiting[Async] != 2 {
 		t.Errorf("after release: %+v", d)
 	}
-	again := e.claimOne("p", j) // back at its place: the head
+	again := e.claimOne("p", j) // back in its place: the head
 	if again.Job.Attempt != 0 || again.Job.Tries != 0 {
 		t.Errorf("an attempt was counted: %+v", again.Job)
 	}
@@ -164,8 +164,8 @@ func TestReleaseIsIdempotentAndFenced(t *testing.T) {
 	}
 }
 
-// A worker that dies returns its claims to the head; when it comes back as a
-// zombie it cannot end the job.
+// The claims of a dead worker return to the head. If the worker comes back as a zombie, it
+// cannot end the job.
 func TestDeadWorkerAndZombie(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", Concurrency: 1})
@@ -244,8 +244,8 @@ func TestPoisonEndsAfterItsAttempts(t *testing.T) {
 	}
 }
 
-// What a dead attempt left decides: a complete answer is recovered, part of a
-// stream that a caller was reading fails the job, all else is repeated.
+// What a dead attempt left decides what happens: a complete answer is recovered, part of a
+// stream that a caller was reading fails the job, and everything else is repeated.
 func TestRemainsOfADeadAttempt(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

@@ -10,18 +10,18 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// claimedQuota is the quota that a claim has booked with its job: guard takes it by
+// claimedQuota is the quota that was booked when the job was claimed. The guard takes it by
 // starting the attempt.
 type claimedQuota struct {
 	queue *Queue
 	claim *Claim
 	org   *orgRun
 
-	started bool         // the org has one more that runs
-	grant   *quota.Grant // of another pool, see elsewhere
+	started bool         // the org has one more running job
+	grant   *quota.Grant // of another pool; see elsewhere
 }
 
-// unsentError ends a run that sent nothing.
+// unsentError ends a run that sent nothing upstream.
 type unsentError struct{ verdict Verdict }
 
 func (e *unsentError) Error() string { return "queue: not sent: " + e.verdict.Kind.String() }
@@ -49,12 +49,12 @@ func (q *claimedQuota) Take(ctx context.Context, call *guard.Call) error {
 	}
 	err := q.start(ctx)
 	if err != nil {
-		q.Give(ctx, call) // what elsewhere took
+		q.Give(ctx, call) // returns the grant that elsewhere took
 	}
 	return err
 }
 
-// start begins the attempt: from here on it counts.
+// start begins the attempt; from here on it counts.
 func (q *claimedQuota) start(ctx context.Context) error {
 	switch err := q.claim.Start(ctx); {
 	case err == nil:
@@ -62,11 +62,12 @@ func (q *claimedQuota) start(ctx context.Context) error {
 	case errors.Is(err, errNoQuota):
 		return unsent(Verdict{Kind: Requeue, Unused: true})
 	default:
-		return unsent(Verdict{Kind: Requeue, Wait: storeRest, Unused: true}) // ignored when the claim is lost or the job gone
+		return unsent(Verdict{Kind: Requeue, Wait: storeRest, Unused: true}) // ignored if lost or ended
 	}
 }
 
-// renew makes the claim fresh again: this process was too busy to send the request in time.
+// renew makes the claim fresh again after this process was too busy to send the request in
+// time.
 func (q *claimedQuota) renew(ctx context.Context) error {
 	q.queue.metrics.stale.WithLabelValues(q.claim.p.ID).Inc()
 	if q.claim.Renew(ctx) != nil {
@@ -75,10 +76,10 @@ func (q *claimedQuota) renew(ctx context.Context) error {
 	return nil
 }
 
-// elsewhere takes the quota of a job whose model is of another pool than when it was put:
-// the configuration has changed. What its claim booked is of the old pool and goes
-// back. That of the new one is taken as by a live call; without it the org's jobs
-// of that model wait.
+// elsewhere takes quota for a job whose model has moved to another pool since it was put,
+// because the configuration changed. The booking in the old pool is returned. Quota of the
+// new pool is taken as for a live call; if there is none, the org's jobs for that model
+// wait.
 func (q *claimedQuota) elsewhere(ctx context.Context, call *guard.Call) error {
 	job := q.claim.Job
 	grant, err := q.queue.quota.Take(ctx, quota.Request{
@@ -99,7 +100,7 @@ func (q *claimedQuota) elsewhere(ctx context.Context, call *guard.Call) error {
 	return nil
 }
 
-// end counts a run that has ended, and with it its hold.
+// end records that the run and its hold have ended.
 func (q *claimedQuota) end() {
 	if q.started {
 		q.org.end()
@@ -114,7 +115,7 @@ func (q *claimedQuota) Fresh() bool {
 	return q.claim.Fresh()
 }
 
-// Give implements [guard.Quota]. The claim's own quota is used, or returned, with its
+// Give implements [guard.Quota]. The claim's own booking is used or returned with its
 // verdict.
 func (q *claimedQuota) Give(ctx context.Context, call *guard.Call) {
 	if q.grant == nil {
@@ -122,12 +123,12 @@ func (q *claimedQuota) Give(ctx context.Context, call *guard.Call) {
 	}
 	q.grant.Used = call.Counted()
 	if err := q.queue.quota.Give(ctx, q.grant, call.Result.Outcome == guard.Unsent); err != nil {
-		q.queue.log.WarnContext(ctx, "quota grant not given back; its lease frees it", "pool", q.grant.Pool, "err", err)
+		q.queue.log.WarnContext(ctx, "quota grant not returned, its lease will expire", "pool", q.grant.Pool, "err", err)
 	}
 }
 
-// used is the verdict with what becomes of the quota that the claim booked: all of it
-// returns when another pool's was used.
+// used completes the verdict with the use of the claim's booking: all of it is returned if
+// the call used another pool's quota.
 func (q *claimedQuota) used(v Verdict, call *guard.Call) Verdict {
 	if call.Plan.Target.Pool != q.claim.Job.Pool {
 		v.Unused, v.Used = true, 0
@@ -135,12 +136,13 @@ func (q *claimedQuota) used(v Verdict, call *guard.Call) Verdict {
 	return v
 }
 
-// claimOutput is the output of a claim's attempt, which there is from its start on.
+// claimOutput is the output of a claim's attempt, which exists only once the attempt has
+// started.
 type claimOutput struct{ claim *Claim }
 
 func (o *claimOutput) Header() http.Header         { return o.claim.Output().Header() }
 func (o *claimOutput) WriteHeader(status int)      { o.claim.Output().WriteHeader(status) }
 func (o *claimOutput) Write(p []byte) (int, error) { return o.claim.Output().Write(p) }
 
-// Unwrap lets http.ResponseController flush it.
+// Unwrap lets http.ResponseController flush the output.
 func (o *claimOutput) Unwrap() http.ResponseWriter { return o.claim.Output() }

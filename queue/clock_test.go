@@ -9,7 +9,7 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// grants asks for n live calls at an instant and returns how many were granted.
+// grants requests n live calls at an instant and returns how many were granted.
 func (e *env) grants(now time.Duration, n int) (granted int) {
 	e.t.Helper()
 	e.at(now)
@@ -30,8 +30,9 @@ func (e *env) grants(now time.Duration, n int) (granted int) {
 	return granted
 }
 
-// TestClockStepKeepsTheWindow: when the clock of Redis steps, the minute goes on as it was: nothing stands still, and the
-// quota is not given twice. A call looks at the pool first, or a worker.
+// TestClockStepKeepsTheWindow checks that the quota window continues as it was when the
+// clock of Redis steps: nothing stalls, and the quota is not granted twice. The first to
+// use the pool is a call or a worker.
 func TestClockStepKeepsTheWindow(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]time.Duration{
@@ -63,7 +64,7 @@ func TestClockStepKeepsTheWindow(t *testing.T) {
 					now += 15 * time.Second
 				}
 				n := 0
-				for range 6 { // what is left of the minute, and the next
+				for range 6 { // the rest of the minute, and the next
 					now += 15 * time.Second
 					n += e.grants(now, 20)
 				}
@@ -75,8 +76,8 @@ func TestClockStepKeepsTheWindow(t *testing.T) {
 	}
 }
 
-// TestClockStepKeepsClaims: after a step of the clock the jobs that run keep their claims and places, and what is parked
-// does not rest for the length of the step.
+// TestClockStepKeepsClaims checks that after a clock step running jobs keep their claims
+// and slots, and that parked jobs do not rest for the length of the step.
 func TestClockStepKeepsClaims(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]time.Duration{"back": -5 * time.Minute, "ahead": 5 * time.Minute} {
@@ -117,7 +118,7 @@ func TestClockStepKeepsClaims(t *testing.T) {
 		if n := len(e.claim("p", 5)); n != 0 {
 			t.Fatalf("%d claims while the lease runs", n)
 		}
-		for s := range 6 { // workers go on looking, which judging by a lease takes
+		for s := range 6 { // workers keep polling, which judging a lease requires
 			e.at(simStart - 5*time.Minute + time.Duration(s)*5*time.Second)
 			e.claim("p", 5)
 		}

@@ -9,9 +9,9 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// On a cluster of three nodes, with the program's own client, every step of a
-// job keeps to the keys of one slot: jobs of six pools and orgs on all nodes run
-// once each, also after a pool has moved.
+// On a cluster of three nodes, with the program's own client, every step of a job uses only
+// the keys of one slot: jobs of six pools and orgs on all nodes run once each, even after a
+// pool has moved.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	group := redistest.StartCluster(t, 3, 0)
@@ -33,7 +33,7 @@ func TestCluster(t *testing.T) {
 	}
 	e := &env{Queue: q, t: t}
 
-	// By hand, so that every script's own error shows.
+	// By hand, so that each script's own error shows.
 	j := e.put(e.job("pool0", "acme", "ann", Async, 10))
 	c := e.claimOne("pool0", j)
 	if err := c.Start(t.Context()); err != nil {

@@ -8,31 +8,30 @@ import (
 	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
-// coalescedCommands sends the commands that many ask for at the same moment in one
-// pipeline.
+// coalescedCommands sends the commands of concurrent callers in one pipeline.
 type coalescedCommands struct{ batches *redisconn.Batcher[*commands] }
 
-// commands is one caller's commands. They belong to the sender until done.
+// commands holds one caller's commands. The sender owns them until done is closed.
 type commands struct {
 	ctx  context.Context
 	add  func(redis.Pipeliner)
 	done chan struct{}
 }
 
-// newCoalescedCommands returns one of at most so many callers in a pipeline.
+// newCoalescedCommands returns a coalescedCommands with at most `most` callers per
+// pipeline.
 func newCoalescedCommands(rdb redis.UniversalClient, most int) *coalescedCommands {
 	return &coalescedCommands{redisconn.NewBatcher(most, func(batch []*commands) { send(rdb, batch) })}
 }
 
-// exec runs the commands that add puts into a pipeline; their own errors tell
-// what became of them. The error is that of ctx: the commands must then not be
-// looked at.
+// exec runs the commands that add puts into a pipeline; each command carries its own error.
+// The returned error is that of ctx: the caller must then not read the commands.
 func (g *coalescedCommands) exec(ctx context.Context, add func(redis.Pipeliner)) error {
 	a := &commands{ctx: ctx, add: add, done: make(chan struct{})}
 	g.batches.Add(a)
 	select {
 	case <-a.done:
-		return context.Cause(ctx) // nil, unless it ended before they were sent
+		return context.Cause(ctx) // nil unless ctx ended before they were sent
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -45,7 +44,7 @@ func send(rdb redis.UniversalClient, batch []*commands) {
 			a.add(pipe)
 		}
 	}
-	// The client's own timeouts bound it; every command has its own error.
+	// The client's own timeouts bound it, and every command has its own error.
 	_, _ = pipe.Exec(context.WithoutCancel(batch[0].ctx))
 	for _, a := range batch {
 		close(a.done)

@@ -11,17 +11,17 @@ import (
 	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
-// batchMost is how many jobs one call of a script takes.
+// batchMost is the maximum number of jobs in one script call.
 const batchMost = 64
 
-// coalescedScript runs a script that takes many jobs of a pool, for all who come at the
-// same moment.
+// coalescedScript runs a script that handles many jobs of a pool in one call, for
+// concurrent callers.
 type coalescedScript struct {
 	batches *redisconn.Batcher[*scriptCall]
 
 	name   string
 	script *redis.Script
-	common []any // ARGV before those of the jobs
+	common []any // ARGV before the jobs' own
 }
 
 // scriptCall is a job waiting for its line of the reply.
@@ -43,14 +43,14 @@ func newCoalescedScript(name string, script *redis.Script, common []any) *coales
 	return b
 }
 
-// do runs the script for one job: args are its own, the id first. It
-// returns its line of the reply. When ctx ends first, the script may still run.
+// do runs the script for one job and returns the job's line of the reply. args are the
+// job's own, its id first. If ctx ends first, the script may still run.
 func (b *coalescedScript) do(ctx context.Context, q *Queue, p *pool, key string, args ...any) (string, error) {
 	line, _, err := b.doAt(ctx, q, p, key, args...)
 	return line, err
 }
 
-// doAt is do, and tells when the script was called.
+// doAt is do that also returns when the script was called.
 func (b *coalescedScript) doAt(ctx context.Context, q *Queue, p *pool, key string,
 	args ...any,
 ) (string, time.Time, error) {
@@ -64,7 +64,7 @@ func (b *coalescedScript) doAt(ctx context.Context, q *Queue, p *pool, key strin
 	}
 }
 
-// run calls the script. The client's timeouts bound it.
+// run calls the script once for the batch. The client's timeouts bound it.
 func (b *coalescedScript) run(batch []*scriptCall) {
 	first := batch[0]
 	size := 0

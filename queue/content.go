@@ -17,64 +17,64 @@ import (
 	"github.com/llmguard/llmguard/internal/capacity"
 )
 
-// contents keeps bodies and answers of jobs: in Redis, or the large ones in the blob store.
+// contents stores the bodies and answers of jobs: in Redis, or in the blob store if they
+// are large.
 type contents struct {
 	rdb     redis.UniversalClient
 	opts    *Options
 	log     *slog.Logger
 	metrics *metrics
 	memory  *capacity.Memory
-	// bodies are those of jobs put. They do not share the connection of reads: what is
-	// slow here delays no read.
+	// bodies writes the bodies of new jobs. It does not share a connection with reads,
+	// so that a slow write never delays a read.
 	bodies *coalescedCommands
 
 	settings  *settings
 	admission *admission
 }
 
-// This file alone reads and writes what tenants send and receive: the body
-// lg:{id}:in and the output lg:{id}:out:<attempt>, a stream whose entries have
-// ids 1-0, 2-0, ... so that a repeated append changes nothing:
+// Only this file reads and writes what tenants send and receive: the body lg:{id}:in and
+// the output lg:{id}:out:<attempt>, a stream whose entries have the ids 1-0, 2-0, ... so
+// that a repeated append has no effect:
 //
 //	k=head s=<status> h=<header JSON>   k=b d=<bytes>   k=end ok=1|0 v=<outcome JSON>
-//	k=blob r=<ref>: all the bytes, which are outside Redis now
+//	k=blob r=<ref>: all the bytes, now outside Redis
 //
-// With Options.Seal the body and the bytes are sealed, the latter as x instead
-// of d, each bound to its org, key and place.
+// With Options.Seal, the body and the bytes are sealed, the bytes in field x instead of d.
+// Each is bound to its org, key and position.
 func bodyKey(id string) string { return "lg:{" + id + "}:in" }
 
 func outKey(id string, attempt int) string {
 	return "lg:{" + id + "}:out:" + strconv.Itoa(attempt)
 }
 
-// What is asked at once (bodies, looks, job reads) goes in one pipeline, of at most so
-// many callers; a body above bodySmall is put by itself.
+// Concurrent requests of one kind (bodies, looks, job reads) share a pipeline of at most
+// bodyBatch callers. A body larger than bodySmall gets its own.
 const (
 	bodyBatch = 32
 	bodySmall = 64 << 10
 )
 
-// runLife is how long what a job needs to run outlives its waiting and its results, and
-// what it has written so far each write: no attempt is silent for longer.
+// runLife is how much longer a job's body is kept than the job may wait and its results
+// live, and how long partial output is kept after each write: no attempt is silent for
+// longer.
 const runLife = time.Hour
 
-// indexCap bounds the index of an org and of a user; one put in indexTrim
-// cuts it.
+// indexCap bounds the index of an org and of a user. One put in indexTrim trims it.
 const (
 	indexCap  = 100_000
 	indexTrim = 64
 )
 
-// writeBody stores the body and lists the job, before the job exists: a job
-// that exists always has both. The jobs of batches are in no list: their batch
-// is.
+// writeBody stores the body and lists the job before the job exists, so that an existing
+// job always has both. Jobs of batches are not listed; their batch is.
 func (cs *contents) writeBody(ctx context.Context, p *pool, j *Job, body []byte) error {
 	j.away = cs.outside(j.Bytes)
 	if err := cs.admission.admit(ctx, p, j); err != nil {
 		return err
 	}
 	text, away := cs.kept(ctx, p, j, body)
-	if j.away && !away { // Redis has to keep it
+	if j.away && !away { // the body has to stay in Redis
 		j.away = false
 		if err := cs.admission.admit(ctx, p, j); err != nil {
 			return err
@@ -82,7 +82,7 @@ func (cs *contents) writeBody(ctx context.Context, p *pool, j *Job, body []byte)
 	}
 	var cmds []redis.Cmder
 	add := func(pipe redis.Pipeliner) { cmds = addBody(ctx, pipe, p, j, text) }
-	if len(text) > bodySmall { // it keeps nobody waiting
+	if len(text) > bodySmall { // a large body must not delay other callers
 		pipe := cs.rdb.Pipeline()
 		add(pipe)
 		_, _ = pipe.Exec(ctx) // every command has its own error
@@ -91,7 +91,7 @@ func (cs *contents) writeBody(ctx context.Context, p *pool, j *Job, body []byte)
 	}
 	for _, cmd := range cmds {
 		if err := cmd.Err(); err != nil {
-			if capacity.IsFull(err) { // nothing of it will come late
+			if capacity.IsFull(err) { // no command can take effect later
 				cs.dropBody(ctx, j)
 			}
 			return fmt.Errorf("queue: write body: %w", err)
@@ -100,7 +100,7 @@ func (cs *contents) writeBody(ctx context.Context, p *pool, j *Job, body []byte)
 	return nil
 }
 
-// addBody puts into a pipeline what writeBody writes.
+// addBody adds the commands of writeBody to a pipeline.
 func addBody(ctx context.Context, pipe redis.Pipeliner, p *pool, j *Job, text []byte) []redis.Cmder {
 	now := time.Now()
 	oldest := itoa(now.Add(-p.MaxAge - p.ResultTTL).UnixMilli())
@@ -124,7 +124,7 @@ func (j *Job) indexes() []string {
 	return []string{orgIndex(j.Org), userIndex(j.Org, j.User)}
 }
 
-// dropBody forgets what writeBody wrote; a failure leaves it to its TTL.
+// dropBody deletes what writeBody wrote. If that fails, it expires.
 func (cs *contents) dropBody(ctx context.Context, j *Job) {
 	pipe := cs.rdb.Pipeline()
 	pipe.Unlink(ctx, bodyKey(j.ID))
@@ -132,15 +132,15 @@ func (cs *contents) dropBody(ctx context.Context, j *Job) {
 		pipe.ZRem(ctx, index, j.ID)
 	}
 	_, _ = pipe.Exec(ctx)
-	_ = cs.memory.Release(ctx, j.ID) // else it expires
+	_ = cs.memory.Release(ctx, j.ID) // if this fails, the reservation expires
 	if j.away {
 		cs.removeBlobs(ctx, j.Org, bodyBlob(j.ID))
 	}
 }
 
-// Body returns the body given to Put; ErrNotFound once it is forgotten, which
-// for a job that succeeded is at once. The error is a *wire.Error when it should
-// be in the blob store and is not.
+// Body returns the body given to Put, or ErrNotFound once it is deleted, which happens as
+// soon as the job succeeds. The error is a *wire.Error if the body should be in the blob
+// store but is not.
 func (q *Queue) Body(ctx context.Context, j *Job) ([]byte, error) {
 	body, err := q.rdb.Get(ctx, bodyKey(j.ID)).Bytes()
 	if errors.Is(err, redis.Nil) {
@@ -158,7 +158,7 @@ type entry struct {
 	values []any
 }
 
-// size is how many bytes of the answer it has.
+// size returns the entry's share of the answer in bytes.
 func (e entry) size() int64 {
 	data, _ := e.values[3].([]byte)
 	return int64(len(data))
@@ -178,7 +178,7 @@ func endEntry(ok bool, v Verdict) []any {
 	return []any{"k", "end", "ok", flag(ok), "v", text}
 }
 
-// sealed is the entry as it is kept.
+// sealed returns the entry's values as they are stored.
 func (cs *contents) sealed(org, key string, e entry) []any {
 	if cs.settings.seal() == nil || e.values[1] != "b" {
 		return e.values
@@ -187,7 +187,7 @@ func (cs *contents) sealed(org, key string, e entry) []any {
 	return []any{"k", "b", "x", cs.settings.seal().Seal(data, org, key, itoa(e.n)+"-0")}
 }
 
-// attemptRef names an attempt at an org's job, whose output is kept.
+// attemptRef names an attempt of an org's job whose output is recorded.
 type attemptRef struct {
 	org, id string
 	attempt int
@@ -195,8 +195,8 @@ type attemptRef struct {
 
 func (a attemptRef) key() string { return outKey(a.id, a.attempt) }
 
-// appendOutput appends entries and wakes the watchers. Entries that are there
-// already, after a lost reply, are skipped.
+// appendOutput appends entries and wakes the watchers. It skips entries that are already
+// there after a lost reply.
 func (cs *contents) appendOutput(ctx context.Context, of attemptRef, ttl time.Duration, entries []entry) error {
 	key := of.key()
 	pipe := cs.rdb.Pipeline()
@@ -215,15 +215,14 @@ func (cs *contents) appendOutput(ctx context.Context, of attemptRef, ttl time.Du
 	return nil
 }
 
-// reading is how far an output has been read: the id of the last entry, and the
+// reading is the position of a reader in an output: the id of the last entry, and the
 // number of bytes.
 type reading struct {
 	last  string
 	bytes int64
 }
 
-// outputEvents turns entries of an output into events, and tells how far they
-// go.
+// outputEvents converts entries of an output into events and returns the new position.
 func (cs *contents) outputEvents(
 	ctx context.Context, of attemptRef, messages []redis.XMessage, far reading,
 ) ([]Event, reading, error) {
@@ -277,10 +276,10 @@ func (cs *contents) openBytes(org, key string, m redis.XMessage) ([]byte, error)
 // remains is what a dead attempt left behind.
 type remains struct {
 	outcome *Verdict // of a complete output
-	partial bool     // some output, not complete
+	partial bool     // the output is incomplete
 }
 
-// remainsOf looks at the output of an attempt.
+// remainsOf reads what an attempt left in its output.
 func (cs *contents) remainsOf(ctx context.Context, id string, attempt int) (remains, error) {
 	last, err := cs.rdb.XRevRangeN(ctx, outKey(id, attempt), "+", "-", 1).Result()
 	if err != nil {
@@ -301,8 +300,8 @@ func (cs *contents) remainsOf(ctx context.Context, id string, attempt int) (rema
 	return remains{outcome: &v}, nil
 }
 
-// fetch reads the jobs and bodies of claims in one round trip, and in another one
-// what dead attempts left. What cannot be read is in the claim's unread.
+// fetch reads the jobs and bodies of claims in one round trip, then what dead attempts
+// left. Read errors are stored in the claim's unread.
 func (cs *contents) fetch(ctx context.Context, p *pool, claims []*Claim) {
 	pipe := cs.rdb.Pipeline()
 	records, bodies := make([]*redis.MapStringStringCmd, len(claims)), make([]*redis.StringCmd, len(claims))
@@ -323,7 +322,7 @@ func (cs *contents) fetch(ctx context.Context, p *pool, claims []*Claim) {
 	}
 }
 
-// decode takes over what was read of the claimed job.
+// decode fills the claim from what was read.
 func (c *Claim) decode(record *redis.MapStringStringCmd, body *redis.StringCmd) error {
 	if err := record.Err(); err != nil {
 		return fmt.Errorf("queue: read claimed job: %w", err)
@@ -354,8 +353,8 @@ func (c *Claim) decode(record *redis.MapStringStringCmd, body *redis.StringCmd) 
 	return nil
 }
 
-// unlinkBodies forgets the bodies of jobs that need them no more; a failure
-// leaves them to their TTL.
+// unlinkBodies deletes the bodies of jobs that no longer need them. If that fails, they
+// expire.
 func (cs *contents) unlinkBodies(ctx context.Context, ids []string) {
 	if len(ids) == 0 {
 		return
@@ -365,12 +364,12 @@ func (cs *contents) unlinkBodies(ctx context.Context, ids []string) {
 		pipe.Unlink(ctx, bodyKey(id))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
-		cs.log.DebugContext(ctx, "forget bodies", "err", err)
+		cs.log.DebugContext(ctx, "bodies not deleted", "err", err)
 	}
 }
 
-// ContentKeys lists where a job's content may be: keys of Redis, and names of
-// blobs, for its body and each of its attempts.
+// ContentKeys lists where a job's content may be stored: the Redis keys and blob names of
+// its body and of each attempt.
 func ContentKeys(id string, attempts int) (keys, blobs []string) {
 	keys, blobs = []string{bodyKey(id)}, []string{bodyBlob(id)}
 	for n := range attempts + 1 {

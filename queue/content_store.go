@@ -22,10 +22,10 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// Bodies and answers above Options.BlobAbove are blobs, outside Redis:
-// jobs/<id>/in and jobs/<id>/out-<attempt>. The store seals them. In their place
-// is a ref, and the blob is there before it. While it is put out an answer is in
-// Redis, for those who watch; at its end it moves.
+// Bodies and answers above Options.BlobAbove are blobs outside Redis: jobs/<id>/in and
+// jobs/<id>/out-<attempt>. The store seals them. Redis holds a ref in their place, written
+// after the blob. An answer stays in Redis for its watchers while it grows, and moves out
+// when it ends.
 const blobPrefix = "jobs/"
 
 func bodyBlob(id string) string { return blobPrefix + id + "/in" }
@@ -34,11 +34,11 @@ func outBlob(id string, attempt int) string {
 	return blobPrefix + id + "/out-" + strconv.Itoa(attempt)
 }
 
-// blobKey is the key in Redis that refers to a blob, "" for the name of
-// something else.
+// blobKey returns the Redis key that refers to a blob, or "" if the name is not that of a
+// blob.
 func blobKey(name string) string {
 	id, part, _ := strings.Cut(strings.TrimPrefix(name, blobPrefix), "/")
-	part, _, _ = strings.Cut(part, ".") // what a killed writer left is called part.<digits>.tmp
+	part, _, _ = strings.Cut(part, ".") // a killed writer leaves part.<digits>.tmp
 	number, isOut := strings.CutPrefix(part, "out-")
 	attempt, err := strconv.Atoi(number)
 	switch {
@@ -52,38 +52,40 @@ func blobKey(name string) string {
 	return ""
 }
 
-// errContentGone tells a caller that what a ref refers to is not there.
+// errContentGone is returned to a caller when the blob of a ref is missing.
 var errContentGone = &wire.Error{
 	Status: http.StatusInternalServerError, Type: "server_error", Code: "content_lost",
-	Message: "What the job was given or answered is too large for Redis and missing, or damaged, in files.store. Send " +
-		"the call again",
+	Message: "The stored request or answer of this job is missing or damaged in files.store. Send the call again",
 }
 
-// errNoBlobs tells that this process cannot follow a ref.
-var errNoBlobs = errors.New("queue: what is read is kept in files.store, which this process does not have")
+// errNoBlobs is returned when this process has no store to resolve a ref with.
+var errNoBlobs = errors.New("queue: the content is in files.store, which this process does not have")
 
-// errNoStore tells that files.store does not take an answer.
-var errNoStore = errors.New("queue: files.store does not take the answer")
+// errPartLost is returned when Redis no longer has all of an output that was sent to it, for example after a failover.
+var errPartLost = errors.New("queue: a part of the output is lost")
 
-// errUnmounted tells that files.store is for now another directory.
-var errUnmounted = errors.New("queue: files.store is not what it was at the start: is it mounted?")
+// errNoStore is returned when files.store does not accept an answer.
+var errNoStore = errors.New("queue: files.store does not accept the answer")
 
-// refMagic begins a ref in place of a body. JSON never begins with NUL.
+// errUnmounted is returned while files.store is a different directory than at startup.
+var errUnmounted = errors.New("queue: files.store has changed since the start: check that it is mounted")
+
+// refMagic starts a ref that takes the place of a body. JSON never starts with NUL.
 const refMagic = "\x00lgb1"
 
-// ref says what a blob has to be: its size and SHA-256 before it was sealed.
+// ref identifies a blob by its size and SHA-256 before sealing.
 type ref struct {
 	Size int64  `json:"n"`
 	Sum  []byte `json:"sha256"`
 }
 
-// text is the ref as it stands at key, in the clear only if contents are.
+// text returns the ref as stored at key. It is in the clear only if contents are.
 func (r ref) text(ring *seal.Ring, org, key string) []byte {
 	text, _ := json.Marshal(r) // plain fields only: cannot fail
 	return append([]byte(refMagic), ring.Seal(text, org, key, "ref")...)
 }
 
-// refIn reads what stands at key, or says that it is no ref.
+// refIn decodes the ref stored at key. ok is false if the text is not a ref.
 func (cs *contents) refIn(org, key string, text []byte) (r ref, ok bool, err error) {
 	rest, ok := bytes.CutPrefix(text, []byte(refMagic))
 	if !ok {
@@ -99,32 +101,32 @@ func (cs *contents) refIn(org, key string, text []byte) (r ref, ok bool, err err
 	return r, true, nil
 }
 
-// outside reports whether something of this size is kept outside Redis.
+// outside reports whether content of this size is stored outside Redis.
 func (cs *contents) outside(size int64) bool {
 	above := cs.settings.now().opts.BlobAbove
 	return cs.opts.Blobs != nil && above > 0 && size > above
 }
 
-// putBlob writes a blob of an org, which lasts when it returns, and counts it for as long
-// as its key lives. What cannot be written stays in Redis, which the metrics tell.
+// putBlob writes a blob of an org durably and counts it for as long as its key lives. If
+// the write fails, the content stays in Redis and the metrics record it.
 func (cs *contents) putBlob(ctx context.Context, org, name string, plain []byte, life time.Duration) (ref, error) {
 	err := cs.count(ctx, org, name, int64(len(plain)), life)
 	if err == nil {
 		err = cs.writeBlob(ctx, name, plain)
 		if err != nil && cs.opts.Files != nil {
-			_ = cs.opts.Files.Uncount(context.WithoutCancel(ctx), org, name) // else the count expires
+			_ = cs.opts.Files.Uncount(context.WithoutCancel(ctx), org, name) // if this fails, the count expires
 		}
 	}
 	cs.metrics.blob(name, err)
 	if err != nil {
-		cs.log.WarnContext(ctx, "files.store does not take a blob, so Redis keeps what is in it", "blob", name, "err", err)
+		cs.log.WarnContext(ctx, "blob not written to files.store, kept in redis", "blob", name, "err", err)
 		return ref{}, err
 	}
 	sum := sha256.Sum256(plain)
 	return ref{Size: int64(len(plain)), Sum: sum[:]}, nil
 }
 
-// count counts what is kept for an org where its files are.
+// count adds stored bytes to the usage of an org's files.
 func (cs *contents) count(ctx context.Context, org, name string, n int64, life time.Duration) error {
 	if cs.opts.Files == nil {
 		return nil
@@ -132,8 +134,8 @@ func (cs *contents) count(ctx context.Context, org, name string, n int64, life t
 	return cs.opts.Files.Count(ctx, org, name, n, life+sweepAge+sweepEvery)
 }
 
-// writeTime is how long a blob may take to be written: what hangs must leave the
-// time to keep an answer in Redis. A variable for tests.
+// writeTime bounds the writing of a blob, so that a hanging store leaves time to keep the
+// answer in Redis. It is a variable for tests.
 var writeTime = 20 * time.Second
 
 func (cs *contents) writeBlob(ctx context.Context, name string, data []byte) error {
@@ -153,8 +155,8 @@ func (cs *contents) writeBlob(ctx context.Context, name string, data []byte) err
 	return w.Commit()
 }
 
-// getBlob reads what a ref refers to. It is errContentGone when it is missing or
-// another.
+// getBlob reads the blob of a ref. It returns errContentGone if the blob is missing or does
+// not match.
 func (cs *contents) getBlob(ctx context.Context, name string, r ref) ([]byte, error) {
 	if cs.opts.Blobs == nil {
 		return nil, errNoBlobs
@@ -178,14 +180,14 @@ func (cs *contents) getBlob(ctx context.Context, name string, r ref) ([]byte, er
 		return nil, fmt.Errorf("queue: read blob: %w", err)
 	}
 	if sum := sha256.Sum256(data); int64(len(data)) != r.Size || !bytes.Equal(sum[:], r.Sum) {
-		return nil, cs.lost(ctx, name, errors.New("it is not what was written"))
+		return nil, cs.lost(ctx, name, errors.New("its size or checksum does not match"))
 	}
 	return data, nil
 }
 
 func (cs *contents) lost(ctx context.Context, name string, err error) error {
 	cs.metrics.blobs.WithLabelValues(blobKind(name), "lost").Inc()
-	cs.log.ErrorContext(ctx, "a blob that a job refers to is missing or damaged in files.store", "blob", name, "err", err)
+	cs.log.ErrorContext(ctx, "blob of a job missing or damaged in files.store", "blob", name, "err", err)
 	return errContentGone
 }
 
@@ -196,7 +198,7 @@ func blobKind(name string) string {
 	return "answer"
 }
 
-// kept is a body as it is written to Redis: sealed, or the ref to its blob.
+// kept returns a body as written to Redis: sealed, or replaced by the ref to its blob.
 func (cs *contents) kept(ctx context.Context, p *pool, j *Job, body []byte) (text []byte, away bool) {
 	if cs.outside(int64(len(body))) {
 		if r, err := cs.putBlob(ctx, j.Org, bodyBlob(j.ID), body, p.life()); err == nil {
@@ -206,7 +208,7 @@ func (cs *contents) kept(ctx context.Context, p *pool, j *Job, body []byte) (tex
 	return cs.settings.seal().Seal(body, j.Org, bodyKey(j.ID)), false
 }
 
-// openBody turns what Redis has of a body into the body.
+// openBody returns the body for what Redis holds of it.
 func (cs *contents) openBody(ctx context.Context, j *Job, text []byte) ([]byte, error) {
 	r, away, err := cs.refIn(j.Org, bodyKey(j.ID), text)
 	if err != nil {
@@ -218,7 +220,7 @@ func (cs *contents) openBody(ctx context.Context, j *Job, text []byte) ([]byte, 
 	return cs.openText(j, text)
 }
 
-// openText is openBody for one that is in Redis.
+// openText is openBody for a body that is in Redis.
 func (cs *contents) openText(j *Job, text []byte) ([]byte, error) {
 	plain, err := cs.settings.seal().Open(text, j.Org, bodyKey(j.ID))
 	if err != nil {
@@ -227,8 +229,8 @@ func (cs *contents) openText(j *Job, text []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// slowBodies are the last few bodies that took so long to read that the grants
-// of their claims may have gone stale: the jobs go back, and come again at once.
+// slowBodies holds the last few bodies that took so long to read that the grants of their
+// claims may have gone stale. Their jobs are requeued and come back shortly.
 type slowBodies struct {
 	mu   sync.Mutex
 	list []slowBody
@@ -239,7 +241,7 @@ type slowBody struct {
 	body []byte
 }
 
-// slowMost bodies are kept at most.
+// slowMost is the maximum number of bodies held.
 const slowMost = 4
 
 func (s *slowBodies) keep(id string, body []byte) {
@@ -251,7 +253,7 @@ func (s *slowBodies) keep(id string, body []byte) {
 	s.list = append(s.list, slowBody{id, body})
 }
 
-// take returns the body of a job and keeps it no longer; nil when it has none.
+// take removes and returns the body of a job, or nil if it is not held.
 func (s *slowBodies) take(id string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,14 +266,14 @@ func (s *slowBodies) take(id string) []byte {
 	return nil
 }
 
-// dropBlob forgets the body of a job that succeeded: what refers to it first.
+// dropBlob deletes the body of a job that succeeded: first the reference, then the blob.
 func (cs *contents) dropBlob(ctx context.Context, org, id string) {
 	cs.unlinkBodies(ctx, []string{id})
 	cs.removeBlobs(ctx, org, bodyBlob(id))
 }
 
-// removeBlobs deletes the blobs of a job whose records are gone, in so far as
-// there are any; the sweep deletes what this fails to.
+// removeBlobs deletes the blobs of a job whose records are gone, if there are any. The
+// sweep deletes the ones that remain on failure.
 func (cs *contents) removeBlobs(ctx context.Context, org string, names ...string) {
 	if cs.opts.Blobs == nil {
 		return
@@ -280,26 +282,26 @@ func (cs *contents) removeBlobs(ctx context.Context, org string, names ...string
 	defer cancel()
 	for _, name := range names {
 		if err := cs.opts.Blobs.Remove(ctx, name); err != nil {
-			cs.log.DebugContext(ctx, "blob not removed, a sweep will", "blob", name, "err", err)
+			cs.log.DebugContext(ctx, "blob not removed, the next sweep will retry", "blob", name, "err", err)
 			return
 		}
 	}
 	if cs.opts.Files != nil {
-		_ = cs.opts.Files.Uncount(ctx, org, names...) // else the count expires
+		_ = cs.opts.Files.Uncount(ctx, org, names...) // if this fails, the count expires
 	}
 }
 
 const removeTime = 10 * time.Second
 
-// outputMove is an answer about to leave Redis: the entries whose bytes are in
-// the blob, and the ref and the end that come in their place.
+// outputMove is an answer about to leave Redis: the entries whose bytes are in the blob,
+// and the ref and the end that replace them.
 type outputMove struct {
 	ids     []string
 	entries []entry
 }
 
-// depart writes an answer that Redis has whole to a blob; the ref will be entry
-// n of the output, and the end that follows n+1.
+// depart writes an answer to a blob. The ref becomes entry n of the output, and the end
+// entry n+1.
 func (cs *contents) depart(ctx context.Context, o *Output, n int64, end []any) (*outputMove, error) {
 	key := outKey(o.job.ID, o.attempt)
 	if err := cs.opts.Spool.Memory.Take(ctx, o.job.Org, o.size, restPatience); err != nil {
@@ -312,7 +314,7 @@ func (cs *contents) depart(ctx context.Context, o *Output, n int64, end []any) (
 		return nil, err
 	}
 	if n := int64(whole.Len()); n != o.size-o.spilled {
-		return nil, fmt.Errorf("queue: output %s has %d bytes and not %d", key, n, o.size-o.spilled)
+		return nil, fmt.Errorf("%w: %s has %d bytes, want %d", errPartLost, key, n, o.size-o.spilled)
 	}
 	if _, err := o.rest.WriteTo(whole); err != nil {
 		return nil, err
@@ -325,10 +327,9 @@ func (cs *contents) depart(ctx context.Context, o *Output, n int64, end []any) (
 	return &outputMove{ids, []entry{{n, blobEntry(r.text(cs.settings.seal(), o.job.Org, key))}, {n + 1, end}}}, nil
 }
 
-// moveOut puts the ref in the place of the bytes, all at once: one who watches
-// sees all of the bytes before, or the ref after. It is idempotent, and must be
-// repeated until it is known to be done: an answer that is late may still be
-// carried out.
+// moveOut replaces the bytes with the ref in one transaction: a watcher sees either all of
+// the bytes or the ref. It is idempotent and must be repeated until it succeeds, because a
+// command whose reply was lost may still take effect.
 func (cs *contents) moveOut(ctx context.Context, o *Output, d *outputMove) error {
 	key := outKey(o.job.ID, o.attempt)
 	pipe := cs.rdb.TxPipeline()
@@ -342,11 +343,11 @@ func (cs *contents) moveOut(ctx context.Context, o *Output, d *outputMove) error
 	if _, err := pipe.Exec(ctx); err != nil && !strings.Contains(err.Error(), "equal or smaller") {
 		return fmt.Errorf("queue: move output: %w", err)
 	}
-	_ = cs.rdb.Publish(ctx, jobChannel(o.job.ID), "o").Err() // who misses it looks by itself
+	_ = cs.rdb.Publish(ctx, jobChannel(o.job.ID), "o").Err() // watchers that miss it poll
 	return nil
 }
 
-// wholeOutput reads back the bytes of an output, and returns the ids of their entries.
+// wholeOutput reads back the bytes of an output and returns the ids of their entries.
 func (cs *contents) wholeOutput(ctx context.Context, org, key string, to *bytes.Buffer) (ids []string, err error) {
 	for last := "-"; ; {
 		page, err := cs.rdb.XRangeN(ctx, key, last, "+", 256).Result()
@@ -371,8 +372,9 @@ func (cs *contents) wholeOutput(ctx context.Context, org, key string, to *bytes.
 	}
 }
 
-// blobOf reads the answer that an entry of an output refers to; nothing for one
-// who has all of its bytes. Room is what it takes of the spool's memory, to be given back.
+// blobOf reads the answer that an output entry refers to. It returns nothing if the caller
+// already has all of its bytes. room is the spool memory it took, which the caller must
+// give back.
 func (cs *contents) blobOf(
 	ctx context.Context, of attemptRef, m redis.XMessage, have int64,
 ) (data []byte, room int64, err error) {

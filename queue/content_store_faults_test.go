@@ -14,8 +14,8 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// TestOutsideLost: a body or answer that is missing or damaged is said to be,
-// for good, and to callers; a store that is away is waited for.
+// TestOutsideLost checks that a missing or damaged body or answer is reported as
+// permanently lost, also to callers, and that an unavailable store is waited for.
 func TestOutsideLost(t *testing.T) {
 	t.Parallel()
 	o, dir := withBlobs(t, Options{})
@@ -63,12 +63,12 @@ func TestOutsideLost(t *testing.T) {
 	}
 }
 
-// TestOutsideStoreFails: when the store takes nothing Redis keeps all, and no
-// job is refused or lost.
+// TestOutsideStoreFails checks that Redis keeps everything when the store accepts nothing,
+// and that no job is refused or lost.
 func TestOutsideStoreFails(t *testing.T) {
 	t.Parallel()
 	o, dir := withBlobs(t, Options{})
-	if err := os.WriteFile(filepath.Join(dir, "jobs"), nil, 0o600); err != nil { // no directory can be made there
+	if err := os.WriteFile(filepath.Join(dir, "jobs"), nil, 0o600); err != nil { // no directory can be created there
 		t.Fatal(err)
 	}
 	e := newEnv(t, o, Pool{ID: "p"})
@@ -82,8 +82,7 @@ func TestOutsideStoreFails(t *testing.T) {
 	}
 }
 
-// TestOutsideUnmounted: a store that is not mounted is waited for, and not
-// written to.
+// TestOutsideUnmounted checks that an unmounted store is waited for and not written to.
 func TestOutsideUnmounted(t *testing.T) {
 	t.Parallel()
 	o, dir := withBlobs(t, Options{})
@@ -126,7 +125,7 @@ func TestOutsideUnmounted(t *testing.T) {
 	}
 }
 
-// TestOutsideStoreHangs: nor when the store never answers.
+// TestOutsideStoreHangs checks the same for a store that never answers.
 func TestOutsideStoreHangs(t *testing.T) {
 	saved := writeTime
 	writeTime = 50 * time.Millisecond

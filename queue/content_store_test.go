@@ -18,7 +18,7 @@ import (
 
 const blobAbove = 64 << 10
 
-// withBlobs returns options that keep what is large in a directory.
+// withBlobs returns options that store large contents in a directory.
 func withBlobs(t *testing.T, o Options) (Options, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -40,7 +40,7 @@ func blobsIn(t *testing.T, dir string) (names []string) {
 			rel, _ := filepath.Rel(dir, path)
 			names = append(names, filepath.ToSlash(rel))
 		}
-		if errors.Is(err, os.ErrNotExist) { // removed meanwhile
+		if errors.Is(err, os.ErrNotExist) { // removed in the meantime
 			return nil
 		}
 		return err
@@ -51,12 +51,12 @@ func blobsIn(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// text is JSON of n bytes and more that says who it is.
+// text returns JSON of at least n bytes that contains its name.
 func text(name string, n int) string {
 	return `{"` + name + `":"` + strings.Repeat(name+" ", n/(len(name)+1)+1) + `"}`
 }
 
-// inRedis is the number of bytes that all keys take.
+// inRedis returns the memory that all keys take, in bytes.
 func (e *env) inRedis() (n int64) {
 	e.t.Helper()
 	for _, key := range e.rdb.Keys(e.t.Context(), "*").Val() {
@@ -90,9 +90,9 @@ func (e *env) end(j *Job) *Job {
 	return j
 }
 
-// TestOutside: what is above the bound is not in Redis, neither while it waits
-// nor afterwards, and is what it was for the runner, a watcher and who comes
-// later; with and without keys. The body's blob goes when its job succeeds.
+// TestOutside checks that contents above the bound are not in Redis, neither while the job
+// waits nor afterwards, and are unchanged for the runner, a watcher and a later reader,
+// with and without keys. The body's blob is removed when the job succeeds.
 func TestOutside(t *testing.T) {
 	t.Parallel()
 	for _, ring := range []*seal.Ring{nil, sealing(t, "k")} {
@@ -132,8 +132,8 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// TestOutsideBound: what is not above the bound stays in Redis, and all does
-// with the bound 0, whatever was written before stays readable.
+// TestOutsideBound checks that contents up to the bound stay in Redis, that everything does
+// with bound 0, and that what was written before stays readable.
 func TestOutsideBound(t *testing.T) {
 	t.Parallel()
 	o, dir := withBlobs(t, Options{})
@@ -164,14 +164,14 @@ func TestOutsideBound(t *testing.T) {
 	}
 }
 
-// TestOutsideAnswer: the answer kept for an Idempotency-Key, too.
+// TestOutsideAnswer checks the same for the answer kept for an Idempotency-Key.
 func TestOutsideAnswer(t *testing.T) {
 	t.Parallel()
 	o, dir := withBlobs(t, Options{})
 	e := newEnv(t, o, Pool{ID: "p"})
 	id, body := wire.NewCallID(), text("answer", 100<<10)
 	kept := Answer{Status: 200, Header: http.Header{"A": {"b"}}, Body: []byte(body)}
-	for range 2 { // a repeated one changes nothing
+	for range 2 { // a repetition changes nothing
 		if err := e.KeepAnswer(t.Context(), "acme", id, kept, time.Minute); err != nil {
 			t.Fatal(err)
 		}
@@ -185,8 +185,8 @@ func TestOutsideAnswer(t *testing.T) {
 	}
 }
 
-// TestOutsideMidway: one who has read some of an answer gets the rest, and no
-// more, when it has moved in between; also one who has read all.
+// TestOutsideMidway checks that a reader who has read part of an answer, or all of it, gets
+// exactly the rest if the answer moves in between.
 func TestOutsideMidway(t *testing.T) {
 	t.Parallel()
 	o, dir := withBlobs(t, Options{})
@@ -197,7 +197,7 @@ func TestOutsideMidway(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, rest := text("one", 50<<10), text("two", 50<<10)
-	watches := make([]*Watch, 3) // that read nothing, the first part, all before it moves
+	watches := make([]*Watch, 3) // these read nothing, the first part, and everything before the answer moves
 	var got [3]strings.Builder
 	read := func(i int, until func() bool) {
 		for !until() {
@@ -236,7 +236,7 @@ func TestOutsideMidway(t *testing.T) {
 	path := filepath.Join(dir, filepath.FromSlash(outBlob(c.id, 1)))
 	for i := range watches {
 		away := path
-		if i == 2 { // has all, and does not need the blob
+		if i == 2 { // has everything and does not need the blob
 			away += ".away"
 		}
 		if err := os.Rename(path, away); err != nil {
@@ -253,7 +253,7 @@ func TestOutsideMidway(t *testing.T) {
 	if n := e.rdb.XLen(t.Context(), outKey(c.id, 1)).Val(); n != 3 {
 		t.Errorf("the output has %d entries, and not its head, the ref and its end", n)
 	}
-	if err := e.contents.moveOut(t.Context(), out, out.moving); err != nil { // late, and again
+	if err := e.contents.moveOut(t.Context(), out, out.moving); err != nil { // late and repeated
 		t.Error(err)
 	}
 	if a, err := e.Result(t.Context(), c.Job); err != nil || string(a.Body) != first+rest {
@@ -261,7 +261,7 @@ func TestOutsideMidway(t *testing.T) {
 	}
 }
 
-// TestOutsideFull: a job that the queue refuses leaves no blob.
+// TestOutsideFull checks that a job refused by the queue leaves no blob.
 func TestOutsideFull(t *testing.T) {
 	t.Parallel()
 	o, dir := withBlobs(t, Options{})
@@ -277,7 +277,7 @@ func TestOutsideFull(t *testing.T) {
 	}
 }
 
-// TestOutsideErase: a response that is deleted takes its blobs with it.
+// TestOutsideErase checks that deleting a response deletes its blobs.
 func TestOutsideErase(t *testing.T) {
 	t.Parallel()
 	o, dir := withBlobs(t, Options{})

@@ -8,8 +8,9 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// A job costs what all its attempts were charged: one whose worker died what was held for
-// it, and one that was taken for dead and ended after all what it cost in truth.
+// A job costs what all its attempts were charged: an attempt whose worker died costs what
+// was held for it, and one that was presumed dead but ended after all costs what it really
+// cost.
 func TestAJobCostsAllItsAttempts(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{MaxAttempts: 9}, Pool{ID: "p"})

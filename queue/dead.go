@@ -11,20 +11,19 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// ErrNotDead refuses the replay of a job that is no dead letter.
-var ErrNotDead = errors.New("queue: the job is no dead letter")
+// ErrNotDead is returned by Replay for a job that is not a dead letter.
+var ErrNotDead = errors.New("queue: the job is not a dead letter")
 
-// deadLetters are jobs that failed and can be replayed.
+// deadLetters manages the jobs that failed and can be replayed.
 type deadLetters struct {
 	rdb      redis.UniversalClient
 	log      *slog.Logger
 	settings *settings
 }
 
-// DeadLetters returns the dead letters of a pool, newest first: jobs that
-// failed, by no fault of their request, or whose every attempt died. At most
-// limit of them, older than the job `after` if that is not empty, and whether
-// there are more.
+// DeadLetters returns the dead letters of a pool, newest first: jobs that failed through no
+// fault of their request, or whose attempts all died. It returns at most limit of them,
+// older than the job `after` if that is not empty, and whether there are more.
 func (q *Queue) DeadLetters(ctx context.Context, poolID, after string, limit int) ([]*Job, bool, error) {
 	p, err := q.settings.pool(poolID)
 	if err != nil {
@@ -50,13 +49,12 @@ func (q *Queue) DeadLetters(ctx context.Context, poolID, after string, limit int
 	return jobs, more, nil
 }
 
-// Replay puts a dead letter's request into the queue again, as a new job with
-// all its attempts before it, and takes it off the list. The dead job keeps its
-// one terminal state and names its successor in Job.Replay, which names it in
-// Job.Origin. Replay is
-// idempotent: repeated, it returns the same new job. An interactive job comes
-// back as Async, because nobody waits for it any more. Errors are ErrNotFound
-// (also when the body is gone), ErrNotDead, *FullError, or of Redis.
+// Replay puts a dead letter's request into the queue again as a new job with all its
+// attempts available, and removes the dead letter from the list. The dead job keeps its
+// terminal state and names its successor in Job.Replay; the successor names it in
+// Job.Origin. Replay is idempotent: repeated, it returns the same new job. An interactive
+// job is replayed as Async because its caller is gone. Errors are ErrNotFound (also if the
+// body is gone), ErrNotDead, *FullError, or come from Redis.
 func (q *Queue) Replay(ctx context.Context, id string) (*Job, error) {
 	p := q.settings.codes()[idCode(id)]
 	if p == nil {
@@ -95,7 +93,7 @@ func (q *Queue) Replay(ctx context.Context, id string) (*Job, error) {
 	return j, q.dead.forgetDead(ctx, p, id)
 }
 
-// nameReplay fixes the id of a dead letter's successor; the first one stands.
+// nameReplay sets the id of a dead letter's successor. The first one set wins.
 func (d *deadLetters) nameReplay(ctx context.Context, p *pool, id, fresh string) (string, error) {
 	if err := d.rdb.ZScore(ctx, p.deadKey(), id).Err(); err != nil {
 		if errors.Is(err, redis.Nil) {
@@ -113,7 +111,7 @@ func (d *deadLetters) nameReplay(ctx context.Context, p *pool, id, fresh string)
 	return next, nil
 }
 
-// forgetDead takes a job off the list of dead letters.
+// forgetDead removes a job from the list of dead letters.
 func (d *deadLetters) forgetDead(ctx context.Context, p *pool, id string) error {
 	if err := d.rdb.ZRem(ctx, p.deadKey(), id).Err(); err != nil {
 		return fmt.Errorf("queue: replay: %w", err)
@@ -121,18 +119,18 @@ func (d *deadLetters) forgetDead(ctx context.Context, p *pool, id string) error 
 	return nil
 }
 
-// keepBody lets a dead letter's body live as long as its record; a failure
-// leaves it the time it has.
+// keepBody extends the life of a dead letter's body to that of its record. On failure the
+// body keeps its current TTL.
 func (d *deadLetters) keepBody(ctx context.Context, id string) {
 	if err := d.rdb.PExpire(ctx, bodyKey(id), d.settings.now().opts.DeadTTL).Err(); err != nil {
-		d.log.WarnContext(ctx, "body of a dead letter not kept", "job", id, "err", err)
+		d.log.WarnContext(ctx, "lifetime of a dead letter's body not extended", "job", id, "err", err)
 	}
 }
 
 func (p *pool) deadKey() string { return p.keys[21] }
 
-// page returns at most limit ids of a sorted set, highest first, after a given
-// one, and whether there are more.
+// page returns at most limit ids of a sorted set, highest first, after the given one, and
+// whether there are more.
 func (l *lister) page(ctx context.Context, key, after string, limit int) ([]string, bool, error) {
 	var from int64
 	if after != "" {

@@ -16,8 +16,8 @@ func zMember(id string, at time.Duration) redis.Z {
 	return redis.Z{Score: float64(at.Microseconds()), Member: id}
 }
 
-// A job that kills every worker is quarantined after its attempts, can be seen,
-// and replayed once, as a new job.
+// A job that kills every worker is quarantined after its attempts, can be inspected, and
+// can be replayed once, as a new job.
 func TestPoisonJobIsQuarantinedAndReplayed(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{MaxAttempts: 2, Lease: time.Minute}, Pool{ID: "p"})
@@ -36,7 +36,8 @@ func TestPoisonJobIsQuarantinedAndReplayed(t *testing.T) {
 		}
 		now += 2 * time.Minute // its worker died
 		e.lapse("p", now)
-		if err := e.rdb.ZAdd(ctx, e.settings.pools()["p"].keys[8], zMember(j.ID, now+time.Hour)).Err(); err != nil { // its caller stayed
+		// its caller stayed
+		if err := e.rdb.ZAdd(ctx, e.settings.pools()["p"].keys[8], zMember(j.ID, now+time.Hour)).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -68,7 +69,7 @@ func TestPoisonJobIsQuarantinedAndReplayed(t *testing.T) {
 	}
 }
 
-// The list holds what may be worth another try, and has a bound.
+// The list holds jobs that may be worth another try, and is bounded.
 func TestDeadLettersAreBounded(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{DeadLetters: 2}, Pool{ID: "p"})
@@ -96,7 +97,7 @@ func TestDeadLettersAreBounded(t *testing.T) {
 	}
 }
 
-// A job of a newer version is refused, and left for newer workers.
+// A job of a newer version is refused and left to newer workers.
 func TestNewerRecordsAreLeft(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
@@ -119,20 +120,20 @@ func TestNewerRecordsAreLeft(t *testing.T) {
 	if record[0] != "queued" || record[1] != "0" || record[2] != "0" {
 		t.Errorf("the newer job is %v", record)
 	}
-	if err := e.rdb.HSet(ctx, jobKey("p", newer.ID), "v", schemaVersion).Err(); err != nil { // as a newer worker sees it
+	if err := e.rdb.HSet(ctx, jobKey("p", newer.ID), "v", schemaVersion).Err(); err != nil { // as newer workers see it
 		t.Fatal(err)
 	}
 	e.run(noop, WorkerOptions{})
 	redistest.Eventually(t, "the newer job to succeed", func() bool { return e.state(newer) == Succeeded })
 }
 
-// No job is taken in when Redis is nearly full.
+// No job is accepted when Redis is nearly full.
 func TestNearlyFullRedisTakesNoJobs(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	ctx := t.Context()
 	put := func() error {
-		e.memory.Configure(capacity.Options{}) // and so looks again
+		e.memory.Configure(capacity.Options{}) // makes it read Redis's memory again
 		return e.Put(ctx, e.job("p", "acme", "ann", Async, 10), []byte("{}"))
 	}
 	if err := put(); err != nil {

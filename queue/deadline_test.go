@@ -10,7 +10,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// lapse lets the clock run to a time while a worker looks once a second.
+// lapse advances the clock to a time while a worker polls once a second.
 func (e *env) lapse(pool string, till time.Duration) {
 	e.t.Helper()
 	us, err := strconv.ParseInt(e.scripts.clock, 10, 64)
@@ -27,8 +27,8 @@ func (e *env) lapse(pool string, till time.Duration) {
 	}
 }
 
-// After a gap in which nobody could renew a claim, every claim gets one lease: its worker
-// can be alive. One that does not renew it then is dead.
+// After a gap in which no worker could renew a claim, every claim gets one more lease
+// because its worker may be alive. A worker that does not renew within it is dead.
 func TestAClaimOutlivesAGap(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", Concurrency: 1})
@@ -39,7 +39,7 @@ func TestAClaimOutlivesAGap(t *testing.T) {
 	if err := c.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	now := simStart + time.Hour // Redis was away, or its memory full
+	now := simStart + time.Hour // Redis was unavailable, or its memory full
 	e.at(now)
 	if got := e.claim("p", 1); len(got) != 0 {
 		t.Fatalf("claimed %d jobs, the lease of which ended while nobody could renew it", len(got))
@@ -58,7 +58,8 @@ func TestAClaimOutlivesAGap(t *testing.T) {
 	}
 }
 
-// A worker that renews its claims after a gap hides the gap of no other's.
+// A worker that renews its claims after a gap does not hide the gap for another worker's
+// claims.
 func TestRenewalDoesNotHideAGap(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", Concurrency: 2})
@@ -83,7 +84,7 @@ func TestRenewalDoesNotHideAGap(t *testing.T) {
 	}
 }
 
-// A full memory keeps nobody from renewing claims and grants.
+// Full memory does not prevent the renewal of claims and grants.
 func TestFullMemoryLetsLeasesBeRenewed(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", Concurrency: 2})
@@ -110,7 +111,8 @@ func TestFullMemoryLetsLeasesBeRenewed(t *testing.T) {
 	}
 }
 
-// A run goes on while Redis is away for longer than its lease, and is the only one.
+// A run continues while Redis is unavailable for longer than its lease, and is the only
+// one.
 func TestARunOutlivesAnOutage(t *testing.T) {
 	t.Parallel()
 	const lease = 500 * time.Millisecond
@@ -122,12 +124,12 @@ func TestARunOutlivesAnOutage(t *testing.T) {
 		}
 		starts.Add(1)
 		e.rdb.Do(context.WithoutCancel(ctx), "client", "pause", (5 * lease).Milliseconds(), "all")
-		for e.rdb.Ping(context.WithoutCancel(ctx)).Err() != nil { // answered when it is over
+		for e.rdb.Ping(context.WithoutCancel(ctx)).Err() != nil { // answered when the pause is over
 		}
 		select {
 		case <-ctx.Done():
 			stopped.Add(1)
-		case <-time.After(lease): // for whoever would take the job
+		case <-time.After(lease): // time for another worker to take the job
 		}
 		return Verdict{Kind: Done, Status: 200}
 	}, WorkerOptions{})

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Places are the places in the queue of callers whose connection ended: they are kept for
-// those who come back.
+// Places manages the reserved places in the queue of callers whose connection ended and who
+// may come back.
 type Places struct {
 	wakeups *wakeups
 	reader  *reader
@@ -15,30 +15,29 @@ type Places struct {
 	own     *ownedPools
 }
 
-// Leave gives a job up on behalf of a connected caller who is gone: a waiting
-// job is cancelled, the run of a stream is told (ErrCallerGone), any other run
-// goes on to its end. It returns the job as it is afterwards.
+// Leave gives up a job on behalf of a connected caller who is gone: a waiting job is
+// cancelled, the run of a stream is notified (ErrCallerGone), and any other run continues
+// to its end. It returns the job as it is afterwards.
 func (pl *Places) Leave(ctx context.Context, org, id string) (*Job, error) {
 	return pl.endFor(ctx, org, id, "caller_gone")
 }
 
-// Expire ends a job only if it still waits, with state expired: its caller
-// waits no longer. A job that runs is left alone. It returns the job as it is
-// afterwards.
+// Expire ends a job in state Expired if it is still waiting, because its caller no longer
+// waits. It leaves a running job alone. It returns the job as it is afterwards.
 func (q *Queue) Expire(ctx context.Context, org, id string) (*Job, error) {
 	return q.places.endFor(ctx, org, id, "expired")
 }
 
-// Reserve keeps the place of a waiting job for `d` although its caller leaves: nothing
-// starts it before Return. A job that runs goes on, and one of another class needs no
-// caller. It returns the state the job has; a stream that runs is not reserved.
+// Reserve keeps the place of a waiting job for `d` after its caller has left; the job does
+// not start before Return. A running job continues, and a job of another class needs no
+// caller. Reserve returns the job's state. A running stream is not reserved.
 func (pl *Places) Reserve(ctx context.Context, org, id string, d time.Duration) (State, error) {
 	return pl.stay(ctx, org, id, stay{"leave", d, d})
 }
 
-// Return lets a job wait in its old turn because its caller is back: it counts as
-// having a caller for `present`, and may wait for another `wait`, within its pool's
-// MaxAge. Neither is ever shortened. It returns the job as it is afterwards.
+// Return resumes a job in its old place because its caller is back: the caller counts as
+// present for `present`, and the job may wait for another `wait`, within its pool's MaxAge.
+// Neither deadline is ever shortened. Return returns the job as it is afterwards.
 func (pl *Places) Return(ctx context.Context, org, id string, present, wait time.Duration) (*Job, error) {
 	state, err := pl.stay(ctx, org, id, stay{"back", present, wait})
 	if err != nil {
@@ -51,9 +50,10 @@ func (pl *Places) Return(ctx context.Context, org, id string, present, wait time
 	return pl.reader.job(ctx, org, id)
 }
 
-// stay is how long a job's caller counts as present, and may wait, from when it leaves or is back.
+// stay holds how long a job's caller counts as present and may wait, from when it leaves or
+// comes back.
 type stay struct {
-	what          string // leave or back
+	what          string // "leave" or "back"
 	present, wait time.Duration
 }
 
@@ -70,7 +70,7 @@ func (pl *Places) stay(ctx context.Context, org, id string, s stay) (State, erro
 	return State(reply), err
 }
 
-// Lifetime is the longest a job of a pool and its result can be read.
+// Lifetime returns the longest time for which a job of a pool and its result can be read.
 func (q *Queue) Lifetime(pool string) time.Duration {
 	p := q.settings.pools()[pool]
 	if p == nil {

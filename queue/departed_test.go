@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// next claims one job and returns its id, "" when none may run.
+// next claims one job and returns its id, or "" if none may run.
 func (e *env) next() string {
 	e.t.Helper()
 	for _, c := range e.claim("p", 1) {
@@ -16,8 +16,8 @@ func (e *env) next() string {
 	return ""
 }
 
-// A reserved place is not started while its caller is absent: who is connected goes
-// first. Back, the caller has its old turn.
+// A reserved place does not start while its caller is absent: connected callers run first.
+// A caller who returns has its old place.
 func TestReservedPlaceWaitsForItsCaller(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", RPM: 100})
@@ -44,15 +44,15 @@ func TestReservedPlaceWaitsForItsCaller(t *testing.T) {
 	if got := []string{e.next(), e.next()}; got[0] != ids[3] || got[1] != "" {
 		t.Fatalf("claimed %v, want the last connected one and nothing more", got)
 	}
-	e.endings.endOverdue(ctx) // derives the sums again where they are not those of the jobs
+	e.endings.endOverdue(ctx) // recomputes the totals if they differ from those of the jobs
 	d, err := e.Depth(ctx, "p")
 	if err != nil || d.Jobs != 4 || d.Claims != 3 || d.Waiting != [4]int64{} || d.WaitingTokens != [4]int64{} {
 		t.Errorf("depth %+v, %v", d, err)
 	}
 }
 
-// What is claimed when its caller leaves does not start, and what comes back from a
-// worker is not run again, before the caller is back.
+// A job that was claimed when its caller left does not start, and one that a worker returns
+// does not run again, before the caller is back.
 func TestReservedPlaceOfAClaimedJob(t *testing.T) {
 	t.Parallel()
 	for name, back := range map[string]func(context.Context, *Claim) error{
@@ -95,8 +95,8 @@ func TestReservedPlaceOfAClaimedJob(t *testing.T) {
 	}
 }
 
-// A job that nobody has to be connected for is not kept from running; a reserved
-// place ends when it is cancelled, or when its time is over.
+// A job that needs no connected caller runs anyway. A reserved place ends when the job is
+// cancelled or its time is up.
 func TestReservedPlaceEnds(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
@@ -126,8 +126,9 @@ func TestReservedPlaceEnds(t *testing.T) {
 	}
 }
 
-// Redis is unavailable for longer than a caller may be silent: none is judged by that.
-// Who is connected says so again; who is not is dropped one grace later.
+// After Redis was unavailable for longer than a caller may be silent, no caller is judged
+// by that silence. Connected callers renew their presence; the others are dropped one grace
+// period later.
 func TestNoCallerIsGoneAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, away := range map[string]time.Duration{"outage": time.Minute, "clock ahead": time.Hour, "clock back": -time.Hour} {
@@ -168,7 +169,7 @@ func TestNoCallerIsGoneAfterAnOutage(t *testing.T) {
 	}
 }
 
-// Full memory drops nobody: the presence of callers is renewed all the same.
+// Full memory drops no job: the presence of callers is renewed all the same.
 func TestFullMemoryKeepsWaitingCallers(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})

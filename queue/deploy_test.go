@@ -70,7 +70,8 @@ func TestOtherStores(t *testing.T) {
 			if _, _, err := e.Position(t.Context(), jobs[0]); err != nil {
 				t.Error(err)
 			}
-			if page, err := e.List(t.Context(), "acme", Filter{}, "", 50); err != nil || len(page.Jobs) != 20 { // without those of batches
+			// without those of batches
+			if page, err := e.List(t.Context(), "acme", Filter{}, "", 50); err != nil || len(page.Jobs) != 20 {
 				t.Errorf("listed %d, %v", len(page.Jobs), err)
 			}
 			stop()
@@ -92,7 +93,7 @@ func TestOtherStores(t *testing.T) {
 	}
 }
 
-// When Redis is full, jobs are refused, but what runs can end and free memory.
+// When Redis is full, jobs are refused, but running ones can end and free memory.
 func TestFullRedisCanDrain(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// drain claims n jobs one at a time, ends each, and counts what each user got
-// of jobs and tokens.
+// drain claims n jobs one at a time, ends each, and counts the jobs and tokens that each
+// user got.
 func (e *env) drain(pool string, n int) (jobs, tokens map[string]int64) {
 	e.t.Helper()
 	jobs, tokens = make(map[string]int64), make(map[string]int64)
@@ -39,7 +39,7 @@ func (e *env) drain(pool string, n int) (jobs, tokens map[string]int64) {
 func TestOrgsShareThenUsers(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{Weights: map[string]int{"gold": 200, "big u0": 300}}, Pool{ID: "p"})
-	for i := range 60 { // the hog splits into users; that gives it no more
+	for i := range 60 { // the hog splits into users, which gains it nothing
 		for u := range 3 {
 			e.put(e.job("p", "big", fmt.Sprintf("u%d", u), Async, 1000))
 		}
@@ -76,8 +76,8 @@ func TestTokenShares(t *testing.T) {
 	}
 }
 
-// One who always comes back with a single job must not get ahead of those
-// whose jobs wait, as it would if its past were forgotten when it has none.
+// An org that keeps coming back with a single job must not get ahead of those whose jobs
+// wait, which would happen if its past were forgotten whenever it has none.
 func TestComingBackGainsNothing(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
@@ -107,7 +107,7 @@ func TestComingBackGainsNothing(t *testing.T) {
 	}
 }
 
-// Who comes late starts level with the others, not with all that they have had.
+// A latecomer starts level with the others and is not compensated for what they had before.
 func TestLatecomersStartLevel(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
@@ -234,8 +234,8 @@ func TestPosition(t *testing.T) {
 	}
 }
 
-// TestManyLanesOfAFlow: a flow's jobs run in the order in which they were put, and those that nothing holds back run,
-// however many keys and models they have.
+// TestManyLanesOfAFlow checks that a flow's jobs run in the order in which they were put,
+// and that unparked ones run however many keys and models there are.
 func TestManyLanesOfAFlow(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{OrgShare: 100}, Pool{ID: "p"})
@@ -275,8 +275,9 @@ func TestManyLanesOfAFlow(t *testing.T) {
 	}
 }
 
-// TestWeightsAreReadAsNeeded: acquire is given the name of the weights and reads those of whose turn it is: its cost does
-// not grow with how many there are. They are written when they are missing, and other ones when they change.
+// TestWeightsAreReadAsNeeded checks that acquire gets the name of the weights and reads
+// only those of the flows whose turn it is, so that its cost does not grow with their
+// number. Weights are written if they are missing, and under a new name when they change.
 func TestWeightsAreReadAsNeeded(t *testing.T) {
 	t.Parallel()
 	weights := map[string]int{"gold": 300}
@@ -297,7 +298,7 @@ func TestWeightsAreReadAsNeeded(t *testing.T) {
 		e.drain("p", 100)
 	}
 	ratio(3)
-	if err := e.rdb.Del(t.Context(), weightsKey("p", e.settings.now().weights)).Err(); err != nil { // a failover lost them
+	if err := e.rdb.Del(t.Context(), weightsKey("p", e.settings.now().weights)).Err(); err != nil { // lost
 		t.Fatal(err)
 	}
 	ratio(3)

@@ -13,8 +13,8 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// faulty lets one command or pipeline in twenty fail, half of them before
-// Redis has seen it, half after Redis has carried it out.
+// faulty makes one command or pipeline in twenty fail, half of them before Redis has seen
+// it, half after Redis has executed it.
 type faulty struct{}
 
 func (faulty) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -48,8 +48,8 @@ func (f faulty) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// Lost commands and lost replies everywhere change nothing: every job put ends
-// once, with its whole output, and nothing stays behind.
+// Lost commands and lost replies change nothing: every job ends once, with its whole
+// output, and nothing is left behind.
 func TestDrainWithLostCommandsAndReplies(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// TestIdlePoolsTimePasses: a pool that is used more seldom than its clock can be told from one
-// that was set ahead grants what its quota allows, and its blocks end.
+// TestIdlePoolsTimePasses checks that a pool that is used too rarely to distinguish
+// idleness from a clock set ahead still grants its full quota, and that its blocks end.
 func TestIdlePoolsTimePasses(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", RPM: 10}, Pool{ID: "blocked"})
@@ -40,8 +40,9 @@ func TestIdlePoolsTimePasses(t *testing.T) {
 	take("blocked", "third")
 }
 
-// TestDeadCallsPlaceEndsInAQuietPool: the place of a live call whose proxy died ends with its
-// lease, also where jobs come so seldom that each look finds that nobody has looked for long.
+// TestDeadCallsPlaceEndsInAQuietPool checks that the slot of a live call whose proxy died
+// ends with its lease, even if jobs come so rarely that each poll is the first for a long
+// time.
 func TestDeadCallsPlaceEndsInAQuietPool(t *testing.T) {
 	t.Parallel()
 	for _, every := range []time.Duration{20 * time.Second, 5 * time.Minute} {
@@ -67,8 +68,8 @@ func TestDeadCallsPlaceEndsInAQuietPool(t *testing.T) {
 	}
 }
 
-// TestPlaceOfOneWhoLeftForGood: a job whose caller has left and whose time is over does not
-// wait outside the queue when its attempt is put back: nothing would end it there.
+// TestPlaceOfOneWhoLeftForGood checks that a job whose caller has left and whose time is up
+// does not wait outside the queue when its attempt is released: nothing would end it there.
 func TestPlaceOfOneWhoLeftForGood(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", RPM: 100, MaxAge: 5 * time.Minute})
@@ -96,8 +97,8 @@ func TestPlaceOfOneWhoLeftForGood(t *testing.T) {
 	}
 }
 
-// TestNothingBookedNothingBack: a job that can never fit under the learned limit has booked
-// no quota, and gives none back.
+// TestNothingBookedNothingBack checks that a job that can never fit under the learned limit
+// books no quota and returns none.
 func TestNothingBookedNothingBack(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", RPM: 100})
@@ -123,7 +124,8 @@ func TestNothingBookedNothingBack(t *testing.T) {
 	}
 }
 
-// TestFullRedisIsDrained: workers go on taking jobs while Redis's memory is full.
+// TestFullRedisIsDrained checks that workers continue to take jobs while Redis's memory is
+// full.
 func TestFullRedisIsDrained(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Flow is who waits together: a user in an org.
+// Flow is a unit of fair queueing: a user in an org.
 type Flow struct{ Org, User string }
 
 // Waiting is what a flow has waiting in one class.
@@ -20,27 +20,27 @@ type Waiting struct {
 	Flow
 	Class        Class
 	Jobs, Tokens int64
-	Oldest       time.Time // when its first job was put, by its proxy's clock
+	Oldest       time.Time // when its first job was put, by the clock of its proxy
 }
 
-// Parked is what a limit has put aside: of the pool (no Org), of an org (no User)
-// or of a flow.
+// Parked is a subject that a limit has parked: the pool (no Org), an org (no User) or a
+// flow.
 type Parked struct {
 	Flow
-	// What of it is parked: all, or its jobs for one model, with one key, or
-	// both. Which of them the queue keeps no name of.
+	// What is parked of it: all, or only the jobs for one model, with one key, or both.
+	// The queue does not keep the name of that model or key.
 	What  string
 	Until time.Time
 }
 
-// parkedWhat are the kinds of subjects_of in flows.lua.
+// parkedWhat names the kinds of subjects_of in flows.lua.
 var parkedWhat = map[string]string{
 	"o": "all", "u": "all", "O": "model", "U": "model", "K": "key", "L": "key and model",
 	"p": "all",
 }
 
-// Waiting lists the flows of a pool that have waiting jobs, the one with the
-// oldest job first. It reads every waiting job: it is for people.
+// Waiting lists the flows of a pool that have waiting jobs, the one with the oldest job
+// first. It reads every waiting job and is meant for operators.
 func (q *Queue) Waiting(ctx context.Context, poolID string) ([]Waiting, error) {
 	p, err := q.settings.pool(poolID)
 	if err != nil {
@@ -59,8 +59,8 @@ func (q *Queue) Waiting(ctx context.Context, poolID string) ([]Waiting, error) {
 	return all, nil
 }
 
-// waitingIn adds the flows of one class. Members sort by flow, then by age; reserved
-// places come after them, behind a ~.
+// waitingIn adds the flows of one class. Members sort by flow, then by age. Reserved places
+// sort after them, with the prefix ~.
 func (l *lister) waitingIn(ctx context.Context, p *pool, class Class, all []Waiting) ([]Waiting, error) {
 	const page = 1000
 	from := "-"
@@ -95,7 +95,7 @@ func (l *lister) waitingIn(ctx context.Context, p *pool, class Class, all []Wait
 	}
 }
 
-// Parked lists what limits have put aside in a pool, the first to wake first.
+// Parked lists what limits have parked in a pool, earliest wake-up first.
 func (q *Queue) Parked(ctx context.Context, poolID string) ([]Parked, error) {
 	p, err := q.settings.pool(poolID)
 	if err != nil {
@@ -111,7 +111,7 @@ func (q *Queue) Parked(ctx context.Context, poolID string) ([]Parked, error) {
 		w := append(strings.Fields(text), "", "", "") // kind org [user] [key] [model]
 		var flow Flow
 		switch w[0] {
-		case "p": // of no flow
+		case "p": // the whole pool
 		case "o", "O":
 			flow.Org = w[1]
 		default:
@@ -122,7 +122,7 @@ func (q *Queue) Parked(ctx context.Context, poolID string) ([]Parked, error) {
 	return all, nil
 }
 
-// Dead counts the dead letters of a pool.
+// Dead returns the number of dead letters of a pool.
 func (q *Queue) Dead(ctx context.Context, poolID string) (int64, error) {
 	p, err := q.settings.pool(poolID)
 	if err != nil {

@@ -13,11 +13,12 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// Class orders jobs: a caller is connected, one asked for it, or a batch did.
+// Class is the priority class of a job: a caller is connected, a caller submitted it as a
+// job, or it belongs to a batch.
 type Class uint8
 
-// The classes, in the order in which they are served. Async is first in one
-// turn of ten and Batch in one of twenty, so that none starves.
+// The classes in the order in which they are served. Async comes first in one turn of ten
+// and Batch in one of twenty, so that neither starves.
 const (
 	Interactive Class = 1 + iota
 	Async
@@ -34,11 +35,11 @@ func (c Class) String() string {
 	return classNames[c]
 }
 
-// State is where a job is in its life.
+// State is the state of a job.
 type State string
 
-// The states. A job goes from queued to running, back to queued when its
-// attempt ended without an outcome, and once into one of the other four.
+// The states. A job goes from queued to running, back to queued if its attempt ends without
+// an outcome, and once into one of the other four.
 const (
 	Queued    State = "queued"
 	Running   State = "running"
@@ -53,69 +54,72 @@ func (s State) Terminal() bool {
 	return s == Succeeded || s == Failed || s == Cancelled || s == Expired
 }
 
-// Job is a queued request without its body. The first block is given to Put,
-// the second kept by the queue. A Job is a copy: changing it changes nothing.
+// Job is a queued request without its body. The caller of Put sets the first block of
+// fields; the queue maintains the second. A Job is a copy: changing it does not affect the
+// queue.
 type Job struct {
 	ID, Pool, Org, User, Key, CallID string
 
 	Class    Class
 	Endpoint wire.Endpoint
 	Model    string
-	// Stream tells that the answer is a stream of events. A started attempt of
-	// an interactive stream is not retried once it recorded output.
+	// Stream means the answer is a stream of events. A started attempt of an
+	// interactive stream is not retried once it has recorded output.
 	Stream bool
-	// Tokens is the call's estimate, booked on the pool's TPM; Cost its hold.
+	// Tokens is the call's estimate, booked on the pool's TPM; Cost is its hold.
 	Tokens int64
 	Cost   pricing.Nano
-	// Answer is the AnswerBytes of its call when it is put; 0: not known.
+	// Answer is the AnswerBytes of its call when it is put; 0 if unknown.
 	Answer int64
-	// Notice, when not empty, makes Announce tell of the job's end; it is handed
-	// over with it and means nothing to the queue. Without line breaks.
+	// Notice, if not empty, makes Announce report the job's end and is passed along
+	// with it; the queue does not interpret it. It must not contain line breaks.
 	Notice string
 	// IP is the caller's address, for limits per address.
 	IP string
 	// Header holds the few request headers to forward, Query the raw query.
 	Header http.Header
 	Query  string
-	// Trace is the caller's trace, which the job's runs go on with; see
-	// tracing.Context. Empty: they begin their own.
+	// Trace is the caller's trace, which the job's runs continue; see tracing.Context.
+	// If it is empty, each run starts its own.
 	Trace string
 
-	// State, and Code why a job ended that did not succeed.
+	// State is the current state; Code says why a job ended without success.
 	State State
 	Code  string
-	// Cancelling: it has not ended, but was told to; see Queue.Cancel.
+	// Cancelling means the job was cancelled but has not ended yet; see Queue.Cancel.
 	Cancelling bool
-	// Attempt numbers the latest start; dead attempts keep their number. Tries
-	// counts the starts that count against Options.MaxAttempts.
+	// Attempt numbers the latest start; dead attempts keep their number. Tries counts
+	// the starts that count against Options.MaxAttempts.
 	Attempt, Tries int
-	// Retries counts the attempts that the provider failed; Again is when the next one may
-	// begin, which means something while the job waits.
+	// Retries counts the attempts that failed at the provider. Again is when the next
+	// one may begin; it is meaningful only while the job waits.
 	Retries int
 	Again   time.Time
-	// Limit is the limit that last made it wait; that of a spend cap follows "cap:".
+	// Limit is the limit that last made the job wait; a spend cap has the prefix
+	// "cap:".
 	Limit string
-	// Created, Deadline (the end of waiting), Started (of the latest attempt)
-	// and Finished are of Redis's clock; zero when not reached.
+	// Created, Deadline (the end of waiting), Started (of the latest attempt) and
+	// Finished are on Redis's clock; zero if not reached.
 	Created, Deadline, Started, Finished time.Time
 	// Charged, Status and Error are the outcome.
 	Charged pricing.Nano
 	Status  int
 	Error   *wire.Error
-	// Replay is the job that Replay made of this one; empty for none.
+	// Replay is the id of the job that replays this one; empty if there is none.
 	Replay string
-	// Origin is the dead letter that this one replays; empty for none.
+	// Origin is the id of the dead letter that this job replays; empty if there is
+	// none.
 	Origin string
 	// Version is the schema version of the record.
 	Version int
 	// Bytes is the size of the body.
 	Bytes int64
 
-	member string // the job among the waiting ones
-	away   bool   // the body that was put is a blob
+	member string // the job's member in the set of waiting jobs
+	away   bool   // the body is a blob
 }
 
-// Waited is how long the job waited before its latest attempt, or until now.
+// Waited returns how long the job waited before its latest attempt, or has waited so far.
 func (j *Job) Waited() time.Duration {
 	switch {
 	case j.Created.IsZero():
@@ -128,14 +132,14 @@ func (j *Job) Waited() time.Duration {
 	return max(time.Since(j.Created), 0)
 }
 
-// schemaVersion is written by Put; records of a later one are refused.
+// schemaVersion is the version that Put writes. Records of a later one are refused.
 const schemaVersion = 1
 
-// ErrNewer is returned for a job whose record a newer version of this program
-// wrote. Its workers leave such a job to newer ones.
+// ErrNewer is returned for a job whose record was written by a newer version of this
+// program. Workers leave such a job to newer ones.
 var ErrNewer = errors.New("queue: job record of a newer version")
 
-// given returns what Put stores beside the script's own fields.
+// given returns the fields that Put stores in addition to the script's own.
 func (j *Job) given() ([]any, error) {
 	given := []any{"call", j.CallID, "endpoint", string(j.Endpoint), "model", j.Model}
 	if j.Stream {
@@ -167,7 +171,7 @@ func (j *Job) given() ([]any, error) {
 	return given, nil
 }
 
-// decodeJob reads a job's hash; nil when there is none.
+// decodeJob decodes a job's hash. It returns nil if there is no job.
 func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 	if h["state"] == "" {
 		return nil, nil
@@ -204,27 +208,27 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 	return j, nil
 }
 
-// memberOf is the job among the waiting ones.
+// memberOf returns the job's member in the set of waiting jobs.
 func memberOf(id string, h map[string]string) string {
 	return strings.Join([]string{h["org"], h["user"], h["lane"], h["seq"], id, h["tokens"]}, " ")
 }
 
-// endError returns what a caller is told of a job that the queue itself ended.
+// endError returns the error shown to a caller for a job that the queue itself ended.
 func endError(code string) *wire.Error {
 	texts := map[string]struct {
 		status  int
 		message string
 	}{
-		"cancelled":   {http.StatusGone, "The job was cancelled."}, // no SDK retries 410
-		"caller_gone": {http.StatusGone, "The job was dropped because its caller had gone."},
-		"expired":     {http.StatusGatewayTimeout, "The job waited longer than the queue keeps jobs."},
+		"cancelled":   {http.StatusGone, "The job was cancelled."}, // no SDK retries a 410
+		"caller_gone": {http.StatusGone, "The job was dropped because its caller disconnected."},
+		"expired":     {http.StatusGatewayTimeout, "The job expired: it waited longer than the queue allows."},
 		"attempts_exhausted": {
 			http.StatusBadGateway,
-			"Every attempt to run the job died before its end. The provider may have billed them.",
+			"Every attempt to run the job stopped before it finished. The provider may have billed them.",
 		},
 		"interrupted": {
 			http.StatusBadGateway,
-			"The job died after part of its answer had been sent, so it was not repeated.",
+			"The job stopped after part of its answer had been sent, so it was not repeated.",
 		},
 	}
 	text, ok := texts[code]

@@ -14,27 +14,27 @@ import (
 	"github.com/llmguard/llmguard/internal/capacity"
 )
 
-// ErrNotFound is returned for a job that does not exist, has been forgotten
-// after its ResultTTL, or belongs to another org.
+// ErrNotFound is returned for a job that does not exist, has expired after its ResultTTL,
+// or belongs to another org.
 var ErrNotFound = errors.New("queue: no such job")
 
-// reader reads one job, and its place among those that wait.
+// reader reads single jobs and their places among the waiting ones.
 type reader struct {
-	reads    *coalescedCommands // of jobs, looks and memory, which share a connection
+	reads    *coalescedCommands // job reads, looks and memory share a connection
 	settings *settings
 	scripts  *scripts
 	own      *ownedPools
 }
 
-// endings ends jobs that no worker ends: the cancelled and the overdue. It gives back
-// what was held for them and announces them.
+// endings ends jobs that no worker ends: cancelled and overdue ones. It releases what was
+// held for them and announces their end.
 type endings struct {
 	rdb     redis.UniversalClient
 	opts    *Options
 	log     *slog.Logger
 	metrics *metrics
 	memory  *capacity.Memory
-	ends    chan struct{} // a job with a notice ended here
+	ends    chan struct{} // signals that a job with a notice ended in this process
 
 	settings *settings
 	scripts  *scripts
@@ -57,8 +57,8 @@ func (r *reader) job(ctx context.Context, org, id string) (*Job, error) {
 	return j, nil
 }
 
-// load returns a job, nil when there is none. A job whose worker died waits
-// again although its record still says running.
+// load returns a job, or nil if there is none. A job whose worker died is reported as
+// waiting although its record still says running.
 func (r *reader) load(ctx context.Context, p *pool, id string) (*Job, error) {
 	var read func() (*Job, error)
 	if err := r.reads.exec(ctx, func(pipe redis.Pipeliner) { read = p.read(ctx, pipe, id) }); err != nil {
@@ -67,7 +67,8 @@ func (r *reader) load(ctx context.Context, p *pool, id string) (*Job, error) {
 	return read()
 }
 
-// read asks for a job in a pipeline; the function decodes it afterwards.
+// read adds the commands that read a job to a pipeline. The returned function decodes the
+// replies.
 func (p *pool) read(ctx context.Context, pipe redis.Pipeliner, id string) func() (*Job, error) {
 	record := pipe.HGetAll(ctx, jobKey(p.ID, id))
 	claimed := pipe.HExists(ctx, p.keys[3], id)
@@ -87,10 +88,10 @@ func (p *pool) read(ctx context.Context, pipe redis.Pipeliner, id string) func()
 	}
 }
 
-// Cancel ends a waiting job of the org at once and tells the worker that holds a
-// claim on one, running or about to: the job is then Cancelling, and ends when
-// the claim does. It never waits or runs again. It returns the job as it is
-// afterwards; a job that had ended stays as it was. See Ended.
+// Cancel ends a waiting job of the org immediately. If a worker holds a claim on it,
+// running or about to run, Cancel notifies that worker: the job is then Cancelling and ends
+// when the claim does. Either way the job never waits or runs again. Cancel returns the job
+// as it is afterwards; a job that had already ended is unchanged. See Ended.
 func (q *Queue) Cancel(ctx context.Context, org, id string) (*Job, error) {
 	p := q.own.poolOf(ctx, org, id)
 	if p == nil || org == "" {
@@ -102,8 +103,9 @@ func (q *Queue) Cancel(ctx context.Context, org, id string) (*Job, error) {
 	return q.reader.job(ctx, org, id)
 }
 
-// Ended waits until a job has ended, or ctx is done, and returns it as it was
-// last seen. The error is of Redis or ErrNotFound, never for a job that goes on.
+// Ended waits until a job has ended or ctx is done, and returns its last known state. The
+// error is ErrNotFound or comes from Redis; a job that is still running when ctx ends is
+// not an error.
 func (q *Queue) Ended(ctx context.Context, j *Job) (*Job, error) {
 	wake, leave := q.hub.listen(jobChannel(j.ID), 1)
 	defer leave()
@@ -129,8 +131,8 @@ func (q *Queue) Ended(ctx context.Context, j *Job) (*Job, error) {
 	return j, nil
 }
 
-// cancel ends a waiting job, or tells the worker of a claimed one, for a reason
-// of cancel.lua; of any org if org is empty.
+// cancel ends a waiting job or notifies the worker that has claimed it. why is one of the
+// reasons in cancel.lua. An empty org matches any org.
 func (en *endings) cancel(ctx context.Context, p *pool, id, why, org string) error {
 	reply, err := en.scripts.eval(ctx, "cancel", cancelScript, p.with(jobKey(p.ID, id)),
 		id, why, org, p.ResultTTL.Milliseconds(), cancelChannel(p.ID))
@@ -141,9 +143,9 @@ func (en *endings) cancel(ctx context.Context, p *pool, id, why, org string) err
 	return err
 }
 
-// endOverdue ends waiting jobs that are past their deadline or whose caller has
-// gone, and has the pools' sums put right. Every process does it; the script makes
-// it once per job.
+// endOverdue ends waiting jobs that are past their deadline or whose caller has gone, and
+// lets the script correct the pools' totals. Every process does this; the script acts once
+// per job.
 func (en *endings) endOverdue(ctx context.Context) {
 	for _, p := range en.settings.pools() {
 		if p.quiet() {
@@ -151,7 +153,7 @@ func (en *endings) endOverdue(ctx context.Context) {
 		}
 		reply, err := en.scripts.eval(ctx, "overdue", overdueScript, p.keys, 500, en.opts.Grace.Microseconds())
 		if err != nil {
-			en.log.WarnContext(ctx, "look for overdue jobs", "pool", p.ID, "err", err)
+			en.log.WarnContext(ctx, "check for overdue jobs failed", "pool", p.ID, "err", err)
 			continue
 		}
 		w, _ := words("overdue", reply, 0)
@@ -161,7 +163,7 @@ func (en *endings) endOverdue(ctx context.Context) {
 				why = "expired"
 			}
 			if err := en.cancel(ctx, p, word[1:], why, ""); err != nil {
-				en.log.WarnContext(ctx, "end overdue job", "job", word[1:], "err", err)
+				en.log.WarnContext(ctx, "overdue job not ended", "job", word[1:], "err", err)
 				break
 			}
 		}

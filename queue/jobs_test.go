@@ -12,7 +12,7 @@ import (
 
 func TestCancelWaitingAndRunning(t *testing.T) {
 	t.Parallel()
-	e := newEnv(t, Options{Lease: 10 * time.Minute}, Pool{ID: "p"}) // told, not found by a renewal
+	e := newEnv(t, Options{Lease: 10 * time.Minute}, Pool{ID: "p"}) // so that no renewal reports the cancel
 	ctx := t.Context()
 	waiting := e.put(e.job("p", "acme", "ann", Async, 10))
 	if _, err := e.Cancel(ctx, "other", waiting.ID); !errors.Is(err, ErrNotFound) {
@@ -59,8 +59,8 @@ func TestCancelWaitingAndRunning(t *testing.T) {
 	}
 }
 
-// A cancel while a worker holds the job takes effect however the claim comes
-// back, and even if it never does.
+// A cancel while a worker holds the job takes effect however the claim is returned, and
+// even if it never is.
 func TestCancelOfAClaim(t *testing.T) {
 	t.Parallel()
 	hour := Verdict{Kind: Park, Wait: time.Hour, Unused: true}
@@ -76,7 +76,7 @@ func TestCancelOfAClaim(t *testing.T) {
 				e.t.Fatal(err)
 			}
 			e.lapse("p", simStart+e.opts.Lease+time.Second)
-			if got := e.claim("p", 1); len(got) != 0 { // it reaps the dead claim
+			if got := e.claim("p", 1); len(got) != 0 { // this reaps the dead claim
 				e.t.Fatalf("claimed %s of a parked flow", got[0].id)
 			}
 			e.endings.endOverdue(e.t.Context())
@@ -107,8 +107,8 @@ func TestCancelOfAClaim(t *testing.T) {
 	}
 }
 
-// Ended returns the end of a job that its worker gives back after a cancel, and
-// the job as it is when there is no time left.
+// Ended returns the final state of a job that its worker returns after a cancel, and the
+// current state if there is no time left.
 func TestEnded(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{Lease: 10 * time.Minute}, Pool{ID: "p"})
@@ -177,7 +177,7 @@ func TestPresenceAndDeadline(t *testing.T) {
 	}
 }
 
-// pass lets time go by while somebody looks for overdue jobs.
+// pass lets time go by while checking for overdue jobs.
 func (e *env) pass(now *time.Duration, d time.Duration) {
 	e.t.Helper()
 	for till := *now + d; ; {
@@ -190,8 +190,8 @@ func (e *env) pass(now *time.Duration, d time.Duration) {
 	}
 }
 
-// Return lets a job wait beyond its deadline, not beyond its pool's; it brings a
-// caller back, and knows foreign jobs no more than ended ones.
+// Return lets a job wait beyond its deadline but not beyond its pool's MaxAge, and brings a
+// caller back. It finds neither another org's jobs nor ended ones.
 func TestReturn(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", MaxAge: time.Minute})

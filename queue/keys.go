@@ -12,8 +12,8 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// poolKeys lists the keys of a pool, in the order of pool_keys in rings.lua.
-// docs/internals/redis-keys.md says what is in each, and which other keys there are.
+// poolKeys returns the keys of a pool, in the order of pool_keys in rings.lua.
+// docs/internals/redis-keys.md describes their contents and the other keys.
 func poolKeys(pool string) []string {
 	names := []string{
 		"quota", "slots", "claims", "claimed", "parked", "probes", "fair", "size", "present", "due", "cancels",
@@ -27,8 +27,8 @@ func poolKeys(pool string) []string {
 	return keys
 }
 
-// PoolKey reports whether the key lg:{<id>}:<name> is a pool's, and not of the
-// org that may have the same id.
+// PoolKey reports whether the key lg:{<id>}:<name> belongs to a pool, and not to an org
+// with the same id.
 func PoolKey(name string) bool {
 	if strings.HasPrefix(name, "job:") || strings.HasPrefix(name, "proc:") || strings.HasPrefix(name, "weights:") {
 		return true
@@ -36,10 +36,10 @@ func PoolKey(name string) bool {
 	return slices.Contains(poolKeys(""), quota.Key("", name))
 }
 
-// AllJobs is the pattern of the keys of all jobs, and SplitJobKey takes one of them apart.
+// AllJobs returns the pattern that matches the keys of all jobs.
 func AllJobs() string { return jobKey("*", "*") }
 
-// SplitJobKey returns the pool and the id of a job whose key this is.
+// SplitJobKey returns the pool and the id of the job with this key.
 func SplitJobKey(key string) (pool, id string) {
 	before, after, _ := strings.Cut(AllJobs(), "*")
 	between, _, _ := strings.Cut(after, "*")
@@ -47,7 +47,7 @@ func SplitJobKey(key string) (pool, id string) {
 	return pool, id
 }
 
-// DeadKey is the key of the list of a pool's dead letters.
+// DeadKey returns the key of a pool's list of dead letters.
 func DeadKey(pool string) string { return quota.Key(pool, "dead") }
 
 func jobKey(pool, id string) string       { return quota.Key(pool, "job:"+id) }
@@ -56,14 +56,14 @@ func weightsKey(pool, name string) string { return quota.Key(pool, "weights:"+na
 func orgIndex(org string) string          { return "lg:{" + org + "}:jobs" }
 func userIndex(org, user string) string   { return "lg:{" + org + "}:jobs:" + user }
 
-// Channels: jobChannel carries "s" (state changed) and "o" (more output),
-// cancelChannel the id of a running job to cancel, workChannel calls for workers.
+// Channels: jobChannel carries "s" (state changed) and "o" (more output), cancelChannel the
+// id of a running job to cancel, workChannel calls for workers.
 func jobChannel(id string) string      { return "lg:job:" + id }
 func cancelChannel(pool string) string { return "lg:cancel:" + pool }
 func workChannel(pool string) string   { return "lg:work:" + pool }
 
-// lane is what of a job a limit can refuse by itself: its key and its model,
-// three letters of each, which two of a flow seldom share.
+// lane identifies what a limit can refuse separately within a flow: the job's key and
+// model, three hash letters of each, which rarely collide within a flow.
 func lane(key, model string) string { return letters(key)[:3] + letters(model)[:3] }
 
 func letters(s string) string {
@@ -74,11 +74,11 @@ func letters(s string) string {
 const (
 	jobPrefix   = "job_"
 	poolCodeLen = 5
-	ownCodeLen  = 10 // of pools that are an org's own, which nobody can rename
+	ownCodeLen  = 10 // for pools that belong to an org, whose names cannot change
 	ulidLen     = 26
 )
 
-// poolCode is what job ids carry of their pool.
+// poolCode returns the part of a job id that identifies its pool.
 func poolCode(pool string) string {
 	if _, org := providers.SplitPool(pool); org != "" {
 		return letters(pool)[:ownCodeLen]
@@ -86,7 +86,7 @@ func poolCode(pool string) string {
 	return letters(pool)[:poolCodeLen]
 }
 
-// idCode returns the pool code in a job id, "" when it has not the form of one.
+// idCode returns the pool code in a job id, or "" if the id is malformed.
 func idCode(id string) string {
 	rest, ok := strings.CutPrefix(id, jobPrefix)
 	code := len(rest) - ulidLen
@@ -96,8 +96,8 @@ func idCode(id string) string {
 	return rest[:code]
 }
 
-// plain reports whether s is a non-empty string of [a-z0-9_-]: what pool, org
-// and user ids are, and what keeps them whole inside keys and members.
+// plain reports whether s is a non-empty string of [a-z0-9_-]. Pool, org and user ids are;
+// it keeps them unambiguous inside keys and members.
 func plain(s string) bool {
 	for i := range len(s) {
 		c := s[i]

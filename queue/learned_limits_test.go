@@ -13,14 +13,14 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// upstream is a provider in simulated time that counts a sliding minute as
-// OpenAI does, refused requests too, and storms: in a storm it answers 429 with
-// a Retry-After that means nothing, or none. Its limit headers are true.
+// upstream is a provider in simulated time that counts a sliding minute like OpenAI,
+// including refused requests. In a storm it answers 429 with a wrong Retry-After or none.
+// Its limit headers are always correct.
 type upstream struct {
 	rpm, tpm int64
 	log      []arrival
 	storms   func(at time.Duration) bool
-	advice   func(i int) string // Retry-After of a storm's refusal
+	advice   func(i int) string // Retry-After of a refusal in a storm
 	refused  int
 }
 
@@ -30,7 +30,7 @@ type arrival struct {
 	refused bool
 }
 
-// within sums the last minute before a time.
+// within sums the minute before a time.
 func (u *upstream) within(at time.Duration) (requests, tokens int64, newest time.Duration) {
 	for _, a := range slices.Backward(u.log) {
 		if at-a.at >= time.Minute {
@@ -76,8 +76,8 @@ func (u *upstream) answer(at time.Duration, tokens int64) quota.Head {
 	return quota.Head{Model: "m", Status: status, Header: h}
 }
 
-// drive lets two processes drain a backlog against the upstream for some
-// simulated time. Answers come back up to 100 ms after the requests.
+// drive lets two processes drain a backlog against the upstream for some simulated time.
+// Answers arrive up to 100 ms after the requests.
 func drive(t *testing.T, e, other *env, u *upstream, length time.Duration, tokens int64) {
 	t.Helper()
 	type open struct {
@@ -125,10 +125,10 @@ func drive(t *testing.T, e, other *env, u *upstream, length time.Duration, token
 	}
 }
 
-// TestStorms: a provider refuses in storms, with a wrong Retry-After or none,
-// and tells its limits truly. After the first refusal no sliding minute holds
-// more than its quota, although the pool's own configuration names a higher one
-// or none, and within two minutes of a storm 95 % of the quota is used again.
+// TestStorms uses a provider that refuses in storms, with a wrong Retry-After or none, and
+// reports its limits correctly. After the first refusal no sliding minute may exceed the
+// provider's quota, although the pool is configured with a higher one or none, and within
+// two minutes of a storm 95 % of the quota must be used again.
 func TestStorms(t *testing.T) {
 	t.Parallel()
 	length := 165 * time.Second
@@ -184,8 +184,8 @@ func TestStorms(t *testing.T) {
 	}
 }
 
-// checkStorms: no minute that begins after the first refusal was answered holds
-// more than the quota.
+// checkStorms checks that no minute that begins after the first refusal was answered
+// exceeds the quota.
 func checkStorms(t *testing.T, u *upstream, length time.Duration) {
 	t.Helper()
 	first := slices.IndexFunc(u.log, func(a arrival) bool { return a.refused })
@@ -204,8 +204,8 @@ func checkStorms(t *testing.T, u *upstream, length time.Duration) {
 	t.Logf("%d requests, %d refused, at most %d in a minute", len(u.log), u.refused, most)
 }
 
-// TestRefusalWithoutATimeBlocks: a provider that refuses, and says to come back at once, is
-// left alone for a second by all processes.
+// TestRefusalWithoutATimeBlocks checks that all processes pause for a second after a
+// provider refuses with a Retry-After of zero.
 func TestRefusalWithoutATimeBlocks(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})

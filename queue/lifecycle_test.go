@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// What a job consists of outlives its waiting and running, however short its results
-// are kept; from its end on it is kept as long as results are. A job that an older
-// version put with a TTL loses it when it starts.
+// The records of a job outlive its waiting and running, however short its results are kept.
+// Once it ends they are kept as long as results are. A job that an older version put with a
+// TTL loses the TTL when it starts.
 func TestRecordsOutliveOpenJobs(t *testing.T) {
 	t.Parallel()
 	const resultTTL = time.Minute
@@ -35,7 +35,7 @@ func TestRecordsOutliveOpenJobs(t *testing.T) {
 	if d := ttl(bodyKey(j.ID)); d < runLife {
 		t.Errorf("its body lives for %v", d)
 	}
-	e.rdb.PExpire(ctx, jobKey("p", j.ID), resultTTL) // as an older version has it
+	e.rdb.PExpire(ctx, jobKey("p", j.ID), resultTTL) // as an older version stores it
 	if _, err := e.Places().Return(ctx, "acme", j.ID, time.Hour, time.Hour); err != nil {
 		t.Fatal(err)
 	}
@@ -66,8 +66,8 @@ func TestRecordsOutliveOpenJobs(t *testing.T) {
 	}
 }
 
-// The sums of a pool are those of its jobs: when records were lost, they are derived
-// from what waits and runs, and an empty pool takes jobs.
+// The totals of a pool match its jobs: if records are lost, the totals are recomputed from
+// what waits and runs, and an empty pool accepts jobs.
 func TestSumsAreDerivedFromTheJobs(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{OrgShare: 100}, Pool{ID: "p", MaxJobs: 6})

@@ -9,11 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Filter picks jobs; its zero value picks all of an org's.
+// Filter selects jobs; its zero value selects all jobs of an org.
 type Filter struct {
 	User, Model string
 	State       State
-	Since       time.Time // put then or later, by the clock of the proxy that put it
+	Since       time.Time // put at this time or later, by the clock of the proxy that put the job
 }
 
 // lister reads pages of jobs.
@@ -28,26 +28,26 @@ func (f Filter) picks(j *Job) bool {
 		(f.State == "" || j.State == f.State)
 }
 
-// Page is a part of a list of jobs.
+// Page is one page of a list of jobs.
 type Page struct {
 	Jobs []*Job
-	// More tells that the list goes on after the job with the id Next, which
-	// need not be one of Jobs.
+	// More means the list continues after the job with the id Next, which need not be
+	// one of Jobs.
 	More bool
 	Next string
 }
 
 const (
-	listStep = 200    // jobs read at once
-	listMost = 10_000 // looked at for one page
+	listStep = 200    // jobs read in one round trip
+	listMost = 10_000 // jobs examined for one page
 )
 
-// List returns the jobs of an org that the filter picks, newest first: at most
-// limit of them, older than the job `after` if that is not empty. Of the states
-// Queued and Running it reads what waits or runs and no other job; there the org
-// may be empty, for all. Otherwise a page may have fewer and yet more to come: it
-// looks at 10,000 jobs at most, and of those with another state at nothing else.
-// The error is ErrNotFound when `after` names no job of the org, or of the filter's user.
+// List returns the jobs of an org that the filter selects, newest first: at most limit of
+// them, older than the job `after` if that is not empty. For the states Queued and Running
+// it reads only waiting and claimed jobs, and an empty org means all orgs. Otherwise it
+// examines at most 10,000 jobs, reading only the state of those that do not match it, so a
+// page may have fewer than limit jobs although there are more. The error is ErrNotFound if
+// `after` names no job of the org, or of the filter's user.
 func (q *Queue) List(ctx context.Context, org string, f Filter, after string, limit int) (Page, error) {
 	limit = min(max(limit, 1), 1000)
 	open := f.State == Queued || f.State == Running
@@ -87,7 +87,7 @@ func (q *Queue) List(ctx context.Context, org string, f Filter, after string, li
 	return read.page, nil
 }
 
-// listing is a page of an org's jobs that is being read.
+// listing is a page of an org's jobs while it is being read.
 type listing struct {
 	org    string
 	filter Filter
@@ -95,8 +95,8 @@ type listing struct {
 	page   Page
 }
 
-// fill adds the picked ones of an index's entries to the page. It reports whether
-// the page is complete: full, or at the end of the list.
+// fill adds the selected jobs among an index's entries to the page. It reports whether the
+// page is complete: full, or at the end of the list.
 func (l *lister) fill(ctx context.Context, r *listing, entries []redis.Z) (bool, error) {
 	page, f := &r.page, r.filter
 	jobs, err := l.readAll(ctx, r.org, f.State, entries)
@@ -109,7 +109,7 @@ func (l *lister) fill(ctx context.Context, r *listing, entries []redis.Z) (bool,
 			return true, nil
 		}
 		j := jobs[i]
-		if j == nil || j.Org != r.org || !f.picks(j) { // nil: forgotten, or its put was refused
+		if j == nil || j.Org != r.org || !f.picks(j) { // nil: expired, or the put was refused
 			page.Next, _ = e.Member.(string)
 			continue
 		}
@@ -126,9 +126,9 @@ func (l *lister) fill(ctx context.Context, r *listing, entries []redis.Z) (bool,
 	return false, nil
 }
 
-// readAll reads the jobs of an index's entries; nil stands for a job that is
-// forgotten, or not ours to read, or has not the state that is wanted. That is asked
-// first, so that a long list of others costs one field of each.
+// readAll reads the jobs of an index's entries. A job is nil if it has expired, belongs to
+// another org, or is not in the wanted state. The state is read first, so that a long list
+// of other jobs costs one field each.
 func (l *lister) readAll(ctx context.Context, org string, want State, entries []redis.Z) ([]*Job, error) {
 	refs, at, err := l.inState(ctx, org, want, entries)
 	if err != nil {
@@ -148,8 +148,8 @@ func (l *lister) readAll(ctx context.Context, org string, want State, entries []
 	return jobs, nil
 }
 
-// inState names those of the entries that have a state, any if it is empty, and where
-// they are.
+// inState returns the entries that are in the wanted state (any if it is empty), and their
+// positions.
 func (l *lister) inState(ctx context.Context, org string, want State,
 	entries []redis.Z,
 ) (refs []jobRef, at []int, err error) {

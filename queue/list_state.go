@@ -13,18 +13,18 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// jobRef is a job that is waiting or claimed, without its record.
+// jobRef refers to a waiting or claimed job without its record.
 type jobRef struct {
 	pool *pool
 	id   string
 }
 
-// age orders ids of all pools by when they were put: behind the pool's code they have the same form.
+// age returns the part of the id that orders jobs of all pools by when they were put; after
+// the pool's code all ids have the same form.
 func (r jobRef) age() string { return r.id[len(r.id)-ulidLen:] }
 
-// listOpen is List for jobs that are queued or running. It reads no other: of the waiting
-// ones the names of the org's, of the claimed ones those of all, and then the records of
-// one page.
+// listOpen is List for queued or running jobs. It reads no other jobs: the members of the
+// org's waiting jobs, the ids of all claimed jobs, and then the records for one page.
 func (l *lister) listOpen(ctx context.Context, org string, f Filter, after string, limit int) (Page, error) {
 	var page Page
 	refs, err := l.openJobs(ctx, org, f)
@@ -45,7 +45,7 @@ func (l *lister) listOpen(ctx context.Context, org string, f Filter, after strin
 			return page, err
 		}
 		for _, j := range jobs {
-			// It may have ended, or begun, since its name was read.
+			// It may have ended or started since its name was read.
 			if j == nil || org != "" && j.Org != org || !f.picks(j) || j.Created.Before(f.Since) {
 				continue
 			}
@@ -59,7 +59,8 @@ func (l *lister) listOpen(ctx context.Context, org string, f Filter, after strin
 	return page, nil
 }
 
-// openJobs are the names of an org's jobs that wait or are claimed; of all orgs if org is empty.
+// openJobs returns the jobs of an org that are waiting or claimed; of all orgs if org is
+// empty.
 func (l *lister) openJobs(ctx context.Context, org string, f Filter) ([]jobRef, error) {
 	var refs []jobRef
 	for _, p := range l.settings.pools() {
@@ -76,7 +77,7 @@ func (l *lister) openJobs(ctx context.Context, org string, f Filter) ([]jobRef, 
 }
 
 func (l *lister) openIn(ctx context.Context, p *pool, org string, f Filter) (refs []jobRef, err error) {
-	// Claimed jobs run, or are about to: until then they are queued.
+	// Claimed jobs run or are about to run; until then they are queued.
 	ids, err := l.rdb.HKeys(ctx, p.keys[3]).Result()
 	for _, id := range ids {
 		if idCode(id) != "" {
@@ -87,7 +88,7 @@ func (l *lister) openIn(ctx context.Context, p *pool, org string, f Filter) (ref
 		return refs, err
 	}
 	for class := Interactive; class <= Batch; class++ {
-		for _, mark := range []string{"", "~ "} { // those whose turn has not come, or whose caller is away, have one
+		for _, mark := range []string{"", "~ "} { // "~ " marks jobs that are not due yet or whose caller is gone
 			refs, err = l.waitingRefs(ctx, p, class, between(mark, org, f.User), refs)
 			if err != nil {
 				return nil, err
@@ -97,7 +98,8 @@ func (l *lister) openIn(ctx context.Context, p *pool, org string, f Filter) (ref
 	return refs, nil
 }
 
-// between is the range of the waiting members of an org or a user; of all without one.
+// between returns the range of the waiting members of an org or a user; of all orgs if org
+// is empty.
 func between(mark, org, user string) *redis.ZRangeBy {
 	switch {
 	case org != "" && user != "":
@@ -110,7 +112,7 @@ func between(mark, org, user string) *redis.ZRangeBy {
 	return &redis.ZRangeBy{Min: "-", Max: "(~"}
 }
 
-// waitingRefs adds the waiting jobs of one class in a range of members.
+// waitingRefs adds the waiting jobs of one class within a range of members.
 func (l *lister) waitingRefs(
 	ctx context.Context, p *pool, class Class, in *redis.ZRangeBy, refs []jobRef,
 ) ([]jobRef, error) {
@@ -134,7 +136,7 @@ func (l *lister) waitingRefs(
 	}
 }
 
-// readRefs reads the records in one round trip; nil stands for one that is gone.
+// readRefs reads the records in one round trip. A job is nil if it is gone.
 func (l *lister) readRefs(ctx context.Context, refs []jobRef) ([]*Job, error) {
 	pipe := l.rdb.Pipeline()
 	reads := make([]func() (*Job, error), len(refs))

@@ -9,9 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestOpenJobsAreListedWithoutTheOthers: a list of the jobs that wait or run has all of them,
-// the newest first and page by page, though ten thousand newer ones have ended; of one org,
-// one user, or all.
+// TestOpenJobsAreListedWithoutTheOthers checks that a list of waiting or running jobs has
+// all of them, newest first and page by page, although ten thousand newer ones have ended;
+// for one org, one user, or all orgs.
 func TestOpenJobsAreListedWithoutTheOthers(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"}, Pool{ID: "q"})
@@ -30,7 +30,7 @@ func TestOpenJobsAreListedWithoutTheOthers(t *testing.T) {
 	if err := e.rdb.ZAdd(ctx, orgIndex("acme"), ended...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	// Newest first by their ids, which of jobs of one millisecond are in no order.
+	// Newest first by their ids, which are in no order within one millisecond.
 	slices.SortFunc(queued, func(a, b string) int { return strings.Compare(jobRef{id: b}.age(), jobRef{id: a}.age()) })
 	list := func(org string, f Filter, after string, limit int) (ids []string, more bool) {
 		t.Helper()

@@ -7,8 +7,8 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// A process lets through its part of a pool's quota by itself, and never asks
-// Redis, which is not there.
+// A process grants its part of a pool's quota on its own and never calls Redis, which is
+// not there.
 func TestTakeShare(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{LocalShare: 20}, Pool{ID: "p", RPM: 20, TPM: 10_000, Concurrency: 10}, Pool{ID: "free"}, Pool{ID: "one", RPM: 4})
@@ -35,14 +35,14 @@ func TestTakeShare(t *testing.T) {
 		t.Error("a new grant is stale")
 	}
 	take("p", 100, "")
-	take("p", 100, "concurrency") // the second Give gave nothing
+	take("p", 100, "concurrency") // the second Give had no effect
 	if err := e.Give(t.Context(), a, true); err != nil {
 		t.Fatal(err)
 	}
 	for _, g := range []*quota.Grant{take("free", 1e9, "")} {
 		_ = e.Give(t.Context(), g, false)
 	}
-	take("one", 1, "rpm") // a part of 4 that rounds down to nothing
+	take("one", 1, "rpm") // a share of 4 that rounds down to nothing
 	if _, err := e.TakeShare("nobody", 1); err == nil {
 		t.Error("a share of a pool that is not there")
 	}

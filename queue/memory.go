@@ -12,34 +12,36 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// What a job has in Redis is admitted by Options.Memory before it is written: its body
-// when it is put, its answer when it is claimed and as it grows. At the job's end what
-// stays of both is counted until it expires, or is forgotten.
+// Options.Memory admits a job's data in Redis before it is written: its body when it is
+// put, its answer when it is claimed and as it grows. When the job ends, what remains of
+// both is counted until it expires or is deleted.
 
 const (
-	// recordBytes is about what Redis needs for a job or an answer beside its contents.
+	// recordBytes is about what Redis needs for a job or an answer in addition to its
+	// contents.
 	recordBytes = 1 << 10
-	// refBytes is more than a ref has.
+	// refBytes is an upper bound for the size of a ref.
 	refBytes = 256
-	// firstAnswer is admitted for the answer of every job, so that most need not ask again.
+	// firstAnswer is reserved for every job's answer, so that most answers need no
+	// further request.
 	firstAnswer = 4 << 10
-	// reserveTime bounds a request for room.
+	// reserveTime bounds a reservation request.
 	reserveTime = 2 * time.Second
-	// fullPatience is for how long what a full Redis refuses is sent again. Then the job
-	// ends without it.
+	// fullPatience is how long output that a full Redis refuses is sent again. After
+	// that the job ends without it.
 	fullPatience = time.Minute
-	// fullRest is the longest pause before it is sent again, and that of jobs whose
-	// answers have no room.
+	// fullRest is the longest pause between those attempts, and how long jobs wait
+	// whose answers do not fit.
 	fullRest = 5 * time.Second
 )
 
-// errNotKept ends a job whose answer Redis and files.store have no room for. No SDK
-// repeats a 410: it was paid for.
+// errNotKept ends a job whose answer fits neither in Redis nor in files.store. It is a 410,
+// which no SDK retries: the call was paid for.
 var errNotKept = wire.Gone("answer_not_kept",
-	"The call was completed and charged, but there was no room for its answer. Fetch or delete older results, or ask "+
-		"for less")
+	"The call was completed and charged, but there was no room to store its answer. Delete older results, or request "+
+		"less output")
 
-// admission says whether a job may be put, and whether its bytes have room.
+// admission decides whether a job may be put and whether there is memory for it.
 type admission struct {
 	opts     *Options
 	metrics  *metrics
@@ -47,7 +49,7 @@ type admission struct {
 	settings *settings
 }
 
-// bytes is what a job has in Redis without its answer.
+// bytes returns the size of a job in Redis without its answer.
 func (j *Job) bytes() int64 { return j.recordBytes() + j.bodyBytes() }
 
 func (j *Job) recordBytes() int64 {
@@ -70,10 +72,10 @@ func headerBytes(h http.Header) (n int64) {
 	return n
 }
 
-// life is how long the body of a job of the pool is kept.
+// life returns how long the body of a job of the pool is kept.
 func (p *pool) life() time.Duration { return p.MaxAge + p.ResultTTL + runLife }
 
-// admit admits a job's body, and the beginning of its answer.
+// admit reserves memory for a job's body and the first part of its answer.
 func (a *admission) admit(ctx context.Context, p *pool, j *Job) error {
 	if err := a.fits(ctx, j, j.Answer); err != nil {
 		return err
@@ -81,8 +83,8 @@ func (a *admission) admit(ctx context.Context, p *pool, j *Job) error {
 	return a.memory.Reserve(ctx, j.Org, j.ID, capacity.Bytes{Reserved: firstAnswer, Written: j.bytes()}, p.life())
 }
 
-// fits returns a *capacity.FullError when memory can never have a job and its answer. Where
-// there is a store for large answers, that is only the beginning of the answer.
+// fits returns a *capacity.FullError if memory can never hold the job and its answer. With
+// a store for large answers, only the first part of the answer counts.
 func (a *admission) fits(ctx context.Context, j *Job, answer int64) error {
 	answer = min(answer, a.opts.MaxOutput)
 	if a.opts.Blobs != nil || answer < firstAnswer {
@@ -91,7 +93,8 @@ func (a *admission) fits(ctx context.Context, j *Job, answer int64) error {
 	return a.memory.Fits(ctx, j.bytes()+answer)
 }
 
-// full is the refusal of a job that memory has no room for. Any other error is itself.
+// full converts a lack of memory into the refusal of a job and counts it. Other errors are
+// returned unchanged.
 func (a *admission) full(p *pool, err error) error {
 	if !capacity.IsFull(err) {
 		return err
@@ -100,10 +103,10 @@ func (a *admission) full(p *pool, err error) error {
 	return refusal(err)
 }
 
-// memoryRest is when to try again what memory had no room for.
+// memoryRest is the advised pause before a caller retries after a lack of memory.
 const memoryRest = 10 * time.Second
 
-// refusal says why memory has no room.
+// refusal converts a lack of memory into a *FullError.
 func refusal(err error) *FullError {
 	out := &FullError{Scope: "memory", RetryAfter: memoryRest}
 	if full, ok := errors.AsType[*capacity.FullError](err); ok {
@@ -118,9 +121,9 @@ func refusal(err error) *FullError {
 	return out
 }
 
-// Reserve admits an answer of so many bytes into Redis, before the attempt starts. The
-// error is a *capacity.FullError, or of Redis. Where there is a store for large answers it
-// is none: what has no room in Redis goes there.
+// Reserve reserves n bytes of Redis memory for the answer before the attempt starts. The
+// error is a *capacity.FullError or comes from Redis. With a store for large answers a lack
+// of memory is not an error: what does not fit in Redis goes there.
 func (c *Claim) Reserve(ctx context.Context, n int64) error {
 	n = min(n, c.q.opts.MaxOutput)
 	if n <= c.answer {
@@ -131,7 +134,8 @@ func (c *Claim) Reserve(ctx context.Context, n int64) error {
 		if c.q.opts.Blobs != nil {
 			return nil
 		}
-		if never := c.q.admission.fits(ctx, c.Job, n); capacity.IsFull(never) { // its share was larger when it was put
+		// The org's share may have shrunk since the job was put.
+		if never := c.q.admission.fits(ctx, c.Job, n); capacity.IsFull(never) {
 			return never
 		}
 	}
@@ -141,9 +145,9 @@ func (c *Claim) Reserve(ctx context.Context, n int64) error {
 	return err
 }
 
-// noRoom says what becomes of a job whose answer is not admitted: it waits, and with it
-// its user's others for the model. Those of others may need less. One that can never be
-// admitted fails.
+// noRoom returns the verdict for a job whose answer does not fit: the job waits, together
+// with its user's other jobs for the model, while other users' jobs may need less. A job
+// that can never fit fails.
 func noRoom(err error) Verdict {
 	if full, ok := errors.AsType[*capacity.FullError](err); ok && full.Never {
 		return failed(tooLargeForMemory(full.Free))
@@ -154,19 +158,20 @@ func noRoom(err error) Verdict {
 	return Verdict{Kind: Requeue, Wait: storeRest, Unused: true}
 }
 
-// Bytes of a JSON answer: of a token, of one as an event of a stream, of a vector as text
-// or as base64, of an image or a piece of sound.
+// Sizes in a JSON answer: of a token, of a token as a stream event, of a vector as text and
+// as base64, of an image or an audio clip.
 const (
 	tokenBytes  = 8
 	eventBytes  = 320
 	vectorBytes = 64 << 10
 	base64Bytes = 18 << 10
 	mediaBytes  = 4 << 20
-	// streamBytes is admitted at most before a stream begins: few put out all they may.
+	// streamBytes is the most reserved before a stream begins: few calls generate all
+	// the output they may.
 	streamBytes = 1 << 20
 )
 
-// AnswerBytes is about the greatest answer of a call. A greater one asks for more as it
+// AnswerBytes estimates the largest answer of a call. A larger answer reserves more as it
 // grows.
 func AnswerBytes(p *guard.Plan) int64 {
 	r := p.Request
@@ -183,13 +188,13 @@ func AnswerBytes(p *guard.Plan) int64 {
 	return p.Output*tokenBytes + recordBytes
 }
 
-// shrink gives back what was admitted for an answer, before its job waits again.
+// shrink releases what was reserved for an answer before its job waits again.
 func (c *Claim) shrink(ctx context.Context) error {
 	if c.answer <= firstAnswer {
 		return nil
 	}
 	if err := c.reserve(ctx, firstAnswer); err != nil &&
-		!capacity.IsFull(err) { // less is refused only where the count is lost
+		!capacity.IsFull(err) { // shrinking is refused only if the reservation was lost
 		return err
 	}
 	c.answer = firstAnswer
@@ -202,14 +207,14 @@ func (c *Claim) reserve(ctx context.Context, n int64) error {
 	return c.q.memory.Reserve(ctx, c.Job.Org, c.id, capacity.Bytes{Reserved: n, Written: c.Job.bytes()}, c.p.life())
 }
 
-// settle notes what stays in Redis of a job that this claim has ended: its record, its
-// answer, and its body where somebody may ask for it.
+// settle records what remains in Redis of a job that this claim ended: its record, its
+// answer, and its body if it may still be needed.
 func (c *Claim) settle(state State, dead bool) {
 	if c.Job == nil {
 		return
 	}
 	c.done = state == Succeeded || c.Job.Class == Interactive && !dead
-	if c.Recovered != nil { // the answer's size is not known: what was admitted stays
+	if c.Recovered != nil { // the answer's size is unknown: the reservation remains
 		return
 	}
 	s := capacity.Settled{ID: c.id, Written: c.Job.bytes(), Life: c.p.life(), Released: c.Job.Class == Batch}
@@ -225,8 +230,8 @@ func (c *Claim) settle(state State, dead bool) {
 	c.settled = &s
 }
 
-// settleEnded counts what stays of a job that ended before any worker ran it. Of the body
-// of one that a caller waited for that is nothing.
+// settleEnded counts what remains of a job that ended before a worker ran it. The body of
+// an interactive job is deleted.
 func (en *endings) settleEnded(ctx context.Context, p *pool, id string) {
 	s := capacity.Settled{ID: id, Written: capacity.AsBefore, Life: p.life(), Released: true}
 	class, err := en.rdb.HGet(ctx, jobKey(p.ID, id), "class").Int()
@@ -237,19 +242,19 @@ func (en *endings) settleEnded(ctx context.Context, p *pool, id string) {
 		s.Released = false
 	}
 	if err := en.memory.Settle(ctx, s); err != nil {
-		en.log.DebugContext(ctx, "memory of an ended job not settled, it expires", "job", id, "err", err)
+		en.log.DebugContext(ctx, "memory of a finished job not released, it will expire", "job", id, "err", err)
 	}
 }
 
 // keyBytes is about what Redis needs for the record of an idempotency key.
 const keyBytes = 640
 
-// Records admits the records of idempotency keys into the memory of the store.
+// Records reserves memory for the records of idempotency keys.
 type Records struct{ memory *capacity.Memory }
 
-// Reserve admits the record of an idempotency key of the org before the call is made
-// whose id is given. Queue.KeepAnswer, Keep or Drop end the reservation, at the
-// latest it ends after ttl. The error is a *FullError or of Redis.
+// Reserve reserves memory for the record of an org's idempotency key, before the call with
+// the given id is made. Queue.KeepAnswer, Keep or Drop end the reservation; it expires
+// after ttl. The error is a *FullError or comes from Redis.
 func (r *Records) Reserve(ctx context.Context, org, id string, ttl time.Duration) error {
 	err := r.memory.Reserve(ctx, org, id, capacity.Bytes{Reserved: keyBytes}, ttl)
 	var full *capacity.FullError
@@ -262,10 +267,10 @@ func (r *Records) Reserve(ctx context.Context, org, id string, ttl time.Duration
 	return nil
 }
 
-// Keep counts a record that stays for ttl without an answer.
+// Keep counts a record that is kept for ttl without an answer.
 func (r *Records) Keep(ctx context.Context, id string, ttl time.Duration) error {
 	return r.memory.Settle(ctx, capacity.Settled{ID: id, Written: keyBytes, Life: ttl})
 }
 
-// Drop gives back what was admitted for a record that does not stay.
+// Drop releases the reservation of a record that is not kept.
 func (r *Records) Drop(ctx context.Context, id string) error { return r.memory.Release(ctx, id) }

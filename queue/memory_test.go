@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -19,14 +20,14 @@ import (
 
 const mib = 1 << 20
 
-// newFullEnv is a queue on a Redis of so many MiB.
+// newFullEnv returns a queue on a Redis with the given maxmemory.
 func newFullEnv(t *testing.T, maxmemory string, opts Options) *env {
 	t.Helper()
 	return envOn(t, redistest.Start(t, redistest.WithArgs("--maxmemory", maxmemory)), opts, Pool{ID: "p"})
 }
 
-// puts returns a runner whose answers have so many bytes; the job's verdict is what its
-// output says.
+// puts returns a runner that writes answers of the given size. The job's verdict follows
+// from its output.
 func puts(bytes int, wrote *atomic.Int64) func(context.Context, *Claim) Verdict {
 	piece := make([]byte, 64<<10)
 	return func(ctx context.Context, c *Claim) Verdict {
@@ -44,7 +45,7 @@ func puts(bytes int, wrote *atomic.Int64) func(context.Context, *Claim) Verdict 
 }
 
 // The answers of one org leave room for the jobs of others, however many and large they
-// are: what has none ends with a stated error, and Redis is never full.
+// are: an answer without room ends with a stated error, and Redis never gets full.
 func TestAnswersOfAnOrgLeaveRoomForOthers(t *testing.T) {
 	t.Parallel()
 	e := newFullEnv(t, "64mb", Options{})
@@ -76,8 +77,8 @@ func TestAnswersOfAnOrgLeaveRoomForOthers(t *testing.T) {
 	}
 }
 
-// A job whose answer has no room in its org's share does not start, and its org waits; the
-// same org's answers run when older ones are gone.
+// A job whose answer does not fit in its org's share does not start, and its org waits. The
+// org's answers run again when older ones are gone.
 func TestAnswerIsAdmittedBeforeItsAttempt(t *testing.T) {
 	t.Parallel()
 	e := newFullEnv(t, "32mb", Options{})
@@ -103,8 +104,8 @@ func TestAnswerIsAdmittedBeforeItsAttempt(t *testing.T) {
 	}
 }
 
-// What is written of an answer under way counts once: what Redis holds of it takes nothing
-// from other orgs in addition to what was reserved.
+// What is written of an answer in progress counts once: the part that Redis already holds
+// takes nothing from other orgs in addition to what was reserved.
 func TestAnswersUnderWayCountOnce(t *testing.T) {
 	t.Parallel()
 	e := newFullEnv(t, "64mb", Options{})
@@ -126,15 +127,15 @@ func TestAnswersUnderWayCountOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	e.memory.Configure(capacity.Options{}) // looks anew
+	e.memory.Configure(capacity.Options{}) // reads Redis's memory again
 	other := e.claimOne("p", e.put(e.job("p", "honest", "bob", Async, 10)))
 	if err := other.Reserve(ctx, 12*mib); err != nil {
 		t.Errorf("12 MiB of a half of the 35 that the first org leaves: %v", err)
 	}
 }
 
-// An answer beyond its org's share goes to files.store, and is whole for who watches it
-// and who comes later.
+// An answer beyond its org's share goes to files.store, and is complete for watchers and
+// later readers.
 func TestAnswerWithoutRoomGoesToTheStore(t *testing.T) {
 	t.Parallel()
 	o, dir := withBlobs(t, Options{})
@@ -162,7 +163,41 @@ func TestAnswerWithoutRoomGoesToTheStore(t *testing.T) {
 	}
 }
 
-// What a full Redis refuses is not sent for ever: the job ends, and says why.
+// An answer is partly in files.store's spool, and a failover of Redis has lost some of the rest: the job ends.
+func TestAnswerOfWhichRedisLostAPartEnds(t *testing.T) {
+	t.Parallel()
+	opts, _ := withBlobs(t, Options{})
+	e := newFullEnv(t, "12mb", opts)
+	j := e.put(e.job("p", "acme", "ann", Async, 10))
+	c := e.claimOne("p", j)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := c.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	o := c.Output()
+	for range 8 {
+		if _, err := o.Write(bytes.Repeat([]byte("x"), mib)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := o.flush(ctx); err != nil || o.spilled == 0 || o.spilled == o.size {
+		t.Fatalf("%d of %d bytes are outside Redis, %v; want a part", o.spilled, o.size, err)
+	}
+	if err := e.rdb.XTrimMaxLen(ctx, outKey(j.ID, 1), 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.conclude(ctx, Verdict{Kind: Done, Charged: 7}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := e.Job(t.Context(), "acme", j.ID)
+	if err != nil || got.State != Failed || got.Code != "answer_not_kept" || got.Charged != 7 {
+		t.Errorf("job %+v, %v; want it failed and charged", got, err)
+	}
+}
+
+// Output refused by a full Redis is not sent again forever: the job ends with an error that
+// says why.
 func TestAFullRedisEndsAnAnswer(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
@@ -197,7 +232,7 @@ func TestAFullRedisEndsAnAnswer(t *testing.T) {
 	}
 }
 
-// Of what has ended only what stays in Redis counts, and of what is forgotten nothing.
+// Of an ended job only what remains in Redis counts, and of a forgotten one nothing.
 func TestEndedJobsCountWhatStays(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
@@ -249,8 +284,8 @@ func TestEndedJobsCountWhatStays(t *testing.T) {
 	}
 }
 
-// Answers kept for an Idempotency-Key count as uploads do, large ones and small ones; what
-// is over the quota is not kept, and no upload goes beside them.
+// Answers kept for an Idempotency-Key count like uploads, large and small ones. What
+// exceeds the quota is not kept, and uploads share the same quota.
 func TestKeptAnswersCountAsUploads(t *testing.T) {
 	t.Parallel()
 	o, dir := withBlobs(t, Options{})
@@ -285,8 +320,8 @@ func TestKeptAnswersCountAsUploads(t *testing.T) {
 	}
 }
 
-// An answer that Redis has no room for takes that of this process: where there is none
-// either its job ends with a stated error, and nothing stays taken.
+// An answer that Redis has no room for takes memory of this process. If there is none
+// either, its job ends with a stated error, and no memory stays taken.
 func TestAnswerWithoutRoomTakesTheSpools(t *testing.T) {
 	t.Parallel()
 	for most, want := range map[int64]State{1 * mib: Failed, 64 * mib: Succeeded} {
@@ -306,7 +341,7 @@ func TestAnswerWithoutRoomTakesTheSpools(t *testing.T) {
 	}
 }
 
-// What a store does not take does not count against its org's quota.
+// Content that the store does not accept does not count against its org's quota.
 func TestUnwrittenBlobCountsNothing(t *testing.T) {
 	t.Parallel()
 	o, dir := withBlobs(t, Options{})
@@ -364,8 +399,8 @@ func blobBytes(t *testing.T, store *blob.Store) (n int64) {
 	return n
 }
 
-// A job that its org's share of memory can never have is refused when it is put, and where
-// there is a store for large answers only for its body.
+// A job that can never fit in its org's share of memory is refused when it is put. With a
+// store for large answers, only its body counts.
 func TestJobBeyondItsShareIsRefused(t *testing.T) {
 	t.Parallel()
 	e := newFullEnv(t, "32mb", Options{})
@@ -382,7 +417,7 @@ func TestJobBeyondItsShareIsRefused(t *testing.T) {
 	e.put(j)
 }
 
-// A job that can never run since its org's share shrank fails, and keeps nobody waiting.
+// A job that can never run because its org's share shrank fails, and blocks no other job.
 func TestJobBeyondAShareThatShrankFails(t *testing.T) {
 	t.Parallel()
 	e := newFullEnv(t, "32mb", Options{})

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics of the package; label values come from the pools and from sets
-// written in the scripts.
+// metrics holds the package's metrics. Label values come from the pools and from fixed sets
+// in the scripts.
 type metrics struct {
 	puts     *prometheus.CounterVec   // pool, outcome
 	acquires *prometheus.CounterVec   // pool, outcome
@@ -28,20 +28,20 @@ func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "llmguard_queue_" + name, Help: help}, labels)
 	}
 	m := &metrics{
-		puts:     counter("puts_total", "Jobs given to the queue, by outcome.", "pool", "outcome"),
-		acquires: counter("acquires_total", "Asks of workers for jobs, by outcome.", "pool", "outcome"),
-		ended:    counter("jobs_ended_total", "Jobs that ended, by terminal state.", "pool", "state"),
-		reaped:   counter("claims_reaped_total", "Claims of dead workers that were returned.", "pool"),
+		puts:     counter("puts_total", "Jobs submitted to the queue, by outcome.", "pool", "outcome"),
+		acquires: counter("acquires_total", "Requests of workers for jobs, by outcome.", "pool", "outcome"),
+		ended:    counter("jobs_ended_total", "Finished jobs, by final state.", "pool", "state"),
+		reaped:   counter("claims_reaped_total", "Jobs returned to the queue because their worker stopped.", "pool"),
 		stale: counter("stale_grants_total",
-			"Grants of jobs that grew old before the request could be written: this process is too busy.", "pool"),
+			"Quota grants that expired before the request could be sent, because this process is overloaded.", "pool"),
 		retries: counter("job_retries_total",
-			"Attempts of jobs that failed at the provider and are to be repeated after a pause.", "pool"),
+			"Attempts that failed at the provider and will be repeated after a pause.", "pool"),
 		blobs: counter("blobs_total",
-			"Bodies and answers kept outside Redis, by outcome: written; failed, so that Redis keeps it; lost.", "what",
+			"Bodies and answers stored outside Redis, by outcome: written, failed (kept in Redis instead), lost.", "what",
 			"outcome"),
 		waited: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "llmguard_queue_wait_seconds",
-			Help:    "Time from put to the start of an attempt.",
+			Help:    "Time from submission to the start of an attempt.",
 			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600},
 		}, []string{"pool", "class"}),
 		depth: newDepthCollector(q),
@@ -52,7 +52,7 @@ func newMetrics(reg prometheus.Registerer, q *Queue) *metrics {
 	return m
 }
 
-// blob counts a blob that was written, or was to be.
+// blob counts the writing of a blob by its outcome.
 func (m *metrics) blob(name string, err error) {
 	outcome := "written"
 	if err != nil {
@@ -61,10 +61,10 @@ func (m *metrics) blob(name string, err error) {
 	m.blobs.WithLabelValues(blobKind(name), outcome).Inc()
 }
 
-// scrapeIn lets scrapes use ctx; before Run there is nothing to scrape.
+// scrapeIn makes scrapes use ctx. Before Run there is nothing to scrape.
 func (m *metrics) scrapeIn(ctx context.Context) { m.depth.ctx.Store(&ctx) }
 
-// depthCollector asks Redis for the depth of the pools at scrape time.
+// depthCollector reads the depth of the pools from Redis at scrape time.
 type depthCollector struct {
 	q                                           *Queue
 	ctx                                         atomic.Pointer[context.Context]
@@ -79,22 +79,22 @@ func newDepthCollector(q *Queue) *depthCollector {
 	}
 	return &depthCollector{
 		q:             q,
-		waiting:       desc("llmguard_queue_waiting_jobs", "Jobs that wait.", "class"),
-		waitingTokens: desc("llmguard_queue_waiting_tokens", "Tokens of the jobs that wait.", "class"),
-		jobs:          desc("llmguard_queue_open_jobs", "Jobs that have not ended."),
-		bytes:         desc("llmguard_queue_open_bytes", "Bytes of the bodies of jobs that have not ended."),
+		waiting:       desc("llmguard_queue_waiting_jobs", "Waiting jobs.", "class"),
+		waitingTokens: desc("llmguard_queue_waiting_tokens", "Tokens of waiting jobs.", "class"),
+		jobs:          desc("llmguard_queue_open_jobs", "Unfinished jobs."),
+		bytes:         desc("llmguard_queue_open_bytes", "Size of the bodies of unfinished jobs, in bytes."),
 		claims:        desc("llmguard_queue_claimed_jobs", "Jobs claimed by workers."),
 		running: desc("llmguard_queue_running_calls",
-			"Calls in flight: live ones with a grant of quota, and jobs claimed by workers.", "kind"),
-		parked:  desc("llmguard_queue_parked_subjects", "Orgs and flows that a limit parked."),
-		blocked: desc("llmguard_quota_blocked_seconds", "Rest of the time for which the provider blocked the pool."),
-		used:    desc("llmguard_quota_used", "Use of the provider quota in the sliding minute.", "limit"),
+			"Calls in progress: live ones with a quota grant, and jobs claimed by workers.", "kind"),
+		parked:  desc("llmguard_queue_parked_subjects", "Orgs and flows paused by a limit."),
+		blocked: desc("llmguard_quota_blocked_seconds", "Remaining time for which the provider blocks the pool."),
+		used:    desc("llmguard_quota_used", "Provider quota used in the last minute.", "limit"),
 		quota: desc("llmguard_quota_limit",
-			"Provider quota in force: the smaller of the configured and the learned one. Absent without any.", "limit"),
+			"Provider quota in force: the smaller of the configured and the learned one. Absent if there is none.", "limit"),
 		pace: desc("llmguard_quota_pace_ratio",
-			"Part of the quota at which the pool goes; below 1 after a refusal of the provider."),
+			"Fraction of the configured rate currently used for pacing; below 1 after the provider refused calls."),
 		dead:   desc("llmguard_queue_dead_letters", "Failed jobs that can be replayed."),
-		oldest: desc("llmguard_queue_oldest_seconds", "Age of the job that waits longest; 0 when none waits.", "class"),
+		oldest: desc("llmguard_queue_oldest_seconds", "Age of the oldest waiting job; 0 if none is waiting.", "class"),
 	}
 }
 
@@ -108,7 +108,7 @@ func (c *depthCollector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. A pool that cannot be asked is left out.
+// Collect implements prometheus.Collector. It omits pools that cannot be read.
 func (c *depthCollector) Collect(ch chan<- prometheus.Metric) {
 	base := c.ctx.Load()
 	if base == nil {
@@ -161,27 +161,30 @@ func (c *depthCollector) Collect(ch chan<- prometheus.Metric) {
 
 // Depth is what a pool holds at an instant.
 type Depth struct {
-	// Waiting jobs and their tokens, by class; Jobs and Bytes that have not ended.
+	// Waiting and WaitingTokens are by class. Jobs and Bytes are of all unfinished
+	// jobs.
 	Waiting, WaitingTokens [4]int64
 	Jobs, Bytes            int64
-	// Claims counts jobs that workers hold, Live the calls that never were jobs and
-	// have a grant of quota. Calls on a local share, while Redis is away, are not known.
+	// Claims counts the jobs that workers hold, Live the calls that never were jobs and
+	// have a quota grant. Calls on a local share, while Redis is unavailable, are not
+	// included.
 	Claims, Live, Parked int64
 	Blocked              time.Duration
-	// Requests and Tokens granted within the sliding minute, as last booked.
+	// Requests and Tokens are the quota granted in the sliding minute, as last booked.
 	Requests, Tokens int64
-	// RPM and TPM are the quota in force, configured or learned; 0 is none. Pace
-	// is the part of it at which the pool goes, 0.1 to 1.
+	// RPM and TPM are the quota in force, configured or learned; 0 is none. Pace is the
+	// fraction of it at which the pool is paced, 0.1 to 1.
 	RPM, TPM int64
 	Pace     float64
 	// Dead counts the dead letters.
 	Dead int64
 }
 
-// Running counts what is at the provider, or about to be: jobs and live calls.
+// Running returns the number of jobs and live calls that are at the provider or about to
+// be.
 func (d Depth) Running() int64 { return d.Claims + d.Live }
 
-// smaller is the smaller of two quotas, of which 0 is none.
+// smaller returns the smaller of two quotas, where 0 means none.
 func smaller(a, b int64) int64 {
 	if a == 0 || (b > 0 && b < a) {
 		return b

@@ -11,22 +11,22 @@ import (
 type JobEnd struct {
 	ID, Org string
 	State   State
-	At      time.Time // of Redis's clock
+	At      time.Time // on Redis's clock
 	Notice  string    // Job.Notice
 }
 
 const (
 	announceEvery = time.Second
-	announceMost  = 100              // per look
-	announceLease = 30 * time.Second // for one who looks to tell of them
+	announceMost  = 100              // per script call
+	announceLease = 30 * time.Second // how long one process has to announce the ends it took
 )
 
-// Announce calls fn with the end of every job that has a notice, in no order,
-// until ctx is done; it then returns nil. The end is listed by the very script
-// that ends the job, and stays listed until fn has returned nil, so that no end
-// is missed whoever dies; fn may see one again after half a minute when its
-// process died or Redis was away, and must make nothing of that. Any number of
-// processes may announce: an end is told to one of them.
+// Announce calls fn with the end of every job that has a notice, in no particular order,
+// until ctx is done; it then returns nil. The script that ends the job lists its end, and
+// the end stays listed until fn has returned nil, so no end is missed if a process dies. fn
+// may see an end again after half a minute if its process died or Redis was unavailable,
+// and must tolerate that. Any number of processes may announce; each end goes to one of
+// them.
 func (q *Queue) Announce(ctx context.Context, fn func(context.Context, JobEnd) error) error {
 	tick := time.NewTicker(announceEvery)
 	defer tick.Stop()
@@ -36,7 +36,7 @@ func (q *Queue) Announce(ctx context.Context, fn func(context.Context, JobEnd) e
 				continue
 			}
 			if err := q.endings.announce(ctx, p, fn); err != nil && ctx.Err() == nil {
-				q.log.WarnContext(ctx, "ends of jobs not announced; they are again", "pool", p.ID, "err", err)
+				q.log.WarnContext(ctx, "job ends not announced, will retry", "pool", p.ID, "err", err)
 			}
 		}
 		select {
@@ -48,7 +48,7 @@ func (q *Queue) Announce(ctx context.Context, fn func(context.Context, JobEnd) e
 	}
 }
 
-// announce tells of the ends in one pool that nobody else is telling of.
+// announce reports the ends in one pool that no other process is announcing.
 func (en *endings) announce(ctx context.Context, p *pool, fn func(context.Context, JobEnd) error) error {
 	for {
 		reply, err := en.scripts.eval(ctx, "ended", endedScript, p.endedKeys(), announceLease.Microseconds(), announceMost)
@@ -66,7 +66,7 @@ func (en *endings) announce(ctx context.Context, p *pool, fn func(context.Contex
 				return ctx.Err()
 			}
 			if err != nil {
-				en.log.WarnContext(ctx, "end of a job not announced; it is again", "job", e.ID, "err", err)
+				en.log.WarnContext(ctx, "job end not announced, will retry", "job", e.ID, "err", err)
 				continue
 			}
 			told = append(told, line)
@@ -82,7 +82,7 @@ func (en *endings) announce(ctx context.Context, p *pool, fn func(context.Contex
 	}
 }
 
-// endingOf reads an entry of the ended list, as ended_add in jobs.lua writes it.
+// endingOf decodes an entry of the ended list, as written by ended_add in jobs.lua.
 func endingOf(line string) (JobEnd, error) {
 	w := strings.SplitN(line, " ", 5)
 	if len(w) != 5 {
@@ -91,7 +91,7 @@ func endingOf(line string) (JobEnd, error) {
 	return JobEnd{ID: w[0], State: State(w[1]), Org: w[2], At: instant(w[3]), Notice: w[4]}, nil
 }
 
-// announceSoon has an end told of at once by this process, if it announces.
+// announceSoon makes this process announce an end immediately, if it runs Announce.
 func (en *endings) announceSoon(j *Job) {
 	if j.Notice == "" {
 		return

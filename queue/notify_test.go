@@ -15,7 +15,7 @@ func (e *env) noticed(notice string) *Job {
 	return e.put(j)
 }
 
-// ends returns what one announcer is told now.
+// ends returns what one announcer receives now.
 func (e *env) ends(fail error) []JobEnd {
 	e.t.Helper()
 	var got []JobEnd
@@ -28,8 +28,8 @@ func (e *env) ends(fail error) []JobEnd {
 	return got
 }
 
-// Every way in which a job can end is announced once; jobs without a notice
-// are not.
+// Every way in which a job can end is announced once. Jobs without a notice are not
+// announced.
 func TestEveryEndIsAnnounced(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{MaxAttempts: 1, Lease: time.Minute}, Pool{ID: "p"})
@@ -97,8 +97,8 @@ func TestEveryEndIsAnnounced(t *testing.T) {
 	}
 }
 
-// An end that could not be told, because the teller died or failed, is told to
-// another one later, and to nobody else meanwhile.
+// An end whose announcer died or failed is announced to another one later, and to no other
+// before that.
 func TestAnnouncedAgainAfterAFailure(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
@@ -122,7 +122,7 @@ func TestAnnouncedAgainAfterAFailure(t *testing.T) {
 	}
 }
 
-// A process that announces is told at once of what ends in it.
+// A process that runs Announce immediately receives the ends that happen in it.
 func TestAnnounceRuns(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})

@@ -7,12 +7,12 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// lanesLooked bounds what Oldest asks of Redis: some 5 ms of its time.
+// lanesLooked bounds what Oldest costs Redis, to about 5 ms.
 const lanesLooked = 1000
 
-// Oldest tells when the jobs of each class that wait longest were put, by their
-// proxies' clocks; zero when none waits. It looks at 1,000 flows of each class at
-// most, so in a pool with more the oldest job may be older.
+// Oldest returns when the longest-waiting job of each class was put, by the clock of its
+// proxy; zero if none waits. It examines at most 1,000 flows of each class, so a pool with
+// more may have an older job.
 func (q *Queue) Oldest(ctx context.Context, poolID string) (put [4]time.Time, err error) {
 	p, err := q.settings.pool(poolID)
 	if err != nil {
@@ -32,7 +32,7 @@ func (q *Queue) Oldest(ctx context.Context, poolID string) (put [4]time.Time, er
 	return put, nil
 }
 
-// idTime is when a job was put, by its proxy's clock.
+// idTime returns when a job was put, by the clock of its proxy.
 func idTime(id string) (time.Time, bool) {
 	code := idCode(id)
 	if code == "" {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestOldest finds the job that waits longest among many flows and lanes, and
-// only those that wait.
+// TestOldest checks that Oldest finds the longest-waiting job among many flows and lanes,
+// and only among those that wait.
 func TestOldest(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
@@ -22,7 +22,7 @@ func TestOldest(t *testing.T) {
 		if first == nil {
 			first = j
 		}
-		time.Sleep(2 * time.Millisecond) // ids tell milliseconds apart
+		time.Sleep(2 * time.Millisecond) // ids have a resolution of milliseconds
 	}
 	put, err := e.Oldest(t.Context(), "p")
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// backlog is who waits in TestLightOrgsBesideHogs: hogs with `deep` jobs, twenty
-// orgs with a twentieth of that.
+// backlog puts the waiting jobs of TestLightOrgsBesideHogs: hogs with `deep` jobs in total,
+// twenty orgs with a twentieth of that each.
 func (e *env) backlog(deep int, hog func(i int) (org, user string)) {
 	e.t.Helper()
 	var jobs []*Job
@@ -20,11 +20,10 @@ func (e *env) backlog(deep int, hog func(i int) (org, user string)) {
 	e.putAll(jobs)
 }
 
-// TestLightOrgsBesideHogs drains, in simulated time and at 100 requests a
-// second, one org with a great backlog and twenty with large ones, while five
-// light orgs put a job a second each. The light ones wait half a second at most,
-// the quota is used and never exceeded; and nothing changes when the hog splits
-// into a thousand users.
+// TestLightOrgsBesideHogs drains, in simulated time and at 100 requests a second, one org
+// with a huge backlog and twenty with large ones, while five light orgs put a job a second
+// each. The light orgs wait half a second at most, the quota is used and never exceeded,
+// and nothing changes if the hog splits into a thousand users.
 func TestLightOrgsBesideHogs(t *testing.T) {
 	t.Parallel()
 	deep, length := 1400, 10*time.Second
@@ -91,7 +90,7 @@ func TestLightOrgsBesideHogs(t *testing.T) {
 	}
 }
 
-// A job that meets no other costs at most 8 round trips to Redis from put to its end.
+// A job on an otherwise idle pool costs at most 8 round trips to Redis from put to its end.
 func TestRoundTripsOfAJob(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})

@@ -2,23 +2,23 @@ package queue
 
 import "sync"
 
-// orgRuns counts the jobs that run here by org. The zero value is ready; it is safe for
-// concurrent use.
+// orgRuns counts the jobs of each org that run in this process. The zero value is ready to
+// use. It is safe for concurrent use.
 type orgRuns struct {
 	mu   sync.Mutex
 	orgs map[string]*orgRun
 }
 
-// orgRun is one org's; it is there while a job of the org is claimed here.
+// orgRun counts one org's jobs. It exists while this process has claimed a job of the org.
 type orgRun struct {
 	all     *orgRuns
 	org     string
 	claimed int
-	started int // of claimed, those whose calls were begun
-	ended   int // calls that have ended, and with them their holds
+	started int // claimed jobs whose calls have started
+	ended   int // calls that have ended, together with their holds
 }
 
-// enter counts a claimed job, until leave.
+// enter counts a claimed job until leave.
 func (r *orgRuns) enter(org string) *orgRun {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,7 +43,7 @@ func (o *orgRun) leave() {
 	}
 }
 
-// start counts a call that begins, and end one whose hold has ended.
+// start counts a call that begins; end counts one whose hold has ended.
 func (o *orgRun) start() { o.count(1, 0) }
 func (o *orgRun) end()   { o.count(-1, 1) }
 
@@ -54,7 +54,7 @@ func (o *orgRun) count(started, ended int) {
 	o.ended += ended
 }
 
-// now returns how many calls run, and how many have ended so far.
+// now returns how many calls are running and how many have ended so far.
 func (o *orgRun) now() (running, ended int) {
 	o.all.mu.Lock()
 	defer o.all.mu.Unlock()

@@ -18,17 +18,17 @@ const (
 	flushRetry = 250 * time.Millisecond
 )
 
-// ErrOutputFull is returned by Output.Write once an attempt has recorded
-// Options.MaxOutput bytes.
+// ErrOutputFull is returned by Output.Write once an attempt has recorded Options.MaxOutput
+// bytes.
 var ErrOutputFull = errors.New("queue: the answer exceeds the largest recorded output")
 
-// Output records the answer of one attempt, so that watchers receive it while
-// it grows and others read it later. It is an http.ResponseWriter and Flusher.
-// Bytes go to Redis 25 ms after they were written or when there are 4 KB, as far as
-// they are admitted; while Redis is away they are kept and sent again. What is not
-// admitted waits for the end, at which files.store takes the whole answer; without one
-// Write returns an error. Safe for concurrent use, except that Header must not be changed
-// after WriteHeader.
+// Output records the answer of one attempt, so that watchers receive it as it grows and
+// other readers can fetch it later. It is an http.ResponseWriter and Flusher. Admitted
+// bytes go to Redis 25 ms after they were written or once there are 4 KB; while Redis is
+// unavailable they are kept and sent again. Bytes that are not admitted wait for the end,
+// when files.store takes the whole answer; without a store Write returns an error. It is
+// safe for concurrent use, except that only one goroutine may call Write at a time and that
+// Header must not be changed after WriteHeader.
 type Output struct {
 	q       *Queue
 	ctx     context.Context // of the attempt, without its cancellation
@@ -42,20 +42,20 @@ type Output struct {
 	ended    bool
 	size     int64
 	admitted int64 // bytes that may be in Redis
-	flushed  int64 // bytes that are
-	counted  int64 // of flushed, those that memory knows
+	flushed  int64 // bytes in Redis
+	counted  int64 // flushed bytes that memory counts as written
 	next     int64
 	buf      []byte
-	rest     spool.Buffer // what is not admitted; files.store takes it at the end
-	spilled  int64        // bytes of rest
+	rest     spool.Buffer // bytes not admitted; files.store takes them at the end
+	spilled  int64        // bytes in rest
 	pending  []entry      // not acknowledged by Redis
-	last     []any        // the end of an answer that is to move out of Redis; for End alone
-	lost     bool         // its end has room nowhere
+	last     []any        // the end of an answer that is to move out of Redis; only End uses it
+	lost     bool         // there is no room for the answer anywhere
 	pause    time.Duration
-	full     time.Time // since when Redis refuses what is pending; zero: it does not
+	full     time.Time // since when Redis refuses the pending entries; zero if it does not
 	moving   *outputMove
 	timer    *time.Timer
-	sending  sync.Mutex // one append at a time, in order
+	sending  sync.Mutex // held during an append, to keep entries in order
 }
 
 func newOutput(ctx context.Context, q *Queue, j *Job, attempt int) *Output {
@@ -70,10 +70,10 @@ func newOutput(ctx context.Context, q *Queue, j *Job, attempt int) *Output {
 	return o
 }
 
-// Header returns the header to be recorded with the status.
+// Header returns the header that is recorded with the status.
 func (o *Output) Header() http.Header { return o.header }
 
-// WriteHeader records status and header; only the first final status counts.
+// WriteHeader records the status and header. Only the first final status counts.
 func (o *Output) WriteHeader(status int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -89,8 +89,8 @@ func (o *Output) head(status int) {
 	o.timer.Reset(0)
 }
 
-// Write records bytes of the answer. The error is ErrOutputFull, that there is no room
-// for them, or that the output has ended. It is for one goroutine at a time.
+// Write records bytes of the answer. The error is ErrOutputFull, a lack of room, or a write
+// after the end. Only one goroutine may call it at a time.
 func (o *Output) Write(p []byte) (int, error) {
 	if err := o.grow(int64(len(p))); err != nil {
 		return 0, err
@@ -125,11 +125,10 @@ func (o *Output) Started() bool {
 	return o.wrote
 }
 
-// End records the end of the answer: complete, with the outcome v that the job
-// will have, or broken off. It returns when Redis has everything, and keeps
-// trying while ctx lasts, or for a minute when Redis is full. Only the first End counts.
-// The worker calls it; a runner that has more to do than its watchers need calls it
-// earlier.
+// End records the end of the answer: complete, with the outcome v that the job will have,
+// or broken off. It returns once Redis has everything; it retries while ctx lasts, or for a
+// minute if Redis is full. Only the first End counts. The worker calls it; a runner with
+// more to do than its watchers need may call it earlier.
 func (o *Output) End(ctx context.Context, ok bool, v Verdict) error {
 	o.mu.Lock()
 	if !o.ended {
@@ -162,8 +161,8 @@ func (o *Output) End(ctx context.Context, ok bool, v Verdict) error {
 	return o.drop(ctx)
 }
 
-// leave moves a large answer that Redis has whole out of it, with its end. One
-// that no blob can be made of stays.
+// leave moves a large answer, with its end, out of Redis. An answer that cannot be written
+// to a blob stays.
 func (o *Output) leave(ctx context.Context) error {
 	if o.last == nil {
 		return nil
@@ -172,9 +171,9 @@ func (o *Output) leave(ctx context.Context) error {
 		var err error
 		o.moving, err = o.q.contents.depart(ctx, o, o.next, o.last)
 		switch {
-		case err != nil && o.spilled > 0 && errors.Is(err, files.ErrFull):
+		case o.spilled > 0 && (errors.Is(err, files.ErrFull) || errors.Is(err, errPartLost)):
 			return o.drop(ctx)
-		case err != nil && o.spilled > 0: // Redis does not have it whole
+		case err != nil && o.spilled > 0: // Redis does not have all of it
 			return err
 		case err != nil:
 			o.mu.Lock()
@@ -203,7 +202,7 @@ func (o *Output) seal() {
 	}
 }
 
-// flush sends what is pending.
+// flush sends the pending entries.
 func (o *Output) flush(ctx context.Context) error {
 	o.sending.Lock()
 	defer o.sending.Unlock()
@@ -244,7 +243,7 @@ func (o *Output) flushLater() {
 	}
 }
 
-// stop ends the timer of an output that will not End; what is pending is lost.
+// stop stops the timer of an output that will not be ended. Pending entries are lost.
 func (o *Output) stop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -11,11 +11,11 @@ import (
 	"github.com/llmguard/llmguard/internal/spool"
 )
 
-// flushMost is about how many bytes of an output one pipeline has: what Redis refuses is
-// not sent whole each time.
+// flushMost is the approximate size of one pipeline of output, so that a refusal by Redis
+// does not cause everything to be sent again.
 const flushMost = 1 << 20
 
-// piece is how many of the first entries go together.
+// piece returns how many of the first entries to send together.
 func piece(entries []entry) int {
 	size := int64(0)
 	for i, e := range entries {
@@ -27,8 +27,9 @@ func piece(entries []entry) int {
 	return len(entries)
 }
 
-// grow has n more bytes admitted into Redis. The error is that there is no room for them
-// anywhere. While Redis does not say, they are admitted: it takes nothing then.
+// grow reserves Redis memory for n more bytes. It returns an error if there is no room for
+// them anywhere. While Redis is unreachable they count as admitted, because nothing can be
+// written then anyway.
 func (o *Output) grow(n int64) error {
 	o.mu.Lock()
 	need := o.size + n
@@ -54,15 +55,15 @@ func (o *Output) grow(n int64) error {
 	return errNotKept
 }
 
-// Redis frees what was removed a moment later than it counts as removed, so that an answer
-// that is paid for is not lost to what is gone.
+// Redis frees memory a moment after data is counted as removed. Retrying avoids losing an
+// answer that is paid for to data that is already gone.
 const (
 	roomTries = 5
 	roomRest  = 300 * time.Millisecond
 )
 
-// mayHave reports whether the answer may have so many bytes in Redis. Where those of all orgs
-// are too many, and not the org's own, it looks again for a moment.
+// mayHave reports whether the answer may have n bytes in Redis. If the memory of all orgs
+// is full, and not the org's own share, it retries for a moment.
 func (o *Output) mayHave(n int64) bool {
 	n = min(n, o.q.opts.MaxOutput)
 	for try := 1; ; try++ {
@@ -78,26 +79,29 @@ func (o *Output) mayHave(n int64) bool {
 	}
 }
 
-// countEvery is how many bytes are in Redis before they count as written and not as
-// reserved. Until then they count twice, because Redis's own figure has them, too.
+// countEvery is how many bytes may be in Redis before they are counted as written and no
+// longer as reserved. Until then they count twice, because Redis's own figure includes
+// them.
 const countEvery = 64 << 10
 
-// count notes what is in Redis by now, where it is much.
+// count reports the bytes that are in Redis by now, once there are enough of them.
 func (o *Output) count() {
 	o.mu.Lock()
 	uncounted := o.flushed - o.counted
 	admitted := o.admitted
 	o.mu.Unlock()
 	if uncounted >= max(countEvery, admitted/8) {
-		_ = o.admit(admitted) // no more than before is never refused
+		_ = o.admit(admitted) // an unchanged size is never refused
 	}
 }
 
-// restPatience is how long bytes that Redis has no room for wait for room here.
+// restPatience is how long bytes that Redis has no room for wait for memory in this
+// process.
 const restPatience = 5 * time.Second
 
-// spill keeps bytes that are not admitted into Redis until the end; once some are, so are
-// all after them. It reports whether it did. The error is errNotKept where there is no room.
+// spill buffers bytes that are not admitted into Redis until the end; once it has, all
+// later bytes follow. It reports whether it did. The error is errNotKept if there is no
+// room.
 func (o *Output) spill(p []byte) (spills bool, err error) {
 	o.mu.Lock()
 	size := o.size + int64(len(p))
@@ -123,7 +127,7 @@ func (o *Output) spill(p []byte) (spills bool, err error) {
 	return true, nil
 }
 
-// admit asks for the answer to have so many bytes in Redis, and says how many it has.
+// admit reserves n bytes of Redis memory for the whole answer and records the result.
 func (o *Output) admit(n int64) error {
 	ctx, cancel := context.WithTimeout(o.ctx, reserveTime)
 	defer cancel()
@@ -142,15 +146,15 @@ func (o *Output) admit(n int64) error {
 	return err
 }
 
-// rested is after for who does not hold o.mu.
+// rested is after for callers that do not hold o.mu.
 func (o *Output) rested(err error) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.after(err)
 }
 
-// after is the pause before what failed is sent again. A full Redis and a store that takes
-// nothing get longer ones, and not for ever. o.mu is held.
+// after returns the pause before a failed send is repeated. A full Redis and a store that
+// accepts nothing get longer pauses, and fullPatience starts to run. o.mu must be held.
 func (o *Output) after(err error) time.Duration {
 	if !capacity.IsFull(err) && !errors.Is(err, errNoStore) && !spool.NoRoom(err) {
 		return flushRetry
@@ -162,7 +166,7 @@ func (o *Output) after(err error) time.Duration {
 	return o.pause
 }
 
-// isGone reports whether the output has found no room for too long; o.mu is held.
+// isGone reports whether the output has found no room for too long. o.mu must be held.
 func (o *Output) isGone() bool {
 	return o.lost || !o.full.IsZero() && time.Since(o.full) >= fullPatience
 }
@@ -173,7 +177,7 @@ func (o *Output) gone() bool {
 	return o.isGone()
 }
 
-// drop forgets an answer that cannot be kept whole, and returns errNotKept.
+// drop deletes an answer that cannot be kept whole, and returns errNotKept.
 func (o *Output) drop(ctx context.Context) error {
 	o.mu.Lock()
 	o.lost, o.pending = true, nil
@@ -185,7 +189,7 @@ func (o *Output) drop(ctx context.Context) error {
 	return errNotKept
 }
 
-// kept is how many bytes of an ended output are in Redis.
+// kept returns how many bytes of an ended output are in Redis.
 func (o *Output) kept() int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -12,19 +12,19 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// ownPools is the set of the orgs' own pools that ever had a job, so that one whose
-// credential is taken away is still drained by processes that start afterwards.
+// ownPools is the key of the set of orgs' own pools that ever had a job. It lets processes
+// that start later drain a pool whose credential has been removed.
 const ownPools = "lg:pools"
 
-// ownedPools are the pools of orgs with credentials of their own.
+// ownedPools manages the pools of orgs with credentials of their own.
 type ownedPools struct {
 	rdb      redis.UniversalClient
 	log      *slog.Logger
 	settings *settings
 }
 
-// own returns the pool of an org that uses its own account at the same provider. Its
-// quota is what that account's answers say.
+// own returns the pool of an org that uses its own account at the same provider. Its quota
+// is learned from that account's answers.
 func (p Pool) own(org string) Pool {
 	p.ID = providers.OwnPool(p.ID, org)
 	p.RPM = 0
@@ -57,14 +57,14 @@ func (o *ownedPools) recall(ctx context.Context) error {
 	return o.add(ids...)
 }
 
-// keepRecalling is RecallOwn until it succeeds or ctx is done.
+// keepRecalling calls recall until it succeeds or ctx is done.
 func (o *ownedPools) keepRecalling(ctx context.Context) {
 	for {
 		err := o.recall(ctx)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		o.log.WarnContext(ctx, "pools of orgs that have had jobs are not known yet", "err", err)
+		o.log.WarnContext(ctx, "pools of org credentials not loaded, will retry", "err", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(recallRest):
@@ -74,11 +74,11 @@ func (o *ownedPools) keepRecalling(ctx context.Context) {
 
 const recallRest = 5 * time.Second
 
-// rememberEvery is when an own pool is remembered again: its org may have been removed
-// meanwhile and made anew, which another process did.
+// rememberEvery is the interval at which an own pool is recorded again: another process may
+// have removed its org and created it again in the meantime.
 const rememberEvery = time.Minute
 
-// announceOwn has an own pool remembered before its first job.
+// announceOwn records an own pool in Redis before its first job.
 func (o *ownedPools) announceOwn(ctx context.Context, p *pool) error {
 	_, org := providers.SplitPool(p.ID)
 	now := time.Now().Unix()
@@ -92,7 +92,7 @@ func (o *ownedPools) announceOwn(ctx context.Context, p *pool) error {
 	return nil
 }
 
-// ForgetOwn removes an org's pools from those that are remembered, when the org is gone.
+// ForgetOwn removes the pools of a deleted org from the recorded ones.
 func ForgetOwn(ctx context.Context, rdb redis.UniversalClient, org string) error {
 	ids, err := rdb.SMembers(ctx, ownPools).Result()
 	if err != nil {
@@ -109,8 +109,8 @@ func ForgetOwn(ctx context.Context, rdb redis.UniversalClient, org string) error
 	return nil
 }
 
-// poolOf returns the pool of an org's job, nil when there is none. Another process
-// may have used a pool of the org's own before this one heard of it.
+// poolOf returns the pool of an org's job, or nil if there is none. Another process may
+// have used one of the org's own pools before this one learned of it.
 func (o *ownedPools) poolOf(ctx context.Context, org, id string) *pool {
 	code := idCode(id)
 	if p := o.settings.codes()[code]; p != nil || len(code) != ownCodeLen || org == "" {
@@ -125,16 +125,16 @@ func (o *ownedPools) poolOf(ctx context.Context, org, id string) *pool {
 			return nil
 		}
 		if err := o.add(name); err != nil {
-			o.log.ErrorContext(ctx, "a pool of an org's own cannot be added", "pool", name, "err", err)
+			o.log.ErrorContext(ctx, "pool of an org credential not added", "pool", name, "err", err)
 		}
 	}
 	return o.settings.codes()[code]
 }
 
-// AddOwn adds pools that are an org's own, by their ids; see providers.OwnPool. They
-// stay until the process ends, and follow Configure. One whose configured pool does
-// not exist waits until Configure brings it.
+// AddOwn adds orgs' own pools by their ids; see providers.OwnPool. They stay until the
+// process ends and follow Configure. One whose configured pool does not exist takes effect
+// once Configure adds that pool.
 func (q *Queue) AddOwn(ids ...string) error { return q.own.add(ids...) }
 
-// RecallOwn adds the pools of orgs that have had jobs before.
+// RecallOwn adds the own pools of orgs that have had jobs before.
 func (q *Queue) RecallOwn(ctx context.Context) error { return q.own.recall(ctx) }

@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	probeEvery = time.Second            // a look for work that nobody was called for
-	maxSleep   = 250 * time.Millisecond // between two asks for refused quota
-	// linger is how long handlers that find nothing stay to see whether more comes.
-	// What is put meanwhile calls nobody.
+	probeEvery = time.Second            // between checks for work without a notification
+	maxSleep   = 250 * time.Millisecond // between two requests for refused quota
+	// linger is how long handlers that find nothing wait for more work. Jobs put in
+	// that time need no notification.
 	linger = 5 * time.Millisecond
-	// spreadEvery is how long the handlers that are being woken have to come.
+	// spreadEvery is how long handlers that are being woken have to arrive.
 	spreadEvery = 20 * time.Millisecond
-	probeTime   = 2 * time.Second // a woken subject's first job has this long to be admitted
+	probeTime   = 2 * time.Second // the first job of a woken subject must be admitted within this time
 )
 
-// pacer asks for claims on behalf of all handlers of this process and pool: one
-// acquire at a time, for as many jobs as handlers wait.
+// pacer requests claims on behalf of all handlers of one pool in this process: one acquire
+// at a time, for as many jobs as there are handlers waiting.
 type pacer struct {
 	q *Queue
 	p *pool
@@ -35,27 +35,26 @@ type pacer struct {
 	stop    chan struct{} // closed by halt
 	called  <-chan string // messages of workChannel
 	begin   func()        // starts a handler
-	most    int           // handlers there can be
-	busy    atomic.Int64  // handlers there are, less those that were given nothing
-	process string        // names this pacer in its calls of acquire
+	most    int           // maximum number of handlers
+	busy    atomic.Int64  // number of handlers, except those that were given nothing
+	process string        // identifies this pacer in its acquire calls
 	seq     int64
 	born    time.Time     // when seq was first used
 	soon    time.Duration // until a parked subject wakes; 0: none soon
-	stay    time.Duration // how long the handlers stay that acquire has nothing for
-	awake   bool          // jobs are put without a call, because handlers stay
+	stay    time.Duration // how long handlers stay when acquire has nothing for them
+	awake   bool          // handlers stay, so jobs are put without a notification
 
 	mu     sync.Mutex
 	asks   []*ask
 	closed bool
 }
 
-// ask is one handler waiting for a claim. It gets the claim, or nil when
-// nothing waits.
+// ask is one handler waiting for a claim. It receives a claim, or nil if no job waits.
 type ask struct{ got chan *Claim }
 
 // acquired is a reply of acquire.
 type acquired struct {
-	wait   time.Duration // negative: nothing waits
+	wait   time.Duration // negative: no job waits
 	why    string
 	claims []*Claim
 }
@@ -67,7 +66,7 @@ func newPacer(q *Queue, p *pool, most int) *pacer {
 	}
 }
 
-// hire starts n handlers, as far as there may be more.
+// hire starts up to n handlers, within the maximum.
 func (pc *pacer) hire(n int) {
 	for range min(n, pc.most-int(pc.busy.Load())) {
 		pc.busy.Add(1)
@@ -75,8 +74,8 @@ func (pc *pacer) hire(n int) {
 	}
 }
 
-// next waits for a claim. It returns nil when nothing waits in the pool, ctx is
-// done or the pacer has stopped; the handler is no longer counted then and ends.
+// next waits for a claim. It returns nil if no job waits in the pool, ctx is done or the
+// pacer has stopped. The handler then no longer counts and must end.
 func (pc *pacer) next(ctx context.Context) *Claim {
 	a := &ask{got: make(chan *Claim, 1)}
 	pc.mu.Lock()
@@ -106,7 +105,7 @@ func (pc *pacer) wake() {
 	}
 }
 
-// withdraw removes an ask; false when it has been, or is being, answered.
+// withdraw removes an ask. It returns false if the ask has been or is being answered.
 func (pc *pacer) withdraw(a *ask) bool {
 	pc.mu.Lock()
 	defer pc.mu.Unlock()
@@ -126,10 +125,10 @@ func (pc *pacer) waiting() int {
 	return len(pc.asks)
 }
 
-// halt ends run, once what it asked Redis for has been answered.
+// halt makes run return once its pending Redis call has been answered.
 func (pc *pacer) halt() { close(pc.stop) }
 
-// halted reports whether run is to end.
+// halted reports whether run must return.
 func (pc *pacer) halted(ctx context.Context) bool {
 	select {
 	case <-pc.stop:
@@ -139,8 +138,8 @@ func (pc *pacer) halted(ctx context.Context) bool {
 	}
 }
 
-// run serves asks until ctx is done or halt. It looks for work when it begins, when it
-// is called, once a second where the pool is not quiet, and when a parked subject wakes.
+// run serves asks until ctx is done or halt is called. It checks for work when it starts,
+// when notified, once a second unless the pool is quiet, and when a parked subject wakes.
 func (pc *pacer) run(ctx context.Context) {
 	defer pc.close()
 	pc.hire(1)
@@ -169,7 +168,7 @@ func (pc *pacer) run(ctx context.Context) {
 	}
 }
 
-// close answers everyone with nothing.
+// close answers all asks with nil.
 func (pc *pacer) close() {
 	pc.mu.Lock()
 	defer pc.mu.Unlock()
@@ -177,7 +176,7 @@ func (pc *pacer) close() {
 	pc.leave(len(pc.asks))
 }
 
-// serve acquires until no handler waits.
+// serve acquires claims until no handler waits.
 func (pc *pacer) serve(ctx context.Context) {
 	var spread time.Time
 	for !pc.halted(ctx) {
@@ -199,7 +198,7 @@ func (pc *pacer) serve(ctx context.Context) {
 		}
 		pc.rest(ctx, got, n-len(got.claims))
 		switch {
-		case got.why == "concurrency": // a slot may come free in this process
+		case got.why == "concurrency": // a slot may become free in this process
 			pc.sleep(ctx, got.wait, true)
 		case got.wait > 0 && got.why != "empty":
 			pc.sleep(ctx, min(got.wait, maxSleep), false)
@@ -211,11 +210,11 @@ func (pc *pacer) serve(ctx context.Context) {
 	}
 }
 
-// rest lets n handlers for whom there was nothing stay for a moment, and then go.
+// rest lets n handlers that got nothing stay for a moment, and then dismisses them.
 func (pc *pacer) rest(ctx context.Context, got acquired, n int) {
 	stays := n > 0 && (got.why != "empty" && got.wait > 0 || got.why == "empty" && pc.stay > 0)
 	if pc.awake && !stays && got.why == "more" {
-		pc.q.wakeups.call(ctx, pc.p) // for what was put without a call
+		pc.q.wakeups.call(ctx, pc.p) // for jobs put without a notification
 	}
 	pc.awake = stays
 	switch {
@@ -226,13 +225,13 @@ func (pc *pacer) rest(ctx context.Context, got acquired, n int) {
 		pc.stay = linger
 	case n > 0:
 		if len(got.claims) == 0 {
-			pc.stay = 0 // once
+			pc.stay = 0 // stay only once
 		}
 		pc.sleep(ctx, linger, false)
 	}
 }
 
-// sleep waits; with wakeable a new ask ends it, but not before a millisecond.
+// sleep waits for d. If wakeable, a new ask ends it early, after at least a millisecond.
 func (pc *pacer) sleep(ctx context.Context, d time.Duration, wakeable bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -262,23 +261,23 @@ func (pc *pacer) deliver(ctx context.Context, claims []*Claim) {
 	}
 	pc.asks = pc.asks[n:]
 	pc.mu.Unlock()
-	for _, c := range claims[n:] { // their handlers have gone
+	for _, c := range claims[n:] { // their handlers are gone
 		if err := c.release(ctx, Verdict{Kind: Requeue, Unused: true}, "0"); err != nil {
-			pc.q.log.WarnContext(ctx, "release claim", "job", c.id, "err", err)
+			pc.q.log.WarnContext(ctx, "claim not released", "job", c.id, "err", err)
 		}
 	}
 }
 
-// dismiss gives nothing to the first n asks, which were there before acquire
-// looked and found nothing more.
+// dismiss answers the first n asks with nil. They were there before acquire looked and
+// found nothing more.
 func (pc *pacer) dismiss(n int) {
 	pc.mu.Lock()
 	defer pc.mu.Unlock()
 	pc.leave(min(max(n, 0), len(pc.asks)))
 }
 
-// leave gives nothing to the first n asks. Their handlers do not count from here on, so
-// that one who is called at this moment is not taken for one too many. Call with mu held.
+// leave answers the first n asks with nil. Their handlers stop counting immediately, so
+// that a handler started at this moment is not considered one too many. mu must be held.
 func (pc *pacer) leave(n int) {
 	pc.busy.Add(int64(-n))
 	for _, a := range pc.asks[:n] {
@@ -287,9 +286,9 @@ func (pc *pacer) leave(n int) {
 	pc.asks = pc.asks[n:]
 }
 
-// probe looks whether a job could run although no handler asked: the call was lost, a
-// claim expired or a parked subject woke. Then it starts a handler, so that there is one
-// way to run.
+// probe checks whether a job could run although no handler asked: a notification was lost,
+// a claim expired or a parked subject woke. If so it starts a handler, so that all jobs run
+// the same way.
 func (pc *pacer) probe(ctx context.Context) {
 	if pc.waiting() > 0 {
 		pc.wake()
@@ -301,7 +300,7 @@ func (pc *pacer) probe(ctx context.Context) {
 	got, err := pc.acquire(ctx, 0)
 	if err != nil {
 		if ctx.Err() == nil {
-			pc.q.log.WarnContext(ctx, "look for work", "pool", pc.p.ID, "err", err)
+			pc.q.log.WarnContext(ctx, "check for work failed", "pool", pc.p.ID, "err", err)
 		}
 		return
 	}
@@ -310,16 +309,15 @@ func (pc *pacer) probe(ctx context.Context) {
 	}
 }
 
-// spread starts as many handlers again as there are, because there is more work than
-// they asked for, and calls the other workers: the handlers of a burst double until all
-// are busy.
+// spread doubles the handlers because there is more work than they asked for, and notifies
+// the other workers. In a burst the handlers keep doubling until all are busy.
 func (pc *pacer) spread(ctx context.Context) {
 	pc.hire(max(int(pc.busy.Load()), 1))
 	pc.q.wakeups.call(ctx, pc.p)
 }
 
-// acquire asks for n claims; n = 0 only looks. A call whose reply was lost is
-// repeated with its number, and the script repeats the reply.
+// acquire requests n claims; with n = 0 it only checks. A call whose reply was lost is
+// repeated with the same number, and the script repeats its reply.
 func (pc *pacer) acquire(ctx context.Context, n int) (acquired, error) {
 	q := pc.q
 	now := q.settings.now()

@@ -10,26 +10,26 @@ import (
 	"github.com/llmguard/llmguard/guard"
 )
 
-// Position estimates how many jobs run before a waiting one, and the time until
-// its turn at the pool's quota (0 when the pool has no rate).
+// Position estimates how many jobs run before a waiting one, and the time until its turn at
+// the pool's quota (0 if the pool has no rate).
 //
-// Older jobs of its flow go first; each turn of its flow costs one turn of
-// every user of its org, each turn of the org one of every org with waiting
-// jobs: (own ahead + 1) x users x orgs - 1, at most all that wait in its class,
-// plus all that wait in higher classes. The time is that many requests and the
-// mean tokens of waiting jobs over the quota, at least the rest of a park or
-// block. A job that does not wait has position 0.
+// Older jobs of its flow go first. Each turn of its flow costs one turn of every user of
+// its org, and each turn of the org one of every org with waiting jobs: (own ahead + 1) x
+// users x orgs - 1, at most all that wait in its class, plus all that wait in higher
+// classes. The time is what the quota needs for that many requests and their mean tokens,
+// and at least the remaining time of a park or block. A job that does not wait has position
+// 0.
 func (q *Queue) Position(ctx context.Context, j *Job) (ahead int, eta time.Duration, err error) {
 	at, err := q.reader.position(ctx, j)
 	return at.ahead, max(at.turn, at.parked), err
 }
 
-// position is where a job is in its pool: turn is when the provider's quota reaches it,
-// parked how long a limit that refused rests.
+// position is the place of a job in its pool: turn is the time until the provider's quota
+// reaches it, parked how long a limit that refused it still holds it back.
 type position struct {
 	ahead        int
 	turn, parked time.Duration
-	gone         bool // it does not wait
+	gone         bool // the job does not wait
 }
 
 func (r *reader) position(ctx context.Context, j *Job) (position, error) {
@@ -56,30 +56,29 @@ func (r *reader) position(ctx context.Context, j *Job) (position, error) {
 	return position{ahead: int(jobs), turn: max(p.drainTime(jobs, tokens), micros(w[2])), parked: micros(w[3])}, nil
 }
 
-// Place is where a waiting job stands: in the queue, and with its limits.
+// Place is the position of a waiting job in the queue and relative to its limits.
 type Place struct {
 	Ahead int
-	// ETA is when it may run: the later of its turn at the provider's quota and of the time
-	// at which its limits have room for what it will hold. It is an estimate, and negative
-	// when time alone does not make the room.
+	// ETA is the estimated time until the job may run: the later of its turn at the
+	// provider's quota and the time at which its limits have room for its hold. It is
+	// negative if time alone does not free that room.
 	ETA time.Duration
-	// WaitingFor is the later of the two: "limit:<id>", "cap" for a spend cap of all orgs,
-	// or "pool:<id>".
+	// WaitingFor names the later of the two: "limit:<id>", "cap" for a spend cap of all
+	// orgs, or "pool:<id>".
 	WaitingFor string
-	Room       *guard.Room // nil when its limits are not known any more
+	Room       *guard.Room // nil if its limits are no longer known
 }
 
-// Rooms tells where the limits of a call that waits stand: Guard.Room.
+// Rooms returns the state of the limits of a waiting call; Guard.Room implements it.
 type Rooms func(context.Context, guard.Waiter) (*guard.Room, error)
 
-// Place returns where a waiting job stands. One that does not wait has the zero Place, but
-// for its Room.
+// Place returns the place of a waiting job. For a job that does not wait only Room is set.
 func (q *Queue) Place(ctx context.Context, rooms Rooms, j *Job) (Place, error) {
 	room, err := rooms(ctx, j.waiter())
 	if errors.Is(err, budget.ErrUnavailable) {
 		return Place{}, err
 	}
-	if err != nil { // its org or model is not configured any more: its turn will tell
+	if err != nil { // its org or model is no longer configured: its turn will show
 		room = nil
 	}
 	at, err := q.reader.position(ctx, j)
@@ -102,7 +101,7 @@ func (q *Queue) Place(ctx context.Context, rooms Rooms, j *Job) (Place, error) {
 	return place, nil
 }
 
-// waiter is the job as its limits see it.
+// waiter returns the job as its limits see it.
 func (j *Job) waiter() guard.Waiter {
 	return guard.Waiter{
 		Org: j.Org, User: j.User, Key: j.Key, IP: j.IP, Model: j.Model, Endpoint: j.Endpoint,

@@ -19,17 +19,18 @@ type Pool struct {
 	Concurrency  int
 	FixedQuota   bool
 	ActualTokens bool
-	// MaxJobs and MaxBytes bound the jobs that have not ended. 0 is 100,000
-	// jobs and 1 GiB, negative is unbounded.
+	// MaxJobs and MaxBytes bound the unfinished jobs. 0 is 100,000 jobs and 1 GiB,
+	// negative is unbounded.
 	MaxJobs  int
 	MaxBytes int64
-	// MaxAge is how long a job may wait; older ones expire. 0 is 24 h.
+	// MaxAge is how long a job may wait before it expires. 0 is 24 h.
 	MaxAge time.Duration
 	// ResultTTL is how long an ended job and its result stay readable. 0 is 24 h.
 	ResultTTL time.Duration
 }
 
-// pool is a Pool with what is derived from it. Only the scripts under way in it change.
+// pool is a Pool with the values derived from it. It is immutable except for its scripts in
+// flight, its activity and announced.
 type pool struct {
 	Pool
 	code   string
@@ -39,7 +40,7 @@ type pool struct {
 
 	puts, starts, finishes *coalescedScript
 	activity
-	announced atomic.Int64 // to Redis, as an org's own: Unix seconds
+	announced atomic.Int64 // when it was recorded as an org's own pool, in Unix seconds
 }
 
 func newPool(p Pool, o Options) (*pool, error) {
@@ -76,8 +77,8 @@ func newPool(p Pool, o Options) (*pool, error) {
 	}, nil
 }
 
-// bounds are the most jobs and bytes of the pool, of an org in it and of a flow;
-// 0 is none.
+// bounds returns the maximum number of jobs and bytes of the pool, of an org in it and of a
+// flow; 0 is unbounded.
 func (p Pool) bounds(o Options) []any {
 	share := func(n int64, percent int) int64 {
 		if n < 0 {
@@ -99,8 +100,8 @@ func (p *pool) with(key string) []string {
 	return append(keys, key)
 }
 
-// drainTime is how long the quota needs for so many requests and tokens; 0
-// when it has no rate.
+// drainTime returns how long the quota needs for the given requests and tokens; 0 if the
+// pool has no rate.
 func (p *pool) drainTime(jobs, tokens int64) time.Duration {
 	var minutes float64
 	if p.RPM > 0 {

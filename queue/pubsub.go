@@ -8,9 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// hub shares one pub/sub connection of the process among all who wait for a
-// message. It promises little: messages are lost while Redis is away, when no
-// pubsub runs, and when a listener is slow. Every listener also polls.
+// pubsub shares one Redis pub/sub connection among all listeners of the process. Delivery
+// is best effort: messages are lost while Redis is unavailable, when run is not active, and
+// when a listener is slow. Every listener must also poll.
 type pubsub struct {
 	rdb redis.UniversalClient
 	log *slog.Logger
@@ -29,8 +29,8 @@ func newHub(rdb redis.UniversalClient, log *slog.Logger) *pubsub {
 	}
 }
 
-// listen returns a Go channel that receives the payloads of a Redis channel,
-// as far as its buffer of `depth` has room, until leave is called.
+// listen returns a Go channel that receives the payloads of a Redis channel, as far as its
+// buffer of `depth` has room, until leave is called.
 func (h *pubsub) listen(channel string, depth int) (messages chan string, leave func()) {
 	messages = make(chan string, depth)
 	h.mu.Lock()
@@ -59,8 +59,8 @@ func (h *pubsub) change(channel string) {
 	}
 }
 
-// run keeps the connection until ctx is done. go-redis reconnects and
-// subscribes again by itself.
+// run maintains the connection until ctx is done. go-redis reconnects and resubscribes on
+// its own.
 func (h *pubsub) run(ctx context.Context) {
 	sub := h.rdb.Subscribe(ctx)
 	var receiving sync.WaitGroup
@@ -69,7 +69,7 @@ func (h *pubsub) run(ctx context.Context) {
 			switch m := m.(type) {
 			case *redis.Message:
 				h.deliver(m.Channel, m.Payload)
-			case *redis.Subscription: // what was published before it is found by looking
+			case *redis.Subscription: // listeners poll for what was published before
 				if m.Kind == "subscribe" {
 					h.deliver(m.Channel, "")
 				}
@@ -94,7 +94,7 @@ func (h *pubsub) run(ctx context.Context) {
 	}
 }
 
-// apply subscribes to what has listeners and leaves what has none.
+// apply subscribes to channels that have listeners and leaves those that have none.
 func (h *pubsub) apply(ctx context.Context, sub *redis.PubSub, joined map[string]struct{}) {
 	var join, leave []string
 	h.mu.Lock()
@@ -111,7 +111,7 @@ func (h *pubsub) apply(ctx context.Context, sub *redis.PubSub, joined map[string
 	}
 	clear(h.changed)
 	h.mu.Unlock()
-	// A failed call is made good by go-redis when it has connected again.
+	// If a call fails, go-redis repeats it after reconnecting.
 	if len(join) > 0 {
 		if err := sub.Subscribe(ctx, join...); err != nil {
 			h.log.DebugContext(ctx, "subscribe", "err", err)

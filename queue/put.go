@@ -10,36 +10,37 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// FullError refuses a job: the queue holds as many as it may.
+// FullError refuses a job because a bound of the queue is reached.
 type FullError struct {
-	// Scope is what is full: jobs or bytes of the pool, org_jobs or org_bytes
-	// of the org in it, flow_jobs or flow_bytes of the user; memory of Redis, or
-	// org_memory, the share of it of the org; tokens when the job alone exceeds the
-	// minute's quota. Limit is a percentage for those of memory, and bytes where it
-	// means never.
+	// Scope is what is full: jobs or bytes of the pool; org_jobs or org_bytes of the
+	// org in it; flow_jobs or flow_bytes of the user; memory, that of Redis;
+	// org_memory, the org's share of it; tokens, if the job alone exceeds the minute's
+	// quota. Limit is a percentage for the memory scopes, or bytes if the job can never
+	// fit.
 	Scope string
 	Limit int64
-	// RetryAfter is the time the quota needs for what waits; 0 means never, see Final.
+	// RetryAfter is the time the quota needs for the waiting jobs; 0 means never, see
+	// Final.
 	RetryAfter time.Duration
 }
 
-// TooLarge refuses a call that no waiting helps, because it alone is more than the
-// provider takes in a minute; advice is what else to say to its caller.
+// TooLarge refuses a call that waiting cannot help, because it alone exceeds what the
+// provider accepts in a minute. advice is appended to the message.
 func TooLarge(tpm int64, advice string) *wire.Error {
 	return wire.QuotaExceeded(fmt.Sprintf("The call alone exceeds the provider's %d tokens per minute: "+
 		"shorten the prompt or lower max_completion_tokens (or max_tokens).%s", tpm, advice))
 }
 
-// tooLargeForMemory refuses a call that no waiting helps, because it and its answer are
-// more than its org may ever have in Redis.
+// tooLargeForMemory refuses a call that waiting cannot help, because the call and its
+// answer exceed what its org may ever store in Redis.
 func tooLargeForMemory(most int64) *wire.Error {
 	return wire.QuotaExceeded(fmt.Sprintf("The call and its largest possible answer exceed the %d bytes that one org "+
-		"may have in the store (queue.memory_share, queue.memory_org_share): send less, or ask for fewer inputs, images "+
-		"or output tokens", most))
+		"may store (queue.memory_share, queue.memory_org_share). Send less, or request fewer inputs, images or output "+
+		"tokens", most))
 }
 
-// Final is the answer to a call that no waiting helps, nil when waiting may. Advice is what
-// else to say to its caller.
+// Final returns the answer to a call that waiting cannot help, or nil if waiting may help.
+// advice is appended to the message.
 func (e *FullError) Final(advice string) *wire.Error {
 	switch {
 	case e.RetryAfter > 0:
@@ -54,8 +55,7 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("queue: full (%s, limit %d), retry after %s", e.Scope, e.Limit, e.RetryAfter)
 }
 
-// NewID returns a new job id of a pool, from which the pool can be told; "" for
-// an unknown pool.
+// NewID returns a new job id of a pool, which identifies the pool; "" for an unknown pool.
 func (q *Queue) NewID(poolID string) string {
 	p := q.settings.pools()[poolID]
 	if p == nil {
@@ -64,9 +64,8 @@ func (q *Queue) NewID(poolID string) string {
 	return jobPrefix + p.code + wire.NewCallID()
 }
 
-// DerivedID returns the job id of a pool that belongs to a seed, always the
-// same; "" for an unknown pool. Whoever puts a job again after a crash finds it
-// there.
+// DerivedID returns the job id in a pool that belongs to a seed, always the same; "" for an
+// unknown pool. A caller that puts the job again after a crash finds it there.
 func (q *Queue) DerivedID(poolID, seed string) string {
 	p := q.settings.pools()[poolID]
 	if p == nil {
@@ -75,14 +74,13 @@ func (q *Queue) DerivedID(poolID, seed string) string {
 	return jobPrefix + p.code + letters(seed)[:ulidLen]
 }
 
-// Put stores a job and its body and lets it wait. It is idempotent on j.ID,
-// which comes from NewID. It sets State, Created, Deadline (an earlier one than
-// the pool's is kept) and Bytes of j. The
-// error is a *FullError, about j itself, or of Redis; after one of Redis the
-// job may be waiting, and another Put or Cancel with its id settles that.
+// Put stores a job and its body and queues it. It is idempotent on j.ID, which must come
+// from NewID. It sets State, Created, Deadline (an earlier one than the pool's is kept) and
+// Bytes of j. The error is a *FullError, an error about j itself, or comes from Redis.
+// After an error of Redis the job may be waiting; another Put or a Cancel with its id
+// settles that.
 //
-// An interactive job is dropped when no Watch of it has been open for
-// Options.Grace.
+// An interactive job is dropped once no Watch of it has been open for Options.Grace.
 func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
 	p, err := q.admission.checkJob(j)
 	if err != nil {
@@ -120,7 +118,7 @@ func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
 	if w[0] != "ok" {
 		q.contents.dropBody(ctx, j)
 		q.metrics.puts.WithLabelValues(p.ID, "full").Inc()
-		p.stir() // endOverdue sees whether that many jobs are there
+		p.stir() // lets endOverdue check whether there really are that many jobs
 		return fullError(w)
 	}
 	j.State, j.Created = Queued, instant(w[1])
@@ -130,7 +128,7 @@ func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
 	return nil
 }
 
-// fullError reads put.lua's "full <scope> <limit> <us>".
+// fullError decodes put.lua's "full <scope> <limit> <us>".
 func fullError(w []string) error {
 	if len(w) < 4 {
 		return fmt.Errorf("queue: put replied %q", w)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Jobs put by one call of the script are each judged by themselves, in their
-// order: the same id twice is one job, and one that is too much refuses itself.
+// Jobs put by one script call are judged separately and in order: the same id twice is one
+// job, and a job over the bound is the only one refused.
 func TestJobsPutTogether(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{OrgShare: 50}, Pool{ID: "p", MaxJobs: 4})
@@ -39,7 +39,8 @@ func TestJobsPutTogether(t *testing.T) {
 	}
 }
 
-// calls returns what counts the calls for workers of a pool since the last time.
+// calls returns a function that counts the notifications to workers of a pool since its
+// last call.
 func (e *env) calls(pool string) func() int {
 	e.t.Helper()
 	sub := e.rdb.Subscribe(e.t.Context(), workChannel(pool))
@@ -64,7 +65,7 @@ func (e *env) calls(pool string) func() int {
 	}
 }
 
-// Jobs put by one call of the script call the workers once, and one call starts as many
+// Jobs put by one script call notify the workers once, and one notification starts as many
 // handlers as there is work for.
 func TestOneCallWakesAll(t *testing.T) {
 	t.Parallel()
@@ -105,7 +106,8 @@ func TestOneCallWakesAll(t *testing.T) {
 	wg.Wait()
 }
 
-// A job put while handlers stay for it calls nobody; one put after they have gone does.
+// A job put while handlers stay for it sends no notification; one put after they have gone
+// does.
 func TestNoCallWhileHandlersAreAwake(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})

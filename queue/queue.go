@@ -43,64 +43,66 @@ var (
 // Shares are percentages of a pool's quota.
 type Shares struct{ Interactive, Async, Batch int }
 
-// Options are the optional settings of a Queue; the zero value is a good one.
+// Options are the optional settings of a Queue. The zero value is usable.
 type Options struct {
-	// Logger defaults to slog.Default().
+	// Log defaults to slog.Default().
 	Log *slog.Logger
-	// Scripts runs the scripts; nil: the client given to New. One that sends
-	// what concurrent callers ask for together saves system calls under load.
+	// Scripts runs the scripts; nil means the client given to New. A Scripter that
+	// batches the scripts of concurrent callers saves system calls under load.
 	Scripts redis.Scripter
-	// Registerer receives the metrics; nil leaves them unregistered.
+	// Metrics receives the metrics; nil leaves them unregistered.
 	Metrics prometheus.Registerer
 	// MaxAttempts is how often a job is started before it fails with code
 	// attempts_exhausted. 0 is 3.
 	MaxAttempts int
-	// RetryFor is how long after it was put a job that nobody waits for is tried again when
-	// the provider fails it, with a 5xx or by being out of reach; its pool's MaxAge bounds
-	// it too. 0: it is not.
+	// RetryFor is how long after its put a job without a connected caller is retried if
+	// the provider fails it with a 5xx or is unreachable. Its pool's MaxAge bounds it
+	// too. 0 disables retries.
 	RetryFor time.Duration
-	// OrgShare and FlowShare are the parts of a pool's MaxJobs and MaxBytes that
-	// one org and one user may hold, in percent. 0 is 25, and as much for the user.
+	// OrgShare and FlowShare are the parts of a pool's MaxJobs and MaxBytes, in
+	// percent, that one org and one user may hold. 0 is 25 for OrgShare, and OrgShare
+	// for FlowShare.
 	OrgShare, FlowShare int
-	// Memory admits bodies and answers into Redis; nil: one with default bounds.
+	// Memory admits bodies and answers into Redis; nil means one with default bounds.
 	Memory *capacity.Memory
-	// Files counts what is kept in Blobs against the quota of its org; nil: nothing does.
+	// Files counts the contents of Blobs against the quota of their org; nil disables
+	// that.
 	Files *files.Store
-	// Shares are the parts of a pool's quota, in percent, that waiting jobs of
-	// each class are guaranteed against the classes before theirs and against
-	// live calls. The zero value is 20 interactive, 10 async, 5 batch.
+	// Shares are the parts of a pool's quota, in percent, that waiting jobs of each
+	// class are guaranteed against earlier classes and live calls. The zero value is 20
+	// interactive, 10 async, 5 batch.
 	Shares Shares
-	// DeadLetters is how many failed jobs a pool keeps to be replayed, DeadTTL
-	// for how long. 0 is 1,000 and 7 days.
+	// DeadLetters is how many failed jobs a pool keeps for replay, DeadTTL for how
+	// long. 0 is 1,000 and 7 days.
 	DeadLetters int
 	DeadTTL     time.Duration
-	// Burst is the part of a minute's quota that may go out at once after a
-	// pause, per mille. 0 is 100. It never lifts the cap per sliding minute.
+	// Burst is the part of a minute's quota, per mille, that may be used immediately
+	// after a pause. 0 is 100. It never lifts the cap per sliding minute.
 	Burst int
-	// Weights are the shares of orgs ("org") and of users within their org
-	// ("org user"), in percent of the others'. Who is not named has 100.
+	// Weights are the shares of orgs ("org") and of users within their org ("org
+	// user"), in percent of the others'. Unlisted ones have weight 100.
 	Weights map[string]int
-	// Seal encrypts bodies and answers in Redis; nil keeps them as they are. All
+	// Seal encrypts bodies and answers in Redis; nil stores them in the clear. All
 	// processes need the same keys.
 	Seal *seal.Ring
-	// Blobs keeps bodies and answers of more than BlobAbove bytes outside Redis;
-	// nil, or 0: Redis keeps all. All processes need the same store, which seals
-	// what it is given under the keys of Seal.
+	// Blobs stores bodies and answers larger than BlobAbove bytes outside Redis. If it
+	// is nil or BlobAbove is 0, Redis holds everything. All processes need the same
+	// store, which seals its contents under the keys of Seal.
 	Blobs     *blob.Store
 	BlobAbove int64
-	// Spool is the room for bodies that run and answers that are read; nil: a default
-	// one.
+	// Spool is the memory for bodies of running jobs and answers being read; nil means
+	// a default one.
 	Spool *spool.Store
 	// MaxOutput bounds the recorded output of one attempt, in bytes. 0 is 32 MiB.
 	MaxOutput int64
-	// LocalShare is the part of a pool's quota that this process lets through by
-	// itself while Redis is away, in percent. 0 is 10.
+	// LocalShare is the part of a pool's quota, in percent, that this process may grant
+	// on its own while Redis is unavailable. 0 is 10.
 	LocalShare int
-	// Lease is how long a grant or claim outlives a silent process; it is
-	// renewed three times as often. 0 is 30 s.
+	// Lease is how long a grant or claim outlives a silent process. It is renewed three
+	// times per Lease. 0 is 30 s.
 	Lease time.Duration
-	// Grace is how long a waiting job outlives a silent caller; presence is
-	// renewed three times as often. 0 is 15 s.
+	// Grace is how long a waiting job outlives a silent caller. Presence is renewed
+	// three times per Grace. 0 is 15 s.
 	Grace time.Duration
 }
 
@@ -152,17 +154,17 @@ func (o Options) validate() error {
 	return nil
 }
 
-// Queue holds the pools of a deployment. All methods are safe for concurrent
-// use. Errors of Redis are returned as they are, wrapped.
+// Queue holds the pools of a deployment. All methods are safe for concurrent use. Errors of
+// Redis are returned wrapped.
 type Queue struct {
 	rdb     redis.UniversalClient
 	quota   *quota.Quota
-	opts    Options // those that stay: see Configure
+	opts    Options // the fixed ones; see Configure
 	log     *slog.Logger
 	metrics *metrics
 	hub     *pubsub
 	slow    slowBodies
-	probe   time.Duration // between looks for work that nobody was called for
+	probe   time.Duration // between checks for work without a notification
 	memory  *capacity.Memory
 
 	settings  *settings
@@ -181,8 +183,8 @@ type Queue struct {
 	records   *Records
 }
 
-// New returns a Queue over rdb. It refuses pools whose ids are not plain or
-// share the code that job ids carry. Call Run to keep leases and presence.
+// New returns a Queue over rdb. It rejects pools whose ids are not plain or whose codes in
+// job ids collide. Call Run to renew leases and presence.
 func New(rdb redis.UniversalClient, pools []Pool, opts Options) (*Queue, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
@@ -219,7 +221,7 @@ func New(rdb redis.UniversalClient, pools []Pool, opts Options) (*Queue, error) 
 	return q, nil
 }
 
-// assemble makes the parts of q; each has what it needs of the others.
+// assemble creates the parts of q, each with the other parts it needs.
 func (q *Queue) assemble() {
 	q.own = &ownedPools{rdb: q.rdb, log: q.log, settings: q.settings}
 	q.reader = &reader{
@@ -245,15 +247,15 @@ func (q *Queue) assemble() {
 	q.records = &Records{memory: q.memory}
 }
 
-// Places are the places that are kept for callers whose connection ended.
+// Places returns the reserved places of callers whose connection ended.
 func (q *Queue) Places() *Places { return q.places }
 
-// Records admits the records of idempotency keys.
+// Records returns the admission of idempotency key records.
 func (q *Queue) Records() *Records { return q.records }
 
-// Run renews the leases of this process's grants and the presence of its
-// waiting callers, listens for wake-ups, and ends jobs that are overdue, until
-// ctx is done; it then returns nil. It survives Redis being away.
+// Run renews the leases of this process's grants and the presence of its waiting callers,
+// listens for wake-ups, and ends overdue jobs, until ctx is done; it then returns nil. It
+// tolerates an unavailable Redis.
 func (q *Queue) Run(ctx context.Context) error {
 	q.metrics.scrapeIn(ctx)
 	var wg sync.WaitGroup
@@ -270,7 +272,7 @@ func (q *Queue) Run(ctx context.Context) error {
 	return nil
 }
 
-// every calls fn at once per interval until ctx is done.
+// every calls fn once per interval until ctx is done.
 func every(ctx context.Context, interval time.Duration, fn func(context.Context)) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -284,7 +286,7 @@ func every(ctx context.Context, interval time.Duration, fn func(context.Context)
 	}
 }
 
-// Quota is the provider quota of the queue's pools. It is kept in order by Run.
+// Quota returns the provider quota of the queue's pools. Run maintains it.
 func (q *Queue) Quota() *quota.Quota { return q.quota }
 
 func (s *settings) pool(id string) (*pool, error) {
@@ -301,7 +303,7 @@ type scripts struct {
 	clock string // test clock in microseconds; empty: Redis TIME
 }
 
-// eval runs a script; the test clock, usually empty, is its first argument.
+// eval runs a script. The test clock, usually empty, is its first argument.
 func (s *scripts) eval(ctx context.Context, name string, script *redis.Script, keys []string,
 	args ...any,
 ) (string, error) {
@@ -321,13 +323,13 @@ func words(name, reply string, n int) ([]string, error) {
 	return w, nil
 }
 
-// micros reads a decimal number of microseconds.
+// micros parses a decimal number of microseconds.
 func micros(s string) time.Duration {
 	n, _ := strconv.ParseInt(s, 10, 64)
 	return time.Duration(n) * time.Microsecond
 }
 
-// instant reads a Unix time in microseconds; "" and 0 are the zero time.
+// instant parses a Unix time in microseconds; "" and 0 are the zero time.
 func instant(s string) time.Time {
 	n, _ := strconv.ParseInt(s, 10, 64)
 	if n == 0 {

@@ -23,7 +23,7 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// soak asks for the long forms of the tests.
+// soak enables the long forms of the tests.
 var soak = os.Getenv("LLMGUARD_SOAK") != ""
 
 func TestMain(m *testing.M) {
@@ -31,13 +31,14 @@ func TestMain(m *testing.M) {
 	if !soak {
 		_ = testflag.Set("rapid.checks", "30")
 	}
-	// A pool of go-redis that lost its server looks for it once a second, until a second after its Close at most.
+	// A go-redis pool that lost its server dials it once a second, until at most a
+	// second after its Close.
 	dialer := goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial")
 	randtest.Rapid()
 	goleak.VerifyTestMain(m, dialer)
 }
 
-// env is a queue on a real Redis of its own.
+// env is a queue on its own real Redis.
 type env struct {
 	*Queue
 	t   testing.TB
@@ -64,7 +65,7 @@ func envOn(t testing.TB, srv *redistest.Server, opts Options, pools ...Pool) *en
 	return &env{Queue: q, t: t, srv: srv, rdb: rdb}
 }
 
-// run runs the queue and a worker until the returned stop.
+// run runs the queue and a worker until the returned stop is called.
 func (e *env) run(runner func(context.Context, *Claim) Verdict, opts WorkerOptions) (stop func()) {
 	e.t.Helper()
 	ctx, cancel := context.WithCancel(e.t.Context())
@@ -74,7 +75,8 @@ func (e *env) run(runner func(context.Context, *Claim) Verdict, opts WorkerOptio
 	return stop
 }
 
-// start runs the queue and a worker until ctx is done, and returns what waits for them.
+// start runs the queue and a worker until ctx is done, and returns a function that waits
+// for them.
 func (e *env) start(ctx context.Context, runner func(context.Context, *Claim) Verdict, opts WorkerOptions) (wait func()) {
 	e.t.Helper()
 	var wg sync.WaitGroup
@@ -90,7 +92,7 @@ func (e *env) start(ctx context.Context, runner func(context.Context, *Claim) Ve
 	return wg.Wait
 }
 
-// putAll puts jobs by several callers at once, in no order.
+// putAll puts jobs from several goroutines, in no order.
 func (e *env) putAll(jobs []*Job) {
 	e.t.Helper()
 	var g errgroup.Group
@@ -137,7 +139,7 @@ func (e *env) claim(pool string, n int) []*Claim {
 	return got.claims
 }
 
-// claimOne acquires the next job and fails when it is not the wanted one.
+// claimOne acquires the next job and fails if it is not the wanted one.
 func (e *env) claimOne(pool string, want *Job) *Claim {
 	e.t.Helper()
 	claims := e.claim(pool, 1)

@@ -15,15 +15,15 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// booked is one grant as the provider may come to see it.
+// booked is one grant as the provider may see it.
 type booked struct {
 	at     time.Duration
 	tokens int64
 }
 
-// checkWindows is the oracle: whatever delay up to quota.GrantLife each request has,
-// no minute of the provider may hold more than the quota. Two requests whose
-// grants are 60.5 s apart can be seen within 60 s.
+// checkWindows is the oracle: whatever delay up to quota.GrantLife each request has, no
+// minute of the provider may exceed the quota. Two requests whose grants are 60.5 s apart
+// can arrive within 60 s.
 func checkWindows(t interface{ Fatalf(string, ...any) }, log []booked, p Pool) {
 	slices.SortStableFunc(log, func(a, b booked) int { return int(a.at - b.at) })
 	var requests, tokens int64
@@ -42,8 +42,8 @@ func checkWindows(t interface{ Fatalf(string, ...any) }, log []booked, p Pool) {
 
 const simStart = 1_700_000_000 * time.Second
 
-// TestQuotaIsNeverExceeded lets random live calls, jobs, refunds, pauses,
-// blocks and clocks that run backwards at the quota, in simulated time.
+// TestQuotaIsNeverExceeded runs random live calls, jobs, refunds, pauses, blocks and
+// backward clock steps against the quota, in simulated time.
 func TestQuotaIsNeverExceeded(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "a"})
@@ -117,7 +117,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 	})
 }
 
-// step is a time between calls: mostly short, at times long, seldom negative.
+// step returns a time between calls: mostly short, sometimes long, rarely negative.
 func step(rng *rand.Rand) time.Duration {
 	switch rng.IntN(20) {
 	case 0:
@@ -130,8 +130,8 @@ func step(rng *rand.Rand) time.Duration {
 	return time.Duration(rng.Int64N(int64(600 * time.Millisecond)))
 }
 
-// TestQuotaIsUsed drains a backlog for some simulated minutes after a burst and
-// after a pause: at least 97 % of the binding quota, and no long standstill.
+// TestQuotaIsUsed drains a backlog for some simulated minutes after a burst and after a
+// pause. At least 97 % of the binding quota must be used, without a long standstill.
 func TestQuotaIsUsed(t *testing.T) {
 	t.Parallel()
 	const minutes = 3
@@ -219,7 +219,7 @@ func TestTakeAndGiveAreIdempotent(t *testing.T) {
 		t.Errorf("booked twice: %+v", d)
 	}
 	refused("huge", 1001, "never")
-	refused("b", 50, "rpm") // the burst of one request is used
+	refused("b", 50, "rpm") // the burst of one request is used up
 	for range 2 {
 		if err := e.Give(ctx, a, true); err != nil {
 			t.Fatal(err)
@@ -273,8 +273,8 @@ func TestSecondGiveReturnsNothing(t *testing.T) {
 	}
 }
 
-// TestGiveTogether: while Run runs, used grants of large pools are given back in
-// batches, and a scarce place is free again at once.
+// TestGiveTogether checks that while Run runs, used grants of large pools are returned in
+// batches, and a scarce slot is free again immediately.
 func TestGiveTogether(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "narrow", Concurrency: 1}, Pool{ID: "broad", Concurrency: 1000}, Pool{ID: "wide"})
@@ -305,8 +305,8 @@ func TestGiveTogether(t *testing.T) {
 	}
 }
 
-// TestOldBookingIsNotFresh: a take under an id whose give failed books anew. A lost reply is replayed, and the grant is as
-// old as it is.
+// TestOldBookingIsNotFresh checks that a take under an id whose give failed books again,
+// and that a lost reply is replayed with the grant's true age.
 func TestOldBookingIsNotFresh(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{Burst: 1000}, Pool{ID: "p", RPM: 10, Concurrency: 1})
@@ -337,8 +337,9 @@ func TestOldBookingIsNotFresh(t *testing.T) {
 	}
 }
 
-// TestFormGoesPastWhatRests: a call that cannot wait in the queue is refused behind a waiting job of its user that may
-// run, or that waits for the same, and not behind one that another model's limit keeps out.
+// TestFormGoesPastWhatRests checks that a call that cannot be queued is refused if a
+// waiting job of its user may run or waits for the same limit, but not if that job is held
+// back by another model's limit.
 func TestFormGoesPastWhatRests(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", RPM: 1000})

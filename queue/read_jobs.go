@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Jobs returns jobs of an org in one round trip, in the order of their ids; nil
-// stands for one that does not exist. The error is ErrNewer when there is one
-// that this version cannot read.
+// Jobs returns jobs of an org in one round trip, in the order of their ids. A job that does
+// not exist is nil. The error is ErrNewer if this version cannot read one of them.
 func (q *Queue) Jobs(ctx context.Context, org string, ids []string) ([]*Job, error) {
 	pipe := q.rdb.Pipeline()
 	reads := make([]func() (*Job, error), len(ids))
@@ -37,12 +36,12 @@ func (q *Queue) Jobs(ctx context.Context, org string, ids []string) ([]*Job, err
 	return jobs, nil
 }
 
-// goneAfter is how long the record of a forgotten job stays, so that a late
-// Put of its id does not run it again.
+// goneAfter is how long the record of a forgotten job stays, so that a late Put of its id
+// does not run it again.
 const goneAfter = time.Minute
 
-// Forget drops what ended jobs keep in Redis, because their results are
-// elsewhere now. What it fails to drop ends by itself.
+// Forget deletes what ended jobs keep in Redis, because their results are stored elsewhere
+// now. What it fails to delete expires.
 func (q *Queue) Forget(ctx context.Context, jobs []*Job) error {
 	pipe, ids := q.rdb.Pipeline(), make([]string, 0, len(jobs))
 	for _, j := range jobs {

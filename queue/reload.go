@@ -18,28 +18,28 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// workerSetup is what Configure replaces: the pools, and the options that may change
-// while the queue runs. It is immutable.
+// workerSetup is what Configure replaces: the pools, and the options that may change while
+// the queue runs. It is immutable.
 type workerSetup struct {
 	configured   []Pool
-	own          []string         // ids of pools that are orgs' own
+	own          []string         // ids of orgs' own pools
 	pools, codes map[string]*pool // by id, and by the code in job ids
 	opts         Options
-	weights      string        // names opts.Weights in Redis; "" when there are none
-	replaced     chan struct{} // closed when another setup is in force
+	weights      string        // names opts.Weights in Redis; "" if there are none
+	replaced     chan struct{} // closed when another setup takes effect
 }
 
-// settings are the pools and options in force, which Configure replaces.
+// settings holds the current pools and options, which Configure replaces.
 type settings struct {
 	rdb   redis.UniversalClient
 	quota *quota.Quota
 	setup atomic.Pointer[workerSetup]
 
-	configuring sync.Mutex // the quota
+	configuring sync.Mutex // serializes configureQuota
 }
 
-// newSetup derives a setup. Pools that are as they were before keep the scripts
-// they have under way; pools that are gone stay, so that what waits in them ends.
+// newSetup derives a setup. Unchanged pools keep their scripts in flight. Pools that were
+// removed stay, so that the jobs waiting in them can end.
 func newSetup(pools []Pool, own []string, opts Options, before *workerSetup) (*workerSetup, error) {
 	s := &workerSetup{
 		configured: pools, own: own, pools: make(map[string]*pool), codes: make(map[string]*pool), opts: opts,
@@ -74,7 +74,7 @@ func newSetup(pools []Pool, own []string, opts Options, before *workerSetup) (*w
 	return s, s.weigh(opts.Weights)
 }
 
-// all lists the configured pools and those that derive from them.
+// all returns the configured pools and the own pools derived from them.
 func (s *workerSetup) all() []Pool {
 	all := slices.Clone(s.configured)
 	for _, id := range s.own {
@@ -87,7 +87,7 @@ func (s *workerSetup) all() []Pool {
 	return all
 }
 
-// weigh sets the weights, before anybody else has the setup.
+// weigh sets the weights. It must be called before the setup is shared.
 func (s *workerSetup) weigh(weights map[string]int) error {
 	s.opts.Weights, s.weights = weights, ""
 	if len(weights) == 0 {
@@ -101,8 +101,9 @@ func (s *workerSetup) weigh(weights map[string]int) error {
 	return nil
 }
 
-// writeWeights writes the weights for acquire, which reads those it needs: by name, so
-// that processes of another configuration have theirs. They last while they are used.
+// writeWeights writes the weights to Redis, where acquire reads those it needs. The key
+// includes a hash of the weights, so that processes with another configuration use their
+// own. Weights in use do not expire.
 func (s *settings) writeWeights(ctx context.Context, key string, weights map[string]int) error {
 	pipe := s.rdb.Pipeline()
 	for part := range slices.Chunk(slices.Sorted(maps.Keys(weights)), 1000) {
@@ -120,10 +121,10 @@ func (s *settings) writeWeights(ctx context.Context, key string, weights map[str
 	return nil
 }
 
-// weightsLife is how long weights last that are not used; acquire.lua has it too.
+// weightsLife is how long unused weights are kept. acquire.lua has the same constant.
 const weightsLife = time.Hour
 
-// same reports whether two pools of one id send the same to Redis.
+// same reports whether two pools with the same id send the same arguments to Redis.
 func (p *pool) same(other *pool) bool {
 	return p.Pool == other.Pool && reflect.DeepEqual(p.limits, other.limits) &&
 		reflect.DeepEqual(p.puts.common, other.puts.common) &&
@@ -131,10 +132,10 @@ func (p *pool) same(other *pool) bool {
 }
 
 // Configure replaces the pools and, of the options, MaxAttempts, RetryFor, OrgShare,
-// FlowShare, Shares, DeadLetters, DeadTTL, Weights, Seal and BlobAbove; the
-// others stay as New got them. What is under way goes on with what it began
-// with. A pool that is left out stays until the process ends, so that its jobs
-// do, and pools that are orgs' own follow theirs. After an error nothing has changed.
+// FlowShare, Shares, DeadLetters, DeadTTL, Weights, Seal and BlobAbove; the others stay as
+// given to New. Work in progress continues with the setup it started with. A pool that is
+// left out stays until the process ends, so that its jobs can end, and orgs' own pools
+// follow the configured ones. After an error nothing has changed.
 func (q *Queue) Configure(pools []Pool, opts Options) error {
 	if err := opts.validate(); err != nil {
 		return err
@@ -142,13 +143,13 @@ func (q *Queue) Configure(pools []Pool, opts Options) error {
 	opts = opts.withDefaults()
 	opts.Burst = q.opts.Burst
 	opts.Lease = q.opts.Lease
-	opts.Grace = q.opts.Grace // pools carry them
+	opts.Grace = q.opts.Grace // Burst, Lease and Grace are built into the pools
 	return q.settings.change(func(before *workerSetup) (*workerSetup, error) {
 		return newSetup(pools, before.own, opts, before)
 	})
 }
 
-// change puts another setup in force.
+// change replaces the setup with one derived from the current one.
 func (s *settings) change(from func(before *workerSetup) (*workerSetup, error)) error {
 	for {
 		before := s.setup.Load()
@@ -164,8 +165,8 @@ func (s *settings) change(from func(before *workerSetup) (*workerSetup, error)) 
 	}
 }
 
-// configureQuota gives the quota the pools in force. Of two at once the last one knows
-// what both have done.
+// configureQuota passes the current pools to the quota. With concurrent changes the last
+// call sees the result of both.
 func (s *settings) configureQuota() {
 	s.configuring.Lock()
 	defer s.configuring.Unlock()
@@ -177,7 +178,7 @@ func (s *settings) configureQuota() {
 	s.quota.Configure(pools)
 }
 
-// SetWeights replaces Options.Weights alone. Turns already given stay given.
+// SetWeights replaces only Options.Weights. Turns already given are not revoked.
 func (q *Queue) SetWeights(weights map[string]int) error {
 	if err := (Options{Weights: weights}).validate(); err != nil {
 		return err
@@ -193,7 +194,7 @@ func (s *settings) now() *workerSetup { return s.setup.Load() }
 
 func (s *settings) pools() map[string]*pool { return s.now().pools }
 
-// Pools lists the pools in force, by id.
+// Pools lists the current pools by id.
 func (q *Queue) Pools() []Pool {
 	all := q.settings.pools()
 	out := make([]Pool, 0, len(all))

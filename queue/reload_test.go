@@ -8,8 +8,8 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// A queue that runs takes new pools, other bounds and other numbers of handlers;
-// a job that was running goes on, one in a pool that is left out still runs.
+// A running queue accepts new pools, other bounds and other numbers of handlers. A running
+// job continues, and a job in a removed pool still runs.
 func TestConfigure(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"}, Pool{ID: "old"})
@@ -49,7 +49,7 @@ func TestConfigure(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.SetConcurrency(map[string]int{"p": 2})
-	for _, pool := range []string{"p", "new", "old"} { // p has a handler besides the busy one now
+	for _, pool := range []string{"p", "new", "old"} { // p now has a handler in addition to the busy one
 		j := e.put(e.job(pool, "acme", "quick", Async, 1))
 		redistest.Eventually(t, "the job in "+pool+" succeeded", func() bool { return e.state(j) == Succeeded })
 	}

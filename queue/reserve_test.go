@@ -12,17 +12,18 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// traffic is a pool of 10,000 tokens a minute in simulated time, on Redis and as a Virtual, which have to agree. A
-// live call of 20 tokens comes every 200 ms and a small job of another org every 4 s.
+// traffic is a pool of 10,000 tokens a minute in simulated time, on Redis and as a Virtual,
+// which must agree. A live call of 20 tokens comes every 200 ms and a small job of another
+// org every 4 s.
 type traffic struct {
 	*env
 	pc      *pacer
 	v       *Virtual
 	jobs    map[string]*VirtualJob
 	log     []booked
-	refused []time.Duration          // when live calls were
-	small   map[string]time.Duration // jobs that wait, by id: when they were put
-	waited  time.Duration            // of one of them, at most
+	refused []time.Duration          // when live calls were refused
+	small   map[string]time.Duration // small waiting jobs by id: when they were put
+	waited  time.Duration            // longest wait of a small job
 	ran     map[string]time.Duration // when the other jobs ran, by id
 }
 
@@ -51,7 +52,7 @@ func (f *traffic) add(now time.Duration, org string, tokens int64) string {
 	return j.ID
 }
 
-// pass lets the time from one instant to another pass, with traffic.
+// pass advances time from one instant to another, with traffic.
 func (f *traffic) pass(from, to time.Duration) {
 	f.t.Helper()
 	for now := from; now < to; now += 50 * time.Millisecond {
@@ -63,13 +64,13 @@ func (f *traffic) pass(from, to time.Duration) {
 		if step%80 == 0 {
 			f.small[f.add(now, "victim", 10)] = now
 		}
-		if step%5 == 0 { // as often as a pacer looks
+		if step%5 == 0 { // as often as a pacer polls
 			f.acquire(now)
 		}
 	}
 }
 
-// drain lets the time pass without any.
+// drain advances time without new traffic.
 func (f *traffic) drain(from, to time.Duration) {
 	f.t.Helper()
 	for now := from; now < to; now += 250 * time.Millisecond {
@@ -130,9 +131,10 @@ func (f *traffic) acquire(now time.Duration) {
 	}
 }
 
-// TestLargeJobStopsNobody: a job of most of a minute's quota runs beside live calls after what its share of the
-// quota needs for its size, and a minute. Until then small jobs of others run, and live calls are refused only
-// in the minute before it, for which it needs the quota, and in that after it.
+// TestLargeJobStopsNobody checks that a job of most of a minute's quota, together with live
+// calls, runs after the time its share of the quota needs for its size plus a minute. Until
+// then small jobs of others run, and live calls are refused only in the minute before it
+// runs, whose quota it needs, and in the minute after.
 func TestLargeJobStopsNobody(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int64{7000, 9000} {
@@ -161,8 +163,8 @@ func TestLargeJobStopsNobody(t *testing.T) {
 	}
 }
 
-// TestLargeJobIsNotOvertakenForEver: where jobs are all there is, those behind a large one may take as much as it,
-// and then it is next.
+// TestLargeJobIsNotOvertakenForEver checks that, with only jobs in the pool, those behind a
+// large job may take as much as its size, and then it is next.
 func TestLargeJobIsNotOvertakenForEver(t *testing.T) {
 	t.Parallel()
 	f := newTraffic(t)
@@ -180,7 +182,8 @@ func TestLargeJobIsNotOvertakenForEver(t *testing.T) {
 	checkWindows(t, f.log, Pool{TPM: 10_000})
 }
 
-// TestReservationIsForgotten: quota that was reserved for a job that is gone is free two seconds later.
+// TestReservationIsForgotten checks that quota reserved for a job that is gone is free two
+// seconds later.
 func TestReservationIsForgotten(t *testing.T) {
 	t.Parallel()
 	f := newTraffic(t)
@@ -205,9 +208,10 @@ func TestReservationIsForgotten(t *testing.T) {
 	}
 }
 
-// TestNeverUnderTheLearnedQuota: what is more than its model's provider takes in a minute is refused at once, live and
-// queued, also when that was learned and not configured. A job that waits already ends, and has used no quota. What
-// the provider says of one model makes no call of another too large.
+// TestNeverUnderTheLearnedQuota checks that a live or queued call larger than its
+// provider's minute is refused immediately, also if that quota was learned and not
+// configured. A job that is already waiting ends without using quota. What the provider
+// reports for one model makes no call of another model too large.
 func TestNeverUnderTheLearnedQuota(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{OrgShare: 100}, Pool{ID: "p", TPM: 50_000})

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// responsePrefix begins the ids of responses.
+// responsePrefix starts the ids of responses.
 const responsePrefix = "resp_"
 
-// ResponseID is what callers know the response by that a job makes.
+// ResponseID returns the id under which callers know the response of a job.
 func ResponseID(job string) string { return responsePrefix + strings.TrimPrefix(job, jobPrefix) }
 
-// ResponseJob is the id of the job that makes a response; "" for an id that is
-// not of the form that ResponseID gives.
+// ResponseJob returns the id of the job that produces a response; "" if the id does not
+// have the form that ResponseID returns.
 func ResponseJob(id string) string {
 	rest, ok := strings.CutPrefix(id, responsePrefix)
 	if job := jobPrefix + rest; ok && idCode(job) != "" {
@@ -22,8 +22,8 @@ func ResponseJob(id string) string {
 	return ""
 }
 
-// Erase forgets an ended job of the org at once, with all that was recorded of
-// it. A job that has not ended stays.
+// Erase immediately deletes an ended job of the org with everything recorded of it. A job
+// that has not ended stays.
 func (q *Queue) Erase(ctx context.Context, org, id string) error {
 	j, err := q.reader.job(ctx, org, id)
 	if err != nil || !j.State.Terminal() {

@@ -8,23 +8,24 @@ import (
 )
 
 const (
-	// retryRest is the pause after the first attempt that the provider failed; each one
-	// after it is twice as long. A flow whose provider cannot be reached rests reachMost at the
-	// longest, because one job of it finds out for all.
+	// retryRest is the pause after the first attempt that failed at the provider; each
+	// further pause is twice as long. A flow whose provider is unreachable rests at
+	// most reachMost, because a single job of it tests the connection for all.
 	retryRest = 2 * time.Second
 	reachMost = 30 * time.Second
 )
 
-// pause is how long a job waits for its next attempt after one that the provider failed.
+// pause returns how long a job waits for its next attempt after one that failed at the
+// provider.
 func pause(j *Job) time.Duration { return retryRest << min(j.Retries, 30) }
 
-// repeats reports whether a job is tried again after so long when the provider fails the
-// attempt: no caller is connected, its org does not forbid it, and that is not too late.
+// repeats reports whether a job is retried after `wait` if the provider fails the attempt:
+// no caller is connected, its org does not forbid it, and the time is not up.
 func (r *runner) repeats(c *Claim, org *guard.Org, wait time.Duration) bool {
 	return c.Job.Class != Interactive && !org.KeepStarted && r.inTime(c.Job, wait)
 }
 
-// inTime reports whether a job may still be tried again after so long.
+// inTime reports whether a job may still be retried after `wait`.
 func (r *runner) inTime(j *Job, wait time.Duration) bool {
 	until := j.Created.Add(r.q.settings.now().opts.RetryFor)
 	if !j.Deadline.IsZero() && j.Deadline.Before(until) {
@@ -33,16 +34,17 @@ func (r *runner) inTime(j *Job, wait time.Duration) bool {
 	return time.Now().Add(wait).Before(until)
 }
 
-// unreached is the verdict when the provider could not be reached: nothing was sent. The flow
-// rests: what one of its jobs has met all would meet. A job for which there is no time left
-// fails.
+// unreached returns the verdict when the provider was unreachable and nothing was sent. The
+// flow rests, because all its jobs would fail the same way. A job with no time left fails.
 func (r *runner) unreached(c *Claim, why *wire.Error) Verdict {
 	rest := Verdict{Kind: Requeue, Wait: reachRest, Unused: true, Refused: true}
 	if c.Job.Class == Interactive || r.q.settings.now().opts.RetryFor == 0 {
 		return rest
 	}
 	rest.Wait = min(pause(c.Job), reachMost)
-	rest.Failed = rest.Wait < reachMost // no longer pause after a 5xx because of it
+	// At the maximum an attempt no longer counts, so that it does not lengthen the pause after
+	// a 5xx.
+	rest.Failed = rest.Wait < reachMost
 	if !r.inTime(c.Job, rest.Wait) {
 		return failed(why)
 	}

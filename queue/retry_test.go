@@ -19,9 +19,10 @@ func (e *env) failedOnce(pool string, j *Job) {
 	}
 }
 
-// TestRetriesWaitAlone: a job that the provider failed waits for its next attempt, in pauses that
-// double, while the others of its flow go on; then it has its old place. None of these attempts
-// counts against those that a job may die in, and all that they cost is counted.
+// TestRetriesWaitAlone checks that a job that failed at the provider waits for its next
+// attempt, in doubling pauses, while the rest of its flow continues, and then has its old
+// place. None of these attempts counts against MaxAttempts, and all their costs are
+// counted.
 func TestRetriesWaitAlone(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{MaxAttempts: 1}, Pool{ID: "p"})
@@ -64,8 +65,8 @@ func TestRetriesWaitAlone(t *testing.T) {
 	}
 }
 
-// TestRetryCanBeCancelledAndForgotten: a job that waits for its next attempt can be cancelled, and
-// leaves nothing behind; its pool is not taken for one without work meanwhile.
+// TestRetryCanBeCancelledAndForgotten checks that a job waiting for its next attempt can be
+// cancelled and leaves nothing behind, and that its pool does not count as idle meanwhile.
 func TestRetryCanBeCancelledAndForgotten(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
@@ -89,7 +90,8 @@ func TestRetryCanBeCancelledAndForgotten(t *testing.T) {
 	}
 }
 
-// TestRetryExpiresInTime: the end of its waiting bounds a pause too, and a clock that steps ends it.
+// TestRetryExpiresInTime checks that the deadline bounds a pause too, and that a clock step
+// ends it.
 func TestRetryExpiresInTime(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", MaxAge: time.Minute})
@@ -115,8 +117,8 @@ func TestRetryExpiresInTime(t *testing.T) {
 	}
 }
 
-// TestLongOutageEndsNoJob: while a provider cannot be reached a job is tried every half minute, for
-// as long as it may be tried at all.
+// TestLongOutageEndsNoJob checks that a job is tried every half minute while its provider
+// is unreachable, for as long as it may be tried at all.
 func TestLongOutageEndsNoJob(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{RetryFor: 24 * time.Hour}, Pool{ID: "p"})
@@ -139,7 +141,8 @@ func TestLongOutageEndsNoJob(t *testing.T) {
 	}
 }
 
-// TestJobsBetweenAttemptsAreListed: they are queued, for all orgs, for theirs and for their user.
+// TestJobsBetweenAttemptsAreListed checks that they are listed as queued: for all orgs, for
+// their org and for their user.
 func TestJobsBetweenAttemptsAreListed(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})

@@ -17,27 +17,26 @@ import (
 )
 
 const (
-	// soonPark is how long a refused flow rests when money in flight may come
-	// back to its limit at any moment, unless a job of it ends before; MOMENT in
-	// lua/rings.lua is the same number. latePark bounds all other rests, so that
-	// a raised limit is noticed.
+	// soonPark is how long a refused flow rests if money held by other calls may return
+	// to its limit at any moment; the end of one of its jobs shortens it. MOMENT in
+	// lua/rings.lua is the same number. latePark bounds all other rests, so that a
+	// raised limit is noticed.
 	soonPark = time.Second
-	// alonePark is that rest where no job of the org runs here whose end shortens it:
-	// live calls have the money.
+	// alonePark replaces soonPark if no job of the org runs here whose end would
+	// shorten the rest: live calls hold the money.
 	alonePark = 250 * time.Millisecond
 	latePark  = 30 * time.Second
-	// storeRest and reachRest are the rests after Redis or the provider could
-	// not be reached.
+	// storeRest and reachRest are the rests after Redis or the provider was
+	// unreachable.
 	storeRest = time.Second
 	reachRest = 2 * time.Second
-	// reloadRest is how long jobs rest at least that another pool has no quota for.
+	// reloadRest is the minimum rest of jobs that another pool has no quota for.
 	reloadRest = 100 * time.Millisecond
 )
 
-// NewRunner returns the runner that carries jobs out as paid calls: hold,
-// start, forward into the job's output, settle. The money is settled before
-// the job is called done. Scan holds the bounds requests were accepted under.
-// With a nil tracer nothing is traced.
+// NewRunner returns the runner that executes jobs as paid calls: hold, start, forward into
+// the job's output, settle. The money is settled before the job is reported as done. scan
+// holds the bounds under which requests were accepted. A nil tracer disables tracing.
 func NewRunner(q *Queue, g *guard.Guard, scan wire.Limits, log *slog.Logger,
 	tracer *tracing.Tracer,
 ) func(context.Context, *Claim) Verdict {
@@ -58,7 +57,7 @@ type runner struct {
 	orgs orgRuns
 }
 
-// traced is run within a span, which goes on with the trace of the job's caller.
+// traced is run within a span that continues the trace of the job's caller.
 func (r *runner) traced(ctx context.Context, c *Claim) Verdict {
 	waiting, wait := r.tracer.Resume(ctx, "wait in queue", c.Job.Trace, c.Job.Created)
 	wait.End()
@@ -106,7 +105,7 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	call, err := r.g.Run(ctx, plan, r.attempt(c, plan, q), &claimOutput{claim: c})
 	if call == nil {
 		v := refused(c.Job, err, org, before)
-		if v.Kind == Fail || v.Kind == Park && v.Limit != c.Job.Limit { // once for each limit, however often its turn comes
+		if v.Kind == Fail || v.Kind == Park && v.Limit != c.Job.Limit { // once per limit, not per turn
 			r.g.CountRefusal(err, v.Kind == Park)
 		}
 		return v
@@ -119,8 +118,8 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	return v
 }
 
-// attempt is what guard is told of a claim. Every one holds under an id of its own, so
-// that a worker that lost its claim can neither settle nor void its successor's hold.
+// attempt returns the guard's view of a claim. Each attempt holds under its own id, so that
+// a worker that lost its claim can neither settle nor void its successor's hold.
 func (r *runner) attempt(c *Claim, plan *guard.Plan, q *claimedQuota) guard.Attempt {
 	a := guard.Attempt{
 		ID: wire.NewCallID(), Number: c.Job.Attempt + 1, JobID: c.Job.ID, Created: c.Job.Created, Quota: q,
@@ -135,7 +134,7 @@ func (r *runner) attempt(c *Claim, plan *guard.Plan, q *claimedQuota) guard.Atte
 	return a
 }
 
-// record leaves one line a run, like a live call's access record.
+// record logs one line per run, like a live call's access record.
 func (r *runner) record(ctx context.Context, c *Claim, call *guard.Call, v Verdict, err error) {
 	j, result := c.Job, &call.Result
 	attrs := []slog.Attr{
@@ -158,7 +157,7 @@ func (r *runner) record(ctx context.Context, c *Claim, call *guard.Call, v Verdi
 	r.log.LogAttrs(ctx, slog.LevelInfo, "job", attrs...)
 }
 
-// plan prices the job anew, under the configuration in force now.
+// plan prices the job again, under the current configuration.
 func (r *runner) plan(ctx context.Context, c *Claim) (*guard.Plan, error) {
 	caller, err := r.g.Policy().Caller(c.Job.Org, c.Job.User, c.Job.Key, c.Job.IP)
 	if err != nil {
@@ -173,9 +172,9 @@ func (r *runner) plan(ctx context.Context, c *Claim) (*guard.Plan, error) {
 	return plan, err
 }
 
-// refused says what becomes of a job whose hold was refused while the org's jobs were
-// at `before`. A connected caller who would have to wait longer than it is willing is
-// told at once.
+// refused returns the verdict for a job whose hold was refused. before is the org's count
+// of ended calls when the run started. A connected caller that would have to wait past its
+// deadline gets the refusal immediately.
 func refused(j *Job, err error, org *orgRun, before int) Verdict {
 	var exceeded *guard.Refusal
 	if !errors.As(err, &exceeded) {
@@ -189,15 +188,14 @@ func refused(j *Job, err error, org *orgRun, before int) Verdict {
 	running, ended := org.now()
 	switch {
 	case exceeded.Soon && ended > before:
-		rest = time.Millisecond // what it had held may be free since the refusal, and would shorten nothing
+		rest = time.Millisecond // the ended call's money may be free since the refusal, and its end shortened no park
 	case exceeded.Soon && running == 0:
 		rest = min(rest, alonePark)
 	}
 	return Verdict{Kind: Park, Scope: scope, Wait: rest, Unused: true, Limit: exceeded.Limit()}
 }
 
-// RestOf is what a refusal of a job under these limits holds back, and for how
-// long.
+// RestOf returns what a refusal of a job under these limits holds back, and for how long.
 func RestOf(limits []budget.Limit, e *budget.ExceededError) (Scope, time.Duration) {
 	rest := min(e.Binding.Wait, latePark)
 	if e.Soon {
@@ -216,10 +214,10 @@ func RestOf(limits []budget.Limit, e *budget.ExceededError) (Scope, time.Duratio
 	return scope, max(rest, time.Millisecond)
 }
 
-// capScope is what a refusing spend cap holds back. When it is used up that is
-// the pool, whosever the job is, for a second: what all orgs share is then asked
-// once a second and not once by each of them. While a hundredth or more is left
-// the job is merely a large one, and others do not wait for it.
+// capScope returns what a refusing spend cap holds back. If the cap is used up, that is the
+// whole pool for a second, whichever org the job belongs to: the shared cap is then checked
+// once a second and not once per org. While a hundredth or more remains, the job is merely
+// a large one and others do not wait for it.
 func capScope(spend budget.Cap, binding budget.Status) Scope {
 	scope := scopeOf(spend.Limits, binding)
 	if scope == ParkOrg && binding.Remaining < max(binding.Amount/100, 1) {
@@ -228,9 +226,9 @@ func capScope(spend budget.Cap, binding budget.Status) Scope {
 	return scope
 }
 
-// scopeOf is what a refusing limit holds back: the jobs of its subject, and of
-// them only those of the model when it is for some models. Limits on addresses
-// hold back the flow.
+// scopeOf returns what a refusing limit holds back: the jobs of its subject, and only those
+// of the model if the limit is for certain models or endpoints. Limits on addresses hold
+// back the flow.
 func scopeOf(limits []budget.Limit, binding budget.Status) Scope {
 	some := slices.ContainsFunc(limits, func(l budget.Limit) bool {
 		return l.ID == binding.LimitID && len(l.Models)+len(l.Endpoints) > 0
@@ -250,7 +248,7 @@ func scopeOf(limits []budget.Limit, binding budget.Status) Scope {
 	return ParkFlow
 }
 
-// failed is the verdict for an error that no repetition mends.
+// failed returns the verdict for an error that retrying cannot fix.
 func failed(err error) Verdict {
 	var public *wire.Error
 	if !errors.As(err, &public) {
@@ -259,8 +257,8 @@ func failed(err error) Verdict {
 	return Verdict{Kind: Fail, Error: public, Unused: true}
 }
 
-// stoppable maps the ways a run can be stopped onto guard's two: the caller
-// left (the org's policy decides), or the call must end now.
+// stoppable maps the reasons for stopping a run onto the guard's two: the caller left (the
+// org's policy decides), or the call must end now.
 func stoppable(ctx context.Context) (context.Context, func()) {
 	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -295,7 +293,7 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 		}
 		endErr := c.Output().End(ctx, true, v)
 		if endErr != nil {
-			r.log.Warn("end of a broken answer not recorded", "job", c.Job.ID, "err", endErr)
+			r.log.Warn("end of an interrupted answer not recorded", "job", c.Job.ID, "err", endErr)
 		}
 	case err == nil:
 		v.Kind = Done
@@ -308,7 +306,8 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 		v.Kind = Fail
 		v.Error = &wire.Error{
 			Status: http.StatusBadGateway, Type: "server_error", Code: "answer_too_large",
-			Message: "The answer is larger than the queue keeps; it was billed. Send the call without waiting, or ask for less",
+			Message: "The answer is larger than the queue can store. It was billed. Send the call without queueing, or " +
+				"request less output",
 		}
 	case errors.Is(err, errNotKept):
 		v.Kind, v.Error = Fail, errNotKept

@@ -11,9 +11,9 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// TestRefusedByACap: a spend cap is of all orgs. Used up it parks the pool, for a
-// second; with room the org whose call it refused; when it is for some models
-// those of the org, also when a limit of the org has its name.
+// TestRefusedByACap checks what a spend cap of all orgs parks: if it is used up, the pool
+// for a second; if it has room, the org whose call it refused; if it is for certain models,
+// those of the org, even if a limit of the org has its name.
 func TestRefusedByACap(t *testing.T) {
 	f := func(own, cap []string, left int64, want Scope) {
 		t.Helper()
@@ -37,8 +37,9 @@ func TestRefusedByACap(t *testing.T) {
 	f(nil, []string{"gpt-*"}, 0, ParkOrgModel)
 }
 
-// TestRefusedBesideAnEnd: a refusal for what is in flight is old when a call of the org has
-// ended since it was asked; its subject then rests no longer than it takes to ask again.
+// TestRefusedBesideAnEnd checks that a refusal because of calls in progress is outdated if
+// a call of the org has ended since the request; the subject then rests no longer than a
+// new request takes.
 func TestRefusedBesideAnEnd(t *testing.T) {
 	e := &guard.Refusal{ExceededError: &budget.ExceededError{Soon: true, Binding: budget.Status{Subject: budget.Org, Wait: time.Hour}}}
 	var runs orgRuns
@@ -67,8 +68,8 @@ func TestRefusedBesideAnEnd(t *testing.T) {
 	}
 }
 
-// TestGrantOfAnotherPoolGoesBack: when the attempt of a job whose model moved to another pool
-// cannot start, what it took of that pool's quota is given back.
+// TestGrantOfAnotherPoolGoesBack checks that when a job whose model moved to another pool
+// cannot start, the quota it took from that pool is returned.
 func TestGrantOfAnotherPoolGoesBack(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "old"}, Pool{ID: "new", Concurrency: 1})

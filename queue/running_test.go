@@ -10,8 +10,8 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// TestRunningCountsLiveCalls: what runs in a pool is its live calls and its jobs, each once,
-// in a pool that bounds the open calls and in one that does not.
+// TestRunningCountsLiveCalls checks that a pool's live calls and jobs count as running once
+// each, whether or not the pool bounds open calls.
 func TestRunningCountsLiveCalls(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()

@@ -9,8 +9,8 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// A pool's sums and virtual times are found in tables and trees from the first job
-// on, whose lists Redis would look through.
+// A pool's totals and virtual times are stored as tables and trees from the first job on,
+// because Redis would scan lists.
 func TestNoListsInAPool(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
@@ -27,8 +27,8 @@ func TestNoListsInAPool(t *testing.T) {
 	}
 }
 
-// A start leaves a fresh lease as it is and renews one that has aged, so that no
-// job that was just started is taken for dead.
+// A start leaves a fresh lease alone and renews one that has aged, so that a job that was
+// just started is never presumed dead.
 func TestStartRenewsAnAgedLease(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
@@ -53,7 +53,7 @@ func TestStartRenewsAnAgedLease(t *testing.T) {
 	}
 }
 
-// A zombie's end of a job that ended while it waited again is no end.
+// A zombie cannot end a job that ended while it waited again.
 func TestZombieOfACancelledJob(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
@@ -72,7 +72,8 @@ func TestZombieOfACancelledJob(t *testing.T) {
 	}
 }
 
-// Sums are right after jobs of several flows have ended in one call, the same twice.
+// Totals are right after jobs of several flows have ended in one call, and the same again
+// after a repetition.
 func TestJobsEndedTogether(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})

@@ -24,8 +24,8 @@ func sealing(t *testing.T, ids ...string) *seal.Ring {
 	return r
 }
 
-// answered runs a job that answers with its own body and returns what a watcher
-// and a later reader get.
+// answered runs a job that answers with its own body and returns what a watcher and a later
+// reader get.
 func (e *env) answered(body string) string {
 	e.t.Helper()
 	j := e.job("p", "acme", "ann", Async, 1)
@@ -55,7 +55,7 @@ func echo(_ context.Context, c *Claim) Verdict {
 	return Verdict{Kind: Done, Status: http.StatusOK}
 }
 
-// everything is all that Redis holds, as text.
+// everything returns all that Redis holds, as text.
 func (e *env) everything() string {
 	e.t.Helper()
 	var all strings.Builder
@@ -65,8 +65,8 @@ func (e *env) everything() string {
 	return all.String()
 }
 
-// TestSealed: with keys nothing that tenants send or receive is readable in
-// Redis, and everything still is to them; also after the keys have changed.
+// TestSealed checks that with keys nothing that tenants send or receive is readable in
+// Redis, and that tenants can still read everything, even after the keys have changed.
 func TestSealed(t *testing.T) {
 	t.Parallel()
 	const canary = "canary-7c1f"
@@ -107,7 +107,7 @@ func TestSealed(t *testing.T) {
 	read("no keys", nil, seal.ErrNoKey)
 }
 
-// TestSealedLater: what was kept before there were keys stays readable.
+// TestSealedLater checks that what was stored before there were keys stays readable.
 func TestSealedLater(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})

@@ -9,8 +9,9 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// TestOpenCallsAreRemembered: whoever writes of a pool's open calls makes them last: with a key that has a moment left,
-// an hour of nothing but jobs must not free the places of those that run.
+// TestOpenCallsAreRemembered checks that every write to a pool's open calls extends their
+// key: if the key is about to expire, an hour of nothing but jobs must not free the slots
+// of those that run.
 func TestOpenCallsAreRemembered(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", Concurrency: 5})
@@ -30,7 +31,7 @@ func TestOpenCallsAreRemembered(t *testing.T) {
 	}{
 		{"acquire", func() error { claims = e.claim("p", 2); return nil }},
 		{"start", func() error {
-			e.at(simStart + 15*time.Second) // it renews the leases of claims that are old
+			e.at(simStart + 15*time.Second) // it renews the leases of old claims
 			return claims[0].Start(ctx)
 		}},
 		{"renewal of a claim", func() error { _, err := e.scripts.renew(ctx, p, []any{claims[0].id, claims[0].token}); return err }},
@@ -50,7 +51,8 @@ func TestOpenCallsAreRemembered(t *testing.T) {
 	}
 }
 
-// TestLostPlacesAreTold: how many calls are open follows from the claims of jobs when the places in use are lost.
+// TestLostPlacesAreTold checks that the number of open calls is derived from the claims of
+// jobs if the slots in use are lost.
 func TestLostPlacesAreTold(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", Concurrency: 3})

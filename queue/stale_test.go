@@ -8,7 +8,7 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// prepared claims the job of a pool and lets it take so long to make ready.
+// prepared claims the job of a pool and simulates a slow preparation.
 func (e *env) prepared(now *time.Duration, pool string, took time.Duration) *Claim {
 	e.t.Helper()
 	c := e.claim(pool, 1)[0]
@@ -18,9 +18,9 @@ func (e *env) prepared(now *time.Duration, pool string, took time.Duration) *Cla
 	return c
 }
 
-// TestStartMakesAnOldGrantFresh: what was booked for a job when it was claimed moves to the moment
-// at which it starts, and again to that at which it is sent, so that a slow process sends what
-// it has prepared. The sum of the minute stays as it is.
+// TestStartMakesAnOldGrantFresh checks that a job's booking moves from its claim to its
+// start, and again to the time it is sent, so that a slow process can send what it has
+// prepared. The total of the minute does not change.
 func TestStartMakesAnOldGrantFresh(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", RPM: 60, TPM: 1000})
@@ -42,7 +42,7 @@ func TestStartMakesAnOldGrantFresh(t *testing.T) {
 	}
 	counts := func(when string, want int64) {
 		t.Helper()
-		if _, err := e.Take(t.Context(), "p", "c"+when, Flow{"acme", "bob"}, 0); err != nil { // moves the window on
+		if _, err := e.Take(t.Context(), "p", "c"+when, Flow{"acme", "bob"}, 0); err != nil { // moves the window
 			t.Fatal(err)
 		}
 		if d, err := e.Depth(t.Context(), "p"); err != nil || d.Tokens != want {
@@ -58,7 +58,7 @@ func TestStartMakesAnOldGrantFresh(t *testing.T) {
 	counts("62 s after it was sent", 0)
 }
 
-// TestStartOfAnOldGrantObeysTheProvider: what was booked long ago does not pass a block.
+// TestStartOfAnOldGrantObeysTheProvider checks that an old booking does not bypass a block.
 func TestStartOfAnOldGrantObeysTheProvider(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", RPM: 60})
@@ -77,7 +77,7 @@ func TestStartOfAnOldGrantObeysTheProvider(t *testing.T) {
 	}
 }
 
-// TestGrantOfAFreePoolDoesNotAge: where there is no quota nothing can be sent too late.
+// TestGrantOfAFreePoolDoesNotAge checks that a pool without quota has no stale grants.
 func TestGrantOfAFreePoolDoesNotAge(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", Concurrency: 2})

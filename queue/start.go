@@ -9,19 +9,19 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// grantMoves is the age at which what was booked for a job moves to the present when the job
-// starts: making it ready took so long that sending it may take what is left.
+// grantMoves is the age from which a job's booking is moved to the present when the job
+// starts: preparation took so long that sending could use up the rest of the grant's life.
 const grantMoves = quota.GrantLife / 5
 
-// errNoQuota tells that the provider's quota has no room for a claim that took long to make
-// ready.
+// errNoQuota reports that the provider's quota has no room for a claim whose preparation
+// took long.
 var errNoQuota = errors.New("queue: no quota to start with")
 
-// Start begins the attempt: from here on it counts, and the request may reach
-// the provider. ErrLost and ErrGone (the job was cancelled, has expired, has no
-// caller, has no attempts left, or died after part of its answer was sent) end
-// the run: the verdict is then ignored. Other errors are of Redis; the runner
-// may try again or return Requeue, Unused. Start is idempotent.
+// Start begins the attempt: from here on it counts, and the request may reach the provider.
+// ErrLost and ErrGone (the job was cancelled, has expired, has no caller, has no attempts
+// left, or died after part of its answer was sent) end the run, and its verdict is ignored.
+// Other errors come from Redis; the runner may retry or return Requeue, Unused. Start is
+// idempotent.
 func (c *Claim) Start(ctx context.Context) error {
 	if c.started {
 		return nil
@@ -29,8 +29,8 @@ func (c *Claim) Start(ctx context.Context) error {
 	return c.begin(ctx)
 }
 
-// Renew makes the grant of a started claim fresh again: this process was too busy to send
-// the request in time.
+// Renew makes the grant of a started claim fresh again after this process was too busy to
+// send the request in time.
 func (c *Claim) Renew(ctx context.Context) error { return c.begin(ctx) }
 
 func (c *Claim) begin(ctx context.Context) error {
@@ -76,7 +76,7 @@ func (c *Claim) begin(ctx context.Context) error {
 	return fmt.Errorf("queue: start replied %q", reply)
 }
 
-// began notes a new attempt.
+// began records a new attempt.
 func (c *Claim) began(attempt, at string) {
 	c.started = true
 	c.Job.State, c.Job.Started = Running, instant(at)
@@ -85,7 +85,7 @@ func (c *Claim) began(attempt, at string) {
 	c.q.metrics.waited.WithLabelValues(c.p.ID, c.Job.Class.String()).Observe(c.Job.Waited().Seconds())
 }
 
-// endedEarly notes that start has ended the job.
+// endedEarly records that start has ended the job.
 func (c *Claim) endedEarly(ctx context.Context, state State) {
 	c.q.metrics.ended.WithLabelValues(c.p.ID, string(state)).Inc()
 	c.settle(state, state == Failed)

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Step is one round of what Run does again and again: it renews grants and the presence
-// of callers, ends what is overdue, and takes ended grants off the books. It is for those
-// who drive a Queue by a clock of their own, as simulations do, instead of Run.
+// Step does one round of what Run does repeatedly: it renews grants and the presence of
+// callers, ends overdue jobs, and releases ended grants. Simulations, which drive a Queue
+// by their own clock, use it instead of Run.
 func (q *Queue) Step(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, part := range []func(context.Context){q.quota.Step, q.presence.stepPresence, q.endings.endOverdue} {
@@ -18,7 +18,7 @@ func (q *Queue) Step(ctx context.Context) {
 	wg.Wait()
 }
 
-// stepPresence renews presence, and tries again soon, as keepPresence does.
+// stepPresence renews presence and retries on failure, as keepPresence does.
 func (pr *presence) stepPresence(ctx context.Context) {
 	for range 5 {
 		if pr.renewPresence(ctx) == nil || ctx.Err() != nil {
@@ -28,8 +28,9 @@ func (pr *presence) stepPresence(ctx context.Context) {
 	}
 }
 
-// Step asks for at most n jobs of a pool and runs each in a goroutine. It is for those who
-// drive a Worker by a clock of their own, instead of Run; not for concurrent use.
+// Step requests at most n jobs of a pool and runs each in a goroutine. Simulations, which
+// drive a Worker by their own clock, use it instead of Run. It is not safe for concurrent
+// use.
 func (w *Worker) Step(ctx context.Context, pool string, n int) error {
 	pc := w.steps[pool]
 	if pc == nil {
@@ -51,7 +52,7 @@ func (w *Worker) Step(ctx context.Context, pool string, n int) error {
 	return nil
 }
 
-// Keep is one round of what keeps the claims of a Worker that Step drives.
+// Keep does one round of maintaining the claims of a Worker that is driven by Step.
 func (w *Worker) Keep(ctx context.Context) {
 	w.renewAll(ctx)
 	w.forgetBodies(ctx)

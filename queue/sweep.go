@@ -10,12 +10,12 @@ import (
 
 const (
 	sweepEvery = 15 * time.Minute
-	// sweepAge is more than passes between a blob and its ref, on any clock.
+	// sweepAge exceeds the time between writing a blob and its ref, on any clock.
 	sweepAge   = time.Hour
 	sweepBatch = 500
 	sweepKey   = "lg:queue:sweep"
 	// sinceKey holds when this Redis first had a sweep, in Unix seconds. Older blobs
-	// are another's, whose records a backup may bring back: they stay for spareAge.
+	// may belong to records that a backup restores: they are kept for spareAge.
 	sinceKey = "lg:queue:sweep:since"
 	spareAge = 7 * 24 * time.Hour
 )
@@ -28,8 +28,8 @@ type sweeper struct {
 	settings *settings
 }
 
-// sweepBlobs deletes the blobs that nothing in Redis refers to any more: their
-// jobs have been forgotten, or were never put. One process does it at a time.
+// sweepBlobs deletes the blobs that nothing in Redis refers to any more: their jobs have
+// been forgotten or were never put. Only one process sweeps at a time.
 func (s *sweeper) sweepBlobs(ctx context.Context) {
 	mine, err := s.rdb.SetNX(ctx, sweepKey, "1", sweepEvery-time.Minute).Result()
 	if err == nil && mine {
@@ -40,11 +40,11 @@ func (s *sweeper) sweepBlobs(ctx context.Context) {
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		s.log.WarnContext(ctx, "blobs of forgotten jobs not all deleted, the next sweep tries again", "err", err)
+		s.log.WarnContext(ctx, "blobs of deleted jobs not all removed, the next sweep will retry", "err", err)
 	}
 }
 
-// sweepFrom is the time of the oldest blob that may be swept.
+// sweepFrom returns the time of the oldest blob that may be swept.
 func (s *sweeper) sweepFrom(ctx context.Context) (time.Time, error) {
 	now := time.Now()
 	if err := s.rdb.SetNX(ctx, sinceKey, now.Unix(), 0).Err(); err != nil {
@@ -64,8 +64,7 @@ func (s *sweeper) sweepFrom(ctx context.Context) (time.Time, error) {
 	return time.Time{}, nil
 }
 
-// sweep deletes unreferred blobs that were written between two times, and tells
-// how many.
+// sweep deletes unreferenced blobs written between two times and returns their number.
 func (s *sweeper) sweep(ctx context.Context, from, before time.Time) (n int, err error) {
 	var names []string
 	look := func() error {
@@ -98,7 +97,7 @@ func (s *sweeper) sweep(ctx context.Context, from, before time.Time) (n int, err
 	return n, look()
 }
 
-// unreferred returns those of the blobs whose keys are gone.
+// unreferred returns the blobs whose keys are gone.
 func (s *sweeper) unreferred(ctx context.Context, names []string) (gone []string, err error) {
 	if len(names) == 0 {
 		return nil, nil

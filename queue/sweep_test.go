@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestSweep: blobs that nothing refers to go once they are old enough; others,
-// and files of an org called jobs, stay.
+// TestSweep checks that unreferenced blobs are deleted once they are old enough, and that
+// others, and files of an org called jobs, stay.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	o, dir := withBlobs(t, Options{})
@@ -50,8 +50,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestSweepSpares: after Redis was emptied, what was there before stays for a
-// week: a backup may be restored.
+// TestSweepSpares checks that older blobs stay for a week after Redis was emptied, because
+// a backup may be restored.
 func TestSweepSpares(t *testing.T) {
 	t.Parallel()
 	o, dir := withBlobs(t, Options{})

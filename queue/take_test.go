@@ -14,7 +14,7 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// takeByLibrary is the script of Take without its short way.
+// takeByLibrary returns the script of Take without its short path.
 func takeByLibrary(t *testing.T) *redis.Script {
 	t.Helper()
 	read := func(name string) string {
@@ -32,8 +32,8 @@ func takeByLibrary(t *testing.T) *redis.Script {
 	return redis.NewScript(read("time") + strings.Replace(long, "--+ quota\n", read("quota"), 1))
 }
 
-// TestTakeIsAsTheLibrary lets the short way of take.lua and the library decide on
-// the same calls at the same times: every answer and what is left must be the same.
+// TestTakeIsAsTheLibrary compares the short path of take.lua with the library on the same
+// calls at the same times: every reply and the remaining state must be the same.
 func TestTakeIsAsTheLibrary(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "a"})
@@ -102,8 +102,8 @@ func TestTakeIsAsTheLibrary(t *testing.T) {
 	})
 }
 
-// TestTakeTakesTheShortWay: a call for which there is room needs nothing of the library. What shows it is that
-// the short way leaves the newest slot out of the ring.
+// TestTakeTakesTheShortWay checks that a call that fits does not run the library. The sign
+// of that is that the short path leaves the newest slot out of the ring.
 func TestTakeTakesTheShortWay(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", RPM: 5000}, Pool{ID: "q", RPM: 5000})

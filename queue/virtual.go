@@ -9,48 +9,48 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// Virtual paces and queues the calls of one pool as the scripts on Redis do, in
-// memory and at the instants it is told: for simulations. It is lua/quota.lua,
-// reserve.lua, flows.lua, take, give, put, acquire, start, release and finish, told again in
-// Go; random histories hold both to the same answers (TestVirtualPool). Nobody
-// dies in it, so leases never run out; its clock does not step; providers name no
-// limits and refuse nothing; bodies have no size. It is not safe for concurrent use.
+// Virtual paces and queues the calls of one pool like the scripts on Redis, but in memory
+// and at given instants, for simulations. It is a Go version of lua/quota.lua, reserve.lua,
+// flows.lua, take, give, put, acquire, start, release and finish; TestVirtualPool checks
+// with random histories that both give the same answers. Processes never die in it, so
+// leases never expire; its clock does not step; providers announce no limits and refuse
+// nothing; bodies have no size. It is not safe for concurrent use.
 //
-// Instants are Unix microseconds and never run backwards.
+// Instants are Unix microseconds and never decrease.
 type Virtual struct {
 	pool     Pool
 	opts     Options
 	quota    *virtualQuota
 	flows    *virtualFlows
-	live     int // grants that are open
+	live     int // open grants
 	claims   int
 	seq      int64
-	jobs     map[string]int // that have not ended, of the pool "", orgs and flows
-	most     [3]int         // of them: of the pool, an org, a flow; 0: no bound
+	jobs     map[string]int // unfinished jobs of the pool (""), of orgs and of flows
+	most     [3]int         // bounds of jobs: of the pool, an org, a flow; 0: none
 	credit   [Batch + 1]int64
 	probeFor int64
 }
 
-// VirtualJob is a call that waits in a Virtual, or runs from it.
+// VirtualJob is a call that waits in a Virtual or has been acquired from it.
 type VirtualJob struct {
 	Class      Class
 	Flow       Flow
 	Key, Model string
 	Tokens     int64 // booked on the pool's TPM
 	Deadline   int64 // of waiting, Unix us
-	Of         any   // the caller's
+	Of         any   // for the caller's use
 
 	seq   int64
 	lane  string
 	waits bool
-	at    int64 // of the claim
+	at    int64 // time of the claim
 }
 
-// VirtualGrant is the leave to send one live call.
+// VirtualGrant is the permission to send one live call.
 type VirtualGrant struct{ at, tokens int64 }
 
-// NewVirtual returns an empty Virtual of a pool. Of the options the burst, the
-// shares and the weights count.
+// NewVirtual returns an empty Virtual of a pool. Of the options it uses Burst, OrgShare,
+// FlowShare, Shares and Weights.
 func NewVirtual(p Pool, o Options) (*Virtual, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -69,8 +69,8 @@ func NewVirtual(p Pool, o Options) (*Virtual, error) {
 	}, nil
 }
 
-// Lane is what a limit can refuse of a flow by itself: a key and a model. It is
-// costly; keep it.
+// Lane returns what a limit can refuse separately within a flow: a key and a model. It is
+// expensive; cache the result.
 func Lane(key, model string) string { return lane(key, model) }
 
 // Take is [quota.Quota.Take]. The error is a *quota.BusyError.
@@ -98,8 +98,8 @@ func (v *Virtual) Take(now int64, flow Flow, tokens int64) (VirtualGrant, error)
 	return VirtualGrant{q.now, tokens}, nil
 }
 
-// full reports whether a live call finds no place: those of the backlog's share
-// are set aside while jobs wait.
+// full reports whether there is no slot for a live call. While jobs wait, the backlog's
+// share of the slots is set aside.
 func (v *Virtual) full() bool {
 	most, open := v.pool.Concurrency, v.live+v.claims
 	if most <= 0 {
@@ -112,8 +112,8 @@ func (v *Virtual) full() bool {
 	return open >= most || aside > 0 && open-v.claims >= most-aside
 }
 
-// Give is [Queue.Give]: used is how many tokens the provider counted, negative
-// when not known.
+// Give is [quota.Quota.Give]: used is the number of tokens the provider counted, negative
+// if unknown.
 func (v *Virtual) Give(now int64, g VirtualGrant, unused bool, used int64) {
 	v.live--
 	v.settle(now, g.at, g.tokens, unused, used)
@@ -126,8 +126,8 @@ func (v *Virtual) settle(now, at, tokens int64, unused bool, used int64) {
 	v.quota.settle(now, at, tokens, unused, used)
 }
 
-// Put is [Queue.Put]; lane is what [Lane] returns of the job's key and model. A
-// job that the pool has no room for gets a *FullError.
+// Put is [Queue.Put]; lane is what [Lane] returns for the job's key and model. The error is
+// a *FullError if the pool has no room for the job.
 func (v *Virtual) Put(now int64, j *VirtualJob, lane string) error {
 	if v.pool.TPM > 0 && j.Tokens > v.pool.TPM {
 		return &FullError{Scope: "tokens", Limit: v.pool.TPM}
@@ -135,7 +135,7 @@ func (v *Virtual) Put(now int64, j *VirtualJob, lane string) error {
 	names := j.Flow.scopes()
 	for i, scope := range []string{"jobs", "org_jobs", "flow_jobs"} {
 		if most := v.most[i]; most > 0 && v.jobs[names[i]]+1 > most {
-			v.quota.open(now) // as the script does, to say for how long
+			v.quota.open(now) // as the script does to compute the retry time
 			v.quota.close()
 			return &FullError{Scope: scope, Limit: int64(most)}
 		}
@@ -149,13 +149,13 @@ func (v *Virtual) Put(now int64, j *VirtualJob, lane string) error {
 	return nil
 }
 
-// scopes are what the jobs of a flow are counted under.
+// scopes returns the names under which the jobs of a flow are counted.
 func (f Flow) scopes() [3]string { return [3]string{"", f.Org, f.Org + " " + f.User} }
 
-// MaxAge is how long a job may wait.
+// MaxAge returns how long a job may wait.
 func (v *Virtual) MaxAge() time.Duration { return v.pool.MaxAge }
 
-// Waiting is how many jobs wait.
+// Waiting returns how many jobs wait.
 func (v *Virtual) Waiting() int {
 	n := 0
 	for c := Interactive; c <= Batch; c++ {
@@ -164,8 +164,8 @@ func (v *Virtual) Waiting() int {
 	return n
 }
 
-// Position is [Queue.Position]: how many jobs are before a waiting one, and when
-// its turn comes.
+// Position is [Queue.Position]: how many jobs run before a waiting one, and the time until
+// its turn.
 func (v *Virtual) Position(now int64, j *VirtualJob) (ahead int, eta time.Duration) {
 	class := &v.flows.classes[j.Class]
 	own := 0
@@ -188,9 +188,9 @@ func (v *Virtual) Position(now int64, j *VirtualJob) (ahead int, eta time.Durati
 		time.Duration(max(till-now, 0))*time.Microsecond)
 }
 
-// Acquire is what a worker's pacer asks: up to n jobs to run now, and when to ask
-// again. Wait 0: at once; negative: nothing waits. Why is more, empty, or what
-// refuses.
+// Acquire is what a worker's pacer calls: it returns up to n jobs to run now, and when to
+// ask again. wait is 0 for immediately and negative if no job waits. why is "more",
+// "empty", or what refuses.
 func (v *Virtual) Acquire(now int64, n int) (jobs []*VirtualJob, wait time.Duration, why string) {
 	a := acquiring{Virtual: v, n: n}
 	v.quota.open(now)
@@ -204,8 +204,8 @@ func (v *Virtual) Acquire(now int64, n int) (jobs []*VirtualJob, wait time.Durat
 	return a.out, time.Duration(us) * time.Microsecond, a.why
 }
 
-// Start is [Claim.Start]. The error is ErrGone for a job that may wait no longer, which has
-// then ended, and errNoQuota for one that was claimed long ago and is to be released.
+// Start is [Claim.Start]. The error is ErrGone for a job past its deadline, which has then
+// ended, or errNoQuota for one that was claimed too long ago and must be released.
 func (v *Virtual) Start(now int64, j *VirtualJob) error {
 	if j.Deadline < now {
 		v.drop(now, j)
@@ -223,8 +223,8 @@ func (v *Virtual) Start(now int64, j *VirtualJob) error {
 	return nil
 }
 
-// Release puts a claimed job back, in its place. Unused gives its quota back; with
-// a rest, scope says what waits for so long.
+// Release returns a claimed job to its place and its quota to the pool. With a rest, scope
+// says what is parked for that long.
 func (v *Virtual) Release(now int64, j *VirtualJob, scope Scope, rest time.Duration) {
 	v.claims--
 	v.settle(now, j.at, j.Tokens, true, -1)
@@ -239,7 +239,7 @@ func (v *Virtual) Release(now int64, j *VirtualJob, scope Scope, rest time.Durat
 	v.flows.put(j)
 }
 
-// Finish ends a started job, whatever became of it.
+// Finish ends a started job, whatever its outcome.
 func (v *Virtual) Finish(now int64, j *VirtualJob, unused bool, used int64) {
 	v.drop(now, j)
 	v.flows.shorten(now, j)
@@ -252,7 +252,7 @@ func (v *Virtual) drop(now int64, j *VirtualJob) {
 	v.gone(now, j)
 }
 
-// Expire ends a job that waits; it reports false when it does not.
+// Expire ends a waiting job. It returns false if the job does not wait.
 func (v *Virtual) Expire(now int64, j *VirtualJob) bool {
 	if !v.flows.take(j) {
 		return false

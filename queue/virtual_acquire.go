@@ -13,11 +13,11 @@ type acquiring struct {
 	shares [Batch + 1]int64
 	heads  [Batch + 1]*turn
 	looked [Batch + 1]bool
-	past   [Batch + 1]map[Flow]bool // flows that are skipped
+	past   [Batch + 1]map[Flow]bool // skipped flows
 	skips  int
 }
 
-// mostSkips is how many jobs that cannot go now are passed over.
+// mostSkips is how many jobs that cannot run now are passed over.
 const mostSkips = 32
 
 // turn is the next job of a class.
@@ -53,7 +53,7 @@ func (a *acquiring) run() (wait int64) {
 	return wait
 }
 
-// pickAll picks what can go; refused tells that something could not.
+// pickAll picks the jobs that can run. refused reports whether some could not.
 func (a *acquiring) pickAll() (wait int64, refused bool) {
 	q, open := a.quota, a.live+a.claims
 	soonest, reason := int64(-1), "empty"
@@ -92,7 +92,7 @@ func (a *acquiring) pickAll() (wait int64, refused bool) {
 	}
 }
 
-// skip passes the flow of a job that cannot go over.
+// skip passes over the flow of a job that cannot run.
 func (a *acquiring) skip(j *VirtualJob) {
 	a.skips++
 	if a.past[j.Class] == nil {
@@ -134,8 +134,8 @@ func (a *acquiring) head(c Class) *turn {
 	return a.heads[c]
 }
 
-// next: interactive before async before batch; but the class whose credit pays
-// for its next job goes first.
+// next returns the next job: interactive before async before batch, except that a class
+// whose credit pays for its next job goes first.
 func (a *acquiring) next() *turn {
 	for c := Batch; c >= Async; c-- {
 		if a.credit[c] > 0 && a.head(c) != nil {
@@ -144,7 +144,7 @@ func (a *acquiring) next() *turn {
 				return a.heads[c]
 			}
 		} else if a.looked[c] && a.heads[c] == nil && a.past[c] == nil {
-			a.credit[c] = 0 // nobody saves up while there is nothing to run
+			a.credit[c] = 0 // a class with nothing to run saves no credit
 		}
 	}
 	for c := Interactive; c <= Batch; c++ {
@@ -155,8 +155,8 @@ func (a *acquiring) next() *turn {
 	return nil
 }
 
-// costOf is the dominant share of requests and tokens in the minute's quota, in
-// billionths; without a quota it is the tokens.
+// costOf returns the dominant share of requests and tokens in the minute's quota, in
+// billionths. Without a quota it is the number of tokens.
 func (a *acquiring) costOf(requests, tokens int64) int64 {
 	if len(a.quota.metrics) == 0 {
 		return max(tokens, 1)
@@ -172,7 +172,7 @@ func (a *acquiring) costOf(requests, tokens int64) int64 {
 	return max(int64(math.Ceil(share*1e9)), 1)
 }
 
-// takenLive returns what live calls took since it was last asked.
+// takenLive returns what live calls took since the last call.
 func (q *virtualQuota) takenLive() (requests, tokens int64) {
 	for _, m := range q.metrics {
 		if m.tokens {

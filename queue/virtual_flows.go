@@ -11,12 +11,12 @@ import (
 type virtualFlows struct {
 	weights map[string]int
 	classes [Batch + 1]virtualClass
-	parked  *order // subjects by when they wake
+	parked  *order // subjects by wake-up time
 	probes  map[string]bool
 	shut    map[string][]string // users kept out by the park of an org's model
 }
 
-// virtualClass is what waits in one class.
+// virtualClass holds the waiting jobs of one class.
 type virtualClass struct {
 	waiting int
 	tokens  int64
@@ -25,7 +25,7 @@ type virtualClass struct {
 	users   map[string]*order // by org; each by virtual time
 }
 
-// virtualFlow is the lanes of a flow, in the order of their names.
+// virtualFlow holds the lanes of a flow, ordered by name.
 type virtualFlow struct{ lanes []*virtualLane }
 
 type virtualLane struct {
@@ -48,8 +48,8 @@ func (f *virtualFlows) weight(who string) float64 {
 	return 100
 }
 
-// subjects are all that a job can be parked by, in the order of Scope and then
-// the pool.
+// subjects returns everything a job can be parked by, in the order of Scope with the pool
+// last.
 func subjects(org, user, lane string) [7]string {
 	k, m := lane[:3], lane[3:]
 	flow := org + " " + user
@@ -71,7 +71,7 @@ func subjectsOf(flow Flow, lane string) []string {
 	return s[:]
 }
 
-// head is the oldest job of a flow that may run; nil when none may.
+// head returns the oldest job of a flow that may run, or nil.
 func (f *virtualFlows) head(c Class, flow Flow) *VirtualJob {
 	w := f.classes[c].flows[flow]
 	if w == nil {
@@ -118,7 +118,7 @@ func (f *virtualFlows) leave(c Class, flow Flow) {
 	}
 }
 
-// put lets a job wait, at its own place in its flow.
+// put queues a job at its own place in its flow.
 func (f *virtualFlows) put(j *VirtualJob) {
 	class := &f.classes[j.Class]
 	w := class.flows[j.Flow]
@@ -139,7 +139,7 @@ func (f *virtualFlows) put(j *VirtualJob) {
 	f.enter(j.Class, j.Flow)
 }
 
-// take removes a waiting job; false when it does not wait.
+// take removes a waiting job. It returns false if the job does not wait.
 func (f *virtualFlows) take(j *VirtualJob) bool {
 	if !j.waits {
 		return false
@@ -166,7 +166,7 @@ func (f *virtualFlows) take(j *VirtualJob) bool {
 	return true
 }
 
-// next is the class's next job, not taken, and its user's virtual time.
+// next returns the class's next job without taking it, and its user's virtual time.
 func (f *virtualFlows) next(c Class, skipped map[Flow]bool) (*VirtualJob, int64) {
 	if f.parked.has("p pool") {
 		return nil, 0
@@ -195,7 +195,8 @@ func (f *virtualFlows) next(c Class, skipped map[Flow]bool) (*VirtualJob, int64)
 	return nil, 0
 }
 
-// nextPast is next without the flows that are skipped. Orgs that have no others stay.
+// nextPast is next without the skipped flows. Orgs whose flows are all skipped stay in the
+// ring.
 func (f *virtualFlows) nextPast(c Class, skipped map[Flow]bool) (*VirtualJob, int64) {
 	class := &f.classes[c]
 	for _, org := range class.orgs.all() {
@@ -218,7 +219,8 @@ func (f *virtualFlows) nextPast(c Class, skipped map[Flow]bool) (*VirtualJob, in
 	return nil, 0
 }
 
-// shutOut notes which of the flow's lanes the park of an org's model keeps out.
+// shutOut records the flow's user under each parked model of its org that keeps one of its
+// lanes out.
 func (f *virtualFlows) shutOut(c Class, flow Flow) {
 	w := f.classes[c].flows[flow]
 	if w == nil {
@@ -236,7 +238,7 @@ func (f *virtualFlows) shutOut(c Class, flow Flow) {
 	}
 }
 
-// charge moves the virtual times of an org and its user on.
+// charge advances the virtual times of an org and its user.
 func (f *virtualFlows) charge(c Class, flow Flow, vt, cost int64) {
 	class := &f.classes[c]
 	by := func(who string) int64 { return int64(math.Ceil(float64(cost*100) / f.weight(who))) }
@@ -244,7 +246,7 @@ func (f *virtualFlows) charge(c Class, flow Flow, vt, cost int64) {
 	class.users[flow.Org].set(flow.User, vt+by(flow.Org+" "+flow.User))
 }
 
-// back lets a flow with waiting jobs into its rings again.
+// back returns a flow with waiting jobs to its rings.
 func (f *virtualFlows) back(flow Flow) bool {
 	found := false
 	for c := Interactive; c <= Batch; c++ {
@@ -256,8 +258,8 @@ func (f *virtualFlows) back(flow Flow) bool {
 	return found
 }
 
-// wakes lets in what a subject kept out: at most `most` flows, where it is many.
-// It returns whether there were any, and whether there may be more.
+// wakes readmits the flows that a subject kept out, at most `most` of an org's model. It
+// returns whether there were any, and whether there may be more.
 func (f *virtualFlows) wakes(subject string, most int) (found, more bool) {
 	kind, rest, _ := strings.Cut(subject, " ")
 	org, rest, _ := strings.Cut(rest, " ")
@@ -288,7 +290,7 @@ func (f *virtualFlows) wakes(subject string, most int) (found, more bool) {
 	return f.back(Flow{org, user}), false
 }
 
-// park takes a subject out of the rings until a time; the longest park wins.
+// park takes a subject out of the rings until `till`; the longest park wins.
 func (f *virtualFlows) park(subject string, till int64) {
 	f.parked.set(subject, max(till, f.parked.score[subject]))
 	kind, rest, _ := strings.Cut(subject, " ")
@@ -303,8 +305,8 @@ func (f *virtualFlows) park(subject string, till int64) {
 	}
 }
 
-// parkedTill is when the last of a job's subjects wakes that is parked for more than a
-// moment; 0 for none.
+// parkedTill returns when the last of a job's subjects wakes that is parked for more than a
+// moment; 0 if there is none.
 func (f *virtualFlows) parkedTill(now int64, j *VirtualJob) int64 {
 	till := int64(0)
 	for _, subject := range subjects(j.Flow.Org, j.Flow.User, j.lane) {
@@ -315,7 +317,7 @@ func (f *virtualFlows) parkedTill(now int64, j *VirtualJob) int64 {
 	return till
 }
 
-// shorten wakes the subjects of a job that has run, where they are parked for a moment.
+// shorten wakes the subjects of a completed job that are parked only for a moment.
 func (f *virtualFlows) shorten(now int64, j *VirtualJob) {
 	for _, subject := range subjects(j.Flow.Org, j.Flow.User, j.lane) {
 		if left := f.parked.score[subject] - now; left > 0 && left <= soonPark.Microseconds() {
@@ -324,7 +326,7 @@ func (f *virtualFlows) shorten(now int64, j *VirtualJob) {
 	}
 }
 
-// wake brings back the subjects whose time has come, each as a probe.
+// wake brings back the subjects that are due, each as a probe.
 func (f *virtualFlows) wake(now int64) {
 	var due []string
 	for len(due) < 100 {
@@ -335,7 +337,7 @@ func (f *virtualFlows) wake(now int64) {
 		f.parked.drop(subject)
 		due = append(due, subject)
 	}
-	for _, subject := range due { // they wake one by one: the others still park
+	for _, subject := range due { // they wake one by one while the others still park
 		f.parked.score[subject] = math.MinInt64
 	}
 	for _, subject := range due {
@@ -348,8 +350,8 @@ func (f *virtualFlows) wake(now int64) {
 	}
 }
 
-// probe parks the probing subjects of a job that has just been picked; it reports
-// whether there were any.
+// probe parks the probing subjects of a job that has just been picked. It reports whether
+// there were any.
 func (f *virtualFlows) probe(j *VirtualJob, till int64) bool {
 	if len(f.probes) == 0 {
 		return false
@@ -372,8 +374,8 @@ func probeOrder(j *VirtualJob) [7]string {
 	return s
 }
 
-// admitted ends the probing of a job's subjects. `but` is one about to be parked
-// anew.
+// admitted ends the probing of a job's subjects. `but` is the one that is about to be
+// parked again.
 func (f *virtualFlows) admitted(now int64, j *VirtualJob, but string) {
 	if len(f.probes) == 0 {
 		return

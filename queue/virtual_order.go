@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// order is a set of names by a number, then by name: a sorted set of Redis. What
-// has moved on leaves its old entry in the heap until that comes first.
+// order is a set of names sorted by a number, then by name, like a sorted set of Redis. A
+// name whose number changed leaves its old entry in the heap until that comes first.
 type order struct {
 	score map[string]int64
 	heap  orderHeap
@@ -27,10 +27,10 @@ func (h orderHeap) Less(i, j int) bool {
 }
 func (h orderHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
 
-// Push and Pop are of heap.Interface.
+// Push implements heap.Interface.
 func (h *orderHeap) Push(x any) { *h = append(*h, x.(orderEntry)) }
 
-// Pop takes the last one off.
+// Pop implements heap.Interface: it removes the last entry.
 func (h *orderHeap) Pop() any {
 	old := *h
 	last := old[len(old)-1]
@@ -52,14 +52,14 @@ func (o *order) set(name string, score int64) {
 
 func (o *order) drop(name string) { delete(o.score, name) }
 
-// all lists the names in order.
+// all returns the names in order.
 func (o *order) all() []string {
 	return slices.SortedFunc(maps.Keys(o.score), func(a, b string) int {
 		return cmp.Or(cmp.Compare(o.score[a], o.score[b]), cmp.Compare(a, b))
 	})
 }
 
-// first returns the lowest; false when there is none, or no order.
+// first returns the lowest entry; false if there is none. o may be nil.
 func (o *order) first() (string, int64, bool) {
 	for o != nil && len(o.heap) > 0 {
 		e := o.heap[0]

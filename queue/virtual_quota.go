@@ -12,22 +12,22 @@ const (
 	quotaLife = 120 * micro
 )
 
-// virtualQuota is lua/quota.lua for a provider that names no limits and refuses
-// nothing: its quota is the configured one.
+// virtualQuota is lua/quota.lua for a provider that announces no limits and refuses
+// nothing, so the quota is the configured one.
 type virtualQuota struct {
 	metrics  []*virtualMetric
-	life     int64 // us for which it is remembered unused
+	life     int64 // us for which it is remembered while unused
 	known    bool  // it has been used
 	last     int64 // us
 	slot     int64
 	now      int64
-	blocked  int64 // until
-	till     int64 // jobs wait until
-	share    int64 // their share, per mille
-	head     int64 // tokens of their first
+	blocked  int64 // until, us
+	till     int64 // jobs wait until, us
+	share    int64 // share of the waiting jobs, per mille
+	head     int64 // tokens of the first waiting job
 	waiting  bool
 	expected int64 // set by acquire: the next till; 0: none
-	small    int64 // set by acquire: tokens of the first job refused that is not large
+	small    int64 // set by acquire: tokens of the first refused job that is not large
 	res      *virtualReserve
 }
 
@@ -56,7 +56,7 @@ func newVirtualQuota(p Pool, burst int) *virtualQuota {
 	return q
 }
 
-// cost is what a call of so many tokens takes of the metric.
+// cost returns what a call with this many tokens takes of the metric.
 func (m *virtualMetric) cost(tokens int64) int64 {
 	if !m.tokens {
 		return 1
@@ -64,7 +64,8 @@ func (m *virtualMetric) cost(tokens int64) int64 {
 	return min(tokens, m.limit)
 }
 
-// book adds tokens or requests; what is more than the bucket holds is a draw alone.
+// book adds tokens or requests to the bucket. An amount larger than the bucket is recorded
+// only as a draw.
 func (m *virtualMetric) book(n int64) {
 	n *= micro
 	switch {
@@ -83,7 +84,8 @@ func (m *virtualMetric) move(delta int64) {
 	m.drawn += before - max(m.level, 0)
 }
 
-// rate is in millionths per microsecond, in the script's own steps of floats.
+// rate returns the refill rate in millionths per microsecond, rounded in the same float
+// steps as the script.
 func (m *virtualMetric) rate() float64 {
 	free := float64(m.limit*micro - max(m.draw+m.drawn, 0))
 	slow := float64(m.limit*micro) / 100
@@ -97,7 +99,7 @@ func (m *virtualMetric) forget() {
 	m.ring, m.draws = [quotaSlots]int64{}, [quotaSlots]int64{}
 }
 
-// open moves the quota to now.
+// open advances the quota to now.
 func (q *virtualQuota) open(now int64) {
 	if q.known && now-q.last >= q.life+max(q.blocked-q.last, 0) {
 		q.known = false
@@ -158,7 +160,7 @@ func (q *virtualQuota) fill(took int64) {
 	}
 }
 
-// ringWait is the time until need of a metric's sum has left the window.
+// ringWait returns the time until `need` of a metric's sum has left the window.
 func (q *virtualQuota) ringWait(m *virtualMetric, need int64) int64 {
 	for s := q.slot - quotaSlots + 1; s <= q.slot; s++ {
 		need -= m.ring[s%quotaSlots]
@@ -192,7 +194,7 @@ func (q *virtualQuota) wait(tokens int64, who asker) (int64, string) {
 			return max(q.ringWait(m, over), 1), why
 		}
 		if who == askHead && m.tokens && q.res.credit >= cost*micro {
-			continue // paid
+			continue // paid by the credit
 		}
 		short := min(float64(cost*micro)+aside, float64(m.cap)) - float64(m.level)
 		if short > 0 {
@@ -215,7 +217,7 @@ func (q *virtualQuota) charge(tokens int64, who asker) {
 	}
 }
 
-// giveBack takes back what was charged at a time, if it is still in the ring.
+// giveBack returns what was charged at a time, if it is still in the ring.
 func (q *virtualQuota) giveBack(m *virtualMetric, at, cost int64) {
 	s := at / quotaSlot
 	if q.slot-s >= quotaSlots || s > q.slot {
@@ -228,7 +230,7 @@ func (q *virtualQuota) giveBack(m *virtualMetric, at, cost int64) {
 	m.book(cost)
 }
 
-// renew moves what was charged at a time to now: renew in lua/start.lua.
+// renew moves what was charged at a time to now, like renew in lua/start.lua.
 func (q *virtualQuota) renew(now, at, tokens int64) (int64, bool) {
 	q.open(now)
 	defer q.close()
@@ -252,8 +254,8 @@ func (q *virtualQuota) renew(now, at, tokens int64) (int64, bool) {
 	return q.now, true
 }
 
-// settle ends a grant: unused, all of it returns; else used replaces its tokens
-// when it is not negative.
+// settle ends a grant. If unused, all of it is returned; otherwise used replaces its tokens
+// unless it is negative.
 func (q *virtualQuota) settle(now, at, tokens int64, unused bool, used int64) {
 	if !unused && used < 0 {
 		return

@@ -2,7 +2,8 @@ package queue
 
 import "math"
 
-// virtualReserve is a reservation of lua/reserve.lua: quota for a waiting job that is larger than the bucket.
+// virtualReserve is a reservation of lua/reserve.lua: quota for a waiting job that is
+// larger than the bucket.
 type virtualReserve struct {
 	job        *VirtualJob
 	tokens     int64
@@ -25,7 +26,7 @@ const (
 // reserveHeld is how long a reservation binds after its job was last seen, in us.
 const reserveHeld = 2 * micro
 
-// asker is who asks for quota.
+// asker is the kind of caller that requests quota.
 type asker uint8
 
 const (
@@ -34,7 +35,7 @@ const (
 	askHead // the job that quota is reserved for
 )
 
-// reserved is how long others have to leave the reserved quota alone.
+// reserved returns how long other callers must leave the reserved quota alone.
 func (q *virtualQuota) reserved(m *virtualMetric, cost int64, who asker) int64 {
 	r := q.res
 	if r == nil || who == askHead || !m.tokens || q.now-r.seen > reserveHeld {
@@ -64,7 +65,8 @@ func (q *virtualQuota) reserved(m *virtualMetric, cost int64, who asker) int64 {
 	return max(till-took, 1)
 }
 
-// reserveNow brings the reservation up to now; live is what calls took since it was last.
+// reserveNow updates the reservation to now. live is what live calls took since the last
+// update.
 func (q *virtualQuota) reserveNow(share, live int64) {
 	r, m := q.res, q.tokens()
 	if r == nil {
@@ -97,7 +99,8 @@ func (q *virtualQuota) reserveNow(share, live int64) {
 	}
 }
 
-// reserveRefused notes that a job was not picked; it reports whether those behind it may be tried.
+// reserveRefused records that a job was not picked. It reports whether the jobs behind it
+// may be tried.
 func (q *virtualQuota) reserveRefused(j *VirtualJob, why string) bool {
 	r, m := q.res, q.tokens()
 	if why != "tpm" {
@@ -123,7 +126,7 @@ func (q *virtualQuota) reserveRefused(j *VirtualJob, why string) bool {
 	return q.res != nil
 }
 
-// reservePicked notes that a job was picked.
+// reservePicked records that a job was picked.
 func (q *virtualQuota) reservePicked(j *VirtualJob) {
 	switch r := q.res; {
 	case r == nil:
@@ -134,7 +137,7 @@ func (q *virtualQuota) reservePicked(j *VirtualJob) {
 	}
 }
 
-// tokens is the metric of tokens; nil without a quota.
+// tokens returns the metric of tokens; nil if there is no token quota.
 func (q *virtualQuota) tokens() *virtualMetric {
 	if n := len(q.metrics); n > 0 && q.metrics[n-1].tokens {
 		return q.metrics[n-1]

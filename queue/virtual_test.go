@@ -20,7 +20,7 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// twins are a pool on Redis and a Virtual that live through the same things.
+// twins are a pool on Redis and a Virtual that go through the same events.
 type twins struct {
 	*env
 	p     *pool
@@ -91,7 +91,7 @@ func (w *twins) step(ctx context.Context) error {
 	case n == 0:
 		w.now += 61*time.Second + time.Duration(w.rng.Int64N(30_000_000))*time.Microsecond
 		w.at(w.now)
-		if err := w.acquire(ctx); err != nil { // who does not look at a pool for two minutes sees a step of the clock
+		if err := w.acquire(ctx); err != nil { // else the script would see a clock step
 			return err
 		}
 	case n < 10:
@@ -273,7 +273,7 @@ func (w *twins) position(ctx context.Context) error {
 	return err
 }
 
-// runTwins lives through a random history of so many steps.
+// runTwins goes through a random history of the given number of steps.
 func runTwins(t *testing.T, e *env, run, steps int, rng *rand.Rand) error {
 	w := newTwins(t, e, run, rng)
 	for range steps {
@@ -287,12 +287,12 @@ func runTwins(t *testing.T, e *env, run, steps int, rng *rand.Rand) error {
 func newTwinEnv(t *testing.T) *env { return newEnv(t, twinOptions(nil), Pool{ID: "a"}) }
 
 func twinOptions(scripts redis.Scripter) Options {
-	const long = 30 * 24 * time.Hour // nobody dies
+	const long = 30 * 24 * time.Hour // processes never die
 	return Options{Scripts: scripts, Lease: long, Grace: long, Weights: map[string]int{"o1": 250, "o2 u1": 33}}
 }
 
-// TestVirtualPool (LLMGUARD_SEED replays one): a Virtual grants, queues, picks, parks and wakes as the scripts
-// do, to the microsecond.
+// TestVirtualPool checks that a Virtual grants, queues, picks, parks and wakes exactly as
+// the scripts do, to the microsecond. LLMGUARD_SEED replays one run.
 func TestVirtualPool(t *testing.T) {
 	t.Parallel()
 	e := newTwinEnv(t)
@@ -308,8 +308,8 @@ func TestVirtualPool(t *testing.T) {
 	}
 }
 
-// TestVirtualPoolNotices proves that the comparison can fail: another script gives
-// other answers.
+// TestVirtualPoolNotices proves that the comparison can fail: a modified script gives other
+// answers.
 func TestVirtualPoolNotices(t *testing.T) {
 	for _, mistake := range []struct{ name, old, new string }{
 		{"no share for the backlog", "local aside = who == 'live' and metric.aside or 0", "local aside = 0"},
@@ -338,7 +338,7 @@ func TestVirtualPoolNotices(t *testing.T) {
 	}
 }
 
-// brokenScripts runs other scripts in place of the right ones, by their hashes.
+// brokenScripts runs modified scripts in place of the originals, by their hashes.
 type brokenScripts struct {
 	redis.Scripter
 	broken map[string]*redis.Script
@@ -352,7 +352,7 @@ func (b *brokenScripts) EvalSha(ctx context.Context, sha1 string, keys []string,
 	return b.Scripter.EvalSha(ctx, sha1, keys, args...)
 }
 
-// breakScripts are the scripts with one piece of their text replaced.
+// breakScripts returns the scripts with one piece of their text replaced.
 func breakScripts(t *testing.T, to redis.Scripter, old, replacement string) *brokenScripts {
 	files, found := fstest.MapFS{}, false
 	entries, err := fs.ReadDir(lua.Files(), ".")

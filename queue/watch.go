@@ -15,13 +15,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// EventKind tells what an Event carries.
+// EventKind says what an Event carries.
 type EventKind uint8
 
-// The kinds of events. A watch yields Changed with the present state first,
-// unless the job has ended; then per attempt one Head, any number of Bytes and
-// one End, with a Changed at every change of state that it sees, and last the
-// Changed with the terminal state.
+// The kinds of events. A watch first yields Changed with the present state, unless the job
+// has ended. Then, per attempt, it yields one Head, any number of Bytes and one End, with a
+// Changed for every change of state that it sees. The Changed with the terminal state comes
+// last.
 const (
 	Changed EventKind = 1 + iota
 	Head
@@ -32,23 +32,23 @@ const (
 // Event is one step of a watched job.
 type Event struct {
 	Kind EventKind
-	// Attempt is the attempt the event belongs to. When it grows, all output
-	// before it is void.
+	// Attempt is the attempt the event belongs to. When it grows, all earlier output is
+	// void.
 	Attempt int
-	State   State       // of Changed
-	Status  int         // of Head
-	Header  http.Header // of Head
-	Data    []byte      // of Bytes; it counts as read with the next call of Next
-	OK      bool        // of End: the answer is complete
+	State   State       // for Changed
+	Status  int         // for Head
+	Header  http.Header // for Head
+	Data    []byte      // for Bytes; it counts as read at the next call of Next
+	OK      bool        // for End: the answer is complete
 
 	room int64 // bytes of the spool's memory that Data takes
 }
 
-// pollEvery is how often a watch looks without having been woken.
+// pollEvery is the interval at which a watch reads the job without a wake-up.
 const pollEvery = time.Second
 
-// Watch follows one job from its present state, and its output from the
-// beginning of the latest attempt. It is for one goroutine.
+// Watch follows one job from its present state, and its output from the beginning of the
+// latest attempt. Only one goroutine may use it.
 type Watch struct {
 	q       *Queue
 	job     *Job
@@ -57,12 +57,12 @@ type Watch struct {
 	queue   []Event
 	state   State
 	attempt int
-	far     reading // of the attempt's output
+	far     reading // position in the attempt's output
 	ended   bool
-	room    int64 // of the event handed out last
+	room    int64 // memory of the last event returned
 }
 
-// presence keeps the places of callers who wait at this process.
+// presence keeps waiting jobs alive whose callers are connected to this process.
 type presence struct {
 	opts     *Options
 	log      *slog.Logger
@@ -70,30 +70,30 @@ type presence struct {
 	scripts  *scripts
 
 	mu      sync.Mutex
-	waiting map[*Watch]struct{} // watches that keep a caller's presence
+	waiting map[*Watch]struct{} // watches that maintain a caller's presence
 }
 
-// Watch opens a watch of a job. While that of an interactive job is open its
-// caller counts as present. Close it.
+// Watch opens a watch of a job. While a watch of an interactive job is open, its caller
+// counts as present. The caller must close it.
 func (q *Queue) Watch(ctx context.Context, j *Job) *Watch {
 	w := q.Follow(j)
 	if j.Class == Interactive {
 		q.presence.mu.Lock()
 		q.presence.waiting[w] = struct{}{}
 		q.presence.mu.Unlock()
-		_ = q.presence.keep(ctx, q.settings.pools()[j.Pool], []any{j.ID}, q.opts.Grace) // put has said so already
+		_ = q.presence.keep(ctx, q.settings.pools()[j.Pool], []any{j.ID}, q.opts.Grace) // put has recorded it already
 	}
 	return w
 }
 
-// Follow opens a watch that is nobody's presence: for those who look on.
+// Follow opens a watch for an observer: it does not count as a caller's presence.
 func (q *Queue) Follow(j *Job) *Watch {
 	w := &Watch{q: q, job: j, far: reading{last: "0"}}
 	w.wake, w.leave = q.hub.listen(jobChannel(j.ID), 1)
 	return w
 }
 
-// giveBack gives back the room of the event handed out last.
+// giveBack releases the memory of the last event returned.
 func (w *Watch) giveBack() {
 	if w.room > 0 {
 		w.q.opts.Spool.Memory.Give(w.job.Org, w.room)
@@ -101,7 +101,7 @@ func (w *Watch) giveBack() {
 	}
 }
 
-// Close ends the watch. An interactive job that waits is dropped after another
+// Close ends the watch. An interactive job that still waits is dropped after another
 // Options.Grace, unless Reserve keeps its place for longer.
 func (w *Watch) Close() {
 	w.leave()
@@ -116,14 +116,14 @@ func (w *Watch) Close() {
 	w.q.presence.mu.Unlock()
 }
 
-// Next returns the next event, waiting for it. After the terminal state it
-// returns io.EOF; for a job that is forgotten, ErrNotFound; a *wire.Error when its
-// answer should be in the blob store and is not; else the error is that of ctx. An absent Redis is waited for.
+// Next returns the next event, waiting for it. After the terminal state it returns io.EOF;
+// for a forgotten job, ErrNotFound; a *wire.Error if the answer should be in the blob store
+// but is not; otherwise the error is that of ctx. While Redis is unavailable it waits.
 func (w *Watch) Next(ctx context.Context) (Event, error) { return w.NextBefore(ctx, time.Time{}) }
 
-// NextBefore is Next that returns context.DeadlineExceeded at a time, zero for
-// never. A context with that deadline would say the same; a thousand who wait
-// would keep one each.
+// NextBefore is Next that returns context.DeadlineExceeded at `until`; zero means never. A
+// context with that deadline would do the same, but a thousand waiting callers would each
+// keep one.
 func (w *Watch) NextBefore(ctx context.Context, until time.Time) (Event, error) {
 	w.giveBack()
 	timer := time.NewTimer(pollEvery)
@@ -131,7 +131,7 @@ func (w *Watch) NextBefore(ctx context.Context, until time.Time) (Event, error) 
 	for {
 		if len(w.queue) > 0 {
 			e := w.queue[0]
-			w.queue[0] = Event{} // which has its bytes
+			w.queue[0] = Event{} // release its bytes
 			w.queue, w.room = w.queue[1:], e.room
 			return e, nil
 		}
@@ -161,7 +161,7 @@ func (w *Watch) NextBefore(ctx context.Context, until time.Time) (Event, error) 
 	}
 }
 
-// lookBefore looks until a time at the longest, and returns the time left.
+// lookBefore calls look with a deadline and returns the time left.
 func (w *Watch) lookBefore(ctx context.Context, until time.Time) (time.Duration, error) {
 	if until.IsZero() {
 		return pollEvery, w.look(ctx)
@@ -172,10 +172,10 @@ func (w *Watch) lookBefore(ctx context.Context, until time.Time) (time.Duration,
 	return time.Until(until), err
 }
 
-// look reads state and output. The state is read first: a terminal one is
-// passed on only after all output that came before it.
+// look reads state and output. The state is read first: a terminal one is passed on only
+// after all output before it.
 func (w *Watch) look(ctx context.Context) error {
-	const most = 64 // entries of some 4 KB, which a slow reader keeps in memory
+	const most = 64 // entries of about 4 KB that a slow reader keeps in memory
 	var record *redis.SliceCmd
 	var output *redis.XMessageSliceCmd
 	key := jobKey(w.job.Pool, w.job.ID)
@@ -234,8 +234,8 @@ func (w *Watch) changed(state State) {
 	w.queue = append(w.queue, Event{Kind: Changed, Attempt: w.attempt, State: state})
 }
 
-// keepPresence renews the presence of this process's callers until ctx is done, and where
-// that fails much sooner, so that they are known again when Redis is back.
+// keepPresence renews the presence of this process's callers until ctx is done. After a
+// failure it retries much sooner, so that they are known again as soon as Redis is back.
 func (pr *presence) keepPresence(ctx context.Context) {
 	rest := time.NewTimer(pr.opts.Grace / 3)
 	defer rest.Stop()
@@ -253,7 +253,7 @@ func (pr *presence) keepPresence(ctx context.Context) {
 	}
 }
 
-// renewPresence tells the pools that this process's callers still wait.
+// renewPresence reports to the pools that this process's callers still wait.
 func (pr *presence) renewPresence(ctx context.Context) error {
 	ids := make(map[string][]any)
 	pr.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// script writes what a watch yields as one line per event, bytes joined.
+// script formats what a watch yields as one line per event, bytes joined.
 func script(t *testing.T, w *Watch) string {
 	t.Helper()
 	var out []string
@@ -164,7 +164,7 @@ func TestAppendIsIdempotent(t *testing.T) {
 	}
 }
 
-// An output of more entries than one look reads comes whole, before the end.
+// An output with more entries than one look reads arrives complete, before the end.
 func TestWatchOfALongOutput(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
@@ -191,8 +191,7 @@ func TestWatchOfALongOutput(t *testing.T) {
 	}
 }
 
-// A watch that is to end at a time ends then, and not before it has told what
-// there is.
+// A watch with a deadline ends then, but not before it has returned the available events.
 func TestNextBefore(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})

@@ -16,12 +16,12 @@ import (
 
 // WorkerOptions are the settings of a Worker.
 type WorkerOptions struct {
-	// Concurrency is how many jobs of a pool run at once in this process. Pools
-	// not named, or with 0, get 64; negative leaves a pool out. An org's own pool
-	// has as many as the configured one it derives from.
+	// Concurrency is how many jobs of a pool run concurrently in this process. A pool
+	// that is not listed or has 0 gets 64; a negative number leaves the pool out. An
+	// org's own pool gets as many as the configured one it derives from.
 	Concurrency map[string]int
-	// ShutdownTimeout is how long running jobs may go on after Run's context is
-	// done, before theirs is cancelled with ErrShutdown. 0 is 30 s.
+	// ShutdownTimeout is how long running jobs may continue after Run's context is
+	// done, before their contexts are cancelled with ErrShutdown. 0 is 30 s.
 	ShutdownTimeout time.Duration
 }
 
@@ -32,28 +32,27 @@ const (
 	abortTime          = 10 * time.Second // for runs to end after ErrShutdown
 )
 
-// Worker runs jobs. It has one pacer per pool, and one keeper of all claims.
+// Worker runs jobs. It has one pacer per pool and one goroutine that renews all claims.
 type Worker struct {
 	q      *Queue
 	runner func(context.Context, *Claim) Verdict
 	opts   WorkerOptions
 
-	changed chan struct{} // asks for the crews to be put right
+	changed chan struct{} // requests an update of the crews
 
 	mu   sync.Mutex
 	most map[string]int // handlers by pool, as WorkerOptions.Concurrency
 	live map[*Claim]struct{}
-	done map[string]struct{} // ended jobs whose bodies are to be forgotten
-	kept []capacity.Settled  // what stays of jobs that have ended
+	done map[string]struct{} // ended jobs whose bodies are to be deleted
+	kept []capacity.Settled  // what remains of ended jobs
 
-	steps map[string]*pacer // of Step, by pool
+	steps map[string]*pacer // pacers of Step, by pool
 }
 
-// NewWorker returns a worker that carries out claims of q's pools by runner.
-// The runner gets a context that is cancelled when the claim is lost
-// (ErrLost), the job is cancelled (ErrCancelled), its caller has gone from a
-// started stream (ErrCallerGone) or the worker must end (ErrShutdown); see
-// context.Cause. A panic in it counts as a died attempt.
+// NewWorker returns a worker that runs claims of q's pools with runner. The runner's
+// context is cancelled when the claim is lost (ErrLost), the job is cancelled
+// (ErrCancelled), its caller has left a started stream (ErrCallerGone) or the worker must
+// end (ErrShutdown); see context.Cause. A panic in the runner counts as a dead attempt.
 func NewWorker(q *Queue, runner func(context.Context, *Claim) Verdict, opts WorkerOptions) *Worker {
 	opts.ShutdownTimeout = cmp.Or(opts.ShutdownTimeout, 30*time.Second)
 	return &Worker{
@@ -62,8 +61,8 @@ func NewWorker(q *Queue, runner func(context.Context, *Claim) Verdict, opts Work
 	}
 }
 
-// Run works until ctx is done, lets running jobs end within ShutdownTimeout,
-// and returns nil. Run the queue's own Run beside it, and for at least as long.
+// Run works until ctx is done, lets running jobs end within ShutdownTimeout, and returns
+// nil. The queue's own Run must run at the same time, and at least as long.
 func (w *Worker) Run(ctx context.Context) error {
 	runCtx, abort := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abort(nil)
@@ -98,7 +97,7 @@ func (w *Worker) handle(ctx, runCtx context.Context, pc *pacer) {
 	}
 }
 
-// run carries out one claim.
+// run executes one claim.
 func (w *Worker) run(ctx context.Context, c *Claim) {
 	runCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -126,7 +125,8 @@ func (w *Worker) run(ctx context.Context, c *Claim) {
 	case !errors.Is(c.unread, ErrGone):
 		verdict.Wait = storeRest
 	}
-	// However long Redis is away: a verdict that is dropped makes the job run again.
+	// Retry for as long as Redis is unavailable: without a recorded verdict the job
+	// runs again.
 	end, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(abortTime/2, stop) })()
@@ -137,7 +137,7 @@ func (w *Worker) run(ctx context.Context, c *Claim) {
 		w.mu.Unlock()
 	}
 	if err != nil {
-		w.q.log.WarnContext(ctx, "verdict not carried out", "job", c.id, "attempt", c.Job.Attempt, "err", err)
+		w.q.log.WarnContext(ctx, "job result not recorded", "job", c.id, "attempt", c.Job.Attempt, "err", err)
 		return
 	}
 	switch {
@@ -153,7 +153,7 @@ func (w *Worker) run(ctx context.Context, c *Claim) {
 	}
 }
 
-// call runs the runner; a panic is logged and leaves no verdict.
+// call runs the runner. A panic is logged and leaves no verdict.
 func (w *Worker) call(ctx context.Context, c *Claim) (v Verdict) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -164,11 +164,10 @@ func (w *Worker) call(ctx context.Context, c *Claim) (v Verdict) {
 	return w.runner(ctx, c)
 }
 
-// keep renews the claims of running jobs, cancels the runs whose claims are
-// lost or whose jobs are to be cancelled, and forgets bodies, until ctx is done.
-// While Redis is away the runs go on: as long as nobody can see, nobody takes their
-// claims (acquire), and who took them while only this worker was cut off is told by the
-// next renewal.
+// keep renews the claims of running jobs, cancels the runs whose claims are lost or whose
+// jobs are cancelled, and deletes bodies, until ctx is done. Runs continue while Redis is
+// unavailable: during an outage no worker can take their claims (acquire). If only this
+// worker was cut off and another took them, the next renewal reports it.
 func (w *Worker) keep(ctx context.Context) {
 	every := w.q.opts.Lease / 3
 	renew := time.NewTimer(every)
@@ -191,8 +190,7 @@ func (w *Worker) keep(ctx context.Context) {
 	}
 }
 
-// obeyCancels renews at once when a job of a pool was cancelled: the answer
-// tells which.
+// obeyCancels renews immediately when a job of a pool was cancelled; the reply says which.
 func (w *Worker) obeyCancels(ctx context.Context, messages <-chan string) {
 	for {
 		select {
@@ -207,8 +205,8 @@ func (w *Worker) obeyCancels(ctx context.Context, messages <-chan string) {
 	}
 }
 
-// renewAll renews every live claim, one call per pool, and obeys the answers. It reports
-// whether all were renewed or are known to be lost.
+// renewAll renews every live claim, one call per pool, and obeys the replies. It reports
+// whether all claims were renewed or are known to be lost.
 func (w *Worker) renewAll(ctx context.Context) bool {
 	byPool := make(map[*pool][]*Claim)
 	w.mu.Lock()
@@ -255,7 +253,7 @@ func (w *Worker) forgetBodies(ctx context.Context) {
 	w.q.contents.unlinkBodies(ctx, ids)
 	for part := range slices.Chunk(kept, settleMost) {
 		if err := w.q.memory.Settle(ctx, part...); err != nil {
-			w.q.log.DebugContext(ctx, "memory of ended jobs not settled, will retry", "err", err)
+			w.q.log.DebugContext(ctx, "memory of finished jobs not released, will retry", "err", err)
 			w.mu.Lock()
 			w.kept = append(w.kept, part...)
 			w.mu.Unlock()
@@ -263,10 +261,10 @@ func (w *Worker) forgetBodies(ctx context.Context) {
 	}
 }
 
-// settleMost is how many jobs are settled by one run of the script.
+// settleMost is how many jobs one run of the script settles.
 const settleMost = 200
 
-// renewMost is how many claims a command renews.
+// renewMost is how many claims one command renews.
 const renewMost = 500
 
 // renew extends the leases of claims, given as pairs of id and token, and returns one

@@ -10,28 +10,28 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// workerPool is one Run of a Worker: a crew for each pool. Only set and end, which
-// Run's goroutine calls one after the other, touch its maps.
+// workerPool is one Run of a Worker: a crew for each pool. Only set and end touch its maps,
+// and Run's goroutine calls them one after the other.
 type workerPool struct {
 	w       *Worker
-	ctx     context.Context // Run's own: no job is begun after it
+	ctx     context.Context // Run's own: no job starts after it is done
 	runCtx  context.Context // of the jobs
-	keepCtx context.Context // of what keeps their claims
-	setup   *workerSetup    // the last that was looked at
+	keepCtx context.Context // of the goroutines that renew their claims
+	setup   *workerSetup    // the last one applied
 	crews   map[string]*poolWorkers
-	told    map[string]bool // pools whose cancellations are listened for
+	told    map[string]bool // pools whose cancellations are listened to
 
 	background, pacers, handlers sync.WaitGroup
 }
 
-// poolWorkers is what runs the jobs of one pool.
+// poolWorkers runs the jobs of one pool.
 type poolWorkers struct {
-	most  int // handlers
+	most  int // maximum number of handlers
 	pacer *pacer
 }
 
-// SetConcurrency replaces WorkerOptions.Concurrency. A pool whose number changes gets
-// new handlers; the jobs of the old ones go on.
+// SetConcurrency replaces WorkerOptions.Concurrency. A pool whose number changes gets new
+// handlers; the jobs of the old ones continue.
 func (w *Worker) SetConcurrency(byPool map[string]int) {
 	w.mu.Lock()
 	w.most = byPool
@@ -42,7 +42,7 @@ func (w *Worker) SetConcurrency(byPool map[string]int) {
 	}
 }
 
-// handlers is how many a pool is to have; negative leaves it out.
+// handlers returns how many handlers a pool should have; negative leaves it out.
 func (w *Worker) handlers(pool string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,7 +53,7 @@ func (w *Worker) handlers(pool string) int {
 	return defaultConcurrency
 }
 
-// watch puts the crews right whenever that is asked for, until ctx is done.
+// watch updates the crews whenever that is requested, until ctx is done.
 func (s *workerPool) watch() {
 	for {
 		select {
@@ -66,8 +66,8 @@ func (s *workerPool) watch() {
 	}
 }
 
-// set gives every pool the crew it is to have. Pools that left the setup keep
-// theirs. The jobs of a crew that is replaced go on.
+// set gives every pool its crew. Pools that left the setup keep theirs. The jobs of a
+// replaced crew continue.
 func (s *workerPool) set() {
 	s.setup = s.w.q.settings.now()
 	pools := s.setup.pools
@@ -86,7 +86,7 @@ func (s *workerPool) set() {
 	}
 }
 
-// start begins to run the jobs of a pool.
+// start begins running the jobs of a pool.
 func (s *workerPool) start(p *pool, most int) *poolWorkers {
 	w := s.w
 	pc := newPacer(w.q, p, most)
@@ -108,8 +108,8 @@ func (s *workerPool) start(p *pool, most int) *poolWorkers {
 	return &poolWorkers{most: most, pacer: pc}
 }
 
-// end waits for the jobs of all crews, which run on for ShutdownTimeout at the longest
-// and then have abortTime to end.
+// end waits for the jobs of all crews, which may continue for ShutdownTimeout and then have
+// abortTime to end.
 func (s *workerPool) end() {
 	s.pacers.Wait()
 	done := make(chan struct{})

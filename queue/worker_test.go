@@ -17,7 +17,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// A worker that vanishes with its claims is replaced by another one's.
+// The claims of a worker that vanishes are run by another one.
 func TestClaimsOfADeadWorkerRunOnceMore(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{Lease: time.Hour}, Pool{ID: "p"})
@@ -60,7 +60,7 @@ func TestClaimsOfADeadWorkerRunOnceMore(t *testing.T) {
 	}
 }
 
-// A run whose claim another worker took over is cancelled.
+// A run whose claim was taken over by another worker is cancelled.
 func TestLostClaimCancelsTheRun(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{Lease: 900 * time.Millisecond}, Pool{ID: "p"})
@@ -81,14 +81,14 @@ func TestLostClaimCancelsTheRun(t *testing.T) {
 	if err := <-causes; !errors.Is(err, ErrLost) {
 		t.Errorf("the run was cancelled by %v, want %v", err, ErrLost)
 	}
-	stop() // its verdict is given by now
+	stop() // its verdict has been given by now
 	if s := e.state(j); s.Terminal() {
 		t.Errorf("the loser ended the job: it is %s", s)
 	}
 }
 
-// A worker finds jobs that it was not called for, such as those that an older version
-// puts, in quiet pools too.
+// A worker finds jobs without a notification, such as those put by an older version, in
+// quiet pools too.
 func TestLostCallsAreHealed(t *testing.T) {
 	t.Parallel()
 	var pools []Pool
@@ -116,8 +116,8 @@ func TestLostCallsAreHealed(t *testing.T) {
 	}
 }
 
-// Jobs of an older version, which wakes workers by tickets on an asynq queue of the pool,
-// are run, and nothing is left of the tickets.
+// Jobs put by an older version, which wakes workers by tickets on an asynq queue of the
+// pool, are run, and the tickets are removed.
 func TestLostTicketsAreHealed(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
@@ -157,7 +157,7 @@ func TestPanicCountsAsAttempt(t *testing.T) {
 	}
 }
 
-// A job that runs when its worker is to end has the shutdown time to end.
+// A job that is running when its worker must end gets the shutdown timeout to end.
 func TestShutdownLetsJobsEnd(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
@@ -172,7 +172,7 @@ func TestShutdownLetsJobsEnd(t *testing.T) {
 		select {
 		case <-ctx.Done():
 			return Verdict{Kind: Requeue}
-		case <-time.After(50 * time.Millisecond): // for a worker that would cancel it at once
+		case <-time.After(50 * time.Millisecond): // time for a worker that would cancel it immediately
 			return Verdict{Kind: Done}
 		}
 	}, WorkerOptions{ShutdownTimeout: time.Hour})
@@ -186,7 +186,7 @@ func TestShutdownLetsJobsEnd(t *testing.T) {
 	}
 }
 
-// A job that does not end within the shutdown time is cancelled, and waits again.
+// A job that does not end within the shutdown timeout is cancelled and waits again.
 func TestShutdownCancelsWhatDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
@@ -211,11 +211,11 @@ func TestShutdownCancelsWhatDoesNotEnd(t *testing.T) {
 	}
 }
 
-// Redis dies by SIGKILL and comes back while jobs are put and drained; with
-// AOF every job put ends once.
+// Redis is killed with SIGKILL and comes back while jobs are put and drained. With AOF
+// every job ends once.
 //
-// Redis writes its file before it answers: with everysec, what was acknowledged
-// while an fsync was under way is still in memory, and gone when it is killed.
+// The test uses fsync always, where Redis writes its file before it answers. With everysec,
+// writes acknowledged during an fsync are still in memory and lost in a kill.
 func TestRedisRestartMidDrain(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t, redistest.WithArgs("--appendonly", "yes", "--appendfsync", "always"))
@@ -242,7 +242,7 @@ func TestRedisRestartMidDrain(t *testing.T) {
 	for i := range 300 {
 		if i == 100 || i == 200 {
 			srv.Kill()
-			time.Sleep(50 * time.Millisecond) // some of the work meets an absent Redis
+			time.Sleep(50 * time.Millisecond) // some of the work meets an unreachable Redis
 			srv.Restart()
 		}
 		j := e.job("p", fmt.Sprintf("o%d", i%3), "u", Async, 1)
@@ -273,8 +273,8 @@ func TestRedisRestartMidDrain(t *testing.T) {
 	}
 }
 
-// Without Redis a worker asks seldom instead of as fast as it can. In virtual time, so that the machine has
-// no say in how often that is.
+// Without Redis a worker polls slowly, not as fast as it can. The test uses virtual time,
+// so that the machine has no influence on how often that is.
 func TestAbsentRedisIsNotHammered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
@@ -289,14 +289,14 @@ func TestAbsentRedisIsNotHammered(t *testing.T) {
 		wait := (&env{Queue: q, t: t}).start(ctx, noop, WorkerOptions{Concurrency: map[string]int{"p": 8}})
 		wait()
 		_ = rdb.Close()
-		time.Sleep(2 * time.Second) // its pool looks for the server once a second
+		time.Sleep(2 * time.Second) // its pool dials the server once a second
 		if n := asked.Load(); n > 60*20 || n == 0 {
 			t.Errorf("asked an absent Redis %d times in a minute, want at most 20 a second", n)
 		}
 	})
 }
 
-// counting counts what is sent.
+// counting counts the commands and pipelines sent.
 type counting struct{ n *atomic.Int64 }
 
 func (c counting) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -308,7 +308,7 @@ func (c counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	return func(ctx context.Context, cmds []redis.Cmder) error { c.n.Add(1); return next(ctx, cmds) }
 }
 
-// A parked job runs at its wake, and needs no regular look for work.
+// A parked job runs when it wakes, without the regular check for work.
 func TestParkedJobRunsAtItsWake(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})

@@ -14,24 +14,24 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// Head is the head of a provider's answer, which may say something of its limits.
+// Head is the status and headers of a provider's answer, which may report its limits.
 type Head struct {
-	Model  string // as the provider knows it
+	Model  string // as named by the provider
 	Status int
 	Header http.Header
 	Sent   time.Time // when the request was written
 
-	Within time.Duration // for Redis, if it has to be told; 0 is as long as ctx
+	Within time.Duration // bounds the call to Redis, if one is needed; 0 means as long as ctx
 }
 
-// refused reports whether the provider turned the request away for now.
+// refused reports whether the provider turned the request away temporarily.
 func (a *Head) refused() bool {
 	return a.Status == http.StatusTooManyRequests || a.Status == http.StatusServiceUnavailable ||
 		a.Status == wire.StatusOverloaded
 }
 
-// How often this process reports to the others what it sees, when nothing is new:
-// an answer of every reportEvery, and one of every lowEvery while little is left.
+// How often this process reports unchanged limits to the others: every reportEvery, or
+// every lowEvery while little quota remains.
 const (
 	reportEvery = 5 * time.Second
 	lowEvery    = 250 * time.Millisecond
@@ -43,13 +43,13 @@ type report struct {
 	at               time.Time
 }
 
-// reports remembers them, for at most as many models as there are.
+// reports holds the last reports, for at most 1,000 pools and models.
 type reports struct {
 	mu   sync.Mutex
 	last map[string]report
 }
 
-// due reports whether an answer tells something new.
+// due reports whether an answer contains something new.
 func (s *reports) due(pool string, a *Head, l wire.RateLimits) bool {
 	if l.Requests.Limit <= 0 && l.Tokens.Limit <= 0 {
 		return a.refused()
@@ -74,10 +74,10 @@ func (s *reports) due(pool string, a *Head, l wire.RateLimits) bool {
 	return true
 }
 
-// Observe learns from an answer of the pool's provider: the limits it names
-// bound the pool for all processes, and a 429 or 503 blocks the pool and slows
-// it down. It returns how long the pool rests because of a refusal, 0 for
-// other answers. Most answers say nothing new and cost no command.
+// Observe learns from an answer of the pool's provider: the limits it reports bound the
+// pool for all processes, and a 429, 503 or 529 blocks the pool and slows it down. It
+// returns how long the pool rests because of a refusal, 0 for other answers. Most answers
+// contain nothing new and cost no command.
 func (q *Quota) Observe(ctx context.Context, poolID string, a Head) (time.Duration, error) {
 	p, err := q.pool(poolID)
 	if err != nil {
@@ -93,8 +93,8 @@ func (q *Quota) Observe(ctx context.Context, poolID string, a Head) (time.Durati
 	return rest, errors.Join(err, q.Block(ctx, poolID, rest))
 }
 
-// leastRest is how long a pool rests when the provider refuses without a time, or when Redis
-// did not take what it said, and how long the pool's block may then take.
+// leastRest is how long a pool rests if the provider refuses without a time, or if Redis
+// did not accept the refusal, and how long writing the pool's block may then take.
 const leastRest = time.Second
 
 func (q *Quota) observe(ctx context.Context, p *pool, a Head) (time.Duration, error) {
@@ -106,7 +106,7 @@ func (q *Quota) observe(ctx context.Context, p *pool, a Head) (time.Duration, er
 	if !q.reports.due(p.ID, &a, limits) {
 		return 0, nil
 	}
-	if a.Within > 0 { // here and not before: a timer for every answer would be one too many
+	if a.Within > 0 { // only here, so that most answers need no timer
 		bounded, cancel := context.WithTimeout(ctx, a.Within)
 		defer cancel()
 		ctx = bounded
@@ -147,7 +147,7 @@ func resetOf(l wire.RateLimit) int64 {
 	return l.Reset.Microseconds()
 }
 
-// modelCode is what Redis knows a model by.
+// modelCode returns the name under which Redis stores a model.
 func modelCode(model string) string {
 	sum := sha256.Sum256([]byte(model))
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:8]

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// keepLeases renews the leases of grants until ctx is done, and sooner where that failed:
-// calls whose leases ran out during an outage do not count against the concurrency until
-// then.
+// keepLeases renews the leases of grants until ctx is done, and retries sooner after a
+// failure, because calls whose leases ran out during an outage do not count against the
+// concurrency until they are renewed.
 func (q *Quota) keepLeases(ctx context.Context) {
 	for {
 		rest := q.opts.Lease / 3
@@ -22,17 +22,17 @@ func (q *Quota) keepLeases(ctx context.Context) {
 	}
 }
 
-// Step is one round of what Run does again and again, for those who drive a Quota by a
-// clock of their own.
+// Step does one round of what Run does repeatedly, for programs that drive a Quota by their
+// own clock.
 func (q *Quota) Step(ctx context.Context) {
 	q.renewAll(ctx)
 	q.forget(ctx)
 }
 
-// renewMost is how many leases a command renews.
+// renewMost is how many leases one command renews.
 const renewMost = 2000
 
-// renewAll extends the leases of all open grants. It reports whether all are renewed.
+// renewAll extends the leases of all open grants. It reports whether all were renewed.
 func (q *Quota) renewAll(ctx context.Context) (all bool) {
 	all = true
 	open := make(map[string][]any)
@@ -46,7 +46,7 @@ func (q *Quota) renewAll(ctx context.Context) (all bool) {
 			n := min(len(ids), renewMost)
 			args := append([]any{q.lease}, ids[:n]...)
 			if _, err := q.eval(ctx, "grant_lease", renewScript, []string{Key(pool, "slots")}, args...); err != nil {
-				q.log.WarnContext(ctx, "renew grants", "pool", pool, "err", err)
+				q.log.WarnContext(ctx, "grants not renewed", "pool", pool, "err", err)
 				all = false
 			}
 			ids = ids[n:]
@@ -55,16 +55,16 @@ func (q *Quota) renewAll(ctx context.Context) (all bool) {
 	return all
 }
 
-// Ended grants are taken off the books together, every usedEvery, and sooner when
-// those of this process take up a usedShare of the places. Where places are few each
-// comes back at once: the next call of the same caller may need it.
+// Ended grants are removed from Redis together, every usedEvery, or sooner if those of this
+// process take up a usedShare of the slots. In a pool with fewer than `plenty` slots each
+// is returned immediately, because the next call of the same caller may need it.
 const (
 	plenty    = 1000
 	usedShare = 200 // half a percent
 	usedEvery = 100 * time.Millisecond
 )
 
-// keepForgetting takes ended grants off the books until ctx is done.
+// keepForgetting removes ended grants from Redis until ctx is done.
 func (q *Quota) keepForgetting(ctx context.Context) {
 	q.forgets.Store(true)
 	defer q.forgets.Store(false)
@@ -82,10 +82,10 @@ func (q *Quota) keepForgetting(ctx context.Context) {
 	}
 }
 
-// forget takes ended grants off the books, one command a pool. What cannot
-// be written ends by its lease.
+// forget removes ended grants from Redis, with one command per pool. A grant that cannot be
+// removed ends with its lease.
 func (q *Quota) forget(ctx context.Context) {
-	ctx = context.WithoutCancel(ctx) // at the end of Run too; the client's timeouts bound it
+	ctx = context.WithoutCancel(ctx) // also runs when Run ends; the client's timeouts bound it
 	q.mu.Lock()
 	used := q.used
 	q.used = make(map[*pool][]any)

@@ -6,20 +6,19 @@ import (
 	"github.com/llmguard/llmguard/budget"
 )
 
-// share is what this process lets through of a pool's quota while Redis is
-// away; Quota.mu guards it.
+// share is what this process grants of a pool's quota while Redis is unavailable. Quota.mu
+// guards it.
 type share struct {
 	requests, tokens budget.Share
 	open             int
 }
 
-// sharesStart is what the shares' time counts from.
+// sharesStart is the origin of the shares' time.
 var sharesStart = time.Now()
 
-// TakeShare asks for one request of so many tokens from this process's share of
-// the pool's quota (Options.LocalShare), without asking Redis: for live calls
-// that go on while it is away. What other processes take is not known. The
-// error is a *BusyError.
+// TakeShare takes one request with the given tokens from this process's share of the pool's
+// quota (Options.LocalShare) without Redis, for live calls that continue while it is
+// unavailable. Shares of other processes are not coordinated. The error is a *BusyError.
 func (q *Quota) TakeShare(poolID string, tokens int64) (*Grant, error) {
 	p, err := q.pool(poolID)
 	if err != nil {
@@ -45,7 +44,7 @@ func (q *Quota) TakeShare(poolID string, tokens int64) (*Grant, error) {
 	return &Grant{Pool: p.ID, Tokens: tokens, born: time.Now(), share: true}, nil
 }
 
-// exceeds says why a share has no room for another call; nil when it has.
+// exceeds returns why a share has no room for another call; nil if it has.
 func (q *Quota) exceeds(p *pool, s *share, at time.Duration, tokens int64) *BusyError {
 	part := func(whole int64) int64 { return budget.ShareOf(whole, q.opts.LocalShare) }
 	busy := func(reason string, wait time.Duration) *BusyError {
@@ -62,8 +61,8 @@ func (q *Quota) exceeds(p *pool, s *share, at time.Duration, tokens int64) *Busy
 	return nil
 }
 
-// giveShare ends a grant of a share; what it took of the minute stays taken.
-// q.mu is held.
+// giveShare ends a grant of a share. What it took of the minute stays taken. q.mu must be
+// held.
 func (q *Quota) giveShare(p *pool, g *Grant) {
 	if g.share && !g.ended {
 		g.ended = true

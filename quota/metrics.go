@@ -10,10 +10,10 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		grants: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "llmguard_quota_grants_total", Help: "Asks of live calls for provider quota, by outcome.",
+			Name: "llmguard_quota_grants_total", Help: "Requests of live calls for provider quota, by outcome.",
 		}, []string{"pool", "outcome"}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "llmguard_quota_refusals_total", Help: "Answers of the provider that blocked the pool: 429 and 503.",
+			Name: "llmguard_quota_refusals_total", Help: "Provider responses that blocked the pool: 429, 503 and 529.",
 		}, []string{"pool", "status"}),
 	}
 	if reg != nil {

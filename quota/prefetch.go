@@ -9,8 +9,8 @@ import (
 	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
-// Prefetched is a Take that has been sent ahead, or will be with the next flight. Whoever has it calls
-// Wait or Drop. It is for one goroutine.
+// Prefetched is a Take that has been sent in advance, or will be with the next pipeline.
+// The caller must call Wait or Drop, from one goroutine.
 type Prefetched struct {
 	q       *Quota
 	pool    *pool
@@ -19,15 +19,16 @@ type Prefetched struct {
 	reply   *redisconn.Prefetch
 }
 
-// Prefetch is the beginning of a Take: it leaves together with what this process next asks
-// Redis, at the latest when it is waited for, or never if ctx has ended. It is nil where
-// that is not possible, such as on a cluster: Take does it then.
+// Prefetch starts a Take. It is sent together with this process's next request to Redis, at
+// the latest when Wait is called, or never if ctx has ended. Prefetch returns nil if that
+// is not possible, such as on a cluster; the caller must then use Take.
 func (q *Quota) Prefetch(ctx context.Context, r Request) *Prefetched {
 	p, err := q.pool(r.Pool)
 	if q.line == nil || err != nil {
 		return nil
 	}
-	// Another id than that of a Take of the same call: what is dropped late is not that's.
+	// Use another id than a Take of the same call, so that a late Drop does not release
+	// that grant.
 	r.ID += "+"
 	g := newGrant(p, r)
 	reply := q.line.Prefetch(ctx, takeScript.Hash(), p.takes, q.takeArgs(p, g, r)...)
@@ -37,8 +38,8 @@ func (q *Quota) Prefetch(ctx context.Context, r Request) *Prefetched {
 	return &Prefetched{q: q, pool: p, request: r, grant: g, reply: reply}
 }
 
-// Wait is the rest of the Take, for which it waits no longer than ctx and most. With an
-// error that is not *BusyError what may have been booked is given back soon, as by Drop.
+// Wait completes the Take. It waits until ctx ends, and at most for `most`. On an error
+// other than *BusyError, what may have been booked is returned soon, as by Drop.
 func (a *Prefetched) Wait(ctx context.Context, most time.Duration) (*Grant, error) {
 	if err := ctx.Err(); err != nil {
 		a.DropSoon(ctx)
@@ -57,16 +58,16 @@ func (a *Prefetched) Wait(ctx context.Context, most time.Duration) (*Grant, erro
 		return a.q.Take(ctx, a.request)
 	case err != nil:
 		if lost(err) {
-			a.DropSoon(ctx) // whoever waits has waited long enough
+			a.DropSoon(ctx) // do not wait any longer
 		}
 		return nil, a.q.failed(a.pool, err)
 	}
 	return a.q.granted(a.pool, a.grant, reply)
 }
 
-// Drop gives back what was booked or may have been, for which it waits when Redis has
-// answered already, and else lets it happen when that has. What Redis does not take back
-// ends by its lease. Drop of nil does nothing.
+// Drop returns what was or may have been booked. If Redis has already answered, Drop waits
+// for the return; otherwise it happens after the answer. What Redis does not take back ends
+// with its lease. Drop of nil does nothing.
 func (a *Prefetched) Drop(ctx context.Context) {
 	if a == nil || a.reply.Cancel() {
 		return
@@ -79,19 +80,19 @@ func (a *Prefetched) Drop(ctx context.Context) {
 	a.q.returns.Go(func() { a.giveBack(ctx) })
 }
 
-// DropSoon is Drop for those who cannot wait for it: Run does when it ends.
+// DropSoon is Drop without waiting. Run waits for it when it ends.
 func (a *Prefetched) DropSoon(ctx context.Context) {
 	a.q.returns.Go(func() { a.Drop(ctx) })
 }
 
-// replyTimeout is longer than the client waits for a reply that never comes.
+// replyTimeout exceeds the client's own wait for a reply that never comes.
 const replyTimeout = time.Minute
 
-// giveBack waits for the reply.
+// giveBack waits for the reply and returns the grant.
 func (a *Prefetched) giveBack(ctx context.Context) {
 	cmd, err := a.reply.Wait(ctx, replyTimeout)
 	if err != nil {
-		return // it never left, or even the client's timeouts have not ended the wait
+		return // it was never sent, or even the client's timeouts have not ended the wait
 	}
 	reply, err := cmd.Text()
 	if err == nil {
@@ -107,7 +108,7 @@ func (a *Prefetched) giveBack(ctx context.Context) {
 	}
 	a.q.metrics.grants.WithLabelValues(a.pool.ID, "dropped").Inc()
 	if err := a.q.Give(ctx, a.grant, true); err != nil {
-		a.q.log.WarnContext(ctx, "quota that was requested ahead is not given back; its lease frees it", "pool", a.pool.ID,
+		a.q.log.WarnContext(ctx, "prefetched quota not returned, its lease will expire", "pool", a.pool.ID,
 			"err", err)
 	}
 }

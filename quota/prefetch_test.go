@@ -22,15 +22,15 @@ var narrow = Pool{ID: "p", RPM: 1, TPM: 1000, Concurrency: 1}
 
 var simStart = time.Unix(1_800_000_000, 0)
 
-// rig is a Quota whose scripts leave together with others.
+// rig is a Quota whose scripts share pipelines.
 type rig struct {
 	*Quota
 	t   *testing.T
 	rdb *redis.Client
-	now time.Time // of the scripts; zero: Redis's own
+	now time.Time // for the scripts; zero: Redis's own
 }
 
-// start returns a rig with one pool; hook sees what leaves for Redis.
+// start returns a rig with one pool. hook sees what is sent to Redis.
 func start(t *testing.T, pool Pool, hook redis.Hook) (*rig, *redistest.Server) {
 	t.Helper()
 	srv := redistest.Start(t)
@@ -79,15 +79,15 @@ func (r *rig) fits(id string) bool {
 	_, err := r.Take(r.t.Context(), request(id))
 	var busy *BusyError
 	if err != nil && !errors.As(err, &busy) {
-		r.t.Log(err) // as from a Redis that was stopped
+		r.t.Log(err) // for example from a Redis that was stopped
 	}
 	return err == nil
 }
 
-// open lists the calls that have a placr.
+// open lists the calls that have a slot.
 func (r *rig) open() []string { return r.rdb.ZRange(r.t.Context(), Key("p", "slots"), 0, -1).Val() }
 
-// TestAskIsTake: what was asked for ahead is granted as by Take, once.
+// TestAskIsTake checks that prefetched quota is granted as by Take, once.
 func TestAskIsTake(t *testing.T) {
 	t.Parallel()
 	r, srv := start(t, narrow, nil)
@@ -113,8 +113,8 @@ func TestAskIsTake(t *testing.T) {
 	}
 }
 
-// TestAskDropped: what was booked for a call that does not begin is as if it had never
-// been, and what has not left is never booked.
+// TestAskDropped checks that a booking for a call that does not begin leaves no trace, and
+// that a prefetch that was not sent is never booked.
 func TestAskDropped(t *testing.T) {
 	t.Parallel()
 	r, _ := start(t, Pool{ID: "p", RPM: 2, TPM: 2000, Concurrency: 2}, nil)
@@ -162,7 +162,7 @@ func (s *spoiler) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// TestAskLost: when the reply is lost, what may have been booked goes back.
+// TestAskLost checks that what may have been booked is returned if the reply is lost.
 func TestAskLost(t *testing.T) {
 	t.Parallel()
 	for what, applied := range map[string]bool{"the reply": true, "the script": false} {
@@ -174,8 +174,8 @@ func TestAskLost(t *testing.T) {
 	}
 }
 
-// TestAskLate: when the reply comes too late, or the caller has left, what was booked
-// goes back when it comes.
+// TestAskLate checks that a booking whose reply comes too late, or whose caller has left,
+// is returned when the reply arrives.
 func TestAskLate(t *testing.T) {
 	t.Parallel()
 	r, srv := start(t, narrow, nil)
@@ -203,7 +203,7 @@ func TestAskLate(t *testing.T) {
 	redistest.Eventually(t, "the quota is back", func() bool { return r.fits("b") })
 }
 
-// stalled lets the first script wait, and tells when a grant has been given back.
+// stalled blocks the first script, and signals when a grant has been given back.
 type stalled struct {
 	once        sync.Once
 	goOn, given chan struct{}
@@ -225,8 +225,8 @@ func (s *stalled) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// TestAskDroppedLate: what is given back late is not the grant that the same call has
-// by then.
+// TestAskDroppedLate checks that a late return does not affect the grant that the same call
+// has by then.
 func TestAskDroppedLate(t *testing.T) {
 	t.Parallel()
 	hook := &stalled{goOn: make(chan struct{}), given: make(chan struct{})}
@@ -236,7 +236,7 @@ func TestAskDroppedLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.Drop(t.Context())
-	direct := rigOn(t, srv, srv.Client(), Pool{ID: "p", Concurrency: 2}) // past the line that waits
+	direct := rigOn(t, srv, srv.Client(), Pool{ID: "p", Concurrency: 2}) // bypasses the blocked pipeline
 	if _, err := direct.Take(t.Context(), request("a")); err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,8 @@ func TestAskDroppedLate(t *testing.T) {
 	}
 }
 
-// TestAskForgotten: who dies after asking holds a place no longer than a leasr.
+// TestAskForgotten checks that a process that dies after a prefetch holds a slot no longer
+// than a lease.
 func TestAskForgotten(t *testing.T) {
 	t.Parallel()
 	r, _ := start(t, Pool{ID: "p", Concurrency: 1}, nil)
@@ -265,8 +266,8 @@ func TestAskForgotten(t *testing.T) {
 	}
 }
 
-// TestRunWaitsForDropped: a process that stops in order has given back what it asked for
-// in vain.
+// TestRunWaitsForDropped checks that a process that shuts down cleanly has returned its
+// unused quota.
 func TestRunWaitsForDropped(t *testing.T) {
 	t.Parallel()
 	r, srv := start(t, narrow, nil)
@@ -277,7 +278,7 @@ func TestRunWaitsForDropped(t *testing.T) {
 	if _, err := a.reply.Wait(t.Context(), time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	// What gives back waits for as long as Redis keeps it waiting.
+	// The return waits for as long as Redis is paused.
 	if err := srv.Client().Do(t.Context(), "client", "pause", "500", "write").Err(); err != nil {
 		t.Fatal(err)
 	}

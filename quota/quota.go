@@ -1,9 +1,10 @@
-// Package quota is a provider's quota as all processes share it: requests and tokens per
-// sliding minute, and open requests, in groups called pools. A call takes a grant before
-// it is sent and gives it back when it has ended; what the provider's answers say of its
-// limits is learned, and a refusal blocks the pool.
+// Package quota manages a provider's quota shared by all processes: requests and tokens per
+// sliding minute, and open requests, in groups called pools. A call takes a grant before it
+// is sent and gives it back when it has ended. Limits are learned from the provider's
+// answers, and a refusal blocks the pool.
 //
-// Waiting jobs get theirs from package queue, by scripts that keep the same books.
+// Waiting jobs get their quota from package queue, through scripts that keep the same
+// accounts.
 package quota
 
 import (
@@ -31,21 +32,21 @@ var (
 	observeScript = lua.Load("observe")
 )
 
-// Pool is one provider's quota. Redis keeps what was granted of it by its id.
+// Pool is one provider's quota. Redis stores what was granted of it under its id.
 type Pool struct {
 	ID string
 	// RPM, TPM and Concurrency are requests and tokens per sliding minute, and open
 	// requests. 0 is unlimited.
 	RPM, TPM    int64
 	Concurrency int
-	// Burst is the part of a minute's quota that may go out at once after a pause, per
-	// mille. It never lifts the cap per sliding minute.
+	// Burst is the part of a minute's quota, per mille, that may be used immediately
+	// after a pause. It never lifts the cap per sliding minute.
 	Burst int
-	// FixedQuota ignores the limits that the provider names in its answers; otherwise the
-	// smaller of those and the configured ones count.
+	// FixedQuota ignores the limits that the provider reports in its answers; otherwise
+	// the smaller of those and the configured ones applies.
 	FixedQuota bool
-	// ActualTokens says that the provider counts the tokens used, at the end of a call,
-	// and not those requested at its start.
+	// ActualTokens means the provider counts the tokens used, at the end of a call, and
+	// not those requested at its start.
 	ActualTokens bool
 }
 
@@ -53,15 +54,15 @@ type Pool struct {
 type Options struct {
 	Log     *slog.Logger          // nil: slog.Default()
 	Metrics prometheus.Registerer // nil leaves the metrics unregistered
-	// Scripts runs the scripts; nil: the client given to New.
+	// Scripts runs the scripts; nil means the client given to New.
 	Scripts redis.Scripter
-	// LocalShare is the part of a pool's quota that this process lets through by itself
-	// while Redis is away, in percent.
+	// LocalShare is the part of a pool's quota, in percent, that this process may grant
+	// on its own while Redis is unavailable.
 	LocalShare int
 	// Lease is how long a grant outlives a silent process.
 	Lease time.Duration
-	// Clock is what time the scripts go by, in Unix microseconds, for tests; nil, or "":
-	// Redis's own.
+	// Clock is the time used by the scripts, in Unix microseconds, for tests; nil or ""
+	// means Redis's own.
 	Clock func() string
 }
 
@@ -72,29 +73,29 @@ type Quota struct {
 	log     *slog.Logger
 	metrics *metrics
 	pools   atomic.Pointer[map[string]*pool]
-	line    *redisconn.Coalescer // where scripts can be asked for with others; nil: nowhere
+	line    *redisconn.Coalescer // sends scripts in shared pipelines; nil: not available
 	lease   any                  // Options.Lease in microseconds, an argument of scripts
 
 	reports   reports
-	forgets   atomic.Bool   // Run takes ended grants off the books
-	forgetNow chan struct{} // asks for that to happen soon
+	forgets   atomic.Bool   // Run removes ended grants from Redis
+	forgetNow chan struct{} // requests that soon
 	returns   sync.WaitGroup
 
 	mu     sync.Mutex
 	grants map[*Grant]struct{} // open ones
 	shares map[string]*share   // by pool id
-	used   map[*pool][]any     // ids of ended grants not yet taken off the books
+	used   map[*pool][]any     // ids of ended grants not yet removed from Redis
 }
 
-// pool is a Pool with what scripts are given of it.
+// pool is a Pool with its script arguments.
 type pool struct {
 	Pool
 	limits []any    // ARGV of quota_limits in quota.lua
 	takes  []string // KEYS of take.lua
 }
 
-// New returns a Quota without pools; Configure gives it some. Call Run to keep the
-// leases of grants.
+// New returns a Quota without pools; Configure sets them. Call Run to renew the leases of
+// grants.
 func New(rdb redis.UniversalClient, o Options) *Quota {
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -114,7 +115,7 @@ func New(rdb redis.UniversalClient, o Options) *Quota {
 	return q
 }
 
-// Configure replaces the pools. Grants under way go on.
+// Configure replaces the pools. Open grants stay valid.
 func (q *Quota) Configure(pools []Pool) {
 	next := make(map[string]*pool, len(pools))
 	for _, p := range pools {
@@ -125,16 +126,16 @@ func (q *Quota) Configure(pools []Pool) {
 	q.pools.Store(&next)
 }
 
-// Key is the name of a key of a pool. Of those that queue/keys.go lists this package
-// writes "quota" and "slots"; the others are the waiting jobs'.
+// Key returns the name of a key of a pool. Of the keys listed in queue/keys.go this package
+// writes "quota" and "slots"; the others belong to the waiting jobs.
 func Key(pool, name string) string { return "lg:{" + pool + "}:" + name }
 
-// Limits is what quota_limits in quota.lua reads: requests, tokens, open requests and
-// the burst per mille.
+// Limits returns the arguments of quota_limits in quota.lua: requests, tokens, open
+// requests and the burst per mille.
 func (p Pool) Limits() []any { return []any{p.RPM, p.TPM, p.Concurrency, p.Burst} }
 
-// Run renews the leases of this process's grants until ctx is done; it then returns nil.
-// It survives Redis being away.
+// Run renews the leases of this process's grants until ctx is done; it then returns nil. It
+// tolerates an unavailable Redis.
 func (q *Quota) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { q.keepLeases(ctx) })
@@ -144,8 +145,8 @@ func (q *Quota) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitReturns waits until what was asked for in vain is given back, though not for long: a
-// store that does not answer has the leases.
+// awaitReturns waits, with a timeout, until unused quota has been returned. If the store
+// does not answer, the leases expire.
 func (q *Quota) awaitReturns() {
 	done := make(chan struct{})
 	go func() { q.returns.Wait(); close(done) }()
@@ -155,8 +156,8 @@ func (q *Quota) awaitReturns() {
 	}
 }
 
-// returnTimeout is longer than it takes a store that answers, or one that went away to be
-// given up.
+// returnTimeout exceeds the time an available store needs, and the time after which an
+// unavailable one is given up.
 const returnTimeout = 5 * time.Second
 
 func (q *Quota) pool(id string) (*pool, error) {
@@ -174,7 +175,7 @@ func (q *Quota) clock() string {
 	return q.opts.Clock()
 }
 
-// eval runs a script; the test clock, usually empty, is its first argument.
+// eval runs a script. The test clock, usually empty, is its first argument.
 func (q *Quota) eval(ctx context.Context, name string, script *redis.Script, keys []string,
 	args ...any,
 ) (string, error) {
@@ -194,7 +195,7 @@ func words(name, reply string, n int) ([]string, error) {
 	return w, nil
 }
 
-// micros reads a decimal number of microseconds.
+// micros parses a decimal number of microseconds.
 func micros(s string) time.Duration {
 	n, _ := strconv.ParseInt(s, 10, 64)
 	return time.Duration(n) * time.Microsecond

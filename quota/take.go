@@ -10,80 +10,80 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// GrantLife is how long a grant may wait before its request is written upstream. The
-// ring in quota.lua covers it: a constant of the proof that no sliding minute exceeds the
+// GrantLife is how long a grant may wait before its request is written upstream. The ring
+// in quota.lua accounts for it, as part of the proof that no sliding minute exceeds the
 // quota.
 const GrantLife = 500 * time.Millisecond
 
-// Ageless is the age of a grant of a pool without a quota, in replies of scripts: it does
-// not grow stale.
+// Ageless is the age, in replies of scripts, of a grant of a pool without a quota: it does
+// not go stale.
 const Ageless = "-1"
 
 // Request is what a live call asks for.
 type Request struct {
 	Pool, ID  string // ID is the call's
 	Org, User string
-	// Model is as the provider knows it: a quota that the provider has named for
-	// another model does not make this call too large. "" is any.
+	// Model is the provider's name for the model: a quota that the provider has
+	// reported for another model does not make this call too large. "" matches any.
 	Model  string
 	Tokens int64
-	// Lane is what queue.Lane returns of the key and model of a call that cannot wait in
-	// the queue, "" for one that can. The latter goes behind all waiting jobs of its
-	// user, the former only behind those that may run or are of its lane.
+	// Lane is what queue.Lane returns for the key and model of a call that cannot wait
+	// in the queue, "" for one that can. A call without a lane yields to all waiting
+	// jobs of its user, a call with one only to jobs that may run or are in its lane.
 	Lane string
 }
 
-// Grant is the leave to write one request upstream, within GrantLife.
+// Grant is the permission to write one request upstream within GrantLife.
 type Grant struct {
 	// Pool and ID (the call id) name the grant; Tokens is what it booked.
 	Pool, ID string
 	Tokens   int64
-	// Used is how many tokens the provider counted, to be set before Give where
-	// it counts actual ones; negative when not known.
+	// Used is how many tokens the provider counted, negative if unknown. Set it before
+	// Give if the provider counts actual tokens.
 	Used int64
-	// At is when it was granted, in Unix microseconds by the pool's time.
+	// At is when it was granted, in Unix microseconds of the pool's time.
 	At string
 
 	born  time.Time
-	free  bool // the pool has no quota: it does not grow stale
+	free  bool // the pool has no quota, so it does not go stale
 	ended bool
-	share bool // of this process's share; Redis knows nothing of it
+	share bool // of this process's share; not known to Redis
 }
 
-// Age is how long ago it was granted.
+// Age returns how long ago the grant was made.
 func (g *Grant) Age() time.Duration { return time.Since(g.born) }
 
-// Fresh reports whether the request may still be written upstream. A stale
-// grant is given back unused.
+// Fresh reports whether the request may still be written upstream. Give a stale grant back
+// unused.
 func (g *Grant) Fresh() bool { return g.free || g.Age() < GrantLife }
 
-// BusyError refuses a live call: the quota has no room for it now.
+// BusyError refuses a live call because the quota has no room for it now.
 type BusyError struct {
-	// Wait is a hint when to ask again; 0 when Never.
+	// Wait suggests when to retry; 0 if Never.
 	Wait time.Duration
-	// Reason is one of blocked, rpm, tpm, concurrency, flow (its own user has
-	// waiting jobs, which it may not overtake) and never.
+	// Reason is one of blocked, rpm, tpm, concurrency, flow (its own user has waiting
+	// jobs, which it may not overtake) and never.
 	Reason string
-	// Never tells that the call alone exceeds the pool's quota.
+	// Never means the call alone exceeds the pool's quota.
 	Never bool
-	// Limit is the pool's tokens per minute when Never, configured or named by the
-	// provider, else 0.
+	// Limit is, if Never, the pool's tokens per minute, configured or reported by the
+	// provider; otherwise 0.
 	Limit int64
-	// Share tells that Redis is away and this process's share is used up: there
-	// is no queue to wait in.
+	// Share means Redis is unavailable and this process's share is used up, so there is
+	// no queue to wait in.
 	Share bool
 }
 
 func (e *BusyError) Error() string {
 	if e.Never {
-		return "quota: the call alone exceeds the provider quota of a minute"
+		return "quota: the call alone exceeds the provider's quota for a minute"
 	}
 	return fmt.Sprintf("quota: busy (%s), ask again in %s", e.Reason, e.Wait)
 }
 
-// Take asks for one request of so many tokens from the pool's quota. It is idempotent on
-// its ID. The error is a *BusyError or one of Redis; in the latter case what may have
-// been granted is given back. The grant is open, and renewed by Run, until Give.
+// Take requests quota for one request with the given tokens. It is idempotent on the
+// request's ID. The error is a *BusyError or comes from Redis; in the latter case what may
+// have been granted is returned. The grant stays open, and is renewed by Run, until Give.
 func (q *Quota) Take(ctx context.Context, r Request) (*Grant, error) {
 	p, err := q.pool(r.Pool)
 	if err != nil {
@@ -100,12 +100,12 @@ func (q *Quota) Take(ctx context.Context, r Request) (*Grant, error) {
 	return q.granted(p, g, reply)
 }
 
-// newGrant is the grant that is asked for now.
+// newGrant returns the grant for a request made now.
 func newGrant(p *pool, r Request) *Grant {
 	return &Grant{Pool: p.ID, ID: r.ID, Tokens: max(r.Tokens, 0), Used: -1, born: time.Now()}
 }
 
-// takeArgs is the ARGV that lua/take.lua lists.
+// takeArgs returns the ARGV listed in lua/take.lua.
 func (q *Quota) takeArgs(p *pool, g *Grant, r Request) []any {
 	args := make([]any, 0, 8+len(p.limits))
 	args = append(args, q.clock(), g.ID, r.Org, r.User, g.Tokens, q.lease)
@@ -113,13 +113,13 @@ func (q *Quota) takeArgs(p *pool, g *Grant, r Request) []any {
 	return append(args, r.Model, r.Lane)
 }
 
-// failed is the error of a take that Redis did not answer.
+// failed returns the error of a take that Redis did not answer.
 func (q *Quota) failed(p *pool, err error) error {
 	q.metrics.grants.WithLabelValues(p.ID, "error").Inc()
 	return fmt.Errorf("quota: take: %w", err)
 }
 
-// granted reads the reply of the take script.
+// granted decodes the reply of the take script.
 func (q *Quota) granted(p *pool, g *Grant, reply string) (*Grant, error) {
 	w, err := words("take", reply, 2)
 	if err != nil {
@@ -128,7 +128,7 @@ func (q *Quota) granted(p *pool, g *Grant, reply string) (*Grant, error) {
 	if w[0] == "ok" {
 		q.metrics.grants.WithLabelValues(p.ID, "granted").Inc()
 		g.At = w[1]
-		if len(w) > 2 { // replayed: it has lived for as long
+		if len(w) > 2 { // replayed: it was granted that long ago
 			g.free = w[2] == Ageless
 			g.born = g.born.Add(-max(micros(w[2]), 0))
 		}
@@ -145,35 +145,35 @@ func (q *Quota) granted(p *pool, g *Grant, reply string) (*Grant, error) {
 	return nil, &BusyError{Reason: w[2], Wait: micros(w[1])}
 }
 
-// lost reports whether the script may have been carried out all the same.
+// lost reports whether the script may have run despite the error.
 func lost(err error) bool {
 	var refused redis.Error
 	return err != nil && !errors.As(err, &refused)
 }
 
-// lost is Grant.At of one whose reply was lost: only Redis knows when it was granted.
+// lost returns Grant.At of a grant whose reply was lost: only Redis knows when it was made.
 func (q *Quota) lost() string { return "-" + strconv.FormatInt(q.opts.Lease.Microseconds(), 10) }
 
-// returnLost gives back what may have been granted by a reply that was lost. Nobody
-// waits for it; what Redis does not take back ends by its lease.
+// returnLost returns, in the background, what may have been granted by a lost reply. What
+// Redis does not take back ends with its lease.
 func (q *Quota) returnLost(ctx context.Context, g *Grant) {
 	g.At = q.lost()
 	ctx = context.WithoutCancel(ctx)
 	q.returns.Go(func() {
 		if err := q.Give(ctx, g, true); err != nil {
-			q.log.WarnContext(ctx, "a grant whose reply was lost is not given back; its lease frees it", "pool", g.Pool, "err",
+			q.log.WarnContext(ctx, "quota grant with a lost reply not returned, its lease will expire", "pool", g.Pool, "err",
 				err)
 		}
 	})
 }
 
-// giveTimeout bounds what a caller waits for Redis to take a grant back.
+// giveTimeout bounds how long a caller waits for Redis to take a grant back.
 const giveTimeout = time.Second
 
-// Give ends a grant, also after ctx has ended. Unused says that nothing was written
-// upstream: the quota returns. In pools with plenty of places a used one is written
-// within a tenth of a second with others, while Run runs. A second Give does nothing.
-// When Redis cannot be reached the grant ends by its lease, and its quota counts as used.
+// Give ends a grant, even after ctx has ended. unused means nothing was written upstream,
+// so the quota is returned. In pools with many slots, used grants are written in batches
+// within a tenth of a second while Run runs. A second Give does nothing. If Redis is
+// unreachable, the grant ends with its lease and its quota counts as used.
 func (q *Quota) Give(ctx context.Context, g *Grant, unused bool) error {
 	p, err := q.pool(g.Pool)
 	if err != nil {
@@ -189,8 +189,8 @@ func (q *Quota) Give(ctx context.Context, g *Grant, unused bool) error {
 	return err
 }
 
-// giveHere ends a grant as far as this process is concerned, and reports whether Redis
-// need not be told, or will be together with others.
+// giveHere ends a grant in this process. It reports whether that suffices: Redis is not
+// involved, or is updated later in a batch.
 func (q *Quota) giveHere(p *pool, g *Grant, unused bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -207,17 +207,17 @@ func (q *Quota) giveHere(p *pool, g *Grant, unused bool) bool {
 	if p.Concurrency > 0 && len(q.used[p]) >= p.Concurrency/usedShare {
 		select {
 		case q.forgetNow <- struct{}{}:
-		default: // it is under way already
+		default: // already requested
 		}
 	}
 	return true
 }
 
-// AsBooked says that a grant counts as it was booked.
+// AsBooked means that a grant counts as booked.
 const AsBooked = "booked"
 
-// Use says how a grant was used, for quota_settle in quota.lua. Used is how many tokens
-// the provider counted, negative when that is not known.
+// Use returns how a grant was used, for quota_settle in quota.lua. used is how many tokens
+// the provider counted, negative if unknown.
 func (p Pool) Use(unused bool, used int64) string {
 	switch {
 	case unused:

@@ -13,10 +13,9 @@ import (
 	"time"
 )
 
-// Besides time, benchmarks print the CPU time of their thread where the system
-// tells (Linux): cpu-ns/op and MB per second of it, which a busy machine does
-// not distort. BenchmarkCorpus counts the files of $LLMGUARD_CORPUS with this
-// package and with tiktoken-go.
+// Benchmarks also report the CPU time of their thread on Linux, as cpu-ns/op and MB per second of
+// it, which is not distorted by a busy machine. BenchmarkCorpus counts the files of
+// $LLMGUARD_CORPUS with this package and with tiktoken-go.
 
 func BenchmarkCount(b *testing.B) {
 	for _, kind := range kinds {

@@ -8,18 +8,17 @@ import (
 
 const (
 	scanMax = 64       // longest piece counted by repeated scans
-	wideMax = 48       // the same, of characters of three and four bytes
+	wideMax = 48       // the same for characters of three and four bytes
 	window  = 64 << 10 // longest piece counted as a whole
 
 	missBits = 13
-	missMax  = 62 // longest piece the miss cache holds: an entry is a line of the processor's cache
+	missMax  = 62 // longest piece in the miss cache, whose entries are one cache line
 )
 
-// codec counts text of one encoding. It is safe for concurrent use: what a
-// count writes to is in a scratch, and scratches are kept per codec because
-// their caches hold counts of one encoding only. They are kept for good, one for
-// each processor in use: a sync.Pool would forget 800 KB of counts with every
-// other garbage collection.
+// codec counts text of one encoding. It is safe for concurrent use: a count writes only to a
+// scratch. Scratches are kept per codec because their caches hold counts of one encoding only. They
+// are kept permanently, one for each processor in use: a sync.Pool would drop 800 KB of counts
+// every second garbage collection.
 type codec struct {
 	*vocab
 	classes *classTable
@@ -30,7 +29,7 @@ type codec struct {
 
 // scratch is the working memory of one count.
 type scratch struct {
-	miss   [1 << missBits]missEntry // first, to lie at whole lines
+	miss   [1 << missBits]missEntry // first, to align with cache lines
 	valid  []byte                   // text with invalid bytes replaced
 	tokens [scanMax]uint32
 	ranks  [scanMax]uint64
@@ -39,7 +38,7 @@ type scratch struct {
 	long   *bucketMerge
 }
 
-// missEntry remembers the count of a short piece that is not one token.
+// missEntry caches the count of a short piece that is not a single token.
 type missEntry struct {
 	key   [missMax]byte
 	size  uint8
@@ -67,14 +66,14 @@ func (c *codec) scratch() *scratch {
 	}
 }
 
-// release keeps sc for the next count, without the buffer of an outsized text.
+// release returns sc for the next count, without the buffer of an exceptionally large text.
 func (c *codec) release(sc *scratch) {
 	if cap(sc.valid) > 1<<20 {
 		sc.valid = nil
 	}
 	select {
 	case c.free <- sc:
-	default: // more counts at once than processors
+	default: // more concurrent counts than processors
 	}
 }
 
@@ -107,13 +106,13 @@ func (c *codec) piece(s []byte, i, e int, sc *scratch) int {
 	case c.memberLong(s[i:e]):
 		return 1
 	}
-	if s[e-3] >= 0xE3 { // ends like Chinese, Japanese or Korean, where words are short
+	if s[e-3] >= 0xE3 { // ends like Chinese, Japanese or Korean, in which words are short
 		return c.seamed(s, i, e, sc)
 	}
 	return c.unit(s, i, e, sc)
 }
 
-// seamed counts a piece in parts between which no token can stand.
+// seamed counts a piece in parts between which no token can be.
 func (c *codec) seamed(s []byte, i, e int, sc *scratch) int {
 	count := 0
 	a, w := runeAt(s, i)
@@ -129,7 +128,7 @@ func (c *codec) seamed(s []byte, i, e int, sc *scratch) int {
 	return count + c.part(s, i, e, sc)
 }
 
-// part is piece without looking for seams.
+// part is piece without a search for seams.
 func (c *codec) part(s []byte, i, e int, sc *scratch) int {
 	switch n := e - i; {
 	case n < 8:
@@ -142,7 +141,7 @@ func (c *codec) part(s []byte, i, e int, sc *scratch) int {
 	return c.unit(s, i, e, sc)
 }
 
-// unit counts s[i:e], which is not a token.
+// unit counts s[i:e], which is not a single token.
 func (c *codec) unit(s []byte, i, e int, sc *scratch) int {
 	switch n := e - i; {
 	case n <= missMax:
@@ -157,7 +156,7 @@ func (c *codec) unit(s []byte, i, e int, sc *scratch) int {
 	return count + c.fresh(s[i:e], sc)
 }
 
-// remembered is fresh behind the miss cache.
+// remembered is fresh with the miss cache.
 func (c *codec) remembered(p []byte, sc *scratch) int {
 	a := word(p, 0, min(8, len(p)))
 	b := word(p, max(0, len(p)-8), len(p))
@@ -190,21 +189,21 @@ func (c *codec) merged(p []byte, sc *scratch) int {
 	return sc.long.count(c.vocab, p)
 }
 
-// bucketMerge merges a long piece rank by rank. A merge always outranks its two
-// parts, so ranks are taken in ascending order and buckets, one list of
-// positions per rank, replace a heap: every step costs a constant, but for the
-// sorting of pairs of equal tokens, where order matters (leftmost first).
+// bucketMerge merges a long piece rank by rank. A merge always has a higher rank than its two
+// parts, so ranks are processed in ascending order, and buckets, one list of positions per rank,
+// replace a heap. Every step takes constant time, except for sorting pairs of equal tokens, whose
+// order matters (leftmost first).
 type bucketMerge struct {
 	head  []int32     // per rank, first entry of its list, or 0
 	level [3][]uint64 // bitmaps over ranks: bucket in use, word in use, ...
 
 	entries []bucketEntry
 	parts   []part
-	order   []int32 // positions of the bucket in hand
+	order   []int32 // positions in the current bucket
 }
 
-// bucketEntry is one position in the list of a rank. It is stale when the part
-// there has another rank by the time the bucket is drained.
+// bucketEntry is one position in the list of a rank. It is stale if the part at the position has
+// another rank when the bucket is drained.
 type bucketEntry struct {
 	at   int32
 	next int32 // entry, or 0
@@ -245,12 +244,12 @@ func (b *bucketMerge) count(v *vocab, p []byte) int {
 	}
 }
 
-// start sets the lists to the bytes of p.
+// start initializes the lists with the bytes of p.
 func (b *bucketMerge) start(v *vocab, p []byte) {
 	n := len(p)
 	b.entries = append(b.entries[:0], bucketEntry{})
 	b.parts = slices.Grow(b.parts[:0], n)[:n]
-	for i := n - 1; i >= 0; i-- { // backwards, so that lists ascend
+	for i := n - 1; i >= 0; i-- { // backwards, so that lists are ascending
 		b.parts[i] = part{v.byteID[p[i]], none, int32(i + 1), int32(i - 1)}
 		if i+1 < n {
 			b.put(int32(i), v.merge(v.byteID[p[i]], v.byteID[p[i+1]]))
@@ -258,7 +257,7 @@ func (b *bucketMerge) start(v *vocab, p []byte) {
 	}
 }
 
-// put records that the part at i and the next one make a token, or none.
+// put records the token that the part at i makes with the next one, or none.
 func (b *bucketMerge) put(i int32, made uint32) {
 	b.parts[i].made = made
 	if made == none {
@@ -310,7 +309,7 @@ func (b *bucketMerge) drain(rank uint32) {
 	}
 }
 
-// merge joins the part at i with the next one.
+// merge merges the part at i with the next one.
 func (b *bucketMerge) merge(v *vocab, i int32) {
 	p := &b.parts[i]
 	gone := &b.parts[p.next]

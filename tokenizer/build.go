@@ -2,23 +2,22 @@ package tokenizer
 
 import "fmt"
 
-// vocabBuilder finds the pair each token merges from, in the order of ranks.
+// vocabBuilder finds the pair that each token merges from, in the order of ranks.
 type vocabBuilder struct {
 	*vocab
 	slab  *slab
 	maybe filter   // the pairs known so far
-	table []uint64 // them, as in pairTable, by open addressing; 0 is empty
+	table []uint64 // the same in the format of pairTable, with open addressing; 0 is empty
 	shift uint8
-	found []uint64 // them, in order
+	found []uint64 // the same, in order
 	group []uint32 // of the left part of each
 
 	tokens []uint32
 	parts  []uint64 // merge with the next part << 32 | token
 }
 
-// What the tables besides those of short members take: of pairs 4/3 slots of
-// eight bytes, 12 bytes of parts and prefix and at most 2.3 cells of the trie; the
-// rest.
+// Sizes of the tables except those of short members: for pairs, 4/3 slots of eight bytes, 12 bytes
+// of parts and prefix, and at most 2.3 cells of the trie; slabBesides is the rest.
 const (
 	slabPerToken = 40
 	slabBesides  = 7 << 18
@@ -36,7 +35,7 @@ func newVocabBuilder(tokens int) *vocabBuilder {
 	return b
 }
 
-// addBytes takes the single-byte tokens, ranks 0 to 255.
+// addBytes adds the single-byte tokens, ranks 0 to 255.
 func (b *vocabBuilder) addBytes(singles []byte) {
 	for rank, single := range singles {
 		token := uint32(rank)<<groupBits | groupOf(singles[rank:rank+1])
@@ -45,8 +44,8 @@ func (b *vocabBuilder) addBytes(singles []byte) {
 	}
 }
 
-// addPair records the merge that makes token, whose bytes must merge into two
-// parts with the lower ranks known so far.
+// addPair records the merge that makes token. Its bytes must merge into two parts with the lower
+// ranks known so far.
 func (b *vocabBuilder) addPair(token []byte, rank int) error {
 	if n := b.mergeAll(token); n != 2 {
 		return fmt.Errorf("token %q is not reachable: %d parts", token, n)
@@ -72,7 +71,7 @@ func (b *vocabBuilder) put(left, right, made uint32) {
 	b.group = append(b.group, left&(1<<groupBits-1))
 }
 
-// merge is that of pairTable.
+// merge is pairTable.merge on the pairs known so far.
 func (b *vocabBuilder) merge(left, right uint32) uint32 {
 	key := pairKey(left, right)
 	hash := key * mixer
@@ -90,9 +89,9 @@ func (b *vocabBuilder) merge(left, right uint32) uint32 {
 	}
 }
 
-// mergeAll sets b.parts to what token merges into and returns their number. It
-// merges the lowest rank, leftmost on ties, until no pair merges. Whole parts
-// compare like their ranks: pairs of one rank have the same left token.
+// mergeAll sets b.parts to the parts that token merges into and returns their number. It merges the
+// lowest rank, leftmost on ties, until no pair merges. Comparing whole parts compares ranks,
+// because pairs of the same rank have the same left token.
 func (b *vocabBuilder) mergeAll(token []byte) int {
 	if len(b.tokens) < len(token) {
 		b.tokens, b.parts = make([]uint32, 2*len(token)), make([]uint64, 2*len(token))

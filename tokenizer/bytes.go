@@ -1,15 +1,15 @@
 package tokenizer
 
-// byteMerge says what happens where two bytes meet: from the high bits the rank
-// of the token they merge into, the lowest rank of a merge whose right part is
-// the second byte alone and whose left part ends in the first, the lowest rank of
-// a merge whose left part is the first byte alone and whose right part starts
-// with the second (all idMask without one), and the group of the token.
+// byteMerge describes the boundary between two bytes. From the high bits: the rank of the token
+// they merge into; the lowest rank of a merge whose right part is just the second byte and whose
+// left part ends in the first; the lowest rank of a merge whose left part is just the first byte
+// and whose right part starts with the second (all idMask if there is none); and the group of the
+// token.
 type byteMerge uint64
 
 const (
 	noByteMerge byteMerge = 1<<(3*idBits+groupBits) - 1
-	noByteToken           = uint32(1<<tokenBits - 1) // its token, which is above all others
+	noByteToken           = uint32(1<<tokenBits - 1) // its token, which is higher than all others
 )
 
 // token returns the token the two bytes merge into, or noByteToken.
@@ -25,8 +25,7 @@ func (m byteMerge) with(rank, left, right uint64, group uint32) byteMerge {
 	return byteMerge(((rank<<idBits|left)<<idBits|right)<<groupBits | uint64(group))
 }
 
-// addToken notes what token, which merges into rank from left and right, means
-// for the bytes at its ends.
+// addToken records the effect of token, which left and right merge into, on the bytes at its ends.
 func (v *vocab) addToken(token []byte, made, left, right uint32) {
 	v.chars.addToken(token, made, v.info[left>>groupBits].size(), v.info[right>>groupBits].size())
 	first := token[0]
@@ -48,13 +47,11 @@ func (v *vocab) addToken(token []byte, made, left, right uint32) {
 
 func (m byteMerge) group() uint32 { return uint32(m & (1<<groupBits - 1)) }
 
-// wideChars knows the characters of three bytes that merge from their first two
-// and the third.
+// wideChars has the characters of three bytes that merge from their first two bytes and the third.
 type wideChars struct {
 	tokens [1 << 16]uint32 // by character, 0 if it does not
-	// Lowest rank of a merge whose right part is the first two bytes of a
-	// character alone and whose left part ends in a byte from 0x80 on, by the low
-	// bits of the three; 0 without one.
+	// Lowest rank of a merge whose right part is just the first two bytes of a character and whose
+	// left part ends in a byte from 0x80 on, by the low bits of the three; 0 if there is none.
 	taken [1 << 16]uint32
 }
 
@@ -62,7 +59,7 @@ func wideAt(first, second, third byte) uint16 {
 	return uint16(first)<<12 | uint16(second&0x3F)<<6 | uint16(third&0x3F)
 }
 
-// addToken notes what token, which merges into made from left and right, means.
+// addToken records the effect of token, which left and right merge into.
 func (w *wideChars) addToken(token []byte, made uint32, leftSize, rightSize int) {
 	n := len(token)
 	if n < 3 || token[n-rightSize]>>4 != 0xE && n > 3 {
@@ -78,8 +75,8 @@ func (w *wideChars) addToken(token []byte, made uint32, leftSize, rightSize int)
 	}
 }
 
-// wide returns the token of the character of three bytes at p[i] if they merge
-// whatever is around them, else 0. before is what happens where it starts.
+// wide returns the token of the three-byte character at p[i] if it merges in any context, else 0.
+// before is the boundary at its start.
 func (v *vocab) wide(p []byte, i int, before byteMerge) uint32 {
 	a := p[i]
 	b := p[i+1]
@@ -107,10 +104,9 @@ func (v *vocab) wide(p []byte, i int, before byteMerge) uint32 {
 	return made
 }
 
-// seed fills tokens with those p starts from and returns their number. Two bytes
-// whose merge outranks every merge that could take one of them away are joined
-// at once, and so are the three of a character, which saves half of the work or
-// more on scripts other than Latin.
+// seed fills tokens with the initial tokens of p and returns their number. Two bytes whose merge
+// has a lower rank than every merge that could take one of them are joined immediately, and so are
+// the three of a character, which saves at least half of the work for non-Latin scripts.
 func (v *vocab) seed(tokens []uint32, p []byte) int {
 	n := 0
 	before := noByteMerge

@@ -8,14 +8,13 @@ import (
 
 const (
 	cacheSlots = 1 << 16
-	cacheWays  = 4   // slots a text may be in: of a few thousand texts some would share a single one
-	cacheMin   = 200 // shorter texts are counted as fast as looked up
+	cacheWays  = 4   // slots a text may be in; with one, some of a few thousand texts would collide
+	cacheMin   = 200 // shorter texts are counted as fast as they are looked up
 )
 
-// Cache remembers the counts of texts, so that the messages of a long chat are
-// counted once and not in every turn. It holds 65,536 counts in 2 MB and no
-// text: a text is known by 128 bits of keyed hash, with keys drawn per Cache, so
-// that nobody outside can make two texts collide.
+// Cache caches the counts of texts, so that the messages of a long chat are counted once, not in
+// every turn. It holds 65,536 counts in 2 MB and no text: a text is identified by 128 bits of keyed
+// hash, with random keys per Cache, so that clients cannot construct collisions.
 //
 // It is safe for concurrent use and takes no locks. A nil Cache only counts.
 type Cache struct {
@@ -23,8 +22,8 @@ type Cache struct {
 	slots []cacheSlot
 }
 
-// cacheSlot holds one count. The keys are stored mixed with the values: a slot
-// read while it is being written does not match any key.
+// cacheSlot holds one count. The keys are stored mixed with the values, so that a slot read during
+// a write does not match any key.
 type cacheSlot struct {
 	keys   [2]atomic.Uint64
 	tokens atomic.Uint64 // tokens<<32 | non-ASCII bytes
@@ -39,7 +38,7 @@ func NewCache() *Cache {
 	}
 }
 
-// CountClasses returns CountClasses(enc, text), from memory if it is there.
+// CountClasses returns CountClasses(enc, text), cached.
 func (c *Cache) CountClasses(enc Encoding, text []byte) Classes {
 	if c == nil || len(text) < cacheMin {
 		return CountClasses(enc, text)
@@ -47,8 +46,8 @@ func (c *Cache) CountClasses(enc Encoding, text []byte) Classes {
 	return c.remember(uint64(enc), text, func() Classes { return CountClasses(enc, text) })
 }
 
-// ToolsTokens returns ToolsTokens(enc, toolsJSON), from memory if it is there:
-// the tools of an application rarely change between its calls.
+// ToolsTokens returns ToolsTokens(enc, toolsJSON), cached, because the tools of an application
+// rarely change between its calls.
 func (c *Cache) ToolsTokens(enc Encoding, toolsJSON []byte) int {
 	if c == nil || len(toolsJSON) < cacheMin {
 		return ToolsTokens(enc, toolsJSON)
@@ -58,8 +57,8 @@ func (c *Cache) ToolsTokens(enc Encoding, toolsJSON []byte) int {
 	}).Tokens
 }
 
-// remember returns the value stored for text in a space of keys (encoding and
-// purpose), or that of count, which it stores.
+// remember returns the value cached for text in a key space (encoding and purpose), or else the
+// result of count, which it stores.
 func (c *Cache) remember(space uint64, text []byte, count func() Classes) Classes {
 	a := maphash.Bytes(c.seeds[0], text) ^ space*mixer
 	b := maphash.Bytes(c.seeds[1], text)
@@ -77,8 +76,8 @@ func (c *Cache) remember(space uint64, text []byte, count func() Classes) Classe
 	return k
 }
 
-// victim is the slot of a set to write to: an empty one, or any. Which one is
-// left to chance, or two texts could push each other out for ever.
+// victim returns the slot of a set to overwrite: an empty one, or a random one. Random choice keeps
+// two texts from evicting each other forever.
 func victim(set []cacheSlot) *cacheSlot {
 	for i := range set {
 		if set[i].keys[0].Load() == 0 && set[i].keys[1].Load() == 0 {
@@ -88,7 +87,7 @@ func victim(set []cacheSlot) *cacheSlot {
 	return &set[rand.IntN(len(set))]
 }
 
-// load returns the count with the keys a and b, if the slot holds it.
+// load returns the count for the keys a and b, if the slot holds it.
 func (s *cacheSlot) load(a, b uint64) (Classes, bool) {
 	tokens, digits := s.tokens.Load(), s.digits.Load()
 	if s.keys[0].Load()^tokens != a || s.keys[1].Load()^digits*mixer^tokens != b {

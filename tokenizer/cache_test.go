@@ -41,7 +41,7 @@ func TestCacheRemembers(t *testing.T) {
 	if k := c.remember(0, text, func() Classes { return Classes{Tokens: 8} }); k.Tokens != 8 {
 		t.Errorf("another text was taken for it: %+v", k)
 	}
-	for i := range c.slots { // a slot half written is not believed
+	for i := range c.slots { // a half-written slot does not match
 		c.slots[i].keys[1].Add(1)
 	}
 	if k := c.remember(0, text, func() Classes { return Classes{Tokens: 9} }); k.Tokens != 9 {
@@ -55,7 +55,7 @@ func TestCacheRemembers(t *testing.T) {
 	}
 }
 
-// TestCacheKeeps: a few thousand texts in turn, as of many conversations, stay.
+// TestCacheKeeps: a few thousand texts in turn, as in many conversations, stay cached.
 func TestCacheKeeps(t *testing.T) {
 	c := NewCache()
 	counted := 0
@@ -65,7 +65,7 @@ func TestCacheKeeps(t *testing.T) {
 			c.remember(0, fmt.Appendf(nil, "text %d", i), func() Classes { counted++; return Classes{Tokens: i} })
 		}
 	}
-	if counted > texts+100 { // with one slot a text about 1,000 are counted again in every round
+	if counted > texts+100 { // with one slot per text, about 1,000 are counted again in every round
 		t.Errorf("%d texts were counted %d times", texts, counted)
 	}
 }
@@ -86,7 +86,8 @@ func TestCacheTools(t *testing.T) {
 	}
 }
 
-// Many writers on few slots: a value read is one that was stored for its key.
+// TestCacheConcurrent: with many writers on few slots, a value read is always one that was stored
+// for its key.
 func TestCacheConcurrent(t *testing.T) {
 	c := NewCache()
 	c.slots = c.slots[:cacheSlots]

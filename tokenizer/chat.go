@@ -4,14 +4,13 @@ package tokenizer
 // per request, per message (besides the tokens of its role and content), and
 // per name (besides the tokens of the name).
 //
-// OpenAI: the cookbook formula, exact for 13 of 13 messages verified against
-// the API in pamelafox/openai-messages-token-helper (tests/messages.py) and for
-// the tool-less cases of hmarr/openai-chat-tokens. For reasoning models it is
-// one token per request too high (coder/ai-tokenizer measured 5 for request and
-// first message, where the formula has 6), which is the side to err on.
-// gpt-oss puts about 66 tokens of system prompt of its own before the first
-// message, Grok 4 about 165 (both measured by coder/ai-tokenizer). For models
-// whose format is not public the numbers are OpenAI's.
+// OpenAI: the cookbook formula, exact for 13 of 13 messages verified against the API in
+// pamelafox/openai-messages-token-helper (tests/messages.py) and for the tool-less cases of
+// hmarr/openai-chat-tokens. For reasoning models it is one token per request too high
+// (coder/ai-tokenizer measured 5 for request and first message, where the formula has 6), which is
+// the safe side. gpt-oss adds its own system prompt of about 66 tokens before the first message,
+// Grok 4 one of about 165 (both measured by coder/ai-tokenizer). Models with unpublished formats
+// get OpenAI's numbers.
 func ChatOverhead(model string) (perRequest, perMessage, perName int) {
 	name := baseName(model)
 	switch {

@@ -10,7 +10,7 @@ import (
 type goldenSet struct {
 	Source   string
 	Encoding string
-	Exact    bool // the estimate must equal the count, else be within 8 %
+	Exact    bool // the estimate must equal the count, otherwise be within 8 %
 	Cases    []goldenCase
 }
 
@@ -21,7 +21,7 @@ type goldenCase struct {
 	Choice   json.RawMessage
 }
 
-// Every published count that was checked against OpenAI's API.
+// TestChatGolden checks every published count that was verified against OpenAI's API.
 func TestChatGolden(t *testing.T) {
 	raw, err := os.ReadFile("testdata/chat_golden.json")
 	if err != nil {
@@ -55,8 +55,8 @@ func TestChatGolden(t *testing.T) {
 	}
 }
 
-// messageTokens counts the messages of a case by the chat format; OpenAI ends
-// the first system message of a request with tools by a line end.
+// messageTokens counts the messages of a case by the chat format. In a request with tools, OpenAI
+// appends a line end to the first system message.
 func (c goldenCase) messageTokens(enc Encoding, model string) (tokens int, system bool) {
 	perRequest, perMessage, perName := ChatOverhead(model)
 	tokens = perRequest

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Character classes of the pre-tokenizer patterns. A character with no bit set
-// is "other": punctuation, symbols, controls, unassigned.
+// Character classes of the pre-tokenizer patterns. A character without a bit is "other":
+// punctuation, symbols, controls, unassigned.
 const (
 	upper   uint8 = 1 << iota // Lu, Lt
 	lower                     // Ll
@@ -16,13 +16,13 @@ const (
 	number                    // N
 	space                     // White_Space
 	newline                   // CR, LF, always with space
-	wide                      // only in classTable.ascii: not ASCII, decode
+	wide                      // only in classTable.ascii: not ASCII, must be decoded
 )
 
 const (
 	cased  = upper | lower | both
-	solid  = space | number | upper | lower // with a mark check: not punctuation
-	noHead = newline | number               // cannot stand before a word
+	solid  = space | number | upper | lower // together with a check for mark: not punctuation
+	noHead = newline | number               // cannot precede a word
 )
 
 // classTable maps characters to their classes.
@@ -31,8 +31,8 @@ type classTable struct {
 	runes [unicode.MaxRune + 1]uint8
 }
 
-// loadClasses builds the table from the unicode package on first use, so that
-// start-up stays free.
+// loadClasses builds the table from the unicode package on first use, so that it costs nothing at
+// startup.
 var loadClasses = sync.OnceValue(func() *classTable {
 	t := new(classTable)
 	t.add(upper, unicode.Lu, unicode.Lt)
@@ -70,8 +70,8 @@ func (t *classTable) add(bits uint8, tables ...*unicode.RangeTable) {
 	}
 }
 
-// at returns class and length of the character at s[i]. s must be valid UTF-8
-// and i the start of a character.
+// at returns the class and length of the character at s[i]. s must be valid UTF-8 and i the start
+// of a character.
 func (t *classTable) at(s []byte, i int) (uint8, int) {
 	if c := t.ascii[s[i]]; c != wide {
 		return c, 1

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Ordinary text in 13 languages, code, JSON, logs, base64 against tiktoken-go.
+// TestTextsEqualTiktoken: ordinary text in 13 languages, code, JSON, logs and base64 count as in
+// tiktoken-go.
 func TestTextsEqualTiktoken(t *testing.T) {
 	size := rounds(20_000, 1_000_000)
 	eachOurs(t, func(t *testing.T, enc Encoding) {
@@ -22,7 +23,8 @@ func TestTextsEqualTiktoken(t *testing.T) {
 	})
 }
 
-// Hostile text up to the size tiktoken-go bears, and around scanMax and missMax.
+// TestHostileEqualsTiktoken: hostile text counts as in tiktoken-go, up to the size that it can
+// handle, and around scanMax and missMax.
 func TestHostileEqualsTiktoken(t *testing.T) {
 	eachOurs(t, func(t *testing.T, enc Encoding) {
 		t.Parallel()
@@ -38,7 +40,8 @@ func TestHostileEqualsTiktoken(t *testing.T) {
 	})
 }
 
-// Pieces above 64 KB are counted in windows: off by a token or so per window.
+// TestHugePieces: pieces above 64 KB are counted in windows, which may be off by about one token
+// per window.
 func TestHugePieces(t *testing.T) {
 	size := rounds(80_000, 2_000_000)
 	for _, enc := range ours {
@@ -62,7 +65,7 @@ func TestHugePieces(t *testing.T) {
 	}
 }
 
-// The three ways to count a piece agree, also where only one is used.
+// TestMergesAgree: the three ways to count a piece agree, also where only one is used.
 func TestMergesAgree(t *testing.T) {
 	c, err := codecOf(O200k)
 	if err != nil {
@@ -100,7 +103,7 @@ func TestMergesAgree(t *testing.T) {
 	}
 }
 
-// Every pair a token merges from is found, and no other pair of tokens.
+// TestPairs: every pair that a token merges from is found, and no other pair of tokens.
 func TestPairs(t *testing.T) {
 	for _, enc := range ours {
 		c, err := codecOf(enc)
@@ -129,7 +132,7 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// The trie finds every token, and of every token its longest prefix.
+// TestTrie: the trie finds every token, and the longest prefix of every token.
 func TestTrie(t *testing.T) {
 	for _, enc := range ours {
 		c, err := codecOf(enc)
@@ -152,7 +155,7 @@ func TestTrie(t *testing.T) {
 	}
 }
 
-// A walk that is led astray gives up, and leaves nothing behind.
+// TestWalkGivesUp: a walk with too many dead ends gives up and leaves no state behind.
 func TestWalkGivesUp(t *testing.T) {
 	c, err := codecOf(O200k)
 	if err != nil {
@@ -187,7 +190,7 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
-// The encodings of tiktoken-go: right, and cut into chunks on long runs.
+// TestLegacy: the encodings of tiktoken-go are correct, and long runs are cut into chunks.
 func TestLegacy(t *testing.T) {
 	for _, enc := range []Encoding{P50k, R50k} {
 		want := oracle(t, enc)
@@ -219,7 +222,7 @@ func TestWarm(t *testing.T) {
 	}
 }
 
-// Rank data that is not the published file is refused, not counted with.
+// TestRankDataIsChecked: rank data that differs from the published file is refused.
 func TestRankDataIsChecked(t *testing.T) {
 	other := o200kSpec
 	other.file = cl100kSpec.file
@@ -259,7 +262,7 @@ func TestCountDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Goroutines that switch between encodings: scratches must not mix them.
+// TestConcurrentEncodings: goroutines that switch between encodings do not mix up scratches.
 func TestConcurrentEncodings(t *testing.T) {
 	texts := make([][]byte, 0, len(kinds))
 	want := map[Encoding][]int{}
@@ -285,8 +288,8 @@ func TestConcurrentEncodings(t *testing.T) {
 	wg.Wait()
 }
 
-// TestPiecesOfUnicode16 cuts letters that Go's tables do not know, and the long s after
-// an apostrophe, as tiktoken's own regular expressions do.
+// TestPiecesOfUnicode16 splits letters that are not in Go's tables, and the long s after an
+// apostrophe, as tiktoken's regular expressions do.
 func TestPiecesOfUnicode16(t *testing.T) {
 	for text, want := range map[string][2]int{ // pieces under o200k_base and cl100k_base
 		"it'\u017F fine":                 {2, 3},
@@ -295,7 +298,7 @@ func TestPiecesOfUnicode16(t *testing.T) {
 		"\u1C8A\u1C89\u1C8A":             {2, 1}, // small, then a word of a capital and a small letter
 		"a\U00016D40\U00016D41 b":        {2, 2},
 		"\U0001CCF0\U0001CCF1\U0001CCF2": {1, 1}, // digits
-		"x\u0897y":                       {1, 2}, // a mark is no letter of cl100k_base
+		"x\u0897y":                       {1, 2}, // a mark is not a letter of cl100k_base
 	} {
 		for i, enc := range ours {
 			c, err := codecOf(enc)

@@ -6,7 +6,7 @@ import (
 	"github.com/llmguard/llmguard/tokenizer"
 )
 
-// The input tokens of a chat request: its texts and what the format adds.
+// The input tokens of a chat request: its texts and the overhead of the format.
 func Example() {
 	const model = "gpt-4o-mini"
 	enc := tokenizer.EncodingFor(model)
@@ -20,7 +20,7 @@ func Example() {
 	// Output: 22
 }
 
-// Deltas of an answer, cut inside a word and inside a character.
+// Deltas of an answer, split inside a word and inside a character.
 func ExampleStream() {
 	s := tokenizer.NewStream(tokenizer.O200k)
 	for _, delta := range []string{"Hel", "lo wor", "ld \xe2\x82", "\xac5"} {

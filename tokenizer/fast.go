@@ -5,43 +5,41 @@ import (
 	"math/bits"
 )
 
-// Most of most texts are ASCII words, numbers and marks of a few bytes. The loop
-// below finds the end of such a piece in one or two machine words and takes its
-// count from a memo keyed by its very bytes, so it compares nothing else. What
-// it does not decide within reach of the start (longer runs, other scripts, the
-// end of the text) is left to the splitter and to piece.
+// Most text consists of ASCII words, numbers and punctuation of a few bytes. The loop below finds
+// the end of such a piece in one or two machine words and takes its count from a memo keyed by the
+// piece's bytes, so no further comparison is needed. Whatever it cannot decide near the start
+// (longer runs, other scripts, the end of the text) is left to the splitter and to piece.
 
 const (
-	reach = 24 // bytes the fast loop may look at
+	reach = 24 // bytes that the fast loop may read
 
 	ones  = 0x0101010101010101
 	highs = 0x80 * ones
 
 	shortBits = 13
 	midBits   = 13
-	countBits = 60 // where the count stands in a memo entry, above the length
+	countBits = 60 // position of the count in a memo entry, above the length
 	keyMask   = 1<<countBits - 1
 )
 
-// memos hold the counts of pieces seen lately. They are caches of one scratch,
-// exact because an entry is its key: the bytes of the piece (little-endian) and
-// its length from bit 56.
+// memos cache the counts of recent pieces. They belong to one scratch. They are exact because an
+// entry contains its whole key: the bytes of the piece (little-endian) and its length from bit 56.
 type memos struct {
 	short [1 << shortBits]uint64  // up to 7 bytes
 	mid   [1 << midBits][2]uint64 // 8 to 15 bytes
 }
 
-// asciiTable says how an encoding treats ASCII.
+// asciiTable describes how an encoding handles ASCII.
 type asciiTable struct {
-	// word holds, per first byte of a piece, the bits of findLetters of which one
-	// must be set for the piece to be a word: those of the first byte for a
-	// letter, of the second for what may stand before a word.
+	// word has, per first byte of a piece, the bits of findLetters of which one must be set for the
+	// piece to be a word: those of the first byte for a letter, of the second for a character that
+	// may precede a word.
 	word [256]uint16
-	// class is that of classTable, with wide for what is not ASCII.
+	// class is that of classTable, with wide for non-ASCII bytes.
 	class [256]uint8
 	// turns is all ones if a capital after a small letter starts a new word.
 	turns uint64
-	// cl100k: an apostrophe starts a piece, a slash does not end punctuation.
+	// cl100k means that an apostrophe starts a piece, and a slash does not end punctuation.
 	cl100k bool
 }
 
@@ -63,8 +61,8 @@ func newASCIITable(t *classTable, cl100k bool) *asciiTable {
 	return a
 }
 
-// findLetters returns w with the high bit of each byte set that is an ASCII letter,
-// and all else clear.
+// findLetters returns w with the high bit set in each byte that is an ASCII letter, and all other
+// bits clear.
 func findLetters(w uint64) uint64 {
 	x := (w | 0x20*ones) &^ highs
 	return (x + (0x80-'a')*ones) &^ (x + (0x80-'z'-1)*ones) &^ w & highs
@@ -132,7 +130,7 @@ func (c *codec) count(s []byte, sc *scratch) Classes {
 	return k
 }
 
-// slow counts the piece at s[i] whatever it is and returns its length.
+// slow counts any piece at s[i] and returns its length.
 func (c *codec) slow(s []byte, i int, sc *scratch, k *Classes) int {
 	e, _ := c.next(s, i)
 	class := c.ascii.class[s[i]]
@@ -190,9 +188,8 @@ func (c *codec) midMiss(a, b uint64, slot *[2]uint64, sc *scratch) int {
 	return n
 }
 
-// notWord returns the length of the piece at the start of p, which is not a
-// word and not at the end of the text, or 0 for what is better left to the
-// splitter.
+// notWord returns the length of the piece at the start of p, which is not a word and not at the end
+// of the text, or 0 if it is left to the splitter.
 func (a *asciiTable) notWord(p []byte) int {
 	p = p[:reach]
 	switch c := a.class[p[0]]; {
@@ -203,7 +200,7 @@ func (a *asciiTable) notWord(p []byte) int {
 	case c&space == 0:
 		return a.punctuation(p, 1)
 	}
-	if p[0] == ' ' && a.class[p[1]]&(space|number|wide) == 0 { // no letter: not a word
+	if p[0] == ' ' && a.class[p[1]]&(space|number|wide) == 0 { // no letter, so not a word
 		return a.punctuation(p, 2)
 	}
 	return a.blank(p)
@@ -221,7 +218,7 @@ func (a *asciiTable) digits(p []byte) int {
 	return 3
 }
 
-// punctuation is that of the splitter for a run whose first byte is before p[n].
+// punctuation is the splitter's for a run whose first byte is before p[n].
 func (a *asciiTable) punctuation(p []byte, n int) int {
 	for a.class[p[n]] == 0 {
 		n++
@@ -241,7 +238,7 @@ func (a *asciiTable) punctuation(p []byte, n int) int {
 	return n
 }
 
-// blank is that of the splitter.
+// blank is the splitter's.
 func (a *asciiTable) blank(p []byte) int {
 	n, lineEnd := 0, 0
 	for {

@@ -7,8 +7,8 @@ import (
 	"github.com/dlclark/regexp2"
 )
 
-// warm builds the tables before the first input: under a fuzzer's
-// instrumentation that takes longer than one input may.
+// warm builds the tables before the first input, because under a fuzzer's instrumentation that
+// takes longer than one input may.
 func warm(f *testing.F) {
 	for _, enc := range ours {
 		if err := Warm(enc); err != nil {

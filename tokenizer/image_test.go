@@ -60,7 +60,7 @@ func TestImageTokens(t *testing.T) {
 	}
 }
 
-// No image of a known size costs more than one of an unknown size.
+// TestImageTokensMaximum: no image of a known size costs more than one of unknown size.
 func TestImageTokensMaximum(t *testing.T) {
 	for _, model := range []string{"gpt-4o", "gpt-4o-mini", "o3", "gpt-5", "gpt-5-nano", "gpt-5.3", "gpt-5.4-nano", "gpt-5.5", "gpt-6-sol", "claude-opus-5", "claude-haiku-4-5", "gemini-2.5-pro", "gemini-3.5-flash", "x"} {
 		for _, detail := range []string{"", "low", "high"} {
@@ -74,8 +74,8 @@ func TestImageTokensMaximum(t *testing.T) {
 	}
 }
 
-// imageFiles returns files of 300 x 170 pixels: three encoded by the standard
-// library, WebP headers put together by hand from the format's specification.
+// imageFiles returns files of 300 x 170 pixels: three encoded by the standard library, and WebP
+// headers built by hand from the format's specification.
 func imageFiles(tb testing.TB) map[string][]byte {
 	tb.Helper()
 	img := image.NewPaletted(image.Rect(0, 0, 300, 170), palette.Plan9)
@@ -106,7 +106,7 @@ func TestImageSize(t *testing.T) {
 		if w, h, ok := ImageSize(file); w != 300 || h != 170 || !ok {
 			t.Errorf("%s: %d x %d %v, want 300 x 170", name, w, h, ok)
 		}
-		for n := range min(len(file), 700) { // cut anywhere: the size or nothing
+		for n := range min(len(file), 700) { // truncated anywhere: the right size or none
 			if w, h, ok := ImageSize(file[:n]); ok && (w != 300 || h != 170) {
 				t.Errorf("%s cut at %d: %d x %d", name, n, w, h)
 			}
@@ -119,7 +119,7 @@ func TestImageSize(t *testing.T) {
 	}
 }
 
-// TestImagesOfTwoSizes: an image whose canvas does not hold its pictures has no size.
+// TestImagesOfTwoSizes: an image whose pictures exceed its canvas has no size.
 func TestImagesOfTwoSizes(t *testing.T) {
 	files := imageFiles(t)
 	canvas := func(name string, at int, b ...byte) []byte {

@@ -5,11 +5,11 @@ import (
 	"encoding/binary"
 )
 
-// ImageSize reads width and height in pixels from the first bytes of a PNG,
-// GIF, JPEG or WebP file, without decoding it. ok is false when header is none
-// of these, is cut before the size, gives a size of zero, or names two sizes that
-// do not agree: a canvas and pictures outside of it, of which decoders show one
-// or the other. The picture itself begins after the metadata, usually within 64 KB.
+// ImageSize reads width and height in pixels from the first bytes of a PNG, GIF, JPEG or WebP file,
+// without decoding it. ok is false if header is in none of these formats, is truncated before the
+// size, has a size of zero, or has two inconsistent sizes: a canvas and pictures outside of it, of
+// which decoders show one or the other. The picture itself begins after the metadata, usually
+// within 64 KB.
 func ImageSize(header []byte) (w, h int, ok bool) {
 	switch {
 	case bytes.HasPrefix(header, []byte("\x89PNG\r\n\x1a\n")):
@@ -24,7 +24,8 @@ func ImageSize(header []byte) (w, h int, ok bool) {
 	return w, h, w > 0 && h > 0
 }
 
-// pngSize is that of the one header before the picture: of two, decoders take either.
+// pngSize returns the size in the only header before the picture; with two headers, decoders may
+// use either one.
 func pngSize(b []byte) (w, h int) {
 	for at := 8; at+8 <= len(b); {
 		switch kind := string(b[at+4 : at+8]); {
@@ -40,7 +41,7 @@ func pngSize(b []byte) (w, h int) {
 	return 0, 0
 }
 
-// gifSize is that of the canvas if all pictures that are seen lie within it.
+// gifSize returns the size of the canvas if all pictures in b are within it.
 func gifSize(b []byte) (w, h int) {
 	if len(b) < 13 {
 		return 0, 0
@@ -70,7 +71,7 @@ func gifSize(b []byte) (w, h int) {
 	return found.w, found.h
 }
 
-// gifColors is the length of the color table that the flags announce.
+// gifColors returns the length of the color table announced by the flags.
 func gifColors(flags byte) int {
 	if flags&0x80 == 0 {
 		return 0
@@ -78,7 +79,7 @@ func gifColors(flags byte) int {
 	return 6 << (flags & 7)
 }
 
-// gifBlocks returns where the data blocks that begin at a place end.
+// gifBlocks returns the end of the data blocks that start at a position.
 func gifBlocks(b []byte, at int) int {
 	for at < len(b) && b[at] != 0 {
 		at += 1 + int(b[at])
@@ -86,15 +87,15 @@ func gifBlocks(b []byte, at int) int {
 	return at + 1
 }
 
-// box is a picture's place on a canvas, in pixels.
+// box is the position of a picture on a canvas, in pixels.
 type box struct{ x, y, w, h int }
 
 func (b box) holds(part box) bool { return part.x+part.w <= b.w && part.y+part.h <= b.h }
 
 func pixels(b []byte) int { return int(binary.LittleEndian.Uint16(b)) }
 
-// jpegSize walks the segments to the start of the scan. Of two frames before it, decoders
-// take either.
+// jpegSize reads the segments up to the start of the scan. With two frames before it, decoders may
+// use either one.
 func jpegSize(b []byte) (w, h int) {
 	for i := 2; i+4 <= len(b); {
 		if b[i] != 0xFF {
@@ -127,8 +128,7 @@ func jpegSize(b []byte) (w, h int) {
 	return 0, 0
 }
 
-// webpSize reads the first chunk: lossy (VP8), lossless (VP8L) or extended, which
-// is a canvas.
+// webpSize reads the first chunk: lossy (VP8), lossless (VP8L) or extended, which has a canvas.
 func webpSize(b []byte) (w, h int) {
 	if len(b) < 30 || string(b[12:16]) != "VP8X" {
 		return webpPicture(b[12:])
@@ -160,7 +160,7 @@ func webpSize(b []byte) (w, h int) {
 	return 0, 0
 }
 
-// webpPicture reads the size from a chunk with a picture.
+// webpPicture reads the size from a picture chunk.
 func webpPicture(b []byte) (w, h int) {
 	switch {
 	case len(b) >= 18 && string(b[:4]) == "VP8 " && string(b[11:14]) == "\x9D\x01\x2A":

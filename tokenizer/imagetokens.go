@@ -5,14 +5,13 @@ import (
 	"strings"
 )
 
-// An imageRule turns the size of an image into tokens; w = h = 0 asks for the
-// most the rule can give.
+// An imageRule converts the size of an image to tokens; w = h = 0 requests the maximum of the rule.
 type imageRule interface {
 	tokens(w, h int, detail string) int
 }
 
-// tiles is the rule of OpenAI's models up to gpt-5.1: fit into 2048 x 2048,
-// shrink to 768 on the short side, then a base and so much per tile of 512.
+// tiles is the rule of OpenAI's models up to gpt-5.1: fit into 2048 x 2048, shrink the short side
+// to 768, then a base amount plus an amount per tile of 512.
 type tiles struct{ base, tile int }
 
 func (r tiles) tokens(w, h int, detail string) int {
@@ -35,8 +34,8 @@ func (r tiles) tokens(w, h int, detail string) int {
 
 func ceilDiv(x, unit float64) int { return max(1, int(math.Ceil(x/unit-1e-9))) }
 
-// patches is a rule of so much (per mille) per square patch: of at most most
-// patches, at most side pixels on the long side (0: no such limit).
+// patches is a rule with an amount (per mille) per square patch, for at most most patches, and at
+// most side pixels on the long side (0: no such limit).
 type patches struct{ px, side, most, perMille int }
 
 func (r patches) tokens(w, h int, _ string) int {
@@ -46,19 +45,19 @@ func (r patches) tokens(w, h int, _ string) int {
 		if long := max(fw, fh); r.side > 0 && long > float64(r.side) {
 			fw, fh = fw*float64(r.side)/long, fh*float64(r.side)/long
 		}
-		// As numbers of patches: the product of two sides may exceed an int.
+		// As numbers of patches, because the product of two sides may overflow an int.
 		n = int(min(float64(r.most), float64(ceilDiv(fw, float64(r.px)))*float64(ceilDiv(fh, float64(r.px)))))
 	}
 	return (n*r.perMille + 999) / 1000
 }
 
-// flat is the same number for every image.
+// flat is a constant number of tokens for every image.
 type flat int
 
 func (r flat) tokens(int, int, string) int { return int(r) }
 
-// gemini2 is the rule of Gemini 1.5 to 2.x: one unit for a small image, else
-// one per tile of 768, of an image scaled into 3072 x 3072.
+// gemini2 is the rule of Gemini 1.5 to 2.x: one unit for a small image, otherwise one per tile of
+// 768, with the image scaled into 3072 x 3072.
 type gemini2 struct{}
 
 func (gemini2) tokens(w, h int, _ string) int {
@@ -72,18 +71,17 @@ func (gemini2) tokens(w, h int, _ string) int {
 	return int(min(most, float64(ceilDiv(float64(w), 768))*float64(ceilDiv(float64(h), 768)))) * unit
 }
 
-// either is the dearer of two rules, where it is not known which one applies.
+// either is the more expensive of two rules, for models whose rule is not known.
 type either [2]imageRule
 
 func (r either) tokens(w, h int, detail string) int {
 	return max(r[0].tokens(w, h, detail), r[1].tokens(w, h, detail))
 }
 
-// imageRuleOf returns the rule of a model family. Sources: OpenAI's vision
-// guide, also for gpt-5-mini and -nano, whose bills users measured below it (1.2,
-// 1.5 in place of 1.62, 2.46); GPT-5.5 and later as users measured them on
-// their bills; Anthropic's vision guide and measurements for 4.7 and later;
-// Google's token guide. OpenAI's mini tile prices are the billed ones.
+// imageRuleOf returns the rule of a model family. Sources: OpenAI's vision guide, also for
+// gpt-5-mini and -nano, for which users measured lower bills (1.2 and 1.5 instead of 1.62 and
+// 2.46); users' bills for GPT-5.5 and later; Anthropic's vision guide, and measurements for 4.7 and
+// later; Google's token guide. OpenAI's mini tile prices are the billed ones.
 func imageRuleOf(model string) imageRule {
 	name := baseName(model)
 	switch {
@@ -112,7 +110,7 @@ func imageRuleOf(model string) imageRule {
 		return tiles{75, 150}
 	case hasAnyPrefix(name, "computer-use"):
 		return tiles{65, 129}
-	default: // not known: 16-pixel patches, the finest in use
+	default: // unknown: 16-pixel patches, the smallest in use
 		return patches{px: 16, side: 0, most: 4784, perMille: 1000}
 	}
 }
@@ -148,9 +146,9 @@ func (r highDetail) tokens(w, h int, detail string) int {
 	return r.auto.tokens(w, h, detail)
 }
 
-// ImageTokens returns the input tokens of an image of w x h pixels shown to a
-// model at an OpenAI detail ("low", "high", "auto", "" = auto, taken as the
-// dearer). w = h = 0, a size not known, gives the most an image can cost there.
+// ImageTokens returns the input tokens of an image of w x h pixels for a model at an OpenAI detail
+// ("low", "high", "auto", or "" for auto, treated as the more expensive one). w = h = 0 means an
+// unknown size and returns the maximum cost of an image.
 func ImageTokens(model string, w, h int, detail string) int {
 	if w <= 0 || h <= 0 {
 		w, h = 0, 0

@@ -7,12 +7,12 @@ import (
 	"github.com/pkoukk/tiktoken-go"
 )
 
-// legacyChunk is the number of characters tiktoken-go is given at a time: its
-// cost is quadratic in the longest piece, and cutting adds at most 0.5 %.
+// legacyChunk is the number of characters passed to tiktoken-go at a time: its cost is quadratic in
+// the longest piece, and splitting adds at most 0.5 %.
 const legacyChunk = 1024
 
-// tiktoken-go builds a new encoder on every GetEncoding and keeps its loader in
-// an unguarded global: one shared instance each, loader set once.
+// tiktoken-go builds a new encoder in every GetEncoding and keeps its loader in an unguarded global
+// variable. Hence one shared instance of each, and the loader is set once.
 var (
 	setLoader = sync.OnceFunc(func() { tiktoken.SetBpeLoader(rankLoader{}) })
 	loadP50k  = sync.OnceValues(func() (*tiktoken.Tiktoken, error) { return loadLegacy(P50k) })

@@ -2,11 +2,10 @@ package tokenizer
 
 import "strings"
 
-// EncodingFor returns the encoding of a model, by prefix as in
-// openai/tiktoken's model.py, extended to Azure deployment names, fine-tunes
-// and provider prefixes ("openai/gpt-4o"). Models it does not know, those of
-// other providers among them, get O200k: see Multiplier for how far their real
-// counts are from it.
+// EncodingFor returns the encoding of a model, by prefix as in openai/tiktoken's model.py, extended
+// to Azure deployment names, fine-tunes and provider prefixes ("openai/gpt-4o"). Unknown models,
+// including those of other providers, get O200k: see Multiplier for how far their real counts
+// differ from it.
 func EncodingFor(model string) Encoding {
 	name := baseName(model)
 	switch {

@@ -2,13 +2,12 @@ package tokenizer
 
 import "strings"
 
-// Multiplier returns how many tokens a model makes of text that is 1,000 tokens
-// under EncodingFor(model): on average, and for holding a budget, which few
-// texts exceed. OpenAI's models are 1000 and 1000: their tokenizer is public and
-// counted exactly. The others are starting points until learned from usage,
-// measured on prose in ten languages, code, JSON, logs and hex with the public
-// vocabularies, or from published counts of the providers' own endpoints. For
-// Gemini they apply to the digit-adjusted count: use Estimate.
+// Multiplier returns how many tokens a model makes of text with 1,000 tokens under
+// EncodingFor(model): the mean, and a value to hold that few texts exceed. For OpenAI's models both
+// are 1000: their tokenizer is public and counted exactly. The others are starting points until
+// factors are learned from usage. They were measured on prose in ten languages, code, JSON, logs
+// and hex with the public vocabularies, or come from published counts of the providers' own
+// endpoints. For Gemini they apply to the digit-adjusted count: use Estimate.
 func Multiplier(model string) (mean, hold int) {
 	name := baseName(model)
 	switch {
@@ -28,16 +27,16 @@ func Multiplier(model string) (mean, hold int) {
 	}
 }
 
-// Estimate returns the tokens a model makes of a text counted as k under
-// EncodingFor(model): expected, and to hold.
+// Estimate returns the tokens a model makes of a text counted as k under EncodingFor(model): the
+// expected number, and the number to hold.
 func Estimate(model string, k Classes) (expected, hold int) {
 	tokens := Basis(model, k)
 	mean, high := Multiplier(model)
 	return scale(tokens, mean), scale(tokens, high)
 }
 
-// Basis returns the count that the factors of a model apply to: k.Tokens, and
-// for Gemini, where every digit is a token, the digit-adjusted count.
+// Basis returns the count that the factors of a model apply to: k.Tokens, or for Gemini, where
+// every digit is a token, the digit-adjusted count.
 func Basis(model string, k Classes) int {
 	if isGemini(baseName(model)) {
 		return k.Tokens + k.Digits - k.DigitGroups
@@ -60,9 +59,9 @@ func isGemini(name string) bool {
 	return strings.Contains(name, "gemini") || strings.Contains(name, "gemma")
 }
 
-// claudeVersion returns major*100 + minor of a Claude model name in any of its
-// spellings ("claude-3-5-sonnet-20241022", "anthropic.claude-opus-4-8-v1:0"),
-// and a version above all when there is none ("claude-sonnet-latest").
+// claudeVersion returns major*100 + minor of a Claude model name in any of its spellings
+// ("claude-3-5-sonnet-20241022", "anthropic.claude-opus-4-8-v1:0"), or a version higher than all
+// others if there is none ("claude-sonnet-latest").
 func claudeVersion(name string) int {
 	_, rest, _ := strings.Cut(name, "claude")
 	var numbers []int

@@ -1,8 +1,8 @@
 package tokenizer
 
-// newer are the letters, marks and numbers of Unicode 15.1 and 16, which tiktoken's
-// regular expressions know. The tables of Go are those of Unicode 15; a release with
-// later ones says the same of these characters.
+// newer are the letters, marks and numbers of Unicode 15.1 and 16, which tiktoken's regular
+// expressions support. Go's tables are those of Unicode 15; later ones will have the same classes
+// for these characters.
 var newer = []struct {
 	from, to rune
 	class    uint8

@@ -19,11 +19,11 @@ import (
 	"github.com/llmguard/llmguard/internal/randtest"
 )
 
-// soak reports whether the long form of the differential tests runs.
+// soak selects the long form of the differential tests.
 var soak = os.Getenv("LLMGUARD_SOAK") != ""
 
-// rounds returns how many random cases to try: n by default, many in the long
-// form, few under the race detector, which makes the oracle ten times slower.
+// rounds returns how many random cases to try: n by default, many in the long form, few under the
+// race detector, which slows the oracle down by a factor of ten.
 func rounds(n, many int) int {
 	switch {
 	case soak:
@@ -36,8 +36,8 @@ func rounds(n, many int) int {
 
 var ours = []Encoding{O200k, CL100k}
 
-// The oracle: tiktoken-go, one instance per encoding, with the patterns as tiktoken's
-// own regular expressions read them.
+// The oracle is tiktoken-go with one instance per encoding, using the patterns as tiktoken's own
+// regular expressions read them.
 var oracles = map[Encoding]func() (*tiktoken.Tiktoken, error){
 	O200k:  sync.OnceValues(func() (*tiktoken.Tiktoken, error) { return loadOracle(O200k) }),
 	CL100k: sync.OnceValues(func() (*tiktoken.Tiktoken, error) { return loadOracle(CL100k) }),
@@ -54,7 +54,7 @@ func oracle(tb testing.TB, enc Encoding) func(text []byte) int {
 	return func(text []byte) int { return len(t.EncodeOrdinary(string(text))) }
 }
 
-// loadOracle is loadLegacy with a pattern of ours.
+// loadOracle is loadLegacy with our pattern.
 func loadOracle(enc Encoding) (*tiktoken.Tiktoken, error) {
 	ranks, err := loader.NewOfflineLoader().LoadTiktokenBpe(enc.String() + ".tiktoken")
 	if err != nil {
@@ -67,8 +67,8 @@ func loadOracle(enc Encoding) (*tiktoken.Tiktoken, error) {
 	return tiktoken.NewTiktoken(bpe, &tiktoken.Encoding{Name: enc.String()}, nil), nil
 }
 
-// asRust rewrites a published pattern for regexp2: \p means what it means in Unicode
-// 16, and a long s is an s in another case.
+// asRust rewrites a published pattern for regexp2: \p uses Unicode 16, and a long s counts as an s
+// in another case.
 func asRust(pattern string) string {
 	for _, c := range []struct {
 		name      string
@@ -116,8 +116,8 @@ func vocabulary(tb testing.TB, enc Encoding) [][]byte {
 	return tokens
 }
 
-// mixer makes strings that switch between the character classes the patterns
-// know, where splitters go wrong.
+// textMixer makes strings that switch between the character classes of the patterns, where
+// splitters tend to fail.
 type textMixer struct {
 	*rand.Rand
 	tokens [][]byte
@@ -162,7 +162,7 @@ func (m textMixer) text() []byte {
 	return b
 }
 
-// soup returns tokens one after the other: most of their seams are wrong.
+// soup returns random tokens in sequence; most of their boundaries are not real ones.
 func (m textMixer) soup() []byte {
 	var b []byte
 	for n := 2 + m.IntN(10); n > 0; n-- {
@@ -171,7 +171,7 @@ func (m textMixer) soup() []byte {
 	return b
 }
 
-// script returns one long piece of a script, any of its characters.
+// script returns one long piece of random characters of a script.
 func (m textMixer) script() []byte {
 	blocks := [][2]int{{0x4E00, 0x9FFF}, {0x3040, 0x30FF}, {0xAC00, 0xD7A3}, {0x0E00, 0x0E5B}, {0x0900, 0x0DFF}, {0x0400, 0x052F}, {0x0370, 0x03FF}, {0x0590, 0x06FF}, {0x1000, 0x1FFF}, {0x1F300, 0x1FAFF}, {'a', 'z'}}
 	block := blocks[m.IntN(len(blocks))]
@@ -184,7 +184,7 @@ func (m textMixer) script() []byte {
 	return b
 }
 
-// scripts returns, per script, its characters and the tokens made of them.
+// scripts returns, per script, its characters and the tokens composed of them.
 func (m textMixer) scripts() [][]string {
 	in := []func(r rune) bool{
 		func(r rune) bool { return r < 0x80 && (unicode.In(r, unicode.L, unicode.N) || r == '+' || r == '/') },
@@ -212,7 +212,7 @@ func (m textMixer) scripts() [][]string {
 	return out
 }
 
-// phrase strings parts together, most of the time to one long piece.
+// phrase concatenates parts, usually to one long piece.
 func (m textMixer) phrase(parts []string) []byte {
 	var b []byte
 	for n := 1 + m.IntN(30); n > 0; n-- {
@@ -223,7 +223,7 @@ func (m textMixer) phrase(parts []string) []byte {
 	return b
 }
 
-// rune returns any assigned or unassigned character outside the surrogates.
+// rune returns a random assigned or unassigned character, except surrogates.
 func (m textMixer) rune() rune {
 	if m.IntN(2) == 0 {
 		return rune(m.IntN(0x3000))
@@ -260,8 +260,8 @@ func TestCountEqualsTiktoken(t *testing.T) {
 	})
 }
 
-// Long pieces: characters and tokens of one script, as in scripts without
-// spaces, in words that are never one token, and in base64.
+// TestLongPiecesEqualTiktoken: long pieces of characters and tokens of one script, as in scripts
+// without spaces, in words that are never one token, and in base64.
 func TestLongPiecesEqualTiktoken(t *testing.T) {
 	n := rounds(2_000, 1_500_000)
 	eachOurs(t, func(t *testing.T, enc Encoding) {
@@ -320,7 +320,7 @@ func matches(t *testing.T, re *regexp2.Regexp, text []byte) []string {
 
 func equal(a, b []string) bool { return fmt.Sprintf("%q", a) == fmt.Sprintf("%q", b) }
 
-// Every token alone, and every token with a random one after it.
+// TestEveryTokenEqualsTiktoken: every token alone, and every token followed by a random one.
 func TestEveryTokenEqualsTiktoken(t *testing.T) {
 	eachOurs(t, func(t *testing.T, enc Encoding) {
 		t.Parallel()
@@ -340,8 +340,8 @@ func TestEveryTokenEqualsTiktoken(t *testing.T) {
 	})
 }
 
-// Every token that starts or ends inside a character, with the rest of those
-// characters around it: what a cut between characters must not miss.
+// TestCutCharactersEqualTiktoken: every token that starts or ends inside a character, with the rest
+// of those characters around it, which a cut between characters must handle.
 func TestCutCharactersEqualTiktoken(t *testing.T) {
 	eachOurs(t, func(t *testing.T, enc Encoding) {
 		t.Parallel()
@@ -361,8 +361,8 @@ func TestCutCharactersEqualTiktoken(t *testing.T) {
 	})
 }
 
-// whole returns token with random bytes before and after it that make its cut
-// characters whole, if a few tries find such bytes.
+// whole returns token with random bytes before and after it that complete its cut characters, if a
+// few tries find such bytes.
 func (m textMixer) whole(token []byte) []byte {
 	var text []byte
 	for try := 0; try < 100 && (text == nil || !utf8.Valid(text)); try++ {

@@ -2,17 +2,16 @@ package tokenizer
 
 import "errors"
 
-// A token is its rank above the number of its group, so that tokens compare like
-// their ranks. The group says where in the table of pairs those are that the
-// token is the left part of.
+// A token is its rank in the high bits and the number of its group in the low bits, so that tokens
+// compare like their ranks. The group locates the pairs in the table whose left part is the token.
 const (
 	groupBits = 10
 	tokenBits = idBits + groupBits
 )
 
-// groupOf returns the group of a token: by the first byte after a space, and by
-// two where scripts share the first. What one script needs of the tables then
-// lies close together, and a text of it waits less for memory.
+// groupOf returns the group of a token: by the first byte after a space, or by two bytes for
+// scripts that share the first. The parts of the tables that one script uses are then close
+// together, which reduces cache misses.
 func groupOf(token []byte) uint32 {
 	if len(token) > 1 && token[0] == ' ' {
 		token = token[1:]
@@ -27,9 +26,9 @@ func groupOf(token []byte) uint32 {
 	}
 }
 
-// pairTable tells which token two neighbours merge into. It is a perfect hash:
-// every pair has a slot of its own, found by a seed, so that a question takes two
-// loads and no branch the processor could guess wrong.
+// pairTable maps two adjacent tokens to the token they merge into. It is a perfect hash: every pair
+// has its own slot, found by a seed, so a lookup takes two loads and no branch that could be
+// mispredicted.
 type pairTable struct {
 	groups [1 << groupBits]pairGroup // by the left part
 	seeds  []uint8
@@ -37,7 +36,7 @@ type pairTable struct {
 	slots  []uint64 // rank of left << 46 | rank of right << 28 | token
 }
 
-// pairGroup is where the seeds and slots of a group start and how many there are.
+// pairGroup locates the seeds and slots of a group.
 type pairGroup struct {
 	seed, seeds, slot, slots uint32
 }
@@ -59,7 +58,7 @@ func (g *pairGroup) slotAt(hash uint64, seed uint8) uint64 {
 	return uint64(g.slot) + (hash^uint64(seed))*respread>>32*uint64(g.slots)>>32
 }
 
-// merge returns the token left and right merge into, or none.
+// merge returns the token that left and right merge into, or none.
 func (t *pairTable) merge(left, right uint32) uint32 {
 	key := pairKey(left, right)
 	hash := key * mixer
@@ -78,9 +77,8 @@ func (t *pairTable) merge(left, right uint32) uint32 {
 
 var errNoSeed = errors.New("no perfect hash of the pairs")
 
-// newPairTable builds the table of the pairs that tokens merge from, given as
-// entries of slots. Seeds are chosen for the buckets of most pairs first, while
-// there is room.
+// newPairTable builds the table of the pairs that tokens merge from, given as entries of slots.
+// Seeds are chosen for the largest buckets first, while most slots are free.
 func newPairTable(pairs []uint64, groups []uint32, s *slab) (pairTable, error) {
 	t := pairTable{maybe: &carve[filter](s, 1)[0]}
 	for i, g := range groups {
@@ -102,7 +100,7 @@ func newPairTable(pairs []uint64, groups []uint32, s *slab) (pairTable, error) {
 		t.slots[i] = emptySlot
 	}
 	ends, sorted := t.buckets(pairs, groups)
-	var sizes [64][]uint32 // buckets by their number of pairs
+	var sizes [64][]uint32 // buckets by number of pairs
 	for bucket := range seeds {
 		n := min(ends[bucket+1]-ends[bucket], uint32(len(sizes)-1))
 		sizes[n] = append(sizes[n], bucket)
@@ -117,7 +115,7 @@ func newPairTable(pairs []uint64, groups []uint32, s *slab) (pairTable, error) {
 	return t, nil
 }
 
-// buckets sorts the numbers of pairs by the seed they use.
+// buckets sorts the indexes of pairs by the seed they use.
 func (t *pairTable) buckets(pairs []uint64, groups []uint32) (ends []uint32, sorted []uint32) {
 	ends, sorted = make([]uint32, len(t.seeds)+2), make([]uint32, len(pairs))
 	of := make([]uint32, len(pairs))

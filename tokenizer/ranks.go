@@ -12,12 +12,12 @@ import (
 )
 
 // rankFiles are the files that OpenAI publishes for tiktoken, compressed by `gzip -9 -n`: they are
-// the largest part of the binary. A test compares them with those of tiktoken-go-loader.
+// the largest part of the binary. A test compares them with the files of tiktoken-go-loader.
 //
 //go:embed ranks/*.gz
 var rankFiles embed.FS
 
-// rankFile returns a file of ranks as it is published: a line "base64 rank" for each token.
+// rankFile returns a rank file as published: a line "base64 rank" for each token.
 func rankFile(name string) ([]byte, error) {
 	packed, err := rankFiles.ReadFile("ranks/" + name + ".gz")
 	if err != nil {
@@ -34,7 +34,7 @@ func rankFile(name string) ([]byte, error) {
 	return raw, nil
 }
 
-// rankLoader gives tiktoken-go the files of ranks.
+// rankLoader passes the rank files to tiktoken-go.
 type rankLoader struct{}
 
 // LoadTiktokenBpe implements tiktoken.BpeLoader.

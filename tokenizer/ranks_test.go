@@ -9,8 +9,8 @@ import (
 	"github.com/pkoukk/tiktoken-go-loader/assets"
 )
 
-// TestRanksAreThePublishedOnes: the compressed files are those of tiktoken-go-loader, byte for
-// byte, and are read as it reads them.
+// TestRanksAreThePublishedOnes: the compressed files equal those of tiktoken-go-loader, byte for
+// byte, and are parsed alike.
 func TestRanksAreThePublishedOnes(t *testing.T) {
 	for _, enc := range []Encoding{O200k, CL100k, P50k, R50k} {
 		name := enc.String() + ".tiktoken"

@@ -8,9 +8,9 @@ func (c *codec) scan(p []byte, sc *scratch) int {
 	return c.mergeScan(&sc.tokens, &sc.ranks, n)
 }
 
-// mergeScan merges the lowest rank, leftmost on ties, until no pair of the first
-// n tokens merges, and returns the number of those left. ranks are those of the
-// merge of a token with the next one, above its position.
+// mergeScan merges the lowest rank, leftmost on ties, until no pair of the first n tokens merges,
+// and returns the number of remaining tokens. ranks has, for each token, its merge with the next
+// one in the high bits and its position in the low bits.
 func (v *vocab) mergeScan(tokens *[scanMax]uint32, ranks *[scanMax]uint64, n int) int {
 	const nothing = uint64(noByteToken) << 32
 	for i := range n - 1 {
@@ -52,8 +52,8 @@ func (v *vocab) mergeScan(tokens *[scanMax]uint32, ranks *[scanMax]uint64, n int
 	}
 }
 
-// lowest returns the least of the first n of ranks, to a multiple of four. Four
-// minima, so that none waits for the one before, and without a branch.
+// lowest returns the minimum of the first n of ranks, rounded up to a multiple of four. It uses
+// four independent minima, without dependencies between them and without branches.
 func lowest(ranks *[scanMax]uint64, n int) uint64 {
 	a := ranks[0]
 	b := ranks[1]

@@ -5,18 +5,17 @@ import (
 	"unicode/utf8"
 )
 
-// seams knows between which characters no token crosses. Merges cannot join
-// across such a place, so a piece may be cut there and its parts counted apart:
-// in Chinese, Japanese and Korean, whose pieces are whole clauses, that leaves
-// words of a few characters. It is a bitmap over hashed pairs of characters: a
-// collision hides a seam and costs time, never a token.
+// seams are the pairs of characters that no token crosses. Merges cannot join across such a place,
+// so a piece may be cut there and its parts counted separately. In Chinese, Japanese and Korean,
+// whose pieces are whole clauses, that leaves words of a few characters. It is a bitmap over hashed
+// pairs of characters: a collision hides a seam, which costs time but never a wrong count.
 type seams struct {
 	bits [1 << (seamBits - 6)]uint64
 }
 
 const seamBits = 19
 
-// anyRune stands for every character in a pair.
+// anyRune represents every character in a pair.
 const anyRune = 0
 
 func seamHash(a, b uint32) uint32 {
@@ -38,8 +37,8 @@ func (m *seams) between(a, b uint32) bool {
 	return !m.marked(a, b) && !m.marked(a, anyRune) && !m.marked(anyRune, b)
 }
 
-// add marks the pairs of characters that token crosses. A token may start or
-// end inside a character; then the whole side is marked.
+// add marks the pairs of characters that token crosses. If a token starts or ends inside a
+// character, the whole side is marked.
 func (m *seams) add(token []byte) error {
 	i := 0
 	for i < len(token) && token[i]&0xC0 == 0x80 {
@@ -80,7 +79,7 @@ func (m *seams) markPrefix(prefix []byte) {
 	case prefix[0] < 0xF0:
 		size = 3
 	}
-	rest := 6 * (size - len(prefix)) // bits of the bytes that are missing
+	rest := 6 * (size - len(prefix)) // bits of the missing bytes
 	for n := range uint32(1) << rest {
 		b := append(make([]byte, 0, utf8.UTFMax), prefix...)
 		for shift := rest - 6; shift >= 0; shift -= 6 {

@@ -2,9 +2,9 @@ package tokenizer
 
 import "unsafe"
 
-// slab is one piece of memory for the large tables of an encoding, so that it can
-// be of huge pages: a first count looks at places all over the tables, and with
-// pages of 4 KB it waits for their addresses as long as for the memory.
+// slab is one block of memory for the large tables of an encoding, so that it can use huge pages: a
+// first count reads places all over the tables, and with 4 KB pages it would spend as much time on
+// address translation as on memory.
 type slab struct {
 	free []uint64
 }
@@ -15,10 +15,9 @@ func newSlab(bytes int) *slab {
 	return s
 }
 
-// carve returns n zero values of a type without pointers from s, or from the heap
-// when s is used up.
+// carve returns n zero values of a type without pointers from s, or from the heap if s is used up.
 func carve[T any](s *slab, n int) []T {
-	words := (n*int(unsafe.Sizeof(*new(T))) + 63) / 64 * 8 // whole lines of the cache
+	words := (n*int(unsafe.Sizeof(*new(T))) + 63) / 64 * 8 // whole cache lines
 	if words > len(s.free) {
 		return make([]T, n)
 	}

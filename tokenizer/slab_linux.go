@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adviseHuge asks for huge pages where whole ones fit into memory, which must not
+// adviseHuge requests huge pages for the part of memory that whole ones cover. The memory must not
 // have been touched. It is a hint: without it only speed is lost.
 func adviseHuge(memory []uint64) {
 	const huge = 2 << 20

@@ -2,5 +2,5 @@
 
 package tokenizer
 
-// adviseHuge does nothing: this system is not asked for huge pages.
+// adviseHuge does nothing on this system.
 func adviseHuge([]uint64) {}

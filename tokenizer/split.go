@@ -2,7 +2,7 @@ package tokenizer
 
 import "unicode/utf8"
 
-// The splitter cuts text into the pieces of the published patterns
+// The splitter splits text into the pieces of the published patterns
 //
 //	o200k_base  [^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?
 //	           |[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?
@@ -10,9 +10,9 @@ import "unicode/utf8"
 //	cl100k_base (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}
 //	           | ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 //
-// by hand and in linear time. Every function takes valid UTF-8 and returns the
-// end of the piece and whether the decision looked at the end of the input, so
-// that more input could change it ("open").
+// without regular expressions, in linear time. Every function takes valid UTF-8 and returns the end
+// of the piece, and whether the decision depends on the end of the input, so that more input could
+// change it ("open").
 
 // nextO200k returns the end of the o200k_base piece that starts at s[i].
 func (t *classTable) nextO200k(s []byte, i int) (end int, open bool) {
@@ -30,9 +30,9 @@ func (t *classTable) nextO200k(s []byte, i int) (end int, open bool) {
 	return t.notWord(s, i, c, w, true)
 }
 
-// wordO200k returns the end of the word that starts at s[j]: capitals and
-// caseless letters, then small and caseless ones. Without small letters the
-// pattern gives capitals back that follow the last caseless letter.
+// wordO200k returns the end of the word that starts at s[j]: capitals and caseless letters, then
+// small and caseless ones. If there are no small letters, the pattern backtracks over the capitals
+// after the last caseless letter.
 func (t *classTable) wordO200k(s []byte, j int) (end int, open bool) {
 	k, lastBoth := j, -1
 	c, w := uint8(0), 0
@@ -105,7 +105,7 @@ func (t *classTable) nextCL100k(s []byte, i int) (end int, open bool) {
 	return t.notWord(s, i, c, w, false)
 }
 
-// wordCL100k returns the end of the run of letters that goes on at s[k].
+// wordCL100k returns the end of the run of letters that continues at s[k].
 func (t *classTable) wordCL100k(s []byte, k int) (end int, open bool) {
 	for k < len(s) {
 		c, w := t.ascii[s[k]], 1
@@ -175,9 +175,9 @@ func (t *classTable) punctuation(s []byte, k int, slash bool) (end int, open boo
 	return k, k == len(s)
 }
 
-// blank returns the end of the white space that starts at s[i]: after its last
-// line end if it has one; else all of it before the end of the text, all but
-// its last character before anything else.
+// blank returns the end of the white space that starts at s[i]: after its last line end if it has
+// one; otherwise all of it at the end of the text, and all but its last character before anything
+// else.
 func (t *classTable) blank(s []byte, i int) (end int, open bool) {
 	k := i
 	last := i

@@ -2,13 +2,12 @@ package tokenizer
 
 import "unicode/utf8"
 
-// Stream counts text that arrives in pieces, such as the deltas of an answer,
-// cut anywhere, also inside a character. At every moment Count is what the
-// package function Count returns for all the text written so far.
+// Stream counts text that arrives in pieces, such as the deltas of an answer, split anywhere, even
+// inside a character. At any moment Count equals the package function Count for all the text
+// written so far.
 //
-// It keeps only the part of the text whose tokens later text may change: a word,
-// or all of a run without a split point. A Stream is not safe for concurrent
-// use; create it with NewStream.
+// It keeps only the part of the text whose tokens may change with later text: a word, or all of a
+// run without a split point. A Stream is not safe for concurrent use; create it with NewStream.
 type Stream struct {
 	enc    Encoding
 	codec  *codec // nil for encodings left to tiktoken-go
@@ -17,9 +16,9 @@ type Stream struct {
 	closed int    // tokens of text that later text cannot change
 	tail   []byte // valid UTF-8 after it, from the start of a piece
 	looked int    // length of tail when it was last split
-	whole  int    // tokens of tail, or -1 when not known
+	whole  int    // tokens of tail, or -1 if not known
 
-	part  [utf8.UTFMax]byte // start of a character cut by the end of a write
+	part  [utf8.UTFMax]byte // start of a character split by the end of a write
 	parts int
 }
 
@@ -49,8 +48,8 @@ func (s *Stream) Write(p []byte) {
 	}
 }
 
-// mend appends p to the tail, invalid bytes as U+FFFD, together with the cut
-// character before it, and keeps the one cut by its end.
+// mend appends p to the tail, with invalid bytes as U+FFFD, together with the split character
+// before it, and keeps the one split by its end.
 func (s *Stream) mend(p []byte) {
 	for s.parts > 0 && len(p) > 0 {
 		s.part[s.parts] = p[0]
@@ -69,7 +68,7 @@ func (s *Stream) mend(p []byte) {
 	s.parts += copy(s.part[s.parts:], p)
 }
 
-// close counts and drops the pieces at the start of the tail that are settled.
+// close counts and drops the pieces at the start of the tail that can no longer change.
 func (s *Stream) close() {
 	i := 0
 	if s.codec != nil {
@@ -93,9 +92,8 @@ func (s *Stream) close() {
 	s.looked = len(s.tail)
 }
 
-// Count returns the exact number of tokens so far. Its cost grows with the text
-// that is still open, so ask when it matters, not after every delta: Upper is
-// free.
+// Count returns the exact number of tokens so far. Its cost grows with the text that is still open,
+// so do not call it after every delta: Upper is free.
 func (s *Stream) Count() int {
 	if s.whole < 0 {
 		s.close()

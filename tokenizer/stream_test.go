@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// A stream cut anywhere, also inside characters, counts like the whole so far.
+// TestStreamEqualsWhole: a stream split anywhere, even inside characters, counts like the whole
+// text so far.
 func TestStreamEqualsWhole(t *testing.T) {
 	n := rounds(4_000, 200_000)
 	eachOurs(t, func(t *testing.T, enc Encoding) {
@@ -21,7 +22,7 @@ func TestStreamEqualsWhole(t *testing.T) {
 	})
 }
 
-// checkStream writes text in random cuts, asking for the count now and then.
+// checkStream writes text in random pieces, calling Count now and then.
 func checkStream(t *testing.T, enc Encoding, text []byte, r *rand.Rand) {
 	t.Helper()
 	s := NewStream(enc)
@@ -42,7 +43,7 @@ func checkStream(t *testing.T, enc Encoding, text []byte, r *rand.Rand) {
 	}
 }
 
-// Every cut of texts whose pieces depend on what follows.
+// TestStreamTwoWrites: every split of texts whose pieces depend on what follows.
 func TestStreamTwoWrites(t *testing.T) {
 	for _, enc := range []Encoding{O200k, CL100k, R50k} {
 		for _, text := range []string{
@@ -63,7 +64,8 @@ func TestStreamTwoWrites(t *testing.T) {
 	}
 }
 
-// Long texts: pieces above the window, chunks of the encodings of tiktoken-go.
+// TestStreamLong: long texts with pieces above the window, and chunks of the encodings of
+// tiktoken-go.
 func TestStreamLong(t *testing.T) {
 	for _, c := range []struct {
 		enc  Encoding
@@ -85,7 +87,7 @@ func TestStreamLong(t *testing.T) {
 	}
 }
 
-// A stream of prose keeps a word, not the text.
+// TestStreamForgets: a stream of prose keeps a word, not the text.
 func TestStreamForgets(t *testing.T) {
 	s, text := NewStream(O200k), kinds[0].text(50_000)
 	for i := 0; i+5 <= len(text); i += 5 {

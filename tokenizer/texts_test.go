@@ -13,7 +13,7 @@ import (
 //go:embed testdata/languages.txt
 var languageSamples string
 
-// kind is a sort of ordinary text that can be made in any size, always the same.
+// kind is a kind of ordinary text that can be generated in any size, always the same.
 type kind struct {
 	name string
 	make func(r *rand.Rand) string // about a line
@@ -67,8 +67,8 @@ var (
 	}`, "\n")
 )
 
-// languages makes a kind per sample: sentences of it in any order, their words
-// sometimes swapped so that pieces do not repeat in step.
+// languages returns a kind per sample: its sentences in random order, with some words swapped so
+// that pieces do not repeat regularly.
 func languages() []kind {
 	var out []kind
 	for _, block := range strings.Split(strings.TrimSpace(languageSamples), "\n\n") {

@@ -1,21 +1,19 @@
-// Package tokenizer counts tokens the way OpenAI's models do, exactly and fast
-// enough to count every prompt before it is forwarded.
+// Package tokenizer counts tokens the way OpenAI's models do, exactly and fast enough to count
+// every prompt before it is forwarded.
 //
-// It promises: for o200k_base and cl100k_base the same count as tiktoken for
-// every text (special-token strings are plain text, each invalid UTF-8 byte is
-// one U+FFFD), no allocation in steady state, and a cost of at most n log n on
-// every input. One exception keeps memory bounded: a single piece (a run the
-// pre-tokenizer does not split) above 64 KB is counted in 64 KB windows, which
-// may differ from the exact count by about one token per window.
+// For o200k_base and cl100k_base it returns the same count as tiktoken for every text
+// (special-token strings are plain text, each invalid UTF-8 byte is one U+FFFD), without
+// allocations in steady state, and in at most n log n time on every input. There is one exception,
+// to bound memory: a single piece (a run that the pre-tokenizer does not split) above 64 KB is
+// counted in 64 KB windows, which may differ from the exact count by about one token per window.
 //
-// It does not promise token ids, decoding, or exactness for models whose
-// tokenizer is not public: for those there is Multiplier. What a request costs
-// besides its text (message framing, tools, images) is in the family functions;
-// each names the source of its numbers.
+// It does not provide token ids, decoding, or exact counts for models without a public tokenizer:
+// for those there is Multiplier. What a request costs besides its text (message framing, tools,
+// images) is in separate functions, each of which names the source of its numbers.
 //
-// Tables are built on first use of an encoding (about 0.25 s of CPU and 20 MB for
-// O200k); call Warm at start-up to pay before the first request. Everything is
-// safe for concurrent use unless its comment says otherwise.
+// Tables are built on first use of an encoding (about 0.25 s of CPU and 20 MB for O200k); call Warm
+// at startup to pay for that before the first request. Everything is safe for concurrent use unless
+// its comment says otherwise.
 package tokenizer
 
 import (
@@ -59,8 +57,8 @@ var (
 	loadCL100k = sync.OnceValues(func() (*codec, error) { return newCodec(cl100kSpec) })
 )
 
-// codecOf returns the tables of an encoding we count ourselves, building them
-// on the first call, and nil for those left to tiktoken-go.
+// codecOf returns the tables of an encoding that this package counts itself, building them in the
+// first call, and nil for those left to tiktoken-go.
 func codecOf(enc Encoding) (*codec, error) {
 	switch enc {
 	case O200k:
@@ -72,8 +70,8 @@ func codecOf(enc Encoding) (*codec, error) {
 	}
 }
 
-// Warm builds the tables of enc now and reports why they cannot be built, if
-// so: an unknown encoding or rank data that does not match its published hash.
+// Warm builds the tables of enc now. It fails for an unknown encoding or for rank data that does
+// not match its published hash.
 func Warm(enc Encoding) error {
 	if enc > R50k {
 		return fmt.Errorf("tokenizer: unknown %v", enc)
@@ -94,16 +92,16 @@ func Count(enc Encoding, text []byte) int {
 	return CountClasses(enc, text).Tokens
 }
 
-// Classes is a token count with what estimates for other tokenizers need.
+// Classes is a token count with the numbers that estimates for other tokenizers need.
 type Classes struct {
 	Tokens      int // tokens under the encoding
 	Digits      int // characters of Unicode category N
 	DigitGroups int // runs of one to three of them, as the encoding splits
-	NonASCII    int // bytes of characters above U+007F; an invalid byte is three
+	NonASCII    int // bytes of characters above U+007F; an invalid byte counts as three
 	Bytes       int // length of the text as given
 }
 
-// Plus returns the counts of two texts counted apart.
+// Plus returns the sum of the counts of two texts.
 func (k Classes) Plus(other Classes) Classes {
 	return Classes{
 		Tokens: k.Tokens + other.Tokens, Digits: k.Digits + other.Digits,
@@ -112,9 +110,8 @@ func (k Classes) Plus(other Classes) Classes {
 	}
 }
 
-// CountClasses counts tokens together with digits and non-ASCII bytes. The
-// digit counters are those of the splitter of O200k and CL100k; for P50k and
-// R50k they are zero.
+// CountClasses counts tokens, digits and non-ASCII bytes. The digit counters follow the splitter of
+// O200k and CL100k; for P50k and R50k they are zero.
 func CountClasses(enc Encoding, text []byte) Classes {
 	if len(text) == 0 {
 		return Classes{}

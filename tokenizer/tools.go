@@ -7,18 +7,17 @@ import (
 )
 
 const (
-	// ToolCallOverhead is what a tool call in an assistant message adds to the
-	// tokens of its name and arguments, at most.
+	// ToolCallOverhead is the maximum that a tool call in an assistant message adds to the tokens
+	// of its name and arguments.
 	ToolCallOverhead = 8
 
-	toolsBase   = 9  // the system message that carries the definitions
-	toolsMargin = 16 // what held counts have above the estimate
+	toolsBase   = 9  // the system message that contains the definitions
+	toolsMargin = 16 // added to the estimate for counts to hold
 )
 
-// ToolsTokens returns the input tokens to hold for the JSON of a request's
-// "tools" or "functions": the larger of its rendering (see ToolsRendered) and
-// its JSON, plus 16. For the published counts of pamelafox and hmarr this is
-// never below the actual number.
+// ToolsTokens returns the input tokens to hold for the JSON of a request's "tools" or "functions":
+// the larger of its rendering (see ToolsRendered) and its JSON, plus 16. For the published counts
+// of pamelafox and hmarr this is never below the actual number.
 func ToolsTokens(enc Encoding, toolsJSON []byte) int {
 	if empty(toolsJSON) {
 		return 0
@@ -27,11 +26,11 @@ func ToolsTokens(enc Encoding, toolsJSON []byte) int {
 	return max(rendered, Count(enc, compact(toolsJSON))) + toolsMargin
 }
 
-// ToolsRendered returns the input tokens expected for "tools" or "functions".
-// OpenAI's models see definitions as a TypeScript namespace; the rendering is
-// hmarr/openai-chat-tokens', exact for its 19 cases verified against the API.
-// A system message in the request makes the actual count 4 lower. ok is false
-// when toolsJSON is not an array of definitions; the count is then its JSON's.
+// ToolsRendered returns the expected input tokens for "tools" or "functions". OpenAI's models see
+// definitions as a TypeScript namespace; the rendering is that of hmarr/openai-chat-tokens, exact
+// for its 19 cases verified against the API. If the request has a system message, the actual count
+// is 4 lower. ok is false if toolsJSON is not an array of definitions; the count is then that of
+// its JSON.
 func ToolsRendered(enc Encoding, toolsJSON []byte) (tokens int, ok bool) {
 	if empty(toolsJSON) {
 		return 0, true
@@ -43,8 +42,8 @@ func ToolsRendered(enc Encoding, toolsJSON []byte) (tokens int, ok bool) {
 	return Count(enc, renderTools(tools)) + toolsBase, true
 }
 
-// ToolChoiceTokens returns what a request's "tool_choice" or "function_call"
-// adds: 1 for "none", 7 and the name for a named function, else nothing.
+// ToolChoiceTokens returns what a request's "tool_choice" or "function_call" adds: 1 for "none", 7
+// plus the name for a named function, otherwise nothing.
 func ToolChoiceTokens(enc Encoding, choiceJSON []byte) int {
 	if string(bytes.TrimSpace(choiceJSON)) == `"none"` {
 		return 1
@@ -60,9 +59,9 @@ func ToolChoiceTokens(enc Encoding, choiceJSON []byte) int {
 	return 7 + Count(enc, []byte(t.name))
 }
 
-// ResponseFormatTokens returns the input tokens to hold for a request's
-// "response_format". A JSON schema is put into the prompt in a form that is not
-// published: its JSON is the estimate. Other formats add nothing.
+// ResponseFormatTokens returns the input tokens to hold for a request's "response_format". A JSON
+// schema is added to the prompt in an unpublished format: its JSON is the estimate. Other formats
+// add nothing.
 func ResponseFormatTokens(enc Encoding, formatJSON []byte) int {
 	if empty(formatJSON) || !bytes.Contains(formatJSON, []byte("schema")) {
 		return 0
@@ -79,8 +78,7 @@ func empty(raw []byte) bool {
 	return false
 }
 
-// compact returns raw without insignificant white space, or raw itself when it
-// is not JSON.
+// compact returns raw without insignificant white space, or raw itself if it is not JSON.
 func compact(raw []byte) []byte {
 	v := jsontext.Value(raw).Clone()
 	if err := v.Compact(lenient...); err != nil {
@@ -114,7 +112,7 @@ type property struct {
 // schemaDepth bounds the nesting that is rendered; deeper schemas are "any".
 const schemaDepth = 16
 
-// renderTools writes definitions as the TypeScript the models see.
+// renderTools writes definitions as the TypeScript that the models see.
 func renderTools(tools []toolDefinition) []byte {
 	b := []byte("namespace functions {\n\n")
 	for _, t := range tools {

@@ -17,7 +17,7 @@ func newDecoder(raw []byte) *jsontext.Decoder {
 	return jsontext.NewDecoder(bytes.NewBuffer(raw), lenient...)
 }
 
-// parseTools reads "tools" ({type, function: {...}} or flat) or "functions".
+// parseTools parses "tools" ({type, function: {...}} or flat) or "functions".
 func parseTools(raw []byte) ([]toolDefinition, error) {
 	d := newDecoder(raw)
 	if d.PeekKind() != '[' {
@@ -56,7 +56,7 @@ func (t *toolDefinition) parse(d *jsontext.Decoder, depth int) error {
 	})
 }
 
-// parseSchema reads one schema; one that is not an object is empty.
+// parseSchema parses one schema; anything but an object counts as an empty one.
 func parseSchema(d *jsontext.Decoder, depth int) (*schema, error) {
 	s := new(schema)
 	if d.PeekKind() != '{' || depth > schemaDepth {
@@ -107,7 +107,7 @@ func (s *schema) parseMember(d *jsontext.Decoder, name string, depth int) (err e
 	return err
 }
 
-// addEnum takes the next value as it is rendered: strings in plain quotes.
+// addEnum adds the next value in its rendered form: strings in plain quotes.
 func (s *schema) addEnum(d *jsontext.Decoder) error {
 	if d.PeekKind() == '"' {
 		text, err := stringValue(d)
@@ -119,8 +119,7 @@ func (s *schema) addEnum(d *jsontext.Decoder) error {
 	return err
 }
 
-// members calls f with the name of each member of the object that comes next;
-// f must read the value.
+// members calls f with the name of each member of the next object; f must read the value.
 func members(d *jsontext.Decoder, f func(name string) error) error {
 	if _, err := d.ReadToken(); err != nil {
 		return err
@@ -138,8 +137,7 @@ func members(d *jsontext.Decoder, f func(name string) error) error {
 	return err
 }
 
-// elements calls f before each element of the array that comes next; f must
-// read it.
+// elements calls f before each element of the next array; f must read it.
 func elements(d *jsontext.Decoder, f func() error) error {
 	if _, err := d.ReadToken(); err != nil {
 		return err
@@ -165,7 +163,7 @@ func stringValue(d *jsontext.Decoder) (string, error) {
 	return t.String(), nil
 }
 
-// stringValues reads the strings of the array that comes next.
+// stringValues reads the strings of the next array.
 func stringValues(d *jsontext.Decoder) ([]string, error) {
 	var out []string
 	err := elements(d, func() error {

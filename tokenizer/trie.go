@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// trie finds the longest token a text starts with. It is a double array: the
-// child of a node by byte b is the cell base^b, if that cell says so. No two
-// nodes have the same base, so the byte alone tells whose child a cell is.
+// trie finds the longest token at the start of a text. It is a double array: the child of a node by
+// byte b is the cell base^b, if that cell is marked as such. No two nodes have the same base, so
+// the byte alone identifies the parent of a cell.
 type trie struct {
 	cells []uint64 // base<<37 | used<<36 | byte<<28 | token+1, which is 0 without one
 	root  uint64   // as a cell
@@ -23,8 +23,7 @@ const (
 	trieBlock = 256 // children of a node are in one block of cells
 )
 
-// longest returns the longest token p starts with and its length. p must not be
-// empty.
+// longest returns the longest token at the start of p and its length. p must not be empty.
 func (t *trie) longest(p []byte) (token uint32, size int) {
 	cells, node := t.cells, t.root
 	last := uint64(0)
@@ -44,8 +43,8 @@ func (t *trie) longest(p []byte) (token uint32, size int) {
 	return uint32(last - 1), size
 }
 
-// trieBuilder places nodes into blocks. Block 0 stays empty: it is where the
-// children of leaves would be.
+// trieBuilder places nodes into blocks. Block 0 stays empty, because the children of leaves would
+// be there.
 type trieBuilder struct {
 	blob   []byte
 	tokens []trieToken // in order of their bytes
@@ -59,13 +58,12 @@ type trieBuilder struct {
 }
 
 type trieToken struct {
-	head           uint64 // first eight bytes, big-endian: order without a look at the rest
+	head           uint64 // first eight bytes, big-endian, to sort without reading the rest
 	start, end, id uint32
 }
 
-// newTrie builds the trie of the tokens of blob, whose ends are given in order
-// of their ids, and records the longest proper prefix of each token in
-// prefix.
+// newTrie builds the trie of the tokens in blob, whose ends are given in order of their ids, and
+// records the longest proper prefix of each token in prefix.
 func newTrie(blob []byte, ends []uint32, prefix []uint32, s *slab) trie {
 	b := &trieBuilder{blob: blob, tokens: sortTokens(blob, ends), prefix: prefix}
 	b.grow()
@@ -116,8 +114,8 @@ func (b *trieBuilder) grow() {
 	b.based = append(b.based, make([]uint64, trieBlock/64)...)
 }
 
-// place gives node, the first depth bytes of tokens[lo:hi], cells for its
-// children and then those theirs. prefix is the longest token it starts with.
+// place allocates cells for the children of node, which is the first depth bytes of tokens[lo:hi],
+// and recursively for theirs. prefix is the longest token it starts with.
 func (b *trieBuilder) place(node *uint64, lo, hi, depth int, prefix uint32) {
 	if t := b.tokens[lo]; int(t.end-t.start) == depth {
 		token := t.id<<groupBits | groupOf(b.blob[t.start:t.end])
@@ -168,8 +166,8 @@ func (b *trieBuilder) take(base int, labels []byte) {
 	}
 }
 
-// find returns a base whose cells for labels are free. It looks at the latest
-// open blocks only and forgets those that are nearly full.
+// find returns a base whose cells for labels are free. It checks only the latest open blocks and
+// drops those that are nearly full.
 func (b *trieBuilder) find(labels []byte) int {
 	const tries, full = 16, 8
 	for k := len(b.open) - 1; k >= max(0, len(b.open)-tries); k-- {

@@ -5,19 +5,19 @@ import (
 	"math/bits"
 )
 
-// Well-formed UTF-8 is told by an automaton whose step is one load and one shift,
-// with no branch on what a byte is. A state is a multiple of six, and the entry of
-// a byte holds at those bits the states it leads to.
+// An automaton checks for well-formed UTF-8. A step is one load and one shift, without a branch on
+// the byte. A state is a multiple of six, and the entry of a byte holds the next state at those
+// bits.
 const (
 	utf8Whole = 6 * iota // between characters
-	utf8Bad              // for good
+	utf8Bad              // permanently invalid
 	utf8One              // one more byte, of any kind
 	utf8Two
 	utf8Three
-	utf8E0 // two more bytes, the first not below 0xA0
-	utf8ED // ..., not above 0x9F
-	utf8F0 // three more bytes, the first not below 0x90
-	utf8F4 // ..., not above 0x8F
+	utf8E0 // two more bytes, the first at least 0xA0
+	utf8ED // two more bytes, the first at most 0x9F
+	utf8F0 // three more bytes, the first at least 0x90
+	utf8F4 // three more bytes, the first at most 0x8F
 )
 
 var utf8Steps = makeUTF8Steps()

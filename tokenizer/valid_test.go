@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// Every sequence of two bytes, what can follow each lead byte, and random text,
-// at every place of a machine word.
+// TestValidEqualsUTF8: every sequence of two bytes, the possible successors of each lead byte, and
+// random text, at every position in a machine word.
 func TestValidEqualsUTF8(t *testing.T) {
 	check := func(text []byte) {
 		t.Helper()

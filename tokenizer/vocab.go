@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// spec says where the ranks of an encoding are and how its patterns split.
+// spec describes where the ranks of an encoding are and how its patterns split.
 type spec struct {
 	file   string
 	sha256 string // as published in openai/tiktoken, tiktoken_ext/openai_public.py
@@ -38,14 +38,13 @@ const (
 	none   = ^uint32(0) // no such merge
 
 	filterBits  = 20
-	filterShift = 64 - filterBits + 6 // of a hash, to its word in a filter
+	filterShift = 64 - filterBits + 6 // shift of a hash to its word in a filter
 	mixer       = 0x9E3779B97F4A7C15
 	longMin     = 16 // tokens from this length are compared in the blob
 )
 
-// filter says of most hashes that they are not of a set, from a table small
-// enough to stay near the processor when the set's own does not. A member has
-// two bits in one word.
+// filter excludes most hashes that are not in a set, with a table small enough to stay in the
+// processor's cache if the set's own table does not. A member has two bits in one word.
 type filter [1 << (filterBits - 6)]uint64
 
 func (f *filter) add(hash uint64) { f[hash>>filterShift] |= twoBits(hash) }
@@ -57,13 +56,12 @@ func (f *filter) has(hash uint64) bool {
 
 func twoBits(hash uint64) uint64 { return 1<<(hash>>32&63) | 1<<(hash>>26&63) }
 
-// vocab answers the two questions counting asks: are these bytes one token, and
-// which token do two neighbours merge into. It is immutable once built.
+// vocab answers the two questions of counting: are these bytes one token, and which token do two
+// adjacent ones merge into. It is immutable once built.
 //
-// One merge per token suffices: where a token appears by a merge inside any
-// text, no merge crossed its borders before, so the merges inside were those of
-// its bytes alone, and its last merge is always the same pair. Building checks
-// that every token is reached that way.
+// One merge per token suffices: if a token results from merges inside any text, no merge crossed
+// its borders before, so the merges inside it were those of its bytes alone, and its last merge is
+// always the same pair. newVocab checks that every token can be reached that way.
 type vocab struct {
 	byteID [256]uint32 // token of a single byte
 	byteOf [256]byte   // and back, by its rank
@@ -86,7 +84,7 @@ type vocab struct {
 	prefix []uint32    // longest proper prefix that is a token, per rank; itself without one
 }
 
-// newVocab reads the rank file of sp and builds the tables.
+// newVocab parses the rank file of sp and builds the tables.
 func newVocab(sp spec) (*vocab, error) {
 	raw, err := rankFile(sp.file)
 	if err != nil {
@@ -121,8 +119,7 @@ func newVocab(sp spec) (*vocab, error) {
 	return b.vocab, nil
 }
 
-// parseRanks reads lines "base64 rank" in rank order into one blob with the end
-// of each token.
+// parseRanks parses lines "base64 rank" in rank order into one blob with the end of each token.
 func parseRanks(raw []byte, tokens int) (blob []byte, ends []uint32, err error) {
 	blob = make([]byte, 0, len(raw)/2)
 	ends = make([]uint32, 0, tokens)
@@ -152,8 +149,7 @@ func parseRanks(raw []byte, tokens int) (blob []byte, ends []uint32, err error) 
 	return blob, ends, nil
 }
 
-// size allocates the tables; those of members are at most half full for both
-// vocabularies.
+// size allocates the tables; for both vocabularies, those of members are at most half full.
 func (v *vocab) size(tokens int, bits uint8, s *slab) {
 	v.short, v.shortShift = carve[uint64](s, 1<<(bits-1)), 65-bits
 	v.mid, v.midShift = carve[[2]uint64](s, 1<<(bits-2)), 66-bits
@@ -169,7 +165,7 @@ func (v *vocab) size(tokens int, bits uint8, s *slab) {
 // merge returns the token that left and right merge into, or none.
 func (v *vocab) merge(left, right uint32) uint32 { return v.pairs.merge(left, right) }
 
-// addMember makes token a member.
+// addMember adds token to the members.
 func (v *vocab) addMember(token []byte) {
 	switch n := len(token); {
 	case n < 8:
@@ -259,7 +255,7 @@ func word(s []byte, i, e int) uint64 {
 
 func hashMid(a, b uint64) uint64 { return (a*mixer ^ b) * 0xD6E8FEB86659FD93 }
 
-// hashLong hashes a piece of at least 16 bytes by both ends and the length.
+// hashLong hashes a piece of at least 16 bytes by its first 16 bytes, its last 8 and its length.
 func hashLong(p []byte) uint64 {
 	a := binary.LittleEndian.Uint64(p)
 	b := binary.LittleEndian.Uint64(p[8:])

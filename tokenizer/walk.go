@@ -1,14 +1,13 @@
 package tokenizer
 
-// A piece that is not one token is counted from left to right: take the longest
-// token the rest starts with and step back to shorter ones where it cannot
-// stand beside its left neighbour. A sequence of tokens in which every two
-// neighbours may stand side by side is the one the merges lead to, and the only
-// one (as the bpe crate of github/rust-gems shows). That costs a step per token
-// and not per byte, and no search for the lowest rank.
+// A piece that is not one token is counted from left to right: take the longest token at the start
+// of the rest, and fall back to shorter ones if it cannot follow its left neighbor. A sequence of
+// tokens in which every two neighbors are compatible is the result of the merges, and the only one
+// (as shown by the bpe crate of github/rust-gems). That takes a step per token, not per byte, and
+// no search for the lowest rank.
 
-// tokenInfo packs, from the low bits, the two parts a token merges from (itself
-// for single bytes) and its length.
+// tokenInfo packs, from the low bits, the two parts that a token merges from (itself for single
+// bytes) and its length.
 type tokenInfo uint64
 
 func newTokenInfo(left, right uint32, size int) tokenInfo {
@@ -25,8 +24,8 @@ const (
 	tagBits    = pairBits - besideBits
 )
 
-// besideMemo remembers which tokens may stand side by side. An entry is exact:
-// slot and tag together are a one-to-one mix of the pair.
+// besideMemo caches which tokens may be adjacent. An entry is exact: slot and tag together are a
+// one-to-one mix of the pair.
 type besideMemo [1 << besideBits]uint32 // tag<<2 | answer<<1 | used
 
 func (c *codec) beside(a, b uint32, memo *besideMemo) bool {
@@ -44,9 +43,9 @@ func (c *codec) beside(a, b uint32, memo *besideMemo) bool {
 	return ok
 }
 
-// compatible reports whether the merges leave the seam between neighbours a and
-// b alone. It undoes merges from the highest rank down and asks at each step
-// whether the two parts at the seam would have merged before.
+// compatible reports whether the merges do not cross the seam between the adjacent tokens a and b.
+// It undoes merges from the highest rank down and checks at each step whether the two parts at the
+// seam would have merged before.
 func (v *vocab) compatible(a, b uint32) bool {
 	limit := none
 	for {
@@ -83,11 +82,11 @@ func (v *vocab) compatible(a, b uint32) bool {
 type walker struct {
 	beside besideMemo
 	stack  []uint32
-	dead   [window/64 + 1]uint64 // positions no valid sequence goes through; zero between walks
+	dead   [window/64 + 1]uint64 // positions in no valid sequence; zero between walks
 }
 
-// walk counts p, of 1 to window bytes, by stepping through its tokens. It gives
-// up with false on the few texts that lead it astray too often.
+// walk counts p, of 1 to window bytes, by stepping through its tokens. It returns false for the few
+// texts with too many dead ends.
 func (c *codec) walk(p []byte, w *walker) (int, bool) {
 	stack := w.stack[:0]
 	pos := 0

@@ -8,15 +8,14 @@ import (
 	"path/filepath"
 )
 
-// suffix marks the files of a directory that are journals.
+// suffix marks the journal files in a directory.
 const suffix = ".journal"
 
-// errTaken says that another process has the file.
+// errTaken means that another process has the file.
 var errTaken = errors.New("journal: another process has this file")
 
-// adopt takes every file of the directory that no living process has. The first
-// becomes this process's own; the records of the others move into it. Without
-// any it makes one.
+// adopt takes every file of the directory that no running process has locked. The first becomes
+// this process's file; the records of the others move into it. If there is none, adopt creates one.
 func (j *Journal) adopt() error {
 	names, err := filepath.Glob(filepath.Join(j.dir, "*"+suffix))
 	if err != nil {
@@ -55,18 +54,18 @@ func (j *Journal) adopt() error {
 	if err := j.rewrite(); err != nil {
 		return err
 	}
-	for _, f := range others { // their records are on disk here now
+	for _, f := range others { // their records are now on disk here
 		if err := os.Remove(f.Name()); err != nil {
 			return fmt.Errorf("journal: %w", err)
 		}
 	}
 	if len(j.live) > 0 {
-		j.opts.Log.Warn("the journal has records of an earlier process", "dir", j.dir, "records", len(j.live))
+		j.opts.Log.Warn("journal has records of an earlier process", "dir", j.dir, "records", len(j.live))
 	}
 	return nil
 }
 
-// read takes the records of a file that a process left behind.
+// read applies the records of a file that another process left behind.
 func (j *Journal) read(f *os.File) error {
 	text, err := io.ReadAll(f)
 	if err != nil {
@@ -77,13 +76,13 @@ func (j *Journal) read(f *os.File) error {
 		j.apply(o)
 	}
 	if skipped > 0 {
-		j.opts.Log.Warn("the journal ends in a record that was not written to its end, or is damaged: skipped",
+		j.opts.Log.Warn("incomplete or damaged record at the end of the journal skipped",
 			"file", f.Name(), "bytes", skipped)
 	}
 	return nil
 }
 
-// fresh makes a file under the first free name.
+// fresh creates a file under the first free name.
 func (j *Journal) fresh() (*os.File, error) {
 	for n := range 10_000 {
 		f, err := create(filepath.Join(j.dir, fmt.Sprintf("settles-%d%s", n, suffix)))
@@ -95,13 +94,13 @@ func (j *Journal) fresh() (*os.File, error) {
 	return nil, fmt.Errorf("journal: no free name in %s", j.dir)
 }
 
-// create makes a file that must not be there, and locks it.
+// create creates and locks a file that must not exist.
 func create(name string) (*os.File, error) {
 	flags := os.O_RDWR | os.O_CREATE
 	if filepath.Ext(name) == suffix {
 		flags |= os.O_EXCL
 	} else {
-		flags |= os.O_TRUNC // left by a process that died over it
+		flags |= os.O_TRUNC // left by a process that died while rewriting
 	}
 	f, err := os.OpenFile(name, flags, 0o600)
 	if err != nil {
@@ -114,11 +113,11 @@ func create(name string) (*os.File, error) {
 	return f, nil
 }
 
-// take opens a file and locks it; errTaken when another process has it.
+// take opens a file and locks it; errTaken if another process has it.
 func take(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, errTaken // and emptied it meanwhile
+		return nil, errTaken // it was emptied and removed meanwhile
 	}
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
@@ -130,8 +129,8 @@ func take(name string) (*os.File, error) {
 	return f, nil
 }
 
-// own locks a file until it is closed, and sees that its name still stands for
-// it: another process may have replaced or removed it before the lock.
+// own locks a file until it is closed, and checks that its name still refers to it: another process
+// may have replaced or removed it before the lock was taken.
 func own(f *os.File) error {
 	if err := tryLock(f); err != nil {
 		return err

@@ -1,16 +1,13 @@
-// Package journal keeps a few records on disk until somebody is done with them:
-// what must not be forgotten when this process dies, and cannot be written
-// where it belongs just now.
+// Package journal keeps a small number of records on disk until they are deleted: data that must
+// survive the death of this process and cannot be written to its destination right now.
 //
-// A record is on disk, synced, when [Journal.PutAll] returns nil; writers that come
-// together share one sync. What a crash left half written is noticed by its
-// checksum and skipped: it was never promised. When no record is left the file
-// is emptied. The files hold what they are given, readable by their owner only;
-// they are not encrypted.
+// A record is on disk and synced when [Journal.PutAll] returns nil; concurrent writers share one
+// sync. A record that a crash left half written fails its checksum and is skipped; it was never
+// acknowledged. When no record is left the file is emptied. Files are readable by their owner only
+// and are not encrypted.
 //
-// Each process has a file of its own in a shared directory, locked while it
-// lives. What dead processes left there belongs to whoever opens the directory
-// next.
+// Each process has its own file in a shared directory, locked while the process runs. Files of dead
+// processes are taken over by the next process that opens the directory.
 package journal
 
 import (
@@ -27,35 +24,35 @@ import (
 var (
 	// ErrFull means that the records would take more than Options.MaxBytes.
 	ErrFull = errors.New("journal: full")
-	// ErrClosed means that the journal was closed.
+	// ErrClosed means that the journal is closed.
 	ErrClosed = errors.New("journal: closed")
 )
 
 // Options tune a Journal. The zero value is usable.
 type Options struct {
-	// MaxBytes bounds the records kept, in bytes; default 64 MiB. The file may
-	// take twice as much, and so does the memory while it is read.
+	// MaxBytes bounds the records kept, in bytes; default 64 MiB. The file may take up to twice as
+	// much, and so does memory while it is read.
 	MaxBytes int64
 	Log      *slog.Logger // nil: discarded
 }
 
-// Record is what was put under an id.
+// Record is a record and its id.
 type Record struct {
 	ID   string
-	Data []byte // not to be changed
+	Data []byte // not to be modified
 }
 
 // Journal is a set of records by id. It is safe for concurrent use.
 type Journal struct {
 	dir  string // empty: in memory only
 	opts Options
-	sync func(*os.File) error // the tests' own
+	sync func(*os.File) error // replaced in tests
 
 	mu      sync.Mutex
 	file    *os.File
-	name    string // of the file; its handle may know it by an older one
+	name    string // of the file; the handle may have an older one
 	size    int64
-	broken  bool // a write to the file failed: it is rewritten before the next one
+	broken  bool // a write to the file failed: rewrite it before the next one
 	live    map[string]*entry
 	bytes   int64 // of live records, as written
 	seq     int64
@@ -65,7 +62,7 @@ type Journal struct {
 	idle    *sync.Cond
 }
 
-// entry is a record with its place in time.
+// entry is a record with its sequence number.
 type entry struct {
 	seq  int64
 	data []byte
@@ -75,20 +72,19 @@ type entry struct {
 type batch struct {
 	text []byte
 	ops  []op
-	done chan struct{} // closed when it is on disk, or err says why not
+	done chan struct{} // closed when it is on disk or has failed with err
 	err  error
 }
 
-// op puts data under an id, or deletes it.
+// op puts data under an id or deletes the id.
 type op struct {
 	id     string
 	data   []byte
 	delete bool
 }
 
-// Open takes a file of its own in dir, which is made when it is not there, and
-// the records that dead processes left. With an empty dir the records are kept
-// in memory and end with the process.
+// Open creates or adopts a file in dir, which is created if needed, and takes over the records that
+// dead processes left. If dir is empty, the records are in memory only and end with the process.
 func Open(dir string, o Options) (*Journal, error) {
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = 64 << 20
@@ -116,12 +112,12 @@ func Open(dir string, o Options) (*Journal, error) {
 	return j, nil
 }
 
-// Durable reports whether records outlive the process.
+// Durable reports whether records survive the process.
 func (j *Journal) Durable() bool { return j.dir != "" }
 
-// PutAll keeps records under their ids, in place of what was there, and returns when they are
-// on disk, with one sync. After an error, ctx's own among them, they may or may not be kept:
-// Delete them then. ErrFull keeps none of them.
+// PutAll stores records under their ids, replacing what was there, and returns when they are on
+// disk, after one sync. After an error, including ctx's own, they may or may not be stored: Delete
+// them then. ErrFull stores none of them.
 func (j *Journal) PutAll(ctx context.Context, records []Record) error {
 	size := int64(0)
 	for _, r := range records {
@@ -145,7 +141,7 @@ func (j *Journal) PutAll(ctx context.Context, records []Record) error {
 	}
 }
 
-// enter adds records to the next batch, if there is room.
+// enter adds records to the next batch if there is space.
 func (j *Journal) enter(records []Record, size int64) (*batch, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -162,8 +158,7 @@ func (j *Journal) enter(records []Record, size int64) (*batch, error) {
 	return b, nil
 }
 
-// Delete forgets the record at once, and soon on disk too. A crash before that brings it
-// back.
+// Delete removes the record immediately, and soon on disk too. A crash before that restores it.
 func (j *Journal) Delete(id string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -174,7 +169,7 @@ func (j *Journal) Delete(id string) {
 	}
 }
 
-// add enters an operation in the batch; j.mu is held.
+// add adds an operation to the batch; j.mu is held.
 func (j *Journal) add(o op) *batch {
 	b := j.batch
 	b.ops = append(b.ops, o)
@@ -188,7 +183,7 @@ func (j *Journal) add(o op) *batch {
 	return b
 }
 
-// commit writes batches until none is left: one write and one sync each.
+// commit writes batches until none is left, with one write and one sync each.
 func (j *Journal) commit() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -201,7 +196,7 @@ func (j *Journal) commit() {
 				j.apply(o)
 			}
 		} else {
-			j.opts.Log.Error("the journal cannot be written", "err", b.err)
+			j.opts.Log.Error("journal write failed", "err", b.err)
 		}
 		close(b.done)
 		j.empty()
@@ -210,7 +205,7 @@ func (j *Journal) commit() {
 	j.idle.Broadcast()
 }
 
-// apply changes the set of records; j.mu is held.
+// apply updates the set of records; j.mu is held.
 func (j *Journal) apply(o op) {
 	old := j.live[o.id]
 	if old != nil {
@@ -229,8 +224,8 @@ func (j *Journal) apply(o op) {
 	j.bytes += int64(recordSize(o.id, o.data))
 }
 
-// write puts a batch on disk. j.mu is held, but not while the disk works: only
-// commit touches the file.
+// write writes a batch to disk. j.mu is held, but released during the write; only commit touches
+// the file.
 func (j *Journal) write(b *batch) error {
 	if j.dir == "" {
 		return nil
@@ -249,15 +244,15 @@ func (j *Journal) write(b *batch) error {
 	}
 	j.mu.Lock()
 	if err != nil {
-		j.broken = true // after a failed sync nobody knows what the file holds
+		j.broken = true // after a failed sync the content of the file is unknown
 		return fmt.Errorf("journal: %w", err)
 	}
 	j.size += int64(len(b.text))
 	return nil
 }
 
-// empty truncates the file when no record is left; j.mu is held. That a crash
-// undoes it does no harm.
+// empty truncates the file when no record is left; j.mu is held. It is harmless if a crash undoes
+// that.
 func (j *Journal) empty() {
 	if len(j.live) > 0 || len(j.batch.ops) > 0 || j.size == 0 || j.broken {
 		return
@@ -272,7 +267,7 @@ func (j *Journal) empty() {
 	}
 }
 
-// rewrite replaces the file by one with the records that are left; j.mu is held.
+// rewrite replaces the file with one that has only the remaining records; j.mu is held.
 func (j *Journal) rewrite() error {
 	var text []byte
 	for _, r := range j.records() {
@@ -299,7 +294,7 @@ func (j *Journal) rewrite() error {
 	return syncDir(j.dir)
 }
 
-// Records returns what is kept, in the order it was first put.
+// Records returns the stored records in the order in which they were first put.
 func (j *Journal) Records() []Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -315,15 +310,15 @@ func (j *Journal) records() []Record {
 	return out
 }
 
-// Size returns how many records are kept, and their bytes.
+// Size returns the number of stored records and their size in bytes.
 func (j *Journal) Size() (records int, bytes int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return len(j.live), j.bytes
 }
 
-// Close waits for what is being written and lets go of the file. An empty file
-// is removed; one with records is for the next process.
+// Close waits for pending writes and releases the file. An empty file is removed; one with records
+// is left for the next process.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -68,7 +68,7 @@ func wants(t *testing.T, j *Journal, want map[string]string) {
 	}
 }
 
-// What was put is there after Close, in order, and what was deleted is not.
+// TestOpenAgain: after Close, what was put is there, in order, and what was deleted is not.
 func TestOpenAgain(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	j := open(t, dir, Options{})
@@ -110,9 +110,8 @@ func TestOpenAgain(t *testing.T) {
 	}
 }
 
-// TestTornAtEveryByte: wherever a crash cuts the file, what was put before the
-// cut is kept, the rest is skipped with a word about it, and the file goes on to
-// be used.
+// TestTornAtEveryByte: wherever a crash cuts the file, what was put before the cut is kept, the
+// rest is skipped with a warning, and the file stays in use.
 func TestTornAtEveryByte(t *testing.T) {
 	j := open(t, t.TempDir(), Options{})
 	states, ends := []map[string]string{{}}, []int64{0}
@@ -120,7 +119,7 @@ func TestTornAtEveryByte(t *testing.T) {
 		states, ends = append(states, contents(j)), append(ends, j.size)
 	}
 	for i := range 4 {
-		put(t, j, fmt.Sprint("id", i), strings.Repeat("LGj1x", i*3)) // looks like a record's beginning
+		put(t, j, fmt.Sprint("id", i), strings.Repeat("LGj1x", i*3)) // looks like the start of a record
 		step()
 	}
 	put(t, j, "id2", "again")
@@ -161,7 +160,7 @@ func TestTornAtEveryByte(t *testing.T) {
 	}
 }
 
-// A byte that rots costs its own record and no other.
+// TestDamageInTheMiddle: a corrupted byte costs its own record and no other.
 func TestDamageInTheMiddle(t *testing.T) {
 	j := open(t, t.TempDir(), Options{})
 	var starts []int64
@@ -183,7 +182,7 @@ func TestDamageInTheMiddle(t *testing.T) {
 	}
 }
 
-// Writers that come while the disk works share the next sync.
+// TestOneSyncForMany: writers that arrive during a sync share the next one.
 func TestOneSyncForMany(t *testing.T) {
 	j := open(t, t.TempDir(), Options{})
 	var syncs atomic.Int64
@@ -218,8 +217,8 @@ func TestOneSyncForMany(t *testing.T) {
 	}
 }
 
-// A disk that fails costs nothing that was promised, and is used again when it
-// works.
+// TestDiskFails: a disk failure loses nothing that was acknowledged, and the disk is used again
+// once it works.
 func TestDiskFails(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir, Options{})
@@ -242,7 +241,7 @@ func TestDiskFails(t *testing.T) {
 	wants(t, open(t, dir, Options{}), map[string]string{"kept": "x", "later": "z"})
 }
 
-// A Put whose caller has gone may have been written; Delete undoes it.
+// TestImpatient: a Put whose caller has gone may have been written; Delete undoes it.
 func TestImpatient(t *testing.T) {
 	j := open(t, t.TempDir(), Options{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -257,7 +256,8 @@ func TestImpatient(t *testing.T) {
 	wants(t, j, map[string]string{"b": ""})
 }
 
-// The records are bounded, and so is the file, however often they change.
+// TestBounds: the size of the records is bounded, and so is that of the file, however often they
+// change.
 func TestBounds(t *testing.T) {
 	const most = 10_000
 	dir := t.TempDir()
@@ -287,8 +287,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Processes in one directory have a file each; what the dead leave goes to the
-// next that comes.
+// TestOneDirectory: processes in one directory have a file each; the next process takes over the
+// files of dead ones.
 func TestOneDirectory(t *testing.T) {
 	dir := t.TempDir()
 	a, b := open(t, dir, Options{}), open(t, dir, Options{})
@@ -311,8 +311,8 @@ func TestOneDirectory(t *testing.T) {
 	}
 }
 
-// A lock on a file that another process has replaced or removed is worth
-// nothing: its records have moved.
+// TestStaleHandle: a lock on a file that another process has replaced or removed is not valid,
+// because its records have moved.
 func TestStaleHandle(t *testing.T) {
 	j := open(t, t.TempDir(), Options{})
 	for _, change := range []func(){
@@ -378,7 +378,7 @@ func TestInMemory(t *testing.T) {
 	}
 }
 
-// child puts and deletes without end and tells of what is done.
+// child puts and deletes forever and prints each completed operation.
 func child(dir string) {
 	j, err := Open(dir, Options{})
 	if err != nil {
@@ -409,7 +409,7 @@ func child(dir string) {
 	wg.Wait()
 }
 
-// TestKilled: a process that is killed has on disk all it was told is there.
+// TestKilled: after a process is killed, everything that was acknowledged to it is on disk.
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	promised := map[string]bool{}

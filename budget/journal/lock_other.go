@@ -4,5 +4,5 @@ package journal
 
 import "os"
 
-// tryLock has no lock to take here: give every process a directory of its own.
+// tryLock does nothing, because this platform has no flock: give every process its own directory.
 func tryLock(*os.File) error { return nil }

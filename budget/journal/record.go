@@ -6,8 +6,8 @@ import (
 	"hash/crc32"
 )
 
-// A record on disk: magic, length of the body, checksum of length and body, then
-// the body: what is done (1 put, 2 delete), length of the id, id, data.
+// A record on disk: magic, length of the body, checksum of length and body, then the body:
+// operation (1 put, 2 delete), length of the id, id, data.
 const (
 	magic    = "LGj1"
 	headSize = len(magic) + 4 + 4
@@ -46,8 +46,8 @@ func checksum(record []byte) uint32 {
 	return crc32.Update(sum, castagnoli, record[headSize:])
 }
 
-// readRecord reads the record that b begins with, and its size; 0 when there is
-// no whole one.
+// readRecord decodes the record at the start of b and returns its size; 0 if there is no complete
+// one.
 func readRecord(b []byte) (op, int) {
 	if len(b) < headSize+bodyMin || string(b[:4]) != magic {
 		return op{}, 0
@@ -70,8 +70,8 @@ func readRecord(b []byte) (op, int) {
 	return o, int(size)
 }
 
-// parse reads all whole records of a file, and how many bytes belong to none. It
-// goes on behind damaged ones.
+// parse decodes all complete records of a file and returns how many bytes belong to none. It
+// continues after damaged ones.
 func parse(text []byte) (ops []op, skipped int) {
 	for len(text) > 0 {
 		o, n := readRecord(text)

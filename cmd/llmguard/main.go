@@ -1,6 +1,6 @@
-// Command llmguard is an OpenAI-compatible proxy that holds the money: every
-// call is priced before it leaves, held against budgets in Redis, and billed
-// exactly; a call that does not fit waits in a durable queue.
+// Command llmguard is an OpenAI-compatible proxy that enforces spending limits. Before a call
+// is sent, its maximum cost is reserved against budgets in Redis; when it ends, it is billed
+// exactly. A call over a limit waits in a durable queue.
 package main
 
 import (
@@ -16,11 +16,11 @@ import (
 )
 
 func main() {
-	// net/http prints what a provider sends unasked, and that may name our account.
+	// net/http logs unsolicited data from a provider, which may name our account.
 	slog.SetDefault(slog.New(slog.DiscardHandler))
-	redis.SetLogger(silent{}) // go-redis prints lines of its own; what it says also comes back as errors
+	redis.SetLogger(silent{}) // go-redis also returns as errors what it logs
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	context.AfterFunc(ctx, stop) // a second signal ends the process immediately
 	os.Exit(cli.Main(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 

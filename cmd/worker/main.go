@@ -1,6 +1,5 @@
-// Command worker drains the queues at the providers' quota rate. It is
-// `llmguard worker` as a program of its own, for images and units that run
-// nothing else.
+// Command worker drains the queues at the rate of the providers' quotas. It is `llmguard
+// worker` as a separate program, for images and units that run nothing else.
 package main
 
 import (
@@ -20,22 +19,22 @@ import (
 )
 
 func main() {
-	// net/http prints what a provider sends unasked, and that may name our account.
+	// net/http logs unsolicited data from a provider, which may name our account.
 	slog.SetDefault(slog.New(slog.DiscardHandler))
-	redis.SetLogger(silent{}) // go-redis prints lines of its own; what it says also comes back as errors
+	redis.SetLogger(silent{}) // go-redis also returns as errors what it logs
 	path := flag.String("config", "llmguard.yaml", "the configuration file")
 	flag.StringVar(path, "c", "llmguard.yaml", "the same as -config, as in llmguard serve")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	context.AfterFunc(ctx, stop) // a second signal ends the process immediately
 	if err := app.RunFile(ctx, *path, app.Worker, nil, os.Stderr); err != nil {
 		complain(err)
 		os.Exit(1)
 	}
 }
 
-// complain prints why the worker ended. What is wrong in the configuration
-// stands on lines of its own that begin with the file's name.
+// complain prints why the worker ended. Each configuration error is on its own line that starts
+// with the file name.
 func complain(err error) {
 	if wrong, ok := errors.AsType[config.Errors](err); ok {
 		fmt.Fprintln(os.Stderr, wrong)

@@ -43,7 +43,7 @@ func TestKeysThatOpenTheAPI(t *testing.T) {
 	}
 }
 
-// Every refusal of a key reads the same, so that it tells a guesser nothing.
+// Every refusal of a key reads the same, so that guessing yields no information.
 func TestRefusedKeysReadTheSame(t *testing.T) {
 	d := deploy(t)
 	want := d.as(callerKey).send("GET", "/orgs", "").Body.String()
@@ -86,7 +86,7 @@ func TestSelf(t *testing.T) {
 	d.onMachine().expect(200, "GET", "/self", "", `{"id":"local:root@host","read_only":false}`)
 }
 
-// routes are all operations of the API, from its own document.
+// routes returns all operations in the API's own OpenAPI document.
 func (d *deployment) routes() map[string][]string {
 	d.t.Helper()
 	var doc struct {
@@ -119,10 +119,10 @@ func TestReadOnlyAdministrator(t *testing.T) {
 			case method == "GET":
 				read++
 				w := viewer.send(method, path, "")
-				if w.Code != 200 && (path != "/batches/batch_x" && !strings.HasPrefix(path, "/jobs/job_x") || w.Code != 404) { // there is none
+				if w.Code != 200 && (path != "/batches/batch_x" && !strings.HasPrefix(path, "/jobs/job_x") || w.Code != 404) {
 					t.Errorf("GET %s: got %d %s, want 200", path, w.Code, w.Body)
 				}
-			case path == "/session": // every administrator signs in
+			case path == "/session": // every administrator may sign in
 			case strings.HasPrefix(path, "/admins"):
 				viewer.refused(403, "local_only", "", method, path, "{}")
 			default:
@@ -157,7 +157,7 @@ func TestRequestsOfOtherOrigins(t *testing.T) {
 		{"", "", 200},
 		{"", "none", 200},
 		{"", "same-origin", 200},
-		{"http://example.com", "", 200}, // the host that the request is for
+		{"http://example.com", "", 200}, // same host as the request
 		{"http://example.com", "same-origin", 200},
 		{"https://evil.example", "", 403},
 		{"http://example.com:81", "", 403},
@@ -185,8 +185,8 @@ func TestRequestsOfOtherOrigins(t *testing.T) {
 	}
 }
 
-// An address may fail twenty times; a right key from there still works, and other
-// addresses do not notice.
+// After twenty failures from an address, the right key still works from there, and other
+// addresses are not affected.
 func TestGuessingIsSlowedDown(t *testing.T) {
 	d := deploy(t)
 	stranger := d.as(callerKey)

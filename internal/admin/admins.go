@@ -22,7 +22,7 @@ type Admin struct {
 	Source   Source     `json:"source"`
 }
 
-// NewAdmin is an administrator that was just made. Secret is told only here.
+// NewAdmin is a newly created administrator. Secret is returned only here.
 type NewAdmin struct {
 	Admin
 	Secret string `json:"secret"`
@@ -42,7 +42,7 @@ type adminPatch struct {
 	Expires  time.Time `json:"expires,omitzero"`
 }
 
-// adminHandler serves /admins, and the administrator who asks.
+// adminHandler serves /admins and the session of the calling administrator.
 type adminHandler struct {
 	opts  *Options
 	audit *recorder
@@ -108,14 +108,14 @@ func (h *adminHandler) createAdmin(c *call) (any, error) {
 	return created{NewAdmin{v, text}}, err
 }
 
-// bareAdmin is an administrator's record for the audit.
+// bareAdmin strips an administrator's record for the audit.
 func bareAdmin(a tenants.Admin) tenants.Admin {
 	a.Hash = ""
 	return a
 }
 
-// updateAdmin changes an administrator. The record of one that the file has is
-// whole: it stands for the file's until it is removed.
+// updateAdmin changes an administrator. For an administrator of the file it writes a complete
+// record, which replaces the file's entry until it is deleted.
 func (h *adminHandler) updateAdmin(c *call) (any, error) {
 	id := c.r.PathValue("admin")
 	record, ok := h.login.administrators(h.opts.File())[id]
@@ -154,7 +154,7 @@ func (h *adminHandler) deleteAdmin(c *call) (any, error) {
 		return nil, err
 	}
 	if h.opts.Tenants.Snapshot().Admins[id] == nil {
-		return nil, declared("admin", id, "Disable it here, or take it out of the file")
+		return nil, declared("admin", id, "Disable it here, or remove it from the file")
 	}
 	if err := h.audit.remove(c, c.entry("admin.delete", "", id),
 		tenants.Ref{Kind: tenants.KindAdmin, ID: id}); err != nil {
@@ -163,7 +163,7 @@ func (h *adminHandler) deleteAdmin(c *call) (any, error) {
 	return empty{}, nil
 }
 
-// Self is the administrator who asks.
+// Self is the calling administrator.
 type Self struct {
 	ID       string `json:"id"`
 	ReadOnly bool   `json:"read_only"`
@@ -171,11 +171,11 @@ type Self struct {
 
 func (h *adminHandler) self(c *call) (any, error) { return Self{c.actor.id, c.actor.readOnly}, nil }
 
-// signIn records that an administrator has opened the console, and tells whose key it is.
-// Redis need not answer for it: the log has the entry, too.
+// signIn records that an administrator has opened the console, and returns whose key it is. It
+// works without Redis, because the entry is logged, too.
 func (h *adminHandler) signIn(c *call) (any, error) { return h.session(c, "admin.sign_in") }
 
-// signOut records that an administrator has left the console.
+// signOut records that an administrator has signed out of the console.
 func (h *adminHandler) signOut(c *call) (any, error) { return h.session(c, "admin.sign_out") }
 
 func (h *adminHandler) session(c *call, action string) (any, error) {

@@ -24,7 +24,7 @@ func TestListAdministrators(t *testing.T) {
 	}
 }
 
-// A new administrator's key works at once, also in a process that has not heard.
+// A new administrator's key works immediately, also in a process that has not yet heard of it.
 func TestCreateAdministrator(t *testing.T) {
 	d := deploy(t)
 	elsewhere := *d
@@ -58,7 +58,7 @@ func TestCreateAdministratorIsRefused(t *testing.T) {
 	d.refused(400, "invalid_value", "expires", "POST", "/admins", `{"id":"bea","expires":"never"}`)
 }
 
-// What is changed of an administrator holds for the next request.
+// Changes to an administrator apply from the next request.
 func TestUpdateAdministrator(t *testing.T) {
 	d := deploy(t)
 	local := d.onMachine()
@@ -88,7 +88,8 @@ func TestUpdateAdministrator(t *testing.T) {
 	local.refused(400, "unknown_field", "hash", "PATCH", "/admins/ann", `{"hash":"sha256:00"}`)
 }
 
-// An administrator of the file is changed here, not removed, and comes back.
+// An administrator of the file can be changed, but deleting the changes restores the file's
+// entry.
 func TestAdministratorOfTheFile(t *testing.T) {
 	d := deploy(t)
 	local := d.onMachine()

@@ -8,13 +8,13 @@ import (
 	"strconv"
 )
 
-// created is an answer with status 201.
+// created is a response with status 201.
 type created struct{ body any }
 
-// empty is an answer with status 204.
+// empty is a response with status 204.
 type empty struct{}
 
-// partial answers with an error, and with what was done before it.
+// partial is an error response that includes what was done before the error.
 type partial struct {
 	plan *Plan
 	err  error
@@ -40,7 +40,7 @@ func (c *call) answer(v any) {
 		return
 	case partial:
 		e := public(a.err)
-		c.log.Error("changes to an org broke off", "id", c.id, "done", len(a.plan.Changes), "err", a.err)
+		c.log.Error("changes to an org interrupted", "id", c.id, "done", len(a.plan.Changes), "err", a.err)
 		status, v = e.Status, struct {
 			Error stdjson.RawMessage `json:"error"`
 			*Plan
@@ -57,7 +57,7 @@ func (c *call) answer(v any) {
 func (c *call) fail(err error) {
 	e := public(err)
 	if e.Status >= http.StatusInternalServerError {
-		c.log.Error("an administrator's request failed", "id", c.id, "err", err)
+		c.log.Error("admin request failed", "id", c.id, "err", err)
 	}
 	for name, values := range e.Header {
 		c.w.Header()[name] = values
@@ -73,14 +73,14 @@ func (c *call) write(status int, body []byte) {
 	_, _ = c.w.Write(body)
 }
 
-// streamed is an answer of JSON lines, written while they are read. An error after the first
-// line is the last one: {"error": {...}}.
+// streamed is a response of JSON lines, written as they are read. An error after the first line
+// is sent as the last one: {"error": {...}}.
 type streamed func(line func(any) error) error
 
-// errGone says that who asked for a stream reads no more of it.
+// errGone reports that the client stopped reading a stream.
 var errGone = errors.New("admin: the reader of a stream is gone")
 
-// followed is streamed with each line sent as soon as it is there.
+// followed is streamed with every line flushed.
 type followed streamed
 
 func (c *call) stream(read streamed, each bool) {
@@ -101,16 +101,16 @@ func (c *call) stream(read streamed, each bool) {
 		return nil
 	})
 	if err != nil && !errors.Is(err, errGone) {
-		c.log.Error("an administrator's stream broke off", "id", c.id, "err", err)
+		c.log.Error("admin stream interrupted", "id", c.id, "err", err)
 		_, _ = out.Write(append(public(err).JSON(), '\n'))
 	}
-	_ = out.Flush() // who is gone reads no error either
+	_ = out.Flush() // if the client is gone, it cannot read an error either
 }
 
-// flush sends on what was written so far, where that is possible.
+// flush sends what was written so far, if the writer supports it.
 func (c *call) flush() { _ = http.NewResponseController(c.w).Flush() }
 
-// page is how lists are answered.
+// page is the response of a list.
 type page[T any] struct {
 	Object string `json:"object"` // always "list"
 	Data   []T    `json:"data"`

@@ -12,78 +12,78 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// application asks for an org to be as declared.
+// application is a request to make an org match its declaration.
 type application struct {
 	Org Declaration `json:"org"`
-	// DryRun plans and changes nothing.
+	// DryRun only plans.
 	DryRun bool `json:"dry_run,omitempty"`
-	// Prune removes users, keys and limits that are recorded here and not declared.
+	// Prune removes runtime users, keys and limits that are not declared.
 	Prune bool `json:"prune,omitempty"`
-	// ReplayDays replays the calls of so many days under the org as it is and as it is
-	// declared; 0: none.
+	// ReplayDays replays the calls of this many days under the current and the declared org; 0:
+	// none.
 	ReplayDays int    `json:"replay_days,omitempty"`
 	Reason     string `json:"reason,omitempty"`
 }
 
-// Plan is what an application changes, or has changed.
+// Plan is what an application changes or has changed.
 type Plan struct {
 	Org     string       `json:"org"`
 	Changes []PlanChange `json:"changes"`
-	// Keys are those that were made. Their secrets are shown only here.
+	// Keys are the created keys. Their secrets are returned only here.
 	Keys   []NewKey `json:"keys"`
 	Replay *Replay  `json:"replay"`
 }
 
-// PlanChange is what becomes of one org, user, key or limit.
+// PlanChange is the change of one org, user, key or limit.
 type PlanChange struct {
 	Action string      `json:"action"` // create, update or delete
 	Kind   string      `json:"kind"`   // org, user, key or limit
-	User   string      `json:"user"`   // whose key or own limit it is
+	User   string      `json:"user"`   // the user that the key or limit belongs to
 	ID     string      `json:"id"`
 	Fields []PlanField `json:"fields"`
 }
 
-// PlanField is a field before and after; empty is the default, or nothing.
+// PlanField is a field before and after; empty means the default, or no value.
 type PlanField struct {
 	Name   string `json:"name"`
 	Before string `json:"before"`
 	After  string `json:"after"`
 }
 
-// planned is a change with what makes it.
+// planned is a change together with the records that make it.
 type planned struct {
 	PlanChange
-	action string // of the audit
+	action string // audit action
 	target string
 	before any
 	after  any
 	change tenants.Change
 }
 
-// planner compares an org with what is declared of it.
+// planner compares an org with its declaration.
 type planner struct {
 	h       *declarationHandler
 	c       *call
 	org     string
-	now     *settings.Org // nil: there is none
+	now     *settings.Org // nil if it does not exist
 	records *tenants.Tenant
 	steps   []planned
-	secrets map[string]string // of keys that are made, by id
+	secrets map[string]string // of created keys, by id
 	err     error
 }
 
-// apply makes an org as it is declared, or says what that would change.
+// apply makes an org match its declaration, or plans the changes.
 func (h *declarationHandler) apply(c *call) (any, error) {
 	var n application
 	if err := c.read(&n); err != nil {
 		return nil, err
 	}
 	if !n.DryRun && c.actor.readOnly {
-		return nil, wire.Forbidden("read_only", "This administrator's key may only read: set dry_run")
+		return nil, wire.Forbidden("read_only", "This administrator's key is read-only. Set dry_run")
 	}
 	org := c.r.PathValue("org")
 	if n.Org.ID != org {
-		return nil, wire.BadRequest("org.id", "invalid_value", "The org declared is %.80q, and the path names %.80q",
+		return nil, wire.BadRequest("org.id", "invalid_value", "The declaration is for org %.80q, but the path names %.80q",
 			n.Org.ID, org)
 	}
 	reason, err := c.reason(n.Reason)
@@ -121,7 +121,7 @@ func (h *declarationHandler) apply(c *call) (any, error) {
 	return plan, nil
 }
 
-// merged is the org as it would be; nil when nothing changes.
+// merged returns the org after the changes, or nil if nothing changes.
 func (p *planner) merged() (*settings.Org, error) {
 	changes := make([]tenants.Change, 0, len(p.steps))
 	for _, s := range p.steps {
@@ -141,7 +141,7 @@ func (p *planner) merged() (*settings.Org, error) {
 	return org, nil
 }
 
-// commit makes the changes, each with its entry of the audit as if it were made alone.
+// commit makes the changes. Each has its own audit entry, like a single change.
 func (p *planner) commit(reason string, plan *Plan) (done int, err error) {
 	defer p.h.opts.Applied()
 	for i, s := range p.steps {
@@ -166,7 +166,7 @@ func (p *planner) commit(reason string, plan *Plan) (done int, err error) {
 	return len(p.steps), nil
 }
 
-// plan finds the steps: what others refer to is made first, and removed last.
+// plan determines the steps. Things that others refer to are created first and removed last.
 func (p *planner) plan(n *application) error {
 	d := &n.Org
 	now := settings.Org{}
@@ -186,7 +186,7 @@ func (p *planner) plan(n *application) error {
 	if n.Prune && p.err == nil {
 		p.prune(d, users)
 	}
-	for i := range d.Users { // last: none works before the limits do, and little can come between them and their answer
+	for i := range d.Users { // last: no key may work before its limits apply, and the response should follow soon after
 		for k := range d.Users[i].Keys {
 			p.key(&now, d.Users[i].ID, &d.Users[i].Keys[k])
 		}
@@ -219,7 +219,7 @@ func (p *planner) key(now *settings.Org, user string, d *DeclaredKey) {
 		}
 	}
 	if owner != "" && owner != user {
-		p.fail(wire.BadRequest("keys", "invalid_value", "The key %s belongs to user %s, and is declared of user %s", d.ID,
+		p.fail(wire.BadRequest("keys", "invalid_value", "The key %s belongs to user %s, but is declared for user %s", d.ID,
 			owner, user))
 		return
 	}
@@ -248,7 +248,7 @@ func (p *planner) limits(now *settings.Org, user string, list []DeclaredLimit) {
 		switch {
 		case i >= 0:
 			l = own[i]
-		case over >= 0: // its record is put over this one
+		case over >= 0: // a user's limit is stored on top of it
 			l = above[over]
 			if user != "" {
 				l.Only = user
@@ -261,15 +261,15 @@ func (p *planner) limits(now *settings.Org, user string, list []DeclaredLimit) {
 	}
 }
 
-// thing is what a step of a plan is about.
+// thing identifies what a step of a plan changes.
 type thing struct {
 	kind  string // org, user, key or limit
-	user  string // whose key or own limit it is
+	user  string // the user that the key or limit belongs to
 	id    string
-	there bool // in force now
+	there bool // exists now
 }
 
-// object plans one thing: now is how it is in force, spec what is declared.
+// object plans one thing: now is its current state, spec the declared one.
 func (p *planner) object(of thing, now, spec any) {
 	if p.err != nil {
 		return
@@ -295,13 +295,13 @@ func (p *planner) fail(err error) {
 	}
 }
 
-// changed is a declared field that is not in force.
+// changed is a declared field that differs from the current state.
 type changed struct {
 	PlanField
 	value stdjson.RawMessage
 }
 
-// changedFields are the fields of spec that change how a thing is.
+// changedFields returns the fields of spec that differ from the current state.
 func (h *declarationHandler) changedFields(now, spec any, before map[string]string) ([]changed, error) {
 	raw, err := stdjson.Marshal(spec)
 	if err != nil {
@@ -324,7 +324,7 @@ func (h *declarationHandler) changedFields(now, spec any, before map[string]stri
 	return out, nil
 }
 
-// unchanged reports whether a field says what is so already.
+// unchanged reports whether a field already has this value.
 func (h *declarationHandler) unchanged(now any, name string, value stdjson.RawMessage) (bool, error) {
 	patch, err := stdjson.Marshal(map[string]stdjson.RawMessage{name: value})
 	if err != nil {
@@ -338,7 +338,7 @@ func (h *declarationHandler) unchanged(now any, name string, value stdjson.RawMe
 	return reflect.DeepEqual(now, after.Elem().Interface()), nil
 }
 
-// declaredFields are the fields of what is in force, in words.
+// declaredFields returns the current fields as text.
 func (p *planner) declaredFields(now any) map[string]string {
 	switch one := now.(type) {
 	case settings.Org:
@@ -353,7 +353,7 @@ func (p *planner) declaredFields(now any) map[string]string {
 	return nil
 }
 
-// fieldTexts are the fields of a specification in words, by their names.
+// fieldTexts returns the fields of a specification as text, by name.
 func fieldTexts(spec any) map[string]string {
 	out := map[string]string{}
 	v := reflect.ValueOf(spec)

@@ -10,7 +10,7 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
-// refOf is the record of what a plan names.
+// refOf returns the reference of the record that a plan names.
 func (p *planner) refOf(kind, user, id string) tenants.Ref {
 	if kind == "limit" {
 		id = tenants.LimitID(user, id)
@@ -18,7 +18,7 @@ func (p *planner) refOf(kind, user, id string) tenants.Ref {
 	return tenants.Ref{Kind: tenants.Kind(kind), Org: p.org, ID: id}
 }
 
-// step plans a record with the changed fields in it.
+// step plans a record that contains the changed fields.
 func (p *planner) step(of thing, fields []changed) {
 	kind := of.kind
 	s := planned{
@@ -69,8 +69,8 @@ func (p *planner) step(of thing, fields []changed) {
 	p.steps = append(p.steps, s)
 }
 
-// record reads a record, changes it, and makes the step of that. Show leaves out what the audit
-// must not have.
+// record reads a record, changes it, and adds it to the step. show removes what must not be in
+// the audit.
 func record[T any](p *planner, s *planned, ref tenants.Ref, change func(*T) error, show func(T) any) error {
 	if show == nil {
 		show = func(r T) any { return r }
@@ -99,7 +99,7 @@ func put(spec any, values map[string]stdjson.RawMessage) error {
 	return stdjson.Unmarshal(raw, spec)
 }
 
-// reshape takes the shape out of a record when another one is declared.
+// reshape removes the shape from a record when a different one is declared.
 func reshape(spec *tenants.LimitSpec, values map[string]stdjson.RawMessage) {
 	shapes := []string{"window", "calendar", "bucket"}
 	if !slices.ContainsFunc(shapes, func(name string) bool { return values[name] != nil }) {
@@ -118,7 +118,7 @@ func reshape(spec *tenants.LimitSpec, values map[string]stdjson.RawMessage) {
 	}
 }
 
-// putKey sets fields of a key, and makes the key itself where there is none.
+// putKey sets fields of a key, and generates the secret if the key does not exist.
 func (p *planner) putKey(r *tenants.Key, of thing, values map[string]stdjson.RawMessage) error {
 	if hash := values["hash"]; hash != nil {
 		if err := stdjson.Unmarshal(hash, &r.Hash); err != nil {
@@ -136,7 +136,8 @@ func (p *planner) putKey(r *tenants.Key, of thing, values map[string]stdjson.Raw
 	return put(&r.KeySpec, values)
 }
 
-// prune plans to remove what is recorded of the org and not declared. What the file says stays.
+// prune plans to remove the org's runtime records that are not declared. What the file defines
+// stays.
 func (p *planner) prune(d *Declaration, users map[string]bool) {
 	keep := map[string]bool{}
 	for _, l := range d.Limits {

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// failing is a Redis that fails from the second key on that is made.
+// failing is a Redis hook that fails from the second created key on.
 type failing struct{ keys int }
 
 func (f *failing) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -33,8 +33,8 @@ func (f *failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// TestBrokenApplyShowsItsKeys: when the changes break off, the answer has what was done
-// before, with the secrets of the keys that were made.
+// TestBrokenApplyShowsItsKeys: if the changes fail midway, the response contains what was done,
+// with the secrets of the created keys.
 func TestBrokenApplyShowsItsKeys(t *testing.T) {
 	d := deploy(t)
 	d.rdb.AddHook(&failing{})

@@ -12,17 +12,17 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// recorder makes changes of records and notes them in the audit, which it lists.
+// recorder commits changes of records and records them in the audit. It also serves the audit.
 type recorder struct{ opts *Options }
 
 var auditParameters = []parameter{
-	{"org", "Only what concerns this org"},
-	{"actor", "Only what this administrator did"},
+	{"org", "Only entries about this org"},
+	{"actor", "Only actions of this administrator"},
 	{"action", "Only this action, such as key.create"},
 	{"from", "Not before this time (RFC 3339)"},
 	{"to", "Before this time (RFC 3339)"},
-	{"after", "Go on after the entry with this id"},
-	{"limit", "How many, 1 to 1000; left out: 100"},
+	{"after", "Continue after the entry with this id"},
+	{"limit", "Maximum number, 1 to 1000; default: 100"},
 }
 
 type auditPage struct {
@@ -40,7 +40,7 @@ func (h *recorder) listAudit(c *call) (any, error) {
 		return nil, err
 	}
 	if f.After != "" && !auditID(f.After) {
-		return nil, wire.BadRequest("after", "invalid_value", "after must be the id of an entry")
+		return nil, wire.BadRequest("after", "invalid_value", "after must be the id of an audit entry")
 	}
 	limit, err := c.most(100)
 	if err != nil {
@@ -53,8 +53,7 @@ func (h *recorder) listAudit(c *call) (any, error) {
 	return auditPage{"list", listOf(entries).Data, more}, nil
 }
 
-// auditID reports whether a text may be the id of an entry: the time and the
-// number that Redis gives it.
+// auditID reports whether a text has the form of an entry id: a Redis stream id.
 func auditID(text string) bool {
 	ms, n, _ := strings.Cut(text, "-")
 	at, wrongTime := strconv.ParseUint(ms, 10, 64)
@@ -62,7 +61,7 @@ func auditID(text string) bool {
 	return wrongTime == nil && wrongNumber == nil && at > 0
 }
 
-// note writes an entry about something that has no record of its own.
+// note adds an entry about something that has no record of its own.
 func (h *recorder) note(ctx context.Context, e tenants.AuditEntry, after any) error {
 	var err error
 	e.After, err = shown(after)
@@ -72,7 +71,7 @@ func (h *recorder) note(ctx context.Context, e tenants.AuditEntry, after any) er
 	return h.opts.Tenants.Commit(ctx, e)
 }
 
-// entry begins an entry of the audit.
+// entry returns a new audit entry for the call.
 func (c *call) entry(action, org, target string) tenants.AuditEntry {
 	e := tenants.AuditEntry{
 		At: c.start.UTC(), Actor: c.actor.id, Action: action, Org: org, Target: target,
@@ -84,8 +83,8 @@ func (c *call) entry(action, org, target string) tenants.AuditEntry {
 	return e
 }
 
-// commit makes a change and tells the audit what was and what is: before and
-// after are shown, changes are stored.
+// commit commits changes with their audit entry. before and after are shown in the audit,
+// changes are stored.
 func (h *recorder) commit(c *call, e tenants.AuditEntry, before, after any, changes ...tenants.Change) error {
 	var err error
 	e.Reason, err = c.reason(e.Reason)
@@ -115,8 +114,8 @@ func (h *recorder) commit(c *call, e tenants.AuditEntry, before, after any, chan
 	return nil
 }
 
-// check refuses changes after which their org, or with changes of all orgs one of them, would
-// not be sound.
+// check rejects changes that would make their org invalid, or for changes that apply to all
+// orgs, any org.
 func (h *recorder) check(changes []tenants.Change) error {
 	if changes[0].Ref.Kind == tenants.KindAdmin {
 		return nil
@@ -126,14 +125,14 @@ func (h *recorder) check(changes []tenants.Change) error {
 	if err != nil {
 		return err
 	}
-	if next.Tenants[org] == nil && org != tenants.AllOrgs { // nothing but the file's is left
+	if next.Tenants[org] == nil && org != tenants.AllOrgs { // only the file's definition is left
 		return nil
 	}
 	if err := h.opts.Check(org, next.Tenants[org]); err != nil {
 		param := ""
 		var wrong *settings.FieldError
 		if errors.As(err, &wrong) {
-			param, _, _ = strings.Cut(wrong.Field, "[") // of a list
+			param, _, _ = strings.Cut(wrong.Field, "[") // drop a list index
 		}
 		return wire.BadRequest(param, "invalid_value", "%s", strings.TrimPrefix(err.Error(), "org: "))
 	}
@@ -147,13 +146,13 @@ func shown(v any) (stdjson.RawMessage, error) {
 	return stdjson.Marshal(v)
 }
 
-// logEntry logs an entry of the audit.
+// logEntry writes an audit entry to the log.
 func (c *call) logEntry(e tenants.AuditEntry) {
 	c.log.Info("audit", "action", e.Action, "actor", e.Actor, "org", e.Org, "target", e.Target,
 		"reason", e.Reason, "ip", e.IP, "id", e.RequestID)
 }
 
-// remove takes records out. The first one is what the audit shows.
+// remove deletes records. The audit shows the first one.
 func (h *recorder) remove(c *call, e tenants.AuditEntry, refs ...tenants.Ref) error {
 	var before map[string]any
 	changes := make([]tenants.Change, 0, len(refs))
@@ -174,7 +173,7 @@ func (h *recorder) remove(c *call, e tenants.AuditEntry, refs ...tenants.Ref) er
 	return h.commit(c, e, before, nil, changes...)
 }
 
-// stamp is when a record was made and is changed: now.
+// stamp returns the creation and modification times of a record changed now.
 func (c *call) stamp(before *tenants.Stamp) tenants.Stamp {
 	now := c.start.UTC()
 	if before == nil || before.Created.IsZero() {
@@ -183,7 +182,7 @@ func (c *call) stamp(before *tenants.Stamp) tenants.Stamp {
 	return tenants.Stamp{Created: before.Created, Updated: now}
 }
 
-// orNil is a record for the audit, nothing when there was none.
+// orNil returns the record, or nil if there was none.
 func orNil(old tenants.Text, record any) any {
 	if old == "" {
 		return nil

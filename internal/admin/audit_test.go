@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// busy makes changes of two administrators in two orgs.
+// busy makes changes as two administrators in two orgs.
 func (d *deployment) busy() {
 	d.t.Helper()
 	d.expect(200, "PATCH", "/orgs/acme", `{"name":"A"}`, "")
@@ -66,7 +66,7 @@ func TestAuditIsPaged(t *testing.T) {
 	}
 }
 
-// A page of what a filter picks is full although most entries are not picked.
+// A page of filtered entries is full even if most entries do not match.
 func TestAuditPagesOfAFilter(t *testing.T) {
 	d := deploy(t)
 	d.busy()

@@ -9,20 +9,20 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// BatchLine is a batch in a list: where it stands and what it costs.
+// BatchLine is a batch in a list: its progress and cost.
 type BatchLine struct {
 	Batch
 	Key      string     `json:"key"`
 	Model    string     `json:"model"`
 	Endpoint string     `json:"endpoint"`
 	Lines    int64      `json:"lines"`
-	Done     int64      `json:"lines_done"` // of them failed ones, too
+	Done     int64      `json:"lines_done"` // includes failed ones
 	Failed   int64      `json:"lines_failed"`
 	Charged  int64      `json:"charged_nano_usd"`
 	Estimate int64      `json:"estimated_nano_usd"`
 	Created  time.Time  `json:"created_at"`
 	Expires  time.Time  `json:"expires_at"`
-	Ended    *time.Time `json:"ended_at"` // null: it has not
+	Ended    *time.Time `json:"ended_at"` // null until it ends
 }
 
 func lineOf(b *batch.Batch) BatchLine {
@@ -52,7 +52,7 @@ type batchHandler struct {
 
 const mostBatches = 100
 
-// listBatches lists the batches of all orgs, or of one, those that have not ended first.
+// listBatches lists the batches of one org or of all, unfinished ones first.
 func (h *batchHandler) listBatches(c *call) (any, error) {
 	if h.opts.Batches == nil {
 		return nil, noWork("batches")
@@ -60,7 +60,7 @@ func (h *batchHandler) listBatches(c *call) (any, error) {
 	q := c.r.URL.Query()
 	f := batch.Filter{User: q.Get("user"), Open: q.Get("status") == "open"}
 	if s := q.Get("status"); s != "" && s != "open" {
-		return nil, wire.BadRequest("status", "invalid_value", "status: expected open, or nothing for all")
+		return nil, wire.BadRequest("status", "invalid_value", "status must be open; omit it for all batches")
 	}
 	if org := q.Get("org"); org != "" {
 		if _, _, err := h.dir.org(org); err != nil {
@@ -95,7 +95,7 @@ func (h *batchHandler) getBatch(c *call) (any, error) {
 	return lineOf(b), nil
 }
 
-// Batch is where a batch stands.
+// Batch is the state of a batch.
 type Batch struct {
 	ID     string `json:"id"`
 	Org    string `json:"org"`
@@ -126,7 +126,7 @@ func (h *batchHandler) cancelBatch(c *call) (any, error) {
 	return after, err
 }
 
-// endBatch cancels a batch and records that.
+// endBatch cancels a batch and records it in the audit.
 func (h *batchHandler) endBatch(c *call, before *batch.Batch, reason string) (Batch, error) {
 	after, err := h.opts.Batches.Cancel(c.r.Context(), before.Org, before.User, before.ID)
 	if err != nil {
@@ -139,7 +139,7 @@ func (h *batchHandler) endBatch(c *call, before *batch.Batch, reason string) (Ba
 
 func batchError(err error) error {
 	if errors.Is(err, batch.ErrNotFound) {
-		return wire.NotFound("batch", "batch_not_found", "The batch is gone, or has ended")
+		return wire.NotFound("batch", "batch_not_found", "The batch does not exist, or has finished")
 	}
 	return err
 }

@@ -55,7 +55,7 @@ func TestPatchesThatAreRefused(t *testing.T) {
 	}
 }
 
-// Each of two bodies of the wrong form is refused before anything is looked up.
+// Bodies of the wrong media type are rejected before anything is looked up.
 func TestMediaTypes(t *testing.T) {
 	d := deploy(t)
 	for _, tc := range []struct {
@@ -91,7 +91,7 @@ func TestBodySize(t *testing.T) {
 	}
 }
 
-// A body that ends early changes nothing.
+// A truncated body changes nothing.
 func TestBodyThatEndsEarly(t *testing.T) {
 	d := deploy(t)
 	w := d.send("PATCH", "/orgs/acme", `{"name":"x"}`, func(r *http.Request) { r.Body = http.NoBody })
@@ -104,13 +104,13 @@ func TestBodyThatEndsEarly(t *testing.T) {
 	}
 }
 
-// broken is the body of a client that goes.
+// broken is the body of a client that disconnects.
 type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, http.ErrAbortHandler }
 func (broken) Close() error             { return nil }
 
-// A reason comes with the query, is one line, and is bounded.
+// A reason may come in the query, must be one line, and is limited in length.
 func TestReasonOfAChange(t *testing.T) {
 	d := deploy(t)
 	d.expect(200, "PATCH", "/orgs/acme?reason=because+of+%C3%BC", `{"name":"A"}`, "")

@@ -23,7 +23,7 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// call is one request. It belongs to one goroutine.
+// call is one request. It is used by one goroutine.
 type call struct {
 	log    *slog.Logger
 	w      http.ResponseWriter
@@ -36,10 +36,10 @@ type call struct {
 	status int
 }
 
-// maxBody is far more than any request needs.
+// maxBody is much more than any request needs.
 const maxBody = 1 << 20
 
-// read decodes the body strictly: no unknown, repeated or misspelt names.
+// read decodes the body strictly: unknown, repeated and misspelled names are errors.
 func (c *call) read(v any) error {
 	raw, err := c.body()
 	if err != nil {
@@ -62,7 +62,7 @@ func (c *call) body() ([]byte, error) {
 	case errors.As(err, &large):
 		return nil, wire.TooLarge(maxBody)
 	case err != nil:
-		return nil, wire.BadRequest("", "body_unreadable", "The request body could not be read to its end")
+		return nil, wire.BadRequest("", "body_unreadable", "The request body ended early or could not be read")
 	case len(bytes.TrimSpace(raw)) == 0:
 		return []byte("{}"), nil
 	}
@@ -79,7 +79,7 @@ func decode(raw []byte, v any) error {
 	switch {
 	case errors.As(err, &semantic) && errors.Is(err, json.ErrUnknownName):
 		name := strings.TrimPrefix(string(semantic.JSONPointer), "/")
-		return wire.BadRequest(name, "unknown_field", "There is no field %q here", name)
+		return wire.BadRequest(name, "unknown_field", "There is no field %q in this request", name)
 	case errors.As(err, &semantic):
 		name := strings.TrimPrefix(string(semantic.JSONPointer), "/")
 		return wire.BadRequest(name, "invalid_value", "%s cannot be a JSON %s", field(name), semantic.JSONKind)
@@ -96,8 +96,8 @@ func field(name string) string {
 	return strconv.Quote(name)
 }
 
-// merge applies the body to a specification (RFC 7396): null takes a field out,
-// so that it is the file's or the default again.
+// merge applies the body to a specification as a merge patch (RFC 7396). null removes a field,
+// so that the file's value or the default applies.
 func (c *call) merge(spec any) error {
 	raw, err := c.body()
 	if err != nil {
@@ -131,7 +131,7 @@ func (c *call) merge(spec any) error {
 	return decode(merged, reset(spec))
 }
 
-// reason takes the reason of a change from the query when the body has none.
+// reason returns the reason for a change, from the query if the body has none.
 func (c *call) reason(given string) (string, error) {
 	if given == "" {
 		given = c.r.URL.Query().Get("reason")
@@ -142,7 +142,7 @@ func (c *call) reason(given string) (string, error) {
 	return given, nil
 }
 
-// newID checks the id of something that is made.
+// newID validates the id of something to be created.
 func newID(param, id string) error {
 	if !tenants.ValidID(id) {
 		return wire.BadRequest(param, "invalid_value", "%s must be 1 to 64 of a-z, 0-9, _ and -, not %s", param,
@@ -158,7 +158,7 @@ func cut(text string) string {
 	return text
 }
 
-// most reads the limit of a list: 1 to 1000.
+// most parses the limit of a list: 1 to 1000.
 func (c *call) most(usual int) (int, error) {
 	text := c.r.URL.Query().Get("limit")
 	if text == "" {
@@ -171,7 +171,7 @@ func (c *call) most(usual int) (int, error) {
 	return n, nil
 }
 
-// instant reads a time of the query, if it is there.
+// instant parses a time in the query, if present.
 func (c *call) instant(name string, to *time.Time) error {
 	text := c.r.URL.Query().Get(name)
 	if text == "" {
@@ -190,7 +190,7 @@ var periodParameters = []parameter{
 	{"to", "Before this time (RFC 3339)"},
 }
 
-// period reads from and to; none is the zero time.
+// period parses from and to; a missing one is the zero time.
 func (c *call) period() (from, to time.Time, err error) {
 	err = errors.Join(c.instant("from", &from), c.instant("to", &to))
 	return from, to, err

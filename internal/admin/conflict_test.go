@@ -11,7 +11,7 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
-// between runs a function once, before the next script that a client sends.
+// between runs a function once, before the client's next script.
 type between struct{ do func() }
 
 func (b *between) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -30,8 +30,8 @@ func (b *between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	return next
 }
 
-// Of two who change the same thing at once, the slower one is refused, changes
-// nothing, and succeeds when it looks again.
+// If two clients change the same thing concurrently, the slower one is rejected, changes
+// nothing, and succeeds when it reads again.
 func TestChangedMeanwhile(t *testing.T) {
 	for _, tc := range []struct{ method, path, body, other string }{
 		{"PATCH", "/orgs/acme", `{"name":"slow"}`, "org acme acme"},
@@ -63,8 +63,7 @@ func TestChangedMeanwhile(t *testing.T) {
 	}
 }
 
-// A removal is all or nothing: when one of several records changed meanwhile,
-// none is removed.
+// A removal is all or nothing: if one of several records changed meanwhile, none is removed.
 func TestRemovalIsAllOrNothing(t *testing.T) {
 	d := deploy(t)
 	hook := &between{}
@@ -76,8 +75,8 @@ func TestRemovalIsAllOrNothing(t *testing.T) {
 	d.expect(200, "GET", "/orgs/globex", "", `{"users":1,"keys":1}`)
 }
 
-// While Redis is unavailable, what is known is still answered, and what needs
-// Redis says that a change may have been made.
+// While Redis is unavailable, cached data is still served, and requests that need Redis report
+// that a change may have been made.
 func TestRedisIsUnavailable(t *testing.T) {
 	own := redistest.Start(t)
 	rdb := redis.NewClient(&redis.Options{Addr: own.Addr, MaxRetries: -1, DialerRetries: 1})
@@ -101,7 +100,7 @@ func TestRedisIsUnavailable(t *testing.T) {
 		{"DELETE", "/orgs/acme", ""},
 	} {
 		w := d.send(tc.method, tc.path, tc.body)
-		if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "may have been made") {
+		if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "may have been applied") {
 			t.Errorf("%s %s: got %d %s, Retry-After %q; want 503 and a time", tc.method, tc.path, w.Code, w.Body,
 				w.Header().Get("Retry-After"))
 		}
@@ -112,7 +111,7 @@ func TestRedisIsUnavailable(t *testing.T) {
 	d.expect(200, "GET", "/orgs/acme", "", `{"name":"Recorded"}`)
 }
 
-// A record that no version of the program understands does not hide the others.
+// A record that cannot be parsed does not hide the others.
 func TestRecordThatIsNotUnderstood(t *testing.T) {
 	d := deploy(t)
 	d.globex()

@@ -11,7 +11,7 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// Credential says that an org has its own credential at a provider, not which.
+// Credential shows that an org has its own credential at a provider, without the secret.
 type Credential struct {
 	Provider string    `json:"provider"`
 	Last4    string    `json:"last4"`
@@ -22,7 +22,7 @@ type Credential struct {
 
 type newCredential struct {
 	Secret string `json:"secret"`
-	// Clear keeps it as it is when there is no seal key.
+	// Clear allows storing it unencrypted when there is no seal key.
 	Clear bool `json:"clear,omitempty"`
 }
 
@@ -74,8 +74,8 @@ func (h *credentialHandler) setCredential(c *call) (any, error) {
 	if ring == nil && !n.Clear {
 		return nil, &wire.Error{
 			Status: http.StatusConflict, Type: "invalid_request_error", Code: "no_seal_key",
-			Message: "There is no key to encrypt it with: set queue.seal_keys, or say clear (--clear) to keep it in Redis " +
-				"as it is",
+			Message: "No key is configured to encrypt the credential. Set queue.seal_keys, or use clear (--clear) to store " +
+				"it in Redis unencrypted",
 		}
 	}
 	ref := tenants.Ref{Kind: tenants.KindCredential, Org: org, ID: provider}

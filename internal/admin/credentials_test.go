@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// sealing gives a configuration a key to encrypt credentials with.
+// sealing configures a key that encrypts credentials.
 const sealing = "queue: {seal_keys: [{id: s1, secret: 0123456789abcdef0123}]}\n"
 
 func TestSetCredential(t *testing.T) {
@@ -26,7 +26,7 @@ func TestSetCredential(t *testing.T) {
 	}
 }
 
-// No answer, no entry of the audit and no record of a sealed one has the secret.
+// The secret appears in no response, no audit entry and no sealed record.
 func TestCredentialIsNotShown(t *testing.T) {
 	const secret = "sk-acme-0123456789"
 	d := deploy(t, sealing)
@@ -45,7 +45,7 @@ func TestCredentialIsNotShown(t *testing.T) {
 	}
 }
 
-// Without a key to encrypt it with, a credential is refused unless that is meant.
+// Without a seal key, a credential is rejected unless the request asks for plain storage.
 func TestCredentialWithoutASealKey(t *testing.T) {
 	d := deploy(t)
 	d.refused(409, "no_seal_key", "", "PUT", "/orgs/acme/credentials/openai", `{"secret":"sk-acme-0123456789"}`)

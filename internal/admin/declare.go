@@ -13,8 +13,8 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// Declaration is an org as a file declares it: what can be set of it, of its users, keys and
-// limits, by the names of the configuration. What is left out is not said.
+// Declaration is an org as declared in a file: its settings, users, keys and limits, under
+// their configuration names. Omitted fields are left unspecified.
 type Declaration struct {
 	ID string `json:"id"`
 	tenants.OrgSpec
@@ -22,7 +22,7 @@ type Declaration struct {
 	Users  []DeclaredUser  `json:"users,omitempty"`
 }
 
-// DeclaredUser is a user of a Declaration. The limits are for this user alone.
+// DeclaredUser is a user of a Declaration. Its limits apply to this user only.
 type DeclaredUser struct {
 	ID string `json:"id"`
 	tenants.UserSpec
@@ -30,8 +30,8 @@ type DeclaredUser struct {
 	Keys   []DeclaredKey   `json:"keys,omitempty"`
 }
 
-// DeclaredKey is an API key of a Declaration. One without a hash is made where there is none of
-// its id.
+// DeclaredKey is an API key of a Declaration. A key without a hash is generated if it does not
+// exist.
 type DeclaredKey struct {
 	ID   string  `json:"id"`
 	Hash *string `json:"hash,omitempty"`
@@ -44,7 +44,7 @@ type DeclaredLimit struct {
 	tenants.LimitSpec
 }
 
-// declarationHandler shows orgs in the form of a file, and makes them as declared.
+// declarationHandler shows orgs as declarations, and applies declarations.
 type declarationHandler struct {
 	opts    *Options
 	dir     *directory
@@ -52,8 +52,8 @@ type declarationHandler struct {
 	replays *replayer
 }
 
-// getDeclaration shows an org as a file would declare it. Hashes of keys are for those alone who
-// may write.
+// getDeclaration returns the declaration of an org. Key hashes are shown only to administrators
+// with write access.
 func (h *declarationHandler) getDeclaration(c *call) (any, error) {
 	if org := c.r.PathValue("org"); h.dir.isAll(org) {
 		return Declaration{ID: org, Limits: h.declaredLimits("", h.opts.Effective().Defaults.Limits)}, nil
@@ -73,8 +73,8 @@ func (h *declarationHandler) getDeclaration(c *call) (any, error) {
 	return d, nil
 }
 
-// declared is the declaration of an org: what is not as it is by default, by name, so that two
-// can be compared line by line.
+// declared returns the declaration of an org with all values that differ from the default,
+// sorted by name, so that two can be compared line by line.
 func (h *declarationHandler) declared(o *settings.Org) Declaration {
 	d, usual := Declaration{ID: o.ID}, h.opts.NewOrg(o.ID)
 	d.Name, d.Disabled = unless(o.Name, usual.Name), unless(o.Disabled, usual.Disabled)
@@ -124,7 +124,8 @@ func declaredKey(k *settings.Key) DeclaredKey {
 	return d
 }
 
-// declaredLimits are limits of an org, or of a user, whose own say neither subject nor only.
+// declaredLimits returns the limits of an org or of a user. A user's own limits omit subject
+// and only.
 func (h *declarationHandler) declaredLimits(user string, list []settings.Limit) []DeclaredLimit {
 	var out []DeclaredLimit
 	for i := range list {
@@ -152,7 +153,7 @@ func (h *declarationHandler) declaredLimits(user string, list []settings.Limit) 
 	return out
 }
 
-// unless is a value, nil when it is the usual one.
+// unless returns a pointer to v, or nil if v is the default.
 func unless[T comparable](v, usual T) *T {
 	if v == usual {
 		return nil
@@ -169,7 +170,7 @@ func texts(list []string) *[]string {
 
 func span(d time.Duration) *string { return unless(settings.DurationText(d), settings.DurationText(0)) }
 
-// amountText is a quantity as the file has it.
+// amountText formats a quantity as in the file.
 func amountText(q settings.Quantity) string {
 	switch {
 	case q.N == 0:
@@ -180,7 +181,7 @@ func amountText(q settings.Quantity) string {
 	return strconv.FormatInt(q.N, 10)
 }
 
-// valueText is a field of a declaration for people; nothing for one that is not said.
+// valueText formats a field of a declaration; it is empty for an unspecified field.
 func valueText(field any) string {
 	v := reflect.ValueOf(field)
 	for v.Kind() == reflect.Pointer {
@@ -205,8 +206,8 @@ func valueText(field any) string {
 	}
 }
 
-// getRecords shows what Redis has of an org. Keys keep what stands in for their hash, so that
-// who reads them can check limits of single keys.
+// getRecords returns the runtime records of an org. Keys have a placeholder instead of their
+// hash, so that clients can still validate limits of single keys.
 func (h *declarationHandler) getRecords(c *call) (any, error) {
 	org := c.r.PathValue("org")
 	if _, _, err := h.dir.org(org); err != nil && !h.dir.isAll(org) {

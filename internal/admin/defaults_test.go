@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// withDefaults is a file with limits of every org.
+// withDefaults is a file with limits for every org.
 const withDefaults = `
 defaults:
   limits:
@@ -13,8 +13,8 @@ defaults:
     - {name: hourly, subject: user, amount: $2, window: 1h}
 `
 
-// TestLimitsOfAllOrgs: a limit set for all orgs is one change with one entry of the audit, applies
-// to each org, also to one that is made later, and gives way to what an org has of its name.
+// TestLimitsOfAllOrgs: setting a limit for all orgs is one change with one audit entry. It
+// applies to every org, including ones created later, unless the org has a limit of that name.
 func TestLimitsOfAllOrgs(t *testing.T) {
 	d := deploy(t, withDefaults)
 	d.expect(201, "POST", "/orgs", `{"id":"early"}`, "")
@@ -48,12 +48,13 @@ func TestLimitsOfAllOrgs(t *testing.T) {
 	d.has("late", d.limit("/orgs/late/limits", "hourly"), `{"amount":9e9}`)
 }
 
-// TestLimitsOfAllOrgsRefused: what no org, or one org, could have is refused before it is recorded.
+// TestLimitsOfAllOrgsRefused: a limit that would be invalid for all orgs, or for any one of
+// them, is rejected before it is stored.
 func TestLimitsOfAllOrgsRefused(t *testing.T) {
 	d := deploy(t, withDefaults)
 	d.expect(200, "PATCH", "/orgs/acme/limits/own?user=alice", `{"amount":"$1","window":"1h"}`, "")
 	d.refused(400, "invalid_value", "", "PATCH", "/orgs/all/limits/new", `{"amount":"$1"}`)
-	if why := d.refused(400, "invalid_value", "", "PATCH", "/orgs/all/limits/own", `{"amount":"$1","window":"1h"}`); !strings.Contains(why, "org acme cannot have it") {
+	if why := d.refused(400, "invalid_value", "", "PATCH", "/orgs/all/limits/own", `{"amount":"$1","window":"1h"}`); !strings.Contains(why, "org acme conflicts with it") {
 		t.Errorf("got %q, want the org named", why)
 	}
 	d.refused(400, "invalid_value", "org", "PATCH", "/orgs/all/limits/new?user=alice", `{"amount":"$1","window":"1h"}`)
@@ -63,7 +64,7 @@ func TestLimitsOfAllOrgsRefused(t *testing.T) {
 	d.refused(400, "invalid_value", "id", "POST", "/orgs", `{"id":"all"}`)
 }
 
-// TestOrgCalledAll: where the file has an org called all, it is that org.
+// TestOrgCalledAll: if the file has an org named "all", the id means that org.
 func TestOrgCalledAll(t *testing.T) {
 	d := deploy(t, "  - {id: all}\n"+withDefaults)
 	d.expect(200, "PATCH", "/orgs/all/limits/day", `{"amount":"$1","calendar":"day"}`, `{"used":0,"sources":["redis"]}`)
@@ -72,7 +73,8 @@ func TestOrgCalledAll(t *testing.T) {
 	}
 }
 
-// TestApplyOverDefaults: a declared limit named like a default records what differs from it.
+// TestApplyOverDefaults: a declared limit with the name of a default stores only the
+// differences.
 func TestApplyOverDefaults(t *testing.T) {
 	d := deploy(t, withDefaults)
 	d.expect(200, "POST", "/orgs/acme/apply", `{"org":{"id":"acme","limits":[{"name":"hourly","subject":"org","amount":"$2","window":"1h"}]}}`, "")

@@ -9,14 +9,14 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// directory finds orgs, users and keys as in force, and what is recorded of them.
+// directory looks up orgs, users and keys as in effect, and their runtime records.
 type directory struct{ opts *Options }
 
-// everyOrg names, in place of an org, the limits of every org: the defaults of the file with what
-// is set over them. A deployment that has an org of this name means that one.
+// everyOrg, in place of an org id, means the limits of all orgs: the defaults of the file with
+// runtime changes. If an org has this name, it means that org.
 const everyOrg = "all"
 
-// isAll reports whether an id means every org.
+// isAll reports whether an id means all orgs.
 func (d *directory) isAll(id string) bool {
 	if id != everyOrg {
 		return false
@@ -25,7 +25,7 @@ func (d *directory) isAll(id string) bool {
 	return err != nil
 }
 
-// recordOrg is the org under which the records of an id are.
+// recordOrg returns the org id under which the records are stored.
 func (d *directory) recordOrg(id string) string {
 	if d.isAll(id) {
 		return tenants.AllOrgs
@@ -33,7 +33,8 @@ func (d *directory) recordOrg(id string) string {
 	return id
 }
 
-// sources returns what tells where a limit of an org, or of a user of it, is from.
+// sources returns a function that lists where a limit of an org, or of one of its users, is
+// defined.
 func (d *directory) sources(org, user string) func(name string) []string {
 	file := d.opts.File()
 	all := d.records(tenants.AllOrgs)
@@ -68,7 +69,7 @@ func (d *directory) sources(org, user string) func(name string) []string {
 	}
 }
 
-// org returns an org as in force, and whether it is in the file.
+// org returns an org as in effect, and whether it is in the file.
 func (d *directory) org(id string) (*settings.Org, bool, error) {
 	o := d.opts.Effective().Org(id)
 	if o == nil {
@@ -77,7 +78,7 @@ func (d *directory) org(id string) (*settings.Org, bool, error) {
 	return o, d.opts.File().Org(id) != nil, nil
 }
 
-// records are what is recorded of an org; never nil.
+// records returns the runtime records of an org; never nil.
 func (d *directory) records(org string) *tenants.Tenant {
 	if t := d.opts.Tenants.Snapshot().Tenants[org]; t != nil {
 		return t
@@ -85,7 +86,7 @@ func (d *directory) records(org string) *tenants.Tenant {
 	return &tenants.Tenant{}
 }
 
-// user returns a user as in force, and whether the file has it.
+// user returns a user as in effect, and whether the file has it.
 func (d *directory) user(org *settings.Org, id string) (*settings.User, bool, error) {
 	u := org.User(id)
 	if u == nil {
@@ -94,7 +95,7 @@ func (d *directory) user(org *settings.Org, id string) (*settings.User, bool, er
 	return u, d.filed(org.ID)[id], nil
 }
 
-// filed are the ids of an org's users that the file has.
+// filed returns the ids of the org's users in the file.
 func (d *directory) filed(org string) map[string]bool {
 	ids := map[string]bool{}
 	if o := d.opts.File().Org(org); o != nil {
@@ -105,7 +106,7 @@ func (d *directory) filed(org string) map[string]bool {
 	return ids
 }
 
-// key returns a key as in force, its user, and whether the file has it.
+// key returns a key as in effect, its user, and whether the file has it.
 func (d *directory) key(org *settings.Org, id string) (k *settings.Key, user *settings.User, inFile bool, err error) {
 	for i := range org.Users {
 		for j := range org.Users[i].Keys {
@@ -125,7 +126,7 @@ func (d *directory) key(org *settings.Org, id string) (k *settings.Key, user *se
 	return k, user, inFile, nil
 }
 
-// overrides are those of an org, the newest last.
+// overrides returns the org's overrides, newest last.
 func (d *directory) overrides(c *call, org string) []Override {
 	var out []Override
 	for id, o := range d.records(org).Overrides {
@@ -139,9 +140,9 @@ func (d *directory) overrides(c *call, org string) []Override {
 	return out
 }
 
-var orgsParameter = parameter{"org", "Only these orgs', with commas between; left out: all"}
+var orgsParameter = parameter{"org", "Only these orgs, separated by commas; default: all"}
 
-// wantedOrgs are the orgs that the query names, all of them when it names none.
+// wantedOrgs returns the orgs named in the query, or all of them.
 func (d *directory) wantedOrgs(c *call) ([]string, error) {
 	text := c.r.URL.Query().Get("org")
 	if text == "" {
@@ -162,8 +163,8 @@ func (d *directory) wantedOrgs(c *call) ([]string, error) {
 	return out, nil
 }
 
-// wants reports whether an org is among those that the query names. Orgs that are no longer
-// configured belong to no choice but all.
+// wants returns a filter for the orgs named in the query. Orgs that are no longer configured
+// match only when none is named.
 func (d *directory) wants(c *call) (func(org string) bool, error) {
 	orgs, err := d.wantedOrgs(c)
 	if err != nil || c.r.URL.Query().Get("org") == "" {
@@ -172,7 +173,7 @@ func (d *directory) wants(c *call) (func(org string) bool, error) {
 	return func(org string) bool { return slices.Contains(orgs, org) }, nil
 }
 
-// orgsOf are the orgs to look in.
+// orgsOf returns the orgs to search.
 func (d *directory) orgsOf(only string) []string {
 	if only != "" {
 		return []string{only}

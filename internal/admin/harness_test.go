@@ -27,7 +27,7 @@ var shared *redistest.Server
 
 func TestMain(m *testing.M) { os.Exit(redistest.ForPackage(m, &shared)) }
 
-// Keys of administrators that the file has.
+// Keys of the administrators in the file.
 var (
 	opsKey     = keys.New(keys.Admin)
 	viewerKey  = keys.New(keys.Admin)
@@ -36,8 +36,8 @@ var (
 	callerKey  = keys.New(keys.Live)
 )
 
-// fileText is the configuration file: the org acme with the user alice and the
-// key k1, two limits, and administrators of every kind.
+// fileText is the configuration file: the org acme with the user alice and the key k1, two
+// limits, and administrators of every kind.
 func fileText() string {
 	hash := func(key string) string { return keys.Hash(keys.Pepper{}, key) }
 	return fmt.Sprintf(`
@@ -63,19 +63,19 @@ orgs:
 `, shared.Addr, hash(opsKey), hash(viewerKey), hash(offKey), hash(expiredKey), hash(callerKey))
 }
 
-// deployment is the administrators' API over an empty Redis.
+// deployment is the admin API on an empty Redis.
 type deployment struct {
 	t     *testing.T
 	api   http.Handler
-	local http.Handler // for commands on this machine
+	local http.Handler // for local commands
 	rdb   *redis.Client
 	books *budget.Store
-	key   string // what requests are sent with
+	key   string // sent with requests
 
 	fileHash string
 }
 
-// deploy starts with an empty Redis and the file, with more text at its end.
+// deploy starts with an empty Redis and the file, with more appended to it.
 func deploy(t *testing.T, more ...string) *deployment {
 	t.Helper()
 	rdb := shared.Client()
@@ -104,21 +104,21 @@ func serve(t *testing.T, text string, rdb *redis.Client) *admin.Server {
 	return api
 }
 
-// as is the same deployment, asked with another key.
+// as returns the same deployment with another key.
 func (d *deployment) as(key string) *deployment {
 	other := *d
 	other.key = key
 	return &other
 }
 
-// onMachine is the same deployment, asked by a command on the machine.
+// onMachine returns the same deployment as used by a local command.
 func (d *deployment) onMachine() *deployment {
 	other := *d
 	other.api, other.key = d.local, ""
 	return &other
 }
 
-// request is what an administrator's client sends.
+// request builds an administrator's request.
 func (d *deployment) request(method, path, body string) *http.Request {
 	r := httptest.NewRequestWithContext(d.t.Context(), method, "/admin/v1"+path, strings.NewReader(body))
 	if d.key != "" {
@@ -130,7 +130,7 @@ func (d *deployment) request(method, path, body string) *http.Request {
 	return r
 }
 
-// send sends a request, changed by whoever tests that.
+// send sends a request, after applying change.
 func (d *deployment) send(method, path, body string, change ...func(*http.Request)) *httptest.ResponseRecorder {
 	d.t.Helper()
 	r := d.request(method, path, body)
@@ -155,7 +155,7 @@ func parse(t *testing.T, text string) object {
 	return o
 }
 
-// expect sends a request and wants a status and, among others, these fields.
+// expect sends a request and checks the status and the given fields of the response.
 func (d *deployment) expect(status int, method, path, body, fields string) object {
 	d.t.Helper()
 	w := d.send(method, path, body)
@@ -173,7 +173,7 @@ func (d *deployment) expect(status int, method, path, body, fields string) objec
 	return got
 }
 
-// has wants an object to have these fields, among others.
+// has checks that an object contains these fields.
 func (d *deployment) has(what string, got object, fields string) {
 	d.t.Helper()
 	if fields == "" {
@@ -187,7 +187,7 @@ func (d *deployment) has(what string, got object, fields string) {
 	}
 }
 
-// refused sends a request and wants it refused, and nothing changed.
+// refused sends a request and checks that it is rejected and changes nothing.
 func (d *deployment) refused(status int, code, param, method, path, body string) string {
 	d.t.Helper()
 	before := d.changes()
@@ -209,7 +209,7 @@ func text(v any) string {
 	return s
 }
 
-// changes is how many entries the audit has.
+// changes returns the number of audit entries.
 func (d *deployment) changes() int64 {
 	d.t.Helper()
 	n, err := d.rdb.XLen(d.t.Context(), "lg:{identity:}:audit").Result()
@@ -219,7 +219,7 @@ func (d *deployment) changes() int64 {
 	return n
 }
 
-// list returns the objects that a path lists.
+// list returns the objects in a list.
 func (d *deployment) list(path string) []object {
 	d.t.Helper()
 	answer := d.expect(200, "GET", path, "", `{"object":"list"}`)
@@ -234,7 +234,7 @@ func (d *deployment) list(path string) []object {
 	return out
 }
 
-// names are the values of one field of the objects that a path lists.
+// names returns one field of each object in a list.
 func (d *deployment) names(path, field string) string {
 	d.t.Helper()
 	var out []string
@@ -244,8 +244,7 @@ func (d *deployment) names(path, field string) string {
 	return strings.Join(out, " ")
 }
 
-// audited wants the newest entry of the audit to have these fields; a side that
-// is empty must not be there.
+// audited checks the newest audit entry; an empty before or after must be absent.
 func (d *deployment) audited(fields, before, after string) {
 	d.t.Helper()
 	list := d.list("/audit?limit=1")
@@ -268,7 +267,7 @@ func (d *deployment) audited(fields, before, after string) {
 	}
 }
 
-// spend charges a call of a user under limits.
+// spend charges a user's call to limits.
 func (d *deployment) spend(call budget.Call, st budget.Settlement, limits ...budget.Limit) {
 	d.t.Helper()
 	call.ID = wire.NewCallID()
@@ -281,7 +280,7 @@ func (d *deployment) spend(call budget.Call, st budget.Settlement, limits ...bud
 	}
 }
 
-// commit has another process make a record.
+// commit stores a record as another process would.
 func (d *deployment) commit(ref tenants.Ref, record any) {
 	d.t.Helper()
 	other := tenants.New(d.rdb, tenants.Options{})

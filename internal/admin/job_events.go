@@ -10,23 +10,23 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// JobEvent is a step of a job that is followed.
+// JobEvent is an event of a watched job.
 type JobEvent struct {
 	At      time.Time   `json:"at"`
-	Status  queue.State `json:"status"` // now
+	Status  queue.State `json:"status"` // at this time
 	Attempt int         `json:"attempt"`
-	// Data is the next part of the answer, in base64, when this is asked where Redis is at hand.
-	// The answer is the caller's: over the network there is none.
+	// Data is the next part of the response, in base64. It is present only for local commands
+	// with access to Redis, because over the network the response belongs to the caller.
 	Data string `json:"data,omitempty"`
-	// Error says why the job did not succeed.
+	// Error is why the job did not succeed.
 	Error string `json:"error,omitempty"`
 }
 
-// quiet is how long nothing is said of a job whose state does not change. What stands between
-// the two ends takes a longer silence for the end.
+// quiet is the interval of keep-alive events while a job's state does not change.
+// Intermediaries would close a connection that is silent for longer.
 const quiet = 15 * time.Second
 
-// followJob streams a job's states, and to who has Redis at hand its answer.
+// followJob streams a job's states and, for local commands, its response.
 func (h *jobHandler) followJob(c *call) (any, error) {
 	q, j, err := h.job(c)
 	if err != nil {

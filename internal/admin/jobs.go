@@ -14,7 +14,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// JobLine is a job for programs; amounts are nano-USD, times RFC 3339.
+// JobLine is a job in machine-readable form; amounts are in nano-USD, times in RFC 3339.
 type JobLine struct {
 	ID       string      `json:"id"`
 	State    queue.State `json:"status"`
@@ -49,7 +49,7 @@ type JobLine struct {
 	ReplayedAs string `json:"replayed_as,omitempty"`
 }
 
-// JobLineOf is a job for programs.
+// JobLineOf returns a job in machine-readable form.
 func JobLineOf(j *queue.Job) JobLine {
 	l := JobLine{
 		ID: j.ID, State: j.State, Stopping: j.Cancelling, Pool: j.Pool, Class: j.Class.String(), Org: j.Org, User: j.User,
@@ -93,7 +93,7 @@ type jobHandler struct {
 	batches *batchHandler
 }
 
-// listJobs merges the orgs' newest jobs.
+// listJobs merges the newest jobs of the orgs.
 func (h *jobHandler) listJobs(c *call) (any, error) {
 	q := c.r.URL.Query()
 	want := queue.Filter{User: q.Get("user"), Model: q.Get("model"), State: queue.State(q.Get("status"))}
@@ -139,7 +139,7 @@ func stateNames() string {
 	return strings.Join(texts, ", ")
 }
 
-// jobsOf reads an org's newest jobs of a kind, page by page until there are enough.
+// jobsOf reads up to limit of an org's newest jobs of a kind, page by page.
 func (h *jobHandler) jobsOf(c *call, q *queue.Queue, org string, want queue.Filter,
 	limit int,
 ) (out []JobLine, more bool, err error) {
@@ -158,7 +158,7 @@ func (h *jobHandler) jobsOf(c *call, q *queue.Queue, org string, want queue.Filt
 	}
 }
 
-// getJob shows a job of any org, with its place while it waits.
+// getJob shows a job of any org, with its position while it waits.
 func (h *jobHandler) getJob(c *call) (any, error) {
 	q, j, err := h.job(c)
 	if err != nil {
@@ -171,7 +171,7 @@ func (h *jobHandler) getJob(c *call) (any, error) {
 	return l, err
 }
 
-// job finds the job of the path, of any of the orgs that are wanted, and its queue.
+// job finds the job of the path in the wanted orgs, and returns it with its queue.
 func (h *jobHandler) job(c *call) (*queue.Queue, *queue.Job, error) {
 	q, err := h.queue(c)
 	if err != nil {
@@ -189,11 +189,11 @@ func (h *jobHandler) job(c *call) (*queue.Queue, *queue.Job, error) {
 		}
 	}
 	return nil, nil, wire.NotFound("job", "job_not_found",
-		"There is no job %.80q. It is forgotten %s after its end (queue.result_ttl)", id,
+		"There is no job %.80q. Finished jobs are deleted after %s (queue.result_ttl)", id,
 		budget.LastingText(h.opts.File().ResultTTL))
 }
 
-// place notes where a waiting job stands.
+// place sets the position of a waiting job.
 func (h *jobHandler) place(c *call, q *queue.Queue, j *queue.Job, l *JobLine) error {
 	at, err := q.Place(c.r.Context(), func(ctx context.Context, w guard.Waiter) (*guard.Room, error) {
 		return h.opts.Policy().Room(ctx, h.opts.Budget, w)
@@ -210,7 +210,7 @@ func (h *jobHandler) place(c *call, q *queue.Queue, j *queue.Job, l *JobLine) er
 	return nil
 }
 
-// Job is where a job stands.
+// Job is the state of a job.
 type Job struct {
 	ID         string `json:"id"`
 	Org        string `json:"org"`
@@ -233,21 +233,21 @@ type workOrder struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// jobError words an error of the queue's.
+// jobError converts an error of the queue.
 func jobError(err error) error {
 	var full *queue.FullError
 	switch {
 	case errors.Is(err, queue.ErrNotFound):
-		return wire.NotFound("job", "job_not_found", "There is no such job any more")
+		return wire.NotFound("job", "job_not_found", "The job no longer exists")
 	case errors.Is(err, queue.ErrNotDead):
-		return conflict("not_a_dead_letter", "The job is no dead letter. It cannot be replayed")
+		return conflict("not_a_dead_letter", "The job is not a dead letter, so it cannot be replayed")
 	case errors.As(err, &full):
-		return conflict("queue_full", "The queue takes no more jobs now: "+err.Error())
+		return conflict("queue_full", "The queue is full: "+err.Error())
 	}
 	return err
 }
 
-// work reads an order about jobs and opens the queue.
+// work reads a work order and opens the queue.
 func (h *jobHandler) work(c *call) (workOrder, *queue.Queue, error) {
 	var order workOrder
 	if err := c.read(&order); err != nil {
@@ -277,7 +277,7 @@ func (h *jobHandler) cancelJob(c *call) (any, error) {
 	return after, err
 }
 
-// endJob cancels a job and records that.
+// endJob cancels a job and records it in the audit.
 func (h *jobHandler) endJob(c *call, q *queue.Queue, before *queue.Job, reason string) (Job, error) {
 	after, err := q.Cancel(c.r.Context(), before.Org, before.ID)
 	if err != nil {
@@ -297,20 +297,20 @@ func (h *jobHandler) replayJob(c *call) (any, error) {
 	made, err := q.Replay(c.r.Context(), id)
 	switch {
 	case errors.Is(err, queue.ErrNotFound):
-		return nil, wire.NotFound("job", "job_not_found", "There is no such dead letter any more")
+		return nil, wire.NotFound("job", "job_not_found", "The dead letter no longer exists")
 	case err != nil:
 		return nil, jobError(err)
 	}
 	before := viewJob(made)
 	before.ID = id
 	before.Status = string(queue.Failed)
-	before.ReplayOf = "" // as every dead letter
+	before.ReplayOf = "" // the dead letter itself replays nothing
 	e := c.entry("job.replay", made.Org, id)
 	e.Reason = order.Reason
 	return created{viewJob(made)}, h.audit.commit(c, e, before, viewJob(made))
 }
 
-// cancelOf cancels what a key has under way: batches first, which would make new jobs.
+// cancelOf cancels a key's work in progress: batches first, because they would create new jobs.
 func (h *jobHandler) cancelOf(c *call, org, user, key, reason string) error {
 	q, err := h.queue(c)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// Key is an API key as in force, without what opens anything.
+// Key is an API key as in effect, without secrets.
 type Key struct {
 	ID          string     `json:"id"`
 	Org         string     `json:"org"`
@@ -22,26 +22,26 @@ type Key struct {
 	Models      []string   `json:"models"`
 	Scopes      []string   `json:"scopes"`
 	Networks    []string   `json:"networks"`
-	Concurrency int64      `json:"concurrency"` // 0: any number
+	Concurrency int64      `json:"concurrency"` // 0: no limit
 	Expires     *time.Time `json:"expires"`
-	// OldUntil is until when the key before the last rotation still works.
+	// OldUntil is when the key from before the last rotation stops working.
 	OldUntil *time.Time `json:"old_key_until"`
-	LastUsed *time.Time `json:"last_used_at"` // to about a minute
+	LastUsed *time.Time `json:"last_used_at"` // accurate to about a minute
 	Source   Source     `json:"source"`
 	Created  *time.Time `json:"created_at"`
 	Updated  *time.Time `json:"updated_at"`
 }
 
-// NewKey is a key that was just made. Secret is told only here.
+// NewKey is a newly created key. Secret is returned only here.
 type NewKey struct {
 	Key
 	Secret string `json:"secret"`
 }
 
 type newKey struct {
-	ID   string `json:"id,omitempty"` // made up when left out
+	ID   string `json:"id,omitempty"` // generated if omitted
 	User string `json:"user"`
-	Test bool   `json:"test,omitempty"` // begins with lg_test_
+	Test bool   `json:"test,omitempty"` // prefix lg_test_
 	keyPatch
 }
 
@@ -49,17 +49,17 @@ type keyPatch struct {
 	tenants.KeySpec
 }
 
-// keyChange is a change of a key, and of what runs with it.
+// keyChange is a change of a key, and of its work in progress.
 type keyChange struct {
 	keyPatch
-	// CancelJobs, with "disabled": true, cancels the key's jobs and batches that have not
-	// ended.
+	// CancelJobs, together with "disabled": true, cancels the key's unfinished jobs and
+	// batches.
 	CancelJobs bool `json:"cancel_jobs,omitempty"`
 }
 
 type rotation struct {
-	// Overlap is how long the old key still works: a duration such as 24h or 7d,
-	// at most 90d; left out: 24h. "0s" ends it at once.
+	// Overlap is how long the old key still works: a duration such as 24h or 7d, at most 90d,
+	// by default 24h. "0s" ends it immediately.
 	Overlap *string `json:"overlap,omitempty"`
 	Reason  string  `json:"reason,omitempty"`
 }
@@ -78,7 +78,7 @@ type keyHandler struct {
 	jobs      *jobHandler
 }
 
-// viewKey shows a key of an org; used is when keys were used last.
+// viewKey shows a key of an org; used holds when keys were last used.
 func (h *keyHandler) viewKey(c *call, org *settings.Org, id string, used map[string]time.Time) (Key, error) {
 	k, u, inFile, err := h.dir.key(org, id)
 	if err != nil {
@@ -169,7 +169,7 @@ func (h *keyHandler) showKey(c *call, org, id string) (Key, error) {
 	return h.viewKey(c, o, id, used)
 }
 
-// fresh makes a key and its hash under the newest pepper.
+// fresh generates a key and its hash under the newest pepper.
 func (f *FileSettings) fresh(class keys.Class) (text, hash string) {
 	text = keys.New(class)
 	var pepper keys.Pepper
@@ -179,7 +179,7 @@ func (f *FileSettings) fresh(class keys.Class) (text, hash string) {
 	return text, keys.Hash(pepper, text)
 }
 
-// freshKey makes a caller's key and its hash.
+// freshKey generates a caller's key and its hash.
 func (h *keyHandler) freshKey(test bool) (text, hash string) {
 	file, class := h.opts.File(), keys.Live
 	if test {
@@ -223,13 +223,13 @@ func (h *keyHandler) createKey(c *call) (any, error) {
 	return created{NewKey{v, text}}, err
 }
 
-// bare is a key's record for the audit.
+// bare strips a key's record for the audit.
 func bare(k tenants.Key) tenants.Key {
 	k.Hash, k.Previous = "", ""
 	return k
 }
 
-// keyRecord reads a key's record; of a key that only the file has an empty one.
+// keyRecord reads a key's record. For a key that is only in the file it is empty.
 func (h *keyHandler) keyRecord(c *call,
 	org, id string,
 ) (record tenants.Key, old tenants.Text, inFile *settings.Key, err error) {
@@ -259,7 +259,7 @@ func (h *keyHandler) updateKey(c *call) (any, error) {
 	}
 	if patch.CancelJobs && (patch.Disabled == nil || !*patch.Disabled) {
 		return nil, wire.BadRequest("cancel_jobs", "invalid_value",
-			"cancel_jobs needs \"disabled\": true: a key in use would make new jobs meanwhile")
+			"cancel_jobs needs \"disabled\": true, because an active key could submit new jobs")
 	}
 	record.KeySpec, record.Stamp = patch.KeySpec, c.stamp(&before.Stamp)
 	ref := tenants.Ref{Kind: tenants.KindKey, Org: org, ID: id}
@@ -325,7 +325,7 @@ func (h *keyHandler) deleteKey(c *call) (any, error) {
 		return nil, err
 	}
 	if h.dir.records(org).Keys[id] == nil {
-		return nil, declared("key", id, "Disable it here, or take it out of the file")
+		return nil, declared("key", id, "Disable it here, or remove it from the file")
 	}
 	refs := []tenants.Ref{{Kind: tenants.KindKey, Org: org, ID: id}}
 	if !inFile {

@@ -10,7 +10,7 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
-// stored is a field of a key's record in Redis.
+// stored returns a field of a key's record in Redis.
 func (d *deployment) stored(org, key, field string) any {
 	d.t.Helper()
 	record, err := d.rdb.HGet(d.t.Context(), "lg:{identity:}:records", "key "+org+" "+key).Result()
@@ -45,7 +45,7 @@ func TestCreateKey(t *testing.T) {
 		`{"user":"bob","name":"ci","last4":"`+keys.Last4(secret)+`"}`)
 }
 
-// A key is shown once, when it is made.
+// A key is shown once, when it is created.
 func TestKeyIsShownOnce(t *testing.T) {
 	d := deploy(t)
 	secret := text(d.expect(201, "POST", "/orgs/acme/keys", `{"id":"b1","user":"bob"}`, "")["secret"])
@@ -134,7 +134,7 @@ func TestLastUseOfAKey(t *testing.T) {
 	}
 }
 
-// A key of the file is disabled at once, without an edit of the file.
+// A key of the file can be disabled immediately, without editing the file.
 func TestUpdateKey(t *testing.T) {
 	d := deploy(t)
 	d.expect(200, "GET", "/orgs/acme/keys/k1", "",
@@ -156,11 +156,11 @@ func TestUpdateKey(t *testing.T) {
 	d.refused(404, "key_not_found", "key", "PATCH", "/orgs/acme/keys/nothing", `{}`)
 }
 
-// The old key works until the overlap is over; 0s ends it now.
+// The old key works until the overlap ends; 0s ends it immediately.
 func TestRotateKey(t *testing.T) {
 	for _, tc := range []struct {
 		body string
-		want time.Duration // 0: the old key ends
+		want time.Duration // 0: the old key stops working
 	}{
 		{`{}`, 24 * time.Hour},
 		{`{"overlap":"7d"}`, 7 * 24 * time.Hour},
@@ -184,7 +184,7 @@ func TestRotateKey(t *testing.T) {
 	}
 }
 
-// overlaps checks until when the file's key k1 still works after a rotation.
+// overlaps checks until when the file's key k1 works after a rotation.
 func (d *deployment) overlaps(what string, got any, began time.Time, want time.Duration) {
 	d.t.Helper()
 	previous := d.stored("acme", "k1", "previous")
@@ -233,7 +233,7 @@ func TestDeleteKey(t *testing.T) {
 	d.expect(200, "GET", "/orgs/acme/keys/k1", "", `{"source":"file","old_key_until":null}`)
 }
 
-// New keys are hashed under the first pepper; keys under the others still open.
+// New keys are hashed with the first pepper; keys hashed with the others still work.
 func TestPeppers(t *testing.T) {
 	const peppers = "auth: {peppers: [{id: new, secret: 0123456789abcdef0123}, {id: old, secret: abcdefabcdefabcdef01}]}\n"
 	d := deploy(t, peppers)
@@ -244,7 +244,7 @@ func TestPeppers(t *testing.T) {
 		t.Errorf("got the hash %v, want %v", got, want)
 	}
 	d.onMachine().expect(201, "POST", "/admins", `{"id":"ann"}`, "")
-	d.expect(200, "GET", "/self", "", `{"id":"ops"}`) // the file's hash has no pepper
+	d.expect(200, "GET", "/self", "", `{"id":"ops"}`) // the hash in the file has no pepper
 	under := keys.New(keys.Admin)
 	d.commit(tenants.Ref{Kind: tenants.KindAdmin, ID: "olga"}, tenants.Admin{
 		Hash: keys.Hash(keys.Pepper{ID: "old", Secret: "abcdefabcdefabcdef01"}, under),

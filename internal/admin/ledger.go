@@ -10,7 +10,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// ledgerHandler serves the ledger, its corrections, and the charges that are not in it yet.
+// ledgerHandler serves the ledger, its corrections, and late charges that are not in it yet.
 type ledgerHandler struct {
 	opts *Options
 	dir  *directory
@@ -39,7 +39,7 @@ func (h *ledgerHandler) listLedger(c *call) (any, error) {
 	}), nil
 }
 
-// listCorrections streams what was corrected of an org's bill by hand.
+// listCorrections streams the manual corrections of an org's charges.
 func (h *ledgerHandler) listCorrections(c *call) (any, error) {
 	org := c.r.PathValue("org")
 	if _, _, err := h.dir.org(org); err != nil {
@@ -54,24 +54,24 @@ func (h *ledgerHandler) listCorrections(c *call) (any, error) {
 	}), nil
 }
 
-// correction is what an administrator orders of a bill.
+// correction is a request to correct a charge.
 type correction struct {
-	// ID makes repeating it harmless; made up when left out.
+	// ID makes the request idempotent; it is generated if omitted.
 	ID string `json:"id,omitempty"`
-	// Call is the id of the call that was charged wrongly; user, key and model are its own.
+	// Call is the id of the incorrectly charged call; user, key and model are taken from it.
 	Call  string `json:"call,omitempty"`
 	User  string `json:"user,omitempty"`
 	Key   string `json:"key,omitempty"`
 	Model string `json:"model,omitempty"`
-	// Amount is added to the bill: "-$1.20" gives back.
+	// Amount is added to the charges; "-$1.20" is a credit.
 	Amount string `json:"amount"`
-	// Limits changes the present use of the cost limits as well.
+	// Limits changes the current usage of cost limits as well.
 	Limits bool   `json:"limits,omitempty"`
 	Reason string `json:"reason"`
-	By     string `json:"by,omitempty"` // who does it; on this machine only
+	By     string `json:"by,omitempty"` // author; only for local commands
 }
 
-// Corrected is what became of a correction.
+// Corrected is the result of a correction.
 type Corrected struct {
 	ID       string    `json:"id"`
 	Org      string    `json:"org"`
@@ -79,16 +79,16 @@ type Corrected struct {
 	Amount   int64     `json:"amount_nano_usd"`
 	By       string    `json:"by"`
 	At       time.Time `json:"at"`
-	Replayed bool      `json:"replayed"` // it was made before, and nothing has changed
-	Limits   []string  `json:"limits"`   // whose present use was changed as well
+	Replayed bool      `json:"replayed"` // it was made before, so nothing has changed
+	Limits   []string  `json:"limits"`   // whose usage was changed
 }
 
-// by is who a correction names.
+// by returns the author of a correction.
 func (c *call) by(named string) (string, error) {
 	switch {
 	case !c.actor.local && named != "":
 		return "", wire.BadRequest("by", "invalid_value",
-			"by is for commands on the machine itself; over the network it is the administrator")
+			"by is only for commands on the machine itself; over the network, the administrator is recorded")
 	case named != "":
 		return named, nil
 	}
@@ -125,12 +125,12 @@ func (h *ledgerHandler) createCorrection(c *call) (any, error) {
 	case n.Call != "":
 		a.Call, err = h.charged(c, org, n)
 	case n.User == "":
-		err = wire.BadRequest("user", "missing_field", "Name the user whose bill it is, or the call")
+		err = wire.BadRequest("user", "missing_field", "Name the user to bill, or the call")
 	default:
 		_, _, err = h.dir.user(o, n.User)
 		if err != nil {
 			err = wire.NotFound("user", "user_not_found",
-				"Org %s has no user %.80q. The bill of one who has left is corrected by call", org, n.User)
+				"Org %s has no user %.80q. To correct the bill of a removed user, name the call", org, n.User)
 		}
 	}
 	if err != nil {
@@ -152,7 +152,7 @@ func (h *ledgerHandler) createCorrection(c *call) (any, error) {
 	}}, nil
 }
 
-// needed is a reason that must be there.
+// needed returns a required reason.
 func (c *call) needed(given, what string) (string, error) {
 	reason, err := c.reason(given)
 	if err == nil && reason == "" {
@@ -161,7 +161,7 @@ func (c *call) needed(given, what string) (string, error) {
 	return reason, err
 }
 
-// signed reads an amount that may be negative.
+// signed parses an amount that may be negative.
 func signed(text string) (pricing.Nano, error) {
 	digits, negative := strings.CutPrefix(strings.TrimSpace(text), "-")
 	digits = strings.TrimPrefix(digits, "+")
@@ -176,7 +176,7 @@ func signed(text string) (pricing.Nano, error) {
 	return n, nil
 }
 
-// charged finds the call that is corrected, and checks what else was said of it.
+// charged finds the call to correct, and checks the other fields against it.
 func (h *ledgerHandler) charged(c *call, org string, n correction) (budget.Call, error) {
 	made, ok := wire.CallTime(n.Call)
 	if !ok {
@@ -189,7 +189,7 @@ func (h *ledgerHandler) charged(c *call, org string, n correction) (budget.Call,
 	}
 	if !ok {
 		return found, wire.NotFound("call", "call_not_found",
-			"The ledger of org %s has no such call. If it is too old, leave the call out and name user, key and model", org)
+			"The ledger of org %s has no such call. If it is too old, omit the call and name user, key and model", org)
 	}
 	for _, f := range [][3]string{
 		{"user", n.User, found.User},
@@ -203,7 +203,7 @@ func (h *ledgerHandler) charged(c *call, org string, n correction) (budget.Call,
 	return found, nil
 }
 
-// costNames are the limits on cost in a list, whose use a correction changes.
+// costNames returns the names of the cost limits, whose usage a correction changes.
 func costNames(limits []budget.Limit) []string {
 	out := []string{}
 	for _, l := range limits {
@@ -214,12 +214,12 @@ func costNames(limits []budget.Limit) []string {
 	return out
 }
 
-// corrected words an error of a correction.
+// corrected converts an error of a correction.
 func corrected(err error) error {
 	switch {
 	case errors.Is(err, budget.ErrNotListed), errors.Is(err, budget.ErrConflict):
 		return conflict("changed_meanwhile",
-			"Another administrator has just done it, or the id was used for something else: "+err.Error())
+			"Another administrator has just made this change, or the id is already in use: "+err.Error())
 	case errors.Is(err, budget.ErrUnavailable):
 		return err
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// Limit is a limit as in force. What is used of it is told for the org, and for
-// the user and key that were asked for.
+// Limit is a limit as in effect. Its usage is that of the org, or of the requested user and
+// key.
 type Limit struct {
 	Name    string `json:"name"`
 	Subject string `json:"subject"`
@@ -19,25 +19,26 @@ type Limit struct {
 	Metric  string `json:"metric"`
 	Unit    string `json:"unit"` // of the amounts: nano_usd, tokens, requests or calls
 	Mode    string `json:"mode"`
-	// Sources say where the limit is from, each over the ones before: defaults (of the file), all
-	// (set for all orgs), file (of the org or the user) and redis (set for the org or the user).
+	// Sources lists where the limit is defined, each overriding the previous ones: defaults (of
+	// the file), all (set for all orgs), file (for the org or the user) and redis (set for the
+	// org or the user).
 	Sources   []string `json:"sources"`
 	Shape     string   `json:"shape"` // such as "window 1d"
 	Models    []string `json:"models"`
 	Endpoints []string `json:"endpoints"`
-	Amount    int64    `json:"amount"`      // now, with overrides
-	Base      int64    `json:"base_amount"` // without them
-	// Used and the others are null when the limit counts single users, keys or
-	// addresses and none was asked for; Reset also when the limit never empties.
+	Amount    int64    `json:"amount"`      // current, with overrides
+	Base      int64    `json:"base_amount"` // without overrides
+	// Used, Held, Remaining and Reset are null if the limit counts individual users, keys or
+	// addresses and none was requested. Reset is also null if the limit never empties.
 	Used      *int64     `json:"used"`
 	Held      *int64     `json:"held"`
 	Remaining *int64     `json:"remaining"`
 	Reset     *float64   `json:"reset_seconds"`
-	Until     *time.Time `json:"override_until"` // when the first override in Amount ends
-	Closed    *time.Time `json:"closed_until"`   // when it opens again after Redis lost its data; null: it is open
+	Until     *time.Time `json:"override_until"` // when the first override in Amount expires
+	Closed    *time.Time `json:"closed_until"`   // when a limit closed by data loss in Redis opens again; null: open
 	Overrides []Override `json:"overrides"`
-	// ShadowSince is since when a limit in shadow mode has this shape; null: not in shadow mode, or
-	// for longer than that was noted.
+	// ShadowSince is since when a limit in shadow mode has had this shape; null if it is not in
+	// shadow mode, or from before this was recorded.
 	ShadowSince *time.Time `json:"shadow_since"`
 }
 
@@ -68,8 +69,7 @@ type limitHandler struct {
 	audit *recorder
 }
 
-// limitsOf returns the limits of an org, or those that a user with a key stands
-// under.
+// limitsOf returns the limits of an org, or those that apply to a user and a key.
 func (h *limitHandler) limitsOf(org, user, key string) ([]budget.Limit, error) {
 	if h.dir.isAll(org) {
 		return h.defaultLimits(user, key)
@@ -124,19 +124,19 @@ func (h *limitHandler) listLimits(c *call) (any, error) {
 	return listOf(out), err
 }
 
-// address reads an address as calls carry it; "" is none.
+// address normalizes an IP address; "" stays empty.
 func address(text string) (string, error) {
 	if text == "" {
 		return "", nil
 	}
 	ip, err := netip.ParseAddr(text)
 	if err != nil {
-		return "", wire.BadRequest("ip", "invalid_value", "ip: %.80q is no IP address", text)
+		return "", wire.BadRequest("ip", "invalid_value", "ip: %.80q is not an IP address", text)
 	}
 	return ip.Unmap().String(), nil
 }
 
-// viewLimits shows limits with what is used of them by the call's subjects.
+// viewLimits shows limits with their usage by the subjects of who.
 func (h *limitHandler) viewLimits(c *call, org string, limits []budget.Limit, who budget.Call) ([]Limit, error) {
 	var known []budget.Limit
 	for _, l := range limits {
@@ -192,7 +192,7 @@ func (h *limitHandler) viewLimits(c *call, org string, limits []budget.Limit, wh
 	return out, nil
 }
 
-// shadowSince is since when limits are in shadow mode, when there are such limits.
+// shadowSince returns since when limits are in shadow mode, if any are.
 func (h *limitHandler) shadowSince(c *call, org string, limits []budget.Limit) (map[string]time.Time, error) {
 	if !slices.ContainsFunc(limits, func(l budget.Limit) bool { return l.Mode == budget.Shadow }) {
 		return nil, nil
@@ -200,7 +200,7 @@ func (h *limitHandler) shadowSince(c *call, org string, limits []budget.Limit) (
 	return h.opts.Budget.ShadowSince(c.r.Context(), org)
 }
 
-// shapeOf words how room comes back.
+// shapeOf describes how capacity returns.
 func shapeOf(s budget.Shape) string {
 	switch s.Kind {
 	case budget.Window:
@@ -224,7 +224,7 @@ func shapeOf(s budget.Shape) string {
 	}
 }
 
-// limit is a limit of the org or a user by its name.
+// limit returns a limit of the org or a user by name.
 func (h *limitHandler) limit(org, user, key, name string) (*budget.Limit, error) {
 	limits, err := h.limitsOf(org, user, key)
 	if err != nil {
@@ -237,7 +237,7 @@ func (h *limitHandler) limit(org, user, key, name string) (*budget.Limit, error)
 		}
 		names = append(names, limits[i].ID)
 	}
-	return nil, wire.NotFound("limit", "limit_not_found", "There is no limit %.80q here; there are %v", name, names)
+	return nil, wire.NotFound("limit", "limit_not_found", "There is no limit %.80q here; the limits are %v", name, names)
 }
 
 func (h *limitHandler) setLimit(c *call) (any, error) {
@@ -292,7 +292,7 @@ func (h *limitHandler) unsetLimit(c *call) (any, error) {
 	}
 	ref := tenants.Ref{Kind: tenants.KindLimit, Org: h.dir.recordOrg(org), ID: id}
 	if h.dir.records(ref.Org).Limits[id] == nil {
-		return nil, wire.NotFound("limit", "limit_not_set", "Nothing is set here for the limit %.80q", name)
+		return nil, wire.NotFound("limit", "limit_not_set", "The limit %.80q has no runtime changes", name)
 	}
 	if err := h.audit.remove(c, c.entry("limit.unset", org, id), ref); err != nil {
 		return nil, err
@@ -300,7 +300,7 @@ func (h *limitHandler) unsetLimit(c *call) (any, error) {
 	return empty{}, nil
 }
 
-// resetLimit forgets what was charged to a limit. The ledger keeps it.
+// resetLimit clears the usage of a limit. The ledger is kept.
 func (h *limitHandler) resetLimit(c *call) (any, error) {
 	var how limitReset
 	if err := c.read(&how); err != nil {
@@ -320,17 +320,17 @@ func (h *limitHandler) resetLimit(c *call) (any, error) {
 	}
 	who := budget.Call{Org: org, User: how.User, Key: how.Key, IP: ip}
 	if h.dir.isAll(org) {
-		return nil, wire.BadRequest("org", "invalid_value", "Each org has counters of its own: name one org")
+		return nil, wire.BadRequest("org", "invalid_value", "Each org has its own counters. Name one org")
 	}
 	if !l.Tells(who) {
 		return nil, wire.BadRequest(string(l.Subject), "missing_field",
-			"The limit %s counts each %s by itself: say whose is reset", name, l.Subject)
+			"Limit %s has one counter per %s. Name the one to reset", name, l.Subject)
 	}
 	before, err := h.viewLimits(c, org, []budget.Limit{*l}, who)
 	if err != nil {
 		return nil, err
 	}
-	// The audit comes first: a reset that nobody knows of must not happen.
+	// The audit entry is written first, so that no reset goes unrecorded.
 	e := c.entry("limit.reset", org, name)
 	e.Reason = how.Reason
 	if err := h.audit.commit(c, e, before[0], nil); err != nil {
@@ -346,15 +346,14 @@ func (h *limitHandler) resetLimit(c *call) (any, error) {
 	return after[0], nil
 }
 
-// reopenLimits opens the limits of an org, or of all, that a loss of Redis's data
-// closed.
+// reopenLimits opens the limits of one org or all that were closed by a data loss in Redis.
 func (h *limitHandler) reopenLimits(c *call) (any, error) {
 	var how limitsReopen
 	if err := c.read(&how); err != nil {
 		return nil, err
 	}
 	if how.Reason == "" {
-		return nil, wire.BadRequest("reason", "missing_field", "Opening limits again needs a reason")
+		return nil, wire.BadRequest("reason", "missing_field", "Reopening limits needs a reason")
 	}
 	org := c.r.PathValue("org")
 	if org != "" {
@@ -373,10 +372,10 @@ func (h *limitHandler) reopenLimits(c *call) (any, error) {
 	return empty{}, h.opts.Budget.DataLoss.ReopenAll(c.r.Context())
 }
 
-// defaultLimits are the limits of every org.
+// defaultLimits returns the limits of all orgs.
 func (h *limitHandler) defaultLimits(user, key string) ([]budget.Limit, error) {
 	if user != "" || key != "" {
-		return nil, wire.BadRequest("org", "invalid_value", "A user or a key is of one org: name that org instead of %s",
+		return nil, wire.BadRequest("org", "invalid_value", "A user or key belongs to one org. Name that org instead of %s",
 			everyOrg)
 	}
 	return h.opts.Defaults()

@@ -12,7 +12,7 @@ import (
 
 const dollar = pricing.Nano(1_000_000_000)
 
-// month and daily are limits of the file, as calls are held under them.
+// month and daily are limits of the file, in the form used for holds.
 var (
 	month = budget.Limit{
 		ID: "month", Subject: budget.Org, Metric: budget.Cost,
@@ -24,7 +24,7 @@ var (
 	}
 )
 
-// limit returns the one of a name of those that a path lists.
+// limit returns the limit of this name from a list.
 func (d *deployment) limit(path, name string) object {
 	d.t.Helper()
 	for _, l := range d.list(path) {
@@ -54,14 +54,14 @@ func TestListLimits(t *testing.T) {
 		{"?user=alice", "rate", `{"metric":"requests","unit":"requests","shape":"window 1m","amount":60,"used":0}`},
 		{"?user=alice", "burst", `{"subject":"key","unit":"tokens","amount":5000,"used":null}`},
 		{"?key=k1", "burst", `{"used":0,"remaining":5000}`},
-		{"?key=k1", "daily", `{"used":0}`}, // of the key's user
+		{"?key=k1", "daily", `{"used":0}`}, // usage of the key's user
 		{"?user=alice&key=k1", "burst", `{"used":0}`},
 	} {
 		d.has("limits"+tc.query+" "+tc.name, d.limit("/orgs/acme/limits"+tc.query, tc.name), tc.want)
 	}
 }
 
-// A key stands under the limits of its user, the user's own ones included.
+// A key is subject to the limits of its user, including the user's own.
 func TestLimitsOfAKey(t *testing.T) {
 	d := deploy(t)
 	d.expect(200, "PATCH", "/orgs/acme/limits/daily?user=alice", `{"amount":"$20"}`, "")
@@ -101,7 +101,7 @@ func TestUseOfLimits(t *testing.T) {
 	}
 }
 
-// The words that say how room comes back.
+// Descriptions of how capacity returns.
 func TestShapesOfLimits(t *testing.T) {
 	d := deploy(t)
 	for body, want := range map[string]string{
@@ -135,7 +135,7 @@ func TestSetLimit(t *testing.T) {
 	}
 }
 
-// A limit for one user replaces the org's, for that user alone.
+// A limit for one user replaces the org's for that user only.
 func TestSetLimitOfOneUser(t *testing.T) {
 	d := deploy(t)
 	d.expect(200, "PATCH", "/orgs/acme/limits/daily?user=alice", `{"amount":"$20"}`,
@@ -148,7 +148,7 @@ func TestSetLimitOfOneUser(t *testing.T) {
 	d.has("alice after that", d.limit("/orgs/acme/limits?user=alice", "daily"), `{"amount":1e10}`)
 }
 
-// TestSetLimitIsRefused: a refusal names the field that is wrong, when there is one.
+// TestSetLimitIsRefused: the error names the invalid field, if there is one.
 func TestSetLimitIsRefused(t *testing.T) {
 	d := deploy(t)
 	for _, tc := range []struct {
@@ -177,7 +177,7 @@ func TestSetLimitIsRefused(t *testing.T) {
 	d.has("month", d.limit("/orgs/acme/limits", "month"), `{"amount":1e11,"mode":"enforce"}`)
 }
 
-// Unsetting gives the file's limit back; what the file has alone cannot be unset.
+// Unsetting restores the file's limit; a limit that is only in the file cannot be unset.
 func TestUnsetLimit(t *testing.T) {
 	d := deploy(t)
 	d.refused(404, "limit_not_set", "limit", "DELETE", "/orgs/acme/limits/month", "")
@@ -190,8 +190,7 @@ func TestUnsetLimit(t *testing.T) {
 	d.refused(404, "limit_not_set", "limit", "DELETE", "/orgs/acme/limits/month", "")
 }
 
-// A reset forgets what was charged, for one subject, and leaves open calls and
-// the ledger alone.
+// A reset clears the usage of one subject, and keeps open calls and the ledger.
 func TestResetLimit(t *testing.T) {
 	d := deploy(t)
 	for _, user := range []string{"alice", "bob"} {
@@ -235,8 +234,8 @@ func TestResetLimitIsRefused(t *testing.T) {
 	d.expect(200, "POST", "/orgs/acme/limits/burst/reset", `{"reason":"r","key":"k1"}`, `{"used":0}`)
 }
 
-// TestReopenLimits: after Redis lost its data an org's limits are shown as closed,
-// and an administrator opens them, with a reason.
+// TestReopenLimits: after a data loss in Redis an org's limits are shown as closed, and an
+// administrator can reopen them, with a reason.
 func TestReopenLimits(t *testing.T) {
 	d := deploy(t)
 	hold := func() error {
@@ -247,7 +246,7 @@ func TestReopenLimits(t *testing.T) {
 	if err := hold(); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []string{"lg:epoch", "lg:{acme}:epoch"} { // the administrator's own key stays
+	for _, key := range []string{"lg:epoch", "lg:{acme}:epoch"} { // keep the administrator's own key
 		if err := d.rdb.Del(t.Context(), key).Err(); err != nil {
 			t.Fatal(err)
 		}

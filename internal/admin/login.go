@@ -15,7 +15,7 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// authenticator finds out which administrator calls.
+// authenticator identifies the calling administrator.
 type authenticator struct {
 	opts     *Options
 	audit    *recorder
@@ -29,27 +29,27 @@ func newAuthenticator(o *Options, audit *recorder) *authenticator {
 	return h
 }
 
-// refusals records wrong keys in the audit: so few a minute that whoever tries keys
-// cannot push what administrators did out of it. It is safe for concurrent use.
+// refusals records wrong keys in the audit. It limits the rate, so that an attacker cannot push
+// administrators' changes out of the audit. It is safe for concurrent use.
 type refusals struct {
 	rate    *auth.FailureLimiter
-	skipped atomic.Int64 // since the last that was recorded
+	skipped atomic.Int64 // since the last recorded one
 }
 
-// recorded is how many wrong keys the audit takes.
+// recorded is the rate of wrong keys that the audit records.
 var recorded = auth.Rate{PerMinute: 1, Burst: 30}
 
-// refusalTime is for the record of one.
+// refusalTime limits the time to record one.
 const refusalTime = time.Second
 
-// refusal is what the audit says of a wrong key.
+// refusal is the audit entry of a wrong key.
 type refusal struct {
 	Path       string `json:"path"`
 	Unrecorded int64  `json:"unrecorded,omitempty"` // others since the last entry
 }
 
-// refused records that a key was wrong. Known is the administrator whose key it is, who is
-// disabled or has expired; "" for no administrator's.
+// refused records a wrong key. known is the disabled or expired administrator that the key
+// belongs to, or "".
 func (h *authenticator) refused(c *call, known string) {
 	everybody := netip.Addr{}
 	if h.denials.rate.Blocked(everybody, c.start) {
@@ -66,7 +66,7 @@ func (h *authenticator) refused(c *call, known string) {
 	}
 }
 
-// actor is who does something.
+// actor is the author of a request.
 type actor struct {
 	id       string
 	readOnly bool
@@ -75,9 +75,9 @@ type actor struct {
 
 type actorKey struct{}
 
-// authenticate finds the administrator. Every refusal reads the same. After too many
-// wrong keys, of an address or in all, further ones get 429 and the store is not asked
-// about them; a right key is never locked out.
+// authenticate identifies the administrator. Every refusal reads the same. After too many wrong
+// keys, from one address or in total, further wrong keys get 429 without a lookup in the store.
+// A right key is never locked out.
 func (h *authenticator) authenticate(c *call) (actor, error) {
 	if a, ok := c.r.Context().Value(actorKey{}).(actor); ok {
 		return a, nil
@@ -91,7 +91,7 @@ func (h *authenticator) authenticate(c *call) (actor, error) {
 				return a, nil
 			}
 			known = a.id
-			if !blocked && h.opts.Tenants.Missed(c.r.Context()) { // it may be new
+			if !blocked && h.opts.Tenants.Missed(c.r.Context()) { // the key may be new
 				if a, ok := h.lookUp(c, text); ok {
 					return a, nil
 				}
@@ -99,20 +99,19 @@ func (h *authenticator) authenticate(c *call) (actor, error) {
 		}
 	}
 	if blocked {
-		return actor{}, wire.RateLimited("Too many requests with a wrong key", auth.FailureRetryAfter)
+		return actor{}, wire.RateLimited("Too many requests with an incorrect key", auth.FailureRetryAfter)
 	}
 	h.failures.Failed(c.ip, c.start)
 	if sent {
 		h.refused(c, known)
 	}
-	e := wire.InvalidKey("Send an administrator's key, as `Authorization: Bearer lg_admin_...`. `llmguard admins " +
-		"create` makes one")
+	e := wire.InvalidKey("Send an administrator's key, as `Authorization: Bearer lg_admin_...`. Create one with `llmguard admins create`")
 	e.Header = http.Header{"Www-Authenticate": {"Bearer"}}
 	return actor{}, e
 }
 
-// lookUp compares with every administrator's hash, so that its time tells nothing. An
-// administrator whose key may not be used is returned as well, with false.
+// lookUp compares the key with every administrator's hash, so that its timing reveals nothing.
+// An administrator whose key is disabled or expired is returned with false.
 func (h *authenticator) lookUp(c *call, text string) (actor, bool) {
 	file := h.opts.File()
 	hashes := []string{keys.Hash(keys.Pepper{}, text)}
@@ -132,7 +131,7 @@ func (h *authenticator) lookUp(c *call, text string) (actor, bool) {
 	return found, ok
 }
 
-// administrators are those of the file with those in Redis over them.
+// administrators returns those of the file with runtime records on top.
 func (h *authenticator) administrators(file FileSettings) map[string]tenants.Admin {
 	all := map[string]tenants.Admin{}
 	maps.Copy(all, file.Admins)
@@ -142,7 +141,7 @@ func (h *authenticator) administrators(file FileSettings) map[string]tenants.Adm
 	return all
 }
 
-// bearer returns the key of the one Authorization header.
+// bearer returns the key, if there is exactly one Authorization header.
 func bearer(h http.Header) (string, bool) {
 	values := h.Values("Authorization")
 	if len(values) != 1 {

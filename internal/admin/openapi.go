@@ -13,8 +13,8 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// document returns the OpenAPI 3.1 document of the routes, made from the table
-// and the types, so that it cannot say anything else than they do.
+// document returns the OpenAPI 3.1 document of the routes. It is generated from the route table
+// and the Go types, so that it cannot disagree with them.
 func document(routes []route) ([]byte, error) {
 	s := schemas{}
 	paths := map[string]map[string]any{}
@@ -27,8 +27,8 @@ func document(routes []route) ([]byte, error) {
 	return stdjson.MarshalIndent(map[string]any{
 		"openapi": "3.1.0",
 		"info": map[string]any{
-			"title": "llmguard administration", "version": "1",
-			"description": "Records in Redis go before the configuration file, field by field, by id.",
+			"title": "llmguard admin API", "version": "1",
+			"description": "Values set at runtime (in Redis) override the configuration file, field by field, by id.",
 		},
 		"paths": paths,
 		"components": map[string]any{
@@ -42,7 +42,7 @@ func document(routes []route) ([]byte, error) {
 	}, "", "  ")
 }
 
-// schemas are those of named types, by name.
+// schemas are the schemas of named types, by name.
 type schemas map[string]any
 
 var pathArgument = regexp.MustCompile(`\{(\w+)\}`)
@@ -80,7 +80,7 @@ func (s schemas) operation(r route) map[string]any {
 	return op
 }
 
-// failed is the form of every refusal.
+// failed is the body of every error response.
 type failed struct {
 	Error problem `json:"error"`
 }
@@ -96,8 +96,8 @@ func content(schema any) map[string]any {
 	return map[string]any{"application/json": map[string]any{"schema": schema}}
 }
 
-// of returns the schema of a type. What is asked for may be left out and may be
-// null (in patches); what is answered is there.
+// of returns the schema of a type. Request members are optional and nullable (in patches);
+// response members are required.
 func (s schemas) of(t reflect.Type, asked bool) any {
 	switch t {
 	case reflect.TypeFor[time.Time]():
@@ -126,7 +126,7 @@ func (s schemas) of(t reflect.Type, asked bool) any {
 	panic("admin: no schema for " + t.String())
 }
 
-// nullable is a schema that takes null, too.
+// nullable returns the schema extended with null.
 func nullable(schema any) any {
 	m, ok := schema.(map[string]any)
 	if kind, named := m["type"].(string); ok && named {
@@ -163,14 +163,14 @@ func (s schemas) object(t reflect.Type, asked bool) any {
 
 var notInName = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
-// schemaName makes page[...admin.Org] OrgPage.
+// schemaName returns the schema name of a type; page[...admin.Org] becomes OrgPage.
 func schemaName(t reflect.Type) string {
 	name := t.Name()
 	if base, of, generic := strings.Cut(name, "["); generic {
 		of = of[strings.LastIndexAny(of, "./")+1:]
 		name = of + strings.ToUpper(base[:1]) + base[1:]
 	}
-	switch { // whose names are others than ours
+	switch { // names that would clash with ours
 	case strings.HasSuffix(t.PkgPath(), "/budget"):
 		name = "Ledger" + name
 	case strings.HasSuffix(t.PkgPath(), "/top"):
@@ -180,8 +180,7 @@ func schemaName(t reflect.Type) string {
 	return strings.ToUpper(name[:1]) + name[1:]
 }
 
-// jsonField is a member as encoding/json has it, those of embedded structs
-// included.
+// jsonField is a member as encoding/json sees it, including those of embedded structs.
 type jsonField struct {
 	name     string
 	typ      reflect.Type
@@ -204,17 +203,17 @@ func fieldsOf(t reflect.Type) []jsonField {
 	return out
 }
 
-// known refuses names that a specification does not have.
+// known rejects names that a specification does not have.
 func known(spec any, name string) error {
 	for _, f := range fieldsOf(reflect.TypeOf(spec).Elem()) {
 		if f.name == name {
 			return nil
 		}
 	}
-	return wire.BadRequest(name, "unknown_field", "There is no field %q here", name)
+	return wire.BadRequest(name, "unknown_field", "There is no field %q in this request", name)
 }
 
-// reset empties what a pointer points to, and returns it.
+// reset zeroes what a pointer points to, and returns the pointer.
 func reset(spec any) any {
 	reflect.ValueOf(spec).Elem().SetZero()
 	return spec

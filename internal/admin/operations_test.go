@@ -13,8 +13,8 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// TestBatchesOfAnyOrg: an administrator finds a batch without knowing whose it is, and cancels it;
-// the audit has it.
+// TestBatchesOfAnyOrg: an administrator can find a batch without knowing its org, and cancel
+// it; the audit records it.
 func TestBatchesOfAnyOrg(t *testing.T) {
 	d := deploy(t)
 	ctx := t.Context()
@@ -61,8 +61,8 @@ func TestBatchesOfAnyOrg(t *testing.T) {
 	d.has("audit", entry, `{"action":"batch.cancel","target":"`+b.ID+`","reason":"wrong model"}`)
 }
 
-// TestSwitchedOffWebhooks: an administrator sees the targets that were switched off and switches
-// them on, with a reason that the audit keeps.
+// TestSwitchedOffWebhooks: an administrator sees disabled targets and enables them, with a
+// reason that the audit records.
 func TestSwitchedOffWebhooks(t *testing.T) {
 	d := deploy(t, `
   - {id: hooked, webhooks: [{url: "https://hooks.example.com/secret-path", secrets: [whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw]}]}
@@ -101,8 +101,8 @@ func TestSwitchedOffWebhooks(t *testing.T) {
 	d.has("audit", entry, `{"action":"webhook.enable","org":"hooked","reason":"it is back"}`)
 }
 
-// TestLimitsPerAddress: what an address has used of a limit that counts by address can be seen
-// and reset, however the address is written.
+// TestLimitsPerAddress: the usage of one address can be read and reset, in whatever notation
+// the address is given.
 func TestLimitsPerAddress(t *testing.T) {
 	d := deploy(t, `
   - {id: open, limits: [{name: each, subject: ip, metric: requests, amount: 5, window: 1h}], users: [{id: ann}]}

@@ -10,23 +10,23 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// Purged is what there was of an org, in numbers.
+// Purged counts the data of an org.
 type Purged struct {
 	Records int `json:"records"` // of the org, its users, keys, limits, overrides and credentials
-	Keys    int `json:"keys"`    // of Redis, with what is counted below
+	Keys    int `json:"keys"`    // in Redis, including what is counted below
 	Jobs    int `json:"jobs"`
 	Batches int `json:"batches"`
 	Files   int `json:"files"`
 }
 
 type purge struct {
-	// Ledger removes the ledger, daily sums and corrections, too.
+	// Ledger also removes the ledger, daily sums and corrections.
 	Ledger bool   `json:"ledger,omitempty"`
 	DryRun bool   `json:"dry_run,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }
 
-// orgDataHandler exports and purges what is kept of an org.
+// orgDataHandler exports and purges the data of an org.
 type orgDataHandler struct {
 	opts        *Options
 	dir         *directory
@@ -39,7 +39,7 @@ type orgDataHandler struct {
 	jobs        *jobHandler
 }
 
-// exportOrg streams everything that is kept of an org, without secrets and contents.
+// exportOrg streams all data of an org, without secrets and contents.
 func (h *orgDataHandler) exportOrg(c *call) (any, error) {
 	org := c.r.PathValue("org")
 	if _, _, err := h.dir.org(org); err != nil {
@@ -61,7 +61,7 @@ func (h *orgDataHandler) exportOrg(c *call) (any, error) {
 	}), nil
 }
 
-// identities are as their own routes show them, without secrets.
+// identities exports records as their own routes show them, without secrets.
 func (h *orgDataHandler) identities(c *call, line func(kind string, data any) error) error {
 	org, err := h.orgs.getOrg(c)
 	if err != nil {
@@ -87,7 +87,7 @@ func (h *orgDataHandler) identities(c *call, line func(kind string, data any) er
 	return nil
 }
 
-// each calls fn with what a list has.
+// each calls fn with the elements of a list.
 func each(c *call, list handler, fn func(one stdjson.RawMessage) error) error {
 	answer, err := list(c)
 	if err != nil {
@@ -109,7 +109,7 @@ func each(c *call, list handler, fn func(one stdjson.RawMessage) error) error {
 	return nil
 }
 
-// purgeOrg removes what is kept of a disabled org that is no longer in the file.
+// purgeOrg deletes the data of a disabled org that is no longer in the file.
 func (h *orgDataHandler) purgeOrg(c *call) (any, error) {
 	var n purge
 	if err := c.read(&n); err != nil {
@@ -137,7 +137,7 @@ func (h *orgDataHandler) purgeOrg(c *call) (any, error) {
 	}
 	if !n.DryRun && found.Any() {
 		if err := p.Run(c.r.Context(), e, found); err != nil {
-			const text = " is not removed completely. The same command continues where this one ended"
+			const text = " was removed only in part. Repeat the command to continue"
 			return nil, wire.ServiceUnavailable("Org "+org+text, time.Second, err)
 		}
 	}
@@ -147,7 +147,7 @@ func (h *orgDataHandler) purgeOrg(c *call) (any, error) {
 	return Purged(found), nil
 }
 
-// purgeError words why an org is not purged.
+// purgeError explains why an org cannot be purged.
 func purgeError(err error, org string) error {
 	switch {
 	case errors.Is(err, orgdata.ErrDeclared):

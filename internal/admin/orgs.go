@@ -11,8 +11,8 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// Source says where something stands: in the file, in Redis, or in both, where
-// Redis goes before.
+// Source is where something is defined: in the file, in Redis, or in both, in which case Redis
+// takes precedence.
 type Source string
 
 // The sources.
@@ -33,7 +33,7 @@ func sourceOf(file, record bool) Source {
 	}
 }
 
-// Org is an org as it is in force.
+// Org is an org as in effect.
 type Org struct {
 	ID                 string   `json:"id"`
 	Name               string   `json:"name"`
@@ -51,9 +51,10 @@ type Org struct {
 	Weight             int      `json:"weight"`
 	Users              int      `json:"users"`
 	Keys               int      `json:"keys"`
-	// WorstHour is the most in nano-USD that the org can spend in an hour of the clock, null when
-	// no limit of cost bounds it. Unbounded reports that it can make calls that no limit of cost,
-	// tokens or requests bounds; UnboundedUsers are the users who can, empty for all.
+	// WorstHour is the most, in nano-USD, that the org can spend in a clock hour, or null if no
+	// cost limit bounds it. Unbounded reports that calls are possible that no limit of cost,
+	// tokens or requests bounds. UnboundedUsers are the users who can make them; empty means
+	// all.
 	WorstHour      *int64     `json:"worst_hour"`
 	Unbounded      bool       `json:"unbounded"`
 	UnboundedUsers []string   `json:"unbounded_users"`
@@ -62,7 +63,7 @@ type Org struct {
 	Updated        *time.Time `json:"updated_at"`
 }
 
-// newOrg and orgPatch are what requests say of an org.
+// newOrg and orgPatch are the request bodies for an org.
 type newOrg struct {
 	ID string `json:"id"`
 	orgPatch
@@ -107,7 +108,7 @@ func (h *orgHandler) viewOrg(c *call, o *settings.Org, inFile bool) Org {
 	return v
 }
 
-// list is never null on the wire.
+// list returns l, or an empty list for nil, which JSON would encode as null.
 func list(l []string) []string {
 	if l == nil {
 		return []string{}
@@ -115,7 +116,7 @@ func list(l []string) []string {
 	return l
 }
 
-// duration words a duration, empty for none.
+// duration formats a duration; 0 is empty.
 func duration(d time.Duration) string {
 	if d == 0 {
 		return ""
@@ -154,7 +155,8 @@ func (h *orgHandler) createOrg(c *call) (any, error) {
 		return nil, err
 	}
 	if n.ID == everyOrg {
-		return nil, wire.BadRequest("id", "invalid_value", "No org can be called %s: where limits are set it means every org",
+		return nil, wire.BadRequest("id", "invalid_value", "An org cannot have the name %s, which means every org where "+
+			"limits are set",
 			everyOrg)
 	}
 	if _, _, err := h.dir.org(n.ID); err == nil {
@@ -201,7 +203,7 @@ func (h *orgHandler) deleteOrg(c *call) (any, error) {
 	}
 	refs := h.dir.records(id).Refs(id)
 	if len(refs) == 0 {
-		return nil, declared("org", id, "Disable it here, or take it out of the file")
+		return nil, declared("org", id, "Disable it here, or remove it from the file")
 	}
 	if err := h.audit.remove(c, c.entry("org.delete", id, id), refs...); err != nil {
 		return nil, err
@@ -212,11 +214,11 @@ func (h *orgHandler) deleteOrg(c *call) (any, error) {
 func exists(kind, id string) error {
 	return &wire.Error{
 		Status: http.StatusConflict, Type: "invalid_request_error", Code: kind + "_exists", Param: "id",
-		Message: fmt.Sprintf("The %s %q exists already", kind, id),
+		Message: fmt.Sprintf("The %s %q already exists", kind, id),
 	}
 }
 
-// taken words the conflict of two who make the same thing.
+// taken rewrites the conflict of two requests that create the same thing.
 func taken(err error, kind, id string) error {
 	if public(err).Code == "changed_meanwhile" {
 		return exists(kind, id)
@@ -224,11 +226,11 @@ func taken(err error, kind, id string) error {
 	return err
 }
 
-// declared refuses to remove what stands in the file.
+// declared is the error for removing what the file defines.
 func declared(kind, id, advice string) error {
 	return &wire.Error{
 		Status: http.StatusConflict, Type: "invalid_request_error", Code: "declared_in_file",
-		Message: "The " + kind + " " + id + " stands in the configuration file, and nothing is recorded of it here. " +
+		Message: "The " + kind + " " + id + " is defined in the configuration file and has no runtime changes. " +
 			advice,
 	}
 }

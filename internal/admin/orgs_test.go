@@ -31,7 +31,7 @@ func TestCreateOrg(t *testing.T) {
 	}
 }
 
-// What a new org does not say is the configuration's default.
+// What a new org leaves unspecified has the configuration's default.
 func TestDefaultsOfANewOrg(t *testing.T) {
 	d := deploy(t)
 	file := d.expect(200, "GET", "/orgs/acme", "",
@@ -117,7 +117,7 @@ func TestUnknownOrgIsNotFound(t *testing.T) {
 	}
 }
 
-// A record goes before the file field by field, and null gives a field back.
+// A record overrides the file field by field, and null restores a field.
 func TestUpdateOrgOfTheFile(t *testing.T) {
 	d := deploy(t)
 	d.expect(200, "PATCH", "/orgs/acme", `{"name":"Acme Inc","weight":200}`,
@@ -145,7 +145,7 @@ func TestUpdateOrgIsRefused(t *testing.T) {
 	d.expect(200, "GET", "/orgs/acme", "", `{"source":"file"}`)
 }
 
-// Removing records gives the file's org back; what the file has stays.
+// Deleting the records restores the file's org.
 func TestDeleteOrgOfTheFile(t *testing.T) {
 	d := deploy(t)
 	got := d.refused(409, "declared_in_file", "", "DELETE", "/orgs/acme", "")
@@ -160,7 +160,7 @@ func TestDeleteOrgOfTheFile(t *testing.T) {
 	d.refused(409, "declared_in_file", "", "DELETE", "/orgs/acme", "")
 }
 
-// An org of Redis goes with all that is recorded of it, in one write.
+// An org of Redis is deleted together with all its records, in one write.
 func TestDeleteOrgOfRedis(t *testing.T) {
 	d := deploy(t)
 	d.globex()
@@ -175,7 +175,7 @@ func TestDeleteOrgOfRedis(t *testing.T) {
 	d.expect(201, "POST", "/orgs", `{"id":"globex"}`, `{"users":0,"name":""}`)
 }
 
-// globex makes an org with some of everything.
+// globex creates an org with every kind of data.
 func (d *deployment) globex() {
 	d.t.Helper()
 	d.expect(201, "POST", "/orgs", `{"id":"globex","name":"Globex"}`, "")
@@ -187,8 +187,8 @@ func (d *deployment) globex() {
 	d.expect(200, "PUT", "/orgs/globex/credentials/openai", `{"secret":"sk-globex-0123456789","clear":true}`, "")
 }
 
-// Two processes create the same org: the second, which does not know of the first
-// yet, gets the answer that it exists.
+// Two processes create the same org: the second, which does not know the first's, gets the
+// error that it exists.
 func TestTwoProcessesMakeTheSame(t *testing.T) {
 	d := deploy(t)
 	other := *d

@@ -11,13 +11,13 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// Override changes a limit's amount until its end.
+// Override changes a limit's amount until it expires.
 type Override struct {
 	ID      string    `json:"id"`
 	Limit   string    `json:"limit"`
-	Only    string    `json:"only"` // the user, key or address it is for; empty: all
+	Only    string    `json:"only"` // the user, key or address; empty: all
 	Add     int64     `json:"add"`
-	Amount  int64     `json:"amount"` // instead of Add, when above 0
+	Amount  int64     `json:"amount"` // replaces the amount if above 0
 	Unit    string    `json:"unit"`
 	Until   time.Time `json:"until"`
 	Active  bool      `json:"active"`
@@ -28,12 +28,12 @@ type Override struct {
 
 type newOverride struct {
 	Limit string `json:"limit"`
-	// User or Key, or an address in IP, is whom it is for; none: all that the
-	// limit counts.
+	// User, Key or IP is the subject; without one, the override applies to all that the limit
+	// counts.
 	User string `json:"user,omitempty"`
 	Key  string `json:"key,omitempty"`
 	IP   string `json:"ip,omitempty"`
-	// Add ("$200", "-$5", "1000") is added to the amount, Amount replaces it.
+	// Add ("$200", "-$5", "1000") is added to the amount; Amount replaces it.
 	Add    string    `json:"add,omitempty"`
 	Amount string    `json:"amount,omitempty"`
 	Until  time.Time `json:"until"`
@@ -56,7 +56,7 @@ func (h *overrideHandler) listOverrides(c *call) (any, error) {
 	return listOf(h.dir.overrides(c, org)), nil
 }
 
-// longest is how long an override may last; what is longer is a limit of its own.
+// longest is the maximum duration of an override; a longer one should be a limit.
 const longest = 366 * 24 * time.Hour
 
 func (h *overrideHandler) createOverride(c *call) (any, error) {
@@ -88,10 +88,10 @@ func (h *overrideHandler) createOverride(c *call) (any, error) {
 	case n.Reason == "":
 		return nil, wire.BadRequest("reason", "missing_field", "An override needs a reason")
 	case !c.start.Before(n.Until):
-		return nil, wire.BadRequest("until", "invalid_value", "until must be a time to come")
+		return nil, wire.BadRequest("until", "invalid_value", "until must be in the future")
 	case n.Until.Sub(c.start) > longest:
 		return nil, wire.BadRequest("until", "invalid_value",
-			"until is more than a year away: set the limit's amount instead")
+			"until is more than a year away. Change the limit's amount instead")
 	}
 	id := wire.NewCallID()
 	e := c.entry("limit.override", org, id)
@@ -109,7 +109,7 @@ func (h *overrideHandler) createOverride(c *call) (any, error) {
 	return nil, wire.Internal(tenants.ErrConflict)
 }
 
-// over removes overrides that ended a week ago; the audit keeps them.
+// over returns changes that remove overrides that expired a week ago; the audit keeps them.
 func (h *overrideHandler) over(c *call, org string) []tenants.Change {
 	var out []tenants.Change
 	for id, o := range h.dir.records(org).Overrides {
@@ -125,8 +125,8 @@ func (h *overrideHandler) over(c *call, org string) []tenants.Change {
 	return out
 }
 
-// boundTo are the overrides and limits that are for one user or one key alone. They end with
-// it: whoever gets the id next has none of them.
+// boundTo returns the overrides and limits that apply to one user or key only. They are removed
+// with it, so that the next owner of the id does not inherit them.
 func (h *overrideHandler) boundTo(org string, subject budget.Subject, id string) []tenants.Ref {
 	var out []tenants.Ref
 	t := h.dir.records(org)
@@ -143,8 +143,8 @@ func (h *overrideHandler) boundTo(org string, subject budget.Subject, id string)
 	return out
 }
 
-// mayCountBy reports whether a limit of that name counts by a subject. One that is not there
-// any more may have.
+// mayCountBy reports whether a limit of this name counts by subject. A limit that no longer
+// exists may have.
 func (h *overrideHandler) mayCountBy(org, name string, subject budget.Subject) bool {
 	o := h.opts.Policy().Orgs[org]
 	if o == nil {
@@ -163,7 +163,7 @@ func (h *overrideHandler) mayCountBy(org, name string, subject budget.Subject) b
 	return !there
 }
 
-// only is whom an override is for, which must be what the limit counts.
+// only returns the subject of an override, which must match what the limit counts.
 func (n *newOverride) only(l *budget.Limit) (string, error) {
 	for _, s := range []struct {
 		subject budget.Subject
@@ -174,17 +174,17 @@ func (n *newOverride) only(l *budget.Limit) (string, error) {
 		}
 		if s.subject != l.Subject {
 			return "", wire.BadRequest(string(s.subject), "invalid_value",
-				"The limit %s counts by %s, so its override cannot be for one %s", l.ID, l.Subject, s.subject)
+				"The limit %s counts per %s, so its override cannot be for one %s", l.ID, l.Subject, s.subject)
 		}
 		return s.id, nil
 	}
 	return "", nil
 }
 
-// amounts reads what is added, or what stands instead.
+// amounts parses what is added, or what replaces the amount.
 func (n *newOverride) amounts(m budget.Metric) (add, amount int64, err error) {
 	if (n.Add == "") == (n.Amount == "") {
-		return 0, 0, wire.BadRequest("add", "invalid_value", "Say either add or amount")
+		return 0, 0, wire.BadRequest("add", "invalid_value", "Set either add or amount")
 	}
 	if n.Amount != "" {
 		amount, err = quantity("amount", n.Amount, m)
@@ -201,7 +201,7 @@ func (n *newOverride) amounts(m budget.Metric) (add, amount int64, err error) {
 	return add, 0, err
 }
 
-// quantity reads an amount in the metric's unit.
+// quantity parses an amount in the metric's unit.
 func quantity(param, text string, m budget.Metric) (int64, error) {
 	q, err := settings.ParseQuantity(text)
 	switch {
@@ -212,7 +212,7 @@ func quantity(param, text string, m budget.Metric) (int64, error) {
 	case q.Money != (m == budget.Cost):
 		return 0, wire.BadRequest(param, "invalid_value", "%s: this limit is in money; did you mean $%s?", param, text)
 	case q.N > budget.MaxAmount:
-		return 0, wire.BadRequest(param, "invalid_value", "%s: %s is too much", param, text)
+		return 0, wire.BadRequest(param, "invalid_value", "%s: %s is too large", param, text)
 	}
 	return q.N, nil
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
-// in is a time from now, as the API takes it.
+// in returns a time from now, in the API's format.
 func in(d time.Duration) string {
 	return time.Now().Add(d).UTC().Truncate(time.Second).Format(time.RFC3339)
 }
 
-// override makes one and returns its id.
+// override creates an override and returns its id.
 func (d *deployment) override(body, fields string) string {
 	d.t.Helper()
 	return text(d.expect(201, "POST", "/orgs/acme/overrides", body, fields)["id"])
@@ -35,7 +35,7 @@ func TestOverrideAddsToALimit(t *testing.T) {
 	d.has("bob", d.limit("/orgs/acme/limits?user=bob", "daily"), `{"amount":1e10,"override_until":null}`)
 }
 
-// An override without a user is for all that the limit counts.
+// An override without a user applies to all that the limit counts.
 func TestOverrideForAll(t *testing.T) {
 	d := deploy(t)
 	d.override(`{"limit":"daily","add":"-$5","until":"`+in(time.Hour)+`","reason":"save"}`, `{"only":"","add":-5e9}`)
@@ -51,7 +51,7 @@ func TestOverrideForAll(t *testing.T) {
 	d.has("burst", d.limit("/orgs/acme/limits?key=k1", "burst"), `{"amount":9000,"base_amount":5000}`)
 }
 
-// Several overrides add up; of those that replace the amount the newest counts.
+// Several overrides add up; of those that replace the amount, the newest applies.
 func TestSeveralOverrides(t *testing.T) {
 	d := deploy(t)
 	soon, late := in(time.Hour), in(2*time.Hour)
@@ -77,7 +77,7 @@ func TestEndOverride(t *testing.T) {
 	d.refused(404, "override_not_found", "override", "DELETE", "/orgs/acme/overrides/"+id, "")
 }
 
-// past makes the record of an override that ended a while ago.
+// past stores an override that expired a while ago.
 func (d *deployment) past(id string, ago time.Duration) {
 	d.t.Helper()
 	at := time.Now().UTC().Add(-ago)
@@ -89,8 +89,8 @@ func (d *deployment) past(id string, ago time.Duration) {
 	})
 }
 
-// An override that ended has no effect, is listed as over, and is removed with
-// the next new one a week later.
+// An expired override has no effect, is listed as over, and is removed a week later, when a new
+// one is created.
 func TestOverridesThatEnded(t *testing.T) {
 	d := deploy(t)
 	d.past("old", 8*24*time.Hour)
@@ -146,8 +146,8 @@ func TestOverrideIsRefused(t *testing.T) {
 	}
 }
 
-// TestOverridesEndWithTheirSubject: whoever gets the id of a user or key that was removed has
-// the limits that everybody has.
+// TestOverridesEndWithTheirSubject: a user or key that gets the id of a deleted one has only
+// the general limits.
 func TestOverridesEndWithTheirSubject(t *testing.T) {
 	d := deploy(t)
 	until := in(time.Hour)
@@ -176,8 +176,8 @@ func TestOverridesEndWithTheirSubject(t *testing.T) {
 	d.has("the org", d.limit("/orgs/acme/limits", "month"), `{"amount":101e9}`)
 }
 
-// TestOverridesOfTheFileStay: what is removed of a user of the file is what was recorded, and
-// the user stays.
+// TestOverridesOfTheFileStay: deleting a user of the file deletes its runtime records, but the
+// user stays.
 func TestOverridesOfTheFileStay(t *testing.T) {
 	d := deploy(t)
 	d.expect(200, "PATCH", "/orgs/acme/users/alice", `{"disabled":true}`, "")

@@ -9,7 +9,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// QueuePool is a pool for programs.
+// QueuePool is a pool in machine-readable form.
 type QueuePool struct {
 	Pool        string           `json:"pool"`
 	Waiting     map[string]int64 `json:"waiting"` // by class
@@ -22,19 +22,19 @@ type QueuePool struct {
 	TPM         QueueQuota       `json:"tpm"`
 	Concurrency int              `json:"concurrency"` // 0: no limit
 	Blocked     float64          `json:"blocked_seconds"`
-	Oldest      *float64         `json:"oldest_seconds"` // wait of the oldest job; null: none waits
+	Oldest      *float64         `json:"oldest_seconds"` // wait of the oldest job; null if none waits
 	Dead        int64            `json:"dead_letters"`
 	Flows       []QueueFlow      `json:"flows"`
 	Parked      []QueueParked    `json:"parked"`
 }
 
-// QueueQuota is what of a quota is used.
+// QueueQuota is the use of a quota.
 type QueueQuota struct {
 	Used  int64 `json:"used"`
-	Limit int64 `json:"limit"` // 0: none
+	Limit int64 `json:"limit"` // 0: no limit
 }
 
-// QueueFlow is what waits of one user.
+// QueueFlow is the waiting work of one user.
 type QueueFlow struct {
 	Org    string  `json:"org"`
 	User   string  `json:"user"`
@@ -44,15 +44,15 @@ type QueueFlow struct {
 	Oldest float64 `json:"oldest_seconds"`
 }
 
-// QueueParked is what is paused, and until when.
+// QueueParked is something paused, and until when.
 type QueueParked struct {
 	Org   string    `json:"org"`
-	User  string    `json:"user,omitempty"` // none: of the whole org
+	User  string    `json:"user,omitempty"` // empty: the whole org
 	What  string    `json:"what"`           // all, model, key, key and model
 	Until time.Time `json:"until"`
 }
 
-// viewPool is a pool as it is now, with what waits of the orgs that are wanted.
+// viewPool returns the state of a pool, with the waiting work of the wanted orgs.
 func viewPool(ctx context.Context, o *queue.Queue, p queue.Pool, wanted func(org string) bool) (QueuePool, error) {
 	d, err := o.Depth(ctx, p.ID)
 	if err != nil {
@@ -104,7 +104,7 @@ type queueHandler struct {
 	jobs *jobHandler
 }
 
-// wantedPools are the pools that the query names.
+// wantedPools returns the pools named in the query.
 func (h *queueHandler) wantedPools(c *call, q *queue.Queue) ([]queue.Pool, error) {
 	pools, only := q.Pools(), c.r.URL.Query().Get("pool")
 	if only == "" {
@@ -141,7 +141,7 @@ func (h *queueHandler) listQueue(c *call) (any, error) {
 	return listOf(out), nil
 }
 
-// listDead lists the dead letters, the newest of each pool first.
+// listDead lists the dead letters, newest first within each pool.
 func (h *queueHandler) listDead(c *call) (any, error) {
 	q, err := h.jobs.queue(c)
 	if err != nil {

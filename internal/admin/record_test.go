@@ -10,8 +10,8 @@ import (
 	"github.com/llmguard/llmguard/internal/auth/keys"
 )
 
-// recorded wants the newest entries of the audit to be these, the newest first. What they
-// do not name is not looked at, but for who, when and from where.
+// recorded checks the newest audit entries, newest first. Fields that are not given are
+// ignored, except actor, time and address.
 func (d *deployment) recorded(want ...string) {
 	d.t.Helper()
 	page := d.expect(200, "GET", fmt.Sprintf("/audit?limit=%d", len(want)), "", "")
@@ -36,7 +36,8 @@ func (d *deployment) recorded(want ...string) {
 	}
 }
 
-// TestSignInsAreOnRecord: who opened and left the console, and whose key was refused.
+// TestSignInsAreOnRecord: the audit has who signed in to and out of the console, and whose key
+// was refused.
 func TestSignInsAreOnRecord(t *testing.T) {
 	d := deploy(t)
 	d.as(viewerKey).expect(200, "POST", "/session", "", `{"id":"viewer","read_only":true}`)
@@ -53,8 +54,8 @@ func TestSignInsAreOnRecord(t *testing.T) {
 	)
 }
 
-// TestWrongKeysDoNotFloodTheAudit: however many addresses try keys, what administrators did
-// stays in the audit; how many were not recorded is.
+// TestWrongKeysDoNotFloodTheAudit: however many addresses try keys, administrators' changes
+// stay in the audit, with the number of unrecorded attempts.
 func TestWrongKeysDoNotFloodTheAudit(t *testing.T) {
 	d := deploy(t)
 	for i := range 300 {
@@ -66,7 +67,8 @@ func TestWrongKeysDoNotFloodTheAudit(t *testing.T) {
 	}
 }
 
-// TestRequestsThatAreRefusedChangeNothing: a job or a batch that is not there leaves no entry.
+// TestRequestsThatAreRefusedChangeNothing: a request for an unknown job or batch leaves no
+// audit entry.
 func TestRequestsThatAreRefusedChangeNothing(t *testing.T) {
 	d := deploy(t)
 	d.refused(404, "job_not_found", "job", "POST", "/orgs/acme/jobs/job_x/cancel", "{}")

@@ -8,34 +8,34 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// Refusal counts the calls of a user that a limit refused or made wait.
+// Refusal counts the calls of a user that a limit refused or delayed.
 type Refusal struct {
 	Org  string `json:"org"`
 	User string `json:"user"`
-	// Limit is the limit's name; that of a spend cap follows "cap:".
+	// Limit is the name of the limit, or "cap:" and the name of a spend cap.
 	Limit string `json:"limit"`
-	// Begin is when the hour begins, with by=hour, or the UTC day where Hour is false.
+	// Begin is the start of the hour with by=hour, or of the UTC day if Hour is false.
 	Begin *time.Time `json:"begin_at,omitempty"`
 	Hour  bool       `json:"hour,omitempty"`
-	// Refused calls were answered with an error; Waited ones had to wait in the queue.
+	// Refused calls were answered with an error; Waited calls had to wait in the queue.
 	Refused int64     `json:"refused"`
 	Waited  int64     `json:"waited"`
 	First   time.Time `json:"first_at"`
 	Last    time.Time `json:"last_at"`
 }
 
-// listRefusals adds up what limits refused in the UTC hours of a period, the most first.
+// listRefusals adds up refusals in the UTC hours of a period, largest first.
 func (h *usageHandler) listRefusals(c *call) (any, error) {
 	q := c.r.URL.Query()
 	if by := q.Get("by"); by != "" && by != "hour" {
-		return nil, wire.BadRequest("by", "invalid_value", "by must be hour, or left out")
+		return nil, wire.BadRequest("by", "invalid_value", "by must be hour or omitted")
 	}
 	from, to, err := c.period()
 	if err != nil {
 		return nil, err
 	}
 	if to.IsZero() {
-		to = c.start.Add(time.Hour) // clocks differ
+		to = c.start.Add(time.Hour) // allows for clock differences
 	}
 	if from.IsZero() {
 		from = to.Add(-25 * time.Hour)
@@ -64,14 +64,14 @@ func (h *usageHandler) listRefusals(c *call) (any, error) {
 	return listOf(out), nil
 }
 
-// refusalFilter says which refusals are added up.
+// refusalFilter selects which refusals to add up.
 type refusalFilter struct {
 	user     string // empty: all users'
 	byHour   bool
 	from, to time.Time
 }
 
-// refusalsOf are those of one org.
+// refusalsOf returns the refusals of one org.
 func (h *usageHandler) refusalsOf(c *call, org string, f refusalFilter) ([]Refusal, error) {
 	list, err := h.opts.Budget.Refusals.List(c.r.Context(), org, f.from, f.to)
 	if err != nil {

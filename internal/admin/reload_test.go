@@ -13,7 +13,7 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
-// reloading is an API whose process does this on a reload.
+// reloading is an API with this reload function.
 func reloading(t *testing.T, reload func(context.Context) (*admin.Reloaded, error)) *deployment {
 	t.Helper()
 	d := deploy(t)
@@ -51,7 +51,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// A file that is refused leaves the old one in force, and the answer says why.
+// A rejected file leaves the old one in effect, and the response says why.
 func TestReloadOfARefusedFile(t *testing.T) {
 	d := reloading(t, func(context.Context) (*admin.Reloaded, error) { return nil, errors.New("line 7: no such field") })
 	w := d.send("POST", "/config/reload", "")
@@ -65,7 +65,7 @@ func TestReloadWithoutAFile(t *testing.T) {
 	deploy(t).refused(400, "no_config_file", "", "POST", "/config/reload", "")
 }
 
-// document is the part of the OpenAPI document that is looked at here.
+// document is the part of the OpenAPI document that the tests read.
 type document struct {
 	OpenAPI    string `json:"openapi"`
 	Security   []map[string]any
@@ -85,8 +85,8 @@ type document struct {
 	}
 }
 
-// The document has every route once, with a summary, its path's arguments, an
-// answer of success and one of failure.
+// The document has every route once, with a summary, path parameters, a success response and an
+// error response.
 func TestOpenAPIDocument(t *testing.T) {
 	d := deploy(t)
 	var doc document
@@ -120,8 +120,8 @@ func TestOpenAPIDocument(t *testing.T) {
 	}
 }
 
-// No schema of an answer has a field for a hash, but a declaration, which is for who may write; and a secret is only in answers
-// to whoever makes a key.
+// No response schema has a field for a hash, except the declaration for administrators with
+// write access. Secrets are only in responses to key creation.
 func TestOpenAPISchemasHaveNoSecrets(t *testing.T) {
 	d := deploy(t)
 	var doc document

@@ -12,25 +12,26 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// What a replay may take: so many calls, the newest ones, and so long. One runs at a time.
+// Limits of a replay: the number of calls, newest first, and the time. One replay runs at a
+// time.
 const (
 	replayCalls = 50_000
 	replayTime  = 20 * time.Second
 	replayDays  = 30
 )
 
-// errEnough ends a reading of the ledger.
+// errEnough stops reading the ledger.
 var errEnough = errors.New("admin: enough")
 
-// replayer decides the last calls of an org again, under another one.
+// replayer decides the last calls of an org again under changed settings.
 type replayer struct {
 	opts      *Options
-	replaying chan struct{} // has room for one replay
+	replaying chan struct{} // holds a token while a replay runs
 }
 
 func newReplayer(o *Options) *replayer { return &replayer{opts: o, replaying: make(chan struct{}, 1)} }
 
-// replay runs the last calls of an org under how it is and how it would be.
+// replay runs the last calls of an org under its settings before and after.
 func (h *replayer) replay(c *call, before, after *settings.Org, days int) (*Replay, error) {
 	if h.opts.Simulate == nil || before == nil {
 		return nil, nil
@@ -42,7 +43,7 @@ func (h *replayer) replay(c *call, before, after *settings.Org, days int) (*Repl
 	case h.replaying <- struct{}{}:
 		defer func() { <-h.replaying }()
 	default:
-		return nil, wire.RateLimited("Another replay is running; one runs at a time", time.Second)
+		return nil, wire.RateLimited("Another replay is running. Try again when it has finished", time.Second)
 	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), replayTime)
 	defer cancel()
@@ -54,7 +55,7 @@ func (h *replayer) replay(c *call, before, after *settings.Org, days int) (*Repl
 	for _, o := range []*settings.Org{before, after} {
 		report, err := h.replayed(ctx, trace, o)
 		if errors.Is(err, context.DeadlineExceeded) {
-			return nil, wire.BadRequest("replay_days", "too_long", "The replay takes longer than %s. Name fewer days",
+			return nil, wire.BadRequest("replay_days", "too_long", "The replay takes longer than %s. Use fewer days",
 				replayTime)
 		}
 		if err != nil {
@@ -74,7 +75,7 @@ func (h *replayer) replay(c *call, before, after *settings.Org, days int) (*Repl
 	return out, nil
 }
 
-// replayed decides the calls with an org in the place of the one of its name.
+// replayed decides the calls with o replacing the org of the same id.
 func (h *replayer) replayed(ctx context.Context, trace *simulate.Trace, o *settings.Org) (simulate.Report, error) {
 	orgs := slices.Clone(h.opts.Effective().Orgs)
 	for i := range orgs {
@@ -93,7 +94,7 @@ func (h *replayer) replayed(ctx context.Context, trace *simulate.Trace, o *setti
 	return result.Report([]string{"user"})
 }
 
-// lastCalls reads the newest calls of the days until now.
+// lastCalls reads the newest calls of the last days.
 func (h *replayer) lastCalls(ctx context.Context, org string, now time.Time, out *Replay) (*simulate.Trace, error) {
 	r, read := simulate.NewReader(), 0
 	err := h.opts.Budget.Ledger.Recent(ctx, org, now.AddDate(0, 0, -out.Days), now, func(e budget.Entry) error {
@@ -110,12 +111,12 @@ func (h *replayer) lastCalls(ctx context.Context, org string, now time.Time, out
 	return r.Trace()
 }
 
-// Replay is what the last calls of the org would have met.
+// Replay is how the org's last calls would have fared.
 type Replay struct {
 	Days   int                   `json:"days"`
-	Cut    bool                  `json:"cut"` // only the newest calls of that time were replayed
+	Cut    bool                  `json:"cut"` // only the newest calls were replayed
 	Before simulate.Line         `json:"before"`
 	After  simulate.Line         `json:"after"`
-	Users  []simulate.Line       `json:"users"` // as declared: those with calls refused or given up
+	Users  []simulate.Line       `json:"users"` // under the declared settings: users with refused or abandoned calls
 	Shadow []simulate.ShadowLine `json:"shadow"`
 }

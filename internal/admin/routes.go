@@ -7,49 +7,49 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants/orgdata"
 )
 
-// route is one entry of the fixed table, and of the OpenAPI document.
+// route is an entry of the route table and of the OpenAPI document.
 type route struct {
-	name    string // operationId, and the log's word for it
+	name    string // operationId, also used in the log
 	method  string
-	path    string // below prefix, as net/http matches it
+	path    string // below prefix, in net/http's pattern syntax
 	summary string
 	writes  bool
-	local   bool // not over the network: who makes administrators has Redis at hand
+	local   bool // local only: whoever creates administrators has Redis access anyway
 	query   []parameter
 	body    any  // a value of the body's type; nil: none
-	answer  any  // of the answer's, or of a line of it; nil: 204
-	lines   bool // the answer is a stream of JSON lines
-	status  int  // of success
+	answer  any  // of the response type, or of one line of it; nil: 204
+	lines   bool // the response is a stream of JSON lines
+	status  int  // on success
 	serve   handler
 }
 
-// handler serves one route: what it returns is the answer.
+// handler serves one route and returns the response.
 type handler func(c *call) (any, error)
 
-// parameter is one of the query's.
+// parameter is a query parameter.
 type parameter struct{ name, text string }
 
 var refusalPeriod = []parameter{
-	{"from", "The hours since this time (RFC 3339); left out: a day ago"},
-	{"to", "Before this time (RFC 3339); left out: now"},
+	{"from", "Hours since this time (RFC 3339); default: a day ago"},
+	{"to", "Before this time (RFC 3339); default: now"},
 }
 
-var reasonParameter = parameter{"reason", "Why, for the audit"}
+var reasonParameter = parameter{"reason", "Reason, for the audit"}
 
-// table has all routes.
+// table returns all routes.
 func (s *Server) table() []route {
 	return slices.Concat(s.orgRoutes(), s.workRoutes(), s.spendingRoutes(), s.systemRoutes())
 }
 
-// orgRoutes are about orgs, and what belongs to them.
+// orgRoutes returns the routes for orgs and what belongs to them.
 func (s *Server) orgRoutes() []route {
 	return []route{
 		{
-			name: "listOrgs", method: http.MethodGet, path: "/orgs", summary: "List the orgs", answer: page[Org]{},
+			name: "listOrgs", method: http.MethodGet, path: "/orgs", summary: "List orgs", answer: page[Org]{},
 			serve: s.orgs.listOrgs,
 		},
 		{
-			name: "createOrg", method: http.MethodPost, path: "/orgs", summary: "Make an org", writes: true, body: newOrg{},
+			name: "createOrg", method: http.MethodPost, path: "/orgs", summary: "Create an org", writes: true, body: newOrg{},
 			answer: Org{}, status: 201, serve: s.orgs.createOrg,
 		},
 		{
@@ -58,12 +58,12 @@ func (s *Server) orgRoutes() []route {
 		},
 		{
 			name: "updateOrg", method: http.MethodPatch, path: "/orgs/{org}",
-			summary: "Change an org; null gives a field back to the file, or to its default", writes: true,
+			summary: "Change an org; null resets a field to the file's value or the default", writes: true,
 			query: []parameter{reasonParameter}, body: orgPatch{}, answer: Org{}, serve: s.orgs.updateOrg,
 		},
 		{
 			name: "deleteOrg", method: http.MethodDelete, path: "/orgs/{org}",
-			summary: "Remove what is recorded of an org; what the file says stays, and so do its ledger and jobs", writes: true,
+			summary: "Remove the runtime changes of an org; the file's values, its ledger and its jobs are kept", writes: true,
 			query: []parameter{reasonParameter}, serve: s.orgs.deleteOrg,
 		},
 
@@ -72,7 +72,7 @@ func (s *Server) orgRoutes() []route {
 			answer: page[User]{}, serve: s.users.listUsers,
 		},
 		{
-			name: "createUser", method: http.MethodPost, path: "/orgs/{org}/users", summary: "Make a user", writes: true,
+			name: "createUser", method: http.MethodPost, path: "/orgs/{org}/users", summary: "Create a user", writes: true,
 			body: newUser{}, answer: User{}, status: 201, serve: s.users.createUser,
 		},
 		{
@@ -85,18 +85,18 @@ func (s *Server) orgRoutes() []route {
 		},
 		{
 			name: "deleteUser", method: http.MethodDelete, path: "/orgs/{org}/users/{user}",
-			summary: "Remove a user and the keys that were made here", writes: true, query: []parameter{reasonParameter},
+			summary: "Remove a user and its runtime keys", writes: true, query: []parameter{reasonParameter},
 			serve: s.users.deleteUser,
 		},
 
 		{
 			name: "listKeys", method: http.MethodGet, path: "/orgs/{org}/keys",
-			summary: "List an org's API keys, never the keys themselves", query: []parameter{{"user", "Only this user's"}},
+			summary: "List an org's API keys, without their secrets", query: []parameter{{"user", "Only those of this user"}},
 			answer: page[Key]{}, serve: s.keys.listKeys,
 		},
 		{
 			name: "createKey", method: http.MethodPost, path: "/orgs/{org}/keys",
-			summary: "Make an API key; the answer is the only one that has the key itself", writes: true, body: newKey{},
+			summary: "Create an API key; only this response contains the key itself", writes: true, body: newKey{},
 			answer: NewKey{}, status: 201, serve: s.keys.createKey,
 		},
 		{
@@ -105,12 +105,12 @@ func (s *Server) orgRoutes() []route {
 		},
 		{
 			name: "updateKey", method: http.MethodPatch, path: "/orgs/{org}/keys/{key}",
-			summary: "Change an API key; cancel_jobs cancels the jobs of one that is disabled", writes: true,
+			summary: "Change an API key; cancel_jobs cancels the jobs of a disabled key", writes: true,
 			query: []parameter{reasonParameter}, body: keyChange{}, answer: Key{}, serve: s.keys.updateKey,
 		},
 		{
 			name: "rotateKey", method: http.MethodPost, path: "/orgs/{org}/keys/{key}/rotate",
-			summary: "Make a new key under the same id; the old one works until the overlap is over", writes: true,
+			summary: "Create a new key with the same id; the old one works until the overlap ends", writes: true,
 			body: rotation{}, answer: NewKey{}, serve: s.keys.rotateKey,
 		},
 		{
@@ -120,48 +120,49 @@ func (s *Server) orgRoutes() []route {
 
 		{
 			name: "listLimits", method: http.MethodGet, path: "/orgs/{org}/limits",
-			summary: "List an org's limits with what is used of them; with user or key, those that user and key stand under. " +
-				"Org all: the limits of every org",
+			summary: "List an org's limits and their usage; with user or key, the limits that apply to it. Org all: the " +
+				"limits for every org",
 			query: []parameter{
-				{"user", "As this user stands"},
-				{"key", "As this key stands"},
-				{"ip", "As this address stands, for limits per address"},
+				{"user", "Limits and usage of this user"},
+				{"key", "Limits and usage of this key"},
+				{"ip", "Usage of this address, for limits per address"},
 			}, answer: page[Limit]{}, serve: s.limits.listLimits,
 		},
 		{
 			name: "setLimit", method: http.MethodPatch, path: "/orgs/{org}/limits/{limit}",
-			summary: "Make or change a limit; what was used of it stays. With user, for that user alone. Org all: a limit of " +
-				"every org", writes: true, query: []parameter{{"user", "For this user alone"}, reasonParameter}, body: limitPatch{},
+			summary: "Create or change a limit; its usage is kept. With user, for that user only. Org all: a limit for every " +
+				"org", writes: true, query: []parameter{{"user", "Only for this user"}, reasonParameter}, body: limitPatch{},
 			answer: Limit{}, serve: s.limits.setLimit,
 		},
 		{
 			name: "unsetLimit", method: http.MethodDelete, path: "/orgs/{org}/limits/{limit}",
-			summary: "Give a limit back to the file, or remove one that was made here", writes: true,
-			query: []parameter{{"user", "The one for this user alone"}, reasonParameter}, serve: s.limits.unsetLimit,
+			summary: "Drop runtime changes to a limit, or delete a runtime limit", writes: true,
+			query: []parameter{{"user", "The limit of this user only"}, reasonParameter}, serve: s.limits.unsetLimit,
 		},
 		{
 			name: "resetLimit", method: http.MethodPost, path: "/orgs/{org}/limits/{limit}/reset",
-			summary: "Forget what was charged to a limit; open calls stay counted, and the ledger keeps all", writes: true,
+			summary: "Reset a limit's usage to zero; open calls still count, and the ledger is kept", writes: true,
 			body: limitReset{}, answer: Limit{}, serve: s.limits.resetLimit,
 		},
 		{
 			name: "reopenLimits", method: http.MethodPost, path: "/orgs/{org}/limits/reopen",
-			summary: "Let an org's limits count from zero that are closed because Redis lost its data", writes: true,
-			body: limitsReopen{}, serve: s.limits.reopenLimits,
+			summary: "Reopen an org's limits that are closed because Redis lost its data; they count from zero",
+			writes:  true, body: limitsReopen{}, serve: s.limits.reopenLimits,
 		},
 		{
 			name: "reopenAllLimits", method: http.MethodPost, path: "/limits/reopen",
-			summary: "Let all limits and spend caps count from zero that are closed because Redis lost its data", writes: true,
-			body: limitsReopen{}, serve: s.limits.reopenLimits,
+			summary: "Reopen all limits and spend caps that are closed because Redis lost its data; they count from zero",
+			writes:  true, body: limitsReopen{}, serve: s.limits.reopenLimits,
 		},
 		{
 			name: "listOverrides", method: http.MethodGet, path: "/orgs/{org}/overrides",
-			summary: "List overrides of limits, those of the last week that ended included", answer: page[Override]{},
+			summary: "List overrides of limits, including those that ended in the last week", answer: page[Override]{},
 			serve: s.overrides.listOverrides,
 		},
 		{
 			name: "createOverride", method: http.MethodPost, path: "/orgs/{org}/overrides",
-			summary: "Change a limit's amount until a time; it ends by itself", writes: true, body: newOverride{},
+			summary: "Temporarily change a limit's amount; the override expires automatically",
+			writes:  true, body: newOverride{},
 			answer: Override{}, status: 201, serve: s.overrides.createOverride,
 		},
 		{
@@ -172,18 +173,18 @@ func (s *Server) orgRoutes() []route {
 
 		{
 			name: "listCredentials", method: http.MethodGet, path: "/orgs/{org}/credentials",
-			summary: "List the org's own credentials at providers, never the secrets", answer: page[Credential]{},
+			summary: "List the org's own credentials for providers, without the secrets", answer: page[Credential]{},
 			serve: s.credentials.listCredentials,
 		},
 		{
 			name: "setCredential", method: http.MethodPut, path: "/orgs/{org}/credentials/{provider}",
-			summary: "Set the org's own credential at a provider; it cannot be read back", writes: true,
+			summary: "Set the org's own credential for a provider; it cannot be read back", writes: true,
 			query: []parameter{reasonParameter}, body: newCredential{}, answer: Credential{},
 			serve: s.credentials.setCredential,
 		},
 		{
 			name: "deleteCredential", method: http.MethodDelete, path: "/orgs/{org}/credentials/{provider}",
-			summary: "Remove it: the org's calls go on the deployment's account again", writes: true,
+			summary: "Remove the org's own credential; its calls use the deployment's account again", writes: true,
 			query: []parameter{reasonParameter}, serve: s.credentials.deleteCredential,
 		},
 
@@ -194,37 +195,37 @@ func (s *Server) orgRoutes() []route {
 		},
 		{
 			name: "getRecords", method: http.MethodGet, path: "/orgs/{org}/records",
-			summary: "Show what is recorded of an org over the file, never a key, its hash or a credential",
+			summary: "Show the runtime changes of an org, without keys, their hashes and credentials",
 			answer:  map[string]any{}, serve: s.declarations.getRecords,
 		},
 		{
 			name: "exportOrg", method: http.MethodGet, path: "/orgs/{org}/export",
-			summary: "Stream everything that is kept of an org as JSON lines, without secrets, bodies and contents of files; " +
-				"the last line is of type end", lines: true, answer: orgdata.ExportLine{}, serve: s.orgData.exportOrg,
+			summary: "Stream all stored data of an org as JSON lines, without secrets, bodies and file contents; the last " +
+				"line has type end", lines: true, answer: orgdata.ExportLine{}, serve: s.orgData.exportOrg,
 		},
 		{
 			name: "purgeOrg", method: http.MethodPost, path: "/orgs/{org}/purge",
-			summary: "Remove everything that is kept of a disabled org that is not in the file, or with dry_run count it",
+			summary: "Remove all stored data of a disabled org that is not in the file; with dry_run, only count it",
 			writes:  true, body: purge{}, answer: Purged{}, serve: s.orgData.purgeOrg,
 		},
 		{
 			name: "applyOrg", method: http.MethodPost, path: "/orgs/{org}/apply",
-			summary: "Make an org as it is declared, or with dry_run say what that would change", body: application{},
+			summary: "Make an org match its declaration; with dry_run, only list the changes", body: application{},
 			answer: Plan{}, serve: s.declarations.apply,
 		},
 	}
 }
 
-// systemRoutes are about administrators and the deployment.
+// systemRoutes returns the routes for administrators and the deployment.
 func (s *Server) systemRoutes() []route {
 	return []route{
 		{
-			name: "listAdmins", method: http.MethodGet, path: "/admins", summary: "List the administrators",
+			name: "listAdmins", method: http.MethodGet, path: "/admins", summary: "List administrators",
 			answer: page[Admin]{}, serve: s.admins.listAdmins,
 		},
 		{
 			name: "createAdmin", method: http.MethodPost, path: "/admins",
-			summary: "Make an administrator's key; not over the network", writes: true, local: true, body: newAdmin{},
+			summary: "Create an administrator's key; not over the network", writes: true, local: true, body: newAdmin{},
 			answer: NewAdmin{}, status: 201, serve: s.admins.createAdmin,
 		},
 		{
@@ -240,23 +241,23 @@ func (s *Server) systemRoutes() []route {
 
 		{
 			name: "reloadConfig", method: http.MethodPost, path: "/config/reload",
-			summary: "Read the configuration file of this process again, as SIGHUP does", writes: true, answer: Reloaded{},
+			summary: "Reload the configuration file of this process, as SIGHUP does", writes: true, answer: Reloaded{},
 			serve: s.system.reload,
 		},
 		{
 			name: "signIn", method: http.MethodPost, path: "/session",
-			summary: "Record in the audit that the console was opened with this key", answer: Self{}, serve: s.admins.signIn,
+			summary: "Record a console sign-in with this key in the audit", answer: Self{}, serve: s.admins.signIn,
 		},
 		{
 			name: "signOut", method: http.MethodDelete, path: "/session",
-			summary: "Record in the audit that the console was left", answer: Self{}, serve: s.admins.signOut,
+			summary: "Record a console sign-out in the audit", answer: Self{}, serve: s.admins.signOut,
 		},
 		{
 			name: "getSelf", method: http.MethodGet, path: "/self",
-			summary: "Tell whose key this is, and whether it may only read", answer: Self{}, serve: s.admins.self,
+			summary: "Show whose key this is, and whether it is read-only", answer: Self{}, serve: s.admins.self,
 		},
 		{
-			name: "listAudit", method: http.MethodGet, path: "/audit", summary: "List changes, the newest first",
+			name: "listAudit", method: http.MethodGet, path: "/audit", summary: "List changes, newest first",
 			query: auditParameters, answer: auditPage{}, serve: s.audit.listAudit,
 		},
 		{

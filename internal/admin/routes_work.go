@@ -9,63 +9,63 @@ import (
 	"github.com/llmguard/llmguard/internal/webhook"
 )
 
-// workRoutes are about calls that wait: the queue, jobs, batches, and what is sent about them.
+// workRoutes returns the routes for the queue, jobs, batches and webhooks.
 func (s *Server) workRoutes() []route {
 	return []route{
 		{
 			name: "listQueue", method: http.MethodGet, path: "/queue",
-			summary: "Show what waits: pools, their quota in use, flows and what is parked",
+			summary: "Show the queue: pools, their quota use, waiting jobs by user, and what is paused",
 			query:   []parameter{{"pool", "Only this pool"}, orgsParameter}, answer: page[QueuePool]{},
 			serve: s.queues.listQueue,
 		},
 		{
 			name: "listDeadJobs", method: http.MethodGet, path: "/queue/dead",
-			summary: "List the dead letters, the newest of each pool first",
+			summary: "List dead letters by pool, newest first",
 			query: []parameter{
 				{"pool", "Only this pool"},
 				orgsParameter,
-				{"limit", "How many of a pool, 1 to 1000; left out: 100"},
+				{"limit", "Maximum number per pool, 1 to 1000; default: 100"},
 			}, answer: jobPage{}, serve: s.queues.listDead,
 		},
 		{
-			name: "listJobs", method: http.MethodGet, path: "/jobs", summary: "List jobs, the newest first",
+			name: "listJobs", method: http.MethodGet, path: "/jobs", summary: "List jobs, newest first",
 			query: []parameter{
 				orgsParameter,
-				{"user", "Only this user's"},
-				{"model", "Only of this model, as the request named it"},
-				{"status", "Only queued, running, succeeded, failed, cancelled or expired ones"},
-				{"since", "Only those submitted then or later (RFC 3339)"},
-				{"limit", "How many, 1 to 1000; left out: 50"},
+				{"user", "Only those of this user"},
+				{"model", "Only those for this model, as named in the request"},
+				{"status", "Only jobs in this state: queued, running, succeeded, failed, cancelled or expired"},
+				{"since", "Only those submitted at this time or later (RFC 3339)"},
+				{"limit", "Maximum number, 1 to 1000; default: 50"},
 			},
 			answer: jobPage{}, serve: s.jobs.listJobs,
 		},
 		{
 			name: "getJob", method: http.MethodGet, path: "/jobs/{job}",
-			summary: "Show a job of any org, with its place while it waits", query: []parameter{orgsParameter},
+			summary: "Show a job of any org, with its place in the queue", query: []parameter{orgsParameter},
 			answer: JobLine{}, serve: s.jobs.getJob,
 		},
 		{
 			name: "followJob", method: http.MethodGet, path: "/jobs/{job}/events",
-			summary: "Stream a job's states as JSON lines until it has ended; an error on the way is the last line",
+			summary: "Stream a job's states as JSON lines until it finishes; if an error occurs, it is the last line",
 			query:   []parameter{orgsParameter}, lines: true, answer: JobEvent{}, serve: s.jobs.followJob,
 		},
 		{
 			name: "cancelJob", method: http.MethodPost, path: "/orgs/{org}/jobs/{job}/cancel",
-			summary: "Cancel a job: a waiting one ends, a running one is asked to stop", writes: true, body: workOrder{},
+			summary: "Cancel a job; a running job stops as soon as possible", writes: true, body: workOrder{},
 			answer: Job{}, serve: s.jobs.cancelJob,
 		},
 		{
 			name: "replayJob", method: http.MethodPost, path: "/jobs/{job}/replay",
-			summary: "Put a dead letter into the queue again, as a new job", writes: true, body: workOrder{}, answer: Job{},
+			summary: "Submit a dead letter again as a new job", writes: true, body: workOrder{}, answer: Job{},
 			status: 201, serve: s.jobs.replayJob,
 		},
 		{
 			name: "listBatches", method: http.MethodGet, path: "/batches",
-			summary: "List the batches of all orgs, those that have not ended first, then the newest",
+			summary: "List the batches of all orgs, unfinished ones first, then newest first",
 			query: []parameter{
-				{"org", "Only this org's"},
-				{"user", "Only this user's"},
-				{"status", "open: only those that have not ended"},
+				{"org", "Only those of this org"},
+				{"user", "Only those of this user"},
+				{"status", "open: only unfinished batches"},
 			}, answer: batchPage{}, serve: s.batches.listBatches,
 		},
 		{
@@ -80,100 +80,102 @@ func (s *Server) workRoutes() []route {
 
 		{
 			name: "listWebhooks", method: http.MethodGet, path: "/webhooks",
-			summary: "List where events are sent, and which targets were switched off because they answered 410",
-			query:   []parameter{{"org", "Only this org's"}}, answer: page[webhook.Target]{}, serve: s.webhooks.listWebhooks,
+			summary: "List webhook targets, and which of them are disabled because they answered 410",
+			query:   []parameter{{"org", "Only those of this org"}},
+			answer:  page[webhook.Target]{}, serve: s.webhooks.listWebhooks,
 		},
 		{
 			name: "listDeadWebhooks", method: http.MethodGet, path: "/webhooks/dead",
-			summary: "List deliveries that were given up, the newest of each org first",
-			query:   []parameter{orgsParameter, {"limit", "How many of an org, 1 to 1000; left out: 100"}}, answer: deadPage{},
-			serve: s.webhooks.listDeadWebhooks,
+			summary: "List abandoned deliveries by org, newest first",
+			query:   []parameter{orgsParameter, {"limit", "Maximum number per org, 1 to 1000; default: 100"}},
+			answer:  deadPage{},
+			serve:   s.webhooks.listDeadWebhooks,
 		},
 		{
 			name: "replayWebhook", method: http.MethodPost, path: "/webhooks/dead/{letter}/replay",
-			summary: "Deliver again what was given up, with the same webhook-id", writes: true,
+			summary: "Retry abandoned deliveries, with the same webhook-id", writes: true,
 			query: []parameter{orgsParameter, reasonParameter}, body: workOrder{}, answer: webhook.DeadLetter{},
 			serve: s.webhooks.replayWebhook,
 		},
 		{
 			name: "enableWebhook", method: http.MethodPost, path: "/orgs/{org}/webhooks/{target}/enable",
-			summary: "Send events to a switched-off target again; dead letters are not replayed", writes: true,
+			summary: "Enable a disabled target again; dead letters are not replayed", writes: true,
 			body: workOrder{}, answer: webhook.Target{}, serve: s.webhooks.enableWebhook,
 		},
 	}
 }
 
-// spendingRoutes are about what is spent and refused, and the books.
+// spendingRoutes returns the routes for usage, refusals and the ledger.
 func (s *Server) spendingRoutes() []route {
 	return []route{
 		{
 			name: "getTop", method: http.MethodGet, path: "/top",
-			summary: "Sample what happens now: spending of the last minute against limits, pools and their quota, slowest calls",
+			summary: "Sample current activity: spending of the last minute against limits, pools and their quota, slowest calls",
 			query: []parameter{
 				orgsParameter,
-				{"user", "A user whose limits are wanted, as org/user, besides those who spend most"},
+				{"user", "An additional user whose limits to show, as org/user"},
 			}, answer: top.Snapshot{},
 			serve: s.system.top,
 		},
 		{
 			name: "listCalibration", method: http.MethodGet, path: "/calibration",
-			summary: "List what was learned of models whose tokenizer is not public", answer: page[calibration.Row]{},
+			summary: "List learned token ratios of models whose tokenizer is not public", answer: page[calibration.Row]{},
 			serve: s.system.listCalibration,
 		},
 
 		{
 			name: "getUsage", method: http.MethodGet, path: "/orgs/{org}/usage",
-			summary: "Add up what was spent, from the ledger's sums by day or by hour",
+			summary: "Sum up spending, from the ledger's totals by day or hour",
 			query: []parameter{
 				{
 					"from",
-					"First day, such as 2026-11-01, or a time (RFC 3339), which means the hours since then; left out: today",
+					"First day, such as 2026-11-01, or a time (RFC 3339) to sum up by hour; default: today",
 				},
-				{"to", "Last day, or a time; left out: today"},
-				{"tz", "The zone of days and hours, such as Europe/Berlin; left out: UTC"},
-				{"by", "Any of day, hour, user, key, model, provider and endpoint, with commas between; left out: user,model"},
+				{"to", "Last day, or a time; default: today"},
+				{"tz", "Time zone of days and hours, such as Europe/Berlin; default: UTC"},
+				{"by", "Any of day, hour, user, key, model, provider and endpoint, separated by commas; default: user,model"},
 			},
 			answer: Usage{}, serve: s.usage.getUsage,
 		},
 
 		{
 			name: "listRefusals", method: http.MethodGet, path: "/refusals",
-			summary: "Count the calls that limits refused or made wait, by user and limit",
+			summary: "Count the calls that limits refused or delayed, by user and limit",
 			query: append([]parameter{
 				orgsParameter,
-				{"user", "Only this user's"},
-				{"by", "hour: by the hour as well, for 14 days, and by the UTC day before that"},
+				{"user", "Only those of this user"},
+				{"by", "hour: also by hour for the last 14 days, and by UTC day before that"},
 			}, refusalPeriod...),
 			answer: page[Refusal]{}, serve: s.usage.listRefusals,
 		},
 
 		{
 			name: "explain", method: http.MethodGet, path: "/why/{id}",
-			summary: "Explain why a call, a job or a user waits or is refused: the limits with their numbers, what frees " +
-				"when, who holds the most, and what lets it through",
-			query: []parameter{{"org", "Only in this org; needed where several have a user of that name"}}, answer: Why{},
+			summary: "Explain why a call, job or user waits or is refused: the limits and their usage, when capacity " +
+				"returns, who uses most, and what would admit the call",
+			query: []parameter{{"org", "Only in this org; required if several orgs have a user with that name"}}, answer: Why{},
 			serve: s.why.explain,
 		},
 
 		{
 			name: "listLedger", method: http.MethodGet, path: "/orgs/{org}/ledger",
-			summary: "Stream the ledger's entries as JSON lines; an error on the way is the last line",
-			query:   append([]parameter{{"order", "oldest or newest first; left out: oldest"}}, periodParameters...),
+			summary: "Stream ledger entries as JSON lines; if an error occurs, it is the last line",
+			query:   append([]parameter{{"order", "oldest or newest first; default: oldest"}}, periodParameters...),
 			lines:   true, answer: budget.Entry{}, serve: s.ledger.listLedger,
 		},
 		{
 			name: "listCorrections", method: http.MethodGet, path: "/orgs/{org}/corrections",
-			summary: "Stream what was corrected of the org's bill by hand, the oldest first", query: periodParameters,
+			summary: "Stream manual corrections of the org's bill, oldest first", query: periodParameters,
 			lines: true, answer: budget.AuditRecord{}, serve: s.ledger.listCorrections,
 		},
 		{
 			name: "createCorrection", method: http.MethodPost, path: "/orgs/{org}/corrections",
-			summary: "Correct a bill by an amount; entries are never changed, a new one is added", writes: true,
+			summary: "Correct a bill by an amount; adds an entry and never changes existing ones", writes: true,
 			body: correction{}, answer: Corrected{}, status: 201, serve: s.ledger.createCorrection,
 		},
 		{
 			name: "listUnresolved", method: http.MethodGet, path: "/orgs/{org}/unresolved",
-			summary: "List charges that came too late to be booked automatically", answer: page[Unresolved]{},
+			summary: "List charges that arrived too late to be booked automatically", answer: page[Unresolved]{},
 			serve: s.ledger.listUnresolved,
 		},
 		{
@@ -183,7 +185,7 @@ func (s *Server) spendingRoutes() []route {
 		},
 		{
 			name: "listCaps", method: http.MethodGet, path: "/caps",
-			summary: "List the spend caps of providers and of the deployment, with what is used of them", answer: page[Cap]{},
+			summary: "List the spend caps of providers and of the deployment, with their usage", answer: page[Cap]{},
 			serve: s.system.listCaps,
 		},
 	}

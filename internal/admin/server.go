@@ -1,10 +1,9 @@
-// Package admin is the HTTP API for operators: orgs, users, keys, limits and
-// their overrides, usage, and the audit of every change. It has its own listener
-// and its own class of keys; no key of callers opens anything here, and no key of
-// administrators calls a model.
+// Package admin implements the HTTP API for operators: orgs, users, keys, limits and their
+// overrides, usage, and the audit of every change. It has its own listener and its own class of
+// keys. Callers' keys are not accepted here, and administrators' keys cannot call models.
 //
-// What it changes are records of package tenants. It never touches counters: what
-// was used of a limit is not written from here.
+// It changes records of package tenants. It changes the usage of limits only through package
+// budget.
 package admin
 
 import (
@@ -33,73 +32,75 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// Options are what a Server is built from. All but Failures, Queue, Batches, Webhooks, Reload,
+// Options configure a Server. All fields except Failures, Queue, Batches, Webhooks, Reload,
 // Refresh and Log are required.
 type Options struct {
 	Tenants *tenants.Store
 	Budget  *budget.Store
-	// File is what the configuration file says, Effective are the orgs in force. Both are
-	// read-only.
+	// File returns the contents of the configuration file, Effective the orgs in effect. Both
+	// results are read-only.
 	File      func() FileSettings
 	Effective func() settings.Set
-	// NewOrg, NewUser and NewLimit return one as a file has it that says nothing of it; user is
-	// whose own the limit is, if any.
+	// NewOrg, NewUser and NewLimit return one with the defaults of the file; user owns the
+	// limit, if not empty.
 	NewOrg   func(id string) settings.Org
 	NewUser  func(id string) settings.User
 	NewLimit func(user, name string) settings.Limit
-	// Patch puts fields, a JSON object, over what to points to: a settings.Org, User, Key or Limit.
+	// Patch applies fields, a JSON object, to what to points to: a settings.Org, User, Key or
+	// Limit.
 	Patch func(to any, fields []byte) error
-	// Defaults are the limits of every org in force.
+	// Defaults returns the limits that apply to every org.
 	Defaults func() ([]budget.Limit, error)
-	// Policy is what limits are in force.
+	// Policy returns the policy in effect.
 	Policy func() *guard.Policy
-	// Seal returns what credentials are sealed with; nil: nothing.
+	// Seal returns the keys that encrypt credentials; nil: they are not encrypted.
 	Seal func() *seal.Ring
-	// Check reports what makes an org's records unusable.
+	// Check returns an error if an org's records are invalid.
 	Check func(org string, records *tenants.Tenant) error
-	// Merge returns an org with these records over it.
+	// Merge returns an org with these records applied.
 	Merge func(org string, records *tenants.Tenant) (*settings.Org, error)
-	// Simulate is what calls would be decided by with these orgs, for replays; nil: there are none.
+	// Simulate returns the policy that results from these orgs, for replays; nil: no replays.
 	Simulate func([]settings.Org) (simulate.Policy, error)
-	// LimitsOf returns the limits that a call of the ledger was made under.
+	// LimitsOf returns the limits that applied to a call in the ledger.
 	LimitsOf func(budget.Call) ([]budget.Limit, error)
-	// Applied makes a change that was committed take effect in this process.
+	// Applied puts a committed change into effect in this process.
 	Applied func()
-	// Failures counts wrong keys, together with those sent elsewhere in this process;
-	// nil: those sent here alone.
+	// Failures counts wrong keys, together with those sent to other listeners of this process;
+	// nil: count those sent here only.
 	Failures *auth.FailureLimiter
-	// Queue opens the queue and Batches has the batches that can be cancelled; nil: none.
+	// Queue opens the queue, and Batches is the store of batches that can be cancelled; nil if
+	// there are none.
 	Queue   func(context.Context) (*queue.Queue, error)
 	Batches *batch.Store
-	// Webhooks opens the webhooks; nil: none.
+	// Webhooks opens the webhook sender; nil if there are none.
 	Webhooks func() (*webhook.Sender, error)
-	// Reload reads the configuration file again; nil: there is none to read.
+	// Reload reloads the configuration file; nil if there is none.
 	Reload func(context.Context) (*Reloaded, error)
-	// Refresh reads what changed of the records, before each request on this machine; nil: this
-	// process follows them.
+	// Refresh reads changed records before each local request; nil if this process follows
+	// changes.
 	Refresh func(context.Context) error
-	// Names lists what follows prefix in the names of an org's keys in Redis.
+	// Names lists what follows prefix in the names of an org's Redis keys.
 	Names func(ctx context.Context, org, prefix string) ([]string, error)
-	// Files are the files that callers uploaded.
+	// Files is the store of uploaded files.
 	Files *files.Store
-	// Calibration lists what was learned of models whose tokenizer is not public.
+	// Calibration lists what was learned about models without a public tokenizer.
 	Calibration func(context.Context) ([]calibration.Row, error)
-	// Purge opens what is kept of an org, to count and remove it, until done is called.
+	// Purge opens the data of an org, to count and delete it, until done is called.
 	Purge func(ctx context.Context, org string) (p *orgdata.Purge, done func())
 	Log   *slog.Logger
 }
 
-// FileSettings is what the configuration file says that administrators meet.
+// FileSettings is the part of the configuration file that the API uses.
 type FileSettings struct {
 	settings.Set
 	Hash      string                   // the SHA-256 of the file, in hexadecimal
-	Providers []string                 // their ids
-	Admins    map[string]tenants.Admin // their keys, by id
-	Peppers   []keys.Pepper            // of the hashes of keys; the first is for new ones
-	ResultTTL time.Duration            // how long a job is kept after its end
+	Providers []string                 // ids
+	Admins    map[string]tenants.Admin // by id
+	Peppers   []keys.Pepper            // for key hashes; new keys use the first
+	ResultTTL time.Duration            // retention of completed jobs
 }
 
-// Server answers administrators. It is safe for concurrent use.
+// Server serves the admin API. It is safe for concurrent use.
 type Server struct {
 	opts   *Options
 	log    *slog.Logger
@@ -147,7 +148,7 @@ func New(o Options) (*Server, error) {
 	return s, err
 }
 
-// setHandlers makes the handlers, those that others need first.
+// setHandlers creates the handlers, starting with those that others need.
 func (s *Server) setHandlers(o *Options) {
 	dir, audit := &directory{opts: o}, &recorder{opts: o}
 	s.audit, s.login = audit, newAuthenticator(o, audit)
@@ -173,18 +174,18 @@ func (s *Server) setHandlers(o *Options) {
 	s.system = newSystemHandler(o, dir, audit, s.jobs)
 }
 
-// prefix begins every path.
+// prefix is the prefix of every path.
 const prefix = "/admin/v1"
 
-// As returns the API for somebody on this machine who has the configuration and
-// Redis at hand, and so needs no key. It must not be put on a listener.
+// As returns the API for a local user with access to the configuration and Redis, who needs no
+// key. It must not be served on a listener.
 func (s *Server) As(id string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), actorKey{}, actor{id: "local:" + id, local: true})))
 	})
 }
 
-// ServeHTTP runs one request.
+// ServeHTTP serves one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := wire.NewCallID()
 	h := w.Header()
@@ -199,14 +200,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.answer(answer)
 	}
 	level := slog.LevelInfo
-	if c.name == "getSelf" { // the console asks it for every page
+	if c.name == "getSelf" { // the console calls it for every page
 		level = slog.LevelDebug
 	}
 	s.log.Log(r.Context(), level, "admin", "id", id, "route", c.name, "method", r.Method, "status", c.status,
 		"actor", c.actor.id, "ip", c.ip.String(), "took", time.Since(c.start))
 }
 
-// peer is the address of the connection: nobody's X-Forwarded-For is believed here.
+// peer returns the address of the connection. X-Forwarded-For is not trusted here.
 func peer(r *http.Request) netip.Addr {
 	a, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -215,7 +216,7 @@ func peer(r *http.Request) netip.Addr {
 	return a.Addr().Unmap()
 }
 
-// run checks who it is before anything else, even whether the route exists.
+// run authenticates before anything else, even before it checks whether the route exists.
 func (s *Server) run(c *call) (any, error) {
 	if err := sameOrigin(c.r); err != nil {
 		return nil, err
@@ -237,16 +238,16 @@ func (s *Server) run(c *call) (any, error) {
 	}
 	if route.local && !c.actor.local {
 		return nil, wire.Forbidden("local_only",
-			"This is done where the configuration and Redis are at hand, with `llmguard admins`, and not over the network")
+			"Administrators cannot be changed over the network. Use `llmguard admins` on a machine with the configuration and access to Redis")
 	}
 	if route.writes && c.actor.readOnly {
-		return nil, wire.Forbidden("read_only", "This administrator's key may only read")
+		return nil, wire.Forbidden("read_only", "This administrator's key is read-only")
 	}
 	return route.serve(c)
 }
 
-// sameOrigin turns away what a browser sends on behalf of another site. A key
-// would be missing all the same: no cookie is ever looked at.
+// sameOrigin rejects requests that a browser sends on behalf of another site. They would lack a
+// key anyway, because cookies are never read.
 func sameOrigin(r *http.Request) error {
 	origin := r.Header.Get("Origin")
 	site := r.Header.Get("Sec-Fetch-Site")
@@ -256,14 +257,14 @@ func sameOrigin(r *http.Request) error {
 	if u, err := url.Parse(origin); err == nil && u.Host == r.Host && (site == "" || site == "same-origin") {
 		return nil
 	}
-	return wire.Forbidden("cross_origin", "The administrators' API takes no requests from pages of other origins")
+	return wire.Forbidden("cross_origin", "The admin API does not accept requests from pages of other origins")
 }
 
 func (s *Server) match(c *call) (route, error) {
 	_, pattern := s.mux.Handler(c.r)
 	for _, r := range s.routes {
 		if pattern == r.method+" "+prefix+r.path {
-			s.mux.ServeHTTP(discard{}, c.r) // sets the path's values
+			s.mux.ServeHTTP(discard{}, c.r) // sets the path values
 			return r, nil
 		}
 	}
@@ -278,18 +279,18 @@ func (s *Server) match(c *call) (route, error) {
 	if len(allowed) > 0 {
 		return route{}, wire.MethodNotAllowed(c.r.Method, allowed)
 	}
-	return route{}, wire.NotFound("", "unknown_url", "There is no %s %.200s. GET %s/openapi.json lists what there is",
+	return route{}, wire.NotFound("", "unknown_url", "There is no %s %.200s. GET %s/openapi.json lists all paths",
 		c.r.Method, c.r.URL.Path, prefix)
 }
 
-// discard is where the empty handlers of the mux write nothing.
+// discard is a ResponseWriter for the mux's empty handlers.
 type discard struct{}
 
 func (discard) Header() http.Header         { return http.Header{} }
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 func (discard) WriteHeader(int)             {}
 
-// public turns any error into the answer an administrator gets.
+// public converts any error into the response for an administrator.
 func public(err error) *wire.Error {
 	var e *wire.Error
 	switch {
@@ -298,11 +299,11 @@ func public(err error) *wire.Error {
 	case errors.Is(err, tenants.ErrConflict):
 		return &wire.Error{
 			Status: http.StatusConflict, Type: "invalid_request_error", Code: "changed_meanwhile",
-			Message: "Somebody else changed this meanwhile. Look at it again, then repeat", Err: err,
+			Message: "Another administrator changed this in the meantime. Check it and try again", Err: err,
 		}
 	case errors.Is(err, tenants.ErrUnavailable), errors.Is(err, budget.ErrUnavailable):
-		return wire.ServiceUnavailable("Redis cannot be asked at the moment. A change may have been made: look before you "+
-			"repeat it", time.Second, err)
+		return wire.ServiceUnavailable("Redis is unavailable. If this was a change, it may have been applied; check before retrying",
+			time.Second, err)
 	default:
 		return wire.Internal(err)
 	}

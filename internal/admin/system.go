@@ -11,19 +11,17 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// Reloaded says what a reload of the configuration file has done.
+// Reloaded is the result of a reload of the configuration file.
 type Reloaded struct {
 	// Hash is the SHA-256 of the file, in hexadecimal.
 	Hash string `json:"hash"`
-	// Changed names what differs from before and is in force, by path: orgs,
-	// queue.shares.
+	// Changed lists the paths that changed and are in effect, such as orgs or queue.shares.
 	Changed []string `json:"changed"`
-	// NeedsRestart names what differs from what runs and is not in force before
-	// a restart.
+	// NeedsRestart lists the paths that changed and take effect after a restart.
 	NeedsRestart []string `json:"needs_restart"`
 }
 
-// systemHandler serves what concerns the deployment and no org.
+// systemHandler serves routes that concern the whole deployment.
 type systemHandler struct {
 	opts    *Options
 	dir     *directory
@@ -37,11 +35,11 @@ func newSystemHandler(o *Options, dir *directory, audit *recorder, jobs *jobHand
 	return &systemHandler{opts: o, dir: dir, audit: audit, jobs: jobs, live: live{turn: make(chan struct{}, 1)}}
 }
 
-// reload is for this process alone: each reads its own copy of the file.
+// reload affects this process only, because each process reads its own copy of the file.
 func (h *systemHandler) reload(c *call) (any, error) {
 	if h.opts.Reload == nil {
 		return nil, wire.BadRequest("", "no_config_file",
-			"This process was started without a configuration file to read again")
+			"This process was started without a configuration file, so there is nothing to reload")
 	}
 	before := fileState{Hash: h.opts.File().Hash}
 	done, err := h.opts.Reload(c.r.Context())
@@ -51,31 +49,31 @@ func (h *systemHandler) reload(c *call) (any, error) {
 		if auditErr := h.audit.commit(c, e, before, nil); auditErr != nil {
 			return nil, auditErr
 		}
-		const text = "The configuration was not reloaded; the previous one stays in force: %v"
+		const text = "The reload failed and the previous configuration stays in use: %v"
 		return nil, wire.BadRequest("", "config_refused", text, err)
 	}
 	return done, h.audit.commit(c, e, before, done)
 }
 
-// fileState is what the audit says of the file that was in force.
+// fileState is the file's entry in the audit.
 type fileState struct {
 	Hash string `json:"hash"`
 }
 
-// listCalibration shows what was learned of models whose tokenizer is not public.
+// listCalibration returns what was learned about models without a public tokenizer.
 func (h *systemHandler) listCalibration(c *call) (any, error) {
 	rows, err := h.opts.Calibration(c.r.Context())
 	return listOf(rows), err
 }
 
-// live is what samples of the present are made with.
+// live holds the sampler of current activity.
 type live struct {
-	turn    chan struct{} // has room for who samples
-	sampler *top.Sampler  // nil: nobody has looked for a while
-	idle    *time.Timer   // forgets the sampler, and with it the calls that it remembers
+	turn    chan struct{} // holds a token while a request samples
+	sampler *top.Sampler  // nil if unused for a while
+	idle    *time.Timer   // drops the sampler with the calls that it remembers
 }
 
-// enter waits for the turn to sample.
+// enter waits for its turn to sample.
 func (l *live) enter(ctx context.Context) error {
 	select {
 	case l.turn <- struct{}{}:
@@ -87,14 +85,14 @@ func (l *live) enter(ctx context.Context) error {
 
 func (l *live) leave() { <-l.turn }
 
-// forget drops what the sampler remembers: the next one reads the last minute again.
+// forget drops the sampler; the next one reads the last minute again.
 func (l *live) forget() {
 	l.turn <- struct{}{}
 	l.sampler = nil
 	l.leave()
 }
 
-// top samples what happens now.
+// top returns a sample of current activity.
 func (h *systemHandler) top(c *call) (any, error) {
 	q, err := h.jobs.queue(c)
 	if err != nil {
@@ -112,7 +110,8 @@ func (h *systemHandler) top(c *call) (any, error) {
 		}
 	}
 	if err := h.live.enter(c.r.Context()); err != nil {
-		return nil, wire.ServiceUnavailable("Others read the same. Ask again", time.Second, err)
+		return nil, wire.ServiceUnavailable("Too many requests for the live view are in progress. Try again",
+			time.Second, err)
 	}
 	defer h.live.leave()
 	if h.live.sampler == nil {
@@ -125,9 +124,9 @@ func (h *systemHandler) top(c *call) (any, error) {
 	return h.live.sampler.Sample(c.r.Context(), from, c.r.URL.Query().Get("user"))
 }
 
-// Cap is a spend cap as it stands. Amounts are in its unit.
+// Cap is the state of a spend cap. Amounts are in its unit.
 type Cap struct {
-	Provider  string   `json:"provider"` // empty: of the deployment
+	Provider  string   `json:"provider"` // empty: the whole deployment
 	Name      string   `json:"name"`
 	Metric    string   `json:"metric"`
 	Unit      string   `json:"unit"` // nano_usd, tokens or requests
@@ -136,7 +135,7 @@ type Cap struct {
 	Held      int64    `json:"held"`
 	Amount    int64    `json:"amount"`
 	Remaining int64    `json:"remaining"`
-	Reset     *float64 `json:"reset_seconds"` // until nothing is used, if no more is; null: never
+	Reset     *float64 `json:"reset_seconds"` // until nothing is used, without further calls; null: never
 }
 
 func (h *systemHandler) listCaps(c *call) (any, error) {

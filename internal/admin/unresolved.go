@@ -8,7 +8,8 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// Unresolved is a charge that came too late to be booked, and what the ledger has of its call.
+// Unresolved is a charge that arrived too late to be booked, with the ledger's last entry of
+// its call.
 type Unresolved struct {
 	budget.Entry
 	Booked *Booked `json:"booked"`
@@ -20,21 +21,21 @@ type Booked struct {
 	Total int64  `json:"total_nano_usd"`
 }
 
-// resolution is what becomes of such a charge.
+// resolution is a request to resolve such a charge.
 type resolution struct {
 	// Action is charge or drop.
 	Action string `json:"action"`
-	// Attempt is which one, when several of the call are listed.
+	// Attempt selects one if several attempts of the call are listed.
 	Attempt *int `json:"attempt,omitempty"`
-	// AlthoughBooked charges it although the ledger has the call already.
+	// AlthoughBooked charges it even if the ledger already has the call.
 	AlthoughBooked bool `json:"although_booked,omitempty"`
-	// Limits changes the present use of the cost limits as well.
+	// Limits changes the current usage of cost limits as well.
 	Limits bool   `json:"limits,omitempty"`
 	Reason string `json:"reason"`
-	By     string `json:"by,omitempty"` // who does it; on this machine only
+	By     string `json:"by,omitempty"` // author; only for local commands
 }
 
-// reconcileRead is more than the list may hold.
+// reconcileRead is more than the list can hold.
 const reconcileRead = 200_000
 
 func viewUnresolved(u *budget.Unresolved) Unresolved {
@@ -58,7 +59,7 @@ func (h *ledgerHandler) listUnresolved(c *call) (any, error) {
 	return listOf(out), err
 }
 
-// unresolved reads an org's list with what the ledger has of its calls.
+// unresolved reads an org's list, with the ledger entries of its calls.
 func (h *ledgerHandler) unresolved(c *call, org string) ([]budget.Unresolved, error) {
 	list, err := h.opts.Budget.Ledger.Reconcile(c.r.Context(), org, reconcileRead)
 	if err != nil {
@@ -67,7 +68,7 @@ func (h *ledgerHandler) unresolved(c *call, org string) ([]budget.Unresolved, er
 	return budget.JoinLedger(c.r.Context(), h.opts.Budget.Ledger.Entries, org, list, wire.CallTime)
 }
 
-// resolve books a charge of the list, or drops it.
+// resolve books or drops a charge of the list.
 func (h *ledgerHandler) resolve(c *call) (any, error) {
 	org, id := c.r.PathValue("org"), c.r.PathValue("call")
 	var n resolution
@@ -99,7 +100,7 @@ func (h *ledgerHandler) resolve(c *call) (any, error) {
 	}
 	if r.Charge && !n.AlthoughBooked {
 		if err := u.CheckCharge(); err != nil {
-			const text = "The ledger has this call already (%s, %s). Drop the charge, or set although_booked"
+			const text = "The ledger already has this call (%s, %s). Drop the charge, or set although_booked"
 			return nil, conflict("booked_already", fmt.Sprintf(text, u.Booked.Kind, u.Booked.Total.Short()))
 		}
 	}
@@ -118,7 +119,7 @@ func (h *ledgerHandler) resolve(c *call) (any, error) {
 	}, nil
 }
 
-// notFound words why no charge of the list is meant.
+// notFound explains why no charge matches.
 func notFound(err error, org string) error {
 	var several *budget.AttemptsError
 	if errors.As(err, &several) {

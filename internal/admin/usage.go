@@ -10,18 +10,18 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// Usage is what an org spent in a number of days or hours.
+// Usage is what an org spent in a period of days or hours.
 type Usage struct {
-	From  string      `json:"from"` // first and last day; of hours when they begin and end
+	From  string      `json:"from"` // first and last day; for hours, start and end
 	To    string      `json:"to"`
 	Lines []UsageLine `json:"lines"`
 	Total UsageSums   `json:"total"`
 }
 
-// UsageLine is one sum. What it was not summed by is empty.
+// UsageLine is one sum. Dimensions that it is not grouped by are empty.
 type UsageLine struct {
 	Day string `json:"day"`
-	// Hour is when the hour begins; empty also for a UTC day of which no hours are known.
+	// Hour is the start of the hour; empty for a UTC day without hourly data.
 	Hour     string `json:"hour"`
 	User     string `json:"user"`
 	Key      string `json:"key"`
@@ -31,7 +31,7 @@ type UsageLine struct {
 	UsageSums
 }
 
-// UsageSums are figures; amounts are nano-USD.
+// UsageSums are totals; amounts are in nano-USD.
 type UsageSums struct {
 	Calls     int64 `json:"calls"`
 	Input     int64 `json:"input_tokens"`
@@ -42,8 +42,8 @@ type UsageSums struct {
 	Estimated int64 `json:"estimated_nano_usd"`
 	Overrun   int64 `json:"overrun_nano_usd"`
 	Adjusted  int64 `json:"adjusted_nano_usd"`
-	// Costs is what of the cost was paid for which class of tokens. The rest is what was
-	// charged without the provider's usage, and what was adjusted.
+	// Costs breaks the cost down by token class. The rest was charged without the provider's
+	// usage, or adjusted.
 	Costs budget.Costs `json:"costs_nano_usd"`
 }
 
@@ -58,7 +58,7 @@ func usageSums(s budget.Sums) UsageSums {
 	}
 }
 
-// dimensions set a part of a line's name from a roll-up, whose time is in the zone asked for.
+// dimensions set a line's fields from a roll-up, whose times are in the requested zone.
 var dimensions = map[string]func(*UsageLine, budget.Rollup){
 	"day": func(l *UsageLine, r budget.Rollup) { l.Day = r.Begin.Format(time.DateOnly) },
 	"hour": func(l *UsageLine, r budget.Rollup) {
@@ -73,13 +73,13 @@ var dimensions = map[string]func(*UsageLine, budget.Rollup){
 	"endpoint": func(l *UsageLine, r budget.Rollup) { l.Endpoint = r.Endpoint },
 }
 
-// usageHandler adds up what was spent and what was refused.
+// usageHandler adds up usage and refusals.
 type usageHandler struct {
 	opts *Options
 	dir  *directory
 }
 
-const maxUsageDays = 400 // for which daily sums are kept
+const maxUsageDays = 400 // retention of daily sums
 
 func (h *usageHandler) getUsage(c *call) (any, error) {
 	org := c.r.PathValue("org")
@@ -131,14 +131,14 @@ func (h *usageHandler) getUsage(c *call) (any, error) {
 	return u, nil
 }
 
-// usagePeriod is [from, to), in a zone, and whether it is of hours.
+// usagePeriod is [from, to) in a zone, and whether it is in hours.
 type usagePeriod struct {
 	from, to time.Time
 	zone     *time.Location
 	hours    bool
 }
 
-// usagePeriod reads the first and last day wanted, both today when not given, or two times.
+// usagePeriod parses the first and last day, by default today, or two times.
 func (h *usageHandler) usagePeriod(c *call) (p usagePeriod, err error) {
 	q := c.r.URL.Query()
 	p.zone, err = zoneOf(q.Get("tz"))
@@ -155,13 +155,13 @@ func (h *usageHandler) usagePeriod(c *call) (p usagePeriod, err error) {
 	if err != nil {
 		return p, err
 	}
-	if !p.from.Before(p.to) || p.to.Sub(p.from) > (maxUsageDays*24+1)*time.Hour { // a change of the clocks
+	if !p.from.Before(p.to) || p.to.Sub(p.from) > (maxUsageDays*24+1)*time.Hour { // one hour more, for clock changes
 		return p, wire.BadRequest("from", "invalid_value", "from and to must span 1 to %d days", maxUsageDays)
 	}
 	return p, nil
 }
 
-// instant reads a day or a time, as the begin of a period and as its end.
+// instant parses a day or a time and returns it as the start and the end of a period.
 func (p *usagePeriod) instant(name, text string) (begin, end time.Time, err error) {
 	if day, err := time.ParseInLocation(time.DateOnly, text, p.zone); err == nil {
 		return day, day.AddDate(0, 0, 1), nil

@@ -10,8 +10,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// spent makes a few calls of two users today, and copies their sums to
-// yesterday.
+// spent makes a few calls of two users today, and copies their sums to yesterday.
 func (d *deployment) spent() (today, yesterday string) {
 	d.t.Helper()
 	sameDay(d.t)
@@ -50,7 +49,7 @@ func (d *deployment) spent() (today, yesterday string) {
 	return now.Format(time.DateOnly), now.AddDate(0, 0, -1).Format(time.DateOnly)
 }
 
-// sameDay waits for midnight (UTC) when it is near, so that a test sees one day.
+// sameDay waits if midnight (UTC) is near, so that a test runs within one day.
 func sameDay(t *testing.T) {
 	t.Helper()
 	now := time.Now().UTC()
@@ -60,7 +59,7 @@ func sameDay(t *testing.T) {
 	}
 }
 
-// lines are the lines of a report: the names it is grouped by, calls and cost.
+// lines returns the lines of a report: dimensions, calls and cost.
 func lines(o object) string {
 	var out []string
 	all, _ := o["lines"].([]any)
@@ -102,7 +101,7 @@ func TestUsageIsGrouped(t *testing.T) {
 	}
 }
 
-// From and to are UTC days, both included; days come in order.
+// From and to are UTC days, both inclusive; days are in order.
 func TestUsageOfPeriods(t *testing.T) {
 	d := deploy(t)
 	today, yesterday := d.spent()
@@ -133,7 +132,7 @@ func TestUsageOfAnotherOrgIsApart(t *testing.T) {
 	d.has("the total", total, `{"calls":0,"cost_nano_usd":0}`)
 }
 
-// Corrections by hand are in the sums, and shown by themselves too.
+// Manual corrections are in the sums, and also shown separately.
 func TestUsageHasCorrections(t *testing.T) {
 	d := deploy(t)
 	d.spent()

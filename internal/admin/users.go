@@ -8,7 +8,7 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
-// User is a user as in force.
+// User is a user as in effect.
 type User struct {
 	ID       string     `json:"id"`
 	Org      string     `json:"org"`
@@ -156,7 +156,7 @@ func (h *userHandler) deleteUser(c *call) (any, error) {
 		refs = append(refs, h.overrides.boundTo(org, budget.User, id)...)
 	}
 	if len(refs) == 0 {
-		return nil, declared("user", id, "Disable it here, or take it out of the file")
+		return nil, declared("user", id, "Disable it here, or remove it from the file")
 	}
 	if err := h.audit.remove(c, c.entry("user.delete", org, id), refs...); err != nil {
 		return nil, err

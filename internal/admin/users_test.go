@@ -54,7 +54,7 @@ func TestUpdateUser(t *testing.T) {
 	d.refused(400, "invalid_value", "weight", "PATCH", "/orgs/acme/users/alice", `{"weight":-3}`)
 }
 
-// A user of the file is disabled here or taken out of the file, not removed.
+// A user of the file must be disabled or removed from the file; it cannot be deleted.
 func TestDeleteUserOfTheFile(t *testing.T) {
 	d := deploy(t)
 	d.refused(409, "declared_in_file", "", "DELETE", "/orgs/acme/users/alice", "")
@@ -64,7 +64,7 @@ func TestDeleteUserOfTheFile(t *testing.T) {
 	d.expect(200, "GET", "/orgs/acme/users/alice", "", `{"disabled":false,"source":"file","keys":1}`)
 }
 
-// With a user go the keys and the limits that were made for it.
+// Deleting a user also deletes its keys and its limits.
 func TestDeleteUserOfRedis(t *testing.T) {
 	d := deploy(t)
 	d.expect(201, "POST", "/orgs/acme/users", `{"id":"carol","name":"Carol"}`, "")
@@ -88,8 +88,8 @@ func TestDeleteUserOfRedis(t *testing.T) {
 	}
 }
 
-// A key of another user of the same org survives, and so does a user of the
-// same name in another org.
+// Another user's key in the same org survives, and so does a user of the same name in another
+// org.
 func TestUsersOfTwoOrgsAreApart(t *testing.T) {
 	d := deploy(t)
 	d.globex()

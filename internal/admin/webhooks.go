@@ -16,7 +16,7 @@ type webhookHandler struct {
 	audit *recorder
 }
 
-// webhooks opens the webhooks.
+// webhooks opens the webhook sender.
 func (h *webhookHandler) webhooks() (*webhook.Sender, error) {
 	if h.opts.Webhooks == nil {
 		return nil, noWork("webhooks")
@@ -44,7 +44,7 @@ func (h *webhookHandler) listWebhooks(c *call) (any, error) {
 	return listOf(all), nil
 }
 
-// enableWebhook lets events go to a target again that was switched off.
+// enableWebhook enables a disabled target.
 func (h *webhookHandler) enableWebhook(c *call) (any, error) {
 	var order workOrder
 	if err := c.read(&order); err != nil {
@@ -67,9 +67,9 @@ func (h *webhookHandler) enableWebhook(c *call) (any, error) {
 	}
 	before := list[at]
 	if before.Off == nil {
-		return nil, conflict("webhook_not_off", "The target is not switched off")
+		return nil, conflict("webhook_not_off", "The target is not disabled")
 	}
-	if err := hooks.SwitchOn(ctx, org, id); err != nil && !errors.Is(err, webhook.ErrNotOff) { // another was faster
+	if err := hooks.SwitchOn(ctx, org, id); err != nil && !errors.Is(err, webhook.ErrNotOff) { // it is already on
 		return nil, err
 	}
 	after := before
@@ -84,7 +84,8 @@ type deadPage struct {
 	HasMore bool `json:"has_more"`
 }
 
-// hooked are the orgs that the query names; with all of them also whoever hears of all.
+// hooked returns the orgs named in the query; without any, also the targets that receive the
+// events of all orgs.
 func (h *webhookHandler) hooked(c *call) ([]string, error) {
 	orgs, err := h.dir.wantedOrgs(c)
 	if c.r.URL.Query().Get("org") == "" {
@@ -93,7 +94,7 @@ func (h *webhookHandler) hooked(c *call) ([]string, error) {
 	return orgs, err
 }
 
-// listDeadWebhooks lists deliveries that were given up, the newest of each org first.
+// listDeadWebhooks lists failed deliveries, newest first within each org.
 func (h *webhookHandler) listDeadWebhooks(c *call) (any, error) {
 	hooks, err := h.webhooks()
 	if err != nil {
@@ -118,7 +119,7 @@ func (h *webhookHandler) listDeadWebhooks(c *call) (any, error) {
 	return out, nil
 }
 
-// replayWebhook delivers again what was given up.
+// replayWebhook delivers a failed delivery again.
 func (h *webhookHandler) replayWebhook(c *call) (any, error) {
 	var order workOrder
 	if err := c.read(&order); err != nil {

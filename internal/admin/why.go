@@ -12,28 +12,30 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// Why explains where a job, a call or a user stands with its limits.
+// Why explains how a job, a call or a user relates to its limits.
 type Why struct {
 	Kind string `json:"kind"` // job, call or user
 	Org  string `json:"org"`
 	User string `json:"user"`
-	// Reason is a sentence for people; WaitsFor is limit, cap, quota or retry while a job waits.
+	// Reason is a sentence for people. WaitsFor is limit, cap, quota or retry while a job
+	// waits.
 	Reason   string `json:"reason"`
 	WaitsFor string `json:"waits_for,omitempty"`
-	// Job is the job, Entries what the ledger has of the call.
+	// Job is the job; Entries are the call's ledger entries.
 	Job     *JobLine       `json:"job,omitempty"`
 	Entries []budget.Entry `json:"entries,omitempty"`
-	// Limits are those that apply, as they are now; spend caps have their scope in Cap.
+	// Limits are those that apply, with their current state; spend caps have their scope in
+	// Cap.
 	Limits []WhyLimit `json:"limits"`
-	// Refusals are those of the user in the last 24 hours.
+	// Refusals are the user's in the last 24 hours.
 	Refusals []Refusal `json:"refusals"`
-	// Commands let it through, if all are run.
+	// Commands, if all are run, let it through.
 	Commands []string `json:"commands"`
 
-	limits []budget.Limit // in force for it
+	limits []budget.Limit // that apply to it
 	caps   []budget.Cap
 	who    budget.Call
-	want   *budget.Amounts // what it holds when it starts; nil: not known
+	want   *budget.Amounts // what it holds when it starts; nil if unknown
 	before ahead
 }
 
@@ -53,7 +55,7 @@ type whyHandler struct {
 	usage *usageHandler
 }
 
-// explain finds what an id is of.
+// explain finds what an id refers to.
 func (h *whyHandler) explain(c *call) (any, error) {
 	id, only := c.r.PathValue("id"), c.r.URL.Query().Get("org")
 	if only != "" {
@@ -70,10 +72,10 @@ func (h *whyHandler) explain(c *call) (any, error) {
 			return w, h.complete(c, w)
 		}
 	}
-	return nil, wire.NotFound("id", "not_found", "There is no job, no call in the ledger and no user %.80q", id)
+	return nil, wire.NotFound("id", "not_found", "No job, call in the ledger or user has the id %.80q", id)
 }
 
-// complete adds what is the same for all: limits, refusals and commands.
+// complete adds what all kinds have: limits, refusals and commands.
 func (h *whyHandler) complete(c *call, w *Why) error {
 	if err := h.whyLimits(c, w); err != nil {
 		return err
@@ -92,20 +94,20 @@ func (h *whyHandler) complete(c *call, w *Why) error {
 	return err
 }
 
-// conclude words the reason where the limits decide it. They are read after a job's place in the
-// queue, so a job that waited for quota then may wait for a limit now.
+// conclude sets the reason if the limits decide it. They are read after the job's queue
+// position, so a job that was waiting for quota may be waiting for a limit by then.
 func (w *Why) conclude() {
 	switch full := w.full(); {
 	case w.Kind != "job":
 		w.Reason = w.standing()
 	case w.WaitsFor == "quota" && len(full) > 0:
 		w.WaitsFor = "limit"
-		w.Reason = fmt.Sprintf("It waits behind %d others in pool %s, and has no room now in %s.",
+		w.Reason = fmt.Sprintf("It waits behind %d others in pool %s, and is over %s.",
 			*w.Job.Ahead, w.Job.Pool, strings.Join(full, ", "))
 	}
 }
 
-// full are the limits and caps that have no room.
+// full returns the limits and caps without capacity.
 func (w *Why) full() (out []string) {
 	for i := range w.Limits {
 		if w.Limits[i].Refuses {
@@ -115,20 +117,20 @@ func (w *Why) full() (out []string) {
 	return out
 }
 
-// standing words where a call or a user is: which limits have no room.
+// standing describes which limits of a call or a user have no capacity.
 func (w *Why) standing() string {
 	full := w.full()
 	switch {
 	case w.Reason != "":
 		return w.Reason
 	case len(full) > 0 && w.want != nil:
-		return "The same call would not be within " + strings.Join(full, ", ") + " now."
+		return "The same call would now be over " + strings.Join(full, ", ") + "."
 	case len(full) > 0:
-		return "Nothing is left of " + strings.Join(full, ", ") + "."
+		return "There is no capacity left in " + strings.Join(full, ", ") + "."
 	case w.want != nil:
-		return "The same call would be within all limits now."
+		return "The same call would now be within all limits."
 	}
-	return "All limits have room."
+	return "All limits have capacity."
 }
 
 func (h *whyHandler) whyJob(c *call, id, only string) (*Why, error) {
@@ -163,7 +165,7 @@ func (h *whyHandler) explainJob(c *call, q *queue.Queue, j *queue.Job) (*Why, er
 		return w, nil
 	}
 	if j.State != queue.Queued {
-		w.Reason = "The job does not wait: it is " + string(j.State) + "."
+		w.Reason = "The job is not waiting: it is " + string(j.State) + "."
 		return w, nil
 	}
 	if err := h.jobs.place(c, q, j, &l); err != nil {
@@ -174,7 +176,7 @@ func (h *whyHandler) explainJob(c *call, q *queue.Queue, j *queue.Job) (*Why, er
 	return w, err
 }
 
-// maxAhead is how many waiting jobs of an org are read.
+// maxAhead is how many of an org's waiting jobs are read.
 const maxAhead = 1000
 
 // aheadOf adds up the older jobs that wait for the same limits.
@@ -201,9 +203,9 @@ func (h *whyHandler) aheadOf(c *call, q *queue.Queue, j *queue.Job) (ahead, erro
 	return out, nil
 }
 
-// waits words what a job waits for.
+// waits sets what a job waits for.
 func (w *Why) waits(l *JobLine) {
-	place, until := fmt.Sprintf("%d before it", *l.Ahead), "time alone does not help"
+	place, until := fmt.Sprintf("%d ahead of it", *l.Ahead), "waiting alone does not help"
 	if l.ETA != nil {
 		until = "about " + budget.LastingText(time.Duration(*l.ETA)*time.Second)
 	}
@@ -211,7 +213,7 @@ func (w *Why) waits(l *JobLine) {
 	switch {
 	case l.Next != nil:
 		w.WaitsFor = "retry"
-		w.Reason = fmt.Sprintf("The provider failed it; the next attempt begins in %s.", until)
+		w.Reason = fmt.Sprintf("The last attempt failed at the provider; the next one begins in %s.", until)
 	case kind == "limit":
 		w.WaitsFor = "limit"
 		w.Reason = fmt.Sprintf("It waits for the limit %s, %s (%s).", name, until, place)
@@ -220,7 +222,7 @@ func (w *Why) waits(l *JobLine) {
 		w.Reason = fmt.Sprintf("It waits for a spend cap, %s (%s).", until, place)
 	case kind == "pool":
 		w.WaitsFor = "quota"
-		const text = "It waits for its turn at the provider's quota in pool %s, %s (%s). Its limits have room."
+		const text = "It waits for its turn at the provider's quota in pool %s, %s (%s). Its limits have capacity."
 		w.Reason = fmt.Sprintf(text, name, until, place)
 	default:
 		w.Reason = "It is about to start."
@@ -254,7 +256,7 @@ func (h *whyHandler) explainCall(entries []budget.Entry) (*Why, error) {
 	var err error
 	w.limits, w.caps, err = h.opts.Policy().Bounds(waiterOf(w.who))
 	if err != nil {
-		w.Reason = "Such a call is not possible any more: " + err.Error() + "."
+		w.Reason = "Such a call is no longer possible: " + err.Error() + "."
 	}
 	return w, nil
 }
@@ -274,7 +276,7 @@ func (h *whyHandler) whyUser(c *call, id, only string) (*Why, error) {
 		return nil, nil
 	}
 	if len(found) > 1 {
-		const text = "%s is a user of several orgs: %s. Name one"
+		const text = "%s is a user of several orgs: %s. Choose one as the org"
 		return nil, wire.BadRequest("org", "ambiguous", text, id, strings.Join(found, ", "))
 	}
 	in := h.opts.Policy().Orgs[found[0]]
@@ -297,12 +299,12 @@ func (h *whyHandler) whyUser(c *call, id, only string) (*Why, error) {
 	case in.DisabledUsers[id]:
 		w.Reason = "The user is disabled: llmguard users enable " + id + " --org " + w.Org
 	case waiting != "":
-		w.Reason = "A job of this user waits: llmguard why " + waiting
+		w.Reason = "A job of this user is waiting: llmguard why " + waiting
 	}
 	return w, nil
 }
 
-// waitingJob is the newest waiting job of a user; empty: none waits.
+// waitingJob returns a user's newest waiting job, or "" if there is none.
 func (h *whyHandler) waitingJob(c *call, w *Why) (string, error) {
 	q, err := h.jobs.queue(c)
 	if err != nil {
@@ -315,7 +317,7 @@ func (h *whyHandler) waitingJob(c *call, w *Why) (string, error) {
 	return page.Jobs[0].ID, nil
 }
 
-// waiterOf is a call as its limits see it.
+// waiterOf returns the call in the form used to check limits.
 func waiterOf(c budget.Call) guard.Waiter {
 	return guard.Waiter{
 		Org: c.Org, User: c.User, Key: c.Key, IP: c.IP, Model: c.Model, Endpoint: wire.Endpoint(c.Endpoint),

@@ -12,11 +12,11 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// WhyLimit is a limit that applies, with what frees when and who holds the most of it.
+// WhyLimit is a limit that applies, with when it frees capacity and who holds the most of it.
 type WhyLimit struct {
 	Name    string `json:"name"`
 	Subject string `json:"subject"`
-	Cap     string `json:"cap,omitempty"` // of a spend cap: the deployment, or a provider
+	Cap     string `json:"cap,omitempty"` // for a spend cap: the deployment, or a provider
 	Metric  string `json:"metric"`
 	Unit    string `json:"unit"` // of the amounts: nano_usd, tokens, requests or calls
 	Mode    string `json:"mode"`
@@ -24,34 +24,35 @@ type WhyLimit struct {
 
 	Amount    int64 `json:"amount"`
 	Used      int64 `json:"used"`
-	Held      int64 `json:"held"` // the part of Used that open calls may give back
+	Held      int64 `json:"held"` // the part of Used that open calls may return
 	Remaining int64 `json:"remaining"`
-	// Wanted is what the job or the call holds of it; null: not known.
+	// Wanted is what the job or the call would hold; null if unknown.
 	Wanted *int64 `json:"wanted"`
-	// Refuses says that it has no room: for the job or call, or at all for a user.
+	// Refuses reports that there is no capacity: for the job or call, or at all for a user.
 	Refuses bool `json:"refuses"`
-	// Wait is when it has room, if no other call takes it; null: now, or time alone does not help.
+	// Wait is when there is capacity, without further calls; null: now, or waiting does not
+	// help.
 	Wait   *float64   `json:"wait_seconds"`
-	Reset  *float64   `json:"reset_seconds"` // until all is free; null: never
-	Closed *time.Time `json:"closed_until"`  // because Redis lost its data
+	Reset  *float64   `json:"reset_seconds"` // until everything is free; null: never
+	Closed *time.Time `json:"closed_until"`  // because of a data loss in Redis
 	Frees  []Freed    `json:"frees"`
-	// Neighbors hold the most of it, the largest first: users of an org's limit, keys of a user's,
+	// Neighbors hold the most of it, largest first: users of an org's limit, keys of a user's,
 	// orgs of a spend cap.
 	Neighbors []Neighbor `json:"neighbors"`
-	// Command makes the room.
+	// Command makes room.
 	Command string `json:"command,omitempty"`
 
 	limit    budget.Limit
 	provider string // of its spend cap; empty: all
 }
 
-// Freed is when so much of a limit is free; null seconds: time alone does not free it.
+// Freed is when an amount of a limit becomes free; null seconds: time alone does not free it.
 type Freed struct {
 	Amount  int64    `json:"amount"`
 	Seconds *float64 `json:"in_seconds"`
 }
 
-// freedShares are the parts of a limit whose times are told, in percent.
+// freedShares are the shares of a limit, in percent, whose times are reported.
 var freedShares = []int64{10, 50, 100}
 
 // title names a limit in a sentence.
@@ -62,7 +63,7 @@ func (l *WhyLimit) title() string {
 	return "the limit " + l.Name + " of this " + l.Subject
 }
 
-// whyLimits reads where all limits stand.
+// whyLimits reads the state of all limits.
 func (h *whyHandler) whyLimits(c *call, w *Why) error {
 	w.Limits = []WhyLimit{}
 	want := budget.Amounts{}
@@ -102,7 +103,7 @@ func (h *whyHandler) whyLimits(c *call, w *Why) error {
 	return nil
 }
 
-// rank puts those that refuse first.
+// rank sorts limits that refuse first.
 func rank(l *WhyLimit) int {
 	if l.Refuses {
 		return 0
@@ -168,7 +169,7 @@ func wantedOf(m budget.Metric, a budget.Amounts) int64 {
 
 func nano(n int64) pricing.Nano { return pricing.Nano(n) }
 
-// secondsOf is a duration for programs; nil: endless.
+// secondsOf returns a duration in seconds; nil means endless.
 func secondsOf(d time.Duration) *float64 {
 	if d >= budget.Endless {
 		return nil
@@ -177,11 +178,11 @@ func secondsOf(d time.Duration) *float64 {
 	return &s
 }
 
-// overrideFor is how long an override is proposed for.
+// overrideFor is the duration of a suggested override.
 const overrideFor = "1h"
 
-// command is what an operator runs to make the room; empty where there is none, as for spend
-// caps, which the configuration has.
+// command returns the command that makes room; empty if there is none, as for spend caps, which
+// are set in the configuration.
 func (l *WhyLimit) command(w *Why) string {
 	reason := "let " + w.User + " continue"
 	if w.Job != nil {
@@ -221,7 +222,7 @@ func (l *WhyLimit) command(w *Why) string {
 	return strings.Join(text, " ")
 }
 
-// of is what older jobs will hold of a limit.
+// of returns what older jobs will hold of a limit.
 func (a ahead) of(l *budget.Limit) int64 {
 	sum := a[l.Subject]
 	switch {
@@ -233,5 +234,5 @@ func (a ahead) of(l *budget.Limit) int64 {
 	return wantedOf(l.Metric, sum.Amounts)
 }
 
-// quoted is a word for a shell.
+// quoted quotes a word for a shell.
 func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }

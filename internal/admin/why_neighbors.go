@@ -10,32 +10,32 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// Neighbor is one of those who share a limit.
+// Neighbor is another user of a shared limit.
 type Neighbor struct {
-	Org  string `json:"org,omitempty"` // of a spend cap
+	Org  string `json:"org,omitempty"` // for a spend cap
 	User string `json:"user,omitempty"`
 	Key  string `json:"key,omitempty"`
-	Used int64  `json:"used"` // charged in what the limit counts now, by whole hours where that is longer than one
-	Held int64  `json:"held"` // by calls that have not ended
-	Self bool   `json:"self"` // it is the one that was asked about
+	Used int64  `json:"used"` // charged and still counted by the limit; windows above an hour count whole hours
+	Held int64  `json:"held"` // by unfinished calls
+	Self bool   `json:"self"` // the one that the request is about
 }
 
 const (
 	maxNeighbors   = 5
-	neighborHolds  = 10_000 // open holds of an org that are read
+	neighborHolds  = 10_000 // open holds to read per org
 	neighborOrgs   = 200    // orgs whose sums are read for a spend cap
 	neighborExact  = time.Hour
-	neighborRecent = 20_000 // entries of the ledger
+	neighborRecent = 20_000 // ledger entries
 )
 
-// charge is what a call or many were charged, and whose they are.
+// charge is what one or more calls were charged, and to whom.
 type charge struct {
 	budget.Call
 	cost, tokens, calls int64
-	open                bool // held, and not charged
+	open                bool // held, not yet charged
 }
 
-// addNeighbors finds for each limit who holds the most of it.
+// addNeighbors finds the largest holders of each limit.
 func (h *whyHandler) addNeighbors(c *call, w *Why) error {
 	count := neighborCount{h: h, c: c, w: w, holds: map[string][]charge{}}
 	for i := range w.Limits {
@@ -56,7 +56,7 @@ func (h *whyHandler) addNeighbors(c *call, w *Why) error {
 	return nil
 }
 
-// largest are those who hold the most.
+// largest returns the largest holders.
 func largest(sums map[Neighbor]*Neighbor, w *Why) []Neighbor {
 	out := []Neighbor{}
 	for _, n := range sums {
@@ -74,15 +74,15 @@ func largest(sums map[Neighbor]*Neighbor, w *Why) []Neighbor {
 	return out[:min(len(out), maxNeighbors)]
 }
 
-// neighborCount counts who holds what of the limits of an explanation.
+// neighborCount counts how much each holds of the limits of an explanation.
 type neighborCount struct {
 	h     *whyHandler
 	c     *call
 	w     *Why
-	holds map[string][]charge // open ones, by org, once they are read
+	holds map[string][]charge // open holds by org, once read
 }
 
-// add adds what an org has of a limit.
+// add adds what an org holds of a limit.
 func (n *neighborCount) add(l *WhyLimit, org string, sums map[Neighbor]*Neighbor) error {
 	add := func(one charge) {
 		if !l.counts(one, n.w) {
@@ -131,8 +131,8 @@ func (n *neighborCount) add(l *WhyLimit, org string, sums map[Neighbor]*Neighbor
 	return n.h.charges(n.c, org, l.limit.Shape.Began(n.c.start), add)
 }
 
-// charges calls add for what an org was charged since a time: by entries for the last hour, else
-// by the sums of hours.
+// charges calls add for an org's charges since a time: by ledger entry for the last hour, and
+// by hourly sums before that.
 func (h *whyHandler) charges(c *call, org string, since time.Time, add func(charge)) error {
 	now := c.start.Add(time.Minute)
 	if now.Sub(since) <= neighborExact+time.Minute {

@@ -1,9 +1,8 @@
-// Package alert notices that what was charged to a limit of money has passed a
-// part of it, and has that told: once per limit, threshold and period, however
-// many processes look.
+// Package alert detects that the charges of a money limit have passed a threshold, and sends an
+// alert once per limit, threshold and period, however many processes are watching.
 //
-// It looks a few seconds after calls were charged, at what they were charged and
-// not at what is held; nothing waits for it. It does not deliver anything.
+// It checks a few seconds after calls were charged, and considers charges, not holds; no call
+// waits for it. It does not deliver the alerts.
 package alert
 
 import (
@@ -23,28 +22,28 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// Everyone stands for all orgs, as one who is told and as one whose limits are
-// watched; no org can be called so.
+// Everyone stands for all orgs, both as a recipient and as the subject of watched limits; no
+// org can have this id.
 const Everyone = "*"
 
-// Rule is who is told, and when.
+// Rule says who is alerted, and when.
 type Rule struct {
 	To string // an org's id, or Everyone for the operator
 	// Thresholds are percentages of a limit.
 	Thresholds []int
 }
 
-// Alert says that a limit was used so far.
+// Alert reports that a limit has been used up to a threshold.
 type Alert struct {
 	To        string
 	Org, User string // User is empty for a limit of the whole org
 	Limit     string
 	Mode      budget.Mode
-	Threshold int // percent
+	Threshold int // in percent
 	Charged   pricing.Nano
 	Amount    pricing.Nano
 	At        time.Time
-	Reset     time.Duration // until nothing is used, if no more is
+	Reset     time.Duration // until nothing is used, without further calls
 }
 
 // Text is the alert in one sentence.
@@ -64,28 +63,27 @@ func (a Alert) Text() string {
 	return text
 }
 
-// dollars writes an amount without the zeros after its cents.
+// dollars formats an amount without zeros after the cents.
 func dollars(n pricing.Nano) string {
 	text := n.String()
 	cents := strings.IndexByte(text, '.') + 3
 	return text[:cents] + strings.TrimRight(text[cents:], "0")
 }
 
-// Options are what a Watcher is built from; all but Every and Log are required.
+// Options configure a Watcher; all fields except Every and Log are required.
 type Options struct {
 	Redis  redis.UniversalClient
 	Budget *budget.Store
-	// Limits are those in force for a user of an org.
+	// Limits returns the current limits of a user of an org.
 	Limits func(org, user string) []budget.Limit
-	// Send takes an alert on its way; after an error it is asked again later.
+	// Send sends an alert; after an error it is called again later.
 	Send func(context.Context, Alert) error
-	// Every is how often those who were charged are looked at; 0 is 5 s.
+	// Every is the interval of checks of those who were charged; 0 means 5 s.
 	Every time.Duration
 	Log   *slog.Logger
 }
 
-// Watcher looks at the limits of those who were charged. It is safe for
-// concurrent use.
+// Watcher checks the limits of those who were charged. It is safe for concurrent use.
 type Watcher struct {
 	opts  Options
 	rules atomic.Pointer[map[string][]Rule]
@@ -96,11 +94,11 @@ type Watcher struct {
 
 type subject struct{ org, user string }
 
-// most bounds those who are remembered between two looks; who comes after them
-// is looked at after a later call.
+// most limits how many users are remembered between two checks; any others are checked after a
+// later call.
 const most = 100_000
 
-// New returns a Watcher that has no rules.
+// New returns a Watcher without rules.
 func New(o Options) *Watcher {
 	if o.Every <= 0 {
 		o.Every = 5 * time.Second
@@ -113,7 +111,7 @@ func New(o Options) *Watcher {
 	return w
 }
 
-// SetRules replaces the rules, by org; those of Everyone are for all orgs.
+// SetRules replaces the rules, by org; those of Everyone apply to all orgs.
 func (w *Watcher) SetRules(rules map[string][]Rule) { w.rules.Store(&rules) }
 
 func (w *Watcher) rulesOf(org string) []Rule {
@@ -121,7 +119,7 @@ func (w *Watcher) rulesOf(org string) []Rule {
 	return slices.Concat(rules[org], rules[Everyone])
 }
 
-// Charged says that a user of an org was charged something. It returns at once.
+// Charged records that a user of an org was charged. It returns immediately.
 func (w *Watcher) Charged(org, user string) {
 	rules := *w.rules.Load()
 	if len(rules[org])+len(rules[Everyone]) == 0 {
@@ -134,7 +132,7 @@ func (w *Watcher) Charged(org, user string) {
 	}
 }
 
-// Run looks until ctx ends, and then once more.
+// Run checks periodically until ctx is done, and then once more.
 func (w *Watcher) Run(ctx context.Context) error {
 	tick := time.NewTicker(w.opts.Every)
 	defer tick.Stop()
@@ -151,7 +149,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// lookTime bounds the last look.
+// lookTime limits the last check.
 const lookTime = 2 * time.Second
 
 func (w *Watcher) lookAll(ctx context.Context) {
@@ -171,7 +169,7 @@ func (w *Watcher) lookAll(ctx context.Context) {
 	}
 }
 
-// look compares what one user, and its org, were charged with the thresholds.
+// look compares the charges of one user and its org with the thresholds.
 func (w *Watcher) look(ctx context.Context, s subject) error {
 	call := budget.Call{Org: s.org, User: s.user}
 	limits := slices.DeleteFunc(slices.Clone(w.opts.Limits(s.org, s.user)), func(l budget.Limit) bool {
@@ -203,23 +201,23 @@ func (w *Watcher) look(ctx context.Context, s subject) error {
 	return nil
 }
 
-// The shortest and longest times in which a threshold is told once.
+// The shortest and longest periods in which a threshold is reported once.
 const (
 	shortest = time.Minute
 	longest  = 400 * 24 * time.Hour
 )
 
-// period is how long a threshold that was told is not told again.
+// period returns how long a reported threshold is not reported again.
 func period(l budget.Limit, s budget.Status) time.Duration {
-	p := s.Reset // of a calendar's period and of a bucket
+	p := s.Reset // for calendar periods and buckets
 	if l.Shape.Kind == budget.Window || l.Shape.Kind == budget.ExactWindow {
 		p = l.Shape.Window
 	}
 	return min(max(p, shortest), longest)
 }
 
-// compare tells the highest threshold that was reached, and takes those below it
-// for told.
+// compare sends an alert for the highest threshold that was reached, and marks the lower ones
+// as sent.
 func (w *Watcher) compare(ctx context.Context, a Alert, thresholds []int, period time.Duration) error {
 	reached := slices.DeleteFunc(slices.Clone(thresholds), func(percent int) bool {
 		return a.Amount <= 0 || int64(a.Charged)*100 < int64(a.Amount)*int64(percent)
@@ -234,23 +232,23 @@ func (w *Watcher) compare(ctx context.Context, a Alert, thresholds []int, period
 			continue
 		}
 		if told, err := w.tell(ctx, a, period); err != nil || !told {
-			return err // those below were marked together with this one
+			return err // the lower ones were marked together with this one
 		}
 	}
 	return nil
 }
 
-// claimTime is how long another process leaves an alert to the one that is
-// telling it; should that die, it is told after all.
+// claimTime is how long an alert is left to the process that is sending it. If that process
+// dies, the alert is sent after this time.
 const claimTime = time.Minute
 
-// claimed is what a mark says until the alert is told.
+// claimed is the value of a mark until the alert has been sent.
 const claimed = "claimed"
 
-// errClaimed says that another process is telling it: to be looked at again.
+// errClaimed means that another process is sending the alert, so it must be checked again.
 var errClaimed = errors.New("alert: another process is telling it")
 
-// tell has an alert sent unless it was told already in this period.
+// tell sends an alert, unless it has already been sent in this period.
 func (w *Watcher) tell(ctx context.Context, a Alert, period time.Duration) (bool, error) {
 	mine, err := w.opts.Redis.SetNX(ctx, a.mark(), claimed, claimTime).Result()
 	if err != nil {
@@ -276,8 +274,7 @@ func wrap(err error) error {
 	return nil
 }
 
-// mark is the key that says that this was told. A limit that is raised is
-// another one.
+// mark returns the key that records that this alert was sent. A raised limit has a new mark.
 func (a Alert) mark() string {
 	return "lg:{" + a.Org + "}:alert:" +
 		strings.Join([]string{a.To, a.Limit, a.User, fmt.Sprint(int64(a.Amount)), fmt.Sprint(a.Threshold)}, ":")

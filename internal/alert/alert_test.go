@@ -16,7 +16,7 @@ import (
 
 const dollar = pricing.Nano(1_000_000_000)
 
-// rig is some processes that watch the same limits.
+// rig is several processes that watch the same limits.
 type rig struct {
 	t      *testing.T
 	budget *budget.Store
@@ -26,7 +26,7 @@ type rig struct {
 
 	mu    sync.Mutex
 	sent  []Alert
-	fails int // so many alerts are not taken
+	fails int // number of alerts that Send rejects
 }
 
 func newRig(t *testing.T, rules map[string][]Rule) *rig {
@@ -56,7 +56,7 @@ func (r *rig) send(_ context.Context, a Alert) error {
 	return nil
 }
 
-// spend charges a user; a hold beside it, which is not a charge, stays open.
+// spend charges a user; a hold, which is not a charge, stays open at the same time.
 func (r *rig) spend(user string, cost pricing.Nano) {
 	r.t.Helper()
 	r.calls++
@@ -73,7 +73,7 @@ func (r *rig) spend(user string, cost pricing.Nano) {
 	}
 }
 
-// look has all processes look at once, and returns what was sent by that.
+// look makes all processes check concurrently, and returns the alerts sent.
 func (r *rig) look() (sent []string) {
 	var wait sync.WaitGroup
 	for _, w := range r.all {
@@ -96,8 +96,8 @@ func (r *rig) expect(want ...string) {
 	}
 }
 
-// TestThresholds: each threshold is told once, by whichever process, for what was
-// charged and not for what is held.
+// TestThresholds: each threshold is reported once, whichever process does it, for charges and
+// not for holds.
 func TestThresholds(t *testing.T) {
 	r := newRig(t, map[string][]Rule{Everyone: {{To: Everyone, Thresholds: []int{50, 80, 100}}}})
 	if _, err := r.budget.Hold(t.Context(), budget.Terms{Limits: r.limits[:2], Call: budget.Call{ID: fmt.Sprintf("%026d", 999), Org: "acme", User: "alice"}, Max: budget.Amounts{Cost: dollar}}); err != nil {
@@ -112,14 +112,14 @@ func TestThresholds(t *testing.T) {
 	r.expect()
 	r.spend("alice", 3*dollar) // 90 %
 	r.expect("* day alice 80")
-	r.spend("bob", 9*dollar) // over two at once: the higher is told
+	r.spend("bob", 9*dollar) // passes two thresholds together: only the higher is reported
 	r.expect("* day bob 80")
 	r.spend("bob", dollar/2)
 	r.expect()
 }
 
-// TestRulesOfOrgs: an org's own rule and the operator's are told apart, and an
-// org without either is not looked at.
+// TestRulesOfOrgs: an org's own rule and the operator's are reported separately, and an org
+// without either is not checked.
 func TestRulesOfOrgs(t *testing.T) {
 	r := newRig(t, map[string][]Rule{"acme": {{To: "acme", Thresholds: []int{10}}}, Everyone: {{To: Everyone, Thresholds: []int{20}}}})
 	r.spend("alice", dollar)
@@ -133,7 +133,7 @@ func TestRulesOfOrgs(t *testing.T) {
 	r.expect()
 }
 
-// TestOrgLimit: a limit of the whole org is told once, whoever of it pays.
+// TestOrgLimit: a limit of the whole org is reported once, whichever user is charged.
 func TestOrgLimit(t *testing.T) {
 	r := newRig(t, map[string][]Rule{Everyone: {{To: Everyone, Thresholds: []int{50}}}})
 	r.limits[1].Mode = budget.Off
@@ -143,7 +143,7 @@ func TestOrgLimit(t *testing.T) {
 	r.expect("* month  50")
 }
 
-// TestRaisedLimit: a limit that was raised is another one, and is told again.
+// TestRaisedLimit: a raised limit counts as a new one, and is reported again.
 func TestRaisedLimit(t *testing.T) {
 	r := newRig(t, map[string][]Rule{Everyone: {{To: Everyone, Thresholds: []int{50}}}})
 	r.spend("alice", 5*dollar)
@@ -153,12 +153,12 @@ func TestRaisedLimit(t *testing.T) {
 	r.expect("* day alice 50")
 }
 
-// TestSendFails: what could not be sent is sent later, once.
+// TestSendFails: an alert that could not be sent is sent later, once.
 func TestSendFails(t *testing.T) {
 	r := newRig(t, map[string][]Rule{Everyone: {{To: Everyone, Thresholds: []int{50}}}})
 	r.fails = len(r.all)
 	r.spend("alice", 5*dollar)
-	for range 100 { // several processes may be refused, and some may leave it to others
+	for range 100 { // several processes may fail, and some may leave it to others
 		if got := r.look(); len(got) > 0 {
 			if len(got) != 1 {
 				t.Errorf("told %q", got)

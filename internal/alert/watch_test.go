@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { os.Exit(redistest.ForPackage(m, &shared)) }
 
 const dollar = pricing.Nano(1_000_000_000)
 
-// watch is a process that watches limits, and what it has sent.
+// watch is a process that watches limits, with the alerts that it sent.
 type watch struct {
 	t      *testing.T
 	rdb    *redis.Client
@@ -47,7 +47,7 @@ func newWatch(t *testing.T, limits ...budget.Limit) *watch {
 	return w
 }
 
-// restart replaces the process with one that has seen no charge.
+// restart replaces the process by one that has seen no charges.
 func (w *watch) restart() {
 	w.Watcher = alert.New(alert.Options{
 		Redis: w.rdb, Budget: w.books, Limits: func(string, string) []budget.Limit { return w.limits },
@@ -62,7 +62,7 @@ func (w *watch) restart() {
 	w.SetRules(map[string][]alert.Rule{alert.Everyone: {{To: alert.Everyone, Thresholds: []int{50, 100}}}})
 }
 
-// spend charges a user under all limits: money, and 900,000 tokens.
+// spend charges a user under all limits: the cost, and 900,000 tokens.
 func (w *watch) spend(user string, cost pricing.Nano) {
 	w.t.Helper()
 	call, all := budget.Call{ID: wire.NewCallID(), Org: "acme", User: user, Key: "k1"}, budget.Amounts{
@@ -79,8 +79,7 @@ func (w *watch) spend(user string, cost pricing.Nano) {
 	w.Charged("acme", user)
 }
 
-// look runs the process until it ends, which looks once, and returns what was
-// sent by that.
+// look runs the process until it ends, which includes one check, and returns the alerts sent.
 func (w *watch) look() string {
 	w.t.Helper()
 	ended, cancel := context.WithCancel(w.t.Context())
@@ -112,7 +111,7 @@ func daily(amount pricing.Nano) budget.Limit {
 	}
 }
 
-// A process that ends looks once more, so that the last calls are not missed.
+// A process checks once more when it ends, so that the last calls are not missed.
 func TestLastLookOfAProcess(t *testing.T) {
 	w := newWatch(t, daily(10*dollar))
 	w.expect("nothing was charged", "")
@@ -170,8 +169,7 @@ func TestWhatAnAlertSays(t *testing.T) {
 	}
 }
 
-// Only limits of money that are in force and count the org or this user are
-// watched.
+// Only enforced or shadow money limits that count the org or this user are watched.
 func TestLimitsThatAreWatched(t *testing.T) {
 	with := func(change func(*budget.Limit)) budget.Limit {
 		l := daily(10 * dollar)
@@ -197,7 +195,7 @@ func TestLimitsThatAreWatched(t *testing.T) {
 	}
 }
 
-// A threshold is not reported again for as long as the limit counts.
+// A threshold is not reported again while the limit still counts the charges.
 func TestPeriodOfAThreshold(t *testing.T) {
 	calendar := func(unit string) budget.Shape {
 		return budget.Shape{Kind: budget.Calendar, Amount: int64(10 * dollar), Calendar: unit}
@@ -231,8 +229,8 @@ func TestPeriodOfAThreshold(t *testing.T) {
 	}
 }
 
-// Another process that has a threshold in hand is left to it; when it dies, the
-// alert is sent after all.
+// An alert claimed by another process is left to it; if that process dies, the alert is sent
+// after all.
 func TestProcessThatDiesWhileItSends(t *testing.T) {
 	w := newWatch(t, daily(10*dollar))
 	w.spend("alice", 6*dollar)
@@ -254,7 +252,7 @@ func TestProcessThatDiesWhileItSends(t *testing.T) {
 	w.expect("after the claim ended, with no new charge", "daily 50 alice")
 }
 
-// An alert that was not taken is sent at the next look, without a new charge.
+// An alert that could not be sent is sent at the next check, without a new charge.
 func TestAlertThatIsNotTaken(t *testing.T) {
 	w := newWatch(t, daily(10*dollar))
 	w.fails = true
@@ -269,8 +267,7 @@ func TestAlertThatIsNotTaken(t *testing.T) {
 	w.expect("once", "")
 }
 
-// While Redis does not answer nothing is lost: those who were charged are looked
-// at again.
+// While Redis does not answer nothing is lost: those who were charged are checked again.
 func TestRedisIsUnavailable(t *testing.T) {
 	w := newWatch(t, daily(10*dollar))
 	w.spend("alice", 6*dollar)
@@ -289,7 +286,7 @@ func TestRedisIsUnavailable(t *testing.T) {
 	w.expect("with scripts again", "daily 50 alice")
 }
 
-// Without a rule no charge is remembered; a rule holds for charges after it.
+// Without a rule charges are not remembered; a new rule applies to later charges.
 func TestRulesThatComeLater(t *testing.T) {
 	w := newWatch(t, daily(10*dollar))
 	w.SetRules(nil)
@@ -302,7 +299,7 @@ func TestRulesThatComeLater(t *testing.T) {
 	w.expect("after one", "daily 50 alice")
 }
 
-// A process that starts again does not repeat what was sent.
+// A restarted process does not repeat what was sent.
 func TestRestartDoesNotRepeat(t *testing.T) {
 	w := newWatch(t, daily(10*dollar))
 	w.spend("alice", 10*dollar)

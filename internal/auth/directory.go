@@ -1,5 +1,5 @@
-// Package auth finds the owner of a caller's API key, and limits failed authentications:
-// in memory, so that it works while the store is unavailable.
+// Package auth finds the owner of a caller's API key, and limits failed authentications. It
+// works in memory, so it is available while the store is not.
 package auth
 
 import (
@@ -14,7 +14,7 @@ import (
 type Principal struct {
 	Org       *guard.Org
 	User, Key string
-	Models    []string // empty means all the org's
+	Models    []string // empty: all of the org's
 	// Scopes are what the key may be used for, see `scopes` in docs/config.md; empty means
 	// everything.
 	Scopes []string
@@ -36,22 +36,21 @@ func (p *Principal) Admits(ip netip.Addr) bool {
 
 // Directory finds the owner of a key. It is immutable.
 type Directory struct {
-	Peppers []keys.Pepper        // tried in order, and no pepper last
+	Peppers []keys.Pepper        // tried in order, and then no pepper
 	ByHash  map[string]Principal // by keys.Hash
 }
 
-// Find returns the principal of a key's text. Looking up a keyed hash tells
-// nothing by its timing: a guess cannot be steered towards a stored hash.
-// Known tells a key that is no longer good from one that may be newer than the
-// directory.
+// Find returns the principal of a key. Looking up a keyed hash reveals nothing through its
+// timing, because guesses cannot be steered towards a stored hash. If good is false, known
+// distinguishes a key that is no longer valid from one that may be newer than the directory.
 func (d *Directory) Find(text string, now time.Time) (p Principal, good, known bool) {
 	p, known = d.lookUp(text)
 	expired := !p.Expires.IsZero() && !now.Before(p.Expires)
 	return p, known && !p.Disabled && !expired, known
 }
 
-// lookUp tries the hashes a key may be stored under: keys made before the
-// first pepper have none.
+// lookUp tries the hashes that a key may be stored under. Keys created before the first pepper
+// have an unkeyed hash.
 func (d *Directory) lookUp(text string) (Principal, bool) {
 	var buf [128]byte
 	for _, pepper := range d.Peppers {

@@ -8,15 +8,15 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Rate is so many failures a minute, after Burst in one go.
+// Rate is a number of failures per minute, after an initial Burst.
 type Rate struct{ PerMinute, Burst int }
 
 func (r Rate) limiter() *rate.Limiter {
 	return rate.NewLimiter(rate.Every(time.Minute/time.Duration(r.PerMinute)), r.Burst)
 }
 
-// FailureRetryAfter is when a blocked address may try again: NewFailureLimiter's give a failure
-// back at least that often.
+// FailureRetryAfter is when a blocked address may try again: NewFailureLimiter's rates allow
+// another attempt at least that often.
 const FailureRetryAfter = time.Second
 
 const (
@@ -24,10 +24,9 @@ const (
 	memory     = 5 * time.Minute
 )
 
-// FailureLimiter counts the failures of each address and of all together, so that guesses from
-// many addresses get no further than those from ten. It forgets addresses that have been
-// quiet. An IPv6 host has a whole /64 to call from, so that counts as one address. It is
-// safe for concurrent use.
+// FailureLimiter counts the failures of each address and of all addresses together, so that
+// guessing from many addresses gains no more than from ten. It drops quiet addresses. An IPv6
+// host can use a whole /64, so that counts as one address. It is safe for concurrent use.
 type FailureLimiter struct {
 	each Rate
 
@@ -41,18 +40,18 @@ type entry struct {
 	last    time.Time
 }
 
-// NewFailureLimiter returns the limiter of a process. Everything that a wrong key or token can be sent
-// to shares it.
+// NewFailureLimiter returns the limiter of a process, shared by everything that accepts keys or
+// tokens.
 func NewFailureLimiter() *FailureLimiter {
 	return NewFailureLimiterWith(Rate{PerMinute: 60, Burst: 20}, Rate{PerMinute: 600, Burst: 200})
 }
 
-// NewFailureLimiterWith returns a limiter with these rates, of each address and in all.
+// NewFailureLimiterWith returns a limiter with these rates, per address and in total.
 func NewFailureLimiterWith(each, all Rate) *FailureLimiter {
 	return &FailureLimiter{each: each, all: all.limiter(), ips: map[netip.Addr]*entry{}}
 }
 
-// Blocked reports whether an address, or all of them together, have used up the failed
+// Blocked reports whether an address, or all addresses together, have used up the failed
 // attempts.
 func (l *FailureLimiter) Blocked(ip netip.Addr, now time.Time) bool {
 	l.mu.Lock()
@@ -60,14 +59,14 @@ func (l *FailureLimiter) Blocked(ip netip.Addr, now time.Time) bool {
 	return l.blockedLocked(network(ip), now)
 }
 
-// blockedLocked is Blocked of a network. l.mu is held.
+// blockedLocked is Blocked for a network. l.mu must be held.
 func (l *FailureLimiter) blockedLocked(ip netip.Addr, now time.Time) bool {
 	e := l.ips[ip]
 	return l.all.TokensAt(now) < 1 || e != nil && e.limiter.TokensAt(now) < 1
 }
 
-// Failed counts a failed attempt. One of an address that is blocked does not count: it was
-// refused without a look, and must not use up what others have.
+// Failed counts a failed attempt. An attempt from a blocked address does not count: it was
+// refused without a check, and must not use up the attempts of others.
 func (l *FailureLimiter) Failed(ip netip.Addr, now time.Time) {
 	ip = network(ip)
 	l.mu.Lock()
@@ -92,11 +91,11 @@ func network(ip netip.Addr) netip.Addr {
 	if !ip.Is6() {
 		return ip
 	}
-	p, _ := ip.WithZone("").Prefix(64) // 64 fits every IPv6 address
+	p, _ := ip.WithZone("").Prefix(64) // 64 is valid for every IPv6 address
 	return p.Addr()
 }
 
-// forgetLocked drops quiet addresses, or all when none is quiet. l.mu is held.
+// forgetLocked drops quiet addresses, or all if none is quiet. l.mu must be held.
 func (l *FailureLimiter) forgetLocked(now time.Time) {
 	for ip, e := range l.ips {
 		if now.Sub(e.last) > memory {

@@ -11,23 +11,23 @@ import (
 
 var now = time.Unix(1_800_000_000, 0)
 
-// plenty is a rate of all that these tests do not reach.
+// plenty is a total rate that these tests do not reach.
 var plenty = auth.Rate{PerMinute: 1e6, Burst: 1e6}
 
-// fail makes an address fail so many times.
+// fail makes an address fail several times.
 func fail(l *auth.FailureLimiter, ip string, times int, at time.Time) {
 	for range times {
 		l.Failed(netip.MustParseAddr(ip), at)
 	}
 }
 
-// Attempts come back at the rate, up to the burst, and no further.
+// Attempts return at the rate, up to the burst.
 func TestAttemptsComeBack(t *testing.T) {
 	l, ip := auth.NewFailureLimiterWith(auth.Rate{PerMinute: 60, Burst: 5}, plenty), netip.MustParseAddr("10.0.0.1")
 	fail(l, "10.0.0.1", 5, now)
 	for _, tc := range []struct {
 		after time.Duration
-		fails int // that many are allowed then
+		fails int // allowed after that
 	}{{0, 0}, {999 * time.Millisecond, 0}, {time.Second, 1}, {3 * time.Second, 2}, {time.Hour, 5}} {
 		at := now.Add(tc.after)
 		allowed := 0
@@ -41,7 +41,7 @@ func TestAttemptsComeBack(t *testing.T) {
 	}
 }
 
-// Failures while an address is blocked do not keep it blocked for longer.
+// Failures while an address is blocked do not extend the block.
 func TestFailuresWhileBlocked(t *testing.T) {
 	l := auth.NewFailureLimiterWith(auth.Rate{PerMinute: 60, Burst: 5}, plenty)
 	fail(l, "10.0.0.1", 500, now)
@@ -51,8 +51,7 @@ func TestFailuresWhileBlocked(t *testing.T) {
 	}
 }
 
-// An IPv6 network of /64 counts as one address, whatever its zone; IPv4
-// addresses count one by one.
+// An IPv6 /64 counts as one address, whatever its zone; IPv4 addresses count individually.
 func TestAddressesThatCountAsOne(t *testing.T) {
 	for _, tc := range []struct {
 		failed, asked string
@@ -74,7 +73,7 @@ func TestAddressesThatCountAsOne(t *testing.T) {
 	}
 }
 
-// Requests whose address is not known share one count.
+// Requests with an unknown address share one count.
 func TestUnknownAddress(t *testing.T) {
 	l := auth.NewFailureLimiterWith(auth.Rate{PerMinute: 1, Burst: 2}, plenty)
 	if l.Blocked(netip.Addr{}, now) {
@@ -88,7 +87,7 @@ func TestUnknownAddress(t *testing.T) {
 	}
 }
 
-// Blocked alone uses up nothing.
+// Blocked itself uses up nothing.
 func TestLookingCostsNothing(t *testing.T) {
 	l := auth.NewFailureLimiterWith(auth.Rate{PerMinute: 1, Burst: 1}, plenty)
 	for range 100 {
@@ -98,7 +97,7 @@ func TestLookingCostsNothing(t *testing.T) {
 	}
 }
 
-// Of failures at once from many connections each counts.
+// Of concurrent failures, each counts.
 func TestFailuresAtOnce(t *testing.T) {
 	l, ip := auth.NewFailureLimiterWith(auth.Rate{PerMinute: 1, Burst: 100}, plenty), netip.MustParseAddr("10.0.0.1")
 	var all sync.WaitGroup
@@ -111,11 +110,11 @@ func TestFailuresAtOnce(t *testing.T) {
 	}
 }
 
-// TestGuessesFromEverywhere: all addresses together have one rate, and those that are
-// blocked use none of it up.
+// TestGuessesFromEverywhere: all addresses share a total rate, and blocked ones do not use it
+// up.
 func TestGuessesFromEverywhere(t *testing.T) {
 	l := auth.NewFailureLimiterWith(auth.Rate{PerMinute: 60, Burst: 5}, auth.Rate{PerMinute: 60, Burst: 12})
-	fail(l, "10.0.0.1", 1000, now) // five count
+	fail(l, "10.0.0.1", 1000, now) // only five count
 	fail(l, "10.0.0.2", 5, now)
 	other := netip.MustParseAddr("10.0.0.3")
 	if l.Blocked(other, now) {

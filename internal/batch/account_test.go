@@ -11,8 +11,8 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// TestResultsNameNoAccount: what a provider writes of our account into its files of results
-// is not in ours.
+// TestResultsNameNoAccount checks that what a provider writes about our account into its
+// result files does not appear in ours.
 func TestResultsNameNoAccount(t *testing.T) {
 	const key = "sk-0123456789-of-ours"
 	base := &url.URL{Scheme: "https", Host: "gateway.invalid", Path: "/v1"}

@@ -11,11 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Filter picks batches of several orgs for operators.
+// Filter selects batches of several orgs for operators.
 type Filter struct {
 	Orgs []string
 	User string // only this user's; empty: all
-	Open bool   // only those that have not ended
+	Open bool   // only unfinished ones
 }
 
 // listed is a batch on one of its org's lists.
@@ -25,9 +25,8 @@ type listed struct {
 	made float64 // Unix seconds
 }
 
-// All returns the newest batches of some orgs, those that have not ended first, and
-// whether there are more. It reads two lists of each org, and the records of the
-// batches that it returns.
+// All returns the newest batches of some orgs, unfinished ones first, and whether there are
+// more. It reads two lists of each org, and the records of the batches that it returns.
 func (s *Store) All(ctx context.Context, f Filter, limit int) ([]*Batch, bool, error) {
 	list, err := s.listed(ctx, f, limit)
 	if err != nil {
@@ -53,11 +52,12 @@ func (s *Store) All(ctx context.Context, f Filter, limit int) ([]*Batch, bool, e
 	return all[:min(limit, len(all))], cut || len(all) > limit, nil
 }
 
-// slack is how many more batches than asked for are read: some may be listed twice, or
-// forgotten, or have ended a moment ago.
+// slack is how many more batches than requested are read, because some may be listed twice,
+// be forgotten, or have just ended.
 const slack = 50
 
-// listed reads the lists of open and of ended batches, of each the newest and one more.
+// listed reads the lists of unfinished and of ended batches: the newest of each, and one
+// more.
 func (s *Store) listed(ctx context.Context, f Filter, limit int) ([]listed, error) {
 	pipe := s.rdb.Pipeline()
 	open, ended := make([]*redis.ZSliceCmd, len(f.Orgs)), make([]*redis.ZSliceCmd, len(f.Orgs))
@@ -85,7 +85,7 @@ func (s *Store) listed(ctx context.Context, f Filter, limit int) ([]listed, erro
 		}
 		for _, z := range ended[i].Val() {
 			id, _ := z.Member.(string)
-			if f.User != "" { // by the microsecond
+			if f.User != "" { // microseconds
 				z.Score /= 1e6
 			}
 			out = append(out, listed{id[strings.LastIndex(id, " ")+1:], false, z.Score})
@@ -94,7 +94,7 @@ func (s *Store) listed(ctx context.Context, f Filter, limit int) ([]listed, erro
 	return out, nil
 }
 
-// endedKey lists an org's ended batches, or all batches of one user.
+// endedKey returns the list of an org's ended batches, or of all batches of one user.
 func endedKey(org, user string) string {
 	if user != "" {
 		return indexKey(org, user)
@@ -102,7 +102,7 @@ func endedKey(org, user string) string {
 	return keptKey(org)
 }
 
-// records reads batches, and leaves out those that are forgotten or listed twice.
+// records reads batches, omitting those that are forgotten or listed twice.
 func (s *Store) records(ctx context.Context, list []listed) ([]*Batch, error) {
 	pipe := s.rdb.Pipeline()
 	reads := map[string]*redis.MapStringStringCmd{}

@@ -8,8 +8,8 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// TestBatchesOfAllOrgs: operators see the batches of every org, those that have not ended
-// before newer ones that have, and can pick an org, a user, and the open ones.
+// TestBatchesOfAllOrgs checks that operators see the batches of every org, unfinished ones
+// before newer ended ones, and can filter by org, by user, and for unfinished ones.
 func TestBatchesOfAllOrgs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

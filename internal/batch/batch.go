@@ -1,14 +1,12 @@
-// Package batch serves OpenAI's Batch API over the queue: a file of requests is
-// checked, its lines become jobs a page at a time, and their results are written
-// to an output and an error file. Each line holds and settles its own money, as
-// any job does.
+// Package batch serves OpenAI's Batch API on top of the queue: a file of requests is
+// checked, its lines become jobs a page at a time, and their results are written to an
+// output and an error file. Each line holds and settles its own money, like any job.
 //
-// A batch is a record in Redis under a tag of its own. One process at a time
-// holds its lease and drives it by steps, each of which is written once, fenced
-// by the lease's token; whoever takes over after a crash goes on at the last
-// step. Results are gathered in chunks in the blob store; a chunk counts when
-// the step that names it is written, together with the removal of its lines. So
-// every line ends in exactly one of the two files.
+// A batch is a record in Redis under its own hash tag. One process at a time holds its
+// lease and drives it in steps. Each step is written once, fenced by the lease's token, so
+// that a successor after a crash continues from the last step. Results are collected in
+// chunks in the blob store; a chunk counts once the step that names it is written, which
+// also removes its lines. So every line ends up in exactly one of the two files.
 package batch
 
 import (
@@ -36,11 +34,10 @@ var (
 	cancelScript = lua.Load("batch_cancel")
 )
 
-// ErrNotFound is returned for a batch that does not exist, or belongs to
-// somebody else.
+// ErrNotFound is returned for a batch that does not exist or belongs to another owner.
 var ErrNotFound = errors.New("batch: no such batch")
 
-// Status is where a batch is in its life; OpenAI's words.
+// Status is the state of a batch, in OpenAI's terms.
 type Status string
 
 // The statuses.
@@ -60,24 +57,24 @@ func (s Status) Terminal() bool {
 	return s == Failed || s == Completed || s == Expired || s == Cancelled
 }
 
-// Window is how long a batch may take. OpenAI knows no other.
+// Window is how long a batch may take. OpenAI offers no other.
 const Window = 24 * time.Hour
 
-// MetadataWebhook is the key in a batch's metadata whose value is the URL that
-// receives the webhook when the batch ends.
+// MetadataWebhook is the key in a batch's metadata whose value is the URL that receives the
+// webhook when the batch ends.
 const MetadataWebhook = "llmguard_webhook"
 
-// recordLife is how long a batch can be looked at.
+// recordLife is how long a batch can be read.
 const recordLife = 31 * 24 * time.Hour
 
-// endpoints are those that lines may be for.
+// endpoints are the endpoints that lines may use.
 var endpoints = []wire.Endpoint{
 	wire.ChatCompletions, wire.Responses, wire.Embeddings, wire.Completions,
 	wire.Moderations,
 }
 
-// EndpointOf finds the endpoint of a path as batches name it, with /v1 or
-// without; false when lines cannot be for it.
+// EndpointOf returns the endpoint of a path in a batch, with or without /v1; false if lines
+// cannot use it.
 func EndpointOf(path string) (wire.Endpoint, bool) {
 	path = "/" + strings.TrimPrefix(strings.TrimPrefix(path, "/v1"), "/")
 	for _, ep := range endpoints {
@@ -88,7 +85,7 @@ func EndpointOf(path string) (wire.Endpoint, bool) {
 	return "", false
 }
 
-// Paths lists what EndpointOf finds, for messages.
+// Paths lists the paths that EndpointOf accepts, for messages.
 func Paths() string {
 	var list []string
 	for _, ep := range endpoints {
@@ -97,13 +94,13 @@ func Paths() string {
 	return strings.Join(list, ", ")
 }
 
-// Owner is who made a batch, and as which caller its lines run.
+// Owner is the creator of a batch, and the caller as which its lines run.
 type Owner struct {
 	Org, User, Key, IP string
 	Models             []string // the key's allow-list; empty means all
 }
 
-// Problem is one thing that is wrong with an input file.
+// Problem is an error in an input file.
 type Problem struct {
 	Code    string  `json:"code"`
 	Message string  `json:"message"`
@@ -116,7 +113,7 @@ type Batch struct {
 	ID string
 	Owner
 	Endpoint wire.Endpoint
-	Model    string // empty until the input file was checked
+	Model    string // empty until the input file has been checked
 	Status   Status
 	Problems []Problem
 	// Input, Output and Errors are ids of files; empty for none.
@@ -135,7 +132,7 @@ type Batch struct {
 	state
 }
 
-// Ended is when a batch that has ended did so.
+// Ended returns when the batch ended; zero if it has not.
 func (b *Batch) Ended() time.Time {
 	for _, t := range []time.Time{b.Completed, b.Failed, b.Expired, b.Cancelled} {
 		if !t.IsZero() {
@@ -145,7 +142,7 @@ func (b *Batch) Ended() time.Time {
 	return time.Time{}
 }
 
-// Request is what makes a batch.
+// Request describes a batch to create.
 type Request struct {
 	Owner
 	File      *files.File
@@ -154,8 +151,8 @@ type Request struct {
 	OutputTTL time.Duration
 }
 
-// Store keeps the batches' records. It is safe for concurrent use. Errors of
-// Redis are returned wrapped.
+// Store stores the batches' records. It is safe for concurrent use. Errors of Redis are
+// returned wrapped.
 type Store struct {
 	rdb   redis.UniversalClient
 	files *files.Store
@@ -166,7 +163,7 @@ type Store struct {
 	bounds Bounds
 }
 
-// NewStore returns a Store; nil log means slog.Default().
+// NewStore returns a Store. A nil log means slog.Default().
 func NewStore(rdb redis.UniversalClient, f *files.Store, log *slog.Logger) *Store {
 	if log == nil {
 		log = slog.Default()
@@ -174,23 +171,21 @@ func NewStore(rdb redis.UniversalClient, f *files.Store, log *slog.Logger) *Stor
 	return &Store{rdb: rdb, files: f, tasks: asynq.NewClientFromRedisClient(rdb), log: log}
 }
 
-// openKey lists the batches that have not ended, by the Unix second at which
-// somebody has to see to them.
+// openKey lists the unfinished batches by the Unix second at which they need attention.
 const openKey = "lg:{batches}:open"
 
 func recordKey(id string) string { return "lg:{" + id + "}:batch" }
 
-// AllRecords is the pattern of the keys of all batches' records, and SplitRecordKey returns
-// the batch that one of them is of.
+// AllRecords returns the pattern that matches the record keys of all batches.
 func AllRecords() string { return recordKey("*") }
 
-// SplitRecordKey returns the id of the batch whose record is under a key.
+// SplitRecordKey returns the id of the batch with this record key.
 func SplitRecordKey(key string) string {
 	before, after, _ := strings.Cut(AllRecords(), "*")
 	return strings.TrimSuffix(strings.TrimPrefix(key, before), after)
 }
 
-// Keys are the keys of a batch, its record first.
+// Keys returns the keys of a batch, its record first.
 func Keys(id string) []string {
 	return []string{recordKey(id), "lg:{" + id + "}:lines", "lg:{" + id + "}:chunks"}
 }
@@ -202,8 +197,8 @@ const (
 	idLen    = len(idPrefix) + 26
 )
 
-// Create makes a batch and wakes a process to see to it. The error may be a *FullError or a
-// *capacity.FullError.
+// Create creates a batch and wakes a process to drive it. The error may be a *FullError or
+// a *capacity.FullError.
 func (s *Store) Create(ctx context.Context, r Request) (*Batch, error) {
 	id := idPrefix + strings.ToLower(rand.Text())
 	if err := s.count(ctx, r.Owner, id); err != nil {
@@ -259,8 +254,8 @@ func (s *Store) create(ctx context.Context, id string, r Request) error {
 	return nil
 }
 
-// keepInput is how long the input file stays after its batch's window: for
-// whoever takes over a batch late.
+// keepInput is how long the input file is kept after its batch's window, for a process that
+// takes over the batch late.
 const keepInput = 24 * time.Hour
 
 // Batch returns a batch of its owner.
@@ -286,7 +281,7 @@ func (s *Store) load(ctx context.Context, id string) (*Batch, error) {
 	return decode(id, h)
 }
 
-// Cancel asks for the end of a batch of its owner and returns it as it is then.
+// Cancel requests the end of a batch of its owner and returns the batch as it is then.
 func (s *Store) Cancel(ctx context.Context, org, user, id string) (*Batch, error) {
 	if _, err := s.Batch(ctx, org, user, id); err != nil {
 		return nil, err
@@ -298,9 +293,9 @@ func (s *Store) Cancel(ctx context.Context, org, user, id string) (*Batch, error
 	return s.Batch(ctx, org, user, id)
 }
 
-// List returns a page of an owner's batches, newest first, and whether there are
-// more. After is the id of the last one of the page before; it is ErrNotFound
-// when the owner has none of that id.
+// List returns a page of an owner's batches, newest first, and whether there are more.
+// after is the id of the last one of the previous page; the error is ErrNotFound if the
+// owner has no such batch.
 func (s *Store) List(ctx context.Context, org, user, after string, limit int) ([]*Batch, bool, error) {
 	index := indexKey(org, user)
 	var from int64

@@ -14,15 +14,15 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// TestBatch: every line ends in one of the two files, with counts, usage and
+// TestBatch checks that every line ends up in one of the two files, with counts, usage and
 // cost that agree with the lines.
 func TestBatch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.worker()
 	r.runner(r.options())
-	text := strings.Replace(chats(450), "\n", "\r\n\n", 1)                                                            // a blank line, another line end
-	text += strings.Replace(chat("bad", "x"), `"max_tokens":5`, `"max_tokens":5,"response_format":{"type":"xml"}`, 1) // and no end at all
+	text := strings.Replace(chats(450), "\n", "\r\n\n", 1)                                                            // a blank line, another line ending
+	text += strings.Replace(chat("bad", "x"), `"max_tokens":5`, `"max_tokens":5,"response_format":{"type":"xml"}`, 1) // and none at the end
 	b := r.create(r.upload(text), wire.ChatCompletions)
 	if b.Status != Validating || b.Expires.Sub(b.Created) != Window {
 		t.Errorf("new batch %+v", b)
@@ -49,7 +49,8 @@ func TestBatch(t *testing.T) {
 	r.leavesNothing(b)
 }
 
-// TestFailedLineSaysHowOftenItWasTried: in the error file, and only there.
+// TestFailedLineSaysHowOftenItWasTried checks that a failed line in the error file, and
+// only there, reports its attempts.
 func TestFailedLineSaysHowOftenItWasTried(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -65,7 +66,7 @@ func TestFailedLineSaysHowOftenItWasTried(t *testing.T) {
 	}
 }
 
-// TestEndpoints: every endpoint that lines may be for.
+// TestEndpoints checks every endpoint that lines may use.
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -98,8 +99,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// leavesNothing checks that an ended batch keeps no lines, chunks, bodies or
-// answers.
+// leavesNothing checks that an ended batch keeps no lines, chunks, bodies or answers.
 func (r *rig) leavesNothing(b *Batch) {
 	r.t.Helper()
 	var left []string
@@ -125,8 +125,8 @@ func (r *rig) leavesNothing(b *Batch) {
 	}
 }
 
-// TestValidation: what is wrong with a file is told with the line, and nothing
-// of it runs.
+// TestValidation checks that errors in a file are reported with their line, and that
+// nothing of the file runs.
 func TestValidation(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -188,8 +188,8 @@ func TestValidation(t *testing.T) {
 	}
 }
 
-// TestCancel: what runs ends, what waits does not run, and each line has one
-// result; before validation too.
+// TestCancel checks that running lines end, waiting ones do not run, and each line has one
+// result; also before validation.
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, budget.Limit{ID: "c", Subject: budget.Org, Metric: budget.Concurrency, Shape: budget.Shape{Kind: budget.Concurrent, Amount: 2}})
@@ -229,8 +229,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestExpiry: a batch whose window is over keeps what is done; the rest is told
-// apart.
+// TestExpiry checks that a batch whose window is over keeps what is done, and that the rest
+// is distinguishable.
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -264,8 +264,8 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// TestTakeover: whoever drives a batch may die between any two steps, and while
-// it is one; its successor loses nothing and repeats nothing.
+// TestTakeover checks that the process that drives a batch may die between any two steps
+// and during one, and its successor loses and repeats nothing.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -293,8 +293,8 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// TestOverBudget: a batch that cannot be paid for is refused, one that perhaps
-// cannot is warned.
+// TestOverBudget checks that a batch that the budgets cannot cover is refused, and one that
+// they may not cover gets a warning.
 func TestOverBudget(t *testing.T) {
 	t.Parallel()
 	day := func(amount int64) budget.Limit {
@@ -307,7 +307,8 @@ func TestOverBudget(t *testing.T) {
 	if b.Status != Failed || len(b.Problems) != 1 || b.Problems[0].Code != "insufficient_quota" || !strings.Contains(b.Problems[0].Message, `"month"`) {
 		t.Fatalf("got %+v, want a failed batch with insufficient_quota for \"month\"", b)
 	}
-	r.org.Limits = []budget.Limit{day(200_000)} // the input of 100 lines is about 120,000, its output up to 300,000 more
+	// The input of 100 lines is about 120,000, its output up to 300,000 more.
+	r.org.Limits = []budget.Limit{day(200_000)}
 	b = r.create(r.upload(chats(100)), wire.ChatCompletions)
 	b = r.await(b.ID, "checked", func(b *Batch) bool { return b.Status != Validating })
 	if b.Status == Failed || len(b.Warnings) != 1 || b.Estimate <= 200_000 {
@@ -315,7 +316,7 @@ func TestOverBudget(t *testing.T) {
 	}
 }
 
-// TestForeign: a batch does not exist for others.
+// TestForeign checks that a batch does not exist for other owners.
 func TestForeign(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -366,7 +367,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestLineReader: positions are those of a file read from the start, wherever a
+// TestLineReader checks that positions are those of a file read from the start, wherever a
 // reader begins.
 func TestLineReader(t *testing.T) {
 	t.Parallel()

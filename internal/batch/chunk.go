@@ -22,7 +22,7 @@ type result struct {
 	CustomID string    `json:"custom_id"`
 	Response *response `json:"response"`
 	Error    *failure  `json:"error"`
-	// Attempts is how often a line was tried that failed; OpenAI has no such member.
+	// Attempts is how often a failed line was tried; OpenAI has no such member.
 	Attempts int `json:"attempts,omitempty"`
 
 	usage   wire.Usage
@@ -50,14 +50,14 @@ func (t *turn) newResult(line int, customID string) result {
 	return result{ID: "batch_req_" + hex.EncodeToString(sum[:12]), CustomID: customID}
 }
 
-// refusal is the result of a line that was refused before it ran.
+// refusal returns the result of a line that was refused before it ran.
 func (t *turn) refusal(line int, customID string, e *wire.Error) result {
 	r := t.newResult(line, customID)
 	r.Response = &response{StatusCode: e.Status, Body: e.JSON()}
 	return r
 }
 
-// unrun is the result of a line that never ran.
+// unrun returns the result of a line that never ran.
 func (t *turn) unrun(line int, customID string) result {
 	r := t.newResult(line, customID)
 	r.Error = &failure{"batch_expired", "This request could not be executed before the completion window expired."}
@@ -67,16 +67,16 @@ func (t *turn) unrun(line int, customID string) result {
 	return r
 }
 
-// resultOf is the result of a job that has ended; nil is one that is forgotten.
+// resultOf returns the result of a job that has ended. A nil job is one that is forgotten.
 func (t *turn) resultOf(ctx context.Context, line int, j *queue.Job) (result, error) {
 	r := t.newResult(line, t.ids[line])
 	if !ran(j) {
 		if j == nil && t.b.Status != Cancelling {
-			r.Error = &failure{"result_lost", "The result of this request was forgotten before it could be written."}
+			r.Error = &failure{"result_lost", "The result of this request expired before it could be written."}
 			return r, nil
 		}
 		r = t.unrun(line, r.CustomID)
-		if j != nil { // tried, and not to its end
+		if j != nil { // tried, but not to its end
 			r.charged, r.Attempts = int64(j.Charged), j.Attempt
 		}
 		return r, nil
@@ -97,7 +97,7 @@ func (t *turn) resultOf(ctx context.Context, line int, j *queue.Job) (result, er
 	case j.Error != nil:
 		r.Response = &response{StatusCode: j.Error.Status, Body: j.Error.JSON()}
 	default:
-		r.Error = &failure{"result_lost", "The result of this request was forgotten before it could be written."}
+		r.Error = &failure{"result_lost", "The result of this request expired before it could be written."}
 	}
 	if r.Response != nil && r.Response.RequestID == "" {
 		r.Response.RequestID = j.CallID
@@ -108,17 +108,17 @@ func (t *turn) resultOf(ctx context.Context, line int, j *queue.Job) (result, er
 	return r, nil
 }
 
-// document makes any answer one JSON value.
+// document converts any answer to one JSON value.
 func document(body []byte) json.RawMessage {
 	if json.Valid(body) {
 		return body
 	}
-	text, _ := json.Marshal(string(body)) // strings always can
+	text, _ := json.Marshal(string(body)) // cannot fail for a string
 	return text
 }
 
-// chunk is a part of the results: one blob for each of the two files, made when
-// the first line for it comes. It counts when it is committed by a step.
+// chunk is a part of the results: one blob for each of the two files, created with its
+// first line. It counts once a step has committed it.
 type chunk struct {
 	t             *turn
 	output, other *blob.Writer
@@ -131,14 +131,14 @@ type chunk struct {
 
 func (t *turn) newChunk() *chunk { return &chunk{t: t} }
 
-// Kinds of chunks, the first letter of their entries in the list.
+// Kinds of chunks: the first letter of their entries in the list.
 const (
 	outputKind = "o"
 	errorKind  = "e"
 )
 
-// name is the blob's. It holds the token, so that a process that lost the batch
-// cannot overwrite what its successor wrote.
+// name returns the name of a blob. It includes the token, so that a process that lost the
+// batch cannot overwrite what its successor wrote.
 func (c *chunk) name(kind string) string {
 	return fmt.Sprintf("%s%d-%s-%s", chunkPrefix(c.t.b), c.t.b.step+1, c.t.token, kind)
 }
@@ -209,7 +209,7 @@ func (t *turn) commit(ctx context.Context, st *step, results []result, from ...S
 	return t.commitChunk(ctx, st, c, from...)
 }
 
-// commitChunk makes the chunk's blobs exist and writes the step that counts them.
+// commitChunk makes the chunk's blobs durable and writes the step that counts them.
 func (t *turn) commitChunk(ctx context.Context, st *step, c *chunk, from ...Status) error {
 	for _, p := range []struct {
 		w    *blob.Writer

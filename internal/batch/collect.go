@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	lookAt      = 200              // jobs at once
-	lookAllEach = 5 * time.Second  // jobs that ended out of turn are noticed
-	gatherAt    = 200              // ended jobs make a chunk worth while
+	lookAt      = 200              // jobs read in one call
+	lookAllEach = 5 * time.Second  // to notice jobs that ended out of order
+	gatherAt    = 200              // enough ended jobs for a chunk
 	gatherMost  = 500              // in one chunk
 	gatherBytes = 8 << 20          // of a chunk
-	gatherEach  = 10 * time.Second // also of few
+	gatherEach  = 10 * time.Second // even with few jobs
 )
 
-// collect gathers the results of lines that have ended, when there are enough
-// of them; it tells whether it did.
+// collect gathers the results of lines that have ended, once there are enough of them. It
+// reports whether it did.
 func (t *turn) collect(ctx context.Context, ending bool) (bool, error) {
 	if len(t.jobs) == 0 {
 		return false, nil
@@ -38,8 +38,8 @@ func (t *turn) collect(ctx context.Context, ending bool) (bool, error) {
 	return true, t.heavily(ctx, t.gather)
 }
 
-// look finds out which jobs have ended. They end about in the order in which
-// they were put, so a look goes on only while it finds some.
+// look finds out which jobs have ended. They end roughly in the order in which they were
+// put, so it stops at the first page without any.
 func (t *turn) look(ctx context.Context, ending bool) error {
 	whole := ending || time.Since(t.scan) > lookAllEach
 	if whole {
@@ -63,8 +63,8 @@ func (t *turn) look(ctx context.Context, ending bool) error {
 	return nil
 }
 
-// lookAt looks at some jobs. When the batch is ending, those that wait are
-// withdrawn; those that run go on to their end.
+// lookAt reads some jobs. If the batch is ending, waiting jobs are withdrawn, and running
+// ones continue to their end.
 func (t *turn) lookAt(ctx context.Context, lines []int, ending bool) (found bool, err error) {
 	jobs, err := t.r.opts.Queue.Jobs(ctx, t.b.Org, t.jobIDs(lines))
 	if err != nil {
@@ -92,7 +92,7 @@ func (t *turn) jobIDs(lines []int) []string {
 	return ids
 }
 
-// tell lets whoever asks see how many lines have ended.
+// tell publishes how many lines have ended.
 func (t *turn) tell(ctx context.Context) error {
 	var ok, bad int64
 	for _, j := range t.ended {
@@ -120,7 +120,7 @@ func succeeded(j *queue.Job) bool {
 	return j != nil && j.State == queue.Succeeded && j.Status < http.StatusMultipleChoices
 }
 
-// ran tells lines that have a result, if a bad one, from those that never ran.
+// ran distinguishes lines that have a result, even a bad one, from those that never ran.
 func ran(j *queue.Job) bool {
 	return j != nil && (j.State == queue.Succeeded || j.State == queue.Failed)
 }
@@ -165,7 +165,7 @@ func (t *turn) gather(ctx context.Context) error {
 	}
 	t.jobs = slices.DeleteFunc(t.jobs, func(line int) bool { _, open := t.ids[line]; return !open })
 	if err := t.r.opts.Queue.Forget(ctx, done); err != nil && ctx.Err() == nil {
-		t.r.log.WarnContext(ctx, "gathered results stay in Redis until their time is over", "batch", t.b.ID, "err", err)
+		t.r.log.WarnContext(ctx, "collected results not removed from redis, they will expire", "batch", t.b.ID, "err", err)
 	}
 	return nil
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// dying is the Redis client of a process that dies at its nth step: before it is
-// written, or after.
+// dying is the Redis client of a process that dies at its nth step, before or after the
+// step is written.
 type dying struct {
 	redis.UniversalClient
 	left  atomic.Int64
@@ -22,7 +22,8 @@ type dying struct {
 	die   context.CancelFunc // ends what else the process does
 }
 
-// drive drives a batch by a process that dies at its nth step, and reports whether it got there.
+// drive drives a batch in a process that dies at its nth step, and reports whether it got
+// there.
 func (r *rig) drive(o Options, id string, steps int) (died bool) {
 	r.t.Helper()
 	ctx, die := context.WithCancel(r.t.Context())
@@ -38,7 +39,7 @@ func (d *dying) dead() bool { return d.left.Load() <= 0 }
 
 var errDead = errors.New("the process died")
 
-// EvalSha counts steps, and fails all that come after the last.
+// EvalSha counts steps, and fails all after the last.
 func (d *dying) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
 	dead := func() *redis.Cmd {
 		cmd := redis.NewCmd(ctx)
@@ -58,7 +59,7 @@ func (d *dying) EvalSha(ctx context.Context, sha1 string, keys []string, args ..
 	return d.UniversalClient.EvalSha(ctx, sha1, keys, args...)
 }
 
-// take takes the lease of a dead process, as when it has run out.
+// take takes over the lease of a dead process, as if it had expired.
 func (r *rig) take(id string, lease time.Duration) (token string) {
 	r.t.Helper()
 	if err := r.rdb.HSet(r.t.Context(), recordKey(id), "until", "0").Err(); err != nil {

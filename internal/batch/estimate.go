@@ -11,14 +11,14 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// shortfall says which limit cannot pay for a batch within its window.
+// shortfall describes a limit that cannot cover a batch within its window.
 type shortfall struct {
 	certain bool // the input alone costs more
 	text    string
 }
 
-// shortfall compares what a batch may cost with what every limit on cost can
-// let through until it expires, if nobody else uses it; nil when it fits.
+// shortfall compares what a batch may cost with what every cost limit can admit until it
+// expires if nothing else uses it. It returns nil if the batch fits.
 func (v *validation) shortfall(ctx context.Context, c *check, caller guard.Caller) (*shortfall, error) {
 	statuses, err := v.r.opts.Guard.Status(ctx, caller)
 	if err != nil {
@@ -39,15 +39,16 @@ func (v *validation) shortfall(ctx context.Context, c *check, caller guard.Calle
 				continue
 			}
 			worst = &shortfall{certain: int64(c.least) > room, text: fmt.Sprintf(
-				"The batch may cost up to %s (%s for its input alone), and limit %q of this %s lets at most %s through in the "+
-					"batch's window: lines beyond that would not run.",
+				"The batch can cost up to %s (%s for its input alone), but limit %q of this %s allows at most %s in the batch's "+
+					"window. Lines beyond that would not run.",
 				c.most, c.least, l.ID, l.Subject, pricing.Nano(room))}
 		}
 	}
 	return worst, nil
 }
 
-// throughput is the most that a limit lets through within d, beginning as it is.
+// throughput returns the most that a limit admits within d, starting from its current
+// state.
 func throughput(s budget.Shape, st budget.Status, d time.Duration) int64 {
 	switch s.Kind {
 	case budget.Bucket:
@@ -66,7 +67,7 @@ func throughput(s budget.Shape, st budget.Status, d time.Duration) int64 {
 	return math.MaxInt64
 }
 
-// period is the shortest that a calendar period can be.
+// period returns the shortest length of a calendar period.
 func period(calendar string) time.Duration {
 	switch calendar {
 	case "minute":

@@ -14,15 +14,15 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// A page is what is read of an input file at a time.
+// A page is the part of an input file that is read in one go.
 const (
 	pageLines = 200
 	pageBytes = 4 << 20
-	// fullRest bounds the pause after the queue took no more.
+	// fullRest bounds the pause after the queue was full.
 	fullRest = 5 * time.Second
 )
 
-// entry is a line of a page with the position after it.
+// entry is a line of a page, with the position after it.
 type entry struct {
 	request
 	wrong *Problem
@@ -56,9 +56,8 @@ func (t *turn) page(ctx context.Context, from position, most int) ([]entry, erro
 	return page, nil
 }
 
-// expand makes jobs of the next page, as far as the queue takes them. How far
-// that may get is written first, so that nobody takes a job for a line that was
-// never put.
+// expand turns the lines of the next page into jobs, as far as the queue accepts them. It
+// first writes how far it may get, so that a successor knows which lines may have been put.
 func (t *turn) expand(ctx context.Context) error {
 	page, err := t.page(ctx, t.b.next, min(pageLines, t.r.opts.InQueue-len(t.jobs)))
 	if err != nil {
@@ -109,7 +108,7 @@ func (t *turn) expand(ctx context.Context) error {
 	return nil
 }
 
-// added remembers lines that are jobs now.
+// added records lines that are jobs now.
 func (t *turn) added(lines []int, ids map[string]string) {
 	t.jobs = append(t.jobs, lines...)
 	for _, line := range lines {
@@ -117,8 +116,7 @@ func (t *turn) added(lines []int, ids map[string]string) {
 	}
 }
 
-// prepare prices a line; refused is what it is refused for, err that the store
-// did not say.
+// prepare prices a line. refused is why the line is refused; err is an error of the store.
 func (t *turn) prepare(ctx context.Context, e entry) (plan *guard.Plan, refused *wire.Error, err error) {
 	if e.wrong != nil {
 		return nil, wire.BadRequest("", e.wrong.Code, "%s", e.wrong.Message), nil
@@ -141,8 +139,8 @@ func (t *turn) prepare(ctx context.Context, e entry) (plan *guard.Plan, refused 
 	return plan, nil, nil
 }
 
-// put makes a job of a line. What a line is refused for counts as its result;
-// a queue that is full is remembered in t.full.
+// put turns a line into a job. A refusal counts as the line's result. A full queue is
+// recorded in t.full.
 func (t *turn) put(ctx context.Context, e entry) (refused *wire.Error, err error) {
 	plan, refused, err := t.prepare(ctx, e)
 	if refused != nil || err != nil {
@@ -181,7 +179,7 @@ func (t *turn) job(e entry, plan *guard.Plan) *queue.Job {
 	}
 }
 
-// jobID is the id of a line's job: always the same one.
+// jobID returns the id of a line's job, always the same.
 func (t *turn) jobID(line int) string {
 	return t.r.opts.Queue.DerivedID(t.b.pool, t.b.ID+" "+strconv.Itoa(line))
 }

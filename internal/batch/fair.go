@@ -6,20 +6,20 @@ import (
 	"sync"
 )
 
-// fair hands out a number of places in fair shares. The next place goes to the org
-// that has the fewest; of equals, to the one whose last place ended first. Within an
-// org the same holds for its users. So the work of one org, however much it is, keeps
-// another waiting for one part of it at most. It is safe for concurrent use.
+// fair hands out a number of places in fair shares. The next place goes to the org with the
+// fewest, and among equals to the one whose last place ended first. The same applies to the
+// users within an org. So the work of one org, however large, delays another by at most one
+// part of it. It is safe for concurrent use.
 type fair struct {
 	mu    sync.Mutex
 	free  int
-	ended uint64 // places so far, the clock of line.since
+	ended uint64 // places ended so far, the clock of share.since
 	orgs  map[string]*share
 
-	granted func(org string) // tells a test of each place; nil otherwise
+	granted func(org string) // notifies a test of each place; nil otherwise
 }
 
-// share is an org or one of its users: the places it has and the ones it waits for.
+// share is an org or one of its users, with the places it has and those it waits for.
 type share struct {
 	open, waits int
 	since       uint64            // when its last place ended
@@ -32,16 +32,16 @@ type share struct {
 type place struct {
 	fair      *fair
 	org, user string
-	ready     chan struct{} // closed once the place is there
+	ready     chan struct{} // closed once the place is granted
 	open      bool
 }
 
 func newFair(places int) *fair { return &fair{free: places, orgs: map[string]*share{}} }
 
-// errPreempted ends a turn whose place another org should have.
+// errPreempted ends a turn whose place should go to another org.
 var errPreempted = errors.New("batch: another org has a better claim to the place")
 
-// enter waits for a place, until ctx is done or stop has a message.
+// enter waits for a place until ctx is done or stop has a message.
 func (f *fair) enter(ctx context.Context, org, user string, stop <-chan struct{}) (*place, error) {
 	p := &place{fair: f, org: org, user: user}
 	f.mu.Lock()
@@ -50,7 +50,7 @@ func (f *fair) enter(ctx context.Context, org, user string, stop <-chan struct{}
 	return p, p.await(ctx, stop)
 }
 
-// waiting is how many places a user waits for.
+// waiting returns how many places a user waits for.
 func (f *fair) waiting(org, user string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,8 +60,9 @@ func (f *fair) waiting(org, user string) int {
 	return 0
 }
 
-// preempted has a message when a user should give up a place, because the org or the
-// user has more than its share and another waits. It is nil for a user who has none.
+// preempted returns a channel with a message for each place the user should give up,
+// because the org or the user has more than its share and another one waits. It is nil for
+// a user without places.
 func (f *fair) preempted(org, user string) <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -85,8 +86,8 @@ func (p *place) await(ctx context.Context, stop <-chan struct{}) error {
 	}
 }
 
-// pass gives the place to a waiting org or user that has fewer, and waits for the next
-// one, ahead of the user's other work. After an error there is no place.
+// pass gives the place to a waiting org or user that has fewer, and waits for the next one,
+// ahead of the user's other work. After an error there is no place.
 func (p *place) pass(ctx context.Context) error {
 	if !p.due() {
 		return nil
@@ -113,7 +114,7 @@ func fewer(lines map[string]*share, than *share) bool {
 	return next != nil && next.open < than.open
 }
 
-// end gives the place back, or ends the wait for it. A second end does nothing.
+// end returns the place, or ends the wait for it. A second end does nothing.
 func (p *place) end() {
 	f := p.fair
 	f.mu.Lock()
@@ -127,7 +128,7 @@ func (p *place) end() {
 	f.forget(p.org, p.user)
 }
 
-// queue adds the wait for a place; f.mu is held, as for all that follow.
+// queue adds the wait for a place. f.mu must be held, as for the functions below.
 func (p *place) queue(ahead bool) {
 	f := p.fair
 	org := lineOf(f.orgs, p.org, f.ended)
@@ -152,7 +153,7 @@ func (p *place) queue(ahead bool) {
 	}
 }
 
-// maxPreempted bounds the messages to a user who does not read them.
+// maxPreempted bounds the messages to a user that does not read them.
 const maxPreempted = 256
 
 func lineOf(lines map[string]*share, id string, since uint64) *share {
@@ -162,8 +163,8 @@ func lineOf(lines map[string]*share, id string, since uint64) *share {
 	return lines[id]
 }
 
-// demand makes the org with the most places give one up, when the waiting one would have
-// fewer than that org even then; otherwise it looks among the users of the org that waits.
+// demand makes the org with the most places give one up if it has more than the waiting org
+// would have with all it waits for. Otherwise it considers the users of the waiting org.
 func (f *fair) demand(org, user *share) {
 	users, waiting := org.users, user
 	if most := largest(f.orgs); most.left() > org.open+org.waits {
@@ -179,7 +180,7 @@ func (f *fair) demand(org, user *share) {
 	}
 }
 
-// left is how many places a line will have once it has given up those it should.
+// left returns how many places a share will have once it has given up those it should.
 func (l *share) left() int {
 	n := l.open - len(l.preempt)
 	for _, user := range l.users {
@@ -197,7 +198,7 @@ func largest(lines map[string]*share) (most *share) {
 	return most
 }
 
-// grant hands out the places that are free.
+// grant hands out the free places.
 func (f *fair) grant() {
 	for f.free > 0 {
 		org := first(f.orgs)
@@ -219,7 +220,7 @@ func (f *fair) grant() {
 	}
 }
 
-// first returns the line that gets the next place; nil when none waits.
+// first returns the share that gets the next place; nil if none waits.
 func first(lines map[string]*share) (next *share) {
 	for _, l := range lines {
 		if l.waits > 0 && (next == nil || l.open < next.open || l.open == next.open && l.since < next.since) {
@@ -258,7 +259,7 @@ func (p *place) withdraw() {
 	}
 }
 
-// forget drops lines that neither have places nor wait.
+// forget removes shares that neither have places nor wait.
 func (f *fair) forget(org, user string) {
 	o := f.orgs[org]
 	if o == nil {

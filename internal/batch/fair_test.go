@@ -21,7 +21,7 @@ import (
 func enterNow(t *testing.T, f *fair, org, user string) *place {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // a place that is free is there already
+	cancel() // a free place is granted immediately
 	p := &place{fair: f, org: org, user: user}
 	f.mu.Lock()
 	p.queue(false)
@@ -35,7 +35,7 @@ func enterNow(t *testing.T, f *fair, org, user string) *place {
 	return nil
 }
 
-// queueUp makes places that wait, in this order.
+// queueUp creates waiting places, in this order.
 func queueUp(f *fair, org, user string, n int) (list []*place) {
 	for range n {
 		p := &place{fair: f, org: org, user: user}
@@ -47,8 +47,8 @@ func queueUp(f *fair, org, user string, n int) (list []*place) {
 	return list
 }
 
-// TestPlacesGoRoundOrgs: however much one org has waiting, the next place is that of an
-// org that has fewer, and of its user that has fewer.
+// TestPlacesGoRoundOrgs checks that however much one org has waiting, the next place goes
+// to an org with fewer places, and to its user with fewer.
 func TestPlacesGoRoundOrgs(t *testing.T) {
 	t.Parallel()
 	f := newFair(2)
@@ -62,7 +62,7 @@ func TestPlacesGoRoundOrgs(t *testing.T) {
 	if want := []string{"hog", "hog", "small"}; !slices.Equal(got, want) {
 		t.Fatalf("the places went to %v, want %v", got, want)
 	}
-	first[1].end() // both orgs have few: small has one, hog none
+	first[1].end() // small has one place, hog none
 	if want := "hog"; got[3] != want || !other[0].open {
 		t.Errorf("the place went to %v, want %s's user who has none", got[3:], want)
 	}
@@ -74,8 +74,8 @@ func TestPlacesGoRoundOrgs(t *testing.T) {
 	}
 }
 
-// TestWorkThatPassesItsPlaceComesFirst: work that has begun goes on before the other work
-// of its user, so that few pieces are begun at a time.
+// TestWorkThatPassesItsPlaceComesFirst checks that started work continues before the other
+// work of its user, so that few pieces are in progress at a time.
 func TestWorkThatPassesItsPlaceComesFirst(t *testing.T) {
 	t.Parallel()
 	f := newFair(1)
@@ -97,7 +97,7 @@ func TestWorkThatPassesItsPlaceComesFirst(t *testing.T) {
 	}
 }
 
-// TestPreemption: an org with more than its share of places is made to give up as many
+// TestPreemption checks that an org with more than its share of places must give up as many
 // as make the shares equal, and no more.
 func TestPreemption(t *testing.T) {
 	t.Parallel()
@@ -138,9 +138,9 @@ func (g *grants) all() []string {
 	return slices.Clone(g.orgs)
 }
 
-// TestNoOrgHoldsUpAnothersValidation: an org has more heavy batches that fail than are
-// driven at a time. A batch of another org is validated as soon as the part of work that
-// is under way has ended.
+// TestNoOrgHoldsUpAnothersValidation checks that if an org has more heavy, failing batches
+// than are driven at a time, a batch of another org is validated as soon as the part of
+// work in progress has ended.
 func TestNoOrgHoldsUpAnothersValidation(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -148,7 +148,7 @@ func TestNoOrgHoldsUpAnothersValidation(t *testing.T) {
 	run := NewRunner(r.store, r.options())
 	log := &grants{}
 	run.heavy = newFair(1)
-	failed := -1.0 // of the heavy batches, when the small one gets its first place
+	failed := -1.0 // number of ended heavy batches when the small one gets its first place
 	run.heavy.granted = func(org string) {
 		if log.add(org); org == "small" && failed < 0 {
 			failed = testutil.ToFloat64(run.metrics.ended.WithLabelValues(string(Failed)))
@@ -181,7 +181,7 @@ func TestNoOrgHoldsUpAnothersValidation(t *testing.T) {
 	}
 }
 
-// createFor makes a batch of another org's user bob.
+// createFor creates a batch of another org's user bob.
 func (r *rig) createFor(org, text string) *Batch {
 	r.t.Helper()
 	bob := files.Owner{Org: org, User: "bob"}

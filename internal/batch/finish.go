@@ -11,9 +11,9 @@ import (
 	"github.com/llmguard/llmguard/internal/storage/files"
 )
 
-// giveUp writes the lines that were never put, because the batch was cancelled
-// or its time is over, as such. Of the page that was being put some may be jobs:
-// those are kept.
+// giveUp records the lines that were never put, because the batch was cancelled or its time
+// is up, as not run. Lines of the page in progress that may already be jobs are kept as
+// such.
 func (t *turn) giveUp(ctx context.Context) error {
 	for t.b.next.line < t.b.lastLine {
 		page, err := t.page(ctx, t.b.next, pageLines)
@@ -48,7 +48,7 @@ func (t *turn) giveUp(ctx context.Context) error {
 	return nil
 }
 
-// existing tells which lines of a page are jobs although no step says so.
+// existing reports which lines of a page are jobs although no step says so.
 func (t *turn) existing(ctx context.Context, page []entry) ([]bool, error) {
 	exist := make([]bool, len(page))
 	if page[0].line > t.b.page.line {
@@ -68,8 +68,8 @@ func (t *turn) existing(ctx context.Context, page []entry) ([]bool, error) {
 	return exist, nil
 }
 
-// toFinish fixes how the batch ends and what its files are called; from then on
-// it cannot be cancelled.
+// toFinish fixes how the batch ends and the ids of its files. After that it can no longer
+// be cancelled.
 func (t *turn) toFinish(ctx context.Context, ending bool) error {
 	chunks, err := t.chunks(ctx)
 	if err != nil {
@@ -101,7 +101,7 @@ func (t *turn) toFinish(ctx context.Context, ending bool) error {
 	return nil
 }
 
-// chunks lists the blobs of results, by kind.
+// chunks returns the blobs of results, by kind.
 func (t *turn) chunks(ctx context.Context) (map[string][]string, error) {
 	list, err := t.r.s.rdb.LRange(ctx, Keys(t.b.ID)[2], 0, -1).Result()
 	if err != nil {
@@ -115,8 +115,8 @@ func (t *turn) chunks(ctx context.Context) (map[string][]string, error) {
 	return out, nil
 }
 
-// finish writes the output and error files, and ends the batch. Repeated, it
-// writes the same files again.
+// finish writes the output and error files, and ends the batch. It is idempotent: a
+// repetition writes the same files again.
 func (t *turn) finish(ctx context.Context) error {
 	chunks, err := t.chunks(ctx)
 	if err != nil {
@@ -139,8 +139,8 @@ func (t *turn) finish(ctx context.Context) error {
 	return nil
 }
 
-// clean tells of a batch that has ended and deletes what it needs no more. The
-// batch is on the list of open ones until all of that is done.
+// clean reports a batch that has ended and deletes what it no longer needs. The batch stays
+// on the list of unfinished ones until all of that is done.
 func (r *Runner) clean(ctx context.Context, id string) error {
 	b, err := r.s.load(ctx, id)
 	if err != nil && !errors.Is(err, ErrNotFound) {
@@ -171,7 +171,7 @@ func (r *Runner) clean(ctx context.Context, id string) error {
 	return nil
 }
 
-// join writes one file out of its chunks; none without an id.
+// join writes one file from its chunks; nothing if id is empty.
 func (t *turn) join(ctx context.Context, id, what string, chunks []string) error {
 	if id == "" {
 		return nil

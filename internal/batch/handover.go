@@ -18,22 +18,22 @@ import (
 )
 
 const (
-	// What a provider takes in one file, with some room: OpenAI 50,000 lines and 200 MB.
+	// What a provider accepts in one file, with a margin: OpenAI 50,000 lines and 200
+	// MB.
 	partLines = 50_000
 	partBytes = 190 << 20
-	// holdSlack is how long after the end of a batch's window its lines are still
-	// held: for parts that were handed over last, and run a window of their own.
+	// holdSlack is how long after the end of a batch's window its lines are still held,
+	// for parts that were handed over late and have a window of their own.
 	holdSlack = Window + 2*time.Hour
-	// lostAfter is how long after that window a provider that does not answer is
-	// still asked.
+	// lostAfter is how long after that window a provider that does not answer is still
+	// polled.
 	lostAfter = Window
-	// restEvery times the pause between looks at the provider lie between two
-	// parts of which the first was cut short by a limit.
+	// restEvery is the pause, in polling intervals, after a part that was cut short by
+	// a limit.
 	restEvery = 5
 )
 
-// heldLine is a line that was handed over, as it has to be known when its result
-// comes.
+// heldLine is a line that was handed over, with what is needed when its result arrives.
 type heldLine struct {
 	CustomID string `json:"custom_id"`
 	Line     int    `json:"line"` // of the input file
@@ -72,7 +72,7 @@ func (pp *providerParts) byProvider(ctx context.Context, ending bool) (bool, err
 	return true, pp.turn.heavily(ctx, pp.fill)
 }
 
-// filling is a part being made.
+// filling is a part being created.
 type filling struct {
 	t        *turn
 	p        *part
@@ -82,10 +82,10 @@ type filling struct {
 	full     bool
 }
 
-// fill makes the next part: it holds the money for line after line and writes
-// them into a file, until the input ends, the provider takes no more in one
-// file, or a limit has no room. How far that may get is written first, so that
-// what is held for a part that never came to be is given back.
+// fill creates the next part: it holds the money for line after line and writes them into a
+// file until the input ends, the provider's limits for a file are reached, or a limit has
+// no room. It first writes how far it may get, so that what is held for a part that was
+// never completed is released.
 func (pp *providerParts) fill(ctx context.Context) (err error) {
 	last := position{line: pp.turn.b.lastLine}
 	if pp.turn.b.page != last {
@@ -169,8 +169,8 @@ func (f *filling) take(ctx context.Context, page []entry) error {
 	return nil
 }
 
-// line holds a line and writes it; refused is its result, when it can never
-// run. A line that no limit has room for now ends the part.
+// line holds a line and writes it. refused is its result if it can never run. A line that
+// is currently over a limit ends the part.
 func (f *filling) line(ctx context.Context, e entry) (refused *wire.Error, err error) {
 	t := f.t
 	plan, refused, err := t.prepare(ctx, e)
@@ -179,7 +179,7 @@ func (f *filling) line(ctx context.Context, e entry) (refused *wire.Error, err e
 	}
 	if plan.Target.Provider.ID != t.b.provider {
 		return wire.BadRequest("previous_response_id", "invalid_value",
-			"What this request refers to is kept by another provider than the one that runs its batch"), nil
+			"This request refers to an object stored at a different provider than the one that runs its batch"), nil
 	}
 	held, err := t.r.opts.Guard.Batches.Hold(ctx, plan, t.parts.callID(e.customID), f.p.Attempt,
 		time.Until(t.b.Expires)+holdSlack)
@@ -191,7 +191,7 @@ func (f *filling) line(ctx context.Context, e entry) (refused *wire.Error, err e
 	case errors.As(err, &refusal):
 		f.full, f.wait = true, refusal.Binding.Wait
 		return nil, nil
-	case errors.Is(err, budget.ErrEnded): // given back by a spend cap, in an earlier life
+	case errors.Is(err, budget.ErrEnded): // released by a spend cap in an earlier attempt
 		f.full = true
 		return nil, nil
 	case err != nil:
@@ -211,7 +211,7 @@ func (f *filling) write(e entry, body wire.Body, held guard.Batched) error {
 		f.t.b.Endpoint.Path()); err != nil {
 		return err
 	}
-	if _, err := io.Copy(f.in, body.Reader()); err != nil { // it stood in one line
+	if _, err := io.Copy(f.in, body.Reader()); err != nil { // the body was on one line
 		return err
 	}
 	if _, err := io.WriteString(f.in, "}\n"); err != nil {
@@ -227,8 +227,7 @@ func (f *filling) write(e entry, body wire.Body, held guard.Batched) error {
 	return err
 }
 
-// seal writes the part down. From then on its lines are not given back but
-// handed over.
+// seal records the part. From then on its lines are handed over and no longer released.
 func (f *filling) seal(ctx context.Context) error {
 	t, st := f.t, step{}
 	if f.p.Lines > 0 {
@@ -261,14 +260,14 @@ func (f *filling) seal(ctx context.Context) error {
 	return nil
 }
 
-// callID is that of a line's call: always the same one.
+// callID returns the id of a line's call, always the same.
 func (pp *providerParts) callID(customID string) string {
 	return wire.DerivedCallID(pp.turn.b.Created, pp.turn.b.ID+" "+customID)
 }
 
-// giveBack writes the lines that were never handed over, because the batch was
-// cancelled or its time is over, as such; what is held for them, for a part that
-// was never sealed, is given back.
+// giveBack records the lines that were never handed over, because the batch was cancelled
+// or its time is up, as not run, and releases what is held for those of a part that was
+// never sealed.
 func (pp *providerParts) giveBack(ctx context.Context) error {
 	for pp.turn.b.next.line < pp.turn.b.lastLine {
 		page, err := pp.turn.page(ctx, pp.turn.b.next, pageLines)
@@ -317,7 +316,7 @@ func (pp *providerParts) settle(ctx context.Context, ends []guard.BatchedEnd) ([
 		return nil, nil
 	}
 	caller, err := pp.turn.caller()
-	if err != nil { // the org is gone, its books are not
+	if err != nil { // the org is gone, but its holds are not
 		caller = guard.Caller{
 			Org: &guard.Org{ID: pp.turn.b.Org}, User: pp.turn.b.User, Key: pp.turn.b.Key, IP: pp.turn.b.IP,
 			Batched: true,
@@ -326,7 +325,7 @@ func (pp *providerParts) settle(ctx context.Context, ends []guard.BatchedEnd) ([
 	return pp.r.opts.Guard.Batches.End(ctx, caller, ends)
 }
 
-// heldLines reads which lines a part has.
+// heldLines reads the lines of a part.
 func (pp *providerParts) heldLines(ctx context.Context, p *part) (map[string]*heldLine, error) {
 	r, err := pp.r.s.files.Blobs().Open(ctx, p.blob(pp.turn.b, partHolds), 0)
 	if err != nil {

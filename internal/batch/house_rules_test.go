@@ -27,8 +27,8 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// house is a deployment of batches: one Redis for all of a test's parts, an org of
-// its own for each part.
+// house is a deployment of batches: one Redis for all parts of a test, and a separate org
+// for each part.
 type house struct {
 	rdb   redis.UniversalClient
 	guard *guard.Guard
@@ -159,7 +159,7 @@ type share struct {
 	} `json:"error"`
 }
 
-// lines reads a file of an ended batch, in its order; none for no file.
+// lines reads a file of an ended batch in order; nil if there is none.
 func (h *house) lines(t *testing.T, b *batch.Batch, id string) (out []share) {
 	t.Helper()
 	if id == "" {

@@ -15,7 +15,7 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// TestBatchRules shares one Redis between its parts, and a runner where they can.
+// TestBatchRules shares one Redis between its parts, and a runner where possible.
 func TestBatchRules(t *testing.T) {
 	h := newHouse(t)
 	t.Run("a new record", h.testRecord)
@@ -34,7 +34,7 @@ func TestBatchRules(t *testing.T) {
 	})
 }
 
-// A new batch has what it was made with, and 24 hours.
+// A new batch has what it was created with, and 24 hours.
 func (h *house) testRecord(t *testing.T) {
 	b := h.create(t, "record", many(1))
 	if b.Status != batch.Validating || b.Expires.Sub(b.Created) != 24*time.Hour || b.OutputTTL != 2*time.Hour {
@@ -50,7 +50,7 @@ func (h *house) testRecord(t *testing.T) {
 	}
 }
 
-// A batch is its user's: others neither read, cancel nor list it.
+// A batch belongs to its user: others cannot read, cancel or list it.
 func (h *house) testForeign(t *testing.T) {
 	b := h.create(t, "foreign", many(1))
 	second := h.create(t, "foreign", many(1))
@@ -73,7 +73,7 @@ func (h *house) testForeign(t *testing.T) {
 	}
 }
 
-// cancelEarly cancels a batch that no process has seen yet, twice.
+// cancelEarly cancels, twice, a batch that no process has seen yet.
 func (h *house) cancelEarly(t *testing.T) *batch.Batch {
 	b := h.create(t, "cancel", many(3))
 	for range 2 {
@@ -85,7 +85,7 @@ func (h *house) cancelEarly(t *testing.T) *batch.Batch {
 	return b
 }
 
-// Cancelled before a process has read its file, a batch ends without any file.
+// A batch cancelled before a process has read its file ends without any file.
 func (h *house) testCancelEarly(t *testing.T, b *batch.Batch) {
 	t.Parallel()
 	b = h.ended(t, b)
@@ -94,17 +94,17 @@ func (h *house) testCancelEarly(t *testing.T, b *batch.Batch) {
 	}
 }
 
-// Lines are counted up to the limit; one more, or a mistake, fails the batch, and
-// what has failed cannot be cancelled any more.
+// Lines are counted up to the limit. One more, or a mistake, fails the batch, and a failed
+// batch can no longer be cancelled.
 func (h *house) testBounds(t *testing.T) {
 	t.Parallel()
 	made := map[*batch.Batch]string{}
 	for text, want := range map[string]string{
 		many(13): "13 too_many_tasks : The file has more than 12 requests.",
-		many(2) + "\n" + lineOf("x", "gpt-4o-mini", "gpt-4o"): `4 model_mismatch body.model: All lines must name one model; this one names "gpt-4o", the first "gpt-4o-mini".`,
+		many(2) + "\n" + lineOf("x", "gpt-4o-mini", "gpt-4o"): `4 model_mismatch body.model: All lines must use the same model; this line uses "gpt-4o", the first line "gpt-4o-mini".`,
 		good("a") + "\n" + lineOf("b", "/v1/chat/completions", "/v1/embeddings"): "2 url_mismatch url: " +
 			"The url of every line must be the endpoint of the batch, /v1/chat/completions.",
-		"\n": "0 empty_file : The file is empty: it has no request.",
+		"\n": "0 empty_file : The file is empty. It must contain at least one request.",
 		strings.ReplaceAll(good("a"), "gpt-4o-mini", "o3"): "1 model_not_found body.model: The model ",
 	} {
 		made[h.create(t, "bounds", text)] = want
@@ -122,10 +122,10 @@ func (h *house) testBounds(t *testing.T) {
 	}
 }
 
-// Cancelled while its lines wait, each of them is in the error file, once.
+// If a batch is cancelled while its lines wait, each of them is in the error file, once.
 func (h *house) testCancelRunning(t *testing.T) {
 	t.Parallel()
-	b := h.create(t, "cancel", many(12)) // as many as may be
+	b := h.create(t, "cancel", many(12)) // the maximum number
 	b = h.await(t, b, "in progress", func(b *batch.Batch) bool { return b.Status == batch.InProgress })
 	if b.Total != 12 || b.Model != "gpt-4o-mini" || b.Estimate <= 0 || b.Started.IsZero() {
 		t.Errorf("checked: got %+v", b)
@@ -150,8 +150,8 @@ func (h *house) testCancelRunning(t *testing.T) {
 	}
 }
 
-// Each line that ran is in one file, with the answer as the provider gave it, and
-// whoever wants to know learns of the end.
+// Each line that ran is in one file, with the answer as the provider gave it, and the Ended
+// callback reports the end.
 func (h *house) testFiles(t *testing.T) {
 	ends := make(chan *batch.Batch, 100)
 	stop := h.runner(t, batch.Options{Ended: func(_ context.Context, b *batch.Batch) error {
@@ -197,7 +197,7 @@ func (h *house) testFiles(t *testing.T) {
 	}
 }
 
-// A process that stops while a batch is in a state leaves it to the next one.
+// A process that stops while a batch is in any state leaves it to the next one.
 func (h *house) testRestart(t *testing.T) {
 	o := batch.Options{InQueue: 2, Lease: 300 * time.Millisecond}
 	b := h.create(t, "restart", many(6)) // validating, without a process

@@ -14,7 +14,8 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// quoteOptions price lines of an org without limits, which needs no Redis.
+// quoteOptions returns options that price lines of an org without limits, which needs no
+// Redis.
 func quoteOptions(t *testing.T) batch.QuoteOptions {
 	t.Helper()
 	base := &url.URL{Scheme: "http", Host: "127.0.0.1:1"}
@@ -32,7 +33,7 @@ func quoteOptions(t *testing.T) batch.QuoteOptions {
 	return batch.QuoteOptions{Plans: guard.NewPlanner(policy, nil), Caller: guard.Caller{Org: org, User: "alice"}, MaxLine: 1000}
 }
 
-// lineOf is a good line, in which old is replaced by with.
+// lineOf returns a good line in which old is replaced by with.
 func lineOf(id, old, with string) string {
 	line := fmt.Sprintf(`{"custom_id":%q,"method":"POST","url":"/v1/chat/completions","body":{"model":"gpt-4o-mini","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}}`, id)
 	return strings.Replace(line, old, with, 1)
@@ -40,7 +41,7 @@ func lineOf(id, old, with string) string {
 
 func good(id string) string { return lineOf(id, "", "") }
 
-// brief writes a problem as "line code param: message".
+// brief formats a problem as "line code param: message".
 func brief(p batch.Problem) string {
 	line, param := 0, ""
 	if p.Line != nil {
@@ -59,7 +60,7 @@ const (
 	paths   = "/v1/chat/completions, /v1/responses, /v1/embeddings, /v1/completions, /v1/moderations"
 )
 
-// Each mistake in a line is named with the number of the line, blank ones counted.
+// Each mistake in a line is reported with the number of the line, counting blank ones.
 func TestLineMistakes(t *testing.T) {
 	o := quoteOptions(t)
 	for _, c := range []struct{ line, want string }{
@@ -94,9 +95,9 @@ func TestLineMistakes(t *testing.T) {
 		{lineOf("b", `"body":{`, `"body":null,"rest":{`), noBody},
 		{
 			lineOf("b", `"max_tokens":5`, `"stream":true`),
-			"invalid_value body.stream: Lines of a batch cannot be streams: leave stream out.",
+			"invalid_value body.stream: Lines of a batch cannot be streamed. Remove stream.",
 		},
-		{good("a"), "duplicate_custom_id custom_id: The custom_id of this line is that of line 1."},
+		{good("a"), "duplicate_custom_id custom_id: The custom_id of this line is already used on line 1."},
 		{lineOf("b", "hi", strings.Repeat("x", 1000)), "line_too_large : The line has more than 1000 bytes."},
 	} {
 		q, err := batch.Estimate(strings.NewReader(good("a")+"\n\n \r\n"+c.line+"\n"+good("z")+"\n"), o)
@@ -112,7 +113,7 @@ func TestLineMistakes(t *testing.T) {
 	}
 }
 
-// What the endpoint itself would refuse is named with its own code, under body.
+// What the endpoint itself would refuse is reported with its own code, under body.
 func TestBodyMistakes(t *testing.T) {
 	o := quoteOptions(t)
 	for body, want := range map[string]string{
@@ -135,7 +136,8 @@ func TestBodyMistakes(t *testing.T) {
 	}
 }
 
-// A line may have as many bytes as the limit, its end included, and a custom_id 512.
+// A line may have as many bytes as the limit, including its line ending, and a custom_id
+// 512.
 func TestLineBounds(t *testing.T) {
 	o := quoteOptions(t)
 	long := lineOf("b", "hi", strings.Repeat("x", 1000-len(good("b"))-1+len("hi")))
@@ -143,7 +145,7 @@ func TestLineBounds(t *testing.T) {
 		long + "\n":  1,
 		long + "x\n": 0,
 		lineOf("b", `"b"`, `"`+strings.Repeat("x", 512)+`"`): 1,
-		good("a") + "\n" + good("b"):                         2, // no end at the end
+		good("a") + "\n" + good("b"):                         2, // no line ending at the end
 		good("a") + "\r\n" + good("b") + "\r\n":              2,
 	} {
 		q, err := batch.Estimate(strings.NewReader(text), o)
@@ -153,7 +155,7 @@ func TestLineBounds(t *testing.T) {
 	}
 }
 
-// At most a hundred problems are listed; the file is not read beyond them.
+// At most a hundred problems are listed. The file is not read beyond them.
 func TestProblemsAreBounded(t *testing.T) {
 	file := strings.NewReader(strings.Repeat("wrong\n", 200_000))
 	q, err := batch.Estimate(file, quoteOptions(t))
@@ -165,12 +167,12 @@ func TestProblemsAreBounded(t *testing.T) {
 	}
 	q, err = batch.Estimate(strings.NewReader("\n \n"), quoteOptions(t))
 	if err != nil || len(q.Problems) != 1 ||
-		brief(q.Problems[0]) != "0 empty_file : The file is empty: it has no request." {
+		brief(q.Problems[0]) != "0 empty_file : The file is empty. It must contain at least one request." {
 		t.Errorf("empty: got %v, %v", q.Problems, err)
 	}
 }
 
-// A quote sums up by model, in the order of their names, never above the most.
+// A quote is summed by model, in the order of their names, and never exceeds the maximum.
 func TestQuoteByModel(t *testing.T) {
 	text := good("a") + "\n" + lineOf("b", "gpt-4o-mini", "gpt-4o") + "\n" +
 		lineOf("c", `"max_tokens":5`, `"max_tokens":50`) + "\n"
@@ -189,7 +191,7 @@ func TestQuoteByModel(t *testing.T) {
 	}
 }
 
-// A file that cannot be read is an error and no quote.
+// A file that cannot be read is an error and yields no quote.
 func TestQuoteOfABrokenFile(t *testing.T) {
 	_, err := batch.Estimate(io.MultiReader(strings.NewReader(good("a")+"\n"), brokenFile{}), quoteOptions(t))
 	if err == nil || !strings.Contains(err.Error(), "the disk is broken") {
@@ -201,7 +203,7 @@ type brokenFile struct{}
 
 func (brokenFile) Read([]byte) (int, error) { return 0, fmt.Errorf("the disk is broken") }
 
-// The endpoint of a batch may be named with /v1 or without.
+// The endpoint of a batch may be given with or without /v1.
 func TestEndpointOf(t *testing.T) {
 	for path, want := range map[string]wire.Endpoint{
 		"/v1/chat/completions": wire.ChatCompletions, "/chat/completions": wire.ChatCompletions, "chat/completions": wire.ChatCompletions,

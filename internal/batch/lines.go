@@ -34,9 +34,9 @@ func openLines(ctx context.Context, s *files.Store, f *files.File, from position
 
 func (r *lineReader) Close() error { return r.body.Close() }
 
-// next returns the next line that is not blank, without its end. It is good
-// until the following call. A line that is too long is cut, and comes with
-// errLong. The error at the end is io.EOF.
+// next returns the next line that is not blank, without its line ending. It is valid until
+// the following call. A line that is too long is truncated and returned with errLong. At
+// the end the error is io.EOF.
 func (r *lineReader) next() ([]byte, error) {
 	for {
 		line, err := r.read()
@@ -81,15 +81,15 @@ type request struct {
 	customID string
 	url      string
 	model    string
-	body     []byte // as it stands in the file
+	body     []byte // as in the file
 	parsed   *wire.Request
 }
 
 // maxCustomID bounds a custom_id, in bytes.
 const maxCustomID = 512
 
-// parse reads a line for an endpoint, or for any when ep is empty. The problem
-// has no line number yet.
+// parse parses a line for an endpoint, or for any if ep is empty. The problem has no line
+// number yet.
 func parse(line []byte, ep wire.Endpoint, limits wire.Limits) (request, *Problem) {
 	var r request
 	var members map[string]json.RawMessage
@@ -131,7 +131,7 @@ func parse(line []byte, ep wire.Endpoint, limits wire.Limits) (request, *Problem
 		return r, problemOf(err, "invalid_request")
 	}
 	if r.parsed.Stream {
-		return r, problem("invalid_value", "body.stream", "Lines of a batch cannot be streams: leave stream out.")
+		return r, problem("invalid_value", "body.stream", "Lines of a batch cannot be streamed. Remove stream.")
 	}
 	r.model = r.parsed.Model
 	return r, nil
@@ -145,11 +145,11 @@ func problem(code, param, message string) *Problem {
 	return p
 }
 
-// problemOf words an error of wire or guard; code is for errors without one.
+// problemOf words an error of wire or guard. code is used for errors without one.
 func problemOf(err error, code string) *Problem {
 	var public *wire.Error
 	if !errors.As(err, &public) {
-		return problem(code, "", "The request cannot be taken.")
+		return problem(code, "", "The request is not valid.")
 	}
 	if public.Code != "" {
 		code = public.Code

@@ -8,17 +8,18 @@ import (
 )
 
 const (
-	// recordBytes is about what Redis needs for a batch without metadata: its record and
-	// its places in lists.
+	// recordBytes is about what Redis needs for a batch without metadata: its record
+	// and its list entries.
 	recordBytes = 2 << 10
-	// shortProblems is how many problems a record has where its org has no room for all.
+	// shortProblems is how many problems a record keeps if its org has no room for all.
 	shortProblems = 1
-	// shortBytes is admitted for them with the record.
+	// shortBytes is reserved for them together with the record.
 	shortBytes = 1 << 10
 )
 
-// admit counts what a batch takes in Redis in its org's share, until it is forgotten. What
-// it had before is replaced. The error may be a *capacity.FullError.
+// admit reserves the Redis memory of a batch in its org's share until the batch is
+// forgotten. It replaces an earlier reservation of the batch. The error may be a
+// *capacity.FullError.
 func (s *Store) admit(ctx context.Context, org, id string, more int) error {
 	if s.bounds.Memory == nil {
 		return nil
@@ -27,7 +28,7 @@ func (s *Store) admit(ctx context.Context, org, id string, more int) error {
 	return s.bounds.Memory.Reserve(ctx, org, id, bytes, recordLife)
 }
 
-// release ends what admit counted.
+// release ends the reservation of admit.
 func (s *Store) release(ctx context.Context, id string) error {
 	if s.bounds.Memory == nil {
 		return nil
@@ -35,7 +36,7 @@ func (s *Store) release(ctx context.Context, id string) error {
 	return s.bounds.Memory.Release(ctx, id)
 }
 
-// fitting is as much of what is wrong with a file as its org has room for.
+// fitting encodes as many problems of a file as its org has room for.
 func (v *validation) fitting(ctx context.Context, problems []Problem) ([]byte, error) {
 	text, err := problemText(problems)
 	if err != nil {
@@ -48,7 +49,7 @@ func (v *validation) fitting(ctx context.Context, problems []Problem) ([]byte, e
 	return problemText(problems[:min(len(problems), shortProblems)])
 }
 
-// callers is about how many bytes of a record are its caller's.
+// callers returns about how many bytes of a record come from its caller.
 func (b *Batch) callers() int { return callersBytes(b.Metadata, b.Models) }
 
 func callersBytes(metadata map[string]string, models []string) (n int) {
@@ -61,5 +62,5 @@ func callersBytes(metadata map[string]string, models []string) (n int) {
 	return n
 }
 
-// pairBytes is what the JSON of a pair has besides its texts.
+// pairBytes is the JSON overhead of a pair.
 const pairBytes = 8

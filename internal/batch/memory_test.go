@@ -11,8 +11,8 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// tight gives the rig's Redis so many bytes for records, and returns what is used of its
-// memory.
+// tight gives the rig's Redis `room` bytes for records. The returned function reads the
+// memory in use.
 func (r *rig) tight(room int64) (used func() int64) {
 	r.t.Helper()
 	used = func() int64 {
@@ -31,15 +31,15 @@ func (r *rig) tight(room int64) (used func() int64) {
 
 func (r *rig) count() *capacity.Memory { return capacity.New(r.rdb, nil, capacity.Options{}, nil) }
 
-// TestRecordsKeepToTheShareOfTheirOrg: what one org's batches and their problems take in
-// Redis leaves room for another's.
+// TestRecordsKeepToTheShareOfTheirOrg checks that what one org's batches and their problems
+// take in Redis leaves room for another's.
 func TestRecordsKeepToTheShareOfTheirOrg(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.addOrg("other")
 	f := r.upload(strings.Repeat("{}\n", maxProblems))
 	stop := r.runner(r.options())
-	r.ended(r.create(f, wire.Embeddings).ID) // Redis has what it needs for any batch
+	r.ended(r.create(f, wire.Embeddings).ID) // so that Redis has what it needs for any batch
 	stop()
 	const room, most = 2 << 20, 2000
 	used := r.tight(room)
@@ -67,8 +67,8 @@ func TestRecordsKeepToTheShareOfTheirOrg(t *testing.T) {
 	r.createFor("other", "{}")
 }
 
-// TestForgottenBatchesGiveTheirBytesBack: the share of an org has room again for as much as
-// its forgotten batches took.
+// TestForgottenBatchesGiveTheirBytesBack checks that the share of an org regains what its
+// forgotten batches took.
 func TestForgottenBatchesGiveTheirBytesBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -15,7 +15,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, []string{label})
 	}
 	m := &metrics{
-		ended: counter("ended_total", "Batches that ended, by status.", "status"),
+		ended: counter("ended_total", "Finished batches, by status.", "status"),
 		lines: counter("lines_total",
 			"Lines of batches whose results were written: completed, failed, or unrun because their batch ended first.",
 			"outcome"),

@@ -13,8 +13,8 @@ import (
 
 var openScript = lua.Load("batch_open")
 
-// FullError refuses a batch because its org, or its user, has as many open ones as it
-// may have.
+// FullError refuses a batch because its org or user has the maximum number of unfinished
+// ones.
 type FullError struct {
 	User  bool // the user has; otherwise the org
 	Limit int
@@ -29,32 +29,31 @@ func (e *FullError) Error() string {
 }
 
 const (
-	// countedFor is how long a batch counts as open whose end was never noticed; longer
-	// than one that its provider runs takes.
+	// countedFor is how long a batch counts as unfinished if its end was never noticed.
+	// It exceeds the duration of a batch that its provider runs.
 	countedFor = 4 * 24 * time.Hour
-	// unconfirmedFor is how long one counts whose process died while it made it.
+	// unconfirmedFor is how long a batch counts whose process died while creating it.
 	unconfirmedFor = 10 * time.Minute
 )
 
-// Bounds are on the batches of each org; 0 is no bound.
+// Bounds limit the batches of each org; 0 is unlimited.
 type Bounds struct {
-	// Open and UserOpen are the most batches of an org and of one user that have not
-	// ended.
+	// Open and UserOpen are the most unfinished batches of an org and of one user.
 	Open, UserOpen int
-	// Kept is how many ended batches of an org can be looked at: the newest.
+	// Kept is how many ended batches of an org can be read: the newest.
 	Kept int
-	// Memory admits the records; nil: they are not counted.
+	// Memory admits the records; nil means they are not counted.
 	Memory *capacity.Memory
 }
 
-// Bound sets the bounds, before the Store is used.
+// Bound sets the bounds. Call it before the Store is used.
 func (s *Store) Bound(b Bounds) { s.bounds = b }
 
 func openKeys(org, user string) []string {
 	return []string{"lg:{" + org + "}:openbatches", "lg:{" + org + "}:openbatches:" + user}
 }
 
-// count counts a new batch as open. The error may be a *FullError.
+// count counts a new batch as unfinished. The error may be a *FullError.
 func (s *Store) count(ctx context.Context, o Owner, id string) error {
 	reply, err := openScript.Run(ctx, s.rdb, openKeys(o.Org, o.User), s.clock, id, s.bounds.Open, s.bounds.UserOpen,
 		int64(countedFor/time.Second), int64(unconfirmedFor/time.Second)).Text()
@@ -69,14 +68,14 @@ func (s *Store) count(ctx context.Context, o Owner, id string) error {
 	return nil
 }
 
-// confirm lets a batch that was made count until its end.
+// confirm makes a created batch count until its end.
 func (s *Store) confirm(ctx context.Context, pipe redis.Pipeliner, o Owner, id string, now time.Time) {
 	for _, key := range openKeys(o.Org, o.User) {
 		pipe.ZAddXX(ctx, key, redis.Z{Score: float64(now.Unix()), Member: id})
 	}
 }
 
-// uncount takes a batch off the open ones.
+// uncount removes a batch from the unfinished ones.
 func (s *Store) uncount(ctx context.Context, o Owner, id string) error {
 	pipe := s.rdb.Pipeline()
 	for _, key := range openKeys(o.Org, o.User) {

@@ -11,8 +11,9 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// TestOpenBatches: an org and each of its users have a bounded number of open batches;
-// the end of one makes room for another, and another org has its own.
+// TestOpenBatches checks that an org and each of its users have a bounded number of
+// unfinished batches, that the end of one makes room for another, and that each org has its
+// own bound.
 func TestOpenBatches(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -47,8 +48,8 @@ func TestOpenBatches(t *testing.T) {
 	redistest.Eventually(t, "a place for another batch", func() bool { _, err := try("carol"); return err == nil })
 }
 
-// TestBatchThatNeverCameToBe: what a process counted that died before it made the batch
-// counts for a while only.
+// TestBatchThatNeverCameToBe checks that a batch counts only for a while if its process
+// died before creating it.
 func TestBatchThatNeverCameToBe(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -59,7 +60,7 @@ func TestBatchThatNeverCameToBe(t *testing.T) {
 		r.store.clock = strconv.FormatInt(at.Add(after).UnixMicro(), 10)
 		return r.store.count(t.Context(), o, id)
 	}
-	for range 2 { // the same again, after a lost reply
+	for range 2 { // repeated, as after a lost reply
 		if err := count("lost", 0); err != nil {
 			t.Fatal(err)
 		}
@@ -73,8 +74,8 @@ func TestBatchThatNeverCameToBe(t *testing.T) {
 	}
 }
 
-// TestEndedBatches: of an org's ended batches the newest are kept, so many that their
-// records are bounded, and open ones are not touched.
+// TestEndedBatches checks that the newest of an org's ended batches are kept, so that their
+// records are bounded, and that unfinished ones are not affected.
 func TestEndedBatches(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -91,7 +92,7 @@ func TestEndedBatches(t *testing.T) {
 			return n == int64(min(i+1, 2)) && r.rdb.ZScore(t.Context(), openKey, b.ID).Err() != nil
 		})
 		ids = append(ids, b.ID)
-		r.rdb.ZIncrBy(t.Context(), keptKey("acme"), float64(i-100), "alice "+b.ID) // as if made seconds apart
+		r.rdb.ZIncrBy(t.Context(), keptKey("acme"), float64(i-100), "alice "+b.ID) // as if created seconds apart
 	}
 	list, _, err := r.store.List(t.Context(), "acme", "alice", "", 10)
 	if err != nil || len(list) != 3 || list[0].ID != ids[3] || list[1].ID != ids[2] || list[2].ID != open.ID {
@@ -102,8 +103,8 @@ func TestEndedBatches(t *testing.T) {
 	}
 }
 
-// TestProblemsAreBounded: what is wrong with a file takes a bounded part of Redis, however
-// long each message is, and the first problem is always reported.
+// TestProblemsAreBounded checks that the problems of a file take a bounded part of Redis,
+// however long each message is, and that the first one is always reported.
 func TestProblemsAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{10, 1000, 2 * maxProblemBytes} {

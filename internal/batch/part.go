@@ -8,18 +8,17 @@ import (
 	"time"
 )
 
-// providerParts are the parts of a turn's batch that its provider runs: it fills, sends,
-// watches and gathers them.
+// providerParts handles the parts of a turn's batch that its provider runs: it fills,
+// sends, polls and gathers them.
 type providerParts struct {
 	turn   *turn
 	r      *Runner
-	polled map[int]bool // parts that the provider was asked for
+	polled map[int]bool // parts already polled in this round
 }
 
-// A batch that its provider runs goes there in parts: as many lines as the
-// provider takes in one file, or as were paid for when a limit had room for no
-// more. A part is written down before each thing that is done to it at the
-// provider and after, so that whoever takes over knows what may have happened.
+// part is a part of a batch that its provider runs: as many lines as the provider accepts
+// in one file, or as the limits could cover. A part is recorded before and after each
+// operation at the provider, so that a successor knows what may have happened.
 type part struct {
 	N        int      `json:"n"`
 	Attempt  int      `json:"attempt"` // of its lines' holds
@@ -29,32 +28,33 @@ type part struct {
 
 	Span  string    `json:"span"` // From and To
 	State partState `json:"state"`
-	Try   int       `json:"try,omitempty"` // of making a batch of it
-	// Asked is when an upload or a batch was asked for, in Unix seconds, while the
-	// answer is not known.
+	Try   int       `json:"try,omitempty"` // at creating a batch from it
+	// Asked is when an upload or a batch was requested, in Unix seconds, while the
+	// answer is unknown.
 	Asked int64 `json:"asked,omitempty"`
-	// Again is when to go on, in Unix seconds.
+	// Again is when to continue, in Unix seconds.
 	Again     int64 `json:"again,omitempty"`
 	Cancelled bool  `json:"cancelled,omitempty"` // at the provider, by us
 
 	File string `json:"file,omitempty"` // at the provider
 	Job  string `json:"job,omitempty"`  // its batch there
-	// End is how that ended, with its files.
+	// End is how that batch ended, with its files.
 	End      string          `json:"end,omitempty"`
 	Output   string          `json:"output,omitempty"`
 	Errors   string          `json:"errors,omitempty"`
 	Problems []upstreamFault `json:"problems,omitempty"`
 
-	// What is gathered: in which of the files, and up to where.
+	// Stage and Off are what has been gathered: which file, and up to where.
 	Stage int   `json:"stage,omitempty"`
 	Off   int64 `json:"off,omitempty"`
 
-	// Seen are lines that the provider says have ended, none of them gathered.
+	// SeenOK and SeenBad count lines that the provider reports as ended and that are
+	// not gathered yet.
 	SeenOK  int64 `json:"seen_ok,omitempty"`
 	SeenBad int64 `json:"seen_bad,omitempty"`
 }
 
-// upstreamFault is why the provider did not take a part, or one line of it.
+// upstreamFault is why the provider did not accept a part, or one line of it.
 type upstreamFault struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -67,8 +67,8 @@ type partState string
 const (
 	partSealed   partState = "sealed"   // its file is in the blob store, its lines are held
 	partUploaded partState = "uploaded" // its file is at the provider
-	partRunning  partState = "running"  // there is a batch of it
-	partEnded    partState = "ended"    // that has ended
+	partRunning  partState = "running"  // the provider has a batch of it
+	partEnded    partState = "ended"    // that batch has ended
 	partFetched  partState = "fetched"  // its results are in the blob store
 	partDone     partState = "done"     // all lines are gathered and settled
 )
@@ -90,28 +90,28 @@ func parsePart(text string) (*part, error) {
 	return p, err
 }
 
-// name is what the provider knows the part's file by.
+// name returns the name of the part's file at the provider.
 func (p *part) name(b *Batch) string { return fmt.Sprintf("llmguard-%s-%d.jsonl", b.ID, p.N) }
 
-// blob names a file of the part in the blob store.
+// blob returns the name of a file of the part in the blob store.
 func (p *part) blob(b *Batch, what string) string {
 	return fmt.Sprintf("%spart%d-%d-%s", chunkPrefix(b), p.N, p.Attempt, what)
 }
 
 // Files of a part in the blob store.
 const (
-	partInput  = "in"  // as the provider gets it
-	partHolds  = "idx" // a heldLine each
-	partOutput = "out" // as it came from the provider
+	partInput  = "in"  // as sent to the provider
+	partHolds  = "idx" // one heldLine per line
+	partOutput = "out" // as received from the provider
 	partErrors = "err"
 )
 
 func (p *part) waits() bool { return time.Now().Unix() < p.Again }
 
-// later says when to go on with a part.
+// later sets when to continue with a part.
 func (p *part) later(d time.Duration) { p.Again = time.Now().Add(d).Unix() + 1 }
 
-// writePart writes what has become of a part.
+// writePart records the state of a part.
 func (pp *providerParts) writePart(ctx context.Context, p *part) error {
 	st := step{}
 	st.set(partField(p.N), p.text())
@@ -119,7 +119,7 @@ func (pp *providerParts) writePart(ctx context.Context, p *part) error {
 	return pp.turn.write(ctx, st, InProgress, Cancelling)
 }
 
-// tellParts lets whoever asks see how many lines the provider has run.
+// tellParts publishes how many lines the provider has run.
 func (pp *providerParts) tellParts(st *step) {
 	var ok, bad int64
 	for _, p := range pp.turn.b.parts {

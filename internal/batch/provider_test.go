@@ -15,7 +15,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// newHandover is a rig whose org has its batches run by the provider.
+// newHandover returns a rig whose org has its batches run by the provider.
 func newHandover(t *testing.T, limits ...budget.Limit) *rig {
 	t.Helper()
 	r := newRig(t, limits...)
@@ -29,7 +29,7 @@ func (r *rig) handover() Options {
 	return o
 }
 
-// owed is what the provider's own log says the lines cost at batch prices, and
+// owed returns what the lines cost at batch prices according to the provider's own log, and
 // how many had usage.
 func (r *rig) owed() (sum pricing.Nano, calls int) {
 	r.t.Helper()
@@ -86,8 +86,8 @@ func (r *rig) paid(b *Batch) {
 
 var purse = budget.Limit{ID: "purse", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Window: time.Hour, Amount: 1e9}}
 
-// TestHandover: the provider runs the batch; its caller sees what it would see of
-// ours, at half the price.
+// TestHandover checks that for a batch run by the provider the caller sees the same as for
+// one of ours, at half the price.
 func TestHandover(t *testing.T) {
 	t.Parallel()
 	r := newHandover(t, purse, budget.Limit{ID: "few", Subject: budget.Org, Metric: budget.Concurrency, Shape: budget.Shape{Kind: budget.Concurrent, Amount: 1}})
@@ -121,9 +121,9 @@ func TestHandover(t *testing.T) {
 	r.leavesNothing(b)
 }
 
-// TestHandoverTakeover: whoever drives the batch may die before and after every
-// step, and answers of the provider may be lost although it did what was asked:
-// every line runs once, has one result and is paid once.
+// TestHandoverTakeover checks that every line runs once, has one result and is paid once,
+// although the driving process may die before and after every step, and answers of the
+// provider may be lost after it did its work.
 func TestHandoverTakeover(t *testing.T) {
 	t.Parallel()
 	r := newHandover(t, purse)
@@ -159,7 +159,7 @@ func TestHandoverTakeover(t *testing.T) {
 	r.paid(b)
 }
 
-// TestHandoverEnds: how the provider's batch ends, and what of it is told and
+// TestHandoverEnds checks how the provider's batch can end, and what is then reported and
 // paid.
 func TestHandoverEnds(t *testing.T) {
 	t.Parallel()
@@ -170,7 +170,7 @@ func TestHandoverEnds(t *testing.T) {
 		status  Status
 		good    int
 		code    string // of lines that did not run
-		charged bool   // such lines too
+		charged bool   // such lines are charged too
 	}{
 		"expired there": {script: fakeprovider.BatchScript{Expire: 40}, status: Expired, good: 40, code: "batch_expired"},
 		"cancelled":     {script: fakeprovider.BatchScript{Each: 20 * time.Millisecond}, cancel: true, status: Cancelled, good: -1, code: "batch_cancelled"},
@@ -224,12 +224,12 @@ func TestHandoverEnds(t *testing.T) {
 	}
 }
 
-// TestHandoverWaits: a limit with no room lets a part go as far as it is paid
-// for, and the rest follows; what the account has enqueued already, too.
+// TestHandoverWaits checks that a limit without room lets a part go as far as it is paid
+// for, and the rest follows; likewise if the account has too much enqueued.
 func TestHandoverWaits(t *testing.T) {
 	t.Parallel()
-	// A line holds about 4,000 nano-USD at batch prices. What comes back takes 14 s for
-	// all of them: a machine that needs longer to hold them one by one would never wait.
+	// A line holds about 4,000 nano-USD at batch prices. The refill takes 14 s for all
+	// of them: a machine that needs longer to hold them one by one would never wait.
 	limit := budget.Limit{ID: "slow", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Bucket, Amount: 100_000, Refill: 10_000, Per: time.Second}}
 	r := newHandover(t, limit)
 	r.fake.ScriptBatches(func(n int) fakeprovider.BatchScript {
@@ -249,7 +249,7 @@ func TestHandoverWaits(t *testing.T) {
 	r.paid(b)
 }
 
-// TestHandoverGivesBack: lines that were held and never handed over cost
+// TestHandoverGivesBack checks that lines that were held and never handed over cost
 // nothing, whenever the batch is cancelled.
 func TestHandoverGivesBack(t *testing.T) {
 	t.Parallel()

@@ -18,8 +18,8 @@ import (
 type Quote struct {
 	Models []ModelQuote // by name
 	Total  ModelQuote
-	// Problems are what is wrong with the file, up to 100 of them; the lines that
-	// have one are not counted.
+	// Problems are the errors in the file, up to 100. Lines with an error are not
+	// counted.
 	Problems []Problem
 }
 
@@ -27,8 +27,8 @@ type Quote struct {
 type ModelQuote struct {
 	Model    string `json:"model,omitempty"`
 	Requests int64  `json:"requests"`
-	Input    int64  `json:"input_tokens"`      // as held: never fewer than are billed, for known tokenizers
-	Output   int64  `json:"max_output_tokens"` // the most the provider may produce
+	Input    int64  `json:"input_tokens"`      // as held: for known tokenizers never fewer than are billed
+	Output   int64  `json:"max_output_tokens"` // the most the provider may generate
 	// Expected is the probable cost, Most the upper bound, which is held.
 	Expected pricing.Nano `json:"-"`
 	Most     pricing.Nano `json:"-"`
@@ -42,7 +42,7 @@ func (q *ModelQuote) add(p *guard.Plan, expected pricing.Nano) {
 	q.Most += p.Max.Cost
 }
 
-// QuoteOptions are whose requests Estimate prices and how. Plans is required.
+// QuoteOptions configure Estimate. Plans is required.
 type QuoteOptions struct {
 	Plans  *guard.Planner
 	Caller guard.Caller
@@ -51,9 +51,9 @@ type QuoteOptions struct {
 	MaxLine int
 }
 
-// Estimate prices the lines of a file before it is uploaded, in constant memory
-// but for one hash a line. Lines may be for any of the endpoints and for several
-// models. The error is one of reading.
+// Estimate prices the lines of a file before it is uploaded, in constant memory except for
+// one hash per line. Lines may be for any of the endpoints and for several models. The
+// error is a read error.
 func Estimate(file io.Reader, o QuoteOptions) (*Quote, error) {
 	most := Options{MaxLine: o.MaxLine}.withDefaults().MaxLine
 	r := &lineReader{buf: bufio.NewReaderSize(file, readAhead), most: most}
@@ -83,12 +83,12 @@ func Estimate(file io.Reader, o QuoteOptions) (*Quote, error) {
 	}
 	slices.SortFunc(q.Models, func(a, b ModelQuote) int { return strings.Compare(a.Model, b.Model) })
 	if q.Total.Requests == 0 && len(q.Problems) == 0 {
-		q.Problems = []Problem{*problem("empty_file", "", "The file is empty: it has no request.")}
+		q.Problems = []Problem{*problem("empty_file", "", "The file is empty. It must contain at least one request.")}
 	}
 	return q, nil
 }
 
-// price adds one line, or says what is wrong with it.
+// price adds one line, or returns what is wrong with it.
 func (q *Quote) price(line []byte, number int, o QuoteOptions, seen map[[16]byte]int,
 	byModel map[string]*ModelQuote,
 ) *Problem {
@@ -115,13 +115,13 @@ func (q *Quote) price(line []byte, number int, o QuoteOptions, seen map[[16]byte
 	return nil
 }
 
-// once notices a custom_id that an earlier line has.
+// once returns a problem if an earlier line has the same custom_id.
 func once(seen map[[16]byte]int, customID string, number int) *Problem {
 	sum := sha256.Sum256([]byte(customID))
 	hash := [16]byte(sum[:16])
 	if first, twice := seen[hash]; twice {
 		return problem("duplicate_custom_id", "custom_id",
-			fmt.Sprintf("The custom_id of this line is that of line %d.", first))
+			fmt.Sprintf("The custom_id of this line is already used on line %d.", first))
 	}
 	seen[hash] = number
 	return nil

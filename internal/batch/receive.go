@@ -18,11 +18,11 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// maxResultLine bounds a line of a provider's output, in bytes; a longer one
-// counts as lost.
+// maxResultLine bounds a line of a provider's output, in bytes. A longer one counts as
+// lost.
 const maxResultLine = 64 << 20
 
-// What is gathered of a part, one after the other.
+// What is gathered of a part, in this order.
 const (
 	stageOutput  = iota
 	stageErrors  // the provider's error file
@@ -30,9 +30,9 @@ const (
 	stageAll
 )
 
-// receiving gathers the results of a part that has ended: a chunk at a time,
-// settled line by line. The step that counts a chunk says how far that is, so
-// that whoever takes over repeats at most one, and settling twice charges once.
+// receiving gathers the results of a part that has ended: a chunk at a time, settled line
+// by line. The step that counts a chunk records the progress, so that a successor repeats
+// at most one chunk; settling twice charges once.
 type receiving struct {
 	t      *turn
 	p      *part
@@ -42,7 +42,7 @@ type receiving struct {
 	lines  *lineReader
 }
 
-// receive takes the results of a part over, as far as the turn lasts.
+// receive collects the results of a part, until the turn ends.
 func (pp *providerParts) receive(ctx context.Context, p *part, ending bool) error {
 	api, unknown := pp.api()
 	if p.State == partEnded {
@@ -97,19 +97,19 @@ func (pp *providerParts) api() (api providers.Batches, err error) {
 		return api, err
 	}
 	if up == nil {
-		return api, fmt.Errorf("the provider %q of the batch is not configured any more", pp.turn.b.provider)
+		return api, fmt.Errorf("the provider %q of the batch is no longer configured", pp.turn.b.provider)
 	}
 	return up.Batches(), nil
 }
 
-// tidy deletes what the provider keeps of a part. What stays costs nothing.
+// tidy deletes what the provider stores of a part. What remains costs nothing.
 func (pp *providerParts) tidy(ctx context.Context, api providers.Batches, p *part) {
 	for _, id := range []string{p.File, p.Output, p.Errors} {
 		if id == "" {
 			continue
 		}
 		if err := api.Delete(ctx, id); err != nil && ctx.Err() == nil {
-			pp.r.log.WarnContext(ctx, "a file of a batch stays at the provider", "batch", pp.turn.b.ID, "file", id, "err", err)
+			pp.r.log.WarnContext(ctx, "batch file not deleted at the provider", "batch", pp.turn.b.ID, "file", id, "err", err)
 		}
 	}
 }
@@ -121,7 +121,7 @@ func (rc *receiving) close() {
 	}
 }
 
-// open opens the file of a stage; false when there is none.
+// open opens the file of a stage; false if there is none.
 func (rc *receiving) open(ctx context.Context, stage int, off int64) (bool, error) {
 	rc.close()
 	name := []string{partOutput, partErrors, partHolds}[stage]
@@ -136,7 +136,7 @@ func (rc *receiving) open(ctx context.Context, stage int, off int64) (bool, erro
 	return true, nil
 }
 
-// skip forgets the lines that were gathered before.
+// skip drops the lines that were already gathered.
 func (rc *receiving) skip(ctx context.Context) error {
 	for stage := 0; stage <= min(rc.p.Stage, stageErrors); stage++ {
 		if there, err := rc.open(ctx, stage, 0); err != nil {
@@ -184,7 +184,7 @@ func (rc *receiving) chunk(ctx context.Context) error {
 			return err
 		} else if !there {
 			p.Stage, p.Off = p.Stage+1, 0
-			return nil // told with the next chunk, or with the end
+			return nil // recorded with the next chunk or the end
 		}
 	}
 	results, ends, over, err := rc.read(ctx)
@@ -215,8 +215,8 @@ func (rc *receiving) chunk(ctx context.Context) error {
 	return t.commitChunk(ctx, &st, c, InProgress, Cancelling)
 }
 
-// read takes the next lines, each with how its call ended. Over says that the
-// file is at its end.
+// read returns the next lines, each with how its call ended. over means the end of the file
+// was reached.
 func (rc *receiving) read(ctx context.Context) (results []result, ends []guard.BatchedEnd, over bool, err error) {
 	for size := 0; len(ends) < gatherAt && size < gatherBytes; {
 		line, err := rc.lines.next()
@@ -234,7 +234,8 @@ func (rc *receiving) read(ctx context.Context) (results []result, ends []guard.B
 			continue
 		}
 		h := rc.held[one.CustomID]
-		if h == nil { // twice, or nobody's; in the list of holds: gathered before
+		// duplicate or unknown; in the list of holds: gathered before
+		if h == nil {
 			continue
 		}
 		delete(rc.held, one.CustomID)
@@ -245,7 +246,7 @@ func (rc *receiving) read(ctx context.Context) (results []result, ends []guard.B
 	return results, ends, false, nil
 }
 
-// result is what a line comes to.
+// result returns the result of a line and how its call ended.
 func (rc *receiving) result(h *heldLine, one *upstreamLine) (result, guard.BatchedEnd) {
 	t := rc.t
 	r, end := t.newResult(h.Line, h.CustomID), guard.BatchedEnd{Batched: h.Batched}
@@ -272,7 +273,7 @@ func (rc *receiving) result(h *heldLine, one *upstreamLine) (result, guard.Batch
 	return r, end
 }
 
-// redacted is a provider's answer as the caller may read it.
+// redacted returns a provider's answer as the caller may see it.
 func (rc *receiving) redacted(r response) *response {
 	r.RequestID = rc.redact.Redact(r.RequestID)
 	if r.StatusCode < http.StatusMultipleChoices {
@@ -280,14 +281,13 @@ func (rc *receiving) redacted(r response) *response {
 	} else {
 		r.Body = []byte(rc.redact.Redact(string(r.Body)))
 	}
-	if !json.Valid(r.Body) { // a name that stood there as a number
+	if !json.Valid(r.Body) { // a redacted name was a number
 		r.Body = json.RawMessage("null")
 	}
 	return &r
 }
 
-// missing says why a line is in neither file, and whether it may have run all the
-// same.
+// missing returns why a line is in neither file, and whether it may still have run.
 func (rc *receiving) missing(h *heldLine) (why *failure, lost bool) {
 	p := rc.p
 	switch {
@@ -298,24 +298,24 @@ func (rc *receiving) missing(h *heldLine) (why *failure, lost bool) {
 	case p.End == string(Cancelled):
 		return &failure{"batch_cancelled", "This request was not executed because the provider's batch was cancelled."}, false
 	}
-	return &failure{"result_lost", "The provider has no result of this request."}, true
+	return &failure{"result_lost", "The provider returned no result for this request."}, true
 }
 
-// fault is why the provider did not take the part, said of its nth line.
+// fault returns why the provider did not accept the part, for its nth line.
 func (p *part) fault(nth int) *failure {
 	i := slices.IndexFunc(p.Problems, func(f upstreamFault) bool { return f.Line == nth })
 	if i < 0 {
 		i = slices.IndexFunc(p.Problems, func(f upstreamFault) bool { return f.Line == 0 })
 	}
 	if i < 0 {
-		return &failure{"batch_failed", "The provider did not take the batch that this request was in."}
+		return &failure{"batch_failed", "The provider rejected the batch that this request was in."}
 	}
 	code := p.Problems[i].Code
 	code = cmp.Or(code, "batch_failed")
-	return &failure{code, "The provider did not take the batch that this request was in: " + p.Problems[i].Message}
+	return &failure{code, "The provider rejected the batch that this request was in: " + p.Problems[i].Message}
 }
 
-// expiredThere reports whether a part's time was over at the provider.
+// expiredThere reports whether a part expired at the provider.
 func (pp *providerParts) expiredThere() bool {
 	return slices.ContainsFunc(pp.turn.b.parts, func(p *part) bool { return p.End == string(Expired) })
 }

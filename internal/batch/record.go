@@ -12,31 +12,31 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// state is what of a record is for its driver only.
+// state is the part of a record that only its driver uses.
 type state struct {
 	step     int64
-	lastLine int    // of the input file, that is a request
+	lastLine int    // of the last request in the input file
 	pool     string // of its model, when it was checked
-	// Lines up to next have become jobs or results; those up to page may have
-	// become jobs.
+	// Lines up to next have become jobs or results; those up to page may have become
+	// jobs.
 	next, page position
-	// seenOK and seenBad are lines that ended and are not gathered yet.
+	// seenOK and seenBad count lines that ended but are not gathered yet.
 	seenOK, seenBad int64
-	// ending is the status it will end with once it is finalizing; plan are the
-	// ids its files will have.
+	// ending is the batch's final status once it is finalizing; planOutput and planErrs
+	// are the ids its files will have.
 	ending               Status
 	planOutput, planErrs string
 
-	// provider is who runs the batch, empty when the queue does; upstream is the
-	// model's name there. Lines are handed over in parts, by so many fills, and
-	// the next fill is not before fillAgain, in Unix seconds.
+	// provider runs the batch; it is empty if the queue does. upstream is the model's
+	// name there. Lines are handed over in parts; fills counts the attempts to create
+	// one, and the next starts no earlier than fillAgain, in Unix seconds.
 	provider, upstream string
 	parts              []*part
 	fills              int
 	fillAgain          int64
 }
 
-// position is a place in an input file: after so many lines and bytes.
+// position is a place in an input file: the lines and bytes before it.
 type position struct {
 	line int
 	off  int64
@@ -111,12 +111,12 @@ func decode(id string, h map[string]string) (*Batch, error) {
 	return b, nil
 }
 
-// Done is how many lines have run, gathered or not, by outcome.
+// Done returns how many lines have run, gathered or not, by outcome.
 func (b *Batch) Done() (succeeded, unsuccessful int64) {
 	return b.Succeeded + b.seenOK, b.Unsuccessful + b.seenBad
 }
 
-// step is one change of a record, all of it or nothing.
+// step is one atomic change of a record.
 type step struct {
 	Status Status            `json:"status,omitempty"`
 	Set    map[string]string `json:"set,omitempty"`
@@ -145,15 +145,15 @@ func (s *step) inc(field string, n int64) {
 }
 
 var (
-	// errLost tells that another process has the batch.
+	// errLost reports that another process has the batch.
 	errLost = errors.New("batch: another process has the batch")
-	// errMoved tells that the batch has another status by now: it was cancelled.
+	// errMoved reports that the batch's status has changed: it was cancelled.
 	errMoved = errors.New("batch: the status has changed")
 )
 
-// write writes the next step of a batch that has one of the statuses, and
-// brings b.Status and b.step up to date. Errors are errLost, errMoved, or of
-// Redis; after one of Redis the same step can be written again.
+// write writes the next step of a batch that has one of the statuses, and updates b.Status
+// and b.step. Errors are errLost, errMoved, or come from Redis; after an error of Redis the
+// same step can be written again.
 func (s *Store) write(ctx context.Context, b *Batch, token string, st step, from ...Status) error {
 	text, err := json.Marshal(st)
 	if err != nil {

@@ -35,11 +35,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// rig is a batch store with real parts: Redis, a directory, a provider, and a
-// worker when one is started.
+// rig is a batch store with real parts: Redis, a directory, a fake provider, and a worker
+// if one is started.
 type rig struct {
 	t     *testing.T
-	redis *redistest.Server // nil when the store is another
+	redis *redistest.Server // nil for another kind of store
 	rdb   redis.UniversalClient
 	fake  *fakeprovider.Server
 	guard *guard.Guard
@@ -57,7 +57,7 @@ func newRig(t *testing.T, limits ...budget.Limit) *rig {
 	return r
 }
 
-// newRigOn is a rig on a store that is there.
+// newRigOn returns a rig on an existing store.
 func newRigOn(t *testing.T, rdb redis.UniversalClient, limits ...budget.Limit) *rig {
 	t.Helper()
 	r := &rig{t: t, rdb: rdb, fake: fakeprovider.New(fakeprovider.Options{}), org: &guard.Org{ID: "acme", Limits: limits}}
@@ -176,8 +176,8 @@ func (r *rig) ended(id string) *Batch {
 	return r.await(id, "ended", func(b *Batch) bool { return b.Status.Terminal() })
 }
 
-// results reads the files of a batch: every line by its custom_id. A custom_id
-// that comes twice fails the test.
+// results reads the files of a batch: every line by its custom_id. A duplicate custom_id
+// fails the test.
 func (r *rig) results(b *Batch) (output, errs map[string]result) {
 	r.t.Helper()
 	seen := map[string]bool{}
@@ -223,7 +223,7 @@ func (r *rig) content(id string) string {
 	return buf.String()
 }
 
-// chat is a line with a chat request.
+// chat returns a line with a chat request.
 func chat(id, content string) string {
 	return fmt.Sprintf(`{"custom_id":%q,"method":"POST","url":"/v1/chat/completions","body":{"model":"gpt-4o-mini","max_tokens":5,"messages":[{"role":"user","content":%q}]}}`, id, content)
 }
@@ -236,5 +236,5 @@ func chats(n int) string {
 	return text.String()
 }
 
-// requests is how many requests the provider got.
+// requests returns how many requests the provider received.
 func (r *rig) requests() int { return int(r.fake.Totals().Requests) }

@@ -18,35 +18,33 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// Options are the settings of a Runner; Guard and Queue are required.
+// Options are the settings of a Runner. Guard and Queue are required.
 type Options struct {
 	Guard *guard.Guard
 	Queue *queue.Queue
-	// Scan bounds the body of a line as that of a live call; MaxLine the whole
-	// line, in bytes. 0 is 32 MB.
+	// Scan bounds the body of a line like that of a live call, MaxLine the whole line,
+	// in bytes. 0 is 32 MB.
 	Scan    wire.Limits
 	MaxLine int
 	// MaxLines bounds the lines of a batch. 0 is 50,000.
 	MaxLines int
-	// InQueue is how many lines of a batch are jobs at a time, so that it takes a
-	// bounded part of Redis however large it is. 0 is 1,000.
+	// InQueue is how many lines of a batch may be jobs at the same time, which bounds
+	// its part of Redis however large it is. 0 is 1,000.
 	InQueue int
-	// RefuseOverBudget fails a batch whose estimate the budgets cannot cover in
-	// its window; otherwise it is warned.
+	// RefuseOverBudget fails a batch whose estimate the budgets cannot cover within its
+	// window; otherwise it only gets a warning.
 	RefuseOverBudget bool
-	// Lease is how long a batch stays with a process that has fallen silent. 0
-	// is 15 s.
+	// Lease is how long a batch stays with a silent process. 0 is 15 s.
 	Lease time.Duration
-	// Poll is how often a batch that its provider runs is looked at there. 0 is
-	// 30 s.
+	// Poll is how often a batch that its provider runs is polled there. 0 is 30 s.
 	Poll time.Duration
-	// Doubt is how long such a batch is looked for when the answer to its creation
-	// was lost, before another one is made. 0 is 2 min.
+	// Doubt is how long such a batch is searched for if the answer to its creation was
+	// lost, before another one is created. 0 is 2 min.
 	Doubt time.Duration
 	// PartLines is the most lines of one file at a provider. 0 is 50,000.
 	PartLines int
-	// Ended, when not nil, is told of every batch that has ended, at least once:
-	// again when it fails, or when its process dies meanwhile.
+	// Ended, if not nil, is called for every batch that has ended, at least once: again
+	// if it fails, or if its process dies meanwhile.
 	Ended func(context.Context, *Batch) error
 
 	Log     *slog.Logger
@@ -88,11 +86,11 @@ type Runner struct {
 	metrics *metrics
 
 	mu    sync.Mutex
-	taken map[string]bool // batches that are driven here, or wait for that
+	taken map[string]bool // batches that are driven here, or wait to be
 	turns sync.WaitGroup
 }
 
-// NewRunner returns a Runner; call Run.
+// NewRunner returns a Runner. Call Run to start it.
 func NewRunner(s *Store, o Options) *Runner {
 	o = o.withDefaults()
 	return &Runner{
@@ -102,32 +100,32 @@ func NewRunner(s *Store, o Options) *Runner {
 }
 
 const (
-	// tasksName is the asynq queue of wake-ups; no pool can be called so.
+	// tasksName is the asynq queue of wake-ups. No pool can have this name.
 	tasksName = "llmguard.batches"
 	taskType  = "batch"
-	// wakesAtOnce is how many wake-ups a process reads at a time. drivenAtOnce is how
-	// many batches it drives at a time, heavyAtOnce how many of them may read or write
-	// files just then. waitMost bounds the batches of one user that wait to be driven
-	// here; the sweep wakes the others again.
+	// wakesAtOnce is how many wake-ups a process handles concurrently, drivenAtOnce how
+	// many batches it drives concurrently, and heavyAtOnce how many of them may read or
+	// write files at the same time. waitMost bounds the batches of one user that wait
+	// to be driven here; the sweep wakes the others again.
 	wakesAtOnce  = 8
 	drivenAtOnce = 64
 	heavyAtOnce  = 4
 	waitMost     = 64
-	// turnTime is how long one batch is driven before another may have its place.
+	// turnTime is how long one batch is driven before another may take its place.
 	turnTime = time.Minute
-	// overdue is how long after its making a batch is woken by whoever notices.
+	// overdue is how long after its creation a batch is woken by the sweep of any
+	// process.
 	overdue   = 5 * time.Second
 	sweepMost = 1000
 	endTime   = 10 * time.Second
 )
 
-// wake asks any process to see to a batch. A wake-up that is lost is made up
-// for by the sweep.
+// wake asks any process to drive a batch. The sweep makes up for a lost wake-up.
 func (s *Store) wake(ctx context.Context, id string, in time.Duration) {
 	_, err := s.tasks.EnqueueContext(ctx, asynq.NewTask(taskType, []byte(id)),
 		asynq.Queue(tasksName), asynq.MaxRetry(1), asynq.Timeout(time.Hour), asynq.ProcessIn(in))
 	if err != nil {
-		s.log.WarnContext(ctx, "batch not woken, the next sweep does it", "batch", id, "err", err)
+		s.log.WarnContext(ctx, "batch not woken, the next sweep will retry", "batch", id, "err", err)
 		return
 	}
 	if in <= 0 {
@@ -155,13 +153,13 @@ func (r *Runner) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			if err := r.sweep(ctx); err != nil && ctx.Err() == nil {
-				r.log.WarnContext(ctx, "look for batches that nobody drives", "err", err)
+				r.log.WarnContext(ctx, "check for idle batches failed", "err", err)
 			}
 		}
 	}
 }
 
-// sweep wakes the batches that should have been seen to by now.
+// sweep wakes the batches whose attention is overdue.
 func (r *Runner) sweep(ctx context.Context) error {
 	now := time.Now()
 	ids, err := r.s.rdb.ZRangeByScore(ctx, openKey,
@@ -178,10 +176,10 @@ func (r *Runner) sweep(ctx context.Context) error {
 	return nil
 }
 
-// rest is the pause after which something that failed is tried again.
+// rest is the pause before a retry after a failure.
 func (r *Runner) rest() time.Duration { return r.opts.Lease / 3 }
 
-// seeTo says when somebody has to look at an open batch next.
+// seeTo sets when an unfinished batch next needs attention.
 func (s *Store) seeTo(ctx context.Context, id string, in time.Duration) error {
 	err := s.rdb.ZAddXX(ctx, openKey, redis.Z{Score: float64(time.Now().Add(in).Unix()), Member: id}).Err()
 	if err != nil {
@@ -190,8 +188,8 @@ func (s *Store) seeTo(ctx context.Context, id string, in time.Duration) error {
 	return nil
 }
 
-// take gives a batch a turn in this process, as soon as its org has a place for it. A
-// batch that has one already, or waits for one, is left alone.
+// take gives a batch a turn in this process once its org has a place for it. A batch that
+// already has a turn, or waits for one, is skipped.
 func (r *Runner) take(ctx context.Context, id string) {
 	r.mu.Lock()
 	known := r.taken[id]
@@ -224,8 +222,8 @@ func (r *Runner) drop(id string) {
 	delete(r.taken, id)
 }
 
-// placed waits for a place and drives the batch in it. It reports whether the batch
-// needs another turn, and when.
+// placed waits for a place and drives the batch in it. It reports whether the batch needs
+// another turn, and when.
 func (r *Runner) placed(ctx context.Context, id, org, user string) (again bool, wait time.Duration) {
 	p, err := r.driving.enter(ctx, org, user, nil)
 	if err != nil {
@@ -235,13 +233,13 @@ func (r *Runner) placed(ctx context.Context, id, org, user string) (again bool, 
 	return r.handle(ctx, id)
 }
 
-// handle gives a batch one turn, if no other process has it. It reports whether the
-// batch needs another, and when.
+// handle gives a batch one turn, if no other process has it. It reports whether the batch
+// needs another, and when.
 func (r *Runner) handle(ctx context.Context, id string) (again bool, wait time.Duration) {
 	token := wire.NewCallID()
 	reply, err := r.s.lease(ctx, id, token, r.opts.Lease)
 	if err != nil {
-		r.log.WarnContext(ctx, "batch not taken", "batch", id, "err", err)
+		r.log.WarnContext(ctx, "batch lease not acquired", "batch", id, "err", err)
 		return false, 0
 	}
 	switch reply {
@@ -256,21 +254,21 @@ func (r *Runner) handle(ctx context.Context, id string) (again bool, wait time.D
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
 	if again {
-		_, _ = r.s.lease(end, id, token, 0) // else it runs out
+		_, _ = r.s.lease(end, id, token, 0) // on failure it expires
 	} else {
 		r.ended(end, id)
 	}
 	return again, wait
 }
 
-// ended takes a batch off the list; if that fails the sweep comes back to it.
+// ended cleans up a batch that has ended. If that fails, the sweep comes back to it.
 func (r *Runner) ended(ctx context.Context, id string) {
 	if err := r.clean(ctx, id); err != nil && ctx.Err() == nil {
-		r.log.WarnContext(ctx, "ended batch not cleaned up yet", "batch", id, "err", err)
+		r.log.WarnContext(ctx, "finished batch not cleaned up, will retry", "batch", id, "err", err)
 	}
 }
 
-// owner reads whose batch it is; "" when it is forgotten.
+// owner reads the owner of a batch; "" if it is forgotten.
 func (s *Store) owner(ctx context.Context, id string) (org, user string, err error) {
 	found, err := s.rdb.HMGet(ctx, recordKey(id), "org", "user").Result()
 	if err != nil {
@@ -289,8 +287,8 @@ func (s *Store) lease(ctx context.Context, id, token string, d time.Duration) (s
 	return reply, nil
 }
 
-// drive runs one turn of a batch under a lease that is kept. It reports whether
-// the batch needs another, and when.
+// drive runs one turn of a batch while renewing its lease. It reports whether the batch
+// needs another, and when.
 func (r *Runner) drive(ctx context.Context, id, token string) (again bool, wait time.Duration) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -311,14 +309,14 @@ func (r *Runner) drive(ctx context.Context, id, token string) (again bool, wait 
 	case errors.Is(err, errLost) || errors.Is(context.Cause(ctx), errLost):
 		return true, r.rest()
 	case ctx.Err() == nil:
-		r.log.WarnContext(ctx, "batch held up, it goes on soon", "batch", id, "err", err)
+		r.log.WarnContext(ctx, "batch delayed, will retry", "batch", id, "err", err)
 		return true, r.rest()
 	}
 	return true, 0
 }
 
-// keep renews the lease until ctx is done, and cancels it when that fails for
-// too long.
+// keep renews the lease until ctx is done, and cancels the turn if renewals fail for too
+// long.
 func (r *Runner) keep(ctx context.Context, id, token string, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(r.opts.Lease / 3)
 	defer tick.Stop()

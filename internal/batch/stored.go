@@ -9,15 +9,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// forgetMost bounds the records that are forgotten when a batch ends.
+// forgetMost bounds the records that are deleted when a batch ends.
 const forgetMost = 100
 
-// keptKey lists the ended batches of an org whose records are there, "user id" by the
-// Unix second at which they were made.
+// keptKey lists an org's ended batches that still have records, as "user id" by the Unix
+// second of their creation.
 func keptKey(org string) string { return "lg:{" + org + "}:endedbatches" }
 
-// remember lists a batch that has ended. Of an org's ended batches only so many are
-// kept: the oldest are forgotten.
+// remember lists a batch that has ended. An org keeps a limited number of ended batches;
+// the oldest are forgotten.
 func (s *Store) remember(ctx context.Context, b *Batch) error {
 	key := keptKey(b.Org)
 	pipe := s.rdb.Pipeline()

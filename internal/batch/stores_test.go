@@ -10,8 +10,8 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// TestCluster: on a cluster of three nodes, with the program's own client, all
-// that is done to a batch and its files keeps to the keys of one slot at a time.
+// TestCluster checks that, on a cluster of three nodes with the program's own client, every
+// operation on a batch and its files uses the keys of one slot at a time.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	group := redistest.StartCluster(t, 3, 0)
@@ -23,7 +23,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// TestInProcess: batches live on the store that "llmguard dev" has when no
+// TestInProcess checks that batches work on the store that "llmguard dev" uses if no
 // redis-server is installed.
 func TestInProcess(t *testing.T) {
 	t.Parallel()
@@ -37,8 +37,7 @@ func TestInProcess(t *testing.T) {
 	newRigOn(t, rdb).lives(t, 1, func(*Batch) {}) // its scripts are slow
 }
 
-// lives takes batches, n of them to completion, and their files from beginning to
-// end.
+// lives runs batches, n of them to completion, and their files from start to end.
 func (r *rig) lives(t *testing.T, n int, made func(*Batch)) {
 	t.Helper()
 	o := r.options()

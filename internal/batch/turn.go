@@ -13,8 +13,8 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// turn drives one batch for a while. It is the only one that writes the batch
-// meanwhile, so it knows without asking which lines are jobs.
+// turn drives one batch for a while. Only it writes the batch during that time, so it knows
+// without reading which lines are jobs.
 type turn struct {
 	r     *Runner
 	b     *Batch
@@ -22,13 +22,13 @@ type turn struct {
 	until time.Time
 
 	input *files.File
-	lines *lineReader        // at b.next, when not nil
+	lines *lineReader        // at b.next, if not nil
 	jobs  []int              // lines that are jobs and not gathered, in order
 	ids   map[int]string     // their custom_ids
 	ended map[int]*queue.Job // those of them that have ended
-	last  time.Time          // of gathering
-	full  time.Time          // when the queue may take more
-	scan  time.Time          // of the last look at all jobs
+	last  time.Time          // time of the last gathering
+	full  time.Time          // when the queue may accept more
+	scan  time.Time          // time of the last look at all jobs
 
 	place *place        // for heavy work
 	wait  time.Duration // until the next turn
@@ -127,7 +127,7 @@ func (t *turn) refresh(ctx context.Context) error {
 	return nil
 }
 
-// once does one piece of work, and tells whether there was any.
+// once does one piece of work, and reports whether there was any.
 func (t *turn) once(ctx context.Context) (bool, error) {
 	if t.b.Status == Finalizing || t.b.ending != "" {
 		return true, t.heavily(ctx, t.finish)
@@ -158,8 +158,8 @@ func (t *turn) once(ctx context.Context) (bool, error) {
 	return true, t.heavily(ctx, t.expand)
 }
 
-// heavily runs work that takes memory or time, in a place of its own. Between its parts
-// the work calls rest. A turn that still waits for the place can be preempted.
+// heavily runs work that takes memory or time in a place of its own. The work must call
+// rest between its parts. While a turn waits for the place, it can be preempted.
 func (t *turn) heavily(ctx context.Context, work func(context.Context) error) error {
 	var err error
 	t.place, err = t.r.heavy.enter(ctx, t.b.Org, t.b.User, t.r.driving.preempted(t.b.Org, t.b.User))
@@ -170,7 +170,7 @@ func (t *turn) heavily(ctx context.Context, work func(context.Context) error) er
 	return work(ctx)
 }
 
-// rest lets another org or user have the place between two parts of work. Meanwhile
+// rest lets another org or user have the place between two parts of work. In the meantime
 // the turn keeps neither the input file nor a long line of it.
 func (t *turn) rest(ctx context.Context) error {
 	if !t.place.due() {
@@ -196,7 +196,7 @@ func (t *turn) write(ctx context.Context, st step, from ...Status) error {
 	return err
 }
 
-// open gives the reader of the input file, at a position.
+// open returns the reader of the input file at a position.
 func (t *turn) open(ctx context.Context, at position) (*lineReader, error) {
 	if t.lines != nil && t.lines.at == at {
 		return t.lines, nil
@@ -214,7 +214,7 @@ func (t *turn) close() {
 	}
 }
 
-// caller is as whom the lines run, under the configuration in force.
+// caller returns the caller as which the lines run, under the current configuration.
 func (t *turn) caller() (guard.Caller, error) {
 	c, err := t.r.opts.Guard.Policy().Caller(t.b.Org, t.b.User, t.b.Key, t.b.IP)
 	c.Models, c.Batched = t.b.Models, t.b.provider != ""

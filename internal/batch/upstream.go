@@ -15,11 +15,10 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// crowdedRest is the pause after the account had too much enqueued; tests
-// shorten it.
+// crowdedRest is the pause after the account had too much enqueued. Tests shorten it.
 var crowdedRest = 2 * time.Minute
 
-// advance does the next thing with a part, and tells whether it did anything.
+// advance does the next operation on a part, and reports whether it did anything.
 func (pp *providerParts) advance(ctx context.Context, p *part, ending bool) (bool, error) {
 	if p.State == partEnded || p.State == partFetched {
 		return true, pp.turn.heavily(ctx, func(ctx context.Context) error { return pp.receive(ctx, p, ending) })
@@ -49,17 +48,17 @@ func (pp *providerParts) advance(ctx context.Context, p *part, ending bool) (boo
 	return pp.poll(ctx, api, p, ending)
 }
 
-// How a part ends besides the ways in which a batch does.
+// How a part can end, in addition to the final statuses of a batch.
 const (
-	endUnsent = "unsent" // no batch was made of it
-	endLost   = "lost"   // nobody can tell
+	endUnsent = "unsent" // no batch was created from it
+	endLost   = "lost"   // unknown
 )
 
-// abandon gives a part up whose provider has not told of it for days. What is
-// held for its lines is charged: they may have run.
+// abandon gives up a part that the provider has not reported on for days. What is held for
+// its lines is charged, because they may have run.
 func (pp *providerParts) abandon(ctx context.Context, p *part) error {
-	pp.r.log.ErrorContext(ctx, "the provider does not tell of a part of a batch any more: its lines are charged what "+
-		"was held", "batch", pp.turn.b.ID, "upstream", p.Job)
+	pp.r.log.ErrorContext(ctx, "provider no longer reports a part of a batch, its lines are charged what was held",
+		"batch", pp.turn.b.ID, "upstream", p.Job)
 	p.State, p.End = partEnded, endLost
 	if p.Job == "" && p.Asked == 0 {
 		p.End = endUnsent
@@ -67,7 +66,7 @@ func (pp *providerParts) abandon(ctx context.Context, p *part) error {
 	return pp.writePart(ctx, p)
 }
 
-// upload sends the part's file, once it is certain that it is not there yet.
+// upload sends the part's file after making sure that it is not there yet.
 func (pp *providerParts) upload(ctx context.Context, api providers.Batches, p *part) error {
 	if p.Asked != 0 {
 		found, err := api.FindFile(ctx, p.name(pp.turn.b))
@@ -99,8 +98,8 @@ func (pp *providerParts) uploaded(ctx context.Context, p *part, id string) error
 	return pp.writePart(ctx, p)
 }
 
-// refusedPart deals with a provider's refusal of an upload or a batch. What is
-// not certain stays asked for.
+// refusedPart handles a provider's refusal of an upload or a batch. An uncertain refusal
+// leaves p.Asked set.
 func (pp *providerParts) refusedPart(ctx context.Context, p *part, err error) error {
 	if !providers.Certain(err) {
 		return err
@@ -108,24 +107,24 @@ func (pp *providerParts) refusedPart(ctx context.Context, p *part, err error) er
 	p.Asked = 0
 	var refused *providers.APIError
 	switch {
-	case !errors.As(err, &refused): // it was not reached
+	case !errors.As(err, &refused): // the provider was not reached
 		p.later(pp.r.opts.Poll)
 	case refused.Status == http.StatusTooManyRequests || refused.Status == http.StatusRequestTimeout ||
-		refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden: // the operator's to mend
+		// 401 and 403 are for the operator to fix
+		refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden:
 		p.later(max(refused.RetryAfter, pp.r.opts.Poll))
 	default:
 		p.State, p.End = partEnded, string(Failed)
 		p.Problems = []upstreamFault{{Code: refused.Code, Message: refused.Message}}
 	}
-	pp.r.log.WarnContext(ctx, "the provider does not take a part of a batch", "batch", pp.turn.b.ID, "part", p.N, "err",
+	pp.r.log.WarnContext(ctx, "provider refused a part of a batch", "batch", pp.turn.b.ID, "part", p.N, "err",
 		err)
 	return pp.writePart(ctx, p)
 }
 
-// makeBatch makes a batch of the part's file, once it is certain that there is
-// none. A creation whose answer was lost may still be under way at the provider:
-// only after the doubt is another one asked for, and of two the later is
-// cancelled.
+// makeBatch creates a batch from the part's file after making sure that there is none. A
+// creation whose answer was lost may still be in progress at the provider, so another one
+// is requested only after Options.Doubt, and the later of two is cancelled.
 func (pp *providerParts) makeBatch(ctx context.Context, api providers.Batches, p *part, ending bool) error {
 	if p.Asked != 0 {
 		since := time.Unix(p.Asked, 0)
@@ -162,13 +161,13 @@ func (pp *providerParts) makeBatch(ctx context.Context, api providers.Batches, p
 	return pp.made(ctx, p, made.ID)
 }
 
-// tryLabel is the metadata that tells batches of one file from one another.
+// tryLabel is the metadata key that distinguishes batches of the same file.
 const tryLabel = "llmguard_try"
 
-// isMine tells the provider's batch of a part, as it was last asked for.
+// isMine reports whether a batch at the provider is the one last requested for the part.
 func (p *part) isMine(one *providers.UpstreamBatch) bool {
 	try, kept := one.Metadata[tryLabel]
-	if !kept { // not every provider keeps metadata
+	if !kept { // not every provider stores metadata
 		return one.Input == p.File && one.Created >= p.Asked-60
 	}
 	return one.Input == p.File && try == strconv.Itoa(p.Try)
@@ -179,13 +178,14 @@ func (pp *providerParts) made(ctx context.Context, p *part, id string) error {
 	p.Job = id
 	p.Asked = 0
 	p.Again = 0
-	pp.r.log.InfoContext(ctx, "a part of a batch is with the provider", "batch", pp.turn.b.ID, "part", p.N, "lines",
+	pp.r.log.InfoContext(ctx, "part of a batch submitted to the provider", "batch", pp.turn.b.ID, "part", p.N, "lines",
 		p.Lines,
 		"upstream", id)
 	return pp.writePart(ctx, p)
 }
 
-// poll looks at the provider's batch, once a turn, and passes an end on to it.
+// poll reads the provider's batch once a round, and records its end. If the batch is
+// ending, it is cancelled first.
 func (pp *providerParts) poll(ctx context.Context, api providers.Batches, p *part, ending bool) (bool, error) {
 	if ending && !p.Cancelled {
 		if err := api.Cancel(ctx, p.Job); err != nil && !providers.Certain(err) {
@@ -212,8 +212,8 @@ func (pp *providerParts) poll(ctx context.Context, api providers.Batches, p *par
 	return true, pp.over(ctx, p, &seen, ending)
 }
 
-// over writes down how the provider's batch ended. One that failed because too
-// much of the account's is enqueued already is tried again.
+// over records how the provider's batch ended. One that failed because the account already
+// has too much enqueued is retried.
 func (pp *providerParts) over(ctx context.Context, p *part, seen *providers.UpstreamBatch, ending bool) error {
 	p.State = partEnded
 	p.End = seen.Status
@@ -246,14 +246,14 @@ func (pp *providerParts) over(ctx context.Context, p *part, seen *providers.Upst
 	return pp.writePart(ctx, p)
 }
 
-// fetch copies a file of the provider's into the blob store.
+// fetch copies a file from the provider into the blob store.
 func (pp *providerParts) fetch(ctx context.Context, api providers.Batches, id string, name string) error {
 	if id == "" {
 		return nil
 	}
 	body, err := api.Content(ctx, id)
 	if refused, ok := errors.AsType[*providers.APIError](err); ok && refused.Status == http.StatusNotFound {
-		pp.r.log.ErrorContext(ctx, "the provider has lost a file of results", "batch", pp.turn.b.ID, "file", id)
+		pp.r.log.ErrorContext(ctx, "result file missing at the provider", "batch", pp.turn.b.ID, "file", id)
 		return nil
 	}
 	if err != nil {
@@ -271,7 +271,7 @@ func (pp *providerParts) fetch(ctx context.Context, api providers.Batches, id st
 	return w.Commit()
 }
 
-// opened opens a blob that may not be there.
+// opened opens a blob that may not exist.
 func (pp *providerParts) opened(ctx context.Context, name string, off int64) (io.ReadCloser, error) {
 	r, err := pp.r.s.files.Blobs().Open(ctx, name, off)
 	if errors.Is(err, blob.ErrNotFound) {

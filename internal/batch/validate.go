@@ -15,8 +15,8 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// maxProblems bounds the list of what is wrong with an input file, maxProblemBytes what
-// it takes in Redis.
+// maxProblems bounds the list of problems of an input file, maxProblemBytes its size in
+// Redis.
 const (
 	maxProblems     = 100
 	maxProblemBytes = 32 << 10
@@ -31,26 +31,26 @@ type validation struct {
 	r    *Runner
 }
 
-// check is what is known of an input file while it is read.
+// check accumulates what is known of an input file while it is read.
 type check struct {
 	problems []Problem
 	lines    int64 // requests
 	blank    int
-	last     int // number of the last line that is one
+	last     int // number of the last line with a request
 	model    string
 	seen     map[[16]byte]int // lines by the hash of their custom_id
 	least    pricing.Nano     // what the input alone costs
 	most     pricing.Nano     // what is held for all lines together
 	limits   []budget.Limit
 	pool     string
-	// caller is as whom the lines run; Batched when the target's provider runs the
-	// batch.
+	// caller is the caller as which the lines run; Batched if the target's provider
+	// runs the batch.
 	caller guard.Caller
 	target providers.Target
 }
 
-// validate reads the input file to its end, in constant memory but for one hash
-// a line, and lets the batch begin or fail.
+// validate reads the input file to its end, in constant memory except for one hash per
+// line, and lets the batch begin or fail.
 func (v *validation) validate(ctx context.Context) error {
 	c := &check{seen: make(map[[16]byte]int)}
 	var err error
@@ -63,10 +63,10 @@ func (v *validation) validate(ctx context.Context) error {
 		if !errors.Is(err, files.ErrNotFound) {
 			return err
 		}
-		c.add(0, problem("file_not_found", "input_file_id", "The input file is gone."))
+		c.add(0, problem("file_not_found", "input_file_id", "The input file no longer exists."))
 	}
 	if c.lines == 0 && len(c.problems) == 0 {
-		c.add(0, problem("empty_file", "", "The file is empty: it has no request."))
+		c.add(0, problem("empty_file", "", "The file is empty. It must contain at least one request."))
 	}
 	if len(c.problems) > 0 {
 		return v.fail(ctx, c.problems)
@@ -74,7 +74,7 @@ func (v *validation) validate(ctx context.Context) error {
 	return v.begin(ctx, c)
 }
 
-// readAll checks every line, up to the most problems that are told.
+// readAll checks every line, up to the maximum number of problems.
 func (v *validation) readAll(ctx context.Context, c *check) error {
 	for at := (position{}); len(c.problems) < maxProblems; {
 		r, err := v.turn.open(ctx, at)
@@ -93,7 +93,7 @@ func (v *validation) readAll(ctx context.Context, c *check) error {
 	return nil
 }
 
-// readPart checks a page of lines; over reports that no more have to be checked.
+// readPart checks a page of lines. over means that no more lines have to be checked.
 func (v *validation) readPart(ctx context.Context, c *check, r *lineReader) (over bool, err error) {
 	for n, from := 0, r.at.off; n < pageLines && r.at.off-from < pageBytes && len(c.problems) < maxProblems; n++ {
 		line, err := r.read()
@@ -131,8 +131,7 @@ func (v *validation) readPart(ctx context.Context, c *check, r *lineReader) (ove
 	return false, nil
 }
 
-// check checks one line and adds up what it may cost. The error is one of
-// Redis.
+// check checks one line and adds up what it may cost. The error comes from Redis.
 func (v *validation) check(ctx context.Context, c *check, line []byte, number int) error {
 	req, wrong := parse(line, v.turn.b.Endpoint, v.r.opts.Scan)
 	if wrong != nil {
@@ -148,13 +147,13 @@ func (v *validation) check(ctx context.Context, c *check, line []byte, number in
 	if c.model == "" {
 		c.model = req.model
 		target, byProvider, err := v.r.opts.Guard.Plans.BatchTarget(c.caller, c.model)
-		if err == nil { // else it is said of the line
+		if err == nil { // otherwise the line reports it
 			c.target, c.caller.Batched = target, byProvider
 		}
 	}
 	if req.model != c.model {
 		c.add(number, problem("model_mismatch", "body.model",
-			fmt.Sprintf("All lines must name one model; this one names %.100q, the first %.100q.", req.model, c.model)))
+			fmt.Sprintf("All lines must use the same model; this line uses %.100q, the first line %.100q.", req.model, c.model)))
 		return nil
 	}
 	plan, err := v.r.opts.Guard.Plans.PrepareKept(ctx, c.caller, req.parsed)
@@ -177,7 +176,7 @@ func (c *check) add(line int, p *Problem) {
 	c.problems = append(c.problems, *p)
 }
 
-// problemText is the list as its record has it, as far as that may be long.
+// problemText encodes the list for its record, shortened to the maximum size.
 func problemText(problems []Problem) ([]byte, error) {
 	for {
 		text, err := json.Marshal(problems)
@@ -188,7 +187,7 @@ func problemText(problems []Problem) ([]byte, error) {
 	}
 }
 
-// fail ends a batch whose input file cannot be taken.
+// fail ends a batch whose input file is not acceptable.
 func (v *validation) fail(ctx context.Context, problems []Problem) error {
 	text, err := v.fitting(ctx, problems)
 	if err != nil {
@@ -203,7 +202,7 @@ func (v *validation) fail(ctx context.Context, problems []Problem) error {
 	return nil
 }
 
-// begin lets a checked batch run, if the budgets can pay for it.
+// begin lets a checked batch run if the budgets can cover it.
 func (v *validation) begin(ctx context.Context, c *check) error {
 	short, err := v.shortfall(ctx, c, c.caller)
 	if err != nil {

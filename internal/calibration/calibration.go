@@ -1,19 +1,18 @@
 // Package calibration learns from settled calls how far estimates were off.
 //
-// Input: for models whose tokenizer is not public, the tokens billed against the
-// tokens estimated, by org, model version and class of text; the mean is what to
-// expect and a high quantile is what to hold. Until there is evidence both are
-// the table in package tokenizer, and it fades as evidence comes. Only an org's
-// own calls lower what it holds; those of other orgs can raise it while its own
-// are few. No hold is below the estimate itself. OpenAI's own models are observed
-// and never scaled.
+// Input: for models without a public tokenizer it learns the ratio of billed to estimated
+// tokens, by org, model version and class of text. The mean is the expected ratio, and a high
+// quantile is used for holds. Without evidence both come from the table in package tokenizer,
+// which loses weight as evidence arrives. Only an org's own calls lower its holds; calls of
+// other orgs can raise them while its own are few. No hold is below the estimate itself.
+// OpenAI's own models are observed and never scaled.
 //
-// Output: how many tokens calls produce, by org, user and model.
+// Output: the number of tokens that calls generate, by org, user and model.
 //
-// Observations are gathered in the process, written to Redis in batches and read
-// back, so that all processes know the same. Nothing here is money: a lost batch
-// costs a few observations, and without Redis the last state known stays in
-// force. The package does not count text and does not decide what is charged.
+// Observations are collected in the process, written to Redis in batches and read back, so that
+// all processes know the same. No money depends on their durability: a lost batch costs a few
+// observations, and without Redis the last known state stays in use. The package does not count
+// text and does not decide what is charged.
 package calibration
 
 import (
@@ -32,19 +31,19 @@ import (
 	"github.com/llmguard/llmguard/tokenizer"
 )
 
-// Options tune a Calibration. The zero value is usable.
+// Options configure a Calibration. The zero value is usable.
 type Options struct {
-	// Refresh is how often observations are written and those of other
-	// processes read. Default 10 s.
+	// Refresh is how often observations are written, and those of other processes read. Default
+	// 10 s.
 	Refresh time.Duration
-	// Cap bounds the learned factors, per mille. Default 3000: an org whose
-	// texts are made to tokenize badly raises the holds of others no further.
-	// The lower bound of a hold is 1000.
+	// Cap limits the learned factors, per mille. Default 3000: an org whose texts are crafted
+	// to tokenize badly cannot raise the holds of others further. The lower bound of a hold is
+	// 1000.
 	Cap int
-	// Life is how long an entry lives without observations. Default 30 days.
+	// Life is how long an entry is kept without observations. Default 30 days.
 	Life time.Duration
-	// Inputs and Outputs bound the entries kept for each; the longest unused go
-	// first. Default 10,000 each.
+	// Inputs and Outputs limit the number of entries of each kind; the longest unused are
+	// dropped first. Default 10,000 each.
 	Inputs, Outputs int
 
 	Log     *slog.Logger          // nil: discarded
@@ -73,27 +72,27 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Calibration is safe for concurrent use. A nil one knows only the priors and
-// observes nothing.
+// Calibration is safe for concurrent use. A nil Calibration knows only the priors and ignores
+// observations.
 type Calibration struct {
 	rdb     redis.UniversalClient
 	opts    Options
 	metrics *metrics
-	now     func() any // time given to scripts: empty, except in tests
+	now     func() any // time passed to scripts; empty except in tests
 
 	state   atomic.Pointer[snapshot]
 	priors  priors
 	pending pending
 
-	syncing sync.Mutex // guards what follows
+	syncing sync.Mutex // guards the fields below
 	batches batches
 	inputs  table
 	outputs table
 	failing bool
 }
 
-// New returns a Calibration that knows the priors until Run or Sync has read
-// what was learned before.
+// New returns a Calibration that knows only the priors until Run or Sync has read what was
+// learned.
 func New(rdb redis.UniversalClient, o Options) *Calibration {
 	o = o.withDefaults()
 	c := &Calibration{
@@ -106,7 +105,7 @@ func New(rdb redis.UniversalClient, o Options) *Calibration {
 	return c
 }
 
-// Run writes and reads until ctx ends, and writes once more then.
+// Run syncs periodically until ctx is done, and once more then.
 func (c *Calibration) Run(ctx context.Context) error {
 	tick := time.NewTicker(c.opts.Refresh)
 	defer tick.Stop()
@@ -116,14 +115,14 @@ func (c *Calibration) Run(ctx context.Context) error {
 		case <-tick.C:
 		case <-ctx.Done():
 			if err := c.syncFor(context.WithoutCancel(ctx)); err != nil {
-				c.opts.Log.Warn("the last observations of usage are lost", "err", err)
+				c.opts.Log.Warn("last usage observations lost", "err", err)
 			}
 			return ctx.Err()
 		}
 	}
 }
 
-// syncTime bounds one Sync of Run.
+// syncTime limits one Sync of Run.
 const syncTime = 3 * time.Second
 
 func (c *Calibration) syncFor(ctx context.Context) error {
@@ -132,19 +131,18 @@ func (c *Calibration) syncFor(ctx context.Context) error {
 	return c.Sync(ctx)
 }
 
-// report logs when syncing begins to fail and when it works again.
+// report logs when syncing starts to fail and when it works again.
 func (c *Calibration) report(ctx context.Context, err error) {
 	switch {
 	case err != nil && !c.failing && ctx.Err() == nil:
-		c.opts.Log.Warn("calibration is not shared now; what is known stays in force", "err", err)
+		c.opts.Log.Warn("calibration sync failed, keeping known values", "err", err)
 	case err == nil && c.failing:
-		c.opts.Log.Info("calibration is shared again")
+		c.opts.Log.Info("calibration sync restored")
 	}
 	c.failing = err != nil
 }
 
-// Tokens returns the input tokens to expect and to hold for a text of an org
-// estimated at so many.
+// Tokens returns the input tokens to expect and to hold for an org's text with this estimate.
 func (c *Calibration) Tokens(org, model string, class Class, estimated int64) (expected, hold int64) {
 	f := c.factors(org, model, class)
 	return f.base + perMille(estimated, f.mean), f.base + perMille(estimated, f.hold)
@@ -169,14 +167,14 @@ func priorOf(model string) factors {
 	return factors{mean: mean, hold: hold}
 }
 
-// priors remembers the priors of models never observed: names take longer to
-// parse than to look up.
+// priors caches the priors of models that were never observed, because parsing a name takes
+// longer than looking it up.
 type priors struct {
-	mu    sync.Mutex // of writers
+	mu    sync.Mutex // for writers
 	known atomic.Pointer[map[string]factors]
 }
 
-// mostPriors bounds the names remembered.
+// mostPriors limits the number of cached names.
 const mostPriors = 1000
 
 func (p *priors) of(model string) factors {
@@ -201,10 +199,9 @@ func (p *priors) of(model string) factors {
 	return f
 }
 
-// Output returns the tokens that a user's calls to a model produce, expected
-// and as few calls exceed. Without enough calls of the user those of the org
-// count, and then those of all orgs; 0 and 0 mean that nothing is known. It does
-// no I/O and does not allocate.
+// Output returns the expected output tokens of a user's calls to a model, and a number that few
+// calls exceed. If the user has too few calls, it uses those of the org, and then those of all
+// orgs; 0 and 0 mean that nothing is known. It does no I/O and does not allocate.
 func (c *Calibration) Output(org, user, model string) (expected, high int64) {
 	if c == nil {
 		return 0, 0

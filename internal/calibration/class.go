@@ -2,14 +2,14 @@ package calibration
 
 import "github.com/llmguard/llmguard/tokenizer"
 
-// Class is a coarse kind of text. Other vocabularies differ from OpenAI's by a
-// factor that depends mostly on it.
+// Class is a coarse kind of text. How much other vocabularies differ from OpenAI's depends
+// mostly on it.
 type Class uint8
 
 // The classes of text.
 const (
 	Prose    Class = iota // words in the Latin alphabet
-	Code                  // programs, markup, tables: digits and punctuation
+	Code                  // code, markup, tables: digits and punctuation
 	NonLatin              // other scripts, and heavily accented Latin
 	classes
 )
@@ -19,7 +19,7 @@ var classNames = [classes]string{"prose", "code", "non-latin"}
 // String returns "prose", "code" or "non-latin".
 func (c Class) String() string { return classNames[min(c, classes-1)] }
 
-// classOf is the reverse of String.
+// classOf is the inverse of String.
 func classOf(name string) (Class, bool) {
 	for c, n := range classNames {
 		if n == name {
@@ -29,12 +29,12 @@ func classOf(name string) (Class, bool) {
 	return 0, false
 }
 
-// Classify returns the class of a text from its counts. Thresholds, measured
-// under o200k_base: English has more than 4.2 bytes a token and source code,
-// markup and JSON fewer than 4; Cyrillic, Arabic and CJK texts are above 80 %
-// non-ASCII bytes, German and French below 10.
+// Classify returns the class of a text from its counts. Thresholds, measured under o200k_base:
+// English has more than 4.2 bytes per token, and source code, markup and JSON fewer than 4;
+// Cyrillic, Arabic and CJK texts have more than 80% non-ASCII bytes, German and French fewer
+// than 10%.
 func Classify(k tokenizer.Classes) Class {
-	const short = 200 // bytes; too few to tell code by its tokens
+	const short = 200 // bytes; too few to recognize code by its tokens
 	switch {
 	case k.NonASCII*3 > k.Bytes:
 		return NonLatin

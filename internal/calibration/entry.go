@@ -8,37 +8,37 @@ import (
 )
 
 const (
-	micro = 1e6 // logarithms and ratios are kept in millionths
+	micro = 1e6 // logarithms and ratios are stored in millionths
 
-	// priorWeight is how many observations the prior counts for.
+	// priorWeight is the number of observations that the prior is worth.
 	priorWeight = 20
-	// trusted is from how many observations on the learned quantile raises a
-	// hold without waiting for the prior to fade: too low a hold is what an
-	// overrun is made of.
+	// trusted is the number of observations from which the learned quantile raises a hold at
+	// its full value, without blending in the prior, because holds that are too low cause
+	// overruns.
 	trusted = 8
 
-	// floor is the least factor of a hold, per mille: cheap texts that an org
-	// sends first do not leave its later ones held far below their bill.
+	// floor is the lowest factor of a hold, per mille. An org that sends cheap texts first
+	// cannot get later ones held far below their bill.
 	floor = 1000
 
-	lowRatio, highRatio = 0.3, 4 // of billed to estimated; others are outliers
-	maxBase             = 1000   // tokens a provider may add to a prompt
-	minBase             = 8      // below that it is noise
-	minSpread           = 0.25   // of 1/estimate, by its mean, to tell base and ratio apart
+	lowRatio, highRatio = 0.3, 4 // billed to estimated; others are outliers
+	maxBase             = 1000   // maximum tokens that a provider may add to a prompt
+	minBase             = 8      // less is noise
+	minSpread           = 0.25   // of 1/estimate, relative to its mean, to separate base from ratio
 )
 
-// entry is one running estimate as lua/calibrate.lua keeps it.
+// entry is one running estimate as stored by lua/calibrate.lua.
 type entry struct {
 	text           string // as read
-	alias          string // for a model name: the version it was last answered with
+	alias          string // for a model name: the version that last answered
 	since, updated time.Time
-	n              int64   // observations of x, at most a cap
+	n              int64   // number of observations of x, capped
 	mean, dev, q   float64 // of x: average, mean deviation, high quantile
-	m              int64   // observations of moments
+	m              int64   // number of observations of moments
 	moments        []float64
 }
 
-// parseEntry reads "=<alias>" or "since,updated,n,mean,dev,q,m,moments..".
+// parseEntry parses "=<alias>" or "since,updated,n,mean,dev,q,m,moments..".
 func parseEntry(text string) (entry, bool) {
 	if alias, ok := strings.CutPrefix(text, "="); ok {
 		return entry{text: text, alias: alias}, true
@@ -65,14 +65,14 @@ func parseEntry(text string) (entry, bool) {
 	return e, true
 }
 
-// factors turn an estimate into what to expect and what to hold.
+// factors convert an estimate to what to expect and what to hold.
 type factors struct {
 	mean, hold int // per mille
 	base       int64
 	entry      *entry // nil: prior only
 }
 
-// factorsOf blends what was learned into the prior of a model.
+// factorsOf blends what was learned with the prior of a model.
 func factorsOf(prior factors, e *entry, limit int) factors {
 	if prior.mean == 1000 && prior.hold == 1000 { // counted exactly
 		return factors{mean: 1000, hold: 1000, entry: e}
@@ -96,15 +96,15 @@ func factorsOf(prior factors, e *entry, limit int) factors {
 	return f
 }
 
-// ratio is the observed mean, per mille.
+// ratio returns the observed mean, per mille.
 func (e *entry) ratio() int { return int(math.Round(1000 * math.Exp(e.mean/micro))) }
 
-// base is what the provider adds to every prompt. Dividing tokens = base +
-// ratio * estimate by the estimate makes it the slope of the observed ratio over
-// 1/estimate, with noise of one size for all prompts. Only a slope that stands
-// out of the noise counts, from prompts of different sizes. Prompts of one size
-// cannot tell base and ratio apart, unless the ratio alone would be absurd: then
-// what is above the prior is base.
+// base returns the number of tokens that the provider adds to every prompt. Dividing tokens =
+// base + ratio * estimate by the estimate makes it the slope of the observed ratio over
+// 1/estimate, with equal noise for all prompts. The slope counts only if it clearly exceeds the
+// noise and the prompts differ in size. With prompts of one size, base and ratio cannot be
+// separated; only if the ratio alone would be absurd, the part above the prior is taken as
+// base.
 func (e *entry) base(priorMean, limit int) int64 {
 	if len(e.moments) < 4 {
 		return 0
@@ -127,9 +127,9 @@ func (e *entry) base(priorMean, limit int) int64 {
 	return int64(math.Min(b, maxBase))
 }
 
-// observation appends one call's input as lua/calibrate.lua takes it: the logarithm
-// of the ratio unless that is an outlier, and the moments of the base. Not ok
-// means that the call is left out.
+// observation appends one call's input in the form of lua/calibrate.lua: the logarithm of the
+// ratio, unless it is an outlier, and the moments of the base. If ok is false, the call is
+// ignored.
 func observation(dst []byte, estimated, actual, base int64) (text []byte, ratio, ok bool) {
 	if estimated <= 0 || actual <= 0 {
 		return nil, false, false
@@ -151,14 +151,14 @@ func observation(dst []byte, estimated, actual, base int64) (text []byte, ratio,
 	return b, ratio, true
 }
 
-// produced is what calls produce.
+// produced is the output of calls, in tokens.
 type produced struct{ expected, high int64 }
 
-// enoughCalls is how many calls make a mean of their output worth more than
+// enoughCalls is the number of calls from which the mean of their output is used instead of
 // that of a larger group.
 const enoughCalls = 5
 
-// produced reads an output entry: x is the logarithm of 1 + tokens, the one
+// produced returns an output entry's values: x is the logarithm of 1 + tokens, and the only
 // moment is thousandths of tokens.
 func (e *entry) produced() (produced, bool) {
 	if e.n < enoughCalls || len(e.moments) < 1 {

@@ -18,7 +18,7 @@ const (
 	house  = "acme"            // the org whose calls most tests observe
 )
 
-// fixture is a Calibration with a clock that only the test moves.
+// fixture is a Calibration with a clock that only the test advances.
 type fixture struct {
 	*Calibration
 	t   *testing.T
@@ -35,7 +35,7 @@ func newFixture(t *testing.T, rdb redis.UniversalClient, o Options) *fixture {
 	return f
 }
 
-// sync passes ten seconds and shares what was observed.
+// sync advances the clock by ten seconds and shares the observations.
 func (f *fixture) sync() {
 	f.t.Helper()
 	f.at = f.at.Add(10 * time.Second)
@@ -48,11 +48,11 @@ func (f *fixture) observe(model, version string, class Class, estimated, actual 
 	f.ObserveInput(Sample{Org: house, Model: model, Version: version, Name: model, Class: class, Estimated: estimated, Actual: actual})
 }
 
-// tokenizer is a synthetic one: actual = base + ratio * estimated, with noise.
+// synthetic is a synthetic tokenizer: actual = base + ratio * estimated, with noise.
 type synthetic struct {
 	ratio, noise float64
 	base         float64
-	least, most  float64 // sizes, evenly in their logarithm
+	least, most  float64 // sizes, evenly distributed in their logarithm
 }
 
 func (s synthetic) draw(r *rand.Rand) (estimated, actual int64) {
@@ -73,7 +73,7 @@ func (f *fixture) learn(version string, s synthetic, n int) {
 	}
 }
 
-// covered returns the share of further calls whose hold suffices.
+// covered returns the share of further calls whose hold is enough.
 func (f *fixture) covered(s synthetic, n int) float64 {
 	ok := 0
 	for range n {
@@ -85,7 +85,7 @@ func (f *fixture) covered(s synthetic, n int) float64 {
 	return float64(ok) / float64(n)
 }
 
-// near fails unless got is within a share of want.
+// near fails unless got is within a fraction of want.
 func near(t *testing.T, what string, got, want, share float64) {
 	t.Helper()
 	if math.Abs(got-want) > share*want {

@@ -27,7 +27,7 @@ func TestConverges(t *testing.T) {
 			mean, hold := f.Input(house, claude, Prose)
 			near(t, "mean", float64(mean), 1000*s.ratio, max(0.03, 0.3*s.noise))
 			share := 0.0
-			for range 20 { // the estimates move on while they are measured
+			for range 20 { // the estimates change while they are measured
 				f.learn("v1", s, perRound)
 				share += f.covered(s, 500) / 20
 			}
@@ -41,13 +41,13 @@ func TestConverges(t *testing.T) {
 	}
 }
 
-// TestBaseOfSmallPrompts has a provider with a hidden system prompt, which alone
-// would make small prompts outliers.
+// TestBaseOfSmallPrompts has a provider with a hidden system prompt that by itself would make
+// small prompts outliers.
 func TestBaseOfSmallPrompts(t *testing.T) {
 	for _, s := range []synthetic{
 		{ratio: 1.15, noise: 0.05, base: 160, least: 20, most: 2000},
 		{ratio: 1.55, noise: 0.05, base: 450, least: 20, most: 20_000},
-		{ratio: 1.15, noise: 0.02, base: 160, least: 30, most: 31}, // sizes that tell nothing apart
+		{ratio: 1.15, noise: 0.02, base: 160, least: 30, most: 31}, // sizes too similar to separate base and ratio
 	} {
 		t.Run(fmt.Sprintf("%.2f+%.0f", s.ratio, s.base), func(t *testing.T) {
 			f := newFixture(t, redistest.Start(t).Client(), Options{})
@@ -65,7 +65,7 @@ func TestBaseOfSmallPrompts(t *testing.T) {
 	}
 }
 
-// TestNoBase sees none where there is only noise.
+// TestNoBase detects no base where there is only noise.
 func TestNoBase(t *testing.T) {
 	f := newFixture(t, redistest.Start(t).Client(), Options{})
 	wrong := 0
@@ -80,7 +80,7 @@ func TestNoBase(t *testing.T) {
 	}
 }
 
-// TestBaseStaysWithVersion does not take one version's base off another's bill.
+// TestBaseStaysWithVersion does not subtract one version's base from another's bill.
 func TestBaseStaysWithVersion(t *testing.T) {
 	f := newFixture(t, redistest.Start(t).Client(), Options{})
 	f.learn("v1", synthetic{ratio: 1.55, noise: 0.02, base: 450, least: 20, most: 20_000}, 500)
@@ -137,7 +137,7 @@ func TestFirstObservations(t *testing.T) {
 	}
 }
 
-// TestOldEvidence keeps the prior's weight from vanishing and ends with time.
+// TestOldEvidence: the prior never loses all of its weight, and evidence expires.
 func TestOldEvidence(t *testing.T) {
 	f := newFixture(t, redistest.Start(t).Client(), Options{})
 	f.learn("v1", synthetic{ratio: 1.2, noise: 0.02, least: 100, most: 5000}, maxN+100)
@@ -152,7 +152,7 @@ func TestOldEvidence(t *testing.T) {
 	}
 }
 
-// TestFactorsOf keeps the order of the factors whatever an entry says.
+// TestFactorsOf: the factors are ordered whatever an entry says.
 func TestFactorsOf(t *testing.T) {
 	prior := factors{mean: 1150, hold: 1600}
 	for _, e := range []entry{
@@ -217,7 +217,7 @@ func TestOutliers(t *testing.T) {
 	f.learn("v1", synthetic{ratio: 1.5, noise: 0.02, least: 1000, most: 50_000}, 200)
 	mean, hold := f.Input(house, claude, Prose)
 	for range 200 {
-		f.observe(claude, "v1", Prose, 10_000, 1_000_000) // far more than any text
+		f.observe(claude, "v1", Prose, 10_000, 1_000_000) // much more than any text
 		f.observe(claude, "v1", Prose, 10_000, 2_999)
 		f.observe(claude, "v1", Prose, 10_000, 0)
 		f.observe(claude, "v1", Prose, 0, 100)
@@ -251,7 +251,7 @@ func TestFactorBounds(t *testing.T) {
 	}
 }
 
-// TestPublicTokenizers keeps OpenAI's models exact whatever is observed.
+// TestPublicTokenizers: OpenAI's models stay exact whatever is observed.
 func TestPublicTokenizers(t *testing.T) {
 	f := newFixture(t, redistest.Start(t).Client(), Options{})
 	for range 100 {
@@ -297,15 +297,15 @@ func TestOutput(t *testing.T) {
 		check("acme", "ann", 100, 0.01, 100)
 		check("acme", "bob", 2000, 0.01, 2000)
 		check("zeta", "zoe", 500, 0.1, 600)
-		check("acme", "new", 100+1900/11, 0.4, 1000) // the org's: too few calls of the user
-		check("none", "who", 400, 0.5, 500)          // everybody's
+		check("acme", "new", 100+1900/11, 0.4, 1000) // the org's, because the user has too few calls
+		check("none", "who", 400, 0.5, 500)          // of all orgs
 		if e, h := f.Output("acme", "ann", "other"); e != 0 || h != 0 {
 			t.Errorf("another model: %d and %d", e, h)
 		}
 	})
 }
 
-// TestOutputWithoutOrg falls back when an org's own entry was dropped.
+// TestOutputWithoutOrg uses the fallback when an org's own entry was dropped.
 func TestOutputWithoutOrg(t *testing.T) {
 	c := New(nil, Options{})
 	user, _ := parseEntry("1,1,9,3000000,0,3000000,9,20000")

@@ -8,17 +8,16 @@ import (
 	"time"
 )
 
-// Row is what is known of one class of text for one model. Factors are per
-// mille.
+// Row is what is known about one class of text for one model. Factors are per mille.
 type Row struct {
-	Org       string    `json:"org"`     // whose calls; empty: of versions that did not tell orgs apart
-	Model     string    `json:"model"`   // as asked for
-	Version   string    `json:"version"` // as last answered
+	Org       string    `json:"org"`     // whose calls; empty: from versions that did not distinguish orgs
+	Model     string    `json:"model"`   // as requested
+	Version   string    `json:"version"` // that last answered
 	Class     string    `json:"class"`
 	N         int64     `json:"observations"` // counted up to 2,000
 	Mean      int       `json:"mean_permille"`
 	Hold      int       `json:"hold_permille"`
-	Seen      int       `json:"seen_permille"` // the mean observed, without the prior
+	Seen      int       `json:"seen_permille"` // observed mean, without the prior
 	Base      int64     `json:"base_tokens"`
 	PriorMean int       `json:"prior_mean_permille"`
 	PriorHold int       `json:"prior_hold_permille"`
@@ -26,9 +25,8 @@ type Row struct {
 	Updated   time.Time `json:"updated"`
 }
 
-// List reads what is known of input from Redis, by model, class and org. Versions
-// that a model no longer answers with are listed under their own names until
-// they expire.
+// List reads what is known about input from Redis, by model, class and org. Versions that a
+// model no longer answers with are listed under their own names until they expire.
 func (c *Calibration) List(ctx context.Context) ([]Row, error) {
 	t := table{name: "input"}
 	if _, err := t.read(ctx, c.rdb); err != nil {

@@ -12,17 +12,17 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		ratio: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "llmguard_calibration_ratio",
-			Help: "Input tokens per estimated token in force, by priced model, class of text and kind: mean, hold (the " +
-				"highest of all orgs), or seen without the prior. Models this process has served.",
+			Help: "Input tokens per estimated token currently in use, by priced model, class of text and kind: mean, hold " +
+				"(the highest of all orgs), or seen (without the prior). Only models that this process has served.",
 		}, []string{"model", "class", "kind"}),
 		observations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_calibration_observations_total",
-			Help: "Settled calls observed, by what of them (input, output) and outcome: taken, base_only, outlier, dropped " +
-				"(enough of them this round).",
+			Help: "Settled calls observed, by part (input, output) and outcome: taken, base_only, outlier, dropped (enough " +
+				"samples this round).",
 		}, []string{"of", "outcome"}),
 		errors: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "llmguard_calibration_sync_errors_total",
-			Help: "Rounds that could not be written or read; what is known stays in force.",
+			Help: "Sync rounds that could not be written or read; known values stay in use.",
 		}),
 	}
 	if reg != nil {
@@ -33,8 +33,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 
 func (m *metrics) observed(of, outcome string) { m.observations.WithLabelValues(of, outcome).Inc() }
 
-// show sets the gauges of the models this process has served; their names are
-// the catalogue's.
+// show sets the gauges of the models that this process has served, under their names in the
+// catalogue.
 func (p *pending) show(m *metrics, s *snapshot, limit int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,8 +56,8 @@ func (p *pending) show(m *metrics, s *snapshot, limit int) {
 	}
 }
 
-// overview returns the averages over all orgs' calls, per mille, and the highest
-// hold of any org; zeros: nothing was observed.
+// overview returns the averages over all orgs' calls, per mille, and the highest hold of any
+// org; zeros mean that nothing was observed.
 func (m *model) overview(class Class, limit int) (mean, hold, seen float64) {
 	calls := 0.0
 	for org, own := range m.orgs {

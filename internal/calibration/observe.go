@@ -6,27 +6,27 @@ import (
 	"unicode/utf8"
 )
 
-// Sample is the input of one settled call whose whole prompt was text: with
-// images, files, tools or cached tokens the ratio says nothing.
+// Sample is the input of one settled call whose whole prompt was text. With images, files,
+// tools or cached tokens the ratio is meaningless.
 type Sample struct {
 	Org       string // whose call it was
-	Model     string // as it was asked for at the provider
-	Version   string // as the answer names it; empty: as asked for
-	Name      string // as the price catalogue has it, for metrics
+	Model     string // as requested from the provider
+	Version   string // as named in the response; empty: as requested
+	Name      string // as in the price catalogue, for metrics
 	Class     Class
 	Estimated int64 // tokens, before any factor
 	Actual    int64 // tokens billed
 }
 
 const (
-	separator = "\x1f" // between the parts of an entry's name
+	separator = "\x1f" // separates the parts of an entry's name
 	maxName   = 200    // bytes of a part
 
-	// perRound bounds the observations of one entry in a round: more would only
-	// push each other out of the average. Later ones are dropped.
+	// perRound limits the observations of one entry in a round, because more would only
+	// displace each other in the average. Later ones are dropped.
 	perRound = 20
-	// roundEntries bounds the entries of a kind in a round: 1,000 times 20
-	// observations are about 100 ms of Redis.
+	// roundEntries limits the entries of a kind in a round: 1,000 times 20 observations take
+	// Redis about 100 ms.
 	roundEntries = 1000
 )
 
@@ -39,22 +39,22 @@ type aliasKey struct{ org, model string }
 
 type outputKey struct{ org, user, model string }
 
-// group is the observations of one entry since the last round.
+// group holds the observations of one entry since the last round.
 type group struct {
 	text  strings.Builder
 	count int
 }
 
-// pending is what has been observed since the last round.
+// pending holds the observations since the last round.
 type pending struct {
 	mu      sync.Mutex
 	aliases map[aliasKey]string // version
 	inputs  map[inputKey]*group
 	outputs map[outputKey]*group
-	names   map[string]string // catalogue name: model; kept
+	names   map[string]string // by catalogue name: model; kept
 }
 
-// named reports whether a name can be part of an entry's.
+// named reports whether a name can be part of an entry's name.
 func named(s string) bool {
 	if len(s) > maxName || !utf8.ValidString(s) {
 		return false
@@ -67,7 +67,7 @@ func named(s string) bool {
 	return true
 }
 
-// ObserveInput takes the bill of a call. It does no I/O.
+// ObserveInput observes the billed input of a call. It does no I/O.
 func (c *Calibration) ObserveInput(s Sample) {
 	if c == nil || s.Model == "" || !named(s.Model) || !named(s.Org) {
 		return
@@ -91,8 +91,8 @@ func (c *Calibration) ObserveInput(s Sample) {
 	c.metrics.observed("input", outcome(ratio, add(&p.inputs, inputKey{s.Org, s.Version, s.Class}, text)))
 }
 
-// baseOf is the base an org's own calls show for the version that answered, which
-// may not be the one expected.
+// baseOf returns the base seen in an org's own calls for the version that answered, which may
+// not be the expected one.
 func (c *Calibration) baseOf(s Sample) int64 {
 	known := c.state.Load().inputs
 	for _, name := range [2]string{s.Model, s.Version} {
@@ -103,7 +103,7 @@ func (c *Calibration) baseOf(s Sample) int64 {
 	return 0
 }
 
-// ObserveOutput takes the output tokens of a complete answer. It does no I/O.
+// ObserveOutput observes the output tokens of a complete response. It does no I/O.
 func (c *Calibration) ObserveOutput(org, user, model string, tokens int64) {
 	const most = 1 << 30 // as for usage everywhere
 	if c == nil || tokens < 0 || tokens > most || model == "" || !named(org) || !named(user) || !named(model) {
@@ -135,7 +135,7 @@ func outcome(ratio, kept bool) string {
 	}
 }
 
-// add appends an observation to its group and reports whether there was room.
+// add appends an observation to its group, and reports whether it was within the bounds.
 func add[K comparable](groups *map[K]*group, key K, text []byte) bool {
 	g := (*groups)[key]
 	if g == nil {
@@ -168,17 +168,17 @@ func set[K comparable, V any](m *map[K]V, key K, value V) {
 // update is a change to one entry: "=<alias>", or observations.
 type update struct {
 	entry, text string
-	work        int // about, in microseconds of Redis
+	work        int // estimated, in microseconds of Redis
 }
 
-// Measured on a slow core: microseconds of an entry and of one observation.
+// Measured on a slow core, in microseconds per entry and per observation.
 const entryWork, observationWork = 20, 4
 
 func (g *group) update(entry string) update {
 	return update{entry, g.text.String(), entryWork + observationWork*g.count}
 }
 
-// take empties pending into the updates of both tables.
+// take turns pending observations into updates of both tables, and resets them.
 func (p *pending) take() (inputs, outputs []update) {
 	p.mu.Lock()
 	aliases := p.aliases
@@ -200,8 +200,8 @@ func (p *pending) take() (inputs, outputs []update) {
 	return inputs, outputs
 }
 
-// Names of entries in Redis: kind and parts. Entries of input without an org are
-// those of versions that kept none: they count as those of one more org.
+// Names of entries in Redis: kind and parts. Input entries without an org are from versions
+// that did not distinguish orgs; they count as those of one more org.
 func inputEntry(k inputKey) string {
 	return "v" + separator + k.version + separator + k.class.String() + orgPart(k.org)
 }

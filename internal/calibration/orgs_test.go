@@ -8,7 +8,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// observeOf observes calls of an org and shares them.
+// observeOf observes an org's calls and shares them.
 func (f *fixture) observeOf(org, version string, estimated, actual int64, n int) {
 	f.t.Helper()
 	for range n {
@@ -17,8 +17,8 @@ func (f *fixture) observeOf(org, version string, estimated, actual int64, n int)
 	f.sync()
 }
 
-// TestOrgsLowerTheirOwnHoldsOnly has two orgs whose texts are billed far below
-// their count, next to one whose calls are billed as most are.
+// TestOrgsLowerTheirOwnHoldsOnly has two orgs whose texts are billed far below their count, and
+// one whose calls are billed normally.
 func TestOrgsLowerTheirOwnHoldsOnly(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		f := newFixture(t, rdb, Options{})
@@ -43,8 +43,8 @@ func TestOrgsLowerTheirOwnHoldsOnly(t *testing.T) {
 	})
 }
 
-// TestOrgsRaiseWhatOthersHold shares evidence that holds are too low, until an
-// org has its own.
+// TestOrgsRaiseWhatOthersHold: evidence that holds are too low is shared with an org until it
+// has its own.
 func TestOrgsRaiseWhatOthersHold(t *testing.T) {
 	f := newFixture(t, redistest.Start(t).Client(), Options{})
 	f.observeOf(house, "v1", 1000, 2500, perRound)
@@ -59,7 +59,7 @@ func TestOrgsRaiseWhatOthersHold(t *testing.T) {
 	}
 }
 
-// TestOrgsShareABase keeps small prompts of other orgs covered.
+// TestOrgsShareABase: small prompts of other orgs are covered.
 func TestOrgsShareABase(t *testing.T) {
 	f := newFixture(t, redistest.Start(t).Client(), Options{})
 	f.learn("v1", synthetic{ratio: 1.15, noise: 0.02, base: 450, least: 20, most: 20_000}, 500)
@@ -74,8 +74,8 @@ func TestOrgsShareABase(t *testing.T) {
 	}
 }
 
-// TestVersionsAreAnsweredByOrg does not take what one org's provider calls its
-// version for that of another's.
+// TestVersionsAreAnsweredByOrg: the version that answers one org's calls is not assumed for
+// another's.
 func TestVersionsAreAnsweredByOrg(t *testing.T) {
 	f := newFixture(t, redistest.Start(t).Client(), Options{})
 	f.observeOf(house, "v1", 1000, 2500, perRound)
@@ -86,7 +86,7 @@ func TestVersionsAreAnsweredByOrg(t *testing.T) {
 	}
 }
 
-// TestEntriesWithoutOrgs reads what versions left that kept one entry for all.
+// TestEntriesWithoutOrgs reads entries of versions that kept one entry for all orgs.
 func TestEntriesWithoutOrgs(t *testing.T) {
 	f := newFixture(t, redistest.Start(t).Client(), Options{})
 	f.observeOf("", "v1", 1000, 2500, perRound)

@@ -57,7 +57,7 @@ func (f *fixture) rows() []Row {
 	return rows
 }
 
-// TestSyncsMeet has many callers observe while several sync.
+// TestSyncsMeet: many callers observe while several sync.
 func TestSyncsMeet(t *testing.T) {
 	f := newFixture(t, redistest.Start(t).Client(), Options{})
 	var wg sync.WaitGroup
@@ -80,9 +80,9 @@ func TestSyncsMeet(t *testing.T) {
 	}
 }
 
-// faulty fails commands before or after Redis has done them.
+// faulty fails commands before or after Redis has executed them.
 type faulty struct {
-	before, after atomic.Int64 // how many still fail
+	before, after atomic.Int64 // how many more fail
 }
 
 var errLost = errors.New("lost on the way")
@@ -125,7 +125,7 @@ func TestLostRepliesCountOnce(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			rdb, h := redistest.Start(t).Client(), &faulty{}
 			f := newFixture(t, rdb, Options{})
-			f.sync() // loads the scripts' connection
+			f.sync() // loads the scripts
 			rdb.AddHook(h)
 			for range 10 {
 				f.observe(claude, "v1", Prose, 1000, 1200)
@@ -145,7 +145,7 @@ func TestLostRepliesCountOnce(t *testing.T) {
 				f.observe(claude, "v1", Prose, 1000, 1200)
 			}
 			f.sync()
-			f.sync() // what was kept back while the first batch was open
+			f.sync() // writes what was pending behind the first batch
 			if n := f.rows()[0].N; n != c.want {
 				t.Errorf("%d observations, want %d", n, c.want)
 			}
@@ -199,7 +199,7 @@ func TestEntriesEnd(t *testing.T) {
 		ctx := t.Context()
 		f := newFixture(t, rdb, Options{Inputs: 20, Outputs: 30})
 		for i := range 50 {
-			f.observe(claude, "claude-opus-4-8", Prose, 1000, 1200) // always fresh
+			f.observe(claude, "claude-opus-4-8", Prose, 1000, 1200) // keeps the version in use
 			f.observe(fmt.Sprintf("model-%02d", i), "", Prose, 1000, 1200)
 			f.ObserveOutput("acme", fmt.Sprintf("user%d", i), "m", 5)
 			f.sync()
@@ -240,7 +240,7 @@ func (f *fixture) find(model string) *Row {
 	return nil
 }
 
-// TestForgottenHere drops what Redis has lost from the process, in time.
+// TestForgottenHere: what Redis has lost is dropped from the process after a while.
 func TestForgottenHere(t *testing.T) {
 	srv := redistest.Start(t)
 	f := newFixture(t, srv.Client(), Options{})

@@ -2,34 +2,34 @@ package calibration
 
 import "strings"
 
-// snapshot is what is in force. It is never changed.
+// snapshot is the state in use. It is never modified.
 type snapshot struct {
-	inputs  map[string]*model    // by name asked for, and by version
-	outputs map[string]*modelOut // by name asked for
+	inputs  map[string]*model    // by requested name, and by version
+	outputs map[string]*modelOut // by requested name
 }
 
-// modelOut is what is known of a model's output: by all orgs and by each.
+// modelOut is the known output of a model: of all orgs and of each.
 type modelOut struct {
 	produced
 	orgs map[string]*orgOut
 }
 
-// orgOut is what an org's calls produce: by all users and by each.
+// orgOut is the output of an org's calls: of all users and of each.
 type orgOut struct {
-	produced // that of all orgs unless known
+	produced // that of all orgs if unknown
 	known    bool
 	users    map[string]produced
 }
 
-// model is what is known of a model under one name.
+// model is what is known about a model under one name.
 type model struct {
-	shared [classes]factors // of orgs without calls of their own
+	shared [classes]factors // for orgs without their own calls
 	orgs   map[string]orgIn
 }
 
-// orgIn is what an org's own calls say of a model.
+// orgIn is what an org's own calls show about a model.
 type orgIn struct {
-	version string // as last answered to this org
+	version string // that last answered this org
 	classes *[classes]*entry
 }
 
@@ -40,8 +40,8 @@ func (o orgIn) entry(class Class) *entry {
 	return o.classes[class]
 }
 
-// of returns the factors of an org: what its own calls say, blended into what
-// holds without them.
+// of returns the factors of an org: what its own calls show, blended with what applies without
+// them.
 func (m *model) of(org string, class Class, limit int) factors {
 	if own := m.orgs[org].entry(class); own != nil {
 		return factorsOf(m.shared[class], own, limit)
@@ -49,7 +49,7 @@ func (m *model) of(org string, class Class, limit int) factors {
 	return m.shared[class]
 }
 
-// ownBase leaves out what other orgs say: it corrects what an org teaches.
+// ownBase ignores other orgs' calls, because it corrects what an org's calls teach.
 func (m *model) ownBase(org string, class Class, limit int) int64 {
 	own := m.orgs[org].entry(class)
 	if own == nil {
@@ -63,7 +63,7 @@ func (m *model) ownBase(org string, class Class, limit int) int64 {
 func newSnapshot(inputs, outputs map[string]entry, limit int) *snapshot {
 	s := &snapshot{inputs: map[string]*model{}, outputs: newOutputs(outputs)}
 	aliases, versions := parseInputs(inputs)
-	for k := range versions { // a version may be asked for by its name
+	for k := range versions { // a version may be requested by its name
 		if _, ok := aliases[k]; !ok {
 			aliases[k] = k.model
 		}
@@ -82,8 +82,8 @@ func newSnapshot(inputs, outputs map[string]entry, limit int) *snapshot {
 	return s
 }
 
-// parseInputs sorts entries into the versions that answer by each name, and what
-// is known of each version, both by org.
+// parseInputs sorts entries into the versions that answer for each name, and what is known
+// about each version, both by org.
 func parseInputs(entries map[string]entry) (aliases map[aliasKey]string, versions map[aliasKey]*[classes]*entry) {
 	aliases, versions = map[aliasKey]string{}, map[aliasKey]*[classes]*entry{}
 	for name, e := range entries {
@@ -110,9 +110,9 @@ func parseInputs(entries map[string]entry) (aliases map[aliasKey]string, version
 	return aliases, versions
 }
 
-// share sets the factors of orgs without calls of their own. The prior is that
-// of the name: it is what the request was counted by. Any org's evidence raises
-// the hold, and none lowers it, so that no org brings down what another holds.
+// share sets the factors of orgs without their own calls. The prior is that of the requested
+// name, which was used to count the request. Evidence of any org raises the hold and none
+// lowers it, so that no org can lower another's holds.
 func (m *model) share(prior factors, limit int) {
 	for class := range m.shared {
 		f := prior

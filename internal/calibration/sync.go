@@ -12,26 +12,26 @@ import (
 )
 
 const (
-	batchWork   = 1000 // microseconds of one script: nobody's hold waits longer for it
-	batchTries  = 3    // rounds until a batch is given up
+	batchWork   = 1000 // microseconds per script, the longest that it delays a hold
+	batchTries  = 3    // rounds until a batch is dropped
 	batchLife   = time.Hour
-	readEntries = 500 // of one HMGET
+	readEntries = 500 // per HMGET
 	maxN        = 2000
 
-	// fullEvery is after how many rounds everything is read anew, so that what
-	// Redis has dropped is forgotten here too.
+	// fullEvery is the number of rounds after which everything is read again, so that what
+	// Redis has dropped is dropped here, too.
 	fullEvery = 60
-	// overlap of rounds: entries written in the millisecond of the last read.
+	// overlap covers entries written in the same millisecond as the last read.
 	overlap = time.Second
 )
 
 var calibrate = lua.Load("calibrate")
 
-// key names a Redis key; all are of one slot.
+// key returns a Redis key; all keys are in one slot.
 func key(name string) string { return "lg:{calib}:" + name }
 
-// batches are the writes under way, in order. A batch keeps its number until it
-// is known to be written or given up; Redis ignores numbers it has seen.
+// batches are the pending writes, in order. A batch keeps its number until it is known to be
+// written or is dropped; Redis ignores numbers that it has seen.
 type batches struct {
 	process string // random
 	number  int64
@@ -45,7 +45,7 @@ type batch struct {
 	updates []update
 }
 
-// add cuts updates into batches.
+// add splits updates into batches.
 func (b *batches) add(t *table, updates []update) {
 	for len(updates) > 0 {
 		n, work := 0, 0
@@ -59,9 +59,9 @@ func (b *batches) add(t *table, updates []update) {
 	}
 }
 
-// Sync writes what was observed, reads what any process has learned and puts it
-// in force. Run calls it; it is exported for commands and tests. After an error
-// the same observations are tried again next time, and counted once.
+// Sync writes the observations, reads what all processes have learned, and puts it into use.
+// Run calls it; it is exported for commands and tests. After an error the same observations are
+// tried again by the next Sync, and counted once.
 func (c *Calibration) Sync(ctx context.Context) error {
 	c.syncing.Lock()
 	defer c.syncing.Unlock()
@@ -77,7 +77,7 @@ func (c *Calibration) Sync(ctx context.Context) error {
 
 func (c *Calibration) write(ctx context.Context) error {
 	b := &c.batches
-	if len(b.open) == 0 { // else pending goes on gathering, within its bounds
+	if len(b.open) == 0 { // otherwise pending keeps collecting, within its bounds
 		inputs, outputs := c.pending.take()
 		b.add(&c.inputs, inputs)
 		b.add(&c.outputs, outputs)
@@ -106,16 +106,16 @@ func (c *Calibration) send(ctx context.Context, b batch) error {
 	return calibrate.Run(ctx, c.rdb, keys, args...).Err()
 }
 
-// table is this process's copy of one kind of entries.
+// table is this process's copy of one kind of entry.
 type table struct {
 	name   string
 	most   int
 	known  map[string]entry
-	seen   int64 // ms: the newest update read
+	seen   int64 // ms; newest update read
 	rounds int
 }
 
-// read refreshes both tables and puts them in force.
+// read refreshes both tables and puts them into use.
 func (c *Calibration) read(ctx context.Context) error {
 	changed := false
 	for _, t := range []*table{&c.inputs, &c.outputs} {
@@ -133,14 +133,14 @@ func (c *Calibration) read(ctx context.Context) error {
 	return nil
 }
 
-// read takes over the entries updated since the last time, or all of them, and
-// reports whether there were any.
+// read reads the entries updated since the last time, or all, and reports whether there were
+// any.
 func (t *table) read(ctx context.Context, rdb redis.UniversalClient) (bool, error) {
 	from, into := "-inf", map[string]entry{}
 	changed := t.known == nil || t.rounds >= fullEvery
 	if !changed {
 		from, into = strconv.FormatInt(t.seen-overlap.Milliseconds(), 10), t.known
-		t.known = nil // until all is well: half of a round would not be seen as a change later
+		t.known = nil // until this succeeds, because a partial read would not count as a change later
 	}
 	recent, err := rdb.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
 		Key: key(t.name + ":recent"), Start: from, Stop: "+inf", ByScore: true,

@@ -1,10 +1,10 @@
-// Package capacity admits what callers send and receive into Redis, which keeps it in
-// memory: bodies and answers of jobs, answers kept for an Idempotency-Key, responses.
-// It counts them by org and in all, and refuses what would leave no memory for the
-// limits of other callers.
+// Package capacity limits how much of what callers send and receive is stored in Redis memory:
+// bodies and responses of jobs, responses kept for an Idempotency-Key, stored responses. It
+// counts the bytes by org and in total, and rejects what would leave no memory for the limits
+// of other callers.
 //
-// What is in Redis besides, of which nobody asks here (limits, ledger, records), is known
-// from Redis's own figures. So the bound of all holds also where the count is lost.
+// Everything else in Redis (limits, ledger, records) is known only from Redis's own figures, so
+// the total bound holds even if the count is lost.
 package capacity
 
 import (
@@ -23,16 +23,16 @@ import (
 	"github.com/llmguard/llmguard/lua"
 )
 
-// FullError refuses bytes.
+// FullError rejects bytes.
 type FullError struct {
-	// Org says that the org has its share; else there is no more room for anybody.
+	// Org means that the org has used its share; otherwise there is no room for anyone.
 	Org bool
 	// Free is how many bytes would have been admitted.
 	Free int64
-	// Share is the percentage that is used up: Options.OrgShare or Options.MemoryShare.
+	// Share is the percentage that has been used: Options.OrgShare or Options.MemoryShare.
 	Share int
-	// Never says that the org would have no room for them with nothing else in Redis
-	// either; Free is then what it may have at most.
+	// Never means that the org could not have them even if Redis held nothing else; Free is
+	// then the most that it may have.
 	Never bool
 }
 
@@ -43,29 +43,29 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("capacity: %d bytes are left for bodies and answers", e.Free)
 }
 
-// IsFull reports whether Redis is full, see lua.Full, or bytes were not admitted. A
-// transaction of writes is aborted for nothing else.
+// IsFull reports whether Redis is full, see lua.Full, or bytes were not admitted. A transaction
+// of writes is aborted for no other reason.
 func IsFull(err error) bool {
 	var full *FullError
 	return errors.As(err, &full) || lua.Full(err) || lua.Refused(err, "EXECABORT")
 }
 
-// Options are the bounds. They can be replaced while a Memory is in use.
+// Options are the limits. They can be replaced while a Memory is in use.
 type Options struct {
-	// MemoryShare is the part of Redis's maxmemory, in percent, beyond which nothing is
-	// admitted. Without maxmemory it is that part of the machine's memory. 0 is 80.
+	// MemoryShare is the percentage of Redis's maxmemory, or without maxmemory of the machine's
+	// memory, beyond which nothing is admitted. 0 means 80.
 	MemoryShare int
-	// OrgShare is how much of what other orgs leave one org may have, in percent. 0 is 50.
+	// OrgShare is the percentage of what other orgs leave that one org may have. 0 means 50.
 	OrgShare int
 }
 
-// Memory is the one admission to Redis's memory. It is safe for concurrent use.
+// Memory admits bytes to Redis memory. It is safe for concurrent use.
 type Memory struct {
 	Count
 	rdb     redis.UniversalClient
 	refused *prometheus.CounterVec
 
-	looking chan struct{} // holds one
+	looking chan struct{} // holds a token while Redis is queried
 
 	mu     sync.Mutex
 	opts   Options
@@ -73,8 +73,8 @@ type Memory struct {
 	seen   Bound
 }
 
-// New returns the Memory of rdb; scripts runs its scripts, nil: rdb. Without a registerer
-// its metrics are unregistered.
+// New returns the Memory of rdb. scripts runs its scripts; nil means rdb. If the registerer is
+// nil, its metrics are not registered.
 func New(rdb redis.UniversalClient, scripts redis.Scripter, o Options, reg prometheus.Registerer) *Memory {
 	if scripts == nil {
 		scripts = rdb
@@ -97,7 +97,7 @@ func (m *Memory) Configure(o Options) {
 	m.opts, m.looked = o, time.Time{}
 }
 
-// Fits returns a *FullError when one org can never have so many bytes, whatever else ends.
+// Fits returns a *FullError if one org can never have this many bytes, whatever else is freed.
 func (m *Memory) Fits(ctx context.Context, bytes int64) error {
 	in, _, err := m.look(ctx)
 	if err != nil {
@@ -110,7 +110,7 @@ func (m *Memory) Fits(ctx context.Context, bytes int64) error {
 	return nil
 }
 
-// ReleaseOrg gives back all that an org has, whose keys are gone.
+// ReleaseOrg releases everything of an org whose keys are gone.
 func (m *Memory) ReleaseOrg(ctx context.Context, org string) error {
 	it := m.rdb.HScan(ctx, m.keys[0], 0, "*", 500).Iterator()
 	var ids []string
@@ -134,8 +134,8 @@ func (m *Memory) ReleaseOrg(ctx context.Context, org string) error {
 	return nil
 }
 
-// Reserve admits bytes of an id for an org, see Count.Reserve. It refuses by a look of now:
-// what was there a second ago may be gone.
+// Reserve admits bytes of an id for an org, see Count.Reserve. Before it rejects them it reads
+// the current state, because bytes seen a second ago may be gone.
 func (m *Memory) Reserve(ctx context.Context, org, id string, b Bytes, life time.Duration) error {
 	began, r := time.Now(), Reservation{Org: org, ID: id, Bytes: b, Life: life}
 	err := m.reserve(ctx, r)

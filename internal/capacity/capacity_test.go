@@ -12,10 +12,10 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// mib is a unit that leaves room for what Redis itself takes.
+// mib is large enough to make Redis's own memory insignificant.
 const mib = 1 << 20
 
-// place is a count on a Redis of its own, at a time of the test's.
+// place is a count on its own Redis, with a clock set by the test.
 type place struct {
 	Count
 	t   *testing.T
@@ -51,8 +51,8 @@ func (p *place) are(want map[string]string) {
 	}
 }
 
-// Orgs that take all they get leave others the more, the fewer they are: one alone a
-// half, two a third, and a new one always something.
+// The fewer orgs take all they get, the more they leave to others: one alone takes half, two
+// take a third each, and a new org always gets something.
 func TestOrgGetsAShareOfWhatOthersLeave(t *testing.T) {
 	p := newPlace(t)
 	take := func(org string) (n int) {
@@ -80,7 +80,7 @@ func TestOrgGetsAShareOfWhatOthersLeave(t *testing.T) {
 	}
 }
 
-// Whatever is repeated counts once, and what ends is gone from the sums.
+// Repeated reservations count once, and what ends is removed from the sums.
 func TestCountFollowsItsEntries(t *testing.T) {
 	p, ctx := newPlace(t), t.Context()
 	in := Bound{Most: 1000, Share: 100}
@@ -110,7 +110,8 @@ func TestCountFollowsItsEntries(t *testing.T) {
 	}
 }
 
-// The keys outlive the last of their entries, whatever was written after it, and end.
+// The keys live longer than the last of their entries, whatever was written after it, and then
+// expire.
 func TestCountOutlivesItsEntries(t *testing.T) {
 	p, ctx := newPlace(t), t.Context()
 	in := Bound{}
@@ -124,7 +125,7 @@ func TestCountOutlivesItsEntries(t *testing.T) {
 	}
 }
 
-// full lets Redis have less memory than it uses.
+// full gives Redis less memory than it uses.
 func full(t *testing.T, rdb *redis.Client) {
 	t.Helper()
 	if err := rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
@@ -132,7 +133,7 @@ func full(t *testing.T, rdb *redis.Client) {
 	}
 }
 
-// A full memory refuses more, and no end.
+// Full memory rejects reservations but not settlements.
 func TestFullMemoryTakesEnds(t *testing.T) {
 	p, ctx := newPlace(t), t.Context()
 	in := Bound{}
@@ -154,14 +155,14 @@ func TestFullMemoryTakesEnds(t *testing.T) {
 	p.are(map[string]string{"all": "40001", "o acme": "40001", "written": "40001"})
 }
 
-// Redis's own figures bound what is admitted: what others have in it, and all of it where
-// the count is lost.
+// Redis's own figures limit what is admitted: other data counts, and if the count is lost, so
+// does everything.
 func TestBoundIsOfRedisItself(t *testing.T) {
 	rdb := redistest.Start(t, redistest.WithArgs("--maxmemory", "64mb")).Client()
 	ctx := t.Context()
 	m := New(rdb, nil, Options{MemoryShare: 50, OrgShare: 100}, nil)
 	put := func(id string) error {
-		m.Configure(Options{MemoryShare: 50, OrgShare: 100}) // and so looks again
+		m.Configure(Options{MemoryShare: 50, OrgShare: 100}) // makes it query Redis again
 		err := m.Reserve(ctx, "acme", id, Bytes{Written: 8 * mib}, time.Hour)
 		if err == nil {
 			err = rdb.Set(ctx, id, make([]byte, 8*mib), 0).Err()
@@ -186,7 +187,7 @@ func TestBoundIsOfRedisItself(t *testing.T) {
 	}
 }
 
-// Without maxmemory the machine is the bound, and a server that says nothing has none.
+// Without maxmemory the machine's memory is the bound; a server that reports neither has none.
 func TestBoundWithoutMaxmemory(t *testing.T) {
 	for text, want := range map[string]node{
 		"used_memory:5\r\nmaxmemory:0\r\ntotal_system_memory:100\r\n":  {5, 100},

@@ -17,50 +17,50 @@ var (
 	releaseScript = lua.Load("capacity_release")
 )
 
-// Count counts the bytes of one place by org. Its scripts are idempotent on an id. Every
-// id's count ends with what it counts, so one that is never given back does no lasting harm.
+// Count counts the bytes of one place by org. Its scripts are idempotent per id. Every entry
+// expires with the data that it counts, so one that is never released does no lasting harm.
 type Count struct {
 	scripts redis.Scripter
 	keys    []string
 	clock   string // test clock in microseconds; empty: Redis TIME
 }
 
-// CountAt returns the count that is kept under keys which begin with prefix and have its
-// hash tag. Sums is the hash of its sums.
+// CountAt returns the count stored under keys with this prefix and its hash tag. sums is the
+// key of the hash of its sums.
 func CountAt(scripts redis.Scripter, prefix, sums string) Count {
 	return Count{scripts: scripts, keys: []string{prefix + ":entries", prefix + ":ends", sums}}
 }
 
-// Keys are those of the count, for scripts that look at it, too.
+// Keys returns the keys of the count, for other scripts that read it.
 func (c Count) Keys() []string { return slices.Clone(c.keys) }
 
-// Bytes are what an id has in a place, or may write to it: Reserved and Written together.
+// Bytes are what an id has in a place or may write to it: Reserved plus Written.
 type Bytes struct {
 	Reserved int64
-	// Written is written now, or has been; AsBefore leaves what the id has.
+	// Written is being written, or has been; AsBefore keeps the present value.
 	Written int64
 }
 
-// AsBefore stands for the bytes that an id has written before.
+// AsBefore stands for the bytes already counted as written.
 const AsBefore = -1
 
-// Bound is how much there may be in a place.
+// Bound is the capacity of a place.
 type Bound struct {
-	Most  int64 // bytes; 0 = no bound
+	Most  int64 // bytes; 0: unlimited
 	Other int64 // bytes in it that are not counted
-	Share int   // of what other orgs leave, how much an org may have, in percent
-	whole int64 // Most of empty servers
+	Share int   // percentage of what other orgs leave that an org may have
+	whole int64 // Most if the servers were empty
 }
 
-// Reservation is bytes of an id of an org, for as long as they last at most.
+// Reservation reserves bytes of an id of an org for a maximum lifetime.
 type Reservation struct {
 	Org, ID string
 	Bytes   Bytes
 	Life    time.Duration
 }
 
-// Reserve admits bytes before they are written. It replaces what the id has. The error is a
-// *FullError or of Redis.
+// Reserve admits bytes before they are written. It replaces the id's previous bytes. The error
+// is a *FullError or from Redis.
 func (c Count) Reserve(ctx context.Context, r Reservation, in Bound) error {
 	reply, err := reserveScript.Run(ctx, c.scripts, c.keys, c.clock, r.ID, r.Org, r.Bytes.Reserved, r.Bytes.Written,
 		r.Life.Microseconds(), in.Most, in.Other, in.Share).Text()
@@ -79,17 +79,17 @@ func (c Count) Reserve(ctx context.Context, r Reservation, in Bound) error {
 	return full
 }
 
-// Settled is what stays of a reservation.
+// Settled is what remains of a reservation.
 type Settled struct {
 	ID string
-	// Written is how many bytes stay, for Life; AsBefore: those written before.
+	// Written is how many bytes remain, for Life; AsBefore means those written before.
 	Written int64
 	Life    time.Duration
-	// Released says that Release may be called for it before it expires.
+	// Released means that Release may be called for it before it expires.
 	Released bool
 }
 
-// Settle ends reservations. It is idempotent, and full memory does not refuse it.
+// Settle ends reservations. It is idempotent, and works when memory is full.
 func (c Count) Settle(ctx context.Context, all ...Settled) error {
 	args := append(make([]any, 0, 1+4*len(all)), c.clock)
 	for _, e := range all {
@@ -102,8 +102,8 @@ func (c Count) Settle(ctx context.Context, all ...Settled) error {
 	return c.run(ctx, "settle", settleScript, args)
 }
 
-// Release gives back what ids have, whose bytes are gone. It is idempotent, and full
-// memory does not refuse it.
+// Release releases the bytes of ids whose data is gone. It is idempotent, and works when memory
+// is full.
 func (c Count) Release(ctx context.Context, ids ...string) error {
 	args := append(make([]any, 0, 1+len(ids)), c.clock)
 	for _, id := range ids {
@@ -112,8 +112,7 @@ func (c Count) Release(ctx context.Context, ids ...string) error {
 	return c.run(ctx, "release", releaseScript, args)
 }
 
-// Expire removes what has expired from the sums, some at a time. The other calls do it
-// first.
+// Expire removes expired entries from the sums, some at a time. The other methods do it first.
 func (c Count) Expire(ctx context.Context) error {
 	return c.run(ctx, "expire", releaseScript, []any{c.clock, ""})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The scripts run on the in-process store of dev too, which has no bound.
+// The scripts also run on the in-process store of dev, which has no bound.
 func TestCountInProcess(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })

@@ -13,14 +13,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// lookEvery is how long a look at Redis's memory is good for. What is admitted
-// meanwhile is counted.
+// lookEvery is how long the figures of Redis's memory are reused. What is admitted meanwhile is
+// counted.
 const lookEvery = time.Second
 
-// node is what one server says of its memory, in bytes.
+// node holds what one server reports about its memory, in bytes.
 type node struct{ used, most int64 }
 
-// look returns the bound as it was at most lookEvery ago, and the share of all.
+// look returns the bound, at most lookEvery old, and the total share in percent.
 func (m *Memory) look(ctx context.Context) (Bound, int, error) {
 	if seen, opts, fresh := m.last(); fresh {
 		return seen, opts.MemoryShare, nil
@@ -35,7 +35,7 @@ func (m *Memory) look(ctx context.Context) (Bound, int, error) {
 	if fresh {
 		return seen, opts.MemoryShare, nil
 	}
-	// First what is counted: what is written in between then counts twice, and not never.
+	// Read the count first: what is written in between then counts twice instead of not at all.
 	written, err := m.rdb.HGet(ctx, m.keys[2], "written").Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return Bound{}, 0, fmt.Errorf("capacity: look: %w", err)
@@ -52,7 +52,7 @@ func (m *Memory) look(ctx context.Context) (Bound, int, error) {
 	return seen, opts.MemoryShare, nil
 }
 
-// outdated drops a look of before a time, and reports whether it did.
+// outdated drops figures older than a time, and reports whether it did.
 func (m *Memory) outdated(before time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -63,15 +63,15 @@ func (m *Memory) outdated(before time.Time) bool {
 	return true
 }
 
-// last returns what was seen last, the options, and whether that is good still.
+// last returns the last figures, the options, and whether they are still fresh.
 func (m *Memory) last() (Bound, Options, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.seen, m.opts, time.Since(m.looked) < lookEvery
 }
 
-// boundOf is that of the servers together. Nothing goes where one of them is beyond its
-// share: what is written next may be for that one.
+// boundOf returns the bound of all servers together. If one of them is beyond its share nothing
+// is admitted, because the next write may go to that one.
 func boundOf(nodes []node, written, percent int64) Bound {
 	var used, most int64
 	full := false
@@ -86,7 +86,7 @@ func boundOf(nodes []node, written, percent int64) Bound {
 	return Bound{Most: most, Other: max(used-written, 0), whole: most}
 }
 
-// nodes asks the server, or every primary of a cluster.
+// nodes queries the server, or every primary of a cluster.
 func (m *Memory) nodes(ctx context.Context) ([]node, error) {
 	cluster, ok := m.rdb.(*redis.ClusterClient)
 	if !ok {
@@ -105,18 +105,18 @@ func (m *Memory) nodes(ctx context.Context) ([]node, error) {
 	return all, err
 }
 
-// Usage is how much memory a server uses, and how much it may: that of its machine where
-// it has no maxmemory, 0 where it does not say.
+// Usage returns how much memory a server uses, and how much it may use: without maxmemory the
+// memory of its machine, and 0 if it reports neither.
 func Usage(ctx context.Context, server redis.Cmdable) (used, most int64, err error) {
 	n, err := memoryOf(server.Info(ctx, "memory"))
 	return n.used, n.most, err
 }
 
-// memoryOf reads what a server says. One without maxmemory is bounded by its machine.
+// memoryOf parses a server's figures. Without maxmemory the machine's memory is the limit.
 func memoryOf(cmd *redis.StringCmd) (node, error) {
 	info, err := cmd.Result()
 	if err != nil {
-		if strings.Contains(err.Error(), "not supported") { // the in-process store has no such section, and no bound
+		if strings.Contains(err.Error(), "not supported") { // the in-process store has no such section and no limit
 			return node{}, nil
 		}
 		return node{}, fmt.Errorf("capacity: memory of Redis: %w", err)

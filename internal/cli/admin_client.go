@@ -24,22 +24,22 @@ import (
 	"github.com/llmguard/llmguard/internal/app/front"
 )
 
-// adminFlags say where the administrators' API is, and how to print.
+// adminFlags hold the address of the admin API and the output format.
 type adminFlags struct {
 	path, url, key, caFile, output, reason string
 
-	command *cobra.Command // whose flags they are
+	command *cobra.Command // the command the flags belong to
 }
 
-const adminHelp = "It asks the admin listener of a running llmguard: the one of the context (see `llmguard context`), or of LLMGUARD_ADMIN_URL and\n" +
-	"LLMGUARD_ADMIN_KEY. With --config it works on the Redis of that file directly; the audit then names the user of this machine."
+const adminHelp = "It connects to the admin listener of a running llmguard: that of the context (see `llmguard context`), or LLMGUARD_ADMIN_URL and\n" +
+	"LLMGUARD_ADMIN_KEY. With --config it connects to the Redis in that file directly; the audit then records your OS user."
 
-// add gives a command the flags. The values that come from the environment are
-// never shown as defaults, because one is a secret.
+// add registers the flags on a command. Values from the environment are never shown as
+// defaults, because one of them is a secret.
 func (f *adminFlags) add(c *cobra.Command, formats ...string) {
 	p := c.Flags()
 	f.command = c
-	p.StringVarP(&f.path, "config", "c", "llmguard.yaml", "the configuration file, to work on its Redis directly")
+	p.StringVarP(&f.path, "config", "c", "llmguard.yaml", "the configuration file, to connect to its Redis directly")
 	p.StringVar(&f.url, "admin-url", "",
 		"the admin listener (default: LLMGUARD_ADMIN_URL, the context's, or http://127.0.0.1:9090)")
 	p.StringVar(&f.key, "admin-key", "", "an administrator's key (default: LLMGUARD_ADMIN_KEY, or the context's)")
@@ -50,12 +50,12 @@ func (f *adminFlags) add(c *cobra.Command, formats ...string) {
 	}
 }
 
-// why gives a command that changes something --reason.
+// why adds --reason to a command that changes something.
 func (f *adminFlags) why(c *cobra.Command) {
-	c.Flags().StringVar(&f.reason, "reason", "", "why; one line, kept in the audit")
+	c.Flags().StringVar(&f.reason, "reason", "", "the reason, one line, recorded in the audit")
 }
 
-// adminClient asks the API, over the network or in this process.
+// adminClient calls the admin API, over the network or in this process.
 type adminClient struct {
 	do     func(*http.Request) (*http.Response, error)
 	base   string
@@ -64,7 +64,7 @@ type adminClient struct {
 	close  func()
 }
 
-// open finds the API.
+// open returns a client for the target API.
 func (f *adminFlags) open(ctx context.Context) (*adminClient, error) {
 	to, err := f.target()
 	switch {
@@ -83,15 +83,15 @@ func (f *adminFlags) open(ctx context.Context) (*adminClient, error) {
 	}, nil
 }
 
-// target is the llmguard to ask; nil: the one of the configuration file, in this process. What
-// was written on this command line goes first, then the environment, then the contexts.
+// target returns the llmguard to call, or nil for the one of the configuration file, run in
+// this process. Flags take precedence over the environment, and the environment over contexts.
 func (f *adminFlags) target() (*reached, error) {
 	named, _ := f.command.Flags().GetString("context")
 	flags, file := f.url+f.key != "", f.command.Flags().Changed("config")
 	url, key := os.Getenv("LLMGUARD_ADMIN_URL"), os.Getenv("LLMGUARD_ADMIN_KEY")
 	switch {
 	case file && (flags || named != ""):
-		return nil, misused("--config works on the Redis of the file; leave it out to ask a running llmguard")
+		return nil, misused("--config connects to the Redis in the file; leave it out to use a running llmguard")
 	case file:
 		return nil, nil
 	case flags || named == "" && url+key != "":
@@ -112,11 +112,11 @@ func (f *adminFlags) target() (*reached, error) {
 	return to.usable()
 }
 
-// usable checks an address and a key.
+// usable validates the address and the key.
 func (to reached) usable() (*reached, error) {
 	if to.Key == "" {
-		return nil, errors.New("LLMGUARD_ADMIN_URL or --admin-url needs an administrator's key: --admin-key or " +
-			"LLMGUARD_ADMIN_KEY (`llmguard admins create` makes one)")
+		return nil, errors.New("LLMGUARD_ADMIN_URL or --admin-url needs an administrator's key: set --admin-key or " +
+			"LLMGUARD_ADMIN_KEY (create one with `llmguard admins create`)")
 	}
 	to.URL = cmp.Or(to.URL, "http://127.0.0.1:9090")
 	if u, err := url.Parse(to.URL); err != nil || u.Host == "" {
@@ -124,7 +124,7 @@ func (to reached) usable() (*reached, error) {
 	}
 	if strings.ContainsFunc(to.Key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, errors.New("the administrator's key (--admin-key, LLMGUARD_ADMIN_KEY) has a space, a line break or " +
-			"another character that no key has")
+			"another invalid character")
 	}
 	return &to, nil
 }
@@ -147,12 +147,12 @@ func (f *adminFlags) openLocal(ctx context.Context) (*adminClient, error) {
 	return client, nil
 }
 
-// config reads the configuration file for who works on its Redis.
+// config loads the configuration file for commands that use its Redis directly.
 func (f *adminFlags) config() (*config.Config, error) {
 	cfg, err := config.Load(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no configuration file %s: name yours with --config, or a running llmguard with "+
-			"`llmguard context add` or LLMGUARD_ADMIN_KEY", f.path)
+		return nil, fmt.Errorf("%s not found. Use --config FILE, set LLMGUARD_ADMIN_KEY, or add a context with "+
+			"`llmguard context add`", f.path)
 	}
 	if err != nil {
 		return nil, err
@@ -163,7 +163,7 @@ func (f *adminFlags) config() (*config.Config, error) {
 	return cfg, nil
 }
 
-// localClient asks the API in this process, as the user of this machine.
+// localClient calls the API in this process, as the OS user.
 func localClient(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient) (*adminClient, error) {
 	api, err := front.Admin(ctx, cfg, rdb, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -184,7 +184,8 @@ func localClient(ctx context.Context, cfg *config.Config, rdb redis.UniversalCli
 	return &adminClient{do: do, base: "http://localhost", close: func() {}}, nil
 }
 
-// localAnswer hands on what a handler in this process writes.
+// localAnswer is the http.ResponseWriter for handlers that run in this process; the body can be
+// read while it is written.
 type localAnswer struct {
 	header http.Header
 	status int
@@ -206,7 +207,7 @@ func (w *localAnswer) Write(p []byte) (int, error) {
 	return w.body.Write(p)
 }
 
-// askTime is what an answer may take that is not a stream.
+// askTime limits a request whose response is not streamed.
 const askTime = time.Minute
 
 // ask sends a request and decodes the answer into out, unless it is nil.
@@ -241,7 +242,7 @@ func (a *adminClient) lines(ctx context.Context, path string, fn func(json.RawMe
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return fmt.Errorf("the answer broke off: %w", err)
+			return fmt.Errorf("the response was cut off: %w", err)
 		case bytes.HasPrefix(line, []byte(`{"error":{`)):
 			return refusedBy(resp.StatusCode, line)
 		}
@@ -251,7 +252,7 @@ func (a *adminClient) lines(ctx context.Context, path string, fn func(json.RawMe
 	}
 }
 
-// send sends a request; an answer that refuses is an error.
+// send sends a request and returns an error if the API refuses it.
 func (a *adminClient) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var in io.Reader
 	if body != nil {
@@ -280,7 +281,7 @@ func (a *adminClient) send(ctx context.Context, method, path string, body any) (
 	}
 	resp, err := a.do(r)
 	if err != nil {
-		return nil, fmt.Errorf("the admin listener cannot be reached: %w", err)
+		return nil, fmt.Errorf("cannot reach the admin listener: %w", err)
 	}
 	if resp.StatusCode < http.StatusBadRequest {
 		return resp, nil
@@ -293,7 +294,7 @@ func (a *adminClient) send(ctx context.Context, method, path string, body any) (
 	return nil, refusedBy(resp.StatusCode, text)
 }
 
-// refusedBy words a refusal of the API.
+// refusedBy formats an error response of the API.
 func refusedBy(status int, text []byte) error {
 	var e struct {
 		Error struct {
@@ -302,21 +303,21 @@ func refusedBy(status int, text []byte) error {
 		} `json:"error"`
 	}
 	if json.Unmarshal(text, &e) != nil || e.Error.Message == "" {
-		return fmt.Errorf("the admin listener answers %d %s; is that llmguard's?", status, http.StatusText(status))
+		return fmt.Errorf("the admin listener returned %d %s; is this llmguard?", status, http.StatusText(status))
 	}
 	return &refusal{e.Error.Message, e.Error.Param, text}
 }
 
-// refusal is an error that the API answers with, and all of that answer.
+// refusal is an error response of the API, with its whole body.
 type refusal struct {
 	message string
-	param   string // the field or the argument that is wrong; empty: not known
+	param   string // the invalid field or argument; empty if unknown
 	answer  []byte
 }
 
 func (r *refusal) Error() string { return r.message }
 
-// run is what every command on the API does.
+// run opens the API and calls do; every command that uses the API goes through it.
 func (f *adminFlags) run(c *cobra.Command, do func(*adminClient) error) error {
 	a, err := f.open(c.Context())
 	if err != nil {
@@ -326,7 +327,7 @@ func (f *adminFlags) run(c *cobra.Command, do func(*adminClient) error) error {
 	return do(a)
 }
 
-// pathOf joins parts of a path, each escaped.
+// pathOf joins path segments and escapes each.
 func pathOf(parts ...string) string {
 	var b strings.Builder
 	for _, p := range parts {

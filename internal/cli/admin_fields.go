@@ -11,13 +11,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// fields are flags that become members of a request's body, those that were given.
+// fields are flags that become members of a request body; only flags that were set are sent.
 type fields struct {
 	all   []flagField
 	unset []string
 }
 
-// flagField is such a flag. Value reads it.
+// flagField is one of these flags. Value parses it.
 type flagField struct {
 	flag, member, text string
 	add                func(*cobra.Command)
@@ -56,7 +56,7 @@ func (s *fields) truth(flag, member, text string) {
 	})
 }
 
-// when is a point in time: a date, an RFC 3339 time, or a duration from now.
+// when adds a flag for a point in time: a date, an RFC 3339 time, or a duration from now.
 func (s *fields) when(flag, member, text string) {
 	s.all = append(s.all, flagField{
 		flag, member, text,
@@ -75,8 +75,8 @@ func (s *fields) when(flag, member, text string) {
 	})
 }
 
-// until reads the end of something: a date, a time, a duration from now, a time of
-// day, tonight or tomorrow. Dates without a zone are of now's.
+// until parses an end time: a date, a time, a duration from now, a time of day, "tonight" or
+// "tomorrow". Dates without a zone use the zone of now.
 func until(text string, now time.Time) (time.Time, error) {
 	midnight := time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, now.Location())
 	var at time.Time
@@ -94,12 +94,12 @@ func until(text string, now time.Time) (time.Time, error) {
 		at = t
 	}
 	if !at.After(now) {
-		return at, fmt.Errorf("%s: that is over already", text)
+		return at, fmt.Errorf("%s: this time is in the past", text)
 	}
 	return at, nil
 }
 
-// untilTime reads a duration from now, a time of day, a date or a time.
+// untilTime parses a duration from now, a time of day, a date or a time.
 func untilTime(text string, now, midnight time.Time) (at time.Time, ok bool) {
 	if d, ok := ago(text); ok {
 		return now.Add(d), true
@@ -118,18 +118,18 @@ func untilTime(text string, now, midnight time.Time) (at time.Time, ok bool) {
 	return at, err == nil
 }
 
-// add gives a command the flags; with unset fields can be given back.
+// add registers the flags on a command; unset adds a flag that clears fields.
 func (s *fields) add(c *cobra.Command, unset bool) {
 	for _, f := range s.all {
 		f.add(c)
 	}
 	if unset {
 		c.Flags().StringSliceVar(&s.unset, "unset", nil,
-			"fields to give back to the file, or to their defaults, by the names of the flags")
+			"fields to reset to the file's value or the default, by flag name")
 	}
 }
 
-// body adds the flags that were given to a request's body.
+// body adds the flags that were set to a request body.
 func (s *fields) body(c *cobra.Command, body map[string]any) (map[string]any, error) {
 	given := len(body) > 0
 	for _, f := range s.all {
@@ -154,26 +154,34 @@ func (s *fields) body(c *cobra.Command, body map[string]any) (map[string]any, er
 		body[s.all[i].member], given = nil, true
 	}
 	if !given {
-		return nil, errors.New("nothing to change: name at least one field, such as --" + s.all[0].flag)
+		return nil, errors.New("nothing to change: set at least one field, such as --" + s.all[0].flag)
 	}
 	return body, nil
 }
 
-// switchCommand disables or enables an org, user or key.
+// exampleOf returns an example command line for an org, a user, a key or a credential.
+func exampleOf(kind, verb string) string {
+	return "  llmguard " + map[string]string{
+		"org": "orgs " + verb + " acme", "user": "users " + verb + " alice --org acme",
+		"key": "keys " + verb + " alice-1 --org acme", "provider": "orgs credentials " + verb + " openai --org acme",
+	}[kind]
+}
+
+// switchCommand enables or disables an org, a user or a key.
 func switchCommand(kind, verb string, disabled bool) *cobra.Command {
 	var f adminFlags
 	var org string
 	var cancelJobs bool
 	use := map[string]string{"org": verb + " ORG", "user": verb + " USER", "key": verb + " KEY"}[kind]
 	text := map[string]string{
-		"org": "none of its keys works then", "user": "none of its keys works then",
-		"key": "it is refused from then on",
+		"org": "all its keys get 401", "user": "all their keys get 401",
+		"key": "requests with it get 401",
 	}[kind]
-	short := "Disable: " + text
+	short := "Disable a" + map[string]string{"org": "n"}[kind] + " " + kind + " (" + text + ")"
 	if !disabled {
-		short = "Enable again"
+		short = "Enable a disabled " + kind
 	}
-	c := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
+	c := &cobra.Command{Use: use, Short: short, Example: exampleOf(kind, verb), Args: cobra.ExactArgs(1)}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		path := pathOf("orgs", args[0])
 		if kind != "org" {
@@ -198,29 +206,32 @@ func switchCommand(kind, verb string, disabled bool) *cobra.Command {
 	}
 	if kind == "key" && disabled {
 		c.Flags().BoolVar(&cancelJobs, "cancel-jobs", false,
-			"also cancel the jobs and batches of the key that have not ended")
+			"also cancel the unfinished jobs and batches of the key")
 	}
 	return c
 }
 
 func orgFlag(c *cobra.Command, org *string) {
-	c.Flags().StringVar(org, "org", "", "the org; needed")
+	c.Flags().StringVar(org, "org", "", "the org (required)")
 	_ = c.MarkFlagRequired("org")
 }
 
-// deleteCommand removes something, after --yes.
+// deleteCommand deletes a resource once --yes is given.
 func deleteCommand(kind, short string, remove func(*cobra.Command, *adminClient, []string) error) *cobra.Command {
 	var f adminFlags
 	var yes bool
-	c := &cobra.Command{Use: "delete " + strings.ToUpper(kind), Short: short, Args: cobra.ExactArgs(1)}
+	c := &cobra.Command{
+		Use: "delete " + strings.ToUpper(kind), Short: short, Example: exampleOf(kind, "delete") + " --yes",
+		Args: cobra.ExactArgs(1),
+	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if !yes {
-			return fmt.Errorf("this removes the %s %s for good; say --yes if you mean it (or disable it)", kind, args[0])
+			return fmt.Errorf("this permanently removes %s %s. Confirm with --yes, or disable it instead", kind, args[0])
 		}
 		return f.run(c, func(a *adminClient) error { return remove(c, a, args) })
 	}
 	f.add(c)
 	f.why(c)
-	c.Flags().BoolVar(&yes, "yes", false, "really")
+	c.Flags().BoolVar(&yes, "yes", false, "confirm")
 	return c
 }

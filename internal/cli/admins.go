@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +15,7 @@ import (
 	"github.com/llmguard/llmguard/internal/top"
 )
 
-// adminView is an administrator as the API shows it.
+// adminView is an administrator as returned by the API.
 type adminView struct {
 	admin.Admin
 	Secret string `json:"secret,omitempty"`
@@ -22,9 +23,9 @@ type adminView struct {
 
 func adminsCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "admins", Short: "Make and end the keys of administrators",
-		Long: "These keys open the admin API and nothing else. They are made and changed where the configuration file and its Redis are,\n" +
-			"not over the network, so that a key that leaks makes no other; only `admins list` asks a running llmguard, too.",
+		Use: "admins", Short: "Create and revoke administrator keys",
+		Long: "Administrator keys grant access to the admin API only. Create and change them on a machine that has the configuration file and\n" +
+			"reaches its Redis: a leaked key cannot create others over the network. Only `admins list` also works on a running llmguard.",
 		Example: "  llmguard admins create ops -c llmguard.yaml\n" +
 			"  llmguard admins create dashboard --read-only --expires 90d",
 	}
@@ -35,7 +36,12 @@ func adminsCommand() *cobra.Command {
 
 func adminsListCommand() *cobra.Command {
 	var f adminFlags
-	c := &cobra.Command{Use: "list", Short: "List the administrators", Args: cobra.NoArgs}
+	c := &cobra.Command{
+		Use:     "list",
+		Short:   "List administrators",
+		Args:    cobra.NoArgs,
+		Example: "  llmguard admins list -c llmguard.yaml",
+	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return f.run(c, func(a *adminClient) error {
 			var l struct {
@@ -64,15 +70,15 @@ func may(readOnly bool) string {
 	return "read and write"
 }
 
-// local is run on the configuration's Redis, whatever the environment says.
+// local runs a command on the Redis of the configuration, whatever the environment says.
 func (f *adminFlags) local(c *cobra.Command, do func(*adminClient) error) error {
-	const there = "`%s` works where the configuration file and its Redis are, not over the network; run it there with " +
+	const there = "`%s` needs the configuration file and direct access to Redis, and does not work over the network; run it with " +
 		"--config"
 	if named, _ := c.Flags().GetString("context"); named != "" || f.url+f.key != "" {
 		return fmt.Errorf(there, c.CommandPath())
 	}
 	if _, err := os.Stat(f.path); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("there is no configuration file %s; "+there, f.path, c.CommandPath())
+		return fmt.Errorf("%s not found. "+there, f.path, c.CommandPath())
 	}
 	a, err := f.openLocal(c.Context())
 	if err != nil {
@@ -86,10 +92,10 @@ func adminsCreateCommand() *cobra.Command {
 	var f adminFlags
 	var s fields
 	var readOnly bool
-	s.text("name", "name", "for people")
+	s.text("name", "name", "display name")
 	s.when("expires", "expires", "a date, a time, or a duration from now (90d)")
 	c := &cobra.Command{
-		Use: "create ADMIN", Short: "Make an administrator's key; it is shown only now",
+		Use: "create ADMIN", Short: "Create an administrator's key and show it once",
 		Args: cobra.ExactArgs(1),
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -103,7 +109,7 @@ func adminsCreateCommand() *cobra.Command {
 				return err
 			}
 			return render(c.OutOrStdout(), f.output, v, func(w io.Writer) error {
-				fmt.Fprintf(w, "key (shown only now): %s\n\n", v.Secret)
+				fmt.Fprintf(w, "key (shown only once): %s\n\n", v.Secret)
 				return facts(w, "id", v.ID, "name", top.Printable(v.Name), "may", may(v.ReadOnly), "expires (UTC)",
 					day(v.Expires, "never"))
 			})
@@ -112,15 +118,16 @@ func adminsCreateCommand() *cobra.Command {
 	f.add(c, listFormats...)
 	f.why(c)
 	s.add(c, false)
-	c.Flags().BoolVar(&readOnly, "read-only", false, "it changes nothing")
+	c.Flags().BoolVar(&readOnly, "read-only", false, "the key can read but not change anything")
 	return c
 }
 
 func adminsSwitchCommand(verb string, disabled bool) *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
-		Use: verb + " ADMIN", Short: "Make an administrator's key " + onOff(disabled),
-		Args: cobra.ExactArgs(1),
+		Use: verb + " ADMIN", Short: strings.ToUpper(verb[:1]) + verb[1:] + " an administrator's key",
+		Example: "  llmguard admins " + verb + " dashboard",
+		Args:    cobra.ExactArgs(1),
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return f.local(c, func(a *adminClient) error {
@@ -140,10 +147,15 @@ func adminsSwitchCommand(verb string, disabled bool) *cobra.Command {
 func adminsDeleteCommand() *cobra.Command {
 	var f adminFlags
 	var yes bool
-	c := &cobra.Command{Use: "delete ADMIN", Short: "Remove an administrator's key", Args: cobra.ExactArgs(1)}
+	c := &cobra.Command{
+		Use:     "delete ADMIN",
+		Short:   "Delete an administrator's key",
+		Args:    cobra.ExactArgs(1),
+		Example: "  llmguard admins delete dashboard --yes",
+	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if !yes {
-			return fmt.Errorf("this removes the administrator %s for good; say --yes if you mean it (or disable it)", args[0])
+			return fmt.Errorf("this permanently removes administrator %s. Confirm with --yes, or disable it instead", args[0])
 		}
 		return f.local(c, func(a *adminClient) error {
 			if err := a.ask(c.Context(), http.MethodDelete, pathOf("admins", args[0]), nil, nil); err != nil {
@@ -155,6 +167,6 @@ func adminsDeleteCommand() *cobra.Command {
 	}
 	f.add(c)
 	f.why(c)
-	c.Flags().BoolVar(&yes, "yes", false, "really")
+	c.Flags().BoolVar(&yes, "yes", false, "confirm")
 	return c
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/llmguard/llmguard/internal/top"
 )
 
-// exitChanges is the exit code of a plan that would change something.
+// exitChanges is the exit code when the plan contains changes.
 const exitChanges = 2
 
-// applyFlags are those of `apply`.
+// applyFlags are the flags of `apply`.
 type applyFlags struct {
 	adminFlags
 	files  []string
@@ -33,14 +33,15 @@ type applyFlags struct {
 func applyCommand() *cobra.Command {
 	var f applyFlags
 	c := &cobra.Command{
-		Use: "apply", Short: "Make orgs, users, keys and limits as files declare them", Args: cobra.NoArgs,
-		Long: "Reads orgs with their users, keys and limits, in the form that the configuration has them (`llmguard config export` prints it),\n" +
-			"prints what differs from what is in force, and changes that: what is declared is recorded over the configuration file, and\n" +
-			"what a file leaves out stays as it is. --prune also removes users, keys and limits that are recorded and not declared, of the\n" +
-			"orgs that the files name; orgs are removed by `llmguard orgs delete` alone. Each change has its entry in the audit. Applying\n" +
-			"the same files again changes nothing. A key without a hash is made where there is none of its id, and shown only then.\n" +
-			"With the plan come the calls of the last days, replayed under the org as it is and as it is declared.\n\n" +
-			"Exit codes: 0 nothing differs, or all is applied; 1 an error; with --dry-run 2 something would change.\n\n" +
+		Use: "apply", Short: "Apply orgs, users, keys and limits declared in files", Args: cobra.NoArgs,
+		Long: "Reads orgs with their users, keys and limits in the format of the configuration (`llmguard config export` prints it),\n" +
+			"prints the differences from what is in force, and applies them. Values are stored in Redis and override the configuration\n" +
+			"file; anything that a file omits stays unchanged. Applying the same files again changes nothing, and each change is\n" +
+			"recorded in the audit.\n\n" +
+			"--prune also deletes users, keys and limits that exist in Redis but not in the files, for the orgs in the files. Only\n" +
+			"`llmguard orgs delete` deletes an org. A key without a hash is created if its id is new, and shown once. The plan includes\n" +
+			"a replay of recent calls under the current and the declared limits.\n\n" +
+			"Exit codes: 0 no differences, or all applied; 1 error; 2 with --dry-run, there are differences.\n\n" +
 			adminHelp,
 		Example: "  llmguard apply -f orgs.yaml --dry-run\n" +
 			"  llmguard apply -f orgs.yaml --reason 'new team'\n" +
@@ -53,10 +54,10 @@ func applyCommand() *cobra.Command {
 	f.why(c)
 	fl := c.Flags()
 	fl.StringArrayVarP(&f.files, "file", "f", nil,
-		"a file, a directory with .yaml, .yml and .json files, or - for standard input; may be repeated; needed")
+		"a file, a directory with .yaml, .yml and .json files, or - for standard input; repeatable (required)")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "print the plan and change nothing")
-	fl.BoolVar(&f.prune, "prune", false, "also remove what is recorded of the orgs named and not declared")
-	fl.IntVar(&f.replay, "replay-days", 7, "of how many days the calls are replayed; 0: none")
+	fl.BoolVar(&f.prune, "prune", false, "also delete users, keys and limits in Redis that the files do not declare")
+	fl.IntVar(&f.replay, "replay-days", 7, "days of calls to replay (0: none)")
 	_ = c.MarkFlagRequired("file")
 	return c
 }
@@ -96,11 +97,11 @@ func (f *applyFlags) apply(c *cobra.Command, a *adminClient) error {
 		done, err := f.send(c.Context(), a, org, false, 0)
 		fmt.Fprintf(c.OutOrStdout(), "\napplied %s to org %s\n", plural(len(done.Changes), "change"), org["id"])
 		for _, k := range done.Keys {
-			fmt.Fprintf(c.OutOrStdout(), "key %s of user %s (shown only now): %s\n", k.ID, k.User, k.Secret)
+			fmt.Fprintf(c.OutOrStdout(), "key %s of user %s (shown only once): %s\n", k.ID, k.User, k.Secret)
 		}
 		if err != nil {
-			return fmt.Errorf("org %s was not applied completely; run the same command again, and replace a key whose secret "+
-				"was not shown with `llmguard keys rotate`: %w", org["id"], err)
+			return fmt.Errorf("org %s was only partly applied. Run the same command again; if a key was created and its secret "+
+				"was not shown, use `llmguard keys rotate`: %w", org["id"], err)
 		}
 	}
 	return nil
@@ -117,13 +118,13 @@ func (f *applyFlags) send(ctx context.Context, a *adminClient, org map[string]an
 	body := map[string]any{"org": org, "dry_run": dryRun, "prune": f.prune, "replay_days": replay}
 	err := a.ask(ctx, http.MethodPost, pathOf("orgs", id, "apply"), body, &plan)
 	var refused *refusal
-	if errors.As(err, &refused) { // what was done before it
+	if errors.As(err, &refused) { // changes made before the refusal
 		_ = json.Unmarshal(refused.answer, &plan)
 	}
 	return plan, err
 }
 
-// planTable prints what differs, and what the last calls say to that.
+// planTable prints the differences and how recent calls would have fared.
 func planTable(w io.Writer, plans []admin.Plan) error {
 	marks := map[string]string{"create": "+", "update": "~", "delete": "-"}
 	changes := 0
@@ -148,7 +149,7 @@ func planTable(w io.Writer, plans []admin.Plan) error {
 		}
 	}
 	if changes == 0 {
-		_, err := fmt.Fprintln(w, "nothing differs")
+		_, err := fmt.Fprintln(w, "no changes")
 		return err
 	}
 	fmt.Fprintf(w, "\n%s\n", plural(changes, "change"))
@@ -165,7 +166,7 @@ func replayTable(w io.Writer, org string, r *admin.Replay) error {
 		return nil
 	}
 	if r.Before.Calls == 0 {
-		_, err := fmt.Fprintf(w, "\norg %s: no call of the last %s to replay\n", org, plural(r.Days, "day"))
+		_, err := fmt.Fprintf(w, "\norg %s: no calls in the last %s to replay\n", org, plural(r.Days, "day"))
 		return err
 	}
 	which := "the calls"
@@ -174,12 +175,12 @@ func replayTable(w io.Writer, org string, r *admin.Replay) error {
 	}
 	fmt.Fprintf(w, "\norg %s: %s of the last %s, replayed\n", org, which, plural(r.Days, "day"))
 	g := lineGrid("policy")
-	addLine(&g, []string{"as it is"}, r.Before)
-	addLine(&g, []string{"as declared"}, r.After)
+	addLine(&g, []string{"current"}, r.Before)
+	addLine(&g, []string{"declared"}, r.After)
 	if err := g.write(w); err != nil || len(r.Users) == 0 {
 		return err
 	}
-	fmt.Fprintln(w, "\nheld back as declared")
+	fmt.Fprintln(w, "\nheld back under the declared limits")
 	g = lineGrid("user")
 	for _, l := range r.Users {
 		addLine(&g, []string{userOf(org, l.User)}, l)
@@ -187,7 +188,7 @@ func replayTable(w io.Writer, org string, r *admin.Replay) error {
 	return g.write(w)
 }
 
-// readDeclared reads the orgs of all files. Two files cannot declare one org.
+// readDeclared reads the orgs of all files. An org may be declared in one file only.
 func readDeclared(names []string, stdin io.Reader) ([]map[string]any, error) {
 	var out []map[string]any
 	seen := map[string]string{}
@@ -204,7 +205,7 @@ func readDeclared(names []string, stdin io.Reader) ([]map[string]any, error) {
 			for _, org := range orgs {
 				id, _ := org["id"].(string)
 				if before := seen[id]; before != "" {
-					return nil, fmt.Errorf("%s: org %s is declared in %s, too", path, id, before)
+					return nil, fmt.Errorf("%s: org %s is also declared in %s", path, id, before)
 				}
 				seen[id] = path
 				out = append(out, org)
@@ -214,7 +215,7 @@ func readDeclared(names []string, stdin io.Reader) ([]map[string]any, error) {
 	return out, nil
 }
 
-// declaredFiles are the files that a name stands for.
+// declaredFiles expands a name into files.
 func declaredFiles(name string) ([]string, error) {
 	if name == "-" {
 		return []string{name}, nil

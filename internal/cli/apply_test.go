@@ -10,7 +10,7 @@ import (
 	"github.com/llmguard/llmguard/internal/admin"
 )
 
-// declared is a file for `apply`: acme of the test's configuration changed, and a new org.
+// declared is a file for `apply`: it changes acme of the test configuration and adds an org.
 const declared = `
 orgs:
   - id: acme
@@ -27,7 +27,7 @@ orgs:
     users: [{id: ann}]
 `
 
-// plan is what `apply` would change, and its exit code.
+// plan runs `apply` as a plan and returns its changes and exit code.
 func (s *site) plan(args ...string) (plans []admin.Plan, code int) {
 	s.t.Helper()
 	out, notes, code := llmguard(s.t, append(append([]string{"apply", "--dry-run", "-o", "json"}, args...), "-c", s.file)...)
@@ -40,8 +40,8 @@ func (s *site) plan(args ...string) (plans []admin.Plan, code int) {
 	return plans, code
 }
 
-// TestApply: a plan names all that differs and changes nothing; what is applied is in force, recorded in the audit as
-// if done alone, and differs no more.
+// TestApply: a plan lists every difference and changes nothing. Applied changes take effect,
+// are audited like individual commands, and leave no difference.
 func TestApply(t *testing.T) {
 	s := newSite(t, orgs)
 	file := filepath.Join(t.TempDir(), "orgs.yaml")
@@ -56,7 +56,7 @@ func TestApply(t *testing.T) {
 		t.Fatalf("a dry run has changed something:\n%s", list)
 	}
 	out = s.must("apply", "-f", file, "--reason", "new team")
-	has(t, out, "applied 5 changes to org acme", "applied 3 changes to org initech", "key carol-1 of user carol (shown only now): lg_live_")
+	has(t, out, "applied 5 changes to org acme", "applied 3 changes to org initech", "key carol-1 of user carol (shown only once): lg_live_")
 	has(t, s.must("limits", "get", "daily", "--org", "acme", "--user", "alice"), "user alice enforce window 1d $9.00")
 	has(t, s.must("limits", "get", "daily", "--org", "acme", "--user", "bob"), "$7.00")
 	has(t, s.must("keys", "get", "carol-1", "--org", "acme"), "models gpt-4o*", "expires (UTC) 2099-01-31 00:00")
@@ -69,7 +69,8 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestApplyPrunes: what is recorded and not declared goes with --prune alone, and what the file says stays.
+// TestApplyPrunes: runtime records that are not declared are removed only with --prune; what
+// the file defines stays.
 func TestApplyPrunes(t *testing.T) {
 	s := newSite(t, orgs)
 	dir := t.TempDir()
@@ -86,7 +87,8 @@ func TestApplyPrunes(t *testing.T) {
 	has(t, s.must("orgs", "list"), "initech")
 }
 
-// TestApplyRefuses: a declaration that could not be in force changes nothing, and names what is wrong with it.
+// TestApplyRefuses: an invalid declaration changes nothing, and the error names the invalid
+// part.
 func TestApplyRefuses(t *testing.T) {
 	s := newSite(t, orgs)
 	file := filepath.Join(t.TempDir(), "orgs.yaml")
@@ -94,7 +96,7 @@ func TestApplyRefuses(t *testing.T) {
 		"orgs: [{id: acme, limits: [{name: daily, amuont: $5}]}]":                   "amuont",
 		"orgs: [{id: acme, limits: [{name: daily, amount: lots}]}]":                 "lots",
 		"orgs: [{id: acme, users: [{id: carol}], limits: [{name: x, amount: $5}]}]": "window",
-		"orgs: [{id: acme}, {id: acme}]":                                            "is declared in",
+		"orgs: [{id: acme}, {id: acme}]":                                            "is also declared in",
 		"orgs: [{name: x}]":                                                         "an org without an id",
 		"providers: []":                                                             "providers",
 		"orgs: [{id: acme, limits: [{name: daily, amount: $5]}]":                    "orgs.yaml",
@@ -109,8 +111,8 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
-// TestExportAppliesElsewhere: what `config export` prints differs in nothing where it comes from, and makes the same
-// orgs, with keys that work, where there is nothing.
+// TestExportAppliesElsewhere: the output of `config export` has no differences from its source,
+// and recreates the orgs, with working keys, on an empty deployment.
 func TestExportAppliesElsewhere(t *testing.T) {
 	s := newSite(t, orgs)
 	dir := t.TempDir()
@@ -136,8 +138,8 @@ func TestExportAppliesElsewhere(t *testing.T) {
 	}
 }
 
-// TestApplyReplays: the plan has the last calls under the org as it is and as it is declared; a key that may only read
-// can plan, and cannot apply.
+// TestApplyReplays: the plan replays recent calls under the current and the declared org. A
+// read-only key may plan but not apply.
 func TestApplyReplays(t *testing.T) {
 	l := newLive(t, "")
 	for range 4 {
@@ -151,13 +153,13 @@ func TestApplyReplays(t *testing.T) {
 	if code != 2 {
 		t.Fatalf("exit code %d\n%s%s", code, out, notes)
 	}
-	has(t, out, "org acme: the calls of the last 7 days, replayed", "as it is 4 4 0", "as declared 4", "held back as declared", "acme/alice")
+	has(t, out, "org acme: the calls of the last 7 days, replayed", "current 4 4 0", "declared 4", "held back under the declared limits", "acme/alice")
 	_, notes, code = llmguard(t, "apply", "-f", file, "--admin-url", l.app.AdminURL(), "--admin-key", reader, "--replay-days", "0")
-	if code != 1 || !strings.Contains(notes, "may only read") {
-		t.Errorf("a key that may only read applies: exit code %d, %s", code, notes)
+	if code != 1 || !strings.Contains(notes, "is read-only") {
+		t.Errorf("a key that is read-only applies: exit code %d, %s", code, notes)
 	}
 	out, _, _ = llmguard(t, "config", "export", "--admin-url", l.app.AdminURL(), "--admin-key", reader)
 	if strings.Contains(out, "hash") || !strings.Contains(out, "id: k1") {
-		t.Errorf("a key that may only read sees\n%s", out)
+		t.Errorf("a key that is read-only sees\n%s", out)
 	}
 }

@@ -24,8 +24,9 @@ func changesCommand() *cobra.Command {
 	var everything bool
 	c := &cobra.Command{
 		Use: "audit", Short: "List who changed what, when and why", Args: cobra.NoArgs,
-		Long: "Lists the changes of administrators, the newest first: about the last 100,000. `-o jsonl` and `-o csv` write one line each,\n" +
-			"with what was before and after, for an archive; --all is all there are. Corrections of bills stand in `llmguard usage audit`.\n\n" +
+		Long: "Lists about the last 100,000 changes by administrators, newest first. For an archive, `-o jsonl` and `-o csv` write one\n" +
+			"line per change, with the values before and after; --all lists everything. `llmguard usage audit` lists billing\n" +
+			"corrections.\n\n" +
 			adminHelp,
 		Example: "  llmguard audit --org acme\n" +
 			"  llmguard audit --action key.create --from 7d\n" +
@@ -63,16 +64,16 @@ func changesCommand() *cobra.Command {
 	f.add(c, listFormats...)
 	p.add(c)
 	fl := c.Flags()
-	fl.StringVar(&org, "org", "", "only what concerns this org")
-	fl.StringVar(&actor, "actor", "", "only what this administrator did")
+	fl.StringVar(&org, "org", "", "only changes to this org")
+	fl.StringVar(&actor, "actor", "", "only changes by this administrator")
 	fl.StringVar(&action, "action", "", "only this action, such as key.create")
-	fl.IntVar(&limit, "limit", 100, "how many; 0: all there are")
-	fl.BoolVar(&everything, "all", false, "all there are")
+	fl.IntVar(&limit, "limit", 100, "maximum number of entries (0: all)")
+	fl.BoolVar(&everything, "all", false, "list all entries")
 	c.MarkFlagsMutuallyExclusive("all", "limit")
 	return c
 }
 
-// audit reads as many entries as are wanted, page by page.
+// audit fetches up to limit entries, page by page.
 func (a *adminClient) audit(c *cobra.Command, q url.Values, limit int) ([]tenants.AuditEntry, error) {
 	if limit < 0 {
 		return nil, misused("--limit %d: expected 0 or more", limit)
@@ -99,7 +100,7 @@ func (a *adminClient) audit(c *cobra.Command, q url.Values, limit int) ([]tenant
 	}
 }
 
-// auditCSV writes a line for every entry, with before and after as JSON.
+// auditCSV writes one line per entry, with before and after as JSON.
 func auditCSV(out io.Writer, list []tenants.AuditEntry) error {
 	w := csv.NewWriter(out)
 	if err := w.Write([]string{

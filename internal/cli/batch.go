@@ -19,14 +19,16 @@ import (
 	"github.com/llmguard/llmguard/internal/top"
 )
 
-// batchFlags say where batches go, and as whom.
+// batchFlags hold the address and key for the Batch API.
 type batchFlags struct{ url, key, caFile string }
 
 func batchCommand() *cobra.Command {
 	var f batchFlags
 	c := &cobra.Command{
 		Use: "batch", Short: "Run files of requests as batches, and fetch their results",
-		Long: "Speaks OpenAI's Batch API to a running llmguard, as the user whose key it is given.\n" +
+		Example: "  export OPENAI_BASE_URL=http://127.0.0.1:8080/v1 OPENAI_API_KEY=lg_...\n" +
+			"  llmguard batch submit in.jsonl --watch --out out.jsonl",
+		Long: "Uses OpenAI's Batch API of a running llmguard, as the user who owns the API key.\n" +
 			"The address and the key come from --url and --key, or OPENAI_BASE_URL and OPENAI_API_KEY.",
 	}
 	c.PersistentFlags().StringVar(&f.url, "url", envOr("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"),
@@ -45,7 +47,7 @@ func envOr(name, def string) string {
 	return def
 }
 
-// batches is a client of the Batch API.
+// batches is a Batch API client.
 type batches struct {
 	*openai.Client
 	tap *costTap
@@ -57,11 +59,11 @@ func (f *batchFlags) open() (*batches, error) {
 		key = os.Getenv("OPENAI_API_KEY")
 	}
 	if key == "" {
-		return nil, errors.New("no API key: set OPENAI_API_KEY, or give --key")
+		return nil, errors.New("no API key: set OPENAI_API_KEY or --key")
 	}
 	cfg := openai.DefaultConfig(key)
 	cfg.BaseURL = strings.TrimSuffix(f.url, "/")
-	client, err := client(f.caFile, 0) // files may take any time
+	client, err := client(f.caFile, 0) // uploads and downloads may take any time
 	if err != nil {
 		return nil, err
 	}
@@ -70,15 +72,15 @@ func (f *batchFlags) open() (*batches, error) {
 	return &batches{openai.NewClientWithConfig(cfg), tap}, nil
 }
 
-// cost is what llmguard adds to a batch.
+// cost holds the fields that llmguard adds to a batch.
 type cost struct {
 	Estimated string   `json:"estimated_cost_usd"`
 	Charged   string   `json:"charged_cost_usd"`
 	Warnings  []string `json:"warnings"`
 }
 
-// costTap is the HTTP client below go-openai, which does not know what llmguard
-// adds to a batch: it keeps that of the last answer.
+// costTap is the HTTP client below go-openai. It keeps the llmguard fields of the last
+// response, which go-openai drops.
 type costTap struct {
 	client *http.Client
 	last   struct {
@@ -104,7 +106,7 @@ func (t *costTap) Do(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	t.last.Cost, t.last.Errors = cost{}, nil
-	_ = json.Unmarshal(body, &t.last) // go-openai judges the answer
+	_ = json.Unmarshal(body, &t.last) // go-openai reports invalid bodies
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	return resp, nil
 }
@@ -118,12 +120,13 @@ func ended(status string) bool {
 	return status == "completed" || status == "failed" || status == "expired" || status == "cancelled"
 }
 
-// batchSub is a command for one batch.
+// batchSub returns a command that acts on one batch.
 func batchSub(f *batchFlags, use, short string,
 	run func(c *cobra.Command, b *batches, id string) error,
 ) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " BATCH", Short: short, Args: cobra.ExactArgs(1),
+		Example: "  llmguard batch " + use + " batch_5ycmz7yqwdzcprxg5kzvw2xkfe",
 		RunE: func(c *cobra.Command, args []string) error {
 			b, err := f.open()
 			if err != nil {
@@ -136,7 +139,7 @@ func batchSub(f *batchFlags, use, short string,
 
 func batchStatusCommand(f *batchFlags) *cobra.Command {
 	watch := false
-	c := batchSub(f, "status", "Say how far a batch is", func(c *cobra.Command, b *batches, id string) error {
+	c := batchSub(f, "status", "Show the progress of a batch", func(c *cobra.Command, b *batches, id string) error {
 		if watch {
 			return b.watch(c.Context(), c.ErrOrStderr(), id)
 		}
@@ -147,11 +150,11 @@ func batchStatusCommand(f *batchFlags) *cobra.Command {
 		b.describe(c.OutOrStdout(), batch, cost)
 		return nil
 	})
-	c.Flags().BoolVar(&watch, "watch", false, "follow it to its end")
+	c.Flags().BoolVar(&watch, "watch", false, "follow the batch until it ends")
 	return c
 }
 
-// describe prints a batch for people.
+// describe prints a batch as text.
 func (b *batches) describe(w io.Writer, batch openai.Batch, cost cost) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, value string) {
@@ -190,7 +193,7 @@ func (b *batches) describe(w io.Writer, batch openai.Batch, cost cost) {
 }
 
 func batchCancelCommand(f *batchFlags) *cobra.Command {
-	return batchSub(f, "cancel", "End a batch early; what has run is kept",
+	return batchSub(f, "cancel", "Cancel a batch and keep its results so far",
 		func(c *cobra.Command, b *batches, id string) error {
 			r, err := b.CancelBatch(c.Context(), id)
 			if err != nil {
@@ -204,7 +207,7 @@ func batchCancelCommand(f *batchFlags) *cobra.Command {
 func batchListCommand(f *batchFlags) *cobra.Command {
 	limit := 20
 	c := &cobra.Command{
-		Use: "list", Short: "List your batches, the newest first", Args: cobra.NoArgs,
+		Use: "list", Short: "List your batches, newest first", Args: cobra.NoArgs, Example: "  llmguard batch list",
 		RunE: func(c *cobra.Command, _ []string) error {
 			b, err := f.open()
 			if err != nil {
@@ -224,7 +227,7 @@ func batchListCommand(f *batchFlags) *cobra.Command {
 			return t.Flush()
 		},
 	}
-	c.Flags().IntVar(&limit, "limit", limit, "how many, 1 to 100")
+	c.Flags().IntVar(&limit, "limit", limit, "maximum number of batches, 1 to 100")
 	return c
 }
 
@@ -236,29 +239,29 @@ func batchFetchCommand(f *batchFlags) *cobra.Command {
 			return err
 		}
 		if !ended(batch.Status) {
-			return fmt.Errorf("the batch is %s: its results come at its end (llmguard batch status --watch %s)",
+			return fmt.Errorf("the batch is %s; results are available when it ends (llmguard batch status --watch %s)",
 				top.Printable(batch.Status), top.Printable(id))
 		}
 		return b.fetch(c, batch, output, errs)
 	})
-	c.Flags().StringVar(&output, "out", "-", "file for the lines that succeeded; - is standard output")
-	c.Flags().StringVar(&errs, "errors", "", "file for the other lines (default: not written)")
+	c.Flags().StringVar(&output, "out", "-", "file for successful lines (- for standard output)")
+	c.Flags().StringVar(&errs, "errors", "", "file for failed lines (default: not written)")
 	return c
 }
 
-// fetch writes the files of an ended batch.
+// fetch downloads the output and error files of a finished batch.
 func (b *batches) fetch(c *cobra.Command, batch openai.Batch, output, errs string) error {
 	if err := b.download(c, batch.OutputFileID, output); err != nil {
 		return err
 	}
 	if batch.ErrorFileID != nil && errs == "" {
-		fmt.Fprintf(c.ErrOrStderr(), "%d requests failed and others may not have run: --errors FILE writes them\n",
+		fmt.Fprintf(c.ErrOrStderr(), "%d requests failed and others may not have run; write them with --errors FILE\n",
 			batch.RequestCounts.Failed)
 	}
 	return b.download(c, batch.ErrorFileID, errs)
 }
 
-// download writes a file, whole or not at all.
+// download writes a file completely or not at all.
 func (b *batches) download(c *cobra.Command, id *string, to string) error {
 	if id == nil || to == "" {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// estimateFlags say how a file of requests is priced.
+// estimateFlags select how a request file is priced.
 type estimateFlags struct {
 	config, org, user string
 	most              string
@@ -26,13 +26,12 @@ type estimateFlags struct {
 func batchEstimateCommand() *cobra.Command {
 	var f estimateFlags
 	c := &cobra.Command{
-		Use: "estimate FILE|-", Short: "Say what a file of requests would cost, without sending anything",
+		Use: "estimate FILE|-", Short: "Estimate the cost of a file of requests without sending it",
 		Args: cobra.ExactArgs(1),
-		Long: "Checks a JSONL file (- is standard input) and adds up what its lines cost, by model: what to expect, and\n" +
-			"the most, which is what llmguard holds. With --config the prices, models and limits on output of an org\n" +
-			"count, and the outputs that were seen of it before; else the built-in prices, and every line is\n" +
-			"expected to use its whole output limit.\n" +
-			"Ends with an error when something is wrong with the file, or it can cost more than --max.",
+		Long: "Checks a JSONL file (- for standard input) and adds up the cost of its lines by model: the expected cost, and the maximum,\n" +
+			"which llmguard reserves. With --config it uses the prices, models and output limits of an org, and the output lengths\n" +
+			"recorded for it. Otherwise it uses built-in prices and assumes that every line uses its full output limit.\n\n" +
+			"Fails if the file is invalid or can cost more than --max.",
 		Example: "  llmguard batch estimate in.jsonl --max '$25'\n" +
 			"  make-requests | llmguard batch estimate - -c llmguard.yaml --org acme -o json",
 		RunE: func(c *cobra.Command, args []string) error {
@@ -40,11 +39,11 @@ func batchEstimateCommand() *cobra.Command {
 		},
 	}
 	flags := c.Flags()
-	flags.StringVarP(&f.config, "config", "c", "", "a configuration whose prices and orgs count")
-	flags.StringVar(&f.org, "org", "", "with --config: whose requests they are (default: the only org's)")
-	flags.StringVar(&f.user, "user", "", "with --config: the user whose outputs so far tell what to expect")
-	flags.StringVar(&f.most, "max", "", "fail when it can cost more than this, such as '$25'")
-	flags.BoolVar(&f.batched, "batch-prices", false, "at the prices of the providers' own batch APIs")
+	flags.StringVarP(&f.config, "config", "c", "", "configuration with the prices and orgs to use")
+	flags.StringVar(&f.org, "org", "", "with --config: the org that sends the requests (default: the only org)")
+	flags.StringVar(&f.user, "user", "", "with --config: the user whose past output lengths to use")
+	flags.StringVar(&f.most, "max", "", "fail if it can cost more than this, such as '$25'")
+	flags.BoolVar(&f.batched, "batch-prices", false, "use the prices of the providers' own batch APIs")
 	formatFlag(c, &f.output, plainFormats...)
 	return c
 }
@@ -81,7 +80,7 @@ func (f *estimateFlags) run(ctx context.Context, stdin io.Reader, path string, s
 	return f.judge(q, bound, stderr)
 }
 
-// quoting reads the configuration, if there is one.
+// quoting loads the configuration, if there is one.
 func (f *estimateFlags) quoting(ctx context.Context, stderr io.Writer) (*batch.QuoteOptions, error) {
 	var cfg *config.Config
 	org := f.org
@@ -96,7 +95,7 @@ func (f *estimateFlags) quoting(ctx context.Context, stderr io.Writer) (*batch.Q
 			return nil, err
 		}
 		if len(orgs) != 1 {
-			return nil, misused("--org is needed: one org, whose requests they are")
+			return nil, misused("--org is required: the org that sends the requests")
 		}
 		org = orgs[0]
 	}
@@ -105,13 +104,13 @@ func (f *estimateFlags) quoting(ctx context.Context, stderr io.Writer) (*batch.Q
 		return nil, err
 	}
 	if away != nil {
-		fmt.Fprintf(stderr, "what outputs to expect is not known, the limits count: %v\n", away)
+		fmt.Fprintf(stderr, "past output lengths unavailable, using the output limits: %v\n", away)
 	}
 	o.Caller.Batched = f.batched
 	return o, nil
 }
 
-// judge lists what is wrong and makes the end of the command.
+// judge lists the problems and returns the command's error.
 func (f *estimateFlags) judge(q *batch.Quote, bound pricing.Nano, stderr io.Writer) error {
 	for _, p := range q.Problems {
 		where := ""
@@ -121,18 +120,18 @@ func (f *estimateFlags) judge(q *batch.Quote, bound pricing.Nano, stderr io.Writ
 		fmt.Fprintln(stderr, where+top.Printable(p.Message)+" ("+p.Code+")")
 	}
 	if len(q.Models) > 1 {
-		fmt.Fprintf(stderr, "a batch takes one model: make a file of each of the %d\n", len(q.Models))
+		fmt.Fprintf(stderr, "a batch takes one model; split the file into %d, one per model\n", len(q.Models))
 	}
 	switch {
 	case len(q.Problems) > 0:
-		return fmt.Errorf("the file would not be taken: %s", plural(len(q.Problems), "problem"))
+		return fmt.Errorf("the file would be rejected: %s", plural(len(q.Problems), "problem"))
 	case q.Total.Most > bound:
-		return fmt.Errorf("it can cost %s, more than --max %s", q.Total.Most, bound)
+		return fmt.Errorf("the file can cost %s, more than --max %s", q.Total.Most, bound)
 	}
 	return nil
 }
 
-// quotedModel is a line of the answer for programs.
+// quotedModel is one model of the machine-readable output.
 type quotedModel struct {
 	batch.ModelQuote
 	Expected string `json:"expected_usd"`
@@ -162,7 +161,7 @@ func quoteView(q *batch.Quote) quoted {
 
 func quoteTable(w io.Writer, q *batch.Quote) error {
 	g := grid{
-		head:    []string{"MODEL", "REQUESTS", "INPUT TOKENS", "OUTPUT AT MOST", "EXPECTED", "AT MOST"},
+		head:    []string{"MODEL", "REQUESTS", "INPUT TOKENS", "MAX OUTPUT", "EXPECTED", "MAX COST"},
 		numbers: []bool{false, true, true, true, true, true},
 	}
 	line := func(name string, m batch.ModelQuote) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// estimateOf runs llmguard batch estimate over a file with these lines.
+// estimateOf runs `llmguard batch estimate` on a file with these lines.
 func estimateOf(t *testing.T, text string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "in.jsonl")
@@ -26,14 +26,14 @@ func batchLine(id, model, content string) string {
 		`","max_tokens":100,"messages":[{"role":"user","content":"` + content + `"}]}}` + "\n"
 }
 
-// TestEstimate: what a file costs, by model, at live and at batch prices, and
-// under the prices and names of a configuration.
+// TestEstimate: the cost of a file by model, at live and batch prices, and with a
+// configuration's prices and aliases.
 func TestEstimate(t *testing.T) {
-	// gpt-4o-mini is $0.15 and $0.60 a million: 100 tokens out are $0.00006, and
-	// "hello" is 8 tokens in, $0.0000012.
+	// gpt-4o-mini costs $0.15 and $0.60 per million tokens: 100 output tokens are $0.00006, and
+	// "hello" is 8 input tokens, $0.0000012.
 	text := batchLine("a", "gpt-4o-mini", "hello") + batchLine("b", "gpt-4o-mini", "hello") + batchLine("c", "gpt-4o", "hello")
 	out, errs, err := estimateOf(t, text)
-	if err != nil || !strings.Contains(out, "gpt-4o-mini         2            16             200  $0.0001224  $0.0001224") ||
+	if err != nil || !strings.Contains(out, "gpt-4o-mini         2            16         200  $0.0001224  $0.0001224") ||
 		!strings.Contains(out, "total               3") || !strings.Contains(errs, "a batch takes one model") {
 		t.Errorf("%v\n%s%s", err, out, errs)
 	}
@@ -56,7 +56,7 @@ orgs: [{id: acme, models: [fast]}, {id: other}]
 		t.Fatal(err)
 	}
 	out, errs, err = estimateOf(t, batchLine("a", "fast", "hello"), "-c", config, "--org", "acme")
-	if err != nil || !strings.Contains(out, "$0.001") || !strings.Contains(errs, "not known") {
+	if err != nil || !strings.Contains(out, "$0.001") || !strings.Contains(errs, "past output lengths unavailable") {
 		t.Errorf("with a configuration: %v\n%s%s", err, out, errs)
 	}
 	if _, errs, err = estimateOf(t, batchLine("a", "house-1", "hello"), "-c", config, "--org", "acme"); err == nil || !strings.Contains(errs, "line 1: ") {
@@ -64,7 +64,7 @@ orgs: [{id: acme, models: [fast]}, {id: other}]
 	}
 }
 
-// TestEstimateRefuses: what makes the command fail, for scripts.
+// TestEstimateRefuses: the conditions under which the command fails, for scripts.
 func TestEstimateRefuses(t *testing.T) {
 	good := batchLine("a", "gpt-4o-mini", "hello")
 	for name, test := range map[string]struct {

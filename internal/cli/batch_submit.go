@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// hashLabel is the metadata by which a batch is found again.
+// hashLabel is the metadata key by which submit finds a batch that was already submitted.
 const hashLabel = "llmguard_sha256"
 
-// submission is what submit is asked for.
+// submission holds the flags of submit.
 type submission struct {
 	endpoint     string
 	watch, again bool
@@ -27,8 +27,8 @@ func batchSubmitCommand(f *batchFlags) *cobra.Command {
 	var s submission
 	c := &cobra.Command{
 		Use: "submit FILE|-", Short: "Upload a file of requests and run it as a batch", Args: cobra.ExactArgs(1),
-		Long: "Uploads a JSONL file (- is standard input) and prints the id of its batch. A batch of the same file\n" +
-			"that runs or has completed is taken up again instead: interrupt and repeat as you like.",
+		Long: "Uploads a JSONL file (- for standard input) and prints the id of its batch. If a batch of the same file is running or\n" +
+			"completed, the command continues with it, so you can interrupt and repeat it.",
 		Example: "  llmguard batch submit in.jsonl --watch --out out.jsonl\n" +
 			"  make-requests | llmguard batch submit - --endpoint /v1/embeddings",
 		RunE: func(c *cobra.Command, args []string) error {
@@ -41,11 +41,11 @@ func batchSubmitCommand(f *batchFlags) *cobra.Command {
 	}
 	flags := c.Flags()
 	flags.StringVar(&s.endpoint, "endpoint", string(openai.BatchEndpointChatCompletions),
-		"what the lines are for, as in their url")
-	flags.BoolVar(&s.watch, "watch", false, "follow the batch to its end")
-	flags.BoolVar(&s.again, "again", false, "a new batch, whether or not there is one of this file")
-	flags.StringVar(&s.output, "out", "", "with --watch: file for the lines that succeeded; - is standard output")
-	flags.StringVar(&s.errs, "errors", "", "with --watch: file for the other lines")
+		"endpoint of the requests, as in their url field")
+	flags.BoolVar(&s.watch, "watch", false, "follow the batch until it ends")
+	flags.BoolVar(&s.again, "again", false, "start a new batch even if one exists for this file")
+	flags.StringVar(&s.output, "out", "", "with --watch: file for successful lines (- for standard output)")
+	flags.StringVar(&s.errs, "errors", "", "with --watch: file for failed lines")
 	return c
 }
 
@@ -68,7 +68,7 @@ func (b *batches) submit(c *cobra.Command, path string, s submission) error {
 		}
 	}
 	if id != "" {
-		fmt.Fprintf(c.ErrOrStderr(), "going on with the batch of this file (--again makes a new one)\n")
+		fmt.Fprintf(c.ErrOrStderr(), "continuing the existing batch of this file (use --again to start a new one)\n")
 	} else {
 		id, err = b.create(ctx, path, hash, s.endpoint)
 		if err != nil {
@@ -92,7 +92,7 @@ func (b *batches) submit(c *cobra.Command, path string, s submission) error {
 	return err
 }
 
-// spooled gives standard input a file, because it is read twice.
+// spooled copies standard input to a file, because it is read twice.
 func spooled(stdin io.Reader, path string) (string, func(), error) {
 	if path != "-" {
 		return path, func() {}, nil
@@ -113,7 +113,7 @@ func spooled(stdin io.Reader, path string) (string, func(), error) {
 	return f.Name(), clean, f.Close()
 }
 
-// hashOf is that of a file and of what its lines are for.
+// hashOf hashes a file together with its endpoint.
 func hashOf(path, endpoint string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -128,7 +128,7 @@ func hashOf(path, endpoint string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)[:16]), nil
 }
 
-// find looks for a batch of the same file that runs or has completed.
+// find returns a running or completed batch of the same file.
 func (b *batches) find(ctx context.Context, hash string) (string, error) {
 	limit, after := 100, (*string)(nil)
 	for range 10 {

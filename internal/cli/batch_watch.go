@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"time"
 
@@ -17,12 +19,12 @@ import (
 
 const (
 	watchEvery = 500 * time.Millisecond
-	plainEvery = 10 * time.Second // between lines in a pipe that say nothing new but numbers
-	watchTries = 60               // failed looks in a row
+	plainEvery = 10 * time.Second // between lines in a pipe when only the counts change
+	watchTries = 60               // consecutive failures before giving up
 )
 
-// watch follows a batch to its end; the error says that it did not complete. A
-// server that is away is waited for.
+// watch polls a batch until it ends, and returns an error unless it completed. It retries while
+// the server is unreachable or busy.
 func (b *batches) watch(ctx context.Context, w io.Writer, id string) error {
 	p := newProgress(w)
 	defer p.close()
@@ -30,10 +32,10 @@ func (b *batches) watch(ctx context.Context, w io.Writer, id string) error {
 		batch, cost, err := b.get(ctx, id)
 		switch {
 		case ctx.Err() != nil:
-			return fmt.Errorf("the batch goes on: llmguard batch status --watch %s", top.Printable(id))
+			return fmt.Errorf("the batch is still running; follow it with: llmguard batch status --watch %s", top.Printable(id))
 		case err != nil:
 			failures++
-			if failures == watchTries {
+			if failures == watchTries || isRefusal(err) {
 				return err
 			}
 		default:
@@ -55,13 +57,21 @@ func (b *batches) watch(ctx context.Context, w io.Writer, id string) error {
 	}
 }
 
-// progress shows how far a batch is: on a terminal in one line that is written
-// anew, else in a line whenever the status changes, and now and then.
+// isRefusal reports whether the server has rejected a request, so that repeating it does not help: a wrong key, an
+// unknown batch.
+func isRefusal(err error) bool {
+	answer, ok := errors.AsType[*openai.APIError](err)
+	return ok && answer.HTTPStatusCode >= 400 && answer.HTTPStatusCode < 500 &&
+		answer.HTTPStatusCode != http.StatusTooManyRequests && answer.HTTPStatusCode != http.StatusRequestTimeout
+}
+
+// progress prints the progress of a batch. On a terminal it rewrites one line; otherwise it
+// prints a line when the status changes, and every plainEvery.
 type progress struct {
 	w      io.Writer
-	width  func() int // of the terminal; nil: w is none
+	width  func() int // terminal width; nil if w is not a terminal
 	began  time.Time
-	first  int // requests done when it began
+	first  int // requests already done at the start
 	begun  bool
 	status string
 	last   time.Time
@@ -100,11 +110,11 @@ func (p *progress) show(b openai.Batch, c cost) {
 		fmt.Fprintln(p.w, line)
 		return
 	}
-	line = ansi.Truncate(line, p.width()-1, "") // a line that wraps could not be written anew
+	line = ansi.Truncate(line, p.width()-1, "") // a wrapped line could not be rewritten
 	fmt.Fprint(p.w, "\r"+ansi.EraseLineRight+line)
 }
 
-// pace says how fast requests end, and when the last one may.
+// pace returns the completion rate and the estimated time left.
 func (p *progress) pace(done, total int) string {
 	rate := float64(done-p.first) / time.Since(p.began).Seconds()
 	if rate <= 0 || done >= total {
@@ -114,7 +124,7 @@ func (p *progress) pace(done, total int) string {
 	return fmt.Sprintf(", %.1f/s, %s to go", rate, budget.LastingText(left))
 }
 
-// close ends the line on a terminal, so that it stays.
+// close ends the line on a terminal, so that it stays visible.
 func (p *progress) close() {
 	if p.width != nil && p.begun {
 		fmt.Fprintln(p.w)

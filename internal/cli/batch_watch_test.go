@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,8 +16,7 @@ func batchAt(status string, completed, failed int) openai.Batch {
 	return openai.Batch{Status: status, RequestCounts: counts}
 }
 
-// TestProgressInPipe: a pipe gets a line when the status changes, and not one for
-// every look.
+// TestProgressInPipe: a pipe gets a line when the status changes, not for every poll.
 func TestProgressInPipe(t *testing.T) {
 	var out strings.Builder
 	p := newProgress(&out)
@@ -31,8 +32,8 @@ func TestProgressInPipe(t *testing.T) {
 	}
 }
 
-// TestProgressOnTerminal: a terminal has one line, which every look writes anew,
-// never wider than the terminal, and which stays at the end.
+// TestProgressOnTerminal: a terminal has one line, rewritten on every poll, never wider than
+// the terminal, and left visible at the end.
 func TestProgressOnTerminal(t *testing.T) {
 	var out strings.Builder
 	p := newProgress(&out)
@@ -51,7 +52,7 @@ func TestProgressOnTerminal(t *testing.T) {
 	}
 }
 
-// TestProgressPace: the pace counts what ended since the watch began.
+// TestProgressPace: the pace counts requests completed since the watch began.
 func TestProgressPace(t *testing.T) {
 	for _, c := range []struct {
 		first, done int
@@ -69,5 +70,28 @@ func TestProgressPace(t *testing.T) {
 				t.Errorf("%d to %d: got %q, want %q", c.first, c.done, got, c.want)
 			}
 		})
+	}
+}
+
+// TestWatchEndsWhenRefused: a request that the server is too busy for is repeated, one that it rejects is not.
+func TestWatchEndsWhenRefused(t *testing.T) {
+	answers := []int{http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusNotFound}
+	requests := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		status := answers[min(requests, len(answers)-1)]
+		requests++
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(`{"error":{"message":"No such batch","type":"invalid_request_error","code":"not_found"}}`))
+	}))
+	defer server.Close()
+	f := batchFlags{url: server.URL + "/v1", key: "k"}
+	b, err := f.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = b.watch(t.Context(), t.Output(), "batch_x")
+	if err == nil || !strings.Contains(err.Error(), "No such batch") || requests != len(answers) {
+		t.Errorf("got %v after %d requests, want the server's error after %d", err, requests, len(answers))
 	}
 }

@@ -17,7 +17,9 @@ import (
 func batchesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "batches", Short: "List, show and cancel batches of any org",
-		Long: "For operators. Callers have `llmguard batch` for their own.\n\n" + adminHelp,
+		Example: "  llmguard batches list --open\n" +
+			"  llmguard batches show batch_5ycmz7yqwdzcprxg5kzvw2xkfe",
+		Long: "For operators. Callers use `llmguard batch` for their own batches.\n\n" + adminHelp,
 	}
 	c.AddCommand(batchesListCommand(), batchesShowCommand(), batchesCancelCommand())
 	return c
@@ -28,7 +30,7 @@ func batchesListCommand() *cobra.Command {
 	var org, user string
 	var open bool
 	c := &cobra.Command{
-		Use: "list", Short: "List batches, those that have not ended first, then the newest", Args: cobra.NoArgs,
+		Use: "list", Short: "List batches, unfinished first, then newest first", Args: cobra.NoArgs,
 		Example: "  llmguard batches list\n  llmguard batches list --org acme --open -o json",
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -47,7 +49,7 @@ func batchesListCommand() *cobra.Command {
 				return err
 			}
 			if l.HasMore {
-				fmt.Fprintf(c.ErrOrStderr(), "these are the first %d; name an org or a user for others\n", len(l.Data))
+				fmt.Fprintf(c.ErrOrStderr(), "showing the first %d; filter with --org or --user to see others\n", len(l.Data))
 			}
 			if len(l.Data) == 0 {
 				fmt.Fprintln(c.ErrOrStderr(), "no batches")
@@ -56,9 +58,9 @@ func batchesListCommand() *cobra.Command {
 		})
 	}
 	f.add(c, listFormats...)
-	c.Flags().StringVar(&org, "org", "", "only this org's (default: all)")
-	c.Flags().StringVar(&user, "user", "", "only this user's")
-	c.Flags().BoolVar(&open, "open", false, "only those that have not ended")
+	c.Flags().StringVar(&org, "org", "", "only this org (default: all)")
+	c.Flags().StringVar(&user, "user", "", "only this user")
+	c.Flags().BoolVar(&open, "open", false, "only unfinished batches")
 	return c
 }
 
@@ -82,7 +84,7 @@ func batchTable(w io.Writer, list []admin.BatchLine) error {
 func batchesShowCommand() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
-		Use: "show BATCH", Short: "Show a batch: its owner, how far it is, what it costs", Args: cobra.ExactArgs(1),
+		Use: "show BATCH", Short: "Show the owner, progress and cost of a batch", Args: cobra.ExactArgs(1),
 		Example: "  llmguard batches show batch_5ycmz7yqwdzcprxg5kzvw2xkfe",
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -109,7 +111,7 @@ func batchFacts(w io.Writer, b *admin.BatchLine) error {
 func batchesCancelCommand() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
-		Use: "cancel BATCH...", Short: "Cancel batches: no new lines start, running lines finish, results so far are kept",
+		Use: "cancel BATCH...", Short: "Cancel batches (running lines finish, results are kept)",
 		Args:    cobra.MinimumNArgs(1),
 		Example: "  llmguard batches cancel batch_5ycmz7yqwdzcprxg5kzvw2xkfe --reason 'wrong model'",
 	}
@@ -131,7 +133,7 @@ func batchesCancelCommand() *cobra.Command {
 	return c
 }
 
-// cancelBatch cancels a batch of any org, and returns it as it is then.
+// cancelBatch cancels a batch of any org and returns its new state.
 func (a *adminClient) cancelBatch(c *cobra.Command, id string) (b admin.BatchLine, err error) {
 	if err := a.ask(c.Context(), http.MethodGet, pathOf("batches", id), nil, &b); err != nil {
 		return b, err

@@ -11,8 +11,8 @@ import (
 	"github.com/llmguard/llmguard/internal/app"
 )
 
-// TestUnboundedOrgIsNamed: making an org that nothing bounds says so beside the answer, and doctor
-// names it; with a limit of every org neither does.
+// TestUnboundedOrgIsNamed: creating an org without any spending bound prints a warning, and
+// doctor lists the org. A limit for all orgs silences both.
 func TestUnboundedOrgIsNamed(t *testing.T) {
 	s := newSite(t, orgs)
 	create := func(org string) (notes string) {
@@ -49,8 +49,8 @@ func TestUnboundedOrgIsNamed(t *testing.T) {
 	}
 }
 
-// TestSimulateSeesLimitsOfAllOrgs: a limit set for all orgs decides as those of an org do, and can
-// be given another amount, for one org or for all.
+// TestSimulateSeesLimitsOfAllOrgs: simulate applies a limit set for all orgs like an org's own
+// limit, and can change its amount for one org or for all.
 func TestSimulateSeesLimitsOfAllOrgs(t *testing.T) {
 	s := newSite(t, "orgs: [{id: acme, over_limit: refuse, users: [{id: alice}]}, {id: globex, over_limit: refuse, users: [{id: gus}]}]\n")
 	s.must("limits", "set", "calls", "--org", "all", "--metric", "requests", "--amount", "2", "--window", "1h")
@@ -68,8 +68,8 @@ func TestSimulateSeesLimitsOfAllOrgs(t *testing.T) {
 	refused(7, "acme/calls: 1")
 }
 
-// TestCheckOfPorts: a port that llmguard has with the same file is in order; one that something
-// else has is a warning, and with --live an error.
+// TestCheckOfPorts: a port held by llmguard with the same file is fine; a port held by another
+// program is a warning, and an error with --live.
 func TestCheckOfPorts(t *testing.T) {
 	var taken [2]string
 	for i := range taken {
@@ -103,7 +103,8 @@ func TestCheckOfPorts(t *testing.T) {
 	}
 }
 
-// TestCheckBesideItsOwn: check says of the ports of a running llmguard with this file that they are its own.
+// TestCheckBesideItsOwn: check recognizes that the ports are held by a llmguard running this
+// file.
 func TestCheckBesideItsOwn(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

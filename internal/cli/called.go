@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// called is how a person at this terminal calls this program, for commands that we
-// print: by its name when the PATH leads to it, through `go run` when that built it,
-// else by its path.
+// called returns the command by which the user can run this program: its name if PATH leads to
+// it, `go run` if that built it, otherwise its path. Printed commands use it.
 func called() string {
 	self, err := os.Executable()
 	if err != nil {
@@ -50,11 +49,11 @@ func shellWord(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// freePorts bounds the search for a port.
+// freePorts limits how many ports are tried.
 const freePorts = 50
 
-// freeAddress returns the address, or the one with the next port that nothing listens
-// on. Without one it returns the address, and listening says what is wrong.
+// freeAddress returns address, or the next one with a free port. If none is free it returns
+// address, and listening on it reports the error.
 func freeAddress(address string) string {
 	host, text, err := net.SplitHostPort(address)
 	port, bad := strconv.Atoi(text)
@@ -72,7 +71,7 @@ func freeAddress(address string) string {
 	return address
 }
 
-// nextAddress is the address with the port after it.
+// nextAddress returns the address with the next port.
 func nextAddress(address string) string {
 	host, text, _ := net.SplitHostPort(address)
 	port, _ := strconv.Atoi(text)

@@ -14,8 +14,8 @@ import (
 	"github.com/llmguard/llmguard/internal/diagnose"
 )
 
-// exitBroken is the exit code for a configuration that is right and something it
-// needs, or that runs by it, that is not. A wrong configuration is 1.
+// exitBroken is the exit code for a valid configuration when something it depends on fails, or
+// a process that runs it. An invalid configuration exits with 1.
 const exitBroken = 2
 
 type checkOptions struct {
@@ -26,20 +26,21 @@ type checkOptions struct {
 func checkCommand() *cobra.Command {
 	var o checkOptions
 	c := &cobra.Command{
-		Use: "check", Short: "Check a configuration file and, with --live, everything that it needs", Args: cobra.NoArgs,
-		Long: "Reads the file, and what it needs of this machine: certificates, directories to write to, ports. Those findings are warnings,\n" +
-			"because the file may be for another machine; with --live they are errors. A port that is taken by llmguard with this file is\n" +
-			"in order. Without --live it connects to nothing but admin.listen, and to that only when a port is taken. With it, it also asks\n" +
-			"Redis (version, eviction, persistence, memory, latency, clock) and every provider (reachable, credential, clock, prices of\n" +
-			"its models); that costs nothing and changes nothing.\n\n" +
-			"Exit codes: 0 all is well, perhaps with warnings; 1 the configuration is wrong or cannot be read;\n" +
-			"2 the configuration is right, and something it needs is not (with --strict: or there are warnings).",
+		Use: "check", Short: "Check a configuration file and, with --live, Redis and the providers", Args: cobra.NoArgs,
+		Long: "Checks the file and what it needs on this machine: certificates, writable directories, free ports. These findings are\n" +
+			"warnings, because the file may be for another machine; with --live they are errors. A port used by llmguard with this file\n" +
+			"is fine.\n\n" +
+			"--live also tests Redis (version, eviction, persistence, memory, latency, clock) and every provider (reachability,\n" +
+			"credential, clock, prices of its models). It costs nothing and changes nothing. Without --live, the only connection is to\n" +
+			"admin.listen, if a port is in use.\n\n" +
+			"Exit codes: 0 no errors; 1 the configuration is invalid or cannot be read; 2 the configuration is valid, but something\n" +
+			"that it needs has failed (with --strict: or there are warnings).",
 		Example: "  llmguard check -c llmguard.yaml\n" +
 			"  llmguard check --live -o json | jq '.findings[] | select(.level != \"ok\")'",
 	}
 	configFlag(c, &o.path)
-	c.Flags().BoolVar(&o.live, "live", false, "ask Redis and the providers, too")
-	c.Flags().BoolVar(&o.strict, "strict", false, "warnings fail the check, too")
+	c.Flags().BoolVar(&o.live, "live", false, "also test Redis and the providers")
+	c.Flags().BoolVar(&o.strict, "strict", false, "treat warnings as errors")
 	formatFlag(c, &o.output, plainFormats...)
 	c.RunE = func(c *cobra.Command, _ []string) error { return runCheck(c.Context(), o, c.OutOrStdout()) }
 	return c
@@ -73,7 +74,7 @@ func runCheck(ctx context.Context, o checkOptions, w io.Writer) error {
 		}
 		state := "is valid"
 		if r.Errors > 0 {
-			state = "is valid, and would not work"
+			state = "parses, but llmguard would not start"
 		}
 		_, err := fmt.Fprintf(w, "\n%s %s: %s\n", o.path, state, r.verdict())
 		return err
@@ -86,8 +87,8 @@ func runCheck(ctx context.Context, o checkOptions, w io.Writer) error {
 	return nil
 }
 
-// machine looks at what this machine has. Without --live it need not be the one that the
-// configuration is for, so that nothing of it is an error.
+// machine checks this machine. Without --live, its findings are at most warnings, because the
+// configuration may be meant for another machine.
 func machine(ctx context.Context, cfg *config.Config, live bool) []diagnose.Finding {
 	level := diagnose.Warning
 	if live {
@@ -96,10 +97,10 @@ func machine(ctx context.Context, cfg *config.Config, live bool) []diagnose.Find
 	return app.CheckMachine(cfg, level, func() bool { return runs(ctx, cfg) })
 }
 
-// ownTime is what a llmguard on this machine gets to answer.
+// ownTime is how long a local llmguard has to respond.
 const ownTime = 2 * time.Second
 
-// runs reports whether what answers at admin.listen is llmguard with this file.
+// runs reports whether the process listening at admin.listen is llmguard running this file.
 func runs(ctx context.Context, cfg *config.Config) bool {
 	urls, client, err := (&doctorOptions{}).listeners(cfg)
 	if err != nil {
@@ -112,7 +113,7 @@ func runs(ctx context.Context, cfg *config.Config) bool {
 	return err == nil && p.Hash() == cfg.Hash()
 }
 
-// contents says in short what a configuration has.
+// contents summarizes a configuration.
 func contents(cfg *config.Config) string {
 	users := 0
 	keys := 0
@@ -127,28 +128,29 @@ func contents(cfg *config.Config) string {
 		plural(users, "user"), plural(keys, "key"), plural(limits, "limit"))
 }
 
-// live asks what the configuration needs.
+// live checks the services that the configuration uses.
 func live(ctx context.Context, cfg *config.Config, policy *guard.Policy) []diagnose.Finding {
 	found := store(ctx, cfg)
 	if cfg.Store.JournalDir == "" {
 		found = append(found, diagnose.Finding{
 			Area: "journal", Level: diagnose.Warning,
-			What: "store.journal_dir is not set: ends of calls that Redis does not take are kept in memory only",
-			Fix:  "Set it to a directory on a disk that outlives the process.",
+			What: "store.journal_dir is not set: if Redis is down, charges of finished calls live in memory and are lost " +
+				"on exit",
+			Fix: "Set it to a directory on persistent storage.",
 		})
 	}
 	return append(found, diagnose.Upstreams(ctx, policy)...)
 }
 
-// storeTime is what Redis gets to answer all there is to ask.
+// storeTime is how long Redis has to answer all questions.
 const storeTime = 15 * time.Second
 
-// store asks Redis.
+// store checks Redis.
 func store(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 	if !cfg.Redis.Configured() {
 		return []diagnose.Finding{{
 			Area: "redis", Level: diagnose.Error,
-			What: "none is configured, and without one nothing would be remembered", Fix: "Set redis.addresses or redis.url.",
+			What: "no Redis configured; it stores limits, jobs and the ledger", Fix: "Set redis.addresses or redis.url.",
 		}}
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTime)

@@ -14,8 +14,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// command runs a command line and returns its output and what the program would
-// exit with.
+// command runs a command line and returns its output and exit code.
 func command(t *testing.T, args ...string) (out string, code int) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -60,12 +59,12 @@ admin: {listen: "127.0.0.1:0"}
 	}
 	write(good.Addr, "sk-right-canary", "")
 	f("llmguard.yaml is valid: ", 0)
-	f("takes the credential", 0, "--live")
+	f("accepts the API key", 0, "--live")
 	f("ok       redis            redis ", 0, "--live")
 
 	write(good.Addr, "sk-wrong-canary", "")
 	f("is valid: ", 0)
-	f("refuses the credential (status 401)", 2, "--live")
+	f("rejects the API key (status 401)", 2, "--live")
 	out, code := command(t, "check", "-c", path, "--live", "-o", "json")
 	var r examination
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 2 || r.OK || r.Errors != 1 {
@@ -78,10 +77,10 @@ admin: {listen: "127.0.0.1:0"}
 	f("redis does not answer", 2, "--live")
 
 	write(good.Addr, "sk-right-canary", ", models: [gpt-4o, claude-nowhere]")
-	f("org acme may use claude-nowhere, which no provider's pool takes", 0)
+	f("org acme may use claude-nowhere, which no provider's pool serves", 0)
 	f("warning", 2, "--strict")
 	write(good.Addr, "sk-right-canary", ", models: [gpt-999]")
-	f("would not work: 1 error", 2)
+	f("llmguard would not start: 1 error", 2)
 
 	write(good.Addr, "sk-right-canary", ", limts: []")
 	f(`llmguard.yaml:5:19: orgs[0]: unknown field "limts"; did you mean "limits"?`, 1)
@@ -92,8 +91,8 @@ admin: {listen: "127.0.0.1:0"}
 	f("--output toml: expected one of table, json, yaml", 2, "-o", "toml")
 }
 
-// TestInit: what init writes passes check, without and with providers' keys in
-// the environment, and nothing is overwritten unasked.
+// TestInit: the file that init writes passes check, with and without provider keys in the
+// environment. Existing files are overwritten only with --force.
 func TestInit(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "llmguard.yaml")
@@ -102,7 +101,7 @@ func TestInit(t *testing.T) {
 	}
 	t.Setenv("REDIS_URL", "")
 	out, code := command(t, "init", "-c", path)
-	if code != 0 || !strings.Contains(out, "lg_live_") || !strings.Contains(out, "set OPENAI_API_KEY before you start it") {
+	if code != 0 || !strings.Contains(out, "lg_live_") || !strings.Contains(out, "Set OPENAI_API_KEY before you start it") {
 		t.Fatalf("exit %d: %s", code, out)
 	}
 	if out, code := command(t, "check", "-c", path); code != 0 || !strings.Contains(out, "1 provider, 1 org, 1 user, 1 key, 3 limits") {
@@ -124,7 +123,7 @@ func TestInit(t *testing.T) {
 		t.Errorf("%v: mode %v", err, info.Mode())
 	}
 
-	if out, code := command(t, "init", "-c", path); code != 1 || !strings.Contains(out, "is there already; --force overwrites it") {
+	if out, code := command(t, "init", "-c", path); code != 1 || !strings.Contains(out, "already exists. Overwrite it with --force") {
 		t.Errorf("exit %d: %s", code, out)
 	}
 	if again, err := os.ReadFile(path); err != nil || !bytes.Equal(again, text) {
@@ -134,11 +133,17 @@ func TestInit(t *testing.T) {
 		t.Setenv(s.Env, "sk-canary-of-"+s.ID)
 	}
 	t.Setenv("REDIS_URL", "redis://127.0.0.1:6379/1")
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	if out, code := command(t, "init", "-c", path, "--force"); code != 0 || strings.Contains(out, "before you start it") {
 		t.Errorf("exit %d: %s", code, out)
 	}
 	if out, code := command(t, "check", "-c", path); code != 0 || !strings.Contains(out, fmt.Sprintf("%d providers", len(known))) {
 		t.Errorf("exit %d: %s", code, out)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v: mode %v after --force, want 0600", err, info.Mode())
 	}
 	if text, err = os.ReadFile(path); err != nil || strings.Contains(string(text), "canary") || !strings.Contains(string(text), "url: ${REDIS_URL}") {
 		t.Errorf("%v: %s", err, text)
@@ -166,7 +171,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestCompletion: every shell gets a script.
+// TestCompletion: every shell has a completion script.
 func TestCompletion(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		if out, code := command(t, "completion", shell); code != 0 || !strings.Contains(out, "llmguard") {

@@ -1,4 +1,4 @@
-// Package cli has the commands of llmguard.
+// Package cli implements the llmguard commands.
 package cli
 
 import (
@@ -15,8 +15,7 @@ import (
 	"github.com/llmguard/llmguard/internal/app/front"
 )
 
-// Main runs a command line until it ends or ctx does, and returns the code that
-// the program exits with.
+// Main runs a command line until it finishes or ctx is done, and returns the exit code.
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err := run(ctx, args, stdout, stderr); err != nil {
 		return exitCode(stderr, err)
@@ -41,45 +40,45 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 func Root() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "llmguard",
-		Short:         "An LLM cost guard: budgets that hold, and a queue instead of a refusal",
+		Short:         "OpenAI-compatible proxy that enforces spending limits and queues over-limit calls",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       thisBuild().line(),
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(nearFlag)
-	root.PersistentFlags().String("context", "", "the context to work on (default: LLMGUARD_CONTEXT, or the current one)")
+	root.PersistentFlags().String("context", "", "context to use (default: LLMGUARD_CONTEXT, or the current context)")
 	_ = root.RegisterFlagCompletionFunc("context", completeContexts)
 	root.AddCommand(contextCommand(), applyCommand(), devCommand(), roleCommand("serve", app.Proxy),
 		roleCommand("worker", app.Worker),
 		initCommand(), checkCommand(), doctorCommand(), configCommand(), orgsCommand(), usersCommand(), keysCommand(),
 		limitsCommand(), whyCommand(), adminsCommand(), changesCommand(),
 		pricesCommand(), usageCommand(), simulateCommand(), batchCommand(), batchesCommand(), jobsCommand(), queueCommand(),
-		topCommand(), webhooksCommand(), versionCommand())
+		topCommand(), webhooksCommand(), docsCommand(), versionCommand())
 	finish(root)
 	return root
 }
 
 var roleText = map[string]string{
-	"serve":  "Serve callers: authenticate, hold, forward, settle, queue",
-	"worker": "Drain the queues at the providers' quota rate",
+	"serve":  "Run the proxy",
+	"worker": "Run queued jobs at the rate of the provider quotas",
 }
 
 func roleCommand(name string, role app.Role) *cobra.Command {
 	var path, profile string
 	c := &cobra.Command{
-		Use: name, Short: roleText[name], Args: cobra.NoArgs,
+		Use: name, Short: roleText[name], Args: cobra.NoArgs, Example: "  llmguard " + name + " -c llmguard.yaml",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return profiled(profile, func() error { return app.RunFile(c.Context(), path, role, front.New, c.ErrOrStderr()) })
 		},
 	}
 	configFlag(c, &path)
 	c.Flags().StringVar(&profile, "cpuprofile", "",
-		"write a profile of the processor time to this file, for go tool pprof")
+		"write a CPU profile to this file, for go tool pprof")
 	return c
 }
 
-// profiled runs f, and writes what it used of the processor to a file if one is named.
+// profiled runs f, and writes a CPU profile to path if it is not empty.
 func profiled(path string, f func() error) error {
 	if path == "" {
 		return f()
@@ -97,6 +96,6 @@ func profiled(path string, f func() error) error {
 }
 
 func configFlag(c *cobra.Command, path *string) {
-	c.Flags().StringVarP(path, "config", "c", "llmguard.yaml", "the configuration file")
+	c.Flags().StringVarP(path, "config", "c", "llmguard.yaml", "configuration file")
 	wantFile(c, path)
 }

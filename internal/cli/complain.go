@@ -13,12 +13,12 @@ import (
 	"github.com/llmguard/llmguard/config"
 )
 
-// exit ends the program with a code of its own; everything was said already.
+// exit ends the program with this exit code; the messages have been printed already.
 type exit int
 
 func (e exit) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// exitCode says why a command failed, and with what the program ends.
+// exitCode prints why a command failed and returns its exit code.
 func exitCode(w io.Writer, err error) int {
 	var code exit
 	if errors.As(err, &code) {
@@ -32,9 +32,8 @@ func exitCode(w io.Writer, err error) int {
 	return 1
 }
 
-// complain prints why a command failed. What is wrong in a configuration
-// stands on lines of its own that begin with the file's name, where editors and
-// people look for it.
+// complain prints an error. Each configuration error is on its own line that starts with the
+// file name, as editors expect.
 func complain(w io.Writer, err error) {
 	var wrong config.Errors
 	if errors.As(err, &wrong) {
@@ -44,14 +43,13 @@ func complain(w io.Writer, err error) {
 	fmt.Fprintln(w, "llmguard:", err)
 }
 
-// wantFile makes a command say what to do when its configuration file does not
-// exist.
+// wantFile documents what to do when the command's configuration file does not exist.
 func wantFile(c *cobra.Command, path *string) {
 	c.Long = cmp.Or(c.Long, c.Short) +
-		"\n\nIt works on the configuration file, not over the network (LLMGUARD_ADMIN_URL and contexts do not apply)."
+		"\n\nIt reads the configuration file and does not work over the network (LLMGUARD_ADMIN_URL and contexts do not apply)."
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
 		if named, _ := c.Flags().GetString("context"); named != "" {
-			return fmt.Errorf("`%s` works on the configuration file, not over the network: --context does not apply",
+			return fmt.Errorf("`%s` reads the configuration file and does not work over the network; remove --context",
 				c.CommandPath())
 		}
 		if _, err := os.Stat(*path); errors.Is(err, fs.ErrNotExist) {
@@ -61,15 +59,15 @@ func wantFile(c *cobra.Command, path *string) {
 	}
 }
 
-// noConfig says that there is no configuration file of this name, which a command works on.
+// noConfig is the error for a missing configuration file.
 type noConfig struct{ path, command string }
 
 func (e noConfig) Error() string {
-	return fmt.Sprintf("there is no configuration file %s; name yours with --config, or write one with `llmguard init` "+
-		"(`llmguard dev` needs none). `%s` works on this file, not over the network", e.path, e.command)
+	return fmt.Sprintf("%s not found. Use --config FILE, or create one with `llmguard init` "+
+		"(`llmguard dev` needs none). `%s` needs this file and does not work over the network", e.path, e.command)
 }
 
-// plural words a number of things: "1 org", "2 orgs".
+// plural formats a count: "1 org", "2 orgs".
 func plural(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing

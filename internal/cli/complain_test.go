@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// says runs a command line and returns everything the user sees.
+// says runs a command line and returns everything that it prints.
 func says(t *testing.T, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -34,7 +34,7 @@ func TestConfigurationErrorsStandAlone(t *testing.T) {
 
 func TestMissingConfiguration(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.yaml")
-	want := "llmguard: there is no configuration file " + path + "; name yours with --config, or write one with `llmguard init` (`llmguard dev` needs none). `llmguard serve` works on this file, not over the network\n"
+	want := "llmguard: " + path + " not found. Use --config FILE, or create one with `llmguard init` (`llmguard dev` needs none). `llmguard serve` needs this file and does not work over the network\n"
 	if got := says(t, "serve", "-c", path); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

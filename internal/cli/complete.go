@@ -9,8 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// named are the lists of the API whose ids the shell completes, by the flag or argument that
-// takes them; %s is the org.
+// named maps flags and arguments to the API lists that complete them; %s is the org.
 var named = map[string]string{
 	"org": "/orgs", "user": "/orgs/%s/users", "key": "/orgs/%s/keys",
 	"limit": "/orgs/%s/limits",
@@ -18,8 +17,7 @@ var named = map[string]string{
 
 var argument = regexp.MustCompile(`^\S+ \[?(ORG|USER|KEY|LIMIT)\]?$`)
 
-// completeFlags has the shell complete what a running llmguard, or its Redis, knows the names
-// of.
+// completeFlags adds shell completion of ids, from a running llmguard or its Redis.
 func completeFlags(c *cobra.Command) {
 	if c.Flags().Lookup("admin-url") == nil {
 		return
@@ -42,7 +40,8 @@ func completeFlags(c *cobra.Command) {
 	}
 }
 
-// completeIDs asks for the ids of a kind. A shell has no place for an error: then there are none.
+// completeIDs lists the ids of a kind. Completion cannot show errors, so an error yields an
+// empty list.
 func completeIDs(kind string) cobra.CompletionFunc {
 	return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		text := func(flag string) string {

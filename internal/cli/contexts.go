@@ -15,13 +15,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// contexts are the running llmguards that somebody works with, as their file has them.
+// contexts is the contents of the contexts file: the deployments that the user works with.
 type contexts struct {
 	Current string    `yaml:"current,omitempty"`
 	List    []reached `yaml:"contexts"`
 }
 
-// reached is one of them: where its admin listener is, and with which key.
+// reached is one deployment: the address of its admin listener, and the key.
 type reached struct {
 	Name   string `yaml:"name"`
 	URL    string `yaml:"url"`
@@ -29,7 +29,7 @@ type reached struct {
 	CAFile string `yaml:"ca_file,omitempty"`
 }
 
-// contextsPath is where the file is: below XDG_CONFIG_HOME, else ~/.config.
+// contextsPath returns the path of the file, under XDG_CONFIG_HOME or ~/.config.
 func contextsPath() (string, error) {
 	dir := os.Getenv("XDG_CONFIG_HOME")
 	if dir == "" {
@@ -42,12 +42,12 @@ func contextsPath() (string, error) {
 	return filepath.Join(dir, "llmguard", "contexts.yaml"), nil
 }
 
-// readContexts reads the file; none is an empty one. One that others can read is refused,
-// because it has keys in it.
+// readContexts reads the file. A missing file is empty. A file that other users can read is
+// refused, because it contains keys.
 func readContexts() (*contexts, error) {
 	path, err := contextsPath()
 	if err != nil {
-		return &contexts{}, nil // without a home there are no contexts
+		return &contexts{}, nil // no home directory, so no contexts
 	}
 	info, err := os.Stat(path)
 	switch {
@@ -56,8 +56,8 @@ func readContexts() (*contexts, error) {
 	case err != nil:
 		return nil, err
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("%s holds keys and can be read by others: run `chmod 600 %s`, and rotate the keys if "+
-			"others were on this machine", path, path)
+		return nil, fmt.Errorf("%s holds keys and is readable by other users. Run `chmod 600 %s`, and rotate the keys if "+
+			"other users have access to this machine", path, path)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -97,18 +97,18 @@ func (all *contexts) find(name string) (*reached, error) {
 		known = append(known, all.List[i].Name)
 	}
 	if len(known) == 0 {
-		return nil, fmt.Errorf("there is no context %s, nor any other; `llmguard context add` makes one", name)
+		return nil, fmt.Errorf("context %s not found; there are no contexts. Add one with `llmguard context add`", name)
 	}
-	return nil, fmt.Errorf("there is no context %s; there are %s", name, strings.Join(known, ", "))
+	return nil, fmt.Errorf("context %s not found. Contexts: %s", name, strings.Join(known, ", "))
 }
 
 func contextCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "context", Short: "Choose which running llmguard the commands work on",
-		Long: "A context is the address of an admin listener with an administrator's key. The commands use the current one unless\n" +
-			"--context or LLMGUARD_CONTEXT names another. --admin-url and --admin-key, and the variables LLMGUARD_ADMIN_URL and\n" +
-			"LLMGUARD_ADMIN_KEY, take precedence over contexts; --config works on the Redis of that file directly.\n" +
-			"They are kept in ~/.config/llmguard/contexts.yaml, which only its owner can read.",
+		Use: "context", Short: "Choose the llmguard that commands connect to",
+		Long: "A context is the address of an admin listener and an administrator's key. Commands use the current context unless\n" +
+			"--context or LLMGUARD_CONTEXT names another. --admin-url, --admin-key, LLMGUARD_ADMIN_URL and LLMGUARD_ADMIN_KEY take\n" +
+			"precedence over contexts; --config connects to the Redis in that file directly. Contexts are stored in\n" +
+			"~/.config/llmguard/contexts.yaml, which only its owner can read.",
 		Example: "  llmguard context add prod --url https://llmguard.internal:9090 < admin-key.txt\n" +
 			"  llmguard context use prod\n" +
 			"  llmguard context list",
@@ -120,9 +120,9 @@ func contextCommand() *cobra.Command {
 func contextAddCommand() *cobra.Command {
 	var made reached
 	c := &cobra.Command{
-		Use: "add NAME", Short: "Add a context, or replace the one of this name", Args: cobra.ExactArgs(1),
-		Long: "The administrator's key is read from standard input, where the history of the shell does not keep it, or is\n" +
-			"LLMGUARD_ADMIN_KEY. The first context becomes the current one.",
+		Use: "add NAME", Short: "Add or replace a context", Args: cobra.ExactArgs(1),
+		Long: "The administrator's key is read from standard input, which keeps it out of the shell history, or from LLMGUARD_ADMIN_KEY.\n" +
+			"The first context becomes the current one.",
 		Example: "  llmguard context add prod --url https://llmguard.internal:9090 < admin-key.txt",
 	}
 	c.RunE = func(c *cobra.Command, args []string) (err error) {
@@ -152,11 +152,11 @@ func contextAddCommand() *cobra.Command {
 		if err := all.write(); err != nil {
 			return err
 		}
-		fmt.Fprintf(c.OutOrStdout(), "context %s is %s; the current one is %s\n", made.Name, made.URL, all.Current)
+		fmt.Fprintf(c.OutOrStdout(), "context %s is %s; the current context is %s\n", made.Name, made.URL, all.Current)
 		return nil
 	}
-	c.Flags().StringVar(&made.URL, "url", "", "the admin listener, such as https://llmguard.internal:9090; needed")
-	c.Flags().StringVar(&made.CAFile, "ca-file", "", "PEM file of authorities to trust besides the system's")
+	c.Flags().StringVar(&made.URL, "url", "", "the admin listener, such as https://llmguard.internal:9090 (required)")
+	c.Flags().StringVar(&made.CAFile, "ca-file", "", "PEM file of CAs to trust in addition to the system's")
 	_ = c.MarkFlagRequired("url")
 	return c
 }
@@ -167,8 +167,8 @@ func secretInput(stdin io.Reader, variable string) (string, error) {
 		return text, nil
 	}
 	if terminal(stdin) {
-		return "", fmt.Errorf("write the key to standard input, or set %s (it is not taken as an argument, where others "+
-			"could see it)", variable)
+		return "", fmt.Errorf("pass the key on standard input, or set %s (an argument would be visible "+
+			"to other users)", variable)
 	}
 	raw, err := io.ReadAll(io.LimitReader(stdin, 64<<10))
 	if err != nil {
@@ -176,14 +176,14 @@ func secretInput(stdin io.Reader, variable string) (string, error) {
 	}
 	text := strings.TrimSpace(string(raw))
 	if text == "" {
-		return "", fmt.Errorf("standard input is empty: write the key to it, or set %s", variable)
+		return "", fmt.Errorf("standard input is empty: pass the key on it, or set %s", variable)
 	}
 	return text, nil
 }
 
 func contextUseCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "use NAME", Short: "Make a context the current one", Args: cobra.ExactArgs(1),
+		Use: "use NAME", Short: "Switch to a context", Args: cobra.ExactArgs(1), Example: "  llmguard context use prod",
 		ValidArgsFunction: completeContexts,
 		RunE: func(c *cobra.Command, args []string) error {
 			all, err := readContexts()
@@ -204,7 +204,7 @@ func contextUseCommand() *cobra.Command {
 	}
 }
 
-// contextView is a context for people and programs, without its key.
+// contextView is a context for output, without its key.
 type contextView struct {
 	Name    string `json:"name"`
 	URL     string `json:"url"`
@@ -213,7 +213,12 @@ type contextView struct {
 
 func contextListCommand() *cobra.Command {
 	var output string
-	c := &cobra.Command{Use: "list", Short: "List the contexts, never their keys", Args: cobra.NoArgs}
+	c := &cobra.Command{
+		Use:     "list",
+		Short:   "List contexts (keys are never shown)",
+		Args:    cobra.NoArgs,
+		Example: "  llmguard context list",
+	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		all, err := readContexts()
 		if err != nil {
@@ -237,7 +242,8 @@ func contextListCommand() *cobra.Command {
 
 func contextRemoveCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "remove NAME", Short: "Remove a context from this machine; its key stays valid", Args: cobra.ExactArgs(1),
+		Use: "remove NAME", Short: "Remove a context from this machine (its key stays valid)", Args: cobra.ExactArgs(1),
+		Example:           "  llmguard context remove prod",
 		ValidArgsFunction: completeContexts,
 		RunE: func(c *cobra.Command, args []string) error {
 			all, err := readContexts()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// typed runs a command with a text on its standard input, by the variable that takes its place.
+// addContext adds a context and passes its key in the environment, as LLMGUARD_ADMIN_KEY.
 func (l *live) addContext(name, url, key string) {
 	l.t.Helper()
 	l.t.Setenv("LLMGUARD_ADMIN_KEY", key)
@@ -18,14 +18,15 @@ func (l *live) addContext(name, url, key string) {
 	}
 }
 
-// TestContexts: a context names where commands work; the line goes before the environment, and that before contexts.
+// TestContexts: a context selects the deployment. Flags take precedence over the environment,
+// and the environment over contexts.
 func TestContexts(t *testing.T) {
 	l := newLive(t, "")
 	home := t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", home)
 	t.Chdir(t.TempDir())
 	refuses(t, "llmguard context add", "orgs", "list")
-	refuses(t, "there is no context prod, nor any other", "orgs", "list", "--context", "prod")
+	refuses(t, "context prod not found; there are no contexts", "orgs", "list", "--context", "prod")
 	l.addContext("prod", l.app.AdminURL(), l.admin)
 	l.addContext("gone", "http://127.0.0.1:1", "lg_admin_of_another_place")
 	file := filepath.Join(home, "llmguard", "contexts.yaml")
@@ -48,7 +49,7 @@ func TestContexts(t *testing.T) {
 	if out, _, code := llmguard(t, "context", "use", "gone"); code != 0 {
 		t.Error(out)
 	}
-	refuses(t, "cannot be reached", "orgs", "list")
+	refuses(t, "cannot reach the admin listener", "orgs", "list")
 	works("--context", "prod")
 	works("-c", l.file)
 	works("--admin-url", l.app.AdminURL(), "--admin-key", l.admin)
@@ -58,17 +59,17 @@ func TestContexts(t *testing.T) {
 	t.Setenv("LLMGUARD_ADMIN_URL", l.app.AdminURL())
 	t.Setenv("LLMGUARD_ADMIN_KEY", l.admin)
 	works()
-	refuses(t, "cannot be reached", "orgs", "list", "--context", "gone")
-	refuses(t, "leave it out to ask a running llmguard", "orgs", "list", "-c", l.file, "--context", "prod")
+	refuses(t, "cannot reach the admin listener", "orgs", "list", "--context", "gone")
+	refuses(t, "leave it out to use a running llmguard", "orgs", "list", "-c", l.file, "--context", "prod")
 	os.Unsetenv("LLMGUARD_ADMIN_KEY")
 	refuses(t, "LLMGUARD_ADMIN_URL or --admin-url needs an administrator's key", "orgs", "list")
 	os.Unsetenv("LLMGUARD_ADMIN_URL")
-	refuses(t, "there is no context nowhere; there are prod, gone", "context", "use", "nowhere")
+	refuses(t, "context nowhere not found. Contexts: prod, gone", "context", "use", "nowhere")
 	if _, notes, code := llmguard(t, "context", "remove", "gone"); code != 0 {
 		t.Error(notes)
 	}
 	if err := os.Chmod(file, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	refuses(t, "can be read by others", "context", "list")
+	refuses(t, "is readable by other users", "context", "list")
 }

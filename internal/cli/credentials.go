@@ -16,8 +16,8 @@ import (
 func credentialsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "credentials", Short: "Set and remove an org's own credentials at providers",
-		Long: "Calls of the org then go on its own account. A secret is read from standard input, is encrypted with queue.seal_keys, and\n" +
-			"cannot be read back.\n\n" +
+		Long: "The org's calls then use its own provider account. The secret is read from standard input and encrypted with\n" +
+			"queue.seal_keys; it cannot be read back.\n\n" +
 			adminHelp,
 		Example: "  llmguard orgs credentials set openai --org acme < acme-openai-key.txt\n" +
 			"  llmguard orgs credentials list --org acme",
@@ -37,7 +37,12 @@ func credentialTable(w io.Writer, list []admin.Credential) error {
 func credentialsListCommand() *cobra.Command {
 	var f adminFlags
 	var org string
-	c := &cobra.Command{Use: "list", Short: "List an org's own credentials", Args: cobra.NoArgs}
+	c := &cobra.Command{
+		Use:     "list",
+		Short:   "List an org's own credentials",
+		Args:    cobra.NoArgs,
+		Example: "  llmguard orgs credentials list --org acme",
+	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return f.run(c, func(a *adminClient) error {
 			var l struct {
@@ -59,8 +64,9 @@ func credentialsSetCommand() *cobra.Command {
 	var org string
 	var inClear bool
 	c := &cobra.Command{
-		Use: "set PROVIDER", Short: "Set the org's credential at a provider, from standard input",
-		Args: cobra.ExactArgs(1),
+		Use: "set PROVIDER", Short: "Set the org's provider credential, read from standard input",
+		Example: "  llmguard orgs credentials set openai --org acme < acme-openai-key.txt",
+		Args:    cobra.ExactArgs(1),
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		raw, err := io.ReadAll(io.LimitReader(c.InOrStdin(), 64<<10))
@@ -69,8 +75,8 @@ func credentialsSetCommand() *cobra.Command {
 		}
 		secret := strings.TrimSpace(string(raw))
 		if secret == "" {
-			return errors.New("standard input is empty: write the secret to it (it is not taken as an argument, where others " +
-				"could see it)")
+			return errors.New("standard input is empty: pass the secret on it (an argument would be visible " +
+				"to other users)")
 		}
 		return f.run(c, func(a *adminClient) error {
 			var v admin.Credential
@@ -86,18 +92,18 @@ func credentialsSetCommand() *cobra.Command {
 	f.add(c, listFormats...)
 	f.why(c)
 	orgFlag(c, &org)
-	c.Flags().BoolVar(&inClear, "clear", false, "keep it in Redis as it is when there is no seal key")
+	c.Flags().BoolVar(&inClear, "clear", false, "store it unencrypted in Redis if there is no seal key")
 	return c
 }
 
 func credentialsDeleteCommand() *cobra.Command {
 	var org string
-	c := deleteCommand("provider", "Remove an org's own credential: its calls go on the deployment's account again",
+	c := deleteCommand("provider", "Remove an org's own credential (its calls use the deployment's account again)",
 		func(c *cobra.Command, a *adminClient, args []string) error {
 			if err := a.ask(c.Context(), http.MethodDelete, pathOf("orgs", org, "credentials", args[0]), nil, nil); err != nil {
 				return err
 			}
-			fmt.Fprintf(c.OutOrStdout(), "removed the credential of org %s at %s\n", org, args[0])
+			fmt.Fprintf(c.OutOrStdout(), "removed the %[2]s credential of org %[1]s\n", org, args[0])
 			return nil
 		})
 	orgFlag(c, &org)

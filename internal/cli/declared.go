@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// readDeclaredFile reads the orgs of a file. Other parts of a configuration are not its business
-// and are refused, so that nobody believes them applied.
+// readDeclaredFile reads the orgs of a file. It refuses any other section of a configuration,
+// so that a user does not assume it was applied.
 func readDeclaredFile(path string, stdin io.Reader) ([]map[string]any, error) {
 	name, in := path, stdin
 	if path == "-" {
@@ -39,7 +39,7 @@ func readDeclaredFile(path string, stdin io.Reader) ([]map[string]any, error) {
 		return nil, fmt.Errorf("%s: %s", name, strings.TrimSpace(yaml.FormatError(err, false, true)))
 	}
 	if len(file.Orgs) == 0 {
-		return nil, fmt.Errorf("%s: expected a list `orgs`, as in the configuration; `llmguard config export` prints one",
+		return nil, fmt.Errorf("%s: expected a list `orgs`, as in the configuration (`llmguard config export` prints one)",
 			name)
 	}
 	for _, org := range file.Orgs {
@@ -48,13 +48,13 @@ func readDeclaredFile(path string, stdin io.Reader) ([]map[string]any, error) {
 	return file.Orgs, nil
 }
 
-// texts are the fields that YAML may read as numbers or times, and that the API takes as texts.
+// texts are the fields that the API takes as strings and YAML may parse as numbers or times.
 var texts = map[string]bool{
 	"amount": true, "capacity": true, "refill": true, "max_wait": true, "window": true,
 	"only": true, "id": true, "name": true,
 }
 
-// asTexts makes texts of what the API takes as texts, in place.
+// asTexts converts the values of these fields to strings, in place.
 func asTexts(name string, value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -80,11 +80,11 @@ func asTexts(name string, value any) any {
 func configExportCommand() *cobra.Command {
 	var f usageFlags
 	c := &cobra.Command{
-		Use: "export", Short: "Print the orgs in force, of file and Redis, in the form that `llmguard apply` reads",
+		Use: "export", Short: "Print the orgs in force (file and Redis) in the format of `llmguard apply`",
 		Args: cobra.NoArgs,
-		Long: "Prints orgs with their users, keys and limits as they are in force: those of the file with what is recorded over them.\n" +
-			"Hashes of keys are among them for administrators who may write: with those, keys continue to work where it is applied.\n" +
-			"Overrides end on their own and credentials are secret; neither is printed.\n\n" +
+		Long: "Prints orgs with their users, keys and limits as they are in force: the values of the file, overridden by those in Redis.\n" +
+			"Administrators with write access also get the key hashes, so keys keep working where you apply the output. Overrides,\n" +
+			"which expire, and credentials, which are secret, are not included.\n\n" +
 			adminHelp,
 		Example: "  llmguard config export --out orgs.yaml\n  llmguard config export --org acme",
 	}

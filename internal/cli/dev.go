@@ -29,10 +29,10 @@ func devCommand() *cobra.Command {
 	var o devOptions
 	var fake bool
 	c := &cobra.Command{
-		Use: "dev", Short: "Run everything on this machine, with a key ready to use", Args: cobra.NoArgs,
-		Long: "Runs proxy and worker with two example users, on a Redis given by --redis or REDIS_URL, else on a child\n" +
-			"redis-server, else in memory. Calls go to a built-in fake provider and cost nothing; with --real they go to\n" +
-			"OpenAI with the key in OPENAI_API_KEY. Keys and data are deleted at the end, unless --data or --redis keeps them.",
+		Use: "dev", Short: "Run a proxy and a worker on this machine, with a key ready to use", Args: cobra.NoArgs,
+		Long: "Runs a proxy and a worker with two example users. It uses the Redis given by --redis or REDIS_URL; otherwise it starts a\n" +
+			"redis-server, or stores data in memory if there is none. Calls go to a built-in fake provider and cost nothing; with\n" +
+			"--real they go to OpenAI with OPENAI_API_KEY. Keys and data are deleted on exit unless --data or --redis keeps them.",
 		Example: "  llmguard dev --data ./llmguard-dev\n  llmguard dev --demo",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !c.Flags().Changed("redis") {
@@ -50,15 +50,15 @@ func devCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "address for callers; the default moves to the next free port")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "address for callers; if the default is in use, the next free port")
 	f.StringVar(&o.admin, "admin", defaultAdmin,
-		"address for health, metrics, console; the default moves to the next free port")
-	// REDIS_URL is no default here: the help would show a password in it.
-	f.StringVar(&o.redis, "redis", "", "Redis URL (default: REDIS_URL, or a child redis-server)")
+		"address for health, metrics and console; if the default is in use, the next free port")
+	// REDIS_URL is not the default value here, because the help would show the password in it.
+	f.StringVar(&o.redis, "redis", "", "Redis URL (default: REDIS_URL, or a new redis-server)")
 	f.StringVar(&o.data, "data", "",
-		"directory that keeps keys, files and the child server's data; default: a new one, removed at the end")
-	f.BoolVar(&o.real, "real", false, "send calls to OpenAI with the key in OPENAI_API_KEY: they cost money")
-	f.BoolVar(&o.demo, "demo", false, "show a company of 50 users in 5 orgs at work, one of them a program out of control")
+		"directory for keys, files and Redis data (default: a temporary one, deleted on exit)")
+	f.BoolVar(&o.real, "real", false, "send calls to OpenAI with OPENAI_API_KEY; they cost money")
+	f.BoolVar(&o.demo, "demo", false, "simulate 50 users in 5 orgs, one of them a runaway program")
 	f.BoolVar(&fake, "fake", false, "use the fake provider")
 	_ = f.MarkDeprecated("fake", "the fake provider is the default")
 	c.MarkFlagsMutuallyExclusive("real", "demo")
@@ -66,7 +66,7 @@ func devCommand() *cobra.Command {
 	return c
 }
 
-// announceMove returns an address to listen on, and reports when it is not the given one.
+// announceMove returns an address to listen on, and prints a note if it is not the given one.
 func announceMove(w io.Writer, address string) string {
 	free := freeAddress(address)
 	if free != address {
@@ -75,8 +75,8 @@ func announceMove(w io.Writer, address string) string {
 	return free
 }
 
-// devConfig is an ordinary configuration, so that what dev shows is what a
-// file can do.
+// devConfig is an ordinary configuration file, so that everything dev shows can be done with a
+// file.
 var devConfig = template.Must(template.New("dev").Parse(`
 listen: {{.Listen}}
 admin: {listen: "{{.Admin}}", keys: [{id: dev, hash: "{{.Hash "operator"}}"}]}
@@ -121,10 +121,10 @@ orgs:
 {{- end}}
 `))
 
-// devValues fill in devConfig.
+// devValues are the values for devConfig.
 type devValues struct {
 	Listen, Admin, Redis, Files, BaseURL, Key string
-	Demo                                      []demoOrg // empty: two example users
+	Demo                                      []demoOrg // if empty, two example users
 	devKeys
 }
 
@@ -137,7 +137,7 @@ func runDev(ctx context.Context, o devOptions, stdout, stderr io.Writer) (err er
 		return err
 	}
 	defer provider.stop()
-	fmt.Fprintln(stderr, "llmguard is starting: waiting for its store"+startingStore(o)+" ...")
+	fmt.Fprintln(stderr, "llmguard is starting: waiting for Redis"+startingStore(o)+" ...")
 	dir, clean, err := devData(o)
 	if err != nil {
 		return err
@@ -184,10 +184,10 @@ func runDev(ctx context.Context, o devOptions, stdout, stderr io.Writer) (err er
 	return a.Run(ctx)
 }
 
-// untilClosed passes writes on, and stops the program instead of dying by SIGPIPE
-// when nothing reads them any more: a child server would stay behind.
+// untilClosed passes writes through and calls stop when nothing reads the output any more.
+// Without it, SIGPIPE would kill the program and leave a child redis-server behind.
 func untilClosed(w io.Writer, stop func()) io.Writer {
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // writes fail with EPIPE from now on
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // from now on writes fail with EPIPE
 	return closable{w, stop}
 }
 
@@ -205,10 +205,10 @@ func (c closable) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// devProvider is where calls go.
+// devProvider is the provider that calls go to.
 type devProvider struct {
 	base, key string
-	text      string // for people
+	text      string // description to print
 	stop      func()
 }
 
@@ -216,11 +216,11 @@ func newDevProvider(o devOptions) (devProvider, error) {
 	key := os.Getenv("OPENAI_API_KEY")
 	switch {
 	case o.real && key == "":
-		return devProvider{}, errors.New("--real needs the key of OpenAI in OPENAI_API_KEY")
+		return devProvider{}, errors.New("--real needs an OpenAI key in OPENAI_API_KEY")
 	case o.real:
 		return devProvider{
 			base: "https://api.openai.com/v1", key: "${OPENAI_API_KEY}", stop: func() {},
-			text: "OpenAI, with the key in OPENAI_API_KEY: calls cost real money",
+			text: "OpenAI, with OPENAI_API_KEY; calls cost money",
 		}, nil
 	}
 	cadence := fakeprovider.DevCadence()
@@ -233,12 +233,11 @@ func newDevProvider(o devOptions) (devProvider, error) {
 	}
 	return devProvider{
 		base: fake.BaseURL(), key: "fake", stop: func() { _ = fake.Close() },
-		text: "built-in fake (--real uses OpenAI): nothing costs money",
+		text: "built-in fake; calls cost nothing (use --real for OpenAI)",
 	}, nil
 }
 
-// writeDev puts the configuration into a file, so that the other commands can be
-// tried on what runs.
+// writeDev writes the configuration to a file, so that the other commands can use it.
 func writeDev(dir string, values devValues) (path string, cfg *config.Config, err error) {
 	var text strings.Builder
 	if err := devConfig.Execute(&text, values); err != nil {

@@ -19,8 +19,8 @@ import (
 // demoOrg is a department of the company that dev --demo shows.
 type demoOrg struct {
 	ID, Name string
-	Burst    string // what a user may spend at once
-	PerHour  string // what comes back in an hour
+	Burst    string // what a user may spend in one burst
+	PerHour  string // refill per hour
 	Users    []string
 }
 
@@ -38,28 +38,28 @@ var demoOrgs = []demoOrg{
 	},
 }
 
-// The demo's program out of control is of this user.
+// The user of the demo's runaway program.
 const (
 	runaway    = "casper"
 	runawayOrg = "research"
 )
 
-// demoCadence lets a call of the demo take between a fifth of a second and four.
+// demoCadence makes a demo call take between 0.2 and 4 seconds.
 var demoCadence = fakeprovider.Cadence{First: 150 * time.Millisecond, Token: 2 * time.Millisecond}
 
 const (
 	demoSeed     = 17
-	demoHistory  = 600                    // calls made as fast as they go, so that there is something to see
-	demoCallers  = 12                     // of them at the same time
-	demoPace     = 700 * time.Millisecond // between calls after that
-	demoLoops    = 24                     // of the program out of control
-	demoPatience = 2 * time.Minute        // of a caller whose call waits
+	demoHistory  = 600                    // calls made without pauses at the start, so that the console has data
+	demoCallers  = 12                     // concurrent callers meanwhile
+	demoPace     = 700 * time.Millisecond // between calls afterwards
+	demoLoops    = 24                     // concurrent loops of the runaway program
+	demoPatience = 2 * time.Minute        // client timeout of a waiting call
 )
 
-// demoModels are what people use, the more often the more they come first.
+// demoModels are the models in use, most frequent first.
 var demoModels = []string{"gpt-5.4-mini", "gpt-4o-mini", "gpt-4o", "gpt-5.4"}
 
-// demoTraffic calls as the demo's users do. The calls, their order and their sizes are
+// demoTraffic makes the calls of the demo's users. The calls, their order and their sizes are
 // the same in each run.
 type demoTraffic struct {
 	url    string
@@ -74,12 +74,12 @@ func newDemoTraffic(url string, keys devKeys) *demoTraffic {
 		url: url, keys: keys, client: &http.Client{Timeout: demoPatience}, rng: rand.New(rand.NewPCG(demoSeed, 0)),
 		users: devValues{Demo: demoOrgs}.users(),
 	}
-	d.users = slices.DeleteFunc(d.users, func(user string) bool { return user == runaway }) // its calls wait
+	d.users = slices.DeleteFunc(d.users, func(user string) bool { return user == runaway }) // its calls would wait
 	d.rng.Shuffle(len(d.users), func(i, j int) { d.users[i], d.users[j] = d.users[j], d.users[i] })
 	return d
 }
 
-// run calls until ctx ends.
+// run makes calls until ctx is done.
 func (d *demoTraffic) run(ctx context.Context) {
 	calls := make(chan demoCall)
 	var all sync.WaitGroup
@@ -119,13 +119,13 @@ func pause(ctx context.Context, d time.Duration) {
 
 type demoCall struct {
 	user, model   string
-	input, output int // words of the prompt, tokens of the answer
+	input, output int // words of the prompt, tokens of the response
 }
 
-// runawayCall is what the program out of control sends, again and again.
+// runawayCall is the call that the runaway program repeats.
 var runawayCall = demoCall{user: runaway, model: "gpt-5.4", input: 3000, output: 1500}
 
-// next is the next call of a person: few of them make most calls.
+// next returns the next call. A few users make most of the calls.
 func (d *demoTraffic) next() demoCall {
 	few := func(n int) int { return min(int(d.rng.ExpFloat64()*float64(n)/4), n-1) }
 	return demoCall{
@@ -134,7 +134,7 @@ func (d *demoTraffic) next() demoCall {
 	}
 }
 
-// send makes one call; whatever its answer is, the console shows it.
+// send makes one call. It ignores the response; the console shows the outcome.
 func (d *demoTraffic) send(ctx context.Context, c demoCall) {
 	text := fmt.Sprintf("[fake: output=%d] ", c.output) + strings.Repeat("report ", c.input)
 	body, err := json.Marshal(map[string]any{
@@ -152,7 +152,7 @@ func (d *demoTraffic) send(ctx context.Context, c demoCall) {
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := d.client.Do(req)
 	if err != nil {
-		pause(ctx, time.Second) // its caller lost patience, or the proxy is going away
+		pause(ctx, time.Second) // the client timed out, or the proxy is shutting down
 		return
 	}
 	_, _ = io.Copy(io.Discard, resp.Body)

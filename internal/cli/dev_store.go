@@ -18,18 +18,18 @@ import (
 	"github.com/llmguard/llmguard/internal/devstore"
 )
 
-// devKeys are the secrets of dev by owner: its users, and "operator".
+// devKeys are the keys of dev by owner: its users, and "operator".
 type devKeys map[string]string
 
 const operator = "operator"
 
-// Hash is the hash of an owner's key, for the configuration.
+// Hash returns the hash of an owner's key, for the configuration.
 func (k devKeys) Hash(owner string) string { return keys.Hash(keys.Pepper{}, k[owner]) }
 
-// Secret is an owner's key.
+// Secret returns an owner's key.
 func (k devKeys) Secret(owner string) string { return k[owner] }
 
-// users are those that need a key.
+// users returns the users that need a key.
 func (v devValues) users() []string {
 	if len(v.Demo) == 0 {
 		return []string{"alice", "bob"}
@@ -41,8 +41,8 @@ func (v devValues) users() []string {
 	return list
 }
 
-// keepKeys returns a key for each user and the operator: those in the directory,
-// and new ones, which it adds there.
+// keepKeys returns a key for each user and the operator. It reads them from the directory and
+// adds missing ones to it.
 func keepKeys(dir string, users []string) (devKeys, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -70,12 +70,12 @@ func keepKeys(dir string, users []string) (devKeys, error) {
 	return kept, os.WriteFile(path, append(text, '\n'), 0o600)
 }
 
-// devData is the directory for keys, files and the child server's data. With a
-// Redis that outlives this process it stays the same, because they do so too.
+// devData returns the directory for keys, files and the child server's data. With a Redis that
+// outlives this process the directory is permanent too.
 func devData(o devOptions) (dir string, clean func() error, err error) {
 	keep := func() error { return nil }
 	if o.data != "" {
-		dir, err = filepath.Abs(o.data) // what we print works from anywhere
+		dir, err = filepath.Abs(o.data) // printed paths work from any directory
 		return dir, keep, err
 	}
 	if o.redis != "" {
@@ -89,7 +89,7 @@ func devData(o devOptions) (dir string, clean func() error, err error) {
 	return dir, func() error { return os.RemoveAll(dir) }, nil
 }
 
-// devRedis is the store that was found: for people, and for the configuration.
+// devRedis describes the store in use, as text and for the configuration.
 type devRedis struct{ kind, config string }
 
 func devStore(ctx context.Context, o devOptions, dir string) (redis.UniversalClient, devRedis, func() error, error) {
@@ -106,20 +106,20 @@ func devStore(ctx context.Context, o devOptions, dir string) (redis.UniversalCli
 	}
 	kind := store.Kind
 	if !store.Durable {
-		kind += ". WARNING: budgets and jobs are forgotten when this process ends; install redis-server to keep them"
+		kind += ". WARNING: budgets and jobs are lost on exit; install redis-server to keep them"
 	}
 	rdb := redis.NewClient(store.Options)
 	end := func() error { return errors.Join(rdb.Close(), store.Close()) }
 	return rdb, devRedis{kind, fmt.Sprintf("{addresses: [%q]}", store.Options.Addr)}, end, nil
 }
 
-// startingStore names the store that dev is about to wait for.
+// startingStore describes the store that dev is about to wait for.
 func startingStore(o devOptions) string {
 	if o.redis != "" {
 		return ", the given Redis"
 	}
 	if _, err := exec.LookPath("redis-server"); err == nil {
-		return ", a redis-server of its own"
+		return ", a new redis-server"
 	}
 	return " in memory (no redis-server on the PATH)"
 }

@@ -30,20 +30,20 @@ type doctorOptions struct {
 func doctorCommand() *cobra.Command {
 	var o doctorOptions
 	c := &cobra.Command{
-		Use: "doctor", Short: "Say what is wrong with a running llmguard, and how to mend it", Args: cobra.NoArgs,
-		Long: "Reads /readyz and /metrics of running processes, and Redis: what holds money back, waits too long, was given up, fails to\n" +
-			"reload or runs with another file. It changes nothing. Name every process with --url; without it, it asks the one at\n" +
-			"admin.listen of the configuration.\n\n" +
-			"Exit codes: 0 all is well, perhaps with warnings; 1 the configuration is wrong or cannot be read;\n" +
-			"2 something is wrong (with --strict: or there are warnings).",
+		Use: "doctor", Short: "Diagnose a running llmguard and suggest fixes", Args: cobra.NoArgs,
+		Long: "Reads /readyz and /metrics of running processes, and Redis. It finds stuck reservations, long waits, failed deliveries,\n" +
+			"failed reloads and processes with different configuration files, and changes nothing. List every process with --url;\n" +
+			"without it, doctor checks the process at admin.listen of the configuration.\n\n" +
+			"Exit codes: 0 no errors; 1 the configuration is invalid or cannot be read; 2 there are errors (with --strict: or\n" +
+			"warnings).",
 		Example: "  llmguard doctor\n  llmguard doctor --url http://proxy-1:9090 --url http://worker-1:9090",
 	}
 	configFlag(c, &o.path)
 	c.Flags().StringSliceVar(&o.urls, "url", nil, "admin listeners, such as http://127.0.0.1:9090 (default: admin.listen)")
 	caFlag(c.Flags(), &o.caFile)
 	c.Flags().BoolVar(&o.ready, "ready", false,
-		"only ask whether they are ready for calls, for health checks of containers")
-	c.Flags().BoolVar(&o.strict, "strict", false, "warnings count as wrong, too")
+		"only check readiness, for container health checks")
+	c.Flags().BoolVar(&o.strict, "strict", false, "treat warnings as errors")
 	formatFlag(c, &o.output, plainFormats...)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if o.ready {
@@ -54,7 +54,7 @@ func doctorCommand() *cobra.Command {
 	return c
 }
 
-// askReady fails unless every process answers that it is ready.
+// askReady fails unless every process reports ready.
 func (o *doctorOptions) askReady(ctx context.Context) error {
 	cfg, err := config.Load(o.path)
 	if err != nil {
@@ -114,14 +114,14 @@ func runDoctor(ctx context.Context, o doctorOptions, w io.Writer) error {
 	return nil
 }
 
-// bounds names the orgs in force that nothing bounds. When Redis does not answer it names none:
-// which orgs there are is not known then.
+// bounds lists the orgs without any spending bound. If Redis does not answer it lists none,
+// because the effective orgs are unknown.
 func bounds(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	rdb, err := app.Connect(cfg.Redis)
 	if err != nil {
-		return nil // said already
+		return nil // already reported
 	}
 	defer rdb.Close()
 	ids, err := app.LoadIdentities(ctx, cfg, rdb, slog.New(slog.DiscardHandler))
@@ -129,7 +129,7 @@ func bounds(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 		return nil
 	}
 	found := app.CheckBounds(ids.Effective(), ids.Policy(), time.Now())
-	for i := range found { // the orgs in force have another order than the file
+	for i := range found { // the effective orgs are not in file order
 		found[i].File, found[i].Path = "", ""
 	}
 	return found
@@ -142,10 +142,10 @@ func reachable(found []diagnose.Finding) bool {
 	})
 }
 
-// processTime is what one process gets to answer.
+// processTime is how long one process has to respond.
 const processTime = 10 * time.Second
 
-// listeners are the admin listeners to ask, and a client for them.
+// listeners returns the admin listeners to check, and a client for them.
 func (o *doctorOptions) listeners(cfg *config.Config) ([]string, *http.Client, error) {
 	if len(o.urls) > 0 {
 		c, err := client(o.caFile, processTime)
@@ -159,7 +159,7 @@ func (o *doctorOptions) listeners(cfg *config.Config) ([]string, *http.Client, e
 	return []string{scheme + dialable(cfg.Admin.Listen)}, c, err
 }
 
-// processes asks those that run.
+// processes checks the running processes.
 func processes(ctx context.Context, cfg *config.Config, o doctorOptions) ([]diagnose.Finding, error) {
 	urls, client, err := o.listeners(cfg)
 	if err != nil {
@@ -180,7 +180,7 @@ func processes(ctx context.Context, cfg *config.Config, o doctorOptions) ([]diag
 		if err != nil {
 			found = append(found, diagnose.Finding{
 				Area: diagnose.ProcessArea(url), Level: diagnose.Error, What: "does not answer: " + err.Error(),
-				Fix: "Does it run? Its log's last lines say why it ended. Is this its admin listener (admin.listen)?",
+				Fix: "Check that it is running (the end of its log says why it stopped) and that this is its admin.listen.",
 			})
 			continue
 		}
@@ -190,7 +190,7 @@ func processes(ctx context.Context, cfg *config.Config, o doctorOptions) ([]diag
 	return append(found, diagnose.SameFile(all)...), nil
 }
 
-// dialable is where to reach a listener from this machine.
+// dialable returns an address at which a local listener can be reached.
 func dialable(listen string) string {
 	host, port, _ := net.SplitHostPort(listen)
 	if host == "" || host == "0.0.0.0" || host == "::" {
@@ -199,17 +199,17 @@ func dialable(listen string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// heldTooLong is how long a hold may still be there after its lease and one lease of
-// grace, which processes give that could not see Redis.
+// heldTooLong is how long a hold may remain after its lease has ended. Processes that could not
+// reach Redis grant each hold one extra lease, which is added separately.
 const heldTooLong = time.Minute
 
-// reconcileRead is more than the list of late charges may hold.
+// reconcileRead is more than the list of late charges can hold.
 const reconcileRead = 200_000
 
-// heldMoney looks at the money of every org in Redis.
+// heldMoney checks the holds and late charges of every org.
 func heldMoney(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 	failed := func(err error) []diagnose.Finding {
-		return []diagnose.Finding{{Area: "money", Level: diagnose.Error, What: "cannot be looked at: " + err.Error()}}
+		return []diagnose.Finding{{Area: "money", Level: diagnose.Error, What: "cannot be checked: " + err.Error()}}
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
@@ -231,7 +231,7 @@ func heldMoney(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 		found = append(found, diagnose.Finding{
 			Area: "money", Level: diagnose.Warning, What: "redis lost its data at " + lost.UTC().Format(time.RFC3339) +
 				": every limit is closed for the length of its window from then on",
-			Fix: "Restore a backup, or accept the loss: `llmguard limits reopen --all`.",
+			Fix: "Restore a backup, or accept the loss with `llmguard limits reopen --all`.",
 		})
 	}
 	for _, o := range cfg.Orgs {
@@ -242,8 +242,8 @@ func heldMoney(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 		if n > 0 {
 			found = append(found, diagnose.Finding{
 				Area: "money", Level: diagnose.Error,
-				What: fmt.Sprintf("org %s: %s should have expired more than a minute ago", o.ID, plural(n, "hold")),
-				Fix:  "Processes expire them while they run: start one. Or the clocks differ.",
+				What: fmt.Sprintf("org %s: %s not released a minute after expiry", o.ID, plural(n, "hold")),
+				Fix:  "Start a proxy or worker, which releases them, and check that the clocks agree.",
 			})
 		}
 		late, err := s.Ledger.Reconcile(ctx, o.ID, reconcileRead)
@@ -253,8 +253,8 @@ func heldMoney(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 		if len(late) > 0 {
 			found = append(found, diagnose.Finding{
 				Area: "money", Level: diagnose.Warning,
-				What: fmt.Sprintf("org %s: %s came too late to be booked", o.ID, plural(len(late), "charge")),
-				Fix:  "`llmguard usage reconcile` lists them; charge or drop each.",
+				What: fmt.Sprintf("org %s: %s arrived too late to be booked automatically", o.ID, plural(len(late), "charge")),
+				Fix:  "List them with `llmguard usage reconcile`, then charge or drop each.",
 			})
 		}
 	}

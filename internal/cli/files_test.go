@@ -10,7 +10,8 @@ import (
 	"github.com/llmguard/llmguard/internal/cli"
 )
 
-// TestInitForEachProvider: a key in the environment brings its provider, by reference, and the file passes check.
+// TestInitForEachProvider: a provider key in the environment adds its provider, by reference,
+// and the file passes check.
 func TestInitForEachProvider(t *testing.T) {
 	variables := map[string]string{
 		"OPENAI_API_KEY": "openai", "GEMINI_API_KEY": "google", "MISTRAL_API_KEY": "mistral", "DEEPSEEK_API_KEY": "deepseek", "GROQ_API_KEY": "groq",
@@ -41,7 +42,7 @@ func TestInitForEachProvider(t *testing.T) {
 	}
 }
 
-// TestInitKeyOpens: the key that init shows is the one whose hash it writes.
+// TestInitKeyOpens: the key that init prints matches the hash that it writes.
 func TestInitKeyOpens(t *testing.T) {
 	s := newSite(t, "")
 	t.Setenv("REDIS_URL", s.url)
@@ -50,7 +51,7 @@ func TestInitKeyOpens(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, notes)
 	}
-	_, rest, _ := strings.Cut(out, "shown only now:\n\n  ")
+	_, rest, _ := strings.Cut(out, "shown only once):\n\n  ")
 	key, _, _ := strings.Cut(rest, "\n")
 	var list []keyView
 	s.read(&list, "keys", "list", "--org", "acme")
@@ -60,13 +61,13 @@ func TestInitKeyOpens(t *testing.T) {
 	has(t, s.must("limits", "get", "--org", "acme", "--user", "alice"), "org-bucket", "user-hour", "user-day", "shadow")
 }
 
-// TestInitLeavesNothing: a folder that does not exist, or a file in the way, is an error that names it.
+// TestInitLeavesNothing: a missing folder or a file in the way is an error that names it.
 func TestInitLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	refuses(t, "none", "init", "-c", filepath.Join(dir, "none", "llmguard.yaml"))
 	file := filepath.Join(dir, "llmguard.yaml")
 	writeFile(t, file, "mine\n")
-	refuses(t, file+" is there already; --force overwrites it, --config names another file", "init", "-c", file)
+	refuses(t, file+" already exists. Overwrite it with --force, or choose another file with --config", "init", "-c", file)
 	text, err := os.ReadFile(file)
 	if err != nil || string(text) != "mine\n" {
 		t.Errorf("%v: the file is %q now", err, text)
@@ -77,7 +78,8 @@ func TestInitLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestSchemaCoversStarter: the schema is an object with a description of each setting that init writes.
+// TestSchemaCoversStarter: the schema is an object that describes each setting that init
+// writes.
 func TestSchemaCoversStarter(t *testing.T) {
 	out, _, code := llmguard(t, "config", "schema")
 	var schema struct {
@@ -95,7 +97,8 @@ func TestSchemaCoversStarter(t *testing.T) {
 	}
 }
 
-// TestCheckExitCodes: 0 for a good file, 1 for a wrong one, 2 for one that cannot work; --strict makes no fault less.
+// TestCheckExitCodes: 0 for a good file, 1 for an invalid one, 2 for a valid one that cannot
+// work. --strict does not lower any of them.
 func TestCheckExitCodes(t *testing.T) {
 	s := newSite(t, "")
 	for _, test := range []struct {
@@ -103,7 +106,7 @@ func TestCheckExitCodes(t *testing.T) {
 		code             int
 	}{
 		{"good", "orgs: [{id: acme}]\n", "is valid: ", 0},
-		{"unknown model", "orgs: [{id: acme, models: [gpt-999]}]\n", "is valid, and would not work", 2},
+		{"unknown model", "orgs: [{id: acme, models: [gpt-999]}]\n", "parses, but llmguard would not start", 2},
 		{"unknown field", "orgs: [{id: acme, modles: []}]\n", "did you mean \"models\"?", 1},
 		{"not YAML", "orgs: [\n", "llmguard.yaml:", 1},
 		{"wrong type", "orgs: 7\n", "llmguard.yaml:2:7", 1},
@@ -122,7 +125,8 @@ func TestCheckExitCodes(t *testing.T) {
 	}
 }
 
-// TestCheckOpensNothing: without --live a file is checked though nothing that it names answers.
+// TestCheckOpensNothing: without --live a file passes although no service it names is
+// reachable.
 func TestCheckOpensNothing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "llmguard.yaml")
 	writeFile(t, file, "redis: {addresses: [\"127.0.0.1:1\"]}\nproviders: [{id: openai, base_url: \"http://127.0.0.1:1\"}]\norgs: [{id: acme}]\n")
@@ -136,11 +140,12 @@ func TestCheckOpensNothing(t *testing.T) {
 	}
 }
 
-// TestCompletionOfferings: shells are offered commands, flags, and the values of those that take one of a few.
+// TestCompletionOfferings: shells complete commands, flags, and the values of flags with a
+// fixed choice.
 func TestCompletionOfferings(t *testing.T) {
 	for line, want := range map[string]string{
-		"":                                  "usage\tShow what was spent",
-		"keys ro":                           "rotate\tMake a new key",
+		"":                                  "usage\tShow spending by org",
+		"keys ro":                           "rotate\tReplace a key",
 		"keys rotate k --ov":                "--overlap",
 		"prices list -o ":                   "yaml",
 		"prices show gpt-4o-":               "gpt-4o-mini",
@@ -155,7 +160,7 @@ func TestCompletionOfferings(t *testing.T) {
 	}
 }
 
-// input runs a command line with standard input.
+// input runs a command line with text on standard input.
 func input(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
 	var out strings.Builder
@@ -168,7 +173,8 @@ func input(t *testing.T, stdin string, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// TestCredentials: a secret comes from standard input, is kept encrypted, and is shown by its end alone.
+// TestCredentials: a secret is read from standard input, stored encrypted, and only its last
+// characters are shown.
 func TestCredentials(t *testing.T) {
 	s := newSite(t, "queue: {seal_keys: [{id: s1, secret: a-secret-of-16-characters}]}\n"+orgs)
 	const secret = "sk-acme-own-0123456789"
@@ -189,13 +195,14 @@ func TestCredentials(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "nobody") {
 		t.Errorf("an unknown provider: %v", err)
 	}
-	has(t, s.must("orgs", "credentials", "delete", "openai", "--org", "acme", "--yes"), "removed the credential of org acme at openai")
+	has(t, s.must("orgs", "credentials", "delete", "openai", "--org", "acme", "--yes"), "removed the openai credential of org acme")
 	if got := s.must("orgs", "credentials", "list", "--org", "acme"); strings.Contains(got, "openai") {
 		t.Errorf("after its removal:\n%s", got)
 	}
 }
 
-// TestCredentialNeedsSealKey: without a seal key a secret is kept only by those who say so.
+// TestCredentialNeedsSealKey: without a seal key a secret is stored only if the user confirms
+// it.
 func TestCredentialNeedsSealKey(t *testing.T) {
 	s := newSite(t, orgs)
 	set := []string{"orgs", "credentials", "set", "openai", "--org", "acme", "-c", s.file}
@@ -210,16 +217,17 @@ func TestCredentialNeedsSealKey(t *testing.T) {
 	has(t, out, "openai 6789 no")
 }
 
-// TestEstimateFromStandardInput: "-" is standard input, and --max fails a file that can cost more.
+// TestEstimateFromStandardInput: "-" is standard input, and --max fails a file that can cost
+// more.
 func TestEstimateFromStandardInput(t *testing.T) {
 	line := `{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"gpt-4o","max_tokens":1000000,"messages":[{"role":"user","content":"hi"}]}}` + "\n"
 	for _, test := range []struct{ text, most, want string }{
 		{line, "$1000", ""},
 		{line, "$0.01", "more than --max $0.010000000"},
 		{line, "cheap", "--max: "},
-		{line + line, "$1000", "the file would not be taken: 1 problem"},
-		{"not JSON\n", "$1000", "the file would not be taken"},
-		{"", "$1000", "the file would not be taken"},
+		{line + line, "$1000", "the file would be rejected: 1 problem"},
+		{"not JSON\n", "$1000", "the file would be rejected"},
+		{"", "$1000", "the file would be rejected"},
 	} {
 		_, err := input(t, test.text, "batch", "estimate", "-", "--max", test.most)
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
@@ -228,7 +236,7 @@ func TestEstimateFromStandardInput(t *testing.T) {
 	}
 }
 
-// TestVersionForms: table, JSON and YAML name the same version of Go.
+// TestVersionForms: table, JSON and YAML print the same Go version.
 func TestVersionForms(t *testing.T) {
 	var b struct{ Go, Platform string }
 	out, _, code := llmguard(t, "version", "-o", "json")

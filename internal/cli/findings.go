@@ -14,7 +14,7 @@ import (
 	"github.com/llmguard/llmguard/internal/top"
 )
 
-// examination is what check and doctor print.
+// examination is the output of check and doctor.
 type examination struct {
 	OK       bool               `json:"ok"`
 	Errors   int                `json:"errors"`
@@ -31,11 +31,11 @@ func newExamination(found []diagnose.Finding) examination {
 	return r
 }
 
-// verdict words the numbers.
+// verdict summarizes the counts.
 func (r examination) verdict() string {
 	switch {
 	case r.Errors+r.Warnings == 0:
-		return "nothing wrong"
+		return "no problems found"
 	case r.Errors == 0:
 		return plural(r.Warnings, "warning")
 	case r.Warnings == 0:
@@ -44,14 +44,14 @@ func (r examination) verdict() string {
 	return plural(r.Errors, "error") + ", " + plural(r.Warnings, "warning")
 }
 
-// marks are how a level looks: plain, and on a terminal with colours.
+// marks are the labels of the levels: plain, and with color for terminals.
 var marks = map[diagnose.Level][2]string{
 	diagnose.OK:      {"ok     ", "\x1b[32mok\x1b[0m     "},
 	diagnose.Warning: {"warning", "\x1b[33mwarning\x1b[0m"},
 	diagnose.Error:   {"ERROR  ", "\x1b[31;1mERROR\x1b[0m  "},
 }
 
-// table prints findings, each with what to do about it below.
+// table prints findings, each followed by its fix.
 func (r examination) table(w io.Writer) error {
 	colour, wide := 0, 0
 	if coloured(w) {
@@ -77,15 +77,13 @@ func (r examination) table(w io.Writer) error {
 	return nil
 }
 
-// coloured reports whether w is a terminal whose user has not asked for no
-// colours.
+// coloured reports whether w is a terminal and the user has not disabled color.
 func coloured(w io.Writer) bool {
 	f, ok := behind(w).(*os.File)
 	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(f.Fd())
 }
 
-// configFindings are the errors of a configuration as findings; nil when err is
-// about something else.
+// configFindings returns the errors of a configuration as findings, or nil for any other error.
 func configFindings(err error) []diagnose.Finding {
 	var wrong config.Errors
 	if !errors.As(err, &wrong) {

@@ -12,7 +12,7 @@ import (
 	"github.com/llmguard/llmguard/internal/cli"
 )
 
-// commands are all commands of a fresh tree, with those that cobra adds.
+// commands returns all commands of a new tree, with those that cobra adds.
 func commands() []*cobra.Command {
 	root := cli.Root()
 	root.InitDefaultHelpCmd()
@@ -28,7 +28,7 @@ func commands() []*cobra.Command {
 	return all
 }
 
-// leaves are the commands that do something, by their names without "llmguard".
+// leaves returns the runnable commands by name, without "llmguard".
 func leaves() map[string]*cobra.Command {
 	out := map[string]*cobra.Command{}
 	for _, c := range commands() {
@@ -39,7 +39,8 @@ func leaves() map[string]*cobra.Command {
 	return out
 }
 
-// TestHelpDescribesEveryFlag: a command says what it does in one line, and what each flag is for.
+// TestHelpDescribesEveryFlag: every command has a one-line summary, and every flag a
+// description.
 func TestHelpDescribesEveryFlag(t *testing.T) {
 	for _, c := range commands() {
 		if c.Short == "" || strings.HasSuffix(c.Short, ".") || strings.Contains(c.Short, "\n") {
@@ -58,7 +59,7 @@ func TestHelpDescribesEveryFlag(t *testing.T) {
 	}
 }
 
-// TestHelpListsEveryCommand: help of a group names each command in it.
+// TestHelpListsEveryCommand: the help of a group lists each of its commands.
 func TestHelpListsEveryCommand(t *testing.T) {
 	for _, c := range commands() {
 		path := strings.Fields(c.CommandPath())[1:]
@@ -102,7 +103,7 @@ func words(line string) []string {
 	return out
 }
 
-// parses reports why the program does not understand a command line.
+// parses returns the error with which the program rejects a command line.
 func parses(line string) error {
 	root := cli.Root()
 	c, rest, err := root.Find(words(line)[1:])
@@ -118,7 +119,7 @@ func parses(line string) error {
 	return c.ValidateArgs(c.Flags().Args())
 }
 
-// TestExamplesParse: every example of the help is a command line that the program understands.
+// TestExamplesParse: every example in the help is a valid command line.
 func TestExamplesParse(t *testing.T) {
 	seen := 0
 	for _, c := range commands() {
@@ -140,7 +141,7 @@ func TestExamplesParse(t *testing.T) {
 	}
 }
 
-// TestHelpNamesCommandsThatExist: a command in backquotes can be typed.
+// TestHelpNamesCommandsThatExist: every command in backquotes exists.
 func TestHelpNamesCommandsThatExist(t *testing.T) {
 	seen := 0
 	for _, c := range commands() {
@@ -159,11 +160,12 @@ func TestHelpNamesCommandsThatExist(t *testing.T) {
 	}
 }
 
-// TestHelpNamesFlagsThatExist: a flag in the long text is one of the command, or of the command the sentence names.
+// TestHelpNamesFlagsThatExist: every flag in the long text belongs to the command, or to the
+// command that the sentence names.
 func TestHelpNamesFlagsThatExist(t *testing.T) {
 	for _, c := range commands() {
 		known := map[string]bool{"help": true}
-		if c.Name() == "context" { // it says what takes precedence over contexts
+		if c.Name() == "context" { // its help explains what takes precedence over contexts
 			known["admin-url"], known["admin-key"], known["config"] = true, true, true
 		}
 		for _, one := range append(c.Commands(), c) {

@@ -16,14 +16,14 @@ import (
 	"github.com/llmguard/llmguard/config"
 )
 
-// caFlag gives a command that talks to llmguard by https --ca-file.
+// caFlag adds --ca-file to a command that connects to llmguard over HTTPS.
 func caFlag(flags *pflag.FlagSet, path *string) {
 	flags.StringVar(path, "ca-file", "",
-		"PEM file of authorities to trust besides the system's (default: LLMGUARD_CA_FILE)")
+		"PEM file of CAs to trust in addition to the system's (default: LLMGUARD_CA_FILE)")
 }
 
-// client returns an HTTP client that trusts the system's authorities and, when a file is
-// named, those in it.
+// client returns an HTTP client that trusts the system's certificate authorities and those in
+// caFile, if given.
 func client(caFile string, timeout time.Duration) (*http.Client, error) {
 	caFile = cmp.Or(caFile, os.Getenv("LLMGUARD_CA_FILE"))
 	if caFile == "" {
@@ -38,7 +38,7 @@ func client(caFile string, timeout time.Duration) (*http.Client, error) {
 		pool = x509.NewCertPool()
 	}
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("--ca-file: %s holds no certificate", caFile)
+		return nil, fmt.Errorf("--ca-file: %s contains no certificate", caFile)
 	}
 	return trusting(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, timeout), nil
 }
@@ -49,8 +49,8 @@ func trusting(t *tls.Config, timeout time.Duration) *http.Client {
 	}}
 }
 
-// ownClient returns an HTTP client for the admin listener of this configuration on this
-// machine, whose certificate need not name the address that it is reached at.
+// ownClient returns an HTTP client for this configuration's admin listener on this machine. The
+// certificate need not match the address.
 func ownClient(t config.TLS, timeout time.Duration) (*http.Client, error) {
 	if !t.Enabled() {
 		return &http.Client{Timeout: timeout}, nil
@@ -61,7 +61,7 @@ func ownClient(t config.TLS, timeout time.Duration) (*http.Client, error) {
 	}
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return nil, fmt.Errorf("admin.tls.cert_file: %s holds no certificate", t.CertFile)
+		return nil, fmt.Errorf("admin.tls.cert_file: %s contains no certificate", t.CertFile)
 	}
 	cert, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
@@ -72,7 +72,7 @@ func ownClient(t config.TLS, timeout time.Duration) (*http.Client, error) {
 	return trusting(&tls.Config{RootCAs: pool, ServerName: nameOf(cert), MinVersion: tls.VersionTLS12}, timeout), nil
 }
 
-// nameOf is a name that a certificate is for.
+// nameOf returns a name that a certificate is valid for.
 func nameOf(cert *x509.Certificate) string {
 	if len(cert.DNSNames) > 0 {
 		return strings.Replace(cert.DNSNames[0], "*", "any", 1)

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// certificate writes a certificate for a name or an address, and its key.
+// certificate writes a certificate for a name or an address, with its key.
 func certificate(t *testing.T, name string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -43,8 +43,8 @@ func certificate(t *testing.T, name string) (cert, key string) {
 	return cert, key
 }
 
-// newSecure is a running llmguard whose listeners have a certificate each: that of callers
-// for 127.0.0.1, that of operators for a name.
+// newSecure starts a llmguard whose listeners use TLS: the one for callers has a certificate
+// for 127.0.0.1, the one for operators a certificate for name.
 func newSecure(t *testing.T, name string) (l *live, callersCA, adminCA string) {
 	t.Helper()
 	calls, callsKey := certificate(t, "127.0.0.1")
@@ -54,8 +54,8 @@ func newSecure(t *testing.T, name string) (l *live, callersCA, adminCA string) {
 	return l, calls, admin
 }
 
-// TestCommandsOverHTTPS: commands reach listeners with TLS and with a token for metrics, and
-// trust no certificate that they were not told of.
+// TestCommandsOverHTTPS: commands work with TLS listeners and a metrics token, and trust only
+// certificates that they were given.
 func TestCommandsOverHTTPS(t *testing.T) {
 	l, callersCA, adminCA := newSecure(t, "127.0.0.1")
 	has(t, l.ask("orgs", "list", "--ca-file", adminCA), "acme")
@@ -81,8 +81,8 @@ func TestCommandsOverHTTPS(t *testing.T) {
 	has(t, l.ask("orgs", "list"), "acme")
 }
 
-// TestDoctorKnowsItsOwnCertificate: doctor finds the listener of its configuration file,
-// whatever name the certificate is for.
+// TestDoctorKnowsItsOwnCertificate: doctor reaches the listener of its configuration file
+// whatever name the certificate has.
 func TestDoctorKnowsItsOwnCertificate(t *testing.T) {
 	for _, name := range []string{"llmguard.example.com", "*.example.com"} {
 		l, _, _ := newSecure(t, name)

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// bucketFlags are the flags of the fields that limitFields does not have.
+// bucketFlags are the flags for fields that limitFields does not contain.
 var bucketFlags = map[string]string{"bucket": "capacity", "bucket.capacity": "capacity", "bucket.refill": "refill"}
 
-// flagOf is the flag that sets a field of a limit; empty: none.
+// flagOf returns the flag that sets a field of a limit, or "".
 func (s *fields) flagOf(field string) string {
 	for _, f := range s.all {
 		if f.member == field {
@@ -18,7 +18,7 @@ func (s *fields) flagOf(field string) string {
 	return bucketFlags[field]
 }
 
-// advice is what errors about limits advise to set, in the words of the file and in flags.
+// advice rewrites what errors about limits suggest from configuration syntax to flags.
 var advice = strings.NewReplacer(
 	"set metric: cost", "set --metric cost",
 	"add window: 1h (sliding), calendar: month (fixed), or use bucket",
@@ -27,14 +27,15 @@ var advice = strings.NewReplacer(
 	"add --amount '$5' and --window 1h, or --amount and --calendar, or --capacity",
 )
 
-// inFlags words a refusal of a limit in the flags of the command that sets it.
+// inFlags rewrites an API error about a limit in terms of the command's flags.
 func (s *fields) inFlags(err error) error {
 	var r *refusal
 	if !errors.As(err, &r) {
 		return err
 	}
 	text := forShell(advice.Replace(r.message))
-	// The message names the limit, the field, whose place in a list may follow, and what is wrong.
+	// The message consists of the limit, the field (perhaps with a list index), and the
+	// problem.
 	if flag := s.flagOf(r.param); flag != "" {
 		_, rest, _ := strings.Cut(text, ": "+r.param)
 		_, what, ok := strings.Cut(rest, ": ")
@@ -45,7 +46,7 @@ func (s *fields) inFlags(err error) error {
 	return &refusal{text, r.param, r.answer}
 }
 
-// forShell puts an amount of money that is in double quotes into single ones, in which a shell
+// forShell changes double quotes around an amount of money to single quotes, in which a shell
 // leaves the $ alone.
 func forShell(text string) string {
 	before, rest, ok := strings.Cut(text, `"$`)

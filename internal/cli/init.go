@@ -21,27 +21,29 @@ func initCommand() *cobra.Command {
 	var path string
 	var force bool
 	c := &cobra.Command{
-		Use: "init", Short: "Write a configuration to start from, with a first key", Args: cobra.NoArgs,
-		Long: "Writes a commented configuration that passes `llmguard check`, and its JSON Schema for editors beside it. It has the\n" +
-			"providers whose keys are in the environment (OPENAI_API_KEY, GEMINI_API_KEY, MISTRAL_API_KEY, DEEPSEEK_API_KEY,\n" +
-			"GROQ_API_KEY), refers to those keys without writing them down, and takes Redis from REDIS_URL when that is set.\n" +
-			"It overwrites nothing without --force. The key of the first user is shown once.",
+		Use: "init", Short: "Write a starter configuration with a first key", Args: cobra.NoArgs,
+		Example: "  llmguard init\n" +
+			"  llmguard init --config prod.yaml",
+		Long: "Writes a commented configuration that passes `llmguard check`, and its JSON Schema for editors next to it. The\n" +
+			"configuration includes the providers whose keys are in the environment (OPENAI_API_KEY, GEMINI_API_KEY, MISTRAL_API_KEY,\n" +
+			"DEEPSEEK_API_KEY, GROQ_API_KEY). It refers to these keys without copying them, and uses REDIS_URL if that is set. Existing\n" +
+			"files are kept unless you use --force. The key of the first user is shown once.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return runInit(path, force, os.LookupEnv, c.OutOrStdout())
 		},
 	}
-	c.Flags().StringVarP(&path, "config", "c", "llmguard.yaml", "the file to write")
-	c.Flags().BoolVar(&force, "force", false, "overwrite the file if it is there")
+	c.Flags().StringVarP(&path, "config", "c", "llmguard.yaml", "file to write")
+	c.Flags().BoolVar(&force, "force", false, "overwrite an existing file")
 	return c
 }
 
-// defaultAdmin is the address of the admin listener, unless it is taken.
+// defaultAdmin is the preferred address of the admin listener.
 const defaultAdmin = "127.0.0.1:9090"
 
-// schemaName is the schema's file, beside the configuration.
+// schemaName is the file name of the schema, next to the configuration.
 const schemaName = "llmguard.schema.json"
 
-// known are the providers that a key in the environment stands for.
+// known are the providers that init detects by a key in the environment.
 var known = []starter{
 	{
 		"OPENAI_API_KEY", "openai", "", "https://api.openai.com/v1",
@@ -56,25 +58,25 @@ var known = []starter{
 	{"GROQ_API_KEY", "groq", "", "https://api.groq.com/openai/v1", `["llama-3.*", "openai/gpt-oss-*", "qwen/*"]`},
 }
 
-// starter is a provider of the starter file.
+// starter is a provider in the starter file.
 type starter struct{ Env, ID, Kind, URL, Models string }
 
-// starterFile is what init writes. Every line of it is a good value to keep.
+// starterFile is the file that init writes. Every value in it is a good default.
 var starterFile = template.Must(template.New("starter").Parse(`# yaml-language-server: $schema={{.Schema}}
 #
 # llmguard's configuration. After a change: llmguard check, then reload (SIGHUP).
 # All settings: docs/config.md, or this file in an editor that knows the schema.
-# "${NAME}" is taken from the environment, "file:/run/secrets/NAME" from a file.
+# "${NAME}" is read from the environment, "file:/run/secrets/NAME" from a file.
 
-# Where callers call. Give it a certificate (tls), or keep it behind a TLS proxy and name that in trusted_proxies.
+# The address for callers. Set a certificate (tls), or run it behind a TLS proxy and list that in trusted_proxies.
 listen: 127.0.0.1:8080
 
-# Health, metrics, administration. Keep it off the internet. Each process on this
-# machine needs its own: set ADMIN_LISTEN for the others.
+# Health, metrics and administration. Keep it off the internet. Each process on this
+# machine needs its own address: set ADMIN_LISTEN for the others.
 admin:
   listen: "${ADMIN_LISTEN:-{{.Admin}}}"
 
-# Limits, jobs and the ledger live here: maxmemory-policy noeviction, appendonly yes.
+# Redis stores limits, jobs and the ledger. Set maxmemory-policy noeviction and appendonly yes there.
 redis:
 {{- if .RedisURL}}
   url: ${REDIS_URL}
@@ -83,24 +85,24 @@ redis:
   # password: ${REDIS_PASSWORD}
 {{- end}}
 
-# What becomes of calls while Redis is away: deny, local or allow. The ends of calls
-# are kept in journal_dir until it is back: a disk that outlives the process.
+# What happens to calls while Redis is unavailable: deny, local or allow. Charges are
+# kept in journal_dir until Redis is back; put it on persistent storage.
 store:
   on_failure: deny
   # journal_dir: /var/lib/llmguard/journal
 
-# Secrets that bind the hashes of keys. Make one (openssl rand -hex 32) before you
-# make keys for others; hashes made without it go on working.
+# Secrets mixed into the hashes of keys. Generate one (openssl rand -hex 32) before you
+# create keys for others. Hashes made without it keep working.
 # auth:
 #   peppers:
 #     - {id: p1, secret: "${LLMGUARD_PEPPER}"}
 
-# The bodies of waiting jobs are encrypted in Redis with this (openssl rand -hex 32).
+# Encrypts the bodies of waiting jobs in Redis (openssl rand -hex 32).
 # queue:
 #   seal_keys:
 #     - {id: s1, secret: "${LLMGUARD_SEAL_KEY}"}
 
-# The accounts calls go to. A model goes to the first pool with a pattern that fits.
+# The provider accounts. A call goes to the first pool with a pattern that matches its model.
 providers:
 {{- range .Providers}}
   - id: {{.ID}}
@@ -110,8 +112,8 @@ providers:
     base_url: {{.URL}}
     api_key: ${ {{- .Env}}{{if $.Missing}}:-put-a-key-here{{end -}} }
     pools:
-      # Your quota there, kept by all processes together: copy the numbers from the
-      # account's limits page. What the provider says in its answers counts, too.
+      # Your quota, shared by all processes. Copy the numbers from the account's limits
+      # page. Lower limits in the provider's responses also apply.
       - id: {{.ID}}
         models: {{.Models}}
         # rpm: 500
@@ -119,31 +121,31 @@ providers:
         # concurrency: 100
 {{- end}}
 
-# A model without a price is refused. Prices of your own, in USD per million tokens:
+# Calls to a model without a price are refused. Your own prices, in USD per million tokens:
 # prices:
 #   - {model: our-own-70b, provider: house, max_output: 16384, prices: [{input: 0.2, output: 0.6}]}
 
-# Stops for everybody together, whatever the orgs' limits say.
+# A cap on total spending, in addition to the orgs' limits.
 spend_caps:
   - {name: month, amount: $1000, calendar: month}
 
-# The tenants, with their limits, users and keys. More are made while it runs, with
-# llmguard orgs, users and keys, and live in Redis.
+# Tenants with their limits, users and keys. Create more at runtime with llmguard orgs,
+# users and keys; those are stored in Redis.
 orgs:
   - id: {{.Org}}
-    # Calls that name no output limit get this one; without it each holds the model's maximum.
+    # The output limit of calls that set none. Without it, they reserve the model's maximum.
     default_output_limit: 4096
     limits:
-      # All users together: $50 at once, refilled by $10 an hour.
+      # All users together: bursts of up to $50, refilled at $10 per hour.
       - {name: org-bucket, bucket: {capacity: $50, refill: $10/1h}}
-      # Each user: at most $5 in any hour. What does not fit waits (over_limit: wait).
+      # Each user: at most $5 in any hour. Calls over the limit wait (over_limit: wait).
       - {name: user-hour, subject: user, amount: $5, window: 1h}
-      # Only counted and reported, so that you see what a limit would do.
+      # Shadow mode: counted and reported, not enforced.
       - {name: user-day, subject: user, metric: tokens, amount: 5M, window: 1d, mode: shadow}
     users:
       - id: {{.User}}
         keys:
-          # The key itself is stored nowhere. Another one: llmguard keys new --help
+          # Only the hash is stored. To create another key: llmguard keys new --help
           - {id: {{.User}}-1, hash: "{{.Hash}}"}
 `))
 
@@ -172,8 +174,8 @@ func runInit(path string, force bool, getenv func(string) (string, bool), w io.W
 	return (&start{path, key, freeAddress(nextAddress(admin)), chosen, missing}).nextSteps(w)
 }
 
-// starters are the providers whose keys there are, or the first one, whose key is
-// then missing.
+// starters returns the providers with a key in the environment. If there is none, it returns
+// the first known provider and missing is true.
 func starters(getenv func(string) (string, bool)) (chosen []starter, missing bool) {
 	for _, s := range known {
 		if value, _ := getenv(s.Env); value != "" {
@@ -186,15 +188,18 @@ func starters(getenv func(string) (string, bool)) (chosen []starter, missing boo
 	return chosen, false
 }
 
-// create writes a file that only its owner may read, and no other's over it.
+// create writes a file that only its owner can read. It overwrites an existing file only with
+// force.
 func create(path string, data []byte, force bool) error {
-	how := os.O_WRONLY | os.O_CREATE | os.O_EXCL
 	if force {
-		how = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+		return intoFile(path, func(w io.Writer) error {
+			_, err := w.Write(data)
+			return err
+		})
 	}
-	f, err := os.OpenFile(path, how, 0o600)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s is there already; --force overwrites it, --config names another file", path)
+		return fmt.Errorf("%s already exists. Overwrite it with --force, or choose another file with --config", path)
 	}
 	if err != nil {
 		return err
@@ -203,11 +208,11 @@ func create(path string, data []byte, force bool) error {
 	return errors.Join(err, f.Close())
 }
 
-// start is what the first steps with a new configuration need.
+// start holds what the next steps after init mention.
 type start struct {
 	path, key, worker string
 	chosen            []starter
-	missing           bool // the first one's key
+	missing           bool // the first provider's key is missing
 }
 
 func (f *start) nextSteps(w io.Writer) error {
@@ -217,11 +222,11 @@ func (f *start) nextSteps(w io.Writer) error {
 	}
 	hint := ""
 	if f.missing {
-		hint = "\nNo provider's key is in the environment: set " + f.chosen[0].Env + " before you start it.\n"
+		hint = "\nNo provider key found in the environment. Set " + f.chosen[0].Env + " before you start it.\n"
 	}
 	_, err := fmt.Fprintf(w, `wrote %[1]s (%[2]s) and %[3]s
 %[4]s
-The key of the first user, shown only now:
+The key of the first user (shown only once):
 
   %[5]s
 

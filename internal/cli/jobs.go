@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,14 +23,16 @@ import (
 
 func jobsCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "jobs", Short: "List, look at, cancel, replay and follow jobs of any org",
-		Long: "For operators. Callers have GET /v1/jobs for their own.\n\n" + adminHelp,
+		Use: "jobs", Short: "List, show, cancel, replay and follow jobs of any org",
+		Example: "  llmguard jobs list --status failed --since 24h\n" +
+			"  llmguard jobs get job_puyzj01m7x3vb350ckcmq65wwmswwsz",
+		Long: "For operators. Callers use GET /v1/jobs for their own jobs.\n\n" + adminHelp,
 	}
 	c.AddCommand(jobsListCommand(), jobsGetCommand(), jobsCancelCommand(), jobsReplayCommand(), jobsWatchCommand())
 	return c
 }
 
-// jobList is a list of jobs as the API answers it.
+// jobList is the API's list of jobs.
 type jobList struct {
 	Data    []jobLine `json:"data"`
 	HasMore bool      `json:"has_more"`
@@ -51,7 +55,7 @@ func jobsListCommand() *cobra.Command {
 	var since time.Duration
 	var limit int
 	c := &cobra.Command{
-		Use: "list", Short: "List jobs, the newest first", Args: cobra.NoArgs,
+		Use: "list", Short: "List jobs, newest first", Args: cobra.NoArgs,
 		Example: "  llmguard jobs list --status failed --since 24h\n" +
 			"  llmguard jobs list --org acme --user alice -o json | jq '.[].id'",
 	}
@@ -74,18 +78,18 @@ func jobsListCommand() *cobra.Command {
 				fmt.Fprintln(c.ErrOrStderr(), "no jobs")
 			}
 			if l.HasMore {
-				fmt.Fprintf(c.ErrOrStderr(), "these are the newest %d; --limit lists more\n", len(l.Data))
+				fmt.Fprintf(c.ErrOrStderr(), "showing the newest %d; use --limit to list more\n", len(l.Data))
 			}
 			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error { return jobTable(w, l.Data) })
 		})
 	}
 	f.add(c, listFormats...)
 	fl := c.Flags()
-	fl.StringVar(&user, "user", "", "only this user's")
-	fl.StringVar(&model, "model", "", "only of this model, as the request named it")
-	fl.StringVar(&state, "status", "", "only queued, running, succeeded, failed, cancelled or expired ones")
+	fl.StringVar(&user, "user", "", "only this user")
+	fl.StringVar(&model, "model", "", "only this model, as named in the request")
+	fl.StringVar(&state, "status", "", "only this status: queued, running, succeeded, failed, cancelled or expired")
 	fl.DurationVar(&since, "since", 0, "only jobs submitted within this period, such as 90m or 24h")
-	fl.IntVar(&limit, "limit", 50, "how many, 1 to 1000")
+	fl.IntVar(&limit, "limit", 50, "maximum number of jobs, 1 to 1000")
 	return c
 }
 
@@ -94,7 +98,7 @@ var states = []queue.State{queue.Queued, queue.Running, queue.Succeeded, queue.F
 func jobsGetCommand() *cobra.Command {
 	var f usageFlags
 	c := &cobra.Command{
-		Use: "get ID", Short: "Show a job: state, place, attempts, what it holds or cost", Args: cobra.ExactArgs(1),
+		Use: "get ID", Short: "Show the status, queue position, attempts and cost of a job", Args: cobra.ExactArgs(1),
 		Example: "  llmguard jobs get job_puyzj01m7x3vb350ckcmq65wwmswwsz",
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -110,7 +114,7 @@ func jobsGetCommand() *cobra.Command {
 	return c
 }
 
-// jobsAct is a command that does something with jobs and shows them then.
+// jobsAct returns a command that acts on jobs and then prints them. If one fails, it prints those before it.
 func jobsAct(use, short, example string,
 	act func(c *cobra.Command, a *adminClient, ids []string, org string) ([]jobLine, error),
 ) *cobra.Command {
@@ -119,10 +123,11 @@ func jobsAct(use, short, example string,
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return f.run(c, func(a *adminClient) error {
 			out, err := act(c, a, args, f.org)
-			if err != nil {
+			if err != nil && len(out) == 0 {
 				return err
 			}
-			return render(c.OutOrStdout(), f.output, out, func(w io.Writer) error { return jobTable(w, out) })
+			shown := render(c.OutOrStdout(), f.output, out, func(w io.Writer) error { return jobTable(w, out) })
+			return cmp.Or(err, shown)
 		})
 	}
 	f.add(c, listFormats...)
@@ -130,7 +135,7 @@ func jobsAct(use, short, example string,
 	return c
 }
 
-// order is the body of a request that changes something.
+// order returns the body of a request that changes something.
 func (a *adminClient) order() map[string]any {
 	if a.reason == "" {
 		return map[string]any{}
@@ -138,30 +143,29 @@ func (a *adminClient) order() map[string]any {
 	return map[string]any{"reason": a.reason}
 }
 
-// cancelPatience is for the workers of all jobs named to stop them.
+// cancelPatience is how long cancel waits for workers to stop all the named jobs.
 const cancelPatience = 3 * time.Second
 
 func jobsCancelCommand() *cobra.Command {
-	return jobsAct("cancel ID...", "Cancel jobs: waiting ones at once, running ones as soon as they stop",
+	return jobsAct("cancel ID...", "Cancel jobs (running ones when their upstream call stops)",
 		"  llmguard jobs list --status queued --user bob -o json | jq -r '.[].id' | xargs -r llmguard jobs cancel",
 		func(c *cobra.Command, a *adminClient, ids []string, org string) ([]jobLine, error) {
-			out := make([]jobLine, len(ids))
-			for i, id := range ids {
+			var out []jobLine
+			for _, id := range ids {
 				j, err := a.job(c.Context(), id, org)
+				if err == nil {
+					err = a.ask(c.Context(), http.MethodPost, pathOf("orgs", j.Org, "jobs", j.ID, "cancel"), a.order(), nil)
+				}
 				if err != nil {
-					return nil, err
+					return out, errors.Join(err, a.untilEnded(c.Context(), out))
 				}
-				if err := a.ask(c.Context(), http.MethodPost, pathOf("orgs", j.Org, "jobs", j.ID, "cancel"), a.order(),
-					nil); err != nil {
-					return nil, err
-				}
-				out[i] = j
+				out = append(out, j)
 			}
 			return out, a.untilEnded(c.Context(), out)
 		})
 }
 
-// untilEnded looks at jobs until all have ended, for a while.
+// untilEnded polls jobs until all have ended, or cancelPatience has passed.
 func (a *adminClient) untilEnded(ctx context.Context, jobs []jobLine) (err error) {
 	for end := time.Now().Add(cancelPatience); ; {
 		open := false
@@ -184,23 +188,23 @@ func (a *adminClient) untilEnded(ctx context.Context, jobs []jobLine) (err error
 }
 
 func jobsReplayCommand() *cobra.Command {
-	return jobsAct("replay ID...", "Put dead letters into the queue again, each as a new job",
+	return jobsAct("replay ID...", "Queue dead letters again, each as a new job",
 		"  llmguard queue dead\n  llmguard jobs replay job_puyzj01m7x3vb350ckcmq65wwmswwsz",
 		func(c *cobra.Command, a *adminClient, ids []string, org string) ([]jobLine, error) {
 			out := []jobLine{}
 			for _, id := range ids {
 				old, err := a.job(c.Context(), id, org)
 				if err != nil {
-					return nil, err
+					return out, err
 				}
 				var made admin.Job
 				if err := a.ask(c.Context(), http.MethodPost, pathOf("jobs", old.ID, "replay"), a.order(), &made); err != nil {
-					return nil, fmt.Errorf("job %s is %s and was not replayed: %w; `llmguard queue dead` lists dead letters", old.ID,
+					return out, fmt.Errorf("job %s is %s and was not replayed: %w. List dead letters with `llmguard queue dead`", old.ID,
 						old.State, err)
 				}
 				j, err := a.job(c.Context(), made.ID, made.Org)
 				if err != nil {
-					return nil, err
+					return out, err
 				}
 				out = append(out, j)
 			}
@@ -211,10 +215,9 @@ func jobsReplayCommand() *cobra.Command {
 func jobsWatchCommand() *cobra.Command {
 	var f usageFlags
 	c := &cobra.Command{
-		Use: "watch ID", Short: "Follow a job until it has ended; its answer goes to the output, its states to " +
-			"standard error", Args: cobra.ExactArgs(1),
-		Long: "Fails unless the job succeeds. The answer is the caller's: only with --config, where Redis is at hand, it is written.\n" +
-			"Over the network there are the states alone.\n\n" +
+		Use: "watch ID", Short: "Follow a job until it ends", Args: cobra.ExactArgs(1),
+		Long: "Prints the job's states to standard error and, with --config, its response to standard output. The response belongs to the\n" +
+			"caller, so the admin API does not return it. The exit code is 1 unless the job succeeds.\n\n" +
 			adminHelp,
 		Example: "  llmguard jobs watch job_puyzj01m7x3vb350ckcmq65wwmswwsz\n" +
 			"  llmguard jobs watch job_puyzj01m7x3vb350ckcmq65wwmswwsz -c llmguard.yaml > answer.json",
@@ -226,8 +229,8 @@ func jobsWatchCommand() *cobra.Command {
 	return c
 }
 
-// follow writes a job's answer as it comes. A job that does not succeed is an
-// error, so that a script notices.
+// follow prints a job's output as it arrives. It returns an error unless the job succeeds, so
+// that scripts notice.
 func (a *adminClient) follow(c *cobra.Command, id, org string) error {
 	w, notes := c.OutOrStdout(), c.ErrOrStderr()
 	var at admin.JobEvent
@@ -239,7 +242,7 @@ func (a *adminClient) follow(c *cobra.Command, id, org string) error {
 			return err
 		}
 		if at.Attempt != before.Attempt && wrote {
-			fmt.Fprintln(notes, "the attempt died; what was written so far is void, another begins")
+			fmt.Fprintln(notes, "this attempt failed; discard its output, another attempt starts")
 			wrote = false
 		}
 		if at.Status != before.Status {
@@ -257,7 +260,7 @@ func (a *adminClient) follow(c *cobra.Command, id, org string) error {
 	case err != nil:
 		return err
 	case !at.Status.Terminal():
-		return fmt.Errorf("the watch of job %s broke off while it was %s", top.Printable(id), at.Status)
+		return fmt.Errorf("lost the connection while job %s was %s", top.Printable(id), at.Status)
 	case at.Status == queue.Succeeded:
 		return nil
 	case at.Error != "":

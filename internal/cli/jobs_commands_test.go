@@ -16,7 +16,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// jobView is a job as -o json shows it.
+// jobView is a job as printed with -o json.
 type jobView struct {
 	ID, Status, Pool, Class, Org, User, Key, Model, Endpoint string
 	Tokens, Bytes                                            int64
@@ -29,7 +29,7 @@ type jobView struct {
 	Charged                                                  int64  `json:"charged_nano_usd"`
 }
 
-// queued is a site with a queue that no worker drains.
+// queued is a site with a queue but no worker.
 type queued struct {
 	*site
 	q *queue.Queue
@@ -68,7 +68,7 @@ func (s *queued) ids(args ...string) map[string]bool {
 	return out
 }
 
-// TestJobsFilters: each filter leaves exactly the jobs that fit, and filters add up.
+// TestJobsFilters: each filter leaves exactly the matching jobs, and filters combine.
 func TestJobsFilters(t *testing.T) {
 	s := newQueued(t)
 	jobs := map[string][3]string{}
@@ -111,7 +111,8 @@ func TestJobsFilters(t *testing.T) {
 	}
 }
 
-// TestJobFields: a waiting job says its place and the most that it costs; a cancelled one when it ended and that it is free.
+// TestJobFields: a waiting job has a position and a maximum cost; a cancelled one has an end
+// time and no charge.
 func TestJobFields(t *testing.T) {
 	s := newQueued(t)
 	first := s.put("acme", "alice", "gpt-4o")
@@ -136,20 +137,24 @@ func TestJobFields(t *testing.T) {
 	if ended[0].Status != "cancelled" {
 		t.Errorf("cancelled twice: %+v", ended)
 	}
-	s.refuses("is cancelled and was not replayed: The job is no dead letter", "jobs", "replay", first)
+	s.refuses("is cancelled and was not replayed: The job is not a dead letter", "jobs", "replay", first)
 }
 
-// TestCancelOfSeveral: a name that is wrong is named, and each job before it is cancelled.
+// TestCancelOfSeveral: an unknown id is reported, and the jobs before it are cancelled.
 func TestCancelOfSeveral(t *testing.T) {
 	s := newQueued(t)
 	a, b := s.put("acme", "alice", "gpt-4o"), s.put("acme", "alice", "gpt-4o")
-	s.refuses(`no job "job_wrong". It is forgotten`, "jobs", "cancel", a, "job_wrong", b)
+	out, notes, code := llmguard(t, "jobs", "cancel", a, "job_wrong", b, "-c", s.file)
+	if code != 1 || !strings.Contains(out, a) || !strings.Contains(out, "cancelled") {
+		t.Errorf("exit code %d, output %q; want the job that was cancelled", code, out)
+	}
+	has(t, notes, `no job "job_wrong". Finished jobs are deleted`)
 	if left := s.ids("--status", "queued"); len(left) != 1 || !left[b] {
 		t.Errorf("left are %v, want %s", left, b)
 	}
 }
 
-// TestQueueCounts: what waits adds up over flows, and an org's choice hides the others.
+// TestQueueCounts: waiting jobs add up over flows, and --org hides other orgs.
 func TestQueueCounts(t *testing.T) {
 	s := newQueued(t)
 	for range 3 {
@@ -188,7 +193,8 @@ func TestQueueCounts(t *testing.T) {
 	s.refuses("--limit 0: expected 1 to 1000", "queue", "dead", "--limit", "0")
 }
 
-// TestPurgeSaysFirst: without --yes purge counts and removes nothing; an org that is active or in the file is refused.
+// TestPurgeSaysFirst: without --yes purge only counts. An org that is active or defined in the
+// file is refused.
 func TestPurgeSaysFirst(t *testing.T) {
 	s := newSite(t, orgs)
 	s.must("orgs", "create", "initech")
@@ -196,26 +202,26 @@ func TestPurgeSaysFirst(t *testing.T) {
 	s.refuses("Org acme is in the configuration file", "orgs", "purge", "acme", "--yes")
 	s.refuses("Org initech is not disabled: `llmguard orgs disable initech` first", "orgs", "purge", "initech", "--yes")
 	s.must("orgs", "disable", "initech")
-	s.refuses("what there is of its ledger stays (--ledger); say --yes if you mean it", "orgs", "purge", "initech")
+	s.refuses("its ledger is kept (delete it with --ledger). Confirm with --yes", "orgs", "purge", "initech")
 	has(t, s.must("users", "list", "--org", "initech"), "ann")
-	has(t, s.must("orgs", "purge", "initech", "--yes", "--reason", "contract ended"), "removed org initech: ")
-	has(t, s.must("orgs", "purge", "initech", "--yes"), "nothing is left of org initech")
+	has(t, s.must("orgs", "purge", "initech", "--yes", "--reason", "contract ended"), "deleted org initech: ")
+	has(t, s.must("orgs", "purge", "initech", "--yes"), "no data left of org initech")
 	s.refuses("org must be 1 to 64 of a-z", "orgs", "purge", "Not/Good", "--yes")
 }
 
-// TestSimulateRefused: wrong choices are named before a call is replayed.
+// TestSimulateRefused: invalid flags are rejected before any call is replayed.
 func TestSimulateRefused(t *testing.T) {
 	s := newSite(t, orgs)
 	log := filepath.Join(t.TempDir(), "calls.jsonl")
 	writeFile(t, log, "")
 	for _, test := range []struct{ want, args string }{
-		{"there is no call to replay; look further back with --from or --days", "--org all"},
-		{"there is no call to replay", "--log " + log},
+		{"no calls to replay; choose a longer period with --from or --days", "--org all"},
+		{"no calls to replay", "--log " + log},
 		{"--by colour: expected any of", "--by colour"},
 		{"--top must be 0 or more, --workers 1 or more", "--top -1"},
 		{"--top must be 0 or more, --workers 1 or more", "--workers 0"},
-		{"--plot x.png: expected a file that ends with .svg or .html", "--plot x.png"},
-		{"--log gives the calls; --org, --from, --to and --days choose those of a ledger", "--days 3 --log " + log},
+		{"--plot x.png: expected a file name that ends with .svg or .html", "--plot x.png"},
+		{"--log cannot be combined with --org, --from, --to and --days, which select calls of the ledger", "--days 3 --log " + log},
 		{"none.jsonl", "--log none.jsonl"},
 		{"none.yaml", "--baseline none.yaml"},
 	} {
@@ -226,7 +232,7 @@ func TestSimulateRefused(t *testing.T) {
 	}
 }
 
-// TestShadowOfNothing: a ledger without limits in the shadow has nothing to report, in every form.
+// TestShadowOfNothing: without limits in shadow mode the report is empty in every format.
 func TestShadowOfNothing(t *testing.T) {
 	s, _ := ledger(t)
 	var r struct {
@@ -238,7 +244,7 @@ func TestShadowOfNothing(t *testing.T) {
 		t.Errorf("report %+v, want 12 calls, none held back", r)
 	}
 	out, notes, code := llmguard(t, "limits", "shadow", "--org", "all", "-c", s.file)
-	if code != 0 || out != "" || notes != "none of 12 calls would have been held back by a limit in the shadow\n" {
+	if code != 0 || out != "" || notes != "no limit in shadow mode would have held back any of 12 calls\n" {
 		t.Errorf("exit code %d, output %q, notes %q", code, out, notes)
 	}
 	if csv := s.must("limits", "shadow", "--org", "all", "-o", "csv"); csv != "limit,org,user,would_wait,wait_p50_ms,wait_p95_ms,wait_max_ms,would_refuse\n" {
@@ -246,7 +252,8 @@ func TestShadowOfNothing(t *testing.T) {
 	}
 }
 
-// TestSimulateReplaysLedger: under limits that are large enough every call runs at once, and the spend is the ledger's.
+// TestSimulateReplaysLedger: under generous limits every call starts immediately, and the spend
+// equals the ledger's.
 func TestSimulateReplaysLedger(t *testing.T) {
 	s, want := ledger(t)
 	var answer struct {

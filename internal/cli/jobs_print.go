@@ -11,10 +11,10 @@ import (
 	"github.com/llmguard/llmguard/internal/top"
 )
 
-// jobLine is a job as the administrators' API shows it.
+// jobLine is a job as returned by the admin API.
 type jobLine = admin.JobLine
 
-// jobCost is what a job cost, or holds while it has not ended.
+// jobCost returns what a job cost, or what it holds until it ends.
 func jobCost(l *jobLine) string {
 	if l.State.Terminal() {
 		return l.Charged.String()
@@ -22,7 +22,7 @@ func jobCost(l *jobLine) string {
 	return l.Estimate.String()
 }
 
-// jobNote is why a job ended, or that it is about to.
+// jobNote returns why a job ended, or that it is stopping.
 func jobNote(l *jobLine) string {
 	if l.Stopping {
 		return "cancelling"
@@ -46,7 +46,7 @@ func jobTable(w io.Writer, jobs []jobLine) error {
 	return g.write(w)
 }
 
-// aged words a span for people: 12s, 5m, 3h, 2d.
+// aged formats a duration: 12s, 5m, 3h, 2d.
 func aged(d time.Duration) string {
 	switch {
 	case d < time.Minute:
@@ -69,18 +69,18 @@ func jobDetails(w io.Writer, l *jobLine) error {
 	g.add("job", l.ID)
 	g.add("status", string(l.State)+map[bool]string{true: ", cancelling"}[l.Stopping])
 	if l.Ahead != nil {
-		about := "no time alone makes room"
+		about := "cannot start until the limit changes"
 		if l.ETA != nil {
 			about = "about " + budget.LastingText(time.Duration(*l.ETA)*time.Second)
 		}
 		g.add("ahead", fmt.Sprintf("%d, %s", *l.Ahead, about))
-		g.add("waits on", top.Printable(l.WaitingFor))
+		g.add("waiting for", top.Printable(l.WaitingFor))
 	}
 	if l.Error != "" {
 		g.add("error", top.Printable(l.Error)+" ("+top.Printable(l.Code)+")")
 	}
 	g.add("owner", l.Org+" / "+l.User+" / "+l.Key)
-	g.add("call", l.Endpoint+", "+top.Printable(l.Model)+map[bool]string{true: ", streamed"}[l.Stream])
+	g.add("request", l.Endpoint+", "+top.Printable(l.Model)+map[bool]string{true: ", streamed"}[l.Stream])
 	g.add("pool", l.Pool+", "+l.Class)
 	g.add("size", fmt.Sprintf("%d bytes, %d tokens", l.Bytes, l.Tokens))
 	at("created", &l.Created)
@@ -89,9 +89,9 @@ func jobDetails(w io.Writer, l *jobLine) error {
 	if !l.State.Terminal() {
 		at("expires", l.Deadline)
 	}
-	at("next try", l.Next)
+	at("next attempt", l.Next)
 	g.add("attempts", strconv.Itoa(l.Attempts))
-	g.add(map[bool]string{true: "cost", false: "at most"}[l.State.Terminal()], jobCost(l))
+	g.add(map[bool]string{true: "cost", false: "max cost"}[l.State.Terminal()], jobCost(l))
 	if l.ReplayOf != "" {
 		g.add("replay of", l.ReplayOf)
 	}
@@ -99,7 +99,7 @@ func jobDetails(w io.Writer, l *jobLine) error {
 		g.add("replayed as", l.ReplayedAs)
 	}
 	if l.Status != 0 {
-		g.add("answer", fmt.Sprintf("HTTP %d", l.Status))
+		g.add("response", fmt.Sprintf("HTTP %d", l.Status))
 	}
 	return g.write(w)
 }

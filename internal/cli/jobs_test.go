@@ -21,7 +21,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// desk is a configuration, its queue, and the command line.
+// desk is a configuration with a queue, driven from the command line.
 type desk struct {
 	*books
 	q *queue.Queue
@@ -54,7 +54,7 @@ func (d *desk) put(org, user, model string) string {
 	return j.ID
 }
 
-// run runs a command line and returns what it wrote.
+// run runs a command line and returns its output.
 func (d *desk) run(args ...string) (string, string, error) {
 	var out, notes strings.Builder
 	err := run(d.t.Context(), append(args, "-c", d.file), &out, &notes)
@@ -90,7 +90,7 @@ func (d *desk) ids(args ...string) []string {
 	return ids
 }
 
-// TestJobsCommands: list, get and cancel, over all orgs, as table, JSON and YAML.
+// TestJobsCommands: list, get and cancel across orgs, as table, JSON and YAML.
 func TestJobsCommands(t *testing.T) {
 	d := newDesk(t)
 	if out, notes, err := d.run("jobs", "list"); err != nil || out != "" || notes != "no jobs\n" {
@@ -114,7 +114,7 @@ func TestJobsCommands(t *testing.T) {
 		t.Errorf("%s%s", out, notes)
 	}
 	out := d.must("jobs", "get", a)
-	for _, want := range []string{"status    queued\n", "ahead     2, about", "owner     acme / alice / k1\n", "at most   $0.000005\n"} {
+	for _, want := range []string{"status       queued\n", "ahead        2, about", "owner        acme / alice / k1\n", "max cost     $0.000005\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
@@ -133,7 +133,7 @@ func TestJobsCommands(t *testing.T) {
 	d.fails("is cancelled and was not replayed", "jobs", "replay", a)
 }
 
-// TestQueueCommand: pools, flows, what is parked and how old it all is.
+// TestQueueCommand: pools, flows, paused flows and ages.
 func TestQueueCommand(t *testing.T) {
 	d := newDesk(t)
 	d.put("acme", "alice", "gpt-4o")
@@ -173,8 +173,8 @@ func TestQueueCommand(t *testing.T) {
 
 func zed(score float64, member string) redis.Z { return redis.Z{Score: score, Member: member} }
 
-// TestJobsWatchReplay: a followed job's answer is the output; a dead letter runs
-// again as a new job.
+// TestJobsWatchReplay: watching a job prints its output; replaying a dead letter creates a new
+// job.
 func TestJobsWatchReplay(t *testing.T) {
 	d := newDesk(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -197,7 +197,7 @@ func TestJobsWatchReplay(t *testing.T) {
 		}, queue.WorkerOptions{ShutdownTimeout: 100 * time.Millisecond}).Run(ctx)
 	})
 	id := d.put("acme", "alice", "gpt-4o")
-	for len(d.ids("queue", "dead")) == 0 { // the command looks once a second
+	for len(d.ids("queue", "dead")) == 0 { // the command polls once a second
 		time.Sleep(2 * time.Millisecond)
 	}
 	d.fails("is failed: The provider broke off", "jobs", "watch", id)

@@ -15,8 +15,8 @@ import (
 	"github.com/llmguard/llmguard/internal/top"
 )
 
-// keyView is an API key as the API shows it. Secret is only there when it was just
-// made.
+// keyView is an API key as returned by the API. Secret is set only when the key was just
+// created.
 type keyView struct {
 	admin.Key
 	Secret string `json:"secret,omitempty"`
@@ -24,9 +24,9 @@ type keyView struct {
 
 func keysCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "keys", Short: "List, make, change and rotate API keys",
-		Long: "A key is shown once, when it is made. `keys new` makes one for the configuration file; the other commands work on the\n" +
-			"keys of the file and of Redis together.\n\n" +
+		Use: "keys", Short: "List, create, change and rotate API keys",
+		Long: "A key is shown once, when it is created. `keys new` creates one for the configuration file. The other commands work on\n" +
+			"keys in the file and in Redis.\n\n" +
 			adminHelp,
 		Example: "  llmguard keys create --org acme --user alice --models 'gpt-4o*' --expires 2027-01-31\n" +
 			"  llmguard keys rotate alice-1 --org acme --overlap 24h\n" +
@@ -43,7 +43,13 @@ func keysCommand() *cobra.Command {
 func keysListCommand() *cobra.Command {
 	var f adminFlags
 	var org, user string
-	c := &cobra.Command{Use: "list", Short: "List the API keys of an org", Args: cobra.NoArgs}
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List the API keys of an org",
+		Args:  cobra.NoArgs,
+		Example: "  llmguard keys list --org acme\n" +
+			"  llmguard keys list --org acme --user alice",
+	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		path := pathOf("orgs", org, "keys")
 		if user != "" {
@@ -67,17 +73,17 @@ func keysListCommand() *cobra.Command {
 
 func keyTable(w io.Writer, list []keyView) error {
 	g := grid{
-		head:    []string{"id", "user", "name", "ends in", "status", "expires", "last used", "source"},
+		head:    []string{"id", "user", "name", "ends with", "status", "expires", "last used", "source"},
 		numbers: make([]bool, 8),
 	}
 	for _, k := range list {
 		g.add(k.ID, k.User, top.Printable(k.Name), k.Last4, k.Status, day(k.Expires, "never"),
-			day(k.LastUsed, "not yet known"), string(k.Source))
+			day(k.LastUsed, "unknown"), string(k.Source))
 	}
 	return g.write(w)
 }
 
-// day is a time in UTC, to the minute.
+// day formats a time in UTC, to the minute.
 func day(t *time.Time, none string) string {
 	if t == nil {
 		return none
@@ -91,27 +97,28 @@ func keyFacts(w io.Writer, k *keyView) error {
 		concurrency = whole(k.Concurrency)
 	}
 	networks := all(k.Networks)
-	return facts(w, "id", k.ID, "org", k.Org, "user", k.User, "name", top.Printable(k.Name), "status", k.Status, "ends in",
+	return facts(w, "id", k.ID, "org", k.Org, "user", k.User, "name", top.Printable(k.Name), "status", k.Status,
+		"ends with",
 		k.Last4,
 		"models", all(k.Models), "scopes", all(k.Scopes), "networks", networks, "concurrency", concurrency,
 		"expires (UTC)", day(k.Expires, "never"), "old key until (UTC)", day(k.OldUntil, ""), "last used (UTC)",
-		day(k.LastUsed, "not yet known"), "source", string(k.Source))
+		day(k.LastUsed, "unknown"), "source", string(k.Source))
 }
 
-// keyFields are the flags that set fields of a key.
+// keyFields returns the flags that set fields of a key.
 func keyFields() *fields {
 	var s fields
-	s.text("name", "name", "for people")
-	s.list("models", "models", "patterns of the models it may use, with commas between")
-	s.list("scopes", "scopes", "what it may be used for: calls, chat.completions, embeddings, ..., jobs, files, "+
+	s.text("name", "name", "display name")
+	s.list("models", "models", "allowed models, as comma-separated patterns")
+	s.list("scopes", "scopes", "allowed uses: calls, chat.completions, embeddings, ..., jobs, files, "+
 		"batches, usage")
-	s.list("networks", "networks", "addresses it may be used from, such as 10.0.0.0/8")
-	s.number("concurrency", "concurrency", "how many calls may be open at a time")
-	s.when("expires", "expires", "a date (2027-01-31: until it begins, UTC), a time, or a duration from now (90d)")
+	s.list("networks", "networks", "allowed client addresses, such as 10.0.0.0/8")
+	s.number("concurrency", "concurrency", "maximum number of concurrent calls")
+	s.when("expires", "expires", "a date (2027-01-31: expires when it begins, UTC), a time, or a duration from now (90d)")
 	return &s
 }
 
-// showKey asks for a key and prints it, the secret first.
+// showKey sends a request for a key and prints it, the secret first.
 func showKey(c *cobra.Command, f *adminFlags, method, path string, body any) error {
 	return f.run(c, func(a *adminClient) error {
 		var k keyView
@@ -120,7 +127,7 @@ func showKey(c *cobra.Command, f *adminFlags, method, path string, body any) err
 		}
 		return render(c.OutOrStdout(), f.output, k, func(w io.Writer) error {
 			if k.Secret != "" {
-				fmt.Fprintf(w, "key (shown only now): %s\n\n", k.Secret)
+				fmt.Fprintf(w, "key (shown only once): %s\n\n", k.Secret)
 			}
 			return keyFacts(w, &k)
 		})
@@ -131,7 +138,10 @@ func keyCommand(use, short, method string) *cobra.Command {
 	var f adminFlags
 	var org string
 	s := keyFields()
-	c := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
+	c := &cobra.Command{Use: use, Short: short, Example: exampleOf("key", "get"), Args: cobra.ExactArgs(1)}
+	if method == http.MethodPatch {
+		c.Example = exampleOf("key", "update") + " --concurrency 4"
+	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var body any
 		if method == http.MethodPatch {
@@ -158,7 +168,7 @@ func keysCreateCommand() *cobra.Command {
 	var test bool
 	s := keyFields()
 	c := &cobra.Command{
-		Use: "create [KEY]", Short: "Make an API key for a user; it is shown only now", Args: cobra.MaximumNArgs(1),
+		Use: "create [KEY]", Short: "Create an API key for a user and show it once", Args: cobra.MaximumNArgs(1),
 		Example: "  llmguard keys create --org acme --user alice\n" +
 			"  llmguard keys create ci --org acme --user bot --scopes calls --concurrency 4 --expires 90d",
 	}
@@ -179,8 +189,8 @@ func keysCreateCommand() *cobra.Command {
 	f.add(c, listFormats...)
 	f.why(c)
 	orgFlag(c, &org)
-	c.Flags().StringVar(&user, "user", "", "whose key it is; needed")
-	c.Flags().BoolVar(&test, "test", false, "a key that begins with lg_test_")
+	c.Flags().StringVar(&user, "user", "", "the user who owns the key (required)")
+	c.Flags().BoolVar(&test, "test", false, "create a key that begins with lg_test_")
 	_ = c.MarkFlagRequired("user")
 	s.add(c, false)
 	return c
@@ -190,7 +200,7 @@ func keysRotateCommand() *cobra.Command {
 	var f adminFlags
 	var org, overlap string
 	c := &cobra.Command{
-		Use: "rotate KEY", Short: "Make a new key under the same id; the old one works on for a while",
+		Use: "rotate KEY", Short: "Replace a key; the old one keeps working for a while",
 		Args: cobra.ExactArgs(1),
 		Example: "  llmguard keys rotate alice-1 --org acme --overlap 7d\n" +
 			"  llmguard keys rotate alice-1 --org acme --overlap 0s --reason leaked",
@@ -202,18 +212,18 @@ func keysRotateCommand() *cobra.Command {
 	f.add(c, listFormats...)
 	f.why(c)
 	orgFlag(c, &org)
-	c.Flags().StringVar(&overlap, "overlap", "24h", "how long the old key still works, at most 90d; 0s ends it at once")
+	c.Flags().StringVar(&overlap, "overlap", "24h", "how long the old key keeps working, at most 90d (0s: revoke it now)")
 	return c
 }
 
 func keysDeleteCommand() *cobra.Command {
 	var org string
-	c := deleteCommand("key", "Remove an API key that was made here",
+	c := deleteCommand("key", "Delete an API key that was created at runtime",
 		func(c *cobra.Command, a *adminClient, args []string) error {
 			if err := a.ask(c.Context(), http.MethodDelete, pathOf("orgs", org, "keys", args[0]), nil, nil); err != nil {
 				return err
 			}
-			fmt.Fprintf(c.OutOrStdout(), "removed what was recorded of key %s of org %s\n", args[0], org)
+			fmt.Fprintf(c.OutOrStdout(), "deleted key %s of org %s from Redis\n", args[0], org)
 			return nil
 		})
 	orgFlag(c, &org)
@@ -223,9 +233,10 @@ func keysDeleteCommand() *cobra.Command {
 func newKeyCommand() *cobra.Command {
 	var path, id string
 	c := &cobra.Command{
-		Use: "new", Short: "Make an API key and the hash that goes into the configuration", Args: cobra.NoArgs,
-		Long: "Prints a new key, once, and the entry to put under a user's keys. The key itself is stored nowhere.\n" +
-			"With --config the hash is bound to the file's first pepper.",
+		Use: "new", Short: "Create an API key and its hash for the configuration file", Args: cobra.NoArgs,
+		Example: "  llmguard keys new --id alice-2 -c llmguard.yaml",
+		Long: "Prints a new key, once, and the entry to add to a user in the configuration. Only its hash is stored. With --config the\n" +
+			"hash uses the first pepper of the file.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			pepper, err := firstPepper(path)
 			if err != nil {
@@ -233,13 +244,13 @@ func newKeyCommand() *cobra.Command {
 			}
 			key := keys.New(keys.Live)
 			fmt.Fprintf(c.OutOrStdout(),
-				"key (shown only now): %s\n\nunder the user in the configuration:\n\n  keys:\n    - id: %s\n      hash: %s\n",
+				"key (shown only once): %s\n\nadd this to the user in the configuration:\n\n  keys:\n    - id: %s\n      hash: %s\n",
 				key, id, keys.Hash(pepper, key))
 			return nil
 		},
 	}
-	c.Flags().StringVarP(&path, "config", "c", "", "a configuration whose pepper to use")
-	c.Flags().StringVar(&id, "id", "key-1", "the key's id, for logs and the ledger")
+	c.Flags().StringVarP(&path, "config", "c", "", "configuration with the pepper to use")
+	c.Flags().StringVar(&id, "id", "key-1", "id of the key in logs and the ledger")
 	return c
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// ledger is the file's Redis with calls of every user, model and class.
+// ledger fills the site's Redis with calls of every user, model and class.
 func ledger(t *testing.T) (s *site, total pricing.Nano) {
 	t.Helper()
 	s = newSite(t, orgs)
@@ -34,7 +34,7 @@ func ledger(t *testing.T) (s *site, total pricing.Nano) {
 	return s, total
 }
 
-// usageReport is what `usage -o json` prints.
+// usageReport is the output of `usage -o json`.
 type usageReport struct {
 	From, To string
 	Lines    []usageLine
@@ -50,7 +50,7 @@ type usageLine struct {
 	Cost   pricing.Nano `json:"cost_nano_usd"`
 }
 
-// TestUsageAddsUp: by whatever it is divided, usage is the ledger's money to the nano-USD.
+// TestUsageAddsUp: however usage is grouped, it adds up to the ledger to the nano-USD.
 func TestUsageAddsUp(t *testing.T) {
 	s, want := ledger(t)
 	var booked pricing.Nano
@@ -87,7 +87,7 @@ func TestUsageAddsUp(t *testing.T) {
 	}
 }
 
-// TestUsageForms: table, JSON and CSV say the same of each line.
+// TestUsageForms: table, JSON and CSV agree on every line.
 func TestUsageForms(t *testing.T) {
 	s, _ := ledger(t)
 	var r usageReport
@@ -114,7 +114,8 @@ func TestUsageForms(t *testing.T) {
 	}
 }
 
-// TestUsagePeriodEdges: a period takes in its first and last day whole, and nothing outside it.
+// TestUsagePeriodEdges: a period includes its first and last day completely, and nothing
+// outside.
 func TestUsagePeriodEdges(t *testing.T) {
 	s, want := ledger(t)
 	now := time.Now().UTC()
@@ -145,7 +146,7 @@ func TestUsagePeriodEdges(t *testing.T) {
 	}
 }
 
-// TestUsagePeriodRefused: a period that makes no sense is refused in all commands that take one.
+// TestUsagePeriodRefused: every command that takes a period rejects invalid ones.
 func TestUsagePeriodRefused(t *testing.T) {
 	s := newSite(t, orgs)
 	for _, command := range []string{"usage", "usage entries", "usage export", "usage audit", "limits shadow", "audit"} {
@@ -155,7 +156,7 @@ func TestUsagePeriodRefused(t *testing.T) {
 			{"--from -3d: expected a day", "--from=-3d"},
 			{"--to whenever: expected a day", "--to whenever"},
 			{"--days -1: expected 1 or more", "--days -1"},
-			{"--from and --days are two ways to say the same; use one", "--from 7d --days 7"},
+			{"--from and --days cannot be combined", "--from 7d --days 7"},
 			{"the period is empty", "--from 2026-02-02 --to 2026-02-01"},
 		} {
 			s.refuses(test.want, append(strings.Fields(command), append([]string{"--org", "acme"}, strings.Fields(test.args)...)...)...)
@@ -163,7 +164,7 @@ func TestUsagePeriodRefused(t *testing.T) {
 	}
 }
 
-// TestEntriesFilters: a filter leaves exactly the entries that fit, in order of time.
+// TestEntriesFilters: a filter leaves exactly the matching entries, in time order.
 func TestEntriesFilters(t *testing.T) {
 	s, _ := ledger(t)
 	type entry struct {
@@ -199,10 +200,11 @@ func TestEntriesFilters(t *testing.T) {
 		}
 	}
 	_, notes, _ := llmguard(t, "usage", "entries", "--org", "acme", "--limit", "3", "-c", s.file)
-	has(t, notes, "these are the newest 3; --limit 0 lists all")
+	has(t, notes, "showing the newest 3; list all with --limit 0")
 }
 
-// TestExportCSVAgrees: the CSV export has the columns that are promised and the same money as the JSON lines.
+// TestExportCSVAgrees: the CSV export has the documented columns and the same amounts as JSON
+// Lines.
 func TestExportCSVAgrees(t *testing.T) {
 	s, want := ledger(t)
 	rows, err := csv.NewReader(strings.NewReader(s.must("usage", "export", "--org", "all", "-o", "csv"))).ReadAll()
@@ -234,7 +236,8 @@ func TestExportCSVAgrees(t *testing.T) {
 	}
 }
 
-// TestAdjustOnce: a correction with an id is made once, and changes today's sums by exactly its amount.
+// TestAdjustOnce: a correction with an id is applied once, and changes today's sums by exactly
+// its amount.
 func TestAdjustOnce(t *testing.T) {
 	s, want := ledger(t)
 	for range 3 {

@@ -16,16 +16,16 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// ledgers are the books of the orgs that were asked for, read over the API.
+// ledgers reads the ledgers of the selected orgs over the API.
 type ledgers struct {
 	*adminClient
 	orgs []string
 }
 
-// Close ends the use of them.
+// Close closes the client.
 func (l *ledgers) Close() { l.close() }
 
-// open asks for the orgs named by --org: all when none is.
+// open returns the ledgers of the orgs named by --org, or of all orgs.
 func (f *usageFlags) open(ctx context.Context) (*ledgers, error) {
 	api, err := f.adminFlags.open(ctx)
 	if err != nil {
@@ -44,7 +44,7 @@ func (f *usageFlags) open(ctx context.Context) (*ledgers, error) {
 	return &ledgers{api, orgs}, nil
 }
 
-// orgs are the ids of all orgs.
+// orgs returns the ids of all orgs.
 func (a *adminClient) orgs(ctx context.Context) ([]string, error) {
 	var l struct {
 		Data []struct {
@@ -61,7 +61,7 @@ func (a *adminClient) orgs(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// openOne is open for what concerns one org.
+// openOne is open for commands that concern one org.
 func (f *usageFlags) openOne(ctx context.Context) (*ledgers, string, error) {
 	l, err := f.open(ctx)
 	if err != nil {
@@ -69,12 +69,12 @@ func (f *usageFlags) openOne(ctx context.Context) (*ledgers, string, error) {
 	}
 	if len(l.orgs) != 1 {
 		l.Close()
-		return nil, "", fmt.Errorf("--org: this is done for one org at a time; there are %s", strings.Join(l.orgs, ", "))
+		return nil, "", fmt.Errorf("--org: choose one org: %s", strings.Join(l.orgs, ", "))
 	}
 	return l, l.orgs[0], nil
 }
 
-// pickOrgs are the orgs of a list, all of them when there is none.
+// pickOrgs returns the orgs of a comma-separated list, or all orgs if it is empty.
 func pickOrgs(known []string, list string) ([]string, error) {
 	if list == "" || list == "all" && !slices.Contains(known, "all") {
 		return known, nil
@@ -83,7 +83,7 @@ func pickOrgs(known []string, list string) ([]string, error) {
 	for id := range strings.SplitSeq(list, ",") {
 		id = strings.TrimSpace(id)
 		if !slices.Contains(known, id) {
-			return nil, fmt.Errorf("--org %s: no such org; there are %s", id, strings.Join(known, ", "))
+			return nil, fmt.Errorf("--org %s: no such org. Orgs: %s", id, strings.Join(known, ", "))
 		}
 		if !slices.Contains(orgs, id) {
 			orgs = append(orgs, id)
@@ -100,7 +100,7 @@ func orgIDs(cfg *config.Config) []string {
 	return out
 }
 
-// timed adds a period to a query; a zero time is no bound.
+// timed adds a period to a query; a zero time leaves that end open.
 func timed(q url.Values, from, to time.Time) url.Values {
 	for name, t := range map[string]time.Time{"from": from, "to": to} {
 		if !t.IsZero() {
@@ -110,12 +110,12 @@ func timed(q url.Values, from, to time.Time) url.Values {
 	return q
 }
 
-// Entries calls fn with the org's ledger entries of [from, to), the oldest first.
+// Entries calls fn with the org's ledger entries in [from, to), oldest first.
 func (l *ledgers) Entries(ctx context.Context, org string, from, to time.Time, fn func(budget.Entry) error) error {
 	return l.entries(ctx, org, timed(url.Values{}, from, to), fn)
 }
 
-// Recent is Entries with the newest first.
+// Recent is Entries, newest first.
 func (l *ledgers) Recent(ctx context.Context, org string, from, to time.Time, fn func(budget.Entry) error) error {
 	return l.entries(ctx, org, timed(url.Values{"order": {"newest"}}, from, to), fn)
 }
@@ -130,7 +130,7 @@ func (l *ledgers) entries(ctx context.Context, org string, q url.Values, fn func
 	})
 }
 
-// Corrections calls fn with what was corrected by hand in [from, to), the oldest first.
+// Corrections calls fn with the manual corrections in [from, to), oldest first.
 func (l *ledgers) Corrections(ctx context.Context, org string, from, to time.Time,
 	fn func(budget.AuditRecord) error,
 ) error {
@@ -144,12 +144,12 @@ func (l *ledgers) Corrections(ctx context.Context, org string, from, to time.Tim
 		})
 }
 
-// Refusals are what limits of the org refused in the hours of [from, to), by the hour.
+// Refusals returns what the org's limits refused in [from, to), by hour.
 func (l *ledgers) Refusals(ctx context.Context, org string, from, to time.Time) ([]admin.Refusal, error) {
 	return l.refusals(ctx, timed(url.Values{"org": {org}, "by": {"hour"}}, from, to))
 }
 
-// refusals asks for counts of refusals.
+// refusals fetches refusal counts.
 func (a *adminClient) refusals(ctx context.Context, q url.Values) ([]admin.Refusal, error) {
 	var list struct {
 		Data []admin.Refusal `json:"data"`
@@ -158,16 +158,16 @@ func (a *adminClient) refusals(ctx context.Context, q url.Values) ([]admin.Refus
 	return list.Data, err
 }
 
-// sumDays is for how many days one request adds up.
+// sumDays is how many days one request covers.
 const sumDays = 400
 
-// Rollups are the org's daily sums of [from, to), which are whole UTC days.
+// Rollups returns the org's daily sums in [from, to), which must be whole UTC days.
 func (l *ledgers) Rollups(ctx context.Context, org string, from, to time.Time) ([]budget.Rollup, error) {
 	return l.rollups(ctx, org, false, from, to)
 }
 
-// HourRollups are the org's sums of the hours of [from, to), and of the whole UTC days in it of
-// which no hours are known.
+// HourRollups returns the org's hourly sums in [from, to), and daily sums for UTC days without
+// hourly data.
 func (l *ledgers) HourRollups(ctx context.Context, org string, from, to time.Time) ([]budget.Rollup, error) {
 	return l.rollups(ctx, org, true, from, to)
 }
@@ -187,7 +187,7 @@ func (l *ledgers) rollups(ctx context.Context, org string, hours bool, from, to 
 			"from": {from.UTC().Format(layout)}, "to": {end.UTC().Format(layout)},
 			"by": {by + ",user,key,model,provider,endpoint"},
 		}
-		if !hours { // days are counted whole
+		if !hours { // days are complete
 			q.Set("to", end.Add(-time.Nanosecond).Format(layout))
 		}
 		var u admin.Usage

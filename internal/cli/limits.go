@@ -17,16 +17,16 @@ import (
 	"github.com/llmguard/llmguard/internal/top"
 )
 
-// subject says whose limit it is.
+// subject identifies the org, user, key or IP address of a limit.
 type subject struct{ org, user, key, ip string }
 
 func (s *subject) add(c *cobra.Command) {
 	orgFlag(c, &s.org)
-	c.Flags().StringVar(&s.user, "user", "", "the user")
-	c.Flags().StringVar(&s.key, "key", "", "the key")
+	c.Flags().StringVar(&s.user, "user", "", "only this user")
+	c.Flags().StringVar(&s.key, "key", "", "only this key")
 }
 
-// query is the subject as a query.
+// query returns the subject as query parameters.
 func (s *subject) query() string {
 	q := url.Values{}
 	if s.user != "" {
@@ -46,13 +46,13 @@ func (s *subject) query() string {
 
 func limitsCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "limits", Short: "Show, set, raise for a while, and reset limits",
-		Long: "A new amount keeps what was used. An override changes an amount until a time and ends by itself.\n\n" +
+		Use: "limits", Short: "View, set, temporarily raise and reset limits",
+		Long: "Setting a new amount keeps the usage. An override changes an amount until a given time, then expires automatically.\n\n" +
 			adminHelp,
 		Example: "  llmguard limits get --org acme --user alice\n" +
 			"  llmguard limits override --org acme --user alice --limit daily --add '$200' --until tonight --reason 'launch day'\n" +
 			"  llmguard limits set daily --org acme --amount '$50'\n" +
-			"  llmguard limits reset daily --org acme --user alice --reason 'a loop of ours'",
+			"  llmguard limits reset daily --org acme --user alice --reason 'bug in our script'",
 	}
 	c.AddCommand(limitsGetCommand(), limitsSetCommand(), limitsUnsetCommand(), limitsOverrideCommand(),
 		limitsOverridesCommand(), limitsEndCommand(), limitsResetCommand(), limitsReopenCommand(),
@@ -64,7 +64,9 @@ func limitsGetCommand() *cobra.Command {
 	var f adminFlags
 	var s subject
 	c := &cobra.Command{
-		Use: "get [LIMIT]", Short: "Show limits, what is used of them, and overrides",
+		Use: "get [LIMIT]", Short: "Show limits, their usage and overrides",
+		Example: "  llmguard limits get --org acme\n" +
+			"  llmguard limits get daily --org acme --user alice",
 		Args: cobra.MaximumNArgs(1),
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -79,7 +81,7 @@ func limitsGetCommand() *cobra.Command {
 				all := l.Data
 				l.Data = slices.DeleteFunc(slices.Clone(all), func(v admin.Limit) bool { return v.Name != args[0] })
 				if len(l.Data) == 0 {
-					return fmt.Errorf("there is no limit %s here; there are %s", args[0], strings.Join(limitNamesOf(all), ", "))
+					return fmt.Errorf("limit %s not found. Limits: %s", args[0], strings.Join(limitNamesOf(all), ", "))
 				}
 			}
 			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error { return limitTable(w, l.Data) })
@@ -87,7 +89,7 @@ func limitsGetCommand() *cobra.Command {
 	}
 	f.add(c, listFormats...)
 	s.add(c)
-	c.Flags().StringVar(&s.ip, "ip", "", "the address, for limits per address")
+	c.Flags().StringVar(&s.ip, "ip", "", "client address, for limits per address")
 	return c
 }
 
@@ -99,7 +101,7 @@ func limitNamesOf(list []admin.Limit) []string {
 	return out
 }
 
-// limitFields are the flags that set fields of a limit.
+// limitFields returns the flags that set fields of a limit.
 func limitFields() *fields {
 	var s fields
 	s.text("subject", "subject", "org, user, key or ip")
@@ -107,10 +109,10 @@ func limitFields() *fields {
 	s.text("metric", "metric", "cost, tokens, requests or concurrency")
 	s.text("mode", "mode", "enforce, shadow or off")
 	s.text("amount", "amount", "'$50' for cost, a count for the others")
-	s.text("window", "window", "a sliding window, such as 24h or 7d")
-	s.truth("exact", "exact", "keep the window to the microsecond")
+	s.text("window", "window", "sliding window, such as 24h or 7d")
+	s.truth("exact", "exact", "make the window exact to the microsecond")
 	s.text("calendar", "calendar", "minute, hour, day, week or month")
-	s.text("tz", "tz", "the zone of the calendar, such as Europe/Berlin")
+	s.text("tz", "tz", "time zone of the calendar, such as Europe/Berlin")
 	s.list("models", "models", "only for these models")
 	s.list("endpoints", "endpoints", "only for these endpoints")
 	return &s
@@ -121,14 +123,14 @@ func limitsSetCommand() *cobra.Command {
 	var org, user, capacity, refill string
 	s := limitFields()
 	c := &cobra.Command{
-		Use: "set LIMIT", Short: "Make or change a limit; what was used of it stays", Args: cobra.ExactArgs(1),
+		Use: "set LIMIT", Short: "Create or change a limit (its usage is kept)", Args: cobra.ExactArgs(1),
 		Example: "  llmguard limits set daily --org acme --amount '$50'\n" +
 			"  llmguard limits set daily --org acme --user alice --amount '$80'\n" +
 			"  llmguard limits set team --org acme --metric cost --capacity '$200' --refill '$50/1h'\n" +
 			"  llmguard limits set daily --org acme --mode shadow\n" +
 			"  llmguard limits set hour --org all --amount '$20' --window 1h",
-		Long: "--org all sets a limit of every org in one call, also of orgs that are made later. It is set over `defaults` of the\n" +
-			"configuration file. Each org has a counter of its own; a limit of the same name that an org has itself takes precedence.",
+		Long: "--org all sets a limit for every org in one call, including orgs created later. It overrides `defaults` in the\n" +
+			"configuration file. Each org has its own counter, and an org's own limit of the same name takes precedence.",
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		body := map[string]any{}
@@ -158,27 +160,27 @@ func limitsSetCommand() *cobra.Command {
 	f.add(c, listFormats...)
 	f.why(c)
 	orgFlag(c, &org)
-	c.Flags().StringVar(&user, "user", "", "for this user alone")
-	c.Flags().StringVar(&capacity, "capacity", "", "of a bucket: '$200' or a count")
-	c.Flags().StringVar(&refill, "refill", "", "of a bucket: '$50/1h' or '5000/1m'")
+	c.Flags().StringVar(&user, "user", "", "only for this user")
+	c.Flags().StringVar(&capacity, "capacity", "", "capacity of a bucket: '$200' or a count")
+	c.Flags().StringVar(&refill, "refill", "", "refill of a bucket: '$50/1h' or '5000/1m'")
 	s.add(c, true)
 	return c
 }
 
 func limitsUnsetCommand() *cobra.Command {
 	var org, user string
-	c := deleteCommand("limit", "Give a limit back to the file, or remove one that was made here",
+	c := deleteCommand("limit", "Drop runtime changes to a limit (file value applies again), or delete a runtime limit",
 		func(c *cobra.Command, a *adminClient, args []string) error {
 			if err := a.ask(c.Context(), http.MethodDelete,
 				pathOf("orgs", org, "limits", args[0])+(&subject{user: user}).query(), nil, nil); err != nil {
 				return err
 			}
-			fmt.Fprintf(c.OutOrStdout(), "removed what was set of limit %s of org %s\n", args[0], org)
+			fmt.Fprintf(c.OutOrStdout(), "removed runtime changes to limit %s of org %s\n", args[0], org)
 			return nil
 		})
-	c.Use = "unset LIMIT"
+	c.Use, c.Example = "unset LIMIT", "  llmguard limits unset daily --org acme --user alice --yes"
 	orgFlag(c, &org)
-	c.Flags().StringVar(&user, "user", "", "the one for this user alone")
+	c.Flags().StringVar(&user, "user", "", "only the limit of this user")
 	return c
 }
 
@@ -187,9 +189,9 @@ func limitsOverrideCommand() *cobra.Command {
 	var s subject
 	var limit, add, amount, end, ip string
 	c := &cobra.Command{
-		Use: "override", Short: "Change the amount of a limit until a time; it ends by itself", Args: cobra.NoArgs,
-		Long: "What was used stays used, before and after. Without --user and --key it is for all that the limit counts.\n" +
-			"--until takes tonight (the next midnight here), tomorrow, 18:00, 4h, 7d, 2026-12-01 or 2026-12-01T18:00:00+01:00.",
+		Use: "override", Short: "Temporarily change a limit", Args: cobra.NoArgs,
+		Long: "An override keeps the usage of the limit. Without --user and --key it applies to everyone that the limit counts. --until\n" +
+			"accepts tonight (the next midnight on this machine), tomorrow, 18:00, 4h, 7d, 2026-12-01 or 2026-12-01T18:00:00+01:00.",
 		Example: "  llmguard limits override --org acme --user alice --limit daily --add '$200' --until tonight --reason 'launch day'\n" +
 			"  llmguard limits override --org acme --limit daily --amount '$10' --until 18:00 --reason 'runaway job'",
 	}
@@ -199,7 +201,7 @@ func limitsOverrideCommand() *cobra.Command {
 			return misused("--until %w", err)
 		}
 		if (add == "") == (amount == "") {
-			return errors.New("say either --add '$200' or --amount '$500'")
+			return errors.New("use either --add '$200' or --amount '$500'")
 		}
 		body := map[string]any{"limit": limit, "until": at, "reason": f.reason}
 		for name, value := range map[string]string{"user": s.user, "key": s.key, "ip": ip, "add": add, "amount": amount} {
@@ -213,7 +215,7 @@ func limitsOverrideCommand() *cobra.Command {
 				return err
 			}
 			return render(c.OutOrStdout(), f.output, o, func(w io.Writer) error {
-				fmt.Fprintf(w, "%s: %s until %s (%s)\nend it sooner with: llmguard limits end %s --org %s\n", o.Limit,
+				fmt.Fprintf(w, "%s: %s until %s (%s)\nend it early with: llmguard limits end %s --org %s\n", o.Limit,
 					overrideText(o),
 					o.Until.Local().Format("2006-01-02 15:04 MST"), budget.LastingText(time.Until(o.Until)), o.ID, s.org)
 				return nil
@@ -224,11 +226,11 @@ func limitsOverrideCommand() *cobra.Command {
 	f.why(c)
 	s.add(c)
 	fl := c.Flags()
-	fl.StringVar(&ip, "ip", "", "the address")
-	fl.StringVar(&limit, "limit", "", "the limit's name; needed")
-	fl.StringVar(&add, "add", "", "what is added: '$200', '-$5', 1000")
-	fl.StringVar(&amount, "amount", "", "what stands instead: '$500', 1000")
-	fl.StringVar(&end, "until", "", "when it ends; needed")
+	fl.StringVar(&ip, "ip", "", "only this client address")
+	fl.StringVar(&limit, "limit", "", "name of the limit (required)")
+	fl.StringVar(&add, "add", "", "amount to add: '$200', '-$5', 1000")
+	fl.StringVar(&amount, "amount", "", "new amount: '$500', 1000")
+	fl.StringVar(&end, "until", "", "when the override expires (required)")
 	for _, name := range []string{"limit", "until", "reason"} {
 		_ = c.MarkFlagRequired(name)
 	}
@@ -239,8 +241,9 @@ func limitsOverridesCommand() *cobra.Command {
 	var f adminFlags
 	var org string
 	c := &cobra.Command{
-		Use: "overrides", Short: "List overrides, those of the last week that ended included",
-		Args: cobra.NoArgs,
+		Use: "overrides", Short: "List overrides, including those that ended in the last week",
+		Example: "  llmguard limits overrides --org acme",
+		Args:    cobra.NoArgs,
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return f.run(c, func(a *adminClient) error {
@@ -271,7 +274,13 @@ func limitsOverridesCommand() *cobra.Command {
 func limitsEndCommand() *cobra.Command {
 	var f adminFlags
 	var org string
-	c := &cobra.Command{Use: "end OVERRIDE", Short: "End an override now", Args: cobra.ExactArgs(1)}
+	c := &cobra.Command{
+		Use:   "end OVERRIDE",
+		Short: "End an override now",
+		Args:  cobra.ExactArgs(1),
+		Example: "  llmguard limits overrides --org acme -o json\n" +
+			"  llmguard limits end 01m84kynm3jp5p1nr8mr0yampe --org acme",
+	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return f.run(c, func(a *adminClient) error {
 			if err := a.ask(c.Context(), http.MethodDelete, pathOf("orgs", org, "overrides", args[0]), nil, nil); err != nil {
@@ -291,8 +300,9 @@ func limitsResetCommand() *cobra.Command {
 	var f adminFlags
 	var s subject
 	c := &cobra.Command{
-		Use: "reset LIMIT", Short: "Forget what was charged to a limit; the ledger and open calls stay",
-		Args: cobra.ExactArgs(1),
+		Use: "reset LIMIT", Short: "Reset a limit's usage to zero (ledger and in-flight calls are kept)",
+		Example: "  llmguard limits reset daily --org acme --user alice --reason 'bug in our script'",
+		Args:    cobra.ExactArgs(1),
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		body := map[string]any{"reason": f.reason}
@@ -317,7 +327,7 @@ func limitsResetCommand() *cobra.Command {
 	f.add(c, listFormats...)
 	f.why(c)
 	s.add(c)
-	c.Flags().StringVar(&s.ip, "ip", "", "the address, for limits per address")
+	c.Flags().StringVar(&s.ip, "ip", "", "client address, for limits per address")
 	_ = c.MarkFlagRequired("reason")
 	return c
 }
@@ -327,32 +337,32 @@ func limitsReopenCommand() *cobra.Command {
 	var org string
 	var all bool
 	c := &cobra.Command{
-		Use: "reopen", Short: "Open limits that are closed because Redis lost its data", Args: cobra.NoArgs,
-		Long: "After Redis lost its data, each limit is closed for the length of its window, because what was used is not known.\n" +
-			"Reopened limits count from zero. --all opens those of every org, and spend caps.",
+		Use: "reopen", Short: "Reopen limits that closed because Redis lost its data", Args: cobra.NoArgs,
+		Long: "If Redis loses its data, the usage is unknown, so each limit closes for the length of its window. Reopened limits count\n" +
+			"from zero. --all reopens the limits of every org and the spend caps.",
 		Example: "  llmguard limits reopen --org acme --reason 'Redis was flushed by mistake'\n" +
 			"  llmguard limits reopen --all --reason 'new Redis'",
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		path, what := pathOf("limits", "reopen"), "all orgs, and spend caps,"
+		path, what := pathOf("limits", "reopen"), "all orgs and the spend caps"
 		if org != "" {
 			path, what = pathOf("orgs", org, "limits", "reopen"), "org "+org
 		}
 		return f.run(c, func(a *adminClient) error {
 			if (org == "") != all {
-				return errors.New("name either --org or --all")
+				return errors.New("use either --org or --all")
 			}
 			if err := a.ask(c.Context(), http.MethodPost, path, map[string]any{"reason": f.reason}, nil); err != nil {
 				return err
 			}
-			fmt.Fprintf(c.OutOrStdout(), "the limits of %s count from zero\n", what)
+			fmt.Fprintf(c.OutOrStdout(), "the limits of %s now count from zero\n", what)
 			return nil
 		})
 	}
 	f.add(c)
 	f.why(c)
 	c.Flags().StringVar(&org, "org", "", "the org")
-	c.Flags().BoolVar(&all, "all", false, "every org, and spend caps")
+	c.Flags().BoolVar(&all, "all", false, "every org and the spend caps")
 	_ = c.MarkFlagRequired("reason")
 	return c
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// userDay is the limit "daily" of orgs, as the store counts it.
+// userDay is the limit "daily" of orgs, in the store's form.
 var userDay = budget.Limit{
 	ID: "daily", Subject: budget.User, Metric: budget.Cost,
 	Shape: budget.Shape{Kind: budget.Window, Amount: 5e9, Window: 24 * time.Hour},
 }
 
-// charge books a call in the ledger and on userDay.
+// charge records a call in the ledger and charges it to userDay.
 func (s *site) charge(c budget.Call, cost pricing.Split, u pricing.Usage) string {
 	s.t.Helper()
 	store := budget.New(s.redis, budget.Options{})
@@ -33,7 +33,7 @@ func (s *site) charge(c budget.Call, cost pricing.Split, u pricing.Usage) string
 	return c.ID
 }
 
-// limitView is a limit as -o json shows it.
+// limitView is a limit as printed with -o json.
 type limitView struct {
 	Name, Subject, Only, Metric, Unit, Mode, Shape string
 	Amount, Used, Held, Remaining                  int64
@@ -48,7 +48,7 @@ type overrideView struct {
 	Until                             time.Time
 }
 
-// limit is one limit of acme, as it is for a user.
+// limit returns one limit of acme as it applies to a user.
 func (s *site) limit(name, user string) limitView {
 	s.t.Helper()
 	var list []limitView
@@ -64,7 +64,8 @@ func (s *site) spend() {
 	s.charge(budget.Call{Org: "acme", User: "alice", Key: "k", Model: "gpt-4o"}, pricing.Split{Output: 1_500_000_000}, pricing.Usage{Output: 10})
 }
 
-// TestLimitsSetKeepsUse: a new amount keeps what was used; for one user alone it is that user's.
+// TestLimitsSetKeepsUse: changing the amount keeps the usage; with --user it changes that user
+// only.
 func TestLimitsSetKeepsUse(t *testing.T) {
 	s := newSite(t, orgs)
 	s.spend()
@@ -86,7 +87,8 @@ func TestLimitsSetKeepsUse(t *testing.T) {
 	}
 }
 
-// TestLimitsOverride: an override is added until its time, for whom it names, and ends by itself or by hand.
+// TestLimitsOverride: an override raises the limit for its subject until it expires or is
+// removed.
 func TestLimitsOverride(t *testing.T) {
 	s := newSite(t, orgs)
 	var o overrideView
@@ -112,7 +114,7 @@ func TestLimitsOverride(t *testing.T) {
 	}
 }
 
-// TestLimitsReset: a reset forgets the use and not the ledger, and needs a reason.
+// TestLimitsReset: a reset clears the usage but not the ledger, and requires a reason.
 func TestLimitsReset(t *testing.T) {
 	s := newSite(t, orgs)
 	s.spend()
@@ -130,24 +132,25 @@ func TestLimitsReset(t *testing.T) {
 	has(t, s.must("audit", "--action", "limit.reset"), "acme daily a loop of ours")
 }
 
-// TestLimitsRefused: a wrong limit is refused by the flag or the field, and nothing is changed.
+// TestLimitsRefused: an invalid limit is rejected with the flag or field named, and nothing
+// changes.
 func TestLimitsRefused(t *testing.T) {
 	s := newSite(t, orgs)
 	for _, test := range []struct{ want, args string }{
-		{"nothing to change: name at least one field, such as --subject", "set daily"},
+		{"nothing to change: set at least one field, such as --subject", "set daily"},
 		{"limited in money; did you mean", "set daily --amount 5"},
 		{"window", "set daily --window soon"},
 		{"mode", "set daily --mode sometimes"},
 		{"metric", "set other --metric love --amount 5 --window 1h"},
 		{"has no shape", "set other --mode shadow"},
 		{"--unset nothing: expected any of subject, only, metric", "set daily --unset nothing"},
-		{"say either --add '$200' or --amount '$500'", "override --limit daily --until 4h --reason r"},
-		{"say either --add '$200' or --amount '$500'", "override --limit daily --until 4h --reason r --add $1 --amount $2"},
+		{"use either --add '$200' or --amount '$500'", "override --limit daily --until 4h --reason r"},
+		{"use either --add '$200' or --amount '$500'", "override --limit daily --until 4h --reason r --add $1 --amount $2"},
 		{"--until now: expected tonight, tomorrow", "override --limit daily --until now --reason r --add $1"},
-		{"--until 2001-01-01: that is over already", "override --limit daily --until 2001-01-01 --reason r --add $1"},
+		{"--until 2001-01-01: this time is in the past", "override --limit daily --until 2001-01-01 --reason r --add $1"},
 		{"add", "override --limit daily --until 4h --reason r --add 1"},
-		{"there is no limit weekly here; there are daily, calls", "get weekly"},
-		{"say --yes if you mean it", "unset daily"},
+		{"limit weekly not found. Limits: daily, calls", "get weekly"},
+		{"Confirm with --yes", "unset daily"},
 	} {
 		args := append([]string{"limits"}, strings.Fields(test.args)...)
 		s.refuses(test.want, append(args, "--org", "acme")...)
@@ -157,7 +160,7 @@ func TestLimitsRefused(t *testing.T) {
 	}
 }
 
-// TestLimitsOfEachShape: what is set is what is in force, in each shape.
+// TestLimitsOfEachShape: limits of every shape take effect as set.
 func TestLimitsOfEachShape(t *testing.T) {
 	s := newSite(t, orgs)
 	for _, test := range []struct {
@@ -181,8 +184,8 @@ func TestLimitsOfEachShape(t *testing.T) {
 	}
 }
 
-// TestLimitsSetErrorsNameFlags: what is wrong with a limit is said in the flags of the command,
-// not by places in a configuration file.
+// TestLimitsSetErrorsNameFlags: errors name the command's flags, not positions in a
+// configuration file.
 func TestLimitsSetErrorsNameFlags(t *testing.T) {
 	s := newSite(t, orgs)
 	for args, want := range map[string]string{
@@ -192,8 +195,8 @@ func TestLimitsSetErrorsNameFlags(t *testing.T) {
 		"cash --amount $5 --window soon":                          `--window: expected a duration such as 30s, 5m, 1h or 1d, got "soon"`,
 		"cash --refill $5/1h":                                     "limit cash: has no shape; add --amount '$5' and --window 1h, or --amount and --calendar, or --capacity",
 		"cash --metric tokens --capacity $5":                      "--capacity: metric tokens is limited by a count, not by money; leave out the $ or set --metric cost",
-		"cash --endpoints chat --amount $5 --window 1h":           `--endpoints: no endpoint is called "chat"; did you mean "chat.completions"?`,
-		"cash --user alice --subject org --amount $5 --window 1h": "--subject: a limit under a user has subject user",
+		"cash --endpoints chat --amount $5 --window 1h":           `--endpoints: there is no endpoint "chat"; did you mean "chat.completions"?`,
+		"cash --user alice --subject org --amount $5 --window 1h": "--subject: a limit under a user must have subject user",
 	} {
 		s.refuses(want, append([]string{"limits", "set", "--org", "acme"}, strings.Fields(args)...)...)
 	}

@@ -13,7 +13,7 @@ import (
 
 func limitTable(w io.Writer, list []admin.Limit) error {
 	g := grid{
-		head:    []string{"limit", "of", "mode", "shape", "amount", "used", "held", "remaining", "empty in", "from"},
+		head:    []string{"limit", "subject", "mode", "shape", "amount", "used", "held", "remaining", "resets in", "source"},
 		numbers: []bool{false, false, false, false, true, true, true, true, true, false},
 	}
 	for _, l := range list {
@@ -33,8 +33,8 @@ func limitTable(w io.Writer, list []admin.Limit) error {
 	}
 	for _, l := range list {
 		if l.Closed != nil {
-			fmt.Fprintf(w, "\n%s: closed until %s, because Redis lost its data; open it with: llmguard limits reopen\n", l.Name,
-				l.Closed.Local().Format("2006-01-02 15:04 MST"))
+			fmt.Fprintf(w, "\n%s: closed until %s, because Redis lost its data; reopen it with: llmguard limits reopen\n",
+				l.Name, l.Closed.Local().Format("2006-01-02 15:04 MST"))
 		}
 		for _, o := range l.Overrides {
 			fmt.Fprintf(w, "\n%s: %s until %s, by %s: %s (%s)\n", l.Name, overrideText(o),

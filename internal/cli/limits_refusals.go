@@ -15,9 +15,9 @@ func limitsRefusalsCommand() *cobra.Command {
 	var f usageFlags
 	var user string
 	c := &cobra.Command{
-		Use: "refusals", Short: "Show whom limits refused or made wait, how often and when", Args: cobra.NoArgs,
-		Long: "Counts calls by user and limit: those answered with an error because a limit had no room, and those that waited for it.\n" +
-			"A call that waits counts once for each limit that it waits for. Counts are by the hour for 14 days, before that by the UTC day.",
+		Use: "refusals", Short: "Show the users whose calls limits refused or delayed", Args: cobra.NoArgs,
+		Long: "Counts calls by user and limit: calls refused because of a limit, and calls that waited for it. A call that waits for\n" +
+			"several limits counts once for each. Counts are hourly for 14 days, before that daily (UTC).",
 		Example: "  llmguard limits refusals --from 12h\n" +
 			"  llmguard limits refusals --org acme --user alice --from 7d -o json",
 	}
@@ -45,13 +45,13 @@ func limitsRefusalsCommand() *cobra.Command {
 			return err
 		}
 		if len(list) == 0 {
-			fmt.Fprintf(c.ErrOrStderr(), "no limit refused a call or made one wait since %s\n", from.Format(hourLayout))
+			fmt.Fprintf(c.ErrOrStderr(), "no calls refused or delayed by a limit since %s\n", from.Format(hourLayout))
 		}
 		return render(c.OutOrStdout(), f.output, list, func(w io.Writer) error { return refusalTable(w, list) })
 	}
 	f.add(c, listFormats...)
 	f.period.add(c)
-	c.Flags().StringVar(&user, "user", "", "only this user's")
+	c.Flags().StringVar(&user, "user", "", "only this user")
 	return c
 }
 

@@ -16,12 +16,12 @@ import (
 func limitsShadowCommand() *cobra.Command {
 	var f traceFlags
 	c := &cobra.Command{
-		Use: "shadow", Short: "Report what limits in the shadow would have done, by limit and user", Args: cobra.NoArgs,
-		Long: "A limit with mode: shadow counts and refuses nobody; the ledger entry of a call that did not fit it says so. This adds\n" +
-			"those entries up: how many calls would have waited, for how long, and how many would have been refused for good.\n" +
-			"Nobody waited, so each call is counted as if the ones before it had been let in: enforced, a limit holds back fewer\n" +
-			"calls, and each for longer. `llmguard simulate` says how many. Calls that never ran are in no ledger.\n" +
-			"A limit counts from when llmguard first had it in shadow mode with its present amount and window.",
+		Use: "shadow", Short: "Report what limits in shadow mode would have done", Args: cobra.NoArgs,
+		Long: "A limit in shadow mode counts calls without refusing them. The ledger entry of a call records which of these limits the\n" +
+			"call exceeded. This report sums up how many calls would have waited, for how long, and how many would have been refused.\n\n" +
+			"No call actually waited, so an enforced limit would hold back fewer calls, each for longer; `llmguard simulate` estimates\n" +
+			"how many. Calls that never ran are not in the ledger. A limit counts from the time it first had its current amount and\n" +
+			"window in shadow mode.",
 		Example: "  llmguard limits shadow --days 7\n  llmguard limits shadow --log november.jsonl -o csv",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return f.showShadow(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
@@ -46,7 +46,7 @@ func (f *traceFlags) showShadow(ctx context.Context, stdin io.Reader, w, notes i
 		return shadowCSV(w, report)
 	}
 	if report.HeldBack == 0 {
-		fmt.Fprintf(notes, "none of %s would have been held back by a limit in the shadow\n", plural(report.Calls, "call"))
+		fmt.Fprintf(notes, "no limit in shadow mode would have held back any of %s\n", plural(report.Calls, "call"))
 		return nil
 	}
 	fmt.Fprintf(w, "%d of %s would have been held back\n\n", report.HeldBack, plural(report.Calls, "call"))
@@ -82,7 +82,7 @@ func (f *traceFlags) countShadow(ctx context.Context, s *simulate.Shadow, stdin 
 	return nil
 }
 
-// eachFile calls fn with each of --log.
+// eachFile calls fn with each --log file.
 func (f *traceFlags) eachFile(stdin io.Reader, fn func(name string, in io.Reader) error) error {
 	for _, name := range f.logs {
 		if name == "-" {

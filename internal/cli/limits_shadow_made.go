@@ -12,9 +12,10 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
-// shadowLimits are since when the limits in shadow mode are there, by org and limit, the first of
-// each name: since they were noted in their present shape, or else since their record was made. The
-// zero time is for longer than that.
+// shadowLimits returns, by org and limit name, since when each limit in shadow mode has
+// existed: since its present form was first recorded, or else since its runtime record was
+// created. For limits of the same name the first counts. The zero time means earlier than any
+// record.
 func (l *ledgers) shadowLimits(ctx context.Context) (map[string]map[string]time.Time, error) {
 	every, err := l.recorded(ctx, everyOrg)
 	if err != nil {
@@ -30,7 +31,8 @@ func (l *ledgers) shadowLimits(ctx context.Context) (map[string]map[string]time.
 	return out, nil
 }
 
-// shadowOf is shadowLimits of one org. Every is when the limits of all orgs were made.
+// shadowOf is shadowLimits for one org. every holds the creation times of limits that apply to
+// all orgs.
 func (l *ledgers) shadowOf(ctx context.Context, org string, every map[string]time.Time) (map[string]time.Time, error) {
 	var d admin.Declaration
 	if err := l.ask(ctx, http.MethodGet, pathOf("orgs", org, "declaration"), nil, &d); err != nil {
@@ -59,7 +61,7 @@ func (l *ledgers) shadowOf(ctx context.Context, org string, every map[string]tim
 
 func shadowed(l admin.DeclaredLimit) bool { return l.Mode != nil && *l.Mode == string(budget.Shadow) }
 
-// shadowIn adds the limits in shadow mode of a list.
+// shadowIn adds the shadow-mode limits of one list.
 func (l *ledgers) shadowIn(ctx context.Context, path string, made, out map[string]time.Time) error {
 	var list struct{ Data []admin.Limit }
 	if err := l.ask(ctx, http.MethodGet, path, nil, &list); err != nil {
@@ -80,8 +82,8 @@ func (l *ledgers) shadowIn(ctx context.Context, path string, made, out map[strin
 	return nil
 }
 
-// recorded are the times at which limits of an org, or of everyOrg, were made at runtime, the
-// first of each name.
+// recorded returns when the runtime limits of an org, or of everyOrg, were created, the first
+// of each name.
 func (l *ledgers) recorded(ctx context.Context, org string) (map[string]time.Time, error) {
 	var t tenants.Tenant
 	if err := l.ask(ctx, http.MethodGet, pathOf("orgs", org, "records"), nil, &t); err != nil {

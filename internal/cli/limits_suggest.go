@@ -17,7 +17,7 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
-// suggestFlags are those of `limits suggest`.
+// suggestFlags are the flags of `limits suggest`.
 type suggestFlags struct {
 	trace   traceFlags
 	windows string
@@ -25,19 +25,19 @@ type suggestFlags struct {
 	options simulate.SuggestOptions
 }
 
-// suggestDays is how far back is looked without any flag.
+// suggestDays is the default period.
 const suggestDays = 30
 
 func limitsSuggestCommand() *cobra.Command {
 	var f suggestFlags
 	c := &cobra.Command{
-		Use: "suggest", Short: "Suggest limits from history, each with what it would have done", Args: cobra.NoArgs,
-		Long: "Looks at what counted inside sliding windows in the recorded calls, of each org and of each of its users, and suggests\n" +
-			"limits that let the given percentile of it pass, with headroom: for the org, for each user, and for heavy users limits\n" +
-			"of their own in place of those; and a bucket for the org, which refills at the mean of the whole time. The same calls\n" +
-			"are then replayed under each suggestion alone, and under all: who would have waited, how long, who would have been\n" +
-			"refused. Choose a period that was normal: what burned the money sets the limit too. -o yaml is ready for the\n" +
-			"configuration, in the shadow: nobody waits before you enforce it. Without any period the last 30 days are looked at.",
+		Use: "suggest", Short: "Suggest limits from past calls", Args: cobra.NoArgs,
+		Long: "Measures the usage of each org and user in sliding windows, and suggests limits: a percentile of that usage, plus\n" +
+			"headroom. It suggests limits for the org, for each user, and for heavy users, and a bucket that refills at the org's mean\n" +
+			"rate. Then it replays the same calls under each suggestion and under all of them, and shows who would have waited or been\n" +
+			"refused.\n\n" +
+			"Choose a normal period: a runaway in the sample inflates the suggested limit. The default is the last 30 days. -o yaml\n" +
+			"prints the limits for the configuration in shadow mode, so no call waits until you enforce them.",
 		Example: "  llmguard limits suggest --org acme --days 14\n" +
 			"  llmguard limits suggest --headroom 1.5 --percentile 99 --window 1h,7d -o yaml\n" +
 			"  llmguard limits suggest --log november.jsonl --metric tokens",
@@ -47,13 +47,13 @@ func limitsSuggestCommand() *cobra.Command {
 	}
 	f.trace.add(c, "table", "json", "yaml")
 	fl := c.Flags()
-	fl.StringVar(&f.windows, "window", "1h,1d", "the windows, separated by commas")
-	fl.StringVar(&f.metric, "metric", string(budget.Cost), "what is limited: cost, tokens or requests")
+	fl.StringVar(&f.windows, "window", "1h,1d", "comma-separated windows")
+	fl.StringVar(&f.metric, "metric", string(budget.Cost), "metric to limit: cost, tokens or requests")
 	fl.IntVar(&f.options.Percentile, "percentile", 95,
-		"how many percent of the history a limit lets pass before the headroom: of the stretches of\n"+
-			"the window's length for an org and for a heavy user, of the users for a limit of each user")
-	fl.Float64Var(&f.options.Headroom, "headroom", 1.2, "how many times that the limit is")
-	fl.IntVar(&f.options.Heavy, "heavy", 5, "how many users above the limit of each user get limits of their own at most")
+		"percentile of the usage that a limit lets through before headroom (of windows for orgs and heavy users, of users for\n"+
+			"per-user limits)")
+	fl.Float64Var(&f.options.Headroom, "headroom", 1.2, "factor between that value and the limit")
+	fl.IntVar(&f.options.Heavy, "heavy", 5, "maximum number of heavy users who get their own limits")
 	return c
 }
 
@@ -82,7 +82,7 @@ func (f *suggestFlags) run(ctx context.Context, stdin io.Reader, w io.Writer) er
 		return err
 	}
 	if trace.Len() == 0 {
-		return errors.New("there is no call to learn from; look further back with --from or --days")
+		return errors.New("no calls found; choose a longer period with --from or --days")
 	}
 	list, err := simulate.Suggest(ctx, trace, o)
 	if err != nil {
@@ -105,8 +105,8 @@ func (f *suggestFlags) run(ctx context.Context, stdin io.Reader, w io.Writer) er
 	return nil
 }
 
-// inForce is the policy of the file with what is recorded over it. Calls out of files need no
-// file, nor does who asks a running llmguard.
+// inForce returns the policy of the file with runtime records on top. Calls read from files and
+// a running llmguard need no configuration file.
 func (f *suggestFlags) inForce(ctx context.Context) (simulate.Policy, error) {
 	records, err := f.trace.records(ctx)
 	if err != nil {
@@ -126,7 +126,7 @@ func (f *suggestFlags) inForce(ctx context.Context) (simulate.Policy, error) {
 	return app.Policy(cfg, 1)
 }
 
-// limitText is a suggestion's shape for people, and limitConfig for a configuration.
+// limitText returns the shape of a suggestion as text, and limitConfig as configuration.
 func limitText(s simulate.Suggestion) string {
 	if s.PerS > 0 {
 		return fmt.Sprintf("%s + %s/%s", quantity(s.Metric, s.Amount), quantity(s.Metric, s.Refill), seconds(s.PerS))

@@ -11,8 +11,8 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// quantity is an amount in a metric's unit, as configurations take it: without
-// zeros at the end.
+// quantity formats an amount in the metric's unit, as configurations take it, without trailing
+// zeros.
 func quantity(m budget.Metric, n int64) string {
 	if m != budget.Cost {
 		return whole(n)
@@ -28,7 +28,7 @@ func quantity(m budget.Metric, n int64) string {
 	return text
 }
 
-// about is quantity for figures that nobody pays: three digits of cents.
+// about is quantity rounded to three significant digits, for figures that are only informative.
 func about(m budget.Metric, n int64) string {
 	unit := int64(1)
 	for n/unit >= 1000 {
@@ -41,12 +41,12 @@ func suggestTable(w io.Writer, org simulate.OrgSuggestions, o simulate.SuggestOp
 	fmt.Fprintf(w, "%s: %s of %s for %s, from %s to %s UTC\n", org.Org, plural(org.Calls, "call"),
 		plural(org.Users, "user"), about(budget.Cost, int64(org.Spend)),
 		org.From.Format("2006-01-02 15:04"), org.To.Format("2006-01-02 15:04"))
-	fmt.Fprintf(w, "amounts are %g times what %d %% of the history stays within; effects are of each limit alone, over "+
-		"the same calls\n\n", o.Headroom, o.Percentile)
+	fmt.Fprintf(w, "amounts are %g times what %d %% of the history stays within; each row replays the same calls under "+
+		"that limit alone\n\n", o.Headroom, o.Percentile)
 	g := grid{
 		head: []string{
-			"limit", "whose", "amount", fmt.Sprintf("%d %%", o.Percentile), "most", "of", "held back", "waited",
-			"p95", "gave up", "refused", "not spent", "whose calls",
+			"limit", "for", "amount", fmt.Sprintf("%d %%", o.Percentile), "most", "sample", "held back", "waited",
+			"p95", "gave up", "refused", "not spent", "users held back",
 		},
 		numbers: []bool{false, false, false, true, true, true, true, true, true, true, true, true, false},
 	}
@@ -59,7 +59,7 @@ func suggestTable(w io.Writer, org simulate.OrgSuggestions, o simulate.SuggestOp
 	}
 	if len(org.Suggestions) > 1 {
 		e := org.Together
-		g.add("all together", "", "", "", "", "", whole(int64(e.HeldBackCalls())), whole(int64(e.Waited)), e.WaitP95.String(),
+		g.add("all combined", "", "", "", "", "", whole(int64(e.HeldBackCalls())), whole(int64(e.Waited)), e.WaitP95.String(),
 			whole(int64(e.GaveUp)),
 			whole(int64(e.Refused)), about(budget.Cost, int64(e.Unspent)), "")
 	}
@@ -83,7 +83,7 @@ func forWhom(s simulate.Suggestion) string {
 	}
 }
 
-// basisOf is what the percentile is of, in short: "37 users", "412 x 1h".
+// basisOf names the sample of the percentile: "37 users", "412 x 1h".
 func basisOf(s simulate.Suggestion) string {
 	if s.Subject == budget.User && s.User == "" {
 		return plural(s.Basis.Of, "user")
@@ -98,7 +98,7 @@ func stretchOf(s simulate.Suggestion) int64 {
 	return s.WindowS
 }
 
-// most names the users whose calls are held back most often.
+// most names the users whose calls are delayed most often.
 func most(lines []simulate.Line) string {
 	const named = 3
 	var out []string
@@ -106,16 +106,16 @@ func most(lines []simulate.Line) string {
 		out = append(out, fmt.Sprintf("%s %d", top.Printable(l.User), l.HeldBackCalls()))
 	}
 	if more := len(lines) - named; more > 0 {
-		out = append(out, fmt.Sprintf("and of %s more", plural(more, "user")))
+		out = append(out, fmt.Sprintf("and %s more", plural(more, "user")))
 	}
 	return strings.Join(out, ", ")
 }
 
-// suggestYAML writes a piece of a configuration.
+// suggestYAML writes the suggestions as a configuration snippet.
 func suggestYAML(w io.Writer, list []simulate.OrgSuggestions, o simulate.SuggestOptions) error {
 	var b strings.Builder
-	const head = "# Amounts are %g times what %d %% of the history stays within. In the shadow they refuse nobody; see\n" +
-		"# `llmguard limits shadow`, and take out mode: shadow to enforce one.\norgs:\n"
+	const head = "# Amounts are %g times what %d %% of the history stays within. In shadow mode they refuse no calls; see\n" +
+		"# `llmguard limits shadow`, and remove mode: shadow to enforce one.\norgs:\n"
 	fmt.Fprintf(&b, head, o.Headroom, o.Percentile)
 	for _, org := range list {
 		fmt.Fprintf(&b, "  - id: %s # %s of %s for %s, from %s to %s UTC\n", org.Org, plural(org.Calls, "call"),
@@ -150,7 +150,7 @@ func suggestOrgYAML(b *strings.Builder, list []simulate.Suggestion, percentile i
 	if len(users) == 0 {
 		return
 	}
-	b.WriteString("    users: # these limits take the place of the org's of the same name\n")
+	b.WriteString("    users: # these limits replace the org's limits of the same name\n")
 	for _, user := range users {
 		fmt.Fprintf(b, "      - id: %s\n        limits:\n", user)
 		for _, s := range own[user] {
@@ -159,15 +159,15 @@ func suggestOrgYAML(b *strings.Builder, list []simulate.Suggestion, percentile i
 	}
 }
 
-// suggestLine is a limit, and why.
+// suggestLine writes one limit, with its reason.
 func suggestLine(b *strings.Builder, indent string, s simulate.Suggestion, percentile int) {
 	of := plural(s.Basis.Of, "user")
 	if s.Subject != budget.User || s.User != "" {
 		of = fmt.Sprintf("%s of %s with calls", plural(s.Basis.Of, "span"), seconds(stretchOf(s)))
 	}
-	effect := "it holds back none of these calls"
+	effect := "holds back none of these calls"
 	if e := s.Effect; e.HeldBackCalls() > 0 {
-		effect = fmt.Sprintf("it holds back %s (%s): %d waited, %d gave up, %d refused", plural(e.HeldBackCalls(), "call"),
+		effect = fmt.Sprintf("holds back %s (%s): %d waited, %d gave up, %d refused", plural(e.HeldBackCalls(), "call"),
 			most(s.HeldBack), e.Waited, e.GaveUp, e.Refused)
 	}
 	fmt.Fprintf(b, "%s# %d %% of %s within %s, the most %s; %s\n%s- %s\n", indent, percentile, of,

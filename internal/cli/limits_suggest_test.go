@@ -14,8 +14,8 @@ import (
 	"github.com/llmguard/llmguard/internal/simulate"
 )
 
-// history writes a ledger export of two hours: three users make a call of $0.06 a
-// minute, batch makes ten for half an hour.
+// history writes a two-hour ledger export: three users make a $0.06 call every minute, and
+// batch makes ten a minute for half an hour.
 func history(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -47,8 +47,8 @@ func TestLimitsSuggest(t *testing.T) {
 	log := history(t)
 	table := says(t, "limits", "suggest", "--log", log, "--window", "10m,1d", "--percentile", "70", "--heavy", "0")
 	for _, want := range []string{
-		"acme: 660 calls of 4 users for $39.60", "no limit of a window of 1d: the calls span 1h59m only",
-		"70 %", "each user", "4 users", "12 x 10m", "org-bucket", "all together", "batch 287",
+		"acme: 660 calls of 4 users for $39.60", "no limit with a window of 1d: the calls span only 1h59m",
+		"70 %", "each user", "4 users", "12 x 10m", "org-bucket", "all combined", "batch 287",
 	} {
 		if !strings.Contains(table, want) {
 			t.Errorf("there is no %q in\n%s", want, table)
@@ -97,7 +97,7 @@ func TestLimitsSuggestRefuses(t *testing.T) {
 		"expected cost, tokens":        {"--metric", "concurrency"},
 		"expected 1 to 100":            {"--percentile", "0"},
 		"expected 0.1 to 100":          {"--headroom", "0"},
-		"--log gives the calls":        {"--days", "3"},
+		"--log cannot be combined":     {"--days", "3"},
 		"expected one of table, json,": {"-o", "csv"},
 	} {
 		if got := says(t, append([]string{"limits", "suggest", "--log", log}, args...)...); !strings.Contains(got, want) {

@@ -13,41 +13,44 @@ import (
 	"github.com/llmguard/llmguard/internal/top"
 )
 
-// withoutAdmin are commands that ask no llmguard: they work on files of this machine, on what is
-// built in, on a feed, or with a caller's key.
+// withoutAdmin are commands that do not use the admin API: they work with local files, built-in
+// data, a price feed, or a caller's key.
 var withoutAdmin = []string{
 	"batch cancel", "batch estimate", "batch fetch", "batch list", "batch status", "batch submit", "config schema",
-	"context add", "context list", "context remove", "context use", "dev", "help", "init", "keys new", "prices diff",
+	"context add", "context list", "context remove", "context use", "dev", "docs", "help", "init", "keys new", "prices diff",
 	"prices import", "prices list", "prices show", "prices verify", "version",
 }
 
-// TestEveryCommandTakesAnAdminURL: a command works over the admin API, or its help says that it does not.
+// TestEveryCommandTakesAnAdminURL: a command works over the admin API, or its help says that it
+// does not.
 func TestEveryCommandTakesAnAdminURL(t *testing.T) {
 	for name, c := range leaves() {
 		if c.HasSubCommands() || slices.Contains(withoutAdmin, name) || strings.HasPrefix(name, "completion") {
 			continue
 		}
-		file := strings.Contains(c.Long, "not over the network")
+		file := strings.Contains(c.Long, "does not work over the network")
 		if over := c.Flags().Lookup("admin-url") != nil; over == file {
 			t.Errorf("%s: --admin-url %t, the help says that it needs the file %t; want one of both", name, over, file)
 		}
 	}
 }
 
-// TestFileCommandsSayThatTheyNeedTheFile: an operator with an address and a key alone reads what to do.
+// TestFileCommandsSayThatTheyNeedTheFile: with only an address and a key, the error says what
+// to do.
 func TestFileCommandsSayThatTheyNeedTheFile(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv("LLMGUARD_ADMIN_URL", "http://127.0.0.1:1")
 	t.Setenv("LLMGUARD_ADMIN_KEY", "lg_admin_x")
 	for _, command := range []string{"check", "doctor", "serve", "worker", "prices update x", "admins create x", "admins delete x --yes"} {
-		refuses(t, "not over the network", strings.Fields(command)...)
+		refuses(t, "does not work over the network", strings.Fields(command)...)
 	}
-	refuses(t, "`llmguard doctor` works on the configuration file, not over the network", "doctor", "--context", "prod")
+	refuses(t, "`llmguard doctor` reads the configuration file and does not work over the network; remove --context", "doctor", "--context", "prod")
 }
 
 var moments = regexp.MustCompile(`\d\d:\d\d:\d\d|"[^"]*at":"[^"]*"|"held":\d+|"last_used":[^,]*|"reset_[a-z]+":[0-9.null]+`)
 
-// TestBothWaysAnswerTheSame: what is read over the network is what the direct way reads.
+// TestBothWaysAnswerTheSame: commands print the same over the network and with the
+// configuration file.
 func TestBothWaysAnswerTheSame(t *testing.T) {
 	l := newLive(t, "")
 	l.spend("hi")
@@ -55,7 +58,7 @@ func TestBothWaysAnswerTheSame(t *testing.T) {
 		"orgs export acme", "prices calibration", "jobs list", "queue", "limits get --org acme", "usage --by user", "usage entries",
 	} {
 		args := strings.Fields(command)
-		await(t, "both ways answer the same to "+command, func() bool { // what runs may change something in between
+		await(t, "both ways answer the same to "+command, func() bool { // running processes may change something in between
 			return moments.ReplaceAllString(l.must(args...), "") == moments.ReplaceAllString(l.ask(args...), "")
 		})
 	}
@@ -102,7 +105,8 @@ func (l *live) post(path, text string, header map[string]string) *http.Response 
 	return resp
 }
 
-// TestJobsWatchOverTheNetwork: the states are followed to the end, and the answer is the caller's alone.
+// TestJobsWatchOverTheNetwork: watch follows the states to the end, but only the caller can
+// read the output.
 func TestJobsWatchOverTheNetwork(t *testing.T) {
 	l := newLive(t, "")
 	gate := make(chan struct{})
@@ -134,7 +138,7 @@ func TestJobsWatchOverTheNetwork(t *testing.T) {
 	}
 }
 
-// TestPurgeAndTopAskForRights: who may only read sees the present and removes nothing.
+// TestPurgeAndTopAskForRights: a read-only key can run top but not purge.
 func TestPurgeAndTopAskForRights(t *testing.T) {
 	l := newLive(t, "")
 	key := l.reader()
@@ -142,10 +146,10 @@ func TestPurgeAndTopAskForRights(t *testing.T) {
 	if out, notes, code := llmguard(t, append([]string{"top"}, at...)...); code != 0 || !strings.Contains(out, "acme") {
 		t.Errorf("top of a reader: exit code %d\n%s%s", code, out, notes)
 	}
-	refuses(t, "may only read", append([]string{"orgs", "purge", "acme", "--yes"}, at...)...)
+	refuses(t, "is read-only", append([]string{"orgs", "purge", "acme", "--yes"}, at...)...)
 	l.ask("orgs", "create", "left")
 	l.ask("orgs", "disable", "left")
-	has(t, l.ask("orgs", "purge", "left", "--yes", "--reason", "over"), "removed org left")
+	has(t, l.ask("orgs", "purge", "left", "--yes", "--reason", "over"), "deleted org left")
 	has(t, l.ask("audit", "--org", "left", "--action", "org.purge"), "ops org.purge left left over")
 	if strings.Contains(l.ask("orgs", "list", "-o", "json"), `"left"`) {
 		t.Error("the org is still listed by the process that removed it")

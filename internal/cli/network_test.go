@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// call makes one call of alice's that costs something.
+// call makes one call of alice's that has a cost.
 func (l *live) call() {
 	l.t.Helper()
 	body := strings.NewReader(`{"model":"gpt-4o-mini","max_tokens":20,"messages":[{"role":"user","content":"hello"}]}`)
@@ -29,7 +29,8 @@ func (l *live) call() {
 	}
 }
 
-// TestLedgerOverTheNetwork: what reads and corrects the books needs no file, and says what it says with the file.
+// TestLedgerOverTheNetwork: commands that read or correct the ledger need no file, and print
+// the same as with one.
 func TestLedgerOverTheNetwork(t *testing.T) {
 	l := newLive(t, "spend_caps: [{name: all, amount: $50, window: 1d}]\n")
 	l.call()
@@ -54,17 +55,17 @@ func TestLedgerOverTheNetwork(t *testing.T) {
 	if err := json.Unmarshal([]byte(l.ask("usage", "audit", "-o", "json")), &audit); err != nil || len(audit) != 1 || audit[0].By != "ops" {
 		t.Errorf("the correction is of %+v, %v", audit, err)
 	}
-	l.refusesThere("over the network it is the administrator", "usage", "adjust", "--user", "alice", "--amount", "$1", "--reason", "r", "--by", "somebody")
+	l.refusesThere("over the network, the administrator is recorded", "usage", "adjust", "--user", "alice", "--amount", "$1", "--reason", "r", "--by", "somebody")
 	l.refusesThere("No such charge is on the list", "usage", "reconcile", "drop", "--call", "01m7x425asv4hapb0hzey6k903", "--reason", "r")
 }
 
-// refusesThere is refuses against the admin listener.
+// refusesThere is refuses with the admin listener as the target.
 func (l *live) refusesThere(want string, args ...string) {
 	l.t.Helper()
 	refuses(l.t, want, append(args, "--admin-url", l.app.AdminURL(), "--admin-key", l.admin)...)
 }
 
-// TestOutputToFile: --out writes a file whole or not at all, in the format of -o.
+// TestOutputToFile: --out writes a file completely or not at all, in the format of -o.
 func TestOutputToFile(t *testing.T) {
 	s := newSite(t, orgs)
 	name := filepath.Join(t.TempDir(), "orgs.csv")
@@ -79,14 +80,14 @@ func TestOutputToFile(t *testing.T) {
 	if _, err := os.Stat(name + ".none"); err == nil {
 		t.Error("a command that failed left a file")
 	}
-	refuses(t, "write to a file with --out new.json", "orgs", "list", "-c", "none.yaml", "-o", "new.json")
+	refuses(t, "to write to a file, use --out new.json", "orgs", "list", "-c", "none.yaml", "-o", "new.json")
 }
 
-// TestMistakesExitWithTwo: a command line that is not understood is told from a command that failed.
+// TestMistakesExitWithTwo: usage errors have another exit code than failed commands.
 func TestMistakesExitWithTwo(t *testing.T) {
 	for line, want := range map[string]string{
 		"orgs lst":                      `unknown command "lst" for "llmguard orgs"; did you mean list?`,
-		"frobnicate":                    "`llmguard --help` lists what there is",
+		"frobnicate":                    "list commands with `llmguard --help`",
 		"orgs list --outptu json":       "did you mean --output",
 		"usage --form 7d":               "did you mean --from",
 		"orgs list -o xml -c none.yaml": "--output xml: expected one of table, json, yaml, csv, jsonl",
@@ -103,7 +104,7 @@ func TestMistakesExitWithTwo(t *testing.T) {
 	}
 }
 
-// TestMoneySaysEnough: tables have the digits that say something, --exact and JSON all of them.
+// TestMoneySaysEnough: tables drop insignificant digits; --exact and JSON keep all of them.
 func TestMoneySaysEnough(t *testing.T) {
 	s := newSite(t, orgs)
 	s.must("limits", "set", "tiny", "--org", "acme", "--amount", "$0.001234567", "--window", "8d")
@@ -112,7 +113,7 @@ func TestMoneySaysEnough(t *testing.T) {
 	has(t, s.must("limits", "get", "tiny", "--org", "acme", "-o", "json"), `"amount": 1234567`)
 }
 
-// TestCompletion: the shell completes what a running llmguard knows the names of.
+// TestCompletion: the shell completes ids from a running llmguard.
 func TestCompletion(t *testing.T) {
 	l := newLive(t, "")
 	there := []string{"--admin-url", l.app.AdminURL(), "--admin-key", l.admin}
@@ -132,7 +133,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// TestVersionFlag: --version names the version, the commit and Go in a line.
+// TestVersionFlag: --version prints version, commit and Go version on one line.
 func TestVersionFlag(t *testing.T) {
 	out, notes, code := llmguard(t, "--version")
 	if code != 0 || !strings.HasPrefix(out, "llmguard ") || !strings.Contains(out, "commit ") || !strings.Contains(out, " go1.") || strings.Count(out, "\n") != 1 {

@@ -17,9 +17,9 @@ import (
 
 func orgsCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "orgs", Short: "List, make and change orgs",
-		Long: "Works on the orgs of the configuration file and of Redis together. What is set here goes before the file, field by\n" +
-			"field; --unset gives a field back to the file.\n\n" +
+		Use: "orgs", Short: "List, create and change orgs",
+		Long: "Works on orgs in the configuration file and in Redis. Values set here override the file, field by field; --unset restores\n" +
+			"the value of the file.\n\n" +
 			adminHelp,
 		Example: "  llmguard orgs list\n" +
 			"  llmguard orgs create acme --name 'Acme Inc' --models 'gpt-*'\n" +
@@ -33,7 +33,7 @@ func orgsCommand() *cobra.Command {
 
 func orgsListCommand() *cobra.Command {
 	var f adminFlags
-	c := &cobra.Command{Use: "list", Short: "List the orgs", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "list", Short: "List orgs", Args: cobra.NoArgs, Example: "  llmguard orgs list"}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return f.run(c, func(a *adminClient) error {
 			var l struct {
@@ -90,7 +90,7 @@ func orgFacts(w io.Writer, o *admin.Org) error {
 		"keys", strconv.Itoa(o.Keys), "source", string(o.Source))
 }
 
-// worstHour is what the org can spend in an hour, in words.
+// worstHour describes the most that the org can spend in an hour.
 func worstHour(o *admin.Org) string {
 	switch {
 	case o.WorstHour != nil:
@@ -98,10 +98,10 @@ func worstHour(o *admin.Org) string {
 	case o.Unbounded:
 		return "unbounded"
 	}
-	return "bounded by tokens or requests only"
+	return "limited only by tokens or requests"
 }
 
-// boundOf is the bound that an answer has.
+// boundOf returns the spending bound in a response.
 func boundOf(o *admin.Org) guard.Bound {
 	return guard.Bound{None: o.Unbounded, Users: o.UnboundedUsers}
 }
@@ -127,7 +127,7 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-// showOrg asks for an org and prints it.
+// showOrg sends a request for an org and prints it.
 func showOrg(c *cobra.Command, f *adminFlags, method, path string, body any) error {
 	return f.run(c, func(a *adminClient) error {
 		var o admin.Org
@@ -143,7 +143,12 @@ func showOrg(c *cobra.Command, f *adminFlags, method, path string, body any) err
 
 func orgsGetCommand() *cobra.Command {
 	var f adminFlags
-	c := &cobra.Command{Use: "get ORG", Short: "Show an org", Args: cobra.ExactArgs(1)}
+	c := &cobra.Command{
+		Use:     "get ORG",
+		Short:   "Show an org",
+		Args:    cobra.ExactArgs(1),
+		Example: "  llmguard orgs get acme",
+	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return showOrg(c, &f, http.MethodGet, pathOf("orgs", args[0]), nil)
 	}
@@ -151,21 +156,21 @@ func orgsGetCommand() *cobra.Command {
 	return c
 }
 
-// orgFields are the flags that set fields of an org.
+// orgFields returns the flags that set fields of an org.
 func orgFields() *fields {
 	var s fields
-	s.text("name", "name", "for people")
-	s.list("models", "models", "patterns of the models it may use, with commas between")
-	s.list("providers", "providers", "the providers it may use, with commas between")
-	s.number("default-output-limit", "default_output_limit", "tokens, for requests that name no output limit")
+	s.text("name", "name", "display name")
+	s.list("models", "models", "allowed models, as comma-separated patterns")
+	s.list("providers", "providers", "allowed providers, comma-separated")
+	s.number("default-output-limit", "default_output_limit", "output tokens for requests that set no output limit")
 	s.text("hold", "hold", "max or grow")
 	s.text("over-limit", "over_limit", "wait or refuse")
-	s.text("max-wait", "max_wait", "how long its calls may wait, such as 10m")
+	s.text("max-wait", "max_wait", "how long calls may wait, such as 10m")
 	s.text("on-disconnect", "on_disconnect", "auto, cancel or finish")
 	s.text("on-store-failure", "on_store_failure", "deny, local or allow")
-	s.truth("allow-builtin-tools", "allow_builtin_tools", "let calls use the provider's own tools")
-	s.truth("retry-started-jobs", "retry_started_jobs", "run a job again whose worker died")
-	s.number("weight", "weight", "its part of the queue; 100 is usual")
+	s.truth("allow-builtin-tools", "allow_builtin_tools", "allow the provider's built-in tools")
+	s.truth("retry-started-jobs", "retry_started_jobs", "rerun jobs whose worker died")
+	s.number("weight", "weight", "share of the queue relative to other orgs (default 100)")
 	return &s
 }
 
@@ -173,7 +178,7 @@ func orgsCreateCommand() *cobra.Command {
 	var f adminFlags
 	s := orgFields()
 	c := &cobra.Command{
-		Use: "create ORG", Short: "Make an org", Args: cobra.ExactArgs(1),
+		Use: "create ORG", Short: "Create an org", Args: cobra.ExactArgs(1),
 		Example: "  llmguard orgs create acme --name 'Acme Inc'",
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -210,12 +215,12 @@ func orgsUpdateCommand() *cobra.Command {
 }
 
 func orgsDeleteCommand() *cobra.Command {
-	return deleteCommand("org", "Remove an org that was made here; its ledger and jobs stay",
+	return deleteCommand("org", "Delete an org that was created at runtime (its ledger and jobs are kept)",
 		func(c *cobra.Command, a *adminClient, args []string) error {
 			if err := a.ask(c.Context(), http.MethodDelete, pathOf("orgs", args[0]), nil, nil); err != nil {
 				return err
 			}
-			fmt.Fprintf(c.OutOrStdout(), "removed what was recorded of org %s\n", args[0])
+			fmt.Fprintf(c.OutOrStdout(), "deleted org %s from Redis\n", args[0])
 			return nil
 		})
 }

@@ -27,13 +27,12 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// furnished is a configuration with two orgs in Redis that have some of
-// everything.
+// furnished is a configuration with two orgs in Redis that have every kind of data.
 type furnished struct {
 	*books
 	blobs *blob.Store
 	pool  string
-	files map[string]string // org: the id of its file
+	files map[string]string // org -> id of its file
 }
 
 func furnish(t *testing.T) *furnished {
@@ -60,7 +59,7 @@ func furnish(t *testing.T) *furnished {
 	return f
 }
 
-// cli runs a command on the configuration, and fails unless it says want.
+// cli runs a command and fails unless its output contains want.
 func (f *furnished) cli(want string, args ...string) string {
 	f.t.Helper()
 	out := says(f.t, append(args, "-c", f.file)...)
@@ -70,7 +69,7 @@ func (f *furnished) cli(want string, args ...string) string {
 	return out
 }
 
-// org makes an org with some of everything.
+// org creates an org with every kind of data.
 func (f *furnished) org(org string) {
 	t, ctx := f.t, f.t.Context()
 	t.Helper()
@@ -91,7 +90,7 @@ func (f *furnished) org(org string) {
 		t.Fatal(err)
 	}
 	f.pool = pools[0].ID
-	for _, body := range [][]byte{[]byte(`{"model":"gpt-4o"}`), bytes.Repeat([]byte("a"), 100_000)} { // the second is a blob
+	for _, body := range [][]byte{[]byte(`{"model":"gpt-4o"}`), bytes.Repeat([]byte("a"), 100_000)} { // small, and a blob
 		j := &queue.Job{ID: o.NewID(f.pool), Pool: f.pool, Org: org, User: "alice", Key: "k", Class: queue.Async, Endpoint: "chat.completions", Model: "gpt-4o", Tokens: 10}
 		if err := o.Put(ctx, j, body); err != nil {
 			t.Fatal(err)
@@ -128,14 +127,14 @@ func (f *furnished) org(org string) {
 	if err := notes.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"place:p", "once:p", "alert:a", "webhooks:off"} { // made by processes that serve
+	for _, name := range []string{"place:p", "once:p", "alert:a", "webhooks:off"} { // written by running processes
 		f.redis.HSet(ctx, "lg:{"+org+"}:"+name, "a", "b")
 	}
 	f.redis.HSet(ctx, "lg:{identity:}:used", org+" k", time.Now().Unix())
 }
 
-// dump is all that Redis has, but what administrators' records are kept in,
-// which changes with every command, by key.
+// dump returns an org's data in Redis, by key. It leaves out the bookkeeping of admin records,
+// which changes with every command.
 func (f *furnished) dump(org string) map[string]string {
 	f.t.Helper()
 	out := map[string]string{}
@@ -172,8 +171,8 @@ func (f *furnished) dump(org string) map[string]string {
 	return out
 }
 
-// of reports whether a key is an org's, by its tag or by what the job or the
-// batch says that its tag names.
+// of reports whether a key belongs to an org, by its hash tag or by the job or batch in the
+// tag.
 func (f *furnished) of(key, org string) bool {
 	tag, _, _ := strings.Cut(strings.TrimPrefix(key, "lg:{"), "}")
 	if tag == org {
@@ -238,29 +237,30 @@ func TestOrgPurge(t *testing.T) {
 	f.cli("is in the configuration file", "orgs", "purge", "acme", "--yes")
 	f.cli("disabled", "orgs", "disable", "left")
 	f.redis.HSet(t.Context(), "lg:{left}:holds", "x", "y")
-	f.cli("hold budget", "orgs", "purge", "left", "--yes")
+	f.cli("are still open", "orgs", "purge", "left", "--yes")
 	f.redis.HDel(t.Context(), "lg:{left}:holds", "x")
-	f.cli("say --yes", "orgs", "purge", "left")
+	f.cli("Confirm with --yes", "orgs", "purge", "left")
 
-	// Redis does not give up the records: all else goes, and the org stays disabled.
+	// If Redis refuses to delete the records, everything else is deleted and the org stays
+	// disabled.
 	const records = "lg:{identity:}:records"
 	if err := f.redis.Do(t.Context(), "ACL", "SETUSER", "default", "-unlink").Err(); err != nil {
 		t.Fatal(err)
 	}
-	f.cli("The same command continues", "orgs", "purge", "left", "--yes", "--reason", "the contract ended")
+	f.cli("Repeat the command to continue", "orgs", "purge", "left", "--yes", "--reason", "the contract ended")
 	if f.redis.HGet(t.Context(), records, "org left left").Val() == "" {
 		t.Fatal("the org went before what is its")
 	}
 	if err := f.redis.Do(t.Context(), "ACL", "SETUSER", "default", "+unlink").Err(); err != nil {
 		t.Fatal(err)
 	}
-	f.cli("removed org left", "orgs", "purge", "left", "--yes", "--reason", "the contract ended")
+	f.cli("deleted org left", "orgs", "purge", "left", "--yes", "--reason", "the contract ended")
 	for k := range f.dump("left") {
 		if name := strings.TrimPrefix(k, "lg:{left}:"); name != "ledger" && name != "audit" && !strings.HasPrefix(name, "sums:") {
 			t.Errorf("%s is left", k)
 		}
 	}
-	// What only a job or a batch tells to be the org's is looked for by its name.
+	// Blobs belong to the org only through a job or batch, so check them by name.
 	blobs := map[string]bool{}
 	if err := f.blobs.Each(t.Context(), "", func(name string, _ time.Time) error { blobs["blob "+name] = true; return nil }); err != nil {
 		t.Fatal(err)
@@ -270,12 +270,12 @@ func TestOrgPurge(t *testing.T) {
 			t.Errorf("%s is left", k)
 		}
 	}
-	f.cli("nothing is left", "orgs", "purge", "left", "--yes")
-	f.cli("removed org left", "orgs", "purge", "left", "--yes", "--ledger")
+	f.cli("no data left", "orgs", "purge", "left", "--yes")
+	f.cli("deleted org left", "orgs", "purge", "left", "--yes", "--ledger")
 	if left := f.dump("left"); len(left) > 0 {
 		t.Errorf("left with --ledger: %v", slices.Sorted(maps.Keys(left)))
 	}
-	f.cli("nothing is left of org left\n", "orgs", "purge", "left", "--yes", "--ledger")
+	f.cli("no data left of org left\n", "orgs", "purge", "left", "--yes", "--ledger")
 	f.cli("the contract ended", "audit", "--org", "left", "--action", "org.purge")
 	if now := f.dump("other"); !maps.Equal(now, kept) {
 		t.Errorf("the other org changed: it had %v and has %v", slices.Sorted(maps.Keys(kept)), slices.Sorted(maps.Keys(now)))

@@ -16,12 +16,12 @@ import (
 func orgsExportCommand() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
-		Use: "export ORG", Short: "Write everything that is kept of an org, as one stream of JSON lines",
+		Use: "export ORG", Short: "Export all data of an org as JSON lines",
 		Args: cobra.ExactArgs(1),
-		Long: "Every line is {\"type\": ..., \"data\": ...}: first a header with the schema's version, then the org as it is in force, its users,\n" +
-			"keys, limits, overrides and credentials (never a secret or a hash), its ledger, daily sums and corrections, jobs, batches\n" +
-			"and files without their contents, and what the audit says of it; at last a line \"end\" with how many lines there were.\n" +
-			"A stream without it is not complete.\n\n" +
+		Long: "Every line is {\"type\": ..., \"data\": ...}. The first is a header with the schema version. Then follow the org as it is in\n" +
+			"force, its users, keys, limits, overrides and credentials (without secrets or hashes), its ledger, daily sums and\n" +
+			"corrections, its jobs, batches and files (without contents), and its audit entries. The last line has type \"end\" and the\n" +
+			"number of lines; without it the export is incomplete.\n\n" +
 			adminHelp,
 		Example: "  llmguard orgs export acme --out acme.jsonl\n" +
 			"  llmguard orgs export acme | jq -c 'select(.type == \"key\").data'",
@@ -40,12 +40,12 @@ func orgsExportCommand() *cobra.Command {
 	return c
 }
 
-// intoFile writes a file that only its owner reads, all of it or nothing.
+// intoFile writes a file that only its owner can read, completely or not at all.
 func intoFile(name string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*.part")
 	var where *fs.PathError
-	if errors.As(err, &where) { // the name of the part file means nothing to the user
-		return fmt.Errorf("%s cannot be written: %w", name, where.Err)
+	if errors.As(err, &where) { // the temporary name means nothing to the user
+		return fmt.Errorf("cannot write %s: %w", name, where.Err)
 	}
 	if err != nil {
 		return err

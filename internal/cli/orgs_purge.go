@@ -14,12 +14,12 @@ func orgsPurgeCommand() *cobra.Command {
 	var f adminFlags
 	var yes, ledger bool
 	c := &cobra.Command{
-		Use: "purge ORG", Short: "Remove everything that is kept of a disabled org", Args: cobra.ExactArgs(1),
-		Long: "Removes the org's users, keys, limits with their use, overrides and credentials, its jobs, batches, files and stored\n" +
-			"responses, and the org itself. Its ledger, daily sums and corrections stay, unless --ledger is said; what administrators\n" +
-			"did with it stays in the audit. It is refused while the org stands in the configuration file or is not disabled, and while\n" +
-			"calls, jobs or batches of it have not ended. Cut off in the middle it is finished by the same command. Without --yes it\n" +
-			"only says what there is. `orgs export` first keeps what goes.\n\n" +
+		Use: "purge ORG", Short: "Delete all data of a disabled org", Args: cobra.ExactArgs(1),
+		Long: "Deletes the org with its users, keys, limits, usage, overrides, credentials, jobs, batches, files and stored responses.\n" +
+			"The ledger, daily sums and corrections are kept unless you use --ledger; audit entries are always kept. The org must be\n" +
+			"disabled, absent from the configuration file, and have no running calls, jobs or batches.\n\n" +
+			"Without --yes the command only shows what it would delete. If it is interrupted, run it again to finish. To keep a copy,\n" +
+			"run `orgs export` first.\n\n" +
 			adminHelp,
 		Example: "  llmguard orgs disable acme\n" +
 			"  llmguard orgs export acme --out acme.jsonl\n" +
@@ -30,8 +30,8 @@ func orgsPurgeCommand() *cobra.Command {
 	}
 	f.add(c)
 	f.why(c)
-	c.Flags().BoolVar(&yes, "yes", false, "really")
-	c.Flags().BoolVar(&ledger, "ledger", false, "the ledger, daily sums and corrections too")
+	c.Flags().BoolVar(&yes, "yes", false, "confirm")
+	c.Flags().BoolVar(&ledger, "ledger", false, "also delete the ledger, daily sums and corrections")
 	return c
 }
 
@@ -44,21 +44,22 @@ func (a *adminClient) purge(c *cobra.Command, org string, ledger, yes bool) erro
 	defer resp.Body.Close()
 	var found admin.Purged
 	if err := json.NewDecoder(resp.Body).Decode(&found); err != nil {
-		return fmt.Errorf("the answer broke off, and perhaps the removal with it; the same command continues it: %w", err)
+		return fmt.Errorf("the response was cut off, and the org may be only partly deleted; run the command again to "+
+			"continue: %w", err)
 	}
 	kept := ""
 	if !ledger {
-		kept = "; what there is of its ledger stays (--ledger)"
+		kept = "; its ledger is kept (delete it with --ledger)"
 	}
 	if found == (admin.Purged{}) {
-		fmt.Fprintf(c.OutOrStdout(), "nothing is left of org %s%s\n", org, kept)
+		fmt.Fprintf(c.OutOrStdout(), "no data left of org %s%s\n", org, kept)
 		return nil
 	}
-	what := fmt.Sprintf("%d records, %d jobs, %d batches, %d files, %d keys of Redis", found.Records, found.Jobs,
+	what := fmt.Sprintf("%d records, %d jobs, %d batches, %d files, %d Redis keys", found.Records, found.Jobs,
 		found.Batches, found.Files, found.Keys)
 	if !yes {
-		return fmt.Errorf("this removes org %s for good: %s%s; say --yes if you mean it", org, what, kept)
+		return fmt.Errorf("this permanently deletes org %s: %s%s. Confirm with --yes", org, what, kept)
 	}
-	fmt.Fprintf(c.OutOrStdout(), "removed org %s: %s%s\n", org, what, kept)
+	fmt.Fprintf(c.OutOrStdout(), "deleted org %s: %s%s\n", org, what, kept)
 	return nil
 }

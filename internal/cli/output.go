@@ -17,24 +17,23 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// Formats that a command can print: those of all that prints records, those of what has no
-// rows.
+// Output formats of commands: for lists of records, and for output without rows.
 var (
 	listFormats  = []string{"table", "json", "yaml", "csv", "jsonl"}
 	plainFormats = []string{"table", "json", "yaml"}
 )
 
-// formatsOf is the annotation of -o with the formats of the command.
+// formatsOf is the flag annotation with the formats that a command supports.
 const formatsOf = "llmguard_formats"
 
-// formatFlag gives a command -o; the first format is the default.
+// formatFlag adds -o to a command; the first format is the default.
 func formatFlag(c *cobra.Command, output *string, formats ...string) {
-	c.Flags().StringVarP(output, "output", "o", formats[0], "the format: "+strings.Join(formats, ", "))
+	c.Flags().StringVarP(output, "output", "o", formats[0], "format: "+strings.Join(formats, ", "))
 	_ = c.Flags().SetAnnotation("output", formatsOf, formats)
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// checkFormat refuses a format that the command does not have.
+// checkFormat rejects a format that the command does not support.
 func checkFormat(c *cobra.Command) error {
 	f := c.Flags().Lookup("output")
 	if f == nil || slices.Contains(f.Annotations[formatsOf], f.Value.String()) {
@@ -42,13 +41,13 @@ func checkFormat(c *cobra.Command) error {
 	}
 	text, advice := f.Value.String(), ""
 	if strings.ContainsAny(text, "./-") {
-		advice = "; write to a file with --out " + text
+		advice = "; to write to a file, use --out " + text
 	}
 	return misused("--output %s: expected one of %s%s", text, strings.Join(f.Annotations[formatsOf], ", "), advice)
 }
 
-// written runs a command with its output in the file that --out names, whole or not at all,
-// and with money as --exact says.
+// written runs a command, applies --exact to amounts, and redirects the output to the --out
+// file, which is written completely or not at all.
 func written(c *cobra.Command, exact bool, run func() error) error {
 	to, _ := c.Flags().GetString("out")
 	if c.Flags().Lookup("output").Value.String() != "table" {
@@ -61,7 +60,7 @@ func written(c *cobra.Command, exact bool, run func() error) error {
 	var failed error
 	err := intoFile(to, func(w io.Writer) error {
 		c.SetOut(&page{w, exact})
-		var code exit // what was found is written, whatever it is
+		var code exit // an exit code alone does not discard the output
 		failed = run()
 		if errors.As(failed, &code) {
 			return nil
@@ -71,7 +70,7 @@ func written(c *cobra.Command, exact bool, run func() error) error {
 	return errors.Join(failed, excluding(err, failed))
 }
 
-// excluding is err unless it is the other one.
+// excluding returns err, or nil if it is other.
 func excluding(err, other error) error {
 	if err == nil || errors.Is(err, other) {
 		return nil
@@ -79,14 +78,14 @@ func excluding(err, other error) error {
 	return err
 }
 
-// page is the output of a command. Money is printed with the digits that say something,
-// unless it is exact.
+// page is the output of a command. Unless exact is set, amounts are printed without
+// insignificant digits.
 type page struct {
 	io.Writer
 	exact bool
 }
 
-// allDigits is an amount with its nine decimals.
+// allDigits matches an amount with nine decimals.
 var allDigits = regexp.MustCompile(`-?\$[0-9]+\.[0-9]{9}\b`)
 
 func (p *page) Write(text []byte) (int, error) {
@@ -101,7 +100,7 @@ func (p *page) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// brief is an amount with the digits that say something.
+// brief drops the insignificant digits of an amount.
 func brief(amount string) string {
 	digits, negative := strings.CutPrefix(amount, "-")
 	n, err := pricing.ParseUSD(digits)
@@ -114,7 +113,7 @@ func brief(amount string) string {
 	return n.Short()
 }
 
-// behind is the writer that a page writes to.
+// behind returns the writer below a page.
 func behind(w any) any {
 	if p, ok := w.(*page); ok {
 		return p.Writer
@@ -122,8 +121,8 @@ func behind(w any) any {
 	return w
 }
 
-// render writes v in a format that programs read, or calls table. Lists are lines of CSV and
-// JSON Lines, all else is one line.
+// render writes v in a machine-readable format, or calls table. Lists become lines of CSV or
+// JSON Lines; any other value is one line.
 func render(w io.Writer, format string, v any, table func(io.Writer) error) error {
 	if format == "table" {
 		return table(w)
@@ -164,7 +163,7 @@ func render(w io.Writer, format string, v any, table func(io.Writer) error) erro
 	return writeCSV(w, rows)
 }
 
-// rowsOf are the elements of a JSON array, or the one value that there is.
+// rowsOf returns the elements of a JSON array, or the single value.
 func rowsOf(text []byte) ([]json.RawMessage, error) {
 	text = bytes.TrimSpace(text)
 	if len(text) == 0 || text[0] != '[' {
@@ -175,8 +174,8 @@ func rowsOf(text []byte) ([]json.RawMessage, error) {
 	return rows, err
 }
 
-// writeCSV writes a line for each object under the names of their members. What is no plain
-// value is JSON.
+// writeCSV writes a header of member names and one line per object. Nested values are written
+// as JSON.
 func writeCSV(w io.Writer, rows []json.RawMessage) error {
 	var head []string
 	lines := make([]map[string]string, len(rows))
@@ -196,7 +195,7 @@ func writeCSV(w io.Writer, rows []json.RawMessage) error {
 		return nil
 	}
 	out := csv.NewWriter(w)
-	_ = out.Write(head) // a failure is Flush's, too
+	_ = out.Write(head) // Flush reports the error
 	for _, line := range lines {
 		cells := make([]string, len(head))
 		for i, name := range head {
@@ -208,11 +207,11 @@ func writeCSV(w io.Writer, rows []json.RawMessage) error {
 	return out.Error()
 }
 
-// eachMember calls fn for the members of a JSON object, in their order.
+// eachMember calls fn for the members of a JSON object, in order.
 func eachMember(object json.RawMessage, fn func(name string, value json.RawMessage)) error {
 	d := json.NewDecoder(bytes.NewReader(object))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return errors.Join(err, errors.New("no record to write as CSV"))
+		return errors.Join(err, errors.New("no records to write as CSV"))
 	}
 	for d.More() {
 		name, err := d.Token()

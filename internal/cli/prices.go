@@ -17,9 +17,11 @@ import (
 
 func pricesCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "prices", Short: "What models cost: look prices up and compare them with other lists", Args: cobra.NoArgs,
-		Long: "Token prices are in USD per 1M tokens, fees in USD per call. Only \"prices update\" fetches anything;\n" +
-			"the other commands read price lists of other projects from files.",
+		Use: "prices", Short: "Look up model prices and compare them with other lists", Args: cobra.NoArgs,
+		Example: "  llmguard prices show gpt-5\n" +
+			"  llmguard prices list --model 'gpt-5*'",
+		Long: "Token prices are in USD per 1M tokens, fees in USD per call. Only `prices update` fetches lists;\n" +
+			"the other commands read them from files.",
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(listPricesCommand(), showPriceCommand(), diffPricesCommand(), importPricesCommand(),
@@ -27,7 +29,7 @@ func pricesCommand() *cobra.Command {
 	return c
 }
 
-// priceFlags are the flags that subcommands share. Each takes those it needs.
+// priceFlags are the flags shared by subcommands. Each takes those it needs.
 type priceFlags struct {
 	config, provider, model, at, output string
 }
@@ -37,16 +39,16 @@ func (f *priceFlags) addOutput(c *cobra.Command) {
 }
 
 func (f *priceFlags) addConfig(c *cobra.Command) {
-	c.Flags().StringVarP(&f.config, "config", "c", "", "a configuration whose own prices go before the built-in ones")
+	c.Flags().StringVarP(&f.config, "config", "c", "", "configuration with prices that override the built-in ones")
 }
 
 func (f *priceFlags) addFilter(c *cobra.Command) {
 	c.Flags().StringVar(&f.provider, "provider", "", "only this provider")
-	c.Flags().StringVar(&f.model, "model", "*", "only models whose name fits; * stands for any characters")
+	c.Flags().StringVar(&f.model, "model", "*", "only models that match this pattern (* matches any characters)")
 }
 
 func (f *priceFlags) addTime(c *cobra.Command) {
-	c.Flags().StringVar(&f.at, "at", "", "the prices of this date (00:00 UTC) or RFC 3339 time; default: now")
+	c.Flags().StringVar(&f.at, "at", "", "prices on this date (00:00 UTC) or at this RFC 3339 time (default: now)")
 }
 
 func (f *priceFlags) prices() (*app.Prices, error) {
@@ -60,7 +62,7 @@ func (f *priceFlags) prices() (*app.Prices, error) {
 	return app.ReadPrices(cfg)
 }
 
-// when reads --at.
+// when parses --at.
 func (f *priceFlags) when() (time.Time, error) {
 	if f.at == "" {
 		return time.Now().UTC(), nil
@@ -73,22 +75,22 @@ func (f *priceFlags) when() (time.Time, error) {
 	return time.Time{}, misused("--at %s: expected a date such as 2026-10-07 or a time such as 2026-10-07T14:00:00Z", f.at)
 }
 
-// fits reports whether a provider's model passes the filter.
+// fits reports whether a provider's model matches the filter.
 func (f *priceFlags) fits(provider, model string) bool {
 	return (f.provider == "" || f.provider == provider) && providers.MatchAny([]string{f.model}, model)
 }
 
-// keep drops the entries that do not pass the filter. None left is an error
-// that names what is near.
+// keep drops the entries that do not match the filter. If none is left, the error suggests
+// similar names.
 func (f *priceFlags) keep(list []pricing.Entry) ([]pricing.Entry, error) {
 	kept := slices.DeleteFunc(slices.Clone(list), func(e pricing.Entry) bool { return !f.fits(e.Provider, e.Model) })
 	if len(kept) > 0 {
 		return kept, nil
 	}
 	if ids := providerIDs(list); f.provider != "" && !slices.Contains(ids, f.provider) {
-		return nil, fmt.Errorf("no prices of provider %s; there are prices of %s", f.provider, strings.Join(ids, ", "))
+		return nil, fmt.Errorf("no prices for provider %s. Providers: %s", f.provider, strings.Join(ids, ", "))
 	}
-	return nil, fmt.Errorf("no model fits %s%s", f.model,
+	return nil, fmt.Errorf("no model matches %s%s", f.model,
 		didYouMean(strings.ReplaceAll(f.model, "*", ""), f.provider, list))
 }
 
@@ -103,7 +105,7 @@ func providerIDs(list []pricing.Entry) []string {
 	return slices.Compact(ids)
 }
 
-// explainUnknown words the error of a lookup for somebody at a terminal.
+// explainUnknown rewrites the error for an unknown model for a user at a terminal.
 func explainUnknown(err error, p *app.Prices) error {
 	var unknown *pricing.UnknownModelError
 	if !errors.As(err, &unknown) {
@@ -112,10 +114,10 @@ func explainUnknown(err error, p *app.Prices) error {
 	model := unknown.Model
 	switch {
 	case len(unknown.Providers) > 0:
-		return fmt.Errorf("%s is priced differently by %s; choose one with --provider", model,
+		return fmt.Errorf("%s has different prices at %s; choose one with --provider", model,
 			strings.Join(unknown.Providers, ", "))
 	case !unknown.NotBefore.IsZero():
-		return fmt.Errorf("the first known price of %s begins on %[2]s; see it with --at %[2]s", model,
+		return fmt.Errorf("the first known price of %s starts on %[2]s; show it with --at %[2]s", model,
 			unknown.NotBefore.Format(time.DateOnly))
 	}
 	list := p.Catalogue.Entries()
@@ -123,7 +125,7 @@ func explainUnknown(err error, p *app.Prices) error {
 	if unknown.Provider != "" {
 		at = " at " + unknown.Provider
 		if ids := pricedAt(model, list); len(ids) > 0 {
-			return fmt.Errorf("no price for %s%s; it has one at %s", model, at, strings.Join(ids, ", "))
+			return fmt.Errorf("no price for %s%s; there is one at %s", model, at, strings.Join(ids, ", "))
 		}
 	}
 	return fmt.Errorf("no price for %s%s%s", model, at, didYouMean(model, unknown.Provider, list))

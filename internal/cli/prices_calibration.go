@@ -18,10 +18,10 @@ func calibrationCommand() *cobra.Command {
 	var f adminFlags
 	var model string
 	c := &cobra.Command{
-		Use: "calibration", Short: "Show what was learned of models whose tokenizer is not public", Args: cobra.NoArgs,
-		Long: "Lists, by model, class of text and org, the input tokens billed per token estimated: \"mean\" is expected, \"hold\" is\n" +
-			"held, \"seen\" is the mean of the bills alone and \"prior\" the mean and the hold before any. \"base\" is what the\n" +
-			"provider adds to every prompt, in tokens. Figures are as of the proxies' last exchange, every 10 seconds.\n\n" +
+		Use: "calibration", Short: "Show token calibration of models without a public tokenizer", Args: cobra.NoArgs,
+		Long: "Lists, by model, class of text and org, the billed input tokens per estimated token: \"mean\" is the expected value, \"hold\"\n" +
+			"is the reserved value, \"seen\" is the mean of the bills alone, and \"prior\" shows mean and hold before any bills. \"base\" is\n" +
+			"the number of tokens that the provider adds to every prompt. The proxies exchange these values every 10 seconds.\n\n" +
 			adminHelp,
 		Example: "  llmguard prices calibration --model 'claude-*'\n  llmguard prices calibration -o json",
 	}
@@ -32,25 +32,25 @@ func calibrationCommand() *cobra.Command {
 				return err
 			}
 			if len(rows) == 0 {
-				fmt.Fprintln(c.ErrOrStderr(), "nothing has been learned yet"+ofModels(model))
+				fmt.Fprintln(c.ErrOrStderr(), "no calibration data yet"+ofModels(model))
 			}
 			return render(c.OutOrStdout(), f.output, rows, func(w io.Writer) error { return calibrationTable(w, rows) })
 		})
 	}
 	f.add(c, listFormats...)
-	c.Flags().StringVar(&model, "model", "*", "only models whose name fits; * stands for any characters")
+	c.Flags().StringVar(&model, "model", "*", "only models that match this pattern (* matches any characters)")
 	return c
 }
 
-// ofModels names the pattern that models had to fit.
+// ofModels describes the model pattern.
 func ofModels(pattern string) string {
 	if pattern == "*" {
 		return ""
 	}
-	return " of models that fit " + pattern
+	return " for models that match " + pattern
 }
 
-// calibration returns the rows of the models that fit a pattern.
+// calibration returns the rows of the models that match a pattern.
 func (a *adminClient) calibration(ctx context.Context, pattern string) ([]calibration.Row, error) {
 	var all struct {
 		Data []calibration.Row `json:"data"`
@@ -80,5 +80,5 @@ func calibrationTable(w io.Writer, rows []calibration.Row) error {
 	return g.write(w)
 }
 
-// times prints a factor given per mille.
+// times formats a factor given in thousandths.
 func times(permille int) string { return fmt.Sprintf("%d.%03d", permille/1000, permille%1000) }

@@ -13,7 +13,7 @@ func TestPricesCalibration(t *testing.T) {
 	srv := redistest.Start(t)
 	path := write(t, "llmguard.yaml", house+"redis: {addresses: [\""+srv.Addr+"\"]}\n")
 	out, errOut, err := prices(t, "calibration", "-c", path)
-	if err != nil || out != "" || errOut != "nothing has been learned yet\n" {
+	if err != nil || out != "" || errOut != "no calibration data yet\n" {
 		t.Errorf("of nothing: %q, %q, %v", out, errOut, err)
 	}
 	c := calibration.New(srv.Client(), calibration.Options{})
@@ -37,7 +37,7 @@ gpt-4o           gpt-4o                    code   acme  20  1.000  1.000  1.000 
 	if len(rows) != 1 || rows[0].Mean != 1375 || rows[0].N != 20 {
 		t.Errorf("%+v", rows)
 	}
-	if _, errOut, err := prices(t, "calibration", "-c", path, "--model", "nova-*"); err != nil || errOut != "nothing has been learned yet of models that fit nova-*\n" {
+	if _, errOut, err := prices(t, "calibration", "-c", path, "--model", "nova-*"); err != nil || errOut != "no calibration data yet for models that match nova-*\n" {
 		t.Errorf("of no model: %q, %v", errOut, err)
 	}
 	srv.Kill()

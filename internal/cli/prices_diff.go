@@ -19,11 +19,13 @@ func diffPricesCommand() *cobra.Command {
 	var from string
 	var all bool
 	c := &cobra.Command{
-		Use: "diff FILE", Short: "Show what another price list says that the built-in one does not", Args: cobra.ExactArgs(1),
-		Long: "Lists the facts in which a file (- is standard input) differs from the built-in catalogue. The file is a feed,\n" +
-			"or YAML: entries as under prices in the configuration, compared as the overrides they would be, or a whole\n" +
-			"catalogue. Of a feed, the prices in force are compared, of the models that both list, and only where the feed\n" +
-			"states something; --all adds the rest. The exit status is 0 whether or not anything differs.\n\n" +
+		Use: "diff FILE", Short: "Compare a price list with the built-in catalogue", Args: cobra.ExactArgs(1),
+		Example: "  llmguard prices diff litellm.json\n" +
+			"  llmguard prices diff litellm.json --all",
+		Long: "Lists the differences between a file (- for standard input) and the built-in catalogue. The file is a feed, or YAML:\n" +
+			"either entries as under prices in the configuration, compared as overrides, or a whole catalogue. For a feed, current\n" +
+			"prices of models that both lists have are compared, and only values that the feed contains; --all shows the rest. The exit\n" +
+			"code is 0 whether or not there are differences.\n\n" +
 			feedHelp(),
 		RunE: func(c *cobra.Command, args []string) error {
 			return diffPrices(c, f, from, all, args[0])
@@ -31,13 +33,13 @@ func diffPricesCommand() *cobra.Command {
 	}
 	f.addFilter(c)
 	f.addTime(c)
-	addFrom(c, &from, "the feed the file is of; default: its content tells")
-	c.Flags().BoolVar(&all, "all", false, "also what only one of the two states")
+	addFrom(c, &from, "the feed format (default: detected)")
+	c.Flags().BoolVar(&all, "all", false, "also show prices that only one of the two has")
 	f.addOutput(c)
 	return c
 }
 
-// shownDifference is a line of diff; field "" is the whole model.
+// shownDifference is a line of diff; an empty field means the whole model.
 type shownDifference struct {
 	Provider string `json:"provider"`
 	Model    string `json:"model"`
@@ -71,7 +73,7 @@ func diffPrices(c *cobra.Command, f priceFlags, from string, all bool, path stri
 	}
 	if f.output == "table" {
 		fmt.Fprintf(c.ErrOrStderr(),
-			"differences from the built-in catalogue: %d; stated by one of the two only and not shown without --all: %d\n",
+			"differences from the built-in catalogue: %d; in only one of the two (use --all to show): %d\n",
 			len(list), hidden)
 	}
 	return render(c.OutOrStdout(), f.output, list, func(w io.Writer) error { return diffTable(w, list) })
@@ -82,7 +84,7 @@ func diffTable(w io.Writer, list []shownDifference) error {
 		return nil
 	}
 	g := grid{
-		head:    []string{"model", "provider", "what", "built-in", "file"},
+		head:    []string{"model", "provider", "price", "built-in", "file"},
 		numbers: []bool{false, false, false, true, true},
 	}
 	for _, d := range list {
@@ -94,15 +96,14 @@ func diffTable(w io.Writer, list []shownDifference) error {
 func verifyPricesCommand() *cobra.Command {
 	var f priceFlags
 	c := &cobra.Command{
-		Use: "verify FILE...", Short: "Say where price lists disagree with ours and with each other",
+		Use: "verify FILE...", Short: "Check price lists against the prices in force and each other",
 		Args: cobra.MinimumNArgs(1),
-		Long: "Compares the prices in force of our models (with --config the operator's too) with those that the files (- is\n" +
-			"standard input) state for the same provider and model: input, cached input, cache write and output, and the same\n" +
-			"above the highest context size. Which feed a file is of, its content tells. What only one list states is no\n" +
-			"disagreement.\n\n" +
-			"The exit status is 0 when all agree, 1 when they do not, and 1 when nothing could be compared or read.\n\n" +
+		Long: "Compares the prices in force (with --config including the configuration's) with those in the files (- for standard input),\n" +
+			"for the same provider and model: input, cached input, cache write and output, and the same above the largest context\n" +
+			"threshold. The feed format is detected. Prices that only one list has are not differences.\n\n" +
+			"The exit code is 0 if all agree, and 1 if they differ or cannot be compared or read.\n\n" +
 			feedHelp(),
-		Example: "  llmguard prices verify litellm.json models.dev.json || echo look at the prices",
+		Example: "  llmguard prices verify litellm.json models.dev.json || echo 'check the prices'",
 		RunE: func(c *cobra.Command, args []string) error {
 			return verifyPrices(f, args, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
@@ -163,12 +164,12 @@ func verifyPrices(f priceFlags, paths []string, stdin io.Reader, stdout, stderr 
 	}
 	err = render(stdout, f.output, list, func(w io.Writer) error { return verifyTable(w, lists, list) })
 	if err == nil && len(list) > 0 {
-		err = fmt.Errorf("the price lists disagree; disagreements: %d", len(list))
+		err = fmt.Errorf("price lists disagree: %s", plural(len(list), "difference"))
 	}
 	return err
 }
 
-// readFeeds reads files under names that tell them apart.
+// readFeeds reads files and gives them distinct names.
 func readFeeds(paths []string, stdin io.Reader) ([]*pricing.Feed, error) {
 	var lists []*pricing.Feed
 	for _, path := range paths {
@@ -184,7 +185,7 @@ func readFeeds(paths []string, stdin io.Reader) ([]*pricing.Feed, error) {
 	return lists, nil
 }
 
-// countShared says how many models each list has in common with ours.
+// countShared prints how many models each list has in common with ours.
 func (f *priceFlags) countShared(prices *app.Prices, at time.Time, lists []*pricing.Feed, stderr io.Writer) error {
 	total := 0
 	for _, feed := range lists {
@@ -196,7 +197,7 @@ func (f *priceFlags) countShared(prices *app.Prices, at time.Time, lists []*pric
 		total += shared
 	}
 	if total == 0 {
-		return errors.New("nothing to compare: the files list none of these models")
+		return errors.New("nothing to compare: the files contain none of these models")
 	}
 	return nil
 }

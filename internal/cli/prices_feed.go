@@ -38,8 +38,8 @@ type priceFile struct {
 	*pricing.List
 }
 
-// readPriceFile reads a feed or a YAML file of our own form. from may be empty:
-// the content tells.
+// readPriceFile reads a feed or a YAML file in our own format. An empty from detects the
+// format.
 func readPriceFile(path, from string, stdin io.Reader) (*priceFile, error) {
 	text, err := readAll(path, stdin)
 	if err != nil {
@@ -51,7 +51,7 @@ func readPriceFile(path, from string, stdin io.Reader) (*priceFile, error) {
 	return parsePrices(path, from, text)
 }
 
-// parsePrices reads a price list; path names it in errors.
+// parsePrices parses a price list; path is for errors.
 func parsePrices(path, from string, text []byte) (*priceFile, error) {
 	if from != "" && from != pricing.OwnForm && !slices.Contains(feedNames(), from) {
 		return nil, misused("--from %s: no such feed; expected %s", from, strings.Join(feedNames(), ", "))
@@ -66,7 +66,7 @@ func parsePrices(path, from string, text []byte) (*priceFile, error) {
 		}
 		return nil, fmt.Errorf("%s: %s%s", path, strings.TrimPrefix(err.Error(), "pricing: "), hint)
 	}
-	if list.Feed.Name == "" { // of our own form
+	if list.Feed.Name == "" { // our own format
 		list.Feed.Name = filepath.Base(path)
 	}
 	return &priceFile{path, list}, nil
@@ -88,10 +88,10 @@ func importPricesCommand() *cobra.Command {
 	var f priceFlags
 	var from, asOf string
 	c := &cobra.Command{
-		Use: "import --from FEED FILE", Short: "Turn another project's price list into entries for the configuration",
+		Use: "import --from FEED FILE", Short: "Convert a price list of another project for the configuration",
 		Args: cobra.ExactArgs(1),
 		Long: "Reads a file (- is standard input) and writes its prices as YAML, to go under prices in the configuration.\n" +
-			"What could not be taken over goes to standard error. Read the result: a feed may be wrong.\n\n" +
+			"Entries that cannot be converted are listed on standard error. Check the result: a feed may contain errors.\n\n" +
 			feedHelp(),
 		Example: "  llmguard prices import --from models.dev api.json --provider mistral --model 'mistral-large*' > " +
 			"mistral.yaml",
@@ -100,17 +100,17 @@ func importPricesCommand() *cobra.Command {
 		},
 	}
 	f.addFilter(c)
-	addFrom(c, &from, "the feed the file is of: "+strings.Join(feedNames(), ", "))
-	c.Flags().StringVar(&asOf, "as-of", "", "the date of the list; default: when the file was last changed")
+	addFrom(c, &from, "the feed format: "+strings.Join(feedNames(), ", "))
+	c.Flags().StringVar(&asOf, "as-of", "", "date of the list (default: when the file was last changed)")
 	return c
 }
 
 func importPrices(c *cobra.Command, f priceFlags, from, asOf, path string) error {
 	if from == "" {
-		return misused("--from is needed: %s", strings.Join(feedNames(), ", "))
+		return misused("--from is required: %s", strings.Join(feedNames(), ", "))
 	}
 	if from == pricing.OwnForm {
-		return misused("--from yaml: such a file needs no import")
+		return misused("--from yaml: a YAML file needs no import")
 	}
 	file, err := readPriceFile(path, from, c.InOrStdin())
 	if err != nil {
@@ -140,7 +140,7 @@ func importPrices(c *cobra.Command, f priceFlags, from, asOf, path string) error
 	return pricing.WriteEntries(c.OutOrStdout(), entries)
 }
 
-// listDate is the day for which a list vouches.
+// listDate returns the date as of which the list is valid.
 func listDate(asOf, path string) (time.Time, error) {
 	if asOf != "" {
 		t, err := time.Parse(time.DateOnly, asOf)
@@ -148,7 +148,7 @@ func listDate(asOf, path string) (time.Time, error) {
 			return t, misused("--as-of %s: expected a date such as 2026-10-07", asOf)
 		}
 		if t.After(time.Now()) {
-			return t, misused("--as-of %s: this day has not begun (UTC), so nobody can have checked prices on it", asOf)
+			return t, misused("--as-of %s: this date is in the future (UTC)", asOf)
 		}
 		return t, nil
 	}

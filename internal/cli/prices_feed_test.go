@@ -10,7 +10,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// feedFile is one of the small feeds that package pricing is tested with.
+// feedFile returns the path of a feed in the testdata of package pricing.
 func feedFile(name string) string { return filepath.Join("..", "..", "pricing", "testdata", name) }
 
 func TestPricesImport(t *testing.T) {
@@ -34,7 +34,7 @@ func TestPricesImport(t *testing.T) {
 		if !strings.Contains(stderr, "left out") || strings.Contains(out, "left out") {
 			t.Errorf("%s: notes %q", from, stderr)
 		}
-		// What import writes, a configuration takes.
+		// The output of import is valid in a configuration.
 		indented := "  " + strings.ReplaceAll(strings.TrimSpace(out), "\n", "\n  ")
 		c := write(t, "llmguard.yaml", "providers: [{id: p, base_url: \"http://127.0.0.1:1\"}]\norgs: [{id: acme}]\nprices:\n"+indented+"\n")
 		mustPrices(t, "list", "-c", c)
@@ -49,13 +49,13 @@ func TestPricesVerifyStandardInput(t *testing.T) {
 	const feed = `{"openai": {"id": "openai", "models": {"gpt-4o": {"id": "gpt-4o", "cost": {"input": 2.6, "output": 10}}}}}`
 	var out, errOut bytes.Buffer
 	err := verifyPrices(priceFlags{model: "*", output: "table"}, []string{"-"}, strings.NewReader(feed), &out, &errOut)
-	if err == nil || !strings.Contains(err.Error(), "disagreements: 1") || !strings.Contains(out.String(), "2.6") {
+	if err == nil || !strings.Contains(err.Error(), "price lists disagree: 1 difference") || !strings.Contains(out.String(), "2.6") {
 		t.Errorf("%v\n%s%s", err, &out, &errOut)
 	}
 }
 
 func TestPricesImportDate(t *testing.T) {
-	for date, want := range map[string]string{"soon": "expected a date", "2999-01-01": "this day has not begun"} {
+	for date, want := range map[string]string{"soon": "expected a date", "2999-01-01": "this date is in the future"} {
 		_, _, err := prices(t, "import", "--from", "litellm", "--as-of", date, feedFile("litellm.json"))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("--as-of %s: %v", date, err)
@@ -76,7 +76,8 @@ func diffs(t *testing.T, args ...string) map[string]shownDifference {
 	return byField
 }
 
-// TestPricesOfNoUse: what cannot be read says where and what it is, in no words of Go.
+// TestPricesOfNoUse: errors for unreadable input give the position and the problem, without Go
+// jargon.
 func TestPricesOfNoUse(t *testing.T) {
 	cut := `{
   "gpt-4o": {"litellm_provider": "openai",`
@@ -129,13 +130,13 @@ func TestPricesDiff(t *testing.T) {
 		t.Errorf("--all shows %d, without it %d", len(all), len(short))
 	}
 	out, stderr, err := prices(t, "diff", "--from", "litellm", "--model", "gpt-*", feed)
-	if err != nil || !strings.HasPrefix(out, "model  ") || strings.Contains(out, "claude") || !strings.Contains(stderr, "not shown without --all: ") {
+	if err != nil || !strings.HasPrefix(out, "model  ") || strings.Contains(out, "claude") || !strings.Contains(stderr, "use --all to show): ") {
 		t.Errorf("%v\n%s%s", err, out, stderr)
 	}
 }
 
-// TestPricesDiffComparesThePresent: a feed that knows only today's price agrees
-// with a catalogue that also knows yesterday's.
+// TestPricesDiffComparesThePresent: a feed with only today's price agrees with a catalogue that
+// also has yesterday's.
 func TestPricesDiffComparesThePresent(t *testing.T) {
 	feed := write(t, "litellm.json", `{"gpt-5.6-sol": {"litellm_provider": "openai", "input_cost_per_token": 4e-06, "output_cost_per_token": 2e-05}}`)
 	if list := diffs(t, "--at", "2026-10-01", feed); len(list) != 0 {
@@ -155,7 +156,7 @@ func TestPricesVerify(t *testing.T) {
 		t.Errorf("agreeing: %v\n%s%s", err, out, stderr)
 	}
 	out, _, err = prices(t, "verify", "-c", c, "--at", "2026-11-20", agree, differ)
-	if err == nil || !strings.Contains(err.Error(), "disagreements: 1") {
+	if err == nil || !strings.Contains(err.Error(), "price lists disagree: 1 difference") {
 		t.Errorf("differing: %v", err)
 	}
 	same(t, out, `

@@ -18,10 +18,10 @@ import (
 func listPricesCommand() *cobra.Command {
 	var f priceFlags
 	c := &cobra.Command{
-		Use: "list", Short: "List the prices in force", Args: cobra.NoArgs,
-		Long: "Lists what models cost at the default service tier. \"long context\" names the input size above which a request\n" +
-			"costs more, \"batch\" is the factor of the provider's own batch API; `llmguard prices show` has the details.\n" +
-			"With --config the operator's prices are in the list, marked \"config\".",
+		Use: "list", Short: "List prices in force", Args: cobra.NoArgs,
+		Long: "Lists model prices at the default service tier. \"long context\" is the input size above which a request costs more. \"batch\"\n" +
+			"is the price factor of the provider's own batch API. `llmguard prices show` has the details. With --config the list\n" +
+			"includes the configuration's prices, marked \"config\".",
 		Example: "  llmguard prices list --provider openai --model 'gpt-5*'\n  llmguard prices list -c llmguard.yaml -o json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return listPrices(f, c.OutOrStdout(), c.ErrOrStderr())
@@ -37,7 +37,7 @@ func listPricesCommand() *cobra.Command {
 // listedPrice is one line of the list. Prices are decimals, USD per 1M tokens.
 type listedPrice struct {
 	Model       string  `json:"model"`
-	Provider    string  `json:"provider"` // "" is any
+	Provider    string  `json:"provider"` // empty: any provider
 	Input       string  `json:"input"`
 	CachedInput string  `json:"cached_input"`
 	Output      string  `json:"output"`
@@ -69,8 +69,8 @@ func listPrices(f priceFlags, stdout, stderr io.Writer) error {
 	return render(stdout, f.output, list, func(w io.Writer) error { return listTable(w, list) })
 }
 
-// list describes the prices that pass the filter and have begun, by provider and
-// model; the price of unknown models comes first, as model *.
+// list returns the prices in effect that match the filter, by provider and model. The price of
+// unknown models comes first, as model *.
 func (f *priceFlags) list(prices *app.Prices, at time.Time) ([]listedPrice, error) {
 	entries, err := f.keep(prices.Catalogue.Entries())
 	if err != nil {
@@ -78,7 +78,7 @@ func (f *priceFlags) list(prices *app.Prices, at time.Time) ([]listedPrice, erro
 	}
 	list := make([]listedPrice, 0, len(entries)+1)
 	for _, e := range entries {
-		// Not e itself: an operator's entry may go before it.
+		// Look the model up, because an operator's entry may take precedence over e.
 		if p, err := prices.Catalogue.Lookup(e.Provider, e.Model, at); err == nil {
 			list = append(list, describePrice(prices, e, p, at))
 		}
@@ -94,8 +94,9 @@ func (f *priceFlags) list(prices *app.Prices, at time.Time) ([]listedPrice, erro
 	return list, nil
 }
 
-// source says where a price comes from. Entries are values, but copies share
-// their rows, which tells an operator's entry from a built-in one of its name.
+// source returns where a price comes from. Entries are copied by value but share their rows, so
+// the address of the rows distinguishes an operator's entry from the built-in one of the same
+// name.
 func source(p *app.Prices, price *pricing.Price) string {
 	rows := &price.Entry().Prices[0]
 	switch {
@@ -132,8 +133,8 @@ func describePrice(prices *app.Prices, e pricing.Entry, p *pricing.Price, at tim
 	return l
 }
 
-// perMillion is a price in USD per 1M tokens, taken from what 1000 tokens cost,
-// so that it is what a call pays at this hour.
+// perMillion returns the price in USD per 1M tokens. It is derived from the charge for 1000
+// tokens, so that it includes what applies at this hour.
 func perMillion(p *pricing.Price, thousand pricing.Usage) string {
 	n, err := p.Charge(thousand, pricing.Terms{})
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// didYouMean ends an error about a model that is not known with the names most
-// like it, of one provider when that is given.
+// didYouMean suggests model names similar to an unknown one, of one provider if given.
 func didYouMean(model, provider string, list []pricing.Entry) string {
 	type candidate struct {
 		name  string
@@ -31,7 +30,7 @@ func didYouMean(model, provider string, list []pricing.Entry) string {
 	})
 	near = slices.Compact(near)
 	if len(near) == 0 {
-		return "; `llmguard prices list` names all that are known"
+		return "; list known models with `llmguard prices list`"
 	}
 	var names []string
 	for _, c := range near[:min(3, len(near))] {
@@ -40,8 +39,8 @@ func didYouMean(model, provider string, list []pricing.Entry) string {
 	return "; did you mean " + strings.Join(names, ", ") + "?"
 }
 
-// likeness is 1000 for names that are the same but for case and punctuation,
-// 0 for names without two neighbouring characters in common.
+// likeness is 1000 for names that differ only in case and punctuation, and 0 for names without
+// a common pair of neighboring characters.
 func likeness(a, b string) int {
 	pairs := map[string]int{}
 	a, b = letters(a), letters(b)
@@ -61,7 +60,7 @@ func likeness(a, b string) int {
 	return 2000 * common / (len(a) + len(b) - 2)
 }
 
-// letters drops what people write differently, such as the . of 4.5.
+// letters drops characters that people write differently, such as the dot in 4.5.
 func letters(name string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune("-._/: ", r) {

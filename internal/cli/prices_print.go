@@ -7,18 +7,18 @@ import (
 	"unicode/utf8"
 )
 
-// grid is a plain table: columns two spaces apart, no rules, no colour, no
-// space at the end of a line. Numbers stand with their points in line.
+// grid is a plain table: columns two spaces apart, no rules, no color, no trailing spaces.
+// Numbers are aligned at the decimal point.
 type grid struct {
 	indent  string
-	head    []string // none: no header
+	head    []string // nil: no header
 	numbers []bool   // by column
 	rows    [][]string
 }
 
 func (g *grid) add(cells ...string) { g.rows = append(g.rows, cells) }
 
-// dropColumn removes a column that says nothing.
+// dropColumn removes a column without information.
 func (g *grid) dropColumn(i int) {
 	g.head, g.numbers = slices.Delete(g.head, i, i+1), slices.Delete(g.numbers, i, i+1)
 	for j := range g.rows {
@@ -58,7 +58,7 @@ func (g *grid) write(w io.Writer) error {
 	return err
 }
 
-// shorten leaves the digits of money out that say nothing.
+// shorten drops insignificant digits of amounts.
 func (g *grid) shorten() {
 	for _, row := range g.rows {
 		for i, cell := range row {

@@ -19,9 +19,9 @@ func showPriceCommand() *cobra.Command {
 	var f priceFlags
 	var q question
 	c := &cobra.Command{
-		Use: "show MODEL", Short: "Show all prices of a model, and what a call costs", Args: cobra.ExactArgs(1),
-		Long: "Shows everything that is known of a model's price: dates, context sizes, service tiers, hours, multipliers.\n" +
-			"With token counts it adds up what such a call costs, and what is held for it beforehand.",
+		Use: "show MODEL", Short: "Show all prices of a model, and the cost of a call", Args: cobra.ExactArgs(1),
+		Long: "Shows all prices of a model: dates, context sizes, service tiers, hours, multipliers. With token counts, it also\n" +
+			"calculates the cost of such a call and the amount reserved for it.",
 		Example: "  llmguard prices show gpt-5 --input-tokens 20000 --cached 8000 --output-tokens 1000 --tier flex",
 		RunE: func(c *cobra.Command, args []string) error {
 			return showPrice(f, q, args[0], c.OutOrStdout())
@@ -29,18 +29,18 @@ func showPriceCommand() *cobra.Command {
 		ValidArgsFunction: completeModels,
 	}
 	fl := c.Flags()
-	fl.StringVar(&f.provider, "provider", "", "the provider, where several price the name differently")
+	fl.StringVar(&f.provider, "provider", "", "provider, if several have different prices")
 	f.addTime(c)
 	f.addConfig(c)
 	f.addOutput(c)
-	fl.Var((*count)(&q.usage.Input), "input-tokens", "input tokens, cached ones included")
+	fl.Var((*count)(&q.usage.Input), "input-tokens", "input tokens, including cached ones")
 	fl.Var((*count)(&q.usage.CachedInput), "cached", "input tokens read from the provider's cache")
 	fl.Var((*count)(&q.usage.CacheWrite), "cache-write", "input tokens written to the provider's cache")
-	fl.Var((*count)(&q.usage.CacheWrite1h), "cache-write-1h", "input tokens written to it for an hour")
-	fl.Var((*count)(&q.usage.Output), "output-tokens", "output tokens, reasoning included")
-	fl.Var((*count)(&q.usage.ToolCalls), "tool-calls", "calls of built-in tools that have a fee")
-	fl.StringVar(&q.terms.ServiceTier, "tier", "", "the service tier the call is served at")
-	fl.StringVar(&q.terms.Region, "region", "", "the region or data residency")
+	fl.Var((*count)(&q.usage.CacheWrite1h), "cache-write-1h", "input tokens written to the provider's cache for an hour")
+	fl.Var((*count)(&q.usage.Output), "output-tokens", "output tokens, including reasoning")
+	fl.Var((*count)(&q.usage.ToolCalls), "tool-calls", "number of built-in tool calls that have a fee")
+	fl.StringVar(&q.terms.ServiceTier, "tier", "", "service tier of the call")
+	fl.StringVar(&q.terms.Region, "region", "", "region or data residency")
 	fl.BoolVar(&q.terms.Batch, "batch", false, "sent through the provider's own batch API")
 	return c
 }
@@ -73,7 +73,7 @@ func (n *count) Set(text string) error {
 	return nil
 }
 
-// question is a call whose cost is asked for.
+// question is a call whose cost is requested.
 type question struct {
 	usage pricing.Usage
 	terms pricing.Terms
@@ -88,12 +88,12 @@ func (q question) check() error {
 	u, t := q.usage, q.terms
 	switch {
 	case u.CachedInput+u.CacheWrite+u.CacheWrite1h > u.Input:
-		return misused("--cached, --cache-write and --cache-write-1h are parts of --input-tokens, and together they are more")
+		return misused("--cached, --cache-write and --cache-write-1h together exceed --input-tokens, which includes them")
 	case !q.asked() && (t.ServiceTier != "" || t.Region != "" || t.Batch):
-		return misused("--tier, --region and --batch are about a call; say how large it is with --input-tokens and " +
+		return misused("--tier, --region and --batch describe a call; set its size with --input-tokens and " +
 			"--output-tokens")
 	case t.Batch && t.ServiceTier != "":
-		return misused("--batch and --tier exclude each other: the batch API has no service tiers")
+		return misused("--batch and --tier cannot be combined: the batch API has no service tiers")
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func showPrice(f priceFlags, q question, model string, stdout io.Writer) error {
 	return render(stdout, f.output, s, s.write)
 }
 
-// findPrice looks a model up as a call would be.
+// findPrice looks a model up as a call would.
 func findPrice(prices *app.Prices, provider, model string, at time.Time) (*pricing.Price, error) {
 	p, err := prices.Catalogue.Lookup(provider, model, at)
 	var unknown *pricing.UnknownModelError
@@ -138,10 +138,10 @@ func findPrice(prices *app.Prices, provider, model string, at time.Time) (*prici
 	return p, nil
 }
 
-// shownPrice is the answer of show.
+// shownPrice is the output of show.
 type shownPrice struct {
 	Model         string            `json:"model"`
-	Provider      string            `json:"provider"` // "" is any
+	Provider      string            `json:"provider"` // empty: any provider
 	Asked         string            `json:"asked"`
 	AskedProvider string            `json:"asked_provider,omitempty"`
 	Source        string            `json:"source"`
@@ -158,7 +158,7 @@ type shownPrice struct {
 	Call          *shownCall        `json:"call,omitempty"`
 }
 
-// conditions are those of a row or a multiplier.
+// conditions are the conditions of a row or a multiplier.
 type conditions struct {
 	EffectiveFrom string   `json:"effective_from,omitempty"`
 	ServiceTier   string   `json:"service_tier,omitempty"`
@@ -170,7 +170,7 @@ type conditions struct {
 
 type shownRow struct {
 	conditions
-	// InForce is whether its dates hold; the other conditions depend on the call.
+	// InForce reports whether the dates apply; the other conditions depend on the call.
 	InForce bool              `json:"in_force"`
 	Rates   map[string]string `json:"rates"`
 }
@@ -230,7 +230,7 @@ func hourTexts(hours []pricing.Hours) []string {
 	return out
 }
 
-// words says when something applies.
+// words describes when something applies.
 func (c conditions) words() string {
 	var parts []string
 	add := func(holds bool, format string, args ...any) {
@@ -241,7 +241,7 @@ func (c conditions) words() string {
 	add(c.EffectiveFrom != "", "from %s", c.EffectiveFrom)
 	add(c.ContextOver > 0, "over %d input tokens", c.ContextOver)
 	add(c.ServiceTier != "", "service tier %s", c.ServiceTier)
-	add(c.Region == "any", "any region but global")
+	add(c.Region == "any", "any region except global")
 	add(c.Region != "any" && c.Region != "", "region %s", c.Region)
 	add(len(c.UTCHours) > 0, "%s UTC", strings.Join(c.UTCHours, " and "))
 	add(c.Batch, "provider's batch API")

@@ -13,7 +13,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// house is a configuration with prices that no release changes.
+// house is a configuration whose prices do not change with releases.
 const house = `
 providers: [{id: house, base_url: "http://127.0.0.1:1"}]
 orgs: [{id: acme}]
@@ -40,7 +40,7 @@ prices:
   - {model: gpt-4o, provider: openai, as_of: 2026-10-02, prices: [{input: 77, output: 88}]}
 `
 
-// prices runs `llmguard prices` and returns what it wrote.
+// prices runs `llmguard prices` and returns its output.
 func prices(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errOut bytes.Buffer
@@ -142,23 +142,23 @@ func TestPricesShow(t *testing.T) {
 	c := write(t, "llmguard.yaml", house)
 	same(t, mustPrices(t, "show", "house-7b-instruct", "--provider", "house", "-c", c, "--at", "2026-10-20"), `
 house-7b, provider house
-  source                   config
-  checked on               2026-10-01
-  also called              seven
-  and all that begin with  house-7b-
-  max output               4096 tokens
+  source         config
+  checked on     2026-10-01
+  aliases        seven
+  name prefixes  house-7b-
+  max output     4096 tokens
 
 prices, USD per 1M tokens (fees: per call)
-  when                                              input  cached_input  output  per_tool_call
-  always                                                1          0.25     2             -
-  from 2026-11-01                          not yet      2          0.5     12.5           0.01
-  from 2026-11-01, over 1000 input tokens  not yet      4          1       25             0.01
-  not priced apart: cache_write as input, cache_write_1h as cache_write, image_in as input, image_out as output, audio_in as input, audio_out as output
+  when                                             input  cached_input  output  per_tool_call
+  always                                               1          0.25     2             -
+  from 2026-11-01                          future      2          0.5     12.5           0.01
+  from 2026-11-01, over 1000 input tokens  future      4          1       25             0.01
+  no separate price: cache_write as input, cache_write_1h as cache_write, image_in as input, image_out as output, audio_in as input, audio_out as output
 
 multipliers of the token prices
   x0.5  provider's batch API
   x3    service tier rush
-  x1.1  any region but global
+  x1.1  any region except global
 `)
 	if out := mustPrices(t, "show", "seven", "-c", c, "--at", "2026-11-20"); !strings.Contains(out, "always                                   ended") {
 		t.Errorf("the old price is not marked:\n%s", out)
@@ -166,10 +166,10 @@ multipliers of the token prices
 	if out := mustPrices(t, "show", "house-night", "-c", c); !strings.Contains(out, "x2  01:00-04:00 UTC") {
 		t.Errorf("no hours:\n%s", out)
 	}
-	if out := mustPrices(t, "show", "nobody-knows", "-c", c); !strings.Contains(out, "nobody-knows is not in the catalogue: unknown_model_price") {
+	if out := mustPrices(t, "show", "nobody-knows", "-c", c); !strings.Contains(out, "nobody-knows is not in the catalogue; unknown_model_price") {
 		t.Errorf("unknown model:\n%s", out)
 	}
-	if out := mustPrices(t, "show", "gpt-4o", "--provider", "some-gateway"); !strings.Contains(out, "no prices of some-gateway") {
+	if out := mustPrices(t, "show", "gpt-4o", "--provider", "some-gateway"); !strings.Contains(out, "no prices for some-gateway") {
 		t.Errorf("gateway:\n%s", out)
 	}
 }
@@ -184,17 +184,17 @@ func TestPricesShowCall(t *testing.T) {
 	_, call, _ := strings.Cut(out, "\n\na call ")
 	// 0.004076 x 3 x 1.1 = 0.0134508, + 0.02
 	same(t, call, `
-at service tier rush, priced by the line: from 2026-11-01, over 1000 input tokens
-  input          1000  x $4 / 1M                                       0.004
-  cached_input      1  x $1 / 1M                                       0.000001
-  output            3  x $25 / 1M                                      0.000075
-  tokens                                                               0.004076
+at service tier rush, with the price line: from 2026-11-01, over 1000 input tokens
+  input          1000  x $4 / 1M                                      0.004
+  cached_input      1  x $1 / 1M                                      0.000001
+  output            3  x $25 / 1M                                     0.000075
+  tokens                                                              0.004076
   times 3              service tier rush
-  times 1.1            any region but global
-  scaled                                                               0.0134508
-  per_tool_call     2  x $0.01                                         0.02
-  charge               USD, rounded up to 9 decimals                   0.033450800
-  hold                 before the call, at the dearest that may apply  0.033460700
+  times 1.1            any region except global
+  scaled                                                              0.0134508
+  per_tool_call     2  x $0.01                                        0.02
+  charge               USD, rounded up to 9 decimals                  0.033450800
+  hold                 reserved, at the highest price that may apply  0.033460700
 `)
 	var s shownPrice
 	if err := json.Unmarshal([]byte(mustPrices(t, append(args, "-o", "json")...)), &s); err != nil {
@@ -207,7 +207,7 @@ at service tier rush, priced by the line: from 2026-11-01, over 1000 input token
 	if !strings.Contains(batch, "charge") || !strings.Contains(batch, "0.006250000") {
 		t.Errorf("batch:\n%s", batch)
 	}
-	if out := mustPrices(t, "show", "seven", "-c", c, "--output-tokens", "1", "--tier", "turbo"); !strings.Contains(out, `knows no service tier "turbo"`) {
+	if out := mustPrices(t, "show", "seven", "-c", c, "--output-tokens", "1", "--tier", "turbo"); !strings.Contains(out, `no price for service tier "turbo"`) {
 		t.Errorf("unknown tier:\n%s", out)
 	}
 }
@@ -218,29 +218,29 @@ func TestPricesErrors(t *testing.T) {
 	litellm := feedFile("litellm.json")
 	for _, e := range []struct{ args, want string }{
 		{"show gpt4o-mini", "no price for gpt4o-mini; did you mean gpt-4o-mini"},
-		{"show gpt-5 --provider groq", "no price for gpt-5 at groq; it has one at openai"},
-		{"show qqqq", "`llmguard prices list` names all"},
-		{"show rival -c " + c, "rival is priced differently by a, b; choose one with --provider"},
-		{"show house-later -c " + c, "begins on 2999-01-01; see it with --at 2999-01-01"},
+		{"show gpt-5 --provider groq", "no price for gpt-5 at groq; there is one at openai"},
+		{"show qqqq", "list known models with `llmguard prices list`"},
+		{"show rival -c " + c, "rival has different prices at a, b; choose one with --provider"},
+		{"show house-later -c " + c, "starts on 2999-01-01; show it with --at 2999-01-01"},
 		{"show", "needs MODEL"},
 		{"show gpt-5 --input-tokens -1", "expected a number from 0"},
-		{"show gpt-5 --input-tokens 3 --cached 4", "--cached, --cache-write and --cache-write-1h are parts of --input-tokens"},
-		{"show gpt-5 --tier flex", "say how large it is"},
-		{"show gpt-5 --input-tokens 3 --tier flex --batch", "exclude each other"},
+		{"show gpt-5 --input-tokens 3 --cached 4", "--cached, --cache-write and --cache-write-1h together exceed --input-tokens"},
+		{"show gpt-5 --tier flex", "set its size with --input-tokens"},
+		{"show gpt-5 --input-tokens 3 --tier flex --batch", "cannot be combined: the batch API"},
 		{"show gpt-5 -o xml", "--output xml: expected one of table, json, yaml, csv, jsonl"},
 		{"list --at yesterday", "--at yesterday: expected a date such as"},
-		{"list --provider opnai", "no prices of provider opnai; there are prices of anthropic, "},
-		{"list --model gpt4o-mini", "no model fits gpt4o-mini; did you mean gpt-4o-mini"},
+		{"list --provider opnai", "no prices for provider opnai. Providers: anthropic, "},
+		{"list --model gpt4o-mini", "no model matches gpt4o-mini; did you mean gpt-4o-mini"},
 		{"list -c nowhere.yaml", "nowhere.yaml: no such file"},
 		{"list -c " + wrong, "wrong.yaml:25:5: prices[6]: model \"free\""},
 		{"import --from lite " + litellm, "--from lite: no such feed; expected genai-prices, litellm, models.dev"},
-		{"import " + litellm, "--from is needed"},
+		{"import " + litellm, "--from is required"},
 		{"import --from yaml " + c, "needs no import"},
 		{"import --from litellm nowhere.json", "nowhere.json: no such file"},
 		{"import --from litellm " + feedFile("genai.json"), "genai.json: litellm: "},
 		{"import --from models.dev " + litellm, "is it a file of models.dev?"},
 		{"import --from litellm --as-of today " + litellm, "--as-of today: expected a date"},
-		{"import --from litellm --model nothing* " + litellm, "no model fits nothing*"},
+		{"import --from litellm --model nothing* " + litellm, "no model matches nothing*"},
 		{"diff nowhere.json", "nowhere.json: no such file"},
 		{"diff " + c, "llmguard.yaml: "},
 		{"verify", "needs FILE"},
@@ -273,7 +273,7 @@ func TestDidYouMeanPrefersTheNearest(t *testing.T) {
 	}
 }
 
-// TestPricesInDocs gives every example of docs/prices.md to the command.
+// TestPricesInDocs runs every example of docs/prices.md.
 func TestPricesInDocs(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "prices.md"))
 	if err != nil {

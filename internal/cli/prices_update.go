@@ -27,7 +27,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// updateFlags are the flags of prices update.
+// updateFlags are the flags of `prices update`.
 type updateFlags struct {
 	priceFlags
 	from, effective, reason string
@@ -37,11 +37,11 @@ type updateFlags struct {
 func updatePricesCommand() *cobra.Command {
 	var f updateFlags
 	c := &cobra.Command{
-		Use: "update FEED", Short: "Compare prices with a published list, and apply what changed", Args: cobra.ExactArgs(1),
-		Long: "Reads a price list: a feed by its name below, a URL, a file, or - for standard input. Shows where it differs from\n" +
-			"the prices in force, asks, and writes the changes to prices_file of the configuration, in force from --effective on.\n" +
-			"Calls before that day keep their price. What the list does not state stays. The change is in the audit. Afterwards\n" +
-			"`llmguard config reload` (or SIGHUP) puts it in force, and all prices count as checked today.\n\n" +
+		Use: "update FEED", Short: "Compare prices with a published list and apply changes", Args: cobra.ExactArgs(1),
+		Long: "Reads a price list: a feed name from the list below, a URL, a file, or - for standard input. It shows the differences from\n" +
+			"the prices in force, asks, and writes the changes to prices_file of the configuration with the date of --effective.\n" +
+			"Earlier calls keep their prices, and models that are not in the list stay unchanged. The change is recorded in the audit.\n\n" +
+			"To apply the file, run `llmguard config reload` or send SIGHUP. All prices then count as checked today.\n\n" +
 			feedHelp(),
 		Example: "  llmguard prices update litellm\n" +
 			"  llmguard prices update ./prices.csv --effective 2027-01-01 --yes --reason 'new contract'",
@@ -51,12 +51,12 @@ func updatePricesCommand() *cobra.Command {
 	}
 	configFlag(c, &f.config)
 	f.addFilter(c)
-	addFrom(c, &f.from, "the feed the list is of; default: found from its content")
+	addFrom(c, &f.from, "the feed format (default: detected)")
 	c.Flags().StringVar(&f.effective, "effective", "",
-		"the changes are in force from this date on (00:00 UTC); default: today")
-	c.Flags().BoolVar(&f.all, "all", false, "add the models that have no price yet, too")
+		"date from which the changes apply (00:00 UTC; default: today)")
+	c.Flags().BoolVar(&f.all, "all", false, "also add models that have no price yet")
 	c.Flags().BoolVar(&f.yes, "yes", false, "apply without asking")
-	c.Flags().StringVar(&f.reason, "reason", "", "why; one line, kept in the audit")
+	c.Flags().StringVar(&f.reason, "reason", "", "the reason, one line, recorded in the audit")
 	f.addOutput(c)
 	return c
 }
@@ -85,23 +85,23 @@ func updatePrices(c *cobra.Command, f *updateFlags, source string) error {
 		return err
 	}
 	if u.Compared == 0 {
-		return errors.New("the list has none of the models that have a price (--all adds models)")
+		return errors.New("the list has none of your priced models (add new models with --all)")
 	}
 	if cfg.PricesFile == "" {
-		return fmt.Errorf("%s has no prices_file to write to; add a line such as prices_file: prices.yaml", f.config)
+		return fmt.Errorf("%s has no prices_file; add a line such as prices_file: prices.yaml", f.config)
 	}
 	if !f.yes && !confirmed(c, source,
-		fmt.Sprintf("Write to %s, in force from %s?", cfg.PricesPath(), from.Format(time.DateOnly))) {
-		return errors.New("nothing was written; --yes applies without asking")
+		fmt.Sprintf("Write to %s, effective from %s?", cfg.PricesPath(), from.Format(time.DateOnly))) {
+		return errors.New("nothing was written (--yes applies without asking)")
 	}
 	if err := u.apply(c.Context(), cfg, list.path, f.reason); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "wrote %s; `%s config reload` puts it in force\n", cfg.PricesPath(), called())
+	fmt.Fprintf(c.ErrOrStderr(), "wrote %s; apply it with `%s config reload`\n", cfg.PricesPath(), called())
 	return nil
 }
 
-// effectiveDay reads --effective.
+// effectiveDay parses --effective.
 func (f *updateFlags) effectiveDay(now time.Time) (time.Time, error) {
 	if f.effective == "" {
 		return now.UTC().Truncate(24 * time.Hour), nil
@@ -115,10 +115,10 @@ func (f *updateFlags) effectiveDay(now time.Time) (time.Time, error) {
 
 const (
 	fetchTime = time.Minute
-	maxList   = 64 << 20 // bytes; the largest published list has 2 MB
+	maxList   = 64 << 20 // bytes; the largest published list is 2 MB
 )
 
-// readPriceList reads a list from a feed's own place, a URL or a file.
+// readPriceList reads a list from a feed's default address, a URL or a file.
 func readPriceList(ctx context.Context, source, from string, stdin io.Reader) (*priceFile, error) {
 	for _, form := range pricing.FeedForms() {
 		if form.Name == source && strings.HasPrefix(form.Source, "https://") {
@@ -143,7 +143,7 @@ func readPriceList(ctx context.Context, source, from string, stdin io.Reader) (*
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %s", source, resp.Status)
+		return nil, fmt.Errorf("%s returned %s", source, resp.Status)
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxList))
 	if err != nil {
@@ -152,14 +152,14 @@ func readPriceList(ctx context.Context, source, from string, stdin io.Reader) (*
 	return parsePrices(source, from, text)
 }
 
-// priceUpdate is what a list changes.
+// priceUpdate is the difference that a list makes.
 type priceUpdate struct {
 	*pricing.Update
 	shown []shownDifference
 }
 
-// changes compares a list with the prices that it may change: the built-in ones and those
-// of prices_file, not the operator's own under prices.
+// changes compares a list with the prices that it may change: the built-in ones and those in
+// prices_file, but not the operator's own under prices.
 func (f *updateFlags) changes(cfg *config.Config, list *priceFile, from time.Time) (*priceUpdate, error) {
 	base, err := cfg.Catalogue()
 	if err != nil {
@@ -183,14 +183,17 @@ func (u *priceUpdate) table(w io.Writer) error {
 	if len(u.shown) == 0 {
 		return nil
 	}
-	g := grid{head: []string{"model", "provider", "what", "now", "list"}, numbers: []bool{false, false, false, true, true}}
+	g := grid{
+		head:    []string{"model", "provider", "price", "now", "list"},
+		numbers: []bool{false, false, false, true, true},
+	}
 	for _, d := range u.shown {
 		g.add(d.Model, cmp.Or(d.Provider, "any"), cmp.Or(d.Field, "the model"), cmp.Or(d.Old, "-"), cmp.Or(d.New, "-"))
 	}
 	return g.write(w)
 }
 
-// confirmed asks at the terminal.
+// confirmed asks for confirmation at the terminal.
 func confirmed(c *cobra.Command, source, question string) bool {
 	if source == "-" {
 		return false
@@ -200,8 +203,8 @@ func confirmed(c *cobra.Command, source, question string) bool {
 	return slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer)))
 }
 
-// apply writes prices_file and notes it in the audit. Redis is asked first: a change
-// without a note would be worse than none.
+// apply writes prices_file and records the change in the audit. It contacts Redis first,
+// because an unrecorded change would be worse than none.
 func (u *priceUpdate) apply(ctx context.Context, cfg *config.Config, source, reason string) error {
 	if !cfg.Redis.Configured() {
 		return app.ErrNoStore
@@ -227,19 +230,19 @@ func (u *priceUpdate) apply(ctx context.Context, cfg *config.Config, source, rea
 		After: after,
 	}
 	if err := ids.Commit(ctx, note); err != nil {
-		return fmt.Errorf("%s is written, and the audit has no entry of it: %w", cfg.PricesPath(), err)
+		return fmt.Errorf("%s was written, but not recorded in the audit: %w", cfg.PricesPath(), err)
 	}
 	return nil
 }
 
-// write puts the changed entries into prices_file, before those that are there.
+// write adds the changed entries to prices_file, before the existing ones.
 func (u *priceUpdate) write(cfg *config.Config) error {
 	kept, err := pricing.ParseEntries(cfg.ListedPrices)
 	if err != nil {
 		return err
 	}
 	var text bytes.Buffer
-	fmt.Fprintf(&text, "# Written by `llmguard prices update`. All prices were last compared on the day in as_of.\n"+
+	fmt.Fprintf(&text, "# Written by `llmguard prices update`. as_of is the date of the last comparison.\n"+
 		"as_of: %s\n"+
 		"models:\n",
 		time.Now().UTC().Format(time.DateOnly))

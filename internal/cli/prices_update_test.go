@@ -23,7 +23,7 @@ const litellmList = `{
     "input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06}
 }`
 
-// cost is what 1000 input tokens cost, in nano-USD.
+// cost returns the cost of 1000 input tokens, in nano-USD.
 func cost(t *testing.T, file, model string, at time.Time) pricing.Nano {
 	t.Helper()
 	cfg, err := config.Load(file)
@@ -45,8 +45,8 @@ func cost(t *testing.T, file, model string, at time.Time) pricing.Nano {
 	return n
 }
 
-// TestPricesUpdate: a list from a URL changes prices only after approval, from its day on,
-// in what the list states, and leaves an entry in the audit.
+// TestPricesUpdate: a list from a URL changes prices only after confirmation, from its
+// effective day, only for what it states, and is recorded in the audit.
 func TestPricesUpdate(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/list.json" {
@@ -58,11 +58,11 @@ func TestPricesUpdate(t *testing.T) {
 	defer srv.Close()
 	s := newSite(t, orgs)
 	feed := srv.URL + "/list.json"
-	s.refusesAfter(t, "no prices_file to write to", "prices", "update", feed, "--yes")
+	s.refusesAfter(t, "no prices_file; add a line", "prices", "update", feed, "--yes")
 	s.write("prices_file: prices.yaml\n" + orgs + "providers: [{id: openai, base_url: \"http://127.0.0.1:1\"}]\n")
 	file := filepath.Join(filepath.Dir(s.file), "prices.yaml")
-	out := s.refusesAfter(t, "nothing was written; --yes applies without asking", "prices", "update", feed)
-	has(t, out, "model provider what now list", "gpt-4o-mini openai input 0.15 0.2")
+	out := s.refusesAfter(t, "nothing was written (--yes applies without asking)", "prices", "update", feed)
+	has(t, out, "model provider price now list", "gpt-4o-mini openai input 0.15 0.2")
 	if _, err := os.Stat(file); err == nil {
 		t.Error("it was written without approval")
 	}
@@ -97,11 +97,11 @@ func TestPricesUpdate(t *testing.T) {
 	if got := cost(t, s.file, "gpt-4o-mini", after); got != 200_000 {
 		t.Errorf("the earlier change is gone: %d", got)
 	}
-	s.refuses("answers 404", "prices", "update", srv.URL+"/none.json")
+	s.refuses("returned 404", "prices", "update", srv.URL+"/none.json")
 	s.refuses("over plain http", "prices", "update", "http://example.com/list.json")
 }
 
-// refusesAfter is refuses for a command that prints something first; it returns that.
+// refusesAfter is refuses for a command that prints something first; it returns that output.
 func (s *site) refusesAfter(t *testing.T, want string, args ...string) string {
 	t.Helper()
 	out, notes, code := llmguard(t, append(args, "-c", s.file)...)
@@ -111,7 +111,7 @@ func (s *site) refusesAfter(t *testing.T, want string, args ...string) string {
 	return out
 }
 
-// TestPricesUpdateForms: a list may be our own CSV, or JSON or YAML of entries.
+// TestPricesUpdateForms: a list may be in our own CSV format, or JSON or YAML entries.
 func TestPricesUpdateForms(t *testing.T) {
 	s := newSite(t, "prices_file: prices.yaml\n"+orgs)
 	soon := time.Now().UTC().Add(48 * time.Hour)
@@ -139,12 +139,12 @@ func TestPricesUpdateForms(t *testing.T) {
 	s.refuses(`unknown column "inptu"`, "prices", "update", bad)
 }
 
-// TestPricesFileIsReloaded: a reload puts a changed price list in force, and reports it.
+// TestPricesFileIsReloaded: a reload applies a changed price list and reports it.
 func TestPricesFileIsReloaded(t *testing.T) {
 	l := newLive(t, "prices_file: prices.yaml\n")
 	list := filepath.Join(t.TempDir(), "list.csv")
 	writeFile(t, list, "model,provider,input,output\ngpt-4o,openai,3.5,10\n")
 	l.must("prices", "update", list, "--yes")
-	has(t, l.ask("config", "reload"), "reloaded; in force now: prices_file")
-	has(t, l.ask("config", "reload"), "nothing differs")
+	has(t, l.ask("config", "reload"), "reloaded; applied: prices_file")
+	has(t, l.ask("config", "reload"), "no changes")
 }

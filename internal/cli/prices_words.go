@@ -12,21 +12,22 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// write prints the price for people.
+// write prints the price as text.
 func (s *shownPrice) write(w io.Writer) error {
 	fmt.Fprintf(w, "%s, provider %s\n", s.Model, cmp.Or(s.Provider, "any"))
 	switch {
 	case s.Source == "unknown_model_price":
-		fmt.Fprintf(w, "  %s is not in the catalogue: unknown_model_price of the configuration applies\n", s.Asked)
+		fmt.Fprintf(w, "  %s is not in the catalogue; unknown_model_price of the configuration applies\n", s.Asked)
 	case s.AskedProvider != "" && s.Provider != "" && s.AskedProvider != s.Provider:
-		fmt.Fprintf(w, "  the catalogue has no prices of %s: the price that all others ask is taken\n", s.AskedProvider)
+		fmt.Fprintf(w, "  the catalogue has no prices for %s; the price common to all other providers applies\n",
+			s.AskedProvider)
 	}
 	facts := grid{indent: "  ", numbers: make([]bool, 2)}
 	for _, f := range [][2]string{
 		{"source", s.Source},
 		{"checked on", s.AsOf},
-		{"also called", strings.Join(s.Names, ", ")},
-		{"and all that begin with", strings.Join(s.Prefixes, ", ")},
+		{"aliases", strings.Join(s.Names, ", ")},
+		{"name prefixes", strings.Join(s.Prefixes, ", ")},
 		{"context", tokens(s.Context)},
 		{"max output", tokens(s.MaxOutput)},
 		{"note", s.Note},
@@ -64,8 +65,8 @@ func tokens(n int64) string {
 	return strconv.FormatInt(n, 10) + " tokens"
 }
 
-// rateNames are the classes in the order of the YAML form, with what a class
-// costs that has no price of its own.
+// rateNames are the classes in the order of the YAML format, each with the class whose price
+// applies if it has none.
 var rateNames = []struct{ name, instead string }{
 	{"input", ""},
 	{"cached_input", "input"},
@@ -80,7 +81,7 @@ var rateNames = []struct{ name, instead string }{
 	{"per_tool_call", ""},
 }
 
-// writeRows prints the price lists with the columns that any of them has.
+// writeRows prints the price rows, with the columns that any row uses.
 func (s *shownPrice) writeRows(w io.Writer) error {
 	fmt.Fprintln(w, "\nprices, USD per 1M tokens (fees: per call)")
 	g := grid{indent: "  ", head: []string{"when", ""}, numbers: []bool{false, false}}
@@ -99,7 +100,7 @@ func (s *shownPrice) writeRows(w io.Writer) error {
 		switch {
 		case row.InForce:
 		case row.EffectiveFrom > s.At:
-			state = "not yet"
+			state = "future"
 		default:
 			state = "ended"
 		}
@@ -120,12 +121,12 @@ func (s *shownPrice) writeRows(w io.Writer) error {
 		return err
 	}
 	if len(absent) > 0 {
-		fmt.Fprintf(w, "  not priced apart: %s\n", strings.Join(absent, ", "))
+		fmt.Fprintf(w, "  no separate price: %s\n", strings.Join(absent, ", "))
 	}
 	return nil
 }
 
-// shownCall is a call and what it costs.
+// shownCall is a call and its cost.
 type shownCall struct {
 	ServiceTier string            `json:"service_tier"`
 	Assumed     bool              `json:"service_tier_assumed,omitempty"`
@@ -177,18 +178,18 @@ func newShownCall(p *pricing.Price, q question, at time.Time) (*shownCall, error
 	return c, nil
 }
 
-// decimal writes a rate as USD per 1M tokens (digits 6) or per call (12).
+// decimal formats a rate as USD per 1M tokens (digits 6) or per call (digits 12).
 func decimal(rate pricing.Pico, digits int) string {
 	text := fmt.Sprintf("%0*d", digits+1, rate)
 	text = text[:len(text)-digits] + "." + text[len(text)-digits:]
 	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
 }
 
-// write prints the call's bill, a step a line.
+// write prints the call's bill, one step per line.
 func (c *shownCall) write(w io.Writer) error {
-	fmt.Fprintf(w, "\na call at service tier %s, priced by the line: %s\n", c.ServiceTier, c.Priced.words())
+	fmt.Fprintf(w, "\na call at service tier %s, with the price line: %s\n", c.ServiceTier, c.Priced.words())
 	if c.Assumed {
-		fmt.Fprintf(w, "  the price knows no service tier %q; the dearest of those it knows is taken\n", c.asked)
+		fmt.Fprintf(w, "  no price for service tier %q; the highest known price applies\n", c.asked)
 	}
 	g := grid{indent: "  ", numbers: []bool{false, true, false, true}}
 	for _, l := range c.Tokens {
@@ -205,6 +206,6 @@ func (c *shownCall) write(w io.Writer) error {
 		g.add(l.Name, strconv.FormatInt(l.Count, 10), "x $"+l.Rate, l.USD)
 	}
 	g.add("charge", "", "USD, rounded up to 9 decimals", strings.TrimPrefix(c.Charge.String(), "$"))
-	g.add("hold", "", "before the call, at the dearest that may apply", strings.TrimPrefix(c.Hold.String(), "$"))
+	g.add("hold", "", "reserved, at the highest price that may apply", strings.TrimPrefix(c.Hold.String(), "$"))
 	return g.write(w)
 }

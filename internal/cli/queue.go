@@ -20,7 +20,7 @@ func queueCommand() *cobra.Command {
 	var pool string
 	var most int
 	c := &cobra.Command{
-		Use: "queue", Short: "Show what waits: pools, their quota in use, flows, what is parked, how old it is",
+		Use: "queue", Short: "Show the queue: jobs by pool and user, quota use, what is paused and why",
 		Args: cobra.NoArgs,
 		Long: adminHelp,
 		Example: "  llmguard queue\n" +
@@ -41,11 +41,11 @@ func queueCommand() *cobra.Command {
 	f.add(c, listFormats...)
 	c.Flags().StringVar(&pool, "pool", "", "only this pool")
 	c.AddCommand(deadCommand())
-	c.Flags().IntVar(&most, "flows", 10, "how many flows the table shows, the longest waiting first")
+	c.Flags().IntVar(&most, "flows", 10, "maximum number of flows in the table, longest wait first")
 	return c
 }
 
-// query is a query of names and values, without those that are empty.
+// query builds a query from pairs of names and values, without empty values.
 func query(pairs ...string) string {
 	q := url.Values{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -59,7 +59,7 @@ func query(pairs ...string) string {
 func queueTable(w io.Writer, views []admin.QueuePool, most int) error {
 	g := grid{
 		head: []string{
-			"pool", "connected", "async", "batch", "running", "rpm", "tpm", "blocked", "parked", "oldest",
+			"pool", "connected", "async", "batch", "running", "rpm", "tpm", "blocked", "paused", "oldest",
 			"dead",
 		},
 		numbers: []bool{false, true, true, true, true, true, true, true, true, true, true},
@@ -80,7 +80,7 @@ func queueTable(w io.Writer, views []admin.QueuePool, most int) error {
 	return nil
 }
 
-// quotaText is how much of a quota is in use: 40/60.
+// quotaText formats the use of a quota: 40/60.
 func quotaText(q admin.QueueQuota) string {
 	if q.Limit == 0 {
 		return whole(q.Used)
@@ -100,7 +100,7 @@ func flowTable(w io.Writer, v *admin.QueuePool, most int) error {
 		return nil
 	}
 	fmt.Fprintf(w, "\n%s\n", v.Pool)
-	parked := map[string]string{} // by "org user", by "org " for all of an org
+	parked := map[string]string{} // by "org user", or "org " for the whole org
 	for _, p := range v.Parked {
 		what := "user"
 		switch {
@@ -115,7 +115,7 @@ func flowTable(w io.Writer, v *admin.QueuePool, most int) error {
 		parked[p.Org+" "+p.User] = what + ", for " + budget.LastingText(max(time.Until(p.Until), 0))
 	}
 	g := grid{
-		indent: "  ", head: []string{"org", "user", "class", "jobs", "tokens", "oldest", "parked"},
+		indent: "  ", head: []string{"org", "user", "class", "jobs", "tokens", "oldest", "paused"},
 		numbers: []bool{false, false, false, true, true, true, false},
 	}
 	for i, f := range v.Flows {
@@ -132,7 +132,7 @@ func flowTable(w io.Writer, v *admin.QueuePool, most int) error {
 		return err
 	}
 	if n := len(v.Flows) - most; n > 0 {
-		fmt.Fprintf(w, "  and %s more; --flows shows them\n", plural(n, "flow"))
+		fmt.Fprintf(w, "  and %s more (use --flows)\n", plural(n, "flow"))
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func deadCommand() *cobra.Command {
 	var f usageFlags
 	var limit int
 	c := &cobra.Command{
-		Use: "dead", Short: "List the dead letters: jobs that failed by no fault of their request, the newest first",
+		Use: "dead", Short: "List dead letters: jobs that failed although their request was valid",
 		Args:    cobra.NoArgs,
 		Long:    adminHelp,
 		Example: "  llmguard queue dead\n  llmguard queue dead -o json | jq -r '.[].id' | xargs -r llmguard jobs replay",
@@ -153,7 +153,7 @@ func deadCommand() *cobra.Command {
 				return err
 			}
 			if l.HasMore {
-				fmt.Fprintf(c.ErrOrStderr(), "a pool has more than %d; --limit lists more\n", limit)
+				fmt.Fprintf(c.ErrOrStderr(), "a pool has more than %d; use --limit to list more\n", limit)
 			}
 			if len(l.Data) == 0 {
 				fmt.Fprintln(c.ErrOrStderr(), "no dead letters")
@@ -162,6 +162,6 @@ func deadCommand() *cobra.Command {
 		})
 	}
 	f.add(c, listFormats...)
-	c.Flags().IntVar(&limit, "limit", 100, "how many of a pool, 1 to 1000")
+	c.Flags().IntVar(&limit, "limit", 100, "maximum number of jobs per pool, 1 to 1000")
 	return c
 }

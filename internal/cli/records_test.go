@@ -11,7 +11,7 @@ import (
 	"github.com/llmguard/llmguard/internal/auth/keys"
 )
 
-// org, user and key are what -o json prints of them.
+// orgView, userView and keyView are what -o json prints.
 type (
 	orgView struct {
 		ID, Name, Source   string
@@ -36,7 +36,8 @@ type (
 	}
 )
 
-// TestOrgRecords: an org made here is listed beside those of the file, and each field given is in force.
+// TestOrgRecords: an org created at runtime is listed with those of the file, and every field
+// takes effect.
 func TestOrgRecords(t *testing.T) {
 	s := newSite(t, orgs)
 	var made orgView
@@ -63,10 +64,10 @@ func TestOrgRecords(t *testing.T) {
 		t.Errorf("weight %d after --unset weight, want the usual 100", changed.Weight)
 	}
 	s.refuses("--unset colour: expected any of name, models", "orgs", "update", "acme", "--unset", "colour")
-	s.refuses("nothing to change: name at least one field, such as --name", "orgs", "update", "acme")
+	s.refuses("nothing to change: set at least one field, such as --name", "orgs", "update", "acme")
 }
 
-// TestUnknownIDs: a name that does not exist is an error of every command that takes one.
+// TestUnknownIDs: every command that takes an id rejects unknown ones.
 func TestUnknownIDs(t *testing.T) {
 	s := newSite(t, orgs)
 	for _, line := range []string{
@@ -90,7 +91,8 @@ func TestUnknownIDs(t *testing.T) {
 	}
 }
 
-// TestUserRecords: users are made, changed, disabled and removed, and what the file says cannot be removed.
+// TestUserRecords: users can be created, changed, disabled and deleted; a user of the file
+// cannot be deleted.
 func TestUserRecords(t *testing.T) {
 	s := newSite(t, orgs)
 	var made userView
@@ -104,7 +106,7 @@ func TestUserRecords(t *testing.T) {
 	}
 	has(t, s.must("users", "get", "carol", "--org", "acme"), "disabled")
 	s.must("users", "enable", "carol", "--org", "acme")
-	s.refuses("say --yes if you mean it", "users", "delete", "carol", "--org", "acme")
+	s.refuses("Confirm with --yes", "users", "delete", "carol", "--org", "acme")
 	s.must("users", "delete", "carol", "--org", "acme", "--yes")
 	s.refuses("carol", "users", "get", "carol", "--org", "acme")
 	s.refuses("file", "users", "delete", "alice", "--org", "acme", "--yes")
@@ -115,7 +117,7 @@ func TestUserRecords(t *testing.T) {
 	}
 }
 
-// TestKeyRecords: what a key is made with is what it is limited to; its secret is shown once.
+// TestKeyRecords: a key's restrictions apply, and its secret is shown once.
 func TestKeyRecords(t *testing.T) {
 	s := newSite(t, orgs)
 	var made keyView
@@ -154,7 +156,7 @@ func TestKeyRecords(t *testing.T) {
 	}
 }
 
-// TestKeyFieldsRefused: a wrong field names itself.
+// TestKeyFieldsRefused: the error names the invalid field.
 func TestKeyFieldsRefused(t *testing.T) {
 	s := newSite(t, orgs)
 	for line, want := range map[string]string{
@@ -162,7 +164,7 @@ func TestKeyFieldsRefused(t *testing.T) {
 		"--networks 10.0.0.0/99": "10.0.0.0/99",
 		"--concurrency -1":       "concurrency",
 		"--expires yesterday":    "--expires yesterday: expected tonight, tomorrow, a time of day",
-		"--expires 2001-01-01":   "--expires 2001-01-01: that is over already",
+		"--expires 2001-01-01":   "--expires 2001-01-01: this time is in the past",
 		"--models a,,b":          "models",
 	} {
 		s.refuses(want, append([]string{"keys", "create", "--org", "acme", "--user", "bob"}, strings.Fields(line)...)...)
@@ -173,7 +175,7 @@ func TestKeyFieldsRefused(t *testing.T) {
 	}
 }
 
-// TestKeysNew: the hash printed for the file is that of the key printed, with the file's pepper.
+// TestKeysNew: the hash printed for the file matches the printed key and the file's pepper.
 func TestKeysNew(t *testing.T) {
 	peppered := filepath.Join(t.TempDir(), "llmguard.yaml")
 	writeFile(t, peppered, "auth: {peppers: [{id: p1, secret: 0123456789abcdef0123456789abcdef}]}\nproviders: [{id: a, base_url: \"http://h\"}]\norgs: [{id: a}]\n")
@@ -187,7 +189,7 @@ func TestKeysNew(t *testing.T) {
 		{[]string{"-c", peppered}, "key-1", keys.Pepper{ID: "p1", Secret: "0123456789abcdef0123456789abcdef"}},
 	} {
 		out, _, code := llmguard(t, append([]string{"keys", "new"}, test.args...)...)
-		_, rest, _ := strings.Cut(out, "key (shown only now): ")
+		_, rest, _ := strings.Cut(out, "key (shown only once): ")
 		key, _, _ := strings.Cut(rest, "\n")
 		want := "- id: " + test.id + "\n      hash: " + keys.Hash(test.pepper, key) + "\n"
 		if code != 0 || !strings.HasPrefix(key, "lg_live_") || !strings.Contains(out, want) {
@@ -200,7 +202,8 @@ func TestKeysNew(t *testing.T) {
 	}
 }
 
-// TestAuditOfCommands: every change stands in the audit with who, what, whose and why, and no failed one does.
+// TestAuditOfCommands: every change is audited with actor, action, target and reason; failed
+// changes are not.
 func TestAuditOfCommands(t *testing.T) {
 	s := newSite(t, orgs)
 	for _, line := range []string{
@@ -235,7 +238,7 @@ func TestAuditOfCommands(t *testing.T) {
 	}
 }
 
-// TestAuditChoice: the filters, the limit and the forms of `audit`.
+// TestAuditChoice: filters, limit and formats of `audit`.
 func TestAuditChoice(t *testing.T) {
 	s := newSite(t, orgs)
 	for _, id := range []string{"one", "two", "three"} {
@@ -282,11 +285,12 @@ func TestAuditChoice(t *testing.T) {
 	s.refuses("--from x: expected a day", "audit", "--from", "x")
 }
 
-// TestAdmins: an administrator's key is shown once, listed by its end, and disabled or removed.
+// TestAdmins: an administrator's key is shown once, listed by its last characters, and can be
+// disabled or deleted.
 func TestAdmins(t *testing.T) {
 	s := newSite(t, orgs)
 	out := s.must("admins", "create", "ops", "--read-only", "--expires", "30d", "--name", "Ops")
-	_, rest, _ := strings.Cut(out, "key (shown only now): ")
+	_, rest, _ := strings.Cut(out, "key (shown only once): ")
 	key, _, _ := strings.Cut(rest, "\n")
 	if !strings.HasPrefix(key, "lg_admin_") || !strings.Contains(out, "may            read\n") {
 		t.Fatalf("made\n%s", out)
@@ -299,14 +303,14 @@ func TestAdmins(t *testing.T) {
 	has(t, s.must("admins", "disable", "ops"), "administrator ops is disabled")
 	has(t, s.must("admins", "list"), "disabled")
 	has(t, s.must("admins", "enable", "ops"), "administrator ops is active")
-	s.refuses("say --yes if you mean it (or disable it)", "admins", "delete", "ops")
+	s.refuses("Confirm with --yes, or disable it instead", "admins", "delete", "ops")
 	s.must("admins", "delete", "ops", "--yes")
 	if got := s.must("admins", "list"); strings.Contains(got, "ops") {
 		t.Errorf("still listed:\n%s", got)
 	}
 }
 
-// TestHostileNames: what others chose as a name prints no control characters.
+// TestHostileNames: control characters in user-chosen names are not printed.
 func TestHostileNames(t *testing.T) {
 	s := newSite(t, orgs)
 	name := "x\x1b[31mred\u202e"
@@ -320,7 +324,7 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// TestExportNeedsItsFolder: an export that cannot be written leaves nothing half done.
+// TestExportNeedsItsFolder: an export that cannot be written leaves no partial file.
 func TestExportNeedsItsFolder(t *testing.T) {
 	s := newSite(t, orgs)
 	target := filepath.Join(t.TempDir(), "none", "acme.jsonl")

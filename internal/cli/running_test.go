@@ -13,7 +13,7 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// live is a running llmguard before a fake provider, with a key of alice's.
+// live is a running llmguard in front of a fake provider, with a key of alice's.
 type live struct {
 	*site
 	app        *app.App
@@ -28,7 +28,7 @@ func newLive(t *testing.T, more string) *live {
 	return newLiveAt(t, listeners+more)
 }
 
-// newLiveAt is newLive with listeners of its own.
+// newLiveAt is newLive with given listeners.
 func newLiveAt(t *testing.T, text string) *live {
 	t.Helper()
 	fake := fakeprovider.New(fakeprovider.Options{})
@@ -55,7 +55,8 @@ func (l *live) ask(args ...string) string {
 	return out
 }
 
-// TestOverTheNetwork: with an administrator's key the commands need no file, and the audit names the key's owner.
+// TestOverTheNetwork: with an administrator's key commands need no file, and the audit names
+// the owner of the key.
 func TestOverTheNetwork(t *testing.T) {
 	l := newLive(t, "")
 	t.Chdir(t.TempDir())
@@ -69,10 +70,10 @@ func TestOverTheNetwork(t *testing.T) {
 		t.Errorf("with the key from the environment: exit code %d\n%s", code, notes)
 	}
 	has(t, out, "carol")
-	refuses(t, "`llmguard admins create` works where the configuration file and its Redis are, not over the network", "admins", "create", "second")
+	refuses(t, "`llmguard admins create` needs the configuration file and direct access to Redis", "admins", "create", "second")
 }
 
-// TestAdminRefused: a wrong key or address is named with its remedy.
+// TestAdminRefused: the error for a wrong key or address says how to fix it.
 func TestAdminRefused(t *testing.T) {
 	l := newLive(t, "")
 	other := fakeprovider.New(fakeprovider.Options{})
@@ -81,9 +82,9 @@ func TestAdminRefused(t *testing.T) {
 	}
 	defer other.Close()
 	for _, test := range []struct{ want, url, key string }{
-		{"LLMGUARD_ADMIN_URL or --admin-url needs an administrator's key: --admin-key or LLMGUARD_ADMIN_KEY", l.app.AdminURL(), ""},
+		{"LLMGUARD_ADMIN_URL or --admin-url needs an administrator's key: set --admin-key or LLMGUARD_ADMIN_KEY", l.app.AdminURL(), ""},
 		{"--admin-url nonsense: expected a URL such as http://127.0.0.1:9090", "nonsense", l.admin},
-		{"the admin listener cannot be reached", "http://127.0.0.1:1", l.admin},
+		{"cannot reach the admin listener", "http://127.0.0.1:1", l.admin},
 		{"key", l.app.AdminURL(), keys.New(keys.Admin)},
 		{"key", l.app.AdminURL(), l.key},
 	} {
@@ -96,10 +97,10 @@ func TestAdminRefused(t *testing.T) {
 	if code != 1 || notes == "" {
 		t.Errorf("the callers' listener: exit code %d, error %q", code, notes)
 	}
-	refuses(t, "may only read", "orgs", "create", "x", "--admin-url", l.app.AdminURL(), "--admin-key", l.reader())
+	refuses(t, "is read-only", "orgs", "create", "x", "--admin-url", l.app.AdminURL(), "--admin-key", l.reader())
 }
 
-// reader makes an administrator who changes nothing.
+// reader creates a read-only administrator and returns the key.
 func (l *live) reader() string {
 	l.t.Helper()
 	var made struct{ Secret string }
@@ -110,7 +111,8 @@ func (l *live) reader() string {
 	return made.Secret
 }
 
-// TestKeyLifeInService: a key works from when it is made, both work in the overlap of a rotation, and none once it is disabled.
+// TestKeyLifeInService: a key works as soon as it is created, both keys work during the overlap
+// of a rotation, and none works once disabled.
 func TestKeyLifeInService(t *testing.T) {
 	l := newLive(t, "")
 	models := func(key string, want int) {
@@ -136,16 +138,16 @@ func TestKeyLifeInService(t *testing.T) {
 	models(l.key, http.StatusOK)
 }
 
-// TestConfigReload: a changed file comes into force at once, a wrong one changes nothing.
+// TestConfigReload: a changed file takes effect immediately; an invalid one changes nothing.
 func TestConfigReload(t *testing.T) {
 	l := newLive(t, "")
-	has(t, l.ask("config", "reload"), "reloaded; nothing differs from before")
+	has(t, l.ask("config", "reload"), "reloaded; no changes")
 	good, err := os.ReadFile(l.file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	writeFile(t, l.file, strings.Replace(string(good), `amount: "$5"`, `amount: "$7"`, 1))
-	has(t, l.ask("config", "reload"), "reloaded; in force now: orgs")
+	has(t, l.ask("config", "reload"), "reloaded; applied: orgs")
 	has(t, l.ask("limits", "get", "daily", "--org", "acme", "--user", "alice"), "$7.00")
 	writeFile(t, l.file, string(good)+"nonsense: true\n")
 	_, notes, code := llmguard(t, "config", "reload", "--admin-url", l.app.AdminURL(), "--admin-key", l.admin)
@@ -157,7 +159,8 @@ func TestConfigReload(t *testing.T) {
 	l.refuses("needs a running llmguard and an administrator's key", "config", "reload")
 }
 
-// TestDoctor: a process that runs well has no error; one that is gone, or a Redis that is gone, is named with what to do.
+// TestDoctor: a healthy process has no errors; an unreachable process or Redis is reported with
+// a fix.
 func TestDoctor(t *testing.T) {
 	l := newLive(t, "")
 	var r struct {
@@ -193,7 +196,8 @@ func TestDoctor(t *testing.T) {
 	gone("redis does not answer", "--url", l.app.AdminURL())
 }
 
-// TestBatchCommands: a file is submitted once, its results are fetched whole, and problems are told by line.
+// TestBatchCommands: a file is submitted only once, results are downloaded completely, and
+// problems are reported by line.
 func TestBatchCommands(t *testing.T) {
 	l := newLive(t, "")
 	dir := t.TempDir()
@@ -217,7 +221,7 @@ func TestBatchCommands(t *testing.T) {
 	if strings.TrimSpace(again) != id {
 		t.Errorf("the same file became batch %q, first %q", again, id)
 	}
-	has(t, notes, "--again makes a new one")
+	has(t, notes, "use --again to start a new one")
 	await(t, "the batch is completed", func() bool {
 		text, _ := batch(0, "status", id)
 		return strings.Contains(spaces.ReplaceAllString(text, " "), "status completed")
@@ -235,15 +239,15 @@ func TestBatchCommands(t *testing.T) {
 	has(t, notes, "batch_none")
 	_, notes = batch(1, "submit", filepath.Join(dir, "none.jsonl"))
 	has(t, notes, "none.jsonl")
-	refuses(t, "no API key: set OPENAI_API_KEY, or give --key", "batch", "list", "--url", l.app.URL()+"/v1")
+	refuses(t, "no API key: set OPENAI_API_KEY or --key", "batch", "list", "--url", l.app.URL()+"/v1")
 	_, notes, _ = llmguard(t, "batch", "list", "--url", l.app.URL()+"/v1", "--key", "lg_live_wrong")
 	if !strings.Contains(notes, "401") || strings.Contains(notes, "lg_live_wrong") {
 		t.Errorf("a wrong key: %q, want 401 and not the key", notes)
 	}
 }
 
-// TestDoctorReady: a health check needs no more than this: 0 while the process is ready,
-// 1 when it is not there.
+// TestDoctorReady: the exit code is enough for a health check: 0 while the process is ready, 1
+// when it is unreachable.
 func TestDoctorReady(t *testing.T) {
 	l := newLive(t, "")
 	if out := l.must("doctor", "--ready", "--url", l.app.AdminURL()); out != "" {

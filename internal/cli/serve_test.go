@@ -13,7 +13,7 @@ import (
 	"github.com/llmguard/llmguard/internal/app/front"
 )
 
-// start runs a process of llmguard until the test ends.
+// start runs a llmguard process until the test ends.
 func (s *site) start(roles app.Role) *app.App {
 	s.t.Helper()
 	cfg := s.config()
@@ -54,7 +54,7 @@ func await(t *testing.T, what string, is func() bool) {
 	t.Fatalf("it never happened that %s", what)
 }
 
-// status is what a URL answers to a key; 0 is no answer.
+// status returns the HTTP status of a URL for a key; 0 means no response.
 func status(url, key string) int {
 	req, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestShadowOfTheFileCountsFromWhenItWasThere: calls before a limit of the file was in shadow mode, or
-// had its present amount, are not calls that it let through.
+// TestShadowOfTheFileCountsFromWhenItWasThere: calls made before a limit of the file was in
+// shadow mode, or had its present amount, are not counted as let through by it.
 func TestShadowOfTheFileCountsFromWhenItWasThere(t *testing.T) {
 	l := newLive(t, "")
 	good, err := os.ReadFile(l.file)

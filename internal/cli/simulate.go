@@ -17,7 +17,7 @@ import (
 	"github.com/llmguard/llmguard/internal/simulate"
 )
 
-// traceFlags say where the calls are: in files, or in a ledger in Redis.
+// traceFlags select the calls: from files, or from a ledger in Redis.
 type traceFlags struct {
 	usage usageFlags
 	logs  []string
@@ -27,8 +27,8 @@ func (f *traceFlags) add(c *cobra.Command, formats ...string) {
 	f.usage.add(c, formats...)
 	f.usage.period.add(c)
 	c.Flags().StringArrayVar(&f.logs, "log", nil,
-		"a ledger export (JSON lines or CSV) or an access log; - is standard input; may be repeated.\n"+
-			"Without it the ledger is read")
+		"a ledger export (JSON Lines or CSV) or an access log (- for standard input); repeatable.\n"+
+			"Default: the ledger in Redis")
 }
 
 // read returns the calls.
@@ -38,7 +38,7 @@ func (f *traceFlags) read(ctx context.Context, stdin io.Reader) (*simulate.Trace
 		return f.readRedis(ctx, r)
 	}
 	if f.usage.period.given() || f.usage.org != "" {
-		return nil, misused("--log gives the calls; --org, --from, --to and --days choose those of a ledger")
+		return nil, misused("--log cannot be combined with --org, --from, --to and --days, which select calls of the ledger")
 	}
 	if err := f.eachFile(stdin, func(name string, in io.Reader) error { return r.Read(ctx, name, in) }); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (f *traceFlags) readRedis(ctx context.Context, r *simulate.Reader) (*simula
 	return r.Trace()
 }
 
-// simulateFlags are those of `simulate` itself.
+// simulateFlags are the flags of `simulate`.
 type simulateFlags struct {
 	trace            traceFlags
 	policy, baseline string
@@ -77,13 +77,13 @@ type simulateFlags struct {
 func simulateCommand() *cobra.Command {
 	var f simulateFlags
 	c := &cobra.Command{
-		Use: "simulate", Short: "Replay recorded calls under other limits and quotas: who would wait or be refused, and " +
-			"the spend", Args: cobra.NoArgs,
-		Long: "Replays a ledger or an access log under the limits, caps and quotas of a configuration, in virtual time, with the\n" +
-			"decisions that Redis would make. Nothing changes. Without --log the ledger is read, and what is recorded of orgs applies\n" +
-			"over the file as it would in service; with --log nothing is connected to. --set changes amounts of limits by org and name,\n" +
-			"and the file without those changes is the baseline. A ledger has no refused calls: give the access log as well to replay\n" +
-			"those too. What a call cost and how long it took are taken from the record; see docs/simulate.md for what is left out.",
+		Use: "simulate", Short: "Replay recorded calls under other limits and quotas", Args: cobra.NoArgs,
+		Long: "Replays a ledger or an access log in virtual time under the limits, caps and quotas of a configuration, and shows who\n" +
+			"would wait or be refused, and the spend. It makes the same decisions as Redis would, and changes nothing.\n\n" +
+			"Without --log it reads the ledger, and org settings in Redis override the file, as in service. With --log it connects to\n" +
+			"nothing. --set changes the amounts of limits by org and name; the baseline is then the unchanged file.\n\n" +
+			"Refused calls are not in a ledger: to replay them, add the access log. Costs and durations are those recorded.\n" +
+			"docs/simulate.md lists what is not simulated.",
 		Example: "  llmguard simulate --set 'acme/user-5m: $0.30' --days 7\n" +
 			"  llmguard usage export --days 7 --out calls.jsonl\n" +
 			"  llmguard simulate --log calls.jsonl --policy new.yaml --baseline llmguard.yaml\n" +
@@ -95,16 +95,16 @@ func simulateCommand() *cobra.Command {
 	f.trace.add(c, listFormats...)
 	fl := c.Flags()
 	fl.StringVar(&f.policy, "policy", "",
-		"the configuration to decide by (default: that of --config); secrets in it need not be set")
-	fl.StringVar(&f.baseline, "baseline", "", "another one to compare with")
+		"configuration to simulate; without it, --set changes the one of --config. Its secrets need not be set")
+	fl.StringVar(&f.baseline, "baseline", "", "configuration to compare with")
 	fl.StringArrayVar(&f.set, "set", nil,
-		"another amount of a limit, as 'ORG/LIMIT: AMOUNT', or 'ORG/USER/LIMIT: AMOUNT' of a user's own, or 'all/LIMIT: AMOUNT' of\n"+
-			"every org without one of its own; may be repeated")
+		"new amount of a limit: 'ORG/LIMIT: AMOUNT', 'ORG/USER/LIMIT: AMOUNT' for a user's own limit, or 'all/LIMIT: AMOUNT' for\n"+
+			"every org without its own limit of that name; repeatable")
 	fl.StringVar(&f.plot, "plot", "",
-		"also draw the spend, the limits and the waits to this file, FILE.svg or FILE.html; it needs nothing else")
-	fl.StringVar(&f.by, "by", "user", "what to divide by: any of "+strings.Join(simulate.Dimensions, ", "))
-	fl.IntVar(&f.top, "top", 20, "how many lines of a table, the largest spend first; 0: all")
-	fl.IntVar(&f.workers, "workers", 1, "how many worker processes drain the queues")
+		"also plot spend, limits and waits to this file, FILE.svg or FILE.html (self-contained)")
+	fl.StringVar(&f.by, "by", "user", "group by any of "+strings.Join(simulate.Dimensions, ", "))
+	fl.IntVar(&f.top, "top", 20, "maximum number of table lines, largest spend first (0: all)")
+	fl.IntVar(&f.workers, "workers", 1, "number of worker processes")
 	return c
 }
 
@@ -129,7 +129,7 @@ func (f *simulateFlags) run(ctx context.Context, stdin io.Reader, w, notes io.Wr
 		return err
 	}
 	if trace.Len() == 0 {
-		return errors.New("there is no call to replay; look further back with --from or --days")
+		return errors.New("no calls to replay; choose a longer period with --from or --days")
 	}
 	reports, err := replayAll(ctx, trace, policies, by, simulate.Options{Fill: draw != nil})
 	if err != nil {
@@ -147,7 +147,7 @@ func (f *simulateFlags) run(ctx context.Context, stdin io.Reader, w, notes io.Wr
 // plotter draws reports.
 type plotter func(io.Writer, []simulate.Report) error
 
-// plotterOf is the one that a file's name asks for; nil for none.
+// plotterOf returns the plotter for a file's extension, or nil for an empty path.
 func plotterOf(path string) (plotter, error) {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case "":
@@ -159,7 +159,7 @@ func plotterOf(path string) (plotter, error) {
 	case ".html", ".htm":
 		return simulate.HTML, nil
 	}
-	return nil, misused("--plot %s: expected a file that ends with .svg or .html", path)
+	return nil, misused("--plot %s: expected a file name that ends with .svg or .html", path)
 }
 
 func writePlot(path string, draw plotter, reports []simulate.Report) error {
@@ -170,7 +170,7 @@ func writePlot(path string, draw plotter, reports []simulate.Report) error {
 	return os.WriteFile(path, b.Bytes(), 0o644)
 }
 
-// replayAll runs each policy, at the same time.
+// replayAll replays all policies concurrently.
 func replayAll(ctx context.Context, t *simulate.Trace, policies []simulate.Policy, by []string,
 	o simulate.Options,
 ) ([]simulate.Report, error) {

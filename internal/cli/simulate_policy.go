@@ -18,11 +18,12 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
-// policies are those to replay under: the baseline, if there is one, and then what is asked.
+// policies returns the policies to replay: the baseline, if there is one, then the requested
+// one.
 func (f *simulateFlags) policies(ctx context.Context) ([]simulate.Policy, error) {
 	path := cmp.Or(f.policy, f.trace.usage.path)
 	if f.policy == "" && len(f.set) == 0 {
-		return nil, misused("--policy is needed, or --set: what is to decide?")
+		return nil, misused("--policy or --set is required")
 	}
 	records, err := f.trace.records(ctx)
 	if err != nil {
@@ -56,12 +57,12 @@ func (f *simulateFlags) policies(ctx context.Context) ([]simulate.Policy, error)
 	return out, add(path, strings.Join(append([]string{path}, f.set...), ", "), f.set)
 }
 
-// loadPolicy reads a configuration, with records over it.
+// loadPolicy loads a configuration and applies runtime records.
 func loadPolicy(path string, records map[string]*tenants.Tenant) (*config.Config, error) {
 	cfg, err := app.LoadPolicy(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no configuration file %s; name with --policy what decides: pools, prices and "+
-			"caps are in no Redis", path)
+		return nil, fmt.Errorf("%s not found. Name a configuration with --policy or --config: pools, prices and "+
+			"caps are not in Redis", path)
 	}
 	if err != nil {
 		return nil, err
@@ -69,7 +70,7 @@ func loadPolicy(path string, records map[string]*tenants.Tenant) (*config.Config
 	return app.WithRecords(cfg, records)
 }
 
-// records are what is recorded of the orgs over the file; none for calls out of files.
+// records returns the runtime records of the orgs; none for calls from files.
 func (f *traceFlags) records(ctx context.Context) (map[string]*tenants.Tenant, error) {
 	if len(f.logs) > 0 {
 		return nil, nil
@@ -96,18 +97,18 @@ func (f *traceFlags) records(ctx context.Context) (map[string]*tenants.Tenant, e
 		if err := read(o.ID, o.ID); err != nil {
 			return nil, err
 		}
-		if o.ID == everyOrg { // a deployment with an org of that name has no records of all
+		if o.ID == everyOrg { // an org named "all" hides the records of all orgs
 			every = o.ID
 		}
 	}
 	return out, read(everyOrg, every)
 }
 
-// everyOrg stands for every org where limits are.
+// everyOrg stands for all orgs in references to limits.
 const everyOrg = "all"
 
-// setAmount gives a limit another amount: "acme/daily: $5", "acme/alice/daily: $5" of a user's
-// own, or "all/daily: $5" of every org without one of its own.
+// setAmount changes the amount of a limit: "acme/daily: $5", "acme/alice/daily: $5" for one
+// user, or "all/daily: $5" for every org that does not override it.
 func setAmount(cfg *config.Config, text string) error {
 	name, amount, ok := strings.Cut(text, ":")
 	parts := strings.Split(strings.TrimSpace(name), "/")
@@ -117,7 +118,7 @@ func setAmount(cfg *config.Config, text string) error {
 	}
 	l, known := findLimit(cfg, parts)
 	if l == nil {
-		return fmt.Errorf("--set %s: there is no such limit; there are %s", text, strings.Join(known, ", "))
+		return fmt.Errorf("--set %s: no such limit. Limits: %s", text, strings.Join(known, ", "))
 	}
 	fields := map[string]any{"amount": amount}
 	if l.Bucket.Capacity.N > 0 {
@@ -140,8 +141,8 @@ func setAmount(cfg *config.Config, text string) error {
 	return nil
 }
 
-// findLimit is a limit by org and name, or org, user and name, in lists of the configuration's
-// own; known are those there are.
+// findLimit finds a limit by org and name, or org, user and name, in copies of the
+// configuration's lists. known lists the existing names.
 func findLimit(cfg *config.Config, parts []string) (found *config.Limit, known []string) {
 	search := func(list *[]config.Limit, of string) {
 		*list = slices.Clone(*list)
@@ -160,7 +161,7 @@ func findLimit(cfg *config.Config, parts []string) (found *config.Limit, known [
 		o := &cfg.Orgs[i]
 		j := slices.IndexFunc(defaults, func(l config.Limit) bool { return o.ID+"/"+l.Name == strings.Join(parts, "/") })
 		if j >= 0 && !slices.ContainsFunc(o.Limits, func(l config.Limit) bool { return l.Name == defaults[j].Name }) {
-			o.Limits = append(slices.Clip(o.Limits), defaults[j]) // the org's own from here on
+			o.Limits = append(slices.Clip(o.Limits), defaults[j]) // copied so that it changes for this org only
 		}
 		search(&o.Limits, o.ID)
 		o.Users = slices.Clone(o.Users)

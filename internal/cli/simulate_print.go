@@ -47,7 +47,7 @@ func (f *simulateFlags) print(reports []simulate.Report, w, notes io.Writer) err
 }
 
 func lineGrid(names ...string) grid {
-	head := append(slices.Clone(names), "calls", "at once", "waited", "p50", "p95", "p99", "gave up", "refused", "spend",
+	head := append(slices.Clone(names), "calls", "immediate", "waited", "p50", "p95", "p99", "gave up", "refused", "spend",
 		"not spent")
 	numbers := make([]bool, len(head))
 	for i := range numbers {
@@ -62,7 +62,7 @@ func addLine(g *grid, names []string, l simulate.Line) {
 		whole(int64(l.GaveUp)), whole(int64(l.Refused)), l.Spend.String(), l.Unspent.String())...)
 }
 
-// names are the values that a line stands for.
+// lineNames returns the values of the dimensions of a line.
 func lineNames(by []string, l simulate.Line) []string {
 	var out []string
 	for _, d := range by {
@@ -82,8 +82,8 @@ func lineNames(by []string, l simulate.Line) []string {
 
 func userOf(org, user string) string { return org + "/" + user }
 
-// printLines prints a line per org, user, key or model, of one policy or of two
-// side by side.
+// printLines prints one line per org, user, key or model, for one policy or for two side by
+// side.
 func (f *simulateFlags) printLines(reports []simulate.Report, w io.Writer) error {
 	after := reports[len(reports)-1]
 	lines := after.Lines
@@ -118,10 +118,10 @@ func (f *simulateFlags) printLines(reports []simulate.Report, w io.Writer) error
 	return g.write(w)
 }
 
-// printLimits prints what held calls back, and what limits in the shadow would.
+// printLimits prints which limits delayed calls, and which limits in shadow mode would have.
 func printLimits(r simulate.Report, w io.Writer) error {
 	if len(r.Limits) > 0 {
-		fmt.Fprintf(w, "\nwhat held calls back under %s\n", r.Policy)
+		fmt.Fprintf(w, "\nlimits that held calls back under %s\n", r.Policy)
 		g := grid{
 			head:    []string{"limit", "waited", "p95", "gave up", "refused"},
 			numbers: []bool{false, true, true, true, true},
@@ -137,13 +137,13 @@ func printLimits(r simulate.Report, w io.Writer) error {
 	if len(r.Shadow) == 0 {
 		return nil
 	}
-	fmt.Fprintf(w, "\nwhat limits in the shadow would have held back under %s\n", r.Policy)
+	fmt.Fprintf(w, "\nlimits in shadow mode that would have held calls back under %s\n", r.Policy)
 	return shadowGrid(r.Shadow).write(w)
 }
 
 func shadowGrid(list []simulate.ShadowLine) *grid {
 	g := &grid{
-		head:    []string{"limit", "whose", "would wait", "p50", "p95", "longest", "would be refused"},
+		head:    []string{"limit", "user", "would wait", "p50", "p95", "longest", "would be refused"},
 		numbers: []bool{false, false, true, true, true, true, true},
 	}
 	for _, l := range list {

@@ -9,7 +9,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// calls records calls of a user, each of them $0.000001.
+// calls records n calls of a user, at $0.000001 each.
 func (s *site) calls(org, user string, n int) {
 	s.t.Helper()
 	for range n {
@@ -18,7 +18,7 @@ func (s *site) calls(org, user string, n int) {
 	}
 }
 
-// simulated is what `simulate -o json` says.
+// simulated is the output of `simulate -o json`.
 type simulated struct {
 	Reports []struct {
 		Policy string
@@ -31,7 +31,8 @@ type simulated struct {
 	}
 }
 
-// TestSimulateSet: another amount of a limit needs no other file, and is compared with the amount in force.
+// TestSimulateSet: a changed amount needs no second file, and is compared with the current
+// amount.
 func TestSimulateSet(t *testing.T) {
 	l := newLive(t, "")
 	for range 3 {
@@ -44,13 +45,14 @@ func TestSimulateSet(t *testing.T) {
 	if len(got.Reports) != 2 || got.Reports[0].Total.Refused != 0 || got.Reports[1].Total.Refused == 0 || got.Reports[1].Total.Calls != 3 {
 		t.Errorf("%+v", got)
 	}
-	l.refuses("there is no such limit; there are acme/daily", "simulate", "--set", "acme/hourly: $1")
+	l.refuses("no such limit. Limits: acme/daily", "simulate", "--set", "acme/hourly: $1")
 	l.refuses("expected ORG/LIMIT: AMOUNT", "simulate", "--set", "daily $1")
 	l.refuses("did you mean", "simulate", "--set", "acme/daily: 5")
-	l.refuses("--policy is needed, or --set", "simulate")
+	l.refuses("--policy or --set is required", "simulate")
 }
 
-// TestSimulateSeesRecordedOrgs: an org and a limit that are only in Redis decide as the file's do.
+// TestSimulateSeesRecordedOrgs: orgs and limits that exist only in Redis apply like those of
+// the file.
 func TestSimulateSeesRecordedOrgs(t *testing.T) {
 	s := newSite(t, orgs)
 	s.must("orgs", "create", "initech", "--over-limit", "refuse")
@@ -69,8 +71,8 @@ func TestSimulateSeesRecordedOrgs(t *testing.T) {
 	}
 }
 
-// TestPolicyNeedsNoEnvironment: a configuration decides without the secrets and addresses of its environment, with
-// the defaults it gives.
+// TestPolicyNeedsNoEnvironment: a policy loads without the secrets and addresses of its
+// environment, with the file's defaults.
 func TestPolicyNeedsNoEnvironment(t *testing.T) {
 	s := newSite(t, orgs)
 	s.calls("acme", "alice", 1)
@@ -90,8 +92,8 @@ orgs: [{id: acme, webhooks: [{url: "https://example.com/hook", secrets: ["${POLI
 	}
 }
 
-// TestOwnLimitOfARecordedLimit: a user's own amount of a limit that was made at runtime keeps its window, whatever the
-// names of user and limit.
+// TestOwnLimitOfARecordedLimit: a user's own amount for a runtime limit keeps the limit's
+// window, whatever the user and limit are named.
 func TestOwnLimitOfARecordedLimit(t *testing.T) {
 	s := newSite(t, orgs)
 	s.must("limits", "set", "weekly", "--org", "acme", "--subject", "user", "--amount", "$20", "--window", "7d")

@@ -29,7 +29,7 @@ func TestSimulatePlot(t *testing.T) {
 			t.Errorf("%s is %.300s", name, drawn)
 		}
 	}
-	if out := says(t, "simulate", "--log", log, "--policy", policy, "--plot", "plot.png"); !strings.Contains(out, "expected a file that ends with .svg or .html") {
+	if out := says(t, "simulate", "--log", log, "--policy", policy, "--plot", "plot.png"); !strings.Contains(out, "expected a file name that ends with .svg or .html") {
 		t.Errorf("plot.png: %s", out)
 	}
 }

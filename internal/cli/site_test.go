@@ -21,7 +21,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// process is a testing.TB for what lives as long as all tests of the package.
+// process is a testing.TB that lives as long as the package's tests.
 type process struct {
 	testing.TB
 	dir      string
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	shared.dir = dir
-	os.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "config")) // no contexts of who runs the tests
+	os.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "config")) // ignore the contexts of the developer
 	logging.Disable()
 	for _, name := range []string{"LLMGUARD_ADMIN_KEY", "LLMGUARD_ADMIN_URL", "LLMGUARD_CONTEXT", "OPENAI_API_KEY", "OPENAI_BASE_URL", "REDIS_URL"} {
 		os.Unsetenv(name)
@@ -69,7 +69,7 @@ type site struct {
 	redis *redis.Client
 }
 
-// orgs is what most tests have in their file.
+// orgs is the configuration that most tests use.
 const orgs = `
 orgs:
   - id: acme
@@ -78,7 +78,7 @@ orgs:
   - {id: globex, users: [{id: gus}]}
 `
 
-// newSite writes a configuration: text, a Redis, and a provider unless text has one.
+// newSite writes a configuration: text, plus a Redis, plus a provider unless text has one.
 func newSite(t *testing.T, text string) *site {
 	t.Helper()
 	n := database.Add(1)
@@ -126,7 +126,8 @@ func (s *site) must(args ...string) string {
 	return out
 }
 
-// refuses runs a command that must fail with these words and print nothing else; exit code 2 is for mistakes in the command line.
+// refuses runs a command that must fail with these words and print nothing else. Exit code 2 is
+// for usage errors.
 func (s *site) refuses(want string, args ...string) {
 	s.t.Helper()
 	refuses(s.t, want, append(args, "-c", s.file)...)
@@ -140,7 +141,7 @@ func refuses(t *testing.T, want string, args ...string) {
 	}
 }
 
-// read decodes what a command prints with -o json.
+// read decodes a command's -o json output.
 func (s *site) read(into any, args ...string) {
 	s.t.Helper()
 	text := s.must(append(args, "-o", "json")...)
@@ -151,7 +152,7 @@ func (s *site) read(into any, args ...string) {
 
 var spaces = regexp.MustCompile(` +`)
 
-// has fails unless text has all of these; runs of spaces count as one.
+// has fails unless text contains all of these; runs of spaces count as one.
 func has(t *testing.T, text string, wants ...string) {
 	t.Helper()
 	for _, want := range wants {
@@ -161,7 +162,7 @@ func has(t *testing.T, text string, wants ...string) {
 	}
 }
 
-// serve runs a real llmguard on the site's file and returns it, with an administrator's key.
+// serve runs a real llmguard with the site's file and returns it, with an administrator's key.
 func (s *site) serve(roles app.Role) (a *app.App, admin string) {
 	s.t.Helper()
 	var made struct{ Secret string }

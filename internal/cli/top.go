@@ -21,11 +21,11 @@ func topCommand() *cobra.Command {
 	var once bool
 	var rows int
 	c := &cobra.Command{
-		Use: "top", Short: "Show what happens now: spending against limits, who waits, pools and quota, slowest calls",
+		Use: "top", Short: "Show live spending against limits, queues, pools, quotas and the slowest calls",
 		Args: cobra.NoArgs,
-		Long: "A live view in the terminal; ? lists its keys. With --once, or when the output is no terminal, it prints one sample.\n" +
-			"Last-minute values cover calls that ended in it. With --config it works while proxies are down.\n" +
-			"Keys override a limit, disable a user or cancel their jobs, after a question; the audit has the reason.\n\n" +
+		Long: "A live view in the terminal; press ? for its keys. With --once, or if the output is not a terminal, it prints one sample.\n" +
+			"Last-minute values cover calls that ended in the last minute. With --config it works even if no proxy is running. Keys can\n" +
+			"override a limit, disable a user or cancel their jobs; each asks for confirmation, and for a reason for the audit.\n\n" +
 			adminHelp,
 		Example: "  llmguard top\n" +
 			"  llmguard top --org acme --interval 5s\n" +
@@ -51,12 +51,12 @@ func topCommand() *cobra.Command {
 	}
 	f.add(c, plainFormats...)
 	c.Flags().DurationVar(&every, "interval", 2*time.Second, "time between two samples, 500ms to 1h")
-	c.Flags().BoolVar(&once, "once", false, "print one sample and end")
-	c.Flags().IntVar(&rows, "rows", 10, "lines of each table that --once prints")
+	c.Flags().BoolVar(&once, "once", false, "print one sample and exit")
+	c.Flags().IntVar(&rows, "rows", 10, "number of lines per table with --once")
 	return c
 }
 
-// show runs the live view until the operator leaves it.
+// show runs the live view until the operator quits.
 func (f *usageFlags) show(c *cobra.Command, a *adminClient, every time.Duration) error {
 	m := top.NewModel(c.Context(), every, coloured(c.OutOrStdout()),
 		func(ctx context.Context, user string) (*top.Snapshot, error) {
@@ -66,7 +66,7 @@ func (f *usageFlags) show(c *cobra.Command, a *adminClient, every time.Duration)
 	_, err := tea.NewProgram(m, tea.WithContext(c.Context()), tea.WithInput(c.InOrStdin()),
 		tea.WithOutput(behind(c.OutOrStdout()).(io.Writer))).Run()
 	if errors.Is(err, tea.ErrInterrupted) || c.Context().Err() != nil {
-		return nil // the way to leave it
+		return nil // the operator quit
 	}
 	return err
 }
@@ -76,7 +76,7 @@ func terminal(v any) bool {
 	return ok && term.IsTerminal(f.Fd())
 }
 
-// sample asks what happens now in some orgs, all when none is named.
+// sample fetches a snapshot of current activity, of all orgs if none is named.
 func (a *adminClient) sample(ctx context.Context, orgs, user string) (*top.Snapshot, error) {
 	var snap top.Snapshot
 	return &snap, a.ask(ctx, http.MethodGet, "/top?"+query("org", orgs, "user", user), nil, &snap)

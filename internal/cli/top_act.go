@@ -13,7 +13,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// act does what the operator ordered in the live view, and says what was done.
+// act carries out an order from the live view and returns what was done.
 func (a *adminClient) act(ctx context.Context, order top.Order) (string, error) {
 	switch order.Kind {
 	case top.Override:
@@ -21,7 +21,7 @@ func (a *adminClient) act(ctx context.Context, order top.Order) (string, error) 
 	case top.Disable:
 		path := pathOf("orgs", order.Org, "users", order.User) + "?" + url.Values{"reason": {order.Reason}}.Encode()
 		err := a.ask(ctx, http.MethodPatch, path, map[string]any{"disabled": true}, nil)
-		return fmt.Sprintf("disabled; to enable: llmguard users enable %s --org %s", order.User, order.Org), err
+		return fmt.Sprintf("disabled; enable again with: llmguard users enable %s --org %s", order.User, order.Org), err
 	}
 	return a.cancelAll(ctx, order)
 }
@@ -43,7 +43,7 @@ func (a *adminClient) override(ctx context.Context, order top.Order) (string, er
 	return fmt.Sprintf("%s changed by %s until %s UTC", order.Limit, order.Add, until.Format("15:04")), err
 }
 
-// cancelAll cancels a user's jobs that wait or run.
+// cancelAll cancels a user's waiting and running jobs.
 func (a *adminClient) cancelAll(ctx context.Context, order top.Order) (string, error) {
 	n, more := 0, false
 	for _, state := range []queue.State{queue.Queued, queue.Running} {
@@ -56,7 +56,7 @@ func (a *adminClient) cancelAll(ctx context.Context, order top.Order) (string, e
 		for _, j := range l.Data {
 			if err := a.ask(ctx, http.MethodPost, pathOf("orgs", j.Org, "jobs", j.ID, "cancel"),
 				map[string]any{"reason": order.Reason}, nil); err != nil {
-				return "", fmt.Errorf("%d jobs were cancelled, then: %w", n, err)
+				return "", fmt.Errorf("%d jobs cancelled, then failed: %w", n, err)
 			}
 			n++
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// TestTopOnce: without a terminal it prints one sample, of the orgs asked for.
+// TestTopOnce: without a terminal top prints one sample, of the selected orgs.
 func TestTopOnce(t *testing.T) {
 	d := newDesk(t)
 	d.put("acme", "alice", "gpt-4o")
@@ -31,8 +31,8 @@ func TestTopOnce(t *testing.T) {
 	d.fails("nobody", "top", "--org", "nobody")
 }
 
-// TestTopChangesThings: what is ordered in the live view is done through the administrators' API,
-// with the reason in the audit.
+// TestTopChangesThings: orders in the live view go through the admin API, with the reason in
+// the audit.
 func TestTopChangesThings(t *testing.T) {
 	d := newDesk(t)
 	waiting := d.put("acme", "alice", "gpt-4o")

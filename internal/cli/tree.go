@@ -10,25 +10,24 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// begun marks a command whose work has begun: an error before that is a mistake in the
-// command line.
+// begun marks a command that has started working. An error before that is a usage error.
 const begun = "llmguard_begun"
 
-// mistake is a command line that was not understood.
+// mistake is a usage error.
 type mistake struct{ err error }
 
 func (m *mistake) Error() string { return m.err.Error() }
 
 func (m *mistake) Unwrap() error { return m.err }
 
-// misused is the mistake of a flag's value, found without asking anybody.
+// misused returns a usage error about a flag's value that was found locally.
 func misused(format string, args ...any) error { return &mistake{fmt.Errorf(format, args...)} }
 
-// exitMistake is the exit code for them.
+// exitMistake is the exit code of usage errors.
 const exitMistake = 2
 
-// finish gives all commands what is the same for all: a format is checked before anything
-// else, the output can go to a file, and a group refuses commands that it does not have.
+// finish adds to every command what all have in common: the format is checked first, output can
+// go to a file, and a group rejects unknown subcommands.
 func finish(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		finish(sub)
@@ -47,9 +46,9 @@ func finish(c *cobra.Command) {
 	}
 	formatted, exact := c.Flags().Lookup("output") != nil, false
 	if formatted {
-		c.Flags().String("out", "", "write to this file, all of it or nothing (default: standard output)")
-		if c.Flags().Lookup("exact") == nil { // of a limit's window in `limits set`
-			c.Flags().BoolVar(&exact, "exact", false, "print money in tables with all nine decimals")
+		c.Flags().String("out", "", "write to this file, only if the command succeeds (default: standard output)")
+		if c.Flags().Lookup("exact") == nil { // `limits set` has its own --exact, for windows
+			c.Flags().BoolVar(&exact, "exact", false, "show money in tables with all nine decimals")
 		}
 	}
 	before, work := c.PreRunE, c.RunE
@@ -72,7 +71,7 @@ func finish(c *cobra.Command) {
 	completeFlags(c)
 }
 
-// namedArgs names the arguments that are missing, as the command's help does.
+// namedArgs reports missing arguments by the names in the command's help.
 func namedArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		err := check(c, args)
@@ -86,7 +85,7 @@ func namedArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// knownCommand refuses words that are no command of a group, and names what is near.
+// knownCommand rejects unknown subcommands of a group and suggests similar ones.
 func knownCommand() cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -97,7 +96,7 @@ func knownCommand() cobra.PositionalArgs {
 		if len(near) > 0 {
 			return fmt.Errorf("%s; did you mean %s?", text, strings.Join(near, ", "))
 		}
-		return fmt.Errorf("%s; `%s --help` lists what there is", text, c.CommandPath())
+		return fmt.Errorf("%s; list commands with `%s --help`", text, c.CommandPath())
 	}
 }
 
@@ -111,7 +110,7 @@ func commandNames(c *cobra.Command) []string {
 	return out
 }
 
-// nearFlag words an error about flags; one that is not known is followed by what is near.
+// nearFlag adds suggestions to the error about an unknown flag.
 func nearFlag(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -125,12 +124,12 @@ func nearFlag(c *cobra.Command, err error) error {
 	})
 	near := nearest(unknown.GetSpecifiedName(), names)
 	if len(near) == 0 {
-		return fmt.Errorf("%w; `%s --help` lists the flags", err, c.CommandPath())
+		return fmt.Errorf("%w; list flags with `%s --help`", err, c.CommandPath())
 	}
 	return fmt.Errorf("%w; did you mean --%s?", err, strings.Join(near, " or --"))
 }
 
-// nearest are the names most like a word, at most three: two letters may be wrong.
+// nearest returns at most three names within two edits of a word.
 func nearest(word string, names []string) []string {
 	off := map[string]int{}
 	near := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
@@ -141,7 +140,7 @@ func nearest(word string, names []string) []string {
 	return near[:min(3, len(near))]
 }
 
-// edits is how many letters must be put in, left out or changed to make b of a.
+// edits returns the number of letters to insert, delete or change to turn a into b.
 func edits(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// usageFlags are what the commands on the ledger share.
+// usageFlags are shared by the commands on the ledger.
 type usageFlags struct {
 	adminFlags
 	org    string
@@ -21,13 +21,13 @@ func usageCommand() *cobra.Command {
 	var f usageFlags
 	var by, sorted string
 	c := &cobra.Command{
-		Use: "usage", Short: "Show what was spent, by any dimension, from the ledger's sums by day and hour",
+		Use: "usage", Short: "Show spending by org, user, model, time and more",
 		Args: cobra.NoArgs,
-		Long: "Adds up the ledger's daily sums; those of the last 14 days are kept by the hour as well.\n" +
-			"A period of hours (--from 12h) counts the UTC hours that it touches, one of days (--from 7d) whole days, of --tz.\n" +
-			"By org, user and time it also shows the calls that limits refused, and those that had to wait for a limit.\n" +
-			"With --by class the lines are what was paid for which class of tokens; they add up to the cost exactly.\n" +
-			"\"unmetered\" was charged without the provider's usage: expired holds, and calls charged their whole hold.",
+		Long: "Shows sums of the ledger, kept by day, and by hour for the last 14 days. A period in hours (--from 12h) includes every UTC\n" +
+			"hour that it touches; a period in days (--from 7d) includes whole days of --tz.\n\n" +
+			"Grouped by org, user or time, it also shows calls that limits refused or delayed. --by class splits the cost by class of tokens;\n" +
+			"the parts add up to the exact cost. \"unmetered\" is the cost charged without usage data from the provider: expired holds,\n" +
+			"and calls charged at their full reservation.",
 		Example: "  llmguard usage --by user,model --days 7\n" +
 			"  llmguard usage --by org,class --from 2026-11 --to 2026-11 -o csv\n" +
 			"  llmguard usage --by hour --from 12h --tz Europe/Berlin",
@@ -38,19 +38,18 @@ func usageCommand() *cobra.Command {
 	f.add(c, listFormats...)
 	f.period.add(c)
 	f.period.addZone(c)
-	c.Flags().StringVar(&by, "by", "user,model", "what to sum by: any of "+strings.Join(dimensions, ", "))
+	c.Flags().StringVar(&by, "by", "user,model", "group by any of "+strings.Join(dimensions, ", "))
 	c.Flags().StringVar(&sorted, "sort", "",
-		"by a column: cost, calls, tokens, estimated, overrun or refused, largest first, or a name of --by\n"+
-			"(default: by time if --by has hour, day or month, else by cost)")
+		"sort by cost, calls, tokens, estimated, overrun or refused (largest first), or by a name of --by\n"+
+			"(default: time if --by has hour, day or month, otherwise cost)")
 	c.AddCommand(capsCommand(), entriesCommand(), exportCommand(), adjustCommand(), reconcileCommand(), auditCommand())
 	return c
 }
 
-// add gives a command the flags for where the ledger is, and for its output when
-// there is a choice.
+// add registers the flags that locate the ledger and, given formats, select the output.
 func (f *usageFlags) add(c *cobra.Command, formats ...string) {
 	f.adminFlags.add(c, formats...)
-	c.Flags().StringVar(&f.org, "org", "", "one org, or several with commas between (default: all)")
+	c.Flags().StringVar(&f.org, "org", "", "comma-separated orgs (default: all)")
 }
 
 func showUsage(c *cobra.Command, f *usageFlags, by, sorted string) error {
@@ -81,13 +80,13 @@ func showUsage(c *cobra.Command, f *usageFlags, by, sorted string) error {
 	}
 	r.collect()
 	if r.wholes > 0 {
-		fmt.Fprintf(notes, "of %d days in this period no hours are known; they are counted as UTC days\n", r.wholes)
+		fmt.Fprintf(notes, "%d days in this period have no hourly data; they are counted as UTC days\n", r.wholes)
 	}
 	if _, offset := r.from.Zone(); offset%3600 != 0 {
-		fmt.Fprintln(notes, "sums are kept by UTC hour: each counts for the hour and the day in which it begins")
+		fmt.Fprintln(notes, "sums are kept by UTC hour; each counts for the local hour and day in which it begins")
 	}
 	if len(r.lines) == 0 {
-		fmt.Fprintf(notes, "nothing was spent %s\n", r.span())
+		fmt.Fprintf(notes, "no spending %s\n", r.span())
 	}
 	switch f.output {
 	case "csv":
@@ -98,7 +97,8 @@ func showUsage(c *cobra.Command, f *usageFlags, by, sorted string) error {
 	return render(w, f.output, r.json(), r.writeTable)
 }
 
-// period reads the span of time, which is of hours if that is how it is said or summed up.
+// period parses the period. The report uses hourly sums if the flags give hours, if it is by hour,
+// or if the zone is not UTC.
 func (r *report) period(p *period, now time.Time) (err error) {
 	r.zone, err = p.zone()
 	if err != nil {

@@ -14,21 +14,21 @@ import (
 	"github.com/llmguard/llmguard/internal/admin"
 )
 
-// who are the flags for who corrects the books, and why.
+// who holds the flags for the author of a correction and the reason.
 type who struct {
 	by, reason string
 	limits     bool
 }
 
 func (f *who) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.reason, "reason", "", "why; needed, one line, kept in ledger and audit")
+	c.Flags().StringVar(&f.reason, "reason", "", "the reason, one line, recorded in the ledger and the audit (required)")
 	c.Flags().StringVar(&f.by, "by", "",
-		"who does it, with --config (default: the user of this machine); else it is the administrator")
-	c.Flags().BoolVar(&f.limits, "limits", false, "change the present use of the cost limits as well, not only the bill")
+		"with --config: who makes the change (default: your OS user); otherwise the administrator")
+	c.Flags().BoolVar(&f.limits, "limits", false, "also change the current usage of cost limits, not only the bill")
 	_ = c.MarkFlagRequired("reason")
 }
 
-// name is who it is, or the user of this machine.
+// name returns the author, by default the OS user.
 func (f *who) name() string {
 	if f.by != "" {
 		return f.by
@@ -52,10 +52,10 @@ type adjustFlags struct {
 func adjustCommand() *cobra.Command {
 	var f adjustFlags
 	c := &cobra.Command{
-		Use: "adjust", Short: "Correct a bill by an amount, with a reason", Args: cobra.NoArgs,
-		Long: "Adds an entry of the kind adjust to the ledger and to today's sums, and a record to the audit. Nothing that was written\n" +
-			"before is changed. With --call the user, key and model are those of the call. Repeating it with the same --id does\n" +
-			"nothing, for at least 64 days; without --id every run is an adjustment of its own.",
+		Use: "adjust", Short: "Correct a bill", Args: cobra.NoArgs,
+		Long: "Adds an entry of kind adjust to the ledger and to today's sums, and records it in the audit. Existing entries never\n" +
+			"change. With --call, the user, key and model are those of the call. Repeating the command with the same --id has no effect\n" +
+			"for at least 64 days; without --id, every run is a new adjustment.",
 		Example: "  llmguard usage adjust --org acme --user alice --amount '-$1.20' --reason 'provider refund, ticket 81'\n" +
 			"  llmguard usage adjust --org acme --call 01m7x425asv4hapb0hzey6k903 --amount '-$0.40' --limits --reason 'billed twice'",
 		RunE: func(c *cobra.Command, _ []string) error { return adjust(c.Context(), &f, c.OutOrStdout()) },
@@ -63,19 +63,19 @@ func adjustCommand() *cobra.Command {
 	f.usageFlags.add(c, listFormats...)
 	f.who.add(c)
 	fl := c.Flags()
-	fl.StringVar(&f.amount, "amount", "", "what to add to the bill: -$1.20 gives back; needed")
-	fl.StringVar(&f.user, "user", "", "whose bill; needed without --call")
-	fl.StringVar(&f.key, "key", "", "of which key")
-	fl.StringVar(&f.model, "model", "", "for which model")
-	fl.StringVar(&f.call, "call", "", "the id of the call that was charged wrongly")
-	fl.StringVar(&f.id, "id", "", "makes repeating it harmless; up to 64 letters, digits, dots, dashes and underscores")
+	fl.StringVar(&f.amount, "amount", "", "amount to add to the bill, such as -$1.20 for a refund (required)")
+	fl.StringVar(&f.user, "user", "", "the user to bill (required without --call)")
+	fl.StringVar(&f.key, "key", "", "the key to bill")
+	fl.StringVar(&f.model, "model", "", "the model")
+	fl.StringVar(&f.call, "call", "", "id of the call to correct")
+	fl.StringVar(&f.id, "id", "", "idempotency id: up to 64 letters, digits, dots, dashes and underscores")
 	_ = c.MarkFlagRequired("amount")
 	return c
 }
 
 func adjust(ctx context.Context, f *adjustFlags, w io.Writer) error {
 	if f.call == "" && f.user == "" {
-		return misused("--user is needed, or --call: whose bill is it?")
+		return misused("--user or --call is required")
 	}
 	l, org, err := f.openOne(ctx)
 	if err != nil {
@@ -97,7 +97,7 @@ func adjust(ctx context.Context, f *adjustFlags, w io.Writer) error {
 	}
 	return render(w, f.output, done, func(w io.Writer) error {
 		if done.Replayed {
-			_, err := fmt.Fprintf(w, "%s was made already, %s UTC; nothing is changed\n", done.ID,
+			_, err := fmt.Fprintf(w, "adjustment %s was already made at %s UTC; nothing changed\n", done.ID,
 				done.At.UTC().Format("2006-01-02 15:04:05"))
 			return err
 		}
@@ -110,10 +110,10 @@ func adjust(ctx context.Context, f *adjustFlags, w io.Writer) error {
 	})
 }
 
-// limitNames says which limits a correction changed.
+// limitNames lists the limits that a correction changed.
 func limitNames(names []string) string {
 	if len(names) == 0 {
-		return "no cost limit applies, so none was changed"
+		return "no cost limit applies, so no usage changed"
 	}
-	return "and the present use of " + strings.Join(names, ", ")
+	return "and the current usage of " + strings.Join(names, ", ")
 }

@@ -16,7 +16,7 @@ import (
 func auditCommand() *cobra.Command {
 	var f usageFlags
 	c := &cobra.Command{
-		Use: "audit", Short: "List what was corrected by hand: when, by whom, why", Args: cobra.NoArgs,
+		Use: "audit", Short: "List manual billing corrections", Args: cobra.NoArgs,
 		Example: "  llmguard usage audit --from 2026-11",
 		RunE:    func(c *cobra.Command, _ []string) error { return showAudit(c.Context(), &f, c.OutOrStdout()) },
 	}
@@ -63,5 +63,5 @@ func showAudit(ctx context.Context, f *usageFlags, w io.Writer) error {
 	})
 }
 
-// nano words an amount.
+// nano formats an amount.
 func nano(n int64) string { return pricing.Nano(n).String() }

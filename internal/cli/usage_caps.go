@@ -14,9 +14,9 @@ import (
 func capsCommand() *cobra.Command {
 	var f adminFlags
 	c := &cobra.Command{
-		Use: "caps", Short: "Show where the spend caps of providers and of the deployment stand", Args: cobra.NoArgs,
-		Long: "Shows what each spend cap counts now, over all orgs. \"held\" is the part of what is used that calls in " +
-			"flight may give back.",
+		Use: "caps", Short: "Show the usage of spend caps", Args: cobra.NoArgs, Example: "  llmguard usage caps",
+		Long: "Shows the current usage of each spend cap, over all orgs. \"held\" is the part of it that is reserved by calls in " +
+			"flight.",
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return f.run(c, func(a *adminClient) error {
@@ -27,7 +27,7 @@ func capsCommand() *cobra.Command {
 				return err
 			}
 			if len(l.Data) == 0 {
-				fmt.Fprintln(c.ErrOrStderr(), "no spend cap is in force: see spend_caps in the configuration")
+				fmt.Fprintln(c.ErrOrStderr(), "no spend caps configured; set spend_caps in the configuration")
 			}
 			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error { return writeCaps(w, l.Data) })
 		})
@@ -38,7 +38,7 @@ func capsCommand() *cobra.Command {
 
 func writeCaps(w io.Writer, list []admin.Cap) error {
 	g := grid{
-		head:    []string{"of", "name", "metric", "mode", "used", "held", "amount", "left", "resets in"},
+		head:    []string{"provider", "name", "metric", "mode", "used", "held", "amount", "left", "resets in"},
 		numbers: []bool{false, false, false, false, true, true, true, true, true},
 	}
 	for _, c := range list {

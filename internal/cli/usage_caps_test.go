@@ -14,7 +14,7 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// TestUsageCaps: the caps of the configuration, with what they count now.
+// TestUsageCaps: the configured caps and their current usage.
 func TestUsageCaps(t *testing.T) {
 	b := newBooks(t)
 	text, err := os.ReadFile(b.file)
@@ -68,13 +68,13 @@ spend_caps:
 	}
 }
 
-// TestLimitsThatNeverEmpty: a time without end is "never" in tables, and none of its overflows.
+// TestLimitsThatNeverEmpty: an unlimited time prints as "never", without overflow.
 func TestLimitsThatNeverEmpty(t *testing.T) {
 	used, long, soon := int64(5), math.MaxInt64/1e9, 90.0
 	var out strings.Builder
 	err := limitTable(&out, []admin.Limit{
 		{Name: "stock", Subject: "org", Used: &used},
-		{Name: "older", Subject: "org", Used: &used, Reset: &long}, // of a server that sent the number
+		{Name: "older", Subject: "org", Used: &used, Reset: &long}, // from an older server that sent the maximum
 		{Name: "minute", Subject: "org", Used: &used, Reset: &soon},
 		{Name: "each", Subject: "user"},
 	})

@@ -16,7 +16,7 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// filter says which ledger entries are wanted; the zero value: all.
+// filter selects ledger entries; the zero value selects all.
 type filter struct {
 	user, key, model, kind, call string
 	estimated                    bool
@@ -28,12 +28,12 @@ var kinds = []string{
 
 func (f *filter) add(c *cobra.Command) {
 	fl := c.Flags()
-	fl.StringVar(&f.user, "user", "", "only this user's")
-	fl.StringVar(&f.key, "key", "", "only this key's")
-	fl.StringVar(&f.model, "model", "", "only models whose name fits; * stands for any characters")
+	fl.StringVar(&f.user, "user", "", "only this user")
+	fl.StringVar(&f.key, "key", "", "only this key")
+	fl.StringVar(&f.model, "model", "", "only models that match this pattern (* matches any characters)")
 	fl.StringVar(&f.kind, "kind", "", "only one of "+strings.Join(kinds, ", "))
-	fl.StringVar(&f.call, "call", "", "only the entries of this call, and its corrections")
-	fl.BoolVar(&f.estimated, "estimated", false, "only what is estimated")
+	fl.StringVar(&f.call, "call", "", "only the entries of this call, with its corrections")
+	fl.BoolVar(&f.estimated, "estimated", false, "only estimated entries")
 }
 
 func (f *filter) check() error {
@@ -58,9 +58,9 @@ func entriesCommand() *cobra.Command {
 	var only filter
 	var limit int
 	c := &cobra.Command{
-		Use: "entries", Short: "List ledger entries: what single calls were charged", Args: cobra.NoArgs,
-		Long: "Lists what is in Redis, the newest entries of the period. Entries are never changed: an expired hold's charge is\n" +
-			"corrected by a later entry of the kind late or void, a mistake by one of the kind adjust.",
+		Use: "entries", Short: "List ledger entries, one or more per call", Args: cobra.NoArgs,
+		Long: "Lists the newest entries of the period in Redis. Entries never change: a later entry of kind late or void corrects the\n" +
+			"charge of an expired hold, and one of kind adjust corrects a mistake.",
 		Example: "  llmguard usage entries --estimated --days 7\n  llmguard usage entries --call 01m7x425asv4hapb0hzey6k903",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return showEntries(c, &f, &only, limit)
@@ -69,11 +69,11 @@ func entriesCommand() *cobra.Command {
 	f.add(c, listFormats...)
 	f.period.add(c)
 	only.add(c)
-	c.Flags().IntVar(&limit, "limit", 100, "how many, the newest; 0: all")
+	c.Flags().IntVar(&limit, "limit", 100, "maximum number of entries, newest first (0: all)")
 	return c
 }
 
-// errEnough ends a reading of the ledger.
+// errEnough stops reading the ledger.
 var errEnough = errors.New("enough")
 
 func showEntries(c *cobra.Command, f *usageFlags, only *filter, limit int) error {
@@ -94,7 +94,7 @@ func showEntries(c *cobra.Command, f *usageFlags, only *filter, limit int) error
 		from = at.Add(-clockSkew)
 	}
 	if f.period.to == "" {
-		to = time.Time{} // with what is written meanwhile
+		to = time.Time{} // include entries written meanwhile
 	}
 	l, err := f.open(ctx)
 	if err != nil {
@@ -118,10 +118,10 @@ func showEntries(c *cobra.Command, f *usageFlags, only *filter, limit int) error
 	}
 	if limit > 0 && len(list) > limit {
 		list = list[:limit]
-		fmt.Fprintf(notes, "these are the newest %d; --limit 0 lists all\n", limit)
+		fmt.Fprintf(notes, "showing the newest %d; list all with --limit 0\n", limit)
 	}
 	if len(list) == 0 {
-		fmt.Fprintln(notes, "no entries; look further back with --from or --days")
+		fmt.Fprintln(notes, "no entries; choose a longer period with --from or --days")
 	}
 	slices.Reverse(list)
 	if f.output == "csv" {
@@ -136,7 +136,7 @@ func showEntries(c *cobra.Command, f *usageFlags, only *filter, limit int) error
 	return render(w, f.output, list, func(w io.Writer) error { return entryTable(w, list, len(l.orgs) > 1) })
 }
 
-// clockSkew is how far the clocks of proxies and Redis may be apart.
+// clockSkew is the assumed maximum difference between the clocks of proxies and Redis.
 const clockSkew = 10 * time.Minute
 
 func entryTable(w io.Writer, list []budget.Entry, withOrg bool) error {
@@ -154,7 +154,7 @@ func entryTable(w io.Writer, list []budget.Entry, withOrg bool) error {
 	return g.write(w)
 }
 
-// remark says what is special about an entry.
+// remark returns notes about an entry.
 func remark(e budget.Entry) string {
 	var out []string
 	if e.Estimated {
@@ -164,7 +164,7 @@ func remark(e budget.Entry) string {
 		out = append(out, top.Printable(e.Outcome))
 	}
 	if e.Overrun > 0 {
-		out = append(out, e.Overrun.String()+" over its hold")
+		out = append(out, e.Overrun.String()+" over its reservation")
 	}
 	if e.Corrects != "" {
 		out = append(out, "corrects "+e.Corrects)

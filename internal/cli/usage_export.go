@@ -19,9 +19,9 @@ func exportCommand() *cobra.Command {
 	var f usageFlags
 	var only filter
 	c := &cobra.Command{
-		Use: "export", Short: "Write ledger entries, oldest first, however many", Args: cobra.NoArgs,
-		Long: "Writes what is in Redis. For books that outlive it, set ledger.export_dir: the proxies and workers then append every\n" +
-			"entry to files before it is trimmed.",
+		Use: "export", Short: "Export ledger entries, oldest first", Args: cobra.NoArgs,
+		Long: "Exports the entries in Redis. To keep entries longer, set ledger.export_dir: proxies and workers then append every entry\n" +
+			"to files before it is trimmed.",
 		Example: "  llmguard usage export --from 2026-11 --to 2026-11 --out november.jsonl\n" +
 			"  llmguard usage export -o csv --days 7 --out week.csv",
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -109,7 +109,7 @@ func (w *entryCSV) write(e budget.Entry) error {
 	})
 }
 
-// flush ends the file.
+// flush flushes the writer and returns its error.
 func (w *entryCSV) flush() error {
 	w.Flush()
 	return w.Error()

@@ -10,7 +10,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// hour puts a call of alice, charged n nano-USD, into the sums of an hour and of its day.
+// hour adds a call of alice, charged n nano-USD, to the sums of its hour and day.
 func (s *site) hour(at time.Time, n int64) {
 	s.t.Helper()
 	at = at.UTC()
@@ -28,7 +28,7 @@ func (s *site) hour(at time.Time, n int64) {
 	}
 }
 
-// costs are the sums of a report, by a dimension.
+// costs returns the sums of a report, by a dimension.
 func (s *site) costs(by string, args ...string) map[string]pricing.Nano {
 	s.t.Helper()
 	var r usageReport
@@ -47,15 +47,15 @@ func sameCosts(t *testing.T, what string, got, want map[string]pricing.Nano) {
 	}
 }
 
-// TestUsageByHourAndZone: days and hours are those of the zone, made of the sums of hours; a day
-// of which no hours are known is a UTC day, and the note says so.
+// TestUsageByHourAndZone: days and hours follow the zone and are built from hourly sums. A day
+// without hourly data stays a UTC day, and a note says so.
 func TestUsageByHourAndZone(t *testing.T) {
 	s := newSite(t, orgs)
 	day := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -5)
 	before, date, after := day.AddDate(0, 0, -1).Format(time.DateOnly), day.Format(time.DateOnly), day.AddDate(0, 0, 1).Format(time.DateOnly)
 	s.hour(day.Add(10*time.Hour), 4)
 	s.hour(day.Add(20*time.Hour), 6)
-	period := []string{"--from", before, "--to", after, "--tz", "Asia/Tokyo"} // nine hours ahead
+	period := []string{"--from", before, "--to", after, "--tz", "Asia/Tokyo"} // UTC+9
 	sameCosts(t, "days in Tokyo", s.costs("day", period...), map[string]pricing.Nano{date: 4, after: 6})
 	sameCosts(t, "days in UTC", s.costs("day", period[:4]...), map[string]pricing.Nano{date: 10})
 	sameCosts(t, "hours in Tokyo", s.costs("hour", period...), map[string]pricing.Nano{date + "T19:00+09:00": 4, after + "T05:00+09:00": 6})
@@ -64,11 +64,12 @@ func TestUsageByHourAndZone(t *testing.T) {
 	}
 	sameCosts(t, "without hours", s.costs("day", period...), map[string]pricing.Nano{date: 10})
 	_, notes, _ := llmguard(t, append([]string{"usage", "--org", "acme", "--by", "day", "-c", s.file}, period...)...)
-	has(t, notes, "no hours are known")
+	has(t, notes, "have no hourly data")
 	s.refuses("--tz Nowhere/Here", "usage", "--tz", "Nowhere/Here")
 }
 
-// TestLastHoursAreHours: --from 12h is the last twelve hours, and not the days that they are in.
+// TestLastHoursAreHours: --from 12h means the last twelve hours, not the days that contain
+// them.
 func TestLastHoursAreHours(t *testing.T) {
 	s := newSite(t, orgs)
 	now := time.Now()
@@ -80,8 +81,8 @@ func TestLastHoursAreHours(t *testing.T) {
 	sameCosts(t, "two days", s.costs("user", "--from", "1d"), map[string]pricing.Nano{"alice": 1023})
 }
 
-// TestRefusalsAreShown: whom a limit refused or made wait is in limits refusals and in usage, also
-// who spent nothing.
+// TestRefusalsAreShown: refused and delayed users appear in `limits refusals` and `usage`, even
+// if they spent nothing.
 func TestRefusalsAreShown(t *testing.T) {
 	s := newSite(t, orgs)
 	store := budget.New(s.redis, budget.Options{})
@@ -106,5 +107,5 @@ func TestRefusalsAreShown(t *testing.T) {
 		t.Errorf("refusals have no model: %s", out)
 	}
 	_, notes, _ := llmguard(t, "limits", "refusals", "--user", "nobody", "-c", s.file)
-	has(t, notes, "no limit refused a call")
+	has(t, notes, "no calls refused or delayed by a limit")
 }

@@ -9,27 +9,27 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// period is a span of time as flags say it.
+// period is a time span given by flags.
 type period struct {
 	from, to string
 	count    int
-	tz       string // the zone of its days; empty: UTC
+	tz       string // time zone of its days; empty: UTC
 }
 
 func (p *period) add(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&p.from, "from", "",
-		"begin: a day (2026-11-01), month (2026-11), time (2026-11-01T08:00:00Z) or duration ago (7d, 36h)")
-	f.StringVar(&p.to, "to", "", "end, in the same forms; a day or month is counted whole (default: now)")
-	f.IntVar(&p.count, "days", 0, "instead of --from: so many UTC days, the last one included (default 1)")
+		"start: a day (2026-11-01), month (2026-11), time (2026-11-01T08:00:00Z) or duration ago (7d, 36h)")
+	f.StringVar(&p.to, "to", "", "end, in the same formats; the whole day or month is included (default: now)")
+	f.IntVar(&p.count, "days", 0, "instead of --from: number of UTC days, including the last (default 1)")
 }
 
-// addZone gives a command --tz.
+// addZone adds --tz to a command.
 func (p *period) addZone(c *cobra.Command) {
-	c.Flags().StringVar(&p.tz, "tz", "", "the zone of days and hours, such as Europe/Berlin (default: UTC)")
+	c.Flags().StringVar(&p.tz, "tz", "", "time zone of days and hours, such as Europe/Berlin (default: UTC)")
 }
 
-// zone is that of --tz.
+// zone returns the location of --tz.
 func (p *period) zone() (*time.Location, error) {
 	if p.tz == "" {
 		return time.UTC, nil
@@ -41,16 +41,16 @@ func (p *period) zone() (*time.Location, error) {
 	return zone, nil
 }
 
-// midnight is the begin of a time's day, in its zone.
+// midnight returns the start of t's day, in its zone.
 func midnight(t time.Time) time.Time {
 	year, month, day := t.Date()
 	return time.Date(year, month, day, 0, 0, 0, 0, t.Location())
 }
 
-// given reports whether the user named any period.
+// given reports whether any period flag is set.
 func (p *period) given() bool { return p.from != "" || p.to != "" || p.count != 0 }
 
-// bounds returns [from, to); without flags it is today.
+// bounds returns [from, to); the default is today.
 func (p *period) bounds(now time.Time) (from, to time.Time, err error) {
 	zone, err := p.zone()
 	if err != nil {
@@ -68,7 +68,7 @@ func (p *period) bounds(now time.Time) (from, to time.Time, err error) {
 	case p.count < 0:
 		return from, to, misused("--days %d: expected 1 or more", p.count)
 	case p.from != "" && p.count > 0:
-		return from, to, misused("--from and --days are two ways to say the same; use one")
+		return from, to, misused("--from and --days cannot be combined")
 	case p.from != "":
 		from, _, err = instant(p.from, now)
 		if err != nil {
@@ -78,16 +78,17 @@ func (p *period) bounds(now time.Time) (from, to time.Time, err error) {
 		from = midnight(to.Add(-time.Nanosecond)).AddDate(0, 0, 1-max(p.count, 1))
 	}
 	if !from.Before(to) {
-		return from, to, fmt.Errorf("the period is empty: it begins at %s and ends at %s", from.Format(time.RFC3339),
+		return from, to, fmt.Errorf("the period is empty: it starts at %s and ends at %s", from.Format(time.RFC3339),
 			to.Format(time.RFC3339))
 	}
 	return from, to, nil
 }
 
-// maxDays is more than daily sums are kept for.
+// maxDays is more than the retention of daily sums.
 const maxDays = 3660
 
-// hourly reports whether a begin or an end is within a day: a time, or so many hours ago.
+// hourly reports whether the start or the end is within a day: a time, or a number of hours
+// ago.
 func (p *period) hourly() bool {
 	for _, text := range []string{p.from, p.to} {
 		if _, err := time.Parse(time.RFC3339, text); err == nil {
@@ -100,7 +101,7 @@ func (p *period) hourly() bool {
 	return false
 }
 
-// days is bounds for daily sums, in whole days.
+// days is bounds in whole days, for daily sums.
 func (p *period) days(now time.Time) (from, to time.Time, err error) {
 	from, to, err = p.bounds(now)
 	if err != nil {
@@ -116,7 +117,7 @@ func (p *period) days(now time.Time) (from, to time.Time, err error) {
 	return from, to, nil
 }
 
-// instant reads a point in time: as the begin of a period, and as its end.
+// instant parses a point in time and returns it as the start and as the end of a period.
 func instant(text string, now time.Time) (begin, end time.Time, err error) {
 	switch text {
 	case "today":
@@ -142,7 +143,7 @@ func instant(text string, now time.Time) (begin, end time.Time, err error) {
 		"a duration ago (7d, 36h), today or yesterday", text)
 }
 
-// ago reads a duration, of days too.
+// ago parses a duration, with days allowed.
 func ago(text string) (time.Duration, bool) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		n, err := strconv.ParseUint(days, 10, 16)

@@ -12,8 +12,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// cell makes a text harmless in a spreadsheet, where =, + and the like begin a
-// formula.
+// cell escapes text for spreadsheets, where =, + and the like start a formula.
 func cell(text string) string {
 	if text != "" && strings.ContainsRune("=+-@\t\r\n", rune(text[0])) {
 		return "'" + text
@@ -21,18 +20,18 @@ func cell(text string) string {
 	return text
 }
 
-// plainUSD is an amount as spreadsheets read it: -1.200000000.
+// plainUSD formats an amount for spreadsheets: -1.200000000.
 func plainUSD(n pricing.Nano) string { return strings.Replace(n.String(), "$", "", 1) }
 
-// whole is an integer for a table.
+// whole formats an integer for a table.
 func whole(n int64) string { return strconv.FormatInt(n, 10) }
 
-// column is a figure of a line: as a table and as a CSV file have it.
+// column is a figure of a line, in tables and CSV.
 type column struct {
 	name, csv string
 	of        func(*line) string
-	money     func(*line) pricing.Nano // instead of of
-	rare      bool                     // left out of a table in which it is 0 everywhere
+	money     func(*line) pricing.Nano // replaces of for amounts
+	rare      bool                     // omitted from a table if 0 everywhere
 }
 
 func (r *report) columns() []column {
@@ -110,7 +109,7 @@ func (r *report) writeTable(w io.Writer) error {
 	return g.write(w)
 }
 
-// writeCSV writes the lines without a total, which a spreadsheet makes itself.
+// writeCSV writes the lines without a total, which spreadsheets compute.
 func (r *report) writeCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	columns := r.columns()
@@ -141,9 +140,9 @@ func (r *report) writeCSV(w io.Writer) error {
 	return out.Error()
 }
 
-// usageJSON is the answer for programs; amounts are nano-USD.
+// usageJSON is the machine-readable output; amounts are in nano-USD.
 type usageJSON struct {
-	From  string     `json:"from"` // first and last UTC day; of hours when they begin and end
+	From  string     `json:"from"` // first and last UTC day; for hourly reports, start and end
 	To    string     `json:"to"`
 	Lines []lineJSON `json:"lines"`
 	Total lineJSON   `json:"total"`
@@ -152,7 +151,7 @@ type usageJSON struct {
 type lineJSON struct {
 	By        map[string]string `json:"by,omitempty"`
 	Calls     *int64            `json:"calls,omitempty"`
-	Tokens    *int64            `json:"tokens,omitempty"` // of the class
+	Tokens    *int64            `json:"tokens,omitempty"` // of the token class
 	Input     *int64            `json:"input_tokens,omitempty"`
 	Cached    *int64            `json:"cached_input_tokens,omitempty"`
 	Written   *int64            `json:"cache_write_tokens,omitempty"`
@@ -161,7 +160,7 @@ type lineJSON struct {
 	Estimated *pricing.Nano     `json:"estimated_nano_usd,omitempty"`
 	Overrun   *pricing.Nano     `json:"overrun_nano_usd,omitempty"`
 	Adjusted  *pricing.Nano     `json:"adjusted_nano_usd,omitempty"`
-	Refused   *int64            `json:"refused,omitempty"` // calls; with --by org, user and times
+	Refused   *int64            `json:"refused,omitempty"` // calls; only grouped by org, user and time
 	Waited    *int64            `json:"waited,omitempty"`
 }
 

@@ -15,17 +15,17 @@ import (
 func reconcileCommand() *cobra.Command {
 	var f usageFlags
 	c := &cobra.Command{
-		Use: "reconcile", Short: "List charges that came too late to be booked by themselves, and book or drop them",
+		Use: "reconcile", Short: "List, book or drop charges that arrived too late to be booked automatically",
 		Args: cobra.NoArgs,
-		Long: "A charge that arrives more than an hour after its call cannot be told from one that was booked before, so it waits here.\n" +
-			"\"booked\" is what the ledger has of the same call and attempt: if it has it, drop the charge; if it does not, charge it.",
+		Long: "A charge that arrives more than an hour after its call may already be booked, so it waits here for your decision. \"booked\"\n" +
+			"shows what the ledger has for the same call and attempt. If it is booked, drop the charge; otherwise, charge it.",
 		Example: "  llmguard usage reconcile\n" +
-			"  llmguard usage reconcile charge --call 01m7x425asv4hapb0hzey6k903 --reason 'proxy 3 was cut off, ticket 90'",
+			"  llmguard usage reconcile charge --call 01m7x425asv4hapb0hzey6k903 --reason 'proxy 3 was offline, ticket 90'",
 		RunE: func(c *cobra.Command, _ []string) error { return showUnresolved(c.Context(), &f, c.OutOrStdout()) },
 	}
 	f.add(c, listFormats...)
-	c.AddCommand(resolveCommand("charge", "Book a charge of the list", true),
-		resolveCommand("drop", "Take a charge off the list and do not book it", false))
+	c.AddCommand(resolveCommand("charge", "Book a late charge", true),
+		resolveCommand("drop", "Drop a late charge without booking it", false))
 	return c
 }
 
@@ -47,7 +47,7 @@ func showUnresolved(ctx context.Context, f *usageFlags, w io.Writer) error {
 	}
 	return render(w, f.output, all, func(w io.Writer) error {
 		if len(all) == 0 {
-			_, err := fmt.Fprintln(w, "nothing is left to reconcile")
+			_, err := fmt.Fprintln(w, "nothing to reconcile")
 			return err
 		}
 		g := grid{
@@ -74,6 +74,7 @@ func resolveCommand(use, short string, charge bool) *cobra.Command {
 	var again bool
 	c := &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs,
+		Example: "  llmguard usage reconcile " + use + " --call 01m7x425asv4hapb0hzey6k903 --reason 'ticket 90'",
 		RunE: func(c *cobra.Command, _ []string) error {
 			body := map[string]any{"action": use, "reason": by.reason, "limits": by.limits, "although_booked": again}
 			if c.Flags().Changed("attempt") {
@@ -87,18 +88,18 @@ func resolveCommand(use, short string, charge bool) *cobra.Command {
 	}
 	f.add(c, listFormats...)
 	by.add(c)
-	c.Flags().StringVar(&call, "call", "", "the call's id; needed")
-	c.Flags().IntVar(&attempt, "attempt", 0, "which attempt, if several of the call are on the list")
+	c.Flags().StringVar(&call, "call", "", "id of the call (required)")
+	c.Flags().IntVar(&attempt, "attempt", 0, "the attempt, if the list has several of the call")
 	_ = c.MarkFlagRequired("call")
 	if charge {
-		c.Flags().BoolVar(&again, "although-booked", false, "charge it although the ledger has the call already")
+		c.Flags().BoolVar(&again, "although-booked", false, "charge even if the ledger already has the call")
 	} else {
 		_ = c.Flags().MarkHidden("limits")
 	}
 	return c
 }
 
-// resolve books or drops a charge of the list.
+// resolve books or drops a late charge.
 func resolve(ctx context.Context, f *usageFlags, call string, body map[string]any, w io.Writer) error {
 	l, org, err := f.openOne(ctx)
 	if err != nil {

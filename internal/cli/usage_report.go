@@ -10,31 +10,31 @@ import (
 	"github.com/llmguard/llmguard/internal/admin"
 )
 
-// dimensions are what usage can be summed by.
+// dimensions are what usage can be grouped by.
 var dimensions = []string{"org", "user", "key", "model", "provider", "endpoint", "hour", "day", "month", "class"}
 
-// report is what `llmguard usage` answers.
+// report is the output of `llmguard usage`.
 type report struct {
 	by       []string
 	sort     string
 	from, to time.Time
-	hours    bool           // it is of hours, and not of whole UTC days
-	zone     *time.Location // of days and hours
-	wholes   int            // UTC days in it of which no hours are known
+	hours    bool           // hourly sums instead of whole UTC days
+	zone     *time.Location // zone of days and hours
+	wholes   int            // number of UTC days without hourly data
 	rows     []usageRow
 	refusals []admin.Refusal
-	values   map[string][]string // of the dimensions, by the names of lines
+	values   map[string][]string // values of the dimensions, by line name
 	lines    []*line
 	total    line
 }
 
-// usageRow is what an org spent in an hour or a day, or what of that on one class of tokens.
+// usageRow is what an org spent in an hour or a day, optionally on one token class.
 type usageRow struct {
 	org, class string
 	budget.Rollup
 }
 
-// line is one sum. With class among the dimensions it has tokens and Cost only.
+// line is one sum. If grouped by class it has only tokens and Cost.
 type line struct {
 	by []string // values of the dimensions
 	budget.Sums
@@ -56,7 +56,7 @@ func (r *report) add(org string, one budget.Rollup) {
 	}
 }
 
-// name is the line that a row counts in.
+// name returns the name of the line that a row is added to.
 func (r *report) name(row usageRow) string {
 	names := r.times(row.Begin, row.Hour)
 	names["org"] = row.org
@@ -82,8 +82,7 @@ func (r *report) nameOf(names map[string]string) string {
 	return name
 }
 
-// times names the hour, the day and the month of a sum. A UTC day of which no hours are known
-// has no hour.
+// times returns the hour, day and month of a sum. A UTC day without hourly data has no hour.
 func (r *report) times(begin time.Time, hour bool) map[string]string {
 	if !hour {
 		return map[string]string{"day": begin.Format(time.DateOnly), "month": begin.Format("2006-01"), "hour": "-"}
@@ -95,15 +94,15 @@ func (r *report) times(begin time.Time, hour bool) map[string]string {
 	}
 }
 
-// countsRefusals reports whether refusals can be told by all that is summed by: they have a user
-// and a time, and no key or model.
+// countsRefusals reports whether refusals can be grouped like the report: they have a user and
+// a time, but no key or model.
 func (r *report) countsRefusals() bool {
 	return !slices.ContainsFunc(r.by, func(d string) bool {
 		return !slices.Contains([]string{"org", "user", "hour", "day", "month"}, d)
 	})
 }
 
-// countRefusal adds what a limit refused.
+// countRefusal adds a refusal count.
 func (r *report) countRefusal(lines map[string]*line, one admin.Refusal) {
 	names := r.times(*one.Begin, one.Hour && r.hours)
 	names["org"], names["user"] = one.Org, one.User
@@ -119,7 +118,7 @@ func (r *report) countRefusal(lines map[string]*line, one admin.Refusal) {
 
 func (r *report) byClass() bool { return slices.Contains(r.by, "class") }
 
-// measures are what lines can be sorted by besides the dimensions.
+// measures are what lines can be sorted by, in addition to the dimensions.
 var measures = map[string]func(*line) int64{
 	"cost":      func(l *line) int64 { return int64(l.Cost) },
 	"calls":     func(l *line) int64 { return l.Calls },
@@ -146,7 +145,7 @@ func (r *report) checkSort(column string) error {
 	return nil
 }
 
-// collect adds up and sorts the lines: measures largest first, names by name, ties by cost
+// collect adds up and sorts the lines: by measures descending, by names ascending, ties by cost
 // and then by all names.
 func (r *report) collect() {
 	lines := map[string]*line{}
@@ -175,7 +174,7 @@ func (r *report) collect() {
 
 const hourLayout = "2006-01-02 15:04 MST"
 
-// span words the period.
+// span formats the period.
 func (r *report) span() string {
 	if r.hours {
 		return "from " + r.from.Truncate(time.Hour).Format(hourLayout) + " to " + r.to.Format(hourLayout)

@@ -18,7 +18,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// books is a configuration, its Redis, and a store to put charges in.
+// books is a configuration, its Redis, and a store for charges.
 type books struct {
 	t     *testing.T
 	file  string
@@ -53,7 +53,7 @@ orgs:
 
 var userDay = budget.Limit{ID: "user-day", Subject: budget.User, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Amount: 5e9, Window: 24 * time.Hour}}
 
-// charge books a call and returns its id.
+// charge records a call and returns its id.
 func (b *books) charge(c budget.Call, split pricing.Split, estimated bool) string {
 	b.t.Helper()
 	c.ID, c.Provider, c.Endpoint = wire.NewCallID(), "openai", "chat.completions"
@@ -72,7 +72,7 @@ func (b *books) charge(c budget.Call, split pricing.Split, estimated bool) strin
 	return c.ID
 }
 
-// some books three calls in two orgs.
+// some records three calls in two orgs.
 func (b *books) some() (alice, bob, gus string) {
 	alice = b.charge(budget.Call{Org: "acme", User: "alice", Key: "a1", Model: "gpt-4o"}, pricing.Split{Input: 400_000_000, CachedInput: 100_000_000, Output: 1_000_000_001}, false)
 	bob = b.charge(budget.Call{Org: "acme", User: "bob", Key: "b1", Model: "=cmd()"}, pricing.Split{Output: 250_000_000}, true)
@@ -80,14 +80,14 @@ func (b *books) some() (alice, bob, gus string) {
 	return alice, bob, gus
 }
 
-// says runs `usage` with the books' configuration and returns all it prints.
+// says runs `usage` and returns everything it prints.
 func (b *books) says(args ...string) string {
 	b.t.Helper()
 	return says(b.t, append(append([]string{"usage"}, args...), "--exact", "-c", b.file)...)
 }
 
-// wants compares what a command says. NOW, ID and ME stand for what differs
-// from run to run; runs of spaces count as one.
+// wants compares the output of a command. NOW, ID and ME stand for values that differ between
+// runs; runs of spaces count as one.
 func (b *books) wants(want string, args ...string) {
 	b.t.Helper()
 	got := b.says(args...)
@@ -102,7 +102,7 @@ func (b *books) wants(want string, args ...string) {
 
 func TestUsageSums(t *testing.T) {
 	b := newBooks(t)
-	b.wants("nothing was spent on TODAY UTC\non TODAY UTC\nuser model calls input cached output cost estimated overrun\ntotal 0 0 0 0 $0.000000000 $0.000000000 $0.000000000", "--org", "acme")
+	b.wants("no spending on TODAY UTC\non TODAY UTC\nuser model calls input cached output cost estimated overrun\ntotal 0 0 0 0 $0.000000000 $0.000000000 $0.000000000", "--org", "acme")
 	b.some()
 	b.wants(`
 on TODAY UTC
@@ -149,13 +149,13 @@ total 330 $4.750000001`, "--org", "all", "--by", "org,class", "--sort", "org")
 func TestUsageErrors(t *testing.T) {
 	b := newBooks(t)
 	for _, test := range []struct{ args, want string }{
-		{"--org nobody", "--org nobody: no such org; there are acme, globex"},
+		{"--org nobody", "--org nobody: no such org. Orgs: acme, globex"},
 		{"--org acme --by user,colour", "--by colour: expected org, user, key, model, provider, endpoint, hour, day, month, class, separated by commas"},
 		{"--org acme --sort day", "--sort day: expected cost, calls, tokens, estimated, overrun, refused or one of --by user,model"},
 		{"--org acme -o xml", "--output xml: expected one of table, json, yaml, csv, jsonl"},
 		{"--org acme --from tomorrow", "--from tomorrow: expected a day (2026-11-01), a month (2026-11), a time (2026-11-01T08:00:00Z), a duration ago (7d, 36h), today or yesterday"},
-		{"--org acme --from 2026-02-01 --to 2026-01-01", "the period is empty: it begins at 2026-02-01T00:00:00Z and ends at 2026-01-02T00:00:00Z"},
-		{"--org acme --from 7d --days 7", "--from and --days are two ways to say the same; use one"},
+		{"--org acme --from 2026-02-01 --to 2026-01-01", "the period is empty: it starts at 2026-02-01T00:00:00Z and ends at 2026-01-02T00:00:00Z"},
+		{"--org acme --from 7d --days 7", "--from and --days cannot be combined"},
 		{"--org acme --days -1", "--days -1: expected 1 or more"},
 		{"--org acme --from 2001-01-01", "the period has more than 3660 days; daily sums are kept for 400"},
 		{"entires --org acme", `unknown command "entires" for "llmguard usage"; did you mean entries?`},
@@ -164,9 +164,9 @@ func TestUsageErrors(t *testing.T) {
 		{"entries --org acme --limit -1", "--limit -1: expected 0 or more"},
 		{"adjust --org acme --user alice --amount 1", `required flag(s) "reason" not set`},
 		{"adjust --org acme --user alice --amount 0 --reason r", "amount 0: expected an amount such as -$1.20 or $0.05, not 0"},
-		{"adjust --org acme --amount 1 --reason r", "--user is needed, or --call: whose bill is it?"},
-		{"adjust --org all --user gus --amount 1 --reason r", "--org: this is done for one org at a time; there are acme, globex"},
-		{"adjust --org acme --user gus --amount 1 --reason r", "Org acme has no user \"gus\". The bill of one who has left is corrected by call"},
+		{"adjust --org acme --amount 1 --reason r", "--user or --call is required"},
+		{"adjust --org all --user gus --amount 1 --reason r", "--org: choose one org: acme, globex"},
+		{"adjust --org acme --user gus --amount 1 --reason r", "Org acme has no user \"gus\". To correct the bill of a removed user, name the call"},
 		{"reconcile drop --org acme --call " + wire.NewCallID() + " --reason r", "No such charge is on the list of org acme"},
 	} {
 		b.wants("llmguard: "+test.want, strings.Fields(test.args)...)
@@ -177,7 +177,7 @@ func TestUsagePeriods(t *testing.T) {
 	now := time.Date(2026, 11, 20, 15, 4, 5, 0, time.UTC)
 	for _, test := range []struct {
 		p        period
-		from, to string // of the days
+		from, to string // first and last day
 	}{
 		{period{}, "2026-11-20", "2026-11-21"},
 		{period{count: 7}, "2026-11-14", "2026-11-21"},
@@ -259,16 +259,16 @@ func TestUsageAdjust(t *testing.T) {
 	if used() != 1_500_000_001 {
 		t.Errorf("the limit is at %d; only the bill was to be corrected", used())
 	}
-	b.wants("fix-1 was made already, NOW UTC; nothing is changed",
+	b.wants("adjustment fix-1 was already made at NOW UTC; nothing changed",
 		"adjust", "--org", "acme", "--user", "alice", "--amount", "-$1.20", "--reason", "refund, ticket 81", "--by", "carla", "--id", "fix-1")
-	b.wants("adjusted the bill of user alice of org acme by -$0.300000000 (id ID, by carla)\nand the present use of user-day",
+	b.wants("adjusted the bill of user alice of org acme by -$0.300000000 (id ID, by carla)\nand the current usage of user-day",
 		"adjust", "--org", "acme", "--call", alice, "--amount", "-0.30", "--reason", "billed twice", "--by", "carla", "--limits")
 	if used() != 1_200_000_001 {
 		t.Errorf("the limit is at %d, want 0.30 less", used())
 	}
 	b.wants("llmguard: The call was made by user \"alice\", not \"bob\"",
 		"adjust", "--org", "acme", "--call", alice, "--user", "bob", "--amount", "-0.30", "--reason", "x")
-	b.wants("llmguard: The ledger of org globex has no such call. If it is too old, leave the call out and name user, key and model",
+	b.wants("llmguard: The ledger of org globex has no such call. If it is too old, omit the call and name user, key and model",
 		"adjust", "--org", "globex", "--call", alice, "--amount", "-0.30", "--reason", "x")
 	b.wants(`
 on TODAY UTC
@@ -297,7 +297,7 @@ NOW acme alice usage.adjust -$0.300000000 carla billed twice user-day ID`, "audi
 func TestUsageReconcile(t *testing.T) {
 	b := newBooks(t)
 	alice, _, _ := b.some()
-	b.wants("nothing is left to reconcile", "reconcile", "--org", "all")
+	b.wants("nothing to reconcile", "reconcile", "--org", "all")
 	late := func(id string, n pricing.Nano) {
 		c := budget.Call{ID: id, Org: "acme", User: "alice", Key: "a1", Model: "gpt-4o"}
 		old := budget.New(b.redis, budget.Options{Horizon: time.Nanosecond})
@@ -313,16 +313,16 @@ arrived (UTC) org user model call attempt cost booked
 NOW acme alice gpt-4o ID 0 $0.000000070 no
 NOW acme alice gpt-4o ID 0 $0.000000080 no`, "reconcile", "--org", "all")
 	b.wants("charged $0.000000070 to user alice of org acme", "reconcile", "charge", "--org", "acme", "--call", first, "--reason", "lost", "--by", "carla")
-	late(first, 70) // once more
+	late(first, 70) // a repeated report
 	b.wants(`
 arrived (UTC) org user model call attempt cost booked
 NOW acme alice gpt-4o ID 0 $0.000000080 no
 NOW acme alice gpt-4o ID 0 $0.000000070 yes, $0.000000070 (charge)`, "reconcile", "--org", "acme")
-	b.wants("llmguard: The ledger has this call already (charge, $0.00000007). Drop the charge, or set although_booked",
+	b.wants("llmguard: The ledger already has this call (charge, $0.00000007). Drop the charge, or set although_booked",
 		"reconcile", "charge", "--org", "acme", "--call", first, "--reason", "lost")
 	b.wants("dropped $0.000000070 of user alice of org acme", "reconcile", "drop", "--org", "acme", "--call", first, "--reason", "a replay", "--by", "carla")
 	b.wants("dropped $0.000000080 of user alice of org acme", "reconcile", "drop", "--org", "acme", "--call", second, "--reason", "a test", "--by", "carla")
-	b.wants("nothing is left to reconcile", "reconcile", "--org", "acme")
+	b.wants("nothing to reconcile", "reconcile", "--org", "acme")
 	b.wants(`
 time (UTC) user key model kind input output cost id
 NOW alice a1 gpt-4o charge 0 0 $0.000000070 ID carla: lost`, "entries", "--org", "acme", "--call", first)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,13 +15,13 @@ import (
 
 func usersCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "users", Short: "List, make and change the users of an org", Long: adminHelp,
+		Use: "users", Short: "List, create and change users of an org", Long: adminHelp,
 		Example: "  llmguard users list --org acme\n" +
 			"  llmguard users create alice --org acme --name 'Alice A.'\n" +
 			"  llmguard users disable alice --org acme --reason 'left'",
 	}
 	c.AddCommand(usersListCommand(), userCommand("get USER", "Show a user", http.MethodGet),
-		userCommand("create USER", "Make a user", http.MethodPost),
+		userCommand("create USER", "Create a user", http.MethodPost),
 		userCommand("update USER", "Change a user", http.MethodPatch), switchCommand("user", "disable", true),
 		switchCommand("user", "enable", false), usersDeleteCommand())
 	return c
@@ -29,7 +30,12 @@ func usersCommand() *cobra.Command {
 func usersListCommand() *cobra.Command {
 	var f adminFlags
 	var org string
-	c := &cobra.Command{Use: "list", Short: "List the users of an org", Args: cobra.NoArgs}
+	c := &cobra.Command{
+		Use:     "list",
+		Short:   "List users of an org",
+		Args:    cobra.NoArgs,
+		Example: "  llmguard users list --org acme",
+	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return f.run(c, func(a *adminClient) error {
 			var l struct {
@@ -56,14 +62,18 @@ func usersListCommand() *cobra.Command {
 	return c
 }
 
-// userCommand shows, makes or changes a user, by the method.
+// userCommand shows, creates or changes a user, depending on the method.
 func userCommand(use, short, method string) *cobra.Command {
 	var f adminFlags
 	var s fields
 	var org string
-	s.text("name", "name", "for people")
-	s.number("weight", "weight", "the user's part of the org's turns; 100 is usual")
-	c := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
+	s.text("name", "name", "display name")
+	s.number("weight", "weight", "share of the org's turns relative to other users (default 100)")
+	verb, _, _ := strings.Cut(use, " ")
+	c := &cobra.Command{Use: use, Short: short, Example: exampleOf("user", verb), Args: cobra.ExactArgs(1)}
+	if method == http.MethodPatch {
+		c.Example += " --weight 200"
+	}
 	c.RunE = func(c *cobra.Command, args []string) (err error) {
 		path, body := pathOf("orgs", org, "users", args[0]), any(nil)
 		switch method {
@@ -98,12 +108,12 @@ func userCommand(use, short, method string) *cobra.Command {
 
 func usersDeleteCommand() *cobra.Command {
 	var org string
-	c := deleteCommand("user", "Remove a user that was made here, with keys and limits; the ledger stays",
+	c := deleteCommand("user", "Delete a user that was created at runtime, with keys and limits (the ledger is kept)",
 		func(c *cobra.Command, a *adminClient, args []string) error {
 			if err := a.ask(c.Context(), http.MethodDelete, pathOf("orgs", org, "users", args[0]), nil, nil); err != nil {
 				return err
 			}
-			fmt.Fprintf(c.OutOrStdout(), "removed what was recorded of user %s of org %s\n", args[0], org)
+			fmt.Fprintf(c.OutOrStdout(), "deleted user %s of org %s from Redis\n", args[0], org)
 			return nil
 		})
 	orgFlag(c, &org)

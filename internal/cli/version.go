@@ -11,12 +11,12 @@ import (
 	"github.com/llmguard/llmguard/internal/app"
 )
 
-// build is what a binary knows of itself.
+// build is the version information of a binary.
 type build struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
-	Time     string `json:"time,omitempty"` // of the commit
-	Modified bool   `json:"modified"`       // the tree had changes beyond the commit
+	Time     string `json:"time,omitempty"` // commit time
+	Modified bool   `json:"modified"`       // built with uncommitted changes
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
@@ -43,7 +43,9 @@ func thisBuild() build {
 func versionCommand() *cobra.Command {
 	var output string
 	c := &cobra.Command{
-		Use: "version", Short: "Print the version, the commit and what it was built with", Args: cobra.NoArgs,
+		Use: "version", Short: "Print version, commit and build information", Args: cobra.NoArgs,
+		Example: "  llmguard version\n" +
+			"  llmguard version -o json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			b := thisBuild()
 			return render(c.OutOrStdout(), output, b, func(w io.Writer) error { return b.print(w) })
@@ -53,7 +55,7 @@ func versionCommand() *cobra.Command {
 	return c
 }
 
-// line is all of it in one line.
+// line formats the information on one line.
 func (b build) line() string {
 	commit := "commit unknown"
 	if b.Commit != "" {

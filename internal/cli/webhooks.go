@@ -15,8 +15,10 @@ import (
 
 func webhooksCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "webhooks", Short: "List targets and switch them on again, list and replay deliveries that were given up",
-		Long: "For operators. docs/webhooks.md says when a delivery is given up.\n\n" + adminHelp,
+		Use: "webhooks", Short: "List webhook targets and failed deliveries, re-enable and replay them",
+		Example: "  llmguard webhooks targets\n" +
+			"  llmguard webhooks dead --org acme",
+		Long: "For operators. See docs/webhooks.md for when a delivery counts as failed.\n\n" + adminHelp,
 	}
 	c.AddCommand(webhooksDeadCommand(), webhooksReplayCommand(), webhooksTargetsCommand(), webhooksEnableCommand())
 	return c
@@ -26,7 +28,7 @@ func webhooksDeadCommand() *cobra.Command {
 	var f usageFlags
 	var limit int
 	c := &cobra.Command{
-		Use: "dead", Short: "List the deliveries that were given up, the newest first", Args: cobra.NoArgs,
+		Use: "dead", Short: "List failed deliveries, newest first", Args: cobra.NoArgs,
 		Long: adminHelp,
 		Example: "  llmguard webhooks dead --org acme\n" +
 			"  llmguard webhooks dead -o json | jq -r '.[] | select(.reason == \"gone\") | .id'",
@@ -45,7 +47,7 @@ func webhooksDeadCommand() *cobra.Command {
 				return err
 			}
 			if l.HasMore {
-				fmt.Fprintf(c.ErrOrStderr(), "an org has %d or more; --limit lists more\n", limit)
+				fmt.Fprintf(c.ErrOrStderr(), "an org has %d or more; use --limit to list more\n", limit)
 			}
 			if len(l.Data) == 0 {
 				fmt.Fprintln(c.ErrOrStderr(), "no dead letters")
@@ -54,14 +56,14 @@ func webhooksDeadCommand() *cobra.Command {
 		})
 	}
 	f.add(c, listFormats...)
-	c.Flags().IntVar(&limit, "limit", 100, "how many of an org, 1 to 1000")
+	c.Flags().IntVar(&limit, "limit", 100, "maximum number of deliveries per org, 1 to 1000")
 	return c
 }
 
 func webhooksReplayCommand() *cobra.Command {
 	var f usageFlags
 	c := &cobra.Command{
-		Use: "replay ID...", Short: "Deliver again what was given up, with the same webhook-id", Args: cobra.MinimumNArgs(1),
+		Use: "replay ID...", Short: "Send failed deliveries again with the same webhook-id", Args: cobra.MinimumNArgs(1),
 		Example: "  llmguard webhooks dead\n" +
 			"  llmguard webhooks dead --org acme -o json | jq -r '.[].id' | xargs -r llmguard webhooks replay --org acme",
 	}

@@ -17,7 +17,7 @@ func webhooksTargetsCommand() *cobra.Command {
 	var f adminFlags
 	var org string
 	c := &cobra.Command{
-		Use: "targets", Short: "List where events are sent, and which targets are switched off because they answered 410",
+		Use: "targets", Short: "List webhook targets, including those switched off after status 410",
 		Args:    cobra.NoArgs,
 		Example: "  llmguard webhooks targets",
 	}
@@ -31,13 +31,13 @@ func webhooksTargetsCommand() *cobra.Command {
 				return err
 			}
 			if len(l.Data) == 0 {
-				fmt.Fprintln(c.ErrOrStderr(), "no webhook targets: see webhooks of an org in the configuration")
+				fmt.Fprintln(c.ErrOrStderr(), "no webhook targets; set webhooks of an org in the configuration")
 			}
 			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error { return targetTable(w, l.Data) })
 		})
 	}
 	f.add(c, listFormats...)
-	c.Flags().StringVar(&org, "org", "", "only this org's (default: all)")
+	c.Flags().StringVar(&org, "org", "", "only this org (default: all)")
 	return c
 }
 
@@ -54,7 +54,7 @@ func targetTable(w io.Writer, list []webhook.Target) error {
 		}
 		host := t.Host
 		if host == "" {
-			host = "(named by a request)"
+			host = "(set by a request)"
 		}
 		g.add(t.ID, t.Org, top.Printable(host), all(t.Events), state)
 	}
@@ -65,8 +65,8 @@ func webhooksEnableCommand() *cobra.Command {
 	var f adminFlags
 	var org string
 	c := &cobra.Command{
-		Use: "enable TARGET", Short: "Send events to a switched-off target again; `llmguard webhooks replay` sends what " +
-			"it missed", Args: cobra.ExactArgs(1),
+		Use: "enable TARGET", Short: "Re-enable a target that was switched off (then send what it missed with `llmguard webhooks " +
+			"replay`)", Args: cobra.ExactArgs(1),
 		Example: "  llmguard webhooks targets\n" +
 			"  llmguard webhooks enable 3f9c1e0a7b24d68f05a1c2e3 --org acme --reason 'endpoint is back'",
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/llmguard/llmguard/internal/webhook"
 )
 
-// A target inside our own network is a dead letter; the operator sees it, and
-// replays it.
+// TestWebhooksByHand: a target in a private network becomes a dead letter, which the operator
+// can list and replay.
 func TestWebhooksByHand(t *testing.T) {
 	server := redistest.Start(t)
 	file := filepath.Join(t.TempDir(), "llmguard.yaml")

@@ -19,11 +19,11 @@ import (
 func whyCommand() *cobra.Command {
 	var f usageFlags
 	c := &cobra.Command{
-		Use: "why CALL|JOB|USER", Short: "Explain why a call, a job or a user waits or is refused, and what lets it through",
+		Use: "why CALL|JOB|USER", Short: "Explain why a call, job or user is waiting or refused, and how to let it through",
 		Args: cobra.ExactArgs(1),
-		Long: "Shows every limit that applies, with its numbers, when room comes back, and who holds the most of it. For a waiting job it says\n" +
-			"whether it waits for a limit, a spend cap or the provider's quota, its place, and when it will start. It ends with the commands\n" +
-			"that let it through now. Limits are as they are now, also for a call that has ended.",
+		Long: "Shows every limit that applies, its usage, when it has capacity again, and who uses most of it. For a waiting job it shows\n" +
+			"whether it waits for a limit, a spend cap or the provider's quota, its position, and when it will start. At the end it\n" +
+			"lists commands that let it through now. Limits are the current ones, even for a call that has ended.",
 		Example: "  llmguard why alice --org acme\n" +
 			"  llmguard why job_puyzj01m7x3vb350ckcmq65wwmswwsz\n" +
 			"  llmguard why 01m7x425asv4hapb0hzey6k903 -o json",
@@ -44,7 +44,7 @@ func whyCommand() *cobra.Command {
 	return c
 }
 
-// where are the flags with which another command reaches the same llmguard.
+// where returns the flags with which another command reaches the same llmguard.
 func (f *adminFlags) where() string {
 	out := ""
 	for _, name := range []string{"config", "context", "admin-url", "ca-file"} {
@@ -63,7 +63,7 @@ func whyText(out io.Writer, w *admin.Why) error {
 			e.At.UTC().Format("2006-01-02 15:04:05"), e.Kind, top.Printable(e.Model), top.Printable(e.Outcome),
 			e.Cost, pricing.Nano(e.HeldNano), milliseconds(e.WaitedMS), milliseconds(e.TookMS))
 		for _, s := range e.Shadow {
-			fmt.Fprintf(out, "  it would not have been within the limit %s, which is in shadow mode\n", s.Limit)
+			fmt.Fprintf(out, "  over the limit %s (shadow mode, not enforced)\n", s.Limit)
 		}
 	}
 	fmt.Fprintln(out)
@@ -76,7 +76,7 @@ func whyText(out io.Writer, w *admin.Why) error {
 		whyMore(out, &w.Limits[i])
 	}
 	if len(w.Refusals) > 0 {
-		fmt.Fprintln(out, "\nRefused and made to wait in the last 24 hours:")
+		fmt.Fprintln(out, "\nRefused or delayed in the last 24 hours:")
 		if err := refusalTable(out, w.Refusals); err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func whyTitle(w *admin.Why) string {
 
 func whyTable(out io.Writer, limits []admin.WhyLimit) error {
 	g := grid{
-		head:    []string{"limit", "of", "mode", "used", "held", "amount", "wanted", "room", "resets in"},
+		head:    []string{"limit", "subject", "mode", "used", "held", "amount", "needed", "available", "resets in"},
 		numbers: []bool{false, false, false, true, true, true, true, false, true},
 	}
 	for i := range limits {
@@ -127,7 +127,7 @@ func whyTable(out io.Writer, limits []admin.WhyLimit) error {
 	return g.write(out)
 }
 
-// lasting words seconds; nil: never.
+// lasting formats seconds; nil means never.
 func lasting(seconds *float64) string {
 	if seconds == nil {
 		return "never"
@@ -135,14 +135,14 @@ func lasting(seconds *float64) string {
 	return budget.LastingText(budget.Lasting(*seconds))
 }
 
-// whyMore says of a limit that is in use what frees when, and who holds the most.
+// whyMore prints when a limit in use frees capacity, and which users hold the most.
 func whyMore(out io.Writer, l *admin.WhyLimit) {
 	if len(l.Frees) == 0 && len(l.Neighbors) == 0 {
 		return
 	}
 	fmt.Fprintf(out, "\n%s (%s)\n", l.Name, l.Shape)
 	for _, f := range l.Frees {
-		when := "only when open calls end, or the limit changes"
+		when := "only when open calls complete or the limit changes"
 		if f.Seconds != nil {
 			when = "in " + lasting(f.Seconds)
 		}
@@ -158,7 +158,7 @@ func whyMore(out io.Writer, l *admin.WhyLimit) {
 		}
 		held, self := "", ""
 		if n.Held > 0 {
-			held = " and holds " + amountIn(l.Unit, n.Held)
+			held = ", reserved " + amountIn(l.Unit, n.Held)
 		}
 		if n.Self {
 			self = " (this one)"
@@ -167,7 +167,7 @@ func whyMore(out io.Writer, l *admin.WhyLimit) {
 	}
 }
 
-// amountIn words an amount of a limit.
+// amountIn formats an amount in a limit's unit.
 func amountIn(unit string, n int64) string {
 	if unit == "nano_usd" {
 		return pricing.Nano(n).String()
@@ -184,13 +184,13 @@ func whyCommands(out io.Writer, w *admin.Why) error {
 	}
 	for i := range w.Limits {
 		if l := &w.Limits[i]; l.Cap != "" && l.Refuses && l.Command == "" {
-			const text = "\nThe spend cap %s of %s is in the configuration: raise it there, then run llmguard config reload.\n"
+			const text = "\nThe spend cap %s of %s is in the configuration: raise it there, then run `llmguard config reload`.\n"
 			fmt.Fprintf(out, text, l.Name, l.Cap)
 		}
 	}
 	if w.WaitsFor == "quota" {
 		const text = "\n" +
-			"No limit is in the way. The provider's quota of pool %[1]s is set in the configuration: llmguard queue --pool %[1]s\n"
+			"No limit holds it back. It waits for the provider quota of pool %[1]s: run llmguard queue --pool %[1]s\n"
 		fmt.Fprintf(out, text, w.Job.Pool)
 	}
 	return nil

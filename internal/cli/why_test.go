@@ -10,8 +10,8 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// TestWhyUser: a user's limits with their numbers, what frees when, who holds the most, and the
-// command that makes room.
+// TestWhyUser: a user's limits with their numbers, when they free capacity, the largest
+// holders, and the command that raises the limit.
 func TestWhyUser(t *testing.T) {
 	s := newSite(t, orgs)
 	for _, one := range []struct {
@@ -35,13 +35,13 @@ func TestWhyUser(t *testing.T) {
 	}
 	out := s.must("why", "alice", "--org", "acme")
 	command := " limits override --org acme --user alice --limit daily --add '$0.5' --until 1h --reason 'let alice continue' --config " + s.file
-	has(t, out, "Nothing is left of the limit daily of this user.", "key k1 used $4.00", command)
+	has(t, out, "There is no capacity left in the limit daily of this user.", "key k1 used $4.00", command)
 	s.must("limits", "override", "--org", "acme", "--user", "alice", "--limit", "daily", "--add", "$0.5", "--until", "1h", "--reason", "let alice continue")
-	has(t, s.must("why", "alice"), "All limits have room.")
-	s.refuses("no user", "why", "nobody")
+	has(t, s.must("why", "alice"), "All limits have capacity.")
+	s.refuses("user has the id \"nobody\"", "why", "nobody")
 }
 
-// TestWhyCall: what the ledger has of a call, and where its limits are now.
+// TestWhyCall: the ledger entry of a call, and the present state of its limits.
 func TestWhyCall(t *testing.T) {
 	s := newSite(t, orgs)
 	id := s.charge(budget.Call{Org: "acme", User: "alice", Key: "k1", Model: "gpt-4o", Endpoint: string(wire.ChatCompletions)},
@@ -52,7 +52,7 @@ func TestWhyCall(t *testing.T) {
 		t.Errorf("%+v", w)
 	}
 	out := s.must("why", id)
-	has(t, out, "call "+id, "The same call would be within all limits now.", "completed")
+	has(t, out, "call "+id, "The same call would now be within all limits.", "completed")
 	if strings.Contains(out, "To let it through") {
 		t.Errorf("a command without need: %s", out)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
-// stat is a number in a section of Redis' own figures; a command that never ran has none.
+// stat returns a number from a section of Redis INFO; 0 for a command that never ran.
 func (s *site) stat(section, name string) int {
 	s.t.Helper()
 	text, err := s.redis.Info(s.t.Context(), section).Result()
@@ -24,8 +24,8 @@ func (s *site) stat(section, name string) int {
 	return n
 }
 
-// TestAdminWritesCostTheSame: what an administrator's write asks of Redis does not grow
-// with the users there are: the process does not read all records again.
+// TestAdminWritesCostTheSame: the cost of an admin write in Redis does not grow with the number
+// of users, because processes do not reread all records.
 func TestAdminWritesCostTheSame(t *testing.T) {
 	const users, writes = 3000, 3
 	l := newLive(t, "")
@@ -49,7 +49,8 @@ func TestAdminWritesCostTheSame(t *testing.T) {
 	if more := l.stat("commandstats", "cmdstat_hscan:calls=") - scans; more > 0 {
 		t.Errorf("%d scans of all records after %d writes", more, writes)
 	}
-	// A read of all would be 100 KB. What the processes ask meanwhile is in this, too.
+	// Rereading everything would take 100 KB. Other requests of the running processes are
+	// included.
 	if each := (l.stat("stats", "total_net_output_bytes:") - before) / writes; each > 60_000 {
 		t.Errorf("Redis sends %d bytes for a write", each)
 	}

@@ -11,13 +11,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// plausible are values of flags that commands need.
+// plausible are valid values for required flags.
 var plausible = map[string]string{
 	"org": "acme", "user": "alice", "key": "k1", "limit": "daily", "until": "4h", "reason": "r", "amount": "$1",
 	"call": "01m7x425asv4hapb0hzey6k903", "policy": "none.yaml",
 }
 
-// whole is a command line of a command with all that it needs.
+// whole returns a command line with everything that the command requires.
 func whole(name string, c *cobra.Command) []string {
 	line := strings.Fields(name)
 	for _, use := range strings.Fields(c.Use)[1:] {
@@ -33,14 +33,14 @@ func whole(name string, c *cobra.Command) []string {
 	return line
 }
 
-// TestUnknownFlag: a flag that does not exist is an error of one line that names it.
+// TestUnknownFlag: an unknown flag yields a one-line error that names it.
 func TestUnknownFlag(t *testing.T) {
 	for name := range leaves() {
 		refuses(t, "unknown flag: --no-such-flag", append(strings.Fields(name), "--no-such-flag")...)
 	}
 }
 
-// TestUnknownCommand: a mistyped command is named, and the nearest one is proposed.
+// TestUnknownCommand: a mistyped command is named in the error, with the nearest one.
 func TestUnknownCommand(t *testing.T) {
 	for line, want := range map[string]string{
 		"chekc":        `unknown command "chekc" for "llmguard"`,
@@ -51,7 +51,7 @@ func TestUnknownCommand(t *testing.T) {
 	}
 }
 
-// TestTooManyArguments: what a command does not take is not ignored.
+// TestTooManyArguments: surplus arguments are an error.
 func TestTooManyArguments(t *testing.T) {
 	for name, c := range leaves() {
 		if strings.HasSuffix(c.Use, "...") || c.DisableFlagParsing {
@@ -65,7 +65,7 @@ func TestTooManyArguments(t *testing.T) {
 	}
 }
 
-// TestTooFewArguments: a command names the arguments that are missing.
+// TestTooFewArguments: the error names the missing arguments.
 func TestTooFewArguments(t *testing.T) {
 	tried := 0
 	for name, c := range leaves() {
@@ -83,8 +83,8 @@ func TestTooFewArguments(t *testing.T) {
 	}
 }
 
-// TestWrongValues: a value of a flag that cannot be is a mistake in the command line, and one
-// that is refused by what is there is not.
+// TestWrongValues: a malformed flag value is a usage error; a value that the server rejects is
+// not.
 func TestWrongValues(t *testing.T) {
 	s := newSite(t, orgs)
 	for line, want := range map[string]int{
@@ -107,7 +107,7 @@ func TestWrongValues(t *testing.T) {
 	}
 }
 
-// TestRequiredFlags: a flag that is missing is named.
+// TestRequiredFlags: the error names a missing required flag.
 func TestRequiredFlags(t *testing.T) {
 	s := newSite(t, orgs)
 	for name, c := range leaves() {
@@ -125,7 +125,7 @@ func TestRequiredFlags(t *testing.T) {
 	}
 }
 
-// TestUnknownOutput: an unknown form of output is refused with those there are.
+// TestUnknownOutput: the error for an unknown output format lists the valid ones.
 func TestUnknownOutput(t *testing.T) {
 	s := newSite(t, orgs)
 	tried := 0
@@ -149,7 +149,8 @@ func TestUnknownOutput(t *testing.T) {
 	}
 }
 
-// TestMissingFile: every command that needs a configuration names the one it misses, and what to do.
+// TestMissingFile: without its configuration file, every command names the missing file and
+// what to do.
 func TestMissingFile(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none.yaml")
 	tried := 0
@@ -176,10 +177,10 @@ func TestMissingFile(t *testing.T) {
 			line = append(line, "--user", "x")
 		}
 		if name == "orgs credentials set" {
-			continue // it reads standard input first
+			continue // reads standard input first
 		}
 		_, notes, code := llmguard(t, line...)
-		if code != 1 || !strings.Contains(notes, "there is no configuration file "+missing) || !strings.Contains(notes, "--config") {
+		if code != 1 || !strings.Contains(notes, missing+" not found") || !strings.Contains(notes, "--config") {
 			t.Errorf("%v: exit code %d, error %q", line, code, notes)
 		}
 	}
@@ -188,7 +189,7 @@ func TestMissingFile(t *testing.T) {
 	}
 }
 
-// TestNoStore: a file without Redis is named as the cause by every command that reads or changes records.
+// TestNoStore: every command that needs records names a file without Redis as the cause.
 func TestNoStore(t *testing.T) {
 	s := newSite(t, "")
 	writeFile(t, s.file, "providers: [{id: openai, base_url: \"http://127.0.0.1:1\"}]\norgs: [{id: acme}]\n")
@@ -196,11 +197,12 @@ func TestNoStore(t *testing.T) {
 		"usage --org acme", "usage entries", "usage audit", "usage reconcile", "usage caps", "jobs list", "queue", "top --once", "orgs list",
 		"keys list --org acme", "audit", "orgs purge gone", "webhooks dead", "admins create ops", "limits shadow",
 	} {
-		s.refuses("the configuration names no redis", strings.Fields(line)...)
+		s.refuses("no Redis configured", strings.Fields(line)...)
 	}
 }
 
-// TestStoreUnavailable: a Redis that does not answer is an error of each command, never an empty list.
+// TestStoreUnavailable: with an unreachable Redis every command fails; none returns an empty
+// list.
 func TestStoreUnavailable(t *testing.T) {
 	s := newSite(t, "")
 	writeFile(t, s.file, "redis: {addresses: [\"127.0.0.1:1\"]}\nproviders: [{id: openai, base_url: \"http://127.0.0.1:1\"}]\norgs: [{id: acme}]\n")
@@ -212,14 +214,15 @@ func TestStoreUnavailable(t *testing.T) {
 	}
 }
 
-// TestKeyWithLineBreak: a key pasted with a line break is called wrong, and not the network.
+// TestKeyWithLineBreak: a key pasted with a line break is reported as an invalid key, not as a
+// network error.
 func TestKeyWithLineBreak(t *testing.T) {
 	refuses(t, "the administrator's key", "orgs", "list", "--admin-url", "http://127.0.0.1:1", "--admin-key", "lg_admin_x\n")
 }
 
-// TestOutNamesTheFile: a file that cannot be written is named as the user named it.
+// TestOutNamesTheFile: the error for an unwritable file names it as the user did.
 func TestOutNamesTheFile(t *testing.T) {
 	s := newSite(t, orgs)
 	file := filepath.Join(t.TempDir(), "absent", "x.csv")
-	s.refuses(file+" cannot be written: no such file or directory", "orgs", "list", "--out", file)
+	s.refuses("cannot write "+file+": no such file or directory", "orgs", "list", "--out", file)
 }

@@ -12,38 +12,37 @@ import (
 	"github.com/llmguard/llmguard/internal/admin"
 )
 
-// action is one thing that can be done. It is described on a page of its own
-// and done when that is confirmed.
+// action is something an administrator can do. A page of its own describes it and asks for
+// confirmation.
 type action struct {
 	title  string
 	text   string   // what will happen; %s is the target
-	target []string // fields of the form that say what it is about
-	inputs []input  // asked for on the page
+	target []string // form fields that identify the target
+	inputs []input  // entered on the page
 	danger bool
 	do     func(*visit) (done, error)
 }
 
-// input is a field of the page that confirms.
+// input is a field of the confirmation page.
 type input struct {
 	Name, Label, Hint, Value string
 	Optional                 bool
 	Choices                  []string // empty: free text
 }
 
-// done is what became of it: a line, and a secret that is shown once.
+// done is the result of an action: a line, and a secret that is shown once.
 type done struct{ Text, Secret string }
 
-var reason = input{Name: "reason", Label: "Reason", Hint: "kept in the audit", Optional: true}
+var reason = input{Name: "reason", Label: "Reason", Hint: "recorded in the audit", Optional: true}
 
 var actions = map[string]action{
 	"cancel-job": {
-		title: "Cancel a job", text: "%s ends as cancelled. One that runs is told to stop; what it has cost by then is " +
-			"charged.",
+		title: "Cancel a job", text: "Cancels %s. A running job stops; its cost so far is charged.",
 		target: []string{"org", "job"}, inputs: []input{reason}, danger: true, do: (*visit).cancelJob,
 	},
 	"replay-job": {
 		title:  "Replay a dead letter",
-		text:   "The request of %s is put into the queue again, as a new job with all its attempts before it.",
+		text:   "Queues the request of %s again, as a new job with a full set of attempts.",
 		target: []string{"job"}, inputs: []input{reason}, do: (*visit).replayJob,
 	},
 	"cancel-batch": {
@@ -51,51 +50,49 @@ var actions = map[string]action{
 		target: []string{"org", "user", "batch"}, inputs: []input{reason}, danger: true, do: (*visit).cancelBatch,
 	},
 	"create-key": {
-		title: "Make a key", text: "A new API key for %s. It is shown once.",
+		title: "Create a key", text: "Creates an API key for %s. The key is shown once.",
 		target: []string{"org", "user"},
 		inputs: []input{{Name: "name", Label: "Name", Hint: "where it will be used", Optional: true}, reason},
 		do:     (*visit).createKey,
 	},
 	"disable-key": {
-		title: "Disable a key", text: "Calls with %s are refused within seconds, until it is enabled again.",
+		title: "Disable a key", text: "Calls with %s get 401, within seconds, until you enable it again.",
 		target: []string{"org", "key"}, danger: true, do: (*visit).disableKey,
 		inputs: []input{{
-			Name: "jobs", Label: "Its jobs that have not ended", Value: keepJobs,
+			Name: "jobs", Label: "Unfinished jobs of the key", Value: keepJobs,
 			Choices: []string{keepJobs, cancelJobs},
 		}, reason},
 	},
 	"enable-key": {
-		title: "Enable a key", text: "Calls with %s are taken again.",
+		title: "Enable a key", text: "Calls with %s are accepted again.",
 		target: []string{"org", "key"}, inputs: []input{reason}, do: (*visit).enableKey,
 	},
 	"raise-limit": {
-		title: "Temporarily change a limit",
-		text: "The amount of the limit %s is changed for a time and then returns to what it was. What was used of " +
-			"it stays.",
+		title:  "Temporarily change a limit",
+		text:   "Changes the amount of limit %s for a time. It then returns to the previous amount. The usage is kept.",
 		target: []string{"org", "user", "limit"}, do: (*visit).raiseLimit,
 		inputs: []input{
-			{Name: "add", Label: "Add", Hint: "such as $200; -$5 takes away; a count where the limit counts no money"},
+			{Name: "add", Label: "Add", Hint: "such as $200 or -$5; a number for limits that do not count cost"},
 			{Name: "lasts", Label: "For", Value: "24 hours", Choices: []string{"1 hour", "8 hours", "24 hours", "7 days"}},
-			{Name: "reason", Label: "Reason", Hint: "kept in the audit"},
+			{Name: "reason", Label: "Reason", Hint: "recorded in the audit"},
 		},
 	},
 	"reset-limit": {
-		title: "Reset a limit's usage", text: "The usage of %s goes to zero. The ledger and calls in flight are kept.",
+		title: "Reset a limit's usage", text: "Resets the usage of %s to zero. The ledger and in-flight calls are kept.",
 		target: []string{"org", "user", "key", "ip", "limit"}, danger: true, do: (*visit).resetLimit,
-		inputs: []input{{Name: "reason", Label: "Reason", Hint: "kept in the audit"}},
+		inputs: []input{{Name: "reason", Label: "Reason", Hint: "recorded in the audit"}},
 	},
 	"enable-webhook": {
-		title:  "Switch a webhook target on",
-		text:   "Events go to the target %s again. Replay what it missed with llmguard webhooks replay.",
+		title:  "Re-enable a webhook target",
+		text:   "Sends events to target %s again. Replay missed events with llmguard webhooks replay.",
 		target: []string{"org", "target"}, inputs: []input{reason}, do: (*visit).enableWebhook,
 	},
 	"end-override": {
-		title: "End a change now", text: "The change %s ends, and the limit is what it was.",
+		title: "End a temporary change", text: "Ends change %s now. The limit returns to its previous amount.",
 		target: []string{"org", "override"}, inputs: []input{reason}, do: (*visit).endOverride,
 	},
 	"rotate-key": {
-		title: "Rotate a key", text: "A new key takes the place of %s. It is shown once; the old one works until the " +
-			"overlap is over.",
+		title: "Rotate a key", text: "Replaces key %s. The new key is shown once; the old one works until the overlap ends.",
 		target: []string{"org", "key"},
 		inputs: []input{
 			{Name: "overlap", Label: "Overlap", Hint: "such as 24h or 7d; 0s ends the old key now", Value: "24h"},
@@ -111,7 +108,7 @@ type confirmView struct {
 	Inputs                           []input
 }
 
-// act confirms an action, or does it.
+// act asks for confirmation of an action, or performs it.
 func (c *Console) act(v *visit) error {
 	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, 64<<10)
 	name := v.r.PathValue("action")
@@ -120,7 +117,7 @@ func (c *Console) act(v *visit) error {
 		return errNotFound
 	}
 	if !v.genuine() {
-		v.fail(http.StatusForbidden, "This form is not one of ours, or is too old. Go back and try again.")
+		v.fail(http.StatusForbidden, "This form is invalid or has expired. Go back and try again.")
 		return nil
 	}
 	view := v.confirmation(name, a)
@@ -163,7 +160,7 @@ func (v *visit) confirmation(name string, a action) confirmView {
 	return view
 }
 
-// refusal is an action that was not done, and why.
+// refusal is an action that was not done, with the reason.
 type refusal struct {
 	status int
 	text   string
@@ -173,7 +170,7 @@ func (r *refusal) Error() string { return r.text }
 
 func (v *visit) field(name string) string { return v.r.PostFormValue(name) }
 
-// work is what the API says of a job or a batch.
+// work is the API's view of a job or a batch.
 type work struct {
 	ID     string `json:"id"`
 	Status string `json:"status"`
@@ -189,7 +186,7 @@ func (v *visit) cancelJob() (done, error) {
 func (v *visit) replayJob() (done, error) {
 	var made work
 	err := v.change(http.MethodPost, "/jobs/"+url.PathEscape(v.field("job"))+"/replay", v.order(), &made)
-	return done{Text: fmt.Sprintf("Put again as %s.", made.ID)}, err
+	return done{Text: fmt.Sprintf("Queued again as %s.", made.ID)}, err
 }
 
 func (v *visit) cancelBatch() (done, error) {
@@ -200,7 +197,7 @@ func (v *visit) cancelBatch() (done, error) {
 	return done{Text: fmt.Sprintf("Batch %s is being cancelled.", now.ID)}, err
 }
 
-// order is the body of what is done to a job or a batch.
+// order returns the request body for an action on a job or a batch.
 func (v *visit) order() map[string]any {
 	body := map[string]any{}
 	if why := v.field("reason"); why != "" {
@@ -209,7 +206,7 @@ func (v *visit) order() map[string]any {
 	return body
 }
 
-// change asks the API for a change.
+// change sends a change to the API.
 func (v *visit) change(method, path string, body, out any) error {
 	if status, text := v.ask(v.r.Context(), method, path, body, out); status >= 300 {
 		return &refusal{status, problem(text, "Nothing was changed.")}
@@ -244,10 +241,10 @@ func (v *visit) createKey() (done, error) {
 		body["name"] = name
 	}
 	err := v.change(http.MethodPost, v.keyPath("")+v.because(), body, &made)
-	return done{Text: "Key " + made.ID + " was made. Copy it now; it is not shown again.", Secret: made.Secret}, err
+	return done{Text: "Key " + made.ID + " created. Copy it now; it is not shown again.", Secret: made.Secret}, err
 }
 
-// What becomes of the jobs of a key that is disabled.
+// What to do with the jobs of a key that is disabled.
 const keepJobs, cancelJobs = "keep", "cancel"
 
 func (v *visit) disableKey() (done, error) {
@@ -272,12 +269,12 @@ func (v *visit) rotateKey() (done, error) {
 	body := map[string]any{"overlap": v.field("overlap"), "reason": v.field("reason")}
 	err := v.change(http.MethodPost, v.keyPath("/rotate"), body, &made)
 	return done{
-		Text:   "Key " + v.field("key") + " was rotated. Copy the new one now; it is not shown again.",
+		Text:   "Key " + v.field("key") + " rotated. Copy the new key now; it is not shown again.",
 		Secret: made.Secret,
 	}, err
 }
 
-// lasting are the choices for how long a limit is changed.
+// lasting are the durations offered for changing a limit.
 var lasting = map[string]time.Duration{
 	"1 hour": time.Hour, "8 hours": 8 * time.Hour, "24 hours": 24 * time.Hour,
 	"7 days": 7 * 24 * time.Hour,
@@ -286,7 +283,7 @@ var lasting = map[string]time.Duration{
 func (v *visit) raiseLimit() (done, error) {
 	d, ok := lasting[v.field("lasts")]
 	if !ok {
-		return done{}, &refusal{http.StatusBadRequest, "Choose for how long."}
+		return done{}, &refusal{http.StatusBadRequest, "Choose a duration."}
 	}
 	until := v.o.Now().Add(d).UTC().Truncate(time.Second)
 	body := map[string]any{"limit": v.field("limit"), "add": v.field("add"), "until": until, "reason": v.field("reason")}
@@ -306,40 +303,40 @@ func (v *visit) resetLimit() (done, error) {
 		}
 	}
 	path := "/orgs/" + url.PathEscape(v.field("org")) + "/limits/" + url.PathEscape(v.field("limit")) + "/reset"
-	return done{Text: "The usage of " + v.field("limit") + " is reset."}, v.change(http.MethodPost, path, body, nil)
+	return done{Text: "The usage of " + v.field("limit") + " was reset."}, v.change(http.MethodPost, path, body, nil)
 }
 
 func (v *visit) enableWebhook() (done, error) {
 	path := "/orgs/" + url.PathEscape(v.field("org")) + "/webhooks/" + url.PathEscape(v.field("target")) + "/enable"
-	return done{Text: "The webhook target is on."}, v.change(http.MethodPost, path, v.order(), nil)
+	return done{Text: "The webhook target is enabled."}, v.change(http.MethodPost, path, v.order(), nil)
 }
 
 func (v *visit) endOverride() (done, error) {
 	path := "/orgs/" + url.PathEscape(v.field("org")) + "/overrides/" + url.PathEscape(v.field("override"))
-	return done{Text: "The change has ended."}, v.change(http.MethodDelete, path+v.because(), nil, nil)
+	return done{Text: "The temporary change has ended."}, v.change(http.MethodDelete, path+v.because(), nil, nil)
 }
 
-// overrides are those in force, of an org and (unless user is empty) only those
-// that concern a user.
+// overrides returns the current overrides of an org; if user is not empty, only those that
+// affect the user.
 func (v *visit) overrides(org, user string) []admin.Override {
 	var list struct{ Data []admin.Override }
 	if status, text := v.ask(v.r.Context(), http.MethodGet, "/orgs/"+url.PathEscape(org)+"/overrides", nil,
 		&list); status != http.StatusOK {
-		v.o.Log.Warn("the console could not read overrides", "org", org, "problem", problem(text, ""))
+		v.o.Log.Warn("console override read failed", "org", org, "problem", problem(text, ""))
 	}
 	return slices.DeleteFunc(list.Data, func(o admin.Override) bool {
 		return !o.Active || user != "" && o.Only != "" && o.Only != user
 	})
 }
 
-// tell keeps what was done for the next page.
+// tell keeps the result of an action for the next page.
 func (one *session) tell(d done) {
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	one.told = &d
 }
 
-// hear returns what was done, once.
+// hear returns the result of an action, once.
 func (one *session) hear() *done {
 	one.mu.Lock()
 	defer one.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// scene is a rig in which every action has something to be done to.
+// scene is a rig with a target for every action.
 type scene struct {
 	*rig
 	job, dead *queue.Job
@@ -43,7 +43,7 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// fail runs a worker at which a job fails by no fault of its request.
+// fail runs a worker that fails the job for a reason other than its request.
 func (r *rig) fail(j *queue.Job) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
@@ -88,7 +88,7 @@ func (r *rig) makeBatch(org, user string) *batch.Batch {
 	return b
 }
 
-// forms are all actions, with what their forms say.
+// forms returns all actions, with the fields of their forms.
 func (s *scene) forms() map[string][]string {
 	return map[string][]string{
 		"cancel-job":   {"org", "acme", "job", s.job.ID},
@@ -103,7 +103,7 @@ func (s *scene) forms() map[string][]string {
 	}
 }
 
-// state is all that actions can change.
+// state returns everything that actions can change.
 func (s *scene) state() string {
 	s.t.Helper()
 	ctx := s.t.Context()
@@ -175,14 +175,14 @@ func TestForgedFormsDoNothing(t *testing.T) {
 	}
 }
 
-// A read-only administrator sees everything and does nothing.
+// A read-only administrator can see everything and change nothing.
 func TestViewerDoesNothing(t *testing.T) {
 	s := newScene(t)
 	b := s.signedIn(viewerKey)
 	before := s.state()
 	for name, fields := range s.forms() {
 		a := b.act(name, true, fields...)
-		if a.status != http.StatusForbidden || !strings.Contains(a.text, "may only read") ||
+		if a.status != http.StatusForbidden || !strings.Contains(a.text, "is read-only") ||
 			!strings.Contains(a.text, `name="confirm"`) {
 			t.Errorf("%s: got %d %s, want 403, why, and the form again", name, a.status, content(a.text))
 		}
@@ -194,12 +194,12 @@ func TestViewerDoesNothing(t *testing.T) {
 	b.has("/console/orgs/acme/users/alice", "k1", "daily")
 }
 
-// What was done is said once, on the page one came from.
+// The result of an action is shown once, on the page that it was started from.
 func TestActionsAreDone(t *testing.T) {
 	for name, want := range map[string]string{
-		"cancel-job": "is cancelled", "replay-job": "Put again as job_", "cancel-batch": "is being cancelled",
-		"create-key":  "was made",
-		"disable-key": "is disabled", "enable-key": "works again", "rotate-key": "was rotated",
+		"cancel-job": "is cancelled", "replay-job": "Queued again as job_", "cancel-batch": "is being cancelled",
+		"create-key":  "created. Copy",
+		"disable-key": "is disabled", "enable-key": "works again", "rotate-key": " rotated. Copy",
 		"raise-limit": "month: $200 until", "end-override": "has ended",
 	} {
 		s := newScene(t)
@@ -215,15 +215,14 @@ func TestActionsAreDone(t *testing.T) {
 			t.Errorf("%s: got nothing changed", name)
 		}
 		b.live = true
-		b.hasNot("/console/orgs/acme", `class="told"`) // a page that updates itself does not take it
+		b.hasNot("/console/orgs/acme", `class="told"`) // a page that refreshes itself does not consume it
 		b.live = false
 		b.has("/console/orgs/acme", `class="told"`, want)
 		b.hasNot("/console/orgs/acme", `class="told"`)
 	}
 }
 
-// Changes of keys and limits are in the audit, under the administrator who is
-// signed in and with the reason.
+// Changes of keys and limits are audited with the signed-in administrator and the reason.
 func TestActionsAreAudited(t *testing.T) {
 	s := newScene(t)
 	b := s.signedIn(opsKey)
@@ -247,7 +246,7 @@ func TestActionsAreAudited(t *testing.T) {
 
 var secret = regexp.MustCompile(`id="secret">(lg_[^<]+)<`)
 
-// A new key is shown once, to the session that made it.
+// A new key is shown once, only to the session that created it.
 func TestNewKeysAreShownOnce(t *testing.T) {
 	s := newScene(t)
 	b, other := s.signedIn(opsKey), s.signedIn(opsKey)
@@ -266,7 +265,7 @@ func TestNewKeysAreShownOnce(t *testing.T) {
 	}
 }
 
-// What is wrong with a form is said beside it, and what was typed stays.
+// Errors in a form are shown next to it, and the input is kept.
 func TestFormsThatAreRefused(t *testing.T) {
 	s := newScene(t)
 	b := s.signedIn(opsKey)
@@ -278,7 +277,7 @@ func TestFormsThatAreRefused(t *testing.T) {
 		fields []string
 	}{
 		{"raise-limit", 400, "needs a reason", []string{"org", "acme", "limit", "month", "add", "$77", "lasts", "1 hour"}},
-		{"raise-limit", 400, "Choose for how long", []string{
+		{"raise-limit", 400, "Choose a duration", []string{
 			"org", "acme", "limit", "month", "add", "$77", "lasts",
 			"for ever", "reason", "r",
 		}},
@@ -292,11 +291,11 @@ func TestFormsThatAreRefused(t *testing.T) {
 		{"create-key", 404, "no user", []string{"org", "acme", "user", "nobody"}},
 		{"create-key", 404, "no org", []string{"org", "../../audit", "user", "alice"}},
 		{"end-override", 404, "no override", []string{"org", "acme", "override", "nothing"}},
-		{"cancel-job", 404, "no such job", []string{"org", "acme", "job", "job_nothing"}},
-		{"cancel-job", 404, "no such job", []string{"org", "globex", "job", s.job.ID}},
-		{"replay-job", 404, "no such dead letter", []string{"job", "job_nothing"}},
+		{"cancel-job", 404, "no longer exists", []string{"org", "acme", "job", "job_nothing"}},
+		{"cancel-job", 404, "no longer exists", []string{"org", "globex", "job", s.job.ID}},
+		{"replay-job", 404, "no longer exists", []string{"job", "job_nothing"}},
 		{"replay-job", 409, "cannot be replayed", []string{"job", s.job.ID}},
-		{"cancel-batch", 404, "gone", []string{"org", "acme", "user", "bob", "batch", s.batch.ID}},
+		{"cancel-batch", 404, "does not exist", []string{"org", "acme", "user", "bob", "batch", s.batch.ID}},
 	} {
 		a := b.act(tc.name, true, tc.fields...)
 		if a.status != tc.status || !strings.Contains(a.text, `role="alert"`) || !strings.Contains(content(a.text), tc.what) {
@@ -314,8 +313,8 @@ func TestFormsThatAreRefused(t *testing.T) {
 	}
 }
 
-// An override of the console ends after the time that was chosen, and is for the
-// user whose page it was made on.
+// An override made in the console expires after the chosen time, and applies to the user on
+// whose page it was made.
 func TestChangeOfALimitUntilATime(t *testing.T) {
 	s := newScene(t)
 	b := s.signedIn(opsKey)
@@ -342,7 +341,7 @@ func TestChangeOfALimitUntilATime(t *testing.T) {
 	b.hasNot("/console/orgs/acme/users/bob", "-$5.00")
 }
 
-// Where an action leads back to is a page of the console, whatever the form says.
+// After an action the browser is redirected to a page of the console, whatever the form says.
 func TestActionsLeadBackToTheConsole(t *testing.T) {
 	s := newScene(t)
 	b := s.signedIn(opsKey)

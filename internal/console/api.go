@@ -7,12 +7,11 @@ import (
 	"net/http"
 )
 
-// apiPath begins the paths of the administrators' API.
+// apiPath is the prefix of the admin API.
 const apiPath = "/admin/v1"
 
-// ask calls the administrators' API in this process, as the administrator. The
-// body, unless nil, is sent as JSON; a good answer is decoded into out, unless
-// that is nil.
+// ask calls the admin API in this process, as the signed-in administrator. A non-nil body is
+// sent as JSON; a successful response is decoded into out, unless out is nil.
 func (v *visit) ask(ctx context.Context, method, path string, body, out any) (int, []byte) {
 	var text []byte
 	if body != nil {
@@ -27,7 +26,7 @@ func (v *visit) ask(ctx context.Context, method, path string, body, out any) (in
 		return http.StatusBadRequest, nil
 	}
 	r.Header.Set("Authorization", "Bearer "+v.session.key)
-	r.RemoteAddr = v.r.RemoteAddr // the API slows down addresses that guess
+	r.RemoteAddr = v.r.RemoteAddr // the API rate-limits wrong keys by address
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
@@ -41,7 +40,7 @@ func (v *visit) ask(ctx context.Context, method, path string, body, out any) (in
 	return w.status, w.body.Bytes()
 }
 
-// answer keeps what a handler writes.
+// answer is a ResponseWriter that keeps the response.
 type answer struct {
 	header http.Header
 	status int

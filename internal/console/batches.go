@@ -22,7 +22,7 @@ type batchesView struct {
 	More       bool
 }
 
-// batches lists the batches of all orgs, those that have not ended first.
+// batches lists the batches of all orgs, unfinished ones first.
 func (c *Console) batches(v *visit) error {
 	q := v.r.URL.Query()
 	view := batchesView{
@@ -67,7 +67,7 @@ func (c *Console) batch(v *visit) error {
 	return v.show("batch", "Batch", batchView{org, user, b, live})
 }
 
-// notFound turns one error into that of a page that is not there.
+// notFound returns errNotFound if err is gone.
 func notFound(err, gone error) error {
 	if errors.Is(err, gone) {
 		return errNotFound
@@ -75,7 +75,7 @@ func notFound(err, gone error) error {
 	return err
 }
 
-// auditLine is what the API says of a change.
+// auditLine is an audit entry of the API.
 type auditLine struct {
 	ID     string    `json:"id"`
 	At     time.Time `json:"at"`
@@ -92,7 +92,7 @@ type auditView struct {
 	Next                string
 }
 
-// audit lists what administrators have changed.
+// audit lists administrators' changes.
 func (c *Console) audit(v *visit) error {
 	q := v.r.URL.Query()
 	view := auditView{Org: q.Get("org"), Actor: q.Get("actor")}
@@ -117,13 +117,13 @@ func (c *Console) audit(v *visit) error {
 	return v.show("audit", "Audit", view)
 }
 
-// errEnough ends a walk over the ledger.
+// errEnough stops reading the ledger.
 var errEnough = errors.New("console: enough")
 
-// lookedAt bounds the ledger entries read for the last calls of one user.
+// lookedAt limits the ledger entries read for a user's last calls.
 const lookedAt = 2000
 
-// lastEntries are a user's newest ledger entries among the org's last ones.
+// lastEntries returns a user's newest entries among the last ones of the org's ledger.
 func (c *Console) lastEntries(ctx context.Context, org, user string, n int) ([]budget.Entry, error) {
 	var out []budget.Entry
 	seen, now := 0, c.o.Now()

@@ -12,18 +12,18 @@ import (
 
 type callView struct {
 	budget.Entry
-	Corrections []budget.Entry // of it, after the first entry
-	Began       time.Time      // when it was held; zero: not known
+	Corrections []budget.Entry // entries after the first one
+	Began       time.Time      // when the hold was made; zero: unknown
 	Limits      []callLimit
 }
 
-// costPart is what one kind of use cost.
+// costPart is the cost of one kind of use.
 type costPart struct {
 	Name string
 	Cost pricing.Nano
 }
 
-// Parts are the parts of the cost that are not zero; together they are all of it.
+// Parts returns the nonzero parts of the cost; they add up to all of it.
 func (v *callView) Parts() []costPart {
 	c := v.Costs
 	parts := []costPart{
@@ -36,21 +36,21 @@ func (v *callView) Parts() []costPart {
 	return slices.DeleteFunc(parts, func(p costPart) bool { return p.Cost == 0 })
 }
 
-// callLimit is a limit that counts the call, as it is in force now.
+// callLimit is a limit that counts the call, in its present form.
 type callLimit struct {
 	budget.Limit
-	Before int64 // what the ledger has of its window when the call was held
-	Known  bool  // that this could be added up
-	Held   bool  // in shadow mode, and the call did not fit
+	Before int64 // use of its window, from the ledger, when the call was held
+	Known  bool  // Before could be computed
+	Held   bool  // the limit is in shadow mode and would have refused the call
 
-	start time.Time // of the window
-	tail  time.Time // its entries from then on are added up, before that the daily sums
+	start time.Time // start of the window
+	tail  time.Time // entries are added up from here on, daily sums before
 }
 
 // callPage shows one call of the ledger.
 type callPage struct{ o *Options }
 
-// show shows one call: what the ledger has of it, and where its limits stood then.
+// show shows one call: its ledger entries, and the state of its limits at the time.
 func (c *callPage) show(v *visit) error {
 	o, id := c.o.Tenants().Org(v.r.PathValue("org")), v.r.PathValue("call")
 	if o == nil {
@@ -69,7 +69,8 @@ func (c *callPage) show(v *visit) error {
 	return v.show("call", "Call", view)
 }
 
-// findCall reads the ledger from when the call's id was made; nil: it is not there.
+// findCall reads the ledger from the time in the call's id; it returns nil if the call is not
+// there.
 func (c *callPage) findCall(ctx context.Context, org, id string) (*callView, error) {
 	made, ok := wire.CallTime(id)
 	if !ok {

@@ -1,13 +1,11 @@
-// Package console is the web console on the operators' listener: what is spent
-// against every limit, who waits and for how long, what the pools and their
-// quota do, jobs and batches, keys and limits.
+// Package console implements the web console on the operators' listener. It shows the spend
+// against every limit, waiting users and their waiting times, pools and their quota, jobs and
+// batches, keys and limits.
 //
-// It reads the stores directly and changes nothing by itself: every change goes
-// through the administrators' API, with the key the administrator signed in
-// with, so that rights and audit are the same as for the command line; and jobs
-// and batches through the queue, which an administrator's key may do too. Pages
-// are made on the server; without JavaScript all but charts and live updates
-// works.
+// It reads the stores directly but makes no changes on its own: every change goes through the
+// admin API, with the key the administrator signed in with, so that permissions and audit are
+// the same as for the command line. Pages are rendered on the server; without JavaScript
+// everything except charts and live updates works.
 package console
 
 import (
@@ -33,33 +31,34 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// Path is where the console stands on the operators' listener.
+// Path is the console's path on the operators' listener.
 const Path = "/console/"
 
 //go:embed assets templates
 var files embed.FS
 
-// Options are what a Console is built from. Batches may be nil, TrustedProxies,
-// Simulate, Findings, Webhooks and Log too; all others are required.
+// Options configure a Console. Batches, TrustedProxies, Simulate, Findings, Webhooks and Log
+// may be nil; the others are required unless noted.
 type Options struct {
-	// API is the administrators' API, paths and all.
+	// API is the handler of the admin API, with its full paths.
 	API http.Handler
-	// Tenants are the orgs in force; Policy the limits in force. Both are read-only.
+	// Tenants returns the orgs in effect, and Policy the limits. Both are read-only.
 	Tenants func() settings.Set
 	Policy  func() *guard.Policy
 	Budget  *budget.Store
 	Queue   *queue.Queue
-	// Pools are the pools in force.
+	// Pools returns the pools in effect.
 	Pools   func() []queue.Pool
 	Batches *batch.Store
-	// TrustedProxies may say by X-Forwarded-Proto that the browser's connection is encrypted.
+	// TrustedProxies are trusted when X-Forwarded-Proto says that the browser's connection is
+	// encrypted.
 	TrustedProxies []netip.Prefix
-	// Simulate returns the policy in force for a simulation; nil: there is no what-if.
+	// Simulate returns the current policy for a simulation; nil disables what-if.
 	Simulate func() (simulate.Policy, error)
-	// Findings is what is wrong with the store and the prices; nil: they are not checked.
+	// Findings returns problems with the store and the prices; nil disables these checks.
 	Findings func(context.Context) []Fault
-	Webhooks *webhook.Sender // nil: switched-off targets are not shown
-	// Redis keeps the sessions, for all proxies; nil: each process has its own.
+	Webhooks *webhook.Sender // nil: disabled targets are not shown
+	// Redis stores the sessions for all proxies; if nil, each process has its own.
 	Redis redis.UniversalClient
 	Log   *slog.Logger
 	Now   func() time.Time // nil: time.Now
@@ -153,7 +152,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mux.ServeHTTP(w, r)
 }
 
-// cached lets browsers keep what is part of the program for an hour.
+// cached lets browsers cache static files for an hour.
 func cached(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "private, max-age=3600")
@@ -161,7 +160,7 @@ func cached(next http.Handler) http.Handler {
 	})
 }
 
-// visit is one request of somebody who is signed in. It belongs to one goroutine.
+// visit is one request of a signed-in administrator. It is used by one goroutine.
 type visit struct {
 	*Console
 	w       http.ResponseWriter
@@ -172,7 +171,7 @@ type visit struct {
 // errNotFound makes a page a 404.
 var errNotFound = errors.New("console: not found")
 
-// signedIn lets a page be seen by those who are.
+// signedIn restricts a page to signed-in administrators.
 func (c *Console) signedIn(page func(*visit) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v := &visit{Console: c, w: w, r: r, session: c.sessions.of(c.sent(r), r)}
@@ -184,16 +183,16 @@ func (c *Console) signedIn(page func(*visit) error) http.HandlerFunc {
 		case errors.Is(err, errNotFound):
 			v.fail(http.StatusNotFound, "It may have been deleted.")
 		case err != nil:
-			c.o.Log.Error("a page of the console failed", "path", r.URL.Path, "err", err)
+			c.o.Log.Error("console page failed", "path", r.URL.Path, "err", err)
 			w.Header().Set("Retry-After", "1")
 			v.fail(http.StatusServiceUnavailable,
-				"Limits, jobs and spending cannot be read now: "+err.Error()+
-					". Check that Redis is running; llmguard doctor says what is wrong.")
+				"Cannot read limits, jobs and spending: "+err.Error()+
+					". Check that Redis is running, or run llmguard doctor.")
 		}
 	}
 }
 
-// fail shows an error as a page.
+// fail renders an error page.
 func (v *visit) fail(status int, text string) {
 	title := map[int]string{
 		http.StatusNotFound:           "Page not found",
@@ -201,6 +200,6 @@ func (v *visit) fail(status int, text string) {
 	}[status]
 	v.w.WriteHeader(status)
 	if err := v.pages.write(v, "error", cmp.Or(title, "Nothing was changed"), text); err != nil {
-		v.o.Log.Error("a page of the console could not be written", "err", err)
+		v.o.Log.Error("console page write failed", "err", err)
 	}
 }

@@ -8,8 +8,8 @@ import (
 
 const cookieName = "llmguard_console"
 
-// hostPrefix has browsers take a cookie only from this host itself, encrypted: neither a
-// sibling host nor somebody on an unencrypted connection can plant one.
+// hostPrefix makes browsers accept the cookie only from this host over an encrypted connection.
+// Neither a sibling host nor an attacker on an unencrypted connection can set one.
 const hostPrefix = "__Host-"
 
 // cookie returns the session's cookie, without value or age.
@@ -18,12 +18,12 @@ func (c *Console) cookie(r *http.Request) *http.Cookie {
 	if c.encrypted(r) {
 		one.Name = hostPrefix + cookieName
 		one.Path = "/"
-		one.Secure = true // the prefix demands both
+		one.Secure = true // the prefix requires both
 	}
 	return one
 }
 
-// sent returns what the browser sent for the session, "" for nothing.
+// sent returns the session cookie's value, or "".
 func (c *Console) sent(r *http.Request) string {
 	cookie, err := r.Cookie(c.cookie(r).Name)
 	if err != nil {
@@ -32,8 +32,8 @@ func (c *Console) sent(r *http.Request) string {
 	return cookie.Value
 }
 
-// encrypted reports whether the browser's connection is: ours, or that to a trusted proxy
-// in front, which says so.
+// encrypted reports whether the browser's connection is encrypted: either directly, or to a
+// trusted proxy that says so.
 func (c *Console) encrypted(r *http.Request) bool {
 	if r.TLS != nil {
 		return true

@@ -9,22 +9,22 @@ import (
 	"github.com/llmguard/llmguard/budget"
 )
 
-// eachLine is a limit that counts users, keys or addresses, each by itself, and where the
-// fullest of those that were looked at stands.
+// eachLine is a limit that counts each user, key or address separately, with the highest usage
+// among the checked subjects.
 type eachLine struct {
 	budget.Limit
-	Name       string // for the page: differs from line to line
-	Who        string // whose usage is shown; empty: nobody has used any
+	Name       string // for the page; differs between lines
+	Who        string // subject of the shown usage; empty: no usage
 	Used, Held int64
 	Amount     int64
 }
 
-// subjects are whose usage is looked at.
+// subjects are the ids whose usage is checked, by kind.
 type subjects map[budget.Subject][]string
 
-const maxSubjects = 20 // of a kind
+const maxSubjects = 20 // per kind
 
-// lastSubjects are the keys and addresses of an org's last calls.
+// lastSubjects returns the keys and addresses of an org's last calls.
 func (c *Console) lastSubjects(ctx context.Context, org string) (subjects, error) {
 	out := subjects{}
 	read, now := 0, c.o.Now()
@@ -48,7 +48,7 @@ func (c *Console) lastSubjects(ctx context.Context, org string) (subjects, error
 	return out, err
 }
 
-// eachLines shows the limits of single users, keys and addresses.
+// eachLines returns the limits that count users, keys or addresses separately.
 func (c *Console) eachLines(ctx context.Context, org string, limits []budget.Limit, of subjects) ([]eachLine, error) {
 	var out []eachLine
 	for _, l := range limits {
@@ -80,7 +80,7 @@ func (c *Console) eachLines(ctx context.Context, org string, limits []budget.Lim
 	return out, nil
 }
 
-// callOf is a call of a subject, for looking at what it has used.
+// callOf returns a call of a subject, for reading its usage.
 func callOf(org string, s budget.Subject, id string) budget.Call {
 	call := budget.Call{Org: org}
 	switch s {
@@ -94,7 +94,7 @@ func callOf(org string, s budget.Subject, id string) budget.Call {
 	return call
 }
 
-// addressOf reads an address as calls carry it; "" is none.
+// addressOf normalizes an IP address; an invalid one becomes "".
 func addressOf(text string) string {
 	ip, err := netip.ParseAddr(text)
 	if err != nil {

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// fresh keeps a value that takes long to get, and gets it again in the
-// background when it is old. A page waits for it no longer than patience, and
-// shows with it when it was read. It is safe for concurrent use.
+// fresh caches a value that is slow to get, and refreshes it in the background when it is old.
+// A page waits for it for at most patience, and shows how old it is. It is safe for concurrent
+// use.
 type fresh[T any] struct {
 	get func(context.Context) (T, error)
-	age time.Duration // older values are got again, and those stale times as old are not shown
+	age time.Duration // older values are refreshed; beyond stale times this age they are not returned
 
 	mu      sync.Mutex
 	value   T
 	err     error
-	at      time.Time     // of value or err; zero: never got
-	getting chan struct{} // closed when the getting under way is over; nil: none is
+	at      time.Time     // of value or err; zero: never fetched
+	getting chan struct{} // closed when the current fetch ends; nil: none
 }
 
 const (
@@ -26,8 +26,8 @@ const (
 	stale    = 10
 )
 
-// load returns the last value got, and when that was; zero: there is none, or it is
-// too old to be shown. It waits for a newer one, but no longer than patience.
+// load returns the last value and when it was fetched. The time is zero if there is no value,
+// or if it is too old to be shown. load waits for a newer value for at most patience.
 func (f *fresh[T]) load(ctx context.Context) (value T, at time.Time, err error) {
 	f.mu.Lock()
 	if f.getting == nil && time.Since(f.at) > f.age {

@@ -10,8 +10,8 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// TestAnOldValueIsReadAgainBeforeItIsShown: the first view after a pause shows what is
-// there now, with its time, and not what was there when somebody looked last.
+// TestAnOldValueIsReadAgainBeforeItIsShown: the first view after a pause shows the current
+// value, not the one of the last view.
 func TestAnOldValueIsReadAgainBeforeItIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, slow := 0, time.Duration(0)
@@ -41,7 +41,7 @@ func TestAnOldValueIsReadAgainBeforeItIsShown(t *testing.T) {
 	})
 }
 
-// TestSumsWithUnreadDaysAreNotShown: a sum with a day in it that is not read yet would be too small.
+// TestSumsWithUnreadDaysAreNotShown: a sum that includes an unread day would be too small.
 func TestSumsWithUnreadDaysAreNotShown(t *testing.T) {
 	var all [days]day
 	for i := range all {
@@ -68,7 +68,8 @@ func TestSumsWithUnreadDaysAreNotShown(t *testing.T) {
 	}
 }
 
-// TestWhatHappened: the ledger says how many calls waited, how long, and what all were charged.
+// TestWhatHappened: the ledger yields the number of calls that waited, their waiting times, and
+// the total charge.
 func TestWhatHappened(t *testing.T) {
 	h := &happenings{users: map[string]*happened{}}
 	entry := func(user, kind string, cost pricing.Nano, waited int64) {
@@ -79,7 +80,7 @@ func TestWhatHappened(t *testing.T) {
 	entry("ann", budget.KindSettle, 10, 0)
 	entry("ann", budget.KindSettle, 20, 5000)
 	entry("bob", budget.KindExpire, 30, 1000)
-	entry("bob", budget.KindVoid, -30, 1000) // corrects; it is no call
+	entry("bob", budget.KindVoid, -30, 1000) // a correction, not a call
 	h.finish()
 	if got := h.total; got.Calls != 3 || got.Waited != 2 || got.P50 != 1000 || got.P95 != 5000 || got.Spent != 30 {
 		t.Errorf("got %+v, want 3 calls, 2 that waited 1 s and 5 s, 30 spent", got)
@@ -89,8 +90,8 @@ func TestWhatHappened(t *testing.T) {
 	}
 }
 
-// TestEarlierDaysAreAddedUpOnce: the sum of the days before today is kept until
-// one of them was read again, and today is added to it without changing it.
+// TestEarlierDaysAreAddedUpOnce: the sum of the earlier days is cached until one of them is
+// read again, and adding today does not change it.
 func TestEarlierDaysAreAddedUpOnce(t *testing.T) {
 	h := newHistory(nil, time.Now, nil)
 	of := func(read int64, cost int64) day {

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// inline is what the content security policy forbids.
+// inline matches what the content security policy forbids.
 var inline = regexp.MustCompile(`(?i)<script>|<style|\sstyle=|\son\w+=|javascript:|https?://`)
 
-// Every answer, good or bad, has the headers that keep other sites out.
+// Every response, including errors, has the headers that protect against other sites.
 func TestHeadersOfEveryAnswer(t *testing.T) {
 	r := newRig(t, acme)
 	b, stranger := r.signedIn(opsKey), r.browser()
@@ -55,7 +55,7 @@ func TestHeadersOfEveryAnswer(t *testing.T) {
 	}
 }
 
-// No page has what the policy forbids, nor loads anything from elsewhere.
+// No page contains what the policy forbids or loads anything from elsewhere.
 func TestPagesObeyTheirPolicy(t *testing.T) {
 	r := newRig(t, acme)
 	r.spend("acme", "alice", dollar)

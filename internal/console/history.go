@@ -13,47 +13,47 @@ import (
 	"github.com/llmguard/llmguard/budget"
 )
 
-// days is how far the history of spending goes back.
+// days is the length of the spending history.
 const days = 30
 
 const (
 	todayAge = 5 * time.Second
-	pastAge  = 10 * time.Minute // corrections are charged to the day they are made on, so the past hardly changes
+	pastAge  = 10 * time.Minute // corrections are charged to the day they are made, so past days hardly change
 )
 
-// day is what one org spent on one UTC day.
+// day is what an org spent on one UTC day.
 type day struct {
 	total  budget.Sums
 	users  map[string]budget.Sums
 	models map[string]budget.Sums
 	keys   map[[2]string]budget.Sums // by user and key
-	read   int64                     // differs from one reading to the next; 0: not read yet
-	at     time.Time                 // of the reading
+	read   int64                     // id of the reading; 0: not read yet
+	at     time.Time                 // time of the reading
 }
 
-// history keeps sums of the last days, so that a page does not add up the
-// roll-ups of thousands of users.
+// history caches sums of the last days, so that a page does not add up the roll-ups of
+// thousands of users.
 type history struct {
 	budget  *budget.Store
 	now     func() time.Time
 	log     *slog.Logger
 	mu      sync.Mutex
 	reads   atomic.Int64
-	turn    chan struct{} // to read: one at a time leaves Redis and a core to the pages
+	turn    chan struct{} // one reading at a time, which leaves Redis and a CPU core to the pages
 	kept    map[historyKey]*fresh[day]
 	earlier map[string]*earlier // by org
 }
 
-// earlier is what an org spent in all the days before today, by user and model.
-// With thousands of users it takes too long to add up for each page.
+// earlier is what an org spent on all days before today, by user and model. With thousands of
+// users it takes too long to add up for each page.
 type earlier struct {
-	of  [days - 1]int64 // the readings it adds up
+	of  [days - 1]int64 // ids of the readings included
 	sum *day
 }
 
 type historyKey struct {
 	org string
-	day int64 // Unix days
+	day int64 // days since the Unix epoch
 }
 
 func newHistory(b *budget.Store, now func() time.Time, log *slog.Logger) *history {
@@ -63,7 +63,7 @@ func newHistory(b *budget.Store, now func() time.Time, log *slog.Logger) *histor
 	}
 }
 
-// of returns the entry for an org's day, and forgets those that are too old.
+// of returns the entry for an org's day, and drops outdated entries.
 func (h *history) of(org string, unixDay, today int64) *fresh[day] {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -103,7 +103,7 @@ func (h *history) read(ctx context.Context, org string, unixDay int64) (day, err
 	from := time.Unix(unixDay*daySeconds, 0).UTC()
 	rollups, err := h.budget.Ledger.Rollups(ctx, org, from, from.Add(time.Second))
 	if err != nil {
-		h.log.Warn("the console could not read daily sums", "org", org, "day", from.Format(time.DateOnly), "err", err)
+		h.log.Warn("console daily sum read failed", "org", org, "day", from.Format(time.DateOnly), "err", err)
 		return d, err
 	}
 	for _, r := range rollups {
@@ -121,23 +121,23 @@ func add[K comparable](to map[K]budget.Sums, key K, s budget.Sums) {
 	to[key] = sum
 }
 
-// reading is how far the sums of a page are read.
+// reading describes how complete the sums of a page are.
 type reading struct {
-	Missing int       // sums that are not there yet
-	AsOf    time.Time // when the oldest of today's was read; zero: none is there
+	Missing int       // number of sums not read yet
+	AsOf    time.Time // when the oldest of today's was read; zero: none yet
 }
 
-// span is the history of some orgs over the last days, the oldest day first.
+// span is the history of some orgs, oldest day first.
 type span struct {
 	Days [days]time.Time
 	Orgs map[string]*[days]day
 	reading
 
-	earlier map[string]*day // of all days but today
+	earlier map[string]*day // sums of all days except today
 }
 
-// last collects the days of the orgs. All are asked for at once, and it waits
-// patience for those not there.
+// last returns the days of the orgs. It requests all of them concurrently and waits up to
+// patience for missing ones.
 func (h *history) last(ctx context.Context, orgs ...string) *span {
 	today := h.now().Unix() / daySeconds
 	s := &span{Orgs: map[string]*[days]day{}, earlier: map[string]*day{}}
@@ -181,7 +181,7 @@ func (h *history) last(ctx context.Context, orgs ...string) *span {
 	return s
 }
 
-// before adds up all days but the last, unless that was done.
+// before returns the sum of all days except the last, cached if possible.
 func (h *history) before(org string, sums *[days]day) *day {
 	var of [days - 1]int64
 	for i := range of {
@@ -208,15 +208,15 @@ func (h *history) before(org string, sums *[days]day) *day {
 	return made.sum
 }
 
-// peek returns the value without waiting, when it is there and young.
+// peek returns a young value without waiting.
 func (f *fresh[T]) peek() (value T, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.value, !f.at.IsZero() && f.err == nil && time.Since(f.at) <= f.age
 }
 
-// spent is what was spent in some days. Known is false while one of them is not
-// read yet: the sum is then too small to be shown.
+// spent is what was spent on some days. Known is false while one of them has not been read,
+// because the sum would be too small.
 type spent struct {
 	budget.Sums
 	Known bool
@@ -227,7 +227,7 @@ func (s *spent) add(other spent) {
 	s.Known = s.Known && other.Known
 }
 
-// dollars is the cost for a chart, nil when it is not known.
+// dollars returns the cost for a chart, or nil if unknown.
 func (s *spent) dollars() *float64 {
 	if !s.Known {
 		return nil
@@ -242,16 +242,16 @@ func ofUser(id string) func(*day) budget.Sums {
 	return func(d *day) budget.Sums { return d.users[id] }
 }
 
-// On is what an org, or a part of it, spent on a day of Days.
+// On returns what an org, or a part of it, spent on day i.
 func (s *span) On(org string, i int, of func(*day) budget.Sums) spent {
 	d := &s.Orgs[org][i]
 	return spent{of(d), d.read != 0}
 }
 
-// Today is what it spent today.
+// Today returns what it spent today.
 func (s *span) Today(org string, of func(*day) budget.Sums) spent { return s.On(org, days-1, of) }
 
-// Month is what it spent in all the days.
+// Month returns what it spent on all days.
 func (s *span) Month(org string, of func(*day) budget.Sums) spent {
 	all := spent{Known: true}
 	for i := range days {
@@ -260,7 +260,7 @@ func (s *span) Month(org string, of func(*day) budget.Sums) spent {
 	return all
 }
 
-// Complete reports whether all days of an org are read.
+// Complete reports whether all days of an org have been read.
 func (s *span) Complete(org string) bool { return s.Month(org, whole).Known }
 
 // named is a sum with its name.
@@ -269,7 +269,7 @@ type named struct {
 	budget.Sums
 }
 
-// today and month list the sums by a name, the most expensive first.
+// today and month list the sums by name, highest cost first.
 func (s *span) today(org string, of func(*day) map[string]budget.Sums) []named {
 	return ranked(of(&s.Orgs[org][days-1]))
 }
@@ -294,7 +294,7 @@ func ranked(sums map[string]budget.Sums) []named {
 func byUser(d *day) map[string]budget.Sums  { return d.users }
 func byModel(d *day) map[string]budget.Sums { return d.models }
 
-// costs is the cost of each day in dollars, nil for days that are not read yet.
+// costs returns the cost of each day in dollars, nil for days that have not been read.
 func (s *span) costs(org string, of func(*day) budget.Sums) []*float64 {
 	out := make([]*float64, days)
 	for i := range out {

@@ -9,8 +9,8 @@ import (
 	"github.com/llmguard/llmguard/budget"
 )
 
-// What is read to tell where a call's limits stood: so many entries of the
-// ledger, of tailSpan at most, and for what is older the daily sums of so many days.
+// What is read to compute the past state of a call's limits: at most this many ledger entries
+// within tailSpan, and daily sums of this many days before that.
 const (
 	wholeDay = 24 * time.Hour
 	tailSpan = wholeDay
@@ -18,7 +18,7 @@ const (
 	thenDays = 31
 )
 
-// limitsThen adds up what the windows of the call's limits had in them when it was held.
+// limitsThen adds up what the windows of the call's limits contained when it was held.
 func (c *callPage) limitsThen(ctx context.Context, view *callView) error {
 	policy := c.o.Policy().Orgs[view.Org]
 	if policy == nil {
@@ -47,8 +47,8 @@ func (c *callPage) limitsThen(ctx context.Context, view *callView) error {
 	return nil
 }
 
-// begin says where the window of a limit began that counted a call held at a time, and
-// whether ledger and daily sums tell what it had in it.
+// begin sets the start of the limit's window for a call held at a time, and whether the ledger
+// and the daily sums are enough to compute its contents.
 func (l *callLimit) begin(held time.Time) {
 	if held.IsZero() || l.Metric == budget.Concurrency || len(l.Models)+len(l.Endpoints) > 0 {
 		return
@@ -64,8 +64,8 @@ func (l *callLimit) begin(held time.Time) {
 	}
 }
 
-// countTails adds up the entries before the call, the newest first. A limit whose window is
-// not read to its beginning is not known.
+// countTails adds up the entries before the call, newest first. A limit whose window is not
+// read completely stays unknown.
 func (c *callPage) countTails(ctx context.Context, view *callView) error {
 	var from time.Time
 	for _, l := range view.Limits {
@@ -100,8 +100,8 @@ func (c *callPage) countTails(ctx context.Context, view *callView) error {
 	return nil
 }
 
-// countOlder adds the whole days of the window before its tail, and the entries of the part of
-// a day that it began in.
+// countOlder adds the whole days of the window before its tail, and the entries of the partial
+// day at its start.
 func (c *callPage) countOlder(ctx context.Context, view *callView, l *callLimit) error {
 	first := l.start.UTC().Truncate(wholeDay)
 	if first.Before(l.start) {
@@ -154,7 +154,7 @@ func (l *callLimit) add(cost, tokens, calls int64) {
 	}
 }
 
-// subjectOf is whom of a call a limit counts.
+// subjectOf returns the call's id for a limit's subject.
 func subjectOf(s budget.Subject, c budget.Call) string {
 	switch s {
 	case budget.User:

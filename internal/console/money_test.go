@@ -6,7 +6,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// Below a cent four digits are for the eye; nothing is rounded to $0.
+// Amounts below a cent have four digits; nothing is rounded to $0.
 func TestMoneyOnPages(t *testing.T) {
 	for n, want := range map[int64]string{
 		0: "$0", 1: "$0.000000001", 434_498: "$0.0004345", 1_857_506: "$0.001858", 2_000_000: "$0.002", -6_911_695: "-$0.006912",

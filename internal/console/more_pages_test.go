@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The queue's page lists what failed, with why, and a way to try it again.
+// The queue page lists dead letters with their errors and a way to replay them.
 func TestDeadLettersOnPages(t *testing.T) {
 	s := newScene(t)
 	b := s.signedIn(opsKey)
@@ -24,7 +24,7 @@ func TestDeadLettersOnPages(t *testing.T) {
 func TestBatchesPages(t *testing.T) {
 	s := newScene(t)
 	b := s.signedIn(opsKey)
-	b.has("/console/batches", s.batch.ID, "/console/batches/acme/alice/"+s.batch.ID) // the first org's first user's
+	b.has("/console/batches", s.batch.ID, "/console/batches/acme/alice/"+s.batch.ID) // the first org's first user
 	b.hasNot("/console/batches?org=acme&user=bob", s.batch.ID)
 	b.hasNot("/console/batches?org=other", s.batch.ID)
 	path := "/console/batches/acme/alice/" + s.batch.ID
@@ -39,7 +39,7 @@ func TestBatchesPages(t *testing.T) {
 	b.hasNot(path, "/console/act/cancel-batch")
 }
 
-// An override is shown where it counts, until it ends.
+// An override is shown where it applies, until it expires.
 func TestOverridesOnPages(t *testing.T) {
 	s := newScene(t)
 	b := s.signedIn(opsKey)
@@ -48,8 +48,7 @@ func TestOverridesOnPages(t *testing.T) {
 	b.hasNot("/console/orgs/acme", "Temporary changes", "$101.00")
 }
 
-// A what-if answers from the ledger and changes nothing; a wrong form says what
-// is wrong with it.
+// A what-if uses the ledger and changes nothing; an invalid form is explained.
 func TestWhatIfPage(t *testing.T) {
 	s := newScene(t)
 	s.spend("acme", "alice", 4*dollar)
@@ -63,20 +62,20 @@ func TestWhatIfPage(t *testing.T) {
 	}
 	before := s.state()
 	for path, want := range map[string]string{
-		ask("nothing", "$1", "", ""): "no limit", ask("month", "1", "", ""): "is money", ask("rate", "$1", "",
-			""): "is a number",
-		ask("month", "$x", "", ""): "The amount:", ask("+org", "$1", "", ""): "needs an amount and a window", ask("month", "",
-			"1h", ""): "no sliding window",
-		ask("month", "", "", "maybe"): "no mode",
+		ask("nothing", "$1", "", ""): "no limit", ask("month", "1", "", ""): "in dollars", ask("rate", "$1", "",
+			""): "a plain number",
+		ask("month", "$x", "", ""): "Invalid amount:", ask("+org", "$1", "", ""): "needs an amount and a window", ask("month", "",
+			"1h", ""): "not a sliding window",
+		ask("month", "", "", "maybe"): "Unknown mode",
 	} {
 		text := b.has(path, want, `role="alert"`)
 		if strings.Contains(text, `id="answer"`) {
 			t.Errorf("%s: got an answer to a wrong form", path)
 		}
 	}
-	b.has(ask("daily", "$5", "", ""), `id="answer"`, "as it is", "what if", "alice", "$5.00 in any 1d",
+	b.has(ask("daily", "$5", "", ""), `id="answer"`, "unchanged", "what if", "alice", "$5.00 in any 1d",
 		"instead of $10.00")
-	b.has(ask("+user", "$5", "1h", "shadow"), `id="answer"`, "a new limit", "in shadow mode")
+	b.has(ask("+user", "$5", "1h", "shadow"), `id="answer"`, "new limit", "in shadow mode")
 	now := s.state()
 	if now != before {
 		t.Errorf("got %s, want %s: a what-if changes nothing", now, before)
@@ -84,7 +83,7 @@ func TestWhatIfPage(t *testing.T) {
 	b.hasNot("/console/orgs/acme/what-if", `id="answer"`, `role="alert"`)
 }
 
-// Without a call in the ledger there is nothing to try.
+// Without calls in the ledger there is nothing to replay.
 func TestWhatIfWithoutCalls(t *testing.T) {
 	b := newRig(t, acme).signedIn(opsKey)
 	b.has("/console/orgs/acme/what-if?limit=month&amount=$1", "The ledger has no call", `role="alert"`)

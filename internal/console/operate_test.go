@@ -18,7 +18,7 @@ const bareAndOpen = acme + `
   - {id: shadowed, limits: [{name: day, amount: $5, calendar: day, mode: shadow}]}
 `
 
-// The first page says what is wrong, and links to it; what is right is not on the list.
+// The first page lists problems with links, and nothing that is fine.
 func TestOverviewSaysWhatIsWrong(t *testing.T) {
 	r := newRig(t, bareAndOpen)
 	b := r.signedIn(opsKey)
@@ -32,7 +32,8 @@ func TestOverviewSaysWhatIsWrong(t *testing.T) {
 	newRig(t, acme).signedIn(opsKey).has("/console/", `id="problems"`)
 }
 
-// The page of an org says what it can spend in an hour, and when nothing bounds it, with a command.
+// The page of an org shows what it can spend in an hour, and if nothing bounds that, a command
+// to fix it.
 func TestOrgPageSaysWhatBoundsIt(t *testing.T) {
 	b := newRig(t, bareAndOpen).signedIn(opsKey)
 	b.has("/console/orgs/bare", "Worst case per hour", "unbounded", "Nothing bounds what org bare can spend", "llmguard limits set month --org bare")
@@ -41,7 +42,7 @@ func TestOrgPageSaysWhatBoundsIt(t *testing.T) {
 	}
 }
 
-// Batches of all orgs are on one page, those that have not ended first, and can be cancelled there.
+// Batches of all orgs are on one page, unfinished ones first, and can be cancelled there.
 func TestBatchesOfAllOrgsOnAPage(t *testing.T) {
 	r := newRig(t, bareAndOpen)
 	ctx := t.Context()
@@ -62,7 +63,7 @@ func TestBatchesOfAllOrgsOnAPage(t *testing.T) {
 	b.has("/console/batches?status=open&user=alice", "users/alice")
 }
 
-// entry settles a call of alice's from an address and returns its id.
+// entry settles a call of alice's from an IP address and returns its id.
 func (r *rig) entry(cost pricing.Nano, limits ...budget.Limit) string {
 	r.t.Helper()
 	call := budget.Call{
@@ -80,12 +81,13 @@ func (r *rig) entry(cost pricing.Nano, limits ...budget.Limit) string {
 	return call.ID
 }
 
-// A call has a page: tokens, latency, status and cost, and what its windows had in them then.
+// A call has a page with tokens, latency, status and cost, and what its windows contained at
+// the time.
 func TestCallPage(t *testing.T) {
 	r := newRig(t, strings.Replace(acme, "limits:\n", "limits:\n      - {name: days, amount: $100, window: 3d}\n", 1))
 	r.entry(3 * dollar)
 	id := r.entry(2 * dollar)
-	r.entry(dollar) // after it
+	r.entry(dollar) // after the call
 	b := r.signedIn(opsKey)
 	text := b.has("/console/calls/acme/"+id, "HTTP 200", "1,200 in", "34 out", "waited 1.5 s", "took 2.5 s", "$2.00", "192.0.2.7", "daily")
 	if parts := "input $0.5000, cached input $0.5000, output $1.00"; !strings.Contains(text, parts) {
@@ -102,9 +104,9 @@ func TestCallPage(t *testing.T) {
 		}
 	}
 	limit("daily", "$3.00", "30 %")
-	limit("month", "$3.00", "3 %") // a period of the calendar
+	limit("month", "$3.00", "3 %") // a calendar period
 	limit("days", "$3.00", "3 %")
-	now := time.Now().UTC() // yesterday was as today is: $6 more in the window of three days
+	now := time.Now().UTC() // yesterday was like today: $6 more in the three-day window
 	sums := func(t time.Time) string { return "lg:{acme}:sums:" + t.Format("20060102") }
 	r.must(r.rdb.Copy(t.Context(), sums(now), sums(now.AddDate(0, 0, -1)), 0, true).Err())
 	text = b.has("/console/calls/acme/" + id)
@@ -118,7 +120,7 @@ func TestCallPage(t *testing.T) {
 	}
 }
 
-// One field finds orgs and users by a part of their id, and calls and jobs by all of it.
+// One field finds orgs and users by part of their id, and calls and jobs by their complete id.
 func TestSearch(t *testing.T) {
 	r := newRig(t, acme)
 	call, j := r.entry(dollar), r.put("acme", "alice", "gpt-4o")
@@ -135,8 +137,8 @@ func TestSearch(t *testing.T) {
 	b.has("/console/search?q=%3Cscript%3E", "Nothing found", "&lt;script&gt;")
 }
 
-// Limits that count users, keys or addresses are on the org's page with who is nearest to them,
-// and can be reset for one of them.
+// Limits that count users, keys or addresses are on the org's page with the subject closest to
+// the limit, and can be reset for one subject.
 func TestLimitsOfEachOnTheOrgPage(t *testing.T) {
 	r := newRig(t, strings.Replace(acme, "{name: rate,", "{name: door, subject: ip, amount: $8, window: 1h}\n      - {name: rate,", 1))
 	door := budget.Limit{
@@ -146,7 +148,7 @@ func TestLimitsOfEachOnTheOrgPage(t *testing.T) {
 	r.entry(2*dollar, door)
 	r.spend("acme", "alice", dollar)
 	b := r.signedIn(opsKey)
-	b.has("/console/orgs/acme?ip=192.0.2.9", "lately")
+	b.has("/console/orgs/acme?ip=192.0.2.9", "no recent usage")
 	text := b.page("/console/orgs/acme")
 	if got := row(text, "each-door-"); !strings.Contains(got, "192.0.2.7 $2.00 of $8.00") {
 		t.Errorf("got the limit per address as %q", got)
@@ -155,17 +157,17 @@ func TestLimitsOfEachOnTheOrgPage(t *testing.T) {
 		t.Errorf("got the limit per user as %q", got)
 	}
 	b.act("reset-limit", true, "org", "acme", "limit", "door", "ip", "192.0.2.7", "reason", "a test")
-	if got := row(b.page("/console/orgs/acme"), "each-door-"); !strings.Contains(got, "lately") {
+	if got := row(b.page("/console/orgs/acme"), "each-door-"); !strings.Contains(got, "no recent usage") {
 		t.Errorf("after the reset: got %q", got)
 	}
 	b.has("/console/audit", "limit.reset", "a test")
 }
 
-// The org's page shows whom limits refused in the last day, and says so when they refused nobody.
+// The org's page shows the users refused in the last day, or that there were none.
 func TestRefusalsOnTheOrgPage(t *testing.T) {
 	r := newRig(t, acme)
 	b := r.signedIn(opsKey)
-	b.has("/console/orgs/acme", "No limit refused a call or made one wait.")
+	b.has("/console/orgs/acme", "No limit refused or delayed a call.")
 	store := budget.New(r.rdb, budget.Options{})
 	for range 7 {
 		store.Refusals.Count("acme", "alice", "daily", false)
@@ -181,7 +183,7 @@ func TestRefusalsOnTheOrgPage(t *testing.T) {
 	}
 }
 
-// A replayed dead letter and its successor link to each other.
+// A replayed dead letter and its replacement link to each other.
 func TestReplayIsLinkedBothWays(t *testing.T) {
 	r := newRig(t, acme)
 	ctx := t.Context()

@@ -14,7 +14,7 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
-// perPage is how many lines a table has.
+// perPage is the number of lines per page of a table.
 const perPage = 50
 
 // userLine is a user on an org's page.
@@ -26,32 +26,32 @@ type userLine struct {
 	Month    spent
 	Tightest *budget.Status
 	Refused  int64 // calls that limits refused in the last 24 hours
-	Waited   int64 // calls that had to wait for one
+	Waited   int64 // calls that a limit delayed
 }
 
 type orgView struct {
 	ID, Name   string
 	Bound      guard.Bound
-	Unbounded  *Fault // nil: limits or caps bound all its calls
+	Unbounded  *Fault // nil: limits or caps bound all of its calls
 	Limits     []budget.Status
 	Chart      chart
 	Each       []eachLine
-	Addresses  bool   // a limit counts addresses
-	IP         string // the address that was asked for
+	Addresses  bool   // some limit counts addresses
+	IP         string // the requested address
 	Overrides  []admin.Override
-	Refusals   []admin.Refusal // of the last 24 hours, the most first
-	Refused    bool            // they are known
-	Models     []named         // of the last days, the most expensive first
+	Refusals   []admin.Refusal // of the last 24 hours, largest first
+	Refused    bool            // Refusals could be read
+	Models     []named         // of the last days, highest cost first
 	Today      spent
 	Month      spent
 	Users      []userLine
-	All        int // users that were looked for
+	All        int // users that match the search
 	Search     string
-	Page, Next int // Next: 0 is none
+	Page, Next int // Next: 0 if there is none
 	reading
 }
 
-// LimitTable is the table of the org's limits.
+// LimitTable returns the table of the org's limits.
 func (v orgView) LimitTable(token, back string) limitTable {
 	return limitTable{token, back, v.ID, "", v.Limits, v.Overrides}
 }
@@ -118,7 +118,8 @@ func (c *Console) org(v *visit) error {
 	return v.show("org", view.Name, view)
 }
 
-// refusals are what limits of an org refused in the last 24 hours; false: they could not be read.
+// refusals returns what the org's limits refused in the last 24 hours; false if that could not
+// be read.
 func (v *visit) refusals(org string) ([]admin.Refusal, bool) {
 	var list struct{ Data []admin.Refusal }
 	q := url.Values{"org": {org}, "from": {v.o.Now().Add(-24 * time.Hour).UTC().Format(time.RFC3339)}}
@@ -126,7 +127,7 @@ func (v *visit) refusals(org string) ([]admin.Refusal, bool) {
 	return list.Data, status == http.StatusOK
 }
 
-// each fills in the limits of single users, keys and addresses.
+// each adds the limits that count users, keys and addresses separately.
 func (c *Console) each(v *visit, view *orgView) error {
 	policy := c.o.Policy().Orgs[view.ID]
 	if policy == nil {
@@ -148,7 +149,7 @@ func (c *Console) each(v *visit, view *orgView) error {
 	return err
 }
 
-// userLines are the users whose id or name has the text, the most expensive first.
+// userLines returns the users whose id or name contains search, highest cost first.
 func userLines(o *settings.Org, past *span, search string) []userLine {
 	month := map[string]budget.Sums{}
 	for _, one := range past.month(o.ID, byUser) {
@@ -181,17 +182,17 @@ type userView struct {
 	Month     spent
 	Keys      []keyLine
 	Overrides []admin.Override
-	Entries   []budget.Entry // the newest
+	Entries   []budget.Entry // newest first
 	reading
-	Problem string // why the API did not tell the keys
+	Problem string // why the API did not return the keys
 }
 
-// LimitTable is the table of the user's limits.
+// LimitTable returns the table of the user's limits.
 func (v userView) LimitTable(token, back string) limitTable {
 	return limitTable{token, back, v.Org, v.User, v.Limits, v.Overrides}
 }
 
-// keyLine is what the API says of a key.
+// keyLine is a key as returned by the API.
 type keyLine struct {
 	ID       string     `json:"id"`
 	Name     string     `json:"name"`

@@ -10,14 +10,14 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// orgLine is an org on the overview.
+// orgLine is an org in the overview.
 type orgLine struct {
 	ID, Name string
 	Disabled bool
 	Users    int
 	Today    spent
 	Month    spent
-	Tightest *budget.Status // the org's own limit that is used up most; nil: it has none
+	Tightest *budget.Status // the org's own limit with the highest usage; nil: none
 }
 
 type overviewView struct {
@@ -26,19 +26,19 @@ type overviewView struct {
 	Orgs                    []orgLine
 	Caps                    []capLine
 	Pools                   []poolLine
-	TopUsers                []named // today, of all orgs; the name is "org/user"
+	TopUsers                []named // today, over all orgs; named "org/user"
 	Problems                []Fault
-	Checked                 bool // all of what Problems come from was read
+	Checked                 bool // all sources of Problems could be read
 	reading
 }
 
-// capLine is a spend cap's limit.
+// capLine is a limit of a spend cap.
 type capLine struct {
 	Of string
 	budget.Status
 }
 
-// maxCharted is how many orgs have a line of their own in the chart.
+// maxCharted is how many orgs have their own line in the chart.
 const maxCharted = 6
 
 // overview is the first page.
@@ -100,7 +100,7 @@ func (c *Console) orgLine(ctx context.Context, past *span, o *settings.Org) (org
 	return line, states, nil
 }
 
-// tightest is the limit that is used up most; one that only counts comes after all others.
+// tightest returns the limit with the highest usage; limits in shadow mode come last.
 func tightest(states []budget.Status) (t *budget.Status) {
 	for i := range states {
 		s := &states[i]
@@ -114,8 +114,8 @@ func tightest(states []budget.Status) (t *budget.Status) {
 
 func used(s *budget.Status) float64 { return float64(s.Used) / float64(max(s.Amount, 1)) }
 
-// standing is where the limits of one kind of subject stand. Patterns on models
-// do not matter to how much of them is used.
+// standing returns the state of the limits of some subjects. It ignores model patterns, which
+// do not affect how much is used.
 func (c *Console) standing(ctx context.Context, limits []budget.Limit, call budget.Call,
 	of ...budget.Subject,
 ) ([]budget.Status, error) {
@@ -137,12 +137,13 @@ func overviewChart(past *span, orgs []orgLine) chart {
 		lines = append(lines, series{o.Name, past.costs(o.ID, whole)})
 	}
 	if len(orgs) > maxCharted {
-		lines = append(lines, series{"all others", past.costsOfAll(orgs[maxCharted:])})
+		lines = append(lines, series{"others", past.costsOfAll(orgs[maxCharted:])})
 	}
 	return past.chart(lines...)
 }
 
-// costsOfAll adds up the days of some orgs; nil is a day that is not read of all.
+// costsOfAll adds up the days of some orgs; nil is a day that has not been read for all of
+// them.
 func (s *span) costsOfAll(orgs []orgLine) []*float64 {
 	out := make([]*float64, days)
 	for i := range out {
@@ -155,7 +156,7 @@ func (s *span) costsOfAll(orgs []orgLine) []*float64 {
 	return out
 }
 
-// topUsers are those who spent most today.
+// topUsers returns the users with the highest cost today.
 func topUsers(past *span, orgs []string, n int) []named {
 	var all []named
 	for _, org := range orgs {
@@ -181,7 +182,7 @@ func (c *Console) caps(ctx context.Context) ([]capLine, error) {
 	return out, nil
 }
 
-// poolLine is a pool with what it holds.
+// poolLine is a pool with its contents.
 type poolLine struct {
 	queue.Pool
 	queue.Depth

@@ -27,9 +27,9 @@ const (
 	benchJobs  = 100_000
 )
 
-// BenchmarkPages is the server's time for each page, with 10,000 users who spent
-// on each of 30 days and 100,000 waiting jobs. The first view of a page, before
-// anything is kept, is reported beside: it may be a page that is still adding up.
+// BenchmarkPages measures the server's time for each page, with 10,000 users who spent on each
+// of 30 days, and 100,000 waiting jobs. It also reports the first view, before anything is
+// cached, which may still have incomplete sums.
 func BenchmarkPages(b *testing.B) {
 	c := benchConsole(b)
 	for _, path := range []string{
@@ -60,7 +60,7 @@ func BenchmarkPages(b *testing.B) {
 	}
 }
 
-// benchConsole is a console over a store that is full.
+// benchConsole returns a console on a large store.
 func benchConsole(b *testing.B) *Console {
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(b).Addr, PoolSize: 64})
 	b.Cleanup(func() { _ = rdb.Close() })
@@ -93,8 +93,8 @@ func benchConsole(b *testing.B) *Console {
 	return c
 }
 
-// fill makes every user spend once today and, by copies of today's sums, on each
-// of the 29 days before, and puts the jobs.
+// fill makes every user spend once today, copies today's sums to the 29 days before, and adds
+// the jobs.
 func fill(b *testing.B, rdb *redis.Client, books *budget.Store, q *queue.Queue, limits []budget.Limit) {
 	b.Helper()
 	var work errgroup.Group
@@ -123,7 +123,7 @@ func fill(b *testing.B, rdb *redis.Client, books *budget.Store, q *queue.Queue, 
 	if err := work.Wait(); err != nil {
 		b.Fatal(err)
 	}
-	const stamp = "20060102" // as the names of the day's sums have it
+	const stamp = "20060102" // as in the names of daily sums
 	today := time.Now().UTC()
 	sums, err := rdb.Keys(b.Context(), "*sums:"+today.Format(stamp)).Result()
 	if err != nil || len(sums) == 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
-// An empty store shows pages, not errors.
+// An empty store yields pages, not errors.
 func TestPagesOfAnEmptyStore(t *testing.T) {
 	b := newRig(t, "[{id: bare}]").signedIn(opsKey)
 	b.has("/console/", "$0")
@@ -26,13 +26,13 @@ func TestPagesOfAnOrgThatSpentNothing(t *testing.T) {
 	b := newRig(t, acme).signedIn(opsKey)
 	b.has("/console/", "Acme", "$0")
 	b.has("/console/orgs/acme", "<h1>Acme</h1>", "alice", "bob", "month", "$100.00", "No call was charged")
-	b.has("/console/orgs/acme/users/alice", "k1", "daily", "$10.00", "None among the org")
+	b.has("/console/orgs/acme/users/alice", "k1", "daily", "$10.00", "No calls of this user among the org")
 	b.has("/console/orgs/acme/users/bob", "No keys")
 	b.has("/console/batches?org=acme&user=bob", "No batches of this user")
-	b.has("/console/orgs/acme/what-if", "month", "$100.00 a month")
+	b.has("/console/orgs/acme/what-if", "month", "$100.00 per month")
 }
 
-// row is the table row of a page that has an id, without its tags.
+// row returns the text of the table row with this id.
 func row(page, id string) string {
 	_, rest, _ := strings.Cut(page, `<tr id="`+id+`"`)
 	text, _, _ := strings.Cut(rest, "</tr>")
@@ -40,7 +40,7 @@ func row(page, id string) string {
 	return strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(text, " ")), " ")
 }
 
-// What was spent is on every page that it concerns, in dollars.
+// Spending appears in dollars on every page that it concerns.
 func TestSpendingOnPages(t *testing.T) {
 	r := newRig(t, acme)
 	r.spend("acme", "alice", 5*dollar)
@@ -67,7 +67,7 @@ func TestSpendingOnPages(t *testing.T) {
 	}
 }
 
-// Users are found by a part of their id, whatever its case, fifty on a page.
+// Users are found by part of their id, case-insensitively, fifty per page.
 func TestFindingUsers(t *testing.T) {
 	var users []string
 	for i := range 60 {
@@ -93,7 +93,7 @@ func TestFindingUsers(t *testing.T) {
 	b.hasNot("/console/orgs/big?q=user&page=1", `rel="next"`)
 }
 
-// Names and queries are text, whatever they look like.
+// Names and queries are rendered as text, whatever they contain.
 func TestHostileNames(t *testing.T) {
 	const hostile = `<script>alert(1)</script>"'><img src=x onerror=alert(2)>`
 	r := newRig(t, acme)
@@ -158,8 +158,8 @@ func TestQueuePage(t *testing.T) {
 	b.has("/console/queue", "closed")
 }
 
-// Jobs are filtered by user, model and status, fifty on a page, and never with
-// what was asked.
+// Jobs are filtered by user, model and status, fifty per page, and never shown with their
+// prompts.
 func TestJobsPage(t *testing.T) {
 	r := newRig(t, acme)
 	for range 51 {
@@ -190,7 +190,7 @@ func TestJobPage(t *testing.T) {
 	j := r.put("acme", "alice", "gpt-4o")
 	b := r.signedIn(opsKey)
 	path := "/console/jobs/acme/" + j.ID
-	text := b.has(path, "queued", "1 before it", "at most $0.000001", "/console/act/cancel-job", "acme/alice", "key k1")
+	text := b.has(path, "queued", "1 ahead", "at most $0.000001", "/console/act/cancel-job", "acme/alice", "key k1")
 	if strings.Contains(text, "secret-of-the-request") || strings.Contains(text, "/console/act/replay-job") {
 		t.Errorf("got the request, or a replay of what has not failed: %s", content(text))
 	}
@@ -204,7 +204,7 @@ func TestJobPage(t *testing.T) {
 	}
 }
 
-// The audit's page shows who changed what and why, and filters by org and actor.
+// The audit page shows who changed what and why, and filters by org and actor.
 func TestAuditPage(t *testing.T) {
 	r := newRig(t, acme)
 	b := r.signedIn(opsKey)
@@ -225,7 +225,7 @@ func TestAuditPage(t *testing.T) {
 	b.has("/console/audit?after=nonsense", "after must be")
 }
 
-// Without Redis a page says so; the session is not lost.
+// Without Redis a page says so, and the session is kept.
 func TestStoreIsUnavailable(t *testing.T) {
 	r := newRig(t, acme)
 	b := r.signedIn(opsKey)

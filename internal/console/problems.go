@@ -14,13 +14,13 @@ import (
 	"github.com/llmguard/llmguard/internal/webhook"
 )
 
-// Fault is something that is wrong, and how to fix it.
+// Fault is a problem and how to fix it.
 type Fault struct {
-	Severe    bool // it does not work, or loses money or jobs; otherwise it will hurt some day
+	Severe    bool // something does not work, or loses money or jobs; otherwise it is a warning
 	What, Fix string
 
-	Link        string // the page that has more; empty: none
-	Org, Target string // a webhook target of the org that a button switches on
+	Link        string // page with details; empty: none
+	Org, Target string // a disabled webhook target that a button enables
 }
 
 const findingsAge = 10 * time.Second
@@ -50,8 +50,8 @@ func (c *Console) newOffTargets() *fresh[[]webhook.Target] {
 	}}
 }
 
-// problems lists what is wrong, what is severe first. Findings take long to get, so the
-// first page after a pause may lack them; Checked is false then.
+// problems lists problems, severe ones first. Findings are slow to get, so the first page after
+// a pause may lack them; then Checked is false.
 func (c *Console) problems(ctx context.Context, view *overviewView) {
 	found, at, _ := c.findings.load(ctx)
 	off, webhooksAt, _ := c.offTargets.load(ctx)
@@ -62,9 +62,9 @@ func (c *Console) problems(ctx context.Context, view *overviewView) {
 	}
 	for _, t := range off {
 		view.Problems = append(view.Problems, Fault{
-			Severe: true, What: fmt.Sprintf("Webhook target %s of %s is switched off: it answered 410", cmp.Or(t.Host, t.ID),
+			Severe: true, What: fmt.Sprintf("Webhook target %s of %s is disabled: it returned 410", cmp.Or(t.Host, t.ID),
 				t.Org),
-			Fix: "Fix the target, switch it on, then replay what it missed: llmguard webhooks replay.", Org: t.Org, Target: t.ID,
+			Fix: "Fix the target, enable it, then replay missed events: llmguard webhooks replay.", Org: t.Org, Target: t.ID,
 		})
 	}
 	view.Problems = append(view.Problems, c.unbounded()...)
@@ -78,7 +78,7 @@ func poolFaults(p poolLine) (out []Fault) {
 	if p.Blocked > 0 {
 		out = append(out, Fault{
 			Severe: true, What: fmt.Sprintf("Pool %s is blocked by its provider for %s", p.ID, short(p.Blocked)),
-			Fix: "The provider answered 429 or 503. Lower the pool's rpm and tpm if this happens often.", Link: link,
+			Fix: "The provider returned 429 or 503. Lower the pool's rpm and tpm if this happens often.", Link: link,
 		})
 	}
 	if p.Dead > 0 {
@@ -90,7 +90,7 @@ func poolFaults(p poolLine) (out []Fault) {
 	return out
 }
 
-// closed names limits that are closed because the store lost its data.
+// closed lists limits that are closed because the store lost its data.
 func closed(org string, states []budget.Status) (out []Fault) {
 	for _, s := range states {
 		if s.ClosedUntil.IsZero() {
@@ -99,14 +99,14 @@ func closed(org string, states []budget.Status) (out []Fault) {
 		out = append(out, Fault{
 			Severe: true, What: fmt.Sprintf("Limit %s of %s is closed until %s, because Redis lost its data", s.LimitID, org,
 				s.ClosedUntil.UTC().Format("2006-01-02 15:04 UTC")),
-			Fix:  "Restore Redis, or let limits count from zero: llmguard limits reopen --org " + org + " --reason TEXT.",
+			Fix:  "Restore Redis, or reset the limits to zero: llmguard limits reopen --org " + org + " --reason TEXT.",
 			Link: pathOf("orgs", org),
 		})
 	}
 	return out
 }
 
-// unbounded names the orgs, or users of them, whose calls nothing bounds.
+// unbounded lists the orgs, or users of them, whose calls nothing bounds.
 func (c *Console) unbounded() (out []Fault) {
 	orgs := c.o.Tenants().Orgs
 	for i := range orgs {
@@ -117,7 +117,7 @@ func (c *Console) unbounded() (out []Fault) {
 	return out
 }
 
-// bound is what limits let an org spend.
+// bound returns what limits let an org spend.
 func (c *Console) bound(o *settings.Org) guard.Bound {
 	policy, now := c.o.Policy(), c.o.Now()
 	if policy.Orgs[o.ID] == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// flowCache keeps who waits in each pool: with a hundred thousand waiting jobs
-// that takes longer to read than a page may take.
+// flowCache caches the flows waiting in each pool. With a hundred thousand waiting jobs,
+// reading them takes longer than a page may take.
 type flowCache struct {
 	queue *queue.Queue
 	mu    sync.Mutex
@@ -39,7 +39,7 @@ func (c *flowCache) of(ctx context.Context, pool string) ([]queue.Waiting, time.
 	return flows, at
 }
 
-// shownFlows is how many flows a pool's table has, the longest waiting first.
+// shownFlows is how many flows a pool's table has, longest waiting first.
 const shownFlows = 25
 
 type poolView struct {
@@ -47,7 +47,7 @@ type poolView struct {
 	Flows     []queue.Waiting
 	AllFlows  int
 	FlowsAt   time.Time // when the flows were read; zero: not yet
-	At        time.Time // of all else
+	At        time.Time // of everything else
 	Oldest    time.Time
 	Parked    []queue.Parked
 	AllParked int
@@ -55,7 +55,7 @@ type poolView struct {
 	MoreDead  bool
 }
 
-// queuePage shows the pools: quota, who waits, what is parked, dead letters.
+// queuePage shows the pools: quota, waiting jobs, paused flows, dead letters.
 func (c *Console) queuePage(v *visit) error {
 	ctx := v.r.Context()
 	lines, err := c.poolLines(ctx)
@@ -87,7 +87,7 @@ func (c *Console) queuePage(v *visit) error {
 	return v.show("queue", "Queue", views)
 }
 
-// oldest is when the job of a pool that waits longest was put; zero: none waits.
+// oldest returns when the longest waiting job of a pool was submitted; zero: none waits.
 func (c *Console) oldest(ctx context.Context, pool string) (first time.Time, err error) {
 	put, err := c.o.Queue.Oldest(ctx, pool)
 	for _, at := range put {
@@ -103,7 +103,7 @@ type jobsView struct {
 	Org, User, Model, Status string
 	Statuses                 []queue.State
 	Jobs                     []*queue.Job
-	Next                     string // id to go on after; empty: the end
+	Next                     string // id to continue after; empty: the end
 }
 
 var statuses = []queue.State{queue.Queued, queue.Running, queue.Succeeded, queue.Failed, queue.Cancelled, queue.Expired}
@@ -143,11 +143,11 @@ func (c *Console) jobs(v *visit) error {
 type jobView struct {
 	*queue.Job
 	queue.Place
-	Live bool // has not ended
-	Dead bool // can be replayed
+	Live bool // not finished
+	Dead bool // replayable
 }
 
-// job shows one job, without its request and answer: those are its user's.
+// job shows one job without its request and response, which belong to the user.
 func (c *Console) job(v *visit) error {
 	ctx := v.r.Context()
 	j, err := c.o.Queue.Job(ctx, v.r.PathValue("org"), v.r.PathValue("job"))

@@ -9,7 +9,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// entry is what the audit says.
+// entry is an audit entry.
 type entry struct {
 	Actor, Action, Org, Target, Reason, IP string
 	Before, After                          struct{ Status, ID string }
@@ -26,8 +26,8 @@ func (r *rig) audit() entry {
 	return page.Data[0]
 }
 
-// TestConsoleActionsAreOnRecord: who did what to a job or a batch, from where, with what was
-// before and after.
+// TestConsoleActionsAreOnRecord: actions on jobs and batches are audited with actor, address,
+// and the state before and after.
 func TestConsoleActionsAreOnRecord(t *testing.T) {
 	s := newScene(t)
 	b := s.signedIn(opsKey)
@@ -58,8 +58,8 @@ func TestConsoleActionsAreOnRecord(t *testing.T) {
 	}
 }
 
-// TestDisablingAKeyCancelsItsJobs: in the same command, those of other keys stay, and each is
-// on record.
+// TestDisablingAKeyCancelsItsJobs: disabling a key can cancel its jobs, but not those of other
+// keys, and each cancellation is audited.
 func TestDisablingAKeyCancelsItsJobs(t *testing.T) {
 	s := newScene(t)
 	other := s.put("acme", "alice", "gpt-4o", func(j *queue.Job) { j.Key = "k2" })

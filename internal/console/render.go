@@ -19,7 +19,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// pages are the parsed templates, each with the layout around it.
+// pages are the parsed templates, each with the layout.
 type pages struct {
 	now func() time.Time
 	all map[string]*template.Template
@@ -93,7 +93,7 @@ func (p *pages) functions() template.FuncMap {
 	}
 }
 
-// worstHour is what an org can spend in an hour, in words.
+// worstHour describes what an org can spend in an hour.
 func worstHour(b guard.Bound) string {
 	switch {
 	case b.Hour != guard.Unlimited:
@@ -104,7 +104,7 @@ func worstHour(b guard.Bound) string {
 	return "not in USD"
 }
 
-// frame is what the layout needs around a page's own View.
+// frame is the data of the layout around a page's View.
 type frame struct {
 	Title, Section, Version, Token, Here string
 	SignedIn                             bool
@@ -112,8 +112,8 @@ type frame struct {
 	View                                 any
 }
 
-// write renders a page whole before the first byte is sent, so that an error is
-// an error and not half a page.
+// write renders the whole page before it sends the first byte, so that an error does not follow
+// half a page.
 func (p *pages) write(v *visit, name, title string, view any) error {
 	f := frame{Title: title, Section: name, Version: v.version, View: view, Here: v.r.URL.RequestURI()}
 	if v.session != nil {
@@ -134,8 +134,7 @@ func (p *pages) write(v *visit, name, title string, view any) error {
 // show renders a page with status 200.
 func (v *visit) show(name, title string, view any) error { return v.pages.write(v, name, title, view) }
 
-// usd writes nano-dollars as people read them: cents from a dollar up, more
-// places below.
+// usd formats nano-USD: cents from a dollar up, more digits below.
 func usd(n pricing.Nano) string {
 	switch abs := max(n, -n); {
 	case abs == 0:
@@ -150,7 +149,7 @@ func usd(n pricing.Nano) string {
 	return sign + "$" + thousands(whole) + "." + cents
 }
 
-// count separates thousands.
+// count formats an integer with thousands separators.
 func count(n int64) string {
 	if n < 0 {
 		return "-" + thousands(strconv.FormatInt(n, 10)[1:])
@@ -165,7 +164,7 @@ func thousands(digits string) string {
 	return digits
 }
 
-// amount writes what a limit counts in the limit's unit.
+// amount formats an amount in the limit's unit.
 func amount(m budget.Metric, n int64) string {
 	if m == budget.Cost {
 		return usd(pricing.Nano(n))
@@ -173,7 +172,7 @@ func amount(m budget.Metric, n int64) string {
 	return count(n)
 }
 
-// unread is shown in place of a sum that is not read yet.
+// unread is shown instead of a sum that has not been read.
 const unread = "…"
 
 func (s *spent) show(text string) string {
@@ -183,7 +182,7 @@ func (s *spent) show(text string) string {
 	return text
 }
 
-// short writes a duration with its largest unit or two.
+// short formats a duration with its one or two largest units.
 func short(d time.Duration) string {
 	d = max(d, 0)
 	switch {
@@ -202,9 +201,9 @@ func short(d time.Duration) string {
 	}
 }
 
-// bar is what is used of something, in per cent of its width.
+// bar is a usage bar, in percent of its width.
 type bar struct {
-	Used, Held float64 // Held follows Used
+	Used, Held float64 // Held is drawn after Used
 	Level      string  // "", "near" from 80 %, "full" from 100 %
 	Percent    int
 }
@@ -225,7 +224,7 @@ func barOf(used, held, all int64) bar {
 	return b
 }
 
-// pathOf joins parts to a path of the console.
+// pathOf joins segments to a path of the console.
 func pathOf(parts ...string) string {
 	for i := range parts {
 		parts[i] = url.PathEscape(parts[i])
@@ -245,7 +244,7 @@ func titleOf(text string) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-// chart is what console.js draws.
+// chart is the data that console.js draws.
 type chart struct {
 	X      []int64  `json:"x"` // Unix seconds
 	Series []series `json:"series"`
@@ -264,7 +263,7 @@ func (s *span) chart(lines ...series) chart {
 	return c
 }
 
-// pageOf reads a page number from the query, from 0.
+// pageOf parses the page number in the query, starting at 0.
 func pageOf(r *http.Request) int {
 	n, err := strconv.Atoi(r.URL.Query().Get("page"))
 	if err != nil || n < 0 || n > 1_000_000 {
@@ -273,13 +272,13 @@ func pageOf(r *http.Request) int {
 	return n
 }
 
-// form is a button that leads to an action.
+// form is a button that starts an action.
 type form struct {
 	Token, Back, Name, Label string
 	Fields                   map[string]string
 }
 
-// newForm takes the fields as names and values in turn.
+// newForm takes the fields as alternating names and values.
 func newForm(token, back, name, label string, fields ...string) form {
 	f := form{Token: token, Back: back, Name: name, Label: label, Fields: map[string]string{}}
 	for i := 0; i+1 < len(fields); i += 2 {
@@ -288,7 +287,7 @@ func newForm(token, back, name, label string, fields ...string) form {
 	return f
 }
 
-// pager leads to the pages before and after; empty where there is none.
+// pager holds the links to the previous and next page; empty if there is none.
 type pager struct{ Previous, Next string }
 
 func newPager(page, next int, search string) pager {
@@ -303,7 +302,7 @@ func newPager(page, next int, search string) pager {
 	return p
 }
 
-// userPath is the page of "org/user".
+// userPath returns the path of the page of "org/user".
 func userPath(name string) string {
 	org, user, _ := strings.Cut(name, "/")
 	return pathOf("orgs", org, "users", user)
@@ -312,7 +311,7 @@ func userPath(name string) string {
 // change is a figure before and after.
 type change struct{ Before, Now int64 }
 
-// batchLines is how far a batch is.
+// batchLines is the progress of a batch.
 type batchLines struct{ All, Failed int64 }
 
 func linesOf(b *batch.Batch) batchLines {
@@ -320,14 +319,14 @@ func linesOf(b *batch.Batch) batchLines {
 	return batchLines{good + bad, bad}
 }
 
-// limitTable is a table of limits, with what its buttons need.
+// limitTable is a table of limits, with the data that its buttons need.
 type limitTable struct {
 	Token, Back, Org, User string
 	Limits                 []budget.Status
 	Overrides              []admin.Override
 }
 
-// Of is whom a change of a limit is for: the user, where the limit counts users.
+// Of returns whom a change of a limit applies to: the user, if the limit counts users.
 func (t limitTable) Of(s budget.Subject) string {
 	if s == budget.User {
 		return t.User
@@ -335,7 +334,7 @@ func (t limitTable) Of(s budget.Subject) string {
 	return ""
 }
 
-// limitAmount writes an amount in a limit's unit.
+// limitAmount formats an amount in a limit's unit.
 func limitAmount(unit string, n int64) string {
 	if unit == "nano_usd" || unit == "usd" || unit == string(budget.Cost) {
 		return usd(pricing.Nano(n))

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) { os.Exit(redistest.ForPackage(m, &shared)) }
 
 const dollar = pricing.Nano(1_000_000_000)
 
-// Keys of administrators that the file has, and one of a caller.
+// Keys of the administrators in the file, and one of a caller.
 var (
 	opsKey    = keys.New(keys.Admin)
 	viewerKey = keys.New(keys.Admin)
@@ -61,7 +61,7 @@ const acme = `
     users: [{id: alice, keys: [{id: k1, hash: "HASH"}]}, {id: bob}]
 `
 
-// rig is a console over a Redis, the administrators' API behind it and a clock.
+// rig is a console with a Redis, the admin API and a clock.
 type rig struct {
 	t       *testing.T
 	rdb     *redis.Client
@@ -72,7 +72,7 @@ type rig struct {
 	batches *batch.Store
 	api     http.Handler
 	site    *httptest.Server
-	ahead   atomic.Int64 // how far the console's clock is ahead
+	ahead   atomic.Int64 // offset of the console's clock
 }
 
 // newRig starts with an empty Redis and a file with these orgs.
@@ -95,7 +95,7 @@ orgs: %s`, shared.Addr, hash(opsKey), hash(viewerKey), strings.ReplaceAll(orgs, 
 	return r
 }
 
-// another makes a console of its own, as another proxy has, the one that browsers reach.
+// another adds a second console, like another proxy's, and directs browsers to it.
 func (r *rig) another() (site *httptest.Server) {
 	r.t.Helper()
 	r.site = httptest.NewServer(r.console(r.cfg))
@@ -110,8 +110,8 @@ func (r *rig) must(err error) {
 	}
 }
 
-// console builds the console as a process does, but for a clock of its own and
-// for reading what is in force anew each time.
+// console builds the console like the real process, but with its own clock, and without caching
+// the configuration in effect.
 func (r *rig) console(cfg *config.Config) http.Handler {
 	r.t.Helper()
 	ctx, log := context.WithoutCancel(r.t.Context()), slog.New(slog.DiscardHandler)
@@ -151,7 +151,7 @@ func (r *rig) console(cfg *config.Config) http.Handler {
 	return c
 }
 
-// later moves the console's clock.
+// later advances the console's clock.
 func (r *rig) later(d time.Duration) { r.ahead.Add(int64(d)) }
 
 // spend charges a call.
@@ -180,7 +180,7 @@ func (r *rig) spend(org, user string, cost pricing.Nano) {
 	r.must(err)
 }
 
-// put puts a job into the queue.
+// put adds a job to the queue.
 func (r *rig) put(org, user, model string, change ...func(*queue.Job)) *queue.Job {
 	r.t.Helper()
 	j := &queue.Job{
@@ -195,11 +195,11 @@ func (r *rig) put(org, user, model string, change ...func(*queue.Job)) *queue.Jo
 	return j
 }
 
-// browser is a client that keeps cookies and follows no redirect.
+// browser is a client that keeps cookies and does not follow redirects.
 type browser struct {
 	*rig
 	http.Client
-	live bool // sends what a page sends that updates itself
+	live bool // sends the header of a page that refreshes itself
 }
 
 func (r *rig) browser() *browser {
@@ -211,7 +211,7 @@ func (r *rig) browser() *browser {
 	return b
 }
 
-// signedIn is a browser of an administrator.
+// signedIn returns a browser signed in with the key.
 func (r *rig) signedIn(key string) *browser {
 	r.t.Helper()
 	b := r.browser()
@@ -222,7 +222,7 @@ func (r *rig) signedIn(key string) *browser {
 	return b
 }
 
-// answer is a page as it came.
+// answer is a received page.
 type answer struct {
 	status int
 	header http.Header
@@ -255,8 +255,8 @@ func (b *browser) post(path string, form url.Values, change ...func(*http.Reques
 	return b.do(http.MethodPost, path, form, change...)
 }
 
-// page gets a page with status 200. It asks again while the page says that
-// figures are still being read.
+// page gets a page with status 200, and retries while the page says that figures are still
+// being read.
 func (b *browser) page(path string) string {
 	b.t.Helper()
 	for range 600 {
@@ -273,7 +273,7 @@ func (b *browser) page(path string) string {
 	return ""
 }
 
-// has wants a page to have texts.
+// has checks that a page contains texts.
 func (b *browser) has(path string, want ...string) string {
 	b.t.Helper()
 	text := b.page(path)
@@ -285,7 +285,7 @@ func (b *browser) has(path string, want ...string) string {
 	return text
 }
 
-// hasNot wants a page not to have texts.
+// hasNot checks that a page does not contain texts.
 func (b *browser) hasNot(path string, unwanted ...string) {
 	b.t.Helper()
 	text := b.page(path)
@@ -296,7 +296,7 @@ func (b *browser) hasNot(path string, unwanted ...string) {
 	}
 }
 
-// content is the page without the frame around it.
+// content returns the page without the layout.
 func content(page string) string {
 	_, rest, _ := strings.Cut(page, "<main")
 	main, _, _ := strings.Cut(rest, "</main>")
@@ -305,7 +305,7 @@ func content(page string) string {
 
 var tokens = regexp.MustCompile(`name="token" value="([^"]+)"`)
 
-// token is what the forms of the session bring along.
+// token returns the session's form token.
 func (b *browser) token() string {
 	b.t.Helper()
 	m := tokens.FindStringSubmatch(b.page("/console/audit"))
@@ -315,7 +315,7 @@ func (b *browser) token() string {
 	return m[1]
 }
 
-// act sends the form of an action with its token, confirmed or not.
+// act submits the form of an action with the token, confirmed or not.
 func (b *browser) act(name string, confirmed bool, fields ...string) answer {
 	b.t.Helper()
 	form := url.Values{"token": {b.token()}, "back": {"/console/orgs/acme"}}
@@ -328,7 +328,7 @@ func (b *browser) act(name string, confirmed bool, fields ...string) answer {
 	return b.post("/console/act/"+name, form)
 }
 
-// changes is how many entries the audit has.
+// changes returns the number of audit entries.
 func (r *rig) changes() int64 {
 	r.t.Helper()
 	n, err := r.rdb.XLen(r.t.Context(), "lg:{identity:}:audit").Result()
@@ -336,7 +336,7 @@ func (r *rig) changes() int64 {
 	return n
 }
 
-// ask sends the administrators' API a request and returns the answer.
+// ask sends a request to the admin API and returns the response.
 func (r *rig) ask(method, path, body string) string {
 	r.t.Helper()
 	req := httptest.NewRequestWithContext(r.t.Context(), method, "/admin/v1"+path, strings.NewReader(body))
@@ -350,14 +350,14 @@ func (r *rig) ask(method, path, body string) string {
 	return w.Body.String()
 }
 
-// hear has the API take in what other processes recorded, as it does by itself
-// in a process that runs.
+// hear makes the API read changes of other processes, which a running process does
+// automatically.
 func (r *rig) hear() {
 	r.t.Helper()
 	r.ask("PATCH", "/orgs/acme", "{}")
 }
 
-// record has another process commit a change.
+// record commits a change as another process.
 func (r *rig) record(ref tenants.Ref, record any) {
 	r.t.Helper()
 	other := tenants.New(r.rdb, tenants.Options{})

@@ -10,7 +10,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// maxHits bounds the orgs and users that a search lists.
+// maxHits limits the orgs and users that a search lists.
 const maxHits = 50
 
 type searchView struct {
@@ -19,11 +19,11 @@ type searchView struct {
 	More bool
 }
 
-// hit is something that was found.
+// hit is a search result.
 type hit struct{ Kind, Name, Of, Link string }
 
-// search finds orgs and users by a part of their id, and calls, jobs and batches by
-// their id. A single id leads to its page.
+// search finds orgs and users by part of their id, and calls, jobs and batches by their id. An
+// exact id redirects to its page.
 func (c *Console) search(v *visit) error {
 	text := strings.TrimSpace(v.r.URL.Query().Get("q"))
 	view := searchView{Text: text}
@@ -57,7 +57,7 @@ func (c *Console) search(v *visit) error {
 	return v.show("search", "Search", view)
 }
 
-// byID finds what has an id of its own; nil: nothing has this one.
+// byID finds something by its unique id; nil if there is none.
 func (c *Console) byID(v *visit, id string) (*hit, error) {
 	ctx := v.r.Context()
 	if strings.HasPrefix(id, "batch_") && c.o.Batches != nil {

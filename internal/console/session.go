@@ -14,15 +14,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// session is somebody who is signed in. The browser has only a random name for it.
+// session is a signed-in administrator. The browser has only a random id for it.
 type session struct {
 	key   string // the administrator's
-	Token string // what every form must bring along
+	Token string // required in every form
 	began time.Time
 
 	mu     sync.Mutex
 	used   time.Time
-	shared time.Time // the last use that Redis knows
+	shared time.Time // last use written to Redis
 	told   *done     // for the next page
 }
 
@@ -32,10 +32,9 @@ const (
 	maxSessions = 1000
 )
 
-// sessions are kept in Redis, for all proxies; this process has those that it was asked
-// for.
+// sessions are stored in Redis for all proxies; this process caches those that it has seen.
 type sessions struct {
-	rdb redis.UniversalClient // nil: they are this process's own
+	rdb redis.UniversalClient // nil: sessions are local to this process
 	now func() time.Time
 	mu  sync.Mutex
 	all map[string]*session
@@ -45,7 +44,7 @@ func newSessions(rdb redis.UniversalClient, now func() time.Time) *sessions {
 	return &sessions{rdb: rdb, now: now, all: map[string]*session{}}
 }
 
-// begin returns the cookie's value for a new session.
+// begin starts a session and returns the cookie's value.
 func (s *sessions) begin(key string) (string, *session) {
 	now := s.now()
 	id, one := rand.Text()+rand.Text(), &session{key: key, Token: rand.Text(), began: now, used: now}
@@ -56,7 +55,7 @@ func (s *sessions) begin(key string) (string, *session) {
 	return id, one
 }
 
-// sweep forgets sessions that are over; of too many, those unused for longest.
+// sweep removes expired sessions, and if there are too many, the one unused for longest.
 func (s *sessions) sweep(now time.Time) {
 	oldest, at := "", now
 	for id, one := range s.all {
@@ -78,7 +77,7 @@ func (one *session) lastUse(now time.Time) (used time.Time, over bool) {
 	return one.used, now.Sub(one.began) > sessionLife || now.Sub(one.used) > sessionIdle
 }
 
-// of returns the session of a request's cookie, nil for none.
+// of returns the session of a request's cookie, or nil.
 func (s *sessions) of(id string, r *http.Request) *session {
 	one := s.find(r.Context(), id)
 	if one == nil {
@@ -89,12 +88,12 @@ func (s *sessions) of(id string, r *http.Request) *session {
 		s.end(r.Context(), id)
 		return nil
 	}
-	if r.Header.Get("X-Llmguard-Live") == "" { // a page left open does not keep its session alive
+	if r.Header.Get("X-Llmguard-Live") == "" { // an open page that refreshes itself does not extend the session
 		one.mu.Lock()
 		one.used = now
 		one.mu.Unlock()
 		if one.stale() {
-			_ = s.share(r.Context(), id, one) // the next use tries again
+			_ = s.share(r.Context(), id, one) // the next request tries again
 		}
 	}
 	return one
@@ -108,7 +107,7 @@ func (s *sessions) end(ctx context.Context, id string) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shareTime)
 	defer cancel()
-	_ = s.unshare(ctx, sharedKey(id)) // without Redis it ends when it is idle
+	_ = s.unshare(ctx, sharedKey(id)) // without Redis it expires when idle
 }
 
 func (s *sessions) forget(id string) {
@@ -117,8 +116,8 @@ func (s *sessions) forget(id string) {
 	delete(s.all, id)
 }
 
-// stillWelcome asks the API whether the key is still good: a session ends with its
-// administrator. Whatever else the API answers than yes is no.
+// stillWelcome checks with the API that the key is still valid, because a session ends with its
+// administrator. Any response other than 200 ends it.
 func (v *visit) stillWelcome() bool {
 	if status, _ := v.ask(v.r.Context(), http.MethodGet, "/self", nil, nil); status == http.StatusOK {
 		return true
@@ -135,7 +134,7 @@ func (v *visit) drop() {
 	http.SetCookie(v.w, cookie)
 }
 
-// next remembers where somebody wanted to go.
+// next returns where to go after signing in.
 func next(r *http.Request) string {
 	if r.Method != http.MethodGet {
 		return ""
@@ -143,7 +142,7 @@ func next(r *http.Request) string {
 	return url.Values{"next": {r.URL.RequestURI()}}.Encode()
 }
 
-// nextOf returns a path of the console, whatever the request says.
+// nextOf returns a path within the console, whatever the request says.
 func nextOf(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || u.IsAbs() || u.Host != "" || !strings.HasPrefix(u.Path, Path) || strings.HasPrefix(text, "//") ||
@@ -162,12 +161,12 @@ func (c *Console) loginPage(w http.ResponseWriter, r *http.Request) {
 func (c *Console) showLogin(v *visit, status int, view loginView) {
 	v.w.WriteHeader(status)
 	if err := c.pages.write(v, "login", "Sign in", view); err != nil {
-		c.o.Log.Error("a page of the console could not be written", "err", err)
+		c.o.Log.Error("console page write failed", "err", err)
 	}
 }
 
-// login takes an administrator's key. The API says whether it is one, and slows
-// down those who guess.
+// login signs in with an administrator's key. The API checks the key and rate-limits wrong
+// ones.
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, 4096)
 	v := &visit{Console: c, w: w, r: r}
@@ -187,7 +186,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	}
 	id, one := c.sessions.begin(v.session.key)
 	if err := c.sessions.share(r.Context(), id, one); err != nil {
-		c.o.Log.Warn("console session is known to this process only", "err", err)
+		c.o.Log.Warn("console session limited to this process", "err", err)
 	}
 	cookie := c.cookie(r)
 	cookie.Value, cookie.MaxAge = id, int(sessionLife/time.Second)
@@ -197,21 +196,21 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 
 func (c *Console) logout(v *visit) error {
 	if !v.genuine() {
-		v.fail(http.StatusForbidden, "This form is not one of ours, or is too old. Go back and try again.")
+		v.fail(http.StatusForbidden, "This form is invalid or has expired. Go back and try again.")
 		return nil
 	}
-	_, _ = v.ask(v.r.Context(), http.MethodDelete, "/session", nil, nil) // a record; it ends in any case
+	_, _ = v.ask(v.r.Context(), http.MethodDelete, "/session", nil, nil) // only for the audit; the session ends anyway
 	v.drop()
 	http.Redirect(v.w, v.r, Path+"login", http.StatusSeeOther)
 	return nil
 }
 
-// genuine reports whether a form is one of this session's.
+// genuine reports whether a form belongs to this session.
 func (v *visit) genuine() bool {
 	return sameSite(v.r) && subtle.ConstantTimeCompare([]byte(v.r.PostFormValue("token")), []byte(v.session.Token)) == 1
 }
 
-// sameSite turns away what a browser sends on behalf of another site.
+// sameSite rejects requests that a browser sends on behalf of another site.
 func sameSite(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		return false
@@ -224,7 +223,7 @@ func sameSite(r *http.Request) bool {
 	return err == nil && u.Host == r.Host
 }
 
-// problem is the message of the API's error.
+// problem returns the message of an API error.
 func problem(answer []byte, otherwise string) string {
 	var e struct {
 		Error struct {

@@ -14,8 +14,8 @@ import (
 	"github.com/llmguard/llmguard/internal/storage/seal"
 )
 
-// sharedSession is a session as Redis keeps it for all proxies. It is sealed with the
-// cookie's value, which Redis does not have: whoever reads Redis learns no key.
+// sharedSession is a session as stored in Redis for all proxies. It is encrypted with the
+// cookie's value, which Redis does not have, so read access to Redis reveals no key.
 type sharedSession struct {
 	Key   string    `json:"key"`
 	Token string    `json:"token"`
@@ -24,17 +24,18 @@ type sharedSession struct {
 }
 
 const (
-	// shareEvery is how often a use is written; a session ends that much early at most.
+	// shareEvery is how often the last use is written; a session expires at most that much too
+	// early.
 	shareEvery = time.Minute
-	// shareTime bounds the wait for Redis; without it, this process's own copy counts.
+	// shareTime limits the wait for Redis; without it, this process uses its own copy.
 	shareTime = 500 * time.Millisecond
 )
 
-// sessionIndex has the keys of all sessions by when they were last used, to bound them.
+// sessionIndex holds the keys of all sessions by last use, to limit their number.
 const sessionIndex = "lg:{console:}:sessions"
 
-// sharedKey is where a session is. The cookie's value is not part of it, only its hash.
-// No org can be called console:, with a colon.
+// sharedKey returns the Redis key of a session. It contains only the hash of the cookie's
+// value. No org id clashes with "console:", because ids have no colon.
 func sharedKey(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return "lg:{console:}:session:" + hex.EncodeToString(sum[:])
@@ -42,7 +43,7 @@ func sharedKey(id string) string {
 
 func ring(id string) (*seal.Ring, error) { return seal.NewRing(seal.Key{ID: "session", Secret: id}) }
 
-// share lets the other proxies know a session as it is now.
+// share writes the current state of a session for the other proxies.
 func (s *sessions) share(ctx context.Context, id string, one *session) error {
 	if s.rdb == nil {
 		return nil
@@ -73,7 +74,7 @@ func (s *sessions) share(ctx context.Context, id string, one *session) error {
 	return s.unshare(ctx, excess.Val()...)
 }
 
-// unshare ends sessions for all proxies, by their keys.
+// unshare deletes sessions for all proxies, by their Redis keys.
 func (s *sessions) unshare(ctx context.Context, keys ...string) error {
 	if len(keys) == 0 {
 		return nil
@@ -87,8 +88,8 @@ func (s *sessions) unshare(ctx context.Context, keys ...string) error {
 	return err
 }
 
-// find returns the session of a cookie, of whichever proxy began it; nil for none.
-// While Redis does not answer, those stay that this process knows.
+// find returns the session of a cookie, whichever proxy started it, or nil. While Redis does
+// not answer, sessions known to this process stay valid.
 func (s *sessions) find(ctx context.Context, id string) *session {
 	s.mu.Lock()
 	one := s.all[id]
@@ -100,7 +101,7 @@ func (s *sessions) find(ctx context.Context, id string) *session {
 	defer cancel()
 	sealed, err := s.rdb.Get(ctx, sharedKey(id)).Bytes()
 	if errors.Is(err, redis.Nil) {
-		s.forget(id) // it ended at another proxy
+		s.forget(id) // it was ended at another proxy
 		return nil
 	}
 	var shared sharedSession
@@ -126,7 +127,7 @@ func (s *sessions) find(ctx context.Context, id string) *session {
 	return one
 }
 
-// minCookie is the length from which a cookie's value may be that of a session.
+// minCookie is the minimum length of a session's cookie value.
 const minCookie = 40
 
 func open(id string, sealed []byte, shared *sharedSession) error {
@@ -141,7 +142,7 @@ func open(id string, sealed []byte, shared *sharedSession) error {
 	return json.Unmarshal(text, shared)
 }
 
-// stale reports whether a use is not yet known to the other proxies.
+// stale reports whether the last use is not yet known to the other proxies.
 func (one *session) stale() bool {
 	one.mu.Lock()
 	defer one.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
-// paths are all pages, with what they are about.
+// paths are all pages, with valid ids.
 var paths = []string{
 	"/console/", "/console/orgs/acme", "/console/orgs/acme/what-if", "/console/orgs/acme/users/alice", "/console/queue",
 	"/console/jobs",
@@ -19,7 +19,7 @@ var paths = []string{
 	"/console/batches/acme/alice/batch_1", "/console/audit",
 }
 
-// A page requires signing in, which leads back to it.
+// A page requires signing in, which leads back to the page.
 func TestPagesNeedASession(t *testing.T) {
 	b := newRig(t, acme).browser()
 	for _, path := range paths {
@@ -87,7 +87,7 @@ func TestSignInIsRefused(t *testing.T) {
 	}
 }
 
-// Guessing keys is slowed down by address, here as at the API.
+// Wrong keys are rate-limited by address, as at the API.
 func TestGuessingIsSlowedDown(t *testing.T) {
 	r, last := newRig(t, acme), answer{}
 	for range 21 {
@@ -99,7 +99,7 @@ func TestGuessingIsSlowedDown(t *testing.T) {
 	r.signedIn(opsKey) // a right key is not locked out
 }
 
-// Whatever a request says, the console sends people to itself alone.
+// Whatever a request says, the console redirects only to itself.
 func TestWhereSigningInLeads(t *testing.T) {
 	r := newRig(t, acme)
 	for next, want := range map[string]string{
@@ -117,8 +117,7 @@ func TestWhereSigningInLeads(t *testing.T) {
 	}
 }
 
-// A form that another site sends signs no one in, and the browser's cookie
-// does not help it.
+// A form sent by another site signs nobody in, even with the browser's cookie.
 func TestFormsOfOtherSites(t *testing.T) {
 	r := newRig(t, acme)
 	b := r.signedIn(opsKey)
@@ -149,7 +148,7 @@ func TestFormsOfOtherSites(t *testing.T) {
 	}
 }
 
-// Signing out ends the session itself, not only the browser's cookie for it.
+// Signing out ends the session itself, not only the browser's cookie.
 func TestSignOut(t *testing.T) {
 	r := newRig(t, acme)
 	b, other := r.signedIn(opsKey), r.signedIn(opsKey)
@@ -161,7 +160,7 @@ func TestSignOut(t *testing.T) {
 		t.Errorf("got %d to %q, the cookie %q; want 303 to sign in and no cookie", a.status, a.header.Get("Location"),
 			a.header.Get("Set-Cookie"))
 	}
-	b.Jar.SetCookies(site, cookies) // a copy of it
+	b.Jar.SetCookies(site, cookies) // a copy of the cookie
 	a = b.do("GET", "/console/", nil)
 	if a.status != http.StatusSeeOther {
 		t.Errorf("with a copy of the cookie: got %d, want 303", a.status)
@@ -173,7 +172,7 @@ func TestHowLongSessionsLast(t *testing.T) {
 	for name, tc := range map[string]struct {
 		step  time.Duration
 		steps int
-		live  bool // pages that update themselves
+		live  bool // set by pages that refresh themselves
 		want  int
 	}{
 		"unused for less than an hour":    {59 * time.Minute, 1, false, 200},
@@ -196,14 +195,14 @@ func TestHowLongSessionsLast(t *testing.T) {
 	}
 }
 
-// TestSessionsEndWithTheirAdministrator: one who is disabled is out with the next page, also
-// while the API slows down the address.
+// TestSessionsEndWithTheirAdministrator: a disabled administrator is signed out on the next
+// page, even while the API rate-limits the address.
 func TestSessionsEndWithTheirAdministrator(t *testing.T) {
 	r := newRig(t, acme)
 	b := r.signedIn(viewerKey)
 	r.record(tenants.Ref{Kind: tenants.KindAdmin, ID: "viewer"},
 		tenants.Admin{Hash: keys.Hash(keys.Pepper{}, viewerKey), Disabled: true})
-	for range 20 { // an unknown key has the API look for changes, and many slow down the address
+	for range 20 { // an unknown key makes the API look for changes, and many of them block the address
 		r.browser().post("/console/login", url.Values{"key": {keys.New(keys.Admin)}})
 	}
 	a := b.do("GET", "/console/audit", nil)
@@ -213,7 +212,7 @@ func TestSessionsEndWithTheirAdministrator(t *testing.T) {
 	r.signedIn(opsKey).page("/console/audit")
 }
 
-// Of too many sessions the one that was unused for longest ends.
+// If there are too many sessions, the one unused for longest ends.
 func TestTooManySessions(t *testing.T) {
 	r := newRig(t, acme)
 	first := r.signedIn(opsKey)
@@ -230,7 +229,7 @@ func TestTooManySessions(t *testing.T) {
 	second.page("/console/audit")
 }
 
-// Sessions are random and apart: each has a token of its own.
+// Sessions are random and independent: each has its own token.
 func TestTokensDiffer(t *testing.T) {
 	r := newRig(t, acme)
 	a, b := r.signedIn(opsKey), r.signedIn(opsKey)
@@ -243,8 +242,8 @@ func TestTokensDiffer(t *testing.T) {
 	}
 }
 
-// A session is one at every proxy: signing in and out counts at all of them, and Redis
-// alone gives away neither the key nor the cookie.
+// A session is shared by all proxies: signing in and out applies to all of them, and Redis
+// alone reveals neither the key nor the cookie.
 func TestSessionsOfTwoProxies(t *testing.T) {
 	r := newRig(t, acme)
 	first := r.site
@@ -262,10 +261,10 @@ func TestSessionsOfTwoProxies(t *testing.T) {
 		}
 	}
 	r.later(50 * time.Minute)
-	b.page("/console/") // a use at the second proxy
+	b.page("/console/") // used at the second proxy
 	r.site = first
 	r.later(50 * time.Minute)
-	b.page("/console/") // counts at the first
+	b.page("/console/") // still valid at the first
 	r.site = second
 	if a := b.post("/console/logout", url.Values{"token": {token}}); a.status != http.StatusSeeOther {
 		t.Fatalf("signing out: got %d", a.status)

@@ -16,21 +16,20 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
-// What a what-if may take: it reads no more calls than this, the newest ones, and
-// ends after that time. One runs at a time.
+// Limits of a what-if: the number of calls, newest first, and the time. One runs at a time.
 const (
 	whatIfCalls = 50_000
 	whatIfTime  = 10 * time.Second
 	whatIfUsers = 25 // lines of its table
 )
 
-// Names of limits that are not there yet, in the form.
+// Form values for limits that do not exist yet.
 const (
 	newOfOrg  = "+org"
 	newOfUser = "+user"
 )
 
-// whatIfView is the form as it was filled in, and the answer.
+// whatIfView is the completed form and the result.
 type whatIfView struct {
 	Org                         string
 	Limits                      []budget.Limit
@@ -42,35 +41,35 @@ type whatIfView struct {
 	Answer                      *whatIfAnswer
 }
 
-// whatIfAnswer compares the calls as they went with the calls under the limits in
-// force and under one changed limit.
+// whatIfAnswer compares what happened to the calls with the current limits and with one limit
+// changed.
 type whatIfAnswer struct {
-	Change   string // in words
+	Change   string // as text
 	From, To time.Time
-	Cut      bool     // older calls of the period are left out
-	Past     happened // what became of the calls when they were made
+	Cut      bool     // older calls of the period are omitted
+	Past     happened // what happened to the calls
 	Policies []simulate.Report
 	Users    []whatIfUser
-	More     int // users without a line
+	More     int // users not listed
 	Shadow   []simulate.ShadowLine
 	Skipped  int
 	Took     time.Duration
 }
 
-// whatIfUser is a user in the past and under both.
+// whatIfUser is a user in the past and under both policies.
 type whatIfUser struct {
 	Name        string
 	Past        happened
 	Before, Now simulate.Line
 }
 
-// whatIfPage asks what another limit would have done. One question runs at a time.
+// whatIfPage shows what a different limit would have done. One what-if runs at a time.
 type whatIfPage struct {
 	o      *Options
-	trying chan struct{} // a what-if is in it
+	trying chan struct{} // holds a token while a what-if runs
 }
 
-// show asks what another limit would have done to an org's last calls.
+// show shows what a different limit would have done to an org's last calls.
 func (c *whatIfPage) show(v *visit) error {
 	o := c.o.Tenants().Org(v.r.PathValue("org"))
 	if o == nil || c.o.Simulate == nil {
@@ -94,7 +93,7 @@ func (c *whatIfPage) show(v *visit) error {
 		case errors.As(err, &wrong):
 			view.Problem = wrong.text
 		case errors.Is(err, context.DeadlineExceeded):
-			view.Problem = fmt.Sprintf("%s were not enough. Look at fewer days.", short(whatIfTime))
+			view.Problem = fmt.Sprintf("The replay did not finish within %s. Choose fewer days.", short(whatIfTime))
 		case err != nil:
 			return err
 		}
@@ -111,20 +110,20 @@ func daysOf(q url.Values) int {
 	return 1
 }
 
-// whatIfError is what is wrong with a filled-in form.
+// whatIfError is an error in the completed form.
 type whatIfError struct{ text string }
 
 func (e *whatIfError) Error() string { return "console: " + e.text }
 
 func wrongf(format string, args ...any) error { return &whatIfError{fmt.Sprintf(format, args...)} }
 
-// try answers a form. Its work is bounded by ctx and whatIfCalls.
+// try runs a what-if. Its work is bounded by ctx and whatIfCalls.
 func (c *whatIfPage) try(ctx context.Context, view *whatIfView) (*whatIfAnswer, error) {
 	select {
 	case c.trying <- struct{}{}:
 		defer func() { <-c.trying }()
 	default:
-		return nil, wrongf("Another what-if is running. One runs at a time; try again in a moment.")
+		return nil, wrongf("Another replay is running. Try again in a moment.")
 	}
 	began := c.o.Now()
 	before, err := c.o.Simulate()
@@ -146,7 +145,7 @@ func (c *whatIfPage) try(ctx context.Context, view *whatIfView) (*whatIfAnswer, 
 		return nil, err
 	}
 	if trace.Len() == 0 {
-		return nil, wrongf("The ledger has no call of the org in that time.")
+		return nil, wrongf("The ledger has no calls of the org in this period.")
 	}
 	after := before
 	policy := *before.Guard
@@ -197,7 +196,7 @@ func (c *whatIfPage) lastCalls(ctx context.Context, view *whatIfView, answer *wh
 	return r.Trace()
 }
 
-// compare puts the users side by side, those with whom most changes first.
+// compare lists the users, those with the largest changes first.
 func (a *whatIfAnswer) compare(limit string, past *happenings) {
 	a.Past = past.total
 	before := map[string]simulate.Line{}
@@ -230,11 +229,11 @@ func (a *whatIfAnswer) compare(limit string, past *happenings) {
 	}
 }
 
-// whatIfName is the name of a limit that is not there yet.
+// whatIfName is the name of a limit that does not exist yet.
 const whatIfName = "what-if"
 
-// change returns the org with the limit as the form has it, and the change in
-// words.
+// change returns the org with the limit changed as in the form, and a description of the
+// change.
 func (v *whatIfView) change(org *guard.Org) (*guard.Org, string, error) {
 	out := *org
 	if v.Limit == newOfOrg || v.Limit == newOfUser {
@@ -255,7 +254,7 @@ func (v *whatIfView) change(org *guard.Org) (*guard.Org, string, error) {
 		for user, list := range out.UserLimits {
 			out.UserLimits[user] = append(slices.Clone(list), l)
 		}
-		return &out, "a new limit: " + inWords(l), nil
+		return &out, "new limit: " + inWords(l), nil
 	}
 	i := slices.IndexFunc(org.Limits, func(l budget.Limit) bool { return l.ID == v.Limit })
 	if i < 0 {
@@ -266,7 +265,7 @@ func (v *whatIfView) change(org *guard.Org) (*guard.Org, string, error) {
 	if err := v.fill(&l); err != nil {
 		return nil, "", err
 	}
-	// Users with another amount under the limit's name keep theirs.
+	// Users with their own amount for the limit keep it.
 	swap := func(list []budget.Limit) []budget.Limit {
 		list = slices.Clone(list)
 		for k := range list {
@@ -283,16 +282,16 @@ func (v *whatIfView) change(org *guard.Org) (*guard.Org, string, error) {
 	return &out, old.ID + ": " + inWords(l) + ", instead of " + inWords(old), nil
 }
 
-// fill sets what the form says; what it leaves out stays.
+// fill sets the fields given in the form and keeps the others.
 func (v *whatIfView) fill(l *budget.Limit) error {
 	if v.Amount != "" {
 		q, err := settings.ParseQuantity(v.Amount)
 		switch {
 		case err != nil:
-			return wrongf("The amount: %v.", err)
+			return wrongf("Invalid amount: %v.", err)
 		case q.Money != (l.Metric == budget.Cost):
-			return wrongf("The amount of a limit on %s is %s.", l.Metric,
-				map[bool]string{true: "money, such as $5", false: "a number"}[l.Metric == budget.Cost])
+			return wrongf("A limit on %s needs %s.", l.Metric,
+				map[bool]string{true: "an amount in dollars, such as $5", false: "a plain number"}[l.Metric == budget.Cost])
 		}
 		l.Shape.Amount = q.N
 	}
@@ -300,9 +299,9 @@ func (v *whatIfView) fill(l *budget.Limit) error {
 		d, err := settings.ParseDuration(v.Window)
 		switch {
 		case err != nil:
-			return wrongf("The window: %v.", err)
+			return wrongf("Invalid window: %v.", err)
 		case l.Shape.Kind != budget.Window && l.Shape.Kind != budget.ExactWindow:
-			return wrongf("%s is no sliding window: leave the window empty.", l.ID)
+			return wrongf("%s is not a sliding window; leave the window empty.", l.ID)
 		}
 		l.Shape.Window = d
 	}
@@ -311,7 +310,7 @@ func (v *whatIfView) fill(l *budget.Limit) error {
 	case budget.Enforce, budget.Shadow, budget.Off:
 		l.Mode = mode
 	default:
-		return wrongf("There is no mode %q.", v.Mode)
+		return wrongf("Unknown mode %q.", v.Mode)
 	}
 	if err := l.Validate(); err != nil {
 		return wrongf("%v.", err)
@@ -319,7 +318,7 @@ func (v *whatIfView) fill(l *budget.Limit) error {
 	return nil
 }
 
-// inWords is a limit in a line.
+// inWords describes a limit on one line.
 func inWords(l budget.Limit) string {
 	text := amount(l.Metric, l.Shape.Amount)
 	switch l.Metric {
@@ -333,12 +332,12 @@ func inWords(l budget.Limit) string {
 	case budget.Window, budget.ExactWindow:
 		text += " in any " + simulate.Brief(l.Shape.Window)
 	case budget.Calendar:
-		text += " a " + l.Shape.Calendar
+		text += " per " + l.Shape.Calendar
 	case budget.Bucket:
-		text += fmt.Sprintf(" that refill at %s every %s", amount(l.Metric, l.Shape.Refill), simulate.Brief(l.Shape.Per))
+		text += fmt.Sprintf(", refilled by %s every %s", amount(l.Metric, l.Shape.Refill), simulate.Brief(l.Shape.Per))
 	}
 	if l.Subject != budget.Org {
-		text += " for each " + string(l.Subject)
+		text += " per " + string(l.Subject)
 	}
 	switch l.Mode {
 	case budget.Shadow:

@@ -8,22 +8,22 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// happened is what became of calls when they were made, as the ledger has it.
+// happened is what happened to calls, according to the ledger.
 type happened struct {
 	Calls, Waited int
-	P50, P95      simulate.Milliseconds // of the calls that waited
+	P50, P95      simulate.Milliseconds // of the waiting calls
 	Spent         pricing.Nano
 
 	waits []int64
 }
 
-// happenings are those of all calls and of each user.
+// happenings hold the totals and those of each user.
 type happenings struct {
 	total happened
 	users map[string]*happened
 }
 
-// entry counts an entry of the ledger. Corrections change only what was spent.
+// entry adds a ledger entry. Corrections change only the spend.
 func (h *happenings) entry(e budget.Entry) {
 	one := h.users[e.User]
 	if one == nil {

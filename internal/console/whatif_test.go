@@ -17,8 +17,8 @@ func windowOf(amount int64) budget.Limit {
 	}
 }
 
-// orgOf has a limit of $5 for each user; bob has one of $50 in its place, and ann
-// another one beside it.
+// orgOf has a limit of $5 for each user; bob has one of $50 instead, and ann has an additional
+// one.
 func orgOf() *guard.Org {
 	tokens := budget.Limit{ID: "tokens", Subject: budget.User, Metric: budget.Tokens, Shape: budget.Shape{Kind: budget.Calendar, Amount: 9, Calendar: "day"}}
 	hour := windowOf(5_000_000_000)
@@ -34,7 +34,7 @@ func TestWhatIfChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if words != "hour: $2.00 in any 30m for each user, in shadow mode, instead of $5.00 in any 1h for each user" {
+	if words != "hour: $2.00 in any 30m per user, in shadow mode, instead of $5.00 in any 1h per user" {
 		t.Errorf("in words: %s", words)
 	}
 	for user, want := range map[string]int64{"": 2_000_000_000, "ann": 2_000_000_000, "bob": 50_000_000_000} {
@@ -50,8 +50,8 @@ func TestWhatIfChanges(t *testing.T) {
 		t.Errorf("the org itself was changed: %+v", org)
 	}
 	got, words, err = (&whatIfView{Limit: newOfOrg, Amount: "$9", Window: "1d"}).change(org)
-	if err != nil || words != "a new limit: $9.00 in any 1d" {
-		t.Errorf("a new limit: %q %v", words, err)
+	if err != nil || words != "new limit: $9.00 in any 1d" {
+		t.Errorf("new limit: %q %v", words, err)
 	}
 	for _, user := range []string{"", "ann", "bob"} {
 		if list := got.LimitsFor(user, ""); list[len(list)-1].ID != whatIfName {
@@ -62,15 +62,15 @@ func TestWhatIfChanges(t *testing.T) {
 
 func TestWhatIfRefuses(t *testing.T) {
 	for want, view := range map[string]whatIfView{
-		"no limit":          {Limit: "day"},
-		"needs an amount":   {Limit: newOfUser, Amount: "$5"},
-		"The amount:":       {Limit: "hour", Amount: "five"},
-		"is money":          {Limit: "hour", Amount: "5"},
-		"is a number":       {Limit: "tokens", Amount: "$5"},
-		"The window:":       {Limit: "hour", Window: "soon"},
-		"no sliding window": {Limit: "tokens", Window: "1h"},
-		"no mode":           {Limit: "hour", Mode: "perhaps"},
-		"window":            {Limit: "hour", Window: "900d"},
+		"no limit":             {Limit: "day"},
+		"needs an amount":      {Limit: newOfUser, Amount: "$5"},
+		"Invalid amount:":      {Limit: "hour", Amount: "five"},
+		"in dollars":           {Limit: "hour", Amount: "5"},
+		"a plain number":       {Limit: "tokens", Amount: "$5"},
+		"Invalid window:":      {Limit: "hour", Window: "soon"},
+		"not a sliding window": {Limit: "tokens", Window: "1h"},
+		"Unknown mode":         {Limit: "hour", Mode: "perhaps"},
+		"window":               {Limit: "hour", Window: "900d"},
 	} {
 		_, _, err := view.change(orgOf())
 		var wrong *whatIfError
@@ -80,12 +80,12 @@ func TestWhatIfRefuses(t *testing.T) {
 	}
 }
 
-// TestWhatIfOneAtATime: while one runs, nobody else makes the process work.
+// TestWhatIfOneAtATime: while one runs, another is refused.
 func TestWhatIfOneAtATime(t *testing.T) {
 	c := &whatIfPage{trying: make(chan struct{}, 1)}
 	c.trying <- struct{}{}
 	var wrong *whatIfError
-	if _, err := c.try(t.Context(), &whatIfView{}); !errors.As(err, &wrong) || !strings.Contains(wrong.text, "Another what-if is running") {
+	if _, err := c.try(t.Context(), &whatIfView{}); !errors.As(err, &wrong) || !strings.Contains(wrong.text, "Another replay is running") {
 		t.Errorf("while one runs: %v", err)
 	}
 }

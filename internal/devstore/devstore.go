@@ -1,7 +1,6 @@
-// Package devstore brings a Redis along for a process that was given none: a
-// child redis-server or valkey-server when one is installed, else an in-process
-// imitation that forgets everything. It is for one machine and one process,
-// never for production.
+// Package devstore starts a Redis for a process that has none: a child redis-server or
+// valkey-server if one is installed, otherwise an in-process imitation without persistence. It
+// is for a single process on one machine, never for production.
 package devstore
 
 import (
@@ -18,23 +17,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Store is a running store. Close ends it.
+// Store is a running store. Close stops it.
 type Store struct {
-	// Options reach it.
+	// Options connect to it.
 	Options *redis.Options
-	// Kind is what runs, for people: "redis-server (child process)".
+	// Kind describes it: "redis-server (child process)".
 	Kind string
-	// Durable says whether data survives the process.
+	// Durable reports whether data survives the process.
 	Durable bool
 
 	close func() error
 }
 
-// Close ends the store; a child server writes its data first.
+// Close stops the store; a child server saves its data first.
 func (s *Store) Close() error { return s.close() }
 
-// Start runs a child server with its data in dir, or the in-process store when
-// no server is installed. Dir is made, readable by the owner only.
+// Start starts a child server with its data in dir, or the in-process store if no server is
+// installed. It creates dir, readable by the owner only.
 func Start(ctx context.Context, dir string) (*Store, error) {
 	for _, name := range []string{"redis-server", "valkey-server"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -48,7 +47,7 @@ func startChild(ctx context.Context, name, path, dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	// A socket path has about 100 bytes, so it does not live below dir.
+	// Socket paths are limited to about 100 bytes, so the socket is not below dir.
 	run, err := os.MkdirTemp("", "llmguard-")
 	if err != nil {
 		return nil, err
@@ -57,7 +56,7 @@ func startChild(ctx context.Context, name, path, dir string) (*Store, error) {
 	cmd := exec.Command(path, "--port", "0", "--unixsocket", socket, "--unixsocketperm", "700",
 		"--dir", dir, "--appendonly", "yes", "--appendfsync", "everysec", "--save", "",
 		"--maxmemory-policy", "noeviction", "--logfile", filepath.Join(dir, "redis.log"))
-	ownGroup(cmd) // Ctrl-C reaches us first; the server ends after our last write
+	ownGroup(cmd) // Ctrl-C must reach us only; the server stops after our last write
 	ended, err := startBound(cmd)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), os.RemoveAll(run))
@@ -74,8 +73,8 @@ func startChild(ctx context.Context, name, path, dir string) (*Store, error) {
 	return s, nil
 }
 
-// startBound starts a child from a thread that lives as long as the child: on Linux
-// the kernel ends the child with that thread, and so also when we are killed.
+// startBound starts a child from a thread that lives as long as the child. On Linux the kernel
+// ends the child together with that thread, which includes the case that we are killed.
 func startBound(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
 	started, done := make(chan error), make(chan struct{})
 	go func() {
@@ -84,7 +83,7 @@ func startBound(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // a server that was told to end says so in its status
+			_ = cmd.Wait() // after a signal the status is an error
 		}
 		close(done)
 	}()
@@ -116,11 +115,11 @@ func (s *Store) await(ctx context.Context) error {
 	return err
 }
 
-// expireEvery is how often keys of the imitation expire.
+// expireEvery is the interval at which the imitation expires keys.
 const expireEvery = 100 * time.Millisecond
 
-// StartInProcess runs the imitation. Its keys expire by a ticker, because it
-// has no clock of its own.
+// StartInProcess starts the imitation. A ticker expires its keys, because it has no clock of
+// its own.
 func StartInProcess() (*Store, error) {
 	m := miniredis.NewMiniRedis()
 	if err := m.Start(); err != nil {

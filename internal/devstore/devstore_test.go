@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestChild: the child keeps its data over a restart, lets nobody else in, and
-// leaves nothing behind but the data.
+// TestChild: the child keeps its data across a restart, is accessible to its owner only, and
+// leaves nothing but the data behind.
 func TestChild(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	for run := range 2 {
@@ -47,7 +47,7 @@ func TestChild(t *testing.T) {
 	}
 }
 
-// TestChildFails: a child that cannot start is an error and leaves nothing.
+// TestChildFails: a child that cannot start is an error and leaves nothing behind.
 func TestChildFails(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	bin := t.TempDir()
@@ -74,8 +74,7 @@ func TestChildFails(t *testing.T) {
 	}
 }
 
-// TestInProcess: without a server on PATH there is one in memory, whose keys
-// expire.
+// TestInProcess: without a server on the PATH there is one in memory, whose keys expire.
 func TestInProcess(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	s, err := Start(t.Context(), t.TempDir())

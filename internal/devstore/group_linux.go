@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// ownGroup keeps the terminal's signals from a child, and ends the child when the
-// thread that started it ends.
+// ownGroup shields a child from the terminal's signals, and ends the child when the thread that
+// started it ends.
 func ownGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 }

@@ -7,5 +7,5 @@ import (
 	"syscall"
 )
 
-// ownGroup keeps the terminal's signals from a child.
+// ownGroup shields a child from the terminal's signals.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }

@@ -18,10 +18,10 @@ var shared *redistest.Server
 
 func TestMain(m *testing.M) { os.Exit(redistest.ForPackage(m, &shared)) }
 
-// healthy is how Redis is to be set up.
+// healthy are the recommended Redis settings.
 var healthy = map[string]string{"appendonly": "yes", "maxmemory": "64mb", "maxmemory-policy": "noeviction"}
 
-// configure sets Redis up well, but for these settings.
+// configure starts a Redis with the recommended settings, except for these.
 func configure(t *testing.T, settings map[string]string) *redis.Client {
 	t.Helper()
 	rdb := shared.Client()
@@ -40,7 +40,7 @@ func configure(t *testing.T, settings map[string]string) *redis.Client {
 	return rdb
 }
 
-// all is everything that is found of a store.
+// all returns all findings about a store.
 func all(t *testing.T, rdb redis.UniversalClient) []diagnose.Finding {
 	t.Helper()
 	found, facts := diagnose.Store(t.Context(), rdb)
@@ -50,7 +50,8 @@ func all(t *testing.T, rdb redis.UniversalClient) []diagnose.Finding {
 	return append(found, diagnose.StoreMore(t.Context(), rdb, facts, time.Hour)...)
 }
 
-// wants one finding of a level with a text, and a fix unless all is well.
+// wants checks that there is one finding of a level with this text, and that it has a fix
+// unless it is OK.
 func wants(t *testing.T, found []diagnose.Finding, level diagnose.Level, what string) {
 	t.Helper()
 	for _, f := range found {
@@ -65,8 +66,8 @@ func wants(t *testing.T, found []diagnose.Finding, level diagnose.Level, what st
 	t.Errorf("got %+v, want %s %q", found, level, what)
 }
 
-// The fix of a vulnerability is the server's own business: the one here may be
-// without it.
+// others omits the finding about a vulnerable server version, which depends on the installed
+// server.
 func others(found []diagnose.Finding) (out []diagnose.Finding) {
 	for _, f := range found {
 		if !strings.Contains(f.What, "CVE-") {
@@ -84,7 +85,7 @@ func TestHealthyRedis(t *testing.T) {
 	wants(t, found, diagnose.OK, "answers in")
 }
 
-// Each setting that loses money or jobs is found, and nothing else with it.
+// Each setting that loses money or jobs is reported, and nothing else.
 func TestFaultsOfRedis(t *testing.T) {
 	for _, tc := range []struct {
 		name, value string
@@ -99,7 +100,7 @@ func TestFaultsOfRedis(t *testing.T) {
 	} {
 		found := others(all(t, configure(t, map[string]string{tc.name: tc.value})))
 		wants(t, found, tc.level, tc.what)
-		if len(found) != 2 { // and that it answers
+		if len(found) != 2 { // and that it responds
 			t.Errorf("%s %s: got %+v, want this one finding", tc.name, tc.value, found)
 		}
 		for _, f := range found {
@@ -110,7 +111,7 @@ func TestFaultsOfRedis(t *testing.T) {
 	}
 }
 
-// Redis that is nearly full is found before it refuses calls.
+// A nearly full Redis is reported before it refuses calls.
 func TestRedisIsNearlyFull(t *testing.T) {
 	rdb := configure(t, nil)
 	ctx := t.Context()
@@ -139,8 +140,7 @@ func TestReplicaTakesNoWrites(t *testing.T) {
 	wants(t, found, diagnose.Error, "is a replica")
 }
 
-// Each way in which Redis does not answer has its own advice, and no password is
-// repeated.
+// Each way in which Redis does not respond has its own fix, and passwords are not repeated.
 func TestRedisDoesNotAnswer(t *testing.T) {
 	rdb := configure(t, nil)
 	ctx := t.Context()
@@ -164,7 +164,7 @@ func TestRedisDoesNotAnswer(t *testing.T) {
 	}{
 		"a wrong password": {redis.Options{Addr: shared.Addr, Username: "locked", Password: "wrong-canary"}, "WRONGPASS", "redis.password"},
 		"no right to INFO": {redis.Options{Addr: shared.Addr, Username: "narrow", Password: "secret-canary"}, "NOPERM", "INFO"},
-		"a port of nobody": {redis.Options{Addr: closed.Addr().String()}, "connection refused", "Is it running there?"},
+		"a port of nobody": {redis.Options{Addr: closed.Addr().String()}, "connection refused", "Check that it is running there"},
 	} {
 		o := tc.options
 		o.MaxRetries, o.DialerRetries = -1, 1

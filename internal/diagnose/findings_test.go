@@ -10,7 +10,7 @@ import (
 	"github.com/llmguard/llmguard/internal/diagnose"
 )
 
-// admin is an admin listener that says this on /readyz and at /metrics.
+// admin returns an admin listener with this readiness and these metrics.
 func admin(t *testing.T, status int, ready, metrics string) *diagnose.Process {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -29,7 +29,7 @@ func admin(t *testing.T, status int, ready, metrics string) *diagnose.Process {
 	return p
 }
 
-// summary is the findings in short.
+// summary returns the findings in short form.
 func summary(found []diagnose.Finding) string {
 	var out []string
 	for _, f := range found {
@@ -41,13 +41,13 @@ func summary(found []diagnose.Finding) string {
 const sound = "llmguard_config_hash 7\nllmguard_config_last_reload_successful 1\n"
 
 func TestProcessWithoutRedis(t *testing.T) {
-	p := admin(t, 200, "ready, but redis does not answer: only calls of acme go on", sound)
+	p := admin(t, 200, "ready, but redis does not answer: only calls of acme are accepted", sound)
 	wants(t, p.Look(nil), diagnose.Error, "redis does not answer: only calls of acme")
 	p = admin(t, 503, "shutting down", sound)
 	wants(t, p.Look(nil), diagnose.Error, "not ready: shutting down")
 }
 
-// Several faults are all found, and the process is named by its address.
+// All of several faults are found, and the process is identified by its address.
 func TestProcessWithSeveralFaults(t *testing.T) {
 	p := admin(t, 200, "ready", `llmguard_config_hash 7
 llmguard_config_last_reload_successful 0
@@ -55,15 +55,15 @@ llmguard_budget_export_gaps_total 1
 llmguard_guard_settle_errors_total{kind="a"} 1
 llmguard_guard_settle_errors_total{kind="b"} 2`)
 	found := p.Look(nil)
-	wants(t, found, diagnose.Error, "refused its configuration file")
-	wants(t, found, diagnose.Error, "entries may be missing")
-	wants(t, found, diagnose.Warning, "3 ends of calls could not be written")
+	wants(t, found, diagnose.Error, "its configuration file is invalid")
+	wants(t, found, diagnose.Error, "entries may be permanently missing")
+	wants(t, found, diagnose.Warning, "3 settlements could not be written")
 	if len(found) != 3 || !strings.HasPrefix(found[0].Area, "process 127.0.0.1:") {
 		t.Errorf("got %+v, want three of process 127.0.0.1:...", found)
 	}
 }
 
-// What waits is a fault only when it waits for long, and each pool is looked at.
+// Waiting jobs are a fault only if they wait long, and each pool is checked.
 func TestWaitingJobs(t *testing.T) {
 	pool := func(id string, waiting, oldest, running, parked, blocked int) string {
 		return fmt.Sprintf(`llmguard_queue_waiting_jobs{pool="%[1]s",class="async"} %[2]d
@@ -80,17 +80,17 @@ llmguard_quota_blocked_seconds{pool="%[1]s"} %[6]d
 	}{
 		"nothing waits":     {pool("p", 0, 0, 0, 0, 0), diagnose.OK, "ready"},
 		"for a short time":  {pool("p", 3, 119, 0, 0, 0), diagnose.OK, "ready"},
-		"nothing runs":      {pool("p", 2, 180, 0, 0, 0), diagnose.Error, "3m0s, and none runs"},
-		"limits hold back":  {pool("p", 2, 180, 0, 1, 0), diagnose.Warning, "limits hold back 1 subject"},
-		"too few workers":   {pool("p", 2, 180, 1, 1, 0), diagnose.Warning, "2 jobs wait, the oldest for 3m0s"},
-		"the provider":      {pool("p", 2, 5, 0, 0, 12), diagnose.Warning, "refuses for another 12s"},
+		"nothing runs":      {pool("p", 2, 180, 0, 0, 0), diagnose.Error, "3m0s, and none running"},
+		"limits pause":      {pool("p", 2, 180, 0, 1, 0), diagnose.Warning, "limits pause 1 subject"},
+		"too few workers":   {pool("p", 2, 180, 1, 1, 0), diagnose.Warning, "2 jobs waiting, the oldest for 3m0s"},
+		"the provider":      {pool("p", 2, 5, 0, 0, 12), diagnose.Warning, "blocks calls for another 12s"},
 		"blocked, and none": {pool("p", 0, 0, 0, 0, 12), diagnose.OK, "ready"},
 	} {
 		only(t, name, admin(t, 200, "ready", sound+tc.metrics).Look(nil), tc.level, tc.what)
 	}
 }
 
-// only wants one finding, of a level and with a text.
+// only checks that there is a single finding, of a level and with a text.
 func only(t *testing.T, name string, found []diagnose.Finding, level diagnose.Level, what string) {
 	t.Helper()
 	if len(found) != 1 || found[0].Level != level || !strings.Contains(found[0].What, what) ||
@@ -106,14 +106,14 @@ llmguard_queue_waiting_jobs{pool="a",class="batch"} 1
 llmguard_queue_oldest_seconds{pool="a",class="async"} 10
 llmguard_queue_oldest_seconds{pool="a",class="batch"} 600
 llmguard_queue_oldest_seconds{pool="b",class="batch"} 600`).Look(nil)
-	if len(found) != 2 || !strings.Contains(found[0].What, "pool a: 2 jobs wait, the oldest for 10m0s") ||
+	if len(found) != 2 || !strings.Contains(found[0].What, "pool a: 2 jobs waiting, the oldest for 10m0s") ||
 		!strings.Contains(found[1].What, "pool b") {
 		t.Errorf("got %s, want both pools, in order", summary(found))
 	}
 }
 
-// A provider that allows less than is configured is found; one that allows more,
-// or a pool without a bound, is not.
+// A provider that allows less than configured is reported; one that allows more, or a pool
+// without a limit, is not.
 func TestQuotasOfProviders(t *testing.T) {
 	limits := func(rpm, tpm int) string {
 		return sound + fmt.Sprintf(`llmguard_quota_limit{pool="p",limit="rpm"} %d
@@ -138,7 +138,7 @@ llmguard_quota_limit{pool="p",limit="tpm"} %d
 	}
 }
 
-// What answers and is not an admin listener is an error that names the URL.
+// A server that is not an admin listener is an error that names the URL.
 func TestAskOfSomethingElse(t *testing.T) {
 	for name, h := range map[string]http.HandlerFunc{
 		"no metrics":      http.NotFound,
@@ -163,7 +163,7 @@ func TestAskOfSomethingElse(t *testing.T) {
 	}
 }
 
-// One process has no other to differ from; of several each is compared.
+// A single process is not compared; of several, each is.
 func TestFilesOfSeveralProcesses(t *testing.T) {
 	one := admin(t, 200, "ready", sound)
 	other := admin(t, 200, "ready", "llmguard_config_hash 8\n")
@@ -171,15 +171,15 @@ func TestFilesOfSeveralProcesses(t *testing.T) {
 	if len(found) > 0 {
 		t.Errorf("of one: got %+v, want nothing", found)
 	}
-	wants(t, diagnose.SameFile([]*diagnose.Process{one, one}), diagnose.OK, "the same file")
+	wants(t, diagnose.SameFile([]*diagnose.Process{one, one}), diagnose.OK, "the same configuration file")
 	found = diagnose.SameFile([]*diagnose.Process{one, one, other})
-	wants(t, found, diagnose.Warning, "different files")
+	wants(t, found, diagnose.Warning, "different configuration files")
 	if !strings.Contains(found[0].What, one.URL) || !strings.Contains(found[0].What, other.URL) {
 		t.Errorf("got %q, want both addresses", found[0].What)
 	}
 }
 
-// The worst comes first; among equals the order stays.
+// The most severe comes first; equals keep their order.
 func TestSortAndCount(t *testing.T) {
 	list := []diagnose.Finding{
 		{Level: diagnose.OK, What: "a"},

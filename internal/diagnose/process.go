@@ -16,22 +16,22 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Process is what a running llmguard says of itself on its admin listener.
+// Process is what a running llmguard reports on its admin listener.
 type Process struct {
 	URL     string
 	Ready   bool
-	Says    string // on /readyz
+	Says    string // body of /readyz
 	samples map[string][]*dto.Metric
 }
 
-// ProcessArea is the area of findings about the process at a URL.
+// ProcessArea returns the area of findings about the process at a URL.
 func ProcessArea(url string) string {
 	_, host, _ := strings.Cut(url, "://")
 	return "process " + host
 }
 
-// Ask reads /readyz and /metrics below a URL; the token is that of the metrics, if they
-// have one.
+// Ask reads /readyz and /metrics below a URL; token is that of the metrics, if they require
+// one.
 func Ask(ctx context.Context, client *http.Client, url, token string) (*Process, error) {
 	p := &Process{URL: url}
 	status, text, err := get(ctx, client, url+"/readyz", "")
@@ -44,12 +44,12 @@ func Ask(ctx context.Context, client *http.Client, url, token string) (*Process,
 		return nil, err
 	}
 	if status == http.StatusUnauthorized || status == http.StatusTooManyRequests {
-		return nil, fmt.Errorf("%s/metrics refuses admin.metrics_token of this configuration (status %d)", url, status)
+		return nil, fmt.Errorf("%s/metrics rejects the admin.metrics_token of this configuration (status %d)", url, status)
 	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
 	if status != http.StatusOK || err != nil || families["llmguard_config_hash"] == nil {
-		return nil, fmt.Errorf("what answers at %s is not llmguard's admin listener", url)
+		return nil, fmt.Errorf("the server at %s is not llmguard's admin listener", url)
 	}
 	p.samples = map[string][]*dto.Metric{}
 	for name, f := range families {
@@ -75,7 +75,7 @@ func get(ctx context.Context, client *http.Client, url, token string) (int, stri
 	return resp.StatusCode, string(text), err
 }
 
-// value is a sample's number, whatever its type.
+// value returns a sample's value, whatever its type.
 func value(m *dto.Metric) float64 {
 	switch {
 	case m.Gauge != nil:
@@ -95,7 +95,7 @@ func label(m *dto.Metric, name string) string {
 	return ""
 }
 
-// sum adds the samples of a metric up.
+// sum returns the sum of a metric's samples.
 func (p *Process) sum(name string) float64 {
 	var total float64
 	for _, m := range p.samples[name] {
@@ -104,7 +104,7 @@ func (p *Process) sum(name string) float64 {
 	return total
 }
 
-// by is the sum of a metric by one label.
+// by returns a metric's sums by one label.
 func (p *Process) by(name, key string) map[string]float64 {
 	out := map[string]float64{}
 	for _, m := range p.samples[name] {
@@ -113,11 +113,11 @@ func (p *Process) by(name, key string) map[string]float64 {
 	return out
 }
 
-// Hash tells the configuration file of the process from others.
+// Hash returns a hash that identifies the process's configuration file.
 func (p *Process) Hash() float64 { return p.sum("config_hash") }
 
-// Look says what is wrong with the process, and with what all processes share as
-// far as it reports that. Quotas are the configured ones, by pool.
+// Look returns problems with the process, and with shared state as far as it reports that.
+// quotas are the configured quotas, by pool.
 func (p *Process) Look(quotas map[string]Quota) []Finding {
 	l := &look{p: p, area: ProcessArea(p.URL)}
 	l.itself()
@@ -125,15 +125,15 @@ func (p *Process) Look(quotas map[string]Quota) []Finding {
 	l.queues(quotas)
 	l.events()
 	if len(l.out) == 0 {
-		l.add(OK, "ready, and nothing to complain about", "")
+		l.add(OK, "ready, no problems found", "")
 	}
 	return l.out
 }
 
-// Quota is what a pool is configured to have; 0 is no bound.
+// Quota is the configured quota of a pool; 0 means unlimited.
 type Quota struct{ RPM, TPM int64 }
 
-// look gathers findings about a process.
+// look collects findings about a process.
 type look struct {
 	p    *Process
 	area string
@@ -144,64 +144,65 @@ func (l *look) add(level Level, what, fix string) {
 	l.out = append(l.out, Finding{Area: l.area, Level: level, What: what, Fix: fix})
 }
 
-// itself looks at the process, its configuration and its prices.
+// itself checks the process, its configuration and its prices.
 func (l *look) itself() {
 	p := l.p
 	switch {
 	case !p.Ready:
-		l.add(Error, "not ready: "+p.Says, "Its load balancer sends it nothing. Look at its log.")
+		l.add(Error, "not ready: "+p.Says, "Load balancers send it no calls. Check its log.")
 	case p.Says != "ready":
-		l.add(Error, p.Says, "Get Redis back; what was let through is charged then.")
+		l.add(Error, p.Says, "Restore Redis. Calls admitted in the meantime are charged then.")
 	}
 	if len(p.samples["config_last_reload_successful"]) > 0 && p.sum("config_last_reload_successful") == 0 {
-		l.add(Error, "it refused its configuration file and goes on with the old one; it would not start again",
-			"`llmguard check` says what is wrong; mend it and reload.")
+		l.add(Error, "its configuration file is invalid: it still runs the previous one, and a restart would fail",
+			"Find the mistakes with `llmguard check`, fix them and reload.")
 	}
 	if n := p.sum("config_restart_needed"); n > 0 {
-		l.add(Warning, fmt.Sprintf("%s of its configuration file differ from what runs and need a restart", many(n, "field")),
-			"Its log names them; restart it.")
+		l.add(Warning, fmt.Sprintf("a restart is needed for %s of its configuration file", many(n, "field")),
+			"Restart it. Its log names the fields.")
 	}
 	if age := seconds(p.sum("pricing_age_seconds")); age > OldPrices {
-		l.add(Warning, fmt.Sprintf("it has a price that was last checked %d days ago", age/(24*time.Hour)),
+		l.add(Warning, fmt.Sprintf("its oldest price was last checked %d days ago", age/(24*time.Hour)),
 			"Update llmguard, or run `llmguard prices update litellm`.")
 	}
 }
 
-// money looks at what is held, owed or estimated.
+// money checks what is held, owed or estimated.
 func (l *look) money() {
 	p := l.p
 	if n := p.sum("guard_store_away_orgs"); n > 0 {
-		l.add(Error, fmt.Sprintf("redis is away for %s, whose calls go on unchecked or within local shares", many(n, "org")),
-			"Get Redis back, or set store.on_failure: deny.")
+		l.add(Error, fmt.Sprintf("redis is unavailable for %s, whose calls are admitted unchecked or within local "+
+			"shares", many(n, "org")),
+			"Restore Redis, or set store.on_failure: deny.")
 	}
 	if n := p.sum("budget_journal_records"); n > 0 {
-		l.add(Warning, fmt.Sprintf("%s of calls wait in its journal to be charged", many(n, "end")),
-			"They are written within seconds of Redis coming back. If it is up, the log says what it refuses; do not delete "+
-				"the directory.")
+		l.add(Warning, fmt.Sprintf("its journal holds %s that redis does not have yet", many(n, "settlement")),
+			"They are written within seconds once Redis is available. If it already is, check the log for refused writes. Do "+
+				"not delete the directory.")
 	}
 	if n := p.sum("budget_store_emptied_total"); n > 0 {
-		l.add(Error, "redis lost its data while it ran: limits are closed for the length of their windows",
+		l.add(Error, "redis lost its data while this process was running: limits are closed for the length of their windows",
 			"Restore the append-only file or a backup, or accept the loss: `llmguard limits reopen --all`. Find out who ran "+
 				"FLUSHALL.")
 	}
 	if n := p.sum("budget_expired_holds_total"); n > 0 {
-		l.add(Warning, fmt.Sprintf("%s expired since it started and were charged in full, as estimates", many(n, "hold")),
-			"A process died or stalled: look for kills by memory. `llmguard usage entries` shows them as expired.")
+		l.add(Warning, fmt.Sprintf("since its start, %s expired and cost the full estimate", many(n, "hold")),
+			"A process died or stalled: check for out-of-memory kills. `llmguard usage entries` lists the calls as expired.")
 	}
 	if n := p.sum("guard_settle_errors_total"); n > 0 {
-		l.add(Warning, fmt.Sprintf("%s of calls could not be written to redis at once", many(n, "end")),
-			"Look at Redis's latency and log.")
+		l.add(Warning, fmt.Sprintf("%s could not be written to redis immediately", many(n, "settlement")),
+			"Check Redis's latency and log.")
 	}
 	if n := p.sum("budget_export_gaps_total"); n > 0 {
-		l.add(Error, "entries may be missing from the export files for good",
-			"The disk of ledger.export_dir was away for too long.")
+		l.add(Error, "ledger entries may be permanently missing from the export files",
+			"The disk of ledger.export_dir was not writable for too long. Check it, or raise ledger.max_entries.")
 	}
 }
 
-// late is how old waiting may be before somebody should look.
+// late is the wait from which waiting jobs are reported.
 const late = 2 * time.Minute
 
-// queues looks at what waits, and why.
+// queues checks what is waiting, and why.
 func (l *look) queues(quotas map[string]Quota) {
 	p := l.p
 	oldest := map[string]time.Duration{}
@@ -216,31 +217,31 @@ func (l *look) queues(quotas map[string]Quota) {
 		switch {
 		case n == 0:
 		case blocked[pool] > 0:
-			l.add(Warning, fmt.Sprintf("pool %s: the provider refuses for another %s; %s wait", pool,
+			l.add(Warning, fmt.Sprintf("pool %s: the provider blocks calls for another %s; %s waiting", pool,
 				seconds(blocked[pool]).Round(time.Second), many(n, "job")),
-				"Is its quota smaller than configured, or used by others too?")
+				"Check whether its quota is smaller than configured, or shared with others.")
 		case oldest[pool] < late:
 		case running[pool] == 0 && parked[pool] == 0:
-			l.add(Error, fmt.Sprintf("pool %s: %s wait, the oldest for %s, and none runs", pool, many(n, "job"),
-				oldest[pool].Round(time.Second)), "Is a worker running, with the same configuration and Redis?")
+			l.add(Error, fmt.Sprintf("pool %s: %s waiting, the oldest for %s, and none running", pool, many(n, "job"),
+				oldest[pool].Round(time.Second)), "Check that a worker is running with the same configuration and Redis.")
 		case parked[pool] > 0 && running[pool] == 0:
-			l.add(Warning, fmt.Sprintf("pool %s: %s wait, the oldest for %s, because limits hold back %s", pool, many(n, "job"),
+			l.add(Warning, fmt.Sprintf("pool %s: %s waiting, the oldest for %s, because limits pause %s", pool, many(n, "job"),
 				oldest[pool].Round(time.Second), many(parked[pool], "subject")),
 				"`llmguard queue` shows them. Raise the limit, or let them wait.")
 		default:
-			l.add(Warning, fmt.Sprintf("pool %s: %s wait, the oldest for %s", pool, many(n, "job"),
+			l.add(Warning, fmt.Sprintf("pool %s: %s waiting, the oldest for %s", pool, many(n, "job"),
 				oldest[pool].Round(time.Second)),
-				"The quota or the workers are too few: compare llmguard_quota_used with its limit.")
+				"Add workers or quota: compare llmguard_quota_used with llmguard_quota_limit.")
 		}
 	}
 	l.quotas(quotas)
 	if n := p.sum("queue_dead_letters"); n > 0 {
-		l.add(Warning, fmt.Sprintf("%s failed by no fault of their request", many(n, "job")),
-			"`llmguard queue dead` says why; `llmguard jobs replay` runs one again.")
+		l.add(Warning, fmt.Sprintf("%s failed for reasons other than the request", many(n, "job")),
+			"`llmguard queue dead` shows why; `llmguard jobs replay` runs one again.")
 	}
 }
 
-// quotas looks for providers that allow less than is configured.
+// quotas reports providers that allow less than configured.
 func (l *look) quotas(quotas map[string]Quota) {
 	for _, m := range l.p.samples["quota_limit"] {
 		pool, which, now := label(m, "pool"), label(m, "limit"), value(m)
@@ -250,28 +251,28 @@ func (l *look) quotas(quotas map[string]Quota) {
 		}
 		if now > 0 && configured > now {
 			l.add(Warning, fmt.Sprintf("pool %s: the provider allows %s %s, not the configured %s", pool, plain(now), which,
-				plain(configured)), "The smaller one counts. Set it in the file, or ask the provider for more.")
+				plain(configured)), "The smaller value applies. Set it in the file, or request more from the provider.")
 		}
 	}
 	for pool, pace := range l.p.by("quota_pace_ratio", "pool") {
 		if pace < 0.9 {
-			l.add(Warning, fmt.Sprintf("pool %s goes at %.0f%% of its quota, because the provider refused lately", pool,
-				100*pace), "It recovers by itself. If it comes again, the configured quota is too large.")
+			l.add(Warning, fmt.Sprintf("pool %s runs at %.0f%% of its quota, because the provider recently refused calls", pool,
+				100*pace), "It recovers automatically. If this happens again, lower the configured quota.")
 		}
 	}
 }
 
-// events looks at webhooks.
+// events checks webhooks.
 func (l *look) events() {
 	if n := l.p.sum("webhook_dead_total"); n > 0 {
-		l.add(Warning, fmt.Sprintf("%s of webhooks were given up", many(n, "delivery")),
-			"`llmguard webhooks dead` says which and why; mend the target, then replay.")
+		l.add(Warning, fmt.Sprintf("llmguard gave up on %s of webhooks", many(n, "delivery")),
+			"`llmguard webhooks dead` shows which and why. Fix the target, then replay them.")
 	}
 }
 
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
-// many words a number of things.
+// many formats a count.
 func many(n float64, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -293,7 +294,7 @@ func sorted(m map[string]float64) []string {
 	return names
 }
 
-// SameFile looks whether all processes run with the same configuration file.
+// SameFile checks that all processes run the same configuration file.
 func SameFile(all []*Process) []Finding {
 	if len(all) < 2 {
 		return nil
@@ -302,14 +303,15 @@ func SameFile(all []*Process) []Finding {
 		if p.Hash() != all[0].Hash() {
 			return []Finding{{
 				Area: "config", Level: Warning,
-				What: fmt.Sprintf("%s and %s run with different files", all[0].URL, p.URL), Fix: "Reload those that were not.",
+				What: fmt.Sprintf("%s and %s run with different configuration files", all[0].URL, p.URL),
+				Fix:  "Reload the processes that have the older file.",
 			}}
 		}
 	}
-	return []Finding{{Area: "config", Level: OK, What: "all processes run with the same file"}}
+	return []Finding{{Area: "config", Level: OK, What: "all processes run with the same configuration file"}}
 }
 
-// Sort puts errors first, then warnings; otherwise the order stays.
+// Sort sorts errors first, then warnings, and otherwise keeps the order.
 func Sort(list []Finding) {
 	rank := map[Level]int{Error: 0, Warning: 1, OK: 2}
 	slices.SortStableFunc(list, func(a, b Finding) int { return cmp.Compare(rank[a.Level], rank[b.Level]) })

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// process is what a running llmguard would be that says this.
+// process returns a running llmguard with this readiness and these metrics.
 func process(t *testing.T, ready, metrics string) *Process {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -41,33 +41,33 @@ func TestLook(t *testing.T) {
 			t.Errorf("%v: got %+v, want %s %q", metrics, found, level, want)
 		}
 	}
-	f(OK, "nothing to complain", "ready")
+	f(OK, "no problems found", "ready")
 	f(Error, "not ready: redis does not answer", "redis does not answer")
 	f(Warning, "2 fields", "ready", "config_restart_needed 2")
-	f(OK, "nothing to complain", "ready", `pricing_age_seconds{source="x"} 5184001`)
+	f(OK, "no problems found", "ready", `pricing_age_seconds{source="x"} 5184001`)
 	f(Warning, "checked 91 days ago", "ready", `pricing_age_seconds{source="x"} 7862401`)
-	f(Error, "away for 1 org", "ready", `guard_store_away_orgs{mode="local"} 1`)
-	f(Warning, "3 ends of calls wait", "ready", "budget_journal_records 3")
+	f(Error, "unavailable for 1 org", "ready", `guard_store_away_orgs{mode="local"} 1`)
+	f(Warning, "its journal holds 3 settlements", "ready", "budget_journal_records 3")
 	f(Error, "lost its data", "ready", "budget_store_emptied_total 1")
 	f(Warning, "1 hold expired", "ready", "budget_expired_holds_total 1")
 	f(Warning, "2 jobs failed", "ready", `queue_dead_letters{pool="p"} 2`)
 	f(Warning, "1 delivery of webhooks", "ready", `webhook_dead_total{reason="exhausted"} 1`)
 	f(Warning, "2 deliveries of webhooks", "ready", `webhook_dead_total{reason="exhausted"} 2`)
 	f(Warning, "allows 60 rpm, not the configured 500", "ready", `quota_limit{pool="p",limit="rpm"} 60`, `quota_limit{pool="p",limit="tpm"} 100000`)
-	f(Warning, "goes at 50%", "ready", `quota_pace_ratio{pool="p"} 0.5`)
+	f(Warning, "runs at 50%", "ready", `quota_pace_ratio{pool="p"} 0.5`)
 
 	waits := `queue_waiting_jobs{pool="p",class="async"} 5`
-	f(OK, "nothing to complain", "ready", waits, `queue_oldest_seconds{pool="p",class="async"} 30`)
-	f(Error, "none runs", "ready", waits, `queue_oldest_seconds{pool="p",class="async"} 300`, `queue_claimed_jobs{pool="p"} 0`)
-	f(Warning, "limits hold back 2 subjects", "ready", waits, `queue_oldest_seconds{pool="p",class="async"} 300`, `queue_parked_subjects{pool="p"} 2`)
+	f(OK, "no problems found", "ready", waits, `queue_oldest_seconds{pool="p",class="async"} 30`)
+	f(Error, "none running", "ready", waits, `queue_oldest_seconds{pool="p",class="async"} 300`, `queue_claimed_jobs{pool="p"} 0`)
+	f(Warning, "limits pause 2 subjects", "ready", waits, `queue_oldest_seconds{pool="p",class="async"} 300`, `queue_parked_subjects{pool="p"} 2`)
 	f(Warning, "the oldest for 5m0s", "ready", waits, `queue_oldest_seconds{pool="p",class="async"} 300`, `queue_claimed_jobs{pool="p"} 3`)
-	f(Warning, "refuses for another 12s", "ready", waits, `quota_blocked_seconds{pool="p"} 12`)
+	f(Warning, "blocks calls for another 12s", "ready", waits, `quota_blocked_seconds{pool="p"} 12`)
 }
 
 func TestReloadRefusedIsSaid(t *testing.T) {
 	p := process(t, "ready", "")
 	p.samples["config_last_reload_successful"][0].Untyped.Value = new(float64)
-	if found := p.Look(nil); len(found) != 1 || found[0].Level != Error || !strings.Contains(found[0].What, "refused its configuration file") {
+	if found := p.Look(nil); len(found) != 1 || found[0].Level != Error || !strings.Contains(found[0].What, "its configuration file is invalid") {
 		t.Errorf("%+v", found)
 	}
 }

@@ -15,18 +15,17 @@ import (
 
 const area = "redis"
 
-// mostSkew is how far this machine's clock may be from another's before the
-// operator is told.
+// mostSkew is the maximum clock difference that is not reported.
 const mostSkew = time.Second
 
-// Facts are what Redis says of itself in INFO, by name.
+// Facts are the fields of Redis INFO, by name.
 type Facts map[string]string
 
-// Store looks at what would lose money or jobs: every process does at its start.
-// Servers that do not tell (some managed ones) are taken at their word, with a
-// warning. The facts are nil when Redis does not answer.
+// Store checks for settings that would lose money or jobs; every process runs it when it
+// starts. If a server does not report them, as some managed ones do, a warning is returned and
+// they are assumed to be right. The facts are nil if Redis does not respond.
 func Store(ctx context.Context, rdb redis.UniversalClient) ([]Finding, Facts) {
-	info, err := rdb.Info(ctx).Result() // several sections at once are new in 7.0
+	info, err := rdb.Info(ctx).Result() // several sections in one command require 7.0
 	if err != nil {
 		return []Finding{{Area: area, Level: Error, What: fmt.Sprintf("redis does not answer: %v", err), Fix: awayFix(err)}},
 			nil
@@ -42,41 +41,41 @@ func Store(ctx context.Context, rdb redis.UniversalClient) ([]Finding, Facts) {
 	switch policy := facts["maxmemory_policy"]; policy {
 	case "noeviction":
 	case "":
-		add(Warning, "redis does not tell its eviction policy", "Make sure that it is noeviction.")
-	default: // volatile-* too: all our keys have a lifetime
-		add(Error, fmt.Sprintf("redis evicts keys (maxmemory-policy %s): it would forget spending and lose jobs "+
-			"without a word", policy),
+		add(Warning, "redis does not report its eviction policy", "Make sure that it is noeviction.")
+	default: // volatile-* as well, because all our keys have a lifetime
+		add(Error, fmt.Sprintf("redis evicts keys (maxmemory-policy %s): spending and jobs would be lost silently", policy),
 			"Set maxmemory-policy noeviction.")
 	}
 	if facts["arch_bits"] == "32" {
-		add(Warning, "redis is a 32-bit build: its memory ends at 3 GB, and it then refuses calls", "Use a 64-bit one.")
+		add(Warning, "redis is a 32-bit build: calls are refused once it uses 3 GB", "Use a 64-bit build.")
 	}
 	if skew, ok := storeSkew(ctx, rdb); ok && skew.Abs() > mostSkew {
-		add(Warning, fmt.Sprintf("the clock of redis is %s ahead of this machine's", skew), "Run a time service on both.")
+		add(Warning, fmt.Sprintf("redis's clock is %s ahead of this machine's", skew), "Synchronize the clocks of both "+
+			"machines (NTP).")
 	}
 	if facts["aof_enabled"] == "0" {
-		add(Warning, "redis keeps no append-only file: a restart forgets spending and loses jobs", "Set appendonly yes.")
+		add(Warning, "redis has no append-only file: a restart loses spending and jobs", "Set appendonly yes.")
 	}
 	return append(out, replicas(ctx, rdb, facts)...), facts
 }
 
-// mostLag is how long a primary may take writes without hearing from a replica
-// before the operator is told, in seconds.
+// mostLag is how long, in seconds, a primary may accept writes without hearing from a replica
+// before this is reported.
 const mostLag = 10
 
-// replicas looks at what a primary does that is cut off from its replicas: without
-// min-replicas-to-write it goes on answering, and all of that is lost at the failover.
+// replicas checks what a primary does when it is cut off from its replicas. Without
+// min-replicas-to-write it continues to accept writes, all of which are lost at a failover.
 func replicas(ctx context.Context, rdb redis.UniversalClient, facts Facts) []Finding {
 	if n := facts["connected_slaves"]; n == "" || n == "0" || facts["role"] == "slave" {
 		return nil
 	}
-	lag := int64(-1) // not told
+	lag := int64(-1) // unknown
 	if got, err := rdb.ConfigGet(ctx, "min-replicas-*").Result(); err == nil && got["min-replicas-to-write"] != "" {
 		lag, _ = strconv.ParseInt(got["min-replicas-max-lag"], 10, 64)
 		if got["min-replicas-to-write"] == "0" {
 			lag = 0
 		}
-	} else if facts["min_slaves_good_slaves"] == "" { // it is there when both are set
+	} else if facts["min_slaves_good_slaves"] == "" { // present if both are set
 		lag = 0
 	}
 	const fix = "Set min-replicas-to-write 1 and min-replicas-max-lag 10 on every server, or store.durability: wait1."
@@ -84,20 +83,19 @@ func replicas(ctx context.Context, rdb redis.UniversalClient, facts Facts) []Fin
 	case lag == 0:
 		return []Finding{{
 			Area: area, Level: Warning,
-			What: "redis takes writes while it is cut off from its replicas: all that it answers then is forgotten at the " +
-				"failover",
-			Fix: fix,
+			What: "redis accepts writes while it is disconnected from its replicas: a failover loses those writes",
+			Fix:  fix,
 		}}
 	case lag > mostLag:
 		return []Finding{{
 			Area: area, Level: Warning,
-			What: fmt.Sprintf("redis takes writes for %d s while it is cut off from its replicas", lag), Fix: fix,
+			What: fmt.Sprintf("redis accepts writes for %d s while it is disconnected from its replicas", lag), Fix: fix,
 		}}
 	}
 	return nil
 }
 
-// Durability looks at whether Redis can do what store.durability asks for.
+// Durability checks whether Redis supports what store.durability requires.
 func Durability(durability string, facts Facts) []Finding {
 	finding := func(what, fix string) []Finding {
 		return []Finding{{Area: area, Level: Error, What: what, Fix: fix}}
@@ -112,31 +110,31 @@ func Durability(durability string, facts Facts) []Finding {
 		return finding("store.durability is waitaof1, and redis is older than 7.2: every hold is refused",
 			"Upgrade it, or set store.durability: wait1.")
 	case durability == "waitaof1" && facts["aof_enabled"] == "0":
-		return finding("store.durability is waitaof1, and redis keeps no append-only file: every hold is refused",
+		return finding("store.durability is waitaof1, and redis has no append-only file: every hold is refused",
 			"Set appendonly yes on all servers.")
 	}
 	return nil
 }
 
-// awayFix says what to look at when Redis does not answer.
+// awayFix returns the fix for a Redis that does not respond.
 func awayFix(err error) string {
 	switch text := err.Error(); {
 	case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"):
 		return "Set redis.password (and redis.username) to what the server expects."
 	case strings.Contains(text, "NOPERM"):
-		return "The ACL user needs INFO besides the data commands."
+		return "Allow the ACL user to run INFO in addition to the data commands."
 	case strings.Contains(text, "connection refused"):
-		return "Is it running there? `redis-cli -h HOST -p PORT ping` from this machine."
+		return "Check that it is running there: run `redis-cli -h HOST -p PORT ping` on this machine."
 	case strings.Contains(text, "no such host"):
-		return "The host's name is not known here."
+		return "Check the host name and the DNS settings of this machine."
 	case strings.Contains(text, "certificate"), strings.Contains(text, "tls"), strings.Contains(text, "EOF"):
-		return "Does the server speak TLS? See redis.tls."
+		return "Check whether the server uses TLS, and set redis.tls to match."
 	}
-	return "Is it running, and can this machine reach it?"
+	return "Check that it is running and that this machine can reach it."
 }
 
-// StoreMore looks at what makes a store slow or fragile. Deadline is how long a
-// call waits for it.
+// StoreMore checks for what makes a store slow or fragile. deadline is how long a call waits
+// for it.
 func StoreMore(ctx context.Context, rdb redis.UniversalClient, facts Facts, deadline time.Duration) []Finding {
 	var out []Finding
 	add := func(level Level, what, fix string) {
@@ -147,18 +145,20 @@ func StoreMore(ctx context.Context, rdb redis.UniversalClient, facts Facts, dead
 		name, version = "valkey", v
 	}
 	if since := patchedSince(name, version); since != "" {
-		add(Warning, fmt.Sprintf("%s %s lacks the fix of CVE-2025-49844: who may run scripts may run anything", name,
+		add(Warning, fmt.Sprintf("%s %s lacks the fix for CVE-2025-49844: clients that can run scripts can run any "+
+			"code", name,
 			version),
-			fmt.Sprintf("Upgrade to %s or newer, and let nobody else reach it.", since))
+			fmt.Sprintf("Upgrade to %s or newer, and keep other clients off it.", since))
 	}
 	if facts["role"] == "slave" {
-		add(Error, "this redis is a replica: it takes no writes", "Name the primary, or use mode: sentinel.")
+		add(Error, "this redis is a replica: it accepts no writes", "Set redis.addresses to the primary, or use mode: "+
+			"sentinel.")
 	}
 	if facts["aof_enabled"] == "1" && facts["aof_last_write_status"] == "err" {
-		add(Error, "redis cannot write its append-only file", "Look at its disk and its log.")
+		add(Error, "redis cannot write its append-only file", "Check its disk and its log.")
 	}
 	if facts["loading"] == "1" {
-		add(Error, "redis is still loading its data", "Wait until it has.")
+		add(Error, "redis is still loading its data", "Wait until it has finished.")
 	}
 	out = append(out, memory(facts)...)
 	middle, most, err := latency(ctx, rdb)
@@ -166,11 +166,12 @@ func StoreMore(ctx context.Context, rdb redis.UniversalClient, facts Facts, dead
 	case err != nil:
 		add(Error, fmt.Sprintf("redis does not answer: %v", err), awayFix(err))
 	case middle > deadline/2:
-		add(Error, fmt.Sprintf("redis answers in %s: calls are refused beyond store.deadline, %s, and each asks twice",
-			middle, deadline), "Put it nearer; look at SLOWLOG GET.")
+		add(Error, fmt.Sprintf("redis takes %s to answer: each call makes two requests, and is refused if one takes "+
+			"longer than store.deadline (%s)",
+			middle, deadline), "Move it closer to llmguard, and check SLOWLOG GET.")
 	case middle > deadline/10:
-		add(Warning, fmt.Sprintf("redis answers in %s; each call waits for it twice", middle),
-			"Put it nearer; look at SLOWLOG GET.")
+		add(Warning, fmt.Sprintf("redis takes %s to answer; each call waits for two answers", middle),
+			"Move it closer to llmguard, and check SLOWLOG GET.")
 	default:
 		add(OK, fmt.Sprintf("%s %s answers in %s (slowest of %d: %s)", name, version, middle, looks, most), "")
 	}
@@ -185,23 +186,23 @@ func memory(facts Facts) []Finding {
 	case most == 0:
 		return []Finding{{
 			Area: area, Level: Warning,
-			What: "redis has no maxmemory: it grows until the machine has none left",
-			Fix:  "Set maxmemory below the machine's, and alert well before.",
+			What: "redis has no maxmemory: it grows until the machine runs out of memory",
+			Fix:  "Set maxmemory below the machine's memory, and alert well before it is reached.",
 		}}
 	case used*100/most >= 80:
 		return []Finding{{
 			Area: area, Level: Warning,
-			What: fmt.Sprintf("redis uses %d%% of its maxmemory; no job is taken in beyond queue.memory_share", used*100/most),
+			What: fmt.Sprintf("redis uses %d%% of its maxmemory; no jobs are accepted beyond queue.memory_share", used*100/most),
 			Fix:  "Raise maxmemory, or lower queue.result_ttl and ledger.max_entries.",
 		}}
 	}
 	return nil
 }
 
-// looks is how often latency asks.
+// looks is the number of PINGs that latency sends.
 const looks = 20
 
-// latency is how long a PING takes, in the middle and at most.
+// latency returns the median and the maximum time of a PING.
 func latency(ctx context.Context, rdb redis.UniversalClient) (middle, most time.Duration, err error) {
 	var all []time.Duration
 	for range looks {
@@ -215,15 +216,14 @@ func latency(ctx context.Context, rdb redis.UniversalClient) (middle, most time.
 	return all[len(all)/2], all[len(all)-1], nil
 }
 
-// patched are the first versions of each branch that have the fix of
-// CVE-2025-49844, by program.
+// patched are the first versions of each branch with the fix for CVE-2025-49844, by program.
 var patched = map[string][][3]int{
 	"redis":  {{6, 2, 20}, {7, 2, 11}, {7, 4, 6}, {8, 0, 4}, {8, 2, 2}},
 	"valkey": {{7, 2, 11}, {8, 0, 6}, {8, 1, 4}},
 }
 
-// patchedSince is the version to upgrade to; empty when this one is good, or
-// cannot be told.
+// patchedSince returns the version to upgrade to, or "" if the version is fixed or cannot be
+// parsed.
 func patchedSince(program, version string) string {
 	var v [3]int
 	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &v[0], &v[1], &v[2]); n < 3 {
@@ -241,8 +241,8 @@ func patchedSince(program, version string) string {
 	return "" // newer than all of them
 }
 
-// storeSkew is how far Redis's clock is ahead, at least. Limits go by Redis's;
-// prices, expiries of keys and deadlines by this machine's.
+// storeSkew returns by how much Redis's clock is ahead, at least. Limits use Redis's clock;
+// prices, key expiry and deadlines use this machine's.
 func storeSkew(ctx context.Context, rdb redis.UniversalClient) (time.Duration, bool) {
 	asked := time.Now()
 	there, err := rdb.Time(ctx).Result()
@@ -262,7 +262,7 @@ func parseInfo(text string) Facts {
 	return facts
 }
 
-// older reports whether a version "7.0.15" is below major.minor.
+// older reports whether a version such as "7.0.15" is below major.minor.
 func older(version string, major, minor int) bool {
 	var a, b int
 	if n, _ := fmt.Sscanf(version, "%d.%d", &a, &b); n < 2 {

@@ -63,8 +63,8 @@ func TestStoreMore(t *testing.T) {
 	f(Warning, "CVE-2025-49844", with("redis_version", "7.4.2"), time.Hour)
 }
 
-// TestReplicas: a primary that takes writes without its replicas is told of, and what
-// durability asks for and Redis cannot do.
+// TestReplicas: a primary that accepts writes without its replicas is reported, and so is a
+// durability that Redis does not support.
 func TestReplicas(t *testing.T) {
 	primary := redistest.Start(t, redistest.WithArgs("--repl-diskless-sync-delay", "0"))
 	rdb := primary.Client()

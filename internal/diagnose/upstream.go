@@ -18,12 +18,12 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// upstreamTime is what a provider gets to list its models.
+// upstreamTime is how long a provider has to list its models.
 const upstreamTime = 15 * time.Second
 
-// Upstreams asks every provider for its list of models, which costs nothing: does
-// it answer, does it take the credential, do the clocks agree, and do the models
-// that the pools take have prices.
+// Upstreams requests the list of models from every provider, which costs nothing. It checks
+// that the provider responds and accepts the credential, that the clocks agree, and that the
+// models in the pools have prices.
 func Upstreams(ctx context.Context, policy *guard.Policy) []Finding {
 	all := policy.Providers.All()
 	found := make([][]Finding, len(all))
@@ -46,7 +46,7 @@ func upstream(ctx context.Context, policy *guard.Policy, p *providers.Provider) 
 	resp, err := p.Send(ctx, providers.Request{Method: http.MethodGet, Path: "/models"})
 	if err != nil {
 		what, fix := unreachable(err)
-		add(Error, fmt.Sprintf("%s does not answer: %s", p.BaseURL.Host, what), fix)
+		add(Error, fmt.Sprintf("%s is unreachable: %s", p.BaseURL.Host, what), fix)
 		return out
 	}
 	defer resp.Body.Close()
@@ -55,49 +55,51 @@ func upstream(ctx context.Context, policy *guard.Policy, p *providers.Provider) 
 		// The header has whole seconds, and caches in between make it older.
 		if skew := budget.ClockSkew(asked.Add(-2*time.Second), time.Now().Add(time.Second), there); skew.Abs() > time.Minute {
 			add(Warning, fmt.Sprintf("its clock is %s ahead of this machine's", skew.Round(time.Second)),
-				"Run a time service here: prices and expiries of keys go by this clock.")
+				"Synchronize this machine's clock (NTP): prices and key expiry depend on it.")
 		}
 	}
 	switch s := resp.StatusCode; {
 	case s == http.StatusUnauthorized, s == http.StatusForbidden:
-		add(Error, fmt.Sprintf("it refuses the credential (status %d)", s),
-			"Is api_key set to a key of this account that is not revoked?")
+		add(Error, fmt.Sprintf("it rejects the API key (status %d)", s),
+			"Check that api_key is a key of this account and not revoked.")
 	case s == http.StatusNotFound, s == http.StatusMethodNotAllowed:
-		add(Warning, fmt.Sprintf("it answers in %s, but lists no models (status %d), so that its credential is not tried",
-			took, s), "Is base_url right? It ends with the version segment, as https://api.openai.com/v1.")
+		add(Warning, fmt.Sprintf("it answers in %s, but does not list models (status %d), so the API key was not tested",
+			took, s), "Check base_url: it ends with the version segment, such as https://api.openai.com/v1.")
 	case s == http.StatusTooManyRequests:
-		add(Warning, "it answers, and refuses for now (status 429)", "Its quota is used up, by llmguard or by others.")
+		add(Warning, "it answers, but refuses requests right now (status 429)", "Its quota is used up, by llmguard or by "+
+			"others.")
 	case s >= 300:
-		add(Error, fmt.Sprintf("it answers with status %d", s), "Is base_url right, and the provider well?")
+		add(Error, fmt.Sprintf("it answers with status %d", s), "Check base_url and the provider's status page.")
 	default:
 		out = append(out, listed(policy, p, resp.Body, took))
 	}
 	return out
 }
 
-// unreachable words why a request did not arrive.
+// unreachable explains why a request did not arrive.
 func unreachable(err error) (what, fix string) {
 	text := err.Error()
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return "no answer within " + upstreamTime.String(), "Is a firewall or proxy in between? HTTPS_PROXY is obeyed."
+		return "no answer within " + upstreamTime.String(), "Check for a firewall or proxy in between. llmguard uses " +
+			"HTTPS_PROXY if it is set."
 	case strings.Contains(text, "no such host"):
-		return "its name is not known here", "Is base_url spelt right, and does this machine have DNS?"
+		return "DNS lookup failed", "Check the spelling of base_url and the DNS settings of this machine."
 	case strings.Contains(text, "connection refused"):
-		return "connection refused", "Is the server running at base_url?"
+		return "connection refused", "Check that the server is running at base_url."
 	case strings.Contains(text, "certificate"), strings.Contains(text, "tls:"):
-		return text, "Is the certificate good for this name, and its authority known here?"
+		return text, "Check that the certificate is valid for this name and that this machine trusts its issuer."
 	case strings.Contains(text, "server gave HTTP response to HTTPS client"):
 		return "it speaks HTTP, not HTTPS", "Write http:// in base_url."
 	}
-	return text, "Can this machine reach it?"
+	return text, "Check that this machine can reach it."
 }
 
-// listed looks for models that would be taken and have no price.
+// listed checks for models that would be accepted but have no price.
 func listed(policy *guard.Policy, p *providers.Provider, body io.Reader, took time.Duration) Finding {
 	f := Finding{
 		Area: "provider " + p.ID, Level: OK,
-		What: fmt.Sprintf("%s answers in %s and takes the credential", p.BaseURL.Host, took),
+		What: fmt.Sprintf("%s answers in %s and accepts the API key", p.BaseURL.Host, took),
 	}
 	var list struct {
 		Data []struct {
@@ -125,7 +127,7 @@ func listed(policy *guard.Policy, p *providers.Provider, body io.Reader, took ti
 		}
 		f.What += fmt.Sprintf("; %d of its %d models have no price, and calls to them are refused: %s", len(without),
 			len(list.Data), text)
-		f.Fix = "Only if you want them: add prices, or set unknown_model_price."
+		f.Fix = "If you need them, add prices or set unknown_model_price."
 	}
 	return f
 }

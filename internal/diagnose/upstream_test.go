@@ -52,7 +52,7 @@ func TestUpstreams(t *testing.T) {
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "sk-canary", code) }
 	}
-	f(OK, "takes the credential", func(w http.ResponseWriter, r *http.Request) {
+	f(OK, "accepts the API key", func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet || r.URL.Path != "/v1/models" || r.Header.Get("Authorization") != "Bearer sk-canary" {
 			t.Errorf("asked %s %s", r.Method, r.URL)
 		}
@@ -61,10 +61,10 @@ func TestUpstreams(t *testing.T) {
 	f(OK, "1 of its 2 models have no price, and calls to them are refused: odd-one", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"data":[{"id":"gpt-4o"},{"id":"odd-one"}]}`)
 	})
-	f(Error, "refuses the credential (status 401)", status(401))
-	f(Error, "refuses the credential (status 403)", status(403))
-	f(Warning, "lists no models (status 404)", status(404))
-	f(Warning, "refuses for now", status(429))
+	f(Error, "rejects the API key (status 401)", status(401))
+	f(Error, "rejects the API key (status 403)", status(403))
+	f(Warning, "does not list models (status 404)", status(404))
+	f(Warning, "refuses requests right now", status(429))
 	f(Error, "status 500", status(500))
 	f(Warning, "clock is", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// answer is a chat completion before it is written in either form.
+// answer is a chat completion in a form from which both response formats are written.
 type answer struct {
 	id, model, tier string
 	created         int64
@@ -18,7 +18,7 @@ type answer struct {
 	usage           Usage
 }
 
-// choice is one of n.
+// choice is one of the n choices.
 type choice struct {
 	pieces    []string // content, token by token
 	calls     []toolCall
@@ -46,10 +46,10 @@ type calledCustom struct {
 	Input string `json:"input"`
 }
 
-// newID is a prefix and 26 random letters.
+// newID returns prefix followed by 26 random letters.
 func newID(prefix string) string { return prefix + rand.Text() }
 
-// answerTo invents the answer.
+// answerTo generates the answer.
 func (s *Server) answerTo(q *Request, b *Behaviour) (*answer, error) {
 	a := &answer{
 		id: newID("chatcmpl-"), model: q.Model, tier: q.tier(), created: time.Now().Unix(),
@@ -69,7 +69,7 @@ func (s *Server) answerTo(q *Request, b *Behaviour) (*answer, error) {
 		a.usage.Completion += c.tokens + c.reasoning
 		a.usage.Reasoning += c.reasoning
 	}
-	if per := q.N / max(len(q.inputs), 1); q.bestOf > per { // those that were not the best are billed too
+	if per := q.N / max(len(q.inputs), 1); q.bestOf > per { // candidates that were not the best are billed too
 		a.usage.Completion = a.usage.Completion * int64(q.bestOf) / int64(per)
 	}
 	a.usage.Prompt = q.promptTokens()
@@ -78,8 +78,7 @@ func (s *Server) answerTo(q *Request, b *Behaviour) (*answer, error) {
 	return a, nil
 }
 
-// cached fills in what the prompt cache held, and from GPT-5.6 on what was
-// written to it.
+// cached sets what the prompt cache had, and for GPT-5.6 and later what was written to it.
 func (s *Server) cached(q *Request, b *Behaviour, u *Usage) {
 	u.Cached = s.cache.hit(q.Model, q.prompt(), u.Prompt)
 	switch {
@@ -95,7 +94,7 @@ func (s *Server) cached(q *Request, b *Behaviour, u *Usage) {
 	}
 }
 
-// prediction bills half of a predicted text as rejected.
+// prediction reports half of a predicted text as rejected tokens.
 func (a *answer) prediction(q *Request) {
 	var p struct {
 		Content string `json:"content"`
@@ -109,7 +108,7 @@ func (a *answer) prediction(q *Request) {
 	a.usage.Completion += a.usage.Rejected
 }
 
-// choice thinks, then writes, within the output limit.
+// choice generates reasoning and then output, within the output limit.
 func (s *Server) choice(q *Request, b *Behaviour, rng *mrand.Rand) (*choice, error) {
 	c := &choice{finish: "stop", reasoning: q.reasoning(b, rng)}
 	room := int64(-1)
@@ -124,7 +123,7 @@ func (s *Server) choice(q *Request, b *Behaviour, rng *mrand.Rand) (*choice, err
 	return c, err
 }
 
-// reasoning is the number of hidden tokens: multiples of 64, as OpenAI reports.
+// reasoning returns the number of reasoning tokens, in multiples of 64 like OpenAI's.
 func (q *Request) reasoning(b *Behaviour, rng *mrand.Rand) int64 {
 	switch {
 	case b.Reasoning != 0:
@@ -143,7 +142,7 @@ func (q *Request) reasoning(b *Behaviour, rng *mrand.Rand) int64 {
 	return 64 * (steps + rng.Int64N(steps+1))
 }
 
-// write fills in tool calls or text.
+// write generates tool calls or text.
 func (c *choice) write(q *Request, b *Behaviour, rng *mrand.Rand, room int64) error {
 	if q.callsTool(b) {
 		return c.callTools(q, b, rng, room)
@@ -174,10 +173,10 @@ func (c *choice) write(q *Request, b *Behaviour, rng *mrand.Rand, room int64) er
 	return nil
 }
 
-// foreign is text whose characters take several bytes.
+// foreign is text with multi-byte characters.
 const foreign = "Überraschung: 日本語 🙂"
 
-// invent writes n tokens.
+// invent generates n tokens.
 func (c *choice) invent(model string, b *Behaviour, rng *mrand.Rand, n int64) {
 	p := prose{rng: rng}
 	c.tokens = n
@@ -189,10 +188,10 @@ func (c *choice) invent(model string, b *Behaviour, rng *mrand.Rand, n int64) {
 	c.pieces = append(c.pieces, p.take(n, c.finish == "stop")...)
 }
 
-// plausible is the length of an answer nobody asked a length of.
+// plausible returns the length of an answer when the request specifies none.
 func plausible(rng *mrand.Rand) int64 { return 24 + rng.Int64N(96) }
 
-// fixed writes a given text, cut at the limit.
+// fixed sets a given text, truncated at the limit.
 func (c *choice) fixed(model, text string, room int64) {
 	c.tokens = countText(model, text)
 	if room >= 0 && c.tokens > room {
@@ -202,7 +201,7 @@ func (c *choice) fixed(model, text string, room int64) {
 	c.pieces = split(text, c.tokens)
 }
 
-// structured is the text of a response_format that asks for JSON.
+// structured returns the text for a response_format that requires JSON.
 func (q *Request) structured(rng *mrand.Rand) (text string, asked bool, err error) {
 	switch q.format.Type {
 	case "", "text":
@@ -221,8 +220,8 @@ func (q *Request) structured(rng *mrand.Rand) (text string, asked bool, err erro
 		"Invalid value: '%s'. Supported values are: 'json_object', 'json_schema', and 'text'.", q.format.Type)
 }
 
-// callsTool: tools are used when offered, but not again after their result,
-// unless the request insists.
+// callsTool reports whether to call a tool: if tools are offered, but not again after a tool
+// result, unless the request requires it.
 func (q *Request) callsTool(b *Behaviour) bool {
 	if len(q.tools) == 0 && !q.has("functions") || b.Tools < 0 || bytes.Equal(q.toolChoice, []byte(`"none"`)) {
 		return false
@@ -232,7 +231,7 @@ func (q *Request) callsTool(b *Behaviour) bool {
 	return insists || b.Tools > 0 || last != "tool" && last != "function"
 }
 
-// callTools calls the named tool, or the first of those offered.
+// callTools calls the named tool, or the first one offered.
 func (c *choice) callTools(q *Request, b *Behaviour, rng *mrand.Rand, room int64) error {
 	offered := slices.Clone(q.tools)
 	if q.has("functions") {
@@ -263,7 +262,7 @@ func (c *choice) callTools(q *Request, b *Behaviour, rng *mrand.Rand, room int64
 	return nil
 }
 
-// add appends a call, cutting its arguments when the room is used up.
+// add appends a call, and truncates its arguments when the limit is reached.
 func (c *choice) add(model string, call toolCall, room *int64) {
 	args, name := callText(&call)
 	tokens := 8 + countText(model, name) + countText(model, *args)
@@ -278,7 +277,7 @@ func (c *choice) add(model string, call toolCall, room *int64) {
 	c.calls = append(c.calls, call)
 }
 
-// callText is the text of a call that streams, and the name called.
+// callText returns the streamed text of a call, and the called name.
 func callText(call *toolCall) (args *string, name string) {
 	if call.Custom != nil {
 		return &call.Custom.Input, call.Custom.Name
@@ -286,7 +285,7 @@ func callText(call *toolCall) (args *string, name string) {
 	return &call.Function.Arguments, call.Function.Name
 }
 
-// chosen narrows the tools to the one a tool_choice names.
+// chosen returns the tools that tool_choice allows.
 func (q *Request) chosen(offered []tool) []tool {
 	var named struct {
 		Function, Custom struct {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// batchJob is a batch as OpenAI shows it.
+// batchJob is a batch in OpenAI's format.
 type batchJob struct {
 	ID         string            `json:"id"`
 	Object     string            `json:"object"`
@@ -42,23 +42,23 @@ type batchCounts struct {
 	Failed    int `json:"failed"`
 }
 
-// BatchProblem is a reason for which a batch fails as a whole.
+// BatchProblem is an error that fails a whole batch.
 type BatchProblem struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Line    *int   `json:"line"`
 }
 
-// BatchScript is how a batch goes. The zero value runs every line at once.
+// BatchScript controls how a batch runs. The zero value runs every line immediately.
 type BatchScript struct {
 	Each   time.Duration  // before every line
-	Fail   []BatchProblem // it fails its validation with these
-	Expire int            // after so many lines it expires; 0: never
-	Drop   int            // every nth line is in neither file; 0: none
-	Twice  int            // every nth line is in its file twice; 0: none
+	Fail   []BatchProblem // validation fails with these
+	Expire int            // expires after this many lines; 0: never
+	Drop   int            // every nth line is missing from both files; 0: none
+	Twice  int            // every nth line appears twice in its file; 0: none
 }
 
-// Batch is a batch that the server was given.
+// Batch is a batch created on the server.
 type Batch struct {
 	ID, Status, Input string
 	Metadata          map[string]string
@@ -76,14 +76,14 @@ func (s *Server) Batches() []Batch {
 	return out
 }
 
-// ScriptBatches decides how batches made from now on go, by their number from 1.
+// ScriptBatches controls batches created from now on, by their number, starting at 1.
 func (s *Server) ScriptBatches(fn func(number int) BatchScript) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.batchScript = fn
 }
 
-// routeBatches finds the handler of a path below /v1/batches.
+// routeBatches returns the handler for a path below /v1/batches.
 func routeBatches(x *exchange) (method string, handle handler) {
 	id, what, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(x.r.URL.Path, "/v1/batches"), "/"), "/")
 	switch {
@@ -97,7 +97,7 @@ func routeBatches(x *exchange) (method string, handle handler) {
 	return http.MethodGet, withBatch(id, func(*batchJob) {})
 }
 
-// withBatch does something to a batch under the lock and shows it.
+// withBatch returns a handler that calls do under the lock and responds with the batch.
 func withBatch(id string, do func(*batchJob)) handler {
 	return func(x *exchange) error {
 		done, lost := x.scripted()
@@ -164,7 +164,7 @@ func createBatch(x *exchange) error {
 	return x.show(seen, lost)
 }
 
-// batchesAtOnce is how many lines of a batch run at a time.
+// batchesAtOnce is how many lines of a batch run concurrently.
 const batchesAtOnce = 4
 
 // batchLine is one request of an input file.
@@ -175,8 +175,8 @@ type batchLine struct {
 	Body     json.RawMessage `json:"body"`
 }
 
-// runBatch runs the lines through the server's own handler, so that each is in
-// the log as a call is, with the header X-Fake-Batch.
+// runBatch runs the lines through the server's own handler, so that each is logged like a call,
+// with the header X-Fake-Batch.
 func (s *Server) runBatch(b *batchJob, input []byte, key string) {
 	lines, problems := b.read(input)
 	if len(problems) > 0 {
@@ -252,7 +252,7 @@ type lineResponse struct {
 	Body      json.RawMessage `json:"body"`
 }
 
-// runLine runs one line, unless its batch is over.
+// runLine runs one line, unless its batch has ended.
 func (s *Server) runLine(b *batchJob, number int, line batchLine, key string) lineResult {
 	r := lineResult{ID: newID("batch_req_"), CustomID: line.CustomID}
 	over := func() bool {
@@ -335,7 +335,7 @@ func (s *Server) change(change func()) {
 	change()
 }
 
-// answerBuffer takes an answer in.
+// answerBuffer is a ResponseWriter that keeps the response.
 type answerBuffer struct {
 	header http.Header
 	status int

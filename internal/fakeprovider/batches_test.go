@@ -16,7 +16,7 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// batch is a batch as OpenAI shows it.
+// batch is a batch in OpenAI's format.
 type batch struct {
 	ID, Object, Status, Endpoint string
 	Input                        string  `json:"input_file_id"`
@@ -36,7 +36,7 @@ type batch struct {
 	Metadata map[string]string
 }
 
-// upload sends a file and returns its id.
+// upload uploads a file and returns its id.
 func (f *fake) upload(name, purpose, content string, status int) string {
 	f.t.Helper()
 	var b bytes.Buffer
@@ -59,12 +59,12 @@ func (f *fake) upload(name, purpose, content string, status int) string {
 	return made.ID
 }
 
-// inputLine is a line of a batch's file.
+// inputLine returns a line of an input file.
 func inputLine(id, directives string) string {
 	return fmt.Sprintf(`{"custom_id":%q,"method":"POST","url":"/v1/chat/completions","body":%s}`+"\n", id, chat(directives, ""))
 }
 
-// inputLines are n of them, l1, l2 and so on.
+// inputLines returns n lines with ids l1, l2 and so on.
 func inputLines(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -73,7 +73,7 @@ func inputLines(n int) string {
 	return b.String()
 }
 
-// create makes a batch of a file with this content.
+// create creates a batch from a file with this content.
 func (f *fake) create(content string) batch {
 	f.t.Helper()
 	file := f.upload("in.jsonl", "batch", content, 200)
@@ -85,14 +85,14 @@ func (f *fake) create(content string) batch {
 	return b
 }
 
-// state is a batch as it is now.
+// state returns the current state of a batch.
 func (f *fake) state(id string) (b batch) {
 	f.t.Helper()
 	f.get(200, &b, "GET", "/batches/"+id, "")
 	return b
 }
 
-// results are the lines of a result file: custom id, status or code of the error.
+// results returns the lines of a result file: custom id -> status or error code.
 func (f *fake) results(file *string) map[string]string {
 	f.t.Helper()
 	out := map[string]string{}
@@ -121,7 +121,8 @@ func (f *fake) results(file *string) map[string]string {
 	return out
 }
 
-// TestBatchLife: a batch runs from validating to completed, counts its lines, and each line is in one file.
+// TestBatchLife: a batch goes from validating to completed, counts its lines, and each line is
+// in one file.
 func TestBatchLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, fakeprovider.Options{})
@@ -161,7 +162,8 @@ func TestBatchLife(t *testing.T) {
 	})
 }
 
-// TestBatchProblems: a file with a wrong line fails as a whole, each problem by its line, and nothing runs.
+// TestBatchProblems: a file with an invalid line fails as a whole, each problem is reported by
+// line, and nothing runs.
 func TestBatchProblems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, fakeprovider.Options{})
@@ -199,7 +201,8 @@ func TestBatchProblems(t *testing.T) {
 	})
 }
 
-// TestBatchCut: a batch that is cancelled or expires ends with what has run; each line is told apart.
+// TestBatchCut: a cancelled or expired batch keeps the results so far, and the other lines are
+// marked.
 func TestBatchCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, fakeprovider.Options{})
@@ -233,7 +236,7 @@ func TestBatchCut(t *testing.T) {
 	})
 }
 
-// TestBatchFaults: lines are lost and doubled as the script says.
+// TestBatchFaults: lines are lost and duplicated according to the script.
 func TestBatchFaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, fakeprovider.Options{})
@@ -258,7 +261,7 @@ func TestBatchFaults(t *testing.T) {
 	})
 }
 
-// TestBatchRefused: a batch of no file, or of another window, is not made.
+// TestBatchRefused: a batch with no file or another window is rejected.
 func TestBatchRefused(t *testing.T) {
 	f := newFake(t, fakeprovider.Options{})
 	file := f.upload("in.jsonl", "batch", inputLines(1), 200)
@@ -278,7 +281,8 @@ func TestBatchRefused(t *testing.T) {
 	}
 }
 
-// TestFilesLife: a file is listed, shown, sent byte for byte and deleted; a wrong one is refused.
+// TestFilesLife: a file is listed, shown, downloaded byte for byte and deleted; an unknown one
+// is rejected.
 func TestFilesLife(t *testing.T) {
 	f := newFake(t, fakeprovider.Options{})
 	content := "{}\n\x00\xff"
@@ -302,7 +306,8 @@ func TestFilesLife(t *testing.T) {
 	f.get(404, &fault, "GET", "/files/"+id+"/content", "")
 }
 
-// TestListsArePaged: the newest comes first, pages join without a gap or a repeat, and the last says so.
+// TestListsArePaged: the newest comes first, pages join without gaps or repeats, and the last
+// page says so.
 func TestListsArePaged(t *testing.T) {
 	f := newFake(t, fakeprovider.Options{})
 	var want []string
@@ -335,7 +340,7 @@ func TestListsArePaged(t *testing.T) {
 	}
 }
 
-// TestParseDirectives: each word sets its field, and a wrong one is named.
+// TestParseDirectives: each word sets its field, and errors name invalid words.
 func TestParseDirectives(t *testing.T) {
 	for text, want := range map[string]fakeprovider.Behaviour{
 		"":                               {},

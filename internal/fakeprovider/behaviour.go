@@ -13,52 +13,52 @@ import (
 	"time"
 )
 
-// Behaviour is how one request is answered. The zero value is a plain answer.
+// Behaviour controls the response to one request. The zero value is a normal response.
 type Behaviour struct {
-	// What is produced.
-	Output    int64         // tokens of visible text per choice; 0 plausible, -1 none
-	Fill      bool          // use all of the request's output limit
-	Reasoning int64         // hidden tokens per choice; 0 by model and effort, -1 none
-	Cached    int64         // prompt tokens reported as cached; 0 by prefix, -1 none
-	Text      string        // this text instead of an invented one
-	Tools     int           // tool calls when tools are offered; 0 one, -1 none
+	// The content.
+	Output    int64         // tokens of visible text per choice; 0: plausible, -1: none
+	Fill      bool          // use up the request's output limit
+	Reasoning int64         // reasoning tokens per choice; 0: by model and effort, -1: none
+	Cached    int64         // prompt tokens reported as cached; 0: by prefix, -1: none
+	Text      string        // this text instead of a generated one
+	Tools     int           // tool calls when tools are offered; 0: one, -1: none
 	Finish    string        // finish_reason instead of the true one
-	Model     string        // model named in the answer
-	Tier      string        // service_tier named in the answer
-	Usage     UsageMode     // what becomes of the usage object
+	Model     string        // model named in the response
+	Tier      string        // service_tier named in the response
+	Usage     UsageMode     // what to do with the usage object
 	RawUsage  string        // JSON sent as the usage object
-	Omit      []string      // JSON names left out everywhere, as other vendors do
+	Omit      []string      // JSON names omitted at every depth, as other vendors do
 	Chunk     int           // tokens per streamed chunk; default 1
 	Delay     time.Duration // before the headers
-	First     time.Duration // before the first token, in place of Cadence.First
-	Gap       time.Duration // between chunks, in place of Cadence.Token
+	First     time.Duration // before the first token, instead of Cadence.First
+	Gap       time.Duration // between chunks, instead of Cadence.Token
 
-	// Refusals.
-	Status     int         // answer with this error status
+	// Error responses.
+	Status     int         // respond with this error status
 	Type, Code string      // of the error object; default by status
 	Message    string      // of the error object; default by status
-	Body       string      // "html", "empty", "string", "detail" or "number", or sent as it is
+	Body       string      // "html", "empty", "string", "detail" or "number", or the literal body
 	RetryAfter string      // header value
-	Header     http.Header // added to the answer
+	Header     http.Header // added to the response
 
-	// Faults of the connection and the stream.
-	Cut      Cut           // how the answer breaks off
-	After    int           // chunks before a cut, stall, garbage or long line; 0 half of them
+	// Faults of the connection and of streams.
+	Cut      Cut           // how the response breaks off
+	After    int           // chunks before a cut, stall, garbage or long line; 0: half of them
 	Stall    time.Duration // one pause in the middle
 	Endless  bool          // never stops, whatever the limit
 	Garbage  bool          // one event that is not JSON
-	Newline  string        // "lf" (default), "crlf" or "cr" ends lines of a stream
+	Newline  string        // line ending of a stream: "lf" (default), "crlf" or "cr"
 	Comments bool          // comments between events
 	LongLine int           // bytes of padding in one event
-	Raw      string        // sent as it is, in the middle of a stream
-	Repeat   int           // Raw is sent so many times; 0 once
-	Early    bool          // what happens in the middle happens before the first event
+	Raw      string        // sent literally in the middle of a stream
+	Repeat   int           // how often Raw is sent; 0: once
+	Early    bool          // faults occur before the first event instead of in the middle
 	Split    string        // "utf8" or "byte": writes end inside characters
-	Gzip     bool          // compress when the request accepts it
-	Times    int           // only the first n times this very body comes
+	Gzip     bool          // compress if the request accepts it
+	Times    int           // only the first n times this exact body is sent
 }
 
-// UsageMode is what becomes of the usage object.
+// UsageMode is what to do with the usage object.
 type UsageMode string
 
 // The usage modes.
@@ -71,23 +71,23 @@ const (
 	UsageString   UsageMode = "string"   // numbers as strings
 	UsageFraction UsageMode = "fraction" // 12.5 tokens
 	UsageZero     UsageMode = "zero"     // all numbers zero
-	UsageEvery    UsageMode = "every"    // cumulative, in every chunk, asked for or not
+	UsageEvery    UsageMode = "every"    // cumulative, in every chunk, whether requested or not
 )
 
-// Cut is how an answer breaks off.
+// Cut is how a response breaks off.
 type Cut string
 
-// The cuts. A plain answer knows CutHeaders, CutReset and CutAbort.
+// The cuts. Non-streamed responses support CutHeaders, CutReset and CutAbort.
 const (
 	CutHeaders Cut = "headers" // connection reset before any byte
 	CutReset   Cut = "reset"   // connection reset after After chunks
 	CutAbort   Cut = "abort"   // connection closed inside the body
 	CutEOF     Cut = "eof"     // clean end after After chunks: no finish_reason, no [DONE]
-	CutNoDone  Cut = "nodone"  // everything but [DONE]
-	CutError   Cut = "error"   // error frame after After chunks, then the end
+	CutNoDone  Cut = "nodone"  // everything except [DONE]
+	CutError   Cut = "error"   // error frame after After chunks, then the end of the stream
 )
 
-// closedSets are the values of directives that take one of a few.
+// closedSets are the allowed values of directives with a fixed choice.
 var closedSets = map[string][]string{
 	"usage":   {"none", "null", "bare", "negative", "huge", "string", "fraction", "zero", "every"},
 	"cut":     {"headers", "reset", "abort", "eof", "nodone", "error"},
@@ -97,7 +97,7 @@ var closedSets = map[string][]string{
 
 func (b Behaviour) isZero() bool { return reflect.ValueOf(b).IsZero() }
 
-// healed is the behaviour without its faults, for when Times are over.
+// healed returns the behavior without its faults, for requests after Times.
 func (b Behaviour) healed() Behaviour {
 	b.Status = 0
 	b.Body = ""
@@ -117,7 +117,7 @@ func (b Behaviour) healed() Behaviour {
 
 var directive = regexp.MustCompile(`\[fake:([^\]]*)\]`)
 
-// directives finds every "[fake: ...]" in a text.
+// directives returns every "[fake: ...]" in a text.
 func directives(text string) []string {
 	var found []string
 	for _, m := range directive.FindAllStringSubmatch(text, -1) {
@@ -159,7 +159,7 @@ func (b *Behaviour) parse(text string) error {
 	return nil
 }
 
-// set stores one directive in the field that it names.
+// set sets the field of one directive.
 func (b *Behaviour) set(name, value string) error {
 	if name == "output" && value == "all" {
 		b.Fill = true
@@ -208,7 +208,7 @@ func scan[T any](field *T, value string, parse func(string) (T, error)) error {
 	return err
 }
 
-// field maps a directive to its field, nil when there is none.
+// field returns the field of a directive, or nil if there is none.
 func (b *Behaviour) field(name string) any {
 	return map[string]any{
 		"output": &b.Output, "reasoning": &b.Reasoning, "cached": &b.Cached,

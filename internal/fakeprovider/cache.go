@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// prefixCache remembers prompts block by block, like a provider's prompt
-// cache: a prompt that begins as an earlier one did gets that part for less.
-// The zero value is ready.
+// prefixCache simulates a provider's prompt cache: it remembers prompts block by block, and a
+// prompt with the beginning of an earlier one gets that part at a lower price. The zero value
+// is ready to use.
 type prefixCache struct {
 	mu       sync.Mutex
 	seed     maphash.Seed
-	now, old map[uint64]struct{} // two generations bound it
+	now, old map[uint64]struct{} // two generations limit its size
 }
 
 const (
@@ -22,8 +22,7 @@ const (
 	cacheStep    = 128  // tokens
 )
 
-// hit returns the cached tokens of a prompt of so many tokens in so many
-// bytes, and remembers the prompt.
+// hit returns the cached tokens of a prompt with this many tokens, and remembers the prompt.
 func (c *prefixCache) hit(model string, prompt []byte, tokens int64) int64 {
 	if tokens < cacheMinimum || len(prompt) < cacheBlock {
 		return 0
@@ -36,7 +35,7 @@ func (c *prefixCache) hit(model string, prompt []byte, tokens int64) int64 {
 	return cached
 }
 
-// match returns how many leading bytes were seen before, and stores them all.
+// match returns how many leading bytes were seen before, and remembers all of them.
 func (c *prefixCache) match(model string, prompt []byte) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,7 +48,7 @@ func (c *prefixCache) match(model string, prompt []byte) int {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
 	h.WriteString(model)
-	matched := 0 // the hash runs on, so a block is known only after its prefix
+	matched := 0 // the hash is cumulative, so a block matches only after its prefix
 	for block := range slices.Chunk(prompt, cacheBlock) {
 		h.Write(block)
 		sum := h.Sum64()
@@ -63,8 +62,7 @@ func (c *prefixCache) match(model string, prompt []byte) int {
 	return matched
 }
 
-// prompt is what the cache compares: tools first, then messages, as OpenAI
-// orders them.
+// prompt returns what the cache compares: tools first, then messages, in OpenAI's order.
 func (q *Request) prompt() []byte {
 	return slices.Concat(q.fields["tools"], q.fields["functions"], q.fields["messages"], q.fields["instructions"],
 		q.fields["input"])

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// completion is the plain answer.
+// completion is the non-streamed response.
 type completion struct {
 	ID          string          `json:"id"`
 	Object      string          `json:"object"`
@@ -41,7 +41,7 @@ const fingerprint = "fp_fake000001"
 // answerChat answers POST /v1/chat/completions.
 func answerChat(x *exchange) error { return generate(x, x.q.chat) }
 
-// generate answers what a model writes text for.
+// generate serves an endpoint that generates text.
 func generate(x *exchange, read func() error) error {
 	leave, err := x.admit(read)
 	defer leave()
@@ -111,7 +111,7 @@ func (c *choice) message() plainMessage {
 	return m
 }
 
-// finish sends a plain body, or the part of it that a cut lets through.
+// finish sends a body, or the part of it before a cut.
 func (x *exchange) finish(body []byte) {
 	if x.b.Garbage {
 		body = body[:len(body)/2]
@@ -124,7 +124,7 @@ func (x *exchange) finish(body []byte) {
 		_, _ = x.w.Write(body[:len(body)/2])
 		_ = http.NewResponseController(x.w).Flush()
 		if x.b.Cut == CutReset {
-			x.s.sleep(x.ctx, 20*time.Millisecond) // a reset overtakes bytes still under way
+			x.s.sleep(x.ctx, 20*time.Millisecond) // a reset would overtake bytes in flight
 			x.reset()
 			return
 		}
@@ -134,7 +134,7 @@ func (x *exchange) finish(body []byte) {
 	x.write(http.StatusOK, "application/json", body)
 }
 
-// endless sends headers and then spaces for ever.
+// endless sends headers and then spaces until the connection ends.
 func (x *exchange) endless() {
 	x.begin(http.StatusOK, "application/json")
 	for x.s.sleep(x.ctx, max(x.b.Gap, 10*time.Millisecond)) {
@@ -144,7 +144,7 @@ func (x *exchange) endless() {
 	x.abandon()
 }
 
-// pace is how long a plain answer of so many tokens takes.
+// pace returns how long a non-streamed answer of this many tokens takes.
 func (x *exchange) pace(tokens int64) time.Duration {
 	first, gap := x.cadence()
 	return first + time.Duration(tokens)*gap
@@ -161,7 +161,7 @@ func (x *exchange) cadence() (first, gap time.Duration) {
 	return first, gap
 }
 
-// encode is json.Marshal without HTML escapes.
+// encode is json.Marshal without HTML escaping.
 func encode(v any) []byte {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -172,7 +172,7 @@ func encode(v any) []byte {
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
 }
 
-// omit takes the named fields out, at every depth.
+// omit removes the named fields at every depth.
 func (b *Behaviour) omit(body []byte) []byte {
 	if len(b.Omit) == 0 {
 		return body

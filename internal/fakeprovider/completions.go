@@ -9,8 +9,7 @@ import (
 // answerCompletions answers POST /v1/completions.
 func answerCompletions(x *exchange) error { return generate(x, x.q.textFields) }
 
-// textFields reads the fields of an older completion. Each prompt becomes a
-// choice of n.
+// textFields reads the fields of a legacy completion request. Each prompt gets n choices.
 func (q *Request) textFields() error {
 	limit, bestOf := int64(16), 0
 	var options *struct {
@@ -41,7 +40,7 @@ func (q *Request) textFields() error {
 	return nil
 }
 
-// promptsTokens is what the prompts of an older completion cost.
+// promptsTokens returns the input tokens of a legacy completion request.
 func (q *Request) promptsTokens() (total int64) {
 	for _, in := range q.inputs {
 		total += int64(len(in.ids)) + countText(q.Model, in.text)
@@ -67,7 +66,7 @@ func textBody(x *exchange, a *answer, choices []textChoice, usage json.RawMessag
 	return x.b.omit(encode(body))
 }
 
-// answerPlainText writes an older completion as one document.
+// answerPlainText writes a legacy completion as one document.
 func answerPlainText(x *exchange, a *answer) {
 	choices := make([]textChoice, 0, len(a.choices))
 	for i, c := range a.choices {
@@ -76,7 +75,7 @@ func answerPlainText(x *exchange, a *answer) {
 	x.finish(textBody(x, a, choices, x.usage(chatUsage(a.usage))))
 }
 
-// echoed is the prompt in front of choice i, if it was asked for.
+// echoed returns the prompt that precedes choice i, if requested.
 func (q *Request) echoed(i int) string {
 	if !q.echo {
 		return ""
@@ -84,7 +83,7 @@ func (q *Request) echoed(i int) string {
 	return q.inputs[i*len(q.inputs)/q.N].text
 }
 
-// textForm writes the chunks of an older completion.
+// textForm writes the chunks of a legacy completion.
 type textForm struct{ *stream }
 
 func (s textForm) begin() {
@@ -116,7 +115,7 @@ func (s textForm) end() {
 	s.sayDone()
 }
 
-// answerModerations answers POST /v1/moderations; a text that says "kill" is flagged.
+// answerModerations answers POST /v1/moderations; text that contains "kill" is flagged.
 func answerModerations(x *exchange) error {
 	if err := json.Unmarshal(x.q.Body, &x.q.fields); err != nil {
 		return invalid("", "", "We could not parse the JSON body of your request.")

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// input is one text, or one list of token ids, to embed.
+// input is one text or one list of token ids to embed.
 type input struct {
 	text string
 	ids  []int64
@@ -40,7 +40,7 @@ func (q *Request) embeddingFields() error {
 	return q.readInputs()
 }
 
-// readInputs takes string, string[], int[] and int[][].
+// readInputs accepts string, string[], int[] and int[][].
 func (q *Request) readInputs() error {
 	raw := q.fields["input"]
 	var (
@@ -137,7 +137,7 @@ func answerEmbeddings(x *exchange) error {
 	return nil
 }
 
-// vector has length one and depends on the input alone.
+// vector returns a unit vector that depends only on the input.
 func (s *Server) vector(q *Request, in input) []float32 {
 	rng := newRand(s.opts.Seed, q.Model, in.text, in.ids)
 	v := make([]float64, q.dimensions)
@@ -202,7 +202,7 @@ func listModels(x *exchange) error {
 	return nil
 }
 
-// showModel answers GET /v1/models/{id}; an id may contain slashes.
+// showModel answers GET /v1/models/{id}; ids may contain slashes.
 func showModel(x *exchange) error {
 	id := strings.TrimPrefix(x.r.URL.Path, "/v1/models/")
 	if !slices.Contains(x.s.listed(), id) {

@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// apiError is an error as OpenAI writes it. A nil Param or Code is null.
+// apiError is an error in OpenAI's format. A nil Param or Code is null.
 type apiError struct {
 	status  int
 	Message string  `json:"message"`
@@ -16,7 +16,7 @@ type apiError struct {
 	outcome Outcome
 }
 
-// Error makes an apiError travel as an error while a request is read.
+// Error implements error, so that apiError can be returned while a request is read.
 func (e *apiError) Error() string { return e.Message }
 
 func (e *apiError) body() []byte {
@@ -31,7 +31,7 @@ func nullable(s string) *string {
 	return &s
 }
 
-// invalid is the 400 of a bad request; empty param and code become null.
+// invalid returns the 400 for an invalid request; empty param and code become null.
 func invalid(param, code, format string, args ...any) *apiError {
 	return &apiError{
 		status: http.StatusBadRequest, Type: "invalid_request_error",
@@ -76,7 +76,7 @@ func masked(key string) string {
 	return key[:4] + "****" + key[len(key)-4:]
 }
 
-// defaultErrors is what OpenAI says by status.
+// defaultErrors are OpenAI's error texts by status.
 var defaultErrors = map[int][3]string{
 	400: {"invalid_request_error", "", "Invalid request."},
 	401: {"invalid_request_error", "invalid_api_key", "Incorrect API key provided."},
@@ -87,7 +87,7 @@ var defaultErrors = map[int][3]string{
 	503: {"service_unavailable_error", "server_is_overloaded", "That model is currently overloaded with other requests."},
 }
 
-// scripted is the error a Behaviour asks for.
+// scripted returns the error that a Behaviour requests.
 func (b *Behaviour) scripted() *apiError {
 	d, ok := defaultErrors[b.Status]
 	if !ok {
@@ -101,7 +101,7 @@ func (b *Behaviour) scripted() *apiError {
 	return &apiError{status: b.Status, Type: d[0], Code: nullable(d[1]), Message: d[2], outcome: Scripted}
 }
 
-// errorBodies are shapes that trap parsers, by name.
+// errorBodies are bodies that break parsers, by name.
 var errorBodies = map[string]string{
 	"html": "<html><head><title>502 Bad Gateway</title></head><body><center><h1>502 Bad " +
 		"Gateway</h1></center></body></html>",
@@ -111,7 +111,7 @@ var errorBodies = map[string]string{
 	"number": `{"error":{"message":"something went wrong","type":"server_error","param":null,"code":5001}}`,
 }
 
-// errorBody is the body and content type of a scripted refusal.
+// errorBody returns the body and content type of a scripted error.
 func (b *Behaviour) errorBody() ([]byte, string) {
 	if b.Body == "" {
 		return b.scripted().body(), "application/json"

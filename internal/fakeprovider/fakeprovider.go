@@ -1,18 +1,16 @@
-// Package fakeprovider is a real HTTP server that speaks OpenAI's wire:
-// chat completions, responses (both streamed or not), the older completions,
-// embeddings, moderations, models, files and batches, with plausible
-// text, usage, rate-limit headers, and faults on demand.
+// Package fakeprovider is a real HTTP server that implements OpenAI's API: chat completions and
+// responses (both streamed or not), legacy completions, embeddings, moderations, models, files
+// and batches, with plausible text, usage, rate-limit headers, and faults on demand.
 //
-// It is what "llmguard dev" talks to when there is no provider key, and the
-// upstream of the tests. It invents text and never runs a model. It is strict
-// where a proxy could hide a mistake (types, ranges, contradictory fields) and
-// lenient about unknown fields, so that bytes that must survive can be tested.
+// "llmguard dev" uses it when there is no provider key, and the tests use it as the upstream.
+// It generates text without running a model. It is strict where a proxy could hide a mistake
+// (types, ranges, contradictory fields) and lenient about unknown fields, so that tests can
+// check that bytes are preserved.
 //
-// Faults are asked for in four ways, later ones adding to earlier ones:
-// [Server.Script], [Server.ScriptModel], the request header X-Fake, and a
-// directive in the text of a message such as "[fake: output=50 cut=reset]",
-// which also works through a proxy that strips headers. [ParseDirectives]
-// lists the words.
+// Faults can be requested in four ways, later ones adding to earlier ones: [Server.Script],
+// [Server.ScriptModel], the request header X-Fake, and a directive in the text of a message
+// such as "[fake: output=50 cut=reset]", which also works through a proxy that strips headers.
+// [ParseDirectives] lists the words.
 package fakeprovider
 
 import (
@@ -27,34 +25,33 @@ import (
 	"time"
 )
 
-// Options configures a Server. The zero value answers at once, accepts every
-// key and model, and enforces no quota.
+// Options configures a Server. The zero value responds immediately, accepts every key and
+// model, and enforces no quota.
 type Options struct {
 	Addr   string   // address to listen on; default 127.0.0.1:0
 	Seed   uint64   // changes all generated text
-	Key    string   // the Bearer key a request must carry; "" accepts all, even none
-	Models []string // the only models known; nil knows every name and lists a few
-	// Cadence is the pace of answers; zero means no delay at all.
+	Key    string   // required Bearer key; "" accepts any key or none
+	Models []string // the only known models; nil accepts every name and lists a few
+	// Cadence is the pace of responses; zero means no delay.
 	Cadence Cadence
-	// Quota is enforced over all models together, except those in ModelQuota,
-	// which have one of their own.
+	// Quota is shared by all models except those in ModelQuota, which have their own.
 	Quota      Quota
 	ModelQuota map[string]Quota
-	// KeyQuota is that of accounts of their own, by Bearer key, over all models.
+	// KeyQuota is the quota of separate accounts, by Bearer key, for all models.
 	KeyQuota   map[string]Quota
 	LogSize    int   // records kept by Log; default 20,000
 	KeepBodies bool  // keep request bodies in the log
-	MaxBody    int64 // bytes of a request body; default 64 MiB, more is a 413
+	MaxBody    int64 // maximum bytes of a request body; default 64 MiB, larger gets a 413
 }
 
-// Cadence is how fast an answer comes. A streamed answer shows it chunk by
-// chunk; a plain one waits First + tokens x Token before its headers.
+// Cadence is the speed of a response. A streamed one has it chunk by chunk; a plain one waits
+// First + tokens x Token before its headers.
 type Cadence struct {
 	First time.Duration // before the first token
 	Token time.Duration // between tokens
 }
 
-// DevCadence is slow enough to watch and fast enough not to wait for.
+// DevCadence is slow enough to watch and fast enough not to be a nuisance.
 func DevCadence() Cadence {
 	return Cadence{First: 250 * time.Millisecond, Token: 12 * time.Millisecond}
 }
@@ -70,15 +67,15 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Server is one fake provider. Its methods are safe for concurrent use, except
-// that Start must return before URL is called.
+// Server is a fake provider. Its methods are safe for concurrent use, except that Start must
+// return before URL is called.
 type Server struct {
 	opts   Options
 	log    *record
 	quotas *quotas
-	now    func() time.Time // clock of the quotas
+	now    func() time.Time // the clock of quotas
 	cache  prefixCache
-	closed context.Context // ends with Close, and with it every hanging answer
+	closed context.Context // cancelled by Close, which ends every hanging response
 	close  context.CancelFunc
 
 	mu       sync.Mutex
@@ -97,7 +94,7 @@ type Server struct {
 	listener net.Listener
 }
 
-// New returns a server that does not listen yet; use its Handler, or Start it.
+// New returns a server that does not listen yet; use its Handler or call Start.
 func New(opts Options) *Server {
 	opts = opts.withDefaults()
 	s := &Server{
@@ -113,8 +110,7 @@ func New(opts Options) *Server {
 	return s
 }
 
-// Start listens and serves in the background until Close. It returns once the
-// address is bound.
+// Start listens and serves in the background until Close. It returns once the address is bound.
 func (s *Server) Start() error {
 	l, err := (&net.ListenConfig{}).Listen(s.closed, "tcp", s.opts.Addr)
 	if err != nil {
@@ -134,14 +130,14 @@ func (s *Server) Start() error {
 	return nil
 }
 
-// URL is the root of a started server, such as "http://127.0.0.1:40001".
+// URL returns the root of a started server, such as "http://127.0.0.1:40001".
 func (s *Server) URL() string { return "http://" + s.listener.Addr().String() }
 
-// BaseURL is what an OpenAI client takes as its base URL: URL() + "/v1".
+// BaseURL returns the base URL for OpenAI clients: URL() + "/v1".
 func (s *Server) BaseURL() string { return s.URL() + "/v1" }
 
-// Close stops listening, cuts what is in flight and waits for its handlers.
-// Log and Totals stay readable.
+// Close stops listening, aborts requests in flight and waits for their handlers. Log and Totals
+// stay readable.
 func (s *Server) Close() error {
 	s.close()
 	var err error
@@ -154,23 +150,23 @@ func (s *Server) Close() error {
 	return errors.Join(err, s.Quiet(ctx))
 }
 
-// Script decides how each request is answered; nil goes back to plain answers.
-// The function is called from many goroutines at once.
+// Script sets the function that controls the response to each request; nil restores normal
+// responses. The function is called concurrently.
 func (s *Server) Script(fn func(*Request) Behaviour) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.script = fn
 }
 
-// ScriptModel decides how requests for one model are answered; it comes after
-// Script and replaces what that returned.
+// ScriptModel controls the responses to requests for one model; it replaces the result of
+// Script.
 func (s *Server) ScriptModel(model string, b Behaviour) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.byModel[model] = b
 }
 
-// behaviour joins everything that has a say about this request.
+// behaviour combines everything that controls the response to this request.
 func (s *Server) behaviour(req *Request) (Behaviour, error) {
 	var b Behaviour
 	s.mu.Lock()
@@ -193,7 +189,7 @@ func (s *Server) behaviour(req *Request) (Behaviour, error) {
 	return b, nil
 }
 
-// attempt counts how often this very body has come.
+// attempt counts how often this exact body has been sent.
 func (s *Server) attempt(req *Request) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,7 +200,7 @@ func (s *Server) attempt(req *Request) int {
 	return s.attempts[req.hash]
 }
 
-// sleep waits, and reports false when the client or the server went away.
+// sleep waits, and returns false if the client or the server is gone.
 func (s *Server) sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil && s.closed.Err() == nil

@@ -19,7 +19,7 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// send posts a chat request with one directive and reads what comes.
+// send posts a chat request with one directive and reads the response.
 func send(t *testing.T, s *fakeprovider.Server, directive string, stream bool) (resp *http.Response, body string, err error) {
 	t.Helper()
 	raw, _ := json.Marshal(map[string]any{
@@ -169,7 +169,7 @@ func TestFraming(t *testing.T) {
 	})
 }
 
-// The client transport asks for gzip by itself and must decode it.
+// The client transport requests gzip on its own and must decode it.
 func TestGzip(t *testing.T) {
 	s := start(t, fakeprovider.Options{})
 	for _, stream := range []bool{false, true} {
@@ -196,7 +196,7 @@ func TestClientGone(t *testing.T) {
 	for _, directive := range []string{"delay=1h", "first=1h", "stall=1h after=3", "endless gap=1ms", "endless"} {
 		s := start(t, fakeprovider.Options{})
 		ctx, hangUp := context.WithCancel(t.Context())
-		if strings.HasPrefix(directive, "delay") || strings.HasPrefix(directive, "first") { // no event ever comes
+		if strings.HasPrefix(directive, "delay") || strings.HasPrefix(directive, "first") { // no event is ever sent
 			go func() {
 				for len(s.Log()) == 0 {
 					time.Sleep(time.Millisecond)
@@ -325,7 +325,7 @@ func TestLogIsBounded(t *testing.T) {
 	}
 }
 
-// A fault as raw bytes on the wire: no status line at all.
+// A fault as raw bytes on the wire: no status line.
 func TestResetBeforeHeaders(t *testing.T) {
 	s := start(t, fakeprovider.Options{})
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL(), "http://"))

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// storedFile is a file as OpenAI shows it, and its bytes.
+// storedFile is a file in OpenAI's format, with its content.
 type storedFile struct {
 	ID       string `json:"id"`
 	Object   string `json:"object"`
@@ -26,13 +26,13 @@ type storedFile struct {
 	content []byte
 }
 
-// File is a file that the server keeps.
+// File is a file stored on the server.
 type File struct {
 	ID, Filename, Purpose string
-	Content               []byte // not to be changed
+	Content               []byte // must not be modified
 }
 
-// Files returns the files that are kept, oldest first.
+// Files returns the stored files, oldest first.
 func (s *Server) Files() []File {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +65,7 @@ func (s *Server) file(id string) *storedFile {
 	return nil
 }
 
-// routeFiles finds the handler of a path below /v1/files.
+// routeFiles returns the handler for a path below /v1/files.
 func routeFiles(x *exchange) (method string, handle handler) {
 	id, what, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(x.r.URL.Path, "/v1/files"), "/"), "/")
 	switch {
@@ -97,8 +97,8 @@ func missing(what, id string) *apiError {
 	return e
 }
 
-// scripted lets the script refuse a request of the Files or Batch API; lost says
-// that it is carried out and its answer lost.
+// scripted applies the script to a request of the Files or Batch API. lost means that the
+// request is carried out but its response is dropped.
 func (x *exchange) scripted() (done, lost bool) {
 	b, err := x.s.behaviour(x.q)
 	if err != nil {
@@ -112,7 +112,7 @@ func (x *exchange) scripted() (done, lost bool) {
 	return x.opening(), lost
 }
 
-// show ends a request with a document, unless its answer is to be lost.
+// show responds with a document, unless the response is to be lost.
 func (x *exchange) show(v any, lost bool) error {
 	if lost {
 		x.reset()
@@ -192,7 +192,7 @@ func listFiles(x *exchange) error {
 	return x.show(pageOf(x.r, all, 10_000, func(f *storedFile) string { return f.ID }), false)
 }
 
-// pageOf is a page of a list, as limit and after ask.
+// pageOf returns a page of a list, according to limit and after.
 func pageOf[T any](r *http.Request, all []T, limit int, id func(T) string) map[string]any {
 	query := r.URL.Query()
 	if n, err := strconv.Atoi(query.Get("limit")); err == nil && n > 0 {

@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// Outcome says how a request ended.
+// Outcome is how a request ended.
 type Outcome string
 
 // The outcomes; a request in flight has none.
 const (
-	OK           Outcome = "ok"           // answered to the end
-	Rejected     Outcome = "rejected"     // refused as a bad request
+	OK           Outcome = "ok"           // answered completely
+	Rejected     Outcome = "rejected"     // rejected as invalid
 	Unauthorized Outcome = "unauthorized" // wrong or missing key
 	Limited      Outcome = "limited"      // over the quota
-	Scripted     Outcome = "scripted"     // an error status that was asked for
-	WasCut       Outcome = "cut"          // broken off as asked for
-	ClientGone   Outcome = "gone"         // the client went away first
+	Scripted     Outcome = "scripted"     // a scripted error status
+	WasCut       Outcome = "cut"          // a scripted cut
+	ClientGone   Outcome = "gone"         // the client disconnected first
 )
 
-// Usage is what one or more calls consumed, in tokens. Cached and CacheWrite
-// are within Prompt; Reasoning, Accepted and Rejected are within Completion.
+// Usage is what one or more calls consumed, in tokens. Cached and CacheWrite are part of
+// Prompt; Reasoning, Accepted and Rejected are part of Completion.
 type Usage struct {
 	Prompt, Completion, Cached, CacheWrite, Reasoning, Accepted, Rejected int64
 }
 
-// Total is prompt and completion together.
+// Total returns the sum of prompt and completion.
 func (u Usage) Total() int64 { return u.Prompt + u.Completion }
 
 // Add returns the sum.
@@ -41,54 +41,54 @@ func (u Usage) Add(v Usage) Usage {
 	}
 }
 
-// Record is one request as the provider saw it.
+// Record is one request as seen by the provider.
 type Record struct {
-	Seq         int64 // from 1, in order of arrival
+	Seq         int64 // starts at 1, in order of arrival
 	At          time.Time
 	Method      string
 	Path        string
 	Query       string
-	Header      http.Header // all request headers, to be searched for leaks
+	Header      http.Header // all request headers, to search for leaks
 	BodySHA256  string      // hex
 	BodyLen     int64
 	Body        []byte // only with Options.KeepBodies
 	Model       string
-	AnswerModel string // model named in the answer
-	Tier        string // service_tier named in the answer
+	AnswerModel string // model named in the response
+	Tier        string // service_tier named in the response
 	Stream      bool
 	Requested   int64 // tokens counted against the quota
-	Status      int   // 0 until the answer begins, or when it never did
+	Status      int   // 0 before the response begins, or if it never did
 	RequestID   string
-	Usage       Usage  // what was consumed, reported or not
+	Usage       Usage  // consumed, whether reported or not
 	Reported    string // the last usage object sent, as JSON; "" for none
 	Began, End  time.Time
-	Last        time.Time // just before the end of a whole answer was sent; zero if none was
-	Gone        time.Time // when the client went away; zero if it stayed
+	Last        time.Time // just before the end of a complete response was sent; otherwise zero
+	Gone        time.Time // when the client disconnected; zero if it did not
 	Outcome     Outcome
 }
 
-// gone notes when the client went away, the first time it is noticed.
+// gone records when the client's disconnect was first noticed.
 func (r *Record) gone() {
 	if r.Gone.IsZero() {
 		r.Gone = time.Now()
 	}
 }
 
-// last notes that the end of the answer is about to be sent.
+// last records that the end of the response is about to be sent.
 func (r *Record) last() { r.Last = time.Now() }
 
-// Totals are sums over all requests since New, also those the log has dropped.
+// Totals are sums over all requests since New, including those dropped from the log.
 type Totals struct {
 	Requests, InFlight, PeakInFlight int64
 	Outcomes                         map[Outcome]int64
 	Usage                            Usage
 	ByModel                          map[string]Usage // by requested model
-	// PeakRequests and PeakTokens are the most that was admitted within any
-	// window of the quota (a minute by default), per quota: the highest of all.
+	// PeakRequests and PeakTokens are the most that one quota admitted within any of its
+	// windows (by default a minute).
 	PeakRequests, PeakTokens int64
 }
 
-// record is the bounded log. One mutex guards all of it.
+// record is the bounded log, guarded by one mutex.
 type record struct {
 	mu     sync.Mutex
 	ring   []*Record
@@ -106,7 +106,7 @@ func newRecord(size int) *record {
 	return l
 }
 
-// begin adds a record; it is changed afterwards only through update.
+// begin adds a record; later changes must go through update.
 func (l *record) begin(r *http.Request) *Record {
 	rec := &Record{
 		At: time.Now(), Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery,
@@ -154,8 +154,8 @@ func (l *record) end(rec *Record) {
 	}
 }
 
-// Log returns copies of the newest Options.LogSize records, oldest first,
-// those in flight included.
+// Log returns copies of the newest Options.LogSize records, oldest first, including those in
+// flight.
 func (s *Server) Log() []Record {
 	l := s.log
 	l.mu.Lock()
@@ -167,7 +167,7 @@ func (s *Server) Log() []Record {
 	return out
 }
 
-// Totals returns the sums so far.
+// Totals returns the current sums.
 func (s *Server) Totals() Totals {
 	l := s.log
 	l.mu.Lock()

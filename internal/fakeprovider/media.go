@@ -15,17 +15,17 @@ import (
 	"time"
 )
 
-// Pictures, speech and transcripts. Nothing is made: a picture is a few bytes,
-// speech is silence as long as its text would take, a transcript invented text.
+// Images, speech and transcripts. Nothing is really generated: an image is a few bytes, speech
+// is silence of a plausible length, and a transcript is invented text.
 
-// creation is what a request for one of these asks for.
+// creation is the content of such a request.
 type creation struct {
 	text, size, quality, format string
 	partial                     int
 	files                       [][]byte
 }
 
-// answerCreation reads a request for one of these and lets handle answer it.
+// answerCreation reads such a request and calls handle.
 func answerCreation(handle handler) handler {
 	return func(x *exchange) error {
 		if strings.HasPrefix(x.r.Header.Get("Content-Type"), "multipart/") {
@@ -42,7 +42,7 @@ func answerCreation(handle handler) handler {
 	}
 }
 
-// unform turns a form into fields as a JSON body has them.
+// unform converts a form to fields like those of a JSON body.
 func (q *Request) unform() error {
 	r := &http.Request{Method: http.MethodPost, Header: q.Header, Body: io.NopCloser(bytes.NewReader(q.Body))}
 	form, err := r.MultipartReader()
@@ -121,10 +121,10 @@ func (q *Request) creationFields() error {
 	return nil
 }
 
-// pictureTokens are those of one picture of 1024x1024.
+// pictureTokens are the tokens of one image of 1024x1024, by quality.
 var pictureTokens = map[string]int64{"low": 272, "medium": 1056, "high": 4160}
 
-// answerPictures answers with as many as were asked for.
+// answerPictures responds with as many images as requested.
 func answerPictures(x *exchange) error {
 	c, n := &x.q.creation, int64(x.q.N)
 	if strings.HasPrefix(x.q.Model, "dall-e") {
@@ -173,7 +173,7 @@ func imageUsage(u Usage, images int64) map[string]any {
 	}
 }
 
-// mediaUsage is a usage object as the behaviour bends it, nil for none.
+// mediaUsage returns the usage object as modified by the behavior, or nil for none.
 func mediaUsage(x *exchange, usage map[string]any) []byte {
 	raw := encode(usage)
 	switch {
@@ -186,8 +186,8 @@ func mediaUsage(x *exchange, usage map[string]any) []byte {
 	return raw
 }
 
-// events begins a stream and returns what sends an event; broken says that the
-// behaviour cut it off.
+// events begins a stream and returns the function that sends an event; broken reports that the
+// behavior cut it off.
 func (x *exchange) events() (send func(kind string, more map[string]any) (broken bool)) {
 	x.begin(http.StatusOK, "text/event-stream")
 	sent := 0
@@ -237,7 +237,7 @@ type rawJSON []byte
 // MarshalJSON implements json.Marshaler.
 func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
 
-// answerSpeech answers with 50 ms of silence for each character.
+// answerSpeech responds with 50 ms of silence per character.
 func answerSpeech(x *exchange) error {
 	c := &x.q.creation
 	if c.text == "" || len([]rune(c.text)) > 4096 {
@@ -271,7 +271,7 @@ func answerSpeech(x *exchange) error {
 		return nil
 	}
 	x.outcome(OK)
-	x.begin(http.StatusOK, kind) // chunked, as OpenAI sends it
+	x.begin(http.StatusOK, kind) // chunked, like OpenAI's
 	for len(sound) > 0 {
 		m := min(len(sound), 8<<10)
 		_, _ = x.w.Write(sound[:m])
@@ -281,7 +281,7 @@ func answerSpeech(x *exchange) error {
 	return nil
 }
 
-// silence is n times 50 ms of it: raw PCM and WAV of 24 kHz, or MP3 of 64 kbit/s.
+// silence returns n times 50 ms of silence: raw PCM or WAV at 24 kHz, or MP3 at 64 kbit/s.
 func silence(format string, n int) (data []byte, contentType string) {
 	switch format {
 	case "pcm":
@@ -296,7 +296,7 @@ func silence(format string, n int) (data []byte, contentType string) {
 	return make([]byte, n*400), "audio/" + format
 }
 
-// Wav is a silent mono recording of 16 bit samples.
+// Wav returns a silent mono recording with 16-bit samples.
 func Wav(rate, samples int) []byte {
 	b := append([]byte("RIFF\xff\xff\xff\xffWAVEfmt "), 16, 0, 0, 0, 1, 0, 1, 0)
 	b = binary.LittleEndian.AppendUint32(b, uint32(rate))
@@ -306,8 +306,8 @@ func Wav(rate, samples int) []byte {
 	return append(b, make([]byte, 2*samples)...)
 }
 
-// answerTranscript answers with invented words; a recording is taken to have 32,000
-// bytes a second.
+// answerTranscript responds with invented words; a recording is assumed to have 32,000 bytes
+// per second.
 func answerTranscript(x *exchange) error {
 	c := &x.q.creation
 	seconds := (len(c.files[0]) + 31_999) / 32_000

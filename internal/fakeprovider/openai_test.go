@@ -12,7 +12,7 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// fake is a server that is asked without a network.
+// fake is a server that is called without a network.
 type fake struct {
 	*fakeprovider.Server
 	t *testing.T
@@ -38,7 +38,7 @@ func (f *fake) do(method, path, body string, header ...string) *httptest.Respons
 	return w
 }
 
-// get decodes an answer, which must have a status.
+// get sends a request, checks the status and decodes the response.
 func (f *fake) get(status int, into any, method, path, body string, header ...string) {
 	f.t.Helper()
 	w := f.do(method, path, body, header...)
@@ -50,12 +50,12 @@ func (f *fake) get(status int, into any, method, path, body string, header ...st
 	}
 }
 
-// chat is a chat request whose text has directives.
+// chat returns a chat request with directives in its text.
 func chat(directives, more string) string {
 	return `{"model":"gpt-4o","messages":[{"role":"user","content":"hi [fake: ` + directives + `]"}]` + more + `}`
 }
 
-// apiFault is an error as OpenAI sends it.
+// apiFault is an error in OpenAI's format.
 type apiFault struct {
 	Error struct {
 		Message, Type string
@@ -63,7 +63,7 @@ type apiFault struct {
 	}
 }
 
-// text is a string that may be null.
+// text returns a string that may be null.
 func text(s *string) string {
 	if s == nil {
 		return "null"
@@ -71,7 +71,7 @@ func text(s *string) string {
 	return *s
 }
 
-// TestRefusals: status, type, code and param of each refusal are those that OpenAI documents.
+// TestRefusals: status, type, code and param of each error match OpenAI's documentation.
 func TestRefusals(t *testing.T) {
 	f := newFake(t, fakeprovider.Options{Key: "sk-right-0123456789", Models: []string{"gpt-4o", "gpt-5"}, MaxBody: 2000})
 	right := "Authorization: Bearer sk-right-0123456789"
@@ -118,7 +118,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestHeadersOfEveryAnswer: each answer, refusals too, has an id of its own and the headers that OpenAI sends.
+// TestHeadersOfEveryAnswer: each response, including errors, has its own id and the headers
+// that OpenAI sends.
 func TestHeadersOfEveryAnswer(t *testing.T) {
 	f := newFake(t, fakeprovider.Options{})
 	seen := map[string]bool{}
@@ -145,7 +146,7 @@ func TestHeadersOfEveryAnswer(t *testing.T) {
 	}
 }
 
-// events are the data lines of a stream.
+// events returns the data lines of a stream.
 func events(t *testing.T, body string) []string {
 	t.Helper()
 	var out []string
@@ -160,7 +161,7 @@ func events(t *testing.T, body string) []string {
 	return out
 }
 
-// TestOrderOfChatChunks: role, content, finish reason, usage, [DONE], all of one answer.
+// TestOrderOfChatChunks: role, content, finish reason, usage, [DONE], all with the same id.
 func TestOrderOfChatChunks(t *testing.T) {
 	f := newFake(t, fakeprovider.Options{})
 	w := f.do("POST", "/chat/completions", chat("output=5", `,"stream":true,"n":2,"stream_options":{"include_usage":true}`))
@@ -217,7 +218,8 @@ func TestOrderOfChatChunks(t *testing.T) {
 	}
 }
 
-// TestOrderOfResponseEvents: events are numbered from 0, end with the whole response, and their deltas are its text.
+// TestOrderOfResponseEvents: events are numbered from 0, end with the complete response, and
+// their deltas form its text.
 func TestOrderOfResponseEvents(t *testing.T) {
 	f := newFake(t, fakeprovider.Options{})
 	body := f.do("POST", "/responses", `{"model":"gpt-5","input":"hi [fake: output=5 reasoning=64]","stream":true}`).Body.String()
@@ -265,7 +267,8 @@ func TestOrderOfResponseEvents(t *testing.T) {
 	}
 }
 
-// TestResponsesAreKept: a stored response is shown, continued and deleted; one that is not stored is unknown.
+// TestResponsesAreKept: a stored response can be read, continued and deleted; one that was not
+// stored is unknown.
 func TestResponsesAreKept(t *testing.T) {
 	f := newFake(t, fakeprovider.Options{})
 	var made, shown, next struct {
@@ -295,7 +298,7 @@ func TestResponsesAreKept(t *testing.T) {
 	}
 }
 
-// TestUsageIsWhatTheLogHas: on each endpoint the usage reported adds up, and is what the log counts.
+// TestUsageIsWhatTheLogHas: on each endpoint the reported usage adds up and matches the log.
 func TestUsageIsWhatTheLogHas(t *testing.T) {
 	f := newFake(t, fakeprovider.Options{})
 	for path, body := range map[string]string{

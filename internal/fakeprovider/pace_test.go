@@ -12,13 +12,14 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// left is what a rate limit header says.
+// left returns the value of a rate limit header.
 func left(w *httptest.ResponseRecorder, what string) string {
 	h := w.Header()
 	return h.Get("X-Ratelimit-Limit-"+what) + " " + h.Get("X-Ratelimit-Remaining-"+what) + " " + h.Get("X-Ratelimit-Reset-"+what)
 }
 
-// TestRateLimitHeaders: they count down with each call, a call beyond is a 429 that says when to come back, and then it fits.
+// TestRateLimitHeaders: the headers count down with each call. A call over the limit gets a 429
+// with Retry-After, and succeeds after that time.
 func TestRateLimitHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, fakeprovider.Options{Quota: fakeprovider.Quota{RPM: 3, TPM: 1000, FreeRefusal: true}})
@@ -56,7 +57,8 @@ func TestRateLimitHeaders(t *testing.T) {
 	})
 }
 
-// TestConcurrencyQuota: as many calls as allowed run at a time, and each that ends makes room.
+// TestConcurrencyQuota: only the allowed number of calls runs concurrently, and each that ends
+// lets another run.
 func TestConcurrencyQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, fakeprovider.Options{Quota: fakeprovider.Quota{Concurrency: 2}})
@@ -77,7 +79,7 @@ func TestConcurrencyQuota(t *testing.T) {
 	})
 }
 
-// TestCadence: the pace of an answer is what was asked for, in virtual time.
+// TestCadence: responses have the configured pace, in virtual time.
 func TestCadence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, fakeprovider.Options{Cadence: fakeprovider.Cadence{First: time.Second, Token: 100 * time.Millisecond}})

@@ -9,18 +9,17 @@ import (
 	"time"
 )
 
-// Quota is a provider's limit. Zero fields are unlimited; headers then name a
+// Quota is a provider's rate limit. Zero fields are unlimited; the headers then report a
 // generous limit.
 //
-// It counts as OpenAI does: a request counts when it arrives, with
-// [Request.Requested] tokens, nothing is given back, and a refused request
-// counts as a request (without tokens). What was admitted within any Window
-// never exceeds the quota, to the nanosecond.
+// It counts like OpenAI: a request counts when it arrives, with [Request.Requested] tokens,
+// nothing is returned, and a rejected request counts as a request (without tokens). The
+// requests admitted within any Window never exceed the quota, to the nanosecond.
 type Quota struct {
 	RPM, TPM    int64         // requests and tokens per Window
 	Concurrency int           // requests in flight
 	Window      time.Duration // default one minute
-	FreeRefusal bool          // a refused request does not count
+	FreeRefusal bool          // rejected requests do not count
 }
 
 func (q Quota) withDefaults() Quota {
@@ -30,7 +29,7 @@ func (q Quota) withDefaults() Quota {
 	return q
 }
 
-// quotas holds one meter per model or key with an own quota, and "" for all others.
+// quotas holds one meter per model or key with its own quota, and "" for all others.
 type quotas struct {
 	meters, keys map[string]*meter // fixed at New
 }
@@ -65,7 +64,7 @@ func (q *quotas) peaks() (requests, tokens int64) {
 	return requests, tokens
 }
 
-// meter counts one quota over a sliding window.
+// meter measures one quota over a sliding window.
 type meter struct {
 	quota Quota
 
@@ -83,15 +82,15 @@ type entry struct {
 	refused bool
 }
 
-// verdict is the meter after one request was shown to it.
+// verdict is the state of the meter after a request.
 type verdict struct {
-	refused                string // "" admitted, else which limit
-	limit, used, requested int64  // of the limit that refused
+	refused                string // "": admitted, otherwise the limit that rejected it
+	limit, used, requested int64  // of the limit that rejected the request
 	wait                   time.Duration
 	header                 http.Header
 }
 
-// admit counts a request that arrives now, or refuses it.
+// admit counts a request that arrives now, or rejects it.
 func (m *meter) admit(now time.Time, tokens int64) verdict {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -118,7 +117,7 @@ func (m *meter) leave() {
 	m.inFlight--
 }
 
-// expire drops what is a whole window old. It requires m.mu.
+// expire drops entries older than a window. It requires m.mu.
 func (m *meter) expire(now time.Time) {
 	edge := now.Add(-m.quota.Window)
 	n := 0
@@ -165,7 +164,7 @@ func (m *meter) check(now time.Time, tokens int64) verdict {
 	return verdict{}
 }
 
-// until is how long it takes until entries worth need have left the window.
+// until returns how long it takes until entries worth need have left the window.
 func (m *meter) until(now time.Time, worth func(entry) int64, need int64) time.Duration {
 	for _, e := range m.entries {
 		need -= worth(e)
@@ -176,13 +175,13 @@ func (m *meter) until(now time.Time, worth func(entry) int64, need int64) time.D
 	return m.quota.Window
 }
 
-// Limits that the headers name when there is none.
+// Limits reported in headers if there are none.
 const (
 	generousRPM = 30_000
 	generousTPM = 150_000_000
 )
 
-// header is x-ratelimit-*; reset is the time until the window is empty again.
+// header returns the x-ratelimit-* headers; reset is the time until the window is empty.
 func (m *meter) header(now time.Time) http.Header {
 	h := make(http.Header)
 	var lastRequest, lastTokens time.Duration
@@ -205,7 +204,7 @@ func (m *meter) header(now time.Time) http.Header {
 	return h
 }
 
-// error is the 429 of a refusal, in OpenAI's words.
+// error returns the 429 in OpenAI's words.
 func (v verdict) error(model string) *apiError {
 	kind := "tokens"
 	if v.refused != "tokens per min (TPM)" {

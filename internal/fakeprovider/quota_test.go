@@ -23,7 +23,7 @@ func TestQuotaSteps(t *testing.T) {
 	f(10*time.Second, 41, "tokens per min (TPM)", 50*time.Second)
 	f(11*time.Second, 40, "", 0)
 	f(12*time.Second, 0, "", 0)
-	f(13*time.Second, 0, "requests per min (RPM)", 47*time.Second) // the refused one counts
+	f(13*time.Second, 0, "requests per min (RPM)", 47*time.Second) // the rejected one counts
 	f(time.Minute-1, 0, "requests per min (RPM)", 10*time.Second+1)
 	f(71*time.Second+1, 100, "", 0)
 	if m.peakRequests != 3 || m.peakTokens != 100 {
@@ -31,7 +31,7 @@ func TestQuotaSteps(t *testing.T) {
 	}
 }
 
-// Brute force over what was admitted: no window holds more than the quota.
+// Brute force over the admitted requests: no window holds more than the quota.
 func TestQuotaNeverExceeded(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	m := &meter{quota: Quota{RPM: 20, TPM: 300, FreeRefusal: true}.withDefaults()}

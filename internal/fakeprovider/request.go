@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Request is one request as a script sees it.
+// Request is one request as passed to a script.
 type Request struct {
 	Seq          int64 // order of arrival, from 1
 	Method, Path string
@@ -19,14 +19,14 @@ type Request struct {
 	Model        string
 	Stream       bool
 	IncludeUsage bool
-	MaxTokens    int64 // output limit; -1 when not given
+	MaxTokens    int64 // output limit; -1 if absent
 	N            int   // choices
 	ServiceTier  string
 	Effort       string // reasoning_effort
 	UserText     string // text of the user's messages or of embedding inputs
-	// Requested is what counts against tokens per minute: the larger of the
-	// output limit and a quarter of the characters of text, at least 1. Token
-	// ids given as embedding input count as they are.
+	// Requested is what counts against tokens per minute: the larger of the output limit and a
+	// quarter of the characters of text, at least 1. Token ids in embedding input count
+	// individually.
 	Requested int64
 
 	hash       string // sha256 of the body, hex
@@ -39,10 +39,10 @@ type Request struct {
 	dimensions int
 	base64     bool
 	creation   creation
-	items      []json.RawMessage // of a Responses input
-	hidden     int64             // tokens of the response or conversation it goes on from
-	spoken     *thing            // the conversation that the answer is added to
-	echo       bool              // an older completion repeats its prompt
+	items      []json.RawMessage // input items of a Responses request
+	hidden     int64             // tokens of the response or conversation that it continues
+	spoken     *thing            // the conversation that the output is added to
+	echo       bool              // the completion repeats its prompt
 	bestOf     int
 }
 
@@ -97,7 +97,7 @@ func newRequest(r *http.Request, seq int64, body []byte) *Request {
 	}
 }
 
-// open reads the top level of the body: exact names, the last one wins.
+// open parses the top level of the body: names must match exactly, and the last duplicate wins.
 func (q *Request) open() error {
 	if err := json.Unmarshal(q.Body, &q.fields); err != nil || q.fields == nil {
 		return invalid("", "", "We could not parse the JSON body of your request. (HINT: This likely means you aren't "+
@@ -115,7 +115,7 @@ func (q *Request) open() error {
 	return nil
 }
 
-// field reads one top-level field into v; null and absent leave it alone.
+// field decodes a top-level field into v; null and absent fields leave v unchanged.
 func (q *Request) field(name string, v any) error {
 	raw, ok := q.fields[name]
 	if !ok || bytes.Equal(raw, []byte("null")) {
@@ -127,7 +127,7 @@ func (q *Request) field(name string, v any) error {
 	return nil
 }
 
-// has reports whether a field is there and not null.
+// has reports whether a field is present and not null.
 func (q *Request) has(name string) bool {
 	raw, ok := q.fields[name]
 	return ok && !bytes.Equal(raw, []byte("null"))
@@ -174,7 +174,7 @@ func (q *Request) chat() error {
 	return q.readMessages()
 }
 
-// limit settles the output limit from its two names.
+// limit determines the output limit from its two names.
 func (q *Request) limit(maxTokens, maxCompletion *int64) error {
 	switch {
 	case maxTokens != nil && maxCompletion != nil:
@@ -215,7 +215,7 @@ func (q *Request) checkChat() error {
 		q.ServiceTier)
 }
 
-// readMessages finds the texts and images, and what counts for the quota.
+// readMessages collects the texts and images, and what counts for the quota.
 func (q *Request) readMessages() error {
 	var user strings.Builder
 	chars := 0
@@ -270,7 +270,7 @@ func (m *message) read() error {
 	return nil
 }
 
-// tier is the service tier of the answer.
+// tier returns the service tier of the response.
 func (q *Request) tier() string {
 	switch q.ServiceTier {
 	case "", "auto":
@@ -281,7 +281,7 @@ func (q *Request) tier() string {
 	return q.ServiceTier
 }
 
-// reasons reports whether a model thinks before it answers.
+// reasons reports whether a model uses reasoning tokens.
 func reasons(model string) bool {
 	if strings.Contains(model, "chat") {
 		return false

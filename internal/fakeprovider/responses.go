@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// response is a Response object and what of it is kept.
+// response is a Response object and what is stored of it.
 type response struct {
 	id     string
 	model  string
 	tier   string
-	echo   map[string]json.RawMessage // members of the request that come back
+	echo   map[string]json.RawMessage // members of the request that are repeated
 	made   int64
 	stored bool
 	items  []map[string]any // output
@@ -20,7 +20,7 @@ type response struct {
 	body   []byte
 }
 
-// inputItem is an item of a Responses input, as far as it is read.
+// inputItem holds the members of a Responses input item that are read.
 type inputItem struct {
 	Type      string          `json:"type"`
 	ID        string          `json:"id"`
@@ -32,7 +32,7 @@ type inputItem struct {
 	Output    json.RawMessage `json:"output"`
 }
 
-// routeResponses finds what a path below /v1/responses does.
+// routeResponses returns the handler for a path below /v1/responses.
 func routeResponses(x *exchange) (method string, handle handler) {
 	rest := strings.Trim(strings.TrimPrefix(x.r.URL.Path, "/v1/responses"), "/")
 	id, verb, _ := strings.Cut(rest, "/")
@@ -58,7 +58,7 @@ func routeResponses(x *exchange) (method string, handle handler) {
 // answerResponses answers POST /v1/responses.
 func answerResponses(x *exchange) error { return generate(x, x.q.responses(x.s)) }
 
-// responses returns the reader of a request's fields.
+// responses returns a function that reads the request's fields.
 func (q *Request) responses(s *Server) func() error {
 	return func() error {
 		var limit *int64
@@ -105,7 +105,7 @@ func (q *Request) responses(s *Server) func() error {
 	}
 }
 
-// readResponsesTools reads the flat tools of Responses and rewrites them as chat has them.
+// readResponsesTools converts the flat tools of Responses to those of chat completions.
 func (q *Request) readResponsesTools() error {
 	var flat []struct {
 		Type        string          `json:"type"`
@@ -138,7 +138,7 @@ func (q *Request) readResponsesTools() error {
 	return nil
 }
 
-// readInputItems turns the input into messages.
+// readInputItems converts the input to messages.
 func (q *Request) readInputItems(s *Server) error {
 	var instructions, previous, text string
 	for name, into := range map[string]any{"instructions": &instructions, "previous_response_id": &previous} {
@@ -204,7 +204,7 @@ func (i *inputItem) message() message {
 	return message{Role: "assistant"}
 }
 
-// chatParts writes the parts of an item as chat has them.
+// chatParts converts the parts of an item to those of chat completions.
 func chatParts(raw json.RawMessage) json.RawMessage {
 	var parts []struct {
 		Type     string `json:"type"`
@@ -249,7 +249,7 @@ func (s *Server) hasItem(id string) bool {
 	return false
 }
 
-// keep remembers a response as the provider would.
+// keep stores a response as the provider would.
 func (s *Server) keep(r *response) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

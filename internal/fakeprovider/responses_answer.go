@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// echoed are the members of a request that come back in its response, and what
-// stands for those it lacks.
+// echoed are the request members repeated in the response, with the values of absent ones.
 var echoed = map[string]string{
 	"instructions": "null", "max_output_tokens": "null", "max_tool_calls": "null", "metadata": "{}",
 	"parallel_tool_calls":  "true",
@@ -22,7 +21,7 @@ func newResponse(x *exchange, a *answer) *response {
 		echo: map[string]json.RawMessage{}, stored: true, tokens: a.usage.Total(),
 	}
 	var top map[string]json.RawMessage
-	_ = json.Unmarshal(x.q.Body, &top) // it was read before
+	_ = json.Unmarshal(x.q.Body, &top) // it was parsed before
 	for name, missing := range echoed {
 		r.echo[name] = top[name]
 		if top[name] == nil || string(top[name]) == "null" {
@@ -36,7 +35,7 @@ func newResponse(x *exchange, a *answer) *response {
 	return r
 }
 
-// object is the response in some state.
+// object returns the Response object in a given status.
 func (r *response) object(status string, items []map[string]any, usage json.RawMessage) map[string]any {
 	if items == nil {
 		items = []map[string]any{}
@@ -54,7 +53,7 @@ func (r *response) object(status string, items []map[string]any, usage json.RawM
 	return body
 }
 
-// outcome is the status of a finished choice.
+// status returns the status of a finished choice.
 func (c *choice) status() string {
 	if c.finish == "length" {
 		return "incomplete"
@@ -62,7 +61,7 @@ func (c *choice) status() string {
 	return "completed"
 }
 
-// outputs are the items of a finished choice.
+// outputs returns the output items of a finished choice.
 func (c *choice) outputs() []map[string]any {
 	if len(c.calls) == 0 {
 		return []map[string]any{messageItem(newID("msg_"), c.status(), strings.Join(c.pieces, ""))}
@@ -107,7 +106,7 @@ func answerPlainResponse(x *exchange, a *answer) {
 	x.finish(r.body)
 }
 
-// finish makes the final object and keeps it.
+// finish builds the final object and stores it.
 func (r *response) finish(x *exchange, c *choice, usage json.RawMessage) {
 	r.body = x.b.omit(encode(r.object(c.status(), r.items, usage)))
 	if t := x.q.spoken; t != nil {
@@ -120,7 +119,7 @@ func (r *response) finish(x *exchange, c *choice, usage json.RawMessage) {
 	}
 }
 
-// responseUsage is the usage of a response, as OpenAI names its parts.
+// responseUsage returns the usage with the names that Responses uses.
 func responseUsage(u Usage) counts {
 	return counts{
 		prompt: u.Prompt, completion: &u.Completion, total: u.Total(), responses: true,

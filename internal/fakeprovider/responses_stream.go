@@ -7,7 +7,7 @@ type responseForm struct {
 	s    *stream
 	r    *response
 	seq  int64
-	open map[string]any // the item that is being written
+	open map[string]any // the item being written
 	text strings.Builder
 	call toolCall
 }
@@ -37,7 +37,7 @@ func (f *responseForm) begin() {
 	}
 }
 
-// place is what the events of the open item have in common.
+// place adds the members that all events of the open item share.
 func (f *responseForm) place(more map[string]any) map[string]any {
 	more["output_index"], more["item_id"] = len(f.r.items), f.open["id"]
 	return more
@@ -59,7 +59,7 @@ func (f *responseForm) piece(_ int, d delta) {
 		f.place(map[string]any{"content_index": 0, "delta": *d.Content, "logprobs": []any{}}))
 }
 
-// add opens an item, without its content.
+// add opens an item without its content.
 func (f *responseForm) add(item map[string]any, content string) {
 	f.open = item
 	if content != "" {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// schema is the part of JSON Schema that instances are made for.
+// schema is the supported part of JSON Schema.
 type schema struct {
 	Ref         string            `json:"$ref"`
 	Type        typeNames         `json:"type"`
@@ -39,7 +39,7 @@ type schema struct {
 // typeNames is "type": a name or a list of names.
 type typeNames []string
 
-// UnmarshalJSON reads both forms.
+// UnmarshalJSON accepts both forms.
 func (t *typeNames) UnmarshalJSON(b []byte) error {
 	var one string
 	if json.Unmarshal(b, &one) == nil {
@@ -49,7 +49,7 @@ func (t *typeNames) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*[]string)(t))
 }
 
-// properties keeps the order in which they are written, as models do.
+// properties keeps their order, in which models write them.
 type properties []property
 
 type property struct {
@@ -57,7 +57,7 @@ type property struct {
 	schema *schema
 }
 
-// UnmarshalJSON reads an object in its order.
+// UnmarshalJSON reads an object and keeps its order.
 func (p *properties) UnmarshalJSON(b []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
@@ -90,8 +90,8 @@ func (p properties) get(name string) *schema {
 	return nil
 }
 
-// instance writes a JSON value that satisfies the schema, compactly. Patterns
-// and conditions are not looked at.
+// instance generates a compact JSON value that satisfies the schema. It ignores patterns and
+// conditions.
 func instance(rng *rand.Rand, raw json.RawMessage) (string, error) {
 	root := &schema{}
 	if len(raw) > 0 {
@@ -110,12 +110,12 @@ type generator struct {
 	out  bytes.Buffer
 }
 
-// maxDepth ends recursion: deeper values are as small as they may be.
+// maxDepth limits recursion: deeper values are as small as possible.
 const maxDepth = 6
 
 func (g *generator) value(s *schema, depth int) {
 	s = g.resolve(s)
-	if depth > 4*maxDepth { // a schema that must recurse for ever
+	if depth > 4*maxDepth { // a schema that recurses without end
 		g.out.WriteString("null")
 		return
 	}
@@ -182,7 +182,7 @@ func (g *generator) merge(s *schema) *schema {
 	return &out
 }
 
-// choose takes the first alternative that is not null, and null when deep.
+// choose picks the first alternative that is not null, or null below maxDepth.
 func (g *generator) choose(list []*schema, depth int) *schema {
 	for _, s := range list {
 		if isNull := slices.Contains(s.Type, "null"); isNull == (depth >= maxDepth) {
@@ -210,7 +210,7 @@ func (g *generator) typed(s *schema, depth int) {
 	}
 }
 
-// kind picks one type, guessing when none is named.
+// kind picks one type, and guesses if none is given.
 func (s *schema) kind(depth int) string {
 	if depth >= maxDepth && slices.Contains(s.Type, "null") {
 		return "null"
@@ -272,7 +272,7 @@ func (g *generator) array(s *schema, depth int) {
 	g.out.WriteByte(']')
 }
 
-// number stays within the bounds; a multiple of multipleOf, or an integer.
+// number writes a multiple of multipleOf, or an integer, within the bounds.
 func (g *generator) number(s *schema) {
 	low, high := 1.0, 100.0
 	step := 1.0
@@ -295,7 +295,7 @@ func (g *generator) number(s *schema) {
 		low = high - 99*step
 	}
 	first, last := math.Ceil(low/step), math.Floor(high/step)
-	v := (low + high) / 2 // nothing of the grid fits: only a fraction can
+	v := (low + high) / 2 // no such number is within the bounds: use a fraction
 	if last >= first {
 		v = (first + float64(g.rng.IntN(int(min(last-first, 1e6))+1))) * step
 	}
@@ -303,7 +303,7 @@ func (g *generator) number(s *schema) {
 	g.out.Write(raw)
 }
 
-// formats are values for the string formats that matter.
+// formats are example values of common string formats.
 var formats = map[string]string{
 	"date": "2026-03-14", "date-time": "2026-03-14T15:09:26Z", "time": "15:09:26Z",
 	"duration": "P1DT2H", "email": "ada@example.com", "hostname": "example.com",

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// exchange is one request on its way through the server.
+// exchange is one request while it is served.
 type exchange struct {
 	s     *Server
 	w     http.ResponseWriter
@@ -25,7 +25,7 @@ type exchange struct {
 	start time.Time
 }
 
-// Handler answers like https://api.openai.com, paths with /v1.
+// Handler responds like https://api.openai.com; paths start with /v1.
 func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := &exchange{s: s, w: w, r: r, ctx: r.Context(), rec: s.log.begin(r), start: time.Now()}
@@ -36,7 +36,7 @@ func (s *Server) Handler() http.Handler {
 	})
 }
 
-// serve reads, checks and answers. Refusals come back as errors.
+// serve reads, checks and answers the request. Rejections are returned as errors.
 func (x *exchange) serve() {
 	x.headers()
 	err := x.answer()
@@ -86,10 +86,10 @@ func (x *exchange) authorize() error {
 	return nil
 }
 
-// handler answers the request of an exchange, or refuses it by an error.
+// handler answers a request, or returns an error to reject it.
 type handler func(x *exchange) error
 
-// posts are the endpoints that have one path and take POST.
+// posts are the endpoints with a fixed path and method POST.
 var posts = map[string]handler{
 	"/v1/chat/completions": answerChat, "/v1/completions": answerCompletions,
 	"/v1/embeddings": answerEmbeddings, "/v1/moderations": answerModerations,
@@ -132,14 +132,14 @@ func (x *exchange) route() error {
 	return handle(x)
 }
 
-// key is the caller's Bearer key.
+// key returns the caller's Bearer key.
 func (x *exchange) key() string {
 	key, _ := strings.CutPrefix(x.r.Header.Get("Authorization"), "Bearer ")
 	return key
 }
 
-// admit opens the request, finds its behaviour and shows it to the quota. The
-// returned function must be called when the answer is over.
+// admit parses the request, determines its behavior and counts it against the quota. The
+// returned function must be called when the response is complete.
 func (x *exchange) admit(read func() error) (leave func(), err error) {
 	leave = func() {}
 	if err := x.q.open(); err != nil {
@@ -169,8 +169,8 @@ func (x *exchange) admit(read func() error) (leave func(), err error) {
 	return m.leave, nil
 }
 
-// opening is what happens before an answer: delay, reset, scripted refusal.
-// done reports that there is nothing more to answer.
+// opening does what comes before a response: delay, reset, scripted error. done reports that
+// the request has been answered.
 func (x *exchange) opening() (done bool) {
 	if !x.s.sleep(x.ctx, x.b.Delay) {
 		x.abandon()
@@ -193,8 +193,8 @@ func (x *exchange) opening() (done bool) {
 	return true
 }
 
-// headers sets what every answer of OpenAI carries, including what a proxy
-// must not pass on.
+// headers sets what every response of OpenAI has, including headers that a proxy must not pass
+// on.
 func (x *exchange) headers() {
 	h := x.w.Header()
 	id := newID("req_")
@@ -212,7 +212,7 @@ func (x *exchange) refuse(e *apiError) {
 	x.write(e.status, "application/json", e.body())
 }
 
-// begin sends the status line; processing time is known by then.
+// begin sends the status line and the processing time.
 func (x *exchange) begin(status int, contentType string) {
 	x.w.Header().Set("Content-Type", contentType)
 	x.w.Header().Set("Openai-Processing-Ms", strconv.FormatInt(time.Since(x.start).Milliseconds(), 10))
@@ -220,7 +220,7 @@ func (x *exchange) begin(status int, contentType string) {
 	x.w.WriteHeader(status)
 }
 
-// write sends a whole answer.
+// write sends a complete response.
 func (x *exchange) write(status int, contentType string, body []byte) {
 	x.s.log.update(x.rec, (*Record).last)
 	if x.b.Gzip && strings.Contains(x.r.Header.Get("Accept-Encoding"), "gzip") {
@@ -240,12 +240,12 @@ func (x *exchange) outcome(o Outcome) {
 	x.s.log.update(x.rec, func(rec *Record) { rec.Outcome = o })
 }
 
-// used notes what the call consumed so far.
+// used records what the call has consumed so far.
 func (x *exchange) used(u Usage) {
 	x.s.log.update(x.rec, func(rec *Record) { rec.Usage = u })
 }
 
-// abandon ends an answer whose client has gone, or whose server closes.
+// abandon ends a response when the client is gone or the server closes.
 func (x *exchange) abandon() {
 	if x.s.closed.Err() != nil {
 		x.outcome(WasCut)
@@ -255,7 +255,7 @@ func (x *exchange) abandon() {
 	x.s.log.update(x.rec, (*Record).gone)
 }
 
-// reset ends the connection with a TCP reset.
+// reset resets the TCP connection.
 func (x *exchange) reset() {
 	x.outcome(WasCut)
 	conn, _, err := http.NewResponseController(x.w).Hijack()

@@ -56,8 +56,8 @@ type stream struct {
 type form interface {
 	begin()               // before the first piece
 	piece(i int, d delta) // of choice i
-	end()                 // finish reasons, usage and whatever comes last
-	fail(e *apiError)     // an error in place of the rest
+	end()                 // finish reasons, usage and whatever else comes last
+	fail(e *apiError)     // an error instead of the rest
 }
 
 func newStream(x *exchange, a *answer) *stream {
@@ -93,7 +93,7 @@ func newStream(x *exchange, a *answer) *stream {
 	return s
 }
 
-// run writes the whole stream, faults included.
+// run writes the whole stream, including faults.
 func (s *stream) run() {
 	x := s.x
 	x.w.Header().Set("Cache-Control", "no-cache")
@@ -121,7 +121,7 @@ func (s *stream) run() {
 	s.end()
 }
 
-// begin announces the answer; hidden thinking is done by then.
+// begin starts the answer; reasoning is complete by then.
 func (s *stream) begin() {
 	for _, c := range s.a.choices {
 		s.usage.Completion += c.reasoning
@@ -134,7 +134,7 @@ func (s *stream) begin() {
 // chatForm writes chat.completion.chunks.
 type chatForm struct{ *stream }
 
-// begin sends the chunks that name the role.
+// begin sends the chunks with the role.
 func (s chatForm) begin() {
 	for i, c := range s.a.choices {
 		d := delta{Role: "assistant"}
@@ -164,7 +164,7 @@ func (s chatForm) end() {
 	s.sayDone()
 }
 
-// sayDone sends [DONE], or leaves it out.
+// sayDone sends [DONE], or omits it.
 func (s *stream) sayDone() {
 	s.x.outcome(OK)
 	if s.x.b.Cut == CutNoDone {
@@ -174,13 +174,13 @@ func (s *stream) sayDone() {
 	s.event([]byte("[DONE]"))
 }
 
-// piece is one delta and the tokens in it.
+// piece is one delta and its number of tokens.
 type piece struct {
 	delta  delta
 	tokens int64
 }
 
-// deltas are the pieces of a choice, so many tokens of text in each.
+// deltas returns the pieces of a choice, with perChunk tokens of text each.
 func (c *choice) deltas(perChunk int) []piece {
 	perChunk = max(perChunk, 1)
 	var out []piece
@@ -199,7 +199,7 @@ func (c *choice) deltas(perChunk int) []piece {
 	return out
 }
 
-// callDeltas streams one call: its name, then its arguments in parts.
+// callDeltas returns the pieces of one call: its name, then parts of its arguments.
 func (c *choice) callDeltas(i int) []piece {
 	call := c.calls[i]
 	args, _ := callText(&call)
@@ -227,7 +227,7 @@ func (c *choice) callDeltas(i int) []piece {
 	return out
 }
 
-// body sends the content of all choices in turn.
+// body sends the content of all choices, interleaved.
 func (s *stream) body() {
 	lists := make([][]piece, len(s.a.choices))
 	longest := 0
@@ -250,7 +250,7 @@ func (s *stream) body() {
 	}
 }
 
-// endless goes on until somebody ends it.
+// endless continues until the connection ends.
 func (s *stream) endless() {
 	p := prose{rng: newRand(s.a.id), started: true}
 	for {
@@ -261,8 +261,7 @@ func (s *stream) endless() {
 	}
 }
 
-// content sends one piece, with the fault that is due before it, and reports
-// whether the stream goes on.
+// content sends one piece, after a fault that is due, and reports whether the stream continues.
 func (s *stream) content(i int, p piece) bool {
 	if s.sent == s.middle {
 		s.fault()
@@ -280,7 +279,7 @@ func (s *stream) content(i int, p piece) bool {
 	return !s.over
 }
 
-// fault does what the behaviour wants in the middle of the stream.
+// fault produces the behavior's faults in the middle of the stream.
 func (s *stream) fault() {
 	b := &s.x.b
 	if b.Garbage {
@@ -302,7 +301,7 @@ func (s *stream) fault() {
 	switch b.Cut {
 	case CutReset:
 		s.over = true
-		s.x.s.sleep(s.x.ctx, 20*time.Millisecond) // a reset overtakes bytes still under way
+		s.x.s.sleep(s.x.ctx, 20*time.Millisecond) // a reset would overtake bytes in flight
 		s.x.reset()
 	case CutAbort:
 		s.x.outcome(WasCut)
@@ -319,7 +318,7 @@ func (s *stream) fault() {
 	}
 }
 
-// gone notes that nobody reads any more.
+// gone records that the client has disconnected.
 func (s *stream) gone() {
 	s.over = true
 	s.x.abandon()
@@ -356,7 +355,7 @@ func (s *stream) chunk(i int, d delta, finish *string) {
 	s.event(s.x.b.omit(encode(c)))
 }
 
-// event frames one data line.
+// event sends one data line.
 func (s *stream) event(data []byte) {
 	text := "data: " + string(data) + s.newline + s.newline
 	if s.x.b.Comments {
@@ -365,7 +364,7 @@ func (s *stream) event(data []byte) {
 	s.raw(text)
 }
 
-// raw writes and flushes, in as many writes as Split asks for.
+// raw writes and flushes, in as many writes as Split requires.
 func (s *stream) raw(text string) {
 	if s.over {
 		return
@@ -377,13 +376,13 @@ func (s *stream) raw(text string) {
 		}
 		s.flush()
 		if len(part) < len(text) && s.x.b.Split == "utf8" {
-			time.Sleep(200 * time.Microsecond) // so that it is read by itself
+			time.Sleep(200 * time.Microsecond) // so that the client reads it separately
 		}
 	}
 }
 
-// writes cuts a text where Split wants it: after each byte of a character of
-// several bytes, or after every byte.
+// writes splits a text according to Split: after each byte of a multi-byte character, or after
+// every byte.
 func (b *Behaviour) writes(text string) []string {
 	if b.Split == "" {
 		return []string{text}

@@ -9,9 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// The words a text is made of. Each is exactly one token, with a space in
-// front, in o200k_base and cl100k_base, so a text of n pieces has n tokens; a
-// test holds that down.
+// The words of generated text. With a leading space each is exactly one token in o200k_base and
+// cl100k_base, so a text of n pieces has n tokens; a test checks that.
 var words = map[byte][]string{
 	'S': {" The", " This", " That", " Each", " Every", " Our", " Your", " One"},
 	'd': {" the", " a", " this", " each", " every", " our", " one", " another"},
@@ -33,7 +32,7 @@ var words = map[byte][]string{
 	',': {","},
 }
 
-// patterns are sentences by kind of word.
+// patterns are sentences, one letter per word class.
 var patterns = []string{
 	"Sanvdn.",
 	"Snvdanpdn.",
@@ -42,13 +41,13 @@ var patterns = []string{
 	"Snvdn,cdanpdnvdn.",
 }
 
-// newRand is deterministic in its parts.
+// newRand returns a generator seeded by its arguments.
 func newRand(parts ...any) *rand.Rand {
 	sum := sha256.Sum256(fmt.Append(nil, parts...))
 	return rand.New(rand.NewPCG(binary.LittleEndian.Uint64(sum[:]), binary.LittleEndian.Uint64(sum[8:])))
 }
 
-// prose yields one token at a time, for ever.
+// prose generates one token at a time, without end.
 type prose struct {
 	rng     *rand.Rand
 	pattern string
@@ -69,7 +68,7 @@ func (p *prose) next() string {
 	return word
 }
 
-// take returns n pieces; a finished text ends with a full stop if it can.
+// take returns n pieces; if finished, the text ends with a full stop where possible.
 func (p *prose) take(n int64, finished bool) []string {
 	pieces := make([]string, 0, n)
 	for range n {
@@ -81,7 +80,7 @@ func (p *prose) take(n int64, finished bool) []string {
 	return pieces
 }
 
-// split cuts a given text into n pieces of about equal length, between runes.
+// split splits a text into n pieces of about equal length, between runes.
 func split(text string, n int64) []string {
 	var pieces []string
 	step := max(1, len(text)/int(max(n, 1)))

@@ -8,7 +8,7 @@ import (
 	"github.com/llmguard/llmguard/tokenizer"
 )
 
-// Every piece is one token wherever it stands, so a text can be made to size.
+// Every piece is one token in any position, so a text can have an exact size.
 func TestProseHasOneTokenPerPiece(t *testing.T) {
 	for _, enc := range []tokenizer.Encoding{tokenizer.O200k, tokenizer.CL100k} {
 		for seed := range 200 {
@@ -47,7 +47,7 @@ func TestTruncate(t *testing.T) {
 	}
 }
 
-// Each schema is checked by reading its instance back.
+// Each instance is validated by parsing it.
 func TestInstance(t *testing.T) {
 	f := func(schema string, check func(v any) bool) {
 		t.Helper()
@@ -96,7 +96,7 @@ func TestInstanceKeepsOrder(t *testing.T) {
 	}
 }
 
-// A directive sets one field each, and each field has one.
+// Each directive sets one field, and each field has a directive.
 func TestDirectives(t *testing.T) {
 	b, err := ParseDirectives("output=50;delay=300ms status=500;cut=reset message=a+b%3D endless header=X-A:1 omit=id,usage")
 	if err != nil {

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// thing is something that the provider keeps: a conversation, a vector store, a
-// container, an upload, or a part of one.
+// thing is something that the provider stores: a conversation, a vector store, a container, an
+// upload, or a part of one.
 type thing struct {
 	id     string
-	list   string // the path of the list it is in, such as /v1/conversations/conv_x/items
+	list   string // path of its list, such as /v1/conversations/conv_x/items
 	fields map[string]any
-	bytes  int   // of a file, or of what a vector store holds
+	bytes  int   // of a file or a vector store's content
 	tokens int64 // of a conversation
 }
 
-// thingKinds are the prefixes and objects of ids by the last word of their list.
+// thingKinds are the id prefix and the object name, by the last word of the list.
 var thingKinds = map[string][2]string{
 	"conversations": {"conv_", "conversation"},
 	"items":         {"msg_", "message"},
@@ -33,14 +33,14 @@ var thingKinds = map[string][2]string{
 	"completions":   {"chatcmpl-", "chat.completion"},
 }
 
-// thingLists are the lists whose paths are served.
+// thingLists are the lists that are served.
 var thingLists = []string{
 	"/v1/conversations", "/v1/uploads", "/v1/vector_stores", "/v1/containers",
 	"/v1/chat/completions",
 }
 
-// routeThing finds what a path does; nil: it is none of things. Words and ids alternate
-// behind the list.
+// routeThing returns the handler for a path, or nil if it is not about things. After the list,
+// ids and words alternate.
 func routeThing(x *exchange) handler {
 	path, method := x.r.URL.Path, x.r.Method
 	if path == "/v1/chat/completions" && method != http.MethodGet {
@@ -69,8 +69,8 @@ func routeThing(x *exchange) handler {
 	return nil
 }
 
-// KeepThing makes something as if another of the account's users had, and returns its id.
-// List is a path such as /v1/vector_stores.
+// KeepThing creates a thing as if another user of the account had, and returns its id. list is
+// a path such as /v1/vector_stores.
 func (s *Server) KeepThing(list string) string { return s.newThing(list, nil).id }
 
 func (s *Server) newThing(list string, fields map[string]any) *thing {
@@ -86,7 +86,7 @@ func (s *Server) newThing(list string, fields map[string]any) *thing {
 	return t
 }
 
-// findThing finds what a path names.
+// findThing returns the thing that a path names.
 func (s *Server) findThing(path string) *thing {
 	at := strings.LastIndexByte(path, '/')
 	s.mu.Lock()
@@ -99,7 +99,7 @@ func (s *Server) findThing(path string) *thing {
 	return nil
 }
 
-// under returns the thing that the list of a path belongs to; nil: it is one of its own.
+// under returns the thing that the list of a path belongs to, or nil for a top-level list.
 func (s *Server) under(list string) *thing {
 	if slices.Contains(thingLists, list) {
 		return nil
@@ -168,7 +168,7 @@ func makeThing(x *exchange, list string) error {
 	return x.show(x.s.shown(t), false)
 }
 
-// rename gives a thing an id that the caller chose.
+// rename gives a thing an id chosen by the caller.
 func (s *Server) rename(t *thing, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +181,7 @@ func (s *Server) hold(t *thing, size int) {
 	t.bytes += size
 }
 
-// addItems makes the items of a conversation, which may be new itself.
+// addItems adds the items of a conversation, which may be new itself.
 func addItems(x *exchange, list string, conversation *thing, fields map[string]any, items []any) error {
 	delete(fields, "items")
 	if conversation == nil {
@@ -202,7 +202,7 @@ func addItems(x *exchange, list string, conversation *thing, fields map[string]a
 	return x.show(x.s.shown(conversation), false)
 }
 
-// shown is a thing as the API shows it.
+// shown returns a thing in the API's format.
 func (s *Server) shown(t *thing) map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +240,7 @@ func answerThing(x *exchange, path string) error {
 	return x.show(x.s.shown(t), false)
 }
 
-// listThings lists everything that is in a list, whoever made it.
+// listThings lists everything in a list, whoever created it.
 func listThings(x *exchange, list string) error {
 	if x.s.under(list) == nil && !slices.Contains(thingLists, list) {
 		return missing("thing", list)
@@ -279,7 +279,7 @@ func searchThings(x *exchange) error {
 	return x.show(map[string]any{"object": "vector_store.search_results.page", "data": []any{}, "has_more": false}, false)
 }
 
-// endThing cancels or completes.
+// endThing cancels or completes a thing.
 func endThing(x *exchange, path, verb string) error {
 	t := x.s.findThing(path)
 	if t == nil {
@@ -295,7 +295,7 @@ func endThing(x *exchange, path, verb string) error {
 	return x.show(out, false)
 }
 
-// conversation finds the one that a request to Responses names.
+// conversation returns the conversation named in a request to Responses.
 func (q *Request) conversation(s *Server) (*thing, error) {
 	var id string
 	raw := q.fields["conversation"]

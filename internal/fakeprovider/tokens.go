@@ -9,14 +9,14 @@ import (
 	"github.com/llmguard/llmguard/tokenizer"
 )
 
-// countText is the number of tokens of a text for a model.
+// countText returns the number of tokens of a text for a model.
 func countText(model, text string) int64 {
 	return int64(tokenizer.Count(tokenizer.EncodingFor(model), []byte(text)))
 }
 
-// promptTokens is what a chat request costs as input: OpenAI's formula for
-// messages, tools as they are rendered, a schema as its JSON. It is what the
-// tokenizer expects, not what it would hold: never above a sound estimate.
+// promptTokens returns the input tokens of a chat request: OpenAI's formula for messages, tools
+// as they are rendered, a schema as its JSON. It is the exact count that the tokenizer expects,
+// and never above a sound upper bound.
 func (q *Request) promptTokens() int64 {
 	if q.Path == "/v1/completions" {
 		return q.promptsTokens()
@@ -46,12 +46,11 @@ func (q *Request) promptTokens() int64 {
 		total += int64(tools)
 	}
 	var schema bytes.Buffer
-	_ = json.Compact(&schema, q.format.JSONSchema.Schema) // an absent one stays empty
+	_ = json.Compact(&schema, q.format.JSONSchema.Schema) // stays empty if absent
 	return total + q.hidden + countText(q.Model, schema.String())
 }
 
-// imageTokens knows the size of images that are in the request, and takes all
-// others for 512 x 512.
+// imageTokens uses the real size of inline images, and 512 x 512 for all others.
 func imageTokens(model string, img image) int64 {
 	w, h := 512, 512
 	if _, data, ok := strings.Cut(img.URL, ";base64,"); ok {

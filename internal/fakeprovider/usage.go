@@ -5,15 +5,15 @@ import (
 	"strconv"
 )
 
-// counts is a usage object before it is written: nil details are left out.
+// counts is a usage object before encoding; nil details are omitted.
 type counts struct {
 	prompt, total int64
 	completion    *int64
 	in, out       map[string]int64
-	responses     bool // by the names Responses uses
+	responses     bool // with the names that Responses uses
 }
 
-// chatUsage is the usage of a chat completion, as OpenAI names its parts.
+// chatUsage returns the usage with the names that chat completions use.
 func chatUsage(u Usage) counts {
 	c := counts{
 		prompt: u.Prompt, completion: &u.Completion, total: u.Total(),
@@ -29,11 +29,10 @@ func chatUsage(u Usage) counts {
 	return c
 }
 
-// embeddingUsage knows input only.
+// embeddingUsage has input tokens only.
 func embeddingUsage(u Usage) counts { return counts{prompt: u.Prompt, total: u.Prompt} }
 
-// usage is the usage object as the behaviour bends it, nil for none, and notes
-// it in the log.
+// usage returns the usage object as modified by the behavior, or nil for none, and logs it.
 func (x *exchange) usage(c counts) json.RawMessage {
 	raw := x.b.usage(c)
 	x.s.log.update(x.rec, func(rec *Record) { rec.Reported = string(raw) })
@@ -73,7 +72,7 @@ func (b *Behaviour) usage(c counts) json.RawMessage {
 	return encode(doc)
 }
 
-// number writes one count, bent.
+// number encodes one count as the usage mode requires.
 func (b *Behaviour) number(n int64) json.RawMessage {
 	switch b.Usage {
 	case UsageNegative:

@@ -1,6 +1,6 @@
-// Package hostile has callers who mean harm, with keys that are good: they announce bodies
-// that do not come, send all of a body but its end, and do not take their answers. It is
-// for tests and benchmarks.
+// Package hostile simulates malicious callers with valid keys: they announce bodies that never
+// arrive, send all of a body except its end, and do not read their responses. It is for tests
+// and benchmarks.
 package hostile
 
 import (
@@ -14,23 +14,23 @@ import (
 	"time"
 )
 
-// Crowd is how many connections of each kind there are.
+// Crowd is the number of connections of each kind.
 type Crowd struct {
-	// Absent bodies are announced and do not come; Unfinished ones lack their last byte.
+	// Absent bodies are announced and never sent; Unfinished ones lack their last byte.
 	Absent, Unfinished int
-	// Unread answers are asked for and not taken.
+	// Unread responses are requested and not read.
 	Unread int
-	// Size is that of the bodies, in bytes.
+	// Size is the size of the bodies, in bytes.
 	Size int
-	// Rate is how fast unfinished bodies are sent, in bytes a second; 0: at once.
+	// Rate is how fast unfinished bodies are sent, in bytes per second; 0 means without pauses.
 	Rate int
 }
 
-// pause is how long one who was refused stays away.
+// pause is how long a refused caller waits.
 const pause = time.Second
 
-// Attack keeps the connections to an address open, and opens them again where they are
-// closed, until ctx ends. It returns when all are closed.
+// Attack keeps the connections to an address open, and reopens those that are closed, until ctx
+// is done. It returns when all are closed.
 func (c Crowd) Attack(ctx context.Context, addr, key string) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -66,7 +66,7 @@ func (c Crowd) Attack(ctx context.Context, addr, key string) {
 	})
 }
 
-// hold opens a connection, which is closed when ctx ends.
+// hold opens a connection, which is closed when ctx is done.
 func hold(ctx context.Context, addr string, send func(net.Conn)) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -85,7 +85,7 @@ func head(conn net.Conn, path, key string, length int) error {
 	return err
 }
 
-// send sends a body but for its last byte.
+// send sends a body except for its last byte.
 func (c Crowd) send(ctx context.Context, conn net.Conn, key string) {
 	if head(conn, "chat/completions", key, c.Size) != nil {
 		return
@@ -103,5 +103,5 @@ func (c Crowd) send(ctx context.Context, conn net.Conn, key string) {
 	}
 }
 
-// awaitAnswer waits for the first line of an answer, or the end of the connection.
+// awaitAnswer waits for the first line of a response, or the end of the connection.
 func awaitAnswer(conn net.Conn) { _, _ = bufio.NewReader(conn).ReadString('\n') }

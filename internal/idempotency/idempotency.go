@@ -1,10 +1,10 @@
-// Package idempotency finds the call that a repeated request belongs to: by an
-// idempotency key, or by the place that an earlier, identical request of the
-// same caller has left. It knows hashes and ids only, no bodies and no answers,
-// and it does not know whether a job still lives: its caller looks.
+// Package idempotency finds the call that a repeated request belongs to: by an idempotency key,
+// or by the place in the queue that an earlier, identical request of the same caller has left.
+// It handles only hashes and ids, no bodies and no responses, and it does not know whether a
+// job still exists; the caller must check.
 //
-// A place that is taken is gone, and so is the reply that names it: when that
-// reply is lost the repeated request is a new one.
+// A place can be taken once. If the reply that names it is lost, the repeated request is a new
+// one.
 package idempotency
 
 import (
@@ -31,16 +31,16 @@ var (
 	takeScript   = lua.Load("place_take")
 )
 
-// ErrOther is returned for a key that came with another request before.
+// ErrOther is returned for a key that was used with a different request.
 var ErrOther = errors.New("idempotency: the key belongs to another request")
 
-// ErrLost tells that a key has passed to another holder, because ours had
-// fallen silent for a lease.
+// ErrLost means that a key has passed to another holder, because ours did not renew it for a
+// lease.
 var ErrLost = errors.New("idempotency: the key has another holder")
 
-// HeldError refuses a key whose request is still under way.
+// HeldError rejects a key whose request is still in progress.
 type HeldError struct {
-	// Left is the rest of the holder's lease, which it renews.
+	// Left is the rest of the holder's lease, which the holder renews.
 	Left time.Duration
 }
 
@@ -48,17 +48,17 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("idempotency: the key's request is under way (lease %s)", e.Left)
 }
 
-// Options are the optional settings of a Store.
+// Options configure a Store.
 type Options struct {
 	// Logger defaults to slog.Default().
 	Log *slog.Logger
-	// Lease is how long a key outlives a silent holder; it is renewed three
-	// times as often. 0 is 30 s.
+	// Lease is how long a key remains held without renewal; it is renewed three times as often.
+	// 0 means 30 s.
 	Lease time.Duration
 }
 
-// Store keeps keys and places in Redis, in the slot of their org. It is safe
-// for concurrent use. Errors of Redis are returned as they are, wrapped.
+// Store stores keys and places in Redis, in the slot of their org. It is safe for concurrent
+// use. Errors of Redis are returned wrapped.
 type Store struct {
 	rdb   redis.UniversalClient
 	log   *slog.Logger
@@ -69,7 +69,7 @@ type Store struct {
 	held map[*Key]struct{}
 }
 
-// New returns a Store over rdb. Call Run to keep the leases of held keys.
+// New returns a Store that uses rdb. Call Run to renew the leases of held keys.
 func New(rdb redis.UniversalClient, o Options) *Store {
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -78,10 +78,10 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	return &Store{rdb: rdb, log: o.Log, lease: o.Lease, every: o.Lease / 3, held: make(map[*Key]struct{})}
 }
 
-// Fingerprint is the fingerprint of a request, or of what scopes a key.
+// Fingerprint is the fingerprint of a request, or of the scope of a key.
 type Fingerprint string
 
-// FingerprintOf hashes parts. No two lists of parts have the same print.
+// FingerprintOf hashes parts. Different lists of parts have different fingerprints.
 func FingerprintOf(parts ...[]byte) Fingerprint {
 	h := sha256.New()
 	for _, p := range parts {
@@ -96,13 +96,13 @@ func recordKey(org string, p Fingerprint) string {
 	return "lg:{" + org + "}:once:" + string(p)
 }
 
-// Keep keeps the place of a job, for d, for the next request with this print.
-// Places of identical requests are kept side by side.
+// Keep keeps the place of a job, for d, for the next request with this fingerprint. Places of
+// identical requests are kept separately.
 func (s *Store) Keep(ctx context.Context, org string, p Fingerprint, job string, d time.Duration) error {
 	return s.run(ctx, keepScript, placeKey(org, p), job, d.Microseconds()).Err()
 }
 
-// Take takes one kept place and returns its job, "" when there is none.
+// Take takes one of the reserved places and returns its job, or "" if there is none.
 func (s *Store) Take(ctx context.Context, org string, p Fingerprint) (string, error) {
 	job, err := s.run(ctx, takeScript, placeKey(org, p)).Text()
 	if err != nil {
@@ -115,25 +115,25 @@ func (s *Store) run(ctx context.Context, script *redis.Script, key string, args 
 	return script.Run(ctx, s.rdb, []string{key}, append([]any{""}, args...)...)
 }
 
-// Found is what a key already stands for; at most one field is set.
+// Found is what a key already refers to; at most one field is set.
 type Found struct {
-	Job    string // the job its request became; nobody is connected to it
-	Answer string // the id its answer is kept under
+	Job    string // the job of its request, to which no caller is connected
+	Answer string // the id of its stored response
 }
 
-// Key is an idempotency key held by one request. Exactly one of Free, Leave and
-// Done ends the holding; a process that dies loses it after a lease. It is for
-// one goroutine.
+// Key is an idempotency key held by one request. Exactly one of Free, Leave and Done must be
+// called; if the process dies, the key is released after a lease. It is not safe for concurrent
+// use.
 type Key struct {
 	s      *Store
 	record string
 	holder string
 }
 
-// Open takes the key for a request: scope tells the key from all others of the
-// org, body is the print of all that makes the request what it is, and holder
-// is an id of this request alone. With an answer found there is nothing to
-// hold, and the Key is nil. The error is ErrOther, a *HeldError or of Redis.
+// Open takes the key for a request. scope distinguishes the key from all others of the org,
+// body is the fingerprint of everything that defines the request, and holder is an id of this
+// request alone. If a response is found, the Key is nil. The error is ErrOther, a *HeldError or
+// from Redis.
 func (s *Store) Open(ctx context.Context, org string, scope, body Fingerprint, holder string) (*Key, Found, error) {
 	k := &Key{s: s, record: recordKey(org, scope), holder: holder}
 	reply, err := s.run(ctx, openScript, k.record, string(body), holder, s.lease.Microseconds()).Text()
@@ -159,19 +159,19 @@ func (s *Store) Open(ctx context.Context, org string, scope, body Fingerprint, h
 	return k, found, nil
 }
 
-// Bind ties the key to the job its request becomes, before the job exists, for
-// as long as the job can be.
+// Bind binds the key to the job that its request becomes, before the job exists, for as long as
+// the job can exist.
 func (k *Key) Bind(ctx context.Context, job string, ttl time.Duration) error {
 	return k.change(ctx, "bind", job, ttl)
 }
 
-// Free forgets the key: its request failed, and the next may start anew.
+// Free deletes the key, because its request failed and the next one may start again.
 func (k *Key) Free(ctx context.Context) error { return k.end(ctx, "free", "", 0) }
 
 // Leave leaves a bound key to whoever repeats the request.
 func (k *Key) Leave(ctx context.Context) error { return k.end(ctx, "leave", "", 0) }
 
-// Done says under which id the answer is kept, for ttl.
+// Done records the id under which the response is stored, for ttl.
 func (k *Key) Done(ctx context.Context, answer string, ttl time.Duration) error {
 	return k.end(ctx, "done", answer, ttl)
 }
@@ -194,8 +194,8 @@ func (k *Key) change(ctx context.Context, what string, arg any, ttl time.Duratio
 	return nil
 }
 
-// Run renews the leases of the keys this process holds until ctx is done; it
-// then returns nil. It survives Redis being away.
+// Run renews the leases of keys held by this process until ctx is done; then it returns nil. It
+// survives Redis outages.
 func (s *Store) Run(ctx context.Context) error {
 	tick := time.NewTicker(s.every)
 	defer tick.Stop()

@@ -17,7 +17,7 @@ func newStore(t *testing.T) (*Store, *redistest.Server) {
 	return New(srv.Client(), Options{Log: slog.New(slog.DiscardHandler)}), srv
 }
 
-// lapse lets a record's lease run out, as if its holder had died.
+// lapse expires a record's lease, as if its holder had died.
 func lapse(t *testing.T, s *Store, k *Key) {
 	t.Helper()
 	if err := s.rdb.HSet(t.Context(), k.record, "until", "1").Err(); err != nil {
@@ -50,12 +50,12 @@ func ok(t *testing.T, err error) {
 	}
 }
 
-// TestKeyLive: one holder at a time, one body, and the answer at the end.
+// TestKeyLive: one holder at a time, one body, and finally the response.
 func TestKeyLive(t *testing.T) {
 	s, _ := newStore(t)
 	ctx := t.Context()
 	k := s.want(t, "a", "b1", "h1", Found{})
-	s.want(t, "a", "b1", "h1", Found{}) // a lost reply, asked again
+	s.want(t, "a", "b1", "h1", Found{}) // repeated after a lost reply
 	s.refused(t, "a", "b1", "h2", nil)
 	s.refused(t, "a", "b2", "h2", ErrOther)
 	s.want(t, "other scope", "b2", "h2", Found{})
@@ -71,13 +71,13 @@ func TestKeyLive(t *testing.T) {
 	s.want(t, "failed", "b2", "h2", Found{}) // another body: the key is free
 }
 
-// TestKeyCrash: a silent holder loses the key, and cannot end it afterwards.
+// TestKeyCrash: a holder that does not renew loses the key, and cannot end it afterwards.
 func TestKeyCrash(t *testing.T) {
 	s, _ := newStore(t)
 	ctx := t.Context()
 	dead := s.want(t, "a", "b1", "h1", Found{})
 	lapse(t, s, dead)
-	s.want(t, "a", "b2", "h2", Found{}) // nothing had come of it
+	s.want(t, "a", "b2", "h2", Found{}) // the first request had no result
 	for _, err := range []error{dead.Free(ctx), dead.Leave(ctx), dead.Bind(ctx, "job_1", time.Hour), dead.Done(ctx, "x", time.Hour)} {
 		if !errors.Is(err, ErrLost) {
 			t.Errorf("the dead holder: %v", err)
@@ -89,7 +89,7 @@ func TestKeyCrash(t *testing.T) {
 	}
 }
 
-// TestKeyJob: a bound key leads back to its job, whoever connects first.
+// TestKeyJob: a bound key leads back to its job, for whoever connects first.
 func TestKeyJob(t *testing.T) {
 	s, _ := newStore(t)
 	ctx := t.Context()
@@ -110,7 +110,7 @@ func TestKeyJob(t *testing.T) {
 	s.want(t, "a", "b1", "h4", Found{Job: "job_2"})
 }
 
-// TestKeyRenewal: Run extends a key's lease again and again.
+// TestKeyRenewal: Run extends a key's lease repeatedly.
 func TestKeyRenewal(t *testing.T) {
 	s, _ := newStore(t)
 	s.every = 20 * time.Millisecond
@@ -135,7 +135,7 @@ func TestKeyRenewal(t *testing.T) {
 	}
 }
 
-// TestKeyRace: of many who come at once with a key one holds it.
+// TestKeyRace: of many concurrent requests with a key, one holds it.
 func TestKeyRace(t *testing.T) {
 	s, _ := newStore(t)
 	var wg sync.WaitGroup
@@ -157,7 +157,7 @@ func TestKeyRace(t *testing.T) {
 	}
 }
 
-// TestPlaces: each is taken once, by its own org and print, until its time.
+// TestPlaces: each place is taken once, by its own org and fingerprint, until it expires.
 func TestPlaces(t *testing.T) {
 	s, _ := newStore(t)
 	ctx := t.Context()
@@ -171,7 +171,7 @@ func TestPlaces(t *testing.T) {
 	}
 	ok(t, s.Keep(ctx, "acme", "p", "job_1", time.Minute))
 	ok(t, s.Keep(ctx, "acme", "p", "job_2", 2*time.Minute))
-	ok(t, s.Keep(ctx, "acme", "p", "job_2", 2*time.Minute)) // said twice, kept once
+	ok(t, s.Keep(ctx, "acme", "p", "job_2", 2*time.Minute)) // kept twice, stored once
 	if take("other", "p") != "" || take("acme", "q") != "" {
 		t.Error("a stranger took a place")
 	}
@@ -185,7 +185,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestPrintOf: parts cannot be shifted into one another.
+// TestPrintOf: moving bytes between parts changes the fingerprint.
 func TestPrintOf(t *testing.T) {
 	if FingerprintOf([]byte("ab"), []byte("c")) == FingerprintOf([]byte("a"), []byte("bc")) {
 		t.Error("prints collide")

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// drainTime is what a body that was not asked for gets to arrive in, so that an
-// answer before it does not cost an honest caller the connection.
+// drainTime is how long an unread body has to arrive after the response, so that an early
+// response does not cost an honest caller the connection.
 const drainTime = time.Second
 
-// Bodies gives the body of a request `wait` until its first byte is asked for, or to
-// arrive whole; a handler that takes longer sets a read deadline of its own. Without it
-// a body that is announced and never sent holds its connection for ever, also after
-// the answer: net/http reads what the handler has left.
+// Bodies limits the time in which the body of a request must arrive. A handler that needs
+// more time sets its own read deadline. Without the limit, a body that is announced but never
+// sent would hold its connection forever, even after the response, because net/http reads what
+// the handler has left.
 func Bodies(next http.Handler, wait time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body == nil || r.Body == http.NoBody {
@@ -22,7 +22,7 @@ func Bodies(next http.Handler, wait time.Duration) http.Handler {
 			return
 		}
 		control := http.NewResponseController(w)
-		_ = control.SetReadDeadline(time.Now().Add(wait)) // not supported by test recorders
+		_ = control.SetReadDeadline(time.Now().Add(wait)) // test recorders do not support it
 		b := &body{ReadCloser: r.Body, control: control}
 		r.Body = b
 		next.ServeHTTP(w, r)
@@ -32,8 +32,8 @@ func Bodies(next http.Handler, wait time.Duration) http.Handler {
 	})
 }
 
-// body knows whether it was read to its end. A deadline that outlived it would end the
-// request, because net/http then reads ahead to notice a caller who leaves.
+// body tracks whether it was read to its end. A deadline that remained set after that would
+// abort the request, because net/http then reads ahead to detect a disconnect.
 type body struct {
 	io.ReadCloser
 	control *http.ResponseController

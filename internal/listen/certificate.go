@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// Certificate is a listener's, with its key, from two PEM files that may be replaced
-// while it is used. It is safe for concurrent use.
+// Certificate is a listener's certificate and key, from two PEM files that may be replaced
+// while it is in use. It is safe for concurrent use.
 type Certificate struct {
 	certFile, keyFile string
 
 	mu        sync.Mutex
-	cert, key []byte // as they were read
+	cert, key []byte // contents of the files
 	pair      *tls.Certificate
 }
 
-// LoadCertificate reads a certificate, with the chain that goes with it, and its key.
+// LoadCertificate reads a certificate, with its chain, and its key.
 func LoadCertificate(certFile, keyFile string) (*Certificate, error) {
 	c := &Certificate{certFile: certFile, keyFile: keyFile}
 	if _, err := c.Reload(); err != nil {
@@ -30,8 +30,8 @@ func LoadCertificate(certFile, keyFile string) (*Certificate, error) {
 	return c, nil
 }
 
-// Reload reads the files again and reports whether they are others. After an error the
-// certificate is as before.
+// Reload reads the files again and reports whether they changed. After an error the certificate
+// is unchanged.
 func (c *Certificate) Reload() (changed bool, err error) {
 	cert, err := os.ReadFile(c.certFile)
 	if err != nil {
@@ -56,8 +56,8 @@ func (c *Certificate) Reload() (changed bool, err error) {
 	return true, nil
 }
 
-// Watch reloads again and again until ctx ends. While one of the two files is replaced and
-// the other not yet, the certificate stays as it is.
+// Watch reloads periodically until ctx is done. While only one of the two files has been
+// replaced, the certificate stays unchanged.
 func (c *Certificate) Watch(ctx context.Context, every time.Duration, log *slog.Logger) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -79,7 +79,7 @@ func (c *Certificate) Watch(ctx context.Context, every time.Duration, log *slog.
 	}
 }
 
-// Expires is when the certificate ends.
+// Expires returns when the certificate expires.
 func (c *Certificate) Expires() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

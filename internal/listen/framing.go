@@ -6,24 +6,24 @@ import (
 	"strconv"
 )
 
-// framing follows the HTTP/1 messages of a connection, and finds the ones whose end
-// another server may see elsewhere: net/http reads a Transfer-Encoding and drops the
-// Content-Length next to it, joins folded lines, and takes a bare line feed for a line
-// end. A proxy in front that decides otherwise could be made to pass on a second request
-// hidden in the body of the first.
+// framing follows the HTTP/1 messages of a connection, and detects those that another server
+// may delimit differently. net/http accepts a Transfer-Encoding and drops the Content-Length
+// next to it, joins folded lines, and accepts a bare line feed as a line end. A proxy in front
+// that decides differently could be made to pass on a second request hidden in the body of the
+// first.
 type framing struct {
 	part   part
-	line   []byte // what a line begins with, at most lineKept bytes
-	tail   []byte // what it ends with
-	length int    // of the line so far
+	line   []byte // beginning of the line, at most lineKept bytes
+	tail   []byte // end of the line
+	length int    // of the current line
 
 	version string // of the request
-	lengths int    // how many Content-Length fields the head has
-	chunked int    // how many Transfer-Encoding fields
-	left    uint64 // bytes of the body, or of the chunk, that are still to come
+	lengths int    // number of Content-Length fields in the head
+	chunked int    // number of Transfer-Encoding fields
+	left    uint64 // remaining bytes of the body or chunk
 }
 
-// part is where in a message the next byte belongs.
+// part is the part of a message that the next byte belongs to.
 type part uint8
 
 const (
@@ -38,13 +38,13 @@ const (
 )
 
 const (
-	// lineKept is enough for the fields that matter; one that is longer is refused.
+	// lineKept is enough for the relevant fields; a longer one is rejected.
 	lineKept = 64
 	tailKept = len("HTTP/1.1\r\n")
 )
 
-// scan reads on. When a message is ambiguous, it returns how many bytes before that may
-// be delivered, and false; the framing must not be used after that.
+// scan processes further bytes. If a message is ambiguous, it returns how many bytes before it
+// may be delivered, and false; after that the framing must not be used.
 func (f *framing) scan(p []byte) (good int, ok bool) {
 	for good < len(p) {
 		n, ok := f.step(p[good:])
@@ -56,7 +56,7 @@ func (f *framing) scan(p []byte) (good int, ok bool) {
 	return good, true
 }
 
-// step takes the bytes of one part, of which there may be more to come.
+// step processes bytes of one part, possibly not all of it.
 func (f *framing) step(p []byte) (n int, ok bool) {
 	switch f.part {
 	case beforeMessage:
@@ -83,7 +83,7 @@ func (f *framing) step(p []byte) (n int, ok bool) {
 	return end + 1, ok
 }
 
-// skip passes over content.
+// skip skips content.
 func (f *framing) skip(p []byte) int {
 	n := int(min(f.left, uint64(len(p)))) //nolint:gosec // at most len(p)
 	f.left -= uint64(n)
@@ -95,7 +95,7 @@ func (f *framing) skip(p []byte) int {
 	return n
 }
 
-// keep remembers a line's beginning and end.
+// keep stores the beginning and the end of a line.
 func (f *framing) keep(p []byte) {
 	f.length += len(p)
 	f.line = append(f.line, p[:min(len(p), lineKept-len(f.line))]...)
@@ -103,7 +103,7 @@ func (f *framing) keep(p []byte) {
 	f.tail = f.tail[max(0, len(f.tail)-tailKept):]
 }
 
-// endOfLine acts on a whole line, and reports whether it has one meaning.
+// endOfLine processes a complete line, and reports whether it is unambiguous.
 func (f *framing) endOfLine() bool {
 	text := bytes.TrimSuffix(f.line, []byte("\r\n"))
 	switch f.part {
@@ -128,10 +128,10 @@ func (f *framing) endOfLine() bool {
 	}
 }
 
-// folded reports whether a line continues the one above it.
+// folded reports whether a line continues the previous one.
 func folded(line []byte) bool { return len(line) > 0 && (line[0] == ' ' || line[0] == '\t') }
 
-// field reads the header fields that say where a body ends.
+// field processes the header fields that determine where a body ends.
 func (f *framing) field(line []byte) bool {
 	name, value, _ := bytes.Cut(line, []byte(":"))
 	value = bytes.Trim(value, " \t")
@@ -149,7 +149,7 @@ func (f *framing) field(line []byte) bool {
 	return true
 }
 
-// endOfHead finds what kind of body follows.
+// endOfHead determines what kind of body follows.
 func (f *framing) endOfHead() bool {
 	switch {
 	case f.chunked > 0:
@@ -163,7 +163,7 @@ func (f *framing) endOfHead() bool {
 	return true
 }
 
-// size reads the line before a chunk.
+// size parses the line before a chunk.
 func (f *framing) size(line []byte) bool {
 	digits, _, extended := bytes.Cut(line, []byte(";"))
 	if !extended && f.length > lineKept {

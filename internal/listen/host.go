@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// privateSuffixes end names that public DNS never answers: reserved for private use by
-// RFC 2606, 6761, 6762, 8375 and ICANN, or by Kubernetes.
+// privateSuffixes are suffixes of names that public DNS never resolves: reserved for private
+// use by RFC 2606, 6761, 6762, 8375 and ICANN, or by Kubernetes.
 var privateSuffixes = []string{".localhost", ".local", ".internal", ".home.arpa", ".svc", ".test", ".invalid"}
 
-// PrivateHost reports whether a host, with or without a port, is an address or a name
-// that nobody can buy in public DNS: localhost, a name without a dot, or one of a private
-// zone. A web page cannot have such a name, so it cannot make a browser ask for it as its
-// own (DNS rebinding).
+// PrivateHost reports whether a host, with or without a port, is an IP address or a name that
+// cannot be registered in public DNS: localhost, a name without a dot, or a name in a private
+// zone. An attacker's web page cannot have such a name, so it cannot make a browser send
+// requests to it as its own origin (DNS rebinding).
 func PrivateHost(host string) bool {
 	name := HostName(host)
 	if _, err := netip.ParseAddr(name); err == nil || !strings.Contains(name, ".") {
@@ -23,7 +23,7 @@ func PrivateHost(host string) bool {
 	return slices.ContainsFunc(privateSuffixes, func(s string) bool { return strings.HasSuffix(name, s) })
 }
 
-// HostName is a host without its port, in lower case.
+// HostName returns a host without its port, in lower case.
 func HostName(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -2,7 +2,8 @@ package listen
 
 import "testing"
 
-// TestPrivateHost: names that a web page could have are told from those that it cannot.
+// TestPrivateHost: names that a web page could have are distinguished from those that it cannot
+// have.
 func TestPrivateHost(t *testing.T) {
 	for host, want := range map[string]bool{
 		"": true, "localhost": true, "LOCALHOST:9090": true, "127.0.0.1:9090": true, "10.1.2.3": true, "[::1]:9090": true,

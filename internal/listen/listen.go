@@ -1,5 +1,5 @@
-// Package listen bounds what a connection may take before anybody knows whose it is:
-// how many there are, and how long a body may stay away.
+// Package listen limits what a connection can take before its caller is known: the number of
+// connections, and the time that a body may take.
 package listen
 
 import (
@@ -9,28 +9,28 @@ import (
 	"syscall"
 )
 
-// Limits are the bounds of a listener's open connections.
+// Limits limit a listener's open connections.
 type Limits struct {
-	// Total is the most connections; 0 is half of the descriptors that the process may
-	// open, so that as many are left for providers and Redis.
+	// Total is the maximum number of connections; 0 means half of the file descriptors that the
+	// process may open, so that as many are left for providers and Redis.
 	Total int
-	// PerAddress is the most connections of one address; 0 is a quarter of Total.
+	// PerAddress is the maximum number of connections per address; 0 means a quarter of Total.
 	PerAddress int
-	// Exempt reports addresses that stand for many callers, such as a load balancer's.
-	// They are bounded by Total alone. nil: there are none.
+	// Exempt reports addresses that stand for many callers, such as a load balancer's. They are
+	// subject to Total only. nil means none.
 	Exempt func(netip.Addr) bool
-	// Refused is told of each connection that is closed at once, before it is, with "total" or
-	// "address". It must not block; nil: nobody is told.
+	// Refused is called before a connection is refused, with "total" or "address". It must not
+	// block, and may be nil.
 	Refused func(why string)
 }
 
-// fewDescriptors is what is assumed where the system does not tell.
+// fewDescriptors is assumed if the system does not report the limit.
 const fewDescriptors = 1024
 
-// mostByDefault keeps the default within what a process can serve.
+// mostByDefault limits the default to what a process can serve.
 const mostByDefault = 50_000
 
-// DefaultTotal is the default of Limits.Total.
+// DefaultTotal returns the default of Limits.Total.
 func DefaultTotal() int { return min(descriptors()/2, mostByDefault) }
 
 func (l Limits) withDefaults() Limits {
@@ -58,7 +58,7 @@ func descriptors() int {
 	return int(min(r.Cur, 1<<30))
 }
 
-// limited is a listener that closes connections beyond its limits.
+// limited is a listener that closes connections that exceed its limits.
 type limited struct {
 	net.Listener
 	limits Limits
@@ -68,13 +68,13 @@ type limited struct {
 	from  map[netip.Addr]int
 }
 
-// Limit returns a listener that closes at once what comes beyond the limits, instead
-// of letting it wait where it would keep others waiting.
+// Limit returns a listener that immediately closes connections beyond the limits. Letting them
+// wait would delay others.
 func Limit(l net.Listener, limits Limits) net.Listener {
 	return &limited{Listener: l, limits: limits.withDefaults(), from: make(map[netip.Addr]int)}
 }
 
-// Accept waits for the next connection within the limits.
+// Accept returns the next connection within the limits.
 func (l *limited) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -91,7 +91,7 @@ func (l *limited) Accept() (net.Conn, error) {
 	}
 }
 
-// take counts a connection, or says which limit refuses it.
+// take counts a connection, or returns the limit that refuses it.
 func (l *limited) take(from netip.Addr) (refused string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +116,8 @@ func (l *limited) give(from netip.Addr) {
 	}
 }
 
-// address is the peer's; an IPv6 address stands for its /64, which one customer has.
+// address returns the peer's address; an IPv6 address is reduced to its /64, which belongs to
+// one customer.
 func address(c net.Conn) netip.Addr {
 	peer, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	if err != nil {
@@ -138,7 +139,7 @@ type conn struct {
 	leave func()
 }
 
-// CloseWrite tells the other end that no more comes.
+// CloseWrite closes the writing side.
 func (c *conn) CloseWrite() error {
 	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()
@@ -146,7 +147,7 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// Close closes the connection, which then counts no more.
+// Close closes the connection, which no longer counts.
 func (c *conn) Close() error {
 	c.leave()
 	return c.Conn.Close()

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// open listens within limits and serves connections until the other end closes them.
-// The functions are safe for concurrent use.
+// open listens with limits and serves connections until the other side closes them. The
+// functions are safe for concurrent use.
 func open(t *testing.T, limits Limits) (dial func() net.Conn, refused func() []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -40,7 +40,7 @@ func open(t *testing.T, limits Limits) (dial func() net.Conn, refused func() []s
 				_, _ = io.WriteString(c, "hello\n")
 				_, _ = io.Copy(io.Discard, c)
 				_ = c.Close()
-				_ = c.Close() // counts once
+				_ = c.Close() // counted only once
 			}()
 		}
 	}()
@@ -60,15 +60,14 @@ func open(t *testing.T, limits Limits) (dial func() net.Conn, refused func() []s
 	return dial, refused
 }
 
-// served reports whether a connection is taken, and not closed at once.
+// served reports whether a connection is accepted, and not closed immediately.
 func served(c net.Conn) bool {
 	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 	n, _ := c.Read(make([]byte, 1))
 	return n == 1
 }
 
-// TestLimit: what comes beyond a bound is closed at once, and a place that becomes free
-// is given again.
+// TestLimit: connections beyond a limit are closed immediately, and a freed slot is reused.
 func TestLimit(t *testing.T) {
 	local := func(ip netip.Addr) bool { return ip.IsLoopback() }
 	for _, test := range []struct {
@@ -106,7 +105,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestAddress: an IPv6 address counts with its neighbours of one /64.
+// TestAddress: IPv6 addresses of one /64 count together.
 func TestAddress(t *testing.T) {
 	for given, want := range map[string]string{
 		"192.0.2.7:1":                  "192.0.2.7",
@@ -120,7 +119,7 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// from is a connection from an address.
+// from is a connection with a given peer address.
 type from struct {
 	net.Conn
 	addr string
@@ -133,8 +132,8 @@ type named string
 func (named) Network() string  { return "tcp" }
 func (n named) String() string { return string(n) }
 
-// TestBodies: a body that was announced and does not come ends the connection, whether
-// the handler reads it or answers before.
+// TestBodies: an announced body that never arrives ends the connection, whether the handler
+// reads it or responds before.
 func TestBodies(t *testing.T) {
 	for name, handler := range map[string]http.HandlerFunc{
 		"refused unread": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) },
@@ -163,7 +162,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestBodiesLeaveTheRest: after a whole body a handler has all the time it needs.
+// TestBodiesLeaveTheRest: after a complete body, a handler may take any time.
 func TestBodiesLeaveTheRest(t *testing.T) {
 	const wait = 50 * time.Millisecond
 	s := httptest.NewServer(Bodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

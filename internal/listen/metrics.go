@@ -2,7 +2,7 @@ package listen
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics count what listeners have refused. They are safe for concurrent use.
+// Metrics count the connections that listeners refused. They are safe for concurrent use.
 type Metrics struct {
 	refused  *prometheus.CounterVec
 	register prometheus.Registerer
@@ -19,12 +19,12 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Refused counts a connection that a listener refused, by the bound that was reached.
+// Refused counts a refused connection by listener and limit.
 func (m *Metrics) Refused(listener, bound string) {
 	m.refused.WithLabelValues(listener, bound).Inc()
 }
 
-// Certificate measures when a listener's certificate ends.
+// Certificate exports when a listener's certificate expires.
 func (m *Metrics) Certificate(listener string, c *Certificate) {
 	m.register.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "llmguard_listen_certificate_expires_timestamp_seconds", ConstLabels: prometheus.Labels{"listener": listener},

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Strict returns a listener whose connections refuse HTTP/1 requests that a proxy in
-// front may read differently: such a request is answered with 400 after those before it,
-// and the connection is closed.
+// Strict returns a listener whose connections reject HTTP/1 requests that a proxy in front may
+// interpret differently. Such a request gets a 400 after the responses to earlier ones, and the
+// connection is closed.
 func Strict(l net.Listener) net.Listener { return strictListener{l} }
 
 type strictListener struct{ net.Listener }
 
-// Accept waits for the next connection.
+// Accept returns the next connection.
 func (l strictListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
@@ -24,20 +24,20 @@ func (l strictListener) Accept() (net.Conn, error) {
 	return &strict{Conn: c}, nil
 }
 
-// strict is a connection that is read by net/http. Reads come one at a time.
+// strict is a connection that net/http reads from. Reads are sequential.
 type strict struct {
 	net.Conn
 	framing framing
 	refused atomic.Bool
-	instead []byte // of the rest of a refused request
+	instead []byte // replaces the rest of a rejected request
 }
 
-// malformed makes net/http refuse a request, wherever in its head or chunks it stands,
-// and close the connection.
+// malformed makes net/http reject a request, wherever it occurs in the head or the chunks, and
+// close the connection.
 const malformed = "\x00:\r\n\r\n"
 
-// Read reads requests. Instead of an ambiguous one it delivers what net/http refuses, so
-// that the refusal comes in its turn on a connection with several requests.
+// Read reads requests. It replaces an ambiguous request by one that net/http rejects, so that
+// the rejection is sent in order on a connection with several requests.
 func (c *strict) Read(p []byte) (int, error) {
 	if c.refused.Load() {
 		return c.rest(p)
@@ -64,8 +64,8 @@ func (c *strict) rest(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close closes the connection. After a refusal it first takes what the client still sends,
-// up to a bound: a reset would cost an honest one the answer.
+// Close closes the connection. After a rejection it first reads what the client is still
+// sending, up to a limit, because a reset could cost an honest client the response.
 func (c *strict) Close() error {
 	if c.refused.Load() {
 		if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
@@ -77,14 +77,14 @@ func (c *strict) Close() error {
 	return c.Conn.Close()
 }
 
-// drainBytes is how much of a refused request is taken before its connection is closed.
+// drainBytes is how much of a rejected request is read before its connection is closed.
 const drainBytes = 256 << 10
 
-// strictTLS is an encrypted one. net/http takes its state for that of the request.
+// strictTLS is an encrypted connection. net/http copies its state to the request.
 type strictTLS struct {
 	strict
 	secure *tls.Conn
 }
 
-// ConnectionState is that of the encryption.
+// ConnectionState returns the state of the TLS connection.
 func (c *strictTLS) ConnectionState() tls.ConnectionState { return c.secure.ConnectionState() }

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// echo serves a listener with a handler that answers what it has read, and returns how
-// to reach it.
+// echo serves a listener with a handler that responds with what it has read, and returns its
+// address.
 func echo(t *testing.T, l net.Listener) string {
 	t.Helper()
 	srv := &http.Server{
@@ -43,8 +43,8 @@ func local(t *testing.T) net.Listener {
 	return l
 }
 
-// ask sends text in pieces of so many bytes, and returns what comes back until the
-// connection is closed.
+// ask sends a text in pieces of a given size, and returns the response until the connection is
+// closed.
 func ask(t *testing.T, c net.Conn, text string, piece int) string {
 	t.Helper()
 	defer c.Close()
@@ -59,17 +59,17 @@ func ask(t *testing.T, c net.Conn, text string, piece int) string {
 		}
 	}()
 	var out strings.Builder
-	_, _ = io.Copy(&out, c) // a refused connection may be reset
+	_, _ = io.Copy(&out, c) // a rejected connection may be reset
 	return out.String()
 }
 
 const (
 	head = "POST /first HTTP/1.1\r\nHost: x\r\n"
-	// hidden is what a body must not be able to pass on as a request of its own.
+	// hidden is a request that must not be smuggled inside a body.
 	hidden = "GET /hidden HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 )
 
-// ambiguous are requests that servers read differently.
+// ambiguous are requests that servers interpret differently.
 var ambiguous = map[string]string{
 	"length and chunks":        head + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden,
 	"chunks and length":        head + "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n" + hidden,
@@ -98,8 +98,8 @@ var ambiguous = map[string]string{
 	"a trailer, by line feeds": head + "Transfer-Encoding: chunked\r\n\r\n0\r\nX-A: b\n\r\n\r\n" + hidden,
 }
 
-// TestAmbiguousRequestsAreRefused: what a proxy in front may read differently is answered
-// with 400 and ends the connection, however it arrives.
+// TestAmbiguousRequestsAreRefused: a request that a proxy in front may interpret differently
+// gets a 400 and ends the connection, in whatever pieces it arrives.
 func TestAmbiguousRequestsAreRefused(t *testing.T) {
 	addr := echo(t, Strict(local(t)))
 	for name, text := range ambiguous {
@@ -115,7 +115,7 @@ func TestAmbiguousRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// TestRefusalKeepsItsTurn: requests before an ambiguous one on its connection are served.
+// TestRefusalKeepsItsTurn: requests before an ambiguous one on the same connection are served.
 func TestRefusalKeepsItsTurn(t *testing.T) {
 	addr := echo(t, Strict(local(t)))
 	good := head + "Content-Length: 2\r\n\r\nab"
@@ -131,8 +131,8 @@ func TestRefusalKeepsItsTurn(t *testing.T) {
 	}
 }
 
-// TestPlainRequestsPass: whatever the pieces in which they come, requests of one meaning
-// are read as before, one after another.
+// TestPlainRequestsPass: unambiguous requests are served one after another, in whatever pieces
+// they arrive.
 func TestPlainRequestsPass(t *testing.T) {
 	long := strings.Repeat("x", 10_000)
 	requests := []struct{ text, want string }{
@@ -171,8 +171,8 @@ func TestPlainRequestsPass(t *testing.T) {
 	}
 }
 
-// FuzzFraming: net/http never sees a second request where the framing sees one, and reads
-// as many as the framing does of what the framing lets through.
+// FuzzFraming: net/http never sees a second request where the framing sees one, and it reads as
+// many requests as the framing let through.
 func FuzzFraming(f *testing.F) {
 	for _, text := range ambiguous {
 		f.Add([]byte(text), 5)
@@ -204,7 +204,7 @@ type tee struct{ out *[]byte }
 
 func (t tee) Write(p []byte) (int, error) { *t.out = append(*t.out, p...); return len(p), nil }
 
-// pieces is a connection that gives a text a few bytes at a time.
+// pieces is a connection that returns a text a few bytes at a time.
 type pieces struct {
 	net.Conn
 	text *[]byte

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// MaxStreams bounds the requests that an HTTP/2 connection has open.
+// MaxStreams limits the open requests of an HTTP/2 connection.
 const MaxStreams = 100
 
-// TLS returns a listener that encrypts: TLS 1.2 or newer, HTTP/2 and HTTP/1.1. What
-// comes as HTTP/1.1 is read strictly, see Strict. A handshake that is not done within the
-// time given closes its connection, and refused is told "handshake".
+// TLS returns a listener for TLS 1.2 or newer, with HTTP/2 and HTTP/1.1. HTTP/1.1 is read
+// strictly, see Strict. If a handshake takes longer than within, its connection is closed and
+// refused is called with "handshake".
 func TLS(l net.Listener, cert *Certificate, within time.Duration, refused func(why string)) net.Listener {
 	s := &secure{
 		Listener: l, within: within, refused: refused, ready: make(chan accepted), done: make(chan struct{}),
@@ -27,8 +27,8 @@ func TLS(l net.Listener, cert *Certificate, within time.Duration, refused func(w
 	return s
 }
 
-// secure is a listener that shakes hands with many at a time. net/http would do it too,
-// but sees only after it which connections are to be read strictly.
+// secure is a listener that does many handshakes concurrently. net/http could do them too, but
+// only the result shows which connections must be read strictly.
 type secure struct {
 	net.Listener
 	config  *tls.Config
@@ -44,7 +44,7 @@ type accepted struct {
 	err  error
 }
 
-// Accept waits for the next encrypted connection.
+// Accept returns the next encrypted connection.
 func (s *secure) Accept() (net.Conn, error) {
 	select {
 	case a := <-s.ready:
@@ -74,7 +74,7 @@ func (s *secure) accept() {
 	}
 }
 
-// give hands a connection to who accepts.
+// give passes a connection to Accept.
 func (s *secure) give(a accepted) {
 	select {
 	case s.ready <- a:
@@ -85,7 +85,7 @@ func (s *secure) give(a accepted) {
 	}
 }
 
-// plain is what a client gets that speaks HTTP here.
+// plain is the response to a client that speaks HTTP here.
 const plain = "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nThis listener " +
 	"speaks HTTPS only.\n"
 

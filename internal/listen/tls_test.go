@@ -21,10 +21,10 @@ import (
 	"time"
 )
 
-// files are where a certificate is.
+// files are the paths of a certificate and its key.
 type files struct{ cert, key string }
 
-// issue writes a certificate for localhost, which differs by its number, and its key.
+// issue writes a certificate for localhost with a given serial number, and its key.
 func issue(t *testing.T, f files, number int64) *x509.CertPool {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -63,7 +63,8 @@ func newFiles(t *testing.T) files {
 	return files{filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")}
 }
 
-// encrypted serves over TLS, and returns where, whom to trust, and what was refused.
+// encrypted serves over TLS, and returns the address, the trusted certificates, and what was
+// refused.
 func encrypted(t *testing.T, within time.Duration) (addr string, trust *x509.CertPool, refused chan string) {
 	t.Helper()
 	f := newFiles(t)
@@ -75,7 +76,7 @@ func encrypted(t *testing.T, within time.Duration) (addr string, trust *x509.Cer
 	return echo(t, TLS(local(t), cert, within, func(why string) { refused <- why })), trust, refused
 }
 
-// TestTLSServesBothVersions: HTTP/1.1 and HTTP/2 are served encrypted, by TLS 1.2 and 1.3.
+// TestTLSServesBothVersions: HTTP/1.1 and HTTP/2 are served over TLS 1.2 and 1.3.
 func TestTLSServesBothVersions(t *testing.T) {
 	addr, trust, _ := encrypted(t, time.Minute)
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
@@ -97,7 +98,7 @@ func TestTLSServesBothVersions(t *testing.T) {
 	}
 }
 
-// TestTLSIsAsStrict: what is refused unencrypted is refused encrypted.
+// TestTLSIsAsStrict: what is rejected without TLS is rejected with TLS.
 func TestTLSIsAsStrict(t *testing.T) {
 	addr, trust, _ := encrypted(t, time.Minute)
 	for name, text := range ambiguous {
@@ -111,7 +112,7 @@ func TestTLSIsAsStrict(t *testing.T) {
 	}
 }
 
-// TestOldTLSIsRefused: TLS 1.1 is not spoken.
+// TestOldTLSIsRefused: TLS 1.1 is refused.
 func TestOldTLSIsRefused(t *testing.T) {
 	addr, trust, refused := encrypted(t, time.Minute)
 	//nolint:gosec // the point of it
@@ -125,8 +126,8 @@ func TestOldTLSIsRefused(t *testing.T) {
 	}
 }
 
-// TestUnfinishedHandshakes: a client that does not shake hands is cut off, keeps nobody
-// waiting, and one that speaks HTTP reads why.
+// TestUnfinishedHandshakes: a client that does not finish its handshake is disconnected and
+// delays nobody, and one that speaks HTTP gets an explanation.
 func TestUnfinishedHandshakes(t *testing.T) {
 	brief, _, refused := encrypted(t, 100*time.Millisecond)
 	silent, err := net.Dial("tcp", brief)
@@ -160,8 +161,8 @@ func TestUnfinishedHandshakes(t *testing.T) {
 	_ = good.Close()
 }
 
-// TestCertificateIsReloaded: a replaced certificate is used without a restart, and half of
-// one is not.
+// TestCertificateIsReloaded: a replaced certificate is used without a restart, but not while
+// only one of the files is replaced.
 func TestCertificateIsReloaded(t *testing.T) {
 	f := newFiles(t)
 	issue(t, f, 1)

@@ -13,17 +13,18 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// exchange is a call in a conversation, as the provider sees it.
+// exchange is a call in a conversation, as seen by the provider.
 type exchange struct {
 	addition Addition
 	own      int64 // what it adds
 	seen     int64 // what the provider held when it read the conversation
-	total    int64 // what the provider counts; Unknown for items
+	total    int64 // the provider's count; Unknown for items
 	landed   bool
 }
 
-// TestOverlappingCallsCountNoTooLittle: however calls in a conversation overlap, its count
-// is never below what the provider holds, and a call alone corrects it to that.
+// TestOverlappingCallsCountNoTooLittle: however calls in a conversation overlap, its count is
+// never below what the provider holds, and a call that does not overlap corrects it to exactly
+// that.
 func TestOverlappingCallsCountNoTooLittle(t *testing.T) {
 	t.Parallel()
 	small := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
@@ -50,10 +51,10 @@ func overlap(t *testing.T, s *Store, id string, rng *rand.Rand) {
 		x.addition, open = a, append(open, x)
 	}
 	land := func(x *exchange) {
-		switch rng.IntN(3) { // 0: items, whose answer counts nothing
+		switch rng.IntN(3) { // 0: items, whose response has no count
 		case 1:
 			x.total = truth + x.own
-		case 2: // others came between
+		case 2: // with other calls in between
 			x.total = x.seen + x.own
 		}
 		truth, x.landed = truth+x.own, true
@@ -104,8 +105,8 @@ func tokens(t *testing.T, s *Store, id string) int64 {
 	return n
 }
 
-// TestRepeatedBeginAndEnd: replies that are lost, and a conversation that is deleted
-// meanwhile, leave the count right.
+// TestRepeatedBeginAndEnd: lost replies, and a conversation deleted meanwhile, leave the count
+// correct.
 func TestRepeatedBeginAndEnd(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

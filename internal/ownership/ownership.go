@@ -1,13 +1,12 @@
-// Package ownership remembers what a provider keeps for an org, by id: responses and
-// the items of their output, conversations, files, vector stores and containers.
-// All orgs share the provider's account, so an id proves nothing; only what is
-// noted here may be used, by its own org.
+// Package ownership records what a provider stores for an org, by id: responses and their
+// output items, conversations, files, vector stores and containers. All orgs share the
+// provider's account, so knowing an id proves nothing; an org may use only what is recorded
+// here as its own.
 //
-// Notes of responses are written soon after they were made, by no request that
-// waits for them, and live [TTL] long. What could not be written, or finds no room
-// in the org's share of Redis's memory, is as if it had never been: its id is
-// refused later. Notes of things with a [Kind] are written before their id is
-// shown, and listed; see [Store.Keep]. No text of any request or answer is kept.
+// Notes of responses are written shortly after the response, without delaying any request, and
+// live for [TTL]. If a note cannot be written, or exceeds the org's share of Redis memory, its
+// id is rejected later. Notes of things with a [Kind] are written before their id is shown, and
+// are listed; see [Store.Keep]. No text of any request or response is stored.
 package ownership
 
 import (
@@ -26,51 +25,51 @@ import (
 	"github.com/llmguard/llmguard/internal/capacity"
 )
 
-// TTL is how long a provider keeps responses, and we what is noted of them.
+// TTL is how long a provider stores responses, and we their notes.
 const TTL = 30 * 24 * time.Hour
 
-// Note says whose a thing is and where it is kept.
+// Note records who owns a thing and where it is stored.
 type Note struct {
-	// ID is what callers know it by. Not stored with the note.
+	// ID is the id known to callers. It is not stored with the note.
 	ID string `json:"-"`
-	// User made it.
+	// User created it.
 	User string `json:"u"`
-	// Provider keeps it, made by Model as the caller named it.
+	// Provider stores it. Model created it, under the name used by the caller.
 	Provider string `json:"p"`
 	Model    string `json:"m,omitempty"`
-	// Upstream is the provider's id for it; empty for the same.
+	// Upstream is the provider's id for it; empty if it is the same.
 	Upstream string `json:"i,omitempty"`
-	// Response is the id of the response an item belongs to.
+	// Response is the id of the response that an item belongs to.
 	Response string `json:"r,omitempty"`
-	// Here says that no provider keeps it but we do, together with its text.
+	// Here means that we store it and its text, instead of a provider.
 	Here bool `json:"h,omitempty"`
-	// Total is how many tokens a response holds, those it was made from
-	// included; Output how many it put out. Never below the truth.
+	// Total is how many tokens a response holds, including those it was created from, and
+	// Output how many it generated. Neither is too low.
 	Total  int64 `json:"t,omitempty"`
 	Output int64 `json:"o,omitempty"`
 
-	// Kind says what it is; "" is a response or an item of one.
+	// Kind is what it is; "" means a response or an item of one.
 	Kind Kind `json:"k,omitempty"`
-	// Of is the id of the thing that this one is a part of.
+	// Of is the id of the thing that this is a part of.
 	Of string `json:"of,omitempty"`
-	// Bytes is the size of a file, or what a vector store takes as far as it is known.
+	// Bytes is the size of a file, or the known size of a vector store.
 	Bytes int64 `json:"b,omitempty"`
-	// Name is the name of a file, Purpose what it is for.
+	// Name is the name of a file, Purpose its purpose.
 	Name    string `json:"na,omitempty"`
 	Purpose string `json:"pu,omitempty"`
-	// Made is when it was noted, in Unix microseconds: lists are in its order.
+	// Made is when it was recorded, in Unix microseconds; lists are sorted by it.
 	Made int64 `json:"c,omitempty"`
-	// Created is when the provider says that it was made, in Unix seconds.
+	// Created is the creation time reported by the provider, in Unix seconds.
 	Created int64 `json:"cr,omitempty"`
-	// Until is when a file expires, in Unix seconds; 0: it does not.
+	// Until is when a file expires, in Unix seconds; 0: never.
 	Until int64 `json:"x,omitempty"`
 	// Paid is until when its storage or session has been charged, in Unix seconds.
 	Paid int64 `json:"d,omitempty"`
-	// Unit is the catalogue's entry that a session is charged by.
+	// Unit is the catalogue entry that a session is charged by.
 	Unit string `json:"e,omitempty"`
 }
 
-// At is the provider's id for the thing.
+// At returns the provider's id for the thing.
 func (n Note) At() string {
 	if n.Upstream != "" {
 		return n.Upstream
@@ -78,26 +77,26 @@ func (n Note) At() string {
 	return n.ID
 }
 
-// Store keeps notes in Redis, in the slot of their org. It is safe for
-// concurrent use.
+// Store stores notes in Redis, in the slot of their org. It is safe for concurrent use.
 type Store struct {
 	rdb    redis.UniversalClient
 	memory *capacity.Memory
 	log    *slog.Logger
 
 	mu      sync.Mutex
-	pending map[string]pending // by key, not written yet
+	pending map[string]pending // by key, not yet written
 	flying  bool
 	writing sync.WaitGroup
 }
 
-// pending is a note of an org that is not written yet.
+// pending is a note that has not been written.
 type pending struct {
 	org  string
 	note Note
 }
 
-// New returns a Store over rdb. Memory admits notes; nil: one of its own.
+// New returns a Store that uses rdb. memory limits the memory of notes; if it is nil, New
+// creates one.
 func New(rdb redis.UniversalClient, memory *capacity.Memory, log *slog.Logger) *Store {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -110,8 +109,8 @@ func New(rdb redis.UniversalClient, memory *capacity.Memory, log *slog.Logger) *
 
 func key(org, id string) string { return "lg:{" + org + "}:owned:" + id }
 
-// Put notes things of an org. It returns at once; a later note of the same
-// thing replaces an earlier one.
+// Put records things of an org. It returns immediately; a later note of the same thing replaces
+// an earlier one.
 func (s *Store) Put(ctx context.Context, org string, notes ...Note) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +127,7 @@ func (s *Store) Put(ctx context.Context, org string, notes ...Note) {
 const (
 	writeTimeout = time.Second
 	writeTries   = 3
-	most         = 256 // notes in one write
+	most         = 256 // notes per write
 )
 
 // fly writes until nothing is pending.
@@ -169,7 +168,7 @@ func (s *Store) batch() map[string]pending {
 	return batch
 }
 
-// noteBytes is about what Redis needs for a note beside its key and text.
+// noteBytes is approximately what Redis needs for a note in addition to its key and text.
 const noteBytes = 192
 
 // write writes the notes of each org that has room for them.
@@ -190,7 +189,7 @@ func (s *Store) write(ctx context.Context, batch map[string]pending) error {
 	if err == nil {
 		err = s.set(ctx, batch, texts, sums)
 	}
-	if err != nil { // all of it is written again, or never
+	if err != nil { // all of it is either written again or given up
 		ids := make([]string, 0, len(sums))
 		for _, n := range sums {
 			ids = append(ids, n.ID)
@@ -198,11 +197,11 @@ func (s *Store) write(ctx context.Context, batch map[string]pending) error {
 		_ = s.memory.Release(ctx, ids...)
 		return err
 	}
-	_ = s.memory.Settle(ctx, slices.Collect(maps.Values(sums))...) // they count all the same
+	_ = s.memory.Settle(ctx, slices.Collect(maps.Values(sums))...) // if this fails, they stay reserved
 	return nil
 }
 
-// admit reserves what each org's notes take, and leaves out the orgs that have no room.
+// admit reserves the memory for each org's notes, and removes the orgs without room.
 func (s *Store) admit(ctx context.Context, sums map[string]capacity.Settled) error {
 	for org, n := range sums {
 		err := s.memory.Reserve(ctx, org, n.ID, capacity.Bytes{Written: n.Written}, n.Life)
@@ -228,7 +227,7 @@ func (s *Store) set(ctx context.Context, batch map[string]pending, texts map[str
 	return err
 }
 
-// written forgets what is written, unless it was noted anew meanwhile.
+// written removes the written notes from pending, unless they were replaced meanwhile.
 func (s *Store) written(batch map[string]pending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,12 +238,12 @@ func (s *Store) written(batch map[string]pending) {
 	}
 }
 
-// again is how long a look for what is not there yet waits before its second
-// and last try: another process may be about to write it.
+// again is the pause before the second and last lookup of a missing note, because another
+// process may be about to write it.
 const again = 50 * time.Millisecond
 
-// Find returns the notes of those ids that are the org's. Ids of other orgs and
-// ids nobody has take equally long.
+// Find returns the notes of the ids that belong to the org. Other orgs' ids and unknown ids
+// take equally long.
 func (s *Store) Find(ctx context.Context, org string, ids ...string) (map[string]Note, error) {
 	found, err := s.look(ctx, org, ids)
 	if err != nil || len(found) == len(ids) {
@@ -288,7 +287,7 @@ func (s *Store) look(ctx context.Context, org string, ids []string) (map[string]
 	return found, nil
 }
 
-// Drop forgets a thing that the provider keeps no more.
+// Drop deletes the note of a thing that the provider no longer stores.
 func (s *Store) Drop(ctx context.Context, org, id string) error {
 	s.mu.Lock()
 	delete(s.pending, key(org, id))
@@ -299,7 +298,7 @@ func (s *Store) Drop(ctx context.Context, org, id string) error {
 	return s.memory.Release(ctx, key(org, id))
 }
 
-// Close waits until everything is written, or ctx ends.
+// Close waits until everything is written, or ctx is done.
 func (s *Store) Close(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() { s.writing.Wait(); close(done) }()

@@ -28,7 +28,7 @@ func TestNotes(t *testing.T) {
 	one, two := New(rdb, nil, nil), New(rdb, nil, nil)
 	n := Note{ID: "resp_1", User: "alice", Provider: "openai", Model: "m", Total: 30, Output: 10}
 	one.Put(ctx, "acme", n, Note{ID: "msg_1", Provider: "openai", Response: "resp_1", Output: 10})
-	for _, s := range []*Store{one, two} { // the other process has to look twice at most
+	for _, s := range []*Store{one, two} { // the other process needs two lookups at most
 		if got := find(t, s, "acme", "resp_1", "msg_1"); len(got) != 2 || got["resp_1"] != n || got["msg_1"].Response != "resp_1" {
 			t.Errorf("got %+v, want both notes", got)
 		}
@@ -52,7 +52,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestManyNotes writes more than fits into one write, by many callers.
+// TestManyNotes writes more than fits into one write, from many callers.
 func TestManyNotes(t *testing.T) {
 	ctx := context.Background()
 	s := New(redistest.Start(t).Client(), nil, nil)
@@ -69,7 +69,7 @@ func TestManyNotes(t *testing.T) {
 	}
 }
 
-// TestStoreAway gives up notes it cannot write and says so when asked.
+// TestStoreAway: notes that cannot be written are dropped, and lookups return an error.
 func TestStoreAway(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	defer rdb.Close()
@@ -125,8 +125,8 @@ func memory(t *testing.T, rdb *redis.Client) int64 {
 	return n
 }
 
-// TestThingsKeepToTheShareOfTheirOrg: an org without room makes nothing new, another does,
-// and what is dropped gives its bytes back.
+// TestThingsKeepToTheShareOfTheirOrg: an org without room cannot create anything, another can,
+// and deleting something frees its bytes.
 func TestThingsKeepToTheShareOfTheirOrg(t *testing.T) {
 	ctx := context.Background()
 	rdb := redistest.Start(t).Client()

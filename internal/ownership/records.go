@@ -16,7 +16,7 @@ import (
 	"github.com/llmguard/llmguard/internal/capacity"
 )
 
-// Kind says what a thing with a life of its own is.
+// Kind is the kind of a thing with its own lifetime.
 type Kind string
 
 // The kinds of things.
@@ -27,10 +27,10 @@ const (
 	UploadPart   Kind = "upload_part" // of an Upload
 	VectorStore  Kind = "vector_store"
 	Container    Kind = "container"
-	Completion   Kind = "chat.completion" // one that was to be stored
+	Completion   Kind = "chat.completion" // created with store: true
 )
 
-// life is how long a note stays; 0 is until it is dropped, as the thing does.
+// life returns how long a note is stored; 0 means until it is deleted together with the thing.
 func (k Kind) life() time.Duration {
 	switch k {
 	case Conversation, File, VectorStore:
@@ -39,20 +39,20 @@ func (k Kind) life() time.Duration {
 	return TTL
 }
 
-// MostKept is how many things of one kind an org may have; of what is private, a user.
+// MostKept is how many things of one kind an org may have, or for private kinds, a user.
 const MostKept = 100_000
 
-// ErrTooMany says that an org has [MostKept] things of a kind.
+// ErrTooMany means that an org has [MostKept] things of a kind.
 var ErrTooMany = errors.New("ownership: the org has too many of these")
 
-// ErrNoRoom says that the org has its share of Redis's memory.
+// ErrNoRoom means that the org has used up its share of Redis memory.
 var ErrNoRoom = errors.New("ownership: the org has no room for one more")
 
-// Private reports whether a thing is for the user who made it alone: what people wrote is
-// not their colleagues' to read.
+// Private reports whether a thing is visible only to the user who created it, because its
+// contents are not for colleagues to read.
 func (k Kind) Private() bool { return k == Conversation || k == Completion }
 
-// listKey is the list of an org's things of a kind, or of a user's.
+// listKey returns the key of the list of an org's, or a user's, things of a kind.
 func listKey(org, user string, k Kind) string {
 	list := "lg:{" + org + "}:owned-list:" + string(k)
 	if k.Private() {
@@ -61,15 +61,16 @@ func listKey(org, user string, k Kind) string {
 	return list
 }
 
-// forever is how long what has no end counts in memory, unless it is forgotten before.
+// forever is the lifetime in the memory accounting of what does not expire; deletion ends it
+// earlier.
 const forever = 10 * 365 * 24 * time.Hour
 
-// thingBytes is about what Redis needs for a thing and its place in a list, with a key and
+// thingBytes is approximately what Redis needs for a thing and its list entry, with a key and
 // text of usual length.
 const thingBytes = 3 * noteBytes
 
-// Room reports whether the org, or the user of what is private, may have one more of a
-// kind; else it is ErrTooMany or ErrNoRoom.
+// Room returns ErrTooMany or ErrNoRoom unless the org, or for private kinds the user, may have
+// one more of a kind.
 func (s *Store) Room(ctx context.Context, org, user string, k Kind) error {
 	n, err := s.rdb.ZCard(ctx, listKey(org, user, k)).Result()
 	if err != nil {
@@ -89,8 +90,8 @@ func (s *Store) Room(ctx context.Context, org, user string, k Kind) error {
 	return s.memory.Release(ctx, probe)
 }
 
-// Keep notes a thing that has a Kind, and lists it. When it returns nil, every process
-// knows the thing.
+// Keep records and lists a thing that has a Kind. When it returns nil, every process knows the
+// thing.
 func (s *Store) Keep(ctx context.Context, org string, n Note) error {
 	text, err := json.Marshal(n)
 	if err != nil {
@@ -99,7 +100,7 @@ func (s *Store) Keep(ctx context.Context, org string, n Note) error {
 	life := n.Kind.life()
 	life = cmp.Or(life, forever)
 	err = s.memory.Reserve(ctx, org, key(org, n.ID), capacity.Bytes{Written: int64(len(text)) + thingBytes}, life)
-	if err != nil && !capacity.IsFull(err) { // it is there already: Room refuses the next one
+	if err != nil && !capacity.IsFull(err) { // the provider has it already; Room rejects the next one
 		return err
 	}
 	pipe := s.rdb.TxPipeline()
@@ -116,8 +117,7 @@ func (s *Store) Keep(ctx context.Context, org string, n Note) error {
 	return nil
 }
 
-// Change writes another state of a note that is there. One that was dropped meanwhile
-// stays so.
+// Change updates an existing note. If the note was deleted meanwhile, it stays deleted.
 func (s *Store) Change(ctx context.Context, org string, n Note) error {
 	text, err := json.Marshal(n)
 	if err != nil {
@@ -130,7 +130,7 @@ func (s *Store) Change(ctx context.Context, org string, n Note) error {
 	return nil
 }
 
-// Forget drops a note and takes it off its list.
+// Forget deletes a note and removes it from its list.
 func (s *Store) Forget(ctx context.Context, org string, n Note) error {
 	if err := s.rdb.ZRem(ctx, listKey(org, n.User, n.Kind), n.ID).Err(); err != nil {
 		return fmt.Errorf("ownership: %w", err)
@@ -138,23 +138,23 @@ func (s *Store) Forget(ctx context.Context, org string, n Note) error {
 	return s.Drop(ctx, org, n.ID)
 }
 
-// Page says which part of a list is wanted: those after one id or before another, in the
-// list's order, which is the newest first unless Oldest is set.
+// Page selects part of a list: what comes after one id or before another, newest first unless
+// Oldest is set.
 type Page struct {
 	After, Before string
 	Oldest        bool
 	Limit         int
 }
 
-// ErrNoSuch says that a Page begins or ends at a thing the list does not have.
+// ErrNoSuch means that a Page refers to an id that is not in the list.
 var ErrNoSuch = errors.New("ownership: the list has no such thing")
 
-// List returns a part of what an org has of a kind, of what is private a user, and
-// whether there is more.
+// List returns a page of an org's things of a kind, or for private kinds of a user's, and
+// whether there are more.
 func (s *Store) List(ctx context.Context, org, user string, k Kind, p Page) (list []Note, more bool, err error) {
 	first, backwards := int64(0), false
 	at, oldest := p.After, p.Oldest
-	if at == "" && p.Before != "" { // the last ones before it: the first ones behind it the other way round
+	if at == "" && p.Before != "" { // the last ones before an id are the first ones after it in reverse order
 		at = p.Before
 		oldest = !oldest
 		backwards = true
@@ -200,7 +200,7 @@ func (s *Store) List(ctx context.Context, org, user string, k Kind, p Page) (lis
 
 func claimKey(org, what string) string { return "lg:{" + org + "}:owned-claim:" + what }
 
-// Claim reports whether the caller is the first to ask for this within a time.
+// Claim reports whether the caller is the first to claim this within life.
 func (s *Store) Claim(ctx context.Context, org, what string, life time.Duration) (bool, error) {
 	err := s.rdb.SetArgs(ctx, claimKey(org, what), "1", redis.SetArgs{Mode: "NX", TTL: life}).Err()
 	if errors.Is(err, redis.Nil) {
@@ -212,7 +212,7 @@ func (s *Store) Claim(ctx context.Context, org, what string, life time.Duration)
 	return true, nil
 }
 
-// Renew makes a claim last for a time from now, while what was claimed is being done.
+// Renew extends a claim from now, while the claimed work is being done.
 func (s *Store) Renew(ctx context.Context, org, what string, life time.Duration) error {
 	if err := s.rdb.Expire(ctx, claimKey(org, what), life).Err(); err != nil {
 		return fmt.Errorf("ownership: %w", err)

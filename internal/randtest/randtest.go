@@ -1,6 +1,6 @@
-// Package randtest seeds tests that draw. In `make test` they draw the same in every run,
-// so that a change is judged by what it changed; the long form (LLMGUARD_SOAK) draws anew
-// each time, and finds what nobody thought of. LLMGUARD_SEED replays a seed.
+// Package randtest seeds random tests. In `make test` they are the same in every run, so that
+// only a change can make them fail. The long form (LLMGUARD_SOAK) uses a new seed each time, to
+// find unexpected cases. LLMGUARD_SEED replays a seed.
 package randtest
 
 import (
@@ -30,13 +30,13 @@ func Seed(tb testing.TB) uint64 {
 	return seed
 }
 
-// Rapid seeds pgregory.net/rapid, for TestMain: its flag -rapid.seed takes precedence.
+// Rapid seeds pgregory.net/rapid, for TestMain; the flag -rapid.seed takes precedence.
 func Rapid() {
 	if long() {
 		return
 	}
 	if f := flag.Lookup("rapid.seed"); f != nil {
-		_ = f.Value.Set("1") // it is a number
+		_ = f.Value.Set("1") // always a number
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// replicated starts a primary and a replica that follows it, both with an
-// append-only file that is synced at each write.
+// replicated starts a primary and its replica, both with an append-only file that is synced on
+// every write.
 func replicated(t *testing.T) (primary, replica *redistest.Server) {
 	t.Helper()
 	aof := redistest.WithArgs("--appendonly", "yes", "--appendfsync", "always", "--repl-diskless-sync-delay", "0")
@@ -31,8 +31,8 @@ func replicated(t *testing.T) (primary, replica *redistest.Server) {
 	return primary, replica
 }
 
-// TestAcknowledged: a write that no replica has is an error, a repetition that writes
-// nothing too, until one has it; what need not be acknowledged goes on.
+// TestAcknowledged: a write that no replica has is an error, and so is repeating it without a
+// further write, until a replica has it. Scripts that need no acknowledgment are not affected.
 func TestAcknowledged(t *testing.T) {
 	primary, replica := replicated(t)
 	once := redis.NewScript("return redis.call('SET', KEYS[1], ARGV[1], 'NX') and 1 or 0")

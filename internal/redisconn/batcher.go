@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// batchRest is how long the goroutine of a Batcher waits for more before it ends.
+// batchRest is how long a Batcher's goroutine waits for more items before it exits.
 const batchRest = 50 * time.Millisecond
 
-// gatherMost is how often those who are about to come are let run.
+// gatherMost is how often Gather yields to other goroutines.
 const gatherMost = 4
 
-// Batcher gathers what many bring at the same moment into batches, carried one after
-// another: what comes while one is under way shares the next. So a thousand
-// callers need one connection and not the whole pool, and Redis one read and
-// one write. Who comes alone waits for nobody. A busy one keeps its goroutine,
-// whose stack has grown to what a round trip takes. It is safe for concurrent use.
+// Batcher collects what many goroutines add at about the same time into batches, which are
+// processed one after another: what is added while one is in progress goes into the next. So a
+// thousand callers need one connection instead of the whole pool, and Redis one read and one
+// write. A single item is processed without delay. A busy Batcher keeps its goroutine, whose
+// stack has grown to what a round trip needs. It is safe for concurrent use.
 type Batcher[T any] struct {
-	most  int // of a batch
+	most  int // batch size
 	carry func([]T)
 
 	mu      sync.Mutex
 	waiting []T
-	kick    chan struct{} // nil while there is no goroutine
+	kick    chan struct{} // nil if no goroutine is running
 }
 
-// NewBatcher returns one that has at most so many carried at a time.
+// NewBatcher returns a Batcher that passes up to most items at a time to carry.
 func NewBatcher[T any](most int, carry func([]T)) *Batcher[T] {
 	return &Batcher[T]{most: most, carry: carry}
 }
 
-// Add brings something; it is carried soon.
+// Add adds an item, which will be processed soon.
 func (b *Batcher[T]) Add(x T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,7 +47,7 @@ func (b *Batcher[T]) Add(x T) {
 	}
 }
 
-// run carries until nothing has come for batchRest.
+// run processes batches until nothing has been added for batchRest.
 func (b *Batcher[T]) run(kick <-chan struct{}) {
 	rest := time.NewTimer(batchRest)
 	defer rest.Stop()
@@ -71,9 +71,9 @@ func (b *Batcher[T]) run(kick <-chan struct{}) {
 	}
 }
 
-// Gather lets the goroutines run that can, until no more of them have come to wait,
-// and returns how many do: what is done for several at a time wakes them together,
-// and a call for the first alone would make the others wait for it.
+// Gather yields to runnable goroutines until no more of them come to wait, and returns how many
+// are waiting. Work done for several callers wakes them together, and sending a call for the
+// first alone would make the others wait for it.
 func Gather(waiting func() int) int {
 	n := 0
 	for range gatherMost {
@@ -105,7 +105,7 @@ func (b *Batcher[T]) next() []T {
 	return batch
 }
 
-// end reports whether the goroutine may go: nothing waits.
+// end reports whether the goroutine may exit because nothing is waiting.
 func (b *Batcher[T]) end() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,53 +11,52 @@ import (
 )
 
 const (
-	maxQueued  = 20_000                // commands that wait for a Redis that does not answer
+	maxQueued  = 20_000                // commands that may wait for an unresponsive Redis
 	flightMost = 300                   // commands sent together
-	slowFlight = 50 * time.Millisecond // after which others no longer wait for it
-	maxFlights = 8                     // under way at a time
+	slowFlight = 50 * time.Millisecond // after this time others no longer wait for it
+	maxFlights = 8                     // concurrent batches
 
-	// A single server carries out one flight after the other, and on a busy machine
-	// every one of a burst takes long: others would only open a connection each.
-	singleSlow    = time.Millisecond // more, for every command aboard
+	// A single server executes one batch after the other, and on a busy machine each of a burst
+	// takes long. More batches would only open more connections.
+	singleSlow    = time.Millisecond // additional time per command in the batch
 	singleFlights = 2
 )
 
-// errQueued is what a caller gets when too many wait already.
+// errQueued is returned if too many commands are waiting.
 var errQueued = errors.New("too many scripts wait for redis")
 
-// Coalescer sends the scripts of concurrent calls together: what is asked for while a
-// flight is under way leaves with the next one. At 16 concurrent callers a script
-// costs a third of our CPU that it costs by itself, and Redis less, too. A flight
-// that is slow, such as to a node that is away, is not waited for. Each caller waits
-// no longer than its context; what it asked for may still be carried out, as after
-// any lost reply. It is safe for concurrent use.
+// Coalescer sends the scripts of concurrent calls together: those requested while a batch is in
+// progress are sent in the next one. With 16 concurrent callers a script costs a third of the
+// CPU time that it costs alone, and less in Redis, too. Later batches do not wait for a slow
+// one, such as one to an unreachable node. Each caller waits no longer than its context allows;
+// as after any lost reply, its script may still be executed. It is safe for concurrent use.
 type Coalescer struct {
 	redis.Scripter
 	rdb    redis.UniversalClient
 	join   Join
 	single bool          // one server, or one at a time
-	most   int           // flights under way at a time
-	each   time.Duration // what a command aboard adds to slowFlight
+	most   int           // maximum concurrent batches
+	each   time.Duration // what a command adds to slowFlight
 	wait   []any         // command that waits for a replica; nil: none
 
 	mu      sync.Mutex
 	queued  []*queued
 	waiting int       // commands in queued
-	flights int       // under way
-	slow    time.Time // when the last one to leave is no longer waited for
+	flights int       // batches in progress
+	slow    time.Time // when others no longer wait for the latest batch
 }
 
-// queued is what one caller asks for. Its commands belong to the flight until done.
+// queued is one caller's request. Its commands belong to the batch until done is closed.
 type queued struct {
 	ctx  context.Context
 	cmds []redis.Cmder
-	left bool // they are in a flight or were; Line.mu guards it
-	late bool // it was gone before they were sent
-	safe bool // they have to be acknowledged by a replica
+	left bool // part of a batch, now or before; guarded by Coalescer.mu
+	late bool // ctx was done before they were sent
+	safe bool // a replica must acknowledge them
 	done chan struct{}
 }
 
-// Pipelined returns a Line on a client.
+// Pipelined returns a Coalescer for a client.
 func Pipelined(rdb redis.UniversalClient) *Coalescer {
 	l := &Coalescer{Scripter: rdb, rdb: rdb, most: maxFlights}
 	if _, single := rdb.(*redis.Client); single {
@@ -68,12 +67,11 @@ func Pipelined(rdb redis.UniversalClient) *Coalescer {
 	return l
 }
 
-// Join has the commands of a flight carried out by fewer. The function it returns
-// queues what is to be sent, and true says that it is to be called again when that has
-// its replies: to read them, and to queue what is still to be sent. When it returns
-// false, every command has its reply once what it queued has. Flights that are slow
-// may be joined at the same time as others. nil instead of a function has them sent as
-// they are.
+// Join replaces the commands of a batch by fewer. The function it returns queues the commands
+// to send. If it returns true, it is called again once they have replies, to read these and to
+// queue further commands. If it returns false, every original command has its reply once the
+// last queued commands have theirs. It may be called concurrently for slow batches. If Join
+// returns nil, the commands are sent unchanged.
 type Join func(cmds []redis.Cmder) func(context.Context, redis.Pipeliner) (again bool)
 
 // Joined is Pipelined with a Join.
@@ -83,25 +81,23 @@ func Joined(rdb redis.UniversalClient, join Join) *Coalescer {
 	return l
 }
 
-// waitKey is written before each wait: a replica that has it has all that was
-// written before, by any connection.
+// waitKey is written before each wait: a replica that has it has everything written before, by
+// any connection.
 const waitKey = "lg:wait"
 
-// errUnacknowledged is what a command gets that was carried out, while no replica
-// has confirmed it.
+// errUnacknowledged is the error of a command that was executed but not confirmed by a replica.
 var errUnacknowledged = errors.New("no replica acknowledged the write in time")
 
-// Acknowledged is scripts whose writes a replica has when they return.
+// Acknowledged runs scripts and returns once a replica has their writes.
 type Acknowledged struct {
 	redis.Scripter
 	line *Coalescer
 }
 
-// Acknowledged returns scripts that return without an error only when a replica
-// has what they wrote, and all that was written before; other errors mean what they
-// mean without. With aof it has it on disk, and so has the primary, which takes
-// Redis 7.2. Wait bounds the waiting. It is not for clusters, and to be called before
-// the Line is used.
+// Acknowledged returns a Scripter whose scripts succeed only if a replica has what they wrote
+// and everything written before; other errors have their usual meaning. With aof the replica
+// and the primary have it on disk, which requires Redis 7.2. wait limits the waiting time. It
+// does not support clusters, and must be called before the Coalescer is used.
 func (l *Coalescer) Acknowledged(wait time.Duration, aof bool) *Acknowledged {
 	l.wait = []any{"wait", 1, wait.Milliseconds()}
 	if aof {
@@ -110,25 +106,25 @@ func (l *Coalescer) Acknowledged(wait time.Duration, aof bool) *Acknowledged {
 	return &Acknowledged{l.Scripter, l}
 }
 
-// Eval sends the command down the line.
+// Eval sends the command with the next batch.
 func (a *Acknowledged) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
 	return a.line.one(ctx, command(ctx, "eval", script, keys, args), true)
 }
 
-// EvalSha sends the command down the line.
+// EvalSha sends the command with the next batch.
 func (a *Acknowledged) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
 	return a.line.one(ctx, command(ctx, "evalsha", sha1, keys, args), true)
 }
 
-// Process sends the command down the line; see Coalescer.Process.
+// Process sends the command with the next batch; see Coalescer.Process.
 func (a *Acknowledged) Process(ctx context.Context, cmd redis.Cmder) error {
 	return a.line.process(ctx, cmd, true)
 }
 
-// Batch gathers scripts that leave together.
+// Batch returns an empty Batch.
 func (a *Acknowledged) Batch() *Batch { return &Batch{line: a.line, safe: true} }
 
-// exec sends a pipeline; safe: it reports whether a replica has what was written.
+// exec sends a pipeline; if safe, it reports whether a replica has its writes.
 func (l *Coalescer) exec(ctx context.Context, pipe redis.Pipeliner, safe bool) bool {
 	if !safe {
 		_, _ = pipe.Exec(ctx) // each command has its own error
@@ -145,18 +141,18 @@ func (l *Coalescer) exec(ctx context.Context, pipe redis.Pipeliner, safe bool) b
 	return err == nil && len(n) == 2 && n[0] >= 1 && n[1] >= 1
 }
 
-// Eval sends the command down the line.
+// Eval sends the command with the next batch.
 func (l *Coalescer) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
 	return l.one(ctx, command(ctx, "eval", script, keys, args), false)
 }
 
-// EvalSha sends the command down the line.
+// EvalSha sends the command with the next batch.
 func (l *Coalescer) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
 	return l.one(ctx, command(ctx, "evalsha", sha1, keys, args), false)
 }
 
-// Process sends the command down the line. When ctx has ended, the command must not be read
-// after an error: it may be under way.
+// Process sends the command with the next batch. If it returns an error after ctx is done, the
+// command must not be read, because it may be in progress.
 func (l *Coalescer) Process(ctx context.Context, cmd redis.Cmder) error {
 	return l.process(ctx, cmd, false)
 }
@@ -170,19 +166,19 @@ func (l *Coalescer) process(ctx context.Context, cmd redis.Cmder, safe bool) err
 
 func (l *Coalescer) one(ctx context.Context, cmd *redis.Cmd, safe bool) *redis.Cmd {
 	if err := l.send(ctx, []redis.Cmder{cmd}, safe); err != nil {
-		// The flight may still be writing to cmd: nobody may look at it.
+		// The batch may still be writing to cmd, so the caller must not read it.
 		cmd = redis.NewCmd(ctx, cmd.Name())
 		cmd.SetErr(err)
 	}
 	return cmd
 }
 
-// command is an EVAL or EVALSHA.
+// command returns an EVAL or EVALSHA command.
 func command(ctx context.Context, name, script string, keys []string, args []any) *redis.Cmd {
 	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, name, script, len(keys))
 	for i := range keys {
-		all = append(all, &keys[i]) // an interface of a string is a piece of memory each
+		all = append(all, &keys[i]) // a pointer, because an interface holding a string allocates
 	}
 	all = append(all, args...)
 	cmd := redis.NewCmd(ctx, all...)
@@ -192,8 +188,8 @@ func command(ctx context.Context, name, script string, keys []string, args []any
 	return cmd
 }
 
-// send has commands carried out. With an error they must not be looked at, else
-// each has its own.
+// send executes commands. If it returns an error, they must not be read; otherwise each has its
+// own error.
 func (l *Coalescer) send(ctx context.Context, cmds []redis.Cmder, safe bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -216,7 +212,8 @@ func (l *Coalescer) send(ctx context.Context, cmds []redis.Cmder, safe bool) err
 	}
 }
 
-// queue puts commands among those of the next flight; false: too many wait. l.mu is held.
+// queue adds commands to the next batch; it returns false if too many are waiting. l.mu must be
+// held.
 func (l *Coalescer) queue(a *queued) bool {
 	if l.waiting+len(a.cmds) > maxQueued {
 		return false
@@ -225,7 +222,7 @@ func (l *Coalescer) queue(a *queued) bool {
 	return true
 }
 
-// depart has what is queued leave now, if it may. l.mu is held, and is not afterwards.
+// depart sends the queued commands now, if allowed. l.mu must be held, and is released.
 func (l *Coalescer) depart(ctx context.Context) {
 	leaves := l.flights == 0 || l.flights < l.most && time.Now().After(l.slow)
 	if leaves {
@@ -233,11 +230,11 @@ func (l *Coalescer) depart(ctx context.Context) {
 	}
 	l.mu.Unlock()
 	if leaves {
-		go l.fly(context.WithoutCancel(ctx)) // the client's own timeouts bound it
+		go l.fly(context.WithoutCancel(ctx)) // limited by the client's own timeouts
 	}
 }
 
-// fly carries out what is queued, until nothing is.
+// fly executes batches until nothing is queued.
 func (l *Coalescer) fly(ctx context.Context) {
 	for {
 		aboard := l.board()
@@ -255,7 +252,7 @@ func (l *Coalescer) fly(ctx context.Context) {
 	}
 }
 
-// unacknowledged gives the commands that were carried out their error.
+// unacknowledged sets the error of the commands that were executed.
 func (a *queued) unacknowledged() {
 	for _, cmd := range a.cmds {
 		if cmd.Err() == nil {
@@ -264,8 +261,8 @@ func (a *queued) unacknowledged() {
 	}
 }
 
-// carry sends commands and waits until each has its reply or its error; safe: it
-// reports whether a replica has what they wrote.
+// carry sends commands and waits until each has its reply or error; if safe, it reports whether
+// a replica has their writes.
 func (l *Coalescer) carry(ctx context.Context, cmds []redis.Cmder, safe bool) (acknowledged bool) {
 	var queue func(context.Context, redis.Pipeliner) bool
 	if l.join != nil {
@@ -285,7 +282,7 @@ func (l *Coalescer) carry(ctx context.Context, cmds []redis.Cmder, safe bool) (a
 	return acknowledged
 }
 
-// present returns the commands of those who still wait.
+// present returns the commands of callers that still wait.
 func present(aboard []*queued) []redis.Cmder {
 	var cmds []redis.Cmder
 	for _, a := range aboard {
@@ -302,7 +299,7 @@ func present(aboard []*queued) []redis.Cmder {
 	return cmds
 }
 
-// board takes those of the next flight; none ends the flying.
+// board takes the requests for the next batch; if there are none, the goroutine ends.
 func (l *Coalescer) board() []*queued {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -325,24 +322,24 @@ func (l *Coalescer) board() []*queued {
 	return aboard
 }
 
-// Batch gathers scripts that leave together.
+// Batch returns an empty Batch.
 func (l *Coalescer) Batch() *Batch { return &Batch{line: l} }
 
-// Batch is scripts that leave together. It is for one goroutine.
+// Batch is a group of scripts that are sent together. It is not safe for concurrent use.
 type Batch struct {
 	line *Coalescer
 	cmds []redis.Cmder
 	safe bool
 }
 
-// Process adds a command, which has its reply after Exec.
+// Process adds a command, whose reply is available after Exec.
 func (b *Batch) Process(_ context.Context, cmd redis.Cmder) error {
 	b.cmds = append(b.cmds, cmd)
 	return nil
 }
 
-// Exec sends the commands and waits for them, no longer than ctx. Each has its own
-// error then. With an error after ctx has ended they must not be looked at.
+// Exec sends the commands and waits for them, no longer than ctx. Then each has its own error.
+// If it returns an error after ctx is done, the commands must not be read.
 func (b *Batch) Exec(ctx context.Context) ([]redis.Cmder, error) {
 	if len(b.cmds) == 0 {
 		return nil, nil

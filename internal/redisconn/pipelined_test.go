@@ -23,12 +23,12 @@ func pipelined(tb testing.TB, s *redistest.Server) (redis.UniversalClient, *redi
 	return rdb, redisconn.Pipelined(rdb)
 }
 
-// A caller waits as long as its context says, however silent Redis is, and the
-// line works on when Redis does.
+// A caller waits as long as its context allows, however unresponsive Redis is, and the
+// Coalescer works again when Redis does.
 func TestPipelinedObeysTheContext(t *testing.T) {
 	server := redistest.Start(t)
 	o := redisconn.Options(server.Addr)
-	o.ReadTimeout, o.WriteTimeout = time.Hour, time.Hour // nothing but the context ends a wait
+	o.ReadTimeout, o.WriteTimeout = time.Hour, time.Hour // only the context limits the wait
 	rdb := redisconn.Open(redisconn.Single, o)
 	t.Cleanup(func() { _ = rdb.Close() })
 	scripts := redisconn.Pipelined(rdb)
@@ -71,8 +71,8 @@ func TestPipelinedObeysTheContext(t *testing.T) {
 	}
 }
 
-// A batch's scripts are carried out in order, each with its own error, and a batch
-// waits no longer than its context either.
+// A batch's scripts are executed in order, each with its own error, and a batch waits no longer
+// than its context either.
 func TestBatch(t *testing.T) {
 	server := redistest.Start(t)
 	rdb, line := pipelined(t, server)
@@ -120,7 +120,7 @@ func add(t *testing.T, b *redisconn.Batch, args ...any) *redis.Cmd {
 	return cmd
 }
 
-// BenchmarkScripts measures our own CPU time per script with 16 callers.
+// BenchmarkScripts measures the CPU time per script of this process, with 16 callers.
 func BenchmarkScripts(b *testing.B) {
 	server := redistest.Start(b)
 	rdb, line := pipelined(b, server)

@@ -8,19 +8,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Prefetch is a script that was asked for before anybody waits for it. It leaves with the
-// next flight, which nobody starts on its account: at the latest when it is waited for.
-// Whoever has it calls Wait or Cancel in the end. Its methods are for one goroutine at
-// a time.
+// Prefetch is a script that is queued before its reply is needed. It is sent with the next
+// batch, but does not start one until Wait is called. The owner must finally call Wait or
+// Cancel. Its methods must be called by one goroutine at a time.
 type Prefetch struct {
 	line  *Coalescer
 	asked queued
 	cmd   *redis.Cmd
 }
 
-// Prefetch asks for a script, unless ctx ends before it leaves. It is nil where that is not
-// possible: too many commands wait already, or the servers are a cluster, where the
-// script's node may be away and what it leaves with would wait for that.
+// Prefetch queues a script, which is dropped if ctx is done before it is sent. It returns nil
+// if too many commands are waiting, or if the servers are a cluster: the script's node may be
+// unreachable, which would delay the rest of the batch.
 func (l *Coalescer) Prefetch(ctx context.Context, sha1 string, keys []string, args ...any) *Prefetch {
 	if !l.single {
 		return nil
@@ -35,7 +34,7 @@ func (l *Coalescer) Prefetch(ctx context.Context, sha1 string, keys []string, ar
 	return a
 }
 
-// Came reports whether Wait needs no time any more.
+// Came reports whether Wait would return immediately.
 func (a *Prefetch) Came() bool {
 	select {
 	case <-a.asked.done:
@@ -45,9 +44,9 @@ func (a *Prefetch) Came() bool {
 	}
 }
 
-// Wait returns the command with its reply or its error, for which it waits no longer
-// than ctx and most. With an error the reply may still come: Wait can be called again.
-// The error is context.Canceled, and so every later one, when the script never left.
+// Wait returns the command with its reply or error, and waits no longer than ctx and most.
+// After an error the reply may still arrive, and Wait can be called again. If the script was
+// never sent, this and every later error is context.Canceled.
 func (a *Prefetch) Wait(ctx context.Context, most time.Duration) (*redis.Cmd, error) {
 	if !a.Came() {
 		if err := a.wait(ctx, most); err != nil {
@@ -77,7 +76,7 @@ func (a *Prefetch) wait(ctx context.Context, most time.Duration) error {
 	}
 }
 
-// Cancel takes the script back. It is false when that is too late: it left.
+// Cancel withdraws the script. It returns false if the script has already been sent.
 func (a *Prefetch) Cancel() bool {
 	l := a.line
 	l.mu.Lock()

@@ -15,7 +15,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// flights counts the commands of each flight that left.
+// flights counts the commands of each batch that was sent.
 type flights struct {
 	mu   sync.Mutex
 	sent []int
@@ -26,7 +26,7 @@ func (f *flights) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return
 
 func (f *flights) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if cmds[0].Name() == "evalsha" { // and not what opens a connection
+		if cmds[0].Name() == "evalsha" { // and not the commands that open a connection
 			f.mu.Lock()
 			f.sent = append(f.sent, len(cmds))
 			f.mu.Unlock()
@@ -44,11 +44,11 @@ func (f *flights) are(t *testing.T, want ...int) {
 	}
 }
 
-// aheadOn returns a line that knows the script, and what leaves on it.
+// aheadOn returns a Coalescer on which the script is loaded, and the batches that it sends.
 func aheadOn(t *testing.T, s *redistest.Server) (*redisconn.Coalescer, *flights) {
 	t.Helper()
 	o := redisconn.Options(s.Addr)
-	o.ReadTimeout, o.WriteTimeout = time.Hour, time.Hour // nothing but the context ends a wait
+	o.ReadTimeout, o.WriteTimeout = time.Hour, time.Hour // only the context limits the wait
 	rdb := redisconn.Open(redisconn.Single, o)
 	t.Cleanup(func() { _ = rdb.Close() })
 	if err := count.Load(t.Context(), rdb).Err(); err != nil {
@@ -72,8 +72,7 @@ func counted(t *testing.T, a *redisconn.Prefetch) int {
 	return n
 }
 
-// What was asked for ahead leaves with the next script, before it, or when it is
-// waited for.
+// A prefetched script is sent with the next script, before it, or when it is waited for.
 func TestAhead(t *testing.T) {
 	line, sent := aheadOn(t, redistest.Start(t))
 	a := line.Prefetch(t.Context(), count.Hash(), []string{"n"})
@@ -93,7 +92,7 @@ func TestAhead(t *testing.T) {
 	sent.are(t, 2, 1)
 }
 
-// What was cancelled, or whose caller left, before it left is never sent.
+// A script that was cancelled, or whose context was done, before it was sent is never sent.
 func TestAheadCancelled(t *testing.T) {
 	line, sent := aheadOn(t, redistest.Start(t))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -113,7 +112,8 @@ func TestAheadCancelled(t *testing.T) {
 	}
 }
 
-// A wait for what was asked for ahead ends with its time; the reply can still be had.
+// Waiting for a prefetched script ends after the given time; the reply is still available
+// later.
 func TestAheadSilence(t *testing.T) {
 	server := redistest.Start(t)
 	line, _ := aheadOn(t, server)
@@ -135,7 +135,8 @@ func TestAheadSilence(t *testing.T) {
 	}
 }
 
-// On a cluster nothing is asked for ahead, and not without bounds anywhere.
+// Prefetch is not possible on a cluster, and the number of waiting scripts is limited
+// everywhere.
 func TestAheadRefused(t *testing.T) {
 	cluster := redisconn.Open(redisconn.Cluster, redisconn.Options("127.0.0.1:1", "127.0.0.1:2"))
 	t.Cleanup(func() { _ = cluster.Close() })

@@ -1,5 +1,5 @@
-// Package redisconn opens Redis clients the one way this program uses them, so
-// that tests of outages try the timeouts that are shipped.
+// Package redisconn creates Redis clients with the options of this program, so that tests of
+// outages use the timeouts of releases.
 package redisconn
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Mode is how the servers are put together.
+// Mode is the topology of the servers.
 type Mode string
 
 // Modes. The zero value is Single.
@@ -18,20 +18,20 @@ const (
 	Cluster  Mode = "cluster"
 )
 
-// Options holds what measured failovers taught: one dial attempt a command and
-// a cluster map that is re-read four times a second, while it is used, follow a
-// failover within 0.5 s; the library's defaults take about a minute. Addrs are those of the server, the sentinels or
-// some cluster nodes.
+// Options returns the client options, chosen from measured failovers. With one dial attempt per
+// command, and a cluster map that is reread four times a second while in use, clients follow a
+// failover within 0.5 s; with the library's defaults it takes about a minute. addrs are those
+// of the server, the sentinels or some cluster nodes.
 func Options(addrs ...string) *redis.UniversalOptions {
 	return &redis.UniversalOptions{
 		Addrs: addrs, ClientName: "llmguard",
 		DialTimeout: time.Second, DialerRetries: 1, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second,
 		PoolSize: 64, MinIdleConns: 2, ContextTimeoutEnabled: true, MaxRetries: 2,
-		Protocol: 2, // nothing of RESP3 is used, and looking for its pushes costs a system call a command
+		Protocol: 2, // RESP3 is not needed, and checking for its push messages costs a system call per command
 	}
 }
 
-// Open returns a client; it does not wait for a server to answer.
+// Open returns a client; it does not connect yet.
 func Open(mode Mode, o *redis.UniversalOptions) redis.UniversalClient {
 	switch mode {
 	case Cluster:

@@ -18,8 +18,8 @@ import (
 
 const allSlots = 16384
 
-// Group is several servers that make one store: a cluster, or a primary with
-// replicas that sentinels watch. Its methods are for one goroutine.
+// Group is several servers that form one store: a cluster, or a primary with replicas and
+// sentinels. Its methods are not safe for concurrent use.
 type Group struct {
 	Nodes     []*Server // primaries first
 	Sentinels []*Server // none in a cluster
@@ -28,8 +28,8 @@ type Group struct {
 	mode redisconn.Mode
 }
 
-// StartCluster runs a Redis Cluster and waits until it serves. A node counts as
-// dead after 2 s.
+// StartCluster runs a Redis Cluster and waits until it serves. A node is considered dead after
+// 2 s.
 func StartCluster(tb testing.TB, masters, replicasEach int, opts ...Option) *Group {
 	tb.Helper()
 	g := &Group{tb: tb, mode: redisconn.Cluster}
@@ -47,7 +47,7 @@ func StartCluster(tb testing.TB, masters, replicasEach int, opts ...Option) *Gro
 			}
 			g.do(n, args...)
 		}
-		for _, other := range g.Nodes[:i] { // gossip alone takes seconds
+		for _, other := range g.Nodes[:i] { // gossip alone would take seconds
 			host, port, _ := net.SplitHostPort(other.Addr)
 			g.do(n, "cluster", "meet", host, port)
 		}
@@ -67,8 +67,8 @@ func StartCluster(tb testing.TB, masters, replicasEach int, opts ...Option) *Gro
 	return g
 }
 
-// withBusPort moves a server to a port that leaves room for the cluster's bus,
-// 10000 above it.
+// withBusPort moves a server to a port for which the cluster bus port, 10000 above it, is
+// valid.
 func withBusPort(s *Server) {
 	s.tb.Helper()
 	for range 200 {
@@ -83,11 +83,11 @@ func withBusPort(s *Server) {
 	s.tb.Fatal("no two free ports 10000 apart")
 }
 
-// taken are the ports that servers of this process have had.
+// taken are the ports that servers of this process have used.
 var taken sync.Map
 
-// free reports whether a server may have a port. None is given twice: the server
-// that had it may be down only for a while.
+// free reports whether a server may use a port. None is used twice, because its former server
+// may be down only temporarily.
 func free(port int) bool {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
@@ -98,8 +98,8 @@ func free(port int) bool {
 	return !had
 }
 
-// Healthy waits until all of a cluster's living nodes see it whole and every
-// replica follows its primary.
+// Healthy waits until all living nodes see the complete cluster and every replica follows its
+// primary.
 func (g *Group) Healthy() {
 	g.tb.Helper()
 	g.wait("the cluster to be whole", func() bool {
@@ -116,12 +116,12 @@ func (g *Group) Healthy() {
 	})
 }
 
-// ID returns a cluster node's name.
+// ID returns a cluster node's id.
 func (g *Group) ID(n *Server) string {
 	return g.text(n, "cluster", "myid")
 }
 
-// Owner returns the living node that a cluster's slot belongs to.
+// Owner returns the living node that serves the slot of a key.
 func (g *Group) Owner(key string) *Server {
 	g.tb.Helper()
 	slot, _ := strconv.Atoi(g.text(g.living(), "cluster", "keyslot", key))
@@ -158,9 +158,9 @@ func (g *Group) living() *Server {
 	return nil
 }
 
-// MoveSlot moves the slot of a key to another primary, as an operator's tools
-// do: the slot is open in both while its keys move one by one, with a pause
-// after each. It returns how many keys moved.
+// MoveSlot moves the slot of a key to another primary like an operator's tools: the slot is
+// open in both while its keys move one by one, with a pause after each. It returns how many
+// keys moved.
 func (g *Group) MoveSlot(key string, to *Server, pause time.Duration) int {
 	g.tb.Helper()
 	from := g.Owner(key)
@@ -184,8 +184,8 @@ func (g *Group) MoveSlot(key string, to *Server, pause time.Duration) int {
 	return moved
 }
 
-// Client returns a client with the program's own options, closed when the test
-// ends. An address that is given replaces those of the group.
+// Client returns a client with the program's own options, closed at the end of the test. Given
+// addresses replace those of the group.
 func (g *Group) Client(addrs ...string) redis.UniversalClient {
 	list := g.Nodes
 	if g.mode == redisconn.Sentinel {
@@ -213,8 +213,7 @@ func (g *Group) do(n *Server, args ...any) any {
 	return out
 }
 
-// text is do for answers that are one string; empty when the node does not
-// answer.
+// text is do for replies that are one string; empty if the node does not reply.
 func (g *Group) text(n *Server, args ...any) string {
 	out, err := n.direct().Do(context.Background(), args...).Result()
 	if err != nil {

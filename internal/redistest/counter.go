@@ -8,19 +8,18 @@ import (
 	"testing"
 )
 
-// Counter is a network in front of one server that counts round trips: what is
-// sent on a connection and then answered, be it one command or a pipeline of
-// many. Its methods are safe for concurrent use.
+// Counter is a proxy in front of one server that counts round trips: data sent on a connection
+// and then answered, be it one command or a pipeline. Its methods are safe for concurrent use.
 type Counter struct {
 	Addr string // host:port
 
 	trips atomic.Int64
 	mu    sync.Mutex
-	open  map[net.Conn]struct{} // nil once it has ended
+	open  map[net.Conn]struct{} // nil after the end
 	all   sync.WaitGroup
 }
 
-// NewCounter opens a Counter to a server's address; it ends with the test.
+// NewCounter starts a Counter for a server's address, until the end of the test.
 func NewCounter(tb testing.TB, addr string) *Counter {
 	tb.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -50,10 +49,10 @@ func NewCounter(tb testing.TB, addr string) *Counter {
 	return c
 }
 
-// Trips is the number of round trips so far, of all connections.
+// Trips returns the number of round trips so far, over all connections.
 func (c *Counter) Trips() int64 { return c.trips.Load() }
 
-// serve passes bytes both ways until either side closes.
+// serve forwards bytes both ways until either side closes.
 func (c *Counter) serve(client net.Conn, addr string) {
 	server, err := net.Dial("tcp", addr)
 	if err != nil || !c.keep(client, server) {
@@ -84,8 +83,8 @@ func (c *Counter) keep(conns ...net.Conn) bool {
 	return true
 }
 
-// pass copies until one side closes, and then closes both; seen comes before
-// what it is about.
+// pass copies until one side closes, and then closes both; it calls seen before it forwards
+// data.
 func (c *Counter) pass(to io.WriteCloser, from net.Conn, seen func()) {
 	defer func() {
 		_ = to.Close()

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// FillDisk lets the server fail to save its data, as one does whose disk is full. From then
-// on it refuses writes with MISCONF, until FreeDisk.
+// FillDisk makes saving fail, as on a full disk. Until FreeDisk, the server refuses writes with
+// MISCONF.
 func (s *Server) FillDisk() {
 	s.tb.Helper()
 	ctx, rdb := context.Background(), s.direct()
-	// A file replaces no directory, whoever the user is.
+	// A file cannot replace a directory, even for root.
 	if err := os.MkdirAll(filepath.Join(s.dir, "dump.rdb", "x"), 0o700); err != nil {
 		s.tb.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func (s *Server) FillDisk() {
 	s.tb.Fatal("the save did not fail")
 }
 
-// FreeDisk lets the server take writes again.
+// FreeDisk makes the server accept writes again.
 func (s *Server) FreeDisk() {
 	s.tb.Helper()
 	if err := s.direct().ConfigSet(context.Background(), "stop-writes-on-bgsave-error", "no").Err(); err != nil {

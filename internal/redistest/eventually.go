@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Eventually waits until a condition holds that something else brings about.
+// Eventually waits until a condition holds that something else makes true.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {

@@ -22,7 +22,7 @@ func TestSentinelFailsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := g.Primary()
-	g.wait("the replica to have the key", func() bool { // one that lags would lose it
+	g.wait("the replica to have the key", func() bool { // a replica that lags would lose it
 		return g.text(g.Nodes[1], "exists", "a") == "1"
 	})
 	old.Kill()

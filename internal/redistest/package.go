@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ForPackage starts one server that all tests of a package share, runs them, and
-// returns the exit code for TestMain. Tests keep apart by ids of their own.
+// ForPackage starts one server that all tests of a package share, runs them, and returns the
+// exit code for TestMain. Tests must use distinct ids.
 func ForPackage(m *testing.M, server **Server, opts ...Option) int {
 	redis.SetLogger(silent{})
 	tb := &packageTB{}
@@ -19,13 +19,13 @@ func ForPackage(m *testing.M, server **Server, opts ...Option) int {
 	return m.Run()
 }
 
-// silent drops what the client logs: tests end servers on purpose.
+// silent drops the client's log lines, because tests stop servers on purpose.
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// packageTB lasts as long as all tests of a package. It has what this package
-// calls, and no more.
+// packageTB lives as long as all tests of a package. It implements only what this package
+// calls.
 type packageTB struct {
 	testing.TB
 	cleanups []func()
@@ -52,7 +52,7 @@ func (p *packageTB) Fatal(args ...any) {
 
 func (p *packageTB) Fatalf(format string, args ...any) { p.Fatal(fmt.Sprintf(format, args...)) }
 
-// end undoes what was done for the package, the last thing first.
+// end runs the package's cleanups, last one first.
 func (p *packageTB) end() {
 	for i := len(p.cleanups) - 1; i >= 0; i-- {
 		p.cleanups[i]()

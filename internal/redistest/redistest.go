@@ -19,8 +19,8 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// Server is one child redis-server on 127.0.0.1, ended when the test ends.
-// Its methods are for one goroutine.
+// Server is a child redis-server on 127.0.0.1 that ends with the test. Its methods are not safe
+// for concurrent use.
 type Server struct {
 	Addr string // host:port
 
@@ -42,10 +42,9 @@ func WithArgs(args ...string) Option {
 	return func(s *Server) { s.args = append(s.args, args...) }
 }
 
-// Start runs a redis-server and waits until it answers. The test fails when
-// redis-server is not on PATH: scripts are never tested on an imitation only.
-// It also turns off the log lines of go-redis, which would be printed among the
-// results.
+// Start runs a redis-server and waits until it replies. The test fails if redis-server is not
+// on the PATH, because scripts must not be tested on an imitation only. It also disables the
+// log lines of go-redis, which would be mixed with the results.
 func Start(tb testing.TB, opts ...Option) *Server {
 	tb.Helper()
 	logging.Disable()
@@ -80,8 +79,8 @@ func (s *Server) Restart() {
 	}
 }
 
-// launch starts the process and waits until it answers. It reports false when
-// another one has its port.
+// launch starts the process and waits until it replies. It returns false if another process has
+// its port.
 func (s *Server) launch() bool {
 	s.tb.Helper()
 	logged := len(s.log())
@@ -92,7 +91,7 @@ func (s *Server) launch() bool {
 		s.tb.Fatalf("start redis-server (make test installs it): %v", err)
 	}
 	pause := time.Millisecond
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); { // a large append-only file takes its time
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); { // loading a large append-only file takes time
 		if s.answers() {
 			return true
 		}
@@ -106,8 +105,8 @@ func (s *Server) launch() bool {
 	return false
 }
 
-// answers reports whether this very process takes commands: another one may have
-// its port. It uses no client, whose second attempt comes only after 100 ms.
+// answers reports whether this process itself accepts commands, because another one may have
+// its port. It does not use a client, whose second attempt would come only after 100 ms.
 func (s *Server) answers() bool {
 	conn, err := net.Dial("tcp", s.Addr)
 	if err != nil {
@@ -123,7 +122,7 @@ func (s *Server) answers() bool {
 			own = true
 		case text == "+PONG":
 			return own
-		case strings.HasPrefix(text, "-"): // it is loading
+		case strings.HasPrefix(text, "-"): // still loading
 			return false
 		}
 	}
@@ -158,14 +157,14 @@ func (s *Server) Signal(sig os.Signal) error {
 	return s.cmd.Process.Signal(sig)
 }
 
-// Client returns a new client, closed when the test ends.
+// Client returns a new client, closed at the end of the test.
 func (s *Server) Client() *redis.Client {
 	rdb := redis.NewClient(&redis.Options{Addr: s.Addr})
 	s.tb.Cleanup(func() { _ = rdb.Close() })
 	return rdb
 }
 
-// direct returns the client that this package itself talks to the server with.
+// direct returns this package's own client for the server.
 func (s *Server) direct() *redis.Client {
 	if s.own == nil {
 		s.own = redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1, Protocol: 2})
@@ -182,9 +181,9 @@ func (s *Server) FlushAll() {
 	}
 }
 
-// FreePort returns a port outside the range that the system gives to outgoing
-// connections. A port of that range may be taken while a killed server is down,
-// even by a client that dials it: to itself.
+// FreePort returns a port outside the range for outgoing connections. A port within that range
+// may be taken while a killed server is down, even by a client that dials it and connects to
+// itself.
 func FreePort(tb testing.TB) string {
 	tb.Helper()
 	for range 200 {

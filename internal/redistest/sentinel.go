@@ -14,10 +14,10 @@ import (
 
 const masterName = "llmguard"
 
-// StartSentinel runs a primary, its replicas and three sentinels, two of which
-// must agree that it is dead: after 1 s of silence. Replicas follow the primary
-// over the address that via returns for its own, such as that of a faulty network.
-// It returns when the sentinels know each other and the replicas.
+// StartSentinel runs a primary, its replicas and three sentinels, two of which must agree that
+// it is dead, after 1 s of silence. Replicas follow the primary over the address that via
+// returns for its own, such as that of a faulty network. It returns when the sentinels know
+// each other and the replicas.
 func StartSentinel(tb testing.TB, replicas int, via func(addr string) string, opts ...Option) *Group {
 	tb.Helper()
 	g := &Group{tb: tb, mode: redisconn.Sentinel}
@@ -46,9 +46,8 @@ func StartSentinel(tb testing.TB, replicas int, via func(addr string) string, op
 	return g
 }
 
-// asSentinel makes a server a sentinel. A replica that follows the primary over
-// another address seems to follow another primary; sentinels allow that for the
-// time of failover-timeout.
+// asSentinel makes a server a sentinel. A replica that follows the primary over another address
+// seems to follow another primary; sentinels tolerate that for failover-timeout.
 func asSentinel(host, port string) Option {
 	return func(s *Server) {
 		s.tb.Helper()
@@ -69,7 +68,7 @@ sentinel failover-timeout %[4]s 20000
 	}
 }
 
-// Primary returns the node that the sentinels call the primary.
+// Primary returns the node that the sentinels report as the primary.
 func (g *Group) Primary() *Server {
 	g.tb.Helper()
 	for _, s := range g.Sentinels {

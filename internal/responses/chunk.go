@@ -7,8 +7,8 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// reader reads chunks of a stream of chat, and whole answers, which have the same
-// members. Its readers are made once: a stream has thousands of chunks.
+// reader parses chunks of a chat stream, and complete answers, which have the same members. Its
+// member readers are created once, because a stream has thousands of chunks.
 type reader struct {
 	c *composer
 
@@ -80,7 +80,7 @@ func (r *reader) onDelta(key, value []byte) error {
 		r.content = value
 	case "refusal":
 		r.refusal = value
-	case "reasoning_content", "reasoning": // some servers send the same under both names
+	case "reasoning_content", "reasoning": // some servers send the same text under both names
 		if wire.IsString(value) {
 			r.thought = value
 		}
@@ -131,7 +131,7 @@ func (r *reader) onPart(key, value []byte) error {
 	return nil
 }
 
-// read takes one chunk, or one whole answer.
+// read parses one chunk, or one complete answer.
 func (r *reader) read(data []byte) error {
 	r.choices = nil
 	r.failure = nil
@@ -152,7 +152,7 @@ func (r *reader) read(data []byte) error {
 		return nil
 	}
 	return wire.EachItem(r.choices, func(i int, value []byte) error {
-		if i > 0 { // one was asked for
+		if i > 0 { // only one was requested
 			return nil
 		}
 		r.message, r.finish = nil, nil
@@ -163,7 +163,7 @@ func (r *reader) read(data []byte) error {
 	})
 }
 
-// said takes what the choice says.
+// said processes the content of the choice.
 func (r *reader) said() error {
 	c := r.c
 	r.content = nil
@@ -191,7 +191,7 @@ func (r *reader) said() error {
 	return nil
 }
 
-// contents takes a text, or Mistral's parts of thoughts and text.
+// contents processes a string, or Mistral's parts of reasoning and text.
 func (r *reader) contents() error {
 	switch {
 	case wire.IsString(r.content):
@@ -220,7 +220,7 @@ func (r *reader) contents() error {
 	return nil
 }
 
-// oneCall takes a piece of a function call.
+// oneCall processes a piece of a function call.
 func (r *reader) oneCall(_ int, value []byte) error {
 	r.callID = nil
 	r.callIndex = nil
@@ -234,17 +234,16 @@ func (r *reader) oneCall(_ int, value []byte) error {
 		at = c.newCall(r.callID, r.callName, r.callIndex)
 	}
 	if c.calls[at].done {
-		c.fail(wire.BadGateway("The provider goes on with a function call that it had ended", nil))
+		c.fail(wire.BadGateway("The provider continued a function call that it had already finished", nil))
 		return nil
 	}
 	c.argue(r.callArgs)
 	return nil
 }
 
-// known finds the call that the piece at hand goes on with, -1 for none. A call
-// begins with an index that was not there, or with a name under another id or
-// behind arguments: some servers number all calls 0, others give every piece an
-// id of its own, or none.
+// known returns the call that the current piece continues, or -1. A piece starts a new call if
+// its index is new, or if it has a name and either another id or the previous call already has
+// arguments. Some servers number all calls 0; others give every piece its own id, or none.
 func (r *reader) known() int {
 	c := r.c
 	for i := len(c.calls) - 1; i >= 0; i-- {
@@ -259,7 +258,7 @@ func (r *reader) known() int {
 	return -1
 }
 
-// newCall opens a function call.
+// newCall adds a function call.
 func (c *composer) newCall(id, name, index []byte) int {
 	f := call{id: bytes.Clone(id), name: bytes.Clone(name), index: bytes.Clone(index)}
 	if f.id == nil {
@@ -279,8 +278,7 @@ func (c *composer) newCall(id, name, index []byte) int {
 	return at
 }
 
-// argue adds to the arguments of the open call. Ollama may give them as an
-// object.
+// argue appends to the arguments of the open call. Ollama may send them as an object.
 func (c *composer) argue(raw []byte) {
 	inner := inside(raw)
 	if len(raw) > 0 && raw[0] == '{' {
@@ -297,8 +295,7 @@ func (c *composer) argue(raw []byte) {
 	c.end()
 }
 
-// inside is what stands between the quotes of a raw string; nothing of another
-// value.
+// inside returns what is between the quotes of a raw string, or nil for any other value.
 func inside(raw []byte) []byte {
 	if !wire.IsString(raw) {
 		return nil
@@ -306,7 +303,7 @@ func inside(raw []byte) []byte {
 	return raw[1 : len(raw)-1]
 }
 
-// failure reads an error that comes in place of the rest of a stream.
+// failure parses an error that replaces the rest of a stream.
 func failure(raw []byte) *wire.Error {
 	e := wire.BadGateway("The provider ended the answer with an error", nil)
 	if wire.IsString(raw) {
@@ -315,7 +312,7 @@ func failure(raw []byte) *wire.Error {
 	if raw[0] != '{' {
 		return e
 	}
-	_ = wire.EachMember(raw, func(key, value []byte) error { // a broken error says as much as it can
+	_ = wire.EachMember(raw, func(key, value []byte) error { // use what can be read of a malformed error
 		switch text := wire.Word(value); {
 		case text == "":
 		case string(key) == "message":

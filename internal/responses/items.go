@@ -7,7 +7,7 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// item is what is read of one item of the conversation, raw.
+// item holds the parsed members of a conversation item, raw.
 type item struct {
 	kind, role, content, id         []byte
 	callID, name, arguments, output []byte
@@ -74,13 +74,13 @@ func (w *writer) item(param string, raw []byte) error {
 	return refuse(param+".type", "An item of type "+shorten(it.kind))
 }
 
-// reference writes the item that stands behind an id.
+// reference writes the item that an id refers to.
 func (w *writer) reference(param string, it item) error {
 	id := wire.Word(it.id)
 	raw, ok := w.items[id]
 	if !ok {
 		return wire.NotFound(param+".id", "item_not_found",
-			"No such item: %.100q. It must have been made through this proxy by the same org", id)
+			"No such item: %.100q. It must have been created through this proxy by the same organization", id)
 	}
 	it, err := readItem(raw)
 	if err != nil || wire.Word(it.kind) == "item_reference" {
@@ -89,7 +89,7 @@ func (w *writer) reference(param string, it item) error {
 	return w.item(param, raw)
 }
 
-// roles are those of chat for those of Responses. Few servers know developer.
+// roles maps roles of Responses to those of chat. Few servers know developer.
 var roles = map[string]string{"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 
 func (w *writer) said(param string, it item) error {
@@ -111,7 +111,7 @@ func (w *writer) said(param string, it item) error {
 	return err
 }
 
-// called holds a call back, together with what the assistant said before it.
+// called buffers a call, together with what the assistant said before it.
 func (w *writer) called(param string, it item) error {
 	for _, m := range []struct {
 		name  string

@@ -6,7 +6,7 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// part is what is read of one part of content, raw.
+// part holds the parsed members of a content part, raw.
 type part struct {
 	kind, text                []byte
 	image, detail             []byte
@@ -44,8 +44,8 @@ func readPart(raw []byte) (p part, err error) {
 	return p, err
 }
 
-// isText reports whether the part is text and nothing else. What a model refused
-// with is text to those who go on from there.
+// isText reports whether the part is text only. A model's refusal counts as text when a
+// conversation continues.
 func (p *part) isText() bool {
 	switch wire.Word(p.kind) {
 	case "input_text", "output_text", "text", "refusal":
@@ -54,8 +54,8 @@ func (p *part) isText() bool {
 	return false
 }
 
-// parts appends content: a text, or parts. Texts alone become one, with join, as
-// it stands in JSON, between them: many servers take nothing else.
+// parts appends content: a string, or parts. If all parts are text, they are joined with join,
+// which is in JSON form, because many servers accept only strings.
 func (w *writer) parts(dst []byte, param string, content []byte, join string) ([]byte, error) {
 	if wire.IsString(content) {
 		return append(dst, content...), nil
@@ -93,7 +93,7 @@ func (w *writer) parts(dst []byte, param string, content []byte, join string) ([
 	return append(dst, ']'), nil
 }
 
-// append appends the part as chat has it.
+// append appends the part in the form of chat.
 func (p *part) append(dst []byte, param string) ([]byte, error) {
 	kind := wire.Word(p.kind)
 	switch {

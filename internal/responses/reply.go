@@ -8,38 +8,37 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// Reply is what an answer is made from besides the provider's bytes.
+// Reply holds what a response is built from, in addition to the provider's bytes.
 type Reply struct {
-	// Request is what the caller sent.
+	// Request is the caller's request.
 	Request *wire.Request
-	// ID is what the response is called.
+	// ID is the id of the response.
 	ID string
-	// Final, when set, is given the whole response before its last byte is.
+	// Final, if set, is called with the complete response before its last byte is sent.
 	Final func(response []byte)
 }
 
-// maxText bounds the text of one answer in bytes of JSON: all of it stands in the
-// last event of a stream, which must not be larger than wire.MaxEvent.
+// maxText limits the text of one answer in bytes of JSON. The last event of a stream contains
+// all of it and must not exceed wire.MaxEvent.
 const maxText = 6 << 20
 
-// maxEcho bounds what of a request comes back in each response.
+// maxEcho limits what part of a request is repeated in each response.
 const maxEcho = 1 << 20
 
-// composer makes a response out of what chat says, piece by piece, and the
-// events that tell of it.
+// composer builds a response from the pieces of a chat answer, and the events that report it.
 type composer struct {
 	Reply
-	echo []byte // members of the request that come back
-	out  []byte // events; thrown away when nobody streams
+	echo []byte // members of the request that are repeated
+	out  []byte // events; discarded when not streaming
 
 	seq           int64
 	begun, over   bool
-	model, tier   []byte // raw, as the provider gave them
+	model, tier   []byte // raw, as sent by the provider
 	made          int64
-	usage         []byte // raw, of chat
+	usage         []byte // raw, in chat's form
 	finish        string
-	items         []byte // finished ones, raw, with commas
-	count         int    // of finished items
+	items         []byte // finished ones, raw, separated by commas
+	count         int    // number of finished items
 	open          opened
 	calls         []call
 	chunk         reader
@@ -48,16 +47,16 @@ type composer struct {
 
 // opened is the item being written.
 type opened struct {
-	kind  string // "reasoning", "message", "function_call", or "" for none
-	part  string // of a message: "output_text" or "refusal"; "" for none
+	kind  string // "reasoning", "message", "function_call"; "" if none is open
+	part  string // of a message: "output_text" or "refusal"; "" if none is open
 	id    string
 	parts []byte // finished parts of a message
 	index int    // of its content
-	text  []byte // the inside of a JSON string
-	call  int    // which of the calls
+	text  []byte // contents of a JSON string
+	call  int    // index of the call
 }
 
-// call is a function call of the answer's.
+// call is a function call of the answer.
 type call struct {
 	id, name, index []byte // raw
 	argued, done    bool
@@ -66,7 +65,7 @@ type call struct {
 func newComposer(r Reply, streams bool) *composer {
 	c := &composer{Reply: r, streams: streams, made: time.Now().Unix()}
 	except := []string{"model", "service_tier"}
-	if len(r.Request.Body) > maxEcho { // its images are not in what comes back, so this is rare
+	if len(r.Request.Body) > maxEcho { // images are not repeated, so this is rare
 		echo := wire.AppendEcho(nil, r.Request.Body, except...)
 		if len(echo) > maxEcho {
 			echo = wire.AppendEcho(nil, []byte("{}"), except...)
@@ -79,7 +78,7 @@ func newComposer(r Reply, streams bool) *composer {
 	return c
 }
 
-// event begins an event.
+// event starts an event.
 func (c *composer) event(kind string) {
 	c.out = append(append(append(c.out, "event: "...), kind...), "\ndata: {\"type\":\""...)
 	c.out = append(append(c.out, kind...), `","sequence_number":`...)
@@ -87,7 +86,7 @@ func (c *composer) event(kind string) {
 	c.seq++
 }
 
-// end ends it.
+// end ends an event.
 func (c *composer) end() {
 	c.out = append(c.out, "}\n\n"...)
 	if !c.streams {
@@ -109,13 +108,13 @@ func (c *composer) putInt(name string, n int) {
 	c.out = strconv.AppendInt(c.out, int64(n), 10)
 }
 
-// place puts what the events of the open item have in common.
+// place appends what all events of the open item have in common.
 func (c *composer) place() {
 	c.out = append(append(append(c.out, `,"item_id":"`...), c.open.id...), '"')
 	c.putInt("output_index", c.count)
 }
 
-// begin tells that the response is being made, once.
+// begin sends the events for the start of the response, once.
 func (c *composer) begin() {
 	if c.begun {
 		return
@@ -129,7 +128,7 @@ func (c *composer) begin() {
 	}
 }
 
-// response appends the response as it is now. Reason says why it is incomplete.
+// response appends the response in its present state. reason is why it is incomplete.
 func (c *composer) response(dst []byte, status, reason string) []byte {
 	dst = append(append(append(dst, `{"id":"`...), c.ID...), `","object":"response","created_at":`...)
 	dst = strconv.AppendInt(dst, c.made, 10)
@@ -206,8 +205,8 @@ func (c *composer) part(dst []byte) []byte {
 	return append(append(dst, c.open.text...), `"}`...)
 }
 
-// say adds text, given as the inside of a JSON string, to a part of an item,
-// which is opened if it is not.
+// say adds text, given as the contents of a JSON string, to a part of an item, and opens them
+// if necessary.
 func (c *composer) say(kind, part string, inner []byte) {
 	if len(inner) == 0 || c.over {
 		return
@@ -235,7 +234,7 @@ func (c *composer) say(kind, part string, inner []byte) {
 	c.end()
 }
 
-// deltas are the events that add text to a part, ends those that tell it whole.
+// deltas are the events that add text to a part, and ends those that contain its full text.
 var (
 	deltas = map[string]string{
 		"output_text": "response.output_text.delta", "refusal": "response.refusal.delta",
@@ -247,7 +246,7 @@ var (
 	}
 )
 
-// grow adds to the open item's text.
+// grow appends to the open item's text.
 func (c *composer) grow(inner []byte) {
 	if len(c.items)+len(c.open.parts)+len(c.open.text)+len(inner) > maxText {
 		c.full = true
@@ -315,7 +314,7 @@ func (c *composer) close(status string) {
 	o.kind = ""
 }
 
-// outcome is the status that a finish_reason means, and why it is incomplete.
+// outcome returns the status for a finish_reason, and why the response is incomplete.
 func (c *composer) outcome() (status, reason string) {
 	switch c.finish {
 	case "length":
@@ -328,14 +327,14 @@ func (c *composer) outcome() (status, reason string) {
 	return "completed", ""
 }
 
-// complete ends the response and returns it.
+// complete completes the response and returns it.
 func (c *composer) complete() []byte {
 	status, reason := c.outcome()
 	c.begin()
 	if c.count == 0 && c.open.kind == "" && status != "failed" {
-		c.add("message", "msg_") // an empty answer is one all the same
+		c.add("message", "msg_") // an empty answer is an answer, too
 	}
-	last := status // of the item that was cut off, if one was
+	last := status // of the item that was cut off, if any
 	if status == "failed" {
 		last = "incomplete"
 	}
@@ -359,5 +358,5 @@ func (c *composer) fail(e *wire.Error) {
 	c.over = true
 }
 
-// sameRaw reports whether two raw values are one, and there.
+// sameRaw reports whether two raw values are present and equal.
 func sameRaw(a, b []byte) bool { return len(a) > 0 && bytes.Equal(a, b) }

@@ -9,7 +9,7 @@ import (
 	"github.com/llmguard/llmguard/internal/responses"
 )
 
-// How an answer ended is its status, and for what is incomplete the reason.
+// The finish_reason determines the status, and the reason if it is incomplete.
 func TestHowAnAnswerEnds(t *testing.T) {
 	for finish, want := range map[string]string{
 		"stop":           `["completed", null, null]`,
@@ -49,8 +49,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// Each thing that an answer says is an item: thoughts, text, refusals and calls,
-// in this order.
+// Each part of an answer becomes an item: reasoning, text, refusals and calls, in this order.
 func TestAnswerItems(t *testing.T) {
 	for _, c := range []struct{ message, want string }{
 		{`{"content":"a"}`, "message output_text a"},
@@ -76,7 +75,7 @@ func TestAnswerItems(t *testing.T) {
 	}
 }
 
-// brief names an item and what it says.
+// brief returns the type and the content of an item.
 func brief(item map[string]any) string {
 	words := []string{item["type"].(string)}
 	if name, ok := item["name"].(string); ok {
@@ -94,7 +93,7 @@ func brief(item map[string]any) string {
 	return strings.Join(words, " ")
 }
 
-// A response repeats what was asked for, under the provider's name of the model.
+// A response repeats the request's settings, with the provider's name of the model.
 func TestResponseEchoesTheRequest(t *testing.T) {
 	body := `{"model":"m","input":"x","instructions":"i","temperature":0.5,"metadata":{"k":"v"},"max_output_tokens":9,"background":true}`
 	chat := `{"model":"m-2026","service_tier":"flex","created":77,"choices":[{"message":{"content":"a"},"finish_reason":"stop"}]}`
@@ -115,7 +114,7 @@ func TestResponseEchoesTheRequest(t *testing.T) {
 	}
 }
 
-// What is no answer of chat becomes an error and no response.
+// Anything that is not a chat answer yields an error and no response.
 func TestWhatIsNoAnswer(t *testing.T) {
 	reply := responses.Reply{Request: requestOf(t, `{"model":"m","input":"x"}`), ID: "resp_1"}
 	for _, chat := range []string{
@@ -135,8 +134,8 @@ func delta(text string) string {
 
 const ended = `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`
 
-// Events of a stream say where their item and its content are, counted from 0, and
-// the pieces add up to what the last events repeat.
+// Stream events contain the indexes of their item and content, starting at 0, and the deltas
+// add up to what the last events repeat.
 func TestStreamPlaces(t *testing.T) {
 	events := streamOf(t,
 		delta(`{"reasoning_content":"h"}`), delta(`{"reasoning_content":"m"}`), delta(`{"content":"a"}`), delta(`{"content":"b"}`), delta(`{"refusal":"no"}`),
@@ -175,7 +174,7 @@ func TestStreamPlaces(t *testing.T) {
 	}
 }
 
-// Every item that is opened is closed, before the response ends.
+// Every opened item is closed before the response ends.
 func TestStreamClosesWhatItOpens(t *testing.T) {
 	events := streamOf(t, delta(`{"content":"a"}`),
 		delta(`{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}]}`),
@@ -203,8 +202,8 @@ func TestStreamClosesWhatItOpens(t *testing.T) {
 	}
 }
 
-// A stream that breaks off ends without an end; one in which the provider says
-// that it failed ends with an error event.
+// A stream that breaks off has no end event; if the provider reports a failure, there is an
+// error event.
 func TestStreamWithoutAnEnd(t *testing.T) {
 	events := streamOf(t, delta(`{"content":"a"}`))
 	if last := events[len(events)-1]["type"]; last != "response.output_text.delta" {
@@ -218,7 +217,7 @@ func TestStreamWithoutAnEnd(t *testing.T) {
 	}
 }
 
-// What the caller sent is kept as items with ids, which later calls can name.
+// The caller's input is stored as items with ids, which later calls can reference.
 func TestInputItemsHaveIDs(t *testing.T) {
 	items := map[string][]byte{"msg_9": []byte(`{"id":"msg_9","type":"message","role":"user","content":"kept"}`)}
 	list := responses.InputItems(requestOf(t,
@@ -242,7 +241,7 @@ func TestInputItemsHaveIDs(t *testing.T) {
 	}
 }
 
-// Ids have the form of OpenAI's and do not repeat.
+// Ids have OpenAI's format and do not repeat.
 func TestNewIDs(t *testing.T) {
 	seen := map[string]bool{}
 	for range 1000 {

@@ -6,19 +6,19 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// Options are what a request needs besides itself.
+// Options hold what a translation needs in addition to the request.
 type Options struct {
-	// LimitField is what the provider calls the output limit: "max_tokens" or
+	// LimitField is the provider's name for the output limit: "max_tokens" or
 	// "max_completion_tokens".
 	LimitField string
 	// Turns are the conversation so far, oldest first.
 	Turns []Turn
-	// Items are those that the request refers to, by id.
+	// Items are the items that the request references, by id.
 	Items map[string][]byte
 }
 
-// Request writes a request to Responses as one of chat. What it refers to must
-// be in o. The error is a *wire.Error for the caller.
+// Request translates a Responses request to a chat request. Everything it references must be in
+// o. The error is a *wire.Error for the caller.
 func Request(r *wire.Request, o Options) ([]byte, error) {
 	size := len(r.Body) + 256
 	for _, t := range o.Turns {
@@ -80,7 +80,7 @@ func (w *writer) conversation(r *wire.Request, turns []Turn) error {
 	return nil
 }
 
-// tools writes the functions the model may call.
+// tools writes the functions that the model may call.
 func (w *writer) tools(r *wire.Request) error {
 	list, n := r.Member("tools"), 0
 	if list != nil {
@@ -98,7 +98,7 @@ func (w *writer) tools(r *wire.Request) error {
 		}
 	}
 	if n == 0 {
-		return nil // chat refuses the rest without tools
+		return nil // chat rejects the other tool settings without tools
 	}
 	w.text("]")
 	if parallel := r.Member("parallel_tool_calls"); parallel != nil {
@@ -142,14 +142,14 @@ func (w *writer) tool(param string, tool []byte) error {
 			w.member(m.name, m.value)
 		}
 	}
-	if string(strict) == "true" { // false is chat's default, and some servers do not know the word
+	if string(strict) == "true" { // false is chat's default, and some servers do not know the member
 		w.member("strict", strict)
 	}
 	w.text("}}")
 	return nil
 }
 
-// choice writes which tools are to be called.
+// choice writes which tools to call.
 func (w *writer) choice(choice []byte) error {
 	switch {
 	case choice == nil:
@@ -177,7 +177,7 @@ func (w *writer) choice(choice []byte) error {
 	return nil
 }
 
-// format writes the form the answer is to have.
+// format writes the format of the output.
 func (w *writer) format(r *wire.Request) error {
 	text := r.Member("text")
 	if text == nil {
@@ -224,8 +224,8 @@ func (w *writer) textFormat(format []byte) error {
 	return nil
 }
 
-// reasoning writes how hard to think. A summary is not chat's to make: what the
-// provider shows of its reasoning is handed on.
+// reasoning writes the reasoning effort. Chat has no summaries; reasoning that the provider
+// shows is passed on.
 func (w *writer) reasoning(r *wire.Request) error {
 	if r.ReasoningEffort != "" {
 		w.member("reasoning_effort", wire.AppendQuoted(nil, r.ReasoningEffort))
@@ -233,15 +233,15 @@ func (w *writer) reasoning(r *wire.Request) error {
 	return nil
 }
 
-// same are the members that chat has under the same name.
+// same are the members with the same name in chat.
 var same = []string{"stream", "temperature", "top_p", "user", "service_tier"}
 
-// missing are those that chat has no word for.
+// missing are the members that chat has no equivalent for.
 var missing = []string{"conversation", "prompt", "context_management", "moderation"}
 
-// rest writes what is the same, and refuses what has no word. Members that
-// OpenAI does not have go on as they came, as to every provider; those of chat
-// would be read as its own.
+// rest writes members that are the same, and rejects those without an equivalent. Members that
+// OpenAI does not define are passed on unchanged, as for every provider. Members that only chat
+// defines are rejected, because the provider would interpret them.
 func (w *writer) rest(r *wire.Request) error {
 	for _, name := range missing {
 		if r.Member(name) != nil {
@@ -264,7 +264,8 @@ func (w *writer) rest(r *wire.Request) error {
 	}
 	for _, name := range r.Unknown {
 		if wire.OfChat(name) {
-			return wire.BadRequest(name, "unknown_parameter", "Unknown parameter: '%s'. It is one of chat completions.", name)
+			return wire.BadRequest(name, "unknown_parameter", "Unknown parameter: '%s'. It is a parameter of chat "+
+				"completions.", name)
 		}
 		if v := r.Member(name); v != nil {
 			w.member(name, v)
@@ -273,8 +274,8 @@ func (w *writer) rest(r *wire.Request) error {
 	return nil
 }
 
-// include refuses what a caller waits for and will not get. Encrypted reasoning
-// is asked for by some SDKs unasked.
+// include rejects what a caller would wait for in vain. It accepts encrypted reasoning, because
+// some SDKs always request it.
 func (w *writer) include(list []byte) error {
 	if list == nil {
 		return nil

@@ -7,9 +7,9 @@ import (
 	"github.com/llmguard/llmguard/internal/responses"
 )
 
-const noWord = " cannot be used with this model: its provider speaks chat completions only, into which this proxy translates, and they have no word for it"
+const noWord = " cannot be used with this model: its provider supports only chat completions, which have no equivalent"
 
-// What chat has no word for is refused, with the member and the reason.
+// What chat has no equivalent for is rejected, with the member and the reason.
 func TestWhatHasNoWord(t *testing.T) {
 	with := func(member string) string { return `{"model":"m","input":"x",` + member + `}` }
 	input := func(item string) string { return `{"model":"m","input":[` + item + `]}` }
@@ -46,7 +46,7 @@ func TestWhatHasNoWord(t *testing.T) {
 	}
 }
 
-// What is missing or unknown is refused in the words of OpenAI's own API.
+// Missing and unknown values are rejected in the words of OpenAI's own API.
 func TestWhatIsMissing(t *testing.T) {
 	input := func(item string) string { return `{"model":"m","input":[` + item + `]}` }
 	for _, c := range []struct{ body, param, code, message string }{
@@ -80,11 +80,11 @@ func TestWhatIsMissing(t *testing.T) {
 		},
 		{
 			`{"model":"m","input":"x","logprobs":true}`, "logprobs", "unknown_parameter",
-			"Unknown parameter: 'logprobs'. It is one of chat completions.",
+			"Unknown parameter: 'logprobs'. It is a parameter of chat completions.",
 		},
 		{
 			`{"model":"m","input":"x","max_tokens":5}`, "max_tokens", "unknown_parameter",
-			"Unknown parameter: 'max_tokens'. It is one of chat completions.",
+			"Unknown parameter: 'max_tokens'. It is a parameter of chat completions.",
 		},
 	} {
 		_, err := responses.Request(requestOf(t, c.body), responses.Options{LimitField: "max_tokens"})
@@ -92,7 +92,7 @@ func TestWhatIsMissing(t *testing.T) {
 	}
 }
 
-// An item is referred to by its id; who made none of that id is told so.
+// Items are referenced by id; an unknown id is an error.
 func TestReferences(t *testing.T) {
 	items := map[string][]byte{
 		"msg_1": []byte(`{"id":"msg_1","type":"message","role":"assistant","content":"kept"}`),
@@ -104,14 +104,13 @@ func TestReferences(t *testing.T) {
 	missing := strings.Replace(body, "msg_1", "msg_2", 1)
 	_, err := responses.Request(requestOf(t, missing), responses.Options{Items: items})
 	checkRefusal(t, missing, err, 404, "input[0].id", "item_not_found",
-		"No such item: \"msg_2\". It must have been made through this proxy by the same org")
+		"No such item: \"msg_2\". It must have been created through this proxy by the same organization")
 	loop := strings.Replace(body, "msg_1", "ref_1", 1)
 	_, err = responses.Request(requestOf(t, loop), responses.Options{Items: items})
 	checkRefusal(t, loop, err, 400, "input[0].id", "unsupported_parameter", "This item"+noWord)
 }
 
-// Members that both APIs have are handed on as they came; those that say nothing
-// to chat are left out.
+// Members of both APIs are passed on unchanged; those without meaning for chat are omitted.
 func TestMembersThatAreHandedOn(t *testing.T) {
 	for _, c := range []struct{ member, want string }{
 		{`"temperature":1e-1`, `"temperature":0.1`},
@@ -127,7 +126,7 @@ func TestMembersThatAreHandedOn(t *testing.T) {
 			`"text":{"format":{"type":"json_schema","name":"n","strict":true,"schema":{"type":"object"}}}`,
 			`"response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type":"object"}}}`,
 		},
-		{`"top_k":5`, `"top_k":5`}, // a provider's own
+		{`"top_k":5`, `"top_k":5`}, // specific to a provider
 		{`"text":{"format":{"type":"text"}}`, ``},
 		{`"metadata":{"a":"b"}`, ``},
 		{`"store":true`, ``},
@@ -159,7 +158,7 @@ func TestToolsAndChoices(t *testing.T) {
 	}
 }
 
-// Each kind of item and of content has its place among the messages.
+// Each kind of item and content is translated to messages.
 func TestItemsBecomeMessages(t *testing.T) {
 	for _, c := range []struct{ items, want string }{
 		{`{"role":"user","content":"a"}`, `{"role":"user","content":"a"}`},
@@ -198,7 +197,7 @@ func TestItemsBecomeMessages(t *testing.T) {
 	}
 }
 
-// Earlier turns come first, each with its output behind its input.
+// Earlier turns come first, each with its output after its input.
 func TestTurnsComeFirst(t *testing.T) {
 	chat := chatOf(t, `{"model":"m","instructions":"i","previous_response_id":"resp_1"}`, responses.Options{Turns: []responses.Turn{
 		{Input: []byte(`[{"role":"user","content":"1"}]`), Output: []byte(`[{"role":"assistant","content":"2"}]`)},
@@ -211,7 +210,7 @@ func TestTurnsComeFirst(t *testing.T) {
 		`An item of type "mcp_call"`)
 }
 
-// A provider's error names the member of Responses that it is about.
+// A provider's error names the corresponding member of Responses.
 func TestParamOfAnError(t *testing.T) {
 	for chat, want := range map[string]string{
 		"messages": "input", "messages[2].content[0]": "input", "messages.2": "input", "max_completion_tokens": "max_output_tokens",

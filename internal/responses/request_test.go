@@ -20,7 +20,7 @@ func scan(t testing.TB, body string) *wire.Request {
 	return r
 }
 
-// sameJSON compares two documents, and says so when they differ.
+// sameJSON compares two JSON documents.
 func sameJSON(t *testing.T, got []byte, want string) {
 	t.Helper()
 	var a, b any
@@ -78,8 +78,7 @@ func TestRequest(t *testing.T) {
 		`{"model":"m","messages":[{"role":"user","content":"x"}],"reasoning_effort":"low","max_tokens":7,"temperature":0.5,"top_p":1e-1,"stream":true,"user":"u","service_tier":"flex","top_k":5}`)
 }
 
-// TestRequestGoesOn: what was said before comes before, and what is referred to
-// is put in its place.
+// TestRequestGoesOn: earlier turns come first, and references are replaced by their items.
 func TestRequestGoesOn(t *testing.T) {
 	got, err := Request(scan(t, `{"model":"m","instructions":"i","input":[{"type":"item_reference","id":"msg_9"},{"id":"rs_1","type":"item_reference"},{"role":"user","content":"third"}],"previous_response_id":"resp_2"}`), Options{
 		LimitField: "max_tokens",
@@ -97,7 +96,7 @@ func TestRequestGoesOn(t *testing.T) {
 		{"role":"assistant","content":"second"},{"role":"assistant","content":"between"},{"role":"user","content":"third"}]}`)
 }
 
-// TestRequestRefused: what chat has no word for is refused by its name.
+// TestRequestRefused: the error names what chat has no equivalent for.
 func TestRequestRefused(t *testing.T) {
 	f := func(body, param string) {
 		t.Helper()
@@ -132,7 +131,7 @@ func TestRequestRefused(t *testing.T) {
 	f(input(`{"type":"function_call_output","call_id":"c","output":[{"type":"input_image","image_url":"data:"}]}`), "input[1].output")
 }
 
-// TestRequestCopies: the translation of a long prompt costs memory once.
+// TestRequestCopies: translating a long prompt uses its memory only once.
 func TestRequestCopies(t *testing.T) {
 	body := `{"model":"m","input":[{"role":"user","content":"` + strings.Repeat("word ", 40_000) + `"}]}`
 	r := scan(t, body)

@@ -1,12 +1,10 @@
-// Package responses lets /v1/responses be served by a provider that speaks chat
-// completions only: it writes the request as one of chat, and the answer, whole
-// or as a stream, as one of Responses.
+// Package responses lets a provider that supports only chat completions serve /v1/responses. It
+// translates the request to chat, and the answer, plain or streamed, to Responses.
 //
-// It copies JSON strings as they stand and decodes nothing it does not have to.
-// What chat has no word for is refused with the name of the member at fault;
-// nothing that would change the answer is left out in silence, but for hidden
-// reasoning of earlier turns, which chat has no place for. It keeps nothing and
-// does no I/O of its own.
+// It copies JSON strings unchanged and decodes as little as possible. A request that chat has
+// no equivalent for is rejected with the name of the member. Nothing that would change the
+// answer is dropped silently, except hidden reasoning of earlier turns, which chat has no place
+// for. The package stores nothing and does no I/O of its own.
 package responses
 
 import (
@@ -16,27 +14,24 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// Turn is an earlier response of a conversation, as it was kept: raw JSON arrays
-// of items.
+// Turn is an earlier response of a conversation, as stored: raw JSON arrays of items.
 type Turn struct{ Input, Output []byte }
 
-// NewID returns a new id of the form OpenAI's have: a prefix such as "resp_" and
-// 48 hexadecimal digits.
+// NewID returns a new id in OpenAI's format: a prefix such as "resp_" and 48 hexadecimal
+// digits.
 func NewID(prefix string) string {
 	var raw [24]byte
-	rand.Read(raw[:]) // never fails: the runtime aborts the process instead
+	rand.Read(raw[:]) // never fails: the runtime would abort the process
 	return prefix + hex.EncodeToString(raw[:])
 }
 
-// refuse says that chat has no word for something.
+// refuse returns the error for something that chat has no equivalent for.
 func refuse(param, what string) error {
 	return wire.BadRequest(param, "unsupported_parameter",
-		"%s cannot be used with this model: its provider speaks chat completions only, into which this proxy translates, "+
-			"and they have no word for it", what)
+		"%s cannot be used with this model: its provider supports only chat completions, which have no equivalent", what)
 }
 
-// Param is the member of Responses that a provider's error is about, which names
-// the one of chat.
+// Param returns the member of Responses that a provider's error is about, given that of chat.
 func Param(chat string) string {
 	switch name, rest := head(chat); name {
 	case "messages":
@@ -51,8 +46,8 @@ func Param(chat string) string {
 	return chat
 }
 
-// head splits a param behind its first name. The places of messages are not
-// those of items, so they are left out.
+// head splits a param after its first name. Indexes of messages differ from those of items, so
+// they are dropped.
 func head(param string) (name, rest string) {
 	for i := range len(param) {
 		if param[i] == '[' || param[i] == '.' {

@@ -22,7 +22,7 @@ func requestOf(t *testing.T, body string) *wire.Request {
 	return r
 }
 
-// chatOf is the request of chat for a body, read as JSON.
+// chatOf returns the chat request for a body, parsed as JSON.
 func chatOf(t *testing.T, body string, o responses.Options) map[string]any {
 	t.Helper()
 	o.LimitField = "max_completion_tokens"
@@ -51,7 +51,7 @@ func checkJSON(t *testing.T, what string, got any, want string) {
 	}
 }
 
-// answerOf is the response made from a whole answer of chat.
+// answerOf returns the response built from a complete chat answer.
 func answerOf(t *testing.T, message, finish string, more string) map[string]any {
 	t.Helper()
 	chat := fmt.Sprintf(`{"id":"c","object":"chat.completion","model":"m-1","choices":[{"index":0,"message":%s,"finish_reason":%q}]%s}`, message, finish, more)
@@ -65,7 +65,7 @@ func answerOf(t *testing.T, message, finish string, more string) map[string]any 
 	return jsonOf(t, text).(map[string]any)
 }
 
-// streamOf is what a stream of chat becomes: the data of each event.
+// streamOf returns the data of each event that a chat stream is translated to.
 func streamOf(t *testing.T, chunks ...string) []map[string]any {
 	t.Helper()
 	var b strings.Builder

@@ -6,8 +6,8 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// InputItems returns the input of a request as an array of items, each with an
-// id, and in place of references the items they mean.
+// InputItems returns the input of a request as an array of items, each with an id, and with
+// references replaced by their items.
 func InputItems(r *wire.Request, items map[string][]byte) []byte {
 	input := r.Member("input")
 	dst := append(make([]byte, 0, len(input)+128), '[')
@@ -16,7 +16,7 @@ func InputItems(r *wire.Request, items map[string][]byte) []byte {
 		dst = append(dst, `","type":"message","role":"user","content":[{"type":"input_text","text":`...)
 		return append(append(dst, input...), "}]}]"...)
 	}
-	_ = wire.EachItem(input, func(i int, raw []byte) error { // it was read before
+	_ = wire.EachItem(input, func(i int, raw []byte) error { // it was validated before
 		it, _ := readItem(raw)
 		if found, ok := items[wire.Word(it.id)]; ok && it.content == nil && it.callID == nil {
 			raw = found
@@ -39,16 +39,16 @@ func InputItems(r *wire.Request, items map[string][]byte) []byte {
 	return append(dst, ']')
 }
 
-// prefixes begin the ids of items.
+// prefixes are the id prefixes of items.
 var prefixes = map[string]string{
 	"": "msg_", "message": "msg_", "function_call": "fc_", "function_call_output": "fco_",
 	"reasoning": "rs_",
 }
 
-// Output returns the raw output of a response, nil if it has none.
+// Output returns the raw output of a response, or nil if it has none.
 func Output(response []byte) []byte {
 	var out []byte
-	_ = wire.EachMember(response, func(key, value []byte) error { // it is ours
+	_ = wire.EachMember(response, func(key, value []byte) error { // written by us
 		if string(key) == "output" {
 			out = value
 		}
@@ -57,10 +57,10 @@ func Output(response []byte) []byte {
 	return out
 }
 
-// Item returns the item of an array that has an id, nil for none.
+// Item returns the item with this id, or nil.
 func Item(items []byte, id string) []byte {
 	var found []byte
-	_ = wire.EachItem(items, func(_ int, raw []byte) error { // it is ours
+	_ = wire.EachItem(items, func(_ int, raw []byte) error { // written by us
 		if ItemID(raw) == id {
 			found = raw
 		}
@@ -69,7 +69,7 @@ func Item(items []byte, id string) []byte {
 	return found
 }
 
-// ItemID returns the id of an item, "" for none.
+// ItemID returns the id of an item, or "".
 func ItemID(item []byte) string {
 	it, err := readItem(item)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// Answer writes a whole answer of chat as a response. The error is that of what
-// is no answer of chat.
+// Answer translates a complete chat answer to a response. It returns an error if the input is
+// not a chat answer.
 func Answer(chat []byte, r Reply) ([]byte, error) {
 	c := newComposer(r, false)
 	if err := c.chunk.read(chat); err != nil {
@@ -25,25 +25,24 @@ func Answer(chat []byte, r Reply) ([]byte, error) {
 
 var errFull = errors.New("responses: the answer is too long")
 
-// Events is a stream of Responses, read from one of chat.
+// Events is a Responses stream that is read from a chat stream.
 type Events struct {
 	src    io.Reader
 	events wire.Events
 	c      *composer
-	from   int // of c.out, what was read already
+	from   int // part of c.out that has been read
 	err    error
 }
 
-// Stream returns a stream of Responses that is made from one of chat as it comes.
-// It holds the text of the answer, no more than 6 MB of it, because the last
-// events repeat it. A stream that ends before its answer is complete ends without
-// a last event, as does one that breaks off.
+// Stream translates a chat stream to a Responses stream as it arrives. It keeps the text of the
+// answer, at most 6 MB, because the last events repeat it. A stream that ends or breaks off
+// before its answer is complete ends without a last event.
 func Stream(src io.Reader, r Reply) *Events {
 	return &Events{src: src, c: newComposer(r, true)}
 }
 
-// Read reads from the source into p, which is overwritten by what came of it: nothing, as
-// long as that is no whole event.
+// Read reads from the source into p, which is then overwritten with the translation. It returns
+// nothing until there is a complete event.
 func (s *Events) Read(p []byte) (int, error) {
 	if s.from == len(s.c.out) {
 		if s.err != nil {
@@ -67,13 +66,13 @@ func (s *Events) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Held is how many bytes of memory it takes.
+// Held returns how many bytes of memory the stream holds.
 func (s *Events) Held() int {
 	c := s.c
 	return s.events.Held() + cap(c.out) + cap(c.items) + cap(c.open.parts) + cap(c.open.text) + cap(c.echo)
 }
 
-// keepBuffer is the capacity up to which an empty buffer is kept.
+// keepBuffer is the largest capacity with which an empty buffer is kept.
 const keepBuffer = 64 << 10
 
 func (s *Events) feed(p []byte) {
@@ -90,8 +89,8 @@ func (s *Events) feed(p []byte) {
 	}
 }
 
-// rest takes what the source ended with, and completes the response if it is
-// known how it ended.
+// rest processes the end of the source, and completes the response if its finish_reason is
+// known.
 func (s *Events) rest() {
 	if rest := s.events.Rest(); len(rest) > 0 {
 		s.take(wire.EventData(rest))
@@ -101,7 +100,8 @@ func (s *Events) rest() {
 	}
 }
 
-// take translates one event. What is no chunk is left out: the missing end tells.
+// take translates one event. Anything but a chunk is dropped; the missing end shows the
+// failure.
 func (s *Events) take(data []byte) {
 	switch c := s.c; {
 	case data == nil || c.over:

@@ -13,14 +13,14 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// event is one event of a stream of ours.
+// event is one event of our stream.
 type event struct {
 	kind string
 	data map[string]any
 }
 
-// follow reads a stream of chat to its end, through us, and checks what all
-// streams have: events under their names, numbered without a gap.
+// follow translates a chat stream to its end, and checks what all streams have in common: event
+// names, and numbers without gaps.
 func follow(t testing.TB, src io.Reader, r Reply) ([]event, error) {
 	t.Helper()
 	text, err := io.ReadAll(Stream(src, r))
@@ -50,8 +50,8 @@ func kinds(list []event) string {
 	return strings.Join(names, " ")
 }
 
-// chunks makes a stream of chat of deltas, and of a finish_reason and usage when
-// there is a reason.
+// chunks returns a chat stream of deltas, followed by a finish_reason and usage if reason is
+// not empty.
 func chunks(reason string, deltas ...string) string {
 	var b strings.Builder
 	b.WriteString(": a comment\n\n")
@@ -135,8 +135,7 @@ func TestStream(t *testing.T) {
 		"output_item.added function_call_arguments.delta "+done+"output_item.added function_call_arguments.delta error", "")
 }
 
-// TestStreamTells: what a client reads of the last event, and of the one before
-// the first text.
+// TestStreamTells checks the last event, and the event before the first text.
 func TestStreamTells(t *testing.T) {
 	var final []byte
 	list, err := follow(t, strings.NewReader(chunks("length", `{"content":"a"}`)), Reply{
@@ -166,8 +165,7 @@ func mustJSON(v any) []byte {
 	return text
 }
 
-// TestStreamBreaks: what the source fails with is not hidden, and comes behind
-// what it gave.
+// TestStreamBreaks: an error of the source is returned, after everything that it delivered.
 func TestStreamBreaks(t *testing.T) {
 	broken := errors.New("reset")
 	list, err := follow(t, io.MultiReader(strings.NewReader(chunks("", `{"content":"a"}`)), iotest.ErrReader(broken)), Reply{Request: scan(t, `{"model":"m","input":"x"}`), ID: "r"})
@@ -176,8 +174,8 @@ func TestStreamBreaks(t *testing.T) {
 	}
 }
 
-// TestStreamBounded: an answer without end is ended with an error, before the
-// last event outgrows what can be relayed.
+// TestStreamBounded: an endless answer ends with an error before the last event becomes too
+// large to relay.
 func TestStreamBounded(t *testing.T) {
 	piece := chunks("", `{"content":"`+strings.Repeat("x", 100_000)+`"}`)
 	src := strings.NewReader(strings.Repeat(piece, 100))
@@ -226,8 +224,8 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// FuzzStream: whatever a provider sends, what comes of it are events of JSON,
-// numbered without a gap, and never two ends.
+// FuzzStream: whatever a provider sends, the output consists of JSON events with consecutive
+// numbers, and never ends twice.
 func FuzzStream(f *testing.F) {
 	f.Add([]byte(chunks("stop", `{"content":"a"}`)))
 	f.Add([]byte(chunks("tool_calls", `{"tool_calls":[{"index":0,"id":"c1","function":{"name":"f","arguments":"{}"}}]}`)))
@@ -236,7 +234,7 @@ func FuzzStream(f *testing.F) {
 	request := scan(f, `{"model":"m","input":"x"}`)
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		if !json.Valid(stream) && bytes.ContainsAny(stream, "\xff") {
-			return // bytes that are no UTF-8 go through as they came
+			return // invalid UTF-8 is passed through unchanged
 		}
 		list, _ := follow(t, bytes.NewReader(stream), Reply{Request: request, ID: "r"})
 		ends := 0

@@ -6,9 +6,9 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// appendUsage appends a usage of chat under the names of Responses. Numbers stay
-// as they came, and what OpenAI does not define too: whether they can be billed
-// is not decided here. What clients rely on is added where it is missing.
+// appendUsage appends chat's usage with the names of Responses. Numbers and undefined members
+// are copied unchanged; whether they can be billed is decided elsewhere. Members that clients
+// rely on are added if missing.
 func appendUsage(dst, usage []byte) []byte {
 	if len(usage) == 0 || usage[0] != '{' {
 		return append(dst, "null"...)
@@ -54,7 +54,7 @@ func appendMember(dst []byte, name string, value []byte) []byte {
 	return append(append(wire.AppendQuoted(dst, name), ':'), value...)
 }
 
-// or is a raw value, or null.
+// or returns a raw value, or null if it is missing.
 func or(raw []byte) []byte {
 	if raw == nil {
 		return []byte("null")
@@ -62,7 +62,7 @@ func or(raw []byte) []byte {
 	return raw
 }
 
-// sum adds two raw counts; nil when one of them is none.
+// sum adds two raw counts; nil if either is not a number.
 func sum(a, b []byte) []byte {
 	x, errX := strconv.ParseInt(string(a), 10, 40)
 	y, errY := strconv.ParseInt(string(b), 10, 40)
@@ -83,7 +83,7 @@ func appendDetails(dst []byte, name string, details []byte, counter string, valu
 	dst = append(wire.AppendQuoted(dst, name), ":{"...)
 	found, first := false, true
 	if given(details) {
-		_ = wire.EachMember(details, func(key, v []byte) error { // it was read before
+		_ = wire.EachMember(details, func(key, v []byte) error { // it was validated before
 			if string(key) == counter {
 				found = true
 				if !given(v) {

@@ -9,21 +9,21 @@ import (
 // writer writes a chat request.
 type writer struct {
 	buf   []byte
-	items map[string][]byte // that may be referred to
-	at    string            // the param all items belong to; "" when each has its own
+	items map[string][]byte // that may be referenced
+	at    string            // param of all items; "" if each has its own
 
-	first bool // a message is written
-	// What the assistant said and called is one message of chat and several items
-	// of Responses: it is held back until it is whole.
+	begun bool // a message has been written
+	// What the assistant said and called is one chat message but several items of Responses, so
+	// it is buffered until it is complete.
 	pending bool
-	content []byte // raw, nil for none
+	content []byte // raw, nil if there is none
 	calls   []byte
 }
 
 func (w *writer) text(s string)  { w.buf = append(w.buf, s...) }
 func (w *writer) raw(raw []byte) { w.buf = append(w.buf, raw...) }
 
-// member adds a member to an object that has one already.
+// member adds a member to an object that already has one.
 func (w *writer) member(name string, value []byte) {
 	w.text(",")
 	w.buf = wire.AppendQuoted(w.buf, name)
@@ -31,18 +31,18 @@ func (w *writer) member(name string, value []byte) {
 	w.raw(value)
 }
 
-// message begins a message.
+// message starts a message.
 func (w *writer) message(role string) {
-	if w.first {
+	if w.begun {
 		w.text(",")
 	}
-	w.first = true
+	w.begun = true
 	w.text(`{"role":"`)
 	w.text(role)
 	w.text(`"`)
 }
 
-// flush writes what is held back.
+// flush writes the buffered message.
 func (w *writer) flush() {
 	if !w.pending {
 		return
@@ -64,10 +64,10 @@ func (w *writer) flush() {
 	w.calls = w.calls[:0]
 }
 
-// given reports whether a member is there and not null.
+// given reports whether a member is present and not null.
 func given(raw []byte) bool { return len(raw) > 0 && string(raw) != "null" }
 
-// shorten makes a raw value fit into a message.
+// shorten shortens a raw value for an error message.
 func shorten(raw []byte) string {
 	const most = 60
 	if len(raw) == 0 {
@@ -79,7 +79,7 @@ func shorten(raw []byte) string {
 	return string(raw)
 }
 
-// asRefusal makes a refusal of a value that is not of the kind it must be.
+// asRefusal converts the error for a value of the wrong kind.
 func asRefusal(err error, param string) error {
 	var public *wire.Error
 	if err == nil || errors.As(err, &public) {

@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// The page, in units of the picture.
+// The page, in units of the drawing.
 const (
 	width  = 960
 	left   = 70
 	right  = 940
-	height = 150 // of a panel's plot
+	height = 150 // of a panel's plot area
 )
 
-// canvas grows downwards, panel by panel.
+// canvas is a drawing that grows downwards, panel by panel.
 type canvas struct {
 	out strings.Builder
-	y   int // where the next panel begins
+	y   int // top of the next panel
 }
 
 func (c *canvas) text(x, y int, class, text string) {
@@ -31,7 +31,7 @@ func (c *canvas) rule(x1, y1, x2, y2 float64, class string) {
 	fmt.Fprintf(&c.out, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" class="%s"/>`+"\n", x1, y1, x2, y2, class)
 }
 
-// frame is a panel's plot: x from 0 to n, y from 0 to top.
+// frame is a panel's plot area: x from 0 to n, y from 0 to top.
 type frame struct {
 	top0 int // upper edge
 	n    int
@@ -41,7 +41,7 @@ type frame struct {
 func (f frame) x(i float64) float64 { return left + (right-left)*i/float64(max(f.n, 1)) }
 func (f frame) y(v float64) float64 { return float64(f.top0) + height*(1-v/f.top) }
 
-// open begins a panel with its heading, grid and scale.
+// open starts a panel with its heading, grid and scale.
 func (c *canvas) open(head string, n int, most float64, unit func(float64) string) frame {
 	c.text(left, c.y+14, "head", head)
 	f := frame{top0: c.y + 44, n: n, top: 1}
@@ -56,7 +56,7 @@ func (c *canvas) open(head string, n int, most float64, unit func(float64) strin
 
 func (c *canvas) close() { c.y += 44 + height + 50 }
 
-// scale is a round upper end, and the distance of its ticks.
+// scale returns a round upper bound and the distance of the ticks.
 func scale(most float64) (top, step float64) {
 	if !(most > 0) {
 		return 1, 1
@@ -71,7 +71,7 @@ func scale(most float64) (top, step float64) {
 	return step * math.Ceil(most/step-1e-9), step
 }
 
-// times marks the time below a plot.
+// times labels the time axis below a plot.
 func (c *canvas) times(f frame, from time.Time, slot time.Duration) {
 	all := slot * time.Duration(f.n)
 	steps := []time.Duration{
@@ -104,7 +104,7 @@ func (c *canvas) times(f frame, from time.Time, slot time.Duration) {
 	c.rule(left, bottom, right, bottom, "axis")
 }
 
-// line draws values, each over a slot.
+// line draws values, one per slot.
 func (c *canvas) line(f frame, values []float64, class, name string) {
 	var b strings.Builder
 	for i, v := range values {
@@ -121,7 +121,7 @@ func (c *canvas) line(f frame, values []float64, class, name string) {
 		template.HTMLEscapeString(name))
 }
 
-// legend names lines from the left, in the row below the heading.
+// legend lists line names from the left, in the row below the heading.
 func (c *canvas) legend(f frame, classes, names []string) {
 	x := left
 	for i, name := range names {
@@ -151,7 +151,7 @@ func percent(v float64) string { return fmt.Sprintf("%.0f %%", 100*v) }
 
 func number(v float64) string {
 	if v > 0 && v < 1 {
-		return "" // nobody waits by halves
+		return "" // counts have no fractions
 	}
 	return strconv.FormatFloat(v, 'f', -1, 64)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// add replays calls under a suggestion alone, and appends it.
+// add replays calls under a single suggestion and appends it.
 func (s *suggesting) add(one Suggestion, calls *Trace) error {
 	report, err := s.replay(calls, []budget.Limit{one.Limit}, nil)
 	if err != nil {
@@ -55,8 +55,7 @@ func (s *suggesting) together() (Line, error) {
 	return report.Total, err
 }
 
-// replay decides by the limits alone: every model goes to one pool whose quota
-// never binds.
+// replay decides by the limits alone: every model is in one pool whose quota never binds.
 func (s *suggesting) replay(calls *Trace, limits []budget.Limit, own map[string][]budget.Limit) (Report, error) {
 	const pool, plenty = "all", 1 << 40
 	set, err := providers.NewSet([]*providers.Provider{{

@@ -14,15 +14,15 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// Options tune a Run.
+// Options configure a Run.
 type Options struct {
-	// Progress, when set, is told now and then how many calls have come.
+	// Progress, if set, is called now and then with the number of calls that have arrived.
 	Progress func(done, total int)
-	// Fill makes the result follow how full limits are, for [Report.Fill].
+	// Fill records how full limits are over time, for [Report.Fill].
 	Fill bool
 }
 
-// Run replays a sorted trace under a policy. It ends early with ctx.
+// Run replays a sorted trace under a policy. It stops early when ctx is done.
 func Run(ctx context.Context, t *Trace, p Policy, o Options) (*Result, error) {
 	if !t.sorted {
 		return nil, errors.New("simulate: sort the trace first")
@@ -65,7 +65,7 @@ func Run(ctx context.Context, t *Trace, p Policy, o Options) (*Result, error) {
 	return e.result, nil
 }
 
-// engine is one run: what a proxy and a worker do, without what takes them time.
+// engine is one run. It does what a proxy and a worker do, without their processing time.
 type engine struct {
 	trace    *Trace
 	policy   Policy
@@ -77,23 +77,23 @@ type engine struct {
 	caps     map[string]*budget.Standing
 	events   events
 	seq      int64
-	steps    int   // events that are over
+	steps    int   // processed events
 	now      int64 // us
-	sample   int64 // when limits are looked at next; 0: never
+	sample   int64 // when limits are sampled next; 0: never
 	open     map[int32]*running
 }
 
-// poolState is a pool, its queue and the worker that drains it.
+// poolState is a pool, its queue and its simulated worker.
 type poolState struct {
 	queue *queue.Virtual
-	most  int // jobs at once
+	most  int // maximum concurrent jobs
 	busy  int
-	next  int64 // when the pacer asks again; 0: not
+	next  int64 // when the pacer asks again; 0: not scheduled
 }
 
-// subject is who a call is made for, resolved under the policy.
+// subject is whom a call is made for, resolved under the policy.
 type subject struct {
-	why    string // why it is skipped, else ""
+	why    string // why its calls are skipped, or ""
 	org    *guard.Org
 	limits []budget.Limit
 	on     *budget.Standing
@@ -105,16 +105,16 @@ type subject struct {
 	lane   string
 }
 
-// running is an admitted call: what it holds until its end.
+// running is an admitted call, with what it holds until it ends.
 type running struct {
 	on    *subject
 	hold  *budget.VirtualHold
 	caps  []*budget.VirtualHold
 	grant queue.VirtualGrant
-	job   *queue.VirtualJob // nil for a live call
+	job   *queue.VirtualJob // nil for live calls
 }
 
-// lease is beyond every call: nobody dies in a simulation.
+// lease is longer than every call, because no process dies in a simulation.
 const lease = 10 * 365 * 24 * time.Hour
 
 func newEngine(t *Trace, p Policy) (*engine, error) {
@@ -141,7 +141,7 @@ func newEngine(t *Trace, p Policy) (*engine, error) {
 	return e, nil
 }
 
-// subject resolves who a call is made for, once.
+// subject resolves whom a call is made for, and caches the result.
 func (e *engine) subject(w who) (*subject, error) {
 	if s := e.subjects[w]; s != nil {
 		return s, nil
@@ -192,7 +192,7 @@ func (e *engine) resolve(w who) (*subject, error) {
 	return s, nil
 }
 
-// arrive is a proxy's part of a call.
+// arrive does a proxy's part of a call.
 func (e *engine) arrive(i int32) error {
 	r := &e.trace.calls[i]
 	s, err := e.subject(r.who)
@@ -217,8 +217,8 @@ func (e *engine) arrive(i int32) error {
 	return nil
 }
 
-// live tries a call at once. It returns what refused it, the wait that can be
-// foreseen, and whether no waiting helps.
+// live tries a call immediately. It returns what refused it, the wait that can be foreseen, and
+// whether waiting is pointless.
 func (e *engine) live(i int32, s *subject) (why string, foreseen time.Duration, final bool) {
 	run, refusal := e.hold(i, s)
 	if refusal != nil {
@@ -245,7 +245,7 @@ func reason(r *budget.ExceededError) string {
 	return r.Binding.LimitID
 }
 
-// hold takes the limits and then the caps, or nothing.
+// hold takes holds on all limits and caps, or on none.
 func (e *engine) hold(i int32, s *subject) (*running, *budget.ExceededError) {
 	r := &e.trace.calls[i]
 	most := budget.Amounts{Cost: pricing.Nano(r.held), Tokens: r.heldTokens}
@@ -283,7 +283,7 @@ func (e *engine) start(i int32, run *running) {
 	e.at(e.now+e.trace.calls[i].took, evEnd, i, nil)
 }
 
-// end settles a call, by its actual cost.
+// end settles a call at its actual cost.
 func (e *engine) end(i int32) {
 	r, run := &e.trace.calls[i], e.open[i]
 	delete(e.open, i)
@@ -304,8 +304,8 @@ func (e *engine) end(i int32) {
 	}
 }
 
-// wait queues a call whose caller stays, unless the wait that can be foreseen is
-// longer than its patience.
+// wait queues a call whose caller waits, unless the foreseeable wait exceeds the caller's
+// patience.
 func (e *engine) wait(i int32, s *subject, why string, foreseen time.Duration) {
 	patience := e.policy.HoldFor
 	if e.trace.calls[i].stream {
@@ -324,13 +324,13 @@ func (e *engine) wait(i int32, s *subject, why string, foreseen time.Duration) {
 		return
 	}
 	if _, eta := s.pool.queue.Position(e.now, job); eta > patience {
-		e.leave(i, s.pool, job, "quota of "+s.poolID+" (too many before it)")
+		e.leave(i, s.pool, job, "quota of "+s.poolID+" (too many calls ahead)")
 		return
 	}
 	e.at(e.now+patience.Microseconds(), evPatience, i, job)
 }
 
-// age is how long a job without a caller may wait.
+// age returns how long a job without a caller may wait.
 func (e *engine) age(s *subject, _ queue.Class) time.Duration {
 	if most := s.org.MaxWait; most > 0 {
 		return most
@@ -338,7 +338,7 @@ func (e *engine) age(s *subject, _ queue.Class) time.Duration {
 	return s.pool.queue.MaxAge()
 }
 
-// enqueue puts a job; nil when it is refused.
+// enqueue adds a job to the queue; it returns nil if the job is refused.
 func (e *engine) enqueue(i int32, s *subject, class queue.Class, age time.Duration) *queue.VirtualJob {
 	j := &queue.VirtualJob{
 		Class: class, Flow: s.flow, Tokens: e.trace.calls[i].quota, Of: i,
@@ -360,7 +360,7 @@ func (e *engine) enqueue(i int32, s *subject, class queue.Class, age time.Durati
 	return j
 }
 
-// tooLarge names a limit that the call alone exceeds.
+// tooLarge returns a limit that the call exceeds on its own, or "".
 func (e *engine) tooLarge(i int32, s *subject) string {
 	r := &e.trace.calls[i]
 	for _, l := range s.limits {
@@ -378,7 +378,7 @@ func (e *engine) tooLarge(i int32, s *subject) string {
 	return ""
 }
 
-// leave takes a waiting call out of the queue: its caller gave up.
+// leave removes a waiting call from the queue, because its caller gave up.
 func (e *engine) leave(i int32, p *poolState, j *queue.VirtualJob, why string) {
 	if p.queue.Expire(e.now, j) {
 		e.result.giveUp(i, e.now, why)

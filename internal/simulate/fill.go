@@ -5,24 +5,24 @@ import (
 	"slices"
 )
 
-// FillLine is how full a limit was: of a limit of each user or key, the fullest.
+// FillLine is how full a limit was. For a limit of each user or key, it is the fullest of them.
 type FillLine struct {
 	Org     string    `json:"org"` // empty for a spend cap
 	Limit   string    `json:"limit"`
-	Share   []float64 `json:"share"`   // by slot of the timeline; 1 is full, a limit in the shadow goes beyond
-	Fullest float64   `json:"fullest"` // the highest of them
+	Share   []float64 `json:"share"`   // by slot of the timeline; 1 is full, and limits in shadow mode can exceed it
+	Fullest float64   `json:"fullest"` // the maximum of Share
 }
 
-// WaitBin is how many calls waited and ran, up to so long and longer than the bin
-// before.
+// WaitBin is the number of calls that waited at most UpTo, and longer than the previous bin,
+// and then ran.
 type WaitBin struct {
-	UpTo  Milliseconds `json:"up_to_ms"` // 0: without bound
+	UpTo  Milliseconds `json:"up_to_ms"` // 0: unbounded
 	Calls int          `json:"calls"`
 }
 
 type fillKey struct{ org, limit string }
 
-// watch looks at all limits at the begin of every slot of the timeline until now.
+// watch samples all limits at the start of every slot of the timeline until now.
 func (e *engine) watch(now int64) {
 	if e.sample == 0 {
 		return
@@ -34,7 +34,7 @@ func (e *engine) watch(now int64) {
 	}
 }
 
-// look notes how full a subject's limits are.
+// look records how full a subject's limits are.
 func (e *engine) look(s *subject, now int64) {
 	if s.on == nil {
 		return
@@ -59,7 +59,7 @@ func (r *Result) filled(key fillKey, now, used, amount int64) {
 	*slot = max(*slot, float64(used)/float64(max(amount, 1)))
 }
 
-// fillLines are the limits, the fullest first.
+// fillLines returns the limits, fullest first.
 func (r *Result) fillLines() []FillLine {
 	var out []FillLine
 	for key, share := range r.fill {
@@ -71,7 +71,7 @@ func (r *Result) fillLines() []FillLine {
 	return out
 }
 
-// waitBounds are those of WaitBins.
+// waitBounds are the upper bounds of the WaitBins.
 var waitBounds = [...]Milliseconds{1000, 10_000, 60_000, 300_000, 1_800_000, 0}
 
 func (r *Result) waitBins() []WaitBin {

@@ -8,8 +8,8 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// TestFill: three calls of 100 that cost 60 under 200 a minute, of which the last
-// waits until the window has moved past the first two, settled.
+// TestFill: calls hold 100, cost 60, and the limit is 200 a minute. The third waits until the
+// window has moved past the first two, which have been settled.
 func TestFill(t *testing.T) {
 	trace := traceOf(t, call("ann", 0), call("ann", 1), call("ann", 1.5), call("bob", 118))
 	result, err := Run(t.Context(), trace, policyOf(t, queue.Pool{}, window("min", 200, time.Minute)), Options{Fill: true})

@@ -12,8 +12,8 @@ import (
 
 func nano(n int64) pricing.Nano { return pricing.Nano(n) }
 
-// history is some minutes of random calls of up to 60 each, with gaps of every
-// length and some at one instant.
+// history returns a few minutes of random calls of up to 60 each, with gaps of all lengths,
+// some simultaneous.
 func history(rng *rand.Rand, n int) []simulate.Call {
 	var out []simulate.Call
 	at := float64(rng.IntN(3000)) / 1000
@@ -26,11 +26,11 @@ func history(rng *rand.Rand, n int) []simulate.Call {
 	return out
 }
 
-// oracle says whether a call fits, given the calls that were admitted before.
+// oracle decides whether a call is within the limit, given the admitted calls before it.
 type oracle func(before []simulate.Call, c simulate.Call) bool
 
-// checkOracle replays random histories under a limit that refuses, and compares
-// each decision with the textbook's.
+// checkOracle replays random histories under a limit that refuses, and compares each decision
+// with a textbook implementation.
 func checkOracle(t *testing.T, shape budget.Shape, metric budget.Metric, fits oracle) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(3, uint64(len(shape.Kind))))
@@ -58,7 +58,7 @@ func checkOracle(t *testing.T, shape budget.Shape, metric budget.Metric, fits or
 	}
 }
 
-// sum is what was admitted of the calls for which in is true.
+// sum adds up the admitted calls for which in returns true.
 func sum(calls []simulate.Call, in func(simulate.Call) bool) int64 {
 	total := int64(0)
 	for _, c := range calls {
@@ -69,7 +69,8 @@ func sum(calls []simulate.Call, in func(simulate.Call) bool) int64 {
 	return total
 }
 
-// An exact window admits a call when all in the span before it, and itself, fit.
+// An exact window admits a call if it and all calls in the window before it are within the
+// amount.
 func TestExactWindowAgreesWithTheTextbook(t *testing.T) {
 	const width, amount = 30 * time.Second, 100
 	checkOracle(t, budget.Shape{Kind: budget.ExactWindow, Amount: amount, Window: width}, budget.Cost,
@@ -79,8 +80,8 @@ func TestExactWindowAgreesWithTheTextbook(t *testing.T) {
 		})
 }
 
-// A window in sixtieths never lets more through than its amount in any such span,
-// and refuses nothing that would fit a span longer by one sixtieth.
+// A window in sixtieths never admits more than its amount in any window, and refuses nothing
+// that an exact window longer by a sixtieth would admit.
 func TestWindowIsSafeAndNearlyExact(t *testing.T) {
 	const width, amount = time.Minute, 150
 	rng := rand.New(rand.NewPCG(5, 5))
@@ -107,10 +108,10 @@ func TestWindowIsSafeAndNearlyExact(t *testing.T) {
 	}
 }
 
-// A calendar limit begins anew with each period, in its zone.
+// A calendar limit starts again with each period, in its time zone.
 func TestCalendarAgreesWithTheTextbook(t *testing.T) {
 	const amount = 100
-	kathmandu, err := time.LoadLocation("Asia/Kathmandu") // 5:45 from UTC
+	kathmandu, err := time.LoadLocation("Asia/Kathmandu") // UTC+5:45
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,14 +131,13 @@ func TestCalendarAgreesWithTheTextbook(t *testing.T) {
 	}
 }
 
-// A bucket is full at first, is drained by use and refilled evenly up to its
-// capacity.
+// A bucket starts full, is drained by calls and refills steadily up to its capacity.
 func TestBucketAgreesWithTheTextbook(t *testing.T) {
 	const capacity = 200 // refilled by 1 every 250 ms
 	shape := budget.Shape{Kind: budget.Bucket, Amount: capacity, Refill: 4, Per: time.Second}
 	checkOracle(t, shape, budget.Cost,
 		func(before []simulate.Call, c simulate.Call) bool {
-			const unit = 250_000 // us that refill 1
+			const unit = 250_000 // us to refill 1
 			level, last := int64(capacity*unit), begin
 			for _, b := range before {
 				level = min(level+b.At.Sub(last).Microseconds(), capacity*unit) - int64(b.Held)*unit
@@ -148,7 +148,7 @@ func TestBucketAgreesWithTheTextbook(t *testing.T) {
 		})
 }
 
-// A bucket without refill is prepaid money: what is spent never comes back.
+// A bucket without refill is prepaid money: what is spent does not come back.
 func TestPrepaidBucketAgreesWithTheTextbook(t *testing.T) {
 	const capacity = 500
 	shape := budget.Shape{Kind: budget.Bucket, Amount: capacity}
@@ -157,7 +157,7 @@ func TestPrepaidBucketAgreesWithTheTextbook(t *testing.T) {
 	})
 }
 
-// A limit of requests counts each call as one, whatever it costs.
+// A limit on requests counts each call as one, whatever it costs.
 func TestRequestsAgreeWithTheTextbook(t *testing.T) {
 	const width, amount = 30 * time.Second, 3
 	checkOracle(t, budget.Shape{Kind: budget.ExactWindow, Amount: amount, Window: width}, budget.Requests,
@@ -172,7 +172,7 @@ func TestRequestsAgreeWithTheTextbook(t *testing.T) {
 		})
 }
 
-// A limit of open calls counts those that have begun and not ended.
+// A limit on open calls counts those that have started and not ended.
 func TestConcurrencyAgreesWithTheTextbook(t *testing.T) {
 	const amount = 3
 	l := budget.Limit{ID: "open", Subject: budget.Org, Metric: budget.Concurrency, Shape: budget.Shape{Kind: budget.Concurrent, Amount: amount}}
@@ -207,7 +207,7 @@ func TestConcurrencyAgreesWithTheTextbook(t *testing.T) {
 	}
 }
 
-// What a call does not use of its hold is free again when it ends, not before.
+// The unused part of a hold is released when the call ends, not earlier.
 func TestHoldIsGivenBackAtTheEnd(t *testing.T) {
 	const width, amount = 60 * time.Second, 100
 	l := limitOf(budget.Shape{Kind: budget.ExactWindow, Amount: amount, Window: width})

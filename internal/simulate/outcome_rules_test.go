@@ -14,22 +14,22 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// waiting is a trace whose third call does not fit, under an org whose calls wait.
+// waiting is a trace whose third call exceeds the limit, for an org whose calls wait.
 var waiting = []simulate.Call{callAt(0, 50), callAt(1, 50), callAt(2, 50)}
 
-// Each shape lets a waiting call run as soon as it has room again.
+// Under each shape a waiting call runs as soon as there is capacity.
 func TestWhenALimitFrees(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		shape budget.Shape
 		wait  time.Duration
 	}{
-		// The first call leaves the exact window 60 s after it came, at second 60.
+		// The first call leaves the exact window after 60 s, at second 60.
 		{"an exact window", budget.Shape{Kind: budget.ExactWindow, Amount: 100, Window: time.Minute}, 58 * time.Second},
-		// In sixtieths, the second in which it came has to be over as well.
+		// In sixtieths, the second in which it arrived must have passed as well.
 		{"a window", budget.Shape{Kind: budget.Window, Amount: 100, Window: time.Minute}, 59 * time.Second},
 		{"a minute", budget.Shape{Kind: budget.Calendar, Amount: 100, Calendar: "minute"}, 58 * time.Second},
-		// After two seconds 2 x 5 are back of the 50 that it needs: 40 are to come.
+		// After two seconds 2 x 5 of the 50 that it needs have refilled: 40 are missing.
 		{"a bucket", budget.Shape{Kind: budget.Bucket, Amount: 100, Refill: 5, Per: time.Second}, 8 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestWhenALimitFrees(t *testing.T) {
 	}
 }
 
-// A limit whose room comes too late for a caller refuses it at once.
+// If capacity returns too late for a caller, the call is refused immediately.
 func TestPatience(t *testing.T) {
 	hour := limitOf(budget.Shape{Kind: budget.ExactWindow, Amount: 100, Window: time.Hour})
 	minute := limitOf(budget.Shape{Kind: budget.ExactWindow, Amount: 100, Window: 8 * time.Minute})
@@ -71,7 +71,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// What is larger than a limit never fits: no call waits for that.
+// A call larger than a limit can never run, so it does not wait.
 func TestTooLargeForALimit(t *testing.T) {
 	for _, shape := range []budget.Shape{
 		{Kind: budget.Window, Amount: 49, Window: time.Minute},
@@ -89,7 +89,7 @@ func TestTooLargeForALimit(t *testing.T) {
 	checkOutcomes(t, decisions(t, traceOf(t, job), under(t, small)), "waited")
 }
 
-// Only whom a limit is for, and what it is about, counts under it.
+// A limit counts only the subjects and models that it is for.
 func TestWhomALimitCounts(t *testing.T) {
 	window := budget.Shape{Kind: budget.ExactWindow, Amount: 100, Window: time.Minute}
 	bob, other := callAt(2, 50), callAt(2, 50)
@@ -120,7 +120,7 @@ func TestWhomALimitCounts(t *testing.T) {
 	}
 }
 
-// A limit in the shadow counts, holds nobody back, and reports what it would do.
+// A limit in shadow mode counts, delays nobody, and reports what it would do.
 func TestShadowHoldsNobodyBack(t *testing.T) {
 	l := limitOf(budget.Shape{Kind: budget.ExactWindow, Amount: 100, Window: time.Minute})
 	l.Mode = budget.Shadow
@@ -138,7 +138,7 @@ func TestShadowHoldsNobodyBack(t *testing.T) {
 	}
 }
 
-// The pool's quota is decided by calls, tokens and places, whichever binds first.
+// A pool's quota limits calls, tokens and concurrency, whichever binds first.
 func TestQuotaOfAPool(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -166,7 +166,7 @@ func TestQuotaOfAPool(t *testing.T) {
 	}
 }
 
-// What cannot be decided is skipped with its reason, and counted by it.
+// Calls that cannot be decided are skipped and counted by reason.
 func TestSkipped(t *testing.T) {
 	stranger := callAt(0, 5)
 	stranger.Org = "globex"
@@ -177,7 +177,7 @@ func TestSkipped(t *testing.T) {
 	}
 }
 
-// The same trace under the same policy comes out the same to the byte.
+// The same trace under the same policy yields the same result, byte for byte.
 func TestRunsAreTheSame(t *testing.T) {
 	var calls []simulate.Call
 	for i := range 300 {
@@ -205,7 +205,7 @@ func TestRunsAreTheSame(t *testing.T) {
 	}
 }
 
-// Reports add up by any dimensions; users and keys of two orgs stay apart.
+// Reports can be grouped by any dimensions; users and keys of two orgs are separate.
 func TestReportDimensions(t *testing.T) {
 	p := under(t)
 	p.Guard.Orgs["globex"] = p.Guard.Orgs["acme"]
@@ -234,7 +234,7 @@ func TestReportDimensions(t *testing.T) {
 		}
 	}
 	_, err := run(t, traceOf(t, a), p).Report([]string{"colour"})
-	if want := `simulate: cannot divide by "colour"; expected any of [org user key model]`; err == nil ||
+	if want := `simulate: cannot group by "colour"; expected any of [org user key model]`; err == nil ||
 		err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -259,7 +259,7 @@ func TestAddRefuses(t *testing.T) {
 	}
 }
 
-// A trace is sorted before it is run, and a run ends with its context.
+// A trace must be sorted before a run, and a run stops with its context.
 func TestRunRefuses(t *testing.T) {
 	trace := simulate.NewTrace()
 	err := trace.Add(callAt(0, 1))
@@ -279,7 +279,7 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
-// Progress begins at none and ends with all calls.
+// Progress starts at zero and ends with all calls.
 func TestProgress(t *testing.T) {
 	var seen []int
 	_, err := simulate.Run(t.Context(), traceOf(t, waiting...), under(t), simulate.Options{
@@ -290,8 +290,8 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// A caller that was refused when recorded is lent what the others cost: of the
-// same user and model, else of the model, else its whole hold.
+// A call that was refused when recorded gets a typical cost: that of the same user and model,
+// else of the model, else its whole hold.
 func TestRefusedCallsAreLentACost(t *testing.T) {
 	half := callAt(0, 100)
 	half.Cost, half.Took = 50, 4*time.Second
@@ -309,7 +309,7 @@ func TestRefusedCallsAreLentACost(t *testing.T) {
 		took time.Duration
 	}{
 		{"of the user", refused("ann", "m"), 20, 4 * time.Second},
-		{"of the model", refused("cid", "m"), 12, 3 * time.Second}, // 60 of 200 in 6 s of 2 calls
+		{"of the model", refused("cid", "m"), 12, 3 * time.Second}, // 2 calls that cost 60 of 200 and took 6 s
 		{"of nothing", refused("ann", "other"), 40, 0},
 	} {
 		list := decisions(t, traceOf(t, half, tenth, c.call), nothingKnown())

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// class is how a report's lines look: the last one is what it is about.
+// class returns the CSS class of a report's lines; the last report is highlighted.
 func class(i int, reports []Report) string {
 	if i == len(reports)-1 {
 		return "new"
@@ -21,7 +21,7 @@ func slotOf(r Report) time.Duration {
 	return r.Timeline[1].At.Sub(r.Timeline[0].At)
 }
 
-// over draws a figure of the timelines, a line for each report.
+// over draws a figure of the timelines, one line per report.
 func (c *canvas) over(head string, reports []Report, unit func(float64) string,
 	values func(Report) []float64, name func(Report) string,
 ) {
@@ -48,7 +48,7 @@ func (c *canvas) over(head string, reports []Report, unit func(float64) string,
 }
 
 func (c *canvas) spend(reports []Report) {
-	c.over("Spend, added up", reports, dollars, func(r Report) []float64 {
+	c.over("Cumulative spend", reports, dollars, func(r Report) []float64 {
 		out, sum := make([]float64, len(r.Timeline)), 0.0
 		for i, s := range r.Timeline {
 			sum += float64(s.Spend) / 1e9
@@ -59,7 +59,7 @@ func (c *canvas) spend(reports []Report) {
 }
 
 func (c *canvas) waiting(reports []Report) {
-	c.over("Calls waiting, the most at a time", reports, number, func(r Report) []float64 {
+	c.over("Calls waiting (maximum at a time)", reports, number, func(r Report) []float64 {
 		out := make([]float64, len(r.Timeline))
 		for i, s := range r.Timeline {
 			out[i] = float64(s.Waiting)
@@ -70,17 +70,17 @@ func (c *canvas) waiting(reports []Report) {
 	})
 }
 
-// mostFill is how many limits are drawn, as many as there are colours.
+// mostFill is how many limits are drawn, which is the number of colors.
 const mostFill = 5
 
-// fill draws how full the limits of a policy were.
+// fill draws how full the limits were under a policy.
 func (c *canvas) fill(r Report, named bool) {
 	if len(r.Fill) == 0 {
 		return
 	}
-	head := "How full its limits were, of a limit of each user the fullest"
+	head := "Use of its limits (for per-user limits, the fullest user)"
 	if named {
-		head = "How full the limits of " + r.Policy + " were, of a limit of each user the fullest"
+		head = "Use of the limits of " + r.Policy + " (for per-user limits, the fullest user)"
 	}
 	shown := r.Fill[:min(len(r.Fill), mostFill)]
 	f := c.open(head, len(shown[0].Share), max(shown[0].Fullest, 1), percent)
@@ -95,7 +95,7 @@ func (c *canvas) fill(r Report, named bool) {
 	}
 	c.rule(left, f.y(1), right, f.y(1), "full")
 	if more := len(r.Fill) - len(shown); more > 0 {
-		classes, names = append(classes, ""), append(names, fmt.Sprintf("%d less full are left out", more))
+		classes, names = append(classes, ""), append(names, fmt.Sprintf("%d less-used limits hidden", more))
 	}
 	c.legend(f, classes, names)
 	c.times(f, r.Timeline[0].At, slotOf(r))
@@ -105,10 +105,10 @@ func (c *canvas) fill(r Report, named bool) {
 // column is a pair of bars.
 type column struct {
 	name  string
-	calls []int // by report
+	calls []int // one per report
 }
 
-// waits draws what became of the calls that did not run when they came.
+// waits draws what happened to the calls that did not run when they arrived.
 func (c *canvas) waits(reports []Report) {
 	last := reports[len(reports)-1]
 	var columns []column
@@ -133,11 +133,11 @@ func (c *canvas) waits(reports []Report) {
 			most = max(most, n)
 		}
 	}
-	f := c.open("How long calls waited that did not run at once", len(columns), float64(most), number)
+	f := c.open("Waiting times of calls that did not run immediately", len(columns), float64(most), number)
 	var classes, names []string
 	for k, r := range reports {
 		classes, names = append(classes, class(k, reports)),
-			append(names, fmt.Sprintf("%s: %d of %d at once", r.Policy, r.Total.AtOnce, r.Total.Calls))
+			append(names, fmt.Sprintf("%s: %d of %d ran immediately", r.Policy, r.Total.AtOnce, r.Total.Calls))
 	}
 	for i, one := range columns {
 		c.bars(f, i, one, classes)

@@ -9,22 +9,22 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// comesOrEnds is one step of a call.
+// comesOrEnds is the arrival or the end of a call.
 type comesOrEnds struct {
 	at    int64
-	order int32 // at one instant: ends first
+	order int32 // of simultaneous steps: ends come first
 	call  int32
 	ends  bool
 }
 
-// steps are the comings and ends of the calls when nobody waits, in their order.
+// steps returns the arrivals and ends of the calls in order, if no call waits.
 func (t *Trace) steps() []comesOrEnds {
 	out := make([]comesOrEnds, 0, 2*len(t.calls))
 	for i := range t.calls {
 		r, n := &t.calls[i], int32(i)
 		end := comesOrEnds{r.at + r.took, -1, n, true}
 		if r.took == 0 {
-			end.order = 2*n + 1 // after it came
+			end.order = 2*n + 1 // after its own arrival
 		}
 		out = append(out, comesOrEnds{r.at, 2 * n, n, false}, end)
 	}
@@ -34,9 +34,9 @@ func (t *Trace) steps() []comesOrEnds {
 	return out
 }
 
-// peaks counts all calls under a limit that holds nobody back, and returns the
-// highest level that a call came to in every stretch of time with calls, sorted.
-// The last one is the least amount that would have held nobody back.
+// peaks counts all calls under a limit that never binds. It returns, sorted, the highest level
+// reached in each period of length stretch that has calls. The last value is the smallest
+// amount that would have delayed no call.
 func (t *Trace) peaks(steps []comesOrEnds, metric budget.Metric, shape budget.Shape,
 	stretch time.Duration,
 ) ([]int64, error) {
@@ -74,7 +74,7 @@ func (t *Trace) peaks(steps []comesOrEnds, metric budget.Metric, shape budget.Sh
 	return out, nil
 }
 
-// amount is what a call holds, in the unit of a metric.
+// amount returns what a call holds, in the unit of a metric.
 func (r *record) amount(m budget.Metric) int64 {
 	switch m {
 	case budget.Tokens:
@@ -86,7 +86,7 @@ func (r *record) amount(m budget.Metric) int64 {
 	}
 }
 
-// charged is what a call comes to in the end.
+// charged returns what a call is charged in the end.
 func (r *record) charged(m budget.Metric) int64 {
 	switch m {
 	case budget.Tokens:
@@ -98,7 +98,8 @@ func (r *record) charged(m budget.Metric) int64 {
 	}
 }
 
-// rank is the least value that so many percent of the sorted values are within.
+// rank returns the percentile of sorted values: the smallest value that is not exceeded by this
+// percentage of them.
 func rank(sorted []int64, percent int) int64 {
 	if len(sorted) == 0 {
 		return 0
@@ -106,7 +107,7 @@ func rank(sorted []int64, percent int) int64 {
 	return sorted[max((len(sorted)*percent+99)/100-1, 0)]
 }
 
-// only returns the calls of an org and of those of its users that of says.
+// only returns the calls of an org, restricted to the users for which of returns true.
 func (t *Trace) only(org uint32, of func(user uint32) bool) *Trace {
 	out := &Trace{names: t.names, ids: t.ids, sorted: true, Skipped: map[string]int{}}
 	for i := range t.calls {

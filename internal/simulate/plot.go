@@ -19,14 +19,14 @@ var page = template.Must(template.New("page.html").Funcs(template.FuncMap{
 }).ParseFS(files, "page.html"))
 
 // ErrNothing is returned for reports without a timeline.
-var ErrNothing = errors.New("simulate: there is nothing to draw")
+var ErrNothing = errors.New("simulate: nothing to plot")
 
-// A drawing is one SVG or HTML file that needs nothing else: what was spent, how full limits
-// were, how many waited over time, and for how long. It follows the viewer's choice of light
-// or dark.
+// A drawing is a self-contained SVG or HTML file that shows the spend, how full limits were,
+// how many calls waited over time, and for how long. It follows the viewer's light or dark
+// mode.
 
-// SVG draws one report, or two of the same calls with the baseline first, which
-// have followed how full limits were.
+// SVG draws one report, or two of the same calls with the baseline first. The runs must have
+// recorded how full limits were.
 func SVG(w io.Writer, reports []Report) error {
 	text, err := svg(reports)
 	if err == nil {
@@ -35,7 +35,7 @@ func SVG(w io.Writer, reports []Report) error {
 	return err
 }
 
-// HTML writes a page with the plot and the figures of the largest lines.
+// HTML writes a page with the drawing and the figures of the largest lines.
 func HTML(w io.Writer, reports []Report) error {
 	drawn, err := svg(reports)
 	if err != nil {
@@ -48,7 +48,7 @@ func HTML(w io.Writer, reports []Report) error {
 	var b strings.Builder
 	last := reports[len(reports)-1]
 	err = page.Execute(&b, map[string]any{
-		"Style": template.CSS(style), "Plot": template.HTML(drawn), "Reports": reports, // both are made here
+		"Style": template.CSS(style), "Plot": template.HTML(drawn), "Reports": reports, // both are generated here
 		"Last": last, "Title": title(reports), "Span": span(last), "Lines": last.Lines[:min(len(last.Lines), 20)],
 	})
 	if err == nil {

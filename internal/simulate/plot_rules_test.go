@@ -15,7 +15,7 @@ import (
 
 var plotBegin = time.Date(2026, 11, 18, 10, 20, 0, 0, time.UTC)
 
-// quietReport is of four slots of a minute, in which nothing happened.
+// quietReport is a report of four one-minute slots in which nothing happened.
 func quietReport(policy string) simulate.Report {
 	r := simulate.Report{Policy: policy, From: plotBegin, To: plotBegin.Add(4 * time.Minute)}
 	for i := range 4 {
@@ -31,7 +31,7 @@ type shape struct {
 	x, y, width, height     float64
 }
 
-// draw draws reports and reads the result as XML, which it has to be.
+// draw draws reports and parses the result, which must be valid XML.
 func draw(t *testing.T, reports ...simulate.Report) []shape {
 	t.Helper()
 	var b strings.Builder
@@ -94,7 +94,7 @@ func find(list []shape, class string) (out []shape) {
 	return out
 }
 
-// points are the heights of a line, from the left.
+// points returns the heights of a line, from the left.
 func points(t *testing.T, s shape) (ys []float64) {
 	t.Helper()
 	for _, point := range strings.FieldsFunc(s.path, func(r rune) bool { return r == 'M' || r == 'L' }) {
@@ -108,7 +108,7 @@ func points(t *testing.T, s shape) (ys []float64) {
 	return ys
 }
 
-// The line of the spend rises by what each slot spent, to the sum.
+// The line of the spend rises by the spend of each slot, up to the total.
 func TestSpendRises(t *testing.T) {
 	r := quietReport("p")
 	for i, spend := range []pricing.Nano{1, 0, 2, 1} {
@@ -124,7 +124,7 @@ func TestSpendRises(t *testing.T) {
 	}
 }
 
-// Bars are as high as what they count, and none is drawn for nothing.
+// Bars are proportional to their counts, and zero has no bar.
 func TestBarsAreInProportion(t *testing.T) {
 	r := quietReport("p")
 	r.Waits[0].Calls, r.Waits[2].Calls, r.Total.Refused = 10, 5, 20
@@ -142,7 +142,7 @@ func TestBarsAreInProportion(t *testing.T) {
 	}
 }
 
-// A limit that is full reaches the line that says so; in the shadow it may cross it.
+// A full limit reaches the line that marks full; in shadow mode it may cross it.
 func TestFillReachesItsLine(t *testing.T) {
 	r := quietReport("p")
 	r.Fill = []simulate.FillLine{{Org: "acme", Limit: "hour", Fullest: 2, Share: []float64{0, 0.5, 1, 2}}}
@@ -156,7 +156,7 @@ func TestFillReachesItsLine(t *testing.T) {
 	}
 }
 
-// At most five limits are drawn; the drawing says how many are left out.
+// At most five limits are drawn; the drawing says how many are omitted.
 func TestFillIsBounded(t *testing.T) {
 	r := quietReport("p")
 	for i := range 8 {
@@ -174,7 +174,7 @@ func TestFillIsBounded(t *testing.T) {
 			t.Errorf("limit %d: got %d lines, want %d", i, n, want)
 		}
 	}
-	if names := texts(shapes); !strings.Contains(names, "3 less full are left out") {
+	if names := texts(shapes); !strings.Contains(names, "3 less-used limits hidden") {
 		t.Errorf("got %s, want how many are left out", names)
 	}
 }
@@ -189,7 +189,7 @@ func texts(list []shape) string {
 	return strings.Join(out, " | ")
 }
 
-// Two policies are drawn over each other, each under its name.
+// Two policies are drawn on top of each other, each with its name.
 func TestTwoPolicies(t *testing.T) {
 	before, after := quietReport("before"), quietReport("after")
 	before.Total.Refused, after.Total.Refused = 3, 9
@@ -208,7 +208,7 @@ func TestTwoPolicies(t *testing.T) {
 	}
 }
 
-// The same report is drawn the same, and reports of nothing at all are drawn.
+// The same report always yields the same drawing, and an empty report can be drawn.
 func TestDrawingsAreTheSame(t *testing.T) {
 	var first, second strings.Builder
 	for _, b := range []*strings.Builder{&first, &second} {
@@ -227,7 +227,7 @@ func TestDrawingsAreTheSame(t *testing.T) {
 	}
 }
 
-// An error of the writer is the error of the drawing.
+// An error of the writer is returned.
 func TestWriterFails(t *testing.T) {
 	broken := errors.New("the pipe is broken")
 	for name, write := range map[string]func(io.Writer, []simulate.Report) error{"SVG": simulate.SVG, "HTML": simulate.HTML} {

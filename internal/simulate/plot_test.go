@@ -12,7 +12,7 @@ import (
 
 var from = time.Date(2026, 11, 18, 10, 20, 0, 0, time.UTC)
 
-// reportOf is a report of two hours, in which a dollar is spent evenly.
+// reportOf is a two-hour report in which a dollar is spent evenly.
 func reportOf(policy string, fills ...FillLine) Report {
 	r := Report{Policy: policy, From: from, To: from.Add(2 * time.Hour), By: []string{"user"}, Fill: fills}
 	for i := range 240 {
@@ -32,7 +32,7 @@ func full(limit string, share float64) FillLine {
 	return line
 }
 
-// elements reads a drawing as XML, and counts what has which class.
+// elements parses a drawing as XML, and counts the elements by class.
 func elements(t *testing.T, text string) map[string]int {
 	t.Helper()
 	out := map[string]int{}
@@ -61,9 +61,9 @@ func TestSVG(t *testing.T) {
 	}
 	got := elements(t, b.String())
 	for class, want := range map[string]int{
-		"path line base": 2, "path line new": 2, // spend and waiting
+		"path line base": 2, "path line new": 2, // spend and waiting calls
 		"path line c0": 1, "path line c1": 1, "line full": 1,
-		"rect bar-base": 3, "rect bar-new": 3, "rect paper": 1, // two bins and those who gave up
+		"rect bar-base": 3, "rect bar-new": 3, "rect paper": 1, // two bins and the calls that gave up
 		"text head": 4,
 	} {
 		if got[class] != want {
@@ -77,7 +77,7 @@ func TestSVG(t *testing.T) {
 	}
 }
 
-// TestHTML: the page refers to nothing outside itself, and no name becomes markup.
+// TestHTML: the page refers to nothing outside itself, and names are escaped.
 func TestHTML(t *testing.T) {
 	var b strings.Builder
 	if err := HTML(&b, []Report{reportOf("<script>x</script>", full("hour", 1))}); err != nil {
@@ -96,7 +96,7 @@ func TestHTML(t *testing.T) {
 	}
 }
 
-// TestSpendIsDrawn: the line of the spend ends at its sum.
+// TestSpendIsDrawn: the line of the spend ends at the total.
 func TestSpendIsDrawn(t *testing.T) {
 	f := frame{top0: 100, n: 240, top: 2}
 	if f.x(0) != left || f.x(240) != right || f.y(0) != 100+height || f.y(2) != 100 || f.y(1) != 100+height/2.0 {
@@ -107,7 +107,7 @@ func TestSpendIsDrawn(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := b.String()[strings.Index(b.String(), `<path d="`):]
-	if !strings.Contains(path[:strings.Index(path, `" class`)], "938.2 114.0") { // the top of the panel: a dollar of one
+	if !strings.Contains(path[:strings.Index(path, `" class`)], "938.2 114.0") { // the top of the panel: one dollar of one
 		t.Errorf("the line of the spend is %s", path[:strings.Index(path, "/>")])
 	}
 }

@@ -19,10 +19,9 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// line is what a line of a ledger export or of an access log may hold; which it
-// is, its kind or its msg says.
+// line is a line of a ledger export or of an access log; kind or msg distinguishes them.
 type line struct {
-	// of a ledger entry
+	// fields of a ledger entry
 	ID          string        `json:"id"`
 	Attempt     int           `json:"attempt"`
 	Org         string        `json:"org"`
@@ -46,7 +45,7 @@ type line struct {
 	Class       string        `json:"class"`
 	Stream      bool          `json:"stream"`
 	Usage       tokensOfUsage `json:"usage"`
-	// of an access record
+	// fields of an access record
 	Msg        string    `json:"msg"`
 	Time       time.Time `json:"time"`
 	Route      string    `json:"route"`
@@ -67,43 +66,42 @@ type tokensOfUsage struct {
 	Output int64 `json:"output"`
 }
 
-// Reader fills a Trace from ledger exports (JSON lines or CSV) and access logs
-// (slog's JSON lines), in any order, and from both. When there is a ledger, the
-// access logs tell only of calls that were refused: it has all others, exactly.
-// It is for one goroutine.
+// Reader fills a Trace from ledger exports (JSON lines or CSV) and access logs (slog's JSON
+// lines), in any order. If there is a ledger, access logs contribute only refused calls,
+// because the ledger has all others exactly. It is not safe for concurrent use.
 type Reader struct {
 	trace  *Trace
 	calls  map[string]int // ledger calls that a later entry may correct, by id and attempt
 	fixes  []fix
 	access []Call
-	jobs   map[string]bool // jobs whose worker has a line
+	jobs   map[string]bool // jobs with a record of their worker
 	waits  []waiting
 	ledger bool
 }
 
-// fix is an entry that changes what an earlier one charged; late is set when it
-// stands for itself, because the hold had been lost.
+// fix is an entry that changes the charge of an earlier one. late is set if it stands on its
+// own, because the hold had been lost.
 type fix struct {
 	id   string
 	cost int64
 	late *Call
 }
 
-// waiting is a call that a proxy's line says became a job.
+// waiting is a call that became a job, according to its proxy's record.
 type waiting struct {
 	job  string
 	call Call
 }
 
-// NewReader returns a Reader of a fresh Trace.
+// NewReader returns a Reader with an empty Trace.
 func NewReader() *Reader {
 	return &Reader{trace: NewTrace(), calls: map[string]int{}, jobs: map[string]bool{}}
 }
 
-// maxLine bounds a line of a log.
+// maxLine limits the length of a log line.
 const maxLine = 1 << 20
 
-// Read reads one file to its end.
+// Read reads a file completely.
 func (r *Reader) Read(ctx context.Context, name string, in io.Reader) error {
 	buf := bufio.NewReaderSize(in, 256<<10)
 	head, err := buf.Peek(1)
@@ -118,7 +116,7 @@ func (r *Reader) Read(ctx context.Context, name string, in io.Reader) error {
 	return r.readLines(ctx, name, buf)
 }
 
-// lot is some lines, to be decoded together.
+// lot is a number of lines that are decoded together.
 type lot struct {
 	first int
 	text  [][]byte
@@ -129,7 +127,7 @@ type lot struct {
 
 const lotLines = 2000
 
-// readLines decodes on all processors and takes the lines in their order.
+// readLines decodes lines on all CPUs and processes them in order.
 func (r *Reader) readLines(ctx context.Context, name string, in io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	work, order := make(chan *lot), make(chan *lot, 2*runtime.GOMAXPROCS(0))
@@ -173,7 +171,7 @@ func scan(ctx context.Context, in io.Reader, work, order chan<- *lot) error {
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
 	l := &lot{first: 1, done: make(chan struct{})}
 	send := func() error {
-		next := l.first + len(l.text) // who decodes it empties it
+		next := l.first + len(l.text) // the decoder empties it
 		for _, to := range []chan<- *lot{order, work} {
 			select {
 			case to <- l:
@@ -198,7 +196,7 @@ func scan(ctx context.Context, in io.Reader, work, order chan<- *lot) error {
 	return lines.Err()
 }
 
-// wait waits until the lines are decoded. After ctx they may never be.
+// wait waits until the lines are decoded, which may never happen once ctx is done.
 func (l *lot) wait(ctx context.Context) error {
 	select {
 	case <-l.done:
@@ -246,7 +244,7 @@ func (r *Reader) take(l *line) error {
 	return nil
 }
 
-// Entry takes an entry of a ledger, as read from Redis.
+// Entry adds a ledger entry, as read from Redis.
 func (r *Reader) Entry(e budget.Entry) error {
 	return r.entry(&line{
 		ID: e.ID, Attempt: e.Attempt, Org: e.Org, User: e.User, Key: e.Key, IP: e.IP, Model: e.Model, Provider: e.Provider,
@@ -256,7 +254,7 @@ func (r *Reader) Entry(e budget.Entry) error {
 	})
 }
 
-// entry takes a line of a ledger.
+// entry adds a line of a ledger.
 func (r *Reader) entry(l *line) error {
 	r.ledger = true
 	id := fmt.Sprintf("%s/%d", l.ID, l.Attempt)
@@ -272,13 +270,13 @@ func (r *Reader) entry(l *line) error {
 		r.fixes = append(r.fixes, fix{id, l.Cost, nil})
 		return nil
 	default:
-		r.trace.Skipped["corrections by hand"]++
+		r.trace.Skipped["manual corrections"]++
 		return nil
 	}
 	return r.trace.Add(l.charged())
 }
 
-// charged is the call of an entry.
+// charged returns the call of an entry.
 func (l *line) charged() Call {
 	c := Call{
 		Org: l.Org, User: l.User, Key: l.Key, IP: l.IP, Model: l.Model, Provider: l.Provider, Endpoint: l.Endpoint,
@@ -295,8 +293,7 @@ func (l *line) charged() Call {
 	return c
 }
 
-// admitted is when the call was admitted: as its entry says, or as its id and its
-// end do.
+// admitted returns when the call was admitted, from the entry or else from its id and end.
 func (l *line) admitted() time.Time {
 	if l.HeldUS > 0 {
 		return time.UnixMicro(l.HeldUS)
@@ -308,7 +305,7 @@ func (l *line) admitted() time.Time {
 	return at
 }
 
-// call is what access records of calls and of jobs have in common.
+// call returns what access records of calls and of jobs have in common.
 func (l *line) call() Call {
 	endpoint := l.Endpoint
 	endpoint = cmp.Or(endpoint, l.Route)
@@ -325,14 +322,14 @@ func (l *line) call() Call {
 	return c
 }
 
-// free are the outcomes that leave no charge and no trace.
+// free are the outcomes that are not charged and leave no other trace.
 var free = map[string]bool{"rejected": true, "busy": true, "unsent": true}
 
-// visit takes a proxy's line.
+// visit adds a proxy's record.
 func (r *Reader) visit(l *line) {
 	c := l.call()
 	switch {
-	case l.Job != "": // its worker may say more of it
+	case l.Job != "": // its worker may have a record with more details
 		c.Took = max(c.Took-time.Duration(l.WaitedNS), 0)
 		c.Refused = l.AccessCost == nil
 		r.waits = append(r.waits, waiting{l.Job, c})
@@ -344,7 +341,7 @@ func (r *Reader) visit(l *line) {
 	}
 }
 
-// ran takes a worker's line.
+// ran adds a worker's record.
 func (r *Reader) ran(l *line) {
 	r.jobs[l.Job] = true
 	if free[l.Outcome] {
@@ -355,7 +352,7 @@ func (r *Reader) ran(l *line) {
 	r.access = append(r.access, c)
 }
 
-// Trace is what was read, sorted.
+// Trace returns what was read, sorted.
 func (r *Reader) Trace() (*Trace, error) {
 	for _, f := range r.fixes {
 		if i, ok := r.calls[f.id]; ok {

@@ -13,7 +13,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// readCSV reads what `usage export -o csv` writes; columns are found by name.
+// readCSV reads the output of `usage export -o csv`; columns are identified by name.
 func (r *Reader) readCSV(ctx context.Context, name string, in io.Reader) error {
 	table := csv.NewReader(in)
 	table.ReuseRecord = true
@@ -47,13 +47,13 @@ func (r *Reader) readCSV(ctx context.Context, name string, in io.Reader) error {
 		c := csvRow{row: row, at: at}
 		err = r.row(&c)
 		if err != nil {
-			line, _ := table.FieldPos(0) // a cell may hold line breaks
+			line, _ := table.FieldPos(0) // cells may contain line breaks
 			return fmt.Errorf("%s: line %d: %w", name, line, err)
 		}
 	}
 }
 
-// row takes a row, when all of its cells could be read.
+// row adds a row if all of its cells can be parsed.
 func (r *Reader) row(c *csvRow) error {
 	l := c.line()
 	if c.err != nil {
@@ -62,7 +62,7 @@ func (r *Reader) row(c *csvRow) error {
 	return r.entry(l)
 }
 
-// csvRow reads the cells of a row; err is the first that it could not.
+// csvRow parses the cells of a row; err is the first error.
 type csvRow struct {
 	row []string
 	at  map[string]int
@@ -76,7 +76,7 @@ func (c *csvRow) text(column string) string {
 	}
 	text := c.row[i]
 	if len(text) > 1 && text[0] == '\'' && strings.ContainsRune("=+-@\t\r\n", rune(text[1])) {
-		return text[1:] // as it was written for spreadsheets
+		return text[1:] // the escape for spreadsheets
 	}
 	return text
 }
@@ -98,7 +98,7 @@ func (c *csvRow) money(column string) int64 {
 	if text == "" {
 		return 0
 	}
-	amount, negative := strings.CutPrefix(text, "-") // of a correction
+	amount, negative := strings.CutPrefix(text, "-") // negative in corrections
 	n, err := pricing.ParseUSD(amount)
 	if err != nil && c.err == nil {
 		c.err = fmt.Errorf("column %s: %w", column, err)

@@ -19,7 +19,7 @@ import (
 // begin is a full minute.
 var begin = time.Date(2026, 11, 18, 10, 20, 0, 0, time.UTC)
 
-// readAll reads files in their order, each as one text.
+// readAll reads files in order, each given as text.
 func readAll(t *testing.T, files ...string) *simulate.Trace {
 	t.Helper()
 	r := simulate.NewReader()
@@ -36,7 +36,8 @@ func readAll(t *testing.T, files ...string) *simulate.Trace {
 	return trace
 }
 
-// callsOf are the calls of a trace: an unknown org skips each of them.
+// callsOf returns the calls of a trace by running it with an unknown org, which skips all of
+// them.
 func callsOf(t *testing.T, trace *simulate.Trace) []simulate.Call {
 	t.Helper()
 	result, err := simulate.Run(t.Context(), trace, nothingKnown(), simulate.Options{})
@@ -56,7 +57,7 @@ const settled = `{"kind":"settle","id":"a","org":"acme","user":"ann","key":"k","
 	`"endpoint":"chat.completions","at":"2026-11-18T10:20:05Z","cost_nano":60,"total_nano":60,"waited_ms":1000,"took_ms":2000,` +
 	`"held_nano":100,"held_tokens":10,"quota_tokens":12,"stream":true,"usage":{"input":4,"output":2}}`
 
-// A settled entry is a call: it came before it waited, and ended when it is dated.
+// A settled entry is a call: it arrived before it waited, and ended at the entry's time.
 func TestLedgerEntryIsACall(t *testing.T) {
 	got := callsOf(t, readAll(t, settled+"\n\n"))
 	want := []simulate.Call{{
@@ -68,7 +69,7 @@ func TestLedgerEntryIsACall(t *testing.T) {
 	}
 }
 
-// The microsecond of the admission, where an entry has it, goes before its times.
+// The microsecond of the admission, if present, takes precedence over the entry's times.
 func TestLedgerEntryWithItsAdmission(t *testing.T) {
 	admitted := begin.Add(1500 * time.Millisecond)
 	text := strings.Replace(settled, `"stream"`, fmt.Sprintf(`"held_us":%d,"stream"`, admitted.UnixMicro()), 1)
@@ -78,8 +79,8 @@ func TestLedgerEntryWithItsAdmission(t *testing.T) {
 	}
 }
 
-// An entry of an older version says neither what it held nor how long it took: the
-// id has its time, and what it held is what it was charged within its hold.
+// An entry of an older version lacks the hold and the duration: the arrival is taken from the
+// id, and the hold equals the charge.
 func TestOldLedgerEntry(t *testing.T) {
 	id := wire.NewCallID()
 	born, ok := wire.CallTime(id)
@@ -97,13 +98,13 @@ func TestOldLedgerEntry(t *testing.T) {
 	}
 }
 
-// entry is a line of a ledger about a call that was charged.
+// entry returns a ledger line of a charged call.
 func entry(kind, id string, cost, total int) string {
 	return fmt.Sprintf(`{"kind":%q,"id":%q,"org":"acme","user":"ann","model":"m","at":"2026-11-18T10:20:05Z","took_ms":1000,`+
 		`"held_nano":100,"held_tokens":10,"cost_nano":%d,"total_nano":%d}`+"\n", kind, id, cost, total)
 }
 
-// Later entries change what an expired hold was charged, in either order of files.
+// Later entries correct the charge of an expired hold, in either order of files.
 func TestLaterEntriesCorrect(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -140,15 +141,15 @@ func TestLaterEntriesCorrect(t *testing.T) {
 	}
 }
 
-// What an operator corrected by hand is no call; it is counted as passed over.
+// A manual correction is not a call; it is counted as skipped.
 func TestManualEntriesAreSkipped(t *testing.T) {
 	trace := readAll(t, entry("adjust", "x", 5, 5)+entry("reset", "y", 5, 5)+settled)
-	if trace.Len() != 1 || !maps.Equal(trace.Skipped, map[string]int{"corrections by hand": 2}) {
+	if trace.Len() != 1 || !maps.Equal(trace.Skipped, map[string]int{"manual corrections": 2}) {
 		t.Errorf("got %d calls and %v, want 1 and 2 corrections", trace.Len(), trace.Skipped)
 	}
 }
 
-// visit is a proxy's line about a call; a cost below 0 stands for none.
+// visit returns a proxy's record of a call; a cost below 0 means none.
 func visit(status, cost int, extra string) string {
 	charged := ""
 	if cost >= 0 {
@@ -183,8 +184,8 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-// A call that waited has a line of its proxy and one of its worker: it is one call,
-// that came when the proxy took it and ran as the worker says.
+// A call that waited has a record of its proxy and one of its worker. It counts as one call
+// that arrived at the proxy and ran as the worker says.
 func TestAccessLogOfAJob(t *testing.T) {
 	proxy := visit(200, 60, `,"job":"j","waited":500000000`)
 	worker := strings.Replace(visit(200, 70, `,"job":"j","waited":1000000000`), `"msg":"call"`, `"msg":"job"`, 1)
@@ -198,7 +199,7 @@ func TestAccessLogOfAJob(t *testing.T) {
 	}
 }
 
-// With a ledger the access log tells only of what was refused.
+// If there is a ledger, the access log contributes refused calls only.
 func TestLedgerGoesBeforeAccessLog(t *testing.T) {
 	calls := callsOf(t, readAll(t, visit(200, 99, "")+visit(429, -1, ""), settled))
 	if len(calls) != 2 || calls[0].Cost != 60 || !calls[1].Refused {
@@ -220,7 +221,7 @@ func TestCSV(t *testing.T) {
 	}
 }
 
-// The same entries mean the same calls, whichever form they were exported in.
+// The same entries yield the same calls in every export format.
 func TestFormsAgree(t *testing.T) {
 	lines := entry("settle", "a", 60, 60) + entry("expire", "b", 100, 100) + entry("void", "b", -100, 0)
 	head := "output_tokens,time,org,user,model,kind,id,cost_usd,total_usd,input_tokens,held_usd,held_tokens,took_ms\n"
@@ -269,14 +270,14 @@ func TestReaderNamesTheLine(t *testing.T) {
 	}
 }
 
-// Nothing is no error: an empty file has no calls.
+// An empty file is valid and has no calls.
 func TestReaderTakesAnEmptyFile(t *testing.T) {
 	if n := readAll(t, "", "\n{}\n"[1:]).Len(); n != 0 {
 		t.Errorf("got %d calls, want 0", n)
 	}
 }
 
-// Lines are decoded in parallel and still taken in order, over many lots.
+// Lines are decoded in parallel and processed in order, across many lots.
 func TestReaderKeepsTheOrder(t *testing.T) {
 	var b strings.Builder
 	const n = 5000
@@ -295,7 +296,7 @@ func TestReaderKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// Reading ends with its context, at whatever point that is.
+// Reading stops with its context at any point.
 func TestReaderEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -307,7 +308,7 @@ func TestReaderEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// An entry as read from Redis is the call that its exported line is.
+// An entry read from Redis yields the same call as its exported line.
 func TestEntryIsItsLine(t *testing.T) {
 	r := simulate.NewReader()
 	e := budget.Entry{Kind: budget.KindSettle, At: begin.Add(5 * time.Second), Cost: 60, Total: 60}

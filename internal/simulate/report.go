@@ -10,27 +10,27 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// Dimensions are what a report can be divided by.
+// Dimensions are what a report can be grouped by.
 var Dimensions = []string{"org", "user", "key", "model"}
 
-// Report is what would have become of a trace under one policy.
+// Report is what would have happened to a trace under one policy.
 type Report struct {
 	Policy   string         `json:"policy"`
 	From     time.Time      `json:"from"`
 	To       time.Time      `json:"to"`
 	Total    Line           `json:"total"`
 	By       []string       `json:"by"`
-	Lines    []Line         `json:"lines"` // the largest spend first
+	Lines    []Line         `json:"lines"` // highest spend first
 	Limits   []LimitLine    `json:"limits"`
 	Shadow   []ShadowLine   `json:"shadow,omitempty"`
-	Skipped  map[string]int `json:"skipped,omitempty"` // calls not decided, by why
+	Skipped  map[string]int `json:"skipped,omitempty"` // calls not decided, by reason
 	Timeline []Slot         `json:"timeline"`
 	Waits    []WaitBin      `json:"waits"`
-	Fill     []FillLine     `json:"fill,omitempty"` // the fullest first; see [Options.Fill]
+	Fill     []FillLine     `json:"fill,omitempty"` // fullest first; see [Options.Fill]
 }
 
-// Line is what became of the calls of one org, user or model. Waits are of the
-// calls that waited and ran.
+// Line is what happened to the calls of one org, user, key or model. Waits are those of calls
+// that waited and ran.
 type Line struct {
 	Org      string       `json:"org,omitempty"`
 	User     string       `json:"user,omitempty"`
@@ -46,8 +46,8 @@ type Line struct {
 	GaveUp   int          `json:"gave_up"`
 	Refused  int          `json:"refused"`
 	Spend    pricing.Nano `json:"spend_nano"`     // of the calls that ran
-	Recorded pricing.Nano `json:"recorded_nano"`  // what all of them were charged when recorded
-	Unspent  pricing.Nano `json:"not_spent_nano"` // what those would have cost that did not run
+	Recorded pricing.Nano `json:"recorded_nano"`  // charge of all calls when recorded
+	Unspent  pricing.Nano `json:"not_spent_nano"` // cost of the calls that did not run
 
 	waits []int64
 }
@@ -55,7 +55,7 @@ type Line struct {
 // LimitLine is what one limit, cap, quota or queue did.
 type LimitLine struct {
 	Limit   string       `json:"limit"`
-	Waited  int          `json:"waited"` // calls that it let wait first, and that ran
+	Waited  int          `json:"waited"` // calls that it delayed first, and that ran
 	WaitP95 Milliseconds `json:"wait_p95_ms"`
 	GaveUp  int          `json:"gave_up"`
 	Refused int          `json:"refused"`
@@ -63,9 +63,8 @@ type LimitLine struct {
 	waits []int64
 }
 
-// ShadowLine is what a limit in the shadow would have done to a user's calls that
-// ran, each by itself: nobody waits for it, so what it counts is more than if it
-// were enforced.
+// ShadowLine is what a limit in shadow mode would have done to a user's calls that ran. No call
+// waits for it, so it counts more than it would if it were enforced.
 type ShadowLine struct {
 	Limit   string       `json:"limit"`
 	Org     string       `json:"org"`
@@ -77,20 +76,20 @@ type ShadowLine struct {
 	Refused int          `json:"would_refuse"`
 }
 
-// Slot is a piece of the timeline.
+// Slot is a period of the timeline.
 type Slot struct {
 	At      time.Time    `json:"at"`
 	Came    int          `json:"came"`
-	Waiting int          `json:"waiting"` // the most at a time
-	Refused int          `json:"refused"` // and given up
+	Waiting int          `json:"waiting"` // maximum at any time
+	Refused int          `json:"refused"` // includes calls that gave up
 	Spend   pricing.Nano `json:"spend_nano"`
 }
 
-// Report adds a result up by any of Dimensions, a line for each combination.
+// Report groups a result by any of Dimensions, with a line for each combination.
 func (r *Result) Report(by []string) (Report, error) {
 	for _, d := range by {
 		if !slices.Contains(Dimensions, d) {
-			return Report{}, fmt.Errorf("simulate: cannot divide by %q; expected any of %v", d, Dimensions)
+			return Report{}, fmt.Errorf("simulate: cannot group by %q; expected any of %v", d, Dimensions)
 		}
 	}
 	from, to := r.trace.Span()
@@ -186,7 +185,7 @@ func (l *Line) finish() {
 	l.waits = nil
 }
 
-// percentile is of sorted microseconds: the least that so many percent are within.
+// percentile returns a percentile of sorted microseconds.
 func percentile(sorted []int64, p int) Milliseconds {
 	return Milliseconds((rank(sorted, p) + 999) / 1000)
 }

@@ -8,36 +8,36 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// Outcome is what would have become of a call.
+// Outcome is what would have happened to a call.
 type Outcome uint8
 
-// The outcomes. A call that gave up waited first: for as long as its caller would,
-// or until no more waiting would have helped.
+// The outcomes. A call that gave up waited first: as long as its caller would, or until waiting
+// became pointless.
 const (
 	Skipped Outcome = iota // not decided: the policy does not know its org or model
-	AtOnce                 // it ran when it came
-	Waited                 // it ran later
-	GaveUp                 // it waited and did not run
-	Refused                // it was refused when it came
+	AtOnce                 // ran immediately
+	Waited                 // ran later
+	GaveUp                 // waited and did not run
+	Refused                // refused on arrival
 )
 
 var outcomeNames = [...]string{"skipped", "immediate", "waited", "gave up", "refused"}
 
-// String is the word for reports.
+// String returns the name used in reports.
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// slots of a timeline.
+// number of slots of a timeline.
 const timeSlots = 240
 
-// Result is what became of every call of a trace, for [Result.Report].
+// Result is what happened to every call of a trace; use [Result.Report].
 type Result struct {
 	trace  *Trace
 	policy string
 
 	outcomes []Outcome
-	waited   []int64 // us, of calls that waited or gave up
+	waited   []int64 // us, for calls that waited or gave up
 	reasons  []uint16
-	why      []string // reasons by number; 0 none
+	why      []string // reasons by number; 0: none
 	whyIDs   map[string]uint16
 
 	shadow map[shadowKey]*shadowed
@@ -45,11 +45,11 @@ type Result struct {
 	begins, width int64 // of the timeline, us
 	slots         []slot
 	depth         int
-	deepSlot      int64                           // up to which the depth is noted
-	fill          map[fillKey]*[timeSlots]float64 // nil: not wanted
+	deepSlot      int64                           // last slot whose depth is recorded
+	fill          map[fillKey]*[timeSlots]float64 // nil: not requested
 }
 
-// slot is a piece of the timeline.
+// slot is a period of the timeline.
 type slot struct {
 	came, refused, deepest int
 	spend                  int64
@@ -60,7 +60,7 @@ type shadowKey struct {
 	org, user uint32
 }
 
-// shadowed is what a limit in the shadow would have done to a user.
+// shadowed is what a limit in shadow mode would have done to a user.
 type shadowed struct {
 	waits []int64 // ms
 	never int
@@ -88,7 +88,7 @@ func (r *Result) slot(at int64) *slot {
 	return &r.slots[min(max((at-r.begins)/r.width, 0), timeSlots-1)]
 }
 
-// reason numbers a reason; beyond what fits they are "others".
+// reason returns the number of a reason; if there are too many, the rest are "others".
 func (r *Result) reason(why string) uint16 {
 	if id, ok := r.whyIDs[why]; ok {
 		return id
@@ -110,7 +110,7 @@ func (r *Result) refuse(i int32, why string) {
 	r.slot(r.trace.calls[i].at).refused++
 }
 
-// waits notes what keeps a call waiting: the first thing that did.
+// waits records the first thing that made a call wait.
 func (r *Result) waits(i int32, why string) {
 	if r.reasons[i] == 0 {
 		r.reasons[i] = r.reason(why)
@@ -122,7 +122,7 @@ func (r *Result) queued(i int32, now int64) {
 	r.deepen(now, 1)
 }
 
-// deepen changes how many wait, and notes the most of them in the slots since the
+// deepen changes the number of waiting calls, and records the maximum in the slots since the
 // last change.
 func (r *Result) deepen(now int64, by int) {
 	last := min(max((now-r.begins)/r.width, 0), timeSlots-1)
@@ -180,16 +180,15 @@ func (r *Result) inShadow(c *record, scope string, st budget.Status) {
 	}
 }
 
-// Decision is what would have become of one call.
+// Decision is what would have happened to one call.
 type Decision struct {
 	Call    Call
 	Outcome Outcome
 	Wait    time.Duration // before it ran or gave up
-	Why     string        // what refused it or made it wait, or why it was skipped
+	Why     string        // what refused or delayed it, or why it was skipped
 }
 
-// Each calls fn for every call, in the order in which they came, until it returns
-// false.
+// Each calls fn for every call, in order of arrival, until it returns false.
 func (r *Result) Each(fn func(Decision) bool) {
 	for i := range r.trace.calls {
 		if !fn(Decision{r.trace.call(i), r.outcomes[i], time.Duration(r.waited[i]) * time.Microsecond, r.why[r.reasons[i]]}) {

@@ -18,7 +18,7 @@ func nothingKnown() simulate.Policy {
 	return simulate.Policy{Name: "none", Guard: &guard.Policy{}}
 }
 
-// under is a policy of one org, acme, with limits and a pool without quota.
+// under is a policy with one org, acme, with these limits, and a pool without quota.
 func under(t *testing.T, limits ...budget.Limit) simulate.Policy {
 	t.Helper()
 	base := &url.URL{Scheme: "http", Host: "127.0.0.1:1"}
@@ -33,7 +33,7 @@ func under(t *testing.T, limits ...budget.Limit) simulate.Policy {
 	}
 }
 
-// refusing is the same, of an org whose calls do not wait.
+// refusing is under for an org whose calls do not wait.
 func refusing(t *testing.T, limits ...budget.Limit) simulate.Policy {
 	p := under(t, limits...)
 	p.Guard.Orgs["acme"].RefuseOverLimit = true
@@ -44,8 +44,8 @@ func limitOf(shape budget.Shape) budget.Limit {
 	return budget.Limit{ID: "l", Subject: budget.Org, Metric: budget.Cost, Shape: shape}
 }
 
-// callAt is a call of ann after so many seconds, that costs what it holds and ends
-// at once.
+// callAt returns a call of ann's after some seconds that costs what it holds and ends
+// immediately.
 func callAt(seconds float64, cost int64) simulate.Call {
 	return simulate.Call{
 		Org: "acme", User: "ann", Key: "k", Model: "m", Endpoint: "chat.completions",
@@ -94,7 +94,7 @@ func reportOf(t *testing.T, trace *simulate.Trace, p simulate.Policy, by ...stri
 	return report
 }
 
-// outcomes writes decisions as "immediate" or "waited 5s".
+// outcomes formats decisions as "immediate" or "waited 5s".
 func outcomes(list []simulate.Decision) []string {
 	var out []string
 	for _, d := range list {

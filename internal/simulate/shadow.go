@@ -15,29 +15,28 @@ import (
 	"github.com/llmguard/llmguard/budget"
 )
 
-// Shadow adds up what the ledger says that limits in the shadow would have done.
-// The zero value is ready; it is for one goroutine.
+// Shadow adds up from the ledger what limits in shadow mode would have done. The zero value is
+// ready to use. It is not safe for concurrent use.
 type Shadow struct {
-	// Made tells since when limits are there, by org and limit: what the ledger says
-	// of an earlier limit of the name is left out, and calls of an org all of whose
-	// limits in the shadow came later are not counted. A zero time is always. Orgs
-	// that are not in it count all.
+	// Made is when each limit was created, by org and limit. Entries about an earlier limit of
+	// the same name are ignored, and so are calls made before an org's first limit in shadow
+	// mode. The zero time means always. For orgs that are missing everything counts.
 	Made map[string]map[string]time.Time
 
 	calls, held int
 	lines       map[[3]string]*shadowed // by limit, org, user
 }
 
-// ShadowReport is what limits in the shadow would have done to the calls of a
-// ledger, each by itself.
+// ShadowReport is what each limit in shadow mode would have done, on its own, to the calls of a
+// ledger.
 type ShadowReport struct {
-	Calls    int          `json:"calls"`     // with an entry in the ledger, since there is such a limit
-	HeldBack int          `json:"held_back"` // that a limit in the shadow would have
-	Limits   []ShadowLine `json:"limits"`    // all users of a limit together
-	Lines    []ShadowLine `json:"lines"`     // a line for each limit and user
+	Calls    int          `json:"calls"`     // calls in the ledger since there is such a limit
+	HeldBack int          `json:"held_back"` // calls that a limit in shadow mode would have held back
+	Limits   []ShadowLine `json:"limits"`    // summed over users
+	Lines    []ShadowLine `json:"lines"`     // one line per limit and user
 }
 
-// Entry counts an entry of a ledger.
+// Entry counts a ledger entry.
 func (s *Shadow) Entry(e budget.Entry) error {
 	if e.Kind == budget.KindSettle || e.Kind == budget.KindExpire {
 		s.count(e.Org, e.User, e.At, e.Shadow)
@@ -45,13 +44,13 @@ func (s *Shadow) Entry(e budget.Entry) error {
 	return nil
 }
 
-// counts reports whether a limit was there at a time.
+// counts reports whether a limit existed at a time.
 func (s *Shadow) counts(org, limit string, at time.Time) bool {
 	made, known := s.Made[org][limit]
 	return !known || !at.Before(made)
 }
 
-// any reports whether one of an org's limits was there at a time.
+// any reports whether any of an org's limits existed at a time.
 func (s *Shadow) any(org string, at time.Time) bool {
 	limits := s.Made[org]
 	for limit := range limits {
@@ -96,7 +95,7 @@ func (s *Shadow) count(org, user string, at time.Time, list []budget.Shadowed) {
 	}
 }
 
-// Read counts a ledger export of JSON lines. Lines of access logs are passed over.
+// Read counts a ledger export of JSON lines. It skips lines of access logs.
 func (s *Shadow) Read(ctx context.Context, name string, in io.Reader) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
@@ -128,7 +127,7 @@ func (s *Shadow) Read(ctx context.Context, name string, in io.Reader) error {
 	return nil
 }
 
-// Report sums up what was counted.
+// Report returns the totals.
 func (s *Shadow) Report() ShadowReport {
 	out := ShadowReport{Calls: s.calls, HeldBack: s.held, Limits: []ShadowLine{}, Lines: []ShadowLine{}}
 	all := map[[2]string]*shadowed{}
@@ -158,7 +157,7 @@ func newShadowLine(limit, org, user string, s *shadowed) ShadowLine {
 	}
 }
 
-// sortShadow puts what would have been held back most often first.
+// sortShadow sorts by calls held back, most first.
 func sortShadow(list []ShadowLine) {
 	slices.SortFunc(list, func(a, b ShadowLine) int {
 		return cmp.Or(cmp.Compare(b.Waited+b.Refused, a.Waited+a.Refused), cmp.Compare(a.Limit, b.Limit),
@@ -169,11 +168,11 @@ func sortShadow(list []ShadowLine) {
 // Milliseconds is a duration in reports.
 type Milliseconds int64
 
-// Duration is the time.
+// Duration converts it to a time.Duration.
 func (m Milliseconds) Duration() time.Duration { return time.Duration(m) * time.Millisecond }
 
-// String is the time for people: to the millisecond, or coarser when it is long;
-// none is a dash.
+// String formats the duration to the millisecond, or more coarsely if it is long; zero is a
+// dash.
 func (m Milliseconds) String() string {
 	d := m.Duration()
 	switch {

@@ -19,8 +19,8 @@ const shadowed = `{"kind":"settle","org":"acme","user":"ann","shadow":[{"limit":
 {"msg":"call","org":"acme"}
 `
 
-// The ledger says what limits in the shadow would have done: by limit, and by
-// limit and user, the most first.
+// A ledger yields what limits in shadow mode would have done: by limit, and by limit and user,
+// most first.
 func TestShadowOfALedger(t *testing.T) {
 	var s simulate.Shadow
 	err := s.Read(t.Context(), "f", strings.NewReader(shadowed))
@@ -47,7 +47,7 @@ func TestShadowOfALedger(t *testing.T) {
 	}
 }
 
-// Entries as read from Redis count as the lines of an export do.
+// Entries read from Redis count like the lines of an export.
 func TestShadowOfEntries(t *testing.T) {
 	var s simulate.Shadow
 	for _, kind := range []string{budget.KindSettle, budget.KindExpire, budget.KindVoid, budget.KindLate} {
@@ -63,7 +63,7 @@ func TestShadowOfEntries(t *testing.T) {
 	}
 }
 
-// A report of nothing has empty lists, which clients can range over.
+// An empty report has empty lists, not null.
 func TestShadowOfNothing(t *testing.T) {
 	got := new(simulate.Shadow).Report()
 	if got.Limits == nil || got.Lines == nil || len(got.Lines) != 0 {
@@ -104,7 +104,7 @@ func TestBrief(t *testing.T) {
 	}
 }
 
-// Suggestions are refused where they would mean nothing.
+// Suggestions are refused where they would be meaningless.
 func TestSuggestRefuses(t *testing.T) {
 	right := func() simulate.SuggestOptions {
 		return simulate.SuggestOptions{
@@ -143,11 +143,11 @@ func TestSuggestRefuses(t *testing.T) {
 	}
 }
 
-// A suggested amount is the percentile times the headroom, rounded up to two
-// digits, and its replay says what it would have done.
+// A suggested amount is the percentile times the headroom, rounded up to two digits, and its
+// replay shows what it would have done.
 func TestSuggestedAmounts(t *testing.T) {
 	var calls []simulate.Call
-	for i := range 10 { // one call every two minutes, of 101 to 110
+	for i := range 10 { // one call every two minutes, costing 101 to 110
 		calls = append(calls, callAt(float64(120*i), int64(101+i)))
 	}
 	for _, c := range []struct {
@@ -159,8 +159,8 @@ func TestSuggestedAmounts(t *testing.T) {
 		{100, 1, 110, 110, 0},
 		{50, 1, 105, 110, 0},
 		{50, 0.8, 105, 84, 10},
-		{100, 1.2, 110, 140, 0}, // 132, rounded up
-		{10, 1.02, 101, 110, 0}, // 103.02, rounded up
+		{100, 1.2, 110, 140, 0}, // 132 rounded up
+		{10, 1.02, 101, 110, 0}, // 103.02 rounded up
 		{100, 100, 110, 11_000, 0},
 	} {
 		list, err := simulate.Suggest(t.Context(), traceOf(t, calls...), simulate.SuggestOptions{
@@ -181,8 +181,7 @@ func TestSuggestedAmounts(t *testing.T) {
 	}
 }
 
-// Limits of windows that are longer than the history are not suggested; the notes
-// say why.
+// No limits are suggested for windows longer than the history; the notes say so.
 func TestSuggestNotes(t *testing.T) {
 	list, err := simulate.Suggest(t.Context(), traceOf(t, callAt(0, 5), callAt(90, 5)), simulate.SuggestOptions{
 		Metric: budget.Tokens, Windows: []time.Duration{time.Hour, time.Minute}, Percentile: 95, Headroom: 1,
@@ -191,7 +190,7 @@ func TestSuggestNotes(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"no limit of a window of 1h: the calls span 1m30s only",
+		"no limit with a window of 1h: the calls span only 1m30s",
 		"no bucket: the calls span less than an hour",
 	}
 	if got := list[0].Notes; !reflect.DeepEqual(got, want) {
@@ -202,8 +201,8 @@ func TestSuggestNotes(t *testing.T) {
 	}
 }
 
-// A limit's report begins when the limit was made: what an earlier one of its name did is not
-// its doing, and calls before the org's first limit in shadow mode are not among those counted.
+// A limit's report starts when the limit was created: what an earlier limit of the name did is
+// ignored, and calls before the org's first limit in shadow mode are not counted.
 func TestShadowCountsFromTheLimitsCreation(t *testing.T) {
 	made := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	s := simulate.Shadow{Made: map[string]map[string]time.Time{
@@ -221,7 +220,8 @@ func TestShadowCountsFromTheLimitsCreation(t *testing.T) {
 		}
 	}
 	got := s.Report()
-	// acme: 2 of 4. filed: a limit of the file is always there, so 2 of 6. bare: what the ledger says, 3 of 6.
+	// acme: 2 of 4. filed: a limit of the file has no creation time, so 2 of 6. bare: all that
+	// the ledger says, 3 of 6.
 	if got.Calls != 16 || got.HeldBack != 7 {
 		t.Errorf("got %d of %d calls held back, want 7 of 16", got.HeldBack, got.Calls)
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// start is a full minute, so that slots of windows begin with it.
+// start is a full minute, so that slots of windows start with it.
 var start = time.Date(2026, 11, 18, 10, 20, 0, 0, time.UTC)
 
-// policyOf is a policy of one org, acme, and one pool for all models.
+// policyOf is a policy with one org, acme, and one pool for all models.
 func policyOf(t *testing.T, pool queue.Pool, limits ...budget.Limit) Policy {
 	t.Helper()
 	base, err := url.Parse("http://127.0.0.1:1/v1")
@@ -38,7 +38,7 @@ func window(id string, amount int64, width time.Duration) budget.Limit {
 	return budget.Limit{ID: id, Subject: budget.User, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Amount: amount, Window: width}}
 }
 
-// call is one of user u at so many seconds, that holds 100, costs 60 and takes 2 s.
+// call returns a user's call after some seconds that holds 100, costs 60 and takes 2 s.
 func call(user string, at float64) Call {
 	return Call{
 		Org: "acme", User: user, Key: "k", Model: "m", Endpoint: "chat.completions", At: start.Add(time.Duration(at * float64(time.Second))),
@@ -58,7 +58,7 @@ func traceOf(t *testing.T, calls ...Call) *Trace {
 	return trace
 }
 
-// decide replays and returns "outcome wait why" by call.
+// decide replays a trace and returns "outcome wait why" for each call.
 func decide(t *testing.T, trace *Trace, p Policy) []string {
 	t.Helper()
 	result, err := Run(t.Context(), trace, p, Options{})
@@ -87,12 +87,12 @@ func want(t *testing.T, got []string, list ...string) {
 	}
 }
 
-// TestDecisions replays small traces whose outcome can be told by hand.
+// TestDecisions replays small traces whose outcome can be computed by hand.
 func TestDecisions(t *testing.T) {
 	minute := window("min", 200, time.Minute)
 	t.Run("a window", func(t *testing.T) {
-		// Two are held; the third waits until the first has given 40 back, which
-		// leaves 160; and then until the slots of both have left, of a second each.
+		// Two are held. The third waits first until the first has returned 40, which leaves
+		// 160, and then until the one-second slots of both have left the window.
 		got := decide(t, traceOf(t, call("ann", 0), call("ann", 1), call("ann", 1.5), call("bob", 1.5)), policyOf(t, queue.Pool{}, minute))
 		want(t, got, "immediate", "immediate", "waited 59.5s min", "immediate")
 	})
@@ -128,8 +128,8 @@ func TestDecisions(t *testing.T) {
 		}
 	})
 	t.Run("a place", func(t *testing.T) {
-		// One call at a time: the second runs when the first has ended, the third,
-		// of another user, after it.
+		// One call at a time: the second runs when the first has ended, and the third, of
+		// another user, after that.
 		got := decide(t, traceOf(t, call("ann", 0), call("ann", 1), call("bob", 1.5)), policyOf(t, queue.Pool{Concurrency: 1}))
 		want(t, got, "immediate", "waited 1s quota of all (concurrency)", "waited 2.5s quota of all (concurrency)")
 	})
@@ -151,7 +151,7 @@ func TestDecisions(t *testing.T) {
 	})
 }
 
-// TestReport adds up a trace: what ran is spent, what did not is not.
+// TestReport: calls that ran are spent, others are not.
 func TestReport(t *testing.T) {
 	p := policyOf(t, queue.Pool{}, window("hour", 200, time.Hour))
 	trace := traceOf(t, call("ann", 0), call("ann", 1), call("ann", 4), call("bob", 5))
@@ -179,7 +179,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestRefusedCalls: what had been refused is lent what the others cost.
+// TestRefusedCalls: calls refused when recorded get the typical cost of the others.
 func TestRefusedCalls(t *testing.T) {
 	refused := call("ann", 3)
 	refused.Refused, refused.Held, refused.Cost, refused.Tokens, refused.Took = true, 50, 0, 0, 0

@@ -13,25 +13,24 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// SuggestOptions say which limits are looked for. All are required but Orgs and
-// Heavy.
+// SuggestOptions select the limits to suggest. All fields are required except Orgs and Heavy.
 type SuggestOptions struct {
 	Metric  budget.Metric   // Cost, Tokens or Requests
-	Windows []time.Duration // of the sliding windows
-	// Percentile, from 1 to 100, is how many percent of the history a limit lets
-	// pass before the headroom: of the stretches of the window's length for an org
-	// and for a heavy user, of the users for a limit of each user.
+	Windows []time.Duration // lengths of the sliding windows
+	// Percentile, from 1 to 100, is the percentage of the history that a limit allows before
+	// headroom: of the periods of the window's length for an org or a heavy user, of the users
+	// for a limit of each user.
 	Percentile int
 	Headroom   float64 // an amount is the percentile times this; from 0.1 to 100
-	// Heavy is how many users above the limit of each user get limits of their own
-	// at most.
+	// Heavy is the maximum number of users above the limit of each user that get their own
+	// limits.
 	Heavy int
-	// Orgs, when set, are the orgs in force: whether their calls wait, how long, and
-	// which names of limits are taken.
+	// Orgs, if set, are the current orgs: whether and how long their calls wait, and which
+	// limit names are taken.
 	Orgs map[string]*guard.Org
 }
 
-// OrgSuggestions are the limits suggested to one org.
+// OrgSuggestions are the limits suggested for one org.
 type OrgSuggestions struct {
 	Org         string       `json:"org"`
 	Calls       int          `json:"calls"`
@@ -40,39 +39,39 @@ type OrgSuggestions struct {
 	To          time.Time    `json:"to"`
 	Spend       pricing.Nano `json:"spend_nano"`
 	Suggestions []Suggestion `json:"suggestions"`
-	// Together is the effect of all of them at once.
+	// Together is the effect of all of them combined.
 	Together Line     `json:"together"`
 	Notes    []string `json:"notes"` // what is not suggested, and why
 }
 
-// Suggestion is a limit, where its amount comes from, and what it alone would
-// have done to the same calls.
+// Suggestion is a limit, the basis of its amount, and what it would have done, on its own, to
+// the same calls.
 type Suggestion struct {
 	Limit budget.Limit `json:"-"`
 
 	Name    string         `json:"name"`
 	Subject budget.Subject `json:"subject"`
-	User    string         `json:"user,omitempty"` // a heavy user, for whom alone it is
+	User    string         `json:"user,omitempty"` // the heavy user that it applies to
 	Metric  budget.Metric  `json:"metric"`
-	Amount  int64          `json:"amount"` // in the metric's unit, nano-USD for cost; a bucket's capacity
+	Amount  int64          `json:"amount"` // in the metric's unit, nano-USD for cost; for a bucket, its capacity
 	WindowS int64          `json:"window_s,omitempty"`
-	Refill  int64          `json:"refill,omitempty"` // a bucket's, every PerS
+	Refill  int64          `json:"refill,omitempty"` // of a bucket, every PerS
 	PerS    int64          `json:"per_s,omitempty"`
 
 	Basis    Basis  `json:"basis"`
 	Effect   Line   `json:"effect"`
-	HeldBack []Line `json:"held_back"` // by user, those whose calls it holds back, the most first
+	HeldBack []Line `json:"held_back"` // by user, those whose calls it holds back, most first
 }
 
 // Basis is what was found in the history.
 type Basis struct {
 	Reached int64  `json:"reached"` // at the percentile
-	Most    int64  `json:"most"`    // at most
-	Of      int    `json:"of"`      // so many
-	What    string `json:"what"`    // stretches of the window's length, or users
+	Most    int64  `json:"most"`    // maximum
+	Of      int    `json:"of"`      // sample size
+	What    string `json:"what"`    // periods of the window's length, or users
 }
 
-// HeldBackCalls is how many calls did not run when they came.
+// HeldBackCalls returns how many calls did not run immediately.
 func (l Line) HeldBackCalls() int { return l.Waited + l.GaveUp + l.Refused }
 
 func (o SuggestOptions) validate() error {
@@ -94,8 +93,8 @@ func (o SuggestOptions) validate() error {
 	return nil
 }
 
-// Suggest derives limits from a sorted trace, for each of its orgs, and replays
-// the calls under each of them.
+// Suggest derives limits from a sorted trace for each of its orgs, and replays the calls under
+// each of them.
 func Suggest(ctx context.Context, t *Trace, o SuggestOptions) ([]OrgSuggestions, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -124,12 +123,12 @@ func Suggest(ctx context.Context, t *Trace, o SuggestOptions) ([]OrgSuggestions,
 	return out, nil
 }
 
-// suggesting is the work on one org.
+// suggesting is the state for one org.
 type suggesting struct {
 	ctx   context.Context
 	o     SuggestOptions
 	org   uint32
-	trace *Trace // its calls
+	trace *Trace // the org's calls
 	users map[uint32]*Trace
 	out   OrgSuggestions
 }
@@ -156,7 +155,7 @@ func (s *suggesting) suggest() (OrgSuggestions, error) {
 	for _, w := range s.o.Windows {
 		if to.Sub(from) < w {
 			s.out.Notes = append(s.out.Notes,
-				fmt.Sprintf("no limit of a window of %s: the calls span %s only", Brief(w), Brief(to.Sub(from))))
+				fmt.Sprintf("no limit with a window of %s: the calls span only %s", Brief(w), Brief(to.Sub(from))))
 			continue
 		}
 		if err := s.window(w); err != nil {
@@ -174,8 +173,7 @@ func (s *suggesting) suggest() (OrgSuggestions, error) {
 	return s.out, s.ctx.Err()
 }
 
-// window suggests limits of one window: of the org, of each user, and of heavy
-// users.
+// window suggests limits with one window: for the org, for each user, and for heavy users.
 func (s *suggesting) window(w time.Duration) error {
 	peaks, err := s.windowPeaks(s.trace, w)
 	if err != nil {
@@ -230,8 +228,8 @@ func (s *suggesting) windowPeaks(calls *Trace, w time.Duration) ([]int64, error)
 	return calls.peaks(calls.steps(), s.o.Metric, budget.Shape{Kind: budget.Window, Window: w}, w)
 }
 
-// bucket suggests a bucket for the org: it refills at the mean of all the time,
-// and holds what the bursts take beyond.
+// bucket suggests a bucket for the org: the refill is the average rate, and the capacity covers
+// bursts above it.
 func (s *suggesting) bucket(from, to time.Time) error {
 	if to.Sub(from) < time.Hour {
 		s.out.Notes = append(s.out.Notes, "no bucket: the calls span less than an hour")
@@ -281,7 +279,7 @@ func (s *suggesting) basis(sorted []int64, what string) Basis {
 	return Basis{Reached: rank(sorted, s.o.Percentile), Most: rank(sorted, 100), Of: len(sorted), What: what}
 }
 
-// amount is a figure with the headroom, rounded up to two digits.
+// amount applies the headroom and rounds up to two digits.
 func (s *suggesting) amount(reached int64) int64 {
 	n := int64(min(max(float64(reached)*s.o.Headroom, 1), budget.MaxAmount/10))
 	unit := int64(1)
@@ -291,7 +289,7 @@ func (s *suggesting) amount(reached int64) int64 {
 	return (n + unit - 1) / unit * unit
 }
 
-// name is a name that no other limit of the org has.
+// name returns a name that no other limit of the org has.
 func (s *suggesting) name(want string) string {
 	if s.o.Metric != budget.Cost {
 		want += "-" + string(s.o.Metric)
@@ -317,7 +315,7 @@ func (s *suggesting) name(want string) string {
 	return name
 }
 
-// Brief writes a duration by its largest unit or two, as configurations take it.
+// Brief formats a duration with its one or two largest units, as configurations take it.
 func Brief(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// crowd is a random trace of some minutes, of calls of one user.
+// crowd returns a random trace of a few minutes, with calls of one user.
 func crowd(t *testing.T, rng *rand.Rand) *Trace {
 	trace := NewTrace()
 	at := start
@@ -23,7 +23,7 @@ func crowd(t *testing.T, rng *rand.Rand) *Trace {
 		c.Held = pricing.Nano(1_000_000 + rng.IntN(10_000_000))
 		c.Cost = c.Held * 2 / 3
 		if rng.IntN(8) == 0 {
-			c.Cost = c.Held + 5000 // above its hold
+			c.Cost = c.Held + 5000 // more than its hold
 		}
 		if err := trace.Add(c); err != nil {
 			t.Fatal(err)
@@ -33,7 +33,7 @@ func crowd(t *testing.T, rng *rand.Rand) *Trace {
 	return trace
 }
 
-// heldBack replays under one limit and counts who did not run at once.
+// heldBack replays under one limit and counts the calls that did not run immediately.
 func heldBack(t *testing.T, trace *Trace, l budget.Limit) int {
 	t.Helper()
 	result, err := Run(t.Context(), trace, policyOf(t, queue.Pool{}, l), Options{})
@@ -47,8 +47,8 @@ func heldBack(t *testing.T, trace *Trace, l budget.Limit) int {
 	return report.Total.HeldBackCalls()
 }
 
-// TestPeaks: the highest peak that is found in a history is the least amount of a
-// limit that holds nobody back.
+// TestPeaks: the highest peak of a history is the smallest amount of a limit that delays no
+// call.
 func TestPeaks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 7))
 	for i := range 200 {
@@ -83,7 +83,7 @@ func most(t *testing.T, trace *Trace, s budget.Shape, stretch time.Duration) int
 	return peaks[len(peaks)-1]
 }
 
-// TestPeaksByStretch: there is a peak for every stretch with calls, of each metric.
+// TestPeaksByStretch: every period with calls has a peak, for each metric.
 func TestPeaksByStretch(t *testing.T) {
 	trace := traceOf(t, call("ann", 0), call("ann", 1), call("ann", 100), call("ann", 300))
 	for metric, want := range map[budget.Metric][]int64{
@@ -100,8 +100,8 @@ func options() SuggestOptions {
 	return SuggestOptions{Metric: budget.Cost, Windows: []time.Duration{time.Minute}, Percentile: 70, Headroom: 1.2, Heavy: 1}
 }
 
-// TestSuggest: ann and two more make a call a minute, zed one every second for two
-// of ten minutes.
+// TestSuggest: ann and two others make a call a minute; zed makes one every second for two of
+// ten minutes.
 func TestSuggest(t *testing.T) {
 	var calls []Call
 	for i := range 10 {
@@ -123,8 +123,8 @@ func TestSuggest(t *testing.T) {
 	for _, s := range list[0].Suggestions {
 		got[s.Name+" "+s.User] = s
 	}
-	// A user's window of a minute has the call of the minute before, settled, and
-	// one that is held.
+	// A user's one-minute window contains the settled call of the previous minute and one that
+	// is held.
 	each := got["user-1m "]
 	if each.Amount != 200 || each.Basis.Reached != 160 || each.Basis.Of != 4 || each.Effect.Calls != 30 || each.Effect.AtOnce != 30 {
 		t.Errorf("to each user: %+v", each)
@@ -137,7 +137,7 @@ func TestSuggest(t *testing.T) {
 	if len(got) != 3 || org.Basis.Of != 10 || org.Basis.Reached >= org.Basis.Most {
 		t.Errorf("to the org: %+v", org)
 	}
-	// Seven of ten minutes are those without zed: he is held back.
+	// Seven of the ten minutes are without zed, so zed is held back.
 	if org.Effect.HeldBackCalls() == 0 || org.HeldBack[0].User != "zed" || list[0].Together.HeldBackCalls() < org.Effect.HeldBackCalls() {
 		t.Errorf("the org's limit holds back %+v, all together %+v", org.HeldBack, list[0].Together)
 	}
@@ -146,8 +146,8 @@ func TestSuggest(t *testing.T) {
 	}
 }
 
-// TestSuggestNames: a name that is taken is not suggested, and an org that refuses
-// does so under a suggestion.
+// TestSuggestNames: a name that is taken is not suggested, and for an org that refuses calls
+// the replay refuses too.
 func TestSuggestNames(t *testing.T) {
 	o := options()
 	o.Windows, o.Percentile, o.Headroom = append(o.Windows, 2*time.Hour), 1, 0.5

@@ -1,9 +1,8 @@
-// Package simulate replays recorded calls under other limits and quotas, in
-// virtual time: who would have waited, for how long, who would have been refused,
-// and what would have been spent. The decisions are those of budget.Virtual and
-// queue.Virtual, which are held to the answers of the scripts on Redis; how a call
-// comes and goes between them is in engine.go. It reads no Redis and keeps one
-// trace in memory, of some 130 bytes a call.
+// Package simulate replays recorded calls under other limits and quotas, in virtual time. It
+// reports which calls would have waited, for how long, which would have been refused, and what
+// would have been spent. The decisions come from budget.Virtual and queue.Virtual, which are
+// tested against the Redis scripts; the course of a call between them is in engine.go. The
+// package does not use Redis. It keeps one trace in memory, at about 130 bytes per call.
 package simulate
 
 import (
@@ -23,40 +22,40 @@ type Call struct {
 	Org, User, Key, IP        string
 	Model, Provider, Endpoint string
 
-	At   time.Time     // when it came
-	Took time.Duration // from its admission to its end
+	At   time.Time     // arrival
+	Took time.Duration // from admission to end
 
 	Held, Cost         pricing.Nano
 	HeldTokens, Tokens int64
-	// QuotaTokens is what it books on the provider's quota.
+	// QuotaTokens is what it uses of the provider's quota.
 	QuotaTokens int64
-	// Class is empty for a call with a caller, else async or batch.
+	// Class is empty for a call with a waiting caller, otherwise async or batch.
 	Class  string
 	Stream bool
 
-	// Refused says that the call was refused when it was recorded: what it would
-	// have cost and taken is not known, and is put in by [Trace.Sort].
+	// Refused means that the call was refused when recorded. Its cost and duration are unknown
+	// and estimated by [Trace.Sort].
 	Refused bool
 }
 
-// maxCalls bounds a Trace: about 1.3 GB of memory.
+// maxCalls limits a Trace, at about 1.3 GB of memory.
 const maxCalls = 10_000_000
 
 // ErrTooManyCalls is returned for a trace beyond 10 million calls.
-var ErrTooManyCalls = errors.New("simulate: more than 10 million calls; simulate a shorter period")
+var ErrTooManyCalls = errors.New("simulate: more than 10 million calls; choose a shorter period")
 
-// Trace is a list of calls, compact. Fill it, Sort it, and Run as often as you
-// like; a sorted Trace is safe for concurrent use.
+// Trace is a compact list of calls. Fill it, call Sort, and then Run as often as needed; a
+// sorted Trace is safe for concurrent use.
 type Trace struct {
 	names  []string
 	ids    map[string]uint32
 	calls  []record
 	sorted bool
-	// Skipped counts what was read and is no call, by why.
+	// Skipped counts input that is not a call, by reason.
 	Skipped map[string]int
 }
 
-// record is a Call in small.
+// record is a Call in compact form.
 type record struct {
 	who                        who
 	at, took                   int64 // us
@@ -66,7 +65,7 @@ type record struct {
 	stream, refused, estimated bool
 }
 
-// who is what decides which limits a call stands under.
+// who identifies everything that decides which limits apply to a call.
 type who struct{ org, user, key, ip, model, provider, endpoint uint32 }
 
 // NewTrace returns an empty Trace.
@@ -79,7 +78,7 @@ func (t *Trace) id(name string) uint32 {
 		return id
 	}
 	id := uint32(len(t.names))
-	name = string([]byte(name)) // not a part of a long line
+	name = string([]byte(name)) // do not retain the long line
 	t.names, t.ids[name] = append(t.names, name), id
 	return id
 }
@@ -107,10 +106,10 @@ func (t *Trace) Add(c Call) error {
 	return nil
 }
 
-// Len is the number of calls.
+// Len returns the number of calls.
 func (t *Trace) Len() int { return len(t.calls) }
 
-// Span is from the first call to the end of the last one; Sort first.
+// Span returns the time from the first call to the end of the last one; call Sort first.
 func (t *Trace) Span() (from, to time.Time) {
 	if len(t.calls) == 0 {
 		return from, to
@@ -122,9 +121,9 @@ func (t *Trace) Span() (from, to time.Time) {
 	return time.UnixMicro(t.calls[0].at), time.UnixMicro(last)
 }
 
-// Sort puts the calls in the order in which they came, and gives calls that had
-// been refused the cost and the time of the others: of the same user and model,
-// else of the model, else what was held and no time.
+// Sort sorts the calls by arrival, and gives calls that were refused when recorded the typical
+// cost and duration: of the same user and model, else of the model, else the whole hold and no
+// duration.
 func (t *Trace) Sort() {
 	slices.SortStableFunc(t.calls, func(a, b record) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.at+a.took, b.at+b.took))
@@ -133,7 +132,7 @@ func (t *Trace) Sort() {
 	t.sorted = true
 }
 
-// typical is what calls of a kind came to in all.
+// typical holds sums over similar calls.
 type typical struct{ n, held, cost, heldTokens, tokens, took int64 }
 
 func (t *Trace) estimate() {
@@ -172,8 +171,7 @@ func (y *typical) add(r *record) {
 	y.took = y.took + r.took
 }
 
-// lend gives a call the average share of its hold that is charged, and the average
-// time.
+// lend gives a call the average charged share of its hold, and the average duration.
 func (y *typical) lend(r *record) {
 	share := func(part, of, n int64) int64 {
 		if of == 0 {
@@ -191,16 +189,15 @@ func (y *typical) lend(r *record) {
 	}
 }
 
-// Policy is what calls are decided by.
+// Policy is what decides about calls.
 type Policy struct {
 	Name  string // in reports
 	Guard *guard.Policy
 	Pools []queue.Pool
-	// Workers is how many jobs of a pool run at once, in all workers together; 0 is
-	// 64.
+	// Workers is how many jobs of a pool run concurrently, over all workers; 0 means 64.
 	Workers map[string]int
 	Queue   queue.Options // burst, shares, weights and bounds
-	// HoldFor is how long a plain caller waits; 0 is 280 s. Streams wait 10 minutes.
+	// HoldFor is how long a non-streaming caller waits; 0 means 280 s. Streams wait 10 minutes.
 	HoldFor time.Duration
 }
 
@@ -208,5 +205,5 @@ const (
 	defaultWorkers = 64
 	defaultHold    = 280 * time.Second
 	streamWait     = 10 * time.Minute
-	deadlineSlack  = 5 * time.Second // as of a connected caller's job
+	deadlineSlack  = 5 * time.Second // as for the job of a connected caller
 )

@@ -12,7 +12,7 @@ type eventKind uint8
 
 const (
 	evEnd      eventKind = iota // a call ends
-	evPatience                  // a caller's patience, or a job's time, is over
+	evPatience                  // a caller's patience, or a job's time, has run out
 	evAsk                       // a pacer asks for work
 )
 
@@ -33,10 +33,10 @@ func (q events) Less(i, j int) bool {
 }
 func (q events) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
 
-// Push and Pop are of heap.Interface.
+// Push and Pop implement heap.Interface.
 func (q *events) Push(x any) { *q = append(*q, x.(event)) }
 
-// Pop takes the last one off.
+// Pop removes the last event.
 func (q *events) Pop() any {
 	old := *q
 	last := old[len(old)-1]
@@ -49,7 +49,7 @@ func (e *engine) at(when int64, kind eventKind, call int32, job *queue.VirtualJo
 	heap.Push(&e.events, event{at: when, seq: e.seq, kind: kind, call: call, job: job})
 }
 
-// until does everything that happens before a call comes at now.
+// until processes all events before a call arrives at now.
 func (e *engine) until(ctx context.Context, now int64) error {
 	for len(e.events) > 0 && e.events[0].at <= now {
 		e.steps++
@@ -79,7 +79,7 @@ func (e *engine) step() {
 	}
 }
 
-// ask lets a pool's pacer ask for work at an instant, unless it does so before.
+// ask schedules a pool's pacer to ask for work at a time, unless it does so earlier anyway.
 func (e *engine) ask(p *poolState, at int64) {
 	if p.next != 0 && p.next <= at {
 		return
@@ -89,20 +89,20 @@ func (e *engine) ask(p *poolState, at int64) {
 	heap.Push(&e.events, event{at: at, seq: e.seq, kind: evAsk, pool: p})
 }
 
-// As in queue/pacer.go: how long a pacer sleeps at most between two asks for
-// quota, and how many claims it asks for at once.
+// As in queue/pacer.go: how long a pacer sleeps at most between two requests for quota, and how
+// many claims it requests at a time.
 const (
 	maxSleep  = 250 * time.Millisecond
 	probeTime = time.Second
 	mostAsked = 100
 )
 
-// work is a worker's part: it takes what may run, until nothing may.
+// work does a worker's part: it takes jobs that may run until there are none.
 func (e *engine) work(p *poolState) {
 	for {
 		free := p.most - p.busy
 		if free <= 0 {
-			return // the end of a job asks again
+			return // it is called again when a job ends
 		}
 		jobs, wait, why := p.queue.Acquire(e.now, min(free, mostAsked))
 		for _, j := range jobs {
@@ -123,7 +123,7 @@ func (e *engine) work(p *poolState) {
 	}
 }
 
-// try runs a claimed job, or puts it back when a limit has no room for it.
+// try runs a claimed job, or puts it back if a limit has no capacity for it.
 func (e *engine) try(p *poolState, j *queue.VirtualJob) {
 	i := j.Of.(int32)
 	s := e.subjects[e.trace.calls[i].who]

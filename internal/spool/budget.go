@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Budget hands out a number of bytes to orgs. An org gets more only while what it holds is
-// no more than what is left then. So one org that takes all it can get leaves about half,
+// Budget distributes a number of bytes among orgs. An org gets more only if what it already
+// holds is at most what would then be free. So one org that takes all it can leaves about half,
 // and however many do, there is room for the next one. It is safe for concurrent use.
 type Budget struct {
-	setting string // that names the total
+	setting string // name of the setting of the total
 	total   int64
 	refused atomic.Int64
 
@@ -21,24 +21,24 @@ type Budget struct {
 	free    int64
 	held    map[string]int64 // by org
 	waiters []*waiter        // in order of arrival
-	waiting map[string]int   // of them, by org
+	waiting map[string]int   // number of waiters by org
 }
 
 // waiter waits for bytes.
 type waiter struct {
 	org   string
 	n     int64
-	ready chan struct{} // closed once they are granted
+	ready chan struct{} // closed once granted
 }
 
-// maxWaiting bounds the waiters of an org.
+// maxWaiting limits the waiters per org.
 const maxWaiting = 256
 
-// FullError says that a budget had no room within the time to wait for it.
+// FullError means that a budget had no room within the waiting time.
 type FullError struct {
-	// Setting is the name of the budget's field in the configuration.
+	// Setting is the name of the budget's setting in the configuration.
 	Setting string
-	// Total is the whole budget in bytes.
+	// Total is the size of the budget in bytes.
 	Total int64
 }
 
@@ -53,8 +53,8 @@ func newBudget(setting string, total int64) *Budget {
 	}
 }
 
-// Take takes n bytes for an org, and waits for them no longer than patience. The error is
-// a *FullError or that of ctx. What is taken has to be given back with Give.
+// Take takes n bytes for an org, and waits for them no longer than patience. The error is a
+// *FullError or from ctx. The bytes must be returned with Give.
 func (b *Budget) Take(ctx context.Context, org string, n int64, patience time.Duration) error {
 	if b.try(org, n) {
 		return nil
@@ -80,7 +80,7 @@ func (b *Budget) Take(ctx context.Context, org string, n int64, patience time.Du
 	return nil
 }
 
-// enqueue returns a waiter, nil when there is no use in waiting.
+// enqueue adds a waiter; it returns nil if waiting is pointless.
 func (b *Budget) enqueue(org string, n int64, patience time.Duration) *waiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,7 +88,7 @@ func (b *Budget) enqueue(org string, n int64, patience time.Duration) *waiter {
 		return nil
 	}
 	w := &waiter{org: org, n: n, ready: make(chan struct{})}
-	if b.fits(org, n) { // given back since
+	if b.fits(org, n) { // some were returned meanwhile
 		b.grant(org, n)
 		close(w.ready)
 		return w
@@ -98,7 +98,7 @@ func (b *Budget) enqueue(org string, n int64, patience time.Duration) *waiter {
 	return w
 }
 
-// Try is Take that does not wait.
+// Try is Take without waiting.
 func (b *Budget) Try(org string, n int64) bool {
 	ok := b.try(org, n)
 	if !ok {
@@ -140,25 +140,25 @@ func (b *Budget) Give(org string, n int64) {
 	})
 }
 
-// Used is how many bytes are taken.
+// Used returns how many bytes are taken.
 func (b *Budget) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.total - b.free
 }
 
-// Waiting is how many wait for bytes.
+// Waiting returns the number of waiters.
 func (b *Budget) Waiting() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return int64(len(b.waiters))
 }
 
-// Refused is how often there was no room.
+// Refused returns how often there was no room.
 func (b *Budget) Refused() int64 { return b.refused.Load() }
 
-// fits reports whether an org may have n bytes more. One that has nothing gets all that is
-// free.
+// fits reports whether an org may have n more bytes. An org that holds nothing may have
+// everything that is free.
 func (b *Budget) fits(org string, n int64) bool {
 	return b.held[org] <= b.free-n
 }
@@ -168,7 +168,8 @@ func (b *Budget) grant(org string, n int64) {
 	b.held[org] += n
 }
 
-// withdraw reports whether a waiter has not been granted its bytes, and never will be.
+// withdraw removes a waiter that has not been granted its bytes. It returns false if they were
+// granted.
 func (b *Budget) withdraw(w *waiter) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,37 +10,37 @@ import (
 	"time"
 )
 
-// Buffer keeps one body or answer of an org: in memory, or in a file when it is larger
-// than Small. It is written by one goroutine, and may be read by many afterwards. Errors
-// of its own are *FullError and *FileError.
+// Buffer holds one body or response of an org: in memory, or in a file if it is larger than
+// Small. It is written by one goroutine, and can then be read concurrently. Its own errors are
+// *FullError and *FileError.
 type Buffer struct {
 	store    *Store
 	ctx      context.Context
 	org      string
 	patience time.Duration
 
-	length int64 // of what is expected; -1: it is not known
+	length int64 // expected length; -1: unknown
 	memory []byte
-	held   int64 // bytes of Store.Memory
+	held   int64 // bytes taken from Store.Memory
 	file   *os.File
-	size   int64  // of what is in file
-	disk   int64  // bytes of Store.Disk
-	stay   bool   // in memory, because there is no file to be had
-	rest   []byte // what was read and found no room
+	size   int64  // of the file's contents
+	disk   int64  // bytes taken from Store.Disk
+	stay   bool   // stays in memory, because no file can be created
+	rest   []byte // what was read when there was no room
 }
 
-// Buffer returns an empty one. It waits for room no longer than patience each time, and
-// has to be closed.
+// Buffer returns an empty Buffer. It waits for room up to patience each time, and must be
+// closed.
 func (s *Store) Buffer(ctx context.Context, org string, patience time.Duration) Buffer {
 	return Buffer{store: s, ctx: ctx, org: org, patience: patience, length: -1, stay: s.noFiles}
 }
 
 const (
-	firstStep = 16 << 10 // memory taken for what is of unknown length
-	diskStep  = 4 << 20  // disk taken at a time for such
+	firstStep = 16 << 10 // memory taken at first if the length is unknown
+	diskStep  = 4 << 20  // disk space taken at a time in that case
 )
 
-// Expect takes the room for what is to be written; length is -1 when it is not known.
+// Expect takes the room for what will be written; length is -1 if unknown.
 func (b *Buffer) Expect(length int64) error {
 	b.length = length
 	if length < 0 {
@@ -56,12 +56,12 @@ func (b *Buffer) Expect(length int64) error {
 	return nil
 }
 
-// Fill reads what comes of r to its end.
+// Fill reads r to its end.
 func (b *Buffer) Fill(r io.Reader) error {
 	if b.length < 0 || b.file != nil {
 		return b.copy(r)
 	}
-	whole := b.memory[:b.length+1] // to meet its end, which is what frees a connection
+	whole := b.memory[:b.length+1] // one more byte, to see the end, which frees a connection
 	n, err := io.ReadFull(r, whole)
 	if int64(n) == b.length && errors.Is(err, io.ErrUnexpectedEOF) || b.length == 0 && errors.Is(err, io.EOF) {
 		err = nil
@@ -72,7 +72,7 @@ func (b *Buffer) Fill(r io.Reader) error {
 
 var copyBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
 
-// copy is io.Copy that loses nothing when there is no room.
+// copy is io.Copy that keeps what it has read if there is no room.
 func (b *Buffer) copy(r io.Reader) error {
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
@@ -121,7 +121,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// grow makes room in memory for so many bytes.
+// grow makes room in memory for need bytes.
 func (b *Buffer) grow(need int64) error {
 	if need <= int64(cap(b.memory)) {
 		return nil
@@ -136,7 +136,7 @@ func (b *Buffer) grow(need int64) error {
 	return nil
 }
 
-// spill moves what is in memory to a file, if there is one to be had.
+// spill moves the contents from memory to a file, if one can be created.
 func (b *Buffer) spill() error {
 	if err := b.takeDisk(diskStep); err != nil {
 		return err
@@ -155,7 +155,7 @@ func (b *Buffer) spill() error {
 	return nil
 }
 
-// open reports whether there is a file, and makes one if it can.
+// open reports whether there is a file, and tries to create one.
 func (b *Buffer) open() bool {
 	if b.file == nil && !b.stay {
 		b.file = b.store.file()
@@ -180,7 +180,7 @@ func (b *Buffer) takeDisk(n int64) error {
 	return nil
 }
 
-// Size is how many bytes were written.
+// Size returns the number of bytes written.
 func (b *Buffer) Size() int64 {
 	if b.file != nil {
 		return b.size
@@ -188,14 +188,14 @@ func (b *Buffer) Size() int64 {
 	return int64(len(b.memory))
 }
 
-// Bytes returns all that was written, in memory. It counts no more after DropMemory and
-// Close.
+// Bytes returns everything that was written, in memory. The result must not be used after
+// DropMemory and Close.
 func (b *Buffer) Bytes() ([]byte, error) { return b.bytes(b.size) }
 
-// Priced is Bytes that takes the memory to price a request as well, until Shrink.
+// Priced is Bytes, and also takes the memory for pricing a request, until Shrink.
 func (b *Buffer) Priced() ([]byte, error) { return b.bytes(b.store.Pricing(b.size)) }
 
-// Shrink gives back the memory that is taken beyond what is there.
+// Shrink returns memory taken in excess of the contents.
 func (b *Buffer) Shrink() {
 	if more := b.held - int64(len(b.memory)); more > 0 {
 		b.store.Memory.Give(b.org, more)
@@ -237,8 +237,8 @@ func (b *Buffer) ReadAt(p []byte, at int64) (int, error) {
 	return n, nil
 }
 
-// WriteTo implements io.WriterTo. What is in a file goes out in pieces. After a Fill that
-// found no room, what it had read by then goes out.
+// WriteTo implements io.WriterTo. The contents of a file are written in pieces. After a Fill
+// that found no room, it writes what had been read.
 func (b *Buffer) WriteTo(w io.Writer) (total int64, err error) {
 	if b.file == nil {
 		n, err := w.Write(b.memory)
@@ -267,10 +267,10 @@ func (b *Buffer) writeFile(w io.Writer) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{w}, from, *buf)
 }
 
-// Replace makes text all that was written. It is not copied unless it goes to a file.
+// Replace replaces the contents by text, which is not copied unless it goes to a file.
 func (b *Buffer) Replace(text []byte) error {
 	n := int64(len(text))
-	if n <= b.held && (n <= Small || b.stay) { // the room that there is: others may wait for it
+	if n <= b.held && (n <= Small || b.stay) { // reuse the present room, because others may be waiting for more
 		b.DropFile()
 		b.store.Memory.Give(b.org, b.held-n)
 		b.memory, b.held = text, n
@@ -290,14 +290,14 @@ func (b *Buffer) Replace(text []byte) error {
 	return nil
 }
 
-// Unload gives back the memory of what is in a file as well.
+// Unload frees the memory if the contents are also in a file.
 func (b *Buffer) Unload() {
 	if b.file != nil {
 		b.DropMemory()
 	}
 }
 
-// DropMemory gives back what is in memory, which is lost unless there is a file.
+// DropMemory frees the contents in memory, which are lost unless there is a file.
 func (b *Buffer) DropMemory() {
 	if b.held > 0 {
 		b.store.Memory.Give(b.org, b.held)
@@ -305,7 +305,7 @@ func (b *Buffer) DropMemory() {
 	b.memory, b.held = nil, 0
 }
 
-// DropFile gives back the file, which is lost unless Bytes has been called.
+// DropFile deletes the file; its contents are lost unless Bytes was called.
 func (b *Buffer) DropFile() {
 	if b.file != nil {
 		_ = b.file.Close()
@@ -319,7 +319,7 @@ func (b *Buffer) DropFile() {
 	b.rest = nil
 }
 
-// Close gives everything back. A Buffer that is zero may be closed too.
+// Close frees everything. Closing a zero Buffer is allowed.
 func (b *Buffer) Close() {
 	b.DropMemory()
 	b.DropFile()

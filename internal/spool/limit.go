@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// assumedMemory is what a process may use where the system does not tell.
+// assumedMemory is the assumed limit if the system does not report one.
 const assumedMemory = 2 << 30
 
-// headroom is the part of a cgroup's memory, in percent, that Go's heap may take; stacks
-// of the system, buffers of the kernel and the page cache have the rest.
+// headroom is the percentage of a cgroup's memory that Go's heap may use; the rest is for
+// thread stacks, kernel buffers and the page cache.
 const headroom = 90
 
-// Limit is how many bytes of memory this process may use: GOMEMLIMIT, else the limit of
+// Limit returns how many bytes of memory this process may use: GOMEMLIMIT, else the limit of
 // its cgroup, else the machine's memory.
 func Limit() int64 {
 	if soft := debug.SetMemoryLimit(-1); soft < math.MaxInt64 {
@@ -29,8 +29,8 @@ func Limit() int64 {
 	return machineMemory("/proc/meminfo")
 }
 
-// RespectCgroup has Go's collector keep the heap below the limit of the process's cgroup,
-// if there is one and GOMEMLIMIT does not say otherwise. It returns the limit set, or 0.
+// RespectCgroup makes Go's garbage collector keep the heap below the memory limit of the
+// process's cgroup, if there is one and GOMEMLIMIT is not set. It returns the limit set, or 0.
 func RespectCgroup() int64 {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return 0
@@ -44,8 +44,8 @@ func RespectCgroup() int64 {
 	return limit
 }
 
-// cgroupLimit is the least memory limit of a process's cgroup and those above it, of
-// version 2 or 1; 0: there is none.
+// cgroupLimit returns the lowest memory limit of a process's cgroup (version 1 or 2) and its
+// parents, or 0 if there is none.
 func cgroupLimit(self, root string) int64 {
 	text, err := os.ReadFile(self)
 	if err != nil {
@@ -77,7 +77,7 @@ func cgroupLimit(self, root string) int64 {
 	return least
 }
 
-// unlimited is about what version 1 of cgroups shows where there is no limit.
+// unlimited is approximately what cgroups version 1 reports if there is no limit.
 const unlimited = 1 << 62
 
 func number(file string) int64 {
@@ -92,7 +92,7 @@ func number(file string) int64 {
 	return n
 }
 
-// machineMemory is the machine's, in bytes.
+// machineMemory returns the machine's memory in bytes.
 func machineMemory(file string) int64 {
 	text, err := os.ReadFile(file)
 	if err != nil {

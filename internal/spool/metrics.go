@@ -2,7 +2,7 @@ package spool
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// register exports a budget's figures; place is where its bytes are.
+// register exports a budget's figures; place is where its bytes are stored.
 func (b *Budget) register(r prometheus.Registerer, place string) {
 	if r == nil {
 		return

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// SmallEvent is how many bytes each stream may keep of its events without being counted:
-// all but pictures are smaller.
+// SmallEvent is how many bytes of events each stream may hold without being counted. All events
+// except pictures are smaller.
 const SmallEvent = 64 << 10
 
-// Room counts the memory of what a stream of an org keeps besides a Buffer: the event that
-// has yet to come to its end. It is for one goroutine.
+// Room counts the memory that a stream holds in addition to a Buffer: the current incomplete
+// event. It is not safe for concurrent use.
 type Room struct {
 	memory   *Budget
 	org      string
@@ -18,14 +18,13 @@ type Room struct {
 	taken    int64
 }
 
-// Room returns an empty one. It waits for memory no longer than patience each time, and
-// has to be closed.
+// Room returns an empty Room. It waits for memory up to patience each time, and must be closed.
 func (s *Store) Room(org string, patience time.Duration) Room {
 	return Room{memory: s.Memory, org: org, patience: patience}
 }
 
-// Resize takes and gives back memory for a stream that keeps so many bytes now. The error
-// is a *FullError or that of ctx.
+// Resize takes or returns memory for a stream that now holds this many bytes. The error is a
+// *FullError or from ctx.
 func (r *Room) Resize(ctx context.Context, held int) error {
 	need := max(int64(held)-SmallEvent, 0)
 	if need > r.taken {
@@ -39,7 +38,7 @@ func (r *Room) Resize(ctx context.Context, held int) error {
 	return nil
 }
 
-// Close gives everything back.
+// Close returns everything.
 func (r *Room) Close() {
 	if r.taken > 0 {
 		r.memory.Give(r.org, r.taken)

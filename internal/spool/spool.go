@@ -1,6 +1,6 @@
-// Package spool keeps the bodies and answers of calls while they move between callers and
-// providers. What moves slowly takes disk, and memory only while it is worked on. All of
-// it is counted, in all and by org.
+// Package spool buffers the bodies and responses of calls while they move between callers and
+// providers. Slow ones are on disk, and in memory only while they are processed. All bytes are
+// counted, in total and by org.
 package spool
 
 import (
@@ -15,29 +15,30 @@ import (
 )
 
 const (
-	// Small is the size in bytes up to which a body or an answer stays in memory.
+	// Small is the maximum size in bytes of a body or response that stays in memory.
 	Small = 1 << 20
 	// DefaultDisk is the default of Options.Disk.
 	DefaultDisk = 2_000_000_000
-	// memoryShare is the part of the process's memory that Options.Memory is by default.
+	// memoryShare is the divisor of the process's memory that yields the default of
+	// Options.Memory.
 	memoryShare = 4
-	// leastMemory is its least.
+	// leastMemory is the minimum of that default.
 	leastMemory = 64 << 20
 )
 
-// Options are what a Store is built from. The zero value is ready for use.
+// Options configure a Store. The zero value is ready to use.
 type Options struct {
-	// Memory is how many bytes of bodies and answers may be in memory; 0 is a quarter of
+	// Memory is how many bytes of bodies and responses may be in memory; 0 means a quarter of
 	// what the process may use (see [Limit]), and at least 64 MiB.
 	Memory int64
-	// Disk is how many of them may be in files of the temporary directory; 0 is 2 GB.
-	// Negative: there are no files, and memory has them all.
+	// Disk is how many bytes may be in files in the temporary directory; 0 means 2 GB. If it is
+	// negative, no files are used and everything stays in memory.
 	Disk    int64
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
 
-// Store is the room for bodies and answers. It is safe for concurrent use.
+// Store provides room for bodies and responses. It is safe for concurrent use.
 type Store struct {
 	// Memory and Disk count the bytes.
 	Memory, Disk *Budget
@@ -47,10 +48,10 @@ type Store struct {
 	log     *slog.Logger
 }
 
-// DefaultMemory is the default of Options.Memory.
+// DefaultMemory returns the default of Options.Memory.
 func DefaultMemory() int64 { return max(Limit()/memoryShare, leastMemory) }
 
-// New returns a Store; it opens nothing.
+// New returns a Store; it opens no files.
 func New(o Options) *Store {
 	if o.Memory <= 0 {
 		o.Memory = DefaultMemory()
@@ -68,11 +69,11 @@ func New(o Options) *Store {
 	return s
 }
 
-// pricing is how many times its size a large body takes while its tokens are counted, at
-// worst: a text of one letter over and over.
+// pricing is the worst-case memory for counting the tokens of a large body, as a multiple of
+// its size: a text that repeats one letter.
 const pricing = 5
 
-// Pricing is what a body of so many bytes takes of memory while it is priced, in bytes.
+// Pricing returns the memory in bytes that pricing a body of this size takes.
 func (s *Store) Pricing(size int64) int64 {
 	if size <= Small {
 		return size
@@ -85,18 +86,19 @@ type FileError struct{ Err error }
 
 func (e *FileError) Error() string { return "spool: " + e.Err.Error() }
 
-// Unwrap returns what the system said.
+// Unwrap returns the system's error.
 func (e *FileError) Unwrap() error { return e.Err }
 
-// NoRoom reports whether something could not be kept, by no fault of its reader.
+// NoRoom reports whether an error means that data could not be buffered, rather than that
+// reading it failed.
 func NoRoom(err error) bool {
 	var full *FullError
 	var file *FileError
 	return errors.As(err, &full) || errors.As(err, &file)
 }
 
-// file makes a file that is gone when it is closed, or when the process dies; nil: there
-// are none.
+// file creates a file that is deleted when it is closed or the process dies; nil if files are
+// not available.
 func (s *Store) file() *os.File {
 	if s.noFiles {
 		return nil

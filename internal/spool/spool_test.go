@@ -16,8 +16,8 @@ import (
 
 func small(memory, disk int64) *Store { return New(Options{Memory: memory, Disk: disk}) }
 
-// TestOneOrgLeavesRoom: however much an org asks for, another one still gets something,
-// and a third one too.
+// TestOneOrgLeavesRoom: however much one org takes, another one still gets some, and so does a
+// third.
 func TestOneOrgLeavesRoom(t *testing.T) {
 	b := small(1200, -1).Memory
 	for _, org := range []string{"greedy", "greedier", "honest"} {
@@ -34,7 +34,7 @@ func TestOneOrgLeavesRoom(t *testing.T) {
 	}
 }
 
-// TestRoomIsWaitedFor: bytes that are given back go to who waits, within its patience.
+// TestRoomIsWaitedFor: returned bytes go to a waiter, within its patience.
 func TestRoomIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := small(1000, -1).Memory
@@ -62,8 +62,8 @@ func TestRoomIsWaitedFor(t *testing.T) {
 	})
 }
 
-// TestBuffer: what is written is read again, wherever it is; large ones take disk and no
-// memory, and nothing is left of them.
+// TestBuffer: what is written can be read, in memory or on disk; large contents use disk
+// instead of memory, and nothing is left after closing.
 func TestBuffer(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -127,8 +127,8 @@ func TestBuffer(t *testing.T) {
 	}
 }
 
-// TestBufferIsFull: what finds no room is refused, holds nothing, and nothing that was
-// read by then is lost.
+// TestBufferIsFull: without room, writing fails and holds nothing, and nothing read before is
+// lost.
 func TestBufferIsFull(t *testing.T) {
 	for _, test := range []struct {
 		setting      string
@@ -168,7 +168,7 @@ func TestBufferIsFull(t *testing.T) {
 	}
 }
 
-// TestCgroupLimit: the limit is the least of a process's cgroup and those above.
+// TestCgroupLimit: the limit is the lowest of a process's cgroup and its parents.
 func TestCgroupLimit(t *testing.T) {
 	write := func(dir, name, text string) {
 		t.Helper()
@@ -207,8 +207,8 @@ func TestCgroupLimit(t *testing.T) {
 	}
 }
 
-// TestReplaceKeepsItsRoom: a text that is no longer than what it replaces needs no room that
-// others wait for.
+// TestReplaceKeepsItsRoom: a text that is not longer than what it replaces needs no additional
+// room.
 func TestReplaceKeepsItsRoom(t *testing.T) {
 	s := New(Options{Memory: 1000, Disk: -1})
 	b := s.Buffer(t.Context(), "acme", time.Millisecond)

@@ -8,29 +8,28 @@ import (
 	"time"
 )
 
-// AuditEntry says who changed what, and why. Secrets and hashes of keys are not
-// part of it.
+// AuditEntry records who changed what, and why. It contains no secrets and no key hashes.
 type AuditEntry struct {
-	// ID is set when it is read: its place in the log.
+	// ID is its position in the log, set when it is read.
 	ID     string    `json:"id,omitempty"`
 	At     time.Time `json:"at"`
 	Actor  string    `json:"actor"`  // an administrator's key id, local:<user>@<host>, or signal
 	Action string    `json:"action"` // such as key.create
 	Org    string    `json:"org,omitempty"`
-	Target string    `json:"target,omitempty"` // id of what was changed
+	Target string    `json:"target,omitempty"` // id of the changed thing
 	Reason string    `json:"reason,omitempty"`
-	// Before and After are the record; null when there was or is none.
+	// Before and After are the record; null if there was or is none.
 	Before    json.RawMessage `json:"before,omitempty"`
 	After     json.RawMessage `json:"after,omitempty"`
 	RequestID string          `json:"request_id,omitempty"`
 	IP        string          `json:"ip,omitempty"`
 }
 
-// AuditFilter picks entries; zero fields pick all.
+// AuditFilter selects entries; zero fields match all.
 type AuditFilter struct {
 	Org, Actor, Action string
 	From, To           time.Time // [From, To)
-	After              string    // only those older than this entry's ID
+	After              string    // only entries older than the one with this ID
 }
 
 func (f AuditFilter) picks(e *AuditEntry) bool {
@@ -38,8 +37,8 @@ func (f AuditFilter) picks(e *AuditEntry) bool {
 		(f.Action == "" || e.Action == f.Action)
 }
 
-// Audit returns up to limit entries, the newest first, and whether there may be
-// more. The log keeps about 100,000.
+// Audit returns up to limit entries, newest first, and whether there may be more. The log keeps
+// about 100,000.
 func (s *Store) Audit(ctx context.Context, f AuditFilter, limit int) (list []AuditEntry, more bool, err error) {
 	newest, oldest := "+", "-"
 	if !f.To.IsZero() {

@@ -12,7 +12,7 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
-// note writes an entry at a time, as Redis keeps it.
+// note adds an entry with a given time, as Redis stores it.
 func note(t *testing.T, rdb redis.Cmdable, at time.Time, e tenants.AuditEntry) {
 	t.Helper()
 	e.At = at
@@ -32,7 +32,7 @@ func note(t *testing.T, rdb redis.Cmdable, at time.Time, e tenants.AuditEntry) {
 
 var began = time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)
 
-// targets are those of the entries that a filter picks, the newest first.
+// targets returns the targets of the matching entries, newest first.
 func targets(t *testing.T, s *tenants.Store, f tenants.AuditFilter, limit int) (string, bool) {
 	t.Helper()
 	list, more, err := s.Audit(t.Context(), f, limit)
@@ -105,7 +105,7 @@ func TestAuditPages(t *testing.T) {
 	}
 }
 
-// A filter picks from more entries than one step reads.
+// A filter matches entries beyond those that one step reads.
 func TestAuditOfManyEntries(t *testing.T) {
 	rdb := empty(t)
 	s := open(t, rdb)
@@ -131,7 +131,7 @@ func TestAuditOfManyEntries(t *testing.T) {
 	}
 }
 
-// An entry that cannot be read is an error, not a gap in the audit.
+// An entry that cannot be parsed is an error, not a gap in the audit.
 func TestAuditEntryThatCannotBeRead(t *testing.T) {
 	rdb := empty(t)
 	s := open(t, rdb)
@@ -147,7 +147,7 @@ func TestAuditEntryThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// An entry comes back as it was written, with its place in the log.
+// An entry is returned as written, with its position in the log.
 func TestAuditEntry(t *testing.T) {
 	s := open(t, empty(t))
 	want := tenants.AuditEntry{

@@ -25,7 +25,7 @@ func empty(t *testing.T) *redis.Client {
 	return rdb
 }
 
-// open returns a Store that has loaded what there is.
+// open returns a loaded Store.
 func open(t *testing.T, rdb redis.UniversalClient) *tenants.Store {
 	t.Helper()
 	s := tenants.New(rdb, tenants.Options{})
@@ -49,7 +49,7 @@ func create(t *testing.T, s *tenants.Store, r tenants.Ref, record any) {
 	}
 }
 
-// text is what Redis has of a record.
+// text returns the record's text in Redis.
 func text(t *testing.T, s *tenants.Store, r tenants.Ref) tenants.Text {
 	t.Helper()
 	var record map[string]any

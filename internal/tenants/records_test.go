@@ -46,7 +46,7 @@ func TestGetOfNothing(t *testing.T) {
 	}
 }
 
-// What is committed is in Redis and in this process when Commit returns.
+// When Commit returns, the change is in Redis and known to this process.
 func TestCommitIsKnownAtOnce(t *testing.T) {
 	rdb := empty(t)
 	s := open(t, rdb)
@@ -92,7 +92,7 @@ func TestCommitConflicts(t *testing.T) {
 	}
 }
 
-// An entry of the audit may come alone.
+// An audit entry may be committed without a change.
 func TestCommitOfAnEntryAlone(t *testing.T) {
 	s := open(t, empty(t))
 	create(t, s, ref(tenants.KindUser, "acme", "alice"), named("Alice"))
@@ -125,7 +125,7 @@ func TestCommitOfWhatIsNoJSON(t *testing.T) {
 	}
 }
 
-// No change of many writers to one record is lost.
+// With many writers of one record, no change is lost.
 func TestWritersOfOneRecord(t *testing.T) {
 	rdb := empty(t)
 	r := ref(tenants.KindOrg, "acme", "acme")
@@ -161,7 +161,7 @@ func TestWritersOfOneRecord(t *testing.T) {
 	}
 }
 
-// everything makes a record of each kind in an org.
+// everything creates a record of each kind in an org.
 func everything(t *testing.T, s *tenants.Store, org string) {
 	t.Helper()
 	create(t, s, ref(tenants.KindOrg, org, org), tenants.Org{})
@@ -191,7 +191,7 @@ func TestRefs(t *testing.T) {
 	}
 }
 
-// A tenant is gone with its last record.
+// A tenant disappears with its last record.
 func TestRemoveEverything(t *testing.T) {
 	rdb := empty(t)
 	s := open(t, rdb)
@@ -220,8 +220,7 @@ func TestRemoveEverything(t *testing.T) {
 	}
 }
 
-// A snapshot never changes, and a change of one org leaves
-// the others as they are.
+// A snapshot never changes, and a change of one org does not affect the others.
 func TestSnapshotsAreImmutable(t *testing.T) {
 	s := open(t, empty(t))
 	everything(t, s, "acme")
@@ -239,7 +238,7 @@ func TestSnapshotsAreImmutable(t *testing.T) {
 	}
 }
 
-// With says what a change would lead to, without making it.
+// With returns the result of a change without making it.
 func TestWith(t *testing.T) {
 	s := open(t, empty(t))
 	everything(t, s, "acme")
@@ -257,7 +256,7 @@ func TestWith(t *testing.T) {
 	}
 }
 
-// A record that is not understood is left out, however a process learns of it.
+// An invalid record is left out, however a process learns of it.
 func TestRecordsThatAreNotUnderstood(t *testing.T) {
 	rdb := empty(t)
 	writer, follower := open(t, rdb), open(t, rdb)
@@ -310,7 +309,7 @@ func TestManyRecords(t *testing.T) {
 	}
 }
 
-// Without Redis every method says so, and what is known stays.
+// Without Redis every method returns an error, and the snapshot stays.
 func TestUnavailable(t *testing.T) {
 	rdb := empty(t)
 	own := redis.NewClient(&redis.Options{Addr: shared.Addr, MaxRetries: -1, DialerRetries: 1})

@@ -6,16 +6,16 @@ import (
 	"maps"
 )
 
-// Snapshot is all records as of one change. It is immutable.
+// Snapshot is the state of all records after a change. It is immutable.
 type Snapshot struct {
 	Tenants map[string]*Tenant // by org
 	Admins  map[string]*Admin
-	last    string // id of the last change it knows; empty: none
+	last    string // id of the last change included; empty: none
 }
 
-// Tenant is all records of one org. It is immutable: a change makes a new one.
+// Tenant holds all records of one org. It is immutable; a change creates a new one.
 type Tenant struct {
-	Org         *Org // nil: the org is the file's
+	Org         *Org // nil: only the file defines the org
 	Users       map[string]*User
 	Keys        map[string]*Key
 	Limits      map[string]*Limit // by LimitID
@@ -27,7 +27,7 @@ func (t *Tenant) empty() bool {
 	return t.Org == nil && len(t.Users)+len(t.Keys)+len(t.Limits)+len(t.Overrides)+len(t.Credentials) == 0
 }
 
-// clone copies the maps, not the records, which are never changed.
+// clone copies the maps but not the records, which never change.
 func (t *Tenant) clone() *Tenant {
 	if t == nil {
 		return &Tenant{
@@ -41,11 +41,11 @@ func (t *Tenant) clone() *Tenant {
 	}
 }
 
-// draft is a snapshot being made from another.
+// draft is a snapshot being derived from another.
 type draft struct {
 	Snapshot
-	own    map[string]bool // tenants that are this draft's to change
-	admins bool            // so are Admins
+	own    map[string]bool // tenants already copied for this draft
+	admins bool            // admins are copied
 }
 
 func (s *Snapshot) draft() *draft {
@@ -62,7 +62,7 @@ func (d *draft) tenant(org string) *Tenant {
 	return d.Tenants[org]
 }
 
-// set puts a record's text in, or takes it out when it is empty.
+// set stores a record, or deletes it if text is empty.
 func (d *draft) set(r Ref, text string) error {
 	if r.Kind == KindAdmin {
 		if !d.admins {
@@ -88,7 +88,7 @@ func (d *draft) set(r Ref, text string) error {
 	case KindCredential:
 		return put(t.Credentials, r, text)
 	default:
-		return nil // of a newer version
+		return nil // from a newer version
 	}
 }
 
@@ -114,7 +114,7 @@ func (d *draft) finish(last string) *Snapshot {
 	return &Snapshot{Tenants: d.Tenants, Admins: d.Admins, last: last}
 }
 
-// With returns the snapshot that these changes would lead to, for checking them.
+// With returns the snapshot that would result from these changes, so that it can be validated.
 func (s *Snapshot) With(changes ...Change) (*Snapshot, error) {
 	d := s.draft()
 	for _, c := range changes {
@@ -133,7 +133,7 @@ func (s *Snapshot) With(changes ...Change) (*Snapshot, error) {
 	return d.finish(s.last), nil
 }
 
-// Refs names all records of an org; nil has none.
+// Refs returns all records of an org; a nil Tenant has none.
 func (t *Tenant) Refs(org string) []Ref {
 	if t == nil {
 		return nil

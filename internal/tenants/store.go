@@ -18,7 +18,7 @@ import (
 	"github.com/llmguard/llmguard/lua"
 )
 
-// All keys share a hash tag that no org can have, because ids hold no colon.
+// All keys have a hash tag that no org can have, because ids contain no colon.
 const (
 	prefix      = "lg:{identity:}:"
 	recordsKey  = prefix + "records"
@@ -37,30 +37,30 @@ const (
 
 var commitScript = lua.Load("identity_commit")
 
-// Options tune a Store; the zero value is usable.
+// Options configure a Store; the zero value is usable.
 type Options struct {
 	Log *slog.Logger // nil: discarded
 }
 
-// Store is the records in Redis and this process's copy of them. It is safe for
-// concurrent use.
+// Store holds the records in Redis and this process's copy of them. It is safe for concurrent
+// use.
 type Store struct {
 	rdb redis.UniversalClient
 	log *slog.Logger
 
 	snapshot atomic.Pointer[Snapshot]
 	syncing  sync.Mutex    // one refresh at a time
-	changed  chan struct{} // a new snapshot is there
+	changed  chan struct{} // signals a new snapshot
 
 	missMu    sync.Mutex
-	missRound chan struct{} // closed after the next look for something missing; nil: none is due
-	missLast  time.Time     // when the last one began
+	missRound chan struct{} // closed after the next lookup of something unknown; nil: none is scheduled
+	missLast  time.Time     // when the last lookup started
 
 	usedMu sync.Mutex
-	used   map[string]int64 // "org key" -> unix seconds, not written yet
+	used   map[string]int64 // "org key" -> Unix seconds, not yet written
 }
 
-// New returns a Store that knows nothing yet: Load it, and Run it.
+// New returns an empty Store; call Load and Run next.
 func New(rdb redis.UniversalClient, o Options) *Store {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -72,15 +72,14 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	return s
 }
 
-// Snapshot returns the records as last known.
+// Snapshot returns the records as last read.
 func (s *Store) Snapshot() *Snapshot { return s.snapshot.Load() }
 
-// Text is a record as it stands in Redis; empty when there is none. It tells
-// whether somebody changed it meanwhile.
+// Text is a record as stored in Redis, or empty if there is none. Comparing it detects
+// concurrent changes.
 type Text string
 
-// Get reads a record from Redis into v and returns its text, empty when there is
-// none.
+// Get reads a record from Redis into v and returns its text, empty if there is none.
 func (s *Store) Get(ctx context.Context, r Ref, v any) (Text, error) {
 	text, err := s.rdb.HGet(ctx, recordsKey, r.String()).Result()
 	if errors.Is(err, redis.Nil) {
@@ -95,16 +94,15 @@ func (s *Store) Get(ctx context.Context, r Ref, v any) (Text, error) {
 	return Text(text), nil
 }
 
-// Change is one record before and after.
+// Change is a record before and after a change.
 type Change struct {
 	Ref Ref
-	Old Text // what must stand there now
-	New any  // nil removes it
+	Old Text // text that Redis must have
+	New any  // nil deletes the record
 }
 
-// Commit makes changes, all or none, with one entry of the audit, and waits until
-// this process knows them. ErrConflict means that a record is no longer what
-// Change.Old says; nothing was changed then.
+// Commit makes all changes or none, with one audit entry, and waits until this process has read
+// them. ErrConflict means that a record no longer matches Change.Old; then nothing was changed.
 func (s *Store) Commit(ctx context.Context, entry AuditEntry, changes ...Change) error {
 	audit, err := json.Marshal(entry)
 	if err != nil {
@@ -138,8 +136,7 @@ func unavailable(what string, err error) error {
 	return fmt.Errorf("%w: %s: %w", ErrUnavailable, what, err)
 }
 
-// Used notes that a key was used now. It writes nothing: Run does, once a
-// minute.
+// Used records that a key was used. Run writes it once a minute.
 func (s *Store) Used(org, key string, at time.Time) {
 	id, now := org+" "+key, at.Unix()
 	s.usedMu.Lock()
@@ -147,8 +144,8 @@ func (s *Store) Used(org, key string, at time.Time) {
 	s.used[id] = now
 }
 
-// LastUsed returns when the org's keys were last used, to about a minute; keys
-// that never were are missing.
+// LastUsed returns when the org's keys were last used, accurate to about a minute. Keys that
+// were never used are missing.
 func (s *Store) LastUsed(ctx context.Context, org string, ids ...string) (map[string]time.Time, error) {
 	out := map[string]time.Time{}
 	if len(ids) == 0 {
@@ -171,8 +168,8 @@ func (s *Store) LastUsed(ctx context.Context, org string, ids ...string) (map[st
 	return out, nil
 }
 
-// writeUsed writes the uses that were noted. What Redis does not take is noted
-// again.
+// writeUsed writes the recorded uses. If Redis does not accept them, they are kept for the next
+// attempt.
 func (s *Store) writeUsed(ctx context.Context) {
 	s.usedMu.Lock()
 	batch := s.used
@@ -194,7 +191,7 @@ func (s *Store) writeUsed(ctx context.Context) {
 	}
 }
 
-// ForgetUsed forgets when an org's keys were last used.
+// ForgetUsed deletes when an org's keys were last used.
 func (s *Store) ForgetUsed(ctx context.Context, org string) error {
 	it := s.rdb.HScan(ctx, usedKey, 0, org+" *", scanStep).Iterator()
 	for it.Next(ctx) {

@@ -14,7 +14,7 @@ import (
 
 func orgRef(id string) Ref { return Ref{Kind: KindOrg, Org: id, ID: id} }
 
-// add commits an org or a new name of it.
+// add commits an org, or a new name of one.
 func add(t *testing.T, s *Store, id, name string, old Text) {
 	t.Helper()
 	o := Org{OrgSpec: OrgSpec{Name: &name}}
@@ -31,8 +31,8 @@ func name(s *Store, id string) string {
 	return *t.Org.Name
 }
 
-// TestCommit: of two who change the same record one is told, and nothing of a
-// change that conflicts is made.
+// TestCommit: of two writers of the same record one gets ErrConflict, and a conflicting change
+// has no effect.
 func TestCommit(t *testing.T) {
 	s := New(redistest.Start(t).Client(), Options{})
 	add(t, s, "acme", "one", "")
@@ -62,8 +62,8 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// TestFollow: another process learns of every change, also of more than are kept,
-// and of a store that was emptied.
+// TestFollow: another process reads every change, even if there were more than the stream
+// keeps, or the store was emptied.
 func TestFollow(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := New(server.Client(), Options{}), New(server.Client(), Options{})
@@ -87,7 +87,7 @@ func TestFollow(t *testing.T) {
 	if refresh(); b.Snapshot() != same {
 		t.Error("a refresh without changes made a new snapshot")
 	}
-	// The stream no longer leads from what b has.
+	// The stream no longer reaches back to b's last change.
 	for i := range 5 {
 		add(t, a, fmt.Sprintf("org%d", i), "x", "")
 	}
@@ -107,8 +107,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestRun: changes arrive by themselves, what is known outlives an outage, and
-// last uses are written.
+// TestRun: changes arrive automatically, the snapshot survives an outage, and last uses are
+// written.
 func TestRun(t *testing.T) {
 	server := redistest.Start(t, redistest.WithAOF())
 	a, b := New(server.Client(), Options{}), New(server.Client(), Options{})
@@ -140,7 +140,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestMissed: many who miss something share few looks, and all see what is new.
+// TestMissed: many misses share few lookups, and all see what is new.
 func TestMissed(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := New(server.Client(), Options{}), New(server.Client(), Options{})

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// PollEvery is how often a process that was told nothing looks for changes.
+	// PollEvery is how often a process looks for changes if it receives no notification.
 	PollEvery = 2 * time.Second
-	// missEvery is how often it looks because of a key that it does not know:
-	// wrong keys must not become a load on Redis.
+	// missEvery is the minimum time between lookups for unknown keys, so that wrong keys cause
+	// little load on Redis.
 	missEvery   = 100 * time.Millisecond
 	missTimeout = 250 * time.Millisecond
 	usedEvery   = time.Minute
@@ -23,12 +23,12 @@ const (
 // Load reads all records. Call it before the first use.
 func (s *Store) Load(ctx context.Context) error { return s.Refresh(ctx) }
 
-// Changed receives after new snapshots; one receipt may stand for several. It is
-// for one receiver.
+// Changed receives after new snapshots; one receive may stand for several. It supports one
+// receiver.
 func (s *Store) Changed() <-chan struct{} { return s.changed }
 
-// Run follows the changes in Redis and writes last uses until ctx ends, and
-// returns nil then. It survives Redis being away.
+// Run follows changes in Redis and writes last uses until ctx is done, and then returns nil. It
+// survives Redis outages.
 func (s *Store) Run(ctx context.Context) error {
 	sub := s.rdb.Subscribe(ctx, changedChan)
 	defer sub.Close()
@@ -54,17 +54,17 @@ func (s *Store) Run(ctx context.Context) error {
 		if gone := err != nil && ctx.Err() == nil; gone != away {
 			away = gone
 			if away {
-				s.log.Warn("identities cannot be read; the last known ones stand", "err", err)
+				s.log.Warn("runtime settings not readable, keeping the last known ones", "err", err)
 			} else {
-				s.log.Info("identities can be read again")
+				s.log.Info("runtime settings readable again")
 			}
 		}
 	}
 }
 
-// Missed looks for changes because something is not known here that may exist,
-// and reports whether there were any. All who miss something within 100 ms share
-// one look, so that wrong keys are no load on Redis; it ends after 250 ms.
+// Missed looks for changes because something unknown here may exist, and reports whether there
+// were any. All misses within 100 ms share one lookup, so that wrong keys cause little load on
+// Redis. It takes at most 250 ms.
 func (s *Store) Missed(ctx context.Context) bool {
 	before := s.Snapshot()
 	s.missMu.Lock()
@@ -82,16 +82,16 @@ func (s *Store) Missed(ctx context.Context) bool {
 	return s.Snapshot() != before
 }
 
-// look looks for changes after a while, for all who wait for the round.
+// look looks for changes after a delay, for everyone who waits for the round.
 func (s *Store) look(ctx context.Context, round chan struct{}, after time.Duration) {
 	time.Sleep(after)
 	s.missMu.Lock()
-	s.missRound, s.missLast = nil, time.Now() // who comes from now on needs another
+	s.missRound, s.missLast = nil, time.Now() // later misses need another round
 	s.missMu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, missTimeout)
 	defer cancel()
 	if err := s.Refresh(ctx); err != nil {
-		s.log.Debug("looking for a key that is not known", "err", err)
+		s.log.Debug("lookup of an unknown key failed", "err", err)
 	}
 	close(round)
 }
@@ -123,8 +123,8 @@ func (s *Store) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// follow applies the changes since old; nil when they are not to be had, or when
-// old is of another history than Redis's.
+// follow applies the changes since old. It returns nil if they are no longer available, or if
+// old belongs to another history than that in Redis.
 func (s *Store) follow(ctx context.Context, old *Snapshot) (*Snapshot, error) {
 	if old.last == "" {
 		return nil, nil
@@ -140,7 +140,7 @@ func (s *Store) follow(ctx context.Context, old *Snapshot) (*Snapshot, error) {
 	for _, m := range list[1:] {
 		text, _ := m.Values["f"].(string)
 		for field := range strings.SplitSeq(text, "\n") {
-			if field != "" { // an entry of the audit alone
+			if field != "" { // otherwise it is only an audit entry
 				changed[field] = true
 			}
 		}
@@ -152,7 +152,7 @@ func (s *Store) follow(ctx context.Context, old *Snapshot) (*Snapshot, error) {
 	return d.finish(list[len(list)-1].ID), nil
 }
 
-// fetch reads records into the draft.
+// fetch reads the changed records into the draft.
 func (s *Store) fetch(ctx context.Context, d *draft, changed map[string]bool) error {
 	if len(changed) == 0 {
 		return nil
@@ -172,20 +172,20 @@ func (s *Store) fetch(ctx context.Context, d *draft, changed map[string]bool) er
 	return nil
 }
 
-// take puts a record into a draft. One that is not understood is left out, and
-// does not keep the others from being known.
+// take adds a record to a draft. An invalid record is left out, so that it does not hide the
+// others.
 func (s *Store) take(d *draft, field, text string) {
 	r, err := parseRef(field)
 	if err == nil {
 		err = d.set(r, text)
 	}
 	if err != nil {
-		s.log.Error("a record of an identity is not understood and left out", "record", field, "err", err)
+		s.log.Error("runtime setting not understood, skipped", "record", field, "err", err)
 	}
 }
 
-// readAll reads every record in steps, so that a large number does not hold up
-// calls, and then what changed meanwhile.
+// readAll reads every record, in steps so that a large number does not delay calls, and then
+// applies what changed meanwhile.
 func (s *Store) readAll(ctx context.Context) (*Snapshot, error) {
 	last, err := s.rdb.Get(ctx, lastKey).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -207,7 +207,8 @@ func (s *Store) readAll(ctx context.Context) (*Snapshot, error) {
 	if last == "" {
 		return read, nil
 	}
-	// Changes made while it was read; the next look finds those it cannot follow.
+	// Apply changes made during the reading. If that is not possible, the next refresh finds
+	// them.
 	if next, err := s.follow(ctx, read); err != nil || next != nil {
 		return next, err
 	}

@@ -1,15 +1,14 @@
-// Package tenants keeps who may use llmguard in Redis, beside the
-// configuration file: orgs, users, keys, limits and their overrides, providers'
-// credentials of orgs, and administrators. It keeps the audit of every change.
+// Package tenants stores in Redis what is set at runtime, in addition to the configuration
+// file: orgs, users, keys, limits and their overrides, orgs' provider credentials, and
+// administrators. It records every change in the audit.
 //
-// There is one rule of precedence: a record in Redis goes before the file, field
-// by field, by id. A field that a record does not set is the file's, and so is
-// everything again once the record is removed. The package does not read the
-// file and does not merge; it only keeps records.
+// There is one rule of precedence: a record in Redis overrides the file, field by field, by id.
+// Fields that a record does not set have the file's value, and so do all fields once the record
+// is deleted. The package neither reads the file nor merges; it only stores records.
 //
-// Every process has all records in memory ([Store.Run]) and hears of changes
-// within milliseconds, at the latest within [PollEvery]. While Redis is away the
-// last known ones stand.
+// Every process has all records in memory ([Store.Run]) and receives changes within
+// milliseconds, at the latest within [PollEvery]. While Redis is unavailable, the last known
+// records apply.
 package tenants
 
 import (
@@ -20,14 +19,14 @@ import (
 )
 
 var (
-	// ErrConflict means that somebody else changed the record meanwhile.
+	// ErrConflict means that the record was changed concurrently.
 	ErrConflict = errors.New("tenants: the record was changed meanwhile")
-	// ErrUnavailable means that Redis did not take or give the records. A change
-	// may have been made all the same.
+	// ErrUnavailable means that Redis failed to read or write the records. A change may have
+	// been made nevertheless.
 	ErrUnavailable = errors.New("tenants: the store is unavailable")
 )
 
-// Kind is what a record is about.
+// Kind is the kind of a record.
 type Kind string
 
 // The kinds of records.
@@ -41,18 +40,17 @@ const (
 	KindAdmin      Kind = "admin"
 )
 
-// AllOrgs is the org of records that are of all orgs: limits that apply to each, over the
-// defaults of the file.
+// AllOrgs is the org of records that apply to all orgs: limits on top of the file's defaults.
 const AllOrgs = ""
 
-// Ref names a record. Org is empty for administrators, and AllOrgs.
+// Ref identifies a record. Org is empty for administrators, and for AllOrgs.
 type Ref struct {
 	Kind Kind
 	Org  string
 	ID   string
 }
 
-// String is the record's field in Redis.
+// String returns the record's field in Redis.
 func (r Ref) String() string { return string(r.Kind) + " " + r.Org + " " + r.ID }
 
 func parseRef(text string) (Ref, error) {
@@ -63,8 +61,8 @@ func parseRef(text string) (Ref, error) {
 	return Ref{Kind(parts[0]), parts[1], parts[2]}, nil
 }
 
-// ValidID reports whether a text may be the id of an org, a user or a key: 1 to
-// 64 of a-z, 0-9, _ and -.
+// ValidID reports whether a text is a valid id of an org, a user or a key: 1 to 64 of a-z, 0-9,
+// _ and -.
 func ValidID(id string) bool {
 	if id == "" || len(id) > 64 {
 		return false
@@ -74,17 +72,17 @@ func ValidID(id string) bool {
 	}) < 0
 }
 
-// Stamp is when a record was made and last changed.
+// Stamp is when a record was created and last changed.
 type Stamp struct {
 	Created time.Time `json:"created_at"`
 	Updated time.Time `json:"updated_at"`
 }
 
-// OrgSpec is what may be set of an org. What is nil is the file's, or the
-// default of the configuration.
+// OrgSpec holds the settings of an org. Nil fields have the file's value, or the
+// configuration's default.
 type OrgSpec struct {
 	Name               *string   `json:"name,omitempty"`
-	Disabled           *bool     `json:"disabled,omitempty"` // none of its keys works, and its jobs fail
+	Disabled           *bool     `json:"disabled,omitempty"` // its keys are rejected and its jobs fail
 	Models             *[]string `json:"models,omitempty"`
 	Providers          *[]string `json:"providers,omitempty"`
 	DefaultOutputLimit *int64    `json:"default_output_limit,omitempty"`
@@ -104,7 +102,7 @@ type Org struct {
 	Stamp
 }
 
-// UserSpec is what may be set of a user.
+// UserSpec holds the settings of a user.
 type UserSpec struct {
 	Name     *string `json:"name,omitempty"`
 	Disabled *bool   `json:"disabled,omitempty"`
@@ -117,16 +115,16 @@ type User struct {
 	Stamp
 }
 
-// KeySpec is what may be set of an API key.
+// KeySpec holds the settings of an API key.
 type KeySpec struct {
 	Name     *string   `json:"name,omitempty"`
 	Disabled *bool     `json:"disabled,omitempty"`
 	Models   *[]string `json:"models,omitempty"`
 	// Scopes are what the key may be used for; nil or empty: everything.
 	Scopes *[]string `json:"scopes,omitempty"`
-	// Networks are the addresses it may be used from; nil or empty: everywhere.
+	// Networks are the addresses from which it may be used; nil or empty: all.
 	Networks *[]string `json:"networks,omitempty"`
-	// Concurrency is how many calls may be open at a time; nil: any.
+	// Concurrency is the maximum number of open calls; nil: no limit.
 	Concurrency *int64     `json:"concurrency,omitempty"`
 	Expires     *time.Time `json:"expires,omitempty"`
 }
@@ -136,23 +134,23 @@ type Key struct {
 	KeySpec
 	Stamp
 	User string `json:"user"`
-	Test bool   `json:"test,omitempty"` // of the class for use outside production
-	// Hash is what the key is found by (keys.Hash); empty: the file's.
+	Test bool   `json:"test,omitempty"` // it has the prefix for test keys
+	// Hash identifies the key (keys.Hash); empty: the file's.
 	Hash  string `json:"hash,omitempty"`
 	Last4 string `json:"last4,omitempty"`
-	// Previous is the hash of the key before a rotation, good until it ends.
+	// Previous is the hash of the key before a rotation, valid until PreviousUntil.
 	Previous      string    `json:"previous,omitempty"`
 	PreviousUntil time.Time `json:"previous_until,omitzero"`
 }
 
-// Limit is the record of a limit of an org, or of one user's. Its fields are
-// those of the configuration's limits, as they are written there.
+// Limit is the record of a limit of an org, or of one user. Its fields are those of limits in
+// the configuration, in the same notation.
 type Limit struct {
 	LimitSpec
 	Stamp
 }
 
-// LimitSpec is what may be set of a limit.
+// LimitSpec holds the settings of a limit.
 type LimitSpec struct {
 	Subject   *string   `json:"subject,omitempty"`
 	Only      *string   `json:"only,omitempty"`
@@ -168,14 +166,14 @@ type LimitSpec struct {
 	Bucket    *Bucket   `json:"bucket,omitempty"`
 }
 
-// Bucket is the shape of a limit that fills steadily.
+// Bucket is the shape of a token bucket.
 type Bucket struct {
 	Capacity *string `json:"capacity,omitempty"`
 	Refill   *string `json:"refill,omitempty"`
 }
 
-// LimitID is the id of a limit's record: of an org's limit its name, of a user's
-// own "<user> <name>".
+// LimitID returns the id of a limit's record: the name of an org's limit, or "<user> <name>"
+// for a user's own.
 func LimitID(user, name string) string {
 	if user == "" {
 		return name
@@ -191,32 +189,29 @@ func SplitLimitID(id string) (user, name string) {
 	return "", id
 }
 
-// Override changes the amount of a limit until its end. It is not changed after
-// it was made, only removed.
+// Override changes the amount of a limit until it expires. It is never modified, only removed.
 type Override struct {
 	Limit string `json:"limit"`
-	// Only is the user, key or address it is for; empty: all that the limit
-	// counts.
+	// Only is the user, key or address that it applies to; empty: all that the limit counts.
 	Only string `json:"only,omitempty"`
-	// Add is added to the limit's amount, Amount replaces it: one of them. In the
-	// limit's unit; nano-USD for cost.
+	// Either Add is added to the limit's amount, or Amount replaces it. In the limit's unit;
+	// nano-USD for cost.
 	Add    int64     `json:"add,omitempty"`
 	Amount int64     `json:"amount,omitempty"`
-	Unit   string    `json:"unit,omitempty"` // of both, for people
+	Unit   string    `json:"unit,omitempty"` // of both, for display
 	Until  time.Time `json:"until"`
 	Reason string    `json:"reason"`
 	By     string    `json:"by"`
 	Stamp
 }
 
-// SealPlace is what a credential is sealed to.
+// SealPlace returns the context that a credential's encryption is bound to.
 func SealPlace(org, provider string) []string { return []string{"credential", org, provider} }
 
 // Credential is an org's own credential at a provider.
 type Credential struct {
 	Stamp
-	// Sealed is the secret, sealed to its SealPlace, or in the clear when Clear is
-	// set.
+	// Sealed is the secret, encrypted for its SealPlace, or in plain text if Clear is set.
 	Sealed []byte `json:"sealed"`
 	Clear  bool   `json:"clear,omitempty"`
 	Last4  string `json:"last4,omitempty"`

@@ -11,7 +11,7 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
-// run runs a Store for as long as f takes.
+// run runs a Store while f runs.
 func run(t *testing.T, s *tenants.Store, f func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -24,8 +24,8 @@ func run(t *testing.T, s *tenants.Store, f func()) {
 	}
 }
 
-// Last uses are written in a batch, at the latest when the process ends; the
-// latest of several counts.
+// Last uses are written in batches, at the latest when the process exits; the latest of several
+// counts.
 func TestLastUses(t *testing.T) {
 	s := open(t, empty(t))
 	used := func() string {
@@ -56,7 +56,7 @@ func TestLastUses(t *testing.T) {
 	}
 }
 
-// What Redis did not take is written by a later attempt.
+// A use that Redis did not accept is written by a later attempt.
 func TestLastUsesSurviveAFailedWrite(t *testing.T) {
 	rdb := empty(t)
 	s := open(t, rdb)
@@ -78,7 +78,7 @@ func TestLastUsesSurviveAFailedWrite(t *testing.T) {
 	}
 }
 
-// Only the org's own uses are forgotten, not those of one whose id begins alike.
+// Only the org's own uses are deleted, not those of an org with a common id prefix.
 func TestForgetUsed(t *testing.T) {
 	rdb := empty(t)
 	s := open(t, rdb)
@@ -98,8 +98,7 @@ func TestForgetUsed(t *testing.T) {
 	}
 }
 
-// A change of another process arrives by itself, and Changed says so once for
-// several.
+// A change by another process arrives automatically, and Changed receives once for several.
 func TestChangedReceives(t *testing.T) {
 	rdb := empty(t)
 	writer, reader := open(t, rdb), open(t, rdb)
@@ -132,7 +131,7 @@ func TestChangedReceives(t *testing.T) {
 	})
 }
 
-// listens waits until a process hears of changes.
+// listens waits until a process receives changes.
 func listens(t *testing.T, rdb *redis.Client) {
 	t.Helper()
 	const channel = "lg:{identity:}:changed"
@@ -145,7 +144,7 @@ func listens(t *testing.T, rdb *redis.Client) {
 	t.Fatal("got no process that listens for changes")
 }
 
-// Who misses something learns of what is new, and who waits for nothing may go.
+// Missed finds new records, and returns when its context is done.
 func TestMissedFindsWhatIsNew(t *testing.T) {
 	rdb := empty(t)
 	writer, reader := open(t, rdb), open(t, rdb)

@@ -7,7 +7,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// s sorts by the next column; each tab remembers its own.
+// s sorts by the next column; each tab remembers its column.
 func TestSorting(t *testing.T) {
 	for _, c := range []struct {
 		tab   string
@@ -39,7 +39,7 @@ func TestSorting(t *testing.T) {
 	}
 }
 
-// rowNames are the names of the rows; of users with their org.
+// rowNames returns the names of the rows; for users with their org.
 func (s *terminal) rowNames(tab string) string {
 	if tab != "2" {
 		return s.names()
@@ -59,7 +59,7 @@ func TestSortIsKeptByTab(t *testing.T) {
 	s.check("pools", s.names(), "free large small")
 }
 
-// The chosen row stays within the list, whatever keys are pressed.
+// The selected row stays within the list, whatever keys are pressed.
 func TestMoving(t *testing.T) {
 	for _, c := range []struct {
 		keys string
@@ -91,7 +91,7 @@ func TestMoving(t *testing.T) {
 	}
 }
 
-// A long list scrolls: the chosen row is seen, and so are the first and the last.
+// A long list scrolls: the selected row is visible, including the first and the last.
 func TestScrolling(t *testing.T) {
 	s := open(t, 80, 24, crowd(100))
 	for keys, want := range map[string]string{
@@ -116,7 +116,7 @@ func TestTabs(t *testing.T) {
 	}
 }
 
-// enter opens, and esc goes back the same way.
+// enter drills in, and esc goes back the same way.
 func TestOpening(t *testing.T) {
 	s := open(t, 200, 50, figures())
 	s.press("down", "enter")
@@ -131,7 +131,7 @@ func TestOpening(t *testing.T) {
 	s.check("whose limits are read", s.last, "alpha/zoe")
 	s.check("a user's head", s.lines()[3], "alpha / zoe: 5 calls/min, $2.00/min, $1.00 today")
 	s.check("the limit", fold(s.lines()[6]), "day tokens shadow 12.3k 10.0k 0 ██████████ 123% -")
-	s.press("enter") // nothing below a limit
+	s.press("enter") // there is nothing below a limit
 	s.check("still", s.lines()[3], "alpha / zoe: 5 calls/min, $2.00/min, $1.00 today")
 	s.press("esc")
 	s.check("back to the org", s.lines()[3], "alpha")
@@ -139,17 +139,17 @@ func TestOpening(t *testing.T) {
 	s.check("back to the list", s.names(), "bravo alpha charlie")
 }
 
-// From a call, enter opens the limits of who made it.
+// From a call, enter opens the limits of its user.
 func TestOpeningACall(t *testing.T) {
 	s := open(t, 200, 50, figures())
 	s.press("4", "enter")
 	s.check("head", s.lines()[3], "bravo / ann: 6 calls/min, $1.00/min, $3.00 today")
-	s.check("limits", s.lines()[6], "no limit counts this user alone")
+	s.check("limits", s.lines()[6], "no limit counts this user separately")
 	s.press("left")
 	s.check("back", s.names(), "02:59:58 02:59:57 02:59:59")
 }
 
-// Pools have nothing to open.
+// Pools cannot be opened.
 func TestPoolsAreNotOpened(t *testing.T) {
 	s := open(t, 200, 50, figures())
 	s.press("3", "enter")
@@ -159,7 +159,7 @@ func TestPoolsAreNotOpened(t *testing.T) {
 func TestFilter(t *testing.T) {
 	for _, c := range []struct{ keys, tab, want string }{
 		{"/ b r a enter", "1", "bravo"},
-		{"/ B R A enter", "1", "bravo"}, // whatever the case
+		{"/ B R A enter", "1", "bravo"}, // case-insensitive
 		{"/ a enter", "1", "bravo alpha charlie"},
 		{"/ x backspace b r enter", "1", "bravo"},
 		{"/ backspace z enter", "2", "alpha"},
@@ -169,7 +169,7 @@ func TestFilter(t *testing.T) {
 		{"/ m 2 enter", "4", "02:59:58"},
 		{"/ r e f u enter", "4", "02:59:58"},
 		{"/ c 3 enter", "4", "02:59:59"},
-		{"/ a space z enter", "2", "alpha"}, // "alpha zoe", over both columns
+		{"/ a space z enter", "2", "alpha"}, // "alpha zoe", across both columns
 	} {
 		s := open(t, 200, 50, figures())
 		s.press(c.tab)
@@ -178,7 +178,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// While a filter is typed, letters are no commands; the screen shows it.
+// While a filter is typed, letters are not commands, and the screen shows the filter.
 func TestTypingIsNoCommand(t *testing.T) {
 	s := open(t, 200, 50, figures())
 	if s.press("/", "q") {
@@ -206,7 +206,7 @@ func TestQuitting(t *testing.T) {
 	}
 }
 
-// Help covers the list and goes with the same key, esc, or a tab.
+// Help covers the list and is closed by the same key, esc, or a tab.
 func TestHelp(t *testing.T) {
 	for _, key := range []string{"?", "esc", "1"} {
 		s := open(t, 120, 24, figures())
@@ -220,14 +220,14 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// A sample that fails leaves the last figures, and the next one clears the error.
+// If a sample fails, the last figures stay, and the next successful sample clears the error.
 func TestFiguresOutliveAFailure(t *testing.T) {
 	s := open(t, 80, 24, figures())
 	good := s.snap
 	s.snap, s.err = nil, errAway
 	s.press("r")
 	s.check("figures", s.names(), "bravo alpha charlie")
-	s.check("foot", s.lines()[23], "no sample: redis is unavailable  (values are old)")
+	s.check("foot", s.lines()[23], "no data: redis is unavailable  (values are outdated)")
 	s.snap, s.err = good, nil
 	s.press("r")
 	if foot := s.lines()[23]; strings.Contains(foot, "unavailable") {
@@ -235,7 +235,7 @@ func TestFiguresOutliveAFailure(t *testing.T) {
 	}
 }
 
-// When a list becomes shorter, the chosen row is the last one.
+// When a list becomes shorter, the last row is selected.
 func TestShorterListKeepsARow(t *testing.T) {
 	s := open(t, 200, 50, figures())
 	s.press("end")

@@ -9,7 +9,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// Tab is a list of the view.
+// Tab is a list in the view.
 type Tab int
 
 // Tabs, in the order of their keys.
@@ -22,7 +22,7 @@ const (
 
 var tabNames = []string{"orgs", "users", "pools", "slowest calls"}
 
-// sorts are the columns each tab can be sorted by, the first at the start.
+// sorts are the columns by which each tab can be sorted, the default first.
 var sorts = [][]string{
 	Orgs:  {"cost", "today", "calls", "waiting", "refused", "limit", "name"},
 	Users: {"cost", "today", "calls", "waiting", "refused", "limit", "name"},
@@ -30,7 +30,7 @@ var sorts = [][]string{
 	Calls: {"time", "waited", "cost", "newest"},
 }
 
-// Model is the live view: what bubbletea calls a model. Build it with NewModel.
+// Model is the live view, a bubbletea model. Create it with NewModel.
 type Model struct {
 	ctx    context.Context //nolint:containedctx // commands of bubbletea get none
 	sample func(context.Context, string) (*Snapshot, error)
@@ -45,17 +45,17 @@ type Model struct {
 	row           int
 	org, user     string // what was opened; empty: nothing
 	filter        string
-	typing        bool // the filter
+	typing        bool // editing the filter
 	paused, help  bool
-	asking        bool // a sample is on its way
+	asking        bool // a sample has been requested
 
 	act    func(context.Context, Order) (string, error)
-	prompt *prompt // open; nil: none is
-	told   string  // what came of the last order
+	prompt *prompt // the open prompt, or nil
+	told   string  // result of the last order
 }
 
-// NewModel returns a view that calls sample now and every so often; see
-// Sampler.Sample for its parameter. The context ends the samples.
+// NewModel returns a view that calls sample immediately and then periodically; see
+// Sampler.Sample for its parameter. Samples stop with the context.
 func NewModel(ctx context.Context, every time.Duration, colour bool,
 	sample func(context.Context, string) (*Snapshot, error),
 ) *Model {
@@ -70,7 +70,7 @@ type (
 	due struct{}
 )
 
-// Init asks for the first sample.
+// Init requests the first sample.
 func (m *Model) Init() tea.Cmd { return tea.Batch(m.ask(), m.later()) }
 
 func (m *Model) ask() tea.Cmd {
@@ -88,7 +88,7 @@ func (m *Model) later() tea.Cmd {
 	return tea.Tick(m.every, func(time.Time) tea.Msg { return due{} })
 }
 
-// Update takes what happened: a sample, a key, a new size.
+// Update handles a message: a sample, a key, a new size.
 func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
@@ -120,7 +120,7 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 
 func (m *Model) key(key string) tea.Cmd {
 	switch {
-	case key == "ctrl+c": // in a filter, too
+	case key == "ctrl+c": // even while editing the filter
 		return tea.Quit
 	case m.prompt != nil:
 		return m.answer(key)
@@ -196,8 +196,8 @@ func (m *Model) open(t Tab) {
 	m.help = false
 }
 
-// enter drills in: from an org to its users, from a user to their limits, from a
-// call to who made it.
+// enter drills in: from an org to its users, from a user to the user's limits, from a call to
+// its user.
 func (m *Model) enter() tea.Cmd {
 	rows := m.rows()
 	if m.row >= len(rows) || m.user != "" {
@@ -234,7 +234,7 @@ func (m *Model) back() {
 	m.row = 0
 }
 
-// again asks for a sample now, unless one is on its way.
+// again requests a sample now, unless one is pending.
 func (m *Model) again() tea.Cmd {
 	if m.asking {
 		return nil
@@ -243,7 +243,7 @@ func (m *Model) again() tea.Cmd {
 	return m.ask()
 }
 
-// spender finds who was opened.
+// spender returns the opened org or user.
 func (m *Model) spender(list []Spender, org, user string) *Spender {
 	i := slices.IndexFunc(list, func(s Spender) bool { return s.Org == org && s.User == user })
 	if i < 0 {
@@ -252,7 +252,7 @@ func (m *Model) spender(list []Spender, org, user string) *Spender {
 	return &list[i]
 }
 
-// fits reports whether a row is wanted.
+// fits reports whether a row matches the filter.
 func (m *Model) fits(text string) bool {
 	return m.filter == "" || strings.Contains(strings.ToLower(text), strings.ToLower(m.filter))
 }

@@ -32,11 +32,11 @@ func snapshot() *Snapshot {
 	}
 }
 
-// screen is a live view without a terminal. It runs what the view asks for at once.
+// screen is a live view without a terminal. It runs the view's commands immediately.
 type screen struct {
 	*Model
 	t     *testing.T
-	asked []string // the users whose limits were asked for
+	asked []string // users whose limits were requested
 	fail  error
 }
 
@@ -93,7 +93,7 @@ func (s *screen) hides(parts ...string) {
 	}
 }
 
-// before checks the order of two lines.
+// before checks that line a is above line b.
 func (s *screen) before(a, b string) {
 	s.t.Helper()
 	text := ansi.Strip(s.View().Content)
@@ -118,7 +118,7 @@ func TestDrillIn(t *testing.T) {
 	s.press("esc")
 	s.shows("globex")
 	s.press("4", "down", "enter")
-	s.shows("globex / hank", "no limit counts this user alone")
+	s.shows("globex / hank", "no limit counts this user separately")
 	s.press("esc")
 	s.shows("429 refused", "1m 1s")
 	s.press("3")
@@ -134,7 +134,7 @@ func TestSortAndFilter(t *testing.T) {
 	s.press("2", "/", "h", "a", "n", "k", "enter")
 	s.shows("filter: hank", "hank")
 	s.hides("alice")
-	s.press("/", "q", "backspace", "backspace", "esc") // q is a letter here
+	s.press("/", "q", "backspace", "backspace", "esc") // here q is a letter
 	s.shows("alice", "hank")
 	s.press("4")
 	s.before("gpt-4o", "o3")
@@ -146,18 +146,18 @@ func TestSortAndFilter(t *testing.T) {
 	}
 }
 
-// TestFailedSample: the last figures stay, and the error is told.
+// TestFailedSample: the last figures stay, and the error is shown.
 func TestFailedSample(t *testing.T) {
 	s := newScreen(t)
 	s.fail = errors.New("redis is away")
 	s.press("r")
-	s.shows("no sample: redis is away", "acme")
+	s.shows("no data: redis is away", "acme")
 	s.fail = nil
 	s.press("r")
 	s.hides("redis is away")
 }
 
-// TestPause: while paused nothing is sampled.
+// TestPause: while paused, no samples are taken.
 func TestPause(t *testing.T) {
 	s := newScreen(t)
 	s.press("p")
@@ -173,7 +173,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestNarrow: no line is wider than the terminal, and none is lost from its end.
+// TestNarrow: no line is wider than the terminal, and none is cut off at the end.
 func TestNarrow(t *testing.T) {
 	for _, size := range [][2]int{{20, 5}, {40, 10}, {80, 24}, {300, 60}, {1, 1}} {
 		s := newScreen(t)

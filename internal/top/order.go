@@ -8,26 +8,26 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// Kind is what an Order does.
+// Kind is the kind of an Order.
 type Kind string
 
-// The kinds: an override changes a limit for a while, Disable refuses a user's calls, and
-// Cancel ends the jobs of a user that wait or run.
+// The kinds: Override changes a limit temporarily, Disable refuses a user's calls, and Cancel
+// cancels a user's waiting and running jobs.
 const (
 	Override Kind = "override"
 	Disable  Kind = "disable"
 	Cancel   Kind = "cancel"
 )
 
-// Order is what the operator wants done, after it was confirmed.
+// Order is a confirmed request of the operator.
 type Order struct {
 	Kind            Kind
 	Org, User       string // no User: the limit is the org's own
-	Limit, Add, For string // of an override
+	Limit, Add, For string // for an override
 	Reason          string
 }
 
-// whom the order is about.
+// whom returns the target of the order.
 func (o *Order) whom() string {
 	if o.User == "" {
 		return o.Org
@@ -35,14 +35,14 @@ func (o *Order) whom() string {
 	return o.Org + "/" + o.User
 }
 
-// Allow lets the view change things by act, which returns what was done.
+// Allow lets the view make changes through act, which returns what was done.
 func (m *Model) Allow(act func(context.Context, Order) (string, error)) { m.act = act }
 
-// prompt asks for what an order needs, line by line, and then whether it is meant.
+// prompt asks for the fields of an order, one by one, and then for confirmation.
 type prompt struct {
 	order  Order
 	fields []field
-	at     int // of fields; at their number it asks whether to do it
+	at     int // index into fields; after the last one it asks for confirmation
 }
 
 type field struct {
@@ -50,13 +50,13 @@ type field struct {
 	into *string
 }
 
-// acted is what came of an order.
+// acted is the result of an order.
 type acted struct {
 	text string
 	err  error
 }
 
-// begin begins an order about the chosen row.
+// begin starts an order for the selected row.
 func (m *Model) begin(kind Kind) {
 	org, user := m.org, m.user
 	rows := m.rows()
@@ -72,7 +72,7 @@ func (m *Model) begin(kind Kind) {
 		m.told = "this view is read-only"
 		return
 	case org == "" || user == "" && kind != Override:
-		m.told = "choose a user first (2)"
+		m.told = "select a user first (press 2)"
 		return
 	}
 	p := &prompt{order: Order{Kind: kind, Org: org, User: user}}
@@ -84,7 +84,7 @@ func (m *Model) begin(kind Kind) {
 	m.prompt = p
 }
 
-// limitOf is the limit that an override is for: the chosen one, or the fullest.
+// limitOf returns the limit to override: the selected one, or the fullest.
 func (m *Model) limitOf(org, user string, at row) string {
 	if at.limit != "" {
 		return at.limit
@@ -99,7 +99,7 @@ func (m *Model) limitOf(org, user string, at row) string {
 	return ""
 }
 
-// answer takes a key while a prompt is open.
+// answer handles a key while a prompt is open.
 func (m *Model) answer(key string) tea.Cmd {
 	p := m.prompt
 	switch {
@@ -129,7 +129,7 @@ func (m *Model) answer(key string) tea.Cmd {
 	return nil
 }
 
-// edit changes a line by a key.
+// edit applies a key to a line.
 func edit(text *string, key string) {
 	switch r := []rune(key); {
 	case key == "backspace":
@@ -143,17 +143,18 @@ func edit(text *string, key string) {
 	}
 }
 
-// text is the prompt's line.
+// text returns the prompt's line.
 func (p *prompt) text() string {
 	o := &p.order
 	if p.at < len(p.fields) {
 		f := p.fields[p.at]
-		return fmt.Sprintf("%s %s   %s: %s_   enter next  esc leave", o.Kind, Printable(o.whom()), f.name, Printable(*f.into))
+		return fmt.Sprintf("%s %s   %s: %s_   enter next  esc cancel", o.Kind, Printable(o.whom()), f.name,
+			Printable(*f.into))
 	}
 	what := map[Kind]string{
 		Override: fmt.Sprintf("Override %s of %s by %s for %s?", o.Limit, o.whom(), o.Add, o.For),
 		Disable:  fmt.Sprintf("Disable %s? Calls get 401 until it is enabled again.", o.whom()),
-		Cancel:   fmt.Sprintf("Cancel all jobs of %s that wait or run?", o.whom()),
+		Cancel:   fmt.Sprintf("Cancel all waiting and running jobs of %s?", o.whom()),
 	}[o.Kind]
 	return Printable(what) + " y/N"
 }

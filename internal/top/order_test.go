@@ -9,7 +9,7 @@ import (
 	"github.com/llmguard/llmguard/internal/top"
 )
 
-// acting is a view whose orders are kept, and fail when that is wanted.
+// acting is a view that records its orders, and fails them with failed if it is not nil.
 func acting(t *testing.T, failed error) (*terminal, *[]top.Order) {
 	s := open(t, 80, 24, figures())
 	var got []top.Order
@@ -30,10 +30,10 @@ func (s *terminal) typed(text string) {
 	}
 }
 
-// Each change is asked for line by line and made only after a y.
+// Each order asks for its fields one by one, and is carried out only after y.
 func TestOrdersAreConfirmed(t *testing.T) {
 	for name, c := range map[string]struct {
-		keys []string // those before the reason
+		keys []string // before the reason
 		want top.Order
 	}{
 		"an org's fullest limit":  {[]string{"o", "enter", "$", "5", "enter", "enter"}, top.Order{Kind: top.Override, Org: "bravo", Limit: "hour", Add: "$5", For: "1h"}},
@@ -47,7 +47,7 @@ func TestOrdersAreConfirmed(t *testing.T) {
 		for _, sure := range []string{"y", "n", "enter", "esc"} {
 			s, got := acting(t, nil)
 			s.press(c.keys...)
-			s.press("enter") // an empty reason is none
+			s.press("enter") // an empty reason is not accepted
 			s.typed("too much q")
 			if len(*got) != 0 {
 				t.Fatalf("%s: got %+v before the question", name, *got)
@@ -67,15 +67,16 @@ func TestOrdersAreConfirmed(t *testing.T) {
 	}
 }
 
-// An order that fails says why; one about nobody, or where nothing may be changed, is not begun.
+// A failed order shows the error. Without a target, or without permission to make changes, no
+// order is started.
 func TestOrdersThatAreNotMade(t *testing.T) {
 	s, _ := acting(t, errors.New("the API said no"))
 	s.press("2", "d", "x", "enter", "y")
 	s.check("foot", s.lines()[23], "nothing was changed: the API said no")
 	s.press("1", "d")
-	s.check("an org", s.lines()[23], "choose a user first (2)")
+	s.check("an org", s.lines()[23], "select a user first (press 2)")
 	s.press("3", "o")
-	s.check("a pool", s.lines()[23], "choose a user first (2)")
+	s.check("a pool", s.lines()[23], "select a user first (press 2)")
 	plain := open(t, 80, 24, figures())
 	plain.press("2", "d")
 	plain.check("without rights", plain.lines()[23], "this view is read-only")

@@ -13,15 +13,15 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// row is a line of the list, with what it is about.
+// row is a line of a list, with what it refers to.
 type row struct {
 	org, user string
-	limit     string // the fullest of it, or the one it is about
+	limit     string // the fullest one, or the one it shows
 	cells     []string
-	share     float64 // of a limit or a quota; it colours the line's bar
+	share     float64 // use of a limit or quota; determines the color of the bar
 }
 
-// columnsOf are the columns of a list.
+// columnsOf returns the columns of a list.
 func (m *Model) columnsOf(tab Tab) []column {
 	spending := []column{
 		right("calls/min", 0), right("failed", 3), right("$/min", 0), right("today", 0), left("last minute", 5),
@@ -32,14 +32,14 @@ func (m *Model) columnsOf(tab Tab) []column {
 	case tab == m.tab && m.user != "":
 		return []column{
 			left("limit", 0), left("metric", 3), left("mode", 2), right("used", 0), right("of", 0),
-			right("held", 4), left(use, 0), right("empty in", 1),
+			right("held", 4), left(use, 0), right("resets in", 1),
 		}
 	case tab == Orgs && m.org == "":
 		return append([]column{left("org", 0)}, spending...)
 	case tab == Pools:
 		return []column{
 			left("pool", 0), right("connected", 0), right("async", 0), right("batch", 0), right("running", 0),
-			right("parked", 2), right("dead", 1),
+			right("paused", 2), right("dead", 1),
 			right("rpm", 4), right("tpm", 5), left(use, 0), right("pace", 6), right("blocked", 3),
 		}
 	case tab == Calls:
@@ -51,10 +51,10 @@ func (m *Model) columnsOf(tab Tab) []column {
 	return append([]column{left("org", 0), left("user", 0)}, spending...)
 }
 
-// rows are the lines of the list that the keys move in.
+// rows returns the lines of the list that has the focus.
 func (m *Model) rows() []row { return m.rowsOf(m.tab) }
 
-// rowsOf are the lines of a list, sorted and filtered.
+// rowsOf returns the lines of a list, sorted and filtered.
 func (m *Model) rowsOf(tab Tab) []row {
 	if m.snap == nil {
 		return nil
@@ -176,7 +176,7 @@ func (m *Model) poolRows() []row {
 	return out
 }
 
-// quota is the part of the tighter quota in use; 0 when there is none.
+// quota returns the use of the tighter quota; 0 if there is none.
 func quota(p *Pool) float64 {
 	share := func(used, limit int64) float64 {
 		if limit == 0 {
@@ -218,7 +218,7 @@ func (m *Model) callRows() []row {
 	return out
 }
 
-// amount is a figure of the limit's metric.
+// amount formats an amount in the limit's metric.
 func (l *Limit) amount(n int64) string {
 	if l.Metric == "cost" {
 		return usd(pricing.Nano(n))
@@ -226,7 +226,7 @@ func (l *Limit) amount(n int64) string {
 	return count(n)
 }
 
-// resets is how long until the limit is empty.
+// resets formats how long until the limit is empty.
 func (l *Limit) resets() string {
 	if l.Reset == nil {
 		return "never"
@@ -234,7 +234,7 @@ func (l *Limit) resets() string {
 	return brief(*l.Reset)
 }
 
-// usd is an amount as people read it: four decimals below a dollar, two above.
+// usd formats an amount: four decimals below a dollar, two above.
 func usd(n pricing.Nano) string {
 	switch abs := max(n, -n); {
 	case abs == 0:
@@ -245,7 +245,7 @@ func usd(n pricing.Nano) string {
 	return n.Rounded(2)
 }
 
-// count is a number as people read it: 950, 12.3k, 4.0M.
+// count formats a number: 950, 12.3k, 4.0M.
 func count(n int64) string {
 	switch {
 	case n < 10_000:
@@ -276,7 +276,7 @@ func bar(share float64) string {
 	return strings.Repeat("█", full) + strings.Repeat("░", barWidth-full) + fmt.Sprintf(" %3.0f%%", 100*share)
 }
 
-// Printable makes a name that a caller may have chosen harmless on a terminal.
+// Printable makes a name that a caller may have chosen safe for a terminal.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {

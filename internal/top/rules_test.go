@@ -20,7 +20,7 @@ type terminal struct {
 	t    *testing.T
 	snap *top.Snapshot
 	err  error
-	last string // the user whose limits were read last
+	last string // user whose limits were read last
 }
 
 func open(t *testing.T, width, height int, snap *top.Snapshot) *terminal {
@@ -38,7 +38,7 @@ func openWith(t *testing.T, width, height int, snap *top.Snapshot, colour bool) 
 	return s
 }
 
-// first takes the first sample, which Init reads; its timer is of an hour.
+// first processes the first sample, which Init requests; its timer would take an hour.
 func (s *terminal) first() {
 	batch := s.Init()().(tea.BatchMsg)
 	s.Update(batch[0]())
@@ -50,7 +50,7 @@ var special = map[string]tea.KeyPressMsg{
 	"end": {Code: tea.KeyEnd}, "backspace": {Code: tea.KeyBackspace}, "space": {Code: tea.KeySpace}, "ctrl+c": {Code: 'c', Mod: tea.ModCtrl},
 }
 
-// press presses keys, and reports whether the last one ended the view.
+// press presses keys, and reports whether the last one quit the view.
 func (s *terminal) press(keys ...string) bool {
 	quit := false
 	for _, key := range keys {
@@ -72,10 +72,10 @@ func (s *terminal) press(keys ...string) bool {
 	return quit
 }
 
-// lines are the screen without its codes.
+// lines returns the screen without escape codes.
 func (s *terminal) lines() []string { return strings.Split(ansi.Strip(s.View().Content), "\n") }
 
-// table are the lines below the names of the columns, up to the empty ones.
+// table returns the lines below the column names, up to the first empty one.
 func (s *terminal) table() []string {
 	var out []string
 	for _, line := range s.lines()[4:] {
@@ -87,7 +87,7 @@ func (s *terminal) table() []string {
 	return out
 }
 
-// names are the first words of the lines of the table.
+// names returns the first words of the table's lines.
 func (s *terminal) names() string {
 	var out []string
 	for _, line := range s.table() {
@@ -103,7 +103,7 @@ func (s *terminal) check(what string, got, want any) {
 	}
 }
 
-// marked is the line that is chosen.
+// marked returns the selected line.
 func (s *terminal) marked() string {
 	for _, line := range strings.Split(s.View().Content, "\n")[3:] {
 		if strings.Contains(line, "\x1b[7m") {
@@ -115,7 +115,7 @@ func (s *terminal) marked() string {
 
 var three = time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
 
-// figures are fixed, with every list in another order by each column.
+// figures returns a fixed snapshot in which each column sorts every list differently.
 func figures() *top.Snapshot {
 	hour := top.Limit{Name: "hour", Metric: "cost", Mode: "enforce", Used: 9_500_000_000, Held: 500_000_000, Amount: 10_000_000_000, Reset: new(90 * time.Second)}
 	day := top.Limit{Name: "day", Metric: "tokens", Mode: "shadow", Used: 12_345, Amount: 10_000, Reset: new(time.Duration(0))}

@@ -17,46 +17,46 @@ import (
 )
 
 const (
-	maxEntries = 20_000          // of one org that are looked at, the newest
+	maxEntries = 20_000          // newest entries to read per org
 	maxSlow    = 100             // calls in Snapshot.Slow
-	maxUsers   = 40              // whose limits are asked for, the most expensive
-	maxCounted = 10_000          // waiting jobs of a pool that are counted by user
-	maxPeeked  = 200             // orgs whose limits are asked for, the most expensive
-	sumsAge    = 5 * time.Second // of sums of the day, at least
+	maxUsers   = 40              // users with the highest cost whose limits are read
+	maxCounted = 10_000          // waiting jobs per pool that are counted by user
+	maxPeeked  = 200             // orgs with the highest cost whose limits are read
+	sumsAge    = 5 * time.Second // minimum age of the day's sums before they are read again
 )
 
-// Source is what is looked at. All fields are required.
+// Source is what to sample. All fields are required.
 type Source struct {
 	Queue *queue.Queue
 	Orgs  map[string]*guard.Org
 }
 
-// Sampler makes snapshots. It remembers the calls of the last minute, so that a
-// sample reads only what is new. It belongs to one goroutine at a time.
+// Sampler takes snapshots. It remembers the calls of the last minute, so that a sample reads
+// only new ones. It must be used by one goroutine at a time.
 type Sampler struct {
 	books  *budget.Store
 	now    func() time.Time
-	most   int // entries of one org that are looked at, the newest
+	most   int // newest entries to read per org
 	states map[string]*orgState
 }
 
-// orgState is what is known of an org.
+// orgState is what is known about an org.
 type orgState struct {
-	recent  []budget.Entry // of the last Span, the oldest first
-	last    string         // LedgerID of the newest that was read
+	recent  []budget.Entry // of the last Span, oldest first
+	last    string         // LedgerID of the newest entry read
 	partial bool
-	users   map[string]pricing.Nano // what each was charged today, when it was read
-	refused map[string]int64        // how many calls of each limits refused today
-	next    time.Time               // when the sums of today may be read again
+	users   map[string]pricing.Nano // what each was charged today, as last read
+	refused map[string]int64        // calls of each user refused by limits today
+	next    time.Time               // when today's sums may be read again
 }
 
-// NewSampler returns a Sampler that has seen nothing yet.
+// NewSampler returns a Sampler without history.
 func NewSampler(books *budget.Store) *Sampler {
 	return &Sampler{books: books, now: time.Now, most: maxEntries, states: map[string]*orgState{}}
 }
 
-// Sample looks once. Limits of users are asked for of those who spend most, and of the
-// user named, as "org/user"; of no other when that is empty.
+// Sample takes a snapshot. It reads the limits of the users with the highest cost, and of user,
+// given as "org/user", unless it is empty.
 func (s *Sampler) Sample(ctx context.Context, from Source, user string) (*Snapshot, error) {
 	snap := &Snapshot{At: s.now().UTC(), Orgs: []Spender{}, Users: []Spender{}, Pools: []Pool{}, Slow: []Ended{}}
 	for id := range from.Orgs {
@@ -82,7 +82,7 @@ func (s *Sampler) Sample(ctx context.Context, from Source, user string) (*Snapsh
 	return snap, s.limits(ctx, from.Orgs, snap, user)
 }
 
-// read brings what is known of an org up to date.
+// read updates what is known about an org.
 func (s *Sampler) read(ctx context.Context, org string) (*orgState, error) {
 	state, now := s.states[org], s.now()
 	if state == nil {
@@ -106,7 +106,7 @@ func (s *Sampler) read(ctx context.Context, org string) (*orgState, error) {
 	if err := s.readRefused(ctx, org, state, now); err != nil {
 		return nil, err
 	}
-	state.next = now.Add(max(sumsAge, 10*s.now().Sub(now))) // a large org must not keep Redis busy
+	state.next = now.Add(max(sumsAge, 10*s.now().Sub(now))) // reading a large org must not keep Redis busy
 	return state, nil
 }
 
@@ -120,15 +120,14 @@ func (s *Sampler) readRefused(ctx context.Context, org string, state *orgState, 
 	return err
 }
 
-// errEnough ends a reading of the ledger.
+// errEnough stops reading the ledger.
 var errEnough = errors.New("enough")
 
-// readEntries reads what is new in the ledger, the newest first, and forgets
-// what is older than Span.
+// readEntries reads new ledger entries, newest first, and drops those older than Span.
 func (s *Sampler) readEntries(ctx context.Context, org string, state *orgState, now time.Time) error {
 	from := now.Add(-Span)
 	if at, ok := ledgerTime(state.last); ok && at.After(from) {
-		from = at // again, because more may have been written in that millisecond
+		from = at // inclusive, because more may have been written in that millisecond
 	}
 	var fresh []budget.Entry
 	err := s.books.Ledger.Recent(ctx, org, from, time.Time{}, func(e budget.Entry) error {
@@ -155,15 +154,15 @@ func (s *Sampler) readEntries(ctx context.Context, org string, state *orgState, 
 	return nil
 }
 
-// ledgerTime is the time in a LedgerID.
+// ledgerTime returns the time in a LedgerID.
 func ledgerTime(id string) (time.Time, bool) {
 	ms, _, _ := strings.Cut(id, "-")
 	n, err := strconv.ParseInt(ms, 10, 64)
 	return time.UnixMilli(n), err == nil
 }
 
-// today is what each user was charged on the UTC day: the sums as they were read, or what ended
-// since then when that alone is more.
+// today returns what each user was charged on this UTC day: the sums as last read, or the total
+// of the recent entries if that is higher.
 func (o *orgState) today(now time.Time) map[string]pricing.Nano {
 	midnight := now.UTC().Truncate(24 * time.Hour)
 	recent, out := map[string]pricing.Nano{}, map[string]pricing.Nano{}
@@ -229,7 +228,7 @@ func (o *orgState) addTo(snap *Snapshot, id string) {
 	}
 }
 
-// limits asks where the orgs' own limits stand, and those of some users.
+// limits reads the state of the orgs' own limits, and of some users' limits.
 func (s *Sampler) limits(ctx context.Context, orgs map[string]*guard.Org, snap *Snapshot, user string) error {
 	for i := range snap.Orgs {
 		one := &snap.Orgs[i]
@@ -257,7 +256,7 @@ func (s *Sampler) limits(ctx context.Context, orgs map[string]*guard.Org, snap *
 	return nil
 }
 
-// standing is where the limits of one kind of subject stand, the fullest first.
+// standing returns the state of the limits of one kind of subject, fullest first.
 func (s *Sampler) standing(ctx context.Context, limits []budget.Limit, call budget.Call,
 	of budget.Subject,
 ) ([]Limit, error) {
@@ -285,7 +284,7 @@ func (s *Sampler) standing(ctx context.Context, limits []budget.Limit, call budg
 	return out, nil
 }
 
-// ending is a duration; nil when it does not end.
+// ending returns a duration, or nil if it is endless.
 func ending(d time.Duration) *time.Duration {
 	if d >= budget.Endless {
 		return nil
@@ -293,7 +292,7 @@ func ending(d time.Duration) *time.Duration {
 	return &d
 }
 
-// pools asks what the queue holds.
+// pools reads the contents of the queue.
 func pools(ctx context.Context, q *queue.Queue, snap *Snapshot) error {
 	for _, p := range q.Pools() {
 		d, err := q.Depth(ctx, p.ID)
@@ -320,8 +319,8 @@ func pools(ctx context.Context, q *queue.Queue, snap *Snapshot) error {
 	return nil
 }
 
-// waiting adds to the orgs and users what of theirs waits in a pool. A pool with very many
-// waiting jobs is left out: they would be read with every sample.
+// waiting adds the waiting jobs of a pool to their orgs and users. A pool with very many
+// waiting jobs is skipped, because every sample would read all of them.
 func waiting(ctx context.Context, q *queue.Queue, snap *Snapshot, p *Pool) error {
 	n := p.waiting()
 	if n > maxCounted {
@@ -338,7 +337,7 @@ func waiting(ctx context.Context, q *queue.Queue, snap *Snapshot, p *Pool) error
 				list = &snap.Users
 			}
 			at := slices.IndexFunc(*list, func(one Spender) bool { return one.Org == id.Org && one.User == id.User })
-			if at < 0 && id.User == "" { // of an org that is not looked at
+			if at < 0 && id.User == "" { // of an org that is not part of the sample
 				break
 			}
 			if at < 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// floor is a deployment of one org, acme, on a Redis of its own.
+// floor is a deployment with one org, acme, on its own Redis.
 type floor struct {
 	*Sampler
 	from  Source
@@ -60,8 +60,8 @@ func (f *floor) sample(user string) *Snapshot {
 	return s
 }
 
-// TestSample: every call is in one sample after another once, sums and limits
-// are those of the store, and a minute later only the day remembers.
+// TestSample: successive samples contain every call once, sums and limits match the store, and
+// a minute later only the sum of the day contains the calls.
 func TestSample(t *testing.T) {
 	f := newFloor(t)
 	now := time.Now()
@@ -96,13 +96,13 @@ func TestSample(t *testing.T) {
 	if s = f.sample(""); s.Calls != 3 || s.Cost != 45_000_000 || s.Today != 45_000_000 {
 		t.Errorf("then %d calls of %s, %s today", s.Calls, s.Cost, s.Today)
 	}
-	now = now.Add(2 * time.Hour).Truncate(24 * time.Hour).Add(24*time.Hour - time.Minute) // another day, maybe
+	now = now.Add(2 * time.Hour).Truncate(24 * time.Hour).Add(24*time.Hour - time.Minute) // perhaps on another day
 	if s = f.sample(""); s.Calls != 0 || s.Cost != 0 || len(s.Slow) != 0 {
 		t.Errorf("a minute later %d calls of %s, %d slow ones", s.Calls, s.Cost, len(s.Slow))
 	}
 }
 
-// TestSampleIsBounded: of a flood the newest are looked at, and the sample says so.
+// TestSampleIsBounded: of very many calls only the newest are read, and the sample says so.
 func TestSampleIsBounded(t *testing.T) {
 	f := newFloor(t)
 	f.most = 3
@@ -118,7 +118,7 @@ func TestSampleIsBounded(t *testing.T) {
 	}
 }
 
-// TestCorrectionIsNoCall: a correction is money, and no call.
+// TestCorrectionIsNoCall: a correction counts as money, but not as a call.
 func TestCorrectionIsNoCall(t *testing.T) {
 	late := budget.Entry{Kind: budget.KindLate, Cost: 1, Call: budget.Call{ID: "a", User: "u"}}
 	snap := &Snapshot{}
@@ -128,8 +128,8 @@ func TestCorrectionIsNoCall(t *testing.T) {
 	}
 }
 
-// TestTodayIsNoLessThanTheLastMinute: the sums of the day are read more rarely than calls, and
-// what was charged meanwhile is of today all the same.
+// TestTodayIsNoLessThanTheLastMinute: the day's sums are read less often than calls, but
+// charges made meanwhile are included.
 func TestTodayIsNoLessThanTheLastMinute(t *testing.T) {
 	f := newFloor(t)
 	began := time.Now().UTC()
@@ -139,7 +139,7 @@ func TestTodayIsNoLessThanTheLastMinute(t *testing.T) {
 	f.spend("bob", 10_000_000, 0, 200)
 	s := f.sample("")
 	if time.Now().UTC().Day() != began.Day() {
-		return // the last minute is of two days
+		return // the last minute spans two days
 	}
 	if s.Cost != 90_000_000 || s.Today != 90_000_000 || s.Orgs[0].Today != 90_000_000 || s.Users[0].Today != 80_000_000 {
 		t.Errorf("%s in the last minute, today %s, of the org %s, of alice %s; want $0.09 and of alice $0.08", s.Cost, s.Today, s.Orgs[0].Today, s.Users[0].Today)

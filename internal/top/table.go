@@ -7,11 +7,11 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// column is one of a list. Where a list is too wide the columns with the highest
-// rank are left out; the line below the list has them for the chosen row.
+// column is a column of a list. If a list is too wide, the columns with the highest rank are
+// hidden; the line below the list shows them for the selected row.
 type column struct {
 	name  string
-	right bool // numbers
+	right bool // right-aligned, for numbers
 	rank  int
 }
 
@@ -21,22 +21,22 @@ func right(name string, rank int) column { return column{name, true, rank} }
 // use is the name of the column with a bar.
 const use = "use"
 
-// table is a list in some cells of the screen: its head, and as many rows as fit, the
-// chosen one among them; -1: none is chosen.
+// table is a list in an area of the screen: its head, and as many rows as fit, including the
+// selected one; -1 means that none is selected.
 type table struct {
 	columns []column
 	rows    []row
 	chosen  int
-	nothing string // what is shown without rows
+	nothing string // text shown if there are no rows
 }
 
 const (
 	gap        = 2  // cells between columns
-	shortWidth = 5  // of a bar that is a number alone
-	textWidth  = 12 // to which names are cut before columns are left out
+	shortWidth = 5  // of a bar shown as a number only
+	textWidth  = 12 // names are truncated to this width before columns are hidden
 )
 
-// fit returns the width of each column in a list of some width; 0: it is left out.
+// fit returns the width of each column for a total width; 0 means hidden.
 func (t *table) fit(width int) []int {
 	widths := make([]int, len(t.columns))
 	for i, c := range t.columns {
@@ -71,7 +71,7 @@ func total(widths []int) (n int) {
 	return n - gap
 }
 
-// drop leaves out the column with the highest rank, unless only those of rank 0 are left.
+// drop hides the column with the highest rank, unless only columns of rank 0 are left.
 func (t *table) drop(widths []int) bool {
 	at := -1
 	for i, c := range t.columns {
@@ -132,7 +132,7 @@ func (t *table) line(m *Model, cells []string, widths []int, share float64) stri
 	return strings.TrimRight(b.String(), " ")
 }
 
-// hidden has the chosen row's cells that a list of some width leaves out or cuts.
+// hidden returns the cells of the selected row that are hidden or truncated at this width.
 func (t *table) hidden(width int) string {
 	if t.chosen < 0 || t.chosen >= len(t.rows) {
 		return ""
@@ -147,7 +147,7 @@ func (t *table) hidden(width int) string {
 	return strings.Join(parts, " · ")
 }
 
-// beside puts two blocks of lines next to each other, the left one of some width.
+// beside puts two blocks of lines side by side, the left one with the given width.
 func beside(a, b []string, width int) []string {
 	out := make([]string, max(len(a), len(b)))
 	for i := range out {
@@ -161,10 +161,10 @@ func beside(a, b []string, width int) []string {
 	return out
 }
 
-// sparks are the eighths of a cell.
+// sparks are block characters in steps of an eighth.
 var sparks = []rune(" ▁▂▃▄▅▆▇█")
 
-// spark draws numbers as columns of one line; nothing is drawn of nothing.
+// spark draws numbers as vertical bars in one line; zero has no bar.
 func spark(list []int64) string {
 	most := slices.Max(append([]int64{0}, list...))
 	if most <= 0 {

@@ -21,18 +21,19 @@ func (m *Model) View() tea.View {
 const helpText = `
   1 2 3 4, tab   orgs, users, pools, slowest calls
   up, down       move          enter   open: an org's users, a user's limits
-  s              sort          esc     back, or no filter
+  s              sort          esc     back, or clear the filter
   /              filter        p       pause
   r              sample now    q       quit
 
-  o              override a limit of the chosen org, user or limit for a while
-  d              disable the chosen user
-  c              cancel the chosen user's jobs, waiting and running
+  o              temporarily override a limit of the selected line
+  d              disable the selected user
+  c              cancel the waiting and running jobs of the selected user
 
-  Last-minute values cover calls that ended in it; "today" is the UTC day.
-  "use" is what is charged and held of "limit", the fullest. "refused" is today.
-  Columns that are too wide for the terminal are on the line below the list.
-  ~ before a value: there were more calls, or waiting jobs, than are read.
+  Last-minute values cover calls that ended in that minute. "today" is in UTC.
+  "use" is the charged and reserved share of the fullest limit. "refused" is
+  the number of calls refused today.
+  Columns that do not fit are shown on the line below the list.
+  ~ before a value: there are more calls or waiting jobs than were counted.
 `
 
 func (m *Model) draw() string {
@@ -42,7 +43,7 @@ func (m *Model) draw() string {
 	case m.help:
 		lines = append(lines, strings.Split(strings.Trim(helpText, "\n"), "\n")...)
 	case m.snap == nil && m.err == nil:
-		lines = append(lines, "reading ...")
+		lines = append(lines, "loading ...")
 	case m.snap != nil && m.split():
 		lines = append(lines, m.wide(room)...)
 	case m.snap != nil:
@@ -58,11 +59,11 @@ func (m *Model) draw() string {
 	return strings.Join(lines, "\n")
 }
 
-// split reports whether there is room for all lists next to each other.
+// split reports whether there is room for all lists side by side.
 func (m *Model) split() bool { return m.width >= 150 && m.height >= 34 }
 
-// main is the list that the keys move in, with what was opened above it and what does
-// not fit below it, in some lines.
+// main returns the list with the focus in height lines, with what was opened above it and what
+// is hidden below it.
 func (m *Model) main(height int) []string {
 	lines, t := m.opened(), m.tableOf(m.tab)
 	more := t.hidden(m.width)
@@ -79,8 +80,8 @@ func (m *Model) main(height int) []string {
 	return lines
 }
 
-// wide is the main list above the others: one on the left, two on the right. What the main list
-// does not need they have.
+// wide puts the main list above the others: one on the left, two on the right. They get the
+// space that the main list does not need.
 func (m *Model) wide(height int) []string {
 	upper := height * 45 / 100
 	if t := m.tableOf(m.tab); t.hidden(m.width) == "" {
@@ -113,11 +114,11 @@ func (m *Model) wide(height int) []string {
 	return append(lines, beside(m.pane(others[0], width, lower), at, width)...)
 }
 
-// leastUpper is the height of the main list at least, so that the others stay where they are
-// when a few rows come and go.
+// leastUpper is the minimum height of the main list, so that the others do not move when a few
+// rows come and go.
 const leastUpper = 8
 
-// pane is a list with its name, without a chosen row.
+// pane returns a list with its title and without a selected row.
 func (m *Model) pane(tab Tab, width, height int) []string {
 	t := m.tableOf(tab)
 	t.chosen = -1
@@ -168,7 +169,7 @@ func (m *Model) tabs() string {
 	return b.String()
 }
 
-// opened says what was drilled into: for an org its limits, too.
+// opened describes what was drilled into, including the limits of an org.
 func (m *Model) opened() []string {
 	if m.org == "" {
 		return nil
@@ -193,11 +194,11 @@ func (m *Model) page() int { return max(1, m.height-6) }
 func (m *Model) nothing() string {
 	switch {
 	case m.filter != "":
-		return "nothing fits the filter (esc)"
+		return "nothing matches the filter (esc clears it)"
 	case m.user != "":
-		return "no limit counts this user alone"
+		return "no limit counts this user separately"
 	}
-	return "nothing yet"
+	return "no data yet"
 }
 
 func (m *Model) foot() string {
@@ -208,7 +209,7 @@ func (m *Model) foot() string {
 	case m.told != "":
 		return m.paint.styled(Printable(m.told), bold)
 	case m.err != nil:
-		return m.paint.styled("no sample: "+m.err.Error(), bold) + m.paint.styled("  (values are old)", faint)
+		return m.paint.styled("no data: "+m.err.Error(), bold) + m.paint.styled("  (values are outdated)", faint)
 	case m.paused:
 		text = "PAUSED  " + text
 	}
@@ -223,10 +224,10 @@ var (
 	red     = ansi.Style{}.ForegroundColor(ansi.Red)
 )
 
-// paint dresses texts for a terminal.
+// paint styles text for a terminal.
 type paint struct{ colour bool }
 
-// styled dresses a text. Without colour the chosen row alone is marked.
+// styled styles a text. Without color only the selected row is marked.
 func (p paint) styled(text string, s ansi.Style) string {
 	if !p.colour && !isReverse(s) {
 		return text
@@ -236,7 +237,7 @@ func (p paint) styled(text string, s ansi.Style) string {
 
 func isReverse(s ansi.Style) bool { return s.String() == reverse.String() }
 
-// warn colours what is nearly used up, and what is.
+// warn colors what is nearly or completely used up.
 func (p paint) warn(text string, share float64) string {
 	switch {
 	case share >= 1:

@@ -11,7 +11,7 @@ import (
 	"github.com/llmguard/llmguard/internal/top"
 )
 
-// The whole screen of each tab, at the size of a classic terminal.
+// The whole screen of each tab, at 80x24.
 func TestScreenAt80x24(t *testing.T) {
 	s := open(t, 80, 24, figures())
 	lines := s.lines()
@@ -31,7 +31,7 @@ func TestScreenAt80x24(t *testing.T) {
 	s.check("foot", lines[23], "enter open  s sort: cost  / filter  o override  d disable  c cancel  ? help")
 }
 
-// fold makes spaces one, as the widths of columns are those of their content.
+// fold collapses spaces, because column widths depend on the contents.
 func fold(line string) string { return strings.Join(strings.Fields(line), " ") }
 
 func TestScreenAt200x50(t *testing.T) {
@@ -49,7 +49,7 @@ func TestScreenAt200x50(t *testing.T) {
 			"alpha bob 7 0 $0.5000 $2.00 0 0",
 		},
 		"3": {
-			"pool connected async batch running parked dead rpm tpm use pace blocked",
+			"pool connected async batch running paused dead rpm tpm use pace blocked",
 			"large 0 0 20.0k 0 0 0 5 900/1000 █████████░ 90% 100% -",
 			"small 1 2 3 4 5 6 59/60 10/1000 ██████████ 98% 50% 1m 1s",
 			"free 0 0 0 0 0 0 0 0 ░░░░░░░░░░ 0% 100% -",
@@ -71,8 +71,8 @@ func TestScreenAt200x50(t *testing.T) {
 	}
 }
 
-// Whatever names callers choose, every screen keeps to the terminal, also with
-// characters that are two cells wide.
+// Whatever names callers choose, every screen fits the terminal, even with characters that are
+// two cells wide.
 func TestNamesKeepToTheScreen(t *testing.T) {
 	snap := figures()
 	wide := strings.Repeat("会社名", 40)
@@ -94,7 +94,7 @@ func TestNamesKeepToTheScreen(t *testing.T) {
 	}
 }
 
-// Columns of numbers end below each other, also after wide names.
+// Columns of numbers are aligned on the right, even after wide names.
 func TestColumnsAreAligned(t *testing.T) {
 	snap := figures()
 	snap.Orgs[0].Org = "会社"
@@ -113,16 +113,16 @@ func TestEmptyStates(t *testing.T) {
 	s := open(t, 80, 24, &top.Snapshot{At: three})
 	for _, key := range []string{"1", "2", "3", "4"} {
 		s.press(key)
-		s.check("tab "+key, s.lines()[4], "nothing yet")
+		s.check("tab "+key, s.lines()[4], "no data yet")
 	}
-	s.press("enter", "end", "pgdown", "up") // nothing to open or choose
-	s.check("after keys", s.lines()[4], "nothing yet")
+	s.press("enter", "end", "pgdown", "up") // nothing to open or select
+	s.check("after keys", s.lines()[4], "no data yet")
 	s.press("/", "x", "enter")
-	s.check("a filter", s.lines()[4], "nothing fits the filter (esc)")
+	s.check("a filter", s.lines()[4], "nothing matches the filter (esc clears it)")
 }
 
-// At 200x50 all four lists are on the screen, whichever the keys move in; with an org opened
-// what concerns others is not.
+// At 200x50 all four lists are visible, whichever has the focus; with an org opened, rows of
+// other orgs are hidden.
 func TestAllListsAt200x50(t *testing.T) {
 	for _, tab := range []string{"1", "2", "3", "4"} {
 		s := open(t, 200, 50, figures())
@@ -137,7 +137,7 @@ func TestAllListsAt200x50(t *testing.T) {
 	}
 }
 
-// What a narrow screen leaves out of a list is below it, for the chosen row.
+// What a narrow screen hides of a list is shown below it, for the selected row.
 func TestLeftOutColumnsAreBelowTheList(t *testing.T) {
 	s := open(t, 80, 24, figures())
 	s.press("3", "down")
@@ -157,20 +157,20 @@ func TestLeftOutColumnsAreBelowTheList(t *testing.T) {
 	}
 }
 
-// Before the first sample the screen says so; a first one that fails says why.
+// Before the first sample the screen says so; if the first sample fails, it shows the error.
 func TestBeforeTheFirstSample(t *testing.T) {
 	m := top.NewModel(t.Context(), 1, false, nil)
-	if text := ansi.Strip(m.View().Content); !strings.Contains(text, "reading ...") {
-		t.Errorf("got\n%s\nwant reading ...", text)
+	if text := ansi.Strip(m.View().Content); !strings.Contains(text, "loading ...") {
+		t.Errorf("got\n%s\nwant loading ...", text)
 	}
 	s := open(t, 80, 24, nil)
 	s.err = errAway
 	s.press("r")
-	s.check("foot", s.lines()[23], "no sample: redis is unavailable  (values are old)")
+	s.check("foot", s.lines()[23], "no data: redis is unavailable  (values are outdated)")
 }
 
-// Without colour the only codes mark what is chosen; with it, limits are yellow
-// from 80 % and red from 100 %.
+// Without color the only escape codes mark the selection; with color, limits are yellow from
+// 80% and red from 100%.
 func TestColours(t *testing.T) {
 	plain := open(t, 200, 50, figures()).View().Content
 	for _, code := range []string{"\x1b[31m", "\x1b[33m", "\x1b[1m", "\x1b[2m"} {
@@ -179,14 +179,14 @@ func TestColours(t *testing.T) {
 		}
 	}
 	s := openWith(t, 200, 50, figures(), true)
-	s.press("end") // the chosen line has no colours of its own
+	s.press("end") // the selected line has no colors of its own
 	lines := strings.Split(s.View().Content, "\n")
 	if !strings.Contains(lines[4], "\x1b[33m") || !strings.Contains(lines[5], "\x1b[31m") {
 		t.Errorf("got\n%q\n%q\nwant 95 %% in yellow and 123 %% in red", lines[4], lines[5])
 	}
 }
 
-// A sample that could not look at all calls says so before its figures.
+// A sample that could not read all calls says so before its figures.
 func TestPartialFigures(t *testing.T) {
 	snap := figures()
 	snap.Partial = true
@@ -196,7 +196,7 @@ func TestPartialFigures(t *testing.T) {
 	}
 }
 
-// As plain text all tabs are printed, with as many rows as wanted and no codes.
+// Plain text contains all tabs, with the requested number of rows and no escape codes.
 func TestPlainText(t *testing.T) {
 	for rows, orgs := range map[int]int{1: 1, 2: 2, 50: 3} {
 		var b bytes.Buffer
@@ -215,7 +215,7 @@ func TestPlainText(t *testing.T) {
 	}
 }
 
-// What a short list does not need the other lists have.
+// The other lists get the space that a short list does not need.
 func TestRoomGoesToTheOtherLists(t *testing.T) {
 	s := open(t, 200, 50, figures())
 	if at := slices.IndexFunc(s.lines(), func(l string) bool { return strings.HasPrefix(l, "2 users") }); at < 8 || at > 14 {

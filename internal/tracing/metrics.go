@@ -10,8 +10,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// exporter counts what is exported and says once when the collector goes away
-// and comes back, where the SDK would say it at every attempt.
+// exporter counts exported spans, and logs once when the collector becomes unavailable and when
+// it is back. The SDK would log every attempt.
 type exporter struct {
 	sdktrace.SpanExporter
 	log   *slog.Logger
@@ -36,8 +36,8 @@ func newExporter(out sdktrace.SpanExporter, log *slog.Logger, reg prometheus.Reg
 	return &exporter{SpanExporter: out, log: log, spans: spans}
 }
 
-// ExportSpans exports a batch. Its error ends here: spans that are lost are no
-// reason for the SDK to write to standard error by itself.
+// ExportSpans exports a batch. It always returns nil, because the SDK would write errors about
+// lost spans to standard error.
 func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := e.SpanExporter.ExportSpans(ctx, spans)
 	lost := lostSpans(err, len(spans))
@@ -55,8 +55,8 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 	return nil
 }
 
-// lostSpans is how many spans of a batch an export lost: all of them, unless the
-// collector says how many it rejected.
+// lostSpans returns how many spans of a batch were lost: all, unless the collector reports how
+// many it rejected.
 func lostSpans(err error, batch int) int {
 	if rejected, ok := errors.AsType[*rejectedError](err); ok {
 		return int(min(rejected.spans, int64(batch)))

@@ -19,23 +19,23 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// client posts spans to a collector, by OTLP over HTTP with protobuf. It is an
+// client sends spans to a collector by OTLP over HTTP with protobuf. It implements
 // otlptrace.Client.
 type client struct {
 	target  *target
 	http    *http.Client
-	pause   time.Duration // after the first failure; it doubles
+	pause   time.Duration // after the first failure; doubles each time
 	stopped context.Context
 	stop    context.CancelFunc
 }
 
-// How long a batch of spans is tried, and what of an answer is read.
+// How long a batch of spans is retried, and how much of a response is read.
 const (
 	firstPause   = 5 * time.Second
 	longestPause = 30 * time.Second
 	retryTime    = time.Minute
 	maxAnswer    = 64 << 10
-	maxQuote     = 500 // bytes of a refusal that an error quotes
+	maxQuote     = 500 // bytes of a rejection quoted in an error
 )
 
 func newClient(t *target) *client {
@@ -50,7 +50,7 @@ func newClient(t *target) *client {
 	}
 }
 
-// Start does nothing: the first spans open the connection.
+// Start does nothing; the first export opens the connection.
 func (c *client) Start(context.Context) error { return nil }
 
 // Stop interrupts an export and closes the connection.
@@ -60,8 +60,7 @@ func (c *client) Stop(context.Context) error {
 	return nil
 }
 
-// UploadTraces exports spans. It tries again when the collector is busy, as long
-// as ctx allows.
+// UploadTraces exports spans. It retries while the collector is busy, as long as ctx allows.
 func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
 	ctx, cancel := context.WithTimeout(ctx, retryTime)
 	defer cancel()
@@ -90,8 +89,8 @@ func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpan
 	}
 }
 
-// encode is the body of a request. TracesData has the wire format of OTLP's
-// request, whose own package would bring in gRPC.
+// encode returns the body of a request. TracesData has the wire format of OTLP's request
+// message, whose package would import gRPC.
 func (c *client) encode(spans []*tracepb.ResourceSpans) ([]byte, error) {
 	raw, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans})
 	if err != nil || !c.target.gzip {
@@ -133,7 +132,7 @@ func (c *client) post(ctx context.Context, body []byte) error {
 	return judge(resp, text)
 }
 
-// judge returns the error that an answer stands for.
+// judge converts a response to an error.
 func judge(resp *http.Response, text []byte) error {
 	if resp.StatusCode < http.StatusMultipleChoices {
 		if resp.Header.Get("Content-Type") != "application/x-protobuf" {
@@ -150,16 +149,16 @@ func judge(resp *http.Response, text []byte) error {
 	return err
 }
 
-// busyError is a failure that passes.
+// busyError is a temporary failure.
 type busyError struct {
 	err   error
-	after time.Duration // the collector requests at least this pause
+	after time.Duration // minimum pause requested by the collector
 }
 
 func (e *busyError) Error() string { return e.err.Error() }
 func (e *busyError) Unwrap() error { return e.err }
 
-// retryAfter is the pause that a Retry-After requests, in seconds or as a date.
+// retryAfter parses Retry-After, in seconds or as a date.
 func retryAfter(value string, now time.Time) time.Duration {
 	seconds, err := strconv.Atoi(value)
 	if err == nil {
@@ -172,7 +171,7 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return max(0, at.Sub(now))
 }
 
-// rejectedError says that the collector took a batch but for some spans.
+// rejectedError means that the collector accepted a batch except for some spans.
 type rejectedError struct {
 	spans   int64
 	message string
@@ -182,9 +181,9 @@ func (e *rejectedError) Error() string {
 	return fmt.Sprintf("the collector rejects %d spans: %s", e.spans, e.message)
 }
 
-// rejected reads an ExportTraceServiceResponse: field 1 is a partial success, of
-// which field 1 counts the rejected spans and field 2 is a message. A warning
-// without a rejection is no error.
+// rejected parses an ExportTraceServiceResponse: field 1 is a partial success, in which field 1
+// counts the rejected spans and field 2 is a message. A warning without rejected spans is not
+// an error.
 func rejected(answer []byte) error {
 	var e rejectedError
 	walkFields(answer, func(number protowire.Number, _ uint64, partial []byte) {
@@ -206,8 +205,8 @@ func rejected(answer []byte) error {
 	return &e
 }
 
-// walkFields calls fn for every number and every string of a protobuf message
-// until it ends or is broken.
+// walkFields calls fn for every number and every string of a protobuf message, until its end or
+// an invalid field.
 func walkFields(message []byte, fn func(number protowire.Number, n uint64, text []byte)) {
 	for len(message) > 0 {
 		number, kind, size := protowire.ConsumeTag(message)

@@ -18,13 +18,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// someSpans is a batch of one span.
+// someSpans returns a batch of one span.
 func someSpans() []*tracepb.ResourceSpans {
 	span := &tracepb.Span{Name: "chat gpt-4o"}
 	return []*tracepb.ResourceSpans{{ScopeSpans: []*tracepb.ScopeSpans{{Spans: []*tracepb.Span{span}}}}}
 }
 
-// collector returns a client of a collector, whose pauses are short.
+// collector returns a client, with short pauses, of a collector served by h.
 func collector(t *testing.T, h http.HandlerFunc) *client {
 	t.Helper()
 	srv := httptest.NewServer(h)
@@ -39,7 +39,7 @@ func collector(t *testing.T, h http.HandlerFunc) *client {
 	return c
 }
 
-// TestUpload: spans arrive as OTLP says, packed if that is set.
+// TestUpload: spans are sent according to OTLP, compressed if configured.
 func TestUpload(t *testing.T) {
 	for _, compression := range []string{"", "gzip"} {
 		t.Setenv("OTEL_EXPORTER_OTLP_COMPRESSION", compression)
@@ -77,8 +77,7 @@ func unpack(r *http.Request) ([]byte, error) {
 	return io.ReadAll(packed)
 }
 
-// TestUploadRetries: spans are sent again while the collector is busy, and only
-// then.
+// TestUploadRetries: an export is retried only while the collector is busy.
 func TestUploadRetries(t *testing.T) {
 	for status, want := range map[int]int32{
 		http.StatusTooManyRequests:     3,
@@ -112,8 +111,8 @@ func TestUploadRetries(t *testing.T) {
 	}
 }
 
-// TestUploadBounded: an export that would have to wait past its deadline ends at
-// once, with the reason.
+// TestUploadBounded: an export that would have to wait beyond its deadline fails immediately,
+// with the reason.
 func TestUploadBounded(t *testing.T) {
 	var requests atomic.Int32
 	c := collector(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -152,7 +151,7 @@ func TestRetryAfter(t *testing.T) {
 func TestStop(t *testing.T) {
 	arrived := make(chan struct{})
 	c := collector(t, func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // only then the end of the request is noticed
+		_, _ = io.Copy(io.Discard, r.Body) // needed to notice the end of the request
 		close(arrived)
 		<-r.Context().Done()
 	})
@@ -167,7 +166,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestTimeout: a request that is not answered ends by itself.
+// TestTimeout: a request without a response times out.
 func TestTimeout(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "10")
 	var requests atomic.Int32
@@ -184,8 +183,8 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// TestRejected: of a batch that the collector took in part, the rejected spans
-// count as failed and the others as exported.
+// TestRejected: if the collector accepts part of a batch, the rejected spans count as failed
+// and the others as exported.
 func TestRejected(t *testing.T) {
 	for _, c := range []struct {
 		name             string
@@ -220,19 +219,18 @@ func TestRejected(t *testing.T) {
 	}
 }
 
-// partialSuccess is an ExportTraceServiceResponse.
+// partialSuccess returns an encoded ExportTraceServiceResponse.
 func partialSuccess(rejected uint64, message string) []byte {
 	partial := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), rejected)
 	partial = protowire.AppendString(protowire.AppendTag(partial, 2, protowire.BytesType), message)
 	return protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), partial)
 }
 
-// TestWrongAnswer: an answer that is no protobuf is read to its end and no
-// further.
+// TestWrongAnswer: parsing an invalid protobuf response stops safely.
 func TestWrongAnswer(t *testing.T) {
 	whole := partialSuccess(2, "text")
 	for n := range len(whole) {
-		_ = rejected(whole[:n]) // does not panic
+		_ = rejected(whole[:n]) // must not panic
 	}
 	for _, answer := range []string{"", "<html>", "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\x0a\x01"} {
 		if err := rejected([]byte(answer)); err != nil {

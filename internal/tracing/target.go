@@ -17,20 +17,20 @@ import (
 	"unicode"
 )
 
-// target is where spans go, and how.
+// target is where and how spans are sent.
 type target struct {
 	url     *url.URL
 	headers map[string]string
-	timeout time.Duration // of one request
+	timeout time.Duration // per request
 	gzip    bool
 	tls     *tls.Config // nil: Go's default
 }
 
-// exportTime is how long a request may take unless the environment says it.
+// exportTime is the default timeout of a request.
 const exportTime = 10 * time.Second
 
-// newTarget reads the OTEL_EXPORTER_OTLP_ variables; what the options say wins.
-// Of each setting the variable for traces wins over the one for all signals.
+// newTarget reads the OTEL_EXPORTER_OTLP_ variables; options take precedence. The variable for
+// traces takes precedence over that for all signals.
 func newTarget(o Options) (*target, error) {
 	t := &target{headers: o.Headers, timeout: exportTime, gzip: setting("COMPRESSION").value == "gzip"}
 	for _, read := range []func(*target, Options) error{
@@ -44,7 +44,7 @@ func newTarget(o Options) (*target, error) {
 	return t, nil
 }
 
-// variable is a setting from the environment.
+// variable is an environment variable.
 type variable struct{ name, value string }
 
 // setting returns the variable for traces, or the one for all signals.
@@ -58,8 +58,8 @@ func setting(name string) variable {
 
 func lookUp(name string) variable { return variable{name, strings.TrimSpace(os.Getenv(name))} }
 
-// readURL finds the URL that spans are posted to. The endpoint for all signals is
-// a base; one for traces is used as it is.
+// readURL determines the URL to send spans to. The endpoint for all signals is a base URL; the
+// one for traces is used unchanged.
 func (t *target) readURL(o Options) error {
 	if o.Endpoint != "" {
 		u, err := endpointURL(variable{"endpoint", tracesURL(o.Endpoint)})
@@ -98,8 +98,7 @@ func endpointURL(v variable) (*url.URL, error) {
 
 var headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
 
-// readHeaders reads name=value pairs with commas between, whose values are
-// escaped as in a URL.
+// readHeaders parses comma-separated name=value pairs with URL-escaped values.
 func (t *target) readHeaders(o Options) error {
 	v := setting("HEADERS")
 	if len(o.Headers) > 0 || v.value == "" {
@@ -135,7 +134,7 @@ func (t *target) readTimeout(Options) error {
 	return nil
 }
 
-// readTLS reads the certificates of the collector's authority and of this client.
+// readTLS reads the collector's CA certificates and the client certificate.
 func (t *target) readTLS(Options) error {
 	config := &tls.Config{}
 	authority := setting("CERTIFICATE")
@@ -175,8 +174,7 @@ func readPool(v variable) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// readClientCertificate returns nil unless there are both a certificate and its
-// key.
+// readClientCertificate returns nil unless both a certificate and its key are configured.
 func readClientCertificate() (*tls.Certificate, error) {
 	for _, prefix := range []string{"OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_"} {
 		cert := lookUp(prefix + "CLIENT_CERTIFICATE")

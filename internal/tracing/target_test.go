@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// clearOTLP unsets the variables of the exporter.
+// clearOTLP unsets the exporter's variables.
 func clearOTLP(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{
@@ -30,7 +30,7 @@ func clearOTLP(t *testing.T) {
 	}
 }
 
-// set sets variables, whose names begin with OTEL_EXPORTER_OTLP_.
+// set sets variables; OTEL_EXPORTER_OTLP_ is added to their names.
 func set(t *testing.T, env map[string]string) {
 	t.Helper()
 	clearOTLP(t)
@@ -39,8 +39,8 @@ func set(t *testing.T, env map[string]string) {
 	}
 }
 
-// TestTargetURL: the configuration goes before the variable for traces, and that
-// before the one for all signals, to which the path is added.
+// TestTargetURL: the configuration takes precedence over the variable for traces, and that over
+// the one for all signals, to which the path is appended.
 func TestTargetURL(t *testing.T) {
 	type env map[string]string
 	for _, c := range []struct {
@@ -73,7 +73,7 @@ func TestTargetURL(t *testing.T) {
 	}
 }
 
-// TestTargetHeaders: so it is with headers, of which one source counts.
+// TestTargetHeaders: headers follow the same precedence, and only one source is used.
 func TestTargetHeaders(t *testing.T) {
 	type headers = map[string]string
 	for _, c := range []struct {
@@ -102,7 +102,7 @@ func TestTargetHeaders(t *testing.T) {
 	}
 }
 
-// TestTargetSettings: and with the timeout and the compression.
+// TestTargetSettings: so do the timeout and the compression.
 func TestTargetSettings(t *testing.T) {
 	for _, c := range []struct {
 		env     map[string]string
@@ -126,8 +126,7 @@ func TestTargetSettings(t *testing.T) {
 	}
 }
 
-// TestTargetRefused: a variable that cannot be read is an error that names it,
-// and shows no header's value.
+// TestTargetRefused: an invalid variable is an error that names it and reveals no header value.
 func TestTargetRefused(t *testing.T) {
 	for name, value := range map[string]string{
 		"ENDPOINT":                  "collector:4318",
@@ -136,7 +135,7 @@ func TestTargetRefused(t *testing.T) {
 		"TRACES_HEADERS":            "a b=the-secret",
 		"TIMEOUT":                   "10s",
 		"CERTIFICATE":               "/none",
-		"TRACES_CERTIFICATE":        os.Args[0], // no certificate
+		"TRACES_CERTIFICATE":        os.Args[0], // not a certificate
 		"CLIENT_CERTIFICATE":        "/none",
 		"TRACES_CLIENT_CERTIFICATE": "/none",
 	} {
@@ -156,7 +155,7 @@ func TestTargetRefused(t *testing.T) {
 	}
 }
 
-// httptestCertificate is the certificate of Go's test servers.
+// httptestCertificate returns the certificate of Go's test servers.
 func httptestCertificate(t *testing.T) []byte {
 	t.Helper()
 	srv := httptest.NewTLSServer(nil)
@@ -192,8 +191,8 @@ func clientPair(t *testing.T) (cert, key string) {
 	return writePEM(t, "CERTIFICATE", raw), writePEM(t, "PRIVATE KEY", text)
 }
 
-// TestCertificates: a collector is trusted by the authority that a variable
-// names, and gets this client's certificate.
+// TestCertificates: the collector is verified with the CA from the environment, and receives
+// the client certificate.
 func TestCertificates(t *testing.T) {
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TLS.PeerCertificates) == 0 {

@@ -1,9 +1,8 @@
-// Package tracing makes the spans of calls in OpenTelemetry's form and exports
-// them by OTLP over HTTP. Where it is off, which is the default, every function
-// returns at once and allocates nothing. A span carries ids, models, counts and
-// outcomes; never a prompt, an answer or a key.
+// Package tracing creates OpenTelemetry spans for calls and exports them by OTLP over HTTP. By
+// default tracing is off, and every function returns immediately without allocating. A span
+// contains ids, models, counts and outcomes, but never a prompt, a response or a key.
 //
-// It says nothing of what is worth a span: the packages that do the work do.
+// The packages that do the work decide what becomes a span.
 package tracing
 
 import (
@@ -25,45 +24,44 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// scope is the instrumentation scope that every span names.
+// scope is the instrumentation scope of every span.
 const scope = "github.com/llmguard/llmguard"
 
-// Options are what a Tracer is built from. What is left out is as the standard
-// OTEL_ variables of the environment say, or as OpenTelemetry's defaults.
+// Options configure a Tracer. Unset fields have the value of the standard OTEL_ environment
+// variables, or OpenTelemetry's default.
 type Options struct {
 	// Endpoint is the collector's http or https URL. /v1/traces is added to one
 	// without a path.
 	Endpoint string
-	// Headers go with every export.
+	// Headers are sent with every export.
 	Headers map[string]string
-	// SampleRatio is the part, in percent, of the calls that are traced whose
-	// callers did not decide; 0 leaves it to the environment.
+	// SampleRatio is the percentage of calls to trace if the caller has not decided; 0 leaves
+	// it to the environment.
 	SampleRatio int
-	// Version is the program's own, for the resource.
+	// Version is the program's version, for the resource attributes.
 	Version string
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
 
-// Tracer begins traces. Nil is one that is off. It is safe for concurrent use.
+// Tracer starts traces. A nil Tracer is off. It is safe for concurrent use.
 type Tracer struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
 	exporter *exporter
 }
 
-// wire is how a trace goes from process to process: W3C's traceparent and
-// tracestate.
+// wire propagates traces between processes with W3C's traceparent and tracestate.
 var wire propagation.TraceContext
 
-// New returns a Tracer; Close it to export what it still has. It opens no
-// connection: a collector that is away costs spans, never calls.
+// New returns a Tracer; Close exports its remaining spans. New opens no connection: if the
+// collector is unavailable, spans are lost, but calls are not affected.
 func New(o Options) (*Tracer, error) {
 	ctx := context.Background() //nolint:forbidigo // nothing here waits
 	about, err := resource.New(ctx,
 		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithProcessPID(),
 		resource.WithAttributes(attribute.String("service.name", "llmguard"), attribute.String("service.version", o.Version)),
-		resource.WithFromEnv()) // last, so that it wins
+		resource.WithFromEnv()) // last, so that it takes precedence
 	if err != nil {
 		return nil, fmt.Errorf("tracing: OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
@@ -89,7 +87,7 @@ func New(o Options) (*Tracer, error) {
 	}, nil
 }
 
-// tracesURL is where spans are posted.
+// tracesURL returns the URL to send spans to.
 func tracesURL(endpoint string) string {
 	if _, rest, _ := strings.Cut(endpoint, "://"); strings.Contains(strings.TrimSuffix(rest, "/"), "/") {
 		return endpoint
@@ -97,7 +95,7 @@ func tracesURL(endpoint string) string {
 	return strings.TrimSuffix(endpoint, "/") + "/v1/traces"
 }
 
-// Close exports what has ended, as far as ctx allows.
+// Close exports the ended spans, as far as ctx allows.
 func (t *Tracer) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
@@ -105,8 +103,8 @@ func (t *Tracer) Close(ctx context.Context) error {
 	return t.provider.Shutdown(ctx)
 }
 
-// Serve begins the span, as of a time, of a request that came in; it continues the trace
-// that its headers name, if any.
+// Serve starts the span of an incoming request at a given time; it continues the trace in its
+// headers, if any.
 func (t *Tracer) Serve(ctx context.Context, name string, h http.Header, at time.Time) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
@@ -116,9 +114,8 @@ func (t *Tracer) Serve(ctx context.Context, name string, h http.Header, at time.
 	return ctx, Span{span}
 }
 
-// Resume begins a span, as of a time, of work that another process put off: it
-// goes on with the trace that Context returned there, or begins one when that is
-// empty.
+// Resume starts a span, at a given time, for work that another process deferred. It continues
+// the trace that Context returned there, or starts a new one if from is empty.
 func (t *Tracer) Resume(ctx context.Context, name, from string, at time.Time) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
@@ -129,12 +126,11 @@ func (t *Tracer) Resume(ctx context.Context, name, from string, at time.Time) (c
 	return ctx, Span{span}
 }
 
-// made is set once there is a Tracer. Without one no context has a span, and what
-// every call does several times need not look for it.
+// made is set once there is a Tracer. Until then no context has a span, and the lookup, which
+// every call does several times, can be skipped.
 var made atomic.Bool
 
-// Context is the trace that ctx is part of, in one line for Resume; empty when
-// there is none.
+// Context returns the trace of ctx as one line for Resume, or "" if there is none.
 func Context(ctx context.Context) string {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return ""
@@ -144,8 +140,8 @@ func Context(ctx context.Context) string {
 	return strings.TrimSuffix(out["traceparent"]+" "+out["tracestate"], " ")
 }
 
-// Header is how the trace that ctx is part of goes on over HTTP; nil when there
-// is none.
+// Header returns the headers that propagate the trace of ctx over HTTP, or nil if there is
+// none.
 func Header(ctx context.Context) http.Header {
 	if !made.Load() || !trace.SpanContextFromContext(ctx).IsValid() {
 		return nil
@@ -155,11 +151,11 @@ func Header(ctx context.Context) http.Header {
 	return h
 }
 
-// On reports whether what happens in ctx is recorded. What costs something to
-// say is asked first.
+// On reports whether the span in ctx is recorded. Check it before computing expensive
+// attributes.
 func On(ctx context.Context) bool { return made.Load() && trace.SpanFromContext(ctx).IsRecording() }
 
-// Start begins a span below the one of ctx; without one it does nothing.
+// Start starts a child of the span in ctx; without one it does nothing.
 func Start(ctx context.Context, name string) (context.Context, Span) {
 	return start(ctx, name, trace.SpanKindInternal)
 }
@@ -181,14 +177,14 @@ func start(ctx context.Context, name string, kind trace.SpanKind) (context.Conte
 	return ctx, Span{span}
 }
 
-// Span is one step of a call. The zero Span is one that is not recorded; its
-// methods do nothing. It may be ended by another goroutine than it was begun by.
+// Span is one step of a call. The zero Span is not recorded, and its methods do nothing. It may
+// be ended by another goroutine than the one that started it.
 type Span struct{ span trace.Span }
 
 // On reports whether the span is recorded.
 func (s Span) On() bool { return s.span != nil && s.span.IsRecording() }
 
-// TraceID is the trace's id in hexadecimal; empty when tracing is off.
+// TraceID returns the trace's id in hexadecimal, or "" if tracing is off.
 func (s Span) TraceID() string {
 	if s.span == nil {
 		return ""
@@ -196,44 +192,43 @@ func (s Span) TraceID() string {
 	return s.span.SpanContext().TraceID().String()
 }
 
-// Name gives the span the name that is known by now.
+// Name renames the span, once the name is known.
 func (s Span) Name(name string) {
 	if s.span != nil {
 		s.span.SetName(name)
 	}
 }
 
-// String says something of the span, unless it is empty.
+// String sets a string attribute, unless the value is empty.
 func (s Span) String(name, value string) {
 	if s.span != nil && value != "" {
 		s.span.SetAttributes(attribute.String(name, value))
 	}
 }
 
-// Int says a number.
+// Int sets an integer attribute.
 func (s Span) Int(name string, value int64) {
 	if s.span != nil {
 		s.span.SetAttributes(attribute.Int64(name, value))
 	}
 }
 
-// Bool says yes or no.
+// Bool sets a boolean attribute.
 func (s Span) Bool(name string, value bool) {
 	if s.span != nil {
 		s.span.SetAttributes(attribute.Bool(name, value))
 	}
 }
 
-// Event says that something happened at a time within the span.
+// Event adds an event at a time within the span.
 func (s Span) Event(name string, at time.Time) {
 	if s.span != nil {
 		s.span.AddEvent(name, trace.WithTimestamp(at))
 	}
 }
 
-// Fail says that what the span is about did not succeed, and the kind of the
-// error, of which there are few. It is not the error's text: that may quote
-// what a caller sent.
+// Fail marks the span as failed, with the kind of the error, which must be from a small set. It
+// must not be the error's text, which may quote what a caller sent.
 func (s Span) Fail(kind string) {
 	if s.span != nil {
 		s.span.SetAttributes(attribute.String("error.type", kind))

@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// TestOff: without a tracer nothing is done, and nothing is allocated, also not where
-// the process has one for other calls.
+// TestOff: without a tracer nothing is done or allocated, even if the process has one for other
+// calls.
 func TestOff(t *testing.T) {
 	was := made.Load()
 	t.Cleanup(func() { made.Store(was) })
@@ -61,8 +61,7 @@ func TestTracesURL(t *testing.T) {
 	}
 }
 
-// TestResume: what another process put off goes on with its trace, tracestate
-// and all.
+// TestResume: work deferred by another process continues its trace, including tracestate.
 func TestResume(t *testing.T) {
 	tracer, err := New(Options{Endpoint: refusing(t)})
 	if err != nil {
@@ -83,7 +82,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestSampleRatio: callers decide for themselves, the ratio for all others.
+// TestSampleRatio: callers decide for their own calls, and the ratio for all others.
 func TestSampleRatio(t *testing.T) {
 	tracer, err := New(Options{Endpoint: refusing(t), SampleRatio: 1})
 	if err != nil {
@@ -106,7 +105,7 @@ func TestSampleRatio(t *testing.T) {
 	}
 }
 
-// TestCollectorAway: spans that cannot be exported are counted, and are no error.
+// TestCollectorAway: spans that cannot be exported are counted, and cause no error.
 func TestCollectorAway(t *testing.T) {
 	metrics := prometheus.NewRegistry()
 	tracer, err := New(Options{Endpoint: refusing(t), Metrics: metrics})
@@ -123,7 +122,7 @@ func TestCollectorAway(t *testing.T) {
 	}
 }
 
-// refusing is a collector that takes nothing.
+// refusing returns the URL of a collector that rejects everything.
 func refusing(t *testing.T) string {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) }))
 	t.Cleanup(s.Close)

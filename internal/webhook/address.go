@@ -10,20 +10,18 @@ import (
 	"time"
 )
 
-// forbidden are the addresses of version 4 that lead into networks of our own,
-// to nobody, or to everybody: the special-purpose registry of IANA, and the
-// metadata address of Azure, which is a public one. Other clouds' metadata is
-// within 169.254.0.0/16, 100.64.0.0/10 and 192.0.0.0/24.
+// forbidden are the IPv4 ranges that are private or otherwise not publicly routable, from
+// IANA's special-purpose registry, and Azure's metadata address, which is public. Other clouds'
+// metadata addresses are within 169.254.0.0/16, 100.64.0.0/10 and 192.0.0.0/24.
 var forbidden = prefixes(
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
 	"192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15",
 	"198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4", "168.63.129.16/32",
 )
 
-// global is what of version 6 is routed, forbidden6 what of that is special:
-// Teredo and other tunnels, which carry addresses of version 4, and examples.
-// Outside of it are loopback, mapped addresses, NAT64, private (fc00::/7),
-// link-local and multicast ones.
+// global is the routed part of IPv6, and forbidden6 the special ranges within it: Teredo and
+// other tunnels, which embed IPv4 addresses, and documentation ranges. Loopback, mapped, NAT64,
+// private (fc00::/7), link-local and multicast addresses are outside of global.
 var (
 	global     = netip.MustParsePrefix("2000::/3")
 	forbidden6 = prefixes("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")
@@ -46,7 +44,7 @@ func within(ip netip.Addr, list []netip.Prefix) bool {
 	return false
 }
 
-// public reports whether an address leads to the internet and nowhere else.
+// public reports whether an address is on the public internet.
 func public(ip netip.Addr) bool {
 	switch {
 	case !ip.IsValid() || ip.Zone() != "":
@@ -57,20 +55,20 @@ func public(ip netip.Addr) bool {
 	return global.Contains(ip) && !within(ip, forbidden6)
 }
 
-// RefusedError says that a target is at no address that may be dialled.
+// RefusedError is the error for a target without an allowed address.
 type RefusedError struct {
 	Host    string
-	Address netip.Addr // one of those refused
+	Address netip.Addr // one of the refused addresses
 }
 
 func (e *RefusedError) Error() string {
-	return fmt.Sprintf("webhook: %s is at %s, which is no public address; webhooks.allow_networks can allow it", e.Host,
+	return fmt.Sprintf("webhook: %s resolves to %s, which is not a public address; add it to webhooks.allow_networks "+
+		"to allow it", e.Host,
 		e.Address)
 }
 
-// dialer opens connections to checked addresses only. A name is looked up once
-// and the checked address itself is dialled, so another answer to a second
-// question changes nothing.
+// dialer connects only to checked addresses. It resolves a name once and dials the address it
+// has checked, so a second DNS answer cannot redirect it.
 type dialer struct {
 	allow    []netip.Prefix
 	resolver *net.Resolver
@@ -79,7 +77,7 @@ type dialer struct {
 
 const (
 	dialTime = 5 * time.Second // per address
-	dialMost = 4               // addresses of a name that are tried
+	dialMost = 4               // addresses tried per name
 )
 
 func newDialer(allow []netip.Prefix, resolver *net.Resolver) *dialer {
@@ -88,13 +86,13 @@ func newDialer(allow []netip.Prefix, resolver *net.Resolver) *dialer {
 	return d
 }
 
-// allowed reports whether an address may be dialled: it is public, or in one of
-// the networks.
+// allowed reports whether an address may be dialed: it is public, or within one of the
+// networks.
 func allowed(ip netip.Addr, networks []netip.Prefix) bool {
 	return public(ip) || (ip.Zone() == "" && within(ip, networks))
 }
 
-// control looks once more at what the kernel is about to be asked for.
+// control checks again the address that is passed to the kernel.
 func (d *dialer) control(_, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -106,14 +104,14 @@ func (d *dialer) control(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// lookup returns the addresses of a host.
+// lookup resolves a host.
 func (d *dialer) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{ip}, nil
 	}
 	ips, err := d.resolver.LookupNetIP(ctx, "ip", host)
 	for i := range ips {
-		ips[i] = ips[i].Unmap() // resolvers may write version 4 so
+		ips[i] = ips[i].Unmap() // resolvers may return IPv4 addresses in mapped form
 	}
 	return ips, err
 }

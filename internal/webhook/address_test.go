@@ -12,14 +12,14 @@ import (
 	"testing"
 )
 
-// nameServer is a DNS server that answers each question for a name with the
-// next of its answers, and the last one for ever.
+// nameServer is a DNS server that returns a name's answers one after the other, and repeats the
+// last one.
 type nameServer struct {
 	conn net.PacketConn
 
 	mu      sync.Mutex
 	answers map[string][][]netip.Addr
-	asked   map[string]int // questions for addresses of version 4
+	asked   map[string]int // number of queries for IPv4 addresses
 }
 
 func newNameServer(t testing.TB) *nameServer {
@@ -34,7 +34,7 @@ func newNameServer(t testing.TB) *nameServer {
 	return s
 }
 
-// set gives a name its answers, each a list of addresses.
+// set sets the answers for a name, each a list of addresses.
 func (s *nameServer) set(name string, answers ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *nameServer) reply(q []byte) []byte {
 	return out
 }
 
-// next is the answer to a question. Those for version 6 take no turn.
+// next returns the answer to a query. IPv6 queries do not advance the sequence.
 func (s *nameServer) next(name string, kind uint16) []netip.Addr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,8 +120,8 @@ func (s *nameServer) questions(name string) int {
 	return s.asked[name]
 }
 
-// watchDials lets d connect to `to` whatever the address, and returns the
-// addresses it was about to connect to.
+// watchDials makes d connect to `to` whatever the address, and returns the addresses that it
+// would have connected to.
 func watchDials(d *dialer, to string) func() []string {
 	var mu sync.Mutex
 	var dialled []string
@@ -138,7 +138,7 @@ func watchDials(d *dialer, to string) func() []string {
 	}
 }
 
-// private are addresses that must never be dialled, one or more of each kind.
+// private are addresses that must never be dialed, at least one of each kind.
 var private = []string{
 	"127.0.0.1", "127.255.255.254", "::1", // loopback
 	"10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "fc00::1", "fd12:3456::1", "fec0::1", // private
@@ -148,7 +148,7 @@ var private = []string{
 	"100.64.0.1", "100.127.255.255", // carrier-grade NAT
 	"224.0.0.1", "239.255.255.255", "ff02::1", "ff0e::1", // multicast
 	"255.255.255.255", "240.0.0.1", // broadcast, reserved
-	"192.0.2.1", "198.18.0.1", "198.51.100.1", "203.0.113.1", "192.88.99.1", "2001:db8::1", "3fff::1", // examples, benchmarks
+	"192.0.2.1", "198.18.0.1", "198.51.100.1", "203.0.113.1", "192.88.99.1", "2001:db8::1", "3fff::1", // docs, benchmarks
 	"::ffff:10.0.0.1", "::ffff:8.8.8.8", "::10.0.0.1", // mapped and compatible
 	"64:ff9b::a00:1", "64:ff9b::808:808", "64:ff9b:1::a00:1", // NAT64
 	"2002:a00:1::1", "2001:0:a00:1::1", "2001:20::1", "100::1", "5f00::1", // 6to4, Teredo, ORCHID, discard, segment routing
@@ -170,8 +170,8 @@ func TestPrivateAddressesAreRefused(t *testing.T) {
 	}
 }
 
-// TestPrivateTargetsAreNeverDialled: whatever a name leads to, no connection to
-// a private address is begun.
+// TestPrivateTargetsAreNeverDialled: whatever a name resolves to, no connection to a private
+// address is attempted.
 func TestPrivateTargetsAreNeverDialled(t *testing.T) {
 	names := newNameServer(t)
 	d := newDialer(nil, names.resolver())
@@ -183,7 +183,7 @@ func TestPrivateTargetsAreNeverDialled(t *testing.T) {
 			t.Errorf("%s itself: %v", text, err)
 		}
 		if public(netip.MustParseAddr(text).Unmap()) {
-			continue // a resolver does not say how a record of version 4 was written
+			continue // the resolver hides the mapped form of an IPv4 address
 		}
 		if _, err := d.dial(t.Context(), "tcp", "hook.example:443"); !errors.As(err, &refused) {
 			t.Errorf("a name at %s: %v", text, err)
@@ -199,7 +199,7 @@ func TestPrivateTargetsAreNeverDialled(t *testing.T) {
 	}
 }
 
-// The kernel is not asked for a private address either, should one get past.
+// Even if a private address gets past the checks, the kernel is not asked to connect.
 func TestControlRefusesPrivateAddresses(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -222,8 +222,8 @@ func TestControlRefusesPrivateAddresses(t *testing.T) {
 	}
 }
 
-// TestRebindingIsNoUse: a name is looked up once per connection, and what was
-// checked is dialled. When it leads inside at the next one, nothing is dialled.
+// TestRebindingIsNoUse: a name is resolved once per connection, and the checked address is
+// dialed. If the next resolution is private, nothing is dialed.
 func TestRebindingIsNoUse(t *testing.T) {
 	names := newNameServer(t)
 	d := newDialer(nil, names.resolver())

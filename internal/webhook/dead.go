@@ -15,39 +15,39 @@ import (
 
 var deadScript = lua.Load("webhook_dead")
 
-// Reason is why a delivery was given up.
+// Reason is why a delivery failed for good.
 type Reason string
 
 // The reasons.
 const (
-	// Exhausted: it was tried as long as events are tried.
+	// Exhausted: it was retried until GiveUp.
 	Exhausted Reason = "exhausted"
-	// Gone: the target answered 410 to it; Disabled: to another event before,
-	// and its configuration has not changed since.
+	// Gone: the target answered it with 410. Disabled: the target answered an earlier event
+	// with 410, and its configuration has not changed since.
 	Gone     Reason = "gone"
 	Disabled Reason = "disabled"
-	// Refused: the target is at no address that may be dialled.
+	// Refused: the target has no allowed address.
 	Refused Reason = "refused"
-	// Removed: the target is not in the configuration any more.
+	// Removed: the target is no longer configured.
 	Removed Reason = "removed"
 )
 
-// DeadLetter is a delivery that was given up.
+// DeadLetter is a delivery that failed for good.
 type DeadLetter struct {
 	ID       string    `json:"id"`
 	Org      string    `json:"org"`
-	Event    string    `json:"event"` // its id, the webhook-id
+	Event    string    `json:"event"` // event id, sent as webhook-id
 	Type     string    `json:"type"`
 	Object   string    `json:"object"`
-	Host     string    `json:"host"` // of the target; empty when it is removed
+	Host     string    `json:"host"` // of the target; empty if it was removed
 	Reason   Reason    `json:"reason"`
-	Status   int       `json:"status,omitempty"` // of the last answer
+	Status   int       `json:"status,omitempty"` // of the last response
 	Error    string    `json:"error"`
 	Attempts int       `json:"attempts"`
 	Died     time.Time `json:"died_at"`
 }
 
-// ErrNotDead is returned for a dead letter that there is not.
+// ErrNotDead is returned for an unknown dead letter.
 var ErrNotDead = errors.New("webhook: no such dead letter")
 
 func deadKeys(org string) []string {
@@ -57,13 +57,13 @@ func deadKeys(org string) []string {
 // offKey is a hash: target as configured -> Unix time of its 410.
 func offKey(org string) string { return "lg:{" + org + "}:webhooks:off" }
 
-// letter is what Redis keeps of a dead letter.
+// letter is a dead letter as stored in Redis.
 type letter struct {
 	DeadLetter
 	Delivery delivery `json:"delivery"`
 }
 
-// bury makes a dead letter; only then is the task done.
+// bury stores a dead letter; the task is done only if that succeeds.
 func (s *Sender) bury(ctx context.Context, d *delivery, why Reason, r result, attempts int) error {
 	l := letter{Delivery: *d, DeadLetter: DeadLetter{
 		ID: d.id(), Org: d.Org, Event: d.Event, Type: d.Type, Object: d.Object, Reason: why,
@@ -86,10 +86,10 @@ func (s *Sender) bury(ctx context.Context, d *delivery, why Reason, r result, at
 	return nil
 }
 
-// offTTL outlives what is queued for a target that is off.
+// offTTL is longer than anything stays queued for a disabled target.
 const offTTL = 90 * 24 * time.Hour
 
-// disable stops a target until its configuration changes.
+// disable disables a target until its configuration changes.
 func (s *Sender) disable(ctx context.Context, org string, t *target) error {
 	pipe := s.rdb.TxPipeline()
 	pipe.HSet(ctx, offKey(org), t.print, strconv.FormatInt(time.Now().Unix(), 10))
@@ -97,12 +97,12 @@ func (s *Sender) disable(ctx context.Context, org string, t *target) error {
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("webhook: disable: %w", err)
 	}
-	s.log.ErrorContext(ctx, "webhook target answered 410 and is off until its configuration changes", "org", org, "host",
+	s.log.ErrorContext(ctx, "webhook target answered 410, disabled until its configuration changes", "org", org, "host",
 		t.url.Host)
 	return nil
 }
 
-// Dead returns the dead letters of an org, the newest first, at most limit.
+// Dead returns up to limit dead letters of an org, newest first.
 func (s *Sender) Dead(ctx context.Context, org string, limit int) ([]DeadLetter, error) {
 	keys := deadKeys(org)
 	ids, err := s.rdb.ZRevRange(ctx, keys[0], 0, int64(max(limit, 1))-1).Result()
@@ -123,9 +123,9 @@ func (s *Sender) Dead(ctx context.Context, org string, limit int) ([]DeadLetter,
 	return out, nil
 }
 
-// Replay lets a dead letter be tried anew, as long as a new event, and takes it
-// off the list. The webhook-id stays. Repeated for the same letter it makes no
-// second delivery. The error is ErrNotDead or of Redis.
+// Replay queues a dead letter again, with the retries of a new event, and removes it from the
+// list. It keeps the webhook-id. Repeating it for the same letter does not deliver twice. The
+// error is ErrNotDead or from Redis.
 func (s *Sender) Replay(ctx context.Context, org, id string) (DeadLetter, error) {
 	keys := deadKeys(org)
 	text, err := s.rdb.HGet(ctx, keys[1], id).Result()

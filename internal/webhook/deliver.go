@@ -21,15 +21,14 @@ import (
 )
 
 const (
-	redisTime  = 30 * time.Second // for what a delivery writes to Redis
-	answerMost = 16 << 10         // bytes of an answer that are read, and of its head
-	endTime    = 10 * time.Second // for deliveries under way at shutdown
+	redisTime  = 30 * time.Second // for the Redis writes of a delivery
+	answerMost = 16 << 10         // bytes read of a response, and of its header
+	endTime    = 10 * time.Second // for deliveries in progress at shutdown
 )
 
-// Run delivers until ctx is done, then ends what is under way within ten
-// seconds and returns nil; what does not end by then is delivered by another
-// process, perhaps a second time. It survives Redis being away. Until a
-// target is configured it only waits.
+// Run delivers until ctx is done, then waits up to ten seconds for deliveries in progress and
+// returns nil. What does not finish by then is delivered by another process, perhaps for a
+// second time. It survives Redis outages. Until a target is configured it only waits.
 func (s *Sender) Run(ctx context.Context) error {
 	s.metrics.scrapeIn(ctx)
 	select {
@@ -53,24 +52,24 @@ func (s *Sender) Run(ctx context.Context) error {
 	return nil
 }
 
-// again asks asynq for another attempt after a delay.
+// again makes asynq retry after a delay.
 type again struct {
 	after    time.Duration
-	postpone bool // nothing was tried: it does not count
+	postpone bool // no attempt was made, so it does not count
 	err      error
 }
 
 func (e *again) Error() string { return e.err.Error() }
 func (e *again) Unwrap() error { return e.err }
 
-var errPostponed = errors.New("webhook: the target has enough to do")
+var errPostponed = errors.New("webhook: too many deliveries to this target are in progress")
 
 func postponed(err error) bool {
 	var a *again
 	return errors.As(err, &a) && a.postpone
 }
 
-// retryDelay is how long asynq waits before the next attempt.
+// retryDelay returns how long asynq waits before the next attempt.
 func (s *Sender) retryDelay(n int, err error, _ *asynq.Task) time.Duration {
 	if a, ok := errors.AsType[*again](err); ok {
 		return a.after
@@ -78,13 +77,13 @@ func (s *Sender) retryDelay(n int, err error, _ *asynq.Task) time.Duration {
 	return s.backoff(n)
 }
 
-// The first pause is 5 to 10 s and each next one twice as long, up to 3 to 6 h.
+// The first pause is 5 to 10 s, and each next one twice as long, up to 3 to 6 h.
 const (
 	firstPause   = 10 * time.Second
 	longestPause = 6 * time.Hour
 )
 
-// backoff is the pause after so many failures.
+// backoff returns the pause after this many failures.
 func backoff(failures int) time.Duration {
 	d := min(firstPause<<min(failures, 16), longestPause)
 	return d/2 + rand.N(d/2)
@@ -94,7 +93,7 @@ func backoff(failures int) time.Duration {
 func (s *Sender) handle(ctx context.Context, task *asynq.Task) error {
 	var d delivery
 	if err := json.Unmarshal(task.Payload(), &d); err != nil {
-		s.log.ErrorContext(ctx, "webhook delivery cannot be read and is dropped", "err", err)
+		s.log.ErrorContext(ctx, "unreadable webhook delivery dropped", "err", err)
 		return nil
 	}
 	failures, _ := asynq.GetRetryCount(ctx)
@@ -107,7 +106,7 @@ func (s *Sender) handle(ctx context.Context, task *asynq.Task) error {
 		return fmt.Errorf("webhook: %w", err)
 	}
 	if off {
-		return s.bury(ctx, &d, Disabled, result{err: errors.New("the target has answered 410 to another event")}, failures)
+		return s.bury(ctx, &d, Disabled, result{err: errors.New("the target answered 410 to another event")}, failures)
 	}
 	done, wait := s.pauses.enter(d.Org, t.key, time.Now())
 	if wait > 0 {
@@ -118,7 +117,7 @@ func (s *Sender) handle(ctx context.Context, task *asynq.Task) error {
 	return s.conclude(ctx, t, &d, r, failures)
 }
 
-// conclude acts on what came of an attempt.
+// conclude handles the result of an attempt.
 func (s *Sender) conclude(ctx context.Context, t *target, d *delivery, r result, failures int) error {
 	var refused *RefusedError
 	outcome := "failed"
@@ -149,7 +148,7 @@ func (s *Sender) conclude(ctx context.Context, t *target, d *delivery, r result,
 		failures+1)
 }
 
-// later asks for another attempt, unless that would be too late.
+// later schedules another attempt, unless that would be too late.
 func (s *Sender) later(ctx context.Context, d *delivery, a *again, attempts int) error {
 	if time.Now().Add(a.after).Unix() < d.Until {
 		return a
@@ -157,7 +156,7 @@ func (s *Sender) later(ctx context.Context, d *delivery, a *again, attempts int)
 	return s.bury(ctx, d, Exhausted, result{err: a.err}, attempts)
 }
 
-// find returns where a delivery goes by the configuration as it is now.
+// find returns the target of a delivery in the current configuration.
 func (s *Sender) find(d *delivery) (*target, error) {
 	if d.URL != "" {
 		return s.requested(d.Org, d.URL)
@@ -169,16 +168,16 @@ func (s *Sender) find(d *delivery) (*target, error) {
 			}
 		}
 	}
-	return nil, errors.New("the target is not in the configuration any more")
+	return nil, errors.New("the target is no longer configured")
 }
 
-// httpClient is what an attempt is made with; it follows no redirect.
+// httpClient makes the attempts; it does not follow redirects.
 type httpClient struct{ *http.Client }
 
 func newHTTPClient(d *dialer, o Options) httpClient {
 	return httpClient{&http.Client{
 		Transport: &http.Transport{
-			Proxy:                  nil, // an environment must not lead past the check of addresses
+			Proxy:                  nil, // a proxy from the environment would bypass the address check
 			DialContext:            d.dial,
 			TLSClientConfig:        &tls.Config{RootCAs: o.RootCAs, MinVersion: tls.VersionTLS12},
 			TLSHandshakeTimeout:    dialTime,
@@ -192,14 +191,14 @@ func newHTTPClient(d *dialer, o Options) httpClient {
 	}}
 }
 
-// result is what came of an attempt.
+// result is the result of an attempt.
 type result struct {
-	status     int // 0: no answer
+	status     int // 0: no response
 	retryAfter time.Duration
 	err        error
 }
 
-// problem says in one line what was wrong.
+// problem describes the failure in one line.
 func (r result) problem() error {
 	if r.err != nil {
 		return r.err
@@ -207,8 +206,8 @@ func (r result) problem() error {
 	return fmt.Errorf("the target answered %d", r.status)
 }
 
-// post makes the request. The answer's body is read only so far that the
-// connection can be used again.
+// post sends the request. It reads only as much of the response body as is needed to reuse the
+// connection.
 func (s *Sender) post(ctx context.Context, t *target, d *delivery) result {
 	body, err := d.body(t)
 	if err != nil {
@@ -227,7 +226,7 @@ func (s *Sender) post(ctx context.Context, t *target, d *delivery) result {
 	}
 	resp, err := s.http.Do(req)
 	if err != nil {
-		if where, ok := errors.AsType[*url.Error](err); ok { // it names the URL, which may carry a secret
+		if where, ok := errors.AsType[*url.Error](err); ok { // it contains the URL, which may be secret
 			err = where.Err
 		}
 		return result{err: err}
@@ -237,10 +236,10 @@ func (s *Sender) post(ctx context.Context, t *target, d *delivery) result {
 	return result{status: resp.StatusCode, retryAfter: retryAfter(resp.Header.Get("Retry-After"), time.Now())}
 }
 
-// retryAfterMost bounds what a target may ask for.
+// retryAfterMost limits the Retry-After of a target.
 const retryAfterMost = 24 * time.Hour
 
-// retryAfter reads seconds or a date.
+// retryAfter parses seconds or a date.
 func retryAfter(text string, now time.Time) time.Duration {
 	seconds, err := strconv.ParseInt(text, 10, 32)
 	d := time.Duration(seconds) * time.Second
@@ -254,16 +253,15 @@ func retryAfter(text string, now time.Time) time.Duration {
 	return min(max(d, 0), retryAfterMost)
 }
 
-// pauses keep one org's targets from taking all places, and let a target rest
-// that asked for it.
+// pauses keeps one org's targets from taking all slots, and pauses targets that requested it.
 type pauses struct {
 	mu    sync.Mutex
-	most  int                  // deliveries of one org at once
+	most  int                  // maximum concurrent deliveries of one org
 	busy  map[string]int       // by org
 	until map[string]time.Time // by target
 }
 
-// enter takes a place, or returns how long to wait before asking again.
+// enter takes a slot, or returns how long to wait before trying again.
 func (p *pauses) enter(org, target string, now time.Time) (leave func(), wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -287,7 +285,7 @@ func (p *pauses) enter(org, target string, now time.Time) (leave func(), wait ti
 	}, 0
 }
 
-// rest lets a target alone until then.
+// rest pauses a target until a time.
 func (p *pauses) rest(target string, until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// TestDeliveryUntilItIsTaken: failures of every kind are tried again with the
-// same id and body, each with a signature of its own time; then never again.
+// TestDeliveryUntilItIsTaken: after failures of every kind, an event is retried with the same
+// id and body, and a new signature and time; after success it is not sent again.
 func TestDeliveryUntilItIsTaken(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -50,7 +50,7 @@ func TestDeliveryUntilItIsTaken(t *testing.T) {
 		}
 		h := http.Header{}
 		at := time.Now()
-		for back := range 1200 { // signed by both secrets not long ago
+		for back := range 1200 { // signed with both secrets within the last 20 minutes
 			sign(h, []Secret{secret(t, secret1), secret(t, secret2)}, e.ID, at.Add(-time.Duration(back)*time.Second), []byte(p.body))
 			if h.Get("webhook-signature") == p.header.Get("webhook-signature") {
 				break
@@ -70,8 +70,7 @@ func TestDeliveryUntilItIsTaken(t *testing.T) {
 	}
 }
 
-// TestRedirectsAndProxiesAreNotFollowed: no byte goes where the configuration
-// does not say.
+// TestRedirectsAndProxiesAreNotFollowed: no byte is sent anywhere but to the configured target.
 func TestRedirectsAndProxiesAreNotFollowed(t *testing.T) {
 	s := newSite(t)
 	inside := newReceiver(t, nil)
@@ -95,8 +94,8 @@ func TestRedirectsAndProxiesAreNotFollowed(t *testing.T) {
 	}
 }
 
-// TestInternalTargetsGetNothing: a name that leads inside is a dead letter at
-// once; the server there sees no connection.
+// TestInternalTargetsGetNothing: for a name that resolves to a private address the event
+// becomes a dead letter immediately, and the server there sees no connection.
 func TestInternalTargetsGetNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -115,8 +114,8 @@ func TestInternalTargetsGetNothing(t *testing.T) {
 	}
 }
 
-// A target that answers 410 is left alone until its configuration changes; what
-// was for it can be replayed then.
+// A target that answers 410 is disabled until its configuration changes; then its dead letters
+// can be replayed.
 func TestGoneTargetsAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -156,8 +155,8 @@ func TestGoneTargetsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// Who gets what: endpoints by event type, the target of a request once, other
-// orgs nothing, and what is off the configuration nothing more.
+// Endpoints receive events by type, a request's target receives its event once, other orgs
+// receive nothing, and removed targets receive nothing more.
 func TestWhoGetsWhat(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -193,7 +192,7 @@ func TestWhoGetsWhat(t *testing.T) {
 	}
 }
 
-// What is queued for a target that left the configuration becomes a dead letter.
+// Deliveries queued for a target that was removed from the configuration become dead letters.
 func TestRemovedTargets(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -207,8 +206,8 @@ func TestRemovedTargets(t *testing.T) {
 	}
 }
 
-// An answer without end, a head without bounds and a target that says nothing
-// take no longer than the timeout, and do not keep others waiting.
+// An endless response, an endless header and a silent target take no longer than the timeout,
+// and do not delay others.
 func TestHostileAnswers(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -232,8 +231,7 @@ func TestHostileAnswers(t *testing.T) {
 	redistest.Eventually(t, "one delivered", func() bool { return testutil.ToFloat64(sender.metrics.attempts.WithLabelValues("delivered")) == 1 })
 }
 
-// A target that names a time is asked again then, and not for other events
-// before.
+// After a Retry-After the target is retried at that time, and gets no other events before.
 func TestRetryAfterIsObeyed(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -266,7 +264,7 @@ func TestRetryAfterIsObeyed(t *testing.T) {
 	}
 }
 
-// The list of dead letters is bounded, the newest stay; metrics say what waits.
+// The list of dead letters is limited and keeps the newest; metrics show what is waiting.
 func TestDeadLettersAndMetrics(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -297,7 +295,7 @@ func TestDeadLettersAndMetrics(t *testing.T) {
 	ctx := t.Context()
 	sender.metrics.scrapeIn(ctx)
 	want := `
-# HELP llmguard_webhook_waiting_deliveries Deliveries not made yet: due ones, and failed ones that wait for another attempt.
+# HELP llmguard_webhook_waiting_deliveries Pending deliveries: due ones, and failed ones that are waiting for another attempt.
 # TYPE llmguard_webhook_waiting_deliveries gauge
 llmguard_webhook_waiting_deliveries{state="due"} 1
 llmguard_webhook_waiting_deliveries{state="retry"} 0

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Types are the events there are: OpenAI's names for batches and responses, and
-// ours for jobs.
+// Types returns the event types: OpenAI's names for batches and responses, and our own for
+// jobs.
 func Types() []string {
 	return []string{
 		"batch.completed", "batch.failed", "batch.expired", "batch.cancelled",
@@ -20,31 +20,31 @@ func Types() []string {
 	}
 }
 
-// LimitAlert is the event that a limit was used to a threshold.
+// LimitAlert is the event that a limit's usage has reached a threshold.
 const LimitAlert = "alert.limit"
 
-// Event is one thing that happened to an object of an org.
+// Event is something that happened to an object of an org.
 type Event struct {
-	// ID is the same whenever the same thing is told: see NewEvent. Receivers
-	// tell repetitions by it.
+	// ID is the same whenever the same event is sent, see NewEvent, so that receivers can
+	// detect duplicates.
 	ID string
 	// Type is one of Types.
 	Type string
-	// Created is when it happened; the receiver sees whole seconds.
+	// Created is when it happened; the receiver gets whole seconds.
 	Created time.Time
-	// Object is the id of what it happened to: job_..., batch_..., resp_...
+	// Object is the id of the object: job_..., batch_..., resp_...
 	Object string
-	// URL is a target of this event alone, besides those of the org; empty for
-	// none. It is one that Sender.CheckURL accepted.
+	// URL is an additional target for this event only; empty for none. Sender.CheckURL must
+	// have accepted it.
 	URL string
-	// Data is what is told besides Object, a JSON object with an id; nil: the id
-	// alone. Text is the event in words, for targets that take nothing else.
+	// Data is the event's data as a JSON object with an id; nil: the id alone. Text is the
+	// event as text, for targets that accept nothing else.
 	Data string
 	Text string
 }
 
-// NewEvent returns the event that an object reached the end a type names. Its
-// id follows from both, so an end can be sent again after a crash.
+// NewEvent returns the event that an object has reached the end that the type names. The ID is
+// derived from both, so an end can be sent again after a crash.
 func NewEvent(typ, object string, at time.Time) Event {
 	sum := sha256.Sum256([]byte(typ + " " + object))
 	return Event{ID: "evt_" + hex.EncodeToString(sum[:16]), Type: typ, Created: at, Object: object}
@@ -59,7 +59,7 @@ func (e Event) validate() error {
 	return fmt.Errorf("webhook: event %q of %q with id %q", e.Type, e.Object, e.ID)
 }
 
-// body is what is posted to a target, the same bytes at each attempt.
+// body returns the bytes posted to a target, the same at each attempt.
 func (d *delivery) body(t *target) ([]byte, error) {
 	type data struct {
 		ID string `json:"id"`
@@ -82,18 +82,16 @@ func (d *delivery) body(t *target) ([]byte, error) {
 
 // notice is what a job carries for Ended.
 type notice struct {
-	Object string `json:"o,omitempty"` // id of the response the job makes; empty: the job itself
+	Object string `json:"o,omitempty"` // id of the response that the job creates; empty: the job itself
 	URL    string `json:"u,omitempty"`
 }
 
-// JobNotice returns what a job of the org takes along so that Ended can tell of
-// its end, empty when nobody wants to know. URL is a target that CheckURL
-// accepted, or empty.
+// JobNotice returns the text that a job of the org must carry so that Ended can send its end,
+// or "" if no target wants it. url is a target that CheckURL accepted, or empty.
 func (s *Sender) JobNotice(org, url string) string { return s.notice(org, "job.", "", url) }
 
-// ResponseNotice is JobNotice for a job that makes the response with this id:
-// its end is told as the response's,
-// with the state "incomplete" besides those of jobs.
+// ResponseNotice is JobNotice for a job that creates the response with this id. Its end is sent
+// as that of the response, with "incomplete" as an additional state.
 func (s *Sender) ResponseNotice(org, response, url string) string {
 	return s.notice(org, "response.", response, url)
 }
@@ -107,27 +105,27 @@ func (s *Sender) notice(org, kind, object, url string) string {
 		return ""
 	}
 	text, err := json.Marshal(notice{Object: object, URL: url})
-	if err != nil { // two strings
+	if err != nil { // cannot happen for two strings
 		return ""
 	}
 	return string(text)
 }
 
-// ForResponse reports whether a notice is one of ResponseNotice.
+// ForResponse reports whether a notice is from ResponseNotice.
 func ForResponse(text string) bool {
 	var n notice
 	return json.Unmarshal([]byte(text), &n) == nil && n.Object != ""
 }
 
-// responseTypes are the ends of responses by those of the jobs that make them;
-// incomplete is said by the provider.
+// responseTypes maps the ends of jobs to those of the responses they create; incomplete comes
+// from the provider.
 var responseTypes = map[string]string{
 	"incomplete": "response.incomplete",
 	"succeeded":  "response.completed", "failed": "response.failed", "expired": "response.failed",
 	"cancelled": "response.cancelled",
 }
 
-// endOf is the event that a job's end is.
+// endOf returns the event for the end of a job.
 func endOf(job, state, text string, at time.Time) (Event, error) {
 	var n notice
 	if err := json.Unmarshal([]byte(text), &n); err != nil {

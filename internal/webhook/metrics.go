@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics of the package; labels come from the event types, the outcomes and
-// the reasons.
+// metrics are the package's metrics; labels come from the event types, the outcomes and the
+// reasons.
 type metrics struct {
 	sent     *prometheus.CounterVec // type
 	attempts *prometheus.CounterVec // outcome
@@ -27,21 +27,21 @@ func newMetrics(reg prometheus.Registerer, s *Sender) *metrics {
 		return prometheus.NewDesc("llmguard_webhook_"+name, help, labels, nil)
 	}
 	m := &metrics{
-		sent:     counter("deliveries_total", "Deliveries begun: an event for one target, by type.", "type"),
-		attempts: counter("attempts_total", "Attempts to deliver, by outcome.", "outcome"),
-		dead:     counter("dead_total", "Deliveries given up, by reason.", "reason"),
+		sent:     counter("deliveries_total", "Deliveries started, one per event and target, by type.", "type"),
+		attempts: counter("attempts_total", "Delivery attempts, by outcome.", "outcome"),
+		dead:     counter("dead_total", "Abandoned deliveries, by reason.", "reason"),
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "llmguard_webhook_delay_seconds",
-			Help:    "Time from an event to its delivery; events carry whole seconds.",
+			Help:    "Time from an event to its delivery; event times are whole seconds.",
 			Buckets: []float64{1, 2, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 72 * 3600},
 		}),
 		waiting: &waiting{
 			tasks: asynq.NewInspectorFromRedisClient(s.rdb),
 			desc: desc("waiting_deliveries",
-				"Deliveries not made yet: due ones, and failed ones that wait for another attempt.", "state"),
+				"Pending deliveries: due ones, and failed ones that are waiting for another attempt.", "state"),
 		},
 	}
-	// An alert on an increase does not see a series that begins at 1.
+	// Alerts on an increase would miss a series that starts at 1.
 	for _, t := range Types() {
 		m.sent.WithLabelValues(t)
 	}
@@ -59,8 +59,8 @@ func newMetrics(reg prometheus.Registerer, s *Sender) *metrics {
 
 func (m *metrics) scrapeIn(ctx context.Context) { m.waiting.ctx.Store(&ctx) }
 
-// waiting asks Redis at scrape time how much is to be delivered; before Run
-// there is nothing to scrape.
+// waiting reads from Redis at scrape time how many deliveries are pending. It reports nothing
+// before Run.
 type waiting struct {
 	tasks *asynq.Inspector
 	ctx   atomic.Pointer[context.Context]
@@ -70,8 +70,7 @@ type waiting struct {
 // Describe implements prometheus.Collector.
 func (w *waiting) Describe(ch chan<- *prometheus.Desc) { ch <- w.desc }
 
-// Collect implements prometheus.Collector. When Redis cannot be asked there is
-// no sample.
+// Collect implements prometheus.Collector. There is no sample while Redis is unavailable.
 func (w *waiting) Collect(ch chan<- prometheus.Metric) {
 	ctx := w.ctx.Load()
 	if ctx == nil || (*ctx).Err() != nil {

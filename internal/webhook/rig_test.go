@@ -16,23 +16,23 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// post is what a receiver got.
+// post is a received request.
 type post struct {
 	header http.Header
 	body   string
 }
 
-// receiver is a target: a real server with TLS.
+// receiver is a target: a real HTTPS server.
 type receiver struct {
 	*httptest.Server
-	answer func(n int, w http.ResponseWriter) // to the n-th post, from 1
+	answer func(n int, w http.ResponseWriter) // for the n-th post, starting at 1
 
 	mu    sync.Mutex
 	posts []post
 	conns int
 }
 
-// newReceiver starts a receiver; a nil answer is 200.
+// newReceiver starts a receiver; a nil answer responds with 200.
 func newReceiver(t *testing.T, answer func(n int, w http.ResponseWriter)) *receiver {
 	t.Helper()
 	r := &receiver{answer: answer}
@@ -73,7 +73,7 @@ func (r *receiver) connections() int {
 	return r.conns
 }
 
-// host is the address of the receiver under its certificate's name.
+// host returns the receiver's address under the name in its certificate.
 func (r *receiver) host(t *testing.T) string {
 	t.Helper()
 	_, port, err := net.SplitHostPort(r.Listener.Addr().String())
@@ -83,7 +83,7 @@ func (r *receiver) host(t *testing.T) string {
 	return net.JoinHostPort("example.com", port)
 }
 
-// site is Redis and what leads example.com to this machine.
+// site is a Redis and a resolver that directs example.com to this machine.
 type site struct {
 	t       *testing.T
 	redis   *redistest.Server
@@ -102,7 +102,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// sender is a Sender of one org; every receiver's certificate is the same.
+// sender returns a Sender for one org; all receivers share one certificate.
 func (s *site) sender(one Org, trust *receiver) *Sender {
 	s.t.Helper()
 	o := s.options
@@ -120,7 +120,7 @@ func (s *site) sender(one Org, trust *receiver) *Sender {
 	return sender
 }
 
-// run lets a Sender deliver until the returned function, or the test's end.
+// run runs a Sender until stop is called or the test ends.
 func run(t *testing.T, s *Sender) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -143,7 +143,7 @@ func send(t *testing.T, s *Sender, e Event) {
 	}
 }
 
-// settled waits until no delivery waits or is under way.
+// settled waits until no delivery is pending or in progress.
 func settled(t *testing.T, s *Sender) {
 	t.Helper()
 	redistest.Eventually(t, "all deliveries made", func() bool {

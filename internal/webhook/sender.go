@@ -23,32 +23,30 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// Options are the settings of a Sender; only Orgs has to be set.
+// Options configure a Sender; only Orgs is required.
 type Options struct {
-	// Orgs says by id who wants to be told what.
+	// Orgs are the orgs' targets, by org id.
 	Orgs map[string]Org
-	// AllowNetworks are addresses that may be dialled although they are not
-	// public.
+	// AllowNetworks are networks that may be dialed although they are not public.
 	AllowNetworks []netip.Prefix
-	// AllowHTTP are hosts, in lower case, that may be told without TLS.
+	// AllowHTTP are hosts, in lower case, that may be notified without TLS.
 	AllowHTTP []string
-	// RootCAs verify targets instead of the system's authorities.
+	// RootCAs verify targets instead of the system's certificate authorities.
 	RootCAs *x509.CertPool
-	// Resolver looks hosts up; nil is net.DefaultResolver.
+	// Resolver resolves hosts; nil means net.DefaultResolver.
 	Resolver *net.Resolver
-	// Timeout is how long one attempt may take, to the end of the answer. 0 is 15 s.
+	// Timeout limits one attempt, including the response. 0 means 15 s.
 	Timeout time.Duration
-	// GiveUp is how long an event is tried before it is a dead letter. 0 is 72 h.
+	// GiveUp is how long an event is retried before it becomes a dead letter. 0 means 72 h.
 	GiveUp time.Duration
-	// Concurrency is how many deliveries a process makes at once, a quarter of
-	// them to one org. 0 is 64.
+	// Concurrency is the number of concurrent deliveries per process, at most a quarter of them
+	// to one org. 0 means 64.
 	Concurrency int
-	// DeadLetters is how many an org keeps, DeadTTL for how long after the
-	// newest. 0 is 1,000 and 14 days.
+	// DeadLetters is how many dead letters are kept per org, and DeadTTL for how long after the
+	// newest. 0 means 1,000 and 14 days.
 	DeadLetters int
 	DeadTTL     time.Duration
-	// Log defaults to nowhere. Metrics receives the metrics; nil leaves them
-	// unregistered.
+	// Log defaults to discarding. Metrics are registered with Metrics unless it is nil.
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
@@ -73,24 +71,24 @@ type org struct {
 	targets []*target
 }
 
-// Validate returns what New would refuse.
+// Validate returns the error that New would return.
 func (o *Options) Validate() error {
 	_, err := o.compile()
 	return err
 }
 
-// compile reads the orgs' endpoints.
+// compile parses the orgs' endpoints.
 func (o *Options) compile() (map[string]*org, error) {
 	out := make(map[string]*org, len(o.Orgs))
 	for id, one := range o.Orgs {
 		full := &org{Org: one}
 		if len(one.Hosts) > 0 && len(one.Secrets) == 0 {
-			return nil, fmt.Errorf("webhook: org %s: targets of requests need a secret", id)
+			return nil, fmt.Errorf("webhook: org %s: request_webhooks needs a secret", id)
 		}
 		for i := range one.Endpoints {
 			t, err := o.endpoint(&one.Endpoints[i])
 			if err == nil && slices.ContainsFunc(full.targets, func(other *target) bool { return other.key == t.key }) {
-				err = errors.New("it is there twice")
+				err = errors.New("it is listed twice")
 			}
 			if err != nil {
 				return nil, fmt.Errorf("webhook: org %s: url %d: %w", id, i+1, err)
@@ -115,9 +113,9 @@ func (o *Options) endpoint(e *Endpoint) (*target, error) {
 	return t, nil
 }
 
-// Sender takes events and, while Run, delivers them. Its methods are safe for
-// concurrent use by any number of processes with the same configuration. Errors
-// of Redis are returned as they are, wrapped.
+// Sender accepts events and, while Run is running, delivers them. Its methods are safe for
+// concurrent use, by any number of processes with the same configuration. Errors of Redis are
+// returned wrapped.
 type Sender struct {
 	opts    Options
 	orgs    atomic.Pointer[map[string]*org]
@@ -129,13 +127,13 @@ type Sender struct {
 	http    httpClient
 	pauses  pauses
 	backoff func(attempt int) time.Duration
-	retries time.Duration // between looks for deliveries whose next attempt is due
+	retries time.Duration // interval of polling for deliveries that are due
 	metrics *metrics
 	log     *slog.Logger
 }
 
-// New returns a Sender over rdb. It refuses endpoints that could not be told
-// and secrets that are missing.
+// New returns a Sender that uses rdb. It rejects endpoints that cannot be notified and missing
+// secrets.
 func New(rdb redis.UniversalClient, o Options) (*Sender, error) {
 	o.withDefaults()
 	s := &Sender{
@@ -151,8 +149,8 @@ func New(rdb redis.UniversalClient, o Options) (*Sender, error) {
 	return s, nil
 }
 
-// SetOrgs replaces Options.Orgs. What is on its way to a target that is not there
-// any more becomes a dead letter. After an error nothing has changed.
+// SetOrgs replaces Options.Orgs. Deliveries to targets that no longer exist become dead
+// letters. After an error nothing has changed.
 func (s *Sender) SetOrgs(orgs map[string]Org) error {
 	o := s.opts
 	o.Orgs = orgs
@@ -167,7 +165,7 @@ func (s *Sender) SetOrgs(orgs map[string]Org) error {
 	return nil
 }
 
-// org is who an id stands for now, or nil.
+// org returns the current org with this id, or nil.
 func (s *Sender) org(id string) *org { return (*s.orgs.Load())[id] }
 
 // Configured reports whether any org has targets.
@@ -180,16 +178,16 @@ func (s *Sender) Configured() bool {
 	return false
 }
 
-// Wants reports whether an endpoint of the org is told of events of a type.
+// Wants reports whether an endpoint of the org receives events of a type.
 func (s *Sender) Wants(orgID, typ string) bool {
 	o := s.org(orgID)
 	return o != nil && slices.ContainsFunc(o.Endpoints, func(e Endpoint) bool { return e.wants(typ) })
 }
 
-// delivery is an event on its way to one target: the payload of its task.
+// delivery is an event for one target: the payload of its task.
 type delivery struct {
 	Org     string `json:"org"`
-	Event   string `json:"event"` // its id
+	Event   string `json:"event"` // event id
 	Type    string `json:"type"`
 	Created int64  `json:"created"` // Unix seconds
 	Object  string `json:"object"`
@@ -198,30 +196,30 @@ type delivery struct {
 	Text string          `json:"text,omitempty"`
 
 	Target string `json:"target"`          // key of the endpoint
-	URL    string `json:"url,omitempty"`   // of a target that a request named
-	Until  int64  `json:"until"`           // Unix seconds: then it is a dead letter
-	Round  string `json:"round,omitempty"` // of a replay
+	URL    string `json:"url,omitempty"`   // if a request named the target
+	Until  int64  `json:"until"`           // Unix seconds; then it becomes a dead letter
+	Round  string `json:"round,omitempty"` // for a replay
 }
 
-// id names a delivery: the task, and the dead letter it may become.
+// id identifies a delivery: the task, and the dead letter that it may become.
 func (d *delivery) id() string { return d.Event + "." + d.Target }
 
 const (
-	// queueName is the asynq queue of deliveries; no pool can be called so.
+	// queueName is the asynq queue of deliveries; no pool can have this name.
 	queueName = "llmguard.webhooks"
 	taskType  = "delivery"
-	// remember is how long a finished delivery is known, so that the same event
-	// sent again is not delivered again.
+	// remember is how long a completed delivery is remembered, so that the same event sent
+	// again is not delivered again.
 	remember = 10 * time.Minute
-	// tries is more than the attempts and postponements there can be: what is
-	// given up is a dead letter of ours, not of asynq.
+	// tries is more than the possible number of attempts and postponements, because failed
+	// deliveries become dead letters of ours, not of asynq.
 	tries = 1_000_000
 )
 
-// Send gives an event to every target of the org that wants it, and to the one
-// it names itself. It is idempotent on Event.ID: as long as a delivery is under
-// way, and for ten minutes after it, the same event makes no second one. It
-// returns once all are in Redis; no target is asked. After an error, send again.
+// Send queues an event for every target of the org that wants it, and for the one that it names
+// itself. It is idempotent per Event.ID: while a delivery is pending, and for ten minutes after
+// it, the same event is not delivered twice. It returns once all deliveries are in Redis; no
+// target is contacted. After an error, send the event again.
 func (s *Sender) Send(ctx context.Context, orgID string, e Event) error {
 	if err := e.validate(); err != nil {
 		return err
@@ -249,20 +247,20 @@ func (s *Sender) Send(ctx context.Context, orgID string, e Event) error {
 	}
 	t, err := s.requested(orgID, e.URL)
 	if err != nil { // the configuration has changed since it was accepted
-		s.log.WarnContext(ctx, "webhook target of a request is not allowed any more", "org", orgID, "event", e.ID)
+		s.log.WarnContext(ctx, "webhook target of a request no longer allowed", "org", orgID, "event", e.ID)
 		s.metrics.attempts.WithLabelValues("refused").Inc()
 		return nil
 	}
-	d.Target, d.URL = t.key, e.URL // one of the org's own is known already
+	d.Target, d.URL = t.key, e.URL // has no effect if it is one of the org's own targets
 	return s.enqueue(ctx, &d)
 }
 
-// Ended sends the event that a job's end is, by the notice the job carried. A
-// notice that cannot be read is logged and forgotten: it would never be.
+// Ended sends the event for the end of a job, according to the notice that the job carried. An
+// invalid notice is logged and dropped, because retrying would not help.
 func (s *Sender) Ended(ctx context.Context, end queue.JobEnd) error {
 	e, err := endOf(end.ID, string(end.State), end.Notice, end.At)
 	if err != nil {
-		s.log.ErrorContext(ctx, "end of a job not told", "job", end.ID, "err", err)
+		s.log.ErrorContext(ctx, "unreadable job notice, webhook not sent", "job", end.ID, "err", err)
 		return nil
 	}
 	return s.Send(ctx, end.Org, e)

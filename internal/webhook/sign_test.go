@@ -17,13 +17,13 @@ func secret(t testing.TB, text string) Secret {
 	return s
 }
 
-// The first secret is that of the published test vector.
+// The first secret is from the published test vector.
 const (
 	secret1 = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	secret2 = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"
 )
 
-// TestSignatureOfTheSpecification: the vector that Standard Webhooks publishes.
+// TestSignatureOfTheSpecification checks the vector published by Standard Webhooks.
 func TestSignatureOfTheSpecification(t *testing.T) {
 	const want = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 	h := http.Header{}

@@ -9,15 +9,17 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/llmguard/llmguard/providers"
 )
 
-// Org is what an org wants to be told, and where.
+// Org holds the webhook targets of an org.
 type Org struct {
-	// Endpoints get the org's events.
+	// Endpoints receive the org's events.
 	Endpoints []Endpoint
-	// Hosts may be named as targets by single requests of the org: a host name,
-	// or *. and a domain for all names below it, with :port for another port
-	// than that of the scheme. Secrets sign what goes there.
+	// Hosts may be named as targets by single requests of the org: a host name, or *. and a
+	// domain for all names below it, with :port for a port other than the scheme's. Secrets
+	// sign these deliveries.
 	Hosts   []string
 	Secrets []Secret
 }
@@ -26,39 +28,25 @@ type Org struct {
 type Endpoint struct {
 	URL     string
 	Secrets []Secret // at least one
-	// Events are Types, with * for any characters; none: all.
+	// Events are patterns of Types, with * for any characters; none means all.
 	Events []string
-	// Slack posts {"text": ...} as chats take it, of events that have a text, and
-	// needs no secret: the URL is one.
+	// Slack posts {"text": ...} in the format of chat services, for events that have a text. It
+	// needs no secret, because the URL is one.
 	Slack bool
 }
 
-// wants reports whether the endpoint is to be told of events of a type.
+// wants reports whether the endpoint receives events of a type.
 func (e *Endpoint) wants(typ string) bool {
-	return len(e.Events) == 0 || slices.ContainsFunc(e.Events, func(pattern string) bool { return matches(pattern, typ) })
+	matches := func(pattern string) bool { return providers.Match(pattern, typ) }
+	return len(e.Events) == 0 || slices.ContainsFunc(e.Events, matches)
 }
 
-// matches reports whether a pattern with * for any characters is the name.
-func matches(pattern, name string) bool {
-	first, rest, star := strings.Cut(pattern, "*")
-	after, ok := strings.CutPrefix(name, first)
-	if !star || !ok {
-		return pattern == name
-	}
-	for i := 0; i <= len(after); i++ {
-		if matches(rest, after[i:]) {
-			return true
-		}
-	}
-	return false
-}
-
-// target is where one delivery goes.
+// target is the destination of one delivery.
 type target struct {
 	url     *url.URL
 	secrets []Secret
-	key     string // of the URL: what deliveries in the queue know it by
-	print   string // of everything: changes with the configuration
+	key     string // identifies the URL in queued deliveries
+	print   string // of all settings; changes with the configuration
 	slack   bool
 }
 
@@ -78,7 +66,7 @@ func digest(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil)[:12])
 }
 
-// URLError refuses a target that a request names.
+// URLError is the error for an invalid target in a request.
 type URLError struct{ why string }
 
 func (e *URLError) Error() string { return e.why }
@@ -87,15 +75,14 @@ func refuse(format string, args ...any) error { return &URLError{fmt.Sprintf(for
 
 const urlMost = 2048 // bytes
 
-// parseURL reads a target's URL and checks what can be told without looking its
-// host up.
+// parseURL parses a target's URL and checks what can be checked without resolving its host.
 func (o *Options) parseURL(text string) (*url.URL, error) {
 	if len(text) > urlMost {
 		return nil, refuse("the URL has %d bytes, more than %d", len(text), urlMost)
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Opaque != "" || u.Hostname() == "" {
-		return nil, refuse("it is no URL like https://host/path")
+		return nil, refuse("it is not a URL such as https://host/path")
 	}
 	host := strings.ToLower(u.Hostname())
 	plain := slices.Contains(o.AllowHTTP, host)
@@ -103,30 +90,30 @@ func (o *Options) parseURL(text string) (*url.URL, error) {
 	case u.Scheme != "https" && (u.Scheme != "http" || !plain):
 		return nil, refuse("its scheme must be https")
 	case u.User != nil:
-		return nil, refuse("it must not carry a user name or password")
+		return nil, refuse("it must not contain a user name or password")
 	case u.Fragment != "":
 		return nil, refuse("it must not have a fragment (#)")
 	case strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return nil, refuse("its host must be plain ASCII; write international names as xn--")
 	}
 	if ip, err := netip.ParseAddr(host); err == nil && !allowed(ip, o.AllowNetworks) {
-		return nil, refuse("its host %s is no public address", ip)
+		return nil, refuse("its host %s is not a public address", ip)
 	}
 	return u, nil
 }
 
-// CheckURL returns a *URLError unless requests of the org may name this target.
-// Where its host leads is looked at again at each attempt.
+// CheckURL returns a *URLError unless requests of the org may name this target. The address of
+// its host is checked at each attempt.
 func (s *Sender) CheckURL(org, text string) error {
 	_, err := s.requested(org, text)
 	return err
 }
 
-// requested is the target that a request named.
+// requested returns the target that a request named.
 func (s *Sender) requested(org, text string) (*target, error) {
 	o := s.org(org)
 	if o == nil || len(o.Hosts) == 0 {
-		return nil, refuse("your organization allows no webhook targets of single requests")
+		return nil, refuse("your organization does not allow webhook targets in requests")
 	}
 	u, err := s.opts.parseURL(text)
 	if err != nil {

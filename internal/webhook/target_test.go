@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// offline is a Sender that asks Redis nothing.
+// offline returns a Sender that never contacts Redis.
 func offline(t *testing.T, o Options) *Sender {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})

@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// Target is where an org's events go, for operators. Its URL may be a secret, so only
-// its host is named.
+// Target is a target of an org's events, for operators. The URL may be a secret, so only its
+// host is shown.
 type Target struct {
 	ID     string     `json:"id"`
 	Org    string     `json:"org"`
-	Host   string     `json:"host"`   // empty: one that a request named
+	Host   string     `json:"host"`   // empty: named by a request
 	Events []string   `json:"events"` // none: all
-	Off    *time.Time `json:"off_at"` // when it answered 410 and was switched off; null: it is on
+	Off    *time.Time `json:"off_at"` // when it answered 410 and was disabled; null: enabled
 }
 
-// ErrNotOff is returned for a target that is not switched off.
+// ErrNotOff is returned for a target that is not disabled.
 var ErrNotOff = errors.New("webhook: no such target is off")
 
-// Targets lists where events of an org go: the configured targets, and those that
-// requests named and that are off.
+// Targets lists the targets of an org's events: the configured ones, and those named by
+// requests that are disabled.
 func (s *Sender) Targets(ctx context.Context, orgID string) ([]Target, error) {
 	off, err := s.rdb.HGetAll(ctx, offKey(orgID)).Result()
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Sender) Targets(ctx context.Context, orgID string) ([]Target, error) {
 	return out, nil
 }
 
-// offAt reads when a target was switched off; "" is not.
+// offAt parses when a target was disabled; "" means it is not.
 func offAt(text string) *time.Time {
 	seconds, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
@@ -55,8 +55,8 @@ func offAt(text string) *time.Time {
 	return &at
 }
 
-// SwitchOn lets events go to a target again that was switched off. What was given up
-// meanwhile stays a dead letter. The error is ErrNotOff or of Redis.
+// SwitchOn enables a disabled target. Deliveries that failed meanwhile stay dead letters. The
+// error is ErrNotOff or from Redis.
 func (s *Sender) SwitchOn(ctx context.Context, orgID, id string) error {
 	n, err := s.rdb.HDel(ctx, offKey(orgID), id).Result()
 	if err == nil && n == 0 {
@@ -65,7 +65,7 @@ func (s *Sender) SwitchOn(ctx context.Context, orgID, id string) error {
 	return wrap("switch on", err)
 }
 
-// Orgs are those that have targets.
+// Orgs returns the orgs that have targets.
 func (s *Sender) Orgs() (ids []string) {
 	for id, o := range *s.orgs.Load() {
 		if len(o.targets)+len(o.Hosts) > 0 {

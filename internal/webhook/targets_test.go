@@ -8,8 +8,8 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// TestATargetIsSwitchedOnAgain: operators see which target answered 410 and is off, by its host
-// alone, and switch it on; the next event goes there without a change of the configuration.
+// TestATargetIsSwitchedOnAgain: operators see, by its host only, which target answered 410 and
+// is disabled, and enable it. The next event is delivered without a configuration change.
 func TestATargetIsSwitchedOnAgain(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -6,39 +6,36 @@ import (
 	"sync"
 )
 
-// Answer is what an answer, or the usage chunk of a stream, says of itself.
+// Answer holds the metadata of an answer, or of the usage chunk of a stream.
 type Answer struct {
-	// ID, Model and ServiceTier are as the provider gave them, or "". The call
-	// is billed by this Model and ServiceTier, not by the request's.
+	// ID, Model and ServiceTier are as the provider sent them, or "". The call is billed by this
+	// Model and ServiceTier, not by those of the request.
 	ID, Model, ServiceTier string
-	// Usage is valid when HasUsage is set. Its numbers are in [0, 2^30], and no
-	// subset is larger than its whole.
+	// Usage is valid if HasUsage is set. Its numbers are in [0, 2^30], and no part is larger than
+	// its whole.
 	Usage    Usage
 	HasUsage bool
-	// Cost is what the provider says the call cost, in nano-USD; 0 when it does not.
+	// Cost is what the provider reports the call cost, in nano-USD; 0 if it does not.
 	Cost int64
-	// Fault says what was wrong with the usage, or is "". With HasUsage set the
-	// numbers were clamped or completed and should be taken as an estimate.
+	// Fault describes what was wrong with the usage, or is "". If HasUsage is set too, the numbers
+	// were clamped or completed and should be treated as an estimate.
 	Fault string
 	// Status is that of a response ("completed", "incomplete", "queued"), or "".
 	Status string
 	// Items are the ids of a response's output, as far as it has ids.
 	Items []string
-	// Containers are the ids of those in which its code ran.
+	// Containers are the ids of the containers in which its code ran.
 	Containers []string
-	// Hidden says that the only fault are tokens of output that the total has and
-	// nothing else: they are in Usage.Output.
+	// Hidden means that the only fault is output tokens that are only in the total: they are
+	// included in Usage.Output.
 	Hidden bool
-	// TimedWrites says that the usage tells writes to the cache for an hour from
-	// others.
+	// TimedWrites means that the usage distinguishes one-hour cache writes from others.
 	TimedWrites bool
 }
 
-// ParseUsage reads a complete answer of ep that is not a stream. The result
-// equals Answer.HasUsage: false means that the call has to be billed by an
-// estimate. It takes any bytes: it skips members it does not know, takes the
-// last of two members of one name, and accepts details that are missing or
-// null.
+// ParseUsage reads a complete answer of ep that is not a stream. The result equals Answer.HasUsage:
+// false means that the call has to be billed by an estimate. It accepts any bytes: it skips unknown
+// members, uses the last of two members with the same name, and accepts missing or null details.
 func ParseUsage(ep Endpoint, answer []byte) (Answer, bool) {
 	r := answerReaders.Get().(*answerReader)
 	defer r.release()
@@ -55,7 +52,7 @@ func ParseUsage(ep Endpoint, answer []byte) (Answer, bool) {
 	return a, a.HasUsage
 }
 
-// answerReader reads the members that answers and chunks share.
+// answerReader reads the members that answers and chunks have in common.
 type answerReader struct {
 	lexer
 	id, model, tier Span // raw strings
@@ -68,7 +65,7 @@ type answerReader struct {
 
 var answerReaders = sync.Pool{New: func() any { return new(answerReader) }}
 
-// release gives r back without what it holds of the answer.
+// release returns r to the pool without references to the answer.
 func (r *answerReader) release() {
 	*r = answerReader{}
 	answerReaders.Put(r)
@@ -122,14 +119,13 @@ func (r *answerReader) answer(ep Endpoint) Answer {
 	return a
 }
 
-// responds reports whether the endpoint answers with a response, or one
-// compacted.
+// responds reports whether the endpoint's answer is a response, possibly compacted.
 func (e Endpoint) responds() bool { return e == Responses || e == ResponsesCompact }
 
-// maxItems bounds the ids kept of an answer's output.
+// maxItems bounds the ids kept from an answer's output.
 const maxItems = 512
 
-// billedTools are the types of output that are calls of tools with a fee.
+// billedTools are the output types of calls of tools with a fee.
 var billedTools = map[string]bool{"web_search_call": true, "file_search_call": true, "code_interpreter_call": true}
 
 // output reads the items of a response.
@@ -169,7 +165,7 @@ func (r *answerReader) output() error {
 	})
 }
 
-// word decodes a raw string, cut at a length no name has.
+// word decodes a raw string, truncated to a length that no name exceeds.
 func (r *answerReader) word(at Span) string {
 	if at.Len() < 2 {
 		return ""

@@ -73,7 +73,7 @@ func TestParseUsage(t *testing.T) {
 		{
 			"more writes for an hour than input", `{"prompt_tokens":10,"completion_tokens":2,"cache_creation_input_tokens":4,"cache_creation":{"ephemeral_1h_input_tokens":99}}`,
 			Usage{Input: 10, CacheWrite1h: 10, Output: 2},
-			true, "absurd cache_write_1h_tokens",
+			true, "implausibly large cache_write_1h_tokens",
 		},
 		{"floats that are whole", `{"prompt_tokens":10.0,"completion_tokens":2e1}`, Usage{Input: 10, Output: 20}, true, ""},
 		{
@@ -98,17 +98,17 @@ func TestParseUsage(t *testing.T) {
 		{"fraction", `{"prompt_tokens":1.5,"completion_tokens":2}`, Usage{}, false, "whole number"},
 		{"bool", `{"prompt_tokens":1,"completion_tokens":true}`, Usage{}, false, "whole number"},
 		{"negative", `{"prompt_tokens":-1,"completion_tokens":2}`, Usage{Output: 2}, true, "negative prompt_tokens"},
-		{"huge", `{"prompt_tokens":1e30,"completion_tokens":99999999999999999999}`, Usage{Input: 1 << 30, Output: 1 << 30}, true, "absurd completion_tokens"},
+		{"huge", `{"prompt_tokens":1e30,"completion_tokens":99999999999999999999}`, Usage{Input: 1 << 30, Output: 1 << 30}, true, "implausibly large completion_tokens"},
 		{"total below the prompt", `{"prompt_tokens":10,"total_tokens":5}`, Usage{Input: 10}, true, "negative completion_tokens"},
 		{
 			"more cached than sent", `{"prompt_tokens":10,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":11}}`,
 			Usage{Input: 10, CachedInput: 10, Output: 2},
-			true, "absurd cached_tokens",
+			true, "implausibly large cached_tokens",
 		},
 		{
 			"classes that overlap", `{"prompt_tokens":10,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":8,"cache_write_tokens":4}}`,
 			Usage{Input: 10, CachedInput: 6, CacheWrite: 4, Output: 2},
-			true, "absurd cached_tokens",
+			true, "implausibly large cached_tokens",
 		},
 		{
 			"negative detail", `{"prompt_tokens":10,"completion_tokens":2,"completion_tokens_details":{"reasoning_tokens":-5}}`,
@@ -200,7 +200,7 @@ func TestScanChunk(t *testing.T) {
 		{`{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[{"type":"text","text":"a"}]},{"type":"text","text":"b"},"c"]}}]}`, "abc", false, false, false, false},
 		{`{"choices":[{"delta":{"content":"a"}},{"index":1,"delta":{"content":"b"}}]}`, "ab", false, false, false, false},
 		{`{"choices":[{"index":0,"text":"legacy"}]}`, "legacy", false, false, false, false},
-		// Text that comes in two forms counts once: as Together has it, and as Perplexity.
+		// Text that is sent in two forms counts once: like Together's and like Perplexity's.
 		{`{"choices":[{"index":0,"text":"hi","delta":{"role":"assistant","content":"hi"}},{"delta":{"content":"a"},"text":"a"}]}`, "hia", false, false, false, false},
 		{`{"choices":[{"message":{"content":"all so far"},"delta":{"content":" far"}}]}`, " far", false, false, false, false},
 		{`{"choices":[{"delta":{},"finish_reason":"stop"}]}`, "", false, false, false, true},
@@ -232,8 +232,8 @@ func TestScanChunk(t *testing.T) {
 	}
 }
 
-// FuzzChunk compares with encoding/json where both see the same document: no
-// name twice, and valid UTF-8.
+// FuzzChunk compares with encoding/json for documents that both read alike: no duplicate names, and
+// valid UTF-8.
 func FuzzChunk(f *testing.F) {
 	for _, c := range []string{
 		`{"choices":[{"delta":{"content":"h\u00e9\n","tool_calls":[{"function":{"name":"f","arguments":"x"}}]},"finish_reason":"stop"}]}`,

@@ -2,14 +2,12 @@ package wire
 
 import "encoding/binary"
 
-// slowest is the bit rate below which no recording is expected, in bytes a
-// millisecond: 8 kbit/s.
+// slowest is the lowest expected bit rate of recordings, in bytes per millisecond: 8 kbit/s.
 const slowest = 1
 
-// Length bounds how long the recordings of a form are, in milliseconds. Exact
-// says that it is their length: all are uncompressed WAV whose head agrees with
-// itself and with the size. Others are as long as their size is at the lowest bit
-// rate that speech is recorded at.
+// Length bounds the total length of a form's recordings, in milliseconds. exact means that it is
+// their length: all are uncompressed WAV files whose header is consistent with itself and with the
+// size. Other recordings are assumed to have the lowest bit rate at which speech is recorded.
 func (c *Creation) Length() (millis int64, exact bool) {
 	exact = true
 	for _, f := range c.Files {
@@ -22,8 +20,7 @@ func (c *Creation) Length() (millis int64, exact bool) {
 	return min(millis, maxCount), exact
 }
 
-// LengthBySize bounds how long the recordings of a form are when no head of theirs
-// is believed.
+// LengthBySize bounds the total length of a form's recordings without trusting any header.
 func (c *Creation) LengthBySize() (millis int64) {
 	for _, f := range c.Files {
 		millis += bySize(f.Size)
@@ -33,16 +30,16 @@ func (c *Creation) LengthBySize() (millis int64) {
 
 func bySize(size int64) int64 { return size/slowest + 1 }
 
-// recording is what the head of a WAV file says of its sound.
+// recording describes the sound according to the header of a WAV file.
 type recording struct {
-	perSecond uint64 // bytes; 0 before the format is known
+	perSecond uint64 // bytes per second; 0 before the format is known
 	start     int64  // of the sound, in bytes
-	declared  int64  // the length of the sound as announced; 0 by writers that do not know it
+	declared  int64  // the length of the sound as announced; 0 if its writer did not know it
 }
 
-// wavLength returns how long a WAV file of so many bytes is: by the bytes that
-// follow its head, never by the length it announces. It is exact when the two
-// agree. ok is false when no decoder is sure to play it at the rate it names.
+// wavLength returns the length of a WAV file of the given size, based on the bytes after its
+// header, never on the announced length. It is exact if the two agree. ok is false if decoders
+// might not play it at the rate it announces.
 func wavLength(head []byte, size int64) (millis int64, exact, ok bool) {
 	r, ok := readWAV(head)
 	if !ok {
@@ -53,13 +50,13 @@ func wavLength(head []byte, size int64) (millis int64, exact, ok bool) {
 	}
 	left := size - r.start
 	millis = int64((uint64(left)*1000 + r.perSecond - 1) / r.perSecond)
-	// A byte makes an odd length even. 2^32-1 is written for a length not known.
+	// Padding makes an odd length even. 2^32-1 is written for an unknown length.
 	exact = r.declared == 0 || r.declared+1 >= left
 	return millis, exact, left >= 0
 }
 
-// readWAV reads the chunks before the sound. Two formats, or none before the
-// sound, are refused: readers do not agree which counts.
+// readWAV reads the chunks before the sound. Two formats, or none before the sound, are refused,
+// because decoders disagree on which one counts.
 func readWAV(head []byte) (r recording, ok bool) {
 	if len(head) < 12 || string(head[:4]) != "RIFF" || string(head[8:12]) != "WAVE" {
 		return r, false
@@ -88,7 +85,7 @@ func readWAV(head []byte) (r recording, ok bool) {
 	return r, false
 }
 
-// The formats of uncompressed WAV files, and how those of the newer form name them.
+// The formats of uncompressed WAV files, and the GUID by which the newer header names them.
 const (
 	wavPCM        = 1
 	wavFloat      = 3
@@ -98,9 +95,8 @@ const (
 	wavGUID       = "\x00\x00\x00\x00\x10\x00\x80\x00\x00\xaa\x00\x38\x9b\x71"
 )
 
-// wavRate returns the bytes a second of an uncompressed format whose numbers agree
-// with each other, else 0: what is left out of account by one decoder is what
-// another goes by.
+// wavRate returns the bytes per second of an uncompressed format whose numbers are consistent, else
+// 0: a number that one decoder ignores may be the one that another uses.
 func wavRate(f []byte) uint64 {
 	const mostChannels, mostRate = 8, 192_000
 	if len(f) < 16 {
@@ -145,9 +141,9 @@ func wavRate(f []byte) uint64 {
 	return perSecond
 }
 
-// SpokenLength estimates how long speech is by its first bytes, its size and its
-// format as asked for: WAV, raw PCM as OpenAI sends it (24 kHz, 16 bit), and MP3
-// of a constant bit rate. ok is false for others.
+// SpokenLength estimates the length of speech from its first bytes, its size and the requested
+// format: WAV, raw PCM as sent by OpenAI (24 kHz, 16 bit), and MP3 with a constant bit rate. ok is
+// false for others.
 func SpokenLength(head []byte, size int64, format string) (millis int64, ok bool) {
 	if n, _, ok := wavLength(head, size); ok {
 		return n, true
@@ -161,8 +157,8 @@ func SpokenLength(head []byte, size int64, format string) (millis int64, ok bool
 	return 0, false
 }
 
-// mp3Rate reads the bit rate of the first frame in kbit/s, which is bits a
-// millisecond; 0 when there is none.
+// mp3Rate returns the bit rate of the first frame in kbit/s, which equals bits per millisecond; 0
+// if there is none.
 func mp3Rate(b []byte) int64 {
 	if len(b) >= 10 && string(b[:3]) == "ID3" {
 		skip := 10 + (int(b[6]&0x7f)<<21 | int(b[7]&0x7f)<<14 | int(b[8]&0x7f)<<7 | int(b[9]&0x7f))

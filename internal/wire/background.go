@@ -5,12 +5,11 @@ import (
 	"strconv"
 )
 
-// Background responses are made by a provider that knows them by another id and
-// nothing of a background. What it sends is told anew here, with as few bytes
-// changed as possible.
+// Background responses are created by a provider that uses another id and does not know that they
+// are in the background. What it sends is rewritten here, with as few changed bytes as possible.
 
-// Renamed returns a response, as JSON, under another id and with "background"
-// true. What is not a JSON object is returned as it is.
+// Renamed returns a response, as JSON, with another id and with "background" true. Input that is
+// not a JSON object is returned unchanged.
 func Renamed(response []byte, id string) []byte {
 	l := lenient(response)
 	l.space()
@@ -52,7 +51,7 @@ func spliced(data []byte, list []splice) []byte {
 type Event struct {
 	Kind     string
 	Sequence int64
-	// Response is the raw response it carries, or nil.
+	// Response is the raw response in the event, or nil.
 	Response []byte
 
 	data     []byte
@@ -60,7 +59,7 @@ type Event struct {
 	changes  []splice
 }
 
-// ParseEvent reads the data of an event, to be told anew of the response id.
+// ParseEvent parses the data of an event that will be sent for the response id.
 func ParseEvent(data []byte, id string) (Event, error) {
 	e := Event{data: data}
 	l := lenient(data)
@@ -85,7 +84,7 @@ func ParseEvent(data []byte, id string) (Event, error) {
 	return e, err
 }
 
-// Final reports whether no event follows.
+// Final reports whether this is the last event.
 func (e Event) Final() bool {
 	switch e.Kind {
 	case "response.completed", "response.incomplete", "response.failed", "response.cancelled", "error":
@@ -94,7 +93,7 @@ func (e Event) Final() bool {
 	return false
 }
 
-// Append appends the event under another number to dst.
+// Append appends the event with another sequence number to dst.
 func (e Event) Append(dst []byte, sequence int64) []byte {
 	list := e.changes
 	if !e.sequence.IsZero() {
@@ -104,8 +103,8 @@ func (e Event) Append(dst []byte, sequence int64) []byte {
 	return append(append(dst, spliced(e.data, list)...), "\n\n"...)
 }
 
-// FinalResponse returns the response that a recorded stream ended in, nil if it
-// did not come to that.
+// FinalResponse returns the response at the end of a recorded stream, nil if it did not get that
+// far.
 func FinalResponse(stream []byte) []byte {
 	var events Events
 	for from := 0; from < len(stream); {
@@ -127,10 +126,9 @@ func FinalResponse(stream []byte) []byte {
 	return nil
 }
 
-// Pending returns the response that a request will have, before anything of it
-// is known, as JSON: what the request says comes back in it. Made is a Unix time
-// in seconds, status "queued", "in_progress", "cancelled" or "failed"; an
-// error goes with failed.
+// Pending returns the response to a request before anything of it is known, as JSON: it echoes the
+// request. made is a Unix time in seconds, status is "queued", "in_progress", "cancelled" or
+// "failed"; failed requires a failure.
 func Pending(request []byte, id, status string, made int64, failure *Error) []byte {
 	dst := append([]byte(`{"id":`), appendQuoted(nil, id)...)
 	dst = append(dst, `,"object":"response","created_at":`...)
@@ -146,8 +144,7 @@ func Pending(request []byte, id, status string, made int64, failure *Error) []by
 	return append(dst, `,"incomplete_details":null,"output":[],"usage":null}`...)
 }
 
-// echoed are the members of a request that its response repeats, with what
-// stands there for those it lacks.
+// echoed are the members of a request that its response repeats, with their default values.
 var echoed = [][2]string{
 	{"instructions", "null"},
 	{"max_output_tokens", "null"},

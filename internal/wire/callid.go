@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// crockford is the base32 alphabet of ULIDs in lower case, so that ids sort by
-// time as strings and survive systems that fold case.
+// crockford is the base32 alphabet of ULIDs in lower case, so that ids sort by time as strings and
+// survive systems that fold case.
 const crockford = "0123456789abcdefghjkmnpqrstvwxyz"
 
 const callIDLen = 26
@@ -23,9 +23,9 @@ var crockfordValue = func() (table [256]byte) {
 	return table
 }()
 
-// NewCallID returns a new id for a call: a ULID in lower case, 26 characters,
-// whose first 48 bits are the current time in milliseconds and whose other 80
-// are random. Ids made in the same millisecond are in no particular order.
+// NewCallID returns a new id for a call: a ULID in lower case, 26 characters. Its first 48 bits are
+// the current time in milliseconds, the other 80 are random. Ids from the same millisecond are in
+// no particular order.
 func NewCallID() string { return newCallID(time.Now()) }
 
 func newCallID(now time.Time) string {
@@ -34,8 +34,8 @@ func newCallID(now time.Time) string {
 	return callID(now, raw)
 }
 
-// DerivedCallID returns an id for a call that is the same whenever it is made of
-// the same time and name; of other names it is another.
+// DerivedCallID returns a call id derived from a time and a name: the same for the same input, and
+// different for different names.
 func DerivedCallID(at time.Time, name string) string {
 	var raw [16]byte
 	sum := sha256.Sum256([]byte(name))
@@ -65,8 +65,8 @@ func callID(at time.Time, raw [16]byte) string {
 	return string(text[:])
 }
 
-// CallTime returns the time in an id made by [NewCallID], to the millisecond,
-// and whether id has the form of one.
+// CallTime returns the time in an id made by [NewCallID], to the millisecond, and whether id is
+// well formed.
 func CallTime(id string) (time.Time, bool) {
 	if len(id) != callIDLen || id[0] > '7' {
 		return time.Time{}, false

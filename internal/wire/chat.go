@@ -2,8 +2,8 @@ package wire
 
 import "strings"
 
-// chatFields are the members of a chat completion request: those its price
-// depends on with their readers, the others of OpenAI's API with nil.
+// chatFields are the members of a chat completion request: those that affect the price with their
+// readers, the others of OpenAI's API with nil.
 var chatFields = newFields(map[string]reader{
 	"model":    readModel,
 	"messages": readMessages,
@@ -53,7 +53,7 @@ var chatFields = newFields(map[string]reader{
 	"verbosity":              nil,
 }, readUnknown)
 
-// readUnknown notes a top-level member OpenAI does not define.
+// readUnknown records a top-level member that OpenAI does not define.
 func readUnknown(s *scanner, name []byte) error {
 	s.req.Unknown = append(s.req.Unknown, string(name))
 	return s.walkMember(name)
@@ -80,7 +80,7 @@ func readWord(param string, field func(*scanner) *string) reader {
 	}
 }
 
-// readRaw reads what is a text to the model, such as a schema.
+// readRaw reads a value that is text to the model, such as a schema.
 func readRaw(param string, first byte, field func(*scanner) *Span) reader {
 	return func(s *scanner) (err error) {
 		*field(s), err = s.raw(param, first)
@@ -88,7 +88,7 @@ func readRaw(param string, first byte, field func(*scanner) *Span) reader {
 	}
 }
 
-// readAny reads any value and notes what it mentions.
+// readAny reads any value and records what it mentions.
 func readAny(field func(*scanner) *Span) reader {
 	return func(s *scanner) error {
 		start := s.pos
@@ -98,7 +98,7 @@ func readAny(field func(*scanner) *Span) reader {
 	}
 }
 
-// readMembers reads an object of which only some members count.
+// readMembers reads an object with only some relevant members.
 func readMembers(param string, known *fields) reader {
 	return func(s *scanner) error { return s.members(param, known) }
 }
@@ -139,8 +139,8 @@ var streamFields = newFields(map[string]reader{
 
 var cacheFields = newFields(map[string]reader{"ttl": readTTL}, nil)
 
-// readCacheControl reads a cache mark, which only some providers know. One of another
-// form may say anything.
+// readCacheControl reads a cache mark, which only some providers support. A mark in another form
+// may mean anything, so it counts as a long one.
 func readCacheControl(s *scanner) error {
 	if s.peek() != '{' {
 		s.req.LongCache = s.req.LongCache || s.peek() != 'n'
@@ -157,13 +157,13 @@ func readTTL(s *scanner) error {
 	return err
 }
 
-// tool is what we read of the tool at hand.
+// tool is what was read of the current tool.
 type tool struct {
 	kind, name string
-	first      string // the first member we do not know
-	beside     string // the first of those that may turn on another tool
+	first      string // the first unknown member
+	beside     string // the first unknown member that may enable another tool
 	ours       bool   // has a function or custom member
-	refs       [2]int // of the request, the first and behind the last that its schema mentions
+	refs       [2]int // range in the request's Refs of those that its schema mentions
 }
 
 var toolFields = newFields(map[string]reader{
@@ -173,15 +173,15 @@ var toolFields = newFields(map[string]reader{
 	"cache_control": readCacheControl,
 }, readOtherOfTool)
 
-// describing are the members of a caller's own tool, in any form that it has.
+// describing are the members of a caller's own tool, in all formats.
 var describing = map[string]bool{
 	"allowed_callers": true, "cache_control": true, "defer_loading": true, "description": true,
 	"eager_input_streaming": true, "format": true,
 	"input_examples": true, "input_schema": true, "name": true, "output_schema": true, "parameters": true, "strict": true,
 }
 
-// readOtherOfTool reads a member of a tool that is not read otherwise. Some vendors take
-// several tools in one object, whatever its type.
+// readOtherOfTool reads a member of a tool that has no other reader. Some vendors accept several
+// tools in one object, whatever its type.
 func readOtherOfTool(s *scanner, name []byte) error {
 	if s.tool.first == "" {
 		s.tool.first = clip(name)
@@ -219,7 +219,7 @@ func readToolFunction(s *scanner) error {
 	return s.members("tools[].function", toolFunctionFields)
 }
 
-// note files the tool just read. It reports whether its caller runs it.
+// note records the current tool. It reports whether the caller runs it.
 func (t *tool) note(r *Request) bool {
 	switch {
 	case t.kind == "function", t.kind == "custom", t.kind == "" && t.ours:
@@ -235,7 +235,7 @@ func (t *tool) note(r *Request) bool {
 	return false
 }
 
-// noteOwn files a tool that its caller runs, with what else it turns on.
+// noteOwn records a tool that its caller runs, and what else it enables.
 func (t *tool) noteOwn(r *Request) {
 	r.ToolNames = append(r.ToolNames, t.name)
 	if t.beside != "" {

@@ -2,28 +2,27 @@ package wire
 
 import "sync"
 
-// Chunk is what one chunk of a stream says that matters to its price.
+// Chunk is the part of a stream's chunk that affects its price.
 type Chunk struct {
-	// Answer is filled in chunks that carry usage, an error or a finish_reason,
-	// and in events that carry a response.
-	// Usage is cumulative: the last of a stream counts.
+	// Answer is set in chunks with usage, an error or a finish_reason, and in events with a
+	// response. Usage is cumulative: the last one of a stream counts.
 	Answer
-	// ChoicesEmpty says that the chunk has no choice.
+	// ChoicesEmpty means that the chunk has no choices.
 	ChoicesEmpty bool
-	// Error says that the chunk is an error.
+	// Error means that the chunk is an error.
 	Error bool
-	// Finish says that some choice has its finish_reason.
+	// Finish means that a choice has a finish_reason.
 	Finish bool
-	// Text is the given buffer with all generated text of the chunk appended,
-	// decoded: content, refusal, reasoning, names and arguments of tool calls.
+	// Text is the given buffer with the decoded generated text of the chunk appended: content,
+	// refusal, reasoning, names and arguments of tool calls.
 	Text []byte
-	// Sequence is the number of an event of Responses.
+	// Sequence is the number of a Responses event.
 	Sequence int64
 
-	model []byte // the name of the model as it stands in the data
+	model []byte // the raw name of the model
 }
 
-// Named returns the model that the chunk names, or before when it names that one or none.
+// Named returns the model that the chunk names, or before if it names the same or none.
 func (c *Chunk) Named(before string) string {
 	if c.Model != "" {
 		return c.Model
@@ -34,7 +33,7 @@ func (c *Chunk) Named(before string) string {
 	return string(appendUnquoted(nil, c.model))
 }
 
-// ScanEvent reads the data of one event of a stream of ep, as [ScanChunk] does.
+// ScanEvent reads the data of one event of a stream of ep, like [ScanChunk].
 func ScanEvent(ep Endpoint, data, dst []byte) (Chunk, error) {
 	if ep == Responses {
 		return scanResponseEvent(data, dst)
@@ -42,10 +41,9 @@ func ScanEvent(ep Endpoint, data, dst []byte) (Chunk, error) {
 	return ScanChunk(data, dst)
 }
 
-// ScanChunk reads the data of one event of a chat stream and appends the
-// generated text to dst. It is as tolerant as [ParseUsage]. On an error, which
-// means that data is not a JSON object, the chunk says only what was read so
-// far and has no usage.
+// ScanChunk reads the data of one event of a chat stream and appends the generated text to dst. It
+// is as tolerant as [ParseUsage]. If data is not a JSON object, it returns an error and a chunk
+// with what was read so far, without usage.
 func ScanChunk(data, dst []byte) (Chunk, error) {
 	r := chunkReaders.Get().(*chunkReader)
 	r.lexer = lenient(data)
@@ -70,7 +68,7 @@ var chunkReaders = sync.Pool{New: func() any { return new(chunkReader) }}
 type chunkReader struct {
 	answerReader
 	chunk     Chunk
-	reasoning bool // the delta has had its reasoning
+	reasoning bool // the delta's reasoning was already read
 
 	choices, calls int64 // how many there were
 }
@@ -116,8 +114,8 @@ func (r *chunkReader) choice() error {
 	})
 }
 
-// The forms in which a choice may hold its text. Some vendors send it in two: Together
-// as text beside the delta, Perplexity as the whole message so far. The highest counts.
+// The forms in which a choice may contain its text. Some vendors send two of them: Together sends
+// text next to the delta, Perplexity the whole message so far. The highest one counts.
 const (
 	textForm = iota + 1
 	messageForm
@@ -159,7 +157,7 @@ func (r *chunkReader) delta() error {
 	})
 }
 
-// text reads a string, or the strings in an array of parts, into the text.
+// text appends a string, or the strings in an array of parts, to the text.
 func (r *chunkReader) text() error {
 	switch r.peek() {
 	case '"':

@@ -1,7 +1,7 @@
 package wire
 
-// completionsFields are the members of a request to the older completions,
-// which take prompts in the forms of an embeddings input.
+// completionsFields are the members of a request for legacy completions, whose prompts have the
+// forms of an embeddings input.
 var completionsFields = newFields(map[string]reader{
 	"model":          readModel,
 	"prompt":         readInput("prompt"),
@@ -26,19 +26,17 @@ var completionsFields = newFields(map[string]reader{
 	"user":              nil,
 }, readUnknown)
 
-// DefaultCompletionLimit is the output limit, in tokens, of a request to the
-// older completions that names none.
+// DefaultCompletionLimit is the default output limit, in tokens, of a legacy completions request.
 const DefaultCompletionLimit = 16
 
-// readSuffix adds the text behind what is to be filled in, which is part of
-// every prompt.
+// readSuffix reads the text after the insertion point, which is part of every prompt.
 func readSuffix(s *scanner) error {
 	at, err := s.stringAt("suffix")
 	s.req.Suffix = at
 	return err
 }
 
-// defaultModeration is the model of a moderation that names none.
+// defaultModeration is the default model of moderations.
 const defaultModeration = "omni-moderation-latest"
 
 var moderationsFields = newFields(map[string]reader{
@@ -52,8 +50,8 @@ var moderatedFields = newFields(map[string]reader{
 	"type":      nil,
 }, nil)
 
-// readModerated reads texts, or parts with text or an image. The images are those
-// of a message.
+// readModerated reads texts, or parts with text or an image. The images are recorded as those of a
+// message.
 func readModerated(s *scanner) error {
 	switch s.peek() {
 	case '"':

@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// maxCost is the largest cost of an answer that we believe, in nano-USD: a million
-// dollars.
+// maxCost is the largest plausible cost of an answer, in nano-USD: a million dollars.
 const maxCost = 1_000_000 * nanoPerUSD
 
 const (
@@ -15,15 +14,14 @@ const (
 	ticksPerNano = 10
 )
 
-// costReader collects what a usage object says the call cost. Vendors name it
-// differently; what an account of the caller's own pays a third party is added.
+// costReader collects the cost that a usage object reports. Vendors use different names; what the
+// caller's own account at a third party is charged is added.
 type costReader struct {
 	total, ticks, upstream int64 // nano-USD
-	own                    bool  // is_byok: upstream is billed beside the total
+	own                    bool  // is_byok: upstream is billed in addition to the total
 }
 
-// member reads the value of a member that tells a cost, and reports whether it is
-// one.
+// member reads the value of a member, and reports whether it contains a cost.
 func (c *costReader) member(l *lexer, name []byte) (bool, error) {
 	object := l.peek() == '{'
 	switch string(name) {
@@ -50,14 +48,14 @@ func (c *costReader) member(l *lexer, name []byte) (bool, error) {
 	return true, l.skip()
 }
 
-// amount reads USD.
+// amount reads an amount in USD.
 func amount(l *lexer, nano *int64) error {
 	at, err := l.value()
 	*nano = parseUSD(l.buf[at.Start:at.End], nanoDigits)
 	return err
 }
 
-// inside reads USD from a member of an object.
+// inside reads an amount in USD from a member of an object.
 func inside(l *lexer, member string, nano *int64) error {
 	return l.object(func(name []byte) error {
 		if string(name) != member {
@@ -67,7 +65,7 @@ func inside(l *lexer, member string, nano *int64) error {
 	})
 }
 
-// nano is the cost in nano-USD, 0 when none is told that can be believed.
+// nano returns the cost in nano-USD, 0 if no plausible cost is reported.
 func (c *costReader) nano() int64 {
 	n := max(c.total, c.ticks)
 	if c.own {
@@ -79,11 +77,11 @@ func (c *costReader) nano() int64 {
 	return n
 }
 
-// costHeaders name the headers in which gateways tell what a call cost, in USD.
+// costHeaders are the headers in which gateways report the cost of a call, in USD.
 var costHeaders = []string{"X-Litellm-Response-Cost"}
 
-// ParseCost returns what the head of an answer says the call cost, in nano-USD; 0 when it does
-// not.
+// ParseCost returns the cost of the call according to the headers of an answer, in nano-USD; 0 if
+// none is reported.
 func ParseCost(h http.Header) int64 {
 	most := int64(0)
 	for _, name := range costHeaders {
@@ -94,8 +92,8 @@ func ParseCost(h http.Header) int64 {
 	return most
 }
 
-// parseUSD reads a decimal amount, a JSON number or one in quotes, scaled by ten to
-// the given power and rounded up. What is negative, no number or beyond belief is 0.
+// parseUSD parses a decimal amount, a JSON number or one in quotes, scaled by ten to the given
+// power and rounded up. It returns 0 for negative, malformed or implausible input.
 func parseUSD(raw []byte, power int) int64 {
 	if len(raw) >= 2 && raw[0] == '"' {
 		raw = raw[1 : len(raw)-1]
@@ -106,7 +104,7 @@ func parseUSD(raw []byte, power int) int64 {
 	digits, exp := significant(raw)
 	exp += power
 	up := int64(0)
-	if exp < 0 { // what is below the unit counts as one
+	if exp < 0 { // digits below the unit round up
 		cut := max(len(digits)+exp, 0)
 		if len(digits) > 0 {
 			up = 1

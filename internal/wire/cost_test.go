@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestCost reads what vendors say a call cost, in nano-USD and rounded up; what cannot
-// be believed is as good as nothing.
+// TestCost reads the costs that vendors report, in nano-USD and rounded up; implausible costs are
+// ignored.
 func TestCost(t *testing.T) {
 	for usage, want := range map[string]int64{
 		`"cost":0.95`:         950_000_000,

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// isCompressed reports whether what a WAV file calls samples begins as a compressed
-// recording, perhaps after silence: ffmpeg, which some providers read files with, decodes
-// it as such. Samples of no meaning rarely have two frames in a row.
+// isCompressed reports whether the samples of a WAV file look like a compressed recording, perhaps
+// after silence: ffmpeg, which some providers use, decodes it as such. Real samples rarely look
+// like two consecutive frames.
 func isCompressed(b []byte) bool {
 	b = bytes.TrimLeft(b, "\x00")
 	for _, magic := range []string{"ID3", "OggS", "fLaC", "\x0b\x77", "\x77\x0b", "\x7f\xfe\x80\x01", "\xfe\x7f\x01\x80"} {
@@ -19,8 +19,8 @@ func isCompressed(b []byte) bool {
 	return n > 0 && n < len(b) && frameLength(b[n:]) > 0
 }
 
-// frameLength is the length of the frame of MPEG audio (layers I to III), ADTS or LOAS that
-// b begins with; 0 when it begins with none.
+// frameLength returns the length of the MPEG audio (layers I to III), ADTS or LOAS frame at the
+// start of b; 0 if there is none.
 func frameLength(b []byte) int {
 	switch {
 	case len(b) < 6:
@@ -51,7 +51,7 @@ var mpegRates = [2][3][16]int{
 	},
 }
 
-// mpegLength is the length of the frame with this head; 0 where its rates are none.
+// mpegLength returns the length of the frame with this header; 0 if its rates are invalid.
 func mpegLength(b []byte) int {
 	version := b[1] >> 3 & 3 // 3: 1, 2: 2, 0: 2.5
 	old := min(3-int(version), 1)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestCompressedInWAV: a WAV file whose samples are a compressed recording is as long as its
-// size says at the lowest bit rate; sound that happens to look like one head is not.
+// TestCompressedInWAV: a WAV file whose samples are a compressed recording has the length of its
+// size at the lowest bit rate; sound that happens to look like one frame header does not.
 func TestCompressedInWAV(t *testing.T) {
 	t.Parallel()
 	frame := func(head string, length int) []byte { return append([]byte(head), make([]byte, length-len(head))...) }

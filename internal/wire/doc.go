@@ -1,18 +1,15 @@
-// Package wire is OpenAI's wire format seen as bytes. It scans a request once
-// without changing it, splices small edits into it, reads ids, usage and text
-// from answers and stream chunks, cuts event streams into events, and builds
-// error bodies and frames.
+// Package wire reads and edits OpenAI's wire format as bytes. It scans a request once without
+// changing it, splices small edits into it, reads ids, usage and text from answers and stream
+// chunks, splits event streams into events, and builds error bodies and frames.
 //
-// It promises that what [Scan] accepts means the same to every reader: no name
-// appears twice, none differs from a priced one only in spelling, all text is
-// valid UTF-8, and every number we price from is an exact integer. It promises
-// to hand on everything it was not asked to change byte for byte.
+// What [Scan] accepts means the same to every reader: no name appears twice, no name differs from a
+// priced one only in spelling, all text is valid UTF-8, and every number that affects the price is
+// an exact integer. Everything that is not edited is forwarded byte for byte.
 //
-// It does not know what anything costs, does not count tokens, does not judge
-// whether a model exists, and performs no input or output.
+// The package does not know prices, does not count tokens, does not know which models exist, and
+// performs no input or output.
 //
-// The JSON reader is our own: over bodies of 200 KB it takes half of jsontext's
-// time on prose, base64 and text beyond ASCII, and the same on text where every
-// tenth character is escaped. jsontext is the judge of it in the tests: both
-// accept the same documents.
+// It has its own JSON reader: for bodies of 200 KB it takes half of jsontext's time on prose,
+// base64 and non-ASCII text, and the same time on text in which every tenth character is escaped.
+// Tests check that it accepts the same documents as jsontext.
 package wire

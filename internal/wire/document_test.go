@@ -13,7 +13,7 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// request is a chat request with all sorts of members; none is in canonical form.
+// request is a chat request with all kinds of members, none of them in canonical form.
 const request = "{ \"model\" : \"gpt-4o\",\n\t\"messages\":[{\"role\":\"user\",\"content\":\"\\u00e9 \\/ \\ud83d\\ude42\"}], \"n\" : 1 , " +
 	"\"temperature\":1.50,\"stream\":false,\"metadata\":{\"a\" : [1, 2 , {}]},\"user\":\"x\\\"y\",\"x-own\":null, \"seed\":1e2 }"
 
@@ -31,7 +31,8 @@ func members(t *testing.T, object []byte) map[string]string {
 	return out
 }
 
-// TestRewriteChangesOneMember: each edit changes its member alone; all others stay byte for byte.
+// TestRewriteChangesOneMember: each edit changes only its member; all others stay the same byte for
+// byte.
 func TestRewriteChangesOneMember(t *testing.T) {
 	r, err := wire.Scan(wire.ChatCompletions, []byte(request), wire.Limits{})
 	if err != nil {
@@ -58,7 +59,7 @@ func TestRewriteChangesOneMember(t *testing.T) {
 	}
 }
 
-// TestScanRefusesEveryCut: a body that breaks off anywhere is a 400 in OpenAI's shape.
+// TestScanRefusesEveryCut: a body that is cut off anywhere is a 400 in OpenAI's format.
 func TestScanRefusesEveryCut(t *testing.T) {
 	bodies := map[wire.Endpoint]string{
 		wire.ChatCompletions:  request,
@@ -88,7 +89,8 @@ func TestScanRefusesEveryCut(t *testing.T) {
 	}
 }
 
-// TestScanRefusesSecondNames: a name that comes twice is refused however it is spelled, and names the member.
+// TestScanRefusesSecondNames: a duplicate name is refused however it is spelled, and the error
+// names the member.
 func TestScanRefusesSecondNames(t *testing.T) {
 	for name := range members(t, []byte(request)) {
 		escaped := fmt.Sprintf(`\u%04x`, name[0]) + name[1:]
@@ -108,7 +110,8 @@ func TestScanRefusesSecondNames(t *testing.T) {
 	}
 }
 
-// TestWalks: members and items come raw and in order, an error ends the walk, and what is cut is an error.
+// TestWalks: members and items are raw and in order, an error ends the walk, and truncated input is
+// an error.
 func TestWalks(t *testing.T) {
 	object := []byte(` {"b":[1, 2],"a" : {"x":"}"} ,"b":null} `)
 	var seen []string
@@ -142,7 +145,8 @@ func TestWalks(t *testing.T) {
 	}
 }
 
-// TestQuotedTexts: every text becomes a JSON string that decodes to it, and broken UTF-8 becomes U+FFFD.
+// TestQuotedTexts: every text becomes a JSON string that decodes to it, and invalid UTF-8 becomes
+// U+FFFD.
 func TestQuotedTexts(t *testing.T) {
 	texts := []string{"", "plain", "\"\\/\b\f\n\r\t\x00\x1f\x7f", "é日🙂\u2028\u2029", "\xff", "a\xc3", "\xed\xa0\x80", "\xf0\x9f\x99"}
 	for b := range 256 {
@@ -166,7 +170,7 @@ func TestQuotedTexts(t *testing.T) {
 	}
 }
 
-// faults are errors of each kind, with the status, type and code that OpenAI has for them.
+// faults are errors of each kind, with the status, type and code that OpenAI uses for them.
 var faults = []struct {
 	err        *wire.Error
 	status     int
@@ -188,7 +192,8 @@ var faults = []struct {
 	{wire.ServiceUnavailable("away", 5e9, errors.New("canary")), 503, "", ""},
 }
 
-// TestEveryError: body and frames are JSON of OpenAI's four members, and the private cause is in none.
+// TestEveryError: body and frames are JSON with OpenAI's four members, and the private cause is in
+// none of them.
 func TestEveryError(t *testing.T) {
 	for _, f := range faults {
 		var body struct {

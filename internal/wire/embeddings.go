@@ -1,6 +1,6 @@
 package wire
 
-// maxInputs is the largest number of things to embed in one request.
+// maxInputs is the maximum number of inputs per request.
 const maxInputs = 2048
 
 var embeddingsFields = newFields(map[string]reader{
@@ -15,7 +15,7 @@ var embeddingsFields = newFields(map[string]reader{
 
 const inputTypes = "a string, an array of strings, an array of integers, or an array of arrays of integers"
 
-// readInput reads any of the four forms of input; the first element decides.
+// readInput reads any of the four forms of input; the first element determines the form.
 func readInput(param string) reader {
 	return func(s *scanner) error { return readInputs(s, param) }
 }
@@ -89,7 +89,7 @@ func readTokenArray(s *scanner, param string) error {
 	return s.req.addItem(param)
 }
 
-// readTokenID reads a token id. It does not count against the token cap.
+// readTokenID reads a token id. It does not count toward the token limit.
 func readTokenID(s *scanner, param string) error {
 	s.tokens++
 	_, err := s.integer(param, 0, maxInt)

@@ -9,27 +9,27 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Error is an answer that refuses a request, in OpenAI's shape. All fields but
-// Err are public: they reach the client. An Error is never changed once made
-// and may be shared; its JSON form (encoding/json) keeps everything but Err.
+// Error is an error response in OpenAI's format. All fields except Err are public: they are sent to
+// the client. An Error is immutable and may be shared; its JSON form (encoding/json) has everything
+// except Err.
 type Error struct {
 	// Status is the HTTP status.
 	Status int `json:"status"`
 	// Type is OpenAI's error type, for instance "invalid_request_error".
 	Type string `json:"type"`
-	// Code and Param are null on the wire when empty.
+	// Code and Param are sent as null if empty.
 	Code  string `json:"code,omitempty"`
 	Param string `json:"param,omitempty"`
-	// Message is for the person behind the client.
+	// Message is for the user of the client.
 	Message string `json:"message"`
-	// Header holds what the status needs beside the body: Retry-After,
-	// x-should-retry, Connection, Allow. May be nil.
+	// Header holds the headers that the status requires: Retry-After, x-should-retry, Connection,
+	// Allow. May be nil.
 	Header http.Header `json:"header,omitempty"`
 	// Err is the cause, for logs only.
 	Err error `json:"-"`
 }
 
-// Error returns status, message and the private cause: it is for logs.
+// Error returns status, message and the private cause, for logs.
 func (e *Error) Error() string {
 	text := strconv.Itoa(e.Status) + " " + e.Message
 	if e.Err != nil {
@@ -41,7 +41,7 @@ func (e *Error) Error() string {
 // Unwrap returns the private cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// JSON returns the error as an answer's body (docs/wire.md, Error bodies).
+// JSON returns the error as the body of a response (docs/wire.md, Error bodies).
 func (e *Error) JSON() []byte {
 	dst := make([]byte, 0, 128+len(e.Message))
 	dst = append(dst, `{"error":`...)
@@ -49,12 +49,11 @@ func (e *Error) JSON() []byte {
 	return append(dst, '}')
 }
 
-// Object is the value of JSON's one member.
+// Object returns the value of the only member of JSON.
 func (e *Error) Object() []byte { return e.appendObject(nil) }
 
-// Frame returns the error as the last event of a stream of ep (docs/wire.md, Errors in
-// a stream), with its blank line. On Responses its sequence number is 0; see
-// [Error.ResponsesFrame].
+// Frame returns the error as the last event of a stream of ep (docs/wire.md, Errors in a stream),
+// including the blank line. On Responses its sequence number is 0; see [Error.ResponsesFrame].
 func (e *Error) Frame(ep Endpoint) []byte {
 	if ep == Responses {
 		return e.ResponsesFrame(0)
@@ -65,9 +64,9 @@ func (e *Error) Frame(ep Endpoint) []byte {
 	return append(dst, "}\n\n"...)
 }
 
-// ResponsesFrame returns the error as the event number seq of a stream of
-// /responses. It unites the flat shape OpenAI publishes with the nested one,
-// because each alone is overlooked by some client.
+// ResponsesFrame returns the error as event number seq of a stream of /responses. It combines the
+// flat format that OpenAI documents with the nested one, because some clients recognize only one of
+// them.
 func (e *Error) ResponsesFrame(seq int64) []byte {
 	dst := make([]byte, 0, 256+2*len(e.Message))
 	dst = append(dst, "event: error\ndata: "...)
@@ -103,7 +102,7 @@ func appendNullable(dst []byte, s string) []byte {
 	return appendQuoted(dst, s)
 }
 
-// appendQuoted appends s as a JSON string; broken UTF-8 becomes U+FFFD.
+// appendQuoted appends s as a JSON string; invalid UTF-8 becomes U+FFFD.
 func appendQuoted(dst []byte, s string) []byte {
 	dst, err := jsontext.AppendQuote(dst, strings.ToValidUTF8(s, "\uFFFD"))
 	if err != nil {
@@ -112,9 +111,8 @@ func appendQuoted(dst []byte, s string) []byte {
 	return dst
 }
 
-// BadRequest returns a 400. Param names the member at fault ("max_tokens",
-// "messages[0].content") and code is OpenAI's word for the fault; both may be
-// empty.
+// BadRequest returns a 400. param names the invalid member ("max_tokens", "messages[0].content")
+// and code is OpenAI's code for the error; both may be empty.
 func BadRequest(param, code, format string, args ...any) *Error {
 	return &Error{
 		Status:  http.StatusBadRequest,

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// hostile is a word from outside: a limit or model named to spoil a message.
+// hostile is text from outside: the name of a limit or model that could spoil a message.
 const hostile = "Daily-QUOTA billing credit balance will reset at out of credits quota exhausted"
 
 // refusals has one error of every constructor.
@@ -36,7 +36,8 @@ func refusals(wait time.Duration) map[string]*Error {
 	}
 }
 
-// TestErrorBody: error is always an object, code and param strings or null (docs/wire.md, Error bodies).
+// TestErrorBody: error is always an object, code and param are strings or null (docs/wire.md, Error
+// bodies).
 func TestErrorBody(t *testing.T) {
 	for name, e := range refusals(time.Second) {
 		var top map[string]json.RawMessage
@@ -65,7 +66,7 @@ func TestErrorBody(t *testing.T) {
 	}
 }
 
-// TestErrorRetries tries the rules of docs/wire.md, Retry advice.
+// TestErrorRetries checks the rules in docs/wire.md, Retry advice.
 func TestErrorRetries(t *testing.T) {
 	spoils := regexp.MustCompile(`(?i)quota|billing|credit balance|out of credits|will reset at`)
 	for _, c := range []struct {
@@ -130,7 +131,7 @@ func TestErrorHeaders(t *testing.T) {
 	}
 }
 
-// TestErrorFrame tries the frames of docs/wire.md, Errors in a stream.
+// TestErrorFrame checks the frames in docs/wire.md, Errors in a stream.
 func TestErrorFrame(t *testing.T) {
 	e := &Error{Status: 429, Type: "rate_limit_error", Code: "rate_limit_exceeded", Message: "a\n\"b\""}
 	object := `{"message":"a\n\"b\"","type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"}`

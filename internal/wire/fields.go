@@ -1,21 +1,19 @@
 package wire
 
-// reader reads the value of a member into the request being scanned. It is
-// never called on null, which counts as absent.
+// reader reads the value of a member into the request being scanned. It is never called on null,
+// which counts as absent.
 type reader func(s *scanner) error
 
-// fields are the members of one kind of object that we know. Names mapped to
-// nil are known and cost nothing.
+// fields are the known members of one kind of object. Names mapped to nil are known and free.
 type fields struct {
 	read map[string]reader
 	// folded maps the folded form of a priced name to the name.
 	folded map[string]string
-	// other reads the value of a member we do not know; nil notes what it mentions.
+	// other reads the value of an unknown member; nil records what it mentions.
 	other func(s *scanner, name []byte) error
 }
 
-// maxFolded bounds the folded form of priced names, so that folding needs no
-// memory but a small array.
+// maxFolded bounds the folded form of priced names, so that folding needs only a small array.
 const maxFolded = 32
 
 func newFields(read map[string]reader, other func(*scanner, []byte) error) *fields {
@@ -44,11 +42,11 @@ func (f *fields) twin(name []byte) string {
 	return f.folded[string(folded)]
 }
 
-// fold appends to dst what a lax decoder may take name for: lower case,
-// without the separators that snake case and camel case differ in, and with
-// the letters that some case mappings equate with ASCII ones (the Kelvin sign,
-// the long s, the dotted and dotless i). It gives up on names that hold
-// anything else or outgrow dst: none of ours folds to those.
+// fold appends to dst a normalized name, to detect names that a lax decoder may equate: lower case,
+// without the separators in which snake case and camel case differ, and with the letters that some
+// case mappings equate with ASCII ones (the Kelvin sign, the long s, the dotted and dotless i). It
+// returns false for names that contain anything else or do not fit in dst: none of ours folds to
+// those.
 func fold(dst, name []byte) ([]byte, bool) {
 	for _, r := range string(name) {
 		switch {

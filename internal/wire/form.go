@@ -12,21 +12,20 @@ import (
 	"unicode/utf8"
 )
 
-// File is a part of a form that holds a file.
+// File is a part of a form that contains a file.
 type File struct {
 	// Field is the part's name, without [].
 	Field string
 	// Size is in bytes.
 	Size int64
-	// Head is the beginning of the file, at most 4 KB.
+	// Head is the start of the file, at most 4 KB.
 	Head []byte
 }
 
-// Form is how a request came that is multipart/form-data. Its bytes are not kept
-// here: [Form.Source] reads them again.
+// Form describes a multipart/form-data request. Its bytes are not stored here: [Form.Source] reads
+// them again.
 type Form struct {
-	// Type is the Content-Type with the boundary by which the form was read, in words
-	// of our own.
+	// Type is a newly built Content-Type with the boundary by which the form was read.
 	Type string
 	// Size is the length of the whole body in bytes.
 	Size int64
@@ -34,12 +33,12 @@ type Form struct {
 	Source io.ReaderAt
 
 	texts []formValue // the fields that may be sent with another value, in order
-	named string      // the model the path names, when the form names another or none
-	lead  string      // what begins a part that names the model
+	named string      // the model in the path if the form names another one or none
+	lead  string      // the start of a part that names the model
 }
 
 const (
-	maxFormFields = 256 << 10 // bytes of all values that are not files
+	maxFormFields = 256 << 10 // bytes of all values except files
 	maxFormParts  = 256
 	fileHead      = 4 << 10
 )
@@ -80,22 +79,21 @@ func formStream(s *formScanner, value string) error {
 		clip([]byte(value)))
 }
 
-// formText notes a text that is part of the prompt.
+// formText records a text that is part of the prompt.
 func formText(s *formScanner, value string) error {
 	s.texts = append(s.texts, value)
 	return nil
 }
 
-// formReference notes a recording of a speaker given as a data URL: it is
-// listened to as well.
+// formReference records a recording of a speaker given as a data URL, because the model listens to
+// it as well.
 func formReference(s *formScanner, value string) error {
 	s.req.Creation.Files = append(s.req.Creation.Files,
 		File{Field: "known_speaker_references", Size: int64(len(value)) * 3 / 4})
 	return nil
 }
 
-// formFields are the fields of forms that a price depends on; many marks those
-// that may come several times.
+// formFields are the form fields that affect the price; formMany marks fields that may be repeated.
 var (
 	formFields = map[string]formField{
 		"model":          formWord("model", func(r *Request) *string { return &r.Model }),
@@ -117,7 +115,7 @@ var (
 			return &r.Creation.Frames
 		}),
 	}
-	// formPlain are the other fields of OpenAI's API: they cost nothing.
+	// formPlain are the other fields of OpenAI's API, which are free.
 	formPlain = map[string]bool{
 		"background": true, "chunking_strategy": true, "frame_duration_ms": true, "include": true,
 		"known_speaker_names": true,
@@ -131,7 +129,7 @@ var (
 	formFolded = foldedForm()
 )
 
-// foldedForm maps the folded forms of names that matter to the names.
+// foldedForm maps the folded forms of the relevant names to the names.
 func foldedForm() map[string]string {
 	out := map[string]string{}
 	add := func(name string) {
@@ -158,20 +156,18 @@ type formScanner struct {
 	seen   map[string]bool
 	fields int // bytes of values so far
 	texts  []string
-	digest bytes.Buffer // fields, and digests of files, as they will stand in Body
+	digest bytes.Buffer // fields, and digests of files, as they will be in Body
 }
 
-// ScanForm reads a request body of ep that is multipart/form-data from r, in
-// constant memory, to its end. Files are not kept: of each there is its size and
-// its beginning. The Request's Body is not what came but a description of it in
-// JSON, by which two equal forms are equal; what is sent on is read from
-// Form.Source, which the caller sets.
+// ScanForm reads a multipart/form-data request body of ep from r to its end, in constant memory. Of
+// each file it keeps only the size and the start. The Request's Body is not the form but a JSON
+// description of it, in which equal forms are equal; what is forwarded is read from Form.Source,
+// which the caller sets.
 //
-// Refused are, with an [*Error] of status 400, forms that two readers could
-// understand differently: a line end that is not CRLF before a boundary, a name
-// twice, an encoded part, a name that differs from a priced one in spelling.
-// Other errors are those of r. Model is what the path names, or "": it counts
-// whatever the form says.
+// It refuses, with an [*Error] of status 400, forms that two readers could understand differently:
+// a line end other than CRLF before a boundary, a duplicate name, an encoded part, a name that
+// differs from a priced one in spelling. Other errors are those of r. model is the model in the
+// path, or ""; it overrides the form.
 func ScanForm(ep Endpoint, model, contentType string, r io.Reader) (*Request, error) {
 	boundary, err := formBoundary(contentType)
 	if err != nil {
@@ -217,7 +213,7 @@ func (s *formScanner) part(p formPart) error {
 	name := strings.TrimSuffix(p.name, "[]")
 	if base, _, list := strings.Cut(p.name, "["); list && (name != base || !formMany[base]) &&
 		(formFields[base] != nil || formFiles[base]) {
-		return BadRequest(base, "invalid_value", "The name '%s' makes a list of '%s', which takes one value.",
+		return BadRequest(base, "invalid_value", "The field '%s' is a list, but '%s' takes one value.",
 			clip([]byte(p.name)), base)
 	}
 	if err := s.once(name); err != nil {
@@ -225,13 +221,13 @@ func (s *formScanner) part(p formPart) error {
 	}
 	if p.file || formFiles[name] {
 		if !formFiles[name] {
-			return BadRequest(clip([]byte(name)), "unknown_parameter", "The file '%s' is none this endpoint takes.",
+			return BadRequest(clip([]byte(name)), "unknown_parameter", "This endpoint does not take a file named '%s'.",
 				clip([]byte(name)))
 		}
 		return s.file(name)
 	}
 	if p.coded {
-		return badForm("the value of a field is not in UTF-8")
+		return badForm("a field is not encoded in UTF-8")
 	}
 	start := s.at
 	value, err := s.value(maxFormFields - s.fields)
@@ -258,8 +254,8 @@ func (s *formScanner) part(p formPart) error {
 	return nil
 }
 
-// formKind is what a field called so names, as in image[0][file_id]; empty: nothing
-// that is kept.
+// formKind returns the kind of thing that a field with this name refers to, as in
+// image[0][file_id]; empty if none.
 func formKind(name string) RefKind {
 	parts := strings.FieldsFunc(name, func(r rune) bool { return r == '[' || r == ']' || r == '.' })
 	for _, part := range parts {
@@ -272,7 +268,7 @@ func formKind(name string) RefKind {
 	return ""
 }
 
-// once refuses a name that comes twice or may be taken for another.
+// once refuses a duplicate name, or one that may be mistaken for another.
 func (s *formScanner) once(name string) error {
 	var buf [maxFolded]byte
 	folded, ok := fold(buf[:0], []byte(name))
@@ -287,7 +283,7 @@ func (s *formScanner) once(name string) error {
 	return nil
 }
 
-// file reads a file to its end and keeps its beginning, size and digest.
+// file reads a file to its end and keeps its start, size and digest.
 func (s *formScanner) file(name string) error {
 	f, sum := File{Field: name}, sha256.New()
 	err := s.data(func(b []byte) error {
@@ -306,7 +302,7 @@ func (s *formScanner) file(name string) error {
 	return nil
 }
 
-// note adds a field to what stands for the form.
+// note adds a field to the description of the form.
 func (s *formScanner) note(name, value string) {
 	s.digest.WriteByte(',')
 	s.digest.Write(appendQuoted(nil, name))
@@ -314,7 +310,7 @@ func (s *formScanner) note(name, value string) {
 	s.digest.Write(appendQuoted(nil, value))
 }
 
-// body makes the request's Body and its Inputs, which point into it.
+// body builds the request's Body and its Inputs, which point into it.
 func (s *formScanner) body() {
 	r := s.req
 	r.Body = []byte(`{"texts":[`)
@@ -329,7 +325,7 @@ func (s *formScanner) body() {
 	r.Body = append(append(append(r.Body, ']'), s.digest.Bytes()...), '}')
 }
 
-// finish checks what only the whole form shows.
+// finish checks what is known only after the whole form was read.
 func (s *formScanner) finish() error {
 	file := "file"
 	if s.req.Endpoint.Pictures() {

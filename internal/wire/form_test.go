@@ -38,7 +38,7 @@ func TestScanForm(t *testing.T) {
 	}
 }
 
-// TestFormModel: of a form only the model changes, at its place.
+// TestFormModel: only the model in a form changes, in place.
 func TestFormModel(t *testing.T) {
 	body := fileIs + modelIs + formEnds
 	r, err := ScanForm(Transcriptions, "", formType, strings.NewReader(body))
@@ -60,7 +60,7 @@ func TestFormModel(t *testing.T) {
 	}
 }
 
-// TestFormOfAPath: the model of the path counts, and gets a part where there is none.
+// TestFormOfAPath: the model in the path counts, and gets a part if the form has none.
 func TestFormOfAPath(t *testing.T) {
 	part := strings.Replace(modelIs, "whisper-1", "large-v3", 1)
 	for body, want := range map[string]string{
@@ -81,7 +81,7 @@ func TestFormOfAPath(t *testing.T) {
 	}
 }
 
-// TestFormIdentity: equal forms are equal whatever their boundary, others not.
+// TestFormIdentity: equal forms are equal whatever their boundary, and different ones are not.
 func TestFormIdentity(t *testing.T) {
 	scan := func(boundary, text string) string {
 		body := strings.ReplaceAll(fileIs+modelIs+formEnds, "--xx", "--"+boundary)
@@ -140,7 +140,7 @@ func TestFormRefused(t *testing.T) {
 	}
 }
 
-// FuzzScanForm: what we take for the model, the standard library does too.
+// FuzzScanForm: the standard library reads the same model as we do.
 func FuzzScanForm(f *testing.F) {
 	f.Add(fileIs + modelIs + formEnds)
 	f.Add(modelIs + fileIs + "--xx--")
@@ -204,7 +204,7 @@ func TestLengths(t *testing.T) {
 		"MPEG 1":     {"\xff\xfb\x90\xc4", "", 500, true},                                     // 128 kbit/s
 		"MPEG 2":     {"\xff\xf3\x80\xc4", "mp3", 1000, true},                                 // 64 kbit/s
 		"tagged":     {"ID3\x04\x00\x00\x00\x00\x00\x02..\xff\xfb\x90\xc4", "mp3", 500, true}, // 128 kbit/s
-		"free rate":  {"\xff\xfb\x00\xc4", "mp3", 0, false},                                   // none told
+		"free rate":  {"\xff\xfb\x00\xc4", "mp3", 0, false},                                   // none given
 		"opus":       {"OggS", "opus", 0, false},                                              //
 		"raw":        {"", "pcm", 167, true},                                                  //
 		"wrong name": {"\xff\xfb\x90\xc4", "aac", 0, false},                                   //

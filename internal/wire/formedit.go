@@ -5,14 +5,13 @@ import (
 	"io"
 )
 
-// formValue is a field of a form whose value may be replaced.
+// formValue is a form field whose value may be replaced.
 type formValue struct {
 	name, value string
 	at          Span
 }
 
-// Value returns the value of the model or of an identifier of end users, and whether the
-// form has it.
+// Value returns the value of the model or of an end-user identifier, and whether the form has it.
 func (f *Form) Value(name string) (string, bool) {
 	for _, t := range f.texts {
 		if t.name == name {
@@ -22,7 +21,7 @@ func (f *Form) Value(name string) (string, bool) {
 	return "", false
 }
 
-// rewrite is [Request.Rewrite] for forms, of which only the fields in formEdited can change.
+// rewrite is [Request.Rewrite] for forms, in which only the fields in formEdited can change.
 func (f *Form) rewrite(edits []Edit) Body {
 	values := map[string][]byte{}
 	if f.named != "" {
@@ -70,7 +69,7 @@ func (f *Form) reader(list []splice) io.Reader {
 	return io.MultiReader(append(parts, rest)...)
 }
 
-// part is a part that names the model, to stand before all others.
+// part returns a part that names the model, to be inserted before all others.
 func (f *Form) part(model []byte) []byte {
 	return append(append([]byte(f.lead), model...), "\r\n"...)
 }

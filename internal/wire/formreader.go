@@ -10,19 +10,19 @@ import (
 	"strings"
 )
 
-// formReader reads multipart/form-data strictly and says where everything
-// stands, which mime/multipart does not.
+// formReader reads multipart/form-data strictly and reports where everything is, which
+// mime/multipart does not.
 type formReader struct {
 	in   *bufio.Reader
 	dash []byte // "--" and the boundary
 	at   int64  // offset of the next byte
 }
 
-// formPart is the head of a part.
+// formPart is the header of a part.
 type formPart struct {
 	name  string
 	file  bool
-	coded bool // its text is in another charset than UTF-8, which some readers heed
+	coded bool // its text is in a charset other than UTF-8, which some readers honor
 }
 
 const (
@@ -34,8 +34,8 @@ func badForm(what string) *Error {
 	return BadRequest("", "invalid_form", "We could not parse the multipart form of your request: %s.", what)
 }
 
-// plainForm is a Content-Type of a form with one plain boundary. Servers read another
-// boundary than each other where there are two, or one that is encoded or continued.
+// plainForm matches a Content-Type with one plain boundary. Servers disagree on the boundary if
+// there are two, or if it is encoded or continued.
 var plainForm = regexp.MustCompile(`^(?i:multipart/form-data) *; *(?i:boundary)=("?)([0-9A-Za-z'()+_,./:=?-]{1,70})("?)$`)
 
 // formBoundary returns the boundary that a form's Content-Type names.
@@ -47,7 +47,7 @@ func formBoundary(contentType string) (string, error) {
 	}
 	m := plainForm.FindStringSubmatch(contentType)
 	if err != nil || m == nil || m[1] != m[3] {
-		return "", badForm("its Content-Type must have one plain boundary and no other parameter")
+		return "", badForm("its Content-Type must have exactly one boundary and no other parameters")
 	}
 	return m[2], nil
 }
@@ -56,8 +56,8 @@ func newFormReader(boundary string, r io.Reader) *formReader {
 	return &formReader{in: bufio.NewReaderSize(r, formBuffer), dash: []byte("--" + boundary)}
 }
 
-// next goes to the next part, whose data the caller must read to its end. The
-// end of the form is io.EOF; what follows it has been read then.
+// next advances to the next part, whose data the caller must read to its end. At the end of the
+// form it returns io.EOF, after reading what follows the form.
 func (f *formReader) next() (formPart, error) {
 	if f.at == 0 {
 		start, err := f.in.Peek(len(f.dash))
@@ -72,7 +72,7 @@ func (f *formReader) next() (formPart, error) {
 	case line == "--":
 		return formPart{}, f.rest()
 	case err != nil:
-		return formPart{}, f.short(err, "it ends in a boundary")
+		return formPart{}, f.short(err, "it ends in the middle of a boundary")
 	default:
 		return formPart{}, badForm("a boundary is followed by other text")
 	}
@@ -86,7 +86,7 @@ func (f *formReader) head() (formPart, error) {
 	for {
 		line, err := f.line(left)
 		if err != nil {
-			return p, f.short(err, "a part has no end of its header")
+			return p, f.short(err, "the header of a part is incomplete")
 		}
 		if line == "" {
 			break
@@ -95,9 +95,9 @@ func (f *formReader) head() (formPart, error) {
 		name, value, ok := strings.Cut(line, ":")
 		switch {
 		case !ok || name != strings.TrimSpace(name) || p.name != "" && strings.EqualFold(name, "Content-Disposition"):
-			return p, badForm("a part's header is not clear")
+			return p, badForm("the header of a part is malformed")
 		case strings.EqualFold(name, "Content-Transfer-Encoding"):
-			return p, badForm("a part is encoded; send it as it is")
+			return p, badForm("a part has a Content-Transfer-Encoding; send its bytes unencoded")
 		case strings.EqualFold(name, "Content-Type"):
 			p.coded = p.coded || otherCharset(value)
 		case strings.EqualFold(name, "Content-Disposition"):
@@ -121,13 +121,13 @@ func otherCharset(contentType string) bool {
 	return err != nil || given && !strings.EqualFold(charset, "utf-8")
 }
 
-// disposition reads a part's name. A name in the form of RFC 5987 is one that
-// some readers do not see.
+// disposition returns a part's name. It refuses names in the format of RFC 5987, which some readers
+// ignore.
 func disposition(value string) (formPart, error) {
 	kind, params, err := mime.ParseMediaType(value)
 	lower := strings.ReplaceAll(strings.ToLower(value), "filename*", "")
 	if err != nil || kind != "form-data" || params["name"] == "" || strings.Contains(lower, "name*") {
-		return formPart{}, badForm("a part's Content-Disposition is not clear")
+		return formPart{}, badForm("the Content-Disposition of a part is malformed or ambiguous")
 	}
 	_, file := params["filename"]
 	return formPart{name: params["name"], file: file}, nil
@@ -139,7 +139,7 @@ func (f *formReader) line(most int) (string, error) {
 	f.at += int64(len(text))
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull) || len(text) > most:
-		return "", badForm("a part's header is too long")
+		return "", badForm("the header of a part is too long")
 	case err != nil:
 		return string(text), err
 	case !bytes.HasSuffix(text, []byte("\r\n")):
@@ -149,22 +149,22 @@ func (f *formReader) line(most int) (string, error) {
 }
 
 func (f *formReader) skip(n int) {
-	f.in.Discard(n) //nolint:errcheck // they have been peeked at
+	f.in.Discard(n) //nolint:errcheck // cannot fail, they were peeked
 	f.at += int64(n)
 }
 
-// data hands on a part's bytes piece by piece, up to the boundary and without
-// the line end before it, and goes behind the boundary.
+// data passes on a part's bytes piece by piece, up to the boundary and without the line end before
+// it, and advances past the boundary.
 func (f *formReader) data(take func([]byte) error) error {
 	for {
 		buf, err := f.in.Peek(formBuffer)
 		if len(buf) == 0 || err != nil && !errors.Is(err, io.EOF) {
-			return f.short(err, "a part has no end")
+			return f.short(err, "no boundary follows a part")
 		}
 		ended := err != nil
 		if i := bytes.Index(buf, f.dash); i >= 0 {
 			if i < 2 || buf[i-2] != '\r' || buf[i-1] != '\n' {
-				return badForm("a boundary does not stand at the beginning of a line")
+				return badForm("a boundary is not at the start of a line")
 			}
 			if err := take(buf[:i-2]); err != nil {
 				return err
@@ -173,9 +173,9 @@ func (f *formReader) data(take func([]byte) error) error {
 			return nil
 		}
 		if ended {
-			return f.short(io.EOF, "a part has no end")
+			return f.short(io.EOF, "no boundary follows a part")
 		}
-		n := len(buf) - len(f.dash) - 1 // the boundary and its line end may begin in what is left
+		n := len(buf) - len(f.dash) - 1 // the boundary and its line end may begin in the remainder
 		if err := take(buf[:n]); err != nil {
 			return err
 		}
@@ -183,13 +183,13 @@ func (f *formReader) data(take func([]byte) error) error {
 	}
 }
 
-// value reads a part that must not be longer than most bytes.
+// value reads a part of at most most bytes.
 func (f *formReader) value(most int) ([]byte, error) {
 	var out []byte
 	err := f.data(func(b []byte) error {
 		if len(out)+len(b) > most {
 			return BadRequest("", "form_too_large",
-				"The fields of the form that are not files are too large: more than %d bytes together.", maxFormFields)
+				"The non-file fields of the form have more than %d bytes in total.", maxFormFields)
 		}
 		out = append(out, b...)
 		return nil
@@ -197,14 +197,14 @@ func (f *formReader) value(most int) ([]byte, error) {
 	return out, err
 }
 
-// rest reads what follows the form. Only a line end may.
+// rest reads what follows the form, which may only be white space.
 func (f *formReader) rest() error {
 	var buf [64]byte
 	for {
 		n, err := f.in.Read(buf[:])
 		f.at += int64(n)
 		if len(bytes.Trim(buf[:n], "\r\n \t")) > 0 {
-			return badForm("it goes on behind its last boundary")
+			return badForm("data follows its last boundary")
 		}
 		if err != nil {
 			return err
@@ -212,7 +212,7 @@ func (f *formReader) rest() error {
 	}
 }
 
-// short tells a form that breaks off from a failure to read it.
+// short distinguishes a truncated form from a failure to read it.
 func (f *formReader) short(err error, what string) error {
 	var e *Error
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, bufio.ErrBufferFull) {

@@ -1,15 +1,14 @@
 package wire
 
-// Generated is what a whole answer shows of what was generated.
+// Generated is the generated part of a complete answer.
 type Generated struct {
-	Text    []byte // as in [Chunk], of all answers
-	Answers int64  // of a choice each
-	Calls   int64  // calls of tools
+	Text    []byte // as in [Chunk], of all choices
+	Answers int64  // number of choices
+	Calls   int64  // number of tool calls
 }
 
-// ScanGenerated reads the text of a whole answer of ep. It is as tolerant as
-// [ParseUsage]. It is false when ep generates no text, or the answer is not a
-// JSON object.
+// ScanGenerated reads the text of a complete answer of ep. It is as tolerant as [ParseUsage]. It
+// returns false if ep generates no text, or the answer is not a JSON object.
 func ScanGenerated(ep Endpoint, answer []byte) (Generated, bool) {
 	switch ep {
 	case ChatCompletions, Completions:
@@ -24,11 +23,11 @@ func ScanGenerated(ep Endpoint, answer []byte) (Generated, bool) {
 	return Generated{Text: r.chunk.Text, Answers: r.choices, Calls: r.calls}, err == nil
 }
 
-// unbilled are the strings of a response's items that no model generates.
+// unbilled are the strings in a response's items that no model generates.
 var unbilled = map[string]bool{"id": true, "type": true, "status": true, "role": true, "call_id": true}
 
-// scanResponse takes all strings of the output but those that say what an item is:
-// what an item of a kind to come generates is then not missed.
+// scanResponse takes all strings of the output except those that describe an item, so that the
+// output of future item types is included.
 func scanResponse(answer []byte) (Generated, bool) {
 	r := chunkReader{answerReader: answerReader{lexer: lenient(answer)}}
 	g := Generated{}

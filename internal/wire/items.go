@@ -1,17 +1,17 @@
 package wire
 
-// item is what we read of the item of a Responses input at hand.
+// item is what was read of the current item of a Responses input.
 type item struct {
 	kind, id  string
-	texts     int    // the request's texts before it
-	encrypted bool   // its content is there, encrypted
-	content   bool   // has a member content
-	part      string // the type of the part of content at hand
+	texts     int    // number of the request's texts before it
+	encrypted bool   // it has encrypted content
+	content   bool   // it has a member content
+	part      string // type of the current part of content
 	image     Image
 }
 
-// whole lists the types of items whose content is all in the request, so that
-// an id does not stand for anything.
+// whole lists the types of items whose content is completely in the request, so that an id does not
+// refer to anything.
 var whole = map[string]bool{
 	"message": true, "function_call": true, "function_call_output": true, "custom_tool_call": true,
 	"custom_tool_call_output": true,
@@ -39,8 +39,7 @@ var itemFields = newFields(map[string]reader{
 	"phase":      nil,
 }, readOther)
 
-// readItems reads the input: a text, or items of every type. Each is a message
-// to those who count it.
+// readItems reads the input: a text, or items of any type. Each counts as a message.
 func readItems(s *scanner) error {
 	r := s.req
 	switch s.peek() {
@@ -124,7 +123,7 @@ var responsesPartFields = newFields(map[string]reader{
 	"logprobs":    nil,
 }, readOtherContent)
 
-// readPart reads a part of content. A picture's detail may come before it.
+// readPart reads a part of content. A picture's detail may precede it.
 func readPart(s *scanner, param string) error {
 	s.item.image, s.item.part = Image{}, ""
 	named := len(s.req.Refs)
@@ -150,7 +149,7 @@ func readPartFile(s *scanner) error {
 	return err
 }
 
-// readPartURL reads the address of a file, which the provider fetches.
+// readPartURL reads the URL of a file that the provider fetches.
 func readPartURL(s *scanner) error {
 	_, err := s.stringAt("input[].content[].file_url")
 	m := s.message()

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// maxInt is the largest integer we take in a request: 2^31-1.
+// maxInt is the largest integer accepted in a request: 2^31-1.
 const maxInt = math.MaxInt32
 
-// maxWord bounds strings that name something: models, tiers, formats.
+// maxWord bounds strings that are names: models, tiers, formats.
 const maxWord = 512
 
-// param fills the brackets of template with the current indexes.
+// param inserts the current indexes in the brackets of template.
 func (s *scanner) param(template string) string {
 	for _, i := range s.index {
 		template = strings.Replace(template, "[]", "["+strconv.Itoa(i)+"]", 1)
@@ -47,7 +47,7 @@ func (s *scanner) wrongType(param, want string) error {
 	return BadRequest(param, "invalid_type", "Invalid type for '%s': expected %s, but got %s instead.", param, want, got)
 }
 
-// stringAt reads a string and returns where it stands, quotes included.
+// stringAt reads a string and returns its span, quotes included.
 func (s *scanner) stringAt(param string) (Span, error) {
 	if s.peek() != '"' {
 		return Span{}, s.wrongType(param, "a string")
@@ -57,7 +57,7 @@ func (s *scanner) stringAt(param string) (Span, error) {
 	return Span{start, s.pos}, err
 }
 
-// word reads a short string. The common ones cost no memory.
+// word reads a short string. Common ones need no allocation.
 func (s *scanner) word(param string) (string, error) {
 	at, err := s.stringAt(param)
 	if err != nil {
@@ -102,7 +102,7 @@ func (s *scanner) boolean(param string) (bool, error) {
 	return false, s.wrongType(param, "a boolean")
 }
 
-// integer reads a whole number from lo to hi.
+// integer reads an integer from lo to hi.
 func (s *scanner) integer(param string, lo, hi int64) (int64, error) {
 	if c := s.peek(); c != '-' && !isDigit(c) {
 		return 0, s.wrongType(param, "an integer")
@@ -144,8 +144,7 @@ func (s *scanner) words(param string) ([]string, error) {
 	return list, err
 }
 
-// raw reads a value of the kind that begins with the given byte, and returns
-// where it stands.
+// raw reads a value that starts with the byte first, and returns its span.
 func (s *scanner) raw(param string, first byte) (Span, error) {
 	if s.peek() != first {
 		want := "an object"

@@ -2,13 +2,12 @@ package wire
 
 import "slices"
 
-// What follows reads JSON member by member, in place, for those who write it
-// anew in another form. It takes what a lenient reader does: any white space,
-// names that come twice, surrogates without their other half.
+// The functions below read JSON member by member, in place, to convert it to another format. They
+// are lenient: they accept any white space, duplicate names and unpaired surrogates.
 
-// EachMember calls member with every name and raw value of a JSON object, in
-// order; both are valid only during the call. The error is member's, or that of
-// what is no JSON object.
+// EachMember calls member with every name and raw value of a JSON object, in order; both are valid
+// only during the call. It returns the error of member, or a syntax error if object is not a JSON
+// object.
 func EachMember(object []byte, member func(name, value []byte) error) error {
 	l := lenient(object)
 	l.space()
@@ -21,8 +20,8 @@ func EachMember(object []byte, member func(name, value []byte) error) error {
 	})
 }
 
-// EachItem calls item with every raw value of a JSON array, in order. The error
-// is item's, or that of what is no JSON array.
+// EachItem calls item with every raw value of a JSON array, in order. It returns the error of item,
+// or a syntax error if array is not a JSON array.
 func EachItem(array []byte, item func(i int, value []byte) error) error {
 	l := lenient(array)
 	l.space()
@@ -35,11 +34,10 @@ func EachItem(array []byte, item func(i int, value []byte) error) error {
 	})
 }
 
-// AppendQuoted appends s as a JSON string; broken UTF-8 becomes U+FFFD.
+// AppendQuoted appends s as a JSON string; invalid UTF-8 becomes U+FFFD.
 func AppendQuoted(dst []byte, s string) []byte { return appendQuoted(dst, s) }
 
-// Word returns the text of a raw JSON string, cut at 512 bytes, and "" for any
-// other value.
+// Word returns the text of a raw JSON string, truncated to 512 bytes, and "" for any other value.
 func Word(raw []byte) string {
 	if !IsString(raw) {
 		return ""
@@ -51,8 +49,8 @@ func Word(raw []byte) string {
 // IsString reports whether a raw JSON value is a string.
 func IsString(raw []byte) bool { return len(raw) >= 2 && raw[0] == '"' }
 
-// Member returns the raw value of a top-level member, nil when the request does
-// not have it or has null.
+// Member returns the raw value of a top-level member; nil if the request does not have it or has
+// null.
 func (r *Request) Member(name string) []byte {
 	k := r.find(name)
 	if k < 0 {
@@ -65,19 +63,19 @@ func (r *Request) Member(name string) []byte {
 	return v
 }
 
-// OfChat reports whether a name is a member of a chat completion request.
+// OfChat reports whether name is a member of a chat completion request.
 func OfChat(name string) bool {
 	_, ok := chatFields.read[name]
 	return ok
 }
 
-// AppendEcho appends the members of a request to Responses that its response
-// repeats, each behind a comma, but for those named in except.
+// AppendEcho appends the members of a Responses request that its response repeats, each preceded by
+// a comma, except those named in except.
 func AppendEcho(dst, request []byte, except ...string) []byte {
 	given := map[string][]byte{}
 	l := lenient(request)
 	l.space()
-	_ = l.object(func(name []byte) error { // what cannot be read again is left out
+	_ = l.object(func(name []byte) error { // what cannot be read is left out
 		v, err := l.value()
 		given[string(name)] = request[v.Start:v.End]
 		return err

@@ -7,28 +7,26 @@ import (
 	"math"
 )
 
-// lexer reads one JSON document from a byte slice, in place. A strict lexer
-// accepts exactly what jsontext accepts by default, within its bounds: it
-// refuses names that appear twice in an object and unpaired surrogates (its
-// caller checks the UTF-8 of the whole document beforehand). A lenient one
-// takes both; it is for what providers send.
+// lexer reads one JSON document from a byte slice, in place. A strict lexer accepts exactly what
+// jsontext accepts by default, within its bounds: it refuses duplicate names in an object and
+// unpaired surrogates (its caller checks the UTF-8 of the whole document beforehand). A lenient one
+// accepts both; it is for data from providers.
 //
-// Methods leave pos behind what they read, or at the fault when they fail.
+// Methods leave pos after what they read, or at the fault if they fail.
 type lexer struct {
 	buf    []byte
 	pos    int
-	depth  int // how much deeper the document may go
-	tokens int // how many more names and values it may have
+	depth  int // remaining nesting depth
+	tokens int // remaining names and values
 	strict bool
 
-	rawName Span // the name read last, with its quotes
+	rawName Span // the last name, with its quotes
 
-	// names are the decoded names seen so far in each object being read,
-	// innermost last.
+	// names are the decoded names seen so far in each object being read, innermost last.
 	names [][]byte
 }
 
-// Faults of a document. The lexer's pos says where.
+// Faults of a document. The lexer's pos is their position.
 var (
 	errEnd       = errors.New("the document ends too early")
 	errChar      = errors.New("unexpected character")
@@ -42,20 +40,19 @@ var (
 	errTrailing  = errors.New("data after the document")
 )
 
-// manyNames is the number of names in one object from which on their hashes
-// replace the walk over all names so far.
+// manyNames is the number of names in one object from which on hashes replace a linear search of
+// all names so far.
 const manyNames = 32
 
-// maxLenientDepth bounds the nesting, and so our stack, of what providers send.
+// maxLenientDepth bounds the nesting of data from providers, and so our stack.
 const maxLenientDepth = 10_000
 
-// lenient returns a lexer for what a provider sends. Its length is bounded by
-// whoever received it.
+// lenient returns a lexer for data from a provider, whose length the receiver has bounded.
 func lenient(b []byte) lexer {
 	return lexer{buf: b, depth: maxLenientDepth, tokens: math.MaxInt}
 }
 
-// space moves pos over white space.
+// space skips white space.
 func (l *lexer) space() {
 	for l.pos < len(l.buf) {
 		switch l.buf[l.pos] {
@@ -67,8 +64,8 @@ func (l *lexer) space() {
 	}
 }
 
-// peek returns the byte at pos, or 0 at the end. (A NUL in the document is not
-// valid anywhere, so the two need no telling apart until the error.)
+// peek returns the byte at pos, or 0 at the end. A NUL is not valid anywhere in a document, so the
+// two need not be distinguished until the error is reported.
 func (l *lexer) peek() byte {
 	if l.pos < len(l.buf) {
 		return l.buf[l.pos]
@@ -84,7 +81,7 @@ func (l *lexer) unexpected() error {
 	return errChar
 }
 
-// count takes one name or value from the allowance.
+// count deducts one name or value from the allowance.
 func (l *lexer) count() error {
 	l.tokens--
 	if l.tokens < 0 {
@@ -93,8 +90,8 @@ func (l *lexer) count() error {
 	return nil
 }
 
-// object reads the object at pos and calls field with pos on each value, which
-// field must read. The name is only valid during the call.
+// object reads the object at pos and calls field with pos at each value, which field must read. The
+// name is valid only during the call.
 func (l *lexer) object(field func(name []byte) error) error {
 	if err := l.open('{'); err != nil {
 		return err
@@ -116,8 +113,7 @@ func (l *lexer) object(field func(name []byte) error) error {
 	}
 }
 
-// array reads the array at pos and calls item with pos on each element, which
-// item must read.
+// array reads the array at pos and calls item with pos at each element, which item must read.
 func (l *lexer) array(item func(i int) error) error {
 	if err := l.open('['); err != nil {
 		return err
@@ -148,8 +144,8 @@ func (l *lexer) open(bracket byte) error {
 	return nil
 }
 
-// next moves to the nth element of an object or array, or over its closing
-// bracket: then, and on a fault, more is false.
+// next advances to the nth element of an object or array. At the closing bracket, which it skips,
+// and on a fault, more is false.
 func (l *lexer) next(n int, closing byte) (more bool, err error) {
 	l.space()
 	c := l.peek()
@@ -169,9 +165,8 @@ func (l *lexer) next(n int, closing byte) (more bool, err error) {
 	return true, nil
 }
 
-// name reads a member's name and the colon behind it, and checks that the
-// object, whose names start at l.names[first], does not have it yet. Set is
-// the object's own, used once it has many names.
+// name reads a member's name and the colon after it, and checks that it is new in the object, whose
+// names start at l.names[first]. set belongs to the object and is used once it has many names.
 func (l *lexer) name(first int, set *map[uint64]struct{}) ([]byte, error) {
 	start := l.pos
 	if err := l.string(); err != nil {
@@ -195,9 +190,9 @@ func (l *lexer) name(first int, set *map[uint64]struct{}) ([]byte, error) {
 	return name, nil
 }
 
-// newName notes name and reports whether the object did not have it yet. An
-// object of many names keeps their hashes, so that the time it takes stays
-// linear; a hash seen before is looked into.
+// newName records name and reports whether it is new in the object. An object with many names has a
+// set of hashes, so that the time stays linear; if a hash is already present, the names are
+// compared.
 func (l *lexer) newName(name []byte, first int, set *map[uint64]struct{}) bool {
 	seen := l.names[first:]
 	if *set != nil {
@@ -224,7 +219,7 @@ func (l *lexer) newName(name []byte, first int, set *map[uint64]struct{}) bool {
 
 var nameSeed = maphash.MakeSeed()
 
-// skip reads the value at pos, whatever it is.
+// skip reads any value at pos.
 func (l *lexer) skip() error {
 	switch l.peek() {
 	case '"':
@@ -246,7 +241,7 @@ func (l *lexer) skip() error {
 func (l *lexer) skipMember([]byte) error { return l.skip() }
 func (l *lexer) skipItem(int) error      { return l.skip() }
 
-// value reads the value at pos, whatever it is, and returns where it stands.
+// value reads any value at pos and returns its span.
 func (l *lexer) value() (Span, error) {
 	start := l.pos
 	err := l.skip()
@@ -315,8 +310,8 @@ func (l *lexer) digits() error {
 	return nil
 }
 
-// badNumber returns the fault of a number whose digits at start end at i. What
-// does not even begin like a number is an unexpected character.
+// badNumber returns the fault of a number whose digits at start end at i. If it does not even start
+// like a number, the fault is an unexpected character.
 func (l *lexer) badNumber(i, start int) error {
 	if i == l.pos {
 		return l.unexpected()

@@ -15,7 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// accepts reports whether the lexer takes b as one document.
+// accepts reports whether the lexer accepts b as one document.
 func accepts(b []byte, strict bool) bool {
 	if strict && !utf8.Valid(b) {
 		return false
@@ -29,7 +29,7 @@ func accepts(b []byte, strict bool) bool {
 	return l.pos == len(b)
 }
 
-// jsontextAccepts is the judge of accepts.
+// jsontextAccepts is the reference for accepts.
 func jsontextAccepts(b []byte, strict bool) bool {
 	d := jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowDuplicateNames(!strict), jsontext.AllowInvalidUTF8(!strict))
 	if _, err := d.ReadValue(); err != nil {
@@ -84,11 +84,11 @@ func FuzzUnquote(f *testing.F) {
 		checkUnquote(t, raw)
 		checkUnquote(t, b)
 		checkUnquote(t, append(append([]byte{'"'}, b...), '"'))
-		appendUnquoted(nil, b) // anything goes
+		appendUnquoted(nil, b) // must not panic
 	})
 }
 
-// checkUnquote compares with encoding/json where that takes raw for a string.
+// checkUnquote compares with encoding/json if that accepts raw as a string.
 func checkUnquote(t *testing.T, raw []byte) {
 	var want string
 	if len(raw) < 2 || raw[0] != '"' || raw[len(raw)-1] != '"' || !utf8.Valid(raw) || json.Unmarshal(raw, &want) != nil {

@@ -67,11 +67,10 @@ const (
 	highs = 0x8080808080808080
 )
 
-// plain returns the first index from i on at which b has a quote, a backslash
-// or a control character, or len(b). It looks at eight bytes at a time:
-// subtracting n from each byte sets the high bit of the lowest byte below n,
-// and any wrong bit stands above a right one. Flipping bit 1 puts the quote
-// just above the control characters and space out of the way.
+// plain returns the first index from i on at which b has a quote, a backslash or a control
+// character, or len(b). It checks eight bytes at a time: subtracting n from each byte sets the high
+// bit of the lowest byte below n, and any wrong bit is above a right one. Flipping bit 1 moves the
+// quote just above the control characters, and space out of the way.
 func plain(b []byte, i int) int {
 	for ; i+8 <= len(b); i += 8 {
 		w := binary.LittleEndian.Uint64(b[i:])

@@ -2,26 +2,25 @@ package wire
 
 import "unicode/utf8"
 
-// Creation is what the price of a request for pictures, speech or a transcript
-// depends on, besides the fields of [Request] that others have too. Its texts
-// are the Request's Inputs.
+// Creation is what affects the price of a request for pictures, speech or a transcript, besides the
+// common fields of [Request]. Its texts are the Request's Inputs.
 type Creation struct {
 	// Size, Quality and Fidelity (of input pictures) are as sent, or "".
 	Size, Quality, Fidelity string
-	// Partial is the number of unfinished pictures a stream shows of each, 0 to 3.
+	// Partial is the number of unfinished versions of each picture in a stream, 0 to 3.
 	Partial int64
 	// Format is response_format as sent, or "", and Picture is output_format.
 	Format, Picture string
-	// Frames is the number of pictures in an animation: frame_count as sent, or 0.
+	// Frames is the number of frames of an animation: frame_count as sent, or 0.
 	Frames int64
 	// Characters is the length of the text to speak.
 	Characters int64
-	// Files are the parts of a form that hold files, in order.
+	// Files are the parts of a form that contain files, in order.
 	Files []File
 }
 
-// Pictures is how many pictures make up one of those asked for: the frames of an
-// animation, or 1.
+// Pictures returns the number of pictures in one requested picture: the frames of an animation, or
+// 1.
 func (c *Creation) Pictures() int64 {
 	switch {
 	case c.Frames > 0:
@@ -32,25 +31,25 @@ func (c *Creation) Pictures() int64 {
 	return 1
 }
 
-// Created reports whether ep makes pictures, speech or transcripts.
+// Created reports whether ep creates pictures, speech or transcripts.
 func (e Endpoint) Created() bool {
 	return e == ImageGenerations || e == Speech || e.Form()
 }
 
-// Pictures reports whether ep makes pictures.
+// Pictures reports whether ep creates pictures.
 func (e Endpoint) Pictures() bool {
 	return e == ImageGenerations || e == ImageEdits || e == ImageVariations
 }
 
-// listens reports whether ep makes text of recordings.
+// listens reports whether ep transcribes recordings.
 func (e Endpoint) listens() bool { return e == Transcriptions || e == Translations }
 
-// Form reports whether requests of ep are multipart/form-data, see [ReadForm].
+// Form reports whether requests of ep are multipart/form-data, see [ScanForm].
 func (e Endpoint) Form() bool {
 	return e == ImageEdits || e == ImageVariations || e == Transcriptions || e == Translations
 }
 
-// defaultPicture is the model that draws where a request names none.
+// defaultPicture is the default model for pictures.
 const defaultPicture = "dall-e-2"
 
 const (
@@ -97,7 +96,7 @@ var speechFields = newFields(map[string]reader{
 	"voice": nil,
 }, readUnknown)
 
-// creation is the request's own, made at the first call.
+// creation returns the request's Creation, allocated in the first call.
 func (r *Request) creation() *Creation {
 	if r.Creation == nil {
 		r.Creation = &Creation{}
@@ -119,8 +118,7 @@ func readPrompt(s *scanner) error {
 	return readInputText("prompt")(s)
 }
 
-// readSpoken reads the text to speak and counts its characters, by which some
-// models are billed.
+// readSpoken reads the text to speak and counts its characters, by which some models are billed.
 func readSpoken(s *scanner) error {
 	s.req.InputItems = 1
 	if err := readInputText("input")(s); err != nil {
@@ -137,7 +135,7 @@ func readStreamFormat(s *scanner) error {
 	return err
 }
 
-// finishCreation checks what only the whole request shows.
+// finishCreation checks what is known only after the whole request was read.
 func (r *Request) finishCreation() error {
 	r.creation()
 	if r.InputItems > 0 {

@@ -5,28 +5,27 @@ import (
 	"strconv"
 )
 
-// Created is what an answer with pictures, speech or a transcript says of
-// itself, or an event of a stream of them.
+// Created is the metadata of an answer with pictures, speech or a transcript, or of an event of a
+// stream of them.
 type Created struct {
 	Answer
-	// Size and Quality are those of the pictures as the answer names them, or "".
+	// Size and Quality are those of the pictures according to the answer, or "".
 	Size, Quality string
-	// Pictures is the number of pictures in a plain answer.
+	// Pictures is the number of pictures in an answer that is not a stream.
 	Pictures int64
-	// Done says that the event completes a picture, the speech or the transcript.
+	// Done means that the event completes a picture, the speech or the transcript.
 	Done bool
-	// Error says that the event is an error.
+	// Error means that the event is an error.
 	Error bool
-	// Text is what the event adds to a transcript, decoded.
+	// Text is the decoded text that the event adds to a transcript.
 	Text []byte
-	// ShownMillis is how long a recording is at least by its transcript.
+	// ShownMillis is the minimum length of a recording according to its transcript.
 	ShownMillis int64
 }
 
-// ParseCreated reads a plain answer of ep, or the data of one event of its
-// stream, as tolerantly as [ParseUsage]. HasUsage is false for anything that is
-// not a JSON object, such as a transcript as text. A length of audio that is
-// told in seconds is in AudioMillis.
+// ParseCreated reads an answer of ep that is not a stream, or the data of one event of its stream,
+// as tolerantly as [ParseUsage]. HasUsage is false for anything that is not a JSON object, such as
+// a transcript as text. A length of audio that is given in seconds is in AudioMillis.
 func ParseCreated(ep Endpoint, data []byte) Created {
 	r := createdReader{answerReader: answerReader{lexer: lenient(data)}}
 	r.space()
@@ -110,7 +109,7 @@ func (r *createdReader) member(name []byte) error {
 	return r.answerReader.member(name)
 }
 
-// note remembers a string and skips any other value.
+// note records a string and skips any other value.
 func (r *createdReader) note(at *Span) error {
 	first := r.peek()
 	v, err := r.value()
@@ -120,8 +119,8 @@ func (r *createdReader) note(at *Span) error {
 	return err
 }
 
-// parseMillis reads seconds, a JSON number or one in quotes, as milliseconds,
-// rounded up. What is not a sane length is 0.
+// parseMillis parses seconds, a JSON number or one in quotes, as milliseconds, rounded up. It
+// returns 0 for an implausible length.
 func parseMillis(raw []byte) int64 {
 	if len(raw) >= 2 && raw[0] == '"' {
 		raw = raw[1 : len(raw)-1]
@@ -130,5 +129,5 @@ func parseMillis(raw []byte) int64 {
 	if err != nil || !(seconds > 0) || seconds > maxCount/1000 {
 		return 0
 	}
-	return int64(math.Ceil(math.Round(seconds*1e6) / 1e3)) // a length of time, not money
+	return int64(math.Ceil(math.Round(seconds*1e6) / 1e3)) // a duration, not money
 }

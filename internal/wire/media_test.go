@@ -16,7 +16,7 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// wav is the head of a recording with a chunk of notes before its sound.
+// wav returns the header of a recording with a chunk of notes before its sound.
 func wav(format, channels, bits uint16, rate uint32) []byte {
 	b := []byte("RIFF\xff\xff\xff\xffWAVELIST\x05\x00\x00\x00notes\x00fmt \x10\x00\x00\x00")
 	block := channels * bits / 8
@@ -29,13 +29,14 @@ func wav(format, channels, bits uint16, rate uint32) []byte {
 	return append(b, "data\x00\x00\x00\x00"...)
 }
 
-// length is how long the recording of a form is taken for.
+// length returns the assumed length of the recording of a form.
 func length(head []byte, size int64) (int64, bool) {
 	c := wire.Creation{Files: []wire.File{{Head: head, Size: size}}}
 	return c.Length()
 }
 
-// TestLengthOfRecordings: a WAV is as long as its bytes say, never as its header does; another file is bounded from above.
+// TestLengthOfRecordings: a WAV is as long as its bytes, whatever its header says; the length of
+// other files has an upper bound.
 func TestLengthOfRecordings(t *testing.T) {
 	head := int64(len(wav(1, 1, 16, 16_000)))
 	for _, test := range []struct {
@@ -66,7 +67,7 @@ func TestLengthOfRecordings(t *testing.T) {
 	}
 }
 
-// TestLyingRecordings: a WAV whose numbers do not agree is as long as its size allows.
+// TestLyingRecordings: a WAV with inconsistent numbers is as long as its size allows.
 func TestLyingRecordings(t *testing.T) {
 	const size = 1 << 20
 	honest := wav(1, 1, 16, 16_000)
@@ -106,13 +107,13 @@ func TestLyingRecordings(t *testing.T) {
 		t.Errorf("the newer form: %d ms, exact %t, want 1000, true", millis, exact)
 	}
 	short := slices.Clone(honest)
-	short[len(short)-4] = 10 // bytes of sound, and much behind it
+	short[len(short)-4] = 10 // bytes of sound, followed by many more
 	if millis, exact := length(short, int64(len(short))+32_000); millis != 1000 || exact {
 		t.Errorf("sound said to end early: %d ms, exact %t, want 1000, false", millis, exact)
 	}
 }
 
-// TestTranscriptsShowLength: captions and letters say how long a recording is at least.
+// TestTranscriptsShowLength: captions and letters give the minimum length of a recording.
 func TestTranscriptsShowLength(t *testing.T) {
 	for name, test := range map[string]struct {
 		transcript string
@@ -136,7 +137,8 @@ func TestTranscriptsShowLength(t *testing.T) {
 	}
 }
 
-// TestHostileHeads: no broken or forged head makes a length negative, or that of a form longer than 2^30 ms.
+// TestHostileHeads: no broken or forged header makes a length negative, or a form longer than 2^30
+// ms.
 func TestHostileHeads(t *testing.T) {
 	heads := [][]byte{wav(1, 2, 16, 44_100), []byte("ID3\x04\x00\x00\x00\x00\x00\x02..\xff\xfb\x90\xc4"), []byte("\xff\xf3\x80\xc4")}
 	check := func(head []byte, size int64) {
@@ -167,7 +169,7 @@ func TestHostileHeads(t *testing.T) {
 
 const boundary = "multipart/form-data; boundary=xx"
 
-// form is a form with these fields and a recording.
+// form returns a form with these fields and a recording.
 func form(fields ...string) string {
 	var b strings.Builder
 	for i := 0; i < len(fields); i += 2 {
@@ -179,7 +181,7 @@ func form(fields ...string) string {
 	return b.String()
 }
 
-// TestFormsInAnyPieces: however a form comes over the network, it reads the same.
+// TestFormsInAnyPieces: a form reads the same in whatever pieces it arrives.
 func TestFormsInAnyPieces(t *testing.T) {
 	body := form("model", "whisper-1", "prompt", "Grüße", "language", "de")
 	first := ""
@@ -207,7 +209,7 @@ func TestFormsInAnyPieces(t *testing.T) {
 	}
 }
 
-// TestFormsCutAnywhere: a form that breaks off is an error, and one that the network breaks is the network's.
+// TestFormsCutAnywhere: a truncated form is an error, and a network failure is reported as such.
 func TestFormsCutAnywhere(t *testing.T) {
 	body := strings.Replace(form("model", "whisper-1"), strings.Repeat("\r\n--x", 8000), "sound", 1)
 	for n := range len(body) - len("--\r\n") {
@@ -223,7 +225,7 @@ func TestFormsCutAnywhere(t *testing.T) {
 	}
 }
 
-// TestWaitsGoThere: what we tell a client to wait is what a client of ours reads, rounded up to the second.
+// TestWaitsGoThere: our client reads the wait that we send, rounded up to the second.
 func TestWaitsGoThere(t *testing.T) {
 	for _, wait := range []time.Duration{0, 1, time.Millisecond, time.Second, 1001 * time.Millisecond, wire.MaxRetryAfter, wire.MaxRetryAfter + 1, 24 * time.Hour} {
 		h := http.Header{}
@@ -242,7 +244,7 @@ func TestWaitsGoThere(t *testing.T) {
 	}
 }
 
-// TestResetsGoThere: a reset that we write is the one that is read, to the millisecond.
+// TestResetsGoThere: a reset that we write is read back unchanged, to the millisecond.
 func TestResetsGoThere(t *testing.T) {
 	for _, d := range []time.Duration{0, 1, 999, time.Millisecond, 12 * time.Millisecond, time.Second, 61 * time.Second, time.Hour, 100 * time.Hour, -time.Second} {
 		text := string(wire.AppendReset(nil, d))

@@ -5,22 +5,21 @@ import (
 	"strings"
 )
 
-// Mentions is what [ScanMentions] found in a request about something that a provider
-// keeps.
+// Mentions is what [ScanMentions] found in a request about something that a provider stores.
 type Mentions struct {
-	// Refs are the things it names. They may be anybody's.
+	// Refs are the things it names. They may belong to anyone.
 	Refs []Ref
-	// Items is the number of bytes of the items that it adds to a conversation, a bound
-	// of the tokens of their text. Of their Pictures and Documents the size does not show.
+	// Items is the number of bytes of the items that it adds to a conversation, an upper bound of
+	// the tokens of their text. The size of their Pictures and Documents is unknown.
 	Items               int64
 	Pictures, Documents int64
-	// Purpose is that of a file to come, MemoryLimit the size of a container; "" when
-	// not given.
+	// Purpose is that of a file to be created, MemoryLimit the size of a container; "" if not
+	// given.
 	Purpose, MemoryLimit string
 }
 
-// mentionFields are the members of such requests. Those with nil hold words of the
-// caller's own; all that are not listed are walked for ids.
+// mentionFields are the members of such requests. Those with nil contain the caller's own words;
+// all others are searched for ids.
 var mentionFields = newFields(map[string]reader{
 	"items":        readMentionedItems,
 	"files":        readMentionedFiles,
@@ -44,9 +43,8 @@ var mentionedFileFields = newFields(map[string]reader{
 	"attributes": nil,
 }, nil)
 
-// ScanMentions reads a JSON body of an endpoint that [Scan] does not know once, as
-// strictly as that. Every error is an [*Error] with status 400. An empty body mentions
-// nothing.
+// ScanMentions reads a JSON body of an endpoint that [Scan] does not support, equally strictly.
+// Every error is an [*Error] with status 400. An empty body mentions nothing.
 func ScanMentions(body []byte, lim Limits) (Mentions, error) {
 	if len(body) == 0 {
 		return Mentions{}, nil
@@ -75,7 +73,7 @@ func ScanMentions(body []byte, lim Limits) (Mentions, error) {
 	return m, nil
 }
 
-// count adds a file that an item names.
+// count counts a file that an item names.
 func (m *Mentions) count(r Ref) {
 	switch {
 	case m.Items == 0 || r.Kind != RefFile:
@@ -86,8 +84,8 @@ func (m *Mentions) count(r Ref) {
 	}
 }
 
-// itemsOf names the parameter of an error as the request does: items of a conversation
-// are read like the input of a response.
+// itemsOf renames the parameter of an error to match the request: items of a conversation are read
+// like the input of a response.
 func itemsOf(e *Error) *Error {
 	if param := itemsParam(e.Param); param != e.Param {
 		named := *e

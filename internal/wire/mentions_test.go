@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestScanMentions: what a request about things names is found wherever it is, and words of
-// the caller's own name nothing.
+// TestScanMentions: mentions are found anywhere in a request about things, but not in the caller's
+// own words.
 func TestScanMentions(t *testing.T) {
 	t.Parallel()
 	const id = "file-0123456789abcdef"
@@ -52,7 +52,7 @@ func equalCounts(a, b Mentions) bool {
 	return a.Items == b.Items && a.Pictures == b.Pictures && a.Documents == b.Documents && a.Purpose == b.Purpose && a.MemoryLimit == b.MemoryLimit
 }
 
-// TestAnswerNamesContainers: those in which code ran are read once each.
+// TestAnswerNamesContainers: each container in which code ran is returned once.
 func TestAnswerNamesContainers(t *testing.T) {
 	t.Parallel()
 	answer := `{"id":"resp_1","output":[{"type":"code_interpreter_call","id":"ci_1","container_id":"cntr_1"},

@@ -2,8 +2,8 @@ package wire
 
 import "bytes"
 
-// maxMessages bounds the memory that empty messages can take; it is several
-// times what OpenAI allows.
+// maxMessages bounds the memory that empty messages can take; it is several times what OpenAI
+// allows.
 const maxMessages = 1 << 14
 
 var messageFields = newFields(map[string]reader{
@@ -62,15 +62,15 @@ func readText(param string, kind TextKind) reader {
 	return func(s *scanner) error { return s.addText(param, kind) }
 }
 
-// told are the members of messages and their parts that vendors add to answers and
-// clients send back: what they mention is not asked for.
+// told are the members of messages and their parts that vendors add to answers and clients send
+// back: their mentions are not requests.
 var told = map[string]bool{
 	"annotations": true, "citations": true, "index": true, "logprobs": true, "phase": true, "reasoning": true,
 	"reasoning_content": true, "reasoning_details": true, "signature": true, "thinking": true, "thinking_blocks": true,
 }
 
-// readOther adds a value OpenAI does not define to the texts of the message,
-// as a provider may take it for part of the prompt, and notes what it mentions.
+// readOther adds a value that OpenAI does not define to the texts of the message, because a
+// provider may treat it as part of the prompt, and records what it mentions.
 func readOther(s *scanner, name []byte) (err error) {
 	start, first := s.pos, s.peek()
 	if told[string(name)] {
@@ -84,8 +84,8 @@ func readOther(s *scanner, name []byte) (err error) {
 	return err
 }
 
-// readOtherOfMessage is readOther for a member of a message. With an address in it, it
-// may be a document.
+// readOtherOfMessage is readOther for a member of a message. If it contains a URL, it may be a
+// document.
 func readOtherOfMessage(s *scanner, name []byte) error {
 	start := s.pos
 	err := readOther(s, name)
@@ -96,7 +96,7 @@ func readOtherOfMessage(s *scanner, name []byte) error {
 	return err
 }
 
-// hasAddress reports whether raw JSON has a string that may be an address.
+// hasAddress reports whether raw JSON contains a string that may be a URL.
 func hasAddress(raw []byte) bool {
 	if bytes.IndexByte(raw, '\\') >= 0 {
 		raw = appendUnquoted(nil, raw)
@@ -109,8 +109,7 @@ var small = map[string]bool{
 	"format": true, "id": true, "media_type": true, "mime_type": true, "name": true, "title": true, "tool_call_id": true,
 }
 
-// readOtherContent is readOther for a part of the content. It may be a document,
-// of any length.
+// readOtherContent is readOther for a part of the content. It may be a document of any length.
 func readOtherContent(s *scanner, name []byte) error {
 	first := s.peek()
 	if !told[string(name)] && !small[string(name)] && (first == '"' || first == '{' || first == '[') {
@@ -160,7 +159,7 @@ var imageFields = newFields(map[string]reader{
 // image returns the picture being read.
 func (m *Message) image() *Image { return &m.Images[len(m.Images)-1] }
 
-// readImage takes the bare address that some providers allow, too.
+// readImage also accepts the bare URL that some providers allow.
 func readImage(s *scanner) (err error) {
 	m := s.message()
 	m.Images = append(m.Images, Image{})
@@ -212,7 +211,7 @@ var fileFields = newFields(map[string]reader{
 	}),
 }, nil)
 
-// readFileID reads the id of a file that the provider keeps.
+// readFileID reads the id of a file that the provider stores.
 func readFileID(s *scanner) error {
 	const param = "messages[].content[].file.file_id"
 	id, err := s.word(param)

@@ -2,8 +2,8 @@ package wire
 
 import "testing"
 
-// TestModelNamesAreOneLine: a name with control characters is refused wherever it stands; it
-// would be part of keys, of labels and of lines.
+// TestModelNamesAreOneLine: a name with control characters is refused wherever it is, because it
+// would become part of keys, labels and lines.
 func TestModelNamesAreOneLine(t *testing.T) {
 	for _, name := range []string{"a\x00", "a\nb", "\r", "\x1bm", "a\x7f", "a\u0085", "a\u2028b"} {
 		quoted := string(appendQuoted(nil, name))

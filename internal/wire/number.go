@@ -2,7 +2,7 @@ package wire
 
 import "math"
 
-// intFault says why a JSON number is not an int64.
+// intFault is the reason why a JSON number is not an int64.
 type intFault uint8
 
 const (
@@ -11,9 +11,9 @@ const (
 	intTooLarge // in either direction
 )
 
-// parseInt returns the value of a JSON number that is a whole number, however
-// it is spelled: 100, 100.0 and 1e2 are the same. Beyond 18 digits it is too
-// large, and the result is the nearest int64. No float is involved.
+// parseInt returns the value of a JSON number that is an integer in any spelling: 100, 100.0 and
+// 1e2 are the same. Numbers of more than 18 digits are too large, and the result is the nearest
+// int64. No float is involved.
 func parseInt(raw []byte) (int64, intFault) {
 	negative := len(raw) > 0 && raw[0] == '-'
 	if negative {
@@ -47,7 +47,7 @@ func signed(v int64, negative bool) int64 {
 	return v
 }
 
-// parseDigits reads at most 18 digits and nothing else.
+// parseDigits parses at most 18 digits and nothing else.
 func parseDigits(b []byte) (v int64, ok bool) {
 	for _, c := range b {
 		if !isDigit(c) {
@@ -58,8 +58,8 @@ func parseDigits(b []byte) (v int64, ok bool) {
 	return v, len(b) > 0
 }
 
-// significant splits a number without sign into its digits, with no zero at
-// either end, and the power of ten they are multiplied by, which saturates.
+// significant splits an unsigned number into its digits, without zeros at either end, and the power
+// of ten by which they are multiplied, which saturates.
 func significant(raw []byte) (digits []byte, exp int) {
 	const saturated = 1 << 40
 	digits = make([]byte, 0, len(raw))

@@ -1,14 +1,14 @@
 package wire
 
-// Outline keeps of a JSON answer that is written through it what [ParseUsage] and
-// [ParseCreated] read: all but long strings, and the numbers in arrays. An answer whose
-// outline grows beyond 64 KiB is kept to there. The zero value is ready for use.
+// Outline keeps the part of a JSON answer written to it that [ParseUsage] and [ParseCreated] read:
+// everything except long strings and the numbers in arrays. It stops at 64 KiB. The zero value is
+// ready for use.
 type Outline struct {
 	buf     []byte
-	arrays  []bool // of each object or array that is open: whether it is an array
+	arrays  []bool // of each open object or array: whether it is an array
 	quoted  bool
-	escaped bool // the byte before began an escape
-	from    int  // where the string at hand begins in buf
+	escaped bool // the previous byte started an escape
+	from    int  // start of the current string in buf
 	long    bool // it is too long to keep
 }
 
@@ -32,8 +32,8 @@ func (o *Outline) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Bytes returns what is kept: a JSON document once the answer is complete, with "" for
-// each long string.
+// Bytes returns the outline: a JSON document once the answer is complete, with "" for each long
+// string.
 func (o *Outline) Bytes() []byte { return o.buf }
 
 func (o *Outline) string(b byte) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// outlineOf writes a text in pieces of a size.
+// outlineOf writes a text in pieces of the given size.
 func outlineOf(text string, size int) []byte {
 	var o Outline
 	for len(text) > 0 {
@@ -18,8 +18,8 @@ func outlineOf(text string, size int) []byte {
 	return o.Bytes()
 }
 
-// TestOutlineReadsAlike: an outline says the same of the bill as the whole answer, in
-// whatever pieces it comes, and is small.
+// TestOutlineReadsAlike: an outline is billed like the whole answer, in whatever pieces it arrives,
+// and is small.
 func TestOutlineReadsAlike(t *testing.T) {
 	long := strings.Repeat(`x\"usage\":{\"total_tokens\":9},\\`, 10_000)
 	numbers := strings.Repeat("0.25,-1e-5, 3 ,", 10_000) + "1"
@@ -36,7 +36,7 @@ func TestOutlineReadsAlike(t *testing.T) {
 			if len(got) > 4096 || !json.Valid(got) {
 				t.Fatalf("%s: an outline of %d bytes: %.1000s", ep, len(got), got)
 			}
-			if ep == ImageGenerations { // its list has pictures only, as far as it is one
+			if ep == ImageGenerations { // its list has only pictures, if it is a list
 				text = strings.Replace(text, ", null,7]", "]", 1)
 				if got, want := ParseCreated(ep, got), ParseCreated(ep, []byte(text)); !reflect.DeepEqual(got, want) {
 					t.Errorf("%s: %+v, want %+v", ep, got, want)
@@ -52,8 +52,8 @@ func TestOutlineReadsAlike(t *testing.T) {
 	}
 }
 
-// TestOutlineIsBounded: what has no end or is no JSON is kept to a bound, and an id that
-// came before is read.
+// TestOutlineIsBounded: input that never ends or is not JSON is kept within the bound, and an id
+// before it is read.
 func TestOutlineIsBounded(t *testing.T) {
 	for _, text := range []string{
 		`{"id":"resp_1","output":` + strings.Repeat("[", 1_000_000), `{"id":"resp_1","x":` + strings.Repeat(`{"a":1,`, 1_000_000),
@@ -69,7 +69,7 @@ func TestOutlineIsBounded(t *testing.T) {
 	}
 }
 
-// FuzzOutline: whatever is no bill in an answer is none in its outline.
+// FuzzOutline: an answer without usage has none in its outline.
 func FuzzOutline(f *testing.F) {
 	f.Add([]byte(`{"id":"a","data":[1,"b",{"c":null}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}`), 3)
 	f.Fuzz(func(t *testing.T, text []byte, size int) {

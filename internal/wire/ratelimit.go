@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// AppendReset appends d as the value of an x-ratelimit-reset header: OpenAI's
-// form, "12ms", "1s", "6m0s". It rounds up to the millisecond; what is past is
-// "0s".
+// AppendReset appends d as the value of an x-ratelimit-reset header in OpenAI's format, "12ms",
+// "1s", "6m0s". It rounds up to the millisecond; durations in the past are "0s".
 func AppendReset(dst []byte, d time.Duration) []byte {
 	if d <= 0 {
 		return append(dst, "0s"...)
@@ -21,24 +20,22 @@ func AppendReset(dst []byte, d time.Duration) []byte {
 	return append(dst, d.String()...)
 }
 
-// RateLimits is what a provider says of its limits in an answer's headers.
+// RateLimits are a provider's limits according to an answer's headers.
 type RateLimits struct{ Requests, Tokens RateLimit }
 
-// RateLimit is one limit of a provider. Each field is -1 when the provider did
-// not say, or said something we cannot read.
+// RateLimit is one limit of a provider. Each field is -1 if the provider did not report it, or in a
+// format that we cannot parse.
 type RateLimit struct {
-	// Limit and Remaining are counts per the provider's interval, as a rule a
-	// minute.
+	// Limit and Remaining are counts per the provider's interval, usually a minute.
 	Limit, Remaining int64
-	// Reset is the time until Remaining is back at Limit.
+	// Reset is the time until Remaining equals Limit again.
 	Reset time.Duration
 }
 
-// ParseRateLimits reads x-ratelimit-* headers, in which reset may be a Go
-// duration, as OpenAI has it, or a number of seconds, as Azure does; and
-// anthropic-ratelimit-*, in which it is a time, relative to now; and Mistral's
-// and Cerebras's names, which say minute. Groq counts requests by the day: those
-// are left out.
+// ParseRateLimits parses x-ratelimit-* headers, in which reset may be a Go duration, as with
+// OpenAI, or a number of seconds, as with Azure; anthropic-ratelimit-*, in which reset is a time
+// that is converted relative to now; and the names of Mistral and Cerebras, which contain minute.
+// Groq counts requests per day, so those are ignored.
 func ParseRateLimits(h http.Header, now time.Time) RateLimits {
 	if !saysLimits(h) {
 		none := RateLimit{-1, -1, -1}
@@ -60,8 +57,8 @@ func ParseRateLimits(h http.Header, now time.Time) RateLimits {
 	return limits
 }
 
-// saysLimits reports whether any header is about limits. Most providers that run
-// beside us send none, and to look for each by its name costs more than a scan.
+// saysLimits reports whether any header is about limits. Most self-hosted providers send none, and
+// looking up each name costs more than a scan.
 func saysLimits(h http.Header) bool {
 	for name := range h {
 		if strings.HasPrefix(name, "X-Ratelimit-") || strings.HasPrefix(name, "Anthropic-Ratelimit-") {
@@ -71,7 +68,7 @@ func saysLimits(h http.Header) bool {
 	return false
 }
 
-// openaiLimit reads the first of the names that is there.
+// openaiLimit parses the first of the names that is present.
 func openaiLimit(h http.Header, now time.Time, names ...string) RateLimit {
 	var first RateLimit
 	for i, what := range names {
@@ -83,7 +80,7 @@ func openaiLimit(h http.Header, now time.Time, names ...string) RateLimit {
 	return first
 }
 
-// anthropicLimit reads the first limit that is there, else returns `other`.
+// anthropicLimit parses the first limit that is present, else returns other.
 func anthropicLimit(h http.Header, now time.Time, other RateLimit, names ...string) RateLimit {
 	for _, name := range names {
 		prefix := "Anthropic-Ratelimit-" + name
@@ -96,7 +93,7 @@ func anthropicLimit(h http.Header, now time.Time, other RateLimit, names ...stri
 
 func rateLimit(h http.Header, now time.Time, limit, remaining, reset string) RateLimit {
 	l := RateLimit{Limit: parseCount(h.Get(limit)), Remaining: parseCount(h.Get(remaining)), Reset: -1}
-	if l.Limit == 0 { // as Azure has it where there is none
+	if l.Limit == 0 { // Azure sends 0 if there is no limit
 		return RateLimit{-1, -1, -1}
 	}
 	text := strings.TrimSpace(h.Get(reset))
@@ -113,9 +110,9 @@ func rateLimit(h http.Header, now time.Time, limit, remaining, reset string) Rat
 	return l
 }
 
-// parseCount returns a whole number that is not negative, or -1.
+// parseCount returns a nonnegative integer, or -1.
 func parseCount(text string) int64 {
-	if text == "" { // an error is a piece of memory
+	if text == "" { // an error would allocate
 		return -1
 	}
 	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
@@ -125,11 +122,11 @@ func parseCount(text string) int64 {
 	return n
 }
 
-// maxWait bounds the waits we take from a provider's header.
+// maxWait bounds the waits accepted from a provider's headers.
 const maxWait = 365 * 24 * time.Hour
 
-// parseUnits reads a number of units, possibly with a fraction. Values beyond
-// a year become a year.
+// parseUnits parses a number of units, possibly with a fraction. Values of more than a year are
+// reduced to a year.
 func parseUnits(text string, unit time.Duration) (time.Duration, bool) {
 	if text == "" {
 		return 0, false
@@ -144,9 +141,9 @@ func parseUnits(text string, unit time.Duration) (time.Duration, bool) {
 	return time.Duration(math.Ceil(n * float64(unit))), true
 }
 
-// ParseRetryAfter returns how long a provider asks to be left alone, from
-// retry-after-ms or retry-after (seconds or an HTTP date, which is relative to
-// now), and whether it says so. A date in the past is 0; a year is the most.
+// ParseRetryAfter returns the wait that a provider requests in retry-after-ms or retry-after
+// (seconds or an HTTP date, which is converted relative to now), and whether there is one. A date
+// in the past is 0; the maximum is a year.
 func ParseRetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	if d, ok := parseUnits(strings.TrimSpace(h.Get("Retry-After-Ms")), time.Millisecond); ok {
 		return d, true

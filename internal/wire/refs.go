@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// RefKind says what a [Ref] names.
+// RefKind is the kind of thing that a [Ref] names.
 type RefKind string
 
-// The kinds of things a provider keeps.
+// The kinds of things that a provider stores.
 const (
 	RefResponse     RefKind = "response"
 	RefItem         RefKind = "item" // of the input or output of a response
@@ -21,34 +21,35 @@ const (
 	RefSkill        RefKind = "skill"
 )
 
-// Ref is a mention of something kept at the provider. Who may use it the
-// request does not show.
+// Ref is a mention of something stored at the provider. The request does not show whether the
+// caller may use it.
 type Ref struct {
 	Kind RefKind
 	ID   string
 	// Param is the member that names it.
 	Param string
-	// Reasoning says that it is an item of that type, of which the request may
-	// hold all that shows.
+	// Reasoning means that it is an item of that type; the request may contain all of its visible
+	// content.
 	Reasoning bool
-	// Picture says that a file is shown to the model as a picture, Tool that it is for a
-	// tool of the provider's.
+	// Picture means that a file is shown to the model as a picture, Tool that it is for a tool of
+	// the provider.
 	Picture, Tool bool
 }
 
-// maxRefs bounds what has to be looked up for one request.
+// maxRefs bounds the lookups for one request.
 const maxRefs = 2048
 
 func (s *scanner) addRef(kind RefKind, id, param string) error {
 	if len(s.req.Refs) == maxRefs {
-		return BadRequest(param, "array_above_max_length", "The request refers to more than %d things kept at the provider.",
+		return BadRequest(param, "array_above_max_length", "The request refers to more than %d objects stored at the "+
+			"provider.",
 			maxRefs)
 	}
 	s.req.Refs = append(s.req.Refs, Ref{Kind: kind, ID: id, Param: param})
 	return nil
 }
 
-// readRef reads the id of something kept.
+// readRef reads the id of a stored thing.
 func readRef(kind RefKind, param string) reader {
 	return func(s *scanner) error {
 		id, err := s.word(param)
@@ -59,8 +60,8 @@ func readRef(kind RefKind, param string) reader {
 	}
 }
 
-// walk reads any value and notes what is mentioned in it, at any depth: under the
-// names that ids have, and as strings that look like an id.
+// walk reads any value and records what is mentioned in it, at any depth: by the usual names of
+// ids, and in strings that look like an id.
 func (s *scanner) walk() error {
 	switch s.peek() {
 	case '{':
@@ -80,8 +81,7 @@ func (s *scanner) walk() error {
 	return s.skip()
 }
 
-// unquoted decodes a raw string of the length of an id, and longer ones without
-// escapes.
+// unquoted decodes a raw string; one with escapes only up to the length of an id.
 func unquoted(raw []byte) []byte {
 	inner := raw[1 : len(raw)-1]
 	if bytes.IndexByte(inner, '\\') < 0 {
@@ -90,9 +90,9 @@ func unquoted(raw []byte) []byte {
 	return appendUnquoted(nil, inner[:min(len(inner), maxWord)])
 }
 
-// looksKept reports whether a string is nothing but an id such as file-1a2B...
+// looksKept reports whether a string is just an id such as file-1a2B...
 func looksKept(text []byte) bool {
-	const least, most = 16, 64 // letters and digits behind the prefix
+	const least, most = 16, 64 // letters and digits after the prefix
 	for _, prefix := range []string{"file-", "file_", "vs_", "cntr_"} {
 		rest, ok := bytes.CutPrefix(text, []byte(prefix))
 		if ok && len(rest) >= least && len(rest) <= most && !bytes.ContainsFunc(rest, notAlphanumeric) {
@@ -106,9 +106,8 @@ func notAlphanumeric(r rune) bool {
 	return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
 }
 
-// readSchema walks a value of a tool that may be a schema, in which names and
-// examples of ids name nothing: what it mentions is forgotten for tools of the
-// caller's own.
+// readSchema reads a value of a tool that may be a schema, in which names and examples of ids refer
+// to nothing: for the caller's own tools, its mentions are dropped.
 func readSchema(s *scanner) error {
 	if s.tool.kind == "function" {
 		return s.skip()
@@ -119,13 +118,13 @@ func readSchema(s *scanner) error {
 	return err
 }
 
-// dropSchema forgets what the schema of a tool mentions.
+// dropSchema drops what the schema of a tool mentions.
 func (t *tool) dropSchema(r *Request) {
 	r.Refs = slices.Delete(r.Refs, t.refs[0], t.refs[1])
 }
 
-// keptBy are the names of members that hold ids, folded, by what they name. Providers
-// spell them as they like.
+// keptBy maps the folded names of members that contain ids to the kind of thing they name.
+// Providers spell them differently.
 var keptBy = map[string]RefKind{
 	"fileid": RefFile, "fileids": RefFile, "inputfileid": RefFile, "documentid": RefFile, "documentids": RefFile,
 	"uploadid": RefFile, "cachedcontent": RefFile,
@@ -136,7 +135,7 @@ var keptBy = map[string]RefKind{
 	"threadid": RefConversation, "promptid": RefPrompt, "skillid": RefSkill,
 }
 
-// walkUnasked walks a value in which ids name nothing that the request asks for.
+// walkUnasked walks a value whose ids the request does not use.
 func (s *scanner) walkUnasked() error {
 	before := len(s.req.Refs)
 	err := s.walk()
@@ -144,7 +143,7 @@ func (s *scanner) walkUnasked() error {
 	return err
 }
 
-// walkMember walks the value of a member. A cache mark counts wherever it is.
+// walkMember walks the value of a member. A cache mark counts anywhere.
 func (s *scanner) walkMember(name []byte) error {
 	var buf [maxFolded]byte
 	folded, _ := fold(buf[:0], name)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestIdsAreFoundAnywhere: an id of something that the provider keeps is noted
-// wherever a request names it, and nothing else is.
+// TestIdsAreFoundAnywhere: ids of things that the provider stores are recorded wherever a request
+// names them, and nothing else is.
 func TestIdsAreFoundAnywhere(t *testing.T) {
 	const id = "file-1a2b3c4d5e6f7g8h"
 	chat := func(part string) string {
@@ -69,7 +69,7 @@ func TestIdsAreFoundAnywhere(t *testing.T) {
 	}
 }
 
-// TestIdsInForms: a field of a form that names an id is one, in any spelling.
+// TestIdsInForms: a form field that names an id is recognized in any spelling.
 func TestIdsInForms(t *testing.T) {
 	for field, kind := range map[string]RefKind{
 		"file_id": RefFile, "images[0][file_id]": RefFile, "images[].fileId": RefFile, "container": RefContainer, "language": "", "style_id": "",
@@ -87,7 +87,7 @@ func TestIdsInForms(t *testing.T) {
 	}
 }
 
-// TestCacheMarksAnywhere: a mark for an hour counts wherever some provider reads one.
+// TestCacheMarksAnywhere: a one-hour mark counts wherever some provider reads it.
 func TestCacheMarksAnywhere(t *testing.T) {
 	const hour, short = `"cache_control":{"type":"ephemeral","ttl":"1h"}`, `"cache_control":{"type":"ephemeral","ttl":"5m"}`
 	chat := func(message string) string { return `{"model":"m","messages":[{"role":"assistant",` + message + `}]}` }

@@ -12,13 +12,12 @@ import (
 // MaxRetryAfter is the longest wait that every version of every SDK obeys.
 const MaxRetryAfter = 60 * time.Second
 
-// StatusOverloaded is what Anthropic's API answers when it is overloaded: its 503.
+// StatusOverloaded is the status of Anthropic's API when it is overloaded, its equivalent of 503.
 const StatusOverloaded = 529
 
-// SetRetryAfter tells the client in h to come back after wait: in whole
-// seconds, rounded up, at least one. A wait above a minute is the true one, with the
-// advice not to retry, because some SDKs would otherwise retry immediately
-// (docs/wire.md, Retry advice).
+// SetRetryAfter sets the headers that ask the client to retry after wait: in whole seconds, rounded
+// up, at least one. A wait of more than a minute is sent unchanged, with the advice not to retry,
+// because some SDKs would otherwise retry immediately (docs/wire.md, Retry advice).
 func SetRetryAfter(h http.Header, wait time.Duration) {
 	if wait > MaxRetryAfter {
 		h.Set("X-Should-Retry", "false")
@@ -33,12 +32,12 @@ func retryAfter(wait time.Duration) http.Header {
 	return h
 }
 
-// hopeless matches the words that make some client take a retryable refusal
-// for a final one (docs/wire.md, Retry advice).
+// hopeless matches the words that make some client treat a retryable refusal as a final one
+// (docs/wire.md, Retry advice).
 var hopeless = regexp.MustCompile(`(?i)quotas?|billing|credit balance|out of credits|will reset at`)
 
-// calm rewords a message of a retryable refusal. Its words may come from
-// outside: limits and models have names their owners chose.
+// calm rewords a message of a retryable refusal. Its words may come from outside: owners choose the
+// names of limits and models.
 func calm(message string) string {
 	return hopeless.ReplaceAllStringFunc(message, func(word string) string {
 		switch strings.ToLower(word) {
@@ -63,8 +62,8 @@ func RateLimited(message string, wait time.Duration) *Error {
 	}
 }
 
-// QuotaExceeded returns a 429 for a call that no wait would let through: the
-// budget is used up, or the call is larger than the limit (docs/wire.md, Retry advice).
+// QuotaExceeded returns a 429 for a call that no wait would admit: the budget is used up, or the
+// call exceeds the limit (docs/wire.md, Retry advice).
 func QuotaExceeded(message string) *Error {
 	return &Error{
 		Status: http.StatusTooManyRequests, Type: typeQuota, Code: "insufficient_quota",
@@ -77,8 +76,7 @@ func Overloaded(message string, wait time.Duration) *Error {
 	return ServiceUnavailable(message, wait, nil)
 }
 
-// ServiceUnavailable returns a 503 for something we depend on and cannot
-// reach. Cause stays private.
+// ServiceUnavailable returns a 503 for an unreachable dependency. cause stays private.
 func ServiceUnavailable(message string, wait time.Duration, cause error) *Error {
 	return &Error{
 		Status: http.StatusServiceUnavailable, Type: typeUnavailable, Code: "server_is_overloaded",
@@ -86,18 +84,18 @@ func ServiceUnavailable(message string, wait time.Duration, cause error) *Error 
 	}
 }
 
-// StoreFull returns a 503 for a store that answers and takes no more: its memory or its
-// disk is full. Nothing goes out then, because nothing can be held. Cause stays private.
+// StoreFull returns a 503 for a store that replies but has no free memory or disk. No calls are
+// sent then, because nothing can be held. cause stays private.
 func StoreFull(wait time.Duration, cause error) *Error {
 	return &Error{
 		Status: http.StatusServiceUnavailable, Type: typeUnavailable, Code: "store_full",
-		Message: "The memory or the disk of the store is full, so nothing is let through until there is room",
+		Message: "The store is out of memory or disk space, so no calls are accepted until space is freed",
 		Header:  retryAfter(wait), Err: cause,
 	}
 }
 
-// BadGateway returns a 502 for a provider that cannot be reached, broke off, or
-// answered what we cannot hand on. Cause stays private.
+// BadGateway returns a 502 for a provider that is unreachable, broke off, or sent an answer that
+// cannot be forwarded. cause stays private.
 func BadGateway(message string, cause error) *Error {
 	return &Error{
 		Status: http.StatusBadGateway, Type: typeServer, Code: "upstream_error",
@@ -105,12 +103,12 @@ func BadGateway(message string, cause error) *Error {
 	}
 }
 
-// InvalidKey returns a 401. Message must not repeat the key.
+// InvalidKey returns a 401. message must not contain the key.
 func InvalidKey(message string) *Error {
 	return &Error{Status: http.StatusUnauthorized, Type: typeInvalidRequest, Code: "invalid_api_key", Message: message}
 }
 
-// Forbidden returns a 403 for what a key may not do.
+// Forbidden returns a 403 for something that a key may not do.
 func Forbidden(code, format string, args ...any) *Error {
 	return &Error{
 		Status: http.StatusForbidden, Type: typeInvalidRequest, Code: code,
@@ -118,9 +116,9 @@ func Forbidden(code, format string, args ...any) *Error {
 	}
 }
 
-// NotFound returns a 404: for unknown routes ("unknown_url"), for models the
-// key may not use or nobody knows ("model_not_found"), and for whatever
-// belongs to someone else. Param may be empty.
+// NotFound returns a 404: for unknown routes ("unknown_url"), for models that the key may not use
+// or that do not exist ("model_not_found"), and for whatever belongs to someone else. param may be
+// empty.
 func NotFound(param, code, format string, args ...any) *Error {
 	return &Error{
 		Status: http.StatusNotFound, Type: typeInvalidRequest, Code: code, Param: param,
@@ -138,8 +136,8 @@ func MethodNotAllowed(method string, allowed []string) *Error {
 	}
 }
 
-// TooLarge returns a 413 for a body of more than limit bytes, and closes the
-// connection, because the rest of the body is still on its way.
+// TooLarge returns a 413 for a body of more than limit bytes, and closes the connection, because
+// the rest of the body is still in transit.
 func TooLarge(limit int64) *Error {
 	return &Error{
 		Status: http.StatusRequestEntityTooLarge, Type: typeInvalidRequest, Code: "request_too_large",
@@ -152,13 +150,13 @@ func TooLarge(limit int64) *Error {
 func UnsupportedEncoding(encoding string) *Error {
 	return &Error{
 		Status: http.StatusUnsupportedMediaType, Type: typeInvalidRequest, Code: "unsupported_content_encoding",
-		Message: fmt.Sprintf("Content-Encoding %q is not supported; send the body as it is.", clip([]byte(encoding))),
+		Message: fmt.Sprintf("Content-Encoding %q is not supported; send the body unencoded.", clip([]byte(encoding))),
 		Header:  http.Header{"Connection": {"close"}},
 	}
 }
 
-// NotFinished returns a 409 for a call under the same idempotency key, or a
-// job, that still runs. SDKs ask again by themselves.
+// NotFinished returns a 409 for a call with the same idempotency key, or a job, that is still
+// running. SDKs retry it automatically.
 func NotFinished(message string, wait time.Duration) *Error {
 	return &Error{
 		Status: http.StatusConflict, Type: typeInvalidRequest, Code: "not_finished",
@@ -166,22 +164,20 @@ func NotFinished(message string, wait time.Duration) *Error {
 	}
 }
 
-// Gone returns a 410, which no SDK retries: what was asked for was here and
-// will not come back.
+// Gone returns a 410, which no SDK retries: the object existed and will not come back.
 func Gone(code, message string) *Error {
 	return &Error{Status: http.StatusGone, Type: typeInvalidRequest, Code: code, Message: message}
 }
 
-// KeyReused returns a 422 for an idempotency key that came with another body
-// before.
+// KeyReused returns a 422 for an idempotency key that was used before with another body.
 func KeyReused() *Error {
 	return &Error{
 		Status: http.StatusUnprocessableEntity, Type: typeInvalidRequest, Code: "idempotency_key_reused",
-		Message: "This Idempotency-Key was used before with another request body.",
+		Message: "This Idempotency-Key was already used with a different request body. Use a new key for each new request.",
 	}
 }
 
-// Internal returns a 500 that tells the client nothing of cause.
+// Internal returns a 500 that does not reveal cause to the client.
 func Internal(cause error) *Error {
 	return &Error{
 		Status: http.StatusInternalServerError, Type: typeServer, Code: "internal_error",

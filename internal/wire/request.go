@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Endpoint names one of the API's operations. The zero value is none.
+// Endpoint names an operation of the API. The zero value is none.
 type Endpoint string
 
-// The endpoints whose bytes this package knows.
+// The endpoints that this package can read.
 const (
 	ChatCompletions  Endpoint = "chat.completions"
 	Embeddings       Endpoint = "embeddings"
@@ -35,12 +35,12 @@ var paths = map[Endpoint]string{
 	Speech: "/audio/speech", Transcriptions: "/audio/transcriptions", Translations: "/audio/translations",
 }
 
-// Path returns the endpoint's path below the base URL, with a leading slash,
-// or "" for an endpoint we do not know.
+// Path returns the endpoint's path below the base URL, with a leading slash, or "" for an unknown
+// endpoint.
 func (e Endpoint) Path() string { return paths[e] }
 
-// Free reports whether providers charge nothing for the endpoint, unless they say
-// what a model costs there.
+// Free reports whether providers charge nothing for the endpoint, unless a price is set for a model
+// there.
 func (e Endpoint) Free() bool { return e == Moderations || e == ResponsesTokens }
 
 // Span is a half-open range of byte offsets into a [Request]'s Body. The zero
@@ -53,16 +53,15 @@ func (s Span) IsZero() bool { return s == Span{} }
 // Len returns the number of bytes in s.
 func (s Span) Len() int { return s.End - s.Start }
 
-// Limits bounds what [Scan] is willing to read.
+// Limits bounds what [Scan] reads.
 type Limits struct {
-	// MaxDepth is the deepest nesting of objects and arrays. 0 means 1,000.
+	// MaxDepth is the maximum nesting of objects and arrays. 0 means 1,000.
 	MaxDepth int
-	// MaxTokens is the number of names and values in the document. 0 means
-	// 200,000. Token ids in an embeddings input do not count: they cost us no
-	// memory.
+	// MaxTokens is the maximum number of names and values in the document. 0 means 200,000. Token
+	// ids in an embeddings input do not count, because they take no memory.
 	MaxTokens int
 
-	model string // that of the path, for ScanFor
+	model string // in the path, for ScanFor
 }
 
 const (
@@ -80,82 +79,76 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Request is what [Scan] found in a request body: everything that decides its
-// cost, and nothing else. A JSON null counts as absent. Spans and Texts point
-// into Body. A Request is never changed after Scan and may be read by any
-// number of goroutines, as long as nobody writes to Body.
+// Request is what [Scan] found in a request body: exactly what determines its cost. A JSON null
+// counts as absent. Spans and Texts point into Body. A Request is immutable and safe for concurrent
+// use, as long as Body is not written to.
 type Request struct {
 	Endpoint Endpoint
 	// Body is the request as received.
 	Body []byte
 
-	// Model is empty only where a stored prompt among the Refs names it. Implied says that the
-	// request does not name it: it is the
-	// API's default or the prompt's, and has to be written into what is sent.
+	// Model is empty only if a stored prompt among the Refs determines it. Implied means that the
+	// request does not name it: it is the API's or the prompt's default, and has to be added to the
+	// forwarded request.
 	Model   string
 	Implied bool
 	// Stream is the body's "stream".
 	Stream bool
 	// IncludeUsage is the body's "stream_options.include_usage".
 	IncludeUsage bool
-	// OutputLimit is the most output tokens per choice, 1 to 2^31-1, or -1
-	// when the request gives none.
+	// OutputLimit is the maximum number of output tokens per choice, 1 to 2^31-1, or -1 if not
+	// given.
 	OutputLimit int64
 	// OutputField is the member that gave OutputLimit, or "".
 	OutputField string
 	// N is the number of choices, 1 to 128.
 	N int64
-	// BestOf is the number of choices generated to pick from, 1 to 128, or 0
-	// when not given. Only some providers know it in chat.
+	// BestOf is the number of choices generated to pick from, 1 to 128, or 0 if not given. Only
+	// some providers support it in chat.
 	BestOf int64
 	// ServiceTier and ReasoningEffort are as sent, or "".
 	ServiceTier, ReasoningEffort string
-	// InferenceGeo is the region the request asks to run in, or "". Some
-	// providers charge for it.
+	// InferenceGeo is the requested region, or "". Some providers charge for it.
 	InferenceGeo string
-	// LongCache says that some cache_control asks for a cache entry of one
-	// hour, which some providers charge at twice the input price.
+	// LongCache means that some cache_control requests a cache entry of one hour, which some
+	// providers charge at twice the input price.
 	LongCache bool
 
-	// Messages are chat's, in order.
+	// Messages are those of chat, in order.
 	Messages []Message
-	// Tools, Functions (arrays), ResponseFormat and Prediction (objects) are
-	// raw JSON: they are part of the prompt.
+	// Tools, Functions (arrays), ResponseFormat and Prediction (objects) are raw JSON that is part
+	// of the prompt.
 	Tools, Functions, ResponseFormat, Prediction Span
 	// ToolChoice, Audio, PromptCacheOptions and Moderation are raw JSON.
 	ToolChoice, Audio, PromptCacheOptions, Moderation Span
 	// ToolNames are the names of function and custom tools.
 	ToolNames []string
-	// BuiltinTools are the types of all other tools: the provider runs these
-	// and charges for them. A tool without a type is listed by the name of
-	// its first member.
+	// BuiltinTools are the types of all other tools, which the provider runs and charges for. A
+	// tool without a type is listed by the name of its first member.
 	BuiltinTools []string
-	// ContainerMemory is the memory_limit of the container that a code interpreter makes
-	// itself; "" when not given.
+	// ContainerMemory is the memory_limit of the container that a code interpreter creates; "" if
+	// not given.
 	ContainerMemory string
-	// WebSearch says that web_search_options is present.
+	// WebSearch means that web_search_options is present.
 	WebSearch bool
-	// MaxToolCalls bounds built-in tool calls, or is -1 when not given.
+	// MaxToolCalls bounds built-in tool calls; -1 if not given.
 	MaxToolCalls int64
-	// Background asks for the answer to be made without its caller.
+	// Background means that the answer is created while the caller does not wait.
 	Background bool
-	// Refs names what the request refers to instead of containing it: things
-	// kept at the provider.
+	// Refs are the things stored at the provider that the request refers to instead of containing
+	// them.
 	Refs []Ref
-	// Modalities are the kinds of output asked for, or nil.
+	// Modalities are the requested kinds of output, or nil.
 	Modalities []string
-	// Logprobs is as sent, and so is Store, which is true by default for
-	// Responses.
+	// Logprobs and Store are as sent; the default of Store is true for Responses.
 	Logprobs, Store bool
 
-	// Inputs are the texts of a request for embeddings, of a moderation, and
-	// the prompts of Completions.
+	// Inputs are the texts of an embeddings or moderation request, and the prompts of Completions.
 	Inputs []Text
-	// InputItems is the number of things to embed or prompts: texts, or arrays
-	// of token ids. 1 to 2,048.
+	// InputItems is the number of inputs or prompts: texts, or arrays of token ids. 1 to 2,048.
 	InputItems int
-	// Suffix is the text behind the one to be filled in, a JSON string, and
-	// Echo repeats each prompt in its answer; of Completions only.
+	// Suffix is the text after the insertion point, a JSON string, and Echo means that each prompt
+	// is repeated in its answer. Both are for Completions only.
 	Suffix Span
 	Echo   bool
 	// InputTokens is the number of token ids given in place of text.
@@ -165,19 +158,18 @@ type Request struct {
 	// EncodingFormat is as sent, or "".
 	EncodingFormat string
 
-	// Creation is what a request for pictures, speech or a transcript says of
-	// them; nil for all others.
+	// Creation is the part specific to pictures, speech and transcripts; nil for all others.
 	Creation *Creation
-	// Form is how the request came if not as JSON; then Body only describes it.
+	// Form describes the original request if it was not JSON; then Body only describes the form.
 	Form *Form
 
-	// Unknown lists, in order, top-level names that OpenAI's API does not
-	// have. What they cost is not in the Request.
+	// Unknown lists, in order, top-level names that OpenAI's API does not have. Their cost is not
+	// in the Request.
 	Unknown []string
 
-	object  Span     // the whole document, without white space around it
+	object  Span     // the whole document without surrounding white space
 	members []member // its members, in order
-	texts   []Text   // what the messages' Texts point into
+	texts   []Text   // the backing array of the messages' Texts
 }
 
 // member is one top-level name and value, as raw JSON.
@@ -188,11 +180,11 @@ func (r *Request) prompted() bool {
 	return slices.ContainsFunc(r.Refs, func(ref Ref) bool { return ref.Kind == RefPrompt })
 }
 
-// Choices returns how many answers the provider generates: the larger of N
-// and BestOf, for each prompt.
+// Choices returns how many choices the provider generates: the larger of N and BestOf, for each
+// prompt.
 func (r *Request) Choices() int64 { return max(r.N, r.BestOf) * r.prompts() }
 
-// Answers returns how many of them it sends back.
+// Answers returns how many choices the provider returns.
 func (r *Request) Answers() int64 { return r.N * r.prompts() }
 
 func (r *Request) prompts() int64 {
@@ -202,7 +194,7 @@ func (r *Request) prompts() int64 {
 	return int64(max(r.InputItems, 1))
 }
 
-// Raw returns the bytes of s, uncopied. They must not be written to.
+// Raw returns the bytes of s without copying. They must not be modified.
 func (r *Request) Raw(s Span) []byte { return r.Body[s.Start:s.End:s.End] }
 
 // Message is one chat message.
@@ -216,7 +208,7 @@ type Message struct {
 	Files  []Media
 }
 
-// TextKind says what part of a request a text is.
+// TextKind says which part of a request a text is.
 type TextKind uint8
 
 // The kinds of text.
@@ -229,16 +221,15 @@ const (
 	KindOther                    // a member OpenAI does not define; any JSON value
 )
 
-// Text is a piece of prompt. Its Span is the raw JSON string with its quotes,
-// except that KindOther may be any JSON value.
+// Text is a part of the prompt. Its Span is the raw JSON string with its quotes; for KindOther, it
+// may be any JSON value.
 type Text struct {
 	Kind TextKind
 	Span Span
 }
 
-// Unquote appends the decoded text of t to dst. It does not allocate when dst
-// has t.Span.Len() bytes to spare. A KindOther that is not a string is
-// appended as raw JSON.
+// Unquote appends the decoded text of t to dst. It does not allocate if dst has capacity for
+// t.Span.Len() more bytes. A KindOther that is not a string is appended as raw JSON.
 func (r *Request) Unquote(dst []byte, t Text) []byte {
 	raw := r.Raw(t.Span)
 	if len(raw) < 2 || raw[0] != '"' {
@@ -247,9 +238,8 @@ func (r *Request) Unquote(dst []byte, t Text) []byte {
 	return appendUnquoted(dst, raw[1:len(raw)-1])
 }
 
-// Plain returns the decoded text of t: where it stands in Body if that has no
-// escapes, and in scratch otherwise, which is returned for the next text. It must
-// not be written to.
+// Plain returns the decoded text of t: a slice of Body if it has no escapes, and otherwise of
+// scratch, which is returned for reuse. The text must not be modified.
 func (r *Request) Plain(scratch []byte, t Text) (text, kept []byte) {
 	raw := r.Raw(t.Span)
 	if len(raw) < 2 || raw[0] != '"' {
@@ -265,7 +255,7 @@ func (r *Request) Plain(scratch []byte, t Text) (text, kept []byte) {
 
 // Image is a picture in a message.
 type Image struct {
-	// URL is the raw JSON string: a data: URL or an address.
+	// URL is the raw JSON string: a data: URL or another URL.
 	URL Span
 	// Detail is as sent, or "".
 	Detail string
@@ -277,11 +267,11 @@ type Media struct {
 	Data Span
 	// Format is the audio format as sent, or "".
 	Format string
-	// ID names something kept at the provider: an uploaded file, or the audio
-	// of an earlier answer. Then Data is absent.
+	// ID names something stored at the provider: an uploaded file, or the audio of an earlier
+	// answer. Then Data is absent.
 	ID string
 	// Name is the file name as sent, or "".
 	Name string
-	// Remote says that the provider fetches the file from an address.
+	// Remote means that the provider fetches the file from a URL.
 	Remote bool
 }

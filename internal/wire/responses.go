@@ -2,8 +2,7 @@ package wire
 
 import "encoding/json"
 
-// responsesFields are the members of a request to Responses. Compacting and
-// counting take a part of them.
+// responsesFields are the members of a Responses request. Compacting and counting use a subset.
 var responsesFields = newFields(map[string]reader{
 	"model":             readModel,
 	"input":             readItems,
@@ -45,7 +44,7 @@ var responsesFields = newFields(map[string]reader{
 	"user":                   nil,
 }, readUnknown)
 
-// readInstructions adds a system message that comes first.
+// readInstructions adds the instructions as the first system message.
 func readInstructions(s *scanner) error {
 	beginMessage(s, "system")
 	err := s.addText("instructions", KindContent)
@@ -77,7 +76,7 @@ var textFormatFields = newFields(map[string]reader{
 
 var conversationFields = newFields(map[string]reader{"id": readRef(RefConversation, "conversation.id")}, nil)
 
-// readConversation takes an id or an object with one.
+// readConversation accepts an id or an object with one.
 func readConversation(s *scanner) error {
 	switch s.peek() {
 	case '"':
@@ -103,8 +102,8 @@ func readStoredPrompt(s *scanner) error {
 	return err
 }
 
-// readVariables reads what fills in a stored prompt: texts, and parts of content, of which
-// each may be a document.
+// readVariables reads the variables of a stored prompt: texts, and parts of content, each of which
+// may be a document.
 func readVariables(s *scanner) error {
 	if s.peek() != '{' {
 		return s.wrongType("prompt.variables", "an object")
@@ -124,13 +123,13 @@ var responsesToolFields = newFields(map[string]reader{
 	"parameters": readSchema,
 }, readOtherOfTool)
 
-// localTools are run by the client: the provider charges no calls of them.
+// localTools are run by the client, so the provider charges nothing for calls of them.
 var localTools = map[string]bool{
 	"function": true, "custom": true, "local_shell": true, "apply_patch": true, "computer_use_preview": true,
 }
 
-// noteContainer files the size of the container that a tool has the provider make, if it
-// says one. A tool that names a container says none.
+// noteContainer records the size of the container that the provider creates for a tool, if the tool
+// specifies it. A tool that names an existing container does not.
 func noteContainer(s *scanner, tool []byte) {
 	var t struct {
 		Container struct {

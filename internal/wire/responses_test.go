@@ -65,8 +65,7 @@ func TestScanResponses(t *testing.T) {
 	}
 }
 
-// TestScanRefs finds everything that a request mentions instead of containing
-// it, wherever it stands.
+// TestScanRefs finds everything that a request mentions instead of containing it, wherever it is.
 func TestScanRefs(t *testing.T) {
 	for body, want := range map[string][]Ref{
 		`"previous_response_id":"resp_1"`:     {{Kind: RefResponse, ID: "resp_1", Param: "previous_response_id"}},
@@ -160,7 +159,7 @@ func TestScanModerations(t *testing.T) {
 	checkRefused(t, Moderations, `{"model":"m","input":5}`, "input", "invalid_type", "")
 }
 
-// FuzzScanResponses does for Responses what FuzzScan does for chat.
+// FuzzScanResponses is FuzzScan for Responses.
 func FuzzScanResponses(f *testing.F) {
 	for _, body := range []string{
 		`{"model":"m","input":"a"}`, `{"model":"m","input":[{"role":"user","content":[{"type":"input_text","text":"a"}]}],"max_output_tokens":1e2}`,

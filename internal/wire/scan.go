@@ -14,15 +14,15 @@ import (
 type scanner struct {
 	lexer
 	req *Request
-	// index holds the indexes of the arrays being read, outermost first, for
-	// the brackets in a parameter's name.
+	// index holds the indexes of the arrays being read, outermost first, for the brackets in a
+	// parameter's name.
 	index [2]int
 
-	maxTokens, maxCompletion int64 // -1 when not given
+	maxTokens, maxCompletion int64 // -1 if not given
 	tool                     tool
 	item                     item // of a Responses input
 	mentions                 Mentions
-	model                    string // that of the path, for ScanFor
+	model                    string // in the path, for ScanFor
 }
 
 // scanned are the members of each endpoint's requests.
@@ -35,22 +35,20 @@ var scanned = map[Endpoint]*fields{
 
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
-// maxMembers bounds the members of the document itself; OpenAI has about 40.
+// maxMembers bounds the top-level members; OpenAI has about 40.
 const maxMembers = 1024
 
-// maxNamesKept bounds the memory a pooled scanner holds on to.
+// maxNamesKept bounds the memory that a pooled scanner retains.
 const maxNamesKept = 1024
 
-// Scan reads a request body of ep once and returns what its cost depends on.
-// Body is kept, not copied, and must not be written to while the Request is in
-// use. Every error is an [*Error] with status 400, except that of an endpoint
-// there is no scanner for.
+// Scan reads a request body of ep once and returns what its cost depends on. body is retained, not
+// copied, and must not be modified while the Request is in use. Every error is an [*Error] with
+// status 400, except for an endpoint without a scanner.
 //
-// Refused are documents that two readers could understand differently: broken
-// JSON or UTF-8, a byte order mark, data after the document, a name twice in
-// one object (however escaped), a name that differs from a priced one only in
-// case or in its separators. Refused besides are wrong types of priced members,
-// integers out of range, and documents beyond lim.
+// Documents that two readers could understand differently are refused: invalid JSON or UTF-8, a
+// byte order mark, data after the document, a duplicate name in one object (however escaped), a
+// name that differs from a priced one only in case or separators. Wrong types of priced members,
+// integers out of range, and documents beyond lim are refused too.
 func Scan(ep Endpoint, body []byte, lim Limits) (*Request, error) {
 	known := scanned[ep]
 	if known == nil {
@@ -66,7 +64,7 @@ func Scan(ep Endpoint, body []byte, lim Limits) (*Request, error) {
 	s.maxTokens = -1
 	s.maxCompletion = -1
 	s.model = lim.model
-	memory := new(struct { // of one piece
+	memory := new(struct { // one allocation
 		Request
 		members [8]member
 		texts   [4]Text
@@ -86,8 +84,8 @@ func Scan(ep Endpoint, body []byte, lim Limits) (*Request, error) {
 	return s.req, nil
 }
 
-// ScanFor is [Scan] for a request whose path names the model: it counts, and is
-// what the Request's Body says, whatever the body given said.
+// ScanFor is [Scan] for a request whose path names the model: that model overrides the one in the
+// body, and is in the Request's Body.
 func ScanFor(ep Endpoint, model string, body []byte, lim Limits) (*Request, error) {
 	lim.model = model
 	r, err := Scan(ep, body, lim)
@@ -97,7 +95,7 @@ func ScanFor(ep Endpoint, model string, body []byte, lim Limits) (*Request, erro
 	return Scan(ep, r.Rewrite(Edit{Name: "model", JSON: appendQuoted(nil, model)}).Bytes(), lim)
 }
 
-// release gives s back without what it holds of the request.
+// release returns s to the pool without references to the request.
 func (s *scanner) release() {
 	names := s.names[:cap(s.names)]
 	clear(names)
@@ -108,7 +106,7 @@ func (s *scanner) release() {
 	scanners.Put(s)
 }
 
-// checkBytes refuses what is not worth reading.
+// checkBytes refuses bodies that need not be parsed.
 func checkBytes(body []byte) error {
 	if len(bytes.TrimLeft(body, " \t\r\n")) == 0 {
 		return BadRequest("", "", "The request body is empty; expected a JSON object.")
@@ -145,7 +143,7 @@ func (s *scanner) document(known *fields) error {
 	r.object.Start = s.pos
 	err := s.object(func(name []byte) error {
 		if len(r.members) == maxMembers {
-			return BadRequest("", "", "The request body has too many members: more than %d.", maxMembers)
+			return BadRequest("", "", "The request body has more than %d fields.", maxMembers)
 		}
 		m := member{name: s.rawName, value: Span{Start: s.pos}}
 		if err := s.member(known, name); err != nil {
@@ -166,7 +164,7 @@ func (s *scanner) document(known *fields) error {
 	return nil
 }
 
-// members reads the object at pos, the value of param.
+// members reads the object at pos, which is the value of param.
 func (s *scanner) members(param string, known *fields) error {
 	if s.peek() != '{' {
 		return s.wrongType(param, "an object")
@@ -174,7 +172,8 @@ func (s *scanner) members(param string, known *fields) error {
 	return s.object(func(name []byte) error { return s.member(known, name) })
 }
 
-// objects reads the array at pos, the value of param. Level says how many arrays are around it.
+// objects reads the array at pos, which is the value of param. level is the number of arrays around
+// it.
 func (s *scanner) objects(param string, level int, read func() error) error {
 	if s.peek() != '[' {
 		return s.wrongType(param, "an array of objects")
@@ -185,7 +184,7 @@ func (s *scanner) objects(param string, level int, read func() error) error {
 	})
 }
 
-// member reads the value of the member called name.
+// member reads the value of the member with the given name.
 func (s *scanner) member(known *fields, name []byte) error {
 	read, ok := known.read[string(name)]
 	switch {
@@ -205,7 +204,7 @@ func (s *scanner) member(known *fields, name []byte) error {
 	return read(s)
 }
 
-// unprintable reports whether a name has characters that end a line or are not shown.
+// unprintable reports whether a name has characters that end a line or are invisible.
 func unprintable(name string) bool {
 	return strings.ContainsFunc(name, func(c rune) bool { return unicode.IsControl(c) || c == '\u2028' || c == '\u2029' })
 }
@@ -214,7 +213,7 @@ func badModel() *Error {
 	return BadRequest("model", "invalid_value", "Invalid 'model': the name has control characters.")
 }
 
-// finish checks what only the whole request shows.
+// finish checks what is known only after the whole request was read.
 func finish(s *scanner) error {
 	r := s.req
 	switch {
@@ -258,7 +257,7 @@ func finish(s *scanner) error {
 	return nil
 }
 
-// refusal turns a fault of the document into an answer.
+// refusal converts a fault of the document to an error response.
 func (s *scanner) refusal(err error, lim Limits) *Error {
 	var e *Error
 	switch {
@@ -279,8 +278,8 @@ func (s *scanner) refusal(err error, lim Limits) *Error {
 // ambiguous refuses a name that a lax reader takes for another.
 func ambiguous(name []byte, twin string) *Error {
 	return BadRequest(twin, "ambiguous_parameter",
-		"The name '%s' differs from '%s' only in spelling, and some providers would take it for that. Write '%s', or "+
-			"leave it out.",
+		"The name '%s' differs from '%s' only in spelling, and some providers treat the two as the same. Write '%s', or "+
+			"remove it.",
 		clip(name), twin, twin)
 }
 
@@ -288,7 +287,7 @@ func missing(param string) *Error {
 	return BadRequest(param, "missing_required_parameter", "Missing required parameter: '%s'.", param)
 }
 
-// clip returns text short enough for a message.
+// clip shortens text for a message.
 func clip(text []byte) string {
 	const most = 64
 	if len(text) <= most {

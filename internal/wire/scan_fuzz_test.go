@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// FuzzScan checks that whatever Scan accepts means the same to encoding/json,
-// the laxest decoder we know: it takes names in any case and the last of two.
+// FuzzScan checks that whatever Scan accepts means the same to encoding/json, the laxest decoder we
+// know: it accepts names in any case and uses the last of two.
 func FuzzScan(f *testing.F) {
 	for _, body := range []string{
 		`{` + ok + `}`,
@@ -23,7 +23,7 @@ func FuzzScan(f *testing.F) {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		Scan(Embeddings, body, Limits{}) // must not crash
+		Scan(Embeddings, body, Limits{}) // must not panic
 		r, err := Scan(ChatCompletions, body, Limits{})
 		if err != nil {
 			var e *Error
@@ -103,8 +103,8 @@ func checkMeaning(t *testing.T, r *Request) {
 	}
 }
 
-// TestScanMeaning does what FuzzScan does on documents put together from
-// members that matter, in all spellings.
+// TestScanMeaning does what FuzzScan does with documents composed of relevant members in all
+// spellings.
 func TestScanMeaning(t *testing.T) {
 	names := []string{
 		"model", "messages", "max_tokens", "max_completion_tokens", "n", "best_of", "stream", "stream_options", "service_tier", "tools",

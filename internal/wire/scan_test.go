@@ -17,7 +17,7 @@ func scanChat(t testing.TB, body string) *Request {
 	return r
 }
 
-// texts returns the decoded texts of a message, each with its kind in front.
+// texts returns the decoded texts of a message, each prefixed by its kind.
 func texts(r *Request, m Message) (list []string) {
 	for _, text := range m.Texts {
 		list = append(list, fmt.Sprintf("%d:%s", text.Kind, r.Unquote(nil, text)))
@@ -167,12 +167,12 @@ func TestScanRefuses(t *testing.T) {
 		{`{` + ok + `,"a":tru}`, "", "", "unexpected character"},
 		{deep(10_000), "", "", "nested too deeply: more than 1000"},
 		{deep(1_000), "", "", "nested too deeply"},
-		// Said twice.
+		// Duplicates.
 		{`{` + ok + `,"model":"n"}`, "", "duplicate_parameter", `"model" appears twice`},
 		{`{` + ok + `,"mod\u0065l":"n"}`, "", "duplicate_parameter", `appears twice`},
 		{`{` + ok + `,"a":{"b":[{"c":1,"\u0063":2}]}}`, "", "duplicate_parameter", "appears twice"},
 		{`{` + ok + `,"stream_options":{"include_usage":true,"include_usage":false}}`, "", "duplicate_parameter", "appears twice"},
-		// Spelled otherwise.
+		// Other spellings.
 		{`{` + ok + `,"Model":"n"}`, "model", "ambiguous_parameter", "'Model' differs from 'model'"},
 		{`{` + ok + `,"MAX_TOKENS":5}`, "max_tokens", "ambiguous_parameter", "only in spelling"},
 		{`{` + ok + `,"maxTokens":5}`, "max_tokens", "ambiguous_parameter", ""},

@@ -13,21 +13,20 @@ const includeUsage = "stream_options.include_usage"
 type Edit struct {
 	// Name is a top-level member, or "stream_options.include_usage".
 	Name string
-	// JSON is the new value, or nil to take a top-level member out.
+	// JSON is the new value, or nil to remove a top-level member.
 	JSON []byte
 }
 
-// splice replaces the bytes of at by text.
+// splice replaces the bytes of at with text.
 type splice struct {
 	at   Span
 	text []byte
 }
 
-// Rewrite returns the body with edits made. A member that exists keeps its
-// place and its spelling and gets the new value; one that does not is added at
-// the end of its object. All other bytes stay as they are. Of two edits of one
-// name the later counts, and an edit of stream_options overrules one of its
-// member. The request itself does not change.
+// Rewrite returns the body with edits applied. An existing member keeps its position and spelling
+// and gets the new value; a new one is added at the end of its object. All other bytes are
+// unchanged. Of two edits of the same name the later one counts, and an edit of stream_options
+// overrides one of its member. The request itself does not change.
 func (r *Request) Rewrite(edits ...Edit) Body {
 	if r.Form != nil {
 		return r.Form.rewrite(edits)
@@ -62,7 +61,7 @@ func (r *Request) Rewrite(edits ...Edit) Body {
 	return r.apply(list)
 }
 
-// overruled reports whether a later edit undoes edit i.
+// overruled reports whether another edit overrides edit i.
 func overruled(edits []Edit, i int) bool {
 	for j, e := range edits {
 		if j > i && e.Name == edits[i].Name {
@@ -96,8 +95,8 @@ func appendMember(dst []byte, name string, value []byte) []byte {
 	return append(dst, value...)
 }
 
-// withUsage sets include_usage inside the stream_options there are, or returns
-// the stream_options to set when there are none.
+// withUsage sets include_usage inside an existing stream_options, or returns a new stream_options
+// to set.
 func (r *Request) withUsage(value []byte, list *[]splice) []byte {
 	k := r.find("stream_options")
 	if k < 0 || r.Body[r.members[k].value.Start] != '{' {
@@ -106,7 +105,7 @@ func (r *Request) withUsage(value []byte, list *[]splice) []byte {
 	l := lenient(r.Body)
 	l.pos = r.members[k].value.Start
 	var at Span
-	last, count := l.pos+1, 0 // where to add a member, and behind how many
+	last, count := l.pos+1, 0 // where to add a member, and after how many
 	err := l.object(func(name []byte) error {
 		v, err := l.value()
 		if string(name) == "include_usage" {
@@ -131,7 +130,7 @@ func (r *Request) withUsage(value []byte, list *[]splice) []byte {
 	return nil
 }
 
-// removed reports whether edits take member k out.
+// removed reports whether edits remove member k.
 func (r *Request) removed(k int, edits []Edit) bool {
 	for i, e := range edits {
 		if e.JSON == nil && e.Name != includeUsage && !overruled(edits, i) && r.find(e.Name) == k {
@@ -141,8 +140,8 @@ func (r *Request) removed(k int, edits []Edit) bool {
 	return false
 }
 
-// cut returns the span of member k together with one comma: the one before it,
-// unless no member before it stays; then the one behind it.
+// cut returns the span of member k including one comma: the one before it, or, if no member before
+// it remains, the one after it.
 func (r *Request) cut(k int, edits []Edit) Span {
 	first := 0
 	for first < len(r.members) && r.removed(first, edits) {
@@ -169,7 +168,7 @@ func (r *Request) add(added []byte, edits []Edit) splice {
 	return splice{Span{at, at}, added}
 }
 
-// apply cuts the body at the splices.
+// apply splits the body at the splices.
 func (r *Request) apply(list []splice) Body {
 	if len(list) == 0 {
 		return Body{parts: [][]byte{r.Body}}
@@ -184,15 +183,15 @@ func (r *Request) apply(list []splice) Body {
 	return Body{parts: append(parts, r.Body[from:])}
 }
 
-// Body is a request body in pieces: the bytes received, and what was spliced
-// into them. It is read-only and shares memory with the [Request].
+// Body is a request body in pieces: the received bytes and what was spliced into them. It is
+// read-only and shares memory with the [Request].
 type Body struct {
 	parts   [][]byte
 	form    *Form    // instead of parts
 	splices []splice // of the form, in order
 }
 
-// Type is the Content-Type: that of the form the request came as, or JSON.
+// Type returns the Content-Type: that of the original form, or JSON.
 func (b Body) Type() string {
 	if b.form != nil {
 		return b.form.Type
@@ -212,8 +211,7 @@ func (b Body) Len() int64 {
 	return n
 }
 
-// Reader returns a new reader of the whole body: a *bytes.Reader if nothing was
-// edited.
+// Reader returns a new reader of the whole body: a *bytes.Reader if nothing was edited.
 func (b Body) Reader() io.Reader {
 	if b.form != nil {
 		return b.form.reader(b.splices)
@@ -224,8 +222,8 @@ func (b Body) Reader() io.Reader {
 	return &bodyReader{rest: b.parts}
 }
 
-// Bytes returns the body in one piece, which is the original if nothing was
-// edited. It is not for forms.
+// Bytes returns the body in one piece, which is the original if nothing was edited. It must not be
+// called for forms.
 func (b Body) Bytes() []byte {
 	if len(b.parts) == 1 {
 		return b.parts[0]
@@ -250,11 +248,11 @@ func (r *bodyReader) Read(p []byte) (int, error) {
 		}
 		r.rest, r.done = r.rest[1:], 0
 	}
-	r.rest = nil // an empty slice would keep the pieces
+	r.rest = nil // an empty slice would retain the pieces
 	return n, io.EOF
 }
 
-// WriteTo implements io.WriterTo: it hands on the pieces without copying them.
+// WriteTo implements io.WriterTo: it writes the pieces without copying them.
 func (r *bodyReader) WriteTo(w io.Writer) (int64, error) {
 	var total int64
 	for ; len(r.rest) > 0; r.rest, r.done = r.rest[1:], 0 {

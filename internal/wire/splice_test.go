@@ -15,7 +15,7 @@ func TestRewrite(t *testing.T) {
 	set := func(name, value string) Edit { return Edit{name, []byte(value)} }
 	drop := func(name string) Edit { return Edit{Name: name} }
 	for _, c := range []struct {
-		body  string // without model and messages, which stand in front
+		body  string // without model and messages, which are prepended
 		edits []Edit
 		want  string
 	}{
@@ -82,7 +82,7 @@ func TestBody(t *testing.T) {
 	}
 }
 
-// checkReaders checks that all ways to read a body give the same bytes.
+// checkReaders checks that all ways to read a body return the same bytes.
 func checkReaders(t testing.TB, b Body) {
 	t.Helper()
 	want := b.Bytes()
@@ -141,7 +141,7 @@ func decode(t *testing.T, b []byte) (v any) {
 	return v
 }
 
-// edited is what Rewrite should mean, on decoded values.
+// edited is the expected result of Rewrite on decoded values.
 func edited(t *testing.T, body []byte, edits []Edit) any {
 	m := decode(t, body).(map[string]any)
 	overruled := false

@@ -5,36 +5,33 @@ import (
 	"errors"
 )
 
-// MaxEvent is the size of the largest event [Events] accepts.
+// MaxEvent is the maximum size of an event that [Events] accepts.
 const MaxEvent = 16 << 20
 
-// ErrEventTooLarge says that an event has grown beyond [MaxEvent] without
-// coming to its end.
+// ErrEventTooLarge means that an incomplete event has grown beyond [MaxEvent].
 var ErrEventTooLarge = errors.New("wire: event of a stream is larger than 16 MB")
 
 // keepBuffer is the capacity up to which an idle Events keeps its buffer.
 const keepBuffer = 64 << 10
 
-// Events cuts an event stream into events without changing a byte: all slices
-// from Next, in order, followed by Rest, are what was fed. Lines may end in
-// LF, CR or CRLF, and the stream may come in any pieces. An event ends behind
-// its blank line. What carries nothing stands alone and is handed on at once: a
-// comment line or a blank line between events, and an LF that comes too late to
-// join the CR in front of it. The zero value is ready for use, by one goroutine
-// at a time.
+// Events splits an event stream into events without changing a byte: all slices from Next, in
+// order, followed by Rest, equal what was fed. Lines may end in LF, CR or CRLF, and the stream may
+// arrive in any pieces. An event ends after its blank line. Lines without content are returned
+// separately and immediately: a comment line or a blank line between events, and an LF that arrives
+// too late to join the CR before it. The zero value is ready for use. Events must not be used by
+// more than one goroutine at a time.
 type Events struct {
 	buf     []byte
-	start   int  // where the event at hand begins
-	line    int  // where the line at hand begins
-	seen    int  // how far the line at hand has been looked at
-	lf      int  // no LF stands from seen up to here
+	start   int  // start of the current event
+	line    int  // start of the current line
+	seen    int  // how far the current line has been searched
+	lf      int  // no LF between seen and here
 	afterCR bool // the byte before line was a CR that an LF may complete
 }
 
-// Feed adds bytes of the stream, which it copies. Next has to be called until
-// it has no more events before bytes are fed again, and slices from it are
-// valid until then. The error is [ErrEventTooLarge]; the bytes are not taken
-// then, and the stream cannot be followed any further.
+// Feed adds a copy of p to the stream. Before the next Feed, Next has to be called until it returns
+// no more events; slices from it are valid until then. The only error is [ErrEventTooLarge]; the
+// bytes are not added then, and the stream cannot be continued.
 func (e *Events) Feed(p []byte) error {
 	if e.start > 0 {
 		e.compact()
@@ -46,7 +43,7 @@ func (e *Events) Feed(p []byte) error {
 	return nil
 }
 
-// compact drops the events already handed out.
+// compact drops the events already returned.
 func (e *Events) compact() {
 	rest := e.buf[e.start:]
 	if len(rest) == 0 && cap(e.buf) > keepBuffer {
@@ -94,16 +91,15 @@ func (e *Events) Next() ([]byte, bool) {
 	}
 }
 
-// take hands out the bytes up to the line at hand.
+// take returns the bytes up to the current line.
 func (e *Events) take() []byte {
 	event := e.buf[e.start:e.line:e.line]
 	e.start = e.line
 	return event
 }
 
-// lineEnd returns the index of the first CR or LF in b from on, or -1. The
-// caller keeps lf, 0 at first, from call to call: it saves looking for the same
-// LF, or for none, again and again.
+// lineEnd returns the index of the first CR or LF in b from on, or -1. The caller keeps lf,
+// initially 0, from call to call: it avoids searching for the same LF, or for none, repeatedly.
 func lineEnd(b []byte, from int, lf *int) int {
 	*lf = max(*lf, from)
 	if *lf < len(b) && b[*lf] != '\n' {
@@ -122,15 +118,14 @@ func lineEnd(b []byte, from int, lf *int) int {
 	return -1
 }
 
-// Rest returns the bytes fed that do not make a complete event yet.
+// Rest returns the bytes fed that do not form a complete event yet.
 func (e *Events) Rest() []byte { return e.buf[e.start:] }
 
-// Held is how many bytes of memory e takes.
+// Held returns how many bytes of memory e takes.
 func (e *Events) Held() int { return cap(e.buf) }
 
-// EventData returns the data of an event from [Events]: its data lines, joined
-// by LF, or nil if it has none. As a rule it is a part of event; it is a copy
-// when there is more than one data line.
+// EventData returns the data of an event from [Events]: its data lines, joined by LF, or nil if it
+// has none. It is usually a slice of event; it is a copy if there is more than one data line.
 func EventData(event []byte) []byte {
 	event = bytes.TrimPrefix(event, []byte("\xEF\xBB\xBF"))
 	var data []byte

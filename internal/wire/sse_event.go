@@ -10,12 +10,12 @@ type eventReader struct {
 	answerReader
 	kind, delta Span // raw strings
 	sequence    Span
-	name        Span // of a called tool
+	name        Span // of the called tool
 	response    bool // the event carries a response
 }
 
-// scanResponseEvent reads the data of one event of Responses. Its text is what
-// a delta adds, and the name of a tool whose call begins.
+// scanResponseEvent reads the data of one Responses event. Its text is that of a delta, and the
+// name of a tool whose call begins.
 func scanResponseEvent(data, dst []byte) (Chunk, error) {
 	r := eventReader{answerReader: answerReader{lexer: lenient(data)}}
 	r.space()
@@ -43,7 +43,7 @@ func scanResponseEvent(data, dst []byte) (Chunk, error) {
 	return chunk, nil
 }
 
-// raw returns the inside of a string.
+// raw returns the content of a string.
 func (r *eventReader) raw(at Span) []byte {
 	if at.Len() < 2 {
 		return nil
@@ -69,8 +69,7 @@ func (r *eventReader) member(name []byte) error {
 	return r.text(name, "delta", &r.delta)
 }
 
-// text reads the value of a member, into at if it is the one wanted and a
-// string.
+// text reads the value of a member, into at if it is a string and the wanted member.
 func (r *eventReader) text(name []byte, wanted string, at *Span) error {
 	first := r.peek()
 	v, err := r.value()

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// cutStream feeds the stream in pieces of the given sizes (the last repeats)
-// and returns what came out.
+// cutStream feeds the stream in pieces of the given sizes (the last one repeats) and returns the
+// result.
 func cutStream(t testing.TB, stream string, sizes ...int) (events []string, rest string) {
 	t.Helper()
 	var e Events
@@ -79,7 +79,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// checkCut checks that a stream means the same however it is cut.
+// checkCut checks that a stream is read the same however it is split.
 func checkCut(t testing.TB, stream string, sizes ...int) {
 	t.Helper()
 	whole, wholeRest := cutStream(t, stream, max(len(stream), 1))
@@ -134,8 +134,7 @@ func TestEventsLargeEventPasses(t *testing.T) {
 	}
 }
 
-// TestEventsStayLinear would run for minutes if any line were looked for more
-// than once.
+// TestEventsStayLinear would run for minutes if any line were searched more than once.
 func TestEventsStayLinear(t *testing.T) {
 	for _, stream := range []string{
 		strings.Repeat("\r", 4<<20),

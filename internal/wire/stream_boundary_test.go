@@ -9,7 +9,7 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// cut feeds parts to a cutter and returns its events, and what is left.
+// cut feeds parts to an Events and returns the events and the rest.
 func cut(t *testing.T, parts ...string) (events []string, rest string) {
 	t.Helper()
 	var e wire.Events
@@ -28,7 +28,7 @@ func cut(t *testing.T, parts ...string) (events []string, rest string) {
 	return events, string(e.Rest())
 }
 
-// data is what the events of a stream carry.
+// data returns the data of the events.
 func data(events []string) (out []string) {
 	for _, event := range events {
 		if d := wire.EventData([]byte(event)); d != nil {
@@ -38,7 +38,7 @@ func data(events []string) (out []string) {
 	return out
 }
 
-// browser reads a stream as the HTML standard says, line by line; slow and simple.
+// browser reads a stream as the HTML standard specifies, line by line; slow and simple.
 func browser(stream string) (out []string) {
 	stream = strings.TrimPrefix(stream, "\ufeff")
 	stream = strings.ReplaceAll(strings.ReplaceAll(stream, "\r\n", "\n"), "\r", "\n")
@@ -57,7 +57,7 @@ func browser(stream string) (out []string) {
 	return out
 }
 
-// streams are as vendors send them, and as nobody should.
+// streams are streams as vendors send them, and malformed ones.
 var streams = map[string]string{
 	"OpenAI": "data: {\"id\":\"1\",\"choices\":[{\"delta\":{\"content\":\"Grüße 日本 🙂\"}}]}\n\ndata: {\"choices\":[],\"usage\":{}}\n\ndata: [DONE]\n\n",
 	"Responses": "event: response.created\ndata: {\"type\":\"response.created\"}\n\n" +
@@ -74,7 +74,8 @@ var streams = map[string]string{
 	"never any":     "",
 }
 
-// TestStreamsAtEveryBoundary: wherever the network cuts a stream, its events carry what a browser reads, and no byte is lost.
+// TestStreamsAtEveryBoundary: wherever the network splits a stream, its events have the data that a
+// browser reads, and no byte is lost.
 func TestStreamsAtEveryBoundary(t *testing.T) {
 	for name, stream := range streams {
 		want := browser(stream)
@@ -104,7 +105,8 @@ func TestStreamsAtEveryBoundary(t *testing.T) {
 	}
 }
 
-// TestEventBytesAreLeftAlone: reading an event's data changes nothing of it, and its slices do not reach into the next.
+// TestEventBytesAreLeftAlone: reading an event's data does not change it, and slices do not extend
+// into the next event.
 func TestEventBytesAreLeftAlone(t *testing.T) {
 	var e wire.Events
 	if err := e.Feed([]byte("data: a\ndata: b\n\ndata: c\n\n")); err != nil {
@@ -120,7 +122,8 @@ func TestEventBytesAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestRestIsEmptyBetweenEvents: an event of our own may follow exactly where one of the stream has ended.
+// TestRestIsEmptyBetweenEvents: an event of ours may be inserted exactly where an event of the
+// stream has ended.
 func TestRestIsEmptyBetweenEvents(t *testing.T) {
 	stream := "data: a\n\n: note\ndata: b\r\n\r\n"
 	var e wire.Events
@@ -140,7 +143,7 @@ func TestRestIsEmptyBetweenEvents(t *testing.T) {
 	}
 }
 
-// TestTextOfAStream: the text of all chunks together is the answer's, whichever way it is cut.
+// TestTextOfAStream: the text of all chunks together is that of the answer, however it is split.
 func TestTextOfAStream(t *testing.T) {
 	words := []string{"Grüße", " aus ", "\"日本\"", "\n🙂"}
 	var stream strings.Builder

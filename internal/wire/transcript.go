@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// letterMillis is how long a letter is spoken at least: faster than anyone talks.
+	// letterMillis is the minimum time to speak a letter: faster than anyone talks.
 	letterMillis = 20
-	// inventedLetters and windowMillis are what a model may add to a recording: it hears
-	// words in noise, and times its last caption by the window of 30 s that it works on.
+	// inventedLetters and windowMillis are what a model may add to a recording: it hears words in
+	// noise, and times its last caption by its window of 30 s.
 	inventedLetters = 1000
 	windowMillis    = 30_000
 )
 
-// shownLength is how long a recording is at least by its transcript, in
+// shownLength returns the minimum length of a recording according to its transcript, in
 // milliseconds: by the letters of a text, and by the times of captions (SRT, VTT).
 func shownLength(transcript []byte) int64 {
 	shown := (int64(utf8.RuneCount(transcript)) - inventedLetters) * letterMillis

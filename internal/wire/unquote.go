@@ -6,10 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// appendUnquoted appends the text of a JSON string, given without its quotes,
-// to dst. It takes anything: a broken escape becomes U+FFFD, as an unpaired
-// surrogate does, and bytes that are not UTF-8 are kept. The text of a valid
-// string is never longer than the string.
+// appendUnquoted appends the text of a JSON string, given without its quotes, to dst. It accepts
+// anything: an invalid escape becomes U+FFFD, as an unpaired surrogate does, and bytes that are not
+// UTF-8 are kept. The text of a valid string is never longer than the string.
 func appendUnquoted(dst, inner []byte) []byte {
 	for {
 		i := bytes.IndexByte(inner, '\\')
@@ -31,14 +30,14 @@ func appendUnquoted(dst, inner []byte) []byte {
 	}
 }
 
-// escapes maps the letter of a two-character escape to what it stands for.
+// escapes maps the letter of a two-character escape to its meaning.
 var escapes = [256]byte{
 	'"': '"', '\\': '\\', '/': '/',
 	'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t',
 }
 
-// decodeEscape reads the \u escape (or pair of them) at the start of b and
-// says how many bytes it takes, at least one.
+// decodeEscape decodes the \u escape (or pair of them) at the start of b and returns how many bytes
+// it takes, at least one.
 func decodeEscape(b []byte) (r rune, n int) {
 	r, ok := hex4(b)
 	if !ok {
@@ -57,7 +56,7 @@ func decodeEscape(b []byte) (r rune, n int) {
 	return utf8.RuneError, 6
 }
 
-// hex4 reads a \uXXXX escape at the start of b.
+// hex4 decodes a \uXXXX escape at the start of b.
 func hex4(b []byte) (rune, bool) {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return 0, false

@@ -1,11 +1,10 @@
 package wire
 
-// Usage counts what an answer cost in tokens. It has the fields of
-// pricing.Usage in the same order, so that one converts to the other, and
-// follows its rules: CachedInput, CacheWrite, CacheWrite1h, AudioIn and ImageIn
-// are subsets of Input; Reasoning, AudioOut and ImageOut are subsets of Output.
-// Requests and Characters are not in any answer and stay 0; ToolCalls are counted
-// in the output of a response, and named by some vendors.
+// Usage counts the tokens of an answer. It has the fields of pricing.Usage in the same order, so
+// that one converts to the other, and follows its rules: CachedInput, CacheWrite, CacheWrite1h,
+// AudioIn and ImageIn are parts of Input; Reasoning, AudioOut and ImageOut are parts of Output.
+// Requests and Characters are not in any answer and stay 0; ToolCalls are counted in the output of
+// a response, and reported by some vendors.
 type Usage struct {
 	Input, CachedInput, CacheWrite, CacheWrite1h int64
 	AudioIn, ImageIn                             int64
@@ -14,21 +13,20 @@ type Usage struct {
 	Images, Characters, AudioMillis              int64
 }
 
-// maxCount is the largest count we believe; pricing has the same bound.
+// maxCount is the largest plausible count; pricing has the same bound.
 const maxCount = 1 << 30
 
-// beyond is what a count is taken for that is larger still: no sum or difference
-// of a few of them overflows.
+// beyond replaces larger counts, so that no sum or difference of a few of them overflows.
 const beyond = 1 << 40
 
-// counter is one number of a usage object as the provider gave it.
+// counter is one number in a usage object as sent by the provider.
 type counter struct {
 	n     int64
 	given bool
-	bad   bool // not a whole number
+	bad   bool // not an integer
 }
 
-// or returns c, or other when c was not given.
+// or returns c, or other if c was not given.
 func (c counter) or(other counter) counter {
 	if c.given || c.bad {
 		return c
@@ -40,12 +38,12 @@ func (c counter) or(other counter) counter {
 type usageReader struct {
 	prompt, completion, total      counter
 	cached, write, write1h         counter
-	otherCached, otherWrite        counter // the spellings of DeepSeek and Anthropic
-	ofWrites5m, ofWrites1h         counter // parts of the writes, as Anthropic and LiteLLM tell them
+	otherCached, otherWrite        counter // as named by DeepSeek and Anthropic
+	ofWrites5m, ofWrites1h         counter // parts of the writes, as reported by Anthropic and LiteLLM
 	audioIn, imageIn               counter
 	reasoning, audioOut, imageOut  counter
 	searches                       counter // by the provider's own tool
-	millis                         int64   // of audio, where that is what is billed
+	millis                         int64   // of audio, if that is what is billed
 	cost                           costReader
 	fault                          string
 	present, isObject, brokenParts bool
@@ -106,7 +104,7 @@ func (u *usageReader) toolDetail(l *lexer, name []byte) error {
 	return l.skip()
 }
 
-// details reads an object of counters; anything else is noted and skipped.
+// details reads an object of counters; anything else is recorded and skipped.
 func (u *usageReader) details(l *lexer, read func(*usageReader, *lexer, []byte) error) error {
 	if l.peek() != '{' {
 		u.brokenParts = u.brokenParts || l.peek() != 'n'
@@ -134,7 +132,7 @@ func (u *usageReader) inputDetail(l *lexer, name []byte) error {
 	return readCounter(l, c)
 }
 
-// writeDetail reads what was written to the cache for how long.
+// writeDetail reads how much was written to the cache for how long.
 func (u *usageReader) writeDetail(l *lexer, name []byte) error {
 	var c *counter
 	switch string(name) {
@@ -175,8 +173,7 @@ func readCounter(l *lexer, c *counter) error {
 	return nil
 }
 
-// usage returns what was read, made sane, and whether it can be billed. Every
-// doubt is in u.fault.
+// usage returns the sanitized numbers, and whether they can be billed. All doubts are in u.fault.
 func (u *usageReader) usage(ep Endpoint) (Usage, bool) {
 	switch {
 	case !u.present:
@@ -216,8 +213,8 @@ func (u *usageReader) usage(ep Endpoint) (Usage, bool) {
 	return out, true
 }
 
-// writes returns the tokens written to the cache for the default time and for an
-// hour. Who tells the parts tells their sum as the count of writes.
+// writes returns the tokens written to the cache for the default time and for an hour. A vendor
+// that reports the parts reports their sum as the count of writes.
 func (u *usageReader) writes() (usual, hour counter) {
 	all := u.write.or(u.otherWrite)
 	if u.ofWrites1h == (counter{}) {
@@ -230,13 +227,12 @@ func (u *usageReader) writes() (usual, hour counter) {
 	return all, u.ofWrites1h
 }
 
-// timedWrites reports whether the answer says for how long was written.
+// timedWrites reports whether the answer distinguishes how long entries were written for.
 func (u *usageReader) timedWrites() bool {
 	return u.write1h.given || u.ofWrites5m.given || u.ofWrites1h.given
 }
 
-// derive fills in a missing count that the total gives away, and reports
-// whether input and output are known.
+// derive computes a missing count from the total, and reports whether input and output are known.
 func (u *usageReader) derive(ep Endpoint) bool {
 	if ep == Embeddings || ep == ResponsesTokens || ep == Moderations {
 		u.prompt = u.prompt.or(u.total)
@@ -255,11 +251,11 @@ func (u *usageReader) derive(ep Endpoint) bool {
 	return true
 }
 
-// hiddenTokens is the fault of a total with tokens that are nowhere else.
-const hiddenTokens = "total_tokens is more than the counts it is the total of"
+// hiddenTokens is the fault of a total that includes tokens which are in no other count.
+const hiddenTokens = "total_tokens exceeds the sum of its parts"
 
-// addHidden counts tokens that only the total has. Some providers leave
-// reasoning tokens out of completion_tokens; they are billed as output.
+// addHidden counts tokens that are only in the total. Some providers leave reasoning tokens out of
+// completion_tokens; they are billed as output.
 func (u *usageReader) addHidden(ep Endpoint, out *Usage) {
 	hidden := u.total.n - out.Input - out.Output
 	if !u.total.given || u.total.n > maxCount || hidden <= 0 {
@@ -276,7 +272,7 @@ func (u *usageReader) addHidden(ep Endpoint, out *Usage) {
 	}
 }
 
-// clamp returns c inside [0, most].
+// clamp limits c to [0, most].
 func (u *usageReader) clamp(c counter, most int64, name string) int64 {
 	switch {
 	case c.bad:
@@ -286,13 +282,13 @@ func (u *usageReader) clamp(c counter, most int64, name string) int64 {
 		u.doubt("usage has a negative " + name)
 		return 0
 	case c.n > most:
-		u.doubt("usage has an absurd " + name)
+		u.doubt("usage has an implausibly large " + name)
 		return most
 	}
 	return c.n
 }
 
-// doubt notes a fault; the first ones are kept.
+// doubt records a fault; the first ones are kept.
 func (u *usageReader) doubt(text string) {
 	switch {
 	case u.fault == "":

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestVendorLimits reads rate limits as vendors are known to tell them.
+// TestVendorLimits reads rate limits in the formats that vendors are known to use.
 func TestVendorLimits(t *testing.T) {
 	none := RateLimit{-1, -1, -1}
 	for _, x := range []struct {

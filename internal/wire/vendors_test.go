@@ -10,7 +10,7 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// vendors are usage objects as they are known to be sent, with what they mean.
+// vendors are usage objects in the formats that vendors are known to send, with their meaning.
 var vendors = []struct {
 	name, usage string
 	want        wire.Usage
@@ -67,7 +67,8 @@ var vendors = []struct {
 	},
 }
 
-// TestUsageOfVendors: each form means the same in a plain answer, in the last chunk of a stream and in a final event.
+// TestUsageOfVendors: each format means the same in a complete answer, in the last chunk of a
+// stream and in a final event.
 func TestUsageOfVendors(t *testing.T) {
 	for _, v := range vendors {
 		plain, ok := wire.ParseUsage(wire.ChatCompletions, []byte(`{"id":"x","model":"m","usage":`+v.usage+`}`))
@@ -88,12 +89,12 @@ func TestUsageOfVendors(t *testing.T) {
 	}
 }
 
-// counts are what a usage object may have in place of a number.
+// counts are values that a usage object may have in place of a number.
 var counts = []string{
 	"0", "1", "7", "100", "1e3", "12.0", "1073741824", "1073741825", "9223372036854775807", "-9223372036854775808", "1e30", "-1", "1.5", `"5"`, "null", "true", "[]", "{}",
 }
 
-// hostile is a usage object of random members.
+// hostile returns a usage object with random members.
 func hostile(rng *rand.Rand) string {
 	one := func() string { return counts[rng.IntN(len(counts))] }
 	object := func(names ...string) string {
@@ -119,7 +120,8 @@ func hostile(rng *rand.Rand) string {
 	return "{" + strings.Join(parts, ",") + "}"
 }
 
-// TestHostileUsageIsSane: whatever a provider says, counts are in range and no part is larger than its whole.
+// TestHostileUsageIsSane: whatever a provider sends, counts are in range and no part is larger than
+// its whole.
 func TestHostileUsageIsSane(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	billed := 0
@@ -149,7 +151,7 @@ func TestHostileUsageIsSane(t *testing.T) {
 	}
 }
 
-// TestUsageAtItsBound: with tokens that only the total has, a count is still at most 2^30.
+// TestUsageAtItsBound: even with tokens that are only in the total, a count is at most 2^30.
 func TestUsageAtItsBound(t *testing.T) {
 	for _, usage := range []string{
 		`{"prompt_tokens":10,"completion_tokens":5,"total_tokens":-9223372036854775808}`,
@@ -168,7 +170,8 @@ func TestUsageAtItsBound(t *testing.T) {
 	}
 }
 
-// TestCutAnswers: an answer that breaks off anywhere has no usage to bill, and no reader fails on it.
+// TestCutAnswers: an answer that is cut off anywhere has no usage to bill, and no reader fails on
+// it.
 func TestCutAnswers(t *testing.T) {
 	for _, v := range vendors {
 		whole := `{"id":"x","choices":[{"message":{"content":"\u00e9\ud83d\ude42"}}],"usage":` + v.usage + `}`
@@ -187,7 +190,7 @@ func TestCutAnswers(t *testing.T) {
 	}
 }
 
-// TestRenamedKeepsTheRest: under another id a response is the same document.
+// TestRenamedKeepsTheRest: a renamed response is otherwise the same document.
 func TestRenamedKeepsTheRest(t *testing.T) {
 	for _, response := range []string{
 		`{"id":"resp_a","object":"response","background":false,"output":[{"id":"msg_1","content":[{"text":"\u00e9 \"id\""}]}],"usage":null}`,
@@ -205,7 +208,7 @@ func TestRenamedKeepsTheRest(t *testing.T) {
 	}
 }
 
-// TestNegativeTotalChargesNothing: a total below zero adds no tokens to the counts beside it.
+// TestNegativeTotalChargesNothing: a negative total adds no tokens to the other counts.
 func TestNegativeTotalChargesNothing(t *testing.T) {
 	for _, total := range []string{"-1", "-9223372036854775808", "-1e30"} {
 		a, ok := wire.ParseUsage(wire.ChatCompletions, []byte(`{"usage":{"prompt_tokens":10,"completion_tokens":5,"total_tokens":`+total+`}}`))

@@ -12,8 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// prompt returns n bytes of text as people send it: prose and code, quotes and
-// line breaks, nothing beyond ASCII.
+// prompt returns n bytes of typical ASCII text: prose and code, quotes and line breaks.
 func prompt(n int) string {
 	const text = "The quick brown fox, said \"Jane\", jumps over 13 lazy dogs.\nfunc main() {\n\tfmt.Println(\"hi\")\n}\n"
 	return strings.Repeat(text, n/len(text)+1)[:n]
@@ -63,8 +62,8 @@ func BenchmarkScan(b *testing.B) {
 	}
 }
 
-// BenchmarkJSONText reads the same bodies with jsontext, for comparison: all
-// tokens, nothing kept.
+// BenchmarkJSONText reads the same bodies with jsontext for comparison: all tokens, without storing
+// them.
 func BenchmarkJSONText(b *testing.B) {
 	for _, n := range []int{300, 8 << 10, 200 << 10} {
 		body := chatBody(n, prompt)

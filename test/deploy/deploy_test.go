@@ -1,5 +1,5 @@
-// Package deploy_test checks what is shipped beside the binaries: the compose
-// file, the image recipe, and the files they mount.
+// Package deploy_test checks what is shipped in addition to the binaries: the compose file, the
+// Dockerfile, and the files they mount.
 package deploy_test
 
 import (
@@ -101,8 +101,8 @@ func TestComposeStoreKeepsEverything(t *testing.T) {
 	}
 }
 
-// TestComposeKeepsFiles: what callers upload is on one volume of the proxy and the workers,
-// which the image lets its user write, and all of them have a health check.
+// TestComposeKeepsFiles: uploads are on one volume shared by the proxy and the workers, to
+// which the image's user can write, and all of them have a health check.
 func TestComposeKeepsFiles(t *testing.T) {
 	p, cfg := project(t), composeConfig(t)
 	for _, name := range []string{"llmguard", "worker"} {
@@ -129,7 +129,7 @@ func TestComposeKeepsFiles(t *testing.T) {
 	}
 }
 
-// The image's grace period must cover what llmguard takes to shut down.
+// The image's grace period must cover llmguard's shutdown.
 func TestGraceCoversShutdown(t *testing.T) {
 	p, cfg := project(t), composeConfig(t)
 	for name, need := range map[string]time.Duration{
@@ -156,8 +156,7 @@ func composeConfig(t *testing.T) *config.Config {
 	return cfg
 }
 
-// The parts name each other: addresses in one file are services and ports in
-// another.
+// References between files match: addresses in one file are services and ports in another.
 func TestPartsFitTogether(t *testing.T) {
 	p, cfg := project(t), composeConfig(t)
 	if got := cfg.Redis.Addresses; !slices.Equal(got, []string{"redis:6379"}) || p.Services["redis"].Name == "" {
@@ -204,8 +203,8 @@ func TestPartsFitTogether(t *testing.T) {
 	}
 }
 
-// TestDockerfile keeps the image small, pinned and without root. Building it
-// needs a container engine and is not done here.
+// TestDockerfile keeps the image small, pinned and without root. Building it needs a container
+// engine and is not done here.
 func TestDockerfile(t *testing.T) {
 	text := read(t, "../Dockerfile")
 	froms := regexp.MustCompile(`(?m)^FROM .*?(\S+?)(?: AS \S+)?$`).FindAllStringSubmatch(text, -1)
@@ -233,7 +232,7 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// TestMain has all paths of these tests begin where the files are.
+// TestMain changes to the folder of the tested files, so that the paths start there.
 func TestMain(m *testing.M) {
 	if err := os.Chdir("../../deploy"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -26,7 +26,7 @@ import (
 	"github.com/llmguard/llmguard/internal/auth/keys"
 )
 
-// serviceMonitor is what we use of the Prometheus operator's type.
+// serviceMonitor has the fields that we use of the Prometheus operator's type.
 type serviceMonitor struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -47,10 +47,10 @@ type serviceMonitor struct {
 
 const chart = "helm/llmguard"
 
-// render renders the chart as release llmguard in namespace llmguard, with values over
-// those of the chart. It does what Helm does with the templates that we have: Go's
-// templates with Sprig's functions and Helm's own. Helm's engine would bring 200 packages;
-// TestChartIsHelms compares with the program where it is installed.
+// render renders the chart as release llmguard in namespace llmguard, with values on top of the
+// chart's. It renders our templates like Helm: Go templates with the functions of Sprig and
+// Helm. Helm's engine would add 200 packages; TestChartIsHelms compares with the real program
+// where it is installed.
 func render(t *testing.T, values string) ([]manifest, error) {
 	t.Helper()
 	var info, given map[string]any
@@ -95,7 +95,7 @@ func render(t *testing.T, values string) ([]manifest, error) {
 	return all, nil
 }
 
-// documents decodes what a template made.
+// documents decodes the output of a template.
 func documents(t *testing.T, file string, text []byte) (all []manifest) {
 	t.Helper()
 	for _, doc := range bytes.Split(append([]byte("\n"), text...), []byte("\n---\n")) {
@@ -112,7 +112,8 @@ func documents(t *testing.T, file string, text []byte) (all []manifest) {
 	return all
 }
 
-// functions are Helm's: Sprig's without those that read the environment, and its own.
+// functions returns Helm's template functions: Sprig's, except those that read the environment,
+// and Helm's own.
 func functions(root *template.Template) template.FuncMap {
 	f := sprig.TxtFuncMap()
 	delete(f, "env")
@@ -141,7 +142,7 @@ func functions(root *template.Template) template.FuncMap {
 	return f
 }
 
-// overlay puts values over others: maps are merged, all else is replaced.
+// overlay applies values on top of others: maps are merged, everything else is replaced.
 func overlay(under, over map[string]any) {
 	for name, v := range over {
 		a, isMap := under[name].(map[string]any)
@@ -172,7 +173,7 @@ func rendered(t *testing.T, values string) []manifest {
 	return all
 }
 
-// everything switches on what is off.
+// everything enables all options.
 const everything = `
 image: {digest: "sha256:0000000000000000000000000000000000000000000000000000000000000000"}
 imagePullSecrets: [{name: registry}]
@@ -211,9 +212,8 @@ func chartConfig(t *testing.T, all []manifest) *config.Config {
 	return cfg
 }
 
-// TestChartRendersWhatIsSafe: with the values as they are and with everything on, all
-// objects are of their types, the pods are safe, and ports, names and the configuration
-// fit together.
+// TestChartRendersWhatIsSafe: with the default values and with everything enabled, all objects
+// are valid, the pods are safe, and ports, names and the configuration match.
 func TestChartRendersWhatIsSafe(t *testing.T) {
 	for values, objects := range map[string]int{"": 12, everything: 15} {
 		all := rendered(t, values)
@@ -232,7 +232,7 @@ func TestChartRendersWhatIsSafe(t *testing.T) {
 	}
 }
 
-// TestChartIsTheManifests: the pods of the chart are those of deploy/k8s.
+// TestChartIsTheManifests: the chart's pods equal those of deploy/k8s.
 func TestChartIsTheManifests(t *testing.T) {
 	plain := func(s *appsv1.StatefulSet) appsv1.StatefulSetSpec {
 		spec := *s.Spec.DeepCopy()
@@ -257,8 +257,8 @@ func TestChartIsTheManifests(t *testing.T) {
 	}
 }
 
-// TestChartNeedsItsValues: without a configuration or a secret it does not render, and says
-// which value is missing. Another name of the release changes all names.
+// TestChartNeedsItsValues: without a configuration or a secret the chart does not render, and
+// the error names the missing value. Another release name changes all names.
 func TestChartNeedsItsValues(t *testing.T) {
 	for values, want := range map[string]string{`config: ""`: "--set-file config", `secretName: ""`: "secretName"} {
 		if _, err := render(t, values); err == nil || !strings.Contains(err.Error(), want) {
@@ -279,8 +279,8 @@ func TestChartNeedsItsValues(t *testing.T) {
 	}
 }
 
-// TestChartMonitors: Prometheus finds both components by their services, over TLS where
-// they have it.
+// TestChartMonitors: Prometheus finds both components through their services, over TLS if
+// enabled.
 func TestChartMonitors(t *testing.T) {
 	all := rendered(t, everything)
 	for _, m := range find(all, func(m *serviceMonitor) string { return m.Name }) {
@@ -310,7 +310,7 @@ func TestChartMonitors(t *testing.T) {
 	t.Error("there is no ServiceMonitor")
 }
 
-// TestChartIsDocumented: docs/kubernetes.md lists each value, and no other.
+// TestChartIsDocumented: docs/kubernetes.md lists every value and no others.
 func TestChartIsDocumented(t *testing.T) {
 	want := map[string]bool{}
 	for name, v := range chartValues(t) {
@@ -341,7 +341,8 @@ func TestChartIsDocumented(t *testing.T) {
 	}
 }
 
-// TestChartIsHelms: where Helm is installed, it renders the same objects and finds no fault.
+// TestChartIsHelms: where Helm is installed, it renders the same objects and reports no
+// problem.
 func TestChartIsHelms(t *testing.T) {
 	helm, err := exec.LookPath("helm")
 	if err != nil {

@@ -27,7 +27,7 @@ type manifest struct {
 	object any
 }
 
-// kinds are all we ship; a new one is added here, or its file does not pass.
+// kinds are all kinds that we ship; a file with a new one fails until it is added here.
 var kinds = map[string]func() any{
 	"v1 Namespace":                            func() any { return &corev1.Namespace{} },
 	"v1 ServiceAccount":                       func() any { return &corev1.ServiceAccount{} },
@@ -41,8 +41,8 @@ var kinds = map[string]func() any{
 	"monitoring.coreos.com/v1 ServiceMonitor": func() any { return &serviceMonitor{} },
 }
 
-// manifests decodes every document strictly: an unknown or repeated field, or a
-// value of the wrong type, fails.
+// manifests decodes every document strictly: an unknown or repeated field, or a value of the
+// wrong type, fails.
 func manifests(t *testing.T) []manifest {
 	t.Helper()
 	files, err := filepath.Glob("k8s/*.yaml")
@@ -103,8 +103,8 @@ func TestManifestsAreStrict(t *testing.T) {
 	}
 }
 
-// TestPodsAreSafe holds the pods to the restricted profile their namespace
-// enforces, and to what an orderly end needs.
+// TestPodsAreSafe checks that the pods meet the restricted profile that their namespace
+// enforces, and can shut down in order.
 func TestPodsAreSafe(t *testing.T) { podsAreSafe(t, kubernetesConfig(t), manifests(t)) }
 
 func podsAreSafe(t *testing.T, cfg *config.Config, all []manifest) {
@@ -143,8 +143,7 @@ func podsAreSafe(t *testing.T, cfg *config.Config, all []manifest) {
 	}
 }
 
-// TestManifestsFitTogether follows the names from one object to the next, and
-// to the configuration.
+// TestManifestsFitTogether checks references between objects, and to the configuration.
 func TestManifestsFitTogether(t *testing.T) { fitTogether(t, kubernetesConfig(t), manifests(t)) }
 
 func fitTogether(t *testing.T, cfg *config.Config, all []manifest) {
@@ -197,8 +196,8 @@ func fitTogether(t *testing.T, cfg *config.Config, all []manifest) {
 	}
 }
 
-// TestSecretHasWhatIsAsked compares the variables of the configuration with
-// the keys of the example.
+// TestSecretHasWhatIsAsked compares the variables in the configuration with the keys of the
+// example secret.
 func TestSecretHasWhatIsAsked(t *testing.T) {
 	for _, s := range find(manifests(t), func(s *corev1.Secret) string { return s.Name }) {
 		asked := map[string]bool{}
@@ -216,8 +215,8 @@ func TestSecretHasWhatIsAsked(t *testing.T) {
 	}
 }
 
-// TestNetworkIsShut: what is not opened is closed, and what is opened does not
-// reach the metadata service of a cloud.
+// TestNetworkIsShut: what is not opened is closed, and what is opened does not include a
+// cloud's metadata service.
 func TestNetworkIsShut(t *testing.T) {
 	policies := find(manifests(t), func(p *networkingv1.NetworkPolicy) string { return p.Name })
 	deny := policies["llmguard-deny"]
@@ -227,7 +226,8 @@ func TestNetworkIsShut(t *testing.T) {
 	opensLittle(t, policies)
 }
 
-// opensLittle: no policy reaches the metadata service of a cloud, or lets everybody in.
+// opensLittle checks that no policy allows access to a cloud's metadata service, or from
+// everywhere.
 func opensLittle(t *testing.T, policies map[string]*networkingv1.NetworkPolicy) {
 	t.Helper()
 	for _, rule := range policies["llmguard-out"].Spec.Egress {
@@ -272,8 +272,8 @@ func kubernetesConfig(t *testing.T) *config.Config {
 	return kubernetesParse(t, func(string) {})
 }
 
-// kubernetesParse reads the configuration as a pod does, and tells the names
-// of the variables it asks for.
+// kubernetesParse reads the configuration like a pod, and reports the names of the variables
+// that it uses.
 func kubernetesParse(t *testing.T, asked func(name string)) *config.Config {
 	t.Helper()
 	env := map[string]string{
@@ -291,8 +291,8 @@ func kubernetesParse(t *testing.T, asked func(name string)) *config.Config {
 	return cfg
 }
 
-// TestTLSComponent: with the component the probes of every pod use HTTPS on the ports that
-// they had, and the certificate is where the README's configuration reads it.
+// TestTLSComponent: with the component the probes of every pod use HTTPS on the same ports, and
+// the certificate is where the README's configuration expects it.
 func TestTLSComponent(t *testing.T) {
 	object, err := decode([]byte(read(t, "k8s/tls/pods.yaml")))
 	if err != nil {

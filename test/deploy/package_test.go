@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestPackageStarts: in the package as it is built for a release, the units start a program
-// that is where they look for it, and that runs and says its version and commit. Building
-// takes minutes, so it is a long form.
+// TestPackageStarts: in the package as built for a release, the units start a program that
+// exists at that path, runs, and prints its version and commit. Building takes minutes, so this
+// is a long test.
 func TestPackageStarts(t *testing.T) {
 	if os.Getenv("LLMGUARD_SOAK") == "" {
 		t.Skip("builds a package: `make soak PKG=./test/deploy`")
@@ -55,7 +55,7 @@ func TestPackageStarts(t *testing.T) {
 	}
 }
 
-// inside is where a program that a unit starts is in an unpacked package.
+// inside returns the path, in an unpacked package, of a program that a unit starts.
 func inside(t *testing.T, root, program string) string {
 	t.Helper()
 	dirs := searched

@@ -8,17 +8,17 @@ import (
 	"testing"
 )
 
-// uses are where a file names what is run or built from: an action, a base image or a
-// build frontend, or the image of a service.
+// uses matches where a file names what it runs or builds from: an action, a base image or build
+// frontend, or the image of a service.
 var uses = regexp.MustCompile(`(?m)^(?:\s*(?:- )?(?:uses|image): *|FROM (?:--platform=\S+ )?|# syntax=)(\S+)`)
 
-// pinned ends with the commit or the digest of what it names.
+// pinned matches a reference that ends with a commit or digest.
 var pinned = regexp.MustCompile(`@(?:[0-9a-f]{40}|sha256:[0-9a-f]{64})$`)
 
-// ours are images that are built from this repository.
+// ours are the images built from this repository.
 var ours = []string{"llmguard", "llmguard:local"}
 
-// TestPinnedByDigest: nobody who moves a tag changes what our builds and deployments run.
+// TestPinnedByDigest: moving a tag cannot change what our builds and deployments run.
 func TestPinnedByDigest(t *testing.T) {
 	files := []string{"../Dockerfile", "Dockerfile.release", "../docker-compose.yml"}
 	for _, pattern := range []string{"../.github/workflows/*", "k8s/*.yaml"} {

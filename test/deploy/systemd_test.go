@@ -13,10 +13,10 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// TestUnits: systemd itself reads the units, where it is installed; and they
-// leave the processes time to end.
+// TestUnits: systemd itself accepts the units, where it is installed, and they leave the
+// processes enough time to shut down.
 func TestUnits(t *testing.T) {
-	cfg := composeConfig(t) // its times are the defaults
+	cfg := composeConfig(t) // has the default times
 	need := max(cfg.Timeouts.Drain+cfg.Timeouts.Shutdown, cfg.Queue.Shutdown) + 13*time.Second
 	for _, name := range []string{"llmguard-serve.service", "llmguard-worker@.service"} {
 		unit := read(t, "systemd/"+name)
@@ -39,8 +39,8 @@ func TestUnits(t *testing.T) {
 // searched is where systemd looks for a program without a path.
 var searched = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"}
 
-// TestUnitsStartWhatPackagesInstall: the units of a package run the program where the
-// package puts it.
+// TestUnitsStartWhatPackagesInstall: a package's units run the program where the package
+// installs it.
 func TestUnitsStartWhatPackagesInstall(t *testing.T) {
 	var release struct {
 		Builds []struct{ ID, Binary string }
@@ -89,7 +89,7 @@ func TestUnitsStartWhatPackagesInstall(t *testing.T) {
 	}
 }
 
-// verify lets systemd-analyze look at a unit, with a program that exists here.
+// verify runs systemd-analyze on a unit, with a program that exists here.
 func verify(t *testing.T, name, unit string) {
 	t.Helper()
 	analyze, err := exec.LookPath("systemd-analyze")

@@ -15,7 +15,7 @@ import (
 
 const gossipKey, gossipOrg, gossipProject = "sk-gossip-0123456789abcdef", "org-of-ours", "proj-of-ours"
 
-// gossip is a provider that answers with the status in the prompt, and names our account.
+// gossip is a provider that responds with the status in the prompt and names our account.
 func gossip(t *testing.T) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -41,8 +41,8 @@ func gossip(t *testing.T) *httptest.Server {
 	return s
 }
 
-// TestAccountIsNamedNowhere: neither what a caller gets, live or of a job, nor the log of any
-// process says whose account it is at which provider.
+// TestAccountIsNamedNowhere: neither responses, live or of jobs, nor logs reveal which provider
+// account is in use.
 func TestAccountIsNamedNowhere(t *testing.T) {
 	t.Parallel()
 	there := gossip(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// inbox is what was posted to a server, by path.
+// inbox records what was posted to a server, by path.
 type inbox struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -40,8 +40,7 @@ func newInbox(t *testing.T) (box *inbox, port string) {
 	return box, port
 }
 
-// await returns the posts to a path once there are so many.
-// delivered waits until the worker has posted what was there to be posted.
+// delivered waits until the worker has posted all pending messages.
 func (s *stack) delivered() {
 	s.t.Helper()
 	rdb := s.redis.Client()
@@ -74,9 +73,9 @@ func (b *inbox) await(t *testing.T, path string, n int) []string {
 	return nil
 }
 
-// TestSpendAlerts: who spends half of a limit, and then nearly all of it, is told
-// of to the operator's chat and to the org's own server, once each, although two
-// proxies charge for it.
+// TestSpendAlerts: when a user has spent half of a limit, and again at nearly all of it, the
+// operator's chat and the org's own server are each notified once, although two proxies charge
+// the limit.
 func TestSpendAlerts(t *testing.T) {
 	t.Parallel()
 	box, port := newInbox(t)
@@ -94,7 +93,7 @@ orgs:
 `, port, hookSecret))
 	first, second := s.proxy(), s.proxy()
 	s.worker()
-	// gpt-4o costs $10 for a million tokens of output: some 65 % of the limit, then 85 %.
+	// gpt-4o costs $10 per million output tokens: about 65% of the limit, then 85%.
 	spend := func(p *process, output int) {
 		t.Helper()
 		a := post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", fmt.Sprintf("[fake: output=%d]", output), fmt.Sprintf(`"max_tokens":%d`, output)))
@@ -130,7 +129,7 @@ orgs:
 		t.Errorf("the chat was told %q", posts)
 	}
 	spend(second, 1)
-	first.terminate() // looks once more, as everybody does who ends
+	first.terminate() // a process checks the limits once more as it shuts down
 	second.terminate()
 	s.delivered()
 	box.mu.Lock()

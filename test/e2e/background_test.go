@@ -11,12 +11,12 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// background is a request for a response that nobody waits for.
+// background is the request body of a background response.
 func background(text, more string) string {
 	return fmt.Sprintf(`{"model":"gpt-4o-mini","input":%q,"max_output_tokens":200,"background":true%s}`, text, more)
 }
 
-// poll asks for a response until it has ended.
+// poll fetches a response until it has ended.
 func (p *process) poll(key, id string) reply {
 	p.t.Helper()
 	for range 2400 {
@@ -33,7 +33,7 @@ func (p *process) poll(key, id string) reply {
 // dialects are the ways in which a provider serves Responses.
 var dialects = map[string]string{"native": twoOrgs, "translated": chatOnly(twoOrgs)}
 
-// TestBackground makes responses in the background of a provider that has none.
+// TestBackground creates background responses on a provider that does not support them.
 func TestBackground(t *testing.T) {
 	t.Parallel()
 	for name, config := range dialects {
@@ -53,7 +53,7 @@ func makeBackground(t *testing.T, config string) {
 	}
 	waiting := p.do(alice, "POST", "/responses", background("never run", ""))
 	never := waiting.get(t, "id").(string)
-	for range 2 { // again: nothing changes
+	for range 2 { // cancelling again changes nothing
 		if r := p.do(alice, "POST", "/responses/"+never+"/cancel", ""); r.status != 200 || r.get(t, "status") != "cancelled" || r.get(t, "id") != never {
 			t.Errorf("%+v", r)
 		}
@@ -71,7 +71,7 @@ func makeBackground(t *testing.T, config string) {
 	if r := p.do(alice, "POST", "/responses/"+running+"/cancel", ""); r.status != 200 || r.get(t, "status") != "cancelled" && r.get(t, "status") != "in_progress" {
 		t.Errorf("%+v", r)
 	}
-	if r := p.poll(alice, running); r.get(t, "status") != "cancelled" { // 2 s may not be enough for the worker
+	if r := p.poll(alice, running); r.get(t, "status") != "cancelled" { // the worker may need more than 2 s
 		t.Errorf("%+v", r)
 	}
 	r = p.poll(alice, id)
@@ -108,8 +108,8 @@ func makeBackground(t *testing.T, config string) {
 	}
 }
 
-// TestBackgroundStream reads a stream in two halves, with the connection broken
-// in between, and compares with one read in one go.
+// TestBackgroundStream reads a stream in two halves, with a broken connection in between, and
+// compares it with one that was read without a break.
 func TestBackgroundStream(t *testing.T) {
 	t.Parallel()
 	for name, config := range dialects {
@@ -138,7 +138,7 @@ func streamBackground(t *testing.T, config string) {
 			first = append(first, data)
 		}
 	}
-	resp.Body.Close() // the work goes on
+	resp.Body.Close() // the job continues
 	id, _ := reply{body: first[0]}.get(t, "response.id").(string)
 	last := reply{body: first[len(first)-1]}.get(t, "sequence_number").(float64)
 	if !strings.HasPrefix(id, "resp_") || last != 19 {
@@ -162,12 +162,12 @@ func streamBackground(t *testing.T, config string) {
 	if end.get(t, "type") != "response.completed" || end.get(t, "response.usage.output_tokens") != 60.0 {
 		t.Errorf("%+v", end)
 	}
-	if r := p.poll(alice, id); r.get(t, "status") != "completed" || r.get(t, "id") != id { // a moment after its last event
+	if r := p.poll(alice, id); r.get(t, "status") != "completed" || r.get(t, "id") != id { // just after its last event
 		t.Errorf("%+v", r)
 	}
 }
 
-// events are the data of a stream.
+// events returns the data of a stream's events.
 func events(r reply) (list []string) {
 	for line := range strings.SplitSeq(r.body, "\n") {
 		if data, ok := strings.CutPrefix(line, "data: "); ok {

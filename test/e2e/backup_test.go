@@ -16,7 +16,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// run runs llmguard over the stack's configuration and returns what it prints.
+// run runs llmguard with the stack's configuration and returns its output.
 func (s *stack) run(args ...string) string { s.t.Helper(); return s.runBinary(binary, args...) }
 
 func (s *stack) runBinary(binary string, args ...string) string {
@@ -31,13 +31,12 @@ func (s *stack) runBinary(binary string, args ...string) string {
 	return string(out)
 }
 
-// backup takes a copy of the stack's Redis and files while everything runs, as
-// docs/backup.md says.
+// backup copies the stack's Redis and files while everything runs, as docs/backup.md describes.
 func (s *stack) backup(files string) (rdb, copied string) {
 	s.t.Helper()
 	c := s.redis.Client()
 	before := c.LastSave(s.t.Context()).Val()
-	for time.Now().Unix() <= before { // LASTSAVE counts seconds
+	for time.Now().Unix() <= before { // LASTSAVE has a resolution of one second
 		time.Sleep(50 * time.Millisecond)
 	}
 	if err := c.BgSave(s.t.Context()).Err(); err != nil {
@@ -58,8 +57,8 @@ func (s *stack) backup(files string) (rdb, copied string) {
 	return "", ""
 }
 
-// restore starts a Redis elsewhere with a snapshot, and lets the processes that
-// are started from now on have it and the files.
+// restore starts another Redis from a snapshot. Processes started from now on use it and the
+// copied files.
 func (s *stack) restore(rdb, old, files string) {
 	s.t.Helper()
 	text, err := os.ReadFile(rdb)
@@ -79,8 +78,8 @@ func (s *stack) restore(rdb, old, files string) {
 	s.replace(old, files)
 }
 
-// standing is what a key holder is told of its use, without what moves by
-// itself.
+// standing returns the limits and usage reported to a key's owner, without values that change
+// on their own.
 func standing(t *testing.T, p *process, key string) string {
 	t.Helper()
 	var limits struct {
@@ -97,9 +96,8 @@ func standing(t *testing.T, p *process, key string) string {
 	return string(text)
 }
 
-// TestBackupAndRestore: a copy that was taken of a running system brings budgets,
-// keys, waiting jobs, files and ledger back elsewhere, and every job in it ends
-// once.
+// TestBackupAndRestore: a copy taken from a running system restores budgets, keys, waiting
+// jobs, files and the ledger elsewhere, and every job in it ends once.
 func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
 	files := t.TempDir()
@@ -113,7 +111,7 @@ func TestBackupAndRestore(t *testing.T) {
 	call := func(p *process, key string, want int, header ...string) answer {
 		t.Helper()
 		var a answer
-		for range 600 { // a new key is known within seconds
+		for range 600 { // a new key takes effect within seconds
 			if a = post(p.URL+"/chat/completions", key, body, header...); a.err == nil && a.status != http.StatusUnauthorized && a.status != http.StatusServiceUnavailable {
 				break
 			}
@@ -129,7 +127,7 @@ func TestBackupAndRestore(t *testing.T) {
 		call(p, made.Secret, http.StatusOK)
 	}
 	var jobs []string
-	for range waiting { // there is no worker
+	for range waiting { // no worker is running
 		var j job
 		if err := json.Unmarshal([]byte(call(p, made.Secret, http.StatusAccepted, "Prefer", "respond-async").body), &j); err != nil {
 			t.Fatal(err)
@@ -144,7 +142,7 @@ func TestBackupAndRestore(t *testing.T) {
 
 	rdb, copied := s.backup(files)
 	before := standing(t, p, made.Secret)
-	call(p, made.Secret, http.StatusOK) // after the backup: nobody will know of it
+	call(p, made.Secret, http.StatusOK) // after the backup, so it will be lost
 	p.terminate()
 	s.redis.Kill()
 
@@ -179,8 +177,8 @@ func TestBackupAndRestore(t *testing.T) {
 	awaitEntries(t, s, live+waiting+1)
 }
 
-// awaitEntries waits until the ledger has so many entries, each of another call,
-// and fails when it has more.
+// awaitEntries waits until the ledger has want entries, each of another call, and fails if it
+// has more.
 func awaitEntries(t *testing.T, s *stack, want int) {
 	t.Helper()
 	calls := map[string]bool{}

@@ -15,17 +15,17 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// TestBatchCancelledInCrash: the processes that drive a batch are killed about
-// when it is cancelled, and it ends cancelled: every line is in one of its files,
-// once, and what ran is charged what the provider says.
+// TestBatchCancelledInCrash: the processes that drive a batch are killed around the time it is
+// cancelled. The batch ends as cancelled, every line is in one of its files, once, and each
+// line that ran is charged what the provider reports.
 func TestBatchCancelledInCrash(t *testing.T) {
 	t.Parallel()
 	lines := either(150, 1500)
 	s := batchStack(t, fakeprovider.Options{LogSize: 6 * lines})
-	s.replace("queue:", fmt.Sprintf("batches: {in_queue: %d}\nqueue:", lines*2/3)) // so that some lines never are jobs
-	var asked atomic.Int64                                                         // since the batch began
+	s.replace("queue:", fmt.Sprintf("batches: {in_queue: %d}\nqueue:", lines*2/3)) // so that some lines never become jobs
+	var asked atomic.Int64                                                         // calls since the batch began
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
-		if asked.Add(1) > int64(lines/3) { // most are under way or wait when it is cancelled
+		if asked.Add(1) > int64(lines/3) { // most are in progress or waiting when the batch is cancelled
 			return fakeprovider.Behaviour{Delay: 3 * time.Second}
 		}
 		return fakeprovider.Behaviour{Delay: 60 * time.Millisecond}
@@ -57,7 +57,7 @@ func TestBatchCancelledInCrash(t *testing.T) {
 			for i := range workers {
 				workers[i] = s.worker()
 			}
-			workers[0].kill() // and whoever took over, perhaps
+			workers[0].kill() // perhaps also the worker that took over
 			workers[0] = s.worker()
 			b := s.awaitBatch(p, id, func(b openai.Batch) bool { return terminal(b.Status) })
 			if b.Status != "cancelled" || b.OutputFileID == nil || b.ErrorFileID == nil || b.RequestCounts.Total != lines {
@@ -79,7 +79,7 @@ func TestBatchCancelledInCrash(t *testing.T) {
 	}
 }
 
-// batch makes a batch of chat calls out of an uploaded file.
+// batch creates a batch of chat calls from an uploaded file.
 func (s *stack) batch(p *process, file string) string {
 	s.t.Helper()
 	a := post(p.URL+"/batches", s.keys["alice"], fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/chat/completions","completion_window":"24h"}`, file))
@@ -94,8 +94,7 @@ func terminal(status string) bool {
 	return status == "completed" || status == "failed" || status == "expired" || status == "cancelled"
 }
 
-// awaitBatch waits until a batch is as wanted. A store that is away is waited
-// for.
+// awaitBatch waits until a batch satisfies as. It retries while the store is unavailable.
 func (s *stack) awaitBatch(p *process, id string, as func(openai.Batch) bool) (b openai.Batch) {
 	s.t.Helper()
 	for range 2400 {
@@ -129,7 +128,7 @@ type resultLine struct {
 	} `json:"error"`
 }
 
-// eachLine reads a file of results; one that was seen before fails the test.
+// eachLine reads a result file; a line that was seen before fails the test.
 func (s *stack) eachLine(t *testing.T, p *process, file string, seen map[string]bool) (list []resultLine) {
 	t.Helper()
 	for text := range strings.Lines(fetch(p.URL+"/files/"+file+"/content", s.keys["alice"]).body) {
@@ -143,7 +142,7 @@ func (s *stack) eachLine(t *testing.T, p *process, file string, seen map[string]
 	return list
 }
 
-// checkCharged: the ledger has the provider's own cost of each line.
+// checkCharged checks that the ledger has the provider's own cost of each line.
 func (s *stack) checkCharged(t *testing.T, lines []resultLine) {
 	t.Helper()
 	served := map[string]fakeprovider.Record{}

@@ -22,8 +22,8 @@ func (s *stack) cli(p *process, stdin string, args ...string) (stdout, stderr st
 	return out.String(), errs.String(), err
 }
 
-// TestBatchCommand: submit, follow, fetch, list and cancel from a shell; the same
-// file again is the same batch.
+// TestBatchCommand: submit, watch, fetch, list and cancel from a shell. Submitting the same
+// file again returns the same batch.
 func TestBatchCommand(t *testing.T) {
 	t.Parallel()
 	s := batchStack(t, fakeprovider.Options{})

@@ -17,10 +17,9 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// TestBatchByProviderKilled: the provider's own Batch API runs the lines, while
-// workers and Redis are killed and every other answer to an upload or a creation
-// is lost: each line is sent once, has one result, and is charged the provider's
-// batch price.
+// TestBatchByProviderKilled: the provider's own Batch API runs the lines, while workers and
+// Redis are killed and every other response to an upload or a creation is lost. Each line is
+// sent once, has one result, and is charged the provider's batch price.
 func TestBatchByProviderKilled(t *testing.T) {
 	t.Parallel()
 	lines, shots := either(200, 1500), either(4, 6)
@@ -68,8 +67,8 @@ func TestBatchByProviderKilled(t *testing.T) {
 	s.checkHalfPrice(results)
 }
 
-// checkHalfPrice: the ledger has the provider's own cost of each line, at its
-// batch price, and nothing else.
+// checkHalfPrice checks that the ledger has the provider's own cost of each line, at its batch
+// price, and nothing else.
 func (s *stack) checkHalfPrice(lines []resultLine) {
 	s.t.Helper()
 	catalogue, err := pricing.Embedded()

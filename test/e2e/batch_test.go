@@ -25,7 +25,7 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// batchStack is a stack with a place for files, which are sealed, and short leases.
+// batchStack is a stack with an encrypted file store and short leases.
 func batchStack(t *testing.T, fake fakeprovider.Options) *stack {
 	t.Helper()
 	dir := t.TempDir()
@@ -41,7 +41,7 @@ queue: {lease: 3s, max_attempts: 20, seal_keys: [{id: s1, secret: 0123456789abcd
 	return s
 }
 
-// checkSealed looks for a text in all that is stored of files.
+// checkSealed fails if a text can be found in the stored files.
 func (s *stack) checkSealed(text string) {
 	s.t.Helper()
 	n := 0
@@ -61,8 +61,8 @@ func (s *stack) checkSealed(text string) {
 	}
 }
 
-// TestBatchSDKGo: go-openai uploads, creates, polls and reads a batch, and
-// nobody else can see any of it.
+// TestBatchSDKGo: go-openai uploads, creates, polls and reads a batch, and no other key can see
+// any of it.
 func TestBatchSDKGo(t *testing.T) {
 	t.Parallel()
 	s := batchStack(t, fakeprovider.Options{})
@@ -146,10 +146,9 @@ func awaitBatch(t *testing.T, c *openai.Client, id string) openai.BatchResponse 
 	return b
 }
 
-// TestBatchKilled: a batch while proxies, workers and Redis are killed: each
-// line has one result, and the ledger has what the provider says. The long form
-// has close to 200 MB of lines, is shot at until its end, with some progress in
-// between, and measures memory.
+// TestBatchKilled runs a batch while proxies, workers and Redis are killed: each line has one
+// result, and the ledger matches the provider. The long form has close to 200 MB of lines,
+// kills until the batch ends, with some progress in between, and measures memory.
 func TestBatchKilled(t *testing.T) {
 	t.Parallel()
 	lines, pad := either(400, 50_000), either("", strings.Repeat("and so it goes on ", 208))
@@ -190,7 +189,7 @@ func TestBatchKilled(t *testing.T) {
 			shots++
 			due = time.Now().Add(time.Duration(100+rng.IntN(either(300, 900))) * pause)
 		}
-		a := fetch(proxy.URL+"/batches/"+b.ID, s.keys["alice"]) // Redis has just been away
+		a := fetch(proxy.URL+"/batches/"+b.ID, s.keys["alice"]) // Redis may just have restarted
 		if err := json.Unmarshal([]byte(a.body), &b); err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +202,7 @@ func TestBatchKilled(t *testing.T) {
 	s.checkResults(proxy, b, lines)
 }
 
-// memory is what the proxy, the largest worker and Redis have, in bytes.
+// memory returns the memory in use by the proxy, the largest worker and Redis, in bytes.
 func (s *stack) memory(processes ...*process) [3]int64 {
 	var out [3]int64
 	for i, p := range processes {
@@ -213,7 +212,7 @@ func (s *stack) memory(processes ...*process) [3]int64 {
 			out[min(i, 1)] = max(out[min(i, 1)], n*int64(os.Getpagesize()))
 		}
 	}
-	rdb := redis.NewClient(&redis.Options{Addr: s.redis.Addr}) // kept open, thousands of them would count
+	rdb := redis.NewClient(&redis.Options{Addr: s.redis.Addr}) // a pooled one would count
 	defer rdb.Close()
 	info, _ := rdb.Info(context.Background(), "memory").Result()
 	for line := range strings.Lines(info) {
@@ -224,7 +223,7 @@ func (s *stack) memory(processes ...*process) [3]int64 {
 	return out
 }
 
-// uploadLines uploads so many requests as a stream.
+// uploadLines uploads this many requests as a stream.
 func (s *stack) uploadLines(p *process, lines int, pad string) string {
 	s.t.Helper()
 	r, w := io.Pipe()
@@ -258,7 +257,7 @@ func (s *stack) uploadLines(p *process, lines int, pad string) string {
 	return f.ID
 }
 
-// checkResults: every line has one result, all good, and the ledger has the
+// checkResults checks that every line has one successful result, and that the ledger has the
 // provider's own cost of each.
 func (s *stack) checkResults(p *process, b openai.Batch, lines int) {
 	s.t.Helper()

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// answer is what a raw HTTP call got.
+// answer is the response to a raw HTTP call.
 type answer struct {
 	status int
 	header http.Header
 	body   string
-	err    error // of reading the body
+	err    error // from reading the body
 }
 
 var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 512, DisableCompression: true}, Timeout: 5 * time.Minute}
 
-// post sends a body as it is.
+// post sends a body unchanged.
 func post(url, key, body string, header ...string) answer {
 	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
@@ -44,7 +44,7 @@ func get(url, key string) answer {
 	return do(req)
 }
 
-// fetch is get, again and again while the answer is that Redis did not answer.
+// fetch is get, retried while the response is that Redis did not answer.
 func fetch(url, key string) answer {
 	a := get(url, key)
 	for range 600 {
@@ -67,7 +67,7 @@ func do(req *http.Request) answer {
 	return answer{status: resp.StatusCode, header: resp.Header, body: string(body), err: err}
 }
 
-// chat is a chat request body.
+// chat returns the body of a chat request.
 func chat(model, text string, extra string) string {
 	quoted, _ := json.Marshal(text)
 	if extra != "" {
@@ -76,8 +76,8 @@ func chat(model, text string, extra string) string {
 	return fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%s}]%s}`, model, quoted, extra)
 }
 
-// errorOf decodes an error body and fails the test when it is not of OpenAI's
-// shape (docs/wire.md, Error bodies).
+// errorOf decodes an error body and fails the test unless it has OpenAI's form (docs/wire.md,
+// Error bodies).
 func errorOf(t *testing.T, a answer) (kind, code, message string) {
 	t.Helper()
 	var e struct {

@@ -12,8 +12,8 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// tenants is a configuration of n orgs with a user each, o0/u0 and so on, under
-// the deployment's spend caps.
+// tenants is a configuration of n orgs with one user each (o0/u0, ...), under the deployment's
+// spend caps.
 func tenants(n int, caps string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nspend_caps: %s\nproviders:\n  - {id: openai, base_url: \"${provider}\", api_key: \"${provider_key}\"}\norgs:\n", caps)
@@ -23,8 +23,8 @@ func tenants(n int, caps string) string {
 	return b.String()
 }
 
-// TestDeploymentCap: a spend cap worth exactly ten calls, and many more at once from
-// twenty orgs over two proxies. Exactly ten reach the provider.
+// TestDeploymentCap: under a spend cap worth exactly ten calls, many concurrent calls from
+// twenty orgs over two proxies result in exactly ten calls at the provider.
 func TestDeploymentCap(t *testing.T) {
 	t.Parallel()
 	price := costOfOne(t)
@@ -62,12 +62,12 @@ func TestDeploymentCap(t *testing.T) {
 	if totals := s.fake.Totals(); totals.Requests != 10 {
 		t.Errorf("%d requests reached the provider, want 10", totals.Requests)
 	}
-	// A cap learns the cost after the org's limits do.
+	// Caps are charged after the org's limits.
 	proxies[0].awaitValue(`llmguard_budget_cap_used{limit="all",metric="cost",provider=""}`, float64(sum)/1e9)
 }
 
-// TestCapWaits: what does not fit a cap now waits in the queue, whichever org it
-// is of, and runs when there is room.
+// TestCapWaits: a call that exceeds a cap waits in the queue, whatever its org, and runs once
+// the cap has capacity.
 func TestCapWaits(t *testing.T) {
 	t.Parallel()
 	const calls = 5
@@ -90,7 +90,7 @@ func TestCapWaits(t *testing.T) {
 		return strings.Contains(p.metrics(), `llmguard_budget_cap_refusals_total{limit="pace",mode="enforce",provider=""}`)
 	}
 	crowds := int64(0)
-	until(t, "a call waited", func() bool { // each comes at a time of its own on a machine without time
+	until(t, "a call waited", func() bool { // on a busy machine each arrives at its own time
 		send()
 		crowds++
 		return waited() || t.Failed()

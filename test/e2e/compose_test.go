@@ -24,10 +24,9 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// TestComposeTopology runs what docker-compose.yml describes without containers:
-// the same commands and the same mounted files, but for names and ports. Then
-// every panel of every dashboard has to show something of the traffic, and every
-// alert has to be evaluated without an error.
+// TestComposeTopology runs the services of docker-compose.yml without containers: the same
+// commands and mounted files, with other names and ports. Then every dashboard panel must show
+// data, and every alert must evaluate without an error.
 func TestComposeTopology(t *testing.T) {
 	prometheus, err := exec.LookPath("prometheus")
 	if err != nil {
@@ -78,7 +77,7 @@ func loadCompose(t *testing.T, env []string) compose {
 	return compose{project}
 }
 
-// mounted is the file of this machine that a service sees at a path.
+// mounted returns the local file that a service sees at a path.
 func (c compose) mounted(t *testing.T, service, target string) string {
 	t.Helper()
 	for _, v := range c.Services[service].Volumes {
@@ -90,8 +89,7 @@ func (c compose) mounted(t *testing.T, service, target string) string {
 	return ""
 }
 
-// adapt reads a mounted file and replaces names that only containers know. Each
-// has to be there.
+// adapt reads a mounted file and replaces names that exist only in containers. Each must occur.
 func adapt(t *testing.T, path string, replace ...string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -112,7 +110,7 @@ func adapt(t *testing.T, path string, replace ...string) string {
 	return to
 }
 
-// stack starts Redis as the file says, and a provider.
+// stack starts Redis as configured in the file, and a provider.
 func (c compose) stack(t *testing.T, key string) *stack {
 	t.Helper()
 	command := c.Services["redis"].Command
@@ -134,8 +132,8 @@ func (c compose) stack(t *testing.T, key string) *stack {
 	return s
 }
 
-// traffic makes a call of each kind: one that is answered, a stream, a job, one
-// that does not fit, and one with a wrong key.
+// traffic makes a call of each kind: a plain one, a stream, a job, one over the limit, and one
+// with a wrong key.
 func (s *stack) traffic(p *process) {
 	s.t.Helper()
 	for _, c := range []struct {
@@ -146,7 +144,7 @@ func (s *stack) traffic(p *process) {
 		{s.keys["alice"], chat("gpt-4o-mini", "hi", `"max_tokens":10,"stream":true`), "", http.StatusOK},
 		{s.keys["alice"], chat("gpt-4o-mini", "hi", `"max_tokens":10`), "respond-async", http.StatusAccepted},
 		{s.keys["alice"], chat("o1", "hi", `"max_completion_tokens":100000`), "", http.StatusTooManyRequests},
-		{"wrong", chat("gpt-4o-mini", "hi", `"max_tokens":10`), "", 0}, // 401, and 429 after too many
+		{"wrong", chat("gpt-4o-mini", "hi", `"max_tokens":10`), "", 0}, // 401, then 429 after too many attempts
 	} {
 		r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, p.URL+"/chat/completions", strings.NewReader(c.body))
 		if err != nil {
@@ -175,8 +173,8 @@ type scraper struct {
 	deadline time.Time
 }
 
-// prometheus starts one with the mounted configuration; its names become the
-// processes, and it scrapes each second.
+// prometheus starts Prometheus with the mounted configuration. Container names are replaced by
+// local addresses, and the scrape interval is one second.
 func (c compose) prometheus(t *testing.T, program string, proxy *process, workers []*process) *scraper {
 	t.Helper()
 	targets := func(list ...*process) string {
@@ -196,7 +194,7 @@ func (c compose) prometheus(t *testing.T, program string, proxy *process, worker
 		a = strings.Replace(a, "/etc/prometheus/prometheus.yml", config, 1)
 		args = append(args, strings.Replace(a, "path=/prometheus", "path="+t.TempDir(), 1))
 	}
-	for range 5 { // somebody else may take the port before it does
+	for range 5 { // another program may take the port first
 		if p.start(program, args) {
 			return p
 		}
@@ -205,7 +203,7 @@ func (c compose) prometheus(t *testing.T, program string, proxy *process, worker
 	return nil
 }
 
-// start runs it on a free port; false: it ended.
+// start runs it on a free port, and returns false if it exits.
 func (p *scraper) start(program string, args []string) bool {
 	p.t.Helper()
 	listen, err := net.Listen("tcp", "127.0.0.1:0")
@@ -263,7 +261,7 @@ func (p *scraper) get(path string, out any) {
 	}
 }
 
-// series counts what a query returns.
+// series returns the number of series in the result of a query.
 func (p *scraper) series(query string) int {
 	var answer struct {
 		Error string
@@ -273,10 +271,10 @@ func (p *scraper) series(query string) int {
 	return len(answer.Data.Result)
 }
 
-// panelQuery is a query of a dashboard, with its variables filled in.
+// panelQuery is a dashboard query with its variables filled in.
 type panelQuery struct{ where, expr string }
 
-// panels are the queries of all panels, and of all choices.
+// panels returns the queries of all panels and variables.
 func (p *scraper) panels() []panelQuery {
 	fill := strings.NewReplacer("$__rate_interval", "1m", "$__range", "1h", "$job", ".*", "$instance", ".*", "$org", ".*")
 	var all []panelQuery
@@ -298,7 +296,7 @@ func (p *scraper) panels() []panelQuery {
 	return all
 }
 
-// rulesAreWell waits until every alert was evaluated, and wants no error.
+// rulesAreWell waits until every alert has been evaluated, and fails on errors.
 func (p *scraper) rulesAreWell() {
 	p.t.Helper()
 	for {

@@ -18,7 +18,7 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// consoleStack is a deployment with an administrator and one who may only read.
+// consoleStack is a deployment with a full administrator and a read-only one.
 func consoleStack(t *testing.T) (s *stack, admin, reader string) {
 	t.Helper()
 	s = newStack(t, fakeprovider.Options{}, simple("[{name: slow, subject: user, amount: $0.0006, window: 1h}]"))
@@ -29,7 +29,7 @@ func consoleStack(t *testing.T) (s *stack, admin, reader string) {
 	return s, admin, reader
 }
 
-// browser is a client that keeps cookies, and looks at pages as text.
+// browser is a client that keeps cookies and reads pages as text.
 type browser struct {
 	t    *testing.T
 	base string
@@ -81,7 +81,7 @@ func (b *browser) signIn(key string) {
 
 var formToken = regexp.MustCompile(`name="token" value="([^"]+)"`)
 
-// act does an action as its two forms do: the first only asks.
+// act performs an action through its two forms; the first only asks for confirmation.
 func (b *browser) act(page, action string, form url.Values) (int, string) {
 	b.t.Helper()
 	_, text := b.page(page)
@@ -100,8 +100,8 @@ func (b *browser) act(page, action string, form url.Values) (int, string) {
 	return b.submit("/console/act/"+action, form)
 }
 
-// TestConsole walks the console as an administrator does, without JavaScript:
-// nothing is shown without a key, changes are confirmed and take effect.
+// TestConsole uses the console like an administrator, without JavaScript: nothing is shown
+// without a key, and changes are confirmed and take effect.
 func TestConsole(t *testing.T) {
 	t.Parallel()
 	s, admin, reader := consoleStack(t)
@@ -156,10 +156,10 @@ func TestConsole(t *testing.T) {
 	}
 	looker := newBrowser(t, p.Admin)
 	looker.signIn(reader)
-	if status, text := looker.act("/console/jobs/acme/"+waits.ID, "cancel-job", job); status != http.StatusForbidden || !strings.Contains(text, "only read") {
+	if status, text := looker.act("/console/jobs/acme/"+waits.ID, "cancel-job", job); status != http.StatusForbidden || !strings.Contains(text, "is read-only") {
 		t.Errorf("a reader cancels: status %d: %.300s", status, text)
 	}
-	// The worker may be trying it at this moment: then it is running, and ends after that.
+	// If the worker is trying the job right now, the job is running and ends after the attempt.
 	if status, text := b.act("/console/jobs/acme/"+waits.ID, "cancel-job", job); status != 200 || !strings.Contains(text, "Job "+waits.ID+" is ") {
 		t.Errorf("cancelling: status %d: %.300s", status, text)
 	}
@@ -170,7 +170,7 @@ func TestConsole(t *testing.T) {
 	b.keys(s, p)
 }
 
-// raise gives alice more for an hour, and takes it back.
+// raise gives alice a higher limit for an hour, and takes it back.
 func (b *browser) raise() {
 	t := b.t
 	t.Helper()
@@ -189,7 +189,7 @@ func (b *browser) raise() {
 	}
 }
 
-// keys makes a key, calls with it, and disables it.
+// keys creates a key, makes a call with it, and disables it.
 func (b *browser) keys(s *stack, p *process) {
 	t := b.t
 	t.Helper()
@@ -214,7 +214,7 @@ func (b *browser) keys(s *stack, p *process) {
 		t.Errorf("with the key: status %d, want %d: %s", a.status, want, a.body)
 	}
 	models(200)
-	id := regexp.MustCompile(`Key (\S+) was made`).FindStringSubmatch(text)
+	id := regexp.MustCompile(`Key (\S+) created`).FindStringSubmatch(text)
 	if id == nil {
 		t.Fatalf("the new key's id is not told: %.400s", text)
 	}
@@ -227,8 +227,8 @@ func (b *browser) keys(s *stack, p *process) {
 	}
 }
 
-// TestConsoleInChromium uses the console in a real browser, by keyboard, at two
-// widths: charts are drawn, nothing is forbidden by the policy, nothing overflows.
+// TestConsoleInChromium uses the console in a real browser, by keyboard, at two widths: charts
+// are drawn, the content security policy blocks nothing, and nothing overflows.
 func TestConsoleInChromium(t *testing.T) {
 	t.Parallel()
 	chromium, err := exec.LookPath("chromium")
@@ -259,7 +259,7 @@ func TestConsoleInChromium(t *testing.T) {
 	check := func(what, script string) {
 		t.Helper()
 		for range 300 {
-			if good, err := chromedp.Run(ctx, chromedp.Evaluate[bool](script)); err == nil && good { // an error: a page is on its way
+			if good, err := chromedp.Run(ctx, chromedp.Evaluate[bool](script)); err == nil && good { // during a page load
 				return
 			}
 			time.Sleep(100 * time.Millisecond)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestConsoleWhatIf: the console replays the ledger's calls under another limit,
-// without JavaScript and without changing anything.
+// TestConsoleWhatIf: the console replays the ledger's calls under a different limit, without
+// JavaScript and without changing anything.
 func TestConsoleWhatIf(t *testing.T) {
 	t.Parallel()
 	s, admin, reader := consoleStack(t)
@@ -25,7 +25,7 @@ func TestConsoleWhatIf(t *testing.T) {
 		t.Errorf("a stranger sees the limits: %.400s", text)
 	}
 	b := newBrowser(t, p.Admin)
-	b.signIn(reader) // who may only read
+	b.signIn(reader) // the read-only administrator
 	if status, text := b.page("/console/orgs/acme"); !strings.Contains(text, page) {
 		t.Errorf("the org's page does not lead there: status %d", status)
 	}
@@ -34,7 +34,7 @@ func TestConsoleWhatIf(t *testing.T) {
 	}
 	resp, err := b.Get(p.Admin + page)
 	status, text, header := b.read(resp, err)
-	if csp := header.Get("Content-Security-Policy"); status != 200 || strings.Contains(csp, "unsafe") || !strings.Contains(text, `slow: $10.00 in any 1h for each user`) {
+	if csp := header.Get("Content-Security-Policy"); status != 200 || strings.Contains(csp, "unsafe") || !strings.Contains(text, `slow: $10.00 in any 1h per user`) {
 		t.Fatalf("the form: status %d, policy %q: %s", status, csp, text)
 	}
 	if strings.Contains(text, `id="answer"`) {
@@ -56,15 +56,15 @@ func TestConsoleWhatIf(t *testing.T) {
 			}
 		}
 	}
-	// One call is held at less than $0.0006, two are more. The others are refused, or
-	// wait for nothing when they came before the first was settled.
+	// One call holds less than $0.0006, two hold more. The others are refused, or do not wait
+	// if they came before the first was settled.
 	wants(try(url.Values{"limit": {"slow"}, "amount": {"$0.0006"}}),
-		"slow: $0.0006 in any 1h for each user, instead of $10.00 in any 1h for each user", `<th scope="row">alice</th><td class="n">3</td>`,
+		"slow: $0.0006 in any 1h per user, instead of $10.00 in any 1h per user", `<th scope="row">alice</th><td class="n">3</td>`,
 		`<th scope="row">what if</th><td class="n">1</td><td class="n">0</td>`, "$0.00156 → $0.00052", "3 calls from")
 	wants(try(url.Values{"limit": {"slow"}, "amount": {"$0.0006"}, "mode": {"shadow"}}), "In shadow mode", `<th scope="row">alice</th><td class="n">2</td>`)
-	wants(try(url.Values{"limit": {"+user"}, "amount": {"$0.00001"}, "window": {"1h"}, "days": {"7"}}), "a new limit: $0.00001 in any 1h for each user", `0 → <strong>3</strong>`)
-	wants(try(url.Values{"limit": {"slow"}, "amount": {"much"}}), `role="alert"`, "The amount:", `value="much"`)
-	// Nothing has changed: another call is no problem.
+	wants(try(url.Values{"limit": {"+user"}, "amount": {"$0.00001"}, "window": {"1h"}, "days": {"7"}}), "new limit: $0.00001 in any 1h per user", `0 → <strong>3</strong>`)
+	wants(try(url.Values{"limit": {"slow"}, "amount": {"much"}}), `role="alert"`, "Invalid amount:", `value="much"`)
+	// Nothing has changed: another call succeeds.
 	if a := post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", "hi", oneCall)); a.status != 200 {
 		t.Errorf("afterwards: status %d: %s", a.status, a.body)
 	}

@@ -26,8 +26,8 @@ func (j job) terminal() bool {
 	return j.Status != "queued" && j.Status != "running"
 }
 
-// submit queues a call and returns its job; it tries again while the proxy or
-// Redis is away, as a batch client would.
+// submit queues a call and returns its job. Like a batch client, it retries while the proxy or
+// Redis is unavailable.
 func submit(t *testing.T, url func() string, key, body string) job {
 	t.Helper()
 	for range 600 {
@@ -45,20 +45,20 @@ func submit(t *testing.T, url func() string, key, body string) job {
 	return job{}
 }
 
-// crashLease is the lease of jobs where processes are killed and stopped.
+// crashLease is the job lease in tests that kill and stop processes.
 const crashLease = 3 * time.Second
 
-// TestCrash: jobs survive SIGKILL of workers, proxies and Redis, and processes
-// that are stopped beyond the lease of their jobs and go on: each ends once,
-// every result is readable, and nothing is billed twice for one attempt.
+// TestCrash: jobs survive SIGKILL of workers, proxies and Redis, and processes that are stopped
+// for longer than their jobs' lease and then continue. Each job ends once, every result is
+// readable, and no attempt is billed twice.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	jobs, kills, stops := either(60, 5000), either(6, 50), either(1, 20)
 	seed, began := uint64(time.Now().UnixNano()), time.Now()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	s := newStack(t, fakeprovider.Options{}, simple("[{name: w, subject: org, amount: $100, window: 1h}]")+
-		fmt.Sprintf("queue: {lease: %s, max_attempts: 50}\n", crashLease)+ // a slow machine loses more of them
-		"store: {deadline: 10s, hold_lease: 10s}\n") // longer than a process is stopped
+		fmt.Sprintf("queue: {lease: %s, max_attempts: 50}\n", crashLease)+ // a slow machine loses more attempts
+		"store: {deadline: 10s, hold_lease: 10s}\n") // longer than a process stays stopped
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
 		return fakeprovider.Behaviour{Delay: 150 * time.Millisecond}
 	})
@@ -74,7 +74,7 @@ func TestCrash(t *testing.T) {
 		})
 	}
 	strikes := kills + stops
-	n.strike(kills, stops, func(done int) { // there are new jobs at every strike
+	n.strike(kills, stops, func(done int) { // submit new jobs before every strike
 		for i := jobs * done / strikes; i < jobs*(done+1)/strikes; i++ {
 			todo <- i
 		}
@@ -93,24 +93,24 @@ func TestCrash(t *testing.T) {
 		}
 		t.Errorf("job %s ended as %s (%v) after %d attempts", id, j.Status, j.Error, j.Attempts)
 	}
-	// A second look: a terminal state never changes.
+	// Check again: a terminal state never changes.
 	for _, id := range ids[:10] {
 		if j := awaitJob(t, n.url(), s.keys["alice"], id, time.Minute); j.Status != "succeeded" {
 			t.Errorf("job %s changed its terminal state to %s", id, j.Status)
 		}
 	}
-	for _, w := range n.workers { // then everything that zombies report has been reported
+	for _, w := range n.workers { // after this, zombies have reported everything
 		w.terminate()
 	}
 	s.billedOnce(ids, true)
 	t.Logf("%d kills and %d stops in %.0f s, all over in %.0f s, seed %d", kills, stops, struck.Seconds(), time.Since(began).Seconds(), seed)
 }
 
-// nemesis runs two proxies and two workers, and harms them and Redis.
+// nemesis runs two proxies and two workers, and kills or stops them and Redis.
 type nemesis struct {
 	s       *stack
 	rng     *rand.Rand
-	mu      sync.Mutex // of proxies
+	mu      sync.Mutex // guards proxies
 	proxies []*process
 	workers []*process
 }
@@ -119,16 +119,16 @@ func newNemesis(s *stack, rng *rand.Rand) *nemesis {
 	return &nemesis{s: s, rng: rng, proxies: []*process{s.proxy(), s.proxy()}, workers: []*process{s.worker(), s.worker()}}
 }
 
-// url is that of one of the proxies.
+// url returns the URL of one of the proxies.
 func (n *nemesis) url() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.proxies[time.Now().UnixNano()%2].URL
 }
 
-// strike kills and stops, in random order, and calls before ahead of each with
-// how many have been. What is stopped goes on after a while, if it has not
-// been killed meanwhile; strike returns when all go on.
+// strike kills and stops processes in random order, and calls before ahead of each strike with
+// the number of strikes so far. A stopped process continues after a while unless it was killed
+// meanwhile. strike returns once all have continued.
 func (n *nemesis) strike(kills, stops int, before func(done int)) {
 	var zombies sync.WaitGroup
 	defer zombies.Wait()
@@ -153,7 +153,7 @@ func (n *nemesis) kill() {
 	i := n.rng.IntN(2)
 	switch n.rng.IntN(3) {
 	case 0:
-		n.s.redis.Restart() // kills first
+		n.s.redis.Restart() // kills it first
 	case 1:
 		n.workers[i].kill()
 		n.workers[i] = n.s.worker()

@@ -15,21 +15,21 @@ import (
 	"time"
 )
 
-// dev is a running `llmguard dev` with a temporary directory of its own.
+// dev is a running `llmguard dev` with its own temporary directory.
 type dev struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	tmp    string
-	out    *os.File // its output and errors
-	text   string   // what it printed up to the last line of its welcome
+	out    *os.File // its stdout and stderr
+	text   string   // output up to the last line of the welcome
 	ended  chan error
 	config string
 }
 
-// devCommand is `llmguard dev` on free ports, and its temporary directory.
+// devCommand returns `llmguard dev` on free ports, and its temporary directory.
 func devCommand(t *testing.T, args ...string) (cmd *exec.Cmd, tmp string) {
 	t.Helper()
-	tmp, err := os.MkdirTemp("", "dev") // t.TempDir() is too long for a socket
+	tmp, err := os.MkdirTemp("", "dev") // t.TempDir() is too long for a socket path
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,24 +54,31 @@ func startDev(t *testing.T, args ...string) *dev {
 	_ = w.Close()
 	go func() { d.ended <- d.cmd.Wait() }()
 	t.Cleanup(func() { _ = d.cmd.Process.Kill() })
+	if err := r.SetReadDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+		t.Fatal(err)
+	}
 	for lines := bufio.NewScanner(r); lines.Scan(); {
 		d.text += lines.Text() + "\n"
-		if lines.Text() == "Ctrl-C ends it." {
+		if lines.Text() == "Press Ctrl-C to stop." {
 			d.config = d.field("config")
+			if err := r.SetReadDeadline(time.Time{}); err != nil {
+				t.Fatal(err)
+			}
 			return d
 		}
 	}
-	t.Fatalf("dev ended with %v:\n%s", <-d.ended, d.text)
+	_ = d.cmd.Process.Kill()
+	t.Fatalf("dev ended with %v before it was ready:\n%s", <-d.ended, d.text)
 	return nil
 }
 
-// read lets dev write on, as a terminal does.
+// read keeps reading dev's output, as a terminal does.
 func (d *dev) read() *dev {
 	go func() { _, _ = io.Copy(io.Discard, d.out) }()
 	return d
 }
 
-// field is a value of the welcome.
+// field returns a value from the welcome.
 func (d *dev) field(name string) string {
 	_, rest, ok := strings.Cut(d.text, "\n  "+name+" ")
 	if !ok {
@@ -81,7 +88,7 @@ func (d *dev) field(name string) string {
 	return strings.TrimSpace(value)
 }
 
-// stop ends dev and waits until it has.
+// stop signals dev and waits for it to exit.
 func (d *dev) stop(with os.Signal) {
 	d.t.Helper()
 	if err := d.cmd.Process.Signal(with); err != nil {
@@ -99,7 +106,7 @@ func (d *dev) awaitEnd() {
 	}
 }
 
-// usage is what `llmguard usage` prints of all orgs, its lines without head and total.
+// usage returns the lines of `llmguard usage` for all orgs, without header and total.
 func (d *dev) usage(by string) []string {
 	d.t.Helper()
 	out, err := exec.Command(binary, "usage", "--org", "all", "--by", by, "-c", d.config).Output()
@@ -111,7 +118,7 @@ func (d *dev) usage(by string) []string {
 	return lines[1:max(len(lines)-1, 1)]
 }
 
-// metric reports whether the metrics have a sample whose value is not 0.
+// metric reports whether the metrics have a nonzero sample.
 func (d *dev) metric(sample string) bool {
 	d.t.Helper()
 	resp, err := http.Get(d.field("metrics"))
@@ -127,7 +134,7 @@ func (d *dev) metric(sample string) bool {
 	return ok && !strings.HasPrefix(rest, "0\n")
 }
 
-// leftBehind are the sockets of redis-servers that run, by an answer.
+// leftBehind returns the sockets of redis-servers that still answer.
 func leftBehind(tmp string) (running []string) {
 	sockets, _ := filepath.Glob(filepath.Join(tmp, "llmguard-*", "redis.sock"))
 	for _, path := range sockets {
@@ -150,15 +157,15 @@ func awaitTrue(t *testing.T, what string, is func() bool) {
 	t.Fatalf("it never happened that %s", what)
 }
 
-// TestDevLeavesNothingRunning: however dev ends, its redis-server ends too, and what can
-// still clean up does.
+// TestDevLeavesNothingRunning: however dev exits, its redis-server exits too, and dev cleans up
+// if it still can.
 func TestDevLeavesNothingRunning(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(d *dev){
 		"closed terminal": func(d *dev) { d.read().stop(syscall.SIGHUP) },
 		"Ctrl-C":          func(d *dev) { d.read().stop(os.Interrupt) },
 		"killed":          func(d *dev) { d.stop(os.Kill) },
-		"closed pipe": func(d *dev) { // as in `llmguard dev 2>&1 | head`: the next line of the log has no reader
+		"closed pipe": func(d *dev) { // as with `llmguard dev 2>&1 | head`, the next log line has no reader
 			_ = d.out.Close()
 			req, _ := http.NewRequest(http.MethodPost, d.field("base URL")+"/chat/completions", strings.NewReader(chat("gpt-4o-mini", "hello", `"max_tokens":5`)))
 			req.Header.Set("Authorization", "Bearer "+d.field("API key"))
@@ -182,7 +189,7 @@ func TestDevLeavesNothingRunning(t *testing.T) {
 	}
 }
 
-// TestDevKeepsWithData: --data keeps keys and what was spent.
+// TestDevKeepsWithData: --data keeps the keys and the spend.
 func TestDevKeepsWithData(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -207,7 +214,7 @@ func TestDevKeepsWithData(t *testing.T) {
 	second.stop(os.Interrupt)
 }
 
-// firstCurl is the first call that dev prints.
+// firstCurl returns the first call that dev prints.
 func firstCurl(text string) string {
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "  curl -i ") {
@@ -217,17 +224,17 @@ func firstCurl(text string) string {
 	return "exit 1"
 }
 
-// TestDevSpendsOnlyWithReal: a key of OpenAI in the environment alone is not used.
+// TestDevSpendsOnlyWithReal: an OpenAI key in the environment is used only with --real.
 func TestDevSpendsOnlyWithReal(t *testing.T) {
 	t.Parallel()
 	d := startDev(t).read()
 	text, err := os.ReadFile(d.config)
-	if err != nil || strings.Contains(string(text), "openai.com") || !strings.Contains(d.field("provider"), "nothing costs money") {
+	if err != nil || strings.Contains(string(text), "openai.com") || !strings.Contains(d.field("provider"), "calls cost nothing") {
 		t.Errorf("%v: without --real: %s", err, d.field("provider"))
 	}
 	d.stop(os.Interrupt)
 	d = startDev(t, "--real").read()
-	if !strings.Contains(d.field("provider"), "calls cost real money") {
+	if !strings.Contains(d.field("provider"), "calls cost money") {
 		t.Errorf("with --real: %s", d.field("provider"))
 	}
 	d.stop(os.Interrupt)
@@ -238,15 +245,15 @@ func TestDevSpendsOnlyWithReal(t *testing.T) {
 	}
 }
 
-// TestDevPrintsWhatRuns: every command that dev prints runs in a shell as it stands,
-// also where llmguard is not on the PATH.
+// TestDevPrintsWhatRuns: every command that dev prints runs in a shell unchanged, even if
+// llmguard is not on the PATH.
 func TestDevPrintsWhatRuns(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{nil, {"--demo"}} {
 		d := startDev(t, args...).read()
 		setting := ""
 		ran := 0
-		_, text, _ := strings.Cut(d.text, "\nOne call")
+		_, text, _ := strings.Cut(d.text, "\nMake a call")
 		for line := range strings.Lines(text) {
 			line = strings.TrimSpace(line)
 			switch {
@@ -256,8 +263,8 @@ func TestDevPrintsWhatRuns(t *testing.T) {
 			case !strings.HasPrefix(line, "curl ") && !strings.HasPrefix(line, "for ") && !strings.HasPrefix(line, binary):
 				continue
 			}
-			line = strings.Replace(line, " top ", " top --once ", 1) // there is no terminal here
-			line = strings.Replace(line, "in 1 2 3;", "in 1;", 1)    // the others wait long
+			line = strings.Replace(line, " top ", " top --once ", 1) // the test has no terminal
+			line = strings.Replace(line, "in 1 2 3;", "in 1;", 1)    // the other calls would wait long
 			cmd := exec.Command("sh", "-ec", setting+line)
 			cmd.Env = append(os.Environ(), "PATH=/usr/bin:/bin")
 			if out, err := cmd.CombinedOutput(); err != nil {
@@ -272,8 +279,8 @@ func TestDevPrintsWhatRuns(t *testing.T) {
 	}
 }
 
-// TestDevDemo: --demo shows 50 users in 5 orgs, one of whom spends most until the limit
-// makes his calls wait.
+// TestDevDemo: --demo shows 50 users in 5 orgs. One user spends the most, until the limit makes
+// his calls wait.
 func TestDevDemo(t *testing.T) {
 	t.Parallel()
 	d := startDev(t, "--demo").read()

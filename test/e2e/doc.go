@@ -1,3 +1,3 @@
-// Package e2e tests llmguard from outside: real processes, a real redis-server,
-// a real provider-shaped HTTP server, real SDKs.
+// Package e2e tests llmguard from the outside, with real processes, a real redis-server, an
+// HTTP server that acts as the provider, and real SDKs.
 package e2e

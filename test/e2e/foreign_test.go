@@ -9,8 +9,8 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// foreigners are ids of everything that acme has, by kind, and one of the same
-// form that nobody has.
+// foreigners returns, by kind, the ids of everything that acme has, each with an id of the same
+// form that does not exist.
 func (s *stack) foreigners(p *process) map[string][2]string {
 	s.t.Helper()
 	made := func(a answer) string {
@@ -40,8 +40,8 @@ func (s *stack) foreigners(p *process) map[string][2]string {
 	return out
 }
 
-// TestForeignIDs: what another org has is answered as what nobody has, to the
-// byte, at every endpoint that takes an id.
+// TestForeignIDs: at every endpoint that takes an id, the response for another org's id is
+// identical to that for an unknown id, byte for byte.
 func TestForeignIDs(t *testing.T) {
 	t.Parallel()
 	s := batchStack(t, fakeprovider.Options{})

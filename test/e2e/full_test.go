@@ -12,7 +12,7 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// maxmemory bounds Redis's memory.
+// maxmemory limits the memory of Redis.
 func (s *stack) maxmemory(most string) {
 	s.t.Helper()
 	if err := s.redis.Client().ConfigSet(s.t.Context(), "maxmemory", most).Err(); err != nil {
@@ -20,9 +20,9 @@ func (s *stack) maxmemory(most string) {
 	}
 }
 
-// TestFullStoreDenies: a Redis that answers and is full is not one that is unavailable,
-// be it its memory or its disk. Nothing goes out, whatever on_store_failure says, and when
-// there is room again all is as before.
+// TestFullStoreDenies: a Redis that answers but is full, in memory or on disk, is not treated
+// as unavailable. No call goes out, whatever on_store_failure is, and once there is space again
+// everything works as before.
 func TestFullStoreDenies(t *testing.T) {
 	t.Parallel()
 	for what, set := range map[string]func(s *stack, full bool){
@@ -70,8 +70,8 @@ func fullStoreDenies(t *testing.T, set func(s *stack, full bool)) {
 	}
 }
 
-// TestAnswersOfOneOrgStopNobody: one org's jobs have larger answers together than Redis
-// has memory. The calls and the jobs of another org go on, and so do its own calls.
+// TestAnswersOfOneOrgStopNobody: the responses of one org's jobs together exceed the memory of
+// Redis. Calls and jobs of another org continue, and so do the org's own calls.
 func TestAnswersOfOneOrgStopNobody(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, `
@@ -84,7 +84,7 @@ orgs:
 	s.maxmemory("24mb")
 	p := s.proxy()
 	s.worker()
-	vectors := `{"model":"text-embedding-3-large","input":["` + strings.Repeat(`x","`, 29) + `x"]}` // 30 of some 60 KB
+	vectors := `{"model":"text-embedding-3-large","input":["` + strings.Repeat(`x","`, 29) + `x"]}` // 30 vectors, ~60 KB
 	var ids []string
 	for range 16 {
 		if a := post(p.URL+"/embeddings", s.keys["hugo"], vectors, "Prefer", "respond-async"); a.status == http.StatusAccepted {
@@ -124,7 +124,7 @@ orgs:
 	}
 }
 
-// jobOf is the id of the job in an answer.
+// jobOf returns the id of the job in a response.
 func jobOf(t *testing.T, a answer) string {
 	t.Helper()
 	var j struct{ ID string }
@@ -134,8 +134,8 @@ func jobOf(t *testing.T, a answer) string {
 	return j.ID
 }
 
-// TestKeptAnswersAreUnderTheQuota: answers kept for Idempotency-Keys take no more of
-// files.store than the org may have there, and are told of when they were not kept.
+// TestKeptAnswersAreUnderTheQuota: responses kept for Idempotency-Keys count towards the org's
+// quota in files.store. If one was not kept, a later request with its key reports that.
 func TestKeptAnswersAreUnderTheQuota(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "files")
@@ -144,7 +144,7 @@ func TestKeptAnswersAreUnderTheQuota(t *testing.T) {
 	}
 	s := newStack(t, fakeprovider.Options{}, fmt.Sprintf("files: {store: %s, max_org_bytes: 1MB}\n", dir)+simple(`[{name: w, amount: "$1", window: 1h}]`))
 	p := s.proxy()
-	body := `{"model":"text-embedding-3-large","input":["a","b","c","d","e","f"]}` // some 360 KB
+	body := `{"model":"text-embedding-3-large","input":["a","b","c","d","e","f"]}` // about 360 KB
 	call := func(key string) answer {
 		return post(p.URL+"/embeddings", s.keys["alice"], body, "Idempotency-Key", key)
 	}
@@ -153,7 +153,7 @@ func TestKeptAnswersAreUnderTheQuota(t *testing.T) {
 			t.Fatalf("call %d: %d with %d bytes", i, a.status, len(a.body))
 		}
 	}
-	again := func(key string) (a answer) { // its key is held until the answer is kept
+	again := func(key string) (a answer) { // its key is locked until the response is stored
 		until(t, "call "+key+" is known", func() bool { a = call(key); return a.status != http.StatusConflict })
 		return a
 	}

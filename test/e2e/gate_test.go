@@ -10,20 +10,20 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// gated is the text of calls that the provider answers when it is told to, and
-// not after some time, which on a slow machine is never the right one.
+// gated is the text of calls that the provider answers only when the gate is released. A fixed
+// delay would never be right on a slow machine.
 const gated = "[gated]"
 
 // gate holds gated calls at the provider.
 type gate struct {
 	held, open chan struct{}
-	done       <-chan struct{} // closed at the test's end, which opens it for all
-	once       bool            // only the first call of each text is held
-	seen       sync.Map        // texts
+	done       <-chan struct{} // closed at the end of the test, which releases all calls
+	once       bool            // hold only the first call of each text
+	seen       sync.Map        // texts seen so far
 }
 
-// gate makes one for calls of all models; other calls are answered by otherwise,
-// which may be nil.
+// gate returns a gate for calls of all models. Other calls are answered by otherwise, which may
+// be nil.
 func (s *stack) gate(otherwise func(*fakeprovider.Request) fakeprovider.Behaviour) *gate {
 	g := s.newGate()
 	s.fake.Script(func(q *fakeprovider.Request) fakeprovider.Behaviour {
@@ -36,7 +36,7 @@ func (s *stack) gate(otherwise func(*fakeprovider.Request) fakeprovider.Behaviou
 	return g
 }
 
-// gates makes one for each of the models.
+// gates returns a gate for each of the models.
 func (s *stack) gates(models ...string) map[string]*gate {
 	gates := map[string]*gate{}
 	for _, model := range models {
@@ -57,7 +57,7 @@ func (s *stack) newGate() *gate {
 	return &gate{held: make(chan struct{}), open: make(chan struct{}), done: done}
 }
 
-// hold returns when a call of this text may pass.
+// hold blocks until a call of this text may pass.
 func (g *gate) hold(text string) {
 	if !g.holds(text) {
 		return
@@ -76,7 +76,7 @@ func (g *gate) holds(text string) bool {
 	return strings.Contains(text, gated) && !(again && g.once)
 }
 
-// awaitHeld returns when another call has come to the gate.
+// awaitHeld waits until another call has reached the gate.
 func (g *gate) awaitHeld() { g.pass(g.held) }
 
 // release lets a call through.
@@ -89,14 +89,14 @@ func (g *gate) pass(step chan struct{}) {
 	}
 }
 
-// serve offers awaitHeld and release to other programs, as /held and /release.
+// serve exposes awaitHeld and release to other programs, as /held and /release.
 func (g *gate) serve(t *testing.T) string {
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		step := g.open
 		if r.URL.Path == "/held" {
 			step = g.held
 		}
-		select { // or until the program that asks has ended
+		select { // or until the client disconnects
 		case <-step:
 		case <-g.done:
 		case <-r.Context().Done():

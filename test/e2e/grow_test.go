@@ -17,12 +17,12 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// growing is a configuration with one org whose holds grow by 40 tokens.
+// growing is a configuration with one org whose holds grow in steps of 40 tokens.
 func growing(limits string) string {
 	return strings.Replace(simple(limits), "  - id: acme\n", "  - id: acme\n    hold: grow\n    grow_step: 40\n", 1)
 }
 
-// endless has the provider never stop by itself.
+// endless makes the provider generate output without end.
 func endless(gap time.Duration) func(*fakeprovider.Request) fakeprovider.Behaviour {
 	return func(q *fakeprovider.Request) fakeprovider.Behaviour {
 		if !q.Stream {
@@ -32,8 +32,7 @@ func endless(gap time.Duration) func(*fakeprovider.Request) fakeprovider.Behavio
 	}
 }
 
-// cut reads a stream of go-openai until its error, and returns how many words
-// came before.
+// cut reads a go-openai stream until its error, and returns the number of words before it.
 func cut(t *testing.T, c *openai.Client) (words int, e *openai.APIError) {
 	t.Helper()
 	stream, err := c.CreateChatCompletionStream(context.Background(), openai.ChatCompletionRequest{
@@ -57,8 +56,8 @@ func cut(t *testing.T, c *openai.Client) (words int, e *openai.APIError) {
 	}
 }
 
-// TestCutStream: an SDK is told of the cut by an error, live and from the
-// queue; the provider is cancelled, and what came is charged.
+// TestCutStream: when a stream is cut off, live or from the queue, the SDK gets an error, the
+// upstream call is cancelled, and the output so far is charged.
 func TestCutStream(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, growing("[{name: t, subject: user, metric: tokens, amount: 200, window: 1h}, {name: one, subject: user, metric: concurrency, amount: 1}]")+
@@ -123,8 +122,8 @@ func TestCutStream(t *testing.T) {
 	}
 }
 
-// TestKilledGrowing: when a proxy is killed while a hold grows, what it had
-// grown to stays held, and is charged when its lease has run out.
+// TestKilledGrowing: when a proxy is killed while a hold grows, the grown amount stays held,
+// and is charged when the lease expires.
 func TestKilledGrowing(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, growing("[{name: w, subject: user, amount: $1, window: 1h}]"))
@@ -152,7 +151,7 @@ func TestKilledGrowing(t *testing.T) {
 	if err := s.fake.Quiet(quiet); err != nil {
 		t.Fatal(err)
 	}
-	sent := s.fake.Log()[0].Usage.Completion // what it had put out when it noticed
+	sent := s.fake.Log()[0].Usage.Completion // what the provider had generated when it noticed
 
 	ctx, rdb := context.Background(), s.redis.Client()
 	records, err := rdb.HGetAll(ctx, "lg:{acme}:holds").Result()
@@ -166,7 +165,7 @@ func TestKilledGrowing(t *testing.T) {
 		if err != nil || held < words*10_000 || held > (sent+400)*10_000 {
 			t.Errorf("%d nano-USD are held after %d words, %v", held, words, err)
 		}
-		// Its lease of a minute is over.
+		// Expire its lease of one minute.
 		if err := rdb.ZAdd(ctx, "lg:{acme}:leases", redis.Z{Score: 1, Member: id}).Err(); err != nil {
 			t.Fatal(err)
 		}

@@ -12,10 +12,9 @@ import (
 	"github.com/llmguard/llmguard/internal/hostile"
 )
 
-// TestHostileTenants: three orgs hold all the connections that they can, with bodies that
-// do not come or do not end and answers that they do not take. A fourth is served as if
-// it were alone, and memory stays within its bound. How long its calls take is measured by
-// `go -C bench run . hostile`.
+// TestHostileTenants: three orgs occupy all the connections they can, with bodies that never
+// arrive or never end and responses that they do not read. A fourth org is served as if it were
+// alone, and memory stays within its bound. Latency is measured by `go -C bench run . hostile`.
 func TestHostileTenants(t *testing.T) {
 	t.Parallel()
 	orgs := ""
@@ -57,7 +56,7 @@ orgs:`+orgs+"\n")
 		}
 	}
 	t.Logf("%d kB of memory", p.rss())
-	// The heap, twice the budget of bodies at worst, and what 500 connections take.
+	// The heap, at most twice the budget for bodies, and the memory of 500 connections.
 	if rss := p.rss(); rss > 400_000 && !raceEnabled {
 		t.Errorf("%d kB of memory are used", rss)
 	}

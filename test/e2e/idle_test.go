@@ -12,10 +12,11 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// TestIdleProcessesAskLittle: an idle process sends Redis few commands, and as many with 48 pools as with 3.
+// TestIdleProcessesAskLittle: an idle process sends Redis few commands, and no more with 48
+// pools than with 3.
 func TestIdleProcessesAskLittle(t *testing.T) {
 	t.Parallel()
-	const most, seconds = 20, 3 // all loops but those of leases run within three seconds
+	const most, seconds = 20, 3 // every loop runs within three seconds, except those for leases
 	for _, role := range []string{"serve", "worker"} {
 		for _, pools := range []int{3, 48} {
 			t.Run(fmt.Sprintf("%s with %d pools", role, pools), func(t *testing.T) {
@@ -25,7 +26,8 @@ func TestIdleProcessesAskLittle(t *testing.T) {
 				rdb := redis.NewClient(&redis.Options{Addr: s.redis.Addr})
 				defer rdb.Close()
 				n, sent := 0, map[string]int(nil)
-				// A slow machine is long in starting. Who never rests asks too much each time.
+				// A slow machine takes long to start. A process that never becomes idle exceeds
+				// the limit every time.
 				for range 15 {
 					n, sent = sentIn(t, rdb, seconds*time.Second)
 					if n <= most*seconds {
@@ -38,7 +40,7 @@ func TestIdleProcessesAskLittle(t *testing.T) {
 	}
 }
 
-// manyPools is a configuration of one org and as many pools of one model each.
+// manyPools is a configuration with one org and n pools of one model each.
 func manyPools(n int) string {
 	var pools strings.Builder
 	for i := range n {
@@ -59,13 +61,13 @@ orgs:
 `
 }
 
-// sentIn is how many commands Redis executes in d, in all and by name.
+// sentIn returns how many commands Redis executes within d, in total and by name.
 func sentIn(t *testing.T, rdb *redis.Client, d time.Duration) (int, map[string]int) {
 	t.Helper()
 	before := commands(t, rdb)
-	time.Sleep(d) // what is counted is a rate
+	time.Sleep(d) // the duration is part of what is measured
 	sent := commands(t, rdb)
-	n := -1 // without the first look
+	n := -1 // excludes the first INFO
 	for name, count := range sent {
 		sent[name] = count - before[name]
 		n += sent[name]
@@ -73,7 +75,7 @@ func sentIn(t *testing.T, rdb *redis.Client, d time.Duration) (int, map[string]i
 	return n, sent
 }
 
-// commands counts what Redis has executed, by command, those of scripts too.
+// commands returns how many commands Redis has executed, by name, including those in scripts.
 func commands(t *testing.T, rdb *redis.Client) map[string]int {
 	t.Helper()
 	text, err := rdb.Info(t.Context(), "commandstats").Result()

@@ -12,12 +12,12 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// TestInitRunsAsPrinted: check, serve and worker run side by side on one machine with the
-// lines that init prints, also where Prometheus has its port. The ports are free when it
-// prints them; here others take such ports all the time, so each gets another one.
+// TestInitRunsAsPrinted: the lines that init prints run check, serve and worker side by side on
+// one machine, even if Prometheus occupies its port. The ports are free when init prints them;
+// other processes here keep taking such ports, so each command gets a different one.
 func TestInitRunsAsPrinted(t *testing.T) {
 	t.Parallel()
-	if l, err := net.Listen("tcp", "127.0.0.1:9090"); err == nil { // else something has it anyway
+	if l, err := net.Listen("tcp", "127.0.0.1:9090"); err == nil { // otherwise the port is taken already
 		defer l.Close()
 	}
 	r := redistest.Start(t)
@@ -57,7 +57,7 @@ func TestInitRunsAsPrinted(t *testing.T) {
 	}
 }
 
-// address is the host and port that stands in a text behind a word.
+// address returns the host:port that follows a word in a text.
 func address(t *testing.T, text, behind string) string {
 	t.Helper()
 	_, rest, found := strings.Cut(text, behind)
@@ -68,7 +68,7 @@ func address(t *testing.T, text, behind string) string {
 	return rest[:end]
 }
 
-// printed is the line of a command's output that has a word.
+// printed returns the output line that contains a word.
 func printed(t *testing.T, out, word string) string {
 	t.Helper()
 	for line := range strings.Lines(out) {
@@ -80,7 +80,7 @@ func printed(t *testing.T, out, word string) string {
 	return ""
 }
 
-// startLine runs a line of a shell that is one llmguard, until the test ends.
+// startLine runs a shell line that starts one llmguard, until the test ends.
 func startLine(t *testing.T, env []string, line string) *process {
 	t.Helper()
 	settings := ""

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// documentedKeys are the patterns of docs/internals/redis-keys.md, as one expression.
+// documentedKeys combines the patterns of docs/internals/redis-keys.md into one expression.
 var documentedKeys = sync.OnceValues(func() (*regexp.Regexp, error) {
 	text, err := os.ReadFile("../../docs/internals/redis-keys.md")
 	if err != nil {
 		return nil, err
 	}
-	keys, _, _ := strings.Cut(string(text), "\n## Channels") // which are no keys
+	keys, _, _ := strings.Cut(string(text), "\n## Channels") // channels are not keys
 	var patterns []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `((?:lg|asynq):[^`]+)` \\|").FindAllStringSubmatch(keys, -1) {
 		pattern := regexp.QuoteMeta(m[1])
@@ -25,8 +25,8 @@ var documentedKeys = sync.OnceValues(func() (*regexp.Regexp, error) {
 	return regexp.Compile("^(?:" + strings.Join(patterns, "|") + ")$")
 })
 
-// wantDocumentedKeys fails the test when it leaves a key in Redis that no pattern of
-// docs/internals/redis-keys.md is for. A Redis that does not answer any more has none.
+// wantDocumentedKeys fails the test if Redis has a key that matches no pattern in
+// docs/internals/redis-keys.md. A Redis that no longer answers has none.
 func (s *stack) wantDocumentedKeys() {
 	documented, err := documentedKeys()
 	if err != nil {
@@ -43,8 +43,8 @@ func (s *stack) wantDocumentedKeys() {
 	}
 }
 
-// TestEveryKeyIsDocumented: keys that are not in the document are noticed, in each test of
-// a stack at its end. What is here are examples of every kind.
+// TestEveryKeyIsDocumented: undocumented keys are detected. The check runs at the end of every
+// test that uses a stack; here are examples of each kind.
 func TestEveryKeyIsDocumented(t *testing.T) {
 	t.Parallel()
 	documented, err := documentedKeys()

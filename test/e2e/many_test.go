@@ -16,7 +16,7 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// rss is a process's resident memory in kB, 0 where that cannot be told.
+// rss returns the process's resident memory in kB, or 0 if it is not available.
 func (p *process) rss() int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
@@ -28,8 +28,8 @@ func (p *process) rss() int {
 	return n
 }
 
-// kept counts the connections to Redis that a caller of the proxy keeps to itself,
-// in a subscription or a blocking command.
+// kept returns the number of Redis connections that are occupied by one waiting caller, in a
+// subscription or a blocking command.
 func (s *stack) kept() int {
 	s.t.Helper()
 	list, err := s.redis.Client().ClientList(s.t.Context()).Result()
@@ -48,9 +48,9 @@ func (s *stack) kept() int {
 	return n
 }
 
-// TestManyWaiting: callers who wait at one proxy, plain and streams, keep no
-// connection to Redis each. The long form has a thousand of them and bounds the
-// memory that is kept of each, which `go -C bench run . waiting` measures.
+// TestManyWaiting: callers waiting at a proxy, plain and streaming, do not occupy a Redis
+// connection each. The long form has a thousand of them and bounds the memory per caller, which
+// `go -C bench run . waiting` measures.
 func TestManyWaiting(t *testing.T) {
 	t.Parallel()
 	callers := either(100, 1000)
@@ -67,10 +67,10 @@ func TestManyWaiting(t *testing.T) {
 	}
 	send("[fake: delay=10m]", "")
 	until(t, "the provider is occupied", func() bool { return len(s.fake.Log()) == 1 })
-	for range 20 { // what any traffic at all opens
+	for range 20 { // warm up: what any traffic opens
 		post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", "hi", `"max_tokens":5`), "Prefer", "respond-async")
 	}
-	p.metrics() // a look takes memory, too
+	p.metrics() // rendering metrics takes memory, too
 	rss, kept := p.rss(), s.kept()
 	for i := range callers {
 		send("hi", []string{"", `,"stream":true`}[i%2])
@@ -87,9 +87,8 @@ func TestManyWaiting(t *testing.T) {
 	}
 }
 
-// keepWaiting makes a call that waits until ctx ends, and counts it when its answer
-// begins. One that is refused because Redis does not answer so many at once comes
-// again.
+// keepWaiting makes a call that waits until ctx is done, and counts it when its response
+// begins. It retries if Redis does not answer under the load.
 func (s *stack) keepWaiting(ctx context.Context, p *process, body string, begun *atomic.Int64) {
 	for ctx.Err() == nil {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.URL+"/chat/completions", strings.NewReader(body))
@@ -100,7 +99,7 @@ func (s *stack) keepWaiting(ctx context.Context, p *process, body string, begun 
 		req.Header.Set("Authorization", "Bearer "+s.keys["alice"])
 		resp, err := client.Do(req)
 		if err != nil {
-			return // hung up at the end
+			return // disconnected at the end of the test
 		}
 		if resp.StatusCode == http.StatusOK {
 			begun.Add(1)

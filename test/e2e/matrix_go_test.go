@@ -18,14 +18,14 @@ import (
 	openai "github.com/sashabaranov/go-openai"
 )
 
-// connection is where a call of the matrix goes, and what it says.
+// connection describes where a call of the matrix goes, and its content.
 type connection struct {
 	baseURL, key, content, model string
 	attempts                     atomic.Int32
 	waited                       atomic.Bool
 }
 
-// RoundTrip implements http.RoundTripper, and counts.
+// RoundTrip implements http.RoundTripper and counts attempts.
 func (c *connection) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.attempts.Add(1)
 	resp, err := http.DefaultTransport.RoundTrip(r)
@@ -40,14 +40,13 @@ const (
 	matrixTries = 60
 )
 
-// goKinds are the calls that a client in Go has: they return a text and
-// tokens.
+// goKinds are the calls that a Go client offers: they return a text and the tokens.
 type goKinds struct {
 	kinds    map[string]func(context.Context, *connection) (string, int64, error)
 	describe func(error, *outcome)
 }
 
-// golang runs the rows with a client in Go.
+// golang runs the rows with a Go client.
 func (m *matrixRun) golang(client goKinds) []outcome {
 	var mu sync.Mutex
 	var outcomes []outcome
@@ -74,8 +73,8 @@ func (m *matrixRun) golang(client goKinds) []outcome {
 	return outcomes
 }
 
-// once is one trial. On a machine that has no time a call may wait in the queue
-// and end as a job does, which is another matter: it is made again.
+// once runs one trial. On a busy machine a call may wait in the queue and end like a job, which
+// is not what is tested, so it is repeated.
 func (m *matrixRun) once(client goKinds, row trial, kind, via string) (o outcome) {
 	for try := range matrixTries {
 		c := &connection{baseURL: m.s.fake.BaseURL(), key: providerKey, model: row.Model}

@@ -7,25 +7,25 @@ import (
 	"strings"
 )
 
-// trial is a row of the matrix: what the provider does, and what then comes of
-// calls of these kinds. Made through llmguard they end as they do at the provider,
-// unless a rule of the wire says otherwise.
+// trial is a row of the matrix: what the provider does, for calls of these kinds. Through
+// llmguard a call must end as it does at the provider, unless a rule of the wire says
+// otherwise.
 type trial struct {
 	Name  string   `json:"name"`
 	Fake  string   `json:"fake"`
 	Model string   `json:"model"`
-	Busy  bool     `json:"busy"` // of the client's pool that is blocked again and again
+	Busy  bool     `json:"busy"` // uses the client's own pool, which is blocked repeatedly
 	Kinds []string `json:"kinds"`
-	// DirectMS is how long is waited for the end at the provider; 0: for ever.
+	// DirectMS is how long to wait for the end of a call at the provider; 0 means forever.
 	DirectMS int `json:"direct_ms"`
-	// rule is the section of docs/wire.md, or the promise, by which llmguard differs, and
-	// wants how its outcomes look, for clients and kinds alike. At least one client must
-	// see a difference.
+	// rule is the section of docs/wire.md, or the promise, by which llmguard differs, and wants
+	// is what such outcomes look like, for all clients and kinds. At least one client must see
+	// a difference.
 	rule  string
 	wants func(outcome) bool
 }
 
-// Kinds of calls. Helpers are openai-node's own readers of streams.
+// Kinds of calls. Helpers are openai-node's own stream readers.
 var (
 	plainKinds  = []string{"chat", "response"}
 	streamKinds = []string{"stream", "events"}
@@ -37,12 +37,12 @@ var (
 
 const freeModel = "gpt-4o-mini"
 
-// raw has the provider send a text in the middle of a stream.
+// raw makes the provider send a text in the middle of a stream.
 func raw(text string, times int) string {
 	return fmt.Sprintf("raw=%s repeat=%d", url.QueryEscape(text), times)
 }
 
-// matrix is every row.
+// matrix returns all rows.
 func matrix() []trial {
 	var rows []trial
 	for _, part := range [][]trial{wholeRows(), keepAliveRows(), frameRows(), cutRows(), statusRows(), busyRows()} {
@@ -59,7 +59,7 @@ func matrix() []trial {
 	return rows
 }
 
-// shortRows are those of `make test`: one or two of each kind of answer.
+// shortRows are the rows of `make test`: one or two for each kind of response.
 var shortRows = map[string]bool{
 	"whole": true, "gzip": true, "302 newlines": true, "20 comments": true, "chunk with error null": true,
 	"chat error": true, "flat error event": true, "early nested error event": true,
@@ -77,7 +77,7 @@ func wholeRows() []trial {
 	}
 }
 
-// keepAliveRows are those of what comes between events.
+// keepAliveRows test what may come between events.
 func keepAliveRows() []trial {
 	chunk := `data: {"id":"chatcmpl-x","object":"chat.completion.chunk","created":1,"model":"m",%s}` + "\n\n"
 	return []trial{
@@ -97,7 +97,7 @@ func keepAliveRows() []trial {
 	}
 }
 
-// frameRows are those of error frames.
+// frameRows test error frames.
 func frameRows() []trial {
 	inner := `{"message":"it broke","type":"server_error","param":null,"code":"server_error"}`
 	chat := `data: {"error":` + inner + "}\n\n"
@@ -118,12 +118,13 @@ func frameRows() []trial {
 	return rows
 }
 
-// failedMidway is how a stream that broke off ends (docs/wire.md, Errors in a stream).
+// failedMidway reports whether a stream ended as it must after breaking off (docs/wire.md,
+// Errors in a stream).
 func failedMidway(o outcome) bool {
 	return !o.OK && o.Attempts == 1 && strings.Contains(o.Message, "The answer above is incomplete")
 }
 
-// cutRows are those of answers that break off.
+// cutRows test responses that break off.
 func cutRows() []trial {
 	return []trial{
 		{Name: "clean end", Fake: "cut=eof", Kinds: helperKinds, rule: "Errors in a stream", wants: failedMidway},
@@ -137,10 +138,10 @@ func cutRows() []trial {
 	}
 }
 
-// gateway is our own answer for a provider that broke off.
+// gateway reports whether the outcome is our own error for a provider that broke off.
 func gateway(o outcome) bool { return !o.OK && o.Status == 502 && o.Code == "upstream_error" }
 
-// statusRows are those of what clients retry.
+// statusRows test the statuses that clients retry.
 func statusRows() []trial {
 	fast := " header=Retry-After-Ms:20"
 	var rows []trial
@@ -167,8 +168,8 @@ func statusRows() []trial {
 	)
 }
 
-// busyRows are what llmguard waits for in its callers' place. Every 429 and 503
-// has the pool rest, so they are few.
+// busyRows test what llmguard waits for on behalf of its callers. There are few, because every
+// 429 and 503 pauses the pool.
 func busyRows() []trial {
 	waits := func(o outcome) bool { return o.OK && o.Attempts == 1 }
 	row := func(fake, kind string) trial {

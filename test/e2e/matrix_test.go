@@ -12,7 +12,7 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// outcome is what a client made of a row.
+// outcome is the result of a row for a client.
 type outcome struct {
 	Row      string `json:"row"`
 	Kind     string `json:"kind"`
@@ -33,10 +33,10 @@ type outcome struct {
 	client string
 }
 
-// ends are how a call ended at the provider and through llmguard.
+// ends are the outcomes of a call at the provider and through llmguard.
 type ends struct{ direct, through *outcome }
 
-// matrixRun is what a client needs to run the rows, and what came of it.
+// matrixRun is what a client needs to run the rows.
 type matrixRun struct {
 	t        *testing.T
 	s        *stack
@@ -47,14 +47,14 @@ type matrixRun struct {
 	err      error
 }
 
-// matrixClient is a client library, with a user of its own.
+// matrixClient is a client library, with its own user.
 type matrixClient struct {
 	name, user string
-	dir        string // of npm packages; empty for a client in Go
+	dir        string // of npm packages; empty for a Go client
 	run        func(*matrixRun) ([]outcome, error)
 }
 
-// busy is a model in a pool that only this client uses.
+// busy returns a model in a pool that only this client uses.
 func (c matrixClient) busy() string { return "busy-" + c.user }
 
 var matrixClients = []matrixClient{
@@ -70,8 +70,8 @@ func npmClient(name, user, dir, file string) matrixClient {
 	return matrixClient{name, user, dir, func(m *matrixRun) ([]outcome, error) { return m.node(dir, file) }}
 }
 
-// TestMatrix makes the calls of the rows with every client, at the provider itself
-// and through llmguard, and compares how they end. The long form has all rows.
+// TestMatrix makes the calls of all rows with every client, directly at the provider and
+// through llmguard, and compares the outcomes. The short form uses some rows only.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	s := matrixStack(t)
@@ -133,7 +133,7 @@ orgs:
 `+users.String())
 }
 
-// compare checks the outcomes of one client, and adds the rows in which they differ.
+// compare checks the outcomes of one client, and adds the rows that differ.
 func compare(t *testing.T, rows []trial, outcomes []outcome, differ map[string]bool) {
 	t.Helper()
 	found := map[string]*ends{}
@@ -152,7 +152,7 @@ func compare(t *testing.T, rows []trial, outcomes []outcome, differ map[string]b
 	for _, row := range rows {
 		for _, kind := range row.Kinds {
 			e := found[row.Name+"/"+kind]
-			if e == nil { // the client has no such call
+			if e == nil { // the client lacks this kind of call
 				continue
 			}
 			if e.direct == nil || e.through == nil {
@@ -177,7 +177,7 @@ func compare(t *testing.T, rows []trial, outcomes []outcome, differ map[string]b
 	}
 }
 
-// node runs the rows with a client from npm.
+// node runs the rows with an npm client.
 func (m *matrixRun) node(dir, file string) ([]outcome, error) {
 	text, err := json.Marshal(m.rows)
 	if err != nil {

@@ -15,14 +15,14 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// One call of the overspend test: 12 input tokens by the cookbook's formula
-// ("The same prompt each time") and 50 output tokens of gpt-4o.
+// A call of the overspend test: 12 input tokens ("The same prompt each time", by the cookbook's
+// formula) and 50 output tokens of gpt-4o.
 const (
 	callText   = "The same prompt each time"
 	callOutput = 50
 )
 
-// entries reads an org's ledger once every call has been settled.
+// entries returns an org's ledger once every call has been settled.
 func (s *stack) entries(org string) []budget.Entry {
 	s.t.Helper()
 	store := budget.New(s.redis.Client(), budget.Options{})
@@ -37,7 +37,7 @@ func (s *stack) entries(org string) []budget.Entry {
 	return out
 }
 
-// settled waits until the ledger holds n entries.
+// settled waits until the ledger has n entries.
 func (s *stack) settled(org string, n int) []budget.Entry {
 	s.t.Helper()
 	var out []budget.Entry
@@ -53,7 +53,7 @@ func (s *stack) settled(org string, n int) []budget.Entry {
 	return out
 }
 
-// bill prices what the provider says it used, independently of the guard.
+// bill prices the usage that the provider reports, independently of the guard.
 func bill(t *testing.T, records []fakeprovider.Record) pricing.Nano {
 	t.Helper()
 	catalogue, err := pricing.Embedded()
@@ -82,12 +82,12 @@ func bill(t *testing.T, records []fakeprovider.Record) pricing.Nano {
 	return sum
 }
 
-// crowd is how many callers come at once for a budget worth ten calls.
+// crowd is the number of concurrent callers for a budget worth ten calls.
 var crowd = either(60, 200)
 
 // crowdedOrgs are the shapes of a budget, each for plain calls and for streams.
 var crowdedOrgs = map[string]struct {
-	limit  string // with the amount
+	limit  string // with a placeholder for the amount
 	stream bool
 }{
 	"window":        {limit: "[{name: w, subject: user, amount: %q, window: 1h}]"},
@@ -96,8 +96,8 @@ var crowdedOrgs = map[string]struct {
 	"bucket-stream": {limit: "[{name: b, subject: org, bucket: {capacity: %q}}]", stream: true},
 }
 
-// TestOverspend: a budget worth exactly ten calls, and many more at once over two
-// proxies. Exactly ten reach the provider and are charged.
+// TestOverspend: under a budget worth exactly ten calls, of many concurrent calls over two
+// proxies exactly ten reach the provider and are charged.
 func TestOverspend(t *testing.T) {
 	t.Parallel()
 	price := costOfOne(t)
@@ -133,8 +133,8 @@ orgs:
 	}
 }
 
-// come sends the crowd's calls at once, in turns over the proxies. A caller bears
-// ten seconds of waiting.
+// come sends the crowd's calls concurrently, alternating between the proxies. Each caller is
+// willing to wait for ten seconds.
 func (s *stack) come(proxies []*process, extra string, key func(i int) string) []answer {
 	answers := make([]answer, crowd)
 	var wg sync.WaitGroup
@@ -148,10 +148,9 @@ func (s *stack) come(proxies []*process, extra string, key func(i int) string) [
 	return answers
 }
 
-// tenPassed: of the crowd, at most ten were answered and the others were refused,
-// streams by an error in them. They are fewer when a call waits for longer than its
-// caller: it is made nevertheless. 503 is the refusal when Redis does not answer in
-// time.
+// tenPassed checks that at most ten callers were served and the others were refused, streams by
+// an error event. Fewer than ten are served if a caller gives up before its call runs; the call
+// is made nevertheless. 503 is the refusal when Redis does not answer in time.
 func tenPassed(t *testing.T, answers []answer) {
 	t.Helper()
 	status := map[int]int{}
@@ -166,7 +165,7 @@ func tenPassed(t *testing.T, answers []answer) {
 	}
 }
 
-// chargedTen: the org's ledger has ten calls at their price.
+// chargedTen checks that the org's ledger has ten calls at this price.
 func (s *stack) chargedTen(t *testing.T, org string, price pricing.Nano) {
 	t.Helper()
 	var sum pricing.Nano
@@ -198,8 +197,8 @@ func costOfOne(t *testing.T) pricing.Nano {
 	return cost
 }
 
-// TestExactBill: over mixed calls whose usage arrives, the ledger equals the
-// provider's bill to the nano-dollar.
+// TestExactBill: for a mix of calls that report usage, the ledger equals the provider's bill to
+// the nano-USD.
 func TestExactBill(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple("[{name: w, subject: user, amount: $1000, window: 1h}]"))

@@ -16,7 +16,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// value reads one sample of the process's metrics; -1 when it is absent.
+// value returns a sample of the process's metrics, or -1 if it is absent.
 func (p *process) value(sample string) float64 {
 	p.t.Helper()
 	for line := range strings.Lines(p.metrics()) {
@@ -42,8 +42,7 @@ func until(t *testing.T, what string, is func() bool) {
 	t.Fatalf("never %s", what)
 }
 
-// exact waits until the org's ledger says what the provider's log says, and
-// nothing is held any more.
+// exact waits until the org's ledger matches the provider's log and nothing is held.
 func (s *stack) exact(calls int, limits ...budget.Limit) {
 	s.t.Helper()
 	want := bill(s.t, s.fake.Log())
@@ -73,9 +72,8 @@ func (s *stack) exact(calls int, limits ...budget.Limit) {
 	}
 }
 
-// TestRedisDiesAndProxyToo: Redis dies while calls are under way, the proxy is
-// killed or stopped after they have ended; when both are back, the ledger is the
-// provider's log to the nano-dollar.
+// TestRedisDiesAndProxyToo: Redis dies during calls, and the proxy is killed or stopped after
+// they have ended. Once both are back, the ledger equals the provider's log to the nano-USD.
 func TestRedisDiesAndProxyToo(t *testing.T) {
 	t.Parallel()
 	t.Run("killed", func(t *testing.T) { redisDiesAndProxyToo(t, (*process).kill) })
@@ -115,7 +113,7 @@ func redisDiesAndProxyToo(t *testing.T, end func(*process)) {
 	}
 }
 
-// outage is a deployment whose orgs go on without Redis in their own ways.
+// outage is a deployment whose orgs have different settings for when Redis is unavailable.
 func outage(t *testing.T, limits, pool string) *stack {
 	return newStack(t, fakeprovider.Options{}, fmt.Sprintf(`
 store: {deadline: 2s, journal_dir: %s, on_failure: deny, local_share: 20%%}
@@ -128,13 +126,13 @@ orgs:
 `, t.TempDir(), pool, limits, limits, limits))
 }
 
-// TestWithoutRedis: while Redis is away an org with local gets its share of each
-// limit and no more, one with allow is let through, the others are refused; all
-// of it is charged when Redis is back, although the proxy was killed meanwhile.
+// TestWithoutRedis: while Redis is unavailable, an org with "local" gets its share of each
+// limit and no more, one with "allow" is let through, and others are refused. Everything is
+// charged once Redis is back, although the proxy was killed meanwhile.
 func TestWithoutRedis(t *testing.T) {
 	t.Parallel()
 	price := costOfOne(t)
-	// 20 % of it is worth five calls.
+	// 20% of it is worth five calls.
 	s := outage(t, fmt.Sprintf("[{name: w, subject: user, amount: %q, window: 1h}, {name: r, metric: requests, amount: 1000, window: 1h}]", (25*price).String()), "{id: openai}")
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Fill: true} })
 	p := s.proxy()
@@ -154,7 +152,7 @@ func TestWithoutRedis(t *testing.T) {
 				if a.status == http.StatusOK && (without == "" || limits != "" || a.header.Get("X-Llmguard-Cost-Usd") == "") {
 					t.Errorf("headers tell what nobody knows: %v", a.header)
 				}
-				if a.status == http.StatusTooManyRequests && !strings.Contains(a.body, "cannot be checked at the moment") {
+				if a.status == http.StatusTooManyRequests && !strings.Contains(a.body, "The store is unavailable") {
 					t.Errorf("refused with %s", a.body)
 				}
 			})
@@ -177,7 +175,8 @@ func TestWithoutRedis(t *testing.T) {
 	if a := get(p.Admin+"/readyz", ""); a.status != http.StatusOK || !strings.Contains(a.body, "acme, open") {
 		t.Errorf("readyz %d: %s", a.status, a.body)
 	}
-	until(t, "all are in the journal", func() bool { return p.value("llmguard_budget_journal_records") >= 35 }) // and what gives lost holds back
+	// There are also records that release lost holds.
+	until(t, "all are in the journal", func() bool { return p.value("llmguard_budget_journal_records") >= 35 })
 	if a, r := p.value(`llmguard_guard_without_store_total{mode="local",outcome="admitted"}`), p.value(`llmguard_guard_without_store_total{mode="allow",outcome="admitted"}`); a != 5 || r != 30 {
 		t.Errorf("counted %v and %v", a, r)
 	}
@@ -209,14 +208,14 @@ func TestWithoutRedis(t *testing.T) {
 	}
 }
 
-// TestWithoutRedisKilled: a proxy that is killed in the middle of calls which it
-// admitted by itself leaves them to be charged in full, once.
+// TestWithoutRedisKilled: calls that a proxy admitted without Redis are charged in full, once,
+// if the proxy is killed during them.
 func TestWithoutRedisKilled(t *testing.T) {
 	t.Parallel()
 	s := outage(t, "[{name: w, subject: user, amount: $1000, window: 1h}]", "{id: openai, rpm: 50}")
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Delay: time.Minute} })
 	p := s.proxy()
-	s.redis.Signal(syscall.SIGSTOP) // it accepts connections and says nothing
+	s.redis.Signal(syscall.SIGSTOP) // it accepts connections and never answers
 	var wg sync.WaitGroup
 	for range 12 {
 		wg.Go(func() {

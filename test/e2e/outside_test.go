@@ -13,18 +13,18 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// largestKey is the memory that the largest key of a job takes in Redis, in bytes.
-// The output of an attempt that broke off stays there, so only the last one counts.
+// largestKey returns the memory that the largest key of a job takes in Redis, in bytes. The
+// output of a failed attempt is kept, so only the last attempt counts.
 func (s *stack) largestKey() (key string, most int64) {
 	s.t.Helper()
 	rdb := s.redis.Client()
-	last := map[string]string{} // attempts by job
+	last := map[string]string{} // last attempt by job
 	sizes := map[string]int64{}
 	for _, k := range rdb.Keys(s.t.Context(), "lg:{job_*").Val() {
 		sizes[k] = rdb.MemoryUsage(s.t.Context(), k, 0).Val()
 		job, attempt, output := strings.Cut(k, ":out:")
 		if output {
-			last[job] = max(last[job], attempt) // of one digit
+			last[job] = max(last[job], attempt) // a single digit
 		}
 	}
 	for k, n := range sizes {
@@ -36,7 +36,7 @@ func (s *stack) largestKey() (key string, most int64) {
 	return key, most
 }
 
-// jobBlobs lists the blobs of jobs, and fails when one has the text in it.
+// jobBlobs lists the blobs of jobs, and fails if one contains the text.
 func jobBlobs(t *testing.T, dir, secret string) []string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, "jobs", "*", "*"))
@@ -51,7 +51,7 @@ func jobBlobs(t *testing.T, dir, secret string) []string {
 	return names
 }
 
-// joined is the text of a stream that came to its end.
+// joined returns the text of a completed stream.
 func joined(body string) string {
 	var text strings.Builder
 	for line := range strings.Lines(body) {
@@ -71,9 +71,9 @@ func joined(body string) string {
 	return "no end of " + text.String()
 }
 
-// TestLargeJobs: prompts and answers of 200 KB wait and stay outside Redis,
-// encrypted, across processes and the death of a worker that runs them; the
-// callers, of whom some wait on the connection, get them whole.
+// TestLargeJobs: prompts and responses of 200 KB are stored encrypted outside Redis, across
+// processes and the death of the worker that runs them. The callers, some waiting on the
+// connection, receive them completely.
 func TestLargeJobs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -83,7 +83,7 @@ files: {store: %q}
 queue: {lease: 3s, max_attempts: 20, seal_keys: [{id: k, secret: a-secret-of-16-characters}]}
 `, dir))
 	const secret = "canary-51c0"
-	const words = 15_000 // of a token each
+	const words = 15_000 // one token each
 	answer := secret + strings.Repeat(" understanding", words)
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
 		return fakeprovider.Behaviour{Text: answer, Chunk: 500, Delay: 300 * time.Millisecond}

@@ -21,8 +21,8 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// rewrite changes the configuration file and returns what llmguard_config_hash
-// is to be once it is in force.
+// rewrite changes the configuration file and returns the value of llmguard_config_hash once it
+// is in effect.
 func (s *stack) rewrite(change func(string) string) float64 {
 	s.t.Helper()
 	text, err := os.ReadFile(s.path)
@@ -44,7 +44,7 @@ func (s *stack) rewrite(change func(string) string) float64 {
 	return float64(n)
 }
 
-// hangUp asks the process to read its configuration again.
+// hangUp makes the process reload its configuration.
 func (p *process) hangUp() {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
@@ -65,7 +65,7 @@ func (p *process) awaitValue(sample string, want float64) {
 	p.t.Fatalf("%v: %s is %v and not %v; its log:\n%s", p.cmd.Args, sample, got, want, p.remarks())
 }
 
-// remarks are the process's log without its calls and jobs.
+// remarks returns the process's log without calls and jobs.
 func (p *process) remarks() string {
 	var out strings.Builder
 	for line := range strings.Lines(p.log()) {
@@ -107,8 +107,8 @@ orgs:
       # more users
 `
 
-// grown is the configuration after reload i: a provider with a pool that takes the
-// place of the one before, a user with a key, and other limits.
+// grown returns the configuration of reload i: a provider with a pool that replaces the
+// previous one, a user with a key, and changed limits.
 func (s *stack) grown(text, key string, i int) string {
 	text = strings.Replace(text, "  # more providers\n", fmt.Sprintf(
 		"  - {id: house%d, base_url: %q, api_key: %q, pools: [{id: house%d, models: [house]}]}\n  # more providers\n", i, s.fake.BaseURL(), providerKey, i), 1)
@@ -121,9 +121,9 @@ func (s *stack) grown(text, key string, i int) string {
 	return strings.Replace(text, fmt.Sprintf("worker_concurrency: %d", 3+i), fmt.Sprintf("worker_concurrency: %d", 4+i), 1)
 }
 
-// TestReloadUnderLoad: reloads add providers with pools, users with keys and other
-// limits, while callers call. No call fails, new keys and pools work at once, live
-// and in the worker, and what began before ends.
+// TestReloadUnderLoad: reloads add providers with pools, users with keys and changed limits
+// under traffic. No call fails, new keys and pools work immediately, live and in the worker,
+// and calls in progress complete.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
 	reloads := either(3, 30)
@@ -191,9 +191,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	proxy.terminate()
 }
 
-// TestReloadRefused: a file that is wrong changes nothing and is said to be
-// wrong, in the log and in the metrics; one with changes that need a restart is
-// taken except for those.
+// TestReloadRefused: an invalid file changes nothing and is reported in the log and the
+// metrics. If some changes need a restart, only the others take effect.
 func TestReloadRefused(t *testing.T) {
 	t.Parallel()
 	key := keys.New(keys.Admin)
@@ -213,7 +212,7 @@ func TestReloadRefused(t *testing.T) {
 		if got := p.value("llmguard_config_hash"); got != before {
 			t.Errorf("the hash changed from %v to %v", before, got)
 		}
-		p.await("the configuration was not reloaded; the old one goes on", func(line map[string]any) {
+		p.await("reload failed, still running the previous configuration", func(line map[string]any) {
 			if text, _ := line["err"].(string); !strings.Contains(text, `unknown field "limts"; did you mean "limits"?`) {
 				t.Errorf("the log says %q", text)
 			}
@@ -231,7 +230,7 @@ func TestReloadRefused(t *testing.T) {
 		if ok, wait := p.value("llmguard_config_last_reload_successful"), p.value("llmguard_config_restart_needed"); ok != 1 || wait != 1 {
 			t.Errorf("successful is %v, %v fields wait for a restart; want 1 and 1", ok, wait)
 		}
-		p.await("some of the configuration needs a restart to take effect", func(line map[string]any) {
+		p.await("some changed fields need a restart to take effect", func(line map[string]any) {
 			if fields := fmt.Sprint(line["fields"]); fields != "[listen]" {
 				t.Errorf("what needs a restart is %s", fields)
 			}
@@ -268,8 +267,8 @@ func TestReloadRefused(t *testing.T) {
 	}
 }
 
-// TestDoctor looks at real processes: at ones that are well, at a file that one
-// of them refused, and at a worker that is not there.
+// TestDoctor runs doctor against real processes: healthy ones, one that rejected a file, and a
+// worker that is down.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, reloadable)
@@ -283,7 +282,7 @@ func TestDoctor(t *testing.T) {
 		return string(out), cmd.ProcessState.ExitCode()
 	}
 	out, code := doctor()
-	if code != 0 || !strings.Contains(out, "all processes run with the same file") || !strings.Contains(out, "no hold is overdue in 1 org") || strings.Contains(out, "ERROR") {
+	if code != 0 || !strings.Contains(out, "all processes run with the same configuration file") || !strings.Contains(out, "no hold is overdue in 1 org") || strings.Contains(out, "ERROR") {
 		t.Errorf("exit %d:\n%s", code, out)
 	}
 	old, err := os.ReadFile(s.path)
@@ -296,13 +295,13 @@ func TestDoctor(t *testing.T) {
 	if err := os.WriteFile(s.path, append(old, "# newer\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, code := doctor(); code != 2 || !strings.Contains(out, "it refused its configuration file and goes on with the old one") {
+	if out, code := doctor(); code != 2 || !strings.Contains(out, "its configuration file is invalid") {
 		t.Errorf("exit %d:\n%s", code, out)
 	}
 	before := proxy.value("llmguard_config_hash")
 	worker.hangUp()
 	until(t, "the worker reloaded", func() bool { return worker.value("llmguard_config_hash") != before })
-	if out, _ := doctor(); !strings.Contains(out, "run with different files") {
+	if out, _ := doctor(); !strings.Contains(out, "run with different configuration files") {
 		t.Error(out)
 	}
 	worker.kill()

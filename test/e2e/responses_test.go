@@ -12,14 +12,14 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// reply is an answer read to its end.
+// reply is a completely read response.
 type reply struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// do sends one request and reads the answer.
+// do sends one request and reads the response.
 func (p *process) do(key, method, path, body string) reply {
 	p.t.Helper()
 	req, err := http.NewRequest(method, p.URL+path, strings.NewReader(body))
@@ -40,7 +40,7 @@ func (p *process) do(key, method, path, body string) reply {
 	return reply{resp.StatusCode, resp.Header, string(text)}
 }
 
-// get reads a member, "a.b" being b of a, of a JSON answer.
+// get returns a member of a JSON response; "a.b" is b in a.
 func (r reply) get(t *testing.T, path string) any {
 	t.Helper()
 	var v any
@@ -58,13 +58,13 @@ func (r reply) get(t *testing.T, path string) any {
 type responsesTest struct {
 	s               *stack
 	p               *process
-	alice, bob, eve string // keys
+	alice, bob, eve string // API keys
 	first           reply
-	id, item        string // of the first response, and of its output
+	id, item        string // of the first response and of its output
 }
 
-// TestResponses goes through every endpoint of Responses, and compares what was
-// charged with what the provider counted.
+// TestResponses uses every endpoint of Responses, and compares the charges with the usage that
+// the provider counted.
 func TestResponses(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, twoOrgs)

@@ -14,15 +14,14 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// router is a provider that has vendor fields: another model answers where a request
-// lists one, and of the names of an output limit it knows max_tokens only. It says what
-// each answer cost.
+// router is a provider with vendor fields: if a request lists another model, that one answers,
+// and of the output limits it knows only max_tokens. It reports the cost of each response.
 type router struct {
 	billed atomic.Int64 // nano-USD
 	calls  atomic.Int64
 }
 
-// words is how many tokens it puts out where it sees no limit.
+// words is how many tokens it generates without a known limit.
 const words = 3000
 
 func (r *router) ServeHTTP(w http.ResponseWriter, q *http.Request) {
@@ -35,7 +34,7 @@ func (r *router) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 	_ = json.Unmarshal(body, &asked)
 	r.calls.Add(1)
-	price := int64(2000) // for a token of output, at the list below
+	price := int64(2000) // per output token, at the prices below
 	if len(asked.Models) > 0 {
 		asked.Model, price = asked.Models[0], 400_000
 	}
@@ -77,8 +76,9 @@ orgs:
       - {id: alice, keys: [{id: k1, hash: "${key:alice}", models: [cheap]}]}
 `
 
-// TestRouterBillsNoMoreThanIsCharged: whatever fields a caller sends to a provider with
-// vendor fields, that bills no more than the ledger charges, within the limit.
+// TestRouterBillsNoMoreThanIsCharged: whatever fields a caller sends to a provider with vendor
+// fields, the provider bills no more than the ledger charges, and the total stays within the
+// limit.
 func TestRouterBillsNoMoreThanIsCharged(t *testing.T) {
 	t.Parallel()
 	r := &router{}
@@ -116,8 +116,8 @@ func TestRouterBillsNoMoreThanIsCharged(t *testing.T) {
 	}
 }
 
-// TestAllowedFieldsAreChargedByTheAnswer: where an operator lets a field through that
-// has another model answer, what that cost is charged.
+// TestAllowedFieldsAreChargedByTheAnswer: if an operator allows a field that makes another
+// model answer, the charge is what that model cost.
 func TestAllowedFieldsAreChargedByTheAnswer(t *testing.T) {
 	t.Parallel()
 	r := &router{}

@@ -18,7 +18,7 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// sdkStack serves a user with room and one who is over the limit after a call.
+// sdkStack has one user with capacity and one who is over the limit after a call.
 func sdkStack(t *testing.T) (*stack, *process) {
 	s := newStack(t, fakeprovider.Options{}, fmt.Sprintf("files: {store: %q}", t.TempDir())+`
 providers:
@@ -37,7 +37,7 @@ orgs:
 	return s, p
 }
 
-// nodeScript is a program for node, in a directory with npm packages.
+// nodeScript is a program for Node in a directory with npm packages.
 type nodeScript struct {
 	name, dir, file string
 	env             []string
@@ -52,8 +52,8 @@ func nodeProgram(dir string) (string, error) {
 	return node, err
 }
 
-// needNode skips the test when the npm packages of a directory are not installed,
-// and fails it when they have to be.
+// needNode skips the test if the npm packages of a directory are not installed, or fails it if
+// they are required.
 func needNode(t *testing.T, dir string) {
 	t.Helper()
 	_, err := nodeProgram(dir)
@@ -65,7 +65,7 @@ func needNode(t *testing.T, dir string) {
 	}
 }
 
-// run returns what the script prints; the error has that and what it complains of.
+// run returns what the script prints; the error includes its output and stderr.
 func (n nodeScript) run() ([]byte, error) {
 	node, err := nodeProgram(n.dir)
 	if err != nil {
@@ -83,7 +83,7 @@ func (n nodeScript) run() ([]byte, error) {
 	return out, nil
 }
 
-// runNode runs scripts with tests in them at once, each as a subtest.
+// runNode runs test scripts concurrently, each as a subtest.
 func runNode(t *testing.T, scripts ...nodeScript) {
 	t.Helper()
 	ends := make([]error, len(scripts))
@@ -121,8 +121,8 @@ func TestSDKMethods(t *testing.T) {
 	runNode(t, nodeScript{"methods", "node", "methods.test.mjs", env})
 }
 
-// TestSDKResponses runs the npm packages' Responses at a provider that has them,
-// and at one that has not.
+// TestSDKResponses runs the Responses tests of the npm packages against a provider that
+// supports Responses, and one that does not.
 func TestSDKResponses(t *testing.T) {
 	t.Parallel()
 	for name, config := range dialects {

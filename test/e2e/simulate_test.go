@@ -21,22 +21,22 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// traced is what a trace left behind, in a deployment that has ended.
+// traced is a deployment that has made the calls of a trace and stopped.
 type traced struct {
 	*stack
 	window         time.Duration // of the limit that makes calls wait
-	price          pricing.Nano  // of a call
-	ledger, access string        // files
+	price          pricing.Nano  // of one call
+	ledger, access string        // file names
 }
 
-// TestSimulateIsReality: what really happened to a trace, over a proxy and a
-// worker, is what a simulation of its ledger and access log under the same
-// configuration says: who ran at once, who waited, who was refused and by what,
-// what limits in the shadow would have done, and the spend to the nano-dollar.
+// TestSimulateIsReality: a simulation of the ledger and access log of a trace, under the same
+// configuration, reproduces what really happened on a proxy and a worker: which calls ran
+// immediately, which waited, which were refused and by what limit, what limits in shadow mode
+// would have done, and the spend to the nano-USD.
 func TestSimulateIsReality(t *testing.T) {
 	t.Parallel()
-	// How many calls wait is known beforehand when all have come in the first half of
-	// the window. The window grows until they do.
+	// The number of waiting calls is known in advance only if all calls arrive in the first
+	// half of the window. The window grows until they do.
 	for window := 3 * time.Second; ; window *= 2 {
 		s := trace(t, window)
 		spread := s.spread("acme")
@@ -69,7 +69,7 @@ orgs:
     users: [{id: gus, keys: [{id: k3, hash: "${key:gus}"}]}]
 `
 
-// trace makes calls that run at once, wait and are refused.
+// trace makes calls that run immediately, wait, or are refused.
 func trace(t *testing.T, window time.Duration) *traced {
 	t.Helper()
 	price := costOfOne(t)
@@ -83,7 +83,7 @@ func trace(t *testing.T, window time.Duration) *traced {
 			t.Errorf("%s: status %d, want %d: %s", user, a.status, want, a.body)
 		}
 	}
-	for i := range 14 { // one after the other: the budget is that of ten
+	for i := range 14 { // sequentially: the budget is worth ten
 		want := http.StatusOK
 		if i >= 10 {
 			want = http.StatusTooManyRequests
@@ -91,7 +91,7 @@ func trace(t *testing.T, window time.Duration) *traced {
 		send("gus", want)
 	}
 	var wg sync.WaitGroup
-	for i := range 9 { // at once: two of alice and one of bob have to wait
+	for i := range 9 { // concurrently: two of alice's and one of bob's must wait
 		user := "alice"
 		if i >= 5 {
 			user = "bob"
@@ -110,7 +110,7 @@ func trace(t *testing.T, window time.Duration) *traced {
 	return &traced{stack: s, window: window, price: price, ledger: s.export(), access: access}
 }
 
-// spread is the time between the first and the last arrival of an org's calls.
+// spread returns the time between the first and the last arrival of an org's calls.
 func (s *stack) spread(org string) time.Duration {
 	s.t.Helper()
 	var came []time.Time
@@ -121,12 +121,12 @@ func (s *stack) spread(org string) time.Duration {
 	return came[len(came)-1].Sub(came[0])
 }
 
-// arrival is when a call came, as a simulation takes it from the ledger.
+// arrival returns when a call arrived, as a simulation derives it from the ledger.
 func arrival(e budget.Entry) time.Time {
 	return time.UnixMicro(e.HeldUS).Add(-time.Duration(e.WaitedMS) * time.Millisecond)
 }
 
-// export runs `llmguard usage export` and returns the file it wrote.
+// export runs `llmguard usage export` and returns the file that it wrote.
 func (s *stack) export() string {
 	s.t.Helper()
 	out, err := exec.Command(binary, "usage", "export", "-c", s.path, "--org", "all", "--from", "1h").Output()
@@ -173,10 +173,10 @@ func (s *stack) replay(logs ...string) *simulate.Result {
 	return result
 }
 
-// checkDecisions compares each call's fate with the ledger's word.
+// checkDecisions compares the outcome of each call with the ledger.
 func (s *traced) checkDecisions(result *simulate.Result) {
 	s.t.Helper()
-	waited := map[time.Time]int64{} // ms by arrival, of calls that are in the ledger
+	waited := map[time.Time]int64{} // ms by arrival, for calls in the ledger
 	for _, org := range []string{"acme", "globex"} {
 		for _, e := range s.entries(org) {
 			waited[arrival(e)] = e.WaitedMS
@@ -204,7 +204,7 @@ func (s *traced) checkDecisions(result *simulate.Result) {
 	})
 }
 
-// checkCommand compares the sums that the command prints.
+// checkCommand compares the totals that the command prints.
 func (s *traced) checkCommand() {
 	s.t.Helper()
 	out, err := exec.Command(binary, "simulate", "--log", s.ledger, "--log", s.access, "--policy", s.path, "-o", "json").Output()
@@ -230,8 +230,8 @@ func (s *traced) checkCommand() {
 	}
 }
 
-// checkShadow compares what `llmguard limits shadow` reports: of nine calls, all
-// but two were over the limit in the shadow, and ran.
+// checkShadow checks the output of `llmguard limits shadow`: of nine calls, all but two
+// exceeded the limit in shadow mode, and ran.
 func (s *traced) checkShadow() {
 	s.t.Helper()
 	for _, args := range [][]string{{"--log", s.ledger}, {"-c", s.path, "--org", "all", "--from", "1h"}} {

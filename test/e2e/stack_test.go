@@ -30,14 +30,14 @@ import (
 // binary is llmguard, built once for all tests.
 var binary string
 
-// atOnce is how many tests run in parallel. They mostly wait, so it is more than
-// the processors of a small machine.
+// atOnce is how many tests run in parallel. They mostly wait, so it exceeds the CPU count of a
+// small machine.
 const atOnce = "5"
 
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
 
 func buildAndRun(m *testing.M) int {
-	logging.Disable() // go-redis prints what it also returns
+	logging.Disable() // go-redis logs errors that it also returns
 	if err := runInParallel(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -61,7 +61,7 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
-// runInParallel sets -parallel, unless the command line does.
+// runInParallel sets -parallel, unless it is set on the command line.
 func runInParallel() error {
 	flag.Parse()
 	given := false
@@ -80,14 +80,13 @@ type stack struct {
 	redis *redistest.Server
 	fake  *fakeprovider.Server
 	path  string   // of the configuration
-	files string   // the directory of files, where a test looks into it
-	env   []string // of its processes, besides that of the test
+	files string   // the file directory, if a test reads it
+	env   []string // extra environment of its processes
 	keys  map[string]string
 }
 
-// newStack starts Redis and the provider and writes the configuration. The
-// text is appended to the common part; ${key:user} in it becomes the hash of a
-// fresh key of that user.
+// newStack starts Redis and the provider and writes the configuration. text is appended to the
+// common part; ${key:user} in it becomes the hash of a new key for that user.
 func newStack(t *testing.T, fake fakeprovider.Options, text string) *stack {
 	t.Helper()
 	fake.Key = providerKey
@@ -116,7 +115,7 @@ admin: {listen: "127.0.0.1:0"}
 redis: {addresses: ["%s"]}
 timeouts: {drain: 0s, shutdown: 20s}
 `, s.redis.Addr)
-	if !strings.Contains("\n"+text, "\nstore:") { // the machine may have much else to do; what happens in time is tried elsewhere
+	if !strings.Contains("\n"+text, "\nstore:") { // the machine may be busy; deadlines are tested elsewhere
 		common += "store: {deadline: 10s}\n"
 	}
 	text = strings.ReplaceAll(text, "${provider}", s.fake.BaseURL())
@@ -127,7 +126,7 @@ timeouts: {drain: 0s, shutdown: 20s}
 	return s
 }
 
-// info reads a number of a section of Redis' own figures.
+// info returns a number from a section of Redis INFO.
 func (s *stack) info(section, name string) int {
 	s.t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: s.redis.Addr})
@@ -145,8 +144,8 @@ func (s *stack) info(section, name string) int {
 	return n
 }
 
-// simple is a configuration with one org, one user "alice" and no quota; the
-// argument is the org's limits in YAML flow form.
+// simple is a configuration with one org, one user "alice" and no quota; the argument is the
+// org's limits in YAML flow style.
 func simple(limits string) string {
 	return fmt.Sprintf(`
 providers:
@@ -163,7 +162,7 @@ orgs:
 type process struct {
 	t     *testing.T
 	cmd   *exec.Cmd
-	URL   string // for callers, with /v1
+	URL   string // for callers, ends in /v1
 	Admin string
 	mu    sync.Mutex
 	lines []map[string]any
@@ -174,7 +173,7 @@ type process struct {
 func (s *stack) proxy() *process  { s.t.Helper(); return s.start("serve") }
 func (s *stack) worker() *process { s.t.Helper(); return s.start("worker") }
 
-// replace changes the configuration of processes that are started later.
+// replace changes the configuration for processes that start later.
 func (s *stack) replace(old, changed string) {
 	s.t.Helper()
 	text, err := os.ReadFile(s.path)
@@ -226,7 +225,7 @@ func (p *process) read(r io.Reader) {
 	}
 }
 
-// log returns everything the process has written so far.
+// log returns everything that the process has logged so far.
 func (p *process) log() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -266,7 +265,7 @@ func (p *process) awaitReady() {
 	p.t.Fatalf("%v never became ready; its log:\n%s", p.cmd.Args, p.log())
 }
 
-// tell shows the last of what the process logged, when the test has failed.
+// tell prints the end of the process's log if the test has failed.
 func (p *process) tell() {
 	if !p.t.Failed() {
 		return
@@ -277,7 +276,7 @@ func (p *process) tell() {
 	p.t.Logf("%v, without the calls that went well, ended its log with:\n%s", p.cmd.Args, strings.Join(lines[max(0, len(lines)-25):], "\n"))
 }
 
-// kill ends the process with SIGKILL.
+// kill sends SIGKILL to the process and waits for it.
 func (p *process) kill() {
 	if p.cmd.ProcessState == nil {
 		_ = p.cmd.Process.Kill()
@@ -286,8 +285,7 @@ func (p *process) kill() {
 	}
 }
 
-// terminate asks the process to shut down and waits; the test fails when it
-// does not end by itself.
+// terminate sends SIGTERM and waits; the test fails if the process does not exit.
 func (p *process) terminate() {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -303,8 +301,7 @@ func (p *process) terminate() {
 	}
 }
 
-// metric reads one sample of the process's metrics, 0 when it is absent. Name
-// is the full sample name with its labels.
+// metrics returns the process's metrics as text.
 func (p *process) metrics() string {
 	p.t.Helper()
 	resp, err := http.Get(p.Admin + "/metrics")

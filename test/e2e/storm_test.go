@@ -19,8 +19,8 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// The limits of each org in the storm, as the configuration and as the budget
-// package has them: every shape, metric and kind of subject.
+// The limits of each org in the storm, as configuration and in package budget's form: every
+// shape, metric and kind of subject.
 const stormLimits = `
       - {name: user-hour, subject: user, amount: $0.02, window: 1h}
       - {name: user-calls, subject: user, metric: requests, amount: 12, window: 5s, exact: true}
@@ -28,11 +28,11 @@ const stormLimits = `
       - {name: org-bucket, bucket: {capacity: $0.06, refill: $3.60/1h}}
       - {name: org-day, metric: tokens, amount: 60000, calendar: day}`
 
-// The size of the storm. A hold of a proxy that died ends with the lease.
+// The size of the storm. The holds of a killed proxy end with their lease.
 var (
 	stormOrgs    = either(4, 8)
-	stormUsers   = either(4, 8) // of each org
-	stormCallers = either(2, 3) // of each user
+	stormUsers   = either(4, 8) // per org
+	stormCallers = either(2, 3) // per user
 	stormProxies = either(3, 4)
 	stormLength  = either(3*time.Second, 10*time.Minute)
 )
@@ -67,7 +67,7 @@ func stormConfig() string {
 	return b.String()
 }
 
-// storm is the deployment under load and what befell its callers.
+// storm is the deployment under load and the outcomes of its calls.
 type storm struct {
 	*stack
 	seed    uint64
@@ -77,10 +77,10 @@ type storm struct {
 	status  map[int]int
 }
 
-// TestStorm: users of several orgs under mixed limits call through some proxies;
-// one in five hangs up, and proxies die at random. At no instant is a user or an
-// org over a limit; the ledger is the provider's log over calls whose usage came,
-// the others are listed as estimates; and in the end no money is held.
+// TestStorm: users of several orgs call through several proxies under mixed limits. One caller
+// in five disconnects, and proxies are killed at random. At no time is a user or an org over a
+// limit. The ledger matches the provider's log for calls whose usage arrived, the others are
+// listed as estimates, and in the end nothing is held.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	s := &storm{stack: newStack(t, fakeprovider.Options{KeepBodies: true}, stormConfig()), seed: uint64(time.Now().UnixNano()), status: map[int]int{}}
@@ -114,9 +114,8 @@ func TestStorm(t *testing.T) {
 	s.audit()
 }
 
-// rage lasts for a time, and on a slow machine until everything has happened:
-// calls have passed, were refused and broke off, the usage of some came, and the
-// usage of some never will.
+// rage lasts for stormLength, and longer on a slow machine, until everything has happened:
+// calls were served, refused and broken off, and some reported usage while others never will.
 func (s *storm) rage() {
 	time.Sleep(stormLength)
 	until(s.t, "everything has happened", func() bool {
@@ -128,7 +127,7 @@ func (s *storm) rage() {
 	})
 }
 
-// kinds reports which kinds of entries the ledgers have.
+// kinds reports whether the ledgers have exact and estimated entries.
 func (s *storm) kinds() (exact, estimated bool) {
 	for o := range stormOrgs {
 		for _, e := range s.entries(fmt.Sprintf("o%d", o)) {
@@ -140,7 +139,7 @@ func (s *storm) kinds() (exact, estimated bool) {
 	return exact, estimated
 }
 
-// kill replaces a proxy about once a second.
+// kill kills and replaces a proxy about once a second.
 func (s *storm) kill(ctx context.Context) {
 	rng := rand.New(rand.NewPCG(s.seed, 1<<40))
 	for {
@@ -164,7 +163,7 @@ func (s *storm) url(i int) string {
 	return s.proxies[i].URL
 }
 
-// user calls until the storm is over.
+// user makes calls until the storm ends.
 func (s *storm) user(ctx context.Context, id string, n uint64) {
 	rng := rand.New(rand.NewPCG(s.seed, n))
 	models := []string{"gpt-4o", "gpt-4o-mini", "gpt-4.1-nano"}
@@ -172,7 +171,7 @@ func (s *storm) user(ctx context.Context, id string, n uint64) {
 		body := chat(models[rng.IntN(len(models))], "I am "+id+". "+strings.Repeat("Tell me more. ", rng.IntN(40)),
 			fmt.Sprintf(`"max_completion_tokens":%d,"stream":%v`, 20+rng.IntN(300), rng.IntN(2) == 0))
 		patience := time.Minute
-		if rng.IntN(5) == 0 { // hangs up
+		if rng.IntN(5) == 0 { // disconnects
 			patience = time.Duration(rng.IntN(600)) * time.Millisecond
 		}
 		once, cancel := context.WithTimeout(ctx, patience)
@@ -204,7 +203,7 @@ func (s *storm) call(ctx context.Context, url, key, body string) int {
 	return resp.StatusCode
 }
 
-// watch looks at all limits of all users again and again.
+// watch checks all limits of all users repeatedly.
 func (s *storm) watch(ctx context.Context) {
 	store := budget.New(s.redis.Client(), budget.Options{Lease: stormLease})
 	looks := 0
@@ -236,7 +235,7 @@ func (s *storm) each(fn func(org, user string)) {
 	}
 }
 
-// calm waits until nothing is held: holds of dead proxies end with their lease.
+// calm waits until nothing is held; holds of killed proxies end with their lease.
 func (s *storm) calm() {
 	store := budget.New(s.redis.Client(), budget.Options{Lease: stormLease})
 	var held []string
@@ -263,11 +262,10 @@ func (s *storm) calm() {
 
 var caller = regexp.MustCompile(`I am (o\d+)(-u\d+)`)
 
-// audit holds the ledger against the provider's log, call by call, and both
-// against the limits.
+// audit compares the ledger with the provider's log, call by call, and both with the limits.
 func (s *storm) audit() {
 	served := map[string]fakeprovider.Record{} // by request id
-	reached := map[string]int{}                // calls of each org that reached the provider
+	reached := map[string]int{}                // calls that reached the provider, by org
 	byUser := map[string][]fakeprovider.Record{}
 	for _, r := range s.fake.Log() {
 		m := caller.FindSubmatch(r.Body)
@@ -286,7 +284,7 @@ func (s *storm) audit() {
 			calls++
 			r, known := served[e.UpstreamID]
 			switch {
-			case e.Kind == budget.KindVoid: // takes back the charge of a hold that had expired
+			case e.Kind == budget.KindVoid: // reverses the charge of an expired hold
 			case !e.Estimated && (!known || e.Total != bill(s.t, []fakeprovider.Record{r})):
 				s.t.Errorf("%s: entry %+v is not what the provider says: %+v", org, e, r)
 			case !e.Estimated:
@@ -320,15 +318,15 @@ func (s *storm) audit() {
 	s.t.Logf("%d exact and %d estimated entries for %d calls at the provider", exact, estimated, len(served))
 }
 
-// stormCeiling is the most an org's bucket lets pass in a time.
+// stormCeiling is the most that an org's bucket allows within d.
 func stormCeiling(d time.Duration) pricing.Nano {
 	return pricing.NanoPerUSD*60/1000 + pricing.Nano(int64(d/time.Millisecond)*int64(pricing.NanoPerUSD)/1_000_000)
 }
 
-// paced checks the two limits that the provider itself can see, by what must be
-// true however late anybody is: a call whose end was not yet sent when another
-// came, and which was read to its end, was held; and so many calls as had come
-// had been admitted since the storm began.
+// paced checks the two limits that the provider can observe, by conditions that hold however
+// late any process is. A call counts as held if its end had not been sent when another arrived,
+// and it was read to its end. The number of calls that arrived is at most what could have been
+// admitted since the storm began.
 func (s *storm) paced(user string, records []fakeprovider.Record, whole map[string]bool) {
 	slices.SortFunc(records, func(a, b fakeprovider.Record) int { return a.At.Compare(b.At) })
 	for i, r := range records {

@@ -22,12 +22,12 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// collected is an OTLP collector: all spans that were posted to it.
+// collected is an OTLP collector that keeps all spans posted to it.
 type collected struct {
 	*httptest.Server
 	mu    sync.Mutex
 	spans []*spans.Span
-	about []*common.KeyValue // of the resources
+	about []*common.KeyValue // resource attributes
 	raw   bytes.Buffer
 	token string
 }
@@ -62,8 +62,8 @@ func newCollector(t *testing.T) *collected {
 	return c
 }
 
-// find returns the span of a trace with a name that begins so, and for which `is` says
-// so; nil when there is none yet.
+// find returns the span of a trace whose name has this prefix and for which is returns true, or
+// nil if there is none yet.
 func (c *collected) find(trace, name string, is func(*spans.Span) bool) *spans.Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,14 +80,14 @@ func (c *collected) await(t *testing.T, trace, name string) *spans.Span {
 	return c.awaitThe(t, trace, name, func(*spans.Span) bool { return true })
 }
 
-// awaitSent awaits the span of the attempt that was sent: one whose quota was no longer
-// fresh, on a machine that is slow, is made again.
+// awaitSent waits for the span of the attempt that was sent. On a slow machine an attempt whose
+// quota has become stale is repeated.
 func (c *collected) awaitSent(t *testing.T, trace string) *spans.Span {
 	t.Helper()
 	return c.awaitThe(t, trace, "chat gpt-4o-mini", func(s *spans.Span) bool { return attributes(s)["llmguard.outcome"] != "unsent" })
 }
 
-// awaitBelow awaits a span that is right below another.
+// awaitBelow waits for a direct child of a span.
 func (c *collected) awaitBelow(t *testing.T, trace, name string, parent *spans.Span) {
 	t.Helper()
 	c.awaitThe(t, trace, name, func(s *spans.Span) bool { return bytes.Equal(s.ParentSpanId, parent.SpanId) })
@@ -132,7 +132,7 @@ func below(t *testing.T, child, parent *spans.Span) {
 	}
 }
 
-const callersSpan = "00f067aa0ba902b7" // the span a caller says it is in
+const callersSpan = "00f067aa0ba902b7" // the caller's own span
 
 func traceparent(trace string, sampled bool) string {
 	flags := "00"
@@ -142,8 +142,8 @@ func traceparent(trace string, sampled bool) string {
 	return fmt.Sprintf("00-%s-%s-%s", trace, callersSpan, flags)
 }
 
-// TestTraces: a live call and a job go on with their callers' traces, through
-// proxy, worker and provider, and say what they cost but not what was said.
+// TestTraces: a live call and a job continue their callers' traces through proxy, worker and
+// provider. Spans record the cost but no content.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)
@@ -171,7 +171,7 @@ func TestTraces(t *testing.T) {
 		}
 	}
 	live := ""
-	for n := range 50 { // one that found its quota stale was a job, and has other spans
+	for n := range 50 { // a call whose quota was stale ran as a job, with other spans
 		live = fmt.Sprintf("4bf92f3577b34da6a3ce929d0e0e47%02x", n)
 		if err := json.Unmarshal([]byte(call(live, true).body), &said); err != nil {
 			t.Fatal(err)
@@ -240,7 +240,7 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// told reports whether the provider was sent a traceparent.
+// told reports whether the provider received a traceparent header.
 func told(s *stack, header string) bool {
 	for _, r := range s.fake.Log() {
 		if r.Header.Get("Traceparent") == header {
@@ -250,7 +250,7 @@ func told(s *stack, header string) bool {
 	return false
 }
 
-// TestTracesOff: without tracing a caller's trace stays here.
+// TestTracesOff: without tracing, a caller's trace context is not forwarded.
 func TestTracesOff(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple("[]"))

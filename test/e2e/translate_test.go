@@ -8,8 +8,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// chatOnly makes the provider of a configuration one that speaks chat
-// completions only.
+// chatOnly makes the provider of a configuration support chat completions only.
 func chatOnly(config string) string {
 	return strings.Replace(config, `api_key: "${provider_key}"`, `api_key: "${provider_key}", responses: translate`, 1)
 }
@@ -18,14 +17,14 @@ func chatOnly(config string) string {
 type translatedTest struct {
 	s               *stack
 	p               *process
-	alice, bob, eve string // keys
+	alice, bob, eve string // API keys
 	first           reply
 	id              string // of the first response
-	message, said   string // the id and the text of its output
+	message, said   string // id and text of its output
 }
 
-// TestTranslated goes through Responses at a provider of chat completions, and
-// compares what was charged with what the provider counted.
+// TestTranslated uses Responses with a provider that supports only chat completions, and
+// compares the charges with the usage that the provider counted.
 func TestTranslated(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{KeepBodies: true}, "queue: {seal_keys: [{id: k1, secret: a-secret-of-16-characters}]}\n"+chatOnly(twoOrgs))
@@ -39,7 +38,7 @@ func TestTranslated(t *testing.T) {
 	t.Run("refused", c.refused)
 	var sum pricing.Nano
 	for _, e := range s.settled("acme", 8) {
-		if !e.Estimated { // as that of the stream that broke off is
+		if !e.Estimated { // expected for the stream that broke off
 			sum += e.Cost
 		}
 		if e.Overrun != 0 || e.Call.Endpoint != "responses" {
@@ -51,7 +50,7 @@ func TestTranslated(t *testing.T) {
 	}
 }
 
-// begin makes the first response.
+// begin creates the first response.
 func (c *translatedTest) begin(t *testing.T) {
 	t.Helper()
 	first := c.create(c.alice, `"instructions":"Be kind","input":"The secret word is marmalade [fake: output=20]"`)
@@ -70,13 +69,13 @@ func (c *translatedTest) begin(t *testing.T) {
 	c.message, c.said = message["id"].(string), said
 }
 
-// create makes a response with these members.
+// create creates a response with these members.
 func (c *translatedTest) create(key, more string) reply {
 	c.s.t.Helper()
 	return c.p.do(key, "POST", "/responses", `{"model":"gpt-4o-mini","max_output_tokens":100,`+more+`}`)
 }
 
-// sent is the body of the last request to the provider.
+// sent returns the body of the last request to the provider.
 func (c *translatedTest) sent() string {
 	log := c.s.fake.Log()
 	return string(log[len(log)-1].Body)

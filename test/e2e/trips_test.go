@@ -14,9 +14,9 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// TestRoundTrips: a backlog behind a quota costs at most 10 round trips to Redis a
-// job, from the call that put it to its end, besides the upkeep of two processes,
-// which goes by the clock. A pipeline counts as one.
+// TestRoundTrips: a job from a backlog behind a quota costs at most 10 Redis round trips, from
+// its submission to its end. The periodic upkeep of the two processes is not counted. A
+// pipeline counts as one.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	const callers, aJob, aSecond = 9, 10, 150

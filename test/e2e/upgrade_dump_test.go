@@ -20,18 +20,18 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// dumpBinary is the llmguard of the version before, see docs/internals/testing.md.
+// dumpBinary is the llmguard binary of the previous version, see docs/internals/testing.md.
 var dumpBinary = flag.String("dump-binary", "", "llmguard binary that TestWriteUpgradeDump lets write the dump")
 
-// upgradeData is named for the commit whose binary wrote it.
+// upgradeData is named after the commit whose binary wrote it.
 const upgradeData = "testdata/upgrade-053dd08"
 
-// hooksAddr is where webhooks of the dump go. Their deliveries are found by the URL, so
-// it cannot be another one when the dump is read.
+// hooksAddr is the target of the dump's webhooks. Deliveries are found by URL, so the address
+// must be the same when the dump is read.
 const hooksAddr = "127.53.8.1:18053"
 
-// upgradeConfig keeps everything for so long, and has limits that never refill, so that a
-// dump of it means the same years later: as after a long outage.
+// upgradeConfig has very long retention and limits that never refill, so that the dump means
+// the same years later. Loading it is like ending a long outage.
 const upgradeConfig = `
 store: {deadline: 10s, hold_lease: 3s}
 files: {store: "${files}", ttl: 3650d}
@@ -68,41 +68,43 @@ orgs:
       - {id: dave, keys: [{id: k3, hash: "${key:dave}"}]}
 `
 
-// upgradeDump is what is known of a dump.
+// upgradeDump describes a dump.
 type upgradeDump struct {
 	At time.Time `json:"at"`
-	// Redis, Provider and Files are what the configuration names.
+	// Redis, Provider and Files are the addresses in the configuration.
 	Redis    string            `json:"redis"`
 	Provider string            `json:"provider"`
 	Files    string            `json:"files"`
 	Keys     map[string]string `json:"keys"` // API keys by user
-	// Waiting are jobs that run as soon as there is a worker, Parked those of an org over its limit.
+	// Waiting are jobs that run as soon as there is a worker; Parked are jobs of an org over
+	// its limit.
 	Waiting    []string `json:"waiting"`
 	Parked     []string `json:"parked"`
-	Ended      string   `json:"ended"` // job
+	Ended      string   `json:"ended"` // job id
 	Result     string   `json:"result"`
 	EndedBatch string   `json:"ended_batch"`
-	Output     string   `json:"output"` // of the ended batch
+	Output     string   `json:"output"` // of the completed batch
 	HalfBatch  string   `json:"half_batch"`
-	Lines      int      `json:"lines"` // of the half done batch
+	Lines      int      `json:"lines"` // of the batch in progress
 	Response   string   `json:"response"`
 	Repeated   string   `json:"repeated"` // request with the Idempotency-Key "once"
-	Answer     string   `json:"answer"`   // to it
+	Answer     string   `json:"answer"`   // its response
 	Ledger     []string `json:"ledger"`
-	Limits     string   `json:"limits"` // of alice
-	// Paid is what the provider has billed. UnderWay calls were at the provider at the end.
+	Limits     string   `json:"limits"` // alice's
+	// Paid is what the provider has billed. UnderWay calls were in progress at the provider at
+	// the end.
 	Paid     pricing.Nano `json:"paid"`
 	UnderWay int          `json:"under_way"`
 }
 
-// redisKey is a key of a dump, as DUMP and RESTORE have it.
+// redisKey is a key of a dump, in the form of DUMP and RESTORE.
 type redisKey struct {
 	Key   string        `json:"key"`
-	TTL   time.Duration `json:"ttl"` // from the time of the dump; 0: none
+	TTL   time.Duration `json:"ttl"` // at the time of the dump; 0: none
 	Value []byte        `json:"value"`
 }
 
-// dumper fills a Redis with everything that can be in one.
+// dumper fills a Redis with every kind of data.
 type dumper struct {
 	*stack
 	upgradeDump
@@ -125,7 +127,7 @@ func TestWriteUpgradeDump(t *testing.T) {
 	d.finishCalls()
 	d.finishBatch()
 	d.leaveJobs()
-	lines.Store(0) // of the next batch the first two are answered
+	lines.Store(0) // the first two lines of the next batch are answered
 	d.Lines = 8
 	d.HalfBatch = d.batch(d.p, d.uploadLines(d.p, d.Lines, "half"))
 	d.expireNever(d.HalfBatch)
@@ -136,7 +138,7 @@ func TestWriteUpgradeDump(t *testing.T) {
 	d.save()
 }
 
-// dumpScript answers calls, except those that say otherwise, and counts lines of a batch.
+// dumpScript answers calls, unless their text says otherwise, and counts batch lines.
 func (d *dumper) dumpScript() (func(*fakeprovider.Request) fakeprovider.Behaviour, *atomic.Int64) {
 	done, lines := make(chan struct{}), &atomic.Int64{}
 	d.t.Cleanup(func() { close(done) })
@@ -171,7 +173,7 @@ func (d *dumper) run(args ...string) string {
 	return d.runBinary(*dumpBinary, args...)
 }
 
-// administer makes records by the commands of administrators.
+// administer creates records with the admin commands.
 func (d *dumper) administer() {
 	var made struct{ Secret, ID string }
 	d.run("orgs", "create", "late", "--name", "Made while it ran")
@@ -196,7 +198,7 @@ func (d *dumper) job(user, text string) string {
 	return submit(d.t, func() string { return d.p.URL }, d.keys[user], chat("gpt-4o-mini", text, `"max_tokens":50`)).ID
 }
 
-// finishCalls makes calls of each kind that end.
+// finishCalls makes calls of each kind that complete.
 func (d *dumper) finishCalls() {
 	ok := func(a answer) string {
 		d.t.Helper()
@@ -229,8 +231,8 @@ func (d *dumper) finishBatch() {
 	d.Output = get(d.p.URL+"/files/"+*b.OutputFileID+"/content", d.keys["alice"]).body
 }
 
-// expireNever moves the end of a batch, which is a day after it was made, to where other
-// ends are. Nothing else in the dump is written by another program than llmguard.
+// expireNever moves the expiry of a batch, normally a day after its creation, ten years ahead.
+// It is the only data in the dump that was not written by llmguard.
 func (d *dumper) expireNever(id string) {
 	at := time.Now().AddDate(10, 0, 0).Unix()
 	if err := d.redis.Client().HSet(d.t.Context(), "lg:{"+id+"}:batch", "expires", at).Err(); err != nil {
@@ -238,8 +240,8 @@ func (d *dumper) expireNever(id string) {
 	}
 }
 
-// leaveJobs leaves jobs: two of an org over its limit, one that waits for its next attempt,
-// one under way.
+// leaveJobs leaves jobs behind: two of an org over its limit, one that waits for its next
+// attempt, one in progress.
 func (d *dumper) leaveJobs() {
 	d.Parked = []string{d.job("bob", "parked 1"), d.job("bob", "parked 2")}
 	until(d.t, "jobs are parked", func() bool {
@@ -260,8 +262,8 @@ func (d *dumper) leaveJobs() {
 	until(d.t, "a job is at the provider", func() bool { return d.fake.Totals().InFlight == 1 })
 }
 
-// leaveCalls leaves live calls under way, one of which waits for room, and jobs for which
-// the worker has no place.
+// leaveCalls leaves live calls in progress, one of which waits for capacity, and jobs that the
+// worker has no slot for.
 func (d *dumper) leaveCalls() {
 	until(d.t, "the worker has all the jobs it takes", func() bool { return d.fake.Totals().InFlight == 4 })
 	for i := range 3 {
@@ -275,7 +277,7 @@ func (d *dumper) leaveCalls() {
 	until(d.t, "a caller waits", func() bool { return d.redis.Client().ZCard(d.t.Context(), "lg:{small}:present").Val() > 0 })
 }
 
-// note notes what the version before says of all this.
+// note records what the previous version reports about all this.
 func (d *dumper) note() {
 	d.At = time.Now().UTC().Truncate(time.Second)
 	until(d.t, "the ledger has all calls that ended", func() bool {
@@ -306,7 +308,7 @@ func (d *dumper) save() {
 	check(os.WriteFile(filepath.Join(upgradeData, "redis.jsonl.gz"), d.readRedis(), 0o644))
 }
 
-// readRedis returns all keys, a line of JSON each, compressed.
+// readRedis returns all keys, one JSON line each, compressed.
 func (d *dumper) readRedis() []byte {
 	ctx, c := d.t.Context(), d.redis.Client()
 	var out bytes.Buffer

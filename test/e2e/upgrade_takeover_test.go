@@ -18,19 +18,19 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// takeover is a deployment on a dump of the version before.
+// takeover is a deployment on a dump of the previous version.
 type takeover struct {
 	*stack
 	upgradeDump
 	p    *process
-	live int // calls made here
+	live int // calls made by this test
 }
 
-// TestTakesOverThePreviousVersionsRedis: the processes of the version before were killed
-// in the middle of their work. On what they left in Redis, every job and line runs once,
-// what ended can be read, keys and overrides hold, dead calls are charged what they held,
-// and the ledger has what both providers billed. The dump has its times: it is an outage
-// as long as the dump is old.
+// TestTakesOverThePreviousVersionsRedis: the processes of the previous version were killed
+// while working. With what they left in Redis, every job and line runs once, completed results
+// are readable, keys and overrides apply, interrupted calls are charged what they held, and the
+// ledger matches the bills of both providers. The dump keeps its timestamps, so this is an
+// outage as long as the dump is old.
 func TestTakesOverThePreviousVersionsRedis(t *testing.T) {
 	t.Parallel()
 	h := newUpgradeHooks(t, http.StatusOK)
@@ -51,7 +51,8 @@ func TestTakesOverThePreviousVersionsRedis(t *testing.T) {
 	u.checkKeysOfRedis()
 }
 
-// loadUpgrade brings the dump into a new Redis, and its configuration to where all is now.
+// loadUpgrade loads the dump into a new Redis and adapts its configuration to the present
+// addresses.
 func loadUpgrade(t *testing.T) *takeover {
 	t.Helper()
 	u := &takeover{stack: newStack(t, fakeprovider.Options{}, "")}
@@ -84,7 +85,8 @@ func loadUpgrade(t *testing.T) *takeover {
 	return u
 }
 
-// checkLimits compares what was used with what it was. Dead calls keep what they held.
+// checkLimits compares the usage with that before the upgrade. Interrupted calls are charged
+// what they held.
 func (u *takeover) checkLimits() {
 	u.t.Helper()
 	type limit struct {
@@ -107,7 +109,7 @@ func (u *takeover) checkLimits() {
 		u.t.Helper()
 		now := read(standing(u.t, u.p, u.keys["alice"]))
 		names := []string{"prepaid"}
-		if time.Since(u.At) < 350*24*time.Hour { // then the window has passed and the override has ended
+		if time.Since(u.At) < 350*24*time.Hour { // after that the window has passed and the override has expired
 			names = append(names, "year")
 		} else {
 			before["prepaid"] = limit{"prepaid", before["prepaid"].Used, 50e9}
@@ -120,13 +122,13 @@ func (u *takeover) checkLimits() {
 	}
 	compare("at first")
 	until(u.t, "calls of dead processes are ended", func() bool {
-		time.Sleep(200 * time.Millisecond) // a key may not ask as often as until does
+		time.Sleep(200 * time.Millisecond) // a key's rate limit is lower than the polling rate of until
 		return read(standing(u.t, u.p, u.keys["alice"]))["open"].Used == 0
 	})
 	compare("when dead calls have ended")
 }
 
-// checkRead reads what ended before.
+// checkRead reads what had completed before the upgrade.
 func (u *takeover) checkRead() {
 	u.t.Helper()
 	alice := u.keys["alice"]
@@ -154,7 +156,7 @@ func (u *takeover) checkRead() {
 		u.t.Fatal(err)
 	}
 	get(u.p.URL+"/responses/"+response.ID, u.keys["bob"])
-	get(u.p.URL+"/responses/"+response.ID, alice) // the provider is asked for what belongs to its org
+	get(u.p.URL+"/responses/"+response.ID, alice) // the provider is asked only for responses of the caller's org
 	asked := 0
 	for _, r := range u.fake.Log() {
 		if strings.HasSuffix(r.Path, response.ID) {
@@ -166,7 +168,7 @@ func (u *takeover) checkRead() {
 	}
 }
 
-// checkKeys calls with the key of a user that was made by a command.
+// checkKeys calls with the key of a user that was created by a command.
 func (u *takeover) checkKeys() {
 	u.t.Helper()
 	u.live++
@@ -183,7 +185,7 @@ func (u *takeover) checkKeys() {
 	}
 }
 
-// checkJobs waits for all jobs and lines. Those over the limit run when it is raised.
+// checkJobs waits for all jobs and lines. Jobs over the limit run once it is raised.
 func (u *takeover) checkJobs() {
 	u.t.Helper()
 	ended := func(user string, ids []string) {
@@ -211,13 +213,13 @@ func (u *takeover) checkJobs() {
 			calls++
 		}
 	}
-	// Two lines were answered before.
+	// Two lines were answered before the upgrade.
 	if want := len(u.Waiting) + len(u.Parked) + u.Lines - 2 + u.live; calls != want {
 		u.t.Errorf("%d calls reached the provider, want %d", calls, want)
 	}
 }
 
-// checkLedger compares the ledger with what it was, and with the bills of both providers.
+// checkLedger compares the ledger with its earlier state and with the bills of both providers.
 func (u *takeover) checkLedger() {
 	u.t.Helper()
 	paid, dead, entries := u.Paid+bill(u.t, u.fake.Log()), 0, map[string]map[string]any{}
@@ -256,20 +258,20 @@ func (u *takeover) checkLedger() {
 }
 
 var (
-	// keyForms are those of keys that may be there when all has ended.
+	// keyForms match the keys that may remain when all work has ended.
 	keyForms = regexp.MustCompile(`^(asynq:.*|lg:(epoch|files:store|orgs|pools|seen|processes|\{(` +
 		`[a-z]+\}:(batches:\w+|done:\d+|endedbatches|epoch|file:[\w-]+|files:\w+|filesizes|holds|leases|jobs(:\w+)?|kept:\w+|l:.*|ledger|once:\w+|` +
 		`openbatches(:\w+)?|owned:\w+|shadow_since|(sums|refusals)(-by-hour)?:\d+|refusals-of:\w+|` +
 		`claimed|claims|due|fair|proc:\w+|quota|slots|size|ended|dead|(orgs|users|wait):(async|batch|interactive)|shut|parked|probes|present|cancels|job:\w+|weights:.*)|` +
 		`cap:deployment\}:(done:\d+|epoch|holds|leases|l:.*)|batch_\w+\}:(batch|lines|chunks)|batches\}:open|capacity\}:(ends|entries|sums)|` +
 		`files\}:due|console:\}:.*|calib\}:.*|identity:\}:\w+|\w+\}:out:\d+))|.*servers.*)$`)
-	// keysOfWork are there while something is to be done.
+	// keysOfWork match keys that exist while there is work.
 	keysOfWork = regexp.MustCompile(`(\}:(in|holds|leases|claims|claimed|present|parked|shut|cancels|probes|ended|open|lines|chunks|` +
 		`wait:.*|retry|scheduled|pending|active)|small\}:due)$`)
 )
 
-// checkKeysOfRedis waits until nothing is to be done any more, and looks for keys that the
-// present version would leave alone for ever.
+// checkKeysOfRedis waits until all work is done, and looks for keys that this version would
+// never delete.
 func (u *takeover) checkKeysOfRedis() {
 	u.t.Helper()
 	c, ctx := u.redis.Client(), u.t.Context()

@@ -27,9 +27,9 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// TestRollingUpgrade replaces two proxies and two workers under load, one
-// after the other, by a version with other scripts. No call fails, no job is
-// lost, and the bill is the provider's.
+// TestRollingUpgrade replaces two proxies and two workers under load, one after the other, with
+// a version that has different scripts. No call fails, no job is lost, and the charges match
+// the provider's bill.
 func TestRollingUpgrade(t *testing.T) {
 	t.Parallel()
 	next := nextVersion(t)
@@ -51,7 +51,7 @@ orgs:
 	load.waitFor(8)
 	scripts := s.info("memory", "number_of_cached_scripts")
 	for i, p := range old {
-		load.waitFor(8) // calls went through each mixture of versions
+		load.waitFor(8) // calls have passed through each mix of versions
 		role := p.cmd.Args[1]
 		fresh := s.startBinary(next, role)
 		if role == "serve" {
@@ -86,9 +86,9 @@ orgs:
 	t.Logf("%d calls, %d jobs", load.calls.Load(), len(load.jobs))
 }
 
-// nextVersion is llmguard with every Redis script changed, so that old and new
-// processes run different ones on the same keys. A letter of a comment changes in
-// the binary itself, which takes no second build.
+// nextVersion returns a llmguard binary with every Redis script changed, so that old and new
+// processes run different ones on the same keys. It changes one letter of a comment in the
+// binary itself, without a second build.
 func nextVersion(t *testing.T) string {
 	t.Helper()
 	program, err := os.ReadFile(binary)
@@ -114,22 +114,22 @@ func nextVersion(t *testing.T) string {
 	if err := os.WriteFile(changed, program, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// A file that this process has open for writing cannot be run, not even by a child
-	// of another test that was forked meanwhile. So cp writes it.
+	// A file that this process has open for writing cannot be executed, even by a child that
+	// another test forked meanwhile. So cp writes it.
 	if out, err := exec.Command("cp", changed, next).CombinedOutput(); err != nil {
 		t.Fatalf("copy the next version: %v\n%s", err, out)
 	}
 	return next
 }
 
-// balancer sends calls to processes that say they are ready.
+// balancer forwards calls to processes that report ready.
 type balancer struct {
 	*httptest.Server
 	t       *testing.T
 	mu      sync.Mutex
 	back    []*process
 	ready   []bool
-	sending map[*process]int // calls picked for it that it may not have yet
+	sending map[*process]int // calls assigned to it that it may not have received yet
 	turn    int
 }
 
@@ -180,14 +180,14 @@ func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// observedBody logs what an answer breaks off with: the process, or its caller.
+// observedBody logs why a response breaks off: because of the process, or its caller.
 type observedBody struct {
 	io.ReadCloser
 	ctx context.Context
 	t   *testing.T
 }
 
-// Read reads from the answer.
+// Read reads from the response.
 func (o *observedBody) Read(p []byte) (int, error) {
 	n, err := o.ReadCloser.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -196,7 +196,7 @@ func (o *observedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// look asks each process whether it wants calls, as a probe does.
+// look checks the readiness of each process, as a probe does.
 func (b *balancer) look() {
 	b.mu.Lock()
 	back := append([]*process(nil), b.back...)
@@ -215,7 +215,7 @@ func (b *balancer) look() {
 	}
 }
 
-// pick is the next process that wants calls, nil while there is none.
+// pick returns the next ready process, or nil if there is none.
 func (b *balancer) pick() *process {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -229,8 +229,8 @@ func (b *balancer) pick() *process {
 	return nil
 }
 
-// swap sends no more calls to an old process, and new ones to its successor. It
-// returns when the old one has all that it is to have.
+// swap sends new calls to a replacement instead of the old process. It returns once the old
+// process has received everything assigned to it.
 func (b *balancer) swap(i int, fresh *process) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -243,14 +243,14 @@ func (b *balancer) swap(i int, fresh *process) {
 	}
 }
 
-// load is callers of every kind, until they are stopped.
+// load is a set of callers of every kind, until they are stopped.
 type load struct {
 	t     *testing.T
 	calls atomic.Int64
 	jobs  []string
 	quit  chan struct{}
 	wg    sync.WaitGroup
-	stop  func() // ends the calls; also at the test's end
+	stop  func() // stops the calls; also at the end of the test
 }
 
 func (s *stack) load(base string) *load {
@@ -267,13 +267,13 @@ func (s *stack) load(base string) *load {
 					return
 				}
 				l.calls.Add(1)
-				time.Sleep(20 * time.Millisecond) // the load is there for the order of things, not for its size
+				time.Sleep(20 * time.Millisecond) // the load tests the order of events, not throughput
 			}
 		})
 	}
 	caller("alice", oneCall, "}")
 	caller("alice", oneCall+`,"stream":true`, "data: [DONE]")
-	caller("bob", oneCall, "}") // waits for most of its calls
+	caller("bob", oneCall, "}") // most of its calls wait
 	l.wg.Go(func() {
 		for i := 0; l.running(); i++ {
 			l.jobs = append(l.jobs, submit(s.t, func() string { return base }, s.keys["alice"], chat("gpt-4o", fmt.Sprint("job ", i), oneCall)).ID)
@@ -283,10 +283,10 @@ func (s *stack) load(base string) *load {
 	return l
 }
 
-// patient calls as SDKs do: a 503 that says when to come back is tried again.
+// patient calls like an SDK: it retries a 503 that has Retry-After.
 func patient(base, key, body string) answer {
 	var a answer
-	for n := range 60 { // a slow machine says it more than the twice that SDKs bear
+	for n := range 60 { // a slow machine needs more than an SDK's two retries
 		a = post(base+"/chat/completions", key, body, "X-Stainless-Retry-Count", fmt.Sprint(n))
 		if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" {
 			break
@@ -305,7 +305,7 @@ func (l *load) running() bool {
 	}
 }
 
-// waitFor waits until n more calls have ended.
+// waitFor waits until n more calls have completed.
 func (l *load) waitFor(n int64) {
 	l.t.Helper()
 	for from := l.calls.Load(); l.calls.Load() < from+n; {

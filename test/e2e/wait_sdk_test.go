@@ -17,9 +17,9 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// waitingClients are the client libraries from npm that go through waiting. Each has
-// a model in a pool of its own, called like it, and a user for each of its trials;
-// its script calls them by the name of the library.
+// waitingClients are the npm client libraries that are tested while waiting. Each has a model
+// of its own name in its own pool, and a user for each trial; its script refers to them by the
+// name of the library.
 var waitingClients = []struct{ id, library, dir, file string }{
 	{"openai22", "openai", "node", "openai.wait.mjs"},
 	{"openai20", "openai", "node20", "openai.wait.mjs"},
@@ -27,8 +27,7 @@ var waitingClients = []struct{ id, library, dir, file string }{
 	{"langchain", "langchain", "node", "langchain.wait.mjs"},
 }
 
-// waitStack serves one call at a time for each of the clients, and holds a silent
-// caller for hold.
+// waitStack serves one call at a time for each client, and holds a silent caller for hold.
 func waitStack(t *testing.T, hold time.Duration, clients ...string) (*stack, *process, map[string]*gate) {
 	t.Helper()
 	var users, pools, prices strings.Builder
@@ -62,9 +61,8 @@ orgs:
 	return s, p, gates
 }
 
-// TestWaitingClients leads the npm clients through a wait, their own retry, a
-// refusal and a cut stream, openai on Node 20 too. The long form holds them as long
-// as is shipped.
+// TestWaitingClients takes the npm clients through a wait, their own retry, a refusal and a cut
+// stream, with openai also on Node 20. The long form holds them for the default time.
 func TestWaitingClients(t *testing.T) {
 	t.Parallel()
 	hold := either(time.Second, 280*time.Second)
@@ -94,7 +92,7 @@ func TestWaitingClients(t *testing.T) {
 	runNode(t, scripts...)
 }
 
-// keyed sends an Idempotency-Key with every request.
+// keyed adds an Idempotency-Key to every request.
 type keyed string
 
 // RoundTrip implements http.RoundTripper.
@@ -104,8 +102,8 @@ func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// TestWaitingGoOpenAI leads go-openai through the same. It never retries: its
-// caller does, with a key.
+// TestWaitingGoOpenAI does the same with go-openai. It never retries on its own, so the test
+// does, with a key.
 func TestWaitingGoOpenAI(t *testing.T) {
 	t.Parallel()
 	s, p, gates := waitStack(t, time.Second, "go")

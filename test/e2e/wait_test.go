@@ -16,7 +16,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// tight allows one call of about 50 output tokens of gpt-4o in 2 s.
+// tight allows one call of about 50 output tokens of gpt-4o per 2 s.
 const (
 	tight       = "[{name: small, subject: user, amount: $0.0006, window: 2s}]"
 	tightWindow = 2 * time.Second
@@ -45,9 +45,8 @@ func TestWaitPlain(t *testing.T) {
 	waits(t, call)
 }
 
-// waits makes calls of a user under the tight limit, one after the other, until
-// one has waited. The first need not on a machine so slow that the window of the
-// one before it has passed.
+// waits makes sequential calls of a user under the tight limit until one has waited. On a very
+// slow machine the window of the previous call may have passed already.
 func waits(t *testing.T, call func() (waited bool)) {
 	t.Helper()
 	for n := range 20 {
@@ -65,7 +64,7 @@ func waits(t *testing.T, call func() (waited bool)) {
 	t.Fatal("no call waited")
 }
 
-// TestWaitStream: a waiting stream gets bare newlines, then the worker's bytes.
+// TestWaitStream: a waiting stream receives bare newlines, then the worker's bytes.
 func TestWaitStream(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple(tight)+"queue: {keep_alive: 300ms}\n")
@@ -84,8 +83,8 @@ func TestWaitStream(t *testing.T) {
 	})
 }
 
-// TestWaitEnds: a wait longer than the caller's patience is refused, at once
-// when it can be foreseen.
+// TestWaitEnds: a call that would wait longer than its caller allows is refused, immediately if
+// that is foreseeable.
 func TestWaitEnds(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple("[{name: slow, subject: user, amount: $0.0006, window: 1h}]"))
@@ -117,7 +116,7 @@ func TestWaitEnds(t *testing.T) {
 	}
 }
 
-// TestJobs: submit, watch, read, list, cancel; and nothing for strangers.
+// TestJobs: submit, watch, read, list, cancel; other users see nothing.
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, `
@@ -151,7 +150,7 @@ orgs:
 	if r := get(p.URL+"/jobs/"+j.ID+"/result", key); r.status != 200 || !strings.Contains(r.body, `"choices"`) {
 		t.Errorf("result: status %d: %s", r.status, r.body)
 	}
-	// The window is used up now: the next job waits, and can be cancelled.
+	// The window is used up now: the next job waits and can be cancelled.
 	second := submit(t, func() string { return p.URL }, key, chat("gpt-4o", "again", oneCall))
 	if r := get(p.URL+"/jobs/"+second.ID+"/result", key); r.status != 409 {
 		t.Errorf("result of a waiting job: status %d: %s", r.status, r.body)
@@ -172,7 +171,7 @@ orgs:
 			t.Errorf("%s lists alice's jobs: %s", who, list.body)
 		}
 	}
-	// The worker may be trying it at this moment: then it ends when that is over.
+	// If the worker is trying the job right now, it ends after the attempt.
 	if r := post(p.URL+"/jobs/"+second.ID+"/cancel", key, ""); r.status != 200 || !strings.Contains(r.body, `"cancelled"`) && !strings.Contains(r.body, `"cancelling":true`) {
 		t.Errorf("cancel: status %d: %s", r.status, r.body)
 	}
@@ -184,8 +183,8 @@ orgs:
 	}
 }
 
-// TestLeft: a caller who hangs up while waiting is dropped; one who hangs up
-// on a stream has the provider cancelled and pays for what came.
+// TestLeft: a caller that disconnects while waiting is dropped. If it disconnects from a
+// stream, the upstream call is cancelled and the output so far is charged.
 func TestLeft(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{Cadence: fakeprovider.Cadence{Token: 50 * time.Millisecond}}, simple(roomy))
@@ -220,7 +219,8 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// TestUpstreamFailures: what each failure of the provider is charged, by what the ledger says.
+// TestUpstreamFailures: what is charged for each failure of the provider, according to the
+// ledger.
 func TestUpstreamFailures(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple(roomy))
@@ -267,7 +267,7 @@ func TestUpstreamFailures(t *testing.T) {
 			if (c.charged == "exact") == e.Estimated {
 				t.Errorf("estimated is %v: %+v", e.Estimated, e)
 			}
-			if c.charged == "came" && e.Usage.Output >= 15 { // more, the longer it took until it was noticed
+			if c.charged == "came" && e.Usage.Output >= 15 { // grows with the time until it was noticed
 				return
 			}
 			if (c.charged == "hold") != (e.Usage.Output == 100) || e.Cost <= 0 {
@@ -295,9 +295,9 @@ func TestProviderBusy(t *testing.T) {
 	}
 }
 
-// TestQuota: two proxies share a pool's quota. The provider never sees more calls
-// than a tenth of the minute's quota and what has flowed in since, nor more at once
-// than the pool allows.
+// TestQuota: two proxies share a pool's quota. The provider never sees more calls than a tenth
+// of the per-minute quota plus what has refilled since, and never more concurrent calls than
+// the pool allows.
 func TestQuota(t *testing.T) {
 	t.Parallel()
 	const calls, rpm, concurrency = 40, 120, 4
@@ -331,8 +331,8 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestStoreDown: with Redis away nothing is let through, and quickly; back, it
-// works again.
+// TestStoreDown: while Redis is unavailable, calls are refused quickly; afterwards they work
+// again.
 func TestStoreDown(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple(roomy))
@@ -352,7 +352,7 @@ func TestStoreDown(t *testing.T) {
 	})
 }
 
-// TestShutdown: SIGTERM lets a stream finish and settles it.
+// TestShutdown: after SIGTERM a stream completes and is settled.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{Cadence: fakeprovider.Cadence{Token: 20 * time.Millisecond}}, simple(roomy))
@@ -371,8 +371,8 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestShutdownWaiting: callers who wait are sent away with an answer that makes
-// them try again, plain ones by a status, streams by an error event.
+// TestShutdownWaiting: on shutdown, waiting callers get a response that makes them retry: plain
+// calls a status, streams an error event.
 func TestShutdownWaiting(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple("[{name: small, subject: user, amount: $0.0006, window: 200s}]")+"queue: {keep_alive: 200ms}\n")
@@ -387,7 +387,7 @@ func TestShutdownWaiting(t *testing.T) {
 		go func() { got <- post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", "hi", extra)) }()
 	}
 	until(t, "both wait", func() bool { return p.value("llmguard_proxy_waiting_callers") == 2 })
-	time.Sleep(500 * time.Millisecond) // the stream may have its first newline then, which commits it to 200
+	time.Sleep(500 * time.Millisecond) // the stream may get its first newline then, which commits it to 200
 	p.terminate()
 	for range 2 {
 		a := <-got

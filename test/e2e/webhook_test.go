@@ -24,14 +24,14 @@ const (
 	wrongSecret   = "whsec_FxYVFBMSERAPDg0MCwoJCAcGBQQDAgEA"
 )
 
-// hooks is an org's server.
+// hooks is an org's webhook server.
 type hooks struct {
 	*httptest.Server
 	mu    sync.Mutex
 	posts []hookPost
 }
 
-// hookPost is what was posted, in the form that the npm test reads.
+// hookPost is a delivery, in the form that the npm test reads.
 type hookPost struct {
 	Headers map[string]string `json:"headers"`
 	Body    string            `json:"body"`
@@ -50,7 +50,7 @@ func newHooks(t *testing.T) *hooks {
 	return h
 }
 
-// handler notes what is posted and answers with a status.
+// handler records deliveries and responds with a status.
 func (h *hooks) handler(t *testing.T, status int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -113,8 +113,8 @@ orgs:
 `, port, hookSecret, oldHookSecret))
 }
 
-// TestWebhooks: ends of jobs are told to the org's server and to that of the
-// request, whoever ended them, so that the openai package accepts it.
+// TestWebhooks: when jobs end, whatever ended them, the org's server and the one named in the
+// request are notified, in a form that the openai package accepts.
 func TestWebhooks(t *testing.T) {
 	t.Parallel()
 	h := newHooks(t)
@@ -143,7 +143,7 @@ func TestWebhooks(t *testing.T) {
 		t.Errorf("without respond-async: status %d: %s", a.status, a.body)
 	}
 
-	// No worker runs when this one ends: nobody tells of it yet.
+	// No worker is running when this job ends, so nothing is delivered yet.
 	cancelled := ask("X-Llmguard-Webhook", mine)
 	if a := post(p.URL+"/jobs/"+cancelled.ID+"/cancel", s.keys["alice"], ""); a.status != http.StatusOK {
 		t.Fatalf("cancel: %d %s", a.status, a.body)
@@ -168,7 +168,7 @@ func TestWebhooks(t *testing.T) {
 	unwrap(t, h.got())
 }
 
-// hookedResponses makes responses in the background, one of them incomplete.
+// hookedResponses creates background responses, one of them incomplete.
 func hookedResponses(t *testing.T, h *hooks, s *stack, p *process, mine string) {
 	t.Helper()
 	for body, typ := range map[string]string{
@@ -190,7 +190,7 @@ func hookedResponses(t *testing.T, h *hooks, s *stack, p *process, mine string) 
 	}
 }
 
-// hookedBatches runs a batch and fails another.
+// hookedBatches runs one batch and lets another fail.
 func hookedBatches(t *testing.T, h *hooks, s *stack, p *process, mine string) {
 	t.Helper()
 	c := goClient(p, s.keys["alice"])
@@ -223,8 +223,8 @@ func hookedBatches(t *testing.T, h *hooks, s *stack, p *process, mine string) {
 	}
 }
 
-// hookedEnds cancels a batch and lets another expire, before they begin: no worker
-// runs until then.
+// hookedEnds cancels one batch and lets another expire before they start; no worker runs until
+// then.
 func hookedEnds(t *testing.T, h *hooks, s *stack, p, worker *process) {
 	t.Helper()
 	worker.kill()
@@ -244,7 +244,7 @@ func hookedEnds(t *testing.T, h *hooks, s *stack, p, worker *process) {
 	}
 }
 
-// unwrap has the openai package for Node check what was posted.
+// unwrap checks the deliveries with the openai package for Node.
 func unwrap(t *testing.T, posts []hookPost) {
 	t.Helper()
 	text, err := json.Marshal(posts)
@@ -255,9 +255,9 @@ func unwrap(t *testing.T, posts []hookPost) {
 	runNode(t, nodeScript{"unwrap", "node", "webhook.test.mjs", env})
 }
 
-// TestWebhooksOfKilledWorkers: every end is told although workers are killed. A
-// delivery in a killed worker's hands is told after a minute or two, so the short
-// form kills each worker when what it had to tell was told.
+// TestWebhooksOfKilledWorkers: every end is delivered although workers are killed. A delivery
+// in progress at a killed worker is retried after a minute or two, so the short form kills each
+// worker only after its deliveries.
 func TestWebhooksOfKilledWorkers(t *testing.T) {
 	t.Parallel()
 	h := newHooks(t)
@@ -289,7 +289,7 @@ func TestWebhooksOfKilledWorkers(t *testing.T) {
 	}
 }
 
-// underKills submits 100 jobs while workers start and are killed all the time.
+// underKills submits 100 jobs while workers are started and killed continuously.
 func (h *hooks) underKills(s *stack, submitOne func(int) string) (ids []string) {
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -313,8 +313,8 @@ func (h *hooks) underKills(s *stack, submitOne func(int) string) (ids []string) 
 	return ids
 }
 
-// betweenKills submits jobs while no worker is there, and kills each worker that came
-// for one.
+// betweenKills submits jobs while no worker runs, and kills each worker that is started for
+// one.
 func (h *hooks) betweenKills(t *testing.T, s *stack, submitOne func(int) string) (ids []string) {
 	t.Helper()
 	for i := range 3 {

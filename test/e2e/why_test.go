@@ -13,8 +13,8 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
-// TestWhyCommandStartsTheJob: the command that `llmguard why` prints for a waiting job, run by a
-// shell as it is printed, lets the job start; and the refusal is counted for its user and limit.
+// TestWhyCommandStartsTheJob: the command that `llmguard why` prints for a waiting job, run
+// unchanged in a shell, lets the job start. The refusal is counted for its user and limit.
 func TestWhyCommandStartsTheJob(t *testing.T) {
 	t.Parallel()
 	price := costOfOne(t)
@@ -58,7 +58,7 @@ func TestWhyCommandStartsTheJob(t *testing.T) {
 	t.Log(command)
 	sh(command)
 	proxy.awaitJob(s.keys["alice"], job.ID)
-	if out := sh(why); !strings.Contains(out, "The job does not wait: it is succeeded.") {
+	if out := sh(why); !strings.Contains(out, "The job is not waiting: it is succeeded.") {
 		t.Errorf("after it: %s", out)
 	}
 }

@@ -17,8 +17,8 @@ import (
 
 const roomy = "[{name: w, subject: user, amount: $1000, window: 1h}]"
 
-// TestBytes: what no rule changes reaches the provider byte for byte, and what
-// a rule changes is changed there only.
+// TestBytes: bytes that no rule changes reach the provider unchanged, and a rule changes
+// nothing else.
 func TestBytes(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{KeepBodies: true}, simple(roomy))
@@ -56,8 +56,8 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestUsageChunk: include_usage is forced upstream and its chunk removed
-// unless asked for (docs/wire.md, Usage and charges).
+// TestUsageChunk: include_usage is forced upstream, and its chunk is removed unless the caller
+// requested it (docs/wire.md, Usage and charges).
 func TestUsageChunk(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple(roomy))
@@ -77,8 +77,8 @@ func TestUsageChunk(t *testing.T) {
 	}
 }
 
-// TestSecrets: neither key crosses over, and nothing of the provider's account
-// comes back.
+// TestSecrets: neither side's key crosses over, and nothing about the provider's account is
+// returned.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple(roomy))
@@ -112,7 +112,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestTells: answers carry cost, limits and an id.
+// TestTells: responses carry the cost, the limits and an id.
 func TestTells(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple(roomy))
@@ -134,8 +134,8 @@ func TestTells(t *testing.T) {
 	}
 }
 
-// TestRefused: malformed and unknown requests get a clear error of OpenAI's
-// shape and never reach the provider.
+// TestRefused: malformed and unknown requests get a clear error in OpenAI's form and never
+// reach the provider.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple(roomy)+"requests: {max_body: 100KB}\n")
@@ -198,8 +198,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestSmuggling sends requests no HTTP library would, and expects each to be
-// refused or to reach the provider once and whole.
+// TestSmuggling sends requests that no HTTP library would send. Each must be refused, or reach
+// the provider once and complete.
 func TestSmuggling(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple(roomy))
@@ -249,7 +249,7 @@ func TestSmuggling(t *testing.T) {
 	}
 }
 
-// TestUnprefixed: both base URLs work, with and without /v1.
+// TestUnprefixed: base URLs work with and without /v1.
 func TestUnprefixed(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, simple(roomy))

@@ -17,8 +17,8 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// pause stops a process, as a hung machine would; the function it returns lets it
-// continue, unless it has been killed.
+// pause stops a process, like a hung machine. The returned function resumes it, unless it has
+// been killed.
 func (p *process) pause() (resume func()) {
 	p.t.Helper()
 	signal := func(sig os.Signal) {
@@ -31,7 +31,7 @@ func (p *process) pause() (resume func()) {
 	return func() { signal(syscall.SIGCONT) }
 }
 
-// stopFor pauses a process for a time.
+// stopFor pauses a process for d.
 func (p *process) stopFor(d time.Duration) {
 	p.t.Helper()
 	resume := p.pause()
@@ -39,10 +39,10 @@ func (p *process) stopFor(d time.Duration) {
 	resume()
 }
 
-// TestZombies: workers are stopped in the midst of calls, beyond the lease of their
-// jobs, and continue when another worker has run them. Every job has one end and
-// one answer. Each exact charge is of a request that reached the provider, and a
-// job with two requests has two charges, each with its own attempt.
+// TestZombies: workers are stopped during calls, for longer than their jobs' lease, and
+// continue after another worker has run the jobs. Every job has one end and one response. Each
+// exact charge belongs to a request that reached the provider, and a job with two requests has
+// two charges, one per attempt.
 func TestZombies(t *testing.T) {
 	t.Parallel()
 	rounds, jobs := either(2, 30), either(5, 20)
@@ -61,8 +61,8 @@ func TestZombies(t *testing.T) {
 	s.costAll(p, ids)
 }
 
-// costAll waits until each job says what all its attempts were charged: a worker that has
-// lost its job charges its attempt before it says so in the job.
+// costAll waits until each job reports the charges of all its attempts. A worker that has lost
+// its job charges its attempt before it reports so in the job.
 func (s *stack) costAll(p *process, ids []string) {
 	s.t.Helper()
 	charged := make(map[string]pricing.Nano)
@@ -81,8 +81,8 @@ func (s *stack) costAll(p *process, ids []string) {
 	}
 }
 
-// zombie has a worker stop while a call of it is at the provider, another one run
-// its jobs, and the first continue.
+// zombie stops a worker while its call is at the provider, lets another worker run its jobs,
+// and resumes the first.
 func (s *stack) zombie(p *process, g *gate, name string, jobs int) (ids []string) {
 	s.t.Helper()
 	url := func() string { return p.URL }
@@ -100,7 +100,7 @@ func (s *stack) zombie(p *process, g *gate, name string, jobs int) (ids []string
 	}
 	resume()
 	g.release()
-	first.terminate() // then everything that zombies report has been reported
+	first.terminate() // after this, zombies have reported everything
 	second.terminate()
 	for _, id := range ids {
 		if now := s.succeeded(p, id); now != results[id] {
@@ -110,7 +110,7 @@ func (s *stack) zombie(p *process, g *gate, name string, jobs int) (ids []string
 	return ids
 }
 
-// succeeded waits for the end of a job and returns its result.
+// succeeded waits for a job to end and returns its result.
 func (s *stack) succeeded(p *process, id string) string {
 	s.t.Helper()
 	j := awaitJob(s.t, p.URL, s.keys["alice"], id, 3*time.Minute)
@@ -124,9 +124,9 @@ func (s *stack) succeeded(p *process, id string) string {
 	return r.body
 }
 
-// billedOnce compares the ledger with the provider's log, when nothing is held any more: what
-// a killed worker had yet to report is charged at the end of its lease. Of a worker that was
-// killed nobody knows whether it had asked already.
+// billedOnce compares the ledger with the provider's log once nothing is held. What a killed
+// worker had not yet reported is charged at the end of its lease, even though it is unknown
+// whether its request had been sent.
 func (s *stack) billedOnce(ids []string, killed bool) {
 	s.t.Helper()
 	until(s.t, "no hold is open", func() bool {

@@ -19,10 +19,10 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// soak selects the long forms: minutes instead of seconds.
+// soak selects the long tests: minutes instead of seconds.
 var soak = os.Getenv("LLMGUARD_SOAK") != ""
 
-// rounds returns short, or the number for the long form.
+// rounds returns short, or long in the long form.
 func rounds(short, long int) int {
 	if soak {
 		return long
@@ -31,56 +31,55 @@ func rounds(short, long int) int {
 }
 
 const (
-	userBudget = 1000 // of each user of a load
+	userBudget = 1000 // of each user
 	mostHeld   = 100
 	deadline   = 250 * time.Millisecond // of a hold
 	pause      = 10 * time.Millisecond  // between the calls of a caller, on average
 )
 
-// callers are clients that hold, extend, settle and void against a store that
-// fails, and remember the answers. Every end of a call is repeated until it is
-// answered; the user changes after some refusals, so that limits are always
-// contended.
+// callers are clients that hold, extend, settle and void on a failing store, and remember the
+// replies. Every end of a call is repeated until it is confirmed. The user changes after some
+// refusals, so that limits are always contended.
 type callers struct {
 	t       *testing.T
 	stores  []*budget.Store
-	repairs []*repairs // by store
+	repairs []*repairs // one per store
 	orgs    []string
-	forgets bool // the store may forget what it answered
+	forgets bool // the store may lose what it has confirmed
 	cancel  context.CancelFunc
 	work    sync.WaitGroup // callers
 	keep    sync.WaitGroup // Store.Run
 	seq     atomic.Int64
-	joined  atomic.Int64 // flights that were joined
+	joined  atomic.Int64 // batches that were joined
 
 	mu       sync.Mutex
 	counts   counts
 	people   map[string]*person       // by org/user
 	current  map[string]int           // number of an org's current user
 	receipts map[string]receipt       // of settled calls, by id
-	voided   []budget.Call            // given back
-	heldAt   map[string]time.Time     // when the last hold that was answered began, by org
-	gap      map[string]time.Duration // longest time between answers, by org
-	answered map[string]time.Time     // the last answer, by org
+	voided   []budget.Call            // released
+	heldAt   map[string]time.Time     // start of the last hold that got a reply, by org
+	gap      map[string]time.Duration // longest time between replies, by org
+	answered map[string]time.Time     // time of the last reply, by org
 	problems []string
 }
 
-// counts is what became of holds.
+// counts counts the results of holds.
 type counts struct{ held, refused, unanswered int }
 
-// person is one user's money as the callers know it: never more than is counted
-// in the store.
+// person is what the callers know about one user's money: at least known and at most most is
+// counted in the store.
 type person struct{ known, most int64 }
 
-// receipt is a settle that was answered.
+// receipt is a confirmed settlement.
 type receipt struct {
 	call   budget.Call
 	hold   *budget.Hold
 	actual int64
 }
 
-// newCallers returns callers in several orgs over clients, one process each. The
-// scripts go down the shared pipeline as in the program.
+// newCallers returns callers in several orgs, with one process per client. The scripts use the
+// shared pipeline, as in the program.
 func newCallers(t *testing.T, lease time.Duration, orgs int, clients ...redis.UniversalClient) *callers {
 	l := &callers{
 		t: t, people: map[string]*person{}, current: map[string]int{}, receipts: map[string]receipt{},
@@ -100,7 +99,7 @@ func newCallers(t *testing.T, lease time.Duration, orgs int, clients ...redis.Un
 	return l
 }
 
-// join is budget.Join, and counts the flights that it joins.
+// join is budget.Join, and counts the batches that it joins.
 func (l *callers) join(rdb redis.UniversalClient) redisconn.Join {
 	join := budget.Join(rdb)
 	return func(cmds []redis.Cmder) func(context.Context, redis.Pipeliner) bool {
@@ -131,7 +130,7 @@ func (l *callers) limits() []budget.Limit {
 	}
 }
 
-// start begins n callers; they end with stop.
+// start starts n callers, which run until stop.
 func (l *callers) start(n int) {
 	ctx, cancel := context.WithCancel(l.t.Context())
 	keepers, end := context.WithCancel(l.t.Context())
@@ -151,7 +150,7 @@ func (l *callers) start(n int) {
 	}
 }
 
-// stop ends the callers, after the call each is in.
+// stop stops the callers after their current calls.
 func (l *callers) stop() {
 	l.cancel()
 	l.work.Wait()
@@ -174,7 +173,7 @@ func (l *callers) newCall(org string) (budget.Call, int) {
 	}, n
 }
 
-// callID makes a call id of a time: ten digits in base32 first.
+// callID returns a call id for a time: ten base32 digits first.
 func callID(at time.Time, n int) string {
 	const digits = "0123456789abcdefghjkmnpqrstvwxyz"
 	ms := at.UnixMilli()
@@ -186,7 +185,7 @@ func callID(at time.Time, n int) string {
 	return fmt.Sprintf("%s%016d", text[:], n)
 }
 
-// took adds to what is known to be counted of a user.
+// took adds to a user's known usage.
 func (l *callers) took(c budget.Call, n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -199,7 +198,7 @@ func (l *callers) took(c budget.Call, n int64) {
 	p.most = max(p.most, p.known)
 }
 
-// one is one call from its hold to its end.
+// one makes one call, from its hold to its end.
 func (l *callers) one(ctx context.Context, s *budget.Store, org string, rng *rand.Rand) {
 	c, user := l.newCall(org)
 	most := 1 + rng.Int64N(mostHeld)
@@ -230,8 +229,7 @@ func (l *callers) one(ctx context.Context, s *budget.Store, org string, rng *ran
 	}
 }
 
-// hold holds with the deadline of a live call. A hold without an answer is given
-// back.
+// hold makes a hold with the deadline of a live call. A hold without a reply is released.
 func (l *callers) hold(ctx context.Context, s *budget.Store, c budget.Call, user int, most int64) *budget.Hold {
 	once, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadline)
 	defer cancel()
@@ -261,7 +259,7 @@ func (l *callers) hold(ctx context.Context, s *budget.Store, c budget.Call, user
 	return nil
 }
 
-// answer notes that a hold was answered that began at an instant.
+// answer records the reply to a hold that started at a given time.
 func (l *callers) answer(org string, began time.Time, count func()) {
 	now := time.Now()
 	l.mu.Lock()
@@ -277,7 +275,7 @@ func (l *callers) answer(org string, began time.Time, count func()) {
 	}
 }
 
-// insist repeats a write until it is answered, as the guard does.
+// insist repeats a write until it is confirmed, like package guard.
 func (l *callers) insist(what string, do func(ctx context.Context) error) {
 	end := time.Now().Add(5 * time.Minute)
 	for {

@@ -14,7 +14,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 )
 
-// until waits for a condition that another goroutine brings about.
+// until waits for a condition that another goroutine makes true.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); {
@@ -26,7 +26,7 @@ func until(t *testing.T, what string, done func() bool) {
 	t.Fatalf("waited 3 minutes for %s", what)
 }
 
-// more waits until so many more holds are answered.
+// more waits for n more replies to holds.
 func (l *callers) more(n int) {
 	l.t.Helper()
 	want := l.count().held + n
@@ -39,7 +39,7 @@ func (l *callers) count() counts {
 	return l.counts
 }
 
-// again waits until every org has a hold answered that began from now on.
+// again waits until every org has a reply to a hold that started after this call.
 func (l *callers) again() {
 	l.t.Helper()
 	since := time.Now()
@@ -51,8 +51,8 @@ func (l *callers) again() {
 	l.t.Logf("holds of every org were answered again after %s", time.Since(since).Round(time.Millisecond))
 }
 
-// replay settles and voids again everything that was answered, as from the journals
-// of callers, and returns how many of these ends the store did not know.
+// replay repeats every confirmed settle and void, as from callers' journals, and returns how
+// many of them the store did not know.
 func (l *callers) replay() (settles, voids int) {
 	l.t.Helper()
 	s := l.stores[0]
@@ -67,7 +67,7 @@ func (l *callers) replay() (settles, voids int) {
 	}
 	for _, c := range l.voided {
 		l.insist("replay", func(ctx context.Context) error {
-			_, err := s.Hold(ctx, budget.Terms{Call: c, Max: cost(0), Expected: cost(0)}) // refused when its end is known
+			_, err := s.Hold(ctx, budget.Terms{Call: c, Max: cost(0), Expected: cost(0)}) // refused if the call's end is known
 			if errors.Is(err, budget.ErrEnded) {
 				return nil
 			}
@@ -81,7 +81,8 @@ func (l *callers) replay() (settles, voids int) {
 	return settles, voids
 }
 
-// missing returns how many answered settles are not in the ledger, and their sum.
+// missing returns the number of confirmed settlements that are not in the ledger, and their
+// sum.
 func (l *callers) missing() (n int, sum int64) {
 	l.t.Helper()
 	booked := l.ledger()
@@ -95,7 +96,7 @@ func (l *callers) missing() (n int, sum int64) {
 	return n, sum
 }
 
-// ledger returns what every call is charged.
+// ledger returns the charge of every call.
 func (l *callers) ledger() map[string]int64 {
 	l.t.Helper()
 	booked := map[string]int64{}
@@ -119,8 +120,8 @@ func (l *callers) entries(org string) (list []budget.Entry) {
 	return list
 }
 
-// read repeats a read until the store answers: for up to a second after an outage
-// a client does not dial.
+// read repeats a read until the store replies, because a client does not dial for up to a
+// second after an outage.
 func (l *callers) read(do func() error) {
 	l.t.Helper()
 	until(l.t, "the store to answer a read", func() bool {
@@ -132,8 +133,8 @@ func (l *callers) read(do func() error) {
 	})
 }
 
-// over returns the users whose answered holds and charges were once more than their
-// budget, and by how much in all.
+// over returns the users whose confirmed holds and charges exceeded their budget at some time,
+// and the total excess.
 func (l *callers) over() (n int, sum int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,7 +147,7 @@ func (l *callers) over() (n int, sum int64) {
 	return n, sum
 }
 
-// within checks that no user was ever over the budget.
+// within checks that no user ever exceeded the budget.
 func (l *callers) within() {
 	l.t.Helper()
 	n, sum := l.over()
@@ -155,7 +156,7 @@ func (l *callers) within() {
 	}
 }
 
-// log logs what came of the callers.
+// log logs the results of the callers.
 func (l *callers) log() {
 	l.t.Helper()
 	n := l.count()
@@ -167,8 +168,8 @@ func (l *callers) log() {
 		n.held, n.refused, n.unanswered, len(l.receipts), len(l.voided), l.joined.Load(), longest.Round(time.Millisecond))
 }
 
-// check waits until no hold is open and compares the ledger and the limits with what
-// was answered, to the last unit.
+// check waits until no hold is open, and compares the ledger and the limits exactly with what
+// was confirmed.
 func (l *callers) check() {
 	l.t.Helper()
 	for _, p := range l.problems {
@@ -200,7 +201,7 @@ func (l *callers) checkLedger() {
 	l.t.Helper()
 	wrong := 0
 	for id, got := range l.ledger() {
-		want := l.receipts[id].actual // 0: it was never settled
+		want := l.receipts[id].actual // 0: never settled
 		if got != want && wrong < 5 {
 			wrong++
 			l.t.Errorf("the ledger has %d for call %s, want %d", got, id, want)
@@ -234,19 +235,18 @@ func (l *callers) checkLimits() {
 	}
 }
 
-// repairs are the times at which a store has written again what it answered lately,
-// as its log says.
+// repairs are the times at which a store has rewritten its recent writes, according to its log.
 type repairs struct {
 	mu        sync.Mutex
 	last      time.Time
-	forgotten int64 // ends of calls that were news to Redis then
+	forgotten int64 // ends of calls that were unknown to Redis then
 }
 
 func (r *repairs) Enabled(context.Context, slog.Level) bool { return true }
 func (r *repairs) WithAttrs([]slog.Attr) slog.Handler       { return r }
 func (r *repairs) WithGroup(string) slog.Handler            { return r }
 
-// Handle takes a line of the store's log.
+// Handle processes a line of the store's log.
 func (r *repairs) Handle(_ context.Context, line slog.Record) error {
 	line.Attrs(func(a slog.Attr) bool {
 		if a.Key == "forgotten" {
@@ -259,9 +259,8 @@ func (r *repairs) Handle(_ context.Context, line slog.Record) error {
 	return nil
 }
 
-// repaired waits until every store has noticed an outage and written its last ends
-// again; then nothing that was answered is missing. It returns how many of them
-// Redis had forgotten.
+// repaired waits until every store has noticed an outage and rewritten its recent ends, so that
+// nothing confirmed is missing. It returns how many of them Redis had lost.
 func (l *callers) repaired(since time.Time) (forgotten int64) {
 	l.t.Helper()
 	for i, r := range l.repairs {
@@ -283,8 +282,7 @@ func (l *callers) repaired(since time.Time) (forgotten int64) {
 	return forgotten
 }
 
-// refusals waits until limits have refused something: a load without refusals would
-// not contend for them.
+// refusals waits until limits have refused something, because otherwise they are not contended.
 func (l *callers) refusals() {
 	l.t.Helper()
 	until(l.t, "a refusal", func() bool { return l.count().refused > 0 })

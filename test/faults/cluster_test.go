@@ -7,8 +7,8 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// On a cluster of three primaries and their replicas, an org's slot moves to
-// another node and then that node dies, all under load.
+// On a cluster of three primaries with replicas, an org's slot moves to another node and then
+// that node dies, all under load.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	group := redistest.StartCluster(t, 3, 1)
@@ -17,7 +17,7 @@ func TestCluster(t *testing.T) {
 	l.start(8)
 	l.more(rounds(100, 10_000))
 
-	const slot = "lg:{org0}:ledger" // of the first org
+	const slot = "lg:{org0}:ledger" // in the first org's slot
 	from := group.Owner(slot)
 	to := group.Nodes[0]
 	if to == from {

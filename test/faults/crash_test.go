@@ -13,10 +13,9 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// Redis is killed under load. With an append-only file that is synced always it
-// forgets nothing that it answered. Synced every second, it keeps what it has not
-// written while the disk is busy with a sync: a death in that time forgets as much,
-// and the stores write it again.
+// Redis is killed under load. With an append-only file that is always synced, it loses nothing
+// that it has confirmed. If it is synced every second, writes are delayed while the disk is
+// busy with a sync. A crash then loses them, and the stores write them again.
 func TestRedisKilled(t *testing.T) {
 	t.Parallel()
 	for _, sync := range []string{"always", "everysec"} {
@@ -54,8 +53,8 @@ func TestRedisKilled(t *testing.T) {
 	}
 }
 
-// With its memory full under load, Redis refuses holds and takes their ends; when
-// there is room again, calls continue.
+// With its memory full under load, Redis refuses holds and accepts their ends; once there is
+// space, calls continue.
 func TestMemoryFullUnderLoad(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -103,8 +102,8 @@ func TestMemoryFullUnderLoad(t *testing.T) {
 	l.check()
 }
 
-// An operator kills connections, flushes the scripts, pauses writes and stops the
-// process under load.
+// An operator kills connections, flushes scripts, pauses writes and stops the process under
+// load.
 func TestOperatorAtWork(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// reports requires a finding that is an error and says what.
+// reports checks for a finding of level error with this text.
 func reports(t *testing.T, found []diagnose.Finding, what string) {
 	t.Helper()
 	for _, f := range found {
@@ -22,7 +22,8 @@ func reports(t *testing.T, found []diagnose.Finding, what string) {
 	t.Errorf("got %+v, want an error with advice: %q", found, what)
 }
 
-// TestDiagnoseSlowRedis: a store slower than the deadline refuses calls, which is an error.
+// TestDiagnoseSlowRedis: a store slower than the deadline would make calls fail, which is an
+// error.
 func TestDiagnoseSlowRedis(t *testing.T) {
 	t.Parallel()
 	far := newLink(t, redistest.Start(t).Addr)
@@ -30,11 +31,11 @@ func TestDiagnoseSlowRedis(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: far.Addr})
 	t.Cleanup(func() { _ = client.Close() })
 	_, facts := diagnose.Store(t.Context(), client)
-	reports(t, diagnose.StoreMore(t.Context(), client, facts, 10*time.Millisecond), "beyond store.deadline, 10ms")
+	reports(t, diagnose.StoreMore(t.Context(), client, facts, 10*time.Millisecond), "longer than store.deadline (10ms)")
 }
 
-// TestDiagnoseRedisGoes: a Redis that becomes unreachable between two checks is an error
-// with advice.
+// TestDiagnoseRedisGoes: a Redis that becomes unreachable between two checks is an error with a
+// fix.
 func TestDiagnoseRedisGoes(t *testing.T) {
 	t.Parallel()
 	far := newLink(t, redistest.Start(t).Addr)

@@ -15,7 +15,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// acknowledgedStore is a store with durability wait1.
+// acknowledgedStore returns a store with durability wait1.
 func acknowledgedStore(t *testing.T, addr string, j *journal.Journal, within time.Duration) *budget.Store {
 	t.Helper()
 	rdb := redisconn.Open(redisconn.Single, redisconn.Options(addr))
@@ -27,10 +27,9 @@ func acknowledgedStore(t *testing.T, addr string, j *journal.Journal, within tim
 	})
 }
 
-// TestPartitionWithWait1 cuts a primary off from its replica, and then has the replica
-// take over: with wait1 no end that was answered is missing, no call was let through
-// that the new primary does not count, and what could not be acknowledged is written
-// by the process that comes next.
+// TestPartitionWithWait1 disconnects a primary from its replica and then promotes the replica.
+// With wait1 no confirmed end is lost, no admitted call is unknown to the new primary, and what
+// could not be acknowledged is written by the next process.
 func TestPartitionWithWait1(t *testing.T) {
 	t.Parallel()
 	const room = 100
@@ -50,7 +49,7 @@ func TestPartitionWithWait1(t *testing.T) {
 	}
 	dir := t.TempDir()
 	first := journalOf(t, dir)
-	s := acknowledgedStore(t, primary.Addr, nil, time.Minute) // the replica answers, however slow the machine is
+	s := acknowledgedStore(t, primary.Addr, nil, time.Minute) // the replica replies, however slow the machine is
 	limits := []budget.Limit{{
 		ID: "day", Subject: budget.Org, Metric: budget.Cost,
 		Shape: budget.Shape{Kind: budget.Window, Amount: room, Window: 24 * time.Hour},

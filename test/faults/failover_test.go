@@ -7,9 +7,8 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// When the primary dies and a replica takes over, what the replica had not received
-// is forgotten. The stores notice and write it again: then ledger and limits are
-// whole.
+// When the primary dies and a replica takes over, what the replica had not received is lost.
+// The stores notice and write it again, so that ledger and limits are complete.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -39,7 +38,7 @@ func TestSentinelFailover(t *testing.T) {
 			old.Kill()
 			l.again()
 			l.more(50)
-			old.Restart() // comes back as a replica, and forgets what it alone knew
+			old.Restart() // comes back as a replica, and loses what only it knew
 			l.more(50)
 			l.refusals()
 			l.stop()

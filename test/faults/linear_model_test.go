@@ -7,20 +7,20 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// What a limit without time looks like from outside: calls that are held,
-// settled or voided, and the sum they take.
+// The externally visible state of a limit without a window: calls that are held, settled or
+// voided, and their sum.
 
 type linearIn struct {
 	op     string // hold, extend, settle, void, peek
 	id     string
-	amount int64 // of a hold, an extended hold or a charge
+	amount int64 // of a hold, an extension or a charge
 }
 
 type linearOut struct {
 	verdict  string // ok, refused, ended
 	charged  int64
 	replayed bool
-	used     int64 // peek
+	used     int64 // result of peek
 	held     int64
 }
 
@@ -29,7 +29,7 @@ type linearCall struct {
 	amount int64
 }
 
-// linearStep is the whole specification: what may be answered, and what then is.
+// linearStep is the complete specification: which reply is allowed, and the state after it.
 func linearStep(budget int64) func(state, input, output any) (bool, any) {
 	return func(state, input, output any) (bool, any) {
 		calls, in, out := state.(map[string]linearCall), input.(linearIn), output.(linearOut)

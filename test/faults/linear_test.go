@@ -24,16 +24,16 @@ import (
 type linear struct {
 	t         *testing.T
 	rdb       *redis.Client
-	scripts   budget.Scripts // nil: those of the product
+	scripts   budget.Scripts // nil: the real ones
 	limit     budget.Limit
-	nonAtomic bool // clients look at the limit before they hold
+	nonAtomic bool // clients check the limit before they hold
 }
 
 func newLinear(t *testing.T, shape budget.Shape) *linear {
 	return &linear{t: t, rdb: redistest.Start(t).Client(), limit: costLimit("limit", budget.Org, shape)}
 }
 
-// run returns what the clients did and saw. Each client acts as a process of its own.
+// run returns the clients' operations and results. Each client acts as a separate process.
 func (l *linear) run(org string, seed uint64) []porcupine.Operation {
 	l.t.Helper()
 	calls := make([]budget.Call, 6)
@@ -71,7 +71,7 @@ type linearClient struct {
 	holds map[string]*budget.Hold
 }
 
-// one carries out one operation and returns its input and output.
+// one runs one operation and returns its input and output.
 func (c *linearClient) one(call budget.Call) (linearIn, linearOut) {
 	in, out, h := linearIn{op: "hold", id: call.ID, amount: 40}, linearOut{verdict: "ok"}, c.holds[call.ID]
 	if h != nil {
@@ -111,7 +111,7 @@ func (c *linearClient) one(call budget.Call) (linearIn, linearOut) {
 	return in, out
 }
 
-// errSeenFull is what a client that looks first returns for a limit without room.
+// errSeenFull is returned by a client that checks first and finds the limit full.
 var errSeenFull = errors.New("the limit has no room")
 
 func (c *linearClient) hold(ctx context.Context, call budget.Call, n int64) error {
@@ -124,7 +124,7 @@ func (c *linearClient) hold(ctx context.Context, call budget.Call, n int64) erro
 		if list[0].Remaining < n {
 			return errSeenFull
 		}
-		limits[0].Mode = budget.Shadow // holds whatever the limit says
+		limits[0].Mode = budget.Shadow // hold regardless of the limit
 	}
 	h, err := c.store.Hold(ctx, budget.Terms{Limits: limits, Call: call, Max: cost(n), Expected: cost(n)})
 	if err == nil {
@@ -137,8 +137,8 @@ const linearBudget = 130
 
 var linearShapes = []budget.Shape{hour(linearBudget), {Kind: budget.Bucket, Amount: linearBudget}}
 
-// Whatever order eight clients' operations took effect in, there is one in which
-// each was answered as if it were alone.
+// However the operations of eight clients are interleaved, there is a sequential order that
+// explains every reply.
 func TestLinearizable(t *testing.T) {
 	t.Parallel()
 	seed := randtest.Seed(t)
@@ -168,8 +168,8 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// The same check notices scripts that forget one thing, and a check of the limit
-// that is not one with the hold.
+// The same check detects scripts with one omission, and a check of the limit that is not atomic
+// with the hold.
 func TestLinearizableNotices(t *testing.T) {
 	t.Parallel()
 	for _, mistake := range []struct{ name, old, new string }{
@@ -202,15 +202,15 @@ func TestLinearizableNotices(t *testing.T) {
 	}
 }
 
-// rewritten runs scripts with a piece of their text replaced.
+// rewritten runs scripts with a part of their text replaced.
 type rewritten struct {
 	budget.Scripts
 	old, new string
-	hashes   sync.Map // of a script: that of the text that runs
+	hashes   sync.Map // original hash -> hash of the modified text
 	found    atomic.Bool
 }
 
-// Eval runs the changed text.
+// Eval runs the modified text.
 func (r *rewritten) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
 	if strings.Contains(script, r.old) {
 		r.found.Store(true)
@@ -220,7 +220,7 @@ func (r *rewritten) Eval(ctx context.Context, script string, keys []string, args
 	return r.Scripts.Eval(ctx, text, keys, args...)
 }
 
-// EvalSha runs the changed text of a script that it has seen.
+// EvalSha runs the modified text of a script that it has seen.
 func (r *rewritten) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
 	hash, seen := r.hashes.Load(sha1)
 	if !seen {
@@ -231,7 +231,7 @@ func (r *rewritten) EvalSha(ctx context.Context, sha1 string, keys []string, arg
 	return r.Scripts.EvalSha(ctx, hash.(string), keys, args...)
 }
 
-// Process runs the changed text of a command's script.
+// Process runs the modified text of a command's script.
 func (r *rewritten) Process(ctx context.Context, cmd redis.Cmder) error {
 	args := slices.Clone(cmd.Args())
 	switch args[0] {
@@ -260,7 +260,7 @@ func (r *rewritten) Process(ctx context.Context, cmd redis.Cmder) error {
 	return err
 }
 
-// noScript is the reply of a Redis that does not know a script.
+// noScript is the error of a Redis that does not know a script.
 type noScript struct{}
 
 func (noScript) Error() string { return "NOSCRIPT No matching script" }

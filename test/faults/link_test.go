@@ -14,8 +14,8 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// link is a faulty network in front of one server: what connects to Addr
-// reaches it, as the fault set last allows. Its methods are for one goroutine.
+// link is a faulty network in front of one server. Connections to Addr reach the server subject
+// to the current fault. Its methods are not safe for concurrent use.
 type link struct {
 	Addr string // host:port
 
@@ -24,17 +24,17 @@ type link struct {
 	down  bool
 }
 
-// fault is something that happens to bytes on a link.
+// fault affects the bytes on a link.
 type fault struct {
-	Kind   string         // a toxic's type; empty: no fault
-	Up     bool           // to what goes to the server; else to its answers
-	Values map[string]any // the toxic's attributes; durations in ms
+	Kind   string         // type of the toxic; empty: no fault
+	Up     bool           // affects requests instead of replies
+	Values map[string]any // attributes of the toxic; durations in ms
 }
 
 // down is the fault of a link that refuses and breaks all connections.
 const down = "down"
 
-// newLink opens a faultless link to a server's address; it ends with the test.
+// newLink opens a link without faults to a server's address, until the end of the test.
 func newLink(tb testing.TB, addr string) *link {
 	tb.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
@@ -61,7 +61,7 @@ func (l *link) Set(f fault) {
 			l.tb.Fatalf("link up again: %v", err)
 		}
 	}
-	if f.Kind == down { // before the toxics end, which lets go of what they keep back
+	if f.Kind == down { // before removing the toxics, which would release what they hold back
 		l.down = true
 		l.proxy.Stop()
 		return

@@ -13,7 +13,7 @@ import (
 
 var networkFaults = []struct {
 	name   string
-	answer bool // holds are answered, late
+	answer bool // holds get replies, but late
 	fault  fault
 }{
 	{"slow", true, fault{Kind: "latency", Values: map[string]any{"latency": 120}}},
@@ -26,9 +26,9 @@ var networkFaults = []struct {
 	{"down", false, fault{Kind: down}},
 }
 
-// Whatever the network does to commands and answers, in the end the ledger, the
-// limits and the callers agree, no user was over a limit meanwhile, and every call
-// into a dead network ended at its deadline with ErrUnavailable.
+// Whatever the network does to commands and replies, in the end the ledger, the limits and the
+// callers agree, no user has exceeded a limit, and every call into a dead network ended at its
+// deadline with ErrUnavailable.
 func TestNetworkFaults(t *testing.T) {
 	t.Parallel()
 	for _, n := range networkFaults {
@@ -58,7 +58,7 @@ func TestNetworkFaults(t *testing.T) {
 	}
 }
 
-// deadCalls checks that holds in a store that cannot take them end, and say why.
+// deadCalls checks that holds on an unreachable store end with the right error.
 func (l *callers) deadCalls(n int) {
 	l.t.Helper()
 	for range n {

@@ -1,5 +1,5 @@
-// Command luacheck runs luacheck over the scripts as Redis gets them: each with its
-// libraries before it. It exits with 1 when luacheck finds something.
+// Command luacheck runs luacheck on the scripts as Redis receives them, each preceded by its
+// libraries. It exits with 1 if luacheck reports anything.
 package main
 
 import (

@@ -1,5 +1,4 @@
-// Command man writes a manual page for each command of llmguard into a
-// directory, for packages to bring along.
+// Command man writes a manual page for each llmguard command into a directory, for packages.
 package main
 
 import (
@@ -22,7 +21,7 @@ func main() {
 	}
 }
 
-// write writes the pages. Those of the same version have the same bytes.
+// write writes the pages. The same version always yields the same bytes.
 func write(version, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestAnswers compares answers of every operation with the document, and the audit
-// with what was done. Each group of steps needs those before it.
+// TestAnswers compares the responses of every operation with the document, and the audit with
+// what was done. Each group of steps depends on those before it.
 func TestAnswers(t *testing.T) {
 	p := start(t)
 	w := walk{process: p, doc: p.document(t), seen: map[string]bool{}}
@@ -42,17 +42,17 @@ func TestAnswers(t *testing.T) {
 	t.Run("audit", w.audit)
 }
 
-// walk takes steps and notes what they did.
+// walk runs steps and records what they did.
 type walk struct {
 	process
 	doc      *document
 	seen     map[string]bool // operations
-	override string          // the id of the last one
-	secrets  []string        // of keys that were made
-	actions  []string        // that the audit must have
+	override string          // id of the last one
+	secrets  []string        // of created keys
+	actions  []string        // expected in the audit
 }
 
-// take sends a step's request and validates the answer.
+// take sends a step's request and validates the response.
 func (w *walk) take(t *testing.T, s step) {
 	t.Helper()
 	w.seen[s.String()] = true
@@ -76,7 +76,8 @@ func (w *walk) take(t *testing.T, s step) {
 	}
 }
 
-// audit: it has every change, the newest first, with who made it, and no secret.
+// audit checks that the audit has every change, newest first, with the actor and without
+// secrets.
 func (w *walk) audit(t *testing.T) {
 	_, text := w.do(t, "GET", "/audit?org=globex&limit=1000", "")
 	if len(w.secrets) < 2 {

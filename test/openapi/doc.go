@@ -1,3 +1,3 @@
-// Package openapi compares the answers of the administrators' API with the OpenAPI
-// document that the API serves.
+// Package openapi compares the responses of the admin API with the OpenAPI document that the
+// API serves.
 package openapi

@@ -9,7 +9,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// document is the OpenAPI document that a process serves.
+// document is the OpenAPI document served by a process.
 type document struct {
 	paths    map[string]map[string]struct{ Responses map[string]json.RawMessage }
 	compiler *jsonschema.Compiler
@@ -38,7 +38,7 @@ func (p process) document(t *testing.T) *document {
 	return d
 }
 
-// operations lists what the document describes, as "GET /orgs/{org}".
+// operations lists the operations, such as "GET /orgs/{org}".
 func (d *document) operations() (out []string) {
 	for path, methods := range d.paths {
 		for method := range methods {
@@ -48,8 +48,8 @@ func (d *document) operations() (out []string) {
 	return out
 }
 
-// validate compares an answer with what the document says of its status. Errors may
-// be described by "default".
+// validate validates a response against the schema for its status. Errors may be described by
+// "default".
 func (d *document) validate(t *testing.T, s step, answer string) {
 	t.Helper()
 	path, method, status := "/admin/v1"+s.pattern, strings.ToLower(s.method), fmt.Sprint(s.status)

@@ -19,7 +19,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// process is a running proxy, and an administrator of it.
+// process is a running proxy with an administrator.
 type process struct {
 	url string // of the API
 	key string // of the administrator ops
@@ -64,7 +64,7 @@ func start(t *testing.T) process {
 	return process{url: a.AdminURL() + "/admin/v1", key: newKey(t, cfg, rdb, log)}
 }
 
-// newKey makes the administrator where the configuration is at hand.
+// newKey creates the administrator with local access to the configuration.
 func newKey(t *testing.T, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) string {
 	t.Helper()
 	api, err := front.Admin(t.Context(), cfg, rdb, log)
@@ -83,7 +83,7 @@ func newKey(t *testing.T, cfg *config.Config, rdb redis.UniversalClient, log *sl
 	return made.Secret
 }
 
-// do sends a request with the administrator's key, and returns status and body.
+// do sends a request with the administrator's key, and returns the status and the body.
 func (p process) do(t *testing.T, method, path, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, p.url+path, strings.NewReader(body))
@@ -92,7 +92,7 @@ func (p process) do(t *testing.T, method, path, body string) (int, string) {
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+p.key)
-	req.Close = true // a connection that is left open would delay the shutdown
+	req.Close = true // an open connection would delay the shutdown
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)

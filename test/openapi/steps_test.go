@@ -1,13 +1,13 @@
 package openapi
 
-// step is a request and what must come of it.
+// step is a request and its expected result.
 type step struct {
 	status  int
 	method  string
-	pattern string // the path in the document
-	path    string // the path of the request: the pattern with ids; {override} is that of the last override
+	pattern string // path in the document
+	path    string // path of the request: the pattern with ids; {override} is that of the last override
 	body    string // {until} is an hour from now
-	action  string // what the audit records of it; empty: nothing
+	action  string // recorded in the audit; empty: nothing
 }
 
 func (s step) String() string { return s.method + " " + s.pattern }
@@ -22,7 +22,7 @@ const (
 	globex      = "/orgs/globex"
 )
 
-// orgSteps create the org that the other steps are about.
+// orgSteps create the org that the other steps use.
 var orgSteps = []step{
 	{201, "POST", "/orgs", "/orgs", `{"id":"globex","models":["gpt-*"],"max_wait":"10m","weight":150}`, "org.create"},
 	{400, "POST", "/orgs", "/orgs", `{"id":"Not Good"}`, ""},
@@ -129,11 +129,11 @@ var otherSteps = []step{
 	{200, "POST", "/session", "/session", "", ""},                                                                // its audit names no org
 	{200, "DELETE", "/session", "/session", "", ""},
 	{200, "GET", "/self", "/self", "", ""},
-	{400, "POST", "/config/reload", "/config/reload", "", ""}, // this process has no file
+	{400, "POST", "/config/reload", "/config/reload", "", ""}, // this process has no configuration file
 	{200, "GET", "/openapi.json", "/openapi.json", "", ""},
 }
 
-// workSteps look at money, jobs, batches and webhooks, of which there are none.
+// workSteps read money, jobs, batches and webhooks, all of which are empty.
 var workSteps = []step{
 	{200, "GET", "/caps", "/caps", "", ""},
 	{200, "GET", org + "/ledger", "/orgs/acme/ledger", "", ""},
@@ -151,7 +151,7 @@ var workSteps = []step{
 	{400, "GET", "/refusals", "/refusals?by=minute", "", ""},
 	{200, "GET", "/jobs", "/jobs", "", ""},
 	{404, "GET", "/jobs/{job}", "/jobs/job_x", "", ""},
-	{400, "GET", "/batches", "/batches", "", ""}, // this process has no files
+	{400, "GET", "/batches", "/batches", "", ""}, // this process has no file store
 	{400, "GET", "/batches/{batch}", "/batches/x", "", ""},
 	{404, "GET", "/jobs/{job}/events", "/jobs/job_x/events", "", ""},
 	{200, "GET", "/top", "/top?org=acme&user=acme/alice", "", ""},

@@ -1,6 +1,6 @@
-// Command pack builds the Debian package of this machine's architecture as a release does:
-// with the build and package settings of .goreleaser.yaml, by the pinned nfpm. It needs
-// the module proxy the first time.
+// Command pack builds the Debian package for this machine's architecture like a release: with
+// the build and package settings of .goreleaser.yaml and a pinned nfpm. It needs the module
+// proxy the first time.
 package main
 
 import (
@@ -16,7 +16,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// nfpm is the program and its version: the last one without modules of formats that we do not build.
+// nfpm is the program and its version: the last one without modules for formats that we do not
+// build.
 const nfpm = "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0"
 
 func main() {
@@ -29,7 +30,7 @@ func main() {
 	}
 }
 
-// release is what we read of .goreleaser.yaml.
+// release holds the fields of .goreleaser.yaml that are used.
 type release struct {
 	Builds []struct {
 		ID, Main, Binary    string
@@ -54,14 +55,14 @@ type fileInfo struct {
 	Mode int `yaml:"mode"`
 }
 
-// pack is one package under way.
+// pack is a package being built.
 type pack struct {
 	root, tmp, version string
 	release            release
 }
 
 func run(version, out string) error {
-	root, err := filepath.Abs("..") // of the repository: this runs in its module test
+	root, err := filepath.Abs("..") // of the repository; this runs in the module test
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func run(version, out string) error {
 	return p.command(root, nil, "go", "run", nfpm, "package", "--packager", "deb", "--config", filepath.Join(tmp, "nfpm.yaml"), "--target", out)
 }
 
-// files makes what the package contains, and nfpm's settings.
+// files creates the contents of the package, and nfpm's settings.
 func (p *pack) files() error {
 	n := p.release.NFPMs[0]
 	var contents []content
@@ -131,7 +132,7 @@ func (p *pack) files() error {
 	return os.WriteFile(filepath.Join(p.tmp, "nfpm.yaml"), text, 0o600)
 }
 
-// texts makes the manual pages and the completions, as the release's hooks do.
+// texts creates the manual pages and the completions, like the release's hooks.
 func (p *pack) texts() error {
 	if err := p.command(filepath.Join(p.root, "test"), nil, "go", "run", "./man", p.version, filepath.Join(p.tmp, "dist-man")); err != nil {
 		return err

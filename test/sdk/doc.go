@@ -1,2 +1,2 @@
-// Package sdk tries what OpenAI's SDK may send against what this proxy knows.
+// Package sdk compares what OpenAI's SDK can send with what this proxy knows.
 package sdk

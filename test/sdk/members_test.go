@@ -13,7 +13,7 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// members are the names that the SDK's parameters of a call are sent under.
+// members returns the JSON names of the SDK's parameters for a call.
 func members(params any) []string {
 	var out []string
 	typ := reflect.TypeOf(params)
@@ -26,12 +26,12 @@ func members(params any) []string {
 	return out
 }
 
-// dear are members of OpenAI's API that no price bounds: they are refused unless the
-// provider's configuration lists them.
+// dear are members of OpenAI's API whose cost is not limited by any price. They are rejected
+// unless the provider's configuration lists them.
 var dear = []string{"complexity", "svg"}
 
-// TestMembersOfTheSDKAreKnown: everything that OpenAI's SDK can send is read, or known
-// to cost nothing, and is not refused as a vendor's.
+// TestMembersOfTheSDKAreKnown: everything that OpenAI's SDK can send is either read or known to
+// be free, and is not rejected as a vendor field.
 func TestMembersOfTheSDKAreKnown(t *testing.T) {
 	for ep, x := range map[wire.Endpoint]struct {
 		params any
@@ -69,7 +69,7 @@ func TestMembersOfTheSDKAreKnown(t *testing.T) {
 	}
 }
 
-// TestFieldsOfTheSDKAreKnown is the same for forms.
+// TestFieldsOfTheSDKAreKnown does the same for forms.
 func TestFieldsOfTheSDKAreKnown(t *testing.T) {
 	for ep, params := range map[wire.Endpoint]any{
 		wire.ImageEdits:      openai.ImageEditParams{},
@@ -88,7 +88,7 @@ func TestFieldsOfTheSDKAreKnown(t *testing.T) {
 	}
 }
 
-// unknownField scans a form with one field, and says which it does not know.
+// unknownField scans a form with one field, and returns the unknown fields.
 func unknownField(t *testing.T, ep wire.Endpoint, name string) []string {
 	t.Helper()
 	part := func(name, extra, value string) string {

@@ -8,7 +8,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// some is a living process.
+// some returns a living process.
 func (w *world) some() *process {
 	var living []*process
 	for _, p := range w.procs {
@@ -23,10 +23,10 @@ func (w *world) actCall() {
 	w.liveCall(w.some(), w.orgs[w.dice.IntN(len(w.orgs))], w.fam.took)
 }
 
-// actBurst is as many calls of an org as its limits may bear.
+// actBurst makes about as many calls of an org as its limits allow.
 func (w *world) actBurst() { w.burst(w.someOrg()) }
 
-// actRefill changes an org's limits, and tries at once what they bear.
+// actRefill changes an org's limits, and immediately uses up what they allow.
 func (w *world) actRefill() {
 	o := w.someOrg()
 	w.change(o)
@@ -40,7 +40,7 @@ func (w *world) burst(o *org) {
 	}
 }
 
-// actLimits changes the limits of an org, as a reload or an override does.
+// actLimits changes the limits of an org, like a reload or an override.
 func (w *world) actLimits() { w.change(w.someOrg()) }
 
 func (w *world) change(o *org) {
@@ -48,7 +48,7 @@ func (w *world) change(o *org) {
 	for i := range o.limits {
 		s := &o.limits[i].Shape
 		s.Amount = max(1, s.Amount*int64(70+w.dice.IntN(60))/100)
-		if w.dice.chance(200) { // an override for a while
+		if w.dice.chance(200) { // a temporary override
 			o.limits[i].Raises = []budget.Raise{{Add: s.Amount / 2, Until: w.store.now().Add(w.dice.around(5 * time.Minute))}}
 		}
 		if s.Kind == budget.Bucket {
@@ -59,7 +59,7 @@ func (w *world) change(o *org) {
 	w.note("limits of %s change", o.id)
 }
 
-// actOdds makes the network worse or better.
+// actOdds makes the network more or less reliable.
 func (w *world) actOdds() {
 	d := w.dice
 	o := odds{}
@@ -73,21 +73,21 @@ func (w *world) actOdds() {
 	w.note("the network: %+v", o)
 }
 
-// actSlow makes every command take its time.
+// actSlow makes every command slow.
 func (w *world) actSlow() {
 	w.link.worsen(odds{slow: 1000, delay: time.Duration(400+w.dice.IntN(500)) * time.Millisecond})
 	w.note("the network is slow: %s", w.link.odds.delay)
 }
 
-// actBlip cuts one process off for a moment.
+// actBlip disconnects one process briefly.
 func (w *world) actBlip() { w.cutOff(w.some(), w.dice.around(3*time.Second)) }
 
-// actPartition cuts one process off for long.
+// actPartition disconnects one process for a long time.
 func (w *world) actPartition() {
 	w.cutOff(w.some(), []time.Duration{lease / 2, 3 * lease, 100 * time.Minute}[w.dice.IntN(3)])
 }
 
-// actOutage takes the store away from everybody.
+// actOutage makes the store unavailable to all processes.
 func (w *world) actOutage() {
 	d := []time.Duration{20 * time.Second, 70 * time.Second, 5 * time.Minute}[w.dice.IntN(3)]
 	silent := w.dice.chance(500)
@@ -107,7 +107,7 @@ func (w *world) cutOff(p *process, d time.Duration) {
 	w.excuse(p)
 }
 
-// excuse notes that the leases of a process may end without it being dead.
+// excuse records that leases of a process may expire although it is alive.
 func (w *world) excuse(p *process) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,7 +133,7 @@ func (w *world) excuse(p *process) {
 	}
 }
 
-// actDeath ends a process and starts another in its place.
+// actDeath kills a process and starts another in its place.
 func (w *world) actDeath() {
 	p := w.some()
 	n := slices.Index(w.procs, p)
@@ -157,7 +157,7 @@ func (w *world) actReplicate() {
 	}
 }
 
-// actFailover makes the replica the store.
+// actFailover promotes the replica.
 func (w *world) actFailover() {
 	if w.store.lag.IsZero() || w.store.full {
 		return
@@ -172,7 +172,7 @@ func (w *world) actFlush() {
 	w.forget(w.store.flush(w.ctx), time.Time{})
 }
 
-// forget notes that the store has lost what came after an instant.
+// forget records that the store has lost what came after a time.
 func (w *world) forget(err error, since time.Time) {
 	if err != nil {
 		w.fail("harness", "%v", err)
@@ -198,7 +198,7 @@ func (w *world) heal() {
 	}
 }
 
-// sweepable reports whether expired holds ought to be swept by now.
+// sweepable reports whether expired holds must have been swept by now.
 func (w *world) sweepable() bool {
 	now := time.Now()
 	for _, p := range w.procs {
@@ -215,14 +215,14 @@ func (w *world) actWait()  { w.waitingCall(w.some(), w.someOrg()) }
 func (w *world) actAsync() { w.asyncJob(w.some(), w.someOrg(), queue.Async) }
 func (w *world) actBatch() { w.asyncJob(w.some(), w.someOrg(), queue.Batch) }
 
-// actStorm lets the provider refuse everything for a while.
+// actStorm makes the provider refuse everything for a while.
 func (w *world) actStorm() {
 	d := w.dice.around(20 * time.Second)
 	w.storm = time.Now().Add(d)
 	w.note("the provider refuses for %s", d)
 }
 
-// actReload gives all processes other pools: at most what the provider allows.
+// actReload changes the pools of all processes, within the provider's limits.
 func (w *world) actReload() {
 	p := w.pool
 	p.RPM /= int64(1 + w.dice.IntN(3))
@@ -236,7 +236,7 @@ func (w *world) actReload() {
 	}
 }
 
-// actNight ends all processes, and starts others hours later.
+// actNight kills all processes, and starts others hours later.
 func (w *world) actNight() {
 	for range w.procs {
 		p := w.procs[0]
@@ -252,7 +252,7 @@ func (w *world) actNight() {
 	w.calm = time.Now()
 }
 
-// actDrain is a live call in the beginning, and then only jobs.
+// actDrain makes a live call at first, and then only jobs.
 func (w *world) actDrain() {
 	if w.step < 3 {
 		w.actCall()
@@ -261,10 +261,10 @@ func (w *world) actDrain() {
 	w.actBatch()
 }
 
-// actHandOver is a call that the provider ends days later.
+// actHandOver makes a call that the provider completes days later.
 func (w *world) actHandOver() { w.handedOver(w.some(), w.someOrg(), w.fam.took) }
 
-// actClock moves the store's clock. Leases that it lets pass are nobody's fault.
+// actClock moves the store's clock. Leases that expire because of it are excused.
 func (w *world) actClock() {
 	for _, p := range w.procs {
 		w.excuse(p)

@@ -9,7 +9,7 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// liveCall is a call as a proxy carries it out.
+// liveCall runs a call like a proxy.
 func (w *world) liveCall(p *process, o *org, took time.Duration) {
 	w.do(p, func(ctx context.Context, d dice) {
 		c := w.newCall(p, o, d)
@@ -26,7 +26,8 @@ func (w *world) liveCall(p *process, o *org, took time.Duration) {
 	})
 }
 
-// handedOver is a call whose end another process learns, days later: nobody renews it.
+// handedOver runs a call whose end another process learns days later. No process renews its
+// hold.
 func (w *world) handedOver(p *process, o *org, took time.Duration) {
 	w.do(p, func(ctx context.Context, d dice) {
 		c := w.newCall(p, o, d)
@@ -42,7 +43,7 @@ func (w *world) handedOver(p *process, o *org, took time.Duration) {
 	})
 }
 
-// take asks for a call's part of the provider's quota; nil: it is not sent.
+// take requests a call's share of the provider's quota; nil means that the call is not sent.
 func (w *world) take(ctx context.Context, c *call, d dice) *quota.Grant {
 	if w.pool.ID == "" {
 		return nil
@@ -68,7 +69,7 @@ func (w *world) take(ctx context.Context, c *call, d dice) *quota.Grant {
 	return nil
 }
 
-// give ends a call's use of the quota.
+// give returns a call's quota.
 func (w *world) give(ctx context.Context, p *process, g *quota.Grant) {
 	if g == nil {
 		return
@@ -77,7 +78,7 @@ func (w *world) give(ctx context.Context, p *process, g *quota.Grant) {
 	p.alive()
 }
 
-// hold asks for a call's money as guard does; without a hold it is not sent.
+// hold reserves a call's money like package guard; without a hold the call is not sent.
 func (w *world) hold(ctx context.Context, c *call) (*budget.Hold, error) {
 	once, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -108,7 +109,7 @@ func (w *world) asked(ctx context.Context, c *call) (*budget.Hold, error) {
 	})
 }
 
-// forward sends a call that has its money, and settles it.
+// forward sends a call that has a hold, and settles it.
 func (w *world) forward(ctx context.Context, c *call, h *budget.Hold, d dice, took time.Duration) {
 	c.sent = true
 	if w.pool.ID != "" && w.refused(c.p, "m1") {
@@ -132,7 +133,7 @@ func (w *world) forward(ctx context.Context, c *call, h *budget.Hold, d dice, to
 	w.end(ctx, c, budget.Settle{Hold: h, Settlement: st})
 }
 
-// grow holds more for a stream that goes on.
+// grow extends the hold of a continuing stream.
 func (w *world) grow(ctx context.Context, c *call, h *budget.Hold, more int64) {
 	once, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -149,7 +150,7 @@ func (w *world) grow(ctx context.Context, c *call, h *budget.Hold, more int64) {
 	}
 }
 
-// end ends a call in the store, or keeps its end for later.
+// end settles a call in the store, or keeps the settlement for later.
 func (w *world) end(ctx context.Context, c *call, e budget.Settle) {
 	once, cancel := context.WithTimeout(ctx, time.Second)
 	err := c.p.budget.SettleAll(once, []budget.Settle{e})[0].Err

@@ -13,8 +13,8 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// usedAgain checks that what everything has left can be used: a limit counts no open
-// holds, and the pool grants a request within two minutes.
+// usedAgain checks that everything released can be used again: limits count no open holds, and
+// the pool grants a request within two minutes.
 func (w *world) usedAgain() {
 	granted := w.pool.ID == ""
 	w.do(w.procs[0], func(ctx context.Context, _ dice) {
@@ -57,13 +57,13 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 end
 return out`)
 
-// staying are the keys that may last: there is one of each in a pool.
+// staying are the keys that may stay: a pool has one of each.
 var staying = []string{
 	"fair", "size", "quota", "parked", "shut", "probes", "cancels", "due", "present", "ended",
 	"users:interactive", "users:async", "users:batch", "orgs:interactive", "orgs:async", "orgs:batch",
 }
 
-// leaks looks for keys that would last for ever.
+// leaks looks for keys that would never be deleted.
 func (w *world) leaks() error {
 	list, err := lastingScript.Run(w.ctx, w.store.rdb, nil).StringSlice()
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// entry is what the run reads of a ledger entry.
+// entry holds the fields of a ledger entry that the run uses.
 type entry struct {
 	ID   string `json:"id"`
 	Kind string `json:"kind"`

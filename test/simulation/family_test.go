@@ -10,45 +10,45 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// family is a kind of run: how many steps, how far apart, and what happens in them.
+// family is a kind of run: the number of steps, their distance, and what happens in them.
 type family struct {
 	name   string
 	steps  int
 	pause  time.Duration // between steps, on average
-	rest   time.Duration // after the faults
+	rest   time.Duration // duration after the faults
 	took   time.Duration // of a call, on average
 	capped int           // calls under the deployment's cap, per mille
 	tight  bool          // limits are small
-	free   bool          // there are no limits
+	free   bool          // no limits
 	only   budget.ShapeKind
 	orgs   int
-	procs  int           // 0: three
+	procs  int           // number of processes; 0: three
 	lease  time.Duration // of holds; 0: a minute
-	keep   time.Duration // between the rounds of a keeper; 0: often
+	keep   time.Duration // interval of a keeper; 0: short
 	acts   []act
 
-	pool     queue.Pool    // none when it has no ID
-	look     time.Duration // between a worker's looks for jobs, on average
+	pool     queue.Pool    // no pool if it has no ID
+	look     time.Duration // between a worker's polls for jobs, on average
 	stay     time.Duration // how long callers wait, on average
-	leave    bool          // callers leave when they have waited, and come back
-	patience time.Duration // how long a job may wait when nothing is in its way; 0: nobody knows
+	leave    bool          // callers leave after waiting, and come back
+	patience time.Duration // maximum wait of a job that nothing blocks; 0: unknown
 	large    int           // calls that need most of a minute's quota, per mille
-	lanes    int           // keys, and models, of each user
+	lanes    int           // keys, and models, per user
 }
 
-// act is something that may happen in a step.
+// act is something that can happen in a step.
 type act struct {
 	weight int
 	do     func(*world)
 }
 
-// families are all kinds of runs; a seed belongs to one of them.
+// families returns all kinds of runs; each seed belongs to one of them.
 func families() []*family {
 	calls := act{60, (*world).actCall}
 	return append(moneyFamilies(calls), poolFamilies()...)
 }
 
-// moneyFamilies are about holds, limits and ledgers.
+// moneyFamilies test holds, limits and ledgers.
 func moneyFamilies(calls act) []*family {
 	return []*family{
 		{
@@ -102,7 +102,7 @@ func moneyFamilies(calls act) []*family {
 	}
 }
 
-// poolFamilies are about waiting jobs and the provider's quota.
+// poolFamilies test waiting jobs and the provider's quota.
 func poolFamilies() []*family {
 	small := queue.Pool{ID: poolID, RPM: 40, TPM: 4000, Concurrency: 4}
 	mix := []act{{20, (*world).actCall}, {15, (*world).actWait}, {15, (*world).actAsync}, {5, (*world).actBatch}}
@@ -147,7 +147,7 @@ func poolFamilies() []*family {
 	}
 }
 
-// set makes what a run begins with.
+// set sets up the start of a run.
 func (w *world) set() {
 	w.byID, w.read, w.jobBy = map[string]*call{}, map[string]string{}, map[string]*job{}
 	w.pool = w.fam.pool
@@ -167,7 +167,7 @@ func (w *world) set() {
 	}
 }
 
-// newLimits makes an org's limits: some of every shape.
+// newLimits returns limits for an org, of all shapes.
 func (w *world) newLimits(o *org) []budget.Limit {
 	d := w.dice
 	scale := int64(10)

@@ -14,7 +14,7 @@ import (
 
 var discard = slog.New(slog.DiscardHandler)
 
-// newJob makes a job that a process is about to put.
+// newJob returns a job that a process is about to submit.
 func (w *world) newJob(p *process, o *org, class queue.Class, d dice) (*job, *queue.Job) {
 	j := &job{
 		id: p.queue.NewID(poolID), org: o.id, user: []string{"ann", "bob"}[d.IntN(2)], p: p, class: class,
@@ -37,7 +37,7 @@ func (w *world) newJob(p *process, o *org, class queue.Class, d dice) (*job, *qu
 	return j, q
 }
 
-// tokens is what a call takes of the provider's quota.
+// tokens returns what a call uses of the provider's quota.
 func (w *world) tokens(d dice, large int) int64 {
 	if w.pool.TPM == 0 {
 		return 10
@@ -48,7 +48,7 @@ func (w *world) tokens(d dice, large int) int64 {
 	return 1 + d.Int64N(w.pool.TPM/50)
 }
 
-// put lets a job wait, again and again until it is known whether it does.
+// put submits a job, and retries until the outcome is known.
 func (w *world) put(ctx context.Context, p *process, j *job, q *queue.Job) bool {
 	for range 5 {
 		select {
@@ -79,7 +79,7 @@ func (w *world) put(ctx context.Context, p *process, j *job, q *queue.Job) bool 
 	return false
 }
 
-// asyncJob is a job that nobody is connected for.
+// asyncJob submits a job without a connected caller.
 func (w *world) asyncJob(p *process, o *org, class queue.Class) {
 	w.do(p, func(ctx context.Context, d dice) {
 		j, q := w.newJob(p, o, class, d)
@@ -91,7 +91,7 @@ func (w *world) asyncJob(p *process, o *org, class queue.Class) {
 	})
 }
 
-// waitingCall is a call whose caller stays connected, for as long as it is patient.
+// waitingCall is a call whose caller stays connected as long as it is patient.
 func (w *world) waitingCall(p *process, o *org) {
 	w.do(p, func(ctx context.Context, d dice) {
 		j, q := w.newJob(p, o, queue.Interactive, d)
@@ -109,7 +109,7 @@ func (w *world) waitingCall(p *process, o *org) {
 			watch.Close()
 			return
 		}
-		reserved := w.reserve(ctx, p, j) // it gets a 429, and a place that is kept
+		reserved := w.reserve(ctx, p, j) // it gets a 429 and keeps its place in the queue
 		watch.Close()
 		if !reserved {
 			j.left = true
@@ -120,7 +120,7 @@ func (w *world) waitingCall(p *process, o *org) {
 		w.sleep(p, 10*time.Second+d.around(40*time.Second))
 		if d.chance(500) {
 			j.left = true
-			return // and is not back
+			return // does not come back
 		}
 		j.returning = true
 		if !w.back(ctx, p, j) {
@@ -136,21 +136,21 @@ func (w *world) waitingCall(p *process, o *org) {
 	})
 }
 
-// reserve keeps the place of a job whose caller leaves; false: it has none.
+// reserve keeps the place of a job whose caller leaves; false means that it has none.
 func (w *world) reserve(ctx context.Context, p *process, j *job) bool {
 	state, err := p.queue.Places().Reserve(ctx, j.org, j.id, 90*time.Second)
 	p.alive()
 	return err == nil && state == queue.Queued
 }
 
-// back lets a job wait because its caller is back; false: its place is gone.
+// back continues a job because its caller is back; false means that its place is gone.
 func (w *world) back(ctx context.Context, p *process, j *job) bool {
 	got, err := p.queue.Places().Return(ctx, j.org, j.id, 15*time.Second, 10*time.Minute)
 	p.alive()
 	return err == nil && !got.State.Terminal()
 }
 
-// await looks for a job's end for a while.
+// await polls for a job's end for up to d.
 func (w *world) await(ctx context.Context, p *process, j *job, d time.Duration) bool {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		w.sleep(p, 3*time.Second)
@@ -163,7 +163,7 @@ func (w *world) await(ctx context.Context, p *process, j *job, d time.Duration) 
 	return false
 }
 
-// carry runs a claimed job as a worker does: hold, start, send, settle.
+// carry runs a claimed job like a worker: hold, start, send, settle.
 func (w *world) carry(ctx context.Context, p *process, claim *queue.Claim) queue.Verdict {
 	j := w.jobBy[claim.Job.ID]
 	w.mu.Lock()
@@ -203,7 +203,7 @@ func (w *world) carry(ctx context.Context, p *process, claim *queue.Claim) queue
 	return queue.Verdict{Kind: queue.Done, Status: 200}
 }
 
-// work lets a call take its time; false: it was stopped.
+// work simulates the duration of a call; it returns false if the call was stopped.
 func (w *world) work(ctx context.Context, p *process, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -217,7 +217,7 @@ func (w *world) work(ctx context.Context, p *process, d time.Duration) bool {
 	}
 }
 
-// parked is the verdict for a job whose money was refused.
+// parked returns the verdict for a job whose hold was refused.
 func (w *world) parked(j *job, c *call, why error) queue.Verdict {
 	j.parked = true
 	var exceeded *budget.ExceededError
@@ -233,13 +233,13 @@ func (w *world) parked(j *job, c *call, why error) queue.Verdict {
 	return queue.Verdict{Kind: queue.Park, Scope: scope, Wait: wait, Unused: true}
 }
 
-// giveBack ends a call that was not sent.
+// giveBack releases a call that was not sent.
 func (w *world) giveBack(c *call, h *budget.Hold) {
 	c.live, c.void, c.actual = false, true, 0
 	w.end(c.p.ctx, c, budget.Settle{Hold: h})
 }
 
-// started checks that a job may begin.
+// started checks that a job may start.
 func (w *world) started(j *job, r *run) {
 	short := j.id[len(j.id)-6:]
 	w.note("%s job %s runs", r.p.name, short)

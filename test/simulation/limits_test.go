@@ -7,7 +7,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 )
 
-// rate is a bucket's refill from an instant of the store's clock on.
+// rate is a bucket's refill from a time (of the store's clock) on.
 type rate struct {
 	limit  string
 	from   time.Time
@@ -15,8 +15,8 @@ type rate struct {
 	per    time.Duration
 }
 
-// admitted checks the limits of a call right after it was let in, by what is known to
-// have been let in before.
+// admitted checks the limits of a call right after its admission, against the calls known to
+// have been admitted before.
 func (w *world) admitted(c *call) {
 	w.mu.Lock()
 	var over string
@@ -37,8 +37,8 @@ func (w *world) admitted(c *call) {
 	}
 }
 
-// spared reports whether the bound of a limit is not owed: what the store has forgotten
-// it cannot count.
+// spared reports whether a limit may be exceeded, because the store has lost what it had
+// counted.
 func (w *world) spared(l budget.Limit, c *call) bool {
 	if w.lost.IsZero() {
 		return false
@@ -46,7 +46,7 @@ func (w *world) spared(l budget.Limit, c *call) bool {
 	return c.at.Sub(w.lost) < span(l)
 }
 
-// span is how far a limit looks back.
+// span returns the period that a limit covers.
 func span(l budget.Limit) time.Duration {
 	if l.Shape.Kind == budget.Window || l.Shape.Kind == budget.ExactWindow {
 		return l.Shape.Window
@@ -54,13 +54,13 @@ func span(l budget.Limit) time.Duration {
 	return 400 * 24 * time.Hour
 }
 
-// usedOf is the most that a limit counts now for what c counts towards.
+// usedOf returns the most that a limit counts now for the subject of c.
 func (w *world) usedOf(l budget.Limit, c *call) int64 {
 	switch l.Shape.Kind {
 	case budget.Window, budget.ExactWindow:
 		return w.sum(l, c, c.at.Add(-l.Shape.Window))
 	case budget.Calendar:
-		return w.sum(l, c, c.at.Truncate(time.Hour).Add(-1)) // periods are hours in UTC
+		return w.sum(l, c, c.at.Truncate(time.Hour).Add(-1)) // periods are UTC hours
 	case budget.Bucket:
 		return w.drawn(l, c)
 	default:
@@ -76,7 +76,7 @@ func together(l budget.Limit, a, b *call) bool {
 	return slices.ContainsFunc(b.limits, func(m budget.Limit) bool { return m.ID == l.ID })
 }
 
-// charge is what a call certainly counts of a metric.
+// charge returns what a call certainly counts of a metric.
 func (c *call) charge(m budget.Metric) int64 {
 	switch {
 	case !c.held || c.void && c.ended:
@@ -89,7 +89,7 @@ func (c *call) charge(m budget.Metric) int64 {
 	return c.max
 }
 
-// sum is what was let in after an instant.
+// sum adds up what was admitted after a time.
 func (w *world) sum(l budget.Limit, c *call, after time.Time) (n int64) {
 	for _, other := range w.calls {
 		if other.held && other.at.After(after) && !other.at.After(c.at) && together(l, c, other) {
@@ -99,7 +99,7 @@ func (w *world) sum(l budget.Limit, c *call, after time.Time) (n int64) {
 	return n
 }
 
-// atOnce is how many calls are at work.
+// atOnce returns the number of calls in progress.
 func (w *world) atOnce(l budget.Limit, c *call) (n int64) {
 	for _, other := range w.calls {
 		if other.held && other.live && !other.apart && !other.p.isDead() && !w.forgot(other) && together(l, c, other) {
@@ -109,8 +109,8 @@ func (w *world) atOnce(l budget.Limit, c *call) (n int64) {
 	return n
 }
 
-// drawn is the most that any stretch of time until now has taken from a bucket, less
-// what flowed in meanwhile.
+// drawn returns the most that was taken from a bucket in any period until now, minus the refill
+// in that period.
 func (w *world) drawn(l budget.Limit, c *call) int64 {
 	var worst, taken int64
 	for _, other := range slices.Backward(w.calls) {
@@ -126,11 +126,11 @@ func (w *world) drawn(l budget.Limit, c *call) int64 {
 	return worst
 }
 
-// lateAtMost is how long a command of a call may be under way, and bring a limit along that
-// is not in force any more.
+// lateAtMost is how long a command may be in transit and carry a limit that is no longer in
+// effect.
 const lateAtMost = 30 * time.Second
 
-// refilled is what flows into a bucket between two instants.
+// refilled returns a bucket's refill between two times.
 func (w *world) refilled(l budget.Limit, from, to time.Time) int64 {
 	var flow float64
 	end, slack := to, time.Duration(0)

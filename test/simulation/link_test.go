@@ -13,58 +13,58 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// readTimeout is how long a client waits for an answer.
+// readTimeout is how long a client waits for a reply.
 const readTimeout = 3 * time.Second
 
-// link is the network between all processes and the store. A command waits in it until
-// the main goroutine carries it out.
+// link is the network between all processes and the store. A command waits in it until the main
+// goroutine executes it.
 type link struct {
 	seed uint64
 	mu   sync.Mutex
 	wait []*request
 	come chan struct{}
-	over chan struct{} // closed when the run is over
+	over chan struct{} // closed at the end of the run
 	odds odds
 	seen map[uint64]int
 	bad  time.Time // when the network last lost commands
 }
 
-// odds are how likely a command meets a fault, per mille.
+// odds are the probabilities of faults per command, per mille.
 type odds struct {
 	loseCommand, loseReply, late, twice, slow int
-	delay                                     time.Duration // of slow ones, at most
+	delay                                     time.Duration // maximum delay of slow ones
 }
 
-// request is a command, or a pipeline of them, of a process.
+// request is a command or a pipeline of a process.
 type request struct {
 	p     *process
 	cmds  []redis.Cmder
 	at    time.Time // when it reaches the store
-	back  time.Time // when the answer reaches the process
+	back  time.Time // when the reply reaches the process
 	fate  fate
 	rank  uint64
 	name  string
 	done  chan error
 	ran   bool
 	err   error
-	given bool // up
+	given bool // the caller has given up
 }
 
-// fate is what becomes of a command.
+// fate is what happens to a command.
 type fate struct{ lost, deaf, late, twice bool }
 
 func newLink(seed uint64) *link {
 	return &link{seed: seed, come: make(chan struct{}, 1), over: make(chan struct{}), seen: map[uint64]int{}}
 }
 
-// hook carries the commands of one process.
+// hook passes the commands of one process to the link.
 type hook struct {
 	l *link
 	p *process
 }
 
 func (h hook) DialHook(redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, _, _ string) (net.Conn, error) { // of a subscription: nobody hears anything
+	return func(ctx context.Context, _, _ string) (net.Conn, error) { // of a subscription, which never receives anything
 		select {
 		case <-ctx.Done():
 		case <-h.l.over:
@@ -81,13 +81,13 @@ func (h hook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipeli
 	return func(ctx context.Context, cmds []redis.Cmder) error { return h.l.pass(ctx, h.p, cmds) }
 }
 
-// failure is an error of the network.
+// failure is a network error.
 type failure struct{ text string }
 
 func (f failure) Error() string { return f.text }
 func (f failure) Timeout() bool { return true }
 
-// Temporary is a part of net.Error.
+// Temporary implements net.Error.
 func (f failure) Temporary() bool { return true }
 
 var (
@@ -95,15 +95,15 @@ var (
 	errCut     = failure{"connection refused"}
 )
 
-// pass is a command's way from its process to the store and back.
+// pass takes a command from its process to the store and back.
 func (l *link) pass(ctx context.Context, p *process, cmds []redis.Cmder) error {
-	if strings.Contains(keyOf(cmds[0]), "asynq:") { // tickets are lost: workers look by themselves
+	if strings.Contains(keyOf(cmds[0]), "asynq:") { // dropped: workers poll anyway
 		return fail(cmds, errCut)
 	}
 	if p.isDead() {
 		<-l.over
 	}
-	if err := ctx.Err(); err != nil { // a client sends nothing then
+	if err := ctx.Err(); err != nil { // a real client would not send it
 		return fail(cmds, err)
 	}
 	r := &request{p: p, cmds: slices.Clone(cmds), done: make(chan error, 1), name: nameOf(cmds[0])}
@@ -113,13 +113,13 @@ func (l *link) pass(ctx context.Context, p *process, cmds []redis.Cmder) error {
 	var err error
 	select {
 	case err = <-r.done:
-		return err // each command has its own
+		return err // each command has its own error
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-timer.C:
 		err = errTimeout
 	}
-	if p.isDead() { // it never sees an error
+	if p.isDead() { // a dead process sees no error
 		<-l.over
 	}
 	l.giveUp(r)
@@ -133,7 +133,7 @@ func fail(cmds []redis.Cmder, err error) error {
 	return err
 }
 
-// enter decides a command's fate and lets it wait.
+// enter decides a command's fate and queues it.
 func (l *link) enter(r *request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,8 +168,8 @@ func (l *link) enter(r *request) {
 	}
 }
 
-// giveUp takes a command's answer from its caller: what is still under way arrives all
-// the same, as it was when it was sent.
+// giveUp detaches a command from its caller. What is still in transit arrives anyway, with the
+// arguments it was sent with.
 func (l *link) giveUp(r *request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,7 +182,7 @@ func (l *link) giveUp(r *request) {
 	}
 }
 
-// values copies arguments, of which some point to what their caller will change.
+// values copies arguments, because some point to memory that the caller will change.
 func values(args []any) []any {
 	out := slices.Clone(args)
 	for i, arg := range out {
@@ -196,8 +196,8 @@ func values(args []any) []any {
 	return out
 }
 
-// next takes out the command that is carried out or answered next, if one is due, and
-// tells when the next one will be.
+// next removes the command to execute or answer next, if one is due, and returns when the next
+// one will be.
 func (l *link) next(now time.Time) (*request, time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -228,21 +228,21 @@ func (r *request) due() time.Time {
 	return r.at
 }
 
-// back lets an executed command wait for its way back.
+// again queues an executed command for its way back.
 func (l *link) again(r *request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.wait = append(l.wait, r)
 }
 
-// lossy reports whether the network has lost commands lately.
+// lossy reports whether the network has lost commands recently.
 func (l *link) lossy() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.odds != odds{} || time.Since(l.bad) < 30*time.Second
 }
 
-// worsen makes the network better or worse.
+// worsen changes the odds of faults.
 func (l *link) worsen(o odds) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -254,7 +254,7 @@ func (l *link) worsen(o odds) {
 
 func nameOf(cmd redis.Cmder) string { return strings.ToLower(cmd.Name()) }
 
-// keyOf is the first key of a command.
+// keyOf returns the first key of a command.
 func keyOf(cmd redis.Cmder) string {
 	args := cmd.Args()
 	at := 1
@@ -267,12 +267,12 @@ func keyOf(cmd redis.Cmder) string {
 	return fmt.Sprint(values(args[at : at+1])[0])
 }
 
-// copyOf is a command that is carried out for nobody.
+// copyOf returns a copy of a command whose reply nobody receives.
 func copyOf(ctx context.Context, cmd redis.Cmder) redis.Cmder {
 	return redis.NewCmd(ctx, values(cmd.Args())...)
 }
 
-// renews reports whether a command tells the pool that callers still wait.
+// renews reports whether a command renews the presence of waiting callers.
 func renews(cmd redis.Cmder) bool {
 	return strings.HasSuffix(keyOf(cmd), ":present") && fmt.Sprint(cmd.Args()[2]) == "1"
 }

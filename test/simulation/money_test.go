@@ -16,18 +16,18 @@ const (
 	lease     = time.Minute
 	keepEvery = 5 * time.Second
 
-	tailAtLeast = 50 * time.Second // for which a process remembers the ends of its calls
+	tailAtLeast = 50 * time.Second // how long a process remembers the ends of its calls
 )
 
-// money is what the run knows of calls and limits by itself.
+// money is the run's own knowledge of calls and limits.
 type money struct {
 	orgs  []*org
 	calls []*call
 	byID  map[string]*call
 	caps  []budget.Cap
-	lost  time.Time         // what the store had before this, it may have forgotten
-	read  map[string]string // last ledger entry seen, by org
-	rates []rate            // refills of buckets that were in force
+	lost  time.Time         // the store may have lost what it had before this time
+	read  map[string]string // last ledger entry read, by org
+	rates []rate            // bucket refills that were in effect
 }
 
 // org is a tenant.
@@ -36,7 +36,7 @@ type org struct {
 	limits []budget.Limit
 }
 
-// call is a paid call, as it is in truth.
+// call is the true state of a paid call.
 type call struct {
 	budget.Call
 	p       *process
@@ -44,26 +44,26 @@ type call struct {
 	limits  []budget.Limit
 	caps    []budget.Cap
 	max     int64
-	most    int64 // that may be charged: max, and what was asked for without an answer
+	most    int64 // maximum charge: max, plus growth whose reply was lost
 	actual  int64 // what the provider charges
-	held    bool  // the caller was told so
+	held    bool  // the caller got this reply
 	at      time.Time
-	days    time.Duration // of a hold that nobody renews
+	days    time.Duration // of a hold that no process renews
 	capped  bool          // the store has admitted it under its caps
-	sent    bool          // the provider has it
+	sent    bool          // the provider has received it
 	sending *send
-	live    bool // its process works on it
+	live    bool // its process is working on it
 	ended   bool // its end was settled, or kept for later
 	endedAt time.Time
-	kept    bool // for later, by its process
-	void    bool // it ended without cost
+	kept    bool // kept for later by its process
+	void    bool // it ended without a charge
 	booked  int64
-	lines   []string // of the ledger
-	listed  bool     // for reconciliation
-	apart   bool     // its process was cut off for too long
+	lines   []string // ledger entries
+	listed  bool     // on the reconciliation list
+	apart   bool     // its process was disconnected for too long
 }
 
-// newCall makes a call of a process.
+// newCall returns a call of a process.
 func (w *world) newCall(p *process, o *org, d dice) *call {
 	c := &call{p: p, org: o, limits: o.limits, live: true}
 	w.mu.Lock()
@@ -79,14 +79,14 @@ func (w *world) newCall(p *process, o *org, d dice) *call {
 	c.max = 1 + int64(d.IntN(100))
 	c.most, c.actual = c.max, int64(d.IntN(int(c.max)+1))
 	if d.chance(30) {
-		c.actual = c.max + int64(d.IntN(20)) // the provider counts more than we held
+		c.actual = c.max + int64(d.IntN(20)) // the provider counts more than was held
 	}
 	w.calls = append(w.calls, c)
 	w.byID[c.ID] = c
 	return c
 }
 
-// callID begins with the time, as ids do.
+// callID returns an id that starts with the time, like real ones.
 func callID(at time.Time, n int) string {
 	const digits = "0123456789abcdefghjkmnpqrstvwxyz"
 	ms := at.UnixMilli()
@@ -100,7 +100,7 @@ func callID(at time.Time, n int) string {
 
 func amounts(n int64) budget.Amounts { return budget.Amounts{Cost: pricing.Nano(n), Tokens: n} }
 
-// busy reports whether a call is under way.
+// busy reports whether any call is in progress.
 func (w *world) busy() bool {
 	return slices.ContainsFunc(w.calls, func(c *call) bool { return c.live && !c.p.isDead() })
 }
@@ -108,7 +108,7 @@ func (w *world) busy() bool {
 // forgot reports whether the store may have lost what it knew of a call.
 func (w *world) forgot(c *call) bool { return !w.lost.IsZero() && c.made().Before(w.lost) }
 
-// made is when the call was asked for, by the true clock.
+// made returns when the call was created, by the true clock.
 func (c *call) made() time.Time {
 	var ms int64
 	for _, b := range []byte(c.ID[:10]) {
@@ -117,7 +117,7 @@ func (c *call) made() time.Time {
 	return time.UnixMilli(ms)
 }
 
-// checkMoney reads what is new in the ledgers and holds it against the truth.
+// checkMoney reads new ledger entries and compares them with the true state.
 func (w *world) checkMoney() error {
 	open, err := w.readLedgers()
 	if err != nil {
@@ -138,8 +138,8 @@ func (w *world) checkMoney() error {
 	return w.checkHolds()
 }
 
-// readLedgers adds new entries of all orgs to their calls, and returns the ids of the
-// holds that are open in each.
+// readLedgers adds new entries of all orgs to their calls, and returns the ids of the open
+// holds of each org.
 func (w *world) readLedgers() ([][]string, error) {
 	pipe := w.store.rdb.Pipeline()
 	entries, holds := make([]*redis.XMessageSliceCmd, len(w.orgs)), make([]*redis.StringSliceCmd, len(w.orgs))
@@ -172,7 +172,7 @@ func (w *world) readLedgers() ([][]string, error) {
 	return open, nil
 }
 
-// booked checks one entry of the ledger.
+// booked checks one ledger entry.
 func (w *world) booked(c *call, e entry) {
 	c.booked += e.Cost
 	c.lines = append(c.lines, fmt.Sprintf("%s %d", e.Kind, e.Cost))
@@ -188,7 +188,7 @@ func (w *world) booked(c *call, e entry) {
 	}
 }
 
-// checkHolds looks for leases that ended long ago.
+// checkHolds looks for leases that expired long ago.
 func (w *world) checkHolds() error {
 	if !w.sweepable() {
 		return nil
@@ -216,7 +216,7 @@ func (w *world) checkHolds() error {
 	return nil
 }
 
-// learned takes from an answer that a cap has admitted calls.
+// learned derives from a reply that a cap has admitted calls.
 func (w *world) learned(cmd redis.Cmder) {
 	args := values(cmd.Args())
 	replies, ok := cmd.(interface{ StringSlice() ([]string, error) })
@@ -225,7 +225,7 @@ func (w *world) learned(cmd redis.Cmder) {
 	}
 	said, err := replies.StringSlice()
 	if err != nil {
-		return // of another script
+		return // of a different script
 	}
 	argv := args[3+args[2].(int):]
 	for i, text := range said {
@@ -236,7 +236,7 @@ func (w *world) learned(cmd redis.Cmder) {
 	}
 }
 
-// cappedCall notes that a cap holds an attempt.
+// cappedCall records that a cap holds an attempt.
 func (w *world) cappedCall(attempt string) {
 	id, _, _ := strings.Cut(attempt, "/")
 	w.mu.Lock()
@@ -246,7 +246,7 @@ func (w *world) cappedCall(attempt string) {
 	}
 }
 
-// settled checks the books when everything has ended.
+// settled checks the ledgers when everything has ended.
 func (w *world) settled() error {
 	for _, o := range w.orgs {
 		if err := w.readReconciled(o); err != nil {
@@ -266,7 +266,7 @@ func (w *world) settled() error {
 	return nil
 }
 
-// checkBill compares what a call was charged with what it cost.
+// checkBill compares a call's charge with its true cost.
 func (w *world) checkBill(c *call) {
 	switch {
 	case w.forgot(c):

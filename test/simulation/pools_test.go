@@ -18,16 +18,16 @@ import (
 
 const poolID = "openai"
 
-// pools is what the run knows of jobs and of the provider's quota.
+// pools is the run's own knowledge of jobs and of the provider's quota.
 type pools struct {
 	pool  queue.Pool
 	jobs  []*job
 	jobBy map[string]*job
 	sends []*send
-	storm time.Time // until then the provider refuses everything
+	storm time.Time // the provider refuses everything until then
 }
 
-// send is a request that the provider has got.
+// send is a request that the provider has received.
 type send struct {
 	at     time.Time
 	tokens int64
@@ -36,36 +36,36 @@ type send struct {
 	apart  bool
 }
 
-// job is a waiting call, as it is in truth.
+// job is the true state of a waiting call.
 type job struct {
 	id, org, user string
-	p             *process // where its caller is, if it is interactive
+	p             *process // of its caller, if it is interactive
 	class         queue.Class
 	tokens        int64
 	put           time.Time
-	known         bool // Put said so
-	apart         bool // its caller's proxy was cut off for too long
+	known         bool // Put has confirmed it
+	apart         bool // its caller's proxy was disconnected for too long
 	away          bool // its caller is not connected
-	returning     bool // but about to be
-	left          bool // its caller gave it up, or cancelled it
+	returning     bool // but about to reconnect
+	left          bool // its caller gave up or cancelled it
 	state         string
 	code          string
 	parked        bool // a limit has refused it
 	runs          []*run
-	most          time.Duration // that it may wait, behind what was put before it
+	most          time.Duration // maximum wait, behind the jobs submitted before it
 }
 
 // run is one attempt at a job.
 type run struct {
 	p     *process
-	done  bool // the worker has given its verdict
+	done  bool // the worker has returned its verdict
 	apart bool
 }
 
-// due reports whether a job still has to end.
+// due reports whether a job has yet to end.
 func (j *job) due() bool { return j.known && !queue.State(j.state).Terminal() }
 
-// send notes a request, and checks the quota as the provider counts it.
+// send records a request, and checks the quota as the provider counts it.
 func (w *world) send(p *process, tokens int64) *send {
 	now := time.Now()
 	w.mu.Lock()
@@ -94,7 +94,7 @@ func (w *world) send(p *process, tokens int64) *send {
 	return one
 }
 
-// refused reports whether the provider turns a request away, and has the pool learn it.
+// refused reports whether the provider refuses a request, and reports the refusal to the pool.
 func (w *world) refused(p *process, model string) bool {
 	if !time.Now().Before(w.storm) {
 		return false
@@ -107,8 +107,8 @@ func (w *world) refused(p *process, model string) bool {
 	return true
 }
 
-// lookScript returns what a pool's keys say: how many jobs and bytes are counted, how
-// many claims have no place, and each job's id, state and code.
+// lookScript reads the state of a pool from its keys: the counted jobs and bytes, the number of
+// claims without a place, and the id, state and code of each job.
 var lookScript = redis.NewScript(`
 local pool, now = ARGV[1], tonumber(ARGV[2])
 local function key(name) return 'lg:{' .. pool .. '}:' .. name end
@@ -122,7 +122,7 @@ for _, k in ipairs(redis.call('KEYS', key('job:*'))) do
 end
 return out`)
 
-// checkPools compares a pool's counts and records with what happened.
+// checkPools compares a pool's counts and records with the true state.
 func (w *world) checkPools() error {
 	if w.pool.ID == "" {
 		return nil
@@ -160,7 +160,7 @@ func (w *world) checkPools() error {
 // mayForget reports whether the store may have lost a job.
 func (w *world) mayForget(j *job) bool { return !w.lost.IsZero() && j.put.Before(w.lost) }
 
-// became notes a job's state.
+// became records a job's state.
 func (w *world) became(j *job, state, code string) {
 	if j.state == state {
 		return
@@ -177,8 +177,7 @@ func (w *world) became(j *job, state, code string) {
 	}
 }
 
-// checkWaits looks for jobs that wait although nothing is in their way: not a limit, not
-// a fault.
+// checkWaits looks for jobs that wait although neither a limit nor a fault blocks them.
 func (w *world) checkWaits() error {
 	if w.fam.patience == 0 {
 		return nil
@@ -190,7 +189,7 @@ func (w *world) checkWaits() error {
 		}
 		ahead += j.tokens
 		most := w.fam.patience
-		if w.pool.TPM > 0 { // a tenth of the quota is set aside for asynchronous jobs
+		if w.pool.TPM > 0 { // a tenth of the quota is reserved for asynchronous jobs
 			most += time.Duration(10 * float64(ahead) / float64(w.pool.TPM) * float64(time.Minute))
 		}
 		j.most = max(j.most, most)
@@ -226,7 +225,7 @@ func (w *world) drained() error {
 
 func poolOptions() queue.Options { return queue.Options{OrgShare: 100, Log: discard} }
 
-// newQueue gives a process its side of the pool.
+// newQueue creates a process's client of the pool.
 func (p *process) newQueue(w *world) error {
 	if w.pool.ID == "" {
 		return nil

@@ -1,8 +1,8 @@
--- What every script of a run begins with: lifetimes of keys are in virtual time. A key
--- that ends at t has the lifetime BASE + t, which never comes; store.expire drops it.
+-- Precedes every script of a run, and makes key expiry use virtual time. A key that
+-- expires at t gets the expiry BASE + t, which never comes; store.expire deletes it.
 local redis = (function(real)
   local BASE = 3000000000000
-  local now = tonumber(table.remove(ARGV)) -- ms, put behind the script's own arguments
+  local now = tonumber(table.remove(ARGV)) -- ms, appended to the script's own arguments
   local function till(key, ms)
     return real.call('PEXPIREAT', key, string.format('%.0f', BASE + now + math.floor(ms)))
   end

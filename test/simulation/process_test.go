@@ -14,7 +14,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// process is a proxy or a worker from its start to its death.
+// process is a proxy or a worker, from its start to its death.
 type process struct {
 	w      *world
 	name   string
@@ -25,16 +25,16 @@ type process struct {
 	budget *budget.Store
 	queue  *queue.Queue
 	worker *queue.Worker
-	puts   chan struct{} // held by who puts a job: Put keeps a lock while it asks for memory
+	puts   chan struct{} // held while submitting a job: Put holds a lock while it reserves memory
 
-	cut    time.Time // until then it does not reach the store
-	silent bool      // and is not told so
+	cut    time.Time // disconnected from the store until then
+	silent bool      // without an error
 
-	present time.Time // when the store last heard that its callers wait
-	unheard time.Time // when it last did after a silence that was longer than usual
+	present time.Time // when the store last received a renewal of its callers' presence
+	unheard time.Time // when it last did after an unusually long gap
 }
 
-// Ways to the store.
+// How a process reaches the store.
 type way int
 
 const (
@@ -43,7 +43,7 @@ const (
 	hole
 )
 
-// start makes a process. It comes back under its name, as another.
+// start starts a process. A restarted one has the same number but a new identity.
 func (w *world) start(n, life int) *process {
 	p := &process{w: w, name: fmt.Sprintf("p%d.%d", n, life)}
 	p.ctx, p.stop = context.WithCancel(w.ctx)
@@ -58,7 +58,7 @@ func (w *world) start(n, life int) *process {
 	return p
 }
 
-// every does something again and again, as the goroutines of a process do.
+// every runs fn repeatedly, like the background goroutines of a process.
 func (p *process) every(fn func(context.Context)) {
 	pause := cmp.Or(p.w.fam.keep, keepEvery)
 	p.w.do(p, func(ctx context.Context, d dice) {
@@ -70,10 +70,10 @@ func (p *process) every(fn func(context.Context)) {
 	})
 }
 
-// presenceGap is longer than passes between two renewals of presence that both arrive.
+// presenceGap is longer than the interval between two presence renewals that both arrive.
 const presenceGap = 8 * time.Second
 
-// heard notes that the store has heard that the process's callers wait.
+// heard records a presence renewal that reached the store.
 func (p *process) heard(now time.Time) {
 	if now.Sub(p.present) > presenceGap {
 		p.unheard = now
@@ -81,18 +81,18 @@ func (p *process) heard(now time.Time) {
 	p.present = now
 }
 
-// silentLately reports whether the store may have taken the process's callers for gone,
-// because one renewal after the other was lost.
+// silentLately reports whether the store may have considered the process's callers gone,
+// because several renewals in a row were lost.
 func (p *process) silentLately(now time.Time) bool {
 	return now.Sub(p.present) > presenceGap || now.Sub(p.unheard) < 2*presenceGap
 }
 
-// kill ends a process without a word: what it does stands still.
+// kill stops a process without notice: whatever it does stays where it is.
 func (p *process) kill() { p.gone.Store(true) }
 
 func (p *process) isDead() bool { return p.gone.Load() }
 
-// alive ends the goroutine of a process that is dead.
+// alive ends the calling goroutine if its process is dead.
 func (p *process) alive() {
 	if p.isDead() {
 		<-p.w.link.over
@@ -100,13 +100,13 @@ func (p *process) alive() {
 	}
 }
 
-// close frees what the run's end leaves.
+// close releases what remains at the end of the run.
 func (p *process) close() {
 	p.stop()
 	_ = p.rdb.Close()
 }
 
-// way is how the process reaches the store now.
+// way returns how the process reaches the store now.
 func (p *process) way(now time.Time) way {
 	cut, away := now.Before(p.cut), now.Before(p.w.away)
 	switch {

@@ -12,9 +12,9 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// TestSeeds runs seeds, each one of a family, and prints the end of the log of what
-// breaks. SEEDS says how many, else each family has one of a fifth of its length; SEED
-// names one, whose whole log is printed.
+// TestSeeds runs seeds, each of one family, and prints the end of the log of those that fail.
+// SEEDS is their number; by default each family runs one of a fifth of its length. SEED selects
+// one, whose whole log is printed.
 func TestSeeds(t *testing.T) {
 	oneAtATime(t)
 	addr := redistest.Start(t, redistest.WithArgs("--databases", "2")).Addr
@@ -66,9 +66,9 @@ func TestASeedReplaysExactly(t *testing.T) {
 	}
 }
 
-// oneAtATime skips a test under the race detector. A simulation runs on one processor, and
-// simulated time says who runs: the detector does not see that order, and its runtime
-// shuffles goroutines, so that no seed replays.
+// oneAtATime skips a test under the race detector. A simulation runs on one CPU, and virtual
+// time determines which goroutine runs. The detector does not see that order, and its runtime
+// shuffles goroutines, so that no seed would replay.
 func oneAtATime(t *testing.T) {
 	t.Helper()
 	if raceEnabled {
@@ -76,7 +76,7 @@ func oneAtATime(t *testing.T) {
 	}
 }
 
-// replay runs a seed: its random numbers are all there are.
+// replay runs a seed, which is the only source of randomness.
 func replay(t *testing.T, addr string, seed uint64, fam *family) *world {
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
@@ -84,7 +84,7 @@ func replay(t *testing.T, addr string, seed uint64, fam *family) *world {
 	return simulate(t, addr, seed, fam)
 }
 
-// familyOf is the family that a seed belongs to, unless FAMILY names one.
+// familyOf returns the family that a seed belongs to, unless FAMILY names one.
 func familyOf(seed uint64) *family {
 	all := families()
 	for _, f := range all {

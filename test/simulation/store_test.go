@@ -13,15 +13,15 @@ import (
 //go:embed prelude.lua
 var prelude string
 
-// forever is what prelude.lua calls BASE, in milliseconds.
+// forever is BASE in prelude.lua, in milliseconds.
 const forever = 3_000_000_000_000
 
-// store is the Redis of a run: a real one, with a virtual clock.
+// store is the Redis of a run: a real one with a virtual clock.
 type store struct {
-	rdb     *redis.Client // of the main goroutine, the only one that waits for a network
-	ahead   time.Duration // of the store's clock, before the true one
+	rdb     *redis.Client // used by the main goroutine, the only one that waits for the network
+	ahead   time.Duration // offset of the store's clock from the true one
 	scripts map[string]*redis.Script
-	life    int  // which server it is: a restart or a failover makes another
+	life    int  // incremented by a restart or a failover
 	full    bool // maxmemory is reached
 	lag     time.Time
 	swept   time.Time
@@ -38,10 +38,10 @@ func openStore(ctx context.Context, addr string) (*store, error) {
 	return s, err
 }
 
-// now is the time by the store's clock.
+// now returns the time of the store's clock.
 func (s *store) now() time.Time { return time.Now().Add(s.ahead) }
 
-// run carries a command out, at the store's time.
+// run executes a command at the store's time.
 func (s *store) run(ctx context.Context, cmd redis.Cmder) error {
 	args := cmd.Args()
 	switch name := strings.ToLower(fmt.Sprint(args[0])); name {
@@ -61,7 +61,7 @@ func (s *store) run(ctx context.Context, cmd redis.Cmder) error {
 	return err
 }
 
-// till turns a lifetime into the time at which it ends.
+// till converts a relative expiry to an absolute one.
 func (s *store) till(args []any, name, life string) {
 	d, _ := time.ParseDuration(life)
 	args[0], args[2] = name, forever+s.now().Add(d).UnixMilli()
@@ -82,7 +82,7 @@ func lasting(args []any, now time.Time) {
 	}
 }
 
-// script runs a script behind the prelude, and gives it the time that its caller left out.
+// script runs a script with the prelude, and adds the time that its caller omitted.
 func (s *store) script(ctx context.Context, cmd redis.Cmder, name string, args []any) error {
 	args = values(args)
 	text := args[1].(string)
@@ -108,12 +108,12 @@ func (s *store) script(ctx context.Context, cmd redis.Cmder, name string, args [
 		argv[0] = fmt.Sprint(s.now().UnixMicro())
 	}
 	got := known.Run(ctx, s.rdb, keys, append(argv, s.now().UnixMilli())...)
-	cmd.(interface{ SetVal(any) }).SetVal(got.Val()) // a script's command, or one of several requests
+	cmd.(interface{ SetVal(any) }).SetVal(got.Val()) // a script, or one of several requests
 	cmd.SetErr(got.Err())
 	return got.Err()
 }
 
-// behind puts a script behind the prelude; a line with flags stays the first.
+// behind prepends the prelude to a script; a line with flags stays first.
 func behind(text string) string {
 	flags, rest, found := strings.Cut(text, "\n")
 	if found && strings.HasPrefix(flags, "#!") {
@@ -122,7 +122,7 @@ func behind(text string) string {
 	return prelude + text
 }
 
-// noScript is what Redis answers to the hash of a script that it does not have.
+// noScript is Redis's reply to the hash of an unknown script.
 type noScript struct{}
 
 func (noScript) Error() string { return "NOSCRIPT No matching script." }
@@ -136,7 +136,7 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 end
 return gone`)
 
-// expire drops the keys whose time has come, at most once a virtual second.
+// expire deletes expired keys, at most once per virtual second.
 func (s *store) expire(ctx context.Context) error {
 	if d := s.now().Sub(s.swept); d > 0 && d < time.Second {
 		return nil
@@ -145,7 +145,7 @@ func (s *store) expire(ctx context.Context) error {
 	return expireScript.Run(ctx, s.rdb, nil, forever+s.now().UnixMilli()).Err()
 }
 
-// copyScript makes the replica what the store is now.
+// copyScript copies the store to the replica.
 var copyScript = redis.NewScript(`
 redis.call('SELECT', 1)
 redis.call('FLUSHDB')
@@ -153,7 +153,7 @@ redis.call('SELECT', 0)
 for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', key, key, 'DB', 1) end
 return 1`)
 
-// replicate brings the replica up to date.
+// replicate updates the replica.
 func (s *store) replicate(ctx context.Context) error {
 	if s.full {
 		return nil
@@ -162,19 +162,19 @@ func (s *store) replicate(ctx context.Context) error {
 	return copyScript.Run(ctx, s.rdb, nil).Err()
 }
 
-// failover makes the replica the store: what came since it was up to date is lost.
+// failover promotes the replica: what came since its last update is lost.
 func (s *store) failover(ctx context.Context) error {
 	s.life++
 	return s.rdb.Do(ctx, "swapdb", 0, 1).Err()
 }
 
-// flush empties the store, as a restart without persistence does.
+// flush empties the store, like a restart without persistence.
 func (s *store) flush(ctx context.Context) error {
 	s.life++
 	return s.rdb.FlushDB(ctx).Err()
 }
 
-// fill lets memory be full, or not any more.
+// fill sets whether the memory is full.
 func (s *store) fill(ctx context.Context, full bool) error {
 	s.full = full
 	limit := "0"

@@ -16,20 +16,20 @@ import (
 	"time"
 )
 
-// dice are random numbers that belong to one purpose.
+// dice is a random number generator for one purpose.
 type dice struct{ *rand.Rand }
 
-// newDice returns the numbers that these words stand for.
+// newDice returns a generator seeded by these words.
 func newDice(words ...uint64) dice {
 	hash := fnv.New64a()
 	fmt.Fprint(hash, words)
 	return dice{rand.New(rand.NewPCG(words[0], hash.Sum64()))}
 }
 
-// chance reports true so many times of a thousand.
+// chance returns true with this probability, per mille.
 func (d dice) chance(perMille int) bool { return d.IntN(1000) < perMille }
 
-// around is a duration of this mean, in microseconds.
+// around returns a random duration with this mean, to the microsecond.
 func (d dice) around(mean time.Duration) time.Duration {
 	return min(time.Duration(d.ExpFloat64()*float64(mean)), 6*mean).Truncate(time.Microsecond) + time.Microsecond
 }
@@ -46,7 +46,7 @@ type world struct {
 	procs []*process
 	step  int
 	began time.Time
-	quiet bool // faults have ended
+	quiet bool // the faults have ended
 
 	money
 	pools
@@ -54,15 +54,15 @@ type world struct {
 	mu     sync.Mutex
 	ops    int
 	log    []string
-	broken []string // rules, by what broke them
+	broken []string // broken rules, with the details
 
 	buried []*process
-	away   time.Time // until then nobody reaches the store
-	silent bool      // and is not told so
-	calm   time.Time // since when no fault hides the store
+	away   time.Time // no process reaches the store until then
+	silent bool      // without an error
+	calm   time.Time // since when no fault affects the store
 }
 
-// note writes a line of the log.
+// note adds a line to the log.
 func (w *world) note(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -70,7 +70,7 @@ func (w *world) note(format string, args ...any) {
 	w.log = append(w.log, fmt.Sprintf("%4d %12.6f %s", w.step, at.Seconds(), fmt.Sprintf(format, args...)))
 }
 
-// fail notes that a rule is broken; the run ends with the step.
+// fail records a broken rule; the run ends after the step.
 func (w *world) fail(rule, format string, args ...any) {
 	text := rule + ": " + fmt.Sprintf(format, args...)
 	if slices.Contains(strings.Split(os.Getenv("IGNORE"), ","), rule) {
@@ -89,7 +89,7 @@ func (w *world) failed() bool {
 	return len(w.broken) > 0
 }
 
-// hash tells two runs apart.
+// hash returns a hash of the run, to compare two runs.
 func (w *world) hash() uint64 {
 	hash := fnv.New64a()
 	for _, line := range w.log {
@@ -98,15 +98,14 @@ func (w *world) hash() uint64 {
 	return hash.Sum64()
 }
 
-// do lets a process do something, with random numbers of its own, until it is done or
-// the process dies.
+// do runs fn for a process, with its own random numbers, until it returns or the process dies.
 func (w *world) do(p *process, fn func(ctx context.Context, d dice)) {
 	w.ops++
 	d := newDice(w.seed, uint64(w.ops), 7)
 	go fn(p.ctx, d)
 }
 
-// sleep lets time pass for something that a process does. What is dead does not go on.
+// sleep lets time pass for a process. If the process has died, it does not return.
 func (w *world) sleep(p *process, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -118,8 +117,8 @@ func (w *world) sleep(p *process, d time.Duration) {
 	p.alive()
 }
 
-// until lets the run go on until an instant: the link's commands one after the other,
-// each when all goroutines wait.
+// until runs the simulation until t: it executes the link's commands one by one, each when all
+// goroutines are idle.
 func (w *world) until(t time.Time) {
 	for {
 		synctest.Wait()
@@ -149,7 +148,7 @@ func (w *world) until(t time.Time) {
 	}
 }
 
-// serve carries out a command that has reached the store, or hands its answer over.
+// serve executes a command that has reached the store, or delivers its reply.
 func (w *world) serve(r *request) {
 	if r.ran {
 		if !r.given {
@@ -191,7 +190,7 @@ func (w *world) serve(r *request) {
 	}
 }
 
-// run is the whole of a run.
+// run is the complete run.
 func (w *world) run() {
 	for w.step = 1; w.step <= w.fam.steps && !w.failed(); w.step++ {
 		w.act()
@@ -203,7 +202,7 @@ func (w *world) run() {
 	}
 }
 
-// act does one thing that the family has, by its weight.
+// act does one random thing of the family, by weight.
 func (w *world) act() {
 	total := 0
 	for _, a := range w.fam.acts {
@@ -218,14 +217,14 @@ func (w *world) act() {
 	}
 }
 
-// check looks at the invariants.
+// check checks the invariants.
 func (w *world) check() {
 	if err := errors.Join(w.checkMoney(), w.checkPools()); err != nil {
 		w.fail("harness", "%v", err)
 	}
 }
 
-// rest ends the faults and lets everything come to an end.
+// rest ends the faults and lets everything finish.
 func (w *world) rest() {
 	w.quiet = true
 	w.note("the faults end")
@@ -263,7 +262,7 @@ func simulate(t *testing.T, addr string, seed uint64, fam *family) *world {
 		}
 		close(w.link.over)
 		cancel()
-		time.Sleep(10 * time.Minute) // for goroutines that try again
+		time.Sleep(10 * time.Minute) // for goroutines that retry
 		_ = w.store.rdb.Close()
 		for _, p := range all {
 			p.close()

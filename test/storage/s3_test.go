@@ -1,4 +1,4 @@
-// Package storage checks the blob store against servers that are not ours.
+// Package storage tests the blob store against third-party servers.
 package storage
 
 import (
@@ -27,7 +27,7 @@ func bucket(t *testing.T) *blob.Store {
 	return blobtest.Open(t, "s3://files?region=us-east-1&s3ForcePathStyle=true&endpoint="+srv.URL)
 }
 
-// TestBucket: an S3-compatible bucket does all that a directory does.
+// TestBucket: an S3-compatible bucket behaves like a directory.
 func TestBucket(t *testing.T) {
 	s := bucket(t)
 	blobtest.Conform(t, s)
@@ -36,14 +36,14 @@ func TestBucket(t *testing.T) {
 	}
 }
 
-// TestBucketSealed: also with keys.
+// TestBucketSealed: also with encryption.
 func TestBucketSealed(t *testing.T) {
 	s := bucket(t)
 	s.Seal(blobtest.Ring(t, "k"))
 	blobtest.Conform(t, s)
 }
 
-// TestBucketPages: a list is longer than a page.
+// TestBucketPages: a list spans several pages.
 func TestBucketPages(t *testing.T) {
 	s := bucket(t)
 	const blobs = 1001

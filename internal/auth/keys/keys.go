@@ -1,10 +1,9 @@
-// Package keys defines the text form of an API key and the hash that stands
-// for it at rest. It does not know who owns a key or whether it is still good.
+// Package keys defines the text format of an API key and the hash under which it is stored. It
+// does not know who owns a key or whether it is still valid.
 //
-// A key reads lg_live_<30 base62 characters><6 characters of checksum>. The
-// prefix makes it findable by secret scanners, the underscores let a double
-// click select all of it, 30 random characters are 178 bits, and the checksum
-// turns a mistyped key away before any store is asked.
+// A key reads lg_live_<30 base62 characters><6 characters of checksum>. The prefix lets secret
+// scanners find it, the underscores let a double click select all of it, the 30 random
+// characters are 178 bits, and the checksum rejects a mistyped key before any store is asked.
 package keys
 
 import (
@@ -18,10 +17,10 @@ import (
 	"strings"
 )
 
-// Class says what a key may be used for; it is part of the key's text.
+// Class is what a key may be used for; it is part of the key's text.
 type Class string
 
-// The classes. A key of one class is never accepted where another is expected.
+// The classes. A key of one class is never accepted in place of another.
 const (
 	Live  Class = "live"  // calls models, spends money
 	Admin Class = "admin" // calls the admin API only, never a model
@@ -35,15 +34,14 @@ const (
 	checksumLen = 6 // 62^6 > 2^32
 )
 
-// The ways in which a text is not a key. None of them quotes the text.
+// The ways in which a text is not a key. The errors do not quote the text.
 var (
-	ErrFormat   = errors.New("not an llmguard key: want lg_live_, lg_test_ or lg_admin_ and 36 letters and digits")
+	ErrFormat   = errors.New("not an llmguard key: expected lg_live_, lg_test_ or lg_admin_ and 36 letters and digits")
 	ErrChecksum = errors.New("the key's checksum does not match: a character is missing or mistyped")
 )
 
-// New returns a fresh key of the class, drawn from the system's secure random
-// source. It panics on a class other than Live, Admin and Test, which is a
-// mistake in the program.
+// New returns a new key of the class from the system's secure random source. It panics on a
+// class other than Live, Admin and Test, which is a programming error.
 func New(class Class) string {
 	if !class.known() {
 		panic(fmt.Sprintf("keys: no such class %q", string(class)))
@@ -53,8 +51,8 @@ func New(class Class) string {
 	return body + string(sum[:])
 }
 
-// Check verifies form and checksum of a key and returns its class. The error
-// is ErrFormat or ErrChecksum. A key that passes may still be unknown.
+// Check verifies the form and the checksum of a key and returns its class. The error is
+// ErrFormat or ErrChecksum. A key that passes may still be unknown.
 func Check(text string) (Class, error) {
 	rest, ok := strings.CutPrefix(text, scheme)
 	if !ok {
@@ -77,9 +75,8 @@ func Check(text string) (Class, error) {
 	return class, nil
 }
 
-// Pepper is a secret kept outside the store that key hashes are bound to. ID
-// is written in front of each hash, so that peppers can be rotated. The zero
-// value stands for no pepper.
+// Pepper is a secret, kept outside the store, that key hashes depend on. ID is written in front
+// of each hash, so that peppers can be rotated. The zero value means no pepper.
 type Pepper struct {
 	ID     string
 	Secret string
@@ -93,7 +90,7 @@ func Hash(p Pepper, text string) string { return string(AppendHash(nil, p, text)
 // AppendHash appends what Hash returns to dst.
 func AppendHash(dst []byte, p Pepper, text string) []byte {
 	if p.ID == "" {
-		var buf [64]byte // enough for a key, so that it is no piece of memory of its own
+		var buf [64]byte // large enough for a key, so that it is not allocated on the heap
 		sum := sha256.Sum256(append(buf[:0], text...))
 		return hex.AppendEncode(append(dst, "sha256:"...), sum[:])
 	}
@@ -102,8 +99,8 @@ func AppendHash(dst []byte, p Pepper, text string) []byte {
 	return hex.AppendEncode(append(append(dst, p.ID...), ':'), mac.Sum(nil))
 }
 
-// EqualAny reports whether a stored hash is one of those given, in a time that
-// depends on their number only.
+// EqualAny reports whether a stored hash is one of those given, in a time that depends only on
+// their number.
 func EqualAny(hashes []string, stored string) bool {
 	found := false
 	for _, h := range hashes {
@@ -114,9 +111,8 @@ func EqualAny(hashes []string, stored string) bool {
 	return found
 }
 
-// Last4 returns the last four characters of a key, which may be shown and
-// logged to tell keys apart. They belong to the checksum, and of a text too
-// short to be a key it returns nothing.
+// Last4 returns the last four characters of a key, which may be shown and logged to tell keys
+// apart. They belong to the checksum. For a text too short to be a key it returns "".
 func Last4(text string) string {
 	if len(text) < randomLen {
 		return ""
@@ -126,13 +122,13 @@ func Last4(text string) string {
 
 func (c Class) known() bool { return c == Live || c == Admin || c == Test }
 
-// random returns n characters of the alphabet, each equally likely: bytes of
-// 248 and above are thrown away, because 248 = 4 x 62.
+// random returns n characters of the alphabet, each equally likely: it discards bytes of 248
+// and above, because 248 = 4 x 62.
 func random(n int) string {
 	out := make([]byte, 0, n)
 	var buf [64]byte
 	for {
-		_, _ = rand.Read(buf[:]) // never fails: it ends the program instead
+		_, _ = rand.Read(buf[:]) // never fails: it would end the program
 		for _, b := range buf {
 			if b >= 248 {
 				continue
@@ -145,7 +141,7 @@ func random(n int) string {
 	}
 }
 
-// checksum is the CRC-32 of the text before it, class included, in base62.
+// checksum returns the CRC-32 of the preceding text, class included, in base62.
 func checksum(body string) (out [checksumLen]byte) {
 	sum := crc32.ChecksumIEEE([]byte(body))
 	for i := checksumLen - 1; i >= 0; i-- {

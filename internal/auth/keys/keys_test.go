@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A key as written into config files and scanners' rules: its form is frozen.
+// A key as used in config files and scanner rules: its format is frozen.
 const known = "lg_live_0123456789ABCDEFGHIJKLMNOPQRST1MiZzg"
 
 func TestNewPassesCheck(t *testing.T) {
@@ -63,8 +63,8 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// Every single wrong character and every swap of neighbours is caught: CRC-32
-// finds all errors within 32 bits in a row.
+// Every single wrong character and every swap of neighbors is detected: CRC-32 finds all errors
+// within 32 consecutive bits.
 func TestChecksumCatchesTypos(t *testing.T) {
 	for i := len("lg_live_"); i < len(known); i++ {
 		for _, c := range alphabet {

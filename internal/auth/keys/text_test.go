@@ -8,8 +8,8 @@ import (
 	"github.com/llmguard/llmguard/internal/auth/keys"
 )
 
-// A key is one word for people and tools: a double click selects it, and no
-// shell, URL or header changes it.
+// A key is one word for people and tools: a double click selects it, and no shell, URL or
+// header changes it.
 func TestFormOfAKey(t *testing.T) {
 	for class, prefix := range map[keys.Class]string{
 		keys.Live: "lg_live_", keys.Test: "lg_test_",
@@ -28,8 +28,7 @@ func TestFormOfAKey(t *testing.T) {
 	}
 }
 
-// What is wrong with a key is said without repeating it: the text may be a key
-// with a typo, or a password.
+// An error does not repeat the key, because the text may be a key with a typo, or a password.
 func TestErrorsDoNotRepeatTheKey(t *testing.T) {
 	good := keys.New(keys.Live)
 	for _, text := range []string{
@@ -47,7 +46,7 @@ func TestErrorsDoNotRepeatTheKey(t *testing.T) {
 	}
 }
 
-// A key is for one class: the prefix cannot be exchanged.
+// A key is valid for one class: the prefix cannot be exchanged.
 func TestClassCannotBeExchanged(t *testing.T) {
 	for _, from := range []keys.Class{keys.Live, keys.Test, keys.Admin} {
 		for _, to := range []keys.Class{keys.Live, keys.Test, keys.Admin} {

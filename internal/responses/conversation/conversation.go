@@ -1,10 +1,10 @@
-// Package conversation keeps responses that no provider keeps: what was asked
-// and what was answered, so that a later request can go on from there and the
-// response can be retrieved. It is told whose they are; it does not ask.
+// Package conversation stores responses that no provider stores, with their requests, so that a
+// later request can continue the conversation and the response can be retrieved. The caller
+// passes the owner; the package does not check it.
 //
-// A response is kept under its own key with the ids of those before it, so that
-// a conversation of any length is read in two round trips, and a response that
-// is deleted is gone from every conversation.
+// A response is stored under its own key with the ids of the responses before it. So a
+// conversation of any length is read in two round trips, and a deleted response disappears from
+// every conversation.
 package conversation
 
 import (
@@ -22,50 +22,49 @@ import (
 	"github.com/llmguard/llmguard/internal/storage/seal"
 )
 
-// ErrNotFound is returned for a response, or one before it, that is not kept.
+// ErrNotFound is returned if a response, or one before it, is not stored.
 var ErrNotFound = errors.New("conversation: no such response")
 
-// ErrTooLarge is returned for a response that is larger than is kept, and for a
-// conversation that has become too long to go on.
+// ErrTooLarge is returned for a response that is too large to store, and for a conversation
+// that is too long to continue.
 var ErrTooLarge = errors.New("conversation: too large to be kept")
 
-// Turn is one response and what it was made from.
+// Turn is one response with its input.
 type Turn struct {
-	// Before are the ids of the responses that it goes on from, oldest first.
+	// Before are the ids of the responses before it, oldest first.
 	Before []string `json:"before,omitempty"`
-	// Earlier is how many bytes those have together.
+	// Earlier is the total size of those, in bytes.
 	Earlier int `json:"earlier,omitempty"`
-	// Input is a JSON array of items, Response the whole response.
+	// Input is a JSON array of items, Response the complete response.
 	Input    json.RawMessage `json:"input"`
 	Response json.RawMessage `json:"response"`
 }
 
-// Options are the bounds of what is kept.
+// Options configure a Store.
 type Options struct {
-	// TTL is how long a response is kept; 0 is 7 days.
+	// TTL is how long a response is stored; 0 means 7 days.
 	TTL time.Duration
-	// MaxSize is the largest turn that is kept, in bytes; 0 is 1 MB. A whole
-	// conversation may have 32 times as much, and MaxTurns turns.
+	// MaxSize is the maximum size of a turn in bytes; 0 means 1 MB. A whole conversation may be
+	// 32 times as large and have MaxTurns turns.
 	MaxSize int
-	// Seal encrypts what is kept; nil leaves it as it is.
+	// Seal encrypts what is stored; nil stores it unencrypted.
 	Seal *seal.Ring
-	// Memory admits what is kept into Redis; nil: one with default bounds. It stays as
-	// New got it.
+	// Memory limits the memory in Redis; nil means default limits. Configure does not change
+	// it.
 	Memory *capacity.Memory
 }
 
-// MaxTurns is how many responses a conversation may have.
+// MaxTurns is the maximum number of responses in a conversation.
 const MaxTurns = 1000
 
-// Store keeps responses in Redis, in the slot of their org. It is safe for
-// concurrent use.
+// Store stores responses in Redis, in the slot of their org. It is safe for concurrent use.
 type Store struct {
 	rdb    redis.UniversalClient
 	memory *capacity.Memory
 	opts   atomic.Pointer[Options]
 }
 
-// New returns a Store over rdb.
+// New returns a Store that uses rdb.
 func New(rdb redis.UniversalClient, o Options) *Store {
 	s := &Store{rdb: rdb, memory: o.Memory}
 	if s.memory == nil {
@@ -75,7 +74,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	return s
 }
 
-// Configure sets other options, for all calls that begin from now on.
+// Configure changes the options for all calls that start from now on.
 func (s *Store) Configure(o Options) {
 	if o.TTL <= 0 {
 		o.TTL = 7 * 24 * time.Hour
@@ -88,11 +87,11 @@ func (s *Store) Configure(o Options) {
 
 func key(org, id string) string { return "lg:{" + org + "}:response:" + id }
 
-// turnBytes is about what Redis needs for a turn beside its text.
+// turnBytes is approximately what Redis needs for a turn in addition to its text.
 const turnBytes = 256
 
-// Put keeps a response. What is kept under its id already is replaced. The error may be
-// one for which capacity.IsFull is true.
+// Put stores a response and replaces one with the same id. capacity.IsFull may be true for the
+// error.
 func (s *Store) Put(ctx context.Context, org, id string, t Turn) error {
 	o := s.opts.Load()
 	if t.Size() > o.MaxSize {
@@ -100,7 +99,7 @@ func (s *Store) Put(ctx context.Context, org, id string, t Turn) error {
 	}
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
-	enc.SetEscapeHTML(false) // it would change what is in the texts
+	enc.SetEscapeHTML(false) // escaping would change the texts
 	if err := enc.Encode(t); err != nil {
 		return fmt.Errorf("conversation: %w", err)
 	}
@@ -110,12 +109,12 @@ func (s *Store) Put(ctx context.Context, org, id string, t Turn) error {
 		return fmt.Errorf("conversation: keep: %w", err)
 	}
 	if err := s.rdb.Set(ctx, k, o.Seal.Seal(text.Bytes(), org, k), o.TTL).Err(); err != nil {
-		if capacity.IsFull(err) { // nothing of it comes late
+		if capacity.IsFull(err) { // certainly not written
 			_ = s.memory.Release(ctx, k)
 		}
 		return fmt.Errorf("conversation: keep: %w", err)
 	}
-	_ = s.memory.Settle(ctx, capacity.Settled{ID: k, Written: bytes.Written, Life: o.TTL}) // it counts all the same
+	_ = s.memory.Settle(ctx, capacity.Settled{ID: k, Written: bytes.Written, Life: o.TTL}) // still reserved if this fails
 	return nil
 }
 
@@ -141,10 +140,10 @@ func (s *Store) Load(ctx context.Context, org, id string) ([]Turn, error) {
 	return append(turns, last), err
 }
 
-// maxTurnsOfSize bounds a conversation by the size of its turns.
+// maxTurnsOfSize limits a conversation to this many times the maximum turn size.
 const maxTurnsOfSize = 32
 
-// Size is how many bytes a turn has.
+// Size returns the size of a turn in bytes.
 func (t Turn) Size() int { return len(t.Input) + len(t.Response) }
 
 func (s *Store) read(ctx context.Context, org string, ids []string) ([]Turn, error) {
@@ -173,11 +172,11 @@ func (s *Store) read(ctx context.Context, org string, ids []string) ([]Turn, err
 	return turns, nil
 }
 
-// Drop forgets a response. One that is not kept is no error.
+// Drop deletes a response. Deleting an unknown one is not an error.
 func (s *Store) Drop(ctx context.Context, org, id string) error {
 	if err := s.rdb.Unlink(ctx, key(org, id)).Err(); err != nil {
 		return fmt.Errorf("conversation: forget: %w", err)
 	}
-	_ = s.memory.Release(ctx, key(org, id)) // else it expires
+	_ = s.memory.Release(ctx, key(org, id)) // otherwise it expires
 	return nil
 }

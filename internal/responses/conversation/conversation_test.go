@@ -65,7 +65,7 @@ func TestStore(t *testing.T) {
 	}
 	_, err = s.Load(ctx, "acme", "f")
 	f("one of too many turns", ErrTooLarge, err)
-	for range 2 { // again: nothing changes
+	for range 2 { // repeating it changes nothing
 		f("forgetting", nil, s.Drop(ctx, "acme", "a"))
 	}
 	_, err = s.Load(ctx, "acme", "c")
@@ -73,7 +73,7 @@ func TestStore(t *testing.T) {
 	if _, err := s.Get(ctx, "acme", "c"); err != nil {
 		t.Error(err)
 	}
-	// What was kept elsewhere does not open here.
+	// What was stored elsewhere cannot be opened here.
 	rdb.Set(ctx, key("acme", "moved"), rdb.Get(ctx, key("acme", "c")).Val(), 0)
 	_, err = s.Get(ctx, "acme", "moved")
 	f("a moved one", seal.ErrBroken, err)

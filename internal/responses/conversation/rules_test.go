@@ -34,7 +34,7 @@ func ringOf(t *testing.T, secrets ...string) *seal.Ring {
 	return ring
 }
 
-// TestRules shares one Redis; each part has an org of its own.
+// TestRules shares one Redis; each part has its own org.
 func TestRules(t *testing.T) {
 	rdb := redistest.Start(t).Client()
 	t.Run("bounds", func(t *testing.T) { testBounds(t, rdb) })
@@ -46,7 +46,7 @@ func TestRules(t *testing.T) {
 	t.Run("unavailable", testUnavailable)
 }
 
-// A turn may be as large as the bound, input and response together.
+// A turn may be as large as the limit, input and response together.
 func testBounds(t *testing.T, rdb redis.UniversalClient) {
 	for _, c := range []struct {
 		most, size int
@@ -80,7 +80,7 @@ func testBounds(t *testing.T, rdb redis.UniversalClient) {
 	}
 }
 
-// A conversation is read oldest first, and has fewer than 1,000 turns before one.
+// A conversation is read oldest first, and may have fewer than 1,000 turns before the last.
 func testTurns(t *testing.T, rdb redis.UniversalClient) {
 	s := conversation.New(rdb, conversation.Options{})
 	var ids []string
@@ -111,7 +111,7 @@ func testTurns(t *testing.T, rdb redis.UniversalClient) {
 	}
 }
 
-// What is put under an id again takes the place of what was there.
+// Storing an id again replaces the previous turn.
 func testReplacing(t *testing.T, rdb redis.UniversalClient) {
 	s := conversation.New(rdb, conversation.Options{})
 	for _, size := range []int{10, 20} {
@@ -130,14 +130,14 @@ func testReplacing(t *testing.T, rdb redis.UniversalClient) {
 			t.Errorf("dropping what is not there: got %v", err)
 		}
 	}
-	err = s.Drop(t.Context(), "other", "a") // another org's id is not this one
+	err = s.Drop(t.Context(), "other", "a") // another org's id is a different one
 	_, errGet := s.Get(t.Context(), "replacing", "a")
 	if err != nil || errGet != nil {
 		t.Errorf("after another org dropped its own: got %v, %v, want it kept", err, errGet)
 	}
 }
 
-// Options change for the calls that begin after it, and not what is kept.
+// Options apply to calls that start after the change, not to what is stored.
 func testConfigure(t *testing.T, rdb redis.UniversalClient) {
 	s := conversation.New(rdb, conversation.Options{TTL: time.Hour, MaxSize: 100})
 	err := s.Put(t.Context(), "configure", "old", turnOf(100))
@@ -165,8 +165,8 @@ func testConfigure(t *testing.T, rdb redis.UniversalClient) {
 	}
 }
 
-// The first key seals and all open; without the key that sealed it, a response is
-// an error and not missing.
+// The first key encrypts and all decrypt. Without its key, a response yields an error other
+// than ErrNotFound.
 func testKeys(t *testing.T, rdb redis.UniversalClient) {
 	s := conversation.New(rdb, conversation.Options{Seal: ringOf(t, "one")})
 	err := s.Put(t.Context(), "keys", "a", turnOf(10))
@@ -186,7 +186,7 @@ func testKeys(t *testing.T, rdb redis.UniversalClient) {
 	}
 }
 
-// Text comes back byte by byte, also what JSON encoders like to escape.
+// Text is returned byte for byte, including characters that JSON encoders like to escape.
 func testBytes(t *testing.T, rdb redis.UniversalClient) {
 	s := conversation.New(rdb, conversation.Options{})
 	const text = `{"a":"<b> & \u00e9 ` + "\u2028" + ` 日本","n":1e-10}`
@@ -200,7 +200,7 @@ func testBytes(t *testing.T, rdb redis.UniversalClient) {
 	}
 }
 
-// A Redis that cannot be asked is an error of its own: nothing is called missing.
+// If Redis is unavailable, the error is not ErrNotFound.
 func testUnavailable(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{})
 	err := rdb.Close()

@@ -1,6 +1,6 @@
-// Package blob keeps files outside Redis: in a directory that all processes
-// share, or in an S3-compatible bucket, encrypted when it was given keys. It knows
-// names and bytes only; what a file is, and whose, is in package files.
+// Package blob stores files outside Redis: in a directory shared by all processes, or in an
+// S3-compatible bucket, encrypted if keys are configured. It handles only names and bytes;
+// package files knows what a file is and who owns it.
 package blob
 
 import (
@@ -22,42 +22,41 @@ import (
 var ErrNotFound = errors.New("blob: no such blob")
 
 // errExists is returned for an exclusive write to a name that is in use.
-var errExists = errors.New("blob: exists already")
+var errExists = errors.New("blob: already exists")
 
-// backend is a directory or a bucket. Names have been checked.
+// backend is a directory or a bucket. Its callers have validated the names.
 type backend interface {
-	// open reads up to length bytes from an offset on, all of them if length is
-	// negative. An offset at or past the end reads nothing.
+	// open reads up to length bytes from an offset, or the rest if length is negative. At or
+	// past the end it reads nothing.
 	open(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error)
-	// create begins a blob; an exclusive one may not exist at its commit.
+	// create starts a blob; with exclusive, commit fails if the blob exists.
 	create(ctx context.Context, name string, exclusive bool) (upload, error)
-	// remove deletes a blob; one that does not exist is no error.
+	// remove deletes a blob; a missing blob is not an error.
 	remove(ctx context.Context, name string) error
-	// each calls fn for every blob whose name begins with prefix.
+	// each calls fn for every blob whose name starts with prefix.
 	each(ctx context.Context, prefix string, fn func(name string, at time.Time) error) error
 	close()
 }
 
-// upload is a blob that is being written. It ends with one call of commit or
-// abort; a commit that fails leaves nothing.
+// upload is a blob being written. It ends with one call of commit or abort; a failed commit
+// leaves nothing behind.
 type upload interface {
 	io.Writer
 	commit() error
 	abort()
 }
 
-// Store is a place for blobs. It is safe for concurrent use. Names are of
-// [a-z0-9_-], with slashes between.
+// Store stores blobs. It is safe for concurrent use. Names consist of [a-z0-9_-], separated by
+// slashes.
 type Store struct {
 	at    backend
 	where string
 	ring  atomic.Pointer[seal.Ring]
-	known atomic.Pointer[string] // the identity
+	known atomic.Pointer[string] // last identity read
 }
 
-// Open opens the store in a directory, which is made with mode 0700 if it is
-// missing, or at a URL s3://bucket?region=...&endpoint=... It connects to
-// nothing yet.
+// Open opens the store in a directory, which is created with mode 0700 if missing, or at a URL
+// s3://bucket?region=...&endpoint=... It does not connect yet.
 func Open(_ context.Context, where string) (*Store, error) {
 	if strings.Contains(where, "://") {
 		at, err := openBucket(where)
@@ -74,22 +73,22 @@ func Open(_ context.Context, where string) (*Store, error) {
 	return &Store{at: at, where: where}, nil
 }
 
-// Seal has blobs sealed from now on, each bound to its name, so that moved or
-// changed it cannot be read. Blobs that are not sealed stay readable. A nil ring
-// ends it; sealed blobs are then errors that wrap seal.ErrNoKey. It may be called
-// at any time.
+// Seal sets the keys that encrypt blobs written from now on. Each blob is bound to its name, so
+// a blob that was moved or modified cannot be read. Unencrypted blobs stay readable. With a nil
+// ring new blobs are not encrypted, and reading encrypted ones returns errors that wrap
+// seal.ErrNoKey. It may be called at any time.
 func (s *Store) Seal(ring *seal.Ring) { s.ring.Store(ring) }
 
-// String is the directory, or the URL without its query.
+// String returns the directory, or the URL without its query.
 func (s *Store) String() string { return s.where }
 
-// Close ends the store; readers and writers must have been closed.
+// Close closes the store; readers and writers must have been closed.
 func (s *Store) Close() error {
 	s.at.close()
 	return nil
 }
 
-// Remove deletes a blob; one that does not exist is no error.
+// Remove deletes a blob; a missing blob is not an error.
 func (s *Store) Remove(ctx context.Context, name string) error {
 	err := checkName(name)
 	if err != nil {
@@ -101,8 +100,8 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// RemoveAll deletes all blobs whose names begin with prefix and that are at
-// least as old as age. It returns how many there were.
+// RemoveAll deletes all blobs whose names start with prefix and that are at least as old as
+// age. It returns their number.
 func (s *Store) RemoveAll(ctx context.Context, prefix string, age time.Duration) (int, error) {
 	before, n := time.Now().Add(-age), 0
 	err := s.Each(ctx, prefix, func(name string, at time.Time) error {
@@ -115,18 +114,17 @@ func (s *Store) RemoveAll(ctx context.Context, prefix string, age time.Duration)
 	return n, err
 }
 
-// Each calls fn for every blob whose name begins with prefix, with the time it
-// was written, until fn returns an error, which it returns. Fn may remove it.
+// Each calls fn for every blob whose name starts with prefix, with the time it was written,
+// until fn returns an error, which Each returns. fn may remove the blob.
 func (s *Store) Each(ctx context.Context, prefix string, fn func(name string, at time.Time) error) error {
 	return s.at.each(ctx, prefix, fn)
 }
 
-// identityName is the blob that tells one store from another.
+// identityName is the blob that contains the identity of a store.
 const identityName = "llmguard-store"
 
-// Identity returns the random name that the store was given when it was first
-// used, and thereby tries to write and to read it. Two processes that see the
-// same identity share the store.
+// Identity returns the random identity that the store was given when first used. This also
+// tests writing and reading. Two processes that see the same identity share the store.
 func (s *Store) Identity(ctx context.Context) (string, error) {
 	for range 3 {
 		id, err := s.readAll(ctx, identityName)
@@ -142,12 +140,12 @@ func (s *Store) Identity(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("blob: write %s: %w", s.where, err)
 		}
 	}
-	return "", fmt.Errorf("blob: %s does not keep what is written", s.where)
+	return "", fmt.Errorf("blob: %s does not return what was written", s.where)
 }
 
-// Mounted reports whether a directory still has the identity that Identity
-// returned last: one that is not mounted has nothing in it, or another one. It is
-// true for a bucket, and before Identity.
+// Mounted reports whether a directory still has the identity that Identity last returned. An
+// unmounted directory is empty or has another one. For a bucket, and before Identity was
+// called, it returns true.
 func (s *Store) Mounted() bool {
 	dir, ok := s.at.(*directory)
 	known := s.known.Load()
@@ -158,7 +156,7 @@ func (s *Store) Mounted() bool {
 	return err == nil && string(id) == *known
 }
 
-// tryWriting writes a blob and removes it again.
+// tryWriting writes a blob and removes it.
 func (s *Store) tryWriting(ctx context.Context) error {
 	name := "probe/" + strings.ToLower(rand.Text())
 	if err := s.writeAll(ctx, name, name, false); err != nil {
@@ -167,7 +165,7 @@ func (s *Store) tryWriting(ctx context.Context) error {
 	return s.Remove(ctx, name)
 }
 
-// readAll reads a small blob that is not sealed.
+// readAll reads a small unencrypted blob.
 func (s *Store) readAll(ctx context.Context, name string) (string, error) {
 	r, err := s.at.open(ctx, name, 0, -1)
 	if err != nil {
@@ -178,7 +176,7 @@ func (s *Store) readAll(ctx context.Context, name string) (string, error) {
 	return string(text), err
 }
 
-// writeAll writes a small blob that is not sealed.
+// writeAll writes a small unencrypted blob.
 func (s *Store) writeAll(ctx context.Context, name, text string, exclusive bool) error {
 	w, err := s.at.create(ctx, name, exclusive)
 	if err != nil {
@@ -191,8 +189,8 @@ func (s *Store) writeAll(ctx context.Context, name, text string, exclusive bool)
 	return w.commit()
 }
 
-// checkName refuses a name that would lead out of the store, or that a directory
-// could not keep as it is.
+// checkName rejects names that would escape the store, or that a directory could not store
+// unchanged.
 func checkName(name string) error {
 	if name == "." || !fs.ValidPath(name) {
 		return fmt.Errorf("blob: %q is not a blob's name", name)

@@ -38,8 +38,8 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
-// TestDirectoryOnDisk: a blob is the file of its name, as in every release, and
-// neither a commit nor an abort leaves another file.
+// TestDirectoryOnDisk: a blob is a file of the same name, as in all releases, and neither a
+// commit nor an abort leaves other files.
 func TestDirectoryOnDisk(t *testing.T) {
 	dir := t.TempDir()
 	s := blobtest.Open(t, dir)
@@ -81,7 +81,7 @@ func files(t *testing.T, dir string) []string {
 	return all
 }
 
-// TestCancel: cancelling the context of a write is an abort.
+// TestCancel: cancelling the context of a write aborts it.
 func TestCancel(t *testing.T) {
 	dir := t.TempDir()
 	s := blobtest.Open(t, dir)
@@ -99,8 +99,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestIdentityRace: processes that use a new directory at once agree on its
-// identity.
+// TestIdentityRace: processes that first use a directory concurrently agree on its identity.
 func TestIdentityRace(t *testing.T) {
 	dir := t.TempDir()
 	ids := make([]string, 16)
@@ -122,8 +121,8 @@ func TestIdentityRace(t *testing.T) {
 	}
 }
 
-// TestSealed: a store with keys does all that one without does, shows nothing to
-// who reads its files, and reads what was there before.
+// TestSealed: a store with keys works like one without, its files reveal nothing, and older
+// unencrypted blobs stay readable.
 func TestSealed(t *testing.T) {
 	dir := t.TempDir()
 	s := blobtest.Open(t, dir)
@@ -151,8 +150,8 @@ func TestSealed(t *testing.T) {
 	}
 }
 
-// TestSealBroken: a sealed blob that was cut or exchanged is not read, nor one
-// whose key is missing.
+// TestSealBroken: an encrypted blob that was truncated or swapped cannot be read, nor one whose
+// key is missing.
 func TestSealBroken(t *testing.T) {
 	dir := t.TempDir()
 	s := blobtest.Open(t, dir)
@@ -191,7 +190,7 @@ func TestSealBroken(t *testing.T) {
 	}
 }
 
-// readError returns the error of reading a blob to its end.
+// readError reads a blob to its end and returns the error.
 func readError(t *testing.T, s *blob.Store, name string, from int64) error {
 	t.Helper()
 	r, err := s.Open(t.Context(), name, from)
@@ -203,11 +202,11 @@ func readError(t *testing.T, s *blob.Store, name string, from int64) error {
 	return err
 }
 
-// TestUnwritable: a store that takes nothing is noticed at once.
+// TestUnwritable: a store that cannot be written to is detected immediately.
 func TestUnwritable(t *testing.T) {
 	dir := t.TempDir()
 	s := blobtest.Open(t, dir)
-	if err := os.WriteFile(filepath.Join(dir, "probe"), nil, 0o600); err != nil { // where a directory has to be
+	if err := os.WriteFile(filepath.Join(dir, "probe"), nil, 0o600); err != nil { // a file where a directory must be
 		t.Fatal(err)
 	}
 	if id, err := s.Identity(t.Context()); err == nil {
@@ -215,8 +214,7 @@ func TestUnwritable(t *testing.T) {
 	}
 }
 
-// TestRemoveDirectory: what is removed leaves no directory of its own, also
-// while others write beside it.
+// TestRemoveDirectory: removing blobs leaves no empty directories, even with concurrent writes.
 func TestRemoveDirectory(t *testing.T) {
 	dir := t.TempDir()
 	s := blobtest.Open(t, dir)
@@ -245,7 +243,7 @@ func TestRemoveDirectory(t *testing.T) {
 	}
 }
 
-// TestMounted: a directory that lies under a mount is not what was mounted.
+// TestMounted: the directory below a mount point is not the mounted one.
 func TestMounted(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	s := blobtest.Open(t, dir)

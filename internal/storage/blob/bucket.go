@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// bucket keeps blobs as objects of an S3-compatible bucket.
+// bucket stores blobs as objects of an S3-compatible bucket.
 type bucket struct {
 	s3         *s3Client
-	encryption http.Header // with every object that is written
+	encryption http.Header // sent with every written object
 }
 
 func (b *bucket) close() { b.s3.http.CloseIdleConnections() }
@@ -34,7 +34,7 @@ func (b *bucket) open(ctx context.Context, name string, offset, length int64) (i
 	var refused *s3Error
 	switch {
 	case errors.As(err, &refused) && refused.Status == http.StatusRequestedRangeNotSatisfiable:
-		return http.NoBody, nil // the offset is at the end, or past it
+		return http.NoBody, nil // the offset is at or past the end
 	case errors.As(err, &refused) && refused.Code == "NoSuchKey":
 		return nil, ErrNotFound
 	case err != nil:
@@ -93,7 +93,7 @@ func (b *bucket) each(ctx context.Context, prefix string, fn func(name string, a
 		}
 		next := page.NextContinuationToken
 		if next == "" || next == query.Get("continuation-token") {
-			return errors.New("blob: list: the bucket does not say where the next page begins")
+			return errors.New("blob: list: the bucket returned no token for the next page")
 		}
 		query.Set("continuation-token", next)
 	}

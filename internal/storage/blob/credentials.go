@@ -16,12 +16,12 @@ import (
 // errNoCredentials is returned when no source has credentials.
 var errNoCredentials = errors.New("no AWS credentials")
 
-// credentialTime bounds a request for credentials.
+// credentialTime limits a request for credentials.
 const credentialTime = 5 * time.Second
 
-// newCredentials returns the credentials of AWS's own tools: of the environment,
-// of a web identity, of a profile in the shared files, and of the role of the
-// container or the machine. A profile that the URL names is the only source.
+// newCredentials looks for credentials like AWS's own tools: in the environment, from a web
+// identity, in a profile of the shared files, and from the role of the container or the
+// machine. If the URL names a profile, that is the only source.
 func newCredentials(profile string) *credentials.Credentials {
 	file := &credentials.FileAWSCredentials{Profile: profile}
 	if profile != "" {
@@ -43,8 +43,7 @@ func newCredentials(profile string) *credentials.Credentials {
 	return credentials.New(&sources{all: all})
 }
 
-// proxyUnlessLocal sends requests through the environment's proxy, except those
-// to the machine's own metadata service.
+// proxyUnlessLocal uses the environment's proxy, except for the machine's own metadata service.
 func proxyUnlessLocal(r *http.Request) (*url.URL, error) {
 	if net.ParseIP(r.URL.Hostname()).IsLinkLocalUnicast() {
 		return nil, nil
@@ -52,15 +51,14 @@ func proxyUnlessLocal(r *http.Request) (*url.URL, error) {
 	return http.ProxyFromEnvironment(r)
 }
 
-// sources takes the first credentials that there are. Unlike minio's own chain it
-// says why there are none, where that would send requests without a signature.
+// sources uses the first source that has credentials. If none has, it returns the reason, where
+// minio's own chain would send unsigned requests.
 type sources struct {
 	all  []credentials.Provider
 	used credentials.Provider
 }
 
-// RetrieveWithCredContext returns the credentials of the first source that has
-// some.
+// RetrieveWithCredContext returns the credentials of the first source that has some.
 func (s *sources) RetrieveWithCredContext(cc *credentials.CredContext) (credentials.Value, error) {
 	failed := errNoCredentials
 	for _, source := range s.all {
@@ -87,5 +85,5 @@ func hideLine(err error) error {
 // Retrieve is RetrieveWithCredContext without a context.
 func (s *sources) Retrieve() (credentials.Value, error) { return s.RetrieveWithCredContext(nil) }
 
-// IsExpired reports whether the credentials have to be fetched anew.
+// IsExpired reports whether the credentials must be fetched again.
 func (s *sources) IsExpired() bool { return s.used == nil || s.used.IsExpired() }

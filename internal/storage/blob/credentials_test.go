@@ -38,8 +38,8 @@ func fetch(t *testing.T, c *credentials.Credentials) (credentials.Value, error) 
 	return c.GetWithContext(&credentials.CredContext{Client: http.DefaultClient, Context: t.Context()})
 }
 
-// TestCredentials: the environment goes before the shared file, and a profile of
-// the URL before both.
+// TestCredentials: the environment takes precedence over the shared file, and a profile in the
+// URL over both.
 func TestCredentials(t *testing.T) {
 	env := map[string]string{"AWS_ACCESS_KEY_ID": "ENVKEY", "AWS_SECRET_ACCESS_KEY": "s"}
 	for _, c := range []struct {
@@ -66,8 +66,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestCredentialsOfContainer: a container's role has credentials that are fetched
-// anew when they end.
+// TestCredentialsOfContainer: the credentials of a container's role are fetched again when they
+// expire.
 func TestCredentialsOfContainer(t *testing.T) {
 	clearAWS(t)
 	n := 0
@@ -78,7 +78,7 @@ func TestCredentialsOfContainer(t *testing.T) {
 		}
 		n++
 		fmt.Fprintf(w, `{"AccessKeyId":"KEY%d","SecretAccessKey":"s","Token":"t","Expiration":%q}`,
-			n, time.Now().Add(time.Duration(2*n-3)*time.Hour).UTC().Format(time.RFC3339)) // the first has ended
+			n, time.Now().Add(time.Duration(2*n-3)*time.Hour).UTC().Format(time.RFC3339)) // the first ones have expired
 	}))
 	t.Cleanup(srv.Close)
 	token := filepath.Join(t.TempDir(), "token")
@@ -96,8 +96,8 @@ func TestCredentialsOfContainer(t *testing.T) {
 	}
 }
 
-// TestNoCredentials: without credentials no request is sent, the error says why,
-// and shows no line of a file.
+// TestNoCredentials: without credentials no request is sent, and the error says why without
+// quoting a file.
 func TestNoCredentials(t *testing.T) {
 	requests := 0
 	s := fakeS3(t, func(http.ResponseWriter, *http.Request) { requests++ })

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// directory keeps blobs as files: a blob's name is its path.
+// directory stores blobs as files, whose paths are the blobs' names.
 type directory struct{ root string }
 
 func openDirectory(where string) (*directory, error) {
@@ -30,7 +30,7 @@ func openDirectory(where string) (*directory, error) {
 
 func (d *directory) close() {}
 
-// path is the file of a blob.
+// path returns the file of a blob.
 func (d *directory) path(name string) string { return filepath.Join(d.root, filepath.FromSlash(name)) }
 
 func (d *directory) open(_ context.Context, name string, offset, length int64) (io.ReadCloser, error) {
@@ -58,8 +58,7 @@ func (d *directory) open(_ context.Context, name string, offset, length int64) (
 	return opened{io.LimitReader(f, length), f}, nil
 }
 
-// createTries bounds how often a create makes a directory that a remove beside it
-// takes again.
+// createTries limits how often create makes a directory that a concurrent remove deletes again.
 const createTries = 10
 
 func (d *directory) create(ctx context.Context, name string, exclusive bool) (upload, error) {
@@ -75,8 +74,8 @@ func (d *directory) create(ctx context.Context, name string, exclusive bool) (up
 	}
 }
 
-// createBeside creates a temporary file next to path: a rename into place has to
-// stay on one file system.
+// createBeside creates a temporary file next to path, because a rename must stay on one file
+// system.
 func createBeside(path string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
@@ -101,7 +100,7 @@ func (d *directory) each(ctx context.Context, prefix string, fn func(name string
 	root := d.path(prefix[:strings.LastIndex(prefix, "/")+1])
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // removed meanwhile
+			return nil // removed concurrently
 		}
 		if err == nil {
 			err = ctx.Err()
@@ -131,7 +130,7 @@ func (d *directory) each(ctx context.Context, prefix string, fn func(name string
 	})
 }
 
-// fileUpload writes a temporary file, which a commit renames.
+// fileUpload writes a temporary file that commit renames.
 type fileUpload struct {
 	*os.File
 	ctx        context.Context
@@ -167,8 +166,8 @@ func (u *fileUpload) rename() error {
 	if err == nil {
 		return os.Remove(u.Name())
 	}
-	// Some network file systems have no hard links: then there is a moment between
-	// the look and the rename.
+	// Some network file systems have no hard links. There, another process could create the
+	// file between the check and the rename.
 	_, missing := os.Lstat(u.path)
 	if errors.Is(err, fs.ErrExist) || missing == nil {
 		return errExists
@@ -176,8 +175,8 @@ func (u *fileUpload) rename() error {
 	return os.Rename(u.Name(), u.path)
 }
 
-// syncParents makes the file's name outlive a power failure. The directories
-// above may be as new.
+// syncParents makes the file's name survive a power failure. The parent directories may be new,
+// too.
 func (u *fileUpload) syncParents() error {
 	for at := filepath.Dir(u.path); ; at = filepath.Dir(at) {
 		err := syncDirectory(at)
@@ -201,8 +200,8 @@ func syncDirectory(path string) error {
 	return synced(dir.Sync())
 }
 
-// synced is the error of a sync. Some network file systems refuse one; their
-// servers see to it.
+// synced filters the error of a sync. Some network file systems do not support it; their
+// servers take care of it.
 func synced(err error) error {
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
 		return nil

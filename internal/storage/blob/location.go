@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// location is what the URL of a bucket says.
+// location is the parsed URL of a bucket.
 type location struct {
 	bucket    string
 	region    string
@@ -24,8 +24,8 @@ type location struct {
 	header    http.Header // how objects are encrypted
 }
 
-// parseLocation reads s3://bucket?region=...; what it leaves out is as AWS's
-// variables of the environment say.
+// parseLocation parses s3://bucket?region=...; AWS environment variables provide what is
+// missing.
 func parseLocation(where string) (location, error) {
 	l := location{header: http.Header{}}
 	u, err := url.Parse(where)
@@ -54,7 +54,7 @@ func parseLocation(where string) (location, error) {
 	return l, nil
 }
 
-// set takes one parameter of the URL.
+// set sets one parameter of the URL.
 func (l *location) set(name, value string) error {
 	var err error
 	switch name {
@@ -73,8 +73,8 @@ func (l *location) set(name, value string) error {
 	case "kmskeyid":
 		l.header.Set("X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id", value)
 	default:
-		return fmt.Errorf("unknown parameter %q of the bucket's URL; there are "+
-			"region, endpoint, s3ForcePathStyle, profile, anonymous, ssetype and kmskeyid", name)
+		return fmt.Errorf("unknown parameter %q of the bucket's URL; known: region, endpoint, s3ForcePathStyle, profile, "+
+			"anonymous, ssetype and kmskeyid", name)
 	}
 	if err != nil {
 		return fmt.Errorf("parameter %s of the bucket's URL: expected true or false, got %q", name, value)
@@ -82,7 +82,7 @@ func (l *location) set(name, value string) error {
 	return nil
 }
 
-// url is where the bucket's objects are.
+// url returns the address of the bucket's objects.
 func (l *location) url() (*url.URL, error) {
 	endpoint := cmp.Or(l.endpoint, awsEndpoint(l.region))
 	u, err := url.Parse(endpoint)
@@ -90,7 +90,7 @@ func (l *location) url() (*url.URL, error) {
 		return nil, errors.New("the bucket's endpoint: expected a URL such as https://minio:9000")
 	}
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return nil, errors.New("the bucket's endpoint is more than scheme, host and path")
+		return nil, errors.New("the bucket's endpoint may have only scheme, host and path")
 	}
 	u.Path = strings.TrimSuffix(u.Path, "/")
 	if l.pathStyle || !l.hasHost(u) {
@@ -101,8 +101,8 @@ func (l *location) url() (*url.URL, error) {
 	return u, nil
 }
 
-// hasHost reports whether the bucket can have a host of its own below the
-// endpoint's: not below an address, and not where a certificate would not match.
+// hasHost reports whether the bucket can have its own host name below the endpoint's: not if
+// that is an IP address, and not if a certificate would not match.
 func (l *location) hasHost(endpoint *url.URL) bool {
 	if net.ParseIP(endpoint.Hostname()) != nil {
 		return false
@@ -143,8 +143,8 @@ func openBucket(where string) (*bucket, error) {
 	return &bucket{s3: client, encryption: l.header}, nil
 }
 
-// newHTTPClient returns a client that follows no redirects: a signature is for
-// one host.
+// newHTTPClient returns a client that follows no redirects, because a signature is valid for
+// one host only.
 func newHTTPClient() *http.Client {
 	transport := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -154,7 +154,7 @@ func newHTTPClient() *http.Client {
 		TLSHandshakeTimeout:   s3DialTime,
 		ResponseHeaderTimeout: s3HeaderTime,
 		DialContext:           (&net.Dialer{Timeout: s3DialTime}).DialContext,
-		DisableCompression:    true, // blobs are read as they are stored
+		DisableCompression:    true, // blobs are read as stored
 	}
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &http.Client{Transport: transport, CheckRedirect: stay}

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// clearAWS unsets the variables that a bucket's URL falls back to.
+// clearAWS unsets the environment variables that a bucket's URL falls back to.
 func clearAWS(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{
@@ -26,7 +26,7 @@ func clearAWS(t *testing.T) {
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
 }
 
-// TestLocation: where the objects of a bucket's URL are.
+// TestLocation: the address of the objects for a bucket's URL.
 func TestLocation(t *testing.T) {
 	for _, c := range []struct {
 		where string
@@ -60,8 +60,7 @@ func TestLocation(t *testing.T) {
 	}
 }
 
-// TestLocationRefused: a URL that does not say where the bucket is, or says more
-// than is known, is an error that names the fault.
+// TestLocationRefused: a URL with missing or unknown parts is an error that names the problem.
 func TestLocationRefused(t *testing.T) {
 	clearAWS(t)
 	for where, want := range map[string]string{
@@ -73,7 +72,7 @@ func TestLocationRefused(t *testing.T) {
 		"s3://b?region=r&awssdk=v1": `unknown parameter "awssdk"`,
 		"s3://b?region=r&s3ForcePathStyle=perhaps":   "expected true or false",
 		"s3://b?region=r&endpoint=minio:9000":        "https://minio:9000",
-		"s3://b?region=r&endpoint=https://u:pw@host": "more than scheme, host and path",
+		"s3://b?region=r&endpoint=https://u:pw@host": "may have only scheme, host and path",
 	} {
 		_, err := Open(t.Context(), where)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "pw@") {
@@ -82,8 +81,8 @@ func TestLocationRefused(t *testing.T) {
 	}
 }
 
-// TestSigned: requests are signed with their body unless TLS protects it, name
-// the session, and say how objects are encrypted.
+// TestSigned: requests are signed, including the body unless TLS protects it, name the session,
+// and specify the encryption of objects.
 func TestSigned(t *testing.T) {
 	clearAWS(t)
 	t.Setenv("AWS_ACCESS_KEY_ID", testKey)
@@ -127,7 +126,7 @@ func TestSigned(t *testing.T) {
 	}
 }
 
-// TestEncryption: objects are written as the URL says they are encrypted.
+// TestEncryption: objects are encrypted as the URL specifies.
 func TestEncryption(t *testing.T) {
 	clearAWS(t)
 	b, err := openBucket("s3://b?region=r&ssetype=aws:kms&kmskeyid=key")

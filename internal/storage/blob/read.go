@@ -9,8 +9,8 @@ import (
 	"github.com/llmguard/llmguard/internal/storage/seal"
 )
 
-// Open reads a blob from an offset on. Reading one that is sealed may give an
-// error that wraps seal.ErrBroken; what was read until then is genuine.
+// Open reads a blob from an offset. Reading an encrypted blob may fail with an error that wraps
+// seal.ErrBroken; what was read before that is genuine.
 func (s *Store) Open(ctx context.Context, name string, offset int64) (io.ReadCloser, error) {
 	err := checkName(name)
 	if err != nil {
@@ -18,7 +18,7 @@ func (s *Store) Open(ctx context.Context, name string, offset int64) (io.ReadClo
 	}
 	length := int64(-1)
 	if offset > 0 {
-		length = seal.MaxHead // the head only: a bucket would send all of it
+		length = seal.MaxHead // only the head: a bucket would send everything
 	}
 	r, err := s.at.open(ctx, name, 0, length)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Store) Open(ctx context.Context, name string, offset int64) (io.ReadClo
 	return body, nil
 }
 
-// opened reads from one and closes another.
+// opened reads from one and closes the other.
 type opened struct {
 	io.Reader
 	io.Closer

@@ -21,31 +21,30 @@ import (
 	"github.com/minio/minio-go/v7/pkg/signer"
 )
 
-// s3Client sends signed requests to one bucket, and sends those again that failed
-// for a reason that passes.
+// s3Client sends signed requests to one bucket, and retries temporary failures.
 type s3Client struct {
 	http     *http.Client
 	endpoint *url.URL // of the bucket
 	region   string
 	keys     *credentials.Credentials // nil: requests are not signed
 
-	tries int           // of one request
-	pause time.Duration // after the first try; it doubles
-	limit time.Duration // for a try whose answer is read at once
+	tries int           // per request
+	pause time.Duration // after the first try; doubles each time
+	limit time.Duration // for a try whose response is read completely
 }
 
-// The defaults of a client.
+// Defaults of a client.
 const (
 	s3Tries      = 4
 	s3Pause      = 100 * time.Millisecond
 	s3LongestGap = 5 * time.Second
 	s3Limit      = time.Minute
 	s3DialTime   = 10 * time.Second
-	s3HeaderTime = 30 * time.Second // until the answer begins
-	s3MaxAnswer  = 8 << 20          // of XML: a page of 1000 names is a tenth of it
+	s3HeaderTime = 30 * time.Second // until the response starts
+	s3MaxAnswer  = 8 << 20          // of XML; a page of 1000 names is a tenth of it
 )
 
-// s3Request is one request, which can be sent several times.
+// s3Request is a request that can be sent repeatedly.
 type s3Request struct {
 	method string
 	name   string // of the object; empty: the bucket itself
@@ -54,8 +53,7 @@ type s3Request struct {
 	body   []byte
 }
 
-// stream sends a request and returns an answer whose body the caller reads and
-// closes.
+// stream sends a request and returns a response whose body the caller must read and close.
 func (c *s3Client) stream(ctx context.Context, r s3Request) (*http.Response, error) {
 	var resp *http.Response
 	err := c.retry(ctx, func() error {
@@ -66,8 +64,8 @@ func (c *s3Client) stream(ctx context.Context, r s3Request) (*http.Response, err
 	return resp, err
 }
 
-// send sends a request, decodes the XML of the answer into answer unless that is
-// nil, and returns the answer's header.
+// send sends a request, decodes the XML of the response into answer unless that is nil, and
+// returns the header of the response.
 func (c *s3Client) send(ctx context.Context, r s3Request, answer any) (http.Header, error) {
 	var header http.Header
 	err := c.retry(ctx, func() error {
@@ -84,7 +82,7 @@ func (c *s3Client) send(ctx context.Context, r s3Request, answer any) (http.Head
 	return header, err
 }
 
-// retry calls try until it succeeds, fails for good, or has failed too often.
+// retry calls try until it succeeds, fails permanently, or has failed too often.
 func (c *s3Client) retry(ctx context.Context, try func() error) error {
 	pause := c.pause
 	for n := 1; ; n++ {
@@ -101,15 +99,15 @@ func (c *s3Client) retry(ctx context.Context, try func() error) error {
 	}
 }
 
-// passes reports whether a request may succeed that failed with err. Credentials
-// that have expired are fetched anew for it.
+// passes reports whether a request that failed with err may succeed if repeated. It makes
+// expired credentials be fetched again.
 func (c *s3Client) passes(err error) bool {
 	if errors.Is(err, errNoCredentials) {
 		return false
 	}
 	var refused *s3Error
 	if !errors.As(err, &refused) {
-		return true // the connection, or an answer that was cut
+		return true // a broken connection or truncated response
 	}
 	if refused.expired() && c.keys != nil {
 		c.keys.Expire()
@@ -118,7 +116,7 @@ func (c *s3Client) passes(err error) bool {
 	return refused.passes()
 }
 
-// try sends a request once. An answer that is not a success is an *s3Error.
+// try sends a request once. A response other than success is an *s3Error.
 func (c *s3Client) try(ctx context.Context, r s3Request) (*http.Response, error) {
 	req, err := c.signed(ctx, r)
 	if err != nil {
@@ -135,8 +133,8 @@ func (c *s3Client) try(ctx context.Context, r s3Request) (*http.Response, error)
 	return nil, readError(resp)
 }
 
-// signed builds a request and signs it. Over TLS the signature leaves out the
-// body, which costs a hash of every byte.
+// signed builds and signs a request. Over TLS the signature excludes the body, to avoid hashing
+// every byte.
 func (c *s3Client) signed(ctx context.Context, r s3Request) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, r.method, c.endpoint.String(), bytes.NewReader(r.body))
 	if err != nil {
@@ -165,12 +163,12 @@ func (c *s3Client) signed(ctx context.Context, r s3Request) (*http.Request, erro
 	return signer.SignV4(*req, v.AccessKeyID, v.SecretAccessKey, v.SessionToken, c.region), nil
 }
 
-// decodeAnswer reads the answer to the end, so that its connection can be used
-// again. An error may come with status 200: a completion answers before it knows.
+// decodeAnswer reads the whole response, so that its connection can be reused. An error may
+// come with status 200, because a completion sends the status before its outcome is known.
 func decodeAnswer(resp *http.Response, answer any) error {
 	data, err := io.ReadAll(io.LimitReader(resp.Body, s3MaxAnswer))
 	if err != nil {
-		return fmt.Errorf("the answer is cut: %w", err)
+		return fmt.Errorf("the response is truncated: %w", err)
 	}
 	if answer == nil {
 		return nil
@@ -180,13 +178,12 @@ func decodeAnswer(resp *http.Response, answer any) error {
 		return refused
 	}
 	if err := xml.Unmarshal(data, answer); err != nil {
-		return fmt.Errorf("the answer is not S3's: %w", err)
+		return fmt.Errorf("the response is not from S3: %w", err)
 	}
 	return nil
 }
 
-// s3Error is a refusal. Of S3's answer it keeps what names no key and no
-// signature.
+// s3Error is an error response. It keeps only the fields that contain no key and no signature.
 type s3Error struct {
 	XMLName   xml.Name `xml:"Error"`
 	Status    int      `xml:"-"`
@@ -197,7 +194,7 @@ type s3Error struct {
 }
 
 func (e *s3Error) Error() string {
-	text := fmt.Sprintf("the bucket answers %d", e.Status)
+	text := fmt.Sprintf("the bucket returned status %d", e.Status)
 	if e.Code != "" {
 		text += " " + e.Code
 	}
@@ -227,18 +224,18 @@ func (e *s3Error) passes() bool {
 	return false
 }
 
-// expired reports whether the credentials are those of a session that has ended.
+// expired reports whether the credentials belong to an expired session.
 func (e *s3Error) expired() bool {
 	return e.Code == "ExpiredToken" || e.Code == "TokenRefreshRequired"
 }
 
-// exists reports whether an object existed that a request was to create.
+// exists reports whether the object to be created exists already.
 func (e *s3Error) exists() bool {
 	return e.Status == http.StatusPreconditionFailed || e.Code == "ConditionalRequestConflict"
 }
 
 func readError(resp *http.Response) error {
-	data, _ := io.ReadAll(io.LimitReader(resp.Body, s3MaxAnswer)) // the status says enough
+	data, _ := io.ReadAll(io.LimitReader(resp.Body, s3MaxAnswer)) // the status is enough
 	refused := parseError(data)
 	if refused == nil {
 		refused = &s3Error{}
@@ -253,7 +250,7 @@ func readError(resp *http.Response) error {
 	return refused
 }
 
-// parseError returns the error that S3's XML describes; nil if it is none.
+// parseError returns the error in S3's XML, or nil if it contains none.
 func parseError(data []byte) *s3Error {
 	var e s3Error
 	if xml.Unmarshal(data, &e) != nil {

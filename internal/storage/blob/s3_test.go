@@ -23,8 +23,7 @@ const (
 	testSecret = "testsecret"
 )
 
-// fakeS3 opens a store in a bucket whose requests the handler answers. Its
-// pauses are short.
+// fakeS3 opens a store in a bucket served by the handler, with short pauses between retries.
 func fakeS3(t *testing.T, h http.HandlerFunc) *Store {
 	t.Helper()
 	srv := httptest.NewServer(h)
@@ -42,7 +41,7 @@ func fakeS3(t *testing.T, h http.HandlerFunc) *Store {
 
 func client(s *Store) *s3Client { return s.at.(*bucket).s3 }
 
-// refuse answers with an error document as S3 writes it.
+// refuse responds with an S3 error document.
 func refuse(w http.ResponseWriter, status int, code string) {
 	w.Header().Set("Content-Type", "application/xml")
 	w.WriteHeader(status)
@@ -61,7 +60,7 @@ func readStore(ctx context.Context, s *Store, name string) (string, error) {
 	return string(text), err
 }
 
-// TestS3Retries: a request is sent again after a failure that passes.
+// TestS3Retries: requests are retried after a temporary failure.
 func TestS3Retries(t *testing.T) {
 	for name, fail := range map[string]http.HandlerFunc{
 		"429":               func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) },
@@ -90,8 +89,8 @@ func TestS3Retries(t *testing.T) {
 	}
 }
 
-// TestS3GivesUp: a failure that stays is an error, with what helps to find its
-// cause and nothing that is secret.
+// TestS3GivesUp: a permanent failure is an error that helps to find the cause and contains no
+// secrets.
 func TestS3GivesUp(t *testing.T) {
 	for _, c := range []struct {
 		status   int
@@ -132,8 +131,8 @@ func TestS3GivesUp(t *testing.T) {
 	}
 }
 
-// TestS3NotFound: a blob is missing only when the bucket says so, not when a
-// proxy before it has no such page.
+// TestS3NotFound: a blob is missing only if the bucket says so, not if a proxy in front of it
+// returns 404.
 func TestS3NotFound(t *testing.T) {
 	s := fakeS3(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "missing") {
@@ -153,7 +152,7 @@ func TestS3NotFound(t *testing.T) {
 	}
 }
 
-// TestS3Expired: credentials that have expired are fetched anew.
+// TestS3Expired: expired credentials are fetched again.
 func TestS3Expired(t *testing.T) {
 	s := fakeS3(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.Header.Get("Authorization"), testKey) {
@@ -168,8 +167,7 @@ func TestS3Expired(t *testing.T) {
 	}
 }
 
-// TestS3Hangs: a request that is not answered is sent again, and ends with its
-// context.
+// TestS3Hangs: a request without a response is retried, until its context is done.
 func TestS3Hangs(t *testing.T) {
 	const bound = 10 * time.Millisecond
 	remove := func(ctx context.Context, s *Store) error { return s.Remove(ctx, "acme/file") }
@@ -197,7 +195,7 @@ func TestS3Hangs(t *testing.T) {
 			})
 			client(s).limit = c.limit
 			client(s).http.Transport = c.transport
-			client(s).tries = 1000 // on a busy machine some end before they arrive
+			client(s).tries = 1000 // on a busy machine some time out before they arrive
 			if err := c.send(ctx, s); err == nil || ctx.Err() == nil {
 				t.Errorf("got %v after %d requests, want an error once it is cancelled", err, requests.Load())
 			}
@@ -205,7 +203,7 @@ func TestS3Hangs(t *testing.T) {
 	}
 }
 
-// TestS3Cut: a connection that breaks off says nothing about the blob.
+// TestS3Cut: a broken connection is not taken for a damaged or missing blob.
 func TestS3Cut(t *testing.T) {
 	ring, err := seal.NewRing(seal.Key{ID: "k", Secret: "a secret for the key"})
 	if err != nil {
@@ -236,7 +234,7 @@ func TestS3Cut(t *testing.T) {
 	}
 }
 
-// TestS3Ranges: a read from an offset asks for that range only.
+// TestS3Ranges: reading from an offset requests only that range.
 func TestS3Ranges(t *testing.T) {
 	var ranges []string
 	s := fakeS3(t, func(w http.ResponseWriter, r *http.Request) {
@@ -264,8 +262,8 @@ func TestS3Ranges(t *testing.T) {
 	}
 }
 
-// TestS3RangeIgnored: a server that sends all of an object does not pass for one
-// that sends the end of it.
+// TestS3RangeIgnored: if a server ignores the range and sends the whole object, that is an
+// error.
 func TestS3RangeIgnored(t *testing.T) {
 	s := fakeS3(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "0123456789") })
 	if r, err := s.Open(t.Context(), "acme/file", 7); err == nil {
@@ -274,7 +272,7 @@ func TestS3RangeIgnored(t *testing.T) {
 	}
 }
 
-// TestS3Pages: a list goes through all pages.
+// TestS3Pages: a list includes all pages.
 func TestS3Pages(t *testing.T) {
 	tokens := []string{"", "a+b/c=", "&last"}
 	s := fakeS3(t, func(w http.ResponseWriter, r *http.Request) {
@@ -303,8 +301,8 @@ func TestS3Pages(t *testing.T) {
 	}
 }
 
-// TestS3WrongList: what is not a list is an error and not an empty list, and a
-// list that does not end is one too.
+// TestS3WrongList: a response that is not a list is an error, not an empty list, and so is an
+// endless list.
 func TestS3WrongList(t *testing.T) {
 	for name, answer := range map[string]string{
 		"a page":    "<html><body>Sign in</body></html>",

@@ -13,27 +13,26 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// S3 takes parts of at least 5 MiB. An upload sends parts of this size, this many
-// at once, while it collects the next one: the memory it takes, however large the
-// blob.
+// S3 requires parts of at least 5 MiB. An upload sends parts of this size, this many
+// concurrently, while it buffers the next one. That bounds its memory, however large the blob
+// is.
 const (
 	partSize  = 5 << 20
 	partsOpen = 2
 )
 
-// abortTime bounds how long an abort waits for the bucket.
+// abortTime limits how long an abort waits for the bucket.
 const abortTime = 5 * time.Second
 
-// objectUpload writes an object: in one request if it fits into a part, else in
-// parts.
+// objectUpload writes an object: in one request if it fits into a part, otherwise in parts.
 type objectUpload struct {
 	s3     *s3Client
 	ctx    context.Context
 	name   string
-	header http.Header // says what is stored
-	once   bool        // the object may not exist
+	header http.Header // how the object is stored
+	once   bool        // the object must not exist
 	buffer []byte
-	parts  *partUploads // nil: no part has been sent yet
+	parts  *partUploads // nil: no part has been sent
 }
 
 func (u *objectUpload) Write(p []byte) (int, error) {
@@ -53,7 +52,7 @@ func (u *objectUpload) Write(p []byte) (int, error) {
 	return written, nil
 }
 
-// sendPart sends what is in the buffer as the next part.
+// sendPart sends the buffer as the next part.
 func (u *objectUpload) sendPart() error {
 	if u.parts == nil {
 		parts, err := beginParts(u.ctx, u.s3, u.name, u.header)
@@ -95,7 +94,7 @@ func (u *objectUpload) finish() error {
 	return u.parts.complete(header)
 }
 
-// condition makes the request fail if the object exists and may not.
+// condition makes the request fail if an object exists that must not.
 func (u *objectUpload) condition(header http.Header) {
 	if u.once {
 		header.Set("If-None-Match", "*")
@@ -110,18 +109,18 @@ func (u *objectUpload) abort() {
 	}
 }
 
-// partUploads is the upload of one object in parts.
+// partUploads is the multipart upload of one object.
 type partUploads struct {
 	s3       *s3Client
-	ctx      context.Context // of the upload
+	ctx      context.Context // of the whole upload
 	name, id string
 	group    *errgroup.Group
-	sending  context.Context // of the parts: it ends with the first error
+	sending  context.Context // of the parts; cancelled by the first error
 	cancel   context.CancelFunc
 	sent     []*part
 }
 
-// part is one part as the completion names it.
+// part is a part in the form that the completion request needs.
 type part struct {
 	PartNumber int
 	ETag       string
@@ -138,7 +137,7 @@ func beginParts(ctx context.Context, s3 *s3Client, name string, header http.Head
 		return nil, err
 	}
 	if begun.UploadID == "" {
-		return nil, errors.New("the bucket gives an upload in parts no id")
+		return nil, errors.New("the bucket returned no id for a multipart upload")
 	}
 	p := &partUploads{s3: s3, ctx: ctx, name: name, id: begun.UploadID}
 	sending, cancel := context.WithCancel(ctx)
@@ -148,8 +147,8 @@ func beginParts(ctx context.Context, s3 *s3Client, name string, header http.Head
 	return p, nil
 }
 
-// send sends a part while the caller continues; the error is that of any part
-// until now. It waits while partsOpen others are being sent.
+// send sends a part in the background and returns the error of any earlier part. It blocks
+// while partsOpen parts are being sent.
 func (p *partUploads) send(data []byte) error {
 	next := &part{PartNumber: len(p.sent) + 1}
 	p.sent = append(p.sent, next)
@@ -170,7 +169,7 @@ func (p *partUploads) put(number int, data []byte) (string, error) {
 	return header.Get("ETag"), nil
 }
 
-// complete makes the parts an object.
+// complete assembles the object from its parts.
 func (p *partUploads) complete(header http.Header) error {
 	err := p.group.Wait()
 	p.cancel()
@@ -193,11 +192,11 @@ func (p *partUploads) complete(header http.Header) error {
 	return err
 }
 
-// abort makes the bucket discard the parts, also when ctx has ended. What it
-// misses, a lifecycle rule of the bucket can remove.
+// abort makes the bucket discard the parts, even if ctx is done. If that fails, a lifecycle
+// rule of the bucket can remove them.
 func (p *partUploads) abort() {
 	p.cancel()
-	_ = p.group.Wait() // an error here is why it is aborted
+	_ = p.group.Wait() // its error is the reason for the abort
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), abortTime)
 	defer cancel()
 	r := s3Request{method: http.MethodDelete, name: p.name, query: url.Values{"uploadId": {p.id}}}

@@ -14,16 +14,16 @@ import (
 	"testing"
 )
 
-// fakeParts is a bucket that takes uploads in parts.
+// fakeParts is a bucket that supports multipart uploads.
 type fakeParts struct {
 	mu        sync.Mutex
-	requests  []string // method and which
+	requests  []string // method and part
 	parts     map[int][]byte
 	completed []int
-	open      int // parts that are being received
+	open      int // parts being received
 	mostOpen  int
 
-	fail func(request string, before int) (status int, code string) // status 0: it does not
+	fail func(request string, before int) (status int, code string) // status 0: success
 }
 
 func (f *fakeParts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -39,7 +39,7 @@ func (f *fakeParts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := f.receive(r)
 	if err != nil {
-		panic(http.ErrAbortHandler) // the client ended the request
+		panic(http.ErrAbortHandler) // the client aborted the request
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,7 +131,7 @@ func writeStore(ctx context.Context, s *Store, data []byte) error {
 	return w.Commit()
 }
 
-// inParts returns the bytes of a blob of n parts, the last one of them short.
+// inParts returns the content of a blob of n parts, the last one shorter.
 func inParts(n int) []byte {
 	data := make([]byte, (n-1)*partSize+1000)
 	for i := range data {
@@ -140,8 +140,8 @@ func inParts(n int) []byte {
 	return data
 }
 
-// TestParts: a large blob goes in parts, a few at once, each sent again by
-// itself.
+// TestParts: a large blob is sent in parts, a few concurrently, and each part is retried
+// separately.
 func TestParts(t *testing.T) {
 	f := &fakeParts{fail: func(request string, before int) (int, string) {
 		if before == 0 && request != "DELETE upload u1" {
@@ -172,7 +172,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestSmallUpload: a blob that fits into one part is one request.
+// TestSmallUpload: a blob that fits into one part is sent in one request.
 func TestSmallUpload(t *testing.T) {
 	for _, size := range []int{0, 10, partSize} {
 		f := &fakeParts{}
@@ -186,8 +186,8 @@ func TestSmallUpload(t *testing.T) {
 	}
 }
 
-// TestPartsAborted: an upload that fails anywhere is aborted in the bucket, where
-// its parts would cost money.
+// TestPartsAborted: an upload that fails at any point is aborted in the bucket, where its parts
+// would cost money.
 func TestPartsAborted(t *testing.T) {
 	for _, failing := range []struct {
 		request string
@@ -221,7 +221,7 @@ func TestPartsAborted(t *testing.T) {
 	}
 }
 
-// TestPartsCancelled: also one whose context has ended.
+// TestPartsCancelled: so is one whose context is cancelled.
 func TestPartsCancelled(t *testing.T) {
 	f := &fakeParts{}
 	s := openParts(t, f)
@@ -242,8 +242,8 @@ func TestPartsCancelled(t *testing.T) {
 	}
 }
 
-// TestIdentityOfTwo: of two processes that give a bucket its identity at once,
-// the second one takes that of the first.
+// TestIdentityOfTwo: if two processes set the identity of a bucket concurrently, the second
+// uses that of the first.
 func TestIdentityOfTwo(t *testing.T) {
 	var condition string
 	reads := 0

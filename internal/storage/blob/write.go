@@ -8,18 +8,18 @@ import (
 	"github.com/llmguard/llmguard/internal/storage/seal"
 )
 
-// Writer writes one blob. No reader sees it before Commit, which replaces an
-// earlier blob of that name at once. It is for one goroutine, and ends with
-// Commit or Abort; Abort after Commit does nothing.
+// Writer writes one blob. Readers do not see it before Commit, which atomically replaces an
+// earlier blob of that name. It is not safe for concurrent use. It ends with Commit or Abort;
+// Abort after Commit does nothing.
 type Writer struct {
 	to     upload
-	sealed *seal.StreamWriter // before to; nil: not sealed
+	sealed *seal.StreamWriter // writes to to; nil: not encrypted
 	cancel context.CancelFunc
 	n      int64
 	done   bool
 }
 
-// Create begins a blob. Cancelling ctx aborts it.
+// Create starts a blob. Cancelling ctx aborts it.
 func (s *Store) Create(ctx context.Context, name string) (*Writer, error) {
 	err := checkName(name)
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *Store) Create(ctx context.Context, name string) (*Writer, error) {
 	return w, nil
 }
 
-// Write adds bytes.
+// Write appends bytes.
 func (w *Writer) Write(p []byte) (int, error) {
 	into := io.Writer(w.to)
 	if w.sealed != nil {
@@ -53,10 +53,10 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Size is the number of bytes written so far; what is stored may be longer.
+// Size returns the number of bytes written so far; the stored blob may be longer.
 func (w *Writer) Size() int64 { return w.n }
 
-// Commit makes the blob exist; when it returns the blob is on disk.
+// Commit stores the blob; when it returns, the blob is on disk.
 func (w *Writer) Commit() error {
 	if w.sealed != nil {
 		if err := w.sealed.Close(); err != nil {

@@ -1,5 +1,4 @@
-// Package blobtest checks that a blob store keeps the rules that all stores
-// keep.
+// Package blobtest tests that a blob store follows the rules of all stores.
 package blobtest
 
 import (
@@ -37,7 +36,7 @@ func Write(t *testing.T, s *blob.Store, name, text string) {
 	}
 }
 
-// Read returns a blob from an offset on, or None.
+// Read returns a blob from an offset, or None.
 func Read(t *testing.T, s *blob.Store, name string, offset int64) string {
 	t.Helper()
 	r, err := s.Open(t.Context(), name, offset)
@@ -65,7 +64,7 @@ func Ring(t *testing.T, id string) *seal.Ring {
 	return r
 }
 
-// Conform runs the rules as subtests, on an empty store.
+// Conform runs the rules as subtests on an empty store.
 func Conform(t *testing.T, s *blob.Store) {
 	t.Helper()
 	rules := []struct {
@@ -104,7 +103,7 @@ func hidesUncommitted(t *testing.T, s *blob.Store) {
 	if w.Size() != int64(len(large)) {
 		t.Errorf("got size %d, want %d", w.Size(), len(large))
 	}
-	w.Abort() // changes nothing after a commit
+	w.Abort() // no effect after a commit
 	expect(t, s, "acme/large", string(large))
 }
 

@@ -11,14 +11,14 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// TestBounds: bytes and files are bounded for each org and each user, and the error says
-// which bound it is. The output of batches is written all the same, and counts.
+// TestBounds: bytes and files are limited per org and per user, and the error says which limit
+// was reached. The output of batches is always written, and counts.
 func TestBounds(t *testing.T) {
 	bob, carol := Owner{"acme", "bob"}, Owner{"acme", "carol"}
 	for _, test := range []struct {
 		options Options
 		want    FullError
-		who     Owner // who is refused after ann and bob have a file of 5 bytes each
+		who     Owner // refused after ann and bob have stored a file of 5 bytes each
 	}{
 		{Options{OrgBytes: 14}, FullError{Most: 14}, carol},
 		{Options{UserBytes: 9}, FullError{Most: 9, User: true}, bob},
@@ -49,8 +49,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestKeptBytesCount: the bytes of a deleted file count until they go, so that making
-// batches of files and deleting those stores no more than an org may.
+// TestKeptBytesCount: the bytes of a deleted file count until they are removed, so creating
+// batches from files and deleting these does not exceed an org's limit.
 func TestKeptBytesCount(t *testing.T) {
 	s := newStore(t, redistest.Start(t), t.TempDir(), Options{OrgBytes: 9, OrgFiles: 1})
 	f := must(t, s, ann, Batch, "12345")
@@ -80,8 +80,8 @@ func TestKeptBytesCount(t *testing.T) {
 	must(t, s, ann, Batch, "12345")
 }
 
-// TestRefusedUploadsLeaveNothing: uploads that are discarded or refused leave no key
-// and no member of a list in Redis, however many there are.
+// TestRefusedUploadsLeaveNothing: discarded and refused uploads leave nothing in Redis, however
+// many there are.
 func TestRefusedUploadsLeaveNothing(t *testing.T) {
 	srv := redistest.Start(t)
 	s := newStore(t, srv, t.TempDir(), Options{OrgBytes: 3})
@@ -101,8 +101,8 @@ func TestRefusedUploadsLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestOlderFilesAreTakenOver: files that an older version summed up by org alone can be
-// read and removed, and removing them leaves the other sums right.
+// TestOlderFilesAreTakenOver: files that an older version counted per org only can be read and
+// removed, and removing them keeps the other sums correct.
 func TestOlderFilesAreTakenOver(t *testing.T) {
 	srv := redistest.Start(t)
 	s := newStore(t, srv, t.TempDir(), Options{OrgBytes: 10, UserBytes: 10, OrgFiles: 2})
@@ -132,8 +132,8 @@ func TestOlderFilesAreTakenOver(t *testing.T) {
 	}
 }
 
-// TestRecordsKeepToTheShareOfTheirOrg: what the records of one org's files take in Redis
-// leaves room for another's, and a deleted file gives its bytes back.
+// TestRecordsKeepToTheShareOfTheirOrg: the records of one org's files in Redis leave space for
+// another's, and deleting a file frees its bytes.
 func TestRecordsKeepToTheShareOfTheirOrg(t *testing.T) {
 	srv := redistest.Start(t)
 	rdb := srv.Client()

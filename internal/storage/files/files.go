@@ -1,6 +1,6 @@
-// Package files keeps what callers upload and what batches put out: bytes in a
-// blob store, one small record each in Redis, in the slot of the owner's org.
-// A file belongs to a user of an org, and for everybody else does not exist.
+// Package files stores what callers upload and what batches generate: the content in a blob
+// store, and a small record each in Redis, in the slot of the owner's org. A file belongs to a
+// user of an org; to everyone else it does not exist.
 package files
 
 import (
@@ -28,18 +28,18 @@ var (
 )
 
 var (
-	// ErrNotFound is returned for a file that does not exist, has expired, or
-	// belongs to somebody else.
+	// ErrNotFound is returned for a file that does not exist, has expired, or belongs to
+	// another user.
 	ErrNotFound = errors.New("files: no such file")
-	// ErrFull refuses a file because its org or its user stores as much as it may. It
-	// comes as a *FullError.
-	ErrFull = errors.New("files: the org or the user stores as much as it may")
+	// ErrFull rejects a file because its org or user has reached a storage limit. The error is
+	// a *FullError.
+	ErrFull = errors.New("files: the org or user has reached its storage limit")
 )
 
-// FullError says which bound a file would exceed.
+// FullError reports the limit that a file would exceed.
 type FullError struct {
-	User  bool  // the bound is the user's; otherwise the org's
-	Files bool  // it is on the number of files; otherwise on bytes
+	User  bool  // the user's limit; otherwise the org's
+	Files bool  // on the number of files; otherwise on bytes
 	Most  int64 // files or bytes
 }
 
@@ -51,10 +51,10 @@ func (e *FullError) Error() string {
 	if e.Files {
 		what = "files"
 	}
-	return fmt.Sprintf("files: the %s stores as much as it may: %d %s", whose, e.Most, what)
+	return fmt.Sprintf("files: the %s has reached its storage limit of %d %s", whose, e.Most, what)
 }
 
-// Is makes it an ErrFull.
+// Is reports that the error is ErrFull.
 func (e *FullError) Is(target error) bool { return target == ErrFull }
 
 // Purposes of files.
@@ -63,35 +63,35 @@ const (
 	BatchOutput = "batch_output"
 )
 
-// Owner is whom a file belongs to. Both are ids of [a-z0-9_-].
+// Owner owns a file. Both ids consist of [a-z0-9_-].
 type Owner struct{ Org, User string }
 
-// File is a stored file. It is a copy: changing it changes nothing.
+// File is a stored file. It is a copy; changing it has no effect.
 type File struct {
 	ID string
 	Owner
 	Name, Purpose    string
 	Bytes            int64
-	Created, Expires time.Time // whole seconds of Redis's clock
+	Created, Expires time.Time // in whole seconds, by Redis's clock
 }
 
 // Options are the optional settings of a Store.
 type Options struct {
-	// TTL is how long a file lives that does not say; 0 is 30 days.
+	// TTL is the default lifetime of files; 0 means 30 days.
 	TTL time.Duration
-	// OrgBytes and UserBytes are the most bytes that an org and a user may store,
-	// OrgFiles and UserFiles the most files; 0 is no bound. OrgBytes bounds what is kept for
-	// the org beside its files too, see Count.
+	// OrgBytes and UserBytes limit the bytes that an org and a user may store, OrgFiles and
+	// UserFiles the number of files; 0 means no limit. OrgBytes includes what is stored for the
+	// org in addition to its files, see Count.
 	OrgBytes, UserBytes int64
 	OrgFiles, UserFiles int64
-	// Memory admits the files' records to Redis; nil: they are not counted.
+	// Memory limits the memory of the files' records in Redis; nil: they are not counted.
 	Memory *capacity.Memory
 	// Logger defaults to slog.Default().
 	Log *slog.Logger
 }
 
-// Store keeps files. It is safe for concurrent use. Errors of Redis and of the
-// blob store are returned wrapped.
+// Store stores files. It is safe for concurrent use. Errors of Redis and of the blob store are
+// returned wrapped.
 type Store struct {
 	rdb   redis.UniversalClient
 	blobs *blob.Store
@@ -100,7 +100,7 @@ type Store struct {
 	clock string // test clock in microseconds; empty: Redis TIME
 }
 
-// New returns a Store. Call Run to end expired files.
+// New returns a Store. Call Run to delete expired files.
 func New(rdb redis.UniversalClient, blobs *blob.Store, o Options) *Store {
 	o.TTL = cmp.Or(o.TTL, 30*24*time.Hour)
 	if o.Log == nil {
@@ -109,15 +109,15 @@ func New(rdb redis.UniversalClient, blobs *blob.Store, o Options) *Store {
 	return &Store{rdb: rdb, blobs: blobs, opts: o, log: o.Log}
 }
 
-// Blobs is where the bytes are.
+// Blobs returns the blob store with the content.
 func (s *Store) Blobs() *blob.Store { return s.blobs }
 
 // agreedKey holds the identity of the blob store that all processes share.
 const agreedKey = "lg:files:store"
 
-// Agree makes sure that this process reads and writes the same blob store as
-// all others on this Redis: the first one says which it is. It fails for a
-// directory that is not shared, and for one that was emptied.
+// Agree makes sure that this process uses the same blob store as all others on this Redis; the
+// first process determines it. It fails for a directory that is not shared, or that was
+// emptied.
 func (s *Store) Agree(ctx context.Context) error {
 	id, err := s.blobs.Identity(ctx)
 	if err != nil {
@@ -131,15 +131,15 @@ func (s *Store) Agree(ctx context.Context) error {
 		return fmt.Errorf("files: %w", err)
 	}
 	if agreed != id {
-		return fmt.Errorf("files: %s is not the store that other processes on this Redis use: files.store has to be one "+
-			"shared place (a shared mount or a bucket) for all of them; if it was replaced on purpose, DEL %s in Redis", s.blobs,
+		return fmt.Errorf("files: %s is not the store that other processes with this Redis use: set files.store to the "+
+			"same shared mount or bucket for all of them; if you replaced it on purpose, DEL %s in Redis", s.blobs,
 			agreedKey)
 	}
 	return nil
 }
 
-// Agreed reports whether this is the blob store that the processes on this Redis
-// have agreed on. It is for one that only looks on.
+// Agreed reports whether this is the blob store that the processes on this Redis use. It is for
+// processes that only read.
 func (s *Store) Agreed(ctx context.Context) bool {
 	agreed, err := s.rdb.Get(ctx, agreedKey).Result()
 	if err != nil {
@@ -157,10 +157,10 @@ func keys(o Owner, id string) []string {
 	return []string{recordKey(o.Org, id), indexKey(o), sizesKey(o.Org)}
 }
 
-// keptKey begins the keys of the count of what is kept beside files.
+// keptKey is the prefix of the keys that count what is stored in addition to files.
 func keptKey(org string) string { return "lg:{" + org + "}:kept" }
 
-// File returns a file of its owner.
+// File returns a file of an owner.
 func (s *Store) File(ctx context.Context, o Owner, id string) (*File, error) {
 	if !validID(id) {
 		return nil, ErrNotFound
@@ -187,7 +187,7 @@ func decode(org, id string, h map[string]string) *File {
 	}
 }
 
-// Open reads a file from an offset on; ErrNotFound when its bytes are gone.
+// Open reads a file from an offset; it returns ErrNotFound if its content is gone.
 func (s *Store) Open(ctx context.Context, f *File, offset int64) (io.ReadCloser, error) {
 	r, err := s.blobs.Open(ctx, blobName(f.Org, f.ID), offset)
 	if errors.Is(err, blob.ErrNotFound) {
@@ -196,8 +196,8 @@ func (s *Store) Open(ctx context.Context, f *File, offset int64) (io.ReadCloser,
 	return r, err
 }
 
-// Keep lets the bytes of a file stay until a time, also when the file itself is
-// deleted or expires before; ErrNotFound when it is deleted already.
+// Keep keeps the content of a file until a time, even if the file itself is deleted or expires
+// earlier. It returns ErrNotFound if the file is already deleted.
 func (s *Store) Keep(ctx context.Context, f *File, until time.Time) error {
 	if err := s.rdb.ZAddGT(ctx, DueKey,
 		redis.Z{Score: float64(until.Unix()), Member: due(f.Owner, f.ID)}).Err(); err != nil {
@@ -213,7 +213,7 @@ func (s *Store) Keep(ctx context.Context, f *File, until time.Time) error {
 	return nil
 }
 
-// Remove deletes a file of its owner.
+// Remove deletes a file of an owner.
 func (s *Store) Remove(ctx context.Context, o Owner, id string) error {
 	if _, err := s.File(ctx, o, id); err != nil {
 		return err
@@ -221,7 +221,7 @@ func (s *Store) Remove(ctx context.Context, o Owner, id string) error {
 	return s.drop(ctx, o, id, "1")
 }
 
-// drop ends a file and deletes its bytes, or says when they may be deleted.
+// drop deletes a file and its content, or schedules the deletion of the content.
 func (s *Store) drop(ctx context.Context, o Owner, id, asked string) error {
 	reply, err := dropScript.Run(ctx, s.rdb, keys(o, id), s.clock, id, asked, o.User).Text()
 	if err != nil {
@@ -240,7 +240,7 @@ func (s *Store) drop(ctx context.Context, o Owner, id, asked string) error {
 	return s.unlist(ctx, o, id)
 }
 
-// unlist takes a blob that is gone off the list of those that are due.
+// unlist removes a deleted blob from the list of due blobs.
 func (s *Store) unlist(ctx context.Context, o Owner, id string) error {
 	if err := s.rdb.ZRem(ctx, DueKey, due(o, id)).Err(); err != nil {
 		return fmt.Errorf("files: drop: %w", err)
@@ -248,9 +248,9 @@ func (s *Store) unlist(ctx context.Context, o Owner, id string) error {
 	return nil
 }
 
-// DueKey lists all blobs of files, "org user id" by the Unix second at which
-// somebody has to look whether they are still needed. A blob is listed before
-// its first byte is written, so that none is ever forgotten.
+// DueKey lists the blobs of all files, "org user id", by the Unix second at which they should
+// be checked for deletion. A blob is listed before its first byte is written, so that none is
+// ever lost track of.
 const DueKey = "lg:{files}:due"
 
 func due(o Owner, id string) string { return o.Org + " " + o.User + " " + id }
@@ -268,7 +268,7 @@ const (
 	sweepMost  = 1000
 )
 
-// Run ends files whose time is over, until ctx is done; it then returns nil.
+// Run deletes expired files until ctx is done; then it returns nil.
 func (s *Store) Run(ctx context.Context) error {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -278,7 +278,7 @@ func (s *Store) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			if err := s.sweep(ctx, time.Now()); err != nil && ctx.Err() == nil {
-				s.log.WarnContext(ctx, "expired files not deleted, the next sweep tries again", "err", err)
+				s.log.WarnContext(ctx, "expired files not deleted, the next sweep will retry", "err", err)
 			}
 		}
 	}

@@ -98,8 +98,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestAbort: what is not committed does not exist, and leaves nothing behind
-// that the sweep does not know.
+// TestAbort: an uncommitted file does not exist, and leaves nothing that the sweep would miss.
 func TestAbort(t *testing.T) {
 	s := newStore(t, redistest.Start(t), t.TempDir(), Options{})
 	up, err := s.Begin(t.Context(), ann, NewID())
@@ -119,7 +118,7 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// TestCommitTwice: a commit that is repeated after a lost answer counts once.
+// TestCommitTwice: a commit that is repeated after a lost reply counts once.
 func TestCommitTwice(t *testing.T) {
 	s := newStore(t, redistest.Start(t), t.TempDir(), Options{OrgBytes: 10})
 	id := NewID()
@@ -138,7 +137,7 @@ func TestCommitTwice(t *testing.T) {
 		}
 		first = f
 	}
-	must(t, s, ann, Batch, "12345") // still has room
+	must(t, s, ann, Batch, "12345") // still within the limit
 }
 
 func TestOrgBytes(t *testing.T) {
@@ -148,7 +147,7 @@ func TestOrgBytes(t *testing.T) {
 		t.Errorf("beyond the bound: %v", err)
 	}
 	must(t, s, Owner{"other", "ann"}, Batch, "1234")
-	must(t, s, ann, BatchOutput, "1234567") // is paid for
+	must(t, s, ann, BatchOutput, "1234567") // the output of a batch is never refused
 	if err := s.Room(t.Context(), ann); !errors.Is(err, ErrFull) {
 		t.Errorf("room beyond the bound: %v", err)
 	}
@@ -198,8 +197,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestSweep: bytes go when their file has expired or was never finished, but not
-// while a batch reads them.
+// TestSweep: content is deleted if its file has expired or was never completed, but not while a
+// batch reads it.
 func TestSweep(t *testing.T) {
 	s := newStore(t, redistest.Start(t), t.TempDir(), Options{})
 	at := func(d time.Duration) time.Time {
@@ -216,7 +215,7 @@ func TestSweep(t *testing.T) {
 	if err := s.Remove(t.Context(), ann, deleted.ID); err != nil {
 		t.Fatal(err)
 	}
-	// A process died between the bytes and the record.
+	// A process died after writing the content and before the record.
 	orphan, err := s.Begin(t.Context(), ann, NewID())
 	if err != nil {
 		t.Fatal(err)
@@ -249,8 +248,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestAgree: processes with another directory do not start, and one that was
-// emptied is noticed.
+// TestAgree: processes with another directory do not start, and an emptied directory is
+// detected.
 func TestAgree(t *testing.T) {
 	srv, dir := redistest.Start(t), t.TempDir()
 	for range 2 {

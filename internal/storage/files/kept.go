@@ -9,14 +9,14 @@ import (
 	"github.com/llmguard/llmguard/internal/capacity"
 )
 
-// kept counts what is kept for an org beside its files, in the same sums.
+// kept counts what is stored for an org in addition to its files, in the same sums.
 func (s *Store) kept(org string) capacity.Count {
 	return capacity.CountAt(s.rdb, keptKey(org), sizesKey(org))
 }
 
-// Count counts bytes that are kept for an org under a name, for as long as they last at
-// most: bodies and answers of calls, which take room as uploads do. The error is ErrFull
-// when the org stores as much as it may; then nothing is counted. It is idempotent.
+// Count counts bytes stored for an org under a name, for at most life. Bodies and responses of
+// calls take space like uploads do. The error is ErrFull if the org has reached its limit; then
+// nothing is counted. It is idempotent.
 func (s *Store) Count(ctx context.Context, org, name string, bytes int64, life time.Duration) error {
 	if s.opts.OrgBytes == 0 {
 		return nil
@@ -33,7 +33,7 @@ func (s *Store) Count(ctx context.Context, org, name string, bytes int64, life t
 	return nil
 }
 
-// Uncount ends what Count counted: the bytes are gone. It is idempotent.
+// Uncount ends what Count counted, because the bytes are gone. It is idempotent.
 func (s *Store) Uncount(ctx context.Context, org string, names ...string) error {
 	if s.opts.OrgBytes == 0 {
 		return nil
@@ -44,12 +44,12 @@ func (s *Store) Uncount(ctx context.Context, org string, names ...string) error 
 	return nil
 }
 
-// recordBytes is about what Redis needs for a file besides its name: its record and its
-// places in lists.
+// recordBytes is approximately what Redis needs for a file in addition to its name: its record
+// and its list entries.
 const recordBytes = 1 << 10
 
-// admit counts a file's record in its org's share of Redis's memory. That of a batch's
-// output, which is paid for, is counted where there is room. The error may be a
+// admit counts a file's record towards its org's share of Redis memory. The record of a batch's
+// output, which has been paid for, is counted only if there is space. The error may be a
 // *capacity.FullError.
 func (u *Upload) admit(ctx context.Context, f *File, life time.Duration) error {
 	if u.s.opts.Memory == nil {
@@ -63,7 +63,7 @@ func (u *Upload) admit(ctx context.Context, f *File, life time.Duration) error {
 	return err
 }
 
-// release ends what admit counted.
+// release reverses admit.
 func (s *Store) release(ctx context.Context, id string) error {
 	if s.opts.Memory == nil {
 		return nil

@@ -16,7 +16,7 @@ const (
 	idLen    = len(idPrefix) + 26
 )
 
-// NewID returns a new id of a file: 130 random bits.
+// NewID returns a new file id with 130 random bits.
 func NewID() string { return idPrefix + strings.ToLower(rand.Text()) }
 
 func validID(id string) bool {
@@ -31,18 +31,18 @@ func validID(id string) bool {
 	return true
 }
 
-// Filter picks and orders the files of a list.
+// Filter selects and orders the files of a list.
 type Filter struct {
 	Purpose string // empty: all
-	After   string // the id of the last file of the page before; empty: the first page
-	Limit   int    // of a page
-	Oldest  bool   // first; otherwise the newest
+	After   string // id of the last file of the previous page; empty: the first page
+	Limit   int    // page size
+	Oldest  bool   // oldest first; otherwise newest first
 }
 
 const listStep = 500
 
-// List returns a page of an owner's files, and whether there are more. The
-// error is ErrNotFound when Filter.After is no file of the owner.
+// List returns a page of an owner's files, and whether there are more. The error is ErrNotFound
+// if Filter.After is not a file of the owner.
 func (s *Store) List(ctx context.Context, o Owner, f Filter) (page []*File, more bool, err error) {
 	var from int64
 	if f.After != "" {
@@ -84,7 +84,7 @@ func (s *Store) List(ctx context.Context, o Owner, f Filter) (page []*File, more
 	}
 }
 
-// read reads files in one round trip; those that have ended are left out.
+// read reads files in one round trip; files that no longer exist are omitted.
 func (s *Store) read(ctx context.Context, o Owner, ids []string) ([]*File, error) {
 	if len(ids) == 0 {
 		return nil, nil

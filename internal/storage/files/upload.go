@@ -11,21 +11,21 @@ import (
 	"github.com/llmguard/llmguard/internal/storage/blob"
 )
 
-// uploadTime bounds an upload: what is not committed by then is deleted.
+// uploadTime limits an upload; what is not committed by then is deleted.
 const uploadTime = 24 * time.Hour
 
-// Upload is a file being written. It is for one goroutine, and ends with Commit
-// or Abort.
+// Upload is a file being written. It is not safe for concurrent use, and ends with Commit or
+// Abort.
 type Upload struct {
 	s  *Store
 	o  Owner
 	id string
 	w  *blob.Writer
 
-	stored bool // its bytes may exist
+	stored bool // its content may exist
 }
 
-// bounds are those of an owner, in the order in which file_put takes them.
+// bounds returns the limits of an owner in the order in which file_put takes them.
 func (s *Store) bounds() []FullError {
 	o := s.opts
 	return []FullError{
@@ -36,7 +36,7 @@ func (s *Store) bounds() []FullError {
 	}
 }
 
-// Room returns a *FullError when the owner can store nothing more.
+// Room returns a *FullError if the owner cannot store anything more.
 func (s *Store) Room(ctx context.Context, o Owner) error {
 	if err := s.kept(o.Org).Expire(ctx); err != nil {
 		return fmt.Errorf("files: %w", err)
@@ -61,8 +61,8 @@ func (s *Store) Room(ctx context.Context, o Owner) error {
 	return nil
 }
 
-// Begin starts to write a file with an id made by NewID. Writing one again
-// after a crash replaces what was there.
+// Begin starts writing a file with an id from NewID. After a crash, writing the same id again
+// replaces what was there.
 func (s *Store) Begin(ctx context.Context, o Owner, id string) (*Upload, error) {
 	if err := s.expect(ctx, o, id, uploadTime); err != nil {
 		return nil, err
@@ -74,30 +74,29 @@ func (s *Store) Begin(ctx context.Context, o Owner, id string) (*Upload, error) 
 	return &Upload{s: s, o: o, id: id, w: w}, nil
 }
 
-// Write adds bytes.
+// Write appends bytes.
 func (u *Upload) Write(p []byte) (int, error) { return u.w.Write(p) }
 
-// Size is the number of bytes written so far.
+// Size returns the number of bytes written so far.
 func (u *Upload) Size() int64 { return u.w.Size() }
 
-// Abort forgets the upload; after Commit it does nothing.
+// Abort discards the upload; after Commit it does nothing.
 func (u *Upload) Abort() { u.w.Abort() }
 
-// Discard is Abort for an upload whose id is never used again: no trace of it stays in
-// Redis.
+// Discard is Abort for an upload whose id will not be reused: nothing of it stays in Redis.
 func (u *Upload) Discard(ctx context.Context) {
 	if u.stored {
 		return
 	}
 	u.w.Abort()
 	if err := u.s.unlist(ctx, u.o, u.id); err != nil {
-		u.s.log.WarnContext(ctx, "a discarded upload is taken off the list later", "err", err)
+		u.s.log.WarnContext(ctx, "discarded upload not removed from the list, will retry", "err", err)
 	}
 }
 
-// Commit makes the file exist, for ttl or, when that is 0, the store's. It is
-// idempotent on the id. The error may be a *FullError, but not for the output of a
-// batch, which is paid for; or a *capacity.FullError.
+// Commit stores the file for ttl, or if that is 0, for the store's TTL. It is idempotent per
+// id. The error may be a *FullError, except for the output of a batch, which has been paid for,
+// or a *capacity.FullError.
 func (u *Upload) Commit(ctx context.Context, name, purpose string, ttl time.Duration) (*File, error) {
 	if ttl <= 0 {
 		ttl = u.s.opts.TTL
@@ -122,7 +121,7 @@ func (u *Upload) Commit(ctx context.Context, name, purpose string, ttl time.Dura
 	at := append(u.s.kept(u.o.Org).Keys(), recordKey(u.o.Org, u.id), indexKey(u.o))
 	reply, err := putScript.Run(ctx, u.s.rdb, at, args...).Text()
 	if err != nil {
-		return nil, fmt.Errorf("files: commit: %w", err) // the sweep finds the bytes
+		return nil, fmt.Errorf("files: commit: %w", err) // the sweep will find the content
 	}
 	w := strings.Fields(reply)
 	if len(w) == 2 && w[0] == "full" {
@@ -145,13 +144,13 @@ func (u *Upload) Commit(ctx context.Context, name, purpose string, ttl time.Dura
 	return f, u.s.expect(ctx, u.o, u.id, time.Until(f.Expires))
 }
 
-// refuse deletes what was written of a file that does not fit.
+// refuse deletes the content of a file that exceeds a limit.
 func (s *Store) refuse(ctx context.Context, u *Upload) {
 	err := s.blobs.Remove(ctx, blobName(u.o.Org, u.id))
 	if err == nil {
 		err = errors.Join(s.release(ctx, u.id), s.unlist(ctx, u.o, u.id))
 	}
 	if err != nil {
-		s.log.WarnContext(ctx, "a refused file is deleted later", "err", err)
+		s.log.WarnContext(ctx, "refused file not deleted, will retry", "err", err)
 	}
 }

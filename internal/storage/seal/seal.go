@@ -1,7 +1,6 @@
-// Package seal encrypts what is kept for tenants outside this process: bodies
-// and answers of jobs, whole, and files, as streams. It seals with AES-256-GCM
-// under a ring of keys, and binds each text to where it belongs, so that it opens
-// nowhere else.
+// Package seal encrypts what is stored for tenants outside this process: bodies and responses
+// of jobs as a whole, and files as streams. It uses AES-256-GCM with a ring of keys, and binds
+// each text to its place, so that it cannot be opened anywhere else.
 package seal
 
 import (
@@ -16,25 +15,24 @@ import (
 	"strconv"
 )
 
-// ErrNoKey is returned by Open when no key of the ring made the text.
+// ErrNoKey is returned by Open if no key of the ring encrypted the text.
 var ErrNoKey = errors.New("seal: the text was sealed with a key that is not in the ring")
 
-// ErrBroken is returned by Open for a text that was changed, cut or moved.
+// ErrBroken is returned by Open for a text that was modified, truncated or moved.
 var ErrBroken = errors.New("seal: the text is damaged or belongs elsewhere")
 
 // Key is one secret of a ring.
 type Key struct {
-	// ID names the key in what it seals, in the clear. 1 to 32 bytes.
+	// ID identifies the key in what it encrypts, in plain text. 1 to 32 bytes.
 	ID string
-	// Secret is of any length of 16 bytes and more; the AES key is derived from
-	// it with HKDF-SHA256 (RFC 5869).
+	// Secret has at least 16 bytes; the AES key is derived from it with HKDF-SHA256 (RFC 5869).
 	Secret string
 }
 
-// Ring seals with its first key and opens with all of them. A nil Ring leaves
-// texts as they are. It is immutable and safe for concurrent use. One key may
-// seal 2^32 texts: nonces are random (NIST SP 800-38D, 8.3). Streams do not
-// count, each has a key of its own.
+// Ring encrypts with its first key and decrypts with all of them. A nil Ring leaves texts
+// unchanged. It is immutable and safe for concurrent use. One key may encrypt 2^32 texts,
+// because nonces are random (NIST SP 800-38D, 8.3). Streams do not count, because each has its
+// own key.
 type Ring struct {
 	first string
 	keys  map[string]ringKey
@@ -42,13 +40,13 @@ type Ring struct {
 
 type ringKey struct {
 	text   cipher.AEAD
-	stream []byte // what keys of streams are derived from
+	stream []byte // keys of streams are derived from it
 }
 
-// magic begins every sealed text. JSON never begins with NUL.
+// magic is the prefix of every encrypted text. JSON never starts with NUL.
 var magic = []byte("\x00lg1")
 
-// NewRing returns a ring of the keys, newest first, or nil for none.
+// NewRing returns a ring of the keys, newest first, or nil if there are none.
 func NewRing(keys ...Key) (*Ring, error) {
 	if len(keys) == 0 {
 		return nil, nil
@@ -95,8 +93,8 @@ func newGCM(key []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// Seal returns the sealed text, about 50 bytes longer than plain. It opens only
-// with the same place. Plain is not changed; a nil Ring returns it.
+// Seal encrypts a text, which becomes about 50 bytes longer. It can be opened only with the
+// same place. plain is not modified; a nil Ring returns it.
 func (r *Ring) Seal(plain []byte, place ...string) []byte {
 	if r == nil {
 		return plain
@@ -106,12 +104,12 @@ func (r *Ring) Seal(plain []byte, place ...string) []byte {
 	out := make([]byte, 0, head+aead.NonceSize()+len(plain)+aead.Overhead())
 	out = append(append(append(out, magic...), byte(len(r.first))), r.first...)
 	nonce := out[head : head+aead.NonceSize()]
-	rand.Read(nonce) // never fails: the runtime aborts the process instead
+	rand.Read(nonce) // never fails: the runtime would abort the process
 	return aead.Seal(out[:head+len(nonce)], nonce, plain, bind(out[:head], place))
 }
 
-// Open returns the text that Seal was given. A text that was never sealed is
-// returned as it is: it may be older than the ring.
+// Open returns the text given to Seal. A text that was never encrypted is returned unchanged,
+// because it may be older than the ring.
 func (r *Ring) Open(text []byte, place ...string) ([]byte, error) {
 	rest, sealed := bytes.CutPrefix(text, magic)
 	if !sealed {
@@ -136,8 +134,8 @@ func (r *Ring) Open(text []byte, place ...string) ([]byte, error) {
 	return plain, nil
 }
 
-// bind is the additional data of a text: its head and its place, each part with
-// its length, so that no two places look the same.
+// bind returns the additional data of a text: its head and its place, each part with its
+// length, so that different places never look the same.
 func bind(head []byte, place []string) []byte {
 	out := bytes.Clone(head)
 	for _, part := range place {

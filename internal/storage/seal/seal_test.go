@@ -36,7 +36,7 @@ func TestSealOpens(t *testing.T) {
 	}
 }
 
-// TestRotation: a text of an older key opens as long as the ring has the key.
+// TestRotation: a text encrypted with an older key opens as long as the ring has the key.
 func TestRotation(t *testing.T) {
 	sealed := ring(t, "old").Seal([]byte("x"))
 	if got, err := ring(t, "new", "old").Open(sealed); err != nil || string(got) != "x" {
@@ -56,7 +56,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestElsewhere: a text opens only where it belongs, and only whole.
+// TestElsewhere: a text opens only in its place, and only if complete.
 func TestElsewhere(t *testing.T) {
 	r := ring(t, "k")
 	sealed := r.Seal([]byte("secret"), "acme", "job_1")
@@ -77,7 +77,7 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// TestPlain: without keys nothing changes, and what was never sealed opens.
+// TestPlain: without keys texts are unchanged, and unencrypted texts open.
 func TestPlain(t *testing.T) {
 	none, err := NewRing()
 	if err != nil || none != nil {

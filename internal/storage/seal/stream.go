@@ -12,25 +12,24 @@ import (
 	"io"
 )
 
-// A sealed stream is a head and chunks. The head is streamMagic, the length and
-// the id of a key of the ring, and a salt from which the stream's own AES key is
-// derived, so that no two streams share nonces however many there are. A chunk is
-// chunkSize bytes, the last one up to as many, sealed with its number and whether
-// it is the last one as the nonce, and the head and the place as additional data:
-// chunks cannot be moved, left out or cut off unnoticed.
+// An encrypted stream is a head followed by chunks. The head consists of streamMagic, the
+// length and the id of a key of the ring, and a salt from which the stream's own AES key is
+// derived, so that streams never share nonces. A chunk is chunkSize bytes (the last one may be
+// shorter), encrypted with its number and whether it is the last one as the nonce, and the head
+// and the place as additional data. So chunks cannot be moved, omitted or truncated undetected.
 const (
 	chunkSize = 64 << 10
 	tagSize   = 16
 	saltSize  = 32
-	// MaxHead is the most bytes that the head of a sealed stream has.
+	// MaxHead is the maximum length of the head of an encrypted stream, in bytes.
 	MaxHead = 4 + 1 + 32 + saltSize
 )
 
-// streamMagic begins every sealed stream. Text never begins with NUL.
+// streamMagic is the prefix of every encrypted stream. Text never starts with NUL.
 var streamMagic = []byte("\x00lgs")
 
-// StreamWriter seals what is written to it, 64 KiB at a time, in constant memory.
-// It is for one goroutine.
+// StreamWriter encrypts what is written to it, 64 KiB at a time, in constant memory. It is not
+// safe for concurrent use.
 type StreamWriter struct {
 	w     io.Writer
 	aead  cipher.AEAD
@@ -41,13 +40,12 @@ type StreamWriter struct {
 	err   error
 }
 
-// NewWriter begins a sealed stream on w, which opens only with the same place.
-// The ring must not be nil. Close ends the stream; without it, the stream reads
-// as broken.
+// NewWriter starts an encrypted stream on w, which can be opened only with the same place. The
+// ring must not be nil. Close ends the stream; without it the stream reads as broken.
 func (r *Ring) NewWriter(w io.Writer, place ...string) (*StreamWriter, error) {
 	head := append(append(append([]byte(nil), streamMagic...), byte(len(r.first))), r.first...)
 	salt := make([]byte, saltSize)
-	rand.Read(salt) // never fails: the runtime aborts the process instead
+	rand.Read(salt) // never fails: the runtime would abort the process
 	head = append(head, salt...)
 	aead, err := streamAEAD(r.keys[r.first].stream, salt)
 	if err != nil {
@@ -62,10 +60,10 @@ func (r *Ring) NewWriter(w io.Writer, place ...string) (*StreamWriter, error) {
 	}, nil
 }
 
-// Write adds bytes. Errors are those of the underlying writer, and stay.
+// Write appends bytes. An error of the underlying writer is permanent.
 func (s *StreamWriter) Write(p []byte) (n int, err error) {
 	for len(p) > 0 && s.err == nil {
-		if len(s.plain) == chunkSize { // a full chunk may be the last one, so it waits for the next byte
+		if len(s.plain) == chunkSize { // a full chunk may be the last one, so wait for the next byte
 			s.flush(false)
 			continue
 		}
@@ -91,17 +89,17 @@ func (s *StreamWriter) flush(last bool) {
 	_, s.err = s.w.Write(s.out)
 }
 
-// Stream is what the head of a sealed stream says. It is immutable and safe for
-// concurrent use.
+// Stream is the parsed head of an encrypted stream. It is immutable and safe for concurrent
+// use.
 type Stream struct {
 	aead  cipher.AEAD
 	extra []byte
-	size  int64 // of the head
+	size  int64 // length of the head
 }
 
-// OpenStream reads the head of a sealed stream. begin is its first MaxHead bytes,
-// or all of it where it is shorter. It returns nil for what was never sealed,
-// which may be older than the ring; ErrNoKey and ErrBroken are as in Open.
+// OpenStream parses the head of an encrypted stream. begin is its first MaxHead bytes, or all
+// of it if it is shorter. It returns nil for data that was never encrypted, which may be older
+// than the ring; ErrNoKey and ErrBroken are as in Open.
 func (r *Ring) OpenStream(begin []byte, place ...string) (*Stream, error) {
 	rest, sealed := bytes.CutPrefix(begin, streamMagic)
 	if !sealed {
@@ -122,17 +120,17 @@ func (r *Ring) OpenStream(begin []byte, place ...string) (*Stream, error) {
 	return &Stream{aead: aead, extra: bind(head, place), size: int64(len(head))}, nil
 }
 
-// chunkOf is the number of the chunk to begin with for an offset. At a boundary
-// it is the chunk before, since there may be no other behind it.
+// chunkOf returns the number of the first chunk to read for an offset. At a boundary it is the
+// previous chunk, since there may be none after it.
 func chunkOf(offset int64) int64 { return max(offset-1, 0) / chunkSize }
 
-// At tells where in the sealed stream to read on from for an offset of the plain
-// text, in bytes, at least 0.
+// At returns the position in the encrypted stream from which to read for an offset of the plain
+// text. The offset is in bytes, at least 0.
 func (s *Stream) At(offset int64) int64 { return s.size + chunkOf(offset)*(chunkSize+tagSize) }
 
-// Reader returns the plain text from an offset on. sealed is the rest of the sealed
-// stream from At(offset) on. Reading gives ErrBroken where it was changed or cut;
-// what was read until then is genuine. The reader is for one goroutine.
+// Reader returns the plain text from an offset. sealed is the encrypted stream from At(offset)
+// on. Reading returns ErrBroken where the stream was modified or truncated; what was read
+// before is genuine. The reader is not safe for concurrent use.
 func (s *Stream) Reader(sealed io.Reader, offset int64) io.Reader {
 	first := chunkOf(offset)
 	return &streamReader{s: s, r: sealed, next: uint64(first), skip: int(offset - first*chunkSize)}
@@ -142,9 +140,9 @@ type streamReader struct {
 	s     *Stream
 	r     io.Reader
 	next  uint64
-	skip  int    // bytes of the first chunk
-	buf   []byte // a sealed chunk and the byte behind it, which tells that it is not the last one
-	plain []byte // opened in place, not given out yet
+	skip  int    // bytes of the first chunk to skip
+	buf   []byte // an encrypted chunk and the next byte, which shows that it is not the last one
+	plain []byte // decrypted in place, not yet returned
 	err   error
 }
 
@@ -160,7 +158,7 @@ func (r *streamReader) Read(p []byte) (int, error) {
 	return 0, r.err
 }
 
-// fill opens the next chunk.
+// fill decrypts the next chunk.
 func (r *streamReader) fill() {
 	const full = chunkSize + tagSize
 	have := 0
@@ -170,7 +168,7 @@ func (r *streamReader) fill() {
 		r.buf[0], have = r.buf[full], 1
 	}
 	var err error
-	for n := 0; have < len(r.buf) && err == nil; have += n { // io.ReadFull would not tell an end from a connection cut off
+	for n := 0; have < len(r.buf) && err == nil; have += n { // io.ReadFull hides broken connections
 		n, err = r.r.Read(r.buf[have:])
 	}
 	last := have < len(r.buf)

@@ -48,8 +48,8 @@ func text(n int) []byte {
 	return out
 }
 
-// TestStreamOpens: from every kind of offset, whatever the size, and with readers
-// that give little at a time.
+// TestStreamOpens: a stream can be read from every kind of offset, at any size, and from
+// readers that return little at a time.
 func TestStreamOpens(t *testing.T) {
 	r := ring(t, "new", "old")
 	for _, size := range []int{0, 1, chunkSize - 1, chunkSize, chunkSize + 1, 2 * chunkSize, 3*chunkSize + 17} {
@@ -75,8 +75,8 @@ func TestStreamOpens(t *testing.T) {
 	}
 }
 
-// TestStreamBroken: what was changed, cut, moved or put together anew does not
-// read to its end, and nothing false is read before.
+// TestStreamBroken: a stream that was modified, truncated, moved or reassembled does not read
+// to its end, and nothing false is read before.
 func TestStreamBroken(t *testing.T) {
 	r := ring(t, "k")
 	plain := text(3*chunkSize + 100)
@@ -126,7 +126,7 @@ func TestStreamBroken(t *testing.T) {
 	}
 }
 
-// TestStreamShows: the plain text is nowhere in it, and two streams of it differ.
+// TestStreamShows: the plain text does not occur in the stream, and two streams of it differ.
 func TestStreamShows(t *testing.T) {
 	r := ring(t, "k")
 	plain := bytes.Repeat([]byte("a prompt that nobody may read "), 5000)
@@ -139,7 +139,7 @@ func TestStreamShows(t *testing.T) {
 	}
 }
 
-// TestStreamOld: what was never sealed is told.
+// TestStreamOld: data that was never encrypted is recognized.
 func TestStreamOld(t *testing.T) {
 	for _, r := range []*Ring{nil, ring(t, "k")} {
 		for _, plain := range []string{"", "{", `{"custom_id":"1"}`} {

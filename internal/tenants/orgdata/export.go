@@ -14,31 +14,31 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// exportSchema is the form of an export. It grows when a program that reads the present one
-// would misread the next.
+// exportSchema is the version of the export format. It is incremented when programs for the
+// previous version would misread the new one.
 const exportSchema = 1
 
-// ExportLine is a line of an export.
+// ExportLine is one line of an export.
 type ExportLine struct {
 	Type string          `json:"type"`
 	Data json.RawMessage `json:"data"`
 }
 
-// ErrNoBatches means that the org has batches, and there is nothing to read them with.
+// ErrNoBatches means that the org has batches but there is no store to read them from.
 var ErrNoBatches = errors.New("orgdata: batches cannot be read here")
 
-// Export writes everything that is kept of an org, without secrets and contents.
+// Export writes all data of an org, without secrets and contents.
 type Export struct {
 	Org     string
 	Budget  *budget.Store
 	Tenants *tenants.Store
 	Files   *files.Store
-	Batches *batch.Store // nil: there are none
+	Batches *batch.Store // nil if there are none
 	Queue   func() (*queue.Queue, error)
-	// Names lists what follows prefix in the names of the org's keys in Redis.
+	// Names lists what follows prefix in the names of the org's Redis keys.
 	Names func(ctx context.Context, org, prefix string) ([]string, error)
-	// Identities writes the org, its users, keys and limits as the administrators' API shows them,
-	// and Job is how it shows a job.
+	// Identities writes the org, its users, keys and limits in the admin API's format; Job
+	// converts a job to it.
 	Identities func(line func(kind string, data any) error) error
 	Job        func(*queue.Job) any
 
@@ -46,7 +46,7 @@ type Export struct {
 	write func(ExportLine) error
 }
 
-// Write calls write with each line. The last one is of type end.
+// Write calls write for each line. The last one has type end.
 func (x *Export) Write(ctx context.Context, write func(ExportLine) error) error {
 	x.lines, x.write = 0, write
 	if err := x.line("header", map[string]any{"schema": exportSchema, "org": x.Org, "at": time.Now().UTC()}); err != nil {
@@ -72,7 +72,7 @@ func (x *Export) line(kind string, data any) error {
 	return x.write(ExportLine{kind, text})
 }
 
-// sumRecord is a daily sum; amounts are nano-USD.
+// sumRecord is a daily sum; amounts are in nano-USD.
 type sumRecord struct {
 	Day           string       `json:"day"`
 	User          string       `json:"user"`
@@ -127,7 +127,7 @@ func (x *Export) money(ctx context.Context) error {
 	return books.Ledger.Audit(ctx, x.Org, none, none, func(r budget.AuditRecord) error { return x.line("correction", r) })
 }
 
-// jobs writes the jobs. Those of batches are in the batches' files.
+// jobs writes the jobs, except those of batches, which are in the batches' files.
 func (x *Export) jobs(ctx context.Context) error {
 	q, err := x.Queue()
 	if err != nil {
@@ -150,7 +150,7 @@ func (x *Export) jobs(ctx context.Context) error {
 	}
 }
 
-// batchRecord is a batch without its lines; the cost is nano-USD.
+// batchRecord is a batch without its lines; the cost is in nano-USD.
 type batchRecord struct {
 	ID        string            `json:"id"`
 	User      string            `json:"user"`
@@ -209,7 +209,7 @@ func (x *Export) batchesOf(ctx context.Context, user string) error {
 	}
 }
 
-// fileRecord is a file without its bytes.
+// fileRecord is a file without its content.
 type fileRecord struct {
 	ID      string    `json:"id"`
 	User    string    `json:"user"`
@@ -274,7 +274,7 @@ func (x *Export) audit(ctx context.Context) error {
 	}
 }
 
-// moment is a time in UTC; nil for none.
+// moment returns a time in UTC, or nil for the zero time.
 func moment(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

@@ -1,5 +1,4 @@
-// Package orgdata knows everything that is kept of one org: it finds, exports and
-// removes it.
+// Package orgdata finds, exports and deletes all data of one org.
 package orgdata
 
 import (
@@ -15,8 +14,8 @@ import (
 
 const scanStep = 1000
 
-// scan calls fn for each page of keys that match a pattern, on every node. A key
-// may come twice.
+// scan calls fn for each page of keys that match a pattern, on every node. A key may occur
+// twice.
 func scan(ctx context.Context, rdb redis.UniversalClient, match string, fn func(keys []string) error) error {
 	one := func(ctx context.Context, node redis.UniversalClient) error {
 		var cursor uint64
@@ -40,7 +39,7 @@ func scan(ctx context.Context, rdb redis.UniversalClient, match string, fn func(
 	if !ok {
 		return one(ctx, rdb)
 	}
-	// One node after the other: fn need not be safe for concurrent use.
+	// One node at a time, because fn need not be safe for concurrent use.
 	var nodes []*redis.Client
 	found := make(chan *redis.Client)
 	failed := make(chan error, 1)
@@ -65,12 +64,12 @@ func scan(ctx context.Context, rdb redis.UniversalClient, match string, fn func(
 	return nil
 }
 
-// ownKey is the form of all keys of an org.
+// ownKey returns an org's key of this name.
 func ownKey(org, name string) string { return "lg:{" + org + "}:" + name }
 
-// Names calls fn for the names of the org's own keys that begin with prefix:
-// what stands behind lg:{org}: and is no pool's, nor shared by all orgs. A name
-// may come twice. The org's id has no character that Redis's patterns know.
+// Names calls fn for the names of the org's own keys that start with prefix. A name is what
+// follows lg:{org}:. Keys of pools and keys shared by all orgs are excluded. A name may occur
+// twice. Org ids contain no characters that are special in Redis patterns.
 func Names(ctx context.Context, rdb redis.UniversalClient, org, prefix string, fn func(names []string) error) error {
 	tag := ownKey(org, "")
 	return scan(ctx, rdb, tag+prefix+"*", func(keys []string) error {
@@ -84,7 +83,7 @@ func Names(ctx context.Context, rdb redis.UniversalClient, org, prefix string, f
 	})
 }
 
-// NamesOf lists what follows prefix in the names of the org's own keys, sorted.
+// NamesOf returns what follows prefix in the names of the org's own keys, sorted.
 func NamesOf(ctx context.Context, rdb redis.UniversalClient, org, prefix string) ([]string, error) {
 	var out []string
 	err := Names(ctx, rdb, org, prefix, func(names []string) error {
@@ -97,9 +96,8 @@ func NamesOf(ctx context.Context, rdb redis.UniversalClient, org, prefix string)
 	return slices.Compact(out), err
 }
 
-// shared reports whether a key with an org's hash tag is not the org's: pools
-// have ids of the same form, and some lists of all orgs have a tag that could be
-// an org's id.
+// shared reports whether a key with an org's hash tag is not the org's: pool ids have the same
+// form, and some lists shared by all orgs have a tag that could be an org id.
 func shared(org, name string) bool {
 	switch org {
 	case "files":

@@ -28,7 +28,7 @@ var shared *redistest.Server
 
 func TestMain(m *testing.M) { os.Exit(redistest.ForPackage(m, &shared)) }
 
-// fixture is a Redis and a blob store with what orgs have there.
+// fixture is a Redis and a blob store with data of several orgs.
 type fixture struct {
 	t     *testing.T
 	rdb   *redis.Client
@@ -66,7 +66,7 @@ func (h *fixture) must(err error) {
 	}
 }
 
-// populate gives an org some of everything; what may be open has ended.
+// populate gives an org every kind of data; jobs and batches have ended.
 func (h *fixture) populate(org string) {
 	h.t.Helper()
 	h.record(tenants.KindOrg, org, org)
@@ -74,7 +74,7 @@ func (h *fixture) populate(org string) {
 	h.record(tenants.KindKey, org, "k1")
 	h.spend(org)
 	h.job(org, strings.Repeat("x", 10), true)
-	h.job(org, strings.Repeat("x", 100_000), true) // its body is a blob
+	h.job(org, strings.Repeat("x", 100_000), true) // its body is stored as a blob
 	own := providers.OwnPool("main", org)
 	h.must(h.queue.AddOwn(own))
 	h.jobIn(own, org, "x", true)
@@ -90,7 +90,7 @@ func (h *fixture) record(kind tenants.Kind, org, id string) {
 		tenants.Change{Ref: ref, New: tenants.User{}}))
 }
 
-// spend charges a call under a limit, so that there are a ledger, sums and uses.
+// spend charges a call to a limit, so that there are a ledger, sums and usage.
 func (h *fixture) spend(org string) {
 	h.t.Helper()
 	limit := budget.Limit{
@@ -107,7 +107,7 @@ func (h *fixture) spend(org string) {
 	h.must(err)
 }
 
-// job puts a job, which is cancelled unless it is to stay open.
+// job adds a job and, if ended, cancels it.
 func (h *fixture) job(org, body string, ended bool) {
 	h.t.Helper()
 	h.jobIn("main", org, body, ended)
@@ -127,7 +127,7 @@ func (h *fixture) jobIn(pool, org, body string, ended bool) {
 	}
 }
 
-// file uploads a file of alice.
+// file uploads a file as alice.
 func (h *fixture) file(org string) *files.File {
 	h.t.Helper()
 	u, err := h.files.Begin(h.t.Context(), files.Owner{Org: org, User: "alice"}, files.NewID())
@@ -139,7 +139,7 @@ func (h *fixture) file(org string) *files.File {
 	return f
 }
 
-// batch makes a batch over a file, in a status.
+// batch creates a batch with this status.
 func (h *fixture) batch(org string, status batch.Status) {
 	h.t.Helper()
 	store := batch.NewStore(h.rdb, h.files, slog.New(slog.DiscardHandler))
@@ -152,12 +152,12 @@ func (h *fixture) batch(org string, status batch.Status) {
 
 func (h *fixture) purge(org string, ledger bool) *orgdata.Purge {
 	h.t.Helper()
-	store := tenants.New(h.rdb, tenants.Options{}) // as a command has it
+	store := tenants.New(h.rdb, tenants.Options{}) // like a command does
 	h.must(store.Load(h.t.Context()))
 	return &orgdata.Purge{Redis: h.rdb, Tenants: store, Blobs: h.blobs, Org: org, Ledger: ledger}
 }
 
-// run looks and purges.
+// run looks, then purges.
 func (h *fixture) run(org string, ledger bool) error {
 	h.t.Helper()
 	p := h.purge(org, ledger)
@@ -166,12 +166,12 @@ func (h *fixture) run(org string, ledger bool) error {
 	return p.Run(h.t.Context(), tenants.AuditEntry{Actor: "ops", Reason: "contract ended"}, found)
 }
 
-// ofPools are the beginnings of keys by which pools find who waits. What they
-// say of an org without jobs is dropped by workers, which do not run here.
+// ofPools are prefixes of keys by which pools find waiting jobs. Workers remove orgs without
+// jobs from them, but none runs here.
 var ofPools = []string{"asynq:", "lg:{main}:orgs:", "lg:{main}:users:", "lg:{main}:fair", "lg:{main}:size"}
 
-// dump is everything in Redis but the audit, the log of changes and what pools
-// find waiting jobs by, and the names of all blobs.
+// dump returns everything in Redis, except the audit, the change log and ofPools, and the names
+// of all blobs.
 func (h *fixture) dump() map[string]string {
 	h.t.Helper()
 	out, ctx := map[string]string{}, h.t.Context()
@@ -200,7 +200,7 @@ func (h *fixture) dump() map[string]string {
 	return out
 }
 
-// differ names what is in one dump only, or not the same in both.
+// differ returns what is in one dump only, or differs between both.
 func differ(a, b map[string]string) []string {
 	var out []string
 	for key, value := range a {

@@ -24,41 +24,40 @@ import (
 )
 
 var (
-	// ErrOpen means that something of the org has not ended yet.
-	ErrOpen = errors.New("it has not ended")
-	// ErrDeclared means that the org is in the configuration file, which would make it again.
+	// ErrOpen means that the org has unfinished work.
+	ErrOpen = errors.New("wait for them to finish, or cancel them")
+	// ErrDeclared means that the org is in the configuration file, which would create it again.
 	ErrDeclared = errors.New("it is in the configuration file")
-	// ErrEnabled means that the org is not disabled, so that its keys still make calls.
+	// ErrEnabled means that the org is not disabled, so its keys can still make calls.
 	ErrEnabled = errors.New("it is not disabled")
 )
 
-// Purge removes what is kept of an org. Every step may be repeated, and what
-// leads to something else goes last, so that a purge that was cut off is
-// finished by the next one.
+// Purge deletes the data of an org. Every step can be repeated, and anything that refers to
+// other data is deleted after it, so that the next purge completes one that was interrupted.
 type Purge struct {
 	Redis   redis.UniversalClient
-	Tenants *tenants.Store // loaded
-	Blobs   *blob.Store    // nil: there is none
+	Tenants *tenants.Store // must be loaded
+	Blobs   *blob.Store    // nil if there is none
 	Org     string
-	// Declared means that the configuration file has the org.
+	// Declared means that the configuration file defines the org.
 	Declared bool
-	// Ledger has the books removed too: ledger, daily sums, corrections.
+	// Ledger also deletes the ledger, daily sums and corrections.
 	Ledger bool
 }
 
-// Found is what there is of an org, in numbers.
+// Found counts the data of an org.
 type Found struct {
 	Records int `json:"records"` // of the org, its users, keys, limits, overrides and credentials
-	Keys    int `json:"keys"`    // of Redis, with what is counted below
+	Keys    int `json:"keys"`    // in Redis, including what is counted below
 	Jobs    int `json:"jobs"`
 	Batches int `json:"batches"`
 	Files   int `json:"files"`
 }
 
-// Any reports whether there is anything.
+// Any reports whether there is any data.
 func (f Found) Any() bool { return f != Found{} }
 
-// Allowed reports why the org may not be purged: ErrDeclared or ErrEnabled.
+// Allowed returns ErrDeclared or ErrEnabled if the org may not be purged.
 func (p *Purge) Allowed() error {
 	if p.Declared {
 		return fmt.Errorf("org %s: %w", p.Org, ErrDeclared)
@@ -70,15 +69,15 @@ func (p *Purge) Allowed() error {
 	return nil
 }
 
-// Look counts what a purge would remove. The error wraps ErrOpen when calls,
-// jobs or batches have not ended.
+// Look counts what a purge would delete. The error wraps ErrOpen if there are unfinished calls,
+// jobs or batches.
 func (p *Purge) Look(ctx context.Context) (found Found, err error) {
 	held, err := p.Redis.HLen(ctx, budget.HoldsKey(p.Org)).Result()
 	if err != nil {
 		return found, fmt.Errorf("orgdata: %w", err)
 	}
 	if held > 0 {
-		return found, fmt.Errorf("%d calls of org %s hold budget: %w", held, p.Org, ErrOpen)
+		return found, fmt.Errorf("%d calls of org %s are still open: %w", held, p.Org, ErrOpen)
 	}
 	found.Records = len(p.records())
 	open := 0
@@ -90,7 +89,7 @@ func (p *Purge) Look(ctx context.Context) (found Found, err error) {
 		return nil
 	})
 	if err == nil && open > 0 {
-		err = fmt.Errorf("%d jobs of org %s wait or run: %w", open, p.Org, ErrOpen)
+		err = fmt.Errorf("%d jobs of org %s are waiting or running: %w", open, p.Org, ErrOpen)
 	}
 	if err != nil {
 		return found, err
@@ -103,7 +102,7 @@ func (p *Purge) Look(ctx context.Context) (found Found, err error) {
 		return nil
 	})
 	if err == nil && open > 0 {
-		err = fmt.Errorf("%d batches of org %s have not ended: %w", open, p.Org, ErrOpen)
+		err = fmt.Errorf("%d batches of org %s have not finished: %w", open, p.Org, ErrOpen)
 	}
 	if err != nil {
 		return found, err
@@ -115,8 +114,8 @@ func (p *Purge) Look(ctx context.Context) (found Found, err error) {
 	return found, err
 }
 
-// Run removes it all, the org's record last, together with the last entry of
-// the audit. It first writes one that says it began.
+// Run deletes everything. It first writes an audit entry about the start, and deletes the org's
+// own record last, together with the final audit entry.
 func (p *Purge) Run(ctx context.Context, entry tenants.AuditEntry, found Found) error {
 	plan := map[string]any{"ledger": p.Ledger, "found": found}
 	if err := p.note(ctx, entry, "org.purge.begin", plan); err != nil {
@@ -136,7 +135,7 @@ func (p *Purge) Run(ctx context.Context, entry tenants.AuditEntry, found Found) 
 	return p.note(ctx, entry, "org.purge", plan, p.orgRecord()...)
 }
 
-// note writes an entry of the audit, and removes records with it.
+// note writes an audit entry and deletes records in the same write.
 func (p *Purge) note(ctx context.Context, entry tenants.AuditEntry, action string, after any,
 	refs ...tenants.Ref,
 ) error {
@@ -163,12 +162,12 @@ func (p *Purge) note(ctx context.Context, entry tenants.AuditEntry, action strin
 	return p.Tenants.Commit(ctx, entry, changes...)
 }
 
-// books reports whether a key is of the books, which only Ledger removes.
+// books reports whether a key belongs to the ledger, which is deleted only with Ledger.
 func books(name string) bool {
 	return slices.Contains([]string{"ledger", "audit", "reconcile", "export"}, name) || strings.HasPrefix(name, "sums:")
 }
 
-// own lists the keys that go.
+// own lists the keys to delete.
 func (p *Purge) own(ctx context.Context, fn func(names []string) error) error {
 	return Names(ctx, p.Redis, p.Org, "", func(names []string) error {
 		if !p.Ledger {
@@ -188,7 +187,7 @@ func (p *Purge) removeOwn(ctx context.Context) error {
 	})
 }
 
-// unlink removes keys of any slots.
+// unlink deletes keys in any slots.
 func (p *Purge) unlink(ctx context.Context, keys ...string) error {
 	if len(keys) == 0 {
 		return nil
@@ -203,15 +202,14 @@ func (p *Purge) unlink(ctx context.Context, keys ...string) error {
 	return nil
 }
 
-// job is what a purge has to know of one.
+// job holds what a purge needs to know about a job.
 type job struct {
 	id, pool string
 	state    queue.State
 	attempts int
 }
 
-// jobs calls fn for the org's jobs in all pools, also those that no list has,
-// such as a batch's.
+// jobs calls fn for the org's jobs in all pools, including those in no list, such as a batch's.
 func (p *Purge) jobs(ctx context.Context, fn func(key string, j job) error) error {
 	return p.whose(ctx, queue.AllJobs(), []string{"state", "attempt"}, func(key string, values []string) error {
 		pool, id := queue.SplitJobKey(key)
@@ -226,7 +224,7 @@ func (p *Purge) batches(ctx context.Context, fn func(id string, s batch.Status) 
 	})
 }
 
-// whose calls fn for the hashes that match and whose field org is this one.
+// whose calls fn for the matching hashes whose field org is this org.
 func (p *Purge) whose(ctx context.Context, match string, fields []string,
 	fn func(key string, values []string) error,
 ) error {
@@ -271,7 +269,7 @@ func (p *Purge) removeJobs(ctx context.Context) error {
 	})
 }
 
-// removePools removes the pools that were the org's own, which have nothing left.
+// removePools deletes the org's own pools, which are empty by then.
 func (p *Purge) removePools(ctx context.Context) error {
 	unlink := func(keys []string) error { return p.unlink(ctx, keys...) }
 	if err := scan(ctx, p.Redis, quota.Key(providers.OwnPool("*", p.Org), "*"), unlink); err != nil {
@@ -292,7 +290,7 @@ func (p *Purge) removeBlobs(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// removeCount removes the org's bytes from what Redis's memory is counted by.
+// removeCount removes the org's bytes from the accounting of Redis memory.
 func (p *Purge) removeCount(ctx context.Context) error {
 	return capacity.New(p.Redis, nil, capacity.Options{}, nil).ReleaseOrg(ctx, p.Org)
 }
@@ -300,13 +298,13 @@ func (p *Purge) removeCount(ctx context.Context) error {
 func (p *Purge) removeBatches(ctx context.Context) error {
 	return p.batches(ctx, func(id string, _ batch.Status) error {
 		keys := batch.Keys(id)
-		slices.Reverse(keys) // the record, which leads to the others, goes last
+		slices.Reverse(keys) // the record, which refers to the others, goes last
 		return p.unlink(ctx, keys...)
 	})
 }
 
-// files calls fn for what the list of all blobs of files says of the org:
-// "org user id", which is there before the first byte and after the last.
+// files calls fn for the org's entries, "org user id", in the index of all file blobs. An entry
+// exists from before the first byte is written until after the last is deleted.
 func (p *Purge) files(ctx context.Context, fn func(member string) error) error {
 	it := p.Redis.ZScan(ctx, files.DueKey, 0, p.Org+" *", scanStep).Iterator()
 	for it.Next(ctx) {
@@ -327,7 +325,7 @@ func (p *Purge) files(ctx context.Context, fn func(member string) error) error {
 func (p *Purge) removeFiles(ctx context.Context) error {
 	return p.files(ctx, func(member string) error {
 		if p.Blobs == nil {
-			return errors.New("the org has files, and files.store is not to be reached from here")
+			return errors.New("the org has files, but files.store is not accessible from here")
 		}
 		parts := strings.Fields(member)
 		if err := p.removeBlobs(ctx, parts[0]+"/"+parts[len(parts)-1]); err != nil {
@@ -340,7 +338,7 @@ func (p *Purge) removeFiles(ctx context.Context) error {
 	})
 }
 
-// removeShared takes the org out of what all orgs share.
+// removeShared removes the org from data shared by all orgs.
 func (p *Purge) removeShared(ctx context.Context) error {
 	if err := p.Redis.ZRem(ctx, budget.Registry, p.Org).Err(); err != nil {
 		return fmt.Errorf("orgdata: %w", err)
@@ -348,7 +346,7 @@ func (p *Purge) removeShared(ctx context.Context) error {
 	return p.Tenants.ForgetUsed(ctx, p.Org)
 }
 
-// records names the org's records.
+// records returns the org's records.
 func (p *Purge) records() []tenants.Ref {
 	return p.Tenants.Snapshot().Tenants[p.Org].Refs(p.Org)
 }
@@ -357,11 +355,11 @@ func (p *Purge) orgRecord() []tenants.Ref {
 	return []tenants.Ref{{Kind: tenants.KindOrg, Org: p.Org, ID: p.Org}}
 }
 
-// atOnce is how many records one write removes.
+// atOnce is how many records one write deletes.
 const atOnce = 500
 
-// removeRecords removes all records but the org's own, which keeps it disabled
-// until the end.
+// removeRecords deletes all records except the org's own, which keeps it disabled until the
+// end.
 func (p *Purge) removeRecords(ctx context.Context, entry tenants.AuditEntry) error {
 	refs := slices.DeleteFunc(p.records(), func(r tenants.Ref) bool { return r.Kind == tenants.KindOrg })
 	for some := range slices.Chunk(refs, atOnce) {

@@ -34,16 +34,16 @@ func TestLookCounts(t *testing.T) {
 	}
 }
 
-// An org is not purged while anything of it may still be charged or written.
+// An org with work that may still be charged or written is not purged.
 func TestLookRefusesWhatIsOpen(t *testing.T) {
 	for want, open := range map[string]func(*fixture, string){
-		"1 calls of org acme hold budget": func(h *fixture,
+		"1 calls of org acme are still open": func(h *fixture,
 			org string,
 		) {
 			h.must(h.rdb.HSet(h.t.Context(), "lg:{"+org+"}:holds", "a/0", "x").Err())
 		},
-		"1 jobs of org acme wait or run":       func(h *fixture, org string) { h.job(org, "x", false) },
-		"1 batches of org acme have not ended": func(h *fixture, org string) { h.batch(org, batch.InProgress) },
+		"1 jobs of org acme are waiting or running": func(h *fixture, org string) { h.job(org, "x", false) },
+		"1 batches of org acme have not finished":   func(h *fixture, org string) { h.batch(org, batch.InProgress) },
 	} {
 		h := newFixture(t)
 		h.populate("acme")
@@ -60,7 +60,7 @@ func TestLookRefusesWhatIsOpen(t *testing.T) {
 	}
 }
 
-// A purge leaves the books and nothing else, and nothing changes for others.
+// A purge keeps the ledger and nothing else, and does not affect other orgs.
 func TestPurgeKeepsTheBooks(t *testing.T) {
 	h := newFixture(t)
 	h.populate("globex")
@@ -95,7 +95,7 @@ func TestPurgeWithTheLedger(t *testing.T) {
 	}
 }
 
-// The audit says when a purge began, what it found, and when it ended.
+// The audit has the start of a purge, what it found, and its end.
 func TestPurgeIsAudited(t *testing.T) {
 	h := newFixture(t)
 	h.populate("acme")
@@ -120,8 +120,8 @@ func TestPurgeIsAudited(t *testing.T) {
 	}
 }
 
-// A purge that was cut off leaves the org's own record, which keeps it disabled,
-// and the next one finishes.
+// An interrupted purge leaves the org's own record, which keeps it disabled, and the next purge
+// completes it.
 func TestPurgeThatWasCutOff(t *testing.T) {
 	h := newFixture(t)
 	h.populate("globex")
@@ -145,11 +145,10 @@ func TestPurgeThatWasCutOff(t *testing.T) {
 	if len(other) > 0 {
 		t.Errorf("got left or changed %v, want nothing", other)
 	}
-	h.must(h.run("acme", true)) // once more is no harm
+	h.must(h.run("acme", true)) // repeating it is harmless
 }
 
-// Files that cannot be reached are not forgotten: the purge fails before their
-// list is changed.
+// If the blob store is unavailable, the purge fails before it changes the list of files.
 func TestPurgeWithoutTheBlobStore(t *testing.T) {
 	h := newFixture(t)
 	h.populate("acme")
@@ -166,7 +165,7 @@ func TestPurgeWithoutTheBlobStore(t *testing.T) {
 	h.must(h.run("acme", true))
 }
 
-// More records than one write removes all go.
+// More records than one write deletes are all deleted.
 func TestPurgeOfManyRecords(t *testing.T) {
 	h := newFixture(t)
 	var changes []tenants.Change
@@ -184,7 +183,7 @@ func TestPurgeOfManyRecords(t *testing.T) {
 	}
 }
 
-// names are the names of an org's own keys.
+// names returns the names of an org's own keys.
 func (h *fixture) names(org, prefix string) string {
 	h.t.Helper()
 	seen := map[string]bool{}
@@ -197,14 +196,14 @@ func (h *fixture) names(org, prefix string) string {
 	return strings.Join(slices.Sorted(maps.Keys(seen)), " ")
 }
 
-// An org's keys are kept apart from those of orgs whose ids begin alike, of pools of
-// the same id, and of lists that all orgs share.
+// An org's keys are distinguished from those of orgs with a common id prefix, of pools with the
+// same id, and of shared lists.
 func TestNames(t *testing.T) {
 	h := newFixture(t)
 	for _, key := range []string{
 		"lg:{acme}:ledger", "lg:{acme}:sums:20261101", "lg:{acme}:jobs", "lg:{acme2}:ledger", "lg:{ac}:ledger",
 		"other:{acme}:x",
-		"lg:{acme}:job:123", "lg:{acme}:proc:7", "lg:{acme}:dead", // of a pool that is called so, too
+		"lg:{acme}:job:123", "lg:{acme}:proc:7", "lg:{acme}:dead", // of a pool with the same id
 		"lg:{files}:due", "lg:{files}:ledger", "lg:{batches}:open", "lg:{batches}:ledger", "lg:{calib}:openai",
 	} {
 		h.must(h.rdb.Set(t.Context(), key, "x", 0).Err())
@@ -226,7 +225,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A purge of an org that is called as a list that all share leaves the list.
+// Purging an org whose id equals the name of a shared list keeps the list.
 func TestPurgeOfAnOrgWithASharedName(t *testing.T) {
 	h := newFixture(t)
 	h.populate("globex")
@@ -242,8 +241,8 @@ func TestPurgeOfAnOrgWithASharedName(t *testing.T) {
 	}
 }
 
-// More keys than one step of a scan reads are all found, and an error of the
-// caller ends the walk.
+// More keys than one scan step reads are all found, and an error from the callback stops the
+// scan.
 func TestNamesOfManyKeys(t *testing.T) {
 	h := newFixture(t)
 	pipe := h.rdb.Pipeline()

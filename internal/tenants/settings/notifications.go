@@ -17,7 +17,7 @@ type Alerts struct {
 	Thresholds []Percent `yaml:"thresholds"`
 }
 
-// Percents are the thresholds in force, in percent.
+// Percents returns the effective thresholds, in percent.
 func (a Alerts) Percents() []int {
 	if len(a.Thresholds) == 0 {
 		return []int{50, 80, 100}

@@ -174,13 +174,13 @@ type Defaults struct {
 	Limits []Limit `yaml:"limits"`
 }
 
-// Set is orgs, with what every org has.
+// Set is a list of orgs, with the defaults for every org.
 type Set struct {
 	Orgs     []Org
 	Defaults Defaults
 }
 
-// Org returns the org of an id; nil: there is none.
+// Org returns the org with this id, or nil.
 func (s Set) Org(id string) *Org {
 	if i := slices.IndexFunc(s.Orgs, func(o Org) bool { return o.ID == id }); i >= 0 {
 		return &s.Orgs[i]
@@ -188,7 +188,7 @@ func (s Set) Org(id string) *Org {
 	return nil
 }
 
-// User returns the user of an id; nil: there is none.
+// User returns the user with this id, or nil.
 func (o *Org) User(id string) *User {
 	if i := slices.IndexFunc(o.Users, func(u User) bool { return u.ID == id }); i >= 0 {
 		return &o.Users[i]
@@ -196,19 +196,20 @@ func (o *Org) User(id string) *User {
 	return nil
 }
 
-// OrgLimits returns the limits of an org: the defaults, those of the org's own that
-// replace them by name, and the org's others.
+// OrgLimits returns the limits of an org: the defaults, except those replaced by name, and the
+// org's own.
 func (d Defaults) OrgLimits(o *Org) []Limit { return replaced(d.Limits, o.Limits) }
 
-// UserLimits returns the limits that apply to a user of the org: the org's,
-// those of the user's own that replace them by name, and the user's others.
+// UserLimits returns the limits that apply to a user of the org: the org's, except those
+// replaced by name, and the user's own.
 func (d Defaults) UserLimits(o *Org, u *User) []Limit {
 	return slices.DeleteFunc(replaced(d.OrgLimits(o), u.Limits), func(l Limit) bool {
 		return l.Subject == "user" && l.Only != "" && l.Only != u.ID
 	})
 }
 
-// replaced returns limits, with others in the place of those of the same name, or after them.
+// replaced returns list with limits of the same name replaced by those in others, followed by
+// the rest of others.
 func replaced(list, others []Limit) []Limit {
 	out := slices.Clone(list)
 	for _, own := range others {
@@ -222,7 +223,8 @@ func replaced(list, others []Limit) []Limit {
 	return out
 }
 
-// CallerKeys are the ids of the keys that work at a time, by user. Users without one are left out.
+// CallerKeys returns the ids of the keys that are valid at a time, by user. Users without one
+// are omitted.
 func (o *Org) CallerKeys(at time.Time) map[string][]string {
 	out := map[string][]string{}
 	for i := range o.Users {

@@ -11,8 +11,8 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// Secret is a text that is never printed: fmt, slog and JSON show a
-// placeholder. Reveal gives the text itself.
+// Secret is a string that is never printed: fmt, slog and JSON show a placeholder. Reveal
+// returns the text itself.
 type Secret string
 
 // Reveal returns the secret text.
@@ -35,32 +35,32 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // LogValue is String, for slog.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// Percent is a part of something, 1 to 100.
+// Percent is a percentage, 1 to 100.
 type Percent int
 
-// Quantity is an amount of money or a count; the zero value means not given.
+// Quantity is an amount of money or a count; the zero value means unset.
 type Quantity struct {
-	N     int64 // nano-USD when Money, else a plain count; at most MaxQuantity
+	N     int64 // nano-USD if Money, otherwise a count; at most MaxQuantity
 	Money bool
 }
 
-// MaxQuantity is the largest quantity that Redis's Lua can add without loss,
-// 2^53 - 1: nine million dollars in nano-USD.
+// MaxQuantity is the largest integer that Lua in Redis adds without loss, 2^53 - 1: nine
+// million dollars in nano-USD.
 const MaxQuantity = 1<<53 - 1
 
-// Rate is a quantity per time; the zero value means not given.
+// Rate is a quantity per time; the zero value means unset.
 type Rate struct {
 	Quantity
 	Per time.Duration
 }
 
 var (
-	errNothing = errors.New("must be above 0; to switch a limit off set mode: off")
+	errNothing = errors.New("must be above 0; to disable a limit, set mode: off")
 	errNever   = errors.New("must be above 0; leave it out for a bucket that is never refilled")
 	errNoCount = errors.New("expected a whole number such as 1500, 150k or 2M")
 )
 
-// ParseCount reads 150000, 150_000, 150k and 2M.
+// ParseCount parses 150000, 150_000, 150k and 2M.
 func ParseCount(text string) (int64, error) {
 	digits, unit := strings.ReplaceAll(text, "_", ""), int64(1)
 	switch {
@@ -72,9 +72,9 @@ func ParseCount(text string) (int64, error) {
 	n, err := strconv.ParseInt(digits, 10, 64)
 	switch {
 	case errors.Is(err, strconv.ErrRange), err == nil && n > MaxQuantity/unit:
-		return 0, fmt.Errorf("%s is too large; the most is %d", text, int64(MaxQuantity))
+		return 0, fmt.Errorf("%s is too large; the maximum is %d", text, int64(MaxQuantity))
 	case err != nil && strings.HasSuffix(text, "%"):
-		return 0, fmt.Errorf("expected a whole number, got %s; this percentage is written without its sign: %s",
+		return 0, fmt.Errorf("expected a whole number, got %s; write this percentage without its sign: %s",
 			Quote(text), strings.TrimSpace(strings.TrimSuffix(text, "%")))
 	case err != nil, digits[0] == '+', digits[0] == '0' && n != 0:
 		return 0, fmt.Errorf("%w, got %s", errNoCount, Quote(text))
@@ -84,7 +84,7 @@ func ParseCount(text string) (int64, error) {
 	return n * unit, nil
 }
 
-// ParseDuration reads Go durations with an optional number of days in front.
+// ParseDuration parses Go durations with an optional number of days in front.
 func ParseDuration(text string) (time.Duration, error) {
 	wrong := fmt.Errorf("expected a duration such as 30s, 5m, 1h or 1d, got %s", Quote(text))
 	var total time.Duration
@@ -117,7 +117,7 @@ func ParseDuration(text string) (time.Duration, error) {
 	return total, nil
 }
 
-// ParseQuantity reads money, told by its dollar sign, or a count.
+// ParseQuantity parses an amount of money, marked by $ or USD, or a count.
 func ParseQuantity(text string) (Quantity, error) {
 	if !strings.HasPrefix(text, "$") && !strings.HasSuffix(text, "USD") {
 		n, err := ParseCount(text)
@@ -125,9 +125,9 @@ func ParseQuantity(text string) (Quantity, error) {
 		case err != nil && strings.HasPrefix(text, "-$"):
 			return Quantity{}, fmt.Errorf("%s is negative", text)
 		case err != nil && (strings.ContainsAny(text, "$") || strings.Contains(strings.ToLower(text), "dollar")):
-			return Quantity{}, fmt.Errorf(`expected money such as "$5" or "$0.25", got %s; the $ stands before the number`, Quote(text))
+			return Quantity{}, fmt.Errorf(`expected money such as "$5" or "$0.25", got %s; put the $ before the number`, Quote(text))
 		case err != nil && strings.ContainsAny(text, ".,"):
-			return Quantity{}, fmt.Errorf(`expected money such as "$5.25" or a whole number, got %s; money needs its $`, Quote(text))
+			return Quantity{}, fmt.Errorf(`expected money such as "$5.25" or a whole number, got %s; money needs a $`, Quote(text))
 		case errors.Is(err, errNoCount):
 			return Quantity{}, fmt.Errorf(`expected money such as "$5" or a whole number such as 1500, 150k or 2M, got %s`, Quote(text))
 		}
@@ -140,18 +140,18 @@ func ParseQuantity(text string) (Quantity, error) {
 	switch reason := errors.Unwrap(err); {
 	case reason != nil && strings.Contains(text, ","):
 		return Quantity{}, fmt.Errorf(
-			`expected money such as "$5" or "$0.25", got %s; cents follow a point, and thousands have no comma`, Quote(text))
+			`expected money such as "$5" or "$0.25", got %s; put a point before cents, and no comma between thousands`, Quote(text))
 	case reason != nil:
 		return Quantity{}, fmt.Errorf(`expected money such as "$5" or "$0.25", got %s: %w`, Quote(text), reason)
 	case err != nil:
-		return Quantity{}, fmt.Errorf("%s is too much; the most is $9007199", text)
+		return Quantity{}, fmt.Errorf("%s is too large; the maximum is $9007199", text)
 	case nano == 0:
 		return Quantity{}, errNothing
 	}
 	return Quantity{N: int64(nano), Money: true}, nil
 }
 
-// ParseRate reads "$10/1h" and "5000/m".
+// ParseRate parses "$10/1h" and "5000/m".
 func ParseRate(text string) (Rate, error) {
 	amount, per, ok := strings.Cut(text, "/")
 	if !ok {
@@ -175,7 +175,7 @@ func ParseRate(text string) (Rate, error) {
 	return Rate{Quantity: q, Per: d}, err
 }
 
-// DurationText writes a duration as the file has it, in whole days where it can be.
+// DurationText formats a duration as in the file, in whole days if possible.
 func DurationText(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d >= day && d%day == 0 {
@@ -191,7 +191,7 @@ func DurationText(d time.Duration) string {
 	return text
 }
 
-// Quote shows a value in an error, cut when it is long.
+// Quote quotes a value for an error, and truncates long ones.
 func Quote(text string) string {
 	if text == "" {
 		return "empty text"
@@ -202,9 +202,9 @@ func Quote(text string) string {
 	return strconv.Quote(text)
 }
 
-// FieldError is what is wrong with one field of an org, a user, a key or a limit.
+// FieldError is an error in one field of an org, a user, a key or a limit.
 type FieldError struct {
-	Field   string // such as amount or bucket.capacity; empty: the thing as a whole
+	Field   string // such as amount or bucket.capacity; empty: no single field
 	Message string // names the thing and the field
 }
 

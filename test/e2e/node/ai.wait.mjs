@@ -1,4 +1,4 @@
-// The Vercel AI SDK. Its retries do not say that they are: it sends a key.
+// The Vercel AI SDK. Its retries are not marked as such, so it sends a key.
 import { randomUUID } from 'node:crypto';
 import { createOpenAI } from '@ai-sdk/openai';
 import { generateText, streamText } from 'ai';
@@ -10,7 +10,7 @@ const request = ({ key, fetch, maxRetries, messages, model }) => ({
 });
 
 clientTests('ai', {
-  retriesRefusals: true, // it does not know X-Should-Retry
+  retriesRefusals: true, // it ignores X-Should-Retry
   status: (err) => err.statusCode ?? err.lastError?.statusCode,
   plain: async (o) => (await generateText(request(o))).text,
   async stream(o) {

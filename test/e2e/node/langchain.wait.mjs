@@ -1,4 +1,4 @@
-// LangChain. Its retries do not say that they are: it sends a key.
+// LangChain. Its retries are not marked as such, so it sends a key.
 import { randomUUID } from 'node:crypto';
 import { ChatOpenAI } from '@langchain/openai';
 import { baseURL, clientTests } from './waiting.mjs';

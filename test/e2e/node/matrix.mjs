@@ -1,14 +1,13 @@
-// What the clients of the matrix share. ROWS are the trials; each is made at the
-// provider itself and through llmguard, and its outcome is a line of JSON. CLIENTS
-// of a client are functions of (connection, row) by kind of call; they return
-// {text, usage} or throw.
+// Shared by the clients of the matrix. ROWS are the trials; each runs at the provider
+// itself and through llmguard, and its outcome is a line of JSON. A client's functions
+// take (connection, row), one per kind of call; they return {text, usage} or throw.
 const rows = JSON.parse(process.env.ROWS);
 const vias = { direct: [process.env.DIRECT_URL, process.env.DIRECT_KEY], through: [process.env.BASE_URL, process.env.API_KEY] };
 
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
-// once is one trial. On a machine that has no time a call may wait in the queue
-// and end as a job does, which is another matter: it is made again.
+// once runs one trial. On a busy machine a call may wait in the queue and end like a job,
+// which is not what is tested, so it is repeated.
 async function once(name, client, row, kind, via) {
   let out;
   for (let tries = 0; tries < 60; tries++) {

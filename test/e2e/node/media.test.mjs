@@ -1,5 +1,5 @@
-// Pictures, speech and transcripts, and Azure's client, as users of the openai
-// package call them. BASE_URL and API_KEY say where.
+// Tests images, speech and transcripts, and Azure's client, with the openai package. BASE_URL
+// and API_KEY select the server.
 import assert from 'node:assert/strict';
 import { createReadStream, writeFileSync, mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -9,7 +9,7 @@ import OpenAI, { AzureOpenAI, toFile } from 'openai';
 
 const client = new OpenAI({ baseURL: process.env.BASE_URL, apiKey: process.env.API_KEY });
 
-// A second of silence: mono, 16 kHz, 16 bit.
+// One second of silence: mono, 16 kHz, 16 bit.
 function wav() {
   const b = Buffer.alloc(44 + 32_000);
   b.write('RIFF', 0); b.writeUInt32LE(36 + 32_000, 4); b.write('WAVEfmt ', 8); b.writeUInt32LE(16, 16);

@@ -1,7 +1,7 @@
-// Every method of the openai package against llmguard: those it serves are called, and the
-// others belong to what docs/openai-api.md lists as not served. A new version of the
-// package with a method that is neither fails here. BASE_URL and API_KEY say where, DOCS
-// is the directory of the documents.
+// Tests every method of the openai package against llmguard: supported methods are called, and
+// the others must be listed as not served in docs/openai-api.md. A new version of the package
+// with a method that is neither fails here. BASE_URL and API_KEY select the server, DOCS is
+// the directory of the documents.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -14,7 +14,7 @@ const model = 'gpt-4o-mini';
 const bytes = (name = 'notes.txt') => toFile(Buffer.from('some words'), name);
 const picture = () => toFile(Buffer.alloc(64), 'a.png', { type: 'image/png' });
 
-// A second of silence: mono, 16 kHz, 16 bit.
+// One second of silence: mono, 16 kHz, 16 bit.
 function sound() {
   const b = Buffer.alloc(44 + 32_000);
   b.write('RIFF', 0); b.writeUInt32LE(36 + 32_000, 4); b.write('WAVEfmt ', 8); b.writeUInt32LE(16, 16);
@@ -32,7 +32,7 @@ const lists = async (page, id) => {
 };
 const gone = async (deleted) => assert.equal((await deleted).deleted, true);
 
-// one makes things once and hands out the same to every test.
+// one creates a thing once and returns the same one to every test.
 const made = {};
 const one = (name, make) => (made[name] ??= make());
 const file = () => one('file', async () => wants('file')(await client.files.create({ file: await bytes(), purpose: 'user_data' })));
@@ -160,7 +160,7 @@ const served = {
   'vectorStores.fileBatches.uploadAndPoll': async () => client.vectorStores.fileBatches.uploadAndPoll((await store()).id, { files: [await bytes()] }),
 };
 
-// notServed are the other parts of the package, and a path of each; '' sends nothing.
+// notServed are the other parts of the package with a path of each; '' sends no request.
 const notServed = {
   admin: '/organization/projects', 'audio.voices': '/audio/voices', 'audio.voiceConsents': '/audio/voice_consents', beta: '/assistants',
   contentProvenanceChecks: '/content_provenance_checks', decisions: '/decisions', evals: '/evals', fineTuning: '/fine_tuning/jobs',
@@ -168,7 +168,7 @@ const notServed = {
   safety: '/safety/alerts/x', skills: '/skills', videos: '/videos', webhooks: '',
 };
 
-// methods lists the methods of a resource and of those in it.
+// methods lists the methods of a resource and of its subresources.
 function methods(resource, prefix = '') {
   const found = [];
   for (const name of Object.getOwnPropertyNames(Object.getPrototypeOf(resource))) {

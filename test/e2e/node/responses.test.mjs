@@ -1,6 +1,6 @@
-// The openai package's Responses, and the AI SDK's and LangChain's, against a
-// running llmguard. BASE_URL and API_KEY say where. The same tests run at a
-// provider of Responses and at one that speaks chat completions only.
+// Tests Responses with the openai package, the AI SDK and LangChain against a running
+// llmguard, which BASE_URL and API_KEY select. The same tests run with a provider that
+// supports Responses and with one that supports only chat completions.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createOpenAI } from '@ai-sdk/openai';
@@ -132,7 +132,7 @@ test('batch lines', async () => {
   assert.ok(out.every((l) => l.response.status_code === 200 && l.response.body.object === 'response' && l.response.body.output[0].content[0].text));
 });
 
-// The AI SDK speaks Responses unless told otherwise.
+// The AI SDK uses Responses by default.
 const ai = createOpenAI({ baseURL: process.env.BASE_URL, apiKey: process.env.API_KEY })(model);
 
 test('AI SDK: text', async () => {

@@ -1,5 +1,5 @@
-// The openai package as its users call it, against a running llmguard.
-// BASE_URL and API_KEY say where; TIGHT_KEY belongs to a user over the limit.
+// Tests the openai package against a running llmguard, which BASE_URL and API_KEY select.
+// TIGHT_KEY belongs to a user over the limit.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import OpenAI from 'openai';

@@ -1,23 +1,23 @@
-// What the tests of waiting share. BASE_URL says where; KEYS has an API key for
-// every user; MODEL is the client's own; HOLD_MS is how long the proxy holds a silent call; GATE is told when
-// the provider is to answer a gated call.
+// Shared by the tests of waiting. BASE_URL is the server; KEYS has an API key for every user;
+// MODEL is the client's own model; HOLD_MS is how long the proxy holds a silent call; GATE is
+// the server that makes the provider answer a gated call.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 export const baseURL = process.env.BASE_URL;
 export const keys = JSON.parse(process.env.KEYS);
 export const hold = Number(process.env.HOLD_MS);
-export const model = process.env.MODEL; // of a pool for one call at a time
+export const model = process.env.MODEL; // in a pool with a concurrency of one
 export const free = 'gpt-4o-mini';
 export const messages = [{ role: 'user', content: 'Say hello' }];
 export const cutMessages = [{ role: 'user', content: '[fake: output=50 cut=eof]' }];
-export const retries = hold > 60_000 ? 2 : 20; // holds of a second need more of them, on a busy machine many
+export const retries = hold > 60_000 ? 2 : 20; // short holds need more retries, many on a busy machine
 
 const post = (key, body) => fetch(`${baseURL}/chat/completions`, {
   method: 'POST', body: JSON.stringify(body), headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
 });
 
-// occupy takes the pool's only place until the function it returns is called.
+// occupy takes the pool's only slot until the returned function is called.
 export async function occupy(key) {
   const call = post(key, { model, max_tokens: 5, messages: [{ role: 'user', content: '[gated]' }] });
   await fetch(`${process.env.GATE}/held`);
@@ -27,8 +27,8 @@ export async function occupy(key) {
   };
 }
 
-// spend uses up a user's hourly limit, and returns when the call is charged: while it
-// is held, another call waits to see what is left.
+// spend uses up a user's hourly limit, and returns when the call has been charged. While it
+// is held, another call would wait for its outcome.
 export async function spend(key) {
   const r = await post(key, { model: free, max_tokens: 400, messages: [{ role: 'user', content: '[fake: output=400]' }] });
   assert.equal(r.status, 200, await r.text());
@@ -44,7 +44,7 @@ export async function jobs(key) {
   return (await r.json()).data;
 }
 
-// counting is fetch, and how often it was called; at the second call again() is.
+// counting is a fetch that counts its calls, and calls again() at the second one.
 export function counting(again = () => {}) {
   const counted = (...args) => {
     if (++counted.calls === 2) again();
@@ -54,8 +54,8 @@ export function counting(again = () => {}) {
   return counted;
 }
 
-// rejoins makes a call that is sent away at least once, and checks that its
-// retries became one job.
+// rejoins makes a call that is turned away at least once, and checks that its retries became
+// one job.
 export async function rejoins(occupant, key, call) {
   const leave = await occupy(occupant);
   let left;
@@ -69,8 +69,8 @@ export async function rejoins(occupant, key, call) {
   await left;
 }
 
-// clientTests are what every client has to bear. The client's functions take a
-// key, a fetch and a number of retries, and return the text or throw.
+// clientTests run with every client. The client's functions take a key, a fetch and a number
+// of retries, and return the text or throw.
 export function clientTests(name, client) {
   test(`${name}: rejoins its place`, async () => {
     const key = keys[`${name}-rejoin`];

@@ -1,5 +1,5 @@
-// What llmguard posted, as the openai package's users would check it. POSTS is
-// [{headers, body}], SECRET what they were given.
+// Verifies llmguard's webhook deliveries with the openai package. POSTS is [{headers, body}],
+// SECRET the receiver's secret.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import OpenAI from 'openai';
@@ -12,7 +12,7 @@ test('there is something to check', () => assert.ok(posts.length > 0));
 
 for (const { headers, body } of posts) {
   test(`unwrap ${headers['webhook-id']}`, async () => {
-    for (const secret of [SECRET, OLD_SECRET]) { // while it is replaced, either is good
+    for (const secret of [SECRET, OLD_SECRET]) { // during a rotation, either is valid
       const event = await client.webhooks.unwrap(body, headers, secret);
       assert.equal(event.object, 'event');
       assert.equal(event.id, headers['webhook-id']);

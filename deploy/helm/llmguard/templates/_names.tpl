@@ -12,7 +12,7 @@
 {{- end -}}
 {{- end }}
 
-{{- /* What selects the pods; a component is added. */}}
+{{- /* The labels that select the pods; the component is added to them. */}}
 {{- define "llmguard.selector" -}}
 app.kubernetes.io/name: {{ include "llmguard.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}

@@ -1,7 +1,7 @@
 {{- /*
 The StatefulSet, the headless Service, the PodDisruptionBudget and the autoscaler of a
-component. StatefulSets, because each pod keeps a journal of bills that Redis could not
-take, and its successor must find it. Needs root, component and its values.
+component. StatefulSets, because each pod keeps a journal of charges that Redis does not
+have yet, and its successor must find it. Needs root, component and its values.
 */}}
 {{- define "llmguard.set" -}}
 {{- $root := .root -}}
@@ -96,15 +96,15 @@ spec:
             capabilities: {drop: [ALL]}
           resources:
             {{- toYaml .values.resources | nindent 12 }}
-          # Ready says whether this process should get calls. It turns false first when the
-          # process is told to end.
+          # Readiness: whether the process should get calls. It fails first when the process
+          # shuts down.
           readinessProbe:
             httpGet: {path: /readyz, port: admin, scheme: {{ $scheme }}}
             periodSeconds: 2
             timeoutSeconds: 2
             failureThreshold: 2
-          # Live says only that the process runs: a restart because Redis is missing would
-          # lose the calls in flight.
+          # Liveness: only whether the process runs. A failure of Redis must not restart it,
+          # because that would lose the calls in flight.
           livenessProbe:
             httpGet: {path: /healthz, port: admin, scheme: {{ $scheme }}}
             periodSeconds: 10
@@ -145,7 +145,7 @@ spec:
         {{- end }}
         resources: {requests: {storage: {{ $root.Values.journal.size }}}}
 ---
-# Names the pods, and lets Prometheus find them.
+# DNS names of the pods, for Prometheus only.
 apiVersion: v1
 kind: Service
 metadata:
