@@ -55,8 +55,21 @@ func (e *Refusal) Public() *wire.Error {
 	if b.Never {
 		return wire.QuotaExceeded("Budget exceeded for " + text + " Waiting does not help." + e.Advice)
 	}
-	return wire.RateLimited(fmt.Sprintf("Rate limit reached for %s Please try again in %s.%s", text, round(b.Wait),
-		e.Advice), b.Wait)
+	wait := retryIn(b)
+	return wire.RateLimited(fmt.Sprintf("Rate limit reached for %s Please try again in %s.%s", text, round(wait),
+		e.Advice), wait)
+}
+
+// openCallsRetry is the wait advised while too many calls are open. They can end at any time; what is
+// known, the end of their leases, is only the latest.
+const openCallsRetry = 5 * time.Second
+
+// retryIn returns the wait to advise to a caller that a limit refused.
+func retryIn(b budget.Status) time.Duration {
+	if b.Metric == budget.Concurrency {
+		return min(b.Wait, openCallsRetry)
+	}
+	return b.Wait
 }
 
 // Tell adds the state of the limits to the headers of a refusal.

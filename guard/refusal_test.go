@@ -148,6 +148,20 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestTooManyOpenCallsAdviseAShortWait checks that a full concurrency limit advises to retry soon,
+// not when the lease of an open call would end.
+func TestTooManyOpenCallsAdviseAShortWait(t *testing.T) {
+	r := newRig(t, budget.Limit{
+		ID: "open", Subject: budget.Org, Metric: budget.Concurrency,
+		Shape: budget.Shape{Kind: budget.Concurrent, Amount: 1},
+	})
+	r.begin(r.plan(prompt("gpt-4o", "hi", `"max_tokens":5`)))
+	e := r.refused(prompt("gpt-4o", "hi", `"max_tokens":5`)).Public()
+	if got := e.Header.Get("Retry-After"); got != "5" || !strings.Contains(e.Message, "try again in 5s") {
+		t.Errorf("Retry-After %s, %q, want 5 seconds", got, e.Message)
+	}
+}
+
 // TestRefusalTells checks that a refusal carries the state of the limits.
 func TestRefusalTells(t *testing.T) {
 	r := newRig(t, money("w", 5_000_000))

@@ -67,7 +67,7 @@ orgs:
     over_limit: refuse
     users:
       - id: alice
-        limits: [{name: second, metric: requests, amount: 1, window: 1s, exact: true}]
+        limits: [{name: one-at-a-time, metric: concurrency, amount: 1}]
         keys: [{id: k1, hash: "${key:alice}"}]
       - id: bob
         limits: [{name: tiny, amount: $0.00001, window: 1h}]
@@ -75,7 +75,7 @@ orgs:
 `)
 			g, p := s.gate(nil), s.proxy()
 			go post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o-mini", gated, `"max_tokens":5`))
-			g.awaitHeld() // a running call counts for its whole duration, so alice has no capacity
+			g.awaitHeld()
 			var program retriesRun
 			program.start(t, cmd, p.URL, s.keys["alice"])
 			until(t, "the program was refused or ended", func() bool {
