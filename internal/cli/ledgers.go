@@ -175,7 +175,7 @@ func (l *ledgers) HourRollups(ctx context.Context, org string, from, to time.Tim
 func (l *ledgers) rollups(ctx context.Context, org string, hours bool, from, to time.Time) ([]budget.Rollup, error) {
 	by, layout := "day", time.DateOnly
 	if hours {
-		by, layout = "day,hour", time.RFC3339
+		by, layout = "day,hour", time.RFC3339Nano
 	}
 	var out []budget.Rollup
 	for from.Before(to) {

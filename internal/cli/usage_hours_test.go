@@ -81,6 +81,17 @@ func TestLastHoursAreHours(t *testing.T) {
 	sameCosts(t, "two days", s.costs("user", "--from", "1d"), map[string]pricing.Nano{"alice": 1023})
 }
 
+// TestHourThatJustBeganIsShown: a report up to a moment within the first second of an hour includes
+// that hour.
+func TestHourThatJustBeganIsShown(t *testing.T) {
+	s := newSite(t, orgs)
+	hour := time.Now().UTC().Truncate(24 * time.Hour).Add(-2 * time.Hour)
+	s.hour(hour, 5)
+	to := hour.Add(300 * time.Millisecond).Format(time.RFC3339Nano)
+	got := s.costs("user", "--from", hour.Add(-time.Hour).Format(time.RFC3339), "--to", to)
+	sameCosts(t, "up to "+to, got, map[string]pricing.Nano{"alice": 5})
+}
+
 // TestRefusalsAreShown: refused and delayed users appear in `limits refusals` and `usage`, even
 // if they spent nothing.
 func TestRefusalsAreShown(t *testing.T) {
