@@ -69,10 +69,11 @@ func drawing(page context.Context, source string) error {
 	}
 	name := strings.TrimSuffix(filepath.Base(source), ".mmd")
 	// Without HTML labels, programs that are no browser can show the file too. The background keeps it readable on
-	// a dark page.
+	// a dark page. Drawings are narrow, because a page scales them to its width, text included.
 	script := fmt.Sprintf(`(async () => {
 		mermaid.initialize({startOnLoad: false, theme: "neutral", htmlLabels: false, deterministicIds: true,
-			fontFamily: "system-ui, sans-serif", flowchart: {htmlLabels: false},
+			fontFamily: "system-ui, sans-serif", flowchart: {htmlLabels: false, nodeSpacing: 30, rankSpacing: 36, padding: 10},
+			sequence: {width: 120, actorMargin: 24, diagramMarginX: 8, boxMargin: 8, messageMargin: 28},
 			themeCSS: ".edgeLabel rect { fill: #fff; opacity: 1; } .note { fill: #fffbe6; } .noteText > tspan { fill: #333; }"});
 		const {svg} = await mermaid.render(%q, %s);
 		return svg.replace(/style="/, 'style="background:#fff;');
