@@ -32,6 +32,7 @@ func Site() (map[string][]byte, error) {
 	}
 	site["index.html"] = site["docs/site/index.html"]
 	site["_sidebar.md"] = sidebar(string(site["docs/README.md"]))
+	site["docs/README.md"] = start(string(site["docs/README.md"]))
 	site["docs/decisions/README.md"] = decisions(site)
 	site["docs/site/pages.js"], err = pageList(site)
 	return site, err
@@ -56,12 +57,18 @@ func Pages(site map[string][]byte) []string {
 
 var (
 	group   = regexp.MustCompile(`^## (.+)$`)
-	entry   = regexp.MustCompile(`^[-|] ((?:\[[^]]+\]\([^)]+\)(?:, )?)+)`)
+	entry   = regexp.MustCompile(`^- ((?:\[[^]]+\]\([^)]+\)(?:, )?)+)(?:: (.+))?`)
 	linked  = regexp.MustCompile(`\[([^]]+)\]\(([^)]+)\)`)
 	heading = regexp.MustCompile(`(?m)^# (.+)$`)
 )
 
-// sidebar keeps the groups and links of docs/README.md, without the descriptions.
+// start keeps docs/README.md up to its list of all pages, which the site shows in its sidebar.
+func start(index string) []byte {
+	text, _, _ := strings.Cut(index, "\n## ")
+	return []byte(text)
+}
+
+// sidebar keeps the groups and links of docs/README.md. A link's description is shown when it is hovered.
 func sidebar(index string) []byte {
 	var out strings.Builder
 	for line := range strings.Lines(index) {
@@ -73,10 +80,18 @@ func sidebar(index string) []byte {
 			continue
 		}
 		for _, l := range linked.FindAllStringSubmatch(m[1], -1) {
-			fmt.Fprintf(&out, "  - [%s](%s)\n", strings.ToUpper(l[1][:1])+l[1][1:], fromRoot("docs", l[2]))
+			fmt.Fprintf(&out, "  - [%s](%s%s)\n", strings.ToUpper(l[1][:1])+l[1][1:], fromRoot("docs", l[2]), title(m[2]))
 		}
 	}
 	return []byte(out.String())
+}
+
+// title returns the description of a page as the title of its link.
+func title(description string) string {
+	if description == "" {
+		return ""
+	}
+	return fmt.Sprintf(" %q", description)
 }
 
 // fromRoot makes a link relative to a directory one from the site's root.

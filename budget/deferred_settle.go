@@ -358,10 +358,10 @@ func (d *Deferred) run(ctx context.Context) {
 	away := false
 	for {
 		if left, err := d.Replay(ctx); err == nil && away {
-			d.log.Info("kept settlements written", "left", left)
+			d.log.Info("stored settlements written", "left", left)
 			away = false
 		} else if err != nil && !away && ctx.Err() == nil {
-			d.log.Warn("settlements kept until the store accepts them", "calls", left, "err", err)
+			d.log.Warn("settlements not accepted by redis, will retry", "calls", left, "err", err)
 			away = true
 		}
 		select {

@@ -63,7 +63,7 @@ func TestLimitShapeMistakes(t *testing.T) {
 		},
 		{
 			"a window of nothing", oneLimit("{name: a, amount: $5, window: «0s»}"),
-			"orgs[0].limits[0].window", "must be above 0; leave it out for no bound",
+			"orgs[0].limits[0].window", "must be above 0; omit it for no limit",
 		},
 		{
 			"a zone of a bucket", oneLimit("{name: a, bucket: {capacity: $5}, tz: «UTC»}"),

@@ -43,7 +43,7 @@ func (d *document) secret(text string) (string, error) {
 		return "", errors.New("file: works only in the configuration file")
 	}
 	if path == "" {
-		return "", errors.New("file: names no file; write file:/run/secrets/NAME")
+		return "", errors.New("file: has no path; write file:/run/secrets/NAME")
 	}
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(filepath.Dir(d.mistakes.name), path)

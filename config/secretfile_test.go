@@ -47,7 +47,7 @@ func TestSecretFiles(t *testing.T) {
 	f("file:"+filepath.Join(dir, "key"), "sk-content", "sk-content", "")
 	f("file:${DIR}/key", "sk-content", "sk-content", "")
 	f("sk-file:key", "", "sk-file:key", "")
-	f("file:", "", "", "names no file")
+	f("file:", "", "", "has no path")
 	f("file:nothing", "", "", "there is no file "+filepath.Join(dir, "nothing"))
 	f("file:.", "", "", "cannot read the secret")
 	f("file:key", "\n", "", "is empty")

@@ -66,7 +66,7 @@ func setText(v reflect.Value, text string) (err error) {
 	return err
 }
 
-var errZero = errors.New("must be above 0; leave it out for no bound")
+var errZero = errors.New("must be above 0; omit it for no limit")
 
 var sizeUnits = []struct {
 	suffix string
@@ -128,7 +128,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 		return p, fmt.Errorf("expected an address such as 10.0.0.7 or a range such as 10.0.0.0/8, got %s", quote(text))
 	}
 	if p != p.Masked() {
-		return p, fmt.Errorf("%s is one address inside a range; the range is %s", text, p.Masked())
+		return p, fmt.Errorf("%s is an address inside a range; write the range as %s", text, p.Masked())
 	}
 	return p, nil
 }

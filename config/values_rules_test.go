@@ -66,8 +66,8 @@ func TestCountForms(t *testing.T) {
 			{text: "9007199254740992", message: "9007199254740992 is too large; the maximum is 9007199254740991"},
 			{text: "9007199254741k", message: "9007199254741k is too large; the maximum is 9007199254740991"},
 			{text: "99999999999999999999", message: "99999999999999999999 is too large; the maximum is 9007199254740991"},
-			{text: "0", message: "must be above 0; leave it out for no bound"},
-			{text: "0k", message: "must be above 0; leave it out for no bound"},
+			{text: "0", message: "must be above 0; omit it for no limit"},
+			{text: "0k", message: "must be above 0; omit it for no limit"},
 			{text: "-5", message: "-5 is negative"},
 			{text: "-5k", message: "-5k is negative"},
 			{text: "+5", message: noCount("+5")},
@@ -283,8 +283,8 @@ func TestAddressForms(t *testing.T) {
 		{text: "10.0.0.0/33", message: no("10.0.0.0/33")},
 		{text: "proxy.internal", message: no("proxy.internal")},
 		{text: "fe80::1%eth0", message: no("fe80::1%eth0")},
-		{text: "10.1.2.3/8", message: "10.1.2.3/8 is one address inside a range; the range is 10.0.0.0/8"},
-		{text: "2001:db8::1/32", message: "2001:db8::1/32 is one address inside a range; the range is 2001:db8::/32"},
+		{text: "10.1.2.3/8", message: "10.1.2.3/8 is an address inside a range; write the range as 10.0.0.0/8"},
+		{text: "2001:db8::1/32", message: "2001:db8::1/32 is an address inside a range; write the range as 2001:db8::/32"},
 	})
 }
 

@@ -63,11 +63,11 @@ func TestOrgMistakes(t *testing.T) {
 		},
 		{
 			"a network with host bits", key("networks: [«10.1.2.3/8»]"), "orgs[0].users[0].keys[0].networks[0]",
-			"10.1.2.3/8 is one address inside a range; the range is 10.0.0.0/8",
+			"10.1.2.3/8 is an address inside a range; write the range as 10.0.0.0/8",
 		},
 		{
 			"a key of no calls", key("concurrency: «0»"), "orgs[0].users[0].keys[0].concurrency",
-			"must be above 0; leave it out for no bound",
+			"must be above 0; omit it for no limit",
 		},
 		{
 			"somebody else's limit", org("users: [{id: ann, limits: [{name: a, only: «bob», amount: $5, window: 1h}]}, {id: bob}]"),

@@ -134,7 +134,7 @@ func (c *Call) observed(ctx context.Context, resp *http.Response, sent time.Time
 		Model: c.Plan.Target.Model, Status: resp.StatusCode, Header: resp.Header, Sent: sent, Within: c.guard.deadline,
 	})
 	if err != nil {
-		c.guard.log.Warn("what the provider says of its limits is not shared", "pool", c.Plan.Target.Pool, "err", err)
+		c.guard.log.Warn("provider rate limits not shared with other processes", "pool", c.Plan.Target.Pool, "err", err)
 	}
 	return rest
 }

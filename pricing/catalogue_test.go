@@ -326,7 +326,7 @@ func TestAge(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `
-# HELP llmguard_pricing_age_seconds Time since the stalest price in force was last checked.
+# HELP llmguard_pricing_age_seconds Time since the oldest price in force was last checked.
 # TYPE llmguard_pricing_age_seconds gauge
 llmguard_pricing_age_seconds 86400
 # HELP llmguard_pricing_models Models that have a price.

@@ -19,7 +19,7 @@ func Register(reg prometheus.Registerer, current func() *Catalogue, now func() t
 	for _, g := range []prometheus.Collector{
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "llmguard_pricing_age_seconds",
-			Help: "Time since the stalest price in force was last checked.",
+			Help: "Time since the oldest price in force was last checked.",
 		}, func() float64 { return current().Age(now()).Seconds() }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "llmguard_pricing_models",

@@ -26,7 +26,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return &metrics{
 		answers: map[answerKey]*series{},
 		requests: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "llmguard_proxy_requests_total", Help: "Requests answered, by route and HTTP status (499: the caller left).",
+			Name: "llmguard_proxy_requests_total",
+			Help: "Requests answered, by route and HTTP status (499: the caller disconnected).",
 		}, []string{"route", "status"}),
 		seconds: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "llmguard_proxy_request_seconds",

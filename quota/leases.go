@@ -46,7 +46,7 @@ func (q *Quota) renewAll(ctx context.Context) (all bool) {
 			n := min(len(ids), renewMost)
 			args := append([]any{q.lease}, ids[:n]...)
 			if _, err := q.eval(ctx, "grant_lease", renewScript, []string{Key(pool, "slots")}, args...); err != nil {
-				q.log.WarnContext(ctx, "grants not renewed", "pool", pool, "err", err)
+				q.log.WarnContext(ctx, "quota grants not renewed", "pool", pool, "err", err)
 				all = false
 			}
 			ids = ids[n:]
@@ -92,7 +92,7 @@ func (q *Quota) forget(ctx context.Context) {
 	q.mu.Unlock()
 	for p, ids := range used {
 		if err := q.rdb.ZRem(ctx, Key(p.ID, "slots"), ids...).Err(); err != nil {
-			q.log.WarnContext(ctx, "forget ended grants", "pool", p.ID, "err", err)
+			q.log.WarnContext(ctx, "ended quota grants not removed", "pool", p.ID, "err", err)
 		}
 	}
 }

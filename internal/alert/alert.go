@@ -162,7 +162,7 @@ func (w *Watcher) lookAll(ctx context.Context) {
 		if err := w.look(ctx, s); err != nil {
 			failed++
 			if failed == 1 && !errors.Is(err, errClaimed) {
-				w.opts.Log.WarnContext(ctx, "limits not looked at for alerts; they will be again", "org", s.org, "err", err)
+				w.opts.Log.WarnContext(ctx, "limit alerts skipped, will retry", "org", s.org, "err", err)
 			}
 			w.Charged(s.org, s.user)
 		}

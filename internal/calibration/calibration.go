@@ -115,7 +115,7 @@ func (c *Calibration) Run(ctx context.Context) error {
 		case <-tick.C:
 		case <-ctx.Done():
 			if err := c.syncFor(context.WithoutCancel(ctx)); err != nil {
-				c.opts.Log.Warn("last usage observations lost", "err", err)
+				c.opts.Log.Warn("final usage observations lost", "err", err)
 			}
 			return ctx.Err()
 		}

@@ -28,6 +28,6 @@ func (m *Metrics) Refused(listener, bound string) {
 func (m *Metrics) Certificate(listener string, c *Certificate) {
 	m.register.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "llmguard_listen_certificate_expires_timestamp_seconds", ConstLabels: prometheus.Labels{"listener": listener},
-		Help: "When the certificate in use ends, in seconds since 1970.",
+		Help: "When the certificate in use expires, in Unix seconds.",
 	}, func() float64 { return float64(c.Expires().Unix()) }))
 }

@@ -148,7 +148,7 @@ func (s *Store) fly(ctx context.Context) {
 		}
 		if failures == writeTries {
 			failures = 0
-			s.log.Warn("what a provider keeps for an org is not noted; it cannot be referred to", "things", len(batch), "err",
+			s.log.Warn("objects at a provider not recorded, they cannot be referenced", "things", len(batch), "err",
 				err)
 		}
 	}

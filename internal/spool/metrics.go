@@ -14,18 +14,18 @@ func (b *Budget) register(r prometheus.Registerer, place string) {
 	}
 	gauge(prometheus.GaugeOpts{
 		Name: "llmguard_spool_limit_bytes",
-		Help: "Bytes that bodies and answers under way may take, by where they are: memory or disk.",
+		Help: "Maximum size of bodies and answers in transit, in bytes, by place: memory or disk.",
 	}, func() int64 { return b.total })
 	gauge(prometheus.GaugeOpts{
 		Name: "llmguard_spool_used_bytes",
-		Help: "Bytes that bodies and answers under way take, by where they are: memory or disk.",
+		Help: "Size of bodies and answers in transit, in bytes, by place: memory or disk.",
 	}, b.Used)
 	gauge(prometheus.GaugeOpts{
-		Name: "llmguard_spool_waiting", Help: "Bodies and answers that wait for room, by place: memory or disk.",
+		Name: "llmguard_spool_waiting", Help: "Bodies and answers that are waiting for space, by place: memory or disk.",
 	}, b.Waiting)
 	r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name:        "llmguard_spool_refused_total",
-		Help:        "Bodies and answers for which there was no room in time, by place: memory or disk.",
+		Help:        "Bodies and answers refused because no space became free in time, by place: memory or disk.",
 		ConstLabels: labels,
 	}, func() float64 { return float64(b.Refused()) }))
 }

@@ -25,7 +25,7 @@ func newExporter(out sdktrace.SpanExporter, log *slog.Logger, reg prometheus.Reg
 	}
 	spans := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "llmguard_tracing_spans_total",
-		Help: "Spans that were exported, or failed to be and are lost.",
+		Help: "Spans, by outcome: exported, or failed (lost).",
 	}, []string{"outcome"})
 	for _, outcome := range []string{"exported", "failed"} {
 		spans.WithLabelValues(outcome)
@@ -45,12 +45,12 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 	e.spans.WithLabelValues("exported").Add(float64(len(spans) - lost))
 	if err != nil {
 		if !e.away.Swap(true) {
-			e.log.WarnContext(ctx, "spans are not exported; calls go on", "err", err)
+			e.log.WarnContext(ctx, "spans not exported, calls continue", "err", err)
 		}
 		return nil
 	}
 	if e.away.Swap(false) {
-		e.log.InfoContext(ctx, "spans are exported again")
+		e.log.InfoContext(ctx, "span export restored")
 	}
 	return nil
 }

@@ -149,6 +149,28 @@ func TestWireIsComplete(t *testing.T) {
 	}
 }
 
+// TestBatchErrorsAreListed checks that docs/batch.md has every code that the code can put in a
+// batch's errors.
+func TestBatchErrorsAreListed(t *testing.T) {
+	text := read(t, filepath.Join(root, "docs", "batch.md"))
+	code := regexp.MustCompile(`problem(?:Of)?\((?:err, )?"([a-z_]+)"`)
+	found := 0
+	for _, path := range files(t, ".go") {
+		if filepath.Dir(path) != filepath.Join(root, "internal/batch") || strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		for _, m := range code.FindAllStringSubmatch(read(t, path), -1) {
+			found++
+			if !strings.Contains(text, "| `"+m[1]+"`") {
+				t.Errorf("docs/batch.md does not list %s of %s", m[1], path)
+			}
+		}
+	}
+	if found < 15 {
+		t.Errorf("only %d codes found in the code", found)
+	}
+}
+
 // TestAlertsAreExplained checks that docs/operations.md has every alert.
 func TestAlertsAreExplained(t *testing.T) {
 	text := read(t, filepath.Join(root, "docs", "operations.md"))

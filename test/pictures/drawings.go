@@ -69,13 +69,16 @@ func drawing(page context.Context, source string) error {
 	}
 	name := strings.TrimSuffix(filepath.Base(source), ".mmd")
 	// Without HTML labels, programs that are no browser can show the file too. The background keeps it readable on
-	// a dark page.
+	// a dark page. Drawings are narrow, because a page shrinks them to its width, text
+	// included, and have a width, so that it does not enlarge them.
 	script := fmt.Sprintf(`(async () => {
 		mermaid.initialize({startOnLoad: false, theme: "neutral", htmlLabels: false, deterministicIds: true,
-			fontFamily: "system-ui, sans-serif", flowchart: {htmlLabels: false},
+			fontFamily: "system-ui, sans-serif", flowchart: {htmlLabels: false, nodeSpacing: 30, rankSpacing: 36, padding: 10},
+			sequence: {width: 120, actorMargin: 24, diagramMarginX: 8, boxMargin: 8, messageMargin: 28},
 			themeCSS: ".edgeLabel rect { fill: #fff; opacity: 1; } .note { fill: #fffbe6; } .noteText > tspan { fill: #333; }"});
 		const {svg} = await mermaid.render(%q, %s);
-		return svg.replace(/style="/, 'style="background:#fff;');
+		const width = Math.ceil(svg.match(/viewBox="\S+ \S+ (\S+)/)[1]);
+		return svg.replace('width="100%%"', 'width="' + width + '"').replace(/style="/, 'style="background:#fff;');
 	})()`, name, quoted)
 	svg, err := chromedp.Run(page, chromedp.Evaluate[string](script, chromedp.EvalAwaitPromise))
 	if err != nil {

@@ -52,7 +52,7 @@ func build(out, root string) error {
 
 var (
 	fence = regexp.MustCompile("(?ms)^```.*?^```")
-	link  = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	link  = regexp.MustCompile(`\]\(([^)\s]+)(?: "[^"]*")?\)`)
 	asset = regexp.MustCompile(`(?:src|href)="([^"]+)"`)
 )
 

@@ -15,13 +15,19 @@ func TestSiteIsWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"index.html": "docsify.min.js", "_sidebar.md": "(/docs/config.md)", "docs/decisions/README.md": "(027-lean-dependencies.md)",
-		"docs/site/pages.js": `"/docs/operations/"`, "docs/config.md": "", "CHANGELOG.md": "", "docs/site/docsify.LICENSE": "MIT License",
+		"index.html": "docsify.min.js", "_sidebar.md": `(/docs/config.md "every setting`,
+		"docs/decisions/README.md": "(027-lean-dependencies.md)", "docs/site/pages.js": `"/docs/operations/"`,
+		"docs/config.md": "", "docs/README.md": "OpenAI-compatible proxy", "CHANGELOG.md": "",
+		"docs/site/docsify.LICENSE": "MIT License",
 	} {
 		content, err := os.ReadFile(filepath.Join(out, name))
 		if err != nil || !strings.Contains(string(content), want) {
 			t.Errorf("%s: %v, or no %q in it", name, err, want)
 		}
+	}
+	index, err := os.ReadFile(filepath.Join(out, "docs/README.md"))
+	if err != nil || strings.Contains(string(index), "\n## ") {
+		t.Errorf("%v, or the first page repeats the sidebar:\n%s", err, index)
 	}
 }
 
