@@ -29,7 +29,7 @@ var advice = strings.NewReplacer(
 	"set metric: cost", "set --metric cost",
 	"add window: 1h (sliding), calendar: month (fixed), or use bucket",
 	"add --window 1h (sliding), --calendar month (fixed), or use --capacity",
-	`add amount: "$5" and window: 1h, or amount and calendar, or bucket`,
+	"add amount: '$5' and window: 1h, or amount and calendar, or bucket",
 	"add --amount '$5' and --window 1h, or --amount and --calendar, or --capacity",
 )
 
@@ -77,8 +77,8 @@ func secondShape(c *cobra.Command, message string) string {
 	if given == "bucket" {
 		unset += ",amount"
 	}
-	return fmt.Sprintf("--%s: the limit already has a %s, and a limit has one shape. Add --unset %s to replace it, or set a "+
-		"limit of another name (the shape of a limit in the configuration file changes only there)", flags[given], old, unset)
+	return fmt.Sprintf("--%s: the limit already has a %s, and a limit has one shape. Add --unset %s to replace it, or "+
+		"set a limit of another name (the shape of a limit in the configuration file changes only there)", flags[given], old, unset)
 }
 
 // quotedMoney is an amount of money in double quotes, in which a shell would replace its $.
@@ -96,8 +96,8 @@ func emptied(c *cobra.Command, flags ...string) error {
 	for _, name := range flags {
 		f := c.Flags().Lookup(name)
 		if f.Changed && remains.MatchString(f.Value.String()) {
-			return misused("--%s: expected an amount, got %s. In double quotes a shell expands $5 to nothing; use single quotes, "+
-				"as in '$5'", name, settings.Quote(f.Value.String()))
+			return misused("--%s: expected an amount, got %s. In double quotes a shell expands $5 to nothing; use single "+
+				"quotes, as in '$5'", name, settings.Quote(f.Value.String()))
 		}
 	}
 	return nil
