@@ -78,7 +78,8 @@ func secondShape(c *cobra.Command, message string) string {
 		unset += ",amount"
 	}
 	return fmt.Sprintf("--%s: the limit already has a %s, and a limit has one shape. Add --unset %s to replace it, or "+
-		"set a limit of another name (the shape of a limit in the configuration file changes only there)", flags[given], old, unset)
+		"set a limit of another name (the shape of a limit in the configuration file changes only there)",
+		flags[given], old, unset)
 }
 
 // quotedMoney is an amount of money in double quotes, in which a shell would replace its $.
