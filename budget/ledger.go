@@ -242,6 +242,9 @@ func (l *Ledger) stream(ctx context.Context, key, start, end string, fn func(red
 	}
 }
 
+// MostReconcile is more charges than a list for [Ledger.Reconcile] can hold.
+const MostReconcile = 200_000
+
 // Reconcile returns up to n of the org's charges that came too late to be distinguished from
 // repetitions, oldest first, as entries without a kind. Resolve removes them from the list.
 func (l *Ledger) Reconcile(ctx context.Context, org string, n int) ([]Entry, error) {

@@ -28,6 +28,17 @@ type Bound struct {
 	Users []string
 }
 
+// HourText formats what the org can spend in an hour. usd formats an amount.
+func (b Bound) HourText(usd func(pricing.Nano) string) string {
+	switch {
+	case b.Hour != Unlimited:
+		return usd(b.Hour)
+	case b.None:
+		return "unbounded"
+	}
+	return "limited only by tokens or requests"
+}
+
 // Unlimited is the Hour of an org without a bounding cost limit.
 const Unlimited = pricing.Nano(math.MaxInt64)
 

@@ -167,7 +167,7 @@ func signed(text string) (pricing.Nano, error) {
 	digits = strings.TrimPrefix(digits, "+")
 	n, err := pricing.ParseUSD(digits)
 	if err != nil || n == 0 {
-		return 0, wire.BadRequest("amount", "invalid_value", "amount %s: expected an amount such as -$1.20 or $0.05, not 0",
+		return 0, wire.BadRequest("amount", "invalid_value", "amount %s: expected an amount such as '-$1.20' or 0.05, not 0",
 			cut(text))
 	}
 	if negative {

@@ -35,9 +35,6 @@ type resolution struct {
 	By     string `json:"by,omitempty"` // author; only for local commands
 }
 
-// reconcileRead is more than the list can hold.
-const reconcileRead = 200_000
-
 func viewUnresolved(u *budget.Unresolved) Unresolved {
 	v := Unresolved{Entry: u.Entry}
 	if u.Booked != nil {
@@ -61,7 +58,7 @@ func (h *ledgerHandler) listUnresolved(c *call) (any, error) {
 
 // unresolved reads an org's list, with the ledger entries of its calls.
 func (h *ledgerHandler) unresolved(c *call, org string) ([]budget.Unresolved, error) {
-	list, err := h.opts.Budget.Ledger.Reconcile(c.r.Context(), org, reconcileRead)
+	list, err := h.opts.Budget.Ledger.Reconcile(c.r.Context(), org, budget.MostReconcile)
 	if err != nil {
 		return nil, err
 	}

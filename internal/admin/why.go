@@ -276,7 +276,7 @@ func (h *whyHandler) whyUser(c *call, id, only string) (*Why, error) {
 		return nil, nil
 	}
 	if len(found) > 1 {
-		const text = "%s is a user of several orgs: %s. Choose one as the org"
+		const text = "%s is a user of several orgs: %s. Name one with org"
 		return nil, wire.BadRequest("org", "ambiguous", text, id, strings.Join(found, ", "))
 	}
 	in := h.opts.Policy().Orgs[found[0]]

@@ -193,9 +193,9 @@ func (l *WhyLimit) command(w *Why) string {
 	}
 	switch {
 	case l.Closed != nil && l.Cap != "":
-		return "llmguard limits reopen --all --reason " + quoted(reason)
+		return "llmguard limits reopen --all --reason " + ShellWord(reason)
 	case l.Closed != nil:
-		return "llmguard limits reopen --org " + w.Org + " --reason " + quoted(reason)
+		return "llmguard limits reopen --org " + w.Org + " --reason " + ShellWord(reason)
 	case l.Cap != "":
 		return ""
 	}
@@ -216,9 +216,9 @@ func (l *WhyLimit) command(w *Why) string {
 	}
 	add := fmt.Sprint(more)
 	if l.limit.Metric == budget.Cost {
-		add = quoted(strings.TrimRight(strings.TrimRight(nano(more).String(), "0"), "."))
+		add = ShellWord(strings.TrimRight(strings.TrimRight(nano(more).String(), "0"), "."))
 	}
-	text = append(text, "--limit "+l.Name, "--add "+add, "--until "+overrideFor, "--reason "+quoted(reason))
+	text = append(text, "--limit "+l.Name, "--add "+add, "--until "+overrideFor, "--reason "+ShellWord(reason))
 	return strings.Join(text, " ")
 }
 
@@ -233,6 +233,3 @@ func (a ahead) of(l *budget.Limit) int64 {
 	}
 	return wantedOf(l.Metric, sum.Amounts)
 }
-
-// quoted quotes a word for a shell.
-func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }

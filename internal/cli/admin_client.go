@@ -305,7 +305,7 @@ func refusedBy(status int, text []byte) error {
 	if json.Unmarshal(text, &e) != nil || e.Error.Message == "" {
 		return fmt.Errorf("the admin listener returned %d %s; is this llmguard?", status, http.StatusText(status))
 	}
-	return &refusal{e.Error.Message, e.Error.Param, text}
+	return &refusal{forShell(e.Error.Message), e.Error.Param, text}
 }
 
 // refusal is an error response of the API, with its whole body.

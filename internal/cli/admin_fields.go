@@ -13,8 +13,9 @@ import (
 
 // fields are flags that become members of a request body; only flags that were set are sent.
 type fields struct {
-	all   []flagField
-	unset []string
+	all       []flagField
+	unset     []string
+	clearable []string // members without a flag of this name that --unset takes too
 }
 
 // flagField is one of these flags. Value parses it.
@@ -143,12 +144,17 @@ func (s *fields) body(c *cobra.Command, body map[string]any) (map[string]any, er
 		body[f.member], given = v, true
 	}
 	for _, name := range s.unset {
+		if slices.Contains(s.clearable, name) {
+			body[name], given = nil, true
+			continue
+		}
 		i := slices.IndexFunc(s.all, func(f flagField) bool { return f.flag == name || f.member == name })
 		if i < 0 {
 			var known []string
 			for _, f := range s.all {
 				known = append(known, f.flag)
 			}
+			known = append(known, s.clearable...)
 			return nil, misused("--unset %s: expected any of %s", name, strings.Join(known, ", "))
 		}
 		body[s.all[i].member], given = nil, true

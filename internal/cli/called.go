@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/llmguard/llmguard/internal/admin"
 )
 
 // called returns the command by which the user can run this program: its name if PATH leads to
@@ -25,7 +28,7 @@ func called() string {
 			return "go run ./" + source
 		}
 	}
-	return shellWord(self)
+	return admin.ShellWord(self)
 }
 
 func sameFile(a, b string) bool {
@@ -37,16 +40,16 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(x, y)
 }
 
-// shellWord quotes a word where a shell would change it.
-func shellWord(word string) string {
-	special := func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
-			strings.ContainsRune("/._-+:=@%,", r))
+// checkAddress checks an address to listen on before anything starts.
+func checkAddress(address string) error {
+	_, text, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(text, 10, 16)
 	}
-	if word != "" && !strings.ContainsFunc(word, special) {
-		return word
+	if err != nil {
+		return fmt.Errorf("%s: expected host:port with a port from 0 to 65535, such as 127.0.0.1:8080", address)
 	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	return nil
 }
 
 // freePorts limits how many ports are tried.

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/app/front"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
@@ -44,6 +45,8 @@ func devCommand() *cobra.Command {
 			}{{"listen", &o.listen}, {"admin", &o.admin}} {
 				if !c.Flags().Changed(a.flag) {
 					*a.at = announceMove(c.ErrOrStderr(), *a.at)
+				} else if err := checkAddress(*a.at); err != nil {
+					return misused("--%s %w", a.flag, err)
 				}
 			}
 			return runDev(c.Context(), o, c.OutOrStdout(), c.ErrOrStderr())
@@ -137,7 +140,7 @@ func runDev(ctx context.Context, o devOptions, stdout, stderr io.Writer) (err er
 		return err
 	}
 	defer provider.stop()
-	fmt.Fprintln(stderr, "llmguard is starting: waiting for Redis"+startingStore(o)+" ...")
+	fmt.Fprintf(stderr, "Starting llmguard with %s ...\n", startingStore(o))
 	dir, clean, err := devData(o)
 	if err != nil {
 		return err
@@ -173,7 +176,7 @@ func runDev(ctx context.Context, o devOptions, stdout, stderr io.Writer) (err er
 		return fmt.Errorf("%w (other addresses: --listen, --admin)", err)
 	}
 	if err := welcome(stdout, devRunning{
-		URL: a.URL() + "/v1", Admin: a.AdminURL(), Config: shellWord(path), Provider: provider.text, Store: store.kind,
+		URL: a.URL() + "/v1", Admin: a.AdminURL(), Config: admin.ShellWord(path), Provider: provider.text, Store: store.kind,
 		Command: called(), devValues: values,
 	}); err != nil {
 		return err

@@ -113,13 +113,13 @@ func devStore(ctx context.Context, o devOptions, dir string) (redis.UniversalCli
 	return rdb, devRedis{kind, fmt.Sprintf("{addresses: [%q]}", store.Options.Addr)}, end, nil
 }
 
-// startingStore describes the store that dev is about to wait for.
+// startingStore describes the store that dev is about to start or connect to.
 func startingStore(o devOptions) string {
 	if o.redis != "" {
-		return ", the given Redis"
+		return "the given Redis"
 	}
 	if _, err := exec.LookPath("redis-server"); err == nil {
-		return ", a new redis-server"
+		return "a new redis-server"
 	}
-	return " in memory (no redis-server on the PATH)"
+	return "a store in memory (no redis-server on the PATH)"
 }

@@ -203,9 +203,6 @@ func dialable(listen string) string {
 // reach Redis grant each hold one extra lease, which is added separately.
 const heldTooLong = time.Minute
 
-// reconcileRead is more than the list of late charges can hold.
-const reconcileRead = 200_000
-
 // heldMoney checks the holds and late charges of every org.
 func heldMoney(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 	failed := func(err error) []diagnose.Finding {
@@ -246,7 +243,7 @@ func heldMoney(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 				Fix:  "Start a proxy or worker, which releases them, and check that the clocks agree.",
 			})
 		}
-		late, err := s.Ledger.Reconcile(ctx, o.ID, reconcileRead)
+		late, err := s.Ledger.Reconcile(ctx, o.ID, budget.MostReconcile)
 		if err != nil {
 			return failed(err)
 		}

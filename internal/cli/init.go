@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 )
@@ -237,6 +238,6 @@ Next:
   ADMIN_LISTEN=%[7]s %[6]s worker -c %[1]s
 
   curl http://127.0.0.1:8080/v1/models -H 'Authorization: Bearer %[5]s'
-`, shellWord(f.path), strings.Join(names, ", "), schemaName, hint, f.key, called(), f.worker)
+`, admin.ShellWord(f.path), strings.Join(names, ", "), schemaName, hint, f.key, called(), f.worker)
 	return err
 }

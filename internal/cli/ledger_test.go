@@ -250,7 +250,7 @@ func TestAdjustOnce(t *testing.T) {
 	}
 	s.refuses("t-81", "usage", "adjust", "--org", "acme", "--user", "alice", "--amount", "$9", "--reason", "other", "--id", "t-81")
 	for args, want := range map[string]string{
-		"--amount ten":                          "amount ten: expected an amount such as -$1.20",
+		"--amount ten":                          "amount ten: expected an amount such as '-$1.20'",
 		"--amount 0.0000000001":                 "amount 0.0000000001: expected an amount",
 		"--amount 1 --id has|bars":              "id",
 		"--amount 1 --call x":                   "call x: this is not a call's id (26 letters and digits)",

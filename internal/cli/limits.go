@@ -6,8 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,10 +18,11 @@ import (
 // subject identifies the org, user, key or IP address of a limit.
 type subject struct{ org, user, key, ip string }
 
-func (s *subject) add(c *cobra.Command) {
+// add registers the flags. user and key say what naming one does.
+func (s *subject) add(c *cobra.Command, user, key string) {
 	orgFlag(c, &s.org)
-	c.Flags().StringVar(&s.user, "user", "", "only this user")
-	c.Flags().StringVar(&s.key, "key", "", "only this key")
+	c.Flags().StringVar(&s.user, "user", "", user)
+	c.Flags().StringVar(&s.key, "key", "", key)
 }
 
 // query returns the subject as query parameters.
@@ -60,52 +59,11 @@ func limitsCommand() *cobra.Command {
 	return c
 }
 
-func limitsGetCommand() *cobra.Command {
-	var f adminFlags
-	var s subject
-	c := &cobra.Command{
-		Use: "get [LIMIT]", Short: "Show limits, their usage and overrides",
-		Example: "  llmguard limits get --org acme\n" +
-			"  llmguard limits get daily --org acme --user alice",
-		Args: cobra.MaximumNArgs(1),
-	}
-	c.RunE = func(c *cobra.Command, args []string) error {
-		return f.run(c, func(a *adminClient) error {
-			var l struct {
-				Data []admin.Limit `json:"data"`
-			}
-			if err := a.ask(c.Context(), http.MethodGet, pathOf("orgs", s.org, "limits")+s.query(), nil, &l); err != nil {
-				return err
-			}
-			if len(args) > 0 {
-				all := l.Data
-				l.Data = slices.DeleteFunc(slices.Clone(all), func(v admin.Limit) bool { return v.Name != args[0] })
-				if len(l.Data) == 0 {
-					return fmt.Errorf("limit %s not found. Limits: %s", args[0], strings.Join(limitNamesOf(all), ", "))
-				}
-			}
-			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error { return limitTable(w, l.Data) })
-		})
-	}
-	f.add(c, listFormats...)
-	s.add(c)
-	c.Flags().StringVar(&s.ip, "ip", "", "client address, for limits per address")
-	return c
-}
-
-func limitNamesOf(list []admin.Limit) []string {
-	var out []string
-	for _, l := range list {
-		out = append(out, l.Name)
-	}
-	return out
-}
-
 // limitFields returns the flags that set fields of a limit.
 func limitFields() *fields {
 	var s fields
-	s.text("subject", "subject", "org, user, key or ip")
-	s.text("only", "only", "one user, key or address")
+	s.text("subject", "subject", "what has a counter of its own: the org, each user, each key or each ip")
+	s.text("only", "only", "the one user, key or address that this limit of the org applies to (default: each)")
 	s.text("metric", "metric", "cost, tokens, requests or concurrency")
 	s.text("mode", "mode", "enforce, shadow or off")
 	s.text("amount", "amount", "'$50' for cost, a count for the others")
@@ -115,6 +73,7 @@ func limitFields() *fields {
 	s.text("tz", "tz", "time zone of the calendar, such as Europe/Berlin")
 	s.list("models", "models", "only for these models")
 	s.list("endpoints", "endpoints", "only for these endpoints")
+	s.clearable = []string{"bucket"}
 	return &s
 }
 
@@ -126,11 +85,14 @@ func limitsSetCommand() *cobra.Command {
 		Use: "set LIMIT", Short: "Create or change a limit (its usage is kept)", Args: cobra.ExactArgs(1),
 		Example: "  llmguard limits set daily --org acme --amount '$50'\n" +
 			"  llmguard limits set daily --org acme --user alice --amount '$80'\n" +
+			"  llmguard limits set user-day --org acme --subject user --amount '$20' --window 1d\n" +
 			"  llmguard limits set team --org acme --metric cost --capacity '$200' --refill '$50/1h'\n" +
 			"  llmguard limits set daily --org acme --mode shadow\n" +
 			"  llmguard limits set hour --org all --amount '$20' --window 1h",
 		Long: "--org all sets a limit for every org in one call, including orgs created later. It overrides `defaults` in the\n" +
-			"configuration file. Each org has its own counter, and an org's own limit of the same name takes precedence.",
+			"configuration file. Each org has its own counter, and an org's own limit of the same name takes precedence.\n\n" +
+			"--user alice makes a limit of alice's own. --subject user gives each user a counter in a limit of the org; with\n" +
+			"--only alice only she has it. A limit has one shape: --window, --calendar, or --capacity and --refill.",
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		body := map[string]any{}
@@ -144,6 +106,9 @@ func limitsSetCommand() *cobra.Command {
 		if len(bucket) > 0 {
 			body["bucket"] = bucket
 		}
+		if err := emptied(c, "amount", "capacity", "refill"); err != nil {
+			return err
+		}
 		body, err := s.body(c, body)
 		if err != nil {
 			return err
@@ -152,7 +117,7 @@ func limitsSetCommand() *cobra.Command {
 		return f.run(c, func(a *adminClient) error {
 			var l admin.Limit
 			if err := a.ask(c.Context(), http.MethodPatch, path, body, &l); err != nil {
-				return s.inFlags(err)
+				return s.inFlags(c, err)
 			}
 			return render(c.OutOrStdout(), f.output, l, func(w io.Writer) error { return limitTable(w, []admin.Limit{l}) })
 		})
@@ -160,7 +125,8 @@ func limitsSetCommand() *cobra.Command {
 	f.add(c, listFormats...)
 	f.why(c)
 	orgFlag(c, &org)
-	c.Flags().StringVar(&user, "user", "", "only for this user")
+	c.Flags().StringVar(&user, "user", "",
+		"set this user's own limit, which replaces the org's of the same name (implies --subject user)")
 	c.Flags().StringVar(&capacity, "capacity", "", "capacity of a bucket: '$200' or a count")
 	c.Flags().StringVar(&refill, "refill", "", "refill of a bucket: '$50/1h' or '5000/1m'")
 	s.add(c, true)
@@ -180,7 +146,7 @@ func limitsUnsetCommand() *cobra.Command {
 		})
 	c.Use, c.Example = "unset LIMIT", "  llmguard limits unset daily --org acme --user alice --yes"
 	orgFlag(c, &org)
-	c.Flags().StringVar(&user, "user", "", "only the limit of this user")
+	c.Flags().StringVar(&user, "user", "", "the user whose own limit it is (default: the limit of the org)")
 	return c
 }
 
@@ -199,6 +165,9 @@ func limitsOverrideCommand() *cobra.Command {
 		at, err := until(end, time.Now())
 		if err != nil {
 			return misused("--until %w", err)
+		}
+		if err := emptied(c, "add", "amount"); err != nil {
+			return err
 		}
 		if (add == "") == (amount == "") {
 			return errors.New("use either --add '$200' or --amount '$500'")
@@ -224,9 +193,9 @@ func limitsOverrideCommand() *cobra.Command {
 	}
 	f.add(c, listFormats...)
 	f.why(c)
-	s.add(c)
+	s.add(c, "change the limit for this user only", "change the limit for this key only")
 	fl := c.Flags()
-	fl.StringVar(&ip, "ip", "", "only this client address")
+	fl.StringVar(&ip, "ip", "", "change the limit for this client address only")
 	fl.StringVar(&limit, "limit", "", "name of the limit (required)")
 	fl.StringVar(&add, "add", "", "amount to add: '$200', '-$5', 1000")
 	fl.StringVar(&amount, "amount", "", "new amount: '$500', 1000")
@@ -326,7 +295,8 @@ func limitsResetCommand() *cobra.Command {
 	}
 	f.add(c, listFormats...)
 	f.why(c)
-	s.add(c)
+	s.add(c, "the user whose usage is reset, for limits with a counter per user",
+		"the key whose usage is reset, for limits with a counter per key")
 	c.Flags().StringVar(&s.ip, "ip", "", "client address, for limits per address")
 	_ = c.MarkFlagRequired("reason")
 	return c

@@ -118,7 +118,7 @@ func TestLimitsOverride(t *testing.T) {
 func TestLimitsReset(t *testing.T) {
 	s := newSite(t, orgs)
 	s.spend()
-	s.refuses(`required flag(s) "reason" not set`, "limits", "reset", "daily", "--org", "acme", "--user", "alice")
+	s.refuses("--reason is required", "limits", "reset", "daily", "--org", "acme", "--user", "alice")
 	s.refuses("reason", "limits", "reset", "daily", "--org", "acme", "--user", "alice", "--reason", "")
 	s.refuses("user", "limits", "reset", "daily", "--org", "acme", "--reason", "r")
 	if l := s.limit("daily", "alice"); l.Used != 1_500_000_000 {
@@ -150,6 +150,10 @@ func TestLimitsRefused(t *testing.T) {
 		{"--until 2001-01-01: this time is in the past", "override --limit daily --until 2001-01-01 --reason r --add $1"},
 		{"add", "override --limit daily --until 4h --reason r --add 1"},
 		{"limit weekly not found. Limits: daily, calls", "get weekly"},
+		{"--amount: expected an amount, got empty text. In double quotes a shell expands $5 to nothing; use single quotes", "set daily --amount="},
+		{"--refill: expected an amount, got \"/1h\". In double quotes", "set daily --refill /1h"},
+		{"--add: expected an amount, got \"bash.25\". In double quotes", "override --limit daily --until 4h --reason r --add bash.25"},
+		{"add: expected money such as '$5'", "override --limit daily --until 4h --reason r --add x"},
 		{"Confirm with --yes", "unset daily"},
 	} {
 		args := append([]string{"limits"}, strings.Fields(test.args)...)

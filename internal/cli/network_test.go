@@ -91,7 +91,7 @@ func TestMistakesExitWithTwo(t *testing.T) {
 		"orgs list --outptu json":       "did you mean --output",
 		"usage --form 7d":               "did you mean --from",
 		"orgs list -o xml -c none.yaml": "--output xml: expected one of table, json, yaml, csv, jsonl",
-		"users list":                    `required flag(s) "org" not set`,
+		"users list":                    "--org is required",
 		"orgs get":                      "needs ORG: llmguard orgs get ORG",
 	} {
 		out, notes, code := llmguard(t, strings.Fields(line)...)

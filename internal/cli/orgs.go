@@ -86,24 +86,17 @@ func orgFacts(w io.Writer, o *admin.Org) error {
 		o.MaxWait,
 		"on disconnect", o.OnDisconnect, "on store failure", o.OnStoreFailure, "builtin tools", yesNo(o.AllowBuiltinTools),
 		"retry started jobs", yesNo(o.RetryStartedJobs), "weight", strconv.Itoa(o.Weight), "worst case per hour",
-		worstHour(o), "users", strconv.Itoa(o.Users),
+		boundOf(o).HourText(pricing.Nano.String), "users", strconv.Itoa(o.Users),
 		"keys", strconv.Itoa(o.Keys), "source", string(o.Source))
-}
-
-// worstHour describes the most that the org can spend in an hour.
-func worstHour(o *admin.Org) string {
-	switch {
-	case o.WorstHour != nil:
-		return pricing.Nano(*o.WorstHour).String()
-	case o.Unbounded:
-		return "unbounded"
-	}
-	return "limited only by tokens or requests"
 }
 
 // boundOf returns the spending bound in a response.
 func boundOf(o *admin.Org) guard.Bound {
-	return guard.Bound{None: o.Unbounded, Users: o.UnboundedUsers}
+	b := guard.Bound{Hour: guard.Unlimited, None: o.Unbounded, Users: o.UnboundedUsers}
+	if o.WorstHour != nil {
+		b.Hour = pricing.Nano(*o.WorstHour)
+	}
+	return b
 }
 
 func all(list []string) string {

@@ -53,7 +53,10 @@ func finish(c *cobra.Command) {
 	}
 	before, work := c.PreRunE, c.RunE
 	c.PreRunE = func(c *cobra.Command, args []string) error {
-		if err := checkFormat(c); err != nil || before == nil {
+		if err := checkFormat(c); err != nil {
+			return err
+		}
+		if err := requiredFlags(c); err != nil || before == nil {
 			return err
 		}
 		return before(c, args)
@@ -69,6 +72,24 @@ func finish(c *cobra.Command) {
 		return written(c, exact, func() error { return work(c, args) })
 	}
 	completeFlags(c)
+}
+
+// requiredFlags reports missing flags as they are typed; cobra's own check comes later.
+func requiredFlags(c *cobra.Command) error {
+	var missing []string
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Annotations[cobra.BashCompOneRequiredFlag] != nil && !f.Changed {
+			missing = append(missing, "--"+f.Name)
+		}
+	})
+	switch n := len(missing); n {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("%s is required", missing[0])
+	default:
+		return fmt.Errorf("%s and %s are required", strings.Join(missing[:n-1], ", "), missing[n-1])
+	}
 }
 
 // namedArgs reports missing arguments by the names in the command's help.
@@ -115,6 +136,9 @@ func nearFlag(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
 		return err
+	}
+	if words := c.Flags().Args(); c.HasSubCommands() && len(words) > 0 {
+		return knownCommand()(c, words) // the flag belongs to a command that does not exist
 	}
 	var names []string
 	c.Flags().VisitAll(func(f *pflag.Flag) {

@@ -25,6 +25,7 @@ func usageCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		Long: "Shows sums of the ledger, kept by day, and by hour for the last 14 days. A period in hours (--from 12h) includes every UTC\n" +
 			"hour that it touches; a period in days (--from 7d) includes whole days of --tz.\n\n" +
+			"Users and keys belong to an org: with several orgs, --by user and --by key also group by org.\n\n" +
 			"Grouped by org, user or time, it also shows calls that limits refused or delayed. --by class splits the cost by class of tokens;\n" +
 			"the parts add up to the exact cost. \"unmetered\" is the cost charged without usage data from the provider: expired holds,\n" +
 			"and calls charged at their full reservation.",
@@ -73,6 +74,9 @@ func showUsage(c *cobra.Command, f *usageFlags, by, sorted string) error {
 		return err
 	}
 	defer l.Close()
+	if len(l.orgs) > 1 {
+		r.splitOrgs()
+	}
 	for _, org := range l.orgs {
 		if err := r.read(ctx, l, org); err != nil {
 			return err

@@ -63,7 +63,7 @@ func adjustCommand() *cobra.Command {
 	f.usageFlags.add(c, listFormats...)
 	f.who.add(c)
 	fl := c.Flags()
-	fl.StringVar(&f.amount, "amount", "", "amount to add to the bill, such as -$1.20 for a refund (required)")
+	fl.StringVar(&f.amount, "amount", "", "amount to add to the bill, such as '-$1.20' or -1.20 for a refund (required)")
 	fl.StringVar(&f.user, "user", "", "the user to bill (required without --call)")
 	fl.StringVar(&f.key, "key", "", "the key to bill")
 	fl.StringVar(&f.model, "model", "", "the model")
@@ -76,6 +76,9 @@ func adjustCommand() *cobra.Command {
 func adjust(ctx context.Context, f *adjustFlags, w io.Writer) error {
 	if f.call == "" && f.user == "" {
 		return misused("--user or --call is required")
+	}
+	if err := emptied(f.command, "amount"); err != nil {
+		return err
 	}
 	l, org, err := f.openOne(ctx)
 	if err != nil {

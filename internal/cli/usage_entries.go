@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -56,35 +55,35 @@ func (f *filter) fits(e budget.Entry) bool {
 func entriesCommand() *cobra.Command {
 	var f usageFlags
 	var only filter
-	var limit int
+	var pick ranking
 	c := &cobra.Command{
 		Use: "entries", Short: "List ledger entries, one or more per call", Args: cobra.NoArgs,
-		Long: "Lists the newest entries of the period in Redis. Entries never change: a later entry of kind late or void corrects the\n" +
-			"charge of an expired hold, and one of kind adjust corrects a mistake.",
-		Example: "  llmguard usage entries --estimated --days 7\n  llmguard usage entries --call 01m7x425asv4hapb0hzey6k903",
+		Long: "Lists entries of the period in Redis: the newest, with the latest last, or with --sort cost the most expensive first.\n" +
+			"Entries never change: a later entry of kind late or void corrects the charge of an expired hold, and one of kind\n" +
+			"adjust corrects a mistake.",
+		Example: "  llmguard usage entries --estimated --days 7\n  llmguard usage entries --sort cost --limit 10 --days 7\n" +
+			"  llmguard usage entries --call 01m7x425asv4hapb0hzey6k903",
 		RunE: func(c *cobra.Command, _ []string) error {
-			return showEntries(c, &f, &only, limit)
+			return showEntries(c, &f, &only, &pick)
 		},
 	}
 	f.add(c, listFormats...)
 	f.period.add(c)
 	only.add(c)
-	c.Flags().IntVar(&limit, "limit", 100, "maximum number of entries, newest first (0: all)")
+	c.Flags().IntVar(&pick.limit, "limit", 100, "maximum number of entries: the newest, or the first of --sort (0: all)")
+	c.Flags().StringVar(&pick.sort, "sort", "time", "time (latest last) or cost (most expensive first)")
 	return c
 }
 
-// errEnough stops reading the ledger.
-var errEnough = errors.New("enough")
-
-func showEntries(c *cobra.Command, f *usageFlags, only *filter, limit int) error {
+func showEntries(c *cobra.Command, f *usageFlags, only *filter, pick *ranking) error {
 	ctx := c.Context()
 	w := c.OutOrStdout()
 	notes := c.ErrOrStderr()
 	if err := only.check(); err != nil {
 		return err
 	}
-	if limit < 0 {
-		return misused("--limit %d: expected 0 or more", limit)
+	if err := pick.check(); err != nil {
+		return err
 	}
 	from, to, err := f.period.bounds(time.Now())
 	if err != nil {
@@ -101,29 +100,15 @@ func showEntries(c *cobra.Command, f *usageFlags, only *filter, limit int) error
 		return err
 	}
 	defer l.Close()
-	list := []budget.Entry{}
 	for _, org := range l.orgs {
-		err := l.Recent(ctx, org, from, to, func(e budget.Entry) error {
-			if only.fits(e) {
-				list = append(list, e)
-			}
-			if limit > 0 && len(list) > limit {
-				return errEnough
-			}
-			return nil
-		})
-		if err != nil && !errors.Is(err, errEnough) {
+		if err := pick.read(ctx, l, org, from, to, only); err != nil {
 			return err
 		}
 	}
-	if limit > 0 && len(list) > limit {
-		list = list[:limit]
-		fmt.Fprintf(notes, "showing the newest %d; list all with --limit 0\n", limit)
+	list, note := pick.entries()
+	if note != "" {
+		fmt.Fprintln(notes, note)
 	}
-	if len(list) == 0 {
-		fmt.Fprintln(notes, "no entries; choose a longer period with --from or --days")
-	}
-	slices.Reverse(list)
 	if f.output == "csv" {
 		out := newEntryCSV(w)
 		for _, e := range list {

@@ -116,6 +116,14 @@ func (r *report) countRefusal(lines map[string]*line, one admin.Refusal) {
 	}
 }
 
+// splitOrgs groups users and keys by org as well, because several orgs may use the same name.
+func (r *report) splitOrgs() {
+	named := slices.Contains(r.by, "user") || slices.Contains(r.by, "key")
+	if named && !slices.Contains(r.by, "org") {
+		r.by = append([]string{"org"}, r.by...)
+	}
+}
+
 func (r *report) byClass() bool { return slices.Contains(r.by, "class") }
 
 // measures are what lines can be sorted by, in addition to the dimensions.

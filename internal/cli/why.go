@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -32,7 +33,7 @@ func whyCommand() *cobra.Command {
 		return f.run(c, func(a *adminClient) error {
 			var w admin.Why
 			if err := a.ask(c.Context(), http.MethodGet, pathOf("why", args[0])+"?"+query("org", f.org), nil, &w); err != nil {
-				return err
+				return orgByFlag(err)
 			}
 			for i := range w.Commands {
 				w.Commands[i] = called() + strings.TrimPrefix(w.Commands[i], "llmguard") + f.where()
@@ -44,12 +45,21 @@ func whyCommand() *cobra.Command {
 	return c
 }
 
+// orgByFlag rewrites the API's error about a user of several orgs in terms of --org.
+func orgByFlag(err error) error {
+	var r *refusal
+	if !errors.As(err, &r) || r.param != "org" {
+		return err
+	}
+	return &refusal{strings.Replace(r.message, "Name one with org", "Name one with --org", 1), r.param, r.answer}
+}
+
 // where returns the flags with which another command reaches the same llmguard.
 func (f *adminFlags) where() string {
 	out := ""
 	for _, name := range []string{"config", "context", "admin-url", "ca-file"} {
 		if flag := f.command.Flag(name); flag != nil && flag.Changed {
-			out += " --" + name + " " + shellWord(flag.Value.String())
+			out += " --" + name + " " + admin.ShellWord(flag.Value.String())
 		}
 	}
 	return out

@@ -80,7 +80,7 @@ func (p *pages) functions() template.FuncMap {
 		}, "calls": func(s spent) string { return s.show(count(s.Calls)) },
 		"clock":   func(t time.Time) string { return t.UTC().Format("15:04:05 UTC") },
 		"less":    func(a, b int) string { return count(int64(a - b)) },
-		"worst":   worstHour,
+		"worst":   func(b guard.Bound) string { return b.HourText(usd) },
 		"inWords": inWords, "was": func(before, now int) change { return change{int64(before), int64(now)} },
 		"turns": func(before, now string) string {
 			if before == now {
@@ -91,17 +91,6 @@ func (p *pages) functions() template.FuncMap {
 		"modes":     func() []string { return []string{"enforce", "shadow", "off"} },
 		"dayCounts": func() []int { return []int{1, 3, 7, 30} },
 	}
-}
-
-// worstHour describes what an org can spend in an hour.
-func worstHour(b guard.Bound) string {
-	switch {
-	case b.Hour != guard.Unlimited:
-		return usd(b.Hour)
-	case b.None:
-		return "unbounded"
-	}
-	return "not in USD"
 }
 
 // frame is the data of the layout around a page's View.

@@ -176,9 +176,9 @@ func (l *look) money() {
 			"Restore Redis, or set store.on_failure: deny.")
 	}
 	if n := p.sum("budget_journal_records"); n > 0 {
-		l.add(Warning, fmt.Sprintf("its journal holds %s that redis does not have yet", many(n, "settlement")),
-			"They are written within seconds once Redis is available. If it already is, check the log for refused writes. Do "+
-				"not delete the directory.")
+		l.add(Warning, fmt.Sprintf("it holds %s that redis does not have yet", many(n, "settlement")),
+			"They are written within seconds once Redis is available. If it already is, check the log for refused writes. "+
+				"They are in store.journal_dir if that is set (do not delete it), otherwise in the memory of the process.")
 	}
 	if n := p.sum("budget_store_emptied_total"); n > 0 {
 		l.add(Error, "redis lost its data while this process was running: limits are closed for the length of their windows",

@@ -47,7 +47,7 @@ func TestLook(t *testing.T) {
 	f(OK, "no problems found", "ready", `pricing_age_seconds{source="x"} 5184001`)
 	f(Warning, "checked 91 days ago", "ready", `pricing_age_seconds{source="x"} 7862401`)
 	f(Error, "unavailable for 1 org", "ready", `guard_store_away_orgs{mode="local"} 1`)
-	f(Warning, "its journal holds 3 settlements", "ready", "budget_journal_records 3")
+	f(Warning, "it holds 3 settlements", "ready", "budget_journal_records 3")
 	f(Error, "lost its data", "ready", "budget_store_emptied_total 1")
 	f(Warning, "1 hold expired", "ready", "budget_expired_holds_total 1")
 	f(Warning, "2 jobs failed", "ready", `queue_dead_letters{pool="p"} 2`)

@@ -26,12 +26,12 @@ func (m *Model) columnsOf(tab Tab) []column {
 	spending := []column{
 		right("calls/min", 0), right("failed", 3), right("$/min", 0), right("today", 0), left("last minute", 5),
 		right("waiting", 0),
-		right("refused", 0), left("limit", 1), right("used", 2), right("of", 4), left(use, 0),
+		right("refused", 0), left("limit", 1), right("used", 2), right("amount", 4), left(use, 0),
 	}
 	switch {
 	case tab == m.tab && m.user != "":
 		return []column{
-			left("limit", 0), left("metric", 3), left("mode", 2), right("used", 0), right("of", 0),
+			left("limit", 0), left("metric", 3), left("mode", 2), right("used", 0), right("amount", 0),
 			right("held", 4), left(use, 0), right("resets in", 1),
 		}
 	case tab == Orgs && m.org == "":

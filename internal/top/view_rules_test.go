@@ -37,13 +37,13 @@ func fold(line string) string { return strings.Join(strings.Fields(line), " ") }
 func TestScreenAt200x50(t *testing.T) {
 	for key, want := range map[string][]string{
 		"1": {
-			"org calls/min failed $/min today last minute waiting refused limit used of use",
+			"org calls/min failed $/min today last minute waiting refused limit used amount use",
 			"bravo 10 1 $3.00 $5.00 ▁ ▅█ 2 5 hour $9.50 $10.00 ██████████ 95%",
 			"alpha 30 0 $2.00 $9.00 0 0 day 12.3k 10.0k ██████████ 123%",
 			"charlie 20 0 $1.00 $7.00 0 0",
 		},
 		"2": {
-			"org user calls/min failed $/min today last minute waiting refused limit used of use",
+			"org user calls/min failed $/min today last minute waiting refused limit used amount use",
 			"alpha zoe 5 0 $2.00 $1.00 0 0 day 12.3k 10.0k ██████████ 123%",
 			"bravo ann 6 0 $1.00 $3.00 0 5",
 			"alpha bob 7 0 $0.5000 $2.00 0 0",
