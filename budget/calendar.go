@@ -7,8 +7,6 @@ import (
 	"time"
 )
 
-var periods = map[string]bool{"month": true, "week": true, "day": true, "hour": true, "minute": true}
-
 // zones caches loaded time zones by name, because time.LoadLocation reads files.
 var zones sync.Map
 
@@ -32,11 +30,34 @@ func (s Shape) zone() string {
 }
 
 func (s Shape) validateCalendar() error {
-	if !periods[s.Calendar] {
+	p, _, err := s.period()
+	if err == nil && s.Kind == Calendar && p.every > 0 {
 		return fmt.Errorf("unknown calendar period %q", s.Calendar)
 	}
-	_, err := zoneNamed(s.zone())
 	return err
+}
+
+// periodText names the periods of a Calendar or Fixed shape, for parsePeriod. It is a part of the
+// limit's key in Redis.
+func (s Shape) periodText() string {
+	switch {
+	case s.Kind == Fixed:
+		return s.Window.String()
+	case s.Starts != "":
+		return s.Calendar + "@" + s.Starts
+	default:
+		return s.Calendar
+	}
+}
+
+// period returns the periods of a validated Calendar or Fixed shape, and their zone.
+func (s Shape) period() (period, *time.Location, error) {
+	p, err := parsePeriod(s.periodText())
+	if err != nil {
+		return period{}, nil, err
+	}
+	zone, err := zoneNamed(s.zone())
+	return p, zone, err
 }
 
 // Start returns when the window or period that counts at an instant began; false for shapes without
@@ -45,12 +66,12 @@ func (s Shape) Start(at time.Time) (time.Time, bool) {
 	switch s.Kind {
 	case Window, ExactWindow:
 		return at.Add(-s.Window), true
-	case Calendar:
-		loc, err := zoneNamed(s.zone())
+	case Fixed, Calendar:
+		p, zone, err := s.period()
 		if err != nil {
 			return time.Time{}, false
 		}
-		return periodStart(s.Calendar, at.In(loc)), true
+		return p.start(at.In(zone)), true
 	}
 	return time.Time{}, false
 }
@@ -74,20 +95,24 @@ func periodsAround(period, zone string, now time.Time) (around, error) {
 			return a, nil
 		}
 	}
+	p, err := parsePeriod(period)
+	if err != nil {
+		return around{}, err
+	}
 	loc, err := zoneNamed(zone)
 	if err != nil {
 		return around{}, err
 	}
-	a := boundaries(period, loc, now)
+	a := p.boundaries(loc, now)
 	lists.Store(name, a)
 	return a, nil
 }
 
-func boundaries(period string, loc *time.Location, now time.Time) around {
-	start := periodStart(period, now.In(loc))
-	list := []time.Time{periodStart(period, start.Add(-time.Nanosecond)), start}
+func (p period) boundaries(loc *time.Location, now time.Time) around {
+	start := p.start(now.In(loc))
+	list := []time.Time{p.start(start.Add(-time.Nanosecond)), start}
 	for range 2 {
-		start = nextPeriod(period, start)
+		start = p.next(start)
 		list = append(list, start)
 	}
 	var out []byte
@@ -103,65 +128,12 @@ func boundaries(period string, loc *time.Location, now time.Time) around {
 // Began returns the start of what a limit counts now: its window, its period, or the time in which
 // its bucket fills from empty.
 func (s Shape) Began(now time.Time) time.Time {
-	if s.Kind != Calendar {
-		return now.Add(-s.span())
+	if s.Kind == Fixed || s.Kind == Calendar {
+		if start, ok := s.Start(now); ok {
+			return start
+		}
 	}
-	zone, err := zoneNamed(s.zone())
-	if err != nil {
-		zone = time.UTC
-	}
-	return periodStart(s.Calendar, now.In(zone))
-}
-
-// periodStart returns the first instant of the period that contains t. A local hour or minute that
-// is repeated when the clocks change counts as two periods.
-func periodStart(period string, t time.Time) time.Time {
-	y, m, d := t.Date()
-	switch period {
-	case "month":
-		return dayStart(y, m, 1, t.Location())
-	case "week":
-		return dayStart(y, m, d-(int(t.Weekday())+6)%7, t.Location())
-	case "day":
-		return dayStart(y, m, d, t.Location())
-	}
-	into := time.Duration(t.Second())*time.Second + time.Duration(t.Nanosecond())
-	if period == "hour" {
-		into += time.Duration(t.Minute()) * time.Minute
-	}
-	start := t.Add(-into)
-	if from, _ := t.ZoneBounds(); start.Before(from) && offset(start) != offset(t) {
-		return from
-	}
-	return start
-}
-
-// nextPeriod returns the first instant of the period after the one starting
-// at start.
-func nextPeriod(period string, start time.Time) time.Time {
-	y, m, d := start.Date()
-	loc := start.Location()
-	switch period {
-	case "month":
-		return dayStart(y, m+1, 1, loc)
-	case "week":
-		return dayStart(y, m, d+7, loc)
-	case "day":
-		return dayStart(y, m, d+1, loc)
-	}
-	step := time.Hour
-	if period == "minute" {
-		step = time.Minute
-	}
-	// A change of the UTC offset may cut a period short; the change is a boundary too.
-	next := periodStart(period, start.Add(step))
-	if _, change := start.ZoneBounds(); !change.IsZero() && change.Before(next) && offset(change) != offset(start) {
-		return change
-	}
-	if !next.After(start) {
-		return start.Add(step)
-	}
-	return next
+	return now.Add(-s.span())
 }
 
 // dayStart returns the first instant of a local day, also when the clocks change at midnight: if

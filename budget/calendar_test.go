@@ -55,6 +55,26 @@ func TestPeriods(t *testing.T) {
 			[]string{"2026-11-09T00:00:00Z", "2026-11-16T00:00:00Z", "2026-11-23T00:00:00Z"},
 		},
 		{
+			"week from Sunday", "UTC", "week@sunday", "2026-11-15T12:00:00Z",
+			[]string{"2026-11-15T00:00:00Z", "2026-11-22T00:00:00Z", "2026-11-29T00:00:00Z"},
+		},
+		{
+			"month from the 15th, before it", "UTC", "month@15", "2027-01-14T23:59:59Z",
+			[]string{"2026-12-15T00:00:00Z", "2027-01-15T00:00:00Z", "2027-02-15T00:00:00Z"},
+		},
+		{
+			"quarter from February", "UTC", "quarter@02-01", "2026-01-31T12:00:00Z",
+			[]string{"2025-11-01T00:00:00Z", "2026-02-01T00:00:00Z", "2026-05-01T00:00:00Z"},
+		},
+		{
+			"British tax year", "Europe/London", "year@04-06", "2026-04-05T22:59:59Z",
+			[]string{"2025-04-05T23:00:00Z", "2026-04-05T23:00:00Z", "2027-04-05T23:00:00Z"},
+		},
+		{
+			"fixed window, aligned to the epoch", "Europe/Berlin", "7m0s", "1970-01-01T00:20:59Z",
+			[]string{"1970-01-01T00:14:00Z", "1970-01-01T00:21:00Z", "1970-01-01T00:28:00Z"},
+		},
+		{
 			"month over the year", "America/New_York", "month", "2026-12-31T23:00:00Z",
 			[]string{"2026-12-01T05:00:00Z", "2027-01-01T05:00:00Z", "2027-02-01T05:00:00Z"},
 		},
@@ -69,12 +89,16 @@ func TestPeriods(t *testing.T) {
 				t.Fatal(err)
 			}
 			at, _ := time.Parse(time.RFC3339, c.at)
-			got := periodStart(c.period, at.In(loc))
+			p, err := parsePeriod(c.period)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := p.start(at.In(loc))
 			for _, want := range c.want {
 				if text := got.UTC().Format(time.RFC3339); text != want {
 					t.Fatalf("period starts %s, want %s", text, want)
 				}
-				got = nextPeriod(c.period, got)
+				got = p.next(got)
 			}
 		})
 	}
@@ -88,22 +112,32 @@ func TestPeriodsCoverTime(t *testing.T) {
 			"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "America/Havana",
 			"America/Santiago", "Pacific/Chatham", "Africa/Cairo", "Asia/Beirut", "Africa/Casablanca",
 		}).Draw(t, "zone")
-		period := rapid.SampledFrom([]string{"month", "week", "day", "hour", "minute"}).Draw(t, "period")
+		text := rapid.SampledFrom([]string{
+			"year", "year@04-06", "quarter", "quarter@02-28", "month", "month@15", "month@28", "week", "week@sunday", "day",
+			"hour", "minute", "5m0s", "7s", "1000h0m0s",
+		}).Draw(t, "period")
+		period, err := parsePeriod(text)
+		if err != nil {
+			t.Fatal(err)
+		}
 		loc, err := time.LoadLocation(zone)
 		if err != nil {
 			t.Fatal(err)
 		}
 		at := time.Unix(rapid.Int64Range(1_700_000_000, 1_900_000_000).Draw(t, "at"), 0).In(loc)
-		start := periodStart(period, at)
-		next := nextPeriod(period, start)
+		start := period.start(at)
+		next := period.next(start)
 		if start.After(at) || !next.After(at) {
-			t.Fatalf("%s in %s %s..%s", at, period, start, next)
+			t.Fatalf("%s in %s %s..%s", at, text, start, next)
 		}
-		if again := periodStart(period, start); !again.Equal(start) {
+		if again := period.start(start); !again.Equal(start) {
 			t.Fatalf("the period of %s starts %s", start, again)
 		}
-		if last := periodStart(period, next.Add(-time.Nanosecond)); !last.Equal(start) {
+		if last := period.start(next.Add(-time.Nanosecond)); !last.Equal(start) {
 			t.Fatalf("the last instant before %s is in a period from %s, not %s", next, last, start)
+		}
+		if length := next.Sub(start); length > period.longest() || length < period.shortest() && text != "hour" && text != "minute" {
+			t.Fatalf("%s has %s, want %s to %s", text, length, period.shortest(), period.longest())
 		}
 	})
 }

@@ -280,10 +280,10 @@ func (d *DataLoss) closedUntil(org string, l *Limit, now time.Time) time.Time {
 		return time.Time{}
 	}
 	until := time.UnixMicro(at).Add(l.Shape.span())
-	if l.Shape.Kind == Calendar {
-		zone, err := zoneNamed(l.Shape.zone())
+	if l.Shape.Kind == Fixed || l.Shape.Kind == Calendar {
+		p, zone, err := l.Shape.period()
 		if err == nil {
-			until = boundaries(l.Shape.Calendar, zone, time.UnixMicro(at)).to
+			until = p.boundaries(zone, time.UnixMicro(at)).to
 		}
 	}
 	if !until.After(now) {

@@ -50,7 +50,12 @@ func newHistory(ctx context.Context, f *fixture, choose func(int) int) *history 
 			Refill: []int64{0, 7, 100_003, 999_999_999_989}[choose(4)], Per: pick(time.Second, time.Minute, 24*time.Hour),
 		}},
 		{ID: "exact", Subject: User, Metric: Tokens, Shape: Shape{Kind: ExactWindow, Amount: 700, Window: pick(time.Second, time.Minute)}},
-		{ID: "cal", Subject: Org, Metric: Tokens, Shape: Shape{Kind: Calendar, Amount: 2500, Calendar: []string{"minute", "hour", "day"}[choose(3)], Location: berlin}},
+		{ID: "cal", Subject: Org, Metric: Tokens, Shape: []Shape{
+			{Kind: Calendar, Amount: 2500, Calendar: "minute", Location: berlin},
+			{Kind: Calendar, Amount: 2500, Calendar: "day", Location: berlin},
+			{Kind: Calendar, Amount: 2500, Calendar: "month", Starts: "24", Location: berlin},
+			{Kind: Fixed, Amount: 2500, Window: 90 * time.Second},
+		}[choose(4)]},
 		{ID: "par", Subject: Org, Metric: Concurrency, Shape: Shape{Kind: Concurrent, Amount: 4}},
 		{ID: "rpm", Subject: User, Metric: Requests, Shape: Shape{Kind: Window, Amount: 9, Window: time.Minute}},
 		{ID: "shadow", Subject: Org, Metric: Cost, Mode: Shadow, Shape: Shape{Kind: Window, Amount: 300, Window: time.Minute}},

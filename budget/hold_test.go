@@ -54,9 +54,10 @@ func TestFiftyLimits(t *testing.T) {
 		{Kind: Bucket, Amount: 1000, Refill: 1, Per: time.Hour},
 		{Kind: ExactWindow, Amount: 1000, Window: time.Hour},
 		{Kind: Calendar, Amount: 1000, Calendar: "month", Location: time.UTC},
+		{Kind: Fixed, Amount: 1000, Window: time.Hour},
 	}
 	both(t, func(t *testing.T, rdb *redis.Client) {
-		for _, first := range []int{0, 1, 2, 3} {
+		for first := range shapes {
 			ctx := t.Context()
 			f := newFixture(t, rdb, Options{})
 			var limits []Limit

@@ -49,6 +49,7 @@ const (
 	Window      ShapeKind = "window"     // sliding, in 61 slots; never over-admits, frees up to 1/60 of the window late
 	ExactWindow ShapeKind = "exact"      // sliding, to the microsecond; for small windows
 	Bucket      ShapeKind = "bucket"     // Amount is the capacity, Refill is added every Per
+	Fixed       ShapeKind = "fixed"      // windows of one length, aligned to the Unix epoch
 	Calendar    ShapeKind = "calendar"   // fixed periods in a time zone
 	Concurrent  ShapeKind = "concurrent" // number of open holds
 )
@@ -69,12 +70,13 @@ type Shape struct {
 	Kind   ShapeKind
 	Amount int64 // in the metric's unit; nano-USD for cost; >= 0
 
-	Window time.Duration // Window, ExactWindow
+	Window time.Duration // Window, ExactWindow, Fixed
 
 	Refill int64         // Bucket: returns every Per, evenly; 0: never
 	Per    time.Duration // Bucket
 
-	Calendar string         // Calendar: month, week (from Monday), day, hour or minute
+	Calendar string         // Calendar: year, quarter, month, week, day, hour or minute
+	Starts   string         // Calendar: if set, 15 (day of months), sunday (of weeks) or 04-06 (date of quarters and years)
 	Location *time.Location // Calendar: nil is UTC; must have an IANA name
 }
 
@@ -147,7 +149,7 @@ func (s Shape) validate() error {
 			return nil
 		}
 		return inRange("refill time", s.Per, time.Microsecond, maxPer)
-	case Calendar:
+	case Fixed, Calendar:
 		return s.validateCalendar()
 	case Concurrent:
 		return nil
@@ -226,9 +228,9 @@ func (l Limit) stateFor(c Call, lease time.Duration) state {
 		refill, per := s.rate()
 		st.Kind, st.P1, st.P2 = "b", strconv.FormatInt(refill, 10), strconv.FormatInt(per, 10)
 		b = append(b, 'b')
-	case Calendar:
-		st.Kind, st.P1, st.P2 = "c", s.Calendar, s.zone()
-		b = append(append(append(append(b, 'c'), s.Calendar...), '-'), st.P2...)
+	case Fixed, Calendar:
+		st.Kind, st.P1, st.P2 = "c", s.periodText(), s.zone()
+		b = append(append(append(append(b, 'c'), st.P1...), '-'), st.P2...)
 	default:
 		st.Kind, st.P1 = "n", strconv.FormatInt(lease.Microseconds(), 10)
 		b = append(b, 'n')
@@ -266,10 +268,14 @@ func (st state) params(now time.Time) (p1, p2 string, err error) {
 // span is the time in which a limit's amount returns.
 func (s Shape) span() time.Duration {
 	switch s.Kind {
-	case Window, ExactWindow:
+	case Window, ExactWindow, Fixed:
 		return s.Window
 	case Calendar:
-		return longest[s.Calendar]
+		p, _, err := s.period()
+		if err != nil {
+			return maxWindow
+		}
+		return p.longest()
 	case Bucket:
 		if s.Refill > 0 {
 			full := float64(s.Amount) / float64(s.Refill) * float64(s.Per) // a time, not money

@@ -143,12 +143,6 @@ func (s *shares) fill(records []journal.Record, now time.Time) {
 	}
 }
 
-// longest is the maximum length of a calendar period in any zone.
-var longest = map[string]time.Duration{
-	"minute": time.Minute, "hour": 2 * time.Hour, "day": 26 * time.Hour, "week": (7*24 + 2) * time.Hour,
-	"month": (31*24 + 2) * time.Hour,
-}
-
 // pruneEvery is the number of admissions between searches for shares that count nothing any more.
 const pruneEvery = 1000
 

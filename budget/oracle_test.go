@@ -56,7 +56,7 @@ func (m *model) own(now int64) (t, lead int64) {
 	lead = m.lead
 	const back = 10_000_000
 	switch m.shape.Kind {
-	case Calendar, Concurrent:
+	case Fixed, Calendar, Concurrent:
 		return max(now, m.last), 0
 	case Window:
 		slot := (m.shape.Window.Microseconds() + 59) / 60
@@ -79,9 +79,9 @@ func (m *model) counts(at, t int64) bool {
 		return at/slot > t/slot-61
 	case ExactWindow:
 		return at > t-m.shape.Window.Microseconds()
-	case Calendar:
-		return periodStart(m.shape.Calendar, time.UnixMicro(at).In(m.shape.Location)).
-			Equal(periodStart(m.shape.Calendar, time.UnixMicro(t).In(m.shape.Location)))
+	case Fixed, Calendar:
+		p, zone, _ := m.shape.period()
+		return p.start(time.UnixMicro(at).In(zone)).Equal(p.start(time.UnixMicro(t).In(zone)))
 	default:
 		return true
 	}
@@ -95,9 +95,9 @@ func (m *model) leaves(at int64) int64 {
 		return (at/slot + 61) * slot
 	case ExactWindow:
 		return at + m.shape.Window.Microseconds()
-	case Calendar:
-		start := periodStart(m.shape.Calendar, time.UnixMicro(at).In(m.shape.Location))
-		return nextPeriod(m.shape.Calendar, start).UnixMicro()
+	case Fixed, Calendar:
+		p, zone, _ := m.shape.period()
+		return p.next(p.start(time.UnixMicro(at).In(zone))).UnixMicro()
 	default:
 		return at
 	}
@@ -278,7 +278,7 @@ func (m *model) wait(now, n int64) int64 {
 		default:
 			return first - now
 		}
-	case Calendar:
+	case Fixed, Calendar:
 		return m.leaves(m.clock(now)) - now
 	}
 	var leave []int64

@@ -41,7 +41,11 @@ func newTwins(t *testing.T, joined, single *redis.Client, seed uint64) *twins {
 	window := []time.Duration{time.Minute, time.Second, 7 * time.Millisecond}[w.rng.IntN(3)]
 	w.limits = []Limit{
 		{ID: "win", Subject: User, Metric: Cost, Shape: Shape{Kind: Window, Amount: 1000, Window: window}},
-		{ID: "cal", Subject: Org, Metric: Tokens, Shape: Shape{Kind: Calendar, Amount: 2500, Calendar: []string{"minute", "hour", "day"}[w.rng.IntN(3)], Location: berlin}},
+		{ID: "cal", Subject: Org, Metric: Tokens, Shape: []Shape{
+			{Kind: Calendar, Amount: 2500, Calendar: "minute", Location: berlin},
+			{Kind: Calendar, Amount: 2500, Calendar: "week", Starts: "sunday", Location: berlin},
+			{Kind: Fixed, Amount: 2500, Window: 90 * time.Second},
+		}[w.rng.IntN(3)]},
 		{ID: "rpm", Subject: Key, Metric: Requests, Shape: Shape{Kind: Window, Amount: 9, Window: time.Minute}},
 		{ID: "par", Subject: Org, Metric: Concurrency, Shape: Shape{Kind: Concurrent, Amount: 40}},
 		{ID: "exact", Subject: User, Metric: Tokens, Shape: Shape{Kind: ExactWindow, Amount: 3000, Window: window}},

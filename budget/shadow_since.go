@@ -11,8 +11,12 @@ import (
 // different one in reports.
 func (l *Limit) Is() string {
 	s := l.Shape
+	calendar := s.Calendar
+	if s.Starts != "" {
+		calendar += "@" + s.Starts
+	}
 	return fmt.Sprintf("%s %s %s %s %d %d %d %d %s %s", l.ID, l.Subject, l.Metric, s.Kind, s.Amount,
-		s.Window.Milliseconds(), s.Refill, s.Per.Milliseconds(), s.Calendar, s.zone())
+		s.Window.Milliseconds(), s.Refill, s.Per.Milliseconds(), calendar, s.zone())
 }
 
 // NoteShadow records that these limits of an org, identified by Limit.Is, are in shadow mode.

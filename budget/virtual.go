@@ -87,8 +87,8 @@ func (v *Virtual) newTwin(s Shape, st state) twin {
 		units, micros := s.rate()
 		return &bucketTwin{units: units, micros: micros}
 	case "c":
-		zone, _ := zoneNamed(s.zone()) // validated
-		return &periodTwin{period: s.Calendar, zone: zone}
+		p, zone, _ := s.period() // validated
+		return &periodTwin{period: p, zone: zone}
 	default:
 		return &concurrencyTwin{lease: v.lease, ends: map[*VirtualHold]int64{}}
 	}

@@ -100,7 +100,7 @@ func (*ringTwin) close() {}
 
 // periodTwin is lua/shape_period.lua: a calendar period.
 type periodTwin struct {
-	period     string
+	period     period
 	zone       *time.Location
 	used, held int64
 	from, to   int64 // us; 0, 0 before the first charge
@@ -116,8 +116,8 @@ func (p *periodTwin) at(now int64) (used, held int64) {
 }
 
 func (p *periodTwin) span(now int64) (from, to int64) {
-	start := periodStart(p.period, time.UnixMicro(now).In(p.zone))
-	return start.UnixMicro(), nextPeriod(p.period, start).UnixMicro()
+	start := p.period.start(time.UnixMicro(now).In(p.zone))
+	return start.UnixMicro(), p.period.next(start).UnixMicro()
 }
 
 func (p *periodTwin) open(now int64) {

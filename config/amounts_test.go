@@ -50,6 +50,34 @@ func TestLimitShapeMistakes(t *testing.T) {
 			"orgs[0].limits[0].exact", "is for windows only",
 		},
 		{
+			"a fixed calendar", oneLimit("{name: a, amount: $5, calendar: day, fixed: «true»}"),
+			"orgs[0].limits[0].fixed", "is for windows only; a calendar period is always fixed",
+		},
+		{
+			"a fixed exact window", oneLimit("{name: a, amount: $5, window: 5m, fixed: true, exact: «true»}"),
+			"orgs[0].limits[0].exact", "is for sliding windows; a fixed one is always exact",
+		},
+		{
+			"a fixed window of a fraction", oneLimit("{name: a, amount: $5, window: «1.5s», fixed: true}"),
+			"orgs[0].limits[0].window", "a fixed window has whole seconds",
+		},
+		{
+			"a month from the 31st", oneLimit(`{name: a, amount: $5, calendar: month, starts: «"31"»}`),
+			"orgs[0].limits[0].starts", `a month starts on a day from 1 to 28, which every month has, not "31"`,
+		},
+		{
+			"a week from so", oneLimit("{name: a, amount: $5, calendar: week, starts: «so»}"),
+			"orgs[0].limits[0].starts", `a week starts on a day such as sunday, not "so"`,
+		},
+		{
+			"a year from the 6th of April", oneLimit("{name: a, amount: $5, calendar: year, starts: «6.4.»}"),
+			"orgs[0].limits[0].starts", `a year starts on a date such as "04-06" (month-day, day 1 to 28), not "6.4."`,
+		},
+		{
+			"a day from eight", oneLimit(`{name: a, amount: $5, calendar: day, starts: «"8"»}`),
+			"orgs[0].limits[0].starts", "is for calendar: week, month, quarter or year",
+		},
+		{
 			"an exact window of more than an hour", oneLimit("{name: a, amount: $5, window: 61m, exact: «true»}"),
 			"orgs[0].limits[0].exact", "keeps one entry per call, so it is only for windows up to 1h; remove it here",
 		},

@@ -27,8 +27,12 @@ type SpendCap struct {
 	// Exact makes the window exact to the microsecond instead of a sixtieth of it, for windows
 	// up to an hour. It stores one entry for each call.
 	Exact bool `yaml:"exact"`
+	// Fixed makes the window fixed instead of sliding, as for limits.
+	Fixed bool `yaml:"fixed"`
 	// Calendar makes the cap a fixed period, as for limits.
-	Calendar string `yaml:"calendar" enum:"minute,hour,day,week,month"`
+	Calendar string `yaml:"calendar" enum:"minute,hour,day,week,month,quarter,year"`
+	// Starts moves the start of calendar periods, as for limits.
+	Starts string `yaml:"starts"`
 	// TZ is a time zone such as Europe/Berlin.
 	TZ string `yaml:"tz"`
 	// Bucket makes the cap a token bucket.
@@ -39,7 +43,8 @@ type SpendCap struct {
 func (c SpendCap) Limit() Limit {
 	return Limit{
 		Name: c.Name, Subject: "org", Models: c.Models, Endpoints: c.Endpoints, Metric: c.Metric, Mode: c.Mode,
-		Amount: c.Amount, Window: c.Window, Exact: c.Exact, Calendar: c.Calendar, TZ: c.TZ, Bucket: c.Bucket,
+		Amount: c.Amount, Window: c.Window, Exact: c.Exact, Fixed: c.Fixed,
+		Calendar: c.Calendar, Starts: c.Starts, TZ: c.TZ, Bucket: c.Bucket,
 	}
 }
 

@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/hex"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -297,12 +298,44 @@ func checkShape(m *mistakes, path string, l Limit) bool {
 		m.failAt(path+".tz", "is for calendar limits only")
 	case l.Exact && !m.given(path+".window"):
 		m.failAt(path+".exact", "is for windows only")
+	case l.Fixed && !m.given(path+".window"):
+		m.failAt(path+".fixed", "is for windows only; a calendar period is always fixed")
+	case l.Fixed && l.Exact:
+		m.failAt(path+".exact", "is for sliding windows; a fixed one is always exact")
+	case l.Fixed && l.Window%time.Second != 0:
+		m.failAt(path+".window", "a fixed window has whole seconds")
 	case l.Exact && l.Window > time.Hour:
 		m.failAt(path+".exact", "keeps one entry per call, so it is only for windows up to 1h; remove it here")
 	case l.Window > 0 && (l.Window < time.Second || l.Window > 366*24*time.Hour):
 		m.failAt(path+".window", "must be from 1s to 366d")
 	}
+	if l.Starts != "" {
+		checkStarts(m, path+".starts", l)
+	}
 	return len(m.errs) == before
+}
+
+// starts are the patterns of the starts that calendar periods can have. Every month has 28 days.
+var starts = map[string]*regexp.Regexp{
+	"week":    regexp.MustCompile(`^(sunday|monday|tuesday|wednesday|thursday|friday|saturday)$`),
+	"month":   regexp.MustCompile(`^([1-9]|1[0-9]|2[0-8])$`),
+	"quarter": regexp.MustCompile(`^(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])$`),
+	"year":    regexp.MustCompile(`^(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])$`),
+}
+
+func checkStarts(m *mistakes, path string, l Limit) {
+	pattern := starts[l.Calendar]
+	switch {
+	case pattern == nil:
+		m.failAt(path, "is for calendar: week, month, quarter or year")
+	case pattern.MatchString(l.Starts):
+	case l.Calendar == "week":
+		m.failAt(path, "a week starts on a day such as sunday, not %q", l.Starts)
+	case l.Calendar == "month":
+		m.failAt(path, "a month starts on a day from 1 to 28, which every month has, not %q", l.Starts)
+	default:
+		m.failAt(path, "a %s starts on a date such as \"04-06\" (month-day, day 1 to 28), not %q", l.Calendar, l.Starts)
+	}
 }
 
 // checkQuantities checks that amounts match the kind of the metric.

@@ -106,10 +106,14 @@ func reshape(spec *tenants.LimitSpec, values map[string]stdjson.RawMessage) {
 		return
 	}
 	if values["window"] == nil {
-		spec.Window, spec.Exact = nil, nil
+		spec.Window = nil
+		spec.Exact = nil
+		spec.Fixed = nil
 	}
 	if values["calendar"] == nil {
-		spec.Calendar, spec.TZ = nil, nil
+		spec.Calendar = nil
+		spec.Starts = nil
+		spec.TZ = nil
 	}
 	if values["bucket"] == nil {
 		spec.Bucket = nil

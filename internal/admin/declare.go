@@ -139,7 +139,9 @@ func (h *declarationHandler) declaredLimits(user string, list []settings.Limit) 
 		d.Metric, d.Mode = unless(l.Metric, usual.Metric), unless(l.Mode, usual.Mode)
 		d.Amount, d.Window = unless(amountText(l.Amount), ""), span(l.Window)
 		d.Exact = unless(l.Exact, false)
+		d.Fixed = unless(l.Fixed, false)
 		d.Calendar = unless(l.Calendar, "")
+		d.Starts = unless(l.Starts, "")
 		d.TZ = unless(l.TZ, "")
 		if l.Bucket.Capacity.N > 0 {
 			d.Bucket = &tenants.Bucket{Capacity: unless(amountText(l.Bucket.Capacity), "")}

@@ -207,12 +207,18 @@ func shapeOf(s budget.Shape) string {
 		return "window " + budget.LastingText(s.Window)
 	case budget.ExactWindow:
 		return "exact window " + budget.LastingText(s.Window)
+	case budget.Fixed:
+		return "fixed window " + budget.LastingText(s.Window)
 	case budget.Calendar:
+		period := s.Calendar
+		if s.Starts != "" {
+			period += " from " + s.Starts
+		}
 		zone := "UTC"
 		if s.Location != nil {
 			zone = s.Location.String()
 		}
-		return "calendar " + s.Calendar + " " + zone
+		return "calendar " + period + " " + zone
 	case budget.Bucket:
 		if s.Refill == 0 {
 			return "bucket, never refilled"

@@ -109,6 +109,8 @@ func TestShapesOfLimits(t *testing.T) {
 		`{"amount":"$5","window":"1h","exact":true}`:                                "exact window 1h",
 		`{"amount":"$5","calendar":"day","tz":"Europe/Berlin"}`:                     "calendar day Europe/Berlin",
 		`{"metric":"tokens","bucket":{"capacity":"6000","refill":"100/s"}}`:         "bucket, refilled in 1m",
+		`{"amount":"$5","window":"5m","fixed":true}`:                                "fixed window 5m",
+		`{"amount":"$5","calendar":"month","starts":"15"}`:                          "calendar month from 15 UTC",
 		`{"metric":"concurrency","amount":"5"}`:                                     "open calls",
 		`{"amount":"$5","window":"1h","mode":"shadow","models":["gpt-*"]}`:          "window 1h",
 		`{"amount":"$5","window":"1h","endpoints":["embeddings"],"subject":"user"}`: "window 1h",

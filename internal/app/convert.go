@@ -293,11 +293,15 @@ func shapeOf(l config.Limit) (budget.Shape, error) {
 		}, nil
 	case l.Window > 0 && l.Exact:
 		return budget.Shape{Kind: budget.ExactWindow, Amount: l.Amount.N, Window: l.Window}, nil
+	case l.Window > 0 && l.Fixed:
+		return budget.Shape{Kind: budget.Fixed, Amount: l.Amount.N, Window: l.Window}, nil
 	case l.Window > 0:
 		return budget.Shape{Kind: budget.Window, Amount: l.Amount.N, Window: l.Window}, nil
 	case l.Calendar != "":
 		zone, err := time.LoadLocation(l.TZ)
-		return budget.Shape{Kind: budget.Calendar, Amount: l.Amount.N, Calendar: l.Calendar, Location: zone}, err
+		return budget.Shape{
+			Kind: budget.Calendar, Amount: l.Amount.N, Calendar: l.Calendar, Starts: l.Starts, Location: zone,
+		}, err
 	default:
 		return budget.Shape{Kind: budget.Concurrent, Amount: l.Amount.N}, nil
 	}

@@ -63,12 +63,14 @@ var obeyed = map[string]string{
 	"Orgs.Users.Keys.Models": "addOrg", "Orgs.Users.Keys.Expires": "addOrg", "Orgs.Users.Keys.Disabled": "addOrg",
 	"Limits.Name": "limits", "Limits.Subject": "limits", "Limits.Only": "limits", "Limits.Models": "limits",
 	"Limits.Endpoints": "limits", "Limits.Metric": "limits", "Limits.Mode": "limits", "Limits.Amount": "shapeOf",
-	"Limits.Window": "shapeOf", "Limits.Exact": "shapeOf", "Limits.Calendar": "shapeOf", "Limits.TZ": "shapeOf",
+	"Limits.Window": "shapeOf", "Limits.Exact": "shapeOf", "Limits.Fixed": "shapeOf",
+	"Limits.Calendar": "shapeOf", "Limits.Starts": "shapeOf", "Limits.TZ": "shapeOf",
 	"Limits.Bucket.Capacity": "shapeOf", "Limits.Bucket.Refill": "shapeOf",
 	"Store.AfterDataLoss": "New", "Store.Durability": "moneyScripts",
 	"Queue.ResultTTL": "addPools, proxyOptions", "Queue.BlobAbove": "queueOptions", "Queue.SealKeys.ID": "sealOf", "Queue.SealKeys.Secret": "sealOf", "Queue.Lease": "New", "Queue.Shutdown": "New", "Queue.Hold": "proxyOptions", "Queue.KeepAlive": "proxyOptions",
 	"SpendCaps.Name": "Caps", "SpendCaps.Models": "Caps", "SpendCaps.Endpoints": "Caps", "SpendCaps.Metric": "Caps",
 	"SpendCaps.Mode": "Caps", "SpendCaps.Amount": "Caps", "SpendCaps.Window": "Caps", "SpendCaps.Exact": "Caps",
+	"SpendCaps.Fixed": "Caps", "SpendCaps.Starts": "Caps",
 	"SpendCaps.Calendar": "Caps", "SpendCaps.TZ": "Caps", "SpendCaps.Bucket.Capacity": "Caps", "SpendCaps.Bucket.Refill": "Caps",
 	"Webhooks.AllowNetworks": "webhookOptions", "Webhooks.AllowHTTP": "webhookOptions", "Webhooks.CAFile": "webhookOptions", "Webhooks.Timeout": "webhookOptions", "Webhooks.GiveUp": "webhookOptions",
 	"Orgs.Webhooks.URL": "webhooksOf", "Orgs.Webhooks.Secrets": "signers", "Orgs.Webhooks.Events": "webhooksOf",
@@ -136,7 +138,7 @@ providers:
     prompts: [{id: pmpt_1, model: gpt-4o, input_tokens: 30, orgs: [acme]}]
     output_limit_field: max_tokens
     reported_cost: ignore
-    spend_caps: [{name: day, metric: tokens, amount: 20, calendar: day, tz: Europe/Berlin, models: ["gpt-5*"], endpoints: [chat.completions], mode: shadow}]
+    spend_caps: [{name: day, metric: tokens, amount: 20, calendar: week, starts: sunday, tz: Europe/Berlin, models: ["gpt-5*"], endpoints: [chat.completions], mode: shadow}]
     connect_timeout: 1s
     response_header_timeout: 2s
     idle_timeout: 3s
@@ -160,7 +162,8 @@ orgs:
     limits:
       - {name: a, subject: org, metric: cost, amount: $5, window: 1h}
       - {name: b, subject: user, metric: tokens, amount: 14, window: 1m, exact: true, models: ["gpt-4*"], endpoints: [embeddings], mode: shadow}
-      - {name: c, subject: key, metric: requests, amount: 15, calendar: day, tz: Europe/Berlin, only: k1}
+      - {name: c, subject: key, metric: requests, amount: 15, calendar: year, starts: "04-06", tz: Europe/Berlin, only: k1}
+      - {name: f, metric: requests, amount: 25, window: 5m, fixed: true}
       - {name: d, subject: ip, metric: cost, bucket: {capacity: $16, refill: $17/1h}, mode: "off"}
       - {name: e, subject: user, metric: concurrency, amount: 18}
     users:
@@ -223,7 +226,8 @@ func TestConvertLimits(t *testing.T) {
 	want := []budget.Limit{
 		{ID: "a", Subject: budget.Org, Metric: budget.Cost, Mode: budget.Enforce, Shape: budget.Shape{Kind: budget.Window, Amount: 5e9, Window: time.Hour}},
 		{ID: "b", Subject: budget.User, Metric: budget.Tokens, Mode: budget.Shadow, Models: []string{"gpt-4*"}, Endpoints: []string{"embeddings"}, Shape: budget.Shape{Kind: budget.ExactWindow, Amount: 14, Window: time.Minute}},
-		{ID: "c", Subject: budget.Key, Only: "k1", Metric: budget.Requests, Mode: budget.Enforce, Shape: budget.Shape{Kind: budget.Calendar, Amount: 15, Calendar: "day", Location: berlin}},
+		{ID: "c", Subject: budget.Key, Only: "k1", Metric: budget.Requests, Mode: budget.Enforce, Shape: budget.Shape{Kind: budget.Calendar, Amount: 15, Calendar: "year", Starts: "04-06", Location: berlin}},
+		{ID: "f", Subject: budget.Org, Metric: budget.Requests, Mode: budget.Enforce, Shape: budget.Shape{Kind: budget.Fixed, Amount: 25, Window: 5 * time.Minute}},
 		{ID: "d", Subject: budget.IP, Metric: budget.Cost, Mode: budget.Off, Shape: budget.Shape{Kind: budget.Bucket, Amount: 16e9, Refill: 17e9, Per: time.Hour}},
 		{ID: "e", Subject: budget.User, Metric: budget.Concurrency, Mode: budget.Enforce, Shape: budget.Shape{Kind: budget.Concurrent, Amount: 18}},
 	}
@@ -241,7 +245,7 @@ func TestConvertCaps(t *testing.T) {
 	want := []budget.Cap{
 		{Provider: "openai", Limits: []budget.Limit{{
 			ID: "day", Subject: budget.Org, Metric: budget.Tokens, Mode: budget.Shadow, Models: []string{"gpt-5*"}, Endpoints: []string{"chat.completions"},
-			Shape: budget.Shape{Kind: budget.Calendar, Amount: 20, Calendar: "day", Location: berlin},
+			Shape: budget.Shape{Kind: budget.Calendar, Amount: 20, Calendar: "week", Starts: "sunday", Location: berlin},
 		}}},
 		{Limits: []budget.Limit{
 			{ID: "hour", Subject: budget.Org, Metric: budget.Cost, Mode: budget.Enforce, Shape: budget.Shape{Kind: budget.Window, Amount: 21e9, Window: time.Hour}},
@@ -258,11 +262,11 @@ func TestConvertUsers(t *testing.T) {
 	s, _ := convertAll(t)
 	org := s.policy.Orgs["acme"]
 	bobs := org.UserLimits["bob"]
-	if len(bobs) != 5 || bobs[1].Shape.Amount != 19 || bobs[1].Only != "bob" || len(org.UserLimits) != 1 {
-		t.Errorf("bob's limits: got %+v, want 5, the second of 19 tokens", bobs)
+	if len(bobs) != 6 || bobs[1].Shape.Amount != 19 || bobs[1].Only != "bob" || len(org.UserLimits) != 1 {
+		t.Errorf("bob's limits: got %+v, want 6, the second of 19 tokens", bobs)
 	}
-	if l := org.LimitsFor("alice", "k1"); len(l) != 6 || l[5].Shape.Amount != 3 || l[5].Only != "k1" || l[5].Metric != budget.Concurrency || len(org.LimitsFor("alice", "k2")) != 5 {
-		t.Errorf("limits of the key: got %+v, want 6, the last of 3 calls at once", l)
+	if l := org.LimitsFor("alice", "k1"); len(l) != 7 || l[6].Shape.Amount != 3 || l[6].Only != "k1" || l[6].Metric != budget.Concurrency || len(org.LimitsFor("alice", "k2")) != 6 {
+		t.Errorf("limits of the key: got %+v, want 7, the last of 3 calls at once", l)
 	}
 	if !org.DisabledUsers["bob"] || org.DisabledUsers["alice"] {
 		t.Errorf("got disabled %v, want bob", org.DisabledUsers)

@@ -58,28 +58,13 @@ func throughput(s budget.Shape, st budget.Status, d time.Duration) int64 {
 		return plus(st.Remaining, times(s.Refill, int64(d/s.Per)+1))
 	case budget.Window, budget.ExactWindow:
 		return plus(st.Remaining, times(s.Amount, int64(d/s.Window)+1))
-	case budget.Calendar:
+	case budget.Fixed, budget.Calendar:
 		if d < st.Reset {
 			return st.Remaining
 		}
-		return plus(st.Remaining, times(s.Amount, int64((d-st.Reset)/period(s.Calendar))+1))
+		return plus(st.Remaining, times(s.Amount, int64((d-st.Reset)/s.ShortestPeriod())+1))
 	}
 	return math.MaxInt64
-}
-
-// period returns the shortest length of a calendar period.
-func period(calendar string) time.Duration {
-	switch calendar {
-	case "minute":
-		return time.Minute
-	case "hour":
-		return time.Hour
-	case "day":
-		return 23 * time.Hour
-	case "week":
-		return 7*24*time.Hour - time.Hour
-	}
-	return 28*24*time.Hour - time.Hour
 }
 
 func plus(a, b int64) int64 {

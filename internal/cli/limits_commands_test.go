@@ -173,6 +173,8 @@ func TestLimitsOfEachShape(t *testing.T) {
 	}{
 		{"team", "--metric cost --capacity $200 --refill $50/1h", "bucket", 200_000_000_000},
 		{"month", "--amount $1000 --calendar month --tz Europe/Berlin", "month", 1_000_000_000_000},
+		{"fiscal", "--amount $1000 --calendar year --starts 04-06", "year from 04-06", 1_000_000_000_000},
+		{"fixed", "--amount $1 --window 5m --fixed", "fixed window", 1_000_000_000},
 		{"open", "--metric concurrency --amount 3 --subject user", "open calls", 3},
 		{"tokens", "--metric tokens --amount 5M --window 7d --models gpt-4o* --mode shadow", "window", 5_000_000},
 		{"exact", "--metric requests --amount 10 --window 1m --exact", "window", 10},

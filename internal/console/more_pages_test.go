@@ -65,7 +65,7 @@ func TestWhatIfPage(t *testing.T) {
 		ask("nothing", "$1", "", ""): "no limit", ask("month", "1", "", ""): "in dollars", ask("rate", "$1", "",
 			""): "a plain number",
 		ask("month", "$x", "", ""): "Invalid amount:", ask("+org", "$1", "", ""): "needs an amount and a window", ask("month", "",
-			"1h", ""): "not a sliding window",
+			"1h", ""): "has no window; leave it empty",
 		ask("month", "", "", "maybe"): "Unknown mode",
 	} {
 		text := b.has(path, want, `role="alert"`)

@@ -300,8 +300,8 @@ func (v *whatIfView) fill(l *budget.Limit) error {
 		switch {
 		case err != nil:
 			return wrongf("Invalid window: %v.", err)
-		case l.Shape.Kind != budget.Window && l.Shape.Kind != budget.ExactWindow:
-			return wrongf("%s is not a sliding window; leave the window empty.", l.ID)
+		case !windowed[l.Shape.Kind]:
+			return wrongf("%s has no window; leave it empty.", l.ID)
 		}
 		l.Shape.Window = d
 	}
@@ -318,6 +318,9 @@ func (v *whatIfView) fill(l *budget.Limit) error {
 	return nil
 }
 
+// windowed are the shapes whose length is a window.
+var windowed = map[budget.ShapeKind]bool{budget.Window: true, budget.ExactWindow: true, budget.Fixed: true}
+
 // inWords describes a limit on one line.
 func inWords(l budget.Limit) string {
 	text := amount(l.Metric, l.Shape.Amount)
@@ -331,8 +334,13 @@ func inWords(l budget.Limit) string {
 	switch l.Shape.Kind {
 	case budget.Window, budget.ExactWindow:
 		text += " in any " + simulate.Brief(l.Shape.Window)
+	case budget.Fixed:
+		text += " per " + simulate.Brief(l.Shape.Window) + ", fixed"
 	case budget.Calendar:
 		text += " per " + l.Shape.Calendar
+		if l.Shape.Starts != "" {
+			text += " from " + l.Shape.Starts
+		}
 	case budget.Bucket:
 		text += fmt.Sprintf(", refilled by %s every %s", amount(l.Metric, l.Shape.Refill), simulate.Brief(l.Shape.Per))
 	}

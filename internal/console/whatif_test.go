@@ -68,7 +68,7 @@ func TestWhatIfRefuses(t *testing.T) {
 		"in dollars":           {Limit: "hour", Amount: "5"},
 		"a plain number":       {Limit: "tokens", Amount: "$5"},
 		"Invalid window:":      {Limit: "hour", Window: "soon"},
-		"not a sliding window": {Limit: "tokens", Window: "1h"},
+		"has no window; leave it empty": {Limit: "tokens", Window: "1h"},
 		"Unknown mode":         {Limit: "hour", Mode: "perhaps"},
 		"window":               {Limit: "hour", Window: "900d"},
 	} {

@@ -161,7 +161,9 @@ type LimitSpec struct {
 	Amount    *string   `json:"amount,omitempty"`
 	Window    *string   `json:"window,omitempty"`
 	Exact     *bool     `json:"exact,omitempty"`
+	Fixed     *bool     `json:"fixed,omitempty"`
 	Calendar  *string   `json:"calendar,omitempty"`
+	Starts    *string   `json:"starts,omitempty"`
 	TZ        *string   `json:"tz,omitempty"`
 	Bucket    *Bucket   `json:"bucket,omitempty"`
 }

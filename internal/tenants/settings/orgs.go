@@ -148,9 +148,16 @@ type Limit struct {
 	// Exact makes the window exact to the microsecond instead of a sixtieth of it, for windows
 	// up to an hour.
 	Exact bool `yaml:"exact"`
+	// Fixed makes the window fixed instead of sliding: it counts from one multiple of Window since
+	// the Unix epoch to the next, such as 12:00 to 12:05. Up to twice the amount can be used across
+	// a boundary.
+	Fixed bool `yaml:"fixed"`
 	// Calendar makes the limit a fixed period that starts at midnight, on Monday or on the
 	// first of the month, in the zone TZ.
-	Calendar string `yaml:"calendar" enum:"minute,hour,day,week,month"`
+	Calendar string `yaml:"calendar" enum:"minute,hour,day,week,month,quarter,year"`
+	// Starts moves the start of calendar periods: the day of months ("15", at most "28"), the first day
+	// of weeks (sunday), or the date of quarters and years ("04-06").
+	Starts string `yaml:"starts"`
 	// TZ is a time zone such as Europe/Berlin.
 	TZ string `yaml:"tz"`
 	// Bucket makes the limit a token bucket.
