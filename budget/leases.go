@@ -23,10 +23,11 @@ const (
 // openHolds is what this process knows about one org.
 type openHolds struct {
 	holds     map[string]*Hold
-	due       int64     // us: end of the org's earliest lease, 0: not known
-	announced time.Time // when the org was last entered in the registry
-	renewed   time.Time // when the store last renewed all of them
-	blind     time.Time // no lease is judged until then, because the store was unreachable
+	due       int64         // us: end of the org's earliest lease, 0: not known
+	announced time.Time     // when the org was last entered in the registry
+	entering  chan struct{} // closed when the entry in progress is answered; nil if there is none
+	renewed   time.Time     // when the store last renewed all of them
+	blind     time.Time     // no lease is judged until then, because the store was unreachable
 }
 
 // leases renews the holds of this process, and knows when those of each org are due for checking.
@@ -108,9 +109,22 @@ func (l *leases) renewDue(ctx context.Context) error {
 	work.Wait()
 	renewed := l.renewalsDone(list, errs, began)
 	if len(renewed) > 0 {
-		errs = append(errs, l.register(ctx, registerSet, l.clock.now().Add(l.life), renewed...))
+		err := l.register(ctx, registerSet, l.clock.now().Add(l.life), renewed...)
+		errs = append(errs, err)
+		if err == nil {
+			l.entered(began, renewed...)
+		}
 	}
 	return errors.Join(errs...)
+}
+
+// entered records that the orgs were entered in the registry.
+func (l *leases) entered(at time.Time, orgs ...string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, org := range orgs {
+		l.orgOf(org).announced = at
+	}
 }
 
 // dueRenewals lists the holds that have not been renewed for a third of a lease.
@@ -141,8 +155,7 @@ func (l *leases) renewalsDone(list []renewal, errs []error, began time.Time) []s
 	defer l.mu.Unlock()
 	for org, f := range failed {
 		if !f {
-			o := l.orgOf(org)
-			o.renewed, o.announced = began, began
+			l.orgOf(org).renewed = began
 			done = append(done, org)
 		}
 	}
@@ -232,30 +245,41 @@ func (l *leases) renewAnswered(r renewal, cmd *redis.Cmd) error {
 // announce enters the org in the registry once per third of a lease, in parallel with the hold, so
 // that its holds expire even if every process dies. It never postpones the org's next check,
 // because callers may keep announcing and being refused forever. The returned function waits for
-// the entry; if it failed, the next hold tries again.
+// the entry, also for one that another hold began; if it failed, the next hold tries again.
 func (l *leases) announce(ctx context.Context, org string) (wait func()) {
 	now := time.Now()
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	o := l.orgOf(org)
-	fresh := now.Sub(o.announced) < l.life/3
-	if !fresh {
-		o.announced = now
-	}
-	l.mu.Unlock()
-	if fresh {
+	if now.Sub(o.announced) < l.life/3 {
 		return func() {}
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := l.register(ctx, registerSoonest, l.clock.now().Add(l.life), org); err != nil {
-			l.log.Warn("org not registered for expiry", "org", org, "err", err)
-			l.mu.Lock()
-			o.announced = time.Time{}
-			l.mu.Unlock()
+	done := o.entering
+	if done == nil {
+		done = make(chan struct{})
+		o.entering = done
+		go l.enter(ctx, org, now, done)
+	}
+	return func() {
+		select {
+		case <-done:
+		case <-ctx.Done():
 		}
-	}()
-	return func() { <-done }
+	}
+}
+
+// enter makes the entry of announce.
+func (l *leases) enter(ctx context.Context, org string, now time.Time, done chan struct{}) {
+	err := l.register(ctx, registerSoonest, l.clock.now().Add(l.life), org)
+	if err != nil {
+		l.log.Warn("org not registered for expiry", "org", org, "err", err)
+	} else {
+		l.entered(now, org)
+	}
+	l.mu.Lock()
+	l.orgOf(org).entering = nil
+	l.mu.Unlock()
+	close(done)
 }
 
 // What lua/register.lua does with an org that is already in the registry.
@@ -306,7 +330,8 @@ func (l *leases) dueOrgs(local, now time.Time) (due []string) {
 		if o.due > 0 && o.due <= now.UnixMicro() {
 			due = append(due, org)
 		}
-		if len(o.holds) == 0 && o.due == 0 && local.Sub(o.announced) > l.life && local.After(o.blind) {
+		idle := len(o.holds) == 0 && o.due == 0 && o.entering == nil
+		if idle && local.Sub(o.announced) > l.life && local.After(o.blind) {
 			delete(l.orgs, org)
 		}
 	}

@@ -256,3 +256,59 @@ func TestAttemptsAreFenced(t *testing.T) {
 	}
 	f.used(ctx, limits, [2]int64{60, 0})
 }
+
+// registerGate keeps the script register from answering until it is opened.
+type registerGate struct {
+	redis.Hook
+	hash   string
+	came   chan struct{}
+	opened chan struct{}
+}
+
+func (g *registerGate) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (g *registerGate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (g *registerGate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); len(args) > 1 && args[1] == g.hash {
+			g.came <- struct{}{}
+			<-g.opened
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// TestHoldsWaitForTheRegistry: a hold does not end before its org is in the registry, even if
+// another hold has begun the entry.
+func TestHoldsWaitForTheRegistry(t *testing.T) {
+	f := newFixture(t, shared(t), Options{})
+	g := &registerGate{hash: f.leases.runner.scripts.register.Hash(), came: make(chan struct{}, 10), opened: make(chan struct{})}
+	f.rdb.AddHook(g)
+	first, second := f.leases.announce(t.Context(), f.org), f.leases.announce(t.Context(), f.org)
+	<-g.came
+	done := make(chan bool)
+	for _, wait := range []func(){first, second} {
+		go func() {
+			wait()
+			done <- f.rdb.ZScore(t.Context(), Registry, f.org).Err() == nil
+		}()
+	}
+	select {
+	case <-done:
+		t.Error("a hold ended before the entry")
+		go func() { done <- true }()
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(g.opened)
+	for range 2 {
+		if !<-done {
+			t.Error("the org is not in the registry")
+		}
+	}
+	if n := len(g.came); n != 0 {
+		t.Errorf("the org was entered %d more times", n)
+	}
+}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -117,12 +115,6 @@ func (r *runner) send(ctx context.Context, q *request) (string, error) {
 	return q.answer()
 }
 
-// refusing are the error codes by which a store reports that it cannot serve now.
-var refusing = []string{
-	"LOADING", "OOM", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "BUSY", "MISCONF", "NOREPLICAS",
-	"MOVED", "ASK", "UNBLOCKED", "NOAUTH", "ERR max number of clients",
-}
-
 // storeError wraps err in ErrUnavailable if the store could not be reached or could not serve, and
 // in ErrFull if its memory or disk is full. Any other error is a bug of ours or the caller's
 // cancellation.
@@ -137,20 +129,11 @@ func storeError(what string, err error) error {
 }
 
 func unavailable(err error) bool {
-	var netErr net.Error
 	if errors.Is(err, context.Canceled) {
 		return false
 	}
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed) ||
-		errors.Is(err, net.ErrClosed) || errors.As(err, &netErr) {
-		return true
-	}
 	var reply redis.Error
-	if !errors.As(err, &reply) {
-		return true // a broken connection in some other form
-	}
-	return lua.Refused(err, refusing...)
+	return lua.Unavailable(err) || !errors.As(err, &reply) // otherwise a broken connection in some other form
 }
 
 // answer is a reply: "<verdict>,<n>,..;<row>;<row>.." with a row per limit.

@@ -89,3 +89,12 @@ func (s *Store) Ping(ctx context.Context, tag string) error {
 	}
 	return err
 }
+
+// Probe fails unless the store accepts writes for the org. It prolongs a key of the org, as
+// every registration does.
+func (s *Store) Probe(ctx context.Context, org string) error {
+	if err := s.rdb.PExpire(ctx, key(org, markName), epochLife).Err(); err != nil {
+		return storeError("probe", err)
+	}
+	return nil
+}

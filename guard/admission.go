@@ -76,7 +76,7 @@ func (ad *admission) hold(ctx context.Context, p *Plan, who budget.Call) (h *bud
 	h, err = ad.budget.Hold(ctx, budget.Terms{
 		Limits: p.Limits, Caps: p.Caps, Call: who, Max: p.First, Expected: ad.plans.Expected(p),
 	})
-	ad.outage.circuit.told(p.Caller.Org, ad.outage.health.judge(ctx, err, tags...), time.Now())
+	ad.outage.circuit.told(p.Caller.Org, tags, ad.outage.health.judge(ctx, err, tags...), time.Now())
 	return h, true, err
 }
 

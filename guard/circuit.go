@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"sync"
@@ -24,7 +25,9 @@ type circuit struct {
 
 type outage struct {
 	failures int
-	probe    time.Time // when to try again
+	probe    time.Time    // when to try again
+	mode     StoreFailure // what happens to the org's calls meanwhile
+	tags     []string     // of the last request that failed
 }
 
 // open reports whether the store is known to be unavailable for the org.
@@ -51,16 +54,16 @@ func (c *circuit) ask(org string, now time.Time) bool {
 	return true
 }
 
-// told records the outcome of asking. A store that did not answer a ping needs no further
-// proof.
-func (c *circuit) told(org *Org, err error, now time.Time) {
+// told records the outcome of asking servers with these tags. A store that did not answer a
+// ping needs no further proof.
+func (c *circuit) told(org *Org, tags []string, err error, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o := c.orgs[org.ID]
 	if !errors.Is(err, budget.ErrUnavailable) {
 		delete(c.orgs, org.ID)
-		if o != nil && o.failures >= trips {
-			c.log.Warn("store available again", "org", org.ID)
+		if o != nil {
+			c.closed(org.ID, o)
 		}
 		return
 	}
@@ -68,6 +71,7 @@ func (c *circuit) told(org *Org, err error, now time.Time) {
 		o = &outage{}
 		c.orgs[org.ID] = o
 	}
+	o.mode, o.tags = cmp.Or(org.OnStoreFailure, Deny), tags
 	if errors.Is(err, errSilent) {
 		o.failures = max(o.failures, trips-1)
 	}
@@ -78,15 +82,47 @@ func (c *circuit) told(org *Org, err error, now time.Time) {
 	}
 }
 
-// away returns for how many orgs the store is known to be unavailable.
-func (c *circuit) away() int {
+func (c *circuit) closed(org string, o *outage) {
+	if o.failures >= trips {
+		c.log.Warn("store available again", "org", org)
+	}
+}
+
+// answered records that the store answers for the org again, outside of a call. The next
+// call tests it, and opens the circuit again if it fails.
+func (c *circuit) answered(org string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := 0
+	if o := c.orgs[org]; o != nil {
+		c.closed(org, o)
+		o.failures = min(o.failures, trips-1)
+	}
+}
+
+// away returns for how many orgs the store is known to be unavailable, by what happens to
+// their calls.
+func (c *circuit) away() map[StoreFailure]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := map[StoreFailure]int{}
 	for _, o := range c.orgs {
 		if o.failures >= trips {
-			n++
+			out[o.mode]++
 		}
 	}
-	return n
+	return out
+}
+
+// awayTags returns the orgs for which the store is known to be unavailable, with the tags of
+// the requests that failed.
+func (c *circuit) awayTags() map[string][]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := map[string][]string{}
+	for org, o := range c.orgs {
+		if o.failures >= trips {
+			out[org] = o.tags
+		}
+	}
+	return out
 }

@@ -6,11 +6,13 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/quota"
 )
 
 // The prices of gpt-4o, in nano-USD a token.
@@ -347,5 +349,34 @@ func TestWaitedHeader(t *testing.T) {
 	c.EndNow(t.Context())
 	if list := r.entries(); len(list) != 1 || list[0].WaitedMS != 1500 {
 		t.Errorf("EndNow left the ledger %+v", list)
+	}
+}
+
+// TestRefusalCountsFromItsRequest: the refusal of a request that was written after another refusal
+// counts, even if its call began earlier.
+func TestRefusalCountsFromItsRequest(t *testing.T) {
+	r := newRig(t, roomy()...)
+	rdb := r.redis.Client()
+	q := quota.New(rdb, quota.Options{Lease: time.Minute})
+	q.Configure([]quota.Pool{{ID: "main", RPM: 100}})
+	r.guard.Grants.quota = q
+	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
+		return fakeprovider.Behaviour{Status: http.StatusTooManyRequests}
+	})
+	refused := func(fresh func() bool) string {
+		c := r.begin(r.plan(prompt("gpt-4o", "hi", `"max_tokens":5`)))
+		defer c.End(t.Context())
+		if err := c.Forward(t.Context(), httptest.NewRecorder(), Forwarding{Fresh: fresh}); !errors.As(err, new(*BusyError)) {
+			t.Errorf("got %v, want a refusal", err)
+		}
+		return rdb.HGet(t.Context(), quota.Key("main", "quota"), "cut").Val()
+	}
+	first := ""
+	last := refused(func() bool {
+		first = refused(nil)
+		return true
+	})
+	if first == "" || last == first {
+		t.Errorf("the last refusal that counts is of %q, that before of %q", last, first)
 	}
 }

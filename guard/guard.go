@@ -221,7 +221,9 @@ func New(o Options) *Guard {
 	}
 	g.policy.Store(o.Policy)
 	g.Outage = newOutage(o)
-	g.metrics.watch(o.Metrics, g.Outage.Away)
+	if o.Metrics != nil {
+		o.Metrics.MustRegister(newOutageCollector(g.Outage))
+	}
 	g.Grants = &Grants{quota: o.Quota, outage: g.Outage, deadline: o.StoreDeadline, log: o.Log}
 	found := &resolver{policy: g.policy, ownership: g.ownership, turns: g.turns, deadline: o.StoreDeadline}
 	g.Plans = newPlanner(o.Calibration, found, o.Log)

@@ -3,12 +3,16 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
@@ -66,8 +70,8 @@ func TestLateProcessIsNoOutage(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if held < most || held+refused != callers || g.Outage.Away() != 0 {
-		t.Errorf("%d of %d callers were held and %d refused; away for %d orgs", held, callers, refused, g.Outage.Away())
+	if held < most || held+refused != callers || len(g.Outage.Away()) != 0 {
+		t.Errorf("%d of %d callers were held and %d refused; away for %v orgs", held, callers, refused, g.Outage.Away())
 	}
 }
 
@@ -99,6 +103,51 @@ func silentServerOfOneTag(t *testing.T) {
 	time.Sleep(pingMost) // until the pings have ended
 }
 
+// TestOutageEndsWithoutCalls: a store that refused an org's calls counts as available again once
+// it accepts writes, even if the org makes no further call.
+func TestOutageEndsWithoutCalls(t *testing.T) {
+	r := newRig(t, budget.Limit{ID: "n", Subject: budget.Org, Metric: budget.Requests, Shape: budget.Shape{Kind: budget.Window, Amount: 5, Window: time.Hour}})
+	reg := prometheus.NewPedanticRegistry()
+	g := New(Options{Budget: r.store, Policy: r.guard.Policy(), Metrics: reg})
+	t.Cleanup(func() { _ = g.Close(context.Background()) })
+	replicas := func(n string) {
+		if err := r.redis.Client().ConfigSet(t.Context(), "min-replicas-to-write", n).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reports := func(mode StoreFailure, orgs int) {
+		t.Helper()
+		want := "# HELP llmguard_guard_store_away_orgs Orgs for which this process treats the store as unavailable, by what " +
+			"happens to their calls (on_store_failure): deny (refused), local (admitted within local shares of the limits), " +
+			"allow (admitted unchecked).\n# TYPE llmguard_guard_store_away_orgs gauge\n"
+		for _, m := range []StoreFailure{Allow, Deny, Local} {
+			n := 0
+			if m == mode {
+				n = orgs
+			}
+			want += fmt.Sprintf("llmguard_guard_store_away_orgs{mode=%q} %d\n", m, n)
+		}
+		if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "llmguard_guard_store_away_orgs"); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, mode := range []StoreFailure{Deny, Local, Allow} {
+		r.org.OnStoreFailure = mode
+		reports(mode, 0)
+		replicas("1") // Redis answers, and refuses every write
+		for range trips {
+			_, err := g.admission.begin(t.Context(), r.plan(prompt("gpt-4o", "hi", `"max_tokens":5`)), wire.NewCallID(), 1, "")
+			if err == nil { // without a journal on disk, no mode admits calls
+				t.Errorf("%s: a call was admitted", mode)
+			}
+		}
+		reports(mode, 1)
+		reports(mode, 1)
+		replicas("0")
+		reports(mode, 0)
+	}
+}
+
 // A store that does not answer a ping either is known to be unavailable after a single
 // hold.
 func TestSilentStoreFailsClosed(t *testing.T) {
@@ -114,8 +163,8 @@ func TestSilentStoreFailsClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = g.admission.begin(t.Context(), plan, wire.NewCallID(), 1, "")
-	if !errors.Is(err, budget.ErrUnavailable) || g.Outage.Away() != 1 {
-		t.Errorf("got %v, away for %d orgs; want it unavailable for 1", err, g.Outage.Away())
+	if !errors.Is(err, budget.ErrUnavailable) || g.Outage.Away()[Deny] != 1 {
+		t.Errorf("got %v, away for %v orgs; want it unavailable for 1", err, g.Outage.Away())
 	}
 	if err := r.redis.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)

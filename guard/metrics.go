@@ -81,13 +81,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// watch registers a gauge for the orgs without a store.
-func (m *metrics) watch(reg prometheus.Registerer, away func() int) {
-	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "llmguard_guard_store_away_orgs", Help: "Orgs for which this process treats the store as unavailable.",
-	}, func() float64 { return float64(away()) })
-}
-
 func (m *metrics) held(org string, err error) {
 	o := m.orgs.of(org)
 	if err == nil {

@@ -50,6 +50,11 @@ func (e *Refusal) Public() *wire.Error {
 			"the amount used is unknown. An operator can reopen it earlier with llmguard limits reopen.", b.LimitID, b.Subject,
 			b.ClosedUntil.UTC().Format(time.RFC3339)), b.Wait)
 	}
+	if b.Never && e.Requested > b.Amount {
+		return wire.QuotaExceeded(fmt.Sprintf("The call alone is larger than limit %q of this %s (%s): it needs up to %s, "+
+			"and the limit allows %s. Waiting does not help.%s", b.LimitID, b.Subject, b.Metric, amount(b.Metric, e.Requested),
+			amount(b.Metric, b.Amount), e.Advice))
+	}
 	text := fmt.Sprintf("limit %q of this %s (%s): Limit %s, Used %s, Requested %s.",
 		b.LimitID, b.Subject, b.Metric, amount(b.Metric, b.Amount), amount(b.Metric, b.Used), amount(b.Metric, e.Requested))
 	if b.Never {

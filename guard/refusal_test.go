@@ -248,3 +248,23 @@ func TestTrailer(t *testing.T) {
 
 // spelled formats an amount as headers do.
 func spelled(n pricing.Nano) string { return strings.TrimPrefix(n.String(), "$") }
+
+// TestRefusalOfTheWholeLimit: the refusal of a call that can never fit says what it needs and what
+// the limit allows. What was used does not matter.
+func TestRefusalOfTheWholeLimit(t *testing.T) {
+	r := newRig(t, tokens("w", 777))
+	plan := r.plan(prompt("gpt-4o", "hi", `"max_tokens":10000`))
+	e := r.refused(prompt("gpt-4o", "hi", `"max_tokens":10000`))
+	for _, refusal := range []error{e, plan.Check()} {
+		var e *Refusal
+		if !errors.As(refusal, &e) {
+			t.Fatalf("not refused: %v", refusal)
+		}
+		text := e.Public().Message
+		want := fmt.Sprintf(`The call alone is larger than limit "w" of this user (tokens): it needs up to %d, and the limit `+
+			`allows 777. Waiting does not help. It would fit with`, plan.First.Tokens)
+		if !strings.HasPrefix(text, want) {
+			t.Errorf("got %q, want %q", text, want)
+		}
+	}
+}

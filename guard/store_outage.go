@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -27,13 +28,16 @@ var errAway = fmt.Errorf("%w: it has not answered for a while", budget.ErrUnavai
 type Outage struct {
 	circuit  circuit
 	health   health
+	probe    func(ctx context.Context, org string) error // fails unless the store accepts writes
 	deadline time.Duration
+	checking sync.Mutex
 }
 
 func newOutage(o Options) *Outage {
 	return &Outage{
 		circuit:  circuit{log: o.Log, orgs: map[string]*outage{}},
 		health:   health{ping: o.Budget.Ping, pings: map[string]*ping{}},
+		probe:    o.Budget.Probe,
 		deadline: o.StoreDeadline,
 	}
 }
@@ -50,10 +54,11 @@ func (out *Outage) Reach(ctx context.Context, o *Org, pool string, request func(
 	defer cancel()
 	err := request(ctx)
 	cause := context.Cause(ctx)
+	tags := []string{o.ID, pool}
 	if err == nil {
-		out.circuit.told(o, nil, time.Now())
+		out.circuit.told(o, tags, nil, time.Now())
 	} else if errors.Is(cause, errSilent) {
-		out.circuit.told(o, cause, time.Now())
+		out.circuit.told(o, tags, cause, time.Now())
 	}
 	return err
 }
@@ -72,5 +77,33 @@ func (p *Plan) away(err error) error {
 		"calls only up to its local share of the limit."}
 }
 
-// Away returns for how many orgs the store is known to be unavailable.
-func (out *Outage) Away() int { return out.circuit.away() }
+// Away returns for how many orgs the store is known to be unavailable, by what happens to
+// their calls.
+func (out *Outage) Away() map[StoreFailure]int { return out.circuit.away() }
+
+// checkMost bounds a Check.
+const checkMost = time.Second
+
+// Check asks the store again for the orgs for which it is known to be unavailable, so that
+// an outage ends for orgs that make no calls too. It asks for one org after another and, while
+// the store is silent, ends after checkMost without having asked for all.
+func (out *Outage) Check() {
+	if !out.checking.TryLock() {
+		return
+	}
+	defer out.checking.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), checkMost)
+	defer cancel()
+	for org, tags := range out.circuit.awayTags() {
+		if ctx.Err() != nil {
+			return
+		}
+		err := out.health.allAnswer(ctx, tags)
+		if err == nil {
+			err = out.probe(ctx, org)
+		}
+		if err == nil || errors.Is(err, budget.ErrFull) { // a full store answers
+			out.circuit.answered(org)
+		}
+	}
+}

@@ -1,7 +1,11 @@
 package lua
 
 import (
+	"context"
 	"errors"
+	"io"
+	"net"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -28,3 +32,23 @@ func Refused(err error, codes ...string) bool {
 // replicas (NOREPLICAS) does not count as full: a primary that was cut off refuses that way, and
 // callers cannot cause it.
 func Full(err error) bool { return Refused(err, "OOM", "MISCONF") }
+
+// refusing are the error codes by which a Redis reports that it cannot serve now.
+var refusing = []string{
+	"LOADING", "OOM", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "BUSY", "MISCONF", "NOREPLICAS",
+	"MOVED", "ASK", "UNBLOCKED", "NOAUTH", "ERR max number of clients",
+}
+
+// Unavailable reports whether an error of a command means that Redis could not be reached in time,
+// or replied that it cannot serve now. It is false for other replies, for a caller's cancellation,
+// and for the failure of an HTTP server, such as an object store.
+func Unavailable(err error) bool {
+	var request *url.Error
+	if err == nil || errors.Is(err, context.Canceled) || errors.As(err, &request) {
+		return false
+	}
+	var network net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed) ||
+		errors.Is(err, net.ErrClosed) || errors.As(err, &network) || Refused(err, refusing...)
+}

@@ -1,6 +1,9 @@
 package lua_test
 
 import (
+	"context"
+	"fmt"
+	"net/http"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -40,4 +43,33 @@ func TestFullIsMemoryOrDisk(t *testing.T) {
 	s.FreeDisk()
 	set("min-replicas-to-write", "1")
 	look("replicas", false)
+}
+
+// TestUnavailable: a Redis that cannot be reached or refuses writes is unavailable; one that answers
+// with another error is not, and neither is an HTTP server.
+func TestUnavailable(t *testing.T) {
+	s := redistest.Start(t)
+	rdb, ctx := s.Client(), t.Context()
+	is := func(what string, want bool, err error) {
+		t.Helper()
+		if err = fmt.Errorf("queue: acquire: %w", err); lua.Unavailable(err) != want {
+			t.Errorf("%s: got %v, want %v for %v", what, !want, want, err)
+		}
+	}
+	is("an unknown command", false, rdb.Do(ctx, "NOSUCH").Err())
+	is("a missing key", false, rdb.Get(ctx, "none").Err())
+	if err := rdb.ConfigSet(ctx, "min-replicas-to-write", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	is("missing replicas", true, rdb.Set(ctx, "k", "v", 0).Err())
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	is("a caller that left", false, rdb.Get(gone, "k").Err())
+	s.Kill()
+	is("a dead server", true, rdb.Get(ctx, "k").Err())
+	_, err := http.Get("http://127.0.0.1:1/")
+	is("an object store", false, err)
+	if lua.Unavailable(nil) {
+		t.Error("no error counts as unavailable")
+	}
 }

@@ -43,7 +43,7 @@ func (a *authenticator) authenticate(r *http.Request, ip netip.Addr) (auth.Princ
 	if !sent {
 		return auth.Principal{}, wire.InvalidKey("Exactly one API key is required. Send it as `Authorization: Bearer lg_live_...`")
 	}
-	return auth.Principal{}, wire.InvalidKey("Incorrect API key provided. Operators create keys with `llmguard keys new`")
+	return auth.Principal{}, wire.InvalidKey("Incorrect API key provided. Operators create keys with `llmguard keys create`")
 }
 
 // find returns the owner of a key. The checksum catches typos first. A well-formed but unknown key

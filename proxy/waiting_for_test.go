@@ -68,7 +68,7 @@ func TestSilentRedisBesideAWaitingCall(t *testing.T) {
 	}
 	defer func() { _ = r.redis.Signal(syscall.SIGCONT) }()
 	r.chat(prompt("hi", `"max_tokens":5`)).fails(t, 503, "server_is_overloaded")
-	if n := r.guard.Outage.Away(); n != 1 {
+	if n := r.guard.Outage.Away()[guard.Deny]; n != 1 {
 		t.Errorf("Redis is known to be away for %d orgs, want 1", n)
 	}
 	var wg sync.WaitGroup
@@ -76,7 +76,7 @@ func TestSilentRedisBesideAWaitingCall(t *testing.T) {
 		wg.Go(func() { r.chat(prompt("hi", `"max_tokens":5`)).fails(t, 503, "server_is_overloaded") })
 	}
 	wg.Wait()
-	if n := r.guard.Outage.Away(); n != 1 {
+	if n := r.guard.Outage.Away()[guard.Deny]; n != 1 {
 		t.Errorf("Redis is known to be away for %d orgs after nine calls, want 1", n)
 	}
 }

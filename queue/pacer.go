@@ -187,7 +187,7 @@ func (pc *pacer) serve(ctx context.Context) {
 		got, err := pc.acquire(ctx, min(n, 100))
 		if err != nil {
 			if ctx.Err() == nil {
-				pc.q.log.WarnContext(ctx, "jobs not claimed, will retry", "pool", pc.p.ID, "err", err)
+				pc.q.log.WarnContext(ctx, "waiting jobs not claimed, will retry", "pool", pc.p.ID, "err", err)
 			}
 			pc.sleep(ctx, maxSleep, false)
 			continue

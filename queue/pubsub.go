@@ -114,12 +114,12 @@ func (h *pubsub) apply(ctx context.Context, sub *redis.PubSub, joined map[string
 	// If a call fails, go-redis repeats it after reconnecting.
 	if len(join) > 0 {
 		if err := sub.Subscribe(ctx, join...); err != nil {
-			h.log.DebugContext(ctx, "subscribe", "err", err)
+			h.log.DebugContext(ctx, "channels not subscribed, will retry", "err", err)
 		}
 	}
 	if len(leave) > 0 {
 		if err := sub.Unsubscribe(ctx, leave...); err != nil {
-			h.log.DebugContext(ctx, "unsubscribe", "err", err)
+			h.log.DebugContext(ctx, "channels not left, will retry", "err", err)
 		}
 	}
 }

@@ -92,7 +92,7 @@ func (q *Quota) forget(ctx context.Context) {
 	q.mu.Unlock()
 	for p, ids := range used {
 		if err := q.rdb.ZRem(ctx, Key(p.ID, "slots"), ids...).Err(); err != nil {
-			q.log.WarnContext(ctx, "ended quota grants not removed", "pool", p.ID, "err", err)
+			q.log.WarnContext(ctx, "ended grants not removed, their leases will expire", "pool", p.ID, "err", err)
 		}
 	}
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/webhook"
 	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/lua"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -301,7 +302,7 @@ func public(err error) *wire.Error {
 			Status: http.StatusConflict, Type: "invalid_request_error", Code: "changed_meanwhile",
 			Message: "Another administrator changed this in the meantime. Check it and try again", Err: err,
 		}
-	case errors.Is(err, tenants.ErrUnavailable), errors.Is(err, budget.ErrUnavailable):
+	case errors.Is(err, tenants.ErrUnavailable), errors.Is(err, budget.ErrUnavailable), lua.Unavailable(err):
 		return wire.ServiceUnavailable("Redis is unavailable. If this was a change, it may have been applied; check before retrying",
 			time.Second, err)
 	default:

@@ -63,8 +63,8 @@ func wantFile(c *cobra.Command, path *string) {
 type noConfig struct{ path, command string }
 
 func (e noConfig) Error() string {
-	return fmt.Sprintf("%s not found. Use --config FILE, or create one with `llmguard init` "+
-		"(`llmguard dev` needs none). `%s` needs this file and does not work over the network", e.path, e.command)
+	return fmt.Sprintf("%s not found. Use --config FILE (`llmguard dev` needs none and prints the path of its own), or "+
+		"create one with `llmguard init`. `%s` needs this file and does not work over the network", e.path, e.command)
 }
 
 // plural formats a count: "1 org", "2 orgs".

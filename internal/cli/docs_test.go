@@ -50,7 +50,7 @@ func TestDocsServesTheSite(t *testing.T) {
 		"":                         {"text/html", "search.min.js"},
 		"docs/config.md":           {"text/markdown", "# Configuration"},
 		"CHANGELOG.md":             {"text/markdown", "Unreleased"},
-		"_sidebar.md":              {"text/markdown", "](/docs/first-hour.md)"},
+		"_sidebar.md":              {"text/markdown", "](/docs/first-hour.md"},
 		"docs/site/search.min.js":  {"text/javascript", "MIT license"},
 		"docs/site/pages.js":       {"text/javascript", `"/docs/decisions/"`},
 		"docs/site/core.min.css":   {"text/css", "--"},

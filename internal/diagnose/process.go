@@ -170,11 +170,7 @@ func (l *look) itself() {
 // money checks what is held, owed or estimated.
 func (l *look) money() {
 	p := l.p
-	if n := p.sum("guard_store_away_orgs"); n > 0 {
-		l.add(Error, fmt.Sprintf("redis is unavailable for %s, whose calls are admitted unchecked or within local "+
-			"shares", many(n, "org")),
-			"Restore Redis, or set store.on_failure: deny.")
-	}
+	l.outage()
 	if n := p.sum("budget_journal_records"); n > 0 {
 		l.add(Warning, fmt.Sprintf("it holds %s that redis does not have yet", many(n, "settlement")),
 			"They are written within seconds once Redis is available. If it already is, check the log for refused writes. "+
@@ -196,6 +192,28 @@ func (l *look) money() {
 	if n := p.sum("budget_export_gaps_total"); n > 0 {
 		l.add(Error, "ledger entries may be permanently missing from the export files",
 			"The disk of ledger.export_dir was not writable for too long. Check it, or raise ledger.max_entries.")
+	}
+}
+
+// outage reports the orgs for which the process cannot use Redis, and what happens to their calls.
+func (l *look) outage() {
+	const stop = "Restore Redis. To refuse their calls until then, set on_store_failure: deny."
+	away := l.p.by("guard_store_away_orgs", "mode")
+	for _, mode := range sorted(away) {
+		n := away[mode]
+		if n == 0 {
+			continue
+		}
+		calls, fix := "refused", "Restore Redis."
+		switch mode {
+		case "local":
+			calls, fix = "admitted within local shares of their limits", stop
+		case "allow":
+			calls, fix = "admitted unchecked", stop
+		case "": // a process of an older version
+			calls = "treated as their on_store_failure says"
+		}
+		l.add(Error, fmt.Sprintf("redis is unavailable for %s, whose calls are %s", many(n, "org"), calls), fix)
 	}
 }
 

@@ -46,7 +46,11 @@ func TestLook(t *testing.T) {
 	f(Warning, "2 fields", "ready", "config_restart_needed 2")
 	f(OK, "no problems found", "ready", `pricing_age_seconds{source="x"} 5184001`)
 	f(Warning, "checked 91 days ago", "ready", `pricing_age_seconds{source="x"} 7862401`)
-	f(Error, "unavailable for 1 org", "ready", `guard_store_away_orgs{mode="local"} 1`)
+	f(Error, "unavailable for 1 org, whose calls are admitted within local shares", "ready",
+		`guard_store_away_orgs{mode="local"} 1`, `guard_store_away_orgs{mode="deny"} 0`)
+	f(Error, "unavailable for 2 orgs, whose calls are refused", "ready", `guard_store_away_orgs{mode="deny"} 2`)
+	f(Error, "unavailable for 1 org, whose calls are admitted unchecked", "ready", `guard_store_away_orgs{mode="allow"} 1`)
+	f(Error, "unavailable for 1 org, whose calls are treated as", "ready", "guard_store_away_orgs 1")
 	f(Warning, "it holds 3 settlements", "ready", "budget_journal_records 3")
 	f(Error, "lost its data", "ready", "budget_store_emptied_total 1")
 	f(Warning, "1 hold expired", "ready", "budget_expired_holds_total 1")

@@ -218,7 +218,7 @@ func (s *Store) renew(ctx context.Context) {
 	s.mu.Unlock()
 	for _, k := range held {
 		if err := k.change(ctx, "renew", s.lease.Microseconds(), 0); err != nil {
-			s.log.DebugContext(ctx, "idempotency key not renewed", "err", err)
+			s.log.DebugContext(ctx, "idempotency key not renewed, will retry", "err", err)
 		}
 	}
 }

@@ -59,8 +59,10 @@ func fullStoreDenies(t *testing.T, set func(s *stack, full bool)) {
 	if n := s.fake.Totals().Requests; n != 0 {
 		t.Errorf("%d calls reached the provider", n)
 	}
-	if n := p.value("llmguard_guard_store_away_orgs"); n != 0 {
-		t.Errorf("the store counts as unavailable for %v orgs", n)
+	for _, mode := range []string{"deny", "local", "allow"} {
+		if n := p.value(`llmguard_guard_store_away_orgs{mode="` + mode + `"}`); n != 0 {
+			t.Errorf("the store counts as unavailable for %v orgs with %s", n, mode)
+		}
 	}
 	set(s, false)
 	for _, user := range users {

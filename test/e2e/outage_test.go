@@ -180,8 +180,10 @@ func TestWithoutRedis(t *testing.T) {
 	if a, r := p.value(`llmguard_guard_without_store_total{mode="local",outcome="admitted"}`), p.value(`llmguard_guard_without_store_total{mode="allow",outcome="admitted"}`); a != 5 || r != 30 {
 		t.Errorf("counted %v and %v", a, r)
 	}
-	if n := p.value("llmguard_guard_store_away_orgs"); n != 3 {
-		t.Errorf("the store is away for %v orgs", n)
+	for _, mode := range []string{"deny", "local", "allow"} {
+		if n := p.value(`llmguard_guard_store_away_orgs{mode="` + mode + `"}`); n != 1 {
+			t.Errorf("the store is away for %v orgs with %s", n, mode)
+		}
 	}
 	p.kill()
 	s.redis.Restart()
