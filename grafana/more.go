@@ -153,6 +153,8 @@ func Health() Dashboard {
 			"{{mode}} {{outcome}}",
 		})
 
+	redisPanels(&b)
+
 	b.row("Proxy")
 	b.graph("Requests by status", "499: the caller disconnected.", "reqps", true,
 		query{`sum by (status) (rate(llmguard_proxy_requests_total` + from + `[$__rate_interval]))`, "{{status}}"})
