@@ -46,8 +46,10 @@ func Org() Dashboard {
 			"{{org}} {{outcome}}",
 		})
 	b.graph("429 responses", "By the limit that refused. _provider: its rate limit. _queue: it is full.", "reqps", true,
-		query{`sum by (org, limit) (rate(llmguard_proxy_rate_limited_total` + ofOrg + `[$__rate_interval]))`,
-			"{{org}} {{limit}}"})
+		query{
+			`sum by (org, limit) (rate(llmguard_proxy_rate_limited_total` + ofOrg + `[$__rate_interval]))`,
+			"{{org}} {{limit}}",
+		})
 	return dashboard("llmguard-org", "llmguard / org",
 		"Spending of an org and usage of its limits. For users, see the console or `llmguard usage`: metrics have no "+
 			"label for them.",

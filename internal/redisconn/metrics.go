@@ -85,7 +85,8 @@ func memoryFields() []field {
 // loadFields are clients, commands and CPU.
 func loadFields() []field {
 	cpu := desc("llmguard_redis_cpu_seconds_total",
-		"CPU time, by mode: system, user, and those of the processes that save data (system_children, user_children).", "mode")
+		"CPU time, by mode: system, user, and those of the processes that save data (system_children, user_children).",
+		"mode")
 	return []field{
 		gauge(desc("llmguard_redis_connected_clients", "Connections of clients."), number("connected_clients")),
 		gauge(desc("llmguard_redis_blocked_clients", "Connections that wait in a blocking command."),
