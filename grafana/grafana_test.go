@@ -22,6 +22,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
+	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/webhook"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/proxy"
@@ -181,6 +182,9 @@ func metrics(t *testing.T) map[string][]string {
 		t.Fatal(err)
 	}
 	if err := guard.RegisterBounds(d, func() map[string]guard.Bound { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := redisconn.Register(t.Context(), d, rdb); err != nil {
 		t.Fatal(err)
 	}
 	g := guard.New(guard.Options{Budget: store, Policy: &guard.Policy{}, Metrics: d})

@@ -45,6 +45,11 @@ func Org() Dashboard {
 			`sum by (org, outcome) (rate(llmguard_guard_org_admissions_total` + ofOrg + `[$__rate_interval]))`,
 			"{{org}} {{outcome}}",
 		})
+	b.graph("429 responses", "By the limit that refused. _provider: its rate limit. _queue: it is full.", "reqps", true,
+		query{
+			`sum by (org, limit) (rate(llmguard_proxy_rate_limited_total` + ofOrg + `[$__rate_interval]))`,
+			"{{org}} {{limit}}",
+		})
 	return dashboard("llmguard-org", "llmguard / org",
 		"Spending of an org and usage of its limits. For users, see the console or `llmguard usage`: metrics have no "+
 			"label for them.",
@@ -152,6 +157,8 @@ func Health() Dashboard {
 			`sum by (mode, outcome) (rate(llmguard_guard_without_store_total` + from + `[$__rate_interval])) or vector(0)`,
 			"{{mode}} {{outcome}}",
 		})
+
+	redisPanels(&b)
 
 	b.row("Proxy")
 	b.graph("Requests by status", "499: the caller disconnected.", "reqps", true,

@@ -92,6 +92,11 @@ func limits(b *builder) {
 			`sum by (limit, mode) (rate(llmguard_budget_refusals_total` + from + `[$__rate_interval]))`,
 			"{{limit}} ({{mode}})",
 		})
+	b.graph("429 responses by limit", "By org and limit. _provider: its rate limit. _queue: it is full.", "reqps", true,
+		query{
+			`sum by (org, limit) (rate(llmguard_proxy_rate_limited_total` + from + `[$__rate_interval]))`,
+			"{{org}} {{limit}}",
+		})
 	b.graph("Spend caps used", "Used share of each spend cap. Without a provider it is the cap of the deployment. "+
 		"At 100% calls of all orgs wait.", "percentunit", false,
 		query{`max by (provider, limit, metric) (llmguard_budget_cap_used` + from +

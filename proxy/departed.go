@@ -72,7 +72,9 @@ func (v *waitingCaller) countRefusal(at queue.Place) {
 			limit = "" // the provider's quota
 		}
 	}
+	v.exchange.limit = byProvider
 	if limit != "" {
+		v.exchange.limit = limit
 		v.server.guard.CountLimit(v.job.Org, v.job.User, limit)
 	}
 }

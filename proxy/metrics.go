@@ -16,6 +16,7 @@ type metrics struct {
 	again        *prometheus.CounterVec
 	kept         prometheus.Counter
 	authFailures prometheus.Counter
+	limited      *limited
 
 	mu      sync.RWMutex
 	answers map[answerKey]*series
@@ -24,7 +25,7 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	f := promauto.With(reg)
 	return &metrics{
-		answers: map[answerKey]*series{},
+		answers: map[answerKey]*series{}, limited: newLimited(reg),
 		requests: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_proxy_requests_total",
 			Help: "Requests answered, by route and HTTP status (499: the caller disconnected).",

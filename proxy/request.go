@@ -62,6 +62,7 @@ type request struct {
 	reading   func() // returns what it takes of its key's reads; nil: nothing
 	slow      bool   // the body was too slow, which net/http reports as a disconnected caller
 	err       error
+	limit     string // what a wait in the queue ended for, if it ended with 429
 }
 
 func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) *request {
@@ -281,4 +282,5 @@ func (x *request) record() {
 	x.server.log.LogAttrs(x.request.Context(), slog.LevelInfo, "call", attrs...)
 	x.traceEnd(status)
 	x.server.metrics.answered(x.route, status, took)
+	x.countLimited(status)
 }

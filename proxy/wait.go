@@ -125,7 +125,7 @@ func (c *callHandler) wait(x *request, r *http.Request, plan *guard.Plan, wish p
 	}
 	c.opts.Guard.CountRefusal(why, true)
 	x.call, x.job = nil, job.ID
-	if err := c.outlasted(r.Context(), job, x.left(patience)); err != nil {
+	if err := c.outlasted(r.Context(), x, job, x.left(patience)); err != nil {
 		return err
 	}
 	return c.attend(x, r, job, wish)
@@ -133,7 +133,7 @@ func (c *callHandler) wait(x *request, r *http.Request, plan *guard.Plan, wish p
 
 // outlasted refuses a call immediately if its turn at the provider's rate comes after its caller's
 // patience. If the turn is unknown, the call waits.
-func (c *callHandler) outlasted(ctx context.Context, job *queue.Job, patience time.Duration) error {
+func (c *callHandler) outlasted(ctx context.Context, x *request, job *queue.Job, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	select {
@@ -152,6 +152,7 @@ func (c *callHandler) outlasted(ctx context.Context, job *queue.Job, patience ti
 	}
 	refusal := wire.RateLimited(
 		fmt.Sprintf("About %d calls are ahead of this one, so it cannot start before its caller's timeout", ahead), eta)
+	x.limit = byProvider
 	tellPlace(refusal.Header, queue.Place{Ahead: ahead, ETA: eta, WaitingFor: "pool:" + job.Pool})
 	return refusal
 }

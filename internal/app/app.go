@@ -253,14 +253,7 @@ func (a *App) AdminURL() string { return a.admin.url() }
 func (a *App) Run(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	caps := func() []budget.Cap { return a.guard.Policy().Caps }
-	if err := budget.RegisterCaps(background, a.registry, a.budget, caps); err != nil {
-		return err
-	}
-	if err := budget.RegisterOrgs(background, a.registry, a.budget, a.orgLimits); err != nil {
-		return err
-	}
-	if err := guard.RegisterBounds(a.registry, a.ids.bounds); err != nil {
+	if err := a.registerScraped(background); err != nil {
 		return err
 	}
 	// The tasks that renew leases outlive the calls that hold them.
@@ -334,16 +327,6 @@ func (a *App) Run(ctx context.Context) error {
 		err = errors.Join(err, a.blobs.Close())
 	}
 	return err
-}
-
-// orgLimits returns the current limits of each org.
-func (a *App) orgLimits() map[string][]budget.Limit {
-	orgs := a.guard.Policy().Orgs
-	out := make(map[string][]budget.Limit, len(orgs))
-	for id, o := range orgs {
-		out[id] = o.Limits
-	}
-	return out
 }
 
 // settleTime bounds the wait for settlements at shutdown.

@@ -1,6 +1,8 @@
 package app
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"runtime"
@@ -8,7 +10,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/tracing"
 )
 
@@ -48,6 +53,28 @@ func registerBuild(reg prometheus.Registerer) {
 	})
 	g.Set(1)
 	reg.MustRegister(g)
+}
+
+// registerScraped registers the metrics that are read from Redis or the policy at scrape time, until
+// ctx ends.
+func (a *App) registerScraped(ctx context.Context) error {
+	caps := func() []budget.Cap { return a.guard.Policy().Caps }
+	return errors.Join(
+		budget.RegisterCaps(ctx, a.registry, a.budget, caps),
+		budget.RegisterOrgs(ctx, a.registry, a.budget, a.orgLimits),
+		guard.RegisterBounds(a.registry, a.ids.bounds),
+		redisconn.Register(ctx, a.registry, a.rdb),
+	)
+}
+
+// orgLimits returns the current limits of each org.
+func (a *App) orgLimits() map[string][]budget.Limit {
+	orgs := a.guard.Policy().Orgs
+	out := make(map[string][]budget.Limit, len(orgs))
+	for id, o := range orgs {
+		out[id] = o.Limits
+	}
+	return out
 }
 
 // openTracer returns the tracer of calls; nil if tracing is off.
