@@ -108,6 +108,7 @@ func worstHour(b guard.Bound) string {
 type frame struct {
 	Title, Section, Version, Token, Here string
 	SignedIn                             bool
+	Stopped                              []string // what spending is stopped
 	Told                                 *done
 	View                                 any
 }
@@ -118,6 +119,7 @@ func (p *pages) write(v *visit, name, title string, view any) error {
 	f := frame{Title: title, Section: name, Version: v.version, View: view, Here: v.r.URL.RequestURI()}
 	if v.session != nil {
 		f.SignedIn, f.Token = true, v.session.Token
+		f.Stopped = v.stopped
 		if v.r.Header.Get("X-Llmguard-Live") == "" {
 			f.Told = v.session.hear()
 		}

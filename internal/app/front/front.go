@@ -49,7 +49,7 @@ func New(p *app.Parts) (*app.Front, error) {
 	}}
 	if p.Roles&app.Proxy != 0 {
 		s := proxy.New(proxyOptions(p))
-		f.Callers = &app.Callers{Handler: s, SetDirectory: s.SetDirectory, Run: s.Run, Drain: s.Drain}
+		f.Callers = &app.Callers{Handler: s, SetDirectory: s.SetDirectory, Run: s.Run, ObeyStops: s.ObeyStops, Drain: s.Drain}
 	}
 	return f, nil
 }
