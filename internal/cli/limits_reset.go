@@ -49,12 +49,15 @@ func (a *adminClient) resetAll(c *cobra.Command, f *adminFlags, s subject, limit
 	}
 	show := func(w io.Writer) error { return resetTable(w, &plan) }
 	if !yes && plan.Counters > 0 {
+		unconfirmed := errors.New("nothing was reset. Confirm with --yes")
+		if !atTerminal(c) {
+			return errors.Join(render(c.OutOrStdout(), f.output, plan, show), unconfirmed)
+		}
 		if err := show(c.ErrOrStderr()); err != nil {
 			return err
 		}
-		question := fmt.Sprintf("Reset %s of org %s?", plural(plan.Counters, "counter"), s.org)
-		if !atTerminal(c) || !confirmed(c, "", question) {
-			return errors.New("nothing was reset. Confirm with --yes")
+		if !confirmed(c, "", fmt.Sprintf("Reset %s of org %s?", plural(plan.Counters, "counter"), s.org)) {
+			return unconfirmed
 		}
 		body["dry_run"] = false
 		if err := a.askLong(c.Context(), path, body, &plan); err != nil {

@@ -119,7 +119,9 @@ func (p *pages) write(v *visit, name, title string, view any) error {
 	f := frame{Title: title, Section: name, Version: v.version, View: view, Here: v.r.URL.RequestURI()}
 	if v.session != nil {
 		f.SignedIn, f.Token = true, v.session.Token
-		f.Stopped = v.stopped
+		if v.o.Stopped != nil {
+			f.Stopped = v.o.Stopped()
+		}
 		if v.r.Header.Get("X-Llmguard-Live") == "" {
 			f.Told = v.session.hear()
 		}
