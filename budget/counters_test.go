@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // TestResetCounters checks that all counters with usage are found and set to what open holds hold,
@@ -24,7 +25,7 @@ func TestResetCounters(t *testing.T) {
 	const users = 60 // more than one script reads
 	call := func(org string, i int) Call {
 		return Call{
-			ID: fmt.Sprintf("%s%d", org, i), Org: org, User: fmt.Sprint("u", i), Key: fmt.Sprint("k", i),
+			ID: wire.NewCallID(), Org: org, User: fmt.Sprint("u", i), Key: fmt.Sprint("k", i),
 			IP: fmt.Sprintf("2001:db8::%x", i), Model: "m", Provider: "p", Endpoint: "chat",
 		}
 	}
@@ -39,7 +40,7 @@ func TestResetCounters(t *testing.T) {
 	spend := func(org string, i int) {
 		t.Helper()
 		h := hold(call(org, i))
-		if done := s.SettleAll(t.Context(), []Settle{{Hold: h, Settlement: &Settlement{Cost: 0}}}); done[0].Err != nil {
+		if done := s.SettleAll(t.Context(), []Settle{{Hold: h, Settlement: &Settlement{Actual: Amounts{Tokens: 1}}}}); done[0].Err != nil {
 			t.Fatal(done[0].Err)
 		}
 	}
@@ -48,7 +49,7 @@ func TestResetCounters(t *testing.T) {
 	}
 	spend("acm", 0)
 	open := call("acme", 0)
-	open.ID = "open"
+	open.ID = wire.NewCallID()
 	hold(open)
 
 	everything := func(Subject, string) bool { return true }

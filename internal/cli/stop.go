@@ -10,9 +10,6 @@ import (
 	"github.com/llmguard/llmguard/internal/admin"
 )
 
-// everyOrg is the org of requests to the admin API that are about all of them.
-const everyOrg = "all"
-
 func stopCommand() *cobra.Command {
 	var f adminFlags
 	var org string
