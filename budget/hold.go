@@ -293,9 +293,5 @@ func (s *Store) Reset(ctx context.Context, limit Limit, c Call) error {
 	if err != nil || len(h.states) == 0 {
 		return err
 	}
-	_, err = s.runner.ask(ctx, s.runner.scripts.reset, func(now time.Time) ([]string, []any, error) {
-		p1, p2, err := h.states[0].params(now)
-		return h.keys(), []any{s.clock.given(), h.states[0].Kind, p1, p2}, err
-	})
-	return err
+	return s.reset(ctx, h)
 }

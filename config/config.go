@@ -53,8 +53,9 @@ type Config struct {
 	Store Store `yaml:"store"`
 	// KillSwitch overrides the modes of all limits and spend caps. off: limits work as
 	// configured. shadow: limits count and report, and calls are neither refused nor queued
-	// because of them.
-	KillSwitch string `yaml:"kill_switch" default:"off" enum:"off,shadow"`
+	// because of them. stop: all spending stops as with `llmguard stop`, in every process that
+	// has loaded this file, until it loads another value.
+	KillSwitch string `yaml:"kill_switch" default:"off" enum:"off,shadow,stop"`
 	// SpendCaps bound what all orgs together spend through this deployment, at all providers.
 	SpendCaps []SpendCap `yaml:"spend_caps"`
 	// UnknownModelPrice is the price of models that have none: an entry as under Prices,

@@ -33,9 +33,12 @@ func newAdmission(g *Guard, share int) *admission {
 
 // begin holds the plan's First against every applying limit and spend cap, all or nothing.
 // While the store is unavailable, the org's OnStoreFailure decides. A full store counts as
-// available: it refuses the call whatever that setting says. Errors are *Refusal, or wrap
-// budget.ErrUnavailable.
+// available: it refuses the call whatever that setting says. Errors are *Refusal, *StoppedError,
+// or wrap budget.ErrUnavailable.
 func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int, jobID string) (*Call, error) {
+	if err := ad.guard.Stopped(p.Caller.Org.ID); err != nil {
+		return nil, err
+	}
 	c := newCall(ad.guard, p, id, attempt)
 	c.JobID = jobID
 	who := budget.Call{

@@ -26,6 +26,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/responses/conversation"
 	"github.com/llmguard/llmguard/internal/spool"
+	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/quota"
@@ -123,6 +124,8 @@ type Policy struct {
 	Providers    *providers.Set
 	// Caps bound what all orgs together spend.
 	Caps []budget.Cap
+	// Stopped stops all spending; see Options.Stops.
+	Stopped bool
 }
 
 // price returns the price of calls to a target. The price of unknown models does not apply
@@ -154,6 +157,9 @@ type Options struct {
 	// Quota is the provider quota for live calls, which learns from every answer; nil
 	// means none.
 	Quota *quota.Quota
+	// Stops, if set, returns the orgs whose spending is stopped; tenants.AllOrgs stops everybody. It
+	// is called for every call and must not block.
+	Stops func() map[string]*tenants.Stop
 	// Charged, if set, is called with the org and user of a charged call. It must not
 	// block.
 	Charged func(org, user string)
@@ -189,6 +195,7 @@ type Guard struct {
 	settler     *settler
 	budget      *budget.Store
 	policy      *atomic.Pointer[Policy]
+	stops       func() map[string]*tenants.Stop // may be nil
 	calibration *calibration.Calibration
 	ownership   *ownership.Store
 	turns       *conversation.Store
@@ -217,9 +224,10 @@ func New(o Options) *Guard {
 	g := &Guard{
 		budget: o.Budget, policy: new(atomic.Pointer[Policy]), calibration: o.Calibration, ownership: o.Ownership,
 		turns: o.Conversations, spool: o.Spool, answerWait: answerPatience, deadline: o.StoreDeadline, log: o.Log,
-		metrics: newMetrics(o.Metrics),
+		metrics: newMetrics(o.Metrics), stops: o.Stops,
 	}
 	g.policy.Store(o.Policy)
+	watchStops(o.Metrics, g.stopCounts)
 	g.Outage = newOutage(o)
 	if o.Metrics != nil {
 		o.Metrics.MustRegister(newOutageCollector(g.Outage))

@@ -81,6 +81,18 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
+// watchStops registers gauges for stopped spending.
+func watchStops(reg prometheus.Registerer, count func() (all, orgs float64)) {
+	gauge := func(scope string, value func() float64) {
+		promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "llmguard_guard_stopped", ConstLabels: prometheus.Labels{"scope": scope},
+			Help: "Stopped spending: deployment is 1 while all of it is stopped, org the number of orgs that are stopped.",
+		}, value)
+	}
+	gauge("deployment", func() float64 { all, _ := count(); return all })
+	gauge("org", func() float64 { _, orgs := count(); return orgs })
+}
+
 func (m *metrics) held(org string, err error) {
 	o := m.orgs.of(org)
 	if err == nil {

@@ -73,7 +73,7 @@ type Batches struct {
 }
 
 // Hold holds a plan made for a Batched caller, for life. It is idempotent. Errors are
-// *Refusal, budget.ErrEnded, or wrap budget.ErrUnavailable; in the last case a repetition
+// *Refusal, *StoppedError, budget.ErrEnded, or wrap budget.ErrUnavailable; in the last case a repetition
 // finds what may have been held.
 func (bs *Batches) Hold(ctx context.Context, p *Plan, id string, attempt int, life time.Duration) (Batched, error) {
 	b := Batched{
@@ -82,6 +82,9 @@ func (bs *Batches) Hold(ctx context.Context, p *Plan, id string, attempt int, li
 		LongCache: p.Request.LongCache,
 		WebSearch: p.Request.WebSearch, Provider: p.Target.Provider.ID, Model: p.Request.Model, Upstream: p.Target.Model,
 		Endpoint: p.Request.Endpoint,
+	}
+	if err := bs.guard.Stopped(p.Caller.Org.ID); err != nil {
+		return b, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()

@@ -60,8 +60,8 @@ const staleTries = 3
 // request, relays the answer to w, and settles. A call that is over a limit is made with
 // the org's downgrade model if that fits; see Call.Plan.
 //
-// If the Call is nil, nothing was held. With the errors *Refusal, *quota.BusyError,
-// *BusyError and providers.ErrStale nothing was charged, sent or written, so that the call
+// If the Call is nil, nothing was held. With the errors *StoppedError, *Refusal,
+// *quota.BusyError, *BusyError and providers.ErrStale nothing was charged, sent or written, so that the call
 // may wait and run later. For other errors see Forward. The end of a job's call is written,
 // or kept in the journal, when Run returns; that of a live call soon after.
 func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWriter) (*Call, error) {
@@ -88,19 +88,24 @@ func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWrit
 			return c, err
 		}
 		err := a.send(ctx, c, q, w)
+		if stopped := g.Stopped(p.Caller.Org.ID); stopped != nil && errors.Is(err, providers.ErrStale) {
+			return c, stopped
+		}
 		if try == staleTries || !errors.Is(err, providers.ErrStale) {
 			return c, err
 		}
 	}
 }
 
-// send sends the request and gives back the quota.
+// send sends the request and gives back the quota. If spending is stopped before the first byte is
+// written, that looks like a stale grant.
 func (a *Attempt) send(ctx context.Context, c *Call, q Quota, w http.ResponseWriter) error {
 	defer q.Give(ctx, c)
+	fresh := func() bool { return q.Fresh() && c.guard.Stopped(c.Plan.Caller.Org.ID) == nil }
 	if a.Send != nil {
-		return a.Send(ctx, c, q.Fresh)
+		return a.Send(ctx, c, fresh)
 	}
 	return c.Forward(ctx, w, Forwarding{
-		Header: a.Header, Query: a.Query, Fresh: q.Fresh, Repeats: a.Repeats, Sent: a.Sent,
+		Header: a.Header, Query: a.Query, Fresh: fresh, Repeats: a.Repeats, Sent: a.Sent,
 	})
 }

@@ -56,6 +56,9 @@ func (rh *responseHandler) onceInBackground(x *request, r *http.Request, plan *g
 // background creates a job for a call whose caller does not wait, and answers with the future
 // response. hook is the webhook to notify of its end.
 func (rh *responseHandler) background(x *request, r *http.Request, plan *guard.Plan, hook string) error {
+	if err := rh.opts.Guard.Stopped(x.caller.Org.ID); err != nil {
+		return err
+	}
 	if err := rh.opts.Guard.Plans.Check(r.Context(), plan); err != nil {
 		return err
 	}

@@ -91,7 +91,7 @@ func (rh *responseHandler) follow(ctx context.Context, t *backgroundStream) erro
 	watch := rh.opts.Queue.Follow(t.job)
 	defer watch.Close()
 	waiting, stop := rh.connections.untilDrained(ctx)
-	defer stop()
+	defer stop(nil)
 	for !t.final {
 		next, cancel := context.WithTimeout(waiting, rh.opts.KeepAlive)
 		e, err := watch.Next(next)

@@ -23,6 +23,7 @@ type callHandler struct {
 	crowd *callerMemory
 	runs  *runTimes
 	flows *waitingFlows
+	stops *stopWatch
 
 	bodies      *bodyReader
 	connections *connections
@@ -69,6 +70,9 @@ func (c *callHandler) metered(ep wire.Endpoint) func(*request, *http.Request, st
 
 // serve executes a new call.
 func (c *callHandler) serve(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
+	if err := c.opts.Guard.Stopped(x.caller.Org.ID); err != nil {
+		return err
+	}
 	if wish.async {
 		return c.accept(x, r, plan, wish)
 	}

@@ -24,9 +24,12 @@ func (s *Server) refusal(err error, plan *guard.Plan) *wire.Error {
 	var noQuota *quota.BusyError
 	var full *queue.FullError
 	var busy *guard.BusyError
+	var stopped *guard.StoppedError
 	switch {
 	case errors.As(err, &public):
 		return public
+	case errors.As(err, &stopped):
+		return stopped.Public()
 	case errors.As(err, &exceeded):
 		return exceeded.Public()
 	case errors.As(err, &noQuota) && noQuota.Never:

@@ -100,7 +100,7 @@ func (o *eventReader) run(ctx context.Context) error {
 	watch := o.server.queue.Follow(o.job)
 	defer watch.Close()
 	waiting, stop := o.server.connections.untilDrained(ctx)
-	defer stop()
+	defer stop(nil)
 	for {
 		next, cancel := context.WithTimeout(waiting, o.server.opts.KeepAlive)
 		event, err := watch.Next(next)

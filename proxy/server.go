@@ -134,7 +134,7 @@ func (s *Server) assemble() {
 	s.jobs = &jobHandler{server: s, opts: o, connections: s.connections, stopWait: storeTimeout}
 	s.calls = &callHandler{
 		server: s, opts: o, metrics: s.metrics, puts: make(chan struct{}, maxPuts), looks: make(chan struct{}, maxLooks),
-		crowd: newCrowd(), runs: newRunTimes(), flows: newWaitingFlows(), bodies: s.bodies, connections: s.connections,
+		crowd: newCrowd(), runs: newRunTimes(), flows: newWaitingFlows(), stops: newStopWatch(), bodies: s.bodies, connections: s.connections,
 	}
 	s.repeats = &repeatHandler{opts: o, metrics: s.metrics, calls: s.calls, jobs: s.jobs}
 	s.responses = &responseHandler{
@@ -155,6 +155,12 @@ func (s *Server) SetDirectory(d *auth.Directory) { s.auth.directory.Store(d) }
 // Drain sends callers that wait in the queue away with an answer that makes them retry; running
 // calls continue. It is for shutting down.
 func (s *Server) Drain() { s.connections.drain() }
+
+// ObeyStops answers the callers that wait in the queue although the spending of their org is
+// stopped. Call it after every change of guard.Options.Stops or Policy.Stopped.
+func (s *Server) ObeyStops() {
+	s.calls.stops.obey(func(org string) bool { return s.guard.Stopped(org) != nil })
+}
 
 // ServeHTTP serves one request and writes one access record.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -199,7 +199,7 @@ func (c *callHandler) arrive(x *request, r *http.Request, job *queue.Job, wish p
 		x.Header().Set("Preference-Applied", wish.waits)
 		x.Header().Set("Vary", "Prefer")
 	}
-	v.waiting, v.stop = c.connections.untilDrained(r.Context())
+	v.wait(r.Context())
 	v.patience = x.arrived.Add(patience.wait)
 	if patience.hold > 0 {
 		v.hold = x.arrived.Add(patience.hold)

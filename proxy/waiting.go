@@ -27,13 +27,13 @@ type waitingCaller struct {
 	comments bool // its client skips comments
 	wish     preferences
 	print    idempotency.Fingerprint // of the request
-	waiting  context.Context         // the request's, until the process shuts down; nil once that is over
+	waiting  context.Context         // the request's, until a shutdown or a stop; nil once the first is over
 	patience time.Time               // how long the caller waits for the job to start
 	hold     time.Time               // how long for its answer; zero for a stream
 	deadline time.Time               // patience while the job waits, hold while it runs
 	started  time.Time
 	span     tracing.Span // of the wait
-	stop     func()       // ends waiting
+	stop     func()       // ends waiting, and what the stop watch has of it
 
 	running bool
 	since   time.Time // when it was first seen running
@@ -61,6 +61,8 @@ func (v *waitingCaller) run(ctx context.Context) error {
 			return v.finish()
 		case errors.Is(err, errDraining):
 			return v.sendAway(ctx)
+		case errors.Is(err, errStopped):
+			return v.refuseStopped(ctx)
 		case errors.Is(err, context.DeadlineExceeded):
 			if v.late() {
 				return v.giveUp(ctx)
@@ -102,10 +104,11 @@ func (v *waitingCaller) comeAgain(ctx context.Context, why error) error {
 var errDraining = errors.New("the process is shutting down")
 
 // untilDrained returns a ctx that is canceled with errDraining when the process shuts down.
-func (c *connections) untilDrained(ctx context.Context) (context.Context, func()) {
+// The func ends it, with another cause if that is not nil.
+func (c *connections) untilDrained(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(c.drained, func() { cancel(errDraining) })
-	return ctx, func() { stop(); cancel(nil) }
+	return ctx, func(cause error) { stop(); cancel(cause) }
 }
 
 // next waits for the next event, at most until the next newline, the end of the caller's patience,

@@ -35,6 +35,7 @@ type pacer struct {
 	stop    chan struct{} // closed by halt
 	called  <-chan string // messages of workChannel
 	begin   func()        // starts a handler
+	stopped func() bool   // WorkerOptions.Stopped
 	most    int           // maximum number of handlers
 	busy    atomic.Int64  // number of handlers, except those that were given nothing
 	process string        // identifies this pacer in its acquire calls
@@ -320,6 +321,10 @@ func (pc *pacer) spread(ctx context.Context) {
 // repeated with the same number, and the script repeats its reply.
 func (pc *pacer) acquire(ctx context.Context, n int) (acquired, error) {
 	q := pc.q
+	if pc.stopped != nil && pc.stopped() {
+		pc.soon = 0
+		return acquired{wait: -1, why: "empty"}, nil
+	}
 	now := q.settings.now()
 	p := now.pools[pc.p.ID]
 	if pc.born.IsZero() {

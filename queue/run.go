@@ -30,6 +30,8 @@ const (
 	// unreachable.
 	storeRest = time.Second
 	reachRest = 2 * time.Second
+	// stopRest is the rest of an org's jobs while its spending is stopped.
+	stopRest = 2 * time.Second
 	// reloadRest is the minimum rest of jobs that another pool has no quota for.
 	reloadRest = 100 * time.Millisecond
 )
@@ -177,7 +179,11 @@ func (r *runner) plan(ctx context.Context, c *Claim) (*guard.Plan, error) {
 // deadline gets the refusal immediately.
 func refused(j *Job, err error, org *orgRun, before int) Verdict {
 	var exceeded *guard.Refusal
-	if !errors.As(err, &exceeded) {
+	var stopped *guard.StoppedError
+	switch {
+	case errors.As(err, &stopped):
+		return Verdict{Kind: Park, Scope: ParkOrg, Wait: stopRest, Unused: true}
+	case !errors.As(err, &exceeded):
 		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true}
 	}
 	outlasts := j.Class == Interactive && !exceeded.Soon && exceeded.Binding.Wait > time.Until(j.Deadline)
@@ -277,8 +283,11 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 	v := Verdict{Charged: result.Cost, Status: result.Status, Used: call.Counted()}
 	var busy *guard.BusyError
 	var failure *guard.FailureError
+	var stopped *guard.StoppedError
 	var public *wire.Error
 	switch {
+	case errors.As(err, &stopped):
+		return Verdict{Kind: Park, Scope: ParkOrg, Wait: stopRest, Unused: true, Refused: true}
 	case errors.As(err, &failure):
 		v.Kind = Retry
 		v.Wait = pause(c.Job)

@@ -23,6 +23,9 @@ type WorkerOptions struct {
 	// ShutdownTimeout is how long running jobs may continue after Run's context is
 	// done, before their contexts are cancelled with ErrShutdown. 0 is 30 s.
 	ShutdownTimeout time.Duration
+	// Stopped, if set, reports whether all spending is stopped. Meanwhile no job is
+	// claimed.
+	Stopped func() bool
 }
 
 const (

@@ -93,6 +93,7 @@ func (s *workerPool) start(p *pool, most int) *poolWorkers {
 	pc.begin = func() { s.handlers.Go(func() { w.handle(s.ctx, s.runCtx, pc) }) }
 	called, unsubscribe := w.q.hub.listen(workChannel(p.ID), 1)
 	pc.called = called
+	pc.stopped = w.opts.Stopped
 	s.pacers.Go(func() {
 		defer unsubscribe()
 		pc.run(s.ctx)

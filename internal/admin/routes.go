@@ -145,6 +145,12 @@ func (s *Server) orgRoutes() []route {
 			body: limitReset{}, answer: Limit{}, serve: s.limits.resetLimit,
 		},
 		{
+			name: "resetLimits", method: http.MethodPost, path: "/orgs/{org}/limits/reset",
+			summary: "Reset the usage of all limits of an org to zero, or of one limit for all that it counts, or of all " +
+				"limits that count one user or key; with dry_run, only show the usage", writes: true, body: limitsReset{},
+			answer: ResetPlan{}, serve: s.resets.resetLimits,
+		},
+		{
 			name: "reopenLimits", method: http.MethodPost, path: "/orgs/{org}/limits/reopen",
 			summary: "Reopen an org's limits that are closed because Redis lost its data; they count from zero",
 			writes:  true, body: limitsReopen{}, serve: s.limits.reopenLimits,
@@ -219,6 +225,22 @@ func (s *Server) orgRoutes() []route {
 // systemRoutes returns the routes for administrators and the deployment.
 func (s *Server) systemRoutes() []route {
 	return []route{
+		{
+			name: "listStops", method: http.MethodGet, path: "/stops", summary: "List what spending is stopped",
+			answer: page[Stop]{}, serve: s.stops.listStops,
+		},
+		{
+			name: "stopSpending", method: http.MethodPut, path: "/orgs/{org}/stop",
+			summary: "Stop all spending of an org: new and waiting calls get 403, jobs and batches are kept, running calls " +
+				"finish. Org all: of everybody", writes: true, query: []parameter{reasonParameter}, body: stopOrder{},
+			answer: Stop{}, serve: s.stops.stop,
+		},
+		{
+			name: "resumeSpending", method: http.MethodDelete, path: "/orgs/{org}/stop",
+			summary: "Resume the spending of an org. Org all: the stop of everybody; orgs stopped themselves stay stopped",
+			writes:  true, query: []parameter{reasonParameter}, serve: s.stops.resume,
+		},
+
 		{
 			name: "listAdmins", method: http.MethodGet, path: "/admins", summary: "List administrators",
 			answer: page[Admin]{}, serve: s.admins.listAdmins,

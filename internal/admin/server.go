@@ -115,6 +115,8 @@ type Server struct {
 	users        *userHandler
 	keys         *keyHandler
 	limits       *limitHandler
+	resets       *resetHandler
+	stops        *stopHandler
 	overrides    *overrideHandler
 	credentials  *credentialHandler
 	declarations *declarationHandler
@@ -155,6 +157,8 @@ func (s *Server) setHandlers(o *Options) {
 	s.audit, s.login = audit, newAuthenticator(o, audit)
 	s.orgs = &orgHandler{opts: o, dir: dir, audit: audit}
 	s.limits = &limitHandler{opts: o, dir: dir, audit: audit}
+	s.resets = &resetHandler{opts: o, dir: dir, audit: audit, limits: s.limits}
+	s.stops = &stopHandler{opts: o, dir: dir, audit: audit}
 	s.overrides = &overrideHandler{opts: o, dir: dir, audit: audit, limits: s.limits}
 	s.users = &userHandler{opts: o, dir: dir, audit: audit, overrides: s.overrides}
 	s.batches = &batchHandler{opts: o, dir: dir, audit: audit}

@@ -121,7 +121,12 @@ func (h *systemHandler) top(c *call) (any, error) {
 		h.live.idle.Stop()
 	}
 	h.live.idle = time.AfterFunc(top.Span, h.live.forget)
-	return h.live.sampler.Sample(c.r.Context(), from, c.r.URL.Query().Get("user"))
+	snap, err := h.live.sampler.Sample(c.r.Context(), from, c.r.URL.Query().Get("user"))
+	if err != nil {
+		return nil, err
+	}
+	snap.Stopped = stoppedOrgs(h.opts)
+	return snap, nil
 }
 
 // Cap is the state of a spend cap. Amounts are in its unit.

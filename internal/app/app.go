@@ -173,8 +173,8 @@ func New(o Options) (_ *App, err error) {
 	a.guard = guard.New(guard.Options{
 		Charged: a.alerts.Charged,
 		Budget:  a.budget, Calibration: a.calibration, Quota: a.queue.Quota(), Policy: set.policy,
-		StoreDeadline: o.Config.Store.Deadline,
-		LocalShare:    int(o.Config.Store.LocalShare), Ownership: ownership.New(o.Redis, a.memory, o.Log),
+		StoreDeadline: o.Config.Store.Deadline, Stops: a.stops,
+		LocalShare: int(o.Config.Store.LocalShare), Ownership: ownership.New(o.Redis, a.memory, o.Log),
 		Conversations: a.turns, Spool: a.spool, Log: o.Log, Metrics: a.registry,
 	})
 	err = pricing.Register(a.registry, func() *pricing.Catalogue { return a.guard.Policy().Catalogue }, time.Now)
@@ -193,7 +193,7 @@ func New(o Options) (_ *App, err error) {
 	if o.Roles&Worker != 0 {
 		a.worker = queue.NewWorker(a.queue, queue.NewRunner(a.queue, a.guard, ScanLimits(o.Config), o.Log, a.tracer),
 			queue.WorkerOptions{
-				Concurrency: set.workers, ShutdownTimeout: o.Config.Queue.Shutdown,
+				Concurrency: set.workers, ShutdownTimeout: o.Config.Queue.Shutdown, Stopped: a.guard.AllStopped,
 			})
 	}
 	if o.Front == nil && o.Roles&Proxy != 0 {
@@ -214,6 +214,7 @@ func New(o Options) (_ *App, err error) {
 		}
 	}
 	a.ids.put = a.obey
+	a.ids.stopped = a.obeyStops
 	a.ids.Update()
 	a.admin, err = a.open("admin", o.Config.Admin.Listen, a.connections("admin", adminConnections, 0), o.Config.Admin.TLS)
 	if err != nil {

@@ -43,6 +43,7 @@ func convert(c *config.Config) (*settings, error) {
 	s := &settings{
 		policy: &guard.Policy{
 			Orgs: map[string]*guard.Org{}, Catalogue: prices.Catalogue, UnknownPrice: prices.Unknown, Providers: set,
+			Stopped: c.KillSwitch == "stop",
 		},
 		directory: &auth.Directory{ByHash: map[string]auth.Principal{}},
 		workers:   map[string]int{},

@@ -41,7 +41,7 @@ var obeyed = map[string]string{
 	"Requests.MaxBody": "proxyOptions", "Requests.MaxDepth": "scanLimits", "Requests.MaxJSONTokens": "scanLimits",
 	"Timeouts.ReadHeader": "serveCalls", "Timeouts.ReadBody": "proxyOptions", "Timeouts.Write": "proxyOptions",
 	"Timeouts.Idle": "serveCalls", "Timeouts.Drain": "serveCalls", "Timeouts.Shutdown": "serveCalls",
-	"Store.OnFailure": "package config", "Store.LocalShare": "New", "Orgs.OnStoreFailure": "addOrg", "Store.Deadline": "New, proxyOptions", "Store.HoldLease": "New", "Store.JournalDir": "openJournal", "Store.JournalMax": "openJournal", "KillSwitch": "limits",
+	"Store.OnFailure": "package config", "Store.LocalShare": "New", "Orgs.OnStoreFailure": "addOrg", "Store.Deadline": "New, proxyOptions", "Store.HoldLease": "New", "Store.JournalDir": "openJournal", "Store.JournalMax": "openJournal", "KillSwitch": "limits, convert",
 	"UnknownModelPrice": "ReadPrices", "Prices": "ReadPrices",
 	"Providers.ID": "upstreams", "Providers.Kind": "upstreams", "Providers.Responses": "upstreams", "Providers.APIVersion": "upstreams", "Providers.Deployments": "upstreams", "Providers.BaseURL": "upstreams", "Providers.APIKey": "upstreams",
 	"Providers.Organization": "upstreams", "Providers.Project": "upstreams", "Providers.Headers": "upstreams",

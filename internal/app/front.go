@@ -40,6 +40,8 @@ type Callers struct {
 	SetDirectory func(*auth.Directory)
 	// Run works in the background until ctx ends.
 	Run func(context.Context) error
+	// ObeyStops answers the waiting callers whose spending is stopped.
+	ObeyStops func()
 	// Drain answers the waiting callers because the process is shutting down.
 	Drain func()
 }

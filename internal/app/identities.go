@@ -23,6 +23,8 @@ type Identities struct {
 	Store *tenants.Store
 	log   *slog.Logger
 	put   func(*guard.Policy, *auth.Directory, map[string]int) // publishes a new state
+	// stopped, if set, is called after every change before anything is rebuilt.
+	stopped func()
 
 	mu     sync.Mutex
 	cfg    *config.Config
@@ -101,6 +103,9 @@ func (i *Identities) Effective() *config.Config {
 // Update rebuilds what changed and publishes the new state. An org whose records conflict
 // with the file keeps its previous state, or the file's alone if it has none.
 func (i *Identities) Update() {
+	if i.stopped != nil {
+		i.stopped()
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	snap := i.Store.Snapshot()
@@ -269,6 +274,7 @@ func (a *App) obey(p *guard.Policy, d *auth.Directory, weights map[string]int) {
 	}
 	before := a.guard.Policy()
 	a.guard.SetPolicy(p)
+	a.obeyStops()
 	if a.worker != nil {
 		a.wake(changedOrgs(before, p))
 	}
@@ -281,6 +287,16 @@ func (a *App) obey(p *guard.Policy, d *auth.Directory, weights map[string]int) {
 	select {
 	case a.limitsChanged <- struct{}{}:
 	default:
+	}
+}
+
+// stops returns the orgs whose spending is stopped.
+func (a *App) stops() map[string]*tenants.Stop { return a.identity.Snapshot().Stops }
+
+// obeyStops answers waiting callers whose spending has been stopped.
+func (a *App) obeyStops() {
+	if a.callers != nil {
+		a.callers.ObeyStops()
 	}
 }
 

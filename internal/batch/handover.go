@@ -66,11 +66,15 @@ func (pp *providerParts) byProvider(ctx context.Context, ending bool) (bool, err
 		}
 		return worked, nil
 	}
-	if ending || time.Now().Unix() < pp.turn.b.fillAgain {
+	if ending || pp.stopped() || time.Now().Unix() < pp.turn.b.fillAgain {
 		return worked, nil
 	}
 	return true, pp.turn.heavily(ctx, pp.fill)
 }
+
+// stopped reports whether the org's spending is stopped. Its batches are kept meanwhile, and
+// nothing is handed over.
+func (pp *providerParts) stopped() bool { return pp.r.opts.Guard.Stopped(pp.turn.b.Org) != nil }
 
 // filling is a part being created.
 type filling struct {
@@ -184,7 +188,11 @@ func (f *filling) line(ctx context.Context, e entry) (refused *wire.Error, err e
 	held, err := t.r.opts.Guard.Batches.Hold(ctx, plan, t.parts.callID(e.customID), f.p.Attempt,
 		time.Until(t.b.Expires)+holdSlack)
 	var refusal *guard.Refusal
+	var stopped *guard.StoppedError
 	switch {
+	case errors.As(err, &stopped):
+		f.full = true
+		return nil, nil
 	case errors.As(err, &refusal) && refusal.Final():
 		t.r.opts.Guard.CountRefusal(err, false)
 		return refusal.Public(), nil

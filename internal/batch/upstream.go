@@ -32,7 +32,8 @@ func (pp *providerParts) advance(ctx context.Context, p *part, ending bool) (boo
 		p.Again = 0
 		return true, pp.writePart(ctx, p)
 	}
-	if p.waits() {
+	unsent := p.State == partSealed || p.State == partUploaded
+	if p.waits() || unsent && pp.stopped() {
 		return false, nil
 	}
 	api, err := pp.api()

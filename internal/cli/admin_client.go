@@ -219,7 +219,12 @@ func (a *adminClient) ask(ctx context.Context, method, path string, body, out an
 		return err
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
+	return decodeAnswer(resp.Body, out)
+}
+
+// decodeAnswer reads an answer into out, unless it is nil.
+func decodeAnswer(body io.Reader, out any) error {
+	text, err := io.ReadAll(io.LimitReader(body, 64<<20))
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -15,8 +16,10 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/diagnose"
+	"github.com/llmguard/llmguard/internal/tenants"
 )
 
 type doctorOptions struct {
@@ -129,10 +132,33 @@ func bounds(ctx context.Context, cfg *config.Config) []diagnose.Finding {
 		return nil
 	}
 	found := app.CheckBounds(ids.Effective(), ids.Policy(), time.Now())
+	found = append(found, stopped(cfg, ids.Store.Snapshot().Stops)...)
 	for i := range found { // the effective orgs are not in file order
 		found[i].File, found[i].Path = "", ""
 	}
 	return found
+}
+
+// stopped lists what spending is stopped.
+func stopped(cfg *config.Config, stops map[string]*tenants.Stop) (out []diagnose.Finding) {
+	if cfg.KillSwitch == "stop" {
+		out = append(out, diagnose.Finding{
+			Area: "spending", Level: diagnose.Warning, What: "kill_switch: stop is set: all calls get 403 spending_stopped",
+			Fix: "Set kill_switch: off and reload every process.",
+		})
+	}
+	for _, org := range slices.Sorted(maps.Keys(stops)) {
+		s, named := stops[org], org
+		if org == tenants.AllOrgs {
+			named = ""
+		}
+		text := stopText(admin.Stop{Org: stopOrg(named), Since: &s.Created, By: s.By, Reason: s.Reason})
+		out = append(out, diagnose.Finding{
+			Area: "spending", Level: diagnose.Warning, What: "stopped: " + text,
+			Fix: "End it with `llmguard resume" + orgArgument(named) + "` when the cause is fixed.",
+		})
+	}
+	return out
 }
 
 // reachable reports whether Redis answers.

@@ -270,29 +270,33 @@ func limitsEndCommand() *cobra.Command {
 func limitsResetCommand() *cobra.Command {
 	var f adminFlags
 	var s subject
+	var all, yes bool
 	c := &cobra.Command{
-		Use: "reset LIMIT", Short: "Reset a limit's usage to zero (ledger and in-flight calls are kept)",
-		Example: "  llmguard limits reset daily --org acme --user alice --reason 'bug in our script'",
-		Args:    cobra.ExactArgs(1),
+		Use: "reset [LIMIT]", Short: "Reset a limit's usage to zero (ledger and in-flight calls are kept)",
+		Long: "A limit has one counter per org, user, key or address. LIMIT resets the counter of the subject that you name, immediately.\n" +
+			"With --all, several counters are reset: those of one LIMIT for everybody; without LIMIT, those of all limits; with --user\n" +
+			"or --key, those that count this user or key. --all first shows what it will reset, and asks for confirmation unless you\n" +
+			"use --yes. What open calls hold stays counted.\n\n" + adminHelp,
+		Example: "  llmguard limits reset daily --org acme --user alice --reason 'bug in our script'\n" +
+			"  llmguard limits reset --org acme --all --reason 'runaway agent' --yes\n" +
+			"  llmguard limits reset --org acme --user alice --all --reason 'runaway agent' --yes\n" +
+			"  llmguard limits reset daily --org acme --all --reason 'wrong price' --yes",
+		Args: cobra.MaximumNArgs(1),
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
-		body := map[string]any{"reason": f.reason}
-		if s.user != "" {
-			body["user"] = s.user
-		}
-		if s.key != "" {
-			body["key"] = s.key
-		}
-		if s.ip != "" {
-			body["ip"] = s.ip
+		switch {
+		case all && s.ip != "":
+			return misused("--all does not accept --ip; name a LIMIT and leave out --all")
+		case !all && len(args) == 0:
+			return misused("name a LIMIT, or use --all to reset all limits")
+		case !all && yes:
+			return misused("--yes confirms --all; a single counter is reset without confirmation")
 		}
 		return f.run(c, func(a *adminClient) error {
-			var l admin.Limit
-			if err := a.ask(c.Context(), http.MethodPost, pathOf("orgs", s.org, "limits", args[0], "reset"), body,
-				&l); err != nil {
-				return err
+			if all {
+				return a.resetAll(c, &f, s, args, yes)
 			}
-			return render(c.OutOrStdout(), f.output, l, func(w io.Writer) error { return limitTable(w, []admin.Limit{l}) })
+			return a.resetOne(c, &f, s, args[0])
 		})
 	}
 	f.add(c, listFormats...)
@@ -300,6 +304,8 @@ func limitsResetCommand() *cobra.Command {
 	s.add(c, "the user whose usage is reset, for limits with a counter per user",
 		"the key whose usage is reset, for limits with a counter per key")
 	c.Flags().StringVar(&s.ip, "ip", "", "client address, for limits per address")
+	c.Flags().BoolVar(&all, "all", false, "reset several counters: see above")
+	c.Flags().BoolVar(&yes, "yes", false, "confirm --all")
 	_ = c.MarkFlagRequired("reason")
 	return c
 }

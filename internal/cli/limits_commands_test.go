@@ -207,3 +207,43 @@ func TestLimitsSetErrorsNameFlags(t *testing.T) {
 		s.refuses(want, append([]string{"limits", "set", "--org", "acme"}, strings.Fields(args)...)...)
 	}
 }
+
+// TestLimitsResetAll checks that a reset of several counters shows them, changes nothing without
+// --yes, and then resets those that it names.
+func TestLimitsResetAll(t *testing.T) {
+	s := newSite(t, orgs)
+	cost := pricing.Split{Output: 1e9}
+	s.charge(budget.Call{Org: "acme", User: "alice", Key: "k1", Model: "m", Provider: "p", Endpoint: "e"}, cost, pricing.Usage{})
+	s.charge(budget.Call{Org: "acme", User: "bob", Key: "k2", Model: "m", Provider: "p", Endpoint: "e"}, cost, pricing.Usage{})
+	used := func(user string, want int64) {
+		t.Helper()
+		if got := s.limit("daily", user).Used; got != want {
+			t.Errorf("%s: got %d used, want %d", user, got, want)
+		}
+	}
+	out, notes, code := llmguard(t, "limits", "reset", "--org", "acme", "--all", "--reason", "loop", "-c", s.file)
+	if code == 0 {
+		t.Errorf("without --yes: got exit code 0:\n%s", out)
+	}
+	has(t, out+notes, "would reset", "daily", "2 counters", "$2", "alice", "Confirm with --yes")
+	used("alice", 1e9)
+	has(t, s.must("limits", "reset", "--org", "acme", "--user", "bob", "--all", "--reason", "loop", "--yes"), "daily", "1 counter", "bob")
+	used("bob", 0)
+	used("alice", 1e9)
+	has(t, s.must("limits", "reset", "daily", "--org", "acme", "--all", "--reason", "loop", "--yes"), "alice")
+	used("alice", 0)
+	has(t, s.must("limits", "reset", "--org", "acme", "--all", "--reason", "loop", "--yes"), "nothing to reset")
+	has(t, s.must("audit", "--action", "limits.reset"), "loop")
+}
+
+// TestStopCommands checks that a stop is shown and recorded until it is ended.
+func TestStopCommands(t *testing.T) {
+	s := newSite(t, orgs)
+	has(t, s.must("stop", "--org", "acme", "--reason", "runaway"), "stopped all spending of org acme", "llmguard resume --org acme")
+	has(t, s.must("stop"), "all orgs")
+	has(t, s.must("resume"), "resumed the spending of all orgs", "still stopped: org acme", "runaway")
+	s.refuses("Not all spending is stopped", "resume")
+	s.must("resume", "--org", "acme")
+	s.refuses("is not stopped", "resume", "--org", "acme")
+	has(t, s.must("audit", "--action", "spending.stop"), "acme", "runaway")
+}

@@ -57,6 +57,8 @@ type Options struct {
 	Simulate func() (simulate.Policy, error)
 	// Findings returns problems with the store and the prices; nil disables these checks.
 	Findings func(context.Context) []Fault
+	// Stopped describes what spending is stopped, for a banner on every page; nil disables it.
+	Stopped  func() []string
 	Webhooks *webhook.Sender // nil: disabled targets are not shown
 	// Redis stores the sessions for all proxies; if nil, each process has its own.
 	Redis redis.UniversalClient

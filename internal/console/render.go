@@ -97,6 +97,7 @@ func (p *pages) functions() template.FuncMap {
 type frame struct {
 	Title, Section, Version, Token, Here string
 	SignedIn                             bool
+	Stopped                              []string // what spending is stopped
 	Told                                 *done
 	View                                 any
 }
@@ -107,6 +108,9 @@ func (p *pages) write(v *visit, name, title string, view any) error {
 	f := frame{Title: title, Section: name, Version: v.version, View: view, Here: v.r.URL.RequestURI()}
 	if v.session != nil {
 		f.SignedIn, f.Token = true, v.session.Token
+		if v.o.Stopped != nil {
+			f.Stopped = v.o.Stopped()
+		}
 		if v.r.Header.Get("X-Llmguard-Live") == "" {
 			f.Told = v.session.hear()
 		}

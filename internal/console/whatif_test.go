@@ -62,15 +62,15 @@ func TestWhatIfChanges(t *testing.T) {
 
 func TestWhatIfRefuses(t *testing.T) {
 	for want, view := range map[string]whatIfView{
-		"no limit":             {Limit: "day"},
-		"needs an amount":      {Limit: newOfUser, Amount: "$5"},
-		"Invalid amount:":      {Limit: "hour", Amount: "five"},
-		"in dollars":           {Limit: "hour", Amount: "5"},
-		"a plain number":       {Limit: "tokens", Amount: "$5"},
-		"Invalid window:":      {Limit: "hour", Window: "soon"},
+		"no limit":                      {Limit: "day"},
+		"needs an amount":               {Limit: newOfUser, Amount: "$5"},
+		"Invalid amount:":               {Limit: "hour", Amount: "five"},
+		"in dollars":                    {Limit: "hour", Amount: "5"},
+		"a plain number":                {Limit: "tokens", Amount: "$5"},
+		"Invalid window:":               {Limit: "hour", Window: "soon"},
 		"has no window; leave it empty": {Limit: "tokens", Window: "1h"},
-		"Unknown mode":         {Limit: "hour", Mode: "perhaps"},
-		"window":               {Limit: "hour", Window: "900d"},
+		"Unknown mode":                  {Limit: "hour", Mode: "perhaps"},
+		"window":                        {Limit: "hour", Window: "900d"},
 	} {
 		_, _, err := view.change(orgOf())
 		var wrong *whatIfError

@@ -10,7 +10,12 @@ import (
 type Snapshot struct {
 	Tenants map[string]*Tenant // by org
 	Admins  map[string]*Admin
-	last    string // id of the last change included; empty: none
+	Stops   map[string]*Stop // by org, or AllOrgs
+	last    string           // id of the last change included; empty: none
+}
+
+func emptySnapshot() *Snapshot {
+	return &Snapshot{Tenants: map[string]*Tenant{}, Admins: map[string]*Admin{}, Stops: map[string]*Stop{}}
 }
 
 // Tenant holds all records of one org. It is immutable; a change creates a new one.
@@ -46,11 +51,12 @@ type draft struct {
 	Snapshot
 	own    map[string]bool // tenants already copied for this draft
 	admins bool            // admins are copied
+	stops  bool            // stops are copied
 }
 
 func (s *Snapshot) draft() *draft {
 	return &draft{
-		Snapshot: Snapshot{Tenants: maps.Clone(s.Tenants), Admins: s.Admins, last: s.last},
+		Snapshot: Snapshot{Tenants: maps.Clone(s.Tenants), Admins: s.Admins, Stops: s.Stops, last: s.last},
 		own:      map[string]bool{},
 	}
 }
@@ -69,6 +75,12 @@ func (d *draft) set(r Ref, text string) error {
 			d.Admins, d.admins = maps.Clone(d.Admins), true
 		}
 		return put(d.Admins, r, text)
+	}
+	if r.Kind == KindStop { // apart from the tenant, so that a stop does not rebuild its org
+		if !d.stops {
+			d.Stops, d.stops = maps.Clone(d.Stops), true
+		}
+		return put(d.Stops, r, text)
 	}
 	t := d.tenant(r.Org)
 	switch r.Kind {
@@ -111,7 +123,7 @@ func (d *draft) finish(last string) *Snapshot {
 			delete(d.Tenants, org)
 		}
 	}
-	return &Snapshot{Tenants: d.Tenants, Admins: d.Admins, last: last}
+	return &Snapshot{Tenants: d.Tenants, Admins: d.Admins, Stops: d.Stops, last: last}
 }
 
 // With returns the snapshot that would result from these changes, so that it can be validated.

@@ -68,7 +68,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	s := &Store{
 		rdb: rdb, log: o.Log, changed: make(chan struct{}, 1), used: map[string]int64{},
 	}
-	s.snapshot.Store(&Snapshot{Tenants: map[string]*Tenant{}, Admins: map[string]*Admin{}})
+	s.snapshot.Store(emptySnapshot())
 	return s
 }
 

@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	// PollEvery is how often a process looks for changes if it receives no notification.
-	PollEvery = 2 * time.Second
+	// PollEvery is how often a process looks for changes if it receives no notification. A stop of
+	// spending must be known everywhere within a second.
+	PollEvery = 500 * time.Millisecond
 	// missEvery is the minimum time between lookups for unknown keys, so that wrong keys cause
 	// little load on Redis.
 	missEvery   = 100 * time.Millisecond
@@ -191,7 +192,7 @@ func (s *Store) readAll(ctx context.Context) (*Snapshot, error) {
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, unavailable("look for changes", err)
 	}
-	d := (&Snapshot{Tenants: map[string]*Tenant{}, Admins: map[string]*Admin{}}).draft()
+	d := emptySnapshot().draft()
 	it := s.rdb.HScan(ctx, recordsKey, 0, "", scanStep).Iterator()
 	for it.Next(ctx) {
 		field := it.Val()

@@ -38,9 +38,11 @@ const (
 	KindOverride   Kind = "override"
 	KindCredential Kind = "credential"
 	KindAdmin      Kind = "admin"
+	KindStop       Kind = "stop"
 )
 
-// AllOrgs is the org of records that apply to all orgs: limits on top of the file's defaults.
+// AllOrgs is the org of records that apply to all orgs: limits on top of the file's defaults, and
+// the stop of all spending.
 const AllOrgs = ""
 
 // Ref identifies a record. Org is empty for administrators, and for AllOrgs.
@@ -205,6 +207,16 @@ type Override struct {
 	Reason string    `json:"reason"`
 	By     string    `json:"by"`
 	Stamp
+}
+
+// StopRef identifies the stop of an org's spending, or of all spending for AllOrgs.
+func StopRef(org string) Ref { return Ref{Kind: KindStop, Org: org, ID: org} }
+
+// Stop is the record of stopped spending. It exists until spending is resumed.
+type Stop struct {
+	Stamp
+	By     string `json:"by"`
+	Reason string `json:"reason,omitempty"`
 }
 
 // SealPlace returns the context that a credential's encryption is bound to.

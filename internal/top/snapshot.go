@@ -33,6 +33,8 @@ type Snapshot struct {
 	// Partial means that more calls ended than were read, so the figures of the last minute are
 	// too low.
 	Partial bool `json:"partial,omitempty"`
+	// Stopped are the orgs whose spending is stopped; all: of everybody.
+	Stopped []string `json:"stopped,omitempty"`
 	// Uncounted are pools with too many waiting jobs to count them by user.
 	Uncounted []string `json:"uncounted_pools,omitempty"`
 }

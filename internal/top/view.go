@@ -3,6 +3,7 @@ package top
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -142,6 +143,10 @@ func (m *Model) head() string {
 		m.paint.styled("llmguard top", bold), s.At.Format(time.TimeOnly) + " UTC", about + count(s.Calls) + " calls/min",
 		about + usd(s.Cost) + "/min", usd(s.Today) + " today",
 		count(s.Waiting) + " waiting", count(s.Running) + " running",
+	}
+	if len(s.Stopped) > 0 {
+		stops := Printable("SPENDING STOPPED: " + strings.Join(s.Stopped, ", "))
+		figures = slices.Insert(figures, 1, m.paint.styled(stops, red))
 	}
 	for apart := "   "; apart != ""; apart = apart[1:] {
 		if line := strings.Join(figures, apart); ansi.StringWidth(line) <= m.width {

@@ -116,6 +116,22 @@ func Forbidden(code, format string, args ...any) *Error {
 	}
 }
 
+// SpendingStopped returns a 403 for a call while an operator has stopped spending: for everybody, or
+// for one organization. No SDK, and no proxy in between, retries a 403 (docs/wire.md, Stopped
+// spending).
+func SpendingStopped(everybody bool) *Error {
+	of := "your organization"
+	if everybody {
+		of = "all organizations"
+	}
+	return &Error{
+		Status: http.StatusForbidden, Type: typeInvalidRequest, Code: "spending_stopped",
+		Message: "An operator has stopped all spending of " + of + ". This call was not sent and not charged. Jobs and " +
+			"batches are kept, and run once spending is resumed. Do not retry before that.",
+		Header: http.Header{"X-Should-Retry": {"false"}},
+	}
+}
+
 // NotFound returns a 404: for unknown routes ("unknown_url"), for models that the key may not use
 // or that do not exist ("model_not_found"), and for whatever belongs to someone else. param may be
 // empty.

@@ -8,7 +8,9 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,7 +51,7 @@ func New(p *app.Parts) (*app.Front, error) {
 	}}
 	if p.Roles&app.Proxy != 0 {
 		s := proxy.New(proxyOptions(p))
-		f.Callers = &app.Callers{Handler: s, SetDirectory: s.SetDirectory, Run: s.Run, Drain: s.Drain}
+		f.Callers = &app.Callers{Handler: s, SetDirectory: s.SetDirectory, Run: s.Run, ObeyStops: s.ObeyStops, Drain: s.Drain}
 	}
 	return f, nil
 }
@@ -152,8 +154,28 @@ func newConsole(p *app.Parts, api *admin.Server) (*console.Console, error) {
 		Queue: p.Queue, Pools: p.Queue.Pools, Batches: p.Batches, TrustedProxies: p.Config.TrustedProxies, Redis: p.Redis,
 		Log:      p.Log,
 		Simulate: func() (simulate.Policy, error) { return app.Policy(p.Identities.Effective(), 1) },
-		Webhooks: p.Webhooks, Findings: func(ctx context.Context) []console.Fault { return findings(ctx, p) },
+		Stopped:  func() []string { return stopped(p.Identities) }, Webhooks: p.Webhooks, Findings: func(ctx context.Context) []console.Fault { return findings(ctx, p) },
 	})
+}
+
+// stopped describes what spending is stopped.
+func stopped(ids *app.Identities) (out []string) {
+	if ids.Policy().Stopped {
+		out = append(out, "All spending is stopped by kill_switch: stop in the configuration file.")
+	}
+	stops := ids.Store.Snapshot().Stops
+	for _, org := range slices.Sorted(maps.Keys(stops)) {
+		s, what, how := stops[org], "The spending of org "+org, "llmguard resume --org "+org
+		if org == tenants.AllOrgs {
+			what, how = "All spending", "llmguard resume"
+		}
+		text := fmt.Sprintf("%s is stopped since %s by %s", what, s.Created.UTC().Format("2006-01-02 15:04 UTC"), s.By)
+		if s.Reason != "" {
+			text += ": " + s.Reason
+		}
+		out = append(out, text+". Resume it with "+how+".")
+	}
+	return out
 }
 
 // findings returns the problems with the store and the prices of a process.

@@ -348,7 +348,12 @@ func (p *Purge) removeShared(ctx context.Context) error {
 
 // records returns the org's records.
 func (p *Purge) records() []tenants.Ref {
-	return p.Tenants.Snapshot().Tenants[p.Org].Refs(p.Org)
+	now := p.Tenants.Snapshot()
+	refs := now.Tenants[p.Org].Refs(p.Org)
+	if now.Stops[p.Org] != nil {
+		refs = append(refs, tenants.StopRef(p.Org))
+	}
+	return refs
 }
 
 func (p *Purge) orgRecord() []tenants.Ref {

@@ -1,0 +1,164 @@
+package budget
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+)
+
+// Counter is the usage of a limit by one subject.
+type Counter struct {
+	Limit *Limit
+	ID    string // the user, key or address; empty if the limit counts the org
+	Used  int64
+	Held  int64 // the part of Used that open holds may still give back; a reset keeps it
+}
+
+const (
+	counterPage = 1000 // keys that one SCAN reads
+	peekMost    = 50   // counters that one script reads
+	resetAtOnce = 16   // resets in flight, each a script on one counter
+)
+
+// Counters returns the counters of an org under these limits that a reset would change. concerns
+// chooses them by what the limit counts by, and the subject's id. It scans the keys of the store in
+// pages, so that an org with many users delays no call.
+func (s *Store) Counters(
+	ctx context.Context, org string, limits []Limit, concerns func(Subject, string) bool,
+) ([]Counter, error) {
+	if !validOrg(org) {
+		return nil, fmt.Errorf("budget: org id %q is empty or has braces", org)
+	}
+	known := map[string]*Limit{} // by the names of their states without the subject
+	for i := range limits {
+		if err := limits[i].Validate(); err != nil {
+			return nil, err
+		}
+		known[limits[i].stateFor(Call{}, s.binder.lease).Key] = &limits[i]
+	}
+	tag := key(org, "")
+	var out []Counter
+	seen := map[string]bool{} // SCAN may return a key twice
+	err := s.scan(ctx, tag+"l:*", func(keys []string) error {
+		var found []Counter
+		for _, k := range keys {
+			name, id := splitState(strings.TrimPrefix(k, tag))
+			l := known[name]
+			if l == nil || seen[k] || !concerns(l.Subject, id) {
+				continue
+			}
+			seen[k] = true
+			found = append(found, Counter{Limit: l, ID: id})
+		}
+		for page := range slices.Chunk(found, peekMost) {
+			if err := s.peekCounters(ctx, org, page); err != nil {
+				return err
+			}
+		}
+		out = append(out, slices.DeleteFunc(found, func(c Counter) bool { return c.Used <= c.Held })...)
+		return nil
+	})
+	return out, err
+}
+
+// splitState splits the name of a state into that of the limit and the subject, which may be an
+// address with colons.
+func splitState(name string) (limit, subject string) {
+	parts := strings.SplitAfterN(name, ":", 4) // l:<id>:<shape>:<subject>
+	if len(parts) < 4 {
+		return "", ""
+	}
+	return parts[0] + parts[1] + parts[2], parts[3]
+}
+
+// scan calls fn with pages of the keys that match; all of them must be in the slot of the pattern's
+// hash tag.
+func (s *Store) scan(ctx context.Context, match string, fn func(keys []string) error) error {
+	node := s.rdb
+	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
+		master, err := cluster.MasterForKey(ctx, match)
+		if err != nil {
+			return storeError("scan", err)
+		}
+		node = master
+	}
+	var cursor uint64
+	for {
+		keys, next, err := node.Scan(ctx, cursor, match, counterPage).Result()
+		if err != nil {
+			return storeError("scan", err)
+		}
+		if err := fn(keys); err != nil {
+			return err
+		}
+		cursor = next
+		if cursor == 0 {
+			return nil
+		}
+	}
+}
+
+// boundTo returns counters in the form in which scripts are prepared.
+func (s *Store) boundTo(org string, counters []Counter) *Hold {
+	h := &Hold{Call: Call{Org: org}}
+	for _, c := range counters {
+		st := c.Limit.stateFor(Call{}, s.binder.lease)
+		st.Key += c.ID
+		l := *c.Limit
+		l.Raises = nil
+		h.limits, h.states = append(h.limits, l), append(h.states, st)
+	}
+	return h
+}
+
+// peekCounters sets the usage of counters.
+func (s *Store) peekCounters(ctx context.Context, org string, counters []Counter) error {
+	h := s.boundTo(org, counters)
+	a, err := s.runner.ask(ctx, s.runner.scripts.peek, func(now time.Time) ([]string, []any, error) {
+		args := []any{s.clock.given()}
+		for _, st := range h.states {
+			p1, p2, err := st.params(now)
+			if err != nil {
+				return nil, nil, err
+			}
+			args = append(args, st.Kind, p1, p2, wantsNothing)
+		}
+		return h.keys(), args, nil
+	})
+	if err != nil {
+		return err
+	}
+	statuses, err := s.binder.statuses(h, a, func(*Limit) int64 { return 0 })
+	for i := range statuses {
+		counters[i].Used, counters[i].Held = statuses[i].Used, statuses[i].Held
+	}
+	return err
+}
+
+// ResetCounters sets the usage of counters to zero, as Reset does. After an error some are not
+// reset, and it can be called again.
+func (s *Store) ResetCounters(ctx context.Context, org string, counters []Counter) error {
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(resetAtOnce)
+	for i := range counters {
+		if ctx.Err() != nil {
+			break
+		}
+		work.Go(func() error { return s.reset(ctx, s.boundTo(org, counters[i:i+1])) })
+	}
+	return work.Wait()
+}
+
+// reset sets the usage of a limit's state to what is held.
+func (s *Store) reset(ctx context.Context, h *Hold) error {
+	_, err := s.runner.ask(ctx, s.runner.scripts.reset, func(now time.Time) ([]string, []any, error) {
+		p1, p2, err := h.states[0].params(now)
+		return h.keys(), []any{s.clock.given(), h.states[0].Kind, p1, p2}, err
+	})
+	return err
+}
