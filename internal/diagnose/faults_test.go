@@ -163,7 +163,7 @@ func TestRedisDoesNotAnswer(t *testing.T) {
 		fix     string
 	}{
 		"a wrong password": {redis.Options{Addr: shared.Addr, Username: "locked", Password: "wrong-canary"}, "WRONGPASS", "redis.password"},
-		"no right to INFO": {redis.Options{Addr: shared.Addr, Username: "narrow", Password: "secret-canary"}, "NOPERM", "INFO"},
+		"no right to INFO": {redis.Options{Addr: shared.Addr, Username: "narrow", Password: "secret-canary"}, "does not allow INFO, which shows memory and failovers: NOPERM", "Allow the ACL user to run INFO"},
 		"a port of nobody": {redis.Options{Addr: closed.Addr().String()}, "connection refused", "Check that it is running there"},
 	} {
 		o := tc.options

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -27,11 +28,20 @@ type Facts map[string]string
 func Store(ctx context.Context, rdb redis.UniversalClient) ([]Finding, Facts) {
 	info, err := rdb.Info(ctx).Result() // several sections in one command require 7.0
 	if err != nil {
-		return []Finding{{Area: area, Level: Error, What: fmt.Sprintf("redis does not answer: %v", err), Fix: awayFix(err)}},
-			nil
+		what := fmt.Sprintf("redis does not answer: %v", err)
+		if denies(err) {
+			what = fmt.Sprintf("redis does not allow INFO, which shows memory and failovers: %v", err)
+		}
+		return []Finding{{Area: area, Level: Error, What: what, Fix: awayFix(err)}}, nil
 	}
 	facts := parseInfo(info)
-	var out []Finding
+	return check(ctx, rdb, facts), facts
+}
+
+// check is Store for given facts, to which it adds what only CONFIG shows.
+func check(ctx context.Context, rdb redis.UniversalClient, facts Facts) (out []Finding) {
+	conf := readSettings(ctx, rdb)
+	conf.complete(facts)
 	add := func(level Level, what, fix string) {
 		out = append(out, Finding{Area: area, Level: level, What: what, Fix: fix})
 	}
@@ -44,7 +54,8 @@ func Store(ctx context.Context, rdb redis.UniversalClient) ([]Finding, Facts) {
 		add(Warning, "redis does not report its eviction policy", "Make sure that it is noeviction.")
 	default: // volatile-* as well, because all our keys have a lifetime
 		add(Error, fmt.Sprintf("redis evicts keys (maxmemory-policy %s): spending and jobs would be lost silently", policy),
-			"Set maxmemory-policy noeviction.")
+			conf.fix("Set maxmemory-policy noeviction.",
+				"Set maxmemory-policy noeviction in the settings of the service (its parameter group or configuration)."))
 	}
 	if facts["arch_bits"] == "32" {
 		add(Warning, "redis is a 32-bit build: calls are refused once it uses 3 GB", "Use a 64-bit build.")
@@ -53,10 +64,8 @@ func Store(ctx context.Context, rdb redis.UniversalClient) ([]Finding, Facts) {
 		add(Warning, fmt.Sprintf("redis's clock is %s ahead of this machine's", skew), "Synchronize the clocks of both "+
 			"machines (NTP).")
 	}
-	if facts["aof_enabled"] == "0" {
-		add(Warning, "redis has no append-only file: a restart loses spending and jobs", "Set appendonly yes.")
-	}
-	return append(out, replicas(ctx, rdb, facts)...), facts
+	out = append(out, persistence(conf, facts)...)
+	return append(out, replicas(conf, facts)...)
 }
 
 // mostLag is how long, in seconds, a primary may accept writes without hearing from a replica
@@ -65,20 +74,22 @@ const mostLag = 10
 
 // replicas checks what a primary does when it is cut off from its replicas. Without
 // min-replicas-to-write it continues to accept writes, all of which are lost at a failover.
-func replicas(ctx context.Context, rdb redis.UniversalClient, facts Facts) []Finding {
+func replicas(conf settings, facts Facts) []Finding {
 	if n := facts["connected_slaves"]; n == "" || n == "0" || facts["role"] == "slave" {
 		return nil
 	}
 	lag := int64(-1) // unknown
-	if got, err := rdb.ConfigGet(ctx, "min-replicas-*").Result(); err == nil && got["min-replicas-to-write"] != "" {
-		lag, _ = strconv.ParseInt(got["min-replicas-max-lag"], 10, 64)
-		if got["min-replicas-to-write"] == "0" {
+	if write := conf.values["min-replicas-to-write"]; write != "" {
+		lag, _ = strconv.ParseInt(conf.values["min-replicas-max-lag"], 10, 64)
+		if write == "0" {
 			lag = 0
 		}
 	} else if facts["min_slaves_good_slaves"] == "" { // present if both are set
 		lag = 0
 	}
-	const fix = "Set min-replicas-to-write 1 and min-replicas-max-lag 10 on every server, or store.durability: wait1."
+	fix := conf.fix(
+		"Set min-replicas-to-write 1 and min-replicas-max-lag 10 on every server, or store.durability: wait1.",
+		"Set store.durability: wait1, or min-replicas-to-write 1 if the service has that setting.")
 	switch {
 	case lag == 0:
 		return []Finding{{
@@ -140,10 +151,7 @@ func StoreMore(ctx context.Context, rdb redis.UniversalClient, facts Facts, dead
 	add := func(level Level, what, fix string) {
 		out = append(out, Finding{Area: area, Level: level, What: what, Fix: fix})
 	}
-	name, version := "redis", facts["redis_version"]
-	if v := facts["valkey_version"]; v != "" {
-		name, version = "valkey", v
-	}
+	name, version := program(facts)
 	if since := patchedSince(name, version); since != "" {
 		add(Warning, fmt.Sprintf("%s %s lacks the fix for CVE-2025-49844: clients that can run scripts can run any "+
 			"code", name,
@@ -160,7 +168,13 @@ func StoreMore(ctx context.Context, rdb redis.UniversalClient, facts Facts, dead
 	if facts["loading"] == "1" {
 		add(Error, "redis is still loading its data", "Wait until it has finished.")
 	}
+	out = append(out, untested(facts)...)
 	out = append(out, memory(facts)...)
+	out = append(out, hidden(facts)...)
+	if readSettings(ctx, rdb).denied {
+		add(OK, "redis has no CONFIG, as usual for a managed service: compare its appendfsync and min-replicas-to-write "+
+			"with the documentation yourself", "")
+	}
 	middle, most, err := latency(ctx, rdb)
 	switch {
 	case err != nil:
@@ -173,7 +187,7 @@ func StoreMore(ctx context.Context, rdb redis.UniversalClient, facts Facts, dead
 		add(Warning, fmt.Sprintf("redis takes %s to answer; each call waits for two answers", middle),
 			"Move it closer to llmguard, and check SLOWLOG GET.")
 	default:
-		add(OK, fmt.Sprintf("%s %s answers in %s (slowest of %d: %s)", name, version, middle, looks, most), "")
+		add(OK, fmt.Sprintf("%s %s answers in %s (slowest of %d: %s)", name, cmp.Or(version, "of unknown version"), middle, looks, most), "")
 	}
 	return out
 }

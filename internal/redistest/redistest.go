@@ -3,6 +3,7 @@ package redistest
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -69,6 +70,12 @@ func Start(tb testing.TB, opts ...Option) *Server {
 	return nil
 }
 
+// program is the server that all tests run: redis-server, or the program in
+// LLMGUARD_REDIS_SERVER, such as another version or valkey-server.
+func program() string {
+	return cmp.Or(os.Getenv("LLMGUARD_REDIS_SERVER"), "redis-server")
+}
+
 // Restart starts the process again on the same port and directory, and waits
 // until it has loaded its data.
 func (s *Server) Restart() {
@@ -84,11 +91,11 @@ func (s *Server) Restart() {
 func (s *Server) launch() bool {
 	s.tb.Helper()
 	logged := len(s.log())
-	s.cmd = exec.Command("redis-server", s.args...)
+	s.cmd = exec.Command(program(), s.args...)
 	s.cmd.SysProcAttr = dieWithParent()
 	if err := s.cmd.Start(); err != nil {
 		s.cmd = nil
-		s.tb.Fatalf("start redis-server (make test installs it): %v", err)
+		s.tb.Fatalf("start %s (make test installs redis-server): %v", program(), err)
 	}
 	pause := time.Millisecond
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); { // loading a large append-only file takes time
