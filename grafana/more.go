@@ -133,7 +133,8 @@ func Health() Dashboard {
 		`histogram_quantile(0.99, sum by (le) (rate(llmguard_budget_script_seconds_bucket`+from+`[5m])))`, 0.05, 0.2)
 	b.stat("Waiting in journals", "Charges not yet written to Redis.", "short",
 		`sum(llmguard_budget_journal_records`+from+`)`, 1, 100)
-	b.stat("Orgs without Redis", "Orgs for which a process cannot reach Redis, whether their calls are refused or admitted.", "short",
+	b.stat("Orgs without Redis",
+		"Orgs for which a process cannot reach Redis, whether their calls are refused or admitted.", "short",
 		`max(sum without (mode) (llmguard_guard_store_away_orgs`+from+`))`, 1, 1)
 	b.stat("Oldest price", "Age of the oldest price check.", "s", `max(llmguard_pricing_age_seconds`+from+`)`,
 		60*86400, 90*86400)

@@ -10,7 +10,6 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/responses"
@@ -124,31 +123,6 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	return e.relayPlain(w, resp)
 }
 
-// sending notes when the first byte of a request was written: connecting may take a while,
-// and a request written after a refusal must not seem older than it.
-type sending struct {
-	fresh func() bool // Forwarding.Fresh
-	at    atomic.Pointer[time.Time]
-}
-
-// begins is called right before the first byte is written.
-func (s *sending) begins() bool {
-	if s.fresh != nil && !s.fresh() {
-		return false
-	}
-	now := time.Now()
-	s.at.Store(&now)
-	return true
-}
-
-// time returns when the request was written, once it has been answered.
-func (s *sending) time() time.Time {
-	if at := s.at.Load(); at != nil {
-		return *at
-	}
-	return time.Now()
-}
-
 // observed passes what the response headers say about the provider's limits to the quota. A
 // refusal blocks the pool for the returned time.
 func (c *Call) observed(ctx context.Context, resp *http.Response, sent time.Time) time.Duration {
@@ -160,7 +134,7 @@ func (c *Call) observed(ctx context.Context, resp *http.Response, sent time.Time
 		Model: c.Plan.Target.Model, Status: resp.StatusCode, Header: resp.Header, Sent: sent, Within: c.guard.deadline,
 	})
 	if err != nil {
-		c.guard.log.Warn("rate-limit headers of the provider not shared with the other processes", "pool", c.Plan.Target.Pool, "err", err)
+		c.guard.log.Warn("provider's rate limits not shared with other processes", "pool", c.Plan.Target.Pool, "err", err)
 	}
 	return rest
 }

@@ -9,10 +9,12 @@ type outageCollector struct {
 }
 
 func newOutageCollector(out *Outage) *outageCollector {
-	return &outageCollector{outage: out, away: prometheus.NewDesc("llmguard_guard_store_away_orgs",
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	return &outageCollector{outage: out, away: desc("llmguard_guard_store_away_orgs",
 		"Orgs for which this process treats the store as unavailable, by what happens to their calls (on_store_failure): "+
-			"deny (refused), local (admitted within local shares of the limits), allow (admitted unchecked).",
-		[]string{"mode"}, nil)}
+			"deny (refused), local (admitted within local shares of the limits), allow (admitted unchecked).", "mode")}
 }
 
 // Describe implements prometheus.Collector.

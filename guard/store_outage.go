@@ -92,7 +92,7 @@ func (out *Outage) Check() {
 		return
 	}
 	defer out.checking.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), checkMost)
+	ctx, cancel := context.WithTimeout(context.Background(), checkMost) //nolint:forbidigo // a scrape has none
 	defer cancel()
 	for org, tags := range out.circuit.awayTags() {
 		if ctx.Err() != nil {

@@ -307,8 +307,8 @@ func public(err error) *wire.Error {
 			Message: "Another administrator changed this in the meantime. Check it and try again", Err: err,
 		}
 	case errors.Is(err, tenants.ErrUnavailable), errors.Is(err, budget.ErrUnavailable), lua.Unavailable(err):
-		return wire.ServiceUnavailable("Redis is unavailable. If this was a change, it may have been applied; check before retrying",
-			time.Second, err)
+		return wire.ServiceUnavailable("Redis is unavailable. If this was a change, it may have been applied; "+
+			"check before retrying", time.Second, err)
 	default:
 		return wire.Internal(err)
 	}
