@@ -215,10 +215,10 @@ func TestActionsAreDone(t *testing.T) {
 			t.Errorf("%s: got nothing changed", name)
 		}
 		b.live = true
-		b.hasNot("/console/orgs/acme", `class="told"`) // a page that refreshes itself does not consume it
+		b.hasNot("/console/orgs/acme", `class="notice"`) // a page that refreshes itself does not consume it
 		b.live = false
-		b.has("/console/orgs/acme", `class="told"`, want)
-		b.hasNot("/console/orgs/acme", `class="told"`)
+		b.has("/console/orgs/acme", `class="notice"`, want)
+		b.hasNot("/console/orgs/acme", `class="notice"`)
 	}
 }
 
