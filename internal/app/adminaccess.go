@@ -27,7 +27,7 @@ func (a *App) allowedHosts(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		probe := r.URL.Path == "/healthz" || r.URL.Path == "/readyz"
 		name := listen.HostName(r.Host)
-		if !probe && !listen.PrivateHost(name) && !slices.Contains(own, name) && !a.namedHost(name) {
+		if !probe && !listen.PrivateHost(name) && !slices.Contains(own, name) && !listed(a.Config().Admin.Hosts, name) {
 			refuse(w, &wire.Error{
 				Status: http.StatusMisdirectedRequest, Type: "invalid_request_error", Code: "host_not_allowed",
 				Message: fmt.Sprintf("The admin listener does not serve the host %.100q. Add it to admin.hosts in the "+
@@ -39,9 +39,9 @@ func (a *App) allowedHosts(next http.Handler) http.Handler {
 	})
 }
 
-// namedHost reports whether the configuration lists a host.
-func (a *App) namedHost(name string) bool {
-	return slices.ContainsFunc(a.Config().Admin.Hosts, func(p string) bool {
+// listed reports whether a host matches one of the patterns.
+func listed(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
 		return providers.Match(strings.ToLower(p), name)
 	})
 }

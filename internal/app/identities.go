@@ -290,9 +290,6 @@ func (a *App) obey(p *guard.Policy, d *auth.Directory, weights map[string]int) {
 	}
 }
 
-// stops returns the orgs whose spending is stopped.
-func (a *App) stops() map[string]*tenants.Stop { return a.identity.Snapshot().Stops }
-
 // obeyStops answers waiting callers whose spending has been stopped.
 func (a *App) obeyStops() {
 	if a.callers != nil {
