@@ -170,6 +170,9 @@ func TestMissingFile(t *testing.T) {
 				line = append(line[:len(line)-2], "--mode", "shadow")
 			}
 		}
+		if name == "limits reset" {
+			line = append(line, "--all")
+		}
 		if name == "limits override" {
 			line = append(line, "--add", "$1")
 		}
