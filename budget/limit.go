@@ -76,7 +76,7 @@ type Shape struct {
 	Per    time.Duration // Bucket
 
 	Calendar string         // Calendar: year, quarter, month, week, day, hour or minute
-	Starts   string         // Calendar: if set, 15 (day of months), sunday (of weeks) or 04-06 (date of quarters and years)
+	Starts   string         // Calendar: 15 (day of months), sunday (of weeks) or 04-06 (of quarters, years)
 	Location *time.Location // Calendar: nil is UTC; must have an IANA name
 }
 

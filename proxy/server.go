@@ -134,7 +134,8 @@ func (s *Server) assemble() {
 	s.jobs = &jobHandler{server: s, opts: o, connections: s.connections, stopWait: storeTimeout}
 	s.calls = &callHandler{
 		server: s, opts: o, metrics: s.metrics, puts: make(chan struct{}, maxPuts), looks: make(chan struct{}, maxLooks),
-		crowd: newCrowd(), runs: newRunTimes(), flows: newWaitingFlows(), stops: newStopWatch(), bodies: s.bodies, connections: s.connections,
+		crowd: newCrowd(), runs: newRunTimes(), flows: newWaitingFlows(), stops: newStopWatch(),
+		bodies: s.bodies, connections: s.connections,
 	}
 	s.repeats = &repeatHandler{opts: o, metrics: s.metrics, calls: s.calls, jobs: s.jobs}
 	s.responses = &responseHandler{

@@ -28,8 +28,8 @@ func stopCommand() *cobra.Command {
 			if err := a.ask(c.Context(), http.MethodPut, path, map[string]any{"reason": f.reason}, &s); err != nil {
 				return err
 			}
-			fmt.Fprintf(c.OutOrStdout(), "stopped all spending of %s at %s\nresume it with: llmguard resume%s\n", stoppedText(s.Org),
-				s.Since.UTC().Format(time.RFC3339), orgArgument(org))
+			fmt.Fprintf(c.OutOrStdout(), "stopped all spending of %s at %s\nresume it with: llmguard resume%s\n",
+				stoppedText(s.Org), s.Since.UTC().Format(time.RFC3339), orgArgument(org))
 			return nil
 		})
 	}

@@ -100,8 +100,9 @@ func showEntries(c *cobra.Command, f *usageFlags, only *filter, pick *ranking) e
 		return err
 	}
 	defer l.Close()
+	pick.only = only
 	for _, org := range l.orgs {
-		if err := pick.read(ctx, l, org, from, to, only); err != nil {
+		if err := pick.read(ctx, l, org, from, to); err != nil {
 			return err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 type ranking struct {
 	sort  string // "time" or "cost"
 	limit int    // 0: all
+	only  *filter
 
 	list []budget.Entry
 	cut  bool // some entries were left out
@@ -36,10 +37,10 @@ var errEnough = errors.New("enough")
 
 // read adds the entries of an org that the filter selects. Ledgers are read newest first, so sorted
 // by time a few of them are enough.
-func (r *ranking) read(ctx context.Context, l *ledgers, org string, from, to time.Time, only *filter) error {
+func (r *ranking) read(ctx context.Context, l *ledgers, org string, from, to time.Time) error {
 	n := 0
 	err := l.Recent(ctx, org, from, to, func(e budget.Entry) error {
-		if !only.fits(e) {
+		if !r.only.fits(e) {
 			return nil
 		}
 		r.list = append(r.list, e)

@@ -187,7 +187,8 @@ func StoreMore(ctx context.Context, rdb redis.UniversalClient, facts Facts, dead
 		add(Warning, fmt.Sprintf("redis takes %s to answer; each call waits for two answers", middle),
 			"Move it closer to llmguard, and check SLOWLOG GET.")
 	default:
-		add(OK, fmt.Sprintf("%s %s answers in %s (slowest of %d: %s)", name, cmp.Or(version, "of unknown version"), middle, looks, most), "")
+		add(OK, fmt.Sprintf("%s %s answers in %s (slowest of %d: %s)", name, cmp.Or(version, "of unknown version"),
+			middle, looks, most), "")
 	}
 	return out
 }

@@ -154,7 +154,9 @@ func newConsole(p *app.Parts, api *admin.Server) (*console.Console, error) {
 		Queue: p.Queue, Pools: p.Queue.Pools, Batches: p.Batches, TrustedProxies: p.Config.TrustedProxies, Redis: p.Redis,
 		Log:      p.Log,
 		Simulate: func() (simulate.Policy, error) { return app.Policy(p.Identities.Effective(), 1) },
-		Stopped:  func() []string { return stopped(p.Identities) }, Webhooks: p.Webhooks, Findings: func(ctx context.Context) []console.Fault { return findings(ctx, p) },
+		Stopped:  func() []string { return stopped(p.Identities) },
+		Webhooks: p.Webhooks,
+		Findings: func(ctx context.Context) []console.Fault { return findings(ctx, p) },
 	})
 }
 
