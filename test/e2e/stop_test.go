@@ -105,7 +105,8 @@ orgs:
 	}
 	s.redis.Kill()
 	s.redis.Restart()
-	proxies, worker = []*process{s.proxy(), s.proxy()}, s.worker()
+	proxies = []*process{s.proxy(), s.proxy()}
+	s.worker()
 	refused()
 	time.Sleep(2 * time.Second) // several checks for work
 	if n := sent.Load() - before; n != 0 {
