@@ -24,6 +24,7 @@ import (
 // notRun are the examples that cannot run here, with the reasons.
 var notRun = []struct{ pattern, reason string }{
 	{`^llmguard (serve|worker|dev|docs)\b|^watch `, "runs until it is ended"},
+	{`^llmguard (stop|resume)\b`, "stops the calls of the other examples"},
 	{`^llmguard top( --org acme --interval 5s)?$`, "needs a terminal"},
 	{`systemctl|kill -HUP|kubectl|docker|/etc/llmguard`, "is for a machine with services of its own"},
 	{`proxy-1`, "asks processes on machines that are the reader's"},
