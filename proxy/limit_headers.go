@@ -40,7 +40,9 @@ func queueFull(e *queue.FullError, now time.Time) *wire.LimitState {
 	default:
 		return nil
 	}
-	return &wire.LimitState{Name: "queue-" + strings.ReplaceAll(e.Scope, "_", "-"), Unit: unit, Amount: e.Limit, Reset: now.Add(e.RetryAfter)}
+	return &wire.LimitState{
+		Name: "queue-" + strings.ReplaceAll(e.Scope, "_", "-"), Unit: unit, Amount: e.Limit, Reset: now.Add(e.RetryAfter),
+	}
 }
 
 // noteLimits remembers the limits of a call that failed with err, for an answer that has nothing

@@ -197,7 +197,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Request-Id", id)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	c := &call{log: s.log, w: w, r: r, id: id, ip: peer(r), start: time.Now(), rules: s.opts.Policy().Headers}
+	c := &call{log: s.log, w: w, r: r, id: id, ip: peer(r), start: time.Now()}
+	if s.opts.Policy != nil {
+		c.rules = s.opts.Policy().Headers
+	}
 	answer, err := s.run(c)
 	if err != nil {
 		c.fail(err)

@@ -50,8 +50,14 @@ func TestSetLimits(t *testing.T) {
 // the wait is over, and never so late that SDKs disregard the advice.
 func TestRetryJitter(t *testing.T) {
 	for _, c := range []struct{ percent, wait, least, most int }{
-		{10, 1, 1, 3}, {10, 30, 30, 33}, {100, 20, 20, 40}, {10, 58, 58, 60}, {10, 60, 60, 60},
-		{10, 61, 61, 67}, {10, 7200, 7200, 7260}, {0, 30, 30, 30},
+		{10, 1, 1, 3},
+		{10, 30, 30, 33},
+		{100, 20, 20, 40},
+		{10, 58, 58, 60},
+		{10, 60, 60, 60},
+		{10, 61, 61, 67},
+		{10, 7200, 7200, 7260},
+		{0, 30, 30, 30},
 	} {
 		seen := map[int]bool{}
 		for range 300 {
