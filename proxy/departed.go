@@ -29,6 +29,9 @@ func (v *waitingCaller) giveUp(ctx context.Context) error {
 	if !v.running && v.exchange.status == 0 { // a reserved place has no number
 		at, waits = v.look(ctx)
 	}
+	if v.exchange.status == 0 {
+		at.Room.Tell(v.exchange.Header())
+	}
 	if kept, err := v.keepPlace(ctx); kept > 0 {
 		if waits {
 			tellPlace(v.exchange.Header(), at)
