@@ -184,3 +184,11 @@ func (e Settle) giveShares() {
 	}
 	e.Hold.taken = nil
 }
+
+// used returns what a share counts now.
+func (s *shares) used(key string, shape Shape) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := time.Since(s.start)
+	return s.of(key, shape).count(Requests, at)
+}
