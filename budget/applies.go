@@ -17,7 +17,7 @@ func (l Limit) isFor(c Call) bool { return l.names(l.Only, c) }
 // names reports whether an id is the call's subject; "" is every subject.
 func (l Limit) names(id string, c Call) bool {
 	if l.Subject == IP {
-		id = l.network(id)
+		id = l.Network(id)
 	}
 	return id == "" || id == l.subjectOf(c)
 }

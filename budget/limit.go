@@ -189,14 +189,14 @@ func (l Limit) subjectOf(c Call) string {
 	case Key:
 		return c.Key
 	case IP:
-		return l.network(c.IP)
+		return l.Network(c.IP)
 	default:
 		return ""
 	}
 }
 
-// network returns the address that counts an IPv6 address.
-func (l Limit) network(ip string) string {
+// Network returns the address that a limit per address counts an address as.
+func (l Limit) Network(ip string) string {
 	if l.IPv6Prefix <= 0 || !strings.Contains(ip, ":") {
 		return ip
 	}
@@ -286,8 +286,8 @@ func (st state) params(now time.Time) (p1, p2 string, err error) {
 	return a.text, "", err
 }
 
-// span is the time in which a limit's amount returns.
-func (s Shape) span() time.Duration {
+// Span is the time in which a limit's amount returns.
+func (s Shape) Span() time.Duration {
 	switch s.Kind {
 	case Window, ExactWindow, Fixed:
 		return s.Window

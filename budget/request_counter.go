@@ -23,7 +23,7 @@ type RequestCounter struct {
 	ids     string // of this process
 	// patience is how long the store may take.
 	patience time.Duration
-	seq     atomic.Uint64
+	seq      atomic.Uint64
 
 	// own counts the requests that the store does not count. It knows of no earlier ones.
 	own  *shares
@@ -199,11 +199,11 @@ func (c *RequestCounter) alone(h *Hold) Counted {
 		used := c.own.used(h.Call.Org+" "+h.states[i].Key, l.Shape)
 		st := Status{
 			LimitID: l.ID, Subject: l.Subject, Metric: l.Metric, Mode: l.mode(), Used: used, Amount: l.Shape.Amount,
-			Remaining: max(l.Shape.Amount-used, 0), Reset: l.Shape.span(), Refused: l.Mode == Shadow && used > l.Shape.Amount,
+			Remaining: max(l.Shape.Amount-used, 0), Reset: l.Shape.Span(), Refused: l.Mode == Shadow && used > l.Shape.Amount,
 		}
 		if over && e.Binding.LimitID == l.ID {
 			st = e.Binding
-			st.Reset = l.Shape.span()
+			st.Reset = l.Shape.Span()
 		}
 		out.Statuses[i] = st
 	}

@@ -200,7 +200,9 @@ func (s sends) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (s sends) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
+func (s sends) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
 
 // TestRequestsWithoutRedis: without Redis each process counts on its own, and refuses at the amount.
 func TestRequestsWithoutRedis(t *testing.T) {

@@ -56,12 +56,10 @@ func (a *App) metricsHandler() http.Handler {
 			metrics.ServeHTTP(w, r)
 			return
 		}
-		now, ip := time.Now(), peer(r)
-		if a.failures.Blocked(ip, now) {
+		if !a.failures.Attempt(r.Context(), peer(r), time.Now()) {
 			refuse(w, wire.RateLimited("Too many requests with an incorrect token", auth.FailureRetryAfter))
 			return
 		}
-		a.failures.Failed(ip, now)
 		e := wire.InvalidKey("Send admin.metrics_token of the configuration as `Authorization: Bearer TOKEN`")
 		e.Header = http.Header{"Www-Authenticate": {"Bearer"}}
 		refuse(w, e)
