@@ -61,7 +61,13 @@ func checkRequestLimits(m *mistakes, list []RequestLimit) {
 	for i, l := range list {
 		path := element("request_limits", i)
 		m.unique(ids, path+".name", l.Name)
-		checkLimit(m, path, l.Limit())
+		if !m.given(path+".window") && !m.given(path+".bucket") {
+			m.failAt(path, "has no shape; add amount: 100 and window: 1m, or bucket")
+		} else if checkShape(m, path, l.Limit()) {
+			checkQuantities(m, path, l.Limit())
+		}
+		m.patterns(path+".endpoints", l.Endpoints)
+		m.patterns(path+".methods", l.Methods)
 		for j, p := range l.Endpoints {
 			checkPath(m, fmt.Sprintf("%s.endpoints[%d]", path, j), p)
 		}

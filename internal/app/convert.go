@@ -296,7 +296,9 @@ func limits(c *config.Config, list []config.Limit, user string) ([]budget.Limit,
 		limit := budget.Limit{
 			ID: l.Name, Subject: budget.Subject(l.Subject), Only: l.Only, Models: l.Models, Endpoints: l.Endpoints,
 			Metric: budget.Metric(l.Metric), Mode: budget.Mode(l.Mode), Shape: shape,
-			IPv6Prefix: c.Connections.IPv6Prefix,
+		}
+		if limit.Subject == budget.IP {
+			limit.IPv6Prefix = c.Connections.IPv6Prefix
 		}
 		if c.KillSwitch == "shadow" && limit.Mode == budget.Enforce {
 			limit.Mode = budget.Shadow
