@@ -59,7 +59,7 @@ type Config struct {
 	// SpendCaps bound what all orgs together spend through this deployment, at all providers.
 	SpendCaps []SpendCap `yaml:"spend_caps"`
 	// RequestLimits limit how many requests callers may send, whatever they cost, and those without
-	// a valid key. Default: none. Requests that cost no money also have fixed limits for each key.
+	// a valid key. Default: none. Free requests also have fixed limits for each key.
 	RequestLimits []RequestLimit `yaml:"request_limits"`
 	// UnknownModelPrice is the price of models that have none: an entry as under Prices,
 	// without model, provider, names and prefixes. Such calls are held and charged at it, so
@@ -234,7 +234,7 @@ type Connections struct {
 	PerAddress int `yaml:"per_address" default:"0" min:"0"`
 	// IPv6Prefix is how many bits of an IPv6 address count as one address, from 1 to 128. It
 	// applies wherever addresses are counted: connections, also of the admin listener, wrong keys,
-	// RequestLimits, and limits with subject ip.
+	// request_limits, and limits with subject ip.
 	IPv6Prefix int `yaml:"ipv6_prefix" default:"64"`
 	// Streams is how many event streams, uploads and downloads may be open in one process. An
 	// org may have half of them, one key a quarter. More get 429. 0: no limit.
