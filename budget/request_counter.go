@@ -170,7 +170,8 @@ func (c *RequestCounter) remember(h *Hold, out Counted, now time.Time) {
 
 // lasts reports whether the store would certainly refuse again.
 func (r refusal) lasts(now time.Time) bool {
-	return r.last.Never || now.Sub(r.at) < min(r.last.Wait, fullFor)
+	age := now.Sub(r.at)
+	return age < fullFor && (r.last.Never || age < r.last.Wait)
 }
 
 // refused returns a refusal of a moment ago that still applies.
@@ -179,7 +180,7 @@ func (c *RequestCounter) refused(h *Hold, now time.Time) (Counted, bool) {
 	defer c.mu.Unlock()
 	for i, l := range h.limits {
 		r, ok := c.full[h.Call.Org+" "+h.states[i].Key]
-		if !ok || r.shape != l.Shape || l.mode() == Shadow || !r.lasts(now) || now.Sub(r.at) >= fullFor {
+		if !ok || r.shape != l.Shape || l.mode() == Shadow || !r.lasts(now) {
 			continue
 		}
 		st := r.last

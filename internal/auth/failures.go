@@ -63,7 +63,7 @@ type entry struct {
 // mostBlocked is how long an answer from Redis blocks before it is asked again.
 const mostBlocked = time.Second
 
-// each and all are the rates of wrong keys and tokens, for an address and in total.
+// defaultRates returns the rates of wrong keys and tokens, for an address and in total.
 func defaultRates() (each, all Rate) {
 	return Rate{PerMinute: 60, Burst: 20}, Rate{PerMinute: 600, Burst: 200}
 }
@@ -105,7 +105,7 @@ func (l *FailureLimiter) blockedLocked(ip netip.Addr, now time.Time) bool {
 }
 
 // Attempt counts a failed attempt here and, if it is not blocked here, in Redis. It reports whether
-// the attempt was allowed; one that was not counts nowhere.
+// the attempt was allowed. A refused one counts nowhere, except in Redis if it is refused only here.
 func (l *FailureLimiter) Attempt(ctx context.Context, ip netip.Addr, now time.Time) bool {
 	if l.Blocked(ip, now) {
 		return false
@@ -118,8 +118,7 @@ func (l *FailureLimiter) Attempt(ctx context.Context, ip netip.Addr, now time.Ti
 			return false
 		}
 	}
-	l.Failed(ip, now)
-	return true
+	return l.failed(ip, now) // concurrent attempts may have blocked it meanwhile
 }
 
 // block remembers a refusal by Redis for a moment.
@@ -137,15 +136,19 @@ func (l *FailureLimiter) block(ip netip.Addr, by budget.Status, now time.Time) {
 
 // Failed counts a failed attempt. An attempt from a blocked address does not count: it was
 // refused without a check, and must not use up the attempts of others.
-func (l *FailureLimiter) Failed(ip netip.Addr, now time.Time) {
+func (l *FailureLimiter) Failed(ip netip.Addr, now time.Time) { l.failed(ip, now) }
+
+// failed is Failed, and reports whether the attempt counts.
+func (l *FailureLimiter) failed(ip netip.Addr, now time.Time) bool {
 	ip = l.network(ip)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.blockedLocked(ip, now) {
-		return
+		return false
 	}
 	l.entryLocked(ip, now).limiter.AllowN(now, 1)
 	l.all.AllowN(now, 1)
+	return true
 }
 
 // entryLocked returns the entry of a network. l.mu must be held.
