@@ -12,4 +12,12 @@ func (l Limit) Counts(c Call) bool {
 // mode: the org, or the user, key or address in the call.
 func (l Limit) Tells(c Call) bool { return (l.Subject == Org || l.subjectOf(c) != "") && l.isFor(c) }
 
-func (l Limit) isFor(c Call) bool { return l.Only == "" || l.Only == l.subjectOf(c) }
+func (l Limit) isFor(c Call) bool { return l.names(l.Only, c) }
+
+// names reports whether an id is the call's subject; "" is every subject.
+func (l Limit) names(id string, c Call) bool {
+	if l.Subject == IP {
+		id = l.Network(id)
+	}
+	return id == "" || id == l.subjectOf(c)
+}

@@ -103,6 +103,10 @@ type Options struct {
 	// client.
 	Flights func() Flight
 
+	// CountTimeout is how long Requests waits for the store before it counts on its own. Default
+	// 250 ms.
+	CountTimeout time.Duration
+
 	Log     *slog.Logger          // nil: discarded
 	Metrics prometheus.Registerer // nil: not registered
 }
@@ -115,6 +119,7 @@ func (o Options) withDefaults() Options {
 	}
 	set(&o.Lease, time.Minute)
 	set(&o.Horizon, time.Hour)
+	set(&o.CountTimeout, 250*time.Millisecond)
 	set(&o.LedgerLife, 90*24*time.Hour)
 	set(&o.RollupLife, 400*24*time.Hour)
 	if o.Tail == 0 {

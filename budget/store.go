@@ -20,6 +20,8 @@ type Store struct {
 	Offline  *Offline
 	Deferred *Deferred
 	DataLoss *DataLoss
+	// Requests counts requests, whatever they cost.
+	Requests *RequestCounter
 
 	rdb     redis.UniversalClient
 	opts    Options
@@ -74,6 +76,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	s.Offline = &Offline{
 		binder: s.binder, clock: r.clock, shares: s.shares, deferred: s.Deferred, journal: s.Deferred.journal, metrics: m,
 	}
+	s.Requests = newRequestCounter(s.binder, r, s.DataLoss, o)
 	pages := newPages(rdb)
 	s.Ledger, s.Refusals = newLedger(rdb, r, pages, o), newRefusals(r, pages, o)
 	return s

@@ -58,6 +58,9 @@ func validate(m *mistakes, cfg *Config) {
 		m.failAt(path, "%s is also the address of %s; the admin listener needs its own", cfg.Listen, other)
 	}
 	checkRoom(m, cfg)
+	if bits := cfg.Connections.IPv6Prefix; bits > 128 {
+		m.failAt("connections.ipv6_prefix", "an IPv6 address has 128 bits; %d is more", bits)
+	}
 	if lease := cfg.Store.HoldLease; lease < 3*time.Second {
 		m.failAt("store.hold_lease",
 			"%s is too short: set at least 3s, because holds are renewed three times per lease and Redis may be slow for a "+
@@ -77,6 +80,7 @@ func validate(m *mistakes, cfg *Config) {
 	checkProviders(m, cfg)
 	checkPriced(m, cfg)
 	checkSpendCaps(m, "spend_caps", cfg.SpendCaps)
+	checkRequestLimits(m, cfg.RequestLimits)
 	checkDefaults(m, cfg.Defaults.Limits)
 	checkOrgs(m, cfg)
 	checkQueue(m, cfg.Queue)

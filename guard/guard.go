@@ -125,6 +125,8 @@ type Policy struct {
 	Providers    *providers.Set
 	// Caps bound what all orgs together spend.
 	Caps []budget.Cap
+	// RequestLimits limit requests, whatever they cost.
+	RequestLimits []RequestLimit
 	// Stopped stops all spending; see Options.Stops.
 	Stopped bool
 	// Headers say how answers report limits and when to retry.
@@ -193,6 +195,7 @@ type Guard struct {
 	Passthrough *Passthrough
 	Storage     *Storage
 	Batches     *Batches
+	Requests    *Requests
 
 	admission   *admission
 	settler     *settler
@@ -253,6 +256,7 @@ func New(o Options) *Guard {
 	g.Batches = &Batches{
 		guard: g, policy: g.policy, budget: o.Budget, plans: g.Plans, charged: o.Charged, metrics: g.metrics,
 	}
+	g.Requests = &Requests{policy: g.Policy, count: o.Budget.Requests}
 	return g
 }
 

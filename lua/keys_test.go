@@ -232,6 +232,11 @@ func (w *watch) money(rdb redis.UniversalClient) {
 	w.try(err, store.Void(ctx, hold()), store.NoteShadow(ctx, "acme", []string{"a limit"}))
 	_, err = store.Peek(ctx, limits(), call())
 	w.try(err, store.Reset(ctx, limits()[0], call()))
+	_, err = store.Requests.Count(ctx, []books.Limit{
+		{ID: "a", Subject: books.Org, Metric: books.Requests, Shape: books.Shape{Kind: books.Window, Amount: 5, Window: time.Minute}},
+		{ID: "b", Subject: books.Org, Metric: books.Requests, Shape: books.Shape{Kind: books.Bucket, Amount: 5, Refill: 5, Per: time.Minute}},
+	}, call())
+	w.try(err)
 	_, err = store.Ledger.Adjust(ctx, books.Adjustment{ID: "a1", Call: call(), Amount: 5, By: "carla", Reason: "r", Limits: limits()[:4]})
 	w.try(err)
 	store.Refusals.Count("acme", "alice", "daily", false)

@@ -23,6 +23,7 @@ var libraries = map[string][]string{
 	"relinquish": {},
 	"seen":       {"time"},
 	"peek":       limitLibraries,
+	"count":      limitLibraries,
 	"reset":      limitLibraries,
 	"adjust":     slices.Concat(limitLibraries, []string{"roll"}),
 	"export":     {"time"},

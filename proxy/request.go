@@ -34,6 +34,9 @@ type request struct {
 	scopes  []string // of the key; empty means all
 	route   string
 	priced  bool // whether the route is
+	arrival guard.Arrival
+	// counted are the limits on requests that have counted this one, or the ones that refused it.
+	counted []budget.Status
 	// deployment is the model that an Azure path names, or "".
 	deployment string
 
@@ -72,6 +75,12 @@ func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) *request {
 		ResponseWriter: w, server: s, control: *http.NewResponseController(w), request: r,
 		id: wire.NewCallID(), ip: ip, from: ip.String(), start: time.Now(), route: "unknown",
 	}
+}
+
+// within notes the state of limits on requests, and returns their refusal.
+func (x *request) within(counted []budget.Status, refused error) error {
+	x.counted = append(x.counted, counted...)
+	return refused
 }
 
 // left returns what is left of a duration that started when the call arrived.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -18,7 +19,9 @@ type route struct {
 	priced  bool   // bounded by the org's limits and the provider's quota
 	reads   int    // units that a GET takes of its key's reads
 	writes  int    // units that other methods take
-	serve   handler
+	// fees are the methods that may cost money without being bounded as priced.
+	fees  []string
+	serve handler
 }
 
 // handler serves one route. arg is the id in the path, or several separated by /.
@@ -123,7 +126,7 @@ func (s *Server) table() map[string]route {
 			serve: s.files.fileContent,
 		},
 		"/batches": {
-			name: "batches", scope: "batches", methods: []string{http.MethodGet, http.MethodPost},
+			name: "batches", scope: "batches", methods: []string{http.MethodGet, http.MethodPost}, fees: post,
 			reads: readsPage, writes: writesOne, serve: s.files.stored(s.batches.allBatches),
 		},
 		"/batches/": {
@@ -172,9 +175,20 @@ func (x *request) may(scope string) bool {
 	return slices.Contains(x.scopes, "calls")
 }
 
-// match returns the route of a request and its argument.
-func (s *Server) match(r *http.Request) (route, string, error) {
-	path := r.URL.Path
+// class returns what a request does.
+func (r *route) class(method string) guard.RequestClass {
+	switch {
+	case r.priced && method == http.MethodPost, slices.Contains(r.fees, method):
+		return guard.Spends
+	case method == http.MethodGet || method == http.MethodHead:
+		return guard.Reads
+	default:
+		return guard.Writes
+	}
+}
+
+// plainPath returns a path without /v1 and without superfluous slashes.
+func plainPath(path string) string {
 	if rest, ok := strings.CutPrefix(path, "/v1"); ok && (rest == "" || rest[0] == '/') {
 		path = rest
 	}
@@ -182,6 +196,12 @@ func (s *Server) match(r *http.Request) (route, string, error) {
 	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") {
 		path = "/" + strings.TrimLeft(path, "/")
 	}
+	return path
+}
+
+// match returns the route of a request and its argument.
+func (s *Server) match(r *http.Request) (route, string, error) {
+	path := plainPath(r.URL.Path)
 	pattern, arg := path, ""
 	switch {
 	case strings.HasPrefix(path, "/models/"): // model ids may contain slashes

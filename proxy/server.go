@@ -196,12 +196,16 @@ func lacking(scope string) error {
 //
 //go:noinline // what it takes of the stack would be taken for as long as a caller waits
 func (s *Server) dispatch(x *request, r *http.Request) error {
+	r, x.deployment = fromAzure(r)
+	route, arg, err := s.match(r)
+	x.arrival = guard.Arrival{Class: route.class(r.Method), Method: r.Method, Path: "/v1" + plainPath(r.URL.Path)}
+	if err := x.within(s.guard.Requests.FromAddress(r.Context(), x.arrival, x.ip)); err != nil {
+		return err
+	}
 	if r.Header.Get("Upgrade") != "" {
 		return wire.BadRequest("", "upgrade_not_supported",
 			"WebSockets and other protocol upgrades are not supported. Use HTTP requests")
 	}
-	r, x.deployment = fromAzure(r)
-	route, arg, err := s.match(r)
 	if err != nil {
 		return err
 	}
@@ -215,6 +219,9 @@ func (s *Server) dispatch(x *request, r *http.Request) error {
 	}
 	x.caller = guard.Caller{Org: p.Org, User: p.User, Key: p.Key, Models: p.Models, IP: x.from}
 	x.scopes = p.Scopes
+	if err := x.within(s.guard.Requests.FromCaller(r.Context(), x.arrival, x.caller)); err != nil {
+		return err
+	}
 	if !x.may(route.scope) {
 		return lacking(route.scope)
 	}

@@ -127,7 +127,7 @@ func New(o Options) (_ *App, err error) {
 	registerBuild(a.registry)
 	a.told = config.NewMetrics(a.registry)
 	a.told.Taken(o.Config, 0, time.Now())
-	a.refused, a.failures = listen.NewMetrics(a.registry), auth.NewFailureLimiter()
+	a.refused = listen.NewMetrics(a.registry)
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.tracer, err = openTracer(o.Config.Tracing, o.Log, a.registry)
 	if err != nil {
@@ -148,7 +148,9 @@ func New(o Options) (_ *App, err error) {
 		Scripts: scripts, Money: money, Flights: flights, Lease: o.Config.Store.HoldLease,
 		LedgerLength: LedgerLength(o.Config.Ledger), Journal: a.journal, Log: o.Log, Metrics: a.registry,
 		EpochFile: epochFile(o.Config.Store), OpenAfterLoss: o.Config.Store.AfterDataLoss == "open",
+		CountTimeout: o.Config.Store.Deadline,
 	})
+	a.failures = auth.NewSharedFailureLimiter(a.budget.Requests, o.Config.Connections.IPv6Prefix)
 	a.openIdentities(set)
 	a.trimmer = budget.NewTrimmer(a.budget.Ledger, a.ids.orgIDs, o.Config.Ledger.MemoryShare)
 	a.exporter, err = exporter(o.Config, a.budget, a.ids.orgIDs)

@@ -57,6 +57,10 @@ func convert(c *config.Config) (*settings, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.policy.RequestLimits, err = requestLimits(c)
+	if err != nil {
+		return nil, err
+	}
 	for i := range c.Orgs {
 		if err := s.addOrg(c, &c.Orgs[i]); err != nil {
 			return nil, err
@@ -268,6 +272,25 @@ func Caps(c *config.Config) ([]budget.Cap, error) {
 	return out, nil
 }
 
+// requestLimits converts the limits on requests.
+func requestLimits(c *config.Config) ([]guard.RequestLimit, error) {
+	plain := make([]config.Limit, len(c.RequestLimits))
+	for i, l := range c.RequestLimits {
+		plain[i] = l.Limit()
+	}
+	converted, err := limits(c, plain, "")
+	if err != nil {
+		return nil, fmt.Errorf("request_limits: %w", err)
+	}
+	out := make([]guard.RequestLimit, len(converted))
+	for i, l := range converted {
+		of := &c.RequestLimits[i]
+		l.Endpoints = of.Endpoints
+		out[i] = guard.RequestLimit{Limit: l, Class: guard.RequestClass(of.Class), Methods: of.Methods}
+	}
+	return out, nil
+}
+
 // limits converts limits. user is the user who owns the list, if any.
 func limits(c *config.Config, list []config.Limit, user string) ([]budget.Limit, error) {
 	out := make([]budget.Limit, 0, len(list))
@@ -279,6 +302,9 @@ func limits(c *config.Config, list []config.Limit, user string) ([]budget.Limit,
 		limit := budget.Limit{
 			ID: l.Name, Subject: budget.Subject(l.Subject), Only: l.Only, Models: l.Models, Endpoints: l.Endpoints,
 			Metric: budget.Metric(l.Metric), Mode: budget.Mode(l.Mode), Shape: shape,
+		}
+		if limit.Subject == budget.IP {
+			limit.IPv6Prefix = c.Connections.IPv6Prefix
 		}
 		if c.KillSwitch == "shadow" && limit.Mode == budget.Enforce {
 			limit.Mode = budget.Shadow

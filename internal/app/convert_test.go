@@ -72,6 +72,10 @@ var obeyed = map[string]string{
 	"SpendCaps.Name": "Caps", "SpendCaps.Models": "Caps", "SpendCaps.Endpoints": "Caps", "SpendCaps.Metric": "Caps",
 	"SpendCaps.Mode": "Caps", "SpendCaps.Amount": "Caps", "SpendCaps.Window": "Caps", "SpendCaps.Exact": "Caps",
 	"SpendCaps.Fixed": "Caps", "SpendCaps.Starts": "Caps",
+	"RequestLimits.Name": "limits", "RequestLimits.Subject": "limits", "RequestLimits.Mode": "limits",
+	"RequestLimits.Class": "requestLimits", "RequestLimits.Endpoints": "requestLimits", "RequestLimits.Methods": "requestLimits",
+	"RequestLimits.Amount": "shapeOf", "RequestLimits.Window": "shapeOf",
+	"RequestLimits.Bucket.Capacity": "shapeOf", "RequestLimits.Bucket.Refill": "shapeOf",
 	"SpendCaps.Calendar": "Caps", "SpendCaps.TZ": "Caps", "SpendCaps.Bucket.Capacity": "Caps", "SpendCaps.Bucket.Refill": "Caps",
 	"Webhooks.AllowNetworks": "webhookOptions", "Webhooks.AllowHTTP": "webhookOptions", "Webhooks.CAFile": "webhookOptions", "Webhooks.Timeout": "webhookOptions", "Webhooks.GiveUp": "webhookOptions",
 	"Orgs.Webhooks.URL": "webhooksOf", "Orgs.Webhooks.Secrets": "signers", "Orgs.Webhooks.Events": "webhooksOf",
@@ -86,7 +90,8 @@ var obeyed = map[string]string{
 	"Alerts.URL": "alertTarget", "Alerts.Format": "alertTarget", "Alerts.Secrets": "alertTarget", "Alerts.Thresholds": "alertRules",
 	"Orgs.Alerts.URL": "alertTarget", "Orgs.Alerts.Format": "alertTarget", "Orgs.Alerts.Secrets": "alertTarget", "Orgs.Alerts.Thresholds": "alertRules",
 	"Connections.Total": "connections", "Connections.PerAddress": "connections", "Connections.Streams": "proxyOptions",
-	"Memory.Bodies": "newSpool", "Memory.Spool": "newSpool",
+	"Connections.IPv6Prefix": "connections, limits, New",
+	"Memory.Bodies":          "newSpool", "Memory.Spool": "newSpool",
 	"Tracing.Endpoint": "openTracer", "Tracing.SampleRatio": "openTracer", "Tracing.Headers": "openTracer",
 	"Batches.Poll": "openBatches", "Batches.Doubt": "openBatches", "Providers.BatchMode": "upstreams", "Providers.AllowFields": "upstreams",
 	"Providers.OutputLimitField": "upstreams", "Providers.ReportedCost": "upstreams", "Orgs.BatchMode": "addOrg",
@@ -171,6 +176,10 @@ orgs:
       - {id: alice, keys: [{id: k1, hash: "%s", models: ["gpt-4o"], expires: 2030-01-31, disabled: true, scopes: [calls], networks: [10.0.0.0/8], concurrency: 3}]}
       - {id: bob, disabled: true, weight: 50, limits: [{name: b, metric: tokens, amount: 19, window: 1m}]}
 queue: {result_ttl: 20s}
+connections: {ipv6_prefix: 56}
+request_limits:
+  - {name: door, subject: ip, amount: 26, window: 1m}
+  - {name: lists, subject: user, class: read, endpoints: [/v1/jobs], methods: [GET], bucket: {capacity: 27, refill: 28/1s}, mode: shadow}
 spend_caps:
   - {name: hour, amount: $21, window: 1h}
   - {name: minute, metric: requests, amount: 22, window: 1m, exact: true}
@@ -229,7 +238,7 @@ func TestConvertLimits(t *testing.T) {
 		{ID: "b", Subject: budget.User, Metric: budget.Tokens, Mode: budget.Shadow, Models: []string{"gpt-4*"}, Endpoints: []string{"embeddings"}, Shape: budget.Shape{Kind: budget.ExactWindow, Amount: 14, Window: time.Minute}},
 		{ID: "c", Subject: budget.Key, Only: "k1", Metric: budget.Requests, Mode: budget.Enforce, Shape: budget.Shape{Kind: budget.Calendar, Amount: 15, Calendar: "year", Starts: "04-06", Location: berlin}},
 		{ID: "f", Subject: budget.Org, Metric: budget.Requests, Mode: budget.Enforce, Shape: budget.Shape{Kind: budget.Fixed, Amount: 25, Window: 5 * time.Minute}},
-		{ID: "d", Subject: budget.IP, Metric: budget.Cost, Mode: budget.Off, Shape: budget.Shape{Kind: budget.Bucket, Amount: 16e9, Refill: 17e9, Per: time.Hour}},
+		{ID: "d", Subject: budget.IP, IPv6Prefix: 56, Metric: budget.Cost, Mode: budget.Off, Shape: budget.Shape{Kind: budget.Bucket, Amount: 16e9, Refill: 17e9, Per: time.Hour}},
 		{ID: "e", Subject: budget.User, Metric: budget.Concurrency, Mode: budget.Enforce, Shape: budget.Shape{Kind: budget.Concurrent, Amount: 18}},
 	}
 	if !reflect.DeepEqual(org.Limits, want) {
@@ -256,6 +265,23 @@ func TestConvertCaps(t *testing.T) {
 	}
 	if !reflect.DeepEqual(s.policy.Caps, want) {
 		t.Errorf("caps\n%+v\nwant\n%+v", s.policy.Caps, want)
+	}
+}
+
+func TestConvertRequestLimits(t *testing.T) {
+	s, _ := convertAll(t)
+	want := []guard.RequestLimit{
+		{Limit: budget.Limit{
+			ID: "door", Subject: budget.IP, IPv6Prefix: 56, Metric: budget.Requests, Mode: budget.Enforce,
+			Shape: budget.Shape{Kind: budget.Window, Amount: 26, Window: time.Minute},
+		}},
+		{Limit: budget.Limit{
+			ID: "lists", Subject: budget.User, Metric: budget.Requests, Mode: budget.Shadow, Endpoints: []string{"/v1/jobs"},
+			Shape: budget.Shape{Kind: budget.Bucket, Amount: 27, Refill: 28, Per: time.Second},
+		}, Class: guard.Reads, Methods: []string{"GET"}},
+	}
+	if !reflect.DeepEqual(s.policy.RequestLimits, want) {
+		t.Errorf("request limits\n%+v\nwant\n%+v", s.policy.RequestLimits, want)
 	}
 }
 
@@ -291,6 +317,7 @@ func TestKillSwitch(t *testing.T) {
 	s, err := convert(read(t, `
 kill_switch: shadow
 spend_caps: [{name: a, amount: $5, window: 1h}]
+request_limits: [{name: a, subject: ip, amount: 5, window: 1h}]
 providers: [{id: p, base_url: "http://x/v1"}]
 orgs: [{id: acme, over_limit: refuse, limits: [{name: a, amount: $5, window: 1h}, {name: b, amount: $5, window: 1h, mode: "off"}]}]
 `))
@@ -298,7 +325,7 @@ orgs: [{id: acme, over_limit: refuse, limits: [{name: a, amount: $5, window: 1h}
 		t.Fatal(err)
 	}
 	org := s.policy.Orgs["acme"]
-	if org.Limits[0].Mode != budget.Shadow || org.Limits[1].Mode != budget.Off || !org.RefuseOverLimit || s.policy.Caps[0].Limits[0].Mode != budget.Shadow {
+	if org.Limits[0].Mode != budget.Shadow || org.Limits[1].Mode != budget.Off || !org.RefuseOverLimit || s.policy.Caps[0].Limits[0].Mode != budget.Shadow || s.policy.RequestLimits[0].Mode != budget.Shadow {
 		t.Errorf("limits %+v, caps %+v", org.Limits, s.policy.Caps)
 	}
 }
