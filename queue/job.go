@@ -211,6 +211,9 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 		}
 	} else {
 		j.Error = endError(j.Code)
+		if j.Code == "expired" && j.ByDeadline {
+			j.Error = DeadlinePassed()
+		}
 	}
 	return j, nil
 }
@@ -232,6 +235,14 @@ const markedLane = "kkkmmmp"
 // memberOf returns the job's member in the set of waiting jobs.
 func memberOf(id string, h map[string]string) string {
 	return strings.Join([]string{h["org"], h["user"], h["lane"], h["seq"], id, h["tokens"]}, " ")
+}
+
+// DeadlinePassed returns the error of a job that had not started by the deadline of its request.
+func DeadlinePassed() *wire.Error {
+	e := endError("expired")
+	e.Message = "The call had not started by the deadline of its Llmguard-Deadline header."
+	e.Header = http.Header{"X-Should-Retry": {"false"}}
+	return e
 }
 
 // endError returns the error shown to a caller for a job that the queue itself ended.
