@@ -82,7 +82,6 @@ func TestWrongPriorities(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
 	for _, c := range [][4]string{
 		{"Llmguard-Priority", "urgent", "invalid_priority", `must be high, normal or low, not \"urgent\"`},
-		{"Llmguard-Priority", "", "invalid_priority", "must be high, normal or low"},
 		{"Llmguard-Deadline", "soon", "invalid_deadline", "such as 30s, 5m or 1h"},
 		{"Llmguard-Deadline", "30", "invalid_deadline", "such as 30s, 5m or 1h"},
 		{"Llmguard-Deadline", "0s", "invalid_deadline", "must be in the future"},
