@@ -142,7 +142,8 @@ local function never_fits(job, tokens)
   local metric = quota.metrics[#quota.metrics]
   if metric.name ~= 't' or tokens <= metric.limit then return nil end
   local model = redis.call('HGET', pool.quota, 'tm')
-  return model and string.sub(model, 1, 3) == string.sub(job.list.within, #job.flow + 5, #job.flow + 7) and metric.limit or nil
+  local its = string.sub(job.list.within, #job.flow + 5, #job.flow + 7)
+  return model and string.sub(model, 1, 3) == its and metric.limit or nil
 end
 
 -- SKIPS is how many jobs that cannot run now are skipped.

@@ -1,7 +1,7 @@
--- place: how many jobs and tokens are ahead of a waiting job. Needs time, rings, flows. The
--- jobs of its flow with a higher priority, or the same and an older place, are ahead of it. Each turn of its flow takes one turn of every user of the org,
--- and each turn of the org takes one of every org; no more jobs can be ahead than are waiting.
--- Higher classes go first.
+-- place: how many jobs and tokens are ahead of a waiting job. Needs time, rings, flows. The jobs of
+-- its flow with a higher priority, or the same and an older place, are ahead of it. Each turn of its
+-- flow takes one turn of every user of the org, and each turn of the org takes one of every org; no
+-- more jobs can be ahead than are waiting. Higher classes go first.
 -- KEYS 1-23 pool (pool_keys)
 -- ARGV 1 now  2 class  3 member
 -- Reply "<jobs> <tokens> <us blocked> <us parked>" | "gone" if it is not waiting
