@@ -283,7 +283,7 @@ local function pick_take(pool, picks, cost, weights)
   local list, entry = picks.users[org], user_entry(org, vt, picks.user)
   if not picks.were[flow] then picks.were[flow] = list[1] end
   picks.entries[flow], picks.times[flow] = entry, vt
-  picks.turns_to[flow] = turn_next(picks, flow)
+  picks.turns_to[flow] = turn_next(picks, flow) or picks.turns_to[flow]
   k = 1
   while list[k + 1] and list[k + 1] < entry do
     list[k] = list[k + 1]

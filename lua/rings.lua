@@ -7,15 +7,14 @@
 -- the oldest of its lanes' first jobs; a job that is put back gets its old place.
 --
 -- A lane of high or low priority has a seventh letter, h or l. Every fourth turn of a flow with jobs
--- of several priorities goes to the next lower one (lane_first in picks.lua). The
--- seq is 9 and a count; of a job that is served by its deadline, that in seconds and the end of the
+-- of several priorities goes to the next lower one (lane_first in picks.lua). The seq is 9 and a
+-- count. That of a job that is served by its deadline is the deadline in seconds and the end of the
 -- count, so that it sorts before. Jobs put by an older version have 0 and a count.
 --
--- Fairness is
--- start-time fair queuing at two levels, the form of weighted deficit round robin that needs no
--- rounds: the org with the lowest virtual time is next, then its user with the lowest; a pick
--- advances both by the job's cost over their weight, the user's also over PACE, so that priority takes
--- turns from users of the same org only; new ones start at the lowest time present.
+-- Fairness is start-time fair queuing at two levels, the form of weighted deficit round robin that
+-- needs no rounds: the org with the lowest virtual time is next, then its user with the lowest; a
+-- pick advances both by the job's cost over their weight, and the user's also times PACE, so that
+-- priority takes turns only from users of the same org; new ones start at the lowest time present.
 -- Orgs are a sorted set by time, users one sorted set of members "org time16 user" with score 0. An
 -- org or user with nothing left to run leaves when its turn comes, not before: leaving and
 -- rejoining gains nothing. While the pool itself is parked ("p pool") nothing is picked, and no

@@ -175,7 +175,7 @@ func (w *twins) put(ctx context.Context) error {
 }
 
 func (w *twins) acquire(ctx context.Context) error {
-	n := w.rng.IntN(4)
+	n := w.rng.IntN(4) * (1 + w.rng.IntN(4))
 	got, err := w.pc.acquire(ctx, n)
 	if err != nil {
 		return err
