@@ -69,6 +69,7 @@ func (r *orgRules) check(path string, o *Org) {
 	checkWebhooks(m, path, o, cfg.Webhooks)
 	checkAlerts(m, path+".alerts", o.Alerts, cfg.Webhooks)
 	checkUsers(m, path, o, cfg.Auth.Peppers, r.hashes)
+	checkPriorities(m, path, o)
 	checkLimits(m, path, o, cfg)
 	checkLimitCount(m, path, o, cfg)
 }

@@ -79,6 +79,8 @@ type Org struct {
 	OnStoreFailure StoreFailure
 	// BatchMode is ByQueue or ByProvider; empty means the provider's setting.
 	BatchMode string
+	// Priorities are those of its calls.
+	Priorities Priorities
 }
 
 // Disconnect says what happens to a call whose caller has left.

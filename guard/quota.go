@@ -13,10 +13,11 @@ import (
 
 // liveQuota is the quota of a call that does not wait in the queue.
 type liveQuota struct {
-	guard *Guard
-	lane  string
-	asked *quota.Prefetched // requested together with the hold; nil if not
-	grant *quota.Grant
+	guard    *Guard
+	lane     string
+	priority quota.Priority
+	asked    *quota.Prefetched // requested together with the hold; nil if not
+	grant    *quota.Grant
 }
 
 // begin waits for a slot and begins a call. If the hold will probably succeed, it requests
@@ -59,7 +60,7 @@ func answered(c *Call, err error) bool {
 func (q *liveQuota) request(p *Plan, id string) quota.Request {
 	return quota.Request{
 		Pool: p.Target.Pool, ID: id, Org: p.Caller.Org.ID, User: p.Caller.User,
-		Model: p.Target.Model, Tokens: p.Quota, Lane: q.lane,
+		Model: p.Target.Model, Tokens: p.Quota, Lane: q.lane, Priority: q.priority,
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/quota"
 )
 
 // Quota is the provider quota of one call: a live one, or one claimed together with a job.
@@ -30,6 +31,8 @@ type Attempt struct {
 	Quota Quota
 	// Lane is quota.Request.Lane of a live call.
 	Lane string
+	// Priority is quota.Request.Priority of a live call.
+	Priority quota.Priority
 	// Patience is how long a live call waits for its turn to ask the store.
 	Patience time.Duration
 
@@ -67,7 +70,7 @@ const staleTries = 3
 func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWriter) (*Call, error) {
 	q, begin := a.Quota, g.admission.beginOr
 	if q == nil {
-		live := &liveQuota{guard: g, lane: a.Lane}
+		live := &liveQuota{guard: g, lane: a.Lane, priority: a.Priority}
 		q, begin = live, live.begin
 	}
 	c, err := begin(ctx, p, a)

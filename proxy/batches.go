@@ -68,6 +68,8 @@ type batchCost struct {
 	Estimated string   `json:"estimated_cost_usd"`
 	Charged   string   `json:"charged_cost_usd"`
 	Warnings  []string `json:"warnings"`
+	Priority  string   `json:"priority,omitempty"` // as the request chose
+	Deadline  *int64   `json:"deadline,omitempty"`
 }
 
 // batchHandler serves /v1/batches.
@@ -88,6 +90,10 @@ func viewBatch(b *batch.Batch) batchView {
 		Metadata: b.Metadata,
 		Guard:    batchCost{Estimated: usd(b.Estimate), Charged: usd(b.Charged), Warnings: b.Warnings},
 	}
+	if b.Priority != nil {
+		v.Guard.Priority = b.Priority.String()
+	}
+	v.Guard.Deadline = unix(b.StartBy)
 	if len(b.Problems) > 0 {
 		v.Errors = &problems{Object: "list", Data: b.Problems}
 	}
@@ -176,6 +182,14 @@ func (h *batchHandler) createBatch(x *request, r *http.Request) error {
 		Metadata: wanted.Metadata,
 	}
 	req.Endpoint, req.OutputTTL, err = wanted.check()
+	if err != nil {
+		return err
+	}
+	req.Priority, err = chosenPriority(r.Header)
+	if err != nil {
+		return err
+	}
+	req.StartBy, err = deadlineOf(r.Header, time.Now())
 	if err != nil {
 		return err
 	}

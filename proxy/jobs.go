@@ -26,6 +26,8 @@ type jobView struct {
 	Started    *int64      `json:"started_at"`
 	Finished   *int64      `json:"finished_at"`
 	Expires    *int64      `json:"expires_at,omitempty"`
+	Priority   string      `json:"priority"`
+	Deadline   *int64      `json:"deadline,omitempty"`
 	Attempts   int         `json:"attempts"`
 	Next       *int64      `json:"next_attempt_at,omitempty"`
 	Ahead      *int        `json:"ahead,omitempty"`
@@ -82,7 +84,10 @@ func viewOf(j *queue.Job) jobView {
 		ID: j.ID, Object: "job", Status: j.State, Cancelling: j.Cancelling, Endpoint: "/v1" + j.Endpoint.Path(),
 		Model:   j.Model,
 		Created: j.Created.Unix(), Started: unix(j.Started), Finished: unix(j.Finished), Expires: unix(j.Deadline),
-		Attempts: j.Attempt, Estimate: usd(int64(j.Cost)),
+		Attempts: j.Attempt, Estimate: usd(int64(j.Cost)), Priority: j.Priority.String(),
+	}
+	if j.ByDeadline {
+		v.Deadline = v.Expires
 	}
 	if j.State == queue.Queued && j.Again.After(time.Now()) {
 		v.Next = unix(j.Again)

@@ -51,6 +51,7 @@ func (c *callHandler) accept(x *request, r *http.Request, plan *guard.Plan, wish
 	if most := plan.Caller.Org.MaxWait; most > 0 {
 		job.Deadline = time.Now().Add(most)
 	}
+	wish.order(job)
 	if err := c.put(r.Context(), x, job, plan.Request.Body, putTurn); err != nil {
 		return err
 	}
@@ -117,6 +118,7 @@ func (c *callHandler) wait(x *request, r *http.Request, plan *guard.Plan, wish p
 	}
 	job := c.newJob(x, r, plan, queue.Interactive)
 	job.Deadline = x.arrived.Add(patience + deadlineSlack)
+	wish.order(job)
 	if refused, ok := errors.AsType[*guard.Refusal](why); ok {
 		job.Limit = refused.Limit()
 	}

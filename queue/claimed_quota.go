@@ -85,6 +85,7 @@ func (q *claimedQuota) elsewhere(ctx context.Context, call *guard.Call) error {
 	grant, err := q.queue.quota.Take(ctx, quota.Request{
 		Pool: call.Plan.Target.Pool, ID: call.ID, Org: job.Org, User: job.User,
 		Model: call.Plan.Target.Model, Tokens: call.Plan.Quota,
+		Priority: quota.High, // it has had its turn in the queue
 	})
 	var busy *quota.BusyError
 	switch {

@@ -86,6 +86,7 @@ func (h *declarationHandler) declared(o *settings.Org) Declaration {
 	d.AllowBuiltinTools, d.RetryStartedJobs = unless(o.AllowBuiltinTools, usual.AllowBuiltinTools),
 		unless(o.RetryStartedJobs, usual.RetryStartedJobs)
 	d.Weight, d.Limits = unless(o.Weight, usual.Weight), h.declaredLimits("", o.Limits)
+	d.MaxPriority = unless(o.MaxPriority, usual.MaxPriority)
 	for i := range o.Users {
 		d.Users = append(d.Users, h.declaredUser(&o.Users[i]))
 	}
@@ -99,6 +100,7 @@ func (h *declarationHandler) declaredUser(u *settings.User) DeclaredUser {
 	d.Name = unless(u.Name, usual.Name)
 	d.Disabled = unless(u.Disabled, usual.Disabled)
 	d.Weight = unless(u.Weight, usual.Weight)
+	d.Priority = unless(u.Priority, usual.Priority)
 	for i := range u.Keys {
 		d.Keys = append(d.Keys, declaredKey(&u.Keys[i]))
 	}
@@ -113,6 +115,7 @@ func declaredKey(k *settings.Key) DeclaredKey {
 	d.Models = texts(k.Models)
 	d.Scopes = texts(k.Scopes)
 	d.Concurrency = unless(k.Concurrency, 0)
+	d.Priority = unless(k.Priority, "")
 	if !k.Expires.IsZero() {
 		d.Expires = &k.Expires
 	}

@@ -23,6 +23,7 @@ type Key struct {
 	Scopes      []string   `json:"scopes"`
 	Networks    []string   `json:"networks"`
 	Concurrency int64      `json:"concurrency"` // 0: no limit
+	Priority    string     `json:"priority"`    // empty: the user's
 	Expires     *time.Time `json:"expires"`
 	// OldUntil is when the key from before the last rotation stops working.
 	OldUntil *time.Time `json:"old_key_until"`
@@ -87,6 +88,7 @@ func (h *keyHandler) viewKey(c *call, org *settings.Org, id string, used map[str
 	v := Key{
 		ID: k.ID, Org: org.ID, User: u.ID, Name: k.Name, Disabled: k.Disabled, Models: list(k.Models), Scopes: list(k.Scopes),
 		Networks: []string{}, Concurrency: k.Concurrency, Status: "active",
+		Priority: k.Priority,
 	}
 	for _, n := range k.Networks {
 		v.Networks = append(v.Networks, n.String())

@@ -49,6 +49,7 @@ type Org struct {
 	AllowBuiltinTools  bool     `json:"allow_builtin_tools"`
 	RetryStartedJobs   bool     `json:"retry_started_jobs"`
 	Weight             int      `json:"weight"`
+	MaxPriority        string   `json:"max_priority"`
 	Users              int      `json:"users"`
 	Keys               int      `json:"keys"`
 	// WorstHour is the most, in nano-USD, that the org can spend in a clock hour, or null if no
@@ -87,6 +88,7 @@ func (h *orgHandler) viewOrg(c *call, o *settings.Org, inFile bool) Org {
 		Hold:               o.Hold, OverLimit: o.OverLimit, MaxWait: duration(o.MaxWait), OnDisconnect: o.OnDisconnect,
 		OnStoreFailure:    o.OnStoreFailure,
 		AllowBuiltinTools: o.AllowBuiltinTools, RetryStartedJobs: o.RetryStartedJobs, Weight: o.Weight, Users: len(o.Users),
+		MaxPriority: o.MaxPriority,
 	}
 	for _, u := range o.Users {
 		v.Keys += len(u.Keys)

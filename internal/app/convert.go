@@ -183,6 +183,7 @@ func tenantOf(c *config.Config, o *config.Org) (*tenant, error) {
 		OnDisconnect:      guard.Disconnect(o.OnDisconnect), RefuseOverLimit: o.OverLimit == "refuse",
 		OnStoreFailure: guard.StoreFailure(o.OnStoreFailure),
 		MaxWait:        o.MaxWait, KeepStarted: !o.RetryStartedJobs, BatchMode: o.BatchMode, Downgrade: o.Downgrade,
+		Priorities: priorities(o),
 	}
 	t := &tenant{org: org, keys: map[string]auth.Principal{}, weights: map[string]int{}}
 	var err error

@@ -12,6 +12,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth/keys"
+	"github.com/llmguard/llmguard/quota"
 )
 
 func read(t *testing.T, text string) *config.Config {
@@ -57,6 +58,7 @@ var obeyed = map[string]string{
 	"Orgs.ID":                           "addOrg", "Orgs.Name": "for people", "Orgs.Models": "addOrg", "Orgs.Providers": "addOrg",
 	"Orgs.DefaultOutputLimit": "addOrg", "Orgs.Hold": "addOrg", "Orgs.GrowStep": "addOrg", "Orgs.OverLimit": "addOrg", "Orgs.MaxWait": "addOrg", "Orgs.OnDisconnect": "addOrg",
 	"Orgs.Downgrade": "tenantOf", "Orgs.AllowBuiltinTools": "addOrg", "Orgs.Weight": "addOrg", "Orgs.Users.Weight": "addOrg",
+	"Orgs.MaxPriority": "priorities", "Orgs.ModelPriority": "priorities", "Orgs.Users.Priority": "priorities", "Orgs.Users.Keys.Priority": "priorities",
 	"Queue.OrgShare": "queueOptions", "Queue.UserShare": "queueOptions", "Queue.MemoryShare": "memoryOptions", "Queue.MemoryOrgShare": "memoryOptions", "Queue.MaxAttempts": "queueOptions", "Queue.RetryFor": "queueOptions",
 	"Queue.Shares.Interactive": "queueOptions", "Queue.Shares.Async": "queueOptions", "Queue.Shares.Batch": "queueOptions",
 	"Queue.DeadLetters": "queueOptions", "Queue.DeadTTL": "queueOptions", "Orgs.RetryStartedJobs": "addOrg",
@@ -165,6 +167,8 @@ orgs:
     retry_started_jobs: false
     batch_mode: provider
     weight: 200
+    max_priority: high
+    model_priority: {"gpt-*": low, "gpt-4*": high}
     limits:
       - {name: a, subject: org, metric: cost, amount: $5, window: 1h}
       - {name: b, subject: user, metric: tokens, amount: 14, window: 1m, exact: true, models: ["gpt-4*"], endpoints: [embeddings], mode: shadow}
@@ -173,8 +177,8 @@ orgs:
       - {name: d, subject: ip, metric: cost, bucket: {capacity: $16, refill: $17/1h}, mode: "off"}
       - {name: e, subject: user, metric: concurrency, amount: 18}
     users:
-      - {id: alice, keys: [{id: k1, hash: "%s", models: ["gpt-4o"], expires: 2030-01-31, disabled: true, scopes: [calls], networks: [10.0.0.0/8], concurrency: 3}]}
-      - {id: bob, disabled: true, weight: 50, limits: [{name: b, metric: tokens, amount: 19, window: 1m}]}
+      - {id: alice, keys: [{id: k1, hash: "%s", models: ["gpt-4o"], expires: 2030-01-31, disabled: true, scopes: [calls], networks: [10.0.0.0/8], concurrency: 3, priority: high}]}
+      - {id: bob, disabled: true, weight: 50, priority: low, limits: [{name: b, metric: tokens, amount: 19, window: 1m}]}
 queue: {result_ttl: 20s}
 connections: {ipv6_prefix: 56}
 request_limits:
@@ -223,6 +227,18 @@ func TestConvertOrg(t *testing.T) {
 	org := s.policy.Orgs["acme"]
 	if org.Models[0] != "gpt-*" || org.Providers[0] != "openai" || org.DefaultOutputLimit != 12 || !org.Grow || org.GrowStep != 21 || org.RefuseOverLimit || org.MaxWait != 13*time.Second || org.OnDisconnect != guard.Finish || !org.AllowBuiltinTools || !org.KeepStarted || org.BatchMode != guard.ByProvider || s.policy.Providers.All()[0].BatchMode != guard.ByQueue {
 		t.Errorf("got org %+v, want what the file says", org)
+	}
+}
+
+func TestConvertPriorities(t *testing.T) {
+	s, _ := convertAll(t)
+	got := s.policy.Orgs["acme"].Priorities
+	want := guard.Priorities{
+		Most: quota.High, Users: map[string]quota.Priority{"bob": quota.Low}, Keys: map[string]quota.Priority{"k1": quota.High},
+		Models: []guard.ModelPriority{{Pattern: "gpt-4*", Priority: quota.High}, {Pattern: "gpt-*", Priority: quota.Low}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 

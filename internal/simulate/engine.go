@@ -227,7 +227,7 @@ func (e *engine) live(i int32, s *subject) (why string, foreseen time.Duration, 
 		}
 		return reason(refusal), refusal.Binding.Wait, refusal.Binding.Never
 	}
-	grant, err := s.pool.queue.Take(e.now, s.flow, e.trace.calls[i].quota)
+	grant, err := s.pool.queue.Take(e.now, s.flow, e.trace.calls[i].quota, quota.Normal)
 	if busy, ok := errors.AsType[*quota.BusyError](err); ok {
 		e.void(run)
 		return "quota of " + s.poolID + " (" + busy.Reason + ")", busy.Wait, busy.Never

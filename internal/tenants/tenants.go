@@ -96,6 +96,7 @@ type OrgSpec struct {
 	AllowBuiltinTools  *bool     `json:"allow_builtin_tools,omitempty"`
 	RetryStartedJobs   *bool     `json:"retry_started_jobs,omitempty"`
 	Weight             *int      `json:"weight,omitempty"`
+	MaxPriority        *string   `json:"max_priority,omitempty"` // high, normal or low
 }
 
 // Org is the record of an org.
@@ -109,6 +110,7 @@ type UserSpec struct {
 	Name     *string `json:"name,omitempty"`
 	Disabled *bool   `json:"disabled,omitempty"`
 	Weight   *int    `json:"weight,omitempty"`
+	Priority *string `json:"priority,omitempty"` // high, normal or low; nil: none of its own
 }
 
 // User is the record of a user.
@@ -128,6 +130,7 @@ type KeySpec struct {
 	Networks *[]string `json:"networks,omitempty"`
 	// Concurrency is the maximum number of open calls; nil: no limit.
 	Concurrency *int64     `json:"concurrency,omitempty"`
+	Priority    *string    `json:"priority,omitempty"` // high, normal or low; nil: the user's
 	Expires     *time.Time `json:"expires,omitempty"`
 }
 

@@ -59,6 +59,13 @@ type Org struct {
 	// Weight is the org's share of a pool's queue relative to others: an org with 200 gets
 	// twice as much as one with 100.
 	Weight int `yaml:"weight" default:"100"`
+	// MaxPriority is the highest priority that calls of the org may have. High ones take turns and
+	// scarce quota from other calls of the org, never from other orgs.
+	MaxPriority string `yaml:"max_priority" default:"normal" enum:"high,normal,low"`
+	// ModelPriority maps patterns of models to the priority of their calls: {"gpt-4o-mini*": low}.
+	// The longest pattern that matches applies. Keys and users with a priority, and calls that name
+	// one, take precedence. Default: normal.
+	ModelPriority map[string]string `yaml:"model_priority"`
 	// Alerts notify the org when its limits and those of its users are nearly used up, in
 	// addition to the operator's alerts.
 	Alerts Alerts `yaml:"alerts"`
@@ -83,6 +90,9 @@ type User struct {
 	Disabled bool `yaml:"disabled"`
 	// Weight is the user's share of the org's turns relative to its other users.
 	Weight int `yaml:"weight" default:"100"`
+	// Priority is that of the user's calls, and the highest that they may choose. Default: normal,
+	// and they may choose up to MaxPriority of the org.
+	Priority string `yaml:"priority" enum:"high,normal,low"`
 	// Limits are for this user only. One with the name of an org limit with subject user
 	// replaces it; others are added. Their subject is user and may be left out.
 	Limits []Limit `yaml:"limits"`
@@ -111,6 +121,9 @@ type Key struct {
 	// Concurrency is how many calls of the key may be in flight; waiting calls do not count.
 	// Default: no limit.
 	Concurrency int64 `yaml:"concurrency"`
+	// Priority is that of the key's calls, and the highest that they may choose. Default: the
+	// user's.
+	Priority string `yaml:"priority" enum:"high,normal,low"`
 	// Expires is a date (2027-01-31: until that day begins, UTC) or a time
 	// (2027-01-31T18:00:00Z). Default: never.
 	Expires time.Time `yaml:"expires"`
