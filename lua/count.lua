@@ -13,11 +13,12 @@ local given, id = ARGV[1], ARGV[2]
 local now = now_us(given)
 local states, refused, again = {}, false, false
 for i = 1, #KEYS do
+  local key = KEYS[i]
   local kind, p1, p2, amount, mode = unpack(ARGV, 5 * i - 2, 5 * i + 2)
   local shape = whole(kind)
-  local state = shape.read(KEYS[i], p1, p2, now)
+  local state = shape.read(key, p1, p2, now)
   states[i] = { shape = shape, state = state, p1 = p1, p2 = p2, over = state.used + 1 - amount }
-  if call('HGET', KEYS[i], 'id') == id then again = true end
+  if call('HGET', key, 'id') == id then again = true end
   if states[i].over > 0 and mode ~= 'shadow' then refused = true end
 end
 refused = refused and not again
