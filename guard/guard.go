@@ -258,7 +258,7 @@ func New(o Options) *Guard {
 	g.Batches = &Batches{
 		guard: g, policy: g.policy, budget: o.Budget, plans: g.Plans, charged: o.Charged, metrics: g.metrics,
 	}
-	g.Requests = &Requests{policy: g.Policy, count: o.Budget.Requests}
+	g.Requests = &Requests{policy: g.Policy, budget: o.Budget}
 	return g
 }
 

@@ -62,7 +62,7 @@ func (p *Policy) addressSpan() time.Duration {
 // Requests applies the limits on requests. It is safe for concurrent use.
 type Requests struct {
 	policy func() *Policy
-	count  *budget.RequestCounter
+	budget *budget.Store
 	crowd  crowd
 }
 
@@ -88,7 +88,7 @@ func (r *Requests) FromCaller(ctx context.Context, a Arrival, c Caller) ([]budge
 }
 
 func (r *Requests) counted(ctx context.Context, limits []budget.Limit, c budget.Call) ([]budget.Status, error) {
-	out, err := r.count.Count(ctx, limits, c)
+	out, err := r.budget.Requests.Count(ctx, limits, c)
 	if err != nil {
 		return nil, err
 	}
