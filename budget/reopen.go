@@ -14,12 +14,6 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// Opened is an open hold, and when it expires.
-type Opened struct {
-	*Hold
-	Ends time.Time
-}
-
 // Reopen returns an open hold that any process took with Terms.Life, so that this one can extend,
 // prolong and end it. id and attempt are those of its call. rules returns the limits and spend caps
 // that apply to the call now: limits that were changed since it was held do not refuse extensions,
@@ -28,14 +22,14 @@ type Opened struct {
 // ErrEnded means that there is no such open hold: Outcome says how it ended.
 func (s *Store) Reopen(
 	ctx context.Context, org, id string, attempt int, rules func(Call) ([]Limit, []Cap),
-) (Opened, error) {
+) (*Hold, error) {
 	c := Call{ID: id, Attempt: attempt, Org: org}
 	if err := c.validate(); err != nil {
-		return Opened{}, err
+		return nil, err
 	}
-	h, ends, err := s.openHold(ctx, org, c.holdID())
+	h, err := s.openHold(ctx, org, c.holdID())
 	if err != nil {
-		return Opened{}, err
+		return nil, err
 	}
 	var limits []Limit
 	var caps []Cap
@@ -43,7 +37,7 @@ func (s *Store) Reopen(
 		limits, caps = rules(h.Call)
 	}
 	if err := s.binder.rebind(h, limits); err != nil {
-		return Opened{}, err
+		return nil, err
 	}
 	for _, scope := range h.scopes {
 		var own []Limit
@@ -52,43 +46,44 @@ func (s *Store) Reopen(
 				own = spend.Limits
 			}
 		}
-		part, _, err := s.openHold(ctx, scope, h.ID)
+		part, err := s.openHold(ctx, scope, h.ID)
 		if errors.Is(err, ErrEnded) { // ending it does nothing twice
-			part, err = Lost(h.Call), nil
+			part, err = Lost(Cap{}.of(h.Call)), nil
 			part.Call.Org = scope
 		}
 		if err == nil {
 			err = s.binder.rebind(part, own)
 		}
 		if err != nil {
-			return Opened{}, err
+			return nil, err
 		}
 		h.caps = append(h.caps, part)
 	}
-	return Opened{h, ends}, nil
+	return h, nil
 }
 
 // openHold reads a hold in the keys of an org or of a cap, without its limits.
-func (s *Store) openHold(ctx context.Context, org, id string) (*Hold, time.Time, error) {
+func (s *Store) openHold(ctx context.Context, org, id string) (*Hold, error) {
 	pipe := s.rdb.Pipeline()
 	record, ends := pipe.HGet(ctx, HoldsKey(org), id), pipe.ZScore(ctx, key(org, "leases"), id)
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	text, err := record.Result()
 	if errors.Is(err, redis.Nil) {
-		return nil, time.Time{}, fmt.Errorf("hold %s: %w", id, ErrEnded)
+		return nil, fmt.Errorf("hold %s: %w", id, ErrEnded)
 	}
 	if err != nil {
-		return nil, time.Time{}, storeError("read hold", err)
+		return nil, storeError("read hold", err)
 	}
 	h, ok := decodeRecord(org, id, text)
 	n := numbersOf(strings.SplitN(text, "|", 2)[0]) // at, cost, expected, tokens, expected
 	if !ok || len(n) != 5 {
-		return nil, time.Time{}, fmt.Errorf("budget: the record of hold %s is not understood", id)
+		return nil, fmt.Errorf("budget: the record of hold %s is not understood", id)
 	}
 	h.At = time.UnixMicro(n[0])
 	h.Max = Amounts{Cost: pricing.Nano(n[1]), Tokens: n[3]}
 	h.Expected = Amounts{Cost: pricing.Nano(n[2]), Tokens: n[4]}
-	return h, time.UnixMicro(int64(ends.Val())), nil
+	h.Ends = time.UnixMicro(int64(ends.Val()))
+	return h, nil
 }
 
 // rebind gives a hold that was read from the store its limits, in the order of its states. A state
@@ -111,31 +106,29 @@ func (b binder) rebind(h *Hold, limits []Limit) error {
 	return nil
 }
 
-// Prolong makes the lease of a hold taken with Terms.Life end at least life from now, and returns
-// the end. It never shortens it. ErrEnded means that the hold has ended or expired.
-func (s *Store) Prolong(ctx context.Context, o Opened, life time.Duration) (time.Time, error) {
-	life = min(max(life, s.opts.Lease), recordLife-48*time.Hour)
-	ends := s.clock.now().Add(life)
-	if !o.Ends.Before(ends) {
-		return o.Ends, nil
+// Prolong makes the lease of a hold that was taken with Terms.Life, and read by Reopen, end at least
+// life from now. It never shortens it. ErrEnded means that the hold has ended or expired.
+func (s *Store) Prolong(ctx context.Context, h *Hold, life time.Duration) error {
+	life = s.leaseOf(life)
+	if !h.Ends.Before(s.clock.now().Add(life)) {
+		return nil
 	}
-	for _, part := range append(slices.Clone(o.caps), o.Hold) { // the org's last: it counts
-		keys, args := s.leases.renewArgs(renewal{part.Call.Org, []*Hold{part}})
-		args[1] = life.Microseconds()
+	for _, part := range append(slices.Clone(h.caps), h) { // the org's last: it counts
+		keys, args := s.leases.renewArgs(renewal{part.Call.Org, []*Hold{part}}, life)
 		reply, err := s.runner.run(ctx, s.runner.scripts.renew, keys, args)
 		if err != nil {
-			return time.Time{}, err
+			return err
 		}
 		n, err := integers(reply)
 		if err != nil || len(n) != 3 {
-			return time.Time{}, fmt.Errorf("budget: prolong: reply %.80q is not understood", reply)
+			return fmt.Errorf("budget: prolong: reply %.80q is not understood", reply)
 		}
 		if n[2] == 0 {
-			return time.Time{}, fmt.Errorf("prolong %s: %w", part.ID, ErrEnded)
+			return fmt.Errorf("prolong %s: %w", part.ID, ErrEnded)
 		}
-		ends = time.UnixMicro(n[0]).Add(life)
+		part.Ends = time.UnixMicro(n[0]).Add(life)
 	}
-	return ends, nil
+	return nil
 }
 
 // How a hold ended.
@@ -150,6 +143,7 @@ type Outcome struct {
 	How              string // EndedSettled, EndedVoided, EndedExpired; empty: unknown
 	Charged, Overrun pricing.Nano
 	At               time.Time // zero after a void
+	Hold             *Hold     // of an expired one, for a late settle; otherwise nil
 }
 
 // Outcome returns how the hold of a call ended. The store remembers it for Options.Horizon at
@@ -171,9 +165,18 @@ func (s *Store) Outcome(ctx context.Context, c Call) (Outcome, error) {
 	case kind == "V":
 		return Outcome{How: EndedVoided}, nil
 	case kind == "S" && len(n) == 3:
-		return Outcome{EndedSettled, pricing.Nano(n[0]), pricing.Nano(n[1]), time.UnixMicro(n[2])}, nil
+		return Outcome{EndedSettled, pricing.Nano(n[0]), pricing.Nano(n[1]), time.UnixMicro(n[2]), nil}, nil
 	case kind == "X" && len(n) == 3: // charged, most, at
-		return Outcome{EndedExpired, pricing.Nano(n[0]), 0, time.UnixMicro(n[2])}, nil
+		h, ok := decodeRecord(c.Org, c.holdID(), rest)
+		if ok {
+			h.Max.Cost = pricing.Nano(n[1])
+			for _, scope := range h.scopes {
+				part := Lost(Cap{}.of(h.Call))
+				part.Call.Org = scope
+				h.caps = append(h.caps, part)
+			}
+			return Outcome{EndedExpired, pricing.Nano(n[0]), 0, time.UnixMicro(n[2]), h}, nil
+		}
 	}
 	return Outcome{}, fmt.Errorf("budget: the outcome %.40q of call %s is not understood", text, c.ID)
 }

@@ -190,6 +190,7 @@ type Guard struct {
 	Passthrough *Passthrough
 	Storage     *Storage
 	Batches     *Batches
+	Holds       *Holds
 
 	admission   *admission
 	settler     *settler
@@ -250,6 +251,7 @@ func New(o Options) *Guard {
 	g.Batches = &Batches{
 		guard: g, policy: g.policy, budget: o.Budget, plans: g.Plans, charged: o.Charged, metrics: g.metrics,
 	}
+	g.Holds = &Holds{guard: g, known: map[string]knownHold{}}
 	return g
 }
 
