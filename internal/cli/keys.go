@@ -111,7 +111,7 @@ func keyFields() *fields {
 	s.text("name", "name", "display name")
 	s.list("models", "models", "allowed models, as comma-separated patterns")
 	s.list("scopes", "scopes", "allowed uses: calls, chat.completions, embeddings, ..., jobs, files, "+
-		"batches, usage")
+		"batches, usage, holds")
 	s.list("networks", "networks", "allowed client addresses, such as 10.0.0.0/8")
 	s.number("concurrency", "concurrency", "maximum number of concurrent calls")
 	s.when("expires", "expires", "a date (2027-01-31: expires when it begins, UTC), a time, or a duration from now (90d)")
