@@ -43,7 +43,7 @@ func (t *Terms) under(spend Cap) *Terms {
 // sent then; a cap counts too much, never too little. Repeating a hold takes nothing twice.
 func (s *Store) Hold(ctx context.Context, t Terms) (*Hold, error) {
 	if t.Life != 0 {
-		t.Life = s.leaseOf(t.Life)
+		t.Life = s.leases.of(t.Life)
 	}
 	h, err := s.holdOwn(ctx, &t)
 	s.metrics.held(err)
@@ -59,11 +59,6 @@ func (s *Store) Hold(ctx context.Context, t Terms) (*Hold, error) {
 		h.caps = append(h.caps, part)
 	}
 	return h, nil
-}
-
-// leaseOf returns the lease for Terms.Life.
-func (s *Store) leaseOf(life time.Duration) time.Duration {
-	return min(max(life, s.opts.Lease), recordLife-48*time.Hour)
 }
 
 // holdOwn is Hold without the caps. The record names the caps that have to admit the call
@@ -85,14 +80,14 @@ func (s *Store) holdOwn(ctx context.Context, t *Terms) (*Hold, error) {
 	switch a.verdict {
 	case "held":
 		h.At = a.at()
-		s.lives(h, t.Life)
+		s.leases.begin(h, t.Life)
 		h.Statuses, err = s.binder.statuses(h, a, h.Max.of)
 		s.metrics.refused(t.Call.Org, h.Statuses) // by limits in shadow mode
 		h.noteShadow()
 		return h, err
 	case "again":
 		h.At = a.at()
-		s.lives(h, t.Life)
+		s.leases.begin(h, t.Life)
 		h.Statuses, err = s.Peek(ctx, t.Limits, t.Call)
 		return h, err
 	case "refused":
@@ -102,15 +97,6 @@ func (s *Store) holdOwn(ctx context.Context, t *Terms) (*Hold, error) {
 	default:
 		return nil, fmt.Errorf("budget: hold: unknown verdict %q", a.verdict)
 	}
-}
-
-// lives has a new hold renewed, or notes when its longer lease ends.
-func (s *Store) lives(h *Hold, life time.Duration) {
-	if life == 0 {
-		s.leases.track(h)
-		return
-	}
-	h.Ends = h.At.Add(life)
 }
 
 // askHold runs the hold script, and repeats it when the org's data were lost or have no mark.

@@ -62,6 +62,20 @@ func (l *leases) orgOf(org string) *openHolds {
 	return o
 }
 
+// of returns the lease for Terms.Life.
+func (l *leases) of(life time.Duration) time.Duration {
+	return min(max(life, l.life), recordLife-48*time.Hour)
+}
+
+// begin has a new hold renewed, or notes when its longer lease ends.
+func (l *leases) begin(h *Hold, life time.Duration) {
+	if life == 0 {
+		l.track(h)
+		return
+	}
+	h.Ends = h.At.Add(life)
+}
+
 // track has the hold renewed until it ends.
 func (l *leases) track(h *Hold) {
 	l.mu.Lock()

@@ -254,7 +254,7 @@ func (hs *Holds) find(
 		p := hs.planOf(c, open, made)
 		return p.Limits, p.Caps
 	}
-	b := hs.guard.budget
+	b := hs.guard.budget.Shared
 	err = hs.reach(ctx, c, func(ctx context.Context) error {
 		for range 2 { // it may end in between
 			out, err = b.Outcome(ctx, call)
@@ -365,7 +365,7 @@ func (hs *Holds) Extend(ctx context.Context, c Caller, id string, more More) (He
 		if more.Life == 0 {
 			return nil
 		}
-		return hs.guard.budget.Prolong(ctx, h, more.Life)
+		return hs.guard.budget.Shared.Prolong(ctx, h, more.Life)
 	})
 	if errors.Is(err, budget.ErrEnded) {
 		return HeldState{}, fmt.Errorf("%w: %w", ErrHoldEnded, err)

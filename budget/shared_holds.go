@@ -14,20 +14,27 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
+// SharedHolds are holds with Terms.Life, which any process may end.
+type SharedHolds struct {
+	rdb    redis.UniversalClient
+	leases *leases
+	binder binder
+}
+
 // Reopen returns an open hold that any process took with Terms.Life, so that this one can extend,
 // prolong and end it. id and attempt are those of its call. rules returns the limits and spend caps
 // that apply to the call now: limits that were changed since it was held do not refuse extensions,
 // and new ones do not count it. nil is for holds that are not extended.
 //
 // ErrEnded means that there is no such open hold: Outcome says how it ended.
-func (s *Store) Reopen(
+func (s *SharedHolds) Reopen(
 	ctx context.Context, org, id string, attempt int, rules func(Call) ([]Limit, []Cap),
 ) (*Hold, error) {
 	c := Call{ID: id, Attempt: attempt, Org: org}
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	h, err := s.openHold(ctx, org, c.holdID())
+	h, err := s.open(ctx, org, c.holdID())
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +53,7 @@ func (s *Store) Reopen(
 				own = spend.Limits
 			}
 		}
-		part, err := s.openHold(ctx, scope, h.ID)
+		part, err := s.open(ctx, scope, h.ID)
 		if errors.Is(err, ErrEnded) { // ending it does nothing twice
 			part, err = Lost(Cap{}.of(h.Call)), nil
 			part.Call.Org = scope
@@ -62,8 +69,8 @@ func (s *Store) Reopen(
 	return h, nil
 }
 
-// openHold reads a hold in the keys of an org or of a cap, without its limits.
-func (s *Store) openHold(ctx context.Context, org, id string) (*Hold, error) {
+// open reads a hold in the keys of an org or of a cap, without its limits.
+func (s *SharedHolds) open(ctx context.Context, org, id string) (*Hold, error) {
 	pipe := s.rdb.Pipeline()
 	record, ends := pipe.HGet(ctx, HoldsKey(org), id), pipe.ZScore(ctx, key(org, "leases"), id)
 	_, _ = pipe.Exec(ctx) // each command has its own error
@@ -108,14 +115,14 @@ func (b binder) rebind(h *Hold, limits []Limit) error {
 
 // Prolong makes the lease of a hold that was taken with Terms.Life, and read by Reopen, end at least
 // life from now. It never shortens it. ErrEnded means that the hold has ended or expired.
-func (s *Store) Prolong(ctx context.Context, h *Hold, life time.Duration) error {
-	life = s.leaseOf(life)
-	if !h.Ends.Before(s.clock.now().Add(life)) {
+func (s *SharedHolds) Prolong(ctx context.Context, h *Hold, life time.Duration) error {
+	life = s.leases.of(life)
+	if !h.Ends.Before(s.leases.clock.now().Add(life)) {
 		return nil
 	}
 	for _, part := range append(slices.Clone(h.caps), h) { // the org's last: it counts
 		keys, args := s.leases.renewArgs(renewal{part.Call.Org, []*Hold{part}}, life)
-		reply, err := s.runner.run(ctx, s.runner.scripts.renew, keys, args)
+		reply, err := s.leases.runner.run(ctx, s.leases.runner.scripts.renew, keys, args)
 		if err != nil {
 			return err
 		}
@@ -148,7 +155,7 @@ type Outcome struct {
 
 // Outcome returns how the hold of a call ended. The store remembers it for Options.Horizon at
 // least; How is empty afterwards, for open holds, and for calls that were never held.
-func (s *Store) Outcome(ctx context.Context, c Call) (Outcome, error) {
+func (s *SharedHolds) Outcome(ctx context.Context, c Call) (Outcome, error) {
 	if err := c.validate(); err != nil {
 		return Outcome{}, err
 	}
