@@ -27,7 +27,7 @@ type holdHandler struct {
 	changes *reads // bounds extensions and ends, of which each hold has few
 }
 
-var holdChanges = readBounds{"changes of holds", 1000, 5000, 256}
+var holdChanges = readBounds{"hold-changes", "changes of holds", 1000, 5000, 256}
 
 // Bounds of expires_in, in seconds.
 const (
@@ -74,7 +74,7 @@ func viewHold(st guard.HeldState) holdView {
 // answer writes a hold, with the state of its limits.
 func (h *holdHandler) answer(x *request, st guard.HeldState) error {
 	if st.Price != nil {
-		guard.TellLimits(x.Header(), st.Statuses, st.Price, st.Held.Cost, budget.Amounts{})
+		guard.TellLimits(x.Header(), &guard.LimitReport{Statuses: st.Statuses, Price: st.Price, Held: st.Held.Cost, At: time.Now()})
 	}
 	return x.json(http.StatusOK, viewHold(st))
 }
