@@ -127,7 +127,7 @@ func (hs *Holds) Plan(c Caller, model string, most Spend) (*Plan, error) {
 func (hs *Holds) planOf(c Caller, call budget.Call, at time.Time) *Plan {
 	policy := hs.guard.policy.Load()
 	p := &Plan{
-		Caller: c, at: at, terms: pricing.Terms{At: at}, free: true,
+		Caller: c, at: at, terms: pricing.Terms{At: at}, free: true, standard: policy.Headers.Standard,
 		Request: &wire.Request{Endpoint: HoldEndpoint, Model: call.Model, OutputLimit: -1, N: 1},
 		Target:  providers.Target{Provider: &providers.Provider{ID: call.Provider}, Model: call.Model},
 	}

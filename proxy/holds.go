@@ -74,7 +74,8 @@ func viewHold(st guard.HeldState) holdView {
 // answer writes a hold, with the state of its limits.
 func (h *holdHandler) answer(x *request, st guard.HeldState) error {
 	if st.Price != nil {
-		guard.TellLimits(x.Header(), &guard.LimitReport{Statuses: st.Statuses, Price: st.Price, Held: st.Held.Cost, At: time.Now()})
+		guard.TellLimits(x.Header(), &guard.LimitReport{Statuses: st.Statuses, Price: st.Price, Held: st.Held.Cost, At: time.Now(),
+			Standard: h.opts.Guard.Policy().Headers.Standard})
 	}
 	return x.json(http.StatusOK, viewHold(st))
 }
