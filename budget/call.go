@@ -85,7 +85,8 @@ type Hold struct {
 	Call          Call
 	Max, Expected Amounts // grown by Extend
 	At            time.Time
-	Statuses      []Status // of the limits after the hold, or after the last Extend
+	Ends          time.Time // of the lease of a hold with Terms.Life
+	Statuses      []Status  // of the limits after the hold, or after the last Extend
 
 	limits []Limit
 	states []state

@@ -48,7 +48,7 @@ func settling(h *Hold, st *Settlement) settleArgs {
 // receipt decodes the answer of the settle script.
 func (s *settler) receipt(a answer, h *Hold, estimated bool) (Receipt, error) {
 	if a.verdict == "old" {
-		if !isCap(h.Call.Org) { // caps have no list
+		if !unlisted(h.Call.Org) { // caps have no list
 			s.metrics.reconciled.Inc()
 		}
 		return Receipt{}, fmt.Errorf("settle %s: %w", h.ID, ErrTooOld)
@@ -57,7 +57,7 @@ func (s *settler) receipt(a answer, h *Hold, estimated bool) (Receipt, error) {
 		Charged: pricing.Nano(a.head[1]), Overrun: pricing.Nano(a.head[2]),
 		Replayed: a.verdict == "replayed", Late: a.head[3] == 1, At: time.UnixMicro(a.head[4]),
 	}
-	if !isCap(h.Call.Org) { // the money is the org's
+	if !unlisted(h.Call.Org) { // the money is the org's
 		s.metrics.settled(r, estimated)
 	}
 	return r, nil
@@ -133,7 +133,7 @@ func (s *settler) request(ctx context.Context, sc script, e settleArgs, now time
 		end.numbers[11] = *own
 		end.cost = &end.numbers[11]
 	}
-	if !isCap(e.call.Org) { // caps have no ledger
+	if !unlisted(e.call.Org) { // caps have no ledger
 		end.entry = openEntry(e.call, e.details)
 	}
 	r := newRequest(ctx, common{

@@ -22,6 +22,8 @@ type Store struct {
 	DataLoss *DataLoss
 	// Requests counts requests, whatever they cost.
 	Requests *RequestCounter
+	// Shared finds holds with a long life, which any process may end.
+	Shared *SharedHolds
 
 	rdb     redis.UniversalClient
 	opts    Options
@@ -56,6 +58,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 		recent: &recentSettles{span: o.Tail},
 	}
 	s.leases = newLeases(rdb, r, o)
+	s.Shared = &SharedHolds{rdb: rdb, leases: s.leases, binder: s.binder}
 	s.settler = &settler{
 		rdb: rdb, runner: r, clock: r.clock, leases: s.leases, metrics: m, log: o.Log, flights: o.Flights,
 		options: o.ending(), chunks: &chunkNames{},

@@ -243,7 +243,7 @@ func checkOnly(m *mistakes, path string, l Limit, users, keyIDs []string) {
 // endpoints are the endpoint names that limits can match.
 var endpoints = []string{
 	"audio.speech", "audio.transcriptions", "audio.translations", "chat.completions", "completions", "containers",
-	"embeddings",
+	"embeddings", "holds",
 	"images.edits", "images.generations", "images.variations", "moderations", "responses", "responses.compact",
 	"responses.input_tokens",
 	"vector_stores",

@@ -49,7 +49,9 @@ func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int,
 	// A caller that hangs up must not abort a hold that may have been applied.
 	ctx = context.WithoutCancel(ctx)
 	_, span := tracing.Start(ctx, "hold budget")
-	hold, asked, err := ad.hold(ctx, p, who)
+	hold, asked, err := ad.hold(ctx, p.Caller.Org, budget.Terms{
+		Limits: p.Limits, Caps: p.Caps, Call: who, Max: p.First, Expected: ad.plans.Expected(p),
+	})
 	p.traceHold(span, err)
 	ad.metrics.held(p.Caller.Org.ID, err)
 	if err != nil {
@@ -69,17 +71,15 @@ func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int,
 }
 
 // hold asks the store unless it is known to be unavailable; asked reports whether it did.
-func (ad *admission) hold(ctx context.Context, p *Plan, who budget.Call) (h *budget.Hold, asked bool, err error) {
-	if !ad.outage.circuit.ask(who.Org, time.Now()) {
+func (ad *admission) hold(ctx context.Context, o *Org, t budget.Terms) (h *budget.Hold, asked bool, err error) {
+	if !ad.outage.circuit.ask(o.ID, time.Now()) {
 		return nil, false, errAway
 	}
-	tags := budget.Tags(who.Org, p.Caps)
+	tags := budget.Tags(o.ID, t.Caps)
 	ctx, cancel := ad.outage.health.bound(ctx, ad.deadline, tags...)
 	defer cancel()
-	h, err = ad.budget.Hold(ctx, budget.Terms{
-		Limits: p.Limits, Caps: p.Caps, Call: who, Max: p.First, Expected: ad.plans.Expected(p),
-	})
-	ad.outage.circuit.told(p.Caller.Org, tags, ad.outage.health.judge(ctx, err, tags...), time.Now())
+	h, err = ad.budget.Hold(ctx, t)
+	ad.outage.circuit.told(o, tags, ad.outage.health.judge(ctx, err, tags...), time.Now())
 	return h, true, err
 }
 

@@ -84,6 +84,7 @@ type Call struct {
 	bill     bill
 	end      sync.Once
 	settling tracing.Span
+	settled  *budget.Settled // the store's answer to its end; nil if it was not asked
 }
 
 func newCall(g *Guard, p *Plan, id string, attempt int) *Call {

@@ -198,6 +198,7 @@ type Guard struct {
 	Storage     *Storage
 	Batches     *Batches
 	Requests    *Requests
+	Holds       *Holds
 
 	admission   *admission
 	settler     *settler
@@ -259,6 +260,7 @@ func New(o Options) *Guard {
 		guard: g, policy: g.policy, budget: o.Budget, plans: g.Plans, charged: o.Charged, metrics: g.metrics,
 	}
 	g.Requests = &Requests{policy: g.Policy, budget: o.Budget}
+	g.Holds = &Holds{guard: g, known: map[string]knownHold{}}
 	return g
 }
 

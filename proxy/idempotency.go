@@ -125,30 +125,45 @@ const maxKeyText = 255
 func (h *repeatHandler) openKey(ctx context.Context, x *request, r *http.Request, plan *guard.Plan,
 	keys []string,
 ) (job, answer string, err error) {
-	text := keys[0]
-	if len(keys) > 1 || text == "" || len(text) > maxKeyText || strings.ContainsFunc(text, func(c rune) bool {
-		return c < ' ' || c > '~'
-	}) {
-		return "", "", wire.BadRequest("Idempotency-Key", "invalid_idempotency_key",
-			"Idempotency-Key must be one value of 1 to %d printable ASCII characters", maxKeyText)
+	text, err := keyText(keys)
+	if err != nil {
+		return "", "", err
 	}
 	scope := idempotency.FingerprintOf([]byte(x.caller.User), []byte(plan.Request.Endpoint), []byte(text))
 	body := idempotency.FingerprintOf([]byte(r.URL.RawQuery), plan.Request.Body)
 	key, found, err := h.opts.Idempotency.Open(ctx, x.caller.Org.ID, scope, body, x.id)
-	var held *idempotency.HeldError
-	switch {
-	case errors.Is(err, idempotency.ErrOther):
-		return "", "", wire.KeyReused()
-	case errors.As(err, &held):
-		return "", "", wire.NotFinished("The call with this Idempotency-Key is still in progress", heldPause)
-	case err != nil:
-		return "", "", unavailable(err)
+	if err != nil {
+		return "", "", keyFailure(err)
 	}
 	x.key = key
 	if found == (idempotency.Found{}) {
 		err = h.admitKey(ctx, x)
 	}
 	return found.Job, found.Answer, err
+}
+
+// keyText returns the one value of an Idempotency-Key header.
+func keyText(values []string) (string, error) {
+	text := values[0]
+	if len(values) > 1 || text == "" || len(text) > maxKeyText || strings.ContainsFunc(text, func(c rune) bool {
+		return c < ' ' || c > '~'
+	}) {
+		return "", wire.BadRequest("Idempotency-Key", "invalid_idempotency_key",
+			"Idempotency-Key must be one value of 1 to %d printable ASCII characters", maxKeyText)
+	}
+	return text, nil
+}
+
+// keyFailure returns the answer to a request whose key could not be taken.
+func keyFailure(err error) error {
+	var held *idempotency.HeldError
+	switch {
+	case errors.Is(err, idempotency.ErrOther):
+		return wire.KeyReused()
+	case errors.As(err, &held):
+		return wire.NotFinished("The call with this Idempotency-Key is still in progress", heldPause)
+	}
+	return unavailable(err)
 }
 
 // admitKey admits the record that a new key leaves.

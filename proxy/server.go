@@ -110,6 +110,7 @@ type Server struct {
 	batches     *batchHandler
 	objects     *objectHandler
 	self        *selfHandler
+	holds       *holdHandler
 }
 
 // New returns a Server. It opens no connections.
@@ -148,6 +149,7 @@ func (s *Server) assemble() {
 	s.files = &fileHandler{opts: o, reads: s.reads, bodies: s.bodies, connections: s.connections, objects: s.objects}
 	s.batches = &batchHandler{opts: o, bodies: s.bodies, calls: s.calls, files: s.files}
 	s.self = &selfHandler{opts: o}
+	s.holds = &holdHandler{opts: o, bodies: s.bodies, repeats: s.repeats, changes: newReads(holdChanges)}
 }
 
 // SetDirectory replaces the known keys.

@@ -113,7 +113,7 @@ func keyFields() *fields {
 	s.text("name", "name", "display name")
 	s.list("models", "models", "allowed models, as comma-separated patterns")
 	s.list("scopes", "scopes", "allowed uses: calls, chat.completions, embeddings, ..., jobs, files, "+
-		"batches, usage")
+		"batches, usage, holds")
 	s.list("networks", "networks", "allowed client addresses, such as 10.0.0.0/8")
 	s.number("concurrency", "concurrency", "maximum number of concurrent calls")
 	s.text("priority", "priority", "priority of the key's calls: high, normal or low (default: the user's)")
