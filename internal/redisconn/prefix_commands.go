@@ -22,7 +22,7 @@ type span struct{ first, last, step int }
 // keys; here the one of PUBLISH is.
 func keysOf(name string) (span, bool) {
 	switch name {
-	case "asking", "auth", "client", "cluster", "command", "config", "discard", "echo", "exec", "hello", "info",
+	case "asking", "auth", "client", "cluster", "command", "config", "dbsize", "discard", "echo", "exec", "hello", "info",
 		"latency", "multi", "ping", "readonly", "readwrite", "role", "script", "select", "slowlog", "time", "wait",
 		"waitaof":
 		return span{}, true

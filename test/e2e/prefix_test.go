@@ -76,7 +76,10 @@ func newTenant(t *testing.T, connection, prefix string) *tenant {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := sharingStack(t, fmt.Sprintf("{%s, prefix: %q}", connection, prefix), fakeprovider.Options{},
+	if prefix != "" {
+		connection += fmt.Sprintf(", prefix: %q", prefix)
+	}
+	s := sharingStack(t, "{"+connection+"}", fakeprovider.Options{},
 		fmt.Sprintf("files: {store: %q}", t.TempDir())+fmt.Sprintf(`
 providers:
   - {id: openai, base_url: "${provider}", api_key: "${provider_key}"}
@@ -174,7 +177,7 @@ func (d *tenant) owns(name string) bool {
 func (d *tenant) wantNames(names []string, leaver bool) {
 	d.t.Helper()
 	for name, want := range map[string]bool{
-		"lg:{acme}:ledger": true, "lg:{openai}:quota": true, "lg:{identity:}:records": true, "lg:epoch": true,
+		"lg:{acme}:ledger": true, "lg:{openai}:quota": true, "lg:{identity:}:audit": true, "lg:epoch": true,
 		"asynq:queues": true, "lg:{leaver}:ledger": leaver,
 	} {
 		if got := slices.Contains(names, d.prefix+name); got != want {
