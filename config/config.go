@@ -183,6 +183,10 @@ type Redis struct {
 	TLS RedisTLS `yaml:"tls"`
 	// DB is the database number; a cluster has only 0.
 	DB int `yaml:"db" min:"0"`
+	// Prefix precedes the name of every key and channel, such as staging:, so that several
+	// deployments can share a Redis. All processes of a deployment need the same one. At most 32
+	// letters, digits and _ - . : /.
+	Prefix string `yaml:"prefix"`
 }
 
 // Configured reports whether the file has a Redis server.

@@ -140,7 +140,29 @@ func checkHostPort(addr string) error {
 	return nil
 }
 
+// mostPrefix is the length of the longest redis.prefix.
+const mostPrefix = 32
+
+// checkRedisPrefix: braces would change the hash tags of a cluster, and *, ? and brackets the
+// patterns by which keys are found.
+func checkRedisPrefix(m *mistakes, prefix string) {
+	wrong := strings.IndexFunc(prefix, func(r rune) bool {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+		return !letter && (r < '0' || r > '9') && !strings.ContainsRune("_-.:/", r)
+	})
+	switch {
+	case wrong >= 0:
+		m.failAt("redis.prefix", "cannot contain %q; use letters, digits and _ - . : /", []rune(prefix[wrong:])[0])
+	case len(prefix) > mostPrefix:
+		m.failAt("redis.prefix", "has %d characters; at most %d", len(prefix), mostPrefix)
+	case strings.HasPrefix(prefix, "lg:"), strings.HasPrefix(prefix, "asynq:"):
+		m.failAt("redis.prefix", "cannot begin with lg: or asynq:, as keys of deployments without a prefix do; choose "+
+			"another, such as staging:")
+	}
+}
+
 func checkRedis(m *mistakes, r Redis) {
+	checkRedisPrefix(m, r.Prefix)
 	if r.URL != "" {
 		checkRedisURL(m, r)
 		return

@@ -1,4 +1,4 @@
--- put: queues new jobs, each once per id. Needs time, rings.
+-- put: queues new jobs, each once per id. Needs time, rings, publish.
 -- KEYS 1-23 pool (pool_keys)  24... jobs
 -- ARGV 1 now  2 presence grace us  3 schema version
 --      4-9 maximum jobs and bytes of the pool, of an org, of a flow (0 = no bound)
@@ -159,5 +159,5 @@ for c = 1, 3 do
 end
 for _, job in ipairs(fresh) do out[job.n] = 'ok ' .. at end
 local awake = there[2]
-if (awake or 0) - now <= 0 then call('PUBLISH', channel, '') end
+if (awake or 0) - now <= 0 then publish(channel, '') end
 return table.concat(out, '\n')
