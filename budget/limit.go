@@ -18,8 +18,8 @@ const (
 	Concurrency Metric = "concurrency"
 )
 
-// Subject says whose calls share a limit: those of the whole org, or those of each user, API key or
-// client address separately.
+// Subject says whose calls share a limit: those of the whole org, or those of each user, API key,
+// client address or value of a label separately, or of a combination such as user+session.
 type Subject string
 
 // Subjects.
@@ -85,7 +85,7 @@ type Shape struct {
 type Limit struct {
 	ID      string  // [A-Za-z0-9._-]{1,64}
 	Subject Subject // whose calls share it
-	Only    string  // if set, the only user, key or address it applies to
+	Only    string  // if set, the only id of its Subject it applies to
 
 	// Models and Endpoints are patterns. The caller of this package matches them and passes only
 	// the limits that apply to a call.
@@ -111,10 +111,8 @@ func (l Limit) validate() error {
 	if !validID(l.ID) {
 		return fmt.Errorf("id must be 1 to 64 letters, digits, dots, dashes or underscores")
 	}
-	switch l.Subject {
-	case Org, User, Key, IP:
-	default:
-		return fmt.Errorf("unknown subject %q", l.Subject)
+	if err := l.Subject.validate(); err != nil {
+		return err
 	}
 	switch l.Mode {
 	case Enforce, Shadow, Off, "":
@@ -174,20 +172,8 @@ func validID(id string) bool {
 	}) < 0
 }
 
-// subjectOf returns the id whose usage the call adds to. Calls without it share one counter, so
-// leaving it out does not evade the limit.
-func (l Limit) subjectOf(c Call) string {
-	switch l.Subject {
-	case User:
-		return c.User
-	case Key:
-		return c.Key
-	case IP:
-		return c.IP
-	default:
-		return ""
-	}
-}
+// subjectOf returns the id whose usage the call adds to; see Subject.ID.
+func (l Limit) subjectOf(c Call) string { return l.Subject.ID(c) }
 
 // amountOf returns what a call with these amounts adds to the limit.
 func (m Metric) amountOf(a Amounts) int64 {

@@ -26,6 +26,7 @@ type scripts struct {
 	hold, settle, void, expire                        script // run through a request
 	extend, renew, peek, reset, adjust, export        script
 	register, relinquish, seen, refusals, shadowSince script
+	labelValue                                        script
 }
 
 var loaded = loadAll(lua.Files())
@@ -49,6 +50,7 @@ func loadAll(files fs.FS) scripts {
 		refusals:   load("refusals"),
 
 		shadowSince: load("shadow_since"),
+		labelValue:  load("label_value"),
 
 		peek:   load("peek"),
 		reset:  load("reset"),
@@ -59,14 +61,15 @@ func loadAll(files fs.FS) scripts {
 
 // reads reports whether the script leaves held and charged amounts unchanged.
 func (sc script) reads() bool {
-	return sc.name == "peek" || sc.name == "renew" || sc.name == "export" || sc.name == "shadow_since"
+	return sc.name == "peek" || sc.name == "renew" || sc.name == "export" || sc.name == "shadow_since" ||
+		sc.name == "label_value"
 }
 
 // names lists the scripts for metrics.
 func (s scripts) names() []string {
 	all := []script{
 		s.hold, s.settle, s.extend, s.void, s.expire, s.renew, s.register, s.relinquish, s.seen, s.peek, s.reset, s.adjust,
-		s.export, s.refusals, s.shadowSince,
+		s.export, s.refusals, s.shadowSince, s.labelValue,
 	}
 	var out []string
 	for _, sc := range all {

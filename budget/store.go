@@ -32,6 +32,7 @@ type Store struct {
 	recent  *recentSettles
 	watcher *watcher
 	shares  *shares
+	values  *labelValues
 }
 
 // New returns a Store on rdb. For ctx deadlines to take effect, rdb must be built with
@@ -54,10 +55,12 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 		recent: &recentSettles{span: o.Tail},
 	}
 	s.leases = newLeases(rdb, r, o)
+	s.values = newLabelValues(r)
 	s.settler = &settler{
 		rdb: rdb, runner: r, clock: r.clock, leases: s.leases, metrics: m, log: o.Log, flights: o.Flights,
-		options: o.ending(), chunks: &chunkNames{},
+		options: o.ending(), chunks: &chunkNames{}, labels: &summedLabels{},
 	}
+	s.SumLabels(o.SumLabels)
 	s.Expiry = &Expiry{
 		rdb: rdb, runner: r, clock: r.clock, leases: s.leases, settler: s.settler, metrics: m, log: o.Log,
 		charge: o.ExpiredCharge, horizon: o.Horizon,
@@ -75,7 +78,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 		binder: s.binder, clock: r.clock, shares: s.shares, deferred: s.Deferred, journal: s.Deferred.journal, metrics: m,
 	}
 	pages := newPages(rdb)
-	s.Ledger, s.Refusals = newLedger(rdb, r, pages, o), newRefusals(r, pages, o)
+	s.Ledger, s.Refusals = newLedger(rdb, r, pages, s.settler.labels, o), newRefusals(r, pages, o)
 	return s
 }
 

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // finish sets values that depend on other fields.
@@ -77,7 +79,8 @@ func validate(m *mistakes, cfg *Config) {
 	checkProviders(m, cfg)
 	checkPriced(m, cfg)
 	checkSpendCaps(m, "spend_caps", cfg.SpendCaps)
-	checkDefaults(m, cfg.Defaults.Limits)
+	checkLabels(m, cfg)
+	checkDefaults(m, cfg)
 	checkOrgs(m, cfg)
 	checkQueue(m, cfg.Queue)
 	checkWebhookBounds(m, cfg.Webhooks)
@@ -255,8 +258,11 @@ var notIDForm = regexp.MustCompile(`[^a-z0-9_-]+`)
 
 // checkKind checks a text against the format in its field's kind tag.
 func checkKind(kind, text string) error {
-	if kind == "address" {
+	switch kind {
+	case "address":
 		return checkHostPort(text)
+	case "label":
+		return settings.CheckLabelName(text)
 	}
 	if idForm.MatchString(text) {
 		return nil

@@ -213,7 +213,7 @@ func (s *Server) dispatch(x *request, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	x.caller = guard.Caller{Org: p.Org, User: p.User, Key: p.Key, Models: p.Models, IP: x.from}
+	x.caller = guard.Caller{Org: p.Org, User: p.User, Key: p.Key, Models: p.Models, IP: x.from, KeyLabels: p.Labels}
 	x.scopes = p.Scopes
 	if !x.may(route.scope) {
 		return lacking(route.scope)

@@ -165,6 +165,7 @@ func (r *runner) plan(ctx context.Context, c *Claim) (*guard.Plan, error) {
 	if err != nil {
 		return nil, wire.Forbidden("org_gone", "%v", err)
 	}
+	caller.Labels = c.Job.Labels
 	req, err := wire.Scan(c.Job.Endpoint, c.Body, r.scan)
 	if err != nil {
 		return nil, err

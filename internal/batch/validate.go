@@ -156,7 +156,12 @@ func (v *validation) check(ctx context.Context, c *check, line []byte, number in
 			fmt.Sprintf("All lines must use the same model; this line uses %.100q, the first line %.100q.", req.model, c.model)))
 		return nil
 	}
-	plan, err := v.r.opts.Guard.Plans.PrepareKept(ctx, c.caller, req.parsed)
+	plans := v.r.opts.Guard.Plans
+	caller, err := plans.LabelLine(ctx, c.caller, v.turn.b.Labels, req.parsed)
+	var plan *guard.Plan
+	if err == nil {
+		plan, err = plans.PrepareKept(ctx, caller, req.parsed)
+	}
 	if errors.Is(err, budget.ErrUnavailable) {
 		return err
 	}
