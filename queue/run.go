@@ -153,6 +153,9 @@ func (r *runner) record(ctx context.Context, c *Claim, call *guard.Call, v Verdi
 		slog.Duration("waited", call.Waited), slog.Duration("took", result.Took),
 		slog.String("upstream_id", result.UpstreamID),
 	}
+	if j.Labels != "" {
+		attrs = append(attrs, slog.String("labels", string(j.Labels)))
+	}
 	if err != nil {
 		attrs = append(attrs, slog.String("error", err.Error()))
 	}
