@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,6 +24,8 @@ type Label struct {
 	// MaxValues is how many different values an org may have in a UTC day; the calls of further
 	// values count under budget.OtherLabel. At least 1.
 	MaxValues int
+	// Usage keeps the sums of days by value.
+	Usage bool
 }
 
 // LabelSource is a place of a label's value: exactly one field is set.
@@ -120,6 +123,10 @@ func (l *Label) find(c Caller, in LabelPlaces) (value string, at int, err error)
 	return "", len(l.From), nil
 }
 
+// chosen reports whether the caller chooses the values of the source at an index. The operator
+// chooses those of keys.
+func (l *Label) chosen(at int) bool { return at < len(l.From) && !l.From[at].Key }
+
 // missing refuses a call without the label.
 func (l *Label) missing() error {
 	places := make([]string, len(l.From))
@@ -151,12 +158,12 @@ type labeler struct {
 // Label returns the caller with the labels of a call. The error is a *wire.Error for the caller, or
 // wraps budget.ErrUnavailable.
 func (pl *Planner) Label(ctx context.Context, c Caller, in LabelPlaces) (Caller, error) {
-	return pl.label(ctx, c, func(l *Label) (string, error) {
-		value, _, err := l.find(c, in)
+	return pl.label(ctx, c, func(l *Label) (string, bool, error) {
+		value, at, err := l.find(c, in)
 		if err == nil && value == "" && l.Default == "" && l.Required {
 			err = l.missing()
 		}
-		return value, err
+		return value, l.chosen(at), err
 	})
 }
 
@@ -164,14 +171,16 @@ func (pl *Planner) Label(ctx context.Context, c Caller, in LabelPlaces) (Caller,
 // counted.
 func (pl *Planner) KnownLabels(c Caller, in LabelPlaces) (Caller, error) {
 	known := &Planner{policy: pl.policy}
-	return known.label(context.Background(), c, func(l *Label) (string, error) { //nolint:forbidigo // no I/O
+	return known.label(context.Background(), c, func(l *Label) (string, bool, error) { //nolint:forbidigo // no I/O
 		value, _, err := l.find(c, in)
-		return value, err
+		return value, false, err
 	})
 }
 
-// label sets the labels that find returns.
-func (pl *Planner) label(ctx context.Context, c Caller, find func(l *Label) (string, error)) (Caller, error) {
+// label sets the labels that find returns. It counts those that the caller has chosen.
+func (pl *Planner) label(
+	ctx context.Context, c Caller, find func(l *Label) (value string, chosen bool, err error),
+) (Caller, error) {
 	policy := pl.policy.Load()
 	if len(policy.Labels) == 0 {
 		c.Labels = ""
@@ -180,16 +189,14 @@ func (pl *Planner) label(ctx context.Context, c Caller, find func(l *Label) (str
 	values := make(map[string]string, len(policy.Labels))
 	for i := range policy.Labels {
 		l := &policy.Labels[i]
-		value, err := find(l)
+		value, chosen, err := find(l)
+		if err == nil && chosen {
+			value, err = pl.labels.within(ctx, c.Org, l, value)
+		}
 		if err != nil {
 			return c, err
 		}
-		if value == "" {
-			value = l.Default
-		} else if value, err = pl.labels.within(ctx, c.Org, l, value); err != nil {
-			return c, err
-		}
-		values[l.Name] = value
+		values[l.Name] = cmp.Or(value, l.Default)
 	}
 	var err error
 	c.Labels, err = budget.NewLabels(values)
@@ -229,13 +236,13 @@ type BatchLabels struct {
 // required yet.
 func (pl *Planner) LabelBatch(ctx context.Context, c Caller, in LabelPlaces) (BatchLabels, error) {
 	b := BatchLabels{From: map[string]int{}}
-	labeled, err := pl.label(ctx, c, func(l *Label) (string, error) {
+	labeled, err := pl.label(ctx, c, func(l *Label) (string, bool, error) {
 		value, at, err := l.find(c, in)
 		if err == nil && value == "" && l.Default == "" && l.Required && !l.ofBody() {
 			err = l.missing()
 		}
 		b.From[l.Name] = at
-		return value, err
+		return value, l.chosen(at), err
 	})
 	b.Labels = labeled.Labels
 	return b, err
@@ -243,7 +250,7 @@ func (pl *Planner) LabelBatch(ctx context.Context, c Caller, in LabelPlaces) (Ba
 
 // LabelLine returns the caller with the labels of one line of a batch.
 func (pl *Planner) LabelLine(ctx context.Context, c Caller, b BatchLabels, r *wire.Request) (Caller, error) {
-	return pl.label(ctx, c, func(l *Label) (string, error) {
+	return pl.label(ctx, c, func(l *Label) (string, bool, error) {
 		at, has := b.From[l.Name]
 		if !has {
 			at = len(l.From)
@@ -257,13 +264,13 @@ func (pl *Planner) LabelLine(ctx context.Context, c Caller, b BatchLabels, r *wi
 			}
 			value, err := l.read(s, c, LabelsIn(nil, r))
 			if err != nil || value != "" {
-				return value, err
+				return value, true, err
 			}
 		}
 		value := b.Labels.Get(l.Name)
 		if value == "" && l.Default == "" && l.Required {
-			return "", l.missing()
+			return "", false, l.missing()
 		}
-		return value, nil
+		return value, false, nil
 	})
 }

@@ -12,7 +12,7 @@ func labels(c *config.Config) []guard.Label {
 	out := make([]guard.Label, 0, len(c.Labels))
 	for _, l := range c.Labels {
 		one := guard.Label{
-			Name: l.Name, Default: l.Default, Required: l.Missing == "refuse", MaxValues: int(l.MaxValues),
+			Name: l.Name, Default: l.Default, Required: l.Missing == "refuse", MaxValues: int(l.MaxValues), Usage: l.Usage,
 		}
 		for _, text := range l.From {
 			switch kind, name := config.LabelSource(text); kind {

@@ -96,6 +96,8 @@ type OrgSpec struct {
 	AllowBuiltinTools  *bool     `json:"allow_builtin_tools,omitempty"`
 	RetryStartedJobs   *bool     `json:"retry_started_jobs,omitempty"`
 	Weight             *int      `json:"weight,omitempty"`
+	// Labels are the values of labels for calls with the org's keys.
+	Labels *map[string]string `json:"labels,omitempty"`
 }
 
 // Org is the record of an org.
@@ -109,6 +111,8 @@ type UserSpec struct {
 	Name     *string `json:"name,omitempty"`
 	Disabled *bool   `json:"disabled,omitempty"`
 	Weight   *int    `json:"weight,omitempty"`
+	// Labels are the values of labels for calls with the user's keys.
+	Labels *map[string]string `json:"labels,omitempty"`
 }
 
 // User is the record of a user.
@@ -127,8 +131,10 @@ type KeySpec struct {
 	// Networks are the addresses from which it may be used; nil or empty: all.
 	Networks *[]string `json:"networks,omitempty"`
 	// Concurrency is the maximum number of open calls; nil: no limit.
-	Concurrency *int64     `json:"concurrency,omitempty"`
-	Expires     *time.Time `json:"expires,omitempty"`
+	Concurrency *int64 `json:"concurrency,omitempty"`
+	// Labels are the values of labels for its calls.
+	Labels  *map[string]string `json:"labels,omitempty"`
+	Expires *time.Time         `json:"expires,omitempty"`
 }
 
 // Key is the record of an API key.

@@ -72,11 +72,11 @@ func TestLabelLimits(t *testing.T) {
 	for i := range 2 {
 		want(t, fmt.Sprint("call ", i), call("alice", "X-Project", "one", "X-Session", "s1"), 200, "")
 	}
-	want(t, "third call of the session", call("alice", "X-Project", "two", "X-Session", "s1"), 429, "insufficient_quota")
+	want(t, "third call of the session", call("alice", "X-Project", "two", "X-Session", "s1"), 429, "rate_limit_exceeded")
 	want(t, "another user's session of this name", call("bob", "X-Project", "two", "X-Session", "s1"), 200, "")
 	want(t, "third call of the project", call("alice", "X-Project", "one", "X-Session", "s2"), 200, "")
 	a := call("bob", "X-Project", "one", "X-Session", "s3")
-	want(t, "fourth call of the project", a, 429, "insufficient_quota")
+	want(t, "fourth call of the project", a, 429, "rate_limit_exceeded")
 	if limits := a.header.Get("X-Llmguard-Limits"); !strings.Contains(limits, "per-project;") {
 		t.Errorf("the limits of the refusal are %q, want per-project among them", limits)
 	}
