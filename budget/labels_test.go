@@ -119,7 +119,9 @@ func TestManySessions(t *testing.T) {
 func TestLabelSumsExpireAndAdjust(t *testing.T) {
 	server := redistest.Start(t)
 	s := New(server.Client(), Options{SumLabels: []string{"project", "run"}, Lease: 50 * time.Millisecond})
-	call := func(n int) Call { return Call{ID: idAt(time.Now(), n), Org: "acme", User: "carol", Labels: "project=mobile"} }
+	call := func(n int) Call {
+		return Call{ID: idAt(time.Now(), n), Org: "acme", User: "carol", Labels: "project=mobile"}
+	}
 	limits := []Limit{{ID: "day", Subject: "project", Metric: Cost, Shape: Shape{Kind: Window, Amount: 1000, Window: time.Hour}}}
 	h, err := s.Hold(t.Context(), Terms{Limits: limits, Call: call(1), Max: Amounts{Cost: 70}})
 	if err != nil {

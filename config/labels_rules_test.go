@@ -1,7 +1,6 @@
 package config_test
 
 import (
-	"strings"
 	"testing"
 )
 
@@ -37,9 +36,11 @@ func TestSubjects(t *testing.T) {
 		"project": "project", "[project]": "project", "[session, user]": "user+session", "user+session": "user+session",
 		"[session, project, ip, key]": "key+ip+project+session",
 	} {
-		file := strings.ReplaceAll(minimal, "orgs:", "labels: [{name: project, default: a}, {name: session, default: a}]\norgs:")
-		file = strings.Replace(file, "id: acme", "id: acme\n    limits: [{name: a, amount: $5, window: 1h, subject: "+given+"}]", 1)
-		c := parse(t, file)
+		c := mustParse(t, `
+providers: [{id: openai, base_url: "https://api.openai.com/v1"}]
+labels: [{name: project, default: a}, {name: session, default: a}]
+orgs: [{id: acme, limits: [{name: a, amount: $5, window: 1h, subject: `+given+`}]}]
+`)
 		if got := c.Orgs[0].Limits[0].Subject; got != want {
 			t.Errorf("subject: %s is %s, want %s", given, got, want)
 		}

@@ -228,7 +228,7 @@ func (ls *labeler) within(ctx context.Context, o *Org, l *Label, value string) (
 // BatchLabels are the labels that the request which created a batch gives to all of its lines.
 type BatchLabels struct {
 	Labels budget.Labels `json:"labels,omitempty"`
-	// From is the index of each label's source. A line's own field replaces values of later ones.
+	// From is the index of each label's source. A line's own field replaces values of the same source and of later ones.
 	From map[string]int `json:"from,omitempty"`
 }
 
@@ -256,7 +256,7 @@ func (pl *Planner) LabelLine(ctx context.Context, c Caller, b BatchLabels, r *wi
 			at = len(l.From)
 		}
 		for i, s := range l.From {
-			if i == at {
+			if i > at {
 				break
 			}
 			if s.Field == "" {
