@@ -2,6 +2,8 @@ package config_test
 
 import (
 	"testing"
+
+	"github.com/llmguard/llmguard/config"
 )
 
 // TestLabelMistakes: every mistake in labels, in the values of keys and in subjects is reported at its
@@ -22,8 +24,8 @@ func TestLabelMistakes(t *testing.T) {
 		{"a default and refuse", labels("{name: a, from: [key], default: b, missing: «refuse»}"), "labels[0].missing", `has no effect, because calls without a value have the default "b"`},
 		{"too many values", labels("{name: a, from: [key], usage: true, max_values: «10001»}"), "labels[0].max_values", "must be from 1 to 10000 with usage: true"},
 		{"an unknown subject", limit("subject: «projct»"), "orgs[0].limits[0].subject", `there is no subject "projct"; did you mean "project"?; the subjects are org, user, key, ip and the names in labels`},
-		{"org combined", limit("«subject: [org, project]»"), "orgs[0].limits[0].subject", "org cannot be combined, because every limit counts each org on its own; leave it out"},
-		{"a part twice", limit("«subject: [user, user]»"), "orgs[0].limits[0].subject", `"user" is there twice`},
+		{"org combined", limit("«subject»: [org, project]"), "orgs[0].limits[0].subject", "org cannot be combined, because every limit counts each org on its own; leave it out"},
+		{"a part twice", limit("«subject»: [user, user]"), "orgs[0].limits[0].subject", `"user" is there twice`},
 		{"only of several", limit("subject: [user, project], only: «a»"), "orgs[0].limits[0].only", "is not possible with several subjects"},
 		{"an unknown label of an org", "labels: [{name: project, from: [key]}]\norgs: [{id: acme, labels: {projct: «a»}}]\n", "orgs[0].labels.projct", `there is no label "projct" in labels; did you mean "project"?`},
 		{"a label that is not of keys", "labels: [{name: run, default: a}]\norgs: [{id: acme, labels: {run: «b»}}]\n", "orgs[0].labels.run", "has no effect, because key is not in the from of label run"},
@@ -36,11 +38,13 @@ func TestSubjects(t *testing.T) {
 		"project": "project", "[project]": "project", "[session, user]": "user+session", "user+session": "user+session",
 		"[session, project, ip, key]": "key+ip+project+session",
 	} {
-		c := mustParse(t, `
-providers: [{id: openai, base_url: "https://api.openai.com/v1"}]
-labels: [{name: project, default: a}, {name: session, default: a}]
+		c, err := config.Parse("f.yaml", []byte(withProvider+`labels: [{name: project, default: a}, {name: session, default: a}]
 orgs: [{id: acme, limits: [{name: a, amount: $5, window: 1h, subject: `+given+`}]}]
-`)
+`), lookup)
+		if err != nil {
+			t.Errorf("subject: %s: %v", given, err)
+			continue
+		}
 		if got := c.Orgs[0].Limits[0].Subject; got != want {
 			t.Errorf("subject: %s is %s, want %s", given, got, want)
 		}

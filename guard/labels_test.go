@@ -27,7 +27,7 @@ func labelPlanner(labels ...Label) *Planner {
 
 func scanned(t *testing.T, more string) *wire.Request {
 	t.Helper()
-	r, err := wire.Scan(wire.ChatCompletions, []byte(`{"model":"gpt-4o","messages":[]`+more+`}`), wire.Limits{})
+	r, err := wire.Scan(wire.ChatCompletions, []byte(`{"model":"gpt-4o","messages":[{"role":"user","content":"hi"}]`+more+`}`), wire.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
