@@ -47,6 +47,9 @@ type check struct {
 	// runs the batch.
 	caller guard.Caller
 	target providers.Target
+	// labels are those of the last line; mixed means that lines have different ones.
+	labels budget.Labels
+	mixed  bool
 }
 
 // validate reads the input file to its end, in constant memory except for one hash per
@@ -169,7 +172,10 @@ func (v *validation) check(ctx context.Context, c *check, line []byte, number in
 		c.add(number, problemOf(err, "invalid_request"))
 		return nil
 	}
-	c.limits, c.pool = plan.Limits, plan.Target.Pool
+	if c.pool != "" && caller.Labels != c.labels {
+		c.mixed = true
+	}
+	c.limits, c.pool, c.labels = plan.Limits, plan.Target.Pool, caller.Labels
 	c.most, c.least = c.most+plan.Max.Cost, c.least+plan.Least()
 	return nil
 }
