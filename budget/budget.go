@@ -77,6 +77,9 @@ type Options struct {
 	LedgerLength           int64
 	LedgerLife, RollupLife time.Duration
 
+	// SumLabels are the labels by which the sums of days are kept; see Store.SumLabels.
+	SumLabels []string
+
 	// Journal keeps endings of calls that the store does not accept (Later). Nil keeps them in
 	// memory. The caller closes it after Run has returned.
 	Journal *journal.Journal

@@ -181,7 +181,8 @@ func (l *Ledger) correctArgs(c correcting, h *Hold, now time.Time) ([]string, []
 	day, period := now.UnixMicro()/dayMicros-1, now.Unix()/int64(adjustPeriod/time.Second)
 	keys := h.keys("ledger", "audit", "adjusted:"+strconv.FormatInt(period, 10),
 		"adjusted:"+strconv.FormatInt(period-1, 10),
-		"reconcile", rollupKey(day), rollupKey(day+1), rollupKey(day+2), hoursKey(day), hoursKey(day+1), hoursKey(day+2))
+		"reconcile", rollupKey(day), rollupKey(day+1), rollupKey(day+2), hoursKey(day), hoursKey(day+1), hoursKey(day+2),
+		labelsKey(day), labelsKey(day+1), labelsKey(day+2))
 	entry, audit, err := c.texts(h.limits)
 	if err != nil {
 		return nil, nil, err
@@ -193,6 +194,7 @@ func (l *Ledger) correctArgs(c correcting, h *Hold, now time.Time) ([]string, []
 		int64(costs.Input), int64(costs.CachedInput), int64(costs.CacheWrite), int64(costs.Output), int64(costs.Fees),
 		rollupFields, entry, l.length, l.life.Milliseconds(), l.rollupLife.Milliseconds(),
 		audit, auditLength, auditLife.Milliseconds(), (2*adjustPeriod + 24*time.Hour).Milliseconds(), c.listed,
+		l.labels.fields(c.call),
 	}
 	for _, st := range h.states {
 		p1, p2, err := st.params(now)

@@ -150,14 +150,15 @@ type Ledger struct {
 	pages   *pages
 	metrics *metrics
 	log     *slog.Logger
+	labels  *summedLabels
 
 	length           int64         // Options.LedgerLength
 	life, rollupLife time.Duration // Options.LedgerLife and RollupLife
 }
 
-func newLedger(rdb redis.UniversalClient, r *runner, p *pages, o Options) *Ledger {
+func newLedger(rdb redis.UniversalClient, r *runner, p *pages, labels *summedLabels, o Options) *Ledger {
 	return &Ledger{
-		rdb: rdb, runner: r, clock: r.clock, binder: binder{o.Lease}, pages: p, metrics: r.metrics, log: o.Log,
+		rdb: rdb, runner: r, clock: r.clock, binder: binder{o.Lease}, pages: p, metrics: r.metrics, log: o.Log, labels: labels,
 		length: o.LedgerLength, life: o.LedgerLife, rollupLife: o.RollupLife,
 	}
 }

@@ -21,8 +21,8 @@ const (
 	Concurrency Metric = "concurrency"
 )
 
-// Subject says whose calls share a limit: those of the whole org, or those of each user, API key or
-// client address separately.
+// Subject says whose calls share a limit: those of the whole org, or those of each user, API key,
+// client address or value of a label separately, or of a combination such as user+session.
 type Subject string
 
 // Subjects.
@@ -88,7 +88,7 @@ type Shape struct {
 type Limit struct {
 	ID      string  // [A-Za-z0-9._-]{1,64}
 	Subject Subject // whose calls share it
-	Only    string  // if set, the only user, key or address it applies to
+	Only    string  // if set, the only id of its Subject it applies to
 	// IPv6Prefix is how many bits of an IPv6 address identify a subject IP: all addresses with the
 	// same prefix count as one. 0: all bits.
 	IPv6Prefix int
@@ -117,10 +117,8 @@ func (l Limit) validate() error {
 	if !validID(l.ID) {
 		return fmt.Errorf("id must be 1 to 64 letters, digits, dots, dashes or underscores")
 	}
-	switch l.Subject {
-	case Org, User, Key, IP:
-	default:
-		return fmt.Errorf("unknown subject %q", l.Subject)
+	if err := l.Subject.validate(); err != nil {
+		return err
 	}
 	switch l.Mode {
 	case Enforce, Shadow, Off, "":
@@ -180,19 +178,10 @@ func validID(id string) bool {
 	}) < 0
 }
 
-// subjectOf returns the id whose usage the call adds to. Calls without it share one counter, so
-// leaving it out does not evade the limit.
+// subjectOf returns the id whose usage the call adds to; see Subject.ID.
 func (l Limit) subjectOf(c Call) string {
-	switch l.Subject {
-	case User:
-		return c.User
-	case Key:
-		return c.Key
-	case IP:
-		return l.Network(c.IP)
-	default:
-		return ""
-	}
+	c.IP = l.Network(c.IP)
+	return l.Subject.ID(c)
 }
 
 // Network returns the address that a limit per address counts an address as.

@@ -26,6 +26,7 @@ type scripts struct {
 	hold, settle, void, expire                        script // run through a request
 	extend, renew, peek, count, reset, adjust, export script
 	register, relinquish, seen, refusals, shadowSince script
+	labelValue                                        script
 }
 
 var loaded = loadAll(lua.Files())
@@ -49,6 +50,7 @@ func loadAll(files fs.FS) scripts {
 		refusals:   load("refusals"),
 
 		shadowSince: load("shadow_since"),
+		labelValue:  load("label_value"),
 
 		peek:   load("peek"),
 		count:  load("count"),
@@ -61,7 +63,7 @@ func loadAll(files fs.FS) scripts {
 // reads reports whether the script leaves held and charged amounts unchanged.
 func (sc script) reads() bool {
 	switch sc.name {
-	case "peek", "renew", "export", "shadow_since", "count":
+	case "peek", "renew", "export", "shadow_since", "count", "label_value":
 		return true
 	}
 	return false
@@ -71,7 +73,7 @@ func (sc script) reads() bool {
 func (s scripts) names() []string {
 	all := []script{
 		s.hold, s.settle, s.extend, s.void, s.expire, s.renew, s.register, s.relinquish, s.seen, s.peek, s.reset, s.adjust,
-		s.export, s.refusals, s.shadowSince, s.count,
+		s.export, s.refusals, s.shadowSince, s.count, s.labelValue,
 	}
 	var out []string
 	for _, sc := range all {

@@ -26,6 +26,7 @@ type settler struct {
 	options endingOptions
 	chunks  *chunkNames
 	days    atomic.Pointer[threeDays]
+	labels  *summedLabels
 }
 
 // settle settles the hold itself, without the caps.
@@ -122,7 +123,7 @@ func (s *settler) request(ctx context.Context, sc script, e settleArgs, now time
 		since, _ = idTime(e.call.ID)
 	}
 	u, c := e.details.Usage, e.details.Costs
-	end := &endingRequest{cost: e.cost, estimated: notEstimated, field: rollupField(e.call), numbers: [12]int64{
+	end := &endingRequest{cost: e.cost, estimated: notEstimated, field: rollupField(e.call), labels: s.labels.fields(e.call), numbers: [12]int64{
 		e.most, since.UnixMicro(), u.Input, u.CachedInput, u.CacheWrite + u.CacheWrite1h, u.Output,
 		int64(c.Input), int64(c.CachedInput), int64(c.CacheWrite), int64(c.Output), int64(c.Fees),
 	}}
@@ -162,6 +163,7 @@ type threeDays struct {
 	first any   // day, as an argument
 	keys  [3]string
 	hours [3]string // of their hours
+	label [3]string // by label
 }
 
 // daysAround returns yesterday, today and tomorrow, computed once a day.
@@ -172,6 +174,7 @@ func (s *settler) daysAround(now time.Time) *threeDays {
 		days = &threeDays{
 			day: day, first: day, keys: [3]string{rollupKey(day), rollupKey(day + 1), rollupKey(day + 2)},
 			hours: [3]string{hoursKey(day), hoursKey(day + 1), hoursKey(day + 2)},
+			label: [3]string{labelsKey(day), labelsKey(day + 1), labelsKey(day + 2)},
 		}
 		s.days.Store(days)
 	}

@@ -36,6 +36,7 @@ type Store struct {
 	recent  *recentSettles
 	watcher *watcher
 	shares  *shares
+	values  *labelValues
 }
 
 // New returns a Store on rdb. For ctx deadlines to take effect, rdb must be built with
@@ -59,10 +60,12 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	}
 	s.leases = newLeases(rdb, r, o)
 	s.Shared = &SharedHolds{rdb: rdb, leases: s.leases, binder: s.binder}
+	s.values = newLabelValues(r)
 	s.settler = &settler{
 		rdb: rdb, runner: r, clock: r.clock, leases: s.leases, metrics: m, log: o.Log, flights: o.Flights,
-		options: o.ending(), chunks: &chunkNames{},
+		options: o.ending(), chunks: &chunkNames{}, labels: &summedLabels{},
 	}
+	s.SumLabels(o.SumLabels)
 	s.Expiry = &Expiry{
 		rdb: rdb, runner: r, clock: r.clock, leases: s.leases, settler: s.settler, metrics: m, log: o.Log,
 		charge: o.ExpiredCharge, horizon: o.Horizon,
@@ -81,7 +84,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	}
 	s.Requests = newRequestCounter(s.binder, r, s.DataLoss, o)
 	pages := newPages(rdb)
-	s.Ledger, s.Refusals = newLedger(rdb, r, pages, o), newRefusals(r, pages, o)
+	s.Ledger, s.Refusals = newLedger(rdb, r, pages, s.settler.labels, o), newRefusals(r, pages, o)
 	return s
 }
 

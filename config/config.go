@@ -78,6 +78,8 @@ type Config struct {
 	PricesFile string `yaml:"prices_file"`
 	// Providers are the upstream accounts.
 	Providers []Provider `yaml:"providers,required"`
+	// Labels are dimensions of calls that limits and the ledger can count by; at most 8.
+	Labels []Label `yaml:"labels"`
 	// Defaults apply to every org, in this file and in Redis.
 	Defaults Defaults `yaml:"defaults"`
 	// Orgs are the tenants, with their limits, users and keys.

@@ -20,6 +20,7 @@ type schemaField struct {
 
 // around are the required fields of sections.
 var around = map[string]map[string]any{
+	"Label":        {"name": "a", "from": []string{"key"}},
 	"Org":          {"id": "acme"},
 	"User":         {"id": "ann"},
 	"Key":          {"id": "k", "hash": aHash},

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // finish sets values that depend on other fields.
@@ -81,7 +83,8 @@ func validate(m *mistakes, cfg *Config) {
 	checkPriced(m, cfg)
 	checkSpendCaps(m, "spend_caps", cfg.SpendCaps)
 	checkRequestLimits(m, cfg.RequestLimits)
-	checkDefaults(m, cfg.Defaults.Limits)
+	checkLabels(m, cfg)
+	checkDefaults(m, cfg)
 	checkOrgs(m, cfg)
 	checkQueue(m, cfg.Queue)
 	checkWebhookBounds(m, cfg.Webhooks)
@@ -281,8 +284,11 @@ var notIDForm = regexp.MustCompile(`[^a-z0-9_-]+`)
 
 // checkKind checks a text against the format in its field's kind tag.
 func checkKind(kind, text string) error {
-	if kind == "address" {
+	switch kind {
+	case "address":
 		return checkHostPort(text)
+	case "label":
+		return settings.CheckLabelName(text)
 	}
 	if idForm.MatchString(text) {
 		return nil

@@ -54,5 +54,5 @@ func (p *Plan) capping(caps []budget.Cap) []budget.Cap {
 
 // subject returns the caller as limits see it.
 func (c Caller) subject() budget.Call {
-	return budget.Call{Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP}
+	return budget.Call{Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP, Labels: c.Labels}
 }

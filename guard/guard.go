@@ -110,6 +110,9 @@ type Caller struct {
 	Org       *Org
 	User, Key string
 	IP        string
+	// KeyLabels are the values of labels that the key has; Labels those of the call.
+	KeyLabels map[string]string
+	Labels    budget.Labels
 	Models    []string // the key's allow-list; empty means all
 	// Batched means the provider's own Batch API makes the calls: they have its price,
 	// and no concurrency limit counts them.
@@ -129,6 +132,8 @@ type Policy struct {
 	Caps []budget.Cap
 	// RequestLimits limit requests, whatever they cost.
 	RequestLimits []RequestLimit
+	// Labels are the dimensions of calls.
+	Labels []Label
 	// Stopped stops all spending; see Options.Stops.
 	Stopped bool
 	// Headers say how answers report limits and when to retry.
@@ -244,6 +249,7 @@ func New(o Options) *Guard {
 	g.Grants = &Grants{quota: o.Quota, outage: g.Outage, deadline: o.StoreDeadline, log: o.Log}
 	found := &resolver{policy: g.policy, ownership: g.ownership, turns: g.turns, deadline: o.StoreDeadline}
 	g.Plans = newPlanner(o.Calibration, found, o.Log)
+	g.Plans.labels = &labeler{count: o.Budget.CountLabel, outage: g.Outage}
 	g.Passthrough = &Passthrough{policy: g.policy, spool: o.Spool, answerWait: answerPatience, log: o.Log}
 	g.Objects = &Objects{
 		policy: g.policy, resolver: found, ownership: g.ownership, turns: g.turns, passthrough: g.Passthrough,

@@ -61,6 +61,7 @@ type Planner struct {
 	counts      *tokenizer.Cache
 	calibration *calibration.Calibration
 	resolver    *resolver
+	labels      *labeler // nil: values are not counted
 	log         *slog.Logger
 }
 

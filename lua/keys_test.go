@@ -215,9 +215,9 @@ var quiet = slog.New(slog.DiscardHandler)
 // money holds, grows, settles, voids, expires and corrects calls.
 func (w *watch) money(rdb redis.UniversalClient) {
 	ctx := w.t.Context()
-	store := books.New(rdb, books.Options{Lease: 50 * time.Millisecond})
+	store := books.New(rdb, books.Options{Lease: 50 * time.Millisecond, SumLabels: []string{"project"}})
 	call := func() books.Call {
-		return books.Call{ID: wire.NewCallID(), Org: "acme", User: "alice", Key: "k", Model: "m"}
+		return books.Call{ID: wire.NewCallID(), Org: "acme", User: "alice", Key: "k", Model: "m", Labels: "project=mobile"}
 	}
 	some := books.Amounts{Cost: 1000, Tokens: 10}
 	hold := func() *books.Hold {
@@ -238,6 +238,8 @@ func (w *watch) money(rdb redis.UniversalClient) {
 	}, call())
 	w.try(err)
 	_, err = store.Ledger.Adjust(ctx, books.Adjustment{ID: "a1", Call: call(), Amount: 5, By: "carla", Reason: "r", Limits: limits()[:4]})
+	w.try(err)
+	_, err = store.CountLabel(ctx, "acme", "project", "mobile", 2)
 	w.try(err)
 	store.Refusals.Count("acme", "alice", "daily", false)
 	w.try(store.Refusals.Write(ctx))

@@ -30,6 +30,7 @@ var libraries = map[string][]string{
 	"refusals":   {},
 
 	"shadow_since": {"time"},
+	"label_value":  {},
 
 	"capacity_release": {"time", "capacity"},
 	"capacity_reserve": {"time", "capacity"},

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -161,6 +163,15 @@ const (
 	maxValue = 512
 )
 
+// field returns a field that can be a label.
+func (n *newBatch) field(name string) (string, error) {
+	label, has := strings.CutPrefix(name, "metadata.")
+	if !has {
+		return "", nil
+	}
+	return n.Metadata[label], nil
+}
+
 func (h *batchHandler) createBatch(x *request, r *http.Request) error {
 	if err := h.opts.Guard.Stopped(x.caller.Org.ID); err != nil {
 		return err
@@ -200,6 +211,10 @@ func (h *batchHandler) createBatch(x *request, r *http.Request) error {
 		if err := h.calls.checkWebhook(x.caller.Org.ID, "metadata", url); err != nil {
 			return err
 		}
+	}
+	req.Labels, err = h.opts.Guard.Plans.LabelBatch(r.Context(), x.caller, guard.LabelPlaces{Header: r.Header, Field: wanted.field})
+	if err != nil {
+		return err
 	}
 	req.File, err = h.files.ownFile(r.Context(), x, wanted.Input)
 	if err != nil {

@@ -44,6 +44,10 @@ func (c *callHandler) metered(ep wire.Endpoint) func(*request, *http.Request, st
 		if err != nil {
 			return err
 		}
+		x.caller, err = c.opts.Guard.Plans.Label(r.Context(), x.caller, guard.LabelsIn(r.Header, req))
+		if err != nil {
+			return err
+		}
 		plan, err := c.opts.Guard.Plans.PrepareKept(r.Context(), x.caller, req)
 		if err != nil {
 			return err

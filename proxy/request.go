@@ -242,6 +242,9 @@ func (x *request) record() {
 	if x.caller.Org != nil {
 		attrs = append(attrs, slog.String("org", x.caller.Org.ID), slog.String("user", x.caller.User),
 			slog.String("key", x.caller.Key))
+		if x.caller.Labels != "" {
+			attrs = append(attrs, slog.String("labels", string(x.caller.Labels)))
+		}
 	}
 	if x.plan != nil {
 		x.asked = planRecordOf(x.plan)

@@ -219,7 +219,7 @@ func (s *Server) dispatch(x *request, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	x.caller = guard.Caller{Org: p.Org, User: p.User, Key: p.Key, Models: p.Models, IP: x.from}
+	x.caller = guard.Caller{Org: p.Org, User: p.User, Key: p.Key, Models: p.Models, IP: x.from, KeyLabels: p.Labels}
 	x.scopes = p.Scopes
 	if err := x.within(s.guard.Requests.FromCaller(r.Context(), x.arrival, x.caller)); err != nil {
 		return err

@@ -22,7 +22,7 @@ func (c *callHandler) newJob(x *request, r *http.Request, plan *guard.Plan, clas
 		Org: x.caller.Org.ID, User: x.caller.User, Key: x.caller.Key, Class: class,
 		Endpoint: plan.Request.Endpoint, Model: plan.Request.Model, Stream: plan.Request.Stream,
 		Tokens: plan.Quota, Cost: plan.First.Cost, Answer: queue.AnswerBytes(plan),
-		Header: kept(r.Header), Query: r.URL.RawQuery, IP: x.caller.IP,
+		Header: kept(r.Header), Query: r.URL.RawQuery, IP: x.caller.IP, Labels: plan.Caller.Labels,
 		Trace: tracing.Context(r.Context()),
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/quota"
@@ -83,6 +84,8 @@ type Job struct {
 	Notice string
 	// IP is the caller's address, for limits per address.
 	IP string
+	// Labels are those of the call.
+	Labels budget.Labels
 	// Header holds the few request headers to forward, Query the raw query.
 	Header http.Header
 	Query  string
@@ -159,6 +162,7 @@ func (j *Job) given() ([]any, error) {
 		{"key", j.Key},
 		{"query", j.Query},
 		{"ip", j.IP},
+		{"labels", string(j.Labels)},
 		{"notice", j.Notice},
 		{"trace", j.Trace},
 		{"origin", j.Origin},
@@ -188,7 +192,8 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 		ID: id, Pool: pool, Org: h["org"], User: h["user"], Key: h["key"], CallID: h["call"],
 		Class: Class(n("class")), Endpoint: wire.Endpoint(h["endpoint"]), Model: h["model"], Stream: h["stream"] == "1",
 		Tokens: n("tokens"), Cost: pricing.Nano(n("cost")), Query: h["query"], IP: h["ip"], Notice: h["notice"],
-		Trace: h["trace"], Priority: lanePriority(h["lane"]), ByDeadline: h["seq"] > "1" && h["seq"] < "9",
+		Labels: budget.Labels(h["labels"]),
+		Trace:  h["trace"], Priority: lanePriority(h["lane"]), ByDeadline: h["seq"] > "1" && h["seq"] < "9",
 		State: State(h["state"]), Code: h["code"], Attempt: int(n("attempt")), Tries: int(n("tries")),
 		Retries: int(n("retries")), Again: instant(h["again"]), Limit: h["limit"],
 		Created: instant(h["created"]), Deadline: instant(h["deadline"]),

@@ -85,6 +85,7 @@ func (h *declarationHandler) declared(o *settings.Org) Declaration {
 		unless(o.OnStoreFailure, usual.OnStoreFailure)
 	d.AllowBuiltinTools, d.RetryStartedJobs = unless(o.AllowBuiltinTools, usual.AllowBuiltinTools),
 		unless(o.RetryStartedJobs, usual.RetryStartedJobs)
+	d.Labels = valuesOf(o.Labels)
 	d.Weight, d.Limits = unless(o.Weight, usual.Weight), h.declaredLimits("", o.Limits)
 	d.MaxPriority = unless(o.MaxPriority, usual.MaxPriority)
 	for i := range o.Users {
@@ -99,7 +100,7 @@ func (h *declarationHandler) declaredUser(u *settings.User) DeclaredUser {
 	d := DeclaredUser{ID: u.ID, Limits: h.declaredLimits(u.ID, u.Limits)}
 	d.Name = unless(u.Name, usual.Name)
 	d.Disabled = unless(u.Disabled, usual.Disabled)
-	d.Weight = unless(u.Weight, usual.Weight)
+	d.Weight, d.Labels = unless(u.Weight, usual.Weight), valuesOf(u.Labels)
 	d.Priority = unless(u.Priority, usual.Priority)
 	for i := range u.Keys {
 		d.Keys = append(d.Keys, declaredKey(&u.Keys[i]))
@@ -108,13 +109,21 @@ func (h *declarationHandler) declaredUser(u *settings.User) DeclaredUser {
 	return d
 }
 
+// valuesOf returns the values of labels; nil for none.
+func valuesOf(values map[string]string) *map[string]string {
+	if len(values) == 0 {
+		return nil
+	}
+	return &values
+}
+
 func declaredKey(k *settings.Key) DeclaredKey {
 	d := DeclaredKey{ID: k.ID, Hash: unless(k.Hash, "")}
 	d.Name = unless(k.Name, "")
 	d.Disabled = unless(k.Disabled, false)
 	d.Models = texts(k.Models)
 	d.Scopes = texts(k.Scopes)
-	d.Concurrency = unless(k.Concurrency, 0)
+	d.Concurrency, d.Labels = unless(k.Concurrency, 0), valuesOf(k.Labels)
 	d.Priority = unless(k.Priority, "")
 	if !k.Expires.IsZero() {
 		d.Expires = &k.Expires

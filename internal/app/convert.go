@@ -53,6 +53,7 @@ func convert(c *config.Config) (*settings, error) {
 	for _, p := range c.Auth.Peppers {
 		s.directory.Peppers = append(s.directory.Peppers, keys.Pepper{ID: p.ID, Secret: p.Secret.Reveal()})
 	}
+	s.policy.Labels = labels(c)
 	s.policy.Caps, err = Caps(c)
 	if err != nil {
 		return nil, err
@@ -225,7 +226,7 @@ func (t *tenant) addUser(c *config.Config, o *config.Org, u *config.User) (err e
 		}
 		t.keys[k.Hash] = auth.Principal{
 			Org: org, User: u.ID, Key: k.ID, Models: k.Models, Scopes: k.Scopes, Networks: k.Networks,
-			Expires: k.Expires, Disabled: k.Disabled || u.Disabled || o.Disabled,
+			Expires: k.Expires, Disabled: k.Disabled || u.Disabled || o.Disabled, Labels: keyLabels(o, u, k),
 		}
 	}
 	return nil

@@ -98,6 +98,7 @@ func (a *App) apply(c *config.Config) error {
 	}
 	a.hooks = set.webhooks.Orgs
 	a.alerts.SetRules(alertRules(c))
+	a.budget.SumLabels(SummedLabels(c))
 	drop := set.policy.Providers.Adopt(a.guard.Policy().Providers)
 	a.ids.setFile(c, set)
 	if a.worker != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/lua"
@@ -99,6 +100,7 @@ func Paths() string {
 type Owner struct {
 	Org, User, Key, IP string
 	Models             []string // the key's allow-list; empty means all
+	Labels             guard.BatchLabels
 }
 
 // Problem is an error in an input file.
@@ -246,6 +248,10 @@ func (s *Store) create(ctx context.Context, id string, r Request) error {
 	if !r.StartBy.IsZero() {
 		startBy = r.StartBy.Unix()
 	}
+	labels, err := json.Marshal(r.Labels)
+	if err != nil {
+		return fmt.Errorf("batch: labels: %w", err)
+	}
 	now := time.Now()
 	if err := s.rdb.ZAdd(ctx, openKey, redis.Z{Score: float64(now.Add(overdue).Unix()), Member: id}).Err(); err != nil {
 		return fmt.Errorf("batch: create: %w", err)
@@ -253,7 +259,7 @@ func (s *Store) create(ctx context.Context, id string, r Request) error {
 	err = newScript.Run(ctx, s.rdb, []string{recordKey(id)}, s.clock, int64(Window/time.Second),
 		int64(recordLife/time.Second),
 		"org", r.Org, "user", r.User, "key", r.Key, "ip", r.IP, "models", models, "endpoint", string(r.Endpoint),
-		"input", r.File.ID, "metadata", metadata, "output_ttl", int64(r.OutputTTL/time.Second),
+		"input", r.File.ID, "metadata", metadata, "labels", labels, "output_ttl", int64(r.OutputTTL/time.Second),
 		"priority", priority, "start_by", startBy).Err()
 	if err != nil {
 		return fmt.Errorf("batch: create: %w", err)

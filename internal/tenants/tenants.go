@@ -97,6 +97,8 @@ type OrgSpec struct {
 	RetryStartedJobs   *bool     `json:"retry_started_jobs,omitempty"`
 	Weight             *int      `json:"weight,omitempty"`
 	MaxPriority        *string   `json:"max_priority,omitempty"` // high, normal or low
+	// Labels are the values of labels for calls with the org's keys.
+	Labels *map[string]string `json:"labels,omitempty"`
 }
 
 // Org is the record of an org.
@@ -111,6 +113,8 @@ type UserSpec struct {
 	Disabled *bool   `json:"disabled,omitempty"`
 	Weight   *int    `json:"weight,omitempty"`
 	Priority *string `json:"priority,omitempty"` // high, normal or low; nil: none of its own
+	// Labels are the values of labels for calls with the user's keys.
+	Labels *map[string]string `json:"labels,omitempty"`
 }
 
 // User is the record of a user.
@@ -129,9 +133,11 @@ type KeySpec struct {
 	// Networks are the addresses from which it may be used; nil or empty: all.
 	Networks *[]string `json:"networks,omitempty"`
 	// Concurrency is the maximum number of open calls; nil: no limit.
-	Concurrency *int64     `json:"concurrency,omitempty"`
-	Priority    *string    `json:"priority,omitempty"` // high, normal or low; nil: the user's
-	Expires     *time.Time `json:"expires,omitempty"`
+	Concurrency *int64  `json:"concurrency,omitempty"`
+	Priority    *string `json:"priority,omitempty"` // high, normal or low; nil: the user's
+	// Labels are the values of labels for its calls.
+	Labels  *map[string]string `json:"labels,omitempty"`
+	Expires *time.Time         `json:"expires,omitempty"`
 }
 
 // Key is the record of an API key.

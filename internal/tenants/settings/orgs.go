@@ -56,6 +56,8 @@ type Org struct {
 	// RetryStartedJobs runs a job again if its worker died after the call may have reached the
 	// provider and before any answer arrived. The first attempt is charged as an estimate.
 	RetryStartedJobs bool `yaml:"retry_started_jobs" default:"true"`
+	// Labels are values of labels for calls with keys of the org; those of users and keys come first.
+	Labels map[string]string `yaml:"labels"`
 	// Weight is the org's share of a pool's queue relative to others: an org with 200 gets
 	// twice as much as one with 100.
 	Weight int `yaml:"weight" default:"100"`
@@ -88,6 +90,8 @@ type User struct {
 	Name string `yaml:"name"`
 	// Disabled rejects all keys of the user. The user's jobs fail when their turn comes.
 	Disabled bool `yaml:"disabled"`
+	// Labels are values of labels for calls with keys of the user.
+	Labels map[string]string `yaml:"labels"`
 	// Weight is the user's share of the org's turns relative to its other users.
 	Weight int `yaml:"weight" default:"100"`
 	// Priority is that of the user's calls, and the highest that they may choose. Default: normal,
@@ -124,6 +128,8 @@ type Key struct {
 	// Priority is that of the key's calls, and the highest that they may choose. Default: the
 	// user's.
 	Priority string `yaml:"priority" enum:"high,normal,low"`
+	// Labels are values of labels for calls with the key: {project: mobile}.
+	Labels map[string]string `yaml:"labels"`
 	// Expires is a date (2027-01-31: until that day begins, UTC) or a time
 	// (2027-01-31T18:00:00Z). Default: never.
 	Expires time.Time `yaml:"expires"`
@@ -137,10 +143,10 @@ type Limit struct {
 	// Name is unique in the org. Usage is stored under it: a new amount keeps the usage, a new
 	// name starts at zero.
 	Name string `yaml:"name,required" kind:"id"`
-	// Subject is whose usage counts: the org's as a whole, or separately for each user, key or
-	// caller address.
-	Subject string `yaml:"subject" default:"org" enum:"org,user,key,ip"`
-	// Only restricts the limit to one user, key or address.
+	// Subject is whose usage counts: org (the org's as a whole), or separately for each user, key,
+	// ip (caller address) or value of a label, or each combination in a list: [user, session].
+	Subject string `yaml:"subject" default:"org" kind:"subject"`
+	// Only restricts the limit to one user, key, address or value of a label.
 	Only string `yaml:"only"`
 	// Models and Endpoints are patterns; only matching calls count. Endpoints are
 	// chat.completions, completions, embeddings, moderations, responses, responses.compact,
