@@ -3,7 +3,6 @@ package admin
 import (
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -129,25 +128,6 @@ func (h *limitHandler) listLimits(c *call) (any, error) {
 	}
 	out, err := h.viewLimits(c, org, limits, budget.Call{Org: org, User: user, Key: key, IP: ip, Labels: labels})
 	return listOf(out), err
-}
-
-// labelsOf parses labels of a query, name=value.
-func labelsOf(pairs []string) (budget.Labels, error) {
-	values := map[string]string{}
-	for _, pair := range pairs {
-		name, value, _ := strings.Cut(pair, "=")
-		values[name] = value
-	}
-	return newLabels(values)
-}
-
-// newLabels checks labels of a request.
-func newLabels(values map[string]string) (budget.Labels, error) {
-	labels, err := budget.NewLabels(values)
-	if err != nil {
-		return "", wire.BadRequest("label", "invalid_value", "label: %v", err)
-	}
-	return labels, nil
 }
 
 // address normalizes an IP address; "" stays empty.

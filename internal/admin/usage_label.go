@@ -56,3 +56,22 @@ func (h *usageHandler) labelUsage(c *call, p usagePeriod, label string, byDay bo
 	})
 	return u, nil
 }
+
+// labelsOf parses labels of a query, name=value.
+func labelsOf(pairs []string) (budget.Labels, error) {
+	values := map[string]string{}
+	for _, pair := range pairs {
+		name, value, _ := strings.Cut(pair, "=")
+		values[name] = value
+	}
+	return newLabels(values)
+}
+
+// newLabels checks labels of a request.
+func newLabels(values map[string]string) (budget.Labels, error) {
+	labels, err := budget.NewLabels(values)
+	if err != nil {
+		return "", wire.BadRequest("label", "invalid_value", "label: %v", err)
+	}
+	return labels, nil
+}

@@ -95,6 +95,15 @@ func TestLabelLimits(t *testing.T) {
 		}
 	}
 	s.checkLabelSums("acme", "project", "session")
+	for args, wanted := range map[string]string{
+		"usage --org acme --by label:project -o csv":                                "three,1,",
+		"usage entries --org acme --label project=one --label session=s2 -o jsonl":  `"session":"s2"`,
+		"limits get per-session --org acme --user alice --label session=s1 -o json": `"used":2`,
+	} {
+		if out := strings.ReplaceAll(s.run(strings.Fields(args)...), `": `, `":`); !strings.Contains(out, wanted) {
+			t.Errorf("llmguard %s prints %s, want %s in it", args, out, wanted)
+		}
+	}
 }
 
 // checkLabelSums checks that the sums by each label are those of the ledger's entries.
