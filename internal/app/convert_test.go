@@ -36,7 +36,7 @@ var obeyed = map[string]string{
 	"Orgs.Labels": "keyLabels", "Orgs.Users.Labels": "keyLabels", "Orgs.Users.Keys.Labels": "keyLabels",
 	"Orgs.Users.Keys.Scopes": "addUser", "Orgs.Users.Keys.Networks": "addUser", "Orgs.Users.Keys.Concurrency": "keyConcurrency",
 	"Redis.Addresses": "redisOptions", "Redis.URL": "redisOptions", "Redis.Mode": "Connect", "Redis.MasterName": "redisOptions",
-	"Redis.Username": "redisOptions", "Redis.Password": "redisOptions", "Redis.DB": "redisOptions",
+	"Redis.Username": "redisOptions", "Redis.Password": "redisOptions", "Redis.DB": "redisOptions", "Redis.Prefix": "Connect",
 	"Redis.SentinelUsername": "redisOptions", "Redis.SentinelPassword": "redisOptions",
 	"Redis.TLS.Enabled": "redisOptions", "Redis.TLS.CAFile": "tlsConfig", "Redis.TLS.CertFile": "tlsConfig",
 	"Redis.TLS.KeyFile": "tlsConfig", "Redis.TLS.ServerName": "tlsConfig",
