@@ -65,12 +65,28 @@ func (r *orgRules) check(path string, o *Org) {
 			m.failAt(join(path+".downgrade", model), "%s is not the name of another model", quote(cheaper))
 		}
 	}
+	checkCache(m, path+".cache", o.Cache)
 	checkJournal(m, path, o, cfg.Store)
 	checkWebhooks(m, path, o, cfg.Webhooks)
 	checkAlerts(m, path+".alerts", o.Alerts, cfg.Webhooks)
 	checkUsers(m, path, o, cfg.Auth.Peppers, r.hashes)
 	checkLimits(m, path, o, cfg)
 	checkLimitCount(m, path, o, cfg)
+}
+
+// maxCacheAge bounds how old an answer from the response cache may be.
+const maxCacheAge = 30 * 24 * time.Hour
+
+// checkCache checks the response cache of an org.
+func checkCache(m *mistakes, path string, c Cache) {
+	for _, name := range []string{"cost", "always", "max_bytes"} {
+		if c.MaxAge == 0 && m.given(path+"."+name) {
+			m.failAt(path+"."+name, "has no effect without max_age, which turns the cache on")
+		}
+	}
+	if c.MaxAge > 0 && c.MaxAge < time.Second || c.MaxAge > maxCacheAge {
+		m.failAt(path+".max_age", "must be from 1s to 30d")
+	}
 }
 
 // checkJournal checks that there is a journal for calls that are admitted without Redis.

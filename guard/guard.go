@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/cache"
 	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/internal/redisconn"
@@ -78,6 +79,8 @@ type Org struct {
 	OnStoreFailure StoreFailure
 	// BatchMode is ByQueue or ByProvider; empty means the provider's setting.
 	BatchMode string
+	// Cache says which answers may be reused.
+	Cache CacheRule
 }
 
 // Disconnect says what happens to a call whose caller has left.
@@ -169,6 +172,8 @@ type Options struct {
 	// Conversations stores the responses of providers that have none of their own; if
 	// nil, they cannot be referred to.
 	Conversations *conversation.Store
+	// Cache stores the answers that orgs reuse; if nil, none are.
+	Cache *cache.Store
 	// StoreDeadline is how long a decision waits for Redis before a ping checks whether
 	// it answers at all; default 250 ms.
 	StoreDeadline time.Duration
@@ -199,6 +204,8 @@ type Guard struct {
 	calibration *calibration.Calibration
 	ownership   *ownership.Store
 	turns       *conversation.Store
+	cache       *cache.Store  // may be nil
+	cachePuts   chan struct{} // one slot per answer being stored
 	spool       *spool.Store
 	answerWait  time.Duration // how long an answer waits for memory
 	deadline    time.Duration
@@ -224,7 +231,7 @@ func New(o Options) *Guard {
 	g := &Guard{
 		budget: o.Budget, policy: new(atomic.Pointer[Policy]), calibration: o.Calibration, ownership: o.Ownership,
 		turns: o.Conversations, spool: o.Spool, answerWait: answerPatience, deadline: o.StoreDeadline, log: o.Log,
-		metrics: newMetrics(o.Metrics), stops: o.Stops,
+		metrics: newMetrics(o.Metrics), stops: o.Stops, cache: o.Cache, cachePuts: make(chan struct{}, maxCachePuts),
 	}
 	g.policy.Store(o.Policy)
 	watchStops(o.Metrics, g.stopCounts)

@@ -39,6 +39,7 @@ type Plan struct {
 	sent    *wire.Request // what the provider is sent: Request, or its translation
 	text    textPart
 
+	cached           bool  // it is answered from the response cache
 	free             bool  // only the request itself is counted
 	audioIn, imageIn int64 // tokens, parts of Input
 	documents        int64 // number of documents, whose text is not visible

@@ -153,6 +153,9 @@ func (r *runner) record(ctx context.Context, c *Claim, call *guard.Call, v Verdi
 		slog.Duration("waited", call.Waited), slog.Duration("took", result.Took),
 		slog.String("upstream_id", result.UpstreamID),
 	}
+	if call.Cache != "" {
+		attrs = append(attrs, slog.String("cache", call.Cache))
+	}
 	if err != nil {
 		attrs = append(attrs, slog.String("error", err.Error()))
 	}
