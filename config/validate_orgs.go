@@ -79,7 +79,7 @@ const maxCacheAge = 30 * 24 * time.Hour
 
 // checkCache checks the response cache of an org.
 func checkCache(m *mistakes, path string, c Cache) {
-	for _, name := range []string{"cost", "always", "max_bytes"} {
+	for _, name := range []string{"cost", "always"} {
 		if c.MaxAge == 0 && m.given(path+"."+name) {
 			m.failAt(path+"."+name, "has no effect without max_age, which turns the cache on")
 		}

@@ -212,14 +212,14 @@ func (t *tape) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
 // record returns the writer for the answer of a call that was begun, and the function that stores
 // the answer if the call has ended without an error.
-func (u *reuse) record(c *Call, w http.ResponseWriter) (http.ResponseWriter, func(error)) {
+func (u *reuse) record(c *Call, w http.ResponseWriter) (http.ResponseWriter, func(context.Context, error)) {
 	if u.kept == nil || c.Plan != u.plan { // a cheaper model answers
-		return w, func(error) {}
+		return w, func(context.Context, error) {}
 	}
 	t := &tape{ResponseWriter: w, kept: u.kept}
-	return t, func(err error) {
+	return t, func(ctx context.Context, err error) {
 		if err == nil && t.status == http.StatusOK && c.Result.complete() {
-			u.keep(t, c.Result.Cost)
+			u.keep(ctx, t, c.Result.Cost)
 		}
 	}
 }
@@ -230,7 +230,7 @@ func (r *Result) complete() bool {
 }
 
 // keep stores the recorded answer, soon.
-func (u *reuse) keep(t *tape, cost pricing.Nano) {
+func (u *reuse) keep(ctx context.Context, t *tape, cost pricing.Nano) {
 	g := u.guard
 	body, whole := t.kept.Bytes()
 	if !whole {
@@ -251,7 +251,7 @@ func (u *reuse) keep(t *tape, cost pricing.Nano) {
 	a := cache.Answer{Status: t.status, Header: t.header, Cost: cost, Body: body}
 	g.settler.settling.Go(func() {
 		defer func() { <-g.cachePuts; made.Close() }()
-		g.store(u.org, u.id, a)
+		g.store(ctx, u.org, u.id, a)
 	})
 }
 
@@ -270,8 +270,8 @@ func failedAnswer(body []byte) bool {
 }
 
 // store writes an answer to the cache of an org.
-func (g *Guard) store(o *Org, id string, a cache.Answer) {
-	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout) //nolint:forbidigo // no caller waits for it
+func (g *Guard) store(ctx context.Context, o *Org, id string, a cache.Answer) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	err := g.cache.Put(ctx, o.ID, id, a, cache.Bound{Life: o.Cache.MaxAge, MaxBytes: o.Cache.MaxBytes})
 	switch {

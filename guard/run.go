@@ -99,7 +99,7 @@ func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWrit
 			return c, stopped
 		}
 		if try == staleTries || !errors.Is(err, providers.ErrStale) {
-			keep(err)
+			keep(ctx, err)
 			return c, err
 		}
 	}
