@@ -67,6 +67,7 @@ func (r *orgRules) check(path string, o *Org) {
 		}
 	}
 	checkLabelValues(m, path+".labels", o.Labels, cfg)
+	checkCache(m, path+".cache", o.Cache)
 	checkJournal(m, path, o, cfg.Store)
 	checkWebhooks(m, path, o, cfg.Webhooks)
 	checkAlerts(m, path+".alerts", o.Alerts, cfg.Webhooks)
@@ -74,6 +75,21 @@ func (r *orgRules) check(path string, o *Org) {
 	checkPriorities(m, path, o)
 	checkLimits(m, path, o, cfg)
 	checkLimitCount(m, path, o, cfg)
+}
+
+// maxCacheAge bounds how old an answer from the response cache may be.
+const maxCacheAge = 30 * 24 * time.Hour
+
+// checkCache checks the response cache of an org.
+func checkCache(m *mistakes, path string, c Cache) {
+	for _, name := range []string{"cost", "always"} {
+		if c.MaxAge == 0 && m.given(path+"."+name) {
+			m.failAt(path+"."+name, "has no effect without max_age, which turns the cache on")
+		}
+	}
+	if c.MaxAge > 0 && c.MaxAge < time.Second || c.MaxAge > maxCacheAge {
+		m.failAt(path+".max_age", "must be from 1s to 30d")
+	}
 }
 
 // checkJournal checks that there is a journal for calls that are admitted without Redis.

@@ -42,6 +42,12 @@ func TestOrgMistakes(t *testing.T) {
 			"a downgrade to a pattern", org(`downgrade: {gpt-5: «"gpt-*"»}`), "orgs[0].downgrade.gpt-5",
 			`"gpt-*" is not the name of another model`,
 		},
+		{
+			"a cache cost without a cache", org("cache: {cost: «25%»}"), "orgs[0].cache.cost",
+			"has no effect without max_age, which turns the cache on",
+		},
+		{"an age in ms", org("cache: {max_age: «10ms»}"), "orgs[0].cache.max_age", "must be from 1s to 30d"},
+		{"a long age", org("cache: {max_age: «31d»}"), "orgs[0].cache.max_age", "must be from 1s to 30d"},
 		{"no weight", org("weight: «0»"), "orgs[0].weight", "must be above 0; leave it out for the default, 100"},
 		{
 			"no provider", org("«providers»: []"), "orgs[0].providers",
@@ -54,7 +60,7 @@ func TestOrgMistakes(t *testing.T) {
 		{
 			"a scope misspelt", key("scopes: [«embedding»]"), "orgs[0].users[0].keys[0].scopes[0]",
 			`there is no scope "embedding"; did you mean "embeddings"?; the scopes are calls, jobs, files, batches, usage, ` +
-				"audio.speech, audio.transcriptions, audio.translations, chat.completions, completions, containers, embeddings, images.edits, " +
+				"audio.speech, audio.transcriptions, audio.translations, chat.completions, completions, containers, embeddings, holds, images.edits, " +
 				"images.generations, images.variations, moderations, responses, responses.compact, responses.input_tokens, vector_stores",
 		},
 		{

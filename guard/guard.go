@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/cache"
 	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/internal/redisconn"
@@ -81,6 +82,8 @@ type Org struct {
 	BatchMode string
 	// Priorities are those of its calls.
 	Priorities Priorities
+	// Cache says which answers may be reused.
+	Cache CacheRule
 }
 
 // Disconnect says what happens to a call whose caller has left.
@@ -181,6 +184,8 @@ type Options struct {
 	// Conversations stores the responses of providers that have none of their own; if
 	// nil, they cannot be referred to.
 	Conversations *conversation.Store
+	// Cache stores the answers that orgs reuse; if nil, none are.
+	Cache *cache.Store
 	// StoreDeadline is how long a decision waits for Redis before a ping checks whether
 	// it answers at all; default 250 ms.
 	StoreDeadline time.Duration
@@ -213,6 +218,8 @@ type Guard struct {
 	calibration *calibration.Calibration
 	ownership   *ownership.Store
 	turns       *conversation.Store
+	cache       *cache.Store  // may be nil
+	cachePuts   chan struct{} // one slot per answer being stored
 	spool       *spool.Store
 	answerWait  time.Duration // how long an answer waits for memory
 	deadline    time.Duration
@@ -238,7 +245,7 @@ func New(o Options) *Guard {
 	g := &Guard{
 		budget: o.Budget, policy: new(atomic.Pointer[Policy]), calibration: o.Calibration, ownership: o.Ownership,
 		turns: o.Conversations, spool: o.Spool, answerWait: answerPatience, deadline: o.StoreDeadline, log: o.Log,
-		metrics: newMetrics(o.Metrics), stops: o.Stops,
+		metrics: newMetrics(o.Metrics), stops: o.Stops, cache: o.Cache, cachePuts: make(chan struct{}, maxCachePuts),
 	}
 	g.policy.Store(o.Policy)
 	watchStops(o.Metrics, g.stopCounts)

@@ -41,6 +41,7 @@ type Plan struct {
 
 	standard wire.Standard // of the headers that report its limits
 
+	cached           bool  // it is answered from the response cache
 	free             bool  // only the request itself is counted
 	audioIn, imageIn int64 // tokens, parts of Input
 	documents        int64 // number of documents, whose text is not visible

@@ -211,7 +211,7 @@ func (p *Plan) rooms(e *budget.ExceededError) []room {
 
 // advice names the largest output limit that would fit instead.
 func (p *Plan) advice(e *budget.ExceededError) string {
-	if e.Cap != nil { // it would reveal what others spend
+	if e.Cap != nil || p.cached { // it would reveal what others spend
 		return ""
 	}
 	text := p.largest(p.rooms(e))

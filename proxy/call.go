@@ -58,6 +58,9 @@ func (c *callHandler) metered(ep wire.Endpoint) func(*request, *http.Request, st
 		if err != nil {
 			return err
 		}
+		if _, err := guard.ParseCacheWish(r.Header, x.caller.Org); err != nil {
+			return err
+		}
 		wish.webhook, err = c.webhookOf(x.caller.Org.ID, r.Header, wish.async || req.Background)
 		if err != nil {
 			return err
@@ -91,12 +94,13 @@ func (c *callHandler) serve(x *request, r *http.Request, plan *guard.Plan, wish 
 		return c.wait(x, r, plan, wish, nil)
 	}
 	if x.key != nil {
-		x.keep = &recording{room: x.server.opts.Spool.Memory, org: x.caller.Org.ID}
+		x.keep = &recording{body: x.server.opts.Spool.Memory.Copy(x.caller.Org.ID, maxKept)}
 	}
 	err := c.live(x, r, plan, wish)
 	if !waits(err) || !mayWait {
 		return err
 	}
+	x.keep.close()
 	x.keep = nil // the job's output is stored anyway
 	return c.wait(x, r, plan, wish, err)
 }

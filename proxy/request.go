@@ -268,6 +268,9 @@ func (x *request) record() {
 			slog.Int64("cost_nano_usd", int64(c.Result.Cost)), slog.Bool("estimated", c.Result.Estimated),
 			slog.Int64("tokens", c.Result.Usage.Input+c.Result.Usage.Output), slog.String("upstream_id", c.Result.UpstreamID))
 	}
+	if x.call != nil && x.call.Cache != "" {
+		attrs = append(attrs, slog.String("cache", x.call.Cache))
+	}
 	if limit := refusing(x.err); limit != "" {
 		attrs = append(attrs, slog.String("limit", limit))
 	}

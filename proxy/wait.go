@@ -30,7 +30,7 @@ func (c *callHandler) newJob(x *request, r *http.Request, plan *guard.Plan, clas
 // kept returns the request headers that are stored with a job.
 func kept(h http.Header) http.Header {
 	out := http.Header{}
-	for _, name := range []string{"Openai-Beta", "X-Client-Request-Id"} {
+	for _, name := range []string{"Openai-Beta", "X-Client-Request-Id", guard.HeaderCache} {
 		if v := h.Values(name); len(v) > 0 {
 			out[name] = v
 		}

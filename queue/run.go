@@ -156,6 +156,9 @@ func (r *runner) record(ctx context.Context, c *Claim, call *guard.Call, v Verdi
 	if j.Labels != "" {
 		attrs = append(attrs, slog.String("labels", string(j.Labels)))
 	}
+	if call.Cache != "" {
+		attrs = append(attrs, slog.String("cache", call.Cache))
+	}
 	if err != nil {
 		attrs = append(attrs, slog.String("error", err.Error()))
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/llmguard/llmguard/internal/alert"
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/cache"
 	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/idempotency"
@@ -84,6 +85,7 @@ type App struct {
 	blobs       *blob.Store
 	memory      *capacity.Memory
 	turns       *conversation.Store
+	answers     *cache.Store
 	spool       *spool.Store
 	guard       *guard.Guard
 	front       *Front   // nil: health and metrics only
@@ -164,6 +166,7 @@ func New(o Options) (_ *App, err error) {
 	turns := conversations(o.Config, set)
 	turns.Memory = a.memory
 	a.turns = conversation.New(o.Redis, turns)
+	a.answers = cache.New(o.Redis, cache.Options{Seal: set.seal, Memory: a.memory, Metrics: a.registry})
 	a.alerts = a.newAlerts()
 	err = a.openFiles(set.seal)
 	if err != nil {
@@ -178,7 +181,7 @@ func New(o Options) (_ *App, err error) {
 		Budget:  a.budget, Calibration: a.calibration, Quota: a.queue.Quota(), Policy: set.policy,
 		StoreDeadline: o.Config.Store.Deadline, Stops: func() map[string]*tenants.Stop { return a.identity.Snapshot().Stops },
 		LocalShare: int(o.Config.Store.LocalShare), Ownership: ownership.New(o.Redis, a.memory, o.Log),
-		Conversations: a.turns, Spool: a.spool, Log: o.Log, Metrics: a.registry,
+		Conversations: a.turns, Cache: a.answers, Spool: a.spool, Log: o.Log, Metrics: a.registry,
 	})
 	err = pricing.Register(a.registry, func() *pricing.Catalogue { return a.guard.Policy().Catalogue }, time.Now)
 	if err != nil {

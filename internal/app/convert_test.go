@@ -99,6 +99,7 @@ var obeyed = map[string]string{
 	"Tracing.Endpoint": "openTracer", "Tracing.SampleRatio": "openTracer", "Tracing.Headers": "openTracer",
 	"Batches.Poll": "openBatches", "Batches.Doubt": "openBatches", "Providers.BatchMode": "upstreams", "Providers.AllowFields": "upstreams",
 	"Providers.OutputLimitField": "upstreams", "Providers.ReportedCost": "upstreams", "Orgs.BatchMode": "addOrg",
+	"Orgs.Cache.MaxAge": "tenantOf", "Orgs.Cache.Cost": "tenantOf", "Orgs.Cache.Always": "tenantOf", "Orgs.Cache.MaxBytes": "tenantOf",
 }
 
 // TestEveryFieldIsObeyed checks that no setting is silently ignored.

@@ -93,6 +93,7 @@ func (a *App) apply(c *config.Config) error {
 	}
 	a.memory.Configure(memoryOptions(c))
 	a.turns.Configure(conversations(c, set))
+	a.answers.Seal(set.seal)
 	if a.blobs != nil {
 		a.blobs.Seal(set.seal)
 	}

@@ -50,6 +50,8 @@ type Org struct {
 	// limit but fits with the cheaper model, that model runs, and the answer has
 	// X-Llmguard-Downgraded. Default: no call is downgraded.
 	Downgrade map[string]string `yaml:"downgrade"`
+	// Cache lets calls be answered from earlier answers of the org. Default: no answer is stored.
+	Cache Cache `yaml:"cache"`
 	// AllowBuiltinTools permits the provider's own tools, such as web search. Their cost is not
 	// bounded by a hold.
 	AllowBuiltinTools bool `yaml:"allow_builtin_tools"`
@@ -80,6 +82,23 @@ type Org struct {
 	Limits []Limit `yaml:"limits"`
 	// Users of the org, with their keys.
 	Users []User `yaml:"users"`
+}
+
+// Cache is the response cache of an org: a complete answer is stored, and answers identical
+// requests of the org without the provider.
+type Cache struct {
+	// MaxAge is how long answers are stored and used. 0 turns the cache off.
+	MaxAge time.Duration `yaml:"max_age" min:"0"`
+	// Cost is what an answer from the cache is charged, as a share of what the original call
+	// cost. Default: 0, which charges nothing.
+	Cost Percent `yaml:"cost" min:"0"`
+	// Always uses the cache for every call whose answer can be reused. Otherwise a request asks
+	// for it with the header Llmguard-Cache.
+	Always bool `yaml:"always"`
+	// MaxBytes is the most that the answers of the org may have in Redis together. When it is
+	// reached, answers are stored again as older ones expire. 0: no bound but
+	// queue.memory_org_share.
+	MaxBytes Size `yaml:"max_bytes" default:"64MB" min:"0"`
 }
 
 // User is a person or program in an org.
