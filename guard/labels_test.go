@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -15,7 +16,8 @@ import (
 func labelPlanner(labels ...Label) *Planner {
 	pl := NewPlanner(&Policy{Labels: labels}, nil)
 	seen := map[string]bool{}
-	pl.labels = &labeler{outage: newOutage(Options{Budget: budget.New(nil, budget.Options{})}), count: func(_ context.Context, org, label, value string, most int) (bool, error) {
+	outage := newOutage(Options{Budget: budget.New(nil, budget.Options{}), StoreDeadline: time.Minute})
+	pl.labels = &labeler{outage: outage, count: func(_ context.Context, org, label, value string, most int) (bool, error) {
 		if !seen[value] && len(seen) >= most {
 			return false, nil
 		}
