@@ -92,9 +92,13 @@ func (e *Refusal) limitReport() LimitReport {
 	}
 }
 
-// LimitStates returns the org's enforced limits, for wire.SetLimits; none if the limits were not
-// read, because the call could never fit.
+// LimitStates returns the org's enforced limits, or those on requests, for wire.SetLimits; none if
+// the limits were not read, because the call could never fit.
 func (e *Refusal) LimitStates() []wire.LimitState {
+	if e.ofRequests {
+		r := LimitReport{Statuses: e.Statuses, At: time.Now()}
+		return r.states(nil)
+	}
 	if e.plan == nil {
 		return nil
 	}
