@@ -358,18 +358,6 @@ func TestIDForms(t *testing.T) {
 	})
 }
 
-// TestRedisPrefixForms: an empty prefix, such as that of an empty environment variable, is none.
-func TestRedisPrefixForms(t *testing.T) {
-	prefix := func(c *config.Config) string { return c.Redis.Prefix }
-	checkValues(t, "redis: {url: \"redis://a\", prefix: VALUE}", prefix, []value[string]{
-		{text: "staging:", want: "staging:"},
-		{text: `""`, want: ""},
-		{text: `"${EMPTY:-}"`, want: ""},
-		{text: `"${NOT_SET:-}"`, want: ""},
-		{text: `" "`, message: "has leading or trailing spaces"},
-	})
-}
-
 func TestBooleanForms(t *testing.T) {
 	disabled := func(c *config.Config) bool { return c.Orgs[0].Disabled }
 	checkValues(t, "orgs: [{id: acme, disabled: VALUE}]", disabled, []value[bool]{

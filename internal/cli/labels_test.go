@@ -15,11 +15,13 @@ const labeled = "labels: [{name: session, from: [header X-Session, key]}, {name:
 // TestLabelRecords: labels of orgs, users and keys are set, shown and removed by the commands.
 func TestLabelRecords(t *testing.T) {
 	s := newSite(t, labeled)
-	has(t, s.must("orgs", "update", "acme", "--label", "project=web", "--label", "session=none"), "labels project=web session=none")
+	has(t, s.must("orgs", "update", "acme", "--label", "project=web", "--label", "session=none"),
+		"labels project=web session=none")
 	has(t, s.must("orgs", "create", "initech", "--label", "project=core"), "labels project=core")
 	has(t, s.must("users", "update", "alice", "--org", "acme", "--label", "project=mobile"), "labels project=mobile")
 	has(t, s.must("users", "create", "carol", "--org", "acme", "--label", "project=x"), "labels project=x")
-	has(t, s.must("keys", "create", "a1", "--org", "acme", "--user", "alice", "--label", "project=ci"), "labels project=ci")
+	has(t, s.must("keys", "create", "a1", "--org", "acme", "--user", "alice", "--label", "project=ci"),
+		"labels project=ci")
 	for _, one := range []struct {
 		args []string
 		want string
@@ -96,7 +98,8 @@ func TestCacheRecords(t *testing.T) {
 // without them, and leaves no difference.
 func TestApplyLabelsAndCache(t *testing.T) {
 	s := newSite(t, labeled)
-	s.must("orgs", "update", "acme", "--label", "project=web", "--cache-max-age", "90m", "--cache-cost", "10%", "--cache-max-bytes", "1MB")
+	s.must("orgs", "update", "acme", "--label", "project=web", "--cache-max-age", "90m", "--cache-cost", "10%",
+		"--cache-max-bytes", "1MB")
 	s.must("users", "update", "alice", "--org", "acme", "--label", "project=mobile")
 	s.must("keys", "create", "a1", "--org", "acme", "--user", "alice", "--label", "project=ci", "--label", "session=none")
 	file := filepath.Join(t.TempDir(), "orgs.yaml")
@@ -112,7 +115,8 @@ func TestApplyLabelsAndCache(t *testing.T) {
 	if plans, code := other.plan("-f", file); code != 0 {
 		t.Errorf("differences after apply: %+v", plans)
 	}
-	has(t, other.must("orgs", "get", "acme"), "labels project=web", "up to 1h30m old, 10% of the cost, at most 1000000 bytes")
+	has(t, other.must("orgs", "get", "acme"), "labels project=web",
+		"up to 1h30m old, 10% of the cost, at most 1000000 bytes")
 	has(t, other.must("users", "get", "alice", "--org", "acme"), "labels project=mobile")
 	has(t, other.must("keys", "get", "a1", "--org", "acme"), "labels project=ci session=none")
 }

@@ -35,7 +35,8 @@ func (f *filter) add(c *cobra.Command) {
 	fl.StringVar(&f.kind, "kind", "", "only one of "+strings.Join(kinds, ", "))
 	fl.StringVar(&f.call, "call", "", "only the entries of this call, with its corrections")
 	f.labels.add(c, "only entries with this label, as name=value (repeat for several)")
-	fl.StringVar(&f.outcome, "outcome", "", "only calls with this outcome, such as completed, client_gone or cached (from the response cache)")
+	fl.StringVar(&f.outcome, "outcome", "",
+		"only calls with this outcome, such as completed, client_gone or cached (from the response cache)")
 	fl.BoolVar(&f.estimated, "estimated", false, "only estimated entries")
 }
 

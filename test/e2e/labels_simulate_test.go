@@ -52,8 +52,8 @@ func TestSimulateLabels(t *testing.T) {
 	}
 	var got []string
 	s.replay(s.export(), access).Each(func(d simulate.Decision) bool {
-		labels := d.Call.Labels
-		got = append(got, fmt.Sprint(d.Call.User, " ", labels.Get("project"), " ", labels.Get("session"), " ", d.Outcome, " ", d.Why))
+		project, session := d.Call.Labels.Get("project"), d.Call.Labels.Get("session")
+		got = append(got, fmt.Sprint(d.Call.User, " ", project, " ", session, " ", d.Outcome, " ", d.Why))
 		return true
 	})
 	slices.Sort(got)
