@@ -126,7 +126,8 @@ func (c *call) merge(spec any, nested ...string) error {
 			continue
 		}
 		if slices.Contains(nested, name) {
-			if value, err = mergeObject(now[name], value); err != nil {
+			value, err = mergeObject(now[name], value)
+			if err != nil {
 				return err
 			}
 		}
