@@ -21,12 +21,12 @@ func (r *rig) capped(amount int64) budget.Cap {
 	return c
 }
 
-// wantCap waits until the cap has used and holds these amounts.
+// wantCap waits until these amounts are charged to the cap and held by it.
 func (r *rig) wantCap(c budget.Cap, used, held int64) {
 	r.t.Helper()
 	r.until(fmt.Sprintf("the cap has used %d and holds %d", used, held), func() bool {
 		list, err := r.store.PeekCap(r.t.Context(), c)
-		return err == nil && len(list) == 1 && list[0].Used == used && list[0].Held == held
+		return err == nil && len(list) == 1 && list[0].Used == used+held && list[0].Held == held
 	})
 }
 

@@ -33,6 +33,7 @@ var notRun = []struct{ pattern, reason string }{
 	{`webhooks enable`, "needs an endpoint that was switched off after days of failures"},
 	{`webhooks replay evt_`, "needs a delivery that failed for days"},
 	{`batch (cancel|fetch) batch_`, "needs a batch that is under way, or has ended"},
+	{`--subject \S*(project|session)|label:project`, "needs labels in the configuration"},
 	{`^llmguard config reload$`, "needs a process that was started with a configuration file"},
 	{`^llmguard jobs replay job_`, "needs a dead letter"},
 	{`usage reconcile (charge|drop)`, "needs a call whose end came too late to be charged"},
