@@ -158,7 +158,8 @@ type Ledger struct {
 
 func newLedger(rdb redis.UniversalClient, r *runner, p *pages, labels *summedLabels, o Options) *Ledger {
 	return &Ledger{
-		rdb: rdb, runner: r, clock: r.clock, binder: binder{o.Lease}, pages: p, metrics: r.metrics, log: o.Log, labels: labels,
+		rdb: rdb, runner: r, clock: r.clock, binder: binder{o.Lease}, pages: p, metrics: r.metrics, log: o.Log,
+		labels: labels,
 		length: o.LedgerLength, life: o.LedgerLife, rollupLife: o.RollupLife,
 	}
 }
