@@ -89,7 +89,8 @@ func openTracer(t config.Tracing, log *slog.Logger, reg prometheus.Registerer) (
 
 // openMetricExport returns what exports the metrics by OTLP; nil if that is off.
 func openMetricExport(t config.Tracing, log *slog.Logger, reg *prometheus.Registry) (*tracing.MetricExport, error) {
-	if t.Metrics.Interval == 0 || os.Getenv("OTEL_SDK_DISABLED") == "true" || os.Getenv("OTEL_METRICS_EXPORTER") == "none" {
+	off := os.Getenv("OTEL_SDK_DISABLED") == "true" || os.Getenv("OTEL_METRICS_EXPORTER") == "none"
+	if t.Metrics.Interval == 0 || off {
 		return nil, nil
 	}
 	o := traceOptions(t, log, reg)

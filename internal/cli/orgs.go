@@ -186,7 +186,8 @@ func orgFields() *fields {
 	s.text("max-priority", "max_priority", "highest priority of calls: high, normal or low (default normal)")
 	s.pairs("label", "labels", "label of calls with the org's keys, as name=value (repeat for several; replaces all)")
 	s.text("cache-max-age", "cache.max_age", "how long the response cache stores answers, such as 1h (0: no cache)")
-	s.text("cache-cost", "cache.cost", "cost of a cached answer, in percent of the original call's, such as 25% (default 0%)")
+	s.text("cache-cost", "cache.cost",
+		"cost of a cached answer, in percent of the original call's, such as 25% (default 0%)")
 	s.truth("cache-always", "cache.always", "use the cache for every call, not only for those that ask for it")
 	s.text("cache-max-bytes", "cache.max_bytes", "maximum size of the cache (default 64MB)")
 	return &s

@@ -129,7 +129,7 @@ func pair(name, value string) *commonpb.KeyValue {
 func resourceOf(about *resource.Resource) *resourcepb.Resource {
 	out := &resourcepb.Resource{}
 	for _, kv := range about.Attributes() {
-		p := pair(string(kv.Key), kv.Value.Emit())
+		p := pair(string(kv.Key), kv.Value.String())
 		if kv.Value.Type() == attribute.INT64 {
 			p.Value.Value = &commonpb.AnyValue_IntValue{IntValue: kv.Value.AsInt64()}
 		}
