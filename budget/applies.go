@@ -9,8 +9,16 @@ func (l Limit) Counts(c Call) bool {
 }
 
 // Tells reports whether the call names the subject that the limit counts, whatever the limit's
-// mode: the org, or the user, key, address and labels in the call.
-func (l Limit) Tells(c Call) bool { return (l.Subject == Org || l.Subject.named(&c)) && l.isFor(c) }
+// mode: the org, or the user, key, address and labels in the call. A limit of a group names it itself.
+func (l Limit) Tells(c Call) bool {
+	switch l.Subject {
+	case Org:
+		return true
+	case UserGroup:
+		return l.Only != "" || c.User != ""
+	}
+	return l.Subject.named(&c) && l.isFor(c)
+}
 
 func (l Limit) isFor(c Call) bool { return l.names(l.Only, c) }
 

@@ -34,7 +34,7 @@ func (s *Store) Counters(
 	if !validOrg(org) {
 		return nil, fmt.Errorf("budget: org id %q is empty or has braces", org)
 	}
-	known := map[string]*Limit{} // by the names of their states without the subject
+	known := map[string]*Limit{} // by the names of their states without the subject, except a group
 	for i := range limits {
 		if err := limits[i].Validate(); err != nil {
 			return nil, err
@@ -49,6 +49,9 @@ func (s *Store) Counters(
 		for _, k := range keys {
 			name, id := splitState(strings.TrimPrefix(k, tag))
 			l := known[name]
+			if one := known[strings.TrimPrefix(k, tag)]; one != nil {
+				l = one
+			}
 			if l == nil || seen[k] || !concerns(l.Subject, id) {
 				continue
 			}
@@ -108,7 +111,9 @@ func (s *Store) boundTo(org string, counters []Counter) *Hold {
 	h := &Hold{Call: Call{Org: org}}
 	for _, c := range counters {
 		st := c.Limit.stateFor(Call{}, s.binder.lease)
-		st.Key += c.ID
+		if c.Limit.Subject != UserGroup { // names its group itself
+			st.Key += c.ID
+		}
 		l := *c.Limit
 		l.Raises = nil
 		h.limits, h.states = append(h.limits, l), append(h.states, st)

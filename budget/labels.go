@@ -17,7 +17,7 @@ type Labels string
 
 // Bounds of labels.
 const (
-	MaxLabels     = 8                      // of a call
+	MaxLabels     = 9                      // of a call: 8 of the configuration, and its group
 	MaxLabelName  = settings.MaxLabelName  // 32 bytes
 	MaxLabelValue = settings.MaxLabelValue // 128 bytes
 )
@@ -29,9 +29,14 @@ const OtherLabel = "(other)"
 // labelSep separates labels, and the parts of a subject's id.
 const labelSep = ","
 
+// GroupLabel is the label with the group of the call's user. The configuration cannot define it.
+const GroupLabel = string(UserGroup)
+
 // ValidLabelName reports whether a text can name a label: 1 to 32 of a-z, 0-9 and _, and not org,
 // user, key or ip, which limits count by already.
-func ValidLabelName(name string) bool { return settings.CheckLabelName(name) == nil }
+func ValidLabelName(name string) bool {
+	return name == GroupLabel || settings.CheckLabelName(name) == nil
+}
 
 // ValidLabelValue reports whether a text can be the value of a label: at most 128 letters, digits
 // and . _ - : / @ + = ~ # %. It may be empty.
@@ -141,7 +146,7 @@ func (s Subject) Parts() []string { return strings.Split(string(s), subjectJoin)
 // Labels returns the labels that the subject counts by.
 func (s Subject) Labels() []string {
 	switch s {
-	case Org, User, Key, IP:
+	case Org, UserGroup, User, Key, IP:
 		return nil
 	}
 	return slices.DeleteFunc(s.Parts(), func(p string) bool { return !ValidLabelName(p) })
@@ -152,11 +157,11 @@ func (s Subject) Includes(part Subject) bool {
 	return s == part || strings.Contains(string(s), subjectJoin) && slices.Contains(s.Parts(), string(part))
 }
 
-var errSubject = errors.New("a subject is org, user, key, ip, a label, or up to 4 of the last four together")
+var errSubject = errors.New("a subject is org, group, user, key, ip, a label, or up to 4 of the last four together")
 
 func (s Subject) validate() error {
 	switch s {
-	case Org, User, Key, IP:
+	case Org, UserGroup, User, Key, IP:
 		return nil
 	}
 	parts := s.Parts()
@@ -166,6 +171,8 @@ func (s Subject) validate() error {
 	for i, part := range parts {
 		switch Subject(part) {
 		case User, Key, IP:
+		case UserGroup:
+			return fmt.Errorf("subject %q combines a group: %w", s, errSubject)
 		default:
 			if !ValidLabelName(part) {
 				return fmt.Errorf("unknown subject %q: %w", s, errSubject)

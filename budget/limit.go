@@ -25,12 +25,15 @@ const (
 // client address or value of a label separately, or of a combination such as user+session.
 type Subject string
 
-// Subjects.
+// Subjects. A call does not name its group: a limit of a UserGroup has the group in Only, and the
+// caller of this package passes only the limits of the user's group. Without Only it counts the
+// calls of users without a group.
 const (
-	Org  Subject = "org"
-	User Subject = "user"
-	Key  Subject = "key"
-	IP   Subject = "ip"
+	Org       Subject = "org"
+	UserGroup Subject = "group"
+	User      Subject = "user"
+	Key       Subject = "key"
+	IP        Subject = "ip"
 )
 
 // Mode says what a limit does.
@@ -88,7 +91,7 @@ type Shape struct {
 type Limit struct {
 	ID      string  // [A-Za-z0-9._-]{1,64}
 	Subject Subject // whose calls share it
-	Only    string  // if set, the only id of its Subject it applies to
+	Only    string  // if set, the only id of its Subject it applies to; of a UserGroup, the group
 	// IPv6Prefix is how many bits of an IPv6 address identify a subject IP: all addresses with the
 	// same prefix count as one. 0: all bits.
 	IPv6Prefix int
@@ -180,6 +183,9 @@ func validID(id string) bool {
 
 // subjectOf returns the id whose usage the call adds to; see Subject.ID.
 func (l Limit) subjectOf(c Call) string {
+	if l.Subject == UserGroup {
+		return l.Only
+	}
 	c.IP = l.Network(c.IP)
 	return l.Subject.ID(c)
 }

@@ -12,7 +12,7 @@ import (
 // Label is a dimension of calls, such as their project: limits can count by it, and the ledger has
 // it in every entry.
 type Label struct {
-	// Name is 1 to 32 of a-z, 0-9 and _, and neither org, user, key nor ip.
+	// Name is 1 to 32 of a-z, 0-9 and _, and none of org, group, user, key, ip.
 	Name string `yaml:"name,required" kind:"label"`
 	// From are the places of the value, in order: "header X-Project" (a header of the request, which
 	// is not forwarded), "body user" or "body metadata.project" (a text in the JSON body), and key
@@ -121,13 +121,13 @@ func checkLabelValues(m *mistakes, path string, values map[string]string, cfg *C
 
 // checkSubject checks that the labels a limit counts by exist.
 func checkSubject(m *mistakes, path string, l Limit, cfg *Config) {
-	all := []string{"org", "user", "key", "ip"}
+	all := []string{"org", "group", "user", "key", "ip"}
 	for _, one := range cfg.Labels {
 		all = append(all, one.Name)
 	}
 	for _, part := range strings.Split(l.Subject, "+") {
 		if !slices.Contains(all, part) {
-			m.failAt(path, "there is no subject %q%s; the subjects are org, user, key, ip and the names in labels", part,
+			m.failAt(path, "there is no subject %q%s; the subjects are org, group, user, key, ip and the names in labels", part,
 				didYouMean(part, all))
 		}
 	}

@@ -1,7 +1,5 @@
 package config
 
-import "fmt"
-
 // maxLimits is the maximum number of limits for one caller: package budget counts all of them in
 // one script.
 const maxLimits = 50
@@ -12,15 +10,7 @@ func checkLimitCount(m *mistakes, path string, o *Org, cfg *Config) {
 		m.failAt(path+".limits", tooMany, n, "a caller of this org")
 		return
 	}
-	for i := range o.Users {
-		u := &o.Users[i]
-		if len(u.Limits) == 0 {
-			continue
-		}
-		if n := callerLimits(cfg.Defaults.UserLimits(o, u)); n > maxLimits {
-			m.failAt(fmt.Sprintf("%s.users[%d].limits", path, i), tooMany, n, "this user, including those of the org")
-		}
-	}
+	checkMemberships(m, path, o, cfg)
 }
 
 // checkCapCount does the same for a list of spend caps.

@@ -27,12 +27,18 @@ func NewUser(id string) User {
 // NewKey returns a key with only an id.
 func NewKey(id string) Key { return Key{ID: id} }
 
-// NewLimit returns a limit without a shape; if user is not empty, the limit is for that user only.
-func NewLimit(user, name string) Limit {
+// NewLimit returns a limit without a shape. owner is "" for a limit of an org, a user, or a group or
+// plan as in settings.Owner.
+func NewLimit(owner, name string) Limit {
 	l := Limit{Name: name}
 	setDefaults(reflect.ValueOf(&l).Elem())
-	if user != "" {
-		l.Subject, l.Only = "user", user
+	switch kind, id := settings.SplitOwner(owner); kind {
+	case "user":
+		l.Subject, l.Only = "user", id
+	case "group":
+		l.Subject = "group"
+	case "plan":
+		l.Subject = "user"
 	}
 	return l
 }
@@ -44,13 +50,13 @@ func Patch(to any, fields []byte) error {
 	d := newDocument(patchName, func(string) (string, bool) { return "", false })
 	root := d.root(fields)
 	if root == nil {
-		return d.mistakes.patchError("", nil, nil)
+		return d.mistakes.patchError("", &Org{})
 	}
 	for _, known := range []string{"id", "name", "hash", "bucket.capacity"} { // required fields are already set
 		d.mistakes.marks[known] = mark{}
 	}
 	d.section("", root, reflect.ValueOf(to).Elem())
-	return d.mistakes.patchError("", nil, nil)
+	return d.mistakes.patchError("", &Org{})
 }
 
 // patchName replaces the file name in errors about a patch.
@@ -63,16 +69,25 @@ func (c *Config) CheckOrg(o *Org) error {
 	for i := range o.Users {
 		m.markLimits(element("org.users", i), o.Users[i].Limits)
 	}
+	for i := range o.Groups {
+		m.markLimits(element("org.groups", i), o.Groups[i].Limits)
+	}
+	for i := range o.Plans {
+		m.markLimits(element("org.plans", i), o.Plans[i].Limits)
+	}
 	newOrgRules(m, c).check("org", o)
-	return m.patchError("org", o.Limits, o.Users)
+	return m.patchError("org", o)
 }
 
 // CheckDefaults checks the limits of every org, which were assembled likewise.
 func (c *Config) CheckDefaults() error {
 	m := &mistakes{name: patchName, marks: map[string]mark{}}
 	m.markLimits("defaults", c.Defaults.Limits)
+	for i := range c.Defaults.Plans {
+		m.markLimits(element("defaults.plans", i), c.Defaults.Plans[i].Limits)
+	}
 	checkDefaults(m, c)
-	return m.patchError("defaults", c.Defaults.Limits, nil)
+	return m.patchError("defaults", &Org{Limits: c.Defaults.Limits, Plans: c.Defaults.Plans})
 }
 
 // markLimits records which parts limits have, as reading a file would.
@@ -89,9 +104,9 @@ func (m *mistakes) markLimits(path string, list []Limit) {
 	}
 }
 
-// patchError returns the mistakes, named by limits, users and keys instead of places in a file.
+// patchError returns the mistakes, named by limits, users and keys of o instead of places in a file.
 // root is the prefix that all paths share.
-func (m *mistakes) patchError(root string, limits []Limit, users []User) error {
+func (m *mistakes) patchError(root string, o *Org) error {
 	if len(m.errs) == 0 {
 		return nil
 	}
@@ -100,7 +115,7 @@ func (m *mistakes) patchError(root string, limits []Limit, users []User) error {
 	for _, e := range m.errs {
 		text := e.Message
 		var thing string
-		thing, field = named(strings.TrimPrefix(strings.TrimPrefix(e.Path, root), "."), limits, users)
+		thing, field = named(strings.TrimPrefix(strings.TrimPrefix(e.Path, root), "."), o)
 		for _, part := range []string{field, thing} {
 			if part != "" {
 				text = part + ": " + text
@@ -116,10 +131,16 @@ func (m *mistakes) patchError(root string, limits []Limit, users []User) error {
 
 // named splits a path below an org, or below the defaults, into the thing that contains it and the
 // field.
-func named(path string, limits []Limit, users []User) (thing, field string) {
-	of := ""
-	if i, rest, ok := cutElement(path, "users"); ok && i < len(users) {
-		u := &users[i]
+func named(path string, o *Org) (thing, field string) {
+	of, limits := "", o.Limits
+	if i, rest, ok := cutElement(path, "groups"); ok && i < len(o.Groups) {
+		thing, of, path, limits = "group "+o.Groups[i].ID, "group "+o.Groups[i].ID+"/", rest, o.Groups[i].Limits
+	}
+	if i, rest, ok := cutElement(path, "plans"); ok && i < len(o.Plans) {
+		thing, of, path, limits = "plan "+o.Plans[i].ID, "plan "+o.Plans[i].ID+"/", rest, o.Plans[i].Limits
+	}
+	if i, rest, ok := cutElement(path, "users"); ok && i < len(o.Users) {
+		u := &o.Users[i]
 		thing, of, path, limits = "user "+u.ID, u.ID+"/", rest, u.Limits
 		if i, rest, ok := cutElement(path, "keys"); ok && i < len(u.Keys) {
 			return "key " + u.Keys[i].ID, rest

@@ -32,10 +32,13 @@ func finish(m *mistakes, cfg *Config) {
 			}
 		}
 	}
+	finishPlans(m, "defaults", cfg.Defaults.Plans)
 	for i := range cfg.Orgs {
 		if cfg.Orgs[i].OnStoreFailure == "" {
 			cfg.Orgs[i].OnStoreFailure = cfg.Store.OnFailure
 		}
+		finishGroups(m, element("orgs", i), cfg.Orgs[i].Groups)
+		finishPlans(m, element("orgs", i), cfg.Orgs[i].Plans)
 		for j := range cfg.Orgs[i].Users {
 			u := &cfg.Orgs[i].Users[j]
 			for k := range u.Limits {

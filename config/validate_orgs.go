@@ -74,6 +74,8 @@ func (r *orgRules) check(path string, o *Org) {
 	checkUsers(m, path, o, cfg, r.hashes)
 	checkPriorities(m, path, o)
 	checkLimits(m, path, o, cfg)
+	checkGroups(m, path, o)
+	checkOrgPlans(m, path, o, cfg)
 	checkLimitCount(m, path, o, cfg)
 }
 
@@ -187,24 +189,21 @@ func checkDefaults(m *mistakes, cfg *Config) {
 		m.unique(ids, at+".name", l.Name)
 		checkLimit(m, at, l)
 		checkSubject(m, at+".subject", l, cfg)
-		if slices.Contains([]string{"user", "key"}, l.Subject) && l.Only != "" {
+		if slices.Contains([]string{"group", "user", "key"}, l.Subject) && l.Only != "" {
 			m.failAt(at+".only", "is not allowed in limits for every org; put the limit under the org of that %s",
 				l.Subject)
 			continue
 		}
-		checkOnly(m, at+".only", l, nil, nil)
+		checkOnly(m, at+".only", l, &Org{})
+	}
+	checkPlans(m, "defaults", cfg.Defaults.Plans)
+	if cfg.Defaults.Plan != "" {
+		m.refer("defaults.plan", "plan", cfg.Defaults.Plan, planIDs(cfg.Defaults.Plans))
 	}
 }
 
 // checkLimits checks the org's limits and those of its users.
 func checkLimits(m *mistakes, path string, o *Org, cfg *Config) {
-	var users, keyIDs []string
-	for _, u := range o.Users {
-		users = append(users, u.ID)
-		for _, k := range u.Keys {
-			keyIDs = append(keyIDs, k.ID)
-		}
-	}
 	ids := names{}
 	replaceable := map[string]bool{}
 	for i, l := range cfg.Defaults.Limits {
@@ -218,7 +217,7 @@ func checkLimits(m *mistakes, path string, o *Org, cfg *Config) {
 		replaceable[l.Name] = l.Subject == "user"
 		checkLimit(m, at, l)
 		checkSubject(m, at+".subject", l, cfg)
-		checkOnly(m, at+".only", l, users, keyIDs)
+		checkOnly(m, at+".only", l, o)
 	}
 	for i, u := range o.Users {
 		own := names{}
@@ -248,13 +247,15 @@ func (m *mistakes) onLine(path string) string {
 	return ""
 }
 
-func checkOnly(m *mistakes, path string, l Limit, users, keyIDs []string) {
+func checkOnly(m *mistakes, path string, l Limit, o *Org) {
 	switch {
 	case l.Only == "":
+	case l.Subject == "group":
+		m.refer(path, "group", l.Only, groupIDs(o))
 	case l.Subject == "user":
-		m.refer(path, "user", l.Only, users)
+		m.refer(path, "user", l.Only, userIDs(o))
 	case l.Subject == "key":
-		m.refer(path, "key", l.Only, keyIDs)
+		m.refer(path, "key", l.Only, keyIDs(o))
 	case l.Subject == "org":
 		m.failAt(path, "has no effect with subject org; set subject: user to limit one user")
 	case l.Subject == "ip" && !isAddress(l.Only):
@@ -264,6 +265,24 @@ func checkOnly(m *mistakes, path string, l Limit, users, keyIDs []string) {
 	case l.Subject != "ip" && !settings.ValidLabelValue(l.Only):
 		m.failAt(path, "%s", badLabel(l.Only))
 	}
+}
+
+func userIDs(o *Org) []string {
+	out := make([]string, len(o.Users))
+	for i := range o.Users {
+		out[i] = o.Users[i].ID
+	}
+	return out
+}
+
+func keyIDs(o *Org) []string {
+	var out []string
+	for i := range o.Users {
+		for _, k := range o.Users[i].Keys {
+			out = append(out, k.ID)
+		}
+	}
+	return out
 }
 
 // endpoints are the endpoint names that limits can match.

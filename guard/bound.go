@@ -96,12 +96,24 @@ func (b *bounder) users(keys map[string][]string) (all most, open []string) {
 	if len(keys) == 0 {
 		return b.user("", nil), nil
 	}
+	groups := map[string]most{}
 	for _, user := range slices.Sorted(maps.Keys(keys)) {
-		one := b.user(user, keys[user])
-		if one.none {
+		group := b.org.Groups[user]
+		one, shared := b.user(user, keys[user]), b.of(b.org.LimitsFor(user, ""), budget.UserGroup, group)
+		if one.none && shared.none {
 			open = append(open, user)
 		}
-		all = all.plus(one)
+		if _, begun := groups[group]; !begun {
+			groups[group] = most{}
+		}
+		groups[group] = groups[group].plus(one)
+	}
+	for _, group := range slices.Sorted(maps.Keys(groups)) {
+		limits := b.org.Limits // of users without a group
+		if group != "" {
+			limits = b.org.GroupLimits[group]
+		}
+		all = all.plus(groups[group].least(b.of(limits, budget.UserGroup, group)))
 	}
 	return all, open
 }
@@ -114,10 +126,15 @@ func (b *bounder) user(id string, keys []string) most {
 	if len(keys) == 0 {
 		return own.least(b.of(limits, budget.Key, ""))
 	}
+	var planned most
 	for _, key := range keys {
+		if with, ok := b.org.PlanLimits[key]; ok { // instead of the user's
+			planned = planned.plus(b.of(with, budget.Key, key).least(b.of(with, budget.User, id)))
+			continue
+		}
 		each = each.plus(b.of(limits, budget.Key, key))
 	}
-	return own.least(each)
+	return own.least(each).plus(planned)
 }
 
 // of returns what the limits of one kind of subject admit for one such subject.

@@ -12,6 +12,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"iter"
 	"log/slog"
 	"slices"
 	"sync"
@@ -37,12 +38,18 @@ import (
 // Org is the configuration of one organization.
 type Org struct {
 	ID string
-	// Limits are the org's own. UserLimits, by user id, replace them for users with
-	// limits of their own.
+	// Limits are the org's own. UserLimits, by user id, replace them for users with a group, a
+	// plan or limits of their own, and PlanLimits, by key id, for keys with a plan of their own.
+	// Users and keys with the same limits may share a list.
 	Limits     []budget.Limit
 	UserLimits map[string][]budget.Limit
-	// KeyLimits, by key id, apply in addition to either.
+	PlanLimits map[string][]budget.Limit
+	// KeyLimits, by key id, apply in addition to any of them.
 	KeyLimits map[string][]budget.Limit
+	// Groups are the groups of users who have one; GroupLimits are what apply to a member of
+	// each group without a plan and limits of its own.
+	Groups      map[string]string
+	GroupLimits map[string][]budget.Limit
 	// Credentials, by provider, are used instead of the deployment's.
 	Credentials map[string]Credential
 	// Disabled orgs and users cannot make calls, and their jobs fail.
@@ -99,13 +106,37 @@ const (
 // LimitsFor returns the limits that apply to a user of the org with a key.
 func (o *Org) LimitsFor(user, key string) []budget.Limit {
 	limits := o.Limits
-	if own, ok := o.UserLimits[user]; ok {
+	if own, ok := o.PlanLimits[key]; ok {
+		limits = own
+	} else if own, ok := o.UserLimits[user]; ok {
 		limits = own
 	}
 	if own := o.KeyLimits[key]; len(own) > 0 {
 		return slices.Concat(limits, own)
 	}
 	return limits
+}
+
+// LimitLists yields every list of limits of the org once: its own, and those of groups, users and
+// keys.
+func (o *Org) LimitLists() iter.Seq[[]budget.Limit] {
+	return func(yield func([]budget.Limit) bool) {
+		if !yield(o.Limits) {
+			return
+		}
+		seen := map[*budget.Limit]bool{}
+		for _, lists := range []map[string][]budget.Limit{o.GroupLimits, o.UserLimits, o.PlanLimits, o.KeyLimits} {
+			for _, list := range lists {
+				if len(list) == 0 || seen[&list[0]] {
+					continue
+				}
+				seen[&list[0]] = true
+				if !yield(list) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Caller identifies who makes a call.

@@ -183,11 +183,13 @@ func (pl *Planner) label(
 	ctx context.Context, c Caller, find func(l *Label) (value string, chosen bool, err error),
 ) (Caller, error) {
 	policy := pl.policy.Load()
-	if len(policy.Labels) == 0 {
+	group := c.Org.Groups[c.User]
+	if len(policy.Labels) == 0 && group == "" {
 		c.Labels = ""
 		return c, nil
 	}
-	values := make(map[string]string, len(policy.Labels))
+	values := make(map[string]string, len(policy.Labels)+1)
+	values[budget.GroupLabel] = group
 	for i := range policy.Labels {
 		l := &policy.Labels[i]
 		value, chosen, err := find(l)

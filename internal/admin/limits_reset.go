@@ -2,7 +2,6 @@ package admin
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	"github.com/llmguard/llmguard/budget"
@@ -139,13 +138,11 @@ func (h *resetHandler) concerns(org string, how *limitsReset) func(budget.Subjec
 	}
 }
 
-// allLimits returns the limits of an org and of all its users and keys.
+// allLimits returns the limits of an org and of all its groups, users and keys.
 func allLimits(o *guard.Org) []budget.Limit {
-	out := slices.Clone(o.Limits)
-	for _, own := range []map[string][]budget.Limit{o.UserLimits, o.KeyLimits} {
-		for _, id := range slices.Sorted(maps.Keys(own)) {
-			out = append(out, own[id]...)
-		}
+	var out []budget.Limit
+	for list := range o.LimitLists() {
+		out = append(out, list...)
 	}
 	return out
 }

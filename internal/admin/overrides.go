@@ -1,8 +1,6 @@
 package admin
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -150,9 +148,8 @@ func (h *overrideHandler) mayCountBy(org, name string, subject budget.Subject) b
 	if o == nil {
 		return true
 	}
-	all := append(slices.Collect(maps.Values(o.UserLimits)), o.Limits)
 	there := false
-	for _, limits := range slices.AppendSeq(all, maps.Values(o.KeyLimits)) {
+	for limits := range o.LimitLists() {
 		for i := range limits {
 			if limits[i].ID == name && limits[i].Subject == subject {
 				return true

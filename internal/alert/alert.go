@@ -36,7 +36,8 @@ type Rule struct {
 // Alert reports that a limit has been used up to a threshold.
 type Alert struct {
 	To        string
-	Org, User string // User is empty for a limit of the whole org
+	Org, User string // User is empty for a limit of the whole org or of a group
+	Group     string // empty for all other limits
 	Limit     string
 	Mode      budget.Mode
 	Threshold int // in percent
@@ -49,8 +50,11 @@ type Alert struct {
 // Text is the alert in one sentence.
 func (a Alert) Text() string {
 	who := "org " + a.Org
-	if a.User != "" {
+	switch {
+	case a.User != "":
 		who = "user " + a.User + " of org " + a.Org
+	case a.Group != "":
+		who = "group " + a.Group + " of org " + a.Org
 	}
 	text := fmt.Sprintf("llmguard: %s has used %d%% of its limit %s: %s of %s.", who,
 		int64(a.Charged)*100/max(int64(a.Amount), 1), a.Limit, dollars(a.Charged), dollars(a.Amount))
@@ -173,7 +177,7 @@ func (w *Watcher) lookAll(ctx context.Context) {
 func (w *Watcher) look(ctx context.Context, s subject) error {
 	call := budget.Call{Org: s.org, User: s.user}
 	limits := slices.DeleteFunc(slices.Clone(w.opts.Limits(s.org, s.user)), func(l budget.Limit) bool {
-		of := l.Subject == budget.Org || l.Subject == budget.User
+		of := l.Subject == budget.Org || l.Subject == budget.User || l.Subject == budget.UserGroup && l.Only != ""
 		return l.Metric != budget.Cost || !of || !l.Counts(call)
 	})
 	if len(limits) == 0 {
@@ -190,8 +194,11 @@ func (w *Watcher) look(ctx context.Context, s subject) error {
 				Charged: pricing.Nano(status.Used - status.Held), Amount: pricing.Nano(status.Amount), At: time.Now(),
 				Reset: status.Reset,
 			}
-			if status.Subject == budget.User {
+			switch status.Subject {
+			case budget.User:
 				a.User = s.user
+			case budget.UserGroup:
+				a.Group = limits[i].Only
 			}
 			if err := w.compare(ctx, a, rule.Thresholds, period(limits[i], status)); err != nil {
 				return err
@@ -276,6 +283,10 @@ func wrap(err error) error {
 
 // mark returns the key that records that this alert was sent. A raised limit has a new mark.
 func (a Alert) mark() string {
+	who := a.User
+	if a.Group != "" {
+		who = "group " + a.Group // no user's id has a space
+	}
 	return "lg:{" + a.Org + "}:alert:" +
-		strings.Join([]string{a.To, a.Limit, a.User, fmt.Sprint(int64(a.Amount)), fmt.Sprint(a.Threshold)}, ":")
+		strings.Join([]string{a.To, a.Limit, who, fmt.Sprint(int64(a.Amount)), fmt.Sprint(a.Threshold)}, ":")
 }

@@ -64,6 +64,9 @@ func (a *App) sendAlert(ctx context.Context, is alert.Alert) error {
 	if is.User != "" {
 		data["user"] = is.User
 	}
+	if is.Group != "" {
+		data["group"] = is.Group
+	}
 	text, err := json.Marshal(data)
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/storage/seal"
+	tenancy "github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/webhook"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
@@ -178,44 +179,47 @@ func (s *settings) addOrg(c *config.Config, o *config.Org) error {
 func tenantOf(c *config.Config, o *config.Org) (*tenant, error) {
 	org := &guard.Org{
 		ID: o.ID, Models: o.Models, Providers: o.Providers, Disabled: o.Disabled,
-		UserLimits: map[string][]budget.Limit{}, KeyLimits: map[string][]budget.Limit{}, DisabledUsers: map[string]bool{},
+		UserLimits: map[string][]budget.Limit{}, PlanLimits: map[string][]budget.Limit{},
+		KeyLimits: map[string][]budget.Limit{}, DisabledUsers: map[string]bool{},
+		Groups: map[string]string{}, GroupLimits: map[string][]budget.Limit{},
 		DefaultOutputLimit: o.DefaultOutputLimit, Grow: o.Hold == "grow", GrowStep: o.GrowStep,
 		AllowBuiltinTools: o.AllowBuiltinTools,
 		OnDisconnect:      guard.Disconnect(o.OnDisconnect), RefuseOverLimit: o.OverLimit == "refuse",
 		OnStoreFailure: guard.StoreFailure(o.OnStoreFailure),
 		MaxWait:        o.MaxWait, KeepStarted: !o.RetryStartedJobs, BatchMode: o.BatchMode, Downgrade: o.Downgrade,
-		Priorities: priorities(o),
+		Priorities: priorities(c, o),
 		Cache: guard.CacheRule{
 			MaxAge: o.Cache.MaxAge, Share: int(o.Cache.Cost), Always: o.Cache.Always, MaxBytes: int64(o.Cache.MaxBytes),
 		},
 	}
 	t := &tenant{org: org, keys: map[string]auth.Principal{}, weights: map[string]int{}}
 	var err error
-	org.Limits, err = limits(c, c.Defaults.OrgLimits(o), "")
+	org.Limits, err = limits(c, c.Defaults.OrgLimits(o))
 	if err != nil {
 		return nil, fmt.Errorf("org %s: %w", o.ID, err)
 	}
 	if o.Weight != 100 {
 		t.weights[o.ID] = o.Weight
 	}
+	m := members{c: c, org: o, made: map[tenancy.Membership][]budget.Limit{}}
+	if err := m.groups(org); err != nil {
+		return nil, fmt.Errorf("org %s: %w", o.ID, err)
+	}
 	for i := range o.Users {
-		if err := t.addUser(c, o, &o.Users[i]); err != nil {
+		if err := t.addUser(&m, &o.Users[i]); err != nil {
 			return nil, fmt.Errorf("org %s, user %s: %w", o.ID, o.Users[i].ID, err)
 		}
 	}
 	return t, nil
 }
 
-func (t *tenant) addUser(c *config.Config, o *config.Org, u *config.User) (err error) {
-	org := t.org
+func (t *tenant) addUser(m *members, u *config.User) error {
+	c, o, org := m.c, m.org, t.org
 	if u.Weight != 100 {
 		t.weights[o.ID+" "+u.ID] = u.Weight
 	}
-	if len(u.Limits) > 0 {
-		org.UserLimits[u.ID], err = limits(c, c.Defaults.UserLimits(o, u), u.ID)
-		if err != nil {
-			return err
-		}
+	if err := m.user(org, u); err != nil {
+		return err
 	}
 	if u.Disabled {
 		org.DisabledUsers[u.ID] = true
@@ -228,7 +232,7 @@ func (t *tenant) addUser(c *config.Config, o *config.Org, u *config.User) (err e
 			continue
 		}
 		t.keys[k.Hash] = auth.Principal{
-			Org: org, User: u.ID, Key: k.ID, Models: k.Models, Scopes: k.Scopes, Networks: k.Networks,
+			Org: org, User: u.ID, Key: k.ID, Models: m.models(u, &k), Scopes: k.Scopes, Networks: k.Networks,
 			Expires: k.Expires, Disabled: k.Disabled || u.Disabled || o.Disabled, Labels: keyLabels(o, u, k),
 		}
 	}
@@ -259,7 +263,7 @@ func Caps(c *config.Config) ([]budget.Cap, error) {
 		for i, one := range list {
 			plain[i] = one.Limit()
 		}
-		converted, err := limits(c, plain, "")
+		converted, err := limits(c, plain)
 		if err != nil {
 			return fmt.Errorf("spend caps of %s: %w", budget.Cap{Provider: provider}, err)
 		}
@@ -283,7 +287,7 @@ func requestLimits(c *config.Config) ([]guard.RequestLimit, error) {
 	for i, l := range c.RequestLimits {
 		plain[i] = l.Limit()
 	}
-	converted, err := limits(c, plain, "")
+	converted, err := limits(c, plain)
 	if err != nil {
 		return nil, fmt.Errorf("request_limits: %w", err)
 	}
@@ -296,8 +300,8 @@ func requestLimits(c *config.Config) ([]guard.RequestLimit, error) {
 	return out, nil
 }
 
-// limits converts limits. user is the user who owns the list, if any.
-func limits(c *config.Config, list []config.Limit, user string) ([]budget.Limit, error) {
+// limits converts limits.
+func limits(c *config.Config, list []config.Limit) ([]budget.Limit, error) {
 	out := make([]budget.Limit, 0, len(list))
 	for _, l := range list {
 		shape, err := shapeOf(l)

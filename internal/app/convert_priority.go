@@ -11,9 +11,20 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
+// planPriorities returns the priorities of the plans of an org that have one, by id.
+func planPriorities(c *config.Config, o *config.Org) map[string]string {
+	out := map[string]string{}
+	for _, id := range c.Defaults.PlanIDs(o) {
+		if p := c.Defaults.OrgPlan(o, id); p.Priority != "" {
+			out[id] = p.Priority
+		}
+	}
+	return out
+}
+
 // priorities converts the priorities of an org, its users, keys and models. Package config has checked
 // them.
-func priorities(o *config.Org) guard.Priorities {
+func priorities(c *config.Config, o *config.Org) guard.Priorities {
 	of := func(text string) quota.Priority {
 		p, _ := quota.ParsePriority(text)
 		return p
@@ -21,13 +32,16 @@ func priorities(o *config.Org) guard.Priorities {
 	out := guard.Priorities{
 		Most: of(o.MaxPriority), Users: map[string]quota.Priority{}, Keys: map[string]quota.Priority{},
 	}
-	for _, u := range o.Users {
-		if u.Priority != "" {
-			out.Users[u.ID] = of(u.Priority)
+	planned := planPriorities(c, o)
+	for i := range o.Users {
+		u := &o.Users[i]
+		if p := cmp.Or(u.Priority, planned[c.Defaults.Membership(o, u, nil).Plan]); p != "" {
+			out.Users[u.ID] = of(p)
 		}
-		for _, k := range u.Keys {
-			if k.Priority != "" {
-				out.Keys[k.ID] = of(k.Priority)
+		for j := range u.Keys {
+			k := &u.Keys[j]
+			if p := cmp.Or(k.Priority, planned[k.Plan]); p != "" {
+				out.Keys[k.ID] = of(p)
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/tenants"
+	tenancy "github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // withDefaults returns the file's configuration with the records of all orgs applied to its
@@ -37,16 +38,23 @@ func limitNames(t *tenants.Tenant) []string {
 	return slices.Sorted(maps.Keys(t.Limits))
 }
 
-// withDefault applies a record to the default limit of its name, or adds one.
-func withDefault(cfg *config.Config, name string, record *tenants.Limit) (*config.Config, error) {
+// withDefault applies a record to the default limit of its id, or adds one. It may be a limit of a
+// plan, which it adds as well.
+func withDefault(cfg *config.Config, id string, record *tenants.Limit) (*config.Config, error) {
 	out := *cfg
 	out.Defaults.Limits = slices.Clone(cfg.Defaults.Limits)
-	at := slices.IndexFunc(out.Defaults.Limits, func(l config.Limit) bool { return l.Name == name })
-	if at < 0 {
-		out.Defaults.Limits = append(out.Defaults.Limits, config.NewLimit("", name))
-		at = len(out.Defaults.Limits) - 1
+	out.Defaults.Plans = slices.Clone(cfg.Defaults.Plans)
+	list := &out.Defaults.Limits
+	owner, name := tenants.SplitLimitID(id)
+	switch kind, of := tenancy.SplitOwner(owner); kind {
+	case "org":
+	case "plan":
+		list = &planOf(&out.Defaults.Plans, of).Limits
+		*list = slices.Clone(*list)
+	default:
+		return nil, errors.New("a " + kind + " belongs to one org; name that org")
 	}
-	if err := patch(&out.Defaults.Limits[at], record.LimitSpec); err != nil {
+	if err := patch(limitIn(list, owner, name, nil), record.LimitSpec); err != nil {
 		return nil, err
 	}
 	return &out, out.CheckDefaults()
@@ -77,7 +85,7 @@ func (i *Identities) checkAll(all *tenants.Tenant) error {
 // Defaults returns the current limits of every org.
 func (i *Identities) Defaults() ([]budget.Limit, error) {
 	cfg := i.Effective()
-	return limits(cfg, cfg.Defaults.Limits, "")
+	return limits(cfg, cfg.Defaults.Limits)
 }
 
 // bounds returns what the current orgs can spend.

@@ -195,7 +195,7 @@ func makeOrg(cfg *config.Config, ring *seal.Ring, id string, file *config.Org,
 	var previous []proxyKey
 	if record != nil {
 		var err error
-		previous, err = overlay(&org, record, cfg.Defaults.Limits)
+		previous, err = overlay(&org, record, cfg.Defaults)
 		if err != nil {
 			return nil, err
 		}

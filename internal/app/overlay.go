@@ -15,6 +15,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/storage/seal"
 	"github.com/llmguard/llmguard/internal/tenants"
+	tenancy "github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // proxyKey is the hash of a key before its rotation.
@@ -23,9 +24,8 @@ type proxyKey struct {
 	until     time.Time
 }
 
-// overlay applies records to an org, whose lists the caller owns. defaults are the limits
-// of every org.
-func overlay(org *config.Org, record *tenants.Tenant, defaults []config.Limit) (previous []proxyKey, err error) {
+// overlay applies records to an org, whose lists the caller owns. defaults are those of every org.
+func overlay(org *config.Org, record *tenants.Tenant, defaults config.Defaults) (previous []proxyKey, err error) {
 	if record.Org != nil {
 		if err := patch(org, record.Org.OrgSpec); err != nil {
 			return nil, err
@@ -51,21 +51,24 @@ func overlay(org *config.Org, record *tenants.Tenant, defaults []config.Limit) (
 		}
 	}
 	for _, id := range orgsFirst(record.Limits) {
-		user, name := tenants.SplitLimitID(id)
-		if err := patch(users.limitOf(user, name), record.Limits[id].LimitSpec); err != nil {
+		owner, name := tenants.SplitLimitID(id)
+		if err := patch(users.limitOf(owner, name), record.Limits[id].LimitSpec); err != nil {
 			return nil, fmt.Errorf("limit %s: %w", strings.ReplaceAll(id, " ", "/"), err)
 		}
 	}
 	return previous, nil
 }
 
-// orgsFirst sorts the ids of limits such that a user's own limit comes after the org's of
-// the same name, which it copies.
+// orgsFirst sorts the ids of limits such that a limit comes after those of the same name that it
+// copies: first the org's, then those of groups, plans and users.
 func orgsFirst(limits map[string]*tenants.Limit) []string {
+	rank := func(id string) int {
+		owner, _ := tenants.SplitLimitID(id)
+		kind, _ := tenancy.SplitOwner(owner)
+		return slices.Index([]string{"org", "group", "plan", "user"}, kind)
+	}
 	return slices.SortedFunc(maps.Keys(limits), func(a, b string) int {
-		ofA, _ := tenants.SplitLimitID(a)
-		ofB, _ := tenants.SplitLimitID(b)
-		return cmp.Or(strings.Compare(ofA, ofB), strings.Compare(a, b))
+		return cmp.Or(rank(a)-rank(b), strings.Compare(a, b))
 	})
 }
 
@@ -84,10 +87,10 @@ func patch[T config.Org | config.User | config.Key | config.Limit](to *T, fields
 type orgUsers struct {
 	org      *config.Org
 	at       map[string]int // in org.Users
-	defaults []config.Limit
+	defaults config.Defaults
 }
 
-func usersOf(org *config.Org, defaults []config.Limit) orgUsers {
+func usersOf(org *config.Org, defaults config.Defaults) orgUsers {
 	u := orgUsers{org, make(map[string]int, len(org.Users)), defaults}
 	for i := range org.Users {
 		u.at[org.Users[i].ID] = i
@@ -118,33 +121,71 @@ func keyOf(u *config.User, id string) *config.Key {
 	return &u.Keys[i]
 }
 
-// limitOf returns a limit of the org or of a user. If there is none, it adds a copy of the
-// one with the same name a level above (the org's for a user's, then the default), or else
-// a new one.
-func (u orgUsers) limitOf(user, name string) *config.Limit {
-	org := u.org
-	list := &org.Limits
-	if user != "" {
-		one := u.of(user)
-		one.Limits = slices.Clone(one.Limits)
-		list = &one.Limits
-	}
-	same := func(l config.Limit) bool { return l.Name == name }
-	if i := slices.IndexFunc(*list, same); i >= 0 {
-		return &(*list)[i]
-	}
-	made := config.NewLimit(user, name)
-	for _, above := range [][]config.Limit{org.Limits, u.defaults} {
-		if i := slices.IndexFunc(above, same); i >= 0 {
-			made = above[i]
-			if user != "" {
-				made.Only = user
-			}
-			break
+// limitOf returns a limit of the org, or of one of its groups, plans or users, which it creates if
+// necessary. If there is none, it adds a copy of the one with the same name that it would replace, or
+// else a new one.
+func (u orgUsers) limitOf(owner, name string) *config.Limit {
+	org, d := u.org, u.defaults
+	var list *[]config.Limit
+	var above []config.Limit
+	kind, id := tenancy.SplitOwner(owner)
+	switch kind {
+	case "group":
+		g := groupOf(org, id)
+		list, above = &g.Limits, d.OrgLimits(org)
+	case "plan":
+		if p := (config.Defaults{Plans: d.Plans}).OrgPlan(&config.Org{}, id); p != nil {
+			above = p.Limits
 		}
+		org.Plans = slices.Clone(org.Plans)
+		list = &planOf(&org.Plans, id).Limits
+	case "user":
+		one := u.of(id)
+		list, above = &one.Limits, d.LimitsOf(org, nil, d.Membership(org, one, nil))
+	default:
+		list, above = &org.Limits, d.Limits
 	}
-	*list = append(*list, made)
-	return &(*list)[len(*list)-1]
+	*list = slices.Clone(*list)
+	return limitIn(list, owner, name, above)
+}
+
+// limitIn returns the limit of a name in a list. If there is none, it adds a copy of the one in
+// above, or else a new one.
+func limitIn(list *[]config.Limit, owner, name string, above []config.Limit) *config.Limit {
+	same := func(l config.Limit) bool { return l.Name == name }
+	i := slices.IndexFunc(*list, same)
+	if i < 0 {
+		made := config.NewLimit(owner, name)
+		if at := slices.IndexFunc(above, same); at >= 0 {
+			only := made.Only
+			made = above[at]
+			if only != "" {
+				made.Only = only
+			}
+		}
+		*list = append(*list, made)
+		i = len(*list) - 1
+	}
+	return &(*list)[i]
+}
+
+// groupOf returns a group of an org, creating it if necessary.
+func groupOf(org *config.Org, id string) *config.Group {
+	org.Groups = slices.Clone(org.Groups)
+	if org.Group(id) == nil {
+		org.Groups = append(org.Groups, config.Group{ID: id})
+	}
+	return org.Group(id)
+}
+
+// planOf returns a plan in a list, creating it if necessary.
+func planOf(list *[]config.Plan, id string) *config.Plan {
+	i := slices.IndexFunc(*list, func(p config.Plan) bool { return p.ID == id })
+	if i < 0 {
+		*list = append(*list, config.Plan{ID: id})
+		i = len(*list) - 1
+	}
+	return &(*list)[i]
 }
 
 // errNoOrg means that records belong to an org that does not exist.
@@ -168,8 +209,7 @@ func raise(org *guard.Org, overrides map[string]*tenants.Override) {
 	all := slices.SortedFunc(maps.Values(overrides), func(a, b *tenants.Override) int {
 		return a.Created.Compare(b.Created)
 	})
-	lists := append(slices.Collect(maps.Values(org.UserLimits)), org.Limits)
-	lists = slices.AppendSeq(lists, maps.Values(org.KeyLimits))
+	lists := slices.Collect(org.LimitLists())
 	for _, o := range all {
 		for _, limits := range lists {
 			for i := range limits {

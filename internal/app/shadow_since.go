@@ -38,8 +38,8 @@ func (a *App) noteShadow(ctx context.Context) error {
 	}
 }
 
-// shadowLimits returns the limits of an org in shadow mode, including those of single users
-// and keys.
+// shadowLimits returns the limits of an org in shadow mode, including those of groups, single
+// users and keys.
 func shadowLimits(org *guard.Org) []string {
 	var out []string
 	add := func(list []budget.Limit) {
@@ -49,11 +49,7 @@ func shadowLimits(org *guard.Org) []string {
 			}
 		}
 	}
-	add(org.Limits)
-	for _, list := range org.UserLimits {
-		add(list)
-	}
-	for _, list := range org.KeyLimits {
+	for list := range org.LimitLists() {
 		add(list)
 	}
 	slices.Sort(out)

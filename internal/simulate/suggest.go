@@ -304,8 +304,7 @@ func (s *suggesting) name(want string) string {
 			taken[l.ID] = true
 		}
 	}
-	note(org.Limits)
-	for _, list := range org.UserLimits {
+	for list := range org.LimitLists() {
 		note(list)
 	}
 	name := want

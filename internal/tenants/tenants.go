@@ -97,6 +97,7 @@ type OrgSpec struct {
 	RetryStartedJobs   *bool     `json:"retry_started_jobs,omitempty"`
 	Weight             *int      `json:"weight,omitempty"`
 	MaxPriority        *string   `json:"max_priority,omitempty"` // high, normal or low
+	Plan               *string   `json:"plan,omitempty"`         // of users without one
 	// Labels are the values of labels for calls with the org's keys.
 	Labels *map[string]string `json:"labels,omitempty"`
 	Cache  *Cache             `json:"cache,omitempty"`
@@ -122,6 +123,8 @@ type UserSpec struct {
 	Disabled *bool   `json:"disabled,omitempty"`
 	Weight   *int    `json:"weight,omitempty"`
 	Priority *string `json:"priority,omitempty"` // high, normal or low; nil: none of its own
+	Group    *string `json:"group,omitempty"`    // the id of its group
+	Plan     *string `json:"plan,omitempty"`     // the id of its plan; nil: the org's
 	// Labels are the values of labels for calls with the user's keys.
 	Labels *map[string]string `json:"labels,omitempty"`
 }
@@ -144,6 +147,7 @@ type KeySpec struct {
 	// Concurrency is the maximum number of open calls; nil: no limit.
 	Concurrency *int64  `json:"concurrency,omitempty"`
 	Priority    *string `json:"priority,omitempty"` // high, normal or low; nil: the user's
+	Plan        *string `json:"plan,omitempty"`     // the id of its plan; nil: the user's
 	// Labels are the values of labels for its calls.
 	Labels  *map[string]string `json:"labels,omitempty"`
 	Expires *time.Time         `json:"expires,omitempty"`
@@ -194,19 +198,19 @@ type Bucket struct {
 	Refill   *string `json:"refill,omitempty"`
 }
 
-// LimitID returns the id of a limit's record: the name of an org's limit, or "<user> <name>"
-// for a user's own.
-func LimitID(user, name string) string {
-	if user == "" {
+// LimitID returns the id of a limit's record: the name of an org's limit, or "<owner> <name>"
+// for that of a user, a group or a plan (settings.Owner).
+func LimitID(owner, name string) string {
+	if owner == "" {
 		return name
 	}
-	return user + " " + name
+	return owner + " " + name
 }
 
 // SplitLimitID is the inverse of LimitID.
-func SplitLimitID(id string) (user, name string) {
-	if user, name, own := strings.Cut(id, " "); own {
-		return user, name
+func SplitLimitID(id string) (owner, name string) {
+	if owner, name, own := strings.Cut(id, " "); own {
+		return owner, name
 	}
 	return "", id
 }

@@ -17,7 +17,7 @@ const (
 const labelChars = "._-:/@+=~#%"
 
 // ownSubjects are what limits can count by besides labels, in the order of their combinations.
-func ownSubjects() []string { return []string{"org", "user", "key", "ip"} }
+func ownSubjects() []string { return []string{"org", "group", "user", "key", "ip"} }
 
 // CheckLabelName reports why a text cannot be the name of a label.
 func CheckLabelName(name string) error {
@@ -65,8 +65,10 @@ func ParseSubject(parts ...string) (string, error) {
 			return "", fmt.Errorf("%s is there twice", Quote(part))
 		case part == "org" && len(all) > 1:
 			return "", errors.New("org cannot be combined, because every limit counts each org on its own; leave it out")
+		case part == "group" && len(all) > 1:
+			return "", errors.New("group cannot be combined with others; use one limit for the group and one for the others")
 		case !slices.Contains(own, part) && !labelName(part):
-			return "", fmt.Errorf("expected org, user, key, ip or the name of a label, got %s", Quote(part))
+			return "", fmt.Errorf("expected org, group, user, key, ip or the name of a label, got %s", Quote(part))
 		}
 	}
 	if len(all) > maxSubjectParts {

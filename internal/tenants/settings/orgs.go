@@ -78,8 +78,15 @@ type Org struct {
 	// RequestWebhooks allows requests and batches to name their own targets. Default: not
 	// allowed.
 	RequestWebhooks RequestWebhooks `yaml:"request_webhooks"`
-	// Limits of the org, its users and keys.
+	// Limits of the org, its groups, users and keys.
 	Limits []Limit `yaml:"limits"`
+	// Groups of users with limits of their own.
+	Groups []Group `yaml:"groups"`
+	// Plans are the org's own, in addition to those of defaults. A plan with an id of defaults
+	// changes it for this org: limits by name, and Models and Priority if given.
+	Plans []Plan `yaml:"plans"`
+	// Plan is the plan of users without one. Default: that of defaults.
+	Plan string `yaml:"plan"`
 	// Users of the org, with their keys.
 	Users []User `yaml:"users"`
 }
@@ -113,11 +120,15 @@ type User struct {
 	Labels map[string]string `yaml:"labels"`
 	// Weight is the user's share of the org's turns relative to its other users.
 	Weight int `yaml:"weight" default:"100"`
-	// Priority is that of the user's calls, and the highest that they may choose. Default: normal,
-	// and they may choose up to MaxPriority of the org.
+	// Priority is that of the user's calls, and the highest that they may choose. Default: that of
+	// the user's plan, else normal, and they may choose up to MaxPriority of the org.
 	Priority string `yaml:"priority" enum:"high,normal,low"`
-	// Limits are for this user only. One with the name of an org limit with subject user
-	// replaces it; others are added. Their subject is user and may be left out.
+	// Group is the id of the user's group. Default: none.
+	Group string `yaml:"group"`
+	// Plan is the id of the user's plan, in place of the org's.
+	Plan string `yaml:"plan"`
+	// Limits are for this user only. One with the name of an org's, a group's or a plan's limit for
+	// each user replaces it; others are added. Their subject is user and may be left out.
 	Limits []Limit `yaml:"limits"`
 	// Keys of the user.
 	Keys []Key `yaml:"keys"`
@@ -131,8 +142,8 @@ type Key struct {
 	Hash string `yaml:"hash,required"`
 	// Name is for people.
 	Name string `yaml:"name"`
-	// Models are patterns of the models that this key may use, within the org's. Default: all
-	// of the org's.
+	// Models are patterns of the models that this key may use, within the org's. Default: those of
+	// its plan, else all of the org's.
 	Models []string `yaml:"models"`
 	// Scopes are what the key may be used for: calls (every endpoint that costs money), single
 	// endpoints by the names that limits use (chat.completions, embeddings and others), jobs,
@@ -141,11 +152,14 @@ type Key struct {
 	// Networks are the addresses (10.0.0.7 or 10.0.0.0/8) from which the key may be used.
 	// Default: all.
 	Networks []netip.Prefix `yaml:"networks"`
+	// Plan is the id of the key's plan: it applies to calls with the key in place of the user's, and
+	// its limits count the key.
+	Plan string `yaml:"plan"`
 	// Concurrency is how many calls of the key may be in flight; waiting calls do not count.
 	// Default: no limit.
 	Concurrency int64 `yaml:"concurrency"`
-	// Priority is that of the key's calls, and the highest that they may choose. Default: the
-	// user's.
+	// Priority is that of the key's calls, and the highest that they may choose. Default: that of
+	// the key's plan, else the user's.
 	Priority string `yaml:"priority" enum:"high,normal,low"`
 	// Labels are values of labels for calls with the key: {project: mobile}.
 	Labels map[string]string `yaml:"labels"`
@@ -162,10 +176,10 @@ type Limit struct {
 	// Name is unique in the org. Usage is stored under it: a new amount keeps the usage, a new
 	// name starts at zero.
 	Name string `yaml:"name,required" kind:"id"`
-	// Subject is whose usage counts: org (the org's as a whole), or separately for each user, key,
-	// ip (caller address) or value of a label, or each combination in a list: [user, session].
+	// Subject is whose usage counts: org (the org's as a whole), or separately for each group, user,
+	// key, ip (caller address) or value of a label, or each combination in a list: [user, session].
 	Subject string `yaml:"subject" default:"org" kind:"subject"`
-	// Only restricts the limit to one user, key, address or value of a label.
+	// Only restricts the limit to one group, user, key, address or value of a label.
 	Only string `yaml:"only"`
 	// Models and Endpoints are patterns; only matching calls count. Endpoints are
 	// chat.completions, completions, embeddings, moderations, responses, responses.compact,
@@ -217,6 +231,11 @@ type Defaults struct {
 	// completely. Administrators change them for all orgs with `llmguard limits set NAME --org
 	// all`, field by field, over this file.
 	Limits []Limit `yaml:"limits"`
+	// Plans are named sets of limits and rights that users and keys of every org can have. A change
+	// of a plan applies to all who have it.
+	Plans []Plan `yaml:"plans"`
+	// Plan is the plan of users without one, in orgs without one. Default: none.
+	Plan string `yaml:"plan"`
 }
 
 // Set is a list of orgs, with the defaults for every org.
@@ -245,12 +264,10 @@ func (o *Org) User(id string) *User {
 // org's own.
 func (d Defaults) OrgLimits(o *Org) []Limit { return replaced(d.Limits, o.Limits) }
 
-// UserLimits returns the limits that apply to a user of the org: the org's, except those
-// replaced by name, and the user's own.
+// UserLimits returns the limits that apply to a user of the org: the org's, the group's, the plan's
+// and the user's own, except those replaced by name.
 func (d Defaults) UserLimits(o *Org, u *User) []Limit {
-	return slices.DeleteFunc(replaced(d.OrgLimits(o), u.Limits), func(l Limit) bool {
-		return l.Subject == "user" && l.Only != "" && l.Only != u.ID
-	})
+	return d.LimitsOf(o, u, d.Membership(o, u, nil))
 }
 
 // replaced returns list with limits of the same name replaced by those in others, followed by
