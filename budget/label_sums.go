@@ -18,7 +18,7 @@ type summedLabels struct{ names atomic.Pointer[[]string] }
 
 // SumLabels sets the labels by which the sums of a day are kept, in addition to those of Rollups.
 // Calls without a label count under the empty value, so that the sums by a label add up to those
-// of all calls since it is in the list.
+// of all calls since it is in the list. Sums by group are always kept, without calls of users who have none.
 func (s *Store) SumLabels(names []string) {
 	own := slices.Clone(names)
 	s.settler.labels.names.Store(&own)
@@ -26,13 +26,14 @@ func (s *Store) SumLabels(names []string) {
 
 // fields returns the call's fields in the sums by label, each followed by a comma.
 func (l *summedLabels) fields(c Call) string {
-	names := l.names.Load()
-	if names == nil || len(*names) == 0 {
-		return ""
-	}
 	var b strings.Builder
-	for _, name := range *names {
-		b.WriteString(name + "|" + c.Labels.Get(name) + labelSep)
+	if names := l.names.Load(); names != nil {
+		for _, name := range *names {
+			b.WriteString(name + "|" + c.Labels.Get(name) + labelSep)
+		}
+	}
+	if group := c.Labels.Get(GroupLabel); group != "" { // most orgs have no groups
+		b.WriteString(GroupLabel + "|" + group + labelSep)
 	}
 	return b.String()
 }

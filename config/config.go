@@ -113,6 +113,8 @@ type Config struct {
 	// Literals are the paths of secrets whose text is in the file itself, rather than in the
 	// environment or in separate files.
 	Literals []string `yaml:"-"`
+
+	lines map[string]int `yaml:"-"` // of limits, by path
 }
 
 // Admin is the operators' listener. It never serves models, and the callers' listener never

@@ -57,6 +57,7 @@ func parseConfig(d *document, data []byte) (*Config, error) {
 		d.mistakes.errs.sort()
 		return nil, d.mistakes.errs
 	}
+	cfg.lines = d.mistakes.limitLines()
 	return cfg, nil
 }
 

@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"path/filepath"
+	"regexp"
 	"slices"
 
 	"github.com/llmguard/llmguard/internal/tenants/settings"
@@ -211,4 +213,28 @@ func groupIDs(o *Org) []string {
 		out[i] = g.ID
 	}
 	return slices.Clip(out)
+}
+
+// limitPath is the path of a limit.
+var limitPath = regexp.MustCompile(`\.limits\[\d+\]$`)
+
+// limitLines returns the lines of the limits in the file, by path.
+func (m *mistakes) limitLines() map[string]int {
+	out := map[string]int{}
+	for path, at := range m.marks {
+		if limitPath.MatchString(path) {
+			out[path] = at.line
+		}
+	}
+	return out
+}
+
+// Place returns the place of a limit in the file, such as llmguard.yaml:12. path is like
+// orgs[0].limits[1].
+func (c *Config) Place(path string) string {
+	name := filepath.Base(c.Name)
+	if line := c.lines[path]; line > 0 {
+		return fmt.Sprintf("%s:%d", name, line)
+	}
+	return name
 }

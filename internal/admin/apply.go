@@ -180,6 +180,12 @@ func (p *planner) plan(n *application) error {
 		p.user(&now, &d.Users[i])
 	}
 	p.limits(&now, "", d.Limits)
+	for _, g := range d.Groups {
+		p.limits(&now, settings.Owner("group", g.ID), g.Limits)
+	}
+	for _, one := range d.Plans {
+		p.limits(&now, settings.Owner("plan", one.ID), one.Limits)
+	}
 	for i := range d.Users {
 		p.limits(&now, d.Users[i].ID, d.Users[i].Limits)
 	}
@@ -232,14 +238,35 @@ func (p *planner) key(now *settings.Org, user string, d *DeclaredKey) {
 	}{d.KeySpec, d.Hash})
 }
 
-func (p *planner) limits(now *settings.Org, user string, list []DeclaredLimit) {
-	own, above := now.Limits, p.h.opts.Effective().Defaults.Limits
-	if user != "" {
-		own, above = nil, p.h.opts.Effective().Defaults.OrgLimits(now)
-		if u := now.User(user); u != nil {
-			own = u.Limits
+// listOf returns the limits of an owner (settings.Owner) in an org, and those that they replace.
+func (p *planner) listOf(now *settings.Org, owner string) (own, above []settings.Limit) {
+	d := p.h.opts.Effective().Defaults
+	switch kind, id := settings.SplitOwner(owner); kind {
+	case "group":
+		above = d.OrgLimits(now)
+		if g := now.Group(id); g != nil {
+			own = g.Limits
 		}
+	case "plan":
+		if shared := d.OrgPlan(&settings.Org{}, id); shared != nil {
+			above = shared.Limits
+		}
+		if i := slices.IndexFunc(now.Plans, func(p settings.Plan) bool { return p.ID == id }); i >= 0 {
+			own = now.Plans[i].Limits
+		}
+	case "user":
+		above = d.OrgLimits(now)
+		if u := now.User(id); u != nil {
+			own, above = u.Limits, d.LimitsOf(now, nil, d.Membership(now, u, nil))
+		}
+	default:
+		own, above = now.Limits, d.Limits
 	}
+	return own, above
+}
+
+func (p *planner) limits(now *settings.Org, user string, list []DeclaredLimit) {
+	own, above := p.listOf(now, user)
 	for _, d := range list {
 		same := func(l settings.Limit) bool { return l.Name == d.Name }
 		l := p.h.opts.NewLimit(user, d.Name)
@@ -250,8 +277,8 @@ func (p *planner) limits(now *settings.Org, user string, list []DeclaredLimit) {
 			l = own[i]
 		case over >= 0: // a user's limit is stored on top of it
 			l = above[over]
-			if user != "" {
-				l.Only = user
+			if kind, id := settings.SplitOwner(user); kind == "user" {
+				l.Only = id
 			}
 			if fields, err := p.h.changedFields(l, d.LimitSpec, nil); err == nil && len(fields) == 0 {
 				continue

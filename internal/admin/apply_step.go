@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // refOf returns the reference of the record that a plan names.
@@ -146,6 +147,13 @@ func (p *planner) prune(d *Declaration, users map[string]bool) {
 	keep := map[string]bool{}
 	for _, l := range d.Limits {
 		keep["limit "+l.Name] = true
+	}
+	for kind, list := range map[string][]DeclaredGroup{"group": d.Groups, "plan": d.Plans} {
+		for _, g := range list {
+			for _, l := range g.Limits {
+				keep["limit "+tenants.LimitID(settings.Owner(kind, g.ID), l.Name)] = true
+			}
+		}
 	}
 	for _, u := range d.Users {
 		for _, k := range u.Keys {

@@ -20,7 +20,15 @@ type Declaration struct {
 	ID string `json:"id"`
 	tenants.OrgSpec
 	Limits []DeclaredLimit `json:"limits,omitempty"`
+	Groups []DeclaredGroup `json:"groups,omitempty"`
+	Plans  []DeclaredGroup `json:"plans,omitempty"`
 	Users  []DeclaredUser  `json:"users,omitempty"`
+}
+
+// DeclaredGroup is a group or a plan of a Declaration, with its limits.
+type DeclaredGroup struct {
+	ID     string          `json:"id"`
+	Limits []DeclaredLimit `json:"limits,omitempty"`
 }
 
 // DeclaredUser is a user of a Declaration. Its limits apply to this user only.
@@ -88,7 +96,13 @@ func (h *declarationHandler) declared(o *settings.Org) Declaration {
 		unless(o.RetryStartedJobs, usual.RetryStartedJobs)
 	d.Labels, d.Cache = valuesOf(o.Labels), declaredCache(o.Cache, usual.Cache)
 	d.Weight, d.Limits = unless(o.Weight, usual.Weight), h.declaredLimits("", o.Limits)
-	d.MaxPriority = unless(o.MaxPriority, usual.MaxPriority)
+	d.MaxPriority, d.Plan = unless(o.MaxPriority, usual.MaxPriority), unless(o.Plan, usual.Plan)
+	for _, g := range o.Groups {
+		d.Groups = append(d.Groups, DeclaredGroup{g.ID, h.declaredLimits(settings.Owner("group", g.ID), g.Limits)})
+	}
+	for _, p := range o.Plans {
+		d.Plans = append(d.Plans, DeclaredGroup{p.ID, h.declaredLimits(settings.Owner("plan", p.ID), p.Limits)})
+	}
 	for i := range o.Users {
 		d.Users = append(d.Users, h.declaredUser(&o.Users[i]))
 	}
@@ -103,6 +117,7 @@ func (h *declarationHandler) declaredUser(u *settings.User) DeclaredUser {
 	d.Disabled = unless(u.Disabled, usual.Disabled)
 	d.Weight, d.Labels = unless(u.Weight, usual.Weight), valuesOf(u.Labels)
 	d.Priority = unless(u.Priority, usual.Priority)
+	d.Group, d.Plan = unless(u.Group, usual.Group), unless(u.Plan, usual.Plan)
 	for i := range u.Keys {
 		d.Keys = append(d.Keys, declaredKey(&u.Keys[i]))
 	}
@@ -141,7 +156,7 @@ func declaredKey(k *settings.Key) DeclaredKey {
 	d.Models = texts(k.Models)
 	d.Scopes = texts(k.Scopes)
 	d.Concurrency, d.Labels = unless(k.Concurrency, 0), valuesOf(k.Labels)
-	d.Priority = unless(k.Priority, "")
+	d.Priority, d.Plan = unless(k.Priority, ""), unless(k.Plan, "")
 	if !k.Expires.IsZero() {
 		d.Expires = &k.Expires
 	}
@@ -153,15 +168,15 @@ func declaredKey(k *settings.Key) DeclaredKey {
 	return d
 }
 
-// declaredLimits returns the limits of an org or of a user. A user's own limits omit subject
-// and only.
-func (h *declarationHandler) declaredLimits(user string, list []settings.Limit) []DeclaredLimit {
+// declaredLimits returns the limits of an org, or of a user, group or plan (settings.Owner). A user's
+// own limits omit subject and only.
+func (h *declarationHandler) declaredLimits(owner string, list []settings.Limit) []DeclaredLimit {
 	var out []DeclaredLimit
 	for i := range list {
 		l := &list[i]
-		usual := h.opts.NewLimit(user, l.Name)
+		usual := h.opts.NewLimit(owner, l.Name)
 		d := DeclaredLimit{Name: l.Name}
-		if user == "" {
+		if kind, _ := settings.SplitOwner(owner); kind == "org" || kind == "group" {
 			d.Subject, d.Only = unless(l.Subject, usual.Subject), unless(l.Only, usual.Only)
 		}
 		d.Models, d.Endpoints = texts(l.Models), texts(l.Endpoints)

@@ -49,8 +49,12 @@ func (d *directory) sources(org, user string) func(name string) []string {
 			ofUser = u.Limits
 		}
 	}
+	member := d.memberSource(org, user)
 	return func(name string) []string {
 		out := []string{} // never null on the wire
+		if from := member(name); from != "" {
+			return append(out, from)
+		}
 		switch {
 		case named(ofUser, name), named(ofOrg, name):
 			out = append(out, "file")
@@ -66,6 +70,29 @@ func (d *directory) sources(org, user string) func(name string) []string {
 			out = append(out, "redis")
 		}
 		return out
+	}
+}
+
+// memberSource returns a function that names the group or plan that a user's limit is from; "" if it
+// is from neither.
+func (d *directory) memberSource(org, user string) func(name string) string {
+	o, _, err := d.org(org)
+	if err != nil || o.User(user) == nil {
+		return func(string) string { return "" }
+	}
+	u, defaults := o.User(user), d.opts.Effective().Defaults
+	layers := defaults.Layers(o, u, defaults.Membership(o, u, nil))
+	return func(name string) string {
+		for _, layer := range slices.Backward(layers) {
+			if !slices.ContainsFunc(layer.Limits, func(l settings.Limit) bool { return l.Name == name }) {
+				continue
+			}
+			if layer.From == "group" || layer.From == "plan" {
+				return layer.From + " " + layer.ID
+			}
+			return ""
+		}
+		return ""
 	}
 }
 

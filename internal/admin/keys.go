@@ -24,6 +24,7 @@ type Key struct {
 	Networks    []string `json:"networks"`
 	Concurrency int64    `json:"concurrency"` // 0: no limit
 	Priority    string   `json:"priority"`    // empty: the user's
+	Plan        string   `json:"plan"`        // empty: the user's
 	// Labels are the values of labels that the key itself has.
 	Labels  map[string]string `json:"labels"`
 	Expires *time.Time        `json:"expires"`
@@ -90,7 +91,7 @@ func (h *keyHandler) viewKey(c *call, org *settings.Org, id string, used map[str
 	v := Key{
 		ID: k.ID, Org: org.ID, User: u.ID, Name: k.Name, Disabled: k.Disabled, Models: list(k.Models), Scopes: list(k.Scopes),
 		Networks: []string{}, Concurrency: k.Concurrency, Status: "active",
-		Priority: k.Priority, Labels: labelsOrEmpty(k.Labels),
+		Priority: k.Priority, Plan: k.Plan, Labels: labelsOrEmpty(k.Labels),
 	}
 	for _, n := range k.Networks {
 		v.Networks = append(v.Networks, n.String())

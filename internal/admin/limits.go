@@ -7,6 +7,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -21,7 +22,7 @@ type Limit struct {
 	Mode    string `json:"mode"`
 	// Sources lists where the limit is defined, each overriding the previous ones: defaults (of
 	// the file), all (set for all orgs), file (for the org or the user) and redis (set for the
-	// org or the user).
+	// org or the user). A limit of a user's group or plan has only that, such as "plan pro".
 	Sources   []string `json:"sources"`
 	Shape     string   `json:"shape"` // such as "window 1d"
 	Models    []string `json:"models"`
@@ -50,6 +51,8 @@ type limitReset struct {
 	User string `json:"user,omitempty"`
 	Key  string `json:"key,omitempty"`
 	IP   string `json:"ip,omitempty"`
+	// Group names the counter of a limit that the users of a group share.
+	Group string `json:"group,omitempty"`
 	// Labels name the counter of a limit by labels.
 	Labels map[string]string `json:"labels,omitempty"`
 	Reason string            `json:"reason"`
@@ -105,7 +108,14 @@ func (h *limitHandler) limitsOf(org, user, key string) ([]budget.Limit, error) {
 func (h *limitHandler) listLimits(c *call) (any, error) {
 	org, q := c.r.PathValue("org"), c.r.URL.Query()
 	user, key := q.Get("user"), q.Get("key")
+	owner, err := ownerOf(c)
+	if err != nil {
+		return nil, err
+	}
 	limits, err := h.limitsOf(org, user, key)
+	if kind, _ := settings.SplitOwner(owner); kind == "group" || kind == "plan" {
+		limits, err = h.limitsOfOwner(org, owner)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -236,12 +246,16 @@ func shapeOf(s budget.Shape) string {
 	}
 }
 
-// limit returns a limit of the org or a user by name.
+// limit returns a limit of the org, a user or a key by name.
 func (h *limitHandler) limit(org, user, key, name string) (*budget.Limit, error) {
 	limits, err := h.limitsOf(org, user, key)
 	if err != nil {
 		return nil, err
 	}
+	return limitNamed(limits, name)
+}
+
+func limitNamed(limits []budget.Limit, name string) (*budget.Limit, error) {
 	var names []string
 	for i := range limits {
 		if limits[i].ID == name {
@@ -255,14 +269,17 @@ func (h *limitHandler) limit(org, user, key, name string) (*budget.Limit, error)
 func (h *limitHandler) setLimit(c *call) (any, error) {
 	org := c.r.PathValue("org")
 	name := c.r.PathValue("limit")
-	user := c.r.URL.Query().Get("user")
 	if err := newID("limit", name); err != nil {
 		return nil, err
 	}
-	if _, err := h.limitsOf(org, user, ""); err != nil {
+	owner, err := ownerOf(c)
+	if err != nil {
 		return nil, err
 	}
-	ref := tenants.Ref{Kind: tenants.KindLimit, Org: h.dir.recordOrg(org), ID: tenants.LimitID(user, name)}
+	if err := h.mayOwn(org, owner); err != nil {
+		return nil, err
+	}
+	ref := tenants.Ref{Kind: tenants.KindLimit, Org: h.dir.recordOrg(org), ID: tenants.LimitID(owner, name)}
 	var record tenants.Limit
 	old, err := h.opts.Tenants.Get(c.r.Context(), ref, &record)
 	if err != nil {
@@ -274,20 +291,43 @@ func (h *limitHandler) setLimit(c *call) (any, error) {
 		return nil, err
 	}
 	record.LimitSpec, record.Stamp = patch.LimitSpec, c.stamp(&before.Stamp)
-	e := c.entry("limit.set", org, tenants.LimitID(user, name))
+	e := c.entry("limit.set", org, ref.ID)
 	if err := h.audit.commit(c, e, orNil(old, before), record,
 		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
 		return nil, err
 	}
-	return h.showLimit(c, org, user, "", name)
+	return h.showLimit(c, org, owner, name)
 }
 
-func (h *limitHandler) showLimit(c *call, org, user, key, name string) (any, error) {
-	l, err := h.limit(org, user, key, name)
+// mayOwn checks that limits can be set in a list. Groups and plans begin to exist with their first
+// limit; those for every org are plans.
+func (h *limitHandler) mayOwn(org, owner string) error {
+	kind, id := settings.SplitOwner(owner)
+	if kind == "group" || kind == "plan" {
+		owner = ""
+	}
+	if kind == "group" && h.dir.isAll(org) {
+		return wire.BadRequest("org", "invalid_value", "The group %s belongs to one org. Name that org instead of %s", id,
+			everyOrg)
+	}
+	_, err := h.limitsOfOwner(org, owner)
+	return err
+}
+
+func (h *limitHandler) showLimit(c *call, org, owner, name string) (any, error) {
+	limits, err := h.limitsOfOwner(org, owner)
 	if err != nil {
 		return nil, err
 	}
-	views, err := h.viewLimits(c, org, []budget.Limit{*l}, budget.Call{Org: org, User: user, Key: key})
+	l, err := limitNamed(limits, name)
+	if err != nil {
+		return nil, err
+	}
+	who := budget.Call{Org: org}
+	if kind, id := settings.SplitOwner(owner); kind == "user" {
+		who.User = id
+	}
+	views, err := h.viewLimits(c, org, []budget.Limit{*l}, who)
 	if err != nil {
 		return nil, err
 	}
@@ -297,8 +337,11 @@ func (h *limitHandler) showLimit(c *call, org, user, key, name string) (any, err
 func (h *limitHandler) unsetLimit(c *call) (any, error) {
 	org := c.r.PathValue("org")
 	name := c.r.PathValue("limit")
-	user := c.r.URL.Query().Get("user")
-	id := tenants.LimitID(user, name)
+	owner, err := ownerOf(c)
+	if err != nil {
+		return nil, err
+	}
+	id := tenants.LimitID(owner, name)
 	if _, _, err := h.dir.org(org); err != nil && !h.dir.isAll(org) {
 		return nil, err
 	}
@@ -322,7 +365,7 @@ func (h *limitHandler) resetLimit(c *call) (any, error) {
 		return nil, wire.BadRequest("reason", "missing_field", "A reset needs a reason")
 	}
 	org, name := c.r.PathValue("org"), c.r.PathValue("limit")
-	l, err := h.limit(org, how.User, how.Key, name)
+	l, err := h.limitToReset(org, name, &how)
 	if err != nil {
 		return nil, err
 	}
@@ -360,6 +403,18 @@ func (h *limitHandler) resetLimit(c *call) (any, error) {
 		return nil, err
 	}
 	return after[0], nil
+}
+
+// limitToReset returns the limit whose counter a reset names.
+func (h *limitHandler) limitToReset(org, name string, how *limitReset) (*budget.Limit, error) {
+	if how.Group == "" {
+		return h.limit(org, how.User, how.Key, name)
+	}
+	limits, err := h.limitsOfOwner(org, settings.Owner("group", how.Group))
+	if err != nil {
+		return nil, err
+	}
+	return limitNamed(limits, name)
 }
 
 // reopenLimits opens the limits of one org or all that were closed by a data loss in Redis.

@@ -50,6 +50,7 @@ type Org struct {
 	RetryStartedJobs   bool     `json:"retry_started_jobs"`
 	Weight             int      `json:"weight"`
 	MaxPriority        string   `json:"max_priority"`
+	Plan               string   `json:"plan"` // of users without one; empty: that of defaults
 	// Labels are the values of labels that the org itself has.
 	Labels map[string]string `json:"labels"`
 	// Cache is the response cache; null: none.
@@ -92,7 +93,7 @@ func (h *orgHandler) viewOrg(c *call, o *settings.Org, inFile bool) Org {
 		Hold:               o.Hold, OverLimit: o.OverLimit, MaxWait: duration(o.MaxWait), OnDisconnect: o.OnDisconnect,
 		OnStoreFailure:    o.OnStoreFailure,
 		AllowBuiltinTools: o.AllowBuiltinTools, RetryStartedJobs: o.RetryStartedJobs, Weight: o.Weight, Users: len(o.Users),
-		MaxPriority: o.MaxPriority, Labels: labelsOrEmpty(o.Labels), Cache: cacheOf(o.Cache),
+		MaxPriority: o.MaxPriority, Plan: o.Plan, Labels: labelsOrEmpty(o.Labels), Cache: cacheOf(o.Cache),
 	}
 	for _, u := range o.Users {
 		v.Keys += len(u.Keys)

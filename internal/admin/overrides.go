@@ -31,6 +31,8 @@ type newOverride struct {
 	User string `json:"user,omitempty"`
 	Key  string `json:"key,omitempty"`
 	IP   string `json:"ip,omitempty"`
+	// Group is the group that a shared limit is of.
+	Group string `json:"group,omitempty"`
 	// Add ("$200", "-$5", "1000") is added to the amount; Amount replaces it.
 	Add    string    `json:"add,omitempty"`
 	Amount string    `json:"amount,omitempty"`
@@ -66,7 +68,7 @@ func (h *overrideHandler) createOverride(c *call) (any, error) {
 	if _, _, err := h.dir.org(org); err != nil {
 		return nil, err
 	}
-	l, err := h.limits.limit(org, n.User, n.Key, n.Limit)
+	l, err := h.limits.limitToReset(org, n.Limit, &limitReset{User: n.User, Key: n.Key, Group: n.Group})
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +167,7 @@ func (n *newOverride) only(l *budget.Limit) (string, error) {
 	for _, s := range []struct {
 		subject budget.Subject
 		id      string
-	}{{budget.User, n.User}, {budget.Key, n.Key}, {budget.IP, n.IP}} {
+	}{{budget.UserGroup, n.Group}, {budget.User, n.User}, {budget.Key, n.Key}, {budget.IP, n.IP}} {
 		if s.id == "" {
 			continue
 		}

@@ -125,19 +125,26 @@ func (s *Server) orgRoutes() []route {
 			query: []parameter{
 				{"user", "Limits and usage of this user"},
 				{"key", "Limits and usage of this key"},
+				{"group", "Limits and usage of this group"},
+				{"plan", "Limits of this plan"},
 				{"ip", "Usage of this address, for limits per address"},
 			}, answer: page[Limit]{}, serve: s.limits.listLimits,
 		},
 		{
+			name: "explainLimits", method: http.MethodGet, path: "/orgs/{org}/limits/explain",
+			summary: "Explain which limits count a call of a user or key, and why others do not",
+			query:   explainQuery(), answer: Explanation{}, serve: s.limits.explainLimits,
+		},
+		{
 			name: "setLimit", method: http.MethodPatch, path: "/orgs/{org}/limits/{limit}",
 			summary: "Create or change a limit; its usage is kept. With user, for that user only. Org all: a limit for every " +
-				"org", writes: true, query: []parameter{{"user", "Only for this user"}, reasonParameter}, body: limitPatch{},
+				"org", writes: true, query: ownerQuery(), body: limitPatch{},
 			answer: Limit{}, serve: s.limits.setLimit,
 		},
 		{
 			name: "unsetLimit", method: http.MethodDelete, path: "/orgs/{org}/limits/{limit}",
 			summary: "Drop runtime changes to a limit, or delete a runtime limit", writes: true,
-			query: []parameter{{"user", "The limit of this user only"}, reasonParameter}, serve: s.limits.unsetLimit,
+			query: ownerQuery(), serve: s.limits.unsetLimit,
 		},
 		{
 			name: "resetLimit", method: http.MethodPost, path: "/orgs/{org}/limits/{limit}/reset",

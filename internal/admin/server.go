@@ -52,6 +52,9 @@ type Options struct {
 	Patch func(to any, fields []byte) error
 	// Defaults returns the limits that apply to every org.
 	Defaults func() ([]budget.Limit, error)
+	// PlanLimits returns the limits of a plan of an org, or of a plan of every org; none if there is no
+	// such plan.
+	PlanLimits func(org, plan string) ([]budget.Limit, error)
 	// Policy returns the policy in effect.
 	Policy func() *guard.Policy
 	// Seal returns the keys that encrypt credentials; nil: they are not encrypted.
@@ -94,6 +97,8 @@ type Options struct {
 // FileSettings is the part of the configuration file that the API uses.
 type FileSettings struct {
 	settings.Set
+	// Place returns the place of a value in the file, such as llmguard.yaml:12.
+	Place     func(path string) string
 	Hash      string                   // the SHA-256 of the file, in hexadecimal
 	Providers []string                 // ids
 	Admins    map[string]tenants.Admin // by id

@@ -20,6 +20,9 @@ func labelOf(by []string) (label string, byDay, ok bool) {
 	if len(by) != 1 {
 		return "", false, false
 	}
+	if by[0] == budget.GroupLabel {
+		return budget.GroupLabel, byDay, true
+	}
 	label, ok = strings.CutPrefix(by[0], "label:")
 	return label, byDay, ok
 }
@@ -29,7 +32,7 @@ func (h *usageHandler) labelUsage(c *call, p usagePeriod, label string, byDay bo
 	if p.hours {
 		return nil, wire.BadRequest("by", "invalid_value", "Sums by label are kept by UTC day. Leave out times and tz")
 	}
-	if !slices.ContainsFunc(h.opts.Policy().Labels, func(l guard.Label) bool { return l.Name == label && l.Usage }) {
+	if label != budget.GroupLabel && !slices.ContainsFunc(h.opts.Policy().Labels, func(l guard.Label) bool { return l.Name == label && l.Usage }) {
 		return nil, wire.BadRequest("by", "invalid_value",
 			"There is no label %.40q with usage: true in the configuration", label)
 	}

@@ -16,6 +16,8 @@ type User struct {
 	Disabled bool   `json:"disabled"`
 	Weight   int    `json:"weight"`
 	Priority string `json:"priority"` // empty: none of its own
+	Group    string `json:"group"`    // empty: none
+	Plan     string `json:"plan"`     // empty: the org's
 	// Labels are the values of labels that the user itself has.
 	Labels  map[string]string `json:"labels"`
 	Keys    int               `json:"keys"`
@@ -44,7 +46,7 @@ type userHandler struct {
 func viewUser(org string, u *settings.User, inFile bool, record *tenants.User) User {
 	v := User{
 		ID: u.ID, Org: org, Name: u.Name, Disabled: u.Disabled, Weight: u.Weight, Priority: u.Priority,
-		Keys: len(u.Keys), Labels: labelsOrEmpty(u.Labels),
+		Keys: len(u.Keys), Labels: labelsOrEmpty(u.Labels), Group: u.Group, Plan: u.Plan,
 	}
 	v.Source = sourceOf(inFile, record != nil)
 	if record != nil {

@@ -207,6 +207,8 @@ func (l *WhyLimit) command(w *Why) string {
 	}
 	text := []string{"llmguard limits override --org " + w.Org}
 	switch l.limit.Subject {
+	case budget.UserGroup:
+		text = append(text, "--group "+l.limit.Only)
 	case budget.User:
 		text = append(text, "--user "+w.who.User)
 	case budget.Key:

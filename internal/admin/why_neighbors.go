@@ -85,13 +85,13 @@ type neighborCount struct {
 // add adds what an org holds of a limit.
 func (n *neighborCount) add(l *WhyLimit, org string, sums map[Neighbor]*Neighbor) error {
 	add := func(one charge) {
-		if !l.counts(one, n.w) {
+		if !l.counts(one, n.w) || l.limit.Subject == budget.UserGroup && n.groupOf(org, one.User) != l.limit.Only {
 			return
 		}
 		who := Neighbor{Org: org}
 		switch {
 		case l.Cap != "":
-		case l.limit.Subject == budget.Org:
+		case l.limit.Subject == budget.Org, l.limit.Subject == budget.UserGroup:
 			who = Neighbor{User: one.User}
 		default:
 			who = Neighbor{Key: one.Key}
@@ -129,6 +129,14 @@ func (n *neighborCount) add(l *WhyLimit, org string, sums map[Neighbor]*Neighbor
 		return nil
 	}
 	return n.h.charges(n.c, org, l.limit.Shape.Began(n.c.start), add)
+}
+
+// groupOf returns the current group of a user.
+func (n *neighborCount) groupOf(org, user string) string {
+	if in := n.h.opts.Policy().Orgs[org]; in != nil {
+		return in.Groups[user]
+	}
+	return ""
 }
 
 // charges calls add for an org's charges since a time: by ledger entry for the last hour, and

@@ -88,6 +88,21 @@ func (i *Identities) Defaults() ([]budget.Limit, error) {
 	return limits(cfg, cfg.Defaults.Limits)
 }
 
+// PlanLimits returns the limits of a plan of an org or, if there is no such org, of a plan of every
+// org; none if there is no such plan.
+func (i *Identities) PlanLimits(org, plan string) ([]budget.Limit, error) {
+	cfg := i.Effective()
+	o := cfg.Tenants().Org(org)
+	if o == nil {
+		o = &config.Org{}
+	}
+	p := cfg.Defaults.OrgPlan(o, plan)
+	if p == nil {
+		return nil, nil
+	}
+	return limits(cfg, p.Limits)
+}
+
 // bounds returns what the current orgs can spend.
 func (i *Identities) bounds() map[string]guard.Bound {
 	cfg, policy, now := i.Effective(), i.Policy(), time.Now()

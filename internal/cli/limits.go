@@ -17,8 +17,8 @@ import (
 
 // subject identifies the org, user, key or IP address of a limit.
 type subject struct {
-	org, user, key, ip string
-	labels             labelFilter
+	org, user, key, ip, group, plan string
+	labels                          labelFilter
 }
 
 // add registers the flags. user and key say what naming one does.
@@ -26,6 +26,13 @@ func (s *subject) add(c *cobra.Command, user, key string) {
 	orgFlag(c, &s.org)
 	c.Flags().StringVar(&s.user, "user", "", user)
 	c.Flags().StringVar(&s.key, "key", "", key)
+}
+
+// member registers the flags for a group and a plan.
+func (s *subject) member(c *cobra.Command, group, plan string) {
+	c.Flags().StringVar(&s.group, "group", "", group)
+	c.Flags().StringVar(&s.plan, "plan", "", plan)
+	c.MarkFlagsMutuallyExclusive("user", "group", "plan")
 }
 
 // query returns the subject as query parameters.
@@ -39,6 +46,12 @@ func (s *subject) query() string {
 	}
 	if s.ip != "" {
 		q.Set("ip", s.ip)
+	}
+	if s.group != "" {
+		q.Set("group", s.group)
+	}
+	if s.plan != "" {
+		q.Set("plan", s.plan)
 	}
 	for _, pair := range s.labels.pairs {
 		q.Add("label", pair)
@@ -61,14 +74,14 @@ func limitsCommand() *cobra.Command {
 	}
 	c.AddCommand(limitsGetCommand(), limitsSetCommand(), limitsUnsetCommand(), limitsOverrideCommand(),
 		limitsOverridesCommand(), limitsEndCommand(), limitsResetCommand(), limitsReopenCommand(),
-		limitsRefusalsCommand(), limitsShadowCommand(), limitsSuggestCommand())
+		limitsRefusalsCommand(), limitsShadowCommand(), limitsSuggestCommand(), limitsExplainCommand())
 	return c
 }
 
 // limitFields returns the flags that set fields of a limit.
 func limitFields() *fields {
 	var s fields
-	s.text("subject", "subject", "what has a counter of its own: the org, each user, key, ip or value of a label,\n"+
+	s.text("subject", "subject", "what has a counter of its own: the org, each group, user, key, ip or value of a label,\n"+
 		"or each combination, such as user+session")
 	s.text("only", "only",
 		"the one user, key, address or value of a label that this limit of the org applies to (default: each)")
@@ -89,18 +102,24 @@ func limitFields() *fields {
 
 func limitsSetCommand() *cobra.Command {
 	var f adminFlags
-	var org, user, capacity, refill string
+	var of subject
+	var capacity, refill string
 	s := limitFields()
 	c := &cobra.Command{
 		Use: "set LIMIT", Short: "Create or change a limit (its usage is kept)", Args: cobra.ExactArgs(1),
 		Example: "  llmguard limits set daily --org acme --amount '$50'\n" +
 			"  llmguard limits set daily --org acme --user alice --amount '$80'\n" +
 			"  llmguard limits set user-day --org acme --subject user --amount '$20' --window 1d\n" +
+			"  llmguard limits set team-month --org acme --group research --amount '$500' --calendar month\n" +
+			"  llmguard limits set daily --org all --plan free --amount '$1' --window 1d\n" +
 			"  llmguard limits set team --org acme --metric cost --capacity '$200' --refill '$50/1h'\n" +
 			"  llmguard limits set daily --org acme --mode shadow\n" +
 			"  llmguard limits set hour --org all --amount '$20' --window 1h",
 		Long: "--org all sets a limit for every org in one call, including orgs created later. It overrides `defaults` in the\n" +
 			"configuration file. Each org has its own counter, and an org's own limit of the same name takes precedence.\n\n" +
+			"--group research sets a limit of a group: its users share the amount, or each has it with --subject user. --plan free\n" +
+			"sets a limit of a plan, for all who have it, in this org or with --org all in every org. Groups and plans begin to\n" +
+			"exist with their first limit.\n\n" +
 			"--user alice makes a limit of alice's own. --subject user gives each user a counter in a limit of the org; with\n" +
 			"--only alice only she has it. A limit has one shape: --window, --calendar, or --capacity and --refill.",
 	}
@@ -123,7 +142,7 @@ func limitsSetCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		path := pathOf("orgs", org, "limits", args[0]) + (&subject{user: user}).query()
+		path := pathOf("orgs", of.org, "limits", args[0]) + of.query()
 		return f.run(c, func(a *adminClient) error {
 			var l admin.Limit
 			if err := a.ask(c.Context(), http.MethodPatch, path, body, &l); err != nil {
@@ -134,9 +153,10 @@ func limitsSetCommand() *cobra.Command {
 	}
 	f.add(c, listFormats...)
 	f.why(c)
-	orgFlag(c, &org)
-	c.Flags().StringVar(&user, "user", "",
+	orgFlag(c, &of.org)
+	c.Flags().StringVar(&of.user, "user", "",
 		"set this user's own limit, which replaces the org's of the same name (implies --subject user)")
+	of.member(c, "set a limit of this group (default: --subject group)", "set a limit of this plan")
 	c.Flags().StringVar(&capacity, "capacity", "", "capacity of a bucket: '$200' or a count")
 	c.Flags().StringVar(&refill, "refill", "", "refill of a bucket: '$50/1h' or '5000/1m'")
 	s.add(c, true)
@@ -144,19 +164,20 @@ func limitsSetCommand() *cobra.Command {
 }
 
 func limitsUnsetCommand() *cobra.Command {
-	var org, user string
+	var of subject
 	c := deleteCommand("limit", "Drop runtime changes to a limit (file value applies again), or delete a runtime limit",
 		func(c *cobra.Command, a *adminClient, args []string) error {
 			if err := a.ask(c.Context(), http.MethodDelete,
-				pathOf("orgs", org, "limits", args[0])+(&subject{user: user}).query(), nil, nil); err != nil {
+				pathOf("orgs", of.org, "limits", args[0])+of.query(), nil, nil); err != nil {
 				return err
 			}
-			fmt.Fprintf(c.OutOrStdout(), "removed runtime changes to limit %s of org %s\n", args[0], org)
+			fmt.Fprintf(c.OutOrStdout(), "removed runtime changes to limit %s of org %s\n", args[0], of.org)
 			return nil
 		})
 	c.Use, c.Example = "unset LIMIT", "  llmguard limits unset daily --org acme --user alice --yes"
-	orgFlag(c, &org)
-	c.Flags().StringVar(&user, "user", "", "the user whose own limit it is (default: the limit of the org)")
+	orgFlag(c, &of.org)
+	c.Flags().StringVar(&of.user, "user", "", "the user whose own limit it is (default: the limit of the org)")
+	of.member(c, "the group whose limit it is", "the plan whose limit it is")
 	return c
 }
 
@@ -183,7 +204,7 @@ func limitsOverrideCommand() *cobra.Command {
 			return errors.New("use either --add '$200' or --amount '$500'")
 		}
 		body := map[string]any{"limit": limit, "until": at, "reason": f.reason}
-		for name, value := range map[string]string{"user": s.user, "key": s.key, "ip": ip, "add": add, "amount": amount} {
+		for name, value := range map[string]string{"user": s.user, "key": s.key, "ip": ip, "group": s.group, "add": add, "amount": amount} {
 			if value != "" {
 				body[name] = value
 			}
@@ -206,6 +227,7 @@ func limitsOverrideCommand() *cobra.Command {
 	s.add(c, "change the limit for this user only", "change the limit for this key only")
 	fl := c.Flags()
 	fl.StringVar(&ip, "ip", "", "change the limit for this client address only")
+	fl.StringVar(&s.group, "group", "", "change the limit that the users of this group share")
 	fl.StringVar(&limit, "limit", "", "name of the limit (required)")
 	fl.StringVar(&add, "add", "", "amount to add: '$200', '-$5', 1000")
 	fl.StringVar(&amount, "amount", "", "new amount: '$500', 1000")
@@ -293,8 +315,8 @@ func limitsResetCommand() *cobra.Command {
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		switch {
-		case all && (s.ip != "" || len(s.labels.pairs) > 0):
-			return misused("--all does not accept --ip and --label; name a LIMIT and leave out --all")
+		case all && (s.ip+s.group != "" || len(s.labels.pairs) > 0):
+			return misused("--all does not accept --ip, --group and --label; name a LIMIT and leave out --all")
 		case !all && len(args) == 0:
 			return misused("name a LIMIT, or use --all to reset all limits")
 		case !all && yes:
@@ -312,6 +334,7 @@ func limitsResetCommand() *cobra.Command {
 	s.add(c, "the user whose usage is reset, for limits with a counter per user",
 		"the key whose usage is reset, for limits with a counter per key")
 	c.Flags().StringVar(&s.ip, "ip", "", "client address, for limits per address")
+	c.Flags().StringVar(&s.group, "group", "", "the group whose shared usage is reset")
 	s.labels.add(c, "value of a label, as name=value, for limits per label (repeat for several)")
 	c.Flags().BoolVar(&all, "all", false, "reset several counters: see above")
 	c.Flags().BoolVar(&yes, "yes", false, "confirm --all")

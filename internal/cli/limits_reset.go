@@ -24,7 +24,7 @@ func (a *adminClient) resetOne(c *cobra.Command, f *adminFlags, s subject, limit
 	} else if len(labels) > 0 {
 		body["labels"] = labels
 	}
-	for name, value := range map[string]string{"user": s.user, "key": s.key, "ip": s.ip} {
+	for name, value := range map[string]string{"user": s.user, "key": s.key, "ip": s.ip, "group": s.group} {
 		if value != "" {
 			body[name] = value
 		}

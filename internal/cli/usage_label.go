@@ -18,7 +18,7 @@ const labelBy = "label:"
 func (r *report) byLabel() error {
 	for _, d := range r.by {
 		name, ok := strings.CutPrefix(d, labelBy)
-		if !ok {
+		if !ok && d != budget.GroupLabel {
 			continue
 		}
 		if !budget.ValidLabelName(name) {
@@ -27,7 +27,7 @@ func (r *report) byLabel() error {
 		r.label = name
 	}
 	other := func(d string) bool {
-		return !slices.Contains([]string{"org", "day", "month", "class", labelBy + r.label}, d)
+		return !slices.Contains([]string{"org", "day", "month", "class", labelBy + r.label, budget.GroupLabel}, d)
 	}
 	if i := slices.IndexFunc(r.by, other); r.label != "" && i >= 0 {
 		return misused("--by %s: sums by label can only be combined with org, day, month and class", r.by[i])

@@ -262,7 +262,8 @@ func (s *Sampler) standing(ctx context.Context, limits []budget.Limit, call budg
 ) ([]Limit, error) {
 	var asked []budget.Limit
 	for _, l := range limits {
-		if l.Subject == of && l.Counts(call) {
+		member := of == budget.User && l.Subject == budget.UserGroup && l.Only != ""
+		if (l.Subject == of || member) && l.Counts(call) {
 			asked = append(asked, l)
 		}
 	}

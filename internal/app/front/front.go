@@ -98,8 +98,8 @@ func adminOptions(ids *app.Identities, books *budget.Store, rdb redis.UniversalC
 		NewOrg: func(id string) settings.Org {
 			return ids.File().NewOrg(id)
 		}, NewUser: config.NewUser, NewLimit: config.NewLimit, Patch: config.Patch,
-		Defaults: ids.Defaults,
-		Check:    ids.CheckOrg, Applied: ids.Update, Log: log,
+		Defaults: ids.Defaults, PlanLimits: ids.PlanLimits,
+		Check: ids.CheckOrg, Applied: ids.Update, Log: log,
 		Merge: ids.MergeOrg, Simulate: func(orgs []settings.Org) (simulate.Policy, error) {
 			cfg := *ids.Effective()
 			cfg.Orgs = orgs
@@ -119,7 +119,8 @@ func adminOptions(ids *app.Identities, books *budget.Store, rdb redis.UniversalC
 // needs.
 func fileSettings(c *config.Config) admin.FileSettings {
 	out := admin.FileSettings{
-		Set: c.Tenants(), Hash: hex.EncodeToString(c.Sum[:]), Admins: map[string]tenants.Admin{},
+		Place: c.Place,
+		Set:   c.Tenants(), Hash: hex.EncodeToString(c.Sum[:]), Admins: map[string]tenants.Admin{},
 		ResultTTL: c.Queue.ResultTTL,
 	}
 	for i := range c.Providers {
