@@ -23,7 +23,7 @@ func TestLabelMistakes(t *testing.T) {
 		{"the key itself", labels("{name: a, from: [«header authorization»]}"), "labels[0].from[0]", "the header authorization contains the caller's key, which must not become a label"},
 		{"a default and refuse", labels("{name: a, from: [key], default: b, missing: «refuse»}"), "labels[0].missing", `has no effect, because calls without a value have the default "b"`},
 		{"too many values", labels("{name: a, from: [key], usage: true, max_values: «10001»}"), "labels[0].max_values", "must be from 1 to 10000 with usage: true"},
-		{"an unknown subject", limit("subject: «projct»"), "orgs[0].limits[0].subject", `there is no subject "projct"; did you mean "project"?; the subjects are org, user, key, ip and the names in labels`},
+		{"an unknown subject", limit("subject: «projct»"), "orgs[0].limits[0].subject", `there is no subject "projct"; did you mean "project"?; the subjects are org, group, user, key, ip and the names in labels`},
 		{"org combined", limit("«subject»: [org, project]"), "orgs[0].limits[0].subject", "org cannot be combined, because every limit counts each org on its own; leave it out"},
 		{"a part twice", limit("«subject»: [user, user]"), "orgs[0].limits[0].subject", `"user" is there twice`},
 		{"only of several", limit("subject: [user, project], only: «a»"), "orgs[0].limits[0].only", "is not possible with several subjects"},

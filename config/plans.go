@@ -215,6 +215,24 @@ func groupIDs(o *Org) []string {
 	return slices.Clip(out)
 }
 
+func userIDs(o *Org) []string {
+	out := make([]string, len(o.Users))
+	for i := range o.Users {
+		out[i] = o.Users[i].ID
+	}
+	return out
+}
+
+func keyIDs(o *Org) []string {
+	var out []string
+	for i := range o.Users {
+		for _, k := range o.Users[i].Keys {
+			out = append(out, k.ID)
+		}
+	}
+	return out
+}
+
 // limitPath is the path of a limit.
 var limitPath = regexp.MustCompile(`\.limits\[\d+\]$`)
 

@@ -267,24 +267,6 @@ func checkOnly(m *mistakes, path string, l Limit, o *Org) {
 	}
 }
 
-func userIDs(o *Org) []string {
-	out := make([]string, len(o.Users))
-	for i := range o.Users {
-		out[i] = o.Users[i].ID
-	}
-	return out
-}
-
-func keyIDs(o *Org) []string {
-	var out []string
-	for i := range o.Users {
-		for _, k := range o.Users[i].Keys {
-			out = append(out, k.ID)
-		}
-	}
-	return out
-}
-
 // endpoints are the endpoint names that limits can match.
 var endpoints = []string{
 	"audio.speech", "audio.transcriptions", "audio.translations", "chat.completions", "completions", "containers",

@@ -299,21 +299,6 @@ func (h *limitHandler) setLimit(c *call) (any, error) {
 	return h.showLimit(c, org, owner, name)
 }
 
-// mayOwn checks that limits can be set in a list. Groups and plans begin to exist with their first
-// limit; those for every org are plans.
-func (h *limitHandler) mayOwn(org, owner string) error {
-	kind, id := settings.SplitOwner(owner)
-	if kind == "group" || kind == "plan" {
-		owner = ""
-	}
-	if kind == "group" && h.dir.isAll(org) {
-		return wire.BadRequest("org", "invalid_value", "The group %s belongs to one org. Name that org instead of %s", id,
-			everyOrg)
-	}
-	_, err := h.limitsOfOwner(org, owner)
-	return err
-}
-
 func (h *limitHandler) showLimit(c *call, org, owner, name string) (any, error) {
 	limits, err := h.limitsOfOwner(org, owner)
 	if err != nil {
@@ -353,94 +338,6 @@ func (h *limitHandler) unsetLimit(c *call) (any, error) {
 		return nil, err
 	}
 	return empty{}, nil
-}
-
-// resetLimit clears the usage of a limit. The ledger is kept.
-func (h *limitHandler) resetLimit(c *call) (any, error) {
-	var how limitReset
-	if err := c.read(&how); err != nil {
-		return nil, err
-	}
-	if how.Reason == "" {
-		return nil, wire.BadRequest("reason", "missing_field", "A reset needs a reason")
-	}
-	org, name := c.r.PathValue("org"), c.r.PathValue("limit")
-	l, err := h.limitToReset(org, name, &how)
-	if err != nil {
-		return nil, err
-	}
-	ip, err := address(how.IP)
-	if err != nil {
-		return nil, err
-	}
-	labels, err := newLabels(how.Labels)
-	if err != nil {
-		return nil, err
-	}
-	who := budget.Call{Org: org, User: how.User, Key: how.Key, IP: ip, Labels: labels}
-	if h.dir.isAll(org) {
-		return nil, wire.BadRequest("org", "invalid_value", "Each org has its own counters. Name one org")
-	}
-	if !l.Tells(who) {
-		return nil, wire.BadRequest(string(l.Subject), "missing_field",
-			"Limit %s has one counter per %s. Name the one to reset", name, l.Subject)
-	}
-	before, err := h.viewLimits(c, org, []budget.Limit{*l}, who)
-	if err != nil {
-		return nil, err
-	}
-	// The audit entry is written first, so that no reset goes unrecorded.
-	e := c.entry("limit.reset", org, name)
-	e.Reason = how.Reason
-	if err := h.audit.commit(c, e, before[0], nil); err != nil {
-		return nil, err
-	}
-	if err := h.opts.Budget.Reset(c.r.Context(), *l, who); err != nil {
-		return nil, err
-	}
-	after, err := h.viewLimits(c, org, []budget.Limit{*l}, who)
-	if err != nil {
-		return nil, err
-	}
-	return after[0], nil
-}
-
-// limitToReset returns the limit whose counter a reset names.
-func (h *limitHandler) limitToReset(org, name string, how *limitReset) (*budget.Limit, error) {
-	if how.Group == "" {
-		return h.limit(org, how.User, how.Key, name)
-	}
-	limits, err := h.limitsOfOwner(org, settings.Owner("group", how.Group))
-	if err != nil {
-		return nil, err
-	}
-	return limitNamed(limits, name)
-}
-
-// reopenLimits opens the limits of one org or all that were closed by a data loss in Redis.
-func (h *limitHandler) reopenLimits(c *call) (any, error) {
-	var how limitsReopen
-	if err := c.read(&how); err != nil {
-		return nil, err
-	}
-	if how.Reason == "" {
-		return nil, wire.BadRequest("reason", "missing_field", "Reopening limits needs a reason")
-	}
-	org := c.r.PathValue("org")
-	if org != "" {
-		if _, _, err := h.dir.org(org); err != nil {
-			return nil, err
-		}
-	}
-	e := c.entry("limits.reopen", org, "")
-	e.Reason = how.Reason
-	if err := h.audit.commit(c, e, nil, nil); err != nil {
-		return nil, err
-	}
-	if org != "" {
-		return empty{}, h.opts.Budget.DataLoss.Reopen(c.r.Context(), org)
-	}
-	return empty{}, h.opts.Budget.DataLoss.ReopenAll(c.r.Context())
 }
 
 // defaultLimits returns the limits of all orgs.

@@ -1,0 +1,44 @@
+package cli_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// planned is a configuration with a group and two plans.
+const planned = `defaults:
+  plans:
+    - {id: free, limits: [{name: day, amount: $1, window: 1d}]}
+    - {id: pro, limits: [{name: day, amount: $20, window: 1d}]}
+  plan: free
+` + orgs
+
+// TestPlansAtRuntime: groups and plans of users and keys are set by the commands, a change of a plan applies
+// to all who have it, and explain says where each limit is from.
+func TestPlansAtRuntime(t *testing.T) {
+	s := newSite(t, planned)
+	s.refuses("there is no group", "users", "create", "carol", "--org", "acme", "--group", "research")
+	has(t, s.must("limits", "set", "team", "--org", "acme", "--group", "research", "--amount", "$500", "--calendar", "month"), "group research")
+	has(t, s.must("users", "create", "carol", "--org", "acme", "--group", "research", "--plan", "pro"), "research", "pro")
+	s.refuses("there is no plan", "users", "update", "carol", "--org", "acme", "--plan", "prro")
+	out := s.must("limits", "explain", "--org", "acme", "--user", "carol", "--model", "gpt-5")
+	has(t, out, "chat.completions with gpt-5 by user carol, group research, plan pro (named by the user) of org acme",
+		"plan pro", "$20", "group research", "$500", "runtime", "llmguard.yaml:5")
+	s.must("limits", "set", "day", "--org", "all", "--plan", "pro", "--amount", "$30")
+	has(t, s.must("limits", "explain", "--org", "acme", "--user", "carol"), "$30", "runtime (org all)")
+	s.must("limits", "set", "day", "--org", "acme", "--user", "carol", "--amount", "$40")
+	out = s.must("limits", "explain", "--org", "acme", "--user", "carol")
+	has(t, out, "user carol", "$40", "replaced by the limit of the same name of user carol")
+	s.must("keys", "create", "c1", "--org", "acme", "--user", "alice", "--plan", "pro")
+	out = s.must("limits", "explain", "--org", "acme", "--key", "c1")
+	has(t, out, "key c1 of user alice, plan pro (named by the key)", "each key")
+	has(t, s.must("limits", "get", "--org", "acme", "--group", "research"), "group research", "team")
+	s.refuses("name the caller", "limits", "explain", "--org", "acme")
+	s.must("limits", "override", "--org", "acme", "--group", "research", "--limit", "team", "--add", "$100", "--until", "4h", "--reason", "x")
+	has(t, s.must("limits", "get", "--org", "acme", "--group", "research"), "$600")
+	s.must("limits", "reset", "team", "--org", "acme", "--group", "research", "--reason", "x")
+	s.refuses("there is no group", "limits", "unset", "team", "--org", "acme", "--group", "research", "--yes")
+	if out := s.must("config", "export"); !strings.Contains(out, "groups:") || !strings.Contains(out, "group: research") {
+		t.Errorf("config export prints no groups: %s", out)
+	}
+}
