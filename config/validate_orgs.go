@@ -71,6 +71,7 @@ func (r *orgRules) check(path string, o *Org) {
 	checkUsers(m, path, o, cfg.Auth.Peppers, r.hashes)
 	checkLimits(m, path, o, cfg)
 	checkLimitCount(m, path, o, cfg)
+	checkSpread(m, path, o, cfg)
 }
 
 // checkJournal checks that there is a journal for calls that are admitted without Redis.

@@ -16,7 +16,7 @@ import (
 // org.
 func TestCircuit(t *testing.T) {
 	var log bytes.Buffer
-	c := circuit{log: slog.New(slog.NewTextHandler(&log, nil)), orgs: map[string]*outage{}}
+	c := circuit{log: slog.New(slog.NewTextHandler(&log, nil)), tags: map[string]*outage{}}
 	now := time.Unix(1e9, 0)
 	a, b := &Org{ID: "a", OnStoreFailure: Local}, &Org{ID: "b"}
 	gone := fmt.Errorf("%w: no answer", budget.ErrUnavailable)

@@ -28,14 +28,14 @@ var errAway = fmt.Errorf("%w: it has not answered for a while", budget.ErrUnavai
 type Outage struct {
 	circuit  circuit
 	health   health
-	probe    func(ctx context.Context, org string) error // fails unless the store accepts writes
+	probe    func(ctx context.Context, tag string) error // fails unless the store accepts writes
 	deadline time.Duration
 	checking sync.Mutex
 }
 
 func newOutage(o Options) *Outage {
 	return &Outage{
-		circuit:  circuit{log: o.Log, orgs: map[string]*outage{}},
+		circuit:  circuit{log: o.Log, tags: map[string]*outage{}},
 		health:   health{ping: o.Budget.Ping, pings: map[string]*ping{}},
 		probe:    o.Budget.Probe,
 		deadline: o.StoreDeadline,
@@ -94,16 +94,16 @@ func (out *Outage) Check() {
 	defer out.checking.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), checkMost) //nolint:forbidigo // a scrape has none
 	defer cancel()
-	for org, tags := range out.circuit.awayTags() {
+	for tag, tags := range out.circuit.awayTags() {
 		if ctx.Err() != nil {
 			return
 		}
 		err := out.health.allAnswer(ctx, tags)
 		if err == nil {
-			err = out.probe(ctx, org)
+			err = out.probe(ctx, tag)
 		}
 		if err == nil || errors.Is(err, budget.ErrFull) { // a full store answers
-			out.circuit.answered(org)
+			out.circuit.answered(tag)
 		}
 	}
 }

@@ -86,6 +86,7 @@ func (h *declarationHandler) declared(o *settings.Org) Declaration {
 	d.AllowBuiltinTools, d.RetryStartedJobs = unless(o.AllowBuiltinTools, usual.AllowBuiltinTools),
 		unless(o.RetryStartedJobs, usual.RetryStartedJobs)
 	d.Weight, d.Limits = unless(o.Weight, usual.Weight), h.declaredLimits("", o.Limits)
+	d.Spread = unless(o.Spread, usual.Spread)
 	for i := range o.Users {
 		d.Users = append(d.Users, h.declaredUser(&o.Users[i]))
 	}

@@ -49,6 +49,7 @@ type Org struct {
 	AllowBuiltinTools  bool     `json:"allow_builtin_tools"`
 	RetryStartedJobs   bool     `json:"retry_started_jobs"`
 	Weight             int      `json:"weight"`
+	Spread             int      `json:"spread"`
 	Users              int      `json:"users"`
 	Keys               int      `json:"keys"`
 	// WorstHour is the most, in nano-USD, that the org can spend in a clock hour, or null if no
@@ -86,7 +87,8 @@ func (h *orgHandler) viewOrg(c *call, o *settings.Org, inFile bool) Org {
 		DefaultOutputLimit: o.DefaultOutputLimit,
 		Hold:               o.Hold, OverLimit: o.OverLimit, MaxWait: duration(o.MaxWait), OnDisconnect: o.OnDisconnect,
 		OnStoreFailure:    o.OnStoreFailure,
-		AllowBuiltinTools: o.AllowBuiltinTools, RetryStartedJobs: o.RetryStartedJobs, Weight: o.Weight, Users: len(o.Users),
+		AllowBuiltinTools: o.AllowBuiltinTools, RetryStartedJobs: o.RetryStartedJobs, Weight: o.Weight, Spread: o.Spread,
+		Users: len(o.Users),
 	}
 	for _, u := range o.Users {
 		v.Keys += len(u.Keys)

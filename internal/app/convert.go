@@ -172,6 +172,7 @@ func tenantOf(c *config.Config, o *config.Org) (*tenant, error) {
 		AllowBuiltinTools: o.AllowBuiltinTools,
 		OnDisconnect:      guard.Disconnect(o.OnDisconnect), RefuseOverLimit: o.OverLimit == "refuse",
 		OnStoreFailure: guard.StoreFailure(o.OnStoreFailure),
+		Spread:         budget.Spread{Parts: o.Spread, By: budget.Subject(c.Defaults.SpreadBy(o))},
 		MaxWait:        o.MaxWait, KeepStarted: !o.RetryStartedJobs, BatchMode: o.BatchMode, Downgrade: o.Downgrade,
 	}
 	t := &tenant{org: org, keys: map[string]auth.Principal{}, weights: map[string]int{}}

@@ -57,3 +57,14 @@ func LimitsOf(c *config.Config, call budget.Call) ([]budget.Limit, error) {
 	list := guard.Applying(org.LimitsFor(call.User, call.Key), call, models...)
 	return slices.DeleteFunc(slices.Clone(list), func(l budget.Limit) bool { return !l.Tells(call) }), nil
 }
+
+// spreadOf returns how the money of an org is spread now.
+func (a *App) spreadOf(org string) budget.Spread {
+	if a.guard == nil { // nothing is held before it exists
+		return budget.Spread{}
+	}
+	if o := a.guard.Policy().Orgs[org]; o != nil {
+		return o.Spread
+	}
+	return budget.Spread{}
+}

@@ -96,6 +96,7 @@ type OrgSpec struct {
 	AllowBuiltinTools  *bool     `json:"allow_builtin_tools,omitempty"`
 	RetryStartedJobs   *bool     `json:"retry_started_jobs,omitempty"`
 	Weight             *int      `json:"weight,omitempty"`
+	Spread             *int      `json:"spread,omitempty"` // over how many parts its money is spread
 }
 
 // Org is the record of an org.

@@ -59,6 +59,12 @@ type Org struct {
 	// Weight is the org's share of a pool's queue relative to others: an org with 200 gets
 	// twice as much as one with 100.
 	Weight int `yaml:"weight" default:"100"`
+	// Spread divides the org's money into parts, 2 to 64, so that on a Redis Cluster its calls
+	// use several servers. All calls of a user are in one part; if limits by address are
+	// enforced, all calls of an address. Enforced limits must be by user and key, or by address;
+	// spend caps are allowed. A user who moves to another part when Spread changes starts with
+	// unused limits.
+	Spread int `yaml:"spread" default:"1"`
 	// Alerts notify the org when its limits and those of its users are nearly used up, in
 	// addition to the operator's alerts.
 	Alerts Alerts `yaml:"alerts"`
@@ -228,6 +234,15 @@ func replaced(list, others []Limit) []Limit {
 		out[i] = own
 	}
 	return out
+}
+
+// SpreadBy returns whose calls are in one part if the org is spread: user or ip.
+func (d Defaults) SpreadBy(o *Org) string {
+	byAddress := func(l Limit) bool { return l.Subject == "ip" && l.Mode == "enforce" }
+	if slices.ContainsFunc(d.OrgLimits(o), byAddress) {
+		return "ip"
+	}
+	return "user"
 }
 
 // CallerKeys returns the ids of the keys that are valid at a time, by user. Users without one
