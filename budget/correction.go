@@ -211,7 +211,15 @@ func (l *Ledger) placeOf(ctx context.Context, c correcting, call Call) (Call, er
 		return call, storeError("adjust", err)
 	}
 	call.Part, err = in.Int()
-	return call, err
+	if err != nil {
+		return call, fmt.Errorf("budget: part of correction %s: %w", c.id, err)
+	}
+	pipe = l.rdb.Pipeline()
+	note(ctx, pipe, call.place())
+	if _, err := pipe.Exec(ctx); err != nil {
+		return call, storeError("adjust", err)
+	}
+	return call, nil
 }
 
 // adjustedKeys returns the names of the ids of corrections in the current period and the one before.
