@@ -10,8 +10,8 @@ import (
 // checkSpread checks that all enforced limits of a call are in one part of the org.
 func checkSpread(m *mistakes, path string, o *Org, cfg *Config) {
 	at := path + ".spread"
-	if o.Spread < 1 || o.Spread > budget.MostParts {
-		m.failAt(at, "must be from 2 to %d, or 1 for an org that is not spread", budget.MostParts)
+	if o.Spread > budget.MostParts {
+		m.failAt(at, "must be at most %d", budget.MostParts)
 	}
 	if o.Spread <= 1 {
 		return
