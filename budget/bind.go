@@ -110,7 +110,7 @@ func (b binder) statusOf(l Limit, st state, wanted, now int64, r row) Status {
 	out := Status{
 		LimitID: l.ID, Subject: l.Subject, Metric: l.Metric, Mode: l.mode(), Refused: n[4] == 1,
 		Used: used, Held: max(0, min(n[1], used)), Amount: amount, Remaining: max(0, amount-used),
-		Raised: amount - l.Shape.Amount, RaisedUntil: until,
+		Window: l.Shape.window(), Raised: amount - l.Shape.Amount, RaisedUntil: until,
 	}
 	excess := used + wanted - amount
 	if out.Refused && l.Mode == Shadow {

@@ -265,6 +265,14 @@ func (st state) params(now time.Time) (p1, p2 string, err error) {
 	return a.text, "", err
 }
 
+// window is span, or 0 if time alone does not return the amount.
+func (s Shape) window() time.Duration {
+	if s.Kind == Concurrent || s.Kind == Bucket && s.Refill == 0 {
+		return 0
+	}
+	return s.span()
+}
+
 // span is the time in which a limit's amount returns.
 func (s Shape) span() time.Duration {
 	switch s.Kind {

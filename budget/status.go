@@ -19,6 +19,10 @@ type Status struct {
 	Amount    int64 // of the limit, or the bucket's capacity, including raises
 	Remaining int64 // Amount - Used, never negative
 
+	// Window is the time in which Amount returns: the window, the longest period of the calendar, or
+	// how long an empty bucket takes to fill; 0 if time alone does not return it.
+	Window time.Duration
+
 	Raised      int64     // the part of Amount that raises added
 	RaisedUntil time.Time // when the first of them ends; zero if there are none
 

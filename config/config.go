@@ -45,6 +45,8 @@ type Config struct {
 	Requests Requests `yaml:"requests" reload:"restart"`
 	// Timeouts apply to the callers' listener and to shutting down.
 	Timeouts Timeouts `yaml:"timeouts" reload:"restart"`
+	// Headers configures the headers of answers that report limits and when to retry.
+	Headers Headers `yaml:"headers"`
 	// Connections limits open connections.
 	Connections Connections `yaml:"connections" reload:"restart"`
 	// Memory limits the memory for bodies and answers in flight.
@@ -218,6 +220,19 @@ type Requests struct {
 	MaxDepth int `yaml:"max_depth" default:"1000"`
 	// MaxJSONTokens is the largest number of JSON values, names and brackets in a body.
 	MaxJSONTokens int `yaml:"max_json_tokens" default:"200000"`
+}
+
+// Headers is how answers report limits and when to retry. See docs/wire.md, Rate limit headers.
+type Headers struct {
+	// Standard is the form for clients that do not know llmguard. x: X-RateLimit-Limit,
+	// -Remaining, -Reset and -Resource, of the limit that binds first. ietf: the fields RateLimit
+	// and RateLimit-Policy of the IETF draft, of all limits. X-Llmguard-Limits and OpenAI's
+	// headers are sent in any case.
+	Standard string `yaml:"standard" default:"x" enum:"x,ietf,both,off"`
+	// RetryJitter is how much later than necessary the Retry-After of a 429 or 503 may be, at
+	// random, so that callers refused by one limit do not all return in the same second: 1% to
+	// 100% of the wait, at least 2s and at most 60s. off: Retry-After is exact.
+	RetryJitter PercentOrOff `yaml:"retry_jitter" default:"10%" min:"0"`
 }
 
 // Connections are limits on open connections to the callers' listener. Connections beyond a

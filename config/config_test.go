@@ -111,6 +111,7 @@ func TestDefaults(t *testing.T) {
 		Redis:      Redis{Mode: "single"},
 		Requests:   Requests{MaxBody: 32_000_000, MaxDepth: 1000, MaxJSONTokens: 200_000},
 		Store:      Store{OnFailure: "deny", LocalShare: 10, Deadline: 250 * time.Millisecond, HoldLease: time.Minute, AfterDataLoss: "close", Durability: "async", JournalMax: 64 << 20},
+		Headers:    Headers{Standard: "x", RetryJitter: 10},
 		KillSwitch: "off",
 		Alerts:     Alerts{Format: "slack"},
 		Webhooks:   Webhooks{Timeout: 15 * time.Second, GiveUp: 72 * time.Hour},

@@ -32,6 +32,9 @@ type (
 	Rate = settings.Rate
 )
 
+// PercentOrOff is a percentage from 1 to 100, or 0 for off.
+type PercentOrOff int
+
 // MaxQuantity is the maximum quantity.
 const MaxQuantity = settings.MaxQuantity
 

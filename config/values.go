@@ -50,6 +50,8 @@ func setText(v reflect.Value, text string) (err error) {
 		*p, err = settings.ParseDuration(text)
 	case *Percent:
 		*p, err = parsePercent(text)
+	case *PercentOrOff:
+		*p, err = parsePercentOrOff(text)
 	case *Size:
 		*p, err = parseSize(text)
 	case *Quantity:
@@ -97,6 +99,18 @@ func parsePercent(text string) (Percent, error) {
 		return 0, fmt.Errorf("expected a percentage from 1%% to 100%%, got %s%s", quote(text), hint)
 	}
 	return Percent(n), nil
+}
+
+// parsePercentOrOff parses 10% and off.
+func parsePercentOrOff(text string) (PercentOrOff, error) {
+	if text == "off" {
+		return 0, nil
+	}
+	n, err := parsePercent(text)
+	if err != nil {
+		err = fmt.Errorf("%w; or off", err)
+	}
+	return PercentOrOff(n), err
 }
 
 // parseSize parses 500KB, 32MB, 32MiB and plain bytes.

@@ -244,6 +244,16 @@ func TestPercentForms(t *testing.T) {
 	})
 }
 
+func TestPercentOrOffForms(t *testing.T) {
+	jitter := func(c *config.Config) config.PercentOrOff { return c.Headers.RetryJitter }
+	checkValues(t, "headers: {retry_jitter: VALUE}", jitter, []value[config.PercentOrOff]{
+		{text: "off", want: 0},
+		{text: "25%", want: 25},
+		{text: "0%", message: `expected a percentage from 1% to 100%, got "0%"; or off`},
+		{text: "200%", message: `expected a percentage from 1% to 100%, got "200%"; or off`},
+	})
+}
+
 func TestRateForms(t *testing.T) {
 	const no = "expected an amount per time such as \"$10/1h\" or \"5000/1m\", got "
 	usd := func(n int64, per time.Duration) config.Rate {

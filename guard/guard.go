@@ -27,6 +27,7 @@ import (
 	"github.com/llmguard/llmguard/internal/responses/conversation"
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/quota"
@@ -128,6 +129,8 @@ type Policy struct {
 	Caps []budget.Cap
 	// Stopped stops all spending; see Options.Stops.
 	Stopped bool
+	// Headers say how answers report limits and when to retry.
+	Headers wire.HeaderRules
 }
 
 // price returns the price of calls to a target. The price of unknown models does not apply

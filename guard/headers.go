@@ -3,8 +3,10 @@ package guard
 import (
 	"math/bits"
 	"net/http"
+	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -34,8 +36,7 @@ func (c *Call) tell(h http.Header) {
 		if c.Result.Estimated {
 			t.text(HeaderEstimate, "true")
 		}
-		back.Cost = held.Cost - c.Result.Cost
-		back.Tokens = held.Tokens - c.Result.Usage.Input - c.Result.Usage.Output
+		back = c.unused()
 	}
 	if c.Plan.instead != "" {
 		t.text(HeaderInstead, c.Plan.instead)
@@ -46,8 +47,35 @@ func (c *Call) tell(h http.Header) {
 	if c.Without != "" {
 		t.text(HeaderWithout, string(c.Without))
 	}
-	t.limits(c.Hold.Statuses, c.Plan.Price, held.Cost, back)
+	r := c.limitReport(back)
+	t.limits(&r)
 	t.write(h)
+	r.standard(h)
+}
+
+// limitReport returns the limits as of the hold.
+func (c *Call) limitReport(back budget.Amounts) LimitReport {
+	r := LimitReport{
+		Statuses: c.Hold.Statuses, Price: c.Plan.Price, Held: c.Hold.Max.Cost, Back: back, At: c.Hold.At,
+		Standard: c.Plan.standard,
+	}
+	if r.At.IsZero() {
+		r.At = time.Now()
+	}
+	return r
+}
+
+// LimitStates returns the enforced limits of a call that ended without an answer, for
+// wire.SetLimits. What is counted in requests may be returned a moment later.
+func (c *Call) LimitStates() []wire.LimitState {
+	r := c.limitReport(c.unused())
+	return r.states(nil)
+}
+
+// unused is the part of the hold that the call has not cost so far.
+func (c *Call) unused() budget.Amounts {
+	held, used := c.Hold.Max, c.Result.Usage
+	return budget.Amounts{Cost: held.Cost - c.Result.Cost, Tokens: held.Tokens - used.Input - used.Output}
 }
 
 // final reports whether the cost is known. For a stream that is only after its end.
@@ -61,15 +89,63 @@ func (c *Call) trail(h http.Header) {
 	}
 }
 
-// TellLimits writes the limits' state as our own header and as OpenAI's x-ratelimit-*. If
-// no limit counts requests or tokens, those headers are derived from the tightest cost
-// limit: how many calls like this one, and how many output tokens at the model's highest
-// rate, it still covers. back is what settling has returned since.
-func TellLimits(h http.Header, statuses []budget.Status, price *pricing.Price, held pricing.Nano, back budget.Amounts) {
-	t := newHeaderWriter()
-	t.limits(statuses, price, held, back)
-	t.write(h)
+// LimitReport is the state of the limits of a call.
+type LimitReport struct {
+	Statuses []budget.Status
+	At       time.Time      // of the statuses
+	Back     budget.Amounts // what settling has returned since
+	Price    *pricing.Price
+	Held     pricing.Nano // by a call like this one
+	Standard wire.Standard
 }
+
+// TellLimits writes the limits' state as our own header, as OpenAI's x-ratelimit-*, and in the
+// standard form. If no limit counts requests or tokens, OpenAI's headers are derived from the
+// tightest cost limit: how many calls like this one, and how many output tokens at the model's
+// highest rate, it still covers.
+func TellLimits(h http.Header, r *LimitReport) {
+	t := newHeaderWriter()
+	t.limits(r)
+	t.write(h)
+	r.standard(h)
+}
+
+// standard writes the headers of wire.SetLimits.
+func (r *LimitReport) standard(h http.Header) {
+	var space [8]wire.LimitState
+	wire.SetLimits(h, r.Standard, r.states(space[:0]), time.Now())
+}
+
+// states appends the enforced limits to out, money in millionths of a dollar.
+func (r *LimitReport) states(out []wire.LimitState) []wire.LimitState {
+	for i := range r.Statuses {
+		s := &r.Statuses[i]
+		if s.Mode != budget.Enforce {
+			continue
+		}
+		left := standingOf(s, r.Back)
+		state := wire.LimitState{Name: s.LimitID, Amount: left.amount, Remaining: left.remaining, Window: s.Window}
+		switch s.Metric {
+		case budget.Cost:
+			state.Unit = wire.UnitMicroUSD
+			state.Amount /= nanoPerMicro
+			state.Remaining /= nanoPerMicro
+		case budget.Tokens:
+			state.Unit = wire.UnitTokens
+		case budget.Requests:
+			state.Unit = wire.UnitRequests
+		case budget.Concurrency:
+			state.Unit = wire.UnitParallel
+		}
+		if s.Reset < budget.Endless {
+			state.Reset = r.At.Add(s.Reset)
+		}
+		out = append(out, state)
+	}
+	return out
+}
+
+const nanoPerMicro = 1000
 
 // perMillionOutput returns the highest price of a million output tokens.
 func perMillionOutput(p *pricing.Price) pricing.Nano {

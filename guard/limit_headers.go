@@ -99,15 +99,15 @@ func (r standing) buys(unit pricing.Nano, per int64) standing {
 }
 
 // limits writes the state of the enforced limits; see TellLimits.
-func (t *headerWriter) limits(statuses []budget.Status, price *pricing.Price, held pricing.Nano, back budget.Amounts) {
+func (t *headerWriter) limits(report *LimitReport) {
 	var cost, tokens, requests standing
 	start := len(t.buf)
-	for i := range statuses {
-		s := &statuses[i]
+	for i := range report.Statuses {
+		s := &report.Statuses[i]
 		if s.Mode != budget.Enforce {
 			continue
 		}
-		r := standingOf(s, back)
+		r := standingOf(s, report.Back)
 		if len(t.buf) > start {
 			t.buf = append(t.buf, ", "...)
 		}
@@ -125,10 +125,10 @@ func (t *headerWriter) limits(statuses []budget.Status, price *pricing.Price, he
 		t.end(HeaderLimits)
 	}
 	if !tokens.known && cost.known {
-		tokens = cost.buys(perMillionOutput(price), 1_000_000)
+		tokens = cost.buys(perMillionOutput(report.Price), 1_000_000)
 	}
 	if !requests.known && cost.known {
-		requests = cost.buys(held, 1)
+		requests = cost.buys(report.Held, 1)
 	}
 	t.rateLimit(tokens, "X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens")
 	t.rateLimit(requests, "X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests")

@@ -39,6 +39,8 @@ type Plan struct {
 	sent    *wire.Request // what the provider is sent: Request, or its translation
 	text    textPart
 
+	standard wire.Standard // of the headers that report its limits
+
 	free             bool  // only the request itself is counted
 	audioIn, imageIn int64 // tokens, parts of Input
 	documents        int64 // number of documents, whose text is not visible
@@ -118,6 +120,7 @@ func (pl *Planner) prepare(c Caller, r *wire.Request, kept references) (*Plan, e
 	}
 	p := &Plan{
 		Caller: c, Request: r, Target: target, Price: price, free: free, at: at, kept: kept,
+		standard: policy.Headers.Standard,
 		terms: pricing.Terms{
 			ServiceTier: r.ServiceTier, ProjectTier: target.Provider.ServiceTier, Region: r.InferenceGeo, At: at,
 			Batch: c.Batched,
@@ -244,7 +247,7 @@ func (pl *Planner) Fee(c Caller, provider, endpoint, entry string, units int64) 
 	plan := &Plan{
 		Caller: c, Target: target, Price: price, at: at, free: true,
 		Request: &wire.Request{Endpoint: wire.Endpoint(endpoint), Model: entry, OutputLimit: -1, N: 1},
-		terms:   pricing.Terms{At: at},
+		terms:   pricing.Terms{At: at}, standard: policy.Headers.Standard,
 	}
 	plan.sent = plan.Request
 	plan.Max.Cost, err = price.Ceiling(pricing.Usage{Requests: units}, plan.terms)

@@ -80,8 +80,31 @@ func retryIn(b budget.Status) time.Duration {
 // Tell adds the state of the limits to the headers of a refusal.
 func (e *Refusal) Tell(h http.Header) {
 	if e.plan != nil {
-		TellLimits(h, e.Statuses, e.plan.Price, e.plan.First.Cost, budget.Amounts{})
+		r := e.limitReport()
+		TellLimits(h, &r)
 	}
+}
+
+func (e *Refusal) limitReport() LimitReport {
+	return LimitReport{
+		Statuses: e.Statuses, Price: e.plan.Price, Held: e.plan.First.Cost, At: time.Now(), Standard: e.plan.standard,
+	}
+}
+
+// LimitStates returns the org's enforced limits, for wire.SetLimits; none if the limits were not
+// read, because the call could never fit.
+func (e *Refusal) LimitStates() []wire.LimitState {
+	if e.plan == nil {
+		return nil
+	}
+	r := e.limitReport()
+	if e.Away { // this process's share of a limit, which is all that is known
+		share := e.Binding
+		share.Mode = budget.Enforce
+		share.Reset = share.Wait
+		r.Statuses = []budget.Status{share}
+	}
+	return r.states(nil)
 }
 
 // Limit returns the id of the limit that refused, with the prefix "cap:" for a spend cap.

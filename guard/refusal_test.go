@@ -205,7 +205,7 @@ func TestTellLimits(t *testing.T) {
 	f := func(name string, list []budget.Status, held pricing.Nano, back budget.Amounts, want string) {
 		t.Helper()
 		h := http.Header{}
-		TellLimits(h, list, price, held, back)
+		TellLimits(h, &LimitReport{Statuses: list, Price: price, Held: held, Back: back})
 		got := ""
 		for _, name := range []string{"Limit-Requests", "Remaining-Requests", "Limit-Tokens", "Remaining-Tokens"} {
 			got += h.Get("X-Ratelimit-"+name) + " "

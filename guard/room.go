@@ -25,6 +25,7 @@ type Room struct {
 	refused  *budget.ExceededError // nil: the call is within all of them
 	price    *pricing.Price        // nil if the model no longer has one
 	held     pricing.Nano
+	standard wire.Standard
 }
 
 // Room returns the current state of the limits and spend caps of a waiting call.
@@ -38,7 +39,7 @@ func (p *Policy) Room(ctx context.Context, store *budget.Store, w Waiter) (*Room
 	if err != nil {
 		return nil, err
 	}
-	r := &Room{held: w.Want.Cost}
+	r := &Room{held: w.Want.Cost, standard: p.Headers.Standard}
 	if price, _, err := p.priceOf(w.Endpoint, target, now()); err == nil {
 		r.price = price
 	}
@@ -88,6 +89,8 @@ func (r *Room) Wait() (limit string, wait time.Duration) {
 // Tell writes the headers in which an answer reports the limits.
 func (r *Room) Tell(h http.Header) {
 	if r != nil && r.price != nil {
-		TellLimits(h, r.Statuses, r.price, r.held, budget.Amounts{})
+		TellLimits(h, &LimitReport{
+			Statuses: r.Statuses, At: time.Now(), Price: r.price, Held: r.held, Standard: r.standard,
+		})
 	}
 }

@@ -13,8 +13,9 @@ import (
 // headers.
 func TestTellsNoEndlessReset(t *testing.T) {
 	h := http.Header{}
-	TellLimits(h, []budget.Status{{LimitID: "stock", Metric: budget.Tokens, Mode: budget.Enforce, Amount: 100, Remaining: 40, Reset: budget.Endless}},
-		&pricing.Price{}, 0, budget.Amounts{})
+	TellLimits(h, &LimitReport{Price: &pricing.Price{}, Statuses: []budget.Status{{
+		LimitID: "stock", Metric: budget.Tokens, Mode: budget.Enforce, Amount: 100, Remaining: 40, Reset: budget.Endless,
+	}}})
 	if got := h.Get(HeaderLimits); !strings.Contains(got, "remaining=40") || strings.Contains(got, "reset=") {
 		t.Errorf("limits %q", got)
 	}

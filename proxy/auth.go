@@ -37,7 +37,12 @@ func (a *authenticator) authenticate(r *http.Request, ip netip.Addr) (auth.Princ
 		a.metrics.authFailures.Inc()
 	}
 	if a.failures.Blocked(ip, now) {
-		return auth.Principal{}, wire.RateLimited("Too many requests with an incorrect API key", auth.FailureRetryAfter)
+		e := wire.RateLimited("Too many requests with an incorrect API key", auth.FailureRetryAfter)
+		e.Limit = &wire.LimitState{
+			Name: "incorrect-keys", Unit: wire.UnitRequests, Amount: int64(a.failures.Burst()),
+			Reset: now.Add(auth.FailureRetryAfter),
+		}
+		return auth.Principal{}, e
 	}
 	a.failures.Failed(ip, now)
 	if !sent {

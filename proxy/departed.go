@@ -18,6 +18,9 @@ func (v *waitingCaller) giveUp(ctx context.Context) error {
 	if v.wish.async {
 		return v.defer202(ctx)
 	}
+	if !v.running && v.server.guard.Stopped(v.job.Org) != nil {
+		return v.refuseStopped(ctx)
+	}
 	if v.running && !v.stream {
 		v.server.calls.runs.outlasted(v.job.Org, v.job.Model, time.Since(v.since))
 	}
@@ -25,6 +28,9 @@ func (v *waitingCaller) giveUp(ctx context.Context) error {
 	at, waits := queue.Place{}, false
 	if !v.running && v.exchange.status == 0 { // a reserved place has no number
 		at, waits = v.look(ctx)
+	}
+	if v.exchange.status == 0 {
+		at.Room.Tell(v.exchange.Header())
 	}
 	if kept, err := v.keepPlace(ctx); kept > 0 {
 		if waits {
@@ -54,11 +60,14 @@ func (v *waitingCaller) expire(ctx context.Context) (began bool, err error) {
 	if err != nil || job.State == queue.Expired || job.State == queue.Cancelled {
 		return false, err
 	}
-	v.patience = time.Time{}
-	v.deadline = time.Time{}
-	v.running = true
+	v.waiting = nil
+	v.deadline = time.Now().Add(claimedAgain)
 	return true, nil
 }
+
+// claimedAgain is when a caller whose wait is over checks again whether its claimed job started: a
+// worker can also put it back into the queue, and nothing announces that.
+const claimedAgain = time.Second
 
 // countRefusal counts a wait that ended without an answer if it was for a limit.
 func (v *waitingCaller) countRefusal(at queue.Place) {

@@ -45,8 +45,9 @@ func (s *Server) refusal(err error, plan *guard.Plan) *wire.Error {
 		return wire.RateLimited("The store has no memory left for more calls that wait or have an Idempotency-Key "+
 			"(queue.memory_share)", full.RetryAfter)
 	case errors.As(err, &full):
-		return wire.RateLimited(fmt.Sprintf("The queue is full (%s: at most %d)", full.Scope,
-			full.Limit), full.RetryAfter)
+		e := wire.RateLimited(fmt.Sprintf("The queue is full (%s: at most %d)", full.Scope, full.Limit), full.RetryAfter)
+		e.Limit = queueFull(full, time.Now())
+		return e
 	case errors.As(err, &busy):
 		return wire.RateLimited("The provider is busy", max(busy.RetryAfter, time.Second))
 	case errors.Is(err, providers.ErrStale):

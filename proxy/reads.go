@@ -15,6 +15,7 @@ import (
 // in each process is far above what a dashboard or a poller needs, and far below what would delay
 // holds.
 type readBounds struct {
+	name      string  // in the headers that report the limit
 	what      string  // for the message: what there are too many of
 	perSecond float64 // in units of route.reads and route.writes
 	burst     int
@@ -22,8 +23,8 @@ type readBounds struct {
 }
 
 var (
-	storeReads    = readBounds{"requests for lists and records", 100, 500, 16}
-	upstreamReads = readBounds{"requests about stored responses", 10, 50, 8}
+	storeReads    = readBounds{"free-requests", "requests for lists and records", 100, 500, 16}
+	upstreamReads = readBounds{"object-requests", "requests about stored responses", 10, 50, 8}
 )
 
 // orgReads is the allowance of all keys of an org, as a multiple of that of one key.
@@ -66,14 +67,22 @@ func (r *reads) begin(org, key string, units int, now time.Time) (func(), error)
 	both := r.of(org, key, now)
 	for _, who := range both {
 		if who.open+units > who.most {
-			return nil, r.tooMany(time.Second)
+			e := r.tooMany(time.Second)
+			e.Limit = &wire.LimitState{
+				Name: r.bounds.name + "-in-parallel", Unit: wire.UnitParallel, Amount: int64(who.most),
+				Remaining: int64(who.most - who.open), Reset: now.Add(time.Second),
+			}
+			return nil, e
 		}
 	}
 	ofKey, ofOrg := both[0].rate.ReserveN(now, units), both[1].rate.ReserveN(now, units)
 	if wait := max(ofKey.DelayFrom(now), ofOrg.DelayFrom(now)); wait > 0 {
 		ofKey.CancelAt(now)
 		ofOrg.CancelAt(now)
-		return nil, r.tooMany(wait)
+		e := r.tooMany(wait)
+		e.Limit = &wire.LimitState{}
+		*e.Limit = stateOf(r.bounds.name, both, now)
+		return nil, e
 	}
 	for _, who := range both {
 		who.open += units
@@ -96,7 +105,14 @@ func (r *reads) spend(org, key string, units int, now time.Time) {
 	}
 }
 
-func (r *reads) tooMany(wait time.Duration) error {
+// state returns the rate of a key or of its org, whichever has less left, without taking any.
+func (r *reads) state(org, key string, now time.Time) wire.LimitState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return stateOf(r.bounds.name, r.of(org, key, now), now)
+}
+
+func (r *reads) tooMany(wait time.Duration) *wire.Error {
 	return wire.RateLimited(fmt.Sprintf(
 		"Too many %s with this API key or in this organization: each key can make %d in parallel and %.0f per second",
 		r.bounds.what, r.bounds.atOnce, r.bounds.perSecond), wait)

@@ -59,8 +59,9 @@ type request struct {
 	waited    time.Duration
 	span      tracing.Span
 	spanBegun bool
-	reading   func() // returns what it takes of its key's reads; nil: nothing
-	slow      bool   // the body was too slow, which net/http reports as a disconnected caller
+	reading   func()            // returns what it takes of its key's reads; nil: nothing
+	limits    []wire.LimitState // to report unless the answer reports those of a call; see tellLimits
+	slow      bool              // the body was too slow, which net/http reports as a disconnected caller
 	err       error
 	limit     string // what a wait in the queue ended for, if it ended with 429
 }
@@ -93,19 +94,11 @@ func (x *request) WriteHeader(status int) {
 	if x.Header().Get("Content-Length") != "" {
 		x.sized = time.Now()
 	}
-	adviseRetry(status, x.Header())
+	x.tellLimits()
+	x.adviseRetry(status)
 	x.announceTrailer(status)
 	x.keep.head(status, x.Header())
 	x.ResponseWriter.WriteHeader(status)
-}
-
-// adviseRetry makes every 429 and 503 say when to retry, or that retrying is useless, including
-// those that a provider sent without such advice.
-func adviseRetry(status int, h http.Header) {
-	refusal := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
-	if refusal && h.Get("Retry-After") == "" && h.Get("X-Should-Retry") == "" {
-		wire.SetRetryAfter(h, time.Second)
-	}
 }
 
 // Write gives the caller a bounded time to take the bytes, so that a caller that does not read
@@ -176,14 +169,16 @@ func (x *request) fail(err error) {
 	if x.status != 0 {
 		panic(http.ErrAbortHandler)
 	}
+	x.noteLimits(err)
 	if exceeded, ok := errors.AsType[*guard.Refusal](err); ok {
 		exceeded.Tell(x.Header())
 		x.server.guard.CountRefusal(err, false)
 	}
 	e := x.server.refusal(err, x.plan)
-	for name, values := range e.Header {
-		x.Header()[name] = values
+	if e.Limit != nil {
+		x.limits = []wire.LimitState{*e.Limit}
 	}
+	x.rules().Advise(x.Header(), e)
 	body := append(e.JSON(), '\n')
 	x.Header().Set("Content-Type", "application/json")
 	x.Header().Set("Content-Length", strconv.Itoa(len(body)))

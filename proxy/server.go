@@ -224,6 +224,7 @@ func (s *Server) dispatch(x *request, r *http.Request) error {
 		if err != nil {
 			return err
 		}
+		x.limits = append(x.limits, s.reads.state(p.Org.ID, p.Key, time.Now()))
 		defer x.reading()
 	}
 	return route.serve(x, r, arg)

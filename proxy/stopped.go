@@ -70,6 +70,7 @@ func (v *waitingCaller) refuseStopped(ctx context.Context) error {
 	var stopped *guard.StoppedError
 	if !errors.As(v.server.guard.Stopped(v.job.Org), &stopped) { // resumed in the meantime
 		v.stop()
+		v.deadline = v.patience
 		v.wait(ctx)
 		return v.run(ctx)
 	}

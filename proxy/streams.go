@@ -49,9 +49,12 @@ func (s *streams) begin(org, key string) (func(), error) {
 		whose = "on this proxy"
 	}
 	if whose != "" {
-		return nil, wire.RateLimited(fmt.Sprintf(
+		e := wire.RateLimited(fmt.Sprintf(
 			"Too many simultaneous event streams, uploads and downloads %s (connections.streams: %d in total)",
 			whose, s.most), time.Second)
+		e.Limit = s.of(ids, time.Now())
+		e.Limit.Remaining = 0
+		return nil, e
 	}
 	s.add(ids, 1)
 	return func() {
@@ -59,6 +62,24 @@ func (s *streams) begin(org, key string) (func(), error) {
 		defer s.mu.Unlock()
 		s.add(ids, -1)
 	}, nil
+}
+
+// state returns the bound of a key or of its org, whichever has less left; nil if there is none.
+func (s *streams) state(org, key string, now time.Time) *wire.LimitState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.of([2]string{org, org + " " + key}, now)
+}
+
+func (s *streams) of(ids [2]string, now time.Time) *wire.LimitState {
+	if s.most <= 0 {
+		return nil
+	}
+	ofKey, ofOrg := max(s.most/4, 1), max(s.most/2, 1)
+	left := min(ofKey-s.by[ids[1]], ofOrg-s.by[ids[0]])
+	return &wire.LimitState{ // a stream can end at any time
+		Name: "streams", Unit: wire.UnitParallel, Amount: int64(ofKey), Remaining: int64(left), Reset: now.Add(time.Second),
+	}
 }
 
 func (s *streams) add(ids [2]string, n int) {
@@ -74,7 +95,11 @@ func (s *streams) add(ids [2]string, n int) {
 // lasting takes a stream for the rest of the exchange, in place of its units of reads.
 func (c *connections) lasting(x *request) (func(), error) {
 	x.endReads()
-	return c.streams.begin(x.caller.Org.ID, x.caller.Key)
+	done, err := c.streams.begin(x.caller.Org.ID, x.caller.Key)
+	if limit := c.streams.state(x.caller.Org.ID, x.caller.Key, time.Now()); err == nil && limit != nil {
+		x.limits = append(x.limits, *limit)
+	}
+	return done, err
 }
 
 // endReads returns what the exchange takes of its key's reads.

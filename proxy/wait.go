@@ -124,6 +124,7 @@ func (c *callHandler) wait(x *request, r *http.Request, plan *guard.Plan, wish p
 		return err
 	}
 	c.opts.Guard.CountRefusal(why, true)
+	x.noteLimits(why)
 	x.call, x.job = nil, job.ID
 	if err := c.outlasted(r.Context(), x, job, x.left(patience)); err != nil {
 		return err

@@ -145,6 +145,7 @@ func (v *waitingCaller) keepAlive(ctx context.Context) error {
 			h.Set("Content-Type", "text/event-stream; charset=utf-8")
 			h.Set("X-Accel-Buffering", "no")
 			h.Set(headerJob, v.job.ID)
+			at.Room.Tell(h)
 			if waits {
 				tellPlace(h, at)
 			}

@@ -59,9 +59,7 @@ func (c *call) fail(err error) {
 	if e.Status >= http.StatusInternalServerError {
 		c.log.Error("admin request failed", "id", c.id, "err", err)
 	}
-	for name, values := range e.Header {
-		c.w.Header()[name] = values
-	}
+	c.rules.Advise(c.w.Header(), e)
 	c.write(e.Status, append(e.JSON(), '\n'))
 }
 

@@ -34,6 +34,7 @@ type call struct {
 	actor  actor
 	name   string // of the route
 	status int
+	rules  wire.HeaderRules
 }
 
 // maxBody is much more than any request needs.

@@ -198,6 +198,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	c := &call{log: s.log, w: w, r: r, id: id, ip: peer(r), start: time.Now()}
+	if s.opts.Policy != nil {
+		c.rules = s.opts.Policy().Headers
+	}
 	answer, err := s.run(c)
 	if err != nil {
 		c.fail(err)

@@ -41,7 +41,7 @@ func private(next http.Handler) http.Handler {
 // answers or some org's calls continue without it.
 func (a *App) readyz(w http.ResponseWriter, r *http.Request) {
 	if !a.ready.Load() {
-		w.Header().Set("Retry-After", "1")
+		headerRules(a.Config()).RetryAfter(w.Header(), time.Second)
 		http.Error(w, "shutting down", http.StatusServiceUnavailable)
 		return
 	}
@@ -59,7 +59,7 @@ func (a *App) readyz(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err != nil {
-		w.Header().Set("Retry-After", "1")
+		headerRules(a.Config()).RetryAfter(w.Header(), time.Second)
 		http.Error(w, "redis does not answer", http.StatusServiceUnavailable)
 		return
 	}

@@ -3,7 +3,6 @@ package app
 import (
 	"crypto/subtle"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/netip"
 	"os"
@@ -28,7 +27,7 @@ func (a *App) allowedHosts(next http.Handler) http.Handler {
 		probe := r.URL.Path == "/healthz" || r.URL.Path == "/readyz"
 		name := listen.HostName(r.Host)
 		if !probe && !listen.PrivateHost(name) && !slices.Contains(own, name) && !listed(a.Config().Admin.Hosts, name) {
-			refuse(w, &wire.Error{
+			refuse(w, headerRules(a.Config()), &wire.Error{
 				Status: http.StatusMisdirectedRequest, Type: "invalid_request_error", Code: "host_not_allowed",
 				Message: fmt.Sprintf("The admin listener does not serve the host %.100q. Add it to admin.hosts in the "+
 					"configuration", name),
@@ -58,13 +57,14 @@ func (a *App) metricsHandler() http.Handler {
 		}
 		now, ip := time.Now(), peer(r)
 		if a.failures.Blocked(ip, now) {
-			refuse(w, wire.RateLimited("Too many requests with an incorrect token", auth.FailureRetryAfter))
+			e := wire.RateLimited("Too many requests with an incorrect token", auth.FailureRetryAfter)
+			refuse(w, headerRules(a.Config()), e)
 			return
 		}
 		a.failures.Failed(ip, now)
 		e := wire.InvalidKey("Send admin.metrics_token of the configuration as `Authorization: Bearer TOKEN`")
 		e.Header = http.Header{"Www-Authenticate": {"Bearer"}}
-		refuse(w, e)
+		refuse(w, headerRules(a.Config()), e)
 	})
 }
 
@@ -78,9 +78,9 @@ func peer(r *http.Request) netip.Addr {
 }
 
 // refuse answers with an error.
-func refuse(w http.ResponseWriter, e *wire.Error) {
+func refuse(w http.ResponseWriter, rules wire.HeaderRules, e *wire.Error) {
 	h := w.Header()
-	maps.Copy(h, e.Header)
+	rules.Advise(h, e)
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")

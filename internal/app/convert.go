@@ -15,6 +15,7 @@ import (
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/storage/seal"
 	"github.com/llmguard/llmguard/internal/webhook"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -43,7 +44,7 @@ func convert(c *config.Config) (*settings, error) {
 	s := &settings{
 		policy: &guard.Policy{
 			Orgs: map[string]*guard.Org{}, Catalogue: prices.Catalogue, UnknownPrice: prices.Unknown, Providers: set,
-			Stopped: c.KillSwitch == "stop",
+			Stopped: c.KillSwitch == "stop", Headers: headerRules(c),
 		},
 		directory: &auth.Directory{ByHash: map[string]auth.Principal{}},
 		workers:   map[string]int{},
@@ -71,6 +72,11 @@ func convert(c *config.Config) (*settings, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// headerRules returns how answers report limits and when to retry.
+func headerRules(c *config.Config) wire.HeaderRules {
+	return wire.HeaderRules{Standard: wire.Standard(c.Headers.Standard), RetryJitter: int(c.Headers.RetryJitter)}
 }
 
 func sealOf(list []config.SealKey) (*seal.Ring, error) {

@@ -51,6 +51,9 @@ func NewFailureLimiterWith(each, all Rate) *FailureLimiter {
 	return &FailureLimiter{each: each, all: all.limiter(), ips: map[netip.Addr]*entry{}}
 }
 
+// Burst is how many failed attempts of one address are accepted before it is blocked.
+func (l *FailureLimiter) Burst() int { return l.each.Burst }
+
 // Blocked reports whether an address, or all addresses together, have used up the failed
 // attempts.
 func (l *FailureLimiter) Blocked(ip netip.Addr, now time.Time) bool {

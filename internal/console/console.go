@@ -186,7 +186,7 @@ func (c *Console) signedIn(page func(*visit) error) http.HandlerFunc {
 			v.fail(http.StatusNotFound, "It may have been deleted.")
 		case err != nil:
 			c.o.Log.Error("console page failed", "path", r.URL.Path, "err", err)
-			w.Header().Set("Retry-After", "1")
+			c.o.Policy().Headers.RetryAfter(w.Header(), time.Second)
 			v.fail(http.StatusServiceUnavailable,
 				"Cannot read limits, jobs and spending: "+err.Error()+
 					". Check that Redis is running, or run llmguard doctor.")

@@ -25,6 +25,8 @@ type Error struct {
 	// Header holds the headers that the status requires: Retry-After, x-should-retry, Connection,
 	// Allow. May be nil.
 	Header http.Header `json:"header,omitempty"`
+	// Limit is the state of the limit that refused, if it is not one of a call's limits. May be nil.
+	Limit *LimitState `json:"-"`
 	// Err is the cause, for logs only.
 	Err error `json:"-"`
 }

@@ -4,33 +4,12 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 )
 
-// MaxRetryAfter is the longest wait that every version of every SDK obeys.
-const MaxRetryAfter = 60 * time.Second
-
 // StatusOverloaded is the status of Anthropic's API when it is overloaded, its equivalent of 503.
 const StatusOverloaded = 529
-
-// SetRetryAfter sets the headers that ask the client to retry after wait: in whole seconds, rounded
-// up, at least one. A wait of more than a minute is sent unchanged, with the advice not to retry,
-// because some SDKs would otherwise retry immediately (docs/wire.md, Retry advice).
-func SetRetryAfter(h http.Header, wait time.Duration) {
-	if wait > MaxRetryAfter {
-		h.Set("X-Should-Retry", "false")
-	}
-	seconds := max(1, int64((wait-1)/time.Second)+1)
-	h.Set("Retry-After", strconv.FormatInt(seconds, 10))
-}
-
-func retryAfter(wait time.Duration) http.Header {
-	h := make(http.Header, 2)
-	SetRetryAfter(h, wait)
-	return h
-}
 
 // hopeless matches the words that make some client treat a retryable refusal as a final one
 // (docs/wire.md, Retry advice).

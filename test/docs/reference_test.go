@@ -190,7 +190,7 @@ func fieldsOf(st *ast.StructType) []field {
 
 var kinds = map[string]string{
 	"string": "text", "Secret": "secret text", "bool": "true or false", "int": "count", "int64": "count",
-	"Size": "size", "Percent": "percentage", "Duration": "duration", "Quantity": "money or count", "Rate": "money or count per time",
+	"Size": "size", "Percent": "percentage", "PercentOrOff": "percentage or off", "Duration": "duration", "Quantity": "money or count", "Rate": "money or count per time",
 	"Prefix": "address or range", "Time": "date or time",
 }
 

@@ -144,6 +144,8 @@ func (r *reference) elementSchema(f field, defs object) object {
 		return either(object{"type": "integer", "minimum": least}, text(`[0-9]+ ?([KMG]i?B|B)?`))
 	case "Percent":
 		return text(`[0-9]{1,3} ?%`)
+	case "PercentOrOff":
+		return text(`([0-9]{1,3} ?%|off)`)
 	case "Duration":
 		return text(duration)
 	case "Quantity":

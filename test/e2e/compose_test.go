@@ -121,6 +121,8 @@ func (c compose) stack(t *testing.T, key string) *stack {
 		t: t, redis: redistest.Start(t, redistest.WithArgs(command[1:]...)), keys: map[string]string{"alice": key},
 		fake: fakeprovider.New(fakeprovider.Options{Key: providerKey}),
 	}
+	host, port, _ := strings.Cut(s.redis.Addr, ":")
+	redistest.Start(t, redistest.WithArgs("--replicaof", host+" "+port)) // the panels of replication show it
 	if err := s.fake.Start(); err != nil {
 		t.Fatal(err)
 	}

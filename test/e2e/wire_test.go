@@ -115,7 +115,7 @@ func TestSecrets(t *testing.T) {
 // TestTells: responses carry the cost, the limits and an id.
 func TestTells(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, fakeprovider.Options{}, simple(roomy))
+	s := newStack(t, fakeprovider.Options{}, simple(roomy)+"headers: {standard: both, retry_jitter: off}\n")
 	p := s.proxy()
 	for _, extra := range []string{`"max_tokens":5`, `"max_tokens":5,"stream":true`} {
 		a := post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", "hello", extra))
@@ -123,6 +123,8 @@ func TestTells(t *testing.T) {
 			"X-Request-Id", "X-Llmguard-Call-Id", "X-Llmguard-Held-Usd", "X-Llmguard-Limits",
 			"X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests",
 			"X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens",
+			"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "X-Ratelimit-Resource",
+			"Ratelimit", "Ratelimit-Policy",
 		} {
 			if a.header.Get(name) == "" {
 				t.Errorf("%s: no %s in %v", extra, name, a.header)

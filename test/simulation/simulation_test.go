@@ -13,7 +13,7 @@ import (
 )
 
 // TestSeeds runs seeds, each of one family, and prints the end of the log of those that fail.
-// SEEDS is their number; by default each family runs one of a fifth of its length. SEED selects
+// SEEDS is their number; by default each family runs one of a tenth of its length. SEED selects
 // one, whose whole log is printed.
 func TestSeeds(t *testing.T) {
 	oneAtATime(t)
@@ -24,7 +24,7 @@ func TestSeeds(t *testing.T) {
 	case one > 0:
 		first, last = one, one
 	case all == 0:
-		last, part = uint64(len(families())), 5
+		last, part = uint64(len(families())), 10
 	}
 	for seed := first; seed <= last; seed++ {
 		fam := familyOf(seed)
@@ -52,7 +52,7 @@ func TestASeedReplaysExactly(t *testing.T) {
 	oneAtATime(t)
 	addr := redistest.Start(t, redistest.WithArgs("--databases", "2")).Addr
 	for _, seed := range []uint64{2, 3, 13} {
-		short := func() *family { f := familyOf(seed); f.steps /= 4; return f }
+		short := func() *family { f := familyOf(seed); f.steps /= 8; return f }
 		one, two := replay(t, addr, seed, short()), replay(t, addr, seed, short())
 		for i := range min(len(one.log), len(two.log)) {
 			if one.log[i] != two.log[i] {

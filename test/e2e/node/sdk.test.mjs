@@ -15,6 +15,8 @@ test('completion', async () => {
   assert.ok(data._request_id);
   assert.ok(response.headers.get('x-llmguard-cost-usd'));
   assert.match(response.headers.get('x-ratelimit-reset-tokens'), /^[0-9.]+(h|m|s|ms)/);
+  assert.ok(Number(response.headers.get('x-ratelimit-remaining')) <= Number(response.headers.get('x-ratelimit-limit')));
+  assert.match(response.headers.get('x-ratelimit-reset'), /^[0-9]+$/);
 });
 
 test('stream without usage: every chunk has a choice', async () => {
