@@ -179,21 +179,21 @@ func note(ctx context.Context, pipe redis.Pipeliner, place string) {
 // its answer was lost. [Store.Hold] chooses it otherwise.
 func (s *Store) Place(c Call) Call { return s.places.put(c) }
 
-// Locate is Place for calls that another process may have held under another spread: each is put
-// where the store knows it, held or ended.
-func (s *Store) Locate(ctx context.Context, org string, calls []Call) ([]Call, error) {
-	all, err := s.places.ever(ctx, org)
+// Locate is [Store.Place] for calls that another process may have held under another spread: each is
+// put where the store knows it, held or ended.
+func (l *Ledger) Locate(ctx context.Context, org string, calls []Call) ([]Call, error) {
+	all, err := l.places.ever(ctx, org)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]Call, len(calls))
 	for i, c := range calls {
-		out[i] = s.places.put(c)
+		out[i] = l.places.put(c)
 	}
 	if len(all) == 1 {
 		return out, nil
 	}
-	pipe := s.rdb.Pipeline()
+	pipe := l.rdb.Pipeline()
 	known := make([]*redis.BoolCmd, 0, 2*len(all)*len(calls))
 	for _, c := range calls {
 		for _, place := range all {

@@ -204,7 +204,7 @@ func TestSpreadOpenCalls(t *testing.T) {
 			lost[i] = held[6+i].Call
 			lost[i].Part = 0
 		}
-		found, err := f.Locate(ctx, f.org, lost)
+		found, err := f.Ledger.Locate(ctx, f.org, lost)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -88,7 +88,7 @@ func (bs *Batches) Hold(ctx context.Context, p *Plan, id string, attempt int, li
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	who, err := bs.budget.Locate(ctx, p.Caller.Org.ID, []budget.Call{b.call(p.Caller, p.Price)})
+	who, err := bs.budget.Ledger.Locate(ctx, p.Caller.Org.ID, []budget.Call{b.call(p.Caller, p.Price)})
 	if err != nil {
 		return b, err
 	}
@@ -171,7 +171,7 @@ func (bs *Batches) locate(ctx context.Context, org string, endings []budget.Sett
 	for i := range endings {
 		calls[i] = endings[i].Hold.Call
 	}
-	found, err := bs.budget.Locate(ctx, org, calls)
+	found, err := bs.budget.Ledger.Locate(ctx, org, calls)
 	for i := range found {
 		endings[i].Hold.Call = found[i]
 	}

@@ -147,7 +147,7 @@ func New(o Options) (_ *App, err error) {
 	a.budget = budget.New(o.Redis, budget.Options{
 		Scripts: scripts, Money: money, Flights: flights, Lease: o.Config.Store.HoldLease,
 		LedgerLength: LedgerLength(o.Config.Ledger), Journal: a.journal, Log: o.Log, Metrics: a.registry,
-		EpochFile: epochFile(o.Config.Store), OpenAfterLoss: o.Config.Store.AfterDataLoss == "open", Spread: a.spreadOf,
+		EpochFile: epochFile(o.Config.Store), OpenAfterLoss: o.Config.Store.AfterDataLoss == "open", Spread: spreadOf(a),
 	})
 	a.openIdentities(set)
 	a.trimmer = budget.NewTrimmer(a.budget.Ledger, a.ids.orgIDs, o.Config.Ledger.MemoryShare)

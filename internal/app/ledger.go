@@ -59,12 +59,14 @@ func LimitsOf(c *config.Config, call budget.Call) ([]budget.Limit, error) {
 }
 
 // spreadOf returns how the money of an org is spread now.
-func (a *App) spreadOf(org string) budget.Spread {
-	if a.guard == nil { // nothing is held before it exists
+func spreadOf(a *App) func(org string) budget.Spread {
+	return func(org string) budget.Spread {
+		if a.guard == nil { // nothing is held before it exists
+			return budget.Spread{}
+		}
+		if o := a.guard.Policy().Orgs[org]; o != nil {
+			return o.Spread
+		}
 		return budget.Spread{}
 	}
-	if o := a.guard.Policy().Orgs[org]; o != nil {
-		return o.Spread
-	}
-	return budget.Spread{}
 }
