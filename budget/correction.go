@@ -232,7 +232,8 @@ func adjustedKeys(now time.Time) (current, before string) {
 func (l *Ledger) correctArgs(c correcting, h *Hold, now time.Time) ([]string, []any, error) {
 	day := now.UnixMicro()/dayMicros - 1
 	current, before := adjustedKeys(now)
-	keys := h.keys("ledger", "audit", current, before, "reconcile", rollupKey(day), rollupKey(day+1), rollupKey(day+2), hoursKey(day), hoursKey(day+1), hoursKey(day+2))
+	keys := h.keys("ledger", "audit", current, before, "reconcile",
+		rollupKey(day), rollupKey(day+1), rollupKey(day+2), hoursKey(day), hoursKey(day+1), hoursKey(day+2))
 	entry, audit, err := c.texts(h.limits)
 	if err != nil {
 		return nil, nil, err

@@ -3,15 +3,16 @@ package config
 import (
 	"fmt"
 	"slices"
-
-	"github.com/llmguard/llmguard/budget"
 )
+
+// mostParts is budget.MostParts.
+const mostParts = 64
 
 // checkSpread checks that all enforced limits of a call are in one part of the org.
 func checkSpread(m *mistakes, path string, o *Org, cfg *Config) {
 	at := path + ".spread"
-	if o.Spread > budget.MostParts {
-		m.failAt(at, "must be at most %d", budget.MostParts)
+	if o.Spread > mostParts {
+		m.failAt(at, "must be at most %d", mostParts)
 	}
 	if o.Spread <= 1 {
 		return
@@ -23,8 +24,8 @@ func checkSpread(m *mistakes, path string, o *Org, cfg *Config) {
 		switch {
 		case l.Mode == "off" || whole:
 		case l.Mode == "enforce" && l.Subject == "org":
-			m.failAt(at, "%s counts the whole org, so all calls must be decided in one place; set its subject to user, its mode "+
-				"to shadow, or use spend_caps", name)
+			m.failAt(at, "%s counts the whole org, so all calls must be decided in one place; set its subject to user, "+
+				"its mode to shadow, or use spend_caps", name)
 		case l.Mode == "enforce":
 			m.failAt(at, "%s counts by %s and others by address, and all limits of a call must be in one part; enforce limits "+
 				"by user and key, or by address", name, l.Subject)
@@ -43,8 +44,8 @@ func checkOwnLimits(m *mistakes, path string, o *Org) {
 		u := &o.Users[i]
 		own := slices.ContainsFunc(u.Limits, func(l Limit) bool { return l.Mode == "enforce" })
 		if own || slices.ContainsFunc(u.Keys, func(k Key) bool { return k.Concurrency > 0 }) {
-			m.failAt(path+".spread", "user %q%s has limits of its own and others count by address, and all limits of a call must "+
-				"be in one part; enforce limits by user and key, or by address", u.ID,
+			m.failAt(path+".spread", "user %q%s has limits of its own and others count by address, and all limits of a "+
+				"call must be in one part; enforce limits by user and key, or by address", u.ID,
 				m.onLine(fmt.Sprintf("%s.users[%d]", path, i)))
 			return
 		}

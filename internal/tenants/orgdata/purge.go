@@ -173,7 +173,8 @@ func (p *Purge) note(ctx context.Context, entry tenants.AuditEntry, action strin
 // books reports whether a key belongs to the ledger, which is deleted only with Ledger, or says in
 // which parts it is.
 func books(name string) bool {
-	return slices.Contains([]string{"ledger", "audit", "reconcile", "export", "parts"}, name) || strings.HasPrefix(name, "sums:")
+	return slices.Contains([]string{"ledger", "audit", "reconcile", "export", "parts"}, name) ||
+		strings.HasPrefix(name, "sums:")
 }
 
 // own lists the keys to delete.
