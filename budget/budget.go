@@ -77,6 +77,9 @@ type Options struct {
 	LedgerLength           int64
 	LedgerLife, RollupLife time.Duration
 
+	// SumLabels are the labels by which the sums of days are kept; see Store.SumLabels.
+	SumLabels []string
+
 	// Journal keeps endings of calls that the store does not accept (Later). Nil keeps them in
 	// memory. The caller closes it after Run has returned.
 	Journal *journal.Journal
@@ -107,6 +110,10 @@ type Options struct {
 	// client.
 	Flights func() Flight
 
+	// CountTimeout is how long Requests waits for the store before it counts on its own. Default
+	// 250 ms.
+	CountTimeout time.Duration
+
 	Log     *slog.Logger          // nil: discarded
 	Metrics prometheus.Registerer // nil: not registered
 }
@@ -119,6 +126,7 @@ func (o Options) withDefaults() Options {
 	}
 	set(&o.Lease, time.Minute)
 	set(&o.Horizon, time.Hour)
+	set(&o.CountTimeout, 250*time.Millisecond)
 	set(&o.LedgerLife, 90*24*time.Hour)
 	set(&o.RollupLife, 400*24*time.Hour)
 	if o.Tail == 0 {

@@ -133,7 +133,7 @@ func (s Shape) Began(now time.Time) time.Time {
 			return start
 		}
 	}
-	return now.Add(-s.span())
+	return now.Add(-s.Span())
 }
 
 // dayStart returns the first instant of a local day, also when the clocks change at midnight: if

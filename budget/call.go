@@ -23,6 +23,7 @@ type Call struct {
 	Endpoint     string `json:"endpoint,omitempty"`
 	PriceVersion string `json:"price,omitempty"`
 	JobID        string `json:"job,omitempty"`
+	Labels       Labels `json:"labels,omitempty"`
 
 	// Part is the part of the org in which the call is held, from 1; 0: not chosen yet (Store.Place).
 	Part int `json:"-"`
@@ -38,7 +39,7 @@ func (c Call) validate() error {
 	if _, ok := idTime(c.ID); !ok {
 		return fmt.Errorf("budget: call id %.40q does not begin with a time", c.ID)
 	}
-	for _, text := range []string{c.User, c.Key, c.IP, c.Model, c.Provider, c.Endpoint, c.PriceVersion, c.JobID} {
+	for _, text := range []string{c.User, c.Key, c.IP, c.Model, c.Provider, c.Endpoint, c.PriceVersion, c.JobID, string(c.Labels)} {
 		if strings.Contains(text, fieldSep) {
 			return fmt.Errorf("budget: call %s: %q has a control character", c.ID, text)
 		}
@@ -88,7 +89,8 @@ type Hold struct {
 	Call          Call
 	Max, Expected Amounts // grown by Extend
 	At            time.Time
-	Statuses      []Status // of the limits after the hold, or after the last Extend
+	Ends          time.Time // of the lease of a hold with Terms.Life
+	Statuses      []Status  // of the limits after the hold, or after the last Extend
 
 	limits []Limit
 	states []state
@@ -106,6 +108,10 @@ type Hold struct {
 // fieldSep separates the fields in the last part of a record; no id contains it.
 const fieldSep = "\x1f"
 
+// labelsMark separates the job from the labels, which share a field so that versions without labels
+// can decode the record.
+const labelsMark = "\x1e"
+
 // about describes the hold for the process that has to expire it: the call without its id and org,
 // then the states of its limits, then the scopes of the caps that have to admit it. Scopes are
 // encoded as states without a kind, five fields each.
@@ -115,6 +121,9 @@ func (h *Hold) about() string {
 	b = append(b, c.User...)
 	for _, text := range [...]string{c.Key, c.IP, c.Model, c.Provider, c.Endpoint, c.PriceVersion, c.JobID} {
 		b = append(append(b, fieldSep...), text...)
+	}
+	if c.Labels != "" {
+		b = append(append(b, labelsMark...), c.Labels...)
 	}
 	for i := range h.states {
 		st := &h.states[i]
@@ -144,8 +153,10 @@ func decodeRecord(place, id, record string) (*Hold, bool) {
 	org, part := splitPlace(place)
 	h := &Hold{ID: id, Call: Call{
 		ID: callID, Attempt: n, Org: org, Part: part, User: f[0], Key: f[1], IP: f[2], Model: f[3], Provider: f[4],
-		Endpoint: f[5], PriceVersion: f[6], JobID: f[7],
+		Endpoint: f[5], PriceVersion: f[6],
 	}}
+	job, labels, _ := strings.Cut(f[7], labelsMark)
+	h.Call.JobID, h.Call.Labels = job, Labels(labels)
 	for f = f[8:]; len(f) > 0; f = f[5:] {
 		if f[1] == "" {
 			h.scopes = append(h.scopes, f[0])

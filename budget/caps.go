@@ -44,7 +44,11 @@ func (c Cap) String() string {
 	return "provider " + c.Provider
 }
 
-func isCap(org string) bool { return strings.HasPrefix(org, capScope) }
+// unlisted reports whether the keys of a scope are those of a spend cap or a [Limiter], which have no
+// ledger.
+func unlisted(org string) bool {
+	return strings.HasPrefix(org, capScope) || strings.HasPrefix(org, limiterScope)
+}
 
 // of returns the call as the cap sees it, without org, user and key.
 func (c Cap) of(call Call) Call {

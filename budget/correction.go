@@ -233,7 +233,8 @@ func (l *Ledger) correctArgs(c correcting, h *Hold, now time.Time) ([]string, []
 	day := now.UnixMicro()/dayMicros - 1
 	current, before := adjustedKeys(now)
 	keys := h.keys("ledger", "audit", current, before, "reconcile",
-		rollupKey(day), rollupKey(day+1), rollupKey(day+2), hoursKey(day), hoursKey(day+1), hoursKey(day+2))
+		rollupKey(day), rollupKey(day+1), rollupKey(day+2), hoursKey(day), hoursKey(day+1), hoursKey(day+2),
+		labelsKey(day), labelsKey(day+1), labelsKey(day+2))
 	entry, audit, err := c.texts(h.limits)
 	if err != nil {
 		return nil, nil, err
@@ -245,6 +246,7 @@ func (l *Ledger) correctArgs(c correcting, h *Hold, now time.Time) ([]string, []
 		int64(costs.Input), int64(costs.CachedInput), int64(costs.CacheWrite), int64(costs.Output), int64(costs.Fees),
 		rollupFields, entry, l.length, l.life.Milliseconds(), l.rollupLife.Milliseconds(),
 		audit, auditLength, auditLife.Milliseconds(), adjustedLife.Milliseconds(), c.listed,
+		l.labels.fields(c.call),
 	}
 	for _, st := range h.states {
 		p1, p2, err := st.params(now)

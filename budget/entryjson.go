@@ -24,6 +24,9 @@ func openEntry(c Call, d Details) string {
 	e.text("endpoint", c.Endpoint)
 	e.text("price", c.PriceVersion)
 	e.text("job", c.JobID)
+	if c.Labels != "" {
+		e.labels(c.Labels)
+	}
 	e.yes("estimated", d.Estimated)
 	e.text("outcome", d.Outcome)
 	e.number("status", int64(d.Status))
@@ -83,6 +86,15 @@ func (e *entryWriter) costs(c Costs) {
 	e.number("cache_write", int64(c.CacheWrite))
 	e.number("output", int64(c.Output))
 	e.number("fees", int64(c.Fees))
+	e.buf = append(e.buf, '}')
+}
+
+func (e *entryWriter) labels(l Labels) {
+	e.name("labels")
+	e.buf = append(e.buf, '{')
+	for name, value := range l.All() {
+		e.must(name, value)
+	}
 	e.buf = append(e.buf, '}')
 }
 

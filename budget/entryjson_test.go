@@ -12,12 +12,14 @@ import (
 // a new field is missing.
 func TestEntryJSON(t *testing.T) {
 	texts := rapid.OneOf(rapid.Just(""), rapid.StringMatching(`[a-z0-9./:-]{1,20}`), rapid.String(), rapid.SampledFrom([]string{`"`, `\`, "<&>", "\x00", "\u2028", "\xff"}))
+	labelTexts := rapid.SampledFrom([]Labels{"", "project=mobile", "run=(other),session=a=b:c/@+=~#%._-"})
 	rapid.Check(t, func(r *rapid.T) {
 		var entry struct {
 			Call
 			Details
 		}
 		fill(r, reflect.ValueOf(&entry).Elem(), texts)
+		entry.Labels = labelTexts.Draw(r, "labels")
 		want, err := json.Marshal(entry)
 		if err != nil {
 			r.Fatal(err)

@@ -221,7 +221,7 @@ func (x *Expiry) expireOne(ctx context.Context, h *Hold, leaseEnd int64) (bool, 
 	case "voided":
 		return true, x.neverAdmitted(ctx, h)
 	case "expired":
-		if !isCap(h.Call.Org) {
+		if !unlisted(h.Call.Org) {
 			x.metrics.expire(a.head[1])
 		}
 		x.log.Warn("hold expired, charged as an estimate", "org", h.Call.Org, "call", h.Call.ID,

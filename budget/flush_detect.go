@@ -282,7 +282,7 @@ func (d *DataLoss) closedUntil(place string, l *Limit, now time.Time) time.Time 
 	if !lost || l.Metric == Concurrency { // open calls are in no window
 		return time.Time{}
 	}
-	until := time.UnixMicro(at).Add(l.Shape.span())
+	until := time.UnixMicro(at).Add(l.Shape.Span())
 	if l.Shape.Kind == Fixed || l.Shape.Kind == Calendar {
 		p, zone, err := l.Shape.period()
 		if err == nil {

@@ -43,7 +43,7 @@ func (t *Terms) under(spend Cap) *Terms {
 // sent then; a cap counts too much, never too little. Repeating a hold takes nothing twice.
 func (s *Store) Hold(ctx context.Context, t Terms) (*Hold, error) {
 	if t.Life != 0 {
-		t.Life = min(max(t.Life, s.opts.Lease), recordLife-48*time.Hour)
+		t.Life = s.leases.of(t.Life)
 	}
 	h, err := s.holdOwn(ctx, &t)
 	s.metrics.held(err)
@@ -80,18 +80,14 @@ func (s *Store) holdOwn(ctx context.Context, t *Terms) (*Hold, error) {
 	switch a.verdict {
 	case "held":
 		h.At = a.at()
-		if t.Life == 0 {
-			s.leases.track(h)
-		}
+		s.leases.begin(h, t.Life)
 		h.Statuses, err = s.binder.statuses(h, a, h.Max.of)
 		s.metrics.refused(t.Call.Org, h.Statuses) // by limits in shadow mode
 		h.noteShadow()
 		return h, err
 	case "again":
 		h.At = a.at()
-		if t.Life == 0 {
-			s.leases.track(h)
-		}
+		s.leases.begin(h, t.Life)
 		h.Statuses, err = s.Peek(ctx, t.Limits, t.Call)
 		return h, err
 	case "refused":

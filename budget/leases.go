@@ -63,6 +63,20 @@ func (l *leases) in(place string) *openHolds {
 	return o
 }
 
+// of returns the lease for Terms.Life.
+func (l *leases) of(life time.Duration) time.Duration {
+	return min(max(life, l.life), recordLife-48*time.Hour)
+}
+
+// begin has a new hold renewed, or notes when its longer lease ends.
+func (l *leases) begin(h *Hold, life time.Duration) {
+	if life == 0 {
+		l.track(h)
+		return
+	}
+	h.Ends = h.At.Add(life)
+}
+
 // track has the hold renewed until it ends.
 func (l *leases) track(h *Hold) {
 	l.mu.Lock()
@@ -176,7 +190,7 @@ func (l *leases) renewTogether(ctx context.Context, list []renewal, errs []error
 		pipe, sent := l.rdb.Pipeline(), make([]*redis.Cmd, len(list))
 		for i, r := range list {
 			if errors.Is(errs[i], errNotSent) {
-				keys, args := l.renewArgs(r)
+				keys, args := l.renewArgs(r, l.life)
 				sent[i] = send(ctx, pipe, keys, args...)
 			}
 		}
@@ -198,9 +212,9 @@ func (l *leases) renewTogether(ctx context.Context, list []renewal, errs []error
 var errNotSent = errors.New("budget: renew: the script is not loaded")
 
 // renewArgs builds the KEYS and ARGV that lua/renew.lua lists.
-func (l *leases) renewArgs(r renewal) (keys []string, args []any) {
+func (l *leases) renewArgs(r renewal, life time.Duration) (keys []string, args []any) {
 	keys = []string{key(r.place, "holds"), key(r.place, "leases")}
-	args = []any{l.clock.given(), l.lifeArg, recordLifeArg}
+	args = []any{l.clock.given(), life.Microseconds(), recordLifeArg}
 	for _, h := range r.holds {
 		n := 0
 		for _, st := range h.states {

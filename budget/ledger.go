@@ -151,6 +151,7 @@ type Ledger struct {
 	pages   *pages
 	metrics *metrics
 	log     *slog.Logger
+	labels  *summedLabels
 
 	length           int64         // Options.LedgerLength
 	life, rollupLife time.Duration // Options.LedgerLife and RollupLife
@@ -159,7 +160,7 @@ type Ledger struct {
 func newLedger(s *Store, p *pages, o Options) *Ledger {
 	return &Ledger{
 		rdb: s.rdb, runner: s.runner, clock: s.clock, places: s.places, binder: s.binder, pages: p, metrics: s.metrics,
-		log:    o.Log,
+		log: o.Log, labels: s.settler.labels,
 		length: o.LedgerLength, life: o.LedgerLife, rollupLife: o.RollupLife,
 	}
 }

@@ -2,9 +2,12 @@ package budget
 
 import (
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/listen"
 )
 
 // Metric is what a limit counts.
@@ -18,8 +21,8 @@ const (
 	Concurrency Metric = "concurrency"
 )
 
-// Subject says whose calls share a limit: those of the whole org, or those of each user, API key or
-// client address separately.
+// Subject says whose calls share a limit: those of the whole org, or those of each user, API key,
+// client address or value of a label separately, or of a combination such as user+session.
 type Subject string
 
 // Subjects.
@@ -85,7 +88,10 @@ type Shape struct {
 type Limit struct {
 	ID      string  // [A-Za-z0-9._-]{1,64}
 	Subject Subject // whose calls share it
-	Only    string  // if set, the only user, key or address it applies to
+	Only    string  // if set, the only id of its Subject it applies to
+	// IPv6Prefix is how many bits of an IPv6 address identify a subject IP: all addresses with the
+	// same prefix count as one. 0: all bits.
+	IPv6Prefix int
 
 	// Models and Endpoints are patterns. The caller of this package matches them and passes only
 	// the limits that apply to a call.
@@ -111,10 +117,8 @@ func (l Limit) validate() error {
 	if !validID(l.ID) {
 		return fmt.Errorf("id must be 1 to 64 letters, digits, dots, dashes or underscores")
 	}
-	switch l.Subject {
-	case Org, User, Key, IP:
-	default:
-		return fmt.Errorf("unknown subject %q", l.Subject)
+	if err := l.Subject.validate(); err != nil {
+		return err
 	}
 	switch l.Mode {
 	case Enforce, Shadow, Off, "":
@@ -174,20 +178,26 @@ func validID(id string) bool {
 	}) < 0
 }
 
-// subjectOf returns the id whose usage the call adds to. Calls without it share one counter, so
-// leaving it out does not evade the limit.
+// subjectOf returns the id whose usage the call adds to; see Subject.ID.
 func (l Limit) subjectOf(c Call) string {
-	switch l.Subject {
-	case User:
-		return c.User
-	case Key:
-		return c.Key
-	case IP:
-		return c.IP
-	default:
-		return ""
-	}
+	c.IP = l.Network(c.IP)
+	return l.Subject.ID(c)
 }
+
+// Network returns the address that a limit per address counts an address as.
+func (l Limit) Network(ip string) string {
+	if l.IPv6Prefix <= 0 || !strings.Contains(ip, ":") {
+		return ip
+	}
+	a, err := netip.ParseAddr(ip)
+	if err != nil {
+		return ip
+	}
+	return listen.Network(a, l.IPv6Prefix).String()
+}
+
+// Same reports whether two calls of one org name the same subject of the limit.
+func (l Limit) Same(a, b Call) bool { return l.subjectOf(a) == l.subjectOf(b) }
 
 // amountOf returns what a call with these amounts adds to the limit.
 func (m Metric) amountOf(a Amounts) int64 {
@@ -265,16 +275,16 @@ func (st state) params(now time.Time) (p1, p2 string, err error) {
 	return a.text, "", err
 }
 
-// window is span, or 0 if time alone does not return the amount.
+// window is Span, or 0 if time alone does not return the amount.
 func (s Shape) window() time.Duration {
 	if s.Kind == Concurrent || s.Kind == Bucket && s.Refill == 0 {
 		return 0
 	}
-	return s.span()
+	return s.Span()
 }
 
-// span is the time in which a limit's amount returns.
-func (s Shape) span() time.Duration {
+// Span is the time in which a limit's amount returns.
+func (s Shape) Span() time.Duration {
 	switch s.Kind {
 	case Window, ExactWindow, Fixed:
 		return s.Window

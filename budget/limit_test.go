@@ -15,7 +15,7 @@ func TestLimitValidate(t *testing.T) {
 	}
 	for want, change := range map[string]func(*Limit){
 		"id must":                        func(l *Limit) { l.ID = "a:b" },
-		"unknown subject":                func(l *Limit) { l.Subject = "team" },
+		"unknown subject":                func(l *Limit) { l.Subject = "a team" },
 		"unknown mode":                   func(l *Limit) { l.Mode = "maybe" },
 		"unknown metric":                 func(l *Limit) { l.Metric = "bytes" },
 		"go together":                    func(l *Limit) { l.Metric = Concurrency },

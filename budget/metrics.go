@@ -115,7 +115,7 @@ func refusalOf(err error) string {
 // refused counts each limit that refused a call, including those in shadow mode. The limits of caps
 // are counted by capped.
 func (m *metrics) refused(org string, statuses []Status) {
-	if isCap(org) {
+	if unlisted(org) {
 		return
 	}
 	for _, s := range statuses {

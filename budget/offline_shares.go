@@ -105,7 +105,7 @@ func (u *use) count(m Metric, at ShareTime) int64 {
 func (s *shares) of(key string, shape Shape) *use {
 	u := s.uses[key]
 	if u == nil {
-		u = &use{span: shape.span()}
+		u = &use{span: shape.Span()}
 		s.uses[key] = u
 		for _, e := range s.earlier[key] {
 			u.used.Take(e.at, u.span, e.n)
@@ -183,4 +183,12 @@ func (e Settle) giveShares() {
 		}
 	}
 	e.Hold.taken = nil
+}
+
+// used returns what a share counts now.
+func (s *shares) used(key string, shape Shape) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := time.Since(s.start)
+	return s.of(key, shape).count(Requests, at)
 }

@@ -29,7 +29,7 @@ func (l *Limit) AmountFor(c Call, at time.Time) int64 {
 func (l *Limit) raisesOf(c Call) []Raise {
 	var out []Raise
 	for _, r := range l.Raises {
-		if r.Only == "" || r.Only == l.subjectOf(c) {
+		if l.names(r.Only, c) {
 			out = append(out, r)
 		}
 	}

@@ -52,10 +52,12 @@ type holdRequest struct{ amounts, about string }
 
 // endingRequest holds a call's arguments of the scripts that end it.
 type endingRequest struct {
-	cost         any // nano-USD, or an ExpiredCharge
-	estimated    any
-	field, entry string
-	numbers      [12]int64 // most, since, tokens and costs by class; the last is storage for cost
+	cost      any // nano-USD, or an ExpiredCharge
+	estimated any
+	field     string
+	labels    string // fields of the sums by label
+	entry     string
+	numbers   [12]int64 // most, since, tokens and costs by class; the last is storage for cost
 }
 
 // newRequest returns a request with a first key, by which a cluster client finds the node.
@@ -164,7 +166,7 @@ func newRun(groups ...*group) *run {
 func (u *run) args(text bool) []any {
 	size := 5
 	for _, g := range u.groups {
-		size += 20 + 4*len(g.limits) + 17*len(g.requests) + 4*len(g.of)
+		size += 20 + 4*len(g.limits) + 18*len(g.requests) + 4*len(g.of)
 	}
 	first, keys := u.groups[0], 0
 	all := make([]any, 3, size)
@@ -189,12 +191,13 @@ func (u *run) args(text bool) []any {
 
 // keys returns the group's part of KEYS.
 func (g *group) keys() []string {
-	names := make([]string, 0, 11+len(g.limits))
+	names := make([]string, 0, 14+len(g.limits))
 	if g.days == nil {
 		names = append(names, "holds", "leases", g.chunk, markName)
 	} else {
 		names = append(names, "leases", "holds", g.chunk, "ledger", "reconcile",
-			g.days.keys[0], g.days.keys[1], g.days.keys[2], g.days.hours[0], g.days.hours[1], g.days.hours[2])
+			g.days.keys[0], g.days.keys[1], g.days.keys[2], g.days.hours[0], g.days.hours[1], g.days.hours[2],
+			g.days.label[0], g.days.label[1], g.days.label[2])
 	}
 	for _, l := range g.limits {
 		names = append(names, l.name)
@@ -236,7 +239,7 @@ func (r *request) appendArgs(args []any, numbers []int) []any {
 	}
 	e := r.ending
 	n := &e.numbers
-	args = append(args, e.cost, &n[0], e.estimated, &n[1], &e.field, &e.entry,
+	args = append(args, e.cost, &n[0], e.estimated, &n[1], &e.field, &e.labels, &e.entry,
 		&n[2], &n[3], &n[4], &n[5], &n[6], &n[7], &n[8], &n[9], &n[10], len(r.limits))
 	for i := range r.limits {
 		args = append(args, numbers[i], r.limits[i].want)

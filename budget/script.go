@@ -24,8 +24,9 @@ type script struct {
 // scripts are the scripts of a Store; tests replace them with broken ones to see that they notice.
 type scripts struct {
 	hold, settle, void, expire                        script // run through a request
-	extend, renew, peek, reset, adjust, export        script
+	extend, renew, peek, count, reset, adjust, export script
 	register, relinquish, seen, refusals, shadowSince script
+	labelValue                                        script
 }
 
 var loaded = loadAll(lua.Files())
@@ -49,8 +50,10 @@ func loadAll(files fs.FS) scripts {
 		refusals:   load("refusals"),
 
 		shadowSince: load("shadow_since"),
+		labelValue:  load("label_value"),
 
 		peek:   load("peek"),
+		count:  load("count"),
 		reset:  load("reset"),
 		adjust: load("adjust"),
 		export: load("export"),
@@ -59,14 +62,18 @@ func loadAll(files fs.FS) scripts {
 
 // reads reports whether the script leaves held and charged amounts unchanged.
 func (sc script) reads() bool {
-	return sc.name == "peek" || sc.name == "renew" || sc.name == "export" || sc.name == "shadow_since"
+	switch sc.name {
+	case "peek", "renew", "export", "shadow_since", "count", "label_value":
+		return true
+	}
+	return false
 }
 
 // names lists the scripts for metrics.
 func (s scripts) names() []string {
 	all := []script{
 		s.hold, s.settle, s.extend, s.void, s.expire, s.renew, s.register, s.relinquish, s.seen, s.peek, s.reset, s.adjust,
-		s.export, s.refusals, s.shadowSince,
+		s.export, s.refusals, s.shadowSince, s.count, s.labelValue,
 	}
 	var out []string
 	for _, sc := range all {

@@ -26,6 +26,7 @@ type settler struct {
 	options endingOptions
 	chunks  *chunkNames
 	days    atomic.Pointer[threeDays]
+	labels  *summedLabels
 }
 
 // settle settles the hold itself, without the caps.
@@ -48,7 +49,7 @@ func settling(h *Hold, st *Settlement) settleArgs {
 // receipt decodes the answer of the settle script.
 func (s *settler) receipt(a answer, h *Hold, estimated bool) (Receipt, error) {
 	if a.verdict == "old" {
-		if !isCap(h.Call.Org) { // caps have no list
+		if !unlisted(h.Call.Org) { // caps have no list
 			s.metrics.reconciled.Inc()
 		}
 		return Receipt{}, fmt.Errorf("settle %s: %w", h.ID, ErrTooOld)
@@ -57,7 +58,7 @@ func (s *settler) receipt(a answer, h *Hold, estimated bool) (Receipt, error) {
 		Charged: pricing.Nano(a.head[1]), Overrun: pricing.Nano(a.head[2]),
 		Replayed: a.verdict == "replayed", Late: a.head[3] == 1, At: time.UnixMicro(a.head[4]),
 	}
-	if !isCap(h.Call.Org) { // the money is the org's
+	if !unlisted(h.Call.Org) { // the money is the org's
 		s.metrics.settled(r, estimated)
 	}
 	return r, nil
@@ -122,7 +123,7 @@ func (s *settler) request(ctx context.Context, sc script, e settleArgs, now time
 		since, _ = idTime(e.call.ID)
 	}
 	u, c := e.details.Usage, e.details.Costs
-	end := &endingRequest{cost: e.cost, estimated: notEstimated, field: rollupField(e.call), numbers: [12]int64{
+	end := &endingRequest{cost: e.cost, estimated: notEstimated, field: rollupField(e.call), labels: s.labels.fields(e.call), numbers: [12]int64{
 		e.most, since.UnixMicro(), u.Input, u.CachedInput, u.CacheWrite + u.CacheWrite1h, u.Output,
 		int64(c.Input), int64(c.CachedInput), int64(c.CacheWrite), int64(c.Output), int64(c.Fees),
 	}}
@@ -133,7 +134,7 @@ func (s *settler) request(ctx context.Context, sc script, e settleArgs, now time
 		end.numbers[11] = *own
 		end.cost = &end.numbers[11]
 	}
-	if !isCap(e.call.Org) { // caps have no ledger
+	if !unlisted(e.call.Org) { // caps have no ledger
 		end.entry = openEntry(e.call, e.details)
 	}
 	r := newRequest(ctx, common{
@@ -162,6 +163,7 @@ type threeDays struct {
 	first any   // day, as an argument
 	keys  [3]string
 	hours [3]string // of their hours
+	label [3]string // by label
 }
 
 // daysAround returns yesterday, today and tomorrow, computed once a day.
@@ -172,6 +174,7 @@ func (s *settler) daysAround(now time.Time) *threeDays {
 		days = &threeDays{
 			day: day, first: day, keys: [3]string{rollupKey(day), rollupKey(day + 1), rollupKey(day + 2)},
 			hours: [3]string{hoursKey(day), hoursKey(day + 1), hoursKey(day + 2)},
+			label: [3]string{labelsKey(day), labelsKey(day + 1), labelsKey(day + 2)},
 		}
 		s.days.Store(days)
 	}

@@ -21,6 +21,8 @@ type Spread struct {
 	Parts int // 1 to MostParts
 	// By is User or IP. By users, limits on keys hold as well, because a key has one user.
 	By Subject
+	// IPv6Prefix is that of the limits by address.
+	IPv6Prefix int
 }
 
 // partSep separates an org from the number of its part. No org id contains it.
@@ -61,7 +63,7 @@ func OrgOf(tag string) string {
 // subjectOf returns whose calls are in one part with the call.
 func (sp Spread) subjectOf(c Call) string {
 	if sp.By == IP {
-		return c.IP
+		return Limit{IPv6Prefix: sp.IPv6Prefix}.Network(c.IP)
 	}
 	return c.User
 }
@@ -95,7 +97,7 @@ func (sp Spread) whole(l *Limit, c Call) bool {
 	switch {
 	case sp.Parts <= 1:
 		return true
-	case l.Subject == sp.By, l.Subject == Key && sp.By != IP:
+	case l.Subject.Includes(sp.By), l.Subject.Includes(Key) && sp.By != IP:
 		return sp.subjectOf(c) != ""
 	default:
 		return false
@@ -109,7 +111,7 @@ type places struct {
 }
 
 func (p *places) of(org string) Spread {
-	if p.spread == nil || isCap(org) {
+	if p.spread == nil || unlisted(org) {
 		return Spread{}
 	}
 	return p.spread(org)
@@ -138,7 +140,7 @@ const partsName = "parts"
 // ever returns all places in which the org may have data, of earlier spreads too.
 func (p *places) ever(ctx context.Context, org string) ([]string, error) {
 	all := p.now(org)
-	if isCap(org) {
+	if unlisted(org) {
 		return all, nil
 	}
 	used, err := p.rdb.SMembers(ctx, key(org, partsName)).Result()

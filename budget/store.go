@@ -20,6 +20,10 @@ type Store struct {
 	Offline  *Offline
 	Deferred *Deferred
 	DataLoss *DataLoss
+	// Requests counts requests, whatever they cost.
+	Requests *RequestCounter
+	// Shared finds holds with a long life, which any process may end.
+	Shared *SharedHolds
 
 	rdb     redis.UniversalClient
 	opts    Options
@@ -33,6 +37,7 @@ type Store struct {
 	recent  *recentSettles
 	watcher *watcher
 	shares  *shares
+	values  *labelValues
 }
 
 // New returns a Store on rdb. For ctx deadlines to take effect, rdb must be built with
@@ -56,10 +61,13 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	}
 	s.binder = binder{o.Lease, s.places}
 	s.leases = newLeases(rdb, r, o)
+	s.Shared = &SharedHolds{rdb: rdb, leases: s.leases, binder: s.binder}
+	s.values = newLabelValues(r)
 	s.settler = &settler{
 		rdb: rdb, runner: r, clock: r.clock, leases: s.leases, metrics: m, log: o.Log, flights: o.Flights,
-		options: o.ending(), chunks: &chunkNames{},
+		options: o.ending(), chunks: &chunkNames{}, labels: &summedLabels{},
 	}
+	s.SumLabels(o.SumLabels)
 	s.Expiry = &Expiry{
 		rdb: rdb, runner: r, clock: r.clock, places: s.places, leases: s.leases, settler: s.settler, metrics: m, log: o.Log,
 		charge: o.ExpiredCharge, horizon: o.Horizon,
@@ -76,6 +84,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	s.Offline = &Offline{
 		binder: s.binder, clock: r.clock, shares: s.shares, deferred: s.Deferred, journal: s.Deferred.journal, metrics: m,
 	}
+	s.Requests = newRequestCounter(s.binder, r, s.DataLoss, o)
 	pages := newPages(rdb)
 	s.Ledger, s.Refusals = newLedger(s, pages, o), newRefusals(r, pages, o)
 	return s

@@ -116,7 +116,7 @@ func TestLimitShapeMistakes(t *testing.T) {
 		{
 			"a pattern that no endpoint has", oneLimit(`{name: a, amount: $5, window: 1h, endpoints: [«"*.foo"»]}`),
 			"orgs[0].limits[0].endpoints[0]", `there is no endpoint "*.foo"; known: audio.speech, audio.transcriptions, ` +
-				"audio.translations, chat.completions, completions, containers, embeddings, images.edits, images.generations, " +
+				"audio.translations, chat.completions, completions, containers, embeddings, holds, images.edits, images.generations, " +
 				"images.variations, moderations, responses, responses.compact, responses.input_tokens, vector_stores",
 		},
 		{
@@ -183,7 +183,7 @@ func TestSpendCapMistakes(t *testing.T) {
 		},
 		{
 			"a subject", "spend_caps: [{name: a, «subject»: org, amount: $5, window: 1h}]", "spend_caps[0]",
-			`unknown field "subject" here; it belongs under defaults.limits[] or orgs[].limits[] or orgs[].users[].limits[]`,
+			`unknown field "subject" here; it belongs under defaults.limits[] or orgs[].limits[] or orgs[].users[].limits[] or request_limits[]`,
 		},
 		{
 			"twice", "spend_caps: [{name: a, amount: $5, window: 1h}, {name: «a», amount: $9, window: 1d}]",

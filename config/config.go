@@ -60,6 +60,9 @@ type Config struct {
 	KillSwitch string `yaml:"kill_switch" default:"off" enum:"off,shadow,stop"`
 	// SpendCaps bound what all orgs together spend through this deployment, at all providers.
 	SpendCaps []SpendCap `yaml:"spend_caps"`
+	// RequestLimits limit how many requests callers may send, whatever they cost, and those without
+	// a valid key. Default: none. Free requests also have fixed limits for each key.
+	RequestLimits []RequestLimit `yaml:"request_limits"`
 	// UnknownModelPrice is the price of models that have none: an entry as under Prices,
 	// without model, provider, names and prefixes. Such calls are held and charged at it, so
 	// choose a high one: {max_output: 128000, prices: [{input: 15, output: 75}]}. Without
@@ -75,6 +78,8 @@ type Config struct {
 	PricesFile string `yaml:"prices_file"`
 	// Providers are the upstream accounts.
 	Providers []Provider `yaml:"providers,required"`
+	// Labels are dimensions of calls that limits and the ledger can count by; at most 8.
+	Labels []Label `yaml:"labels"`
 	// Defaults apply to every org, in this file and in Redis.
 	Defaults Defaults `yaml:"defaults"`
 	// Orgs are the tenants, with their limits, users and keys.
@@ -180,6 +185,10 @@ type Redis struct {
 	TLS RedisTLS `yaml:"tls"`
 	// DB is the database number; a cluster has only 0.
 	DB int `yaml:"db" min:"0"`
+	// Prefix precedes the name of every key and channel, such as staging:, so that several
+	// deployments can share a Redis. All processes of a deployment need the same one. At most 32
+	// letters, digits and _ - . : /.
+	Prefix string `yaml:"prefix"`
 }
 
 // Configured reports whether the file has a Redis server.
@@ -241,9 +250,13 @@ type Connections struct {
 	// Total is the largest number of connections. 0: half of the process's file descriptors,
 	// and at most one for each 96 KiB of its memory.
 	Total int `yaml:"total" default:"0" min:"0"`
-	// PerAddress is the largest number of connections from one address; an IPv6 address counts
-	// as its /64. 0: a quarter of Total. Trusted proxies are limited by Total only.
+	// PerAddress is the largest number of connections from one address. 0: a quarter of Total.
+	// Trusted proxies are limited by Total only.
 	PerAddress int `yaml:"per_address" default:"0" min:"0"`
+	// IPv6Prefix is how many bits of an IPv6 address count as one address, from 1 to 128. It
+	// applies wherever addresses are counted: connections, also of the admin listener, wrong keys,
+	// request_limits, and limits with subject ip.
+	IPv6Prefix int `yaml:"ipv6_prefix" default:"64"`
 	// Streams is how many event streams, uploads and downloads may be open in one process. An
 	// org may have half of them, one key a quarter. More get 429. 0: no limit.
 	Streams int `yaml:"streams" default:"2000" min:"0"`

@@ -121,7 +121,7 @@ func TestDefaults(t *testing.T) {
 			ReadHeader: 10 * time.Second, ReadBody: time.Minute, Write: time.Minute,
 			Idle: 2 * time.Minute, Drain: 5 * time.Second, Shutdown: 30 * time.Second,
 		},
-		Connections:   Connections{Streams: 2000},
+		Connections:   Connections{IPv6Prefix: 64, Streams: 2000},
 		Ledger:        Ledger{MaxEntries: 1_000_000, MemoryShare: 40},
 		Files:         Files{MaxFile: 200_000_000, TTL: 30 * 24 * time.Hour, MaxOrgBytes: 100_000_000_000, MaxOrgFiles: 50_000, MaxUserFiles: 25_000},
 		Batches:       Batches{MaxLines: 50_000, InQueue: 1000, MaxOpen: 500, MaxUserOpen: 250, MaxEnded: 10_000, OverBudget: "warn", Poll: 30 * time.Second, Doubt: 2 * time.Minute},
@@ -141,7 +141,7 @@ func TestDefaults(t *testing.T) {
 				MaxJobs: 100_000, MaxBytes: 1e9, MaxAge: 24 * time.Hour, WorkerConcurrency: 64,
 			}},
 		}},
-		Orgs: []Org{{ID: "acme", Hold: "max", GrowStep: 800, OverLimit: "wait", OnStoreFailure: "deny", OnDisconnect: "auto", RetryStartedJobs: true, Weight: 100, Spread: 1, Alerts: Alerts{Format: "slack"}}},
+		Orgs: []Org{{ID: "acme", Hold: "max", GrowStep: 800, Cache: Cache{MaxBytes: 64_000_000}, OverLimit: "wait", OnStoreFailure: "deny", OnDisconnect: "auto", RetryStartedJobs: true, Weight: 100, Spread: 1, MaxPriority: "normal", Alerts: Alerts{Format: "slack"}}},
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got  %+v\nwant %+v", cfg, want)

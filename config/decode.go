@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // maxNodes bounds the expansion of a file by aliases.
@@ -102,6 +104,8 @@ func (d *document) value(path string, n ast.Node, v reflect.Value, f field) {
 		return
 	}
 	switch {
+	case f.kind == "subject":
+		d.subject(path, n, v, f)
 	case isSection(v.Type()):
 		d.section(path, n, v)
 	case v.Kind() == reflect.Slice:
@@ -259,6 +263,23 @@ func (d *document) list(path string, n ast.Node, v reflect.Value, f field) {
 		}
 		d.value(inner, element, v.Index(i), f)
 	}
+}
+
+// subject decodes the subject of a limit: a name, or a list of names.
+func (d *document) subject(path string, n ast.Node, v reflect.Value, f field) {
+	var parts []string
+	if _, many := n.(*ast.SequenceNode); many {
+		d.list(path, n, reflect.ValueOf(&parts).Elem(), field{})
+	} else {
+		d.scalar(path, n, v, field{})
+		parts = []string{v.String()}
+	}
+	text, err := settings.ParseSubject(parts...)
+	if err != nil {
+		d.mistakes.failAt(path, "%s", err)
+		return
+	}
+	v.SetString(text)
 }
 
 // table decodes a mapping with free names into a map of texts.

@@ -16,6 +16,8 @@ type (
 	Bucket = settings.Bucket
 	// Defaults apply to every org that does not override them.
 	Defaults = settings.Defaults
+	// Cache is the response cache of an org.
+	Cache = settings.Cache
 	// Alerts configure notifications when cost limits are nearly used up.
 	Alerts = settings.Alerts
 	// Webhook is a server that receives events.
@@ -26,6 +28,8 @@ type (
 	Secret = settings.Secret
 	// Percent is a percentage from 1 to 100.
 	Percent = settings.Percent
+	// Size is a number of bytes.
+	Size = settings.Size
 	// Quantity is an amount of money or a count; the zero value means not given.
 	Quantity = settings.Quantity
 	// Rate is a quantity per time; the zero value means not given.

@@ -71,7 +71,7 @@ func (c *Config) CheckOrg(o *Org) error {
 func (c *Config) CheckDefaults() error {
 	m := &mistakes{name: patchName, marks: map[string]mark{}}
 	m.markLimits("defaults", c.Defaults.Limits)
-	checkDefaults(m, c.Defaults.Limits)
+	checkDefaults(m, c)
 	return m.patchError("defaults", c.Defaults.Limits, nil)
 }
 

@@ -123,6 +123,23 @@ func TestCheckOrg(t *testing.T) {
 		{func(o *config.Org) { o.OnStoreFailure = "local" }, "local needs store.journal_dir"},
 		{func(o *config.Org) { o.GrowStep = 5; o.Hold = "grow" }, "grow_step: must be from 20 to 1000000 tokens"},
 		{func(o *config.Org) { o.Downgrade = map[string]string{"a": "a"} }, "downgrade.a: "},
+		{func(o *config.Org) { o.MaxPriority, o.ModelPriority = "normal", map[string]string{"gpt-*": "low"} }, ""},
+		{
+			func(o *config.Org) { o.MaxPriority, o.ModelPriority = "normal", map[string]string{"gpt-*": "urgent"} },
+			`model_priority.gpt-*: must be high, normal or low, not "urgent"`,
+		},
+		{
+			func(o *config.Org) { o.MaxPriority, o.ModelPriority = "low", map[string]string{"gpt-*": "normal"} },
+			"normal is above the org's max_priority, low",
+		},
+		{
+			func(o *config.Org) { o.MaxPriority, o.Users = "normal", []config.User{{ID: "ann", Priority: "high"}} },
+			"high is above the org's max_priority, normal; set max_priority: high",
+		},
+		{func(o *config.Org) {
+			o.MaxPriority = "normal"
+			o.Users = []config.User{{ID: "ann", Keys: []config.Key{{ID: "k", Priority: "high"}}}}
+		}, "high is above the org's max_priority"},
 		{func(o *config.Org) {
 			o.Users = []config.User{{ID: "ann", Keys: []config.Key{{ID: "k", Hash: "q:" + strings.Repeat("ab", 32)}}}}
 		}, `key k: hash: there is no pepper "q" in auth.peppers`},

@@ -62,7 +62,7 @@ func TestWhatNeedsARestart(t *testing.T) {
 		{"listen: 127.0.0.1:1", "", "listen"},
 		{"admin: {listen: \"127.0.0.1:1\"}", "", "admin.listen"},
 		{"redis: {addresses: [\"a:1\"], username: u, db: 3}", "", "redis.addresses redis.username redis.db"},
-		{"redis: {url: \"redis://a\"}", "", "redis.url"},
+		{"redis: {url: \"redis://a\", prefix: \"staging:\"}", "", "redis.url redis.prefix"},
 		{
 			"redis: {addresses: [\"a:1\"], tls: {enabled: true, ca_file: ca.pem}}", "",
 			"redis.addresses redis.tls.enabled redis.tls.ca_file",

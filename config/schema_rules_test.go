@@ -20,17 +20,19 @@ type schemaField struct {
 
 // around are the required fields of sections.
 var around = map[string]map[string]any{
-	"Org":      {"id": "acme"},
-	"User":     {"id": "ann"},
-	"Key":      {"id": "k", "hash": aHash},
-	"AdminKey": {"id": "k", "hash": aHash},
-	"Limit":    {"name": "l", "amount": "$5", "window": "1h"},
-	"SpendCap": {"name": "l", "amount": "$5", "window": "1h"},
-	"Provider": {"id": "openai", "base_url": "https://a.example/v1"},
-	"Pool":     {"id": "p"},
-	"Alerts":   {"url": "https://a.example/x"},
-	"Redis":    {"addresses": []string{"a:1"}},
-	"RedisTLS": {"enabled": true},
+	"Label":        {"name": "a", "from": []string{"key"}},
+	"Org":          {"id": "acme"},
+	"User":         {"id": "ann"},
+	"Key":          {"id": "k", "hash": aHash},
+	"AdminKey":     {"id": "k", "hash": aHash},
+	"Limit":        {"name": "l", "amount": "$5", "window": "1h"},
+	"RequestLimit": {"name": "l", "subject": "ip", "amount": 5, "window": "1h"},
+	"SpendCap":     {"name": "l", "amount": "$5", "window": "1h"},
+	"Provider":     {"id": "openai", "base_url": "https://a.example/v1"},
+	"Pool":         {"id": "p"},
+	"Alerts":       {"url": "https://a.example/x"},
+	"Redis":        {"addresses": []string{"a:1"}},
+	"RedisTLS":     {"enabled": true},
 }
 
 // part is a description in the schema.

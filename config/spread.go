@@ -20,12 +20,15 @@ func checkSpread(m *mistakes, path string, o *Org, cfg *Config) {
 	by := cfg.Defaults.SpreadBy(o)
 	for _, l := range cfg.Defaults.OrgLimits(o) {
 		name := fmt.Sprintf("limit %q%s", l.Name, m.onLine(limitPath(path, l.Name, o, cfg)))
-		whole := l.Subject == by || l.Subject == "key" && by == "user"
+		whole := l.CountsBy(by) || l.CountsBy("key") && by == "user"
 		switch {
 		case l.Mode == "off" || whole:
 		case l.Mode == "enforce" && l.Subject == "org":
 			m.failAt(at, "%s counts the whole org, so all calls must be decided in one place; set its subject to user, "+
 				"its mode to shadow, or use spend_caps", name)
+		case l.Mode == "enforce" && !l.CountsBy("user") && !l.CountsBy("key") && !l.CountsBy("ip"):
+			m.failAt(at, "%s counts all users together, so all calls must be decided in one place; add %s to its subject, set "+
+				"its mode to shadow, or use spend_caps", name, by)
 		case l.Mode == "enforce":
 			m.failAt(at, "%s counts by %s and others by address, and all limits of a call must be in one part; enforce limits "+
 				"by user and key, or by address", name, l.Subject)

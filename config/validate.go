@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // finish sets values that depend on other fields.
@@ -58,6 +60,9 @@ func validate(m *mistakes, cfg *Config) {
 		m.failAt(path, "%s is also the address of %s; the admin listener needs its own", cfg.Listen, other)
 	}
 	checkRoom(m, cfg)
+	if bits := cfg.Connections.IPv6Prefix; bits > 128 {
+		m.failAt("connections.ipv6_prefix", "an IPv6 address has 128 bits; %d is more", bits)
+	}
 	if lease := cfg.Store.HoldLease; lease < 3*time.Second {
 		m.failAt("store.hold_lease",
 			"%s is too short: set at least 3s, because holds are renewed three times per lease and Redis may be slow for a "+
@@ -77,7 +82,9 @@ func validate(m *mistakes, cfg *Config) {
 	checkProviders(m, cfg)
 	checkPriced(m, cfg)
 	checkSpendCaps(m, "spend_caps", cfg.SpendCaps)
-	checkDefaults(m, cfg.Defaults.Limits)
+	checkRequestLimits(m, cfg.RequestLimits)
+	checkLabels(m, cfg)
+	checkDefaults(m, cfg)
 	checkOrgs(m, cfg)
 	checkQueue(m, cfg.Queue)
 	checkWebhookBounds(m, cfg.Webhooks)
@@ -136,7 +143,29 @@ func checkHostPort(addr string) error {
 	return nil
 }
 
+// mostPrefix is the length of the longest redis.prefix.
+const mostPrefix = 32
+
+// checkRedisPrefix: braces would change the hash tags of a cluster, and *, ? and brackets the
+// patterns by which keys are found.
+func checkRedisPrefix(m *mistakes, prefix string) {
+	wrong := strings.IndexFunc(prefix, func(r rune) bool {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+		return !letter && (r < '0' || r > '9') && !strings.ContainsRune("_-.:/", r)
+	})
+	switch {
+	case wrong >= 0:
+		m.failAt("redis.prefix", "cannot contain %q; use letters, digits and _ - . : /", []rune(prefix[wrong:])[0])
+	case len(prefix) > mostPrefix:
+		m.failAt("redis.prefix", "has %d characters; at most %d", len(prefix), mostPrefix)
+	case strings.HasPrefix(prefix, "lg:"), strings.HasPrefix(prefix, "asynq:"):
+		m.failAt("redis.prefix", "cannot begin with lg: or asynq:, as keys of deployments without a prefix do; choose "+
+			"another, such as staging:")
+	}
+}
+
 func checkRedis(m *mistakes, r Redis) {
+	checkRedisPrefix(m, r.Prefix)
 	if r.URL != "" {
 		checkRedisURL(m, r)
 		return
@@ -255,8 +284,11 @@ var notIDForm = regexp.MustCompile(`[^a-z0-9_-]+`)
 
 // checkKind checks a text against the format in its field's kind tag.
 func checkKind(kind, text string) error {
-	if kind == "address" {
+	switch kind {
+	case "address":
 		return checkHostPort(text)
+	case "label":
+		return settings.CheckLabelName(text)
 	}
 	if idForm.MatchString(text) {
 		return nil

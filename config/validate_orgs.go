@@ -13,6 +13,7 @@ import (
 	"github.com/llmguard/llmguard/providers"
 
 	"github.com/llmguard/llmguard/internal/auth/keys"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 func checkOrgs(m *mistakes, cfg *Config) {
@@ -65,13 +66,31 @@ func (r *orgRules) check(path string, o *Org) {
 			m.failAt(join(path+".downgrade", model), "%s is not the name of another model", quote(cheaper))
 		}
 	}
+	checkLabelValues(m, path+".labels", o.Labels, cfg)
+	checkCache(m, path+".cache", o.Cache)
 	checkJournal(m, path, o, cfg.Store)
 	checkWebhooks(m, path, o, cfg.Webhooks)
 	checkAlerts(m, path+".alerts", o.Alerts, cfg.Webhooks)
-	checkUsers(m, path, o, cfg.Auth.Peppers, r.hashes)
+	checkUsers(m, path, o, cfg, r.hashes)
+	checkPriorities(m, path, o)
 	checkLimits(m, path, o, cfg)
 	checkLimitCount(m, path, o, cfg)
 	checkSpread(m, path, o, cfg)
+}
+
+// maxCacheAge bounds how old an answer from the response cache may be.
+const maxCacheAge = 30 * 24 * time.Hour
+
+// checkCache checks the response cache of an org.
+func checkCache(m *mistakes, path string, c Cache) {
+	for _, name := range []string{"cost", "always"} {
+		if c.MaxAge == 0 && m.given(path+"."+name) {
+			m.failAt(path+"."+name, "has no effect without max_age, which turns the cache on")
+		}
+	}
+	if c.MaxAge > 0 && c.MaxAge < time.Second || c.MaxAge > maxCacheAge {
+		m.failAt(path+".max_age", "must be from 1s to 30d")
+	}
 }
 
 // checkJournal checks that there is a journal for calls that are admitted without Redis.
@@ -87,17 +106,19 @@ func checkJournal(m *mistakes, path string, o *Org, s Store) {
 		o.OnStoreFailure)
 }
 
-func checkUsers(m *mistakes, path string, o *Org, peppers []Pepper, hashes names) {
+func checkUsers(m *mistakes, path string, o *Org, cfg *Config, hashes names) {
 	userIDs, keyIDs := names{}, names{}
 	for i, u := range o.Users {
 		at := fmt.Sprintf("%s.users[%d]", path, i)
 		m.unique(userIDs, at+".id", u.ID)
+		checkLabelValues(m, at+".labels", u.Labels, cfg)
 		for j, k := range u.Keys {
 			at := fmt.Sprintf("%s.keys[%d]", at, j)
 			m.unique(keyIDs, at+".id", k.ID)
 			m.patterns(at+".models", k.Models)
 			checkScopes(m, at+".scopes", k.Scopes)
-			if k.Hash != "" && checkHash(m, at+".hash", k.Hash, peppers) {
+			checkLabelValues(m, at+".labels", k.Labels, cfg)
+			if k.Hash != "" && checkHash(m, at+".hash", k.Hash, cfg.Auth.Peppers) {
 				m.unique(hashes, at+".hash", k.Hash)
 			}
 		}
@@ -160,13 +181,14 @@ func checkHash(m *mistakes, path, text string, peppers []Pepper) bool {
 }
 
 // checkDefaults checks the limits of every org.
-func checkDefaults(m *mistakes, list []Limit) {
+func checkDefaults(m *mistakes, cfg *Config) {
 	ids := names{}
-	for i, l := range list {
+	for i, l := range cfg.Defaults.Limits {
 		at := fmt.Sprintf("defaults.limits[%d]", i)
 		m.unique(ids, at+".name", l.Name)
 		checkLimit(m, at, l)
-		if l.Only != "" && l.Subject != "ip" {
+		checkSubject(m, at+".subject", l, cfg)
+		if slices.Contains([]string{"user", "key"}, l.Subject) && l.Only != "" {
 			m.failAt(at+".only", "is not allowed in limits for every org; put the limit under the org of that %s",
 				l.Subject)
 			continue
@@ -196,6 +218,7 @@ func checkLimits(m *mistakes, path string, o *Org, cfg *Config) {
 		m.unique(ids, at+".name", l.Name)
 		replaceable[l.Name] = l.Subject == "user"
 		checkLimit(m, at, l)
+		checkSubject(m, at+".subject", l, cfg)
 		checkOnly(m, at+".only", l, users, keyIDs)
 	}
 	for i, u := range o.Users {
@@ -235,15 +258,19 @@ func checkOnly(m *mistakes, path string, l Limit, users, keyIDs []string) {
 		m.refer(path, "key", l.Only, keyIDs)
 	case l.Subject == "org":
 		m.failAt(path, "has no effect with subject org; set subject: user to limit one user")
-	case !isAddress(l.Only):
+	case l.Subject == "ip" && !isAddress(l.Only):
 		m.failAt(path, "expected an address such as 10.0.0.7, got %s", quote(l.Only))
+	case strings.Contains(l.Subject, "+"):
+		m.failAt(path, "is not possible with several subjects")
+	case l.Subject != "ip" && !settings.ValidLabelValue(l.Only):
+		m.failAt(path, "%s", badLabel(l.Only))
 	}
 }
 
 // endpoints are the endpoint names that limits can match.
 var endpoints = []string{
 	"audio.speech", "audio.transcriptions", "audio.translations", "chat.completions", "completions", "containers",
-	"embeddings",
+	"embeddings", "holds",
 	"images.edits", "images.generations", "images.variations", "moderations", "responses", "responses.compact",
 	"responses.input_tokens",
 	"vector_stores",

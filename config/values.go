@@ -13,9 +13,6 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
-// Size is a number of bytes.
-type Size int64
-
 // Raw is a part of the file that another package parses. The zero value means that the part is
 // absent.
 type Raw struct {
@@ -86,6 +83,9 @@ var sizeUnits = []struct {
 
 // parsePercent parses 10%.
 func parsePercent(text string) (Percent, error) {
+	if text == "0" {
+		return 0, nil // most fields refuse it
+	}
 	digits, ok := strings.CutSuffix(text, "%")
 	n, err := strconv.ParseUint(strings.TrimSpace(digits), 10, 8)
 	if !ok || err != nil || n < 1 || n > 100 {

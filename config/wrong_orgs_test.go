@@ -55,6 +55,19 @@ func TestOrgMistakes(t *testing.T) {
 				"subject to user, its mode to shadow, or use spend_caps",
 		},
 		{
+			"a spread of a limit by label", "labels: [{name: project, from: [key]}]\n" +
+				org("spread: «4»\n    limits: [{name: m, subject: [project], amount: $5, window: 1h}]"), "orgs[0].spread",
+			`limit "m" on line 5 counts all users together, so all calls must be decided in one place; add user to its ` +
+				"subject, set its mode to shadow, or use spend_caps",
+		},
+		{
+			"a spread by users, and by addresses and labels", "labels: [{name: project, from: [key]}]\n" +
+				org("spread: «4»\n    limits: [{name: u, subject: [user, project], amount: $5, window: 1h}, "+
+					"{name: a, subject: [ip, project], amount: $5, window: 1h}]"), "orgs[0].spread",
+			`limit "u" on line 5 counts by user+project and others by address, and all limits of a call must be in one part; ` +
+				"enforce limits by user and key, or by address",
+		},
+		{
 			"a spread by users and addresses", org("spread: «4»\n    limits: [{name: u, subject: user, amount: $5, window: 1h}, " +
 				"{name: a, subject: ip, amount: $5, window: 1h}]"), "orgs[0].spread",
 			`limit "u" on line 4 counts by user and others by address, and all limits of a call must be in one part; enforce ` +
@@ -70,6 +83,12 @@ func TestOrgMistakes(t *testing.T) {
 			"a spread of a shadow bucket", org("spread: «4»\n    limits: [{name: b, mode: shadow, bucket: {capacity: $5}}]"),
 			"orgs[0].spread", `limit "b" on line 4 is a bucket that would fill in each part separately; set its mode to off`,
 		},
+		{
+			"a cache cost without a cache", org("cache: {cost: «25%»}"), "orgs[0].cache.cost",
+			"has no effect without max_age, which turns the cache on",
+		},
+		{"an age in ms", org("cache: {max_age: «10ms»}"), "orgs[0].cache.max_age", "must be from 1s to 30d"},
+		{"a long age", org("cache: {max_age: «31d»}"), "orgs[0].cache.max_age", "must be from 1s to 30d"},
 		{"no weight", org("weight: «0»"), "orgs[0].weight", "must be above 0; leave it out for the default, 100"},
 		{
 			"no provider", org("«providers»: []"), "orgs[0].providers",
@@ -82,7 +101,7 @@ func TestOrgMistakes(t *testing.T) {
 		{
 			"a scope misspelt", key("scopes: [«embedding»]"), "orgs[0].users[0].keys[0].scopes[0]",
 			`there is no scope "embedding"; did you mean "embeddings"?; the scopes are calls, jobs, files, batches, usage, ` +
-				"audio.speech, audio.transcriptions, audio.translations, chat.completions, completions, containers, embeddings, images.edits, " +
+				"audio.speech, audio.transcriptions, audio.translations, chat.completions, completions, containers, embeddings, holds, images.edits, " +
 				"images.generations, images.variations, moderations, responses, responses.compact, responses.input_tokens, vector_stores",
 		},
 		{

@@ -40,6 +40,22 @@ func TestRedisMistakes(t *testing.T) {
 			`expected host:port without scheme or path, got "/run/redis.sock"`,
 		},
 		{
+			"a prefix with a brace", "redis: {addresses: [\"a:1\"], prefix: «\"a{b}\"»}\n", "redis.prefix",
+			"cannot contain '{'; use letters, digits and _ - . : /",
+		},
+		{
+			"a prefix with a space", "redis: {url: \"redis://a\", prefix: «a b»}\n", "redis.prefix",
+			"cannot contain ' '; use letters, digits and _ - . : /",
+		},
+		{
+			"a long prefix", "redis: {addresses: [\"a:1\"], prefix: «" + strings.Repeat("a", 33) + "»}\n", "redis.prefix",
+			"has 33 characters; at most 32",
+		},
+		{
+			"a prefix of other deployments", "redis: {addresses: [\"a:1\"], prefix: «\"lg:\"»}\n", "redis.prefix",
+			"cannot begin with lg: or asynq:, as keys of deployments without a prefix do; choose another, such as staging:",
+		},
+		{
 			"an address without a port", "redis:\n  addresses: [«redis.internal»]\n", "redis.addresses[0]",
 			`expected host:port, got "redis.internal"; the port is missing`,
 		},

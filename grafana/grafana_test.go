@@ -22,6 +22,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
+	"github.com/llmguard/llmguard/internal/cache"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/webhook"
 	"github.com/llmguard/llmguard/pricing"
@@ -187,6 +188,7 @@ func metrics(t *testing.T) map[string][]string {
 	if err := redisconn.Register(t.Context(), d, rdb); err != nil {
 		t.Fatal(err)
 	}
+	cache.New(rdb, cache.Options{Metrics: d})
 	g := guard.New(guard.Options{Budget: store, Policy: &guard.Policy{}, Metrics: d})
 	q, err := queue.New(rdb, []queue.Pool{{ID: "p"}}, queue.Options{Metrics: d})
 	if err != nil {

@@ -124,6 +124,11 @@ func traffic(b *builder) {
 			`[$__rate_interval])))`, "{{pool}}"})
 	b.graph("Calls by outcome", "Admitted calls, by outcome.", "reqps", true,
 		query{`sum by (outcome) (rate(llmguard_guard_calls_total` + from + `[$__rate_interval]))`, "{{outcome}}"})
+	b.graph("Response cache hits", "Share of the requests that use the response cache and are answered from it.",
+		"percentunit", false,
+		query{`sum(rate(llmguard_cache_requests_total{job=~"$job", instance=~"$instance", outcome="hit"}[$__rate_interval])) ` +
+			`/ sum(rate(llmguard_cache_requests_total{job=~"$job", instance=~"$instance", outcome=~"hit|miss"}` +
+			`[$__rate_interval]))`, "hits"})
 	b.graph("Calls by pool", "Admitted calls, by pool.", "reqps", true,
 		query{`sum by (pool) (rate(llmguard_guard_calls_total` + from + `[$__rate_interval]))`, "{{pool}}"})
 	b.graph("Quota granted to live calls",

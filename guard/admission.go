@@ -45,11 +45,14 @@ func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int,
 		ID: id, Attempt: attempt, Org: p.Caller.Org.ID, User: p.Caller.User, Key: p.Caller.Key,
 		IP: p.Caller.IP, Model: p.Request.Model, Provider: p.Target.Provider.ID,
 		Endpoint: string(p.Request.Endpoint), PriceVersion: p.Price.Version, JobID: jobID,
+		Labels: p.Caller.Labels,
 	})
 	// A caller that hangs up must not abort a hold that may have been applied.
 	ctx = context.WithoutCancel(ctx)
 	_, span := tracing.Start(ctx, "hold budget")
-	hold, asked, err := ad.hold(ctx, p, who)
+	hold, asked, err := ad.hold(ctx, p.Caller.Org, budget.Terms{
+		Limits: p.Limits, Caps: p.Caps, Call: who, Max: p.First, Expected: ad.plans.Expected(p),
+	})
 	p.traceHold(span, err)
 	ad.metrics.held(p.Caller.Org.ID, err)
 	if err != nil {
@@ -69,17 +72,15 @@ func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int,
 }
 
 // hold asks the store unless it is known to be unavailable; asked reports whether it did.
-func (ad *admission) hold(ctx context.Context, p *Plan, who budget.Call) (h *budget.Hold, asked bool, err error) {
-	tags := budget.Tags(who, p.Caps)
+func (ad *admission) hold(ctx context.Context, o *Org, t budget.Terms) (h *budget.Hold, asked bool, err error) {
+	tags := budget.Tags(t.Call, t.Caps)
 	if !ad.outage.circuit.ask(tags[0], time.Now()) {
 		return nil, false, errAway
 	}
 	ctx, cancel := ad.outage.health.bound(ctx, ad.deadline, tags...)
 	defer cancel()
-	h, err = ad.budget.Hold(ctx, budget.Terms{
-		Limits: p.Limits, Caps: p.Caps, Call: who, Max: p.First, Expected: ad.plans.Expected(p),
-	})
-	ad.outage.circuit.told(p.Caller.Org, tags, ad.outage.health.judge(ctx, err, tags...), time.Now())
+	h, err = ad.budget.Hold(ctx, t)
+	ad.outage.circuit.told(o, tags, ad.outage.health.judge(ctx, err, tags...), time.Now())
 	return h, true, err
 }
 

@@ -22,12 +22,13 @@ func Applying(limits []budget.Limit, c budget.Call, models ...string) []budget.L
 }
 
 // applying returns the limits of an org or a spend cap that count the plan's call.
-// Concurrency limits do not count calls that the provider's Batch API runs.
+// Concurrency limits do not count calls that the provider's Batch API runs, or that llmguard does
+// not send, because nothing renews their place.
 func (p *Plan) applying(limits []budget.Limit) []budget.Limit {
 	c := p.Caller.subject()
 	c.Endpoint = string(p.Request.Endpoint)
 	out := Applying(limits, c, p.Request.Model, p.Target.Model)
-	if p.Caller.Batched {
+	if p.Caller.Batched || p.Request.Endpoint == HoldEndpoint {
 		out = slices.DeleteFunc(slices.Clone(out), func(l budget.Limit) bool { return l.Metric == budget.Concurrency })
 	}
 	return out
@@ -37,7 +38,7 @@ func (p *Plan) applying(limits []budget.Limit) []budget.Limit {
 // the provider's caps before the deployment's, which all calls share.
 func (p *Plan) capping(caps []budget.Cap) []budget.Cap {
 	var out []budget.Cap
-	for _, provider := range []string{p.Target.Provider.ID, ""} {
+	for _, provider := range slices.Compact([]string{p.Target.Provider.ID, ""}) {
 		for _, c := range caps {
 			if c.Provider != provider {
 				continue
@@ -53,5 +54,5 @@ func (p *Plan) capping(caps []budget.Cap) []budget.Cap {
 
 // subject returns the caller as limits see it.
 func (c Caller) subject() budget.Call {
-	return budget.Call{Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP}
+	return budget.Call{Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP, Labels: c.Labels}
 }

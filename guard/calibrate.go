@@ -35,6 +35,9 @@ func (e *estimator) total(c *counter) int64 {
 // Expected returns what the call will probably take of its limits according to the
 // calibration, at most what is held.
 func (pl *Planner) Expected(p *Plan) budget.Amounts {
+	if p.cached {
+		return p.First
+	}
 	u := pricing.Usage{Input: min(p.text.expected, p.Input), Output: p.Output, Requests: 1}
 	if known, _ := pl.calibration.Output(p.Caller.Org.ID, p.Caller.User, p.Target.Model); known > 0 {
 		u.Output = min(known, p.Output)

@@ -24,9 +24,10 @@ const (
 	Broken        Outcome = "broken"         // reset, timeout or truncation
 	ClientGone    Outcome = "client_gone"    // cancelled because the caller left
 	Cut           Outcome = "cut"            // cancelled because its hold could not grow
+	Cached        Outcome = "cached"         // answered from the org's response cache
 )
 
-var outcomes = []Outcome{Completed, NoUsage, Rejected, Busy, Unsent, UpstreamError, Broken, ClientGone, Cut}
+var outcomes = []Outcome{Completed, NoUsage, Rejected, Busy, Unsent, UpstreamError, Broken, ClientGone, Cut, Cached}
 
 // Result is the result of a call. Cost is final once Forward has returned.
 type Result struct {
@@ -55,7 +56,7 @@ type Result struct {
 // -1 if unknown.
 func (c *Call) Counted() int64 {
 	switch r := &c.Result; {
-	case r.Outcome == Busy, r.Outcome == Rejected:
+	case r.Outcome == Busy, r.Outcome == Rejected, r.Outcome == Cached:
 		return 0
 	case r.Outcome == Completed:
 		return r.Usage.Input + r.Usage.Output
@@ -77,6 +78,8 @@ type Call struct {
 	Result Result
 	// Alias is the id by which the caller knows the response, if not the provider's.
 	Alias string
+	// Cache is "hit", "miss" or "skipped" for a call that uses the response cache.
+	Cache string
 	// Without is set if the call was admitted without the store.
 	Without StoreFailure
 
@@ -84,6 +87,7 @@ type Call struct {
 	bill     bill
 	end      sync.Once
 	settling tracing.Span
+	settled  *budget.Settled // the store's answer to its end; nil if it was not asked
 }
 
 func newCall(g *Guard, p *Plan, id string, attempt int) *Call {

@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/cache"
 	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/internal/redisconn"
@@ -81,6 +82,10 @@ type Org struct {
 	OnStoreFailure StoreFailure
 	// BatchMode is ByQueue or ByProvider; empty means the provider's setting.
 	BatchMode string
+	// Priorities are those of its calls.
+	Priorities Priorities
+	// Cache says which answers may be reused.
+	Cache CacheRule
 }
 
 // Disconnect says what happens to a call whose caller has left.
@@ -110,6 +115,9 @@ type Caller struct {
 	Org       *Org
 	User, Key string
 	IP        string
+	// KeyLabels are the values of labels that the key has; Labels those of the call.
+	KeyLabels map[string]string
+	Labels    budget.Labels
 	Models    []string // the key's allow-list; empty means all
 	// Batched means the provider's own Batch API makes the calls: they have its price,
 	// and no concurrency limit counts them.
@@ -127,6 +135,10 @@ type Policy struct {
 	Providers    *providers.Set
 	// Caps bound what all orgs together spend.
 	Caps []budget.Cap
+	// RequestLimits limit requests, whatever they cost.
+	RequestLimits []RequestLimit
+	// Labels are the dimensions of calls.
+	Labels []Label
 	// Stopped stops all spending; see Options.Stops.
 	Stopped bool
 	// Headers say how answers report limits and when to retry.
@@ -174,6 +186,8 @@ type Options struct {
 	// Conversations stores the responses of providers that have none of their own; if
 	// nil, they cannot be referred to.
 	Conversations *conversation.Store
+	// Cache stores the answers that orgs reuse; if nil, none are.
+	Cache *cache.Store
 	// StoreDeadline is how long a decision waits for Redis before a ping checks whether
 	// it answers at all; default 250 ms.
 	StoreDeadline time.Duration
@@ -195,6 +209,8 @@ type Guard struct {
 	Passthrough *Passthrough
 	Storage     *Storage
 	Batches     *Batches
+	Requests    *Requests
+	Holds       *Holds
 
 	admission   *admission
 	settler     *settler
@@ -204,6 +220,8 @@ type Guard struct {
 	calibration *calibration.Calibration
 	ownership   *ownership.Store
 	turns       *conversation.Store
+	cache       *cache.Store  // may be nil
+	cachePuts   chan struct{} // one slot per answer being stored
 	spool       *spool.Store
 	answerWait  time.Duration // how long an answer waits for memory
 	deadline    time.Duration
@@ -229,7 +247,7 @@ func New(o Options) *Guard {
 	g := &Guard{
 		budget: o.Budget, policy: new(atomic.Pointer[Policy]), calibration: o.Calibration, ownership: o.Ownership,
 		turns: o.Conversations, spool: o.Spool, answerWait: answerPatience, deadline: o.StoreDeadline, log: o.Log,
-		metrics: newMetrics(o.Metrics), stops: o.Stops,
+		metrics: newMetrics(o.Metrics), stops: o.Stops, cache: o.Cache, cachePuts: make(chan struct{}, maxCachePuts),
 	}
 	g.policy.Store(o.Policy)
 	watchStops(o.Metrics, g.stopCounts)
@@ -240,6 +258,7 @@ func New(o Options) *Guard {
 	g.Grants = &Grants{quota: o.Quota, outage: g.Outage, deadline: o.StoreDeadline, log: o.Log}
 	found := &resolver{policy: g.policy, ownership: g.ownership, turns: g.turns, deadline: o.StoreDeadline}
 	g.Plans = newPlanner(o.Calibration, found, o.Log)
+	g.Plans.labels = &labeler{count: o.Budget.CountLabel, outage: g.Outage}
 	g.Passthrough = &Passthrough{policy: g.policy, spool: o.Spool, answerWait: answerPatience, log: o.Log}
 	g.Objects = &Objects{
 		policy: g.policy, resolver: found, ownership: g.ownership, turns: g.turns, passthrough: g.Passthrough,
@@ -255,6 +274,8 @@ func New(o Options) *Guard {
 	g.Batches = &Batches{
 		guard: g, policy: g.policy, budget: o.Budget, plans: g.Plans, charged: o.Charged, metrics: g.metrics,
 	}
+	g.Requests = &Requests{policy: g.Policy, budget: o.Budget}
+	g.Holds = &Holds{guard: g, known: map[string]knownHold{}}
 	return g
 }
 

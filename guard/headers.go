@@ -41,6 +41,9 @@ func (c *Call) tell(h http.Header) {
 	if c.Plan.instead != "" {
 		t.text(HeaderInstead, c.Plan.instead)
 	}
+	if c.Cache != "" {
+		t.text(HeaderCache, c.Cache)
+	}
 	if c.Waited > 0 {
 		t.number(HeaderWaited, c.Waited.Milliseconds())
 	}

@@ -41,6 +41,7 @@ type Plan struct {
 
 	standard wire.Standard // of the headers that report its limits
 
+	cached           bool  // it is answered from the response cache
 	free             bool  // only the request itself is counted
 	audioIn, imageIn int64 // tokens, parts of Input
 	documents        int64 // number of documents, whose text is not visible
@@ -61,6 +62,7 @@ type Planner struct {
 	counts      *tokenizer.Cache
 	calibration *calibration.Calibration
 	resolver    *resolver
+	labels      *labeler // nil: values are not counted
 	log         *slog.Logger
 }
 

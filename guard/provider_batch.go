@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,8 @@ type Batched struct {
 	LongCache bool `json:"long_cache,omitempty"`
 	// WebSearch means it requested a search.
 	WebSearch bool `json:"web_search,omitempty"`
+	// Labels are those of the line.
+	Labels budget.Labels `json:"labels,omitempty"`
 
 	// The same for all lines of a batch.
 	Provider string        `json:"-"`
@@ -81,7 +84,7 @@ func (bs *Batches) Hold(ctx context.Context, p *Plan, id string, attempt int, li
 		Input: p.Input, Output: p.Output, Most: int64(p.Max.Cost), At: p.at.Unix(), Store: p.Request.Store,
 		LongCache: p.Request.LongCache,
 		WebSearch: p.Request.WebSearch, Provider: p.Target.Provider.ID, Model: p.Request.Model, Upstream: p.Target.Model,
-		Endpoint: p.Request.Endpoint,
+		Endpoint: p.Request.Endpoint, Labels: p.Caller.Labels,
 	}
 	if err := bs.guard.Stopped(p.Caller.Org.ID); err != nil {
 		return b, err
@@ -110,6 +113,7 @@ func (b *Batched) call(c Caller, price *pricing.Price) budget.Call {
 	return budget.Call{
 		ID: b.ID, Attempt: b.Attempt, Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP,
 		Model: b.Model, Provider: b.Provider, Endpoint: string(b.Endpoint), PriceVersion: price.Version,
+		Labels: cmp.Or(b.Labels, c.Labels),
 	}
 }
 

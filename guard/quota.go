@@ -13,10 +13,11 @@ import (
 
 // liveQuota is the quota of a call that does not wait in the queue.
 type liveQuota struct {
-	guard *Guard
-	lane  string
-	asked *quota.Prefetched // requested together with the hold; nil if not
-	grant *quota.Grant
+	guard    *Guard
+	lane     string
+	priority quota.Priority
+	asked    *quota.Prefetched // requested together with the hold; nil if not
+	grant    *quota.Grant
 }
 
 // begin waits for a slot and begins a call. If the hold will probably succeed, it requests
@@ -29,7 +30,7 @@ func (q *liveQuota) begin(ctx context.Context, p *Plan, a Attempt) (*Call, error
 	}
 	defer func() { <-g.admission.holds }()
 	who := g.admission.holders.of(p)
-	if g.Grants.quota != nil && g.admission.holders.has(who) {
+	if g.Grants.quota != nil && !p.cached && g.admission.holders.has(who) {
 		q.asked = g.Grants.quota.Prefetch(ctx, q.request(p, a.ID))
 	}
 	c, err := g.admission.beginOr(ctx, p, a)
@@ -59,14 +60,14 @@ func answered(c *Call, err error) bool {
 func (q *liveQuota) request(p *Plan, id string) quota.Request {
 	return quota.Request{
 		Pool: p.Target.Pool, ID: id, Org: p.Caller.Org.ID, User: p.Caller.User,
-		Model: p.Target.Model, Tokens: p.Quota, Lane: q.lane,
+		Model: p.Target.Model, Tokens: p.Quota, Lane: q.lane, Priority: q.priority,
 	}
 }
 
 // Take takes quota, from this process's local share if the call was admitted without the
 // store.
 func (q *liveQuota) Take(ctx context.Context, c *Call) error {
-	if q.guard.Grants.quota == nil {
+	if q.guard.Grants.quota == nil || c.Plan.cached {
 		return nil
 	}
 	var err error

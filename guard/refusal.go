@@ -21,7 +21,8 @@ type Refusal struct {
 	// refused, so there is no queue to wait in either.
 	Away bool
 
-	plan *Plan
+	plan       *Plan
+	ofRequests bool // a limit on requests refused
 }
 
 // Unwrap returns the refusal of the store.
@@ -107,8 +108,12 @@ func (e *Refusal) LimitStates() []wire.LimitState {
 	return r.states(nil)
 }
 
-// Limit returns the id of the limit that refused, with the prefix "cap:" for a spend cap.
+// Limit returns the id of the limit that refused, with the prefix "cap:" for a spend cap and
+// "request:" for a limit on requests.
 func (e *Refusal) Limit() string {
+	if e.ofRequests {
+		return "request:" + e.Binding.LimitID
+	}
 	if e.Cap != nil {
 		return "cap:" + e.Binding.LimitID
 	}
@@ -206,7 +211,7 @@ func (p *Plan) rooms(e *budget.ExceededError) []room {
 
 // advice names the largest output limit that would fit instead.
 func (p *Plan) advice(e *budget.ExceededError) string {
-	if e.Cap != nil { // it would reveal what others spend
+	if e.Cap != nil || p.cached { // it would reveal what others spend
 		return ""
 	}
 	text := p.largest(p.rooms(e))

@@ -14,6 +14,7 @@ import (
 // Waiter is a waiting call as limits see it: who makes it, and what it will hold.
 type Waiter struct {
 	Org, User, Key, IP string
+	Labels             budget.Labels
 	Model              string
 	Endpoint           wire.Endpoint
 	Want               budget.Amounts

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/quota"
 )
 
 // Quota is the provider quota of one call: a live one, or one claimed together with a job.
@@ -30,6 +31,8 @@ type Attempt struct {
 	Quota Quota
 	// Lane is quota.Request.Lane of a live call.
 	Lane string
+	// Priority is quota.Request.Priority of a live call.
+	Priority quota.Priority
 	// Patience is how long a live call waits for its turn to ask the store.
 	Patience time.Duration
 
@@ -58,16 +61,22 @@ const staleTries = 3
 
 // Run makes a call: it holds what the plan may cost, takes the provider's quota, sends the
 // request, relays the answer to w, and settles. A call that is over a limit is made with
-// the org's downgrade model if that fits; see Call.Plan.
+// the org's downgrade model if that fits; see Call.Plan. An org's response cache may answer
+// in place of the provider.
 //
 // If the Call is nil, nothing was held. With the errors *StoppedError, *Refusal,
 // *quota.BusyError, *BusyError and providers.ErrStale nothing was charged, sent or written, so that the call
 // may wait and run later. For other errors see Forward. The end of a job's call is written,
 // or kept in the journal, when Run returns; that of a live call soon after.
 func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWriter) (*Call, error) {
+	reuse := g.reuse(ctx, p, &a)
+	defer reuse.close()
+	if reuse.found != nil {
+		p, a.Send = reuse.hit(), reuse.replay(w, a.Sent)
+	}
 	q, begin := a.Quota, g.admission.beginOr
 	if q == nil {
-		live := &liveQuota{guard: g, lane: a.Lane}
+		live := &liveQuota{guard: g, lane: a.Lane, priority: a.Priority}
 		q, begin = live, live.begin
 	}
 	c, err := begin(ctx, p, a)
@@ -77,7 +86,8 @@ func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWrit
 	if !a.Created.IsZero() {
 		c.Waited = max(c.Hold.At.Sub(a.Created), 0) // both are on Redis's clock
 	}
-	c.Class, c.Alias = a.Class, a.Alias
+	c.Class, c.Alias, c.Cache = a.Class, a.Alias, string(reuse.state)
+	w, keep := reuse.record(c, w)
 	if a.JobID == "" {
 		defer c.End(ctx)
 	} else {
@@ -92,6 +102,7 @@ func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWrit
 			return c, stopped
 		}
 		if try == staleTries || !errors.Is(err, providers.ErrStale) {
+			keep(ctx, err)
 			return c, err
 		}
 	}

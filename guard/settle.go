@@ -62,11 +62,13 @@ func (s *settler) endBatch(batch []ended) {
 	for i, e := range batch {
 		calls[i] = e.call
 	}
-	s.endAll(batch[0].ctx, calls)
+	_ = s.endAll(batch[0].ctx, calls) // logged by later
 	s.settling.Add(-len(batch))
 }
 
-func (s *settler) endAll(ctx context.Context, calls []*Call) {
+// endAll settles and voids calls. What the store does not accept is kept; the error means that it
+// could not be kept either, so that holds will expire.
+func (s *settler) endAll(ctx context.Context, calls []*Call) error {
 	var away []*Call
 	calls = slices.DeleteFunc(calls, func(c *Call) bool {
 		gone := s.outage.circuit.open(budget.Tags(c.Hold.Call, nil)[0])
@@ -75,9 +77,9 @@ func (s *settler) endAll(ctx context.Context, calls []*Call) {
 		}
 		return gone
 	})
-	s.keep(ctx, away)
+	err := s.keep(ctx, away)
 	if len(calls) == 0 {
-		return
+		return err
 	}
 	endings := make([]budget.Settle, len(calls))
 	for i, c := range calls {
@@ -91,12 +93,13 @@ func (s *settler) endAll(ctx context.Context, calls []*Call) {
 			failed = append(failed, calls[i])
 		}
 	}
-	s.keep(ctx, failed)
+	return errors.Join(err, s.keep(ctx, failed))
 }
 
 // written handles the result of writing the call's end. It returns false if the end has to
 // be kept.
 func (c *Call) written(done budget.Settled) bool {
+	c.settled = &done
 	if !done.Receipt.At.IsZero() { // even if only a spend cap has not accepted it yet
 		c.guard.metrics.of(c).settled(c.Result.Usage, c.Result.Estimated, done.Receipt)
 		if charged := c.guard.settler.charged; charged != nil {
@@ -120,7 +123,7 @@ func (c *Call) written(done budget.Settled) bool {
 }
 
 // keep stores the ends of calls until the store accepts them.
-func (s *settler) keep(ctx context.Context, calls []*Call) {
+func (s *settler) keep(ctx context.Context, calls []*Call) error {
 	endings := make([]budget.Settle, len(calls))
 	// by hold, instead of the calls, whose bodies are large
 	counters := make(map[string]*series, len(calls))
@@ -130,7 +133,7 @@ func (s *settler) keep(ctx context.Context, calls []*Call) {
 		c.settling.Fail("store_unavailable")
 		c.settling.End()
 	}
-	s.later(ctx, endings, func(e budget.Settle, r budget.Receipt) {
+	return s.later(ctx, endings, func(e budget.Settle, r budget.Receipt) {
 		counters[e.Hold.ID].settled(e.Settlement.Usage, e.Settlement.Estimated, r)
 		if s.charged != nil {
 			s.charged(e.Hold.Call.Org, e.Hold.Call.User)
@@ -139,17 +142,21 @@ func (s *settler) keep(ctx context.Context, calls []*Call) {
 }
 
 // later keeps endings. An ending that cannot be kept is left to expire.
-func (s *settler) later(ctx context.Context, endings []budget.Settle, written func(budget.Settle, budget.Receipt)) {
+func (s *settler) later(
+	ctx context.Context, endings []budget.Settle, written func(budget.Settle, budget.Receipt),
+) error {
 	if len(endings) == 0 {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
-	if err := s.budget.Later(ctx, endings, written); err != nil {
+	err := s.budget.Later(ctx, endings, written)
+	if err != nil {
 		for _, e := range endings {
 			s.log.Error("settlement lost, the hold will expire and be charged in full", "call", e.Hold.Call.ID, "err", err)
 		}
 	}
+	return err
 }
 
 // EndNow is End that waits until the end is written or in the journal, so that a job is not
@@ -157,7 +164,7 @@ func (s *settler) later(ctx context.Context, endings []budget.Settle, written fu
 func (c *Call) EndNow(ctx context.Context) {
 	c.end.Do(func() {
 		c.traceSettle(ctx)
-		c.guard.settler.endAll(context.WithoutCancel(ctx), []*Call{c})
+		_ = c.guard.settler.endAll(context.WithoutCancel(ctx), []*Call{c}) // logged by later
 	})
 }
 
@@ -186,7 +193,7 @@ func (s *settler) voidLate(ctx context.Context, who budget.Call, caps []budget.C
 		defer cancel()
 		if err := s.budget.VoidLost(once, who, caps...); err != nil {
 			s.metrics.settleErrors.Inc()
-			s.later(ctx, []budget.Settle{{Hold: budget.Lost(who, caps...)}}, nil)
+			_ = s.later(ctx, []budget.Settle{{Hold: budget.Lost(who, caps...)}}, nil) // logged
 		}
 	})
 }

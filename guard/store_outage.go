@@ -46,15 +46,14 @@ func newOutage(o Options) *Outage {
 // once the store has not answered for Options.StoreDeadline and then fails a ping. While
 // the store is known to be unavailable, the request is not made and the error is
 // budget.ErrUnavailable.
-func (out *Outage) Reach(ctx context.Context, o *Org, pool string, request func(context.Context) error) error {
-	if !out.circuit.ask(o.ID, time.Now()) {
+func (out *Outage) Reach(ctx context.Context, o *Org, tags []string, request func(context.Context) error) error {
+	if !out.circuit.ask(tags[0], time.Now()) {
 		return errAway
 	}
-	ctx, cancel := out.health.bound(ctx, out.deadline, o.ID, pool)
+	ctx, cancel := out.health.bound(ctx, out.deadline, tags...)
 	defer cancel()
 	err := request(ctx)
 	cause := context.Cause(ctx)
-	tags := []string{o.ID, pool}
 	if err == nil {
 		out.circuit.told(o, tags, nil, time.Now())
 	} else if errors.Is(cause, errSilent) {

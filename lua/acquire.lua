@@ -138,11 +138,12 @@ reserve_now(quota, waiting * 10, live.t)
 
 -- never_fits returns the learned limit if the job alone exceeds it and the limit is that of the
 -- job's model; the limit of another model does not apply.
-local function never_fits(lane, tokens)
+local function never_fits(job, tokens)
   local metric = quota.metrics[#quota.metrics]
   if metric.name ~= 't' or tokens <= metric.limit then return nil end
   local model = redis.call('HGET', pool.quota, 'tm')
-  return model and string.sub(model, 1, 3) == string.sub(lane.within, -4, -2) and metric.limit or nil
+  local its = string.sub(job.list.within, #job.flow + 5, #job.flow + 7)
+  return model and string.sub(model, 1, 3) == its and metric.limit or nil
 end
 
 -- SKIPS is how many jobs that cannot run now are skipped.
@@ -162,7 +163,7 @@ while true do
   end
   local class, tokens = job.c, job.booked
   local id, text = job.list.id, job.list.tokens
-  local never = not quota.open and never_fits(job.list, tokens)
+  local never = not quota.open and never_fits(job, tokens)
   if never then
     wait, text = 0, text .. ' ' .. int(never) -- it will end without having used any
   elseif not quota.open then
@@ -188,6 +189,7 @@ while true do
       reserve_picked(quota, id, tokens)
     end
     taken[class] = taken[class] + tokens
+    if class == 1 and job.list.level == 1 then high_count(pool, job.org, '-1') end
     local member = pick_take(pool, job, job.cost, weights)
     credit[class] = math.max(credit[class] - 100 * job.cost, 0)
     earn(job.cost)

@@ -5,7 +5,7 @@
 -- KEYS  1 ledger (STREAM)  2 audit (STREAM)  3 adjusted (HASH id -> "<at>|<what>")
 --       4 the same for the previous period  5 reconcile (LIST)
 --       6 7 8 roll-ups of three UTC days in a row  9 10 11 of their hours
---       12.. one state key per limit
+--       12 13 14 sums by label of the days  15.. one state key per limit
 -- ARGV  1 now  2 id  3 what is done, to recognize a repetition
 --       4 amount, may be negative  5 kind of ledger entry, empty: none
 --       6 calls  7 estimated  8 adjusted: what to add to these sums  9 day of KEYS 6
@@ -15,16 +15,17 @@
 --       25 audit entry: JSON without its closing brace
 --       26 audit length  27 lifetime of KEYS 2 in ms  28 lifetime of KEYS 3 in ms
 --       29 the item of KEYS 5 that is resolved, empty: none
---       30.. per limit: kind, p1, p2
+--       30 fields of the sums by label, each with a comma behind it
+--       31.. per limit: kind, p1, p2
 -- Reply "<verdict>,<now>,<at>"; verdict: adjusted | replayed | conflict (the id was used for
 --       something else) | gone (the item is not on the list) | skew
 
 local ledger, audit, adjusted, adjusted_before, reconcile = unpack(KEYS, 1, 5)
-local days, hours = { unpack(KEYS, 6, 8) }, { unpack(KEYS, 9, 11) }
+local days, hours, by_label = { unpack(KEYS, 6, 8) }, { unpack(KEYS, 9, 11) }, { unpack(KEYS, 12, 14) }
 local given, id, what, amount, entry_kind, calls, estimated, adjustment, first_day, field = unpack(ARGV, 1, 10)
 local USAGE_AT = 11 -- start of tokens and costs in ARGV
 local most_fields, entry, ledger_length, ledger_life, rollup_life = unpack(ARGV, 20, 24)
-local audit_entry, audit_length, audit_life, adjusted_life, item = unpack(ARGV, 25, 29)
+local audit_entry, audit_length, audit_life, adjusted_life, item, labels = unpack(ARGV, 25, 30)
 amount = tonumber(amount)
 local now = now_us(given)
 
@@ -39,9 +40,9 @@ end
 local day = floor(now / 86400000000) - first_day
 if day < 0 or day > 2 then return reply('skew') end
 local limits = {}
-for i = 1, #KEYS - 11 do
-  local key = KEYS[11 + i]
-  local kind, p1, p2 = unpack(ARGV, 27 + 3 * i, 29 + 3 * i)
+for i = 1, #KEYS - 14 do
+  local key = KEYS[14 + i]
+  local kind, p1, p2 = unpack(ARGV, 28 + 3 * i, 30 + 3 * i)
   local shape = whole(kind)
   local state = shape.read(key, p1, p2, now)
   if not state then return reply('skew') end
@@ -95,6 +96,7 @@ if entry_kind ~= '' then
   call('PEXPIRE', ledger, ledger_life)
   roll(days[1 + day], hours[1 + day], now, field, most_fields, rollup_life, USAGE_AT,
     amount, calls, estimated, 0, adjustment)
+  roll_labels(by_label[1 + day], labels, most_fields, rollup_life, USAGE_AT, amount, calls, estimated, 0, adjustment)
 end
 for _, limit in ipairs(limits) do
   local shape, state = limit.shape, limit.state

@@ -1,5 +1,5 @@
 -- cancel: ends a waiting job, or notifies the worker of a claimed one, which ends it when the claim
--- is returned. Needs time, rings, flows, jobs.
+-- is returned. Needs time, rings, flows, publish, jobs.
 -- KEYS 1-23 pool (pool_keys)  24 job
 -- ARGV 1 now  2 id  3 why: cancelled (by request), caller_gone, expired  4 org ("" = any)  5 result
 -- TTL ms
@@ -35,5 +35,5 @@ if why == 'caller_gone' then
   if stream ~= '1' then return 'running' end
 end
 redis.call('HSET', pool.cancels, id, why == 'cancelled' and 'c' or 'g')
-redis.call('PUBLISH', channel, id)
+publish(channel, id)
 return 'running'

@@ -78,6 +78,7 @@ local function book(ending, kind, cost, total, overrun, calls, estimated)
     cost, calls, estimated, overrun, 0) then
     call('PEXPIRE', ledger, ledger_life) -- at least once a day
   end
+  roll_labels(by_label, ending.labels, most_fields, rollup_life, ending.usage, cost, calls, estimated, overrun, 0)
 end
 
 -- set_aside lists a charge that can no longer be distinguished from a replay.

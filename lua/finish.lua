@@ -1,5 +1,5 @@
 -- finish: sets the terminal states of claimed jobs; the first one of a job is final.
--- Needs time, rings, jobs.
+-- Needs time, rings, publish, jobs.
 -- KEYS 1-23 pool (pool_keys)  24... jobs
 -- ARGV 1 now  2 result TTL ms  3 TTL ms of dead letters  4 maximum number of them
 --      5-8 rpm tpm concurrency burst (quota_limits)

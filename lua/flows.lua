@@ -3,7 +3,7 @@
 
 -- subjects_of returns everything that a job can be parked by.
 local function subjects_of(org, user, lane)
-  local key, model = string.sub(lane, 1, 3), string.sub(lane, 4)
+  local key, model = string.sub(lane, 1, 3), string.sub(lane, 4, 6)
   local flow = org .. ' ' .. user
   return { 'o ' .. org, 'u ' .. flow, 'O ' .. org .. ' ' .. model, 'U ' .. flow .. ' ' .. model,
     'K ' .. flow .. ' ' .. key, 'L ' .. flow .. ' ' .. key .. ' ' .. model, 'p pool' }
@@ -35,15 +35,16 @@ local function flow_leave(pool, c, org, user)
   local field = c .. ' ' .. org .. ' ' .. user
   local vt = redis.call('HGET', pool.fair, field)
   if not vt then return end
-  redis.call('HDEL', pool.fair, field)
+  redis.call('HDEL', pool.fair, field, 'm ' .. field)
   redis.call('ZREM', pool.users[c], user_entry(org, tonumber(vt), user))
 end
 
 -- flow_put queues a job at its own place in its flow.
 local function flow_put(pool, c, member)
-  local org, user, _, tokens = member_parts(member)
+  local org, user, _, tokens, lane = member_parts(member)
   if redis.call('ZADD', pool.wait[c], 0, member) == 1 then
     redis.call('HINCRBY', pool.size, 't' .. c, int(tokens))
+    if c == 1 and level_of(lane) == 1 then high_count(pool, org, '1') end
   end
   flow_enter(pool, c, org, user)
 end
@@ -51,8 +52,9 @@ end
 -- flow_drop removes a waiting job; false if it is not there.
 local function flow_drop(pool, c, member)
   if redis.call('ZREM', pool.wait[c], member) == 0 then return false end
-  local _, _, _, tokens = member_parts(member)
+  local org, _, _, tokens, lane = member_parts(member)
   redis.call('HINCRBY', pool.size, 't' .. c, int(0 - tokens))
+  if c == 1 and level_of(lane) == 1 then high_count(pool, org, '-1') end
   return true
 end
 

@@ -34,5 +34,5 @@ end
 call('XADD', changes, 'MAXLEN', '~', most_changes, id, 'f', table.concat(fields, '\n'))
 call('SET', last_change, id)
 call('XADD', audit, 'MAXLEN', '~', most_entries, '*', 'e', entry)
-call('PUBLISH', channel, id)
+publish(channel, id)
 return 'done ' .. id

@@ -1,4 +1,4 @@
--- Library: claims and the ends of jobs. Needs time.lua, rings.lua.
+-- Library: claims and the ends of jobs. Needs time.lua, rings.lua, publish.lua.
 --
 -- claimed: hash id -> "token class at_us started member"; claims: id by lease
 -- end. The job hash holds everything else and belongs to one id.
@@ -126,7 +126,7 @@ local function jobs_end(pool, now, ttl_ms, list)
     sums[flow_jobs], sums[flow_bytes] = (sums[flow_jobs] or 0) + 1, (sums[flow_bytes] or 0) + bytes
     all = all + bytes
     if pool.probing ~= false then probes_end(pool, now, member) end
-    call('PUBLISH', 'lg:job:' .. job.id, 's')
+    publish('lg:job:' .. job.id, 's')
   end
   sums.bytes = all
   sizes_less(pool, sums)

@@ -215,9 +215,9 @@ var quiet = slog.New(slog.DiscardHandler)
 // money holds, grows, settles, voids, expires and corrects calls.
 func (w *watch) money(rdb redis.UniversalClient) {
 	ctx := w.t.Context()
-	store := books.New(rdb, books.Options{Lease: 50 * time.Millisecond})
+	store := books.New(rdb, books.Options{Lease: 50 * time.Millisecond, SumLabels: []string{"project"}})
 	call := func() books.Call {
-		return books.Call{ID: wire.NewCallID(), Org: "acme", User: "alice", Key: "k", Model: "m"}
+		return books.Call{ID: wire.NewCallID(), Org: "acme", User: "alice", Key: "k", Model: "m", Labels: "project=mobile"}
 	}
 	some := books.Amounts{Cost: 1000, Tokens: 10}
 	hold := func() *books.Hold {
@@ -232,7 +232,14 @@ func (w *watch) money(rdb redis.UniversalClient) {
 	w.try(err, store.Void(ctx, hold()), store.NoteShadow(ctx, "acme", []string{"a limit"}))
 	_, err = store.Peek(ctx, limits(), call())
 	w.try(err, store.Reset(ctx, limits()[0], call()))
+	_, err = store.Requests.Count(ctx, []books.Limit{
+		{ID: "a", Subject: books.Org, Metric: books.Requests, Shape: books.Shape{Kind: books.Window, Amount: 5, Window: time.Minute}},
+		{ID: "b", Subject: books.Org, Metric: books.Requests, Shape: books.Shape{Kind: books.Bucket, Amount: 5, Refill: 5, Per: time.Minute}},
+	}, call())
+	w.try(err)
 	_, err = store.Ledger.Adjust(ctx, books.Adjustment{ID: "a1", Call: call(), Amount: 5, By: "carla", Reason: "r", Limits: limits()[:4]})
+	w.try(err)
+	_, err = store.CountLabel(ctx, "acme", "project", "mobile", 2)
 	w.try(err)
 	store.Refusals.Count("acme", "alice", "daily", false)
 	w.try(store.Refusals.Write(ctx))

@@ -15,20 +15,23 @@ local now = now_us(given)
 -- of bytes is scaled down like that of the jobs.
 local function recount()
   local flat = call('HGETALL', pool.size)
-  local old, jobs, tokens = {}, { jobs = 0 }, { 0, 0, 0 }
+  local old, jobs, tokens, highs = {}, { jobs = 0 }, { 0, 0, 0 }, {}
   for i = 1, #flat, 2 do old[flat[i]] = tonumber(flat[i + 1]) end
   local function count(member)
-    local org, user, _, size = member_parts(member)
+    local org, user, _, size, lane = member_parts(member)
     jobs.jobs = jobs.jobs + 1
     local of_org, of_flow = 'j ' .. org, 'j ' .. org .. ' ' .. user
     jobs[of_org], jobs[of_flow] = (jobs[of_org] or 0) + 1, (jobs[of_flow] or 0) + 1
-    return size
+    return size, level_of(lane) == 1 and 'h ' .. org
   end
   for c = 1, 3 do
     for _, member in ipairs(call('ZRANGE', pool.wait[c], 0, -1)) do
       local reserved = string.sub(member, 1, #RESERVED) == RESERVED
-      local size = count(reserved and string.sub(member, #RESERVED + 1) or member)
-      if not reserved then tokens[c] = tokens[c] + size end
+      local size, high = count(reserved and string.sub(member, #RESERVED + 1) or member)
+      if not reserved then
+        tokens[c] = tokens[c] + size
+        if c == 1 and high then highs[high] = (highs[high] or 0) + 1 end
+      end
     end
   end
   for _, rec in ipairs(call('HVALS', pool.claimed)) do count(string.match(rec, '^%S+ %d %d+ %d (.+)$')) end
@@ -42,6 +45,7 @@ local function recount()
     set[#set + 1], set[#set + 2] = bytes, int(math.floor((old[bytes] or 0) * n / math.max(of, n)))
   end
   for c = 1, 3 do set[#set + 1], set[#set + 2] = 't' .. c, int(tokens[c]) end
+  for field, n in pairs(highs) do set[#set + 1], set[#set + 2] = field, int(n) end
   for i = 1, #set, 1000 do call('HSET', pool.size, unpack(set, i, math.min(i + 999, #set))) end
 end
 

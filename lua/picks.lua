@@ -15,7 +15,8 @@ local FEW, MANY = 2, 17
 local function picks_of(pool, c)
   local picks = pool.picks[c]
   if not picks then
-    picks = { c = c, users = {}, lanes = {}, taken = {}, orgs_to = {}, were = {}, entries = {}, times = {} }
+    picks = { c = c, users = {}, lanes = {}, taken = {}, orgs_to = {}, were = {}, entries = {}, times = {},
+      turns = {}, turns_to = {} }
     pool.picks[c] = picks
   end
   return picks
@@ -37,12 +38,16 @@ local function picks_write(pool)
         fair[n + 1], fair[n + 2] = c .. ' ' .. flow, string.format('%d', picks.times[flow])
         n = n + 2
       end
+      for flow, turn in pairs(picks.turns_to) do
+        fair[n + 1], fair[n + 2] = 'm ' .. c .. ' ' .. flow, string.format('%d', turn)
+        n = n + 2
+      end
       redis.call('ZREM', pool.wait[c], unpack(picks.taken))
       redis.call('ZADD', pool.orgs[c], unpack(orgs))
       redis.call('ZREM', pool.users[c], unpack(old))
       redis.call('ZADD', pool.users[c], unpack(new))
       redis.call('HSET', pool.fair, unpack(fair))
-      picks.taken, picks.orgs_to, picks.were, picks.entries = {}, {}, {}, {}
+      picks.taken, picks.orgs_to, picks.were, picks.entries, picks.turns_to = {}, {}, {}, {}, {}
     end
   end
 end
@@ -99,7 +104,7 @@ local function lanes_of(pool, picks, flow)
     local within = string.sub(one, 1, n)
     local seq, id, tokens = string.match(one, '^(%S+) (%S+) (%S+)$', n + 1)
     local more = two and string.sub(two, 1, n) == within
-    local list = { one, more and two or nil,
+    local list = { one, more and two or nil, level = level_of(string.sub(within, #flow + 2, -2)),
       from = 1, within = within, more = more, seq = seq, id = id, tokens = tokens }
     if tail then tail.after = list else first = list end
     if not two then break end
@@ -123,15 +128,49 @@ local function lane_next(pool, picks, list)
   if list[k] then list.seq, list.id, list.tokens = string.match(list[k], '^(%S+) (%S+) (%S+)$', #within + 1) end
 end
 
--- lane_first returns the lane of a flow with the oldest first job that may run; nil if none may.
+-- turn_of returns how many jobs of a flow were picked while jobs of several priorities waited, modulo
+-- TURNS.
+local TURNS = 16
+local function turn_of(pool, picks, flow)
+  local turn = picks.turns[flow]
+  if not turn then
+    turn = (redis.call('HGET', pool.fair, 'm ' .. picks.c .. ' ' .. flow) or 0) + 0
+    picks.turns[flow] = turn
+  end
+  return turn
+end
+
+-- lane_first returns the lane of a flow with the first job to run; nil if none may run. It is the
+-- first in order of the highest priority, but every fourth turn goes to the next lower one that
+-- waits. picks.turn is the turn, nil if only jobs of one priority wait.
 local function lane_first(pool, picks, org, user, flow)
-  local list, best = lanes_of(pool, picks, flow), nil
+  local list, one, two, three = lanes_of(pool, picks, flow), nil, nil, nil
+  picks.turn = nil
   while list do
+    local level = list.level
+    local best = level == 2 and two or level == 1 and one or level == 3 and three or nil
     if list.seq and (not best or list.seq < best.seq) and
-      not (pool.parks and lane_parked(pool, org, user, string.sub(list.within, #flow + 2, -2))) then best = list end
+      not (pool.parks and lane_parked(pool, org, user, string.sub(list.within, #flow + 2, -2))) then
+      if level == 2 then two = list elseif level == 1 then one = list else three = list end
+    end
     list = list.after
   end
-  return best
+  if not one and not three then return two end
+  local first = one or two or three
+  local second = one and two or first ~= three and three
+  if not second then return first end
+  local turn = turn_of(pool, picks, flow)
+  picks.turn = turn
+  if turn % 4 < 3 then return first end
+  return turn == TURNS - 1 and three or second
+end
+
+-- turn_next counts a pick by lane_first. It returns the flow's next turn; nil if turns do not matter.
+local function turn_next(picks, flow)
+  if not picks.turn then return nil end
+  local turn = (picks.turn + 1) % TURNS
+  picks.turns[flow] = turn
+  return turn
 end
 
 -- pick_skip skips a flow until the end of this acquire, because the job that pick_next found last
@@ -181,13 +220,15 @@ end
 -- take_past is pick_take for a job found by pick_past.
 local function take_past(pool, picks, cost, weights)
   local c, org, flow, member = picks.c, picks.org, picks.flow, picks.list[picks.list.from]
-  local vt = string.format('%d', picks.vt + math.ceil(cost * 100 / (weights[flow] or 100)))
+  local vt = string.format('%d', picks.vt + math.ceil(cost * 100 / (weights[flow] or 100) * PACE[picks.list.level]))
   redis.call('ZREM', pool.wait[c], member)
   local org_vt = picks.org_vt + math.ceil(cost * 100 / (weights[org] or 100))
   redis.call('ZADD', pool.orgs[c], string.format('%d', org_vt), org)
   redis.call('ZREM', pool.users[c], picks.entry)
   redis.call('ZADD', pool.users[c], '0', user_entry(org, vt, picks.user))
   redis.call('HSET', pool.fair, c .. ' ' .. flow, vt)
+  local turn = turn_next(picks, flow)
+  if turn then redis.call('HSET', pool.fair, 'm ' .. c .. ' ' .. flow, int(turn)) end
   picks.lanes[flow] = nil
   return member
 end
@@ -238,10 +279,11 @@ local function pick_take(pool, picks, cost, weights)
   end
   orgs[n + 1], vts[n + 1] = org, vt
 
-  vt = picks.vt + math.ceil(cost * 100 / (weights[flow] or 100))
+  vt = picks.vt + math.ceil(cost * 100 / (weights[flow] or 100) * PACE[lane.level])
   local list, entry = picks.users[org], user_entry(org, vt, picks.user)
   if not picks.were[flow] then picks.were[flow] = list[1] end
   picks.entries[flow], picks.times[flow] = entry, vt
+  picks.turns_to[flow] = turn_next(picks, flow) or picks.turns_to[flow]
   k = 1
   while list[k + 1] and list[k + 1] < entry do
     list[k] = list[k + 1]

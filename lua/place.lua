@@ -1,7 +1,7 @@
--- place: how many jobs and tokens are ahead of a waiting job. Needs time, rings, flows. The older
--- jobs of its flow are ahead of it. Each turn of its flow takes one turn of every user of the org,
--- and each turn of the org takes one of every org; no more jobs can be ahead than are waiting.
--- Higher classes go first.
+-- place: how many jobs and tokens are ahead of a waiting job. Needs time, rings, flows. The jobs of
+-- its flow with a higher priority, or the same and an older place, are ahead of it. Each turn of its
+-- flow takes one turn of every user of the org, and each turn of the org takes one of every org; no
+-- more jobs can be ahead than are waiting. Higher classes go first.
 -- KEYS 1-23 pool (pool_keys)
 -- ARGV 1 now  2 class  3 member
 -- Reply "<jobs> <tokens> <us blocked> <us parked>" | "gone" if it is not waiting
@@ -11,10 +11,12 @@ class = tonumber(class)
 if not redis.call('ZSCORE', pool.wait[class], member) then return 'gone' end
 local org, user, _, _, lane, age = member_parts(member)
 local flow = org .. ' ' .. user
-local own = 0
+local own, level = 0, level_of(lane)
 flow_lanes(pool, class, org, user, function(_, other)
-  local prefix = flow .. ' ' .. other .. ' '
-  own = own + redis.call('ZLEXCOUNT', pool.wait[class], '[' .. prefix, '(' .. prefix .. age)
+  local prefix, others = flow .. ' ' .. other, level_of(other)
+  if others > level then return end
+  local to = others < level and prefix .. '!' or prefix .. ' ' .. age
+  own = own + redis.call('ZLEXCOUNT', pool.wait[class], '[' .. prefix .. ' ', '(' .. to)
 end)
 local users = math.max(redis.call('ZLEXCOUNT', pool.users[class], '[' .. org .. ' ', '(' .. org .. '!'), 1)
 local orgs = math.max(redis.call('ZCARD', pool.orgs[class]), 1)

@@ -1,10 +1,11 @@
--- put: queues new jobs, each once per id. Needs time, rings.
+-- put: queues new jobs, each once per id. Needs time, rings, publish.
 -- KEYS 1-23 pool (pool_keys)  24... jobs
 -- ARGV 1 now  2 presence grace us  3 schema version
 --      4-9 maximum jobs and bytes of the pool, of an org, of a flow (0 = no bound)
 --      10-13 rpm tpm concurrency burst (quota_limits)  14 channel of the pool's workers
 --      then per job the number of its arguments and these:
---      id, class (1-3), org, user, tokens, bytes, max age us, lane, and field, value pairs of its hash
+--      id, class (1-3), org, user, tokens, bytes, max age us, lane, 1 if it is served by its deadline
+--      (0: in order), and field, value pairs of its hash
 -- The record of a job has no TTL until the job has ended, however long it waits or runs. Workers
 -- are woken by a message, unless handlers are about to acquire again anyway (acquire).
 -- Reply a line per job: "ok <created us>"
@@ -76,7 +77,7 @@ for number, job in ipairs(jobs) do
   local created = seen[key] and at or known and call('HGET', key, 'created')
   if created then
     out[number] = 'ok ' .. created
-  elseif most > 0 and tokens - most > 0 and string.sub(lane, 4) == model then
+  elseif most > 0 and tokens - most > 0 and string.sub(lane, 4, 6) == model then
     out[number] = 'full tokens ' .. learned .. ' 0'
   else
     for _, k in ipairs(bounded) do
@@ -105,17 +106,23 @@ local flows, rings, entered = {}, { 'wide', 'awake' }, {}
 local last_age, deadline
 for k, job in ipairs(fresh) do
   local from = job.from
-  local count, id, class, org, user, tokens, bytes, age, lane = unpack(ARGV, from, from + 8)
-  local place = fmt('%016d', seq + k)
+  local count, id, class, org, user, tokens, bytes, age, lane, by_deadline = unpack(ARGV, from, from + 9)
   if last_age ~= age then
     last_age = age
     deadline = fmt('%d', now + age)
   end
+  local place = fmt('9%015d', seq + k)
+  if by_deadline == '1' then
+    place = fmt('%010d%06d', math.floor(deadline / 1000000 + 0.5), (seq + k) % 1000000)
+  end
   call('HSET', job.key, 'v', version, 'state', 'queued', 'class', class, 'org', org, 'user', user,
     'tokens', tokens, 'bytes', bytes, 'created', at, 'deadline', deadline, 'attempt', '0', 'tries', '0',
-    'lane', lane, 'seq', place, unpack(ARGV, from + 9, from + count))
+    'lane', lane, 'seq', place, unpack(ARGV, from + 10, from + count))
   due[2 * k - 1], due[2 * k] = deadline, id
-  if class == '1' then present[#present + 1], present[#present + 2] = fmt('%d', now + grace), id end
+  if class == '1' then
+    present[#present + 1], present[#present + 2] = fmt('%d', now + grace), id
+    if level_of(lane) == 1 then high_count(pool, org, '1') end
+  end
   local list = members[class + 0]
   list[#list + 1], list[#list + 2] = '0', job.flow .. ' ' .. lane .. ' ' .. place .. ' ' .. id .. ' ' .. tokens
   local ring = class .. ' ' .. job.flow
@@ -152,5 +159,5 @@ for c = 1, 3 do
 end
 for _, job in ipairs(fresh) do out[job.n] = 'ok ' .. at end
 local awake = there[2]
-if (awake or 0) - now <= 0 then call('PUBLISH', channel, '') end
+if (awake or 0) - now <= 0 then publish(channel, '') end
 return table.concat(out, '\n')

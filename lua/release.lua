@@ -1,7 +1,7 @@
 -- release: a claim ends and its job waits again: in its place, or outside the queue while its
 -- caller is absent, or until the next attempt at a provider that failed it. A cancelled job ends
 -- instead.
--- Needs time, quota, rings, flows, jobs.
+-- Needs time, quota, rings, flows, publish, jobs.
 -- KEYS 1-23 pool (pool_keys)  24 job
 -- ARGV 1 now  2 id  3 token  4 what to park: a kind of subjects_of, - for nothing  5 park us
 --      6 how the quota was used (quota_settle)
@@ -55,5 +55,5 @@ elseif absent and redis.call('ZSCORE', pool.present, id) then -- see stay.lua; s
 else
   flow_put(pool, class, member)
 end
-redis.call('PUBLISH', 'lg:job:' .. id, 's')
+publish('lg:job:' .. id, 's')
 return 'ok'

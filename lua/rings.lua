@@ -4,10 +4,17 @@
 -- A waiting job is one member "org user lane seq id tokens" of its class's sorted set, with score
 -- 0, so that it sorts by flow (org, user), then by lane, then by age. A lane is a flow's key and
 -- model, three letters of each: the unit that a limit can refuse separately. The head of a flow is
--- the oldest of its lanes' first jobs; a job that is put back gets its old place. Fairness is
--- start-time fair queuing at two levels, the form of weighted deficit round robin that needs no
--- rounds: the org with the lowest virtual time is next, then its user with the lowest; a pick
--- advances both by the job's cost over their weight; new ones start at the lowest time present.
+-- the oldest of its lanes' first jobs; a job that is put back gets its old place.
+--
+-- A lane of high or low priority has a seventh letter, h or l. Every fourth turn of a flow with jobs
+-- of several priorities goes to the next lower one (lane_first in picks.lua). The seq is 9 and a
+-- count. That of a job that is served by its deadline is the deadline in seconds and the end of the
+-- count, so that it sorts before. Jobs put by an older version have 0 and a count.
+--
+-- Fairness is start-time fair queuing at two levels, the form of weighted deficit round robin that
+-- needs no rounds: the org with the lowest virtual time is next, then its user with the lowest; a
+-- pick advances both by the job's cost over their weight, and the user's also times PACE, so that
+-- priority takes turns only from users of the same org; new ones start at the lowest time present.
 -- Orgs are a sorted set by time, users one sorted set of members "org time16 user" with score 0. An
 -- org or user with nothing left to run leaves when its turn comes, not before: leaving and
 -- rejoining gains nothing. While the pool itself is parked ("p pool") nothing is picked, and no
@@ -56,6 +63,22 @@ end
 -- MOMENT is the longest park, in us, that does not indicate when its subject has capacity again:
 -- held money may be returned at any time. Go has the same number in soonPark.
 local MOMENT = 1000000
+
+-- level_of returns the priority of a lane: 1 high, 2 normal, 3 low.
+local function level_of(lane)
+  if #lane < 7 then return 2 end
+  return string.byte(lane, 7) == 104 and 1 or 3
+end
+
+-- PACE is the factor of a user's virtual time, by level: a high job costs its user a quarter.
+local PACE = { 0.25, 1, 4 }
+
+-- high_count counts waiting interactive jobs of high priority in their org's field of size, which
+-- take.lua reads.
+local function high_count(pool, org, delta)
+  local field = 'h ' .. org
+  if redis.call('HINCRBY', pool.size, field, delta) <= 0 then redis.call('HDEL', pool.size, field) end
+end
 
 local function user_entry(org, vt, user)
   return string.format('%s %016d %s', org, vt, user)

@@ -5,6 +5,8 @@
 -- <costs>,estimated,overrun,adjusted": tokens of input, cached input, cache write and output
 -- (cached and written are parts of input), and what input, cached input, cache write, output and
 -- fees cost. The rest of the cost was charged without usage, or adjusted.
+--
+-- A third HASH has the same sums of the day by label, with a field "label|value".
 
 local SUMS = '^([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),' ..
   '([^,]+),([^,]+),([^,]+),([^,]+),(.+)$'
@@ -17,14 +19,15 @@ local function hour_of(now) return fmt('%02d|', floor(now / 3600000000) % 24) en
 
 -- roll_line adds to a field. The tokens and costs are nine elements of ARGV, starting at `usage`.
 -- It returns true if the field is new, and keeps the hash for `life` ms after its last new field.
--- When the hash has `most` fields, new ones are added under the model "*".
+-- When the hash has `most` fields, new ones are added under the model "*", or the value "(other)".
 local function roll_line(key, hour, subject, most, life, usage, cost, calls, estimated, overrun, adjusted)
   local input, cached, written, output, input_cost, cached_cost, written_cost, output_cost, fees =
     unpack(ARGV, usage, usage + 8)
   local field = hour .. subject
   local old = call('HGET', key, field)
   if not old and call('HLEN', key) >= tonumber(most) then
-    field = hour .. subject:match('^[^|]*|[^|]*|') .. '||*'
+    local start = subject:match('^[^|]*|[^|]*|')
+    field = start and hour .. start .. '||*' or subject:match('^[^|]*|') .. '(other)'
     old = call('HGET', key, field)
   end
   local sums = old and { old:match(SUMS) } or { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
@@ -43,6 +46,11 @@ local function roll(day, hours, now, subject, most, life, usage, ...)
   return roll_line(day, '', subject, most, life, usage, ...)
 end
 
+-- roll_labels adds to the sums by label of a day.
+local function roll_labels(by_label, labels, ...)
+  for field in labels:gmatch('[^,]+') do roll_line(by_label, '', field, ...) end
+end
+
 -- sums_of starts sums of several calls, which are written together, for the fields of a day (hour
 -- is empty) or of its hours.
 local function sums_of(key, hour, life) return { key = key, hour = hour, life = life, fields = {} } end
@@ -53,7 +61,7 @@ local function sums_add(sums, subject, most, usage, cost, estimated, overrun)
   local field = sums.hour .. subject
   local line = sums.fields[field]
   if line == nil then
-    local old = field:sub(-3) ~= '||*' and call('HGET', sums.key, field)
+    local old = field:sub(-3) ~= '||*' and field:sub(-7) ~= '(other)' and call('HGET', sums.key, field)
     line = old and { old:match(SUMS) }
     sums.fields[field] = line
   end

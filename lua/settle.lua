@@ -46,6 +46,7 @@ local function settle_open(list)
     call('XLEN', ledger)
     call('HLEN', today)
     call('HLEN', hours)
+    call('HLEN', by_label)
   end
   local ids, tombs = {}, {}
   for i = 1, #list do ids[i] = list[i].id end
@@ -63,6 +64,7 @@ local function settle_open(list)
   if call('PTTL', done) - done_life < -600000 then call('PEXPIRE', done, done_life) end
 
   local day, hour = sums_of(today, '', rollup_life), sums_of(hours, hour_of(now), HOURS_MS)
+  local labels = sums_of(by_label, '', rollup_life)
   for i = 1, #list do
     local ending = list[i]
     local cost, overrun = ending.cost, ending.overrun
@@ -74,11 +76,15 @@ local function settle_open(list)
       if sums_add(day, ending.field, most_fields, ending.usage, cost, estimated, overrun) then
         call('PEXPIRE', ledger, ledger_life) -- at least once a day
       end
+      for field in ending.labels:gmatch('[^,]+') do
+        sums_add(labels, field, most_fields, ending.usage, cost, estimated, overrun)
+      end
     end
     replies[ending.i] = 'settled,' .. at .. ',' .. cost .. ',' .. overrun .. ',0,' .. at
   end
   sums_write(hour)
   sums_write(day)
+  sums_write(labels)
 end
 
 -- settle_others settles all others.

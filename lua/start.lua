@@ -1,4 +1,4 @@
--- start: claimed jobs begin an attempt. Needs time, rings, jobs. A replay replies as the first
+-- start: claimed jobs begin an attempt. Needs time, rings, publish, jobs. A replay replies as the first
 -- time. A job that must not run ends here and returns the quota taken for it; one whose caller is
 -- absent waits for the caller. Jobs of batches do not become dead letters: their failures are in
 -- their batch's error file. What was booked for a job when it was claimed is moved to the present
@@ -95,7 +95,7 @@ local function aside(key, id, token, rec, flag)
   place_reserve(pool, member)
   if pool.probing ~= false then probes_end(pool, now, member) end
   unbook(token, rec, flag)
-  call('PUBLISH', 'lg:job:' .. id, 's')
+  publish('lg:job:' .. id, 's')
   return 'gone queued caller_absent'
 end
 
@@ -145,7 +145,7 @@ local out = jobs_each(pool, JOBS_AT, function(key, id, token, rec, from)
     'spent', int(charges(spent, held)), 'held', charge)
   call('PERSIST', key) -- an older version set a TTL
   if pool.probing ~= false then probes_end(pool, now, claim_member(rec, flag)) end
-  call('PUBLISH', 'lg:job:' .. id, 's')
+  publish('lg:job:' .. id, 's')
   return 'ok ' .. attempt .. ' ' .. at .. ' ' .. age
 end)
 if filled > 0 then call('HSET', pool.claimed, unpack(records)) end

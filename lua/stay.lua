@@ -4,7 +4,8 @@
 -- KEYS 1-23 pool (pool_keys)  24 job
 -- ARGV 1 now  2 id  3 org  4 leave | back  5 us for which its caller counts as present
 --      6 us for which it may keep waiting  7 the pool's longest wait us
--- Reply the job's state | "missing". Never shortens presence or waiting. A running stream is not
+-- Reply the job's state | "missing". Never shortens presence or waiting, nor
+-- extends the waiting of a job that is served by its deadline. A running stream is not
 -- marked, because its caller stays for the answer.
 local pool, key = pool_keys(), KEYS[24]
 local given, id, of_org, what, present_us, more_us, longest_us = unpack(ARGV)
@@ -28,7 +29,7 @@ if class == 1 and tonumber(redis.call('ZSCORE', pool.present, id) or 0) < till t
   redis.call('ZADD', pool.present, int(till), id)
 end
 local longer = math.min(now + tonumber(more_us), tonumber(created) + tonumber(longest_us))
-if longer > tonumber(deadline) then
+if longer > tonumber(deadline) and not string.find(seq, '^[1-8]') then
   redis.call('HSET', key, 'deadline', int(longer))
   redis.call('ZADD', pool.due, int(longer), id)
   redis.call('PERSIST', key) -- an older version set a TTL

@@ -2,10 +2,11 @@
 -- Replays the grant if the id holds a recent one (its reply was lost). An older one was booked for
 -- an earlier try whose give failed: it has ended, and this is a new grant. While jobs wait it
 -- leaves their share of the quota and of the open calls.
--- KEYS 1 quota  2 slots  3 waiting interactive jobs  4 claims  5 parked
+-- KEYS 1 quota  2 slots  3 waiting interactive jobs  4 claims  5 parked  6 size
 -- ARGV 1 now  2 id  3 org  4 user  5 tokens  6 lease us  7-10 rpm tpm concurrency burst
 -- (quota_limits)
 --      11 model ("" = any)  12 lane of a call that cannot wait in the queue ("" = it can)
+--      13 priority (h, l, "" = normal)
 -- Reply "ok <at us> <age us, of a replay; -1: it does not age, there is no quota>"
 --      | "busy <wait us, -1 = never> <reason>", with never the limit
 --
@@ -16,8 +17,8 @@
 -- tables cost as much as commands here, so it has none, and those of the library are created only
 -- when they are used.
 
-local quota_key, slots, waiting, claims, parked = unpack(KEYS)
-local given, id, org, user, tokens, lease, rpm, tpm, concurrency, burst, model, lane = unpack(ARGV)
+local quota_key, slots, waiting, claims, parked, size = unpack(KEYS)
+local given, id, org, user, tokens, lease, rpm, tpm, concurrency, burst, model, lane, priority = unpack(ARGV)
 model, lane = model or '', lane or '' -- an older version leaves them out
 local LIMITS_AT = 7 -- start of the limits in ARGV
 
@@ -111,9 +112,17 @@ local function goes_first(now)
     for _, till in ipairs(redis.call('ZMSCORE', parked, unpack(subjects_of(org, user, other)))) do
       rests = rests or till and till - now > 0
     end
-    found = found or other == lane or not rests
+    found = found or string.sub(other, 1, #lane) == lane or not rests
   end)
   return found
+end
+
+-- yields reports whether a call leaves scarce quota to waiting jobs: one of low priority to all of
+-- them, one of normal priority to its org's interactive jobs of high priority. A call that cannot wait
+-- in the queue does not yield, because it would never run.
+local function yields(quota)
+  if not quota.waiting or lane ~= '' or priority == 'h' then return false end
+  return priority == 'l' or (redis.call('HGET', size, 'h ' .. org) or 0) - 0 > 0
 end
 
 tokens, lease = tonumber(tokens), tonumber(lease)
@@ -144,6 +153,7 @@ if limits.conc > 0 then
 end
 local wait, why = quota_wait(quota, tokens, 'live')
 if wait == 0 and goes_first(now) then wait, why = 100000, 'flow' end
+if wait == 0 and yields(quota) then wait, why = 100000, 'priority' end
 if wait == 0 and full then wait, why = 50000, 'concurrency' end
 if wait > 0 then
   quota_close(quota)

@@ -22,7 +22,8 @@ type authenticator struct {
 }
 
 // authenticate identifies the caller. All refusals look the same. After too many wrong keys, from
-// one address or in total, further wrong keys get 429; a right key is never locked out.
+// one address or in total, further wrong keys get 429; a right key is never locked out, and costs
+// Redis nothing.
 func (a *authenticator) authenticate(r *http.Request, ip netip.Addr) (auth.Principal, error) {
 	now := time.Now()
 	text, sent := bearer(r.Header)
@@ -36,7 +37,7 @@ func (a *authenticator) authenticate(r *http.Request, ip netip.Addr) (auth.Princ
 		}
 		a.metrics.authFailures.Inc()
 	}
-	if a.failures.Blocked(ip, now) {
+	if !a.failures.Attempt(r.Context(), ip, now) {
 		e := wire.RateLimited("Too many requests with an incorrect API key", auth.FailureRetryAfter)
 		e.Limit = &wire.LimitState{
 			Name: "incorrect-keys", Unit: wire.UnitRequests, Amount: int64(a.failures.Burst()),
@@ -44,7 +45,6 @@ func (a *authenticator) authenticate(r *http.Request, ip netip.Addr) (auth.Princ
 		}
 		return auth.Principal{}, e
 	}
-	a.failures.Failed(ip, now)
 	if !sent {
 		return auth.Principal{}, wire.InvalidKey("Exactly one API key is required. Send it as `Authorization: Bearer lg_live_...`")
 	}

@@ -16,23 +16,23 @@ import (
 
 // onceInBackground creates a background response, or finds the one that was created with the same
 // Idempotency-Key, whatever its outcome.
-func (rh *responseHandler) onceInBackground(x *request, r *http.Request, plan *guard.Plan, hook string) error {
+func (rh *responseHandler) onceInBackground(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
 	if len(r.Header["Idempotency-Key"]) == 0 {
-		return rh.background(x, r, plan, hook)
+		return rh.background(x, r, plan, wish)
 	}
 	id, _, err := rh.repeats.knownAs(x, r, plan) // such a key leads to a job, never to an answer
 	if err != nil {
 		return err
 	}
 	if id == "" {
-		return rh.background(x, r, plan, hook)
+		return rh.background(x, r, plan, wish)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
 	job, err := rh.opts.Queue.Job(ctx, x.caller.Org.ID, id)
 	switch {
 	case errors.Is(err, queue.ErrNotFound): // it ended long ago
-		return rh.background(x, r, plan, hook)
+		return rh.background(x, r, plan, wish)
 	case err != nil:
 		return unavailable(err)
 	}
@@ -54,8 +54,8 @@ func (rh *responseHandler) onceInBackground(x *request, r *http.Request, plan *g
 }
 
 // background creates a job for a call whose caller does not wait, and answers with the future
-// response. hook is the webhook to notify of its end.
-func (rh *responseHandler) background(x *request, r *http.Request, plan *guard.Plan, hook string) error {
+// response.
+func (rh *responseHandler) background(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
 	if err := rh.opts.Guard.Stopped(x.caller.Org.ID); err != nil {
 		return err
 	}
@@ -71,11 +71,12 @@ func (rh *responseHandler) background(x *request, r *http.Request, plan *guard.P
 	}
 	job := rh.calls.newJob(x, r, plan, queue.Async)
 	if rh.opts.Webhooks != nil {
-		job.Notice = rh.opts.Webhooks.ResponseNotice(job.Org, queue.ResponseID(job.ID), hook)
+		job.Notice = rh.opts.Webhooks.ResponseNotice(job.Org, queue.ResponseID(job.ID), wish.webhook)
 	}
 	if most := plan.Caller.Org.MaxWait; most > 0 {
 		job.Deadline = time.Now().Add(most)
 	}
+	wish.order(job)
 	if err := rh.calls.put(r.Context(), x, job, plan.Request.Body, putTurn); err != nil {
 		return err
 	}

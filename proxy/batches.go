@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -68,6 +70,8 @@ type batchCost struct {
 	Estimated string   `json:"estimated_cost_usd"`
 	Charged   string   `json:"charged_cost_usd"`
 	Warnings  []string `json:"warnings"`
+	Priority  string   `json:"priority,omitempty"` // as the request chose
+	Deadline  *int64   `json:"deadline,omitempty"`
 }
 
 // batchHandler serves /v1/batches.
@@ -88,6 +92,10 @@ func viewBatch(b *batch.Batch) batchView {
 		Metadata: b.Metadata,
 		Guard:    batchCost{Estimated: usd(b.Estimate), Charged: usd(b.Charged), Warnings: b.Warnings},
 	}
+	if b.Priority != nil {
+		v.Guard.Priority = b.Priority.String()
+	}
+	v.Guard.Deadline = unix(b.StartBy)
 	if len(b.Problems) > 0 {
 		v.Errors = &problems{Object: "list", Data: b.Problems}
 	}
@@ -155,6 +163,15 @@ const (
 	maxValue = 512
 )
 
+// field returns a field that can be a label.
+func (n *newBatch) field(name string) (string, error) {
+	label, has := strings.CutPrefix(name, "metadata.")
+	if !has {
+		return "", nil
+	}
+	return n.Metadata[label], nil
+}
+
 func (h *batchHandler) createBatch(x *request, r *http.Request) error {
 	if err := h.opts.Guard.Stopped(x.caller.Org.ID); err != nil {
 		return err
@@ -179,6 +196,14 @@ func (h *batchHandler) createBatch(x *request, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	req.Priority, err = chosenPriority(r.Header)
+	if err != nil {
+		return err
+	}
+	req.StartBy, err = deadlineOf(r.Header, time.Now())
+	if err != nil {
+		return err
+	}
 	if !x.may(string(req.Endpoint)) {
 		return lacking(string(req.Endpoint))
 	}
@@ -186,6 +211,10 @@ func (h *batchHandler) createBatch(x *request, r *http.Request) error {
 		if err := h.calls.checkWebhook(x.caller.Org.ID, "metadata", url); err != nil {
 			return err
 		}
+	}
+	req.Labels, err = h.opts.Guard.Plans.LabelBatch(r.Context(), x.caller, guard.LabelPlaces{Header: r.Header, Field: wanted.field})
+	if err != nil {
+		return err
 	}
 	req.File, err = h.files.ownFile(r.Context(), x, wanted.Input)
 	if err != nil {

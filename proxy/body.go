@@ -120,9 +120,7 @@ func (x *request) dropBody() {
 func (x *request) release() {
 	x.body.Close()
 	x.answer.Close()
-	if n := x.keep.size(); n > 0 {
-		x.server.opts.Spool.Memory.Give(x.caller.Org.ID, n)
-	}
+	x.keep.close()
 }
 
 // await prepares a buffer for a future answer.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/auth"
+	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/ownership"
@@ -37,6 +39,7 @@ func calls(t *testing.T) map[string][2]string {
 		"images.variations":      multi(picture, field{"model", "dall-e-2", nil}),
 		"audio.speech":           plain(`{"model":"tts-1","input":"hi","voice":"alloy"}`),
 		"audio.transcriptions":   multi(sound, field{"model", "whisper-1", nil}),
+		"holds":                  plain(`{"cost_usd":"1"}`),
 		"audio.translations":     multi(sound, field{"model", "whisper-1", nil}),
 	}
 }
@@ -64,6 +67,12 @@ func TestEveryRouteIsBounded(t *testing.T) {
 		t.Fatalf("got status %d, %s; want 200", a.status, a.body)
 	}
 	r.proxy.reads.exhaust()
+	r.proxy.holds.changes.exhaust()
+	holder := keys.New(keys.Live)
+	r.proxy.SetDirectory(&auth.Directory{ByHash: map[string]auth.Principal{
+		keys.Hash(keys.Pepper{}, r.key):  {Org: r.org, User: "alice", Key: "k1"},
+		keys.Hash(keys.Pepper{}, holder): {Org: r.org, User: "alice", Key: "k1", Scopes: []string{holdScope}},
+	}})
 	priced, sent := calls(t), r.fake.Totals().Requests
 	for pattern, route := range r.proxy.routes {
 		path := strings.ReplaceAll(pattern, "*", "x")
@@ -83,7 +92,11 @@ func TestEveryRouteIsBounded(t *testing.T) {
 					t.Errorf("no request is known for %s", route.name)
 				}
 			}
-			a := r.call(method, "/v1"+path, body[0], "Content-Type", body[1])
+			key := r.key
+			if route.scope == holdScope {
+				key = holder
+			}
+			a := r.call(method, "/v1"+path, body[0], "Content-Type", body[1], "Authorization", "Bearer "+key)
 			if a.status != http.StatusTooManyRequests {
 				t.Errorf("%s %s (%s): status %d, %.200s; want 429", method, pattern, route.name, a.status, a.body)
 			}

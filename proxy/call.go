@@ -44,6 +44,10 @@ func (c *callHandler) metered(ep wire.Endpoint) func(*request, *http.Request, st
 		if err != nil {
 			return err
 		}
+		x.caller, err = c.opts.Guard.Plans.Label(r.Context(), x.caller, guard.LabelsIn(r.Header, req))
+		if err != nil {
+			return err
+		}
 		plan, err := c.opts.Guard.Plans.PrepareKept(r.Context(), x.caller, req)
 		if err != nil {
 			return err
@@ -54,15 +58,21 @@ func (c *callHandler) metered(ep wire.Endpoint) func(*request, *http.Request, st
 		if err != nil {
 			return err
 		}
+		if _, err := guard.ParseCacheWish(r.Header, x.caller.Org); err != nil {
+			return err
+		}
 		wish.webhook, err = c.webhookOf(x.caller.Org.ID, r.Header, wish.async || req.Background)
 		if err != nil {
+			return err
+		}
+		if err := wish.prioritize(x, r.Header, plan); err != nil {
 			return err
 		}
 		if plan.Caller.Org.RefuseOverLimit { // RFC 7240: a preference may be ignored
 			wish.async = false
 		}
 		if req.Background {
-			return c.responses.onceInBackground(x, r, plan, wish.webhook)
+			return c.responses.onceInBackground(x, r, plan, wish)
 		}
 		return c.repeats.once(x, r, plan, wish)
 	}
@@ -84,20 +94,24 @@ func (c *callHandler) serve(x *request, r *http.Request, plan *guard.Plan, wish 
 		return c.wait(x, r, plan, wish, nil)
 	}
 	if x.key != nil {
-		x.keep = &recording{room: x.server.opts.Spool.Memory, org: x.caller.Org.ID}
+		x.keep = &recording{body: x.server.opts.Spool.Memory.Copy(x.caller.Org.ID, maxKept)}
 	}
-	err := c.live(x, r, plan, x.left(c.patience(x, r, plan, wish).wait))
+	err := c.live(x, r, plan, wish)
 	if !waits(err) || !mayWait {
 		return err
 	}
+	x.keep.close()
 	x.keep = nil // the job's output is stored anyway
 	return c.wait(x, r, plan, wish, err)
 }
 
 // live makes the call immediately. If it fails with an error for which waits is true, nothing was
 // charged, sent or written.
-func (c *callHandler) live(x *request, r *http.Request, plan *guard.Plan, patience time.Duration) error {
-	a := guard.Attempt{ID: x.id, Number: 1, Patience: patience, Header: r.Header, Query: r.URL.RawQuery}
+func (c *callHandler) live(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
+	a := guard.Attempt{
+		ID: x.id, Number: 1, Patience: x.left(c.patience(x, r, plan, wish).wait), Priority: wish.priority,
+		Header: r.Header, Query: r.URL.RawQuery,
+	}
 	if plan.Request.Form == nil { // a form is read from its files until its answer is complete
 		a.Sent = func() {
 			plan.Request.Body = nil

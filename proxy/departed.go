@@ -21,6 +21,9 @@ func (v *waitingCaller) giveUp(ctx context.Context) error {
 	if !v.running && v.server.guard.Stopped(v.job.Org) != nil {
 		return v.refuseStopped(ctx)
 	}
+	if d := v.wish.deadline; !d.IsZero() && !v.running && !time.Now().Before(d) {
+		return v.missDeadline(ctx)
+	}
 	if v.running && !v.stream {
 		v.server.calls.runs.outlasted(v.job.Org, v.job.Model, time.Since(v.since))
 	}
@@ -49,6 +52,16 @@ func (v *waitingCaller) giveUp(ctx context.Context) error {
 	}
 	v.countRefusal(at)
 	return v.end(wire.RateLimited(late+" and is still over the limit", time.Second))
+}
+
+// missDeadline ends a wait at the deadline that the call named.
+func (v *waitingCaller) missDeadline(ctx context.Context) error {
+	began, err := v.expire(ctx)
+	if err == nil && began {
+		return v.run(ctx)
+	}
+	v.countRefusal(queue.Place{})
+	return v.end(queue.DeadlinePassed())
 }
 
 // expire ends the job if it still waits. Otherwise its answer exists or is on its way: the job has

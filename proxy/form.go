@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -24,6 +25,10 @@ func (c *callHandler) form(ep wire.Endpoint) func(*request, *http.Request, strin
 				"A call with files cannot run as a job. Remove Prefer: respond-async")
 		}
 		req, err := c.bodies.readForm(x, r, ep)
+		if err != nil {
+			return err
+		}
+		x.caller, err = c.opts.Guard.Plans.Label(r.Context(), x.caller, guard.LabelsIn(r.Header, req))
 		if err != nil {
 			return err
 		}

@@ -125,30 +125,45 @@ const maxKeyText = 255
 func (h *repeatHandler) openKey(ctx context.Context, x *request, r *http.Request, plan *guard.Plan,
 	keys []string,
 ) (job, answer string, err error) {
-	text := keys[0]
-	if len(keys) > 1 || text == "" || len(text) > maxKeyText || strings.ContainsFunc(text, func(c rune) bool {
-		return c < ' ' || c > '~'
-	}) {
-		return "", "", wire.BadRequest("Idempotency-Key", "invalid_idempotency_key",
-			"Idempotency-Key must be one value of 1 to %d printable ASCII characters", maxKeyText)
+	text, err := keyText(keys)
+	if err != nil {
+		return "", "", err
 	}
 	scope := idempotency.FingerprintOf([]byte(x.caller.User), []byte(plan.Request.Endpoint), []byte(text))
 	body := idempotency.FingerprintOf([]byte(r.URL.RawQuery), plan.Request.Body)
 	key, found, err := h.opts.Idempotency.Open(ctx, x.caller.Org.ID, scope, body, x.id)
-	var held *idempotency.HeldError
-	switch {
-	case errors.Is(err, idempotency.ErrOther):
-		return "", "", wire.KeyReused()
-	case errors.As(err, &held):
-		return "", "", wire.NotFinished("The call with this Idempotency-Key is still in progress", heldPause)
-	case err != nil:
-		return "", "", unavailable(err)
+	if err != nil {
+		return "", "", keyFailure(err)
 	}
 	x.key = key
 	if found == (idempotency.Found{}) {
 		err = h.admitKey(ctx, x)
 	}
 	return found.Job, found.Answer, err
+}
+
+// keyText returns the one value of an Idempotency-Key header.
+func keyText(values []string) (string, error) {
+	text := values[0]
+	if len(values) > 1 || text == "" || len(text) > maxKeyText || strings.ContainsFunc(text, func(c rune) bool {
+		return c < ' ' || c > '~'
+	}) {
+		return "", wire.BadRequest("Idempotency-Key", "invalid_idempotency_key",
+			"Idempotency-Key must be one value of 1 to %d printable ASCII characters", maxKeyText)
+	}
+	return text, nil
+}
+
+// keyFailure returns the answer to a request whose key could not be taken.
+func keyFailure(err error) error {
+	var held *idempotency.HeldError
+	switch {
+	case errors.Is(err, idempotency.ErrOther):
+		return wire.KeyReused()
+	case errors.As(err, &held):
+		return wire.NotFinished("The call with this Idempotency-Key is still in progress", heldPause)
+	}
+	return unavailable(err)
 }
 
 // admitKey admits the record that a new key leaves.
@@ -186,11 +201,14 @@ func (h *repeatHandler) decideKey(ctx context.Context, x *request) error {
 		return errors.Join(x.key.Leave(ctx), h.opts.Queue.Records().Drop(ctx, x.id))
 	case !x.keep.whole(x.call):
 		return errors.Join(x.key.Free(ctx), h.opts.Queue.Records().Drop(ctx, x.id))
-	case x.keep.over:
+	}
+	body, whole := x.keep.body.Bytes()
+	if !whole {
 		return errors.Join(x.key.Done(ctx, notKept, h.opts.KeepAnswer),
 			h.opts.Queue.Records().Keep(ctx, x.id, h.opts.KeepAnswer))
 	}
-	err := h.opts.Queue.KeepAnswer(ctx, x.caller.Org.ID, x.id, x.keep.answer, h.opts.KeepAnswer)
+	answer := queue.Answer{Status: x.keep.status, Header: x.keep.header, Body: body}
+	err := h.opts.Queue.KeepAnswer(ctx, x.caller.Org.ID, x.id, answer, h.opts.KeepAnswer)
 	switch {
 	case errors.Is(err, queue.ErrNoRoom): // it was charged, and is not repeated
 		return x.key.Done(ctx, notKept, h.opts.KeepAnswer)
@@ -232,65 +250,42 @@ const maxKept = 1 << 20
 
 // recording is the answer of a live call as sent to its caller. A nil recording records nothing.
 type recording struct {
-	room   *spool.Budget
-	org    string
-	taken  int64 // bytes reserved in room
-	answer queue.Answer
-	over   bool // larger than maxKept, or than the space available
+	status int
+	header http.Header
+	body   *spool.Copy
 	deaf   bool // the caller takes no more; the recording continues
 }
 
 func (k *recording) head(status int, h http.Header) {
-	if k == nil || k.answer.Status != 0 || status < 200 {
+	if k == nil || k.status != 0 || status < 200 {
 		return
 	}
-	k.answer.Status, k.answer.Header = status, h.Clone()
-	k.answer.Header.Del("Trailer")
+	k.status, k.header = status, h.Clone()
+	k.header.Del("Trailer")
 }
 
 func (k *recording) add(p []byte) {
-	if k == nil || k.over {
-		return
+	if k != nil {
+		k.body.Add(p)
 	}
-	if !k.fits(int64(len(k.answer.Body) + len(p))) {
-		k.over, k.answer.Body = true, nil
-		return
-	}
-	k.answer.Body = append(k.answer.Body, p...)
 }
 
-// recordStep is how much memory a recording reserves at a time.
-const recordStep = 32 << 10
-
-// fits reports whether there is memory for that many bytes, without waiting for it.
-func (k *recording) fits(size int64) bool {
-	if size > maxKept {
-		return false
+// close returns the memory.
+func (k *recording) close() {
+	if k != nil {
+		k.body.Close()
 	}
-	if size <= k.taken {
-		return true
-	}
-	more := max(size-k.taken, k.taken, recordStep) // as append grows
-	if !k.room.Try(k.org, more) {
-		return false
-	}
-	k.taken += more
-	return true
-}
-
-// size returns how much memory is reserved and has to be returned.
-func (k *recording) size() int64 {
-	if k == nil {
-		return 0
-	}
-	return k.taken
 }
 
 // whole reports whether the call succeeded and its answer was written completely. Any other call
 // may be repeated with the same key.
 func (k *recording) whole(call *guard.Call) bool {
-	if k == nil || call == nil || k.answer.Status == 0 || k.answer.Status >= 400 || call.Result.Failed {
+	if k == nil || call == nil || k.status == 0 || k.status >= 400 || call.Result.Failed {
 		return false
 	}
-	return call.Result.Outcome == guard.Completed || call.Result.Outcome == guard.NoUsage
+	switch call.Result.Outcome {
+	case guard.Completed, guard.NoUsage, guard.Cached:
+		return true
+	}
+	return false
 }

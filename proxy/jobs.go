@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
@@ -16,27 +17,30 @@ import (
 
 // jobView is a job as its owner sees it. Times are Unix seconds.
 type jobView struct {
-	ID         string      `json:"id"`
-	Object     string      `json:"object"`
-	Status     queue.State `json:"status"`
-	Cancelling bool        `json:"cancelling,omitempty"`
-	Endpoint   string      `json:"endpoint"`
-	Model      string      `json:"model"`
-	Created    int64       `json:"created_at"`
-	Started    *int64      `json:"started_at"`
-	Finished   *int64      `json:"finished_at"`
-	Expires    *int64      `json:"expires_at,omitempty"`
-	Attempts   int         `json:"attempts"`
-	Next       *int64      `json:"next_attempt_at,omitempty"`
-	Ahead      *int        `json:"ahead,omitempty"`
-	ETA        *int64      `json:"eta_seconds,omitempty"`
-	WaitingFor string      `json:"waiting_for,omitempty"`
-	Estimate   string      `json:"estimated_cost_usd"`
-	Held       *string     `json:"held_cost_usd"`
-	Charged    *string     `json:"charged_cost_usd"`
-	HTTPStatus *int        `json:"status_code,omitempty"`
-	Error      *viewError  `json:"error,omitempty"`
-	ResultURL  string      `json:"result_url,omitempty"`
+	ID         string        `json:"id"`
+	Object     string        `json:"object"`
+	Status     queue.State   `json:"status"`
+	Cancelling bool          `json:"cancelling,omitempty"`
+	Endpoint   string        `json:"endpoint"`
+	Model      string        `json:"model"`
+	Labels     budget.Labels `json:"labels,omitempty"`
+	Created    int64         `json:"created_at"`
+	Started    *int64        `json:"started_at"`
+	Finished   *int64        `json:"finished_at"`
+	Expires    *int64        `json:"expires_at,omitempty"`
+	Priority   string        `json:"priority"`
+	Deadline   *int64        `json:"deadline,omitempty"`
+	Attempts   int           `json:"attempts"`
+	Next       *int64        `json:"next_attempt_at,omitempty"`
+	Ahead      *int          `json:"ahead,omitempty"`
+	ETA        *int64        `json:"eta_seconds,omitempty"`
+	WaitingFor string        `json:"waiting_for,omitempty"`
+	Estimate   string        `json:"estimated_cost_usd"`
+	Held       *string       `json:"held_cost_usd"`
+	Charged    *string       `json:"charged_cost_usd"`
+	HTTPStatus *int          `json:"status_code,omitempty"`
+	Error      *viewError    `json:"error,omitempty"`
+	ResultURL  string        `json:"result_url,omitempty"`
 }
 
 type viewError struct {
@@ -80,9 +84,12 @@ func wholeSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / 
 func viewOf(j *queue.Job) jobView {
 	v := jobView{
 		ID: j.ID, Object: "job", Status: j.State, Cancelling: j.Cancelling, Endpoint: "/v1" + j.Endpoint.Path(),
-		Model:   j.Model,
+		Model: j.Model, Labels: j.Labels,
 		Created: j.Created.Unix(), Started: unix(j.Started), Finished: unix(j.Finished), Expires: unix(j.Deadline),
-		Attempts: j.Attempt, Estimate: usd(int64(j.Cost)),
+		Attempts: j.Attempt, Estimate: usd(int64(j.Cost)), Priority: j.Priority.String(),
+	}
+	if j.ByDeadline {
+		v.Deadline = v.Expires
 	}
 	if j.State == queue.Queued && j.Again.After(time.Now()) {
 		v.Next = unix(j.Again)

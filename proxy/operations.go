@@ -113,6 +113,9 @@ func (s *Server) addOperations(table map[string]route) {
 		} else if !at.priced {
 			at.writes = writesOne
 		}
+		if op.fee != nil {
+			at.fees = append(slices.Clone(at.fees), op.method)
+		}
 		at.serve = s.oneOf(op, at.serve)
 		table[op.path] = at
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/quota"
 )
 
 // preferences are a caller's preferences for waiting.
@@ -17,6 +18,8 @@ type preferences struct {
 	waits    string        // "wait=N" when said, for Preference-Applied
 	webhook  string        // URL to notify when the job has ended
 	progress bool          // Prefer: progress: a waiting stream gets comments
+	priority quota.Priority
+	deadline time.Time // by which the call has to start; zero when not said
 }
 
 // maxWish is the maximum that a caller may request.
@@ -115,6 +118,9 @@ func (c *callHandler) patience(x *request, r *http.Request, plan *guard.Plan, w 
 	}
 	if most := x.caller.Org.MaxWait; most > 0 {
 		p.wait = min(p.wait, most)
+	}
+	if !w.deadline.IsZero() {
+		p.wait = min(p.wait, w.deadline.Sub(x.arrived))
 	}
 	return p
 }

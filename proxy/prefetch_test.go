@@ -59,7 +59,7 @@ func scriptOf(cmd redis.Cmder) string {
 		return ""
 	case strings.HasPrefix(*first, "lg:{acme}:"):
 		return "org"
-	case *first == "lg:{main}:quota" && args[2] == 5:
+	case *first == "lg:{main}:quota" && args[2] == 6:
 		return "take"
 	case *first == "lg:{main}:quota" && args[2] == 2:
 		return "give"

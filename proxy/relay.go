@@ -172,6 +172,11 @@ func (t *task) plan(s *Server, x *request) (*guard.Plan, error) {
 	if t.fee == nil {
 		return nil, nil
 	}
+	var err error
+	x.caller, err = s.guard.Plans.Label(x.request.Context(), x.caller, guard.LabelPlaces{Header: x.request.Header})
+	if err != nil {
+		return nil, err
+	}
 	return t.fee(s, x, t)
 }
 

@@ -34,6 +34,9 @@ type request struct {
 	scopes  []string // of the key; empty means all
 	route   string
 	priced  bool // whether the route is
+	arrival guard.Arrival
+	// counted are the limits on requests that have counted this one, or the ones that refused it.
+	counted []budget.Status
 	// deployment is the model that an Azure path names, or "".
 	deployment string
 
@@ -72,6 +75,12 @@ func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) *request {
 		ResponseWriter: w, server: s, control: *http.NewResponseController(w), request: r,
 		id: wire.NewCallID(), ip: ip, from: ip.String(), start: time.Now(), route: "unknown",
 	}
+}
+
+// within notes the state of limits on requests, and returns their refusal.
+func (x *request) within(counted []budget.Status, refused error) error {
+	x.counted = append(x.counted, counted...)
+	return refused
 }
 
 // left returns what is left of a duration that started when the call arrived.
@@ -233,6 +242,9 @@ func (x *request) record() {
 	if x.caller.Org != nil {
 		attrs = append(attrs, slog.String("org", x.caller.Org.ID), slog.String("user", x.caller.User),
 			slog.String("key", x.caller.Key))
+		if x.caller.Labels != "" {
+			attrs = append(attrs, slog.String("labels", string(x.caller.Labels)))
+		}
 	}
 	if x.plan != nil {
 		x.asked = planRecordOf(x.plan)
@@ -255,6 +267,9 @@ func (x *request) record() {
 		attrs = append(attrs, slog.String("outcome", string(c.Result.Outcome)),
 			slog.Int64("cost_nano_usd", int64(c.Result.Cost)), slog.Bool("estimated", c.Result.Estimated),
 			slog.Int64("tokens", c.Result.Usage.Input+c.Result.Usage.Output), slog.String("upstream_id", c.Result.UpstreamID))
+	}
+	if x.call != nil && x.call.Cache != "" {
+		attrs = append(attrs, slog.String("cache", x.call.Cache))
 	}
 	if limit := refusing(x.err); limit != "" {
 		attrs = append(attrs, slog.String("limit", limit))

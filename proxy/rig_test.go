@@ -15,12 +15,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
+	"github.com/llmguard/llmguard/internal/cache"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/idempotency"
 	"github.com/llmguard/llmguard/internal/redisconn"
@@ -45,7 +47,8 @@ type rig struct {
 	http  *httptest.Server
 	key   string // alice's
 	// hungUp receives a value for each caller that is known to have left.
-	hungUp chan struct{}
+	hungUp  chan struct{}
+	answers *prometheus.Registry // metrics of the response cache
 
 	mu  sync.Mutex
 	log bytes.Buffer
@@ -64,7 +67,7 @@ var single = queue.Pool{Concurrency: 1}
 // newRig starts a rig; change may modify the options last.
 func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budget.Limit) *rig {
 	t.Helper()
-	r := &rig{t: t, redis: redistest.Start(t), fake: fakeprovider.New(fakeprovider.Options{}), key: keys.New(keys.Live), hungUp: make(chan struct{}, 100)}
+	r := &rig{t: t, redis: redistest.Start(t), fake: fakeprovider.New(fakeprovider.Options{}), key: keys.New(keys.Live), hungUp: make(chan struct{}, 100), answers: prometheus.NewRegistry()}
 	if err := r.fake.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -95,6 +98,7 @@ func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budg
 		t.Fatal(err)
 	}
 	r.guard = guard.New(guard.Options{
+		Cache: cache.New(rdb, cache.Options{Metrics: r.answers}),
 		Quota: r.queue.Quota(), Budget: r.store, StoreDeadline: 5 * time.Second, Log: log,
 		Policy: &guard.Policy{Orgs: map[string]*guard.Org{"acme": r.org, "other": other}, Catalogue: catalogue, Providers: set},
 	})

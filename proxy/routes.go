@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -18,7 +19,9 @@ type route struct {
 	priced  bool   // bounded by the org's limits and the provider's quota
 	reads   int    // units that a GET takes of its key's reads
 	writes  int    // units that other methods take
-	serve   handler
+	// fees are the methods that may cost money without being bounded as priced.
+	fees  []string
+	serve handler
 }
 
 // handler serves one route. arg is the id in the path, or several separated by /.
@@ -107,9 +110,14 @@ func (s *Server) table() map[string]route {
 			name: "jobs.get", scope: "jobs", methods: []string{http.MethodGet, http.MethodDelete},
 			reads: readsOne, writes: writesOne, serve: s.jobs.oneJob,
 		},
-		"/jobs/*/cancel": {name: "jobs.cancel", scope: "jobs", methods: post, writes: writesOne, serve: s.jobs.cancelJob},
-		"/jobs/*/result": {name: "jobs.result", scope: "jobs", methods: get, reads: readsOne, serve: s.jobs.jobResult},
-		"/jobs/*/events": {name: "jobs.events", scope: "jobs", methods: get, reads: readsOne, serve: s.jobs.jobEvents},
+		"/jobs/*/cancel":  {name: "jobs.cancel", scope: "jobs", methods: post, writes: writesOne, serve: s.jobs.cancelJob},
+		"/jobs/*/result":  {name: "jobs.result", scope: "jobs", methods: get, reads: readsOne, serve: s.jobs.jobResult},
+		"/jobs/*/events":  {name: "jobs.events", scope: "jobs", methods: get, reads: readsOne, serve: s.jobs.jobEvents},
+		"/holds":          {name: "holds", scope: holdScope, methods: post, priced: true, serve: s.holds.take},
+		"/holds/":         {name: "holds.get", scope: holdScope, methods: get, reads: readsOne, serve: s.holds.get},
+		"/holds/*/extend": {name: "holds.extend", scope: holdScope, methods: post, serve: s.holds.changing(s.holds.extend)},
+		"/holds/*/settle": {name: "holds.settle", scope: holdScope, methods: post, serve: s.holds.changing(s.holds.settle)},
+		"/holds/*/void":   {name: "holds.void", scope: holdScope, methods: post, serve: s.holds.changing(s.holds.void)},
 		"/files": {
 			name: "files", scope: "files", methods: []string{http.MethodGet, http.MethodPost},
 			reads: readsPage, writes: writesOne, serve: s.files.allFiles,
@@ -123,7 +131,7 @@ func (s *Server) table() map[string]route {
 			serve: s.files.fileContent,
 		},
 		"/batches": {
-			name: "batches", scope: "batches", methods: []string{http.MethodGet, http.MethodPost},
+			name: "batches", scope: "batches", methods: []string{http.MethodGet, http.MethodPost}, fees: post,
 			reads: readsPage, writes: writesOne, serve: s.files.stored(s.batches.allBatches),
 		},
 		"/batches/": {
@@ -152,16 +160,23 @@ const served = "POST /v1/chat/completions, POST /v1/responses, /responses/compac
 	"/v1/embeddings, POST /v1/completions, POST /v1/moderations, POST /v1/images/generations, /edits and /variations, " +
 	"POST /v1/audio/speech, /transcriptions and /translations, GET /v1/models, GET /v1/models/{id}, GET /v1/limits, " +
 	"GET /v1/usage, GET /v1/jobs, GET /v1/jobs/{id}, POST /v1/jobs/{id}/cancel, GET /v1/jobs/{id}/result, GET " +
-	"/v1/jobs/{id}/events, POST and GET /v1/files, GET and DELETE /v1/files/{id}, GET /v1/files/{id}/content, POST and " +
+	"/v1/jobs/{id}/events, POST /v1/holds, GET /v1/holds/{id}, POST /v1/holds/{id}/extend, /settle and /void, POST and GET /v1/files, GET and DELETE /v1/files/{id}, GET /v1/files/{id}/content, POST and " +
 	"GET /v1/batches, GET /v1/batches/{id}, POST /v1/batches/{id}/cancel, and the objects stored under " +
 	"/v1/chat/completions, /v1/conversations, /v1/uploads, /v1/vector_stores and /v1/containers"
 
 // notServed is the page about the paths of OpenAI's API that are not served.
 const notServed = "https://github.com/llmguard/llmguard/blob/main/docs/openai-api.md#not-served"
 
+// holdScope is the scope of holds for work that llmguard does not send. Only a key that lists it has
+// it, because a hold can take a whole limit from others without spending anything.
+const holdScope = "holds"
+
 // may reports whether the caller's key has a scope. The scope calls includes all endpoints that
 // cost money.
 func (x *request) may(scope string) bool {
+	if scope == holdScope {
+		return slices.Contains(x.scopes, holdScope)
+	}
 	if scope == "" || len(x.scopes) == 0 || slices.Contains(x.scopes, scope) {
 		return true
 	}
@@ -172,9 +187,20 @@ func (x *request) may(scope string) bool {
 	return slices.Contains(x.scopes, "calls")
 }
 
-// match returns the route of a request and its argument.
-func (s *Server) match(r *http.Request) (route, string, error) {
-	path := r.URL.Path
+// class returns what a request does.
+func (r *route) class(method string) guard.RequestClass {
+	switch {
+	case r.priced && method == http.MethodPost, slices.Contains(r.fees, method):
+		return guard.Spends
+	case method == http.MethodGet || method == http.MethodHead:
+		return guard.Reads
+	default:
+		return guard.Writes
+	}
+}
+
+// plainPath returns a path without /v1 and without superfluous slashes.
+func plainPath(path string) string {
 	if rest, ok := strings.CutPrefix(path, "/v1"); ok && (rest == "" || rest[0] == '/') {
 		path = rest
 	}
@@ -182,6 +208,12 @@ func (s *Server) match(r *http.Request) (route, string, error) {
 	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") {
 		path = "/" + strings.TrimLeft(path, "/")
 	}
+	return path
+}
+
+// match returns the route of a request and its argument.
+func (s *Server) match(r *http.Request) (route, string, error) {
+	path := plainPath(r.URL.Path)
 	pattern, arg := path, ""
 	switch {
 	case strings.HasPrefix(path, "/models/"): // model ids may contain slashes
@@ -204,7 +236,7 @@ func (s *Server) match(r *http.Request) (route, string, error) {
 
 // lists are the paths of lists of things. Below each, ids and words alternate.
 var lists = []string{
-	"/jobs/", "/responses/", "/files/", "/batches/", "/chat/completions/", "/conversations/", "/uploads/",
+	"/jobs/", "/holds/", "/responses/", "/files/", "/batches/", "/chat/completions/", "/conversations/", "/uploads/",
 	"/vector_stores/", "/containers/",
 }
 

@@ -17,7 +17,11 @@ type selfHandler struct{ opts *Options }
 
 // ownLimits returns the caller's own limits: what is used, held and left, and when they reset.
 func (h *selfHandler) ownLimits(x *request, r *http.Request, _ string) error {
-	list, err := h.opts.Guard.Status(r.Context(), x.caller)
+	caller, err := h.opts.Guard.Plans.KnownLabels(x.caller, guard.LabelPlaces{Header: r.Header})
+	if err != nil {
+		return err
+	}
+	list, err := h.opts.Guard.Status(r.Context(), caller)
 	if err != nil {
 		return err
 	}

@@ -110,6 +110,7 @@ type Server struct {
 	batches     *batchHandler
 	objects     *objectHandler
 	self        *selfHandler
+	holds       *holdHandler
 }
 
 // New returns a Server. It opens no connections.
@@ -148,6 +149,7 @@ func (s *Server) assemble() {
 	s.files = &fileHandler{opts: o, reads: s.reads, bodies: s.bodies, connections: s.connections, objects: s.objects}
 	s.batches = &batchHandler{opts: o, bodies: s.bodies, calls: s.calls, files: s.files}
 	s.self = &selfHandler{opts: o}
+	s.holds = &holdHandler{opts: o, bodies: s.bodies, repeats: s.repeats, changes: newReads(holdChanges)}
 }
 
 // SetDirectory replaces the known keys.
@@ -196,12 +198,16 @@ func lacking(scope string) error {
 //
 //go:noinline // what it takes of the stack would be taken for as long as a caller waits
 func (s *Server) dispatch(x *request, r *http.Request) error {
+	r, x.deployment = fromAzure(r)
+	route, arg, err := s.match(r)
+	x.arrival = guard.Arrival{Class: route.class(r.Method), Method: r.Method, Path: "/v1" + plainPath(r.URL.Path)}
+	if err := x.within(s.guard.Requests.FromAddress(r.Context(), x.arrival, x.ip)); err != nil {
+		return err
+	}
 	if r.Header.Get("Upgrade") != "" {
 		return wire.BadRequest("", "upgrade_not_supported",
 			"WebSockets and other protocol upgrades are not supported. Use HTTP requests")
 	}
-	r, x.deployment = fromAzure(r)
-	route, arg, err := s.match(r)
 	if err != nil {
 		return err
 	}
@@ -213,8 +219,11 @@ func (s *Server) dispatch(x *request, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	x.caller = guard.Caller{Org: p.Org, User: p.User, Key: p.Key, Models: p.Models, IP: x.from}
+	x.caller = guard.Caller{Org: p.Org, User: p.User, Key: p.Key, Models: p.Models, IP: x.from, KeyLabels: p.Labels}
 	x.scopes = p.Scopes
+	if err := x.within(s.guard.Requests.FromCaller(r.Context(), x.arrival, x.caller)); err != nil {
+		return err
+	}
 	if !x.may(route.scope) {
 		return lacking(route.scope)
 	}

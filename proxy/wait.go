@@ -22,7 +22,7 @@ func (c *callHandler) newJob(x *request, r *http.Request, plan *guard.Plan, clas
 		Org: x.caller.Org.ID, User: x.caller.User, Key: x.caller.Key, Class: class,
 		Endpoint: plan.Request.Endpoint, Model: plan.Request.Model, Stream: plan.Request.Stream,
 		Tokens: plan.Quota, Cost: plan.First.Cost, Answer: queue.AnswerBytes(plan),
-		Header: kept(r.Header), Query: r.URL.RawQuery, IP: x.caller.IP,
+		Header: kept(r.Header), Query: r.URL.RawQuery, IP: x.caller.IP, Labels: plan.Caller.Labels,
 		Trace: tracing.Context(r.Context()),
 	}
 }
@@ -30,7 +30,7 @@ func (c *callHandler) newJob(x *request, r *http.Request, plan *guard.Plan, clas
 // kept returns the request headers that are stored with a job.
 func kept(h http.Header) http.Header {
 	out := http.Header{}
-	for _, name := range []string{"Openai-Beta", "X-Client-Request-Id"} {
+	for _, name := range []string{"Openai-Beta", "X-Client-Request-Id", guard.HeaderCache} {
 		if v := h.Values(name); len(v) > 0 {
 			out[name] = v
 		}
@@ -51,6 +51,7 @@ func (c *callHandler) accept(x *request, r *http.Request, plan *guard.Plan, wish
 	if most := plan.Caller.Org.MaxWait; most > 0 {
 		job.Deadline = time.Now().Add(most)
 	}
+	wish.order(job)
 	if err := c.put(r.Context(), x, job, plan.Request.Body, putTurn); err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func (c *callHandler) put(ctx context.Context, x *request, job *queue.Job, body 
 		return err
 	}
 	defer func() { <-c.puts }()
-	return unavailable(c.opts.Guard.Outage.Reach(ctx, x.caller.Org, job.Pool, func(ctx context.Context) error {
+	return unavailable(c.opts.Guard.Outage.Reach(ctx, x.caller.Org, []string{x.caller.Org.ID, job.Pool}, func(ctx context.Context) error {
 		if x.key != nil {
 			if err := x.key.Bind(ctx, job.ID, c.opts.Queue.Lifetime(job.Pool)); err != nil {
 				return err
@@ -117,6 +118,7 @@ func (c *callHandler) wait(x *request, r *http.Request, plan *guard.Plan, wish p
 	}
 	job := c.newJob(x, r, plan, queue.Interactive)
 	job.Deadline = x.arrived.Add(patience + deadlineSlack)
+	wish.order(job)
 	if refused, ok := errors.AsType[*guard.Refusal](why); ok {
 		job.Limit = refused.Limit()
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/time/rate"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // pollingClient is the Redis client of asynq's servers. Their fetch loop polls; with this
@@ -53,6 +55,11 @@ func (c pollingClient) EvalSha(ctx context.Context, sha1 string, keys []string, 
 	return cmd
 }
 
+// Subscribe subscribes to asynq's channel of cancellations, which has the prefix of all channels.
+func (c pollingClient) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
+	return redisconn.Subscribe(ctx, c.UniversalClient, channels...)
+}
+
 // call wakes a waiting fetch.
 func (c pollingClient) call() {
 	select {
@@ -89,7 +96,7 @@ func Server(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger, na
 	c asynq.Config,
 ) *asynq.Server {
 	client := pollingClient{rdb, ctx, make(chan struct{}, 1)}
-	sub := rdb.Subscribe(ctx, fetchChannel(name))
+	sub := redisconn.Subscribe(ctx, rdb, fetchChannel(name))
 	context.AfterFunc(ctx, func() { _ = sub.Close() })
 	go func() {
 		for range sub.Channel() {

@@ -85,6 +85,7 @@ func (q *claimedQuota) elsewhere(ctx context.Context, call *guard.Call) error {
 	grant, err := q.queue.quota.Take(ctx, quota.Request{
 		Pool: call.Plan.Target.Pool, ID: call.ID, Org: job.Org, User: job.User,
 		Model: call.Plan.Target.Model, Tokens: call.Plan.Quota,
+		Priority: quota.High, // it has had its turn in the queue
 	})
 	var busy *quota.BusyError
 	switch {
@@ -122,15 +123,20 @@ func (q *claimedQuota) Give(ctx context.Context, call *guard.Call) {
 		return
 	}
 	q.grant.Used = call.Counted()
-	if err := q.queue.quota.Give(ctx, q.grant, call.Result.Outcome == guard.Unsent); err != nil {
+	if err := q.queue.quota.Give(ctx, q.grant, unused(call)); err != nil {
 		q.queue.log.WarnContext(ctx, "quota grant not returned, its lease will expire", "pool", q.grant.Pool, "err", err)
 	}
 }
 
+// unused reports whether nothing was sent to the provider.
+func unused(call *guard.Call) bool {
+	return call.Result.Outcome == guard.Unsent || call.Result.Outcome == guard.Cached
+}
+
 // used completes the verdict with the use of the claim's booking: all of it is returned if
-// the call used another pool's quota.
+// the call used another pool's quota, or was answered from the response cache.
 func (q *claimedQuota) used(v Verdict, call *guard.Call) Verdict {
-	if call.Plan.Target.Pool != q.claim.Job.Pool {
+	if call.Plan.Target.Pool != q.claim.Job.Pool || call.Result.Outcome == guard.Cached {
 		v.Unused, v.Used = true, 0
 	}
 	return v

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/quota"
 )
 
 // Flow is a unit of fair queueing: a user in an org.
@@ -21,6 +23,7 @@ type Waiting struct {
 	Class        Class
 	Jobs, Tokens int64
 	Oldest       time.Time // when its first job was put, by the clock of its proxy
+	High, Low    int64     // jobs of these priorities
 }
 
 // Parked is a subject that a limit has parked: the pool (no Org), an org (no User) or a
@@ -87,6 +90,12 @@ func (l *lister) waitingIn(ctx context.Context, p *pool, class Class, all []Wait
 			}
 			tokens, _ := strconv.ParseInt(w[5], 10, 64)
 			last.Jobs, last.Tokens = last.Jobs+1, last.Tokens+tokens
+			switch lanePriority(w[2]) {
+			case quota.High:
+				last.High++
+			case quota.Low:
+				last.Low++
+			}
 		}
 		if len(members) < page {
 			return all, nil

@@ -9,8 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/quota"
 )
 
 // Class is the priority class of a job: a caller is connected, a caller submitted it as a
@@ -71,11 +73,19 @@ type Job struct {
 	Cost   pricing.Nano
 	// Answer is the AnswerBytes of its call when it is put; 0 if unknown.
 	Answer int64
+	// Priority is that of the call. Its jobs of higher priority get more turns of the
+	// user, and the user more turns of the org.
+	Priority quota.Priority
+	// ByDeadline serves the job by its Deadline: before the user's other jobs of the
+	// same priority, earliest first.
+	ByDeadline bool
 	// Notice, if not empty, makes Announce report the job's end and is passed along
 	// with it; the queue does not interpret it. It must not contain line breaks.
 	Notice string
 	// IP is the caller's address, for limits per address.
 	IP string
+	// Labels are those of the call.
+	Labels budget.Labels
 	// Header holds the few request headers to forward, Query the raw query.
 	Header http.Header
 	Query  string
@@ -152,6 +162,7 @@ func (j *Job) given() ([]any, error) {
 		{"key", j.Key},
 		{"query", j.Query},
 		{"ip", j.IP},
+		{"labels", string(j.Labels)},
 		{"notice", j.Notice},
 		{"trace", j.Trace},
 		{"origin", j.Origin},
@@ -181,7 +192,8 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 		ID: id, Pool: pool, Org: h["org"], User: h["user"], Key: h["key"], CallID: h["call"],
 		Class: Class(n("class")), Endpoint: wire.Endpoint(h["endpoint"]), Model: h["model"], Stream: h["stream"] == "1",
 		Tokens: n("tokens"), Cost: pricing.Nano(n("cost")), Query: h["query"], IP: h["ip"], Notice: h["notice"],
-		Trace: h["trace"],
+		Labels: budget.Labels(h["labels"]),
+		Trace:  h["trace"], Priority: lanePriority(h["lane"]), ByDeadline: h["seq"] > "1" && h["seq"] < "9",
 		State: State(h["state"]), Code: h["code"], Attempt: int(n("attempt")), Tries: int(n("tries")),
 		Retries: int(n("retries")), Again: instant(h["again"]), Limit: h["limit"],
 		Created: instant(h["created"]), Deadline: instant(h["deadline"]),
@@ -204,13 +216,38 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 		}
 	} else {
 		j.Error = endError(j.Code)
+		if j.Code == "expired" && j.ByDeadline {
+			j.Error = DeadlinePassed()
+		}
 	}
 	return j, nil
 }
 
+// lanePriority returns the priority of a lane: see lua/rings.lua. Jobs that an older version put have
+// none.
+func lanePriority(lane string) quota.Priority {
+	for _, p := range [...]quota.Priority{quota.High, quota.Low} {
+		if len(lane) == len(markedLane) && strings.HasSuffix(lane, p.Mark()) {
+			return p
+		}
+	}
+	return quota.Normal
+}
+
+// markedLane shows the format of a lane with a priority: key, model, priority.
+const markedLane = "kkkmmmp"
+
 // memberOf returns the job's member in the set of waiting jobs.
 func memberOf(id string, h map[string]string) string {
 	return strings.Join([]string{h["org"], h["user"], h["lane"], h["seq"], id, h["tokens"]}, " ")
+}
+
+// DeadlinePassed returns the error of a job that had not started by the deadline of its request.
+func DeadlinePassed() *wire.Error {
+	e := endError("expired")
+	e.Message = "The call had not started by the deadline of its Llmguard-Deadline header."
+	e.Header = http.Header{"X-Should-Retry": {"false"}}
+	return e
 }
 
 // endError returns the error shown to a caller for a job that the queue itself ended.

@@ -104,7 +104,7 @@ func (q *Queue) Place(ctx context.Context, rooms Rooms, j *Job) (Place, error) {
 // waiter returns the job as its limits see it.
 func (j *Job) waiter() guard.Waiter {
 	return guard.Waiter{
-		Org: j.Org, User: j.User, Key: j.Key, IP: j.IP, Model: j.Model, Endpoint: j.Endpoint,
+		Org: j.Org, User: j.User, Key: j.Key, IP: j.IP, Labels: j.Labels, Model: j.Model, Endpoint: j.Endpoint,
 		Want: budget.Amounts{Cost: j.Cost, Tokens: j.Tokens},
 	}
 }

@@ -3,9 +3,12 @@ package queue
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // pubsub shares one Redis pub/sub connection among all listeners of the process. Delivery
@@ -62,16 +65,16 @@ func (h *pubsub) change(channel string) {
 // run maintains the connection until ctx is done. go-redis reconnects and resubscribes on
 // its own.
 func (h *pubsub) run(ctx context.Context) {
-	sub := h.rdb.Subscribe(ctx)
+	sub, prefix := redisconn.Subscribe(ctx, h.rdb), redisconn.Prefix(h.rdb)
 	var receiving sync.WaitGroup
 	receiving.Go(func() {
 		for m := range sub.ChannelWithSubscriptions(redis.WithChannelSize(1000)) {
 			switch m := m.(type) {
 			case *redis.Message:
-				h.deliver(m.Channel, m.Payload)
+				h.deliver(strings.TrimPrefix(m.Channel, prefix), m.Payload)
 			case *redis.Subscription: // listeners poll for what was published before
 				if m.Kind == "subscribe" {
-					h.deliver(m.Channel, "")
+					h.deliver(strings.TrimPrefix(m.Channel, prefix), "")
 				}
 			}
 		}
@@ -102,10 +105,10 @@ func (h *pubsub) apply(ctx context.Context, sub *redis.PubSub, joined map[string
 		_, in := joined[channel]
 		switch wanted := len(h.listeners[channel]) > 0; {
 		case wanted && !in:
-			join = append(join, channel)
+			join = append(join, redisconn.Channel(h.rdb, channel))
 			joined[channel] = struct{}{}
 		case !wanted && in:
-			leave = append(leave, channel)
+			leave = append(leave, redisconn.Channel(h.rdb, channel))
 			delete(joined, channel)
 		}
 	}

@@ -104,8 +104,12 @@ func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
 	if !j.Deadline.IsZero() {
 		age = min(age, max(time.Until(j.Deadline), time.Millisecond))
 	}
+	byDeadline := 0
+	if j.ByDeadline && !j.Deadline.IsZero() {
+		byDeadline = 1
+	}
 	args := append([]any{
-		j.ID, uint8(j.Class), j.Org, j.User, j.Tokens, j.Bytes, age.Microseconds(), lane(j.Key, j.Model),
+		j.ID, uint8(j.Class), j.Org, j.User, j.Tokens, j.Bytes, age.Microseconds(), lane(j.Key, j.Model) + j.Priority.Mark(), byDeadline,
 	}, given...)
 	reply, err := p.puts.do(ctx, q, p, jobKey(p.ID, j.ID), args...)
 	if err != nil {

@@ -16,7 +16,7 @@ func TestJobsPutTogether(t *testing.T) {
 	p := e.settings.pools()["p"]
 	first, second, third := e.NewID("p"), e.NewID("p"), e.NewID("p")
 	enter := func(id, org, tokens string) *scriptCall {
-		return &scriptCall{ctx: t.Context(), q: e.Queue, p: p, key: jobKey("p", id), args: []any{id, 2, org, "ann", tokens, 5, 1e9, "kkkmmm", "model", "m"}, done: make(chan struct{})}
+		return &scriptCall{ctx: t.Context(), q: e.Queue, p: p, key: jobKey("p", id), args: []any{id, 2, org, "ann", tokens, 5, 1e9, "kkkmmm", 0, "model", "m"}, done: make(chan struct{})}
 	}
 	batch := []*scriptCall{
 		enter(first, "acme", "10"), enter(first, "acme", "10"), enter(second, "acme", "20"), enter(e.NewID("p"), "acme", "40"), enter(third, "zeta", "80"),
@@ -75,7 +75,7 @@ func TestOneCallWakesAll(t *testing.T) {
 	var batch []*scriptCall
 	for range handlers {
 		id := e.NewID("p")
-		args := []any{id, 2, "acme", "ann", 1, 5, 1e9, "kkkmmm", "model", "m"}
+		args := []any{id, 2, "acme", "ann", 1, 5, 1e9, "kkkmmm", 0, "model", "m"}
 		batch = append(batch, &scriptCall{ctx: t.Context(), q: e.Queue, p: p, key: jobKey("p", id), args: args, done: make(chan struct{})})
 	}
 	p.puts.run(batch)

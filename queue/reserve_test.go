@@ -83,7 +83,7 @@ func (f *traffic) call(now time.Duration, id string) {
 	f.t.Helper()
 	flow := Flow{"live", "lou"}
 	g, err := f.Take(f.t.Context(), "p", id, flow, 20)
-	twin, virtual := f.v.Take(now.Microseconds(), flow, 20)
+	twin, virtual := f.v.Take(now.Microseconds(), flow, 20, quota.Normal)
 	var busy *quota.BusyError
 	switch {
 	case fmt.Sprint(err) != fmt.Sprint(virtual):

@@ -153,6 +153,12 @@ func (r *runner) record(ctx context.Context, c *Claim, call *guard.Call, v Verdi
 		slog.Duration("waited", call.Waited), slog.Duration("took", result.Took),
 		slog.String("upstream_id", result.UpstreamID),
 	}
+	if j.Labels != "" {
+		attrs = append(attrs, slog.String("labels", string(j.Labels)))
+	}
+	if call.Cache != "" {
+		attrs = append(attrs, slog.String("cache", call.Cache))
+	}
 	if err != nil {
 		attrs = append(attrs, slog.String("error", err.Error()))
 	}
@@ -165,6 +171,7 @@ func (r *runner) plan(ctx context.Context, c *Claim) (*guard.Plan, error) {
 	if err != nil {
 		return nil, wire.Forbidden("org_gone", "%v", err)
 	}
+	caller.Labels = c.Job.Labels
 	req, err := wire.Scan(c.Job.Endpoint, c.Body, r.scan)
 	if err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package queue
 import (
 	"maps"
 	"math"
-	"sort"
 	"time"
 
 	"github.com/llmguard/llmguard/quota"
@@ -38,7 +37,9 @@ type VirtualJob struct {
 	Key, Model string
 	Tokens     int64 // booked on the pool's TPM
 	Deadline   int64 // of waiting, Unix us
-	Of         any   // for the caller's use
+	Priority   quota.Priority
+	ByDeadline bool // see [Job.ByDeadline]
+	Of         any  // for the caller's use
 
 	seq   int64
 	lane  string
@@ -74,7 +75,7 @@ func NewVirtual(p Pool, o Options) (*Virtual, error) {
 func Lane(key, model string) string { return lane(key, model) }
 
 // Take is [quota.Quota.Take]. The error is a *quota.BusyError.
-func (v *Virtual) Take(now int64, flow Flow, tokens int64) (VirtualGrant, error) {
+func (v *Virtual) Take(now int64, flow Flow, tokens int64, priority quota.Priority) (VirtualGrant, error) {
 	if v.pool.TPM > 0 && tokens > v.pool.TPM {
 		return VirtualGrant{}, &quota.BusyError{Reason: "never", Never: true, Limit: v.pool.TPM}
 	}
@@ -83,6 +84,9 @@ func (v *Virtual) Take(now int64, flow Flow, tokens int64) (VirtualGrant, error)
 	wait, why := q.wait(tokens, askLive)
 	if wait == 0 && v.flows.classes[Interactive].flows[flow] != nil {
 		wait, why = 100_000, "flow"
+	}
+	if wait == 0 && v.yields(flow.Org, priority) {
+		wait, why = 100_000, "priority"
 	}
 	if wait == 0 && v.full() {
 		wait, why = 50_000, "concurrency"
@@ -96,6 +100,14 @@ func (v *Virtual) Take(now int64, flow Flow, tokens int64) (VirtualGrant, error)
 		return VirtualGrant{}, &quota.BusyError{Reason: why, Wait: time.Duration(wait) * time.Microsecond}
 	}
 	return VirtualGrant{q.now, tokens}, nil
+}
+
+// yields reports whether a call leaves scarce quota to waiting jobs of higher priority.
+func (v *Virtual) yields(org string, priority quota.Priority) bool {
+	if !v.quota.waiting || priority == quota.High {
+		return false
+	}
+	return priority == quota.Low || v.flows.high[org] > 0
 }
 
 // full reports whether there is no slot for a live call. While jobs wait, the backlog's
@@ -144,7 +156,10 @@ func (v *Virtual) Put(now int64, j *VirtualJob, lane string) error {
 		v.jobs[name]++
 	}
 	v.seq++
-	j.seq, j.lane = v.seq, lane
+	j.seq, j.lane = inOrder+v.seq, lane+j.Priority.Mark()
+	if j.ByDeadline {
+		j.seq = (j.Deadline+500_000)/1_000_000*1_000_000 + v.seq%1_000_000
+	}
 	v.flows.put(j)
 	return nil
 }
@@ -170,7 +185,12 @@ func (v *Virtual) Position(now int64, j *VirtualJob) (ahead int, eta time.Durati
 	class := &v.flows.classes[j.Class]
 	own := 0
 	for _, l := range class.flows[j.Flow].lanes {
-		own += sort.Search(len(l.jobs), func(i int) bool { return l.jobs[i].seq >= j.seq })
+		switch level := l.jobs[0].Priority; {
+		case level > j.Priority:
+			own += len(l.jobs)
+		case level == j.Priority:
+			own += l.index(j)
+		}
 	}
 	users, orgs := 1, max(len(class.orgs.score), 1)
 	if u := class.users[j.Flow.Org]; u != nil {

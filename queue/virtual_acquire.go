@@ -24,6 +24,7 @@ const mostSkips = 32
 type turn struct {
 	job      *VirtualJob
 	vt, cost int64
+	mixed    bool // jobs of several priorities of the flow may run
 }
 
 func (a *acquiring) run() (wait int64) {
@@ -107,7 +108,7 @@ func (a *acquiring) pick(t *turn) {
 	a.quota.charge(j.Tokens, askJob)
 	a.quota.reservePicked(j)
 	a.flows.take(j)
-	a.flows.charge(c, j.Flow, t.vt, t.cost)
+	a.flows.charge(t)
 	a.credit[c] = max(a.credit[c]-100*t.cost, 0)
 	a.earn(t.cost)
 	a.looked[c] = false
@@ -127,8 +128,9 @@ func (a *acquiring) earn(cost int64) {
 func (a *acquiring) head(c Class) *turn {
 	if !a.looked[c] {
 		a.looked[c], a.heads[c] = true, nil
-		if j, vt := a.flows.next(c, a.past[c]); j != nil {
-			a.heads[c] = &turn{j, vt, a.costOf(1, j.Tokens)}
+		if t := a.flows.next(c, a.past[c]); t != nil {
+			t.cost = a.costOf(1, t.job.Tokens)
+			a.heads[c] = t
 		}
 	}
 	return a.heads[c]

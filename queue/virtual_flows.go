@@ -14,6 +14,7 @@ type virtualFlows struct {
 	parked  *order // subjects by wake-up time
 	probes  map[string]bool
 	shut    map[string][]string // users kept out by the park of an org's model
+	high    map[string]int      // waiting interactive jobs of high priority, by org
 }
 
 // virtualClass holds the waiting jobs of one class.
@@ -23,6 +24,7 @@ type virtualClass struct {
 	flows   map[Flow]*virtualFlow
 	orgs    *order            // by virtual time
 	users   map[string]*order // by org; each by virtual time
+	turns   map[Flow]int      // as in lane_first of picks.lua
 }
 
 // virtualFlow holds the lanes of a flow, ordered by name.
@@ -34,9 +36,12 @@ type virtualLane struct {
 }
 
 func newVirtualFlows(weights map[string]int) *virtualFlows {
-	f := &virtualFlows{weights: weights, parked: newOrder(), probes: map[string]bool{}, shut: map[string][]string{}}
+	f := &virtualFlows{weights: weights, parked: newOrder(), probes: map[string]bool{}, shut: map[string][]string{},
+		high: map[string]int{}}
 	for c := Interactive; c <= Batch; c++ {
-		f.classes[c] = virtualClass{flows: map[Flow]*virtualFlow{}, orgs: newOrder(), users: map[string]*order{}}
+		f.classes[c] = virtualClass{
+			flows: map[Flow]*virtualFlow{}, orgs: newOrder(), users: map[string]*order{}, turns: map[Flow]int{},
+		}
 	}
 	return f
 }
@@ -51,7 +56,7 @@ func (f *virtualFlows) weight(who string) float64 {
 // subjects returns everything a job can be parked by, in the order of Scope with the pool
 // last.
 func subjects(org, user, lane string) [7]string {
-	k, m := lane[:3], lane[3:]
+	k, m := lane[:3], lane[3:6]
 	flow := org + " " + user
 	return [7]string{
 		ParkFlow: "u " + flow, ParkOrg: "o " + org, ParkFlowModel: "U " + flow + " " + m, ParkOrgModel: "O " + org + " " + m,
@@ -69,21 +74,6 @@ func (f *virtualFlows) lanePark(flow Flow, lane string) bool {
 func subjectsOf(flow Flow, lane string) []string {
 	s := subjects(flow.Org, flow.User, lane)
 	return s[:]
-}
-
-// head returns the oldest job of a flow that may run, or nil.
-func (f *virtualFlows) head(c Class, flow Flow) *VirtualJob {
-	w := f.classes[c].flows[flow]
-	if w == nil {
-		return nil
-	}
-	var best *VirtualJob
-	for _, l := range w.lanes {
-		if j := l.jobs[0]; (best == nil || j.seq < best.seq) && !f.lanePark(flow, l.name) {
-			best = j
-		}
-	}
-	return best
 }
 
 func (f *virtualFlows) orgEnter(c Class, org string) {
@@ -115,6 +105,7 @@ func (f *virtualFlows) enter(c Class, flow Flow) {
 func (f *virtualFlows) leave(c Class, flow Flow) {
 	if users := f.classes[c].users[flow.Org]; users != nil {
 		users.drop(flow.User)
+		delete(f.classes[c].turns, flow)
 	}
 }
 
@@ -131,11 +122,11 @@ func (f *virtualFlows) put(j *VirtualJob) {
 		w.lanes = slices.Insert(w.lanes, i, &virtualLane{name: j.lane})
 	}
 	l := w.lanes[i]
-	at := sort.Search(len(l.jobs), func(i int) bool { return l.jobs[i].seq >= j.seq })
-	l.jobs = slices.Insert(l.jobs, at, j)
+	l.jobs = slices.Insert(l.jobs, l.index(j), j)
 	j.waits = true
 	class.waiting++
 	class.tokens += j.Tokens
+	f.countHigh(j, 1)
 	f.enter(j.Class, j.Flow)
 }
 
@@ -148,7 +139,7 @@ func (f *virtualFlows) take(j *VirtualJob) bool {
 	w := class.flows[j.Flow]
 	i := slices.IndexFunc(w.lanes, func(l *virtualLane) bool { return l.name == j.lane })
 	l := w.lanes[i]
-	at := sort.Search(len(l.jobs), func(i int) bool { return l.jobs[i].seq >= j.seq })
+	at := l.index(j)
 	if at == 0 {
 		l.jobs = l.jobs[1:]
 	} else {
@@ -163,13 +154,15 @@ func (f *virtualFlows) take(j *VirtualJob) bool {
 	j.waits = false
 	class.waiting--
 	class.tokens -= j.Tokens
+	f.countHigh(j, -1)
 	return true
 }
 
-// next returns the class's next job without taking it, and its user's virtual time.
-func (f *virtualFlows) next(c Class, skipped map[Flow]bool) (*VirtualJob, int64) {
+// next returns the class's next job without taking it, as a turn without a cost; nil if there is
+// none.
+func (f *virtualFlows) next(c Class, skipped map[Flow]bool) *turn {
 	if f.parked.has("p pool") {
-		return nil, 0
+		return nil
 	}
 	class := &f.classes[c]
 	if skipped != nil {
@@ -178,7 +171,7 @@ func (f *virtualFlows) next(c Class, skipped map[Flow]bool) (*VirtualJob, int64)
 	for range 10_000 {
 		org, _, ok := class.orgs.first()
 		if !ok {
-			return nil, 0
+			return nil
 		}
 		user, vt, ok := class.users[org].first()
 		if !ok {
@@ -186,18 +179,18 @@ func (f *virtualFlows) next(c Class, skipped map[Flow]bool) (*VirtualJob, int64)
 			continue
 		}
 		flow := Flow{org, user}
-		if j := f.head(c, flow); j != nil {
-			return j, vt
+		if j, mixed := f.head(c, flow); j != nil {
+			return &turn{job: j, vt: vt, mixed: mixed}
 		}
 		f.leave(c, flow)
 		f.shutOut(c, flow)
 	}
-	return nil, 0
+	return nil
 }
 
 // nextPast is next without the skipped flows. Orgs whose flows are all skipped stay in the
 // ring.
-func (f *virtualFlows) nextPast(c Class, skipped map[Flow]bool) (*VirtualJob, int64) {
+func (f *virtualFlows) nextPast(c Class, skipped map[Flow]bool) *turn {
 	class := &f.classes[c]
 	for _, org := range class.orgs.all() {
 		users := class.users[org]
@@ -209,14 +202,14 @@ func (f *virtualFlows) nextPast(c Class, skipped map[Flow]bool) (*VirtualJob, in
 			if skipped[flow] {
 				continue
 			}
-			if j := f.head(c, flow); j != nil {
-				return j, users.score[user]
+			if j, mixed := f.head(c, flow); j != nil {
+				return &turn{job: j, vt: users.score[user], mixed: mixed}
 			}
 			f.leave(c, flow)
 			f.shutOut(c, flow)
 		}
 	}
-	return nil, 0
+	return nil
 }
 
 // shutOut records the flow's user under each parked model of its org that keeps one of its
@@ -236,14 +229,6 @@ func (f *virtualFlows) shutOut(c Class, flow Flow) {
 			f.shut[subject] = slices.Insert(list, i, flow.User)
 		}
 	}
-}
-
-// charge advances the virtual times of an org and its user.
-func (f *virtualFlows) charge(c Class, flow Flow, vt, cost int64) {
-	class := &f.classes[c]
-	by := func(who string) int64 { return int64(math.Ceil(float64(cost*100) / f.weight(who))) }
-	class.orgs.set(flow.Org, class.orgs.score[flow.Org]+by(flow.Org))
-	class.users[flow.Org].set(flow.User, vt+by(flow.Org+" "+flow.User))
 }
 
 // back returns a flow with waiting jobs to its rings.

@@ -82,6 +82,11 @@ func (w *twins) flow() Flow {
 	return Flow{fmt.Sprintf("o%d", w.rng.IntN(3)), fmt.Sprintf("u%d", w.rng.IntN(3))}
 }
 
+// priority returns a random priority, most often normal.
+func (w *twins) priority() quota.Priority {
+	return quota.Priority(w.rng.IntN(3)-1) * quota.Priority(w.rng.IntN(2))
+}
+
 func (w *twins) tokens() int64 {
 	return 1 + w.rng.Int64N(max(w.p.TPM, 50)/int64(1+w.rng.IntN(60))+1)
 }
@@ -108,10 +113,13 @@ func (w *twins) step(ctx context.Context) error {
 }
 
 func (w *twins) take(ctx context.Context) error {
-	flow, tokens := w.flow(), w.tokens()
-	w.note("take %v %d", flow, tokens)
-	g, err := w.Take(ctx, w.p.ID, fmt.Sprintf("c%d.%d", w.runs, len(w.trace)), flow, tokens)
-	twin, virtual := w.v.Take(w.us(), flow, tokens)
+	flow, tokens, priority := w.flow(), w.tokens(), w.priority()
+	w.note("take %v %d %s", flow, tokens, priority)
+	g, err := w.Quota().Take(ctx, quota.Request{
+		Pool: w.p.ID, ID: fmt.Sprintf("c%d.%d", w.runs, len(w.trace)), Org: flow.Org, User: flow.User, Tokens: tokens,
+		Priority: priority,
+	})
+	twin, virtual := w.v.Take(w.us(), flow, tokens, priority)
 	if fmt.Sprint(err) != fmt.Sprint(virtual) {
 		return fmt.Errorf("take: %w, virtually %w", err, virtual)
 	}
@@ -139,10 +147,19 @@ func (w *twins) put(ctx context.Context) error {
 	flow, tokens, class := w.flow(), w.tokens(), Class(1+w.rng.IntN(3))
 	j := w.job(w.p.ID, flow.Org, flow.User, class, tokens)
 	j.Key, j.Model = fmt.Sprintf("k%d", w.rng.IntN(2)), fmt.Sprintf("m%d", w.rng.IntN(2))
-	w.note("put %s %v %s %s %s %d", j.ID[len(j.ID)-4:], flow, class, j.Key, j.Model, tokens)
+	j.Priority, j.ByDeadline = w.priority(), w.rng.IntN(4) == 0
+	if j.ByDeadline {
+		j.Deadline = time.Now().Add(w.p.MaxAge/2 + time.Duration(w.rng.Int64N(10))*time.Second)
+	}
+	w.note("put %s %v %s %s %s %d %s %v", j.ID[len(j.ID)-4:], flow, class, j.Key, j.Model, tokens, j.Priority, j.Deadline)
 	err := w.Put(ctx, j, nil)
+	age := w.p.MaxAge
+	if err == nil {
+		age = j.Deadline.Sub(j.Created)
+	}
 	twin := &VirtualJob{
-		Class: class, Flow: flow, Key: j.Key, Model: j.Model, Tokens: tokens, Deadline: w.us() + w.p.MaxAge.Microseconds(), Of: j.ID,
+		Class: class, Flow: flow, Key: j.Key, Model: j.Model, Tokens: tokens, Deadline: w.us() + age.Microseconds(), Of: j.ID,
+		Priority: j.Priority, ByDeadline: j.ByDeadline,
 	}
 	virtual := w.v.Put(w.us(), twin, Lane(j.Key, j.Model))
 	var full, vfull *FullError
@@ -158,7 +175,7 @@ func (w *twins) put(ctx context.Context) error {
 }
 
 func (w *twins) acquire(ctx context.Context) error {
-	n := w.rng.IntN(4)
+	n := w.rng.IntN(4) * (1 + w.rng.IntN(4))
 	got, err := w.pc.acquire(ctx, n)
 	if err != nil {
 		return err

@@ -121,6 +121,7 @@ func (q *Quota) Configure(pools []Pool) {
 	for _, p := range pools {
 		next[p.ID] = &pool{Pool: p, limits: p.Limits(), takes: []string{
 			Key(p.ID, "quota"), Key(p.ID, "slots"), Key(p.ID, "wait:interactive"), Key(p.ID, "claims"), Key(p.ID, "parked"),
+			Key(p.ID, "size"),
 		}}
 	}
 	q.pools.Store(&next)

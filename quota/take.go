@@ -31,6 +31,9 @@ type Request struct {
 	// in the queue, "" for one that can. A call without a lane yields to all waiting
 	// jobs of its user, a call with one only to jobs that may run or are in its lane.
 	Lane string
+	// Priority decides whether the call leaves scarce quota to waiting jobs: low to all,
+	// normal to its org's jobs of high priority.
+	Priority Priority
 }
 
 // Grant is the permission to write one request upstream within GrantLife.
@@ -62,7 +65,8 @@ type BusyError struct {
 	// Wait suggests when to retry; 0 if Never.
 	Wait time.Duration
 	// Reason is one of blocked, rpm, tpm, concurrency, flow (its own user has waiting
-	// jobs, which it may not overtake) and never.
+	// jobs, which it may not overtake), priority (jobs of higher priority wait for quota)
+	// and never.
 	Reason string
 	// Never means the call alone exceeds the pool's quota.
 	Never bool
@@ -107,10 +111,10 @@ func newGrant(p *pool, r Request) *Grant {
 
 // takeArgs returns the ARGV listed in lua/take.lua.
 func (q *Quota) takeArgs(p *pool, g *Grant, r Request) []any {
-	args := make([]any, 0, 8+len(p.limits))
+	args := make([]any, 0, 9+len(p.limits))
 	args = append(args, q.clock(), g.ID, r.Org, r.User, g.Tokens, q.lease)
 	args = append(args, p.limits...)
-	return append(args, r.Model, r.Lane)
+	return append(args, r.Model, r.Lane, r.Priority.Mark())
 }
 
 // failed returns the error of a take that Redis did not answer.

@@ -85,8 +85,10 @@ func (h *declarationHandler) declared(o *settings.Org) Declaration {
 		unless(o.OnStoreFailure, usual.OnStoreFailure)
 	d.AllowBuiltinTools, d.RetryStartedJobs = unless(o.AllowBuiltinTools, usual.AllowBuiltinTools),
 		unless(o.RetryStartedJobs, usual.RetryStartedJobs)
+	d.Labels = valuesOf(o.Labels)
 	d.Weight, d.Limits = unless(o.Weight, usual.Weight), h.declaredLimits("", o.Limits)
 	d.Spread = unless(o.Spread, usual.Spread)
+	d.MaxPriority = unless(o.MaxPriority, usual.MaxPriority)
 	for i := range o.Users {
 		d.Users = append(d.Users, h.declaredUser(&o.Users[i]))
 	}
@@ -99,12 +101,21 @@ func (h *declarationHandler) declaredUser(u *settings.User) DeclaredUser {
 	d := DeclaredUser{ID: u.ID, Limits: h.declaredLimits(u.ID, u.Limits)}
 	d.Name = unless(u.Name, usual.Name)
 	d.Disabled = unless(u.Disabled, usual.Disabled)
-	d.Weight = unless(u.Weight, usual.Weight)
+	d.Weight, d.Labels = unless(u.Weight, usual.Weight), valuesOf(u.Labels)
+	d.Priority = unless(u.Priority, usual.Priority)
 	for i := range u.Keys {
 		d.Keys = append(d.Keys, declaredKey(&u.Keys[i]))
 	}
 	slices.SortFunc(d.Keys, func(a, b DeclaredKey) int { return strings.Compare(a.ID, b.ID) })
 	return d
+}
+
+// valuesOf returns the values of labels; nil for none.
+func valuesOf(values map[string]string) *map[string]string {
+	if len(values) == 0 {
+		return nil
+	}
+	return &values
 }
 
 func declaredKey(k *settings.Key) DeclaredKey {
@@ -113,7 +124,8 @@ func declaredKey(k *settings.Key) DeclaredKey {
 	d.Disabled = unless(k.Disabled, false)
 	d.Models = texts(k.Models)
 	d.Scopes = texts(k.Scopes)
-	d.Concurrency = unless(k.Concurrency, 0)
+	d.Concurrency, d.Labels = unless(k.Concurrency, 0), valuesOf(k.Labels)
+	d.Priority = unless(k.Priority, "")
 	if !k.Expires.IsZero() {
 		d.Expires = &k.Expires
 	}

@@ -35,8 +35,11 @@ type JobLine struct {
 	Started  *time.Time  `json:"started_at"`
 	Finished *time.Time  `json:"finished_at"`
 	Deadline *time.Time  `json:"expires_at"`
-	Ahead    *int        `json:"ahead,omitempty"`
-	ETA      *int64      `json:"eta_seconds,omitempty"`
+	Priority string      `json:"priority"`
+	// StartBy is the deadline that the request named; null: it named none.
+	StartBy *time.Time `json:"deadline"`
+	Ahead   *int       `json:"ahead,omitempty"`
+	ETA     *int64     `json:"eta_seconds,omitempty"`
 	// WaitingFor is limit:<id>, cap or pool:<id>.
 	WaitingFor string       `json:"waiting_for,omitempty"`
 	Estimate   pricing.Nano `json:"estimated_nano_usd"`
@@ -57,6 +60,10 @@ func JobLineOf(j *queue.Job) JobLine {
 		Model: j.Model, Endpoint: string(j.Endpoint), Stream: j.Stream, Tokens: j.Tokens, Bytes: j.Bytes, Attempts: j.Attempt,
 		Created: j.Created.UTC(), Started: moment(j.Started), Finished: moment(j.Finished), Deadline: moment(j.Deadline),
 		Estimate: j.Cost, Charged: j.Charged, Status: j.Status, Code: j.Code, ReplayOf: j.Origin, ReplayedAs: j.Replay,
+		Priority: j.Priority.String(),
+	}
+	if j.ByDeadline {
+		l.StartBy = l.Deadline
 	}
 	if j.Error != nil {
 		l.Error = j.Error.Message

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"maps"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -12,18 +13,21 @@ import (
 
 // Key is an API key as in effect, without secrets.
 type Key struct {
-	ID          string     `json:"id"`
-	Org         string     `json:"org"`
-	User        string     `json:"user"`
-	Name        string     `json:"name"`
-	Status      string     `json:"status"` // active, disabled or expired
-	Last4       string     `json:"last4"`
-	Disabled    bool       `json:"disabled"`
-	Models      []string   `json:"models"`
-	Scopes      []string   `json:"scopes"`
-	Networks    []string   `json:"networks"`
-	Concurrency int64      `json:"concurrency"` // 0: no limit
-	Expires     *time.Time `json:"expires"`
+	ID          string   `json:"id"`
+	Org         string   `json:"org"`
+	User        string   `json:"user"`
+	Name        string   `json:"name"`
+	Status      string   `json:"status"` // active, disabled or expired
+	Last4       string   `json:"last4"`
+	Disabled    bool     `json:"disabled"`
+	Models      []string `json:"models"`
+	Scopes      []string `json:"scopes"`
+	Networks    []string `json:"networks"`
+	Concurrency int64    `json:"concurrency"` // 0: no limit
+	Priority    string   `json:"priority"`    // empty: the user's
+	// Labels are the values of labels that the key itself has.
+	Labels  map[string]string `json:"labels"`
+	Expires *time.Time        `json:"expires"`
 	// OldUntil is when the key from before the last rotation stops working.
 	OldUntil *time.Time `json:"old_key_until"`
 	LastUsed *time.Time `json:"last_used_at"` // accurate to about a minute
@@ -87,10 +91,12 @@ func (h *keyHandler) viewKey(c *call, org *settings.Org, id string, used map[str
 	v := Key{
 		ID: k.ID, Org: org.ID, User: u.ID, Name: k.Name, Disabled: k.Disabled, Models: list(k.Models), Scopes: list(k.Scopes),
 		Networks: []string{}, Concurrency: k.Concurrency, Status: "active",
+		Priority: k.Priority, Labels: map[string]string{},
 	}
 	for _, n := range k.Networks {
 		v.Networks = append(v.Networks, n.String())
 	}
+	maps.Copy(v.Labels, k.Labels)
 	if !k.Expires.IsZero() {
 		v.Expires = &k.Expires
 	}

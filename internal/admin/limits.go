@@ -47,10 +47,12 @@ type limitPatch struct {
 }
 
 type limitReset struct {
-	User   string `json:"user,omitempty"`
-	Key    string `json:"key,omitempty"`
-	IP     string `json:"ip,omitempty"`
-	Reason string `json:"reason"`
+	User string `json:"user,omitempty"`
+	Key  string `json:"key,omitempty"`
+	IP   string `json:"ip,omitempty"`
+	// Labels name the counter of a limit by labels.
+	Labels map[string]string `json:"labels,omitempty"`
+	Reason string            `json:"reason"`
 }
 
 type limitsReopen struct {
@@ -120,7 +122,11 @@ func (h *limitHandler) listLimits(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := h.viewLimits(c, org, limits, budget.Call{Org: org, User: user, Key: key, IP: ip})
+	labels, err := labelsOf(q["label"])
+	if err != nil {
+		return nil, err
+	}
+	out, err := h.viewLimits(c, org, limits, budget.Call{Org: org, User: user, Key: key, IP: ip, Labels: labels})
 	return listOf(out), err
 }
 
@@ -324,7 +330,11 @@ func (h *limitHandler) resetLimit(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	who := budget.Call{Org: org, User: how.User, Key: how.Key, IP: ip}
+	labels, err := newLabels(how.Labels)
+	if err != nil {
+		return nil, err
+	}
+	who := budget.Call{Org: org, User: how.User, Key: how.Key, IP: ip, Labels: labels}
 	if h.dir.isAll(org) {
 		return nil, wire.BadRequest("org", "invalid_value", "Each org has its own counters. Name one org")
 	}

@@ -98,10 +98,9 @@ func (h *authenticator) authenticate(c *call) (actor, error) {
 			}
 		}
 	}
-	if blocked {
+	if blocked || !h.failures.Attempt(c.r.Context(), c.ip, c.start) {
 		return actor{}, wire.RateLimited("Too many requests with an incorrect key", auth.FailureRetryAfter)
 	}
-	h.failures.Failed(c.ip, c.start)
 	if sent {
 		h.refused(c, known)
 	}

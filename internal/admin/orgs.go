@@ -50,6 +50,7 @@ type Org struct {
 	RetryStartedJobs   bool     `json:"retry_started_jobs"`
 	Weight             int      `json:"weight"`
 	Spread             int      `json:"spread"`
+	MaxPriority        string   `json:"max_priority"`
 	Users              int      `json:"users"`
 	Keys               int      `json:"keys"`
 	// WorstHour is the most, in nano-USD, that the org can spend in a clock hour, or null if no
@@ -88,7 +89,7 @@ func (h *orgHandler) viewOrg(c *call, o *settings.Org, inFile bool) Org {
 		Hold:               o.Hold, OverLimit: o.OverLimit, MaxWait: duration(o.MaxWait), OnDisconnect: o.OnDisconnect,
 		OnStoreFailure:    o.OnStoreFailure,
 		AllowBuiltinTools: o.AllowBuiltinTools, RetryStartedJobs: o.RetryStartedJobs, Weight: o.Weight, Spread: o.Spread,
-		Users: len(o.Users),
+		MaxPriority: o.MaxPriority, Users: len(o.Users),
 	}
 	for _, u := range o.Users {
 		v.Keys += len(u.Keys)

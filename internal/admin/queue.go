@@ -42,6 +42,8 @@ type QueueFlow struct {
 	Jobs   int64   `json:"jobs"`
 	Tokens int64   `json:"tokens"`
 	Oldest float64 `json:"oldest_seconds"`
+	High   int64   `json:"high"` // jobs of this priority
+	Low    int64   `json:"low"`
 }
 
 // QueueParked is something paused, and until when.
@@ -85,7 +87,7 @@ func viewPool(ctx context.Context, o *queue.Queue, p queue.Pool, wanted func(org
 			continue
 		}
 		age := max(time.Since(f.Oldest).Seconds(), 0)
-		v.Flows = append(v.Flows, QueueFlow{f.Org, f.User, f.Class.String(), f.Jobs, f.Tokens, age})
+		v.Flows = append(v.Flows, QueueFlow{f.Org, f.User, f.Class.String(), f.Jobs, f.Tokens, age, f.High, f.Low})
 		if v.Oldest == nil {
 			v.Oldest = &age
 		}

@@ -28,6 +28,8 @@ type UsageLine struct {
 	Model    string `json:"model"`
 	Provider string `json:"provider"`
 	Endpoint string `json:"endpoint"`
+	// Label is the value of the label with by=label:NAME.
+	Label string `json:"label,omitempty"`
 	UsageSums
 }
 
@@ -91,10 +93,13 @@ func (h *usageHandler) getUsage(c *call) (any, error) {
 		return nil, err
 	}
 	by := strings.Split(cmp.Or(c.r.URL.Query().Get("by"), "user,model"), ",")
+	if label, byDay, ok := labelOf(by); ok {
+		return h.labelUsage(c, p, label, byDay)
+	}
 	for _, d := range by {
 		if dimensions[d] == nil {
 			return nil, wire.BadRequest("by", "invalid_value",
-				"by must be any of day, hour, user, key, model, provider and endpoint, not %.80q", d)
+				"by must be any of day, hour, user, key, model, provider and endpoint, or label:NAME alone or with day, not %.80q", d)
 		}
 	}
 	p.hours = p.hours || slices.Contains(by, "hour")

@@ -15,6 +15,7 @@ type User struct {
 	Name     string     `json:"name"`
 	Disabled bool       `json:"disabled"`
 	Weight   int        `json:"weight"`
+	Priority string     `json:"priority"` // empty: none of its own
 	Keys     int        `json:"keys"`
 	Source   Source     `json:"source"`
 	Created  *time.Time `json:"created_at"`
@@ -39,7 +40,8 @@ type userHandler struct {
 }
 
 func viewUser(org string, u *settings.User, inFile bool, record *tenants.User) User {
-	v := User{ID: u.ID, Org: org, Name: u.Name, Disabled: u.Disabled, Weight: u.Weight, Keys: len(u.Keys)}
+	v := User{ID: u.ID, Org: org, Name: u.Name, Disabled: u.Disabled, Weight: u.Weight, Priority: u.Priority,
+		Keys: len(u.Keys)}
 	v.Source = sourceOf(inFile, record != nil)
 	if record != nil {
 		v.Created, v.Updated = &record.Created, &record.Updated

@@ -3,6 +3,7 @@ package admin
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -157,7 +158,7 @@ func (h *whyHandler) whyJob(c *call, id, only string) (*Why, error) {
 func (h *whyHandler) explainJob(c *call, q *queue.Queue, j *queue.Job) (*Why, error) {
 	l := JobLineOf(j)
 	w := &Why{Kind: "job", Org: j.Org, User: j.User, Job: &l, want: &budget.Amounts{Cost: j.Cost, Tokens: j.Tokens}}
-	w.who = budget.Call{Org: j.Org, User: j.User, Key: j.Key, IP: j.IP, Model: j.Model, Endpoint: string(j.Endpoint)}
+	w.who = budget.Call{Org: j.Org, User: j.User, Key: j.Key, IP: j.IP, Labels: j.Labels, Model: j.Model, Endpoint: string(j.Endpoint)}
 	var err error
 	w.limits, w.caps, err = h.opts.Policy().Bounds(waiterOf(w.who))
 	if err != nil {
@@ -172,15 +173,24 @@ func (h *whyHandler) explainJob(c *call, q *queue.Queue, j *queue.Job) (*Why, er
 		return nil, err
 	}
 	w.waits(&l)
-	w.before, err = h.aheadOf(c, q, j)
+	w.before, err = h.aheadOf(c, q, j, w.sameAddress)
 	return w, err
+}
+
+// sameAddress reports whether the limits per address count an address as the one of w.
+func (w *Why) sameAddress(ip string) bool {
+	l := budget.Limit{Subject: budget.IP}
+	if i := slices.IndexFunc(w.limits, func(l budget.Limit) bool { return l.Subject == budget.IP }); i >= 0 {
+		l = w.limits[i]
+	}
+	return l.Same(budget.Call{IP: ip}, w.who)
 }
 
 // maxAhead is how many of an org's waiting jobs are read.
 const maxAhead = 1000
 
 // aheadOf adds up the older jobs that wait for the same limits.
-func (h *whyHandler) aheadOf(c *call, q *queue.Queue, j *queue.Job) (ahead, error) {
+func (h *whyHandler) aheadOf(c *call, q *queue.Queue, j *queue.Job, same func(ip string) bool) (ahead, error) {
 	out := ahead{budget.Org: {}, budget.User: {}, budget.Key: {}, budget.IP: {}}
 	page, err := q.List(c.r.Context(), j.Org, queue.Filter{State: queue.Queued}, "", maxAhead)
 	if err != nil {
@@ -190,10 +200,10 @@ func (h *whyHandler) aheadOf(c *call, q *queue.Queue, j *queue.Job) (ahead, erro
 		if one.ID == j.ID || one.Created.After(j.Created) || one.Pool != j.Pool {
 			continue
 		}
-		for subject, same := range map[budget.Subject]bool{
-			budget.Org: true, budget.User: one.User == j.User, budget.Key: one.Key == j.Key, budget.IP: one.IP == j.IP,
+		for subject, shared := range map[budget.Subject]bool{
+			budget.Org: true, budget.User: one.User == j.User, budget.Key: one.Key == j.Key, budget.IP: same(one.IP),
 		} {
-			if sum := out[subject]; same {
+			if sum := out[subject]; shared {
 				sum.Cost = sum.Cost + one.Cost
 				sum.Tokens = sum.Tokens + one.Tokens
 				sum.jobs = sum.jobs + 1

@@ -164,8 +164,7 @@ func (h *whyHandler) charges(c *call, org string, since time.Time, add func(char
 
 // counts reports whether a limit counts a charge.
 func (l *WhyLimit) counts(one charge, w *Why) bool {
-	if l.limit.Subject == budget.User && one.User != w.who.User || l.limit.Subject == budget.Key && one.Key != w.who.Key ||
-		l.limit.Subject == budget.IP && one.IP != w.who.IP {
+	if !l.limit.Same(one.Call, w.who) {
 		return false
 	}
 	if l.Cap != "" && l.provider != "" && one.Provider != l.provider {

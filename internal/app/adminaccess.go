@@ -55,13 +55,11 @@ func (a *App) metricsHandler() http.Handler {
 			metrics.ServeHTTP(w, r)
 			return
 		}
-		now, ip := time.Now(), peer(r)
-		if a.failures.Blocked(ip, now) {
+		if !a.failures.Attempt(r.Context(), peer(r), time.Now()) {
 			e := wire.RateLimited("Too many requests with an incorrect token", auth.FailureRetryAfter)
 			refuse(w, headerRules(a.Config()), e)
 			return
 		}
-		a.failures.Failed(ip, now)
 		e := wire.InvalidKey("Send admin.metrics_token of the configuration as `Authorization: Bearer TOKEN`")
 		e.Header = http.Header{"Www-Authenticate": {"Bearer"}}
 		refuse(w, headerRules(a.Config()), e)

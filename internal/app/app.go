@@ -23,6 +23,7 @@ import (
 	"github.com/llmguard/llmguard/internal/alert"
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/cache"
 	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/idempotency"
@@ -84,6 +85,7 @@ type App struct {
 	blobs       *blob.Store
 	memory      *capacity.Memory
 	turns       *conversation.Store
+	answers     *cache.Store
 	spool       *spool.Store
 	guard       *guard.Guard
 	front       *Front   // nil: health and metrics only
@@ -127,7 +129,7 @@ func New(o Options) (_ *App, err error) {
 	registerBuild(a.registry)
 	a.told = config.NewMetrics(a.registry)
 	a.told.Taken(o.Config, 0, time.Now())
-	a.refused, a.failures = listen.NewMetrics(a.registry), auth.NewFailureLimiter()
+	a.refused = listen.NewMetrics(a.registry)
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.tracer, err = openTracer(o.Config.Tracing, o.Log, a.registry)
 	if err != nil {
@@ -148,7 +150,10 @@ func New(o Options) (_ *App, err error) {
 		Scripts: scripts, Money: money, Flights: flights, Lease: o.Config.Store.HoldLease,
 		LedgerLength: LedgerLength(o.Config.Ledger), Journal: a.journal, Log: o.Log, Metrics: a.registry,
 		EpochFile: epochFile(o.Config.Store), OpenAfterLoss: o.Config.Store.AfterDataLoss == "open", Spread: spreadOf(a),
+		CountTimeout: o.Config.Store.Deadline,
+		SumLabels:    SummedLabels(o.Config),
 	})
+	a.failures = auth.NewSharedFailureLimiter(a.budget.Requests, o.Config.Connections.IPv6Prefix)
 	a.openIdentities(set)
 	a.trimmer = budget.NewTrimmer(a.budget.Ledger, a.ids.orgIDs, o.Config.Ledger.MemoryShare)
 	a.exporter, err = exporter(o.Config, a.budget, a.ids.orgIDs)
@@ -161,6 +166,7 @@ func New(o Options) (_ *App, err error) {
 	turns := conversations(o.Config, set)
 	turns.Memory = a.memory
 	a.turns = conversation.New(o.Redis, turns)
+	a.answers = cache.New(o.Redis, cache.Options{Seal: set.seal, Memory: a.memory, Metrics: a.registry})
 	a.alerts = a.newAlerts()
 	err = a.openFiles(set.seal)
 	if err != nil {
@@ -175,7 +181,7 @@ func New(o Options) (_ *App, err error) {
 		Budget:  a.budget, Calibration: a.calibration, Quota: a.queue.Quota(), Policy: set.policy,
 		StoreDeadline: o.Config.Store.Deadline, Stops: func() map[string]*tenants.Stop { return a.identity.Snapshot().Stops },
 		LocalShare: int(o.Config.Store.LocalShare), Ownership: ownership.New(o.Redis, a.memory, o.Log),
-		Conversations: a.turns, Spool: a.spool, Log: o.Log, Metrics: a.registry,
+		Conversations: a.turns, Cache: a.answers, Spool: a.spool, Log: o.Log, Metrics: a.registry,
 	})
 	err = pricing.Register(a.registry, func() *pricing.Catalogue { return a.guard.Policy().Catalogue }, time.Now)
 	if err != nil {

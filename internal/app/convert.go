@@ -53,7 +53,12 @@ func convert(c *config.Config) (*settings, error) {
 	for _, p := range c.Auth.Peppers {
 		s.directory.Peppers = append(s.directory.Peppers, keys.Pepper{ID: p.ID, Secret: p.Secret.Reveal()})
 	}
+	s.policy.Labels = labels(c)
 	s.policy.Caps, err = Caps(c)
+	if err != nil {
+		return nil, err
+	}
+	s.policy.RequestLimits, err = requestLimits(c)
 	if err != nil {
 		return nil, err
 	}
@@ -178,8 +183,14 @@ func tenantOf(c *config.Config, o *config.Org) (*tenant, error) {
 		AllowBuiltinTools: o.AllowBuiltinTools,
 		OnDisconnect:      guard.Disconnect(o.OnDisconnect), RefuseOverLimit: o.OverLimit == "refuse",
 		OnStoreFailure: guard.StoreFailure(o.OnStoreFailure),
-		Spread:         budget.Spread{Parts: o.Spread, By: budget.Subject(c.Defaults.SpreadBy(o))},
-		MaxWait:        o.MaxWait, KeepStarted: !o.RetryStartedJobs, BatchMode: o.BatchMode, Downgrade: o.Downgrade,
+		Spread: budget.Spread{
+			Parts: o.Spread, By: budget.Subject(c.Defaults.SpreadBy(o)), IPv6Prefix: c.Connections.IPv6Prefix,
+		},
+		MaxWait: o.MaxWait, KeepStarted: !o.RetryStartedJobs, BatchMode: o.BatchMode, Downgrade: o.Downgrade,
+		Priorities: priorities(o),
+		Cache: guard.CacheRule{
+			MaxAge: o.Cache.MaxAge, Share: int(o.Cache.Cost), Always: o.Cache.Always, MaxBytes: int64(o.Cache.MaxBytes),
+		},
 	}
 	t := &tenant{org: org, keys: map[string]auth.Principal{}, weights: map[string]int{}}
 	var err error
@@ -221,7 +232,7 @@ func (t *tenant) addUser(c *config.Config, o *config.Org, u *config.User) (err e
 		}
 		t.keys[k.Hash] = auth.Principal{
 			Org: org, User: u.ID, Key: k.ID, Models: k.Models, Scopes: k.Scopes, Networks: k.Networks,
-			Expires: k.Expires, Disabled: k.Disabled || u.Disabled || o.Disabled,
+			Expires: k.Expires, Disabled: k.Disabled || u.Disabled || o.Disabled, Labels: keyLabels(o, u, k),
 		}
 	}
 	return nil
@@ -269,6 +280,25 @@ func Caps(c *config.Config) ([]budget.Cap, error) {
 	return out, nil
 }
 
+// requestLimits converts the limits on requests.
+func requestLimits(c *config.Config) ([]guard.RequestLimit, error) {
+	plain := make([]config.Limit, len(c.RequestLimits))
+	for i, l := range c.RequestLimits {
+		plain[i] = l.Limit()
+	}
+	converted, err := limits(c, plain, "")
+	if err != nil {
+		return nil, fmt.Errorf("request_limits: %w", err)
+	}
+	out := make([]guard.RequestLimit, len(converted))
+	for i, l := range converted {
+		of := &c.RequestLimits[i]
+		l.Endpoints = of.Endpoints
+		out[i] = guard.RequestLimit{Limit: l, Class: guard.RequestClass(of.Class), Methods: of.Methods}
+	}
+	return out, nil
+}
+
 // limits converts limits. user is the user who owns the list, if any.
 func limits(c *config.Config, list []config.Limit, user string) ([]budget.Limit, error) {
 	out := make([]budget.Limit, 0, len(list))
@@ -280,6 +310,9 @@ func limits(c *config.Config, list []config.Limit, user string) ([]budget.Limit,
 		limit := budget.Limit{
 			ID: l.Name, Subject: budget.Subject(l.Subject), Only: l.Only, Models: l.Models, Endpoints: l.Endpoints,
 			Metric: budget.Metric(l.Metric), Mode: budget.Mode(l.Mode), Shape: shape,
+		}
+		if limit.Subject.Includes(budget.IP) {
+			limit.IPv6Prefix = c.Connections.IPv6Prefix
 		}
 		if c.KillSwitch == "shadow" && limit.Mode == budget.Enforce {
 			limit.Mode = budget.Shadow

@@ -12,6 +12,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth/keys"
+	"github.com/llmguard/llmguard/quota"
 )
 
 func read(t *testing.T, text string) *config.Config {
@@ -31,9 +32,11 @@ var obeyed = map[string]string{
 	"Listen": "New", "Admin.Listen": "New", "Name": "errors",
 	"Admin.Keys.ID": "admin.Server", "Admin.Keys.Hash": "admin.Server", "Admin.Keys.ReadOnly": "admin.Server", "Admin.Keys.Disabled": "admin.Server", "Admin.Keys.Expires": "admin.Server",
 	"Orgs.Disabled": "tenantOf", "Orgs.Users.Name": "for people", "Orgs.Users.Disabled": "addUser", "Orgs.Users.Keys.Name": "for people",
+	"Labels.Name": "labels", "Labels.From": "labels", "Labels.Default": "labels", "Labels.Missing": "labels", "Labels.MaxValues": "labels", "Labels.Usage": "SummedLabels",
+	"Orgs.Labels": "keyLabels", "Orgs.Users.Labels": "keyLabels", "Orgs.Users.Keys.Labels": "keyLabels",
 	"Orgs.Users.Keys.Scopes": "addUser", "Orgs.Users.Keys.Networks": "addUser", "Orgs.Users.Keys.Concurrency": "keyConcurrency",
 	"Redis.Addresses": "redisOptions", "Redis.URL": "redisOptions", "Redis.Mode": "Connect", "Redis.MasterName": "redisOptions",
-	"Redis.Username": "redisOptions", "Redis.Password": "redisOptions", "Redis.DB": "redisOptions",
+	"Redis.Username": "redisOptions", "Redis.Password": "redisOptions", "Redis.DB": "redisOptions", "Redis.Prefix": "Connect",
 	"Redis.SentinelUsername": "redisOptions", "Redis.SentinelPassword": "redisOptions",
 	"Redis.TLS.Enabled": "redisOptions", "Redis.TLS.CAFile": "tlsConfig", "Redis.TLS.CertFile": "tlsConfig",
 	"Redis.TLS.KeyFile": "tlsConfig", "Redis.TLS.ServerName": "tlsConfig",
@@ -57,6 +60,7 @@ var obeyed = map[string]string{
 	"Orgs.ID":                           "addOrg", "Orgs.Name": "for people", "Orgs.Models": "addOrg", "Orgs.Providers": "addOrg",
 	"Orgs.DefaultOutputLimit": "addOrg", "Orgs.Hold": "addOrg", "Orgs.GrowStep": "addOrg", "Orgs.OverLimit": "addOrg", "Orgs.MaxWait": "addOrg", "Orgs.OnDisconnect": "addOrg",
 	"Orgs.Downgrade": "tenantOf", "Orgs.AllowBuiltinTools": "addOrg", "Orgs.Weight": "addOrg", "Orgs.Users.Weight": "addOrg",
+	"Orgs.MaxPriority": "priorities", "Orgs.ModelPriority": "priorities", "Orgs.Users.Priority": "priorities", "Orgs.Users.Keys.Priority": "priorities",
 	"Queue.OrgShare": "queueOptions", "Queue.UserShare": "queueOptions", "Queue.MemoryShare": "memoryOptions", "Queue.MemoryOrgShare": "memoryOptions", "Queue.MaxAttempts": "queueOptions", "Queue.RetryFor": "queueOptions",
 	"Queue.Shares.Interactive": "queueOptions", "Queue.Shares.Async": "queueOptions", "Queue.Shares.Batch": "queueOptions",
 	"Queue.DeadLetters": "queueOptions", "Queue.DeadTTL": "queueOptions", "Orgs.RetryStartedJobs": "addOrg",
@@ -72,6 +76,10 @@ var obeyed = map[string]string{
 	"SpendCaps.Name": "Caps", "SpendCaps.Models": "Caps", "SpendCaps.Endpoints": "Caps", "SpendCaps.Metric": "Caps",
 	"SpendCaps.Mode": "Caps", "SpendCaps.Amount": "Caps", "SpendCaps.Window": "Caps", "SpendCaps.Exact": "Caps",
 	"SpendCaps.Fixed": "Caps", "SpendCaps.Starts": "Caps",
+	"RequestLimits.Name": "limits", "RequestLimits.Subject": "limits", "RequestLimits.Mode": "limits",
+	"RequestLimits.Class": "requestLimits", "RequestLimits.Endpoints": "requestLimits", "RequestLimits.Methods": "requestLimits",
+	"RequestLimits.Amount": "shapeOf", "RequestLimits.Window": "shapeOf",
+	"RequestLimits.Bucket.Capacity": "shapeOf", "RequestLimits.Bucket.Refill": "shapeOf",
 	"SpendCaps.Calendar": "Caps", "SpendCaps.TZ": "Caps", "SpendCaps.Bucket.Capacity": "Caps", "SpendCaps.Bucket.Refill": "Caps",
 	"Webhooks.AllowNetworks": "webhookOptions", "Webhooks.AllowHTTP": "webhookOptions", "Webhooks.CAFile": "webhookOptions", "Webhooks.Timeout": "webhookOptions", "Webhooks.GiveUp": "webhookOptions",
 	"Orgs.Webhooks.URL": "webhooksOf", "Orgs.Webhooks.Secrets": "signers", "Orgs.Webhooks.Events": "webhooksOf",
@@ -86,10 +94,12 @@ var obeyed = map[string]string{
 	"Alerts.URL": "alertTarget", "Alerts.Format": "alertTarget", "Alerts.Secrets": "alertTarget", "Alerts.Thresholds": "alertRules",
 	"Orgs.Alerts.URL": "alertTarget", "Orgs.Alerts.Format": "alertTarget", "Orgs.Alerts.Secrets": "alertTarget", "Orgs.Alerts.Thresholds": "alertRules",
 	"Connections.Total": "connections", "Connections.PerAddress": "connections", "Connections.Streams": "proxyOptions",
-	"Memory.Bodies": "newSpool", "Memory.Spool": "newSpool",
+	"Connections.IPv6Prefix": "connections, limits, New",
+	"Memory.Bodies":          "newSpool", "Memory.Spool": "newSpool",
 	"Tracing.Endpoint": "openTracer", "Tracing.SampleRatio": "openTracer", "Tracing.Headers": "openTracer",
 	"Batches.Poll": "openBatches", "Batches.Doubt": "openBatches", "Providers.BatchMode": "upstreams", "Providers.AllowFields": "upstreams",
 	"Providers.OutputLimitField": "upstreams", "Providers.ReportedCost": "upstreams", "Orgs.BatchMode": "addOrg",
+	"Orgs.Cache.MaxAge": "tenantOf", "Orgs.Cache.Cost": "tenantOf", "Orgs.Cache.Always": "tenantOf", "Orgs.Cache.MaxBytes": "tenantOf",
 }
 
 // TestEveryFieldIsObeyed checks that no setting is silently ignored.
@@ -160,6 +170,8 @@ orgs:
     retry_started_jobs: false
     batch_mode: provider
     weight: 200
+    max_priority: high
+    model_priority: {"gpt-*": low, "gpt-4*": high}
     limits:
       - {name: a, subject: org, metric: cost, amount: $5, window: 1h}
       - {name: b, subject: user, metric: tokens, amount: 14, window: 1m, exact: true, models: ["gpt-4*"], endpoints: [embeddings], mode: shadow}
@@ -168,9 +180,13 @@ orgs:
       - {name: d, subject: ip, metric: cost, bucket: {capacity: $16, refill: $17/1h}, mode: "off"}
       - {name: e, subject: user, metric: concurrency, amount: 18}
     users:
-      - {id: alice, keys: [{id: k1, hash: "%s", models: ["gpt-4o"], expires: 2030-01-31, disabled: true, scopes: [calls], networks: [10.0.0.0/8], concurrency: 3}]}
-      - {id: bob, disabled: true, weight: 50, limits: [{name: b, metric: tokens, amount: 19, window: 1m}]}
+      - {id: alice, keys: [{id: k1, hash: "%s", models: ["gpt-4o"], expires: 2030-01-31, disabled: true, scopes: [calls], networks: [10.0.0.0/8], concurrency: 3, priority: high}]}
+      - {id: bob, disabled: true, weight: 50, priority: low, limits: [{name: b, metric: tokens, amount: 19, window: 1m}]}
 queue: {result_ttl: 20s}
+connections: {ipv6_prefix: 56}
+request_limits:
+  - {name: door, subject: ip, amount: 26, window: 1m}
+  - {name: lists, subject: user, class: read, endpoints: [/v1/jobs], methods: [GET], bucket: {capacity: 27, refill: 28/1s}, mode: shadow}
 spend_caps:
   - {name: hour, amount: $21, window: 1h}
   - {name: minute, metric: requests, amount: 22, window: 1m, exact: true}
@@ -217,6 +233,18 @@ func TestConvertOrg(t *testing.T) {
 	}
 }
 
+func TestConvertPriorities(t *testing.T) {
+	s, _ := convertAll(t)
+	got := s.policy.Orgs["acme"].Priorities
+	want := guard.Priorities{
+		Most: quota.High, Users: map[string]quota.Priority{"bob": quota.Low}, Keys: map[string]quota.Priority{"k1": quota.High},
+		Models: []guard.ModelPriority{{Pattern: "gpt-4*", Priority: quota.High}, {Pattern: "gpt-*", Priority: quota.Low}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
 func TestConvertLimits(t *testing.T) {
 	s, _ := convertAll(t)
 	org := s.policy.Orgs["acme"]
@@ -229,7 +257,7 @@ func TestConvertLimits(t *testing.T) {
 		{ID: "b", Subject: budget.User, Metric: budget.Tokens, Mode: budget.Shadow, Models: []string{"gpt-4*"}, Endpoints: []string{"embeddings"}, Shape: budget.Shape{Kind: budget.ExactWindow, Amount: 14, Window: time.Minute}},
 		{ID: "c", Subject: budget.Key, Only: "k1", Metric: budget.Requests, Mode: budget.Enforce, Shape: budget.Shape{Kind: budget.Calendar, Amount: 15, Calendar: "year", Starts: "04-06", Location: berlin}},
 		{ID: "f", Subject: budget.Org, Metric: budget.Requests, Mode: budget.Enforce, Shape: budget.Shape{Kind: budget.Fixed, Amount: 25, Window: 5 * time.Minute}},
-		{ID: "d", Subject: budget.IP, Metric: budget.Cost, Mode: budget.Off, Shape: budget.Shape{Kind: budget.Bucket, Amount: 16e9, Refill: 17e9, Per: time.Hour}},
+		{ID: "d", Subject: budget.IP, IPv6Prefix: 56, Metric: budget.Cost, Mode: budget.Off, Shape: budget.Shape{Kind: budget.Bucket, Amount: 16e9, Refill: 17e9, Per: time.Hour}},
 		{ID: "e", Subject: budget.User, Metric: budget.Concurrency, Mode: budget.Enforce, Shape: budget.Shape{Kind: budget.Concurrent, Amount: 18}},
 	}
 	if !reflect.DeepEqual(org.Limits, want) {
@@ -256,6 +284,23 @@ func TestConvertCaps(t *testing.T) {
 	}
 	if !reflect.DeepEqual(s.policy.Caps, want) {
 		t.Errorf("caps\n%+v\nwant\n%+v", s.policy.Caps, want)
+	}
+}
+
+func TestConvertRequestLimits(t *testing.T) {
+	s, _ := convertAll(t)
+	want := []guard.RequestLimit{
+		{Limit: budget.Limit{
+			ID: "door", Subject: budget.IP, IPv6Prefix: 56, Metric: budget.Requests, Mode: budget.Enforce,
+			Shape: budget.Shape{Kind: budget.Window, Amount: 26, Window: time.Minute},
+		}},
+		{Limit: budget.Limit{
+			ID: "lists", Subject: budget.User, Metric: budget.Requests, Mode: budget.Shadow, Endpoints: []string{"/v1/jobs"},
+			Shape: budget.Shape{Kind: budget.Bucket, Amount: 27, Refill: 28, Per: time.Second},
+		}, Class: guard.Reads, Methods: []string{"GET"}},
+	}
+	if !reflect.DeepEqual(s.policy.RequestLimits, want) {
+		t.Errorf("request limits\n%+v\nwant\n%+v", s.policy.RequestLimits, want)
 	}
 }
 
@@ -291,6 +336,7 @@ func TestKillSwitch(t *testing.T) {
 	s, err := convert(read(t, `
 kill_switch: shadow
 spend_caps: [{name: a, amount: $5, window: 1h}]
+request_limits: [{name: a, subject: ip, amount: 5, window: 1h}]
 providers: [{id: p, base_url: "http://x/v1"}]
 orgs: [{id: acme, over_limit: refuse, limits: [{name: a, amount: $5, window: 1h}, {name: b, amount: $5, window: 1h, mode: "off"}]}]
 `))
@@ -298,7 +344,7 @@ orgs: [{id: acme, over_limit: refuse, limits: [{name: a, amount: $5, window: 1h}
 		t.Fatal(err)
 	}
 	org := s.policy.Orgs["acme"]
-	if org.Limits[0].Mode != budget.Shadow || org.Limits[1].Mode != budget.Off || !org.RefuseOverLimit || s.policy.Caps[0].Limits[0].Mode != budget.Shadow {
+	if org.Limits[0].Mode != budget.Shadow || org.Limits[1].Mode != budget.Off || !org.RefuseOverLimit || s.policy.Caps[0].Limits[0].Mode != budget.Shadow || s.policy.RequestLimits[0].Mode != budget.Shadow {
 		t.Errorf("limits %+v, caps %+v", org.Limits, s.policy.Caps)
 	}
 }

@@ -120,7 +120,7 @@ func (a *App) connections(listener string, total, perAddress int) listen.Limits 
 		total = min(listen.DefaultTotal(), int(max(spool.Limit()/2/connectionMemory, 1)))
 	}
 	return listen.Limits{
-		Total: total, PerAddress: perAddress,
+		Total: total, PerAddress: perAddress, IPv6Prefix: a.cfg.Connections.IPv6Prefix,
 		Exempt: func(ip netip.Addr) bool {
 			return slices.ContainsFunc(a.cfg.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(ip) })
 		},

@@ -24,7 +24,7 @@ func Connect(c config.Redis) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	return redisconn.Open(redisconn.Mode(c.Mode), o), nil
+	return redisconn.OpenPrefixed(redisconn.Mode(c.Mode), o, c.Prefix), nil
 }
 
 func redisOptions(c config.Redis) (*redis.UniversalOptions, error) {

@@ -68,6 +68,23 @@ func TestRedisOptions(t *testing.T) {
 	}
 }
 
+// TestConnectPrefix checks that the prefix of the file reaches the keys.
+func TestConnectPrefix(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb, err := Connect(config.Redis{Addresses: []string{srv.Addr}, Mode: "single", Prefix: "staging:"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rdb.Close()
+	if err := rdb.Set(t.Context(), "lg:epoch", "1", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got := srv.Client().Get(t.Context(), "staging:lg:epoch").Val(); got != "1" {
+		t.Errorf("got %q under the prefix, want 1", got)
+	}
+}
+
 // TestLogger checks that the log has the configured level and format.
 func TestLogger(t *testing.T) {
 	for c, want := range map[config.Log]string{

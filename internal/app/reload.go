@@ -93,11 +93,13 @@ func (a *App) apply(c *config.Config) error {
 	}
 	a.memory.Configure(memoryOptions(c))
 	a.turns.Configure(conversations(c, set))
+	a.answers.Seal(set.seal)
 	if a.blobs != nil {
 		a.blobs.Seal(set.seal)
 	}
 	a.hooks = set.webhooks.Orgs
 	a.alerts.SetRules(alertRules(c))
+	a.budget.SumLabels(SummedLabels(c))
 	drop := set.policy.Providers.Adopt(a.guard.Policy().Providers)
 	a.ids.setFile(c, set)
 	if a.worker != nil {

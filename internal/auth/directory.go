@@ -20,6 +20,8 @@ type Principal struct {
 	Scopes []string
 	// Networks are where it may be used from; empty means anywhere.
 	Networks []netip.Prefix
+	// Labels are the values of labels that it, its user or its org has.
+	Labels   map[string]string
 	Expires  time.Time
 	Disabled bool
 }

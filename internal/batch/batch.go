@@ -22,9 +22,11 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/lua"
+	"github.com/llmguard/llmguard/quota"
 )
 
 var (
@@ -98,6 +100,7 @@ func Paths() string {
 type Owner struct {
 	Org, User, Key, IP string
 	Models             []string // the key's allow-list; empty means all
+	Labels             guard.BatchLabels
 }
 
 // Problem is an error in an input file.
@@ -119,7 +122,9 @@ type Batch struct {
 	// Input, Output and Errors are ids of files; empty for none.
 	Input, Output, Errors string
 	Metadata              map[string]string
-	OutputTTL             time.Duration // of the output files; 0: the store's
+	OutputTTL             time.Duration   // of the output files; 0: the store's
+	Priority              *quota.Priority // chosen for the lines; nil: none
+	StartBy               time.Time       // by which they have to start; zero: none
 
 	Created, Expires                                         time.Time
 	Started, Finalized, Completed, Failed, Expired           time.Time
@@ -149,6 +154,10 @@ type Request struct {
 	Endpoint  wire.Endpoint
 	Metadata  map[string]string
 	OutputTTL time.Duration
+	// Priority is what the request chose for the lines, nil if nothing; StartBy is the time by
+	// which they have to start, zero for none.
+	Priority *quota.Priority
+	StartBy  time.Time
 }
 
 // Store stores the batches' records. It is safe for concurrent use. Errors of Redis are
@@ -232,6 +241,17 @@ func (s *Store) create(ctx context.Context, id string, r Request) error {
 	if err != nil {
 		return fmt.Errorf("batch: models: %w", err)
 	}
+	priority, startBy := "", int64(0)
+	if r.Priority != nil {
+		priority = r.Priority.String()
+	}
+	if !r.StartBy.IsZero() {
+		startBy = r.StartBy.Unix()
+	}
+	labels, err := json.Marshal(r.Labels)
+	if err != nil {
+		return fmt.Errorf("batch: labels: %w", err)
+	}
 	now := time.Now()
 	if err := s.rdb.ZAdd(ctx, openKey, redis.Z{Score: float64(now.Add(overdue).Unix()), Member: id}).Err(); err != nil {
 		return fmt.Errorf("batch: create: %w", err)
@@ -239,7 +259,8 @@ func (s *Store) create(ctx context.Context, id string, r Request) error {
 	err = newScript.Run(ctx, s.rdb, []string{recordKey(id)}, s.clock, int64(Window/time.Second),
 		int64(recordLife/time.Second),
 		"org", r.Org, "user", r.User, "key", r.Key, "ip", r.IP, "models", models, "endpoint", string(r.Endpoint),
-		"input", r.File.ID, "metadata", metadata, "output_ttl", int64(r.OutputTTL/time.Second)).Err()
+		"input", r.File.ID, "metadata", metadata, "labels", labels, "output_ttl", int64(r.OutputTTL/time.Second),
+		"priority", priority, "start_by", startBy).Err()
 	if err != nil {
 		return fmt.Errorf("batch: create: %w", err)
 	}

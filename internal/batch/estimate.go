@@ -18,8 +18,10 @@ type shortfall struct {
 }
 
 // shortfall compares what a batch may cost with what every cost limit can admit until it
-// expires if nothing else uses it. It returns nil if the batch fits.
+// expires if nothing else uses it. Limits by labels are compared only if all lines have the same.
+// It returns nil if the batch fits.
 func (v *validation) shortfall(ctx context.Context, c *check, caller guard.Caller) (*shortfall, error) {
+	caller.Labels = c.labels
 	statuses, err := v.r.opts.Guard.Status(ctx, caller)
 	if err != nil {
 		return nil, fmt.Errorf("batch: limits: %w", err)
@@ -27,7 +29,7 @@ func (v *validation) shortfall(ctx context.Context, c *check, caller guard.Calle
 	left := time.Until(v.turn.b.Expires)
 	var worst *shortfall
 	for _, l := range c.limits {
-		if l.Metric != budget.Cost || l.Mode == budget.Shadow {
+		if l.Metric != budget.Cost || l.Mode == budget.Shadow || c.mixed && len(l.Subject.Labels()) > 0 {
 			continue
 		}
 		for _, st := range statuses {

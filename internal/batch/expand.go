@@ -125,7 +125,11 @@ func (t *turn) prepare(ctx context.Context, e entry) (plan *guard.Plan, refused 
 	if err != nil {
 		return nil, wire.Forbidden("org_gone", "%v", err), nil
 	}
-	plan, err = t.r.opts.Guard.Plans.PrepareKept(ctx, caller, e.parsed)
+	plans := t.r.opts.Guard.Plans
+	caller, err = plans.LabelLine(ctx, caller, t.b.Labels, e.parsed)
+	if err == nil {
+		plan, err = plans.PrepareKept(ctx, caller, e.parsed)
+	}
 	if errors.Is(err, budget.ErrUnavailable) {
 		return nil, nil, err
 	}
@@ -171,12 +175,19 @@ func public(err error) *wire.Error {
 }
 
 func (t *turn) job(e entry, plan *guard.Plan) *queue.Job {
-	return &queue.Job{
+	j := &queue.Job{
 		ID: t.jobID(e.line), Pool: t.b.pool, CallID: wire.NewCallID(),
-		Org: t.b.Org, User: t.b.User, Key: t.b.Key, IP: t.b.IP, Class: queue.Batch,
+		Org: t.b.Org, User: t.b.User, Key: t.b.Key, IP: t.b.IP, Labels: plan.Caller.Labels, Class: queue.Batch,
 		Endpoint: t.b.Endpoint, Model: e.model, Tokens: plan.Quota, Cost: plan.First.Cost, Answer: queue.AnswerBytes(plan),
-		Deadline: t.b.Expires,
+		Deadline: t.b.Expires, Priority: plan.Priority(t.b.Priority),
 	}
+	if by := t.b.StartBy; !by.IsZero() {
+		j.ByDeadline = true
+		if by.Before(j.Deadline) {
+			j.Deadline = by
+		}
+	}
+	return j
 }
 
 // jobID returns the id of a line's job, always the same.

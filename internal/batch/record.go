@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/quota"
 )
 
 // state is the part of a record that only its driver uses.
@@ -92,8 +93,15 @@ func decode(id string, h map[string]string) (*Batch, error) {
 			provider: h["provider"], upstream: h["upstream"], fills: int(n("fills")), fillAgain: n("fill_again"),
 		},
 	}
+	if p, err := quota.ParsePriority(h["priority"]); err == nil {
+		b.Priority = &p
+	}
+	if n("start_by") > 0 {
+		b.StartBy = at("start_by")
+	}
 	for field, into := range map[string]any{
 		"models": &b.Models, "metadata": &b.Metadata, "problems": &b.Problems, "warnings": &b.Warnings,
+		"labels": &b.Labels,
 	} {
 		if text := h[field]; text != "" {
 			if err := json.Unmarshal([]byte(text), into); err != nil {

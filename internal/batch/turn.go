@@ -217,6 +217,6 @@ func (t *turn) close() {
 // caller returns the caller as which the lines run, under the current configuration.
 func (t *turn) caller() (guard.Caller, error) {
 	c, err := t.r.opts.Guard.Policy().Caller(t.b.Org, t.b.User, t.b.Key, t.b.IP)
-	c.Models, c.Batched = t.b.Models, t.b.provider != ""
+	c.Models, c.Batched, c.Labels = t.b.Models, t.b.provider != "", t.b.Labels.Labels
 	return c, err
 }

@@ -47,6 +47,9 @@ type check struct {
 	// runs the batch.
 	caller guard.Caller
 	target providers.Target
+	// labels are those of the last line; mixed means that lines have different ones.
+	labels budget.Labels
+	mixed  bool
 }
 
 // validate reads the input file to its end, in constant memory except for one hash per
@@ -156,7 +159,12 @@ func (v *validation) check(ctx context.Context, c *check, line []byte, number in
 			fmt.Sprintf("All lines must use the same model; this line uses %.100q, the first line %.100q.", req.model, c.model)))
 		return nil
 	}
-	plan, err := v.r.opts.Guard.Plans.PrepareKept(ctx, c.caller, req.parsed)
+	plans := v.r.opts.Guard.Plans
+	caller, err := plans.LabelLine(ctx, c.caller, v.turn.b.Labels, req.parsed)
+	var plan *guard.Plan
+	if err == nil {
+		plan, err = plans.PrepareKept(ctx, caller, req.parsed)
+	}
 	if errors.Is(err, budget.ErrUnavailable) {
 		return err
 	}
@@ -164,7 +172,10 @@ func (v *validation) check(ctx context.Context, c *check, line []byte, number in
 		c.add(number, problemOf(err, "invalid_request"))
 		return nil
 	}
-	c.limits, c.pool = plan.Limits, plan.Target.Pool
+	if c.pool != "" && caller.Labels != c.labels {
+		c.mixed = true
+	}
+	c.limits, c.pool, c.labels = plan.Limits, plan.Target.Pool, caller.Labels
 	c.most, c.least = c.most+plan.Max.Cost, c.least+plan.Least()
 	return nil
 }

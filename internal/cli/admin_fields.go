@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -47,6 +48,25 @@ func (s *fields) number(flag, member, text string) {
 		func(c *cobra.Command) { c.Flags().Int64(flag, 0, text) },
 		func(c *cobra.Command) (any, error) { return c.Flags().GetInt64(flag) },
 	})
+}
+
+// pairs adds a flag for name=value, which may be repeated.
+func (s *fields) pairs(flag, member, text string) {
+	var f labelFilter
+	s.all = append(s.all, flagField{
+		flag, member, text,
+		func(c *cobra.Command) { f.add(c, text) },
+		func(*cobra.Command) (any, error) { return f.values() },
+	})
+}
+
+// pairsText formats values by name.
+func pairsText(values map[string]string) string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		out = append(out, name+"="+values[name])
+	}
+	return strings.Join(out, " ")
 }
 
 func (s *fields) truth(flag, member, text string) {

@@ -189,7 +189,7 @@ func TestQueueCounts(t *testing.T) {
 	if len(pools[0].Flows) != 2 {
 		t.Errorf("flows of acme: %+v", pools[0].Flows)
 	}
-	has(t, s.must("queue"), "acme alice async 3 30", "globex gus async 1 10")
+	has(t, s.must("queue"), "acme alice async 3 0 0 30", "globex gus async 1 0 0 10")
 	s.refuses("--limit 0: expected 1 to 1000", "queue", "dead", "--limit", "0")
 }
 

@@ -82,11 +82,13 @@ func jobDetails(w io.Writer, l *jobLine) error {
 	g.add("owner", l.Org+" / "+l.User+" / "+l.Key)
 	g.add("request", l.Endpoint+", "+top.Printable(l.Model)+map[bool]string{true: ", streamed"}[l.Stream])
 	g.add("pool", l.Pool+", "+l.Class)
+	g.add("priority", l.Priority)
+	at("deadline", l.StartBy)
 	g.add("size", fmt.Sprintf("%d bytes, %d tokens", l.Bytes, l.Tokens))
 	at("created", &l.Created)
 	at("started", l.Started)
 	at("finished", l.Finished)
-	if !l.State.Terminal() {
+	if !l.State.Terminal() && l.StartBy == nil {
 		at("expires", l.Deadline)
 	}
 	at("next attempt", l.Next)

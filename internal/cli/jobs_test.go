@@ -154,7 +154,7 @@ func TestQueueCommand(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	out := d.must("queue")
-	for _, want := range []string{"acme    alice  async     2      20", "user's model, for ", "org, for "} {
+	for _, want := range []string{"acme    alice  async     2     0    0      20", "user's model, for ", "org, for "} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}

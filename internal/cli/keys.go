@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -101,6 +102,8 @@ func keyFacts(w io.Writer, k *keyView) error {
 		"ends with",
 		k.Last4,
 		"models", all(k.Models), "scopes", all(k.Scopes), "networks", networks, "concurrency", concurrency,
+		"priority", cmp.Or(k.Priority, "the user's"),
+		"labels", pairsText(k.Labels),
 		"expires (UTC)", day(k.Expires, "never"), "old key until (UTC)", day(k.OldUntil, ""), "last used (UTC)",
 		day(k.LastUsed, "unknown"), "source", string(k.Source))
 }
@@ -111,9 +114,11 @@ func keyFields() *fields {
 	s.text("name", "name", "display name")
 	s.list("models", "models", "allowed models, as comma-separated patterns")
 	s.list("scopes", "scopes", "allowed uses: calls, chat.completions, embeddings, ..., jobs, files, "+
-		"batches, usage")
+		"batches, usage, holds")
 	s.list("networks", "networks", "allowed client addresses, such as 10.0.0.0/8")
 	s.number("concurrency", "concurrency", "maximum number of concurrent calls")
+	s.text("priority", "priority", "priority of the key's calls: high, normal or low (default: the user's)")
+	s.pairs("label", "labels", "value of a label for its calls, as name=value (repeat for several)")
 	s.when("expires", "expires", "a date (2027-01-31: expires when it begins, UTC), a time, or a duration from now (90d)")
 	return &s
 }

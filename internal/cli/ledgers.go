@@ -206,6 +206,27 @@ func (l *ledgers) rollups(ctx context.Context, org string, hours bool, from, to 
 	return out, nil
 }
 
+// LabelRollups returns the org's daily sums by a label in [from, to), which must be whole UTC days.
+func (l *ledgers) LabelRollups(ctx context.Context, org, label string, from, to time.Time) ([]admin.UsageLine, error) {
+	var out []admin.UsageLine
+	for from.Before(to) {
+		end := from.AddDate(0, 0, sumDays)
+		if to.Before(end) {
+			end = to
+		}
+		q := url.Values{
+			"from": {from.UTC().Format(time.DateOnly)}, "to": {end.Add(-time.Nanosecond).UTC().Format(time.DateOnly)},
+			"by": {"day,label:" + label},
+		}
+		var u admin.Usage
+		if err := l.ask(ctx, http.MethodGet, pathOf("orgs", org, "usage")+"?"+q.Encode(), nil, &u); err != nil {
+			return nil, err
+		}
+		out, from = append(out, u.Lines...), end
+	}
+	return out, nil
+}
+
 func rollupOf(l admin.UsageLine) (budget.Rollup, error) {
 	begin, err := time.Parse(time.DateOnly, l.Day)
 	if l.Hour != "" {

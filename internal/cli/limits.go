@@ -16,7 +16,10 @@ import (
 )
 
 // subject identifies the org, user, key or IP address of a limit.
-type subject struct{ org, user, key, ip string }
+type subject struct {
+	org, user, key, ip string
+	labels             labelFilter
+}
 
 // add registers the flags. user and key say what naming one does.
 func (s *subject) add(c *cobra.Command, user, key string) {
@@ -36,6 +39,9 @@ func (s *subject) query() string {
 	}
 	if s.ip != "" {
 		q.Set("ip", s.ip)
+	}
+	for _, pair := range s.labels.pairs {
+		q.Add("label", pair)
 	}
 	if len(q) == 0 {
 		return ""
@@ -62,8 +68,9 @@ func limitsCommand() *cobra.Command {
 // limitFields returns the flags that set fields of a limit.
 func limitFields() *fields {
 	var s fields
-	s.text("subject", "subject", "what has a counter of its own: the org, each user, each key or each ip")
-	s.text("only", "only", "the one user, key or address that this limit of the org applies to (default: each)")
+	s.text("subject", "subject", "what has a counter of its own: the org, each user, key, ip or value of a label,\n"+
+		"or each combination, such as user+session")
+	s.text("only", "only", "the one user, key, address or value of a label that this limit of the org applies to (default: each)")
 	s.text("metric", "metric", "cost, tokens, requests or concurrency")
 	s.text("mode", "mode", "enforce, shadow or off")
 	s.text("amount", "amount", "'$50' for cost, a count for the others")
@@ -285,8 +292,8 @@ func limitsResetCommand() *cobra.Command {
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		switch {
-		case all && s.ip != "":
-			return misused("--all does not accept --ip; name a LIMIT and leave out --all")
+		case all && (s.ip != "" || len(s.labels.pairs) > 0):
+			return misused("--all does not accept --ip and --label; name a LIMIT and leave out --all")
 		case !all && len(args) == 0:
 			return misused("name a LIMIT, or use --all to reset all limits")
 		case !all && yes:
@@ -304,6 +311,7 @@ func limitsResetCommand() *cobra.Command {
 	s.add(c, "the user whose usage is reset, for limits with a counter per user",
 		"the key whose usage is reset, for limits with a counter per key")
 	c.Flags().StringVar(&s.ip, "ip", "", "client address, for limits per address")
+	s.labels.add(c, "value of a label, as name=value, for limits per label (repeat for several)")
 	c.Flags().BoolVar(&all, "all", false, "reset several counters: see above")
 	c.Flags().BoolVar(&yes, "yes", false, "confirm --all")
 	_ = c.MarkFlagRequired("reason")

@@ -49,6 +49,7 @@ func limitsGetCommand() *cobra.Command {
 	f.add(c, listFormats...)
 	s.add(c, "show the limits of this user, with the user's usage", "show the limits of this key, with its usage")
 	c.Flags().StringVar(&s.ip, "ip", "", "client address, for limits per address")
+	s.labels.add(c, "value of a label, as name=value, for limits per label (repeat for several)")
 	return c
 }
 

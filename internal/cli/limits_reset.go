@@ -19,6 +19,11 @@ import (
 // resetOne resets the counter of one subject.
 func (a *adminClient) resetOne(c *cobra.Command, f *adminFlags, s subject, limit string) error {
 	body := map[string]any{"reason": f.reason}
+	if labels, err := s.labels.values(); err != nil {
+		return err
+	} else if len(labels) > 0 {
+		body["labels"] = labels
+	}
 	for name, value := range map[string]string{"user": s.user, "key": s.key, "ip": s.ip} {
 		if value != "" {
 			body[name] = value

@@ -86,7 +86,7 @@ func orgFacts(w io.Writer, o *admin.Org) error {
 		o.MaxWait,
 		"on disconnect", o.OnDisconnect, "on store failure", o.OnStoreFailure, "builtin tools", yesNo(o.AllowBuiltinTools),
 		"retry started jobs", yesNo(o.RetryStartedJobs), "weight", strconv.Itoa(o.Weight), "spread",
-		strconv.Itoa(o.Spread), "worst case per hour",
+		strconv.Itoa(o.Spread), "max priority", o.MaxPriority, "worst case per hour",
 		boundOf(o).HourText(pricing.Nano.String), "users", strconv.Itoa(o.Users),
 		"keys", strconv.Itoa(o.Keys), "source", string(o.Source))
 }
@@ -166,6 +166,7 @@ func orgFields() *fields {
 	s.truth("retry-started-jobs", "retry_started_jobs", "rerun jobs whose worker died")
 	s.number("weight", "weight", "share of the queue relative to other orgs (default 100)")
 	s.number("spread", "spread", "parts of the org's money, for several servers of a Redis Cluster (default 1)")
+	s.text("max-priority", "max_priority", "highest priority of calls: high, normal or low (default normal)")
 	return &s
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/cache"
 	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/internal/responses/conversation"
 	"github.com/llmguard/llmguard/internal/storage/blob"
@@ -120,6 +121,10 @@ func (f *furnished) org(org string) {
 	f.redis.HSet(ctx, "lg:{"+b.ID+"}:batch", "status", string(batch.Completed), "completed_at", time.Now().Unix())
 	f.redis.ZRem(ctx, "lg:{batches}:open", b.ID)
 	if err := conversation.New(f.redis, conversation.Options{}).Put(ctx, org, "resp_1", conversation.Turn{Input: json.RawMessage("[]"), Response: json.RawMessage("{}")}); err != nil {
+		t.Fatal(err)
+	}
+	err = cache.New(f.redis, cache.Options{}).Put(ctx, org, "1f", cache.Answer{Body: []byte("{}")}, cache.Bound{Life: time.Hour, MaxBytes: 1 << 20})
+	if err != nil {
 		t.Fatal(err)
 	}
 	notes := ownership.New(f.redis, nil, nil)

@@ -115,8 +115,8 @@ func flowTable(w io.Writer, v *admin.QueuePool, most int) error {
 		parked[p.Org+" "+p.User] = what + ", for " + budget.LastingText(max(time.Until(p.Until), 0))
 	}
 	g := grid{
-		indent: "  ", head: []string{"org", "user", "class", "jobs", "tokens", "oldest", "paused"},
-		numbers: []bool{false, false, false, true, true, true, false},
+		indent: "  ", head: []string{"org", "user", "class", "jobs", "high", "low", "tokens", "oldest", "paused"},
+		numbers: []bool{false, false, false, true, true, true, true, true, false},
 	}
 	for i, f := range v.Flows {
 		if i == max(most, 0) {
@@ -126,7 +126,7 @@ func flowTable(w io.Writer, v *admin.QueuePool, most int) error {
 		if own := parked[f.Org+" "+f.User]; own != "" {
 			rest = own
 		}
-		g.add(f.Org, f.User, f.Class, whole(f.Jobs), whole(f.Tokens), span(&f.Oldest), rest)
+		g.add(f.Org, f.User, f.Class, whole(f.Jobs), whole(f.High), whole(f.Low), whole(f.Tokens), span(&f.Oldest), rest)
 	}
 	if err := g.write(w); err != nil {
 		return err

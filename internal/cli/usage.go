@@ -30,6 +30,7 @@ func usageCommand() *cobra.Command {
 			"the parts add up to the exact cost. \"unmetered\" is the cost charged without usage data from the provider: expired holds,\n" +
 			"and calls charged at their full reservation.",
 		Example: "  llmguard usage --by user,model --days 7\n" +
+			"  llmguard usage --by label:project,month --days 60\n" +
 			"  llmguard usage --by org,class --from 2026-11 --to 2026-11 -o csv\n" +
 			"  llmguard usage --by hour --from 12h --tz Europe/Berlin",
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -39,7 +40,7 @@ func usageCommand() *cobra.Command {
 	f.add(c, listFormats...)
 	f.period.add(c)
 	f.period.addZone(c)
-	c.Flags().StringVar(&by, "by", "user,model", "group by any of "+strings.Join(dimensions, ", "))
+	c.Flags().StringVar(&by, "by", "user,model", "group by any of "+strings.Join(dimensions, ", ")+",\nor by label:NAME, alone or with org, day, month and class")
 	c.Flags().StringVar(&sorted, "sort", "",
 		"sort by cost, calls, tokens, estimated, overrun or refused (largest first), or by a name of --by\n"+
 			"(default: time if --by has hour, day or month, otherwise cost)")
@@ -59,9 +60,12 @@ func showUsage(c *cobra.Command, f *usageFlags, by, sorted string) error {
 	notes := c.ErrOrStderr()
 	r := report{by: strings.Split(by, ",")}
 	for _, d := range r.by {
-		if !slices.Contains(dimensions, d) {
-			return misused("--by %s: expected %s, separated by commas", d, strings.Join(dimensions, ", "))
+		if !slices.Contains(dimensions, d) && !strings.HasPrefix(d, labelBy) {
+			return misused("--by %s: expected %s or label:NAME, separated by commas", d, strings.Join(dimensions, ", "))
 		}
+	}
+	if err := r.byLabel(); err != nil {
+		return err
 	}
 	if err := r.checkSort(sorted); err != nil {
 		return err
@@ -119,6 +123,9 @@ func (r *report) period(p *period, now time.Time) (err error) {
 
 // read adds an org.
 func (r *report) read(ctx context.Context, l *ledgers, org string) error {
+	if r.label != "" {
+		return r.readLabel(ctx, l, org)
+	}
 	rollups := l.Rollups
 	if r.hours {
 		rollups = l.HourRollups

@@ -19,6 +19,8 @@ import (
 type filter struct {
 	user, key, model, kind, call string
 	estimated                    bool
+	labels                       labelFilter
+	wanted                       map[string]string // of labels
 }
 
 var kinds = []string{
@@ -32,10 +34,15 @@ func (f *filter) add(c *cobra.Command) {
 	fl.StringVar(&f.model, "model", "", "only models that match this pattern (* matches any characters)")
 	fl.StringVar(&f.kind, "kind", "", "only one of "+strings.Join(kinds, ", "))
 	fl.StringVar(&f.call, "call", "", "only the entries of this call, with its corrections")
+	f.labels.add(c, "only entries with this label, as name=value (repeat for several)")
 	fl.BoolVar(&f.estimated, "estimated", false, "only estimated entries")
 }
 
-func (f *filter) check() error {
+func (f *filter) check() (err error) {
+	f.wanted, err = f.labels.values()
+	if err != nil {
+		return err
+	}
 	if f.kind != "" && !slices.Contains(kinds, f.kind) {
 		return misused("--kind %s: expected one of %s", f.kind, strings.Join(kinds, ", "))
 	}
@@ -49,7 +56,7 @@ func (f *filter) check() error {
 func (f *filter) fits(e budget.Entry) bool {
 	return (f.user == "" || f.user == e.User) && (f.key == "" || f.key == e.Key) && (f.kind == "" || f.kind == e.Kind) &&
 		(f.model == "" || providers.Match(f.model, e.Model)) && (f.call == "" || f.call == e.ID || f.call == e.Corrects) &&
-		(!f.estimated || e.Estimated)
+		(!f.estimated || e.Estimated) && fits(f.wanted, e.Labels)
 }
 
 func entriesCommand() *cobra.Command {
@@ -61,7 +68,7 @@ func entriesCommand() *cobra.Command {
 		Long: "Lists entries of the period in Redis: the newest, with the latest last, or with --sort cost the most expensive first.\n" +
 			"Entries never change: a later entry of kind late or void corrects the charge of an expired hold, and one of kind\n" +
 			"adjust corrects a mistake.",
-		Example: "  llmguard usage entries --estimated --days 7\n  llmguard usage entries --sort cost --limit 10 --days 7\n" +
+		Example: "  llmguard usage entries --label project=mobile\n  llmguard usage entries --estimated --days 7\n  llmguard usage entries --sort cost --limit 10 --days 7\n" +
 			"  llmguard usage entries --call 01m7x425asv4hapb0hzey6k903",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return showEntries(c, &f, &only, &pick)
@@ -143,6 +150,9 @@ func entryTable(w io.Writer, list []budget.Entry, withOrg bool) error {
 // remark returns notes about an entry.
 func remark(e budget.Entry) string {
 	var out []string
+	if e.Labels != "" {
+		out = append(out, strings.ReplaceAll(string(e.Labels), ",", " "))
+	}
 	if e.Estimated {
 		out = append(out, "estimated")
 	}

@@ -16,6 +16,7 @@ var dimensions = []string{"org", "user", "key", "model", "provider", "endpoint",
 // report is the output of `llmguard usage`.
 type report struct {
 	by       []string
+	label    string // of --by label:NAME
 	sort     string
 	from, to time.Time
 	hours    bool           // hourly sums instead of whole UTC days
@@ -31,6 +32,7 @@ type report struct {
 // usageRow is what an org spent in an hour or a day, optionally on one token class.
 type usageRow struct {
 	org, class string
+	label      string // value of the label that the report is by
 	budget.Rollup
 }
 
@@ -50,7 +52,7 @@ func (r *report) add(org string, one budget.Rollup) {
 		return
 	}
 	for _, part := range one.ByClass() {
-		row := usageRow{org, part.Class, one}
+		row := usageRow{org: org, class: part.Class, Rollup: one}
 		row.Sums = part.Sums
 		r.rows = append(r.rows, row)
 	}
@@ -66,6 +68,7 @@ func (r *report) name(row usageRow) string {
 	names["provider"] = row.Provider
 	names["endpoint"] = row.Endpoint
 	names["class"] = row.class
+	names[labelBy+r.label] = row.label
 	return r.nameOf(names)
 }
 

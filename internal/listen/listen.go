@@ -16,6 +16,8 @@ type Limits struct {
 	Total int
 	// PerAddress is the maximum number of connections per address; 0 means a quarter of Total.
 	PerAddress int
+	// IPv6Prefix is how many bits of an IPv6 address count as one address; 0 means 64.
+	IPv6Prefix int
 	// Exempt reports addresses that stand for many callers, such as a load balancer's. They are
 	// subject to Total only. nil means none.
 	Exempt func(netip.Addr) bool
@@ -81,10 +83,10 @@ func (l *limited) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		from := address(c)
-		why := l.take(from)
+		from, exempt := l.address(c)
+		why := l.take(from, exempt)
 		if why == "" {
-			return &conn{Conn: c, leave: sync.OnceFunc(func() { l.give(from) })}, nil
+			return &conn{Conn: c, leave: sync.OnceFunc(func() { l.give(from, exempt) })}, nil
 		}
 		l.limits.Refused(why)
 		_ = c.Close()
@@ -92,46 +94,44 @@ func (l *limited) Accept() (net.Conn, error) {
 }
 
 // take counts a connection, or returns the limit that refuses it.
-func (l *limited) take(from netip.Addr) (refused string) {
+func (l *limited) take(from netip.Addr, exempt bool) (refused string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.total >= l.limits.Total:
 		return "total"
-	case l.from[from] >= l.limits.PerAddress && !l.limits.Exempt(from):
+	case !exempt && l.from[from] >= l.limits.PerAddress:
 		return "address"
 	}
 	l.total++
-	l.from[from]++
+	if !exempt {
+		l.from[from]++
+	}
 	return ""
 }
 
-func (l *limited) give(from netip.Addr) {
+func (l *limited) give(from netip.Addr, exempt bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total--
+	if exempt {
+		return
+	}
 	l.from[from]--
 	if l.from[from] == 0 {
 		delete(l.from, from)
 	}
 }
 
-// address returns the peer's address; an IPv6 address is reduced to its /64, which belongs to
-// one customer.
-func address(c net.Conn) netip.Addr {
+// address returns the peer's address as it counts, and whether it is exempt. An exempt address does
+// not use up the connections of others in its network.
+func (l *limited) address(c net.Conn) (from netip.Addr, exempt bool) {
 	peer, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	if err != nil {
-		return netip.Addr{}
+		return netip.Addr{}, false
 	}
 	ip := peer.Addr().Unmap()
-	if ip.Is4() {
-		return ip
-	}
-	net64, err := ip.Prefix(64)
-	if err != nil {
-		return ip
-	}
-	return net64.Addr()
+	return Network(ip, l.limits.IPv6Prefix), l.limits.Exempt(ip)
 }
 
 type conn struct {

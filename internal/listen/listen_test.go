@@ -113,8 +113,45 @@ func TestAddress(t *testing.T) {
 		"[2001:db8:1:2:3:4:5:6]:1":     "2001:db8:1:2::",
 		"[2001:db8:1:2:ffff::9%eth]:1": "2001:db8:1:2::",
 	} {
-		if got := address(from{addr: given}); got.String() != want {
+		l := &limited{limits: Limits{}.withDefaults()}
+		if got, _ := l.address(from{addr: given}); got.String() != want {
 			t.Errorf("%s: got %s, want %s", given, got, want)
+		}
+	}
+}
+
+// TestNetwork: the number of bits of an IPv6 address that count can be set.
+func TestNetwork(t *testing.T) {
+	for _, tc := range []struct {
+		ip   string
+		bits int
+		want string
+	}{
+		{"192.0.2.7", 8, "192.0.2.7"},
+		{"2001:db8:1:2:3:4:5:6", 0, "2001:db8:1:2::"},
+		{"2001:db8:1:2:3:4:5:6", 48, "2001:db8:1::"},
+		{"2001:db8:1:2:3:4:5:6", 128, "2001:db8:1:2:3:4:5:6"},
+		{"fe80::1%eth0", 128, "fe80::1"},
+	} {
+		if got := Network(netip.MustParseAddr(tc.ip), tc.bits); got.String() != tc.want {
+			t.Errorf("%s with %d bits: got %s, want %s", tc.ip, tc.bits, got, tc.want)
+		}
+	}
+}
+
+// TestExemptAddressIsAlone: an exempt IPv6 address is recognized by its whole address, and its
+// connections are not those of its neighbors in the same network.
+func TestExemptAddressIsAlone(t *testing.T) {
+	proxy := netip.MustParseAddr("2001:db8::5")
+	l := &limited{
+		limits: Limits{Total: 9, PerAddress: 1, Exempt: func(ip netip.Addr) bool { return ip == proxy }}.withDefaults(),
+		from:   map[netip.Addr]int{},
+	}
+	for i, tc := range []struct{ peer, why string }{
+		{"[2001:db8::5]:1", ""}, {"[2001:db8::5]:2", ""}, {"[2001:db8::6]:1", ""}, {"[2001:db8::7]:1", "address"},
+	} {
+		if why := l.take(l.address(from{addr: tc.peer})); why != tc.why {
+			t.Errorf("connection %d from %s: got %q, want %q", i, tc.peer, why, tc.why)
 		}
 	}
 }

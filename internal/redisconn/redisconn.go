@@ -24,7 +24,7 @@ const (
 // of the server, the sentinels or some cluster nodes.
 func Options(addrs ...string) *redis.UniversalOptions {
 	return &redis.UniversalOptions{
-		Addrs: addrs, ClientName: "llmguard",
+		Addrs: addrs, ClientName: clientName,
 		DialTimeout: time.Second, DialerRetries: 1, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second,
 		PoolSize: 64, MinIdleConns: 2, ContextTimeoutEnabled: true, MaxRetries: 2,
 		Protocol: 2, // RESP3 is not needed, and checking for its push messages costs a system call per command
@@ -33,14 +33,46 @@ func Options(addrs ...string) *redis.UniversalOptions {
 
 // Open returns a client; it does not connect yet.
 func Open(mode Mode, o *redis.UniversalOptions) redis.UniversalClient {
-	switch mode {
-	case Cluster:
-		c := o.Cluster()
-		c.ClusterStateReloadInterval = 250 * time.Millisecond
-		return redis.NewClusterClient(c)
-	case Sentinel:
-		return redis.NewFailoverClient(o.Failover())
-	default:
-		return redis.NewClient(o.Simple())
+	return OpenPrefixed(mode, o, "")
+}
+
+// OpenPrefixed returns a client that adds a prefix to every key and channel, so that several
+// deployments can share a database. Keys that it returns and that its commands name do not have
+// it. It changes o.
+func OpenPrefixed(mode Mode, o *redis.UniversalOptions, prefix string) redis.UniversalClient {
+	if prefix != "" {
+		o.ClientName = clientName + "@" + prefix // see Prefix
 	}
+	if mode == Cluster {
+		return openCluster(o, prefix)
+	}
+	var c *redis.Client
+	if mode == Sentinel {
+		c = redis.NewFailoverClient(o.Failover())
+	} else {
+		c = redis.NewClient(o.Simple())
+	}
+	if prefix != "" {
+		c.AddHook(&prefixHook{prefix: prefix})
+	}
+	return c
+}
+
+// openCluster returns a client whose nodes also add the prefix, because some commands are sent
+// to each node. The cluster's client adds it too: it finds the node by the whole key.
+func openCluster(o *redis.UniversalOptions, prefix string) *redis.ClusterClient {
+	options := o.Cluster()
+	options.ClusterStateReloadInterval = 250 * time.Millisecond
+	if prefix == "" {
+		return redis.NewClusterClient(options)
+	}
+	hook := &prefixHook{prefix: prefix, cluster: true}
+	options.NewClient = func(o *redis.Options) *redis.Client {
+		node := redis.NewClient(o)
+		node.AddHook(hook)
+		return node
+	}
+	c := redis.NewClusterClient(options)
+	c.AddHook(hook)
+	return c
 }

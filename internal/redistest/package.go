@@ -19,6 +19,14 @@ func ForPackage(m *testing.M, server **Server, opts ...Option) int {
 	return m.Run()
 }
 
+// ForExample starts a server for an example, which has no testing.TB, and returns a client of it
+// and a function that ends both.
+func ForExample() (rdb *redis.Client, stop func()) {
+	tb := &packageTB{}
+	server := Start(tb)
+	return server.Client(), tb.end
+}
+
 // silent drops the client's log lines, because tests stop servers on purpose.
 type silent struct{}
 

@@ -159,7 +159,7 @@ func (e *engine) resolve(w who) (*subject, error) {
 	if org == nil {
 		return &subject{why: fmt.Sprintf("org %s is not in %s", name(w.org), e.policy.Name)}, nil
 	}
-	caller := guard.Caller{Org: org, User: name(w.user), Key: name(w.key), IP: name(w.ip)}
+	caller := guard.Caller{Org: org, User: name(w.user), Key: name(w.key), IP: name(w.ip), Labels: budget.Labels(name(w.labels))}
 	target, limits, caps, err := e.policy.Guard.Standing(caller,
 		&wire.Request{Model: name(w.model), Endpoint: wire.Endpoint(name(w.endpoint))})
 	if err != nil {
@@ -172,7 +172,7 @@ func (e *engine) resolve(w who) (*subject, error) {
 	if s.pool == nil {
 		return nil, fmt.Errorf("simulate: %s has no pool %q", e.policy.Name, target.Pool)
 	}
-	call := budget.Call{Org: org.ID, User: caller.User, Key: caller.Key, IP: caller.IP}
+	call := budget.Call{Org: org.ID, User: caller.User, Key: caller.Key, IP: caller.IP, Labels: caller.Labels}
 	s.on, err = e.budget.Bind(limits, call)
 	if err != nil {
 		return nil, err
@@ -227,7 +227,7 @@ func (e *engine) live(i int32, s *subject) (why string, foreseen time.Duration, 
 		}
 		return reason(refusal), refusal.Binding.Wait, refusal.Binding.Never
 	}
-	grant, err := s.pool.queue.Take(e.now, s.flow, e.trace.calls[i].quota)
+	grant, err := s.pool.queue.Take(e.now, s.flow, e.trace.calls[i].quota, quota.Normal)
 	if busy, ok := errors.AsType[*quota.BusyError](err); ok {
 		e.void(run)
 		return "quota of " + s.poolID + " (" + busy.Reason + ")", busy.Wait, busy.Never

@@ -22,29 +22,30 @@ import (
 // line is a line of a ledger export or of an access log; kind or msg distinguishes them.
 type line struct {
 	// fields of a ledger entry
-	ID          string        `json:"id"`
-	Attempt     int           `json:"attempt"`
-	Org         string        `json:"org"`
-	User        string        `json:"user"`
-	Key         string        `json:"key"`
-	IP          string        `json:"ip"`
-	Model       string        `json:"model"`
-	Provider    string        `json:"provider"`
-	Endpoint    string        `json:"endpoint"`
-	Kind        string        `json:"kind"`
-	At          time.Time     `json:"at"`
-	Cost        int64         `json:"cost_nano"`
-	Total       int64         `json:"total_nano"`
-	Overrun     int64         `json:"overrun_nano"`
-	Waited      int64         `json:"waited_ms"`
-	Took        int64         `json:"took_ms"`
-	Held        int64         `json:"held_nano"`
-	HeldTokens  int64         `json:"held_tokens"`
-	HeldUS      int64         `json:"held_us"`
-	QuotaTokens int64         `json:"quota_tokens"`
-	Class       string        `json:"class"`
-	Stream      bool          `json:"stream"`
-	Usage       tokensOfUsage `json:"usage"`
+	ID          string         `json:"id"`
+	Attempt     int            `json:"attempt"`
+	Org         string         `json:"org"`
+	User        string         `json:"user"`
+	Key         string         `json:"key"`
+	IP          string         `json:"ip"`
+	Labels      recordedLabels `json:"labels"`
+	Model       string         `json:"model"`
+	Provider    string         `json:"provider"`
+	Endpoint    string         `json:"endpoint"`
+	Kind        string         `json:"kind"`
+	At          time.Time      `json:"at"`
+	Cost        int64          `json:"cost_nano"`
+	Total       int64          `json:"total_nano"`
+	Overrun     int64          `json:"overrun_nano"`
+	Waited      int64          `json:"waited_ms"`
+	Took        int64          `json:"took_ms"`
+	Held        int64          `json:"held_nano"`
+	HeldTokens  int64          `json:"held_tokens"`
+	HeldUS      int64          `json:"held_us"`
+	QuotaTokens int64          `json:"quota_tokens"`
+	Class       string         `json:"class"`
+	Stream      bool           `json:"stream"`
+	Usage       tokensOfUsage  `json:"usage"`
 	// fields of an access record
 	Msg        string    `json:"msg"`
 	Time       time.Time `json:"time"`
@@ -247,8 +248,8 @@ func (r *Reader) take(l *line) error {
 // Entry adds a ledger entry, as read from Redis.
 func (r *Reader) Entry(e budget.Entry) error {
 	return r.entry(&line{
-		ID: e.ID, Attempt: e.Attempt, Org: e.Org, User: e.User, Key: e.Key, IP: e.IP, Model: e.Model, Provider: e.Provider,
-		Endpoint: e.Endpoint, Kind: e.Kind, At: e.At, Cost: int64(e.Cost), Total: int64(e.Total), Overrun: int64(e.Overrun),
+		ID: e.ID, Attempt: e.Attempt, Org: e.Org, User: e.User, Key: e.Key, IP: e.IP, Labels: recordedLabels(e.Labels),
+		Model: e.Model, Provider: e.Provider, Endpoint: e.Endpoint, Kind: e.Kind, At: e.At, Cost: int64(e.Cost), Total: int64(e.Total), Overrun: int64(e.Overrun),
 		Waited: e.WaitedMS, Took: e.TookMS, Held: e.HeldNano, HeldTokens: e.HeldTokens, HeldUS: e.HeldUS,
 		QuotaTokens: e.QuotaTokens, Class: e.Class, Stream: e.Stream, Usage: tokensOfUsage{e.Usage.Input, e.Usage.Output},
 	})
@@ -279,7 +280,7 @@ func (r *Reader) entry(l *line) error {
 // charged returns the call of an entry.
 func (l *line) charged() Call {
 	c := Call{
-		Org: l.Org, User: l.User, Key: l.Key, IP: l.IP, Model: l.Model, Provider: l.Provider, Endpoint: l.Endpoint,
+		Org: l.Org, User: l.User, Key: l.Key, IP: l.IP, Labels: budget.Labels(l.Labels), Model: l.Model, Provider: l.Provider, Endpoint: l.Endpoint,
 		Cost: pricing.Nano(l.Total), Held: pricing.Nano(l.Held), HeldTokens: l.HeldTokens,
 		Tokens:      l.Usage.Input + l.Usage.Output,
 		QuotaTokens: l.QuotaTokens, Class: l.Class, Stream: l.Stream,
@@ -310,7 +311,7 @@ func (l *line) call() Call {
 	endpoint := l.Endpoint
 	endpoint = cmp.Or(endpoint, l.Route)
 	c := Call{
-		Org: l.Org, User: l.User, Key: l.Key, IP: l.IP, Model: l.Model, Endpoint: endpoint,
+		Org: l.Org, User: l.User, Key: l.Key, IP: l.IP, Labels: budget.Labels(l.Labels), Model: l.Model, Endpoint: endpoint,
 		Held: pricing.Nano(*l.AccessHeld), HeldTokens: l.HeldTokens, Tokens: l.Tokens, QuotaTokens: l.QuotaTokens,
 		Class: l.Class, Stream: l.Stream, Took: time.Duration(l.TookNS),
 	}

@@ -118,8 +118,8 @@ func (c *csvRow) line() *line {
 		Waited: c.number("waited_ms"), Took: c.number("took_ms"), Held: c.money("held_usd"),
 		HeldTokens: c.number("held_tokens"),
 		HeldUS:     c.number("held_us"), QuotaTokens: c.number("quota_tokens"), Class: c.text("class"),
-		Stream: c.text("stream") == "true",
-		Usage:  tokensOfUsage{c.number("input_tokens"), c.number("output_tokens")},
+		Stream: c.text("stream") == "true", Labels: recordedLabels(c.text("labels")),
+		Usage: tokensOfUsage{c.number("input_tokens"), c.number("output_tokens")},
 	}
 	at, err := time.Parse(time.RFC3339Nano, c.text("time"))
 	if err != nil && c.err == nil {

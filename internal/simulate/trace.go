@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
@@ -21,6 +22,7 @@ import (
 type Call struct {
 	Org, User, Key, IP        string
 	Model, Provider, Endpoint string
+	Labels                    budget.Labels
 
 	At   time.Time     // arrival
 	Took time.Duration // from admission to end
@@ -66,7 +68,7 @@ type record struct {
 }
 
 // who identifies everything that decides which limits apply to a call.
-type who struct{ org, user, key, ip, model, provider, endpoint uint32 }
+type who struct{ org, user, key, ip, labels, model, provider, endpoint uint32 }
 
 // NewTrace returns an empty Trace.
 func NewTrace() *Trace {
@@ -99,8 +101,11 @@ func (t *Trace) Add(c Call) error {
 	}
 	t.sorted = false
 	t.calls = append(t.calls, record{
-		who: who{t.id(c.Org), t.id(c.User), t.id(c.Key), t.id(c.IP), t.id(c.Model), t.id(c.Provider), t.id(c.Endpoint)},
-		at:  c.At.UnixMicro(), took: max(c.Took.Microseconds(), 0), held: int64(c.Held), cost: int64(c.Cost),
+		who: who{
+			t.id(c.Org), t.id(c.User), t.id(c.Key), t.id(c.IP), t.id(string(c.Labels)), t.id(c.Model), t.id(c.Provider),
+			t.id(c.Endpoint),
+		},
+		at: c.At.UnixMicro(), took: max(c.Took.Microseconds(), 0), held: int64(c.Held), cost: int64(c.Cost),
 		heldTokens: c.HeldTokens, tokens: c.Tokens, quota: c.QuotaTokens, class: class, stream: c.Stream, refused: c.Refused,
 	})
 	return nil

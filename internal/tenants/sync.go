@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 const (
@@ -31,7 +33,7 @@ func (s *Store) Changed() <-chan struct{} { return s.changed }
 // Run follows changes in Redis and writes last uses until ctx is done, and then returns nil. It
 // survives Redis outages.
 func (s *Store) Run(ctx context.Context) error {
-	sub := s.rdb.Subscribe(ctx, changedChan)
+	sub := redisconn.Subscribe(ctx, s.rdb, changedChan)
 	defer sub.Close()
 	told := sub.Channel()
 	poll, used := time.NewTicker(PollEvery), time.NewTicker(usedEvery)

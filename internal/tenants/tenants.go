@@ -96,7 +96,10 @@ type OrgSpec struct {
 	AllowBuiltinTools  *bool     `json:"allow_builtin_tools,omitempty"`
 	RetryStartedJobs   *bool     `json:"retry_started_jobs,omitempty"`
 	Weight             *int      `json:"weight,omitempty"`
-	Spread             *int      `json:"spread,omitempty"` // over how many parts its money is spread
+	Spread             *int      `json:"spread,omitempty"`       // over how many parts its money is spread
+	MaxPriority        *string   `json:"max_priority,omitempty"` // high, normal or low
+	// Labels are the values of labels for calls with the org's keys.
+	Labels *map[string]string `json:"labels,omitempty"`
 }
 
 // Org is the record of an org.
@@ -110,6 +113,9 @@ type UserSpec struct {
 	Name     *string `json:"name,omitempty"`
 	Disabled *bool   `json:"disabled,omitempty"`
 	Weight   *int    `json:"weight,omitempty"`
+	Priority *string `json:"priority,omitempty"` // high, normal or low; nil: none of its own
+	// Labels are the values of labels for calls with the user's keys.
+	Labels *map[string]string `json:"labels,omitempty"`
 }
 
 // User is the record of a user.
@@ -128,8 +134,11 @@ type KeySpec struct {
 	// Networks are the addresses from which it may be used; nil or empty: all.
 	Networks *[]string `json:"networks,omitempty"`
 	// Concurrency is the maximum number of open calls; nil: no limit.
-	Concurrency *int64     `json:"concurrency,omitempty"`
-	Expires     *time.Time `json:"expires,omitempty"`
+	Concurrency *int64  `json:"concurrency,omitempty"`
+	Priority    *string `json:"priority,omitempty"` // high, normal or low; nil: the user's
+	// Labels are the values of labels for its calls.
+	Labels  *map[string]string `json:"labels,omitempty"`
+	Expires *time.Time         `json:"expires,omitempty"`
 }
 
 // Key is the record of an API key.

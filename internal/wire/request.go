@@ -43,6 +43,12 @@ func (e Endpoint) Path() string { return paths[e] }
 // there.
 func (e Endpoint) Free() bool { return e == Moderations || e == ResponsesTokens }
 
+// Reusable reports whether an answer of the endpoint may serve for an identical request: it is text
+// or numbers, and does not expire.
+func (e Endpoint) Reusable() bool {
+	return e == ChatCompletions || e == Completions || e == Responses || e == Embeddings
+}
+
 // Span is a half-open range of byte offsets into a [Request]'s Body. The zero
 // Span means that the value is absent.
 type Span struct{ Start, End int }
@@ -183,6 +189,15 @@ func (r *Request) prompted() bool {
 // Choices returns how many choices the provider generates: the larger of N and BestOf, for each
 // prompt.
 func (r *Request) Choices() int64 { return max(r.N, r.BestOf) * r.prompts() }
+
+// Remote reports whether the provider reads images or files from other servers.
+func (r *Request) Remote() bool {
+	return slices.ContainsFunc(r.Messages, func(m Message) bool {
+		remote := func(f Media) bool { return f.Remote }
+		return slices.ContainsFunc(m.Files, remote) || slices.ContainsFunc(m.Audio, remote) ||
+			slices.ContainsFunc(m.Images, func(i Image) bool { return !bytes.HasPrefix(r.Raw(i.URL), []byte(`"data:`)) })
+	})
+}
 
 // Answers returns how many choices the provider returns.
 func (r *Request) Answers() int64 { return r.N * r.prompts() }

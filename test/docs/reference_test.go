@@ -203,6 +203,8 @@ func (f field) kind() string {
 		return map[string]string{"list": "list", "mapping": "section"}[f.tag.Get("kind")]
 	case f.tag.Get("kind") == "id":
 		return "id"
+	case f.tag.Get("kind") == "subject":
+		return "subject or list of subjects"
 	case f.tag.Get("kind") == "address":
 		return "host:port"
 	}

@@ -133,6 +133,10 @@ func (r *reference) elementSchema(f field, defs object) object {
 		if f.tag.Get("kind") == "id" {
 			return text(`[a-z0-9_-]{1,64}`)
 		}
+		if f.tag.Get("kind") == "subject" {
+			name := object{"type": "string", "minLength": 1}
+			return either(name, object{"type": "array", "items": name, "minItems": 1})
+		}
 		return object{"type": "string", "minLength": 1}
 	case "Secret", "Prefix", "Time":
 		return object{"type": "string", "minLength": 1}

@@ -77,7 +77,7 @@ const providerKey = "sk-provider-canary-7f3a"
 // stack is one deployment: Redis, a provider, and llmguard processes.
 type stack struct {
 	t     *testing.T
-	redis *redistest.Server
+	redis *redistest.Server // nil: several deployments share one
 	fake  *fakeprovider.Server
 	path  string   // of the configuration
 	files string   // the file directory, if a test reads it
@@ -89,16 +89,24 @@ type stack struct {
 // common part; ${key:user} in it becomes the hash of a new key for that user.
 func newStack(t *testing.T, fake fakeprovider.Options, text string) *stack {
 	t.Helper()
+	server := redistest.Start(t, redistest.WithAOF(), redistest.WithArgs("--appendfsync", "always"))
+	s := sharingStack(t, fmt.Sprintf("{addresses: [%q]}", server.Addr), fake, text)
+	s.redis = server
+	t.Cleanup(s.wantDocumentedKeys)
+	return s
+}
+
+// sharingStack is a stack on a Redis that others may use too; connection is the section redis.
+func sharingStack(t *testing.T, connection string, fake fakeprovider.Options, text string) *stack {
+	t.Helper()
 	fake.Key = providerKey
 	s := &stack{
-		t: t, redis: redistest.Start(t, redistest.WithAOF(), redistest.WithArgs("--appendfsync", "always")), fake: fakeprovider.New(fake),
-		path: filepath.Join(t.TempDir(), "llmguard.yaml"), keys: map[string]string{},
+		t: t, fake: fakeprovider.New(fake), path: filepath.Join(t.TempDir(), "llmguard.yaml"), keys: map[string]string{},
 	}
 	if err := s.fake.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.fake.Close() })
-	t.Cleanup(s.wantDocumentedKeys)
 	for {
 		before, rest, ok := strings.Cut(text, "${key:")
 		if !ok {
@@ -112,9 +120,9 @@ func newStack(t *testing.T, fake fakeprovider.Options, text string) *stack {
 	common := fmt.Sprintf(`
 listen: 127.0.0.1:0
 admin: {listen: "127.0.0.1:0"}
-redis: {addresses: ["%s"]}
+redis: %s
 timeouts: {drain: 0s, shutdown: 20s}
-`, s.redis.Addr)
+`, connection)
 	if !strings.Contains("\n"+text, "\nstore:") { // the machine may be busy; deadlines are tested elsewhere
 		common += "store: {deadline: 10s}\n"
 	}

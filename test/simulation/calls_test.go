@@ -51,7 +51,9 @@ func (w *world) take(ctx context.Context, c *call, d dice) *quota.Grant {
 	tokens := w.tokens(d, 0)
 	for range 3 {
 		once, cancel := context.WithTimeout(ctx, time.Second)
-		g, err := c.p.queue.Quota().Take(once, quota.Request{Pool: poolID, ID: c.ID, Org: c.Org, User: c.User, Tokens: tokens})
+		g, err := c.p.queue.Quota().Take(once, quota.Request{
+			Pool: poolID, ID: c.ID, Org: c.Org, User: c.User, Tokens: tokens, Priority: w.priority(d),
+		})
 		cancel()
 		c.p.alive()
 		switch {

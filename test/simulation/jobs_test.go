@@ -10,6 +10,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/quota"
 )
 
 var discard = slog.New(slog.DiscardHandler)
@@ -29,12 +30,23 @@ func (w *world) newJob(p *process, o *org, class queue.Class, d dice) (*job, *qu
 		q.Key = "k" + string(rune('a'+d.IntN(w.fam.lanes)))
 		q.Model = "m" + string(rune('a'+d.IntN(w.fam.lanes)))
 	}
+	if w.fam.patience == 0 { // the bound of waits there assumes that jobs run in order
+		q.Priority = w.priority(d)
+		if d.chance(200) {
+			q.Deadline, q.ByDeadline = time.Now().Add(d.around(time.Hour)+time.Minute), true
+		}
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	j.put = time.Now()
 	w.jobs = append(w.jobs, j)
 	w.jobBy[j.id] = j
 	return j, q
+}
+
+// priority returns a random priority, most often normal.
+func (w *world) priority(d dice) quota.Priority {
+	return [...]quota.Priority{quota.Normal, quota.Normal, quota.Low, quota.High}[d.IntN(4)]
 }
 
 // tokens returns what a call uses of the provider's quota.

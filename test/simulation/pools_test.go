@@ -220,6 +220,15 @@ func (w *world) drained() error {
 			w.fail("nothing is left", "%d members of %s at the end", n, name)
 		}
 	}
+	sizes, err := w.store.rdb.HGetAll(w.ctx, "lg:{"+poolID+"}:size").Result()
+	if err != nil {
+		return fmt.Errorf("pool: %w", err)
+	}
+	for field, n := range sizes {
+		if strings.HasPrefix(field, "h ") && n != "0" {
+			w.fail("nothing is left", "%s jobs of high priority are counted as waiting: %s", n, field)
+		}
+	}
 	return nil
 }
 

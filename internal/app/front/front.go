@@ -211,7 +211,8 @@ func Admin(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient,
 	if err != nil {
 		return nil, err
 	}
-	o := adminOptions(ids, budget.New(rdb, budget.Options{LedgerLength: app.LedgerLength(cfg.Ledger)}), rdb, log)
+	store := budget.New(rdb, budget.Options{LedgerLength: app.LedgerLength(cfg.Ledger), SumLabels: app.SummedLabels(cfg)})
+	o := adminOptions(ids, store, rdb, log)
 	o.Batches = batch.NewStore(rdb, o.Files, log)
 	o.Webhooks = func() (*webhook.Sender, error) { return app.Webhooks(ids.Effective(), rdb, log) }
 	o.Refresh = ids.Refresh

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -36,28 +37,11 @@ func scan(ctx context.Context, rdb redis.UniversalClient, match string, fn func(
 			}
 		}
 	}
-	cluster, ok := rdb.(*redis.ClusterClient)
-	if !ok {
-		return one(ctx, rdb)
-	}
-	// One node at a time, because fn need not be safe for concurrent use.
-	var nodes []*redis.Client
-	found := make(chan *redis.Client)
-	failed := make(chan error, 1)
-	go func() {
-		defer close(found)
-		failed <- cluster.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
-			found <- c
-			return nil
-		})
-	}()
-	for c := range found {
-		nodes = append(nodes, c)
-	}
-	if err := <-failed; err != nil {
+	nodes, err := redisconn.Primaries(ctx, rdb)
+	if err != nil {
 		return fmt.Errorf("orgdata: look for %s: %w", match, err)
 	}
-	for _, c := range nodes {
+	for _, c := range nodes { // one at a time, because fn need not be safe for concurrent use
 		if err := one(ctx, c); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ package settings
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -50,21 +51,32 @@ type Org struct {
 	// limit but fits with the cheaper model, that model runs, and the answer has
 	// X-Llmguard-Downgraded. Default: no call is downgraded.
 	Downgrade map[string]string `yaml:"downgrade"`
+	// Cache lets calls be answered from earlier answers of the org. Default: no answer is stored.
+	Cache Cache `yaml:"cache"`
 	// AllowBuiltinTools permits the provider's own tools, such as web search. Their cost is not
 	// bounded by a hold.
 	AllowBuiltinTools bool `yaml:"allow_builtin_tools"`
 	// RetryStartedJobs runs a job again if its worker died after the call may have reached the
 	// provider and before any answer arrived. The first attempt is charged as an estimate.
 	RetryStartedJobs bool `yaml:"retry_started_jobs" default:"true"`
+	// Labels are values of labels for calls with keys of the org; those of users and keys come first.
+	Labels map[string]string `yaml:"labels"`
 	// Weight is the org's share of a pool's queue relative to others: an org with 200 gets
 	// twice as much as one with 100.
 	Weight int `yaml:"weight" default:"100"`
 	// Spread divides the org's money into parts, 2 to 64, so that on a Redis Cluster its calls
 	// use several servers. All calls of a user are in one part; if limits by address are
-	// enforced, all calls of an address. Enforced limits must be by user and key, or by address;
-	// spend caps are allowed. A user who moves to another part when Spread changes starts with
+	// enforced, all calls of an address. Enforced limits must be by user and key, or by address, alone
+	// or with labels; spend caps are allowed. A user who moves to another part when Spread changes starts with
 	// unused limits.
 	Spread int `yaml:"spread" default:"1"`
+	// MaxPriority is the highest priority that calls of the org may have. High ones take turns and
+	// scarce quota from other calls of the org, never from other orgs.
+	MaxPriority string `yaml:"max_priority" default:"normal" enum:"high,normal,low"`
+	// ModelPriority maps patterns of models to the priority of their calls: {"gpt-4o-mini*": low}.
+	// The longest pattern that matches applies. Keys and users with a priority, and calls that name
+	// one, take precedence. Default: normal.
+	ModelPriority map[string]string `yaml:"model_priority"`
 	// Alerts notify the org when its limits and those of its users are nearly used up, in
 	// addition to the operator's alerts.
 	Alerts Alerts `yaml:"alerts"`
@@ -79,6 +91,23 @@ type Org struct {
 	Users []User `yaml:"users"`
 }
 
+// Cache is the response cache of an org: a complete answer is stored, and answers identical
+// requests of the org without the provider.
+type Cache struct {
+	// MaxAge is how long answers are stored and used. 0 turns the cache off.
+	MaxAge time.Duration `yaml:"max_age" min:"0"`
+	// Cost is what an answer from the cache is charged, as a share of what the original call
+	// cost. Default: 0, which charges nothing.
+	Cost Percent `yaml:"cost" min:"0"`
+	// Always uses the cache for every call whose answer can be reused. Otherwise a request asks
+	// for it with the header Llmguard-Cache.
+	Always bool `yaml:"always"`
+	// MaxBytes is the most that the answers of the org may have in Redis together. When it is
+	// reached, answers are stored again as older ones expire. 0: no bound but
+	// queue.memory_org_share.
+	MaxBytes Size `yaml:"max_bytes" default:"64MB" min:"0"`
+}
+
 // User is a person or program in an org.
 type User struct {
 	// ID is unique in the org.
@@ -87,8 +116,13 @@ type User struct {
 	Name string `yaml:"name"`
 	// Disabled rejects all keys of the user. The user's jobs fail when their turn comes.
 	Disabled bool `yaml:"disabled"`
+	// Labels are values of labels for calls with keys of the user.
+	Labels map[string]string `yaml:"labels"`
 	// Weight is the user's share of the org's turns relative to its other users.
 	Weight int `yaml:"weight" default:"100"`
+	// Priority is that of the user's calls, and the highest that they may choose. Default: normal,
+	// and they may choose up to MaxPriority of the org.
+	Priority string `yaml:"priority" enum:"high,normal,low"`
 	// Limits are for this user only. One with the name of an org limit with subject user
 	// replaces it; others are added. Their subject is user and may be left out.
 	Limits []Limit `yaml:"limits"`
@@ -109,7 +143,7 @@ type Key struct {
 	Models []string `yaml:"models"`
 	// Scopes are what the key may be used for: calls (every endpoint that costs money), single
 	// endpoints by the names that limits use (chat.completions, embeddings and others), jobs,
-	// files, batches, usage. Default: everything.
+	// files, batches, usage, holds. Default: everything except holds.
 	Scopes []string `yaml:"scopes"`
 	// Networks are the addresses (10.0.0.7 or 10.0.0.0/8) from which the key may be used.
 	// Default: all.
@@ -117,6 +151,11 @@ type Key struct {
 	// Concurrency is how many calls of the key may be in flight; waiting calls do not count.
 	// Default: no limit.
 	Concurrency int64 `yaml:"concurrency"`
+	// Priority is that of the key's calls, and the highest that they may choose. Default: the
+	// user's.
+	Priority string `yaml:"priority" enum:"high,normal,low"`
+	// Labels are values of labels for calls with the key: {project: mobile}.
+	Labels map[string]string `yaml:"labels"`
 	// Expires is a date (2027-01-31: until that day begins, UTC) or a time
 	// (2027-01-31T18:00:00Z). Default: never.
 	Expires time.Time `yaml:"expires"`
@@ -130,10 +169,10 @@ type Limit struct {
 	// Name is unique in the org. Usage is stored under it: a new amount keeps the usage, a new
 	// name starts at zero.
 	Name string `yaml:"name,required" kind:"id"`
-	// Subject is whose usage counts: the org's as a whole, or separately for each user, key or
-	// caller address.
-	Subject string `yaml:"subject" default:"org" enum:"org,user,key,ip"`
-	// Only restricts the limit to one user, key or address.
+	// Subject is whose usage counts: org (the org's as a whole), or separately for each user, key,
+	// ip (caller address) or value of a label, or each combination in a list: [user, session].
+	Subject string `yaml:"subject" default:"org" kind:"subject"`
+	// Only restricts the limit to one user, key, address or value of a label.
 	Only string `yaml:"only"`
 	// Models and Endpoints are patterns; only matching calls count. Endpoints are
 	// chat.completions, completions, embeddings, moderations, responses, responses.compact,
@@ -238,11 +277,18 @@ func replaced(list, others []Limit) []Limit {
 
 // SpreadBy returns whose calls are in one part if the org is spread: user or ip.
 func (d Defaults) SpreadBy(o *Org) string {
-	byAddress := func(l Limit) bool { return l.Subject == "ip" && l.Mode == "enforce" }
+	byAddress := func(l Limit) bool {
+		return l.Mode == "enforce" && l.CountsBy("ip") && !l.CountsBy("user") && !l.CountsBy("key")
+	}
 	if slices.ContainsFunc(d.OrgLimits(o), byAddress) {
 		return "ip"
 	}
 	return "user"
+}
+
+// CountsBy reports whether the limit counts by org, user, key, ip or a label, alone or with others.
+func (l Limit) CountsBy(part string) bool {
+	return slices.Contains(strings.Split(l.Subject, "+"), part)
 }
 
 // CallerKeys returns the ids of the keys that are valid at a time, by user. Users without one

@@ -35,8 +35,11 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // LogValue is String, for slog.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// Percent is a percentage, 1 to 100.
+// Percent is a percentage, 1 to 100; where a field allows it, 0.
 type Percent int
+
+// Size is a number of bytes.
+type Size int64
 
 // Quantity is an amount of money or a count; the zero value means unset.
 type Quantity struct {

@@ -1,0 +1,152 @@
+package budget
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// summedLabels are the labels by which the ledger keeps sums.
+type summedLabels struct{ names atomic.Pointer[[]string] }
+
+// SumLabels sets the labels by which the sums of a day are kept, in addition to those of Rollups.
+// Calls without a label count under the empty value, so that the sums by a label add up to those
+// of all calls since it is in the list.
+func (s *Store) SumLabels(names []string) {
+	own := slices.Clone(names)
+	s.settler.labels.names.Store(&own)
+}
+
+// fields returns the call's fields in the sums by label, each followed by a comma.
+func (l *summedLabels) fields(c Call) string {
+	names := l.names.Load()
+	if names == nil || len(*names) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	for _, name := range *names {
+		b.WriteString(name + "|" + c.Labels.Get(name) + labelSep)
+	}
+	return b.String()
+}
+
+// labelsKey returns the key of a UTC day's sums by label; day is in days since 1970.
+func labelsKey(day int64) string { return "sums-by-label:" + dayText(day) }
+
+// LabelRollup is the total of one value of a label in one UTC day.
+type LabelRollup struct {
+	Begin time.Time
+	Value string // empty for calls without the label, OtherLabel for those beyond its maximum
+	Sums
+}
+
+// LabelRollups returns the org's daily sums by the value of a label for the UTC days that overlap
+// [from, to), sorted by day and value. Days before the label was summed are missing.
+func (l *Ledger) LabelRollups(ctx context.Context, org, label string, from, to time.Time) ([]LabelRollup, error) {
+	if !ValidLabelName(label) {
+		return nil, fmt.Errorf("budget: %.40q cannot name a label", label)
+	}
+	places, err := l.places.ever(ctx, org)
+	if err != nil {
+		return nil, err
+	}
+	var all []LabelRollup
+	for _, place := range places {
+		for day := from.UTC().Truncate(24 * time.Hour); day.Before(to); day = day.Add(24 * time.Hour) {
+			sums, err := l.labelSums(ctx, place, label, day)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, sums...)
+		}
+	}
+	slices.SortFunc(all, func(a, b LabelRollup) int {
+		return cmp.Or(a.Begin.Compare(b.Begin), cmp.Compare(a.Value, b.Value))
+	})
+	out := all[:0]
+	for _, r := range all {
+		if last := len(out) - 1; last >= 0 && out[last].Begin.Equal(r.Begin) && out[last].Value == r.Value {
+			out[last].Add(r.Sums) // of another part
+			continue
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// labelSums reads the sums of one day in one place.
+func (l *Ledger) labelSums(ctx context.Context, place, label string, day time.Time) (out []LabelRollup, err error) {
+	name := key(place, labelsKey(day.Unix()/86400))
+	err = l.pages.each(ctx, name, label+"|*", func(field, text string) error {
+		r := LabelRollup{Begin: day}
+		_, r.Value, _ = strings.Cut(field, "|")
+		n, err := integers(text)
+		if err != nil || len(n) != len(r.numbers()) {
+			return fmt.Errorf("budget: roll-up field %q = %q is not understood", field, text)
+		}
+		for i, to := range r.numbers() {
+			*to = n[i]
+		}
+		out = append(out, r)
+		return nil
+	})
+	return out, err
+}
+
+// labelValues counts the different values of labels, by org, label and UTC day.
+type labelValues struct {
+	runner *runner
+
+	mu    sync.Mutex
+	day   int64
+	known map[[sha256.Size]byte]struct{} // values that are counted today, so that Redis is asked once
+}
+
+// knownValues bounds the memory for values that are counted already.
+const knownValues = 100_000
+
+func newLabelValues(r *runner) *labelValues {
+	return &labelValues{runner: r, known: map[[sha256.Size]byte]struct{}{}}
+}
+
+// CountLabel reports whether the value is among the first `most` different values that a label of
+// the org has had since midnight UTC, and counts it. It asks Redis only for values that are new to
+// this process. The error is ErrUnavailable.
+func (s *Store) CountLabel(ctx context.Context, org, label, value string, most int) (bool, error) {
+	v, at := s.values, s.clock.now()
+	day := at.Unix() / 86400
+	sum := sha256.Sum256([]byte(org + " " + label + " " + value))
+	if v.has(day, sum) {
+		return true, nil
+	}
+	reply, err := v.runner.run(ctx, v.runner.scripts.labelValue, []string{key(org, "label-values:"+label+":"+dayText(day))},
+		[]any{base64.RawStdEncoding.EncodeToString(sum[:9]), most, (day*86400 + 90_000) * 1000})
+	if err != nil || reply != "1" {
+		return false, err
+	}
+	v.add(day, sum)
+	return true, nil
+}
+
+func (v *labelValues) has(day int64, sum [sha256.Size]byte) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	_, has := v.known[sum]
+	return has && v.day == day
+}
+
+func (v *labelValues) add(day int64, sum [sha256.Size]byte) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.day != day || len(v.known) >= knownValues {
+		v.day, v.known = day, map[[sha256.Size]byte]struct{}{}
+	}
+	v.known[sum] = struct{}{}
+}

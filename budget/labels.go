@@ -1,0 +1,228 @@
+package budget
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+)
+
+// Labels are dimensions of a call beyond org, user, key and address, such as project=mobile. The
+// text is "name=value,name=value", sorted by name, so Labels can be compared. NewLabels makes them.
+type Labels string
+
+// Bounds of labels.
+const (
+	MaxLabels     = 8   // of a call
+	MaxLabelName  = 32  // bytes
+	MaxLabelValue = 128 // bytes
+)
+
+// OtherLabel replaces the values of a label beyond its maximum number per day. No caller can send
+// it.
+const OtherLabel = "(other)"
+
+const (
+	labelSep   = ","           // of labels, and of the parts of a subject's id
+	labelChars = "._-:/@+=~#%" // in values, besides letters and digits; none separates ids or records
+)
+
+// ValidLabelName reports whether a text can name a label: 1 to 32 of a-z, 0-9 and _, and not org,
+// user, key or ip, which limits count by already.
+func ValidLabelName(name string) bool {
+	if name == "" || len(name) > MaxLabelName || slices.Contains([]string{"org", "user", "key", "ip"}, name) {
+		return false
+	}
+	return strings.IndexFunc(name, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_' }) < 0
+}
+
+// ValidLabelValue reports whether a text can be the value of a label: at most 128 letters, digits
+// and . _ - : / @ + = ~ # %. It may be empty.
+func ValidLabelValue(value string) bool {
+	return len(value) <= MaxLabelValue && strings.IndexFunc(value, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(labelChars, r)
+	}) < 0
+}
+
+// NewLabels returns labels by name. Empty values are left out.
+func NewLabels(values map[string]string) (Labels, error) {
+	names := make([]string, 0, len(values))
+	for name, value := range values {
+		if !ValidLabelName(name) {
+			return "", fmt.Errorf("budget: %.40q cannot name a label", name)
+		}
+		if !ValidLabelValue(value) && value != OtherLabel {
+			return "", fmt.Errorf("budget: %.200q cannot be the value of label %s", value, name)
+		}
+		if value != "" {
+			names = append(names, name)
+		}
+	}
+	if len(names) > MaxLabels {
+		return "", fmt.Errorf("budget: %d labels, at most %d", len(names), MaxLabels)
+	}
+	slices.Sort(names)
+	var b strings.Builder
+	for i, name := range names {
+		if i > 0 {
+			b.WriteString(labelSep)
+		}
+		b.WriteString(name + "=" + values[name])
+	}
+	return Labels(b.String()), nil
+}
+
+// All returns names and values, sorted by name.
+func (l Labels) All() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for rest := string(l); rest != ""; {
+			var one string
+			one, rest, _ = strings.Cut(rest, labelSep)
+			name, value, _ := strings.Cut(one, "=")
+			if !yield(name, value) {
+				return
+			}
+		}
+	}
+}
+
+// Get returns the value of a label; "" if the call does not have it.
+func (l Labels) Get(name string) string {
+	for n, value := range l.All() {
+		if n == name {
+			return value
+		}
+	}
+	return ""
+}
+
+// Map returns the values by name; nil for none.
+func (l Labels) Map() map[string]string {
+	if l == "" {
+		return nil
+	}
+	out := map[string]string{}
+	for name, value := range l.All() {
+		out[name] = value
+	}
+	return out
+}
+
+// With returns the labels with one value replaced; an empty value removes the label.
+func (l Labels) With(name, value string) Labels {
+	values := l.Map()
+	if values == nil {
+		values = map[string]string{}
+	}
+	values[name] = value
+	out, err := NewLabels(values)
+	if err != nil {
+		return l
+	}
+	return out
+}
+
+// MarshalJSON encodes the labels as an object.
+func (l Labels) MarshalJSON() ([]byte, error) { return json.Marshal(l.Map()) }
+
+// UnmarshalJSON decodes an object of texts.
+func (l *Labels) UnmarshalJSON(text []byte) error {
+	var values map[string]string
+	if err := json.Unmarshal(text, &values); err != nil {
+		return err
+	}
+	out, err := NewLabels(values)
+	*l = out
+	return err
+}
+
+// subjectJoin joins the parts of a Subject.
+const subjectJoin = "+"
+
+// maxSubjectParts bounds the length of keys in Redis.
+const maxSubjectParts = 4
+
+// Parts returns what the subject combines, in order.
+func (s Subject) Parts() []string { return strings.Split(string(s), subjectJoin) }
+
+// Labels returns the labels that the subject counts by.
+func (s Subject) Labels() []string {
+	switch s {
+	case Org, User, Key, IP:
+		return nil
+	}
+	return slices.DeleteFunc(s.Parts(), func(p string) bool { return !ValidLabelName(p) })
+}
+
+// Includes reports whether the subject is the part, or combines it with others.
+func (s Subject) Includes(part Subject) bool {
+	return s == part || strings.Contains(string(s), subjectJoin) && slices.Contains(s.Parts(), string(part))
+}
+
+var errSubject = errors.New("a subject is org, user, key, ip, a label, or up to 4 of the last four together")
+
+func (s Subject) validate() error {
+	switch s {
+	case Org, User, Key, IP:
+		return nil
+	}
+	parts := s.Parts()
+	if len(parts) > maxSubjectParts {
+		return errSubject
+	}
+	for i, part := range parts {
+		switch Subject(part) {
+		case User, Key, IP:
+		default:
+			if !ValidLabelName(part) {
+				return fmt.Errorf("unknown subject %q: %w", s, errSubject)
+			}
+		}
+		if slices.Contains(parts[:i], part) {
+			return fmt.Errorf("subject %q has %s twice", s, part)
+		}
+	}
+	return nil
+}
+
+// of returns the call's id for one part of a subject.
+func (s Subject) of(c *Call) string {
+	switch s {
+	case Org:
+		return ""
+	case User:
+		return c.User
+	case Key:
+		return c.Key
+	case IP:
+		return c.IP
+	default:
+		return c.Labels.Get(string(s))
+	}
+}
+
+// ID returns the id whose usage the call adds to: that of its user, key or address, the value of
+// its label, or those of a combination, joined with commas. Calls without it share one counter, so
+// leaving it out does not evade a limit.
+func (s Subject) ID(c Call) string {
+	if !strings.Contains(string(s), subjectJoin) {
+		return s.of(&c)
+	}
+	parts := s.Parts()
+	for i, part := range parts {
+		parts[i] = Subject(part).of(&c)
+	}
+	return strings.Join(parts, labelSep)
+}
+
+// named reports whether the call has an id for each part of the subject.
+func (s Subject) named(c *Call) bool {
+	for _, part := range s.Parts() {
+		if Subject(part) != Org && Subject(part).of(c) == "" {
+			return false
+		}
+	}
+	return true
+}

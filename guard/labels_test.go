@@ -1,0 +1,105 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// labelPlanner returns a Planner with labels. At most two values count.
+func labelPlanner(labels ...Label) *Planner {
+	pl := NewPlanner(&Policy{Labels: labels}, nil)
+	seen := map[string]bool{}
+	outage := newOutage(Options{Budget: budget.New(nil, budget.Options{}), StoreDeadline: time.Minute})
+	pl.labels = &labeler{outage: outage, count: func(_ context.Context, org, label, value string, most int) (bool, error) {
+		if !seen[value] && len(seen) >= most {
+			return false, nil
+		}
+		seen[value] = true
+		return true, nil
+	}}
+	return pl
+}
+
+func scanned(t *testing.T, more string) *wire.Request {
+	t.Helper()
+	r, err := wire.Scan(wire.ChatCompletions, []byte(`{"model":"gpt-4o","messages":[{"role":"user","content":"hi"}]`+more+`}`), wire.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestLabelSources: the first source with a value counts, in the order of From.
+func TestLabelSources(t *testing.T) {
+	header, body, key := LabelSource{Header: "X-Project"}, LabelSource{Field: "metadata.project"}, LabelSource{Key: true}
+	user := LabelSource{Field: "user"}
+	for _, c := range []struct {
+		from         []LabelSource
+		header, more string
+		want         budget.Labels // empty: an error with code
+		code         string
+	}{
+		{from: []LabelSource{header, body, key}, header: "h", more: `,"metadata":{"project":"b"}`, want: "project=h"},
+		{from: []LabelSource{header, body, key}, more: `,"metadata":{"project":"b"}`, want: "project=b"},
+		{from: []LabelSource{header, body, key}, want: "project=k"},
+		{from: []LabelSource{key, header}, header: "h", want: "project=k"},
+		{from: []LabelSource{user}, more: `,"user":"carol@example.com"`, want: "project=carol@example.com"},
+		{from: []LabelSource{body}, more: `,"metadata":{"project":null}`, code: "missing_label"},
+		{from: []LabelSource{header}, code: "missing_label"},
+		{from: []LabelSource{header}, header: "a b", code: "invalid_label"},
+		{from: []LabelSource{header}, header: "(other)", code: "invalid_label"},
+		{from: []LabelSource{header}, header: strings.Repeat("a", 129), code: "invalid_label"},
+		{from: []LabelSource{user}, more: `,"user":7`, code: "invalid_type"},
+		{from: []LabelSource{body}, more: `,"metadata":[]`, code: "invalid_type"},
+	} {
+		h := http.Header{}
+		if c.header != "" {
+			h.Set("X-Project", c.header)
+		}
+		pl := labelPlanner(Label{Name: "project", From: c.from, Required: true, MaxValues: 2})
+		who := Caller{Org: &Org{ID: "acme"}, KeyLabels: map[string]string{"project": "k"}}
+		got, err := pl.Label(t.Context(), who, LabelsIn(h, scanned(t, c.more)))
+		code := ""
+		if public, ok := errors.AsType[*wire.Error](err); ok {
+			code = public.Code
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if got.Labels != c.want && c.code == "" || code != c.code {
+			t.Errorf("%v with header %.20q and %s: got %q %q, want %q %q", c.from, c.header, c.more, got.Labels, code, c.want, c.code)
+		}
+	}
+}
+
+// TestLabelsTwice: a header sent twice is refused, because it would be a guess which one counts.
+func TestLabelsTwice(t *testing.T) {
+	pl := labelPlanner(Label{Name: "project", From: []LabelSource{{Header: "X-Project"}}, MaxValues: 2})
+	_, err := pl.Label(t.Context(), Caller{Org: &Org{ID: "acme"}}, LabelPlaces{Header: http.Header{"X-Project": {"a", "b"}}})
+	if public, ok := errors.AsType[*wire.Error](err); !ok || public.Code != "invalid_label" {
+		t.Errorf("got %v, want invalid_label", err)
+	}
+}
+
+// TestLabelValues: values beyond the maximum count together; those of keys are not counted.
+func TestLabelValues(t *testing.T) {
+	pl := labelPlanner(Label{Name: "run", From: []LabelSource{{Header: "X-Run"}, {Key: true}}, MaxValues: 2})
+	for _, c := range []struct{ header, want string }{
+		{"", "k"}, {"a", "a"}, {"b", "b"}, {"c", budget.OtherLabel}, {"a", "a"}, {"", "k"},
+	} {
+		in := LabelPlaces{Header: http.Header{}}
+		if c.header != "" {
+			in.Header.Set("X-Run", c.header)
+		}
+		got, err := pl.Label(t.Context(), Caller{Org: &Org{ID: "acme"}, KeyLabels: map[string]string{"run": "k"}}, in)
+		if err != nil || got.Labels.Get("run") != c.want {
+			t.Errorf("run %q is %q (%v), want %q", c.header, got.Labels.Get("run"), err, c.want)
+		}
+	}
+}

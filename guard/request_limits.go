@@ -1,0 +1,99 @@
+package guard
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/providers"
+)
+
+// RequestClass says what a request does.
+type RequestClass string
+
+// Classes of requests.
+const (
+	Reads  RequestClass = "read"  // costs no money and changes nothing
+	Writes RequestClass = "write" // costs no money and changes something
+	Spends RequestClass = "spend" // may cost money
+)
+
+// RequestLimit is a limit on requests, whatever they cost. It counts in metric Requests, in a
+// window or a bucket. Its Endpoints are patterns of paths.
+type RequestLimit struct {
+	budget.Limit
+	Class   RequestClass // "": all
+	Methods []string     // empty: all
+}
+
+// Arrival is what limits on requests know of a request.
+type Arrival struct {
+	Class  RequestClass
+	Method string
+	Path   string // with /v1
+}
+
+// requestLimits returns the limits that count a request, either those of addresses or all others.
+func (p *Policy) requestLimits(a Arrival, addresses bool) []budget.Limit {
+	var out []budget.Limit
+	for i := range p.RequestLimits {
+		l := &p.RequestLimits[i]
+		if (l.Subject == budget.IP) == addresses && (l.Class == "" || l.Class == a.Class) &&
+			(len(l.Methods) == 0 || slices.Contains(l.Methods, a.Method)) && providers.MatchAny(l.Endpoints, a.Path) {
+			out = append(out, l.Limit)
+		}
+	}
+	return out
+}
+
+// addressSpan returns how long the counts of an address last.
+func (p *Policy) addressSpan() time.Duration {
+	var longest time.Duration
+	for i := range p.RequestLimits {
+		if l := &p.RequestLimits[i]; l.Subject == budget.IP {
+			longest = max(longest, l.Shape.Span())
+		}
+	}
+	return longest
+}
+
+// Requests applies the limits on requests. It is safe for concurrent use.
+type Requests struct {
+	policy func() *Policy
+	budget *budget.Store
+	crowd  crowd
+}
+
+// FromAddress counts a request in the limits per address and returns their state. The error is a
+// *Refusal if one of them is used up. It is called before the caller is known.
+func (r *Requests) FromAddress(ctx context.Context, a Arrival, ip netip.Addr) ([]budget.Status, error) {
+	policy := r.policy()
+	limits := policy.requestLimits(a, true)
+	if len(limits) == 0 {
+		return nil, nil
+	}
+	from := r.crowd.place(limits[0].Network(ip.String()), policy.addressSpan(), time.Now())
+	return r.counted(ctx, limits, budget.Call{Org: "ip:" + from, IP: from})
+}
+
+// FromCaller counts a request in the limits per key, user and org; otherwise it is FromAddress.
+func (r *Requests) FromCaller(ctx context.Context, a Arrival, c Caller) ([]budget.Status, error) {
+	limits := r.policy().requestLimits(a, false)
+	if len(limits) == 0 {
+		return nil, nil
+	}
+	return r.counted(ctx, limits, budget.Call{Org: c.Org.ID, User: c.User, Key: c.Key})
+}
+
+func (r *Requests) counted(ctx context.Context, limits []budget.Limit, c budget.Call) ([]budget.Status, error) {
+	out, err := r.budget.Requests.Count(ctx, limits, c)
+	if err != nil {
+		return nil, err
+	}
+	if e := out.Exceeded(); e != nil {
+		return out.Statuses, &Refusal{ExceededError: e, ofRequests: true}
+	}
+	return out.Statuses, nil
+}

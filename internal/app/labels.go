@@ -1,0 +1,53 @@
+package app
+
+import (
+	"maps"
+
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/guard"
+)
+
+// labels returns the labels of calls.
+func labels(c *config.Config) []guard.Label {
+	out := make([]guard.Label, 0, len(c.Labels))
+	for _, l := range c.Labels {
+		one := guard.Label{
+			Name: l.Name, Default: l.Default, Required: l.Missing == "refuse", MaxValues: int(l.MaxValues), Usage: l.Usage,
+		}
+		for _, text := range l.From {
+			switch kind, name := config.LabelSource(text); kind {
+			case "header":
+				one.From = append(one.From, guard.LabelSource{Header: name})
+			case "body":
+				one.From = append(one.From, guard.LabelSource{Field: name})
+			default:
+				one.From = append(one.From, guard.LabelSource{Key: true})
+			}
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+// SummedLabels returns the labels by which the ledger keeps sums.
+func SummedLabels(c *config.Config) []string {
+	var out []string
+	for _, l := range c.Labels {
+		if l.Usage {
+			out = append(out, l.Name)
+		}
+	}
+	return out
+}
+
+// keyLabels returns the values of labels that a key has: its own, before its user's and its org's.
+func keyLabels(o *config.Org, u *config.User, k config.Key) map[string]string {
+	if len(o.Labels)+len(u.Labels)+len(k.Labels) == 0 {
+		return nil
+	}
+	out := map[string]string{}
+	for _, values := range []map[string]string{o.Labels, u.Labels, k.Labels} {
+		maps.Copy(out, values)
+	}
+	return out
+}

@@ -1,0 +1,167 @@
+// Package cache stores complete answers by org and request, so that an identical request of the
+// org can be answered without its provider. It decides nothing about requests: the caller
+// chooses the key, and what may be stored.
+//
+// Every answer is one value in Redis with its own lifetime, counted by internal/capacity like
+// all contents, and by the org's own bound. Without room an answer is not stored.
+package cache
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/storage/seal"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// MaxBody is the largest body of an answer that is stored, in bytes.
+const MaxBody = 1 << 20
+
+// recordBytes is approximately what Redis needs for an answer in addition to its text.
+const recordBytes = 256
+
+// ErrTooLarge is returned for an answer whose body is larger than MaxBody.
+var ErrTooLarge = errors.New("cache: the answer is too large")
+
+// Answer is a complete answer as it was sent to its caller.
+type Answer struct {
+	Status int         `json:"status"`
+	Header http.Header `json:"header"`
+	// Cost is what the call was charged, in nano-USD.
+	Cost pricing.Nano `json:"cost"`
+	Body []byte       `json:"-"`
+	// Age is how long ago the answer was stored, on Redis's clock. Put ignores it.
+	Age time.Duration `json:"-"`
+}
+
+// record is what precedes the body in Redis.
+type record struct {
+	Answer
+	Life int64 `json:"life"` // ms that the answer was stored for
+}
+
+// Options configure a Store.
+type Options struct {
+	// Seal encrypts what is stored; nil stores it unencrypted.
+	Seal *seal.Ring
+	// Memory admits bytes to Redis; nil means default limits.
+	Memory *capacity.Memory
+	// Metrics may be nil.
+	Metrics prometheus.Registerer
+}
+
+// Store stores answers in Redis, in the slot of their org. It is safe for concurrent use.
+type Store struct {
+	rdb     redis.UniversalClient
+	memory  *capacity.Memory
+	seal    atomic.Pointer[seal.Ring]
+	metrics *metrics
+}
+
+// New returns a Store that uses rdb.
+func New(rdb redis.UniversalClient, o Options) *Store {
+	s := &Store{rdb: rdb, memory: o.Memory, metrics: newMetrics(o.Metrics)}
+	if s.memory == nil {
+		s.memory = capacity.New(rdb, nil, capacity.Options{}, nil)
+	}
+	s.Seal(o.Seal)
+	return s
+}
+
+// Seal replaces the keys for all calls that start from now on. Answers whose key is gone are not
+// found.
+func (s *Store) Seal(ring *seal.Ring) { s.seal.Store(ring) }
+
+func prefix(org string) string { return "lg:{" + org + "}:cache" }
+
+// answerKey returns the key of an answer. id consists of hexadecimal digits.
+func answerKey(org, id string) string { return prefix(org) + ":" + id }
+
+// count counts the answers of one org against its own bound.
+func (s *Store) count(org string) capacity.Count {
+	return capacity.CountAt(s.rdb, prefix(org), prefix(org)+":sums")
+}
+
+// Get returns the org's answer with this id, or nil if there is none that can be read. The error
+// comes from Redis.
+func (s *Store) Get(ctx context.Context, org, id string) (*Answer, error) {
+	key := answerKey(org, id)
+	pipe := s.rdb.Pipeline()
+	value, left := pipe.Get(ctx, key), pipe.PTTL(ctx, key)
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("cache: read: %w", err)
+	}
+	sealed, err := value.Bytes()
+	if err != nil || left.Val() <= 0 { // none, or it expired in between
+		return nil, nil
+	}
+	text, err := s.seal.Load().Open(sealed, org, key)
+	if err != nil {
+		return nil, nil // sealed with a key that is gone
+	}
+	var r record
+	head, body, ok := bytes.Cut(text, []byte("\n"))
+	if !ok || json.Unmarshal(head, &r) != nil {
+		return nil, nil
+	}
+	a := r.Answer
+	a.Body, a.Age = body, max(time.Duration(r.Life)*time.Millisecond-left.Val(), 0)
+	return &a, nil
+}
+
+// Bound limits the answers of an org.
+type Bound struct {
+	Life     time.Duration // of an answer
+	MaxBytes int64         // of all of the org's answers
+}
+
+// Put stores an answer and replaces one with the same id. capacity.IsFull is true for the error if
+// the org or Redis has no room; ErrTooLarge is the other expected one. Put is idempotent.
+func (s *Store) Put(ctx context.Context, org, id string, a Answer, in Bound) error {
+	if len(a.Body) > MaxBody {
+		return ErrTooLarge
+	}
+	head, err := json.Marshal(record{Answer: a, Life: in.Life.Milliseconds()})
+	if err != nil {
+		return fmt.Errorf("cache: store: %w", err)
+	}
+	key := answerKey(org, id)
+	text := s.seal.Load().Seal(bytes.Join([][]byte{head, a.Body}, []byte("\n")), org, key)
+	size := int64(len(text)) + recordBytes
+	if err := s.reserve(ctx, org, key, size, in); err != nil {
+		return err
+	}
+	if err := s.rdb.Set(ctx, key, text, in.Life).Err(); err != nil {
+		if capacity.IsFull(err) { // certainly not written
+			_ = s.memory.Release(ctx, key)
+			_ = s.count(org).Release(ctx, key)
+		}
+		return fmt.Errorf("cache: store: %w", err)
+	}
+	return nil
+}
+
+// reserve admits the bytes of an answer: to the org's cache, then to Redis.
+func (s *Store) reserve(ctx context.Context, org, key string, size int64, in Bound) error {
+	written := capacity.Bytes{Written: size}
+	own := capacity.Reservation{Org: org, ID: key, Bytes: written, Life: in.Life}
+	if err := s.count(org).Reserve(ctx, own, capacity.Bound{Most: in.MaxBytes, Share: 100}); err != nil {
+		return fmt.Errorf("cache: store: %w", err)
+	}
+	if err := s.memory.Reserve(ctx, org, key, written, in.Life); err != nil {
+		_ = s.count(org).Release(ctx, key) // else it expires
+		return fmt.Errorf("cache: store: %w", err)
+	}
+	return nil
+}
