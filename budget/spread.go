@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -108,6 +110,7 @@ func (sp Spread) whole(l *Limit, c Call) bool {
 type places struct {
 	rdb    redis.UniversalClient
 	spread func(org string) Spread // Options.Spread
+	single sync.Map                // orgs that had one part only, with the time.Time of that answer
 }
 
 func (p *places) of(org string) Spread {
@@ -161,6 +164,21 @@ func (p *places) ever(ctx context.Context, org string) ([]string, error) {
 	return all, nil
 }
 
+// singleFor is for how long an org that had one part is taken to have one.
+const singleFor = time.Second
+
+// lately is ever, without asking the store again at once about an org that has one part.
+func (p *places) lately(ctx context.Context, org string) ([]string, error) {
+	if at, ok := p.single.Load(org); ok && time.Since(at.(time.Time)) < singleFor && p.of(org).Parts <= 1 {
+		return []string{org}, nil
+	}
+	all, err := p.ever(ctx, org)
+	if err == nil && len(all) == 1 {
+		p.single.Store(org, time.Now())
+	}
+	return all, err
+}
+
 // each calls fn for all places in which the org may have data.
 func (p *places) each(ctx context.Context, org string, fn func(place string) error) error {
 	all, err := p.ever(ctx, org)
@@ -181,6 +199,20 @@ func note(ctx context.Context, pipe redis.Pipeliner, place string) {
 // its answer was lost. [Store.Hold] chooses it otherwise.
 func (s *Store) Place(c Call) Call { return s.places.put(c) }
 
+// LocateAgain is Locate for a call that is held, perhaps once more because the process that held it
+// died. If the org was spread less than a second ago, it can then be held twice, until one expires.
+func (l *Ledger) LocateAgain(ctx context.Context, c Call) (Call, error) {
+	all, err := l.places.lately(ctx, c.Org)
+	if err != nil {
+		return c, err
+	}
+	found, err := l.locate(ctx, all, []Call{c})
+	if err != nil {
+		return c, err
+	}
+	return found[0], nil
+}
+
 // Locate is [Store.Place] for calls that another process may have held under another spread: each is
 // put where the store knows it, held or ended.
 func (l *Ledger) Locate(ctx context.Context, org string, calls []Call) ([]Call, error) {
@@ -188,6 +220,11 @@ func (l *Ledger) Locate(ctx context.Context, org string, calls []Call) ([]Call, 
 	if err != nil {
 		return nil, err
 	}
+	return l.locate(ctx, all, calls)
+}
+
+// locate puts each call where one of these places knows it.
+func (l *Ledger) locate(ctx context.Context, all []string, calls []Call) ([]Call, error) {
 	out := make([]Call, len(calls))
 	for i, c := range calls {
 		out[i] = l.places.put(c)

@@ -56,7 +56,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	m, outage := newMetrics(o.Metrics), newOutageMetrics(o.Metrics)
 	r := &runner{money: o.Money, others: o.Scripts, scripts: loaded, clock: &clock{}, metrics: m}
 	s := &Store{
-		rdb: rdb, opts: o, metrics: m, runner: r, clock: r.clock, places: &places{rdb, o.Spread},
+		rdb: rdb, opts: o, metrics: m, runner: r, clock: r.clock, places: &places{rdb: rdb, spread: o.Spread},
 		recent: &recentSettles{span: o.Tail},
 	}
 	s.binder = binder{o.Lease, s.places}

@@ -91,12 +91,12 @@ func (bs *Batches) Hold(ctx context.Context, p *Plan, id string, attempt int, li
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	who, err := bs.budget.Ledger.Locate(ctx, p.Caller.Org.ID, []budget.Call{b.call(p.Caller, p.Price)})
+	who, err := bs.budget.Ledger.LocateAgain(ctx, b.call(p.Caller, p.Price))
 	if err != nil {
 		return b, err
 	}
 	_, err = bs.budget.Hold(ctx, budget.Terms{
-		Limits: p.Limits, Caps: p.Caps, Call: who[0],
+		Limits: p.Limits, Caps: p.Caps, Call: who,
 		Max: p.Max, Expected: bs.plans.Expected(p), Life: life,
 	})
 	bs.metrics.held(p.Caller.Org.ID, err)
