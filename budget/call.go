@@ -39,7 +39,9 @@ func (c Call) validate() error {
 	if _, ok := idTime(c.ID); !ok {
 		return fmt.Errorf("budget: call id %.40q does not begin with a time", c.ID)
 	}
-	for _, text := range []string{c.User, c.Key, c.IP, c.Model, c.Provider, c.Endpoint, c.PriceVersion, c.JobID, string(c.Labels)} {
+	for _, text := range []string{
+		c.User, c.Key, c.IP, c.Model, c.Provider, c.Endpoint, c.PriceVersion, c.JobID, string(c.Labels),
+	} {
 		if strings.Contains(text, fieldSep) {
 			return fmt.Errorf("budget: call %s: %q has a control character", c.ID, text)
 		}

@@ -126,7 +126,8 @@ func (s *Store) CountLabel(ctx context.Context, org, label, value string, most i
 	if v.has(day, sum) {
 		return true, nil
 	}
-	reply, err := v.runner.run(ctx, v.runner.scripts.labelValue, []string{key(org, "label-values:"+label+":"+dayText(day))},
+	keys := []string{key(org, "label-values:"+label+":"+dayText(day))}
+	reply, err := v.runner.run(ctx, v.runner.scripts.labelValue, keys,
 		[]any{base64.RawStdEncoding.EncodeToString(sum[:9]), most, (day*86400 + 90_000) * 1000})
 	if err != nil || reply != "1" {
 		return false, err

@@ -35,7 +35,9 @@ func ValidLabelName(name string) bool {
 	if name == "" || len(name) > MaxLabelName || slices.Contains([]string{"org", "user", "key", "ip"}, name) {
 		return false
 	}
-	return strings.IndexFunc(name, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_' }) < 0
+	return strings.IndexFunc(name, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_'
+	}) < 0
 }
 
 // ValidLabelValue reports whether a text can be the value of a label: at most 128 letters, digits

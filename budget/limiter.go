@@ -67,7 +67,8 @@ func NewLimiter(rdb redis.UniversalClient, name string, limits ...Limit) (*Limit
 			return nil, fmt.Errorf("budget: limit %q of a limiter must count tokens or requests, not %s", l.ID, l.Metric)
 		}
 		if l.Subject != User && l.Subject != Org {
-			return nil, fmt.Errorf("budget: limit %q of a limiter must be for user (each id) or org (all), not %s", l.ID, l.Subject)
+			return nil, fmt.Errorf("budget: limit %q of a limiter must be for user (each id) or org (all), not %s",
+				l.ID, l.Subject)
 		}
 	}
 	store := New(rdb, Options{Horizon: limiterHorizon, Tail: -1, OpenAfterLoss: true})

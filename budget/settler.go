@@ -123,10 +123,13 @@ func (s *settler) request(ctx context.Context, sc script, e settleArgs, now time
 		since, _ = idTime(e.call.ID)
 	}
 	u, c := e.details.Usage, e.details.Costs
-	end := &endingRequest{cost: e.cost, estimated: notEstimated, field: rollupField(e.call), labels: s.labels.fields(e.call), numbers: [12]int64{
+	end := &endingRequest{
+		cost: e.cost, estimated: notEstimated, field: rollupField(e.call), labels: s.labels.fields(e.call),
+	}
+	end.numbers = [12]int64{
 		e.most, since.UnixMicro(), u.Input, u.CachedInput, u.CacheWrite + u.CacheWrite1h, u.Output,
 		int64(c.Input), int64(c.CachedInput), int64(c.CacheWrite), int64(c.Output), int64(c.Fees),
-	}}
+	}
 	if e.details.Estimated {
 		end.estimated = estimated
 	}

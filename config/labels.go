@@ -85,7 +85,7 @@ func checkLabelSource(m *mistakes, path, text string) {
 	kind, name := LabelSource(text)
 	switch {
 	case kind == "key" && name == "":
-	case kind == "header" && strings.EqualFold(name, "Authorization"), kind == "header" && strings.EqualFold(name, "Api-Key"):
+	case kind == "header" && (strings.EqualFold(name, "Authorization") || strings.EqualFold(name, "Api-Key")):
 		m.failAt(path, "the header %s contains the caller's key, which must not become a label", name)
 	case kind == "header" && headerForm.MatchString(name):
 	case kind == "body" && fieldForm.MatchString(name):
@@ -95,8 +95,8 @@ func checkLabelSource(m *mistakes, path, text string) {
 }
 
 func badLabel(value string) string {
-	return fmt.Sprintf("%s cannot be the value of a label: expected at most 128 letters, digits and . _ - : / @ + = ~ # %%",
-		quote(value))
+	return fmt.Sprintf("%s cannot be the value of a label: expected at most 128 letters, digits and "+
+		". _ - : / @ + = ~ # %%", quote(value))
 }
 
 // checkLabelValues checks the values that an org, a user or a key has.

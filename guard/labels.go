@@ -81,8 +81,8 @@ func fieldOf(r *wire.Request, name string) (value string, err error) {
 		return "", nil
 	}
 	if json.Unmarshal(raw, &value) != nil {
-		return "", wire.BadRequest(name, "invalid_type", "Invalid type for '%s': expected a string, because it is a label of "+
-			"the call", name)
+		return "", wire.BadRequest(name, "invalid_type",
+			"Invalid type for '%s': expected a string, because it is a label of the call", name)
 	}
 	return value, nil
 }
@@ -133,7 +133,8 @@ func (l *Label) missing() error {
 	for i, s := range l.From {
 		places[i] = s.String()
 	}
-	e := wire.BadRequest("", "missing_label", "The label %s is required. Set it in %s", l.Name, strings.Join(places, ", or in "))
+	e := wire.BadRequest("", "missing_label", "The label %s is required. Set it in %s",
+		l.Name, strings.Join(places, ", or in "))
 	e.Param = strings.TrimPrefix(strings.TrimPrefix(places[0], "header "), "body ")
 	return e
 }

@@ -30,13 +30,13 @@ const flex = "flex"
 // precedence over the service tier and is lowered to what is allowed.
 func (p *Plan) Priority(chosen *quota.Priority) quota.Priority {
 	rules := &p.Caller.Org.Priorities
-	most, own := rules.Most, quota.Normal
+	most := rules.Most
 	set, ok := rules.Keys[p.Caller.Key]
 	if !ok {
 		set, ok = rules.Users[p.Caller.User]
 	}
+	own := set
 	if ok {
-		own = set
 		most = min(most, set)
 	} else {
 		own = rules.ofModel(p.Request.Model)

@@ -212,7 +212,8 @@ func (h *batchHandler) createBatch(x *request, r *http.Request) error {
 			return err
 		}
 	}
-	req.Labels, err = h.opts.Guard.Plans.LabelBatch(r.Context(), x.caller, guard.LabelPlaces{Header: r.Header, Field: wanted.field})
+	places := guard.LabelPlaces{Header: r.Header, Field: wanted.field}
+	req.Labels, err = h.opts.Guard.Plans.LabelBatch(r.Context(), x.caller, places)
 	if err != nil {
 		return err
 	}

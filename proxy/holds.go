@@ -74,8 +74,10 @@ func viewHold(st guard.HeldState) holdView {
 // answer writes a hold, with the state of its limits.
 func (h *holdHandler) answer(x *request, st guard.HeldState) error {
 	if st.Price != nil {
-		guard.TellLimits(x.Header(), &guard.LimitReport{Statuses: st.Statuses, Price: st.Price, Held: st.Held.Cost, At: time.Now(),
-			Standard: h.opts.Guard.Policy().Headers.Standard})
+		guard.TellLimits(x.Header(), &guard.LimitReport{
+			Statuses: st.Statuses, Price: st.Price, Held: st.Held.Cost, At: time.Now(),
+			Standard: h.opts.Guard.Policy().Headers.Standard,
+		})
 	}
 	return x.json(http.StatusOK, viewHold(st))
 }
@@ -284,7 +286,8 @@ func (b *holdBody) parse(body []byte) error {
 		if unknown {
 			return wire.BadRequest(strings.Trim(name, `"`), "unknown_parameter", "Unknown parameter: %s", shorten(name))
 		}
-		return wire.BadRequest("", "invalid_json", "The body must be one JSON object with cost_usd, or with a model and tokens")
+		return wire.BadRequest("", "invalid_json",
+			"The body must be one JSON object with cost_usd, or with a model and tokens")
 	}
 	output := max(b.Output, b.MaxOutput)
 	u := pricing.Usage{Input: b.Input, CachedInput: b.Cached, CacheWrite: b.Written, Output: output}

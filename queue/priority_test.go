@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -224,7 +225,7 @@ func TestLiveCallsYieldToPriority(t *testing.T) {
 				Pool: "p", ID: "c", Org: c.org, User: "bob", Tokens: 1, Priority: c.live,
 			})
 			got := ""
-			if busy, ok := err.(*quota.BusyError); ok {
+			if busy, ok := errors.AsType[*quota.BusyError](err); ok {
 				got = busy.Reason
 			} else if err != nil {
 				t.Fatal(err)

@@ -109,7 +109,8 @@ func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
 		byDeadline = 1
 	}
 	args := append([]any{
-		j.ID, uint8(j.Class), j.Org, j.User, j.Tokens, j.Bytes, age.Microseconds(), lane(j.Key, j.Model) + j.Priority.Mark(), byDeadline,
+		j.ID, uint8(j.Class), j.Org, j.User, j.Tokens, j.Bytes, age.Microseconds(),
+		lane(j.Key, j.Model) + j.Priority.Mark(), byDeadline,
 	}, given...)
 	reply, err := p.puts.do(ctx, q, p, jobKey(p.ID, j.ID), args...)
 	if err != nil {

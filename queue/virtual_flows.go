@@ -36,8 +36,10 @@ type virtualLane struct {
 }
 
 func newVirtualFlows(weights map[string]int) *virtualFlows {
-	f := &virtualFlows{weights: weights, parked: newOrder(), probes: map[string]bool{}, shut: map[string][]string{},
-		high: map[string]int{}}
+	f := &virtualFlows{
+		weights: weights, parked: newOrder(), probes: map[string]bool{}, shut: map[string][]string{},
+		high: map[string]int{},
+	}
 	for c := Interactive; c <= Batch; c++ {
 		f.classes[c] = virtualClass{
 			flows: map[Flow]*virtualFlow{}, orgs: newOrder(), users: map[string]*order{}, turns: map[Flow]int{},

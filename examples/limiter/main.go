@@ -3,7 +3,6 @@ package main
 
 import (
 	"io"
-	"log"
 	"net/http"
 	"os"
 	"time"
@@ -17,12 +16,12 @@ func main() {
 	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv("REDIS"), ContextTimeoutEnabled: true})
 	limiter, err := budget.NewLimiter(rdb, "api", budget.Rate(10, 10*time.Second))
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello\n") })
 	server := &http.Server{
 		Addr: os.Getenv("LISTEN"), ReadHeaderTimeout: time.Minute,
 		Handler: budget.Middleware(limiter, budget.ByAddress)(hello),
 	}
-	log.Fatal(server.ListenAndServe())
+	panic(server.ListenAndServe())
 }

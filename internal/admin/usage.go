@@ -99,7 +99,8 @@ func (h *usageHandler) getUsage(c *call) (any, error) {
 	for _, d := range by {
 		if dimensions[d] == nil {
 			return nil, wire.BadRequest("by", "invalid_value",
-				"by must be any of day, hour, user, key, model, provider and endpoint, or label:NAME alone or with day, not %.80q", d)
+				"by must be any of day, hour, user, key, model, provider and endpoint, or label:NAME alone or with day, "+
+					"not %.80q", d)
 		}
 	}
 	p.hours = p.hours || slices.Contains(by, "hour")

@@ -30,7 +30,8 @@ func (h *usageHandler) labelUsage(c *call, p usagePeriod, label string, byDay bo
 		return nil, wire.BadRequest("by", "invalid_value", "Sums by label are kept by UTC day. Leave out times and tz")
 	}
 	if !slices.ContainsFunc(h.opts.Policy().Labels, func(l guard.Label) bool { return l.Name == label && l.Usage }) {
-		return nil, wire.BadRequest("by", "invalid_value", "There is no label %.40q with usage: true in the configuration", label)
+		return nil, wire.BadRequest("by", "invalid_value",
+			"There is no label %.40q with usage: true in the configuration", label)
 	}
 	list, err := h.opts.Budget.Ledger.LabelRollups(c.r.Context(), c.r.PathValue("org"), label, p.from, p.to)
 	if err != nil {

@@ -40,8 +40,10 @@ type userHandler struct {
 }
 
 func viewUser(org string, u *settings.User, inFile bool, record *tenants.User) User {
-	v := User{ID: u.ID, Org: org, Name: u.Name, Disabled: u.Disabled, Weight: u.Weight, Priority: u.Priority,
-		Keys: len(u.Keys)}
+	v := User{
+		ID: u.ID, Org: org, Name: u.Name, Disabled: u.Disabled, Weight: u.Weight, Priority: u.Priority,
+		Keys: len(u.Keys),
+	}
 	v.Source = sourceOf(inFile, record != nil)
 	if record != nil {
 		v.Created, v.Updated = &record.Created, &record.Updated

@@ -158,7 +158,9 @@ func (h *whyHandler) whyJob(c *call, id, only string) (*Why, error) {
 func (h *whyHandler) explainJob(c *call, q *queue.Queue, j *queue.Job) (*Why, error) {
 	l := JobLineOf(j)
 	w := &Why{Kind: "job", Org: j.Org, User: j.User, Job: &l, want: &budget.Amounts{Cost: j.Cost, Tokens: j.Tokens}}
-	w.who = budget.Call{Org: j.Org, User: j.User, Key: j.Key, IP: j.IP, Labels: j.Labels, Model: j.Model, Endpoint: string(j.Endpoint)}
+	w.who = budget.Call{
+		Org: j.Org, User: j.User, Key: j.Key, IP: j.IP, Labels: j.Labels, Model: j.Model, Endpoint: string(j.Endpoint),
+	}
 	var err error
 	w.limits, w.caps, err = h.opts.Policy().Bounds(waiterOf(w.who))
 	if err != nil {

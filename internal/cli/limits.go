@@ -70,7 +70,8 @@ func limitFields() *fields {
 	var s fields
 	s.text("subject", "subject", "what has a counter of its own: the org, each user, key, ip or value of a label,\n"+
 		"or each combination, such as user+session")
-	s.text("only", "only", "the one user, key, address or value of a label that this limit of the org applies to (default: each)")
+	s.text("only", "only",
+		"the one user, key, address or value of a label that this limit of the org applies to (default: each)")
 	s.text("metric", "metric", "cost, tokens, requests or concurrency")
 	s.text("mode", "mode", "enforce, shadow or off")
 	s.text("amount", "amount", "'$50' for cost, a count for the others")

@@ -40,7 +40,8 @@ func usageCommand() *cobra.Command {
 	f.add(c, listFormats...)
 	f.period.add(c)
 	f.period.addZone(c)
-	c.Flags().StringVar(&by, "by", "user,model", "group by any of "+strings.Join(dimensions, ", ")+",\nor by label:NAME, alone or with org, day, month and class")
+	c.Flags().StringVar(&by, "by", "user,model",
+		"group by any of "+strings.Join(dimensions, ", ")+",\nor by label:NAME, alone or with org, day, month and class")
 	c.Flags().StringVar(&sorted, "sort", "",
 		"sort by cost, calls, tokens, estimated, overrun or refused (largest first), or by a name of --by\n"+
 			"(default: time if --by has hour, day or month, otherwise cost)")

@@ -17,6 +17,7 @@ lg:{<pool>}:orgs:<class> lg:{<pool>}:users:<class> lg:{<pool>}:shut lg:{<pool>}:
 lg:queue:sweep:since lg:{<org>}:owned:<id> lg:{<org>}:owned-list:<list> lg:{<org>}:owned-tokens:<id>
 lg:{files}:due lg:files:store lg:{batches}:open lg:{identity:}:records lg:{identity:}:version
 lg:{identity:}:last lg:{identity:}:changes lg:{identity:}:audit lg:{identity:}:used asynq:<name>
+lg:{<org>}:parts
 `) {
 		out[p] = true
 	}
@@ -34,7 +35,11 @@ lg:{<org>}:files:<user> lg:{<org>}:filesizes lg:{<org>}:kept:entries lg:{<org>}:
 lg:{<batch>}:lines lg:{<batch>}:chunks lg:{<org>}:batches:<user> lg:{<org>}:openbatches
 lg:{<org>}:openbatches:<user> lg:{<org>}:endedbatches lg:{console:}:session:<hash> lg:{console:}:sessions
 lg:{calib}:<table> lg:{calib}:<table>:recent lg:{calib}:batch:<process> lg:{<org>}:webhooks:dead
-lg:{<org>}:webhooks:letters lg:{<org>}:webhooks:off lg:wait
+lg:{<org>}:webhooks:letters lg:{<org>}:webhooks:off lg:wait lg:{<org>}:sums-by-label:<day>
+lg:{<org>}:label-values:<label>:<day> lg:{ip:<address>}:l:<limit>:ip-requests-<shape>:<address>
+lg:{auth:}:l:wrong-keys:ip-requests-b:<address> lg:{auth:}:l:wrong-keys-total:org-requests-b:
+lg:{<org>}:cache:<hash> lg:{<org>}:cache:entries lg:{<org>}:cache:ends lg:{<org>}:cache:sums
+lg:{<org>}:adjusted-in:<id>
 `) {
 		out[p] = false
 	}

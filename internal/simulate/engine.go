@@ -159,7 +159,9 @@ func (e *engine) resolve(w who) (*subject, error) {
 	if org == nil {
 		return &subject{why: fmt.Sprintf("org %s is not in %s", name(w.org), e.policy.Name)}, nil
 	}
-	caller := guard.Caller{Org: org, User: name(w.user), Key: name(w.key), IP: name(w.ip), Labels: budget.Labels(name(w.labels))}
+	caller := guard.Caller{
+		Org: org, User: name(w.user), Key: name(w.key), IP: name(w.ip), Labels: budget.Labels(name(w.labels)),
+	}
 	target, limits, caps, err := e.policy.Guard.Standing(caller,
 		&wire.Request{Model: name(w.model), Endpoint: wire.Endpoint(name(w.endpoint))})
 	if err != nil {

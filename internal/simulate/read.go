@@ -249,7 +249,8 @@ func (r *Reader) take(l *line) error {
 func (r *Reader) Entry(e budget.Entry) error {
 	return r.entry(&line{
 		ID: e.ID, Attempt: e.Attempt, Org: e.Org, User: e.User, Key: e.Key, IP: e.IP, Labels: recordedLabels(e.Labels),
-		Model: e.Model, Provider: e.Provider, Endpoint: e.Endpoint, Kind: e.Kind, At: e.At, Cost: int64(e.Cost), Total: int64(e.Total), Overrun: int64(e.Overrun),
+		Model: e.Model, Provider: e.Provider, Endpoint: e.Endpoint, Kind: e.Kind, At: e.At,
+		Cost: int64(e.Cost), Total: int64(e.Total), Overrun: int64(e.Overrun),
 		Waited: e.WaitedMS, Took: e.TookMS, Held: e.HeldNano, HeldTokens: e.HeldTokens, HeldUS: e.HeldUS,
 		QuotaTokens: e.QuotaTokens, Class: e.Class, Stream: e.Stream, Usage: tokensOfUsage{e.Usage.Input, e.Usage.Output},
 	})
@@ -280,7 +281,8 @@ func (r *Reader) entry(l *line) error {
 // charged returns the call of an entry.
 func (l *line) charged() Call {
 	c := Call{
-		Org: l.Org, User: l.User, Key: l.Key, IP: l.IP, Labels: budget.Labels(l.Labels), Model: l.Model, Provider: l.Provider, Endpoint: l.Endpoint,
+		Org: l.Org, User: l.User, Key: l.Key, IP: l.IP, Labels: budget.Labels(l.Labels),
+		Model: l.Model, Provider: l.Provider, Endpoint: l.Endpoint,
 		Cost: pricing.Nano(l.Total), Held: pricing.Nano(l.Held), HeldTokens: l.HeldTokens,
 		Tokens:      l.Usage.Input + l.Usage.Output,
 		QuotaTokens: l.QuotaTokens, Class: l.Class, Stream: l.Stream,
