@@ -7,6 +7,8 @@ import (
 	"iter"
 	"slices"
 	"strings"
+
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // Labels are dimensions of a call beyond org, user, key and address, such as project=mobile. The
@@ -15,38 +17,25 @@ type Labels string
 
 // Bounds of labels.
 const (
-	MaxLabels     = 8   // of a call
-	MaxLabelName  = 32  // bytes
-	MaxLabelValue = 128 // bytes
+	MaxLabels     = 8                      // of a call
+	MaxLabelName  = settings.MaxLabelName  // 32 bytes
+	MaxLabelValue = settings.MaxLabelValue // 128 bytes
 )
 
 // OtherLabel replaces the values of a label beyond its maximum number per day. No caller can send
 // it.
 const OtherLabel = "(other)"
 
-const (
-	labelSep   = ","           // of labels, and of the parts of a subject's id
-	labelChars = "._-:/@+=~#%" // in values, besides letters and digits; none separates ids or records
-)
+// labelSep separates labels, and the parts of a subject's id.
+const labelSep = ","
 
 // ValidLabelName reports whether a text can name a label: 1 to 32 of a-z, 0-9 and _, and not org,
 // user, key or ip, which limits count by already.
-func ValidLabelName(name string) bool {
-	if name == "" || len(name) > MaxLabelName || slices.Contains([]string{"org", "user", "key", "ip"}, name) {
-		return false
-	}
-	return strings.IndexFunc(name, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_'
-	}) < 0
-}
+func ValidLabelName(name string) bool { return settings.CheckLabelName(name) == nil }
 
 // ValidLabelValue reports whether a text can be the value of a label: at most 128 letters, digits
 // and . _ - : / @ + = ~ # %. It may be empty.
-func ValidLabelValue(value string) bool {
-	return len(value) <= MaxLabelValue && strings.IndexFunc(value, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(labelChars, r)
-	}) < 0
-}
+func ValidLabelValue(value string) bool { return value == "" || settings.ValidLabelValue(value) }
 
 // NewLabels returns labels by name. Empty values are left out.
 func NewLabels(values map[string]string) (Labels, error) {

@@ -93,9 +93,10 @@ func (l *Limiter) Close() {
 // Result is a Limiter's answer to one request.
 type Result struct {
 	Allowed bool
-	// Limit, Remaining and Reset describe the limit that refused the request with the longest wait,
-	// or else that with the least left: its amount, what is left after the request, and the time
-	// until nothing is used.
+	// LimitID, Limit, Remaining and Reset describe the limit that refused the request with the longest
+	// wait, or else that with the least left: its id and amount, what is left after the request, and
+	// the time until nothing is used. LimitID is empty if no limit is enforced.
+	LimitID          string
 	Limit, Remaining int64
 	Reset            time.Duration
 	// RetryAfter is when a refused request fits, if no other takes the capacity; [Endless] if never.
@@ -117,7 +118,10 @@ func (l *Limiter) Allow(ctx context.Context, id string, n int64) (Result, error)
 	var exceeded *ExceededError
 	if errors.As(err, &exceeded) {
 		b := exceeded.Binding
-		r := Result{Limit: b.Amount, Remaining: b.Remaining, Reset: b.Reset, RetryAfter: b.Wait, Statuses: exceeded.Statuses}
+		r := Result{
+			LimitID: b.LimitID, Limit: b.Amount, Remaining: b.Remaining, Reset: b.Reset, RetryAfter: b.Wait,
+			Statuses: exceeded.Statuses,
+		}
 		if b.Never {
 			r.RetryAfter = Endless
 		}
@@ -138,10 +142,10 @@ func (l *Limiter) Allow(ctx context.Context, id string, n int64) (Result, error)
 // allowed returns the result of a request that left the limits in these states.
 func allowed(statuses []Status) Result {
 	r := Result{Allowed: true, Statuses: statuses}
-	known := false
 	for _, s := range statuses {
-		if s.Mode == Enforce && (!known || s.Remaining < r.Remaining) {
-			known, r.Limit, r.Remaining, r.Reset = true, s.Amount, s.Remaining, s.Reset
+		if s.Mode == Enforce && (r.LimitID == "" || s.Remaining < r.Remaining) {
+			r.LimitID, r.Limit = s.LimitID, s.Amount
+			r.Remaining, r.Reset = s.Remaining, s.Reset
 		}
 	}
 	return r

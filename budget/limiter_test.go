@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -117,6 +118,7 @@ func TestMiddleware(t *testing.T) {
 	server := redistest.Start(t)
 	l := newTestLimiter(t, server, Rate(2, time.Hour))
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) })
+	begun := time.Now().Unix()
 	mux := http.NewServeMux()
 	mux.Handle("/address", Middleware(l, ByAddress)(hello))
 	mux.Handle("/key", Middleware(l, ByHeader("X-Api-Key"))(hello))
@@ -139,7 +141,8 @@ func TestMiddleware(t *testing.T) {
 			t.Errorf("%s %s: got %d, %q left; want %d, %q", path, key, a.StatusCode, h.Get("X-RateLimit-Remaining"), status,
 				remaining)
 		}
-		known := h.Get("X-RateLimit-Limit") == "2" && h.Get("X-RateLimit-Reset") != ""
+		reset, _ := strconv.ParseInt(h.Get("X-RateLimit-Reset"), 10, 64)
+		known := h.Get("X-RateLimit-Limit") == "2" && h.Get("X-RateLimit-Resource") == "2-in-1h0m0s" && reset > begun
 		if again := h.Get("Retry-After"); known != (status < 500) || (again != "") != (status > 200) || again == "0" {
 			t.Errorf("%s %s: got %v; want the limit, and when to retry after %d", path, key, h, status)
 		}

@@ -7,15 +7,21 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// SetHeaders sets X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, and Retry-After if
-// the request was refused and will fit later. Times are whole seconds from now, rounded up.
-func (r Result) SetHeaders(h http.Header) {
-	h.Set("X-Ratelimit-Limit", strconv.FormatInt(r.Limit, 10))
-	h.Set("X-Ratelimit-Remaining", strconv.FormatInt(r.Remaining, 10))
-	if r.Reset < Endless {
-		h.Set("X-Ratelimit-Reset", seconds(r.Reset))
+// SetHeaders sets X-RateLimit-Limit, -Remaining, -Reset (Unix seconds) and -Resource (the limit's id) as
+// the proxy does, and Retry-After, in seconds from now, if the request was refused and will fit later.
+func (r Result) SetHeaders(h http.Header) { r.setHeaders(h, time.Now()) }
+
+func (r Result) setHeaders(h http.Header, now time.Time) {
+	if r.LimitID != "" {
+		state := wire.LimitState{Name: r.LimitID, Amount: r.Limit, Remaining: r.Remaining}
+		if r.Reset < Endless {
+			state.Reset = now.Add(r.Reset)
+		}
+		wire.SetLimits(h, wire.X, []wire.LimitState{state}, now)
 	}
 	if !r.Allowed && r.RetryAfter < Endless {
 		h.Set("Retry-After", seconds(max(r.RetryAfter, time.Second)))

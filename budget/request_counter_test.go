@@ -30,6 +30,9 @@ func count(t *testing.T, c *RequestCounter, limits []Limit, call Call) Counted {
 	return out
 }
 
+// patient is for tests on machines where Redis may answer late.
+var patient = Options{CountTimeout: time.Minute}
+
 // TestRequestsAreCountedTogether: several processes admit the amount of a window once, and the
 // capacity returns when the window has passed.
 func TestRequestsAreCountedTogether(t *testing.T) {
@@ -39,8 +42,8 @@ func TestRequestsAreCountedTogether(t *testing.T) {
 			"bucket": {Kind: Bucket, Amount: 40, Refill: 40, Per: time.Minute},
 		} {
 			t.Run(name, func(t *testing.T) {
-				f := newFixture(t, rdb, Options{})
-				g := New(rdb, Options{})
+				f := newFixture(t, rdb, patient)
+				g := New(rdb, patient)
 				g.clock.fake = f.now.Load
 				limits := []Limit{requestLimit(name, IP, shape)}
 				call := Call{Org: f.call().Org, IP: "10.0.0.1"}
@@ -62,7 +65,7 @@ func TestRequestsAreCountedTogether(t *testing.T) {
 				if got := admitted.Load(); got != 40 {
 					t.Errorf("got %d requests admitted, want 40", got)
 				}
-				e := count(t, New(rdb, Options{}).withClock(f).Requests, limits, call).Exceeded()
+				e := count(t, New(rdb, patient).withClock(f).Requests, limits, call).Exceeded()
 				if e == nil || e.Binding.LimitID != name || e.Binding.Wait <= 0 || e.Binding.Remaining != 0 {
 					t.Errorf("a new process: got %+v, want a refusal with a wait", e)
 				}
@@ -72,7 +75,7 @@ func TestRequestsAreCountedTogether(t *testing.T) {
 				}
 				f.pass(2 * time.Minute)
 				call.IP = "10.0.0.1"
-				if out := count(t, New(rdb, Options{}).withClock(f).Requests, limits, call); out.Refused {
+				if out := count(t, New(rdb, patient).withClock(f).Requests, limits, call); out.Refused {
 					t.Errorf("after two minutes: got %+v, want it admitted", out)
 				}
 			})
@@ -89,7 +92,7 @@ func (s *Store) withClock(f *fixture) *Store {
 // a limit in shadow mode refuses nothing.
 func TestRefusedRequestsCountNowhere(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
-		f := newFixture(t, rdb, Options{})
+		f := newFixture(t, rdb, patient)
 		shadow := requestLimit("shadow", Org, perMinute(1))
 		shadow.Mode = Shadow
 		limits := []Limit{requestLimit("wide", Org, perMinute(10)), requestLimit("narrow", User, perMinute(2)), shadow}
@@ -115,7 +118,7 @@ func TestRefusedRequestsCountNowhere(t *testing.T) {
 // TestCountedOnce: a repetition of the script with the same id counts nothing more.
 func TestCountedOnce(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
-		f := newFixture(t, rdb, Options{})
+		f := newFixture(t, rdb, patient)
 		for _, l := range []Limit{
 			requestLimit("w", Org, perMinute(1)),
 			requestLimit("b", Org, Shape{Kind: Bucket, Amount: 1, Refill: 1, Per: time.Minute}),
@@ -143,7 +146,7 @@ func TestCountedOnce(t *testing.T) {
 // TestNewRefillOfRequests: a bucket with a new refill drains at it from the next request on.
 func TestNewRefillOfRequests(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
-		f := newFixture(t, rdb, Options{})
+		f := newFixture(t, rdb, patient)
 		call := Call{Org: f.call().Org}
 		slow := []Limit{requestLimit("b", Org, Shape{Kind: Bucket, Amount: 10, Refill: 1, Per: time.Hour})}
 		fast := []Limit{requestLimit("b", Org, Shape{Kind: Bucket, Amount: 10, Refill: 1, Per: time.Second})}
@@ -237,7 +240,7 @@ func TestRequestsWithoutRedis(t *testing.T) {
 
 // TestOnlyRequestsAreCounted: other limits are an error of the program.
 func TestOnlyRequestsAreCounted(t *testing.T) {
-	c := New(redistest.Start(t).Client(), Options{}).Requests
+	c := New(redistest.Start(t).Client(), patient).Requests
 	for _, l := range []Limit{
 		{ID: "cost", Subject: Org, Metric: Cost, Shape: perMinute(1)},
 		{ID: "exact", Subject: Org, Metric: Requests, Shape: Shape{Kind: ExactWindow, Amount: 1, Window: time.Minute}},

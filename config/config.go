@@ -187,8 +187,8 @@ type Redis struct {
 	DB int `yaml:"db" min:"0"`
 	// Prefix precedes the name of every key and channel, such as staging:, so that several
 	// deployments can share a Redis. All processes of a deployment need the same one. At most 32
-	// letters, digits and _ - . : /.
-	Prefix string `yaml:"prefix"`
+	// letters, digits and _ - . : /. Empty: none, as with "${PREFIX:-}" where PREFIX is not set.
+	Prefix string `yaml:"prefix" min:"0"`
 }
 
 // Configured reports whether the file has a Redis server.

@@ -27,7 +27,7 @@ type field struct {
 	def      string   // default in the syntax of the file
 	enum     []string // allowed texts
 	kind     string   // "id" or "address" of a text, "list" or "mapping" of a Raw
-	zero     bool     // 0 is a meaningful number
+	zero     bool     // 0 is a meaningful number, or a text may be empty
 	restart  bool     // changes take effect only after a restart
 }
 
@@ -325,7 +325,7 @@ func (d *document) scalar(path string, n ast.Node, v reflect.Value, f field) {
 		d.mistakes.fail(at, path, "%s", errZero)
 	case v.Kind() == reflect.String && strings.TrimSpace(text) != text:
 		d.mistakes.fail(at, path, "has leading or trailing spaces")
-	case v.Kind() == reflect.String && text == "":
+	case v.Kind() == reflect.String && text == "" && !f.zero:
 		d.mistakes.fail(at, path, "is empty; give it a value or remove the line")
 	case v.Kind() == reflect.String && !secret && strings.ContainsAny(text, "\n\r\x00"):
 		d.mistakes.fail(at, path, "contains a line break")

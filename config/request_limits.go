@@ -47,9 +47,9 @@ func (l RequestLimit) Limit() Limit {
 // servedPaths are the paths below which the callers' listener serves requests.
 var servedPaths = []string{
 	"/v1/audio/speech", "/v1/audio/transcriptions", "/v1/audio/translations", "/v1/batches", "/v1/chat/completions",
-	"/v1/completions", "/v1/containers", "/v1/conversations", "/v1/embeddings", "/v1/files", "/v1/images/edits",
-	"/v1/images/generations", "/v1/images/variations", "/v1/jobs", "/v1/limits", "/v1/models", "/v1/moderations",
-	"/v1/responses", "/v1/uploads", "/v1/usage", "/v1/vector_stores",
+	"/v1/completions", "/v1/containers", "/v1/conversations", "/v1/embeddings", "/v1/files", "/v1/holds",
+	"/v1/images/edits", "/v1/images/generations", "/v1/images/variations", "/v1/jobs", "/v1/limits", "/v1/models",
+	"/v1/moderations", "/v1/responses", "/v1/uploads", "/v1/usage", "/v1/vector_stores",
 }
 
 // servedMethods are the methods of requests that the callers' listener serves.

@@ -92,3 +92,15 @@ func TestErrorsShowReferences(t *testing.T) {
 		t.Errorf("got %q, want the name of the file", got)
 	}
 }
+
+// TestRedisPrefixForms: an empty prefix, such as that of an empty environment variable, is none.
+func TestRedisPrefixForms(t *testing.T) {
+	prefix := func(c *config.Config) string { return c.Redis.Prefix }
+	checkValues(t, "redis: {url: \"redis://a\", prefix: VALUE}", prefix, []value[string]{
+		{text: "staging:", want: "staging:"},
+		{text: `""`, want: ""},
+		{text: `"${EMPTY:-}"`, want: ""},
+		{text: `"${NOT_SET:-}"`, want: ""},
+		{text: `" "`, message: "has leading or trailing spaces"},
+	})
+}

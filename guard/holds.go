@@ -110,7 +110,8 @@ func callOf(c Caller, id string) (budget.Call, time.Time, error) {
 		return budget.Call{}, time.Time{}, ErrNoHold
 	}
 	return budget.Call{
-		ID: callID, Attempt: 1, Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP, Endpoint: string(HoldEndpoint), Part: part,
+		ID: callID, Attempt: 1, Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP, Endpoint: string(HoldEndpoint),
+		Labels: c.Labels, Part: part,
 	}, at, nil
 }
 
@@ -122,7 +123,7 @@ func (hs *Holds) Plan(c Caller, model string, most Spend) (*Plan, error) {
 			return nil, err
 		}
 	}
-	p := hs.planOf(c, budget.Call{Model: model}, now())
+	p := hs.planOf(c, budget.Call{Model: model, Labels: c.Labels}, now())
 	var err error
 	p.Max, err = p.most(most)
 	if err != nil {
@@ -136,6 +137,7 @@ func (hs *Holds) Plan(c Caller, model string, most Spend) (*Plan, error) {
 // has no price, has the price of unpricedModel.
 func (hs *Holds) planOf(c Caller, call budget.Call, at time.Time) *Plan {
 	policy := hs.guard.policy.Load()
+	c.Labels = call.Labels
 	p := &Plan{
 		Caller: c, at: at, terms: pricing.Terms{At: at}, free: true, standard: policy.Headers.Standard,
 		Request: &wire.Request{Endpoint: HoldEndpoint, Model: call.Model, OutputLimit: -1, N: 1},
@@ -199,8 +201,9 @@ func (p *Plan) priced() error {
 
 // Take holds a plan's maximum for life, 1 minute to 30 days. Repeating it with the same id takes
 // nothing twice. Errors are *Refusal, *StoppedError, budget.ErrEnded, *wire.Error, or wrap
-// budget.ErrUnavailable; then it may have been taken, and a repetition or Void finds it.
-func (hs *Holds) Take(ctx context.Context, p *Plan, id string, life time.Duration) (HeldState, error) {
+// budget.ErrUnavailable; then it may have been taken. If the caller knows the id, a repetition or
+// Void finds it; otherwise it is voided soon, because nothing else would end it before it is charged.
+func (hs *Holds) Take(ctx context.Context, p *Plan, id string, life time.Duration, known bool) (HeldState, error) {
 	g, c := hs.guard, p.Caller
 	call, made, err := callOf(c, id)
 	if err != nil {
@@ -215,11 +218,15 @@ func (hs *Holds) Take(ctx context.Context, p *Plan, id string, life time.Duratio
 	}
 	defer func() { <-g.admission.holds }()
 	call.Model, call.Provider, call.PriceVersion = p.Request.Model, p.Target.Provider.ID, p.Price.Version
-	h, _, err := g.admission.hold(ctx, c.Org, budget.Terms{
+	h, asked, err := g.admission.hold(ctx, c.Org, budget.Terms{
 		Limits: p.Limits, Caps: p.Caps, Call: call, Max: p.Max, Expected: p.Max, Life: life,
 	})
 	g.metrics.held(c.Org.ID, err)
 	if err != nil {
+		lost := asked && errors.Is(err, budget.ErrUnavailable) && !errors.Is(err, budget.ErrFull)
+		if lost && !known {
+			g.settler.voidLate(ctx, call, p.Caps)
+		}
 		return HeldState{}, p.refusal(err)
 	}
 	hs.remember(id, h)

@@ -92,9 +92,18 @@ func (e *Refusal) limitReport() LimitReport {
 	}
 }
 
-// LimitStates returns the org's enforced limits, for wire.SetLimits; none if the limits were not
-// read, because the call could never fit.
+// RequestLimitStates returns enforced limits on requests, for wire.SetLimits.
+func RequestLimitStates(statuses []budget.Status) []wire.LimitState {
+	r := LimitReport{Statuses: statuses, At: time.Now()}
+	return r.states(nil)
+}
+
+// LimitStates returns the org's enforced limits, or those on requests, for wire.SetLimits; none if
+// the limits were not read, because the call could never fit.
 func (e *Refusal) LimitStates() []wire.LimitState {
+	if e.ofRequests {
+		return RequestLimitStates(e.Statuses)
+	}
 	if e.plan == nil {
 		return nil
 	}

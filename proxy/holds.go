@@ -121,6 +121,10 @@ func (h *holdHandler) take(x *request, r *http.Request, _ string) error {
 	if err != nil {
 		return err
 	}
+	x.caller, err = h.opts.Guard.Plans.Label(r.Context(), x.caller, guard.LabelPlaces{Header: r.Header})
+	if err != nil {
+		return err
+	}
 	plan, err := h.opts.Guard.Holds.Plan(x.caller, b.Model, b.spend)
 	if err != nil {
 		return err
@@ -141,7 +145,7 @@ func (h *holdHandler) take(x *request, r *http.Request, _ string) error {
 			return holdFailure(id, st, err)
 		}
 	}
-	st, err := h.opts.Guard.Holds.Take(r.Context(), plan, id, life)
+	st, err := h.opts.Guard.Holds.Take(r.Context(), plan, id, life, len(r.Header["Idempotency-Key"]) > 0)
 	if errors.Is(err, budget.ErrEnded) { // by a request at the same time
 		st, err = h.opts.Guard.Holds.Get(r.Context(), x.caller, id)
 	}

@@ -297,7 +297,7 @@ func TestHoldExpires(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := r.guard.Holds.NewID(c, "")
-	if _, err := r.guard.Holds.Take(t.Context(), plan, id, time.Millisecond); err != nil {
+	if _, err := r.guard.Holds.Take(t.Context(), plan, id, time.Millisecond, true); err != nil {
 		t.Fatal(err)
 	}
 	r.until("the hold expires", func() bool {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -19,7 +20,7 @@ import (
 )
 
 // request is one request and its answer. It is the ResponseWriter that handlers write to, and it
-// writes the access record. It must not be used by more than one goroutine.
+// writes the access record. Only report may be called by several goroutines.
 type request struct {
 	http.ResponseWriter
 	server  *Server
@@ -35,8 +36,6 @@ type request struct {
 	route   string
 	priced  bool // whether the route is
 	arrival guard.Arrival
-	// counted are the limits on requests that have counted this one, or the ones that refused it.
-	counted []budget.Status
 	// deployment is the model that an Azure path names, or "".
 	deployment string
 
@@ -63,6 +62,7 @@ type request struct {
 	span      tracing.Span
 	spanBegun bool
 	reading   func()            // returns what it takes of its key's reads; nil: nothing
+	reporting sync.Mutex        // guards limits while objects are read concurrently
 	limits    []wire.LimitState // to report unless the answer reports those of a call; see tellLimits
 	slow      bool              // the body was too slow, which net/http reports as a disconnected caller
 	err       error
@@ -79,8 +79,15 @@ func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) *request {
 
 // within notes the state of limits on requests, and returns their refusal.
 func (x *request) within(counted []budget.Status, refused error) error {
-	x.counted = append(x.counted, counted...)
+	x.report(guard.RequestLimitStates(counted)...)
 	return refused
+}
+
+// report adds limits to what the answer reports. It is safe for concurrent use.
+func (x *request) report(states ...wire.LimitState) {
+	x.reporting.Lock()
+	defer x.reporting.Unlock()
+	x.limits = append(x.limits, states...)
 }
 
 // left returns what is left of a duration that started when the call arrived.

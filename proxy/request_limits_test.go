@@ -33,6 +33,9 @@ func (a answer) refusedBy(t *testing.T, what, limit string) {
 		t.Errorf("%s: got status %d, Retry-After %q, %.200s; want 429 by %s", what, a.status, a.header.Get("Retry-After"),
 			a.body, limit)
 	}
+	if of, left := a.header.Get("X-Ratelimit-Resource"), a.header.Get("X-Ratelimit-Remaining"); of != limit || left != "0" {
+		t.Errorf("%s: got the limit %q with %q left, want %q with 0", what, of, left, limit)
+	}
 }
 
 // TestEveryRequestCounts: limits per address and per key count every method of every route, paths

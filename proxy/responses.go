@@ -88,7 +88,7 @@ func (rh *responseHandler) paced(x *request, r *http.Request,
 	if err != nil {
 		return nil, nil, err
 	}
-	x.limits = append(x.limits, rh.fetches.state(org.ID, x.caller.Key, time.Now()))
+	x.report(rh.fetches.state(org.ID, x.caller.Key, time.Now()))
 	pool := rh.opts.Guard.Passthrough.Pool(org, n)
 	if pool == "" { // nothing will be sent
 		return nil, func(bool) { free() }, nil

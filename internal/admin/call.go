@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"mime"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -99,7 +101,7 @@ func field(name string) string {
 
 // merge applies the body to a specification as a merge patch (RFC 7396). null removes a field,
 // so that the file's value or the default applies.
-func (c *call) merge(spec any) error {
+func (c *call) merge(spec any, nested ...string) error {
 	raw, err := c.body()
 	if err != nil {
 		return err
@@ -123,6 +125,12 @@ func (c *call) merge(spec any) error {
 			delete(now, name)
 			continue
 		}
+		if slices.Contains(nested, name) {
+			value, err = mergeObject(now[name], value)
+			if err != nil {
+				return err
+			}
+		}
 		now[name] = value
 	}
 	merged, err := json.Marshal(now)
@@ -130,6 +138,22 @@ func (c *call) merge(spec any) error {
 		return err
 	}
 	return decode(merged, reset(spec))
+}
+
+// mergeObject sets the members of patch in an object, and removes those that are null.
+func mergeObject(old, patch jsontext.Value) (jsontext.Value, error) {
+	now, changes := map[string]jsontext.Value{}, map[string]jsontext.Value{}
+	if len(old) > 0 {
+		if err := json.Unmarshal(old, &now); err != nil {
+			return nil, err
+		}
+	}
+	if err := decode(patch, &changes); err != nil {
+		return nil, err
+	}
+	maps.Copy(now, changes)
+	maps.DeleteFunc(now, func(_ string, v jsontext.Value) bool { return v.Kind() == 'n' })
+	return json.Marshal(now)
 }
 
 // reason returns the reason for a change, from the query if the body has none.

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -85,7 +86,7 @@ func (h *declarationHandler) declared(o *settings.Org) Declaration {
 		unless(o.OnStoreFailure, usual.OnStoreFailure)
 	d.AllowBuiltinTools, d.RetryStartedJobs = unless(o.AllowBuiltinTools, usual.AllowBuiltinTools),
 		unless(o.RetryStartedJobs, usual.RetryStartedJobs)
-	d.Labels = valuesOf(o.Labels)
+	d.Labels, d.Cache = valuesOf(o.Labels), declaredCache(o.Cache, usual.Cache)
 	d.Weight, d.Limits = unless(o.Weight, usual.Weight), h.declaredLimits("", o.Limits)
 	d.Spread = unless(o.Spread, usual.Spread)
 	d.MaxPriority = unless(o.MaxPriority, usual.MaxPriority)
@@ -116,6 +117,22 @@ func valuesOf(values map[string]string) *map[string]string {
 		return nil
 	}
 	return &values
+}
+
+// declaredCache returns the settings of a cache that differ from the default; nil if it is off.
+func declaredCache(o, usual settings.Cache) *tenants.Cache {
+	all := cacheOf(o)
+	if all == nil {
+		return nil
+	}
+	if o.Cost == usual.Cost {
+		all.Cost = nil
+	}
+	if o.MaxBytes == usual.MaxBytes {
+		all.MaxBytes = nil
+	}
+	all.Always = unless(o.Always, usual.Always)
+	return all
 }
 
 func declaredKey(k *settings.Key) DeclaredKey {
@@ -216,9 +233,31 @@ func valueText(field any) string {
 			text += " + " + *one.Refill
 		}
 		return text
+	case map[string]string:
+		return valuesText(one)
+	case tenants.Cache:
+		var out []string
+		for _, part := range []struct {
+			name  string
+			value any
+		}{{"max_age", one.MaxAge}, {"cost", one.Cost}, {"always", one.Always}, {"max_bytes", one.MaxBytes}} {
+			if text := valueText(part.value); text != "" {
+				out = append(out, part.name+": "+text)
+			}
+		}
+		return strings.Join(out, ", ")
 	default:
 		return fmt.Sprint(one)
 	}
+}
+
+// valuesText formats the values of labels.
+func valuesText(values map[string]string) string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		out = append(out, name+"="+values[name])
+	}
+	return strings.Join(out, ", ")
 }
 
 // getRecords returns the runtime records of an org. Keys have a placeholder instead of their

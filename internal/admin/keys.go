@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"maps"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -91,12 +90,11 @@ func (h *keyHandler) viewKey(c *call, org *settings.Org, id string, used map[str
 	v := Key{
 		ID: k.ID, Org: org.ID, User: u.ID, Name: k.Name, Disabled: k.Disabled, Models: list(k.Models), Scopes: list(k.Scopes),
 		Networks: []string{}, Concurrency: k.Concurrency, Status: "active",
-		Priority: k.Priority, Labels: map[string]string{},
+		Priority: k.Priority, Labels: labelsOrEmpty(k.Labels),
 	}
 	for _, n := range k.Networks {
 		v.Networks = append(v.Networks, n.String())
 	}
-	maps.Copy(v.Labels, k.Labels)
 	if !k.Expires.IsZero() {
 		v.Expires = &k.Expires
 	}

@@ -51,8 +51,12 @@ type Org struct {
 	Weight             int      `json:"weight"`
 	Spread             int      `json:"spread"`
 	MaxPriority        string   `json:"max_priority"`
-	Users              int      `json:"users"`
-	Keys               int      `json:"keys"`
+	// Labels are the values of labels that the org itself has.
+	Labels map[string]string `json:"labels"`
+	// Cache is the response cache; null: none.
+	Cache *tenants.Cache `json:"cache"`
+	Users int            `json:"users"`
+	Keys  int            `json:"keys"`
 	// WorstHour is the most, in nano-USD, that the org can spend in a clock hour, or null if no
 	// cost limit bounds it. Unbounded reports that calls are possible that no limit of cost,
 	// tokens or requests bounds. UnboundedUsers are the users who can make them; empty means
@@ -89,7 +93,7 @@ func (h *orgHandler) viewOrg(c *call, o *settings.Org, inFile bool) Org {
 		Hold:               o.Hold, OverLimit: o.OverLimit, MaxWait: duration(o.MaxWait), OnDisconnect: o.OnDisconnect,
 		OnStoreFailure:    o.OnStoreFailure,
 		AllowBuiltinTools: o.AllowBuiltinTools, RetryStartedJobs: o.RetryStartedJobs, Weight: o.Weight, Spread: o.Spread,
-		MaxPriority: o.MaxPriority, Users: len(o.Users),
+		MaxPriority: o.MaxPriority, Labels: labelsOrEmpty(o.Labels), Cache: cacheOf(o.Cache), Users: len(o.Users),
 	}
 	for _, u := range o.Users {
 		v.Keys += len(u.Keys)
@@ -117,6 +121,23 @@ func list(l []string) []string {
 		return []string{}
 	}
 	return l
+}
+
+// labelsOrEmpty returns labels, or none for nil, which JSON would encode as null.
+func labelsOrEmpty(values map[string]string) map[string]string {
+	if values == nil {
+		return map[string]string{}
+	}
+	return values
+}
+
+// cacheOf returns all settings of a cache; nil if it is off.
+func cacheOf(o settings.Cache) *tenants.Cache {
+	if o.MaxAge == 0 {
+		return nil
+	}
+	age, cost, size := settings.DurationText(o.MaxAge), fmt.Sprintf("%d%%", o.Cost), fmt.Sprint(int64(o.MaxBytes))
+	return &tenants.Cache{MaxAge: &age, Cost: &cost, Always: &o.Always, MaxBytes: &size}
 }
 
 // duration formats a duration; 0 is empty.
@@ -188,7 +209,7 @@ func (h *orgHandler) updateOrg(c *call) (any, error) {
 	}
 	before := record
 	patch := orgPatch{record.OrgSpec}
-	if err := c.merge(&patch); err != nil {
+	if err := c.merge(&patch, "cache"); err != nil {
 		return nil, err
 	}
 	record.OrgSpec, record.Stamp = patch.OrgSpec, c.stamp(&before.Stamp)

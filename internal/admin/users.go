@@ -10,16 +10,18 @@ import (
 
 // User is a user as in effect.
 type User struct {
-	ID       string     `json:"id"`
-	Org      string     `json:"org"`
-	Name     string     `json:"name"`
-	Disabled bool       `json:"disabled"`
-	Weight   int        `json:"weight"`
-	Priority string     `json:"priority"` // empty: none of its own
-	Keys     int        `json:"keys"`
-	Source   Source     `json:"source"`
-	Created  *time.Time `json:"created_at"`
-	Updated  *time.Time `json:"updated_at"`
+	ID       string `json:"id"`
+	Org      string `json:"org"`
+	Name     string `json:"name"`
+	Disabled bool   `json:"disabled"`
+	Weight   int    `json:"weight"`
+	Priority string `json:"priority"` // empty: none of its own
+	// Labels are the values of labels that the user itself has.
+	Labels  map[string]string `json:"labels"`
+	Keys    int               `json:"keys"`
+	Source  Source            `json:"source"`
+	Created *time.Time        `json:"created_at"`
+	Updated *time.Time        `json:"updated_at"`
 }
 
 type newUser struct {
@@ -42,7 +44,7 @@ type userHandler struct {
 func viewUser(org string, u *settings.User, inFile bool, record *tenants.User) User {
 	v := User{
 		ID: u.ID, Org: org, Name: u.Name, Disabled: u.Disabled, Weight: u.Weight, Priority: u.Priority,
-		Keys: len(u.Keys),
+		Keys: len(u.Keys), Labels: labelsOrEmpty(u.Labels),
 	}
 	v.Source = sourceOf(inFile, record != nil)
 	if record != nil {

@@ -92,7 +92,8 @@ type App struct {
 	callers     *Callers // nil without the Proxy role
 	worker      *queue.Worker
 	webhooks    *webhook.Sender
-	tracer      *tracing.Tracer // nil if tracing is off
+	tracer      *tracing.Tracer       // nil if tracing is off
+	pushed      *tracing.MetricExport // nil if metrics are only scraped
 	alerts      *alert.Watcher
 	calls       *door // nil without the Proxy role
 	identity    *tenants.Store
@@ -132,6 +133,10 @@ func New(o Options) (_ *App, err error) {
 	a.refused = listen.NewMetrics(a.registry)
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.tracer, err = openTracer(o.Config.Tracing, o.Log, a.registry)
+	if err != nil {
+		return nil, err
+	}
+	a.pushed, err = openMetricExport(o.Config.Tracing, o.Log, a.registry)
 	if err != nil {
 		return nil, err
 	}
@@ -277,6 +282,7 @@ func (a *App) Run(ctx context.Context) error {
 	keepers.Go(func() error { return quiet(a.queue.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.idempotency.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.alerts.Run(keeping)) })
+	keepers.Go(func() error { return a.pushed.Run(keeping) })
 	a.watchCertificates(keeping, keepers.Go)
 	if a.files != nil {
 		keepers.Go(func() error { return quiet(a.files.Run(keeping)) })
@@ -324,6 +330,7 @@ func (a *App) Run(ctx context.Context) error {
 	settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	a.settle(settle)
+	a.pushed.Close(settle) // some metrics are read from Redis by what stops now
 	stop()
 	err = errors.Join(err, keepers.Wait(), a.journal.Close())
 	if closing := a.tracer.Close(settle); closing != nil { // lost spans are not an error

@@ -161,7 +161,8 @@ func (s *fields) body(c *cobra.Command, body map[string]any) (map[string]any, er
 		if err != nil {
 			return nil, err
 		}
-		body[f.member], given = v, true
+		setMember(body, f.member, v)
+		given = true
 	}
 	for _, name := range s.unset {
 		if slices.Contains(s.clearable, name) {
@@ -177,12 +178,26 @@ func (s *fields) body(c *cobra.Command, body map[string]any) (map[string]any, er
 			known = append(known, s.clearable...)
 			return nil, misused("--unset %s: expected any of %s", name, strings.Join(known, ", "))
 		}
-		body[s.all[i].member], given = nil, true
+		setMember(body, s.all[i].member, nil)
+		given = true
 	}
 	if !given {
 		return nil, errors.New("nothing to change: set at least one field, such as --" + s.all[0].flag)
 	}
 	return body, nil
+}
+
+// setMember sets a member of a body, or with a dot a member of a member.
+func setMember(body map[string]any, member string, v any) {
+	outer, inner, nested := strings.Cut(member, ".")
+	if !nested {
+		body[member] = v
+		return
+	}
+	if body[outer] == nil {
+		body[outer] = map[string]any{}
+	}
+	body[outer].(map[string]any)[inner] = v
 }
 
 // exampleOf returns an example command line for an org, a user, a key or a credential.

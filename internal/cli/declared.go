@@ -51,7 +51,7 @@ func readDeclaredFile(path string, stdin io.Reader) ([]map[string]any, error) {
 // texts are the fields that the API takes as strings and YAML may parse as numbers or times.
 var texts = map[string]bool{
 	"amount": true, "capacity": true, "refill": true, "max_wait": true, "window": true,
-	"only": true, "id": true, "name": true,
+	"only": true, "id": true, "name": true, "max_age": true, "cost": true, "max_bytes": true,
 }
 
 // asTexts converts the values of these fields to strings, in place.

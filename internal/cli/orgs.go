@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/top"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -86,9 +87,27 @@ func orgFacts(w io.Writer, o *admin.Org) error {
 		o.MaxWait,
 		"on disconnect", o.OnDisconnect, "on store failure", o.OnStoreFailure, "builtin tools", yesNo(o.AllowBuiltinTools),
 		"retry started jobs", yesNo(o.RetryStartedJobs), "weight", strconv.Itoa(o.Weight), "spread",
-		strconv.Itoa(o.Spread), "max priority", o.MaxPriority, "worst case per hour",
+		strconv.Itoa(o.Spread), "max priority", o.MaxPriority, "labels", pairsText(o.Labels), "cache", cacheText(o.Cache),
+		"worst case per hour",
 		boundOf(o).HourText(pricing.Nano.String), "users", strconv.Itoa(o.Users),
 		"keys", strconv.Itoa(o.Keys), "source", string(o.Source))
+}
+
+// cacheText describes a response cache.
+func cacheText(c *tenants.Cache) string {
+	if c == nil {
+		return "off"
+	}
+	text := "answers up to " + *c.MaxAge + " old, " + *c.Cost + " of the cost, at most "
+	if *c.MaxBytes == "0" {
+		text = strings.TrimSuffix(text, ", at most ")
+	} else {
+		text += *c.MaxBytes + " bytes"
+	}
+	if *c.Always {
+		return text + ", for every call"
+	}
+	return text + ", on request"
 }
 
 // boundOf returns the spending bound in a response.
@@ -167,6 +186,12 @@ func orgFields() *fields {
 	s.number("weight", "weight", "share of the queue relative to other orgs (default 100)")
 	s.number("spread", "spread", "parts of the org's money, for several servers of a Redis Cluster (default 1)")
 	s.text("max-priority", "max_priority", "highest priority of calls: high, normal or low (default normal)")
+	s.pairs("label", "labels", "label of calls with the org's keys, as name=value (repeat for several; replaces all)")
+	s.text("cache-max-age", "cache.max_age", "how long the response cache stores answers, such as 1h (0: no cache)")
+	s.text("cache-cost", "cache.cost",
+		"cost of a cached answer, in percent of the original call's, such as 25% (default 0%)")
+	s.truth("cache-always", "cache.always", "use the cache for every call, not only for those that ask for it")
+	s.text("cache-max-bytes", "cache.max_bytes", "maximum size of the cache (default 64MB)")
 	return &s
 }
 
@@ -195,7 +220,8 @@ func orgsUpdateCommand() *cobra.Command {
 	s := orgFields()
 	c := &cobra.Command{
 		Use: "update ORG", Short: "Change an org", Args: cobra.ExactArgs(1),
-		Example: "  llmguard orgs update acme --weight 200\n  llmguard orgs update acme --unset weight",
+		Example: "  llmguard orgs update acme --weight 200\n  llmguard orgs update acme --unset weight\n" +
+			"  llmguard orgs update acme --cache-max-age 1h --cache-cost 25%",
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		body, err := s.body(c, map[string]any{})

@@ -17,10 +17,10 @@ import (
 
 // filter selects ledger entries; the zero value selects all.
 type filter struct {
-	user, key, model, kind, call string
-	estimated                    bool
-	labels                       labelFilter
-	wanted                       map[string]string // of labels
+	user, key, model, kind, call, outcome string
+	estimated                             bool
+	labels                                labelFilter
+	wanted                                map[string]string // of labels
 }
 
 var kinds = []string{
@@ -35,6 +35,8 @@ func (f *filter) add(c *cobra.Command) {
 	fl.StringVar(&f.kind, "kind", "", "only one of "+strings.Join(kinds, ", "))
 	fl.StringVar(&f.call, "call", "", "only the entries of this call, with its corrections")
 	f.labels.add(c, "only entries with this label, as name=value (repeat for several)")
+	fl.StringVar(&f.outcome, "outcome", "",
+		"only calls with this outcome, such as completed, client_gone or cached (from the response cache)")
 	fl.BoolVar(&f.estimated, "estimated", false, "only estimated entries")
 }
 
@@ -56,7 +58,7 @@ func (f *filter) check() (err error) {
 func (f *filter) fits(e budget.Entry) bool {
 	return (f.user == "" || f.user == e.User) && (f.key == "" || f.key == e.Key) && (f.kind == "" || f.kind == e.Kind) &&
 		(f.model == "" || providers.Match(f.model, e.Model)) && (f.call == "" || f.call == e.ID || f.call == e.Corrects) &&
-		(!f.estimated || e.Estimated) && fits(f.wanted, e.Labels)
+		(!f.estimated || e.Estimated) && (f.outcome == "" || f.outcome == e.Outcome) && fits(f.wanted, e.Labels)
 }
 
 func entriesCommand() *cobra.Command {

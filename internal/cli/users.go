@@ -71,6 +71,7 @@ func userCommand(use, short, method string) *cobra.Command {
 	s.text("name", "name", "display name")
 	s.number("weight", "weight", "share of the org's turns relative to other users (default 100)")
 	s.text("priority", "priority", "priority of the user's calls: high, normal or low")
+	s.pairs("label", "labels", "label of calls with the user's keys, as name=value (repeat for several; replaces all)")
 	verb, _, _ := strings.Cut(use, " ")
 	c := &cobra.Command{Use: use, Short: short, Example: exampleOf("user", verb), Args: cobra.ExactArgs(1)}
 	if method == http.MethodPatch {
@@ -95,7 +96,8 @@ func userCommand(use, short, method string) *cobra.Command {
 			}
 			return render(c.OutOrStdout(), f.output, u, func(w io.Writer) error {
 				return facts(w, "id", u.ID, "org", u.Org, "name", top.Printable(u.Name), "status", onOff(u.Disabled),
-					"weight", strconv.Itoa(u.Weight), "priority", cmp.Or(u.Priority, "not set"), "keys", strconv.Itoa(u.Keys), "source", string(u.Source))
+					"weight", strconv.Itoa(u.Weight), "priority", cmp.Or(u.Priority, "not set"),
+					"labels", pairsText(u.Labels), "keys", strconv.Itoa(u.Keys), "source", string(u.Source))
 			})
 		})
 	}

@@ -100,6 +100,15 @@ type OrgSpec struct {
 	MaxPriority        *string   `json:"max_priority,omitempty"` // high, normal or low
 	// Labels are the values of labels for calls with the org's keys.
 	Labels *map[string]string `json:"labels,omitempty"`
+	Cache  *Cache             `json:"cache,omitempty"`
+}
+
+// Cache holds the settings of an org's response cache.
+type Cache struct {
+	MaxAge   *string `json:"max_age,omitempty"` // such as 1h; 0s turns the cache off
+	Cost     *string `json:"cost,omitempty"`    // of a hit, as a share of the original call's, such as 25%
+	Always   *bool   `json:"always,omitempty"`
+	MaxBytes *string `json:"max_bytes,omitempty"` // such as 64MB; 0: no bound of its own
 }
 
 // Org is the record of an org.

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// client sends spans to a collector by OTLP over HTTP with protobuf. It implements
+// client sends spans or metrics to a collector by OTLP over HTTP with protobuf. It implements
 // otlptrace.Client.
 type client struct {
 	target  *target
@@ -29,7 +29,7 @@ type client struct {
 	stop    context.CancelFunc
 }
 
-// How long a batch of spans is retried, and how much of a response is read.
+// How long a batch is retried, and how much of a response is read.
 const (
 	firstPause   = 5 * time.Second
 	longestPause = 30 * time.Second
@@ -60,12 +60,18 @@ func (c *client) Stop(context.Context) error {
 	return nil
 }
 
-// UploadTraces exports spans. It retries while the collector is busy, as long as ctx allows.
+// UploadTraces exports spans, as upload does. TracesData has the wire format of OTLP's request
+// message, whose package would import gRPC.
 func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
+	return c.upload(ctx, &tracepb.TracesData{ResourceSpans: spans})
+}
+
+// upload sends a message. It retries while the collector is busy, as long as ctx allows.
+func (c *client) upload(ctx context.Context, message proto.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, retryTime)
 	defer cancel()
 	defer context.AfterFunc(c.stopped, cancel)()
-	body, err := c.encode(spans)
+	body, err := c.encode(message)
 	if err != nil {
 		return err
 	}
@@ -89,10 +95,9 @@ func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpan
 	}
 }
 
-// encode returns the body of a request. TracesData has the wire format of OTLP's request
-// message, whose package would import gRPC.
-func (c *client) encode(spans []*tracepb.ResourceSpans) ([]byte, error) {
-	raw, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans})
+// encode returns the body of a request.
+func (c *client) encode(message proto.Message) ([]byte, error) {
+	raw, err := proto.Marshal(message)
 	if err != nil || !c.target.gzip {
 		return raw, err
 	}
@@ -171,19 +176,19 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return max(0, at.Sub(now))
 }
 
-// rejectedError means that the collector accepted a batch except for some spans.
+// rejectedError means that the collector accepted a batch except for some spans or data points.
 type rejectedError struct {
-	spans   int64
+	items   int64
 	message string
 }
 
 func (e *rejectedError) Error() string {
-	return fmt.Sprintf("the collector rejects %d spans: %s", e.spans, e.message)
+	return fmt.Sprintf("the collector rejects %d items: %s", e.items, e.message)
 }
 
-// rejected parses an ExportTraceServiceResponse: field 1 is a partial success, in which field 1
-// counts the rejected spans and field 2 is a message. A warning without rejected spans is not
-// an error.
+// rejected parses an ExportTraceServiceResponse or its like for metrics: field 1 is a partial
+// success, in which field 1 counts what is rejected and field 2 is a message. A warning without
+// rejected items is not an error.
 func rejected(answer []byte) error {
 	var e rejectedError
 	walkFields(answer, func(number protowire.Number, _ uint64, partial []byte) {
@@ -193,13 +198,13 @@ func rejected(answer []byte) error {
 		walkFields(partial, func(number protowire.Number, n uint64, text []byte) {
 			switch number {
 			case 1:
-				e.spans = int64(n)
+				e.items = int64(n)
 			case 2:
 				e.message = strings.ToValidUTF8(string(text[:min(len(text), maxQuote)]), "")
 			}
 		})
 	})
-	if e.spans <= 0 {
+	if e.items <= 0 {
 		return nil
 	}
 	return &e

@@ -17,8 +17,34 @@ import (
 	"unicode"
 )
 
-// target is where and how spans are sent.
+// signal is what is exported: its name in environment variables, and its path below a base URL.
+type signal struct{ name, path string }
+
+var (
+	traces  = signal{"TRACES", "v1/traces"}
+	metrics = signal{"METRICS", "v1/metrics"}
+)
+
+// url returns the URL to send to: the endpoint, with the signal's path if it has none.
+func (s signal) url(endpoint string) string {
+	if _, rest, _ := strings.Cut(endpoint, "://"); strings.Contains(strings.TrimSuffix(rest, "/"), "/") {
+		return endpoint
+	}
+	return strings.TrimSuffix(endpoint, "/") + "/" + s.path
+}
+
+// setting returns the variable for the signal, or the one for all signals.
+func (s signal) setting(name string) variable {
+	v := lookUp("OTEL_EXPORTER_OTLP_" + s.name + "_" + name)
+	if v.value == "" {
+		v = lookUp("OTEL_EXPORTER_OTLP_" + name)
+	}
+	return v
+}
+
+// target is where and how a signal is sent.
 type target struct {
+	signal  signal
 	url     *url.URL
 	headers map[string]string
 	timeout time.Duration // per request
@@ -30,9 +56,9 @@ type target struct {
 const exportTime = 10 * time.Second
 
 // newTarget reads the OTEL_EXPORTER_OTLP_ variables; options take precedence. The variable for
-// traces takes precedence over that for all signals.
-func newTarget(o Options) (*target, error) {
-	t := &target{headers: o.Headers, timeout: exportTime, gzip: setting("COMPRESSION").value == "gzip"}
+// the signal takes precedence over that for all signals.
+func newTarget(s signal, o Options) (*target, error) {
+	t := &target{signal: s, headers: o.Headers, timeout: exportTime, gzip: s.setting("COMPRESSION").value == "gzip"}
 	for _, read := range []func(*target, Options) error{
 		(*target).readURL, (*target).readHeaders, (*target).readTimeout, (*target).readTLS,
 	} {
@@ -47,35 +73,26 @@ func newTarget(o Options) (*target, error) {
 // variable is an environment variable.
 type variable struct{ name, value string }
 
-// setting returns the variable for traces, or the one for all signals.
-func setting(name string) variable {
-	v := lookUp("OTEL_EXPORTER_OTLP_TRACES_" + name)
-	if v.value == "" {
-		v = lookUp("OTEL_EXPORTER_OTLP_" + name)
-	}
-	return v
-}
-
 func lookUp(name string) variable { return variable{name, strings.TrimSpace(os.Getenv(name))} }
 
-// readURL determines the URL to send spans to. The endpoint for all signals is a base URL; the
-// one for traces is used unchanged.
+// readURL determines the URL to send to. The endpoint for all signals is a base URL; the one for
+// a signal is used unchanged.
 func (t *target) readURL(o Options) error {
 	if o.Endpoint != "" {
-		u, err := endpointURL(variable{"endpoint", tracesURL(o.Endpoint)})
+		u, err := endpointURL(variable{"endpoint", t.signal.url(o.Endpoint)})
 		t.url = u
 		return err
 	}
-	v := setting("ENDPOINT")
+	v := t.signal.setting("ENDPOINT")
 	v.value = cmp.Or(v.value, "https://localhost:4318")
 	u, err := endpointURL(v)
 	if err != nil {
 		return err
 	}
 	if v.name == "OTEL_EXPORTER_OTLP_ENDPOINT" {
-		u.Path = path.Join("/", u.Path, "v1/traces")
+		u.Path = path.Join("/", u.Path, t.signal.path)
 	}
-	insecure := setting("INSECURE").value
+	insecure := t.signal.setting("INSECURE").value
 	switch {
 	case strings.EqualFold(insecure, "true"):
 		u.Scheme = "http"
@@ -100,7 +117,7 @@ var headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
 
 // readHeaders parses comma-separated name=value pairs with URL-escaped values.
 func (t *target) readHeaders(o Options) error {
-	v := setting("HEADERS")
+	v := t.signal.setting("HEADERS")
 	if len(o.Headers) > 0 || v.value == "" {
 		return nil
 	}
@@ -122,7 +139,7 @@ func (t *target) readHeaders(o Options) error {
 }
 
 func (t *target) readTimeout(Options) error {
-	v := setting("TIMEOUT")
+	v := t.signal.setting("TIMEOUT")
 	if v.value == "" {
 		return nil
 	}
@@ -137,7 +154,7 @@ func (t *target) readTimeout(Options) error {
 // readTLS reads the collector's CA certificates and the client certificate.
 func (t *target) readTLS(Options) error {
 	config := &tls.Config{}
-	authority := setting("CERTIFICATE")
+	authority := t.signal.setting("CERTIFICATE")
 	if authority.value != "" {
 		pool, err := readPool(authority)
 		if err != nil {
@@ -145,7 +162,7 @@ func (t *target) readTLS(Options) error {
 		}
 		config.RootCAs = pool
 	}
-	cert, err := readClientCertificate()
+	cert, err := readClientCertificate(t.signal)
 	if err != nil {
 		return err
 	}
@@ -175,8 +192,8 @@ func readPool(v variable) (*x509.CertPool, error) {
 }
 
 // readClientCertificate returns nil unless both a certificate and its key are configured.
-func readClientCertificate() (*tls.Certificate, error) {
-	for _, prefix := range []string{"OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_"} {
+func readClientCertificate(s signal) (*tls.Certificate, error) {
+	for _, prefix := range []string{"OTEL_EXPORTER_OTLP_" + s.name + "_", "OTEL_EXPORTER_OTLP_"} {
 		cert := lookUp(prefix + "CLIENT_CERTIFICATE")
 		key := lookUp(prefix + "CLIENT_KEY")
 		if cert.value == "" || key.value == "" {

@@ -1,4 +1,5 @@
-// Package tracing creates OpenTelemetry spans for calls and exports them by OTLP over HTTP. By
+// Package tracing creates OpenTelemetry spans for calls and exports them by OTLP over HTTP, as it
+// can the metrics of the process. By
 // default tracing is off, and every function returns immediately without allocating. A span
 // contains ids, models, counts and outcomes, but never a prompt, a response or a key.
 //
@@ -10,6 +11,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -58,14 +61,11 @@ var wire propagation.TraceContext
 // collector is unavailable, spans are lost, but calls are not affected.
 func New(o Options) (*Tracer, error) {
 	ctx := context.Background() //nolint:forbidigo // nothing here waits
-	about, err := resource.New(ctx,
-		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithProcessPID(),
-		resource.WithAttributes(attribute.String("service.name", "llmguard"), attribute.String("service.version", o.Version)),
-		resource.WithFromEnv()) // last, so that it takes precedence
+	about, err := aboutProcess(ctx, o.Version)
 	if err != nil {
-		return nil, fmt.Errorf("tracing: OTEL_RESOURCE_ATTRIBUTES: %w", err)
+		return nil, err
 	}
-	to, err := newTarget(o)
+	to, err := newTarget(traces, o)
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
@@ -87,12 +87,21 @@ func New(o Options) (*Tracer, error) {
 	}, nil
 }
 
-// tracesURL returns the URL to send spans to.
-func tracesURL(endpoint string) string {
-	if _, rest, _ := strings.Cut(endpoint, "://"); strings.Contains(strings.TrimSuffix(rest, "/"), "/") {
-		return endpoint
+// aboutProcess returns the resource attributes of this process.
+func aboutProcess(ctx context.Context, version string) (*resource.Resource, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("tracing: %w", err)
 	}
-	return strings.TrimSuffix(endpoint, "/") + "/v1/traces"
+	about, err := resource.New(ctx,
+		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithProcessPID(),
+		resource.WithAttributes(attribute.String("service.name", "llmguard"), attribute.String("service.version", version),
+			attribute.String("service.instance.id", host+":"+strconv.Itoa(os.Getpid()))),
+		resource.WithFromEnv()) // last, so that it takes precedence
+	if err != nil {
+		return nil, fmt.Errorf("tracing: OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	return about, nil
 }
 
 // Close exports the ended spans, as far as ctx allows.

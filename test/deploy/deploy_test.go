@@ -177,7 +177,11 @@ func TestPartsFitTogether(t *testing.T) {
 	if !strings.HasSuffix(cfg.Admin.Listen, ":9090") {
 		t.Errorf("metrics are on %s, scraped at 9090", cfg.Admin.Listen)
 	}
-	for _, name := range []string{"prometheus.yml", "grafana/datasource.yaml", "grafana/dashboards.yaml"} {
+	alerting := `targets: ["alertmanager:9093"]`
+	if !strings.Contains(prometheus, alerting) || p.Services["alertmanager"].Ports[0].Target != 9093 {
+		t.Errorf("prometheus.yml lacks %s, or Alertmanager publishes another port", alerting)
+	}
+	for _, name := range []string{"alertmanager.yml", "prometheus.yml", "grafana/datasource.yaml", "grafana/dashboards.yaml"} {
 		var any map[string]any
 		if err := yaml.Unmarshal([]byte(read(t, "compose/"+name)), &any); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -192,6 +196,7 @@ func TestPartsFitTogether(t *testing.T) {
 	for target, want := range map[string]string{
 		"/etc/prometheus/alerts.yaml":                         "alerts.yaml",
 		"/etc/prometheus/prometheus.yml":                      "prometheus.yml",
+		"/etc/alertmanager/alertmanager.yml":                  "alertmanager.yml",
 		"/var/lib/grafana/dashboards":                         "dashboards",
 		"/etc/llmguard/llmguard.yaml":                         "llmguard.yaml",
 		"/etc/grafana/provisioning/datasources/llmguard.yaml": "datasource.yaml",
@@ -200,6 +205,40 @@ func TestPartsFitTogether(t *testing.T) {
 		if mounts[target] != want {
 			t.Errorf("%s is %q, want %s", target, mounts[target], want)
 		}
+	}
+}
+
+// TestComposeAlertmanager: the webhook comes from the environment only, and without one the shell
+// cuts a receiver that has no destination off a configuration that stays valid.
+func TestComposeAlertmanager(t *testing.T) {
+	s := project(t).Services["alertmanager"]
+	if url := s.Environment["ALERT_WEBHOOK_URL"]; url == nil || *url != "" {
+		t.Errorf("got ALERT_WEBHOOK_URL %v, want it empty without .env", url)
+	}
+	var cfg struct {
+		Route     struct{ Receiver string }
+		Receivers []struct {
+			Name  string
+			Slack []struct {
+				File string `yaml:"api_url_file"`
+			} `yaml:"slack_configs"`
+		}
+	}
+	whole := read(t, "compose/alertmanager.yml")
+	for text, want := range map[string]int{whole: 1, whole[:strings.Index(whole, "    slack_configs:")]: 0} {
+		if err := yaml.Unmarshal([]byte(text), &cfg); err != nil {
+			t.Fatal(err)
+		}
+		if len(cfg.Receivers) != 1 || cfg.Receivers[0].Name != cfg.Route.Receiver || len(cfg.Receivers[0].Slack) != want {
+			t.Errorf("got %+v, want one receiver with %d destinations", cfg, want)
+		}
+		if want == 1 && !strings.Contains(s.Command[0], ">"+cfg.Receivers[0].Slack[0].File+"\n") {
+			t.Errorf("got %q, want that it writes %s", s.Command[0], cfg.Receivers[0].Slack[0].File)
+		}
+		cfg.Receivers = nil
+	}
+	if !strings.Contains(s.Command[0], "sed '/slack_configs:/,$") || strings.Contains(whole, "api_url:") {
+		t.Error("the receiver is not cut off, or the URL is in a file of the repository")
 	}
 }
 

@@ -137,7 +137,7 @@ func (r *reference) elementSchema(f field, defs object) object {
 			name := object{"type": "string", "minLength": 1}
 			return either(name, object{"type": "array", "items": name, "minItems": 1})
 		}
-		return object{"type": "string", "minLength": 1}
+		return object{"type": "string", "minLength": least}
 	case "Secret", "Prefix", "Time":
 		return object{"type": "string", "minLength": 1}
 	case "bool":

@@ -188,6 +188,7 @@ func (c compose) prometheus(t *testing.T, program string, proxy *process, worker
 	}
 	const names = "dns_sd_configs:\n      - {names: [%s], type: A, port: 9090, refresh_interval: 10s}"
 	config := adapt(t, c.mounted(t, "prometheus", "/etc/prometheus/prometheus.yml"), "interval: 10s\n", "interval: 1s\n",
+		"alertmanager:9093", "127.0.0.1:1",
 		"/etc/prometheus/alerts.yaml", c.mounted(t, "prometheus", "/etc/prometheus/alerts.yaml"),
 		fmt.Sprintf(names, "llmguard"), targets(proxy), fmt.Sprintf(names, "worker"), targets(workers...))
 	p := &scraper{t: t, deadline: time.Now().Add(5 * time.Minute)}

@@ -33,6 +33,7 @@ var notRun = []struct{ pattern, reason string }{
 	{`webhooks enable`, "needs an endpoint that was switched off after days of failures"},
 	{`webhooks replay evt_`, "needs a delivery that failed for days"},
 	{`batch (cancel|fetch) batch_`, "needs a batch that is under way, or has ended"},
+	{`--subject \S*(project|session)|^llmguard usage --.*label:project`, "needs labels in the configuration of the process"},
 	{`^llmguard config reload$`, "needs a process that was started with a configuration file"},
 	{`^llmguard jobs replay job_`, "needs a dead letter"},
 	{`usage reconcile (charge|drop)`, "needs a call whose end came too late to be charged"},
@@ -319,7 +320,7 @@ func startExamples(t *testing.T) *exampleDesk {
 	const embedding = `{"custom_id":"a","method":"POST","url":"/v1/embeddings","body":{"model":"text-embedding-3-small","input":"hi"}}` + "\n"
 	request := `{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"gpt-4o-mini","max_tokens":20,"messages":[{"role":"user","content":"hi"}]}}` + "\n"
 	for name, text := range map[string]string{
-		"llmguard.yaml": string(config) + "\nprices_file: prices.yaml\n", "prices.yaml": "[]\n", "new.yaml": string(config), "stricter.yaml": string(config), "in.jsonl": request, "prompts.jsonl": request, "admin-key.txt": said["admin key"] + "\n",
+		"llmguard.yaml": string(config) + "\nprices_file: prices.yaml\nlabels: [{name: project, from: [header X-Project, key], usage: true}]\n", "prices.yaml": "[]\n", "new.yaml": string(config), "stricter.yaml": string(config), "in.jsonl": request, "prompts.jsonl": request, "admin-key.txt": said["admin key"] + "\n",
 		"example-orgs.yaml": exampleOrgs, "prices.csv": "model,provider,input,output\ngpt-4o,openai,2.5,10.5\n", "orgs.yaml": "orgs: [{id: acme, users: [{id: alice}]}]\n",
 		"api.json": `{"mistral": {"id": "mistral", "models": {"mistral-large-latest": {"id": "mistral-large-latest", "cost": {"input": 2, "output": 6}}}}}`,
 	} {

@@ -3,15 +3,18 @@ package settings
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 )
 
-var (
-	labelName  = regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
-	labelValue = regexp.MustCompile(`^[A-Za-z0-9._:/@+=~#%-]{1,128}$`)
+// Bounds of labels, in bytes.
+const (
+	MaxLabelName  = 32
+	MaxLabelValue = 128
 )
+
+// labelChars are allowed in values, besides letters and digits. None separates ids or records.
+const labelChars = "._-:/@+=~#%"
 
 // ownSubjects are what limits can count by besides labels, in the order of their combinations.
 func ownSubjects() []string { return []string{"org", "user", "key", "ip"} }
@@ -21,14 +24,26 @@ func CheckLabelName(name string) error {
 	if slices.Contains(ownSubjects(), name) {
 		return fmt.Errorf("%s cannot be the name of a label, because limits already count by it", name)
 	}
-	if !labelName.MatchString(name) {
+	if !labelName(name) {
 		return fmt.Errorf("%s cannot be the name of a label (1 to 32 of a-z, 0-9 and _)", Quote(name))
 	}
 	return nil
 }
 
-// ValidLabelValue reports whether a text can be the value of a label.
-func ValidLabelValue(value string) bool { return labelValue.MatchString(value) }
+func labelName(name string) bool {
+	return name != "" && len(name) <= MaxLabelName && strings.IndexFunc(name, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_'
+	}) < 0
+}
+
+// ValidLabelValue reports whether a text can be the value of a label: 1 to 128 letters, digits and
+// . _ - : / @ + = ~ # %.
+func ValidLabelValue(value string) bool {
+	return value != "" && len(value) <= MaxLabelValue && strings.IndexFunc(value, func(r rune) bool {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+		return !letter && (r < '0' || r > '9') && !strings.ContainsRune(labelChars, r)
+	}) < 0
+}
 
 // maxSubjectParts is how many subjects a limit can combine.
 const maxSubjectParts = 4
@@ -50,7 +65,7 @@ func ParseSubject(parts ...string) (string, error) {
 			return "", fmt.Errorf("%s is there twice", Quote(part))
 		case part == "org" && len(all) > 1:
 			return "", errors.New("org cannot be combined, because every limit counts each org on its own; leave it out")
-		case !slices.Contains(own, part) && !labelName.MatchString(part):
+		case !slices.Contains(own, part) && !labelName(part):
 			return "", fmt.Errorf("expected org, user, key, ip or the name of a label, got %s", Quote(part))
 		}
 	}
