@@ -154,9 +154,9 @@ func New(o Options) (_ *App, err error) {
 	a.budget = budget.New(o.Redis, budget.Options{
 		Scripts: scripts, Money: money, Flights: flights, Lease: o.Config.Store.HoldLease,
 		LedgerLength: LedgerLength(o.Config.Ledger), Journal: a.journal, Log: o.Log, Metrics: a.registry,
-		EpochFile: epochFile(o.Config.Store), OpenAfterLoss: o.Config.Store.AfterDataLoss == "open", Spread: spreadOf(a),
+		EpochFile: epochFile(o.Config.Store), OpenAfterLoss: o.Config.Store.AfterDataLoss == "open",
 		CountTimeout: o.Config.Store.Deadline,
-		SumLabels:    SummedLabels(o.Config),
+		SumLabels:    SummedLabels(o.Config), Spread: SpreadOf(a.policy),
 	})
 	a.failures = auth.NewSharedFailureLimiter(a.budget.Requests, o.Config.Connections.IPv6Prefix)
 	a.openIdentities(set)

@@ -58,15 +58,20 @@ func LimitsOf(c *config.Config, call budget.Call) ([]budget.Limit, error) {
 	return slices.DeleteFunc(slices.Clone(list), func(l budget.Limit) bool { return !l.Tells(call) }), nil
 }
 
-// spreadOf returns how the money of an org is spread now.
-func spreadOf(a *App) func(org string) budget.Spread {
+// SpreadOf returns how the money of an org is spread by the current policy, which may be nil.
+func SpreadOf(policy func() *guard.Policy) func(org string) budget.Spread {
 	return func(org string) budget.Spread {
-		if a.guard == nil { // nothing is held before it exists
-			return budget.Spread{}
-		}
-		if o := a.guard.Policy().Orgs[org]; o != nil {
-			return o.Spread
+		if p := policy(); p != nil && p.Orgs[org] != nil {
+			return p.Orgs[org].Spread
 		}
 		return budget.Spread{}
 	}
+}
+
+// policy returns the current policy; nil before there is a guard, when nothing is held yet.
+func (a *App) policy() *guard.Policy {
+	if a.guard == nil {
+		return nil
+	}
+	return a.guard.Policy()
 }
