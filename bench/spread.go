@@ -6,25 +6,22 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/llmguard/llmguard/bench/child"
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/redisconn"
-	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // masters is the number of servers of the cluster that spread measures.
@@ -33,71 +30,91 @@ const masters = 3
 // spreading measures how the calls of one org load the masters of a cluster.
 type spreading struct {
 	servers []*child.Process
-	rdb     redis.UniversalClient
-	calls   int
-	callers int
-	users   int
-	now     atomic.Int64 // parts of the org
+	addrs   []string
+	proxies []*child.Process
+
+	calls, processes, users int
 }
 
 // spread holds and settles calls of one org with several spreads on a cluster of its own, and prints
-// the CPU time of each master per call. Rates would depend on how many cores are free here.
+// CPU times per call. Rates would depend on how many cores are free here. How many calls share a
+// script run depends on the calls in progress, not on how fast they are.
 func spread(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fs := flag.NewFlagSet("bench spread", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	s := &spreading{}
-	fs.IntVar(&s.calls, "calls", 10_000, "calls of each run")
-	fs.IntVar(&s.callers, "callers", 48, "concurrent callers")
+	fs.IntVar(&s.calls, "calls", 8000, "calls of each run, of all processes together")
+	fs.IntVar(&s.processes, "processes", 4, "processes that make calls")
 	fs.IntVar(&s.users, "users", 1000, "users, each with the same share of the calls")
+	list := fs.String("callers", "2,16,64", "concurrent callers of each process, one block of the table each")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	if s.calls < 1 || s.callers < 1 || s.users < 1 {
-		return errors.New("bench spread: counts must be positive")
+	if s.calls < s.processes || s.processes < 1 || s.users < 1 {
+		return errors.New("bench spread: counts must be positive, and each process needs a call")
 	}
 	dir, err := os.MkdirTemp("", "llmguard-spread-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	defer func() {
-		for _, p := range s.servers {
-			p.Stop()
-		}
-	}()
+	defer s.stop()
 	if err := s.start(ctx, dir); err != nil {
 		return err
 	}
-	defer s.rdb.Close()
-	fmt.Fprintf(stdout, "%d processors shared by callers and %d masters; one org with %d users, %d calls, %d callers\n\n",
-		runtime.NumCPU(), masters, s.users, s.calls, s.callers)
+	fmt.Fprintf(stdout, "%d processors shared by %d processes and %d masters; one org with %d users, %d calls\n"+
+		"µs of CPU per call (hold and settle)\n\n", runtime.NumCPU(), s.processes, masters, s.users, s.calls)
 	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "spread\tµs per call by master\t\t\ttogether\tbusiest\tcalls/s of one core\t")
-	for _, parts := range []int{1, 4, 16, 64} {
-		cpu, err := s.run(ctx, parts)
-		if err != nil {
+	fmt.Fprintln(table, "callers\tspread\tmasters\t\t\tbusiest\tcapacity\tprocess\tjoined\t")
+	for _, text := range strings.Split(*list, ",") {
+		callers, err := strconv.Atoi(text)
+		if err != nil || callers < 1 {
+			return fmt.Errorf("bench spread: -callers %q: expected positive numbers such as 2,16", *list)
+		}
+		if err := s.rows(ctx, table, callers); err != nil {
 			return err
 		}
-		sum := 0.0
-		fmt.Fprintf(table, "%d\t", parts)
-		for _, us := range cpu {
-			sum += us
-			fmt.Fprintf(table, "%.0f\t", us)
-		}
-		most := slices.Max(cpu)
-		fmt.Fprintf(table, "%.0f\t%.0f %%\t%.0f\t\n", sum, 100*most/sum, 1e6/most)
 	}
 	return table.Flush()
 }
 
-// start runs a cluster of empty masters.
+// rows measures all spreads with so many callers of each process. The capacity of a master is what
+// its core can do, so that of the org is the inverse of the busiest one's time.
+func (s *spreading) rows(ctx context.Context, table io.Writer, callers int) error {
+	first := 0.0
+	for _, parts := range []int{1, 4, 8, 16, 64} {
+		m, err := s.run(ctx, parts, callers)
+		if err != nil {
+			return err
+		}
+		most := slices.Max(m.masters[:])
+		if parts == 1 {
+			first = most
+		}
+		fmt.Fprintf(table, "%d\t%d\t", callers, parts)
+		for _, us := range m.masters {
+			fmt.Fprintf(table, "%.0f\t", us)
+		}
+		fmt.Fprintf(table, "%.0f\tx%.1f\t%.0f\t%.1f\t\n", most, first/most, m.process, m.joined)
+	}
+	return nil
+}
+
+// stop ends the processes.
+func (s *spreading) stop() {
+	for _, p := range slices.Concat(s.proxies, s.servers) {
+		p.Stop()
+	}
+}
+
+// start runs a cluster of empty masters, and the processes that make calls.
 func (s *spreading) start(ctx context.Context, dir string) error {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		return err
 	}
 	const slots = 16384
-	var addrs, buses []string
+	var buses []string
 	for i := range masters {
 		addr, err := child.FreeAddr(ctx)
 		if err != nil {
@@ -124,22 +141,37 @@ func (s *spreading) start(ctx context.Context, dir string) error {
 		}
 		one := redis.NewClient(redisconn.Options(addr).Simple())
 		err = one.ClusterAddSlotsRange(ctx, i*slots/masters, (i+1)*slots/masters-1).Err()
-		for n := range addrs {
-			_, port, _ := net.SplitHostPort(addrs[n])
+		for n := range s.addrs {
+			_, port, _ := net.SplitHostPort(s.addrs[n])
 			err = errors.Join(err, one.Do(ctx, "cluster", "meet", "127.0.0.1", port, buses[n]).Err())
 		}
 		if err := errors.Join(err, one.Close()); err != nil {
 			return err
 		}
-		addrs, buses = append(addrs, addr), append(buses, busPort)
+		s.addrs, buses = append(s.addrs, addr), append(buses, busPort)
 	}
-	s.rdb = redisconn.Open(redisconn.Cluster, redisconn.Options(addrs...))
-	return s.whole(ctx, addrs)
+	if err := s.whole(ctx); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	for i := range s.processes {
+		p, err := child.Start(ctx, child.Command{Name: "proxy" + strconv.Itoa(i), Path: self, Dir: dir, Args: []string{
+			"spread-proxy", "-redis", strings.Join(s.addrs, ","), "-users", strconv.Itoa(s.users),
+		}})
+		if err != nil {
+			return err
+		}
+		s.proxies = append(s.proxies, p)
+	}
+	return nil
 }
 
 // whole waits until every master knows the others.
-func (s *spreading) whole(ctx context.Context, addrs []string) error {
-	for _, addr := range addrs {
+func (s *spreading) whole(ctx context.Context) error {
+	for _, addr := range s.addrs {
 		one := redis.NewClient(redisconn.Options(addr).Simple())
 		defer one.Close()
 		for {
@@ -160,91 +192,84 @@ func (s *spreading) whole(ctx context.Context, addrs []string) error {
 	return nil
 }
 
-// run makes the calls with so many parts and returns the CPU time of each master in µs per call.
-func (s *spreading) run(ctx context.Context, parts int) ([]float64, error) {
-	s.now.Store(int64(parts))
-	line := redisconn.Joined(s.rdb, budget.Join(s.rdb))
-	store := budget.New(s.rdb, budget.Options{
-		Lease: time.Hour, Scripts: line,
-		Spread: func(string) budget.Spread { return budget.Spread{Parts: int(s.now.Load()), By: budget.User} },
-	})
-	if err := s.make(ctx, store, s.calls/10); err != nil { // scripts, connections and the registry
-		return nil, err
-	}
-	before, err := s.cpu()
-	if err != nil {
-		return nil, err
-	}
-	if err := s.make(ctx, store, s.calls); err != nil {
-		return nil, err
-	}
-	after, err := s.cpu()
-	if err != nil {
-		return nil, err
-	}
-	out := make([]float64, masters)
-	for i := range out {
-		out[i] = float64((after[i] - before[i]).Microseconds()) / float64(s.calls)
-	}
-	return out, nil
+// spreadCosts are CPU times in µs per call.
+type spreadCosts struct {
+	masters [masters]float64
+	process float64
+	joined  float64 // holds or settles per script run
 }
 
-func (s *spreading) cpu() (out []time.Duration, err error) {
-	for _, p := range s.servers {
+// run makes the calls with so many parts.
+func (s *spreading) run(ctx context.Context, parts, callers int) (m spreadCosts, err error) {
+	each := s.calls / s.processes
+	if err := s.make(ctx, parts, callers, each/10+1); err != nil { // scripts, connections and the registry
+		return m, err
+	}
+	before, runs, err := s.used(ctx)
+	if err != nil {
+		return m, err
+	}
+	if err := s.make(ctx, parts, callers, each); err != nil {
+		return m, err
+	}
+	after, runsAfter, err := s.used(ctx)
+	calls := float64(each * s.processes)
+	for i := range after {
+		us := float64((after[i] - before[i]).Microseconds()) / calls
+		if i < masters {
+			m.masters[i] = us
+		} else {
+			m.process += us
+		}
+	}
+	m.joined = 2 * calls / float64(runsAfter-runs)
+	return m, err
+}
+
+// used returns the CPU time of the masters and then the processes, and how often scripts ran.
+func (s *spreading) used(ctx context.Context) (cpu []time.Duration, runs int, err error) {
+	for _, p := range slices.Concat(s.servers, s.proxies) {
 		d, err := p.CPU()
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
-		out = append(out, d)
+		cpu = append(cpu, d)
 	}
-	return out, nil
+	for _, addr := range s.addrs {
+		one := redis.NewClient(redisconn.Options(addr).Simple())
+		text, err := one.Info(ctx, "commandstats").Result()
+		if err := errors.Join(err, one.Close()); err != nil {
+			return nil, 0, err
+		}
+		if _, text, ok := strings.Cut(text, "cmdstat_evalsha:calls="); ok {
+			text, _, _ = strings.Cut(text, ",")
+			n, _ := strconv.Atoi(text)
+			runs += n
+		}
+	}
+	return cpu, runs, nil
 }
 
-// make holds and settles n calls.
-func (s *spreading) make(ctx context.Context, store *budget.Store, n int) error {
-	var next atomic.Int64
-	var all sync.WaitGroup
-	errs := make(chan error, s.callers)
-	for range s.callers {
-		all.Go(func() {
-			for next.Add(1) <= int64(n) {
-				if err := s.call(ctx, store); err != nil {
-					errs <- err
-					return
-				}
+// make lets each process make n calls.
+func (s *spreading) make(ctx context.Context, parts, callers, n int) error {
+	work, ctx := errgroup.WithContext(ctx)
+	for _, p := range s.proxies {
+		work.Go(func() error {
+			url := fmt.Sprintf("http://%s/?parts=%d&callers=%d&calls=%d", p.Addr, parts, callers, n)
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, nil)
+			if err != nil {
+				return err
 			}
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			if text, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+				return fmt.Errorf("%s: status %d, %v: %s", p.Name, resp.StatusCode, err, text)
+			}
+			return nil
 		})
 	}
-	all.Wait()
-	close(errs)
-	return <-errs
-}
-
-func (s *spreading) call(ctx context.Context, store *budget.Store) error {
-	user := strconv.Itoa(rand.IntN(s.users))
-	most := budget.Amounts{Cost: 12_345_678, Tokens: 4000}
-	h, err := store.Hold(ctx, budget.Terms{
-		Limits: []budget.Limit{
-			{
-				ID: "hour", Subject: budget.User, Metric: budget.Cost,
-				Shape: budget.Shape{Kind: budget.Window, Amount: budget.MaxAmount, Window: time.Hour},
-			},
-			{
-				ID: "minute", Subject: budget.Key, Metric: budget.Requests,
-				Shape: budget.Shape{Kind: budget.Window, Amount: 1_000_000, Window: time.Minute},
-			},
-		},
-		Call: budget.Call{
-			ID: wire.NewCallID(), Org: "acme", User: "user" + user, Key: "key" + user, Model: "gpt-5", Provider: "openai",
-			Endpoint: "chat.completions", PriceVersion: "2026-11-01",
-		},
-		Max: most, Expected: most,
-	})
-	if err != nil {
-		return err
-	}
-	_, err = store.Settle(ctx, h, budget.Settlement{
-		Actual: budget.Amounts{Cost: 2_345_678, Tokens: 1200}, Outcome: "ok", Status: 200,
-	})
-	return err
+	return work.Wait()
 }
