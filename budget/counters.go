@@ -200,7 +200,7 @@ func (s *Store) Reset(ctx context.Context, limit Limit, c Call) error {
 	if spread.whole(&limit, c) {
 		return s.reset(ctx, h)
 	}
-	for h.Call.Part = 1; h.Call.Part <= spread.Parts; h.Call.Part++ {
+	for _, h.Call.Part = range spread.numbers() {
 		err = errors.Join(err, s.reset(ctx, h))
 	}
 	return err

@@ -105,10 +105,11 @@ func (s *Store) peek(ctx context.Context, limits []Limit, c Call, want wants) ([
 		return h.limits, out, err
 	}
 	own := h.Call.Part
-	for h.Call.Part = 1; h.Call.Part <= spread.Parts; h.Call.Part++ {
-		if h.Call.Part == own {
+	for _, number := range spread.numbers() {
+		if number == own {
 			continue
 		}
+		h.Call.Part = number
 		part, err := s.peekPart(ctx, h, want)
 		if err != nil {
 			return nil, nil, err

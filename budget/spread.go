@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// MostParts is the maximum number of parts of an org.
+// MostParts is the maximum number of parts of an org, and the highest number of one.
 const MostParts = 64
 
 // Spread divides the money of a busy org into parts, each in a slot of its own on a cluster. All
@@ -30,7 +30,9 @@ type Spread struct {
 // partSep separates an org from the number of its part. No org id contains it.
 const partSep = "#"
 
-// place returns the hash tag of the call's keys: its org, a part of it such as acme#3, or the scope
+const placeLetters = "abcdefghijklmnopqrstuvwxyz"
+
+// place returns the hash tag of the call's keys: its org, a part of it such as acme#33cj, or the scope
 // of a spend cap. The first part has no number, so that an org which is not spread has one place.
 func (c Call) place() string {
 	if c.Part <= 1 {
@@ -43,13 +45,47 @@ func placeOf(org string, part int) string {
 	if part <= 1 {
 		return org
 	}
-	return org + partSep + strconv.Itoa(part)
+	return evenly(org, org+partSep+strconv.Itoa(part), (part-1)*clusterSlots/MostParts)
+}
+
+// clusterSlots is the number of hash slots of a Redis Cluster.
+const clusterSlots = 1 << 14
+
+// evenly returns a name with two letters appended, such that its slot is at a distance after that of
+// the org, or closely after. So the parts of an org are at equal distances, and masters that have
+// equal ranges of slots have equally many of them.
+func evenly(org, name string, distance int) string {
+	first, crc := crc16(0, org), crc16(0, name)
+	var letters [2]byte
+	for letters[0] = 'a'; letters[0] <= 'z'; letters[0]++ {
+		next := crcOf(crc, letters[0])
+		for letters[1] = 'a'; letters[1] <= 'z'; letters[1]++ {
+			if (crcOf(next, letters[1])-first-uint16(distance))%clusterSlots < clusterSlots/MostParts/2 {
+				return name + string(letters[:])
+			}
+		}
+	}
+	return name // anywhere
+}
+
+// crc16 continues the checksum from which Redis Cluster computes slots.
+func crc16(crc uint16, text string) uint16 {
+	for i := range len(text) {
+		crc = crcOf(crc, text[i])
+	}
+	return crc
+}
+
+func crcOf(crc uint16, b byte) uint16 {
+	const poly = 0x1021
+	crc = crc<<4 ^ crc>>12*poly ^ uint16(b>>4)*poly
+	return crc<<4 ^ crc>>12*poly ^ uint16(b&15)*poly
 }
 
 // splitPlace returns the org and the part of a place.
 func splitPlace(place string) (org string, part int) {
 	org, number, _ := strings.Cut(place, partSep)
-	part, err := strconv.Atoi(number)
+	part, err := strconv.Atoi(strings.TrimRight(number, placeLetters))
 	if err != nil {
 		return org, 1
 	}
@@ -79,19 +115,25 @@ func (sp Spread) partOf(c Call) int {
 	}
 	sum := fnv.New64a()
 	_, _ = sum.Write([]byte(subject))
-	return jump(sum.Sum64(), min(sp.Parts, MostParts)) + 1
+	all := sp.numbers()
+	return all[mixed(sum.Sum64())>>32*uint64(len(all))>>32]
 }
 
-// jump is the jump consistent hash of Lamping and Veach: if n changes, only the subjects whose part
-// is new or gone move, and so start their limits again.
-func jump(key uint64, n int) int {
-	last, next := int64(-1), int64(0)
-	for next < int64(n) {
-		last = next
-		key = key*2862933555777941757 + 1
-		next = int64(float64(last+1) * (float64(1<<31) / float64(key>>33+1)))
+// mixed makes the high bits depend on all of them: it is the finalizer of MurmurHash3.
+func mixed(h uint64) uint64 {
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
+}
+
+// numbers returns the numbers of the parts, at equal distances of 1 to MostParts. If Parts doubles,
+// half of the subjects of each part move.
+func (sp Spread) numbers() []int {
+	out := make([]int, max(1, min(sp.Parts, MostParts)))
+	for i := range out {
+		out[i] = (i*MostParts+len(out)-1)/len(out) + 1
 	}
-	return int(last)
+	return out
 }
 
 // whole reports whether the call's part has all that the limit counts for the call's subject.
@@ -130,8 +172,8 @@ func (p *places) put(c Call) Call {
 
 // now returns the places in which calls of the org are held.
 func (p *places) now(org string) []string {
-	all := []string{org}
-	for part := 2; part <= min(p.of(org).Parts, MostParts); part++ {
+	var all []string
+	for _, part := range p.of(org).numbers() {
 		all = append(all, placeOf(org, part))
 	}
 	return all

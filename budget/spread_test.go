@@ -277,35 +277,59 @@ func TestSpreadOnACluster(t *testing.T) {
 	}
 }
 
-// TestParts: every part has subjects, and a change of the spread moves no more than it has to.
+// TestParts: every part has subjects, and twice as many parts move half of them.
 func TestParts(t *testing.T) {
 	const users = 20_000
 	in := func(parts, user int) int {
 		return Spread{Parts: parts, By: User}.partOf(Call{Org: "acme", User: fmt.Sprintf("user%d", user)})
 	}
-	counts, moved := map[int]int{}, 0
-	for user := range users {
-		now, then := in(16, user), in(17, user)
-		counts[now]++
-		if now != then {
-			moved++
-			if then != 17 {
-				t.Fatalf("user %d moved from part %d to part %d of 17", user, now, then)
+	for _, parts := range []int{3, 16, 48, 64} {
+		counts := map[int]int{}
+		for user := range users {
+			counts[in(parts, user)]++
+		}
+		for _, part := range (Spread{Parts: parts}).numbers() {
+			if n := counts[part]; n < users/parts*7/10 || n > users/parts*13/10 {
+				t.Errorf("part %d has %d users, want about %d", part, n, users/parts)
 			}
 		}
 	}
-	for part := 1; part <= 16; part++ {
-		if n := counts[part]; n < users/16*8/10 || n > users/16*12/10 {
-			t.Errorf("part %d has %d of %d users", part, n, users)
+	moved := 0
+	for user := range users {
+		if in(16, user) != in(32, user) {
+			moved++
 		}
 	}
-	if moved > users/17*12/10 {
-		t.Errorf("%d of %d users moved", moved, users)
+	if moved < users*4/10 || moved > users*6/10 {
+		t.Errorf("%d of %d users moved from 16 to 32 parts, want half", moved, users)
 	}
-	for _, c := range []Call{{Org: "acme"}, {Org: "acme", Part: 1}, {Org: "acme", Part: 64}} {
-		c.Part = max(c.Part, 1)
-		if org, part := splitPlace(c.place()); org != c.Org || part != c.Part {
-			t.Errorf("%+v is at %s, read as %s part %d", c, c.place(), org, part)
+}
+
+// TestPlaces: parts are at equal distances in the slots of a cluster, and have one name each,
+// whatever their number is.
+func TestPlaces(t *testing.T) {
+	if got := crc16(0, "123456789"); got != 0x31c3 { // as in the specification of Redis Cluster
+		t.Fatalf("crc16 = %x, want 31c3", got)
+	}
+	for _, org := range []string{"acme", "a", "finance-eu_2", "o1", "0123456789abcdefghij"} {
+		for _, parts := range []int{3, 5, 6, 16, 64} {
+			masters := map[int]int{}
+			for _, part := range (Spread{Parts: parts}).numbers() {
+				place := placeOf(org, part)
+				if got, n := splitPlace(place); got != org || n != part {
+					t.Errorf("%s is read as part %d of %s, want %d of %s", place, n, got, part, org)
+				}
+				slot := int(crc16(0, place)-crc16(0, org)) & (clusterSlots - 1)
+				if want := (part - 1) * clusterSlots / MostParts; slot < want || slot >= want+clusterSlots/MostParts {
+					t.Errorf("%s is %d slots after its org, want about %d", place, slot, want)
+				}
+				masters[slot*3/clusterSlots]++
+			}
+			for master := range 3 {
+				if n := masters[master]; n < parts/3 || n > parts/3+1 {
+					t.Errorf("%d of %d parts of %s are in a third of the slots", n, parts, org)
+				}
+			}
 		}
 	}
 }
