@@ -82,7 +82,7 @@ func spread(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 // its core can do, so that of the org is the inverse of the busiest one's time.
 func (s *spreading) rows(ctx context.Context, table io.Writer, callers int) error {
 	first := 0.0
-	for _, parts := range []int{1, 4, 8, 16, 64} {
+	for _, parts := range []int{1, 3, 6, 16, 64} {
 		m, err := s.run(ctx, parts, callers)
 		if err != nil {
 			return err

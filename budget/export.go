@@ -14,7 +14,7 @@ import (
 // ExporterOptions tune an Exporter.
 type ExporterOptions struct {
 	// Dir gets a directory per org with one file per UTC day, <org>/2026-11-20.jsonl, and one more
-	// for each part of an org that is spread, <org>/2026-11-20.2.jsonl. All processes that export an
+	// for each part of an org that is spread, <org>/2026-11-20.23.jsonl. All processes that export an
 	// org must share Dir.
 	Dir string
 	// Orgs returns the orgs to export; it is called every round.

@@ -17,7 +17,7 @@ import (
 // exportFiles are the files of a place while this process holds the lock on them.
 type exportFiles struct {
 	dir    string
-	suffix string // of their names: .jsonl, or .2.jsonl for the second part of an org
+	suffix string // of their names: .jsonl, or .23.jsonl for part 23 of an org
 	lock   *os.File
 }
 

@@ -50,7 +50,7 @@ func scan(ctx context.Context, rdb redis.UniversalClient, match string, fn func(
 }
 
 // own calls fn for the org's own keys with their names. A name is what follows lg:{org}: or, in a
-// part of an org that is spread, lg:{org#2}:. Keys of pools and keys shared by all orgs are excluded.
+// part of an org that is spread, lg:{org#23dh}:. Keys of pools and keys shared by all orgs are excluded.
 // A key may occur twice. Org ids contain no characters that are special in Redis patterns.
 func own(ctx context.Context, rdb redis.UniversalClient, org string, fn func(keys, names []string) error) error {
 	return scan(ctx, rdb, "lg:{"+org+"[#}]*", func(found []string) error {

@@ -65,10 +65,10 @@ type Org struct {
 	// twice as much as one with 100.
 	Weight int `yaml:"weight" default:"100"`
 	// Spread divides the org's money into parts, 2 to 64, so that on a Redis Cluster its calls
-	// use several servers. All calls of a user are in one part; if limits by address are
-	// enforced, all calls of an address. Enforced limits must be by user and key, or by address, alone
-	// or with labels; spend caps are allowed. A user who moves to another part when Spread changes starts with
-	// unused limits.
+	// use several servers. Use as many as the cluster has masters. All calls of a user are in one
+	// part; if limits by address are enforced, all calls of an address. Enforced limits must be by
+	// user and key, or by address, alone or with labels; spend caps are allowed. A user who moves to
+	// another part when Spread changes starts with unused limits.
 	Spread int `yaml:"spread" default:"1"`
 	// MaxPriority is the highest priority that calls of the org may have. High ones take turns and
 	// scarce quota from other calls of the org, never from other orgs.
