@@ -286,6 +286,21 @@ func (d *exampleDesk) post(baseURL, key, body string, header ...string) string {
 	return string(text)
 }
 
+// plainBinary returns llmguard without the race detector, which would make each of the hundreds of
+// short commands take seconds. The process that they talk to has the detector.
+func plainBinary(t *testing.T) string {
+	t.Helper()
+	if !raceEnabled {
+		return binary
+	}
+	path := filepath.Join(t.TempDir(), "llmguard")
+	out, err := exec.CommandContext(t.Context(), "go", "-C", "../..", "build", "-o", path, "./cmd/llmguard").CombinedOutput()
+	if err != nil {
+		t.Fatalf("build llmguard: %v\n%s", err, out)
+	}
+	return path
+}
+
 func startExamples(t *testing.T) *exampleDesk {
 	t.Helper()
 	dir := t.TempDir()
@@ -310,7 +325,7 @@ func startExamples(t *testing.T) *exampleDesk {
 	}
 	go func() { _, _ = io.Copy(io.Discard, out) }() // otherwise it would block on its output
 	d := &exampleDesk{t: t, dir: dir}
-	d.env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "PATH="+dir+":"+filepath.Dir(binary)+":"+os.Getenv("PATH"),
+	d.env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "PATH="+dir+":"+filepath.Dir(plainBinary(t))+":"+os.Getenv("PATH"),
 		"LLMGUARD_ADMIN_URL="+strings.TrimSuffix(said["admin API"], "/admin/v1"), "LLMGUARD_ADMIN_KEY="+said["admin key"],
 		"OPENAI_BASE_URL="+said["base URL"], "OPENAI_API_KEY="+said["API key"])
 	config, err := os.ReadFile(said["config"])
