@@ -179,7 +179,8 @@ func (s *spreading) whole(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if strings.Contains(text, "cluster_state:ok") && strings.Contains(text, fmt.Sprint("cluster_known_nodes:", masters)) {
+			known := fmt.Sprint("cluster_known_nodes:", masters)
+			if strings.Contains(text, "cluster_state:ok") && strings.Contains(text, known) {
 				break
 			}
 			select {

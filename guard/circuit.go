@@ -56,8 +56,8 @@ func (c *circuit) ask(tag string, now time.Time) bool {
 	return true
 }
 
-// told records for the first of the tags the outcome of asking servers with all of them. A store that did not answer a
-// ping needs no further proof.
+// told records for the first of the tags the outcome of asking servers with all of them. A store that
+// did not answer a ping needs no further proof.
 func (c *circuit) told(org *Org, tags []string, err error, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
