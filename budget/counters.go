@@ -78,7 +78,7 @@ func (s *Store) countersIn(
 ) (out []Counter, err error) {
 	tag := key(place, "")
 	seen := map[string]bool{} // SCAN may return a key twice
-	return out, s.scan(ctx, tag+"l:*", func(keys []string) error {
+	return out, s.places.scan(ctx, tag+"l:*", func(keys []string) error {
 		var found []Counter
 		for _, k := range keys {
 			name, id := splitState(strings.TrimPrefix(k, tag))
@@ -111,9 +111,9 @@ func splitState(name string) (limit, subject string) {
 
 // scan calls fn with pages of the keys that match; all of them must be in the slot of the pattern's
 // hash tag.
-func (s *Store) scan(ctx context.Context, match string, fn func(keys []string) error) error {
-	node := s.rdb
-	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
+func (p *places) scan(ctx context.Context, match string, fn func(keys []string) error) error {
+	node := p.rdb
+	if cluster, ok := p.rdb.(*redis.ClusterClient); ok {
 		master, err := cluster.MasterForKey(ctx, match)
 		if err != nil {
 			return storeError("scan", err)
@@ -137,11 +137,11 @@ func (s *Store) scan(ctx context.Context, match string, fn func(keys []string) e
 }
 
 // boundTo returns counters of a place in the form in which scripts are prepared.
-func (s *Store) boundTo(place string, counters []Counter) *Hold {
+func (b binder) boundTo(place string, counters []Counter) *Hold {
 	h := &Hold{}
 	h.Call.Org, h.Call.Part = splitPlace(place)
 	for _, c := range counters {
-		st := c.Limit.stateFor(Call{}, s.binder.lease)
+		st := c.Limit.stateFor(Call{}, b.lease)
 		st.Key += c.ID
 		l := *c.Limit
 		l.Raises = nil
@@ -152,7 +152,7 @@ func (s *Store) boundTo(place string, counters []Counter) *Hold {
 
 // peekCounters sets the usage of counters.
 func (s *Store) peekCounters(ctx context.Context, place string, counters []Counter) error {
-	h := s.boundTo(place, counters)
+	h := s.binder.boundTo(place, counters)
 	a, err := s.runner.ask(ctx, s.runner.scripts.peek, func(now time.Time) ([]string, []any, error) {
 		args := []any{s.clock.given()}
 		for _, st := range h.states {
@@ -182,7 +182,7 @@ func (s *Store) ResetCounters(ctx context.Context, counters []Counter) error {
 	for i := range counters {
 		for _, place := range counters[i].places {
 			if ctx.Err() == nil {
-				work.Go(func() error { return s.reset(ctx, s.boundTo(place, counters[i:i+1])) })
+				work.Go(func() error { return s.reset(ctx, s.binder.boundTo(place, counters[i:i+1])) })
 			}
 		}
 	}

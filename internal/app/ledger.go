@@ -67,11 +67,3 @@ func SpreadOf(policy func() *guard.Policy) func(org string) budget.Spread {
 		return budget.Spread{}
 	}
 }
-
-// policy returns the current policy; nil before there is a guard, when nothing is held yet.
-func (a *App) policy() *guard.Policy {
-	if a.guard == nil {
-		return nil
-	}
-	return a.guard.Policy()
-}
