@@ -56,9 +56,15 @@ func TestSpreadByNetwork(t *testing.T) {
 		subject Subject
 		whole   bool
 	}{
-		{sp, IP, true}, {sp, "ip+project", true}, {sp, User, false}, {sp, "project", false}, {sp, Org, false},
-		{Spread{Parts: 4, By: User}, "user+project", true}, {Spread{Parts: 4, By: User}, "key+project", true},
-		{Spread{Parts: 4, By: User}, "project", false}, {Spread{Parts: 4, By: User}, IP, false},
+		{sp, IP, true},
+		{sp, "ip+project", true},
+		{sp, User, false},
+		{sp, "project", false},
+		{sp, Org, false},
+		{Spread{Parts: 4, By: User}, "user+project", true},
+		{Spread{Parts: 4, By: User}, "key+project", true},
+		{Spread{Parts: 4, By: User}, "project", false},
+		{Spread{Parts: 4, By: User}, IP, false},
 	} {
 		got := c.sp.whole(&Limit{Subject: c.subject}, Call{Org: "acme", User: "ann", Key: "k", IP: "10.0.0.1"})
 		if got != c.whole {
