@@ -233,14 +233,14 @@ func keyIDs(o *Org) []string {
 	return out
 }
 
-// limitPath is the path of a limit.
-var limitPath = regexp.MustCompile(`\.limits\[\d+\]$`)
+// limitAt is the path of a limit.
+var limitAt = regexp.MustCompile(`\.limits\[\d+\]$`)
 
 // limitLines returns the lines of the limits in the file, by path.
 func (m *mistakes) limitLines() map[string]int {
 	out := map[string]int{}
 	for path, at := range m.marks {
-		if limitPath.MatchString(path) {
+		if limitAt.MatchString(path) {
 			out[path] = at.line
 		}
 	}

@@ -21,7 +21,7 @@ func TestGroupAndPlanMistakes(t *testing.T) {
 	checkWrong(t, []wrongFile{
 		{"an unknown group", org("groups: [{id: research}], users: [{id: alice, group: «reserch»}]"), "orgs[0].users[0].group", `there is no group "reserch"; did you mean "research"?`},
 		{"an unknown plan", org("plans: [{id: free}], users: [{id: alice, plan: «fre»}]"), "orgs[0].users[0].plan", `there is no plan "fre"; did you mean "free"?`},
-		{"an unknown plan of a key", org(`plans: [{id: free}], users: [{id: alice, keys: [{id: k, hash: "sha256:`+strings.Repeat("a", 64)+`", plan: «pro»}]}]`), "orgs[0].users[0].keys[0].plan", `there is no plan "pro"; known: free`},
+		{"an unknown plan of a key", org(`plans: [{id: free}], users: [{id: alice, keys: [{id: k, hash: "sha256:` + strings.Repeat("a", 64) + `", plan: «pro»}]}]`), "orgs[0].users[0].keys[0].plan", `there is no plan "pro"; known: free`},
 		{"a group twice", org("groups: [{id: a}, {id: «a»}]"), "orgs[0].groups[1].id", `"a" is already used on line 2, by orgs[0].groups[0].id`},
 		{"a plan twice", plans("{id: a}, {id: «a»}"), "defaults.plans[1].id", `"a" is already used on line 1, by defaults.plans[0].id`},
 		{"a limit twice", plans("{id: a, limits: [{name: d, " + day + "}, {name: «d», " + day + "}]}"), "defaults.plans[0].limits[1].name", `"d" is already used on line 1, by defaults.plans[0].limits[0].name`},

@@ -77,6 +77,7 @@ func (r *orgRules) check(path string, o *Org) {
 	checkGroups(m, path, o)
 	checkOrgPlans(m, path, o, cfg)
 	checkLimitCount(m, path, o, cfg)
+	checkSpread(m, path, o, cfg)
 }
 
 // maxCacheAge bounds how old an answer from the response cache may be.

@@ -96,6 +96,7 @@ func (h *declarationHandler) declared(o *settings.Org) Declaration {
 		unless(o.RetryStartedJobs, usual.RetryStartedJobs)
 	d.Labels, d.Cache = valuesOf(o.Labels), declaredCache(o.Cache, usual.Cache)
 	d.Weight, d.Limits = unless(o.Weight, usual.Weight), h.declaredLimits("", o.Limits)
+	d.Spread = unless(o.Spread, usual.Spread)
 	d.MaxPriority, d.Plan = unless(o.MaxPriority, usual.MaxPriority), unless(o.Plan, usual.Plan)
 	for _, g := range o.Groups {
 		d.Groups = append(d.Groups, DeclaredGroup{g.ID, h.declaredLimits(settings.Owner("group", g.ID), g.Limits)})

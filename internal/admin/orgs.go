@@ -49,6 +49,7 @@ type Org struct {
 	AllowBuiltinTools  bool     `json:"allow_builtin_tools"`
 	RetryStartedJobs   bool     `json:"retry_started_jobs"`
 	Weight             int      `json:"weight"`
+	Spread             int      `json:"spread"`
 	MaxPriority        string   `json:"max_priority"`
 	Plan               string   `json:"plan"` // of users without one; empty: that of defaults
 	// Labels are the values of labels that the org itself has.
@@ -92,8 +93,9 @@ func (h *orgHandler) viewOrg(c *call, o *settings.Org, inFile bool) Org {
 		DefaultOutputLimit: o.DefaultOutputLimit,
 		Hold:               o.Hold, OverLimit: o.OverLimit, MaxWait: duration(o.MaxWait), OnDisconnect: o.OnDisconnect,
 		OnStoreFailure:    o.OnStoreFailure,
-		AllowBuiltinTools: o.AllowBuiltinTools, RetryStartedJobs: o.RetryStartedJobs, Weight: o.Weight, Users: len(o.Users),
+		AllowBuiltinTools: o.AllowBuiltinTools, RetryStartedJobs: o.RetryStartedJobs, Weight: o.Weight, Spread: o.Spread,
 		MaxPriority: o.MaxPriority, Plan: o.Plan, Labels: labelsOrEmpty(o.Labels), Cache: cacheOf(o.Cache),
+		Users: len(o.Users),
 	}
 	for _, u := range o.Users {
 		v.Keys += len(u.Keys)

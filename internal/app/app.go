@@ -156,7 +156,12 @@ func New(o Options) (_ *App, err error) {
 		LedgerLength: LedgerLength(o.Config.Ledger), Journal: a.journal, Log: o.Log, Metrics: a.registry,
 		EpochFile: epochFile(o.Config.Store), OpenAfterLoss: o.Config.Store.AfterDataLoss == "open",
 		CountTimeout: o.Config.Store.Deadline,
-		SumLabels:    SummedLabels(o.Config),
+		SumLabels:    SummedLabels(o.Config), Spread: SpreadOf(func() *guard.Policy {
+			if a.guard == nil { // nothing is held before it exists
+				return nil
+			}
+			return a.guard.Policy()
+		}),
 	})
 	a.failures = auth.NewSharedFailureLimiter(a.budget.Requests, o.Config.Connections.IPv6Prefix)
 	a.openIdentities(set)
