@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/budget"
 )
 
 // usageFlags are shared by the commands on the ledger.
@@ -61,8 +63,8 @@ func showUsage(c *cobra.Command, f *usageFlags, by, sorted string) error {
 	notes := c.ErrOrStderr()
 	r := report{by: strings.Split(by, ",")}
 	for _, d := range r.by {
-		if !slices.Contains(dimensions, d) && !strings.HasPrefix(d, labelBy) {
-			return misused("--by %s: expected %s or label:NAME, separated by commas", d, strings.Join(dimensions, ", "))
+		if !slices.Contains(dimensions, d) && d != budget.GroupLabel && !strings.HasPrefix(d, labelBy) {
+			return misused("--by %s: expected %s, group or label:NAME, separated by commas", d, strings.Join(dimensions, ", "))
 		}
 	}
 	if err := r.byLabel(); err != nil {

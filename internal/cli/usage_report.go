@@ -69,6 +69,9 @@ func (r *report) name(row usageRow) string {
 	names["endpoint"] = row.Endpoint
 	names["class"] = row.class
 	names[labelBy+r.label] = row.label
+	if r.label == budget.GroupLabel {
+		names[budget.GroupLabel] = row.label
+	}
 	return r.nameOf(names)
 }
 

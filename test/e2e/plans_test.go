@@ -75,15 +75,15 @@ orgs:
 		redistest.Eventually(t, "the plan of "+who, func() bool { return call(one.URL, who).status == 200 })
 	}
 	for args, wanted := range map[string]string{
-		"usage --org acme --by group -o csv":                       "research,10,",
-		"limits get team --org acme --user bob -o json":            `"used":10`,
-		"limits explain --org acme --user alice -o json":           `"binds_first":true`,
-		"limits explain --org acme --key k3 --model gpt-4o-mini":   "plan free (named by the user)",
-		"limits reset team --org acme --group research --reason x": "group research",
+		"usage --org acme --by group -o csv":                     "research,10,",
+		"limits get team --org acme --user bob -o json":          `"used":10`,
+		"limits explain --org acme --user alice -o json":         `"binds_first":true`,
+		"limits explain --org acme --key k3 --model gpt-4o-mini": "plan free (named by the user)",
 	} {
 		if out := strings.ReplaceAll(s.run(strings.Fields(args)...), `": `, `":`); !strings.Contains(out, wanted) {
 			t.Errorf("llmguard %s prints %s, want %s in it", args, out, wanted)
 		}
 	}
+	s.run("limits", "reset", "team", "--org", "acme", "--group", "research", "--reason", "x")
 	want(t, "a call of the group after the reset", call(one.URL, "alice"), 200, "")
 }
