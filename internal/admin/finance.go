@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bufio"
+	"cmp"
 	"io"
 	"net/http"
 	"strconv"
@@ -102,8 +103,8 @@ func (h *financeHandler) exportFocus(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	format := q.Get("format")
-	if format != "" && format != "csv" && format != "parquet" {
+	format := cmp.Or(q.Get("format"), "csv")
+	if format != "csv" && format != "parquet" {
 		return nil, wire.BadRequest("format", "invalid_value", "format must be csv or parquet")
 	}
 	f, err := finance.ReadFocus(c.r.Context(), h.opts.Budget.Ledger, o)
@@ -111,12 +112,43 @@ func (h *financeHandler) exportFocus(c *call) (any, error) {
 		return nil, err
 	}
 	a := attachment{
-		kind: "text/csv; charset=utf-8", name: "focus-" + org.ID + "-" + o.Month.String() + ".csv", books: &f.Books,
-		rows: f.Rows(), incomplete: f.Incomplete(), write: f.WriteCSV,
+		kind: "text/csv; charset=utf-8", name: "focus-" + org.ID + "-" + o.Month.String() + "." + format,
+		books: &f.Books, rows: f.Rows(), incomplete: f.Incomplete(), write: f.WriteCSV,
 	}
 	if format == "parquet" {
 		a.kind, a.write = "application/vnd.apache.parquet", f.WriteParquet
-		a.name = "focus-" + org.ID + "-" + o.Month.String() + ".parquet"
+	}
+	return a, nil
+}
+
+// getStatement returns a month's statement of an org.
+func (h *financeHandler) getStatement(c *call) (any, error) {
+	org, _, err := h.dir.org(c.r.PathValue("org"))
+	if err != nil {
+		return nil, err
+	}
+	o := finance.StatementOptions{Org: org.ID, OrgName: org.Name, Now: c.start}
+	o.Month, err = c.month()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range h.labels() {
+		o.Labels = append(o.Labels, l.Name)
+	}
+	format := cmp.Or(c.r.URL.Query().Get("format"), "html")
+	if format != "html" && format != "csv" {
+		return nil, wire.BadRequest("format", "invalid_value", "format must be html or csv")
+	}
+	st, err := finance.ReadStatement(c.r.Context(), h.opts.Budget.Ledger, o)
+	if err != nil {
+		return nil, err
+	}
+	a := attachment{
+		kind: "text/html; charset=utf-8", name: "statement-" + org.ID + "-" + o.Month.String() + "." + format,
+		books: &st.Books, rows: st.Lines(), incomplete: st.Incomplete(), write: st.WriteHTML,
+	}
+	if format == "csv" {
+		a.kind, a.write = "text/csv; charset=utf-8", st.WriteCSV
 	}
 	return a, nil
 }
@@ -156,6 +188,12 @@ func (s *Server) financeRoutes() []route {
 				{"billing_account", "The BillingAccountId; default: the id of the provider"},
 			},
 			kinds: []string{"text/csv", "application/vnd.apache.parquet"}, serve: s.finance.exportFocus,
+		},
+		{
+			name: "getStatement", method: http.MethodGet, path: "/orgs/{org}/statement",
+			summary: "Show what an org spent in a month, by model, user, key, label and day",
+			query:   []parameter{month, {"format", "html or csv; default: html"}},
+			kinds:   []string{"text/html", "text/csv"}, serve: s.finance.getStatement,
 		},
 	}
 }
