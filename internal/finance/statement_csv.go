@@ -79,4 +79,3 @@ func (st *Statement) status() string {
 }
 
 func usd(n pricing.Nano) string { return string(n.AppendUSD(nil)) }
-
