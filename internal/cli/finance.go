@@ -31,7 +31,8 @@ func (f *financeFlags) add(c *cobra.Command, formats ...string) {
 	p.StringVar(&f.month, "month", "", "the month, such as 2026-11, in UTC (default: the previous month)")
 	p.StringVar(&f.format, "format", formats[0], "format: "+strings.Join(formats, " or "))
 	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
-	p.StringVar(&f.to, "to", "", "a file, a directory (ending with /), or s3://bucket/prefix?region=... (default: standard output)")
+	p.StringVar(&f.to, "to", "",
+		"a file, a directory (ending with /), or s3://bucket/prefix?region=... (default: standard output)")
 }
 
 func focusCommand() *cobra.Command {

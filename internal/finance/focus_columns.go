@@ -101,7 +101,9 @@ func focusColumns() []focusColumn {
 			}
 			return parquet.TextOf("One-Time")
 		}),
-		needed("ChargePeriodEnd", dateTime, func(r *focusRow) parquet.Value { return parquet.TimeOf(r.Day.AddDate(0, 0, 1)) }),
+		needed("ChargePeriodEnd", dateTime, func(r *focusRow) parquet.Value {
+			return parquet.TimeOf(r.Day.AddDate(0, 0, 1))
+		}),
 		needed("ChargePeriodStart", dateTime, func(r *focusRow) parquet.Value { return parquet.TimeOf(r.Day) }),
 		never("CommitmentDiscountCategory", text),
 		never("CommitmentDiscountId", text),

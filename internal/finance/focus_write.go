@@ -39,8 +39,13 @@ func (f *Focus) WriteParquet(to io.Writer) error {
 		provisional = "true"
 	}
 	w := parquet.NewWriter(to, schema, [][2]string{
-		{"focus_version", Version}, {"data_generator", "llmguard"}, {"org", f.Org}, {"month", f.Month.String()},
-		{"created", f.At.UTC().Format(time.RFC3339)}, {"provisional", provisional}, {"incomplete", f.Incomplete()},
+		{"focus_version", Version},
+		{"data_generator", "llmguard"},
+		{"org", f.Org},
+		{"month", f.Month.String()},
+		{"created", f.At.UTC().Format(time.RFC3339)},
+		{"provisional", provisional},
+		{"incomplete", f.Incomplete()},
 	}...)
 	err := f.each(columns, w.Write)
 	if err != nil {

@@ -63,7 +63,11 @@ func TestPartsOfCorrections(t *testing.T) {
 // TestDivided: prices are rounded to the nearest, also where the product exceeds 64 bits.
 func TestDivided(t *testing.T) {
 	for _, one := range [][4]int64{
-		{1, 1, 2, 1}, {-1, 1, 2, -1}, {1, 1, 3, 0}, {2, 1, 3, 1}, {150, million, 1000, 150_000},
+		{1, 1, 2, 1},
+		{-1, 1, 2, -1},
+		{1, 1, 3, 0},
+		{2, 1, 3, 1},
+		{150, million, 1000, 150_000},
 		{9_000_000_000_000_000, million, 60_000_000_000_000, 150_000_000},
 	} {
 		if got := divided(one[0], one[1], one[2]); got != one[3] {

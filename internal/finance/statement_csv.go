@@ -31,10 +31,12 @@ func (st *Statement) WriteCSV(to io.Writer) error {
 		if month := st.ForMonth(r); month != "" {
 			note += " (for " + month + ")"
 		}
-		st.line(w, "correction", r.At.UTC().Format(time.RFC3339), [5]string{}, usd(r.Amount), note)
+		st.line(w, csvLine{section: "correction", name: r.At.UTC().Format(time.RFC3339), cost: r.Amount, note: note})
 	}
 	for _, p := range st.Prices {
-		st.line(w, "price_per_million_tokens", p.Model+" "+p.Class, [5]string{}, usd(p.PerMillion()), "average of the month")
+		st.line(w, csvLine{
+			section: "price_per_million_tokens", name: p.Model + " " + p.Class, cost: p.PerMillion(), note: "average of the month",
+		})
 	}
 	w.Flush()
 	return w.Error()
@@ -59,12 +61,20 @@ func (st *Statement) sums(w *csv.Writer, section string, line StatementLine) {
 	for i, n := range [5]int64{s.Calls, s.Input, s.Cached, s.Written, s.Output} {
 		counts[i] = strconv.FormatInt(n, 10)
 	}
-	st.line(w, section, line.Name, counts, usd(s.Cost), "")
+	st.line(w, csvLine{section: section, name: line.Name, counts: counts, cost: s.Cost})
 }
 
-func (st *Statement) line(w *csv.Writer, section, name string, counts [5]string, cost, note string) {
-	cells := append([]string{st.Org, st.Month.String(), st.status(), section, safe(name)}, counts[:]...)
-	_ = w.Write(append(cells, cost, safe(note))) // Flush reports the error
+// csvLine is a line of the CSV form; counts are empty for what has none.
+type csvLine struct {
+	section, name string
+	counts        [5]string
+	cost          pricing.Nano
+	note          string
+}
+
+func (st *Statement) line(w *csv.Writer, l csvLine) {
+	cells := append([]string{st.Org, st.Month.String(), st.status(), l.section, safe(l.name)}, l.counts[:]...)
+	_ = w.Write(append(cells, usd(l.cost), safe(l.note))) // Flush reports the error
 }
 
 // status is final, provisional or incomplete.

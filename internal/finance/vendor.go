@@ -8,11 +8,24 @@ import (
 
 // vendors are companies by the domain of their API.
 var vendors = [][2]string{
-	{"openai.com", "OpenAI"}, {"azure.com", "Microsoft"}, {"azure.us", "Microsoft"}, {"mistral.ai", "Mistral AI"},
-	{"googleapis.com", "Google"}, {"anthropic.com", "Anthropic"}, {"amazonaws.com", "Amazon Web Services"},
-	{"groq.com", "Groq"}, {"together.xyz", "Together AI"}, {"together.ai", "Together AI"},
-	{"fireworks.ai", "Fireworks AI"}, {"openrouter.ai", "OpenRouter"}, {"deepseek.com", "DeepSeek"}, {"x.ai", "xAI"},
-	{"perplexity.ai", "Perplexity"}, {"cohere.com", "Cohere"}, {"cohere.ai", "Cohere"}, {"cerebras.ai", "Cerebras"},
+	{"openai.com", "OpenAI"},
+	{"azure.com", "Microsoft"},
+	{"azure.us", "Microsoft"},
+	{"mistral.ai", "Mistral AI"},
+	{"googleapis.com", "Google"},
+	{"anthropic.com", "Anthropic"},
+	{"amazonaws.com", "Amazon Web Services"},
+	{"groq.com", "Groq"},
+	{"together.xyz", "Together AI"},
+	{"together.ai", "Together AI"},
+	{"fireworks.ai", "Fireworks AI"},
+	{"openrouter.ai", "OpenRouter"},
+	{"deepseek.com", "DeepSeek"},
+	{"x.ai", "xAI"},
+	{"perplexity.ai", "Perplexity"},
+	{"cohere.com", "Cohere"},
+	{"cohere.ai", "Cohere"},
+	{"cerebras.ai", "Cerebras"},
 	{"deepinfra.com", "DeepInfra"},
 }
 
