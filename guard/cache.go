@@ -211,14 +211,14 @@ func (t *tape) Write(p []byte) (int, error) {
 func (t *tape) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
 // record returns the writer for the answer of a call that was begun, and the function that stores
-// the answer if the call has ended without an error.
-func (u *reuse) record(c *Call, w http.ResponseWriter) (http.ResponseWriter, func(context.Context, error)) {
+// the answer if it was written whole. Many clients leave at the last event of a stream.
+func (u *reuse) record(c *Call, w http.ResponseWriter) (http.ResponseWriter, func(context.Context)) {
 	if u.kept == nil || c.Plan != u.plan { // a cheaper model answers
-		return w, func(context.Context, error) {}
+		return w, func(context.Context) {}
 	}
 	t := &tape{ResponseWriter: w, kept: u.kept}
-	return t, func(ctx context.Context, err error) {
-		if err == nil && t.status == http.StatusOK && c.Result.complete() {
+	return t, func(ctx context.Context) {
+		if c.Result.Relayed && t.status == http.StatusOK && c.Result.complete() {
 			u.keep(ctx, t, c.Result.Cost)
 		}
 	}

@@ -240,6 +240,7 @@ func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) er
 	}
 	w.WriteHeader(resp.StatusCode)
 	_, err = kept.WriteTo(w)
+	c.Result.Relayed = err == nil
 	if err := written(0, err); err != nil || e.gone() {
 		return cmp.Or(err, ErrGone)
 	}

@@ -102,7 +102,7 @@ func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWrit
 			return c, stopped
 		}
 		if try == staleTries || !errors.Is(err, providers.ErrStale) {
-			keep(ctx, err)
+			keep(ctx)
 			return c, err
 		}
 	}
