@@ -171,9 +171,19 @@ func (l *Ledger) Entries(ctx context.Context, org string, from, to time.Time, fn
 	return l.stream(ctx, key(org, "ledger"), streamFrom(from), streamTo(to), eachEntry(fn))
 }
 
-// Recent is Entries in reverse order, newest first.
-func (l *Ledger) Recent(ctx context.Context, org string, from, to time.Time, fn func(Entry) error) error {
-	start, end := streamFrom(from), streamTo(to)
+// entrySpan is a part of a ledger: [from, to), and before an entry's LedgerID if that is set, which
+// must be in it. Zero times are no bounds.
+type entrySpan struct {
+	from, to time.Time
+	before   string
+}
+
+// recent calls fn for the entries of a span, newest first.
+func (l *Ledger) recent(ctx context.Context, org string, in entrySpan, fn func(Entry) error) error {
+	start, end := streamFrom(in.from), streamTo(in.to)
+	if in.before != "" {
+		end = "(" + in.before
+	}
 	for {
 		list, err := l.rdb.XRevRangeN(ctx, key(org, "ledger"), end, start, streamPage).Result()
 		if err != nil {
