@@ -246,3 +246,31 @@ func (f Filter) ID() string {
 	}
 	return ""
 }
+
+// FilterWords splits a filter into its conditions; each is a filter of its own. It returns none for a
+// text that is no filter.
+func FilterWords(text string) []string {
+	words, err := split(text)
+	if err != nil {
+		return nil
+	}
+	for i, w := range words {
+		if strings.ContainsAny(w, " \t\r\n") {
+			words[i] = `"` + w + `"`
+		}
+	}
+	return words
+}
+
+// FilterWord returns the condition that a dimension has a value.
+func FilterWord(dimension, value string) string {
+	name := strings.TrimPrefix(dimension, LabelDimension)
+	if slices.Contains(FilterNames(), name) {
+		name = dimension // a label may have the name of something built in
+	}
+	word := name + "=" + strings.ReplaceAll(value, `"`, "*")
+	if strings.ContainsAny(word, " \t\r\n") {
+		word = `"` + word + `"`
+	}
+	return word
+}

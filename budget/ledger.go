@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -216,6 +217,14 @@ func entryOf(m redis.XMessage) (Entry, error) {
 	e, err := decodeEntry(text)
 	e.LedgerID = m.ID
 	return e, err
+}
+
+// ValidLedgerID reports whether a text has the form of a LedgerID.
+func ValidLedgerID(text string) bool {
+	ms, n, ok := strings.Cut(text, "-")
+	_, err := strconv.ParseUint(ms, 10, 64)
+	_, err2 := strconv.ParseUint(n, 10, 64)
+	return ok && err == nil && err2 == nil
 }
 
 // streamPage is the number of entries read per command.

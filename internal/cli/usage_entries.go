@@ -120,13 +120,13 @@ func showEntries(c *cobra.Command, f *usageFlags, only *filter, pick *ranking) e
 		fmt.Fprintln(notes, note)
 	}
 	if f.output == "csv" {
-		out := newEntryCSV(w)
+		out := budget.NewEntryCSV(w)
 		for _, e := range list {
-			if err := out.write(e); err != nil {
+			if err := out.Entry(&e); err != nil {
 				return err
 			}
 		}
-		return out.flush()
+		return out.End()
 	}
 	return render(w, f.output, list, func(w io.Writer) error { return entryTable(w, list, len(l.orgs) > 1) })
 }
