@@ -44,6 +44,7 @@ func exportEntries(ctx context.Context, f *usageFlags, only *filter, w io.Writer
 		return err
 	}
 	defer l.Close()
+	l.filter = only.text
 	out := bufio.NewWriter(w)
 	lines, table := json.NewEncoder(out), (*budget.EntryCSV)(nil)
 	lines.SetEscapeHTML(false)

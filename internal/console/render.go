@@ -319,6 +319,16 @@ type limitTable struct {
 	Token, Back, Org, User string
 	Limits                 []budget.Status
 	Overrides              []admin.Override
+	usedUp                 map[string]time.Duration
+}
+
+// UsedUp returns in what time a limit is used up, if that is forecast.
+func (t limitTable) UsedUp(limit string) string {
+	d, known := t.usedUp[limit]
+	if !known {
+		return "–"
+	}
+	return budget.AboutText(d)
 }
 
 // Of returns whom a change of a limit applies to: the user, if the limit counts users.
