@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -40,7 +42,22 @@ func (l *Ledger) Search(ctx context.Context, q CallQuery) (*CallPage, error) {
 	var page CallPage
 	var last *Entry
 	read := 0
-	err := l.recent(ctx, q.Org, entrySpan{q.From, q.To, q.Before}, func(e Entry) error {
+	end, begun := streamTo(q.To), q.Before == ""
+	if !begun {
+		end = streamID(q.Before)
+	}
+	in := streamRange{"ledger", streamFrom(q.From), end, true}
+	err := l.stream(ctx, q.Org, in, eachEntry(func(e Entry) error {
+		if !begun { // other parts of the org may have entries with the same id
+			begun = streamID(e.LedgerID) != end
+			if e.LedgerID == q.Before {
+				begun = true
+				return nil
+			}
+			if !begun {
+				return nil
+			}
+		}
 		if !q.ByCost && len(page.Entries) == q.Limit {
 			page.Next = page.Entries[q.Limit-1].LedgerID
 			return errEnough
@@ -58,7 +75,7 @@ func (l *Ledger) Search(ctx context.Context, q CallQuery) (*CallPage, error) {
 			}
 		}
 		return nil
-	})
+	}))
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
@@ -82,7 +99,10 @@ func (p *CallPage) cutByCost(n int) {
 	p.Entries = p.Entries[:min(n, len(p.Entries))]
 }
 
-// Recent is Entries in reverse order, newest first.
-func (l *Ledger) Recent(ctx context.Context, org string, from, to time.Time, fn func(Entry) error) error {
-	return l.recent(ctx, org, entrySpan{from: from, to: to}, fn)
+// ValidLedgerID reports whether a text has the form of a LedgerID.
+func ValidLedgerID(text string) bool {
+	ms, n, ok := strings.Cut(streamID(text), "-")
+	_, err := strconv.ParseUint(ms, 10, 64)
+	_, err2 := strconv.ParseUint(n, 10, 64)
+	return ok && err == nil && err2 == nil
 }

@@ -181,25 +181,36 @@ func (s *spending) since(at time.Time) {
 }
 
 // keptSince returns the time of the oldest entry in the ledger if older ones were removed; zero if
-// none was.
+// none was. Of an org that is spread it is the latest of all parts.
 func (l *Ledger) keptSince(ctx context.Context, org string) (time.Time, error) {
-	name := key(org, "ledger")
-	n, err := l.rdb.XLen(ctx, name).Result()
+	var since time.Time
+	places, err := l.places.ever(ctx, org)
 	if err != nil {
-		return time.Time{}, storeError("read ledger", err)
+		return since, err
 	}
-	if n == 0 {
-		return time.Time{}, nil
+	for _, place := range places {
+		name := key(place, "ledger")
+		n, err := l.rdb.XLen(ctx, name).Result()
+		if err != nil {
+			return since, storeError("read ledger", err)
+		}
+		if n == 0 {
+			continue
+		}
+		info, err := l.rdb.XInfoStream(ctx, name).Result()
+		if err != nil {
+			return since, storeError("read ledger", err)
+		}
+		if info.EntriesAdded <= info.Length || info.FirstEntry.ID == "" {
+			continue
+		}
+		e, err := entryOf(place, info.FirstEntry)
+		if err != nil {
+			return since, err
+		}
+		since = later(since, e.At)
 	}
-	info, err := l.rdb.XInfoStream(ctx, name).Result()
-	if err != nil {
-		return time.Time{}, storeError("read ledger", err)
-	}
-	if info.EntriesAdded <= info.Length || info.FirstEntry.ID == "" {
-		return time.Time{}, nil
-	}
-	e, err := entryOf(info.FirstEntry)
-	return e.At, err
+	return since, nil
 }
 
 func (s *spending) add(c *Call, at time.Time, sums Sums) {
