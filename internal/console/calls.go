@@ -40,7 +40,7 @@ type callsView struct {
 }
 
 // searchCalls lists the calls that meet a filter.
-func (c *Console) searchCalls(v *visit) error {
+func (c spendPages) searchCalls(v *visit) error {
 	view := callsView{asked: c.askedOf(v.r, "calls")}
 	if view.Org == "" && len(view.Orgs) > 0 {
 		view.Org = view.Orgs[0]

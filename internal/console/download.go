@@ -38,7 +38,7 @@ func (v *visit) known() bool {
 }
 
 // saveSpend downloads the table of spending, with all groups.
-func (c *Console) saveSpend(v *visit) error {
+func (c spendPages) saveSpend(v *visit) error {
 	a := c.askedOf(v.r, "spend")
 	var all admin.Spend
 	status, text := v.ask(v.r.Context(), http.MethodGet, a.spendPath(mostLines), nil, &all)
@@ -92,7 +92,7 @@ func spendCSV(w http.ResponseWriter, s *admin.Spend) error {
 }
 
 // saveCalls downloads the calls that meet the filter, as llmguard usage export writes them.
-func (c *Console) saveCalls(v *visit) error {
+func (c spendPages) saveCalls(v *visit) error {
 	a := c.askedOf(v.r, "calls")
 	if a.Org == "" && len(a.Orgs) > 0 {
 		a.Org = a.Orgs[0]

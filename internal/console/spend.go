@@ -45,8 +45,11 @@ type asked struct {
 	Sort     string // of calls
 }
 
+// spendPages are the pages of spending and calls, and their downloads.
+type spendPages struct{ o *Options }
+
 // askedOf reads the address of a page; what is missing or wrong is what is usual.
-func (c *Console) askedOf(r *http.Request, path string) asked {
+func (c spendPages) askedOf(r *http.Request, path string) asked {
 	q := r.URL.Query()
 	a := asked{
 		Path: Path + path, Org: q.Get("org"), Range: cmp.Or(q.Get("range"), usualRange), By: cmp.Or(q.Get("by"), "user"),
@@ -179,7 +182,7 @@ type spendLine struct {
 }
 
 // spend shows what was spent over time, by any dimension, down to the calls.
-func (c *Console) spend(v *visit) error {
+func (c spendPages) spend(v *visit) error {
 	view := spendView{asked: c.askedOf(v.r, "spend")}
 	status, text := v.ask(v.r.Context(), http.MethodGet, view.spendPath(topGroups), nil, &view.Spend)
 	if status != http.StatusOK {
