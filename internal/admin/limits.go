@@ -210,52 +210,12 @@ func (h *limitHandler) viewLimits(c *call, org string, limits []budget.Limit, wh
 	return out, nil
 }
 
-// forecast sets the rate of a limit, and when it is used up.
-func (v *Limit) forecast(f budget.Forecast) {
-	rate := f.PerHour()
-	v.PerHour = &rate
-	if f.Known {
-		seconds := f.UsedUp.Truncate(time.Second).Seconds()
-		v.UsedUp = &seconds
-	}
-}
-
 // shadowSince returns since when limits are in shadow mode, if any are.
 func (h *limitHandler) shadowSince(c *call, org string, limits []budget.Limit) (map[string]time.Time, error) {
 	if !slices.ContainsFunc(limits, func(l budget.Limit) bool { return l.Mode == budget.Shadow }) {
 		return nil, nil
 	}
 	return h.opts.Budget.ShadowSince(c.r.Context(), org)
-}
-
-// shapeOf describes how capacity returns.
-func shapeOf(s budget.Shape) string {
-	switch s.Kind {
-	case budget.Window:
-		return "window " + budget.LastingText(s.Window)
-	case budget.ExactWindow:
-		return "exact window " + budget.LastingText(s.Window)
-	case budget.Fixed:
-		return "fixed window " + budget.LastingText(s.Window)
-	case budget.Calendar:
-		period := s.Calendar
-		if s.Starts != "" {
-			period += " from " + s.Starts
-		}
-		zone := "UTC"
-		if s.Location != nil {
-			zone = s.Location.String()
-		}
-		return "calendar " + period + " " + zone
-	case budget.Bucket:
-		if s.Refill == 0 {
-			return "bucket, never refilled"
-		}
-		return "bucket, refilled in " +
-			budget.LastingText(budget.Lasting(s.Per.Seconds()*float64(s.Amount)/float64(s.Refill)))
-	default:
-		return "open calls"
-	}
 }
 
 // limit returns a limit of the org or a user by name.

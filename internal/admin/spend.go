@@ -59,7 +59,7 @@ var spendParameters = []parameter{
 	{"by", "Any of " + strings.Join(budget.DimensionNames("NAME"), ", ") + ", separated by commas; default: user"},
 	{"from", "A time (RFC 3339) or UTC day; default: a day ago"},
 	{"to", "A time, or the last day; default: now"},
-	{"step", "Length of a step of the series, such as 5m, 1h or 1d; default: by the length of the period"},
+	{"step", "Length of a step of the series, such as 5m, 1h or 1d; default: by the period"},
 	filterParameter,
 	{"limit", "Maximum number of groups; the others are one sum; default: 20"},
 }
@@ -199,7 +199,8 @@ func (h *usageHandler) spendQuery(c *call) (q budget.SpendQuery, err error) {
 		return q, err
 	}
 	p := usagePeriod{zone: time.UTC}
-	q.From, _, err = p.instant("from", cmp.Or(c.r.URL.Query().Get("from"), c.start.Add(-24*time.Hour).Format(time.RFC3339)))
+	yesterday := c.start.Add(-24 * time.Hour).Format(time.RFC3339)
+	q.From, _, err = p.instant("from", cmp.Or(c.r.URL.Query().Get("from"), yesterday))
 	if err != nil {
 		return q, err
 	}
@@ -219,7 +220,8 @@ func (h *usageHandler) spendQuery(c *call) (q budget.SpendQuery, err error) {
 		return q, wire.BadRequest("from", "invalid_value", "from must be before to, by at most %d days", maxUsageDays)
 	}
 	if q.To.Sub(q.From)/q.Step > maxSpendSteps {
-		return q, wire.BadRequest("step", "invalid_value", "step is too short for this period: at most %d steps", maxSpendSteps)
+		return q, wire.BadRequest("step", "invalid_value", "step is too short for this period: at most %d steps",
+			maxSpendSteps)
 	}
 	return q, nil
 }
@@ -248,7 +250,8 @@ func stepOf(text string, period time.Duration) (time.Duration, error) {
 		step, err = time.ParseDuration(text)
 	}
 	if err != nil || step < time.Minute || step%time.Minute != 0 || step > maxUsageDays*24*time.Hour {
-		return 0, wire.BadRequest("step", "invalid_value", "step must be whole minutes, such as 5m, 1h or 1d, not %.40q", text)
+		return 0, wire.BadRequest("step", "invalid_value", "step must be whole minutes, such as 5m, 1h or 1d, not %.40q",
+			text)
 	}
 	return step, nil
 }

@@ -58,8 +58,8 @@ func (a Alert) Text() string {
 		who = "user " + a.User + " of org " + a.Org
 	}
 	if a.UsedUp > 0 {
-		return fmt.Sprintf("llmguard: the limit %s of %s is used up in %s if spending continues: %s of %s so far.", a.Limit, who,
-			budget.AboutText(a.UsedUp), dollars(a.Charged), dollars(a.Amount))
+		return fmt.Sprintf("llmguard: the limit %s of %s is used up in %s if spending continues: %s of %s so far.", a.Limit,
+			who, budget.AboutText(a.UsedUp), dollars(a.Charged), dollars(a.Amount))
 	}
 	text := fmt.Sprintf("llmguard: %s has used %d%% of its limit %s: %s of %s.", who,
 		int64(a.Charged)*100/max(int64(a.Amount), 1), a.Limit, dollars(a.Charged), dollars(a.Amount))

@@ -204,7 +204,8 @@ func (c spendPages) spend(v *visit) error {
 func (s *spendView) fill() {
 	for i := range s.Groups {
 		g := s.Groups[i]
-		line := spendLine{Name: s.nameOf(g.Values[0]), Link: s.into(&g), SpendGroup: g, Colour: -1, Change: changeOf(g.Cost, g.Before)}
+		line := spendLine{Name: s.nameOf(g.Values[0]), Link: s.into(&g), SpendGroup: g, Colour: -1}
+		line.Change = changeOf(g.Cost, g.Before)
 		if i < stackSeries {
 			line.Colour = i
 		}
