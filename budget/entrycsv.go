@@ -44,7 +44,8 @@ func NewEntryCSV(w io.Writer) *EntryCSV {
 func (w *EntryCSV) Entry(e *Entry) error {
 	u, c := e.Usage, e.Costs
 	return w.Write([]string{
-		e.LedgerID, e.At.UTC().Format(time.RFC3339Nano), e.Org, CellText(e.User), CellText(e.Key), CellText(e.Model), CellText(e.Provider),
+		e.LedgerID, e.At.UTC().Format(time.RFC3339Nano), e.Org, CellText(e.User), CellText(e.Key), CellText(e.Model),
+		CellText(e.Provider),
 		e.Endpoint,
 		e.Kind, e.ID, strconv.Itoa(e.Attempt), e.Corrects,
 		CellUSD(e.Cost), CellUSD(e.Total), CellUSD(e.Overrun), strconv.FormatBool(e.Estimated), e.Outcome,

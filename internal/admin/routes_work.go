@@ -177,8 +177,9 @@ func (s *Server) spendingRoutes() []route {
 		{
 			name: "listLedger", method: http.MethodGet, path: "/orgs/{org}/ledger",
 			summary: "Stream ledger entries as JSON lines; if an error occurs, it is the last line",
-			query:   append([]parameter{{"order", "oldest or newest first; default: oldest"}, filterParameter}, periodParameters...),
-			lines:   true, answer: budget.Entry{}, serve: s.ledger.listLedger,
+			query: append([]parameter{{"order", "oldest or newest first; default: oldest"}, filterParameter},
+				periodParameters...),
+			lines: true, answer: budget.Entry{}, serve: s.ledger.listLedger,
 		},
 		{
 			name: "listCorrections", method: http.MethodGet, path: "/orgs/{org}/corrections",
