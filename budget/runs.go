@@ -50,6 +50,8 @@ type Run struct {
 	// Parent is the path of the run that gave the amount; "" if the key did.
 	Parent RunPath `json:"parent,omitempty"`
 	Name   string  `json:"name,omitempty"`
+	// Given is the amount at its creation.
+	Given pricing.Nano `json:"given"`
 	// Labels are values of labels for its calls.
 	Labels map[string]string `json:"labels,omitempty"`
 	// Models are patterns of the models it may use, within those of its parents; empty means all.
@@ -117,4 +119,17 @@ func onceAround(until string, now time.Time) (string, error) {
 		}
 	}
 	return out, nil
+}
+
+// Status returns whether a run is "open", "used_up", "expired" or "ended".
+func (r *Run) Status(use RunUse, at time.Time) string {
+	switch {
+	case !r.Ended.IsZero():
+		return "ended"
+	case !at.Before(r.Expires):
+		return "expired"
+	case use.Remaining+use.Held <= 0:
+		return "used_up"
+	}
+	return "open"
 }

@@ -57,7 +57,7 @@ func (r *Run) keysOf() []string {
 // Create creates a run and returns it. If a run with its id exists, Create returns that one, with
 // made false. ErrRunsFull means that the parent has Most open runs.
 func (rs *Runs) Create(ctx context.Context, n NewRun) (run Run, made bool, err error) {
-	n.Parent = n.Path.Parent()
+	n.Parent, n.Given = n.Path.Parent(), n.Amount
 	what, err := json.Marshal(n.Run)
 	if err != nil {
 		return run, false, fmt.Errorf("budget: encode run: %w", err)

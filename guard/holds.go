@@ -101,7 +101,7 @@ func callOf(c Caller, id string) (budget.Call, time.Time, error) {
 	}
 	return budget.Call{
 		ID: callID, Attempt: 1, Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP, Endpoint: string(HoldEndpoint),
-		Labels: c.Labels,
+		Labels: c.Labels, Run: c.Run,
 	}, at, nil
 }
 
@@ -149,7 +149,7 @@ func (hs *Holds) planOf(c Caller, call budget.Call, at time.Time) *Plan {
 	}
 	p.Target.Pool = string(HoldEndpoint) // it takes no pool's quota
 	p.sent = p.Request
-	p.Limits = p.applying(c.Org.LimitsFor(c.User, c.Key))
+	p.Limits = p.applying(c.limits())
 	p.Caps = p.capping(policy.Caps)
 	return p
 }
@@ -258,6 +258,8 @@ func (hs *Holds) find(
 	ctx context.Context, c Caller, call budget.Call, made time.Time,
 ) (h *budget.Hold, out budget.Outcome, err error) {
 	rules := func(open budget.Call) ([]budget.Limit, []budget.Cap) {
+		c.Run, c.Runs = open.Run, nil
+		c, _ = hs.guard.Runs.Read(ctx, c) // of an ended run, the hold can only end
 		p := hs.planOf(c, open, made)
 		return p.Limits, p.Caps
 	}
@@ -349,6 +351,11 @@ func (hs *Holds) Extend(ctx context.Context, c Caller, id string, more More) (He
 	}
 	if out.How != "" {
 		return stateOf(id, made, h, out), ErrHoldEnded
+	}
+	c.Run, c.Runs = h.Call.Run, nil
+	c, err = hs.guard.Runs.Read(ctx, c)
+	if err != nil {
+		return HeldState{}, err
 	}
 	p := hs.planOf(c, h.Call, made)
 	p.Max, err = hs.total(p, h, more.Total)

@@ -188,6 +188,10 @@ func tenantOf(c *config.Config, o *config.Org) (*tenant, error) {
 		Cache: guard.CacheRule{
 			MaxAge: o.Cache.MaxAge, Share: int(o.Cache.Cost), Always: o.Cache.Always, MaxBytes: int64(o.Cache.MaxBytes),
 		},
+		Runs: guard.RunRules{
+			MaxDepth: o.Runs.MaxDepth, MaxOpen: o.Runs.MaxOpen, MaxAmount: pricing.Nano(o.Runs.MaxAmount.N),
+			MaxLife: o.Runs.MaxLife,
+		},
 	}
 	t := &tenant{org: org, keys: map[string]auth.Principal{}, weights: map[string]int{}}
 	var err error
