@@ -16,6 +16,7 @@ import (
 	"github.com/llmguard/llmguard/internal/storage/seal"
 	"github.com/llmguard/llmguard/internal/webhook"
 	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
 )

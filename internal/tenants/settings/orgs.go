@@ -151,7 +151,7 @@ type Key struct {
 	Models []string `yaml:"models"`
 	// Scopes are what the key may be used for: calls (every endpoint that costs money), single
 	// endpoints by the names that limits use (chat.completions, embeddings and others), jobs,
-	// files, batches, usage, holds. Default: everything except holds.
+	// files, batches, usage, runs (giving budgets to runs), holds. Default: everything except holds.
 	Scopes []string `yaml:"scopes"`
 	// Networks are the addresses (10.0.0.7 or 10.0.0.0/8) from which the key may be used.
 	// Default: all.
