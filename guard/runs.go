@@ -56,6 +56,9 @@ func (rs *Runs) Read(ctx context.Context, c Caller) (Caller, error) {
 // Reach runs a request to the store about the runs of an org. An error of a store that does not answer wraps
 // budget.ErrUnavailable.
 func (rs *Runs) Reach(ctx context.Context, o *Org, request func(context.Context) error) error {
+	if rs.outage == nil {
+		return request(ctx)
+	}
 	err := rs.outage.Reach(ctx, o, o.ID, request)
 	if errors.Is(err, context.Canceled) && ctx.Err() == nil { // the store was silent
 		err = fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
@@ -63,8 +66,8 @@ func (rs *Runs) Reach(ctx context.Context, o *Org, request func(context.Context)
 	return err
 }
 
-// Store returns the budgets of runs.
-func (rs *Runs) Store() *budget.Runs { return rs.budget.Runs }
+// NewRuns returns the runs in a store, for programs without a Guard.
+func NewRuns(store *budget.Store) *Runs { return &Runs{budget: store} }
 
 func runEnded(r *budget.Run) error {
 	at, how := r.Expires, "expired"

@@ -168,20 +168,29 @@ func (rs *Runs) affords(ctx context.Context, c Caller, n pricing.Nano, life time
 	return nil
 }
 
-// Find returns a run of a caller by its id: one that its key, or a run inside the caller's own, created.
-func (rs *Runs) Find(ctx context.Context, c Caller, id string) (budget.Run, error) {
+// Of returns a run of an org by its id.
+func (rs *Runs) Of(ctx context.Context, o *Org, id string) (budget.Run, error) {
 	var found []budget.Run
-	err := rs.Reach(ctx, c.Org, func(ctx context.Context) (err error) {
-		found, err = rs.budget.Runs.Find(ctx, c.Org.ID, id)
+	err := rs.Reach(ctx, o, func(ctx context.Context) (err error) {
+		found, err = rs.budget.Runs.Find(ctx, o.ID, id)
 		return err
 	})
-	if errors.Is(err, budget.ErrNoRun) || err == nil && !owns(c, &found[0]) {
+	if errors.Is(err, budget.ErrNoRun) {
 		return budget.Run{}, NoRun(id)
 	}
 	if err != nil {
 		return budget.Run{}, err
 	}
 	return found[0], nil
+}
+
+// Find returns a run of a caller by its id: one that its key, or a run inside the caller's own, created.
+func (rs *Runs) Find(ctx context.Context, c Caller, id string) (budget.Run, error) {
+	run, err := rs.Of(ctx, c.Org, id)
+	if err == nil && !owns(c, &run) {
+		return budget.Run{}, NoRun(id)
+	}
+	return run, err
 }
 
 // owns reports whether a run was created by the caller's key, or inside the caller's own run.
@@ -191,7 +200,7 @@ func owns(c Caller, r *budget.Run) bool {
 
 // NoRun is the error for a run that does not exist, or belongs to others.
 func NoRun(id string) error {
-	return wire.NotFound("", "run_not_found", "This key has no run %.100q, or it ended more than an hour ago", id)
+	return wire.NotFound("", "run_not_found", "There is no run %.100q of yours, or it ended more than an hour ago", id)
 }
 
 // TopUp adds to the amount of a caller's run; a repetition with the same id adds nothing. The amount must be left of the
@@ -236,8 +245,8 @@ func runFailure(r budget.Run, most pricing.Nano, err error) error {
 	return err
 }
 
-// PutKey stores the hash of the key of a run that a caller is about to create.
-func (rs *Runs) PutKey(ctx context.Context, c Caller, hash string, w RunWish) error {
+// putKey stores the hash of the key of a run that a caller is about to create.
+func (rs *Runs) putKey(ctx context.Context, c Caller, hash string, w RunWish) error {
 	life := w.Life
 	if life <= 0 || life > c.Org.Runs.MaxLife {
 		life = max(c.Org.Runs.MaxLife, time.Minute)

@@ -4,20 +4,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"errors"
-
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
-	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -120,7 +117,7 @@ func parseBudget(text string) (w budgetWish, err error) {
 				return w, wrong("the amount " + shorten(value) + " is not money above 0")
 			}
 		case "expires":
-			w.life, err = runLife(value)
+			w.life, err = guard.RunLife(value)
 			if err != nil {
 				return w, wrong("expires " + shorten(value) + " is not a duration such as 30m or 2h")
 			}
@@ -132,18 +129,6 @@ func parseBudget(text string) (w budgetWish, err error) {
 		return w, wrong("the run must be 1 to 128 letters, digits and . _ - : / @ + = ~ # %")
 	}
 	return w, nil
-}
-
-// runLife parses a duration such as 2h, or a number of seconds.
-func runLife(text string) (time.Duration, error) {
-	if n, err := strconv.ParseInt(text, 10, 32); err == nil {
-		return time.Duration(n) * time.Second, nil
-	}
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		n, err := strconv.ParseUint(days, 10, 16)
-		return time.Duration(n) * 24 * time.Hour, err
-	}
-	return time.ParseDuration(text)
 }
 
 // runBody is the body of requests about runs.
@@ -200,39 +185,23 @@ func (h *runHandler) all(x *request, r *http.Request, _ string) error {
 	if b.Add != nil {
 		return wire.BadRequest("add_amount", "unknown_parameter", "add_amount is for runs that exist; set amount")
 	}
-	text := keys.New(keys.Run)
-	w := guard.RunWish{
-		ID: guard.NewRunID(x.caller, text), Name: b.Name, Models: b.Models, Labels: b.Labels, Concurrency: b.Concurrency,
-		Last4: keys.Last4(text),
-	}
-	if w.Name == "" {
-		w.Name = b.Labels["run"]
-	}
-	if !budget.ValidLabelValue(w.Name) {
-		return wire.BadRequest("name", "invalid_value", "name must be at most %d letters, digits and . _ - : / @ + = ~ # %%",
-			budget.MaxLabelValue)
-	}
+	w := guard.RunWish{Name: b.Name, Models: b.Models, Labels: b.Labels, Concurrency: b.Concurrency}
 	w.Amount, err = runMoney("amount", b.Amount)
 	if err != nil {
 		return err
 	}
 	if len(b.Expires) > 0 && string(b.Expires) != "null" {
-		w.Life, err = runLife(strings.Trim(string(b.Expires), `"`))
+		w.Life, err = guard.RunLife(strings.Trim(string(b.Expires), `"`))
 		if err != nil || w.Life <= 0 {
 			return wire.BadRequest("expires_in", "invalid_value", `expires_in must be seconds, or a duration such as "2h"`)
 		}
 	}
-	// The key leads to the run before the run exists: after a crash in between it opens nothing.
-	runs := h.opts.Guard.Runs
-	err = runs.PutKey(r.Context(), x.caller, h.auth.directory.Load().Hashes(text)[0], w)
+	d := h.auth.directory.Load()
+	run, text, err := h.opts.Guard.Runs.CreateKey(r.Context(), h.opts.Guard.Policy(), x.caller, w, d.Pepper())
 	if err != nil {
 		return err
 	}
-	run, _, err := runs.Create(r.Context(), h.opts.Guard.Policy(), x.caller, w)
-	if err != nil {
-		return err
-	}
-	v := viewRun(&run, budget.RunUse{Remaining: run.Amount}, time.Now())
+	v := guard.ViewRun(&run, budget.RunUse{Remaining: run.Amount}, time.Now())
 	v.Key = text
 	return x.json(http.StatusOK, v)
 }
@@ -246,9 +215,9 @@ func (h *runHandler) list(x *request, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := make([]runView, len(runs))
+	out := make([]guard.RunView, len(runs))
 	for i := range runs {
-		out[i] = viewRun(&runs[i], uses[i], time.Now())
+		out[i] = guard.ViewRun(&runs[i], uses[i], time.Now())
 	}
 	return x.json(http.StatusOK, map[string]any{"object": "list", "data": out, "has_more": false})
 }
@@ -291,44 +260,7 @@ func (h *runHandler) one(x *request, r *http.Request, id string) error {
 	if err != nil {
 		return err
 	}
-	return x.json(http.StatusOK, viewRun(&run, uses[0], time.Now()))
-}
-
-// runView is a run as the key that created it sees it. Amounts are US dollars, times Unix seconds.
-type runView struct {
-	ID          string            `json:"id"`
-	Object      string            `json:"object"`
-	Status      string            `json:"status"`
-	Name        *string           `json:"name"`
-	Key         string            `json:"key,omitempty"`
-	Last4       *string           `json:"key_last4"`
-	Parent      *string           `json:"parent"`
-	Amount      string            `json:"amount"`
-	Spent       string            `json:"spent"`
-	Held        string            `json:"held"`
-	Remaining   string            `json:"remaining"`
-	Models      []string          `json:"models"`
-	Labels      map[string]string `json:"labels"`
-	Concurrency int64             `json:"concurrency"`
-	Created     int64             `json:"created_at"`
-	Expires     int64             `json:"expires_at"`
-	Ended       *int64            `json:"ended_at"`
-}
-
-func viewRun(r *budget.Run, use budget.RunUse, now time.Time) runView {
-	v := runView{
-		ID: r.ID(), Object: "run", Status: r.Status(use, now), Name: given(r.Name), Last4: given(r.Last4),
-		Parent: given(r.Parent.ID()), Amount: usd(int64(r.Amount)), Spent: usd(int64(use.Spent)), Held: usd(int64(use.Held)),
-		Remaining: usd(int64(use.Remaining)), Models: r.Models, Labels: r.Labels, Concurrency: r.Concurrency,
-		Created: r.Created.Unix(), Expires: r.Expires.Unix(), Ended: unix(r.Ended),
-	}
-	if v.Models == nil {
-		v.Models = []string{}
-	}
-	if v.Labels == nil {
-		v.Labels = map[string]string{}
-	}
-	return v
+	return x.json(http.StatusOK, guard.ViewRun(&run, uses[0], time.Now()))
 }
 
 // runKeys remembers to which runs keys belong, so that calls with them ask the store once. That never changes.

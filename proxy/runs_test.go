@@ -24,10 +24,10 @@ func runRig(t *testing.T, limits ...budget.Limit) *rig {
 }
 
 // run sends a request about runs with a key and returns the run.
-func (r *rig) run(key, method, path, body string) runView {
+func (r *rig) run(key, method, path, body string) guard.RunView {
 	r.t.Helper()
 	a := r.call(method, "/v1/keys/children"+path, body, "Authorization", "Bearer "+key)
-	var v runView
+	var v guard.RunView
 	if err := json.Unmarshal([]byte(a.body), &v); err != nil || a.status != 200 || v.Object != "run" {
 		r.t.Fatalf("%s /v1/keys/children%s %s: got status %d, %s; want a run", method, path, body, a.status, a.body)
 	}
@@ -184,7 +184,7 @@ func TestRunHeader(t *testing.T) {
 			break
 		}
 	}
-	var list struct{ Data []runView }
+	var list struct{ Data []guard.RunView }
 	a := r.call("GET", "/v1/keys/children", "")
 	if err := json.Unmarshal([]byte(a.body), &list); err != nil || len(list.Data) != 1 || *list.Data[0].Name != "abc" {
 		t.Fatalf("got %s", a.body)
@@ -205,7 +205,7 @@ func TestFleetOfRuns(t *testing.T) {
 	r := runRig(t)
 	r.org.Runs.MaxOpen = 100
 	const fleet, wild = 50, 3
-	runs := make([]runView, fleet)
+	runs := make([]guard.RunView, fleet)
 	for i := range runs {
 		runs[i] = r.run(r.key, "POST", "", `{"amount":"0.0115"}`)
 	}

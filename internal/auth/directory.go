@@ -63,6 +63,14 @@ func (d *Directory) Key(org, key string, now time.Time) (Principal, bool) {
 	return p, known && p.valid(now)
 }
 
+// Pepper returns the pepper of new keys.
+func (d *Directory) Pepper() keys.Pepper {
+	if len(d.Peppers) == 0 {
+		return keys.Pepper{}
+	}
+	return d.Peppers[0]
+}
+
 // Hashes returns the hashes that a key may be stored under, that of new keys first.
 func (d *Directory) Hashes(text string) []string {
 	out := make([]string, 0, len(d.Peppers)+1)
