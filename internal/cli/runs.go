@@ -80,14 +80,14 @@ func runFacts(w io.Writer, r *guard.RunView) error {
 	if r.Concurrency > 0 {
 		concurrency = strconv.FormatInt(r.Concurrency, 10)
 	}
-	return facts(w, "id", r.ID, "name", top.Printable(orNone(r.Name)), "status", r.Status, "amount", "$"+r.Amount,
+	return facts(w, "id", r.ID, "name", top.Printable(textOf(r.Name)), "status", r.Status, "amount", "$"+r.Amount,
 		"spent", "$"+r.Spent, "held", "$"+r.Held, "remaining", "$"+r.Remaining, "org", r.Org, "user", r.User,
-		"given by", cmp.Or(orNone(r.Parent), "key "+r.ParentKey), "key ends with", orNone(r.Last4), "models", all(r.Models),
+		"given by", cmp.Or(textOf(r.Parent), "key "+r.ParentKey), "key ends with", textOf(r.Last4), "models", all(r.Models),
 		"labels", pairsText(r.Labels), "concurrency", concurrency, "created (UTC)", unixDay(&r.Created),
 		"expires (UTC)", unixDay(&r.Expires), "ended (UTC)", unixDay(r.Ended))
 }
 
-func orNone(s *string) string {
+func textOf(s *string) string {
 	if s == nil {
 		return ""
 	}
@@ -148,6 +148,7 @@ func keysChildCommand() *cobra.Command {
 		return f.show(c, http.MethodPost, path, body)
 	}
 	f.add(c)
+	f.why(c)
 	flags := c.Flags()
 	flags.StringVar(&amount, "amount", "", "what the run may spend, such as $5 (required)")
 	flags.StringVar(&expires, "expires", "", "duration until it ends, such as 2h (default: 1d)")
@@ -210,7 +211,7 @@ func runTable(w io.Writer, list []guard.RunView) error {
 	}
 	for i := range list {
 		r := &list[i]
-		g.add(r.ID, top.Printable(orNone(r.Name)), r.User, r.Status, "$"+r.Amount, "$"+r.Spent, "$"+r.Remaining,
+		g.add(r.ID, top.Printable(textOf(r.Name)), r.User, r.Status, "$"+r.Amount, "$"+r.Spent, "$"+r.Remaining,
 			unixDay(&r.Expires))
 	}
 	return g.write(w)
