@@ -184,9 +184,9 @@ func (rs *Runs) find(ctx context.Context, org string, ids []string) ([]Run, erro
 // mostRuns bounds what one List returns.
 const mostRuns = 1000
 
-// List returns up to n runs of an org, at most 1000, that end after the given time, the earliest
+// List returns up to 1000 runs of an org that end after the given time, the earliest
 // first: all, or those that a key or a run gave an amount to. Runs that ended within the last hour are among them.
-func (rs *Runs) List(ctx context.Context, org, owner string, parent RunPath, after time.Time, n int) ([]Run, error) {
+func (rs *Runs) List(ctx context.Context, org, owner string, parent RunPath, after time.Time) ([]Run, error) {
 	name := "runs"
 	switch {
 	case parent != "":
@@ -199,7 +199,7 @@ func (rs *Runs) List(ctx context.Context, org, owner string, parent RunPath, aft
 		from = after
 	}
 	ids, err := rs.rdb.ZRangeByScore(ctx, key(org, name), &redis.ZRangeBy{
-		Min: "(" + strconv.FormatInt(from.UnixMicro(), 10), Max: "+inf", Count: int64(min(max(n, 1), mostRuns)),
+		Min: "(" + strconv.FormatInt(from.UnixMicro(), 10), Max: "+inf", Count: mostRuns,
 	}).Result()
 	if err != nil {
 		return nil, storeError("list runs", err)

@@ -258,8 +258,7 @@ func (hs *Holds) find(
 	ctx context.Context, c Caller, call budget.Call, made time.Time,
 ) (h *budget.Hold, out budget.Outcome, err error) {
 	rules := func(open budget.Call) ([]budget.Limit, []budget.Cap) {
-		c.Run, c.Runs = open.Run, nil
-		c, _ = hs.guard.Runs.Read(ctx, c) // of an ended run, the hold can only end
+		c, _ := hs.guard.Runs.in(ctx, c, open.Run) // of an ended run, the hold can only end
 		p := hs.planOf(c, open, made)
 		return p.Limits, p.Caps
 	}
@@ -352,9 +351,7 @@ func (hs *Holds) Extend(ctx context.Context, c Caller, id string, more More) (He
 	if out.How != "" {
 		return stateOf(id, made, h, out), ErrHoldEnded
 	}
-	c.Run, c.Runs = h.Call.Run, nil
-	c, err = hs.guard.Runs.Read(ctx, c)
-	if err != nil {
+	if c, err = hs.guard.Runs.in(ctx, c, h.Call.Run); err != nil {
 		return HeldState{}, err
 	}
 	p := hs.planOf(c, h.Call, made)

@@ -53,6 +53,12 @@ func (rs *Runs) Read(ctx context.Context, c Caller) (Caller, error) {
 	return c, nil
 }
 
+// in is Read for another run of the caller.
+func (rs *Runs) in(ctx context.Context, c Caller, run budget.RunPath) (Caller, error) {
+	c.Run, c.Runs = run, nil
+	return rs.Read(ctx, c)
+}
+
 // Reach runs a request to the store about the runs of an org. An error of a store that does not answer wraps
 // budget.ErrUnavailable.
 func (rs *Runs) Reach(ctx context.Context, o *Org, request func(context.Context) error) error {
@@ -108,17 +114,17 @@ func (e *Refusal) ofRun() *wire.Error {
 		title, id = runTitle(r), r.ID()
 	}
 	if b.Metric == budget.Concurrency {
-		return wire.RateLimited(fmt.Sprintf("The run %s has %d open calls, the most it may have. Try again when one has ended.",
+		return wire.RateLimited(fmt.Sprintf("The run %s has %d open calls, the most it may have. Try again when one ends.",
 			title, b.Used), min(max(b.Wait, time.Second), openCallsRetry))
 	}
 	text := fmt.Sprintf("amount %s, spent %s, held by open calls %s, requested %s.", amount(b.Metric, b.Amount),
 		amount(b.Metric, b.Used-b.Held), amount(b.Metric, b.Held), amount(b.Metric, e.Requested))
 	if !b.Never {
-		return wire.RateLimited(fmt.Sprintf("Open calls of the run %s hold the rest of its amount: %s Try again when one has "+
-			"ended.%s", title, text, e.Advice), runRetry)
+		return wire.RateLimited(fmt.Sprintf("Open calls of the run %s hold the rest of its amount: %s Try again when one "+
+			"ends.%s", title, text, e.Advice), runRetry)
 	}
-	return wire.RunBudgetReached(fmt.Sprintf("The run %s has reached its budget: %s Waiting does not help. The key that created "+
-		"the run can add to it with POST /v1/keys/children/%s and {\"add_amount\": \"$1\"}, an operator with llmguard runs "+
+	return wire.RunBudgetReached(fmt.Sprintf("The run %s has reached its budget: %s Waiting does not help. The key that "+
+		"created the run can add to it with POST /v1/keys/children/%s and {\"add_amount\": \"$1\"}, an operator with llmguard runs "+
 		"top-up %s.%s", title, text, id, id, e.Advice))
 }
 

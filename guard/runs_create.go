@@ -98,16 +98,16 @@ func (rules RunRules) check(p *Policy, c Caller, w RunWish) (RunWish, error) {
 		w.Life = min(DefaultRunLife, rules.MaxLife)
 	}
 	if w.Life < time.Second || w.Life > rules.MaxLife {
-		return w, wire.BadRequest("expires_in", "invalid_value", "expires_in must be from 1s to %s (runs.max_life of the org)",
-			rules.MaxLife)
+		return w, wire.BadRequest("expires_in", "invalid_value", "expires_in must be from 1s to %s (runs.max_life of the "+
+			"org)", rules.MaxLife)
 	}
 	if w.Concurrency < 0 {
 		return w, wire.BadRequest("concurrency", "integer_below_min_value", "concurrency must be 0, for any number, or more")
 	}
 	for _, m := range w.Models {
 		if m == "" || allowed(c, m) != nil {
-			return w, wire.BadRequest("models", "invalid_value", "This key may not use the model %.100q, so a run of it may not "+
-				"either", m)
+			return w, wire.BadRequest("models", "invalid_value", "This key may not use the model %.100q, so a run of it may "+
+				"not either", m)
 		}
 	}
 	return w, p.checkRunLabels(w)
@@ -122,8 +122,8 @@ func (rules RunRules) amount(param string, n pricing.Nano) error {
 		most = min(most, rules.MaxAmount)
 	}
 	if n > most {
-		return wire.BadRequest(param, "invalid_value", "%s of %s is above %s, the most that a run may have (runs.max_amount of "+
-			"the org)", param, n, most)
+		return wire.BadRequest(param, "invalid_value", "%s of %s is above %s, the most that a run may have (runs.max_amount "+
+			"of the org)", param, n, most)
 	}
 	return nil
 }
@@ -203,8 +203,8 @@ func NoRun(id string) error {
 	return wire.NotFound("", "run_not_found", "There is no run %.100q of yours, or it ended more than an hour ago", id)
 }
 
-// TopUp adds to the amount of a caller's run; a repetition with the same id adds nothing. The amount must be left of the
-// caller's own run, if it has one.
+// TopUp adds to the amount of a caller's run; a repetition with the same id adds nothing. The amount must be left of
+// the caller's own run, if it has one.
 func (rs *Runs) TopUp(ctx context.Context, c Caller, r budget.Run, id string, add pricing.Nano) (budget.Run, error) {
 	if err := c.Org.Runs.amount("add_amount", add); err != nil {
 		return r, err
@@ -239,8 +239,8 @@ func runFailure(r budget.Run, most pricing.Nano, err error) error {
 			Message: "The run " + runTitle(&r) + " has ended. Create a new one",
 		}
 	case errors.Is(err, budget.ErrRunLarge):
-		return wire.BadRequest("add_amount", "invalid_value", "The run would have more than %s, the most that a run may have "+
-			"(runs.max_amount of the org)", most)
+		return wire.BadRequest("add_amount", "invalid_value", "The run would have more than %s, the most that a run may "+
+			"have (runs.max_amount of the org)", most)
 	}
 	return err
 }
@@ -267,17 +267,14 @@ func (rs *Runs) FindKey(ctx context.Context, hashes []string) (budget.RunOwner, 
 // findKeyTime bounds the search for a key. The org, whose settings say how long Redis may take, is not known yet.
 const findKeyTime = time.Second
 
-// List returns the runs that the caller's key, or its run, created, open ones and those that ended within the last hour.
+// List returns the runs that the caller's key, or its run, created, and that did not end over an hour ago.
 func (rs *Runs) List(ctx context.Context, c Caller, after time.Time) (out []budget.Run, err error) {
 	err = rs.Reach(ctx, c.Org, func(ctx context.Context) (err error) {
-		out, err = rs.budget.Runs.List(ctx, c.Org.ID, c.Key, c.Run, after, mostListed)
+		out, err = rs.budget.Runs.List(ctx, c.Org.ID, c.Key, c.Run, after)
 		return err
 	})
 	return out, err
 }
-
-// mostListed bounds a list of runs.
-const mostListed = 1000
 
 // Uses returns what runs of an org have used, in order.
 func (rs *Runs) Uses(ctx context.Context, o *Org, runs []budget.Run) (out []budget.RunUse, err error) {

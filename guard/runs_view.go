@@ -74,8 +74,8 @@ func ViewRun(r *budget.Run, use budget.RunUse, now time.Time) RunView {
 	v := RunView{
 		ID: r.ID(), Object: "run", Status: r.Status(use, now), Name: textOrNull(r.Name), Org: r.Org, User: r.User,
 		ParentKey: r.Key, Last4: textOrNull(r.Last4),
-		Parent: textOrNull(r.Parent.ID()), Amount: runUSD((r.Amount)), Spent: runUSD((use.Spent)), Held: runUSD((use.Held)),
-		Remaining: runUSD((use.Remaining)), Models: r.Models, Labels: r.Labels, Concurrency: r.Concurrency,
+		Parent: textOrNull(r.Parent.ID()), Amount: runUSD(r.Amount), Spent: runUSD(use.Spent), Held: runUSD(use.Held),
+		Remaining: runUSD(use.Remaining), Models: r.Models, Labels: r.Labels, Concurrency: r.Concurrency,
 		Created: r.Created.Unix(), Expires: r.Expires.Unix(),
 	}
 	if !r.Ended.IsZero() {

@@ -58,7 +58,9 @@ func (a *authenticator) authenticate(r *http.Request, ip netip.Addr) (auth.Princ
 // find returns the owner of a key. The checksum catches typos first. A well-formed but unknown key
 // may be newer than the directory, so it is looked up in the store, unless there were too many
 // wrong ones.
-func (a *authenticator) find(ctx context.Context, text string, ip netip.Addr, now time.Time) (auth.Principal, bool, error) {
+func (a *authenticator) find(
+	ctx context.Context, text string, ip netip.Addr, now time.Time,
+) (auth.Principal, bool, error) {
 	class, err := keys.Check(text)
 	if err != nil || class == keys.Admin {
 		return auth.Principal{}, false, nil

@@ -170,7 +170,8 @@ const served = "POST /v1/chat/completions, POST /v1/responses, /responses/compac
 	"POST /v1/audio/speech, /transcriptions and /translations, GET /v1/models, GET /v1/models/{id}, GET /v1/limits, " +
 	"GET /v1/usage, GET /v1/jobs, GET /v1/jobs/{id}, POST /v1/jobs/{id}/cancel, GET /v1/jobs/{id}/result, GET " +
 	"/v1/jobs/{id}/events, POST /v1/holds, GET /v1/holds/{id}, POST /v1/holds/{id}/extend, /settle " +
-	"and /void, POST and GET /v1/keys/children, GET, POST and DELETE /v1/keys/children/{id}, POST and GET /v1/files, GET and DELETE /v1/files/{id}, GET /v1/files/{id}/content, POST and " +
+	"and /void, POST and GET /v1/keys/children, GET, POST and DELETE /v1/keys/children/{id}, " +
+	"POST and GET /v1/files, GET and DELETE /v1/files/{id}, GET /v1/files/{id}/content, POST and " +
 	"GET /v1/batches, GET /v1/batches/{id}, POST /v1/batches/{id}/cancel, and the objects stored under " +
 	"/v1/chat/completions, /v1/conversations, /v1/uploads, /v1/vector_stores and /v1/containers"
 

@@ -3,6 +3,7 @@ package admin
 import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
@@ -157,7 +158,9 @@ func (h *runHandler) topUpRun(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.change(c, caller, "run.top_up", how.Reason, run, func() (budget.Run, error) {
+	e := c.entry("run.top_up", run.Org, run.ID())
+	e.Reason = how.Reason
+	return h.change(c, caller, e, run, func() (budget.Run, error) {
 		return h.runs.TopUp(c.r.Context(), caller, run, c.id, add)
 	})
 }
@@ -167,14 +170,14 @@ func (h *runHandler) endRun(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.change(c, caller, "run.end", "", run, func() (budget.Run, error) {
+	return h.change(c, caller, c.entry("run.end", run.Org, run.ID()), run, func() (budget.Run, error) {
 		return h.runs.End(c.r.Context(), caller, run)
 	})
 }
 
 // change changes a run, with an audit entry.
 func (h *runHandler) change(
-	c *call, caller guard.Caller, action, reason string, run budget.Run, do func() (budget.Run, error),
+	c *call, caller guard.Caller, e tenants.AuditEntry, run budget.Run, do func() (budget.Run, error),
 ) (any, error) {
 	before, err := h.view(c, caller.Org, run)
 	if err != nil {
@@ -188,7 +191,5 @@ func (h *runHandler) change(
 	if err != nil {
 		return nil, err
 	}
-	e := c.entry(action, run.Org, run.ID())
-	e.Reason = reason
 	return after, h.audit.commit(c, e, before, after)
 }

@@ -30,7 +30,8 @@ const runHelp = "With --org, these commands work on all runs of an org, as an ad
 func (f *runFlags) add(c *cobra.Command) {
 	f.adminFlags.add(c, listFormats...)
 	c.Flags().StringVar(&f.org, "org", "", "the org, as an administrator (default: act as the API key)")
-	c.Flags().StringVar(&f.url, "url", envOr("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"), "base URL of llmguard, with /v1")
+	c.Flags().StringVar(&f.url, "url", envOr("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"),
+		"base URL of llmguard, with /v1")
 	c.Flags().StringVar(&f.apiKey, "key", "", "API key that gives the budget (default: OPENAI_API_KEY)")
 }
 
