@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -53,30 +54,51 @@ func (l *Ledger) LabelRollups(ctx context.Context, org, label string, from, to t
 	if !ValidLabelName(label) {
 		return nil, fmt.Errorf("budget: %.40q cannot name a label", label)
 	}
-	var out []LabelRollup
-	for day := from.UTC().Truncate(24 * time.Hour); day.Before(to); day = day.Add(24 * time.Hour) {
-		key := key(org, labelsKey(day.Unix()/86400))
-		err := l.pages.each(ctx, key, label+"|*", func(field, text string) error {
-			r := LabelRollup{Begin: day}
-			_, r.Value, _ = strings.Cut(field, "|")
-			n, err := integers(text)
-			if err != nil || len(n) != len(r.numbers()) {
-				return fmt.Errorf("budget: roll-up field %q = %q is not understood", field, text)
+	places, err := l.places.ever(ctx, org)
+	if err != nil {
+		return nil, err
+	}
+	var all []LabelRollup
+	for _, place := range places {
+		for day := from.UTC().Truncate(24 * time.Hour); day.Before(to); day = day.Add(24 * time.Hour) {
+			sums, err := l.labelSums(ctx, place, label, day)
+			if err != nil {
+				return nil, err
 			}
-			for i, to := range r.numbers() {
-				*to = n[i]
-			}
-			out = append(out, r)
-			return nil
-		})
-		if err != nil {
-			return nil, err
+			all = append(all, sums...)
 		}
 	}
-	slices.SortFunc(out, func(a, b LabelRollup) int {
+	slices.SortFunc(all, func(a, b LabelRollup) int {
 		return cmp.Or(a.Begin.Compare(b.Begin), cmp.Compare(a.Value, b.Value))
 	})
+	out := all[:0]
+	for _, r := range all {
+		if last := len(out) - 1; last >= 0 && out[last].Begin.Equal(r.Begin) && out[last].Value == r.Value {
+			out[last].Add(r.Sums) // of another part
+			continue
+		}
+		out = append(out, r)
+	}
 	return out, nil
+}
+
+// labelSums reads the sums of one day in one place.
+func (l *Ledger) labelSums(ctx context.Context, place, label string, day time.Time) (out []LabelRollup, err error) {
+	name := key(place, labelsKey(day.Unix()/86400))
+	err = l.pages.each(ctx, name, label+"|*", func(field, text string) error {
+		r := LabelRollup{Begin: day}
+		_, r.Value, _ = strings.Cut(field, "|")
+		n, err := integers(text)
+		if err != nil || len(n) != len(r.numbers()) {
+			return fmt.Errorf("budget: roll-up field %q = %q is not understood", field, text)
+		}
+		for i, to := range r.numbers() {
+			*to = n[i]
+		}
+		out = append(out, r)
+		return nil
+	})
+	return out, err
 }
 
 // labelValues counts the different values of labels, by org, label and UTC day.
@@ -85,14 +107,14 @@ type labelValues struct {
 
 	mu    sync.Mutex
 	day   int64
-	known map[[sha256.Size]byte]struct{} // values that are counted today, so that Redis is asked once
+	known map[[sha256.Size]byte]bool // whether values are counted today, so that Redis is asked once
 }
 
 // knownValues bounds the memory for values that are counted already.
 const knownValues = 100_000
 
 func newLabelValues(r *runner) *labelValues {
-	return &labelValues{runner: r, known: map[[sha256.Size]byte]struct{}{}}
+	return &labelValues{runner: r, known: map[[sha256.Size]byte]bool{}}
 }
 
 // CountLabel reports whether the value is among the first `most` different values that a label of
@@ -102,31 +124,35 @@ func (s *Store) CountLabel(ctx context.Context, org, label, value string, most i
 	v, at := s.values, s.clock.now()
 	day := at.Unix() / 86400
 	sum := sha256.Sum256([]byte(org + " " + label + " " + value))
-	if v.has(day, sum) {
-		return true, nil
+	asked := sha256.Sum256([]byte(strconv.Itoa(most) + " " + string(sum[:]))) // another maximum asks again
+	if counted, known := v.has(day, asked); known {
+		return counted, nil
 	}
 	keys := []string{key(org, "label-values:"+label+":"+dayText(day))}
 	reply, err := v.runner.run(ctx, v.runner.scripts.labelValue, keys,
 		[]any{base64.RawStdEncoding.EncodeToString(sum[:9]), most, (day*86400 + 90_000) * 1000})
-	if err != nil || reply != "1" {
+	if err != nil {
 		return false, err
 	}
-	v.add(day, sum)
-	return true, nil
+	v.add(day, asked, reply == "1")
+	return reply == "1", nil
 }
 
-func (v *labelValues) has(day int64, sum [sha256.Size]byte) bool {
+func (v *labelValues) has(day int64, sum [sha256.Size]byte) (counted, known bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	_, has := v.known[sum]
-	return has && v.day == day
+	if v.day != day {
+		return false, false
+	}
+	counted, known = v.known[sum]
+	return counted, known
 }
 
-func (v *labelValues) add(day int64, sum [sha256.Size]byte) {
+func (v *labelValues) add(day int64, sum [sha256.Size]byte, counted bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.day != day || len(v.known) >= knownValues {
-		v.day, v.known = day, map[[sha256.Size]byte]struct{}{}
+		v.day, v.known = day, map[[sha256.Size]byte]bool{}
 	}
-	v.known[sum] = struct{}{}
+	v.known[sum] = counted
 }

@@ -76,6 +76,7 @@ func (r *orgRules) check(path string, o *Org) {
 	checkPriorities(m, path, o)
 	checkLimits(m, path, o, cfg)
 	checkLimitCount(m, path, o, cfg)
+	checkSpread(m, path, o, cfg)
 }
 
 // maxCacheAge bounds how old an answer from the response cache may be.

@@ -32,6 +32,8 @@ type reuse struct {
 	found *cache.Answer // of a hit
 	room  int64         // spool memory taken for found
 	kept  *spool.Copy   // the answer to be stored; nil if it is not stored
+
+	waited time.Duration // for Redis
 }
 
 // reuse looks for an answer to the request in the cache of its org, as org and request allow.
@@ -83,7 +85,9 @@ func (u *reuse) look(ctx context.Context, most time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.deadline)
 	defer cancel()
+	began := time.Now()
 	found, err := g.cache.Get(ctx, u.org.ID, u.id)
+	u.waited = time.Since(began)
 	switch {
 	case err != nil:
 		g.cache.Note(cache.Failed)
@@ -147,8 +151,8 @@ func (r CacheRule) charge(original pricing.Nano) pricing.Nano {
 
 // replay answers a call from the cache. It is the Send of its Attempt; sent is that of the
 // attempt.
-func (u *reuse) replay(w http.ResponseWriter, sent func()) func(context.Context, *Call, func() bool) error {
-	return func(ctx context.Context, c *Call, fresh func() bool) error {
+func (u *reuse) replay(sent func()) func(context.Context, *Call, http.ResponseWriter, func() bool) error {
+	return func(_ context.Context, c *Call, w http.ResponseWriter, fresh func() bool) error {
 		if !fresh() {
 			return providers.ErrStale
 		}
@@ -211,14 +215,14 @@ func (t *tape) Write(p []byte) (int, error) {
 func (t *tape) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
 // record returns the writer for the answer of a call that was begun, and the function that stores
-// the answer if the call has ended without an error.
-func (u *reuse) record(c *Call, w http.ResponseWriter) (http.ResponseWriter, func(context.Context, error)) {
+// the answer if it was written whole. Many clients leave at the last event of a stream.
+func (u *reuse) record(c *Call, w http.ResponseWriter) (http.ResponseWriter, func(context.Context)) {
 	if u.kept == nil || c.Plan != u.plan { // a cheaper model answers
-		return w, func(context.Context, error) {}
+		return w, func(context.Context) {}
 	}
 	t := &tape{ResponseWriter: w, kept: u.kept}
-	return t, func(ctx context.Context, err error) {
-		if err == nil && t.status == http.StatusOK && c.Result.complete() {
+	return t, func(ctx context.Context) {
+		if c.Result.Relayed && t.status == http.StatusOK && c.Result.complete() {
 			u.keep(ctx, t, c.Result.Cost)
 		}
 	}

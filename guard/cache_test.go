@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -42,6 +43,26 @@ func TestCacheFailsSoft(t *testing.T) {
 	}
 	if n := len(r.fake.Log()); n != 4 {
 		t.Errorf("%d requests reached the provider, want 4", n)
+	}
+}
+
+// TestCacheOfALeaver checks that a stream is stored although its caller left at its last event.
+func TestCacheOfALeaver(t *testing.T) {
+	r := newRig(t, roomy()...)
+	r.org.Cache = CacheRule{MaxAge: time.Hour, MaxBytes: 1 << 20, Always: true}
+	rdb := redis.NewClient(&redis.Options{Addr: r.redis.Addr})
+	t.Cleanup(func() { _ = rdb.Close() })
+	r.guard.cache = cache.New(rdb, cache.Options{})
+	for _, want := range []string{"miss", "hit"} {
+		p := r.plan(prompt("gpt-4o", "[fake: output=40]", `"stream":true`))
+		ctx, leave := context.WithCancel(t.Context())
+		w := &quitter{ResponseWriter: httptest.NewRecorder(), leave: leave, events: 43}
+		a := Attempt{ID: wire.NewCallID(), Number: 1, Patience: time.Minute, Header: http.Header{}}
+		c, err := r.guard.Run(ctx, p, a, w)
+		if c == nil || w.Header().Get(HeaderCache) != want {
+			t.Fatalf("got %v, %v; want a %s", err, w.Header(), want)
+		}
+		r.settle()
 	}
 }
 

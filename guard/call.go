@@ -40,6 +40,7 @@ type Result struct {
 	// Underpriced is what was charged above the request's price, by reason; nil for
 	// nearly all calls.
 	Underpriced map[Reason]pricing.Nano
+	Relayed     bool        // the whole answer was written, though its caller may have left then
 	Failed      bool        // the stream contained an error event of the provider
 	Fault       string      // what was wrong with the provider's usage, if anything
 	Refusal     *wire.Error // the provider's error, if that is what was relayed
@@ -85,6 +86,7 @@ type Call struct {
 
 	guard    *Guard
 	bill     bill
+	watch    stopwatch
 	end      sync.Once
 	settling tracing.Span
 	settled  *budget.Settled // the store's answer to its end; nil if it was not asked

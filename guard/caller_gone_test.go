@@ -111,6 +111,9 @@ func TestGone(t *testing.T) {
 				t.Fatal(err)
 			}
 			res := call.Result
+			if want := c.outcome == Completed && c.when != deaf; res.Relayed != want {
+				t.Errorf("got relayed %t, want %t", res.Relayed, want)
+			}
 			if res.Outcome != c.outcome || res.Estimated != c.cancelled {
 				t.Errorf("got outcome %s, estimated %v, usage %+v; want %s, %v", res.Outcome, res.Estimated, res.Usage, c.outcome, c.cancelled)
 			}

@@ -65,7 +65,7 @@ func (rs *Runs) Reach(ctx context.Context, o *Org, request func(context.Context)
 	if rs.outage == nil {
 		return request(ctx)
 	}
-	err := rs.outage.Reach(ctx, o, o.ID, request)
+	err := rs.outage.Reach(ctx, o, []string{o.ID}, request)
 	if errors.Is(err, context.Canceled) && ctx.Err() == nil { // the store was silent
 		err = fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
 	}

@@ -87,6 +87,9 @@ func (rules RunRules) check(p *Policy, c Caller, w RunWish) (RunWish, error) {
 		return w, wire.Forbidden("runs_not_allowed", "Keys of this org cannot give budgets to runs. An operator can set "+
 			"runs.max_depth of the org")
 	}
+	if c.Org.Spread.Parts > 1 { // what a run has used is in one slot with its limits
+		return w, wire.Forbidden("runs_not_allowed", "Keys of an org with spread cannot give budgets to runs")
+	}
 	if len(c.Run.IDs()) >= rules.MaxDepth {
 		return w, wire.BadRequest("", "run_too_deep", "Runs are at most %d inside one another (runs.max_depth of the org)",
 			rules.MaxDepth)

@@ -53,6 +53,11 @@ type relay struct {
 // whole reports whether all choices are complete.
 func (r *relay) whole() bool { return r.done || r.ends >= r.call.Plan.Request.Answers() }
 
+// atEnd reports whether nothing can follow. Only a stream of Responses has no [DONE].
+func (r *relay) atEnd() bool {
+	return r.done || r.call.Plan.Request.Endpoint == wire.Responses && r.whole()
+}
+
 // readBuffers hold what one read of an answer returns. Every stream has one for its whole
 // duration, so they are small.
 var readBuffers = sync.Pool{New: func() any { b := make([]byte, 8<<10); return &b }}
@@ -255,7 +260,9 @@ func (r *relay) close(err error) error {
 		r.write(r.redact.Event(rest))
 		r.write([]byte("\n\n")) // without it most clients drop the event
 	}
-	return r.finish()
+	err = r.finish()
+	c.Result.Relayed = (ended || r.atEnd()) && !r.gone
+	return err
 }
 
 // naming sets the model that the stream named as the one to price by, even if no usage
@@ -289,7 +296,8 @@ func (r *relay) billed(count int64) int64 { return billedFor(count, r.factor) }
 // finish puts the exact cost in a trailer, because the headers have long been sent.
 func (r *relay) finish() error {
 	r.call.trail(r.out.Header())
-	if r.gone || r.errand.gone() || r.flush() != nil {
+	r.gone = r.gone || r.flush() != nil
+	if r.gone || r.errand.gone() {
 		return ErrGone
 	}
 	return nil

@@ -60,7 +60,7 @@ var obeyed = map[string]string{
 	"Providers.Pools.WorkerConcurrency": "addPools",
 	"Orgs.ID":                           "addOrg", "Orgs.Name": "for people", "Orgs.Models": "addOrg", "Orgs.Providers": "addOrg",
 	"Orgs.DefaultOutputLimit": "addOrg", "Orgs.Hold": "addOrg", "Orgs.GrowStep": "addOrg", "Orgs.OverLimit": "addOrg", "Orgs.MaxWait": "addOrg", "Orgs.OnDisconnect": "addOrg",
-	"Orgs.Downgrade": "tenantOf", "Orgs.AllowBuiltinTools": "addOrg", "Orgs.Weight": "addOrg", "Orgs.Users.Weight": "addOrg",
+	"Orgs.Downgrade": "tenantOf", "Orgs.Spread": "tenantOf", "Orgs.AllowBuiltinTools": "addOrg", "Orgs.Weight": "addOrg", "Orgs.Users.Weight": "addOrg",
 	"Orgs.MaxPriority": "priorities", "Orgs.ModelPriority": "priorities", "Orgs.Users.Priority": "priorities", "Orgs.Users.Keys.Priority": "priorities",
 	"Queue.OrgShare": "queueOptions", "Queue.UserShare": "queueOptions", "Queue.MemoryShare": "memoryOptions", "Queue.MemoryOrgShare": "memoryOptions", "Queue.MaxAttempts": "queueOptions", "Queue.RetryFor": "queueOptions",
 	"Queue.Shares.Interactive": "queueOptions", "Queue.Shares.Async": "queueOptions", "Queue.Shares.Batch": "queueOptions",
