@@ -266,7 +266,8 @@ func (hs *Holds) Extend(ctx context.Context, c Caller, id string, more More) (He
 	if out.How != "" {
 		return stateOf(id, made, h, out), ErrHoldEnded
 	}
-	if c, err = hs.guard.Runs.in(ctx, c, h.Call.Run); err != nil {
+	c, err = hs.guard.Runs.in(ctx, c, h.Call.Run)
+	if err != nil {
 		return HeldState{}, err
 	}
 	p := hs.planOf(c, h.Call, made)

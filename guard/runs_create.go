@@ -214,7 +214,8 @@ func (rs *Runs) TopUp(ctx context.Context, c Caller, r budget.Run, id string, ad
 	}
 	most := c.Org.Runs.MaxAmount
 	err := rs.Reach(ctx, c.Org, func(ctx context.Context) (err error) {
-		if err = rs.affords(ctx, c, add, time.Until(r.Expires)); err != nil {
+		err = rs.affords(ctx, c, add, time.Until(r.Expires))
+		if err != nil {
 			return err
 		}
 		r, err = rs.budget.Runs.TopUp(ctx, r, id, add, most)

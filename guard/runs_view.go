@@ -26,7 +26,8 @@ func (rs *Runs) CreateKey(
 			"name must be at most %d letters, digits and . _ - : / @ + = ~ # %%", budget.MaxLabelValue)
 	}
 	// The key leads to the run before the run exists: after a crash in between it opens nothing.
-	if err = rs.putKey(ctx, c, keys.Hash(pepper, text), w); err != nil {
+	err = rs.putKey(ctx, c, keys.Hash(pepper, text), w)
+	if err != nil {
 		return run, "", err
 	}
 	run, _, err = rs.Create(ctx, p, c, w)

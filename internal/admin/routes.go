@@ -137,7 +137,7 @@ func (s *Server) orgRoutes() []route {
 		},
 		{
 			name: "topUpRun", method: http.MethodPost, path: "/orgs/{org}/runs/{run}/top-up",
-			summary: "Add to the budget of a run; its calls go on", writes: true, body: topUp{}, answer: guard.RunView{},
+			summary: "Add to the budget of a run; its calls continue", writes: true, body: topUp{}, answer: guard.RunView{},
 			serve: s.runs.topUpRun,
 		},
 		{

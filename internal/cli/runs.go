@@ -241,7 +241,7 @@ func runsTopUpCommand() *cobra.Command {
 	var f runFlags
 	var add string
 	c := &cobra.Command{
-		Use: "top-up RUN", Short: "Add to the budget of a run, so that its calls go on", Args: cobra.ExactArgs(1),
+		Use: "top-up RUN", Short: "Add to the budget of a run, so that its calls continue", Args: cobra.ExactArgs(1),
 		Example: "  llmguard runs top-up run_k3v5hd7q2mzx4abc --add '$5'\n" +
 			"  llmguard runs top-up run_k3v5hd7q2mzx4abc --add '$5' --org acme --reason 'release'",
 	}

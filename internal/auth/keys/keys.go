@@ -37,7 +37,7 @@ const (
 
 // The ways in which a text is not a key. The errors do not quote the text.
 var (
-	ErrFormat   = errors.New("not an llmguard key: expected lg_live_, lg_test_, lg_run_ or lg_admin_ and 36 letters " +
+	ErrFormat = errors.New("not an llmguard key: expected lg_live_, lg_test_, lg_run_ or lg_admin_ and 36 letters " +
 		"and digits")
 	ErrChecksum = errors.New("the key's checksum does not match: a character is missing or mistyped")
 )
