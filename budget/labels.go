@@ -146,7 +146,7 @@ func (s Subject) Parts() []string { return strings.Split(string(s), subjectJoin)
 // Labels returns the labels that the subject counts by.
 func (s Subject) Labels() []string {
 	switch s {
-	case Org, UserGroup, User, Key, IP:
+	case Org, UserGroup, User, Key, IP, RunBudget:
 		return nil
 	}
 	return slices.DeleteFunc(s.Parts(), func(p string) bool { return !ValidLabelName(p) })
@@ -161,7 +161,7 @@ var errSubject = errors.New("a subject is org, group, user, key, ip, a label, or
 
 func (s Subject) validate() error {
 	switch s {
-	case Org, UserGroup, User, Key, IP:
+	case Org, UserGroup, User, Key, IP, RunBudget:
 		return nil
 	}
 	parts := s.Parts()

@@ -49,6 +49,14 @@ func (s *Sums) Add(other Sums) {
 	}
 }
 
+// Negative returns the sums with the opposite sign.
+func (s Sums) Negative() Sums {
+	for _, n := range s.numbers() {
+		*n = -*n
+	}
+	return s
+}
+
 // numbers lists the sums in the order of lua/roll.lua.
 func (s *Sums) numbers() [14]*int64 {
 	return [14]*int64{
@@ -160,11 +168,15 @@ func decodeRollup(day time.Time, field, text string) (Rollup, error) {
 
 // rollupField returns the field of a call in a day's hash. Only the model may contain a bar.
 func rollupField(c Call) string {
-	model := c.Model
+	return c.User + "|" + c.Key + "|" + c.Provider + "|" + c.Endpoint + "|" + RollupModel(c.Model)
+}
+
+// RollupModel returns the name under which the calls of a model are summed; long names are cut off.
+func RollupModel(model string) string {
 	if len(model) > modelInRollup {
-		model = strings.ToValidUTF8(model[:modelInRollup], "")
+		return strings.ToValidUTF8(model[:modelInRollup], "")
 	}
-	return c.User + "|" + c.Key + "|" + c.Provider + "|" + c.Endpoint + "|" + model
+	return model
 }
 
 // rollupKey returns the key of a UTC day's sums; day is in days since 1970.

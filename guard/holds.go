@@ -105,7 +105,7 @@ func (hs *Holds) planOf(c Caller, call budget.Call, at time.Time) *Plan {
 	}
 	p.Target.Pool = string(HoldEndpoint) // it takes no pool's quota
 	p.sent = p.Request
-	p.Limits = p.applying(c.Org.LimitsFor(c.User, c.Key))
+	p.Limits = p.applying(c.limits())
 	p.Caps = p.capping(policy.Caps)
 	return p
 }
@@ -214,6 +214,7 @@ func (hs *Holds) find(
 	ctx context.Context, c Caller, call budget.Call, made time.Time,
 ) (h *budget.Hold, out budget.Outcome, err error) {
 	rules := func(open budget.Call) ([]budget.Limit, []budget.Cap) {
+		c, _ := hs.guard.Runs.in(ctx, c, open.Run) // of an ended run, the hold can only end
 		p := hs.planOf(c, open, made)
 		return p.Limits, p.Caps
 	}
@@ -244,47 +245,6 @@ func (hs *Holds) reach(ctx context.Context, o *Org, call budget.Call, request fu
 	return err
 }
 
-// remember keeps a hold that this process took, so that it can be ended while the store is away.
-func (hs *Holds) remember(id string, h *budget.Hold) {
-	at := now()
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	if len(hs.known) >= knownMost {
-		for id, k := range hs.known {
-			if k.until.Before(at) {
-				delete(hs.known, id)
-			}
-		}
-	}
-	if len(hs.known) < knownMost {
-		hs.known[id] = knownHold{hold: h, until: h.Ends}
-	}
-}
-
-// knownMost bounds the holds that a process remembers, at about 1 KB each.
-const knownMost = 20_000
-
-func (hs *Holds) recall(id string) knownHold {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	return hs.known[id]
-}
-
-// keep remembers that a hold's end is in the journal.
-func (hs *Holds) keep(id string, st HeldState) {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	k := hs.known[id]
-	k.kept = &st
-	hs.known[id] = k
-}
-
-func (hs *Holds) forget(id string) {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	delete(hs.known, id)
-}
-
 // More is an extension of a hold: new totals, so that a repetition adds nothing, and more time from
 // now. Zero values change nothing.
 type More struct {
@@ -305,6 +265,10 @@ func (hs *Holds) Extend(ctx context.Context, c Caller, id string, more More) (He
 	}
 	if out.How != "" {
 		return stateOf(id, made, h, out), ErrHoldEnded
+	}
+	c, err = hs.guard.Runs.in(ctx, c, h.Call.Run)
+	if err != nil {
+		return HeldState{}, err
 	}
 	p := hs.planOf(c, h.Call, made)
 	p.Max, err = hs.total(p, h, more.Total)

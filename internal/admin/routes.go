@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/tenants/orgdata"
 )
 
@@ -16,10 +17,11 @@ type route struct {
 	writes  bool
 	local   bool // local only: whoever creates administrators has Redis access anyway
 	query   []parameter
-	body    any  // a value of the body's type; nil: none
-	answer  any  // of the response type, or of one line of it; nil: 204
-	lines   bool // the response is a stream of JSON lines
-	status  int  // on success
+	body    any      // a value of the body's type; nil: none
+	answer  any      // of the response type, or of one line of it; nil: 204
+	lines   bool     // the response is a stream of JSON lines
+	kinds   []string // the response is a file of one of these media types, not JSON
+	status  int      // on success
 	serve   handler
 }
 
@@ -38,7 +40,7 @@ var reasonParameter = parameter{"reason", "Reason, for the audit"}
 
 // table returns all routes.
 func (s *Server) table() []route {
-	return slices.Concat(s.orgRoutes(), s.workRoutes(), s.spendingRoutes(), s.systemRoutes())
+	return slices.Concat(s.orgRoutes(), s.workRoutes(), s.spendingRoutes(), s.financeRoutes(), s.systemRoutes())
 }
 
 // orgRoutes returns the routes for orgs and what belongs to them.
@@ -116,6 +118,32 @@ func (s *Server) orgRoutes() []route {
 		{
 			name: "deleteKey", method: http.MethodDelete, path: "/orgs/{org}/keys/{key}", summary: "Remove an API key",
 			writes: true, query: []parameter{reasonParameter}, serve: s.keys.deleteKey,
+		},
+
+		{
+			name: "listRuns", method: http.MethodGet, path: "/orgs/{org}/runs",
+			summary: "List the open runs of an org, with those that ended within the last hour",
+			query:   []parameter{{"key", "Only those that this key gave a budget to"}}, answer: page[guard.RunView]{},
+			serve: s.runs.listRuns,
+		},
+		{
+			name: "createRun", method: http.MethodPost, path: "/orgs/{org}/keys/{key}/children",
+			summary: "Give a part of a key's budget to a run; only this response contains the run's own key", writes: true,
+			body: newRun{}, answer: guard.RunView{}, status: 201, serve: s.runs.createRun,
+		},
+		{
+			name: "getRun", method: http.MethodGet, path: "/orgs/{org}/runs/{run}", summary: "Show a run",
+			answer: guard.RunView{}, serve: s.runs.getRun,
+		},
+		{
+			name: "topUpRun", method: http.MethodPost, path: "/orgs/{org}/runs/{run}/top-up",
+			summary: "Add to the budget of a run; its calls continue", writes: true, body: topUp{}, answer: guard.RunView{},
+			serve: s.runs.topUpRun,
+		},
+		{
+			name: "endRun", method: http.MethodPost, path: "/orgs/{org}/runs/{run}/end",
+			summary: "End a run: further calls of it are refused", writes: true, query: []parameter{reasonParameter},
+			answer: guard.RunView{}, serve: s.runs.endRun,
 		},
 
 		{
