@@ -24,6 +24,8 @@ var around = map[string]map[string]any{
 	"Org":          {"id": "acme"},
 	"User":         {"id": "ann"},
 	"Key":          {"id": "k", "hash": aHash},
+	"Group":        {"id": "g"},
+	"Plan":         {"id": "p"},
 	"AdminKey":     {"id": "k", "hash": aHash},
 	"Limit":        {"name": "l", "amount": "$5", "window": "1h"},
 	"RequestLimit": {"name": "l", "subject": "ip", "amount": 5, "window": "1h"},
@@ -66,7 +68,8 @@ func eachField(t *testing.T, fn func(f schemaField, file func(value any) string)
 			}
 			inner := strings.TrimPrefix(path+"."+name, ".")
 			switch {
-			case inner == "orgs.users.limits.subject": // always user there
+			case strings.HasSuffix(inner, "users.limits.subject"), strings.HasSuffix(inner, "plans.limits.subject"),
+				strings.HasSuffix(inner, "groups.limits.subject"): // user or group there, when left out
 				continue
 			case ref == "":
 				fn(newSchemaField(inner, p), func(value any) string { return fileWith(t, wrap, name, value) })
