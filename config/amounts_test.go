@@ -183,7 +183,7 @@ func TestSpendCapMistakes(t *testing.T) {
 		},
 		{
 			"a subject", "spend_caps: [{name: a, «subject»: org, amount: $5, window: 1h}]", "spend_caps[0]",
-			`unknown field "subject" here; it belongs under defaults.limits[] or orgs[].limits[] or orgs[].users[].limits[] or request_limits[]`,
+			`unknown field "subject" here; it belongs under defaults.limits[] or defaults.plans[].limits[] or orgs[].groups[].limits[] or orgs[].limits[] or orgs[].plans[].limits[] or orgs[].users[].limits[] or request_limits[]`,
 		},
 		{
 			"twice", "spend_caps: [{name: a, amount: $5, window: 1h}, {name: «a», amount: $9, window: 1d}]",

@@ -236,11 +236,14 @@ func keyIDs(o *Org) []string {
 // limitAt is the path of a limit.
 var limitAt = regexp.MustCompile(`\.limits\[\d+\]$`)
 
-// limitLines returns the lines of the limits in the file, by path.
+// limitLines returns the lines of the limits in the file, by path; nil if there are none.
 func (m *mistakes) limitLines() map[string]int {
-	out := map[string]int{}
+	var out map[string]int
 	for path, at := range m.marks {
 		if limitAt.MatchString(path) {
+			if out == nil {
+				out = map[string]int{}
+			}
 			out[path] = at.line
 		}
 	}

@@ -89,7 +89,7 @@ func unknownField(name string, known []string) string {
 	switch at := homes(name); {
 	case len(at) == 1 && at[0] == "":
 		return fmt.Sprintf("unknown field %q here; it belongs at the top level", name)
-	case len(at) > 0 && len(at) < 5:
+	case len(at) > 0 && len(at) < 8:
 		return fmt.Sprintf("unknown field %q here; it belongs under %s", name, strings.Join(at, " or "))
 	}
 	return fmt.Sprintf("unknown field %q%s", name, hint)
