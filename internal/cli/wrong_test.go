@@ -176,7 +176,7 @@ func TestMissingFile(t *testing.T) {
 		if name == "limits override" {
 			line = append(line, "--add", "$1")
 		}
-		if name == "usage adjust" {
+		if name == "usage adjust" || name == "limits explain" {
 			line = append(line, "--user", "x")
 		}
 		if name == "orgs credentials set" {
