@@ -86,6 +86,8 @@ type Org struct {
 	Priorities Priorities
 	// Cache says which answers may be reused.
 	Cache CacheRule
+	// Raises bounds what callers may request in addition to a limit.
+	Raises RaiseRule
 }
 
 // Disconnect says what happens to a call whose caller has left.
@@ -143,6 +145,8 @@ type Policy struct {
 	Stopped bool
 	// Headers say how answers report limits and when to retry.
 	Headers wire.HeaderRules
+	// PublicURL is where callers reach the API, without a slash at its end; empty: unknown.
+	PublicURL string
 }
 
 // price returns the price of calls to a target. The price of unknown models does not apply

@@ -118,6 +118,14 @@ func (s *Server) table() map[string]route {
 		"/holds/*/extend": {name: "holds.extend", scope: holdScope, methods: post, serve: s.holds.changing(s.holds.extend)},
 		"/holds/*/settle": {name: "holds.settle", scope: holdScope, methods: post, serve: s.holds.changing(s.holds.settle)},
 		"/holds/*/void":   {name: "holds.void", scope: holdScope, methods: post, serve: s.holds.changing(s.holds.void)},
+		"/limit_requests": {
+			name: "limit_requests", methods: []string{http.MethodGet, http.MethodPost}, reads: readsPage,
+			writes: writesOne, serve: s.raises.all,
+		},
+		"/limit_requests/": {
+			name: "limit_requests.get", methods: []string{http.MethodGet, http.MethodDelete}, reads: readsOne,
+			writes: writesOne, serve: s.raises.one,
+		},
 		"/files": {
 			name: "files", scope: "files", methods: []string{http.MethodGet, http.MethodPost},
 			reads: readsPage, writes: writesOne, serve: s.files.allFiles,
@@ -161,7 +169,7 @@ const served = "POST /v1/chat/completions, POST /v1/responses, /responses/compac
 	"POST /v1/audio/speech, /transcriptions and /translations, GET /v1/models, GET /v1/models/{id}, GET /v1/limits, " +
 	"GET /v1/usage, GET /v1/jobs, GET /v1/jobs/{id}, POST /v1/jobs/{id}/cancel, GET /v1/jobs/{id}/result, GET " +
 	"/v1/jobs/{id}/events, POST /v1/holds, GET /v1/holds/{id}, POST /v1/holds/{id}/extend, /settle " +
-	"and /void, POST and GET /v1/files, GET and DELETE /v1/files/{id}, GET /v1/files/{id}/content, POST and " +
+	"and /void, POST and GET /v1/limit_requests, GET and DELETE /v1/limit_requests/{id}, POST and GET /v1/files, GET and DELETE /v1/files/{id}, GET /v1/files/{id}/content, POST and " +
 	"GET /v1/batches, GET /v1/batches/{id}, POST /v1/batches/{id}/cancel, and the objects stored under " +
 	"/v1/chat/completions, /v1/conversations, /v1/uploads, /v1/vector_stores and /v1/containers"
 
@@ -237,7 +245,7 @@ func (s *Server) match(r *http.Request) (route, string, error) {
 
 // lists are the paths of lists of things. Below each, ids and words alternate.
 var lists = []string{
-	"/jobs/", "/holds/", "/responses/", "/files/", "/batches/", "/chat/completions/", "/conversations/", "/uploads/",
+	"/jobs/", "/holds/", "/limit_requests/", "/responses/", "/files/", "/batches/", "/chat/completions/", "/conversations/", "/uploads/",
 	"/vector_stores/", "/containers/",
 }
 

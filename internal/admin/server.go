@@ -118,6 +118,7 @@ type Server struct {
 	resets       *resetHandler
 	stops        *stopHandler
 	overrides    *overrideHandler
+	requests     *limitRequestHandler
 	credentials  *credentialHandler
 	declarations *declarationHandler
 	orgData      *orgDataHandler
@@ -161,6 +162,7 @@ func (s *Server) setHandlers(o *Options) {
 	s.resets = &resetHandler{opts: o, dir: dir, audit: audit, limits: s.limits}
 	s.stops = &stopHandler{opts: o, dir: dir, audit: audit}
 	s.overrides = &overrideHandler{opts: o, dir: dir, audit: audit, limits: s.limits}
+	s.requests = &limitRequestHandler{opts: o, audit: audit, limits: s.limits, overrides: s.overrides}
 	s.users = &userHandler{opts: o, dir: dir, audit: audit, overrides: s.overrides}
 	s.batches = &batchHandler{opts: o, dir: dir, audit: audit}
 	s.jobs = &jobHandler{opts: o, dir: dir, audit: audit, batches: s.batches}
