@@ -155,6 +155,14 @@ func newConsole(p *app.Parts, api *admin.Server) (*console.Console, error) {
 		Log:      p.Log,
 		Simulate: func() (simulate.Policy, error) { return app.Policy(p.Identities.Effective(), 1) },
 		Stopped:  func() []string { return stopped(p.Identities) },
+		PendingRequests: func() (n int) {
+			for _, r := range p.Identities.Store.Snapshot().RaiseRequests("") {
+				if r.Status(time.Now()) == tenants.RaisePending {
+					n++
+				}
+			}
+			return n
+		},
 		Webhooks: p.Webhooks,
 		Findings: func(ctx context.Context) []console.Fault { return findings(ctx, p) },
 	})
