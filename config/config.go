@@ -133,7 +133,7 @@ type Admin struct {
 	Hosts []string `yaml:"hosts"`
 	// PublicURL is where administrators reach this listener, such as https://admin.example.com, for
 	// links to the console in messages. If omitted, messages name the command instead.
-	PublicURL string `yaml:"public_url"`
+	PublicURL string `yaml:"public_url" reload:"restart"`
 	// MetricsToken protects /metrics. Scrapers send it as "Authorization: Bearer TOKEN". At
 	// least 16 characters. If omitted, everyone who can reach the listener can read the
 	// metrics, which contain names of orgs, pools and limits.
