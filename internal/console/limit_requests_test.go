@@ -56,7 +56,7 @@ func TestDecideLimitRequests(t *testing.T) {
 	if got := s.raiseStatus("lreq_1"); got != tenants.RaiseApproved {
 		t.Errorf("after the approval: got %s", got)
 	}
-	b.has("/console/limit-requests", "ops: $2, less", "approved")
+	b.has("/console/limit-requests", "ops: $2.00, less", "approved")
 	s.requests("lreq_2", "demo again")
 	for _, why := range []string{"", "no money"} {
 		a := b.act("deny-request", true, "request", "lreq_2", "reason", why)

@@ -30,6 +30,9 @@ orgs:
     users:
       - {id: alice, keys: [{id: k1, hash: "${key:alice}"}]}
       - {id: bob, keys: [{id: k2, hash: "${key:bob}"}]}
+  - id: patient
+    limits: [{name: hour, subject: user, window: 1h, amount: "$0.00015"}]
+    users: [{id: dora, keys: [{id: k4, hash: "${key:dora}"}]}]
   - id: closed
     raise_requests: {mode: refuse}
     limits: [{name: day, subject: user, window: 1d, amount: "$0.000001"}]
@@ -126,6 +129,29 @@ func TestLimitRequests(t *testing.T) {
 			t.Errorf("audit: got %s, want %s", audit, want)
 		}
 	}
+}
+
+// TestApprovalWakesJobs: a job that waits for a limit runs once a request for more is approved.
+func TestApprovalWakesJobs(t *testing.T) {
+	t.Parallel()
+	s, _ := asking(t)
+	p := s.proxy()
+	s.worker()
+	body := chat("gpt-4o", "hi", `"max_tokens":10`)
+	if a := post(p.URL+"/chat/completions", s.keys["dora"], body); a.status != http.StatusOK {
+		t.Fatalf("a call within the limit: got %d %s, want 200", a.status, a.body)
+	}
+	a := post(p.URL+"/chat/completions", s.keys["dora"], body, "Prefer", "respond-async")
+	if a.status != http.StatusAccepted {
+		t.Fatalf("job: got %d %s, want 202", a.status, a.body)
+	}
+	id := strings.TrimPrefix(a.header.Get("Location"), "/v1/jobs/")
+	until(t, "the job waits for the limit", func() bool {
+		return strings.Contains(p.do(s.keys["dora"], http.MethodGet, "/jobs/"+id, "").body, "limit:hour")
+	})
+	w := s.asks(p, "dora", `{"limit":"hour","amount":1,"reason":"report"}`)
+	s.llmguard("limits", "requests", "approve", w.ID)
+	p.awaitJob(s.keys["dora"], id)
 }
 
 // TestLimitRequestDecisions: of several decisions at once at two processes one counts. A denied,
