@@ -35,7 +35,8 @@ func (st *Statement) WriteCSV(to io.Writer) error {
 	}
 	for _, p := range st.Prices {
 		st.line(w, csvLine{
-			section: "price_per_million_tokens", name: p.Model + " " + p.Class, cost: p.PerMillion(), note: "average of the month",
+			section: "price_per_million_tokens", name: p.Model + " " + p.Class,
+			cost: p.PerMillion(), note: "average of the month",
 		})
 	}
 	w.Flush()

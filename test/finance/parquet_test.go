@@ -32,8 +32,12 @@ func randomRows(n int) [][]parquet.Value {
 	rows := make([][]parquet.Value, n)
 	for i := range rows {
 		row := []parquet.Value{
-			parquet.TextOf(fmt.Sprint(i, texts[rng.IntN(len(texts))])), {},
-			parquet.DecimalOf(rng.Int64N(1<<60) - 1<<59), {}, parquet.TimeOf(time.UnixMilli(rng.Int64N(1 << 42))), {},
+			parquet.TextOf(fmt.Sprint(i, texts[rng.IntN(len(texts))])),
+			{},
+			parquet.DecimalOf(rng.Int64N(1<<60) - 1<<59),
+			{},
+			parquet.TimeOf(time.UnixMilli(rng.Int64N(1 << 42))),
+			{},
 		}
 		if rng.IntN(3) > 0 {
 			row[1] = parquet.TextOf(texts[rng.IntN(len(texts))])
