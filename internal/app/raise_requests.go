@@ -2,10 +2,13 @@ package app
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/webhook"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -17,9 +20,16 @@ func raiseRule(r config.RaiseRequests) guard.RaiseRule {
 // time without it; only the audit and the event wait.
 const raisesEvery = 15 * time.Second
 
-// expireRaises records requests for more of a limit whose time passed without an answer, until ctx
-// ends. Every process does it; one succeeds for each request.
-func (a *App) expireRaises(ctx context.Context) error {
+// raiseClock ends the requests that nobody answered.
+type raiseClock struct {
+	store    *tenants.Store
+	webhooks *webhook.Sender
+	log      *slog.Logger
+}
+
+// run records requests for more of a limit whose time passed without an answer, until ctx ends.
+// Every process with workers does it; one succeeds for each request.
+func (c *raiseClock) run(ctx context.Context) error {
 	tick := time.NewTicker(raisesEvery)
 	defer tick.Stop()
 	for {
@@ -27,13 +37,13 @@ func (a *App) expireRaises(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-tick.C:
-			expired, err := a.identity.ExpireRaises(ctx, now)
+			expired, err := c.store.ExpireRaises(ctx, now)
 			if err != nil {
-				a.log.Debug("expired limit requests not recorded, will retry", "err", err)
+				c.log.Debug("expired limit requests not recorded, will retry", "err", err)
 			}
 			for _, r := range expired {
-				if err := a.webhooks.RaiseDecided(ctx, r); err != nil {
-					a.log.Warn("event of an expired limit request not sent", "request", r.ID, "err", err)
+				if err := c.webhooks.RaiseDecided(ctx, r); err != nil {
+					c.log.Warn("event of an expired limit request not sent", "request", r.ID, "err", err)
 				}
 			}
 		}
