@@ -110,7 +110,8 @@ func (b *raiseBody) parse(body []byte) error {
 func (b *raiseBody) amount(most pricing.Nano) (int64, error) {
 	text := strings.TrimPrefix(strings.Trim(string(b.Amount), `"`), "$")
 	if text == "" || text == "null" {
-		return 0, wire.BadRequest("amount", "missing_required_parameter", "Set amount: how much more you need, such as \"$20\"")
+		return 0, wire.BadRequest("amount", "missing_required_parameter",
+			"Set amount: how much more you need, such as \"$20\"")
 	}
 	n, err := pricing.ParseUSD(text)
 	if err != nil || n <= 0 || n > most {

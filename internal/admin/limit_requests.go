@@ -78,14 +78,24 @@ func (h *limitRequestHandler) listLimitRequests(c *call) (any, error) {
 		return nil, err
 	}
 	q := c.r.URL.Query()
+	return h.list(c, q.Get("org"), q.Get("status")), nil
+}
+
+// list returns the requests of an org, or of all for "", with a status, or with any for "".
+func (h *limitRequestHandler) list(c *call, org, status string) page[LimitRequest] {
 	var out []LimitRequest
-	for _, r := range h.opts.Tenants.Snapshot().RaiseRequests(q.Get("org")) {
+	for _, r := range h.opts.Tenants.Snapshot().RaiseRequests(org) {
 		v := viewLimitRequest(&r, c.start)
-		if status := q.Get("status"); status == "" || status == v.Status {
+		if status == "" || status == v.Status {
 			out = append(out, v)
 		}
 	}
-	return listOf(out), nil
+	return listOf(out)
+}
+
+// ofOrg lists the requests of the org in the path, for its export.
+func (h *limitRequestHandler) ofOrg(c *call) (any, error) {
+	return h.list(c, c.r.PathValue("org"), ""), nil
 }
 
 func noLimitRequest(id string) error {

@@ -172,7 +172,7 @@ func (s *Server) setHandlers(o *Options) {
 	s.declarations = &declarationHandler{opts: o, dir: dir, keys: s.keys, replays: newReplayer(o)}
 	s.orgData = &orgDataHandler{
 		opts: o, dir: dir, orgs: s.orgs, users: s.users, keys: s.keys, limits: s.limits, overrides: s.overrides,
-		credentials: s.credentials, jobs: s.jobs,
+		requests: s.requests, credentials: s.credentials, jobs: s.jobs,
 	}
 	s.webhooks = &webhookHandler{opts: o, dir: dir, audit: audit}
 	s.usage = &usageHandler{opts: o, dir: dir, scans: make(chan struct{}, 2)}
