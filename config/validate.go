@@ -73,6 +73,8 @@ func validate(m *mistakes, cfg *Config) {
 			cfg.Store.Durability)
 	}
 	checkPrices(m, cfg)
+	checkPublicURL(m, "public_url", cfg.PublicURL)
+	checkPublicURL(m, "admin.public_url", cfg.Admin.PublicURL)
 	checkTLS(m, "tls", cfg.TLS)
 	checkTLS(m, "admin.tls", cfg.Admin.TLS)
 	m.longEnough("admin.metrics_token", cfg.Admin.MetricsToken)

@@ -297,6 +297,7 @@ func (a *App) Run(ctx context.Context) error {
 		keepers.Go(func() error { return quiet(a.webhooks.Run(keeping)) })
 		keepers.Go(func() error { return quiet(a.announce(keeping)) })
 		keepers.Go(func() error { return a.unpark(keeping) })
+		keepers.Go(func() error { return (&raiseClock{a.identity, a.webhooks, a.log}).run(keeping) })
 	}
 
 	servers, serving := errgroup.WithContext(ctx)

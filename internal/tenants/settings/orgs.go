@@ -79,6 +79,8 @@ type Org struct {
 	// The longest pattern that matches applies. Keys and users with a priority, and calls that name
 	// one, take precedence. Default: normal.
 	ModelPriority map[string]string `yaml:"model_priority"`
+	// RaiseRequests replaces defaults.raise_requests for this org, field by field.
+	RaiseRequests RaiseRequests `yaml:"raise_requests"`
 	// Alerts notify the org when its limits and those of its users are nearly used up, in
 	// addition to the operator's alerts.
 	Alerts Alerts `yaml:"alerts"`
@@ -239,6 +241,8 @@ type Defaults struct {
 	// completely. Administrators change them for all orgs with `llmguard limits set NAME --org
 	// all`, field by field, over this file.
 	Limits []Limit `yaml:"limits"`
+	// RaiseRequests lets callers of every org request more of a cost limit.
+	RaiseRequests RaiseRequests `yaml:"raise_requests"`
 }
 
 // Set is a list of orgs, with the defaults for every org.
