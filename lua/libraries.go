@@ -32,6 +32,7 @@ var libraries = map[string][]string{
 	"shadow_since": {"time"},
 	"label_value":  {},
 
+	"cache_put":        {"time", "capacity"},
 	"capacity_release": {"time", "capacity"},
 	"capacity_reserve": {"time", "capacity"},
 	"capacity_settle":  {"time", "capacity"},

@@ -3,7 +3,8 @@
 // chooses the key, and what may be stored.
 //
 // Every answer is one value in Redis with its own lifetime, counted by internal/capacity like
-// all contents, and by the org's own bound. Without room an answer is not stored.
+// all contents, and by the org's own bound. At that bound a new answer evicts the org's oldest
+// ones. If that is not enough, or Redis has no room, it is not stored.
 package cache
 
 import (
@@ -13,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,8 +24,11 @@ import (
 
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/storage/seal"
+	"github.com/llmguard/llmguard/lua"
 	"github.com/llmguard/llmguard/pricing"
 )
+
+var putScript = lua.Load("cache_put")
 
 // MaxBody is the largest body of an answer that is stored, in bytes.
 const MaxBody = 1 << 20
@@ -67,6 +72,7 @@ type Store struct {
 	memory  *capacity.Memory
 	seal    atomic.Pointer[seal.Ring]
 	metrics *metrics
+	clock   string // test clock in microseconds; empty: Redis TIME
 }
 
 // New returns a Store that uses rdb.
@@ -87,11 +93,6 @@ func prefix(org string) string { return "lg:{" + org + "}:cache" }
 
 // answerKey returns the key of an answer. id consists of hexadecimal digits.
 func answerKey(org, id string) string { return prefix(org) + ":" + id }
-
-// count counts the answers of one org against its own bound.
-func (s *Store) count(org string) capacity.Count {
-	return capacity.CountAt(s.rdb, prefix(org), prefix(org)+":sums")
-}
 
 // Get returns the org's answer with this id, or nil if there is none that can be read. The error
 // comes from Redis.
@@ -138,30 +139,74 @@ func (s *Store) Put(ctx context.Context, org, id string, a Answer, in Bound) err
 	}
 	key := answerKey(org, id)
 	text := s.seal.Load().Seal(bytes.Join([][]byte{head, a.Body}, []byte("\n")), org, key)
-	size := int64(len(text)) + recordBytes
-	if err := s.reserve(ctx, org, key, size, in); err != nil {
-		return err
-	}
-	if err := s.rdb.Set(ctx, key, text, in.Life).Err(); err != nil {
-		if capacity.IsFull(err) { // certainly not written
-			_ = s.memory.Release(ctx, key)
-			_ = s.count(org).Release(ctx, key)
-		}
-		return fmt.Errorf("cache: store: %w", err)
-	}
-	return nil
+	w := write{org: org, id: id, text: text, bytes: int64(len(text)) + recordBytes, Bound: in}
+	return s.put(ctx, w)
 }
 
-// reserve admits the bytes of an answer: to the org's cache, then to Redis.
-func (s *Store) reserve(ctx context.Context, org, key string, size int64, in Bound) error {
-	written := capacity.Bytes{Written: size}
-	own := capacity.Reservation{Org: org, ID: key, Bytes: written, Life: in.Life}
-	if err := s.count(org).Reserve(ctx, own, capacity.Bound{Most: in.MaxBytes, Share: 100}); err != nil {
+// write is an answer to be written to Redis.
+type write struct {
+	org, id string
+	text    []byte
+	bytes   int64 // counted against the org's bound
+	Bound
+}
+
+// put writes an answer if Redis and the org's bound have room.
+func (s *Store) put(ctx context.Context, w write) error {
+	key := answerKey(w.org, w.id)
+	written := capacity.Bytes{Written: int64(len(w.text)) + recordBytes}
+	if err := s.memory.Reserve(ctx, w.org, key, written, w.Life); err != nil {
 		return fmt.Errorf("cache: store: %w", err)
 	}
-	if err := s.memory.Reserve(ctx, org, key, written, in.Life); err != nil {
-		_ = s.count(org).Release(ctx, key) // else it expires
-		return fmt.Errorf("cache: store: %w", err)
+	evicted, err := s.insert(ctx, w)
+	if len(evicted) > 0 {
+		s.metrics.evicted(len(evicted))
+		for i, id := range evicted {
+			evicted[i] = answerKey(w.org, id)
+		}
+		_ = s.memory.Release(ctx, evicted...) // else it expires
 	}
-	return nil
+	if err == nil {
+		return nil
+	}
+	if capacity.IsFull(err) { // certainly not written
+		_ = s.memory.Release(ctx, key)
+	}
+	return fmt.Errorf("cache: store: %w", err)
+}
+
+// insertTries limits how often the oldest answers may have changed before they could be evicted.
+const insertTries = 5
+
+// insert runs the script that writes an answer, and returns the ids of the answers it evicted. It
+// learns from a first run which ones those are, because a script declares its keys.
+func (s *Store) insert(ctx context.Context, w write) (evicted []string, err error) {
+	keys := append(count(w.org).Keys(), orderKey(w.org), answerKey(w.org, w.id))
+	args := []any{s.clock, w.org, w.bytes, w.Life.Microseconds(), w.MaxBytes, w.text, w.id}
+	var oldest []string
+	for range insertTries {
+		allKeys, allArgs := slices.Clone(keys), slices.Clone(args)
+		for _, id := range oldest {
+			allKeys, allArgs = append(allKeys, answerKey(w.org, id)), append(allArgs, id)
+		}
+		reply, err := putScript.Run(ctx, s.rdb, allKeys, allArgs...).StringSlice()
+		switch {
+		case err != nil:
+			return nil, err
+		case reply[0] == "ok":
+			return reply[1:], nil
+		case reply[0] == "full":
+			return reply[1:], &capacity.FullError{Org: true, Share: 100}
+		}
+		oldest = reply[1:]
+	}
+	return nil, &capacity.FullError{Org: true, Share: 100}
+}
+
+// orderKey lists the answers of an org by when they were stored.
+func orderKey(org string) string { return prefix(org) + ":order" }
+
+// count counts the answers of one org against its own bound.
+func count(org string) capacity.Count {
+	return capacity.CountAt(nil, prefix(org), prefix(org)+":sums") // only its keys are used
 }
