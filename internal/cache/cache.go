@@ -3,7 +3,7 @@
 // chooses the key, and what may be stored.
 //
 // Every answer is one value in Redis with its own lifetime, counted by internal/capacity like
-// all contents, and by the org's own bound. At that bound a new answer evicts the org's oldest
+// all contents, and by the org's own bound. Its body can be in files.store instead. At that bound a new answer evicts the org's oldest
 // ones. If that is not enough, or Redis has no room, it is not stored.
 package cache
 
@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -23,6 +24,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/storage/seal"
 	"github.com/llmguard/llmguard/lua"
 	"github.com/llmguard/llmguard/pricing"
@@ -53,7 +55,8 @@ type Answer struct {
 // record is what precedes the body in Redis.
 type record struct {
 	Answer
-	Life int64 `json:"life"` // ms that the answer was stored for
+	Life int64 `json:"life"`           // ms that the answer was stored for
+	File *ref  `json:"file,omitempty"` // of the body, if that is in files.store
 }
 
 // Options configure a Store.
@@ -62,22 +65,38 @@ type Options struct {
 	Seal *seal.Ring
 	// Memory admits bytes to Redis; nil means default limits.
 	Memory *capacity.Memory
+	// Blobs is files.store, which encrypts on its own; nil: there is none.
+	Blobs *blob.Store
+	// InFiles keeps the bodies of new answers in Blobs. Others are read either way.
+	InFiles bool
+	// Log defaults to slog.Default().
+	Log *slog.Logger
 	// Metrics may be nil.
 	Metrics prometheus.Registerer
 }
 
-// Store stores answers in Redis, in the slot of their org. It is safe for concurrent use.
+// Store stores answers in Redis, in the slot of their org. It is safe for concurrent use. Run must
+// be running if it has Options.Blobs.
 type Store struct {
 	rdb     redis.UniversalClient
 	memory  *capacity.Memory
 	seal    atomic.Pointer[seal.Ring]
 	metrics *metrics
+	bodies  *bodies
+	inFiles bool
+	log     *slog.Logger
 	clock   string // test clock in microseconds; empty: Redis TIME
 }
 
 // New returns a Store that uses rdb.
 func New(rdb redis.UniversalClient, o Options) *Store {
-	s := &Store{rdb: rdb, memory: o.Memory, metrics: newMetrics(o.Metrics)}
+	s := &Store{
+		rdb: rdb, memory: o.Memory, metrics: newMetrics(o.Metrics), bodies: newBodies(o.Blobs),
+		inFiles: o.InFiles && o.Blobs != nil, log: o.Log,
+	}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
 	if s.memory == nil {
 		s.memory = capacity.New(rdb, nil, capacity.Options{}, nil)
 	}
@@ -95,7 +114,7 @@ func prefix(org string) string { return "lg:{" + org + "}:cache" }
 func answerKey(org, id string) string { return prefix(org) + ":" + id }
 
 // Get returns the org's answer with this id, or nil if there is none that can be read. The error
-// comes from Redis.
+// comes from Redis or files.store.
 func (s *Store) Get(ctx context.Context, org, id string) (*Answer, error) {
 	key := answerKey(org, id)
 	pipe := s.rdb.Pipeline()
@@ -117,6 +136,12 @@ func (s *Store) Get(ctx context.Context, org, id string) (*Answer, error) {
 		return nil, nil
 	}
 	a := r.Answer
+	if r.File != nil {
+		body, err = s.bodies.read(ctx, bodyName(org, id), r.File)
+		if body == nil || err != nil {
+			return nil, err
+		}
+	}
 	a.Body, a.Age = body, max(time.Duration(r.Life)*time.Millisecond-left.Val(), 0)
 	return &a, nil
 }
@@ -133,14 +158,28 @@ func (s *Store) Put(ctx context.Context, org, id string, a Answer, in Bound) err
 	if len(a.Body) > MaxBody {
 		return ErrTooLarge
 	}
-	head, err := json.Marshal(record{Answer: a, Life: in.Life.Milliseconds()})
+	if in.MaxBytes > 0 && int64(len(a.Body)) > in.MaxBytes {
+		return fmt.Errorf("cache: store: %w", &capacity.FullError{Org: true, Free: in.MaxBytes, Share: 100, Never: true})
+	}
+	r, name, body := record{Answer: a, Life: in.Life.Milliseconds()}, bodyName(org, id), a.Body
+	if s.inFiles {
+		if err := s.bodies.write(ctx, name, body); err != nil {
+			return fmt.Errorf("cache: store body: %w", err)
+		}
+		r.File, body = refOf(body), nil
+	}
+	head, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("cache: store: %w", err)
 	}
 	key := answerKey(org, id)
-	text := s.seal.Load().Seal(bytes.Join([][]byte{head, a.Body}, []byte("\n")), org, key)
-	w := write{org: org, id: id, text: text, bytes: int64(len(text)) + recordBytes, Bound: in}
-	return s.put(ctx, w)
+	text := s.seal.Load().Seal(bytes.Join([][]byte{head, body}, []byte("\n")), org, key)
+	size := int64(len(text)+len(a.Body)-len(body)) + recordBytes
+	err = s.put(ctx, write{org: org, id: id, text: text, bytes: size, Bound: in})
+	if s.inFiles && capacity.IsFull(err) {
+		s.bodies.remove(ctx, name)
+	}
+	return err
 }
 
 // write is an answer to be written to Redis.
@@ -159,13 +198,7 @@ func (s *Store) put(ctx context.Context, w write) error {
 		return fmt.Errorf("cache: store: %w", err)
 	}
 	evicted, err := s.insert(ctx, w)
-	if len(evicted) > 0 {
-		s.metrics.evicted(len(evicted))
-		for i, id := range evicted {
-			evicted[i] = answerKey(w.org, id)
-		}
-		_ = s.memory.Release(ctx, evicted...) // else it expires
-	}
+	s.evicted(ctx, w.org, evicted)
 	if err == nil {
 		return nil
 	}
@@ -173,6 +206,22 @@ func (s *Store) put(ctx context.Context, w write) error {
 		_ = s.memory.Release(ctx, key)
 	}
 	return fmt.Errorf("cache: store: %w", err)
+}
+
+// evicted frees what answers had that were evicted.
+func (s *Store) evicted(ctx context.Context, org string, ids []string) {
+	if len(ids) == 0 {
+		return
+	}
+	s.metrics.evicted(len(ids))
+	keys, names := make([]string, len(ids)), make([]string, len(ids))
+	for i, id := range ids {
+		keys[i], names[i] = answerKey(org, id), bodyName(org, id)
+	}
+	_ = s.memory.Release(ctx, keys...) // else it expires
+	if s.inFiles {
+		s.bodies.remove(ctx, names...)
+	}
 }
 
 // insertTries limits how often the oldest answers may have changed before they could be evicted.

@@ -18,7 +18,7 @@ const (
 	Skipped Outcome = "skipped" // its answer may not be reused
 	Stored  Outcome = "stored"
 	Full    Outcome = "full"    // too large, or no room
-	Failed  Outcome = "failed"  // Redis did not answer, when reading or storing
+	Failed  Outcome = "failed"  // Redis or files.store did not answer, when reading or storing
 	Evicted Outcome = "evicted" // removed to make room for a newer one
 )
 
@@ -33,7 +33,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		requests: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_cache_requests_total",
 			Help: "Requests that may use the response cache, by outcome: hit, miss, skipped (the answer may not be reused). " +
-				"And answers of misses: stored, full (too large, or no room), failed (Redis did not answer). " +
+				"And answers of misses: stored, full (too large, or no room), failed (Redis or files.store did not answer). " +
 				"And stored answers that were removed to make room: evicted.",
 		}, []string{"outcome"}),
 		saved: f.NewCounter(prometheus.CounterOpts{
