@@ -31,6 +31,8 @@ const (
 	User Subject = "user"
 	Key  Subject = "key"
 	IP   Subject = "ip"
+	// RunBudget is a run of calls; see [Run]. No label can have this name.
+	RunBudget Subject = "run-budget"
 )
 
 // Mode says what a limit does.
@@ -55,6 +57,7 @@ const (
 	Fixed       ShapeKind = "fixed"      // windows of one length, aligned to the Unix epoch
 	Calendar    ShapeKind = "calendar"   // fixed periods in a time zone
 	Concurrent  ShapeKind = "concurrent" // number of open holds
+	Once        ShapeKind = "once"       // Amount can be used once, in the Window that ends at Until
 )
 
 const (
@@ -73,7 +76,8 @@ type Shape struct {
 	Kind   ShapeKind
 	Amount int64 // in the metric's unit; nano-USD for cost; >= 0
 
-	Window time.Duration // Window, ExactWindow, Fixed
+	Window time.Duration // Window, ExactWindow, Fixed, Once
+	Until  time.Time     // Once
 
 	Refill int64         // Bucket: returns every Per, evenly; 0: never
 	Per    time.Duration // Bucket
@@ -155,6 +159,11 @@ func (s Shape) validate() error {
 		return inRange("refill time", s.Per, time.Microsecond, maxPer)
 	case Fixed, Calendar:
 		return s.validateCalendar()
+	case Once:
+		if s.Until.IsZero() {
+			return fmt.Errorf("an amount for once needs the time until which it can be used")
+		}
+		return inRange("time", s.Window, time.Microsecond, maxWindow)
 	case Concurrent:
 		return nil
 	default:
@@ -180,6 +189,9 @@ func validID(id string) bool {
 
 // subjectOf returns the id whose usage the call adds to; see Subject.ID.
 func (l Limit) subjectOf(c Call) string {
+	if l.Subject == RunBudget {
+		return l.Only // the caller of this package passes the limits of the call's runs only
+	}
 	c.IP = l.Network(c.IP)
 	return l.Subject.ID(c)
 }
@@ -241,6 +253,9 @@ func (l Limit) stateFor(c Call, lease time.Duration) state {
 	case Fixed, Calendar:
 		st.Kind, st.P1, st.P2 = "c", s.periodText(), s.zone()
 		b = append(append(append(append(b, 'c'), st.P1...), '-'), st.P2...)
+	case Once:
+		st.Kind, st.P1 = "c", oncePrefix+strconv.FormatInt(s.Until.UnixMicro(), 10)
+		b = strconv.AppendInt(append(b, 'o'), s.Until.UnixMicro(), 10)
 	default:
 		st.Kind, st.P1 = "n", strconv.FormatInt(lease.Microseconds(), 10)
 		b = append(b, 'n')
@@ -271,13 +286,17 @@ func (st state) params(now time.Time) (p1, p2 string, err error) {
 	if st.Kind != "c" {
 		return st.P1, st.P2, nil
 	}
+	if until, ok := strings.CutPrefix(st.P1, oncePrefix); ok {
+		p1, err = onceAround(until, now)
+		return p1, "", err
+	}
 	a, err := periodsAround(st.P1, st.P2, now)
 	return a.text, "", err
 }
 
 // window is Span, or 0 if time alone does not return the amount.
 func (s Shape) window() time.Duration {
-	if s.Kind == Concurrent || s.Kind == Bucket && s.Refill == 0 {
+	if s.Kind == Concurrent || s.Kind == Once || s.Kind == Bucket && s.Refill == 0 {
 		return 0
 	}
 	return s.Span()
@@ -286,7 +305,7 @@ func (s Shape) window() time.Duration {
 // Span is the time in which a limit's amount returns.
 func (s Shape) Span() time.Duration {
 	switch s.Kind {
-	case Window, ExactWindow, Fixed:
+	case Window, ExactWindow, Fixed, Once:
 		return s.Window
 	case Calendar:
 		p, _, err := s.period()

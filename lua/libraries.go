@@ -31,6 +31,8 @@ var libraries = map[string][]string{
 
 	"shadow_since": {"time"},
 	"label_value":  {},
+	"run_new":      {"time"},
+	"run_change":   {"time"},
 
 	"cache_put":        {"time", "capacity"},
 	"capacity_release": {"time", "capacity"},

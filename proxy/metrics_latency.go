@@ -19,8 +19,8 @@ func newLatency(reg prometheus.Registerer) *latency {
 	parts := promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
 		Name: "llmguard_proxy_call_seconds",
 		Help: "Time of live calls, by part: llmguard (this process), redis (waiting for decisions), provider (from sending " +
-			"the request to the last byte of the answer; 0 is not counted). Reading from the caller and writing to it is in none. " +
-			"Calls that waited in the queue, and refused ones, are not counted.",
+			"the request to the last byte of the answer; 0 is not counted). Reading from the caller and writing to it is " +
+			"in none. Calls that waited in the queue, and refused ones, are not counted.",
 		Buckets: []float64{
 			.00005, .0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300,
 		},

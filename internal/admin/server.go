@@ -114,6 +114,7 @@ type Server struct {
 	orgs         *orgHandler
 	users        *userHandler
 	keys         *keyHandler
+	runs         *runHandler
 	limits       *limitHandler
 	resets       *resetHandler
 	stops        *stopHandler
@@ -166,6 +167,7 @@ func (s *Server) setHandlers(o *Options) {
 	s.jobs = &jobHandler{opts: o, dir: dir, audit: audit, batches: s.batches}
 	s.queues = &queueHandler{dir: dir, jobs: s.jobs}
 	s.keys = &keyHandler{opts: o, dir: dir, audit: audit, overrides: s.overrides, jobs: s.jobs}
+	s.runs = &runHandler{opts: o, dir: dir, audit: audit, runs: guard.NewRuns(o.Budget)}
 	s.credentials = &credentialHandler{opts: o, dir: dir, audit: audit}
 	s.declarations = &declarationHandler{opts: o, dir: dir, keys: s.keys, replays: newReplayer(o)}
 	s.orgData = &orgDataHandler{
@@ -173,8 +175,8 @@ func (s *Server) setHandlers(o *Options) {
 		credentials: s.credentials, jobs: s.jobs,
 	}
 	s.webhooks = &webhookHandler{opts: o, dir: dir, audit: audit}
-	s.usage = &usageHandler{opts: o, dir: dir}
-	s.ledger = &ledgerHandler{opts: o, dir: dir}
+	s.usage = &usageHandler{opts: o, dir: dir, scans: make(chan struct{}, 2)}
+	s.ledger = &ledgerHandler{opts: o, dir: dir, usage: s.usage}
 	s.finance = &financeHandler{opts: o, dir: dir}
 	s.why = &whyHandler{opts: o, dir: dir, jobs: s.jobs, usage: s.usage}
 	s.admins = &adminHandler{opts: o, audit: audit, login: s.login}
