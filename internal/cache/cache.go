@@ -3,8 +3,9 @@
 // chooses the key, and what may be stored.
 //
 // Every answer is one value in Redis with its own lifetime, counted by internal/capacity like
-// all contents, and by the org's own bound. Its body can be in files.store instead. At that bound a new answer evicts the org's oldest
-// ones. If that is not enough, or Redis has no room, it is not stored.
+// all contents, and by the org's own bound. Its body can be in files.store instead. At that bound
+// a new answer evicts the org's oldest ones. If that is not enough, or Redis has no room, it is
+// not stored.
 package cache
 
 import (
