@@ -94,6 +94,8 @@ type Config struct {
 	// Files configures where uploads and batch results are stored. Without a store, neither
 	// files nor batches are served.
 	Files Files `yaml:"files" reload:"restart"`
+	// Cache is where the answers of all response caches are stored.
+	Cache AnswerStore `yaml:"cache" reload:"restart"`
 	// Batches configures the Batch API.
 	Batches Batches `yaml:"batches" reload:"restart"`
 	// Conversations configures how llmguard stores responses that no provider stores.

@@ -60,6 +60,7 @@ func validate(m *mistakes, cfg *Config) {
 		m.failAt(path, "%s is also the address of %s; the admin listener needs its own", cfg.Listen, other)
 	}
 	checkRoom(m, cfg)
+	checkAnswerStore(m, cfg)
 	if bits := cfg.Connections.IPv6Prefix; bits > 128 {
 		m.failAt("connections.ipv6_prefix", "an IPv6 address has 128 bits; %d is more", bits)
 	}

@@ -92,6 +92,7 @@ var obeyed = map[string]string{
 	"Files.Store": "openFiles", "Files.MaxFile": "proxyOptions", "Files.TTL": "openFiles", "Files.MaxOrgBytes": "openFiles",
 	"Files.MaxUserBytes": "openFiles", "Files.MaxOrgFiles": "openFiles", "Files.MaxUserFiles": "openFiles",
 	"Batches.MaxOpen": "openBatches", "Batches.MaxUserOpen": "openBatches", "Batches.MaxEnded": "openBatches",
+	"Cache.Store":       "New",
 	"Conversations.TTL": "conversations", "Conversations.MaxSize": "conversations",
 	"Batches.MaxLines": "openBatches", "Batches.InQueue": "openBatches", "Batches.OverBudget": "openBatches",
 	"Log.Level": "Logger, apply", "Log.Format": "Logger", "Sum": "config.Metrics", "Literals": "CheckExposure",

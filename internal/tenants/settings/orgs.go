@@ -106,9 +106,8 @@ type Cache struct {
 	// Always uses the cache for every call whose answer can be reused. Otherwise a request asks
 	// for it with the header Llmguard-Cache.
 	Always bool `yaml:"always"`
-	// MaxBytes is the most that the answers of the org may have in Redis together. When it is
-	// reached, answers are stored again as older ones expire. 0: no bound but
-	// queue.memory_org_share.
+	// MaxBytes is the most that the answers of the org may have together. When it is reached,
+	// new answers replace the oldest. 0: no bound but queue.memory_org_share.
 	MaxBytes Size `yaml:"max_bytes" default:"64MB" min:"0"`
 }
 
