@@ -69,6 +69,7 @@ func (r *orgRules) check(path string, o *Org) {
 	checkLabelValues(m, path+".labels", o.Labels, cfg)
 	checkCache(m, path+".cache", o.Cache)
 	checkRuns(m, path+".runs", o.Runs)
+	checkRaiseRequests(m, path+".raise_requests", o.RaiseRequests)
 	checkJournal(m, path, o, cfg.Store)
 	checkWebhooks(m, path, o, cfg.Webhooks)
 	checkAlerts(m, path+".alerts", o.Alerts, cfg.Webhooks)
@@ -201,6 +202,7 @@ func checkHash(m *mistakes, path, text string, peppers []Pepper) bool {
 
 // checkDefaults checks the limits of every org.
 func checkDefaults(m *mistakes, cfg *Config) {
+	checkRaiseRequests(m, "defaults.raise_requests", cfg.Defaults.RaiseRequests)
 	ids := names{}
 	for i, l := range cfg.Defaults.Limits {
 		at := fmt.Sprintf("defaults.limits[%d]", i)

@@ -124,8 +124,8 @@ func (e *Refusal) ofRun() *wire.Error {
 			"ends.%s", title, text, e.Advice), runRetry)
 	}
 	return wire.RunBudgetReached(fmt.Sprintf("The run %s has reached its budget: %s Waiting does not help. The key that "+
-		"created the run can add to it with POST /v1/keys/children/%s and {\"add_amount\": \"$1\"}, an operator with llmguard runs "+
-		"top-up %s.%s", title, text, id, id, e.Advice))
+		"created the run can add to it with POST /v1/keys/children/%s and {\"add_amount\": \"$1\"}, an operator with "+
+		"llmguard runs top-up %s.%s", title, text, id, id, e.Advice))
 }
 
 // runRetry is the wait advised while open calls of a run hold the rest of its amount.

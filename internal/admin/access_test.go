@@ -98,7 +98,8 @@ func (d *deployment) routes() map[string][]string {
 	}
 	concrete := strings.NewReplacer("{org}", "acme", "{user}", "alice", "{key}", "k1", "{limit}", "month", "{override}",
 		"x",
-		"{admin}", "ops", "{provider}", "openai", "{job}", "job_x", "{batch}", "batch_x", "{id}", "alice", "limits/explain", "limits/explain?user=alice")
+		"{admin}", "ops", "{provider}", "openai", "{job}", "job_x", "{batch}", "batch_x", "{id}", "alice",
+		"limits/explain", "limits/explain?user=alice")
 	out := map[string][]string{}
 	for path, operations := range doc.Paths {
 		for method := range operations {

@@ -74,7 +74,8 @@ func limitsCommand() *cobra.Command {
 	}
 	c.AddCommand(limitsGetCommand(), limitsSetCommand(), limitsUnsetCommand(), limitsOverrideCommand(),
 		limitsOverridesCommand(), limitsEndCommand(), limitsResetCommand(), limitsReopenCommand(),
-		limitsRefusalsCommand(), limitsShadowCommand(), limitsSuggestCommand(), limitsExplainCommand())
+		limitsRefusalsCommand(), limitsShadowCommand(), limitsSuggestCommand(), limitsExplainCommand(),
+		limitsRequestsCommand())
 	return c
 }
 

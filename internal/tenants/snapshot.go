@@ -11,11 +11,15 @@ type Snapshot struct {
 	Tenants map[string]*Tenant // by org
 	Admins  map[string]*Admin
 	Stops   map[string]*Stop // by org, or AllOrgs
-	last    string           // id of the last change included; empty: none
+	Raises  map[RaiseOwner]*UserRaises
+	last    string // id of the last change included; empty: none
 }
 
 func emptySnapshot() *Snapshot {
-	return &Snapshot{Tenants: map[string]*Tenant{}, Admins: map[string]*Admin{}, Stops: map[string]*Stop{}}
+	return &Snapshot{
+		Tenants: map[string]*Tenant{}, Admins: map[string]*Admin{}, Stops: map[string]*Stop{},
+		Raises: map[RaiseOwner]*UserRaises{},
+	}
 }
 
 // Tenant holds all records of one org. It is immutable; a change creates a new one.
@@ -52,12 +56,15 @@ type draft struct {
 	own    map[string]bool // tenants already copied for this draft
 	admins bool            // admins are copied
 	stops  bool            // stops are copied
+	raises bool            // raises are copied
 }
 
 func (s *Snapshot) draft() *draft {
 	return &draft{
-		Snapshot: Snapshot{Tenants: maps.Clone(s.Tenants), Admins: s.Admins, Stops: s.Stops, last: s.last},
-		own:      map[string]bool{},
+		Snapshot: Snapshot{
+			Tenants: maps.Clone(s.Tenants), Admins: s.Admins, Stops: s.Stops, Raises: s.Raises, last: s.last,
+		},
+		own: map[string]bool{},
 	}
 }
 
@@ -82,6 +89,12 @@ func (d *draft) set(r Ref, text string) error {
 		}
 		return put(d.Stops, r, text)
 	}
+	if r.Kind == KindRaise { // apart from the tenant, likewise
+		if !d.raises {
+			d.Raises, d.raises = maps.Clone(d.Raises), true
+		}
+		return putAt(d.Raises, RaiseOwner{r.Org, r.ID}, r, text)
+	}
 	t := d.tenant(r.Org)
 	switch r.Kind {
 	case KindOrg:
@@ -104,16 +117,18 @@ func (d *draft) set(r Ref, text string) error {
 	}
 }
 
-func put[T any](to map[string]*T, r Ref, text string) error {
+func put[T any](to map[string]*T, r Ref, text string) error { return putAt(to, r.ID, r, text) }
+
+func putAt[K comparable, T any](to map[K]*T, at K, r Ref, text string) error {
 	if text == "" {
-		delete(to, r.ID)
+		delete(to, at)
 		return nil
 	}
 	v := new(T)
 	if err := json.Unmarshal([]byte(text), v); err != nil {
 		return fmt.Errorf("tenants: record %s: %w", r, err)
 	}
-	to[r.ID] = v
+	to[at] = v
 	return nil
 }
 
@@ -123,7 +138,7 @@ func (d *draft) finish(last string) *Snapshot {
 			delete(d.Tenants, org)
 		}
 	}
-	return &Snapshot{Tenants: d.Tenants, Admins: d.Admins, Stops: d.Stops, last: last}
+	return &Snapshot{Tenants: d.Tenants, Admins: d.Admins, Stops: d.Stops, Raises: d.Raises, last: last}
 }
 
 // With returns the snapshot that would result from these changes, so that it can be validated.

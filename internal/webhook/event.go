@@ -16,12 +16,16 @@ func Types() []string {
 		"batch.completed", "batch.failed", "batch.expired", "batch.cancelled",
 		"response.completed", "response.failed", "response.cancelled", "response.incomplete",
 		"job.succeeded", "job.failed", "job.cancelled", "job.expired",
-		LimitAlert,
+		LimitAlert, RaiseRequested, RaiseDecided,
 	}
 }
 
-// LimitAlert is the event that a limit's usage has reached a threshold.
-const LimitAlert = "alert.limit"
+// Events that are not the end of an object.
+const (
+	LimitAlert     = "alert.limit"           // a limit's usage has reached a threshold
+	RaiseRequested = "limit_request.created" // a caller requests more of a limit
+	RaiseDecided   = "limit_request.decided" // the request was approved, denied, withdrawn, or has expired
+)
 
 // Event is something that happened to an object of an org.
 type Event struct {

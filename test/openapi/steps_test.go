@@ -65,6 +65,7 @@ var limitSteps = []step{
 	},
 	{200, "GET", limits, globex + "/limits?user=gus", "", ""},
 	{200, "GET", limits, globex + "/limits", "", ""},
+	{200, "GET", limits + "/explain", globex + "/limits/explain?user=gus", "", ""},
 	{
 		201, "POST", overrides, globex + "/overrides",
 		`{"limit":"daily","user":"gus","add":"$200","until":"{until}","reason":"launch"}`, "limit.override",
@@ -78,6 +79,10 @@ var limitSteps = []step{
 		`{"limit":"weekly","add":"$200","until":"{until}","reason":"launch"}`, "",
 	},
 	{200, "GET", overrides, globex + "/overrides", "", ""},
+	{200, "GET", "/limit_requests", "/limit_requests?org=globex&status=pending", "", ""},
+	{404, "GET", "/limit_requests/{request}", "/limit_requests/none", "", ""},
+	{404, "POST", "/limit_requests/{request}/approve", "/limit_requests/none/approve", `{"amount":"$5"}`, ""},
+	{400, "POST", "/limit_requests/{request}/deny", "/limit_requests/none/deny", `{}`, ""},
 	{
 		200, "POST", limits + "/{limit}/reset", globex + "/limits/daily/reset",
 		`{"user":"gus","reason":"ours"}`, "limit.reset",
