@@ -158,12 +158,11 @@ func (rs *Runs) find(ctx context.Context, org string, ids []string) ([]Run, erro
 		return nil, nil
 	}
 	reads := make([]*redis.MapStringStringCmd, len(ids))
-	_, err := rs.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, id := range ids {
-			reads[i] = p.HGetAll(ctx, runKey(org, id))
-		}
-		return nil
-	})
+	p := rs.rdb.Pipeline()
+	for i, id := range ids {
+		reads[i] = p.HGetAll(ctx, runKey(org, id))
+	}
+	_, err := p.Exec(ctx)
 	if err != nil {
 		return nil, storeError("read runs", err)
 	}

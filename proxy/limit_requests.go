@@ -238,6 +238,9 @@ func (h *raiseHandler) request(x *request, r *http.Request, ask tenants.RaiseReq
 
 // one serves GET and DELETE /v1/limit_requests/{id}.
 func (h *raiseHandler) one(x *request, r *http.Request, id string) error {
+	if h.opts.Raises == nil {
+		return wire.NotFound("id", "limit_request_not_found", "You have no limit request %s", shorten(id))
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), storeTimeout)
 	defer cancel()
 	if err := h.opts.Raises.Refresh(ctx); err != nil {

@@ -146,12 +146,12 @@ func (h *runHandler) getRun(c *call) (any, error) {
 }
 
 func (h *runHandler) topUpRun(c *call) (any, error) {
-	caller, run, err := h.find(c)
-	if err != nil {
-		return nil, err
-	}
 	var how topUp
 	if err := c.read(&how); err != nil {
+		return nil, err
+	}
+	caller, run, err := h.find(c)
+	if err != nil {
 		return nil, err
 	}
 	add, err := moneyOf("add_amount", how.Add)
