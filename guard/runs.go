@@ -33,6 +33,9 @@ func (rs *Runs) Read(ctx context.Context, c Caller) (Caller, error) {
 	if c.Run == "" || c.Runs != nil || rs == nil {
 		return c, nil
 	}
+	if err := spreadRefuses(c.Org); err != nil {
+		return c, err
+	}
 	var found []budget.Run
 	err := rs.Reach(ctx, c.Org, func(ctx context.Context) (err error) {
 		found, err = rs.budget.Runs.Find(ctx, c.Org.ID, c.Run.IDs()...)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -152,16 +153,29 @@ func (h *raiseHandler) all(x *request, r *http.Request, _ string) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
-	if err := h.opts.Raises.Refresh(ctx); err != nil {
-		return raiseFailure(err)
+	asked, err := h.of(ctx, x)
+	if err != nil {
+		return err
 	}
 	now, list := time.Now(), []raiseView{}
-	for _, one := range h.opts.Raises.Snapshot().RaiseRequests(x.caller.Org.ID) {
-		if one.User == x.caller.User {
-			list = append(list, viewRaise(&one, now))
-		}
+	for _, one := range asked {
+		list = append(list, viewRaise(&one, now))
 	}
 	return x.json(http.StatusOK, map[string]any{"object": "list", "data": list})
+}
+
+// of returns the caller's requests.
+func (h *raiseHandler) of(ctx context.Context, x *request) ([]tenants.RaiseRequest, error) {
+	if h.opts.Raises == nil {
+		return nil, nil
+	}
+	err := h.opts.Raises.Refresh(ctx)
+	if err != nil {
+		return nil, raiseFailure(err)
+	}
+	all := h.opts.Raises.Snapshot().RaiseRequests(x.caller.Org.ID)
+	others := func(r tenants.RaiseRequest) bool { return r.User != x.caller.User }
+	return slices.DeleteFunc(slices.Clone(all), others), nil
 }
 
 func (h *raiseHandler) create(x *request, r *http.Request) error {
@@ -240,17 +254,18 @@ func (h *raiseHandler) request(x *request, r *http.Request, ask tenants.RaiseReq
 func (h *raiseHandler) one(x *request, r *http.Request, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), storeTimeout)
 	defer cancel()
-	if err := h.opts.Raises.Refresh(ctx); err != nil {
-		return raiseFailure(err)
+	asked, err := h.of(ctx, x)
+	if err != nil {
+		return err
 	}
-	found := h.opts.Raises.Snapshot().RaiseRequest(id)
-	if found == nil || found.Org != x.caller.Org.ID || found.User != x.caller.User {
+	at := slices.IndexFunc(asked, func(r tenants.RaiseRequest) bool { return r.ID == id })
+	if at < 0 {
 		return wire.NotFound("id", "limit_request_not_found", "You have no limit request %s", shorten(id))
 	}
 	if r.Method == http.MethodDelete {
 		return h.withdraw(ctx, x, id)
 	}
-	return x.json(http.StatusOK, viewRaise(found, time.Now()))
+	return x.json(http.StatusOK, viewRaise(&asked[at], time.Now()))
 }
 
 func (h *raiseHandler) withdraw(ctx context.Context, x *request, id string) error {

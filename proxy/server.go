@@ -235,7 +235,7 @@ func (s *Server) dispatch(x *request, r *http.Request) error {
 	if !x.may(route.scope) {
 		return lacking(route.scope)
 	}
-	if err := s.runs.enter(x, r); err != nil {
+	if err := s.runs.enter(x, r, &route); err != nil {
 		return err
 	}
 	r = x.traced(r, r.Header)

@@ -173,11 +173,9 @@ func (w *Watcher) lookAll(ctx context.Context) {
 	w.charged = map[subject]struct{}{}
 	w.mu.Unlock()
 	clear(w.recent)
-	failed, orgs := 0, map[string]bool{}
+	failed, seen := 0, map[string]bool{}
 	for s := range charged {
-		first := !orgs[s.org]
-		orgs[s.org] = true
-		if err := w.look(ctx, s, first); err != nil {
+		if err := w.look(ctx, s, seen); err != nil {
 			failed++
 			if failed == 1 && !errors.Is(err, errClaimed) {
 				w.opts.Log.WarnContext(ctx, "limit alerts skipped, will retry", "org", s.org, "err", err)
@@ -187,15 +185,28 @@ func (w *Watcher) lookAll(ctx context.Context) {
 	}
 }
 
-// look compares the charges of one user, and of its org if orgToo, with the thresholds. The charges of
-// an org that is spread are read from all its parts, so they are not read for each user.
-func (w *Watcher) look(ctx context.Context, s subject, orgToo bool) error {
+// shared reports whether the users of an org or of a group have the limit together.
+func shared(l budget.Limit) bool {
+	return l.Subject == budget.Org || l.Subject == budget.UserGroup && l.Only != ""
+}
+
+// counter names the counter of a shared limit.
+func counter(org string, l budget.Limit) string { return org + "/" + l.Only + "/" + l.ID }
+
+// look compares the charges of one user, of its group and of its org with the thresholds. The charges of an
+// org that is spread are read from all its parts, so shared limits that were seen are not read for each
+// user. A user's own limit can replace one of them.
+func (w *Watcher) look(ctx context.Context, s subject, seen map[string]bool) error {
 	call := budget.Call{Org: s.org, User: s.user}
 	limits := slices.DeleteFunc(slices.Clone(w.opts.Limits(s.org, s.user)), func(l budget.Limit) bool {
-		of := l.Subject == budget.Org && orgToo || l.Subject == budget.User ||
-			l.Subject == budget.UserGroup && l.Only != ""
+		of := shared(l) && !seen[counter(s.org, l)] || l.Subject == budget.User
 		return l.Metric != budget.Cost || !of || !l.Counts(call)
 	})
+	for _, l := range limits {
+		if shared(l) {
+			seen[counter(s.org, l)] = true
+		}
+	}
 	if len(limits) == 0 {
 		return nil
 	}

@@ -11,8 +11,7 @@ import (
 const (
 	sweepEvery = 15 * time.Minute
 	// sweepAge exceeds the time between writing a body and its ref, on any clock.
-	sweepAge   = time.Hour
-	sweepBatch = 500
+	sweepAge = time.Hour
 	// sweepKey exists while a process deletes bodies without an answer.
 	sweepKey = "lg:cache:sweep"
 )
@@ -50,43 +49,15 @@ func (s *Store) sweepOnce(ctx context.Context) error {
 }
 
 // sweep deletes bodies written before a time to which no answer refers, and returns their number.
-func (s *Store) sweep(ctx context.Context, before time.Time) (n int, err error) {
-	names := make([]string, 0, sweepBatch)
-	look := func() error {
-		gone, err := s.orphans(ctx, names)
-		if err != nil {
-			return err
-		}
-		for _, name := range gone {
-			if err := s.bodies.blobs.Remove(ctx, name); err != nil {
-				return err
-			}
-			n++
-		}
-		names = names[:0]
-		return nil
-	}
-	err = s.bodies.blobs.Each(ctx, bodyPrefix, func(name string, at time.Time) error {
-		if key, _ := keyOfBody(name); key == "" || !at.Before(before) {
-			return nil
-		}
-		names = append(names, name)
-		if len(names) < sweepBatch {
-			return nil
-		}
-		return look()
-	})
-	if err != nil {
-		return n, err
-	}
-	return n, look()
+func (s *Store) sweep(ctx context.Context, before time.Time) (int, error) {
+	return s.bodies.blobs.Sweep(ctx, bodyPrefix, func(name string, at time.Time) bool {
+		key, _ := keyOfBody(name)
+		return key != "" && at.Before(before)
+	}, s.orphans)
 }
 
 // orphans returns the bodies whose answers are gone, and those that were never complete.
 func (s *Store) orphans(ctx context.Context, names []string) (gone []string, err error) {
-	if len(names) == 0 {
-		return nil, nil
-	}
 	pipe := s.rdb.Pipeline()
 	exist := make([]*redis.IntCmd, len(names))
 	for i, name := range names {

@@ -76,7 +76,8 @@ func (p *pages) functions() template.FuncMap {
 		"share64":     func(part, all int64) bar { b := barOf(part, 0, all); b.Level = ""; return b },
 		"ms":          func(n int64) string { return short(time.Duration(n) * time.Millisecond) },
 		"percent":     func(share float64) int { return int(100*share + 0.5) },
-		"limitAmount": limitAmount, "act": newForm, "pager": newPager, "userPath": userPath, "formTime": formTime, "lines": linesOf,
+		"limitAmount": limitAmount, "act": newForm, "pager": newPager, "userPath": userPath, "formTime": formTime,
+		"lines": linesOf,
 		"money": func(s spent) string {
 			return s.show(usd(s.Cost))
 		}, "calls": func(s spent) string { return s.show(count(s.Calls)) },

@@ -52,6 +52,12 @@ var keySteps = []step{
 	{200, "GET", keys + "/{key}", globex + "/keys/g1", "", ""},
 	{200, "PATCH", keys + "/{key}", globex + "/keys/g1", `{"networks":null}`, "key.update"},
 	{200, "POST", keys + "/{key}/rotate", globex + "/keys/g1/rotate", `{}`, "key.rotate"},
+	{201, "POST", keys + "/{key}/children", globex + "/keys/g1/children", `{"amount":"$1","name":"nightly"}`, "run.create"},
+	{400, "POST", keys + "/{key}/children", globex + "/keys/g1/children", `{"amount":"many"}`, ""},
+	{200, "GET", org + "/runs", globex + "/runs", "", ""},
+	{404, "GET", org + "/runs/{run}", globex + "/runs/none", "", ""},
+	{404, "POST", org + "/runs/{run}/top-up", globex + "/runs/none/top-up", `{"add_amount":"$1"}`, ""},
+	{404, "POST", org + "/runs/{run}/end", globex + "/runs/none/end", `{}`, ""},
 }
 
 var limitSteps = []step{
