@@ -50,8 +50,8 @@ func checkSpreadGroups(m *mistakes, path string, o *Org) {
 	for i, g := range o.Groups {
 		for j, l := range g.Limits {
 			if l.Subject == "group" && l.Mode != "off" {
-				m.failAt(path+".spread", "limit %q%s is shared by the users of group %s, so all their calls must be decided in one "+
-					"place; set its subject to user, or use spend_caps", l.Name,
+				m.failAt(path+".spread", "limit %q%s is shared by the users of group %s, so all their calls must be decided in "+
+					"one place; set its subject to user, or use spend_caps", l.Name,
 					m.onLine(element(element(path+".groups", i)+".limits", j)), g.ID)
 			}
 		}

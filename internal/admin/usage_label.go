@@ -32,7 +32,8 @@ func (h *usageHandler) labelUsage(c *call, p usagePeriod, label string, byDay bo
 	if p.hours {
 		return nil, wire.BadRequest("by", "invalid_value", "Sums by label are kept by UTC day. Leave out times and tz")
 	}
-	if label != budget.GroupLabel && !slices.ContainsFunc(h.opts.Policy().Labels, func(l guard.Label) bool { return l.Name == label && l.Usage }) {
+	summed := func(l guard.Label) bool { return l.Name == label && l.Usage }
+	if label != budget.GroupLabel && !slices.ContainsFunc(h.opts.Policy().Labels, summed) {
 		return nil, wire.BadRequest("by", "invalid_value",
 			"There is no label %.40q with usage: true in the configuration", label)
 	}

@@ -82,8 +82,8 @@ func limitsCommand() *cobra.Command {
 // limitFields returns the flags that set fields of a limit.
 func limitFields() *fields {
 	var s fields
-	s.text("subject", "subject", "what has a counter of its own: the org, each group, user, key, ip or value of a label,\n"+
-		"or each combination, such as user+session")
+	s.text("subject", "subject", "what has a counter of its own: the org, each group, user, key, ip or value of a\n"+
+		"label, or each combination, such as user+session")
 	s.text("only", "only",
 		"the one user, key, address or value of a label that this limit of the org applies to (default: each)")
 	s.text("metric", "metric", "cost, tokens, requests or concurrency")
@@ -205,7 +205,9 @@ func limitsOverrideCommand() *cobra.Command {
 			return errors.New("use either --add '$200' or --amount '$500'")
 		}
 		body := map[string]any{"limit": limit, "until": at, "reason": f.reason}
-		for name, value := range map[string]string{"user": s.user, "key": s.key, "ip": ip, "group": s.group, "add": add, "amount": amount} {
+		for name, value := range map[string]string{
+			"user": s.user, "key": s.key, "ip": ip, "group": s.group, "add": add, "amount": amount,
+		} {
 			if value != "" {
 				body[name] = value
 			}

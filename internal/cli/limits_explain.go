@@ -80,7 +80,10 @@ func explanationText(w io.Writer, e *admin.Explanation) error {
 		return nil
 	}
 	fmt.Fprintln(w, "\nnot counting this call:")
-	g := grid{head: []string{"limit", "from", "amount", "set in", "because"}, numbers: []bool{false, false, true, false, false}}
+	g := grid{
+		head:    []string{"limit", "from", "amount", "set in", "because"},
+		numbers: []bool{false, false, true, false, false},
+	}
 	for i := range e.Others {
 		l := &e.Others[i]
 		g.add(l.Name, fromText(l), quantityText(l.Unit, l.Amount), strings.Join(l.Places, ", "), l.Why)

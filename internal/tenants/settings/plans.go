@@ -59,7 +59,7 @@ func (o *Org) Group(id string) *Group {
 	return nil
 }
 
-// Plan returns a plan of an org: that of the defaults, changed by the org's of the same id. It is
+// OrgPlan returns a plan of an org: that of the defaults, changed by the org's of the same id. It is
 // nil if there is none.
 func (d Defaults) OrgPlan(o *Org, id string) *Plan {
 	find := func(list []Plan) *Plan {
