@@ -41,8 +41,11 @@ func DimensionNames(labels ...string) []string {
 }
 
 // DimensionOf returns the dimension with this name. Every valid name of a label is one, because the
-// ledger may have labels that are no longer configured.
+// ledger may have labels that are no longer configured. GroupLabel may be named without the prefix.
 func DimensionOf(name string) (Dimension, error) {
+	if name == GroupLabel {
+		name = LabelDimension + name
+	}
 	if i := slices.IndexFunc(dimensions, func(d Dimension) bool { return d.Name == name }); i >= 0 {
 		return dimensions[i], nil
 	}

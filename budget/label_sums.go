@@ -19,7 +19,7 @@ type summedLabels struct{ names atomic.Pointer[[]string] }
 
 // SumLabels sets the labels by which the sums of a day are kept, in addition to those of Rollups.
 // Calls without a label count under the empty value, so that the sums by a label add up to those
-// of all calls since it is in the list. Sums by group are always kept, without calls of users who have none.
+// of all calls since it is in the list. Sums by group are always kept.
 func (s *Store) SumLabels(names []string) {
 	own := slices.Clone(names)
 	s.settler.labels.names.Store(&own)
@@ -50,7 +50,8 @@ type LabelRollup struct {
 }
 
 // LabelRollups returns the org's daily sums by the value of a label for the UTC days that overlap
-// [from, to), sorted by day and value. Days before the label was summed are missing.
+// [from, to), sorted by day and value. Days before the label was summed are missing. By GroupLabel, the
+// sums of users without a group are what remains of the day's total.
 func (l *Ledger) LabelRollups(ctx context.Context, org, label string, from, to time.Time) ([]LabelRollup, error) {
 	if !ValidLabelName(label) {
 		return nil, fmt.Errorf("budget: %.40q cannot name a label", label)
@@ -65,6 +66,12 @@ func (l *Ledger) LabelRollups(ctx context.Context, org, label string, from, to t
 			sums, err := l.labelSums(ctx, place, label, day)
 			if err != nil {
 				return nil, err
+			}
+			if label == GroupLabel {
+				sums, err = l.withUngrouped(ctx, place, sums, day)
+				if err != nil {
+					return nil, err
+				}
 			}
 			all = append(all, sums...)
 		}
@@ -81,6 +88,28 @@ func (l *Ledger) LabelRollups(ctx context.Context, org, label string, from, to t
 		out = append(out, r)
 	}
 	return out, nil
+}
+
+// withUngrouped adds the sums of users without a group to those of groups. Most orgs have no groups,
+// so these sums are not stored.
+func (l *Ledger) withUngrouped(
+	ctx context.Context, place string, groups []LabelRollup, day time.Time,
+) ([]LabelRollup, error) {
+	all, err := l.rollupsOf(ctx, place, "", day) // read last: calls settle meanwhile
+	if err != nil {
+		return nil, err
+	}
+	rest := LabelRollup{Begin: day}
+	for i := range all {
+		rest.Add(all[i].Sums)
+	}
+	for i := range groups {
+		rest.Add(groups[i].Negative())
+	}
+	if rest.Sums == (Sums{}) {
+		return groups, nil
+	}
+	return append(groups, rest), nil
 }
 
 // labelSums reads the sums of one day in one place.

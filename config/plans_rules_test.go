@@ -23,6 +23,7 @@ func TestGroupAndPlanMistakes(t *testing.T) {
 		{"an unknown plan", org("plans: [{id: free}], users: [{id: alice, plan: «fre»}]"), "orgs[0].users[0].plan", `there is no plan "fre"; did you mean "free"?`},
 		{"an unknown plan of a key", org(`plans: [{id: free}], users: [{id: alice, keys: [{id: k, hash: "sha256:` + strings.Repeat("a", 64) + `", plan: «pro»}]}]`), "orgs[0].users[0].keys[0].plan", `there is no plan "pro"; known: free`},
 		{"a group twice", org("groups: [{id: a}, {id: «a»}]"), "orgs[0].groups[1].id", `"a" is already used on line 2, by orgs[0].groups[0].id`},
+		{"a priority above the org's", org("plans: [{id: a, priority: «high»}]"), "orgs[0].plans[0].priority", "high is above the org's max_priority, normal; set max_priority: high for org acme"},
 		{"a plan twice", plans("{id: a}, {id: «a»}"), "defaults.plans[1].id", `"a" is already used on line 1, by defaults.plans[0].id`},
 		{"a limit twice", plans("{id: a, limits: [{name: d, " + day + "}, {name: «d», " + day + "}]}"), "defaults.plans[0].limits[1].name", `"d" is already used on line 1, by defaults.plans[0].limits[0].name`},
 		{"a subject of a plan's limit", plans("{id: a, limits: [{name: d, subject: «org», " + day + "}]}"), "defaults.plans[0].limits[0].subject", "a limit of a plan counts each user or key that has the plan; remove subject and only"},

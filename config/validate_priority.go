@@ -25,6 +25,9 @@ func checkPriorities(m *mistakes, path string, o *Org) {
 		}
 		check(at, priority)
 	}
+	for i, p := range o.Plans {
+		check(element(path+".plans", i)+".priority", p.Priority)
+	}
 	for i := range o.Users {
 		u, at := &o.Users[i], fmt.Sprintf("%s.users[%d]", path, i)
 		check(at+".priority", u.Priority)

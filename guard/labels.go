@@ -191,13 +191,11 @@ func (pl *Planner) label(
 	ctx context.Context, c Caller, find func(l *Label) (value string, chosen bool, err error),
 ) (Caller, error) {
 	policy := pl.policy.Load()
-	group := c.Org.Groups[c.User]
-	if len(policy.Labels) == 0 && group == "" {
+	if len(policy.Labels) == 0 {
 		c.Labels = ""
-		return c, nil
+		return c.grouped(), nil
 	}
-	values := make(map[string]string, len(policy.Labels)+1)
-	values[budget.GroupLabel] = group
+	values := make(map[string]string, len(policy.Labels))
 	for i := range policy.Labels {
 		l := &policy.Labels[i]
 		value, chosen, err := find(l)
@@ -211,7 +209,16 @@ func (pl *Planner) label(
 	}
 	var err error
 	c.Labels, err = budget.NewLabels(values)
-	return c, err
+	return c.grouped(), err
+}
+
+// grouped returns the caller with the user's current group as a label, so that the ledger names the
+// group whose limits count the call.
+func (c Caller) grouped() Caller {
+	if group := c.Org.Groups[c.User]; group != c.Labels.Get(budget.GroupLabel) {
+		c.Labels = c.Labels.With(budget.GroupLabel, group)
+	}
+	return c
 }
 
 // within returns the value, or budget.OtherLabel if the org has too many different ones. While the
@@ -257,7 +264,7 @@ func (pl *Planner) LabelBatch(ctx context.Context, c Caller, in LabelPlaces) (Ba
 		b.From[l.Name] = at
 		return value, l.chosen(at), err
 	})
-	b.Labels = labeled.Labels
+	b.Labels = labeled.Labels.With(budget.GroupLabel, "") // its lines have the group when they run
 	return b, err
 }
 

@@ -128,7 +128,7 @@ func (pl *Planner) prepare(c Caller, r *wire.Request, kept references) (*Plan, e
 		return nil, unpriced(err)
 	}
 	p := &Plan{
-		Caller: c, Request: r, Target: target, Price: price, free: free, at: at, kept: kept,
+		Caller: c.grouped(), Request: r, Target: target, Price: price, free: free, at: at, kept: kept,
 		standard: policy.Headers.Standard,
 		terms: pricing.Terms{
 			ServiceTier: r.ServiceTier, ProjectTier: target.Provider.ServiceTier, Region: r.InferenceGeo, At: at,

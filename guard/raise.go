@@ -15,7 +15,7 @@ type RaiseRule struct {
 }
 
 // RaisableLimit returns the enforced cost limit of this name that counts the caller's calls per org,
-// user or key, and the id of what it counts for an override: empty for the org. It returns nil if
+// group, user or key, and the id of what it counts for an override: empty for the org. It returns nil if
 // there is none, or if the org's callers may request nothing.
 func (c Caller) RaisableLimit(id string) (limit *budget.Limit, only string) {
 	if c.Org == nil || !c.Org.Raises.Allowed {
@@ -35,6 +35,10 @@ func (c Caller) RaisableLimit(id string) (limit *budget.Limit, only string) {
 			return l, c.User
 		case budget.Key:
 			return l, c.Key
+		case budget.UserGroup:
+			if l.Only != "" {
+				return l, l.Only
+			}
 		}
 	}
 	return nil, ""

@@ -203,7 +203,7 @@ func (h *raiseHandler) create(x *request, r *http.Request) error {
 	limit, only := x.caller.RaisableLimit(b.Limit)
 	if limit == nil {
 		return wire.BadRequest("limit", "limit_not_raisable", "%q is not the name of a limit in money that counts your "+
-			"organization, user or key. GET /v1/limits lists your limits", shorten(b.Limit))
+			"organization, group, user or key. GET /v1/limits lists your limits", shorten(b.Limit))
 	}
 	ask.Subject, ask.Only = string(limit.Subject), only
 	ask.Amount, err = b.amount(rule.MaxAmount)

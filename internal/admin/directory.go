@@ -2,6 +2,7 @@ package admin
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/llmguard/llmguard/internal/tenants"
@@ -103,6 +104,37 @@ func (d *directory) org(id string) (*settings.Org, bool, error) {
 		return nil, false, wire.NotFound("org", "org_not_found", "There is no org %.80q", id)
 	}
 	return o, d.opts.File().Org(id) != nil, nil
+}
+
+// orgOf returns an org by its id. Instead of everyOrg it returns the only one that has the key or, if
+// that is empty, the user.
+func (d *directory) orgOf(id, user, key string) (*settings.Org, error) {
+	if !d.isAll(id) {
+		o, _, err := d.org(id)
+		return o, err
+	}
+	var ids []string
+	all := d.opts.Effective().Orgs
+	for i := range all {
+		_, _, _, err := d.key(&all[i], key)
+		if key == "" && all[i].User(user) != nil || key != "" && err == nil {
+			ids = append(ids, all[i].ID)
+		}
+	}
+	what := "user " + strconv.Quote(user)
+	if key != "" {
+		what = "key " + strconv.Quote(key)
+	}
+	switch len(ids) {
+	case 0:
+		return nil, wire.NotFound("org", "org_not_found", "No org has the %.100s", what)
+	case 1:
+		o, _, err := d.org(ids[0])
+		return o, err
+	}
+	slices.Sort(ids)
+	return nil, wire.BadRequest("org", "missing_field", "The orgs %s have a %.100s. Name one of them",
+		strings.Join(ids[:min(len(ids), 10)], ", "), what)
 }
 
 // records returns the runtime records of an org; never nil.

@@ -25,6 +25,8 @@ type Explanation struct {
 	Model    string            `json:"model"`     // empty: any
 	Endpoint string            `json:"endpoint"`
 	Labels   map[string]string `json:"labels"`
+	// Forbidden is why the caller may not use the model at all; empty: it may.
+	Forbidden string `json:"forbidden"`
 	// Limits count the call, the one with the least remaining share first.
 	Limits []ExplainedLimit `json:"limits"`
 	// Others do not count it; Why says why.
@@ -95,22 +97,7 @@ func (h *limitHandler) explainLimits(c *call) (any, error) {
 func (h *limitHandler) explainer(c *call) (*explainer, error) {
 	q := c.r.URL.Query()
 	e := &explainer{h: h, c: c}
-	var err error
-	e.org, _, err = h.dir.org(c.r.PathValue("org"))
-	if err != nil {
-		return nil, err
-	}
-	user := q.Get("user")
-	if id := q.Get("key"); id != "" {
-		e.key, e.user, _, err = h.dir.key(e.org, id)
-		if err == nil && user != "" && user != e.user.ID {
-			err = wire.BadRequest("key", "invalid_value", "The key %s belongs to user %s", id, e.user.ID)
-		}
-	} else if user != "" {
-		e.user, _, err = h.dir.user(e.org, user)
-	} else {
-		err = wire.BadRequest("user", "missing_field", "Name the user or the key of the call")
-	}
+	err := e.caller(q.Get("user"), q.Get("key"))
 	if err != nil {
 		return nil, err
 	}
@@ -135,9 +122,49 @@ func (h *limitHandler) explainer(c *call) (*explainer, error) {
 	e.out = Explanation{
 		Org: e.org.ID, User: e.user.ID, Key: e.who.Key, Group: e.of.Group, Plan: e.of.Plan,
 		PlanFrom: d.PlanFrom(e.org, e.user, e.key), Model: e.models[0], Endpoint: e.who.Endpoint,
-		Labels: labelsOrEmpty(e.who.Labels.Map()), Limits: []ExplainedLimit{}, Others: []ExplainedLimit{},
+		Labels: labelsOrEmpty(e.who.Labels.Map()), Forbidden: e.forbids(d), Limits: []ExplainedLimit{}, Others: []ExplainedLimit{},
 	}
 	return e, nil
+}
+
+// caller finds the org, the user and the key of the call.
+func (e *explainer) caller(user, key string) (err error) {
+	if user == "" && key == "" {
+		return wire.BadRequest("user", "missing_field", "Name the user or the key of the call")
+	}
+	e.org, err = e.h.dir.orgOf(e.c.r.PathValue("org"), user, key)
+	if err != nil {
+		return err
+	}
+	if key == "" {
+		e.user, _, err = e.h.dir.user(e.org, user)
+		return err
+	}
+	e.key, e.user, _, err = e.h.dir.key(e.org, key)
+	if err == nil && user != "" && user != e.user.ID {
+		err = wire.BadRequest("key", "invalid_value", "The key %s belongs to user %s", key, e.user.ID)
+	}
+	return err
+}
+
+// forbids returns why the caller may not use the model at all; "" if it may.
+func (e *explainer) forbids(d settings.Defaults) string {
+	of, patterns := "key "+e.who.Key, []string(nil)
+	if e.key != nil {
+		patterns = e.key.Models
+	}
+	if p := d.OrgPlan(e.org, e.of.Plan); len(patterns) == 0 && p != nil {
+		of, patterns = "plan "+p.ID, p.Models
+	}
+	for _, one := range []struct {
+		of     string
+		models []string
+	}{{"org " + e.org.ID, e.org.Models}, {of, patterns}} {
+		if e.models[0] != "" && !providers.MatchAny(one.models, e.models[0]) {
+			return fmt.Sprintf("the models of %s are %s", one.of, strings.Join(one.models, ", "))
+		}
+	}
+	return ""
 }
 
 // origins returns where the limits in effect are from, by name. It adds those that others replace to

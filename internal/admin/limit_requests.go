@@ -179,7 +179,11 @@ func (h *limitRequestHandler) grant(c *call, a *approval, d *tenants.RaiseDecisi
 func (h *limitRequestHandler) override(
 	c *call, r *tenants.RaiseRequest, d *tenants.RaiseDecision,
 ) (*tenants.Change, error) {
-	if _, err := h.limits.limit(r.Org, r.User, "", r.Limit); err != nil {
+	key := ""
+	if r.Subject == string(budget.Key) {
+		key = r.Key // it may have a plan of its own
+	}
+	if _, err := h.limits.limit(r.Org, r.User, key, r.Limit); err != nil {
 		return nil, err
 	}
 	record := tenants.Override{

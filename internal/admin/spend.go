@@ -176,6 +176,12 @@ func (h *usageHandler) dimensionNames() []string {
 	for _, l := range h.opts.Policy().Labels {
 		labels = append(labels, l.Name)
 	}
+	for _, o := range h.opts.Policy().Orgs {
+		if len(o.Groups) > 0 {
+			labels = append(labels, budget.GroupLabel)
+			break
+		}
+	}
 	return budget.DimensionNames(labels...)
 }
 
@@ -228,7 +234,7 @@ func (h *usageHandler) spendQuery(c *call) (q budget.SpendQuery, err error) {
 
 // summed reports whether the sums of days are kept by a label.
 func (h *usageHandler) summed(label string) bool {
-	return slices.ContainsFunc(h.opts.Policy().Labels, func(l guard.Label) bool { return l.Name == label && l.Usage })
+	return label == budget.GroupLabel || slices.ContainsFunc(h.opts.Policy().Labels, func(l guard.Label) bool { return l.Name == label && l.Usage })
 }
 
 // stepOf parses a step, by default minutes for up to two hours, hours for two days, otherwise days.

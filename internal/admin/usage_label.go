@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -32,8 +31,7 @@ func (h *usageHandler) labelUsage(c *call, p usagePeriod, label string, byDay bo
 	if p.hours {
 		return nil, wire.BadRequest("by", "invalid_value", "Sums by label are kept by UTC day. Leave out times and tz")
 	}
-	summed := func(l guard.Label) bool { return l.Name == label && l.Usage }
-	if label != budget.GroupLabel && !slices.ContainsFunc(h.opts.Policy().Labels, summed) {
+	if !h.summed(label) {
 		return nil, wire.BadRequest("by", "invalid_value",
 			"There is no label %.40q with usage: true in the configuration", label)
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,10 +22,11 @@ func limitsExplainCommand() *cobra.Command {
 		Use: "explain", Short: "Show which limits count a call, where each is set, and why others do not", Args: cobra.NoArgs,
 		Long: "A limit of a later place replaces that of the same name in an earlier one: defaults, org, group, plan, user. The\n" +
 			"limit that binds first comes first. Without --model, limits for certain models do not count the call.",
-		Example: "  llmguard limits explain --org acme --user alice --model gpt-5\n" +
+		Example: "  llmguard limits explain --user alice --model gpt-5\n" +
 			"  llmguard limits explain --org acme --key alice-1 --model gpt-5 -o json",
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		s.org = cmp.Or(s.org, "all") // the API finds it
 		if s.user == "" && s.key == "" {
 			return misused("name the caller with --user or --key")
 		}
@@ -43,7 +45,9 @@ func limitsExplainCommand() *cobra.Command {
 		})
 	}
 	f.add(c, listFormats...)
-	s.add(c, "the user of the call", "the key of the call")
+	c.Flags().StringVar(&s.org, "org", "", "the org (default: the only one that has the user or key)")
+	c.Flags().StringVar(&s.user, "user", "", "the user of the call")
+	c.Flags().StringVar(&s.key, "key", "", "the key of the call")
 	c.Flags().StringVar(&model, "model", "", "model of the call")
 	c.Flags().StringVar(&endpoint, "endpoint", "", "endpoint of the call (default chat.completions)")
 	c.Flags().StringVar(&s.ip, "ip", "", "client address of the call")
@@ -68,6 +72,9 @@ func explanationText(w io.Writer, e *admin.Explanation) error {
 	}
 	if _, err := fmt.Fprintf(w, "%s by %s of org %s\n\n", call, who, e.Org); err != nil {
 		return err
+	}
+	if e.Forbidden != "" {
+		fmt.Fprintf(w, "refused: %s\n\n", e.Forbidden)
 	}
 	if len(e.Limits) == 0 {
 		if _, err := fmt.Fprintln(w, "no limit counts this call"); err != nil {

@@ -70,7 +70,7 @@ var actions = map[string]action{
 	"raise-limit": {
 		title:  "Temporarily change a limit",
 		text:   "Changes the amount of limit %s for a time. It then returns to the previous amount. The usage is kept.",
-		target: []string{"org", "user", "limit"}, do: (*visit).raiseLimit,
+		target: []string{"org", "user", "group", "limit"}, do: (*visit).raiseLimit,
 		inputs: []input{
 			{Name: "add", Label: "Add", Hint: "such as $200 or -$5; a number for limits that do not count cost"},
 			{Name: "lasts", Label: "For", Value: "24 hours", Choices: []string{"1 hour", "8 hours", "24 hours", "7 days"}},
@@ -79,7 +79,7 @@ var actions = map[string]action{
 	},
 	"reset-limit": {
 		title: "Reset a limit's usage", text: "Resets the usage of %s to zero. The ledger and in-flight calls are kept.",
-		target: []string{"org", "user", "key", "ip", "limit"}, danger: true, do: (*visit).resetLimit,
+		target: []string{"org", "user", "group", "key", "ip", "limit"}, danger: true, do: (*visit).resetLimit,
 		inputs: []input{{Name: "reason", Label: "Reason", Hint: "recorded in the audit"}},
 	},
 	"enable-webhook": {
@@ -302,21 +302,24 @@ func (v *visit) raiseLimit() (done, error) {
 	}
 	until := v.o.Now().Add(d).UTC().Truncate(time.Second)
 	body := map[string]any{"limit": v.field("limit"), "add": v.field("add"), "until": until, "reason": v.field("reason")}
-	if user := v.field("user"); user != "" {
-		body["user"] = user
-	}
+	v.subject(body, "user", "group")
 	err := v.change(http.MethodPost, "/orgs/"+url.PathEscape(v.field("org"))+"/overrides", body, nil)
 	return done{Text: fmt.Sprintf("%s: %s until %s.", v.field("limit"), v.field("add"),
 		until.Format("2006-01-02 15:04 UTC"))}, err
 }
 
-func (v *visit) resetLimit() (done, error) {
-	body := map[string]any{"reason": v.field("reason")}
-	for _, whose := range []string{"user", "key", "ip"} {
+// subject adds to a body whose counter a limit's change is for.
+func (v *visit) subject(body map[string]any, kinds ...string) {
+	for _, whose := range kinds {
 		if who := v.field(whose); who != "" {
 			body[whose] = who
 		}
 	}
+}
+
+func (v *visit) resetLimit() (done, error) {
+	body := map[string]any{"reason": v.field("reason")}
+	v.subject(body, "user", "group", "key", "ip")
 	path := "/orgs/" + url.PathEscape(v.field("org")) + "/limits/" + url.PathEscape(v.field("limit")) + "/reset"
 	return done{Text: "The usage of " + v.field("limit") + " was reset."}, v.change(http.MethodPost, path, body, nil)
 }

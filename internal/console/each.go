@@ -48,11 +48,11 @@ func (c *Console) lastSubjects(ctx context.Context, org string) (subjects, error
 	return out, err
 }
 
-// eachLines returns the limits that count users, keys or addresses separately.
+// eachLines returns the limits that count groups, users, keys or addresses separately.
 func (c *Console) eachLines(ctx context.Context, org string, limits []budget.Limit, of subjects) ([]eachLine, error) {
 	var out []eachLine
 	for _, l := range limits {
-		if l.Subject == budget.Org {
+		if l.Subject == budget.Org || l.Subject == budget.UserGroup && l.Only == "" {
 			continue
 		}
 		line := eachLine{Limit: l, Name: l.ID + "-" + l.Only}

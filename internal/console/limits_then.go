@@ -163,6 +163,8 @@ func subjectOf(s budget.Subject, c budget.Call) string {
 		return c.Key
 	case budget.IP:
 		return c.IP
+	case budget.UserGroup:
+		return c.Labels.Get(budget.GroupLabel)
 	}
 	return ""
 }

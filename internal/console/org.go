@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -54,7 +55,7 @@ type orgView struct {
 
 // LimitTable returns the table of the org's limits.
 func (v orgView) LimitTable(token, back string) limitTable {
-	return limitTable{token, back, v.ID, "", v.Limits, v.Overrides, v.usedUp}
+	return limitTable{token, back, v.ID, "", "", v.Limits, v.Overrides, v.usedUp}
 }
 
 // org shows one org: its limits, what it spent, and its users.
@@ -132,7 +133,7 @@ func (v *visit) refusals(org string) ([]admin.Refusal, bool) {
 	return list.Data, status == http.StatusOK
 }
 
-// each adds the limits that count users, keys and addresses separately.
+// each adds the limits that count groups, users, keys and addresses separately.
 func (c *Console) each(v *visit, view *orgView) error {
 	policy := c.o.Policy().Orgs[view.ID]
 	if policy == nil {
@@ -150,8 +151,21 @@ func (c *Console) each(v *visit, view *orgView) error {
 		of[budget.IP] = []string{view.IP}
 	}
 	view.Addresses = slices.ContainsFunc(policy.Limits, func(l budget.Limit) bool { return l.Subject == budget.IP })
-	view.Each, err = c.eachLines(v.r.Context(), view.ID, policy.Limits, of)
+	view.Each, err = c.eachLines(v.r.Context(), view.ID, slices.Concat(groupLimits(policy), policy.Limits), of)
 	return err
+}
+
+// groupLimits returns the limits that the users of each group share.
+func groupLimits(org *guard.Org) []budget.Limit {
+	var out []budget.Limit
+	for _, group := range slices.Sorted(maps.Keys(org.GroupLimits)) {
+		for _, l := range org.GroupLimits[group] {
+			if l.Subject == budget.UserGroup {
+				out = append(out, l)
+			}
+		}
+	}
+	return out
 }
 
 // userLines returns the users whose id or name contains search, highest cost first.
@@ -181,6 +195,8 @@ func userLines(o *settings.Org, past *span, search string) []userLine {
 
 type userView struct {
 	Org, User string
+	Group     string // empty: none
+	Plan      string // empty: none
 	Limits    []budget.Status
 	Chart     chart
 	Today     spent
@@ -195,7 +211,7 @@ type userView struct {
 
 // LimitTable returns the table of the user's limits.
 func (v userView) LimitTable(token, back string) limitTable {
-	return limitTable{token, back, v.Org, v.User, v.Limits, v.Overrides, v.usedUp}
+	return limitTable{token, back, v.Org, v.User, v.Group, v.Limits, v.Overrides, v.usedUp}
 }
 
 // keyLine is a key as returned by the API.
@@ -218,14 +234,15 @@ func (c *Console) user(v *visit) error {
 	}
 	ctx := v.r.Context()
 	past := c.history.last(ctx, o.ID)
+	has := c.o.Tenants().Defaults.Membership(o, o.User(id), nil)
 	view := userView{
-		Org: o.ID, User: id, reading: past.reading, Chart: past.chart(series{"spent", past.costs(o.ID, ofUser(id))}),
+		Org: o.ID, User: id, Group: has.Group, Plan: has.Plan, reading: past.reading, Chart: past.chart(series{"spent", past.costs(o.ID, ofUser(id))}),
 		Today: past.Today(o.ID, ofUser(id)), Month: past.Month(o.ID, ofUser(id)),
 	}
 	if policy := c.o.Policy().Orgs[o.ID]; policy != nil {
 		var err error
 		view.Limits, err = c.standing(ctx, policy.LimitsFor(id, ""), budget.Call{Org: o.ID, User: id}, budget.Org,
-			budget.User)
+			budget.UserGroup, budget.User)
 		if err != nil {
 			return err
 		}

@@ -322,6 +322,7 @@ func linesOf(b *batch.Batch) batchLines {
 // limitTable is a table of limits, with the data that its buttons need.
 type limitTable struct {
 	Token, Back, Org, User string
+	Group                  string // of the user
 	Limits                 []budget.Status
 	Overrides              []admin.Override
 	usedUp                 map[string]time.Duration
@@ -340,6 +341,14 @@ func (t limitTable) UsedUp(limit string) string {
 func (t limitTable) Of(s budget.Subject) string {
 	if s == budget.User {
 		return t.User
+	}
+	return ""
+}
+
+// GroupOf returns the group that a change of a limit applies to, if the limit counts groups.
+func (t limitTable) GroupOf(s budget.Subject) string {
+	if s == budget.UserGroup {
+		return t.Group
 	}
 	return ""
 }

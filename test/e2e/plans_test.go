@@ -1,9 +1,13 @@
 package e2e
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
+
+	openai "github.com/sashabaranov/go-openai"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
@@ -86,4 +90,75 @@ orgs:
 	}
 	s.run("limits", "reset", "team", "--org", "acme", "--group", "research", "--reason", "x")
 	want(t, "a call of the group after the reset", call(one.URL, "alice"), 200, "")
+}
+
+// TestGroupsQueuedAndReloaded: limits of a group count queued calls and lines of batches, whose costs in the
+// ledger add up to the group's usage; and a reload changes plans and moves users into groups.
+func TestGroupsQueuedAndReloaded(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, fakeprovider.Options{}, fmt.Sprintf(`
+files: {store: %q}
+queue: {seal_keys: [{id: s1, secret: 0123456789abcdef0123456789abcdef}]}
+providers:
+  - {id: openai, base_url: "${provider}", api_key: "${provider_key}"}
+orgs:
+  - id: acme
+    groups:
+      - id: research
+        limits:
+          - {name: team, metric: requests, amount: 2, window: 2s, exact: true}
+          - {name: spent, amount: $100, window: 1h}
+    plans: [{id: free, limits: [{name: hour, metric: requests, amount: 1, window: 1h}]}]
+    users:
+      - {id: alice, group: research, keys: [{id: k1, hash: "${key:alice}"}]}
+      - {id: bob, group: research, keys: [{id: k2, hash: "${key:bob}"}]}
+      - {id: carol, plan: free, keys: [{id: k3, hash: "${key:carol}"}]}
+`, t.TempDir()))
+	p := s.proxy()
+	s.worker()
+	body := chat("gpt-4o-mini", "hi", small)
+	for i := range 6 {
+		a := post(p.URL+"/chat/completions", s.keys[[]string{"alice", "bob"}[i%2]], body, "Prefer", "respond-async")
+		want(t, "a job", a, 202, "")
+	}
+	line := `{"custom_id":"%d","method":"POST","url":"/v1/chat/completions","body":` + body + "}\n"
+	file := s.uploadText(p, fmt.Sprintf(line, 1)+fmt.Sprintf(line, 2))
+	a := post(p.URL+"/batches", s.keys["alice"],
+		fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/chat/completions","completion_window":"24h"}`, file))
+	want(t, "a batch", a, 200, "")
+	var b openai.Batch
+	if err := json.Unmarshal([]byte(a.body), &b); err != nil {
+		t.Fatal(err)
+	}
+	if b = s.awaitBatch(p, b.ID, func(b openai.Batch) bool { return terminal(b.Status) }); b.Status != "completed" {
+		t.Fatalf("the batch is %s: %+v", b.Status, b.Errors)
+	}
+	carol := func() answer { return post(p.URL+"/chat/completions", s.keys["carol"], body, "Prefer", "wait=0") }
+	want(t, "a call of carol", carol(), 200, "")
+	want(t, "over carol's plan", carol(), 429, "rate_limit_exceeded")
+	hash := s.rewrite(func(text string) string {
+		return strings.Replace(strings.Replace(text, "amount: 1, window: 1h", "amount: 2, window: 1h", 1),
+			"id: carol, plan", "id: carol, group: research, plan", 1)
+	})
+	p.hangUp()
+	p.awaitValue("llmguard_config_hash", hash)
+	redistest.Eventually(t, "capacity for carol in the group", func() bool { return carol().status == 200 })
+	want(t, "over carol's changed plan", carol(), 429, "rate_limit_exceeded")
+
+	calls, cost := map[string]int{}, int64(0)
+	for _, e := range s.settled("acme", 10) {
+		calls[e.User+" "+e.Labels.Get("group")]++
+		if e.Labels.Get("group") != "" {
+			cost += int64(e.Cost)
+		}
+	}
+	wanted := map[string]int{"alice research": 5, "bob research": 3, "carol ": 1, "carol research": 1}
+	if fmt.Sprint(calls) != fmt.Sprint(wanted) {
+		t.Errorf("the ledger has %v calls by user and group, want %v", calls, wanted)
+	}
+	s.checkLabelSums("acme", "group")
+	out := strings.ReplaceAll(s.run("limits", "get", "spent", "--org", "acme", "--group", "research", "-o", "json"), `": `, `":`)
+	if used := fmt.Sprintf(`"used":%d,`, cost); !strings.Contains(out, used) {
+		t.Errorf("the group's usage is %s, want %s as in the ledger", out, used)
+	}
 }

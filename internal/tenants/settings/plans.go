@@ -32,7 +32,7 @@ type Plan struct {
 	// Models are patterns of the models for keys without models of their own, within the org's.
 	// Default: all of the org's.
 	Models []string `yaml:"models"`
-	// Priority is that of users and keys without one of their own.
+	// Priority is that of users and keys without one of their own, up to max_priority of the org.
 	Priority string `yaml:"priority" enum:"high,normal,low"`
 }
 
