@@ -9,7 +9,7 @@ import (
 const planned = `defaults:
   plans:
     - {id: free, limits: [{name: day, amount: $1, window: 1d}]}
-    - {id: pro, limits: [{name: day, amount: $20, window: 1d}]}
+    - {id: pro, limits: [{name: day, amount: $20, window: 1d}], models: ["gpt-5*", "gpt-4o"]}
   plan: free
 ` + orgs
 
@@ -24,6 +24,11 @@ func TestPlansAtRuntime(t *testing.T) {
 	out := s.must("limits", "explain", "--org", "acme", "--user", "carol", "--model", "gpt-5")
 	has(t, out, "chat.completions with gpt-5 by user carol, group research, plan pro (named by the user) of org acme",
 		"plan pro", "$20", "group research", "$500", "runtime", "llmguard.yaml:5")
+	has(t, s.must("limits", "explain", "--user", "carol", "--model", "o3"), "of org acme", "refused: the models of plan pro are gpt-5*, gpt-4o")
+	s.refuses("No org has the user", "limits", "explain", "--user", "nobody")
+	s.must("users", "create", "carol", "--org", "globex")
+	s.refuses("The orgs acme, globex have a user", "limits", "explain", "--user", "carol")
+	s.refuses("must have subject user", "limits", "set", "team", "--org", "acme", "--user", "carol", "--amount", "$5")
 	s.must("limits", "set", "day", "--org", "all", "--plan", "pro", "--amount", "$30")
 	has(t, s.must("limits", "explain", "--org", "acme", "--user", "carol"), "$30", "runtime (org all)")
 	s.must("limits", "set", "day", "--org", "acme", "--user", "carol", "--amount", "$40")
@@ -38,6 +43,9 @@ func TestPlansAtRuntime(t *testing.T) {
 	has(t, s.must("limits", "get", "--org", "acme", "--group", "research"), "$600")
 	s.must("limits", "reset", "team", "--org", "acme", "--group", "research", "--reason", "x")
 	s.refuses("there is no group", "limits", "unset", "team", "--org", "acme", "--group", "research", "--yes")
+	s.calls("acme", "alice", 1)
+	s.refuses("acme/group:research/team", "simulate", "--set", "acme/hourly: $1")
+	s.must("simulate", "--set", "all/plan:pro/day: $50", "--set", "acme/group:research/team: $400")
 	if out := s.must("config", "export"); !strings.Contains(out, "groups:") || !strings.Contains(out, "group: research") {
 		t.Errorf("config export prints no groups: %s", out)
 	}

@@ -99,7 +99,8 @@ func simulateCommand() *cobra.Command {
 	fl.StringVar(&f.baseline, "baseline", "", "configuration to compare with")
 	fl.StringArrayVar(&f.set, "set", nil,
 		"new amount of a limit: 'ORG/LIMIT: AMOUNT', 'ORG/USER/LIMIT: AMOUNT' for a user's own limit, or 'all/LIMIT: AMOUNT' for\n"+
-			"every org without its own limit of that name; repeatable")
+			"every org without its own limit of that name; 'all/plan:PLAN/LIMIT: AMOUNT' and 'ORG/group:GROUP/LIMIT: AMOUNT' for\n"+
+			"a plan and a group; repeatable")
 	fl.StringVar(&f.plot, "plot", "",
 		"also plot spend, limits and waits to this file, FILE.svg or FILE.html (self-contained)")
 	fl.StringVar(&f.by, "by", "user", "group by any of "+strings.Join(simulate.Dimensions, ", "))

@@ -16,6 +16,7 @@ import (
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // policies returns the policies to replay: the baseline, if there is one, then the requested
@@ -108,12 +109,13 @@ func (f *traceFlags) records(ctx context.Context) (map[string]*tenants.Tenant, e
 const everyOrg = "all"
 
 // setAmount changes the amount of a limit: "acme/daily: $5", "acme/alice/daily: $5" for one
-// user, or "all/daily: $5" for every org that does not override it.
+// user, "all/daily: $5" for every org that does not override it, or "acme/group:research/team: $5"
+// and "all/plan:free/daily: $5".
 func setAmount(cfg *config.Config, text string) error {
-	name, amount, ok := strings.Cut(text, ":")
-	parts := strings.Split(strings.TrimSpace(name), "/")
-	amount = strings.TrimSpace(amount)
-	if !ok || amount == "" || len(parts) < 2 || len(parts) > 3 {
+	at := strings.LastIndex(text, ":")
+	parts := strings.Split(strings.TrimSpace(text[:max(at, 0)]), "/")
+	amount := strings.TrimSpace(text[at+1:])
+	if at < 0 || amount == "" || len(parts) < 2 || len(parts) > 3 {
 		return misused("--set %s: expected ORG/LIMIT: AMOUNT, such as 'acme/daily: $5'", text)
 	}
 	l, known := findLimit(cfg, parts)
@@ -156,6 +158,13 @@ func findLimit(cfg *config.Config, parts []string) (found *config.Limit, known [
 	}
 	defaults := cfg.Defaults.Limits
 	search(&cfg.Defaults.Limits, everyOrg)
+	plans := func(list *[]config.Plan, org string) {
+		*list = slices.Clone(*list)
+		for i := range *list {
+			search(&(*list)[i].Limits, org+"/"+settings.Owner("plan", (*list)[i].ID))
+		}
+	}
+	plans(&cfg.Defaults.Plans, everyOrg)
 	cfg.Orgs = slices.Clone(cfg.Orgs)
 	for i := range cfg.Orgs {
 		o := &cfg.Orgs[i]
@@ -164,6 +173,11 @@ func findLimit(cfg *config.Config, parts []string) (found *config.Limit, known [
 			o.Limits = append(slices.Clip(o.Limits), defaults[j]) // copied so that it changes for this org only
 		}
 		search(&o.Limits, o.ID)
+		plans(&o.Plans, o.ID)
+		o.Groups = slices.Clone(o.Groups)
+		for k := range o.Groups {
+			search(&o.Groups[k].Limits, o.ID+"/"+settings.Owner("group", o.Groups[k].ID))
+		}
 		o.Users = slices.Clone(o.Users)
 		for k := range o.Users {
 			search(&o.Users[k].Limits, o.ID+"/"+o.Users[k].ID)

@@ -250,10 +250,7 @@ func (v *whatIfView) change(org *guard.Org) (*guard.Org, string, error) {
 		if err := v.fill(&l); err != nil {
 			return nil, "", err
 		}
-		out.Limits, out.UserLimits = append(slices.Clone(org.Limits), l), maps.Clone(org.UserLimits)
-		for user, list := range out.UserLimits {
-			out.UserLimits[user] = append(slices.Clone(list), l)
-		}
+		replaceLimits(&out, func(list []budget.Limit) []budget.Limit { return append(slices.Clone(list), l) })
 		return &out, "new limit: " + inWords(l), nil
 	}
 	i := slices.IndexFunc(org.Limits, func(l budget.Limit) bool { return l.ID == v.Limit })
@@ -266,20 +263,29 @@ func (v *whatIfView) change(org *guard.Org) (*guard.Org, string, error) {
 		return nil, "", err
 	}
 	// Users with their own amount for the limit keep it.
-	swap := func(list []budget.Limit) []budget.Limit {
+	replaceLimits(&out, func(list []budget.Limit) []budget.Limit {
 		list = slices.Clone(list)
 		for k := range list {
 			if list[k].ID == old.ID && list[k].Shape == old.Shape {
+				subject, only := list[k].Subject, list[k].Only // such as the group of the user
 				list[k] = l
+				list[k].Subject, list[k].Only = subject, only
 			}
 		}
 		return list
-	}
-	out.Limits, out.UserLimits = swap(org.Limits), maps.Clone(org.UserLimits)
-	for user, list := range out.UserLimits {
-		out.UserLimits[user] = swap(list)
-	}
+	})
 	return &out, old.ID + ": " + inWords(l) + ", instead of " + inWords(old), nil
+}
+
+// replaceLimits replaces the lists of limits of an org, of users and of keys with a plan, which
+// others may share.
+func replaceLimits(o *guard.Org, with func([]budget.Limit) []budget.Limit) {
+	o.Limits, o.UserLimits, o.PlanLimits = with(o.Limits), maps.Clone(o.UserLimits), maps.Clone(o.PlanLimits)
+	for _, lists := range []map[string][]budget.Limit{o.UserLimits, o.PlanLimits} {
+		for id, list := range lists {
+			lists[id] = with(list)
+		}
+	}
 }
 
 // fill sets the fields given in the form and keeps the others.
