@@ -240,29 +240,25 @@ func (p *planner) key(now *settings.Org, user string, d *DeclaredKey) {
 
 // listOf returns the limits of an owner (settings.Owner) in an org, and those that they replace.
 func (p *planner) listOf(now *settings.Org, owner string) (own, above []settings.Limit) {
-	d := p.h.opts.Effective().Defaults
+	var user *settings.User
 	switch kind, id := settings.SplitOwner(owner); kind {
 	case "group":
-		above = d.OrgLimits(now)
 		if g := now.Group(id); g != nil {
 			own = g.Limits
 		}
 	case "plan":
-		if shared := d.OrgPlan(&settings.Org{}, id); shared != nil {
-			above = shared.Limits
-		}
 		if i := slices.IndexFunc(now.Plans, func(p settings.Plan) bool { return p.ID == id }); i >= 0 {
 			own = now.Plans[i].Limits
 		}
 	case "user":
-		above = d.OrgLimits(now)
-		if u := now.User(id); u != nil {
-			own, above = u.Limits, d.LimitsOf(now, nil, d.Membership(now, u, nil))
+		user = now.User(id)
+		if user != nil {
+			own = user.Limits
 		}
 	default:
-		own, above = now.Limits, d.Limits
+		own = now.Limits
 	}
-	return own, above
+	return own, p.h.opts.Effective().Defaults.Above(now, owner, user)
 }
 
 func (p *planner) limits(now *settings.Org, user string, list []DeclaredLimit) {

@@ -122,7 +122,8 @@ func (h *limitHandler) explainer(c *call) (*explainer, error) {
 	e.out = Explanation{
 		Org: e.org.ID, User: e.user.ID, Key: e.who.Key, Group: e.of.Group, Plan: e.of.Plan,
 		PlanFrom: d.PlanFrom(e.org, e.user, e.key), Model: e.models[0], Endpoint: e.who.Endpoint,
-		Labels: labelsOrEmpty(e.who.Labels.Map()), Forbidden: e.forbids(d), Limits: []ExplainedLimit{}, Others: []ExplainedLimit{},
+		Labels: labelsOrEmpty(e.who.Labels.Map()), Forbidden: e.forbids(d),
+		Limits: []ExplainedLimit{}, Others: []ExplainedLimit{},
 	}
 	return e, nil
 }

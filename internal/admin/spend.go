@@ -234,7 +234,8 @@ func (h *usageHandler) spendQuery(c *call) (q budget.SpendQuery, err error) {
 
 // summed reports whether the sums of days are kept by a label.
 func (h *usageHandler) summed(label string) bool {
-	return label == budget.GroupLabel || slices.ContainsFunc(h.opts.Policy().Labels, func(l guard.Label) bool { return l.Name == label && l.Usage })
+	return label == budget.GroupLabel ||
+		slices.ContainsFunc(h.opts.Policy().Labels, func(l guard.Label) bool { return l.Name == label && l.Usage })
 }
 
 // stepOf parses a step, by default minutes for up to two hours, hours for two days, otherwise days.

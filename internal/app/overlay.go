@@ -125,28 +125,20 @@ func keyOf(u *config.User, id string) *config.Key {
 // necessary. If there is none, it adds a copy of the one with the same name that it would replace, or
 // else a new one.
 func (u orgUsers) limitOf(owner, name string) *config.Limit {
-	org, d := u.org, u.defaults
-	var list *[]config.Limit
-	var above []config.Limit
-	kind, id := tenancy.SplitOwner(owner)
-	switch kind {
+	org, list := u.org, &u.org.Limits
+	var user *config.User
+	switch kind, id := tenancy.SplitOwner(owner); kind {
 	case "group":
-		g := groupOf(org, id)
-		list, above = &g.Limits, d.OrgLimits(org)
+		list = &groupOf(org, id).Limits
 	case "plan":
-		if p := (config.Defaults{Plans: d.Plans}).OrgPlan(&config.Org{}, id); p != nil {
-			above = p.Limits
-		}
 		org.Plans = slices.Clone(org.Plans)
 		list = &planOf(&org.Plans, id).Limits
 	case "user":
-		one := u.of(id)
-		list, above = &one.Limits, d.LimitsOf(org, nil, d.Membership(org, one, nil))
-	default:
-		list, above = &org.Limits, d.Limits
+		user = u.of(id)
+		list = &user.Limits
 	}
 	*list = slices.Clone(*list)
-	return limitIn(list, owner, name, above)
+	return limitIn(list, owner, name, u.defaults.Above(org, owner, user))
 }
 
 // limitIn returns the limit of a name in a list. If there is none, it adds a copy of the one in

@@ -163,6 +163,33 @@ func TestLimitsOfEachOnTheOrgPage(t *testing.T) {
 	b.has("/console/audit", "limit.reset", "a test")
 }
 
+// A limit that the users of a group share is on the pages of the org and of its users, and can be changed
+// and reset there.
+func TestGroupsInTheConsole(t *testing.T) {
+	r := newRig(t, strings.Replace(acme, "users: [{id: alice,", "groups: [{id: research, limits: [{name: team, amount: $8, window: 1h}]}]\n"+
+		"    plans: [{id: pro}]\n    users: [{id: alice, group: research, plan: pro,", 1))
+	r.entry(2*dollar, budget.Limit{
+		ID: "team", Subject: budget.UserGroup, Only: "research", Metric: budget.Cost,
+		Shape: budget.Shape{Kind: budget.Window, Amount: int64(8 * dollar), Window: time.Hour},
+	})
+	b := r.signedIn(opsKey)
+	if got := row(b.page("/console/orgs/acme"), "each-team-research"); !strings.Contains(got, "research $2.00 of $8.00") {
+		t.Errorf("the org's page shows the limit of the group as %q", got)
+	}
+	page := func() string { return row(b.has("/console/orgs/acme/users/alice", "pro"), "limit-group-team") }
+	if got := page(); !strings.Contains(got, "group research cost") || !strings.Contains(got, "$2.00") {
+		t.Errorf("the user's page shows the limit of the group as %q", got)
+	}
+	b.act("raise-limit", true, "org", "acme", "group", "research", "limit", "team", "add", "$1", "lasts", "1 hour", "reason", "a test")
+	if got := page(); !strings.Contains(got, "$9.00") {
+		t.Errorf("after the limit was raised: %q, want $9.00", got)
+	}
+	b.act("reset-limit", true, "org", "acme", "group", "research", "limit", "team", "reason", "a test")
+	if got := page(); strings.Contains(got, "$2.00") {
+		t.Errorf("after the reset: %q", got)
+	}
+}
+
 // The org's page shows the users refused in the last day, or that there were none.
 func TestRefusalsOnTheOrgPage(t *testing.T) {
 	r := newRig(t, acme)

@@ -198,6 +198,26 @@ func (d Defaults) LimitsOf(o *Org, u *User, m Membership) []Limit {
 	})
 }
 
+// Above returns the limits that one of the list of an owner replaces if it has their name. u is the
+// owner if it is a user, or nil for a new one.
+func (d Defaults) Above(o *Org, owner string, u *User) []Limit {
+	switch kind, id := SplitOwner(owner); kind {
+	case "group":
+		return d.OrgLimits(o)
+	case "plan":
+		if p := d.OrgPlan(&Org{}, id); p != nil {
+			return p.Limits
+		}
+		return nil
+	case "user":
+		if u == nil {
+			u = &User{ID: id}
+		}
+		return d.LimitsOf(o, nil, d.Membership(o, u, nil))
+	}
+	return d.Limits
+}
+
 // Shared reports whether the membership alone changes which limits of the org apply.
 func (d Defaults) Shared(o *Org, m Membership) bool {
 	each := func(l Limit) bool { return l.Subject == "group" }
