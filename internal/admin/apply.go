@@ -174,18 +174,18 @@ func (p *planner) plan(n *application) error {
 		now = *p.now
 	}
 	p.object(thing{"org", "", d.ID, p.now != nil}, orgOr(p.now, p.h.opts.NewOrg(d.ID)), d.OrgSpec)
-	users := map[string]bool{}
-	for i := range d.Users {
-		users[d.Users[i].ID] = true
-		p.user(&now, &d.Users[i])
-	}
-	p.limits(&now, "", d.Limits)
 	for _, g := range d.Groups {
 		p.limits(&now, settings.Owner("group", g.ID), g.Limits)
 	}
 	for _, one := range d.Plans {
 		p.limits(&now, settings.Owner("plan", one.ID), one.Limits)
 	}
+	users := map[string]bool{}
+	for i := range d.Users {
+		users[d.Users[i].ID] = true
+		p.user(&now, &d.Users[i])
+	}
+	p.limits(&now, "", d.Limits)
 	for i := range d.Users {
 		p.limits(&now, d.Users[i].ID, d.Users[i].Limits)
 	}

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -52,4 +53,27 @@ func TestPlansAtRuntime(t *testing.T) {
 	if out := s.must("config", "export"); !strings.Contains(out, "groups:") || !strings.Contains(out, "group: research") {
 		t.Errorf("config export prints no groups: %s", out)
 	}
+}
+
+// TestApplyGroupsAndPlans: a declared org can have groups and plans with limits, and users in them; a second
+// run changes nothing, and --prune removes them.
+func TestApplyGroupsAndPlans(t *testing.T) {
+	s := newSite(t, planned)
+	file := filepath.Join(t.TempDir(), "orgs.yaml")
+	writeFile(t, file, `
+orgs:
+  - id: initech
+    groups: [{id: sales, limits: [{name: team, amount: $50, window: 1d}, {name: each, subject: user, amount: $5, window: 1d}]}]
+    plans: [{id: trial, limits: [{name: day, amount: $3, window: 1d}]}, {id: free, limits: [{name: day, amount: $2, window: 1d}]}]
+    users: [{id: ann, group: sales, plan: trial}, {id: tom}]
+`)
+	s.must("apply", "-f", file)
+	out := s.must("limits", "explain", "--user", "ann")
+	has(t, out, "group sales, plan trial (named by the user) of org initech", "$50.00", "$5.00", "$3.00")
+	has(t, s.must("limits", "explain", "--user", "tom"), "plan free (named by the defaults)", "$2.00")
+	has(t, s.must("apply", "-f", file), "no changes")
+	writeFile(t, file, "orgs: [{id: initech, users: [{id: ann, plan: pro}]}]\n")
+	s.must("users", "update", "ann", "--org", "initech", "--unset", "group")
+	s.must("apply", "-f", file, "--prune")
+	has(t, s.must("limits", "explain", "--user", "ann"), "user ann, plan pro", "$20.00")
 }
