@@ -33,7 +33,7 @@ const labelSep = ","
 const GroupLabel = string(UserGroup)
 
 // ValidLabelName reports whether a text can name a label: 1 to 32 of a-z, 0-9 and _, and not org,
-// user, key or ip, which limits count by already.
+// user, key or ip, which limits count by already. Calls have GroupLabel, but nothing else may set it.
 func ValidLabelName(name string) bool {
 	return name == GroupLabel || settings.CheckLabelName(name) == nil
 }
