@@ -24,6 +24,8 @@ type Call struct {
 	PriceVersion string `json:"price,omitempty"`
 	JobID        string `json:"job,omitempty"`
 	Labels       Labels `json:"labels,omitempty"`
+	// Request identifies equal requests, for brakes on repetitions; empty if there are none.
+	Request string `json:"request,omitempty"`
 }
 
 // holdID keeps attempts of one call apart.
@@ -37,7 +39,7 @@ func (c Call) validate() error {
 		return fmt.Errorf("budget: call id %.40q does not begin with a time", c.ID)
 	}
 	for _, text := range []string{
-		c.User, c.Key, c.IP, c.Model, c.Provider, c.Endpoint, c.PriceVersion, c.JobID, string(c.Labels),
+		c.User, c.Key, c.IP, c.Model, c.Provider, c.Endpoint, c.PriceVersion, c.JobID, string(c.Labels), c.Request,
 	} {
 		if strings.Contains(text, fieldSep) {
 			return fmt.Errorf("budget: call %s: %q has a control character", c.ID, text)
@@ -90,6 +92,7 @@ type Hold struct {
 	At            time.Time
 	Ends          time.Time // of the lease of a hold with Terms.Life
 	Statuses      []Status  // of the limits after the hold, or after the last Extend
+	Counters      []Status  // of the counters of brakes after the hold, in the order of the terms
 
 	limits []Limit
 	states []state

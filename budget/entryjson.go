@@ -27,6 +27,7 @@ func openEntry(c Call, d Details) string {
 	if c.Labels != "" {
 		e.labels(c.Labels)
 	}
+	e.text("request", c.Request)
 	e.yes("estimated", d.Estimated)
 	e.text("outcome", d.Outcome)
 	e.number("status", int64(d.Status))

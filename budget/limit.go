@@ -19,6 +19,8 @@ const (
 	Tokens      Metric = "tokens"
 	Requests    Metric = "requests"
 	Concurrency Metric = "concurrency"
+
+	active Metric = "active" // different subjects with a call, for brakes
 )
 
 // Subject says whose calls share a limit: those of the whole org, or those of each user, API key,
@@ -55,6 +57,8 @@ const (
 	Fixed       ShapeKind = "fixed"      // windows of one length, aligned to the Unix epoch
 	Calendar    ShapeKind = "calendar"   // fixed periods in a time zone
 	Concurrent  ShapeKind = "concurrent" // number of open holds
+
+	distinct ShapeKind = "distinct" // subjects with a call in a sliding window, for brakes
 )
 
 const (
@@ -103,6 +107,9 @@ type Limit struct {
 
 	// Raises change the amount temporarily.
 	Raises []Raise
+
+	// counts is set in the counters of brakes, which refuse nothing and are not shown.
+	counts counterOf
 }
 
 // Validate reports why the limit is unusable.
@@ -126,7 +133,7 @@ func (l Limit) validate() error {
 		return fmt.Errorf("unknown mode %q", l.Mode)
 	}
 	switch l.Metric {
-	case Cost, Tokens, Requests, Concurrency:
+	case Cost, Tokens, Requests, Concurrency, active:
 	default:
 		return fmt.Errorf("unknown metric %q", l.Metric)
 	}
@@ -141,7 +148,7 @@ func (s Shape) validate() error {
 		return fmt.Errorf("amount %d is not in 0..%d", s.Amount, int64(MaxAmount))
 	}
 	switch s.Kind {
-	case Window:
+	case Window, distinct:
 		return inRange("window", s.Window, slots*time.Microsecond, maxWindow)
 	case ExactWindow:
 		return inRange("exact window", s.Window, time.Microsecond, maxExact)
@@ -241,11 +248,18 @@ func (l Limit) stateFor(c Call, lease time.Duration) state {
 	case Fixed, Calendar:
 		st.Kind, st.P1, st.P2 = "c", s.periodText(), s.zone()
 		b = append(append(append(append(b, 'c'), st.P1...), '-'), st.P2...)
+	case distinct:
+		st.Kind, st.P1 = "d", strconv.FormatInt(s.Window.Microseconds(), 10)
+		b = append(append(b, 'd'), st.P1...)
 	default:
 		st.Kind, st.P1 = "n", strconv.FormatInt(lease.Microseconds(), 10)
 		b = append(b, 'n')
 	}
-	st.Key = string(append(append(b, ':'), l.subjectOf(c)...))
+	b = append(append(b, ':'), l.subjectOf(c)...)
+	if l.counts.repeats {
+		b = append(append(b, labelSep...), c.Request...)
+	}
+	st.Key = string(b)
 	return st
 }
 
@@ -286,7 +300,7 @@ func (s Shape) window() time.Duration {
 // Span is the time in which a limit's amount returns.
 func (s Shape) Span() time.Duration {
 	switch s.Kind {
-	case Window, ExactWindow, Fixed:
+	case Window, ExactWindow, Fixed, distinct:
 		return s.Window
 	case Calendar:
 		p, _, err := s.period()

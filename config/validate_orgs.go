@@ -75,6 +75,8 @@ func (r *orgRules) check(path string, o *Org) {
 	checkPriorities(m, path, o)
 	checkLimits(m, path, o, cfg)
 	checkLimitCount(m, path, o, cfg)
+	checkBrakes(m, path+".brakes", o.Brakes, cfg)
+	checkBrakeCount(m, path+".brakes", len(settings.OrgBrakes(cfg.Brakes, o.Brakes)))
 }
 
 // maxCacheAge bounds how old an answer from the response cache may be.

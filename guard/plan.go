@@ -27,6 +27,7 @@ type Plan struct {
 	Price   *pricing.Price
 	Limits  []budget.Limit // those of the org that apply to this call
 	Caps    []budget.Cap   // those that apply to this call, each with its applying limits
+	Brakes  []Braking      // those that count this call
 
 	Input  int64 // tokens; for known tokenizers never below what the provider bills
 	Output int64 // tokens, the most the provider may generate
@@ -38,6 +39,9 @@ type Plan struct {
 	instead string        // the model the caller named, if a cheaper one serves the call
 	sent    *wire.Request // what the provider is sent: Request, or its translation
 	text    textPart
+
+	fingerprint string // see Fingerprint
+	slowed      bool   // a brake gives it low priority
 
 	standard wire.Standard // of the headers that report its limits
 
@@ -63,6 +67,7 @@ type Planner struct {
 	calibration *calibration.Calibration
 	resolver    *resolver
 	labels      *labeler // nil: values are not counted
+	brakes      *brakes  // nil: none slows calls
 	log         *slog.Logger
 }
 
@@ -140,6 +145,8 @@ func (pl *Planner) prepare(c Caller, r *wire.Request, kept references) (*Plan, e
 	}
 	p.Limits = p.applying(c.Org.LimitsFor(c.User, c.Key))
 	p.Caps = p.capping(policy.Caps)
+	p.Brakes = p.braking()
+	p.slowed = pl.brakes != nil && pl.brakes.slows(p)
 	ed := editor{plan: p}
 	ed.edit()
 	return p, ed.identify()

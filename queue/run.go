@@ -30,6 +30,9 @@ const (
 	// unreachable.
 	storeRest = time.Second
 	reachRest = 2 * time.Second
+	// brakeRest is the rest of a job that a brake refuses, and the most that it waits once the brake is
+	// released.
+	brakeRest = 5 * time.Second
 	// stopRest is the rest of an org's jobs while its spending is stopped.
 	stopRest = 2 * time.Second
 	// reloadRest is the minimum rest of jobs that another pool has no quota for.
@@ -187,9 +190,14 @@ func (r *runner) plan(ctx context.Context, c *Claim) (*guard.Plan, error) {
 func refused(j *Job, err error, org *orgRun, before int) Verdict {
 	var exceeded *guard.Refusal
 	var stopped *guard.StoppedError
+	var braked *guard.BrakedError
 	switch {
 	case errors.As(err, &stopped):
 		return Verdict{Kind: Park, Scope: ParkOrg, Wait: stopRest, Unused: true}
+	case errors.As(err, &braked) && j.Class == Interactive:
+		return failed(braked.Public())
+	case errors.As(err, &braked):
+		return Verdict{Kind: Rest, Wait: brakeRest, Unused: true}
 	case !errors.As(err, &exceeded):
 		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true}
 	}

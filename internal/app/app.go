@@ -95,6 +95,7 @@ type App struct {
 	tracer      *tracing.Tracer       // nil if tracing is off
 	pushed      *tracing.MetricExport // nil if metrics are only scraped
 	alerts      *alert.Watcher
+	brakes      *brakeKeeper
 	calls       *door // nil without the Proxy role
 	identity    *tenants.Store
 	ids         *Identities
@@ -181,8 +182,9 @@ func New(o Options) (_ *App, err error) {
 	if err != nil {
 		return nil, err
 	}
+	a.brakes = newBrakeKeeper(a)
 	a.guard = guard.New(guard.Options{
-		Charged: a.alerts.Charged,
+		Charged: a.alerts.Charged, BrakeRecords: a.brakes.records, BrakeFired: a.brakes.fire,
 		Budget:  a.budget, Calibration: a.calibration, Quota: a.queue.Quota(), Policy: set.policy,
 		StoreDeadline: o.Config.Store.Deadline, Stops: func() map[string]*tenants.Stop { return a.identity.Snapshot().Stops },
 		LocalShare: int(o.Config.Store.LocalShare), Ownership: ownership.New(o.Redis, a.memory, o.Log),
@@ -282,6 +284,7 @@ func (a *App) Run(ctx context.Context) error {
 	keepers.Go(func() error { return quiet(a.queue.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.idempotency.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.alerts.Run(keeping)) })
+	keepers.Go(func() error { return a.brakes.run(keeping) })
 	keepers.Go(func() error { return a.pushed.Run(keeping) })
 	a.watchCertificates(keeping, keepers.Go)
 	if a.files != nil {

@@ -11,11 +11,15 @@ type Snapshot struct {
 	Tenants map[string]*Tenant // by org
 	Admins  map[string]*Admin
 	Stops   map[string]*Stop // by org, or AllOrgs
-	last    string           // id of the last change included; empty: none
+	Brakes  map[string]Brakes
+	last    string // id of the last change included; empty: none
 }
 
+// Brakes are the fired and released brakes of an org, by BrakeID. They must not be modified.
+type Brakes map[string]*Brake
+
 func emptySnapshot() *Snapshot {
-	return &Snapshot{Tenants: map[string]*Tenant{}, Admins: map[string]*Admin{}, Stops: map[string]*Stop{}}
+	return &Snapshot{Tenants: map[string]*Tenant{}, Admins: map[string]*Admin{}, Stops: map[string]*Stop{}, Brakes: map[string]Brakes{}}
 }
 
 // Tenant holds all records of one org. It is immutable; a change creates a new one.
@@ -52,12 +56,13 @@ type draft struct {
 	own    map[string]bool // tenants already copied for this draft
 	admins bool            // admins are copied
 	stops  bool            // stops are copied
+	brakes map[string]bool // orgs whose brakes are copied
 }
 
 func (s *Snapshot) draft() *draft {
 	return &draft{
-		Snapshot: Snapshot{Tenants: maps.Clone(s.Tenants), Admins: s.Admins, Stops: s.Stops, last: s.last},
-		own:      map[string]bool{},
+		Snapshot: Snapshot{Tenants: maps.Clone(s.Tenants), Admins: s.Admins, Stops: s.Stops, Brakes: s.Brakes, last: s.last},
+		own:      map[string]bool{}, brakes: map[string]bool{},
 	}
 }
 
@@ -82,6 +87,9 @@ func (d *draft) set(r Ref, text string) error {
 		}
 		return put(d.Stops, r, text)
 	}
+	if r.Kind == KindBrake {
+		return d.setBrake(r, text)
+	}
 	t := d.tenant(r.Org)
 	switch r.Kind {
 	case KindOrg:
@@ -104,6 +112,21 @@ func (d *draft) set(r Ref, text string) error {
 	}
 }
 
+// setBrake stores the record of a brake, apart from the tenant, so that its org is not built again.
+func (d *draft) setBrake(r Ref, text string) error {
+	if len(d.brakes) == 0 {
+		d.Brakes = maps.Clone(d.Brakes)
+	}
+	if !d.brakes[r.Org] {
+		own := maps.Clone(d.Brakes[r.Org])
+		if own == nil {
+			own = Brakes{}
+		}
+		d.Brakes[r.Org], d.brakes[r.Org] = own, true
+	}
+	return put(d.Brakes[r.Org], r, text)
+}
+
 func put[T any](to map[string]*T, r Ref, text string) error {
 	if text == "" {
 		delete(to, r.ID)
@@ -123,7 +146,12 @@ func (d *draft) finish(last string) *Snapshot {
 			delete(d.Tenants, org)
 		}
 	}
-	return &Snapshot{Tenants: d.Tenants, Admins: d.Admins, Stops: d.Stops, last: last}
+	for org := range d.brakes {
+		if len(d.Brakes[org]) == 0 {
+			delete(d.Brakes, org)
+		}
+	}
+	return &Snapshot{Tenants: d.Tenants, Admins: d.Admins, Stops: d.Stops, Brakes: d.Brakes, last: last}
 }
 
 // With returns the snapshot that would result from these changes, so that it can be validated.

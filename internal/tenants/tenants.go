@@ -39,6 +39,7 @@ const (
 	KindCredential Kind = "credential"
 	KindAdmin      Kind = "admin"
 	KindStop       Kind = "stop"
+	KindBrake      Kind = "brake"
 )
 
 // AllOrgs is the org of records that apply to all orgs: limits on top of the file's defaults, and

@@ -16,12 +16,15 @@ func Types() []string {
 		"batch.completed", "batch.failed", "batch.expired", "batch.cancelled",
 		"response.completed", "response.failed", "response.cancelled", "response.incomplete",
 		"job.succeeded", "job.failed", "job.cancelled", "job.expired",
-		LimitAlert,
+		LimitAlert, BrakeFired,
 	}
 }
 
 // LimitAlert is the event that a limit's usage has reached a threshold.
 const LimitAlert = "alert.limit"
+
+// BrakeFired is the event that a brake fired for a run, a user or another subject.
+const BrakeFired = "brake.fired"
 
 // Event is something that happened to an object of an org.
 type Event struct {

@@ -353,7 +353,7 @@ func (p *Purge) records() []tenants.Ref {
 	if now.Stops[p.Org] != nil {
 		refs = append(refs, tenants.StopRef(p.Org))
 	}
-	return refs
+	return append(refs, now.Brakes[p.Org].Refs(p.Org)...)
 }
 
 func (p *Purge) orgRecord() []tenants.Ref {

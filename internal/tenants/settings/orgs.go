@@ -80,6 +80,8 @@ type Org struct {
 	RequestWebhooks RequestWebhooks `yaml:"request_webhooks"`
 	// Limits of the org, its users and keys.
 	Limits []Limit `yaml:"limits"`
+	// Brakes of the org. One with the name of a brake for all orgs replaces it.
+	Brakes []Brake `yaml:"brakes"`
 	// Users of the org, with their keys.
 	Users []User `yaml:"users"`
 }
