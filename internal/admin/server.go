@@ -117,6 +117,7 @@ type Server struct {
 	limits       *limitHandler
 	resets       *resetHandler
 	stops        *stopHandler
+	brakes       *brakeHandler
 	overrides    *overrideHandler
 	credentials  *credentialHandler
 	declarations *declarationHandler
@@ -159,6 +160,7 @@ func (s *Server) setHandlers(o *Options) {
 	s.limits = &limitHandler{opts: o, dir: dir, audit: audit}
 	s.resets = &resetHandler{opts: o, dir: dir, audit: audit, limits: s.limits}
 	s.stops = &stopHandler{opts: o, dir: dir, audit: audit}
+	s.brakes = &brakeHandler{opts: o, dir: dir, audit: audit}
 	s.overrides = &overrideHandler{opts: o, dir: dir, audit: audit, limits: s.limits}
 	s.users = &userHandler{opts: o, dir: dir, audit: audit, overrides: s.overrides}
 	s.batches = &batchHandler{opts: o, dir: dir, audit: audit}

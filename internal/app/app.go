@@ -185,7 +185,7 @@ func New(o Options) (_ *App, err error) {
 	a.brakes = newBrakeKeeper(a)
 	a.guard = guard.New(guard.Options{
 		Charged: a.alerts.Charged, BrakeRecords: a.brakes.records, BrakeFired: a.brakes.fire,
-		Budget:  a.budget, Calibration: a.calibration, Quota: a.queue.Quota(), Policy: set.policy,
+		Budget: a.budget, Calibration: a.calibration, Quota: a.queue.Quota(), Policy: set.policy,
 		StoreDeadline: o.Config.Store.Deadline, Stops: func() map[string]*tenants.Stop { return a.identity.Snapshot().Stops },
 		LocalShare: int(o.Config.Store.LocalShare), Ownership: ownership.New(o.Redis, a.memory, o.Log),
 		Conversations: a.turns, Cache: a.answers, Spool: a.spool, Log: o.Log, Metrics: a.registry,

@@ -17,7 +17,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/alert"
 	"github.com/llmguard/llmguard/internal/tenants"
-	"github.com/llmguard/llmguard/internal/tenants/settings"
+	orgs "github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/webhook"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -25,7 +25,7 @@ import (
 // brakesOf converts the brakes of an org: those of all orgs and its own.
 func brakesOf(c *config.Config, o *config.Org) ([]*budget.Brake, error) {
 	var out []*budget.Brake
-	for _, b := range settings.OrgBrakes(c.Brakes, o.Brakes) {
+	for _, b := range orgs.OrgBrakes(c.Brakes, o.Brakes) {
 		made, err := budget.NewBrake(budget.Brake{
 			ID: b.Name, Subject: budget.Subject(b.By), Models: b.Models, Endpoints: b.Endpoints,
 			Action: budget.Action(b.Action), For: b.For, Rule: brakeRule(b.When),
@@ -39,14 +39,14 @@ func brakesOf(c *config.Config, o *config.Org) ([]*budget.Brake, error) {
 }
 
 // brakeRule returns the only rule that is set. Package config has checked it.
-func brakeRule(w settings.BrakeWhen) budget.BrakeRule {
+func brakeRule(w orgs.BrakeWhen) budget.BrakeRule {
 	switch {
 	case w.Repeats.MoreThan > 0:
 		return budget.BrakeRule{Window: w.Repeats.Window, Repeats: w.Repeats.MoreThan}
 	case w.Calls.MoreThan > 0:
 		return budget.BrakeRule{Window: w.Calls.Window, Calls: w.Calls.MoreThan}
 	}
-	factor, _ := settings.ParseFactor(w.Spend.Above)
+	factor, _ := orgs.ParseFactor(w.Spend.Above)
 	return budget.BrakeRule{Window: w.Spend.Window, Factor: factor, Floor: pricing.Nano(w.Spend.Floor.N)}
 }
 
@@ -144,6 +144,10 @@ func (k *brakeKeeper) run(ctx context.Context) error {
 
 // record stores a firing and reports it, unless it is known.
 func (k *brakeKeeper) record(ctx context.Context, f guard.BrakeFiring) error {
+	if known := k.records(f.Org); len(known) >= tenants.MaxBrakes ||
+		known[tenants.BrakeID(f.ID, f.Value)].Counts(f.At) {
+		return nil
+	}
 	f.Evidence.FirstCall = k.first(ctx, f)
 	evidence, err := json.Marshal(f.Evidence)
 	if err != nil {
@@ -151,7 +155,7 @@ func (k *brakeKeeper) record(ctx context.Context, f guard.BrakeFiring) error {
 	}
 	at, life := f.At.UTC(), f.For
 	if life == 0 {
-		life = settings.MaxBrakeLife
+		life = orgs.MaxBrakeLife
 	}
 	b := tenants.Brake{
 		Stamp: tenants.Stamp{Created: at, Updated: at}, Brake: f.ID, Subject: string(f.Subject), Value: f.Value,
