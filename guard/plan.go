@@ -163,6 +163,12 @@ func (p *Policy) Standing(c Caller, r *wire.Request) (providers.Target, []budget
 	return target, plan.applying(c.Org.LimitsFor(c.User, c.Key)), plan.capping(p.Caps), nil
 }
 
+// Braking returns the brakes that count a call, for simulations; fingerprint is its Plan.Fingerprint.
+func (p *Policy) Braking(c Caller, r *wire.Request, t providers.Target, fingerprint string) []Braking {
+	plan := &Plan{Caller: c, Request: r, Target: t, fingerprint: fingerprint}
+	return plan.braking()
+}
+
 // allowed checks the org's and the key's model lists. Both refusals are a 404, as the
 // provider returns for a model the account does not have.
 func allowed(c Caller, model string) error {

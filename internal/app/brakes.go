@@ -40,10 +40,10 @@ func brakesOf(c *config.Config, o *config.Org) ([]*budget.Brake, error) {
 
 // brakeRule returns the only rule that is set. Package config has checked it.
 func brakeRule(w orgs.BrakeWhen) budget.BrakeRule {
-	switch {
-	case w.Repeats.MoreThan > 0:
+	switch w.Rule() {
+	case "repeats":
 		return budget.BrakeRule{Window: w.Repeats.Window, Repeats: w.Repeats.MoreThan}
-	case w.Calls.MoreThan > 0:
+	case "calls":
 		return budget.BrakeRule{Window: w.Calls.Window, Calls: w.Calls.MoreThan}
 	}
 	factor, _ := orgs.ParseFactor(w.Spend.Above)

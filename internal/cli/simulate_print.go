@@ -134,6 +134,17 @@ func printLimits(r simulate.Report, w io.Writer) error {
 			return err
 		}
 	}
+	if len(r.Brakes) > 0 {
+		fmt.Fprintf(w, "\nbrakes that fired under %s\n", r.Policy)
+		g := grid{head: []string{"brake", "org", "subject", "action", "at", "why"}, numbers: make([]bool, 6)}
+		for i := range r.Brakes {
+			b := &r.Brakes[i]
+			g.add(b.Brake, b.Org, top.Printable(b.Subject), string(b.Action), b.At.Format("2006-01-02 15:04:05"), b.Evidence.Text(true))
+		}
+		if err := g.write(w); err != nil {
+			return err
+		}
+	}
 	if len(r.Shadow) == 0 {
 		return nil
 	}

@@ -119,7 +119,8 @@ func (c *csvRow) line() *line {
 		HeldTokens: c.number("held_tokens"),
 		HeldUS:     c.number("held_us"), QuotaTokens: c.number("quota_tokens"), Class: c.text("class"),
 		Stream: c.text("stream") == "true", Labels: recordedLabels(c.text("labels")),
-		Usage: tokensOfUsage{c.number("input_tokens"), c.number("output_tokens")},
+		Request: c.text("request"),
+		Usage:   tokensOfUsage{c.number("input_tokens"), c.number("output_tokens")},
 	}
 	at, err := time.Parse(time.RFC3339Nano, c.text("time"))
 	if err != nil && c.err == nil {

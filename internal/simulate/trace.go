@@ -23,6 +23,8 @@ type Call struct {
 	Org, User, Key, IP        string
 	Model, Provider, Endpoint string
 	Labels                    budget.Labels
+	// Request identifies equal requests, for brakes on repetitions.
+	Request string
 
 	At   time.Time     // arrival
 	Took time.Duration // from admission to end
@@ -68,7 +70,7 @@ type record struct {
 }
 
 // who identifies everything that decides which limits apply to a call.
-type who struct{ org, user, key, ip, labels, model, provider, endpoint uint32 }
+type who struct{ org, user, key, ip, labels, model, provider, endpoint, request uint32 }
 
 // NewTrace returns an empty Trace.
 func NewTrace() *Trace {
@@ -103,7 +105,7 @@ func (t *Trace) Add(c Call) error {
 	t.calls = append(t.calls, record{
 		who: who{
 			t.id(c.Org), t.id(c.User), t.id(c.Key), t.id(c.IP), t.id(string(c.Labels)), t.id(c.Model), t.id(c.Provider),
-			t.id(c.Endpoint),
+			t.id(c.Endpoint), t.id(c.Request),
 		},
 		at: c.At.UnixMicro(), took: max(c.Took.Microseconds(), 0), held: int64(c.Held), cost: int64(c.Cost),
 		heldTokens: c.HeldTokens, tokens: c.Tokens, quota: c.QuotaTokens, class: class, stream: c.Stream, refused: c.Refused,

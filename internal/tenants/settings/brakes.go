@@ -40,6 +40,17 @@ type BrakeWhen struct {
 	Calls BrakeCalls `yaml:"calls"`
 }
 
+// Rule names the rule that is set: spend, repeats or calls.
+func (w BrakeWhen) Rule() string {
+	switch {
+	case w.Repeats.MoreThan > 0:
+		return "repeats"
+	case w.Calls.MoreThan > 0:
+		return "calls"
+	}
+	return "spend"
+}
+
 // BrakeSpend is spend above the usual. Usual is the larger of two means: that of the same By over its
 // last 24 windows, and that of all others of the org with a call in this window.
 type BrakeSpend struct {
