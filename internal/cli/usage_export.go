@@ -87,7 +87,7 @@ func newEntryCSV(w io.Writer) *entryCSV {
 		"input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens",
 		"input_usd", "cached_input_usd", "cache_write_usd", "output_usd", "fees_usd",
 		"price", "job", "upstream_id", "by", "reason",
-		"ip", "held_usd", "held_tokens", "held_us", "quota_tokens", "waited_ms", "took_ms", "class", "stream", "labels",
+		"ip", "held_usd", "held_tokens", "held_us", "quota_tokens", "waited_ms", "took_ms", "class", "stream", "labels", "request",
 	})
 	return out
 }
@@ -105,7 +105,7 @@ func (w *entryCSV) write(e budget.Entry) error {
 		cell(e.PriceVersion), e.JobID, cell(e.UpstreamID), cell(e.By), cell(e.Reason),
 		e.IP, plainUSD(pricing.Nano(e.HeldNano)), whole(e.HeldTokens), whole(e.HeldUS), whole(e.QuotaTokens),
 		whole(e.WaitedMS), whole(e.TookMS),
-		e.Class, strconv.FormatBool(e.Stream), string(e.Labels),
+		e.Class, strconv.FormatBool(e.Stream), string(e.Labels), e.Request,
 	})
 }
 
