@@ -39,8 +39,8 @@ const runs = 50
 
 var wild = []string{"run-07", "run-19", "run-33"}
 
-// live runs the fleet at both proxies: each run sends calls through its three children until it is
-// stopped. It returns the runs that were stopped.
+// live runs the fleet at both proxies: each run sends calls through its three children, and five more once
+// it is stopped. It returns the runs that were stopped.
 func (s *stack) live(proxies []*process, body func(run string, i int) (string, bool)) []string {
 	var mu sync.Mutex
 	stopped := map[string]bool{}
@@ -48,15 +48,16 @@ func (s *stack) live(proxies []*process, body func(run string, i int) (string, b
 	for n := range runs {
 		run := fmt.Sprintf("run-%02d", n)
 		all.Go(func() {
-			for i := 0; ; i++ {
+			for i, refused := 0, 0; refused < 5; i++ {
 				text, more := body(run, i)
 				if !more {
 					return
 				}
 				a := post(proxies[(n+i)%2].URL+"/chat/completions", s.keys["alice"], text, "X-Run", run, "X-Child", fmt.Sprint(i%3))
-				if a.status == http.StatusOK {
+				if a.status == http.StatusOK && refused == 0 {
 					continue
 				}
+				refused++
 				mu.Lock()
 				if _, code, _ := errorOf(s.t, a); a.status != http.StatusForbidden || code != "brake_stopped" {
 					s.t.Errorf("%s, call %d: got %d %s, want 403 brake_stopped", run, i, a.status, a.body)
@@ -66,7 +67,6 @@ func (s *stack) live(proxies []*process, body func(run string, i int) (string, b
 				}
 				stopped[run] = true
 				mu.Unlock()
-				return
 			}
 		})
 	}
