@@ -41,7 +41,7 @@ check: $(GOLANGCI) ## All of it: format, vet, lint, luacheck, race tests with th
 	@.ci/check $(GOLANGCI)
 
 lint: $(GOLANGCI) ## Format, vet and lint all modules
-	@for m in . test bench; do (cd $$m && $(GOLANGCI) fmt && go vet ./... && $(GOLANGCI) run ./...); done
+	@for m in . test bench; do (cd $$m && $(GOLANGCI) fmt && go vet ./... && $(GOLANGCI) run --allow-parallel-runners ./...); done
 
 cover: deps ## Report coverage per function and in total
 	go test -coverpkg=./... -coverprofile=cover.out ./... > /dev/null

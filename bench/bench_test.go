@@ -17,7 +17,7 @@ import (
 
 // TestMain also runs the child processes of the benchmark, which starts itself again.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && slices.Contains([]string{"upstream", "reverse", "lean"}, os.Args[1]) {
+	if len(os.Args) > 1 && slices.Contains([]string{"upstream", "reverse", "lean", "spread-proxy"}, os.Args[1]) {
 		main()
 		return
 	}

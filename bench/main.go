@@ -38,6 +38,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 && args[0] == "population" {
 		return populate(ctx, args[1:], stdout, stderr)
 	}
+	if len(args) > 0 && args[0] == "spread" {
+		return spread(ctx, args[1:], stdout, stderr)
+	}
+	if len(args) > 0 && args[0] == "spread-proxy" {
+		return serveSpread(ctx, args, stdout) // a child process
+	}
 	if len(args) > 0 && args[0] == "fairness" {
 		return fair(ctx, args[1:], stdout, stderr)
 	}

@@ -152,7 +152,7 @@ func BenchmarkClient(b *testing.B) {
 				c.ID = call.ID + strconv.FormatInt(f.seq.Add(1), 10)
 				h, err := f.Hold(b.Context(), Terms{Limits: limits, Call: c, Max: cost(1234567), Expected: cost(1234567)})
 				if err == nil {
-					f.leases.untrack(h.Call.Org, h.ID) // otherwise memory grows during the run
+					f.leases.untrack(h) // otherwise memory grows during the run
 				}
 				return err
 			}},

@@ -11,7 +11,8 @@ const maxLimits = 50
 
 // binder selects the limits that apply to a call and decodes their rows in answers.
 type binder struct {
-	lease time.Duration // lease of holds: how long limits on concurrency count them
+	lease  time.Duration // lease of holds: how long limits on concurrency count them
+	places *places
 }
 
 // bind selects the limits that apply to the call and names their states.
@@ -58,7 +59,7 @@ func concerning(limits []Limit, c Call) []Limit {
 
 // prepare validates the terms and returns the hold to request.
 func (b binder) prepare(t *Terms) (*Hold, error) {
-	c, most, expected := t.Call, t.Max, t.Expected
+	c, most, expected := b.places.put(t.Call), t.Max, t.Expected
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
@@ -78,9 +79,9 @@ func (b binder) prepare(t *Terms) (*Hold, error) {
 // unheld binds limits to a call that holds nothing.
 func (b binder) unheld(limits []Limit, c Call) (*Hold, error) {
 	if !validOrg(c.Org) {
-		return nil, fmt.Errorf("budget: org id %q is empty or has braces", c.Org)
+		return nil, fmt.Errorf("budget: org id %q is empty or has braces or #", c.Org)
 	}
-	h := &Hold{Call: c}
+	h := &Hold{Call: b.places.put(c)}
 	var err error
 	h.limits, h.states, err = b.bind(limits, c)
 	return h, err

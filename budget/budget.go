@@ -99,6 +99,10 @@ type Options struct {
 	// Scripts runs the scripts; nil means the client given to New. An implementation that joins the
 	// requests of concurrent callers saves system calls under load.
 	Scripts Scripts
+	// Spread returns into how many parts an org's money is divided; nil: one. It may change at any
+	// time: calls end where they were held, and the ledger is read from all parts ever used. Every
+	// process should have the same, because a subject's calls in two parts have two counts.
+	Spread func(org string) Spread
 	// Money runs the scripts that change what is held or charged; nil means Scripts. If it fails
 	// because no replica acknowledged the write, holds are refused and endings are kept.
 	Money Scripts
@@ -146,13 +150,13 @@ type Scripts interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
 
-// key returns the Redis key of an org's record. All keys of an org share a hash tag, so that one
-// script may use them on a cluster.
-func key(org, name string) string {
-	return "lg:{" + org + "}:" + name
+// key returns the Redis key of a record of an org, or of a part of it (Call.place). All keys of a
+// place share a hash tag, so that one script may use them on a cluster.
+func key(place, name string) string {
+	return "lg:{" + place + "}:" + name
 }
 
-// validOrg rejects org ids that would break hash tags.
+// validOrg rejects org ids that would break hash tags or the names of parts.
 func validOrg(org string) bool {
-	return org != "" && !strings.ContainsAny(org, "{}")
+	return org != "" && !strings.ContainsAny(org, "{}"+partSep)
 }

@@ -14,7 +14,7 @@ type Call struct {
 	ID      string `json:"id"`                // begins with 48 bits of Unix milliseconds in base32
 	Attempt int    `json:"attempt,omitempty"` // each attempt has its own hold
 
-	Org          string `json:"org"` // without braces
+	Org          string `json:"org"` // without braces and #
 	User         string `json:"user,omitempty"`
 	Key          string `json:"key,omitempty"`
 	IP           string `json:"ip,omitempty"`
@@ -26,6 +26,9 @@ type Call struct {
 	Labels       Labels `json:"labels,omitempty"`
 	// Request identifies equal requests, for brakes on repetitions; empty if there are none.
 	Request string `json:"request,omitempty"`
+
+	// Part is the part of the org in which the call is held, from 1; 0: not chosen yet (Store.Place).
+	Part int `json:"-"`
 }
 
 // holdID keeps attempts of one call apart.
@@ -33,7 +36,7 @@ func (c Call) holdID() string { return c.ID + "/" + strconv.Itoa(c.Attempt) }
 
 func (c Call) validate() error {
 	if !validOrg(c.Org) {
-		return fmt.Errorf("budget: org id %q is empty or has braces", c.Org)
+		return fmt.Errorf("budget: org id %q is empty or has braces or #", c.Org)
 	}
 	if _, ok := idTime(c.ID); !ok {
 		return fmt.Errorf("budget: call id %.40q does not begin with a time", c.ID)
@@ -141,7 +144,7 @@ func (h *Hold) about() string {
 
 // decodeRecord decodes a hold from its id and "<amounts>|<limits>|<about>", which is a record or
 // the tombstone of an expired hold: the call, its states and the scopes of its caps.
-func decodeRecord(org, id, record string) (*Hold, bool) {
+func decodeRecord(place, id, record string) (*Hold, bool) {
 	callID, attempt, ok := strings.Cut(id, "/")
 	n, err := strconv.Atoi(attempt)
 	parts := strings.SplitN(record, "|", 3)
@@ -152,8 +155,9 @@ func decodeRecord(org, id, record string) (*Hold, bool) {
 	if len(f) < 8 || (len(f)-8)%5 != 0 {
 		return nil, false
 	}
+	org, part := splitPlace(place)
 	h := &Hold{ID: id, Call: Call{
-		ID: callID, Attempt: n, Org: org, User: f[0], Key: f[1], IP: f[2], Model: f[3], Provider: f[4],
+		ID: callID, Attempt: n, Org: org, Part: part, User: f[0], Key: f[1], IP: f[2], Model: f[3], Provider: f[4],
 		Endpoint: f[5], PriceVersion: f[6],
 	}}
 	job, labels, _ := strings.Cut(f[7], labelsMark)

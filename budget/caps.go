@@ -26,10 +26,10 @@ func (c Cap) scope() string {
 	return capScope + "provider:" + c.Provider
 }
 
-// Tags returns the hash tags of the org's keys and of those of the caps, for Ping.
-func Tags(org string, caps []Cap) []string {
+// Tags returns the hash tags of the keys of a call with a Part, and of those of the caps, for Ping.
+func Tags(c Call, caps []Cap) []string {
 	tags := make([]string, 0, len(caps)+1)
-	tags = append(tags, org)
+	tags = append(tags, c.place())
 	for _, c := range caps {
 		tags = append(tags, c.scope())
 	}

@@ -94,7 +94,7 @@ func TestCapEndsAfterItsOrg(t *testing.T) {
 			t.Fatalf("%+v", done)
 		}
 		f.wantCaps(caps, 100, 100)
-		if f.leases.orgs["cap:deployment"].holds[h.ID] != nil {
+		if f.leases.places["cap:deployment"].holds[h.ID] != nil {
 			t.Error("its lease never ends")
 		}
 		if done = f.SettleAll(ctx, []Settle{{h, st}}); done[0].Err != nil {
@@ -124,7 +124,7 @@ func TestNotKept(t *testing.T) {
 	if err := j.Later(t.Context(), []Settle{{Hold: h}}, nil); err == nil {
 		t.Fatal("kept in closed journals")
 	}
-	for org, o := range j.leases.orgs {
+	for org, o := range j.leases.places {
 		if len(o.holds) > 0 {
 			t.Errorf("%s is renewed for ever", org)
 		}
@@ -149,7 +149,7 @@ func TestCapLost(t *testing.T) {
 	if _, err := f.holdCap(caps[1], c); !errors.Is(err, ErrEnded) {
 		t.Errorf("it came late and got %v", err)
 	}
-	for org, o := range f.leases.orgs {
+	for org, o := range f.leases.places {
 		if len(o.holds) > 0 {
 			t.Errorf("%s is still renewed", org)
 		}

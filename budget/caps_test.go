@@ -140,7 +140,7 @@ func TestCapRefuses(t *testing.T) {
 		if after := rdb.DBSize(ctx).Val(); after > before+1 { // its registry
 			t.Errorf("%d keys became %d", before, after)
 		}
-		if n := len(f.leases.orgs["cap:deployment"].holds); n != 1 {
+		if n := len(f.leases.places["cap:deployment"].holds); n != 1 {
 			t.Errorf("%d holds of the deployment are renewed", n)
 		}
 	})

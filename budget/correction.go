@@ -25,6 +25,7 @@ var (
 
 const (
 	adjustPeriod = 64 * 24 * time.Hour // an adjustment's id is remembered for at least this long
+	adjustedLife = 2*adjustPeriod + 24*time.Hour
 	auditLength  = 1_000_000
 	auditLife    = 10 * 365 * 24 * time.Hour // after the last record
 )
@@ -86,6 +87,7 @@ func (l *Ledger) Adjust(ctx context.Context, a Adjustment) (Adjusted, error) {
 	corrects := a.Call.ID
 	call := a.Call
 	call.ID, call.Attempt = a.ID, 0
+	call.Part = 0 // where the limits count now
 	c := correcting{
 		id: a.ID, call: call, amount: a.Amount, kind: KindAdjust, adjusted: a.Amount, limits: a.Limits,
 		correction: Correction{Corrects: corrects, By: a.By, Reason: a.Reason}, action: "usage.adjust",
@@ -157,6 +159,10 @@ func (l *Ledger) correct(ctx context.Context, c correcting) (Adjusted, error) {
 	if err != nil {
 		return Adjusted{}, err
 	}
+	h.Call, err = l.placeOf(ctx, c, h.Call)
+	if err != nil {
+		return Adjusted{}, err
+	}
 	a, err := l.runner.ask(ctx, l.runner.scripts.adjust, func(now time.Time) ([]string, []any, error) {
 		return l.correctArgs(c, h, now)
 	})
@@ -176,12 +182,58 @@ func (l *Ledger) correct(ctx context.Context, c correcting) (Adjusted, error) {
 	}
 }
 
+// placeOf returns the call with the part that a correction is made in. A repetition goes to the part
+// of the first one, whatever the org's spread is by then, because that part knows its id.
+func (l *Ledger) placeOf(ctx context.Context, c correcting, call Call) (Call, error) {
+	if c.listed != "" { // it is where it is listed
+		return call, nil
+	}
+	all, err := l.places.ever(ctx, call.Org)
+	if err != nil || len(all) == 1 {
+		return call, err
+	}
+	first, before := adjustedKeys(l.clock.now())
+	pipe, name := l.rdb.Pipeline(), key(call.Org, "adjusted-in:"+c.id)
+	here := []*redis.BoolCmd{
+		pipe.HExists(ctx, key(call.Org, first), c.id), pipe.HExists(ctx, key(call.Org, before), c.id),
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return call, storeError("adjust", err)
+	}
+	part := call.Part
+	if here[0].Val() || here[1].Val() { // perhaps before the org was spread
+		part = 1
+	}
+	pipe = l.rdb.Pipeline()
+	pipe.SetNX(ctx, name, part, adjustedLife)
+	in := pipe.Get(ctx, name)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return call, storeError("adjust", err)
+	}
+	call.Part, err = in.Int()
+	if err != nil {
+		return call, fmt.Errorf("budget: part of correction %s: %w", c.id, err)
+	}
+	pipe = l.rdb.Pipeline()
+	note(ctx, pipe, call.place())
+	if _, err := pipe.Exec(ctx); err != nil {
+		return call, storeError("adjust", err)
+	}
+	return call, nil
+}
+
+// adjustedKeys returns the names of the ids of corrections in the current period and the one before.
+func adjustedKeys(now time.Time) (current, before string) {
+	period := now.Unix() / int64(adjustPeriod/time.Second)
+	return "adjusted:" + strconv.FormatInt(period, 10), "adjusted:" + strconv.FormatInt(period-1, 10)
+}
+
 // correctArgs builds the KEYS and ARGV that lua/adjust.lua lists.
 func (l *Ledger) correctArgs(c correcting, h *Hold, now time.Time) ([]string, []any, error) {
-	day, period := now.UnixMicro()/dayMicros-1, now.Unix()/int64(adjustPeriod/time.Second)
-	keys := h.keys("ledger", "audit", "adjusted:"+strconv.FormatInt(period, 10),
-		"adjusted:"+strconv.FormatInt(period-1, 10),
-		"reconcile", rollupKey(day), rollupKey(day+1), rollupKey(day+2), hoursKey(day), hoursKey(day+1), hoursKey(day+2),
+	day := now.UnixMicro()/dayMicros - 1
+	current, before := adjustedKeys(now)
+	keys := h.keys("ledger", "audit", current, before, "reconcile",
+		rollupKey(day), rollupKey(day+1), rollupKey(day+2), hoursKey(day), hoursKey(day+1), hoursKey(day+2),
 		labelsKey(day), labelsKey(day+1), labelsKey(day+2))
 	entry, audit, err := c.texts(h.limits)
 	if err != nil {
@@ -193,7 +245,7 @@ func (l *Ledger) correctArgs(c correcting, h *Hold, now time.Time) ([]string, []
 		rollupField(c.call), u.Input, u.CachedInput, u.CacheWrite + u.CacheWrite1h, u.Output,
 		int64(costs.Input), int64(costs.CachedInput), int64(costs.CacheWrite), int64(costs.Output), int64(costs.Fees),
 		rollupFields, entry, l.length, l.life.Milliseconds(), l.rollupLife.Milliseconds(),
-		audit, auditLength, auditLife.Milliseconds(), (2*adjustPeriod + 24*time.Hour).Milliseconds(), c.listed,
+		audit, auditLength, auditLife.Milliseconds(), adjustedLife.Milliseconds(), c.listed,
 		l.labels.fields(c.call),
 	}
 	for _, st := range h.states {
@@ -254,7 +306,8 @@ type AuditRecord struct {
 // Audit calls fn for the org's audit records of [from, to), oldest first, until
 // fn returns an error. A zero time is no bound.
 func (l *Ledger) Audit(ctx context.Context, org string, from, to time.Time, fn func(AuditRecord) error) error {
-	return l.stream(ctx, key(org, "audit"), streamFrom(from), streamTo(to), func(m redis.XMessage) error {
+	all := streamRange{"audit", streamFrom(from), streamTo(to), false}
+	return l.stream(ctx, org, all, func(_ string, m redis.XMessage) error {
 		var stored struct {
 			AuditRecord
 			AtUS int64 `json:"at_us"`

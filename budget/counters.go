@@ -2,6 +2,7 @@ package budget
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,6 +18,8 @@ type Counter struct {
 	ID    string // the user, key or address; empty if the limit counts the org
 	Used  int64
 	Held  int64 // the part of Used that open holds may still give back; a reset keeps it
+
+	places []string // that have it: more than one after a change of the org's spread
 }
 
 const (
@@ -32,7 +35,7 @@ func (s *Store) Counters(
 	ctx context.Context, org string, limits []Limit, concerns func(Subject, string) bool,
 ) ([]Counter, error) {
 	if !validOrg(org) {
-		return nil, fmt.Errorf("budget: org id %q is empty or has braces", org)
+		return nil, fmt.Errorf("budget: org id %q is empty or has braces or #", org)
 	}
 	known := map[string]*Limit{} // by the names of their states without the subject
 	for i := range limits {
@@ -41,29 +44,59 @@ func (s *Store) Counters(
 		}
 		known[limits[i].stateFor(Call{}, s.binder.lease).Key] = &limits[i]
 	}
-	tag := key(org, "")
+	type counted struct {
+		limit *Limit
+		id    string
+	}
 	var out []Counter
+	at := map[counted]int{} // in out
+	err := s.places.each(ctx, org, func(place string) error {
+		found, err := s.countersIn(ctx, place, func(name, id string) *Limit {
+			if l := known[name]; l != nil && concerns(l.Subject, id) {
+				return l
+			}
+			return nil
+		})
+		for _, c := range found {
+			i, elsewhere := at[counted{c.Limit, c.ID}]
+			if !elsewhere {
+				at[counted{c.Limit, c.ID}] = len(out)
+				out = append(out, c)
+				continue
+			}
+			out[i].Used, out[i].Held = out[i].Used+c.Used, out[i].Held+c.Held
+			out[i].places = append(out[i].places, place)
+		}
+		return err
+	})
+	return out, err
+}
+
+// countersIn returns the counters in one place; limitOf returns nil for those that are not wanted.
+func (s *Store) countersIn(
+	ctx context.Context, place string, limitOf func(name, id string) *Limit,
+) (out []Counter, err error) {
+	tag := key(place, "")
 	seen := map[string]bool{} // SCAN may return a key twice
-	err := s.scan(ctx, tag+"l:*", func(keys []string) error {
+	return out, s.places.scan(ctx, tag+"l:*", func(keys []string) error {
 		var found []Counter
 		for _, k := range keys {
 			name, id := splitState(strings.TrimPrefix(k, tag))
-			l := known[name]
-			if l == nil || seen[k] || !concerns(l.Subject, id) {
+			l := limitOf(name, id)
+			if l == nil || seen[k] {
 				continue
 			}
 			seen[k] = true
-			found = append(found, Counter{Limit: l, ID: id})
+			found = append(found, Counter{Limit: l, ID: id, places: []string{place}})
 		}
 		for page := range slices.Chunk(found, peekMost) {
-			if err := s.peekCounters(ctx, org, page); err != nil {
+			if err := s.peekCounters(ctx, place, page); err != nil {
 				return err
 			}
 		}
 		out = append(out, slices.DeleteFunc(found, func(c Counter) bool { return c.Used <= c.Held })...)
 		return nil
 	})
-	return out, err
 }
 
 // splitState splits the name of a state into that of the limit and the subject, which may be an
@@ -78,9 +111,9 @@ func splitState(name string) (limit, subject string) {
 
 // scan calls fn with pages of the keys that match; all of them must be in the slot of the pattern's
 // hash tag.
-func (s *Store) scan(ctx context.Context, match string, fn func(keys []string) error) error {
-	node := s.rdb
-	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
+func (p *places) scan(ctx context.Context, match string, fn func(keys []string) error) error {
+	node := p.rdb
+	if cluster, ok := p.rdb.(*redis.ClusterClient); ok {
 		master, err := cluster.MasterForKey(ctx, match)
 		if err != nil {
 			return storeError("scan", err)
@@ -103,11 +136,12 @@ func (s *Store) scan(ctx context.Context, match string, fn func(keys []string) e
 	}
 }
 
-// boundTo returns counters in the form in which scripts are prepared.
-func (s *Store) boundTo(org string, counters []Counter) *Hold {
-	h := &Hold{Call: Call{Org: org}}
+// boundTo returns counters of a place in the form in which scripts are prepared.
+func (b binder) boundTo(place string, counters []Counter) *Hold {
+	h := &Hold{}
+	h.Call.Org, h.Call.Part = splitPlace(place)
 	for _, c := range counters {
-		st := c.Limit.stateFor(Call{}, s.binder.lease)
+		st := c.Limit.stateFor(Call{}, b.lease)
 		st.Key += c.ID
 		l := *c.Limit
 		l.Raises = nil
@@ -117,8 +151,8 @@ func (s *Store) boundTo(org string, counters []Counter) *Hold {
 }
 
 // peekCounters sets the usage of counters.
-func (s *Store) peekCounters(ctx context.Context, org string, counters []Counter) error {
-	h := s.boundTo(org, counters)
+func (s *Store) peekCounters(ctx context.Context, place string, counters []Counter) error {
+	h := s.binder.boundTo(place, counters)
 	a, err := s.runner.ask(ctx, s.runner.scripts.peek, func(now time.Time) ([]string, []any, error) {
 		args := []any{s.clock.given()}
 		for _, st := range h.states {
@@ -142,16 +176,34 @@ func (s *Store) peekCounters(ctx context.Context, org string, counters []Counter
 
 // ResetCounters sets the usage of counters to zero, as Reset does. After an error some are not
 // reset, and it can be called again.
-func (s *Store) ResetCounters(ctx context.Context, org string, counters []Counter) error {
+func (s *Store) ResetCounters(ctx context.Context, counters []Counter) error {
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(resetAtOnce)
 	for i := range counters {
-		if ctx.Err() != nil {
-			break
+		for _, place := range counters[i].places {
+			if ctx.Err() == nil {
+				work.Go(func() error { return s.reset(ctx, s.binder.boundTo(place, counters[i:i+1])) })
+			}
 		}
-		work.Go(func() error { return s.reset(ctx, s.boundTo(org, counters[i:i+1])) })
 	}
 	return work.Wait()
+}
+
+// Reset sets the usage of the limit to zero for the call's subject. Open holds stay counted,
+// because their calls may still cost that much.
+func (s *Store) Reset(ctx context.Context, limit Limit, c Call) error {
+	h, err := s.binder.unheld([]Limit{limit}, c)
+	if err != nil || len(h.states) == 0 {
+		return err
+	}
+	spread := s.places.of(c.Org)
+	if spread.whole(&limit, c) {
+		return s.reset(ctx, h)
+	}
+	for _, h.Call.Part = range spread.numbers() {
+		err = errors.Join(err, s.reset(ctx, h))
+	}
+	return err
 }
 
 // reset sets the usage of a limit's state to what is held.

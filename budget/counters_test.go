@@ -61,7 +61,7 @@ func TestResetCounters(t *testing.T) {
 	if err != nil || len(one) != 1 || one[0].Used != 1 || one[0].Held != 0 {
 		t.Errorf("one address: got %+v, %v", one, err)
 	}
-	if err := s.ResetCounters(t.Context(), "acme", found); err != nil {
+	if err := s.ResetCounters(t.Context(), found); err != nil {
 		t.Fatal(err)
 	}
 	if found, err = s.Counters(t.Context(), "acme", limits, everything); err != nil || len(found) != 0 {

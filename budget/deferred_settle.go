@@ -26,6 +26,7 @@ const (
 // never renamed.
 type walRecord struct {
 	Call       Call        `json:"call"`
+	Part       int         `json:"part,omitempty"` // Call.Part; 0: the first
 	Max        Amounts     `json:"max"`
 	At         time.Time   `json:"at,omitzero"`
 	States     []state     `json:"states,omitempty"`
@@ -45,7 +46,12 @@ func walRecordOf(e Settle) walRecord {
 }
 
 func keptHold(h *Hold) walRecord {
-	k := walRecord{Call: h.Call, Max: h.Max, At: h.At, States: h.states, Share: len(h.taken) > 0, Shadow: h.shadow}
+	k := walRecord{
+		Call: h.Call, Max: h.Max, At: h.At, States: h.states, Share: len(h.taken) > 0, Shadow: h.shadow,
+	}
+	if h.Call.Part > 1 {
+		k.Part = h.Call.Part
+	}
 	for _, part := range h.caps {
 		k.Caps = append(k.Caps, keptHold(part))
 	}
@@ -55,6 +61,7 @@ func keptHold(h *Hold) walRecord {
 // hold returns the kept call's hold as if it had begun at the given instant.
 func (k walRecord) hold(at time.Time) *Hold {
 	h := &Hold{ID: k.Call.holdID(), Call: k.Call, Max: k.Max, Expected: k.Max, At: at, states: k.States, shadow: k.Shadow}
+	h.Call.Part = k.Part
 	for _, part := range k.Caps {
 		h.caps = append(h.caps, part.hold(at))
 	}
@@ -237,13 +244,14 @@ func (d *Deferred) reachable(
 	pipe := d.rdb.Pipeline()
 	asked := map[string]*redis.BoolCmd{}
 	for _, e := range all {
-		if org := e.Hold.Call.Org; asked[org] == nil {
-			asked[org] = pipe.PExpire(ctx, key(org, "leases"), recordLife)
+		if place := e.Hold.Call.place(); asked[place] == nil {
+			asked[place] = pipe.PExpire(ctx, key(place, "leases"), recordLife)
+			note(ctx, pipe, place)
 		}
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i, e := range all {
-		if err := asked[e.Hold.Call.Org].Err(); err != nil {
+		if err := asked[e.Hold.Call.place()].Err(); err != nil {
 			away = storeError("replay", err)
 			continue
 		}

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// Registry is the ZSET of orgs, scored by the Unix ms at which their leases are next due for
-	// checking. It is the only key that belongs to no org.
+	// Registry is the ZSET of orgs, their parts and spend caps, scored by the Unix ms at which their
+	// leases are next due for checking. It is the only key that belongs to no org.
 	Registry     = "lg:orgs"
 	registryLife = recordLife
 	sweepBatch   = 100
@@ -26,6 +26,7 @@ type Expiry struct {
 	rdb     redis.UniversalClient
 	runner  *runner
 	clock   *clock
+	places  *places
 	leases  *leases
 	settler *settler
 	metrics *metrics
@@ -35,13 +36,13 @@ type Expiry struct {
 	horizon time.Duration // Options.Horizon
 }
 
-// orphan is a registered org that is overdue: no running process has checked its leases.
+// orphan is a registered place that is overdue: no running process has checked its leases.
 type orphan struct {
-	org   string
+	place string
 	score float64
 }
 
-// orphans lists the orgs of the registry that are due.
+// orphans lists the places of the registry that are due.
 func (x *Expiry) orphans(ctx context.Context) ([]orphan, error) {
 	found, err := x.rdb.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
 		Key: Registry, Start: "-inf", Stop: strconv.FormatInt(x.clock.now().UnixMilli(), 10),
@@ -57,7 +58,7 @@ func (x *Expiry) orphans(ctx context.Context) ([]orphan, error) {
 	return out, nil
 }
 
-// sweepDue is one round of Run: it sweeps the orgs that this process tracks, and those that no
+// sweepDue is one round of Run: it sweeps the places that this process tracks, and those that no
 // running process does.
 func (x *Expiry) sweepDue(ctx context.Context) error {
 	if err := x.sees(ctx); err != nil {
@@ -68,8 +69,8 @@ func (x *Expiry) sweepDue(ctx context.Context) error {
 		return err
 	}
 	var errs []error
-	for _, org := range x.leases.dueOrgs(time.Now(), x.clock.now()) {
-		_, err := x.sweep(ctx, org, x.leases.blind)
+	for _, place := range x.leases.duePlaces(time.Now(), x.clock.now()) {
+		_, err := x.sweep(ctx, place, x.leases.blind)
 		errs = append(errs, err)
 	}
 	for _, o := range orphans {
@@ -107,18 +108,24 @@ func (x *Expiry) sees(ctx context.Context) error {
 // this automatically, once the store was reachable for long enough that every living holder could
 // have renewed its leases.
 func (x *Expiry) Sweep(ctx context.Context, org string) (int, error) {
-	return x.sweep(ctx, org, func(string) bool { return false })
+	expired := 0
+	err := x.places.each(ctx, org, func(place string) error {
+		n, err := x.sweep(ctx, place, func(string) bool { return false })
+		expired += n
+		return err
+	})
+	return expired, err
 }
 
-// sweep is Sweep, except that it ends nothing while blind returns true.
-func (x *Expiry) sweep(ctx context.Context, org string, blind func(org string) bool) (int, error) {
+// sweep is Sweep of one place, except that it ends nothing while blind returns true.
+func (x *Expiry) sweep(ctx context.Context, place string, blind func(place string) bool) (int, error) {
 	expired := 0
 	for {
-		due, err := x.overdue(ctx, org)
-		if err != nil || len(due) == 0 || blind(org) {
+		due, err := x.overdue(ctx, place)
+		if err != nil || len(due) == 0 || blind(place) {
 			return expired, err
 		}
-		n, err := x.expire(ctx, org, due)
+		n, err := x.expire(ctx, place, due)
 		expired += n
 		if err != nil || n == 0 {
 			return expired, err
@@ -126,20 +133,20 @@ func (x *Expiry) sweep(ctx context.Context, org string, blind func(org string) b
 	}
 }
 
-// overdue returns the org's first holds whose lease has run out, and records when the earliest
-// lease ends. It starts with a write, so that an answer proves that the org's server accepts the
-// writes of renewals.
-func (x *Expiry) overdue(ctx context.Context, org string) ([]redis.Z, error) {
+// overdue returns the place's first holds whose lease has run out, and records when the earliest
+// lease ends. It starts with a write, so that an answer proves that its server accepts the writes of
+// renewals.
+func (x *Expiry) overdue(ctx context.Context, place string) ([]redis.Z, error) {
 	now := x.clock.now()
 	pipe := x.rdb.Pipeline()
-	taken := pipe.PExpire(ctx, key(org, "leases"), recordLife)
-	first := pipe.ZRangeWithScores(ctx, key(org, "leases"), 0, sweepBatch-1)
+	taken := pipe.PExpire(ctx, key(place, "leases"), recordLife)
+	first := pipe.ZRangeWithScores(ctx, key(place, "leases"), 0, sweepBatch-1)
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	if err := cmp.Or(taken.Err(), first.Err()); err != nil {
-		x.leases.unseen(org)
+		x.leases.unseen(place)
 		return nil, storeError("sweep", err)
 	}
-	x.leases.due(org, first.Val())
+	x.leases.due(place, first.Val())
 	return slices.DeleteFunc(first.Val(), func(z redis.Z) bool { return int64(z.Score) > now.UnixMicro() }), nil
 }
 
@@ -147,29 +154,34 @@ func (x *Expiry) overdue(ctx context.Context, org string) ([]redis.Z, error) {
 // nonzero result means that no running process sweeps the org.
 func (x *Expiry) Overdue(ctx context.Context, org string, by time.Duration) (int, error) {
 	before := x.clock.now().Add(-by).UnixMicro()
-	n, err := x.rdb.ZCount(ctx, key(org, "leases"), "-inf", strconv.FormatInt(before, 10)).Result()
-	if err != nil {
-		return 0, storeError("overdue", err)
-	}
-	return int(n), nil
+	overdue := 0
+	err := x.places.each(ctx, org, func(place string) error {
+		n, err := x.rdb.ZCount(ctx, key(place, "leases"), "-inf", strconv.FormatInt(before, 10)).Result()
+		overdue += int(n)
+		if err != nil {
+			return storeError("overdue", err)
+		}
+		return nil
+	})
+	return overdue, err
 }
 
 // expire ends holds whose lease has run out, one script each, with all keys declared.
-func (x *Expiry) expire(ctx context.Context, org string, due []redis.Z) (int, error) {
+func (x *Expiry) expire(ctx context.Context, place string, due []redis.Z) (int, error) {
 	ids := make([]string, len(due))
 	for i, z := range due {
 		ids[i] = z.Member.(string)
 	}
-	records, err := x.rdb.HMGet(ctx, key(org, "holds"), ids...).Result()
+	records, err := x.rdb.HMGet(ctx, key(place, "holds"), ids...).Result()
 	if err != nil {
 		return 0, storeError("sweep", err)
 	}
 	n := 0
 	for i, id := range ids {
 		text, _ := records[i].(string)
-		h, ok := decodeRecord(org, id, text)
+		h, ok := decodeRecord(place, id, text)
 		if !ok { // a lease without a record holds nothing
-			if err := x.rdb.ZRem(ctx, key(org, "leases"), id).Err(); err != nil {
+			if err := x.rdb.ZRem(ctx, key(place, "leases"), id).Err(); err != nil {
 				return n, storeError("sweep", err)
 			}
 			continue
@@ -220,14 +232,14 @@ func (x *Expiry) expireOne(ctx context.Context, h *Hold, leaseEnd int64) (bool, 
 	}
 }
 
-// sweepOrphan sweeps a registered org, then removes it from the registry or records when its next
+// sweepOrphan sweeps a registered place, then removes it from the registry or records when its next
 // lease ends, unless it was announced again in the meantime.
 func (x *Expiry) sweepOrphan(ctx context.Context, o orphan) error {
-	if _, err := x.sweep(ctx, o.org, x.leases.blind); err != nil {
+	if _, err := x.sweep(ctx, o.place, x.leases.blind); err != nil {
 		return err
 	}
 	x.leases.mu.Lock()
-	due, next := x.leases.orgOf(o.org).due, ""
+	due, next := x.leases.in(o.place).due, ""
 	x.leases.mu.Unlock()
 	if due > 0 && due <= x.clock.now().UnixMicro() {
 		return nil // not judged yet
@@ -236,7 +248,7 @@ func (x *Expiry) sweepOrphan(ctx context.Context, o orphan) error {
 		next = strconv.FormatInt(time.UnixMicro(due).UnixMilli(), 10)
 	}
 	_, err := x.runner.run(ctx, x.runner.scripts.relinquish, []string{Registry},
-		[]any{o.org, strconv.FormatFloat(o.score, 'f', -1, 64), next})
+		[]any{o.place, strconv.FormatFloat(o.score, 'f', -1, 64), next})
 	return err
 }
 
@@ -278,7 +290,7 @@ func (x *Expiry) neverAdmitted(ctx context.Context, h *Hold) error {
 	var parts []Settle
 	for _, scope := range h.scopes {
 		c := h.Call
-		c.Org = scope
+		c.Org, c.Part = scope, 1
 		parts = append(parts, Settle{Hold: Lost(c)})
 	}
 	for _, done := range x.settler.flight(ctx, parts) {

@@ -13,8 +13,9 @@ import (
 
 // ExporterOptions tune an Exporter.
 type ExporterOptions struct {
-	// Dir gets a directory per org with one file per UTC day, <org>/2026-11-20.jsonl. All processes
-	// that export an org must share Dir.
+	// Dir gets a directory per org with one file per UTC day, <org>/2026-11-20.jsonl, and one more
+	// for each part of an org that is spread, <org>/2026-11-20.23.jsonl. All processes that export an
+	// org must share Dir.
 	Dir string
 	// Orgs returns the orgs to export; it is called every round.
 	Orgs func() []string
@@ -31,13 +32,13 @@ type ExporterOptions struct {
 //
 // The files are authoritative. Redis also stores how far they are written, but only afterwards. A
 // process that takes over reads the end of the file for lines that Redis does not know of, and cuts
-// off an unfinished line. One process at a time exports an org: it holds a lease in Redis and a
-// lock on a file in the org's directory. An Exporter must not be used by more than one goroutine.
+// off an unfinished line. One process at a time exports a part of an org: it holds a lease in Redis
+// and a lock on a file in the org's directory. An Exporter must not be used by more than one goroutine.
 type Exporter struct {
 	ledger *Ledger
 	o      ExporterOptions
 	owner  string
-	waits  map[string]time.Time // until when another process has the org
+	waits  map[string]time.Time // by place: until when another process has it
 
 	// died simulates a crash in tests.
 	died func(where string) error
@@ -85,13 +86,17 @@ func (x *Exporter) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	for _, org := range x.o.Orgs() {
-		if !x.elsewhere(org) {
-			_, _, _ = x.own(ctx, org, 0, "", 0)
-		}
+		_ = x.ledger.places.each(ctx, org, func(place string) error {
+			if x.elsewhere(place) {
+				return nil
+			}
+			_, _, err := x.own(ctx, place, 0, "", 0)
+			return err
+		})
 	}
 }
 
-func (x *Exporter) elsewhere(org string) bool { return time.Now().Before(x.waits[org]) }
+func (x *Exporter) elsewhere(place string) bool { return time.Now().Before(x.waits[place]) }
 
 // errNotOurs ends a round because another process exports the org.
 var errNotOurs = errors.New("another process exports the org")
@@ -99,19 +104,25 @@ var errNotOurs = errors.New("another process exports the org")
 // Export writes the org's new entries and returns how many; 0 also when another process exports the
 // org. Run calls it regularly.
 func (x *Exporter) Export(ctx context.Context, org string) (int, error) {
-	if x.elsewhere(org) {
-		return 0, nil
-	}
-	n, err := x.export(ctx, org)
-	if errors.Is(err, errNotOurs) {
-		x.waits[org] = time.Now().Add(x.o.Lease / 2)
-		return n, nil
-	}
-	return n, err
+	written := 0
+	err := x.ledger.places.each(ctx, org, func(place string) error {
+		if x.elsewhere(place) {
+			return nil
+		}
+		n, err := x.export(ctx, place)
+		written += n
+		if errors.Is(err, errNotOurs) {
+			x.waits[place] = time.Now().Add(x.o.Lease / 2)
+			return nil
+		}
+		return err
+	})
+	return written, err
 }
 
-func (x *Exporter) export(ctx context.Context, org string) (int, error) {
-	position, mine, err := x.own(ctx, org, x.o.Lease, "", 0)
+// export is Export of one place.
+func (x *Exporter) export(ctx context.Context, place string) (int, error) {
+	position, mine, err := x.own(ctx, place, x.o.Lease, "", 0)
 	if err != nil {
 		return 0, err
 	}
@@ -121,12 +132,12 @@ func (x *Exporter) export(ctx context.Context, org string) (int, error) {
 	var files *exportFiles
 	written := 0
 	for {
-		list, err := x.after(ctx, org, position)
+		list, err := x.after(ctx, place, position)
 		if err != nil || len(list) == 0 {
 			return written, err
 		}
 		if files == nil {
-			files, err = openExport(x.o.Dir, org)
+			files, err = openExport(x.o.Dir, place)
 			if err != nil {
 				return written, err
 			}
@@ -141,12 +152,12 @@ func (x *Exporter) export(ctx context.Context, org string) (int, error) {
 		if err := x.died("written"); err != nil {
 			return written, err
 		}
-		position = list[len(list)-1].LedgerID
+		position = streamID(list[len(list)-1].LedgerID)
 		done, keep := len(list) < streamPage, int64(0)
 		if done {
 			keep = x.o.Keep
 		}
-		_, mine, err = x.own(ctx, org, x.o.Lease, position, keep)
+		_, mine, err = x.own(ctx, place, x.o.Lease, position, keep)
 		if err != nil {
 			return written, err
 		}
@@ -161,8 +172,8 @@ func (x *Exporter) export(ctx context.Context, org string) (int, error) {
 
 // after reads a page of entries after a position. The entry at the position itself must still be
 // there, because trimming removes the oldest first.
-func (x *Exporter) after(ctx context.Context, org, position string) ([]Entry, error) {
-	list, err := x.ledger.rdb.XRangeN(ctx, key(org, "ledger"), position, "+", streamPage+1).Result()
+func (x *Exporter) after(ctx context.Context, place, position string) ([]Entry, error) {
+	list, err := x.ledger.rdb.XRangeN(ctx, key(place, "ledger"), position, "+", streamPage+1).Result()
 	if err != nil {
 		return nil, storeError("export ledger", err)
 	}
@@ -172,12 +183,12 @@ func (x *Exporter) after(ctx context.Context, org, position string) ([]Entry, er
 	case position != noPosition && len(list) > 0:
 		x.ledger.metrics.exportGaps.Inc()
 		x.ledger.log.Error("ledger entries may have been trimmed before export, raise ledger.max_entries",
-			"org", org, "after", position, "before", list[0].ID)
+			"org", place, "after", position, "before", list[0].ID)
 	}
 	list = list[:min(len(list), streamPage)]
 	out := make([]Entry, len(list))
 	for i, m := range list {
-		out[i], err = entryOf(m)
+		out[i], err = entryOf(place, m)
 		if err != nil {
 			return nil, err
 		}
@@ -188,13 +199,13 @@ func (x *Exporter) after(ctx context.Context, org, position string) ([]Entry, er
 // noPosition is the position before anything was exported.
 const noPosition = "0-0"
 
-// own takes or renews the org's lease. If position is given, it is recorded; if keep is positive,
+// own takes or renews the lease of a place. If position is given, it is recorded; if keep is positive,
 // exported entries are trimmed down to about that many.
 func (x *Exporter) own(
-	ctx context.Context, org string, lease time.Duration, position string, keep int64,
+	ctx context.Context, place string, lease time.Duration, position string, keep int64,
 ) (at string, mine bool, err error) {
 	reply, err := x.ledger.runner.run(ctx, x.ledger.runner.scripts.export,
-		[]string{key(org, "export"), key(org, "ledger")}, []any{
+		[]string{key(place, "export"), key(place, "ledger")}, []any{
 			x.ledger.clock.given(), x.owner, lease.Microseconds(), position, (2 * x.ledger.life).Milliseconds(), keep,
 		})
 	if err != nil {
@@ -207,14 +218,19 @@ func (x *Exporter) own(
 	return at, verdict == "mine", nil
 }
 
-// Exported returns the LedgerID up to which the org's ledger is exported; empty if nothing was.
-func (l *Ledger) Exported(ctx context.Context, org string) (string, error) {
-	position, err := l.rdb.HGet(ctx, key(org, "export"), "position").Result()
-	if errors.Is(err, redis.Nil) || position == noPosition {
-		return "", nil
-	}
-	if err != nil {
-		return "", storeError("read export", err)
-	}
-	return position, nil
+// Exported returns the LedgerID up to which the org's ledger is exported; empty if nothing was. Of
+// an org that is spread, it is that of the part which is the furthest behind.
+func (l *Ledger) Exported(ctx context.Context, org string) (least string, err error) {
+	return least, l.places.each(ctx, org, func(place string) error {
+		position, err := l.rdb.HGet(ctx, key(place, "export"), "position").Result()
+		switch {
+		case errors.Is(err, redis.Nil) || position == noPosition:
+			return nil
+		case err != nil:
+			return storeError("read export", err)
+		case least == "" || earlier(position, least):
+			least = position
+		}
+		return nil
+	})
 }

@@ -69,12 +69,23 @@ func exported(t *testing.T, dir, org string) []Entry {
 				t.Fatalf("%s: %q: %v", name, lines.Text(), err)
 			}
 			out = append(out, e)
-			if day := dayOf(e) + ".jsonl"; day != filepath.Base(name) {
-				t.Fatalf("entry of %s in %s", day, name)
+			want := dayOf(e) + ".jsonl"
+			if e.Part = partOf(e.LedgerID); e.Part > 1 {
+				want = fmt.Sprintf("%s.%d.jsonl", dayOf(e), e.Part)
+			}
+			if want != filepath.Base(name) {
+				t.Fatalf("entry of %s in %s", want, name)
 			}
 		}
 	}
 	return out
+}
+
+// partOf returns the part that a ledger id names; 0 for the first.
+func partOf(ledgerID string) int {
+	_, text, _ := strings.Cut(ledgerID, ".")
+	part, _ := strconv.Atoi(text)
+	return part
 }
 
 // wantOnce checks that the files contain these entries, each once and in order.

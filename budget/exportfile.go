@@ -14,15 +14,21 @@ import (
 	"time"
 )
 
-// exportFiles are an org's files while this process holds the lock on them.
+// exportFiles are the files of a place while this process holds the lock on them.
 type exportFiles struct {
-	dir  string
-	lock *os.File
+	dir    string
+	suffix string // of their names: .jsonl, or .23.jsonl for part 23 of an org
+	lock   *os.File
 }
 
-// openExport locks the org's directory, creating it if needed. If another process holds the lock,
-// the error is errNotOurs.
-func openExport(dir, org string) (*exportFiles, error) {
+// openExport locks the files of a place in its org's directory, creating that if needed. If another
+// process holds the lock, the error is errNotOurs.
+func openExport(dir, place string) (*exportFiles, error) {
+	org, part := splitPlace(place)
+	number := ""
+	if part > 1 {
+		number = "." + strconv.Itoa(part)
+	}
 	if !filepath.IsLocal(org) || strings.ContainsAny(org, `/\`) || org == "." {
 		return nil, fmt.Errorf("budget: export: org id %q cannot name a folder", org)
 	}
@@ -30,7 +36,7 @@ func openExport(dir, org string) (*exportFiles, error) {
 	if err := os.MkdirAll(folder, 0o750); err != nil {
 		return nil, fmt.Errorf("budget: export: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(folder, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(filepath.Join(folder, ".lock"+number), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("budget: export: %w", err)
 	}
@@ -38,7 +44,7 @@ func openExport(dir, org string) (*exportFiles, error) {
 		lock.Close()
 		return nil, err
 	}
-	return &exportFiles{dir: folder, lock: lock}, nil
+	return &exportFiles{dir: folder, suffix: number + ".jsonl", lock: lock}, nil
 }
 
 // close releases the lock, as the end of the process would.
@@ -53,7 +59,7 @@ func (f *exportFiles) append(list []Entry, died func(string) error) (int, error)
 		for n < len(list) && dayOf(list[n]) == day {
 			n++
 		}
-		w, err := appendDay(filepath.Join(f.dir, day+".jsonl"), list[:n], died)
+		w, err := appendDay(filepath.Join(f.dir, day+f.suffix), list[:n], died)
 		written += w
 		if err != nil {
 			return written, fmt.Errorf("budget: export: %w", err)
@@ -171,7 +177,7 @@ func lineID(line []byte) (string, bool) {
 	return string(id), ok
 }
 
-// earlier reports whether ledger id a comes before b.
+// earlier reports whether ledger id a comes before b, of the same part.
 func earlier(a, b string) bool {
 	aMS, aN, _ := strings.Cut(a, "-")
 	bMS, bN, _ := strings.Cut(b, "-")

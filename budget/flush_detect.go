@@ -75,6 +75,7 @@ func (d *DataLoss) currentEpoch(ctx context.Context) (epoch, error) {
 type DataLoss struct {
 	rdb     redis.UniversalClient
 	clock   *clock
+	places  *places
 	log     *slog.Logger
 	emptied prometheus.Counter
 	accept  bool   // Options.OpenAfterLoss
@@ -87,12 +88,14 @@ type DataLoss struct {
 	seen  epoch            // as this process last saw it
 	at    time.Time        // when that was
 	fresh bool             // a loss was found that the watcher does not know of yet
-	marks map[string]int64 // of orgs that suffered a loss
+	marks map[string]int64 // of places that suffered a loss
 }
 
-func newDataLoss(rdb redis.UniversalClient, c *clock, o Options, emptied prometheus.Counter) *DataLoss {
+func newDataLoss(
+	rdb redis.UniversalClient, c *clock, p *places, o Options, emptied prometheus.Counter,
+) *DataLoss {
 	d := &DataLoss{
-		rdb: rdb, clock: c, log: o.Log, emptied: emptied, accept: o.OpenAfterLoss, file: o.EpochFile,
+		rdb: rdb, clock: c, places: p, log: o.Log, emptied: emptied, accept: o.OpenAfterLoss, file: o.EpochFile,
 		turn: make(chan struct{}, 1), marks: map[string]int64{},
 	}
 	if text, err := os.ReadFile(o.EpochFile); err == nil {
@@ -200,31 +203,31 @@ func (d *DataLoss) takeFresh(ctx context.Context) bool {
 	return fresh
 }
 
-// mark returns the loss that, as far as this process knows, the org's limits suffered.
-func (d *DataLoss) mark(org string) int64 {
+// mark returns the loss that, as far as this process knows, the limits in a place suffered.
+func (d *DataLoss) mark(place string) int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.marks[org]
+	return d.marks[place]
 }
 
-func (d *DataLoss) setMark(org string, mark int64) {
+func (d *DataLoss) setMark(place string, mark int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if mark > 0 {
-		d.marks[org] = mark
+		d.marks[place] = mark
 	} else {
-		delete(d.marks, org)
+		delete(d.marks, place)
 	}
 }
 
 // settleMark resolves the mark that a script found: none (below 0), or a different one than this
-// process believed. An org without a mark is new, or its data were lost.
-func (d *DataLoss) settleMark(ctx context.Context, org string, mark int64) error {
+// process believed. A place without a mark is new, or its data were lost.
+func (d *DataLoss) settleMark(ctx context.Context, place string, mark int64) error {
 	if err := d.look(ctx); err != nil {
 		return err
 	}
 	if mark < 0 {
-		name := key(org, markName)
+		name := key(place, markName)
 		pipe := d.rdb.Pipeline()
 		pipe.SetNX(ctx, name, d.known().lostAt(), epochLife)
 		now := pipe.Get(ctx, name)
@@ -234,16 +237,16 @@ func (d *DataLoss) settleMark(ctx context.Context, org string, mark int64) error
 		var err error
 		mark, err = now.Int64()
 		if err != nil {
-			return fmt.Errorf("budget: mark of org %s: %w", org, err)
+			return fmt.Errorf("budget: mark of org %s: %w", place, err)
 		}
 	}
-	d.setMark(org, mark)
+	d.setMark(place, mark)
 	return nil
 }
 
-// read loads the org's mark and the epoch from the store, unless this process has just seen that
+// read loads the mark of a place and the epoch from the store, unless this process has just seen that
 // nothing is lost.
-func (d *DataLoss) read(ctx context.Context, org string) error {
+func (d *DataLoss) read(ctx context.Context, place string) error {
 	d.mu.Lock()
 	sound := time.Since(d.at) < 3*watchEvery && d.seen.lostAt() == 0
 	d.mu.Unlock()
@@ -251,7 +254,7 @@ func (d *DataLoss) read(ctx context.Context, org string) error {
 		return nil
 	}
 	pipe := d.rdb.Pipeline()
-	found, mark := pipe.Get(ctx, epochKey), pipe.Get(ctx, key(org, markName))
+	found, mark := pipe.Get(ctx, epochKey), pipe.Get(ctx, key(place, markName))
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return storeError("read loss of data", err)
 	}
@@ -265,15 +268,15 @@ func (d *DataLoss) read(ctx context.Context, org string) error {
 	if err != nil { // what the first hold will write
 		at = e.lostAt()
 	}
-	d.setMark(org, at)
+	d.setMark(place, at)
 	return nil
 }
 
-// closedUntil returns when a limit of an org reopens after a loss of data: when everything that may
+// closedUntil returns when a limit in a place reopens after a loss of data: when everything that may
 // have been charged to it would have left it. Zero means it is not closed.
-func (d *DataLoss) closedUntil(org string, l *Limit, now time.Time) time.Time {
+func (d *DataLoss) closedUntil(place string, l *Limit, now time.Time) time.Time {
 	d.mu.Lock()
-	at := d.marks[org]
+	at := d.marks[place]
 	lost := at > 0 && at == d.seen.lostAt()
 	d.mu.Unlock()
 	if !lost || l.Metric == Concurrency { // open calls are in no window
@@ -319,13 +322,15 @@ func (d *DataLoss) At(ctx context.Context) (time.Time, error) {
 // Reopen lets the limits of an org that were closed after a loss of data count from zero.
 func (d *DataLoss) Reopen(ctx context.Context, org string) error {
 	if !validOrg(org) {
-		return fmt.Errorf("budget: org id %q is empty or has braces", org)
+		return fmt.Errorf("budget: org id %q is empty or has braces or #", org)
 	}
-	if err := d.rdb.Set(ctx, key(org, markName), 0, epochLife).Err(); err != nil {
-		return storeError("reopen", err)
-	}
-	d.setMark(org, 0)
-	return nil
+	return d.places.each(ctx, org, func(place string) error {
+		if err := d.rdb.Set(ctx, key(place, markName), 0, epochLife).Err(); err != nil {
+			return storeError("reopen", err)
+		}
+		d.setMark(place, 0)
+		return nil
+	})
 }
 
 // ReopenAll lets the limits of all orgs and the spend caps that were closed after a loss of data

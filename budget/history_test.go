@@ -63,6 +63,14 @@ func newHistory(ctx context.Context, f *fixture, choose func(int) int) *history 
 	return h
 }
 
+// limitUsersOnly replaces the limits of the org, which an org that is spread cannot have.
+func (h *history) limitUsersOnly() {
+	h.limits = slices.DeleteFunc(h.limits, func(l Limit) bool { return l.Mode == Shadow })
+	for i := range h.limits {
+		h.limits[i].Subject = User
+	}
+}
+
 func (h *history) at() int64 { return h.now.Load() }
 
 func (h *history) model(l Limit, c Call) *model {
@@ -335,7 +343,7 @@ func (h *history) stepRenew() error {
 		return nil
 	}
 	h.note("renew %s (%s)", m.call.ID[20:], m.state)
-	if err := h.renew(h.ctx, h.org, []*Hold{m.hold}); err != nil {
+	if err := h.renew(h.ctx, m.hold.Call.place(), []*Hold{m.hold}); err != nil {
 		return err
 	}
 	if m.state == "open" {

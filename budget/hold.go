@@ -71,7 +71,7 @@ func (s *Store) holdOwn(ctx context.Context, t *Terms) (*Hold, error) {
 	for _, spend := range t.Caps {
 		h.scopes = append(h.scopes, spend.scope())
 	}
-	announced := s.leases.announce(ctx, t.Call.Org)
+	announced := s.leases.announce(ctx, h.Call.place())
 	a, err := s.askHold(ctx, h, t.Life)
 	announced()
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *Store) askHold(ctx context.Context, h *Hold, life time.Duration) (answe
 		if try == 2 {
 			return a, fmt.Errorf("budget: hold %s: the org's mark keeps changing", h.ID)
 		}
-		if err := s.DataLoss.settleMark(ctx, h.Call.Org, a.head[1]); err != nil {
+		if err := s.DataLoss.settleMark(ctx, h.Call.place(), a.head[1]); err != nil {
 			return a, err
 		}
 	}
@@ -128,9 +128,10 @@ func (s *Store) holdRequest(ctx context.Context, h *Hold, life time.Duration, no
 		return nil, err
 	}
 	c := common{
-		script: s.runner.scripts.hold, now: s.clock.given(), org: h.Call.Org, chunk: s.settler.chunks.of(h.Call),
-		lease: s.leases.lifeArg, mark: s.DataLoss.mark(h.Call.Org),
+		script: s.runner.scripts.hold, now: s.clock.given(), place: h.Call.place(), chunk: s.settler.chunks.of(h.Call),
+		lease: s.leases.lifeArg,
 	}
+	c.mark = s.DataLoss.mark(c.place)
 	if life > 0 {
 		c.lease = life.Microseconds()
 	}
@@ -143,7 +144,7 @@ func (s *Store) holdRequest(ctx context.Context, h *Hold, life time.Duration, no
 		if len(l.Raises) > 0 {
 			use.amount, _ = l.amountAt(now)
 		}
-		if c.mark > 0 && !l.counts.only && !s.DataLoss.closedUntil(h.Call.Org, l, now).IsZero() {
+		if c.mark > 0 && !l.counts.only && !s.DataLoss.closedUntil(c.place, l, now).IsZero() {
 			use.amount = closedAmount
 		}
 	}
@@ -172,13 +173,13 @@ func limitUses(states []state, now time.Time) ([]limitUse, error) {
 
 const closedAmount = -1 // admits nothing
 
-// keys returns the org's keys with these names, followed by those of the hold's limits.
+// keys returns the keys with these names in the call's place, followed by those of the hold's limits.
 func (h *Hold) keys(names ...string) []string {
-	return stateKeys(h.Call.Org, h.states, names...)
+	return stateKeys(h.Call.place(), h.states, names...)
 }
 
-func stateKeys(org string, states []state, names ...string) []string {
-	prefix := key(org, "")
+func stateKeys(place string, states []state, names ...string) []string {
+	prefix := key(place, "")
 	size := (len(names) + len(states)) * len(prefix)
 	for _, name := range names {
 		size += len(name)
@@ -242,7 +243,7 @@ func (s *Store) refusal(h *Hold, a answer, want Amounts) error {
 		return err
 	}
 	for i := range statuses {
-		statuses[i].closed(s.DataLoss.closedUntil(h.Call.Org, &h.limits[i], a.at()), a.at())
+		statuses[i].closed(s.DataLoss.closedUntil(h.Call.place(), &h.limits[i], a.at()), a.at())
 	}
 	s.metrics.refused(h.Call.Org, statuses)
 	e := exceeded(h.limits, statuses, want)
@@ -285,14 +286,4 @@ func (s *Store) Extend(ctx context.Context, h *Hold, more Amounts) ([]Status, er
 	default:
 		return nil, fmt.Errorf("budget: extend: unknown verdict %q", a.verdict)
 	}
-}
-
-// Reset sets the usage of the limit to zero for the call's subject. Open holds stay counted,
-// because their calls may still cost that much.
-func (s *Store) Reset(ctx context.Context, limit Limit, c Call) error {
-	h, err := s.binder.unheld([]Limit{limit}, c)
-	if err != nil || len(h.states) == 0 {
-		return err
-	}
-	return s.reset(ctx, h)
 }

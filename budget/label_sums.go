@@ -53,30 +53,51 @@ func (l *Ledger) LabelRollups(ctx context.Context, org, label string, from, to t
 	if !ValidLabelName(label) {
 		return nil, fmt.Errorf("budget: %.40q cannot name a label", label)
 	}
-	var out []LabelRollup
-	for day := from.UTC().Truncate(24 * time.Hour); day.Before(to); day = day.Add(24 * time.Hour) {
-		key := key(org, labelsKey(day.Unix()/86400))
-		err := l.pages.each(ctx, key, label+"|*", func(field, text string) error {
-			r := LabelRollup{Begin: day}
-			_, r.Value, _ = strings.Cut(field, "|")
-			n, err := integers(text)
-			if err != nil || len(n) != len(r.numbers()) {
-				return fmt.Errorf("budget: roll-up field %q = %q is not understood", field, text)
+	places, err := l.places.ever(ctx, org)
+	if err != nil {
+		return nil, err
+	}
+	var all []LabelRollup
+	for _, place := range places {
+		for day := from.UTC().Truncate(24 * time.Hour); day.Before(to); day = day.Add(24 * time.Hour) {
+			sums, err := l.labelSums(ctx, place, label, day)
+			if err != nil {
+				return nil, err
 			}
-			for i, to := range r.numbers() {
-				*to = n[i]
-			}
-			out = append(out, r)
-			return nil
-		})
-		if err != nil {
-			return nil, err
+			all = append(all, sums...)
 		}
 	}
-	slices.SortFunc(out, func(a, b LabelRollup) int {
+	slices.SortFunc(all, func(a, b LabelRollup) int {
 		return cmp.Or(a.Begin.Compare(b.Begin), cmp.Compare(a.Value, b.Value))
 	})
+	out := all[:0]
+	for _, r := range all {
+		if last := len(out) - 1; last >= 0 && out[last].Begin.Equal(r.Begin) && out[last].Value == r.Value {
+			out[last].Add(r.Sums) // of another part
+			continue
+		}
+		out = append(out, r)
+	}
 	return out, nil
+}
+
+// labelSums reads the sums of one day in one place.
+func (l *Ledger) labelSums(ctx context.Context, place, label string, day time.Time) (out []LabelRollup, err error) {
+	name := key(place, labelsKey(day.Unix()/86400))
+	err = l.pages.each(ctx, name, label+"|*", func(field, text string) error {
+		r := LabelRollup{Begin: day}
+		_, r.Value, _ = strings.Cut(field, "|")
+		n, err := integers(text)
+		if err != nil || len(n) != len(r.numbers()) {
+			return fmt.Errorf("budget: roll-up field %q = %q is not understood", field, text)
+		}
+		for i, to := range r.numbers() {
+			*to = n[i]
+		}
+		out = append(out, r)
+		return nil
+	})
+	return out, err
 }
 
 // labelValues counts the different values of labels, by org, label and UTC day.

@@ -20,17 +20,18 @@ const (
 	renewFlights = 8   // concurrent batches
 )
 
-// openHolds is what this process knows about one org.
+// openHolds is what this process knows about the holds in one place.
 type openHolds struct {
 	holds     map[string]*Hold
-	due       int64         // us: end of the org's earliest lease, 0: not known
-	announced time.Time     // when the org was last entered in the registry
+	due       int64         // us: end of the earliest lease, 0: not known
+	announced time.Time     // when the place was last entered in the registry
 	entering  chan struct{} // closed when the entry in progress is answered; nil if there is none
 	renewed   time.Time     // when the store last renewed all of them
 	blind     time.Time     // no lease is judged until then, because the store was unreachable
 }
 
-// leases renews the holds of this process, and knows when those of each org are due for checking.
+// leases renews the holds of this process, and knows when those of each place are due for checking.
+// A place is an org, a part of one, or a spend cap.
 type leases struct {
 	rdb     redis.UniversalClient
 	runner  *runner
@@ -40,24 +41,24 @@ type leases struct {
 	life    time.Duration // of a lease
 	lifeArg any           // in us, as an argument of scripts
 
-	mu    sync.Mutex
-	orgs  map[string]*openHolds // those in which this process has or had holds
-	judge bool                  // whether an expired lease means that its holder is dead
+	mu     sync.Mutex
+	places map[string]*openHolds // those in which this process has or had holds
+	judge  bool                  // whether an expired lease means that its holder is dead
 }
 
 func newLeases(rdb redis.UniversalClient, r *runner, o Options) *leases {
 	return &leases{
 		rdb: rdb, runner: r, clock: r.clock, metrics: r.metrics, log: o.Log, life: o.Lease,
-		lifeArg: o.Lease.Microseconds(), orgs: map[string]*openHolds{},
+		lifeArg: o.Lease.Microseconds(), places: map[string]*openHolds{},
 	}
 }
 
-// orgOf returns the org's record; l.mu is held.
-func (l *leases) orgOf(org string) *openHolds {
-	o := l.orgs[org]
+// in returns the record of a place; l.mu is held.
+func (l *leases) in(place string) *openHolds {
+	o := l.places[place]
 	if o == nil {
 		o = &openHolds{holds: map[string]*Hold{}}
-		l.orgs[org] = o
+		l.places[place] = o
 	}
 	return o
 }
@@ -80,29 +81,29 @@ func (l *leases) begin(h *Hold, life time.Duration) {
 func (l *leases) track(h *Hold) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	o := l.orgOf(h.Call.Org)
+	o := l.in(h.Call.place())
 	o.holds[h.ID] = h
 	if o.due == 0 {
 		o.due = h.At.Add(l.life).UnixMicro()
 	}
 }
 
-func (l *leases) untrack(org, id string) {
+func (l *leases) untrack(h *Hold) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if o := l.orgs[org]; o != nil {
-		delete(o.holds, id)
+	if o := l.places[h.Call.place()]; o != nil {
+		delete(o.holds, h.ID)
 	}
 }
 
-// renewal is one run of the renew script: some holds of one org.
+// renewal is one run of the renew script: some holds of one place.
 type renewal struct {
-	org   string
+	place string
 	holds []*Hold
 }
 
-// renewDue renews the holds of all orgs that are due. The number of round trips depends on the
-// number of batches, not of orgs. An org for which the store did not answer stays due.
+// renewDue renews the holds of all places that are due. The number of round trips depends on the
+// number of batches, not of places. One for which the store did not answer stays due.
 func (l *leases) renewDue(ctx context.Context) error {
 	began := time.Now()
 	list := l.dueRenewals(began)
@@ -132,12 +133,12 @@ func (l *leases) renewDue(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// entered records that the orgs were entered in the registry.
-func (l *leases) entered(at time.Time, orgs ...string) {
+// entered records that the places were entered in the registry.
+func (l *leases) entered(at time.Time, places ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, org := range orgs {
-		l.orgOf(org).announced = at
+	for _, place := range places {
+		l.in(place).announced = at
 	}
 }
 
@@ -146,31 +147,31 @@ func (l *leases) dueRenewals(now time.Time) []renewal {
 	var list []renewal
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for org, o := range l.orgs {
+	for place, o := range l.places {
 		if len(o.holds) == 0 || now.Sub(o.renewed) < l.life/3 {
 			continue
 		}
 		for holds := range slices.Chunk(slices.Collect(maps.Values(o.holds)), renewBatch) {
-			list = append(list, renewal{org, holds})
+			list = append(list, renewal{place, holds})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b renewal) int { return strings.Compare(a.org, b.org) })
+	slices.SortStableFunc(list, func(a, b renewal) int { return strings.Compare(a.place, b.place) })
 	return list
 }
 
-// renewalsDone records the orgs for which the store has answered all renewals, and returns them.
+// renewalsDone records the places for which the store has answered all renewals, and returns them.
 func (l *leases) renewalsDone(list []renewal, errs []error, began time.Time) []string {
 	failed := map[string]bool{}
 	for i, r := range list {
-		failed[r.org] = failed[r.org] || errs[i] != nil
+		failed[r.place] = failed[r.place] || errs[i] != nil
 	}
 	var done []string
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for org, f := range failed {
+	for place, f := range failed {
 		if !f {
-			l.orgOf(org).renewed = began
-			done = append(done, org)
+			l.in(place).renewed = began
+			done = append(done, place)
 		}
 	}
 	slices.Sort(done)
@@ -212,13 +213,13 @@ var errNotSent = errors.New("budget: renew: the script is not loaded")
 
 // renewArgs builds the KEYS and ARGV that lua/renew.lua lists.
 func (l *leases) renewArgs(r renewal, life time.Duration) (keys []string, args []any) {
-	keys = []string{key(r.org, "holds"), key(r.org, "leases")}
+	keys = []string{key(r.place, "holds"), key(r.place, "leases")}
 	args = []any{l.clock.given(), life.Microseconds(), recordLifeArg}
 	for _, h := range r.holds {
 		n := 0
 		for _, st := range h.states {
 			if st.Metric == Concurrency {
-				keys = append(keys, key(r.org, st.Key))
+				keys = append(keys, key(r.place, st.Key))
 				n++
 			}
 		}
@@ -241,7 +242,7 @@ func (l *leases) renewAnswered(r renewal, cmd *redis.Cmd) error {
 	l.clock.seen(time.UnixMicro(n[0]))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	o := l.orgOf(r.org)
+	o := l.in(r.place)
 	o.due = n[1]
 	for i, h := range r.holds {
 		if n[i+2] == 1 {
@@ -250,21 +251,21 @@ func (l *leases) renewAnswered(r renewal, cmd *redis.Cmd) error {
 		if _, open := o.holds[h.ID]; open { // otherwise it ended meanwhile
 			delete(o.holds, h.ID)
 			l.metrics.lost.Inc()
-			l.log.Warn("hold expired before its renewal", "org", r.org, "call", h.Call.ID)
+			l.log.Warn("hold expired before its renewal", "org", h.Call.Org, "call", h.Call.ID)
 		}
 	}
 	return nil
 }
 
-// announce enters the org in the registry once per third of a lease, in parallel with the hold, so
-// that its holds expire even if every process dies. It never postpones the org's next check,
+// announce enters a place in the registry once per third of a lease, in parallel with the hold, so
+// that its holds expire even if every process dies. It never postpones the place's next check,
 // because callers may keep announcing and being refused forever. The returned function waits for
 // the entry, also for one that another hold began; if it failed, the next hold tries again.
-func (l *leases) announce(ctx context.Context, org string) (wait func()) {
+func (l *leases) announce(ctx context.Context, place string) (wait func()) {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	o := l.orgOf(org)
+	o := l.in(place)
 	if now.Sub(o.announced) < l.life/3 {
 		return func() {}
 	}
@@ -272,7 +273,7 @@ func (l *leases) announce(ctx context.Context, org string) (wait func()) {
 	if done == nil {
 		done = make(chan struct{})
 		o.entering = done
-		go l.enter(ctx, org, now, done)
+		go l.enter(ctx, place, now, done)
 	}
 	return func() {
 		select {
@@ -283,37 +284,38 @@ func (l *leases) announce(ctx context.Context, org string) (wait func()) {
 }
 
 // enter makes the entry of announce.
-func (l *leases) enter(ctx context.Context, org string, now time.Time, done chan struct{}) {
-	err := l.register(ctx, registerSoonest, l.clock.now().Add(l.life), org)
+func (l *leases) enter(ctx context.Context, place string, now time.Time, done chan struct{}) {
+	err := l.register(ctx, registerSoonest, l.clock.now().Add(l.life), place)
 	if err != nil {
-		l.log.Warn("org not registered for expiry", "org", org, "err", err)
+		l.log.Warn("org not registered for expiry", "org", place, "err", err)
 	} else {
-		l.entered(now, org)
+		l.entered(now, place)
 	}
 	l.mu.Lock()
-	l.orgOf(org).entering = nil
+	l.in(place).entering = nil
 	l.mu.Unlock()
 	close(done)
 }
 
-// What lua/register.lua does with an org that is already in the registry.
+// What lua/register.lua does with a place that is already in the registry.
 const (
 	registerSet     = "set"     // this process tracks the org until then
 	registerSoonest = "soonest" // an earlier instant is kept
 )
 
-func (l *leases) register(ctx context.Context, how string, until time.Time, orgs ...string) error {
+func (l *leases) register(ctx context.Context, how string, until time.Time, places ...string) error {
 	args := []any{registryLife.Milliseconds(), how, until.UnixMilli()}
-	for _, org := range orgs {
-		args = append(args, org)
+	for _, place := range places {
+		args = append(args, place)
 	}
 	_, err := l.runner.run(ctx, l.runner.scripts.register, []string{Registry}, args)
 	if err != nil {
 		return err
 	}
 	pipe := l.rdb.Pipeline()
-	for _, org := range orgs {
-		pipe.PExpire(ctx, key(org, markName), epochLife)
+	for _, place := range places {
+		pipe.PExpire(ctx, key(place, markName), epochLife)
+		note(ctx, pipe, place)
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return storeError("register", err)
@@ -321,43 +323,43 @@ func (l *leases) register(ctx context.Context, how string, until time.Time, orgs
 	return nil
 }
 
-// blind reports whether the org's leases are not judged at the moment.
-func (l *leases) blind(org string) bool {
+// blind reports whether the place's leases are not judged at the moment.
+func (l *leases) blind(place string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.judge || time.Now().Before(l.orgOf(org).blind)
+	return !l.judge || time.Now().Before(l.in(place).blind)
 }
 
-// unseen records that the store did not answer for the org; on a cluster, only the org's server may
-// be unreachable.
-func (l *leases) unseen(org string) {
+// unseen records that the store did not answer for the place; on a cluster, only its server may be
+// unreachable.
+func (l *leases) unseen(place string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.orgOf(org).blind = time.Now().Add(l.life)
+	l.in(place).blind = time.Now().Add(l.life)
 }
 
-// dueOrgs lists the orgs whose earliest lease has expired, and forgets idle ones.
-func (l *leases) dueOrgs(local, now time.Time) (due []string) {
+// duePlaces lists the places whose earliest lease has expired, and forgets idle ones.
+func (l *leases) duePlaces(local, now time.Time) (due []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for org, o := range l.orgs {
+	for place, o := range l.places {
 		if o.due > 0 && o.due <= now.UnixMicro() {
-			due = append(due, org)
+			due = append(due, place)
 		}
 		idle := len(o.holds) == 0 && o.due == 0 && o.entering == nil
 		if idle && local.Sub(o.announced) > l.life && local.After(o.blind) {
-			delete(l.orgs, org)
+			delete(l.places, place)
 		}
 	}
 	slices.Sort(due)
 	return due
 }
 
-// due records when the org's earliest lease ends.
-func (l *leases) due(org string, first []redis.Z) {
+// due records when the place's earliest lease ends.
+func (l *leases) due(place string, first []redis.Z) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	o := l.orgOf(org)
+	o := l.in(place)
 	o.due = 0
 	if len(first) > 0 {
 		o.due = int64(first[0].Score)

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"strconv"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -27,7 +27,7 @@ const (
 // charged: entries never change; later ones correct earlier ones.
 type Entry struct {
 	// LedgerID is the entry's position in the org's ledger, "<Unix ms>-<n>". It increases from
-	// entry to entry.
+	// entry to entry. If the org is spread, "<Unix ms>-<n>.<part>", and increases in each part.
 	LedgerID string `json:"ledger_id,omitempty"`
 	Call
 	Details
@@ -146,6 +146,7 @@ type Ledger struct {
 	rdb     redis.UniversalClient
 	runner  *runner
 	clock   *clock
+	places  *places
 	binder  binder
 	pages   *pages
 	metrics *metrics
@@ -156,91 +157,11 @@ type Ledger struct {
 	life, rollupLife time.Duration // Options.LedgerLife and RollupLife
 }
 
-func newLedger(rdb redis.UniversalClient, r *runner, p *pages, labels *summedLabels, o Options) *Ledger {
+func newLedger(s *Store, p *pages, o Options) *Ledger {
 	return &Ledger{
-		rdb: rdb, runner: r, clock: r.clock, binder: binder{o.Lease}, pages: p, metrics: r.metrics, log: o.Log,
-		labels: labels,
+		rdb: s.rdb, runner: s.runner, clock: s.clock, places: s.places, binder: s.binder, pages: p, metrics: s.metrics,
+		log: o.Log, labels: s.settler.labels,
 		length: o.LedgerLength, life: o.LedgerLife, rollupLife: o.RollupLife,
-	}
-}
-
-// Entries calls fn for the org's ledger entries in [from, to), oldest first, until fn returns an
-// error. A zero time means no bound. The stream is bounded (Options.LedgerLength): trimmed entries
-// are gone.
-func (l *Ledger) Entries(ctx context.Context, org string, from, to time.Time, fn func(Entry) error) error {
-	return l.stream(ctx, key(org, "ledger"), streamFrom(from), streamTo(to), eachEntry(fn))
-}
-
-// Recent is Entries in reverse order, newest first.
-func (l *Ledger) Recent(ctx context.Context, org string, from, to time.Time, fn func(Entry) error) error {
-	start, end := streamFrom(from), streamTo(to)
-	for {
-		list, err := l.rdb.XRevRangeN(ctx, key(org, "ledger"), end, start, streamPage).Result()
-		if err != nil {
-			return storeError("read ledger", err)
-		}
-		for _, m := range list {
-			if err := eachEntry(fn)(m); err != nil {
-				return err
-			}
-			end = "(" + m.ID
-		}
-		if len(list) < streamPage {
-			return nil
-		}
-	}
-}
-
-func eachEntry(fn func(Entry) error) func(redis.XMessage) error {
-	return func(m redis.XMessage) error {
-		e, err := entryOf(m)
-		if err != nil {
-			return err
-		}
-		return fn(e)
-	}
-}
-
-func entryOf(m redis.XMessage) (Entry, error) {
-	text, _ := m.Values["e"].(string)
-	e, err := decodeEntry(text)
-	e.LedgerID = m.ID
-	return e, err
-}
-
-// streamPage is the number of entries read per command.
-const streamPage = 1000
-
-func streamFrom(t time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return strconv.FormatInt(t.UnixMilli(), 10)
-}
-
-func streamTo(t time.Time) string {
-	if t.IsZero() {
-		return "+"
-	}
-	return "(" + strconv.FormatInt(t.UnixMilli(), 10)
-}
-
-// stream calls fn for the entries of a stream from start to end, in pages.
-func (l *Ledger) stream(ctx context.Context, key, start, end string, fn func(redis.XMessage) error) error {
-	for {
-		list, err := l.rdb.XRangeN(ctx, key, start, end, streamPage).Result()
-		if err != nil {
-			return storeError("read ledger", err)
-		}
-		for _, m := range list {
-			if err := fn(m); err != nil {
-				return err
-			}
-			start = "(" + m.ID
-		}
-		if len(list) < streamPage {
-			return nil
-		}
 	}
 }
 
@@ -250,18 +171,28 @@ const MostReconcile = 200_000
 // Reconcile returns up to n of the org's charges that came too late to be distinguished from
 // repetitions, oldest first, as entries without a kind. Resolve removes them from the list.
 func (l *Ledger) Reconcile(ctx context.Context, org string, n int) ([]Entry, error) {
-	list, err := l.rdb.LRange(ctx, key(org, "reconcile"), 0, int64(n)-1).Result()
+	places, err := l.places.ever(ctx, org)
 	if err != nil {
-		return nil, storeError("read reconciliation list", err)
+		return nil, err
 	}
-	out := make([]Entry, 0, len(list))
-	for _, text := range list {
-		e, err := decodeEntry(text)
+	out := []Entry{}
+	for _, place := range places {
+		list, err := l.rdb.LRange(ctx, key(place, "reconcile"), 0, int64(n)-1).Result()
 		if err != nil {
-			return nil, err
+			return nil, storeError("read reconciliation list", err)
 		}
-		e.listed = text
-		out = append(out, e)
+		for _, text := range list {
+			e, err := decodeEntry(text)
+			if err != nil {
+				return nil, err
+			}
+			e.listed = text
+			_, e.Part = splitPlace(place)
+			out = append(out, e)
+		}
 	}
-	return out, nil
+	if len(places) > 1 {
+		slices.SortStableFunc(out, func(a, b Entry) int { return a.At.Compare(b.At) })
+	}
+	return out[:min(n, len(out))], nil
 }

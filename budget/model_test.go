@@ -19,9 +19,15 @@ import (
 // runHistory takes random steps; an error includes the steps that led to it.
 func runHistory(t testing.TB, rdb *redis.Client, sc scripts, steps int, choose func(int) int) error {
 	charge := []string{ChargeMax, ChargeExpected}[choose(2)]
-	f := newFixture(t, rdb, Options{Lease: 30 * time.Second, ExpiredCharge: charge})
+	parts := []int{1, 1, 2, 16}[choose(4)]
+	f := newFixture(t, rdb, Options{
+		Lease: 30 * time.Second, ExpiredCharge: charge, Spread: func(string) Spread { return Spread{Parts: parts, By: User} },
+	})
 	f.runner.scripts = sc
 	h := newHistory(t.Context(), f, choose)
+	if parts > 1 {
+		h.limitUsersOnly()
+	}
 	for range steps {
 		if err := h.step(); err != nil {
 			return fmt.Errorf("%w\n%s", err, strings.Join(h.trace, "\n"))

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -15,30 +17,42 @@ type OpenHold struct {
 	Held Amounts
 }
 
-// HoldsKey returns the key of an org's open holds.
-func HoldsKey(org string) string { return key(org, "holds") }
+// HoldsKey returns the key of the open holds in a place of an org (Places).
+func HoldsKey(place string) string { return key(place, "holds") }
+
+// Places returns the hash tags of all keys that the org's money may have in Redis.
+func Places(ctx context.Context, rdb redis.UniversalClient, org string) ([]string, error) {
+	return (&places{rdb: rdb}).ever(ctx, org)
+}
 
 var errEnoughHolds = errors.New("enough")
 
 // OpenHolds returns the org's open holds of all processes, at most the given number, and whether
 // the list is complete.
 func (l *Ledger) OpenHolds(ctx context.Context, org string, most int) (out []OpenHold, all bool, err error) {
-	err = l.pages.each(ctx, HoldsKey(org), "", func(id, record string) error {
-		if len(out) == most {
+	places, err := l.places.ever(ctx, org)
+	for _, place := range places {
+		err = errors.Join(err, l.openHoldsIn(ctx, place, most, &out))
+	}
+	if errors.Is(err, errEnoughHolds) {
+		return out, false, nil
+	}
+	return out, true, err
+}
+
+func (l *Ledger) openHoldsIn(ctx context.Context, place string, most int, out *[]OpenHold) error {
+	return l.pages.each(ctx, key(place, "holds"), "", func(id, record string) error {
+		if len(*out) == most {
 			return errEnoughHolds
 		}
-		h, ok := decodeRecord(org, id, record)
+		h, ok := decodeRecord(place, id, record)
 		n := strings.Split(strings.SplitN(record, "|", 2)[0], ",") // at, cost, expected, tokens, expected
 		if !ok || len(n) < 4 {
 			return nil
 		}
 		cost, _ := strconv.ParseInt(n[1], 10, 64)
 		tokens, _ := strconv.ParseInt(n[3], 10, 64)
-		out = append(out, OpenHold{h.Call, Amounts{Cost: pricing.Nano(cost), Tokens: tokens}})
+		*out = append(*out, OpenHold{h.Call, Amounts{Cost: pricing.Nano(cost), Tokens: tokens}})
 		return nil
 	})
-	if errors.Is(err, errEnoughHolds) {
-		return out, false, nil
-	}
-	return out, true, err
 }

@@ -3,6 +3,7 @@ package budget
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -92,14 +93,52 @@ var wantsNothing any = int64(math.MinInt64 >> 10)
 type wants func(l *Limit, amount int64) int64
 
 // peek reads the states of limits for a call that requests want of them. It also returns the limits
-// that apply to the call.
+// that apply to the call. What a limit counts in several parts of the org is added up.
 func (s *Store) peek(ctx context.Context, limits []Limit, c Call, want wants) ([]Limit, []Status, error) {
 	h, err := s.binder.unheld(limits, c)
 	if err != nil || len(h.states) == 0 {
 		return nil, nil, err
 	}
-	if err := s.DataLoss.read(ctx, c.Org); err != nil {
-		return nil, nil, err
+	out, err := s.peekPart(ctx, h, want)
+	spread := s.places.of(c.Org)
+	if err != nil || !slices.ContainsFunc(h.limits, func(l Limit) bool { return !spread.whole(&l, c) }) {
+		return h.limits, out, err
+	}
+	own := h.Call.Part
+	for _, number := range spread.numbers() {
+		if number == own {
+			continue
+		}
+		h.Call.Part = number
+		part, err := s.peekPart(ctx, h, want)
+		if err != nil {
+			return nil, nil, err
+		}
+		for i := range out {
+			if !spread.whole(&h.limits[i], c) {
+				out[i].add(part[i])
+			}
+		}
+	}
+	return h.limits, out, nil
+}
+
+// add adds what the same limit counts in another part.
+func (st *Status) add(o Status) {
+	st.Used, st.Held = st.Used+o.Used, st.Held+o.Held
+	st.Remaining = max(0, st.Amount-st.Used)
+	st.Reset, st.Wait = max(st.Reset, o.Reset), max(st.Wait, o.Wait)
+	st.Refused, st.Never = st.Refused || o.Refused, st.Never || o.Never
+	if o.ClosedUntil.After(st.ClosedUntil) {
+		st.ClosedUntil = o.ClosedUntil
+	}
+}
+
+// peekPart reads the states of limits in the part of their call.
+func (s *Store) peekPart(ctx context.Context, h *Hold, want wants) ([]Status, error) {
+	place := h.Call.place()
+	if err := s.DataLoss.read(ctx, place); err != nil {
+		return nil, err
 	}
 	a, err := s.runner.ask(ctx, s.runner.scripts.peek, func(now time.Time) ([]string, []any, error) {
 		args := []any{s.clock.given()}
@@ -113,7 +152,7 @@ func (s *Store) peek(ctx context.Context, limits []Limit, c Call, want wants) ([
 		return h.keys(), args, nil
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	out, err := s.binder.statuses(h, a, func(l *Limit) int64 {
 		if want == nil {
@@ -122,9 +161,9 @@ func (s *Store) peek(ctx context.Context, limits []Limit, c Call, want wants) ([
 		return want(l, l.now(a.at()))
 	})
 	for i := range out {
-		out[i].closed(s.DataLoss.closedUntil(c.Org, &h.limits[i], a.at()), a.at())
+		out[i].closed(s.DataLoss.closedUntil(place, &h.limits[i], a.at()), a.at())
 	}
-	return h.limits, out, err
+	return out, err
 }
 
 // overBy returns what a call requests of a limit minus the limit's amount.
@@ -135,7 +174,7 @@ func (s *Store) overBy(h *Hold, i int, want wants, now time.Time) any {
 	l := &h.limits[i]
 	amount := l.now(now)
 	n := want(l, amount)
-	if !s.DataLoss.closedUntil(h.Call.Org, l, now).IsZero() {
+	if !s.DataLoss.closedUntil(h.Call.place(), l, now).IsZero() {
 		return n + 1 // a closed limit has amount -1, which admits nothing
 	}
 	return n - amount

@@ -90,7 +90,7 @@ func TestRenewalCountsWhenItIsAnswered(t *testing.T) {
 	if n := f.renewedTo(orgs); n != 2 {
 		t.Fatalf("%d of 3 are renewed, 1 was not answered", n)
 	}
-	if due := f.leases.dueRenewals(f.leases.orgs[orgs[0]].renewed); len(due) != 1 || due[0].org != orgs[1] {
+	if due := f.leases.dueRenewals(f.leases.places[orgs[0]].renewed); len(due) != 1 || due[0].place != orgs[1] {
 		t.Fatalf("due again are %v", due)
 	}
 	if err := f.leases.renewDue(t.Context()); err != nil || f.renewedTo(orgs) != 3 {

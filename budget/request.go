@@ -19,11 +19,11 @@ type request struct {
 	text   bool           // the server does not know the script, so send its text
 }
 
-// common is what all calls of an org share in one run.
+// common is what all calls of a place share in one run.
 type common struct {
-	script     script
-	now        any // as clock.given
-	org, chunk string
+	script       script
+	now          any // as clock.given
+	place, chunk string
 
 	lease any   // hold: in us
 	mark  int64 // hold
@@ -62,7 +62,7 @@ type endingRequest struct {
 
 // newRequest returns a request with a first key, by which a cluster client finds the node.
 func newRequest(ctx context.Context, c common, id string, limits []limitUse) *request {
-	cmd := redis.NewCmd(ctx, "evalsha", c.script.Hash(), 1, key(c.org, "holds"))
+	cmd := redis.NewCmd(ctx, "evalsha", c.script.Hash(), 1, key(c.place, "holds"))
 	r := &request{Cmd: cmd, common: c, id: id, limits: limits}
 	r.SetFirstKeyPos(3)
 	return r
@@ -83,7 +83,7 @@ func (r *request) answer() (string, error) {
 	return list[0], nil
 }
 
-// group is the calls of one org in one run, with all their limits.
+// group is the calls of one place in one run, with all their limits.
 type group struct {
 	common
 	requests []*request
@@ -146,7 +146,7 @@ func (g *group) readsAs(r *request) bool {
 	return true
 }
 
-// run is one EVALSHA for the groups of several orgs.
+// run is one EVALSHA for the groups of several places.
 type run struct {
 	groups []*group
 	n      int // requests
@@ -202,7 +202,7 @@ func (g *group) keys() []string {
 	for _, l := range g.limits {
 		names = append(names, l.name)
 	}
-	return stateKeys(g.org, nil, names...)
+	return stateKeys(g.place, nil, names...)
 }
 
 // appendArgs appends the group's part of ARGV.

@@ -49,6 +49,14 @@ func (s *Sums) Add(other Sums) {
 	}
 }
 
+// Negative returns the sums with the opposite sign.
+func (s Sums) Negative() Sums {
+	for _, n := range s.numbers() {
+		*n = -*n
+	}
+	return s
+}
+
 // numbers lists the sums in the order of lua/roll.lua.
 func (s *Sums) numbers() [14]*int64 {
 	return [14]*int64{
@@ -84,21 +92,54 @@ func (l *Ledger) UserRollups(ctx context.Context, org, user string, from, to tim
 }
 
 func (l *Ledger) rollups(ctx context.Context, org, match string, from, to time.Time) ([]Rollup, error) {
-	var out []Rollup
-	for day := from.UTC().Truncate(24 * time.Hour); day.Before(to); day = day.Add(24 * time.Hour) {
-		sums, err := l.rollupsOf(ctx, org, match, day)
+	return l.sumsOf(ctx, org, func(place string) (out []Rollup, err error) {
+		for day := from.UTC().Truncate(24 * time.Hour); day.Before(to); day = day.Add(24 * time.Hour) {
+			sums, err := l.rollupsOf(ctx, place, match, day)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, sums...)
+		}
+		return out, nil
+	})
+}
+
+// sumsOf adds up what read returns for the places of an org.
+func (l *Ledger) sumsOf(
+	ctx context.Context, org string, read func(place string) ([]Rollup, error),
+) ([]Rollup, error) {
+	places, err := l.places.ever(ctx, org)
+	if err != nil {
+		return nil, err
+	}
+	var all []Rollup
+	for _, place := range places {
+		sums, err := read(place)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, sums...)
+		all = append(all, sums...)
+	}
+	if len(places) == 1 {
+		return all, nil
+	}
+	slices.SortStableFunc(all, compareRollups)
+	out := all[:0]
+	for _, r := range all {
+		last := len(out) - 1
+		if last >= 0 && out[last].Hour == r.Hour && compareRollups(out[last], r) == 0 {
+			out[last].Add(r.Sums)
+			continue
+		}
+		out = append(out, r)
 	}
 	return out, nil
 }
 
-// rollupsOf reads one day.
-func (l *Ledger) rollupsOf(ctx context.Context, org, match string, day time.Time) ([]Rollup, error) {
+// rollupsOf reads one day in one place.
+func (l *Ledger) rollupsOf(ctx context.Context, place, match string, day time.Time) ([]Rollup, error) {
 	var out []Rollup
-	err := l.pages.each(ctx, key(org, rollupKey(day.Unix()/86400)), match, func(field, text string) error {
+	err := l.pages.each(ctx, key(place, rollupKey(day.Unix()/86400)), match, func(field, text string) error {
 		r, err := decodeRollup(day, field, text)
 		out = append(out, r)
 		return err
@@ -127,11 +168,15 @@ func decodeRollup(day time.Time, field, text string) (Rollup, error) {
 
 // rollupField returns the field of a call in a day's hash. Only the model may contain a bar.
 func rollupField(c Call) string {
-	model := c.Model
+	return c.User + "|" + c.Key + "|" + c.Provider + "|" + c.Endpoint + "|" + RollupModel(c.Model)
+}
+
+// RollupModel returns the name under which the calls of a model are summed; long names are cut off.
+func RollupModel(model string) string {
 	if len(model) > modelInRollup {
-		model = strings.ToValidUTF8(model[:modelInRollup], "")
+		return strings.ToValidUTF8(model[:modelInRollup], "")
 	}
-	return c.User + "|" + c.Key + "|" + c.Provider + "|" + c.Endpoint + "|" + model
+	return model
 }
 
 // rollupKey returns the key of a UTC day's sums; day is in days since 1970.

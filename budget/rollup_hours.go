@@ -14,17 +14,22 @@ import (
 // written by a version without them, is returned as a whole day if the period includes all of it;
 // otherwise only the known hours are returned.
 func (l *Ledger) HourRollups(ctx context.Context, org string, from, to time.Time) ([]Rollup, error) {
+	return l.sumsOf(ctx, org, func(place string) ([]Rollup, error) { return l.hourRollups(ctx, place, from, to) })
+}
+
+// hourRollups is HourRollups of one place.
+func (l *Ledger) hourRollups(ctx context.Context, place string, from, to time.Time) ([]Rollup, error) {
 	var out []Rollup
 	from = from.UTC().Truncate(time.Hour)
 	for day := from.Truncate(24 * time.Hour); day.Before(to); day = day.Add(24 * time.Hour) {
-		sums, err := l.rollupsOf(ctx, org, "", day)
+		sums, err := l.rollupsOf(ctx, place, "", day)
 		if err != nil {
 			return nil, err
 		}
 		if len(sums) == 0 {
 			continue
 		}
-		hours, err := l.hoursOf(ctx, org, day)
+		hours, err := l.hoursOf(ctx, place, day)
 		if err != nil {
 			return nil, err
 		}
@@ -47,10 +52,10 @@ func callsOf(list []Rollup) (n int64) {
 	return n
 }
 
-// hoursOf reads the hours of one UTC day.
-func (l *Ledger) hoursOf(ctx context.Context, org string, day time.Time) ([]Rollup, error) {
+// hoursOf reads the hours of one UTC day in one place.
+func (l *Ledger) hoursOf(ctx context.Context, place string, day time.Time) ([]Rollup, error) {
 	var out []Rollup
-	err := l.pages.each(ctx, key(org, hoursKey(day.Unix()/86400)), "", func(field, text string) error {
+	err := l.pages.each(ctx, key(place, hoursKey(day.Unix()/86400)), "", func(field, text string) error {
 		hour, rest, _ := strings.Cut(field, "|")
 		n, err := strconv.Atoi(hour)
 		if err != nil {

@@ -17,7 +17,7 @@ const runMost = 32
 var errReplies = errors.New("the script's reply has the wrong number of calls")
 
 // Join returns a function that combines the holds of one batch into one script run, and likewise
-// its settles; on a cluster, into one run per org. Each call gets the same reply as on its own. It
+// its settles; on a cluster, into one run per hash tag. Each call gets the same reply as on its own. It
 // is made for redisconn.Joined; other commands of the batch are sent unchanged. It is safe for
 // concurrent use.
 func Join(rdb redis.UniversalClient) func(cmds []redis.Cmder) func(context.Context, redis.Pipeliner) bool {

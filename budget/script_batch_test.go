@@ -236,7 +236,7 @@ func reply(cmd redis.Cmder) string {
 
 // asTaken reports whether the hold of a request is open and was never extended.
 func (w *twins) asTaken(r *request) bool {
-	record := w.joined.HGet(w.ctx(), key(r.org, "holds"), r.id).Val()
+	record := w.joined.HGet(w.ctx(), key(r.place, "holds"), r.id).Val()
 	parts := strings.Split(record, "|")
 	if len(parts) < 3 {
 		return false

@@ -50,7 +50,7 @@ func (s *Store) Settle(ctx context.Context, h *Hold, st Settlement) (Receipt, er
 	if err := st.Actual.validate("charge"); err != nil {
 		return Receipt{}, err
 	}
-	s.leases.untrack(h.Call.Org, h.ID)
+	s.leases.untrack(h)
 	e, began := Settle{h, &st}, s.clock.now()
 	r, err := s.settler.settle(ctx, e)
 	done := s.settler.caps(ctx, []Settle{e}, []Settled{{r, err}})[0]
@@ -62,7 +62,7 @@ func (s *Store) Settle(ctx context.Context, h *Hold, st Settlement) (Receipt, er
 // did no work at the provider. A settled call stays settled; if the hold expired, the charge is
 // reversed. Repeating it is harmless.
 func (s *Store) Void(ctx context.Context, h *Hold) error {
-	s.leases.untrack(h.Call.Org, h.ID)
+	s.leases.untrack(h)
 	e, began := Settle{Hold: h}, s.clock.now()
 	_, err := s.settler.end(ctx, s.runner.scripts.void, voiding(h))
 	err = s.settler.caps(ctx, []Settle{e}, []Settled{{Err: err}})[0].Err
@@ -76,7 +76,7 @@ func (s *Store) VoidLost(ctx context.Context, c Call, caps ...Cap) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	return s.Void(ctx, Lost(c, caps...))
+	return s.Void(ctx, Lost(s.places.put(c), caps...))
 }
 
 // Settle is how one hold ends: settled, or voided without a settlement.
@@ -137,9 +137,9 @@ func (s *Store) Later(ctx context.Context, endings []Settle, written func(Settle
 		return nil
 	}
 	for _, e := range endings { // what is left to expire must not be renewed
-		s.leases.untrack(e.Hold.Call.Org, e.Hold.ID)
+		s.leases.untrack(e.Hold)
 		for _, part := range e.Hold.caps {
-			s.leases.untrack(part.Call.Org, part.ID)
+			s.leases.untrack(part)
 		}
 	}
 	return err

@@ -141,7 +141,7 @@ func (s *settler) request(ctx context.Context, sc script, e settleArgs, now time
 		end.entry = openEntry(e.call, e.details)
 	}
 	r := newRequest(ctx, common{
-		script: sc, now: s.clock.given(), org: e.call.Org, chunk: s.chunks.of(e.call),
+		script: sc, now: s.clock.given(), place: e.call.place(), chunk: s.chunks.of(e.call),
 		days: s.daysAround(now), ending: &s.options,
 	}, e.id, limits)
 	r.ending = end
@@ -210,14 +210,14 @@ func (n *chunkNames) of(c Call) string {
 // neither.
 func (s *settler) statesOf(ctx context.Context, c Call) ([]state, error) {
 	for _, name := range []string{"holds", c.chunk()} {
-		text, err := s.rdb.HGet(ctx, key(c.Org, name), c.holdID()).Result()
+		text, err := s.rdb.HGet(ctx, key(c.place(), name), c.holdID()).Result()
 		if errors.Is(err, redis.Nil) {
 			continue
 		}
 		if err != nil {
 			return nil, storeError("read hold", err)
 		}
-		if h, ok := decodeRecord(c.Org, c.holdID(), text); ok {
+		if h, ok := decodeRecord(c.place(), c.holdID(), text); ok {
 			return h.states, nil
 		}
 	}

@@ -56,7 +56,7 @@ func (e Settle) ending() settleArgs {
 
 // queue adds one script call to the batch.
 func (s *settler) queue(ctx context.Context, pipe Flight, e Settle, now time.Time) (*request, error) {
-	s.leases.untrack(e.Hold.Call.Org, e.Hold.ID)
+	s.leases.untrack(e.Hold)
 	if e.Settlement != nil {
 		if err := e.Settlement.Actual.validate("charge"); err != nil {
 			return nil, err
@@ -111,7 +111,7 @@ func (s *settler) caps(ctx context.Context, endings []Settle, own []Settled) []S
 	var parts []Settle
 	for i, e := range endings {
 		for _, part := range e.Hold.caps {
-			s.leases.untrack(part.Call.Org, part.ID)
+			s.leases.untrack(part)
 			if own[i].known() {
 				parts = append(parts, Settle{part, e.Settlement})
 			}

@@ -22,19 +22,16 @@ type SharedHolds struct {
 }
 
 // Reopen returns an open hold that any process took with Terms.Life, so that this one can extend,
-// prolong and end it. id and attempt are those of its call. rules returns the limits and spend caps
-// that apply to the call now: limits that were changed since it was held do not refuse extensions,
+// prolong and end it. Of its call, c needs ID, Attempt, Org and Part. rules returns the limits and spend
+// caps that apply to the call now: limits that were changed since it was held do not refuse extensions,
 // and new ones do not count it. nil is for holds that are not extended.
 //
 // ErrEnded means that there is no such open hold: Outcome says how it ended.
-func (s *SharedHolds) Reopen(
-	ctx context.Context, org, id string, attempt int, rules func(Call) ([]Limit, []Cap),
-) (*Hold, error) {
-	c := Call{ID: id, Attempt: attempt, Org: org}
+func (s *SharedHolds) Reopen(ctx context.Context, c Call, rules func(Call) ([]Limit, []Cap)) (*Hold, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	h, err := s.open(ctx, org, c.holdID())
+	h, err := s.open(ctx, c.place(), c.holdID())
 	if err != nil {
 		return nil, err
 	}
@@ -69,10 +66,10 @@ func (s *SharedHolds) Reopen(
 	return h, nil
 }
 
-// open reads a hold in the keys of an org or of a cap, without its limits.
-func (s *SharedHolds) open(ctx context.Context, org, id string) (*Hold, error) {
+// open reads a hold in a place of an org or in that of a cap, without its limits.
+func (s *SharedHolds) open(ctx context.Context, place, id string) (*Hold, error) {
 	pipe := s.rdb.Pipeline()
-	record, ends := pipe.HGet(ctx, HoldsKey(org), id), pipe.ZScore(ctx, key(org, "leases"), id)
+	record, ends := pipe.HGet(ctx, HoldsKey(place), id), pipe.ZScore(ctx, key(place, "leases"), id)
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	text, err := record.Result()
 	if errors.Is(err, redis.Nil) {
@@ -81,7 +78,7 @@ func (s *SharedHolds) open(ctx context.Context, org, id string) (*Hold, error) {
 	if err != nil {
 		return nil, storeError("read hold", err)
 	}
-	h, ok := decodeRecord(org, id, text)
+	h, ok := decodeRecord(place, id, text)
 	n := numbersOf(strings.SplitN(text, "|", 2)[0]) // at, cost, expected, tokens, expected
 	if !ok || len(n) != 5 {
 		return nil, fmt.Errorf("budget: the record of hold %s is not understood", id)
@@ -121,7 +118,7 @@ func (s *SharedHolds) Prolong(ctx context.Context, h *Hold, life time.Duration) 
 		return nil
 	}
 	for _, part := range append(slices.Clone(h.caps), h) { // the org's last: it counts
-		keys, args := s.leases.renewArgs(renewal{part.Call.Org, []*Hold{part}}, life)
+		keys, args := s.leases.renewArgs(renewal{part.Call.place(), []*Hold{part}}, life)
 		reply, err := s.leases.runner.run(ctx, s.leases.runner.scripts.renew, keys, args)
 		if err != nil {
 			return err
@@ -153,13 +150,13 @@ type Outcome struct {
 	Hold             *Hold     // of an expired one, for a late settle; otherwise nil
 }
 
-// Outcome returns how the hold of a call ended. The store remembers it for Options.Horizon at
+// Outcome returns how the hold of a call with a Part ended. The store remembers it for Options.Horizon at
 // least; How is empty afterwards, for open holds, and for calls that were never held.
 func (s *SharedHolds) Outcome(ctx context.Context, c Call) (Outcome, error) {
 	if err := c.validate(); err != nil {
 		return Outcome{}, err
 	}
-	text, err := s.rdb.HGet(ctx, key(c.Org, c.chunk()), c.holdID()).Result()
+	text, err := s.rdb.HGet(ctx, key(c.place(), c.chunk()), c.holdID()).Result()
 	if errors.Is(err, redis.Nil) {
 		return Outcome{}, nil
 	}
@@ -174,7 +171,7 @@ func (s *SharedHolds) Outcome(ctx context.Context, c Call) (Outcome, error) {
 	case kind == "S" && len(n) == 3:
 		return Outcome{EndedSettled, pricing.Nano(n[0]), pricing.Nano(n[1]), time.UnixMicro(n[2]), nil}, nil
 	case kind == "X" && len(n) == 3: // charged, most, at
-		h, ok := decodeRecord(c.Org, c.holdID(), rest)
+		h, ok := decodeRecord(c.place(), c.holdID(), rest)
 		if ok {
 			h.Max.Cost = pricing.Nano(n[1])
 			for _, scope := range h.scopes {

@@ -30,6 +30,7 @@ type Store struct {
 	metrics *metrics
 	runner  *runner
 	clock   *clock
+	places  *places
 	binder  binder
 	leases  *leases
 	settler *settler
@@ -55,9 +56,10 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	m, outage := newMetrics(o.Metrics), newOutageMetrics(o.Metrics)
 	r := &runner{money: o.Money, others: o.Scripts, scripts: loaded, clock: &clock{}, metrics: m}
 	s := &Store{
-		rdb: rdb, opts: o, metrics: m, runner: r, clock: r.clock, binder: binder{o.Lease},
+		rdb: rdb, opts: o, metrics: m, runner: r, clock: r.clock, places: &places{rdb: rdb, spread: o.Spread},
 		recent: &recentSettles{span: o.Tail},
 	}
+	s.binder = binder{o.Lease, s.places}
 	s.leases = newLeases(rdb, r, o)
 	s.Shared = &SharedHolds{rdb: rdb, leases: s.leases, binder: s.binder}
 	s.values = newLabelValues(r)
@@ -67,10 +69,10 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	}
 	s.SumLabels(o.SumLabels)
 	s.Expiry = &Expiry{
-		rdb: rdb, runner: r, clock: r.clock, leases: s.leases, settler: s.settler, metrics: m, log: o.Log,
+		rdb: rdb, runner: r, clock: r.clock, places: s.places, leases: s.leases, settler: s.settler, metrics: m, log: o.Log,
 		charge: o.ExpiredCharge, horizon: o.Horizon,
 	}
-	s.DataLoss = newDataLoss(rdb, r.clock, o, outage.emptied)
+	s.DataLoss = newDataLoss(rdb, r.clock, s.places, o, outage.emptied)
 	s.watcher = &watcher{
 		rdb: rdb, settler: s.settler, recent: s.recent, loss: s.DataLoss, clocks: newStoreClock(), metrics: outage,
 		log: o.Log, horizon: o.Horizon,
@@ -84,7 +86,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	}
 	s.Requests = newRequestCounter(s.binder, r, s.DataLoss, o)
 	pages := newPages(rdb)
-	s.Ledger, s.Refusals = newLedger(rdb, r, pages, s.settler.labels, o), newRefusals(r, pages, o)
+	s.Ledger, s.Refusals = newLedger(s, pages, o), newRefusals(r, pages, o)
 	return s
 }
 
@@ -99,10 +101,10 @@ func (s *Store) Ping(ctx context.Context, tag string) error {
 	return err
 }
 
-// Probe fails unless the store accepts writes for the org. It prolongs a key of the org, as
-// every registration does.
-func (s *Store) Probe(ctx context.Context, org string) error {
-	if err := s.rdb.PExpire(ctx, key(org, markName), epochLife).Err(); err != nil {
+// Probe fails unless the store accepts writes for the hash tag of an org or a part of it (Tags). It
+// prolongs a key, as every registration does.
+func (s *Store) Probe(ctx context.Context, tag string) error {
+	if err := s.rdb.PExpire(ctx, key(tag, markName), epochLife).Err(); err != nil {
 		return storeError("probe", err)
 	}
 	return nil

@@ -63,24 +63,31 @@ func (t *Trimmer) Trim(ctx context.Context) error {
 	return err
 }
 
-// servers returns the servers that have the ledgers of orgs.
+// servers returns the servers that have the ledgers of orgs, and the places of these.
 func (t *Trimmer) servers(ctx context.Context) (map[redis.Cmdable][]string, error) {
 	cluster, ok := t.ledger.rdb.(*redis.ClusterClient)
-	if !ok {
-		return map[redis.Cmdable][]string{t.ledger.rdb: t.orgs()}, nil
-	}
 	out := map[redis.Cmdable][]string{}
 	for _, org := range t.orgs() {
-		server, err := cluster.MasterForKey(ctx, key(org, "ledger"))
+		err := t.ledger.places.each(ctx, org, func(place string) error {
+			if !ok {
+				out[t.ledger.rdb] = append(out[t.ledger.rdb], place)
+				return nil
+			}
+			server, err := cluster.MasterForKey(ctx, key(place, "ledger"))
+			if err != nil {
+				return storeError("trim ledgers", err)
+			}
+			out[server] = append(out[server], place)
+			return nil
+		})
 		if err != nil {
-			return out, storeError("trim ledgers", err)
+			return out, err
 		}
-		out[server] = append(out[server], org)
 	}
 	return out, nil
 }
 
-func (t *Trimmer) trimServer(ctx context.Context, server redis.Cmdable, orgs []string) error {
+func (t *Trimmer) trimServer(ctx context.Context, server redis.Cmdable, places []string) error {
 	used, most, err := capacity.Usage(ctx, server)
 	if err != nil {
 		return err
@@ -89,29 +96,31 @@ func (t *Trimmer) trimServer(ctx context.Context, server redis.Cmdable, orgs []s
 	if most == 0 || used <= most { // the ledgers are part of used
 		return nil
 	}
-	bytes, entries, err := t.sizes(ctx, server, orgs)
+	bytes, entries, err := t.sizes(ctx, server, places)
 	if err != nil {
 		return err
 	}
 	level := levelOf(bytes, most)
-	for i, org := range orgs {
+	for i, place := range places {
 		if bytes[i] <= level {
 			continue
 		}
 		keep := int64(float64(entries[i]) * (float64(level) / float64(bytes[i])))
-		if err := t.cut(ctx, server, org, entries[i], keep); err != nil {
+		if err := t.cut(ctx, server, place, entries[i], keep); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sizes returns the bytes and the entries of each org's ledger.
-func (t *Trimmer) sizes(ctx context.Context, server redis.Cmdable, orgs []string) (bytes, entries []int64, err error) {
+// sizes returns the bytes and the entries of the ledger in each place.
+func (t *Trimmer) sizes(
+	ctx context.Context, server redis.Cmdable, places []string,
+) (bytes, entries []int64, err error) {
 	pipe := server.Pipeline()
-	for _, org := range orgs {
-		pipe.MemoryUsage(ctx, key(org, "ledger"))
-		pipe.XLen(ctx, key(org, "ledger"))
+	for _, place := range places {
+		pipe.MemoryUsage(ctx, key(place, "ledger"))
+		pipe.XLen(ctx, key(place, "ledger"))
 	}
 	cmds, err := pipe.Exec(ctx)
 	if err != nil && !errors.Is(err, redis.Nil) { // an org without a ledger
@@ -124,11 +133,11 @@ func (t *Trimmer) sizes(ctx context.Context, server redis.Cmdable, orgs []string
 	return bytes, entries, nil
 }
 
-// cut trims an org's ledger to about keep entries.
-func (t *Trimmer) cut(ctx context.Context, server redis.Cmdable, org string, entries, keep int64) error {
+// cut trims the ledger in a place to about keep entries.
+func (t *Trimmer) cut(ctx context.Context, server redis.Cmdable, place string, entries, keep int64) error {
 	removed := int64(0)
 	for range (entries-keep)/trimStep + 1 {
-		n, err := server.XTrimMaxLenApprox(ctx, key(org, "ledger"), keep, trimStep).Result()
+		n, err := server.XTrimMaxLenApprox(ctx, key(place, "ledger"), keep, trimStep).Result()
 		if err != nil {
 			return storeError("trim ledger", err)
 		}
@@ -140,7 +149,7 @@ func (t *Trimmer) cut(ctx context.Context, server redis.Cmdable, org string, ent
 	if removed > 0 {
 		t.ledger.metrics.trimmed.Add(float64(removed))
 		t.ledger.log.Warn("oldest ledger entries trimmed, ledgers reached ledger.memory_share of redis memory",
-			"org", org, "entries", removed, "kept", entries-removed)
+			"org", place, "entries", removed, "kept", entries-removed)
 	}
 	return nil
 }

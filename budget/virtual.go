@@ -15,7 +15,7 @@ type Virtual struct {
 // NewVirtual returns an empty Virtual. It uses only the Lease option.
 func NewVirtual(o Options) *Virtual {
 	o = o.withDefaults()
-	return &Virtual{binder: binder{o.Lease}, lease: o.Lease.Microseconds(), twins: map[string]twin{}}
+	return &Virtual{binder: binder{o.Lease, &places{}}, lease: o.Lease.Microseconds(), twins: map[string]twin{}}
 }
 
 // twin is one limit for one subject: the Go counterpart of a lua/shape_*.lua file. at and look read

@@ -328,10 +328,12 @@ type Store struct {
 // org's last one, and daily sums for 400 days.
 type Ledger struct {
 	// ExportDir is a directory to which every entry is appended before it is trimmed from
-	// Redis: one file of JSON lines for each org and UTC day. If several processes have it, it
-	// must be the same directory, on a shared mount with working locks. Default: no export.
+	// Redis: one file of JSON lines for each org and UTC day, and each part of a spread org. If
+	// several processes have it, it must be the same directory, on a shared mount with working
+	// locks. Default: no export.
 	ExportDir string `yaml:"export_dir"`
-	// MaxEntries is about how many entries of an org stay in Redis, at about 700 bytes each.
+	// MaxEntries is about how many entries of an org, and of each part of one that is spread, stay
+	// in Redis, at about 700 bytes each.
 	// With ExportDir, up to ten times as many stay until they are exported.
 	MaxEntries int64 `yaml:"max_entries" default:"1000000"`
 	// MemoryShare is the percentage of Redis's maxmemory (or of the machine's memory) that all

@@ -77,6 +77,7 @@ func (r *orgRules) check(path string, o *Org) {
 	checkLimitCount(m, path, o, cfg)
 	checkBrakes(m, path+".brakes", o.Brakes, cfg)
 	checkBrakeCount(m, path+".brakes", len(settings.OrgBrakes(cfg.Brakes, o.Brakes)))
+	checkSpread(m, path, o, cfg)
 }
 
 // maxCacheAge bounds how old an answer from the response cache may be.

@@ -42,6 +42,47 @@ func TestOrgMistakes(t *testing.T) {
 			"a downgrade to a pattern", org(`downgrade: {gpt-5: «"gpt-*"»}`), "orgs[0].downgrade.gpt-5",
 			`"gpt-*" is not the name of another model`,
 		},
+		{"no parts", org("spread: «0»"), "orgs[0].spread", "must be above 0; leave it out for the default, 1"},
+		{"too many parts", org("spread: «65»"), "orgs[0].spread", "must be at most 64"},
+		{
+			"a spread of a limit of the org", org("spread: «4»\n    limits: [{name: m, amount: $5, window: 1h}]"), "orgs[0].spread",
+			`limit "m" on line 4 counts the whole org, so all calls must be decided in one place; set its subject to user, its ` +
+				"mode to shadow, or use spend_caps",
+		},
+		{
+			"a spread of a default limit", "defaults: {limits: [{name: m, amount: $5, window: 1h}]}\n" + org("spread: «4»"),
+			"orgs[0].spread", `limit "m" on line 1 counts the whole org, so all calls must be decided in one place; set its ` +
+				"subject to user, its mode to shadow, or use spend_caps",
+		},
+		{
+			"a spread of a limit by label", "labels: [{name: project, from: [key]}]\n" +
+				org("spread: «4»\n    limits: [{name: m, subject: [project], amount: $5, window: 1h}]"), "orgs[0].spread",
+			`limit "m" on line 5 counts all users together, so all calls must be decided in one place; add user to its ` +
+				"subject, set its mode to shadow, or use spend_caps",
+		},
+		{
+			"a spread by users, and by addresses and labels", "labels: [{name: project, from: [key]}]\n" +
+				org("spread: «4»\n    limits: [{name: u, subject: [user, project], amount: $5, window: 1h}, "+
+					"{name: a, subject: [ip, project], amount: $5, window: 1h}]"), "orgs[0].spread",
+			`limit "u" on line 5 counts by user+project and others by address, and all limits of a call must be in one part; ` +
+				"enforce limits by user and key, or by address",
+		},
+		{
+			"a spread by users and addresses", org("spread: «4»\n    limits: [{name: u, subject: user, amount: $5, window: 1h}, " +
+				"{name: a, subject: ip, amount: $5, window: 1h}]"), "orgs[0].spread",
+			`limit "u" on line 4 counts by user and others by address, and all limits of a call must be in one part; enforce ` +
+				"limits by user and key, or by address",
+		},
+		{
+			"a spread by addresses of a user with limits", org("spread: «4»\n    limits: [{name: a, subject: ip, amount: $5, " +
+				"window: 1h}]\n    users: [{id: ann, limits: [{name: u, amount: $5, window: 1h}]}]"), "orgs[0].spread",
+			`user "ann" on line 5 has limits of its own and others count by address, and all limits of a call must be in one ` +
+				"part; enforce limits by user and key, or by address",
+		},
+		{
+			"a spread of a shadow bucket", org("spread: «4»\n    limits: [{name: b, mode: shadow, bucket: {capacity: $5}}]"),
+			"orgs[0].spread", `limit "b" on line 4 is a bucket that would fill in each part separately; set its mode to off`,
+		},
 		{
 			"a cache cost without a cache", org("cache: {cost: «25%»}"), "orgs[0].cache.cost",
 			"has no effect without max_age, which turns the cache on",

@@ -44,12 +44,12 @@ func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int,
 	}
 	c := newCall(ad.guard, p, id, attempt)
 	c.JobID = jobID
-	who := budget.Call{
+	who := ad.budget.Place(budget.Call{
 		ID: id, Attempt: attempt, Org: p.Caller.Org.ID, User: p.Caller.User, Key: p.Caller.Key,
 		IP: p.Caller.IP, Model: p.Request.Model, Provider: p.Target.Provider.ID,
 		Endpoint: string(p.Request.Endpoint), PriceVersion: p.Price.Version, JobID: jobID,
 		Labels: p.Caller.Labels, Request: p.fingerprint,
-	}
+	})
 	// A caller that hangs up must not abort a hold that may have been applied.
 	ctx = context.WithoutCancel(ctx)
 	_, span := tracing.Start(ctx, "hold budget")
@@ -79,10 +79,10 @@ func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int,
 
 // hold asks the store unless it is known to be unavailable; asked reports whether it did.
 func (ad *admission) hold(ctx context.Context, o *Org, t budget.Terms) (h *budget.Hold, asked bool, err error) {
-	if !ad.outage.circuit.ask(o.ID, time.Now()) {
+	tags := budget.Tags(t.Call, t.Caps)
+	if !ad.outage.circuit.ask(tags[0], time.Now()) {
 		return nil, false, errAway
 	}
-	tags := budget.Tags(o.ID, t.Caps)
 	ctx, cancel := ad.outage.health.bound(ctx, ad.deadline, tags...)
 	defer cancel()
 	h, err = ad.budget.Hold(ctx, t)

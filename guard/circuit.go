@@ -15,12 +15,13 @@ const (
 	probeEvery = 500 * time.Millisecond // how often an unavailable store is tried
 )
 
-// circuit tracks for which orgs the store is unavailable, so that not every call has to
-// time out. Orgs may be on different servers. It is safe for concurrent use.
+// circuit tracks for which orgs, and parts of orgs, the store is unavailable, so that not every
+// call has to time out. They may be on different servers, so each is known by the first hash tag of
+// its requests. It is safe for concurrent use.
 type circuit struct {
 	log  *slog.Logger
 	mu   sync.Mutex
-	orgs map[string]*outage // those whose last request to the store failed
+	tags map[string]*outage // those whose last request to the store failed
 }
 
 type outage struct {
@@ -28,22 +29,23 @@ type outage struct {
 	probe    time.Time    // when to try again
 	mode     StoreFailure // what happens to the org's calls meanwhile
 	tags     []string     // of the last request that failed
+	org      string
 }
 
-// open reports whether the store is known to be unavailable for the org.
-func (c *circuit) open(org string) bool {
+// open reports whether the store is known to be unavailable for the tag.
+func (c *circuit) open(tag string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o := c.orgs[org]
+	o := c.tags[tag]
 	return o != nil && o.failures >= trips
 }
 
-// ask reports whether to ask the store for the org. While the store is unavailable, it lets
+// ask reports whether to ask the store for the tag. While the store is unavailable, it lets
 // one call through at intervals to test it.
-func (c *circuit) ask(org string, now time.Time) bool {
+func (c *circuit) ask(tag string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o := c.orgs[org]
+	o := c.tags[tag]
 	if o == nil || o.failures < trips {
 		return true
 	}
@@ -54,22 +56,22 @@ func (c *circuit) ask(org string, now time.Time) bool {
 	return true
 }
 
-// told records the outcome of asking servers with these tags. A store that did not answer a
-// ping needs no further proof.
+// told records for the first of the tags the outcome of asking servers with all of them. A store that
+// did not answer a ping needs no further proof.
 func (c *circuit) told(org *Org, tags []string, err error, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o := c.orgs[org.ID]
+	o := c.tags[tags[0]]
 	if !errors.Is(err, budget.ErrUnavailable) {
-		delete(c.orgs, org.ID)
+		delete(c.tags, tags[0])
 		if o != nil {
-			c.closed(org.ID, o)
+			c.closed(tags[0], o)
 		}
 		return
 	}
 	if o == nil {
-		o = &outage{}
-		c.orgs[org.ID] = o
+		o = &outage{org: org.ID}
+		c.tags[tags[0]] = o
 	}
 	o.mode, o.tags = cmp.Or(org.OnStoreFailure, Deny), tags
 	if errors.Is(err, errSilent) {
@@ -78,23 +80,23 @@ func (c *circuit) told(org *Org, tags []string, err error, now time.Time) {
 	o.failures++
 	if o.failures == trips {
 		o.probe = now.Add(probeEvery)
-		c.log.Error("store unavailable", "org", org.ID, "on_store_failure", string(org.OnStoreFailure), "err", err)
+		c.log.Error("store unavailable", "org", tags[0], "on_store_failure", string(org.OnStoreFailure), "err", err)
 	}
 }
 
-func (c *circuit) closed(org string, o *outage) {
+func (c *circuit) closed(tag string, o *outage) {
 	if o.failures >= trips {
-		c.log.Warn("store available again", "org", org)
+		c.log.Warn("store available again", "org", tag)
 	}
 }
 
-// answered records that the store answers for the org again, outside of a call. The next
+// answered records that the store answers for the tag again, outside of a call. The next
 // call tests it, and opens the circuit again if it fails.
-func (c *circuit) answered(org string) {
+func (c *circuit) answered(tag string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if o := c.orgs[org]; o != nil {
-		c.closed(org, o)
+	if o := c.tags[tag]; o != nil {
+		c.closed(tag, o)
 		o.failures = min(o.failures, trips-1)
 	}
 }
@@ -104,24 +106,25 @@ func (c *circuit) answered(org string) {
 func (c *circuit) away() map[StoreFailure]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := map[StoreFailure]int{}
-	for _, o := range c.orgs {
-		if o.failures >= trips {
+	out, counted := map[StoreFailure]int{}, map[string]bool{}
+	for _, o := range c.tags {
+		if o.failures >= trips && !counted[o.org] {
+			counted[o.org] = true
 			out[o.mode]++
 		}
 	}
 	return out
 }
 
-// awayTags returns the orgs for which the store is known to be unavailable, with the tags of
-// the requests that failed.
+// awayTags returns the tags for which the store is known to be unavailable, with all tags of the
+// requests that failed.
 func (c *circuit) awayTags() map[string][]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := map[string][]string{}
-	for org, o := range c.orgs {
+	for tag, o := range c.tags {
 		if o.failures >= trips {
-			out[org] = o.tags
+			out[tag] = o.tags
 		}
 	}
 	return out

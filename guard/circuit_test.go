@@ -16,7 +16,7 @@ import (
 // org.
 func TestCircuit(t *testing.T) {
 	var log bytes.Buffer
-	c := circuit{log: slog.New(slog.NewTextHandler(&log, nil)), orgs: map[string]*outage{}}
+	c := circuit{log: slog.New(slog.NewTextHandler(&log, nil)), tags: map[string]*outage{}}
 	now := time.Unix(1e9, 0)
 	a, b := &Org{ID: "a", OnStoreFailure: Local}, &Org{ID: "b"}
 	gone := fmt.Errorf("%w: no answer", budget.ErrUnavailable)
@@ -30,24 +30,24 @@ func TestCircuit(t *testing.T) {
 		}
 	}
 	for _, err := range []error{gone, gone, &budget.ExceededError{}, gone, gone} { // a refusal is an answer
-		c.told(a, nil, err, now)
+		c.told(a, []string{a.ID}, err, now)
 		wants(a, true, false)
 	}
 	for range 3 {
-		c.told(a, nil, gone, now)
+		c.told(a, []string{a.ID}, gone, now)
 	}
 	wants(a, false, true)
 	wants(b, true, false)
 	now = now.Add(probeEvery)
 	wants(a, true, true) // one
 	wants(a, false, true)
-	c.told(a, nil, gone, now)
+	c.told(a, []string{a.ID}, gone, now)
 	now = now.Add(probeEvery)
 	wants(a, true, true)
 	if n := c.away(); len(n) != 1 || n[Local] != 1 {
 		t.Errorf("away for %v orgs", n)
 	}
-	c.told(a, nil, errors.New("anything it said"), now)
+	c.told(a, []string{a.ID}, errors.New("anything it said"), now)
 	wants(a, true, false)
 	if n := c.away(); len(n) != 0 {
 		t.Errorf("away for %v orgs", n)

@@ -60,6 +60,8 @@ type Org struct {
 	// GrowStep is how many tokens of output such a hold stays ahead of each answer; 0
 	// is DefaultGrowStep.
 	GrowStep int64
+	// Spread divides the org's money over several slots of a cluster.
+	Spread budget.Spread
 	// Downgrade maps a model, by the name callers use, to the model that serves a call
 	// that is over a limit with its own.
 	Downgrade map[string]string

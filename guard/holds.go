@@ -2,10 +2,8 @@ package guard
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -61,48 +59,6 @@ type HeldState struct {
 	Ends      time.Time // zero unless it is open
 	Statuses  []budget.Status
 	Price     *pricing.Price
-}
-
-// idPrefix begins the ids of holds. A call id follows, which is derived from the owner and a nonce,
-// and the nonce, so that an id proves whose it is without the store.
-const idPrefix = "hold_"
-
-// NewID returns an id for a hold. nonce must be unguessable or chosen by the caller; empty means
-// random.
-func (hs *Holds) NewID(c Caller, nonce string) string {
-	if nonce == "" {
-		nonce = rand.Text()
-	}
-	at := now()
-	return idPrefix + wire.DerivedCallID(at, ownerOf(c, nonce)) + strings.ToLower(nonce)
-}
-
-// Made returns when the id of a caller's hold was made; zero if it is not the caller's.
-func (hs *Holds) Made(c Caller, id string) time.Time {
-	_, made, _ := callOf(c, id)
-	return made
-}
-
-func ownerOf(c Caller, nonce string) string {
-	return strings.Join([]string{string(HoldEndpoint), c.Org.ID, c.User, strings.ToLower(nonce)}, "\x00")
-}
-
-// callOf returns the call of a hold's id and when it was made. ErrNoHold: the caller does not own it.
-func callOf(c Caller, id string) (budget.Call, time.Time, error) {
-	rest, ok := strings.CutPrefix(id, idPrefix)
-	callLen := len(wire.DerivedCallID(time.Time{}, ""))
-	if !ok || len(rest) <= callLen {
-		return budget.Call{}, time.Time{}, ErrNoHold
-	}
-	callID, nonce := rest[:callLen], rest[callLen:]
-	at, ok := wire.CallTime(callID)
-	if !ok || wire.DerivedCallID(at, ownerOf(c, nonce)) != callID {
-		return budget.Call{}, time.Time{}, ErrNoHold
-	}
-	return budget.Call{
-		ID: callID, Attempt: 1, Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP, Endpoint: string(HoldEndpoint),
-		Labels: c.Labels,
-	}, at, nil
 }
 
 // Plan prices what a caller wants to hold, without I/O. Without a cost in most, a provider has to
@@ -262,14 +218,14 @@ func (hs *Holds) find(
 		return p.Limits, p.Caps
 	}
 	b := hs.guard.budget.Shared
-	err = hs.reach(ctx, c, func(ctx context.Context) error {
+	err = hs.reach(ctx, c.Org, call, func(ctx context.Context) error {
 		for range 2 { // it may end in between
 			out, err = b.Outcome(ctx, call)
 			if err != nil || out.How != "" {
 				h = out.Hold
 				return err
 			}
-			h, err = b.Reopen(ctx, call.Org, call.ID, call.Attempt, rules)
+			h, err = b.Reopen(ctx, call, rules)
 			if !errors.Is(err, budget.ErrEnded) {
 				return err
 			}
@@ -279,9 +235,9 @@ func (hs *Holds) find(
 	return h, out, err
 }
 
-// reach runs a request to the store of the caller's org. A caller that hangs up does not abort it.
-func (hs *Holds) reach(ctx context.Context, c Caller, request func(context.Context) error) error {
-	err := hs.guard.Outage.Reach(context.WithoutCancel(ctx), c.Org, c.Org.ID, request)
+// reach runs a request to the store of a call. A caller that hangs up does not abort it.
+func (hs *Holds) reach(ctx context.Context, o *Org, call budget.Call, request func(context.Context) error) error {
+	err := hs.guard.Outage.Reach(context.WithoutCancel(ctx), o, budget.Tags(call, nil), request)
 	if errors.Is(err, context.Canceled) { // the store was silent
 		err = fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
 	}
@@ -355,7 +311,7 @@ func (hs *Holds) Extend(ctx context.Context, c Caller, id string, more More) (He
 	if err != nil {
 		return HeldState{}, err
 	}
-	err = hs.reach(ctx, c, func(ctx context.Context) error {
+	err = hs.reach(ctx, c.Org, call, func(ctx context.Context) error {
 		grow := budget.Amounts{Cost: p.Max.Cost - h.Max.Cost, Tokens: p.Max.Tokens - h.Max.Tokens}
 		if grow != (budget.Amounts{}) {
 			p.First = p.Max

@@ -211,7 +211,7 @@ func (ls *labeler) within(ctx context.Context, o *Org, l *Label, value string) (
 		return value, nil
 	}
 	counted := false
-	err := ls.outage.Reach(ctx, o, o.ID, func(ctx context.Context) (err error) {
+	err := ls.outage.Reach(ctx, o, []string{o.ID}, func(ctx context.Context) (err error) {
 		counted, err = ls.count(ctx, o.ID, l.Name, value, l.MaxValues)
 		return err
 	})

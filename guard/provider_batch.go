@@ -91,8 +91,12 @@ func (bs *Batches) Hold(ctx context.Context, p *Plan, id string, attempt int, li
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	_, err := bs.budget.Hold(ctx, budget.Terms{
-		Limits: p.Limits, Caps: p.Caps, Call: b.call(p.Caller, p.Price),
+	who, err := bs.budget.Ledger.LocateAgain(ctx, b.call(p.Caller, p.Price))
+	if err != nil {
+		return b, err
+	}
+	_, err = bs.budget.Hold(ctx, budget.Terms{
+		Limits: p.Limits, Caps: p.Caps, Call: who,
 		Max: p.Max, Expected: bs.plans.Expected(p), Life: life,
 	})
 	bs.metrics.held(p.Caller.Org.ID, err)
@@ -138,6 +142,9 @@ func (bs *Batches) End(ctx context.Context, c Caller, ends []BatchedEnd) ([]pric
 	}
 	ctx, cancel := context.WithTimeout(ctx, batchedTimeout)
 	defer cancel()
+	if err := bs.locate(ctx, c.Org.ID, endings); err != nil {
+		return nil, err
+	}
 	costs := make([]pricing.Nano, len(ends))
 	for i, done := range bs.budget.SettleAll(ctx, endings) {
 		r := &calls[i].Result
@@ -159,6 +166,20 @@ func (bs *Batches) End(ctx context.Context, c Caller, ends []BatchedEnd) ([]pric
 		bs.charged(c.Org.ID, c.User)
 	}
 	return costs, nil
+}
+
+// locate finds the parts of the org in which the calls are held, because the org's spread may have
+// changed since.
+func (bs *Batches) locate(ctx context.Context, org string, endings []budget.Settle) error {
+	calls := make([]budget.Call, len(endings))
+	for i := range endings {
+		calls[i] = endings[i].Hold.Call
+	}
+	found, err := bs.budget.Ledger.Locate(ctx, org, calls)
+	for i := range found {
+		endings[i].Hold.Call = found[i]
+	}
+	return err
 }
 
 // batchedTimeout bounds the write of a few hundred endings.

@@ -28,14 +28,14 @@ var errAway = fmt.Errorf("%w: it has not answered for a while", budget.ErrUnavai
 type Outage struct {
 	circuit  circuit
 	health   health
-	probe    func(ctx context.Context, org string) error // fails unless the store accepts writes
+	probe    func(ctx context.Context, tag string) error // fails unless the store accepts writes
 	deadline time.Duration
 	checking sync.Mutex
 }
 
 func newOutage(o Options) *Outage {
 	return &Outage{
-		circuit:  circuit{log: o.Log, orgs: map[string]*outage{}},
+		circuit:  circuit{log: o.Log, tags: map[string]*outage{}},
 		health:   health{ping: o.Budget.Ping, pings: map[string]*ping{}},
 		probe:    o.Budget.Probe,
 		deadline: o.StoreDeadline,
@@ -46,15 +46,14 @@ func newOutage(o Options) *Outage {
 // once the store has not answered for Options.StoreDeadline and then fails a ping. While
 // the store is known to be unavailable, the request is not made and the error is
 // budget.ErrUnavailable.
-func (out *Outage) Reach(ctx context.Context, o *Org, pool string, request func(context.Context) error) error {
-	if !out.circuit.ask(o.ID, time.Now()) {
+func (out *Outage) Reach(ctx context.Context, o *Org, tags []string, request func(context.Context) error) error {
+	if !out.circuit.ask(tags[0], time.Now()) {
 		return errAway
 	}
-	ctx, cancel := out.health.bound(ctx, out.deadline, o.ID, pool)
+	ctx, cancel := out.health.bound(ctx, out.deadline, tags...)
 	defer cancel()
 	err := request(ctx)
 	cause := context.Cause(ctx)
-	tags := []string{o.ID, pool}
 	if err == nil {
 		out.circuit.told(o, tags, nil, time.Now())
 	} else if errors.Is(cause, errSilent) {
@@ -94,16 +93,16 @@ func (out *Outage) Check() {
 	defer out.checking.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), checkMost) //nolint:forbidigo // a scrape has none
 	defer cancel()
-	for org, tags := range out.circuit.awayTags() {
+	for tag, tags := range out.circuit.awayTags() {
 		if ctx.Err() != nil {
 			return
 		}
 		err := out.health.allAnswer(ctx, tags)
 		if err == nil {
-			err = out.probe(ctx, org)
+			err = out.probe(ctx, tag)
 		}
 		if err == nil || errors.Is(err, budget.ErrFull) { // a full store answers
-			out.circuit.answered(org)
+			out.circuit.answered(tag)
 		}
 	}
 }

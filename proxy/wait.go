@@ -92,7 +92,8 @@ func (c *callHandler) put(ctx context.Context, x *request, job *queue.Job, body 
 		return err
 	}
 	defer func() { <-c.puts }()
-	return unavailable(c.opts.Guard.Outage.Reach(ctx, x.caller.Org, job.Pool, func(ctx context.Context) error {
+	tags := []string{x.caller.Org.ID, job.Pool}
+	return unavailable(c.opts.Guard.Outage.Reach(ctx, x.caller.Org, tags, func(ctx context.Context) error {
 		if x.key != nil {
 			if err := x.key.Bind(ctx, job.ID, c.opts.Queue.Lifetime(job.Pool)); err != nil {
 				return err

@@ -32,6 +32,9 @@ func (c *call) answer(v any) {
 	case stdjson.RawMessage:
 		c.write(status, a)
 		return
+	case attachment:
+		c.attach(a)
+		return
 	case streamed:
 		c.stream(a, false)
 		return

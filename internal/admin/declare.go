@@ -88,6 +88,7 @@ func (h *declarationHandler) declared(o *settings.Org) Declaration {
 		unless(o.RetryStartedJobs, usual.RetryStartedJobs)
 	d.Labels, d.Cache = valuesOf(o.Labels), declaredCache(o.Cache, usual.Cache)
 	d.Weight, d.Limits = unless(o.Weight, usual.Weight), h.declaredLimits("", o.Limits)
+	d.Spread = unless(o.Spread, usual.Spread)
 	d.MaxPriority = unless(o.MaxPriority, usual.MaxPriority)
 	for i := range o.Users {
 		d.Users = append(d.Users, h.declaredUser(&o.Users[i]))

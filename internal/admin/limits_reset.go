@@ -90,7 +90,7 @@ func (h *resetHandler) resetLimits(c *call) (any, error) {
 	if err := h.audit.commit(c, e, plan, how); err != nil {
 		return nil, err
 	}
-	return plan, h.opts.Budget.ResetCounters(c.r.Context(), org, found)
+	return plan, h.opts.Budget.ResetCounters(c.r.Context(), found)
 }
 
 // chosen returns the limits whose counters are wanted, and which of these.

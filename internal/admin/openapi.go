@@ -47,6 +47,15 @@ type schemas map[string]any
 
 var pathArgument = regexp.MustCompile(`\{(\w+)\}`)
 
+// filesOf describes a body of one of these media types.
+func filesOf(kinds []string) map[string]any {
+	out := map[string]any{}
+	for _, kind := range kinds {
+		out[kind] = map[string]any{}
+	}
+	return out
+}
+
 func (s schemas) operation(r route) map[string]any {
 	op := map[string]any{"operationId": r.name, "summary": r.summary}
 	var parameters []any
@@ -66,9 +75,12 @@ func (s schemas) operation(r route) map[string]any {
 	}
 	failure := map[string]any{"description": "Refused", "content": content(s.of(reflect.TypeFor[failed](), false))}
 	answers := map[string]any{"default": failure}
-	if r.answer == nil {
+	switch {
+	case r.kinds != nil:
+		answers["200"] = map[string]any{"description": http.StatusText(http.StatusOK), "content": filesOf(r.kinds)}
+	case r.answer == nil:
 		answers["204"] = map[string]any{"description": "Done"}
-	} else {
+	default:
 		status := max(r.status, http.StatusOK)
 		body := content(s.of(reflect.TypeOf(r.answer), false))
 		if r.lines {

@@ -49,6 +49,7 @@ type Org struct {
 	AllowBuiltinTools  bool     `json:"allow_builtin_tools"`
 	RetryStartedJobs   bool     `json:"retry_started_jobs"`
 	Weight             int      `json:"weight"`
+	Spread             int      `json:"spread"`
 	MaxPriority        string   `json:"max_priority"`
 	// Labels are the values of labels that the org itself has.
 	Labels map[string]string `json:"labels"`
@@ -91,8 +92,8 @@ func (h *orgHandler) viewOrg(c *call, o *settings.Org, inFile bool) Org {
 		DefaultOutputLimit: o.DefaultOutputLimit,
 		Hold:               o.Hold, OverLimit: o.OverLimit, MaxWait: duration(o.MaxWait), OnDisconnect: o.OnDisconnect,
 		OnStoreFailure:    o.OnStoreFailure,
-		AllowBuiltinTools: o.AllowBuiltinTools, RetryStartedJobs: o.RetryStartedJobs, Weight: o.Weight, Users: len(o.Users),
-		MaxPriority: o.MaxPriority, Labels: labelsOrEmpty(o.Labels), Cache: cacheOf(o.Cache),
+		AllowBuiltinTools: o.AllowBuiltinTools, RetryStartedJobs: o.RetryStartedJobs, Weight: o.Weight, Spread: o.Spread,
+		MaxPriority: o.MaxPriority, Labels: labelsOrEmpty(o.Labels), Cache: cacheOf(o.Cache), Users: len(o.Users),
 	}
 	for _, u := range o.Users {
 		v.Keys += len(u.Keys)

@@ -202,3 +202,31 @@ func TestTwoProcessesMakeTheSame(t *testing.T) {
 	d.expect(201, "POST", "/orgs/globex/keys", `{"id":"g2","user":"gus"}`, "")
 	other.refused(409, "key_exists", "id", "POST", "/orgs/globex/keys", `{"id":"g2","user":"gus"}`)
 }
+
+// TestSpreadOrg: an org is spread at runtime only if its limits allow it, and then gets no limit
+// that does not.
+func TestSpreadOrg(t *testing.T) {
+	d := deploy(t)
+	d.expect(201, "POST", "/orgs", `{"id":"globex","spread":16}`, `{"id":"globex","spread":16}`)
+	d.expect(200, "PATCH", "/orgs/globex/limits/day", `{"subject":"user","amount":"$5","window":"1d"}`, `{"name":"day"}`)
+	d.refused(400, "invalid_value", "spread", "PATCH", "/orgs/globex/limits/all", `{"amount":"$5","window":"1d"}`)
+	d.refused(400, "invalid_value", "spread", "PATCH", "/orgs/globex/limits/all",
+		`{"subject":"ip","amount":"$5","window":"1d"}`)
+	d.refused(400, "invalid_value", "", "PATCH", "/orgs/all/limits/every", `{"amount":"$5","window":"1d"}`)
+	d.expect(200, "PATCH", "/orgs/globex/limits/all", `{"amount":"$5","window":"1d","mode":"shadow"}`, `{"mode":"shadow"}`)
+	d.refused(400, "invalid_value", "spread", "PATCH", "/orgs/globex/limits/all", `{"mode":"enforce"}`)
+	d.expect(200, "PATCH", "/orgs/globex", `{"spread":null}`, `{"spread":1}`)
+	d.expect(200, "PATCH", "/orgs/globex/limits/all", `{"mode":"enforce"}`, `{"mode":"enforce"}`)
+	d.refused(400, "invalid_value", "spread", "PATCH", "/orgs/globex", `{"spread":4}`)
+}
+
+// TestSpreadOrgByAddress: an org that is spread by address gets no limit of a single user or key.
+func TestSpreadOrgByAddress(t *testing.T) {
+	d := deploy(t)
+	d.expect(201, "POST", "/orgs", `{"id":"globex","spread":16}`, `{"id":"globex","spread":16}`)
+	d.expect(200, "PATCH", "/orgs/globex/limits/door", `{"subject":"ip","amount":"$5","window":"1d"}`, `{"name":"door"}`)
+	d.expect(201, "POST", "/orgs/globex/users", `{"id":"gus"}`, "")
+	d.expect(201, "POST", "/orgs/globex/keys", `{"id":"g1","user":"gus"}`, "")
+	d.refused(400, "invalid_value", "spread", "PATCH", "/orgs/globex/limits/day?user=gus", `{"amount":"$5","window":"1d"}`)
+	d.refused(400, "invalid_value", "spread", "PATCH", "/orgs/globex/keys/g1", `{"concurrency":3}`)
+}

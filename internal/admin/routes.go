@@ -16,10 +16,11 @@ type route struct {
 	writes  bool
 	local   bool // local only: whoever creates administrators has Redis access anyway
 	query   []parameter
-	body    any  // a value of the body's type; nil: none
-	answer  any  // of the response type, or of one line of it; nil: 204
-	lines   bool // the response is a stream of JSON lines
-	status  int  // on success
+	body    any      // a value of the body's type; nil: none
+	answer  any      // of the response type, or of one line of it; nil: 204
+	lines   bool     // the response is a stream of JSON lines
+	kinds   []string // the response is a file of one of these media types, not JSON
+	status  int      // on success
 	serve   handler
 }
 
@@ -38,7 +39,7 @@ var reasonParameter = parameter{"reason", "Reason, for the audit"}
 
 // table returns all routes.
 func (s *Server) table() []route {
-	return slices.Concat(s.orgRoutes(), s.workRoutes(), s.spendingRoutes(), s.systemRoutes())
+	return slices.Concat(s.orgRoutes(), s.workRoutes(), s.spendingRoutes(), s.financeRoutes(), s.systemRoutes())
 }
 
 // orgRoutes returns the routes for orgs and what belongs to them.

@@ -128,6 +128,7 @@ type Server struct {
 	webhooks     *webhookHandler
 	usage        *usageHandler
 	ledger       *ledgerHandler
+	finance      *financeHandler
 	why          *whyHandler
 	admins       *adminHandler
 	system       *systemHandler
@@ -176,6 +177,7 @@ func (s *Server) setHandlers(o *Options) {
 	s.webhooks = &webhookHandler{opts: o, dir: dir, audit: audit}
 	s.usage = &usageHandler{opts: o, dir: dir}
 	s.ledger = &ledgerHandler{opts: o, dir: dir}
+	s.finance = &financeHandler{opts: o, dir: dir}
 	s.why = &whyHandler{opts: o, dir: dir, jobs: s.jobs, usage: s.usage}
 	s.admins = &adminHandler{opts: o, audit: audit, login: s.login}
 	s.system = newSystemHandler(o, dir, audit, s.jobs)

@@ -157,9 +157,11 @@ func (w *Watcher) lookAll(ctx context.Context) {
 	charged := w.charged
 	w.charged = map[subject]struct{}{}
 	w.mu.Unlock()
-	failed := 0
+	failed, orgs := 0, map[string]bool{}
 	for s := range charged {
-		if err := w.look(ctx, s); err != nil {
+		first := !orgs[s.org]
+		orgs[s.org] = true
+		if err := w.look(ctx, s, first); err != nil {
 			failed++
 			if failed == 1 && !errors.Is(err, errClaimed) {
 				w.opts.Log.WarnContext(ctx, "limit alerts skipped, will retry", "org", s.org, "err", err)
@@ -169,11 +171,12 @@ func (w *Watcher) lookAll(ctx context.Context) {
 	}
 }
 
-// look compares the charges of one user and its org with the thresholds.
-func (w *Watcher) look(ctx context.Context, s subject) error {
+// look compares the charges of one user, and of its org if orgToo, with the thresholds. The charges of
+// an org that is spread are read from all its parts, so they are not read for each user.
+func (w *Watcher) look(ctx context.Context, s subject, orgToo bool) error {
 	call := budget.Call{Org: s.org, User: s.user}
 	limits := slices.DeleteFunc(slices.Clone(w.opts.Limits(s.org, s.user)), func(l budget.Limit) bool {
-		of := l.Subject == budget.Org || l.Subject == budget.User
+		of := l.Subject == budget.Org && orgToo || l.Subject == budget.User
 		return l.Metric != budget.Cost || !of || !l.Counts(call)
 	})
 	if len(limits) == 0 {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
@@ -132,7 +131,9 @@ func New(o Options) (_ *App, err error) {
 	a.told = config.NewMetrics(a.registry)
 	a.told.Taken(o.Config, 0, time.Now())
 	a.refused = listen.NewMetrics(a.registry)
-	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	// These are what package collectors calls; it would link database/sql.
+	a.registry.MustRegister(prometheus.NewGoCollector(), //nolint:staticcheck // see above
+		prometheus.NewProcessCollector(prometheus.ProcessCollectorOpts{})) //nolint:staticcheck // see above
 	a.tracer, err = openTracer(o.Config.Tracing, o.Log, a.registry)
 	if err != nil {
 		return nil, err
@@ -157,7 +158,12 @@ func New(o Options) (_ *App, err error) {
 		LedgerLength: LedgerLength(o.Config.Ledger), Journal: a.journal, Log: o.Log, Metrics: a.registry,
 		EpochFile: epochFile(o.Config.Store), OpenAfterLoss: o.Config.Store.AfterDataLoss == "open",
 		CountTimeout: o.Config.Store.Deadline,
-		SumLabels:    SummedLabels(o.Config),
+		SumLabels:    SummedLabels(o.Config), Spread: SpreadOf(func() *guard.Policy {
+			if a.guard == nil { // nothing is held before it exists
+				return nil
+			}
+			return a.guard.Policy()
+		}),
 	})
 	a.failures = auth.NewSharedFailureLimiter(a.budget.Requests, o.Config.Connections.IPv6Prefix)
 	a.openIdentities(set)

@@ -183,7 +183,10 @@ func tenantOf(c *config.Config, o *config.Org) (*tenant, error) {
 		AllowBuiltinTools: o.AllowBuiltinTools,
 		OnDisconnect:      guard.Disconnect(o.OnDisconnect), RefuseOverLimit: o.OverLimit == "refuse",
 		OnStoreFailure: guard.StoreFailure(o.OnStoreFailure),
-		MaxWait:        o.MaxWait, KeepStarted: !o.RetryStartedJobs, BatchMode: o.BatchMode, Downgrade: o.Downgrade,
+		Spread: budget.Spread{
+			Parts: o.Spread, By: budget.Subject(c.Defaults.SpreadBy(o)), IPv6Prefix: c.Connections.IPv6Prefix,
+		},
+		MaxWait: o.MaxWait, KeepStarted: !o.RetryStartedJobs, BatchMode: o.BatchMode, Downgrade: o.Downgrade,
 		Priorities: priorities(o),
 		Cache: guard.CacheRule{
 			MaxAge: o.Cache.MaxAge, Share: int(o.Cache.Cost), Always: o.Cache.Always, MaxBytes: int64(o.Cache.MaxBytes),
@@ -312,7 +315,7 @@ func limits(c *config.Config, list []config.Limit, user string) ([]budget.Limit,
 			ID: l.Name, Subject: budget.Subject(l.Subject), Only: l.Only, Models: l.Models, Endpoints: l.Endpoints,
 			Metric: budget.Metric(l.Metric), Mode: budget.Mode(l.Mode), Shape: shape,
 		}
-		if limit.Subject == budget.IP {
+		if limit.Subject.Includes(budget.IP) {
 			limit.IPv6Prefix = c.Connections.IPv6Prefix
 		}
 		if c.KillSwitch == "shadow" && limit.Mode == budget.Enforce {

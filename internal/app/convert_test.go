@@ -59,7 +59,7 @@ var obeyed = map[string]string{
 	"Providers.Pools.WorkerConcurrency": "addPools",
 	"Orgs.ID":                           "addOrg", "Orgs.Name": "for people", "Orgs.Models": "addOrg", "Orgs.Providers": "addOrg",
 	"Orgs.DefaultOutputLimit": "addOrg", "Orgs.Hold": "addOrg", "Orgs.GrowStep": "addOrg", "Orgs.OverLimit": "addOrg", "Orgs.MaxWait": "addOrg", "Orgs.OnDisconnect": "addOrg",
-	"Orgs.Downgrade": "tenantOf", "Orgs.AllowBuiltinTools": "addOrg", "Orgs.Weight": "addOrg", "Orgs.Users.Weight": "addOrg",
+	"Orgs.Downgrade": "tenantOf", "Orgs.Spread": "tenantOf", "Orgs.AllowBuiltinTools": "addOrg", "Orgs.Weight": "addOrg", "Orgs.Users.Weight": "addOrg",
 	"Brakes.Name": "brakesOf", "Brakes.By": "brakesOf", "Brakes.Action": "brakesOf", "Brakes.For": "brakesOf",
 	"Brakes.Models": "brakesOf", "Brakes.Endpoints": "brakesOf", "Brakes.When.Spend.Window": "brakeRule",
 	"Brakes.When.Spend.Above": "brakeRule", "Brakes.When.Spend.Floor": "brakeRule", "Brakes.When.Repeats.MoreThan": "brakeRule",

@@ -57,3 +57,13 @@ func LimitsOf(c *config.Config, call budget.Call) ([]budget.Limit, error) {
 	list := guard.Applying(org.LimitsFor(call.User, call.Key), call, models...)
 	return slices.DeleteFunc(slices.Clone(list), func(l budget.Limit) bool { return !l.Tells(call) }), nil
 }
+
+// SpreadOf returns how the money of an org is spread by the current policy, which may be nil.
+func SpreadOf(policy func() *guard.Policy) func(org string) budget.Spread {
+	return func(org string) budget.Spread {
+		if p := policy(); p != nil && p.Orgs[org] != nil {
+			return p.Orgs[org].Spread
+		}
+		return budget.Spread{}
+	}
+}

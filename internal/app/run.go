@@ -72,16 +72,9 @@ func Check(path string) (*config.Config, *guard.Policy, error) {
 	return cfg, set.policy, nil
 }
 
-// loadTables loads the token tables, so that the first calls need not wait for them and
-// damaged ones are noticed now.
-func loadTables() error {
-	for _, enc := range []tokenizer.Encoding{tokenizer.O200k, tokenizer.CL100k} {
-		if err := tokenizer.Warm(enc); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// loadTables loads the token tables of today's models, so that the first calls need not wait for
+// them. Those of older models load at their first call.
+func loadTables() error { return tokenizer.Warm(tokenizer.O200k) }
 
 // after runs something once the tables are loaded: a job claimed earlier would hold its
 // quota and slot while they load.

@@ -174,6 +174,12 @@ func localClient(ctx context.Context, cfg *config.Config, rdb redis.UniversalCli
 		body, into := io.Pipe()
 		w := &localAnswer{header: http.Header{}, begun: make(chan struct{}), body: into}
 		go func() {
+			defer func() {
+				if aborted := recover(); aborted != nil && aborted != http.ErrAbortHandler { //nolint:errorlint // never wrapped
+					panic(aborted)
+				}
+				into.CloseWithError(io.ErrUnexpectedEOF) // without effect after Close
+			}()
 			local.ServeHTTP(w, r)
 			w.WriteHeader(http.StatusOK)
 			into.Close()

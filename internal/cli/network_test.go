@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // call makes one call of alice's that has a cost.
@@ -40,6 +41,7 @@ func TestLedgerOverTheNetwork(t *testing.T) {
 	direct := map[string]string{}
 	lines := []string{
 		"usage", "usage --by class,user -o json", "usage entries -o csv", "usage entries --kind adjust", "usage export", "usage audit -o jsonl", "usage reconcile",
+		"usage focus --by user --month " + time.Now().UTC().Format("2006-01"), "usage statement --format csv --month " + time.Now().UTC().Format("2006-01"),
 		"usage caps -o json", "limits shadow", "config export", "orgs list -o csv", "audit --limit 1",
 	}
 	for _, line := range lines {

@@ -86,8 +86,9 @@ func orgFacts(w io.Writer, o *admin.Org) error {
 		"default output limit", orNone(o.DefaultOutputLimit), "hold", o.Hold, "over limit", o.OverLimit, "max wait",
 		o.MaxWait,
 		"on disconnect", o.OnDisconnect, "on store failure", o.OnStoreFailure, "builtin tools", yesNo(o.AllowBuiltinTools),
-		"retry started jobs", yesNo(o.RetryStartedJobs), "weight", strconv.Itoa(o.Weight), "max priority", o.MaxPriority,
-		"labels", pairsText(o.Labels), "cache", cacheText(o.Cache), "worst case per hour",
+		"retry started jobs", yesNo(o.RetryStartedJobs), "weight", strconv.Itoa(o.Weight), "spread",
+		strconv.Itoa(o.Spread), "max priority", o.MaxPriority, "labels", pairsText(o.Labels), "cache", cacheText(o.Cache),
+		"worst case per hour",
 		boundOf(o).HourText(pricing.Nano.String), "users", strconv.Itoa(o.Users),
 		"keys", strconv.Itoa(o.Keys), "source", string(o.Source))
 }
@@ -183,6 +184,7 @@ func orgFields() *fields {
 	s.truth("allow-builtin-tools", "allow_builtin_tools", "allow the provider's built-in tools")
 	s.truth("retry-started-jobs", "retry_started_jobs", "rerun jobs whose worker died")
 	s.number("weight", "weight", "share of the queue relative to other orgs (default 100)")
+	s.number("spread", "spread", "parts of the org's money, for several servers of a Redis Cluster (default 1)")
 	s.text("max-priority", "max_priority", "highest priority of calls: high, normal or low (default normal)")
 	s.pairs("label", "labels", "label of calls with the org's keys, as name=value (repeat for several; replaces all)")
 	s.text("cache-max-age", "cache.max_age", "how long the response cache stores answers, such as 1h (0: no cache)")

@@ -45,7 +45,8 @@ func usageCommand() *cobra.Command {
 	c.Flags().StringVar(&sorted, "sort", "",
 		"sort by cost, calls, tokens, estimated, overrun or refused (largest first), or by a name of --by\n"+
 			"(default: time if --by has hour, day or month, otherwise cost)")
-	c.AddCommand(capsCommand(), entriesCommand(), exportCommand(), adjustCommand(), reconcileCommand(), auditCommand())
+	c.AddCommand(capsCommand(), entriesCommand(), exportCommand(), focusCommand(), statementCommand(),
+		adjustCommand(), reconcileCommand(), auditCommand())
 	return c
 }
 

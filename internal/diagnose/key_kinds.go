@@ -17,6 +17,7 @@ lg:{<pool>}:orgs:<class> lg:{<pool>}:users:<class> lg:{<pool>}:shut lg:{<pool>}:
 lg:queue:sweep:since lg:{<org>}:owned:<id> lg:{<org>}:owned-list:<list> lg:{<org>}:owned-tokens:<id>
 lg:{files}:due lg:files:store lg:{batches}:open lg:{identity:}:records lg:{identity:}:version
 lg:{identity:}:last lg:{identity:}:changes lg:{identity:}:audit lg:{identity:}:used asynq:<name>
+lg:{<org>}:parts
 `) {
 		out[p] = true
 	}
@@ -38,6 +39,7 @@ lg:{<org>}:webhooks:letters lg:{<org>}:webhooks:off lg:wait lg:{<org>}:sums-by-l
 lg:{<org>}:label-values:<label>:<day> lg:{ip:<address>}:l:<limit>:ip-requests-<shape>:<address>
 lg:{auth:}:l:wrong-keys:ip-requests-b:<address> lg:{auth:}:l:wrong-keys-total:org-requests-b:
 lg:{<org>}:cache:<hash> lg:{<org>}:cache:entries lg:{<org>}:cache:ends lg:{<org>}:cache:sums
+lg:{<org>}:adjusted-in:<id>
 `) {
 		out[p] = false
 	}
@@ -95,7 +97,8 @@ func (k *keyKind) org(key string) string {
 	tag, _, _ = strings.Cut(tag, "}")
 	switch k.parts[0] + k.variable() {
 	case "lg:{<org":
-		return tag
+		org, _, _ := strings.Cut(tag, "#") // of a part of an org that is spread
+		return org
 	case "lg:{<pool":
 		_, org, _ := strings.Cut(tag, "@")
 		return org

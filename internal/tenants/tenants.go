@@ -97,6 +97,7 @@ type OrgSpec struct {
 	AllowBuiltinTools  *bool     `json:"allow_builtin_tools,omitempty"`
 	RetryStartedJobs   *bool     `json:"retry_started_jobs,omitempty"`
 	Weight             *int      `json:"weight,omitempty"`
+	Spread             *int      `json:"spread,omitempty"`       // over how many parts its money is spread
 	MaxPriority        *string   `json:"max_priority,omitempty"` // high, normal or low
 	// Labels are the values of labels for calls with the org's keys.
 	Labels *map[string]string `json:"labels,omitempty"`

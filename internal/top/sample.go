@@ -42,8 +42,9 @@ type Sampler struct {
 
 // orgState is what is known about an org.
 type orgState struct {
-	recent  []budget.Entry // of the last Span, oldest first
-	last    string         // LedgerID of the newest entry read
+	recent  []budget.Entry  // of the last Span, oldest first
+	last    string          // LedgerID of the newest entry read
+	read    map[string]bool // LedgerIDs of the entries that the next sample reads again
 	partial bool
 	users   map[string]pricing.Nano // what each was charged today, as last read
 	refused map[string]int64        // calls of each user refused by limits today
@@ -123,27 +124,33 @@ func (s *Sampler) readRefused(ctx context.Context, org string, state *orgState, 
 // errEnough stops reading the ledger.
 var errEnough = errors.New("enough")
 
+// overlap is how much of what was read is read again. The parts of an org that is spread are read one
+// after the other, from servers whose clocks differ, so an entry can appear before the newest one.
+const overlap = 2 * time.Second
+
 // readEntries reads new ledger entries, newest first, and drops those older than Span.
 func (s *Sampler) readEntries(ctx context.Context, org string, state *orgState, now time.Time) error {
 	from := now.Add(-Span)
-	if at, ok := ledgerTime(state.last); ok && at.After(from) {
-		from = at // inclusive, because more may have been written in that millisecond
+	if at, ok := ledgerTime(state.last); ok && at.Add(-overlap).After(from) {
+		from = at.Add(-overlap)
 	}
 	var fresh []budget.Entry
+	read, last := map[string]bool{}, ""
 	err := s.books.Ledger.Recent(ctx, org, from, time.Time{}, func(e budget.Entry) error {
-		if e.LedgerID == state.last || len(fresh) == s.most {
+		if len(fresh) == s.most {
 			return errEnough
 		}
-		fresh = append(fresh, e)
+		last, read[e.LedgerID] = cmp.Or(last, e.LedgerID), true
+		if !state.read[e.LedgerID] {
+			fresh = append(fresh, e)
+		}
 		return nil
 	})
 	if err != nil && !errors.Is(err, errEnough) {
 		return err
 	}
 	full := len(fresh) == s.most
-	if len(fresh) > 0 {
-		state.last = fresh[0].LedgerID
-	}
+	state.last, state.read = cmp.Or(last, state.last), read
 	slices.Reverse(fresh)
 	all := append(state.recent, fresh...)
 	all = all[max(0, len(all)-s.most):]

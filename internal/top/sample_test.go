@@ -1,6 +1,7 @@
 package top
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ type floor struct {
 	from  Source
 	t     *testing.T
 	books *budget.Store
+	rdb   *redis.Client
 	org   *guard.Org
 }
 
@@ -33,7 +35,7 @@ func newFloor(t *testing.T) *floor {
 	}
 	perOrg := budget.Limit{ID: "org-day", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Window: 24 * time.Hour, Amount: 1_000_000_000}}
 	perUser := budget.Limit{ID: "user-day", Subject: budget.User, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Window: 24 * time.Hour, Amount: 100_000_000}}
-	f := &floor{t: t, books: budget.New(rdb, budget.Options{}), org: &guard.Org{ID: "acme", Limits: []budget.Limit{perOrg, perUser}}}
+	f := &floor{t: t, rdb: rdb, books: budget.New(rdb, budget.Options{}), org: &guard.Org{ID: "acme", Limits: []budget.Limit{perOrg, perUser}}}
 	f.Sampler, f.from = NewSampler(f.books), Source{Queue: q, Orgs: map[string]*guard.Org{"acme": f.org}}
 	return f
 }
@@ -115,6 +117,38 @@ func TestSampleIsBounded(t *testing.T) {
 	f.spend("u", 1, 0, 200)
 	if s := f.sample(""); !s.Partial || s.Calls != 3 {
 		t.Errorf("after one more %+v", s)
+	}
+}
+
+// TestSampleOfASpreadOrg: an entry of another part that appears before the newest one, because the
+// clock of its server is behind, is counted once.
+func TestSampleOfASpreadOrg(t *testing.T) {
+	f := newFloor(t)
+	f.books = budget.New(f.rdb, budget.Options{Spread: func(string) budget.Spread {
+		return budget.Spread{Parts: 8, By: budget.User}
+	}})
+	f.Sampler, f.org.Limits = NewSampler(f.books), f.org.Limits[1:]
+	for _, user := range []string{"u1", "u2", "u3", "u4"} {
+		f.spend(user, 1, 0, 200)
+	}
+	if s := f.sample(""); s.Calls != 4 {
+		t.Fatalf("got %d calls, want 4", s.Calls)
+	}
+	places, err := budget.Places(t.Context(), f.rdb, "acme")
+	if err != nil || len(places) < 2 {
+		t.Fatalf("got places %v, %v; want several", places, err)
+	}
+	ledger, other := "lg:{"+places[1]+"}:ledger", "lg:{"+places[0]+"}:ledger"
+	entry := f.rdb.XRange(t.Context(), ledger, "-", "+").Val()[0]
+	f.rdb.Del(t.Context(), other)
+	at, _ := ledgerTime(entry.ID)
+	late := redis.XAddArgs{Stream: other, ID: fmt.Sprintf("%d-0", at.UnixMilli()-1), Values: entry.Values}
+	if err := f.rdb.XAdd(t.Context(), &late).Err(); err != nil {
+		t.Fatal(err)
+	}
+	before := f.sample("").Calls
+	if again := f.sample("").Calls; before != 5 || again != 5 {
+		t.Errorf("with a late entry got %d calls, then %d; want 5 of both", before, again)
 	}
 }
 

@@ -159,6 +159,7 @@ type exampleDesk struct {
 	dir      string
 	env      []string
 	fixtures *strings.Replacer
+	changed  bool // since the state was restored
 }
 
 // sh runs a line in a shell, in a directory with the files that the examples read.
@@ -190,9 +191,17 @@ const exampleOrgs = `orgs:
     users: [{id: hank, keys: [{id: key-e25ak4qf}]}]
 `
 
-// fresh restores the state that examples start from.
+// reads are examples that change nothing.
+var reads = regexp.MustCompile(`^llmguard (check|simulate|why|version|audit|(\w+ )?(list|get|show|diff|verify|suggest|refusals|overrides)|` +
+	`usage( (entries|caps|audit|export))?( -|$)|usage$|queue( dead)?( -|$))`)
+
+// fresh restores the state that examples start from, if the examples before have changed it.
 func (d *exampleDesk) fresh(line string) string {
-	text := "llmguard apply -f example-orgs.yaml --prune --replay-days 0\n"
+	text := ""
+	if d.changed {
+		text = "llmguard apply -f example-orgs.yaml --prune --replay-days 0\n"
+	}
+	d.changed = !reads.MatchString(line)
 	for _, org := range []string{"acme", "globex"} {
 		if strings.Contains(line, "orgs create "+org) {
 			text += "llmguard orgs delete " + org + " --yes\n"
@@ -218,7 +227,7 @@ func (d *exampleDesk) fresh(line string) string {
 			text += "llmguard context add " + name + " --url $LLMGUARD_ADMIN_URL\n"
 		}
 	}
-	return "{\n" + text + "} >/dev/null 2>&1\n"
+	return "{\n:\n" + text + "} >/dev/null 2>&1\n"
 }
 
 // seed creates what examples refer to by id: a call, a job and a batch of alice's, and the

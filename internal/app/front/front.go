@@ -211,7 +211,9 @@ func Admin(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient,
 	if err != nil {
 		return nil, err
 	}
-	store := budget.New(rdb, budget.Options{LedgerLength: app.LedgerLength(cfg.Ledger), SumLabels: app.SummedLabels(cfg)})
+	store := budget.New(rdb, budget.Options{
+		LedgerLength: app.LedgerLength(cfg.Ledger), SumLabels: app.SummedLabels(cfg), Spread: app.SpreadOf(ids.Policy),
+	})
 	o := adminOptions(ids, store, rdb, log)
 	o.Batches = batch.NewStore(rdb, o.Files, log)
 	o.Webhooks = func() (*webhook.Sender, error) { return app.Webhooks(ids.Effective(), rdb, log) }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -48,22 +49,26 @@ func scan(ctx context.Context, rdb redis.UniversalClient, match string, fn func(
 	return nil
 }
 
-// ownKey returns an org's key of this name.
-func ownKey(org, name string) string { return "lg:{" + org + "}:" + name }
-
-// Names calls fn for the names of the org's own keys that start with prefix. A name is what
-// follows lg:{org}:. Keys of pools and keys shared by all orgs are excluded. A name may occur
-// twice. Org ids contain no characters that are special in Redis patterns.
-func Names(ctx context.Context, rdb redis.UniversalClient, org, prefix string, fn func(names []string) error) error {
-	tag := ownKey(org, "")
-	return scan(ctx, rdb, tag+prefix+"*", func(keys []string) error {
-		names := make([]string, 0, len(keys))
-		for _, k := range keys {
-			if name := strings.TrimPrefix(k, tag); !shared(org, name) {
-				names = append(names, name)
+// own calls fn for the org's own keys with their names. A name is what follows lg:{org}: or, in a
+// part of an org that is spread, lg:{org#23dh}:. Keys of pools and keys shared by all orgs are excluded.
+// A key may occur twice. Org ids contain no characters that are special in Redis patterns.
+func own(ctx context.Context, rdb redis.UniversalClient, org string, fn func(keys, names []string) error) error {
+	return scan(ctx, rdb, "lg:{"+org+"[#}]*", func(found []string) error {
+		keys, names := make([]string, 0, len(found)), make([]string, 0, len(found))
+		for _, k := range found {
+			tag, name, _ := strings.Cut(strings.TrimPrefix(k, "lg:{"), "}:")
+			if budget.OrgOf(tag) == org && !shared(tag, name) {
+				keys, names = append(keys, k), append(names, name)
 			}
 		}
-		return fn(names)
+		return fn(keys, names)
+	})
+}
+
+// Names calls fn for the names of the org's own keys that start with prefix. A name may occur twice.
+func Names(ctx context.Context, rdb redis.UniversalClient, org, prefix string, fn func(names []string) error) error {
+	return own(ctx, rdb, org, func(_, names []string) error {
+		return fn(slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, prefix) }))
 	})
 }
 

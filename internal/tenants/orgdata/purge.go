@@ -72,9 +72,17 @@ func (p *Purge) Allowed() error {
 // Look counts what a purge would delete. The error wraps ErrOpen if there are unfinished calls,
 // jobs or batches.
 func (p *Purge) Look(ctx context.Context) (found Found, err error) {
-	held, err := p.Redis.HLen(ctx, budget.HoldsKey(p.Org)).Result()
+	places, err := budget.Places(ctx, p.Redis, p.Org)
 	if err != nil {
 		return found, fmt.Errorf("orgdata: %w", err)
+	}
+	held := int64(0)
+	for _, place := range places {
+		n, err := p.Redis.HLen(ctx, budget.HoldsKey(place)).Result()
+		if err != nil {
+			return found, fmt.Errorf("orgdata: %w", err)
+		}
+		held += n
 	}
 	if held > 0 {
 		return found, fmt.Errorf("%d calls of org %s are still open: %w", held, p.Org, ErrOpen)
@@ -110,7 +118,7 @@ func (p *Purge) Look(ctx context.Context) (found Found, err error) {
 	if err := p.files(ctx, func(string) error { found.Files++; return nil }); err != nil {
 		return found, err
 	}
-	err = p.own(ctx, func(names []string) error { found.Keys += len(names); return nil })
+	err = p.own(ctx, func(keys []string) error { found.Keys += len(keys); return nil })
 	return found, err
 }
 
@@ -162,29 +170,28 @@ func (p *Purge) note(ctx context.Context, entry tenants.AuditEntry, action strin
 	return p.Tenants.Commit(ctx, entry, changes...)
 }
 
-// books reports whether a key belongs to the ledger, which is deleted only with Ledger.
+// books reports whether a key belongs to the ledger, which is deleted only with Ledger, or says in
+// which parts it is.
 func books(name string) bool {
-	return slices.Contains([]string{"ledger", "audit", "reconcile", "export"}, name) || strings.HasPrefix(name, "sums:")
+	return slices.Contains([]string{"ledger", "audit", "reconcile", "export", "parts"}, name) ||
+		strings.HasPrefix(name, "sums:")
 }
 
 // own lists the keys to delete.
-func (p *Purge) own(ctx context.Context, fn func(names []string) error) error {
-	return Names(ctx, p.Redis, p.Org, "", func(names []string) error {
-		if !p.Ledger {
-			names = slices.DeleteFunc(names, books)
+func (p *Purge) own(ctx context.Context, fn func(keys []string) error) error {
+	return own(ctx, p.Redis, p.Org, func(keys, names []string) error {
+		chosen := keys[:0]
+		for i, name := range names {
+			if p.Ledger || !books(name) {
+				chosen = append(chosen, keys[i])
+			}
 		}
-		return fn(names)
+		return fn(chosen)
 	})
 }
 
 func (p *Purge) removeOwn(ctx context.Context) error {
-	return p.own(ctx, func(names []string) error {
-		keys := make([]string, len(names))
-		for i, n := range names {
-			keys[i] = ownKey(p.Org, n)
-		}
-		return p.unlink(ctx, keys...)
-	})
+	return p.own(ctx, func(keys []string) error { return p.unlink(ctx, keys...) })
 }
 
 // unlink deletes keys in any slots.
@@ -340,7 +347,13 @@ func (p *Purge) removeFiles(ctx context.Context) error {
 
 // removeShared removes the org from data shared by all orgs.
 func (p *Purge) removeShared(ctx context.Context) error {
-	if err := p.Redis.ZRem(ctx, budget.Registry, p.Org).Err(); err != nil {
+	places, err := p.Redis.ZRange(ctx, budget.Registry, 0, -1).Result()
+	for _, place := range places {
+		if err == nil && budget.OrgOf(place) == p.Org {
+			err = p.Redis.ZRem(ctx, budget.Registry, place).Err()
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("orgdata: %w", err)
 	}
 	return p.Tenants.ForgetUsed(ctx, p.Org)

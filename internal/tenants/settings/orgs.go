@@ -5,6 +5,7 @@ package settings
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -63,6 +64,12 @@ type Org struct {
 	// Weight is the org's share of a pool's queue relative to others: an org with 200 gets
 	// twice as much as one with 100.
 	Weight int `yaml:"weight" default:"100"`
+	// Spread divides the org's money into parts, 2 to 64, so that on a Redis Cluster its calls
+	// use several servers. Use as many as the cluster has masters. All calls of a user are in one
+	// part; if limits by address are enforced, all calls of an address. Enforced limits must be by
+	// user and key, or by address, alone or with labels; spend caps are allowed. A user who moves to
+	// another part when Spread changes starts with unused limits.
+	Spread int `yaml:"spread" default:"1"`
 	// MaxPriority is the highest priority that calls of the org may have. High ones take turns and
 	// scarce quota from other calls of the org, never from other orgs.
 	MaxPriority string `yaml:"max_priority" default:"normal" enum:"high,normal,low"`
@@ -268,6 +275,22 @@ func replaced(list, others []Limit) []Limit {
 		out[i] = own
 	}
 	return out
+}
+
+// SpreadBy returns whose calls are in one part if the org is spread: user or ip.
+func (d Defaults) SpreadBy(o *Org) string {
+	byAddress := func(l Limit) bool {
+		return l.Mode == "enforce" && l.CountsBy("ip") && !l.CountsBy("user") && !l.CountsBy("key")
+	}
+	if slices.ContainsFunc(d.OrgLimits(o), byAddress) {
+		return "ip"
+	}
+	return "user"
+}
+
+// CountsBy reports whether the limit counts by org, user, key, ip or a label, alone or with others.
+func (l Limit) CountsBy(part string) bool {
+	return slices.Contains(strings.Split(l.Subject, "+"), part)
 }
 
 // CallerKeys returns the ids of the keys that are valid at a time, by user. Users without one

@@ -1,0 +1,72 @@
+package config
+
+import (
+	"fmt"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
+	"slices"
+)
+
+// mostParts is budget.MostParts.
+const mostParts = 64
+
+// checkSpread checks that all enforced limits of a call are in one part of the org.
+func checkSpread(m *mistakes, path string, o *Org, cfg *Config) {
+	at := path + ".spread"
+	if o.Spread > mostParts {
+		m.failAt(at, "must be at most %d", mostParts)
+	}
+	if o.Spread <= 1 {
+		return
+	}
+	by := cfg.Defaults.SpreadBy(o)
+	for _, l := range cfg.Defaults.OrgLimits(o) {
+		name := fmt.Sprintf("limit %q%s", l.Name, m.onLine(limitPath(path, l.Name, o, cfg)))
+		whole := l.CountsBy(by) || l.CountsBy("key") && by == "user"
+		switch {
+		case l.Mode == "off" || whole:
+		case l.Mode == "enforce" && l.Subject == "org":
+			m.failAt(at, "%s counts the whole org, so all calls must be decided in one place; set its subject to user, "+
+				"its mode to shadow, or use spend_caps", name)
+		case l.Mode == "enforce" && !l.CountsBy("user") && !l.CountsBy("key") && !l.CountsBy("ip"):
+			m.failAt(at, "%s counts all users together, so all calls must be decided in one place; add %s to its subject, set "+
+				"its mode to shadow, or use spend_caps", name, by)
+		case l.Mode == "enforce":
+			m.failAt(at, "%s counts by %s and others by address, and all limits of a call must be in one part; enforce limits "+
+				"by user and key, or by address", name, l.Subject)
+		case l.Bucket.Capacity.N > 0:
+			m.failAt(at, "%s is a bucket that would fill in each part separately; set its mode to off", name)
+		}
+	}
+	for _, b := range settings.OrgBrakes(cfg.Brakes, o.Brakes) {
+		if l := (Limit{Subject: b.By}); !l.CountsBy(by) && !(by == "user" && l.CountsBy("key")) {
+			m.failAt(at, "brake %q counts calls of all users together, so they must be decided in one place; add %s to its by",
+				b.Name, by)
+		}
+	}
+	if by == "ip" {
+		checkOwnLimits(m, path, o)
+	}
+}
+
+// checkOwnLimits checks that an org with limits by address has none for single users and keys.
+func checkOwnLimits(m *mistakes, path string, o *Org) {
+	for i := range o.Users {
+		u := &o.Users[i]
+		own := slices.ContainsFunc(u.Limits, func(l Limit) bool { return l.Mode == "enforce" })
+		if own || slices.ContainsFunc(u.Keys, func(k Key) bool { return k.Concurrency > 0 }) {
+			m.failAt(path+".spread", "user %q%s has limits of its own and others count by address, and all limits of a "+
+				"call must be in one part; enforce limits by user and key, or by address", u.ID,
+				m.onLine(fmt.Sprintf("%s.users[%d]", path, i)))
+			return
+		}
+	}
+}
+
+// limitPath returns where a limit of the org is in the file.
+func limitPath(path, name string, o *Org, cfg *Config) string {
+	same := func(l Limit) bool { return l.Name == name }
+	if i := slices.IndexFunc(o.Limits, same); i >= 0 {
+		return element(path+".limits", i)
+	}
+	return element("defaults.limits", slices.IndexFunc(cfg.Defaults.Limits, same))
+}

@@ -1,0 +1,199 @@
+package admin
+
+import (
+	"bufio"
+	"cmp"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/finance"
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// financeHandler serves exports and statements for accountants.
+type financeHandler struct {
+	opts *Options
+	dir  *directory
+}
+
+// attachment is a response that is a file, with headers that describe it.
+type attachment struct {
+	kind, name string
+	books      *finance.Books
+	rows       int
+	incomplete string
+	write      func(io.Writer) error
+}
+
+// Headers of exports and statements, for clients that store the body.
+const (
+	headerRows        = "Llmguard-Rows"
+	headerTotal       = "Llmguard-Total-Usd"
+	headerProvisional = "Llmguard-Provisional"
+	headerIncomplete  = "Llmguard-Incomplete"
+)
+
+// attach streams an attachment. What it consists of has been read already.
+func (c *call) attach(a attachment) {
+	c.status = http.StatusOK
+	h := c.w.Header()
+	h.Set("Content-Type", a.kind)
+	h.Set("Content-Disposition", `attachment; filename="`+a.name+`"`)
+	h.Set(headerRows, strconv.Itoa(a.rows))
+	h.Set(headerTotal, string(a.books.Total.Cost.AppendUSD(nil)))
+	if a.books.Provisional() {
+		h.Set(headerProvisional, "true")
+	}
+	if a.incomplete != "" {
+		h.Set(headerIncomplete, a.incomplete)
+	}
+	c.w.WriteHeader(c.status)
+	out := bufio.NewWriterSize(c.w, 1<<16)
+	err := a.write(out)
+	if err == nil {
+		err = out.Flush()
+	}
+	if err != nil {
+		c.log.Error("export interrupted", "id", c.id, "err", err)
+		panic(http.ErrAbortHandler) // the client must not take what it got for the whole
+	}
+}
+
+// month parses the month of the query; the default is the previous one.
+func (c *call) month() (finance.Month, error) {
+	text := c.r.URL.Query().Get("month")
+	if text == "" {
+		return finance.MonthOf(c.start).Previous(), nil
+	}
+	m, err := finance.ParseMonth(text)
+	if err != nil {
+		return m, wire.BadRequest("month", "invalid_value", "month: %v", err)
+	}
+	if m.Begin().After(c.start) {
+		return m, wire.BadRequest("month", "invalid_value", "month: %s has not begun", m)
+	}
+	return m, nil
+}
+
+// vendor returns the name of the company behind a provider.
+func (h *financeHandler) vendor(id string) string {
+	if p := h.opts.Policy().Providers.Get(id); p != nil {
+		return finance.Vendor(p)
+	}
+	return id
+}
+
+// exportFocus exports a month of an org in the format of FOCUS 1.2.
+func (h *financeHandler) exportFocus(c *call) (any, error) {
+	org, _, err := h.dir.org(c.r.PathValue("org"))
+	if err != nil {
+		return nil, err
+	}
+	q := c.r.URL.Query()
+	o := finance.FocusOptions{
+		Org: org.ID, OrgName: org.Name, BillingAccount: q.Get("billing_account"), Vendor: h.vendor, Now: c.start,
+	}
+	o.Month, err = c.month()
+	if err != nil {
+		return nil, err
+	}
+	o.By, err = h.by(q.Get("by"))
+	if err != nil {
+		return nil, err
+	}
+	format := cmp.Or(q.Get("format"), "csv")
+	if format != "csv" && format != "parquet" {
+		return nil, wire.BadRequest("format", "invalid_value", "format must be csv or parquet")
+	}
+	f, err := finance.ReadFocus(c.r.Context(), h.opts.Budget.Ledger, o)
+	if err != nil {
+		return nil, err
+	}
+	a := attachment{
+		kind: "text/csv; charset=utf-8", name: "focus-" + org.ID + "-" + o.Month.String() + "." + format,
+		books: &f.Books, rows: f.Rows(), incomplete: f.Incomplete(), write: f.WriteCSV,
+	}
+	if format == "parquet" {
+		a.kind, a.write = "application/vnd.apache.parquet", f.WriteParquet
+	}
+	return a, nil
+}
+
+// getStatement returns a month's statement of an org.
+func (h *financeHandler) getStatement(c *call) (any, error) {
+	org, _, err := h.dir.org(c.r.PathValue("org"))
+	if err != nil {
+		return nil, err
+	}
+	o := finance.StatementOptions{Org: org.ID, OrgName: org.Name, Now: c.start}
+	o.Month, err = c.month()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range h.labels() {
+		o.Labels = append(o.Labels, l.Name)
+	}
+	format := cmp.Or(c.r.URL.Query().Get("format"), "html")
+	if format != "html" && format != "csv" {
+		return nil, wire.BadRequest("format", "invalid_value", "format must be html or csv")
+	}
+	st, err := finance.ReadStatement(c.r.Context(), h.opts.Budget.Ledger, o)
+	if err != nil {
+		return nil, err
+	}
+	a := attachment{
+		kind: "text/html; charset=utf-8", name: "statement-" + org.ID + "-" + o.Month.String() + "." + format,
+		books: &st.Books, rows: st.Lines(), incomplete: st.Incomplete(), write: st.WriteHTML,
+	}
+	if format == "csv" {
+		a.kind, a.write = "text/csv; charset=utf-8", st.WriteCSV
+	}
+	return a, nil
+}
+
+// by parses what rows are split by. A label must be configured, because a misspelled one would
+// silently be empty.
+func (h *financeHandler) by(text string) (finance.By, error) {
+	by, err := finance.ParseBy(text)
+	if err != nil {
+		return by, wire.BadRequest("by", "invalid_value", "by: %v", err)
+	}
+	known := map[string]bool{}
+	for _, l := range h.labels() {
+		known[l.Name] = true
+	}
+	for _, name := range by.Labels {
+		if !known[name] {
+			return by, wire.BadRequest("by", "invalid_value", "by: there is no label %.40q in the configuration", name)
+		}
+	}
+	return by, nil
+}
+
+func (h *financeHandler) labels() []guard.Label { return h.opts.Policy().Labels }
+
+// financeRoutes returns the routes for accountants.
+func (s *Server) financeRoutes() []route {
+	month := parameter{"month", "A month such as 2026-11, in UTC; default: the previous one"}
+	return []route{
+		{
+			name: "exportFocus", method: http.MethodGet, path: "/orgs/{org}/focus",
+			summary: "Export a month of an org in the format of FOCUS 1.2, with exact costs",
+			query: []parameter{
+				month,
+				{"by", "Also split by any of user, key, endpoint and label:NAME, separated by commas"},
+				{"format", "csv or parquet; default: csv"},
+				{"billing_account", "The BillingAccountId; default: the id of the provider"},
+			},
+			kinds: []string{"text/csv", "application/vnd.apache.parquet"}, serve: s.finance.exportFocus,
+		},
+		{
+			name: "getStatement", method: http.MethodGet, path: "/orgs/{org}/statement",
+			summary: "Show what an org spent in a month, by model, user, key, label and day",
+			query:   []parameter{month, {"format", "html or csv; default: html"}},
+			kinds:   []string{"text/html", "text/csv"}, serve: s.finance.getStatement,
+		},
+	}
+}

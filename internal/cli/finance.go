@@ -1,0 +1,218 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/internal/storage/blob"
+)
+
+// exitIncomplete is the exit code if an export was written that lacks something.
+const exitIncomplete = 3
+
+// financeFlags are shared by the exports for accountants.
+type financeFlags struct {
+	usageFlags
+	month, format, to string
+}
+
+func (f *financeFlags) add(c *cobra.Command, formats ...string) {
+	f.usageFlags.add(c)
+	p := c.Flags()
+	p.StringVar(&f.month, "month", "", "the month, such as 2026-11, in UTC (default: the previous month)")
+	p.StringVar(&f.format, "format", formats[0], "format: "+strings.Join(formats, " or "))
+	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	p.StringVar(&f.to, "to", "",
+		"a file, a directory (ending with /), or s3://bucket/prefix?region=... (default: standard output)")
+}
+
+func focusCommand() *cobra.Command {
+	var f financeFlags
+	var by, account string
+	c := &cobra.Command{
+		Use: "focus", Short: "Export a month in the format of FOCUS 1.2", Args: cobra.NoArgs,
+		Long: "Writes one row for each day, provider, model and token class, in the columns of the FinOps Open Cost and Usage\n" +
+			"Specification (FOCUS) 1.2. The costs of all rows add up to the ledger exactly.\n\n" +
+			"With a directory or a bucket as --to, every org gets a file focus-ORG-MONTH.csv, which replaces an older one.\n" +
+			"Exit code 3: a file was written, but the ledger no longer has all that belongs into it; the message says what.",
+		Example: "  llmguard usage focus --month 2026-11 --org acme --to november.csv\n" +
+			"  llmguard usage focus --by user,label:project --format parquet --to exports/\n" +
+			"  llmguard usage focus --format parquet --to 's3://finance/llm?region=eu-west-1'",
+		RunE: func(c *cobra.Command, _ []string) error {
+			q := url.Values{"by": {by}, "billing_account": {account}}
+			return f.export(c, "focus", q, "csv", "parquet")
+		},
+	}
+	f.add(c, "csv", "parquet")
+	c.Flags().StringVar(&by, "by", "", "also split by any of user, key, endpoint and label:NAME, separated by commas")
+	c.Flags().StringVar(&account, "billing-account", "", "the BillingAccountId (default: the id of the provider)")
+	return c
+}
+
+func statementCommand() *cobra.Command {
+	var f financeFlags
+	c := &cobra.Command{
+		Use: "statement", Short: "Write a month's statement of an org", Args: cobra.NoArgs,
+		Long: "Writes what an org spent in a month: by day, class of tokens, model, user, key and label, with corrections and average\n" +
+			"prices. The HTML form is one page without scripts, to read or to print. All sums are those of the ledger, exactly.\n\n" +
+			"With a directory or a bucket as --to, every org gets a file statement-ORG-MONTH.html, which replaces an older one.\n" +
+			"Exit code 3: a file was written, but the ledger no longer has all that belongs into it; the message says what.",
+		Example: "  llmguard usage statement --org acme --month 2026-11 --to november.html\n" +
+			"  llmguard usage statement --format csv --to statements/",
+		RunE: func(c *cobra.Command, _ []string) error {
+			return f.export(c, "statement", url.Values{}, "html", "csv")
+		},
+	}
+	f.add(c, "html", "csv")
+	return c
+}
+
+// export fetches what the API calls `what` for each org, and stores it.
+func (f *financeFlags) export(c *cobra.Command, what string, q url.Values, formats ...string) error {
+	if f.format != formats[0] && f.format != formats[1] {
+		return misused("--format %s: expected %s", f.format, strings.Join(formats, " or "))
+	}
+	q.Set("month", f.month)
+	q.Set("format", f.format)
+	l, err := f.open(c.Context())
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	into, err := f.destination(c, len(l.orgs))
+	if err != nil {
+		return err
+	}
+	incomplete := false
+	for _, org := range l.orgs {
+		note, err := l.store(c.Context(), pathOf("orgs", org, what)+"?"+q.Encode(), into)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(c.ErrOrStderr(), org+": "+note.text)
+		incomplete = incomplete || note.incomplete
+	}
+	if incomplete {
+		return exit(exitIncomplete)
+	}
+	return nil
+}
+
+// destination stores a file under the name that the API gives it.
+type destination func(ctx context.Context, name string, from io.Reader) (where string, err error)
+
+func (f *financeFlags) destination(c *cobra.Command, orgs int) (destination, error) {
+	switch {
+	case strings.HasPrefix(f.to, "s3://"):
+		return toBucket(c.Context(), f.to)
+	case isDirectory(f.to):
+		return f.toDirectory, nil
+	case orgs > 1:
+		return nil, misused("--to: %d orgs need a file each. Name a directory, ending with /, or one --org", orgs)
+	case f.to == "":
+		return func(_ context.Context, _ string, from io.Reader) (string, error) {
+			_, err := io.Copy(c.OutOrStdout(), from)
+			return "", err
+		}, nil
+	}
+	return func(_ context.Context, _ string, from io.Reader) (string, error) {
+		return f.to, intoFile(f.to, copyOf(from))
+	}, nil
+}
+
+func copyOf(from io.Reader) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := io.Copy(w, from)
+		return err
+	}
+}
+
+func isDirectory(name string) bool {
+	if strings.HasSuffix(name, "/") {
+		return true
+	}
+	info, err := os.Stat(name)
+	return err == nil && info.IsDir()
+}
+
+func (f *financeFlags) toDirectory(_ context.Context, name string, from io.Reader) (string, error) {
+	if err := os.MkdirAll(f.to, 0o750); err != nil {
+		return "", err
+	}
+	name = filepath.Join(f.to, name)
+	return name, intoFile(name, copyOf(from))
+}
+
+// toBucket stores objects below the prefix of a URL, s3://bucket/prefix?region=...
+func toBucket(ctx context.Context, where string) (destination, error) {
+	u, err := url.Parse(where)
+	if err != nil || u.Host == "" {
+		return nil, misused("--to: expected s3://bucket/prefix?region=...")
+	}
+	prefix := strings.Trim(u.Path, "/")
+	u.Path = ""
+	store, err := blob.Open(ctx, u.String())
+	if err != nil {
+		return nil, fmt.Errorf("--to: %w", err)
+	}
+	if prefix != "" {
+		prefix += "/"
+	}
+	return func(ctx context.Context, name string, from io.Reader) (string, error) {
+		w, err := store.Create(ctx, prefix+name)
+		if err != nil {
+			return "", err
+		}
+		defer w.Abort()
+		if _, err := io.Copy(w, from); err != nil {
+			return "", err
+		}
+		return store.String() + "/" + prefix + name, w.Commit()
+	}, nil
+}
+
+// stored is what is reported about a stored file.
+type stored struct {
+	text       string
+	incomplete bool
+}
+
+// store fetches a file and stores it.
+func (a *adminClient) store(ctx context.Context, path string, into destination) (stored, error) {
+	resp, err := a.send(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return stored{}, err
+	}
+	defer resp.Body.Close()
+	_, name, ok := strings.Cut(resp.Header.Get("Content-Disposition"), `filename="`)
+	name = strings.TrimSuffix(name, `"`)
+	if !ok || !filepath.IsLocal(name) || strings.ContainsAny(name, `/\`) {
+		return stored{}, errors.New("the admin listener returned no file; is it an older llmguard?")
+	}
+	where, err := into(ctx, name, resp.Body)
+	if err != nil {
+		return stored{}, fmt.Errorf("%s was not written: %w", name, err)
+	}
+	h := resp.Header
+	note := fmt.Sprintf("%s rows, $%s", h.Get("Llmguard-Rows"), h.Get("Llmguard-Total-Usd"))
+	if where != "" {
+		note = where + ": " + note
+	}
+	if h.Get("Llmguard-Provisional") != "" {
+		note += ", provisional: the month is not over"
+	}
+	lacks := h.Get("Llmguard-Incomplete")
+	if lacks != "" {
+		note += ", incomplete: " + lacks
+	}
+	return stored{note, lacks != ""}, nil
+}

@@ -1,0 +1,292 @@
+// Package finance turns the ledger into what accountants read: rows in the format of FOCUS, the
+// FinOps Open Cost and Usage Specification, and monthly statements of an org.
+//
+// Every amount is exact. The daily sums of the ledger are the authority, because they outlive its
+// entries; the entries add what the sums do not know: labels, corrections of earlier months, and
+// answers from the response cache. What the entries of a day lack is taken from the sums, without
+// these details, so that the total is always that of the ledger.
+package finance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// Month is a calendar month in UTC, a billing period.
+type Month struct{ begin time.Time }
+
+// ParseMonth parses a month such as 2026-11.
+func ParseMonth(text string) (Month, error) {
+	t, err := time.Parse("2006-01", text)
+	if err != nil {
+		return Month{}, fmt.Errorf("%.20q is not a month; expected one such as 2026-11", text)
+	}
+	return Month{t}, nil
+}
+
+// MonthOf returns the month that contains t.
+func MonthOf(t time.Time) Month {
+	t = t.UTC()
+	return Month{time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC)}
+}
+
+// Previous returns the month before.
+func (m Month) Previous() Month { return Month{m.begin.AddDate(0, -1, 0)} }
+
+// Begin returns the first instant.
+func (m Month) Begin() time.Time { return m.begin }
+
+// End returns the first instant of the next month.
+func (m Month) End() time.Time { return m.begin.AddDate(0, 1, 0) }
+
+func (m Month) String() string { return m.begin.Format("2006-01") }
+
+// Line names what a sum is for. It is comparable.
+type Line struct {
+	Day                                  time.Time
+	User, Key, Provider, Endpoint, Model string
+	Labels                               budget.Labels
+	// Earlier is set for corrections of charges of an earlier month, Cached for answers of the
+	// response cache.
+	Earlier, Cached bool
+	// Undetailed is set for a part of the daily sums that has no entries: labels, Earlier and Cached
+	// are not known.
+	Undetailed bool
+}
+
+// sumDays is how long daily sums are kept, in days.
+const sumDays = 400
+
+// Books is what was read of an org's ledger.
+type Books struct {
+	Org   string
+	Month Month
+	At    time.Time // when it was read
+	Total budget.Sums
+	// Undetailed are days whose entries are no longer complete, so that labels and other details of
+	// a part of their cost are not known. The amounts are exact.
+	Undetailed []time.Time
+	// Gone are days whose sums are older than the retention. Their cost is missing.
+	Gone []time.Time
+}
+
+// Provisional reports whether the month was not over.
+func (b *Books) Provisional() bool { return b.At.Before(b.Month.End()) }
+
+// Days returns days as text, with ranges: "2026-11-01 to 2026-11-03, 2026-11-07".
+func Days(list []time.Time) string {
+	var out []string
+	for i := 0; i < len(list); i++ {
+		first := list[i]
+		for i+1 < len(list) && list[i+1].Equal(list[i].AddDate(0, 0, 1)) {
+			i++
+		}
+		text := first.Format(time.DateOnly)
+		if list[i].After(first) {
+			text += " to " + list[i].Format(time.DateOnly)
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, ", ")
+}
+
+// reader reads a month of an org.
+type reader struct {
+	ledger  *budget.Ledger
+	books   *Books
+	add     func(Line, budget.Sums)
+	expired map[string]bool // holds that expired in this month
+}
+
+// read calls add with sums that add up to the month; several may have the same line. now is the
+// current time.
+func read(ctx context.Context, l *budget.Ledger, books *Books, add func(Line, budget.Sums)) error {
+	r := &reader{ledger: l, books: books, add: add, expired: map[string]bool{}}
+	for day := books.Month.Begin(); day.Before(books.Month.End()) && day.Before(books.At); day = day.AddDate(0, 0, 1) {
+		if err := r.day(ctx, day); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settling is how long after midnight calls may still be booked on the day before, because their
+// scripts began before it. It also exceeds the skew between a script's time and its entry's id.
+const settling = time.Minute
+
+// day reads the entries of a UTC day, then its sums, which are at least as new.
+func (r *reader) day(ctx context.Context, day time.Time) error {
+	end := day.AddDate(0, 0, 1)
+	var least int64 // number of calls that the entries must have
+	open := r.books.At.Before(end.Add(settling))
+	if open {
+		before, err := r.sums(ctx, day, end)
+		if err != nil {
+			return err
+		}
+		for _, s := range before {
+			least += s.Calls
+		}
+	}
+	found, total := map[Line]*budget.Sums{}, budget.Sums{}
+	err := r.ledger.Entries(ctx, r.books.Org, day.Add(-settling), end.Add(settling), func(e budget.Entry) error {
+		if e.At.Before(day) || !e.At.Before(end) {
+			return nil
+		}
+		for line, s := range r.partsOf(e, day) {
+			total.Add(s)
+			addTo(found, line, s)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	sums, err := r.sums(ctx, day, end)
+	if err != nil {
+		return err
+	}
+	for line, s := range found {
+		r.add(line, *s)
+	}
+	if r.rest(day, found, sums, total) && (!open || total.Calls < least) {
+		r.books.Undetailed = append(r.books.Undetailed, day)
+	}
+	if len(sums) == 0 && day.Before(r.books.At.AddDate(0, 0, -sumDays)) {
+		r.books.Gone = append(r.books.Gone, day)
+	}
+	return nil
+}
+
+// sums reads the daily sums of a day.
+func (r *reader) sums(ctx context.Context, day, end time.Time) (map[Line]*budget.Sums, error) {
+	list, err := r.ledger.Rollups(ctx, r.books.Org, day, end)
+	out := map[Line]*budget.Sums{}
+	for _, one := range list {
+		addTo(out, Line{
+			Day: day, User: one.User, Key: one.Key, Provider: one.Provider, Endpoint: one.Endpoint, Model: one.Model,
+			Undetailed: true,
+		}, one.Sums)
+	}
+	return out, err
+}
+
+// rest adds what the sums have and the entries do not, and reports whether there is any.
+func (r *reader) rest(day time.Time, found, sums map[Line]*budget.Sums, total budget.Sums) bool {
+	var want budget.Sums
+	for _, s := range sums {
+		want.Add(*s)
+	}
+	r.books.Total.Add(want)
+	// Lines need not agree: beyond a maximum number per day, models are summed under another name.
+	if billed(want) == billed(total) {
+		return false
+	}
+	left := map[Line]*budget.Sums{}
+	for line, s := range sums {
+		addTo(left, line, *s)
+	}
+	for line, s := range found {
+		addTo(left, Line{
+			Day: day, User: line.User, Key: line.Key, Provider: line.Provider, Endpoint: line.Endpoint,
+			Model: budget.RollupModel(line.Model), Undetailed: true,
+		}, s.Negative())
+	}
+	for line, s := range left {
+		if *s != (budget.Sums{}) {
+			r.add(line, *s)
+		}
+	}
+	return true
+}
+
+// billed returns the sums that entries know exactly.
+func billed(s budget.Sums) budget.Sums {
+	s.Calls, s.Estimated, s.Overrun = 0, 0, 0
+	return s
+}
+
+func addTo(to map[Line]*budget.Sums, line Line, s budget.Sums) {
+	if to[line] == nil {
+		to[line] = &budget.Sums{}
+	}
+	to[line].Add(s)
+}
+
+// partsOf returns what an entry adds to the day, as the scripts that wrote it did: one part, or two
+// if it also corrects an earlier month.
+func (r *reader) partsOf(e budget.Entry, day time.Time) map[Line]budget.Sums {
+	line := Line{
+		Day: day, User: e.User, Key: e.Key, Provider: e.Provider, Endpoint: e.Endpoint, Model: e.Model, Labels: e.Labels,
+		Cached: e.Outcome == "cached",
+	}
+	s := budget.Sums{
+		Cost: e.Cost, Input: e.Usage.Input, Cached: e.Usage.CachedInput,
+		Written: e.Usage.CacheWrite + e.Usage.CacheWrite1h, Output: e.Usage.Output, Split: pricing.Split(e.Costs),
+	}
+	if e.Estimated {
+		s.Estimated = e.Cost
+	}
+	hold := fmt.Sprintf("%s/%d", e.ID, e.Attempt)
+	switch e.Kind {
+	case budget.KindAdjust:
+		s.Adjusted = e.Cost
+		line.Earlier = r.earlier(e.Corrects)
+	case budget.KindCharge:
+		s.Calls = 1
+		line.Earlier = r.earlier(e.ID)
+	case budget.KindExpire:
+		s.Calls = 1
+		r.expired[hold] = true
+	case budget.KindVoid, budget.KindLate:
+		switch {
+		case e.Kind == budget.KindVoid:
+			s.Calls = -1
+		case e.Cost == e.Total: // the hold was lost, so nothing had been charged
+			s.Calls = 1
+		}
+		if e.Cost != e.Total && r.earlier(e.ID) && !r.expired[hold] {
+			return r.reversed(line, s, e)
+		}
+	default:
+		s.Calls = 1
+	}
+	return map[Line]budget.Sums{line: s}
+}
+
+// reversed splits the correction of a hold that expired in an earlier month: the charge of then is
+// taken back, and what the call cost is charged now.
+func (r *reader) reversed(line Line, s budget.Sums, e budget.Entry) map[Line]budget.Sums {
+	back := budget.Sums{Cost: e.Cost - e.Total, Calls: s.Calls}
+	s.Cost, s.Calls = e.Total, 0
+	earlier := line
+	earlier.Earlier = true
+	out := map[Line]budget.Sums{earlier: back}
+	if s != (budget.Sums{}) {
+		out[line] = s
+	}
+	return out
+}
+
+// earlier reports whether a call was made before the month.
+func (r *reader) earlier(id string) bool {
+	made, ok := wire.CallTime(id)
+	return ok && made.Before(r.books.Month.Begin())
+}
+
+// sorted returns the lines in the order of cmp.
+func sorted[K comparable, V any](groups map[K]V, cmp func(a, b K) int) []K {
+	out := make([]K, 0, len(groups))
+	for k := range groups {
+		out = append(out, k)
+	}
+	slices.SortFunc(out, cmp)
+	return out
+}
