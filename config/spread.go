@@ -2,8 +2,9 @@ package config
 
 import (
 	"fmt"
-	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"slices"
+
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // mostParts is budget.MostParts.
