@@ -54,7 +54,7 @@ func (s *stack) live(proxies []*process, body func(run string, i int) (string, b
 					return
 				}
 				a := post(proxies[(n+i)%2].URL+"/chat/completions", s.keys["alice"], text, "X-Run", run, "X-Child", fmt.Sprint(i%3))
-				if a.status == http.StatusOK && refused == 0 {
+				if a.status == http.StatusOK { // until every process knows the firing, milliseconds later
 					continue
 				}
 				refused++
@@ -98,7 +98,7 @@ func TestBrakes(t *testing.T) {
 			},
 		},
 		{
-			"calls", "{name: loop, by: run, when: {calls: {more_than: 15}}}", "16 calls in 24h, more than 15",
+			"calls", "{name: loop, by: run, when: {calls: {more_than: 15}}}", "calls in 24h, more than 15",
 			func(run string, i int) (string, bool) {
 				return chat("gpt-4o", fmt.Sprint("step ", i), small), i < 6 || slices.Contains(wild, run) && i < 60
 			},
