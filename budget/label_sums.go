@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -106,14 +107,14 @@ type labelValues struct {
 
 	mu    sync.Mutex
 	day   int64
-	known map[[sha256.Size]byte]struct{} // values that are counted today, so that Redis is asked once
+	known map[[sha256.Size]byte]bool // whether values are counted today, so that Redis is asked once
 }
 
 // knownValues bounds the memory for values that are counted already.
 const knownValues = 100_000
 
 func newLabelValues(r *runner) *labelValues {
-	return &labelValues{runner: r, known: map[[sha256.Size]byte]struct{}{}}
+	return &labelValues{runner: r, known: map[[sha256.Size]byte]bool{}}
 }
 
 // CountLabel reports whether the value is among the first `most` different values that a label of
@@ -123,31 +124,35 @@ func (s *Store) CountLabel(ctx context.Context, org, label, value string, most i
 	v, at := s.values, s.clock.now()
 	day := at.Unix() / 86400
 	sum := sha256.Sum256([]byte(org + " " + label + " " + value))
-	if v.has(day, sum) {
-		return true, nil
+	asked := sha256.Sum256([]byte(strconv.Itoa(most) + " " + string(sum[:]))) // another maximum asks again
+	if counted, known := v.has(day, asked); known {
+		return counted, nil
 	}
 	keys := []string{key(org, "label-values:"+label+":"+dayText(day))}
 	reply, err := v.runner.run(ctx, v.runner.scripts.labelValue, keys,
 		[]any{base64.RawStdEncoding.EncodeToString(sum[:9]), most, (day*86400 + 90_000) * 1000})
-	if err != nil || reply != "1" {
+	if err != nil {
 		return false, err
 	}
-	v.add(day, sum)
-	return true, nil
+	v.add(day, asked, reply == "1")
+	return reply == "1", nil
 }
 
-func (v *labelValues) has(day int64, sum [sha256.Size]byte) bool {
+func (v *labelValues) has(day int64, sum [sha256.Size]byte) (counted, known bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	_, has := v.known[sum]
-	return has && v.day == day
+	if v.day != day {
+		return false, false
+	}
+	counted, known = v.known[sum]
+	return counted, known
 }
 
-func (v *labelValues) add(day int64, sum [sha256.Size]byte) {
+func (v *labelValues) add(day int64, sum [sha256.Size]byte, counted bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.day != day || len(v.known) >= knownValues {
-		v.day, v.known = day, map[[sha256.Size]byte]struct{}{}
+		v.day, v.known = day, map[[sha256.Size]byte]bool{}
 	}
-	v.known[sum] = struct{}{}
+	v.known[sum] = counted
 }

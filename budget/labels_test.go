@@ -169,4 +169,13 @@ func TestCountLabel(t *testing.T) {
 			t.Errorf("%s: %v %v, want %v", c.value, got, err, c.want)
 		}
 	}
+	if got, err := a.CountLabel(t.Context(), "acme", "run", "three", 3); err != nil || !got {
+		t.Errorf("three of a raised maximum: %v %v, want true", got, err)
+	}
+	server.Kill()
+	for value, want := range map[string]bool{"one": true, "three": false} { // remembered for the day
+		if got, err := a.CountLabel(t.Context(), "acme", "run", value, 2); err != nil || got != want {
+			t.Errorf("%s without Redis: %v %v, want %v", value, got, err, want)
+		}
+	}
 }

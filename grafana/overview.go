@@ -119,6 +119,12 @@ func traffic(b *builder) {
 			`[$__rate_interval])))`, "p95"},
 		query{`histogram_quantile(0.99, sum by (le) (rate(llmguard_proxy_request_seconds_bucket` + from +
 			`[$__rate_interval])))`, "p99"})
+	b.graph("Time of live calls by part", "llmguard and redis are what llmguard adds. Calls that waited in the queue are "+
+		"not counted.", "s", false,
+		query{`histogram_quantile(0.5, sum by (le, part) (rate(llmguard_proxy_call_seconds_bucket` + from +
+			`[$__rate_interval])))`, "{{part}}, median"},
+		query{`histogram_quantile(0.99, sum by (le, part) (rate(llmguard_proxy_call_seconds_bucket` + from +
+			`[$__rate_interval])))`, "{{part}}, p99"})
 	b.graph("Provider's first byte, p95", "From sending the request to the provider's response header.", "s", false,
 		query{`histogram_quantile(0.95, sum by (le, pool) (rate(llmguard_guard_upstream_first_byte_seconds_bucket` + from +
 			`[$__rate_interval])))`, "{{pool}}"})

@@ -32,6 +32,8 @@ type reuse struct {
 	found *cache.Answer // of a hit
 	room  int64         // spool memory taken for found
 	kept  *spool.Copy   // the answer to be stored; nil if it is not stored
+
+	waited time.Duration // for Redis
 }
 
 // reuse looks for an answer to the request in the cache of its org, as org and request allow.
@@ -83,7 +85,9 @@ func (u *reuse) look(ctx context.Context, most time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.deadline)
 	defer cancel()
+	began := time.Now()
 	found, err := g.cache.Get(ctx, u.org.ID, u.id)
+	u.waited = time.Since(began)
 	switch {
 	case err != nil:
 		g.cache.Note(cache.Failed)
@@ -147,8 +151,8 @@ func (r CacheRule) charge(original pricing.Nano) pricing.Nano {
 
 // replay answers a call from the cache. It is the Send of its Attempt; sent is that of the
 // attempt.
-func (u *reuse) replay(w http.ResponseWriter, sent func()) func(context.Context, *Call, func() bool) error {
-	return func(ctx context.Context, c *Call, fresh func() bool) error {
+func (u *reuse) replay(sent func()) func(context.Context, *Call, http.ResponseWriter, func() bool) error {
+	return func(_ context.Context, c *Call, w http.ResponseWriter, fresh func() bool) error {
 		if !fresh() {
 			return providers.ErrStale
 		}

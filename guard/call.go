@@ -86,6 +86,7 @@ type Call struct {
 
 	guard    *Guard
 	bill     bill
+	watch    stopwatch
 	end      sync.Once
 	settling tracing.Span
 	settled  *budget.Settled // the store's answer to its end; nil if it was not asked

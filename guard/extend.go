@@ -59,7 +59,9 @@ func (c *Call) grow(ctx context.Context, output int64) error {
 	// Whether its call continues is decided elsewhere.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.guard.deadline)
 	defer cancel()
+	began := time.Now()
 	_, err = c.guard.budget.Extend(ctx, c.Hold, more)
+	c.watch.redis(began)
 	c.guard.metrics.extended(err)
 	if err == nil {
 		c.bill.held = output

@@ -93,15 +93,18 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 
 	e.adding()
 	defer e.uncounted()
+	c.watch.sends(start)
 	sent := sending{fresh: f.Fresh}
 	body := c.Plan.sent.Rewrite(c.Plan.edits...)
 	resp, err := c.Plan.Target.Provider.Send(e.upstream, providers.Request{
 		Path: c.Plan.sent.Endpoint.Path(), Model: c.Plan.Target.Model, Query: f.Query, Header: f.Header,
 		Type: body.Type(), Body: body.Reader, Length: body.Len(), Fresh: sent.begins, Trace: tracing.Header(ctx),
 	})
+	c.watch.arrives()
 	if err != nil {
 		return e.sendFailed(err)
 	}
+	resp.Body = &timedBody{ReadCloser: resp.Body, watch: &c.watch}
 	defer resp.Body.Close()
 	c.Result.FirstByte = time.Since(start)
 	c.Result.Status, c.Result.UpstreamID = resp.StatusCode, resp.Header.Get("X-Request-Id")
@@ -130,6 +133,7 @@ func (c *Call) observed(ctx context.Context, resp *http.Response, sent time.Time
 		wait, _ := wire.ParseRetryAfter(resp.Header, time.Now())
 		return wait
 	}
+	defer c.watch.redis(time.Now())
 	rest, err := c.guard.Grants.quota.Observe(context.WithoutCancel(ctx), c.Plan.Target.Pool, quota.Head{
 		Model: c.Plan.Target.Model, Status: resp.StatusCode, Header: resp.Header, Sent: sent, Within: c.guard.deadline,
 	})

@@ -244,47 +244,6 @@ func (hs *Holds) reach(ctx context.Context, o *Org, call budget.Call, request fu
 	return err
 }
 
-// remember keeps a hold that this process took, so that it can be ended while the store is away.
-func (hs *Holds) remember(id string, h *budget.Hold) {
-	at := now()
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	if len(hs.known) >= knownMost {
-		for id, k := range hs.known {
-			if k.until.Before(at) {
-				delete(hs.known, id)
-			}
-		}
-	}
-	if len(hs.known) < knownMost {
-		hs.known[id] = knownHold{hold: h, until: h.Ends}
-	}
-}
-
-// knownMost bounds the holds that a process remembers, at about 1 KB each.
-const knownMost = 20_000
-
-func (hs *Holds) recall(id string) knownHold {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	return hs.known[id]
-}
-
-// keep remembers that a hold's end is in the journal.
-func (hs *Holds) keep(id string, st HeldState) {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	k := hs.known[id]
-	k.kept = &st
-	hs.known[id] = k
-}
-
-func (hs *Holds) forget(id string) {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	delete(hs.known, id)
-}
-
 // More is an extension of a hold: new totals, so that a repetition adds nothing, and more time from
 // now. Zero values change nothing.
 type More struct {

@@ -95,10 +95,12 @@ func (pl *Planner) Prepare(c Caller, r *wire.Request) (*Plan, error) {
 // PrepareKept is Prepare that also resolves what the request refers to. The error may also
 // wrap budget.ErrUnavailable.
 func (pl *Planner) PrepareKept(ctx context.Context, c Caller, r *wire.Request) (*Plan, error) {
+	began := time.Now()
 	kept, err := pl.resolver.resolve(ctx, c, pl.resolver.refs(c, r))
 	if err != nil {
 		return nil, err
 	}
+	kept.waited = time.Since(began)
 	if r.Model == "" {
 		named := *r
 		named.Model = kept.model

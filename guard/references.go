@@ -35,6 +35,8 @@ type references struct {
 	turns []conversation.Turn
 	last  string            // the id of the last turn
 	items map[string][]byte // referenced items, by id
+
+	waited time.Duration // for Redis
 }
 
 // only narrows the providers to the one that stores what is referred to.

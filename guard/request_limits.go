@@ -63,7 +63,7 @@ func (p *Policy) addressSpan() time.Duration {
 type Requests struct {
 	policy func() *Policy
 	budget *budget.Store
-	crowd  crowd
+	counts addressCounts
 }
 
 // FromAddress counts a request in the limits per address and returns their state. The error is a
@@ -74,7 +74,7 @@ func (r *Requests) FromAddress(ctx context.Context, a Arrival, ip netip.Addr) ([
 	if len(limits) == 0 {
 		return nil, nil
 	}
-	from := r.crowd.place(limits[0].Network(ip.String()), policy.addressSpan(), time.Now())
+	from := r.counts.place(limits[0].Network(ip.String()), policy.addressSpan(), time.Now())
 	return r.counted(ctx, limits, budget.Call{Org: "ip:" + from, IP: from})
 }
 

@@ -50,11 +50,11 @@ func TestRequestLimitsOfARequest(t *testing.T) {
 	}
 }
 
-// TestCrowd: a crowd of addresses has a bounded number of counts, known addresses keep theirs, and
-// new ones get their own when the crowd has gone.
-func TestCrowd(t *testing.T) {
+// TestAddressCounts: any number of addresses has a bounded number of counts, known addresses keep theirs, and
+// new ones get their own when most have gone.
+func TestAddressCounts(t *testing.T) {
 	const most, keep = 100, time.Minute
-	c, now := crowd{most: most}, time.Unix(1_800_000_000, 0)
+	c, now := addressCounts{most: most}, time.Unix(1_800_000_000, 0)
 	if got := c.place("10.0.0.1", keep, now); got != "10.0.0.1" {
 		t.Errorf("the first address: got counted as %s, want itself", got)
 	}

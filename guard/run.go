@@ -49,7 +49,7 @@ type Attempt struct {
 	Repeats bool
 	// Send sends the request in place of Forward, for operations whose price is a fee.
 	// It must call Call.Paid, and return providers.ErrStale if fresh has become false.
-	Send func(ctx context.Context, c *Call, fresh func() bool) error
+	Send func(ctx context.Context, c *Call, w http.ResponseWriter, fresh func() bool) error
 	// Sent is called once the request has been sent and its body is no longer needed.
 	// It may be nil.
 	Sent func()
@@ -72,17 +72,20 @@ func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWrit
 	reuse := g.reuse(ctx, p, &a)
 	defer reuse.close()
 	if reuse.found != nil {
-		p, a.Send = reuse.hit(), reuse.replay(w, a.Sent)
+		p, a.Send = reuse.hit(), reuse.replay(a.Sent)
 	}
 	q, begin := a.Quota, g.admission.beginOr
 	if q == nil {
 		live := &liveQuota{guard: g, lane: a.Lane, priority: a.Priority}
 		q, begin = live, live.begin
 	}
+	began := time.Now()
 	c, err := begin(ctx, p, a)
 	if err != nil {
 		return nil, err
 	}
+	c.watch.redis(began.Add(-reuse.waited - reuse.plan.kept.waited))
+	w = &timedWriter{ResponseWriter: w, watch: &c.watch}
 	if !a.Created.IsZero() {
 		c.Waited = max(c.Hold.At.Sub(a.Created), 0) // both are on Redis's clock
 	}
@@ -94,7 +97,7 @@ func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWrit
 		defer c.EndNow(ctx)
 	}
 	for try := 1; ; try++ {
-		if err := q.Take(ctx, c); err != nil {
+		if err := c.take(ctx, q); err != nil {
 			return c, err
 		}
 		err := a.send(ctx, c, q, w)
@@ -108,13 +111,22 @@ func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWrit
 	}
 }
 
+// take takes the quota and measures it.
+func (c *Call) take(ctx context.Context, q Quota) error {
+	defer c.watch.redis(time.Now())
+	return q.Take(ctx, c)
+}
+
 // send sends the request and gives back the quota. If spending is stopped before the first byte is
 // written, that looks like a stale grant.
 func (a *Attempt) send(ctx context.Context, c *Call, q Quota, w http.ResponseWriter) error {
-	defer q.Give(ctx, c)
+	defer func() {
+		defer c.watch.redis(time.Now())
+		q.Give(ctx, c)
+	}()
 	fresh := func() bool { return q.Fresh() && c.guard.Stopped(c.Plan.Caller.Org.ID) == nil }
 	if a.Send != nil {
-		return a.Send(ctx, c, fresh)
+		return a.Send(ctx, c, w, fresh)
 	}
 	return c.Forward(ctx, w, Forwarding{
 		Header: a.Header, Query: a.Query, Fresh: fresh, Repeats: a.Repeats, Sent: a.Sent,

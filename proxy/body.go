@@ -38,7 +38,9 @@ func (b *bodyReader) readBody(x *request, r *http.Request) ([]byte, error) {
 	err = x.body.Expect(r.ContentLength)
 	b.startReading(x)
 	if err == nil {
+		began := time.Now()
 		err = x.body.Fill(in)
+		x.received = time.Since(began)
 	}
 	if err != nil {
 		return nil, b.unreadable(x, err)

@@ -44,8 +44,7 @@ func (c *callHandler) metered(ep wire.Endpoint) func(*request, *http.Request, st
 		if err != nil {
 			return err
 		}
-		x.caller, err = c.opts.Guard.Plans.Label(r.Context(), x.caller, guard.LabelsIn(r.Header, req))
-		if err != nil {
+		if err := x.label(r.Context(), guard.LabelsIn(r.Header, req)); err != nil {
 			return err
 		}
 		plan, err := c.opts.Guard.Plans.PrepareKept(r.Context(), x.caller, req)

@@ -28,8 +28,7 @@ func (c *callHandler) form(ep wire.Endpoint) func(*request, *http.Request, strin
 		if err != nil {
 			return err
 		}
-		x.caller, err = c.opts.Guard.Plans.Label(r.Context(), x.caller, guard.LabelsIn(r.Header, req))
-		if err != nil {
+		if err := x.label(r.Context(), guard.LabelsIn(r.Header, req)); err != nil {
 			return err
 		}
 		plan, err := c.opts.Guard.Plans.Prepare(x.caller, req)
@@ -52,7 +51,9 @@ func (b *bodyReader) readForm(x *request, r *http.Request, ep wire.Endpoint) (*w
 		return nil, b.unreadable(x, err)
 	}
 	b.startReading(x)
+	began := time.Now()
 	req, err := wire.ScanForm(ep, x.deployment, r.Header.Get("Content-Type"), io.TeeReader(body, &x.body))
+	x.received = time.Since(began)
 	if _, ok := errors.AsType[*wire.Error](err); ok {
 		return nil, err
 	}

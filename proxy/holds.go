@@ -211,7 +211,7 @@ func (h *holdHandler) get(x *request, r *http.Request, id string) error {
 }
 
 func (h *holdHandler) extend(x *request, r *http.Request, id string) error {
-	b, err := h.read(x, r)
+	b, err := h.readChange(x, r)
 	if err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (h *holdHandler) extend(x *request, r *http.Request, id string) error {
 }
 
 func (h *holdHandler) settle(x *request, r *http.Request, id string) error {
-	b, err := h.read(x, r)
+	b, err := h.readChange(x, r)
 	if err != nil {
 		return err
 	}
@@ -261,6 +261,16 @@ func (h *holdHandler) read(x *request, r *http.Request) (b holdBody, err error) 
 		return b, err
 	}
 	return b, b.parse(body)
+}
+
+// readChange is read for a hold that exists, whose model cannot change.
+func (h *holdHandler) readChange(x *request, r *http.Request) (holdBody, error) {
+	b, err := h.read(x, r)
+	if err == nil && b.Model != "" {
+		err = wire.BadRequest("model", "unknown_parameter",
+			"The model of a hold is set when it is taken. Remove model, or take another hold")
+	}
+	return b, err
 }
 
 // holdBody is the body of all requests about holds.

@@ -384,6 +384,8 @@ func TestHoldRequestsAreChecked(t *testing.T) {
 		{"/" + id + "/settle", `{}`, "400", "missing_required_parameter"},
 		{"/" + id + "/settle", `{"input_tokens":5}`, "400", "missing_required_parameter"},
 		{"/" + id + "/settle", `{"cost_usd":"1","input_tokens":5,"cached_input_tokens":6}`, "400", "invalid_value"},
+		{"/" + id + "/settle", `{"cost_usd":"1","model":"gpt-4o"}`, "400", "unknown_parameter"},
+		{"/" + id + "/extend", `{"cost_usd":"1","model":"gpt-4o"}`, "400", "unknown_parameter"},
 		{"/" + id + "/extend", `{}`, "400", "missing_required_parameter"},
 		{"/" + id + "/extend", `{"expires_in":0}`, "400", "invalid_value"},
 	} {

@@ -32,7 +32,9 @@ type repeatHandler struct {
 
 // once serves a call that may already be known.
 func (h *repeatHandler) once(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
+	began := time.Now()
 	job, done, err := h.known(x, r, plan, wish)
+	x.waitedForRedis(began)
 	switch {
 	case err != nil || done:
 		return err
@@ -188,6 +190,7 @@ func (h *repeatHandler) decide(x *request) {
 	if x.key == nil {
 		return
 	}
+	defer x.waitedForRedis(time.Now())
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.request.Context()), storeTimeout)
 	defer cancel()
 	if err := h.decideKey(ctx, x); err != nil {

@@ -186,7 +186,7 @@ func (h *objectHandler) sendPaid(x *request, r *http.Request, t *task, plan *gua
 	quota := &pace{responses: h.responses, x: x, r: r, note: t.note}
 	call, err := h.opts.Guard.Run(r.Context(), plan, guard.Attempt{
 		ID: x.id, Number: 1, Quota: quota,
-		Send: func(_ context.Context, c *guard.Call, fresh func() bool) error {
+		Send: func(_ context.Context, c *guard.Call, _ http.ResponseWriter, fresh func() bool) error {
 			t.call = c
 			if !t.asks {
 				x.call = c

@@ -59,6 +59,8 @@ type request struct {
 	job       string
 	ended     *queue.Job // the final job of a call that waited
 	waited    time.Duration
+	received  time.Duration // how long the body was read
+	redis     time.Duration // waits for Redis outside of the call
 	span      tracing.Span
 	spanBegun bool
 	reading   func()            // returns what it takes of its key's reads; nil: nothing
@@ -240,6 +242,7 @@ func planRecordOf(p *guard.Plan) planRecord {
 // record writes the access record: one line per request, without body, key or text of the caller.
 func (x *request) record() {
 	took := time.Since(x.start)
+	x.measure(took)
 	status := x.status
 	if status == 0 {
 		status = 499 // the caller left before an answer was written

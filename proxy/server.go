@@ -201,7 +201,7 @@ func (s *Server) dispatch(x *request, r *http.Request) error {
 	r, x.deployment = fromAzure(r)
 	route, arg, err := s.match(r)
 	x.arrival = guard.Arrival{Class: route.class(r.Method), Method: r.Method, Path: "/v1" + plainPath(r.URL.Path)}
-	if err := x.within(s.guard.Requests.FromAddress(r.Context(), x.arrival, x.ip)); err != nil {
+	if err := x.countAddress(r.Context()); err != nil {
 		return err
 	}
 	if r.Header.Get("Upgrade") != "" {
@@ -221,7 +221,7 @@ func (s *Server) dispatch(x *request, r *http.Request) error {
 	}
 	x.caller = guard.Caller{Org: p.Org, User: p.User, Key: p.Key, Models: p.Models, IP: x.from, KeyLabels: p.Labels}
 	x.scopes = p.Scopes
-	if err := x.within(s.guard.Requests.FromCaller(r.Context(), x.arrival, x.caller)); err != nil {
+	if err := x.countCaller(r.Context()); err != nil {
 		return err
 	}
 	if !x.may(route.scope) {

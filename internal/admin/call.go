@@ -184,14 +184,17 @@ func cut(text string) string {
 }
 
 // most parses the limit of a list: 1 to 1000.
-func (c *call) most(usual int) (int, error) {
-	text := c.r.URL.Query().Get("limit")
+func (c *call) most(usual int) (int, error) { return c.number("limit", usual, 1000) }
+
+// number parses a number from 1 to most in the query.
+func (c *call) number(name string, usual, most int) (int, error) {
+	text := c.r.URL.Query().Get(name)
 	if text == "" {
 		return usual, nil
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > 1000 {
-		return 0, wire.BadRequest("limit", "invalid_value", "limit must be a whole number from 1 to 1000")
+	if err != nil || n < 1 || n > most {
+		return 0, wire.BadRequest(name, "invalid_value", "%s must be a whole number from 1 to %d", name, most)
 	}
 	return n, nil
 }

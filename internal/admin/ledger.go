@@ -12,8 +12,9 @@ import (
 
 // ledgerHandler serves the ledger, its corrections, and late charges that are not in it yet.
 type ledgerHandler struct {
-	opts *Options
-	dir  *directory
+	opts  *Options
+	dir   *directory
+	usage *usageHandler
 }
 
 // listLedger streams an org's ledger.
@@ -26,6 +27,10 @@ func (h *ledgerHandler) listLedger(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	only, err := h.usage.filter(c)
+	if err != nil {
+		return nil, err
+	}
 	read := h.opts.Budget.Ledger.Entries
 	switch order := c.r.URL.Query().Get("order"); order {
 	case "", "oldest":
@@ -35,7 +40,12 @@ func (h *ledgerHandler) listLedger(c *call) (any, error) {
 		return nil, wire.BadRequest("order", "invalid_value", "order must be oldest or newest")
 	}
 	return streamed(func(line func(any) error) error {
-		return read(c.r.Context(), org, from, to, func(e budget.Entry) error { return line(e) })
+		return read(c.r.Context(), org, from, to, func(e budget.Entry) error {
+			if !only.Fits(&e) {
+				return nil
+			}
+			return line(e)
+		})
 	}), nil
 }
 

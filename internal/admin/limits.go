@@ -30,10 +30,14 @@ type Limit struct {
 	Base      int64    `json:"base_amount"` // without overrides
 	// Used, Held, Remaining and Reset are null if the limit counts individual users, keys or
 	// addresses and none was requested. Reset is also null if the limit never empties.
-	Used      *int64     `json:"used"`
-	Held      *int64     `json:"held"`
-	Remaining *int64     `json:"remaining"`
-	Reset     *float64   `json:"reset_seconds"`
+	Used      *int64   `json:"used"`
+	Held      *int64   `json:"held"`
+	Remaining *int64   `json:"remaining"`
+	Reset     *float64 `json:"reset_seconds"`
+	// PerHour is the recent rate of use, and UsedUp when the limit is used up if that continues: 0 if
+	// it is now, null if not before it resets, or if it regains its amount faster.
+	PerHour   *int64     `json:"rate_per_hour"`
+	UsedUp    *float64   `json:"used_up_seconds"`
 	Until     *time.Time `json:"override_until"` // when the first override in Amount expires
 	Closed    *time.Time `json:"closed_until"`   // when a limit closed by data loss in Redis opens again; null: open
 	Overrides []Override `json:"overrides"`
@@ -154,6 +158,13 @@ func (h *limitHandler) viewLimits(c *call, org string, limits []budget.Limit, wh
 	if err != nil {
 		return nil, err
 	}
+	var burns *budget.Burns
+	if len(statuses) > 0 {
+		burns, err = h.opts.Budget.Ledger.Burns(c.r.Context(), org, c.start)
+		if err != nil {
+			return nil, err
+		}
+	}
 	since, err := h.shadowSince(c, org, limits)
 	if err != nil {
 		return nil, err
@@ -181,6 +192,7 @@ func (h *limitHandler) viewLimits(c *call, org string, limits []budget.Limit, wh
 			if reset := s.Reset.Seconds(); s.Reset < budget.Endless {
 				v.Reset = &reset
 			}
+			v.forecast(burns.Forecast(l, &s, who))
 			if !s.RaisedUntil.IsZero() {
 				v.Until = &s.RaisedUntil
 			}
@@ -204,36 +216,6 @@ func (h *limitHandler) shadowSince(c *call, org string, limits []budget.Limit) (
 		return nil, nil
 	}
 	return h.opts.Budget.ShadowSince(c.r.Context(), org)
-}
-
-// shapeOf describes how capacity returns.
-func shapeOf(s budget.Shape) string {
-	switch s.Kind {
-	case budget.Window:
-		return "window " + budget.LastingText(s.Window)
-	case budget.ExactWindow:
-		return "exact window " + budget.LastingText(s.Window)
-	case budget.Fixed:
-		return "fixed window " + budget.LastingText(s.Window)
-	case budget.Calendar:
-		period := s.Calendar
-		if s.Starts != "" {
-			period += " from " + s.Starts
-		}
-		zone := "UTC"
-		if s.Location != nil {
-			zone = s.Location.String()
-		}
-		return "calendar " + period + " " + zone
-	case budget.Bucket:
-		if s.Refill == 0 {
-			return "bucket, never refilled"
-		}
-		return "bucket, refilled in " +
-			budget.LastingText(budget.Lasting(s.Per.Seconds()*float64(s.Amount)/float64(s.Refill)))
-	default:
-		return "open calls"
-	}
 }
 
 // limit returns a limit of the org or a user by name.

@@ -139,6 +139,23 @@ func (s *Server) spendingRoutes() []route {
 		},
 
 		{
+			name: "getSpend", method: http.MethodGet, path: "/spend",
+			summary: "Group spending by any dimensions, with its course and the period before", query: spendParameters,
+			answer: Spend{}, serve: s.usage.getSpend,
+		},
+		{
+			name: "searchCalls", method: http.MethodGet, path: "/orgs/{org}/calls",
+			summary: "Search ledger entries, one or more per call, in pages",
+			query: append([]parameter{
+				filterParameter,
+				{"sort", "newest or cost (highest first, one page); default: newest"},
+				{"limit", "Maximum number of entries; default: 50"},
+				{"before", "Continue here: next of the page before"},
+			}, periodParameters...),
+			answer: CallPage{}, serve: s.usage.searchCalls,
+		},
+
+		{
 			name: "listRefusals", method: http.MethodGet, path: "/refusals",
 			summary: "Count the calls that limits refused or delayed, by user and limit",
 			query: append([]parameter{
@@ -160,8 +177,9 @@ func (s *Server) spendingRoutes() []route {
 		{
 			name: "listLedger", method: http.MethodGet, path: "/orgs/{org}/ledger",
 			summary: "Stream ledger entries as JSON lines; if an error occurs, it is the last line",
-			query:   append([]parameter{{"order", "oldest or newest first; default: oldest"}}, periodParameters...),
-			lines:   true, answer: budget.Entry{}, serve: s.ledger.listLedger,
+			query: append([]parameter{{"order", "oldest or newest first; default: oldest"}, filterParameter},
+				periodParameters...),
+			lines: true, answer: budget.Entry{}, serve: s.ledger.listLedger,
 		},
 		{
 			name: "listCorrections", method: http.MethodGet, path: "/orgs/{org}/corrections",

@@ -77,8 +77,9 @@ var dimensions = map[string]func(*UsageLine, budget.Rollup){
 
 // usageHandler adds up usage and refusals.
 type usageHandler struct {
-	opts *Options
-	dir  *directory
+	opts  *Options
+	dir   *directory
+	scans chan struct{} // full while two requests read the ledger
 }
 
 const maxUsageDays = 400 // retention of daily sums

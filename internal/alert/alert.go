@@ -31,6 +31,8 @@ type Rule struct {
 	To string // an org's id, or Everyone for the operator
 	// Thresholds are percentages of a limit.
 	Thresholds []int
+	// Forecast is how long before a limit is used up, at the recent rate, it is alerted; 0: not.
+	Forecast time.Duration
 }
 
 // Alert reports that a limit has been used up to a threshold.
@@ -44,6 +46,9 @@ type Alert struct {
 	Amount    pricing.Nano
 	At        time.Time
 	Reset     time.Duration // until nothing is used, without further calls
+	// UsedUp is how long the limit lasts at the recent rate; set for a forecast, which has no
+	// Threshold.
+	UsedUp time.Duration
 }
 
 // Text is the alert in one sentence.
@@ -51,6 +56,10 @@ func (a Alert) Text() string {
 	who := "org " + a.Org
 	if a.User != "" {
 		who = "user " + a.User + " of org " + a.Org
+	}
+	if a.UsedUp > 0 {
+		return fmt.Sprintf("llmguard: the limit %s of %s is used up in %s if spending continues: %s of %s so far.", a.Limit,
+			who, budget.AboutText(a.UsedUp), dollars(a.Charged), dollars(a.Amount))
 	}
 	text := fmt.Sprintf("llmguard: %s has used %d%% of its limit %s: %s of %s.", who,
 		int64(a.Charged)*100/max(int64(a.Amount), 1), a.Limit, dollars(a.Charged), dollars(a.Amount))
@@ -90,6 +99,8 @@ type Watcher struct {
 
 	mu      sync.Mutex
 	charged map[subject]struct{}
+
+	recent map[string]*budget.Burns // by org, as read in this check
 }
 
 type subject struct{ org, user string }
@@ -106,7 +117,7 @@ func New(o Options) *Watcher {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	w := &Watcher{opts: o, charged: map[subject]struct{}{}}
+	w := &Watcher{opts: o, charged: map[subject]struct{}{}, recent: map[string]*budget.Burns{}}
 	w.SetRules(nil)
 	return w
 }
@@ -157,6 +168,7 @@ func (w *Watcher) lookAll(ctx context.Context) {
 	charged := w.charged
 	w.charged = map[subject]struct{}{}
 	w.mu.Unlock()
+	clear(w.recent)
 	failed, orgs := 0, map[string]bool{}
 	for s := range charged {
 		first := !orgs[s.org]
@@ -186,6 +198,10 @@ func (w *Watcher) look(ctx context.Context, s subject, orgToo bool) error {
 	if err != nil {
 		return err
 	}
+	burns, err := w.burns(ctx, s.org)
+	if err != nil {
+		return err
+	}
 	for i, status := range list {
 		for _, rule := range w.rulesOf(s.org) {
 			a := Alert{
@@ -199,9 +215,39 @@ func (w *Watcher) look(ctx context.Context, s subject, orgToo bool) error {
 			if err := w.compare(ctx, a, rule.Thresholds, period(limits[i], status)); err != nil {
 				return err
 			}
+			if rule.Forecast > 0 {
+				a.UsedUp = burns.Forecast(&limits[i], &status, call).UsedUp
+				if err := w.foretell(ctx, a, rule.Forecast, period(limits[i], status)); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return nil
+}
+
+// burns returns an org's recent spending if a rule needs it.
+func (w *Watcher) burns(ctx context.Context, org string) (*budget.Burns, error) {
+	if !slices.ContainsFunc(w.rulesOf(org), func(r Rule) bool { return r.Forecast > 0 }) {
+		return nil, nil
+	}
+	if known := w.recent[org]; known != nil {
+		return known, nil
+	}
+	b, err := w.opts.Budget.Ledger.Burns(ctx, org, time.Now())
+	if err == nil {
+		w.recent[org] = b
+	}
+	return b, err
+}
+
+// foretell sends an alert for a limit that is used up within a time, once in its period.
+func (w *Watcher) foretell(ctx context.Context, a Alert, within, period time.Duration) error {
+	if a.UsedUp <= 0 || a.UsedUp > within {
+		return nil
+	}
+	_, err := w.tell(ctx, a, period)
+	return err
 }
 
 // The shortest and longest periods in which a threshold is reported once.
@@ -277,8 +323,16 @@ func wrap(err error) error {
 	return nil
 }
 
+// kind distinguishes the alerts of a limit: a percentage, or forecast.
+func (a Alert) kind() string {
+	if a.UsedUp > 0 {
+		return "forecast"
+	}
+	return fmt.Sprint(a.Threshold)
+}
+
 // mark returns the key that records that this alert was sent. A raised limit has a new mark.
 func (a Alert) mark() string {
 	return "lg:{" + a.Org + "}:alert:" +
-		strings.Join([]string{a.To, a.Limit, a.User, fmt.Sprint(int64(a.Amount)), fmt.Sprint(a.Threshold)}, ":")
+		strings.Join([]string{a.To, a.Limit, a.User, fmt.Sprint(int64(a.Amount)), a.kind()}, ":")
 }

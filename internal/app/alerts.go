@@ -32,11 +32,11 @@ func (a *App) newAlerts() *alert.Watcher {
 func alertRules(c *config.Config) map[string][]alert.Rule {
 	rules := map[string][]alert.Rule{}
 	if c.Alerts.URL != "" {
-		rules[alert.Everyone] = []alert.Rule{{To: alert.Everyone, Thresholds: c.Alerts.Percents()}}
+		rules[alert.Everyone] = []alert.Rule{{To: alert.Everyone, Thresholds: c.Alerts.Percents(), Forecast: c.Alerts.Forecast}}
 	}
 	for _, o := range c.Orgs {
 		if o.Alerts.URL != "" {
-			rules[o.ID] = []alert.Rule{{To: o.ID, Thresholds: o.Alerts.Percents()}}
+			rules[o.ID] = []alert.Rule{{To: o.ID, Thresholds: o.Alerts.Percents(), Forecast: o.Alerts.Forecast}}
 		}
 	}
 	return rules
@@ -60,6 +60,10 @@ func (a *App) sendAlert(ctx context.Context, is alert.Alert) error {
 	}
 	if is.Reset < budget.Endless {
 		data["reset_at"] = is.At.Add(is.Reset).Unix()
+	}
+	if is.UsedUp > 0 {
+		data["used_up_at"] = is.At.Add(is.UsedUp).Unix()
+		delete(data, "threshold_percent")
 	}
 	if is.User != "" {
 		data["user"] = is.User

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/top"
 )
@@ -115,7 +116,7 @@ func auditCSV(out io.Writer, list []tenants.AuditEntry) error {
 			string(e.After), e.RequestID, e.IP,
 		}
 		for i, text := range line {
-			line[i] = cell(text)
+			line[i] = budget.CellText(text)
 		}
 		if err := w.Write(line); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/batch"
@@ -139,7 +140,7 @@ type quotedModel struct {
 }
 
 func viewQuote(m batch.ModelQuote) quotedModel {
-	return quotedModel{m, plainUSD(m.Expected), plainUSD(m.Most)}
+	return quotedModel{m, budget.CellUSD(m.Expected), budget.CellUSD(m.Most)}
 }
 
 type quoted struct {

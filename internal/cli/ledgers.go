@@ -19,7 +19,8 @@ import (
 // ledgers reads the ledgers of the selected orgs over the API.
 type ledgers struct {
 	*adminClient
-	orgs []string
+	orgs   []string
+	filter string // of entries, in the language of the API
 }
 
 // Close closes the client.
@@ -41,7 +42,7 @@ func (f *usageFlags) open(ctx context.Context) (*ledgers, error) {
 		api.close()
 		return nil, err
 	}
-	return &ledgers{api, orgs}, nil
+	return &ledgers{adminClient: api, orgs: orgs}, nil
 }
 
 // orgs returns the ids of all orgs.
@@ -110,14 +111,22 @@ func timed(q url.Values, from, to time.Time) url.Values {
 	return q
 }
 
+// filtered adds a filter to a query.
+func filtered(q url.Values, text string) url.Values {
+	if text != "" {
+		q.Set("filter", text)
+	}
+	return q
+}
+
 // Entries calls fn with the org's ledger entries in [from, to), oldest first.
 func (l *ledgers) Entries(ctx context.Context, org string, from, to time.Time, fn func(budget.Entry) error) error {
-	return l.entries(ctx, org, timed(url.Values{}, from, to), fn)
+	return l.entries(ctx, org, filtered(timed(url.Values{}, from, to), l.filter), fn)
 }
 
 // Recent is Entries, newest first.
 func (l *ledgers) Recent(ctx context.Context, org string, from, to time.Time, fn func(budget.Entry) error) error {
-	return l.entries(ctx, org, timed(url.Values{"order": {"newest"}}, from, to), fn)
+	return l.entries(ctx, org, filtered(timed(url.Values{"order": {"newest"}}, from, to), l.filter), fn)
 }
 
 func (l *ledgers) entries(ctx context.Context, org string, q url.Values, fn func(budget.Entry) error) error {

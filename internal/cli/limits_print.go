@@ -13,8 +13,8 @@ import (
 
 func limitTable(w io.Writer, list []admin.Limit) error {
 	g := grid{
-		head:    []string{"limit", "subject", "mode", "shape", "amount", "used", "held", "remaining", "resets in", "source"},
-		numbers: []bool{false, false, false, false, true, true, true, true, true, false},
+		head:    []string{"limit", "subject", "mode", "shape", "amount", "used", "held", "remaining", "resets in", "used up in", "source"},
+		numbers: []bool{false, false, false, false, true, true, true, true, true, true, false},
 	}
 	for _, l := range list {
 		reset := ""
@@ -24,9 +24,13 @@ func limitTable(w io.Writer, list []admin.Limit) error {
 		case l.Used != nil:
 			reset = budget.LastingText(budget.Endless)
 		}
+		ends := ""
+		if l.UsedUp != nil {
+			ends = budget.AboutText(budget.Lasting(*l.UsedUp))
+		}
 		g.add(l.Name, whose(l.Subject, l.Only), l.Mode, l.Shape, quantityText(l.Unit, l.Amount), quantityOr(l.Unit, l.Used),
 			quantityOr(l.Unit, l.Held),
-			quantityOr(l.Unit, l.Remaining), reset, strings.Join(l.Sources, "+"))
+			quantityOr(l.Unit, l.Remaining), reset, ends, strings.Join(l.Sources, "+"))
 	}
 	if err := g.write(w); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/simulate"
 )
 
@@ -112,7 +113,7 @@ func shadowCSV(w io.Writer, r simulate.ShadowReport) error {
 	})
 	for _, l := range r.Lines {
 		_ = out.Write([]string{
-			l.Limit, l.Org, cell(l.User), whole(int64(l.Waited)), whole(int64(l.WaitP50)), whole(int64(l.WaitP95)),
+			l.Limit, l.Org, budget.CellText(l.User), whole(int64(l.Waited)), whole(int64(l.WaitP50)), whole(int64(l.WaitP95)),
 			whole(int64(l.WaitMax)), whole(int64(l.Refused)),
 		})
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -233,7 +234,7 @@ func csvCell(value json.RawMessage) string {
 	case string(value) == "null":
 		return ""
 	case value[0] == '"' && json.Unmarshal(value, &text) == nil:
-		return cell(text)
+		return budget.CellText(text)
 	}
 	return string(value)
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/internal/top"
 )
@@ -178,10 +179,10 @@ func simulateCSV(w io.Writer, reports []simulate.Report) error {
 	for _, r := range reports {
 		for _, l := range r.Lines {
 			_ = out.Write([]string{
-				r.Policy, l.Org, cell(l.User), cell(l.Key), cell(l.Model), whole(int64(l.Calls)), whole(int64(l.AtOnce)),
+				r.Policy, l.Org, budget.CellText(l.User), budget.CellText(l.Key), budget.CellText(l.Model), whole(int64(l.Calls)), whole(int64(l.AtOnce)),
 				whole(int64(l.Waited)),
 				whole(int64(l.WaitP50)), whole(int64(l.WaitP95)), whole(int64(l.WaitP99)), whole(int64(l.WaitMax)),
-				whole(int64(l.GaveUp)), whole(int64(l.Refused)), plainUSD(l.Spend), plainUSD(l.Unspent), plainUSD(l.Recorded),
+				whole(int64(l.GaveUp)), whole(int64(l.Refused)), budget.CellUSD(l.Spend), budget.CellUSD(l.Unspent), budget.CellUSD(l.Recorded),
 			})
 		}
 	}

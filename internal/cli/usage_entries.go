@@ -21,6 +21,7 @@ type filter struct {
 	estimated                             bool
 	labels                                labelFilter
 	wanted                                map[string]string // of labels
+	text                                  string            // in the language of the API
 }
 
 var kinds = []string{
@@ -37,6 +38,8 @@ func (f *filter) add(c *cobra.Command) {
 	f.labels.add(c, "only entries with this label, as name=value (repeat for several)")
 	fl.StringVar(&f.outcome, "outcome", "",
 		"only calls with this outcome, such as completed, client_gone or cached (from the response cache)")
+	fl.StringVar(&f.text, "filter", "",
+		"only entries that meet conditions, as in the console: 'run=nightly-7 model=gpt-* status>=400 cost>0.50'")
 	fl.BoolVar(&f.estimated, "estimated", false, "only estimated entries")
 }
 
@@ -70,7 +73,8 @@ func entriesCommand() *cobra.Command {
 		Long: "Lists entries of the period in Redis: the newest, with the latest last, or with --sort cost the most expensive first.\n" +
 			"Entries never change: a later entry of kind late or void corrects the charge of an expired hold, and one of kind\n" +
 			"adjust corrects a mistake.",
-		Example: "  llmguard usage entries --label project=mobile\n  llmguard usage entries --estimated --days 7\n  llmguard usage entries --sort cost --limit 10 --days 7\n" +
+		Example: "  llmguard usage entries --label project=mobile\n  llmguard usage entries --estimated --days 7\n" +
+			"  llmguard usage entries --filter 'run=nightly-7 cost>0.50'\n  llmguard usage entries --sort cost --limit 10 --days 7\n" +
 			"  llmguard usage entries --call 01m7x425asv4hapb0hzey6k903",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return showEntries(c, &f, &only, &pick)
@@ -109,7 +113,7 @@ func showEntries(c *cobra.Command, f *usageFlags, only *filter, pick *ranking) e
 		return err
 	}
 	defer l.Close()
-	pick.only = only
+	pick.only, l.filter = only, only.text
 	for _, org := range l.orgs {
 		if err := pick.read(ctx, l, org, from, to); err != nil {
 			return err
@@ -120,13 +124,13 @@ func showEntries(c *cobra.Command, f *usageFlags, only *filter, pick *ranking) e
 		fmt.Fprintln(notes, note)
 	}
 	if f.output == "csv" {
-		out := newEntryCSV(w)
+		out := budget.NewEntryCSV(w)
 		for _, e := range list {
-			if err := out.write(e); err != nil {
+			if err := out.Entry(&e); err != nil {
 				return err
 			}
 		}
-		return out.flush()
+		return out.End()
 	}
 	return render(w, f.output, list, func(w io.Writer) error { return entryTable(w, list, len(l.orgs) > 1) })
 }

@@ -3,16 +3,13 @@ package cli
 import (
 	"bufio"
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"io"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/pricing"
 )
 
 func exportCommand() *cobra.Command {
@@ -47,11 +44,12 @@ func exportEntries(ctx context.Context, f *usageFlags, only *filter, w io.Writer
 		return err
 	}
 	defer l.Close()
+	l.filter = only.text
 	out := bufio.NewWriter(w)
-	lines, table := json.NewEncoder(out), (*entryCSV)(nil)
+	lines, table := json.NewEncoder(out), (*budget.EntryCSV)(nil)
 	lines.SetEscapeHTML(false)
 	if f.output == "csv" {
-		table = newEntryCSV(out)
+		table = budget.NewEntryCSV(out)
 	}
 	for _, org := range l.orgs {
 		err := l.Entries(ctx, org, from, to, func(e budget.Entry) error {
@@ -59,7 +57,7 @@ func exportEntries(ctx context.Context, f *usageFlags, only *filter, w io.Writer
 			case !only.fits(e):
 				return nil
 			case table != nil:
-				return table.write(e)
+				return table.Entry(&e)
 			default:
 				return lines.Encode(e)
 			}
@@ -69,48 +67,9 @@ func exportEntries(ctx context.Context, f *usageFlags, only *filter, w io.Writer
 		}
 	}
 	if table != nil {
-		if err := table.flush(); err != nil {
+		if err := table.End(); err != nil {
 			return err
 		}
 	}
 	return out.Flush()
-}
-
-// entryCSV writes ledger entries as CSV. Amounts are exact decimals in USD.
-type entryCSV struct{ *csv.Writer }
-
-func newEntryCSV(w io.Writer) *entryCSV {
-	out := &entryCSV{csv.NewWriter(w)}
-	_ = out.Write([]string{
-		"ledger_id", "time", "org", "user", "key", "model", "provider", "endpoint", "kind", "id", "attempt", "corrects",
-		"cost_usd", "total_usd", "overrun_usd", "estimated", "outcome", "status", "service_tier",
-		"input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens",
-		"input_usd", "cached_input_usd", "cache_write_usd", "output_usd", "fees_usd",
-		"price", "job", "upstream_id", "by", "reason",
-		"ip", "held_usd", "held_tokens", "held_us", "quota_tokens", "waited_ms", "took_ms", "class", "stream", "labels", "request",
-	})
-	return out
-}
-
-func (w *entryCSV) write(e budget.Entry) error {
-	u, c := e.Usage, e.Costs
-	return w.Write([]string{
-		e.LedgerID, e.At.UTC().Format(time.RFC3339Nano), e.Org, cell(e.User), cell(e.Key), cell(e.Model), cell(e.Provider),
-		e.Endpoint,
-		e.Kind, e.ID, strconv.Itoa(e.Attempt), e.Corrects,
-		plainUSD(e.Cost), plainUSD(e.Total), plainUSD(e.Overrun), strconv.FormatBool(e.Estimated), e.Outcome,
-		strconv.Itoa(e.Status), cell(e.ServiceTier),
-		whole(u.Input), whole(u.CachedInput), whole(u.CacheWrite + u.CacheWrite1h), whole(u.Output), whole(u.Reasoning),
-		plainUSD(c.Input), plainUSD(c.CachedInput), plainUSD(c.CacheWrite), plainUSD(c.Output), plainUSD(c.Fees),
-		cell(e.PriceVersion), e.JobID, cell(e.UpstreamID), cell(e.By), cell(e.Reason),
-		e.IP, plainUSD(pricing.Nano(e.HeldNano)), whole(e.HeldTokens), whole(e.HeldUS), whole(e.QuotaTokens),
-		whole(e.WaitedMS), whole(e.TookMS),
-		e.Class, strconv.FormatBool(e.Stream), string(e.Labels), e.Request,
-	})
-}
-
-// flush flushes the writer and returns its error.
-func (w *entryCSV) flush() error {
-	w.Flush()
-	return w.Error()
 }

@@ -5,23 +5,12 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/top"
 	"github.com/llmguard/llmguard/pricing"
 )
-
-// cell escapes text for spreadsheets, where =, + and the like start a formula.
-func cell(text string) string {
-	if text != "" && strings.ContainsRune("=+-@\t\r\n", rune(text[0])) {
-		return "'" + text
-	}
-	return text
-}
-
-// plainUSD formats an amount for spreadsheets: -1.200000000.
-func plainUSD(n pricing.Nano) string { return strings.Replace(n.String(), "$", "", 1) }
 
 // whole formats an integer for a table.
 func whole(n int64) string { return strconv.FormatInt(n, 10) }
@@ -123,11 +112,11 @@ func (r *report) writeCSV(w io.Writer) error {
 	for _, l := range r.lines {
 		row := make([]string, 0, len(head))
 		for _, n := range l.by {
-			row = append(row, cell(n))
+			row = append(row, budget.CellText(n))
 		}
 		for _, c := range columns {
 			if c.money != nil {
-				row = append(row, plainUSD(c.money(l)))
+				row = append(row, budget.CellUSD(c.money(l)))
 			} else {
 				row = append(row, c.of(l))
 			}

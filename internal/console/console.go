@@ -115,6 +115,7 @@ func (c *Console) routes() error {
 	c.mux.Handle("GET "+Path+"assets/", http.StripPrefix(Path+"assets/", cached(http.FileServerFS(assets))))
 	c.mux.HandleFunc("GET "+Path+"login", c.loginPage)
 	c.mux.HandleFunc("POST "+Path+"login", c.login)
+	spending := spendPages{&c.o}
 	for pattern, page := range map[string]func(*visit) error{
 		"GET " + Path + "{$}":                          c.overview,
 		"GET " + Path + "orgs/{org}":                   c.org,
@@ -126,6 +127,10 @@ func (c *Console) routes() error {
 		"GET " + Path + "batches":                      c.batches,
 		"GET " + Path + "batches/{org}/{user}/{batch}": c.batch,
 		"GET " + Path + "calls/{org}/{call}":           c.calls.show,
+		"GET " + Path + "spend":                        spending.spend,
+		"GET " + Path + "spend/export":                 spending.saveSpend,
+		"GET " + Path + "calls":                        spending.searchCalls,
+		"GET " + Path + "calls/export":                 spending.saveCalls,
 		"GET " + Path + "search":                       c.search,
 		"GET " + Path + "audit":                        c.audit,
 		"POST " + Path + "act/{action}":                c.act,

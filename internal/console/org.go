@@ -47,13 +47,14 @@ type orgView struct {
 	Users      []userLine
 	All        int // users that match the search
 	Search     string
-	Page, Next int // Next: 0 if there is none
+	Page, Next int                      // Next: 0 if there is none
+	usedUp     map[string]time.Duration // of its limits
 	reading
 }
 
 // LimitTable returns the table of the org's limits.
 func (v orgView) LimitTable(token, back string) limitTable {
-	return limitTable{token, back, v.ID, "", v.Limits, v.Overrides}
+	return limitTable{token, back, v.ID, "", v.Limits, v.Overrides, v.usedUp}
 }
 
 // org shows one org: its limits, what it spent, and its users.
@@ -84,6 +85,10 @@ func (c *Console) org(v *visit) error {
 		}
 		var err error
 		view.Limits, err = c.standing(ctx, policy.Limits, budget.Call{Org: o.ID}, budget.Org)
+		if err != nil {
+			return err
+		}
+		view.usedUp, err = c.usedUp(ctx, policy.Limits, view.Limits, budget.Call{Org: o.ID})
 		if err != nil {
 			return err
 		}
@@ -182,14 +187,15 @@ type userView struct {
 	Month     spent
 	Keys      []keyLine
 	Overrides []admin.Override
-	Entries   []budget.Entry // newest first
+	Entries   []budget.Entry           // newest first
+	usedUp    map[string]time.Duration // of the limits
 	reading
 	Problem string // why the API did not return the keys
 }
 
 // LimitTable returns the table of the user's limits.
 func (v userView) LimitTable(token, back string) limitTable {
-	return limitTable{token, back, v.Org, v.User, v.Limits, v.Overrides}
+	return limitTable{token, back, v.Org, v.User, v.Limits, v.Overrides, v.usedUp}
 }
 
 // keyLine is a key as returned by the API.
@@ -220,6 +226,10 @@ func (c *Console) user(v *visit) error {
 		var err error
 		view.Limits, err = c.standing(ctx, policy.LimitsFor(id, ""), budget.Call{Org: o.ID, User: id}, budget.Org,
 			budget.User)
+		if err != nil {
+			return err
+		}
+		view.usedUp, err = c.usedUp(ctx, policy.LimitsFor(id, ""), view.Limits, budget.Call{Org: o.ID, User: id})
 		if err != nil {
 			return err
 		}

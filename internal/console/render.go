@@ -56,7 +56,9 @@ func newPages(now func() time.Time) (*pages, error) {
 func (p *pages) functions() template.FuncMap {
 	return template.FuncMap{
 		"usd": usd, "count": count, "amount": amount, "bar": barOf, "span": short, "path": pathOf, "json": toJSON,
-		"title": titleOf,
+		"title": titleOf, "exact": exact, "nanos": func(n pricing.Nano) int64 { return int64(n) },
+		"plain":   func(dimension string) string { return strings.TrimPrefix(dimension, budget.LabelDimension) },
+		"stampOf": stampOf, "of": shareText,
 		"ago": func(t time.Time) string {
 			if t.IsZero() {
 				return "never"
@@ -317,6 +319,16 @@ type limitTable struct {
 	Token, Back, Org, User string
 	Limits                 []budget.Status
 	Overrides              []admin.Override
+	usedUp                 map[string]time.Duration
+}
+
+// UsedUp returns in what time a limit is used up, if that is forecast.
+func (t limitTable) UsedUp(limit string) string {
+	d, known := t.usedUp[limit]
+	if !known {
+		return "–"
+	}
+	return budget.AboutText(d)
 }
 
 // Of returns whom a change of a limit applies to: the user, if the limit counts users.

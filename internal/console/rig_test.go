@@ -87,6 +87,7 @@ listen: 127.0.0.1:0
 redis: {addresses: ["%s"]}
 admin: {listen: "127.0.0.1:0", keys: [{id: ops, hash: "%s"}, {id: viewer, hash: "%s", read_only: true}]}
 providers: [{id: openai, base_url: "http://127.0.0.1:9/v1", pools: [{id: main, models: ["*"], rpm: 500, tpm: 100000}]}]
+labels: [{name: run, from: [header X-Run]}]
 orgs: %s`, shared.Addr, hash(opsKey), hash(viewerKey), strings.ReplaceAll(orgs, "HASH", hash(callerKey)))
 	cfg, err := config.Parse("llmguard.yaml", []byte(text), os.LookupEnv)
 	r.must(err)

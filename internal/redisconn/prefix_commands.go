@@ -41,7 +41,7 @@ func keysOf(name string) (span, bool) {
 		return span{1, 2, 1}, true
 	case "mset", "msetnx":
 		return span{1, -1, 2}, true
-	case "memory usage", "object encoding", "object freq", "object idletime":
+	case "memory usage", "object encoding", "object freq", "object idletime", "xinfo stream":
 		return span{2, 2, 1}, true
 	}
 	return span{}, false
@@ -55,7 +55,7 @@ func keyPositions(args []any) (positions, error) {
 		return scriptKeys(args)
 	case "scan":
 		return scanPattern(args)
-	case "memory", "object":
+	case "memory", "object", "xinfo":
 		name += " " + word(args, 1)
 	}
 	where, ok := keysOf(name)

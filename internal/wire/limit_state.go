@@ -121,7 +121,7 @@ func appendItem(b []byte, name string) []byte {
 // left is what remains, never negative.
 func (l *LimitState) left() int64 { return min(max(l.Remaining, 0), max(l.Amount, 0)) }
 
-// seconds returns the time until the reset in whole seconds, rounded up, so that nobody comes back
+// seconds returns the time until the reset in whole seconds, rounded up, so that no caller comes back
 // too early.
 func (l *LimitState) seconds(now time.Time) int64 {
 	return max(ceilSeconds(l.Reset.Sub(now)), 0)

@@ -24,7 +24,6 @@ import (
 // notRun are the examples that cannot run here, with the reasons.
 var notRun = []struct{ pattern, reason string }{
 	{`^llmguard (serve|worker|dev|docs)\b|^watch `, "runs until it is ended"},
-	{`^llmguard (stop|resume)\b`, "stops the calls of the other examples"},
 	{`^llmguard top( --org acme --interval 5s)?$`, "needs a terminal"},
 	{`systemctl|kill -HUP|kubectl|docker|/etc/llmguard`, "is for a machine with services of its own"},
 	{`proxy-1`, "asks processes on machines that are the reader's"},
@@ -33,7 +32,8 @@ var notRun = []struct{ pattern, reason string }{
 	{`webhooks enable`, "needs an endpoint that was switched off after days of failures"},
 	{`webhooks replay evt_`, "needs a delivery that failed for days"},
 	{`batch (cancel|fetch) batch_`, "needs a batch that is under way, or has ended"},
-	{`--subject \S*(project|session)|^llmguard usage --.*label:project`, "needs labels in the configuration of the process"},
+	{`s3://finance`, "writes to a bucket that is the reader's"},
+	{`--subject \S*(project|session)|^llmguard usage (focus )?--.*label:project`, "needs labels in the configuration of the process"},
 	{`^llmguard config reload$`, "needs a process that was started with a configuration file"},
 	{`^llmguard jobs replay job_`, "needs a dead letter"},
 	{`usage reconcile (charge|drop)`, "needs a call whose end came too late to be charged"},
@@ -126,7 +126,7 @@ func TestExamplesRun(t *testing.T) {
 			t.Logf("not run: %s (%s)", line, notRun[at].reason)
 			continue
 		}
-		if out, err := d.sh(d.fresh(line) + d.fixtures.Replace(line)); err != nil && !planned(line, err) {
+		if out, err := d.sh(d.fresh(line) + d.fixtures.Replace(line) + d.after(line)); err != nil && !planned(line, err) {
 			t.Errorf("%s: %v\n%s", line, err, out)
 		}
 		ran++
@@ -213,6 +213,8 @@ func (d *exampleDesk) fresh(line string) string {
 		}
 	}
 	switch {
+	case strings.HasPrefix(line, "llmguard resume"):
+		text += "llmguard stop" + ofAcme(line) + " --reason example\n"
 	case strings.Contains(line, "orgs purge"):
 		text += "llmguard orgs disable acme\n"
 	case strings.Contains(line, "limits unset daily"):
@@ -228,6 +230,21 @@ func (d *exampleDesk) fresh(line string) string {
 		}
 	}
 	return "{\n:\n" + text + "} >/dev/null 2>&1\n"
+}
+
+// after lets calls go on that an example has stopped.
+func (d *exampleDesk) after(line string) string {
+	if !strings.HasPrefix(line, "llmguard stop") {
+		return ""
+	}
+	return " && llmguard resume" + ofAcme(line) + " --reason example"
+}
+
+func ofAcme(line string) string {
+	if strings.Contains(line, "--org acme") {
+		return " --org acme"
+	}
+	return ""
 }
 
 // seed creates what examples refer to by id: a call, a job and a batch of alice's, and the

@@ -162,6 +162,10 @@ var workSteps = []step{
 	{404, "GET", "/why/{id}", "/why/nobody", "", ""},
 	{200, "GET", "/refusals", "/refusals?org=acme&by=hour&from=2026-11-01T00:00:00Z&to=2026-11-02T00:00:00Z", "", ""},
 	{400, "GET", "/refusals", "/refusals?by=minute", "", ""},
+	{200, "GET", "/spend", "/spend?org=acme&by=user,label:run&filter=cost%3E0", "", ""},
+	{400, "GET", "/spend", "/spend?by=nothing", "", ""},
+	{200, "GET", org + "/calls", "/orgs/acme/calls?filter=status%3E=200&limit=2", "", ""},
+	{400, "GET", org + "/calls", "/orgs/acme/calls?sort=name", "", ""},
 	{200, "GET", "/jobs", "/jobs", "", ""},
 	{404, "GET", "/jobs/{job}", "/jobs/job_x", "", ""},
 	{400, "GET", "/batches", "/batches", "", ""}, // this process has no file store

@@ -1,6 +1,9 @@
 package settings
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // Alerts are messages about a money limit whose charges pass a threshold: one for each limit,
 // threshold and period, whatever the limit's mode. They cover limits of orgs and users, and are
@@ -15,6 +18,9 @@ type Alerts struct {
 	Secrets []Secret `yaml:"secrets"`
 	// Thresholds are the parts of a limit, by default [50%, 80%, 100%].
 	Thresholds []Percent `yaml:"thresholds"`
+	// Forecast also alerts when a limit will be used up within this time, such as 1h, and before it
+	// resets, if spending continues at its recent rate. 0: off.
+	Forecast time.Duration `yaml:"forecast" min:"0"`
 }
 
 // Percents returns the effective thresholds, in percent.

@@ -17,9 +17,19 @@ const post = (key, body) => fetch(`${baseURL}/chat/completions`, {
   method: 'POST', body: JSON.stringify(body), headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
 });
 
+// gated makes a call that the provider answers when the gate is released. It waits for its turn like
+// any other: a call that has just been answered may still have the slot.
+async function gated(key) {
+  for (;;) {
+    const r = await post(key, { model, max_tokens: 5, messages: [{ role: 'user', content: '[gated]' }] });
+    if (r.status !== 429) return r;
+    await r.text();
+  }
+}
+
 // occupy takes the pool's only slot until the returned function is called.
 export async function occupy(key) {
-  const call = post(key, { model, max_tokens: 5, messages: [{ role: 'user', content: '[gated]' }] });
+  const call = gated(key);
   await fetch(`${process.env.GATE}/held`);
   return async () => {
     await fetch(`${process.env.GATE}/release`);

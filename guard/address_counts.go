@@ -14,11 +14,11 @@ const (
 	sharedPlaces = 4096
 )
 
-// crowd bounds how many addresses are counted, so that a botnet or the owner of a large IPv6
+// addressCounts bounds how many addresses are counted, so that a botnet or the owner of a large IPv6
 // network cannot fill Redis. The first addresses have a count of their own, all others share a fixed
 // number of counts. It remembers the addresses of the current and the previous generation. The zero
 // value is usable.
-type crowd struct {
+type addressCounts struct {
 	mu       sync.Mutex
 	began    time.Time
 	now, old map[string]struct{}
@@ -26,7 +26,7 @@ type crowd struct {
 }
 
 // place returns what an address is counted as. keep is how long a count lasts.
-func (c *crowd) place(address string, keep time.Duration, at time.Time) string {
+func (c *addressCounts) place(address string, keep time.Duration, at time.Time) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if at.Sub(c.began) >= keep {

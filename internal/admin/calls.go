@@ -1,0 +1,67 @@
+package admin
+
+import (
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// CallPage is a page of ledger entries.
+type CallPage struct {
+	Object string         `json:"object"` // always "list"
+	Data   []budget.Entry `json:"data"`
+	// Next is where to continue, as the parameter before; empty if nothing is left.
+	Next string `json:"next"`
+	// Since is set if entries before it were not searched yet, because there are too many. Continue
+	// at Next.
+	Since *time.Time `json:"since"`
+}
+
+// searchCalls finds ledger entries that meet a filter.
+func (h *usageHandler) searchCalls(c *call) (any, error) {
+	org := c.r.PathValue("org")
+	if _, _, err := h.dir.org(org); err != nil {
+		return nil, err
+	}
+	q := budget.CallQuery{Org: org, Before: c.r.URL.Query().Get("before")}
+	var err error
+	q.From, q.To, err = c.period()
+	if err != nil {
+		return nil, err
+	}
+	q.Filter, err = h.filter(c)
+	if err != nil {
+		return nil, err
+	}
+	q.Limit, err = c.number("limit", 50, maxSpendGroups)
+	if err != nil {
+		return nil, err
+	}
+	switch sort := c.r.URL.Query().Get("sort"); sort {
+	case "", "newest":
+	case "cost":
+		q.ByCost = true
+	default:
+		return nil, wire.BadRequest("sort", "invalid_value", "sort must be newest or cost")
+	}
+	if q.Before != "" && (q.ByCost || !budget.ValidLedgerID(q.Before)) {
+		return nil, wire.BadRequest("before", "invalid_value", "before must be next of a page that is not sorted by cost")
+	}
+	if err := h.enter(c.r.Context()); err != nil {
+		return nil, err
+	}
+	defer h.leave()
+	page, err := h.opts.Budget.Ledger.Search(c.r.Context(), q)
+	if err != nil {
+		return nil, err
+	}
+	out := CallPage{Object: "list", Data: page.Entries, Next: page.Next}
+	if out.Data == nil {
+		out.Data = []budget.Entry{}
+	}
+	if !page.Since.IsZero() {
+		out.Since = &page.Since
+	}
+	return out, nil
+}

@@ -1,0 +1,272 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// Spend is what orgs spent in a period, by groups of calls. Amounts are in nano-USD; those of the
+// groups and of the others add up to the total.
+type Spend struct {
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"` // exclusive
+	Step int64     `json:"step_seconds"`
+	By   []string  `json:"by"`
+	// Dimensions are what spending can be grouped by.
+	Dimensions []string `json:"dimensions"`
+	// Source is days, hours or entries: the sums or ledger entries that were added up.
+	Source string       `json:"source"`
+	Groups []SpendGroup `json:"groups"` // highest cost first
+	// Others is the sum of the groups beyond the limit, and MoreGroups their number.
+	Others     SpendGroup `json:"others"`
+	MoreGroups int        `json:"more_groups"`
+	Total      SpendGroup `json:"total"`
+	// Since is set if entries before it were not read, because there are too many or they are no
+	// longer in the ledger. Then the sums are those since then.
+	Since *time.Time `json:"since"`
+}
+
+// SpendGroup is what the calls with the same values spent.
+type SpendGroup struct {
+	Values []string `json:"values"` // in the order of by
+	Orgs   []string `json:"orgs"`
+	Calls  int64    `json:"calls"`
+	Input  int64    `json:"input_tokens"`
+	Output int64    `json:"output_tokens"`
+	Cost   int64    `json:"cost_nano_usd"`
+	// Before is the cost in the period of the same length before; null if it is not known.
+	Before *int64  `json:"before_nano_usd"`
+	Series []int64 `json:"series_nano_usd"` // cost by step
+}
+
+// Bounds of one answer.
+const (
+	maxSpendSteps  = 1000
+	maxSpendGroups = 10_000
+	maxFilterText  = 2000
+)
+
+var spendParameters = []parameter{
+	orgsParameter,
+	{"by", "Any of " + strings.Join(budget.DimensionNames("NAME"), ", ") + ", separated by commas; default: user"},
+	{"from", "A time (RFC 3339) or UTC day; default: a day ago"},
+	{"to", "A time, or the last day; default: now"},
+	{"step", "Length of a step of the series, such as 5m, 1h or 1d; default: by the period"},
+	filterParameter,
+	{"limit", "Maximum number of groups; the others are one sum; default: 20"},
+}
+
+var filterParameter = parameter{
+	"filter", "Conditions that calls must meet, such as user=alice run=nightly-7 model=gpt-* status>=400 cost>0.50; a word " +
+		"without an operator is searched in ids, users, keys, models and values of labels",
+}
+
+func (h *usageHandler) getSpend(c *call) (any, error) {
+	q, err := h.spendQuery(c)
+	if err != nil {
+		return nil, err
+	}
+	limit, err := c.number("limit", 20, maxSpendGroups)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.enter(c.r.Context()); err != nil {
+		return nil, err
+	}
+	defer h.leave()
+	now, err := h.opts.Budget.Ledger.Spend(c.r.Context(), q)
+	if err != nil {
+		return nil, err
+	}
+	out := Spend{
+		From: q.From, To: q.To, Step: int64(q.Step.Seconds()), Dimensions: h.dimensionNames(), Source: now.Source,
+		Groups: []SpendGroup{},
+	}
+	for _, d := range q.By {
+		out.By = append(out.By, d.Name)
+	}
+	before := map[string]int64{}
+	known := now.Since.IsZero()
+	if known {
+		q.From, q.To = q.From.Add(q.From.Sub(q.To)), q.From
+		past, err := h.opts.Budget.Ledger.Spend(c.r.Context(), q)
+		if err != nil {
+			return nil, err
+		}
+		known = past.Since.IsZero()
+		for _, g := range past.Groups {
+			before[strings.Join(g.Values, "\x00")] = int64(g.Cost)
+		}
+		out.Total.before(int64(past.Total.Cost), known)
+	} else {
+		out.Since = &now.Since
+	}
+	out.fill(now, limit, func(values []string) (int64, bool) { return before[strings.Join(values, "\x00")], known })
+	return out, nil
+}
+
+func (g *SpendGroup) before(n int64, known bool) {
+	if known {
+		g.Before = &n
+	}
+}
+
+// fill sets the groups, the others and the total.
+func (s *Spend) fill(from *budget.Spend, limit int, before func(values []string) (int64, bool)) {
+	for _, sum := range []*SpendGroup{&s.Others, &s.Total} {
+		sum.Values, sum.Orgs, sum.Series = []string{}, []string{}, make([]int64, from.Steps)
+	}
+	for i, g := range from.Groups {
+		one := SpendGroup{
+			Values: g.Values, Orgs: g.Orgs, Calls: g.Calls, Input: g.Input, Output: g.Output, Cost: int64(g.Cost),
+			Series: make([]int64, from.Steps),
+		}
+		for k, n := range g.Series {
+			one.Series[k] = int64(n)
+		}
+		one.before(before(g.Values))
+		s.Total.add(&one)
+		if i < limit {
+			s.Groups = append(s.Groups, one)
+			continue
+		}
+		s.MoreGroups++
+		s.Others.add(&one)
+	}
+}
+
+func (g *SpendGroup) add(other *SpendGroup) {
+	g.Calls += other.Calls
+	g.Input += other.Input
+	g.Output += other.Output
+	g.Cost += other.Cost
+	for i, n := range other.Series {
+		g.Series[i] += n
+	}
+	for _, org := range other.Orgs {
+		if !slices.Contains(g.Orgs, org) {
+			g.Orgs = append(g.Orgs, org)
+		}
+	}
+}
+
+// enter waits until less than two requests of this process read the ledger; leave ends one.
+func (h *usageHandler) enter(ctx context.Context) error {
+	select {
+	case h.scans <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (h *usageHandler) leave() { <-h.scans }
+
+// dimensionNames lists what spending can be grouped by.
+func (h *usageHandler) dimensionNames() []string {
+	var labels []string
+	for _, l := range h.opts.Policy().Labels {
+		labels = append(labels, l.Name)
+	}
+	return budget.DimensionNames(labels...)
+}
+
+func (h *usageHandler) spendQuery(c *call) (q budget.SpendQuery, err error) {
+	q.Orgs, err = h.dir.wantedOrgs(c)
+	if err != nil {
+		return q, err
+	}
+	for name := range strings.SplitSeq(cmp.Or(c.r.URL.Query().Get("by"), "user"), ",") {
+		d, err := budget.DimensionOf(name)
+		if err != nil {
+			return q, wire.BadRequest("by", "invalid_value", "by: %v", err)
+		}
+		q.By = append(q.By, d)
+		if h.summed(d.Label()) {
+			q.SummedLabel = d.Label()
+		}
+	}
+	q.Filter, err = h.filter(c)
+	if err != nil {
+		return q, err
+	}
+	p := usagePeriod{zone: time.UTC}
+	yesterday := c.start.Add(-24 * time.Hour).Format(time.RFC3339)
+	q.From, _, err = p.instant("from", cmp.Or(c.r.URL.Query().Get("from"), yesterday))
+	if err != nil {
+		return q, err
+	}
+	_, q.To, err = p.instant("to", cmp.Or(c.r.URL.Query().Get("to"), c.start.Format(time.RFC3339Nano)))
+	if err != nil {
+		return q, err
+	}
+	q.Step, err = stepOf(c.r.URL.Query().Get("step"), q.To.Sub(q.From))
+	if err != nil {
+		return q, err
+	}
+	q.From = q.From.Truncate(q.Step)
+	if end := q.To.Truncate(q.Step); end.Before(q.To) {
+		q.To = end.Add(q.Step)
+	}
+	if !q.From.Before(q.To) || q.To.Sub(q.From) > maxUsageDays*24*time.Hour {
+		return q, wire.BadRequest("from", "invalid_value", "from must be before to, by at most %d days", maxUsageDays)
+	}
+	if q.To.Sub(q.From)/q.Step > maxSpendSteps {
+		return q, wire.BadRequest("step", "invalid_value", "step is too short for this period: at most %d steps",
+			maxSpendSteps)
+	}
+	return q, nil
+}
+
+// summed reports whether the sums of days are kept by a label.
+func (h *usageHandler) summed(label string) bool {
+	return slices.ContainsFunc(h.opts.Policy().Labels, func(l guard.Label) bool { return l.Name == label && l.Usage })
+}
+
+// stepOf parses a step, by default minutes for up to two hours, hours for two days, otherwise days.
+func stepOf(text string, period time.Duration) (time.Duration, error) {
+	if text == "" {
+		switch {
+		case period <= 2*time.Hour:
+			return time.Minute, nil
+		case period <= 49*time.Hour:
+			return time.Hour, nil
+		}
+		return 24 * time.Hour, nil
+	}
+	var step time.Duration
+	days, ok := strings.CutSuffix(text, "d")
+	n, err := strconv.ParseUint(days, 10, 16)
+	step = time.Duration(n) * 24 * time.Hour
+	if !ok {
+		step, err = time.ParseDuration(text)
+	}
+	if err != nil || step < time.Minute || step%time.Minute != 0 || step > maxUsageDays*24*time.Hour {
+		return 0, wire.BadRequest("step", "invalid_value", "step must be whole minutes, such as 5m, 1h or 1d, not %.40q",
+			text)
+	}
+	return step, nil
+}
+
+// filter parses the filter of a request.
+func (h *usageHandler) filter(c *call) (budget.Filter, error) {
+	text := strings.Join(c.r.URL.Query()["filter"], " ")
+	if len(text) > maxFilterText {
+		return budget.Filter{}, wire.BadRequest("filter", "invalid_value", "filter has more than %d bytes", maxFilterText)
+	}
+	f, err := budget.ParseFilter(text, func(name string) bool {
+		return slices.ContainsFunc(h.opts.Policy().Labels, func(l guard.Label) bool { return l.Name == name })
+	})
+	if err != nil {
+		return f, wire.BadRequest("filter", "invalid_value", "filter: %v", err)
+	}
+	return f, nil
+}

@@ -1,0 +1,115 @@
+package console
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// mostLines is how many lines a download has at most.
+const mostLines = "10000"
+
+// saved sends a download with a name such as llmguard-spend-20261127T120000Z.csv.
+func (v *visit) saved(what string, csvOnly func(http.ResponseWriter) error, all any) error {
+	format := v.r.URL.Query().Get("format")
+	h := v.w.Header()
+	name := fmt.Sprintf("llmguard-%s-%s.%s", what, v.o.Now().UTC().Format("20060102T150405Z"), format)
+	h.Set("Content-Disposition", `attachment; filename="`+name+`"`)
+	if format == "json" {
+		h.Set("Content-Type", "application/json")
+		return json.NewEncoder(v.w).Encode(all)
+	}
+	h.Set("Content-Type", "text/csv; charset=utf-8")
+	return csvOnly(v.w)
+}
+
+// known reports whether the page is asked for a format that exists.
+func (v *visit) known() bool {
+	format := v.r.URL.Query().Get("format")
+	return format == "csv" || format == "json"
+}
+
+// saveSpend downloads the table of spending, with all groups.
+func (c spendPages) saveSpend(v *visit) error {
+	a := c.askedOf(v.r, "spend")
+	var all admin.Spend
+	status, text := v.ask(v.r.Context(), http.MethodGet, a.spendPath(mostLines), nil, &all)
+	if status != http.StatusOK || !v.known() {
+		v.fail(http.StatusBadRequest, problem(text, "Choose csv or json."))
+		return nil
+	}
+	return v.saved("spend", func(w http.ResponseWriter) error { return spendCSV(w, &all) }, all)
+}
+
+// spendCSV writes a line for each group; their costs add up to the ledger exactly.
+func spendCSV(w http.ResponseWriter, s *admin.Spend) error {
+	out := csv.NewWriter(w)
+	head := []string{"from", "to"}
+	for _, by := range s.By {
+		head = append(head, strings.TrimPrefix(by, budget.LabelDimension))
+	}
+	head = append(head, "calls", "input_tokens", "output_tokens", "cost_usd", "cost_before_usd")
+	if err := out.Write(head); err != nil {
+		return err
+	}
+	groups := s.Groups
+	if s.MoreGroups > 0 {
+		others := s.Others
+		for range s.By {
+			others.Values = append(others.Values, fmt.Sprintf("(%d others)", s.MoreGroups))
+		}
+		groups = append(groups, others)
+	}
+	from := s.From
+	if s.Since != nil {
+		from = *s.Since
+	}
+	for _, g := range groups {
+		line := []string{from.UTC().Format(time.RFC3339), s.To.UTC().Format(time.RFC3339)}
+		for _, value := range g.Values {
+			line = append(line, budget.CellText(value))
+		}
+		before := ""
+		if g.Before != nil {
+			before = budget.CellUSD(pricing.Nano(*g.Before))
+		}
+		line = append(line, strconv.FormatInt(g.Calls, 10), strconv.FormatInt(g.Input, 10), strconv.FormatInt(g.Output, 10),
+			budget.CellUSD(pricing.Nano(g.Cost)), before)
+		if err := out.Write(line); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// saveCalls downloads the calls that meet the filter, as llmguard usage export writes them.
+func (c spendPages) saveCalls(v *visit) error {
+	a := c.askedOf(v.r, "calls")
+	if a.Org == "" && len(a.Orgs) > 0 {
+		a.Org = a.Orgs[0]
+	}
+	var page admin.CallPage
+	status, text := v.ask(v.r.Context(), http.MethodGet, a.callsPath(mostLines, ""), nil, &page)
+	if status != http.StatusOK || !v.known() {
+		v.fail(http.StatusBadRequest, problem(text, "Choose csv or json."))
+		return nil
+	}
+	return v.saved("calls", func(w http.ResponseWriter) error {
+		out := budget.NewEntryCSV(w)
+		for i := range page.Data {
+			if err := out.Entry(&page.Data[i]); err != nil {
+				return err
+			}
+		}
+		return out.End()
+	}, page)
+}
