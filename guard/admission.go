@@ -48,13 +48,13 @@ func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int,
 		ID: id, Attempt: attempt, Org: p.Caller.Org.ID, User: p.Caller.User, Key: p.Caller.Key,
 		IP: p.Caller.IP, Model: p.Request.Model, Provider: p.Target.Provider.ID,
 		Endpoint: string(p.Request.Endpoint), PriceVersion: p.Price.Version, JobID: jobID,
-		Labels: p.Caller.Labels, Request: p.fingerprint,
+		Labels: p.Caller.Labels, Request: p.Fingerprint,
 	})
 	// A caller that hangs up must not abort a hold that may have been applied.
 	ctx = context.WithoutCancel(ctx)
 	_, span := tracing.Start(ctx, "hold budget")
 	hold, asked, err := ad.hold(ctx, p.Caller.Org, budget.Terms{
-		Limits: p.counters(), Caps: p.Caps, Call: who, Max: p.First, Expected: ad.plans.Expected(p),
+		Limits: countersOf(p), Caps: p.Caps, Call: who, Max: p.First, Expected: ad.plans.Expected(p),
 	})
 	p.traceHold(span, err)
 	ad.metrics.held(p.Caller.Org.ID, err)

@@ -71,27 +71,24 @@ func BrakeSubject(s budget.Subject, value string) string {
 	return strings.Join(parts, ", ")
 }
 
-// braking returns the brakes that count the plan's call.
-func (p *Plan) braking() []Braking {
+// brakingOf returns the brakes that count the plan's call.
+func brakingOf(p *Plan) []Braking {
 	c := p.Caller.subject()
 	var out []Braking
 	for _, b := range p.Caller.Org.Brakes {
 		if len(p.applying(b.Counters()[:1])) == 0 {
 			continue
 		}
-		if b.Rule.Repeats > 0 && p.fingerprint == "" {
-			p.fingerprint = fingerprint(p.Request)
+		if b.Rule.Repeats > 0 && p.Fingerprint == "" {
+			p.Fingerprint = fingerprint(p.Request)
 		}
-		c.Request = p.fingerprint
+		c.Request = p.Fingerprint
 		if value, ok := b.Value(c); ok {
 			out = append(out, Braking{b, value})
 		}
 	}
 	return out
 }
-
-// Fingerprint identifies equal requests for brakes on repetitions; it is empty if no such brake applies.
-func (p *Plan) Fingerprint() string { return p.fingerprint }
 
 // fingerprintLength is in hex digits: two of a million different requests are equal once in 30 million
 // times.
@@ -110,8 +107,8 @@ func fingerprint(r *wire.Request) string {
 	return string(idempotency.FingerprintOf([]byte(r.Endpoint), body))[:fingerprintLength]
 }
 
-// counters returns the limits of a plan, followed by what its brakes count.
-func (p *Plan) counters() []budget.Limit {
+// countersOf returns the limits of a plan, followed by what its brakes count.
+func countersOf(p *Plan) []budget.Limit {
 	if len(p.Brakes) == 0 {
 		return p.Limits
 	}
@@ -125,8 +122,13 @@ func (p *Plan) counters() []budget.Limit {
 // brakes applies the brakes of orgs.
 type brakes struct {
 	records func(org string) tenants.Brakes // may be nil
-	fired   func(BrakeFiring)               // may be nil
+	// fired may be nil
+	fired func(context.Context, BrakeFiring)
 }
+
+// fireWait bounds how long a call waits for the record of its firing. Later calls of the subject through
+// this process are then refused, whatever they are.
+const fireWait = 2 * time.Second
 
 // record returns what is recorded about a brake for a call; nil if nothing counts now.
 func (bs *brakes) record(org string, b Braking, now time.Time) *tenants.Brake {
@@ -198,7 +200,7 @@ func (bs *brakes) judge(ctx context.Context, c *Call) error {
 		}
 		seen.LastCall = c.ID
 		if bs.fired != nil {
-			bs.fired(BrakeFiring{Org: p.Caller.Org.ID, Braking: b, At: now, Evidence: seen})
+			bs.fire(ctx, BrakeFiring{Org: p.Caller.Org.ID, Braking: b, At: now, Evidence: seen})
 		}
 		if refused == nil && b.Action.Refuses() {
 			refused = &BrakedError{
@@ -214,4 +216,10 @@ func (bs *brakes) judge(ctx context.Context, c *Call) error {
 	}
 	c.End(ctx) // it was not sent, so it leaves no trace
 	return refused
+}
+
+func (bs *brakes) fire(ctx context.Context, f BrakeFiring) {
+	ctx, cancel := context.WithTimeout(ctx, fireWait)
+	defer cancel()
+	bs.fired(ctx, f)
 }

@@ -179,10 +179,10 @@ type Options struct {
 	// Stops, if set, returns the orgs whose spending is stopped; tenants.AllOrgs stops everybody. It
 	// is called for every call and must not block.
 	Stops func() map[string]*tenants.Stop
-	// BrakeRecords, if set, returns the recorded brakes of an org, and BrakeFired is called for each
-	// brake that fires, possibly several times. They must not block.
+	// BrakeRecords, if set, returns the recorded brakes of an org. It must not block. BrakeFired is called
+	// for each brake that fires, possibly several times, and returns when BrakeRecords has it or ctx ends.
 	BrakeRecords func(org string) tenants.Brakes
-	BrakeFired   func(BrakeFiring)
+	BrakeFired   func(ctx context.Context, f BrakeFiring)
 	// Charged, if set, is called with the org and user of a charged call. It must not
 	// block.
 	Charged func(org, user string)

@@ -34,14 +34,15 @@ type Plan struct {
 	Max    budget.Amounts
 	First  budget.Amounts // what is held before it is sent: Max, or less if the hold grows
 	Quota  int64          // tokens charged to the provider's TPM
+	// Fingerprint identifies equal requests for brakes on repetitions; empty if no such brake applies.
+	Fingerprint string
 
 	unseen  bool          // a member of the request may cause hidden output
 	instead string        // the model the caller named, if a cheaper one serves the call
 	sent    *wire.Request // what the provider is sent: Request, or its translation
 	text    textPart
 
-	fingerprint string // see Fingerprint
-	slowed      bool   // a brake gives it low priority
+	slowed bool // a brake gives it low priority
 
 	standard wire.Standard // of the headers that report its limits
 
@@ -147,7 +148,7 @@ func (pl *Planner) prepare(c Caller, r *wire.Request, kept references) (*Plan, e
 	}
 	p.Limits = p.applying(c.Org.LimitsFor(c.User, c.Key))
 	p.Caps = p.capping(policy.Caps)
-	p.Brakes = p.braking()
+	p.Brakes = brakingOf(p)
 	p.slowed = pl.brakes != nil && pl.brakes.slows(p)
 	ed := editor{plan: p}
 	ed.edit()
@@ -167,8 +168,8 @@ func (p *Policy) Standing(c Caller, r *wire.Request) (providers.Target, []budget
 
 // Braking returns the brakes that count a call, for simulations; fingerprint is its Plan.Fingerprint.
 func (p *Policy) Braking(c Caller, r *wire.Request, t providers.Target, fingerprint string) []Braking {
-	plan := &Plan{Caller: c, Request: r, Target: t, fingerprint: fingerprint}
-	return plan.braking()
+	plan := &Plan{Caller: c, Request: r, Target: t, Fingerprint: fingerprint}
+	return brakingOf(plan)
 }
 
 // allowed checks the org's and the key's model lists. Both refusals are a 404, as the

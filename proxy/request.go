@@ -235,7 +235,7 @@ type planRecord struct {
 func planRecordOf(p *guard.Plan) planRecord {
 	return planRecord{
 		model: p.Request.Model, pool: p.Target.Pool, stream: p.Request.Stream, first: p.First,
-		quota: p.Quota, request: p.Fingerprint(),
+		quota: p.Quota, request: p.Fingerprint,
 	}
 }
 

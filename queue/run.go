@@ -159,7 +159,7 @@ func (r *runner) record(ctx context.Context, c *Claim, call *guard.Call, v Verdi
 	if j.Labels != "" {
 		attrs = append(attrs, slog.String("labels", string(j.Labels)))
 	}
-	if request := call.Plan.Fingerprint(); request != "" {
+	if request := call.Plan.Fingerprint; request != "" {
 		attrs = append(attrs, slog.String("request", request))
 	}
 	if call.Cache != "" {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
@@ -60,7 +59,7 @@ type brakeKeeper struct {
 	firings  chan guard.BrakeFiring
 
 	mu      sync.Mutex
-	pending map[string]bool // firings in the channel, by org and record
+	pending map[string]chan struct{} // by org and record, for firings in the channel; closed when recorded
 }
 
 const (
@@ -73,20 +72,16 @@ const (
 	reportBrakes = 5 * time.Minute
 	// maxFirst bounds the ledger entries that are read for the first call of a firing.
 	maxFirst = 10_000
+	// firstWait bounds the search for it.
+	firstWait = 500 * time.Millisecond
 )
 
 func newBrakeKeeper(a *App) *brakeKeeper {
 	k := &brakeKeeper{
 		store: a.identity, ledger: a.budget.Ledger, webhooks: func() *webhook.Sender { return a.webhooks }, log: a.log,
-		firings: make(chan guard.BrakeFiring, maxFirings), pending: map[string]bool{},
+		firings: make(chan guard.BrakeFiring, maxFirings), pending: map[string]chan struct{}{},
 	}
-	f := promauto.With(a.registry)
-	k.fired = f.NewCounterVec(prometheus.CounterOpts{
-		Name: "llmguard_brakes_fired_total", Help: "Brakes that fired, once per subject until they are released.",
-	}, []string{"org", "brake", "action"})
-	f.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "llmguard_brakes_active", Help: "Subjects that a brake stops now: action stop or ask.",
-	}, k.active)
+	k.fired = brakeMetrics(a.registry, k.active)
 	return k
 }
 
@@ -105,19 +100,32 @@ func (k *brakeKeeper) active() float64 {
 
 func (k *brakeKeeper) records(org string) tenants.Brakes { return k.store.Snapshot().Brakes[org] }
 
-// fire accepts a firing. It does not block.
-func (k *brakeKeeper) fire(f guard.BrakeFiring) {
-	id := f.Org + " " + tenants.BrakeID(f.ID, f.Value)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.pending[id] {
+// fire records a firing, and returns once this process knows it, or when ctx ends or too many firings wait.
+func (k *brakeKeeper) fire(ctx context.Context, f guard.BrakeFiring) {
+	recorded := k.accept(f)
+	if recorded == nil {
 		return
 	}
 	select {
+	case <-recorded:
+	case <-ctx.Done():
+	}
+}
+
+// accept returns a channel that is closed when the firing is recorded or could not be; nil if too many wait.
+func (k *brakeKeeper) accept(f guard.BrakeFiring) chan struct{} {
+	id := f.Org + " " + tenants.BrakeID(f.ID, f.Value)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if recorded := k.pending[id]; recorded != nil {
+		return recorded
+	}
+	select {
 	case k.firings <- f:
-		k.pending[id] = true
+		k.pending[id] = make(chan struct{})
 	default:
 	}
+	return k.pending[id]
 }
 
 // run records firings until ctx ends.
@@ -129,29 +137,40 @@ func (k *brakeKeeper) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case f := <-k.firings:
-			if err := k.record(ctx, f); err != nil && ctx.Err() == nil {
-				k.log.WarnContext(ctx, "firing of a brake not recorded, the next call will repeat it", "org", f.Org, "brake",
+			b, err := k.record(ctx, f)
+			k.done(f)
+			if err == nil && b != nil {
+				err = k.report(ctx, f.Org, b)
+			}
+			if err != nil && ctx.Err() == nil {
+				k.log.WarnContext(ctx, "firing of a brake not recorded or not reported, will retry", "org", f.Org, "brake",
 					f.ID, "err", err)
 			}
-			k.mu.Lock()
-			delete(k.pending, f.Org+" "+tenants.BrakeID(f.ID, f.Value))
-			k.mu.Unlock()
 		case <-sweep.C:
 			k.sweep(ctx)
 		}
 	}
 }
 
-// record stores a firing and reports it, unless it is known.
-func (k *brakeKeeper) record(ctx context.Context, f guard.BrakeFiring) error {
+// done ends the waiting of calls for the record of a firing.
+func (k *brakeKeeper) done(f guard.BrakeFiring) {
+	id := f.Org + " " + tenants.BrakeID(f.ID, f.Value)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	close(k.pending[id])
+	delete(k.pending, id)
+}
+
+// record stores a firing. It returns nil if it is known, or the org has too many.
+func (k *brakeKeeper) record(ctx context.Context, f guard.BrakeFiring) (*tenants.Brake, error) {
 	if known := k.records(f.Org); len(known) >= tenants.MaxBrakes ||
 		known[tenants.BrakeID(f.ID, f.Value)].Counts(f.At) {
-		return nil
+		return nil, nil
 	}
 	f.Evidence.FirstCall = k.first(ctx, f)
 	evidence, err := json.Marshal(f.Evidence)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	at, life := f.At.UTC(), f.For
 	if life == 0 {
@@ -162,13 +181,16 @@ func (k *brakeKeeper) record(ctx context.Context, f guard.BrakeFiring) error {
 		Action: string(f.Action), Until: at.Add(life), Evidence: evidence,
 	}
 	done, err := k.store.FireBrake(ctx, f.Org, b, f.Evidence.Text(true))
-	if err != nil || !done {
-		return err
+	if err != nil {
+		return nil, err
+	}
+	if !done { // another process did, or it was released
+		return nil, k.store.Refresh(ctx)
 	}
 	k.fired.WithLabelValues(f.Org, f.ID, string(f.Action)).Inc()
 	k.log.WarnContext(ctx, "brake fired", "org", f.Org, "brake", f.ID, "subject", guard.BrakeSubject(f.Subject, f.Value),
 		"action", string(f.Action), "evidence", f.Evidence.Text(true), "call", f.Evidence.LastCall)
-	return k.report(ctx, f.Org, &b)
+	return &b, nil
 }
 
 var errFound = errors.New("found")
@@ -176,6 +198,8 @@ var errFound = errors.New("found")
 // first returns the first call of the subject that the ledger has in the window; empty if it is not found
 // quickly.
 func (k *brakeKeeper) first(ctx context.Context, f guard.BrakeFiring) string {
+	ctx, cancel := context.WithTimeout(ctx, firstWait)
+	defer cancel()
 	id, read := "", 0
 	err := k.ledger.Entries(ctx, f.Org, f.At.Add(-f.Rule.Window), time.Time{}, func(e budget.Entry) error {
 		read++
@@ -203,7 +227,7 @@ func (k *brakeKeeper) report(ctx context.Context, org string, b *tenants.Brake) 
 	subject := guard.BrakeSubject(budget.Subject(b.Subject), b.Value)
 	text := fmt.Sprintf("llmguard: brake %s of org %s fired for %s: %s. ", b.Brake, org, subject, seen.Text(true)) +
 		map[budget.Action]string{
-			budget.BrakeStop: "Its calls are stopped until somebody releases them.", budget.BrakeSlow: "Its calls have low priority.",
+			budget.BrakeStop: "Its calls are stopped until an administrator releases them.", budget.BrakeSlow: "Its calls have low priority.",
 			budget.BrakeAsk: "Its calls wait for an approval.", budget.BrakeShadow: "Nothing is held back.",
 		}[budget.Action(b.Action)]
 	e := webhook.NewEvent(webhook.BrakeFired, org+" "+b.Target()+" "+b.Created.Format(time.RFC3339Nano), b.Created)

@@ -63,7 +63,7 @@ func brakeTable(w io.Writer, list []admin.FiredBrake) error {
 	}
 	for i := range list {
 		b := &list[i]
-		until := "released"
+		until := "until released"
 		if b.Until != nil {
 			until = b.Until.UTC().Format(time.RFC3339)
 		}

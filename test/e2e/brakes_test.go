@@ -40,24 +40,34 @@ const runs = 50
 var wild = []string{"run-07", "run-19", "run-33"}
 
 // live runs the fleet at both proxies: each run sends calls through its three children, and five more once
-// it is stopped. It returns the runs that were stopped.
-func (s *stack) live(proxies []*process, body func(run string, i int) (string, bool)) []string {
+// it is stopped. It returns the runs that were stopped, and how many of the counted calls of each run passed.
+func (s *stack) live(proxies []*process, body func(run string, i int) (string, bool), counted string) ([]string, map[string]int) {
 	var mu sync.Mutex
-	stopped := map[string]bool{}
+	stopped, passed := map[string]bool{}, map[string]int{}
 	var all sync.WaitGroup
 	for n := range runs {
 		run := fmt.Sprintf("run-%02d", n)
 		all.Go(func() {
+			var last [2]bool // whether a proxy has refused a call of the run
 			for i, refused := 0, 0; refused < 5; i++ {
 				text, more := body(run, i)
 				if !more {
 					return
 				}
 				a := post(proxies[(n+i)%2].URL+"/chat/completions", s.keys["alice"], text, "X-Run", run, "X-Child", fmt.Sprint(i%3))
-				if a.status == http.StatusOK { // until every process knows the firing, milliseconds later
+				if a.status == http.StatusOK {
+					if last[(n+i)%2] { // the other proxy may need some milliseconds to know the firing
+						s.t.Errorf("%s, call %d passes at a proxy that refused one before", run, i)
+					}
+					mu.Lock()
+					if strings.Contains(text, counted) {
+						passed[run]++
+					}
+					mu.Unlock()
 					continue
 				}
 				refused++
+				last[(n+i)%2] = true
 				mu.Lock()
 				if _, code, _ := errorOf(s.t, a); a.status != http.StatusForbidden || code != "brake_stopped" {
 					s.t.Errorf("%s, call %d: got %d %s, want 403 brake_stopped", run, i, a.status, a.body)
@@ -76,7 +86,7 @@ func (s *stack) live(proxies []*process, body func(run string, i int) (string, b
 		out = append(out, run)
 	}
 	slices.Sort(out)
-	return out
+	return out, passed
 }
 
 // TestBrakes: of 50 runs with children at two proxies, each rule stops exactly the three that run wild.
@@ -87,6 +97,8 @@ func TestBrakes(t *testing.T) {
 	for _, rule := range []struct {
 		name, brake, why string
 		body             func(run string, i int) (string, bool)
+		counted          string // in the body of calls that are counted
+		allowed          int    // of those; 0: it depends on what others spend
 	}{
 		{
 			"repeats", "{name: loop, by: run, when: {repeats: {more_than: 10, window: 1h}}}", "equal requests in 1h, more than 10",
@@ -95,13 +107,13 @@ func TestBrakes(t *testing.T) {
 					return chat("gpt-4o", "again", small), i < 60
 				}
 				return chat("gpt-4o", fmt.Sprint("step ", i, " of any run"), small), i < 6 || slices.Contains(wild, run)
-			},
+			}, "again", 10,
 		},
 		{
 			"calls", "{name: loop, by: run, when: {calls: {more_than: 15}}}", "calls in 24h, more than 15",
 			func(run string, i int) (string, bool) {
 				return chat("gpt-4o", fmt.Sprint("step ", i), small), i < 6 || slices.Contains(wild, run) && i < 60
-			},
+			}, "step", 15,
 		},
 		{
 			"spend", "{name: loop, by: run, when: {spend: {window: 1h, above: 5x, floor: $0.003}}}", "spent in 1h, more than $0.00",
@@ -110,7 +122,7 @@ func TestBrakes(t *testing.T) {
 					return chat("gpt-4o", fmt.Sprint("[fake: output=400] step ", i), `"max_tokens":400`), i < 60
 				}
 				return chat("gpt-4o", fmt.Sprint("[fake: output=20] step ", i), `"max_tokens":20`), i < 5
-			},
+			}, "step", 0,
 		},
 	} {
 		t.Run(rule.name, func(t *testing.T) {
@@ -118,8 +130,14 @@ func TestBrakes(t *testing.T) {
 			s, box := fleet(t, rule.brake)
 			proxies := []*process{s.proxy(), s.proxy()}
 			s.worker()
-			if got := s.live(proxies, rule.body); !slices.Equal(got, wild) {
+			got, passed := s.live(proxies, rule.body, rule.counted)
+			if !slices.Equal(got, wild) {
 				t.Errorf("got %v stopped, want %v", got, wild)
+			}
+			for _, run := range wild {
+				if rule.allowed > 0 && passed[run] != rule.allowed {
+					t.Errorf("%s: got %d calls through, want %d", run, passed[run], rule.allowed)
+				}
 			}
 			s.reported(box, proxies[0], rule.why)
 			s.restarted(proxies, rule.body)
