@@ -266,10 +266,11 @@ func (s *spreading) make(ctx context.Context, parts, callers, n int) error {
 				return err
 			}
 			defer resp.Body.Close()
-			if text, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK {
-				return fmt.Errorf("%s: status %d, %v: %s", p.Name, resp.StatusCode, err, text)
+			text, err := io.ReadAll(resp.Body)
+			if err == nil && resp.StatusCode != http.StatusOK {
+				err = fmt.Errorf("%s: status %d: %s", p.Name, resp.StatusCode, text)
 			}
-			return nil
+			return err
 		})
 	}
 	return work.Wait()

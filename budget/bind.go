@@ -2,6 +2,7 @@ package budget
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -120,6 +121,9 @@ func (b binder) statusOf(l Limit, st state, wanted, now int64, r row) Status {
 		fraction, clock := n[2], n[3]
 		units, micros := l.Shape.rate()
 		resets, frees = drained(used, fraction, units, micros, clock), drained(excess, fraction, units, micros, clock)
+	}
+	if l.Shape.Kind == Once {
+		resets, frees = math.MaxInt64, math.MaxInt64
 	}
 	out.Reset = span(resets - now)
 	if out.Refused {

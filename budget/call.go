@@ -26,6 +26,8 @@ type Call struct {
 	Labels       Labels `json:"labels,omitempty"`
 	// Request identifies equal requests, for brakes on repetitions; empty if there are none.
 	Request string `json:"request,omitempty"`
+	// Run is the run that the call belongs to, if any.
+	Run RunPath `json:"run,omitempty"`
 
 	// Part is the part of the org in which the call is held, from 1; 0: not chosen yet (Store.Place).
 	Part int `json:"-"`
@@ -43,6 +45,7 @@ func (c Call) validate() error {
 	}
 	for _, text := range []string{
 		c.User, c.Key, c.IP, c.Model, c.Provider, c.Endpoint, c.PriceVersion, c.JobID, string(c.Labels), c.Request,
+		string(c.Run),
 	} {
 		if strings.Contains(text, fieldSep) {
 			return fmt.Errorf("budget: call %s: %q has a control character", c.ID, text)
@@ -117,6 +120,9 @@ const fieldSep = "\x1f"
 // can decode the record.
 const labelsMark = "\x1e"
 
+// runMark separates the run from what precedes it in the same field.
+const runMark = "\x1d"
+
 // about describes the hold for the process that has to expire it: the call without its id and org,
 // then the states of its limits, then the scopes of the caps that have to admit it. Scopes are
 // encoded as states without a kind, five fields each.
@@ -129,6 +135,9 @@ func (h *Hold) about() string {
 	}
 	if c.Labels != "" {
 		b = append(append(b, labelsMark...), c.Labels...)
+	}
+	if c.Run != "" {
+		b = append(append(b, runMark...), c.Run...)
 	}
 	for i := range h.states {
 		st := &h.states[i]
@@ -160,8 +169,10 @@ func decodeRecord(place, id, record string) (*Hold, bool) {
 		ID: callID, Attempt: n, Org: org, Part: part, User: f[0], Key: f[1], IP: f[2], Model: f[3], Provider: f[4],
 		Endpoint: f[5], PriceVersion: f[6],
 	}}
-	job, labels, _ := strings.Cut(f[7], labelsMark)
+	about, run, _ := strings.Cut(f[7], runMark)
+	job, labels, _ := strings.Cut(about, labelsMark)
 	h.Call.JobID, h.Call.Labels = job, Labels(labels)
+	h.Call.Run = RunPath(run)
 	for f = f[8:]; len(f) > 0; f = f[5:] {
 		if f[1] == "" {
 			h.scopes = append(h.scopes, f[0])

@@ -28,6 +28,7 @@ func openEntry(c Call, d Details) string {
 		e.labels(c.Labels)
 	}
 	e.text("request", c.Request)
+	e.text("run", string(c.Run))
 	e.yes("estimated", d.Estimated)
 	e.text("outcome", d.Outcome)
 	e.number("status", int64(d.Status))

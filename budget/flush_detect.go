@@ -283,6 +283,12 @@ func (d *DataLoss) closedUntil(place string, l *Limit, now time.Time) time.Time 
 		return time.Time{}
 	}
 	until := time.UnixMicro(at).Add(l.Shape.Span())
+	if l.Shape.Kind == Once {
+		until = l.Shape.Until
+		if began := until.Add(-l.Shape.Window); began.UnixMicro() > at {
+			return time.Time{} // created after the loss
+		}
+	}
 	if l.Shape.Kind == Fixed || l.Shape.Kind == Calendar {
 		p, zone, err := l.Shape.period()
 		if err == nil {

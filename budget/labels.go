@@ -141,7 +141,7 @@ func (s Subject) Parts() []string { return strings.Split(string(s), subjectJoin)
 // Labels returns the labels that the subject counts by.
 func (s Subject) Labels() []string {
 	switch s {
-	case Org, User, Key, IP:
+	case Org, User, Key, IP, RunBudget:
 		return nil
 	}
 	return slices.DeleteFunc(s.Parts(), func(p string) bool { return !ValidLabelName(p) })
@@ -156,7 +156,7 @@ var errSubject = errors.New("a subject is org, user, key, ip, a label, or up to 
 
 func (s Subject) validate() error {
 	switch s {
-	case Org, User, Key, IP:
+	case Org, User, Key, IP, RunBudget:
 		return nil
 	}
 	parts := s.Parts()

@@ -33,6 +33,8 @@ const (
 	User Subject = "user"
 	Key  Subject = "key"
 	IP   Subject = "ip"
+	// RunBudget is a run of calls; see [Run]. No label can have this name.
+	RunBudget Subject = "run-budget"
 )
 
 // Mode says what a limit does.
@@ -57,6 +59,7 @@ const (
 	Fixed       ShapeKind = "fixed"      // windows of one length, aligned to the Unix epoch
 	Calendar    ShapeKind = "calendar"   // fixed periods in a time zone
 	Concurrent  ShapeKind = "concurrent" // number of open holds
+	Once        ShapeKind = "once"       // Amount can be used once, in the Window that ends at Until
 
 	distinct ShapeKind = "distinct" // subjects with a call in a sliding window, for brakes
 )
@@ -77,7 +80,8 @@ type Shape struct {
 	Kind   ShapeKind
 	Amount int64 // in the metric's unit; nano-USD for cost; >= 0
 
-	Window time.Duration // Window, ExactWindow, Fixed
+	Window time.Duration // Window, ExactWindow, Fixed, Once
+	Until  time.Time     // Once
 
 	Refill int64         // Bucket: returns every Per, evenly; 0: never
 	Per    time.Duration // Bucket
@@ -162,6 +166,11 @@ func (s Shape) validate() error {
 		return inRange("refill time", s.Per, time.Microsecond, maxPer)
 	case Fixed, Calendar:
 		return s.validateCalendar()
+	case Once:
+		if s.Until.IsZero() {
+			return fmt.Errorf("an amount for once needs the time until which it can be used")
+		}
+		return inRange("time", s.Window, time.Microsecond, maxWindow)
 	case Concurrent:
 		return nil
 	default:
@@ -187,6 +196,9 @@ func validID(id string) bool {
 
 // subjectOf returns the id whose usage the call adds to; see Subject.ID.
 func (l Limit) subjectOf(c Call) string {
+	if l.Subject == RunBudget {
+		return l.Only // the caller of this package passes the limits of the call's runs only
+	}
 	c.IP = l.Network(c.IP)
 	return l.Subject.ID(c)
 }
@@ -251,6 +263,9 @@ func (l Limit) stateFor(c Call, lease time.Duration) state {
 	case distinct:
 		st.Kind, st.P1 = "d", strconv.FormatInt(s.Window.Microseconds(), 10)
 		b = append(append(b, 'd'), st.P1...)
+	case Once:
+		st.Kind, st.P1 = "c", oncePrefix+strconv.FormatInt(s.Until.UnixMicro(), 10)
+		b = strconv.AppendInt(append(b, 'o'), s.Until.UnixMicro(), 10)
 	default:
 		st.Kind, st.P1 = "n", strconv.FormatInt(lease.Microseconds(), 10)
 		b = append(b, 'n')
@@ -285,13 +300,17 @@ func (st state) params(now time.Time) (p1, p2 string, err error) {
 	if st.Kind != "c" {
 		return st.P1, st.P2, nil
 	}
+	if until, ok := strings.CutPrefix(st.P1, oncePrefix); ok {
+		p1, err = onceAround(until, now)
+		return p1, "", err
+	}
 	a, err := periodsAround(st.P1, st.P2, now)
 	return a.text, "", err
 }
 
 // window is Span, or 0 if time alone does not return the amount.
 func (s Shape) window() time.Duration {
-	if s.Kind == Concurrent || s.Kind == Bucket && s.Refill == 0 {
+	if s.Kind == Concurrent || s.Kind == Once || s.Kind == Bucket && s.Refill == 0 {
 		return 0
 	}
 	return s.Span()
@@ -300,7 +319,7 @@ func (s Shape) window() time.Duration {
 // Span is the time in which a limit's amount returns.
 func (s Shape) Span() time.Duration {
 	switch s.Kind {
-	case Window, ExactWindow, Fixed, distinct:
+	case Window, ExactWindow, Fixed, Once, distinct:
 		return s.Window
 	case Calendar:
 		p, _, err := s.period()

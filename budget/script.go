@@ -26,7 +26,7 @@ type scripts struct {
 	hold, settle, void, expire                        script // run through a request
 	extend, renew, peek, count, reset, adjust, export script
 	register, relinquish, seen, refusals, shadowSince script
-	labelValue                                        script
+	labelValue, runNew, runChange                     script
 }
 
 var loaded = loadAll(lua.Files())
@@ -51,6 +51,8 @@ func loadAll(files fs.FS) scripts {
 
 		shadowSince: load("shadow_since"),
 		labelValue:  load("label_value"),
+		runNew:      load("run_new"),
+		runChange:   load("run_change"),
 
 		peek:   load("peek"),
 		count:  load("count"),
@@ -63,7 +65,7 @@ func loadAll(files fs.FS) scripts {
 // reads reports whether the script leaves held and charged amounts unchanged.
 func (sc script) reads() bool {
 	switch sc.name {
-	case "peek", "renew", "export", "shadow_since", "count", "label_value":
+	case "peek", "renew", "export", "shadow_since", "count", "label_value", "run_new", "run_change":
 		return true
 	}
 	return false
@@ -73,7 +75,7 @@ func (sc script) reads() bool {
 func (s scripts) names() []string {
 	all := []script{
 		s.hold, s.settle, s.extend, s.void, s.expire, s.renew, s.register, s.relinquish, s.seen, s.peek, s.reset, s.adjust,
-		s.export, s.refusals, s.shadowSince, s.count, s.labelValue,
+		s.export, s.refusals, s.shadowSince, s.count, s.labelValue, s.runNew, s.runChange,
 	}
 	var out []string
 	for _, sc := range all {

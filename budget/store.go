@@ -24,6 +24,8 @@ type Store struct {
 	Requests *RequestCounter
 	// Shared finds holds with a long life, which any process may end.
 	Shared *SharedHolds
+	// Runs keeps the budgets of runs of calls.
+	Runs *Runs
 
 	rdb     redis.UniversalClient
 	opts    Options
@@ -63,6 +65,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	s.leases = newLeases(rdb, r, o)
 	s.Shared = &SharedHolds{rdb: rdb, leases: s.leases, binder: s.binder}
 	s.values = newLabelValues(r)
+	s.Runs = &Runs{rdb: rdb, runner: r, clock: r.clock, store: s}
 	s.settler = &settler{
 		rdb: rdb, runner: r, clock: r.clock, leases: s.leases, metrics: m, log: o.Log, flights: o.Flights,
 		options: o.ending(), chunks: &chunkNames{}, labels: &summedLabels{},

@@ -18,6 +18,8 @@ type (
 	Defaults = settings.Defaults
 	// Cache is the response cache of an org.
 	Cache = settings.Cache
+	// Runs bound the runs of an org.
+	Runs = settings.Runs
 	// Alerts configure notifications when cost limits are nearly used up.
 	Alerts = settings.Alerts
 	// Webhook is a server that receives events.

@@ -54,5 +54,17 @@ func (p *Plan) capping(caps []budget.Cap) []budget.Cap {
 
 // subject returns the caller as limits see it.
 func (c Caller) subject() budget.Call {
-	return budget.Call{Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP, Labels: c.Labels}
+	return budget.Call{Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP, Labels: c.Labels, Run: c.Run}
+}
+
+// limits returns the limits of the caller's user and key, and those of its runs.
+func (c *Caller) limits() []budget.Limit {
+	limits := c.Org.LimitsFor(c.User, c.Key)
+	if len(c.Runs) > 0 {
+		limits = slices.Clone(limits)
+		for i := range c.Runs {
+			limits = append(limits, c.Runs[i].Limits()...)
+		}
+	}
+	return limits
 }

@@ -104,6 +104,7 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	if err != nil {
 		return e.sendFailed(err)
 	}
+	e.redact = providers.RedactorOf(resp) // it is with the body, which is wrapped now
 	resp.Body = &timedBody{ReadCloser: resp.Body, watch: &c.watch}
 	defer resp.Body.Close()
 	c.Result.FirstByte = time.Since(start)
@@ -150,6 +151,7 @@ type upstreamCall struct {
 	upstream context.Context
 	cancel   context.CancelCauseFunc
 	behind   behind
+	redact   providers.Redactor // of the provider's errors
 	addition addition
 	noted    bool // the chat completion to be stored was listed
 }

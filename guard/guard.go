@@ -88,6 +88,8 @@ type Org struct {
 	Cache CacheRule
 	// Brakes count calls, and stop or slow those that run wild.
 	Brakes []*budget.Brake
+	// Runs bound the budgets that its keys may give away.
+	Runs RunRules
 }
 
 // Disconnect says what happens to a call whose caller has left.
@@ -121,6 +123,10 @@ type Caller struct {
 	KeyLabels map[string]string
 	Labels    budget.Labels
 	Models    []string // the key's allow-list; empty means all
+	// Run is the run that its calls belong to, if any; Runs are that run and those it is inside of,
+	// outermost first, as read from the store; nil: not read yet.
+	Run  budget.RunPath
+	Runs []budget.Run
 	// Batched means the provider's own Batch API makes the calls: they have its price,
 	// and no concurrency limit counts them.
 	Batched bool
@@ -217,6 +223,7 @@ type Guard struct {
 	Batches     *Batches
 	Requests    *Requests
 	Holds       *Holds
+	Runs        *Runs
 
 	admission   *admission
 	settler     *settler
@@ -267,6 +274,8 @@ func New(o Options) *Guard {
 	found := &resolver{policy: g.policy, ownership: g.ownership, turns: g.turns, deadline: o.StoreDeadline}
 	g.Plans = newPlanner(o.Calibration, found, o.Log)
 	g.Plans.brakes = g.brakes
+	g.Runs = &Runs{budget: o.Budget, outage: g.Outage}
+	g.Plans.runs = g.Runs
 	g.Plans.labels = &labeler{count: o.Budget.CountLabel, outage: g.Outage}
 	g.Passthrough = &Passthrough{policy: g.policy, spool: o.Spool, answerWait: answerPatience, log: o.Log}
 	g.Objects = &Objects{
@@ -312,7 +321,7 @@ func (p *Policy) Caller(org, user, key, ip string) (Caller, error) {
 func (g *Guard) Status(ctx context.Context, c Caller) ([]budget.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.deadline)
 	defer cancel()
-	return g.budget.Peek(ctx, c.Org.LimitsFor(c.User, c.Key), c.subject())
+	return g.budget.Peek(ctx, c.limits(), c.subject())
 }
 
 // UserRollups returns what the caller's user spent in the UTC days of [from, to).

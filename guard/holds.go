@@ -105,7 +105,7 @@ func (hs *Holds) planOf(c Caller, call budget.Call, at time.Time) *Plan {
 	}
 	p.Target.Pool = string(HoldEndpoint) // it takes no pool's quota
 	p.sent = p.Request
-	p.Limits = p.applying(c.Org.LimitsFor(c.User, c.Key))
+	p.Limits = p.applying(c.limits())
 	p.Caps = p.capping(policy.Caps)
 	return p
 }
@@ -214,6 +214,7 @@ func (hs *Holds) find(
 	ctx context.Context, c Caller, call budget.Call, made time.Time,
 ) (h *budget.Hold, out budget.Outcome, err error) {
 	rules := func(open budget.Call) ([]budget.Limit, []budget.Cap) {
+		c, _ := hs.guard.Runs.in(ctx, c, open.Run) // of an ended run, the hold can only end
 		p := hs.planOf(c, open, made)
 		return p.Limits, p.Caps
 	}
@@ -264,6 +265,10 @@ func (hs *Holds) Extend(ctx context.Context, c Caller, id string, more More) (He
 	}
 	if out.How != "" {
 		return stateOf(id, made, h, out), ErrHoldEnded
+	}
+	c, err = hs.guard.Runs.in(ctx, c, h.Call.Run)
+	if err != nil {
+		return HeldState{}, err
 	}
 	p := hs.planOf(c, h.Call, made)
 	p.Max, err = hs.total(p, h, more.Total)

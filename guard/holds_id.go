@@ -58,6 +58,6 @@ func callOf(c Caller, id string) (budget.Call, time.Time, error) {
 	}
 	return budget.Call{
 		ID: callID, Attempt: 1, Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP, Endpoint: string(HoldEndpoint),
-		Labels: c.Labels, Part: part,
+		Labels: c.Labels, Run: c.Run, Part: part,
 	}, at, nil
 }

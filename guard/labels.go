@@ -112,8 +112,16 @@ func (l *Label) read(s LabelSource, c Caller, in LabelPlaces) (value string, err
 	return value, err
 }
 
+// ofRun is the index of the source of values that a run fixes.
+const ofRun = -1
+
 // find returns the label's value and the index of the source that has it; len(From) if none has.
 func (l *Label) find(c Caller, in LabelPlaces) (value string, at int, err error) {
+	for i := range c.Runs {
+		if value := c.Runs[i].Labels[l.Name]; value != "" {
+			return value, ofRun, nil
+		}
+	}
 	for i, s := range l.From {
 		value, err := l.read(s, c, in)
 		if err != nil || value != "" {
@@ -125,7 +133,7 @@ func (l *Label) find(c Caller, in LabelPlaces) (value string, at int, err error)
 
 // chosen reports whether the caller chooses the values of the source at an index. The operator
 // chooses those of keys.
-func (l *Label) chosen(at int) bool { return at < len(l.From) && !l.From[at].Key }
+func (l *Label) chosen(at int) bool { return at >= 0 && at < len(l.From) && !l.From[at].Key }
 
 // missing refuses a call without the label.
 func (l *Label) missing() error {
@@ -231,12 +239,14 @@ type BatchLabels struct {
 	Labels budget.Labels `json:"labels,omitempty"`
 	// From is the index of each label's source. A line's own field replaces values of the same source and of later ones.
 	From map[string]int `json:"from,omitempty"`
+	// Run is the run that the lines belong to.
+	Run budget.RunPath `json:"run,omitempty"`
 }
 
 // LabelBatch returns the labels of a batch. A label that fields of its lines may have is not
 // required yet.
 func (pl *Planner) LabelBatch(ctx context.Context, c Caller, in LabelPlaces) (BatchLabels, error) {
-	b := BatchLabels{From: map[string]int{}}
+	b := BatchLabels{From: map[string]int{}, Run: c.Run}
 	labeled, err := pl.label(ctx, c, func(l *Label) (string, bool, error) {
 		value, at, err := l.find(c, in)
 		if err == nil && value == "" && l.Default == "" && l.Required && !l.ofBody() {
@@ -251,6 +261,7 @@ func (pl *Planner) LabelBatch(ctx context.Context, c Caller, in LabelPlaces) (Ba
 
 // LabelLine returns the caller with the labels of one line of a batch.
 func (pl *Planner) LabelLine(ctx context.Context, c Caller, b BatchLabels, r *wire.Request) (Caller, error) {
+	c.Run = b.Run
 	return pl.label(ctx, c, func(l *Label) (string, bool, error) {
 		at, has := b.From[l.Name]
 		if !has {

@@ -110,7 +110,7 @@ func fillShown(resp *http.Response, kept *spool.Buffer, seen func(int, []byte) e
 	if err != nil {
 		return err
 	}
-	return redactFailure(resp, kept, body)
+	return redactFailure(providers.RedactorOf(resp), kept, body)
 }
 
 // Pool returns the pool whose quota a request about a stored thing takes: that of the model

@@ -25,7 +25,7 @@ func (e *upstreamCall) passThrough(w http.ResponseWriter, resp *http.Response, k
 	c.head(w, resp)
 	w.WriteHeader(resp.StatusCode)
 	s := sound{out: w, flush: http.NewResponseController(w).Flush, lost: e.hangUp}
-	p := passage{errand: e, out: providers.RedactorOf(resp).Writer(&s)}
+	p := passage{errand: e, out: e.redact.Writer(&s)}
 	_, err := kept.WriteTo(&p)
 	kept.Close()
 	if err == nil {

@@ -45,12 +45,12 @@ func (e *upstreamCall) receive(resp *http.Response, kept *spool.Buffer) error {
 		return err
 	}
 	e.settlePlain(body)
-	return redactFailure(resp, kept, body)
+	return redactFailure(e.redact, kept, body)
 }
 
 // redactFailure redacts a whole answer that reports a failure, and leaves it in its file.
-func redactFailure(resp *http.Response, kept *spool.Buffer, body []byte) error {
-	clean := providers.RedactorOf(resp).Failure(body)
+func redactFailure(redact providers.Redactor, kept *spool.Buffer, body []byte) error {
+	clean := redact.Failure(body)
 	if !bytes.Equal(clean, body) {
 		return kept.Replace(clean)
 	}
@@ -67,7 +67,7 @@ func fillRedacted(resp *http.Response, kept *spool.Buffer) error {
 	if err != nil {
 		return err
 	}
-	return redactFailure(resp, kept, body)
+	return redactFailure(providers.RedactorOf(resp), kept, body)
 }
 
 // fill reads a whole answer.

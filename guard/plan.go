@@ -69,6 +69,7 @@ type Planner struct {
 	resolver    *resolver
 	labels      *labeler // nil: values are not counted
 	brakes      *brakes  // nil: none slows calls
+	runs        *Runs    // nil: callers have no runs
 	log         *slog.Logger
 }
 
@@ -96,6 +97,10 @@ func (pl *Planner) Prepare(c Caller, r *wire.Request) (*Plan, error) {
 // PrepareKept is Prepare that also resolves what the request refers to. The error may also
 // wrap budget.ErrUnavailable.
 func (pl *Planner) PrepareKept(ctx context.Context, c Caller, r *wire.Request) (*Plan, error) {
+	c, err := pl.runs.Read(ctx, c)
+	if err != nil {
+		return nil, err
+	}
 	began := time.Now()
 	kept, err := pl.resolver.resolve(ctx, c, pl.resolver.refs(c, r))
 	if err != nil {
@@ -146,7 +151,7 @@ func (pl *Planner) prepare(c Caller, r *wire.Request, kept references) (*Plan, e
 	if err := e.estimate(); err != nil {
 		return nil, err
 	}
-	p.Limits = p.applying(c.Org.LimitsFor(c.User, c.Key))
+	p.Limits = p.applying(c.limits())
 	p.Caps = p.capping(policy.Caps)
 	p.Brakes = brakingOf(p)
 	p.slowed = pl.brakes != nil && pl.brakes.slows(p)
@@ -163,7 +168,7 @@ func (p *Policy) Standing(c Caller, r *wire.Request) (providers.Target, []budget
 		return target, nil, nil, err
 	}
 	plan := &Plan{Caller: c, Request: r, Target: target}
-	return target, plan.applying(c.Org.LimitsFor(c.User, c.Key)), plan.capping(p.Caps), nil
+	return target, plan.applying(c.limits()), plan.capping(p.Caps), nil
 }
 
 // Braking returns the brakes that count a call, for simulations; fingerprint is its Plan.Fingerprint.
@@ -175,10 +180,15 @@ func (p *Policy) Braking(c Caller, r *wire.Request, t providers.Target, fingerpr
 // allowed checks the org's and the key's model lists. Both refusals are a 404, as the
 // provider returns for a model the account does not have.
 func allowed(c Caller, model string) error {
-	if providers.MatchAny(c.Org.Models, model) && providers.MatchAny(c.Models, model) {
-		return nil
+	if !providers.MatchAny(c.Org.Models, model) || !providers.MatchAny(c.Models, model) {
+		return notFound(model)
 	}
-	return notFound(model)
+	for i := range c.Runs {
+		if !providers.MatchAny(c.Runs[i].Models, model) {
+			return notFound(model)
+		}
+	}
+	return nil
 }
 
 func notFound(model string) *wire.Error {
@@ -273,7 +283,7 @@ func (pl *Planner) Fee(c Caller, provider, endpoint, entry string, units int64) 
 		return nil, wire.BadRequest("", "not_priced", "This request cannot be priced: %v", err)
 	}
 	plan.First = plan.Max
-	plan.Limits = plan.applying(c.Org.LimitsFor(c.User, c.Key))
+	plan.Limits = plan.applying(c.limits())
 	plan.Caps = plan.capping(policy.Caps)
 	return plan, nil
 }

@@ -113,7 +113,7 @@ func (b *Batched) call(c Caller, price *pricing.Price) budget.Call {
 	return budget.Call{
 		ID: b.ID, Attempt: b.Attempt, Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP,
 		Model: b.Model, Provider: b.Provider, Endpoint: string(b.Endpoint), PriceVersion: price.Version,
-		Labels: cmp.Or(b.Labels, c.Labels),
+		Labels: cmp.Or(b.Labels, c.Labels), Run: c.Run,
 	}
 }
 

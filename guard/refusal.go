@@ -31,6 +31,10 @@ func (e *Refusal) Unwrap() error { return e.ExceededError }
 // Final reports whether waiting can never make the call fit.
 func (e *Refusal) Final() bool { return e.Binding.Never && !e.Soon }
 
+// OfRun reports whether the budget of a run refused. Such calls do not wait in the queue, because
+// other runs of the same user would wait behind them.
+func (e *Refusal) OfRun() bool { return e.Cap == nil && e.Binding.Subject == budget.RunBudget }
+
 // Limits returns the org's limits that apply to the refused call.
 func (e *Refusal) Limits() []budget.Limit {
 	if e.plan == nil {
@@ -50,6 +54,9 @@ func (e *Refusal) Public() *wire.Error {
 		return wire.RateLimited(fmt.Sprintf("Limit %q of this %s is closed until %s, because the store lost its data and "+
 			"the amount used is unknown. An operator can reopen it earlier with llmguard limits reopen.", b.LimitID, b.Subject,
 			b.ClosedUntil.UTC().Format(time.RFC3339)), b.Wait)
+	}
+	if b.Subject == budget.RunBudget {
+		return e.ofRun()
 	}
 	if b.Never && e.Requested > b.Amount {
 		return wire.QuotaExceeded(fmt.Sprintf("The call alone is larger than limit %q of this %s (%s): it needs up to %s, "+
@@ -206,13 +213,16 @@ type room struct {
 func (p *Plan) rooms(e *budget.ExceededError) []room {
 	var out []room
 	for i := range p.Limits {
-		if l := &p.Limits[i]; e.Binding.Never && enforced(l.Mode) {
+		if l := &p.Limits[i]; e.Binding.Never && enforced(l.Mode) && l.Subject != budget.RunBudget {
 			out = append(out, room{l.Metric, p.amountOf(l)})
 		}
 	}
 	for _, s := range e.Statuses {
-		if !e.Binding.Never && enforced(s.Mode) {
+		switch {
+		case !e.Binding.Never && enforced(s.Mode):
 			out = append(out, room{s.Metric, s.Remaining})
+		case s.Subject == budget.RunBudget: // what it spent never returns
+			out = append(out, room{s.Metric, s.Remaining + s.Held})
 		}
 	}
 	return out

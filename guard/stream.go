@@ -66,7 +66,7 @@ var readBuffers = sync.Pool{New: func() any { b := make([]byte, 8<<10); return &
 // chunk if the caller did not request it, and settles the result.
 func (e *upstreamCall) relayStream(w http.ResponseWriter, resp *http.Response) error {
 	c := e.call
-	r := &relay{errand: e, call: c, out: w, redact: providers.RedactorOf(resp), flush: http.NewResponseController(w).Flush}
+	r := &relay{errand: e, call: c, out: w, redact: e.redact, flush: http.NewResponseController(w).Flush}
 	r.count, r.tells = tokenizer.NewStream(tokenizer.EncodingFor(c.Plan.Target.Model)), !c.Plan.hidesOutput()
 	_, most := tokenizer.Multiplier(c.Plan.Target.Model)
 	r.factor, r.allowed = int64(most), c.bill.mostCount()

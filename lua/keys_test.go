@@ -241,6 +241,14 @@ func (w *watch) money(rdb redis.UniversalClient) {
 	w.try(err)
 	_, err = store.CountLabel(ctx, "acme", "project", "mobile", 2)
 	w.try(err)
+	run, _, err := store.Runs.Create(ctx, books.NewRun{
+		Run: books.Run{Path: "run_a", Org: "acme", Amount: 9, Key: "k1"}, Life: time.Hour, Most: 5,
+	})
+	w.try(err)
+	_, err = store.Runs.TopUp(ctx, run, "t1", 1, 0)
+	w.try(err)
+	_, err = store.Runs.End(ctx, run)
+	w.try(err)
 	store.Refusals.Count("acme", "alice", "daily", false)
 	w.try(store.Refusals.Write(ctx))
 	w.renewed(rdb)

@@ -31,6 +31,8 @@ var libraries = map[string][]string{
 
 	"shadow_since": {"time"},
 	"label_value":  {},
+	"run_new":      {"time"},
+	"run_change":   {"time"},
 
 	"capacity_release": {"time", "capacity"},
 	"capacity_reserve": {"time", "capacity"},

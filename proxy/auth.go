@@ -19,6 +19,7 @@ type authenticator struct {
 	metrics   *metrics
 	directory atomic.Pointer[auth.Directory]
 	failures  *auth.FailureLimiter
+	runs      runKeys
 }
 
 // authenticate identifies the caller. All refusals look the same. After too many wrong keys, from
@@ -28,7 +29,10 @@ func (a *authenticator) authenticate(r *http.Request, ip netip.Addr) (auth.Princ
 	now := time.Now()
 	text, sent := bearer(r.Header)
 	if sent {
-		p, ok := a.find(r.Context(), text, ip, now)
+		p, ok, err := a.find(r.Context(), text, ip, now)
+		if err != nil {
+			return p, err
+		}
 		if ok && p.Admits(ip) {
 			if a.opts.Used != nil {
 				a.opts.Used(p.Org.ID, p.Key, now)
@@ -54,16 +58,22 @@ func (a *authenticator) authenticate(r *http.Request, ip netip.Addr) (auth.Princ
 // find returns the owner of a key. The checksum catches typos first. A well-formed but unknown key
 // may be newer than the directory, so it is looked up in the store, unless there were too many
 // wrong ones.
-func (a *authenticator) find(ctx context.Context, text string, ip netip.Addr, now time.Time) (auth.Principal, bool) {
-	if class, err := keys.Check(text); err != nil || class == keys.Admin {
-		return auth.Principal{}, false
+func (a *authenticator) find(
+	ctx context.Context, text string, ip netip.Addr, now time.Time,
+) (auth.Principal, bool, error) {
+	class, err := keys.Check(text)
+	if err != nil || class == keys.Admin {
+		return auth.Principal{}, false, nil
+	}
+	if class == keys.Run {
+		return a.findRun(ctx, text, ip, now)
 	}
 	p, good, known := a.directory.Load().Find(text, now)
 	if known || a.opts.Missed == nil || a.failures.Blocked(ip, now) || !a.opts.Missed(ctx) {
-		return p, good
+		return p, good, nil
 	}
 	p, good, _ = a.directory.Load().Find(text, now)
-	return p, good
+	return p, good, nil
 }
 
 // bearer returns the key in the only Authorization header or in Azure's api-key header. Two

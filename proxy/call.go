@@ -137,7 +137,7 @@ func waits(err error) bool {
 		return false
 	}
 	if exceeded, ok := errors.AsType[*guard.Refusal](err); ok {
-		return !exceeded.Final() && !exceeded.Away
+		return !exceeded.Final() && !exceeded.Away && !exceeded.OfRun()
 	}
 	if noQuota, ok := errors.AsType[*quota.BusyError](err); ok {
 		return !noQuota.Never && !noQuota.Share

@@ -24,6 +24,7 @@ type jobView struct {
 	Endpoint   string        `json:"endpoint"`
 	Model      string        `json:"model"`
 	Labels     budget.Labels `json:"labels,omitempty"`
+	Run        string        `json:"run,omitempty"`
 	Created    int64         `json:"created_at"`
 	Started    *int64        `json:"started_at"`
 	Finished   *int64        `json:"finished_at"`
@@ -84,7 +85,7 @@ func wholeSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / 
 func viewOf(j *queue.Job) jobView {
 	v := jobView{
 		ID: j.ID, Object: "job", Status: j.State, Cancelling: j.Cancelling, Endpoint: "/v1" + j.Endpoint.Path(),
-		Model: j.Model, Labels: j.Labels,
+		Model: j.Model, Labels: j.Labels, Run: j.Run.ID(),
 		Created: j.Created.Unix(), Started: unix(j.Started), Finished: unix(j.Finished), Expires: unix(j.Deadline),
 		Attempts: j.Attempt, Estimate: usd(int64(j.Cost)), Priority: j.Priority.String(),
 	}

@@ -118,6 +118,15 @@ func (s *Server) table() map[string]route {
 		"/holds/*/extend": {name: "holds.extend", scope: holdScope, methods: post, serve: s.holds.changing(s.holds.extend)},
 		"/holds/*/settle": {name: "holds.settle", scope: holdScope, methods: post, serve: s.holds.changing(s.holds.settle)},
 		"/holds/*/void":   {name: "holds.void", scope: holdScope, methods: post, serve: s.holds.changing(s.holds.void)},
+		"/keys/children": {
+			name: "keys.children", scope: runScope, methods: []string{http.MethodGet, http.MethodPost},
+			reads: readsPage, writes: writesOne, serve: s.runs.all,
+		},
+		"/keys/children/": {
+			name: "keys.children.one", scope: runScope,
+			methods: []string{http.MethodGet, http.MethodPost, http.MethodDelete},
+			reads:   readsOne, writes: writesOne, serve: s.runs.one,
+		},
 		"/files": {
 			name: "files", scope: "files", methods: []string{http.MethodGet, http.MethodPost},
 			reads: readsPage, writes: writesOne, serve: s.files.allFiles,
@@ -161,7 +170,8 @@ const served = "POST /v1/chat/completions, POST /v1/responses, /responses/compac
 	"POST /v1/audio/speech, /transcriptions and /translations, GET /v1/models, GET /v1/models/{id}, GET /v1/limits, " +
 	"GET /v1/usage, GET /v1/jobs, GET /v1/jobs/{id}, POST /v1/jobs/{id}/cancel, GET /v1/jobs/{id}/result, GET " +
 	"/v1/jobs/{id}/events, POST /v1/holds, GET /v1/holds/{id}, POST /v1/holds/{id}/extend, /settle " +
-	"and /void, POST and GET /v1/files, GET and DELETE /v1/files/{id}, GET /v1/files/{id}/content, POST and " +
+	"and /void, POST and GET /v1/keys/children, GET, POST and DELETE /v1/keys/children/{id}, " +
+	"POST and GET /v1/files, GET and DELETE /v1/files/{id}, GET /v1/files/{id}/content, POST and " +
 	"GET /v1/batches, GET /v1/batches/{id}, POST /v1/batches/{id}/cancel, and the objects stored under " +
 	"/v1/chat/completions, /v1/conversations, /v1/uploads, /v1/vector_stores and /v1/containers"
 
@@ -171,6 +181,9 @@ const notServed = "https://github.com/llmguard/llmguard/blob/main/docs/openai-ap
 // holdScope is the scope of holds for work that llmguard does not send. Only a key that lists it has
 // it, because a hold can take a whole limit from others without spending anything.
 const holdScope = "holds"
+
+// runScope is the scope of giving budgets to runs.
+const runScope = "runs"
 
 // may reports whether the caller's key has a scope. The scope calls includes all endpoints that
 // cost money.
@@ -182,7 +195,7 @@ func (x *request) may(scope string) bool {
 		return true
 	}
 	switch scope {
-	case "jobs", "files", "batches", "usage":
+	case "jobs", "files", "batches", "usage", runScope:
 		return false
 	}
 	return slices.Contains(x.scopes, "calls")
@@ -238,7 +251,7 @@ func (s *Server) match(r *http.Request) (route, string, error) {
 // lists are the paths of lists of things. Below each, ids and words alternate.
 var lists = []string{
 	"/jobs/", "/holds/", "/responses/", "/files/", "/batches/", "/chat/completions/", "/conversations/", "/uploads/",
-	"/vector_stores/", "/containers/",
+	"/vector_stores/", "/containers/", "/keys/children/",
 }
 
 // withID splits a path below one of the lists into its pattern, in which * replaces each id that is

@@ -111,6 +111,7 @@ type Server struct {
 	objects     *objectHandler
 	self        *selfHandler
 	holds       *holdHandler
+	runs        *runHandler
 }
 
 // New returns a Server. It opens no connections.
@@ -150,6 +151,7 @@ func (s *Server) assemble() {
 	s.batches = &batchHandler{opts: o, bodies: s.bodies, calls: s.calls, files: s.files}
 	s.self = &selfHandler{opts: o}
 	s.holds = &holdHandler{opts: o, bodies: s.bodies, repeats: s.repeats, changes: newReads(holdChanges)}
+	s.runs = &runHandler{opts: o, auth: s.auth, bodies: s.bodies}
 }
 
 // SetDirectory replaces the known keys.
@@ -219,13 +221,18 @@ func (s *Server) dispatch(x *request, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	x.caller = guard.Caller{Org: p.Org, User: p.User, Key: p.Key, Models: p.Models, IP: x.from, KeyLabels: p.Labels}
+	x.caller = guard.Caller{
+		Org: p.Org, User: p.User, Key: p.Key, Models: p.Models, IP: x.from, KeyLabels: p.Labels, Run: p.Run,
+	}
 	x.scopes = p.Scopes
 	if err := x.countCaller(r.Context()); err != nil {
 		return err
 	}
 	if !x.may(route.scope) {
 		return lacking(route.scope)
+	}
+	if err := s.runs.enter(x, r); err != nil {
+		return err
 	}
 	r = x.traced(r, r.Header)
 	if units := route.units(r.Method); units > 0 {

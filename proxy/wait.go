@@ -23,6 +23,7 @@ func (c *callHandler) newJob(x *request, r *http.Request, plan *guard.Plan, clas
 		Endpoint: plan.Request.Endpoint, Model: plan.Request.Model, Stream: plan.Request.Stream,
 		Tokens: plan.Quota, Cost: plan.First.Cost, Answer: queue.AnswerBytes(plan),
 		Header: kept(r.Header), Query: r.URL.RawQuery, IP: x.caller.IP, Labels: plan.Caller.Labels,
+		Run:   plan.Caller.Run,
 		Trace: tracing.Context(r.Context()),
 	}
 }

@@ -84,7 +84,7 @@ func (q *Queue) Replay(ctx context.Context, id string) (*Job, error) {
 	j := &Job{
 		ID: next, Pool: old.Pool, Org: old.Org, User: old.User, Key: old.Key, CallID: wire.NewCallID(),
 		Class: max(old.Class, Async), Endpoint: old.Endpoint, Model: old.Model, Stream: old.Stream,
-		Tokens: old.Tokens, Cost: old.Cost, IP: old.IP, Labels: old.Labels,
+		Tokens: old.Tokens, Cost: old.Cost, IP: old.IP, Labels: old.Labels, Run: old.Run,
 		Header: old.Header, Query: old.Query, Notice: old.Notice,
 		Origin: old.ID, Priority: old.Priority,
 	}

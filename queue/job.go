@@ -86,6 +86,8 @@ type Job struct {
 	IP string
 	// Labels are those of the call.
 	Labels budget.Labels
+	// Run is the run that the call belongs to, if any.
+	Run budget.RunPath
 	// Header holds the few request headers to forward, Query the raw query.
 	Header http.Header
 	Query  string
@@ -163,6 +165,7 @@ func (j *Job) given() ([]any, error) {
 		{"query", j.Query},
 		{"ip", j.IP},
 		{"labels", string(j.Labels)},
+		{"run", string(j.Run)},
 		{"notice", j.Notice},
 		{"trace", j.Trace},
 		{"origin", j.Origin},
@@ -192,7 +195,7 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 		ID: id, Pool: pool, Org: h["org"], User: h["user"], Key: h["key"], CallID: h["call"],
 		Class: Class(n("class")), Endpoint: wire.Endpoint(h["endpoint"]), Model: h["model"], Stream: h["stream"] == "1",
 		Tokens: n("tokens"), Cost: pricing.Nano(n("cost")), Query: h["query"], IP: h["ip"], Notice: h["notice"],
-		Labels: budget.Labels(h["labels"]),
+		Labels: budget.Labels(h["labels"]), Run: budget.RunPath(h["run"]),
 		Trace:  h["trace"], Priority: lanePriority(h["lane"]), ByDeadline: h["seq"] > "1" && h["seq"] < "9",
 		State: State(h["state"]), Code: h["code"], Attempt: int(n("attempt")), Tries: int(n("tries")),
 		Retries: int(n("retries")), Again: instant(h["again"]), Limit: h["limit"],

@@ -156,6 +156,9 @@ func (r *runner) record(ctx context.Context, c *Claim, call *guard.Call, v Verdi
 		slog.Duration("waited", call.Waited), slog.Duration("took", result.Took),
 		slog.String("upstream_id", result.UpstreamID),
 	}
+	if j.Run != "" {
+		attrs = append(attrs, slog.String("run", string(j.Run)))
+	}
 	if j.Labels != "" {
 		attrs = append(attrs, slog.String("labels", string(j.Labels)))
 	}
@@ -177,7 +180,7 @@ func (r *runner) plan(ctx context.Context, c *Claim) (*guard.Plan, error) {
 	if err != nil {
 		return nil, wire.Forbidden("org_gone", "%v", err)
 	}
-	caller.Labels = c.Job.Labels
+	caller.Labels, caller.Run = c.Job.Labels, c.Job.Run
 	req, err := wire.Scan(c.Job.Endpoint, c.Body, r.scan)
 	if err != nil {
 		return nil, err
@@ -207,6 +210,9 @@ func refused(j *Job, err error, org *orgRun, before int) Verdict {
 	outlasts := j.Class == Interactive && !exceeded.Soon && exceeded.Binding.Wait > time.Until(j.Deadline)
 	if exceeded.Final() || outlasts {
 		return failed(exceeded.Public())
+	}
+	if exceeded.OfRun() { // without a park, because other runs of the user may have room
+		return Verdict{Kind: Requeue, Wait: soonPark, Unused: true, Limit: exceeded.Limit()}
 	}
 	scope, rest := RestOf(exceeded.Limits(), exceeded.ExceededError)
 	running, ended := org.now()

@@ -176,11 +176,15 @@ func (h *keyHandler) showKey(c *call, org, id string) (Key, error) {
 // fresh generates a key and its hash under the newest pepper.
 func (f *FileSettings) fresh(class keys.Class) (text, hash string) {
 	text = keys.New(class)
-	var pepper keys.Pepper
-	if len(f.Peppers) > 0 {
-		pepper = f.Peppers[0]
+	return text, keys.Hash(f.pepper(), text)
+}
+
+// pepper returns the newest pepper.
+func (f *FileSettings) pepper() keys.Pepper {
+	if len(f.Peppers) == 0 {
+		return keys.Pepper{}
 	}
-	return text, keys.Hash(pepper, text)
+	return f.Peppers[0]
 }
 
 // freshKey generates a caller's key and its hash.

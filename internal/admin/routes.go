@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/tenants/orgdata"
 )
 
@@ -117,6 +118,32 @@ func (s *Server) orgRoutes() []route {
 		{
 			name: "deleteKey", method: http.MethodDelete, path: "/orgs/{org}/keys/{key}", summary: "Remove an API key",
 			writes: true, query: []parameter{reasonParameter}, serve: s.keys.deleteKey,
+		},
+
+		{
+			name: "listRuns", method: http.MethodGet, path: "/orgs/{org}/runs",
+			summary: "List the open runs of an org, with those that ended within the last hour",
+			query:   []parameter{{"key", "Only those that this key gave a budget to"}}, answer: page[guard.RunView]{},
+			serve: s.runs.listRuns,
+		},
+		{
+			name: "createRun", method: http.MethodPost, path: "/orgs/{org}/keys/{key}/children",
+			summary: "Give a part of a key's budget to a run; only this response contains the run's own key", writes: true,
+			body: newRun{}, answer: guard.RunView{}, status: 201, serve: s.runs.createRun,
+		},
+		{
+			name: "getRun", method: http.MethodGet, path: "/orgs/{org}/runs/{run}", summary: "Show a run",
+			answer: guard.RunView{}, serve: s.runs.getRun,
+		},
+		{
+			name: "topUpRun", method: http.MethodPost, path: "/orgs/{org}/runs/{run}/top-up",
+			summary: "Add to the budget of a run; its calls continue", writes: true, body: topUp{}, answer: guard.RunView{},
+			serve: s.runs.topUpRun,
+		},
+		{
+			name: "endRun", method: http.MethodPost, path: "/orgs/{org}/runs/{run}/end",
+			summary: "End a run: further calls of it are refused", writes: true, query: []parameter{reasonParameter},
+			answer: guard.RunView{}, serve: s.runs.endRun,
 		},
 
 		{

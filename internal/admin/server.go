@@ -114,6 +114,7 @@ type Server struct {
 	orgs         *orgHandler
 	users        *userHandler
 	keys         *keyHandler
+	runs         *runHandler
 	limits       *limitHandler
 	resets       *resetHandler
 	stops        *stopHandler
@@ -168,6 +169,7 @@ func (s *Server) setHandlers(o *Options) {
 	s.jobs = &jobHandler{opts: o, dir: dir, audit: audit, batches: s.batches}
 	s.queues = &queueHandler{dir: dir, jobs: s.jobs}
 	s.keys = &keyHandler{opts: o, dir: dir, audit: audit, overrides: s.overrides, jobs: s.jobs}
+	s.runs = &runHandler{opts: o, dir: dir, audit: audit, runs: guard.NewRuns(o.Budget)}
 	s.credentials = &credentialHandler{opts: o, dir: dir, audit: audit}
 	s.declarations = &declarationHandler{opts: o, dir: dir, keys: s.keys, replays: newReplayer(o)}
 	s.orgData = &orgDataHandler{

@@ -65,8 +65,8 @@ var spendParameters = []parameter{
 }
 
 var filterParameter = parameter{
-	"filter", "Conditions that calls must meet, such as user=alice run=nightly-7 model=gpt-* status>=400 cost>0.50; a word " +
-		"without an operator is searched in ids, users, keys, models and values of labels",
+	"filter", "Conditions that calls must meet, such as user=alice run=nightly-7 model=gpt-* status>=400 cost>0.50; " +
+		"a word without an operator is searched in ids, users, keys, models and values of labels",
 }
 
 func (h *usageHandler) getSpend(c *call) (any, error) {

@@ -32,7 +32,9 @@ func (a *App) newAlerts() *alert.Watcher {
 func alertRules(c *config.Config) map[string][]alert.Rule {
 	rules := map[string][]alert.Rule{}
 	if c.Alerts.URL != "" {
-		rules[alert.Everyone] = []alert.Rule{{To: alert.Everyone, Thresholds: c.Alerts.Percents(), Forecast: c.Alerts.Forecast}}
+		rules[alert.Everyone] = []alert.Rule{{
+			To: alert.Everyone, Thresholds: c.Alerts.Percents(), Forecast: c.Alerts.Forecast,
+		}}
 	}
 	for _, o := range c.Orgs {
 		if o.Alerts.URL != "" {

@@ -16,6 +16,7 @@ import (
 	"github.com/llmguard/llmguard/internal/storage/seal"
 	"github.com/llmguard/llmguard/internal/webhook"
 	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -190,6 +191,10 @@ func tenantOf(c *config.Config, o *config.Org) (*tenant, error) {
 		Priorities: priorities(o),
 		Cache: guard.CacheRule{
 			MaxAge: o.Cache.MaxAge, Share: int(o.Cache.Cost), Always: o.Cache.Always, MaxBytes: int64(o.Cache.MaxBytes),
+		},
+		Runs: guard.RunRules{
+			MaxDepth: o.Runs.MaxDepth, MaxOpen: o.Runs.MaxOpen, MaxAmount: pricing.Nano(o.Runs.MaxAmount.N),
+			MaxLife: o.Runs.MaxLife,
 		},
 	}
 	t := &tenant{org: org, keys: map[string]auth.Principal{}, weights: map[string]int{}}

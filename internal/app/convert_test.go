@@ -33,6 +33,7 @@ var obeyed = map[string]string{
 	"Admin.Keys.ID": "admin.Server", "Admin.Keys.Hash": "admin.Server", "Admin.Keys.ReadOnly": "admin.Server", "Admin.Keys.Disabled": "admin.Server", "Admin.Keys.Expires": "admin.Server",
 	"Orgs.Disabled": "tenantOf", "Orgs.Users.Name": "for people", "Orgs.Users.Disabled": "addUser", "Orgs.Users.Keys.Name": "for people",
 	"Labels.Name": "labels", "Labels.From": "labels", "Labels.Default": "labels", "Labels.Missing": "labels", "Labels.MaxValues": "labels", "Labels.Usage": "SummedLabels",
+	"Orgs.Runs.MaxDepth": "tenantOf", "Orgs.Runs.MaxOpen": "tenantOf", "Orgs.Runs.MaxAmount": "tenantOf", "Orgs.Runs.MaxLife": "tenantOf",
 	"Orgs.Labels": "keyLabels", "Orgs.Users.Labels": "keyLabels", "Orgs.Users.Keys.Labels": "keyLabels",
 	"Orgs.Users.Keys.Scopes": "addUser", "Orgs.Users.Keys.Networks": "addUser", "Orgs.Users.Keys.Concurrency": "keyConcurrency",
 	"Redis.Addresses": "redisOptions", "Redis.URL": "redisOptions", "Redis.Mode": "Connect", "Redis.MasterName": "redisOptions",

@@ -218,5 +218,6 @@ func (t *turn) close() {
 func (t *turn) caller() (guard.Caller, error) {
 	c, err := t.r.opts.Guard.Policy().Caller(t.b.Org, t.b.User, t.b.Key, t.b.IP)
 	c.Models, c.Batched, c.Labels = t.b.Models, t.b.provider != "", t.b.Labels.Labels
+	c.Run = t.b.Labels.Run
 	return c, err
 }

@@ -59,6 +59,7 @@ func (f *adminFlags) why(c *cobra.Command) {
 type adminClient struct {
 	do     func(*http.Request) (*http.Response, error)
 	base   string
+	root   string // of its paths; "": /admin/v1
 	key    string
 	reason string
 	close  func()
@@ -280,7 +281,7 @@ func (a *adminClient) send(ctx context.Context, method, path string, body any) (
 		}
 		path += mark + "reason=" + url.QueryEscape(a.reason)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, a.base+"/admin/v1"+path, in)
+	r, err := http.NewRequestWithContext(ctx, method, a.base+cmp.Or(a.root, "/admin/v1")+path, in)
 	if err != nil {
 		return nil, err
 	}
@@ -292,6 +293,9 @@ func (a *adminClient) send(ctx context.Context, method, path string, body any) (
 	}
 	resp, err := a.do(r)
 	if err != nil {
+		if a.root != "" {
+			return nil, fmt.Errorf("cannot reach llmguard: %w", err)
+		}
 		return nil, fmt.Errorf("cannot reach the admin listener: %w", err)
 	}
 	if resp.StatusCode < http.StatusBadRequest {

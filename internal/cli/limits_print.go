@@ -13,7 +13,9 @@ import (
 
 func limitTable(w io.Writer, list []admin.Limit) error {
 	g := grid{
-		head:    []string{"limit", "subject", "mode", "shape", "amount", "used", "held", "remaining", "resets in", "used up in", "source"},
+		head: []string{
+			"limit", "subject", "mode", "shape", "amount", "used", "held", "remaining", "resets in", "used up in", "source",
+		},
 		numbers: []bool{false, false, false, false, true, true, true, true, true, true, false},
 	}
 	for _, l := range list {

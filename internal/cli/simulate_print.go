@@ -179,10 +179,11 @@ func simulateCSV(w io.Writer, reports []simulate.Report) error {
 	for _, r := range reports {
 		for _, l := range r.Lines {
 			_ = out.Write([]string{
-				r.Policy, l.Org, budget.CellText(l.User), budget.CellText(l.Key), budget.CellText(l.Model), whole(int64(l.Calls)), whole(int64(l.AtOnce)),
-				whole(int64(l.Waited)),
+				r.Policy, l.Org, budget.CellText(l.User), budget.CellText(l.Key), budget.CellText(l.Model),
+				whole(int64(l.Calls)), whole(int64(l.AtOnce)), whole(int64(l.Waited)),
 				whole(int64(l.WaitP50)), whole(int64(l.WaitP95)), whole(int64(l.WaitP99)), whole(int64(l.WaitMax)),
-				whole(int64(l.GaveUp)), whole(int64(l.Refused)), budget.CellUSD(l.Spend), budget.CellUSD(l.Unspent), budget.CellUSD(l.Recorded),
+				whole(int64(l.GaveUp)), whole(int64(l.Refused)),
+				budget.CellUSD(l.Spend), budget.CellUSD(l.Unspent), budget.CellUSD(l.Recorded),
 			})
 		}
 	}

@@ -38,6 +38,7 @@ lg:{calib}:<table> lg:{calib}:<table>:recent lg:{calib}:batch:<process> lg:{<org
 lg:{<org>}:webhooks:letters lg:{<org>}:webhooks:off lg:wait lg:{<org>}:sums-by-label:<day>
 lg:{<org>}:label-values:<label>:<day> lg:{ip:<address>}:l:<limit>:ip-requests-<shape>:<address>
 lg:{auth:}:l:wrong-keys:ip-requests-b:<address> lg:{auth:}:l:wrong-keys-total:org-requests-b:
+lg:{<org>}:run:<run> lg:{<org>}:runs lg:{<org>}:runs-of:<parent> lg:{run-key:<hash>}:run
 lg:{<org>}:cache:<hash> lg:{<org>}:cache:entries lg:{<org>}:cache:ends lg:{<org>}:cache:sums
 lg:{<org>}:adjusted-in:<id>
 `) {

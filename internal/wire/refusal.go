@@ -50,6 +50,14 @@ func QuotaExceeded(message string) *Error {
 	}
 }
 
+// RunBudgetReached returns a 402 for a call of a run whose budget is used up, or that has ended.
+func RunBudgetReached(message string) *Error {
+	return &Error{
+		Status: http.StatusPaymentRequired, Type: typeQuota, Code: "run_budget_reached",
+		Message: message, Header: http.Header{"X-Should-Retry": {"false"}},
+	}
+}
+
 // Overloaded returns a 503 for a full queue or a server that is shutting down.
 func Overloaded(message string, wait time.Duration) *Error {
 	return ServiceUnavailable(message, wait, nil)

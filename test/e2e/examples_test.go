@@ -33,7 +33,7 @@ var notRun = []struct{ pattern, reason string }{
 	{`webhooks replay evt_`, "needs a delivery that failed for days"},
 	{`batch (cancel|fetch) batch_`, "needs a batch that is under way, or has ended"},
 	{`s3://finance`, "writes to a bucket that is the reader's"},
-	{`--subject \S*(project|session)|^llmguard usage (focus )?--.*label:project`, "needs labels in the configuration of the process"},
+	{`--subject \S*(project|session)|--filter .run=|^llmguard usage (focus )?--.*label:project`, "needs labels in the configuration of the process"},
 	{`^llmguard config reload$`, "needs a process that was started with a configuration file"},
 	{`^llmguard jobs replay job_`, "needs a dead letter"},
 	{`usage reconcile (charge|drop)`, "needs a call whose end came too late to be charged"},

@@ -25,6 +25,7 @@ const (
 	Live  Class = "live"  // calls models, spends money
 	Admin Class = "admin" // calls the admin API only, never a model
 	Test  Class = "test"  // calls models, for use outside production
+	Run   Class = "run"   // calls models within the budget of a run
 )
 
 const (
@@ -36,12 +37,13 @@ const (
 
 // The ways in which a text is not a key. The errors do not quote the text.
 var (
-	ErrFormat   = errors.New("not an llmguard key: expected lg_live_, lg_test_ or lg_admin_ and 36 letters and digits")
+	ErrFormat = errors.New("not an llmguard key: expected lg_live_, lg_test_, lg_run_ or lg_admin_ and 36 letters " +
+		"and digits")
 	ErrChecksum = errors.New("the key's checksum does not match: a character is missing or mistyped")
 )
 
 // New returns a new key of the class from the system's secure random source. It panics on a
-// class other than Live, Admin and Test, which is a programming error.
+// class other than Live, Admin, Test and Run, which is a programming error.
 func New(class Class) string {
 	if !class.known() {
 		panic(fmt.Sprintf("keys: no such class %q", string(class)))
@@ -120,7 +122,7 @@ func Last4(text string) string {
 	return text[len(text)-4:]
 }
 
-func (c Class) known() bool { return c == Live || c == Admin || c == Test }
+func (c Class) known() bool { return c == Live || c == Admin || c == Test || c == Run }
 
 // random returns n characters of the alphabet, each equally likely: it discards bytes of 248
 // and above, because 248 = 4 x 62.

@@ -53,6 +53,8 @@ type Org struct {
 	Downgrade map[string]string `yaml:"downgrade"`
 	// Cache lets calls be answered from earlier answers of the org. Default: no answer is stored.
 	Cache Cache `yaml:"cache"`
+	// Runs bound the budgets that the org's keys give to runs: see docs/agents.md.
+	Runs Runs `yaml:"runs"`
 	// AllowBuiltinTools permits the provider's own tools, such as web search. Their cost is not
 	// bounded by a hold.
 	AllowBuiltinTools bool `yaml:"allow_builtin_tools"`
@@ -110,6 +112,19 @@ type Cache struct {
 	MaxBytes Size `yaml:"max_bytes" default:"64MB" min:"0"`
 }
 
+// Runs bound the budgets that keys of an org give to runs.
+type Runs struct {
+	// MaxDepth is how many runs may be inside one another, at most 4. 0: the org has no runs.
+	MaxDepth int `yaml:"max_depth" default:"4" min:"0"`
+	// MaxOpen is how many open runs a key may have, and how many a run may have inside it.
+	MaxOpen int `yaml:"max_open" default:"100"`
+	// MaxAmount is the most that a run may have, with what is added to it: "$50". Default: any
+	// amount.
+	MaxAmount Quantity `yaml:"max_amount"`
+	// MaxLife is the longest time until a run expires, at most 30d.
+	MaxLife time.Duration `yaml:"max_life" default:"7d"`
+}
+
 // User is a person or program in an org.
 type User struct {
 	// ID is unique in the org.
@@ -145,7 +160,7 @@ type Key struct {
 	Models []string `yaml:"models"`
 	// Scopes are what the key may be used for: calls (every endpoint that costs money), single
 	// endpoints by the names that limits use (chat.completions, embeddings and others), jobs,
-	// files, batches, usage, holds. Default: everything except holds.
+	// files, batches, usage, runs (giving budgets to runs), holds. Default: everything except holds.
 	Scopes []string `yaml:"scopes"`
 	// Networks are the addresses (10.0.0.7 or 10.0.0.0/8) from which the key may be used.
 	// Default: all.

@@ -1,0 +1,132 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// RunRules bound the budgets that the keys of an org may give away.
+type RunRules struct {
+	MaxDepth  int           // runs inside one another; 0: no runs
+	MaxOpen   int           // open runs of one key, and inside one run
+	MaxAmount pricing.Nano  // of one run, with what is added to it; 0: any amount
+	MaxLife   time.Duration // until a run expires
+}
+
+// Runs finds the runs of callers. A nil Runs finds none.
+type Runs struct {
+	budget *budget.Store
+	outage *Outage
+}
+
+// Read returns the caller with its runs as they are now, unless they were read before. The error is a
+// *wire.Error if one of them has ended, or wraps budget.ErrUnavailable.
+func (rs *Runs) Read(ctx context.Context, c Caller) (Caller, error) {
+	if c.Run == "" || c.Runs != nil || rs == nil {
+		return c, nil
+	}
+	var found []budget.Run
+	err := rs.Reach(ctx, c.Org, func(ctx context.Context) (err error) {
+		found, err = rs.budget.Runs.Find(ctx, c.Org.ID, c.Run.IDs()...)
+		return err
+	})
+	if errors.Is(err, budget.ErrNoRun) {
+		return c, wire.RunBudgetReached(fmt.Sprintf("The run %s has ended. Create a new one for further calls", c.Run.ID()))
+	}
+	if err != nil {
+		return c, err
+	}
+	for i := range found {
+		if r := &found[i]; !r.Open(time.Now()) {
+			return c, runEnded(r)
+		}
+	}
+	c.Runs = found
+	return c, nil
+}
+
+// in is Read for another run of the caller.
+func (rs *Runs) in(ctx context.Context, c Caller, run budget.RunPath) (Caller, error) {
+	c.Run, c.Runs = run, nil
+	return rs.Read(ctx, c)
+}
+
+// Reach runs a request to the store about the runs of an org. An error of a store that does not answer wraps
+// budget.ErrUnavailable.
+func (rs *Runs) Reach(ctx context.Context, o *Org, request func(context.Context) error) error {
+	if rs.outage == nil {
+		return request(ctx)
+	}
+	err := rs.outage.Reach(ctx, o, []string{o.ID}, request)
+	if errors.Is(err, context.Canceled) && ctx.Err() == nil { // the store was silent
+		err = fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
+	}
+	return err
+}
+
+// NewRuns returns the runs in a store, for programs without a Guard.
+func NewRuns(store *budget.Store) *Runs { return &Runs{budget: store} }
+
+func runEnded(r *budget.Run) error {
+	at, how := r.Expires, "expired"
+	if !r.Ended.IsZero() {
+		at, how = r.Ended, "was ended"
+	}
+	return wire.RunBudgetReached(fmt.Sprintf("The run %s %s at %s. Create a new one for further calls", runTitle(r), how,
+		at.UTC().Format(time.RFC3339)))
+}
+
+// runTitle is how messages name a run.
+func runTitle(r *budget.Run) string {
+	if r.Name == "" {
+		return r.ID()
+	}
+	return fmt.Sprintf("%q (%s)", r.Name, r.ID())
+}
+
+// Run returns the run whose limit refused; nil if another limit did.
+func (e *Refusal) Run() *budget.Run {
+	if !e.OfRun() || e.plan == nil {
+		return nil
+	}
+	depth := 1
+	if _, text, ok := strings.Cut(e.Binding.LimitID, "-"); ok {
+		depth, _ = strconv.Atoi(text)
+	}
+	if depth < 1 || depth > len(e.plan.Caller.Runs) {
+		return nil
+	}
+	return &e.plan.Caller.Runs[depth-1]
+}
+
+// ofRun words the refusal by the budget of a run, or by its limit on open calls.
+func (e *Refusal) ofRun() *wire.Error {
+	b, title, id := e.Binding, "of this call", "RUN"
+	if r := e.Run(); r != nil {
+		title, id = runTitle(r), r.ID()
+	}
+	if b.Metric == budget.Concurrency {
+		return wire.RateLimited(fmt.Sprintf("The run %s has %d open calls, the most it may have. Try again when one ends.",
+			title, b.Used), min(max(b.Wait, time.Second), openCallsRetry))
+	}
+	text := fmt.Sprintf("amount %s, spent %s, held by open calls %s, requested %s.", amount(b.Metric, b.Amount),
+		amount(b.Metric, b.Used-b.Held), amount(b.Metric, b.Held), amount(b.Metric, e.Requested))
+	if !b.Never {
+		return wire.RateLimited(fmt.Sprintf("Open calls of the run %s hold the rest of its amount: %s Try again when one "+
+			"ends.%s", title, text, e.Advice), runRetry)
+	}
+	return wire.RunBudgetReached(fmt.Sprintf("The run %s has reached its budget: %s Waiting does not help. The key that "+
+		"created the run can add to it with POST /v1/keys/children/%s and {\"add_amount\": \"$1\"}, an operator with llmguard runs "+
+		"top-up %s.%s", title, text, id, id, e.Advice))
+}
+
+// runRetry is the wait advised while open calls of a run hold the rest of its amount.
+const runRetry = 2 * time.Second

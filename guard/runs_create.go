@@ -1,0 +1,290 @@
+package guard
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// RunWish is a run that a caller wants to create. Its parent is the caller's own run, else its key.
+type RunWish struct {
+	ID     string // of NewRunID
+	Name   string // "": it has no name
+	Amount pricing.Nano
+	Life   time.Duration // until it expires; 0: DefaultRunLife, or the org's maximum
+	// Models are patterns within those of the caller; Labels fix the labels of its calls.
+	Models      []string
+	Labels      map[string]string
+	Concurrency int64 // of its open calls; 0: any number
+	Last4       string
+}
+
+// DefaultRunLife is how long a run lives, unless it has another life.
+const DefaultRunLife = 24 * time.Hour
+
+const (
+	runIDPrefix = "run_"
+	runIDLen    = 16
+)
+
+// NewRunID returns the id of a caller's run: of the run with that name, or a new one for each seed.
+func NewRunID(c Caller, seed string) string {
+	sum := sha256.Sum256([]byte(strings.Join([]string{c.Key, string(c.Run), seed}, "\x00")))
+	return runIDPrefix + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:runIDLen]
+}
+
+// IsRunID reports whether a text has the form of a run's id.
+func IsRunID(text string) bool {
+	return strings.HasPrefix(text, runIDPrefix) && len(text) == len(runIDPrefix)+runIDLen
+}
+
+// Create creates a run for a caller whose runs have been read; made is false if it existed. The error is a
+// *wire.Error, or wraps budget.ErrUnavailable.
+func (rs *Runs) Create(ctx context.Context, p *Policy, c Caller, w RunWish) (run budget.Run, made bool, err error) {
+	rules := c.Org.Runs
+	w, err = rules.check(p, c, w)
+	if err != nil {
+		return run, false, err
+	}
+	n := budget.NewRun{
+		Run: budget.Run{
+			Path: c.Run.Below(w.ID), Org: c.Org.ID, User: c.User, Key: c.Key, Amount: w.Amount, Name: w.Name,
+			Labels: w.Labels, Models: w.Models, Concurrency: w.Concurrency, Last4: w.Last4,
+		},
+		Life: w.Life, Most: rules.MaxOpen,
+	}
+	if last := len(c.Runs) - 1; last >= 0 {
+		n.Latest = c.Runs[last].Expires
+	}
+	err = rs.Reach(ctx, c.Org, func(ctx context.Context) error {
+		if err := rs.affords(ctx, c, w.Amount, w.Life); err != nil {
+			return err
+		}
+		var err error
+		run, made, err = rs.budget.Runs.Create(ctx, n)
+		return err
+	})
+	if errors.Is(err, budget.ErrRunsFull) {
+		err = wire.BadRequest("", "too_many_runs", "%d runs of this key or run are open, the most it may have. End one with "+
+			"DELETE /v1/keys/children/{id}; an operator can raise runs.max_open of the org", rules.MaxOpen)
+	}
+	return run, made, err
+}
+
+// check checks a wish against the rules and what the caller may do, and completes it.
+func (rules RunRules) check(p *Policy, c Caller, w RunWish) (RunWish, error) {
+	if rules.MaxDepth == 0 {
+		return w, wire.Forbidden("runs_not_allowed", "Keys of this org cannot give budgets to runs. An operator can set "+
+			"runs.max_depth of the org")
+	}
+	if c.Org.Spread.Parts > 1 { // what a run has used is in one slot with its limits
+		return w, wire.Forbidden("runs_not_allowed", "Keys of an org with spread cannot give budgets to runs")
+	}
+	if len(c.Run.IDs()) >= rules.MaxDepth {
+		return w, wire.BadRequest("", "run_too_deep", "Runs are at most %d inside one another (runs.max_depth of the org)",
+			rules.MaxDepth)
+	}
+	if err := rules.amount("amount", w.Amount); err != nil {
+		return w, err
+	}
+	if w.Life == 0 {
+		w.Life = min(DefaultRunLife, rules.MaxLife)
+	}
+	if w.Life < time.Second || w.Life > rules.MaxLife {
+		return w, wire.BadRequest("expires_in", "invalid_value", "expires_in must be from 1s to %s (runs.max_life of the "+
+			"org)", rules.MaxLife)
+	}
+	if w.Concurrency < 0 {
+		return w, wire.BadRequest("concurrency", "integer_below_min_value", "concurrency must be 0, for any number, or more")
+	}
+	for _, m := range w.Models {
+		if m == "" || allowed(c, m) != nil {
+			return w, wire.BadRequest("models", "invalid_value", "This key may not use the model %.100q, so a run of it may "+
+				"not either", m)
+		}
+	}
+	return w, p.checkRunLabels(w)
+}
+
+func (rules RunRules) amount(param string, n pricing.Nano) error {
+	if n <= 0 {
+		return wire.BadRequest(param, "invalid_value", `%s must be money above 0 such as "$5"`, param)
+	}
+	most := pricing.Nano(budget.MaxAmount)
+	if rules.MaxAmount > 0 {
+		most = min(most, rules.MaxAmount)
+	}
+	if n > most {
+		return wire.BadRequest(param, "invalid_value", "%s of %s is above %s, the most that a run may have (runs.max_amount "+
+			"of the org)", param, n, most)
+	}
+	return nil
+}
+
+// checkRunLabels checks the labels of a run: those of the configuration, and run, which names it.
+func (p *Policy) checkRunLabels(w RunWish) error {
+	for name, value := range w.Labels {
+		known := name == "run" || slices.ContainsFunc(p.Labels, func(l Label) bool { return l.Name == name })
+		if !known {
+			return wire.BadRequest("labels", "invalid_label", "The label %.40q is not configured under labels", name)
+		}
+		if value == "" || !budget.ValidLabelValue(value) {
+			return wire.BadRequest("labels", "invalid_label",
+				"The label %s must be 1 to %d letters, digits and . _ - : / @ + = ~ # %%", name, budget.MaxLabelValue)
+		}
+	}
+	return nil
+}
+
+// affords refuses an amount above what the caller has: what is left of its run, and of each limit on money whose
+// usage does not return within the life of the new run.
+func (rs *Runs) affords(ctx context.Context, c Caller, n pricing.Nano, life time.Duration) error {
+	limits := slices.DeleteFunc(slices.Clone(c.limits()), func(l budget.Limit) bool {
+		return l.Metric != budget.Cost || !enforced(l.Mode) || len(l.Models)+len(l.Endpoints) > 0 ||
+			l.Subject != budget.Org && l.Subject != budget.User && l.Subject != budget.Key && l.Subject != budget.RunBudget
+	})
+	statuses, err := rs.budget.Peek(ctx, limits, c.subject())
+	if err != nil {
+		return err
+	}
+	for _, s := range statuses {
+		if s.Remaining >= int64(n) || s.Window > 0 && s.Window < life {
+			continue
+		}
+		what := fmt.Sprintf("limit %q of this %s", s.LimitID, s.Subject)
+		if s.Subject == budget.RunBudget {
+			what = "the run that creates it"
+		}
+		return wire.BadRequest("amount", "amount_too_large", "The amount %s is above the %s that is left of %s", n,
+			pricing.Nano(s.Remaining), what)
+	}
+	return nil
+}
+
+// Of returns a run of an org by its id.
+func (rs *Runs) Of(ctx context.Context, o *Org, id string) (budget.Run, error) {
+	var found []budget.Run
+	err := rs.Reach(ctx, o, func(ctx context.Context) (err error) {
+		found, err = rs.budget.Runs.Find(ctx, o.ID, id)
+		return err
+	})
+	if errors.Is(err, budget.ErrNoRun) {
+		return budget.Run{}, NoRun(id)
+	}
+	if err != nil {
+		return budget.Run{}, err
+	}
+	return found[0], nil
+}
+
+// Find returns a run of a caller by its id: one that its key, or a run inside the caller's own, created.
+func (rs *Runs) Find(ctx context.Context, c Caller, id string) (budget.Run, error) {
+	run, err := rs.Of(ctx, c.Org, id)
+	if err == nil && !owns(c, &run) {
+		return budget.Run{}, NoRun(id)
+	}
+	return run, err
+}
+
+// owns reports whether a run was created by the caller's key, or inside the caller's own run.
+func owns(c Caller, r *budget.Run) bool {
+	return r.Key == c.Key && (c.Run == "" || strings.HasPrefix(string(r.Path), string(c.Run)+"/"))
+}
+
+// NoRun is the error for a run that does not exist, or belongs to others.
+func NoRun(id string) error {
+	return wire.NotFound("", "run_not_found", "There is no run %.100q of yours, or it ended more than an hour ago", id)
+}
+
+// TopUp adds to the amount of a caller's run; a repetition with the same id adds nothing. The amount must be left of
+// the caller's own run, if it has one.
+func (rs *Runs) TopUp(ctx context.Context, c Caller, r budget.Run, id string, add pricing.Nano) (budget.Run, error) {
+	if err := c.Org.Runs.amount("add_amount", add); err != nil {
+		return r, err
+	}
+	most := c.Org.Runs.MaxAmount
+	err := rs.Reach(ctx, c.Org, func(ctx context.Context) (err error) {
+		err = rs.affords(ctx, c, add, time.Until(r.Expires))
+		if err != nil {
+			return err
+		}
+		r, err = rs.budget.Runs.TopUp(ctx, r, id, add, most)
+		return err
+	})
+	return r, runFailure(r, most, err)
+}
+
+// End ends a run.
+func (rs *Runs) End(ctx context.Context, c Caller, r budget.Run) (budget.Run, error) {
+	err := rs.Reach(ctx, c.Org, func(ctx context.Context) (err error) {
+		r, err = rs.budget.Runs.End(ctx, r)
+		return err
+	})
+	return r, runFailure(r, 0, err)
+}
+
+func runFailure(r budget.Run, most pricing.Nano, err error) error {
+	switch {
+	case errors.Is(err, budget.ErrNoRun):
+		return NoRun(r.ID())
+	case errors.Is(err, budget.ErrRunEnded):
+		return &wire.Error{
+			Status: http.StatusConflict, Type: "invalid_request_error", Code: "run_ended",
+			Message: "The run " + runTitle(&r) + " has ended. Create a new one",
+		}
+	case errors.Is(err, budget.ErrRunLarge):
+		return wire.BadRequest("add_amount", "invalid_value", "The run would have more than %s, the most that a run may "+
+			"have (runs.max_amount of the org)", most)
+	}
+	return err
+}
+
+// putKey stores the hash of the key of a run that a caller is about to create.
+func (rs *Runs) putKey(ctx context.Context, c Caller, hash string, w RunWish) error {
+	life := w.Life
+	if life <= 0 || life > c.Org.Runs.MaxLife {
+		life = max(c.Org.Runs.MaxLife, time.Minute)
+	}
+	return rs.Reach(ctx, c.Org, func(ctx context.Context) error {
+		return rs.budget.Runs.PutKey(ctx, hash, budget.RunOwner{Org: c.Org.ID, Key: c.Key, Run: c.Run.Below(w.ID)}, life)
+	})
+}
+
+// FindKey returns the run that a key with one of these hashes belongs to. The error is budget.ErrNoRun, or wraps
+// budget.ErrUnavailable.
+func (rs *Runs) FindKey(ctx context.Context, hashes []string) (budget.RunOwner, error) {
+	ctx, cancel := context.WithTimeout(ctx, findKeyTime)
+	defer cancel()
+	return rs.budget.Runs.FindKey(ctx, hashes...)
+}
+
+// findKeyTime bounds the search for a key. The org, whose settings say how long Redis may take, is not known yet.
+const findKeyTime = time.Second
+
+// List returns the runs that the caller's key, or its run, created, and that did not end over an hour ago.
+func (rs *Runs) List(ctx context.Context, c Caller, after time.Time) (out []budget.Run, err error) {
+	err = rs.Reach(ctx, c.Org, func(ctx context.Context) (err error) {
+		out, err = rs.budget.Runs.List(ctx, c.Org.ID, c.Key, c.Run, after)
+		return err
+	})
+	return out, err
+}
+
+// Uses returns what runs of an org have used, in order.
+func (rs *Runs) Uses(ctx context.Context, o *Org, runs []budget.Run) (out []budget.RunUse, err error) {
+	err = rs.Reach(ctx, o, func(ctx context.Context) (err error) {
+		out, err = rs.budget.Runs.Uses(ctx, o.ID, runs)
+		return err
+	})
+	return out, err
+}

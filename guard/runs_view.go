@@ -1,0 +1,102 @@
+package guard
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/auth/keys"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// CreateKey creates a run with a key of its own, and returns both. The errors are as of Create.
+func (rs *Runs) CreateKey(
+	ctx context.Context, p *Policy, c Caller, w RunWish, pepper keys.Pepper,
+) (run budget.Run, text string, err error) {
+	text = keys.New(keys.Run)
+	w.ID, w.Last4 = NewRunID(c, text), keys.Last4(text)
+	if w.Name == "" {
+		w.Name = w.Labels["run"]
+	}
+	if !budget.ValidLabelValue(w.Name) {
+		return run, "", wire.BadRequest("name", "invalid_value",
+			"name must be at most %d letters, digits and . _ - : / @ + = ~ # %%", budget.MaxLabelValue)
+	}
+	// The key leads to the run before the run exists: after a crash in between it opens nothing.
+	err = rs.putKey(ctx, c, keys.Hash(pepper, text), w)
+	if err != nil {
+		return run, "", err
+	}
+	run, _, err = rs.Create(ctx, p, c, w)
+	return run, text, err
+}
+
+// RunLife parses a duration such as 2h, or a number of seconds.
+func RunLife(text string) (time.Duration, error) {
+	if n, err := strconv.ParseInt(text, 10, 32); err == nil {
+		return time.Duration(n) * time.Second, nil
+	}
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		return time.Duration(n) * 24 * time.Hour, err
+	}
+	return time.ParseDuration(text)
+}
+
+// RunView is the JSON form of a run in both APIs. Amounts are US dollars, times Unix seconds.
+type RunView struct {
+	ID          string            `json:"id"`
+	Object      string            `json:"object"`
+	Status      string            `json:"status"`
+	Name        *string           `json:"name"`
+	Org         string            `json:"org"`
+	User        string            `json:"user"`
+	ParentKey   string            `json:"parent_key"`
+	Key         string            `json:"key,omitempty"`
+	Last4       *string           `json:"key_last4"`
+	Parent      *string           `json:"parent"`
+	Amount      string            `json:"amount"`
+	Spent       string            `json:"spent"`
+	Held        string            `json:"held"`
+	Remaining   string            `json:"remaining"`
+	Models      []string          `json:"models"`
+	Labels      map[string]string `json:"labels"`
+	Concurrency int64             `json:"concurrency"`
+	Created     int64             `json:"created_at"`
+	Expires     int64             `json:"expires_at"`
+	Ended       *int64            `json:"ended_at"` // null unless it was ended
+}
+
+// ViewRun returns the view of a run at a time.
+func ViewRun(r *budget.Run, use budget.RunUse, now time.Time) RunView {
+	v := RunView{
+		ID: r.ID(), Object: "run", Status: r.Status(use, now), Name: textOrNull(r.Name), Org: r.Org, User: r.User,
+		ParentKey: r.Key, Last4: textOrNull(r.Last4),
+		Parent: textOrNull(r.Parent.ID()), Amount: runUSD(r.Amount), Spent: runUSD(use.Spent), Held: runUSD(use.Held),
+		Remaining: runUSD(use.Remaining), Models: r.Models, Labels: r.Labels, Concurrency: r.Concurrency,
+		Created: r.Created.Unix(), Expires: r.Expires.Unix(),
+	}
+	if !r.Ended.IsZero() {
+		at := r.Ended.Unix()
+		v.Ended = &at
+	}
+	if v.Models == nil {
+		v.Models = []string{}
+	}
+	if v.Labels == nil {
+		v.Labels = map[string]string{}
+	}
+	return v
+}
+
+func runUSD(n pricing.Nano) string { return strings.TrimPrefix(n.String(), "$") }
+
+func textOrNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

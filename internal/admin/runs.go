@@ -1,0 +1,195 @@
+package admin
+
+import (
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// newRun is a budget that a key gives to a run.
+type newRun struct {
+	Amount      string            `json:"amount"`               // such as "$5"
+	Expires     string            `json:"expires_in,omitempty"` // such as 2h; default: a day
+	Name        string            `json:"name,omitempty"`
+	Models      []string          `json:"models,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Concurrency int64             `json:"concurrency,omitempty"` // 0: any number
+	Reason      string            `json:"reason,omitempty"`
+}
+
+// topUp adds to the amount of a run.
+type topUp struct {
+	Add    string `json:"add_amount"` // such as "$5"
+	Reason string `json:"reason,omitempty"`
+}
+
+// runHandler serves the runs of an org.
+type runHandler struct {
+	opts  *Options
+	dir   *directory
+	audit *recorder
+	runs  *guard.Runs
+}
+
+// caller returns the caller that a key of an org is.
+func (h *runHandler) caller(org, key string) (guard.Caller, error) {
+	o, _, err := h.dir.org(org)
+	if err != nil {
+		return guard.Caller{}, err
+	}
+	policy := h.opts.Policy().Orgs[o.ID]
+	if policy == nil {
+		return guard.Caller{}, wire.NotFound("org", "not_found", "The org %s is not in effect", o.ID)
+	}
+	c := guard.Caller{Org: policy, Key: key}
+	if key == "" {
+		return c, nil
+	}
+	k, u, _, err := h.dir.key(o, key)
+	if err != nil {
+		return c, err
+	}
+	c.User, c.Models = u.ID, k.Models
+	return c, nil
+}
+
+func (h *runHandler) createRun(c *call) (any, error) {
+	caller, err := h.caller(c.r.PathValue("org"), c.r.PathValue("key"))
+	if err != nil {
+		return nil, err
+	}
+	var n newRun
+	if err := c.read(&n); err != nil {
+		return nil, err
+	}
+	w := guard.RunWish{Name: n.Name, Models: n.Models, Labels: n.Labels, Concurrency: n.Concurrency}
+	w.Amount, err = moneyOf("amount", n.Amount)
+	if err != nil {
+		return nil, err
+	}
+	if n.Expires != "" {
+		w.Life, err = settings.ParseDuration(n.Expires)
+		if err != nil {
+			return nil, wire.BadRequest("expires_in", "invalid_value", "expires_in: %v", err)
+		}
+	}
+	file := h.opts.File()
+	run, text, err := h.runs.CreateKey(c.r.Context(), h.opts.Policy(), caller, w, file.pepper())
+	if err != nil {
+		return nil, err
+	}
+	v := guard.ViewRun(&run, budget.RunUse{Remaining: run.Amount}, c.start)
+	e := c.entry("run.create", run.Org, run.ID())
+	e.Reason = n.Reason
+	if err := h.audit.commit(c, e, nil, v); err != nil {
+		return nil, err
+	}
+	v.Key = text
+	return created{v}, nil
+}
+
+func moneyOf(param, text string) (pricing.Nano, error) {
+	n, err := pricing.ParseUSD(text)
+	if err != nil {
+		return 0, wire.BadRequest(param, "invalid_value", `%s must be money such as "$5"`, param)
+	}
+	return n, nil
+}
+
+func (h *runHandler) listRuns(c *call) (any, error) {
+	caller, err := h.caller(c.r.PathValue("org"), c.r.URL.Query().Get("key"))
+	if err != nil {
+		return nil, err
+	}
+	runs, err := h.runs.List(c.r.Context(), caller, c.start.Add(-budget.RunKept))
+	if err != nil {
+		return nil, err
+	}
+	uses, err := h.runs.Uses(c.r.Context(), caller.Org, runs)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]guard.RunView, len(runs))
+	for i := range runs {
+		out[i] = guard.ViewRun(&runs[i], uses[i], c.start)
+	}
+	return listOf(out), nil
+}
+
+// find returns the run of a request, and its org.
+func (h *runHandler) find(c *call) (guard.Caller, budget.Run, error) {
+	caller, err := h.caller(c.r.PathValue("org"), "")
+	if err != nil {
+		return caller, budget.Run{}, err
+	}
+	run, err := h.runs.Of(c.r.Context(), caller.Org, c.r.PathValue("run"))
+	return caller, run, err
+}
+
+func (h *runHandler) view(c *call, o *guard.Org, run budget.Run) (guard.RunView, error) {
+	uses, err := h.runs.Uses(c.r.Context(), o, []budget.Run{run})
+	if err != nil {
+		return guard.RunView{}, err
+	}
+	return guard.ViewRun(&run, uses[0], c.start), nil
+}
+
+func (h *runHandler) getRun(c *call) (any, error) {
+	caller, run, err := h.find(c)
+	if err != nil {
+		return nil, err
+	}
+	return h.view(c, caller.Org, run)
+}
+
+func (h *runHandler) topUpRun(c *call) (any, error) {
+	caller, run, err := h.find(c)
+	if err != nil {
+		return nil, err
+	}
+	var how topUp
+	if err := c.read(&how); err != nil {
+		return nil, err
+	}
+	add, err := moneyOf("add_amount", how.Add)
+	if err != nil {
+		return nil, err
+	}
+	e := c.entry("run.top_up", run.Org, run.ID())
+	e.Reason = how.Reason
+	return h.change(c, caller, e, run, func() (budget.Run, error) {
+		return h.runs.TopUp(c.r.Context(), caller, run, c.id, add)
+	})
+}
+
+func (h *runHandler) endRun(c *call) (any, error) {
+	caller, run, err := h.find(c)
+	if err != nil {
+		return nil, err
+	}
+	return h.change(c, caller, c.entry("run.end", run.Org, run.ID()), run, func() (budget.Run, error) {
+		return h.runs.End(c.r.Context(), caller, run)
+	})
+}
+
+// change changes a run, with an audit entry.
+func (h *runHandler) change(
+	c *call, caller guard.Caller, e tenants.AuditEntry, run budget.Run, do func() (budget.Run, error),
+) (any, error) {
+	before, err := h.view(c, caller.Org, run)
+	if err != nil {
+		return nil, err
+	}
+	run, err = do()
+	if err != nil {
+		return nil, err
+	}
+	after, err := h.view(c, caller.Org, run)
+	if err != nil {
+		return nil, err
+	}
+	return after, h.audit.commit(c, e, before, after)
+}

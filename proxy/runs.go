@@ -1,0 +1,314 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/auth"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// headerBudget names the run that a call belongs to, and the run's amount if the call may create it.
+const headerBudget = "Llmguard-Budget"
+
+// runHandler serves /v1/keys/children: budgets that a key gives to runs.
+type runHandler struct {
+	opts   *Options
+	auth   *authenticator
+	bodies *bodyReader
+}
+
+// enter reads the run of the caller's key, and the one that a request names.
+func (h *runHandler) enter(x *request, r *http.Request) (err error) {
+	runs := h.opts.Guard.Runs
+	if x.caller.Run != "" {
+		x.caller, err = runs.Read(r.Context(), x.caller)
+		if err != nil {
+			return err
+		}
+	}
+	texts := r.Header.Values(headerBudget)
+	if len(texts) == 0 {
+		return nil
+	}
+	if len(texts) > 1 {
+		return wire.BadRequest(headerBudget, "invalid_budget", "The header %s is sent %d times; send it once", headerBudget,
+			len(texts))
+	}
+	want, err := parseBudget(texts[0])
+	if err != nil {
+		return err
+	}
+	id := want.name
+	if !guard.IsRunID(id) {
+		id = guard.NewRunID(x.caller, "name "+want.name)
+	}
+	run, err := runs.Find(r.Context(), x.caller, id)
+	var missing *wire.Error
+	if errors.As(err, &missing) && missing.Code == "run_not_found" {
+		run, err = h.begin(x, r, id, want)
+	}
+	if err != nil {
+		return err
+	}
+	if want.amount > 0 && want.amount != run.Given {
+		return &wire.Error{
+			Status: http.StatusConflict, Type: "invalid_request_error", Code: "run_exists", Param: headerBudget,
+			Message: "The run " + shorten(want.name) + " was created with the amount " + run.Given.String() + ", not " +
+				want.amount.String() + ". Leave the amount out, or add to it with POST /v1/keys/children/" + run.ID(),
+		}
+	}
+	x.caller.Run, x.caller.Runs = run.Path, nil
+	x.caller, err = runs.Read(r.Context(), x.caller)
+	return err
+}
+
+// begin creates the run that a call names.
+func (h *runHandler) begin(x *request, r *http.Request, id string, want budgetWish) (budget.Run, error) {
+	switch {
+	case want.amount == 0 || guard.IsRunID(want.name):
+		return budget.Run{}, wire.NotFound(headerBudget, "run_not_found", "This key has no open run %.128q. Its first call "+
+			"creates it with an amount: %s: amount=5; run=%s", want.name, headerBudget, shorten(want.name))
+	case !x.may(runScope):
+		return budget.Run{}, lacking(runScope)
+	case x.arrival.Class != guard.Spends:
+		return budget.Run{}, guard.NoRun(want.name)
+	}
+	run, _, err := h.opts.Guard.Runs.Create(r.Context(), h.opts.Guard.Policy(), x.caller, guard.RunWish{
+		ID: id, Name: want.name, Amount: want.amount, Life: want.life, Labels: map[string]string{"run": want.name},
+	})
+	return run, err
+}
+
+// budgetWish is a parsed header Llmguard-Budget.
+type budgetWish struct {
+	name   string
+	amount pricing.Nano // 0: it has none
+	life   time.Duration
+}
+
+// parseBudget parses "amount=5; run=abc; expires=2h".
+func parseBudget(text string) (w budgetWish, err error) {
+	wrong := func(what string) error {
+		return wire.BadRequest(headerBudget, "invalid_budget", "%s: %s. Write it as amount=5; run=abc, with an amount of "+
+			"dollars for the first call of the run, and expires=2h if you like", headerBudget, what)
+	}
+	for part := range strings.SplitSeq(text, ";") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		name, value = strings.TrimSpace(name), strings.Trim(strings.TrimSpace(value), `"`)
+		switch name {
+		case "":
+		case "run":
+			w.name = value
+		case "amount":
+			w.amount, err = pricing.ParseUSD(value)
+			if err != nil || w.amount <= 0 {
+				return w, wrong("the amount " + shorten(value) + " is not money above 0")
+			}
+		case "expires":
+			w.life, err = guard.RunLife(value)
+			if err != nil {
+				return w, wrong("expires " + shorten(value) + " is not a duration such as 30m or 2h")
+			}
+		default:
+			return w, wrong("unknown member " + shorten(name))
+		}
+	}
+	if w.name == "" || !budget.ValidLabelValue(w.name) {
+		return w, wrong("the run must be 1 to 128 letters, digits and . _ - : / @ + = ~ # %")
+	}
+	return w, nil
+}
+
+// runBody is the body of requests about runs.
+type runBody struct {
+	Amount      json.RawMessage   `json:"amount"`
+	Add         json.RawMessage   `json:"add_amount"`
+	Expires     json.RawMessage   `json:"expires_in"`
+	Name        string            `json:"name"`
+	Models      []string          `json:"models"`
+	Labels      map[string]string `json:"labels"`
+	Concurrency int64             `json:"concurrency"`
+}
+
+// readRun reads the body of a request about runs.
+func (h *runHandler) readRun(x *request, r *http.Request) (b runBody, err error) {
+	body, err := h.bodies.readBody(x, r)
+	if err != nil {
+		return b, err
+	}
+	in := json.NewDecoder(bytes.NewReader(body))
+	in.DisallowUnknownFields()
+	err = in.Decode(&b)
+	if err == nil && in.Decode(&struct{}{}) != io.EOF {
+		err = errors.New("more than one value")
+	}
+	if err == nil {
+		return b, nil
+	}
+	if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
+		return b, wire.BadRequest(strings.Trim(name, `"`), "unknown_parameter", "Unknown parameter: %s", shorten(name))
+	}
+	return b, wire.BadRequest("", "invalid_json", "The body must be one JSON object such as {\"amount\": \"$5\", "+
+		"\"expires_in\": \"2h\"}")
+}
+
+// runMoney parses an amount: "$5", "5" or 5.
+func runMoney(param string, raw json.RawMessage) (pricing.Nano, error) {
+	n, err := pricing.ParseUSD(strings.Trim(string(raw), `"`))
+	if len(raw) == 0 || err != nil {
+		return 0, wire.BadRequest(param, "invalid_value", `%s must be money such as "$5" or 0.25`, param)
+	}
+	return n, nil
+}
+
+// all serves GET and POST /v1/keys/children.
+func (h *runHandler) all(x *request, r *http.Request, _ string) error {
+	if r.Method == http.MethodGet {
+		return h.list(x, r)
+	}
+	b, err := h.readRun(x, r)
+	if err != nil {
+		return err
+	}
+	if b.Add != nil {
+		return wire.BadRequest("add_amount", "unknown_parameter", "add_amount is for runs that exist; set amount")
+	}
+	w := guard.RunWish{Name: b.Name, Models: b.Models, Labels: b.Labels, Concurrency: b.Concurrency}
+	w.Amount, err = runMoney("amount", b.Amount)
+	if err != nil {
+		return err
+	}
+	if len(b.Expires) > 0 && string(b.Expires) != "null" {
+		w.Life, err = guard.RunLife(strings.Trim(string(b.Expires), `"`))
+		if err != nil || w.Life <= 0 {
+			return wire.BadRequest("expires_in", "invalid_value", `expires_in must be seconds, or a duration such as "2h"`)
+		}
+	}
+	d := h.auth.directory.Load()
+	run, text, err := h.opts.Guard.Runs.CreateKey(r.Context(), h.opts.Guard.Policy(), x.caller, w, d.Pepper())
+	if err != nil {
+		return err
+	}
+	v := guard.ViewRun(&run, budget.RunUse{Remaining: run.Amount}, time.Now())
+	v.Key = text
+	return x.json(http.StatusOK, v)
+}
+
+func (h *runHandler) list(x *request, r *http.Request) error {
+	runs, err := h.opts.Guard.Runs.List(r.Context(), x.caller, time.Time{})
+	if err != nil {
+		return err
+	}
+	uses, err := h.opts.Guard.Runs.Uses(r.Context(), x.caller.Org, runs)
+	if err != nil {
+		return err
+	}
+	out := make([]guard.RunView, len(runs))
+	for i := range runs {
+		out[i] = guard.ViewRun(&runs[i], uses[i], time.Now())
+	}
+	return x.json(http.StatusOK, map[string]any{"object": "list", "data": out, "has_more": false})
+}
+
+// one serves GET, POST and DELETE /v1/keys/children/{id}.
+func (h *runHandler) one(x *request, r *http.Request, id string) error {
+	runs := h.opts.Guard.Runs
+	run, err := runs.Find(r.Context(), x.caller, id)
+	if err != nil {
+		return err
+	}
+	switch r.Method {
+	case http.MethodPost:
+		b, err := h.readRun(x, r)
+		if err != nil {
+			return err
+		}
+		add, err := runMoney("add_amount", b.Add)
+		if err != nil {
+			return err
+		}
+		change := x.id
+		if texts := r.Header.Values("Idempotency-Key"); len(texts) > 0 {
+			change, err = keyText(texts)
+			if err != nil {
+				return err
+			}
+		}
+		run, err = runs.TopUp(r.Context(), x.caller, run, change, add)
+		if err != nil {
+			return err
+		}
+	case http.MethodDelete:
+		run, err = runs.End(r.Context(), x.caller, run)
+		if err != nil {
+			return err
+		}
+	}
+	uses, err := runs.Uses(r.Context(), x.caller.Org, []budget.Run{run})
+	if err != nil {
+		return err
+	}
+	return x.json(http.StatusOK, guard.ViewRun(&run, uses[0], time.Now()))
+}
+
+// runKeys remembers to which runs keys belong, so that calls with them ask the store once. That never changes.
+type runKeys struct {
+	mu    sync.Mutex
+	known map[string]budget.RunOwner // by hash
+}
+
+// knownRunKeys bounds the memory for keys of runs.
+const knownRunKeys = 10_000
+
+func (k *runKeys) get(hash string) (budget.RunOwner, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	o, ok := k.known[hash]
+	return o, ok
+}
+
+func (k *runKeys) put(hash string, o budget.RunOwner) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.known == nil || len(k.known) >= knownRunKeys {
+		k.known = map[string]budget.RunOwner{}
+	}
+	k.known[hash] = o
+}
+
+// findRun returns the owner of a key of a run: the key that created it, with the run.
+func (a *authenticator) findRun(
+	ctx context.Context, text string, ip netip.Addr, now time.Time,
+) (p auth.Principal, ok bool, err error) {
+	d := a.directory.Load()
+	hashes := d.Hashes(text)
+	owner, known := a.runs.get(hashes[0])
+	if !known {
+		if a.failures.Blocked(ip, now) {
+			return p, false, nil
+		}
+		owner, err = a.opts.Guard.Runs.FindKey(ctx, hashes)
+		if errors.Is(err, budget.ErrNoRun) {
+			return p, false, nil
+		}
+		if err != nil {
+			return p, false, err
+		}
+		a.runs.put(hashes[0], owner)
+	}
+	p, ok = d.Key(owner.Org, owner.Key, now)
+	p.Run = owner.Run
+	return p, ok, nil
+}
