@@ -78,7 +78,7 @@ func (s *Store) countersIn(
 ) (out []Counter, err error) {
 	tag := key(place, "")
 	seen := map[string]bool{} // SCAN may return a key twice
-	return out, s.places.scan(ctx, tag+"l:*", func(keys []string) error {
+	err = s.places.scan(ctx, tag+"l:*", func(keys []string) error {
 		var found []Counter
 		for _, k := range keys {
 			name, id := splitState(strings.TrimPrefix(k, tag))
@@ -97,6 +97,7 @@ func (s *Store) countersIn(
 		out = append(out, slices.DeleteFunc(found, func(c Counter) bool { return c.Used <= c.Held })...)
 		return nil
 	})
+	return out, err
 }
 
 // splitState splits the name of a state into that of the limit and the subject, which may be an

@@ -221,7 +221,7 @@ func (x *Exporter) own(
 // Exported returns the LedgerID up to which the org's ledger is exported; empty if nothing was. Of
 // an org that is spread, it is that of the part which is the furthest behind.
 func (l *Ledger) Exported(ctx context.Context, org string) (least string, err error) {
-	return least, l.places.each(ctx, org, func(place string) error {
+	err = l.places.each(ctx, org, func(place string) error {
 		position, err := l.rdb.HGet(ctx, key(place, "export"), "position").Result()
 		switch {
 		case errors.Is(err, redis.Nil) || position == noPosition:
@@ -233,4 +233,5 @@ func (l *Ledger) Exported(ctx context.Context, org string) (least string, err er
 		}
 		return nil
 	})
+	return least, err
 }

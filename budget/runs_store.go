@@ -84,7 +84,7 @@ func (rs *Runs) TopUp(ctx context.Context, r Run, id string, add, most pricing.N
 }
 
 // End ends a run: no further call of it, or of a run inside it, is admitted. A run that has ended stays as it is.
-func (rs *Runs) End(ctx context.Context, r Run) (Run, error) { return rs.change(ctx, r, "end", "", 0) }
+func (rs *Runs) End(ctx context.Context, r Run) (Run, error) { return rs.change(ctx, r, "", "", 0) }
 
 func (rs *Runs) change(ctx context.Context, r Run, id string, add any, most pricing.Nano) (Run, error) {
 	verdict, out, err := rs.run(ctx, rs.runner.scripts.runChange, &r, r.ID(), id, add, int64(most),
@@ -158,12 +158,11 @@ func (rs *Runs) find(ctx context.Context, org string, ids []string) ([]Run, erro
 		return nil, nil
 	}
 	reads := make([]*redis.MapStringStringCmd, len(ids))
-	_, err := rs.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, id := range ids {
-			reads[i] = p.HGetAll(ctx, runKey(org, id))
-		}
-		return nil
-	})
+	p := rs.rdb.Pipeline()
+	for i, id := range ids {
+		reads[i] = p.HGetAll(ctx, runKey(org, id))
+	}
+	_, err := p.Exec(ctx)
 	if err != nil {
 		return nil, storeError("read runs", err)
 	}

@@ -39,6 +39,28 @@ func (f *fixture) in(n int64, runs ...Run) Terms {
 	return Terms{Limits: limits, Call: c, Max: cost(n), Expected: cost(n)}
 }
 
+// A top-up is repeated without effect whatever came after it, and its id does not keep a run from ending.
+func TestRepeatedTopUps(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		ctx := t.Context()
+		f := newFixture(t, rdb, Options{})
+		run := f.newRun(t, "", "run_root", 1000)
+		for i, id := range []string{"a", "b", "a", "end", "b", "a"} {
+			want := []pricing.Nano{1100, 1200, 1200, 1300, 1300, 1300}[i]
+			got, err := f.Runs.TopUp(ctx, run, id, 100, 0)
+			if err != nil || got.Amount != want {
+				t.Fatalf("top-up %d, %s: got %d, error %v, want %d", i, id, got.Amount, err, want)
+			}
+		}
+		for range 2 {
+			run, err := f.Runs.End(ctx, run)
+			if err != nil || run.Ended.IsZero() {
+				t.Fatalf("got ended %v, error %v, want an ended run", run.Ended, err)
+			}
+		}
+	})
+}
+
 // A call of a run takes from the run and from those it is inside of, or from none; what they spent never returns.
 func TestRunsAreUsedUp(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {

@@ -87,7 +87,7 @@ func (l *Ledger) Spend(ctx context.Context, q SpendQuery) (*Spend, error) {
 	return s.out, nil
 }
 
-// hoursKept is how long sums of hours are complete.
+// hoursKept is for how long after a time the sums of its hours are complete.
 const hoursKept = 13 * 24 * time.Hour
 
 // source returns the fastest source that can answer the query.
@@ -99,7 +99,7 @@ func (q *SpendQuery) source() string {
 	switch {
 	case whole(24*time.Hour) && (rolled || q.byLabel()):
 		return FromDays
-	case whole(time.Hour) && rolled && q.To.Sub(q.From) <= hoursKept:
+	case whole(time.Hour) && rolled && time.Since(q.From) <= hoursKept:
 		return FromHours
 	}
 	return FromEntries

@@ -255,3 +255,17 @@ func TestSpendSaysWhatIsGone(t *testing.T) {
 		t.Errorf("got %+v, %v, want a time before which entries are gone", got, err)
 	}
 }
+
+// TestSpendSource: hours are summed for days only, so an older period is read from entries.
+func TestSpendSource(t *testing.T) {
+	now := time.Now().UTC().Truncate(time.Hour)
+	for _, c := range []struct {
+		age  time.Duration
+		want string
+	}{{24 * time.Hour, FromHours}, {12 * 24 * time.Hour, FromHours}, {14 * 24 * time.Hour, FromEntries}, {30 * 24 * time.Hour, FromEntries}} {
+		q := SpendQuery{From: now.Add(-c.age), To: now.Add(-c.age + 12*time.Hour), Step: time.Hour}
+		if got := q.source(); got != c.want {
+			t.Errorf("a period %v ago: got %s, want %s", c.age, got, c.want)
+		}
+	}
+}

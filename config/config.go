@@ -29,6 +29,9 @@ import (
 type Config struct {
 	// Listen is the address for callers, as host:port.
 	Listen string `yaml:"listen" default:"127.0.0.1:8080" kind:"address" reload:"restart"`
+	// PublicURL is where callers reach the API, such as https://llm.example.com, for links in
+	// answers. If omitted, links are paths.
+	PublicURL string `yaml:"public_url"`
 	// TLS encrypts the callers' listener.
 	TLS TLS `yaml:"tls" reload:"restart"`
 	// Admin is the listener for operators: health, metrics, administration.
@@ -94,6 +97,8 @@ type Config struct {
 	// Files configures where uploads and batch results are stored. Without a store, neither
 	// files nor batches are served.
 	Files Files `yaml:"files" reload:"restart"`
+	// Cache is where the answers of all response caches are stored.
+	Cache AnswerStore `yaml:"cache" reload:"restart"`
 	// Batches configures the Batch API.
 	Batches Batches `yaml:"batches" reload:"restart"`
 	// Conversations configures how llmguard stores responses that no provider stores.
@@ -131,6 +136,9 @@ type Admin struct {
 	// name. Other names get 421, which prevents DNS rebinding. /healthz and /readyz accept any
 	// name.
 	Hosts []string `yaml:"hosts"`
+	// PublicURL is where administrators reach this listener, such as https://admin.example.com, for
+	// links to the console in messages. If omitted, messages name the command instead.
+	PublicURL string `yaml:"public_url" reload:"restart"`
 	// MetricsToken protects /metrics. Scrapers send it as "Authorization: Bearer TOKEN". At
 	// least 16 characters. If omitted, everyone who can reach the listener can read the
 	// metrics, which contain names of orgs, pools and limits.

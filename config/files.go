@@ -34,6 +34,22 @@ type Files struct {
 	MaxUserFiles int `yaml:"max_user_files" default:"25000" min:"0"`
 }
 
+// AnswerStore is where the answers of the response caches of orgs are stored. An org turns its
+// cache on with its own field cache.
+type AnswerStore struct {
+	// Store is where the bodies of answers are. redis: in Redis. files: in files.store, where
+	// all proxies and workers read them; Redis has about 1 kB for each. Changing it needs a
+	// restart, and answers stored before are found as long as files.store is set.
+	Store string `yaml:"store" default:"redis" enum:"redis,files"`
+}
+
+// checkAnswerStore checks that there are files for the answers.
+func checkAnswerStore(m *mistakes, cfg *Config) {
+	if cfg.Cache.Store == "files" && cfg.Files.Store == "" {
+		m.failAt("cache.store", "files needs files.store: set it to a directory or a bucket, or use redis")
+	}
+}
+
 // Batches are limits of the Batch API. The lines of a batch are jobs of class batch.
 type Batches struct {
 	// MaxLines is how many requests a batch may have.

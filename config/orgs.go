@@ -20,6 +20,8 @@ type (
 	Cache = settings.Cache
 	// Runs bound the runs of an org.
 	Runs = settings.Runs
+	// RaiseRequests are requests of callers for more of a cost limit.
+	RaiseRequests = settings.RaiseRequests
 	// Alerts configure notifications when cost limits are nearly used up.
 	Alerts = settings.Alerts
 	// Webhook is a server that receives events.

@@ -44,7 +44,7 @@ func TestReload(t *testing.T) {
 // TestRestartOnly fixes which fields need a restart: docs and reload use the same tags.
 func TestRestartOnly(t *testing.T) {
 	list := RestartOnly()
-	for _, want := range []string{"listen", "admin.listen", "redis.addresses", "redis.tls.ca_file", "store.hold_lease", "files.store"} {
+	for _, want := range []string{"listen", "admin.listen", "redis.addresses", "redis.tls.ca_file", "store.hold_lease", "files.store", "cache.store"} {
 		if !slices.Contains(list, want) {
 			t.Errorf("%s can be changed live", want)
 		}

@@ -60,6 +60,7 @@ func validate(m *mistakes, cfg *Config) {
 		m.failAt(path, "%s is also the address of %s; the admin listener needs its own", cfg.Listen, other)
 	}
 	checkRoom(m, cfg)
+	checkAnswerStore(m, cfg)
 	if bits := cfg.Connections.IPv6Prefix; bits > 128 {
 		m.failAt("connections.ipv6_prefix", "an IPv6 address has 128 bits; %d is more", bits)
 	}
@@ -73,6 +74,8 @@ func validate(m *mistakes, cfg *Config) {
 			cfg.Store.Durability)
 	}
 	checkPrices(m, cfg)
+	checkPublicURL(m, "public_url", cfg.PublicURL)
+	checkPublicURL(m, "admin.public_url", cfg.Admin.PublicURL)
 	checkTLS(m, "tls", cfg.TLS)
 	checkTLS(m, "admin.tls", cfg.Admin.TLS)
 	m.longEnough("admin.metrics_token", cfg.Admin.MetricsToken)

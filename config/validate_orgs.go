@@ -69,6 +69,7 @@ func (r *orgRules) check(path string, o *Org) {
 	checkLabelValues(m, path+".labels", o.Labels, cfg)
 	checkCache(m, path+".cache", o.Cache)
 	checkRuns(m, path+".runs", o.Runs)
+	checkRaiseRequests(m, path+".raise_requests", o.RaiseRequests)
 	checkJournal(m, path, o, cfg.Store)
 	checkWebhooks(m, path, o, cfg.Webhooks)
 	checkAlerts(m, path+".alerts", o.Alerts, cfg.Webhooks)
@@ -93,22 +94,6 @@ func checkCache(m *mistakes, path string, c Cache) {
 	}
 	if c.MaxAge > 0 && c.MaxAge < time.Second || c.MaxAge > maxCacheAge {
 		m.failAt(path+".max_age", "must be from 1s to 30d")
-	}
-}
-
-// checkRuns checks the bounds of an org's runs.
-func checkRuns(m *mistakes, path string, r Runs) {
-	if r.MaxAmount.N > 0 && !r.MaxAmount.Money {
-		m.failAt(path+".max_amount", `must be money such as "$50"`)
-	}
-	if r.MaxDepth < 0 || r.MaxDepth > 4 {
-		m.failAt(path+".max_depth", "must be from 0, for no runs, to 4")
-	}
-	if r.MaxOpen < 1 || r.MaxOpen > 100_000 {
-		m.failAt(path+".max_open", "must be from 1 to 100000; max_depth: 0 disables runs")
-	}
-	if r.MaxLife < time.Minute || r.MaxLife > 30*24*time.Hour {
-		m.failAt(path+".max_life", "must be from 1m to 30d")
 	}
 }
 
@@ -201,6 +186,7 @@ func checkHash(m *mistakes, path, text string, peppers []Pepper) bool {
 
 // checkDefaults checks the limits of every org.
 func checkDefaults(m *mistakes, cfg *Config) {
+	checkRaiseRequests(m, "defaults.raise_requests", cfg.Defaults.RaiseRequests)
 	ids := names{}
 	for i, l := range cfg.Defaults.Limits {
 		at := fmt.Sprintf("defaults.limits[%d]", i)

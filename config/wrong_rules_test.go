@@ -136,6 +136,10 @@ func TestQueueMistakes(t *testing.T) {
 			"shares above all", "queue:\n  «shares»: {interactive: 60, async: 30, batch: 11}\n", "queue.shares",
 			"add up to 101 percent, more than 100",
 		},
+		{
+			"answers in files that there are not", "cache: {store: «files»}", "cache.store",
+			"files needs files.store: set it to a directory or a bucket, or use redis",
+		},
 		{"an org's share", "queue: {org_share: «101»}", "queue.org_share", "is a percentage; 101 is more than 100"},
 		{"a user's share", "queue: {user_share: «200»}", "queue.user_share", "is a percentage; 200 is more than 100"},
 		{"memory", "queue: {memory_share: «1000»}", "queue.memory_share", "is a percentage; 1000 is more than 100"},

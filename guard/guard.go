@@ -90,6 +90,8 @@ type Org struct {
 	Brakes []*budget.Brake
 	// Runs bound the budgets that its keys may give away.
 	Runs RunRules
+	// Raises bounds what callers may request in addition to a limit.
+	Raises RaiseRule
 }
 
 // Disconnect says what happens to a call whose caller has left.
@@ -151,6 +153,8 @@ type Policy struct {
 	Stopped bool
 	// Headers say how answers report limits and when to retry.
 	Headers wire.HeaderRules
+	// PublicURL is where callers reach the API, without a slash at its end; empty: unknown.
+	PublicURL string
 }
 
 // price returns the price of calls to a target. The price of unknown models does not apply

@@ -33,6 +33,9 @@ func (rs *Runs) Read(ctx context.Context, c Caller) (Caller, error) {
 	if c.Run == "" || c.Runs != nil || rs == nil {
 		return c, nil
 	}
+	if err := spreadRefuses(c.Org); err != nil {
+		return c, err
+	}
 	var found []budget.Run
 	err := rs.Reach(ctx, c.Org, func(ctx context.Context) (err error) {
 		found, err = rs.budget.Runs.Find(ctx, c.Org.ID, c.Run.IDs()...)
@@ -124,8 +127,8 @@ func (e *Refusal) ofRun() *wire.Error {
 			"ends.%s", title, text, e.Advice), runRetry)
 	}
 	return wire.RunBudgetReached(fmt.Sprintf("The run %s has reached its budget: %s Waiting does not help. The key that "+
-		"created the run can add to it with POST /v1/keys/children/%s and {\"add_amount\": \"$1\"}, an operator with llmguard runs "+
-		"top-up %s.%s", title, text, id, id, e.Advice))
+		"created the run can add to it with POST /v1/keys/children/%s and {\"add_amount\": \"$1\"}, an operator with "+
+		"llmguard runs top-up %s.%s", title, text, id, id, e.Advice))
 }
 
 // runRetry is the wait advised while open calls of a run hold the rest of its amount.

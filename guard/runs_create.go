@@ -87,8 +87,8 @@ func (rules RunRules) check(p *Policy, c Caller, w RunWish) (RunWish, error) {
 		return w, wire.Forbidden("runs_not_allowed", "Keys of this org cannot give budgets to runs. An operator can set "+
 			"runs.max_depth of the org")
 	}
-	if c.Org.Spread.Parts > 1 { // what a run has used is in one slot with its limits
-		return w, wire.Forbidden("runs_not_allowed", "Keys of an org with spread cannot give budgets to runs")
+	if err := spreadRefuses(c.Org); err != nil {
+		return w, err
 	}
 	if len(c.Run.IDs()) >= rules.MaxDepth {
 		return w, wire.BadRequest("", "run_too_deep", "Runs are at most %d inside one another (runs.max_depth of the org)",
@@ -287,4 +287,12 @@ func (rs *Runs) Uses(ctx context.Context, o *Org, runs []budget.Run) (out []budg
 		return err
 	})
 	return out, err
+}
+
+// spreadRefuses refuses runs in an org that is spread: what a run has used is in one slot with its limits.
+func spreadRefuses(o *Org) error {
+	if o.Spread.Parts > 1 {
+		return wire.Forbidden("runs_not_allowed", "Keys of an org with spread cannot give budgets to runs")
+	}
+	return nil
 }

@@ -76,14 +76,24 @@ end
 -- The cost of a job is what all its attempts were charged: `spent` in its record is that of the
 -- finished ones, `held` what is charged for the last one if it dies. An attempt that dies is
 -- therefore counted when the next one starts, or when the job ends.
+-- `began` is the token of that last one, until its charge is known, and `dead <token>` is what was
+-- counted for an earlier one.
 local function charges(spent, held) return (spent or 0) + (held or 0) end
 
 -- charged_late corrects what was counted for an attempt that was considered dead and then ended
--- after all. `held` is empty for an attempt that never started.
-local function charged_late(key, state, token, charge, held)
-  if not state or held == '' or charge - held == 0 then return end
-  if redis.call('HSETNX', key, 'late ' .. token, charge) == 0 then return end
-  redis.call('HINCRBY', key, terminal(state) and 'charged' or 'spent', int(charge - held))
+-- after all. The record says whether it was ever started: its process may not know.
+local function charged_late(key, state, token, charge)
+  if not state then return end
+  local of_token = 'dead ' .. token
+  local dead, began, held = unpack(redis.call('HMGET', key, of_token, 'began', 'held'))
+  if not dead and began ~= token then return end
+  redis.call('HDEL', key, dead and of_token or 'began') -- first, because it is allowed when memory is full
+  if dead or terminal(state) then
+    redis.call('HINCRBY', key, terminal(state) and 'charged' or 'spent', int(charge - (dead or held)))
+  else
+    redis.call('HINCRBY', key, 'spent', int(charge))
+    redis.call('HSET', key, 'held', '0')
+  end
 end
 
 -- jobs_end writes the terminal state of each job in a list: key, id, state, class, member, bytes,

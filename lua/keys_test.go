@@ -180,6 +180,7 @@ func TestScriptsTouchTheirKeysAlone(t *testing.T) {
 	w.money(rdb)
 	w.jobs(rdb)
 	w.storage(rdb)
+	w.answers(rdb)
 	w.conversations(rdb)
 	w.records(rdb)
 	var missing []string

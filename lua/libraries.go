@@ -34,6 +34,7 @@ var libraries = map[string][]string{
 	"run_new":      {"time"},
 	"run_change":   {"time"},
 
+	"cache_put":        {"time", "capacity"},
 	"capacity_release": {"time", "capacity"},
 	"capacity_reserve": {"time", "capacity"},
 	"capacity_settle":  {"time", "capacity"},

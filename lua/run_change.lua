@@ -1,9 +1,10 @@
--- run_change: adds to the amount of a run, or ends it. Idempotent on the id of the change.
+-- run_change: adds to the amount of a run, or ends it. Adding is idempotent on the id of the change,
+-- for the last hundred of them.
 -- Libraries: time.
 --
 -- KEYS  1 run (HASH)  2 runs of the org (ZSET id by end)  3 runs of the same owner (ZSET id by end)
 --       4 what it used (STRING, see shape_period)
--- ARGV  1 now  2 id of the run  3 id of the change  4 amount to add; empty: end the run
+-- ARGV  1 now  2 id of the run  3 id of what adds  4 amount to add; empty: end the run
 --       5 largest amount  6 how long a run is kept after its end, in ms
 -- Reply list: "ok" | "missing" | "ended" | "large", then the fields of the run
 
@@ -15,15 +16,17 @@ local function reply(verdict)
   return { verdict, unpack(call('HGETALL', run)) }
 end
 
-local amount, expires, ended, last = unpack(call('HMGET', run, 'amount', 'expires', 'ended', 'change'))
+local amount, expires, ended, changes = unpack(call('HMGET', run, 'amount', 'expires', 'ended', 'changes'))
 if not amount then return { 'missing' } end
-if last == change then return reply('ok') end
+local name = redis.sha1hex(change)
+if add ~= '' and changes and string.find(changes, name, 1, true) then return reply('ok') end
 local now = now_us(given)
 if ended or now >= tonumber(expires) then return reply(add == '' and 'ok' or 'ended') end
 if add ~= '' then
   local sum = amount + add
   if sum > tonumber(most) then return reply('large') end
-  call('HSET', run, 'amount', int(sum), 'change', change)
+  local most_changes = 100 * #name
+  call('HSET', run, 'amount', int(sum), 'changes', string.sub(name .. (changes or ''), 1, most_changes))
   return reply('ok')
 end
 call('HSET', run, 'ended', int(now))

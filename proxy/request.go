@@ -192,7 +192,7 @@ func (x *request) fail(err error) {
 		exceeded.Tell(x.Header())
 		x.server.guard.CountRefusal(err, false)
 	}
-	e := x.server.refusal(err, x.plan)
+	e := x.offerRaise(x.server.refusal(err, x.plan))
 	if e.Limit != nil {
 		x.limits = []wire.LimitState{*e.Limit}
 	}

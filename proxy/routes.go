@@ -127,6 +127,14 @@ func (s *Server) table() map[string]route {
 			methods: []string{http.MethodGet, http.MethodPost, http.MethodDelete},
 			reads:   readsOne, writes: writesOne, serve: s.runs.one,
 		},
+		"/limit_requests": {
+			name: "limit_requests", methods: []string{http.MethodGet, http.MethodPost}, reads: readsPage,
+			writes: writesOne, serve: s.raises.all,
+		},
+		"/limit_requests/": {
+			name: "limit_requests.get", methods: []string{http.MethodGet, http.MethodDelete}, reads: readsOne,
+			writes: writesOne, serve: s.raises.one,
+		},
 		"/files": {
 			name: "files", scope: "files", methods: []string{http.MethodGet, http.MethodPost},
 			reads: readsPage, writes: writesOne, serve: s.files.allFiles,
@@ -171,6 +179,7 @@ const served = "POST /v1/chat/completions, POST /v1/responses, /responses/compac
 	"GET /v1/usage, GET /v1/jobs, GET /v1/jobs/{id}, POST /v1/jobs/{id}/cancel, GET /v1/jobs/{id}/result, GET " +
 	"/v1/jobs/{id}/events, POST /v1/holds, GET /v1/holds/{id}, POST /v1/holds/{id}/extend, /settle " +
 	"and /void, POST and GET /v1/keys/children, GET, POST and DELETE /v1/keys/children/{id}, " +
+	"POST and GET /v1/limit_requests, GET and DELETE /v1/limit_requests/{id}, " +
 	"POST and GET /v1/files, GET and DELETE /v1/files/{id}, GET /v1/files/{id}/content, POST and " +
 	"GET /v1/batches, GET /v1/batches/{id}, POST /v1/batches/{id}/cancel, and the objects stored under " +
 	"/v1/chat/completions, /v1/conversations, /v1/uploads, /v1/vector_stores and /v1/containers"
@@ -251,7 +260,7 @@ func (s *Server) match(r *http.Request) (route, string, error) {
 // lists are the paths of lists of things. Below each, ids and words alternate.
 var lists = []string{
 	"/jobs/", "/holds/", "/responses/", "/files/", "/batches/", "/chat/completions/", "/conversations/", "/uploads/",
-	"/vector_stores/", "/containers/", "/keys/children/",
+	"/vector_stores/", "/containers/", "/keys/children/", "/limit_requests/",
 }
 
 // withID splits a path below one of the lists into its pattern, in which * replaces each id that is

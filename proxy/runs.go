@@ -29,12 +29,17 @@ type runHandler struct {
 	bodies *bodyReader
 }
 
-// enter reads the run of the caller's key, and the one that a request names.
-func (h *runHandler) enter(x *request, r *http.Request) (err error) {
+// enter reads the run of the caller's key, and the one that a request names. The key of a run that has
+// ended can still read results.
+func (h *runHandler) enter(x *request, r *http.Request, to *route) (err error) {
 	runs := h.opts.Guard.Runs
 	if x.caller.Run != "" {
-		x.caller, err = runs.Read(r.Context(), x.caller)
-		if err != nil {
+		caller, err := runs.Read(r.Context(), x.caller)
+		ended, _ := errors.AsType[*wire.Error](err)
+		switch {
+		case err == nil:
+			x.caller = caller
+		case ended == nil || ended.Code != runEndedCode || x.arrival.Class == guard.Spends || to.givesBudget(r.Method):
 			return err
 		}
 	}
@@ -72,6 +77,13 @@ func (h *runHandler) enter(x *request, r *http.Request) (err error) {
 	x.caller.Run, x.caller.Runs = run.Path, nil
 	x.caller, err = runs.Read(r.Context(), x.caller)
 	return err
+}
+
+const runEndedCode = "run_budget_reached"
+
+// givesBudget reports whether a request that costs nothing can let later ones cost more.
+func (r *route) givesBudget(method string) bool {
+	return method == http.MethodPost && strings.HasPrefix(r.name, "keys.children")
 }
 
 // begin creates the run that a call names.

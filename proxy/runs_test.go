@@ -40,6 +40,16 @@ func (r *rig) inRun(key string, header ...string) answer {
 	return r.chat(prompt("hi", `"max_tokens":1000`), append([]string{"Authorization", "Bearer " + key}, header...)...)
 }
 
+// inRunNext is inRun once the calls before are settled, which is soon after their answers.
+func (r *rig) inRunNext(key string, header ...string) answer {
+	r.t.Helper()
+	r.until("no call is open", func() bool {
+		open, _, err := r.store.Ledger.OpenHolds(r.t.Context(), "acme", 1)
+		return err == nil && len(open) == 0
+	})
+	return r.inRun(key, header...)
+}
+
 // spentByRun returns what the ledger has for each run.
 func (r *rig) spentByRun() map[string]pricing.Nano {
 	out := map[string]pricing.Nano{}
@@ -63,7 +73,7 @@ func TestChildKey(t *testing.T) {
 	}
 	n := 0
 	for ; n < 1000; n++ {
-		a := r.inRun(child.Key)
+		a := r.inRunNext(child.Key)
 		if a.status == 402 {
 			message := a.fails(t, 402, "run_budget_reached")
 			for _, part := range []string{child.ID, `"abc"`, "amount $0.02", "spent $0.01", "/v1/keys/children/" + child.ID} {
@@ -99,7 +109,7 @@ func TestChildKey(t *testing.T) {
 			t.Fatalf("top-up: got %d %s", a.status, a.body)
 		}
 	}
-	if a := r.inRun(child.Key); a.status != 200 {
+	if a := r.inRunNext(child.Key); a.status != 200 {
 		t.Fatalf("after a top-up: got %d %s", a.status, a.body)
 	}
 	if a := r.chat(`{"model":"gpt-4o-mini","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}`, "Authorization", "Bearer "+child.Key); a.status != 404 {
@@ -108,12 +118,44 @@ func TestChildKey(t *testing.T) {
 	if got := r.run(r.key, "DELETE", "/"+child.ID, ""); got.Status != "ended" || got.Ended == nil {
 		t.Errorf("got %+v, want an ended run", got)
 	}
-	r.inRun(child.Key).fails(t, 402, "run_budget_reached")
+	r.inRunNext(child.Key).fails(t, 402, "run_budget_reached")
 	r.call("POST", "/v1/keys/children/"+child.ID, `{"add_amount":"1"}`).fails(t, 409, "run_ended")
-	if a := r.inRun(r.key); a.status != 200 {
+	if a := r.inRunNext(r.key); a.status != 200 {
 		t.Errorf("the parent: got %d %s", a.status, a.body)
 	}
-	r.inRun(keys.New(keys.Run)).fails(t, 401, "invalid_api_key")
+	r.inRunNext(keys.New(keys.Run)).fails(t, 401, "invalid_api_key")
+}
+
+// The key of an ended run reads the results of its jobs; nothing that costs is allowed.
+func TestKeyOfEndedRun(t *testing.T) {
+	r := runRig(t)
+	child := r.run(r.key, "POST", "", `{"amount":"1"}`)
+	as := []string{"Authorization", "Bearer " + child.Key}
+	r.worker(nil)
+	a := r.inRun(child.Key, "Prefer", "respond-async")
+	var job jobView
+	if err := json.Unmarshal([]byte(a.body), &job); err != nil || a.status != 202 {
+		t.Fatalf("got %d %s, want a job", a.status, a.body)
+	}
+	redistest.Eventually(t, "the job has a result", func() bool {
+		return r.call("GET", "/v1/jobs/"+job.ID+"/result", "", as...).status == 200
+	})
+	r.run(r.key, "DELETE", "/"+child.ID, "")
+	r.inRun(child.Key).fails(t, 402, "run_budget_reached")
+	r.call("POST", "/v1/keys/children", `{"amount":"0.1"}`, as...).fails(t, 402, "run_budget_reached")
+	for _, path := range []string{"/v1/jobs/" + job.ID + "/result", "/v1/limits"} {
+		if a := r.call("GET", path, "", as...); a.status != 200 {
+			t.Errorf("%s: got %d %s, want 200", path, a.status, a.body)
+		}
+	}
+}
+
+// An org that is spread after its runs began admits no more of their calls.
+func TestRunsOfASpreadOrg(t *testing.T) {
+	r := runRig(t)
+	child := r.run(r.key, "POST", "", `{"amount":"1"}`)
+	r.org.Spread = budget.Spread{Parts: 4, By: budget.User}
+	r.inRun(child.Key).fails(t, 403, "runs_not_allowed")
 }
 
 // Runs are inside one another up to a depth; none gets more than is left of its parent.
@@ -141,7 +183,7 @@ func TestRunsInside(t *testing.T) {
 			r.call("POST", "/v1/keys/children", tc.body, as(tc.key)...).fails(t, tc.status, tc.code)
 		})
 	}
-	if a := r.inRun(leaf.Key); a.status != 200 {
+	if a := r.inRunNext(leaf.Key); a.status != 200 {
 		t.Fatalf("got %d %s", a.status, a.body)
 	}
 	redistest.Eventually(t, "each run has the call", func() bool {
@@ -151,8 +193,8 @@ func TestRunsInside(t *testing.T) {
 	r.call("GET", "/v1/keys/children/"+root.ID, "", as(child.Key)...).fails(t, 404, "run_not_found")
 	r.run(root.Key, "GET", "/"+leaf.ID, "")
 	r.run(r.key, "DELETE", "/"+child.ID, "")
-	r.inRun(leaf.Key).fails(t, 402, "run_budget_reached") // the run it is inside of has ended
-	if a := r.inRun(root.Key); a.status != 200 {
+	r.inRunNext(leaf.Key).fails(t, 402, "run_budget_reached") // the run it is inside of has ended
+	if a := r.inRunNext(root.Key); a.status != 200 {
 		t.Errorf("the root: got %d %s", a.status, a.body)
 	}
 	for range 3 {
@@ -164,22 +206,22 @@ func TestRunsInside(t *testing.T) {
 // The first call with a run in its header creates it; later ones use it.
 func TestRunHeader(t *testing.T) {
 	r := runRig(t)
-	r.inRun(r.key, headerBudget, "run=abc").fails(t, 404, "run_not_found")
-	if a := r.inRun(r.key, headerBudget, "amount=0.02; run=abc; expires=2h"); a.status != 200 {
+	r.inRunNext(r.key, headerBudget, "run=abc").fails(t, 404, "run_not_found")
+	if a := r.inRunNext(r.key, headerBudget, "amount=0.02; run=abc; expires=2h"); a.status != 200 {
 		t.Fatalf("got %d %s", a.status, a.body)
 	}
-	if a := r.inRun(r.key, headerBudget, `run="abc"`); a.status != 200 {
+	if a := r.inRunNext(r.key, headerBudget, `run="abc"`); a.status != 200 {
 		t.Fatalf("without an amount: got %d %s", a.status, a.body)
 	}
-	r.inRun(r.key, headerBudget, "amount=0.03; run=abc").fails(t, 409, "run_exists")
+	r.inRunNext(r.key, headerBudget, "amount=0.03; run=abc").fails(t, 409, "run_exists")
 	for _, wrong := range []string{"", "amount=5", "run=a b", "amount=-1; run=a", "run=a; budget=3", "amount=0; run=a"} {
 		if wrong == "" {
 			wrong = " "
 		}
-		r.inRun(r.key, headerBudget, wrong).fails(t, 400, "invalid_budget")
+		r.inRunNext(r.key, headerBudget, wrong).fails(t, 400, "invalid_budget")
 	}
 	for range 1000 {
-		if a := r.inRun(r.key, headerBudget, "amount=0.02; run=abc"); a.status != 200 {
+		if a := r.inRunNext(r.key, headerBudget, "amount=0.02; run=abc"); a.status != 200 {
 			a.fails(t, 402, "run_budget_reached")
 			break
 		}
@@ -190,14 +232,14 @@ func TestRunHeader(t *testing.T) {
 		t.Fatalf("got %s", a.body)
 	}
 	r.run(r.key, "POST", "/"+list.Data[0].ID, `{"add_amount":"0.02"}`)
-	if a := r.inRun(r.key, headerBudget, "amount=0.02; run=abc"); a.status != 200 {
+	if a := r.inRunNext(r.key, headerBudget, "amount=0.02; run=abc"); a.status != 200 {
 		t.Errorf("after a top-up: got %d %s", a.status, a.body)
 	}
 	child := r.run(r.key, "POST", "", `{"amount":1}`)
-	if a := r.inRun(r.key, headerBudget, "run="+child.ID); a.status != 200 {
+	if a := r.inRunNext(r.key, headerBudget, "run="+child.ID); a.status != 200 {
 		t.Errorf("a child by its id: got %d %s", a.status, a.body)
 	}
-	r.inRun(child.Key, headerBudget, "run="+list.Data[0].ID).fails(t, 404, "run_not_found") // of its parent's
+	r.inRunNext(child.Key, headerBudget, "run="+list.Data[0].ID).fails(t, 404, "run_not_found") // of its parent's
 }
 
 // 50 runs of parallel calls, three of which never stop: no run spends above its amount, and the runs add up to the ledger.
@@ -238,7 +280,7 @@ func TestFleetOfRuns(t *testing.T) {
 		}
 		return sum > 0 && sum == ledger[""]
 	})
-	r.inRun(runs[0].Key).fails(t, 402, "run_budget_reached")
+	r.inRunNext(runs[0].Key).fails(t, 402, "run_budget_reached")
 }
 
 // The run of a job is charged when the job runs. If the run has ended or is used up by then, the job fails with

@@ -18,6 +18,7 @@ import (
 	"github.com/llmguard/llmguard/internal/idempotency"
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tracing"
 	"github.com/llmguard/llmguard/internal/webhook"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -46,6 +47,7 @@ type Options struct {
 
 	Spool          *spool.Store    // space for bodies and answers; nil: a default one
 	Webhooks       *webhook.Sender // nil: no webhooks
+	Raises         *tenants.Store  // requests for more of a limit; required if an org allows them
 	TrustedProxies []netip.Prefix
 	MaxBody        int64         // bytes; default 32 MB
 	MaxFile        int64         // bytes of an upload; default 200 MB
@@ -110,6 +112,7 @@ type Server struct {
 	batches     *batchHandler
 	objects     *objectHandler
 	self        *selfHandler
+	raises      *raiseHandler
 	holds       *holdHandler
 	runs        *runHandler
 }
@@ -150,6 +153,7 @@ func (s *Server) assemble() {
 	s.files = &fileHandler{opts: o, reads: s.reads, bodies: s.bodies, connections: s.connections, objects: s.objects}
 	s.batches = &batchHandler{opts: o, bodies: s.bodies, calls: s.calls, files: s.files}
 	s.self = &selfHandler{opts: o}
+	s.raises = &raiseHandler{opts: o, bodies: s.bodies}
 	s.holds = &holdHandler{opts: o, bodies: s.bodies, repeats: s.repeats, changes: newReads(holdChanges)}
 	s.runs = &runHandler{opts: o, auth: s.auth, bodies: s.bodies}
 }
@@ -231,7 +235,7 @@ func (s *Server) dispatch(x *request, r *http.Request) error {
 	if !x.may(route.scope) {
 		return lacking(route.scope)
 	}
-	if err := s.runs.enter(x, r); err != nil {
+	if err := s.runs.enter(x, r, &route); err != nil {
 		return err
 	}
 	r = x.traced(r, r.Header)

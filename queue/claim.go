@@ -190,8 +190,7 @@ func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string)
 	}
 	dead := state == Failed && c.Job.Class != Batch && (v.Error == nil || v.Error.Status >= 500)
 	args := []any{c.id, c.token, string(state), c.quotaUse(v), flag(dead)}
-	args = append(args, c.charge(v)...)
-	args = append(args, flag(c.started || c.Recovered != nil), "token", c.token)
+	args = append(args, int64(v.Charged), flag(c.started || c.Recovered != nil), "token", c.token)
 	if v.Charged != 0 {
 		args = append(args, "charged", int64(v.Charged))
 	}
@@ -231,15 +230,6 @@ func (c *Claim) quotaUse(v Verdict) string {
 	return c.p.quota.Use(v.Unused, v.used())
 }
 
-// charge returns the script arguments for what the attempt was charged and what was held
-// for it; the hold is "" if none was started.
-func (c *Claim) charge(v Verdict) []any {
-	if !c.started {
-		return []any{int64(v.Charged), ""}
-	}
-	return []any{int64(v.Charged), int64(c.held)}
-}
-
 // release returns the job to the queue.
 func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 	if err := c.shrink(ctx); err != nil {
@@ -255,7 +245,6 @@ func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 	args := append([]any{
 		c.id, c.token, park, v.Wait.Microseconds(), c.quotaUse(v), tries, c.p.ResultTTL.Milliseconds(),
 	}, c.p.limits...)
-	args = append(args, c.charge(v)...)
 	how := ""
 	switch {
 	case v.Kind == Retry:
@@ -265,7 +254,7 @@ func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 	case v.Failed:
 		how = "flow"
 	}
-	args = append(args, how, v.Limit)
+	args = append(args, int64(v.Charged), how, v.Limit)
 	reply, err := c.q.scripts.eval(ctx, "release", releaseScript, c.p.with(jobKey(c.p.ID, c.id)), args...)
 	switch {
 	case err != nil:

@@ -35,7 +35,7 @@ func TestAJobCostsAllItsAttempts(t *testing.T) {
 			t.Errorf("the job is %s and was charged %d, want %d (%v)", got.State, got.Charged, want, err)
 		}
 	}
-	end := func(c *Claim, v Verdict) error { c.closed = false; return c.conclude(ctx, v) }
+	end := func(c *Claim, v Verdict) error { return c.conclude(ctx, v) }
 
 	j := e.put(e.job("p", "acme", "ann", Async, 10))
 	first := attempt(j, 100)
@@ -55,6 +55,7 @@ func TestAJobCostsAllItsAttempts(t *testing.T) {
 	}
 	costs(j, 60+7+80+5)
 	for range 2 { // the second time as after a lost reply
+		third.closed = false
 		if err := end(third, Verdict{Kind: Done, Charged: 33}); !errors.Is(err, ErrGone) {
 			t.Fatalf("the third attempt ended an ended job: %v", err)
 		}
@@ -88,4 +89,23 @@ func TestAJobCostsAllItsAttempts(t *testing.T) {
 		t.Fatal(err)
 	}
 	costs(recovered, 9)
+	if err := end(c, Verdict{Kind: Done, Charged: 9}); !errors.Is(err, ErrGone) {
+		t.Errorf("the dead attempt ended an ended job: %v", err)
+	}
+	costs(recovered, 9)
+
+	for _, known := range []bool{true, false} { // false: the reply of its start was lost
+		unsent := e.put(e.job("p", "acme", "ann", Async, 10))
+		stopped := attempt(unsent, 100)
+		die()
+		if err := end(attempt(unsent, 90), Verdict{Kind: Done, Charged: 5}); err != nil {
+			t.Fatal(err)
+		}
+		stopped.started = known
+		if err := stopped.Renew(ctx); !errors.Is(err, ErrGone) {
+			t.Errorf("an attempt went on after its job had ended: %v", err)
+		}
+		_ = end(stopped, Verdict{Kind: Requeue, Unused: true})
+		costs(unsent, 5)
+	}
 }

@@ -196,7 +196,7 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 		Class: Class(n("class")), Endpoint: wire.Endpoint(h["endpoint"]), Model: h["model"], Stream: h["stream"] == "1",
 		Tokens: n("tokens"), Cost: pricing.Nano(n("cost")), Query: h["query"], IP: h["ip"], Notice: h["notice"],
 		Labels: budget.Labels(h["labels"]), Run: budget.RunPath(h["run"]),
-		Trace:  h["trace"], Priority: lanePriority(h["lane"]), ByDeadline: h["seq"] > "1" && h["seq"] < "9",
+		Trace: h["trace"], Priority: lanePriority(h["lane"]), ByDeadline: h["seq"] > "1" && h["seq"] < "9",
 		State: State(h["state"]), Code: h["code"], Attempt: int(n("attempt")), Tries: int(n("tries")),
 		Retries: int(n("retries")), Again: instant(h["again"]), Limit: h["limit"],
 		Created: instant(h["created"]), Deadline: instant(h["deadline"]),

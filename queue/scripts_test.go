@@ -83,7 +83,7 @@ func TestJobsEndedTogether(t *testing.T) {
 	p := e.settings.pools()["p"]
 	var batch []*scriptCall
 	add := func(c *Claim) {
-		args := []any{c.id, c.token, string(Succeeded), quota.AsBooked, "0", 0, "", "0", "token", c.token, "status", 200}
+		args := []any{c.id, c.token, string(Succeeded), quota.AsBooked, "0", 0, "0", "token", c.token, "status", 200}
 		batch = append(batch, &scriptCall{ctx: t.Context(), q: e.Queue, p: p, key: jobKey("p", c.id), args: args, done: make(chan struct{})})
 	}
 	claims := e.claim("p", 8)

@@ -44,7 +44,11 @@ func (c *Claim) begin(ctx context.Context) error {
 		}
 		return err
 	}
-	reply, sent, err := c.p.starts.doAt(ctx, c.q, c.p, jobKey(c.p.ID, c.id), c.id, c.token, int64(c.held))
+	held := ""
+	if !c.started {
+		held = strconv.FormatInt(int64(c.held), 10)
+	}
+	reply, sent, err := c.p.starts.doAt(ctx, c.q, c.p, jobKey(c.p.ID, c.id), c.id, c.token, held)
 	if err != nil {
 		return err
 	}
@@ -60,14 +64,14 @@ func (c *Claim) begin(ctx context.Context) error {
 		}
 		return nil
 	case w[0] == "lost":
-		c.closed = true
+		c.closed = !c.started // the verdict of a started attempt corrects what was counted for it
 		return ErrLost
 	case w[0] == "unseen":
 		return errUnseen
 	case w[0] == "stale":
 		return errNoQuota
 	case len(w) == 3: // gone, without its caller, or ended by this call
-		c.closed = true
+		c.closed = !c.started
 		if w[0] == "ended" {
 			c.endedEarly(ctx, State(w[1]))
 		}

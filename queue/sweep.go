@@ -11,9 +11,8 @@ import (
 const (
 	sweepEvery = 15 * time.Minute
 	// sweepAge exceeds the time between writing a blob and its ref, on any clock.
-	sweepAge   = time.Hour
-	sweepBatch = 500
-	sweepKey   = "lg:queue:sweep"
+	sweepAge = time.Hour
+	sweepKey = "lg:queue:sweep"
 	// sinceKey holds when this Redis first had a sweep, in Unix seconds. Older blobs
 	// may belong to records that a backup restores: they are kept for spareAge.
 	sinceKey = "lg:queue:sweep:since"
@@ -65,43 +64,14 @@ func (s *sweeper) sweepFrom(ctx context.Context) (time.Time, error) {
 }
 
 // sweep deletes unreferenced blobs written between two times and returns their number.
-func (s *sweeper) sweep(ctx context.Context, from, before time.Time) (n int, err error) {
-	var names []string
-	look := func() error {
-		gone, err := s.unreferred(ctx, names)
-		if err != nil {
-			return err
-		}
-		for _, name := range gone {
-			if err := s.opts.Blobs.Remove(ctx, name); err != nil {
-				return err
-			}
-			n++
-		}
-		names = names[:0]
-		return nil
-	}
-	err = s.opts.Blobs.Each(ctx, blobPrefix, func(name string, at time.Time) error {
-		if at.Before(from) || !at.Before(before) || blobKey(name) == "" {
-			return nil
-		}
-		names = append(names, name)
-		if len(names) < sweepBatch {
-			return nil
-		}
-		return look()
-	})
-	if err != nil {
-		return n, err
-	}
-	return n, look()
+func (s *sweeper) sweep(ctx context.Context, from, before time.Time) (int, error) {
+	return s.opts.Blobs.Sweep(ctx, blobPrefix, func(name string, at time.Time) bool {
+		return !at.Before(from) && at.Before(before) && blobKey(name) != ""
+	}, s.unreferred)
 }
 
 // unreferred returns the blobs whose keys are gone.
 func (s *sweeper) unreferred(ctx context.Context, names []string) (gone []string, err error) {
-	if len(names) == 0 {
-		return nil, nil
-	}
 	pipe := s.rdb.Pipeline()
 	for _, name := range names {
 		pipe.Exists(ctx, blobKey(name))

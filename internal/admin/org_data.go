@@ -35,6 +35,7 @@ type orgDataHandler struct {
 	keys        *keyHandler
 	limits      *limitHandler
 	overrides   *overrideHandler
+	requests    *limitRequestHandler
 	credentials *credentialHandler
 	jobs        *jobHandler
 }
@@ -78,6 +79,7 @@ func (h *orgDataHandler) identities(c *call, line func(kind string, data any) er
 		{"key", h.keys.listKeys},
 		{"limit", h.limits.listLimits},
 		{"override", h.overrides.listOverrides},
+		{"limit_request", h.requests.ofOrg},
 		{"credential", h.credentials.listCredentials},
 	} {
 		if err := each(c, of.list, func(one stdjson.RawMessage) error { return line(of.kind, one) }); err != nil {

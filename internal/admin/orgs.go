@@ -225,7 +225,7 @@ func (h *orgHandler) deleteOrg(c *call) (any, error) {
 	if _, _, err := h.dir.org(id); err != nil {
 		return nil, err
 	}
-	refs := h.dir.records(id).Refs(id)
+	refs := append(h.dir.records(id).Refs(id), h.opts.Tenants.Snapshot().RaiseRefs(id)...)
 	if len(refs) == 0 {
 		return nil, declared("org", id, "Disable it here, or remove it from the file")
 	}

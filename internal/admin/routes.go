@@ -40,7 +40,8 @@ var reasonParameter = parameter{"reason", "Reason, for the audit"}
 
 // table returns all routes.
 func (s *Server) table() []route {
-	return slices.Concat(s.orgRoutes(), s.workRoutes(), s.spendingRoutes(), s.financeRoutes(), s.systemRoutes())
+	return slices.Concat(s.orgRoutes(), s.workRoutes(), s.spendingRoutes(), s.requestRoutes(), s.financeRoutes(),
+		s.systemRoutes())
 }
 
 // orgRoutes returns the routes for orgs and what belongs to them.

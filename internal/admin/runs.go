@@ -76,6 +76,9 @@ func (h *runHandler) createRun(c *call) (any, error) {
 			return nil, wire.BadRequest("expires_in", "invalid_value", "expires_in: %v", err)
 		}
 	}
+	if _, err := c.reason(n.Reason); err != nil { // afterwards it would be too late
+		return nil, err
+	}
 	file := h.opts.File()
 	run, text, err := h.runs.CreateKey(c.r.Context(), h.opts.Policy(), caller, w, file.pepper())
 	if err != nil {
@@ -146,12 +149,12 @@ func (h *runHandler) getRun(c *call) (any, error) {
 }
 
 func (h *runHandler) topUpRun(c *call) (any, error) {
-	caller, run, err := h.find(c)
-	if err != nil {
-		return nil, err
-	}
 	var how topUp
 	if err := c.read(&how); err != nil {
+		return nil, err
+	}
+	caller, run, err := h.find(c)
+	if err != nil {
 		return nil, err
 	}
 	add, err := moneyOf("add_amount", how.Add)
@@ -179,6 +182,9 @@ func (h *runHandler) endRun(c *call) (any, error) {
 func (h *runHandler) change(
 	c *call, caller guard.Caller, e tenants.AuditEntry, run budget.Run, do func() (budget.Run, error),
 ) (any, error) {
+	if _, err := c.reason(e.Reason); err != nil { // afterwards it would be too late
+		return nil, err
+	}
 	before, err := h.view(c, caller.Org, run)
 	if err != nil {
 		return nil, err

@@ -120,6 +120,7 @@ type Server struct {
 	stops        *stopHandler
 	brakes       *brakeHandler
 	overrides    *overrideHandler
+	requests     *limitRequestHandler
 	credentials  *credentialHandler
 	declarations *declarationHandler
 	orgData      *orgDataHandler
@@ -164,6 +165,7 @@ func (s *Server) setHandlers(o *Options) {
 	s.stops = &stopHandler{opts: o, dir: dir, audit: audit}
 	s.brakes = &brakeHandler{opts: o, dir: dir, audit: audit}
 	s.overrides = &overrideHandler{opts: o, dir: dir, audit: audit, limits: s.limits}
+	s.requests = &limitRequestHandler{opts: o, audit: audit, limits: s.limits, overrides: s.overrides}
 	s.users = &userHandler{opts: o, dir: dir, audit: audit, overrides: s.overrides}
 	s.batches = &batchHandler{opts: o, dir: dir, audit: audit}
 	s.jobs = &jobHandler{opts: o, dir: dir, audit: audit, batches: s.batches}
@@ -174,7 +176,7 @@ func (s *Server) setHandlers(o *Options) {
 	s.declarations = &declarationHandler{opts: o, dir: dir, keys: s.keys, replays: newReplayer(o)}
 	s.orgData = &orgDataHandler{
 		opts: o, dir: dir, orgs: s.orgs, users: s.users, keys: s.keys, limits: s.limits, overrides: s.overrides,
-		credentials: s.credentials, jobs: s.jobs,
+		requests: s.requests, credentials: s.credentials, jobs: s.jobs,
 	}
 	s.webhooks = &webhookHandler{opts: o, dir: dir, audit: audit}
 	s.usage = &usageHandler{opts: o, dir: dir, scans: make(chan struct{}, 2)}

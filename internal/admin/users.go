@@ -160,6 +160,9 @@ func (h *userHandler) deleteUser(c *call) (any, error) {
 	}
 	if len(refs) > 0 && !inFile {
 		refs = append(refs, h.overrides.boundTo(org, budget.User, id)...)
+		if h.opts.Tenants.Snapshot().Raises[tenants.RaiseOwner{Org: org, User: id}] != nil {
+			refs = append(refs, tenants.RaiseRef(org, id))
+		}
 	}
 	if len(refs) == 0 {
 		return nil, declared("user", id, "Disable it here, or remove it from the file")

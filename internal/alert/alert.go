@@ -169,11 +169,9 @@ func (w *Watcher) lookAll(ctx context.Context) {
 	w.charged = map[subject]struct{}{}
 	w.mu.Unlock()
 	clear(w.recent)
-	failed, orgs := 0, map[string]bool{}
+	failed, seen := 0, map[string]bool{}
 	for s := range charged {
-		first := !orgs[s.org]
-		orgs[s.org] = true
-		if err := w.look(ctx, s, first); err != nil {
+		if err := w.look(ctx, s, seen); err != nil {
 			failed++
 			if failed == 1 && !errors.Is(err, errClaimed) {
 				w.opts.Log.WarnContext(ctx, "limit alerts skipped, will retry", "org", s.org, "err", err)
@@ -183,14 +181,20 @@ func (w *Watcher) lookAll(ctx context.Context) {
 	}
 }
 
-// look compares the charges of one user, and of its org if orgToo, with the thresholds. The charges of
-// an org that is spread are read from all its parts, so they are not read for each user.
-func (w *Watcher) look(ctx context.Context, s subject, orgToo bool) error {
+// look compares the charges of one user and of its org with the thresholds. The charges of an org that
+// is spread are read from all its parts, so its limits that were seen are not read for each user. A
+// user's own limit can replace one of them.
+func (w *Watcher) look(ctx context.Context, s subject, seen map[string]bool) error {
 	call := budget.Call{Org: s.org, User: s.user}
 	limits := slices.DeleteFunc(slices.Clone(w.opts.Limits(s.org, s.user)), func(l budget.Limit) bool {
-		of := l.Subject == budget.Org && orgToo || l.Subject == budget.User
+		of := l.Subject == budget.Org && !seen[s.org+"/"+l.ID] || l.Subject == budget.User
 		return l.Metric != budget.Cost || !of || !l.Counts(call)
 	})
+	for _, l := range limits {
+		if l.Subject == budget.Org {
+			seen[s.org+"/"+l.ID] = true
+		}
+	}
 	if len(limits) == 0 {
 		return nil
 	}

@@ -48,8 +48,9 @@ func alertRules(c *config.Config) map[string][]alert.Rule {
 func alertTarget(a config.Alerts) (webhook.Endpoint, error) {
 	secrets, err := signers(a.Secrets)
 	return webhook.Endpoint{
-		URL: a.URL.Reveal(), Secrets: secrets, Events: []string{webhook.LimitAlert, webhook.BrakeFired},
-		Slack: a.Format == "slack",
+		URL: a.URL.Reveal(), Secrets: secrets,
+		Events: []string{webhook.LimitAlert, webhook.BrakeFired, webhook.RaiseRequested, webhook.RaiseDecided},
+		Slack:  a.Format == "slack",
 	}, err
 }
 

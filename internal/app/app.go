@@ -178,12 +178,15 @@ func New(o Options) (_ *App, err error) {
 	turns := conversations(o.Config, set)
 	turns.Memory = a.memory
 	a.turns = conversation.New(o.Redis, turns)
-	a.answers = cache.New(o.Redis, cache.Options{Seal: set.seal, Memory: a.memory, Metrics: a.registry})
 	a.alerts = a.newAlerts()
 	err = a.openFiles(set.seal)
 	if err != nil {
 		return nil, err
 	}
+	a.answers = cache.New(o.Redis, cache.Options{
+		Seal: set.seal, Memory: a.memory, Blobs: a.blobs, InFiles: o.Config.Cache.Store == "files", Log: o.Log,
+		Metrics: a.registry,
+	})
 	a.queue, err = queue.New(o.Redis, set.pools, a.queueOptions(set, scripts))
 	if err != nil {
 		return nil, err
@@ -295,11 +298,13 @@ func (a *App) Run(ctx context.Context) error {
 	a.watchCertificates(keeping, keepers.Go)
 	if a.files != nil {
 		keepers.Go(func() error { return quiet(a.files.Run(keeping)) })
+		keepers.Go(func() error { return quiet(a.answers.Run(keeping)) })
 	}
 	if a.worker != nil { // jobs may end until the last moment
 		keepers.Go(func() error { return quiet(a.webhooks.Run(keeping)) })
 		keepers.Go(func() error { return quiet(a.announce(keeping)) })
 		keepers.Go(func() error { return a.unpark(keeping) })
+		keepers.Go(func() error { return (&raiseClock{a.identity, a.webhooks, a.log}).run(keeping) })
 	}
 
 	servers, serving := errgroup.WithContext(ctx)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -45,7 +46,7 @@ func convert(c *config.Config) (*settings, error) {
 	s := &settings{
 		policy: &guard.Policy{
 			Orgs: map[string]*guard.Org{}, Catalogue: prices.Catalogue, UnknownPrice: prices.Unknown, Providers: set,
-			Stopped: c.KillSwitch == "stop", Headers: headerRules(c),
+			Stopped: c.KillSwitch == "stop", Headers: headerRules(c), PublicURL: strings.TrimRight(c.PublicURL, "/"),
 		},
 		directory: &auth.Directory{ByHash: map[string]auth.Principal{}},
 		workers:   map[string]int{},
@@ -188,7 +189,7 @@ func tenantOf(c *config.Config, o *config.Org) (*tenant, error) {
 			Parts: o.Spread, By: budget.Subject(c.Defaults.SpreadBy(o)), IPv6Prefix: c.Connections.IPv6Prefix,
 		},
 		MaxWait: o.MaxWait, KeepStarted: !o.RetryStartedJobs, BatchMode: o.BatchMode, Downgrade: o.Downgrade,
-		Priorities: priorities(o),
+		Priorities: priorities(o), Raises: raiseRule(c.Defaults.RaiseRequestsOf(o)),
 		Cache: guard.CacheRule{
 			MaxAge: o.Cache.MaxAge, Share: int(o.Cache.Cost), Always: o.Cache.Always, MaxBytes: int64(o.Cache.MaxBytes),
 		},

@@ -29,6 +29,9 @@ func read(t *testing.T, text string) *config.Config {
 var obeyed = map[string]string{
 	"TLS.CertFile": "encrypted", "TLS.KeyFile": "encrypted", "Admin.TLS.CertFile": "encrypted", "Admin.TLS.KeyFile": "encrypted",
 	"Admin.Hosts": "allowedHost", "Admin.MetricsToken": "metricsHandler",
+	"PublicURL": "convert", "Admin.PublicURL": "webhookOptions",
+	"Orgs.RaiseRequests.Mode": "raiseRule", "Orgs.RaiseRequests.MaxAmount": "raiseRule", "Orgs.RaiseRequests.MaxFor": "raiseRule",
+	"Defaults.RaiseRequests.Mode": "RaiseRequestsOf", "Defaults.RaiseRequests.MaxAmount": "RaiseRequestsOf", "Defaults.RaiseRequests.MaxFor": "RaiseRequestsOf",
 	"Listen": "New", "Admin.Listen": "New", "Name": "errors",
 	"Admin.Keys.ID": "admin.Server", "Admin.Keys.Hash": "admin.Server", "Admin.Keys.ReadOnly": "admin.Server", "Admin.Keys.Disabled": "admin.Server", "Admin.Keys.Expires": "admin.Server",
 	"Orgs.Disabled": "tenantOf", "Orgs.Users.Name": "for people", "Orgs.Users.Disabled": "addUser", "Orgs.Users.Keys.Name": "for people",
@@ -93,6 +96,7 @@ var obeyed = map[string]string{
 	"Files.Store": "openFiles", "Files.MaxFile": "proxyOptions", "Files.TTL": "openFiles", "Files.MaxOrgBytes": "openFiles",
 	"Files.MaxUserBytes": "openFiles", "Files.MaxOrgFiles": "openFiles", "Files.MaxUserFiles": "openFiles",
 	"Batches.MaxOpen": "openBatches", "Batches.MaxUserOpen": "openBatches", "Batches.MaxEnded": "openBatches",
+	"Cache.Store":       "New",
 	"Conversations.TTL": "conversations", "Conversations.MaxSize": "conversations",
 	"Batches.MaxLines": "openBatches", "Batches.InQueue": "openBatches", "Batches.OverBudget": "openBatches",
 	"Log.Level": "Logger, apply", "Log.Format": "Logger", "Sum": "config.Metrics", "Literals": "CheckExposure",

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -35,7 +36,7 @@ func webhookOptions(c *config.Config) (webhook.Options, error) {
 	w := c.Webhooks
 	o := webhook.Options{
 		Orgs: map[string]webhook.Org{}, AllowNetworks: w.AllowNetworks, AllowHTTP: w.AllowHTTP,
-		Timeout: w.Timeout, GiveUp: w.GiveUp,
+		Timeout: w.Timeout, GiveUp: w.GiveUp, ConsoleURL: strings.TrimRight(c.Admin.PublicURL, "/"),
 	}
 	for i := range c.Orgs {
 		one, err := webhooksOf(&c.Orgs[i])

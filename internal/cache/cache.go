@@ -3,7 +3,9 @@
 // chooses the key, and what may be stored.
 //
 // Every answer is one value in Redis with its own lifetime, counted by internal/capacity like
-// all contents, and by the org's own bound. Without room an answer is not stored.
+// all contents, and by the org's own bound. Its body can be in files.store instead. At that bound
+// a new answer evicts the org's oldest ones. If that is not enough, or Redis has no room, it is
+// not stored.
 package cache
 
 import (
@@ -12,7 +14,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -21,9 +25,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/storage/seal"
+	"github.com/llmguard/llmguard/lua"
 	"github.com/llmguard/llmguard/pricing"
 )
+
+var putScript = lua.Load("cache_put")
 
 // MaxBody is the largest body of an answer that is stored, in bytes.
 const MaxBody = 1 << 20
@@ -48,7 +56,8 @@ type Answer struct {
 // record is what precedes the body in Redis.
 type record struct {
 	Answer
-	Life int64 `json:"life"` // ms that the answer was stored for
+	Life int64 `json:"life"`           // ms that the answer was stored for
+	File *ref  `json:"file,omitempty"` // of the body, if that is in files.store
 }
 
 // Options configure a Store.
@@ -57,21 +66,38 @@ type Options struct {
 	Seal *seal.Ring
 	// Memory admits bytes to Redis; nil means default limits.
 	Memory *capacity.Memory
+	// Blobs is files.store, which encrypts on its own; nil: there is none.
+	Blobs *blob.Store
+	// InFiles keeps the bodies of new answers in Blobs. Others are read either way.
+	InFiles bool
+	// Log defaults to slog.Default().
+	Log *slog.Logger
 	// Metrics may be nil.
 	Metrics prometheus.Registerer
 }
 
-// Store stores answers in Redis, in the slot of their org. It is safe for concurrent use.
+// Store stores answers in Redis, in the slot of their org. It is safe for concurrent use. Run must
+// be running if it has Options.Blobs.
 type Store struct {
 	rdb     redis.UniversalClient
 	memory  *capacity.Memory
 	seal    atomic.Pointer[seal.Ring]
 	metrics *metrics
+	bodies  *bodies
+	inFiles bool
+	log     *slog.Logger
+	clock   string // test clock in microseconds; empty: Redis TIME
 }
 
 // New returns a Store that uses rdb.
 func New(rdb redis.UniversalClient, o Options) *Store {
-	s := &Store{rdb: rdb, memory: o.Memory, metrics: newMetrics(o.Metrics)}
+	s := &Store{
+		rdb: rdb, memory: o.Memory, metrics: newMetrics(o.Metrics), bodies: newBodies(o.Blobs),
+		inFiles: o.InFiles && o.Blobs != nil, log: o.Log,
+	}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
 	if s.memory == nil {
 		s.memory = capacity.New(rdb, nil, capacity.Options{}, nil)
 	}
@@ -88,13 +114,8 @@ func prefix(org string) string { return "lg:{" + org + "}:cache" }
 // answerKey returns the key of an answer. id consists of hexadecimal digits.
 func answerKey(org, id string) string { return prefix(org) + ":" + id }
 
-// count counts the answers of one org against its own bound.
-func (s *Store) count(org string) capacity.Count {
-	return capacity.CountAt(s.rdb, prefix(org), prefix(org)+":sums")
-}
-
 // Get returns the org's answer with this id, or nil if there is none that can be read. The error
-// comes from Redis.
+// comes from Redis or files.store.
 func (s *Store) Get(ctx context.Context, org, id string) (*Answer, error) {
 	key := answerKey(org, id)
 	pipe := s.rdb.Pipeline()
@@ -116,6 +137,12 @@ func (s *Store) Get(ctx context.Context, org, id string) (*Answer, error) {
 		return nil, nil
 	}
 	a := r.Answer
+	if r.File != nil {
+		body, err = s.bodies.read(ctx, bodyName(org, id), r.File)
+		if body == nil || err != nil {
+			return nil, err
+		}
+	}
 	a.Body, a.Age = body, max(time.Duration(r.Life)*time.Millisecond-left.Val(), 0)
 	return &a, nil
 }
@@ -132,36 +159,104 @@ func (s *Store) Put(ctx context.Context, org, id string, a Answer, in Bound) err
 	if len(a.Body) > MaxBody {
 		return ErrTooLarge
 	}
-	head, err := json.Marshal(record{Answer: a, Life: in.Life.Milliseconds()})
+	if in.MaxBytes > 0 && int64(len(a.Body)) > in.MaxBytes {
+		return fmt.Errorf("cache: store: %w", &capacity.FullError{Org: true, Free: in.MaxBytes, Share: 100, Never: true})
+	}
+	r, name, body := record{Answer: a, Life: in.Life.Milliseconds()}, bodyName(org, id), a.Body
+	if s.inFiles {
+		if err := s.bodies.write(ctx, name, body); err != nil {
+			return fmt.Errorf("cache: store body: %w", err)
+		}
+		r.File, body = refOf(body), nil
+	}
+	head, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("cache: store: %w", err)
 	}
 	key := answerKey(org, id)
-	text := s.seal.Load().Seal(bytes.Join([][]byte{head, a.Body}, []byte("\n")), org, key)
-	size := int64(len(text)) + recordBytes
-	if err := s.reserve(ctx, org, key, size, in); err != nil {
-		return err
+	text := s.seal.Load().Seal(bytes.Join([][]byte{head, body}, []byte("\n")), org, key)
+	size := int64(len(text)+len(a.Body)-len(body)) + recordBytes
+	err = s.put(ctx, write{org: org, id: id, text: text, bytes: size, Bound: in})
+	if s.inFiles && capacity.IsFull(err) {
+		s.bodies.remove(ctx, name)
 	}
-	if err := s.rdb.Set(ctx, key, text, in.Life).Err(); err != nil {
-		if capacity.IsFull(err) { // certainly not written
-			_ = s.memory.Release(ctx, key)
-			_ = s.count(org).Release(ctx, key)
-		}
-		return fmt.Errorf("cache: store: %w", err)
-	}
-	return nil
+	return err
 }
 
-// reserve admits the bytes of an answer: to the org's cache, then to Redis.
-func (s *Store) reserve(ctx context.Context, org, key string, size int64, in Bound) error {
-	written := capacity.Bytes{Written: size}
-	own := capacity.Reservation{Org: org, ID: key, Bytes: written, Life: in.Life}
-	if err := s.count(org).Reserve(ctx, own, capacity.Bound{Most: in.MaxBytes, Share: 100}); err != nil {
+// write is an answer to be written to Redis.
+type write struct {
+	org, id string
+	text    []byte
+	bytes   int64 // counted against the org's bound
+	Bound
+}
+
+// put writes an answer if Redis and the org's bound have room.
+func (s *Store) put(ctx context.Context, w write) error {
+	key := answerKey(w.org, w.id)
+	written := capacity.Bytes{Written: int64(len(w.text)) + recordBytes}
+	if err := s.memory.Reserve(ctx, w.org, key, written, w.Life); err != nil {
 		return fmt.Errorf("cache: store: %w", err)
 	}
-	if err := s.memory.Reserve(ctx, org, key, written, in.Life); err != nil {
-		_ = s.count(org).Release(ctx, key) // else it expires
-		return fmt.Errorf("cache: store: %w", err)
+	evicted, err := s.insert(ctx, w)
+	s.evicted(ctx, w.org, evicted)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if capacity.IsFull(err) { // certainly not written
+		_ = s.memory.Release(ctx, key)
+	}
+	return fmt.Errorf("cache: store: %w", err)
+}
+
+// evicted frees what answers had that were evicted.
+func (s *Store) evicted(ctx context.Context, org string, ids []string) {
+	if len(ids) == 0 {
+		return
+	}
+	s.metrics.evicted(len(ids))
+	keys, names := make([]string, len(ids)), make([]string, len(ids))
+	for i, id := range ids {
+		keys[i], names[i] = answerKey(org, id), bodyName(org, id)
+	}
+	_ = s.memory.Release(ctx, keys...) // else it expires
+	if s.inFiles {
+		s.bodies.remove(ctx, names...)
+	}
+}
+
+// insertTries limits how often the oldest answers may have changed before they could be evicted.
+const insertTries = 5
+
+// insert runs the script that writes an answer, and returns the ids of the answers it evicted. It
+// learns from a first run which ones those are, because a script declares its keys.
+func (s *Store) insert(ctx context.Context, w write) (evicted []string, err error) {
+	keys := append(count(w.org).Keys(), orderKey(w.org), answerKey(w.org, w.id))
+	args := []any{s.clock, w.org, w.bytes, w.Life.Microseconds(), w.MaxBytes, w.text, w.id}
+	var oldest []string
+	for range insertTries {
+		allKeys, allArgs := slices.Clone(keys), slices.Clone(args)
+		for _, id := range oldest {
+			allKeys, allArgs = append(allKeys, answerKey(w.org, id)), append(allArgs, id)
+		}
+		reply, err := putScript.Run(ctx, s.rdb, allKeys, allArgs...).StringSlice()
+		switch {
+		case err != nil:
+			return nil, err
+		case reply[0] == "ok":
+			return reply[1:], nil
+		case reply[0] == "full":
+			return reply[1:], &capacity.FullError{Org: true, Share: 100}
+		}
+		oldest = reply[1:]
+	}
+	return nil, &capacity.FullError{Org: true, Share: 100}
+}
+
+// orderKey lists the answers of an org by when they were stored.
+func orderKey(org string) string { return prefix(org) + ":order" }
+
+// count counts the answers of one org against its own bound.
+func count(org string) capacity.Count {
+	return capacity.CountAt(nil, prefix(org), prefix(org)+":sums") // only its keys are used
 }

@@ -68,26 +68,28 @@ func TestStore(t *testing.T) {
 	none("something else", "acme", "3f")
 }
 
-// TestBounds checks that no org stores more than its bound, and that released bytes are free again.
+// TestBounds checks that no org stores more than its bound, or evicts answers of another one.
 func TestBounds(t *testing.T) {
 	rdb, ctx := redistest.Start(t).Client(), t.Context()
 	s := New(rdb, Options{})
 	in := Bound{Life: time.Hour, MaxBytes: 3000}
 	big := answerOf(strings.Repeat("x", 1000))
 	put := func(org, id string, a Answer, in Bound) error { return s.Put(ctx, org, id, a, in) }
-	for _, id := range []string{"1", "2", "2"} {
+	for _, id := range []string{"1", "2", "2", "3"} {
 		if err := put("acme", id, big, in); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := put("acme", "3", big, in); !capacity.IsFull(err) {
+	if err := put("acme", "huge", answerOf(strings.Repeat("x", 3000)), in); !capacity.IsFull(err) {
 		t.Errorf("got %v, want that there is no room", err)
-	}
-	if a, err := s.Get(ctx, "acme", "3"); a != nil || err != nil {
-		t.Errorf("got %+v, %v; want nothing", a, err)
 	}
 	if err := put("other", "3", big, in); err != nil {
 		t.Errorf("got %v for another org, want it stored", err)
+	}
+	for id, want := range map[string]bool{"1": false, "2": true, "3": true, "huge": false} {
+		if a, err := s.Get(ctx, "acme", id); (a != nil) != want || err != nil {
+			t.Errorf("%s: got %+v, %v; want it stored: %v", id, a, err, want)
+		}
 	}
 	if err := put("acme", "4", big, Bound{Life: time.Hour}); err != nil {
 		t.Errorf("got %v without a bound, want it stored", err)

@@ -61,7 +61,7 @@ func limitsCommand() *cobra.Command {
 	}
 	c.AddCommand(limitsGetCommand(), limitsSetCommand(), limitsUnsetCommand(), limitsOverrideCommand(),
 		limitsOverridesCommand(), limitsEndCommand(), limitsResetCommand(), limitsReopenCommand(),
-		limitsRefusalsCommand(), limitsShadowCommand(), limitsSuggestCommand())
+		limitsRefusalsCommand(), limitsShadowCommand(), limitsSuggestCommand(), limitsRequestsCommand())
 	return c
 }
 

@@ -98,6 +98,21 @@ var actions = map[string]action{
 			{Name: "for", Label: "Exempt for", Hint: "such as 12h; empty: one window of the brake", Optional: true}, reason,
 		},
 	},
+	"approve-request": {
+		title:  "Approve a limit request",
+		text:   "Raises the limit of request %s until the end below. It then returns to the previous amount.",
+		target: []string{"request"}, do: (*visit).approveRequest,
+		inputs: []input{
+			{Name: "amount", Label: "Add", Hint: "such as $20"},
+			{Name: "until", Label: "Until", Hint: "UTC, such as 2026-12-01 18:00"},
+			reason,
+		},
+	},
+	"deny-request": {
+		title: "Deny a limit request", text: "Denies request %s. The caller sees the reason.",
+		target: []string{"request"}, danger: true, do: (*visit).denyRequest,
+		inputs: []input{{Name: "reason", Label: "Reason", Hint: "recorded in the audit, shown to the caller"}},
+	},
 	"rotate-key": {
 		title: "Rotate a key", text: "Replaces key %s. The new key is shown once; the old one works until the overlap ends.",
 		target: []string{"org", "key"},

@@ -58,7 +58,11 @@ type Options struct {
 	// Findings returns problems with the store and the prices; nil disables these checks.
 	Findings func(context.Context) []Fault
 	// Stopped describes what spending is stopped, for a banner on every page; nil disables it.
-	Stopped  func() []string
+	Stopped func() []string
+	// PendingRequests counts the limit requests that need a decision, for a badge on every page; nil
+	// disables it.
+	PendingRequests func() int
+
 	Webhooks *webhook.Sender // nil: disabled targets are not shown
 	// Redis stores the sessions for all proxies; if nil, each process has its own.
 	Redis redis.UniversalClient
@@ -132,6 +136,7 @@ func (c *Console) routes() error {
 		"GET " + Path + "calls":                        spending.searchCalls,
 		"GET " + Path + "calls/export":                 spending.saveCalls,
 		"GET " + Path + "search":                       c.search,
+		"GET " + Path + "limit-requests":               c.limitRequests,
 		"GET " + Path + "audit":                        c.audit,
 		"POST " + Path + "act/{action}":                c.act,
 		"POST " + Path + "logout":                      c.logout,

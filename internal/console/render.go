@@ -76,7 +76,8 @@ func (p *pages) functions() template.FuncMap {
 		"share64":     func(part, all int64) bar { b := barOf(part, 0, all); b.Level = ""; return b },
 		"ms":          func(n int64) string { return short(time.Duration(n) * time.Millisecond) },
 		"percent":     func(share float64) int { return int(100*share + 0.5) },
-		"limitAmount": limitAmount, "act": newForm, "pager": newPager, "userPath": userPath, "lines": linesOf,
+		"limitAmount": limitAmount, "act": newForm, "pager": newPager, "userPath": userPath, "formTime": formTime,
+		"lines": linesOf,
 		"money": func(s spent) string {
 			return s.show(usd(s.Cost))
 		}, "calls": func(s spent) string { return s.show(count(s.Calls)) },
@@ -100,6 +101,7 @@ type frame struct {
 	Title, Section, Version, Token, Here string
 	SignedIn                             bool
 	Stopped                              []string // what spending is stopped
+	Requests                             int      // limit requests that need a decision
 	Told                                 *done
 	View                                 any
 }
@@ -112,6 +114,9 @@ func (p *pages) write(v *visit, name, title string, view any) error {
 		f.SignedIn, f.Token = true, v.session.Token
 		if v.o.Stopped != nil {
 			f.Stopped = v.o.Stopped()
+		}
+		if v.o.PendingRequests != nil {
+			f.Requests = v.o.PendingRequests()
 		}
 		if v.r.Header.Get("X-Llmguard-Live") == "" {
 			f.Told = v.session.hear()

@@ -40,6 +40,7 @@ lg:{<org>}:label-values:<label>:<day> lg:{ip:<address>}:l:<limit>:ip-requests-<s
 lg:{auth:}:l:wrong-keys:ip-requests-b:<address> lg:{auth:}:l:wrong-keys-total:org-requests-b:
 lg:{<org>}:run:<run> lg:{<org>}:runs lg:{<org>}:runs-of:<parent> lg:{run-key:<hash>}:run
 lg:{<org>}:cache:<hash> lg:{<org>}:cache:entries lg:{<org>}:cache:ends lg:{<org>}:cache:sums
+lg:{<org>}:cache:order lg:cache:sweep
 lg:{<org>}:adjusted-in:<id>
 `) {
 		out[p] = false

@@ -32,8 +32,6 @@ type By struct {
 	Labels              []string
 }
 
-const labelBy = "label:"
-
 // ParseBy parses a list such as "user,label:project". The dimensions are user, key, endpoint and
 // label:NAME. An empty list is valid.
 func ParseBy(list string) (By, error) {
@@ -42,7 +40,7 @@ func ParseBy(list string) (By, error) {
 		return by, nil
 	}
 	for d := range strings.SplitSeq(list, ",") {
-		name, label := strings.CutPrefix(d, labelBy)
+		name, label := strings.CutPrefix(d, budget.LabelDimension)
 		switch {
 		case d == "user":
 			by.User = true

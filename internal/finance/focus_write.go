@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/parquet"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -103,15 +104,7 @@ func csvCell(column parquet.Column, v parquet.Value) string {
 	case column.Kind == parquet.Time:
 		return time.UnixMilli(v.Int()).UTC().Format(time.RFC3339)
 	}
-	return safe(v.Text())
-}
-
-// safe protects spreadsheets from a text that they would run as a formula.
-func safe(text string) string {
-	if text != "" && strings.ContainsRune("=+-@\t\r\n", rune(text[0])) {
-		return "'" + text
-	}
-	return text
+	return budget.CellText(v.Text())
 }
 
 // decimalText formats units of 1e-9 without trailing zeros: "0.00006135", "1200", "-1.2".

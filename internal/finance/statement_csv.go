@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -53,7 +54,7 @@ func sectionKey(title string) string {
 	case "Key":
 		return "key"
 	}
-	return labelBy + title[len("Label "):]
+	return budget.LabelDimension + title[len("Label "):]
 }
 
 func (st *Statement) sums(w *csv.Writer, section string, line StatementLine) {
@@ -74,8 +75,8 @@ type csvLine struct {
 }
 
 func (st *Statement) line(w *csv.Writer, l csvLine) {
-	cells := append([]string{st.Org, st.Month.String(), st.status(), l.section, safe(l.name)}, l.counts[:]...)
-	_ = w.Write(append(cells, usd(l.cost), safe(l.note))) // Flush reports the error
+	cells := append([]string{st.Org, st.Month.String(), st.status(), l.section, budget.CellText(l.name)}, l.counts[:]...)
+	_ = w.Write(append(cells, usd(l.cost), budget.CellText(l.note))) // Flush reports the error
 }
 
 // status is final, provisional or incomplete.

@@ -11,7 +11,8 @@ type Snapshot struct {
 	Tenants map[string]*Tenant // by org
 	Admins  map[string]*Admin
 	Stops   map[string]*Stop // by org, or AllOrgs
-	Brakes  map[string]Brakes
+	Raises  map[RaiseOwner]*UserRaises
+	Brakes  map[string]Brakes // by org
 	last    string // id of the last change included; empty: none
 }
 
@@ -19,7 +20,10 @@ type Snapshot struct {
 type Brakes map[string]*Brake
 
 func emptySnapshot() *Snapshot {
-	return &Snapshot{Tenants: map[string]*Tenant{}, Admins: map[string]*Admin{}, Stops: map[string]*Stop{}, Brakes: map[string]Brakes{}}
+	return &Snapshot{
+		Tenants: map[string]*Tenant{}, Admins: map[string]*Admin{}, Stops: map[string]*Stop{},
+		Raises: map[RaiseOwner]*UserRaises{}, Brakes: map[string]Brakes{},
+	}
 }
 
 // Tenant holds all records of one org. It is immutable; a change creates a new one.
@@ -56,13 +60,17 @@ type draft struct {
 	own    map[string]bool // tenants already copied for this draft
 	admins bool            // admins are copied
 	stops  bool            // stops are copied
+	raises bool            // raises are copied
 	brakes map[string]bool // orgs whose brakes are copied
 }
 
 func (s *Snapshot) draft() *draft {
 	return &draft{
-		Snapshot: Snapshot{Tenants: maps.Clone(s.Tenants), Admins: s.Admins, Stops: s.Stops, Brakes: s.Brakes, last: s.last},
-		own:      map[string]bool{}, brakes: map[string]bool{},
+		Snapshot: Snapshot{
+			Tenants: maps.Clone(s.Tenants), Admins: s.Admins, Stops: s.Stops, Raises: s.Raises, Brakes: s.Brakes,
+			last: s.last,
+		},
+		own: map[string]bool{}, brakes: map[string]bool{},
 	}
 }
 
@@ -87,8 +95,14 @@ func (d *draft) set(r Ref, text string) error {
 		}
 		return put(d.Stops, r, text)
 	}
-	if r.Kind == KindBrake {
-		return d.setBrake(r, text)
+	if r.Kind == KindRaise { // apart from the tenant, likewise
+		if !d.raises {
+			d.Raises, d.raises = maps.Clone(d.Raises), true
+		}
+		return putAt(d.Raises, RaiseOwner{r.Org, r.ID}, r, text)
+	}
+	if r.Kind == KindBrake { // apart from the tenant, likewise
+		return put(d.orgBrakes(r.Org), r, text)
 	}
 	t := d.tenant(r.Org)
 	switch r.Kind {
@@ -112,31 +126,33 @@ func (d *draft) set(r Ref, text string) error {
 	}
 }
 
-// setBrake stores the record of a brake, apart from the tenant, so that its org is not built again.
-func (d *draft) setBrake(r Ref, text string) error {
+// orgBrakes returns the draft's own copy of the brakes of an org.
+func (d *draft) orgBrakes(org string) Brakes {
 	if len(d.brakes) == 0 {
 		d.Brakes = maps.Clone(d.Brakes)
 	}
-	if !d.brakes[r.Org] {
-		own := maps.Clone(d.Brakes[r.Org])
+	if !d.brakes[org] {
+		own := maps.Clone(d.Brakes[org])
 		if own == nil {
 			own = Brakes{}
 		}
-		d.Brakes[r.Org], d.brakes[r.Org] = own, true
+		d.Brakes[org], d.brakes[org] = own, true
 	}
-	return put(d.Brakes[r.Org], r, text)
+	return d.Brakes[org]
 }
 
-func put[T any](to map[string]*T, r Ref, text string) error {
+func put[T any](to map[string]*T, r Ref, text string) error { return putAt(to, r.ID, r, text) }
+
+func putAt[K comparable, T any](to map[K]*T, at K, r Ref, text string) error {
 	if text == "" {
-		delete(to, r.ID)
+		delete(to, at)
 		return nil
 	}
 	v := new(T)
 	if err := json.Unmarshal([]byte(text), v); err != nil {
 		return fmt.Errorf("tenants: record %s: %w", r, err)
 	}
-	to[r.ID] = v
+	to[at] = v
 	return nil
 }
 
@@ -151,7 +167,9 @@ func (d *draft) finish(last string) *Snapshot {
 			delete(d.Brakes, org)
 		}
 	}
-	return &Snapshot{Tenants: d.Tenants, Admins: d.Admins, Stops: d.Stops, Brakes: d.Brakes, last: last}
+	return &Snapshot{
+		Tenants: d.Tenants, Admins: d.Admins, Stops: d.Stops, Raises: d.Raises, Brakes: d.Brakes, last: last,
+	}
 }
 
 // With returns the snapshot that would result from these changes, so that it can be validated.

@@ -40,6 +40,7 @@ const (
 	KindAdmin      Kind = "admin"
 	KindStop       Kind = "stop"
 	KindBrake      Kind = "brake"
+	KindRaise      Kind = "raise"
 )
 
 // AllOrgs is the org of records that apply to all orgs: limits on top of the file's defaults, and

@@ -35,6 +35,9 @@ type Options struct {
 	RootCAs *x509.CertPool
 	// Resolver resolves hosts; nil means net.DefaultResolver.
 	Resolver *net.Resolver
+	// ConsoleURL is where administrators reach the console, without its path, for links in
+	// messages. Empty: messages name the command instead.
+	ConsoleURL string
 	// Timeout limits one attempt, including the response. 0 means 15 s.
 	Timeout time.Duration
 	// GiveUp is how long an event is retried before it becomes a dead letter. 0 means 72 h.

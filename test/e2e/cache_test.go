@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -119,4 +121,56 @@ orgs:
 	if charged == 0 || charged != original {
 		t.Errorf("the hits were charged %d, want %d", charged, original)
 	}
+}
+
+// TestCacheInFiles: with cache.store: files, all proxies answer from one store, in which nothing can
+// be read. An answer without its file is a miss, and a killed proxy leaves nothing that is served.
+func TestCacheInFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := newStack(t, fakeprovider.Options{}, `files: {store: "`+dir+`"}
+cache: {store: files}
+queue: {seal_keys: [{id: s1, secret: 0123456789abcdef0123456789abcdef}]}
+providers:
+  - {id: openai, base_url: "${provider}", api_key: "${provider_key}"}
+orgs:
+  - id: acme
+    cache: {max_age: 1h, always: true}
+    limits: [{name: w, subject: user, amount: $100, window: 1h}]
+    users: [{id: alice, keys: [{id: k1, hash: "${key:alice}"}]}]
+  - id: globex
+    cache: {max_age: 1h, always: true}
+    limits: [{name: w, subject: user, amount: $100, window: 1h}]
+    users: [{id: bob, keys: [{id: k1, hash: "${key:bob}"}]}]
+`)
+	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Text: "open sesame"} })
+	one, two := s.proxy(), s.proxy()
+	const request = `{"model":"gpt-4o-mini","max_tokens":5,"messages":[{"role":"user","content":"Say hello"}]}`
+	call := func(p *process, who, want string) string {
+		t.Helper()
+		a := post(p.URL+"/chat/completions", s.keys[who], request)
+		if a.status != 200 || a.err != nil || a.header.Get("Llmguard-Cache") != want {
+			t.Fatalf("got %d, %v, %v; want a %s", a.status, a.header, a.err, want)
+		}
+		return a.body
+	}
+	first := call(one, "alice", "miss")
+	text := s.answers("acme", 1)[0]
+	names, err := filepath.Glob(filepath.Join(dir, "cache", "acme", "*"))
+	if err != nil || len(names) != 1 {
+		t.Fatalf("got files %q, %v; want one", names, err)
+	}
+	body, err := os.ReadFile(names[0])
+	if err != nil || strings.Contains(string(body), "sesame") || strings.Contains(text, "sesame") || len(text) > len(body) {
+		t.Errorf("got %q in the file and %q in Redis, want the body sealed in the file", body, text)
+	}
+	call(two, "bob", "miss") // of another org
+	one.kill()
+	if again := call(two, "alice", "hit"); again != first {
+		t.Errorf("got %q from another proxy, want %q", again, first)
+	}
+	if err := os.Remove(names[0]); err != nil {
+		t.Fatal(err)
+	}
+	call(two, "alice", "miss")
 }

@@ -32,6 +32,7 @@ var notRun = []struct{ pattern, reason string }{
 	{`webhooks enable`, "needs an endpoint that was switched off after days of failures"},
 	{`webhooks replay evt_`, "needs a delivery that failed for days"},
 	{`batch (cancel|fetch) batch_`, "needs a batch that is under way, or has ended"},
+	{`limits requests (approve|deny)`, "needs a request of a caller for more of a limit"},
 	{`s3://finance`, "writes to a bucket that is the reader's"},
 	{`--subject \S*(project|session)|--filter .run=|^llmguard usage (focus )?--.*label:project`, "needs labels in the configuration of the process"},
 	{`^llmguard config reload$`, "needs a process that was started with a configuration file"},
@@ -212,6 +213,13 @@ func (d *exampleDesk) fresh(line string) string {
 			text += "llmguard users delete " + user + " --org " + org + " --yes\n"
 		}
 	}
+	if strings.Contains(line, exampleRun) {
+		giver := ofAcme(line)
+		if giver != "" {
+			giver += " --parent alice-1"
+		}
+		text += "RUN=$(llmguard keys child --amount '$0.01' -o json" + giver + " | grep -o 'run_[a-z0-9]*' | head -1)\n"
+	}
 	switch {
 	case strings.HasPrefix(line, "llmguard resume"):
 		text += "llmguard stop" + ofAcme(line) + " --reason example\n"
@@ -231,6 +239,9 @@ func (d *exampleDesk) fresh(line string) string {
 	}
 	return "{\n:\n" + text + "} >/dev/null 2>&1\n"
 }
+
+// exampleRun is the run in examples, in whose place a new one is used.
+const exampleRun = "run_k3v5hd7q2mzx4abc"
 
 // after lets calls go on that an example has stopped.
 func (d *exampleDesk) after(line string) string {
@@ -282,7 +293,7 @@ func (d *exampleDesk) seed(baseURL string) {
 	d.fixtures = strings.NewReplacer(append([]string{
 		"llmguard batch status --watch batch_...", "OPENAI_API_KEY=" + key + " llmguard batch status " + batch,
 		"llmguard batch status batch_5ycmz7yqwdzcprxg5kzvw2xkfe", "OPENAI_API_KEY=" + key + " llmguard batch status " + batch,
-		"01m84kynm3jp5p1nr8mr0yampe", override, "job_puyzj...", job,
+		exampleRun, "$RUN", "01m84kynm3jp5p1nr8mr0yampe", override, "job_puyzj...", job,
 		"batch_5ycmz7yqwdzcprxg5kzvw2xkfe", batch, "batch_lttwdb...", batch, "batch_...", batch, "job_puyzj01m7x3vb350ckcmq65wwmswwsz", job,
 		"01m7x425asv4hapb0hzey6k903", call, "--call ID", "--call " + call,
 	}, fixtures...)...)

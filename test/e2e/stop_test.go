@@ -17,13 +17,19 @@ import (
 // llmguard runs a command on the stack's configuration.
 func (s *stack) llmguard(args ...string) string {
 	s.t.Helper()
-	cmd := exec.Command(binary, append(args, "-c", s.path)...)
-	cmd.Env = append(os.Environ(), s.env...)
-	out, err := cmd.CombinedOutput()
+	out, err := s.try(args...)
 	if err != nil {
 		s.t.Fatalf("llmguard %v: %v\n%s", args, err, out)
 	}
-	return string(out)
+	return out
+}
+
+// try is llmguard for a command that may fail.
+func (s *stack) try(args ...string) (string, error) {
+	cmd := exec.Command(binary, append(args, "-c", s.path)...)
+	cmd.Env = append(os.Environ(), s.env...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 // TestStop: spending is stopped while calls run, a caller waits and jobs are queued, at two

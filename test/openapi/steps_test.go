@@ -53,6 +53,12 @@ var keySteps = []step{
 	{200, "GET", keys + "/{key}", globex + "/keys/g1", "", ""},
 	{200, "PATCH", keys + "/{key}", globex + "/keys/g1", `{"networks":null}`, "key.update"},
 	{200, "POST", keys + "/{key}/rotate", globex + "/keys/g1/rotate", `{}`, "key.rotate"},
+	{201, "POST", keys + "/{key}/children", globex + "/keys/g1/children", `{"amount":"$1","name":"nightly"}`, "run.create"},
+	{400, "POST", keys + "/{key}/children", globex + "/keys/g1/children", `{"amount":"many"}`, ""},
+	{200, "GET", org + "/runs", globex + "/runs", "", ""},
+	{404, "GET", org + "/runs/{run}", globex + "/runs/none", "", ""},
+	{404, "POST", org + "/runs/{run}/top-up", globex + "/runs/none/top-up", `{"add_amount":"$1"}`, ""},
+	{404, "POST", org + "/runs/{run}/end", globex + "/runs/none/end", `{}`, ""},
 }
 
 var limitSteps = []step{
@@ -79,6 +85,10 @@ var limitSteps = []step{
 		`{"limit":"weekly","add":"$200","until":"{until}","reason":"launch"}`, "",
 	},
 	{200, "GET", overrides, globex + "/overrides", "", ""},
+	{200, "GET", "/limit_requests", "/limit_requests?org=globex&status=pending", "", ""},
+	{404, "GET", "/limit_requests/{request}", "/limit_requests/none", "", ""},
+	{404, "POST", "/limit_requests/{request}/approve", "/limit_requests/none/approve", `{"amount":"$5"}`, ""},
+	{400, "POST", "/limit_requests/{request}/deny", "/limit_requests/none/deny", `{}`, ""},
 	{
 		200, "POST", limits + "/{limit}/reset", globex + "/limits/daily/reset",
 		`{"user":"gus","reason":"ours"}`, "limit.reset",

@@ -60,7 +60,7 @@ func proxyOptions(p *app.Parts) proxy.Options {
 	c := p.Config
 	return proxy.Options{
 		Guard: p.Guard, Queue: p.Queue, Idempotency: p.Idempotency, Directory: p.Directory, Webhooks: p.Webhooks,
-		Spool: p.Spool,
+		Spool: p.Spool, Raises: p.Identities.Store,
 		Files: p.Files, Batches: p.Batches, Failures: p.Failures, Missed: p.Identities.Missed, Used: p.Identities.Store.Used,
 		TrustedProxies: c.TrustedProxies, Scan: app.ScanLimits(c),
 		MaxBody: int64(c.Requests.MaxBody), MaxFile: int64(c.Files.MaxFile),
@@ -155,6 +155,14 @@ func newConsole(p *app.Parts, api *admin.Server) (*console.Console, error) {
 		Log:      p.Log,
 		Simulate: func() (simulate.Policy, error) { return app.Policy(p.Identities.Effective(), 1) },
 		Stopped:  func() []string { return stopped(p.Identities) },
+		PendingRequests: func() (n int) {
+			for _, r := range p.Identities.Store.Snapshot().RaiseRequests("") {
+				if r.Status(time.Now()) == tenants.RaisePending {
+					n++
+				}
+			}
+			return n
+		},
 		Webhooks: p.Webhooks,
 		Findings: func(ctx context.Context) []console.Fault { return findings(ctx, p) },
 	})

@@ -120,6 +120,49 @@ func (s *Store) Each(ctx context.Context, prefix string, fn func(name string, at
 	return s.at.each(ctx, prefix, fn)
 }
 
+// sweepBatch is how many blobs Sweep asks about at a time.
+const sweepBatch = 500
+
+// Sweep deletes blobs whose names start with prefix and returns their number: of those that old
+// selects by name and time, the ones that gone returns. It asks gone about many at a time.
+func (s *Store) Sweep(
+	ctx context.Context, prefix string, old func(name string, at time.Time) bool,
+	gone func(ctx context.Context, names []string) ([]string, error),
+) (n int, err error) {
+	names := make([]string, 0, sweepBatch)
+	look := func() error {
+		if len(names) == 0 {
+			return nil
+		}
+		found, err := gone(ctx, names)
+		if err != nil {
+			return err
+		}
+		for _, name := range found {
+			if err := s.Remove(ctx, name); err != nil {
+				return err
+			}
+			n++
+		}
+		names = names[:0]
+		return nil
+	}
+	err = s.Each(ctx, prefix, func(name string, at time.Time) error {
+		if !old(name, at) {
+			return nil
+		}
+		names = append(names, name)
+		if len(names) < sweepBatch {
+			return nil
+		}
+		return look()
+	})
+	if err != nil {
+		return n, err
+	}
+	return n, look()
+}
+
 // identityName is the blob that contains the identity of a store.
 const identityName = "llmguard-store"
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/cache"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/storage/files"
@@ -79,6 +80,8 @@ func (h *fixture) populate(org string) {
 	h.must(h.queue.AddOwn(own))
 	h.jobIn(own, org, "x", true)
 	h.batch(org, batch.Completed)
+	answers := cache.New(h.rdb, cache.Options{Blobs: h.blobs, InFiles: true})
+	h.must(answers.Put(h.t.Context(), org, "1f", cache.Answer{Body: []byte("x")}, cache.Bound{Life: time.Hour}))
 	h.must(h.rdb.HSet(h.t.Context(), "lg:{identity:}:used", org+" k1", time.Now().Unix()).Err())
 	h.must(h.rdb.ZAdd(h.t.Context(), budget.Registry, redis.Z{Score: 1, Member: org}).Err())
 }

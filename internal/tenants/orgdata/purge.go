@@ -14,6 +14,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/cache"
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/storage/files"
@@ -131,7 +132,7 @@ func (p *Purge) Run(ctx context.Context, entry tenants.AuditEntry, found Found) 
 	}
 	for _, step := range []func(context.Context) error{
 		p.removeJobs, p.removePools, p.removeBatches, p.removeFiles,
-		p.removeOwn, p.removeShared, p.removeCount,
+		p.removeAnswers, p.removeOwn, p.removeShared, p.removeCount,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -345,6 +346,16 @@ func (p *Purge) removeFiles(ctx context.Context) error {
 	})
 }
 
+// removeAnswers deletes what the org's response cache has in files.store. Without access to it,
+// the sweep of the proxies does so after removeOwn.
+func (p *Purge) removeAnswers(ctx context.Context) error {
+	if p.Blobs == nil {
+		return nil
+	}
+	_, err := p.Blobs.RemoveAll(ctx, cache.BlobPrefix(p.Org), 0)
+	return err
+}
+
 // removeShared removes the org from data shared by all orgs.
 func (p *Purge) removeShared(ctx context.Context) error {
 	places, err := p.Redis.ZRange(ctx, budget.Registry, 0, -1).Result()
@@ -366,6 +377,7 @@ func (p *Purge) records() []tenants.Ref {
 	if now.Stops[p.Org] != nil {
 		refs = append(refs, tenants.StopRef(p.Org))
 	}
+	refs = append(refs, now.RaiseRefs(p.Org)...)
 	return append(refs, now.Brakes[p.Org].Refs(p.Org)...)
 }
 

@@ -79,6 +79,8 @@ type Org struct {
 	// The longest pattern that matches applies. Keys and users with a priority, and calls that name
 	// one, take precedence. Default: normal.
 	ModelPriority map[string]string `yaml:"model_priority"`
+	// RaiseRequests replaces defaults.raise_requests for this org, field by field.
+	RaiseRequests RaiseRequests `yaml:"raise_requests"`
 	// Alerts notify the org when its limits and those of its users are nearly used up, in
 	// addition to the operator's alerts.
 	Alerts Alerts `yaml:"alerts"`
@@ -106,9 +108,8 @@ type Cache struct {
 	// Always uses the cache for every call whose answer can be reused. Otherwise a request asks
 	// for it with the header Llmguard-Cache.
 	Always bool `yaml:"always"`
-	// MaxBytes is the most that the answers of the org may have in Redis together. When it is
-	// reached, answers are stored again as older ones expire. 0: no bound but
-	// queue.memory_org_share.
+	// MaxBytes is the most that the answers of the org may have together. When it is reached,
+	// new answers replace the oldest. 0: no bound but queue.memory_org_share.
 	MaxBytes Size `yaml:"max_bytes" default:"64MB" min:"0"`
 }
 
@@ -241,6 +242,8 @@ type Defaults struct {
 	// completely. Administrators change them for all orgs with `llmguard limits set NAME --org
 	// all`, field by field, over this file.
 	Limits []Limit `yaml:"limits"`
+	// RaiseRequests lets callers of every org request more of a cost limit.
+	RaiseRequests RaiseRequests `yaml:"raise_requests"`
 }
 
 // Set is a list of orgs, with the defaults for every org.

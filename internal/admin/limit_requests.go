@@ -1,0 +1,279 @@
+package admin
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// LimitRequest is a caller's request for more of a limit.
+type LimitRequest struct {
+	ID      string    `json:"id"`
+	Org     string    `json:"org"`
+	User    string    `json:"user"`
+	Key     string    `json:"key"`
+	Limit   string    `json:"limit"`
+	Subject string    `json:"subject"` // what the limit counts by
+	Only    string    `json:"only"`    // whose amount is raised; empty: the org's
+	Amount  string    `json:"amount"`  // to add, such as $20
+	Until   time.Time `json:"until"`
+	Reason  string    `json:"reason"`
+	// Status is pending, approved, denied, withdrawn or expired.
+	Status  string    `json:"status"`
+	Created time.Time `json:"created_at"`
+	// The rest is of the decision; Override is the id of the override of an approved one.
+	DecidedAt      *time.Time `json:"decided_at"`
+	DecidedBy      string     `json:"decided_by"`
+	DecisionReason string     `json:"decision_reason"`
+	ApprovedAmount string     `json:"approved_amount"`
+	ApprovedUntil  *time.Time `json:"approved_until"`
+	Override       string     `json:"override"`
+}
+
+type approval struct {
+	// Amount ("$20") and Until replace what was requested.
+	Amount string     `json:"amount,omitempty"`
+	Until  *time.Time `json:"until,omitempty"`
+	Reason string     `json:"reason,omitempty"`
+}
+
+type denial struct {
+	Reason string `json:"reason"`
+}
+
+// limitRequestHandler serves /limit_requests.
+type limitRequestHandler struct {
+	opts      *Options
+	audit     *recorder
+	limits    *limitHandler
+	overrides *overrideHandler
+}
+
+// exactUSD formats an amount that the console proposes for approval: short if nothing is rounded.
+func exactUSD(amount int64) string {
+	n := pricing.Nano(amount)
+	read, err := pricing.ParseUSD(n.Short())
+	if err != nil || read != n {
+		return n.String()
+	}
+	return n.Short()
+}
+
+func viewLimitRequest(r *tenants.RaiseRequest, now time.Time) LimitRequest {
+	v := LimitRequest{
+		ID: r.ID, Org: r.Org, User: r.User, Key: r.Key, Limit: r.Limit, Subject: r.Subject, Only: r.Only,
+		Amount: exactUSD(r.Amount), Until: r.Until, Reason: r.Reason, Status: string(r.Status(now)),
+		Created: r.Created,
+	}
+	if d := r.Decision; d != nil {
+		v.DecidedAt, v.DecidedBy, v.DecisionReason, v.Override = &d.At, d.By, d.Reason, d.Override
+		if r.State == tenants.RaiseApproved {
+			v.ApprovedAmount, v.ApprovedUntil = exactUSD(d.Amount), &d.Until
+		}
+	}
+	return v
+}
+
+var limitRequestParameters = []parameter{
+	{"org", "Only those of this org"},
+	{"status", "Only those with this status, such as pending; default: all"},
+}
+
+func (h *limitRequestHandler) listLimitRequests(c *call) (any, error) {
+	if err := h.opts.Tenants.Refresh(c.r.Context()); err != nil {
+		return nil, err
+	}
+	q := c.r.URL.Query()
+	return h.list(c, q.Get("org"), q.Get("status")), nil
+}
+
+// list returns the requests of an org, or of all for "", with a status, or with any for "".
+func (h *limitRequestHandler) list(c *call, org, status string) page[LimitRequest] {
+	var out []LimitRequest
+	for _, r := range h.opts.Tenants.Snapshot().RaiseRequests(org) {
+		v := viewLimitRequest(&r, c.start)
+		if status == "" || status == v.Status {
+			out = append(out, v)
+		}
+	}
+	return listOf(out)
+}
+
+// ofOrg lists the requests of the org in the path, for its export.
+func (h *limitRequestHandler) ofOrg(c *call) (any, error) {
+	return h.list(c, c.r.PathValue("org"), ""), nil
+}
+
+func noLimitRequest(id string) error {
+	return wire.NotFound("request", "limit_request_not_found", "There is no limit request %.80q", id)
+}
+
+func (h *limitRequestHandler) getLimitRequest(c *call) (any, error) {
+	if err := h.opts.Tenants.Refresh(c.r.Context()); err != nil {
+		return nil, err
+	}
+	id := c.r.PathValue("request")
+	r := h.opts.Tenants.Snapshot().RaiseRequest(id)
+	if r == nil {
+		return nil, noLimitRequest(id)
+	}
+	return viewLimitRequest(r, c.start), nil
+}
+
+func (h *limitRequestHandler) approve(c *call) (any, error) {
+	var a approval
+	if err := c.read(&a); err != nil {
+		return nil, err
+	}
+	reason, err := c.reason(a.Reason)
+	if err != nil {
+		return nil, err
+	}
+	return h.end(c, func(r tenants.RaiseRequest) (tenants.RaiseRequest, tenants.AuditEntry, []tenants.Change, error) {
+		d := tenants.RaiseDecision{
+			At: c.start.UTC(), By: c.actor.id, Reason: reason, Amount: r.Amount, Until: r.Until, Override: r.ID,
+		}
+		if err := h.grant(c, &a, &d); err != nil {
+			return r, tenants.AuditEntry{}, nil, err
+		}
+		override, err := h.override(c, &r, &d)
+		if err != nil {
+			return r, tenants.AuditEntry{}, nil, err
+		}
+		next := r.End(tenants.RaiseApproved, d)
+		e, err := h.entry(c, "limit_request.approve", &r, &next)
+		return next, e, append(h.overrides.over(c, r.Org), *override), err
+	})
+}
+
+// grant applies what the administrator changes of the request.
+func (h *limitRequestHandler) grant(c *call, a *approval, d *tenants.RaiseDecision) error {
+	if a.Amount != "" {
+		n, err := quantity("amount", a.Amount, budget.Cost)
+		if err != nil {
+			return err
+		}
+		d.Amount = n
+	}
+	if a.Until != nil {
+		d.Until = a.Until.UTC()
+	}
+	switch {
+	case d.Amount <= 0:
+		return wire.BadRequest("amount", "invalid_value", "amount must be above $0; deny the request instead")
+	case !c.start.Before(d.Until):
+		return wire.BadRequest("until", "invalid_value", "until must be in the future")
+	case d.Until.Sub(c.start) > longest:
+		return wire.BadRequest("until", "invalid_value",
+			"until is more than a year away. Change the limit's amount instead")
+	}
+	return nil
+}
+
+// override returns the override of an approved request. Its id is that of the request, so that no
+// second one can exist.
+func (h *limitRequestHandler) override(
+	c *call, r *tenants.RaiseRequest, d *tenants.RaiseDecision,
+) (*tenants.Change, error) {
+	if _, err := h.limits.limit(r.Org, r.User, "", r.Limit); err != nil {
+		return nil, err
+	}
+	record := tenants.Override{
+		Limit: r.Limit, Only: r.Only, Add: d.Amount, Until: d.Until, Unit: units[budget.Cost], By: c.actor.id,
+		Reason: "requested by " + r.User + ": " + r.Reason, Stamp: c.stamp(nil),
+	}
+	ref := tenants.Ref{Kind: tenants.KindOverride, Org: r.Org, ID: d.Override}
+	change := tenants.Change{Ref: ref, New: record}
+	return &change, h.audit.check([]tenants.Change{change})
+}
+
+func (h *limitRequestHandler) deny(c *call) (any, error) {
+	var n denial
+	if err := c.read(&n); err != nil {
+		return nil, err
+	}
+	reason, err := c.reason(n.Reason)
+	if err != nil {
+		return nil, err
+	}
+	if reason == "" {
+		return nil, wire.BadRequest("reason", "missing_field", "A denial needs a reason; the caller sees it")
+	}
+	return h.end(c, func(r tenants.RaiseRequest) (tenants.RaiseRequest, tenants.AuditEntry, []tenants.Change, error) {
+		next := r.End(tenants.RaiseDenied, tenants.RaiseDecision{At: c.start.UTC(), By: c.actor.id, Reason: reason})
+		e, err := h.entry(c, "limit_request.deny", &r, &next)
+		return next, e, nil, err
+	})
+}
+
+// entry returns the audit entry of a decision of the call's administrator.
+func (h *limitRequestHandler) entry(
+	c *call, action string, before, after *tenants.RaiseRequest,
+) (tenants.AuditEntry, error) {
+	e, err := tenants.RaiseEntry(action, before, after)
+	made := c.entry(action, after.Org, after.ID)
+	e.RequestID, e.IP = made.RequestID, made.IP
+	return e, err
+}
+
+// ending is how a decision ends a request: see tenants.Store.EndRaise.
+type ending = func(tenants.RaiseRequest) (tenants.RaiseRequest, tenants.AuditEntry, []tenants.Change, error)
+
+// end decides a request. Repeating a decision changes nothing; another one after it is a conflict.
+func (h *limitRequestHandler) end(c *call, how ending) (any, error) {
+	id := c.r.PathValue("request")
+	var entry tenants.AuditEntry
+	r, ended, err := h.opts.Tenants.EndRaise(c.r.Context(), id, func(r tenants.RaiseRequest) (
+		tenants.RaiseRequest, tenants.AuditEntry, []tenants.Change, error,
+	) {
+		if now := r.Status(c.start); now != tenants.RaisePending {
+			return r, tenants.AuditEntry{}, nil, decided(now)
+		}
+		next, e, changes, err := how(r)
+		entry = e
+		return next, e, changes, err
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case r == nil:
+		return nil, noLimitRequest(id)
+	case ended:
+		c.logEntry(entry)
+		h.opts.Applied()
+		h.announce(c, r)
+		return viewLimitRequest(r, c.start), nil
+	}
+	wants := map[string]tenants.RaiseStatus{
+		"approveLimitRequest": tenants.RaiseApproved, "denyLimitRequest": tenants.RaiseDenied,
+	}[c.name]
+	if r.State != wants {
+		return nil, decided(r.Status(c.start))
+	}
+	return viewLimitRequest(r, c.start), nil
+}
+
+func decided(status tenants.RaiseStatus) error {
+	return &wire.Error{
+		Status: http.StatusConflict, Type: "invalid_request_error", Code: "limit_request_decided",
+		Message: "The request is already " + string(status) + ". Change the limit with an override instead",
+	}
+}
+
+// announce sends the event of a decision. The decision is made; a failure is only logged.
+func (h *limitRequestHandler) announce(c *call, r *tenants.RaiseRequest) {
+	if h.opts.Webhooks == nil {
+		return
+	}
+	sender, err := h.opts.Webhooks()
+	if err == nil {
+		err = sender.RaiseDecided(c.r.Context(), *r)
+	}
+	if err != nil {
+		c.log.Warn("event of a decided limit request not sent", "request", r.ID, "err", err)
+	}
+}

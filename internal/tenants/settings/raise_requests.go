@@ -1,0 +1,36 @@
+package settings
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// RaiseRequests are requests of callers for more of a cost limit: an administrator approves one as
+// a temporary override, or denies it. Callers use /v1/limit_requests with their own key.
+type RaiseRequests struct {
+	// Mode is whether callers may request more. In defaults, if omitted: refuse. In an org, if
+	// omitted: as in defaults.
+	Mode string `yaml:"mode" enum:"allow,refuse"`
+	// MaxAmount is the most that one request may add to a limit. In defaults, if omitted: $50.
+	MaxAmount Quantity `yaml:"max_amount"`
+	// MaxFor is for how long at most, from the request. In defaults, if omitted: 24h. At most 30d.
+	MaxFor time.Duration `yaml:"max_for"`
+}
+
+// Bounds that apply unless the configuration has others.
+const (
+	usualRaise    = 50 * pricing.NanoPerUSD
+	usualRaiseFor = 24 * time.Hour
+)
+
+// RaiseRequestsOf returns the settings of an org, with the defaults where it has none.
+func (d Defaults) RaiseRequestsOf(o *Org) RaiseRequests {
+	own, all := o.RaiseRequests, d.RaiseRequests
+	return RaiseRequests{
+		Mode:      cmp.Or(own.Mode, all.Mode, "refuse"),
+		MaxAmount: cmp.Or(own.MaxAmount, all.MaxAmount, Quantity{N: int64(usualRaise), Money: true}),
+		MaxFor:    cmp.Or(own.MaxFor, all.MaxFor, usualRaiseFor),
+	}
+}

@@ -1,0 +1,102 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/internal/alert"
+	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// RaiseRequested sends the event that a caller requests more of a limit, to the org and to the
+// operator.
+func (s *Sender) RaiseRequested(ctx context.Context, r tenants.RaiseRequest) error {
+	return s.raise(ctx, r, NewEvent(RaiseRequested, r.ID, r.Created))
+}
+
+// RaiseDecided sends the event that such a request has ended.
+func (s *Sender) RaiseDecided(ctx context.Context, r tenants.RaiseRequest) error {
+	return s.raise(ctx, r, NewEvent(RaiseDecided, r.ID, r.Decision.At))
+}
+
+func (s *Sender) raise(ctx context.Context, r tenants.RaiseRequest, e Event) error {
+	data := map[string]any{
+		"id": r.ID, "org": r.Org, "user": r.User, "limit": r.Limit, "subject": r.Subject, "status": r.State,
+		"amount_nano_usd": r.Amount, "until": r.Until.Unix(), "reason": r.Reason,
+	}
+	if d := r.Decision; d != nil {
+		data["decided_by"], data["decision_reason"] = d.By, d.Reason
+		if r.State == tenants.RaiseApproved {
+			data["approved_nano_usd"], data["approved_until"] = d.Amount, d.Until.Unix()
+		}
+	}
+	if link := s.raiseLink(r.ID); link != "" {
+		data["url"] = link
+	}
+	text, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	e.Data, e.Text = string(text), s.raiseText(&r)
+	if err := s.Send(ctx, r.Org, e); err != nil {
+		return err
+	}
+	return s.Send(ctx, alert.Everyone, e)
+}
+
+// raiseLink returns the console's page of a request; empty if it is not known where it is.
+func (s *Sender) raiseLink(id string) string {
+	if s.opts.ConsoleURL == "" {
+		return ""
+	}
+	return s.opts.ConsoleURL + "/console/limit-requests?id=" + url.QueryEscape(id)
+}
+
+// raiseText returns a request in words, for chats. What a caller wrote is quoted such that the chat
+// neither links nor mentions anything in it.
+func (s *Sender) raiseText(r *tenants.RaiseRequest) string {
+	what := "limit " + r.Limit + " of " + r.Subject
+	if r.Only != "" {
+		what += " " + r.Only
+	}
+	who := "user " + r.User + " of org " + r.Org
+	d := r.Decision
+	switch {
+	case d == nil:
+		text := "llmguard: " + who + " requests " + more(r.Amount, what, r.Until) + ". Reason: " + quoted(r.Reason) + ". "
+		if link := s.raiseLink(r.ID); link != "" {
+			return text + "Approve or deny: " + link
+		}
+		return text + "Approve or deny: llmguard limits requests approve " + r.ID + ", or deny " + r.ID
+	case r.State == tenants.RaiseApproved:
+		return "llmguard: " + escaped(d.By) + " approved " + more(d.Amount, what, d.Until) + ", requested by " + who +
+			because(d.Reason) + "."
+	case r.State == tenants.RaiseDenied:
+		return "llmguard: " + escaped(d.By) + " denied " + more(r.Amount, what, r.Until) + ", requested by " + who +
+			because(d.Reason) + "."
+	}
+	return "llmguard: the request of " + who + " for " + more(r.Amount, what, r.Until) + " is " + string(r.State) + "."
+}
+
+func more(nano int64, what string, until time.Time) string {
+	return pricing.Nano(nano).Short() + " more for " + what + " until " + until.UTC().Format("2006-01-02 15:04 UTC")
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + quoted(reason)
+}
+
+// quoted returns a caller's text as code, in which chats interpret nothing.
+func quoted(text string) string { return "`" + strings.ReplaceAll(escaped(text), "`", "'") + "`" }
+
+// escaped replaces the characters that Slack interprets.
+func escaped(text string) string {
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text)
+}
