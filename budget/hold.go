@@ -9,9 +9,9 @@ import (
 
 // Terms describe a hold: the limits, the call and the amounts.
 type Terms struct {
-	// Limits are the org's, followed by the counters of its brakes. Those that are Off, or whose Only names another subject, are ignored;
-	// Models and Endpoints are for the caller to match. The hold keeps the list, so it must not be
-	// modified.
+	// Limits are the org's, followed by the counters of its brakes. Those that are Off, or whose Only
+	// names another subject, are ignored; Models and Endpoints are for the caller to match. The hold
+	// keeps the list, so it must not be modified.
 	Limits []Limit
 	Caps   []Cap // shared by all orgs
 	Call   Call

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/listen"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // Metric is what a limit counts.
@@ -33,8 +34,9 @@ const (
 	User Subject = "user"
 	Key  Subject = "key"
 	IP   Subject = "ip"
-	// RunBudget is a run of calls; see [Run]. No label can have this name.
-	RunBudget Subject = "run-budget"
+	// RunBudget is a run of calls; see [Run]. Brakes count the outermost run of a call, with all runs inside
+	// it. No label can have this name.
+	RunBudget Subject = settings.RunBudget
 )
 
 // Mode says what a limit does.
@@ -196,7 +198,7 @@ func validID(id string) bool {
 
 // subjectOf returns the id whose usage the call adds to; see Subject.ID.
 func (l Limit) subjectOf(c Call) string {
-	if l.Subject == RunBudget {
+	if l.Subject == RunBudget && !l.counts.only {
 		return l.Only // the caller of this package passes the limits of the call's runs only
 	}
 	c.IP = l.Network(c.IP)

@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/tenants/settings"
@@ -41,9 +40,11 @@ func checkBrake(m *mistakes, path string, b Brake, cfg *Config) {
 			m.failAt(element(path+".endpoints", i), "there is no endpoint %q%s", p, didYouMean(p, endpoints))
 		}
 	}
-	if strings.Contains(b.By, "org") && slices.Contains(strings.Split(b.By, "+"), "org") {
-		m.failAt(path+".by", "a brake is for users, keys, addresses or labels; to stop an org, use a limit or llmguard stop")
-	} else {
+	switch b.By {
+	case settings.RunBudget:
+	case "org":
+		m.failAt(path+".by", "a brake is for runs, users, keys, addresses or labels; to stop an org, use a limit or llmguard stop")
+	default:
 		checkSubject(m, path+".by", Limit{Subject: b.By}, cfg)
 	}
 	if b.For != 0 && (b.For < time.Second || b.For > settings.MaxBrakeLife) {

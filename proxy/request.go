@@ -259,6 +259,9 @@ func (x *request) record() {
 		if x.caller.Labels != "" {
 			attrs = append(attrs, slog.String("labels", string(x.caller.Labels)))
 		}
+		if x.caller.Run != "" {
+			attrs = append(attrs, slog.String("run", string(x.caller.Run)))
+		}
 	}
 	if x.plan != nil {
 		x.asked = planRecordOf(x.plan)

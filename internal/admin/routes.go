@@ -272,8 +272,8 @@ func (s *Server) systemRoutes() []route {
 
 		{
 			name: "listBrakes", method: http.MethodGet, path: "/brakes",
-			summary: "List brakes that fired or were released for a subject, with what they saw", query: []parameter{orgsParameter},
-			answer: page[FiredBrake]{}, serve: s.brakes.listBrakes,
+			summary: "List brakes that fired or were released for a subject, with what they saw",
+			query:   []parameter{orgsParameter}, answer: page[FiredBrake]{}, serve: s.brakes.listBrakes,
 		},
 		{
 			name: "releaseBrake", method: http.MethodPost, path: "/orgs/{org}/brakes/{brake}/release",

@@ -178,9 +178,8 @@ func New(o Options) (_ *App, err error) {
 	turns := conversations(o.Config, set)
 	turns.Memory = a.memory
 	a.turns = conversation.New(o.Redis, turns)
-	a.alerts = a.newAlerts()
-	err = a.openFiles(set.seal)
-	if err != nil {
+	a.alerts, a.brakes = a.newAlerts(), newBrakeKeeper(a)
+	if err := a.openFiles(set.seal); err != nil {
 		return nil, err
 	}
 	a.answers = cache.New(o.Redis, cache.Options{
@@ -191,7 +190,6 @@ func New(o Options) (_ *App, err error) {
 	if err != nil {
 		return nil, err
 	}
-	a.brakes = newBrakeKeeper(a)
 	a.guard = guard.New(guard.Options{
 		Charged: a.alerts.Charged, BrakeRecords: a.brakes.records, BrakeFired: a.brakes.fire,
 		Budget: a.budget, Calibration: a.calibration, Quota: a.queue.Quota(), Policy: set.policy,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -225,11 +226,8 @@ func (k *brakeKeeper) report(ctx context.Context, org string, b *tenants.Brake) 
 		return err
 	}
 	subject := guard.BrakeSubject(budget.Subject(b.Subject), b.Value)
-	text := fmt.Sprintf("llmguard: brake %s of org %s fired for %s: %s. ", b.Brake, org, subject, seen.Text(true)) +
-		map[budget.Action]string{
-			budget.BrakeStop: "Its calls are stopped until an administrator releases them.", budget.BrakeSlow: "Its calls have low priority.",
-			budget.BrakeAsk: "Its calls wait for an approval.", budget.BrakeShadow: "Nothing is held back.",
-		}[budget.Action(b.Action)]
+	text := fmt.Sprintf("llmguard: brake %s of org %s fired for %s: %s. %s", b.Brake, org, subject, seen.Text(true),
+		effect(org, b, subject))
 	e := webhook.NewEvent(webhook.BrakeFired, org+" "+b.Target()+" "+b.Created.Format(time.RFC3339Nano), b.Created)
 	data, err := json.Marshal(map[string]any{
 		"id": b.Brake, "org": org, "brake": b.Brake, "subject": subject, "action": b.Action, "until": b.Until.Unix(),
@@ -240,6 +238,23 @@ func (k *brakeKeeper) report(ctx context.Context, org string, b *tenants.Brake) 
 	}
 	e.Object, e.Data, e.Text = b.Brake, string(data), text
 	return errors.Join(k.webhooks().Send(ctx, org, e), k.webhooks().Send(ctx, alert.Everyone, e))
+}
+
+// effect says what a firing does to the calls of its subject, and how to release it.
+func effect(org string, b *tenants.Brake, subject string) string {
+	until := "until it is released"
+	if b.Until.Sub(b.Created) < orgs.MaxBrakeLife {
+		until = "until " + b.Until.Format(time.RFC3339)
+	}
+	what := map[budget.Action]string{
+		budget.BrakeStop: "Its calls are stopped ", budget.BrakeAsk: "Its calls need an approval ",
+		budget.BrakeSlow: "Its calls have low priority ",
+	}[budget.Action(b.Action)]
+	if what == "" {
+		return "Its calls continue: the brake is in shadow mode."
+	}
+	return fmt.Sprintf("%s%s: llmguard brakes release --org %s --brake %s %s", what, until, org, b.Brake,
+		strings.ReplaceAll(subject, ", ", " "))
 }
 
 // sweep removes expired records and repeats the reports of recent firings.

@@ -17,8 +17,8 @@ import (
 func brakesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "brakes", Short: "List brakes that fired, release them, and stop a run by hand",
-		Long: "A brake stops the calls of one run, user, key or other subject that runs wild: see docs/agents.md. A release and a stop\n" +
-			"take effect in all processes within a second, and restarts keep them.\n\n" + adminHelp,
+		Long: "A brake stops the calls of one run, user, key or other subject that runs wild: see docs/agents.md. A release\n" +
+			"and a stop take effect in all processes within a second, and restarts keep them.\n\n" + adminHelp,
 		Example: "  llmguard brakes list\n" +
 			"  llmguard brakes release --org acme --brake wild-run run=abc --reason 'long migration'",
 	}
@@ -30,7 +30,8 @@ func brakesListCommand() *cobra.Command {
 	var f adminFlags
 	var org string
 	c := &cobra.Command{
-		Use: "list", Short: "List brakes that fired or were released, with what they saw", Args: cobra.NoArgs, Long: adminHelp,
+		Use: "list", Short: "List brakes that fired or were released, with what they saw", Args: cobra.NoArgs,
+		Long: adminHelp,
 		Example: "  llmguard brakes list\n" +
 			"  llmguard brakes list --org acme -o json | jq -r '.[] | select(.action == \"stop\") | .subject'",
 	}
@@ -78,15 +79,17 @@ func brakesChangeCommand(release bool) *cobra.Command {
 	var f adminFlags
 	var org, brake, life string
 	c := &cobra.Command{
-		Use: "stop NAME=VALUE...", Short: "Stop the calls of a subject by hand, as if a brake had fired", Args: cobra.MinimumNArgs(1),
-		Long:    "New calls of the subject get 403 brake_stopped until `llmguard brakes release`, or until --for has passed.\n\n" + adminHelp,
+		Use: "stop NAME=VALUE...", Short: "Stop the calls of a subject by hand, as if a brake had fired",
+		Args: cobra.MinimumNArgs(1),
+		Long: "New calls of the subject get 403 brake_stopped until `llmguard brakes release`, or until --for has passed.\n\n" +
+			adminHelp,
 		Example: "  llmguard brakes stop --org acme --brake wild-run run=abc --for 1h --reason 'being looked at'",
 	}
 	action, during := "stop", "how long the stop lasts, such as 1h; default: until it is released"
 	if release {
 		c.Use, c.Short = "release NAME=VALUE...", "Release a brake for a subject: its calls run again"
-		c.Long = "The brake does not fire for the subject again for one window of the brake, or for --for. Its waiting jobs run within\n" +
-			"five seconds.\n\n" + adminHelp
+		c.Long = "The brake does not fire for the subject again for one window of the brake, or for --for. Its waiting jobs\n" +
+			"run within five seconds.\n\n" + adminHelp
 		c.Example = "  llmguard brakes release --org acme --brake wild-run run=abc --reason 'long migration'\n" +
 			"  llmguard brakes release --org acme --brake wild-run user=carol run=abc --for 12h"
 		action, during = "release", "how long the brake does not fire again, such as 12h; default: its window"

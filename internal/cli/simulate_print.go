@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/simulate"
@@ -140,7 +141,8 @@ func printLimits(r simulate.Report, w io.Writer) error {
 		g := grid{head: []string{"brake", "org", "subject", "action", "at", "why"}, numbers: make([]bool, 6)}
 		for i := range r.Brakes {
 			b := &r.Brakes[i]
-			g.add(b.Brake, b.Org, top.Printable(b.Subject), string(b.Action), b.At.Format("2006-01-02 15:04:05"), b.Evidence.Text(true))
+			g.add(b.Brake, b.Org, top.Printable(b.Subject), string(b.Action), b.At.Format(time.DateTime),
+				b.Evidence.Text(true))
 		}
 		if err := g.write(w); err != nil {
 			return err

@@ -161,9 +161,7 @@ func (e *engine) resolve(w who) (*subject, error) {
 	if org == nil {
 		return &subject{why: fmt.Sprintf("org %s is not in %s", name(w.org), e.policy.Name)}, nil
 	}
-	caller := guard.Caller{
-		Org: org, User: name(w.user), Key: name(w.key), IP: name(w.ip), Labels: budget.Labels(name(w.labels)),
-	}
+	caller := e.trace.caller(w, org)
 	request := &wire.Request{Model: name(w.model), Endpoint: wire.Endpoint(name(w.endpoint))}
 	target, limits, caps, err := e.policy.Guard.Standing(caller, request)
 	if err != nil {
@@ -179,6 +177,7 @@ func (e *engine) resolve(w who) (*subject, error) {
 	s.brakes = e.policy.Guard.Braking(caller, request, target, name(w.request))
 	call := budget.Call{
 		Org: org.ID, User: caller.User, Key: caller.Key, IP: caller.IP, Labels: caller.Labels, Request: name(w.request),
+		Run: caller.Run,
 	}
 	s.on, err = e.budget.Bind(s.counters(), call)
 	if err != nil {
@@ -213,10 +212,6 @@ func (e *engine) arrive(i int32) error {
 		e.enqueue(i, s, queue.Class(r.class), e.age(s, queue.Class(r.class)))
 		return nil
 	}
-	if why := e.braked(s); why != "" {
-		e.result.refuse(i, why)
-		return nil
-	}
 	why, foreseen, final := e.live(i, s)
 	switch {
 	case why == "":
@@ -231,6 +226,9 @@ func (e *engine) arrive(i int32) error {
 // live tries a call immediately. It returns what refused it, the wait that can be foreseen, and
 // whether waiting is pointless.
 func (e *engine) live(i int32, s *subject) (why string, foreseen time.Duration, final bool) {
+	if why := e.braked(s); why != "" {
+		return why, 0, true
+	}
 	run, refusal := e.hold(i, s)
 	if refusal != nil {
 		if refusal.Soon {

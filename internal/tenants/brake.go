@@ -57,7 +57,8 @@ func (s *Store) FireBrake(ctx context.Context, org string, fired Brake, reason s
 		return false, err
 	}
 	err = s.Commit(ctx, AuditEntry{
-		At: fired.Created, Actor: "brake", Action: "brake.fire", Org: org, Target: fired.Target(), Reason: reason, After: after,
+		At: fired.Created, Actor: "brake", Action: "brake.fire", Org: org, Target: fired.Target(), Reason: reason,
+		After: after,
 	}, Change{Ref: ref, Old: old, New: fired})
 	if errors.Is(err, ErrConflict) { // another process did
 		return false, nil

@@ -13,7 +13,7 @@ type Snapshot struct {
 	Stops   map[string]*Stop // by org, or AllOrgs
 	Raises  map[RaiseOwner]*UserRaises
 	Brakes  map[string]Brakes // by org
-	last    string // id of the last change included; empty: none
+	last    string            // id of the last change included; empty: none
 }
 
 // Brakes are the fired and released brakes of an org, by BrakeID. They must not be modified.

@@ -72,7 +72,7 @@ func (s *stack) live(proxies []*process, body func(run string, i int) (string, b
 				if _, code, _ := errorOf(s.t, a); a.status != http.StatusForbidden || code != "brake_stopped" {
 					s.t.Errorf("%s, call %d: got %d %s, want 403 brake_stopped", run, i, a.status, a.body)
 				}
-				if a.header.Get("X-Should-Retry") != "false" || !strings.Contains(string(a.body), "run="+run) {
+				if a.header.Get("X-Should-Retry") != "false" || !strings.Contains(a.body, "run="+run) {
 					s.t.Errorf("%s: got %v %s, want its name and no retry", run, a.header, a.body)
 				}
 				stopped[run] = true

@@ -15,7 +15,8 @@ type Brake struct {
 	// Name is unique in the org. Counts are stored under it.
 	Name string `yaml:"name,required" kind:"id"`
 	// By is whose calls are counted and stopped together: each user, key, ip or value of a label, or
-	// each combination in a list: [user, session]. Calls without one of them are not counted.
+	// each combination in a list: [user, session]. run-budget: each run with a budget of its own
+	// (docs/agents.md), with all runs inside it. Calls without one of them are not counted.
 	By string `yaml:"by,required" kind:"subject"`
 	// When is what the brake fires at. It has exactly one rule.
 	When BrakeWhen `yaml:"when"`
