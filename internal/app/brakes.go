@@ -40,14 +40,17 @@ func brakesOf(c *config.Config, o *config.Org) ([]*budget.Brake, error) {
 
 // brakeRule returns the only rule that is set. Package config has checked it.
 func brakeRule(w orgs.BrakeWhen) budget.BrakeRule {
+	rule := budget.BrakeRule{Window: w.Window()}
 	switch w.Rule() {
 	case "repeats":
-		return budget.BrakeRule{Window: w.Repeats.Window, Repeats: w.Repeats.MoreThan}
+		rule.Repeats = w.Repeats.MoreThan
 	case "calls":
-		return budget.BrakeRule{Window: w.Calls.Window, Calls: w.Calls.MoreThan}
+		rule.Calls = w.Calls.MoreThan
+	default:
+		rule.Factor, _ = orgs.ParseFactor(w.Spend.Above)
+		rule.Floor = pricing.Nano(w.Spend.Floor.N)
 	}
-	factor, _ := orgs.ParseFactor(w.Spend.Above)
-	return budget.BrakeRule{Window: w.Spend.Window, Factor: factor, Floor: pricing.Nano(w.Spend.Floor.N)}
+	return rule
 }
 
 // brakeKeeper records the brakes that fire, and reports them: to webhooks, alerts, audit, log and metrics.
@@ -82,7 +85,7 @@ func newBrakeKeeper(a *App) *brakeKeeper {
 		store: a.identity, ledger: a.budget.Ledger, webhooks: func() *webhook.Sender { return a.webhooks }, log: a.log,
 		firings: make(chan guard.BrakeFiring, maxFirings), pending: map[string]chan struct{}{},
 	}
-	k.fired = brakeMetrics(a.registry, k.active)
+	k.fired = guard.RegisterBrakes(a.registry, k.active)
 	return k
 }
 

@@ -9,7 +9,6 @@ import (
 	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
@@ -117,13 +116,3 @@ func traces(t config.Tracing, env func(string) string) bool {
 	return t.Endpoint != "" || env("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
 }
 
-// brakeMetrics returns the counter of firings; active counts the subjects that are stopped now.
-func brakeMetrics(reg prometheus.Registerer, active func() float64) *prometheus.CounterVec {
-	f := promauto.With(reg)
-	f.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "llmguard_brakes_active", Help: "Subjects that a brake stops now: action stop or ask.",
-	}, active)
-	return f.NewCounterVec(prometheus.CounterOpts{
-		Name: "llmguard_brakes_fired_total", Help: "Brakes that fired, once per subject until they are released.",
-	}, []string{"org", "brake", "action"})
-}

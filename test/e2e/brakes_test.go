@@ -192,13 +192,19 @@ func (s *stack) reported(box *inbox, p *process, why string) {
 	if n := strings.Count(s.llmguard("audit", "--org", "acme"), "brake.fire"); n != len(wild) {
 		t.Errorf("got %d entries in the audit, want %d", n, len(wild))
 	}
-	fired := 0.0
-	for _, one := range []*process{p} {
-		fired += one.value(`llmguard_brakes_active`)
+	if got := p.value("llmguard_guard_brakes_active"); got != float64(len(wild)) {
+		t.Errorf("llmguard_guard_brakes_active is %v, want %d", got, len(wild))
 	}
-	if fired != float64(len(wild)) {
-		t.Errorf("llmguard_brakes_active is %v, want %d", fired, len(wild))
+}
+
+// access returns a file with the log of a process.
+func (s *stack) access(p *process) string {
+	s.t.Helper()
+	name := filepath.Join(s.t.TempDir(), "access.log")
+	if err := os.WriteFile(name, []byte(p.log()), 0o600); err != nil {
+		s.t.Fatal(err)
 	}
+	return name
 }
 
 // restarted restarts the proxies, releases one run and simulates what was recorded before.
@@ -206,13 +212,9 @@ func (s *stack) restarted(proxies []*process, body func(run string, i int) (stri
 	t := s.t
 	t.Helper()
 	logs := []string{s.export()}
-	for i, p := range proxies {
+	for _, p := range proxies {
 		p.terminate()
-		name := filepath.Join(t.TempDir(), fmt.Sprint("access-", i, ".log"))
-		if err := os.WriteFile(name, []byte(p.log()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		logs = append(logs, name)
+		logs = append(logs, s.access(p))
 	}
 	var fired []string
 	for _, f := range s.replay(logs...).Firings() {

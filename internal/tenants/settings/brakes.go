@@ -24,7 +24,8 @@ type Brake struct {
 	// get 403 approval_required until an administrator releases them. slow: they have low priority. shadow:
 	// nothing; the brake only reports.
 	Action string `yaml:"action" default:"stop" enum:"stop,ask,slow,shadow"`
-	// For is how long the action lasts. Default: until it is released, at most 30 days.
+	// For is how long the action lasts, from the window of the rule to 30d. Default: until it is released, at
+	// most 30 days.
 	For time.Duration `yaml:"for"`
 	// Models and Endpoints are patterns, as in limits; only matching calls are counted and stopped.
 	Models    []string `yaml:"models"`
@@ -50,6 +51,11 @@ func (w BrakeWhen) Rule() string {
 		return "calls"
 	}
 	return "spend"
+}
+
+// Window returns the window of the rule that is set.
+func (w BrakeWhen) Window() time.Duration {
+	return map[string]time.Duration{"repeats": w.Repeats.Window, "calls": w.Calls.Window, "spend": w.Spend.Window}[w.Rule()]
 }
 
 // BrakeSpend is spend above the usual. Usual is the larger of two means: that of the same By over its
