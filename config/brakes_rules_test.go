@@ -24,7 +24,7 @@ func TestBrakeMistakes(t *testing.T) {
 			`there is no subject "run"; known: org, user, key, ip; the subjects are org, user, key, ip and the names in labels`,
 		},
 		{
-			"a run and a user", brake("by: «[run-budget, user]»" + calls), "brakes[0].by",
+			"a run and a user", brake("«by»: [run-budget, user]" + calls), "brakes[0].by",
 			`expected org, user, key, ip or the name of a label, got "run-budget"`,
 		},
 		{

@@ -189,7 +189,6 @@ func metrics(t *testing.T) map[string][]string {
 		t.Fatal(err)
 	}
 	cache.New(rdb, cache.Options{Metrics: d})
-	guard.RegisterBrakes(d, nil)
 	g := guard.New(guard.Options{Budget: store, Policy: &guard.Policy{}, Metrics: d})
 	q, err := queue.New(rdb, []queue.Pool{{ID: "p"}}, queue.Options{Metrics: d})
 	if err != nil {

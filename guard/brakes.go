@@ -229,3 +229,24 @@ func (bs *brakes) fire(ctx context.Context, f BrakeFiring) {
 	defer cancel()
 	bs.fired(ctx, f)
 }
+
+// BrakeRecorded counts a firing in the metrics. BrakeFired calls it once for each firing that it records.
+func (g *Guard) BrakeRecorded(f BrakeFiring) {
+	g.metrics.orgs.brakes.WithLabelValues(g.metrics.orgs.of(f.Org).name, f.ID, string(f.Action)).Inc()
+}
+
+// brakesActive counts the subjects that are stopped now.
+func (g *Guard) brakesActive() (n float64) {
+	if g.brakes.records == nil {
+		return 0
+	}
+	now := time.Now()
+	for org := range g.policy.Load().Orgs {
+		for _, r := range g.brakes.records(org) {
+			if r.Fired(now) && budget.Action(r.Action).Refuses() {
+				n++
+			}
+		}
+	}
+	return n
+}

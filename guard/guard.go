@@ -270,6 +270,7 @@ func New(o Options) *Guard {
 	}
 	g.policy.Store(o.Policy)
 	watchStops(o.Metrics, g.stopCounts)
+	watchBrakes(o.Metrics, g.brakesActive)
 	g.Outage = newOutage(o)
 	if o.Metrics != nil {
 		o.Metrics.MustRegister(newOutageCollector(g.Outage))

@@ -93,6 +93,13 @@ func watchStops(reg prometheus.Registerer, count func() (all, orgs float64)) {
 	gauge("org", func() float64 { _, orgs := count(); return orgs })
 }
 
+// watchBrakes registers a gauge of what brakes stop.
+func watchBrakes(reg prometheus.Registerer, active func() float64) {
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "llmguard_guard_brakes_active", Help: "Subjects that a brake stops now: action stop or ask.",
+	}, active)
+}
+
 func (m *metrics) held(org string, err error) {
 	o := m.orgs.of(org)
 	if err == nil {
@@ -196,16 +203,4 @@ func (s *series) settled(u pricing.Usage, estimated bool, receipt budget.Receipt
 	s.cachedInput.Add(float64(u.CachedInput))
 	s.output.Add(float64(u.Output))
 	s.reasoning.Add(float64(u.Reasoning))
-}
-
-// RegisterBrakes registers the metrics of brakes, and returns the counter of those that fire, by org, brake
-// and action. active counts the subjects that are stopped now.
-func RegisterBrakes(reg prometheus.Registerer, active func() float64) *prometheus.CounterVec {
-	f := promauto.With(reg)
-	f.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "llmguard_guard_brakes_active", Help: "Subjects that a brake stops now: action stop or ask.",
-	}, active)
-	return f.NewCounterVec(prometheus.CounterOpts{
-		Name: "llmguard_guard_brakes_fired_total", Help: "Brakes that fired, once per subject until they are released.",
-	}, []string{"org", "brake", "action"})
 }

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
@@ -59,7 +57,7 @@ type brakeKeeper struct {
 	ledger   *budget.Ledger
 	webhooks func() *webhook.Sender
 	log      *slog.Logger
-	fired    *prometheus.CounterVec
+	guard    func() *guard.Guard
 	firings  chan guard.BrakeFiring
 
 	mu      sync.Mutex
@@ -81,25 +79,11 @@ const (
 )
 
 func newBrakeKeeper(a *App) *brakeKeeper {
-	k := &brakeKeeper{
-		store: a.identity, ledger: a.budget.Ledger, webhooks: func() *webhook.Sender { return a.webhooks }, log: a.log,
+	return &brakeKeeper{
+		store: a.identity, ledger: a.budget.Ledger, log: a.log,
+		webhooks: func() *webhook.Sender { return a.webhooks }, guard: func() *guard.Guard { return a.guard },
 		firings: make(chan guard.BrakeFiring, maxFirings), pending: map[string]chan struct{}{},
 	}
-	k.fired = guard.RegisterBrakes(a.registry, k.active)
-	return k
-}
-
-// active counts the subjects that are stopped now.
-func (k *brakeKeeper) active() float64 {
-	n, now := 0.0, time.Now()
-	for _, list := range k.store.Snapshot().Brakes {
-		for _, b := range list {
-			if b.Fired(now) && budget.Action(b.Action).Refuses() {
-				n++
-			}
-		}
-	}
-	return n
 }
 
 func (k *brakeKeeper) records(org string) tenants.Brakes { return k.store.Snapshot().Brakes[org] }
@@ -191,7 +175,7 @@ func (k *brakeKeeper) record(ctx context.Context, f guard.BrakeFiring) (*tenants
 	if !done { // another process did, or it was released
 		return nil, k.store.Refresh(ctx)
 	}
-	k.fired.WithLabelValues(f.Org, f.ID, string(f.Action)).Inc()
+	k.guard().BrakeRecorded(f)
 	k.log.WarnContext(ctx, "brake fired", "org", f.Org, "brake", f.ID, "subject", guard.BrakeSubject(f.Subject, f.Value),
 		"action", string(f.Action), "evidence", f.Evidence.Text(true), "call", f.Evidence.LastCall)
 	return &b, nil

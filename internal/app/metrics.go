@@ -115,4 +115,3 @@ func traces(t config.Tracing, env func(string) string) bool {
 	}
 	return t.Endpoint != "" || env("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
 }
-
