@@ -183,10 +183,10 @@ func (e *BrakeEvidence) Text(operator bool) string {
 }
 
 // takes returns what a call with these amounts adds to the limit.
-func (l *Limit) takes(c Call, a Amounts) int64 {
+func (l *Limit) takes(c *Call, a Amounts) int64 {
 	if l.Metric == active {
 		h := fnv.New64a()
-		_, _ = h.Write([]byte(l.counts.of.ID(c)))
+		_, _ = h.Write([]byte(l.counts.of.ID(*c)))
 		return int64(h.Sum64()>>13) | 1 // 51 bits, never 0
 	}
 	return l.Metric.amountOf(a)

@@ -137,7 +137,7 @@ func (s *Store) holdRequest(ctx context.Context, h *Hold, life time.Duration, no
 	}
 	for i := range limits {
 		use, l := &limits[i], &h.limits[i]
-		use.enforced, use.amount, use.cost = enforced, l.Shape.Amount, l.takes(h.Call, h.Max)
+		use.enforced, use.amount, use.cost = enforced, l.Shape.Amount, l.takes(&h.Call, h.Max)
 		if l.Mode == Shadow {
 			use.enforced = notEnforced
 		}
@@ -225,7 +225,7 @@ func (h *Hold) limitArgs(args []any, now time.Time, a Amounts) ([]any, error) {
 		if l.Mode == Shadow {
 			enforce = notEnforced
 		}
-		wants[i] = l.takes(h.Call, a)
+		wants[i] = l.takes(&h.Call, a)
 		amount := &l.Shape.Amount
 		if len(l.Raises) > 0 {
 			raised, _ := l.amountAt(now)

@@ -159,7 +159,7 @@ func (v *Virtual) Hold(now int64, on *Standing, most, expected Amounts) (*Virtua
 		parts: make([]virtualPart, len(on.twins)), ends: now + v.lease,
 	}
 	for i, t := range on.twins {
-		n := on.limits[i].takes(on.call, most)
+		n := on.limits[i].takes(&on.call, most)
 		t.open(now)
 		h.parts[i] = virtualPart{total: n, list: []piece{{t.charge(h, n, true), n}}}
 		t.close()

@@ -73,6 +73,9 @@ func BrakeSubject(s budget.Subject, value string) string {
 
 // brakingOf returns the brakes that count the plan's call.
 func brakingOf(p *Plan) []Braking {
+	if len(p.Caller.Org.Brakes) == 0 {
+		return nil
+	}
 	c := p.Caller.subject()
 	var out []Braking
 	for _, b := range p.Caller.Org.Brakes {

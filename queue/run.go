@@ -30,9 +30,10 @@ const (
 	// unreachable.
 	storeRest = time.Second
 	reachRest = 2 * time.Second
-	// brakeRest is the rest of a job that a brake refuses, and the most that it waits once the brake is
-	// released.
-	brakeRest = 5 * time.Second
+	// A job that a brake refuses rests for a tenth of its age within these bounds, so that many of them cost
+	// little, and a new one runs soon once the brake is released.
+	minBrakeRest = 5 * time.Second
+	maxBrakeRest = time.Minute
 	// stopRest is the rest of an org's jobs while its spending is stopped.
 	stopRest = 2 * time.Second
 	// reloadRest is the minimum rest of jobs that another pool has no quota for.
@@ -203,7 +204,8 @@ func refused(j *Job, err error, org *orgRun, before int) Verdict {
 	case errors.As(err, &braked) && j.Class == Interactive:
 		return failed(braked.Public())
 	case errors.As(err, &braked):
-		return Verdict{Kind: Rest, Wait: brakeRest, Unused: true}
+		rest := min(max(time.Since(j.Created)/10, minBrakeRest), maxBrakeRest)
+		return Verdict{Kind: Rest, Wait: rest, Unused: true}
 	case !errors.As(err, &exceeded):
 		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true}
 	}

@@ -89,7 +89,7 @@ func brakesChangeCommand(release bool) *cobra.Command {
 	if release {
 		c.Use, c.Short = "release NAME=VALUE...", "Release a brake for a subject: its calls run again"
 		c.Long = "The brake does not fire for the subject again for one window of the brake, or for --for. Its waiting jobs\n" +
-			"run within five seconds.\n\n" + adminHelp
+			"run within a minute.\n\n" + adminHelp
 		c.Example = "  llmguard brakes release --org acme --brake wild-run run=abc --reason 'long migration'\n" +
 			"  llmguard brakes release --org acme --brake wild-run user=carol run=abc --for 12h"
 		action, during = "release", "how long the brake does not fire again, such as 12h; default: its window"
