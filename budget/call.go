@@ -24,6 +24,8 @@ type Call struct {
 	PriceVersion string `json:"price,omitempty"`
 	JobID        string `json:"job,omitempty"`
 	Labels       Labels `json:"labels,omitempty"`
+	// Request identifies equal requests, for brakes on repetitions; empty if there are none.
+	Request string `json:"request,omitempty"`
 	// Run is the run that the call belongs to, if any.
 	Run RunPath `json:"run,omitempty"`
 
@@ -42,7 +44,7 @@ func (c Call) validate() error {
 		return fmt.Errorf("budget: call id %.40q does not begin with a time", c.ID)
 	}
 	for _, text := range []string{
-		c.User, c.Key, c.IP, c.Model, c.Provider, c.Endpoint, c.PriceVersion, c.JobID, string(c.Labels),
+		c.User, c.Key, c.IP, c.Model, c.Provider, c.Endpoint, c.PriceVersion, c.JobID, string(c.Labels), c.Request,
 		string(c.Run),
 	} {
 		if strings.Contains(text, fieldSep) {
@@ -96,6 +98,7 @@ type Hold struct {
 	At            time.Time
 	Ends          time.Time // of the lease of a hold with Terms.Life
 	Statuses      []Status  // of the limits after the hold, or after the last Extend
+	Counters      []Status  // of the counters of brakes after the hold, in the order of the terms
 
 	limits []Limit
 	states []state

@@ -27,6 +27,7 @@ func openEntry(c Call, d Details) string {
 	if c.Labels != "" {
 		e.labels(c.Labels)
 	}
+	e.text("request", c.Request)
 	e.text("run", string(c.Run))
 	e.yes("estimated", d.Estimated)
 	e.text("outcome", d.Outcome)

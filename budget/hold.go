@@ -9,9 +9,9 @@ import (
 
 // Terms describe a hold: the limits, the call and the amounts.
 type Terms struct {
-	// Limits are the org's. Those that are Off, or whose Only names another subject, are ignored;
-	// Models and Endpoints are for the caller to match. The hold keeps the list, so it must not be
-	// modified.
+	// Limits are the org's, followed by the counters of its brakes. Those that are Off, or whose Only
+	// names another subject, are ignored; Models and Endpoints are for the caller to match. The hold
+	// keeps the list, so it must not be modified.
 	Limits []Limit
 	Caps   []Cap // shared by all orgs
 	Call   Call
@@ -81,14 +81,16 @@ func (s *Store) holdOwn(ctx context.Context, t *Terms) (*Hold, error) {
 	case "held":
 		h.At = a.at()
 		s.leases.begin(h, t.Life)
-		h.Statuses, err = s.binder.statuses(h, a, h.Max.of)
+		statuses, err := s.binder.statuses(h, a, h.Max.of)
+		h.tell(statuses)
 		s.metrics.refused(t.Call.Org, h.Statuses) // by limits in shadow mode
 		h.noteShadow()
 		return h, err
 	case "again":
 		h.At = a.at()
 		s.leases.begin(h, t.Life)
-		h.Statuses, err = s.Peek(ctx, t.Limits, t.Call)
+		statuses, err := s.Peek(ctx, t.Limits, t.Call)
+		h.tell(statuses)
 		return h, err
 	case "refused":
 		return nil, s.refusal(h, a, h.Max)
@@ -135,14 +137,14 @@ func (s *Store) holdRequest(ctx context.Context, h *Hold, life time.Duration, no
 	}
 	for i := range limits {
 		use, l := &limits[i], &h.limits[i]
-		use.enforced, use.amount, use.cost = enforced, l.Shape.Amount, l.Metric.amountOf(h.Max)
+		use.enforced, use.amount, use.cost = enforced, l.Shape.Amount, l.takes(&h.Call, h.Max)
 		if l.Mode == Shadow {
 			use.enforced = notEnforced
 		}
 		if len(l.Raises) > 0 {
 			use.amount, _ = l.amountAt(now)
 		}
-		if c.mark > 0 && !s.DataLoss.closedUntil(c.place, l, now).IsZero() {
+		if c.mark > 0 && !l.counts.only && !s.DataLoss.closedUntil(c.place, l, now).IsZero() {
 			use.amount = closedAmount
 		}
 	}
@@ -223,7 +225,7 @@ func (h *Hold) limitArgs(args []any, now time.Time, a Amounts) ([]any, error) {
 		if l.Mode == Shadow {
 			enforce = notEnforced
 		}
-		wants[i] = l.Metric.amountOf(a)
+		wants[i] = l.takes(&h.Call, a)
 		amount := &l.Shape.Amount
 		if len(l.Raises) > 0 {
 			raised, _ := l.amountAt(now)
@@ -244,7 +246,9 @@ func (s *Store) refusal(h *Hold, a answer, want Amounts) error {
 		statuses[i].closed(s.DataLoss.closedUntil(h.Call.place(), &h.limits[i], a.at()), a.at())
 	}
 	s.metrics.refused(h.Call.Org, statuses)
-	return exceeded(h.limits, statuses, want)
+	e := exceeded(h.limits, statuses, want)
+	e.Statuses = statuses[:h.told()]
+	return e
 }
 
 // Extend grows an open hold by more, in all its limits or in none; the addition counts from now. A
@@ -271,7 +275,8 @@ func (s *Store) Extend(ctx context.Context, h *Hold, more Amounts) ([]Status, er
 	switch a.verdict {
 	case "held":
 		h.Max, h.Expected = most, expected
-		h.Statuses, err = s.binder.statuses(h, a, more.of)
+		statuses, err := s.binder.statuses(h, a, more.of)
+		h.tell(statuses)
 		h.noteShadow()
 		return h.Statuses, err
 	case "refused":

@@ -196,6 +196,9 @@ func (s Subject) of(c *Call) string {
 		return c.Key
 	case IP:
 		return c.IP
+	case RunBudget:
+		outermost, _, _ := strings.Cut(string(c.Run), runSep)
+		return outermost
 	default:
 		return c.Labels.Get(string(s))
 	}

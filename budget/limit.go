@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/listen"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // Metric is what a limit counts.
@@ -19,6 +20,8 @@ const (
 	Tokens      Metric = "tokens"
 	Requests    Metric = "requests"
 	Concurrency Metric = "concurrency"
+
+	active Metric = "active" // different subjects with a call, for brakes
 )
 
 // Subject says whose calls share a limit: those of the whole org, or those of each user, API key,
@@ -34,8 +37,9 @@ const (
 	User      Subject = "user"
 	Key       Subject = "key"
 	IP        Subject = "ip"
-	// RunBudget is a run of calls; see [Run]. No label can have this name.
-	RunBudget Subject = "run-budget"
+	// RunBudget is a run of calls; see [Run]. Brakes count the outermost run of a call, with all runs inside
+	// it. No label can have this name.
+	RunBudget Subject = settings.RunBudget
 )
 
 // Mode says what a limit does.
@@ -61,6 +65,8 @@ const (
 	Calendar    ShapeKind = "calendar"   // fixed periods in a time zone
 	Concurrent  ShapeKind = "concurrent" // number of open holds
 	Once        ShapeKind = "once"       // Amount can be used once, in the Window that ends at Until
+
+	distinct ShapeKind = "distinct" // subjects with a call in a sliding window, for brakes
 )
 
 const (
@@ -110,6 +116,9 @@ type Limit struct {
 
 	// Raises change the amount temporarily.
 	Raises []Raise
+
+	// counts is set in the counters of brakes, which refuse nothing and are not shown.
+	counts counterOf
 }
 
 // Validate reports why the limit is unusable.
@@ -133,7 +142,7 @@ func (l Limit) validate() error {
 		return fmt.Errorf("unknown mode %q", l.Mode)
 	}
 	switch l.Metric {
-	case Cost, Tokens, Requests, Concurrency:
+	case Cost, Tokens, Requests, Concurrency, active:
 	default:
 		return fmt.Errorf("unknown metric %q", l.Metric)
 	}
@@ -148,7 +157,7 @@ func (s Shape) validate() error {
 		return fmt.Errorf("amount %d is not in 0..%d", s.Amount, int64(MaxAmount))
 	}
 	switch s.Kind {
-	case Window:
+	case Window, distinct:
 		return inRange("window", s.Window, slots*time.Microsecond, maxWindow)
 	case ExactWindow:
 		return inRange("exact window", s.Window, time.Microsecond, maxExact)
@@ -192,7 +201,7 @@ func validID(id string) bool {
 
 // subjectOf returns the id whose usage the call adds to; see Subject.ID.
 func (l Limit) subjectOf(c Call) string {
-	if l.Subject == UserGroup || l.Subject == RunBudget {
+	if l.Subject == UserGroup || l.Subject == RunBudget && !l.counts.only {
 		return l.Only // the caller of this package passes the limits of the call's group and runs only
 	}
 	c.IP = l.Network(c.IP)
@@ -256,6 +265,9 @@ func (l Limit) stateFor(c Call, lease time.Duration) state {
 	case Fixed, Calendar:
 		st.Kind, st.P1, st.P2 = "c", s.periodText(), s.zone()
 		b = append(append(append(append(b, 'c'), st.P1...), '-'), st.P2...)
+	case distinct:
+		st.Kind, st.P1 = "d", strconv.FormatInt(s.Window.Microseconds(), 10)
+		b = append(append(b, 'd'), st.P1...)
 	case Once:
 		st.Kind, st.P1 = "c", oncePrefix+strconv.FormatInt(s.Until.UnixMicro(), 10)
 		b = strconv.AppendInt(append(b, 'o'), s.Until.UnixMicro(), 10)
@@ -263,7 +275,11 @@ func (l Limit) stateFor(c Call, lease time.Duration) state {
 		st.Kind, st.P1 = "n", strconv.FormatInt(lease.Microseconds(), 10)
 		b = append(b, 'n')
 	}
-	st.Key = string(append(append(b, ':'), l.subjectOf(c)...))
+	b = append(append(b, ':'), l.subjectOf(c)...)
+	if l.counts.repeats {
+		b = append(append(b, labelSep...), c.Request...)
+	}
+	st.Key = string(b)
 	return st
 }
 
@@ -308,7 +324,7 @@ func (s Shape) window() time.Duration {
 // Span is the time in which a limit's amount returns.
 func (s Shape) Span() time.Duration {
 	switch s.Kind {
-	case Window, ExactWindow, Fixed, Once:
+	case Window, ExactWindow, Fixed, Once, distinct:
 		return s.Window
 	case Calendar:
 		p, _, err := s.period()

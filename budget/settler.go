@@ -66,7 +66,7 @@ func (s *settler) receipt(a answer, h *Hold, estimated bool) (Receipt, error) {
 
 // settled returns what stays charged of a metric after a call with these amounts.
 func (m Metric) settled(a Amounts) int64 {
-	if m == Concurrency {
+	if m == Concurrency || m == active { // the latter are not taken back
 		return 0
 	}
 	return m.amountOf(a)

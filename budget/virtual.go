@@ -46,6 +46,7 @@ type place struct {
 // Standing is a caller bound to all limits that apply. Bind it once and use it for all calls of the
 // same subjects.
 type Standing struct {
+	call   Call
 	limits []Limit
 	states []state
 	twins  []twin
@@ -56,7 +57,7 @@ func (s *Standing) Limits() []Limit { return s.limits }
 
 // Bind names the states of the limits that apply to the call, as Hold does. The call needs no id.
 func (v *Virtual) Bind(limits []Limit, c Call) (*Standing, error) {
-	out := &Standing{}
+	out := &Standing{call: c}
 	var err error
 	out.limits, out.states, err = v.binder.bind(limits, c)
 	if err != nil {
@@ -89,6 +90,8 @@ func (v *Virtual) newTwin(s Shape, st state) twin {
 	case "c":
 		p, zone, _ := s.period() // validated
 		return &periodTwin{period: p, zone: zone}
+	case "d":
+		return &activeTwin{width: s.Window.Microseconds(), last: map[int64]int64{}}
 	default:
 		return &concurrencyTwin{lease: v.lease, ends: map[*VirtualHold]int64{}}
 	}
@@ -156,7 +159,7 @@ func (v *Virtual) Hold(now int64, on *Standing, most, expected Amounts) (*Virtua
 		parts: make([]virtualPart, len(on.twins)), ends: now + v.lease,
 	}
 	for i, t := range on.twins {
-		n := on.limits[i].Metric.amountOf(most)
+		n := on.limits[i].takes(&on.call, most)
 		t.open(now)
 		h.parts[i] = virtualPart{total: n, list: []piece{{t.charge(h, n, true), n}}}
 		t.close()

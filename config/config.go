@@ -83,6 +83,9 @@ type Config struct {
 	Providers []Provider `yaml:"providers,required"`
 	// Labels are dimensions of calls that limits and the ledger can count by; at most 8.
 	Labels []Label `yaml:"labels"`
+	// Brakes stop agents that run wild, in every org: when a run, user or key spends far more than usual,
+	// repeats itself or makes too many calls. At most 8 apply to an org.
+	Brakes []Brake `yaml:"brakes"`
 	// Defaults apply to every org, in this file and in Redis.
 	Defaults Defaults `yaml:"defaults"`
 	// Orgs are the tenants, with their limits, users and keys.

@@ -66,6 +66,7 @@ const patchName = "request"
 func (c *Config) CheckOrg(o *Org) error {
 	m := &mistakes{name: patchName, marks: map[string]mark{}}
 	m.markLimits("org", o.Limits)
+	m.markBrakes("org.brakes", o.Brakes)
 	for i := range o.Users {
 		m.markLimits(element("org.users", i), o.Users[i].Limits)
 	}
@@ -101,6 +102,13 @@ func (m *mistakes) markLimits(path string, list []Limit) {
 				m.marks[at+"."+name] = mark{}
 			}
 		}
+	}
+}
+
+// markBrakes does the same for the rules of brakes.
+func (m *mistakes) markBrakes(path string, list []Brake) {
+	for i, b := range list {
+		m.marks[element(path, i)+".when."+b.When.Rule()] = mark{}
 	}
 }
 

@@ -20,6 +20,9 @@ type schemaField struct {
 
 // around are the required fields of sections.
 var around = map[string]map[string]any{
+	"Brake":        {"name": "b", "by": "user", "when": map[string]any{"calls": map[string]any{"more_than": 5}}},
+	"BrakeCalls":   {"more_than": 5},
+	"BrakeRepeats": {"more_than": 5},
 	"Label":        {"name": "a", "from": []string{"key"}},
 	"Org":          {"id": "acme"},
 	"User":         {"id": "ann"},

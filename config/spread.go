@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"slices"
+
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // mostParts is budget.MostParts.
@@ -37,6 +39,12 @@ func checkSpread(m *mistakes, path string, o *Org, cfg *Config) {
 				"by user and key, or by address", name, l.Subject)
 		case l.Bucket.Capacity.N > 0:
 			m.failAt(at, "%s is a bucket that would fill in each part separately; set its mode to off", name)
+		}
+	}
+	for _, b := range settings.OrgBrakes(cfg.Brakes, o.Brakes) {
+		if l := (Limit{Subject: b.By}); !l.CountsBy(by) && !(by == "user" && l.CountsBy("key")) {
+			m.failAt(at, "brake %q counts calls of all users together, so they must be decided in one place; add %s to its by",
+				b.Name, by)
 		}
 	}
 	if by == "ip" {

@@ -91,6 +91,8 @@ func validate(m *mistakes, cfg *Config) {
 	checkRequestLimits(m, cfg.RequestLimits)
 	checkLabels(m, cfg)
 	checkDefaults(m, cfg)
+	checkBrakes(m, "brakes", cfg.Brakes, cfg)
+	checkBrakeCount(m, "brakes", len(cfg.Brakes))
 	checkOrgs(m, cfg)
 	checkQueue(m, cfg.Queue)
 	checkWebhookBounds(m, cfg.Webhooks)

@@ -79,6 +79,8 @@ func (r *orgRules) check(path string, o *Org) {
 	checkGroups(m, path, o)
 	checkOrgPlans(m, path, o, cfg)
 	checkLimitCount(m, path, o, cfg)
+	checkBrakes(m, path+".brakes", o.Brakes, cfg)
+	checkBrakeCount(m, path+".brakes", len(settings.OrgBrakes(cfg.Brakes, o.Brakes)))
 	checkSpread(m, path, o, cfg)
 }
 

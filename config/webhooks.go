@@ -32,7 +32,7 @@ type Webhooks struct {
 var eventTypes = []string{
 	"batch.completed", "batch.failed", "batch.expired", "batch.cancelled",
 	"response.completed", "response.failed", "response.cancelled", "response.incomplete",
-	"job.succeeded", "job.failed", "job.cancelled", "job.expired", "alert.limit",
+	"job.succeeded", "job.failed", "job.cancelled", "job.expired", "alert.limit", "brake.fired",
 	"limit_request.created", "limit_request.decided",
 }
 

@@ -33,10 +33,13 @@ func newAdmission(g *Guard, share int) *admission {
 
 // begin holds the plan's First against every applying limit and spend cap, all or nothing.
 // While the store is unavailable, the org's OnStoreFailure decides. A full store counts as
-// available: it refuses the call whatever that setting says. Errors are *Refusal, *StoppedError,
+// available: it refuses the call whatever that setting says. Errors are *Refusal, *StoppedError, *BrakedError,
 // or wrap budget.ErrUnavailable.
 func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int, jobID string) (*Call, error) {
 	if err := ad.guard.Stopped(p.Caller.Org.ID); err != nil {
+		return nil, err
+	}
+	if err := ad.guard.brakes.check(p); err != nil {
 		return nil, err
 	}
 	c := newCall(ad.guard, p, id, attempt)
@@ -45,13 +48,13 @@ func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int,
 		ID: id, Attempt: attempt, Org: p.Caller.Org.ID, User: p.Caller.User, Key: p.Caller.Key,
 		IP: p.Caller.IP, Model: p.Request.Model, Provider: p.Target.Provider.ID,
 		Endpoint: string(p.Request.Endpoint), PriceVersion: p.Price.Version, JobID: jobID,
-		Labels: p.Caller.Labels, Run: p.Caller.Run,
+		Labels: p.Caller.Labels, Request: p.Fingerprint, Run: p.Caller.Run,
 	})
 	// A caller that hangs up must not abort a hold that may have been applied.
 	ctx = context.WithoutCancel(ctx)
 	_, span := tracing.Start(ctx, "hold budget")
 	hold, asked, err := ad.hold(ctx, p.Caller.Org, budget.Terms{
-		Limits: p.Limits, Caps: p.Caps, Call: who, Max: p.First, Expected: ad.plans.Expected(p),
+		Limits: countersOf(p), Caps: p.Caps, Call: who, Max: p.First, Expected: ad.plans.Expected(p),
 	})
 	p.traceHold(span, err)
 	ad.metrics.held(p.Caller.Org.ID, err)
@@ -68,6 +71,9 @@ func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int,
 		return nil, p.refusal(err)
 	}
 	c.holds(hold, p.start)
+	if err := ad.guard.brakes.judge(ctx, c); err != nil {
+		return nil, err
+	}
 	return c, nil
 }
 

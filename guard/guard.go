@@ -93,6 +93,8 @@ type Org struct {
 	Priorities Priorities
 	// Cache says which answers may be reused.
 	Cache CacheRule
+	// Brakes count calls, and stop or slow those that run wild.
+	Brakes []*budget.Brake
 	// Runs bound the budgets that its keys may give away.
 	Runs RunRules
 	// Raises bounds what callers may request in addition to a limit.
@@ -218,6 +220,10 @@ type Options struct {
 	// Stops, if set, returns the orgs whose spending is stopped; tenants.AllOrgs stops everybody. It
 	// is called for every call and must not block.
 	Stops func() map[string]*tenants.Stop
+	// BrakeRecords, if set, returns the recorded brakes of an org. It must not block. BrakeFired is called
+	// for each brake that fires, possibly several times, and returns when BrakeRecords has it or ctx ends.
+	BrakeRecords func(org string) tenants.Brakes
+	BrakeFired   func(ctx context.Context, f BrakeFiring)
 	// Charged, if set, is called with the org and user of a charged call. It must not
 	// block.
 	Charged func(org, user string)
@@ -259,6 +265,7 @@ type Guard struct {
 	budget      *budget.Store
 	policy      *atomic.Pointer[Policy]
 	stops       func() map[string]*tenants.Stop // may be nil
+	brakes      *brakes
 	calibration *calibration.Calibration
 	ownership   *ownership.Store
 	turns       *conversation.Store
@@ -290,9 +297,11 @@ func New(o Options) *Guard {
 		budget: o.Budget, policy: new(atomic.Pointer[Policy]), calibration: o.Calibration, ownership: o.Ownership,
 		turns: o.Conversations, spool: o.Spool, answerWait: answerPatience, deadline: o.StoreDeadline, log: o.Log,
 		metrics: newMetrics(o.Metrics), stops: o.Stops, cache: o.Cache, cachePuts: make(chan struct{}, maxCachePuts),
+		brakes: &brakes{records: o.BrakeRecords, fired: o.BrakeFired},
 	}
 	g.policy.Store(o.Policy)
 	watchStops(o.Metrics, g.stopCounts)
+	watchBrakes(o.Metrics, g.brakesActive)
 	g.Outage = newOutage(o)
 	if o.Metrics != nil {
 		o.Metrics.MustRegister(newOutageCollector(g.Outage))
@@ -300,6 +309,7 @@ func New(o Options) *Guard {
 	g.Grants = &Grants{quota: o.Quota, outage: g.Outage, deadline: o.StoreDeadline, log: o.Log}
 	found := &resolver{policy: g.policy, ownership: g.ownership, turns: g.turns, deadline: o.StoreDeadline}
 	g.Plans = newPlanner(o.Calibration, found, o.Log)
+	g.Plans.brakes = g.brakes
 	g.Runs = &Runs{budget: o.Budget, outage: g.Outage}
 	g.Plans.runs = g.Runs
 	g.Plans.labels = &labeler{count: o.Budget.CountLabel, outage: g.Outage}

@@ -93,6 +93,13 @@ func watchStops(reg prometheus.Registerer, count func() (all, orgs float64)) {
 	gauge("org", func() float64 { _, orgs := count(); return orgs })
 }
 
+// watchBrakes registers a gauge of what brakes stop.
+func watchBrakes(reg prometheus.Registerer, active func() float64) {
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "llmguard_guard_brakes_active", Help: "Subjects that a brake stops now: action stop or ask.",
+	}, active)
+}
+
 func (m *metrics) held(org string, err error) {
 	o := m.orgs.of(org)
 	if err == nil {

@@ -25,6 +25,7 @@ type orgSeries struct {
 type orgMetrics struct {
 	cost       *prometheus.CounterVec
 	admissions *prometheus.CounterVec
+	brakes     *prometheus.CounterVec
 	mu         sync.RWMutex
 	series     map[string]*orgSeries
 }
@@ -42,6 +43,9 @@ func newOrgMetrics(reg prometheus.Registerer) *orgMetrics {
 			Help: "Holds requested, by org and outcome: admitted, refused (a limit has no capacity now), never (larger than " +
 				"the whole limit).",
 		}, []string{"org", "outcome"}),
+		brakes: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "llmguard_guard_brakes_fired_total", Help: "Brakes that fired, once per subject until they are released.",
+		}, []string{"org", "brake", "action"}),
 	}
 }
 

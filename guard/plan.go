@@ -27,17 +27,22 @@ type Plan struct {
 	Price   *pricing.Price
 	Limits  []budget.Limit // those of the org that apply to this call
 	Caps    []budget.Cap   // those that apply to this call, each with its applying limits
+	Brakes  []Braking      // those that count this call
 
 	Input  int64 // tokens; for known tokenizers never below what the provider bills
 	Output int64 // tokens, the most the provider may generate
 	Max    budget.Amounts
 	First  budget.Amounts // what is held before it is sent: Max, or less if the hold grows
 	Quota  int64          // tokens charged to the provider's TPM
+	// Fingerprint identifies equal requests for brakes on repetitions; empty if no such brake applies.
+	Fingerprint string
 
 	unseen  bool          // a member of the request may cause hidden output
 	instead string        // the model the caller named, if a cheaper one serves the call
 	sent    *wire.Request // what the provider is sent: Request, or its translation
 	text    textPart
+
+	slowed bool // a brake gives it low priority
 
 	standard wire.Standard // of the headers that report its limits
 
@@ -63,6 +68,7 @@ type Planner struct {
 	calibration *calibration.Calibration
 	resolver    *resolver
 	labels      *labeler // nil: values are not counted
+	brakes      *brakes  // nil: none slows calls
 	runs        *Runs    // nil: callers have no runs
 	log         *slog.Logger
 }
@@ -147,6 +153,8 @@ func (pl *Planner) prepare(c Caller, r *wire.Request, kept references) (*Plan, e
 	}
 	p.Limits = p.applying(c.limits())
 	p.Caps = p.capping(policy.Caps)
+	p.Brakes = brakingOf(p)
+	p.slowed = pl.brakes != nil && pl.brakes.slows(p)
 	ed := editor{plan: p}
 	ed.edit()
 	return p, ed.identify()
@@ -161,6 +169,12 @@ func (p *Policy) Standing(c Caller, r *wire.Request) (providers.Target, []budget
 	}
 	plan := &Plan{Caller: c, Request: r, Target: target}
 	return target, plan.applying(c.limits()), plan.capping(p.Caps), nil
+}
+
+// Braking returns the brakes that count a call, for simulations; fingerprint is its Plan.Fingerprint.
+func (p *Policy) Braking(c Caller, r *wire.Request, t providers.Target, fingerprint string) []Braking {
+	plan := &Plan{Caller: c, Request: r, Target: t, Fingerprint: fingerprint}
+	return brakingOf(plan)
 }
 
 // allowed checks the org's and the key's model lists. Both refusals are a 404, as the

@@ -29,6 +29,9 @@ const flex = "flex"
 // Priority returns the priority of a call. chosen is what its request names, or nil; it takes
 // precedence over the service tier and is lowered to what is allowed.
 func (p *Plan) Priority(chosen *quota.Priority) quota.Priority {
+	if p.slowed {
+		return quota.Low
+	}
 	rules := &p.Caller.Org.Priorities
 	most := rules.Most
 	set, ok := rules.Keys[p.Caller.Key]

@@ -54,7 +54,8 @@ func answered(c *Call, err error) bool {
 		return c.Without == ""
 	}
 	var refused *Refusal
-	return errors.As(err, &refused) && !refused.Away
+	var braked *BrakedError
+	return errors.As(err, &refused) && !refused.Away || errors.As(err, &braked)
 }
 
 func (q *liveQuota) request(p *Plan, id string) quota.Request {

@@ -64,7 +64,7 @@ const staleTries = 3
 // the org's downgrade model if that fits; see Call.Plan. An org's response cache may answer
 // in place of the provider.
 //
-// If the Call is nil, nothing was held. With the errors *StoppedError, *Refusal,
+// If the Call is nil, nothing was held. With the errors *StoppedError, *BrakedError, *Refusal,
 // *quota.BusyError, *BusyError and providers.ErrStale nothing was charged, sent or written, so that the call
 // may wait and run later. For other errors see Forward. The end of a job's call is written,
 // or kept in the journal, when Run returns; that of a live call soon after.

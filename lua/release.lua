@@ -9,7 +9,8 @@
 --      8 result TTL ms  9-12 rpm tpm concurrency burst (quota_limits)
 --      13 what the attempt was charged
 --      14 what waits because the provider failed: alone: the job, which counts the attempt; flow: as
---      in ARGV 4, and the job counts the attempt; empty: nothing  15 the limit that refused; empty: none
+--      in ARGV 4, and the job counts the attempt; empty: nothing. apart: the job, because a brake
+--      refused it  15 the limit that refused; empty: none
 -- Reply "ok" | "lost" | "gone <state>" | "ended cancelled" if this call ended it
 local pool, key = pool_keys(), KEYS[24]
 local given, id, token, kind, park_us, used, try, result_ms = unpack(ARGV, 1, 8)
@@ -46,8 +47,8 @@ local subject = subjects_of(org, user, lane)[kinds[kind] or 8]
 admitted(pool, now, org, user, lane, subject) -- the probe is over; its subject is parked again
 if subject then park(pool, subject, till) end
 if limit ~= '' then redis.call('HSET', key, 'limit', limit) end
-if failed ~= '' then redis.call('HINCRBY', key, 'retries', '1') end
-if failed == 'alone' then
+if failed ~= '' and failed ~= 'apart' then redis.call('HINCRBY', key, 'retries', '1') end
+if failed == 'alone' or failed == 'apart' then
   redis.call('HSET', key, 'again', int(till))
   nap_begin(pool, class, member, till)
 elseif absent and redis.call('ZSCORE', pool.present, id) then -- see stay.lua; start ends a job without a caller

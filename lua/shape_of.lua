@@ -10,6 +10,8 @@ local function new_shape(kind)
     --+ shape_log
   elseif kind == 'c' then
     --+ shape_period
+  elseif kind == 'd' then
+    --+ shape_active
   else
     --+ shape_concurrency
   end

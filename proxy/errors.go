@@ -25,11 +25,14 @@ func (s *Server) refusal(err error, plan *guard.Plan) *wire.Error {
 	var full *queue.FullError
 	var busy *guard.BusyError
 	var stopped *guard.StoppedError
+	var braked *guard.BrakedError
 	switch {
 	case errors.As(err, &public):
 		return public
 	case errors.As(err, &stopped):
 		return stopped.Public()
+	case errors.As(err, &braked):
+		return braked.Public()
 	case errors.As(err, &exceeded):
 		return exceeded.Public()
 	case errors.As(err, &noQuota) && noQuota.Never:

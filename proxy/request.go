@@ -211,7 +211,10 @@ func refusing(err error) string {
 		return ""
 	}
 	var exceeded *guard.Refusal
+	var braked *guard.BrakedError
 	switch {
+	case errors.As(err, &braked):
+		return "brake:" + braked.Brake
 	case !errors.As(err, &exceeded) || exceeded.ExceededError == nil:
 		return ""
 	case exceeded.Cap != nil:
@@ -225,13 +228,14 @@ type planRecord struct {
 	model, pool string
 	stream      bool
 	first       budget.Amounts
-	quota       int64 // tokens
+	quota       int64  // tokens
+	request     string // see guard.Plan.Fingerprint
 }
 
 func planRecordOf(p *guard.Plan) planRecord {
 	return planRecord{
 		model: p.Request.Model, pool: p.Target.Pool, stream: p.Request.Stream, first: p.First,
-		quota: p.Quota,
+		quota: p.Quota, request: p.Fingerprint,
 	}
 }
 
@@ -255,6 +259,9 @@ func (x *request) record() {
 		if x.caller.Labels != "" {
 			attrs = append(attrs, slog.String("labels", string(x.caller.Labels)))
 		}
+		if x.caller.Run != "" {
+			attrs = append(attrs, slog.String("run", string(x.caller.Run)))
+		}
 	}
 	if x.plan != nil {
 		x.asked = planRecordOf(x.plan)
@@ -271,6 +278,9 @@ func (x *request) record() {
 		}
 		if p.stream {
 			attrs = append(attrs, slog.Bool("stream", true))
+		}
+		if p.request != "" {
+			attrs = append(attrs, slog.String("request", p.request))
 		}
 	}
 	if c := x.call; c != nil {

@@ -49,6 +49,8 @@ const (
 	// Retry means the attempt failed at the provider: this job alone waits
 	// Verdict.Wait, and the rest of its flow continues.
 	Retry
+	// Rest means a brake refused the job: as Retry, but no attempt failed.
+	Rest
 )
 
 // String returns the kind's name for logs.
@@ -66,6 +68,8 @@ func (k Kind) String() string {
 		return "requeue"
 	case Retry:
 		return "retry"
+	case Rest:
+		return "rest"
 	default:
 		return "none"
 	}
@@ -90,7 +94,7 @@ const (
 // Verdict is the outcome of a run.
 type Verdict struct {
 	Kind  Kind          `json:"kind"`
-	Wait  time.Duration `json:"wait,omitempty"`  // for Park, Requeue and Retry
+	Wait  time.Duration `json:"wait,omitempty"`  // for Park, Requeue, Retry and Rest
 	Scope Scope         `json:"scope,omitempty"` // for Park
 	Limit string        `json:"limit,omitempty"` // for Park: the limit that refused
 	// Charged, Status and Error are recorded as the outcome for Done, Fail and Cancel.
@@ -232,7 +236,7 @@ func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 		return err
 	}
 	park := "-"
-	if v.Wait > 0 && v.Kind != Retry {
+	if v.Wait > 0 && v.Kind != Retry && v.Kind != Rest {
 		park = "u"
 		if v.Kind == Park {
 			park = string("uoUOKLp"[v.Scope])
@@ -245,6 +249,8 @@ func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 	switch {
 	case v.Kind == Retry:
 		how = "alone"
+	case v.Kind == Rest:
+		how = "apart"
 	case v.Failed:
 		how = "flow"
 	}
@@ -254,7 +260,7 @@ func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 	case err != nil:
 		return err
 	case reply == "ok":
-		if how != "" {
+		if how != "" && v.Kind != Rest {
 			c.q.metrics.retries.WithLabelValues(c.p.ID).Inc()
 		}
 		return nil

@@ -30,6 +30,10 @@ const (
 	// unreachable.
 	storeRest = time.Second
 	reachRest = 2 * time.Second
+	// A job that a brake refuses rests for a tenth of its age within these bounds, so that many of them cost
+	// little, and a new one runs soon once the brake is released.
+	minBrakeRest = 5 * time.Second
+	maxBrakeRest = time.Minute
 	// stopRest is the rest of an org's jobs while its spending is stopped.
 	stopRest = 2 * time.Second
 	// reloadRest is the minimum rest of jobs that another pool has no quota for.
@@ -159,6 +163,9 @@ func (r *runner) record(ctx context.Context, c *Claim, call *guard.Call, v Verdi
 	if j.Labels != "" {
 		attrs = append(attrs, slog.String("labels", string(j.Labels)))
 	}
+	if request := call.Plan.Fingerprint; request != "" {
+		attrs = append(attrs, slog.String("request", request))
+	}
 	if call.Cache != "" {
 		attrs = append(attrs, slog.String("cache", call.Cache))
 	}
@@ -190,9 +197,15 @@ func (r *runner) plan(ctx context.Context, c *Claim) (*guard.Plan, error) {
 func refused(j *Job, err error, org *orgRun, before int) Verdict {
 	var exceeded *guard.Refusal
 	var stopped *guard.StoppedError
+	var braked *guard.BrakedError
 	switch {
 	case errors.As(err, &stopped):
 		return Verdict{Kind: Park, Scope: ParkOrg, Wait: stopRest, Unused: true}
+	case errors.As(err, &braked) && j.Class == Interactive:
+		return failed(braked.Public())
+	case errors.As(err, &braked):
+		rest := min(max(time.Since(j.Created)/10, minBrakeRest), maxBrakeRest)
+		return Verdict{Kind: Rest, Wait: rest, Unused: true}
 	case !errors.As(err, &exceeded):
 		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true}
 	}

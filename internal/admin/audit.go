@@ -117,7 +117,8 @@ func (h *recorder) commit(c *call, e tenants.AuditEntry, before, after any, chan
 // check rejects changes that would make their org invalid, or for changes that apply to all
 // orgs, any org.
 func (h *recorder) check(changes []tenants.Change) error {
-	if kind := changes[0].Ref.Kind; kind == tenants.KindAdmin || kind == tenants.KindStop {
+	if kind := changes[0].Ref.Kind; kind == tenants.KindAdmin || kind == tenants.KindStop ||
+		kind == tenants.KindBrake {
 		return nil
 	}
 	org := changes[0].Ref.Org

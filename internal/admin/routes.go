@@ -278,6 +278,22 @@ func (s *Server) systemRoutes() []route {
 		},
 
 		{
+			name: "listBrakes", method: http.MethodGet, path: "/brakes",
+			summary: "List brakes that fired or were released for a subject, with what they saw",
+			query:   []parameter{orgsParameter}, answer: page[FiredBrake]{}, serve: s.brakes.listBrakes,
+		},
+		{
+			name: "releaseBrake", method: http.MethodPost, path: "/orgs/{org}/brakes/{brake}/release",
+			summary: "Release a brake for a subject: its calls run again, and the brake does not fire for it for a while",
+			writes:  true, body: brakeRelease{}, answer: FiredBrake{}, serve: s.brakes.release,
+		},
+		{
+			name: "stopByBrake", method: http.MethodPost, path: "/orgs/{org}/brakes/{brake}/stop",
+			summary: "Stop the calls of a subject by hand, as if the brake had fired", writes: true, body: brakeRelease{},
+			answer: FiredBrake{}, serve: s.brakes.stop,
+		},
+
+		{
 			name: "listAdmins", method: http.MethodGet, path: "/admins", summary: "List administrators",
 			answer: page[Admin]{}, serve: s.admins.listAdmins,
 		},

@@ -123,6 +123,7 @@ type Server struct {
 	limits       *limitHandler
 	resets       *resetHandler
 	stops        *stopHandler
+	brakes       *brakeHandler
 	overrides    *overrideHandler
 	requests     *limitRequestHandler
 	credentials  *credentialHandler
@@ -167,6 +168,7 @@ func (s *Server) setHandlers(o *Options) {
 	s.limits = &limitHandler{opts: o, dir: dir, audit: audit}
 	s.resets = &resetHandler{opts: o, dir: dir, audit: audit, limits: s.limits}
 	s.stops = &stopHandler{opts: o, dir: dir, audit: audit}
+	s.brakes = &brakeHandler{opts: o, dir: dir, audit: audit}
 	s.overrides = &overrideHandler{opts: o, dir: dir, audit: audit, limits: s.limits}
 	s.requests = &limitRequestHandler{opts: o, audit: audit, limits: s.limits, overrides: s.overrides}
 	s.users = &userHandler{opts: o, dir: dir, audit: audit, overrides: s.overrides}

@@ -49,7 +49,7 @@ func alertTarget(a config.Alerts) (webhook.Endpoint, error) {
 	secrets, err := signers(a.Secrets)
 	return webhook.Endpoint{
 		URL: a.URL.Reveal(), Secrets: secrets,
-		Events: []string{webhook.LimitAlert, webhook.RaiseRequested, webhook.RaiseDecided},
+		Events: []string{webhook.LimitAlert, webhook.BrakeFired, webhook.RaiseRequested, webhook.RaiseDecided},
 		Slack:  a.Format == "slack",
 	}, err
 }

@@ -94,6 +94,7 @@ type App struct {
 	tracer      *tracing.Tracer       // nil if tracing is off
 	pushed      *tracing.MetricExport // nil if metrics are only scraped
 	alerts      *alert.Watcher
+	brakes      *brakeKeeper
 	calls       *door // nil without the Proxy role
 	identity    *tenants.Store
 	ids         *Identities
@@ -177,9 +178,8 @@ func New(o Options) (_ *App, err error) {
 	turns := conversations(o.Config, set)
 	turns.Memory = a.memory
 	a.turns = conversation.New(o.Redis, turns)
-	a.alerts = a.newAlerts()
-	err = a.openFiles(set.seal)
-	if err != nil {
+	a.alerts, a.brakes = a.newAlerts(), newBrakeKeeper(a)
+	if err := a.openFiles(set.seal); err != nil {
 		return nil, err
 	}
 	a.answers = cache.New(o.Redis, cache.Options{
@@ -191,8 +191,8 @@ func New(o Options) (_ *App, err error) {
 		return nil, err
 	}
 	a.guard = guard.New(guard.Options{
-		Charged: a.alerts.Charged,
-		Budget:  a.budget, Calibration: a.calibration, Quota: a.queue.Quota(), Policy: set.policy,
+		Charged: a.alerts.Charged, BrakeRecords: a.brakes.records, BrakeFired: a.brakes.fire,
+		Budget: a.budget, Calibration: a.calibration, Quota: a.queue.Quota(), Policy: set.policy,
 		StoreDeadline: o.Config.Store.Deadline, Stops: func() map[string]*tenants.Stop { return a.identity.Snapshot().Stops },
 		LocalShare: int(o.Config.Store.LocalShare), Ownership: ownership.New(o.Redis, a.memory, o.Log),
 		Conversations: a.turns, Cache: a.answers, Spool: a.spool, Log: o.Log, Metrics: a.registry,
@@ -291,6 +291,7 @@ func (a *App) Run(ctx context.Context) error {
 	keepers.Go(func() error { return quiet(a.queue.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.idempotency.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.alerts.Run(keeping)) })
+	keepers.Go(func() error { return a.brakes.run(keeping) })
 	keepers.Go(func() error { return a.pushed.Run(keeping) })
 	a.watchCertificates(keeping, keepers.Go)
 	if a.files != nil {

@@ -207,6 +207,10 @@ func tenantOf(c *config.Config, o *config.Org) (*tenant, error) {
 	if err != nil {
 		return nil, fmt.Errorf("org %s: %w", o.ID, err)
 	}
+	org.Brakes, err = brakesOf(c, o)
+	if err != nil {
+		return nil, fmt.Errorf("org %s: %w", o.ID, err)
+	}
 	if o.Weight != 100 {
 		t.weights[o.ID] = o.Weight
 	}

@@ -64,6 +64,10 @@ var obeyed = map[string]string{
 	"Orgs.ID":                           "addOrg", "Orgs.Name": "for people", "Orgs.Models": "addOrg", "Orgs.Providers": "addOrg",
 	"Orgs.DefaultOutputLimit": "addOrg", "Orgs.Hold": "addOrg", "Orgs.GrowStep": "addOrg", "Orgs.OverLimit": "addOrg", "Orgs.MaxWait": "addOrg", "Orgs.OnDisconnect": "addOrg",
 	"Orgs.Downgrade": "tenantOf", "Orgs.Spread": "tenantOf", "Orgs.AllowBuiltinTools": "addOrg", "Orgs.Weight": "addOrg", "Orgs.Users.Weight": "addOrg",
+	"Brakes.Name": "brakesOf", "Brakes.By": "brakesOf", "Brakes.Action": "brakesOf", "Brakes.For": "brakesOf",
+	"Brakes.Models": "brakesOf", "Brakes.Endpoints": "brakesOf", "Brakes.When.Spend.Window": "brakeRule",
+	"Brakes.When.Spend.Above": "brakeRule", "Brakes.When.Spend.Floor": "brakeRule", "Brakes.When.Repeats.MoreThan": "brakeRule",
+	"Brakes.When.Repeats.Window": "brakeRule", "Brakes.When.Calls.MoreThan": "brakeRule", "Brakes.When.Calls.Window": "brakeRule",
 	"Orgs.MaxPriority": "priorities", "Orgs.ModelPriority": "priorities", "Orgs.Users.Priority": "priorities", "Orgs.Users.Keys.Priority": "priorities",
 	"Queue.OrgShare": "queueOptions", "Queue.UserShare": "queueOptions", "Queue.MemoryShare": "memoryOptions", "Queue.MemoryOrgShare": "memoryOptions", "Queue.MaxAttempts": "queueOptions", "Queue.RetryFor": "queueOptions",
 	"Queue.Shares.Interactive": "queueOptions", "Queue.Shares.Async": "queueOptions", "Queue.Shares.Batch": "queueOptions",
@@ -132,7 +136,7 @@ func TestEveryFieldIsObeyed(t *testing.T) {
 			f := typ.Field(i)
 			name := f.Name
 			// those of all subjects are the same
-			if name != "Limits" && name != "SpendCaps" && path != "" {
+			if name != "Limits" && name != "SpendCaps" && name != "Brakes" && path != "" {
 				name = path + "." + f.Name
 			}
 			if f.IsExported() {

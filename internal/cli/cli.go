@@ -52,7 +52,7 @@ func Root() *cobra.Command {
 	root.AddCommand(contextCommand(), applyCommand(), devCommand(), roleCommand("serve", app.Proxy),
 		roleCommand("worker", app.Worker),
 		initCommand(), checkCommand(), doctorCommand(), configCommand(), orgsCommand(), usersCommand(), keysCommand(),
-		runsCommand(),
+		runsCommand(), brakesCommand(),
 		limitsCommand(), stopCommand(), resumeCommand(), whyCommand(), adminsCommand(), changesCommand(),
 		pricesCommand(), usageCommand(), simulateCommand(), batchCommand(), batchesCommand(), jobsCommand(), queueCommand(),
 		topCommand(), webhooksCommand(), docsCommand(), versionCommand())

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/simulate"
@@ -130,6 +131,18 @@ func printLimits(r simulate.Report, w io.Writer) error {
 		for _, l := range r.Limits {
 			g.add(top.Printable(l.Limit), whole(int64(l.Waited)), l.WaitP95.String(), whole(int64(l.GaveUp)),
 				whole(int64(l.Refused)))
+		}
+		if err := g.write(w); err != nil {
+			return err
+		}
+	}
+	if len(r.Brakes) > 0 {
+		fmt.Fprintf(w, "\nbrakes that fired under %s\n", r.Policy)
+		g := grid{head: []string{"brake", "org", "subject", "action", "at", "why"}, numbers: make([]bool, 6)}
+		for i := range r.Brakes {
+			b := &r.Brakes[i]
+			g.add(b.Brake, b.Org, top.Printable(b.Subject), string(b.Action), b.At.Format(time.DateTime),
+				b.Evidence.Text(true))
 		}
 		if err := g.write(w); err != nil {
 			return err

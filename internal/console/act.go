@@ -91,6 +91,13 @@ var actions = map[string]action{
 		title: "End a temporary change", text: "Ends change %s now. The limit returns to its previous amount.",
 		target: []string{"org", "override"}, inputs: []input{reason}, do: (*visit).endOverride,
 	},
+	"release-brake": {
+		title: "Release a brake", text: "Calls of %s run again. The brake does not fire for them for a time.",
+		target: []string{"org", "brake", "subject"}, do: (*visit).releaseBrake,
+		inputs: []input{
+			{Name: "for", Label: "Exempt for", Hint: "such as 12h; empty: one window of the brake", Optional: true}, reason,
+		},
+	},
 	"approve-request": {
 		title:  "Approve a limit request",
 		text:   "Raises the limit of request %s until the end below. It then returns to the previous amount.",

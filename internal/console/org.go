@@ -40,9 +40,10 @@ type orgView struct {
 	Addresses  bool   // some limit counts addresses
 	IP         string // the requested address
 	Overrides  []admin.Override
-	Refusals   []admin.Refusal // of the last 24 hours, largest first
-	Refused    bool            // Refusals could be read
-	Models     []named         // of the last days, highest cost first
+	Brakes     []admin.FiredBrake // that fired or were released
+	Refusals   []admin.Refusal    // of the last 24 hours, largest first
+	Refused    bool               // Refusals could be read
+	Models     []named            // of the last days, highest cost first
 	Today      spent
 	Month      spent
 	Users      []userLine
@@ -71,7 +72,7 @@ func (c *Console) org(v *visit) error {
 		Chart: past.chart(series{"spent", past.costs(o.ID, whole)}),
 		Today: past.Today(o.ID, whole), Month: past.Month(o.ID, whole), reading: past.reading,
 	}
-	view.Overrides = v.overrides(o.ID, "")
+	view.Overrides, view.Brakes = v.overrides(o.ID, ""), v.brakes(o.ID)
 	view.Refusals, view.Refused = v.refusals(o.ID)
 	if view.Month.Known {
 		view.Models = past.month(o.ID, byModel)

@@ -81,6 +81,7 @@ type engine struct {
 	now      int64 // us
 	sample   int64 // when limits are sampled next; 0: never
 	open     map[int32]*running
+	brakes   map[string]int64 // until when fired ones count, us
 }
 
 // poolState is a pool, its queue and its simulated worker.
@@ -96,6 +97,7 @@ type subject struct {
 	why    string // why its calls are skipped, or ""
 	org    *guard.Org
 	limits []budget.Limit
+	brakes []guard.Braking
 	on     *budget.Standing
 	caps   []budget.Cap
 	onCaps []*budget.Standing
@@ -121,7 +123,7 @@ func newEngine(t *Trace, p Policy) (*engine, error) {
 	e := &engine{
 		trace: t, policy: p, budget: budget.NewVirtual(budget.Options{Lease: lease}), pools: map[string]*poolState{},
 		subjects: map[who]*subject{}, lanes: map[[2]uint32]string{}, caps: map[string]*budget.Standing{},
-		open: map[int32]*running{},
+		open: map[int32]*running{}, brakes: map[string]int64{},
 	}
 	if p.HoldFor <= 0 {
 		e.policy.HoldFor = defaultHold
@@ -159,11 +161,9 @@ func (e *engine) resolve(w who) (*subject, error) {
 	if org == nil {
 		return &subject{why: fmt.Sprintf("org %s is not in %s", name(w.org), e.policy.Name)}, nil
 	}
-	caller := guard.Caller{
-		Org: org, User: name(w.user), Key: name(w.key), IP: name(w.ip), Labels: budget.Labels(name(w.labels)),
-	}
-	target, limits, caps, err := e.policy.Guard.Standing(caller,
-		&wire.Request{Model: name(w.model), Endpoint: wire.Endpoint(name(w.endpoint))})
+	caller := e.trace.caller(w, org)
+	request := &wire.Request{Model: name(w.model), Endpoint: wire.Endpoint(name(w.endpoint))}
+	target, limits, caps, err := e.policy.Guard.Standing(caller, request)
 	if err != nil {
 		return &subject{why: fmt.Sprintf("no pool of %s serves the model %s", e.policy.Name, name(w.model))}, nil
 	}
@@ -174,8 +174,12 @@ func (e *engine) resolve(w who) (*subject, error) {
 	if s.pool == nil {
 		return nil, fmt.Errorf("simulate: %s has no pool %q", e.policy.Name, target.Pool)
 	}
-	call := budget.Call{Org: org.ID, User: caller.User, Key: caller.Key, IP: caller.IP, Labels: caller.Labels}
-	s.on, err = e.budget.Bind(limits, call)
+	s.brakes = e.policy.Guard.Braking(caller, request, target, name(w.request))
+	call := budget.Call{
+		Org: org.ID, User: caller.User, Key: caller.Key, IP: caller.IP, Labels: caller.Labels, Request: name(w.request),
+		Run: caller.Run,
+	}
+	s.on, err = e.budget.Bind(s.counters(), call)
 	if err != nil {
 		return nil, err
 	}
@@ -222,12 +226,19 @@ func (e *engine) arrive(i int32) error {
 // live tries a call immediately. It returns what refused it, the wait that can be foreseen, and
 // whether waiting is pointless.
 func (e *engine) live(i int32, s *subject) (why string, foreseen time.Duration, final bool) {
+	if why := e.braked(s); why != "" {
+		return why, 0, true
+	}
 	run, refusal := e.hold(i, s)
 	if refusal != nil {
 		if refusal.Soon {
 			return reason(refusal), 0, false
 		}
 		return reason(refusal), refusal.Binding.Wait, refusal.Binding.Never
+	}
+	if why := e.judge(s); why != "" {
+		e.void(run)
+		return why, 0, true
 	}
 	grant, err := s.pool.queue.Take(e.now, s.flow, e.trace.calls[i].quota, quota.Normal)
 	if busy, ok := errors.AsType[*quota.BusyError](err); ok {

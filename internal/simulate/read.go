@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +33,9 @@ type line struct {
 	Model       string         `json:"model"`
 	Provider    string         `json:"provider"`
 	Endpoint    string         `json:"endpoint"`
+	Request     string         `json:"request"`
+	Run         budget.RunPath `json:"run"`
+	Limit       string         `json:"limit"`
 	Kind        string         `json:"kind"`
 	At          time.Time      `json:"at"`
 	Cost        int64          `json:"cost_nano"`
@@ -249,7 +253,7 @@ func (r *Reader) take(l *line) error {
 func (r *Reader) Entry(e budget.Entry) error {
 	return r.entry(&line{
 		ID: e.ID, Attempt: e.Attempt, Org: e.Org, User: e.User, Key: e.Key, IP: e.IP, Labels: recordedLabels(e.Labels),
-		Model: e.Model, Provider: e.Provider, Endpoint: e.Endpoint, Kind: e.Kind, At: e.At,
+		Request: e.Request, Run: e.Run, Model: e.Model, Provider: e.Provider, Endpoint: e.Endpoint, Kind: e.Kind, At: e.At,
 		Cost: int64(e.Cost), Total: int64(e.Total), Overrun: int64(e.Overrun),
 		Waited: e.WaitedMS, Took: e.TookMS, Held: e.HeldNano, HeldTokens: e.HeldTokens, HeldUS: e.HeldUS,
 		QuotaTokens: e.QuotaTokens, Class: e.Class, Stream: e.Stream, Usage: tokensOfUsage{e.Usage.Input, e.Usage.Output},
@@ -281,7 +285,7 @@ func (r *Reader) entry(l *line) error {
 // charged returns the call of an entry.
 func (l *line) charged() Call {
 	c := Call{
-		Org: l.Org, User: l.User, Key: l.Key, IP: l.IP, Labels: budget.Labels(l.Labels),
+		Org: l.Org, User: l.User, Key: l.Key, IP: l.IP, Labels: budget.Labels(l.Labels), Request: l.Request, Run: l.Run,
 		Model: l.Model, Provider: l.Provider, Endpoint: l.Endpoint,
 		Cost: pricing.Nano(l.Total), Held: pricing.Nano(l.Held), HeldTokens: l.HeldTokens,
 		Tokens:      l.Usage.Input + l.Usage.Output,
@@ -314,7 +318,7 @@ func (l *line) call() Call {
 	endpoint = cmp.Or(endpoint, l.Route)
 	c := Call{
 		Org: l.Org, User: l.User, Key: l.Key, IP: l.IP, Labels: budget.Labels(l.Labels), Model: l.Model, Endpoint: endpoint,
-		Held: pricing.Nano(*l.AccessHeld), HeldTokens: l.HeldTokens, Tokens: l.Tokens, QuotaTokens: l.QuotaTokens,
+		Request: l.Request, Run: l.Run, Held: pricing.Nano(*l.AccessHeld), HeldTokens: l.HeldTokens, Tokens: l.Tokens, QuotaTokens: l.QuotaTokens,
 		Class: l.Class, Stream: l.Stream, Took: time.Duration(l.TookNS),
 	}
 	c.QuotaTokens = cmp.Or(c.QuotaTokens, c.HeldTokens)
@@ -336,7 +340,7 @@ func (r *Reader) visit(l *line) {
 		c.Took = max(c.Took-time.Duration(l.WaitedNS), 0)
 		c.Refused = l.AccessCost == nil
 		r.waits = append(r.waits, waiting{l.Job, c})
-	case l.Status == 429 && l.AccessCost == nil:
+	case (l.Status == 429 || strings.HasPrefix(l.Limit, "brake:")) && l.AccessCost == nil:
 		c.Refused, c.Took = true, 0
 		r.access = append(r.access, c)
 	case l.AccessCost != nil && !free[l.Outcome]:

@@ -23,6 +23,7 @@ type Report struct {
 	Lines    []Line         `json:"lines"` // highest spend first
 	Limits   []LimitLine    `json:"limits"`
 	Shadow   []ShadowLine   `json:"shadow,omitempty"`
+	Brakes   []Firing       `json:"brakes,omitempty"`  // that would have fired, in order
 	Skipped  map[string]int `json:"skipped,omitempty"` // calls not decided, by reason
 	Timeline []Slot         `json:"timeline"`
 	Waits    []WaitBin      `json:"waits"`
@@ -117,6 +118,7 @@ func (r *Result) Report(by []string) (Report, error) {
 	out.Total.finish()
 	out.Lines, out.Limits = finished(lines), finishedLimits(limits)
 	out.Shadow, out.Timeline = r.shadowLines(), r.timeline()
+	out.Brakes = r.firings
 	out.Waits, out.Fill = r.waitBins(), r.fillLines()
 	return out, nil
 }

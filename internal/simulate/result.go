@@ -40,7 +40,8 @@ type Result struct {
 	why      []string // reasons by number; 0: none
 	whyIDs   map[string]uint16
 
-	shadow map[shadowKey]*shadowed
+	shadow  map[shadowKey]*shadowed
+	firings []Firing
 
 	begins, width int64 // of the timeline, us
 	slots         []slot
@@ -201,8 +202,8 @@ func (t *Trace) call(i int) Call {
 	r, name := &t.calls[i], func(id uint32) string { return t.names[id] }
 	return Call{
 		Org: name(r.who.org), User: name(r.who.user), Key: name(r.who.key), IP: name(r.who.ip),
-		Labels: budget.Labels(name(r.who.labels)),
-		Model:  name(r.who.model), Provider: name(r.who.provider), Endpoint: name(r.who.endpoint),
+		Labels: budget.Labels(name(r.who.labels)), Request: name(r.who.request), Run: budget.RunPath(name(r.who.run)),
+		Model: name(r.who.model), Provider: name(r.who.provider), Endpoint: name(r.who.endpoint),
 		At: time.UnixMicro(r.at), Took: time.Duration(r.took) * time.Microsecond, Held: pricing.Nano(r.held),
 		Cost:       pricing.Nano(r.cost),
 		HeldTokens: r.heldTokens, Tokens: r.tokens, QuotaTokens: r.quota, Stream: r.stream, Refused: r.refused,

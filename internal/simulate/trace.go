@@ -23,6 +23,9 @@ type Call struct {
 	Org, User, Key, IP        string
 	Model, Provider, Endpoint string
 	Labels                    budget.Labels
+	// Request identifies equal requests, and Run the run with a budget, for brakes.
+	Request string
+	Run     budget.RunPath
 
 	At   time.Time     // arrival
 	Took time.Duration // from admission to end
@@ -68,7 +71,15 @@ type record struct {
 }
 
 // who identifies everything that decides which limits apply to a call.
-type who struct{ org, user, key, ip, labels, model, provider, endpoint uint32 }
+type who struct{ org, user, key, ip, labels, model, provider, endpoint, request, run uint32 }
+
+// caller returns who makes a call, as an org of a policy sees it.
+func (t *Trace) caller(w who, org *guard.Org) guard.Caller {
+	return guard.Caller{
+		Org: org, User: t.names[w.user], Key: t.names[w.key], IP: t.names[w.ip], Labels: budget.Labels(t.names[w.labels]),
+		Run: budget.RunPath(t.names[w.run]),
+	}
+}
 
 // NewTrace returns an empty Trace.
 func NewTrace() *Trace {
@@ -103,7 +114,7 @@ func (t *Trace) Add(c Call) error {
 	t.calls = append(t.calls, record{
 		who: who{
 			t.id(c.Org), t.id(c.User), t.id(c.Key), t.id(c.IP), t.id(string(c.Labels)), t.id(c.Model), t.id(c.Provider),
-			t.id(c.Endpoint),
+			t.id(c.Endpoint), t.id(c.Request), t.id(string(c.Run)),
 		},
 		at: c.At.UnixMicro(), took: max(c.Took.Microseconds(), 0), held: int64(c.Held), cost: int64(c.Cost),
 		heldTokens: c.HeldTokens, tokens: c.Tokens, quota: c.QuotaTokens, class: class, stream: c.Stream, refused: c.Refused,

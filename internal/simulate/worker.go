@@ -127,6 +127,10 @@ func (e *engine) work(p *poolState) {
 func (e *engine) try(p *poolState, j *queue.VirtualJob) {
 	i := j.Of.(int32)
 	s := e.subjects[e.trace.calls[i].who]
+	if why := e.braked(s); why != "" {
+		e.brake(p, j, why)
+		return
+	}
 	run, refusal := e.hold(i, s)
 	if refusal != nil {
 		why := reason(refusal)
@@ -142,6 +146,11 @@ func (e *engine) try(p *poolState, j *queue.VirtualJob) {
 		p.queue.Release(e.now, j, scope, rest)
 		return
 	}
+	if why := e.judge(s); why != "" {
+		e.void(run)
+		e.brake(p, j, why)
+		return
+	}
 	if p.queue.Start(e.now, j) != nil {
 		e.void(run)
 		e.result.giveUp(i, e.now, e.result.whyOf(i))
@@ -150,4 +159,10 @@ func (e *engine) try(p *poolState, j *queue.VirtualJob) {
 	run.job = j
 	p.busy++
 	e.start(i, run)
+}
+
+// brake ends a claimed job that a brake refuses. In reality it waits for a release; here nobody releases.
+func (e *engine) brake(p *poolState, j *queue.VirtualJob, why string) {
+	p.queue.Finish(e.now, j, true, -1)
+	e.result.giveUp(j.Of.(int32), e.now, why)
 }

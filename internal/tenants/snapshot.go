@@ -12,13 +12,17 @@ type Snapshot struct {
 	Admins  map[string]*Admin
 	Stops   map[string]*Stop // by org, or AllOrgs
 	Raises  map[RaiseOwner]*UserRaises
-	last    string // id of the last change included; empty: none
+	Brakes  map[string]Brakes // by org
+	last    string            // id of the last change included; empty: none
 }
+
+// Brakes are the fired and released brakes of an org, by BrakeID. They must not be modified.
+type Brakes map[string]*Brake
 
 func emptySnapshot() *Snapshot {
 	return &Snapshot{
 		Tenants: map[string]*Tenant{}, Admins: map[string]*Admin{}, Stops: map[string]*Stop{},
-		Raises: map[RaiseOwner]*UserRaises{},
+		Raises: map[RaiseOwner]*UserRaises{}, Brakes: map[string]Brakes{},
 	}
 }
 
@@ -57,14 +61,16 @@ type draft struct {
 	admins bool            // admins are copied
 	stops  bool            // stops are copied
 	raises bool            // raises are copied
+	brakes map[string]bool // orgs whose brakes are copied
 }
 
 func (s *Snapshot) draft() *draft {
 	return &draft{
 		Snapshot: Snapshot{
-			Tenants: maps.Clone(s.Tenants), Admins: s.Admins, Stops: s.Stops, Raises: s.Raises, last: s.last,
+			Tenants: maps.Clone(s.Tenants), Admins: s.Admins, Stops: s.Stops, Raises: s.Raises, Brakes: s.Brakes,
+			last: s.last,
 		},
-		own: map[string]bool{},
+		own: map[string]bool{}, brakes: map[string]bool{},
 	}
 }
 
@@ -95,6 +101,9 @@ func (d *draft) set(r Ref, text string) error {
 		}
 		return putAt(d.Raises, RaiseOwner{r.Org, r.ID}, r, text)
 	}
+	if r.Kind == KindBrake { // apart from the tenant, likewise
+		return put(d.orgBrakes(r.Org), r, text)
+	}
 	t := d.tenant(r.Org)
 	switch r.Kind {
 	case KindOrg:
@@ -115,6 +124,21 @@ func (d *draft) set(r Ref, text string) error {
 	default:
 		return nil // from a newer version
 	}
+}
+
+// orgBrakes returns the draft's own copy of the brakes of an org.
+func (d *draft) orgBrakes(org string) Brakes {
+	if len(d.brakes) == 0 {
+		d.Brakes = maps.Clone(d.Brakes)
+	}
+	if !d.brakes[org] {
+		own := maps.Clone(d.Brakes[org])
+		if own == nil {
+			own = Brakes{}
+		}
+		d.Brakes[org], d.brakes[org] = own, true
+	}
+	return d.Brakes[org]
 }
 
 func put[T any](to map[string]*T, r Ref, text string) error { return putAt(to, r.ID, r, text) }
@@ -138,7 +162,14 @@ func (d *draft) finish(last string) *Snapshot {
 			delete(d.Tenants, org)
 		}
 	}
-	return &Snapshot{Tenants: d.Tenants, Admins: d.Admins, Stops: d.Stops, Raises: d.Raises, last: last}
+	for org := range d.brakes {
+		if len(d.Brakes[org]) == 0 {
+			delete(d.Brakes, org)
+		}
+	}
+	return &Snapshot{
+		Tenants: d.Tenants, Admins: d.Admins, Stops: d.Stops, Raises: d.Raises, Brakes: d.Brakes, last: last,
+	}
 }
 
 // With returns the snapshot that would result from these changes, so that it can be validated.

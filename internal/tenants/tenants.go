@@ -39,6 +39,7 @@ const (
 	KindCredential Kind = "credential"
 	KindAdmin      Kind = "admin"
 	KindStop       Kind = "stop"
+	KindBrake      Kind = "brake"
 	KindRaise      Kind = "raise"
 )
 

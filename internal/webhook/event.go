@@ -16,13 +16,14 @@ func Types() []string {
 		"batch.completed", "batch.failed", "batch.expired", "batch.cancelled",
 		"response.completed", "response.failed", "response.cancelled", "response.incomplete",
 		"job.succeeded", "job.failed", "job.cancelled", "job.expired",
-		LimitAlert, RaiseRequested, RaiseDecided,
+		LimitAlert, BrakeFired, RaiseRequested, RaiseDecided,
 	}
 }
 
 // Events that are not the end of an object.
 const (
 	LimitAlert     = "alert.limit"           // a limit's usage has reached a threshold
+	BrakeFired     = "brake.fired"           // a brake fired for a run, a user or another subject
 	RaiseRequested = "limit_request.created" // a caller requests more of a limit
 	RaiseDecided   = "limit_request.decided" // the request was approved, denied, withdrawn, or has expired
 )

@@ -103,6 +103,22 @@ func Forbidden(code, format string, args ...any) *Error {
 	}
 }
 
+// BrakeStopped returns a 403 for a call that a brake refuses; what describes the brake in a sentence. No
+// SDK retries a 403.
+func BrakeStopped(what string) *Error { return braked("brake_stopped", what) }
+
+// ApprovalRequired is BrakeStopped for calls that need an approval.
+func ApprovalRequired(what string) *Error { return braked("approval_required", what) }
+
+func braked(code, what string) *Error {
+	return &Error{
+		Status: http.StatusForbidden, Type: typeInvalidRequest, Code: code,
+		Message: what + " This call was not sent and not charged. An administrator can release it " +
+			"(llmguard brakes release). Do not retry before that.",
+		Header: http.Header{"X-Should-Retry": {"false"}},
+	}
+}
+
 // SpendingStopped returns a 403 for a call while an operator has stopped spending: for everybody, or
 // for one organization. No SDK, and no proxy in between, retries a 403 (docs/wire.md, Stopped
 // spending).

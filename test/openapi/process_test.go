@@ -31,6 +31,7 @@ admin: {listen: "127.0.0.1:0"}
 timeouts: {drain: 0s}
 redis: {addresses: ["%s"]}
 providers: [{id: openai, base_url: "http://127.0.0.1:1"}]
+brakes: [{name: wild, by: user, when: {calls: {more_than: 100}}}]
 orgs: [{id: acme}]
 `
 

@@ -18,6 +18,7 @@ const (
 	keys        = org + "/keys"
 	limits      = org + "/limits"
 	overrides   = org + "/overrides"
+	brake       = org + "/brakes/{brake}"
 	credentials = org + "/credentials"
 	globex      = "/orgs/globex"
 )
@@ -103,6 +104,12 @@ var limitSteps = []step{
 	{404, "PUT", org + "/stop", "/orgs/none/stop", `{}`, ""},
 	{200, "GET", "/stops", "/stops", "", ""},
 	{204, "DELETE", org + "/stop", globex + "/stop", "", "spending.resume"},
+	{404, "POST", brake + "/release", globex + "/brakes/wild/release", `{"subject":"user=gus"}`, ""},
+	{404, "POST", brake + "/stop", globex + "/brakes/none/stop", `{"subject":"user=gus"}`, ""},
+	{400, "POST", brake + "/stop", globex + "/brakes/wild/stop", `{"subject":"run=gus"}`, ""},
+	{200, "POST", brake + "/stop", globex + "/brakes/wild/stop", `{"subject":"user=gus","for":"1h"}`, "brake.stop"},
+	{200, "GET", "/brakes", "/brakes?org=globex", "", ""},
+	{200, "POST", brake + "/release", globex + "/brakes/wild/release", `{"subject":"user=gus"}`, "brake.release"},
 	{204, "POST", limits + "/reopen", globex + "/limits/reopen", `{"reason":"flushed"}`, "limits.reopen"},
 	{400, "POST", "/limits/reopen", "/limits/reopen", `{}`, ""},
 	{204, "POST", "/limits/reopen", "/limits/reopen", `{"reason":"flushed"}`, ""}, // its audit names no org

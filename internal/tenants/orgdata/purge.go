@@ -377,7 +377,7 @@ func (p *Purge) records() []tenants.Ref {
 	if now.Stops[p.Org] != nil {
 		refs = append(refs, tenants.StopRef(p.Org))
 	}
-	return append(refs, now.RaiseRefs(p.Org)...)
+	return slices.Concat(refs, now.RaiseRefs(p.Org), now.Brakes[p.Org].Refs(p.Org))
 }
 
 func (p *Purge) orgRecord() []tenants.Ref {

@@ -19,6 +19,9 @@ const labelChars = "._-:/@+=~#%"
 // ownSubjects are what limits can count by besides labels, in the order of their combinations.
 func ownSubjects() []string { return []string{"org", "group", "user", "key", "ip"} }
 
+// RunBudget is what brakes can count by, and limits cannot: each run with a budget, with the runs inside it.
+const RunBudget = "run-budget"
+
 // CheckLabelName reports why a text cannot be the name of a label.
 func CheckLabelName(name string) error {
 	if slices.Contains(ownSubjects(), name) {
@@ -57,6 +60,9 @@ func ParseSubject(parts ...string) (string, error) {
 		for one := range strings.SplitSeq(part, "+") {
 			all = append(all, strings.TrimSpace(one))
 		}
+	}
+	if slices.Equal(all, []string{RunBudget}) {
+		return RunBudget, nil
 	}
 	own := ownSubjects()
 	for i, part := range all {

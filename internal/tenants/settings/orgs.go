@@ -98,6 +98,8 @@ type Org struct {
 	Plans []Plan `yaml:"plans"`
 	// Plan is the plan of users without one. Default: that of defaults.
 	Plan string `yaml:"plan"`
+	// Brakes of the org. One with the name of a brake for all orgs replaces it.
+	Brakes []Brake `yaml:"brakes"`
 	// Users of the org, with their keys.
 	Users []User `yaml:"users"`
 }

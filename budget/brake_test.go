@@ -1,0 +1,149 @@
+package budget
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/internal/randtest"
+)
+
+func brake(t *testing.T, rule BrakeRule) *Brake {
+	t.Helper()
+	b, err := NewBrake(Brake{ID: "wild", Subject: "run", Action: BrakeStop, Rule: rule})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestBrakeJudge: each rule fires at the first call that is too much, and usual is the larger of the mean
+// of the past and that of the others.
+func TestBrakeJudge(t *testing.T) {
+	used := func(amounts ...int64) (out []Status) {
+		for _, n := range amounts {
+			out = append(out, Status{Used: n + 1000, Held: 1000})
+		}
+		return out
+	}
+	spend := BrakeRule{Window: time.Minute, Factor: 2500, Floor: 100}
+	for _, c := range []struct {
+		name     string
+		rule     BrakeRule
+		counters []Status
+		over     bool
+		usual    int64
+	}{
+		{"as many calls as allowed", BrakeRule{Window: time.Minute, Calls: 3}, []Status{{Used: 3, Held: 1}}, false, 0},
+		{"one call more", BrakeRule{Window: time.Minute, Calls: 3}, []Status{{Used: 4, Held: 4}}, true, 0},
+		{"one repetition more", BrakeRule{Window: time.Minute, Repeats: 3}, []Status{{Used: 4}}, true, 0},
+		{"the floor", spend, append(used(100, 100, 100), Status{Used: 1}), false, 0},
+		{"above the floor, alone", spend, append(used(101, 101, 101), Status{Used: 1}), true, 0},
+		{"usual by the past", spend, append(used(1000, 1000+24*400, 1000), Status{Used: 1}), false, 400},
+		{"more than by the past", spend, append(used(1001, 1001+24*400, 1001), Status{Used: 1}), true, 400},
+		{"usual by the others", spend, append(used(1000, 1000, 1000+2*400), Status{Used: 3}), false, 400},
+		{"more than by the others", spend, append(used(1001, 1001, 1001+2*400), Status{Used: 3}), true, 400},
+		{"the larger mean", spend, append(used(1000, 1000+24*100, 1000+400), Status{Used: 2}), false, 400},
+	} {
+		seen, over := brake(t, c.rule).Judge(c.counters)
+		if over != c.over || int64(seen.Usual) != c.usual {
+			t.Errorf("%s: got %v with usual %d, want %v with %d", c.name, over, seen.Usual, c.over, c.usual)
+		}
+	}
+}
+
+// TestBrakeCounters: through random holds, settles and voids of several runs, the counters in Redis and
+// those of a Virtual are equal, and both judge alike. Nothing is left in Redis without a time to live of at
+// most 25 windows.
+func TestBrakeCounters(t *testing.T) {
+	seed, rdb := randtest.Seed(t), shared(t)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	org, now := "acme", start
+	store := New(rdb, Options{})
+	store.clock.fake = func() int64 { return now.UnixMicro() }
+	virtual := NewVirtual(Options{})
+	brakes := []*Brake{
+		brake(t, BrakeRule{Window: time.Minute, Factor: 2000, Floor: 50}),
+		brake(t, BrakeRule{Window: 10 * time.Minute, Repeats: 3}), brake(t, BrakeRule{Window: time.Hour, Calls: 20}),
+	}
+	brakes[1].counters[0].ID, brakes[2].counters[0].ID = "brake.again", "brake.many"
+	var limits []Limit
+	for _, b := range brakes {
+		limits = append(limits, b.Counters()...)
+	}
+	type open struct {
+		real *Hold
+		twin *VirtualHold
+	}
+	var holds []open
+	fired := map[int]int{}
+	for i := range 400 {
+		now = now.Add(time.Duration(rng.IntN(20_000)) * time.Millisecond)
+		if len(holds) > 0 && rng.IntN(2) == 0 {
+			k := rng.IntN(len(holds))
+			one := holds[k]
+			holds = append(holds[:k], holds[k+1:]...)
+			if rng.IntN(4) == 0 {
+				if err := store.Void(t.Context(), one.real); err != nil {
+					t.Fatal(err)
+				}
+				virtual.Void(now.UnixMicro(), one.twin)
+				continue
+			}
+			actual := cost(int64(rng.IntN(100)))
+			if _, err := store.Settle(t.Context(), one.real, Settlement{Actual: actual}); err != nil {
+				t.Fatal(err)
+			}
+			virtual.Settle(now.UnixMicro(), one.twin, actual)
+			continue
+		}
+		labels := Labels(fmt.Sprintf("run=r%d", rng.IntN(4)))
+		c := Call{ID: idAt(now, i), Attempt: 1, Org: org, Labels: labels, Request: fmt.Sprint(rng.IntN(3))}
+		h, err := store.Hold(t.Context(), Terms{Limits: limits, Call: c, Max: cost(100), Expected: cost(100)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		on, err := virtual.Bind(limits, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		twin, refused := virtual.Hold(now.UnixMicro(), on, cost(100), cost(100))
+		if refused != nil {
+			t.Fatal(refused)
+		}
+		holds = append(holds, open{h, twin})
+		if len(h.Statuses) > 0 {
+			t.Fatalf("counters are shown: %v", h.Statuses)
+		}
+		want := virtual.Peek(now.UnixMicro(), on)
+		for k, got := range h.Counters {
+			if got.Used != want[k].Used || got.Held != want[k].Held {
+				t.Fatalf("step %d, counter %d: Redis has %d, %d held; the twin %d, %d held", i, k, got.Used, got.Held,
+					want[k].Used, want[k].Held)
+			}
+		}
+		at := 0
+		for k, b := range brakes {
+			n := len(b.Counters())
+			if _, over := b.Judge(h.Counters[at : at+n]); over {
+				fired[k]++
+			}
+			at += n
+		}
+	}
+	for k := range brakes {
+		if fired[k] == 0 {
+			t.Errorf("brake %d never fired", k)
+		}
+	}
+	keys, err := rdb.Keys(t.Context(), "lg:{"+org+"}:l:*").Result()
+	if err != nil || len(keys) == 0 {
+		t.Fatalf("got %d counters: %v", len(keys), err)
+	}
+	for _, key := range keys {
+		if life := rdb.PTTL(t.Context(), key).Val(); life <= 0 || life > 2*time.Hour {
+			t.Errorf("%s lives for %s", key, life)
+		}
+	}
+}

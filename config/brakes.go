@@ -1,0 +1,100 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/llmguard/llmguard/internal/tenants/settings"
+	"github.com/llmguard/llmguard/providers"
+)
+
+// Brake is a rule that stops, slows or reports calls that run wild.
+type Brake = settings.Brake
+
+// maxBrakes is how many brakes an org can have: each call counts for all of them.
+const maxBrakes = 8
+
+// checkBrakes checks the brakes of all orgs, or those of one.
+func checkBrakes(m *mistakes, path string, list []Brake, cfg *Config) {
+	ids := names{}
+	for i, b := range list {
+		at := element(path, i)
+		m.unique(ids, at+".name", b.Name)
+		checkBrake(m, at, b, cfg)
+	}
+}
+
+// checkBrakeCount refuses too many brakes of one org.
+func checkBrakeCount(m *mistakes, path string, n int) {
+	if n > maxBrakes {
+		m.failAt(path, "%d brakes apply to a caller of this org; at most %d are possible", n, maxBrakes)
+	}
+}
+
+func checkBrake(m *mistakes, path string, b Brake, cfg *Config) {
+	m.patterns(path+".models", b.Models)
+	m.patterns(path+".endpoints", b.Endpoints)
+	for i, p := range b.Endpoints {
+		if !slices.ContainsFunc(endpoints, func(e string) bool { return providers.Match(p, e) }) {
+			m.failAt(element(path+".endpoints", i), "there is no endpoint %q%s", p, didYouMean(p, endpoints))
+		}
+	}
+	switch b.By {
+	case settings.RunBudget, "": // the latter is reported already
+	case "org":
+		m.failAt(path+".by", "a brake is for runs, users, keys, addresses or labels; to stop an org, use a limit or llmguard stop")
+	default:
+		checkSubject(m, path+".by", Limit{Subject: b.By}, cfg)
+	}
+	checkBrakeRule(m, path+".when", b.When)
+	if window := b.When.Window(); b.For != 0 && (b.For < window || b.For > settings.MaxBrakeLife) {
+		m.failAt(path+".for", "must be from %s, the window of the rule, to 30d, so that the brake does not fire again for the "+
+			"same calls; leave it out for until it is released", settings.DurationText(window))
+	}
+}
+
+// checkBrakeRule checks that a brake has one rule, complete.
+func checkBrakeRule(m *mistakes, path string, w settings.BrakeWhen) {
+	var rules []string
+	for _, r := range []string{"spend", "repeats", "calls"} {
+		if m.given(path + "." + r) {
+			rules = append(rules, r)
+		}
+	}
+	switch {
+	case len(rules) == 0:
+		m.failAt(path, "has no rule; add spend: {above: 5x}, repeats: {more_than: 20} or calls: {more_than: 500}")
+	case len(rules) > 1:
+		m.failAt(path+"."+rules[1], "the brake already fires at %s; a brake has one rule, so write two brakes", rules[0])
+	case rules[0] == "spend":
+		between(m, path+".spend.window", w.Spend.Window, time.Minute, 24*time.Hour)
+		if _, err := settings.ParseFactor(w.Spend.Above); err != nil {
+			m.failAt(path+".spend.above", "%s", err)
+		}
+		if !w.Spend.Floor.Money {
+			m.failAt(path+".spend.floor", `is money; did you mean "$%d"?`, w.Spend.Floor.N)
+		}
+	case rules[0] == "repeats":
+		between(m, path+".repeats.window", w.Repeats.Window, 10*time.Second, 24*time.Hour)
+		checkMoreThan(m, path+".repeats", w.Repeats.MoreThan, "how often the same request may be sent")
+	default:
+		between(m, path+".calls.window", w.Calls.Window, 10*time.Second, 7*24*time.Hour)
+		checkMoreThan(m, path+".calls", w.Calls.MoreThan, "how many calls may be made")
+	}
+}
+
+func checkMoreThan(m *mistakes, path string, n int64, what string) {
+	switch {
+	case n == 0 && !m.given(path+".more_than"):
+		m.failAt(path, "more_than is missing: %s", what)
+	case n > 1_000_000_000:
+		m.failAt(path+".more_than", "must be at most 1000000000")
+	}
+}
+
+func between(m *mistakes, path string, d, low, high time.Duration) {
+	if d < low || d > high {
+		m.failAt(path, "%s", fmt.Sprintf("must be from %s to %s", settings.DurationText(low), settings.DurationText(high)))
+	}
+}

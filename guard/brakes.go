@@ -1,0 +1,255 @@
+package guard
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/idempotency"
+	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// Braking is one brake that counts a call, and the id of its subject in the call.
+type Braking struct {
+	*budget.Brake
+	Value string
+}
+
+// BrakeFiring is a brake that fired at a call.
+type BrakeFiring struct {
+	Org string
+	Braking
+	At       time.Time
+	Evidence budget.BrakeEvidence
+}
+
+// BrakedError means that a brake refuses the call. Nothing was sent or charged.
+type BrakedError struct {
+	Org, Brake string
+	Subject    budget.Subject
+	Value      string
+	Action     budget.Action
+	Why        string    // what the brake saw; may be empty
+	Until      time.Time // zero: until it is released
+}
+
+func (e *BrakedError) Error() string { return e.Public().Message }
+
+// Public words the refusal for the caller.
+func (e *BrakedError) Public() *wire.Error {
+	what := BrakeSubject(e.Subject, e.Value)
+	why := ""
+	if e.Why != "" {
+		why = ": " + e.Why
+	}
+	if e.Action == budget.BrakeAsk {
+		return wire.ApprovalRequired(fmt.Sprintf("Brake %q asks for approval of further calls of %s%s.", e.Brake, what, why))
+	}
+	until := ""
+	if !e.Until.IsZero() {
+		until = " until " + e.Until.UTC().Format(time.RFC3339)
+	}
+	return wire.BrakeStopped(fmt.Sprintf("Brake %q has stopped the calls of %s%s%s.", e.Brake, what, until, why))
+}
+
+// BrakeSubject writes a subject and its id as people do: "run=abc", or "user=carol, run=abc".
+func BrakeSubject(s budget.Subject, value string) string {
+	parts, values := s.Parts(), strings.Split(value, ",")
+	if len(parts) != len(values) {
+		return value
+	}
+	for i := range parts {
+		parts[i] += "=" + values[i]
+	}
+	return strings.Join(parts, ", ")
+}
+
+// brakingOf returns the brakes that count the plan's call.
+func brakingOf(p *Plan) []Braking {
+	if len(p.Caller.Org.Brakes) == 0 {
+		return nil
+	}
+	c := p.Caller.subject()
+	var out []Braking
+	for _, b := range p.Caller.Org.Brakes {
+		if len(p.applying(b.Counters()[:1])) == 0 {
+			continue
+		}
+		if b.Rule.Repeats > 0 && p.Fingerprint == "" {
+			p.Fingerprint = fingerprint(p.Request)
+		}
+		c.Request = p.Fingerprint
+		if value, ok := b.Value(c); ok {
+			out = append(out, Braking{b, value})
+		}
+	}
+	return out
+}
+
+// fingerprintLength is in hex digits: two of a million different requests are equal once in 30 million
+// times.
+const fingerprintLength = 16
+
+// fingerprint identifies a request by its endpoint and its JSON body, whatever the order of its members;
+// empty for forms.
+func fingerprint(r *wire.Request) string {
+	if r.Form != nil || len(r.Body) == 0 {
+		return ""
+	}
+	body := jsontext.Value(bytes.Clone(r.Body))
+	if body.Canonicalize() != nil { // numbers that have no canonical form, for example
+		body = r.Body
+	}
+	return string(idempotency.FingerprintOf([]byte(r.Endpoint), body))[:fingerprintLength]
+}
+
+// countersOf returns the limits of a plan, followed by what its brakes count.
+func countersOf(p *Plan) []budget.Limit {
+	if len(p.Brakes) == 0 {
+		return p.Limits
+	}
+	all := slices.Clip(p.Limits)
+	for _, b := range p.Brakes {
+		all = append(all, b.Counters()...)
+	}
+	return all
+}
+
+// brakes applies the brakes of orgs.
+type brakes struct {
+	records func(org string) tenants.Brakes // may be nil
+	// fired may be nil
+	fired func(context.Context, BrakeFiring)
+}
+
+// fireWait bounds how long a call waits for the record of its firing. Later calls of the subject through
+// this process are then refused, whatever they are.
+const fireWait = 2 * time.Second
+
+// record returns what is recorded about a brake for a call; nil if nothing counts now.
+func (bs *brakes) record(org string, b Braking, now time.Time) *tenants.Brake {
+	if bs.records == nil {
+		return nil
+	}
+	r := bs.records(org)[tenants.BrakeID(b.ID, b.Value)]
+	if !r.Counts(now) {
+		return nil
+	}
+	return r
+}
+
+// slows reports whether a brake gives the call low priority.
+func (bs *brakes) slows(p *Plan) bool {
+	if len(p.Brakes) == 0 {
+		return false
+	}
+	now := time.Now()
+	return slices.ContainsFunc(p.Brakes, func(b Braking) bool {
+		r := bs.record(p.Caller.Org.ID, b, now)
+		return r.Fired(now) && budget.Action(r.Action) == budget.BrakeSlow
+	})
+}
+
+// check returns a *BrakedError if a brake that has fired refuses the plan's call.
+func (bs *brakes) check(p *Plan) error {
+	if len(p.Brakes) == 0 {
+		return nil
+	}
+	now := time.Now()
+	for _, b := range p.Brakes {
+		r := bs.record(p.Caller.Org.ID, b, now)
+		if r.Fired(now) && budget.Action(r.Action).Refuses() {
+			return b.refusal(p.Caller.Org.ID, r)
+		}
+	}
+	return nil
+}
+
+func (b Braking) refusal(org string, r *tenants.Brake) *BrakedError {
+	e := &BrakedError{
+		Org: org, Brake: b.ID, Subject: b.Subject, Value: b.Value, Action: budget.Action(r.Action), Until: r.Until,
+	}
+	if b.For == 0 {
+		e.Until = time.Time{}
+	}
+	if seen, err := budget.ParseBrakeEvidence(r.Evidence); err == nil {
+		e.Why = seen.Text(false)
+	}
+	return e
+}
+
+// judge reports the brakes that fire at a call that was just held, and ends it with a *BrakedError if one
+// refuses it.
+func (bs *brakes) judge(ctx context.Context, c *Call) error {
+	p := c.Plan
+	if len(p.Brakes) == 0 || c.Without != "" {
+		return nil
+	}
+	now, counted := time.Now(), c.Hold.Counters
+	var refused *BrakedError
+	for _, b := range p.Brakes {
+		n := min(len(b.Counters()), len(counted))
+		seen, over := b.Judge(counted[:n])
+		counted = counted[n:]
+		if r := bs.record(p.Caller.Org.ID, b, now); r != nil { // fired in the meantime, or released
+			if refused == nil && r.Fired(now) && budget.Action(r.Action).Refuses() {
+				refused = b.refusal(p.Caller.Org.ID, r)
+			}
+			continue
+		}
+		if !over {
+			continue
+		}
+		seen.LastCall = c.ID
+		if bs.fired != nil {
+			bs.fire(ctx, BrakeFiring{Org: p.Caller.Org.ID, Braking: b, At: now, Evidence: seen})
+		}
+		if refused == nil && b.Action.Refuses() {
+			refused = &BrakedError{
+				Org: p.Caller.Org.ID, Brake: b.ID, Subject: b.Subject, Value: b.Value, Action: b.Action, Why: seen.Text(false),
+			}
+			if b.For > 0 {
+				refused.Until = now.Add(b.For)
+			}
+		}
+	}
+	if refused == nil {
+		return nil
+	}
+	c.End(ctx) // it was not sent, so it leaves no trace
+	return refused
+}
+
+func (bs *brakes) fire(ctx context.Context, f BrakeFiring) {
+	ctx, cancel := context.WithTimeout(ctx, fireWait)
+	defer cancel()
+	bs.fired(ctx, f)
+}
+
+// BrakeRecorded counts a firing in the metrics. BrakeFired calls it once for each firing that it records.
+func (g *Guard) BrakeRecorded(f BrakeFiring) {
+	g.metrics.orgs.brakes.WithLabelValues(g.metrics.orgs.of(f.Org).name, f.ID, string(f.Action)).Inc()
+}
+
+// brakesActive counts the subjects that are stopped now.
+func (g *Guard) brakesActive() (n float64) {
+	if g.brakes.records == nil {
+		return 0
+	}
+	now := time.Now()
+	for org := range g.policy.Load().Orgs {
+		for _, r := range g.brakes.records(org) {
+			if r.Fired(now) && budget.Action(r.Action).Refuses() {
+				n++
+			}
+		}
+	}
+	return n
+}

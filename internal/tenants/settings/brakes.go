@@ -1,0 +1,123 @@
+package settings
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Brake is a rule over the calls of one user, key or value of a label, such as one run of an agent. It
+// fires when the calls do what one of the rules in When describes, and then stops or slows them until it is
+// released.
+type Brake struct {
+	// Name is unique in the org. Counts are stored under it.
+	Name string `yaml:"name,required" kind:"id"`
+	// By is whose calls are counted and stopped together: each user, key, ip or value of a label, or
+	// each combination in a list: [user, session]. run-budget: each run with a budget of its own
+	// (docs/agents.md), with all runs inside it. Calls without one of them are not counted.
+	By string `yaml:"by,required" kind:"subject"`
+	// When is what the brake fires at. It has exactly one rule.
+	When BrakeWhen `yaml:"when"`
+	// Action is what then happens to calls with the same By. stop: they get 403 brake_stopped. ask: they
+	// get 403 approval_required until an administrator releases them. slow: they have low priority. shadow:
+	// nothing; the brake only reports.
+	Action string `yaml:"action" default:"stop" enum:"stop,ask,slow,shadow"`
+	// For is how long the action lasts, from the window of the rule to 30d. Default: until it is released, at
+	// most 30 days.
+	For time.Duration `yaml:"for"`
+	// Models and Endpoints are patterns, as in limits; only matching calls are counted and stopped.
+	Models    []string `yaml:"models"`
+	Endpoints []string `yaml:"endpoints"`
+}
+
+// BrakeWhen is what a brake fires at.
+type BrakeWhen struct {
+	// Spend fires when the charges in a window are far above the usual.
+	Spend BrakeSpend `yaml:"spend"`
+	// Repeats fires when the same request is sent too often.
+	Repeats BrakeRepeats `yaml:"repeats"`
+	// Calls fires at too many calls.
+	Calls BrakeCalls `yaml:"calls"`
+}
+
+// Rule names the rule that is set: spend, repeats or calls.
+func (w BrakeWhen) Rule() string {
+	switch {
+	case w.Repeats.MoreThan > 0:
+		return "repeats"
+	case w.Calls.MoreThan > 0:
+		return "calls"
+	}
+	return "spend"
+}
+
+// Window returns the window of the rule that is set.
+func (w BrakeWhen) Window() time.Duration {
+	return map[string]time.Duration{"repeats": w.Repeats.Window, "calls": w.Calls.Window, "spend": w.Spend.Window}[w.Rule()]
+}
+
+// BrakeSpend is spend above the usual. Usual is the larger of two means: that of the same By over its
+// last 24 windows, and that of all others of the org with a call in this window.
+type BrakeSpend struct {
+	// Window is the sliding window in which charges are added up, from 1m to 1d.
+	Window time.Duration `yaml:"window" default:"10m"`
+	// Above is how many times the usual may be spent in a window, such as 5x.
+	Above string `yaml:"above" default:"5x"`
+	// Floor is an amount that may be spent in a window in any case.
+	Floor Quantity `yaml:"floor" default:"$1"`
+}
+
+// BrakeRepeats is one request sent many times: the same endpoint and JSON body, whatever the order of
+// its members. The body is not stored.
+type BrakeRepeats struct {
+	// MoreThan is how often the same request may be sent in a window.
+	MoreThan int64 `yaml:"more_than"`
+	// Window is the sliding window in which equal requests are counted, from 10s to 1d.
+	Window time.Duration `yaml:"window" default:"5m"`
+}
+
+// BrakeCalls is a number of calls.
+type BrakeCalls struct {
+	// MoreThan is how many calls may be made in a window.
+	MoreThan int64 `yaml:"more_than"`
+	// Window is the sliding window in which calls are counted, from 10s to 7d.
+	Window time.Duration `yaml:"window" default:"1d"`
+}
+
+// OrgBrakes returns the brakes of an org: those of all orgs, except those replaced by name, and the org's
+// own.
+func OrgBrakes(all, own []Brake) []Brake {
+	out := slices.Clone(all)
+	for _, b := range own {
+		i := slices.IndexFunc(out, func(one Brake) bool { return one.Name == b.Name })
+		if i < 0 {
+			out = append(out, b)
+			continue
+		}
+		out[i] = b
+	}
+	return out
+}
+
+// MaxBrakeLife is how long a brake that is not released stays in effect, because runs do not return.
+const MaxBrakeLife = 30 * 24 * time.Hour
+
+// maxFactor is the largest factor in thousandths.
+const maxFactor = 1_000_000
+
+// ParseFactor parses 5x and 1.5x into thousandths.
+func ParseFactor(text string) (int64, error) {
+	wrong := fmt.Errorf("expected a factor from 1.1x to 1000x such as 5x, got %s", Quote(text))
+	digits, ok := strings.CutSuffix(text, "x")
+	whole, fraction, _ := strings.Cut(digits, ".")
+	if !ok || len(fraction) > 3 {
+		return 0, wrong
+	}
+	n, err := strconv.ParseUint(whole+(fraction + "000")[:3], 10, 32)
+	if err != nil || n < 1100 || n > maxFactor {
+		return 0, wrong
+	}
+	return int64(n), nil
+}
