@@ -191,8 +191,8 @@ func New(o Options) (_ *App, err error) {
 		return nil, err
 	}
 	a.guard = guard.New(guard.Options{
-		Charged: a.alerts.Charged,
-		Budget:  a.budget, Calibration: a.calibration, Quota: a.queue.Quota(), Policy: set.policy,
+		Charged: a.alerts.Charged, RunReached: a.runReached,
+		Budget: a.budget, Calibration: a.calibration, Quota: a.queue.Quota(), Policy: set.policy,
 		StoreDeadline: o.Config.Store.Deadline, Stops: func() map[string]*tenants.Stop { return a.identity.Snapshot().Stops },
 		LocalShare: int(o.Config.Store.LocalShare), Ownership: ownership.New(o.Redis, a.memory, o.Log),
 		Conversations: a.turns, Cache: a.answers, Spool: a.spool, Log: o.Log, Metrics: a.registry,

@@ -16,7 +16,7 @@ func Types() []string {
 		"batch.completed", "batch.failed", "batch.expired", "batch.cancelled",
 		"response.completed", "response.failed", "response.cancelled", "response.incomplete",
 		"job.succeeded", "job.failed", "job.cancelled", "job.expired",
-		LimitAlert, RaiseRequested, RaiseDecided,
+		LimitAlert, RaiseRequested, RaiseDecided, RunReached,
 	}
 }
 
@@ -25,6 +25,7 @@ const (
 	LimitAlert     = "alert.limit"           // a limit's usage has reached a threshold
 	RaiseRequested = "limit_request.created" // a caller requests more of a limit
 	RaiseDecided   = "limit_request.decided" // the request was approved, denied, withdrawn, or has expired
+	RunReached     = "run.budget_reached"    // a call of a run was refused because of the run's amount
 )
 
 // Event is something that happened to an object of an org.
