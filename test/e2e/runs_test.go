@@ -103,3 +103,85 @@ orgs:
 		t.Errorf("got %q, want one message for each amount", box.posts)
 	}
 }
+
+// state reads a run.
+func (s *stack) runState(p *process, user, id string) (r runOf) {
+	s.t.Helper()
+	a := get(p.URL+"/keys/children/"+id, s.keys[user])
+	if err := json.Unmarshal([]byte(a.body), &r); err != nil || a.status != 200 {
+		s.t.Fatalf("read a run: got %d %s", a.status, a.body)
+	}
+	return r
+}
+
+// TestRunBudgetAfterKill: a proxy that is killed while it holds money of a run does not change that the run spends
+// at most its amount, and exactly what the ledger has for it.
+func TestRunBudgetAfterKill(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, fakeprovider.Options{}, simple("[]")+"store: {deadline: 10s, hold_lease: 3s}\n")
+	gate := s.gate(nil)
+	first, second := s.proxy(), s.proxy()
+	run := s.child(first, "alice", `{"amount": "$0.06"}`)
+	const killed = 3
+	for i := range killed {
+		go post(first.URL+"/chat/completions", run.Key, chat("gpt-4o", fmt.Sprint(gated, i), `"max_tokens":1000`))
+		gate.awaitHeld()
+	}
+	want(t, "a call of the other proxy", runCall(second, run.Key), 200, "")
+	first.kill()
+	expired := func() (n int) {
+		for _, e := range s.entries("acme") {
+			if e.Kind == "expire" && e.Run.ID() == run.ID {
+				n++
+			}
+		}
+		return n
+	}
+	redistest.Eventually(t, "the holds of the killed proxy expire", func() bool { return expired() == killed })
+	exhaust(t, run.Key, second)
+	redistest.Eventually(t, "the run has what the ledger has", func() bool {
+		got, sum := s.runState(second, "alice", run.ID), int64(0)
+		for _, e := range s.entries("acme") {
+			if e.Run.ID() == run.ID {
+				sum += int64(e.Cost)
+			}
+		}
+		if spent := nanos(t, got.Spent); spent > 60_000_000 || sum > 60_000_000 {
+			t.Fatalf("got %d nano-USD spent, %d in the ledger, want at most the amount", spent, sum)
+		}
+		return nanos(t, got.Held) == 0 && nanos(t, got.Spent) == sum
+	})
+	if n := expired(); n != killed {
+		t.Errorf("got %d holds expired, want %d", n, killed)
+	}
+}
+
+// TestRunCorrection: a correction of a call of a run gives the run money back, so that its next call succeeds.
+func TestRunCorrection(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, fakeprovider.Options{}, simple("[]"))
+	p := s.proxy()
+	run := s.child(p, "alice", `{"amount": "$0.02"}`)
+	exhaust(t, run.Key, p)
+	redistest.Eventually(t, "the calls are in the ledger", func() bool {
+		return nanos(t, s.runState(p, "alice", run.ID).Held) == 0 && len(s.entries("acme")) > 0
+	})
+	before, call := s.runState(p, "alice", run.ID), s.entries("acme")[0]
+	args := []string{
+		"usage", "adjust", "--org", "acme", "--call", call.ID, "--amount", "-" + call.Cost.String(), "--id", "refund-1",
+		"--reason", "billed twice",
+	}
+	if out := s.llmguard(args...); !strings.Contains(out, "spent by the runs "+run.ID) {
+		t.Errorf("got %q, want the run named", out)
+	}
+	s.llmguard(args...) // changes nothing
+	after := s.runState(p, "alice", run.ID)
+	if got, want := nanos(t, after.Spent), nanos(t, before.Spent)-int64(call.Cost); got != want {
+		t.Errorf("got %d nano-USD spent, want %d", got, want)
+	}
+	want(t, "the next call", runCall(p, run.Key), 200, "")
+	if out, err := s.try("runs", "end", run.ID, "--key", s.keys["alice"], "--url", p.URL, "--reason", "x"); err == nil ||
+		!strings.Contains(out, "--reason needs --org") {
+		t.Errorf("a reason without an org: got %v, %s; want it refused", err, out)
+	}
+}
