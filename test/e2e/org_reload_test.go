@@ -44,11 +44,11 @@ orgs:
 	want(t, "a call of a run that exists", runCall(p, run.Key), 200, "")
 
 	ask := func(body string) answer { return post(p.URL+"/limit_requests", s.keys["alice"], body) }
-	want(t, "a request", ask(`{"limit": "day", "amount": "$3"}`), 403, "limit_requests_disabled")
+	want(t, "a request", ask(`{"limit": "day", "amount": "$3", "reason": "r"}`), 403, "limit_requests_disabled")
 	reload("{mode: refuse}", "{mode: allow, max_amount: $2}")
-	want(t, "a large request", ask(`{"limit": "day", "amount": "$3"}`), 400, "invalid_value")
+	want(t, "a large request", ask(`{"limit": "day", "amount": "$3", "reason": "r"}`), 400, "invalid_value")
 	reload("max_amount: $2}}", "max_amount: $4}}")
-	want(t, "the same request", ask(`{"limit": "day", "amount": "$3"}`), 201, "")
+	want(t, "the same request", ask(`{"limit": "day", "amount": "$3", "reason": "r"}`), 201, "")
 }
 
 // TestLimitRequestsSurviveRestart: open requests, and their number in the console, survive a killed proxy.
@@ -73,7 +73,7 @@ func TestLimitRequestsSurviveRestart(t *testing.T) {
 	}
 	p := s.proxy()
 	badge(p, "")
-	alice, bob := s.asks(p, "alice", `{"amount":"$10"}`), s.asks(p, "bob", `{"amount":"$3"}`)
+	alice, bob := s.asks(p, "alice", `{"amount":"$10","reason":"r"}`), s.asks(p, "bob", `{"amount":"$3","reason":"r"}`)
 	badge(p, "2")
 	p.kill()
 	p = s.proxy()
