@@ -281,9 +281,7 @@ func (a *App) Run(ctx context.Context) error {
 	keepers, keeping := errgroup.WithContext(background)
 	keepers.Go(func() error { return quiet(a.budget.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.trimmer.Run(keeping)) })
-	if a.exporter != nil {
-		keepers.Go(func() error { return quiet(a.exporter.Run(keeping)) })
-	}
+	a.runExports(keeping, keepers.Go)
 	keepers.Go(func() error { return quiet(a.calibration.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.identity.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.ids.run(keeping)) })
