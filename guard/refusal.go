@@ -142,7 +142,7 @@ func (g *Guard) CountRefusal(err error, waits bool) {
 	var e *Refusal
 	if errors.As(err, &e) && e.ExceededError != nil && e.plan != nil {
 		g.budget.Refusals.Count(e.plan.Caller.Org.ID, e.plan.Caller.User, e.Limit(), waits)
-		if r := e.Run(); r != nil && g.runReached != nil && e.Final() && e.Binding.Metric == budget.Cost {
+		if r := e.Run(); r != nil && g.runReached != nil && e.Final() && !e.Away && e.Binding.Metric == budget.Cost {
 			g.runReached(*r)
 		}
 	}

@@ -52,7 +52,8 @@ func (rs *Runs) find(ctx context.Context, c Caller, ids []string) (found []budge
 		return err
 	})
 	if errors.Is(err, budget.ErrNoRun) {
-		return nil, wire.RunBudgetReached(fmt.Sprintf("The run %s has ended. Create a new one for further calls", ids[len(ids)-1]))
+		return nil, wire.RunBudgetReached(fmt.Sprintf("The run %s has ended. Create a new one for further calls",
+			ids[len(ids)-1]))
 	}
 	if err != nil {
 		return nil, err

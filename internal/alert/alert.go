@@ -120,7 +120,9 @@ func New(o Options) *Watcher {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	w := &Watcher{opts: o, charged: map[subject]struct{}{}, usedUp: map[runMark]budget.Run{}, recent: map[string]*budget.Burns{}}
+	w := &Watcher{
+		opts: o, charged: map[subject]struct{}{}, usedUp: map[runMark]budget.Run{}, recent: map[string]*budget.Burns{},
+	}
 	w.SetRules(nil)
 	return w
 }

@@ -29,10 +29,13 @@ func (a *App) newAlerts() *alert.Watcher {
 	return w
 }
 
-// runReached records that a run has used up its amount, if a target of webhooks receives that.
-func (a *App) runReached(r budget.Run) {
-	if a.webhooks.Wants(r.Org, webhook.RunReached) || a.webhooks.Wants(alert.Everyone, webhook.RunReached) {
-		a.alerts.RunReached(r)
+// reportRuns returns a function that records that a run has used up its amount, if a target of webhooks
+// receives that.
+func reportRuns(a *App) func(budget.Run) {
+	return func(r budget.Run) {
+		if a.webhooks.Wants(r.Org, webhook.RunReached) || a.webhooks.Wants(alert.Everyone, webhook.RunReached) {
+			a.alerts.RunReached(r)
+		}
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/llmguard/llmguard/internal/finance"
 )
 
-// runExports starts what writes the ledger to files.
-func (a *App) runExports(ctx context.Context, start func(func() error)) {
+// startExports starts what writes the ledger to files.
+func startExports(ctx context.Context, a *App, start func(func() error)) {
 	if a.exporter != nil {
 		start(func() error { return quiet(a.exporter.Run(ctx)) })
 	}

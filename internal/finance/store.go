@@ -25,7 +25,7 @@ func OpenStore(ctx context.Context, to string) (*Store, error) {
 	if strings.HasPrefix(to, "s3://") {
 		u, err := url.Parse(to)
 		if err != nil || u.Host == "" {
-			return nil, errors.New("expected s3://bucket/prefix?region=...")
+			return nil, errors.New("expected a URL such as s3://bucket/prefix?region=eu-west-1")
 		}
 		s.prefix = strings.Trim(u.Path, "/")
 		if s.prefix != "" {
