@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -39,6 +41,24 @@ orgs:
 	reload("{max_depth: 1, max_open: 2, max_amount: $1, max_life: 1h}", "{max_depth: 2, max_open: 3, max_amount: $2, max_life: 3h}")
 	want(t, "a run inside a run", create(run.Key, inside), 200, "")
 	want(t, "a large, long, third run", create(s.keys["alice"], `{"amount": "$1.5", "expires_in": "2h"}`), 200, "")
+	want(t, "a fourth run", create(s.keys["alice"], inside), 400, "too_many_runs")
+	s.llmguard("orgs", "update", "acme", "--runs-max-open", "4", "--runs-max-amount", "$0.5", "--reason", "fleet")
+	out := s.llmguard("orgs", "update", "acme", "--runs-max-life", "2h")
+	if !strings.Contains(out, "4 open, 2 inside one another, at most $0.5, for at most 2h") {
+		t.Errorf("got %s, want the bounds of runs", out)
+	}
+	until(t, "a fourth run is allowed", func() bool { return create(s.keys["alice"], inside).status == 200 })
+	want(t, "a large run", create(s.keys["alice"], `{"amount": "$0.6"}`), 400, "invalid_value")
+	file := filepath.Join(t.TempDir(), "acme.yaml")
+	if err := os.WriteFile(file, []byte("orgs: [{id: acme, runs: {max_life: 90m}}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out := s.llmguard("apply", "-f", file, "--replay-days", "0"); !strings.Contains(out, "max_life") {
+		t.Errorf("got %s, want the change", out)
+	}
+	if out := s.llmguard("orgs", "get", "acme"); !strings.Contains(out, "for at most 1h30m") {
+		t.Errorf("got %s, want what was declared", out)
+	}
 	reload("{max_depth: 2,", "{max_depth: 0,")
 	want(t, "a run of an org without them", create(s.keys["alice"], inside), 403, "runs_not_allowed")
 	want(t, "a call of a run that exists", runCall(p, run.Key), 200, "")
