@@ -258,7 +258,9 @@ func valueText(field any) string {
 		})
 	case tenants.Runs:
 		return partsText([]part{
-			{"max_depth", one.MaxDepth}, {"max_open", one.MaxOpen}, {"max_amount", one.MaxAmount},
+			{"max_depth", one.MaxDepth},
+			{"max_open", one.MaxOpen},
+			{"max_amount", one.MaxAmount},
 			{"max_life", one.MaxLife},
 		})
 	default:
