@@ -72,8 +72,9 @@ func bareURL(to string) string {
 func (x *financeExports) round(ctx context.Context, e config.FinanceExport, now time.Time) error {
 	var to *finance.Store
 	var errs []error
-	for i := range x.orgs().Orgs {
-		org := &x.orgs().Orgs[i]
+	orgs := x.orgs().Orgs
+	for i := range orgs {
+		org := &orgs[i]
 		if months, _ := finance.Due(e.Every, x.done[org.ID], now); len(months) == 0 {
 			continue
 		}
