@@ -71,7 +71,8 @@ type Adjustment struct {
 	By     string
 	Reason string
 	// Limits are the limits whose current use is corrected as well. Only cost limits are; a credit
-	// is taken from what leaves a window first.
+	// is taken from what leaves a window first. What the runs of the call have spent is corrected
+	// in any case, as long as they can be read: it is what the ledger has for them.
 	Limits []Limit
 }
 
@@ -79,6 +80,7 @@ type Adjustment struct {
 type Adjusted struct {
 	Replayed bool // it had already been made and was not repeated
 	At       time.Time
+	Runs     []string // ids of the runs whose spending was corrected, too
 }
 
 // Adjust applies an adjustment to the ledger, the day's sums, the given limits and the audit log,
@@ -155,6 +157,14 @@ func (l *Ledger) correct(ctx context.Context, c correcting) (Adjusted, error) {
 			costs = append(costs, limit)
 		}
 	}
+	runs, err := l.runsOf(ctx, c)
+	if err != nil {
+		return Adjusted{}, err
+	}
+	var ids []string
+	for i := range runs {
+		costs, ids = append(costs, runs[i].Limits()[0]), append(ids, runs[i].ID())
+	}
 	h, err := l.binder.unheld(costs, c.call)
 	if err != nil {
 		return Adjusted{}, err
@@ -171,7 +181,7 @@ func (l *Ledger) correct(ctx context.Context, c correcting) (Adjusted, error) {
 	}
 	switch a.verdict {
 	case "adjusted", "replayed":
-		return Adjusted{Replayed: a.verdict == "replayed", At: time.UnixMicro(a.head[1])}, nil
+		return Adjusted{Replayed: a.verdict == "replayed", At: time.UnixMicro(a.head[1]), Runs: ids}, nil
 	case "conflict":
 		return Adjusted{}, fmt.Errorf("%w: %s, made at %s", ErrConflict, c.id,
 			time.UnixMicro(a.head[1]).UTC().Format(time.RFC3339))
@@ -180,6 +190,14 @@ func (l *Ledger) correct(ctx context.Context, c correcting) (Adjusted, error) {
 	default:
 		return Adjusted{}, fmt.Errorf("budget: adjust: unknown verdict %q", a.verdict)
 	}
+}
+
+// runsOf returns the runs whose spending a correction changes.
+func (l *Ledger) runsOf(ctx context.Context, c correcting) ([]Run, error) {
+	if c.kind == "" {
+		return nil, nil
+	}
+	return findRuns(ctx, l.rdb, c.call.Org, c.call.Run.IDs())
 }
 
 // placeOf returns the call with the part that a correction is made in. A repetition goes to the part

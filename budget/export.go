@@ -204,10 +204,14 @@ const noPosition = "0-0"
 func (x *Exporter) own(
 	ctx context.Context, place string, lease time.Duration, position string, keep int64,
 ) (at string, mine bool, err error) {
-	reply, err := x.ledger.runner.run(ctx, x.ledger.runner.scripts.export,
-		[]string{key(place, "export"), key(place, "ledger")}, []any{
-			x.ledger.clock.given(), x.owner, lease.Microseconds(), position, (2 * x.ledger.life).Milliseconds(), keep,
-		})
+	return x.ledger.own(ctx, []string{key(place, "export"), key(place, "ledger")}, []any{
+		x.ledger.clock.given(), x.owner, lease.Microseconds(), position, (2 * x.ledger.life).Milliseconds(), keep,
+	})
+}
+
+// own runs lua/export.lua.
+func (l *Ledger) own(ctx context.Context, keys []string, args []any) (at string, mine bool, err error) {
+	reply, err := l.runner.run(ctx, l.runner.scripts.export, keys, args)
 	if err != nil {
 		return "", false, err
 	}
@@ -216,6 +220,24 @@ func (x *Exporter) own(
 		return "", false, fmt.Errorf("budget: export: reply %.80q is not understood", reply)
 	}
 	return at, verdict == "mine", nil
+}
+
+// ExportLease lets one process at a time write regular exports of an org's ledger.
+type ExportLease struct {
+	Org   string
+	Owner string        // of the process
+	For   time.Duration // how long the others wait if it dies; 0 releases it
+	// Done is recorded as the position up to which exports are written; empty: unchanged. It must have
+	// no comma.
+	Done string
+}
+
+// Lease takes, renews or releases a lease, and returns the last position recorded; mine is false while
+// another process has it.
+func (l *Ledger) Lease(ctx context.Context, e ExportLease) (done string, mine bool, err error) {
+	return l.own(ctx, []string{key(e.Org, "export-focus"), key(e.Org, "ledger")}, []any{
+		l.clock.given(), e.Owner, e.For.Microseconds(), e.Done, (2 * l.life).Milliseconds(), 0,
+	})
 }
 
 // Exported returns the LedgerID up to which the org's ledger is exported; empty if nothing was. Of

@@ -145,20 +145,20 @@ func decodeRun(org, id string, h map[string]string) (Run, error) {
 
 // Find returns runs by their ids, in order. The error is ErrNoRun if one does not exist.
 func (rs *Runs) Find(ctx context.Context, org string, ids ...string) ([]Run, error) {
-	out, err := rs.find(ctx, org, ids)
+	out, err := findRuns(ctx, rs.rdb, org, ids)
 	if err == nil && len(out) < len(ids) {
 		err = ErrNoRun
 	}
 	return out, err
 }
 
-// find returns the runs that exist.
-func (rs *Runs) find(ctx context.Context, org string, ids []string) ([]Run, error) {
+// findRuns returns the runs that exist.
+func findRuns(ctx context.Context, rdb redis.UniversalClient, org string, ids []string) ([]Run, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
 	reads := make([]*redis.MapStringStringCmd, len(ids))
-	p := rs.rdb.Pipeline()
+	p := rdb.Pipeline()
 	for i, id := range ids {
 		reads[i] = p.HGetAll(ctx, runKey(org, id))
 	}
@@ -203,7 +203,7 @@ func (rs *Runs) List(ctx context.Context, org, owner string, parent RunPath, aft
 	if err != nil {
 		return nil, storeError("list runs", err)
 	}
-	return rs.find(ctx, org, ids)
+	return findRuns(ctx, rs.rdb, org, ids)
 }
 
 // RunUse is what a run has used.

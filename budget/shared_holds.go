@@ -26,8 +26,8 @@ type SharedHolds struct {
 // caps that apply to the call now: limits that were changed since it was held do not refuse extensions,
 // and new ones do not count it. nil is for holds that are not extended.
 //
-// ErrEnded means that there is no such open hold: Outcome says how it ended.
-func (s *SharedHolds) Reopen(ctx context.Context, c Call, rules func(Call) ([]Limit, []Cap)) (*Hold, error) {
+// ErrEnded means that there is no such open hold: Outcome says how it ended. Errors of rules are returned.
+func (s *SharedHolds) Reopen(ctx context.Context, c Call, rules func(Call) ([]Limit, []Cap, error)) (*Hold, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
@@ -38,7 +38,10 @@ func (s *SharedHolds) Reopen(ctx context.Context, c Call, rules func(Call) ([]Li
 	var limits []Limit
 	var caps []Cap
 	if rules != nil {
-		limits, caps = rules(h.Call)
+		limits, caps, err = rules(h.Call)
+		if err != nil {
+			return nil, err
+		}
 	}
 	if err := s.binder.rebind(h, limits); err != nil {
 		return nil, err

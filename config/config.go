@@ -92,6 +92,8 @@ type Config struct {
 	Orgs []Org `yaml:"orgs,required"`
 	// Ledger records what every call was charged.
 	Ledger Ledger `yaml:"ledger" reload:"restart"`
+	// Finance configures exports for accountants.
+	Finance Finance `yaml:"finance"`
 	// Queue configures waiting calls.
 	Queue Queue `yaml:"queue"`
 	// Files configures where uploads and batch results are stored. Without a store, neither

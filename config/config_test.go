@@ -123,6 +123,7 @@ func TestDefaults(t *testing.T) {
 		},
 		Connections:   Connections{IPv6Prefix: 64, Streams: 2000},
 		Ledger:        Ledger{MaxEntries: 1_000_000, MemoryShare: 40},
+		Finance:       Finance{Export: FinanceExport{Format: "csv"}},
 		Files:         Files{MaxFile: 200_000_000, TTL: 30 * 24 * time.Hour, MaxOrgBytes: 100_000_000_000, MaxOrgFiles: 50_000, MaxUserFiles: 25_000},
 		Cache:         AnswerStore{Store: "redis"},
 		Batches:       Batches{MaxLines: 50_000, InQueue: 1000, MaxOpen: 500, MaxUserOpen: 250, MaxEnded: 10_000, OverBudget: "warn", Poll: 30 * time.Second, Doubt: 2 * time.Minute},

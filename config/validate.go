@@ -64,6 +64,7 @@ func validate(m *mistakes, cfg *Config) {
 	}
 	checkRoom(m, cfg)
 	checkAnswerStore(m, cfg)
+	checkFinance(m, cfg)
 	if bits := cfg.Connections.IPv6Prefix; bits > 128 {
 		m.failAt("connections.ipv6_prefix", "an IPv6 address has 128 bits; %d is more", bits)
 	}

@@ -33,7 +33,7 @@ var eventTypes = []string{
 	"batch.completed", "batch.failed", "batch.expired", "batch.cancelled",
 	"response.completed", "response.failed", "response.cancelled", "response.incomplete",
 	"job.succeeded", "job.failed", "job.cancelled", "job.expired", "alert.limit", "brake.fired",
-	"limit_request.created", "limit_request.decided",
+	"limit_request.created", "limit_request.decided", "run.budget_reached",
 }
 
 // checkWebhooks checks an org's webhooks.

@@ -130,6 +130,29 @@ func TestProviderMistakes(t *testing.T) {
 	})
 }
 
+func TestFinanceMistakes(t *testing.T) {
+	export := func(text string) string { return "finance: {export: {" + text + "}}" }
+	checkWrong(t, []wrongFile{
+		{"no period", "finance: {«export»: {to: /srv/focus}}", "finance.export", "every is missing: set it to day or month"},
+		{
+			"no place", "finance: {«export»: {every: day}}", "finance.export",
+			"to is missing: set it to a directory or s3://bucket/prefix?region=...",
+		},
+		{
+			"another place", export(`every: day, to: «"https://example.com"»`), "finance.export.to",
+			`expected a directory or s3://bucket/prefix?region=..., got "https://example.com"`,
+		},
+		{
+			"another dimension", export("every: day, to: /srv/focus, «by»: [user, model]"), "finance.export.by",
+			`expected user, key, endpoint and label:NAME, got "model"`,
+		},
+		{
+			"another label", export("every: day, to: /srv/focus, «by»: [\"label:project\"]"), "finance.export.by",
+			`there is no label "project"; configure it in labels`,
+		},
+	})
+}
+
 func TestQueueMistakes(t *testing.T) {
 	checkWrong(t, []wrongFile{
 		{

@@ -227,6 +227,9 @@ type Options struct {
 	// Charged, if set, is called with the org and user of a charged call. It must not
 	// block.
 	Charged func(org, user string)
+	// RunReached, if set, is called with a run whose amount does not suffice for a call, whenever such a
+	// call is refused. It must not block.
+	RunReached func(budget.Run)
 	// Ownership records what providers store for the orgs; if nil, stored things cannot
 	// be referred to.
 	Ownership *ownership.Store
@@ -276,6 +279,7 @@ type Guard struct {
 	deadline    time.Duration
 	log         *slog.Logger
 	metrics     *metrics
+	runReached  func(budget.Run)
 	told        sync.Map // what was already logged about calls that cost more than their price
 }
 
@@ -297,7 +301,8 @@ func New(o Options) *Guard {
 		budget: o.Budget, policy: new(atomic.Pointer[Policy]), calibration: o.Calibration, ownership: o.Ownership,
 		turns: o.Conversations, spool: o.Spool, answerWait: answerPatience, deadline: o.StoreDeadline, log: o.Log,
 		metrics: newMetrics(o.Metrics), stops: o.Stops, cache: o.Cache, cachePuts: make(chan struct{}, maxCachePuts),
-		brakes: &brakes{records: o.BrakeRecords, fired: o.BrakeFired},
+		brakes:     &brakes{records: o.BrakeRecords, fired: o.BrakeFired},
+		runReached: o.RunReached,
 	}
 	g.policy.Store(o.Policy)
 	watchStops(o.Metrics, g.stopCounts)

@@ -190,7 +190,7 @@ func (hs *Holds) Get(ctx context.Context, c Caller, id string) (HeldState, error
 	if err != nil {
 		return HeldState{}, err
 	}
-	h, out, err := hs.find(ctx, c, call, made)
+	h, out, err := hs.find(ctx, c.Org, call, nil)
 	if err != nil {
 		return HeldState{}, err
 	}
@@ -208,18 +208,16 @@ func stateOf(id string, made time.Time, h *budget.Hold, out budget.Outcome) Held
 	return st
 }
 
-// find reads an open hold, or how it ended; of an expired one, both. While the store is unknown to
-// answer, the error wraps budget.ErrUnavailable.
+// holdRules returns the limits and spend caps that a hold is extended under; an error ends the extension.
+type holdRules func(budget.Call) ([]budget.Limit, []budget.Cap, error)
+
+// find reads an open hold, or how it ended; of an expired one, both. rules are for holds to extend, nil for
+// others. While the store is unknown to answer, the error wraps budget.ErrUnavailable.
 func (hs *Holds) find(
-	ctx context.Context, c Caller, call budget.Call, made time.Time,
+	ctx context.Context, o *Org, call budget.Call, rules holdRules,
 ) (h *budget.Hold, out budget.Outcome, err error) {
-	rules := func(open budget.Call) ([]budget.Limit, []budget.Cap) {
-		c, _ := hs.guard.Runs.in(ctx, c, open.Run) // of an ended run, the hold can only end
-		p := hs.planOf(c, open, made)
-		return p.Limits, p.Caps
-	}
 	b := hs.guard.budget.Shared
-	err = hs.reach(ctx, c.Org, call, func(ctx context.Context) error {
+	err = hs.reach(ctx, o, call, func(ctx context.Context) error {
 		for range 2 { // it may end in between
 			out, err = b.Outcome(ctx, call)
 			if err != nil || out.How != "" {
@@ -259,18 +257,21 @@ func (hs *Holds) Extend(ctx context.Context, c Caller, id string, more More) (He
 	if err != nil {
 		return HeldState{}, err
 	}
-	h, out, err := hs.find(ctx, c, call, made)
+	var p *Plan
+	h, out, err := hs.find(ctx, c.Org, call, func(open budget.Call) ([]budget.Limit, []budget.Cap, error) {
+		c, err := hs.guard.Runs.in(ctx, c, open.Run)
+		if err != nil {
+			return nil, nil, err
+		}
+		p = hs.planOf(c, open, made)
+		return p.Limits, p.Caps, nil
+	})
 	if err != nil {
 		return HeldState{}, err
 	}
 	if out.How != "" {
 		return stateOf(id, made, h, out), ErrHoldEnded
 	}
-	c, err = hs.guard.Runs.in(ctx, c, h.Call.Run)
-	if err != nil {
-		return HeldState{}, err
-	}
-	p := hs.planOf(c, h.Call, made)
 	p.Max, err = hs.total(p, h, more.Total)
 	if err != nil {
 		return HeldState{}, err

@@ -33,7 +33,7 @@ func (hs *Holds) end(ctx context.Context, c Caller, id string, result func(*Call
 		return HeldState{}, err
 	}
 	ctx = context.WithoutCancel(ctx)
-	h, out, err := hs.find(ctx, c, who, made)
+	h, out, err := hs.find(ctx, c.Org, who, nil)
 	lost := errors.Is(err, ErrNoHold) || errors.Is(err, budget.ErrUnavailable)
 	known := hs.recall(id)
 	if lost && known.hold != nil { // the store is unavailable, or has lost its data
@@ -127,7 +127,7 @@ func (hs *Holds) ended(ctx context.Context, call *Call, id string, made time.Tim
 
 // now returns how a hold ended that was to be voided.
 func (hs *Holds) now(ctx context.Context, call *Call, id string, made time.Time) (HeldState, error) {
-	_, out, err := hs.find(ctx, call.Plan.Caller, call.Hold.Call, made)
+	_, out, err := hs.find(ctx, call.Plan.Caller.Org, call.Hold.Call, nil)
 	if err != nil {
 		return HeldState{}, err
 	}

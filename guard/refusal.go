@@ -136,12 +136,15 @@ func (e *Refusal) Limit() string {
 	return e.Binding.LimitID
 }
 
-// CountRefusal counts, in the org's totals, that a limit refused a call or made it wait. It
-// does nothing unless err is a *Refusal.
+// CountRefusal counts, in the org's totals, that a limit refused a call or made it wait, and reports a
+// run that reached its budget. It does nothing unless err is a *Refusal.
 func (g *Guard) CountRefusal(err error, waits bool) {
 	var e *Refusal
 	if errors.As(err, &e) && e.ExceededError != nil && e.plan != nil {
 		g.budget.Refusals.Count(e.plan.Caller.Org.ID, e.plan.Caller.User, e.Limit(), waits)
+		if r := e.Run(); r != nil && g.runReached != nil && e.Final() && !e.Away && e.Binding.Metric == budget.Cost {
+			g.runReached(*r)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,23 +37,55 @@ func (rs *Runs) Read(ctx context.Context, c Caller) (Caller, error) {
 	if err := spreadRefuses(c.Org); err != nil {
 		return c, err
 	}
-	var found []budget.Run
-	err := rs.Reach(ctx, c.Org, func(ctx context.Context) (err error) {
-		found, err = rs.budget.Runs.Find(ctx, c.Org.ID, c.Run.IDs()...)
-		return err
-	})
-	if errors.Is(err, budget.ErrNoRun) {
-		return c, wire.RunBudgetReached(fmt.Sprintf("The run %s has ended. Create a new one for further calls", c.Run.ID()))
-	}
+	found, err := rs.find(ctx, c, c.Run.IDs())
 	if err != nil {
 		return c, err
 	}
+	c.Runs = found
+	return c, nil
+}
+
+// find reads runs of a caller, which must be open.
+func (rs *Runs) find(ctx context.Context, c Caller, ids []string) (found []budget.Run, err error) {
+	err = rs.Reach(ctx, c.Org, func(ctx context.Context) (err error) {
+		found, err = rs.budget.Runs.Find(ctx, c.Org.ID, ids...)
+		return err
+	})
+	if errors.Is(err, budget.ErrNoRun) {
+		return nil, wire.RunBudgetReached(fmt.Sprintf("The run %s has ended. Create a new one for further calls",
+			ids[len(ids)-1]))
+	}
+	if err != nil {
+		return nil, err
+	}
 	for i := range found {
 		if r := &found[i]; !r.Open(time.Now()) {
-			return c, runEnded(r)
+			return nil, runEnded(r)
 		}
 	}
-	c.Runs = found
+	return found, nil
+}
+
+// Enter returns the caller inside a run that Find or Create returned for it. It reads the runs in between
+// only. The errors are as of Read.
+func (rs *Runs) Enter(ctx context.Context, c Caller, run budget.Run) (Caller, error) {
+	if err := spreadRefuses(c.Org); err != nil {
+		return c, err
+	}
+	ids := run.Path.IDs()
+	between := ids[len(c.Runs) : len(ids)-1]
+	runs := slices.Clone(c.Runs)
+	if len(between) > 0 {
+		found, err := rs.find(ctx, c, between)
+		if err != nil {
+			return c, err
+		}
+		runs = append(runs, found...)
+	}
+	if !run.Open(time.Now()) {
+		return c, runEnded(&run)
+	}
+	c.Run, c.Runs = run.Path, append(runs, run)
 	return c, nil
 }
 

@@ -50,8 +50,9 @@ type rig struct {
 	hungUp  chan struct{}
 	answers *prometheus.Registry // metrics of the response cache
 
-	mu  sync.Mutex
-	log bytes.Buffer
+	mu      sync.Mutex
+	log     bytes.Buffer
+	reached []string // ids of runs that were reported to have reached their budget
 }
 
 // Write receives the log.
@@ -100,6 +101,11 @@ func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budg
 	r.guard = guard.New(guard.Options{
 		Cache: cache.New(rdb, cache.Options{Metrics: r.answers}),
 		Quota: r.queue.Quota(), Budget: r.store, StoreDeadline: 5 * time.Second, Log: log,
+		RunReached: func(run budget.Run) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.reached = append(r.reached, run.ID())
+		},
 		Policy: &guard.Policy{Orgs: map[string]*guard.Org{"acme": r.org, "other": other}, Catalogue: catalogue, Providers: set},
 	})
 	r.background(r.queue.Run)

@@ -74,8 +74,7 @@ func (h *runHandler) enter(x *request, r *http.Request, to *route) (err error) {
 				want.amount.String() + ". Leave the amount out, or add to it with POST /v1/keys/children/" + run.ID(),
 		}
 	}
-	x.caller.Run, x.caller.Runs = run.Path, nil
-	x.caller, err = runs.Read(r.Context(), x.caller)
+	x.caller, err = runs.Enter(r.Context(), x.caller, run)
 	return err
 }
 

@@ -95,6 +95,7 @@ func (h *declarationHandler) declared(o *settings.Org) Declaration {
 	d.AllowBuiltinTools, d.RetryStartedJobs = unless(o.AllowBuiltinTools, usual.AllowBuiltinTools),
 		unless(o.RetryStartedJobs, usual.RetryStartedJobs)
 	d.Labels, d.Cache = valuesOf(o.Labels), declaredCache(o.Cache, usual.Cache)
+	d.Runs = declaredRuns(o.Runs, usual.Runs)
 	d.Weight, d.Limits = unless(o.Weight, usual.Weight), h.declaredLimits("", o.Limits)
 	d.Spread = unless(o.Spread, usual.Spread)
 	d.MaxPriority, d.Plan = unless(o.MaxPriority, usual.MaxPriority), unless(o.Plan, usual.Plan)
@@ -148,6 +149,22 @@ func declaredCache(o, usual settings.Cache) *tenants.Cache {
 	}
 	all.Always = unless(o.Always, usual.Always)
 	return all
+}
+
+// declaredRuns returns the bounds of runs that differ from the default; nil for none.
+func declaredRuns(o, usual settings.Runs) *tenants.Runs {
+	if o == usual {
+		return nil
+	}
+	all := runsOf(o)
+	all.MaxDepth, all.MaxOpen = unless(o.MaxDepth, usual.MaxDepth), unless(o.MaxOpen, usual.MaxOpen)
+	if o.MaxAmount == usual.MaxAmount {
+		all.MaxAmount = nil
+	}
+	if o.MaxLife == usual.MaxLife {
+		all.MaxLife = nil
+	}
+	return &all
 }
 
 func declaredKey(k *settings.Key) DeclaredKey {
@@ -251,19 +268,35 @@ func valueText(field any) string {
 	case map[string]string:
 		return valuesText(one)
 	case tenants.Cache:
-		var out []string
-		for _, part := range []struct {
-			name  string
-			value any
-		}{{"max_age", one.MaxAge}, {"cost", one.Cost}, {"always", one.Always}, {"max_bytes", one.MaxBytes}} {
-			if text := valueText(part.value); text != "" {
-				out = append(out, part.name+": "+text)
-			}
-		}
-		return strings.Join(out, ", ")
+		return partsText([]part{
+			{"max_age", one.MaxAge}, {"cost", one.Cost}, {"always", one.Always}, {"max_bytes", one.MaxBytes},
+		})
+	case tenants.Runs:
+		return partsText([]part{
+			{"max_depth", one.MaxDepth},
+			{"max_open", one.MaxOpen},
+			{"max_amount", one.MaxAmount},
+			{"max_life", one.MaxLife},
+		})
 	default:
 		return fmt.Sprint(one)
 	}
+}
+
+// part is a member of a value that has several.
+type part struct {
+	name  string
+	value any
+}
+
+func partsText(parts []part) string {
+	var out []string
+	for _, p := range parts {
+		if text := valueText(p.value); text != "" {
+			out = append(out, p.name+": "+text)
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 // valuesText formats the values of labels.

@@ -112,11 +112,11 @@ func (h *financeHandler) exportFocus(c *call) (any, error) {
 		return nil, err
 	}
 	a := attachment{
-		kind: "text/csv; charset=utf-8", name: "focus-" + org.ID + "-" + o.Month.String() + "." + format,
-		books: &f.Books, rows: f.Rows(), incomplete: f.Incomplete(), write: f.WriteCSV,
+		kind: "text/csv; charset=utf-8", name: o.FileName(format), books: &f.Books, rows: f.Rows(),
+		incomplete: f.Incomplete(), write: func(w io.Writer) error { return f.Write(w, format) },
 	}
 	if format == "parquet" {
-		a.kind, a.write = "application/vnd.apache.parquet", f.WriteParquet
+		a.kind = "application/vnd.apache.parquet"
 	}
 	return a, nil
 }

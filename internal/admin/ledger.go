@@ -91,6 +91,7 @@ type Corrected struct {
 	At       time.Time `json:"at"`
 	Replayed bool      `json:"replayed"` // it was made before, so nothing has changed
 	Limits   []string  `json:"limits"`   // whose usage was changed
+	Runs     []string  `json:"runs"`     // whose spending was changed
 }
 
 // by returns the author of a correction.
@@ -158,7 +159,7 @@ func (h *ledgerHandler) createCorrection(c *call) (any, error) {
 	}
 	return created{Corrected{
 		a.ID, org, a.Call.User, int64(a.Amount), a.By, done.At.UTC(), done.Replayed,
-		costNames(a.Limits),
+		costNames(a.Limits), append([]string{}, done.Runs...),
 	}}, nil
 }
 

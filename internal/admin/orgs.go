@@ -56,8 +56,10 @@ type Org struct {
 	Labels map[string]string `json:"labels"`
 	// Cache is the response cache; null: none.
 	Cache *tenants.Cache `json:"cache"`
-	Users int            `json:"users"`
-	Keys  int            `json:"keys"`
+	// Runs bound the budgets of runs.
+	Runs  tenants.Runs `json:"runs"`
+	Users int          `json:"users"`
+	Keys  int          `json:"keys"`
 	// WorstHour is the most, in nano-USD, that the org can spend in a clock hour, or null if no
 	// cost limit bounds it. Unbounded reports that calls are possible that no limit of cost,
 	// tokens or requests bounds. UnboundedUsers are the users who can make them; empty means
@@ -95,7 +97,7 @@ func (h *orgHandler) viewOrg(c *call, o *settings.Org, inFile bool) Org {
 		OnStoreFailure:    o.OnStoreFailure,
 		AllowBuiltinTools: o.AllowBuiltinTools, RetryStartedJobs: o.RetryStartedJobs, Weight: o.Weight, Spread: o.Spread,
 		MaxPriority: o.MaxPriority, Plan: o.Plan, Labels: labelsOrEmpty(o.Labels), Cache: cacheOf(o.Cache),
-		Users: len(o.Users),
+		Runs: runsOf(o.Runs), Users: len(o.Users),
 	}
 	for _, u := range o.Users {
 		v.Keys += len(u.Keys)
@@ -140,6 +142,15 @@ func cacheOf(o settings.Cache) *tenants.Cache {
 	}
 	age, cost, size := settings.DurationText(o.MaxAge), fmt.Sprintf("%d%%", o.Cost), fmt.Sprint(int64(o.MaxBytes))
 	return &tenants.Cache{MaxAge: &age, Cost: &cost, Always: &o.Always, MaxBytes: &size}
+}
+
+// runsOf returns all bounds of runs.
+func runsOf(o settings.Runs) tenants.Runs {
+	amount, life := "0", settings.DurationText(o.MaxLife)
+	if o.MaxAmount.N > 0 {
+		amount = amountText(o.MaxAmount)
+	}
+	return tenants.Runs{MaxDepth: &o.MaxDepth, MaxOpen: &o.MaxOpen, MaxAmount: &amount, MaxLife: &life}
 }
 
 // duration formats a duration; 0 is empty.
@@ -211,7 +222,7 @@ func (h *orgHandler) updateOrg(c *call) (any, error) {
 	}
 	before := record
 	patch := orgPatch{record.OrgSpec}
-	if err := c.merge(&patch, "cache"); err != nil {
+	if err := c.merge(&patch, "cache", "runs"); err != nil {
 		return nil, err
 	}
 	record.OrgSpec, record.Stamp = patch.OrgSpec, c.stamp(&before.Stamp)

@@ -107,12 +107,13 @@ func (h *ledgerHandler) resolve(c *call) (any, error) {
 			return nil, err
 		}
 	}
-	if _, err := h.opts.Budget.Ledger.Resolve(c.r.Context(), u.Entry, r); err != nil {
+	done, err := h.opts.Budget.Ledger.Resolve(c.r.Context(), u.Entry, r)
+	if err != nil {
 		return nil, corrected(err)
 	}
 	return Corrected{
 		ID: u.ID, Org: org, User: u.User, Amount: int64(u.Cost), By: by, At: c.start.UTC(),
-		Limits: costNames(r.Limits),
+		Limits: costNames(r.Limits), Runs: append([]string{}, done.Runs...),
 	}, nil
 }
 

@@ -83,14 +83,16 @@ func dollars(n pricing.Nano) string {
 	return text[:cents] + strings.TrimRight(text[cents:], "0")
 }
 
-// Options configure a Watcher; all fields except Every and Log are required.
+// Options configure a Watcher; all fields except SendRun, Every and Log are required.
 type Options struct {
 	Redis  redis.UniversalClient
 	Budget *budget.Store
 	// Limits returns the current limits of a user of an org.
 	Limits func(org, user string) []budget.Limit
-	// Send sends an alert; after an error it is called again later.
-	Send func(context.Context, Alert) error
+	// Send sends an alert, and SendRun that a run has used up its amount; after an error they are
+	// called again later. SendRun may be nil: runs are not watched.
+	Send    func(context.Context, Alert) error
+	SendRun func(context.Context, Run) error
 	// Every is the interval of checks of those who were charged; 0 means 5 s.
 	Every time.Duration
 	Log   *slog.Logger
@@ -103,6 +105,7 @@ type Watcher struct {
 
 	mu      sync.Mutex
 	charged map[subject]struct{}
+	usedUp  map[runMark]budget.Run
 
 	recent map[string]*budget.Burns // by org, as read in this check
 }
@@ -121,7 +124,9 @@ func New(o Options) *Watcher {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	w := &Watcher{opts: o, charged: map[subject]struct{}{}, recent: map[string]*budget.Burns{}}
+	w := &Watcher{
+		opts: o, charged: map[subject]struct{}{}, usedUp: map[runMark]budget.Run{}, recent: map[string]*budget.Burns{},
+	}
 	w.SetRules(nil)
 	return w
 }
@@ -183,6 +188,7 @@ func (w *Watcher) lookAll(ctx context.Context) {
 			w.Charged(s.org, s.user)
 		}
 	}
+	w.lookRuns(ctx)
 }
 
 // shared reports whether the users of an org or of a group have the limit together.
@@ -265,7 +271,7 @@ func (w *Watcher) foretell(ctx context.Context, a Alert, within, period time.Dur
 	if a.UsedUp <= 0 || a.UsedUp > within {
 		return nil
 	}
-	_, err := w.tell(ctx, a, period)
+	_, err := w.tellAlert(ctx, a, period)
 	return err
 }
 
@@ -299,7 +305,7 @@ func (w *Watcher) compare(ctx context.Context, a Alert, thresholds []int, period
 			}
 			continue
 		}
-		if told, err := w.tell(ctx, a, period); err != nil || !told {
+		if told, err := w.tellAlert(ctx, a, period); err != nil || !told {
 			return err // the lower ones were marked together with this one
 		}
 	}
@@ -316,23 +322,30 @@ const claimed = "claimed"
 // errClaimed means that another process is sending the alert, so it must be checked again.
 var errClaimed = errors.New("alert: another process is telling it")
 
-// tell sends an alert, unless it has already been sent in this period.
-func (w *Watcher) tell(ctx context.Context, a Alert, period time.Duration) (bool, error) {
-	mine, err := w.opts.Redis.SetNX(ctx, a.mark(), claimed, claimTime).Result()
+// tellAlert sends an alert, unless it has already been sent in this period.
+func (w *Watcher) tellAlert(ctx context.Context, a Alert, period time.Duration) (bool, error) {
+	return w.tell(ctx, a.mark(), period, func(ctx context.Context) error { return w.opts.Send(ctx, a) })
+}
+
+// tell sends something, unless it has already been sent under this mark in this period.
+func (w *Watcher) tell(
+	ctx context.Context, mark string, period time.Duration, send func(context.Context) error,
+) (bool, error) {
+	mine, err := w.opts.Redis.SetNX(ctx, mark, claimed, claimTime).Result()
 	if err != nil {
 		return false, wrap(err)
 	}
 	if !mine {
-		if state, err := w.opts.Redis.Get(ctx, a.mark()).Result(); err == nil && state == claimed {
+		if state, err := w.opts.Redis.Get(ctx, mark).Result(); err == nil && state == claimed {
 			return false, errClaimed
 		}
 		return false, nil
 	}
-	if err := w.opts.Send(ctx, a); err != nil {
-		_ = w.opts.Redis.Del(context.WithoutCancel(ctx), a.mark()).Err()
+	if err := send(ctx); err != nil {
+		_ = w.opts.Redis.Del(context.WithoutCancel(ctx), mark).Err()
 		return false, err
 	}
-	return true, wrap(w.opts.Redis.Set(context.WithoutCancel(ctx), a.mark(), "told", period).Err())
+	return true, wrap(w.opts.Redis.Set(context.WithoutCancel(ctx), mark, "told", period).Err())
 }
 
 func wrap(err error) error {

@@ -16,6 +16,7 @@ import (
 func (a *App) newAlerts() *alert.Watcher {
 	w := alert.New(alert.Options{
 		Redis: a.rdb, Budget: a.budget, Log: a.log, Send: a.sendAlert,
+		SendRun: func(ctx context.Context, r alert.Run) error { return a.webhooks.RunReached(ctx, r) },
 		Limits: func(org, user string) []budget.Limit {
 			o := a.guard.Policy().Orgs[org]
 			if o == nil {
@@ -26,6 +27,16 @@ func (a *App) newAlerts() *alert.Watcher {
 	})
 	w.SetRules(alertRules(a.cfg))
 	return w
+}
+
+// reportRuns returns a function that records that a run has used up its amount, if a target of webhooks
+// receives that.
+func reportRuns(a *App) func(budget.Run) {
+	return func(r budget.Run) {
+		if a.webhooks.Wants(r.Org, webhook.RunReached) || a.webhooks.Wants(alert.Everyone, webhook.RunReached) {
+			a.alerts.RunReached(r)
+		}
+	}
 }
 
 // alertRules returns who is alerted at which thresholds, by org.
@@ -49,8 +60,10 @@ func alertTarget(a config.Alerts) (webhook.Endpoint, error) {
 	secrets, err := signers(a.Secrets)
 	return webhook.Endpoint{
 		URL: a.URL.Reveal(), Secrets: secrets,
-		Events: []string{webhook.LimitAlert, webhook.BrakeFired, webhook.RaiseRequested, webhook.RaiseDecided},
-		Slack:  a.Format == "slack",
+		Events: []string{
+			webhook.LimitAlert, webhook.BrakeFired, webhook.RaiseRequested, webhook.RaiseDecided, webhook.RunReached,
+		},
+		Slack: a.Format == "slack",
 	}, err
 }
 

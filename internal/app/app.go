@@ -191,7 +191,7 @@ func New(o Options) (_ *App, err error) {
 		return nil, err
 	}
 	a.guard = guard.New(guard.Options{
-		Charged: a.alerts.Charged, BrakeRecords: a.brakes.records, BrakeFired: a.brakes.fire,
+		Charged: a.alerts.Charged, BrakeRecords: a.brakes.records, BrakeFired: a.brakes.fire, RunReached: reportRuns(a),
 		Budget: a.budget, Calibration: a.calibration, Quota: a.queue.Quota(), Policy: set.policy,
 		StoreDeadline: o.Config.Store.Deadline, Stops: func() map[string]*tenants.Stop { return a.identity.Snapshot().Stops },
 		LocalShare: int(o.Config.Store.LocalShare), Ownership: ownership.New(o.Redis, a.memory, o.Log),
@@ -281,9 +281,7 @@ func (a *App) Run(ctx context.Context) error {
 	keepers, keeping := errgroup.WithContext(background)
 	keepers.Go(func() error { return quiet(a.budget.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.trimmer.Run(keeping)) })
-	if a.exporter != nil {
-		keepers.Go(func() error { return quiet(a.exporter.Run(keeping)) })
-	}
+	startExports(keeping, a, keepers.Go)
 	keepers.Go(func() error { return quiet(a.calibration.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.identity.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.ids.run(keeping)) })

@@ -32,6 +32,9 @@ func CheckMachine(cfg *config.Config, level diagnose.Level, running func() bool)
 	if dir := cfg.Files.Store; !strings.Contains(dir, "://") {
 		m.directory("files.store", dir, own)
 	}
+	if dir := cfg.Finance.Export.To; !strings.Contains(dir, "://") {
+		m.directory("finance.export.to", dir, own)
+	}
 	m.directory("memory.spool", os.TempDir(),
 		"Set TMPDIR to a directory on disk: bodies and answers above 1 MiB are buffered there.")
 	m.ports(running)

@@ -96,6 +96,8 @@ var obeyed = map[string]string{
 	"Webhooks.AllowNetworks": "webhookOptions", "Webhooks.AllowHTTP": "webhookOptions", "Webhooks.CAFile": "webhookOptions", "Webhooks.Timeout": "webhookOptions", "Webhooks.GiveUp": "webhookOptions",
 	"Orgs.Webhooks.URL": "webhooksOf", "Orgs.Webhooks.Secrets": "signers", "Orgs.Webhooks.Events": "webhooksOf",
 	"Orgs.RequestWebhooks.Hosts": "webhooksOf", "Orgs.RequestWebhooks.Secrets": "signers",
+	"Finance.Export.Every": "financeExports", "Finance.Export.To": "financeExports", "Finance.Export.Format": "financeExports",
+	"Finance.Export.By": "financeExports", "Finance.Export.BillingAccount": "financeExports",
 	"Ledger.ExportDir": "exporter", "Ledger.MaxEntries": "LedgerLength", "Ledger.MemoryShare": "New",
 	"Files.Store": "openFiles", "Files.MaxFile": "proxyOptions", "Files.TTL": "openFiles", "Files.MaxOrgBytes": "openFiles",
 	"Files.MaxUserBytes": "openFiles", "Files.MaxOrgFiles": "openFiles", "Files.MaxUserFiles": "openFiles",

@@ -52,6 +52,7 @@ func readDeclaredFile(path string, stdin io.Reader) ([]map[string]any, error) {
 var texts = map[string]bool{
 	"amount": true, "capacity": true, "refill": true, "max_wait": true, "window": true,
 	"only": true, "id": true, "name": true, "max_age": true, "cost": true, "max_bytes": true,
+	"max_amount": true, "max_life": true,
 }
 
 // asTexts converts the values of these fields to strings, in place.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/internal/storage/blob"
+	"github.com/llmguard/llmguard/internal/finance"
 )
 
 // exitIncomplete is the exit code if an export was written that lacks something.
@@ -112,10 +112,8 @@ type destination func(ctx context.Context, name string, from io.Reader) (where s
 
 func (f *financeFlags) destination(c *cobra.Command, orgs int) (destination, error) {
 	switch {
-	case strings.HasPrefix(f.to, "s3://"):
-		return toBucket(c.Context(), f.to)
-	case isDirectory(f.to):
-		return f.toDirectory, nil
+	case strings.HasPrefix(f.to, "s3://") || isDirectory(f.to):
+		return toStore(c.Context(), f.to)
 	case orgs > 1:
 		return nil, misused("--to: %d orgs need a file each. Name a directory, ending with /, or one --org", orgs)
 	case f.to == "":
@@ -144,39 +142,14 @@ func isDirectory(name string) bool {
 	return err == nil && info.IsDir()
 }
 
-func (f *financeFlags) toDirectory(_ context.Context, name string, from io.Reader) (string, error) {
-	if err := os.MkdirAll(f.to, 0o750); err != nil {
-		return "", err
-	}
-	name = filepath.Join(f.to, name)
-	return name, intoFile(name, copyOf(from))
-}
-
-// toBucket stores objects below the prefix of a URL, s3://bucket/prefix?region=...
-func toBucket(ctx context.Context, where string) (destination, error) {
-	u, err := url.Parse(where)
-	if err != nil || u.Host == "" {
-		return nil, misused("--to: expected s3://bucket/prefix?region=...")
-	}
-	prefix := strings.Trim(u.Path, "/")
-	u.Path = ""
-	store, err := blob.Open(ctx, u.String())
+// toStore stores files in a directory or a bucket.
+func toStore(ctx context.Context, to string) (destination, error) {
+	store, err := finance.OpenStore(ctx, to)
 	if err != nil {
-		return nil, fmt.Errorf("--to: %w", err)
-	}
-	if prefix != "" {
-		prefix += "/"
+		return nil, misused("--to: %v", err)
 	}
 	return func(ctx context.Context, name string, from io.Reader) (string, error) {
-		w, err := store.Create(ctx, prefix+name)
-		if err != nil {
-			return "", err
-		}
-		defer w.Abort()
-		if _, err := io.Copy(w, from); err != nil {
-			return "", err
-		}
-		return store.String() + "/" + prefix + name, w.Commit()
+		return store.Put(ctx, name, copyOf(from))
 	}, nil
 }
 

@@ -89,10 +89,22 @@ func orgFacts(w io.Writer, o *admin.Org) error {
 		"on disconnect", o.OnDisconnect, "on store failure", o.OnStoreFailure, "builtin tools", yesNo(o.AllowBuiltinTools),
 		"retry started jobs", yesNo(o.RetryStartedJobs), "weight", strconv.Itoa(o.Weight), "spread",
 		strconv.Itoa(o.Spread), "max priority", o.MaxPriority, "plan", cmp.Or(o.Plan, "not set"),
-		"labels", pairsText(o.Labels), "cache", cacheText(o.Cache),
+		"labels", pairsText(o.Labels), "cache", cacheText(o.Cache), "runs", runsText(&o.Runs),
 		"worst case per hour",
 		boundOf(o).HourText(pricing.Nano.String), "users", strconv.Itoa(o.Users),
 		"keys", strconv.Itoa(o.Keys), "source", string(o.Source))
+}
+
+// runsText describes the bounds of runs.
+func runsText(r *tenants.Runs) string {
+	if *r.MaxDepth == 0 {
+		return "off"
+	}
+	amount := "any amount"
+	if *r.MaxAmount != "0" {
+		amount = "at most " + *r.MaxAmount
+	}
+	return fmt.Sprintf("%d open, %d inside one another, %s, for at most %s", *r.MaxOpen, *r.MaxDepth, amount, *r.MaxLife)
 }
 
 // cacheText describes a response cache.
@@ -195,6 +207,10 @@ func orgFields() *fields {
 		"cost of a cached answer, in percent of the original call's, such as 25% (default 0%)")
 	s.truth("cache-always", "cache.always", "use the cache for every call, not only for those that ask for it")
 	s.text("cache-max-bytes", "cache.max_bytes", "maximum size of the cache (default 64MB)")
+	s.number("runs-max-depth", "runs.max_depth", "runs inside one another, at most 4 (default 4; 0: no runs)")
+	s.number("runs-max-open", "runs.max_open", "open runs of a key, and inside a run (default 100)")
+	s.text("runs-max-amount", "runs.max_amount", "most that a run may have, such as $50 (default 0: any amount)")
+	s.text("runs-max-life", "runs.max_life", "longest time until a run expires (default 7d)")
 	return &s
 }
 

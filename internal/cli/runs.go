@@ -40,6 +40,9 @@ func (f *runFlags) run(c *cobra.Command, do func(*adminClient) error) error {
 	if f.org != "" {
 		return f.adminFlags.run(c, do)
 	}
+	if f.reason != "" {
+		return misused("--reason needs --org: it goes into the audit of an administrator's change")
+	}
 	key := cmp.Or(f.apiKey, os.Getenv("OPENAI_API_KEY"))
 	if key == "" {
 		return errors.New("no API key: set OPENAI_API_KEY or --key, or --org to act as an administrator")
@@ -121,6 +124,9 @@ func keysChildCommand() *cobra.Command {
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if (f.org == "") != (parent == "") {
 			return misused("--org and --parent go together: the org and the key that gives the budget")
+		}
+		if f.reason != "" && f.org == "" {
+			return misused("--reason needs --org and --parent: it goes into the audit of an administrator's change")
 		}
 		body := map[string]any{"amount": amount}
 		for member, value := range map[string]string{"expires_in": expires, "name": name, "reason": f.reason} {

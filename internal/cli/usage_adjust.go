@@ -109,8 +109,17 @@ func adjust(ctx context.Context, f *adjustFlags, w io.Writer) error {
 		if f.limits {
 			fmt.Fprintln(w, limitNames(done.Limits))
 		}
-		return nil
+		return runNames(w, done.Runs)
 	})
+}
+
+// runNames lists the runs that a correction changed.
+func runNames(w io.Writer, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintln(w, "and what was spent by the runs", strings.Join(ids, ", "))
+	return err
 }
 
 // limitNames lists the limits that a correction changed.

@@ -119,6 +119,6 @@ func resolve(ctx context.Context, f *usageFlags, call string, body map[string]an
 		if body["limits"] == true {
 			fmt.Fprintln(w, limitNames(done.Limits))
 		}
-		return nil
+		return runNames(w, done.Runs)
 	})
 }

@@ -104,6 +104,15 @@ type OrgSpec struct {
 	// Labels are the values of labels for calls with the org's keys.
 	Labels *map[string]string `json:"labels,omitempty"`
 	Cache  *Cache             `json:"cache,omitempty"`
+	Runs   *Runs              `json:"runs,omitempty"`
+}
+
+// Runs bound the budgets that keys of an org give to runs.
+type Runs struct {
+	MaxDepth  *int    `json:"max_depth,omitempty"`
+	MaxOpen   *int    `json:"max_open,omitempty"`
+	MaxAmount *string `json:"max_amount,omitempty"` // such as $50; 0: any amount
+	MaxLife   *string `json:"max_life,omitempty"`   // such as 7d
 }
 
 // Cache holds the settings of an org's response cache.

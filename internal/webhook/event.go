@@ -16,7 +16,7 @@ func Types() []string {
 		"batch.completed", "batch.failed", "batch.expired", "batch.cancelled",
 		"response.completed", "response.failed", "response.cancelled", "response.incomplete",
 		"job.succeeded", "job.failed", "job.cancelled", "job.expired",
-		LimitAlert, BrakeFired, RaiseRequested, RaiseDecided,
+		LimitAlert, BrakeFired, RaiseRequested, RaiseDecided, RunReached,
 	}
 }
 
@@ -26,6 +26,7 @@ const (
 	BrakeFired     = "brake.fired"           // a brake fired for a run, a user or another subject
 	RaiseRequested = "limit_request.created" // a caller requests more of a limit
 	RaiseDecided   = "limit_request.decided" // the request was approved, denied, withdrawn, or has expired
+	RunReached     = "run.budget_reached"    // a call of a run was refused because of the run's amount
 )
 
 // Event is something that happened to an object of an org.
