@@ -91,7 +91,7 @@ func NewBrake(b Brake) (*Brake, error) {
 		return nil, fmt.Errorf("budget: brake %q has no rule", b.ID)
 	}
 	if b.Subject == Org {
-		return nil, fmt.Errorf("budget: brake %q: a brake is for runs, users, keys, addresses or labels, not for the org", b.ID)
+		return nil, fmt.Errorf("budget: brake %q is for the org; a brake is for runs, users, keys, addresses or labels", b.ID)
 	}
 	for _, l := range b.counters {
 		if err := l.Validate(); err != nil {

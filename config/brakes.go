@@ -43,14 +43,15 @@ func checkBrake(m *mistakes, path string, b Brake, cfg *Config) {
 	switch b.By {
 	case settings.RunBudget, "": // the latter is reported already
 	case "org":
-		m.failAt(path+".by", "a brake is for runs, users, keys, addresses or labels; to stop an org, use a limit or llmguard stop")
+		m.failAt(path+".by",
+			"a brake is for runs, users, keys, addresses or labels; to stop an org, use a limit or llmguard stop")
 	default:
 		checkSubject(m, path+".by", Limit{Subject: b.By}, cfg)
 	}
 	checkBrakeRule(m, path+".when", b.When)
 	if window := b.When.Window(); b.For != 0 && (b.For < window || b.For > settings.MaxBrakeLife) {
-		m.failAt(path+".for", "must be from %s, the window of the rule, to 30d, so that the brake does not fire again for the "+
-			"same calls; leave it out for until it is released", settings.DurationText(window))
+		m.failAt(path+".for", "must be from %s, the window of the rule, to 30d, so that the brake does not fire again "+
+			"for the same calls; leave it out for until it is released", settings.DurationText(window))
 	}
 }
 

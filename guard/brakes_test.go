@@ -35,7 +35,8 @@ func TestFingerprint(t *testing.T) {
 // TestBrakeSubject: subjects are written so that `brakes release` takes them.
 func TestBrakeSubject(t *testing.T) {
 	for _, c := range [][3]string{
-		{"run", "abc", "run=abc"}, {"user+run", "carol,abc", "user=carol, run=abc"},
+		{"run", "abc", "run=abc"},
+		{"user+run", "carol,abc", "user=carol, run=abc"},
 		{"run-budget", "run_k3v5hd7q2mzx4abc", "run-budget=run_k3v5hd7q2mzx4abc"},
 	} {
 		if got := BrakeSubject(budget.Subject(c[0]), c[1]); got != c[2] {

@@ -88,8 +88,8 @@ func brakesChangeCommand(release bool) *cobra.Command {
 	action, during := "stop", "how long the stop lasts, such as 1h; default: until it is released"
 	if release {
 		c.Use, c.Short = "release NAME=VALUE...", "Release a brake for a subject: its calls run again"
-		c.Long = "The brake does not fire for the subject again for one window of the brake, or for --for. Its waiting jobs\n" +
-			"run within a minute.\n\n" + adminHelp
+		c.Long = "The brake does not fire for the subject again for one window of the brake, or for --for. Its waiting\n" +
+			"jobs run within a minute.\n\n" + adminHelp
 		c.Example = "  llmguard brakes release --org acme --brake wild-run run=abc --reason 'long migration'\n" +
 			"  llmguard brakes release --org acme --brake wild-run user=carol run=abc --for 12h"
 		action, during = "release", "how long the brake does not fire again, such as 12h; default: its window"

@@ -318,8 +318,8 @@ func (l *line) call() Call {
 	endpoint = cmp.Or(endpoint, l.Route)
 	c := Call{
 		Org: l.Org, User: l.User, Key: l.Key, IP: l.IP, Labels: budget.Labels(l.Labels), Model: l.Model, Endpoint: endpoint,
-		Request: l.Request, Run: l.Run, Held: pricing.Nano(*l.AccessHeld), HeldTokens: l.HeldTokens, Tokens: l.Tokens, QuotaTokens: l.QuotaTokens,
-		Class: l.Class, Stream: l.Stream, Took: time.Duration(l.TookNS),
+		Request: l.Request, Run: l.Run, Held: pricing.Nano(*l.AccessHeld), HeldTokens: l.HeldTokens, Tokens: l.Tokens,
+		QuotaTokens: l.QuotaTokens, Class: l.Class, Stream: l.Stream, Took: time.Duration(l.TookNS),
 	}
 	c.QuotaTokens = cmp.Or(c.QuotaTokens, c.HeldTokens)
 	if l.AccessCost != nil {

@@ -55,7 +55,13 @@ func (w BrakeWhen) Rule() string {
 
 // Window returns the window of the rule that is set.
 func (w BrakeWhen) Window() time.Duration {
-	return map[string]time.Duration{"repeats": w.Repeats.Window, "calls": w.Calls.Window, "spend": w.Spend.Window}[w.Rule()]
+	switch w.Rule() {
+	case "repeats":
+		return w.Repeats.Window
+	case "calls":
+		return w.Calls.Window
+	}
+	return w.Spend.Window
 }
 
 // BrakeSpend is spend above the usual. Usual is the larger of two means: that of the same By over its
