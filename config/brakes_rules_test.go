@@ -21,11 +21,11 @@ func TestBrakeMistakes(t *testing.T) {
 		},
 		{
 			"a label that is not there", brake("by: «run»" + calls), "brakes[0].by",
-			`there is no subject "run"; known: org, user, key, ip; the subjects are org, user, key, ip and the names in labels`,
+			`there is no subject "run"; known: org, group, user, key, ip; the subjects are org, group, user, key, ip and the names in labels`,
 		},
 		{
 			"a run and a user", brake("«by»: [run-budget, user]" + calls), "brakes[0].by",
-			`expected org, user, key, ip or the name of a label, got "run-budget"`,
+			`expected org, group, user, key, ip or the name of a label, got "run-budget"`,
 		},
 		{
 			"another action", brake("by: user, action: «halt»" + calls), "brakes[0].action",
