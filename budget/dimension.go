@@ -23,7 +23,11 @@ var dimensions = []Dimension{
 	{"model", true, func(c *Call) string { return c.Model }},
 	{"provider", true, func(c *Call) string { return c.Provider }},
 	{"endpoint", true, func(c *Call) string { return c.Endpoint }},
+	{RunDimension, false, func(c *Call) string { return string(c.Run) }},
 }
+
+// RunDimension is the dimension of runs. Its values are paths: see [RunPath].
+const RunDimension = "run"
 
 // LabelDimension begins the names of dimensions that are labels.
 const LabelDimension = "label:"
@@ -67,7 +71,9 @@ func (d Dimension) Of(c *Call) string { return d.of(c) }
 
 // call returns a roll-up of an org in the form that dimensions read.
 func (r *Rollup) call(org string) Call {
-	return Call{Org: org, User: r.User, Key: r.Key, Provider: r.Provider, Endpoint: r.Endpoint, Model: r.Model}
+	return Call{
+		Org: org, User: r.User, Key: r.Key, Provider: r.Provider, Endpoint: r.Endpoint, Model: r.Model, Run: r.Run, Labels: r.Labels,
+	}
 }
 
 // Sums returns what the entry adds to the sums of its day and hour. Of a late settle it adds no

@@ -36,6 +36,7 @@ func NewEntryCSV(w io.Writer) *EntryCSV {
 		"input_usd", "cached_input_usd", "cache_write_usd", "output_usd", "fees_usd",
 		"price", "job", "upstream_id", "by", "reason",
 		"ip", "held_usd", "held_tokens", "held_us", "quota_tokens", "waited_ms", "took_ms", "class", "stream", "labels",
+		"run",
 	})
 	return out
 }
@@ -56,6 +57,7 @@ func (w *EntryCSV) Entry(e *Entry) error {
 		e.IP, CellUSD(pricing.Nano(e.HeldNano)), whole(e.HeldTokens), whole(e.HeldUS), whole(e.QuotaTokens),
 		whole(e.WaitedMS), whole(e.TookMS),
 		e.Class, strconv.FormatBool(e.Stream), string(e.Labels),
+		string(e.Run),
 	})
 }
 

@@ -125,7 +125,8 @@ func (s *Server) spendingRoutes() []route {
 
 		{
 			name: "getUsage", method: http.MethodGet, path: "/orgs/{org}/usage",
-			summary: "Sum up spending, from the ledger's totals by day or hour",
+			summary: "Sum up spending, from the ledger's totals by day or hour, or from its entries for runs, labels and " +
+				"filters that these lack",
 			query: []parameter{
 				{
 					"from",
@@ -133,7 +134,12 @@ func (s *Server) spendingRoutes() []route {
 				},
 				{"to", "Last day, or a time; default: today"},
 				{"tz", "Time zone of days and hours, such as Europe/Berlin; default: UTC"},
-				{"by", "Any of day, hour, user, key, model, provider and endpoint, separated by commas; default: user,model"},
+				{
+					"by",
+					"Any of day, hour, user, key, model, provider, endpoint, run and one label:NAME, separated by commas; " +
+						"default: user,model",
+				},
+				filterParameter,
 			},
 			answer: Usage{}, serve: s.usage.getUsage,
 		},
