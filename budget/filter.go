@@ -169,6 +169,9 @@ func numberOf(name, text string) (int64, error) {
 	return n, nil
 }
 
+// Empty reports whether the filter selects all entries.
+func (f Filter) Empty() bool { return len(f.terms) == 0 }
+
 // Fits reports whether the entry meets all conditions.
 func (f Filter) Fits(e *Entry) bool {
 	for i := range f.terms {

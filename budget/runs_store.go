@@ -152,6 +152,11 @@ func (rs *Runs) Find(ctx context.Context, org string, ids ...string) ([]Run, err
 	return out, err
 }
 
+// Existing is Find without the runs that do not exist.
+func (rs *Runs) Existing(ctx context.Context, org string, ids ...string) ([]Run, error) {
+	return rs.find(ctx, org, ids)
+}
+
 // find returns the runs that exist.
 func (rs *Runs) find(ctx context.Context, org string, ids []string) ([]Run, error) {
 	if len(ids) == 0 {

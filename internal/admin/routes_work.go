@@ -2,6 +2,7 @@ package admin
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/calibration"
@@ -114,6 +115,9 @@ func (s *Server) spendingRoutes() []route {
 			query: []parameter{
 				orgsParameter,
 				{"user", "An additional user whose limits to show, as org/user"},
+				{"by", "Group calls of the last minute by one of " + strings.Join(budget.DimensionNames("NAME"), ", ") +
+					"; default: the first label, otherwise model"},
+				filterParameter,
 			}, answer: top.Snapshot{},
 			serve: s.system.top,
 		},

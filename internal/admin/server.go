@@ -182,7 +182,7 @@ func (s *Server) setHandlers(o *Options) {
 	s.finance = &financeHandler{opts: o, dir: dir, usage: s.usage}
 	s.why = &whyHandler{opts: o, dir: dir, jobs: s.jobs, usage: s.usage}
 	s.admins = &adminHandler{opts: o, audit: audit, login: s.login}
-	s.system = newSystemHandler(o, dir, audit, s.jobs)
+	s.system = newSystemHandler(o, dir, audit, s.jobs, s.usage)
 }
 
 // prefix is the prefix of every path.

@@ -42,8 +42,8 @@ type screen struct {
 
 func newScreen(t *testing.T) *screen {
 	s := &screen{t: t}
-	s.Model = NewModel(t.Context(), time.Second, false, func(_ context.Context, user string) (*Snapshot, error) {
-		s.asked = append(s.asked, user)
+	s.Model = NewModel(t.Context(), time.Second, false, func(_ context.Context, q Query) (*Snapshot, error) {
+		s.asked = append(s.asked, q.User)
 		if s.fail != nil {
 			return nil, s.fail
 		}
