@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -78,7 +79,10 @@ func (r *report) writeTable(w io.Writer) error {
 	}
 	add := func(names []string, l *line) {
 		cells := make([]string, 0, len(g.head))
-		for _, n := range names {
+		for i, n := range names {
+			if n == "" && (r.by[i] == budget.RunDimension || strings.HasPrefix(r.by[i], labelBy)) && l != &r.total {
+				n = "-"
+			}
 			cells = append(cells, top.Printable(n))
 		}
 		for _, c := range shown {

@@ -36,7 +36,7 @@ func TestUsageByRun(t *testing.T) {
 	b.wants(`
 on TODAY UTC
 run calls input cached output cost estimated overrun
- 2 200 120 20 $1.200000000 $0.000000000 $0.000000000
+- 2 200 120 20 $1.200000000 $0.000000000 $0.000000000
 run_a/run_b 1 100 60 10 $0.200000000 $0.000000000 $0.000000000
 run_a 1 100 60 10 $0.100000000 $0.000000000 $0.000000000
 total 4 400 240 40 $1.500000000 $0.000000000 $0.000000000`, "--org", "acme", "--by", "run")

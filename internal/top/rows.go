@@ -50,7 +50,11 @@ func (m *Model) columnsOf(tab Tab) []column {
 			right("took", 0), right("cost", 0), left("outcome", 2), left("run and labels", 3).ifAny(),
 		}
 	case tab == Groups:
-		return slices.Concat([]column{left("org", 0), left(plain(m.snapBy()), 0)}, recent, []column{spark}, limit)
+		for i := range limit {
+			limit[i] = limit[i].ifAny() // not everything that calls are grouped by has limits
+		}
+		names := []column{left("org", 0), left(plain(m.snapBy()), 0), left("id", 3).ifAny()}
+		return slices.Concat(names, recent, []column{spark}, limit)
 	}
 	names := []column{left("org", 0), left("user", 0)}
 	if tab == Orgs && m.org == "" {
@@ -105,7 +109,7 @@ func (m *Model) sort() string { return m.sortOf(m.tab) }
 func (m *Model) sortOf(tab Tab) string { return sorts[tab][m.sorted[tab]] }
 
 func (m *Model) spenderRows(list []Spender, tab Tab) []row {
-	list = slices.DeleteFunc(slices.Clone(list), func(s Spender) bool { return !m.fits(s.Org + " " + s.User + s.title()) })
+	list = slices.DeleteFunc(slices.Clone(list), func(s Spender) bool { return !m.fits(s.Org + " " + s.User + s.Name + " " + s.Value) })
 	slices.SortStableFunc(list, func(a, b Spender) int {
 		switch m.sortOf(tab) {
 		case "today":
@@ -121,7 +125,7 @@ func (m *Model) spenderRows(list []Spender, tab Tab) []row {
 		case "forecast":
 			return compareUsedUp(soonest(&a), soonest(&b))
 		case "name":
-			return cmp.Or(cmp.Compare(a.Org, b.Org), cmp.Compare(a.User, b.User), cmp.Compare(a.title(), b.title()))
+			return cmp.Or(cmp.Compare(a.Org, b.Org), cmp.Compare(a.User, b.User), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Value, b.Value))
 		}
 		return cmp.Compare(b.Cost, a.Cost)
 	})
@@ -140,7 +144,11 @@ func (m *Model) spenderRow(s *Spender, tab Tab) row {
 	r := row{org: s.Org, user: s.User, value: s.Value, cells: []string{Printable(s.Org)}}
 	switch {
 	case tab == Groups:
-		r.cells = append(r.cells, Printable(cmp.Or(s.title(), "(no "+plain(m.snap.By)+")")))
+		id := ""
+		if s.Name != "" {
+			id = s.Value
+		}
+		r.cells = append(r.cells, Printable(cmp.Or(s.Name, s.Value, "(no "+plain(m.snap.By)+")")), Printable(id))
 	case s.User != "":
 		r.cells = append(r.cells, Printable(s.User))
 	}
@@ -158,14 +166,6 @@ func (m *Model) spenderRow(s *Spender, tab Tab) row {
 	r.share, r.limit = l.Share(), l.Name
 	r.cells = append(r.cells, Printable(l.Name), l.amount(l.Used), l.amount(l.Amount), bar(r.share), s.usedUp())
 	return r
-}
-
-// title returns the name of a group.
-func (s *Spender) title() string {
-	if s.Name != "" {
-		return s.Name + " (" + s.Value + ")"
-	}
-	return s.Value
 }
 
 // soonest returns the limit that is used up first, or nil.

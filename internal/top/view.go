@@ -20,7 +20,7 @@ func (m *Model) View() tea.View {
 }
 
 const helpText = `
-  1 2 3 4 5, tab orgs, users, pools, slowest calls, groups
+  1 to 5, tab    orgs, users, pools, slowest calls, groups
   b              group calls by the next of: labels, run, key, model, ...
   up, down       move          enter   open: an org's users, a user's limits
   s              sort          esc     back, or clear the filter
