@@ -156,7 +156,7 @@ func TestGroupsOnTheScreen(t *testing.T) {
 	s.press("2")
 	s.shows("5 by project", "used up in", "3h user-day")
 	s.press("b")
-	s.shows("project", "web", "20m", "nightly  run_k3", "(no project)", "b group by another")
+	s.shows("project", "web", "20m", "nightly", "run_k3", "(no project)", "b group by another")
 	s.hides("refused")
 	s.press("b")
 	if got := s.queries[len(s.queries)-1]; got.By != "run" {
