@@ -70,8 +70,7 @@ func codecOf(enc Encoding) (*codec, error) {
 	}
 }
 
-// Warm builds the tables of enc now. It fails for an unknown encoding or for rank data that does
-// not match its published hash.
+// Warm builds the tables of enc now. It fails for an unknown encoding.
 func Warm(enc Encoding) error {
 	if enc > R50k {
 		return fmt.Errorf("tokenizer: unknown %v", enc)

@@ -2,31 +2,24 @@ package tokenizer
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
-	"strconv"
 )
 
 // spec describes where the ranks of an encoding are and how its patterns split.
 type spec struct {
 	file   string
-	sha256 string // as published in openai/tiktoken, tiktoken_ext/openai_public.py
-	tokens int    // ranks 0..tokens-1, the first 256 are the single bytes
-	cl100k bool   // splits by the cl100k_base pattern, else by o200k_base
+	tokens int  // ranks 0..tokens-1, the first 256 are the single bytes
+	cl100k bool // splits by the cl100k_base pattern, else by o200k_base
 }
 
 var (
 	o200kSpec = spec{
-		file:   "o200k_base.tiktoken",
-		sha256: "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+		file:   "o200k_base",
 		tokens: 199998,
 	}
 	cl100kSpec = spec{
-		file:   "cl100k_base.tiktoken",
-		sha256: "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+		file:   "cl100k_base",
 		tokens: 100256,
 		cl100k: true,
 	}
@@ -84,18 +77,14 @@ type vocab struct {
 	prefix []uint32    // longest proper prefix that is a token, per rank; itself without one
 }
 
-// newVocab parses the rank file of sp and builds the tables.
+// newVocab reads the rank file of sp and builds the tables.
 func newVocab(sp spec) (*vocab, error) {
-	raw, err := rankFile(sp.file)
+	blob, ends, err := rankFile(sp.file)
 	if err != nil {
 		return nil, err
 	}
-	if sum := sha256.Sum256(raw); hex.EncodeToString(sum[:]) != sp.sha256 {
-		return nil, fmt.Errorf("%s: SHA-256 %x is not the published %s", sp.file, sum, sp.sha256)
-	}
-	blob, ends, err := parseRanks(raw, sp.tokens)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", sp.file, err)
+	if len(ends) != sp.tokens {
+		return nil, fmt.Errorf("%s: %d tokens, want %d", sp.file, len(ends), sp.tokens)
 	}
 	b := newVocabBuilder(sp.tokens)
 	b.addBytes(blob[:256])
@@ -117,36 +106,6 @@ func newVocab(sp spec) (*vocab, error) {
 	}
 	b.trie = newTrie(blob, ends, b.prefix, b.slab)
 	return b.vocab, nil
-}
-
-// parseRanks parses lines "base64 rank" in rank order into one blob with the end of each token.
-func parseRanks(raw []byte, tokens int) (blob []byte, ends []uint32, err error) {
-	blob = make([]byte, 0, len(raw)/2)
-	ends = make([]uint32, 0, tokens)
-	for len(raw) > 0 {
-		line, rest, _ := bytes.Cut(raw, []byte{'\n'})
-		raw = rest
-		if len(line) == 0 {
-			continue
-		}
-		code, rank, ok := bytes.Cut(line, []byte{' '})
-		if n, err := strconv.Atoi(string(rank)); !ok || err != nil || n != len(ends) {
-			return nil, nil, fmt.Errorf("line %d: want rank %d, have %q", len(ends)+1, len(ends), line)
-		}
-		before := len(blob)
-		blob, err = base64.StdEncoding.AppendDecode(blob, code)
-		if err != nil {
-			return nil, nil, fmt.Errorf("line %d: %w", len(ends)+1, err)
-		}
-		if n := len(blob) - before; n == 0 || (n == 1) != (len(ends) < 256) {
-			return nil, nil, fmt.Errorf("rank %d: token of %d bytes", len(ends), n)
-		}
-		ends = append(ends, uint32(len(blob)))
-	}
-	if len(ends) != tokens {
-		return nil, nil, fmt.Errorf("%d tokens, want %d", len(ends), tokens)
-	}
-	return blob, ends, nil
 }
 
 // size allocates the tables; for both vocabularies, those of members are at most half full.

@@ -49,7 +49,7 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	binary = filepath.Join(dir, "llmguard")
-	args := []string{"-C", "../..", "build", "-o", binary}
+	args := []string{"-C", "../..", "build", "-ldflags=-s", "-o", binary}
 	if raceEnabled {
 		args = append(args, "-race")
 	}

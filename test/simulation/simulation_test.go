@@ -13,7 +13,7 @@ import (
 )
 
 // TestSeeds runs seeds, each of one family, and prints the end of the log of those that fail.
-// SEEDS is their number; by default each family runs one of a tenth of its length. SEED selects
+// SEEDS is their number; by default each family runs one of a sixteenth of its length. SEED selects
 // one, whose whole log is printed.
 func TestSeeds(t *testing.T) {
 	oneAtATime(t)
@@ -24,7 +24,7 @@ func TestSeeds(t *testing.T) {
 	case one > 0:
 		first, last = one, one
 	case all == 0:
-		last, part = uint64(len(families())), 10
+		last, part = uint64(len(families())), 16
 	}
 	for seed := first; seed <= last; seed++ {
 		fam := familyOf(seed)
