@@ -72,7 +72,8 @@ func (d Dimension) Of(c *Call) string { return d.of(c) }
 // call returns a roll-up of an org in the form that dimensions read.
 func (r *Rollup) call(org string) Call {
 	return Call{
-		Org: org, User: r.User, Key: r.Key, Provider: r.Provider, Endpoint: r.Endpoint, Model: r.Model, Run: r.Run, Labels: r.Labels,
+		Org: org, User: r.User, Key: r.Key, Provider: r.Provider, Endpoint: r.Endpoint, Model: r.Model, Run: r.Run,
+		Labels: r.Labels,
 	}
 }
 

@@ -144,7 +144,8 @@ func (l *Ledger) spendOf(ctx context.Context, org string, s *spending) error {
 var errEnoughRead = errors.New("budget: enough read")
 
 func (l *Ledger) spendEntries(ctx context.Context, org string, s *spending) error {
-	since, err := l.newest(ctx, org, s.q.From, s.q.To, MaxSpendScan/len(s.q.Orgs), func(e *Entry) {
+	in := entryScan{org, s.q.From, s.q.To, MaxSpendScan / len(s.q.Orgs)}
+	since, err := l.newest(ctx, in, func(e *Entry) {
 		if s.q.Filter.Fits(e) {
 			s.add(&e.Call, e.At, e.Sums())
 		}
@@ -153,19 +154,24 @@ func (l *Ledger) spendEntries(ctx context.Context, org string, s *spending) erro
 	return err
 }
 
-// newest calls fn with the newest entries of an org in [from, to), at most `most`. It returns the time
-// before which entries were not read, or are no longer in the ledger; zero if there are none.
-func (l *Ledger) newest(
-	ctx context.Context, org string, from, to time.Time, most int, fn func(*Entry),
-) (since time.Time, err error) {
+// entryScan selects the newest entries of an org in [from, to), at most `most`.
+type entryScan struct {
+	org      string
+	from, to time.Time
+	most     int
+}
+
+// newest calls fn with entries. It returns the time before which entries were not read, or are no longer
+// in the ledger; zero if there are none.
+func (l *Ledger) newest(ctx context.Context, in entryScan, fn func(*Entry)) (since time.Time, err error) {
 	read := 0
-	err = l.Recent(ctx, org, from, to, func(e Entry) error {
-		if read == most {
+	err = l.Recent(ctx, in.org, in.from, in.to, func(e Entry) error {
+		if read == in.most {
 			return errEnoughRead
 		}
 		read++
 		since = e.At
-		e.Org = org
+		e.Org = in.org
 		fn(&e)
 		return nil
 	})
@@ -175,8 +181,8 @@ func (l *Ledger) newest(
 		}
 		return since, err
 	}
-	since, err = l.keptSince(ctx, org)
-	if !since.After(from) {
+	since, err = l.keptSince(ctx, in.org)
+	if !since.After(in.from) {
 		since = time.Time{}
 	}
 	return since, err

@@ -51,7 +51,8 @@ func (l *Ledger) usageOfEntries(ctx context.Context, q *UsageQuery) ([]Rollup, t
 		end = end.Add(unit)
 	}
 	sums := map[Rollup]*Sums{}
-	since, err := l.newest(ctx, q.Org, q.From.UTC().Truncate(unit), end, MaxSpendScan, func(e *Entry) {
+	in := entryScan{q.Org, q.From.UTC().Truncate(unit), end, MaxSpendScan}
+	since, err := l.newest(ctx, in, func(e *Entry) {
 		if !q.Filter.Fits(e) {
 			return
 		}

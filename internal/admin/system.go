@@ -34,8 +34,11 @@ type systemHandler struct {
 	openAPI []byte
 }
 
-func newSystemHandler(o *Options, dir *directory, audit *recorder, jobs *jobHandler, usage *usageHandler) *systemHandler {
-	return &systemHandler{opts: o, dir: dir, audit: audit, jobs: jobs, usage: usage, live: live{turn: make(chan struct{}, 1)}}
+func newSystemHandler(
+	o *Options, dir *directory, audit *recorder, jobs *jobHandler, usage *usageHandler,
+) *systemHandler {
+	turn := make(chan struct{}, 1)
+	return &systemHandler{opts: o, dir: dir, audit: audit, jobs: jobs, usage: usage, live: live{turn: turn}}
 }
 
 // reload affects this process only, because each process reads its own copy of the file.

@@ -172,8 +172,8 @@ func (r *report) names() []string {
 // notes says what one should know about the sums.
 func (r *report) notes(w io.Writer) {
 	if !r.since.IsZero() {
-		fmt.Fprintf(w, "incomplete: calls before %s were not read, because there are too many or they are no longer in the ledger; "+
-			"choose a shorter period\n", r.since.UTC().Format(time.RFC3339))
+		fmt.Fprintf(w, "incomplete: calls before %s were not read, because there are too many or they are no longer in the "+
+			"ledger; choose a shorter period\n", r.since.UTC().Format(time.RFC3339))
 	}
 	if r.wholes > 0 {
 		fmt.Fprintf(w, "%d days in this period have no hourly data; they are counted as UTC days\n", r.wholes)

@@ -51,7 +51,8 @@ func (c spendPages) saveSpend(v *visit) error {
 		v.fail(http.StatusBadRequest, problem(text, "Choose csv or json."))
 		return nil
 	}
-	return v.saved("spend", all.Since != nil || all.MoreGroups > 0, func(w http.ResponseWriter) error { return spendCSV(w, &all) }, all)
+	lacks := all.Since != nil || all.MoreGroups > 0
+	return v.saved("spend", lacks, func(w http.ResponseWriter) error { return spendCSV(w, &all) }, all)
 }
 
 // spendCSV writes a line for each group; their costs add up to the ledger exactly.

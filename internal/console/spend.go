@@ -251,7 +251,8 @@ func (s *spendView) next() string {
 	labels := slices.DeleteFunc(slices.Clone(s.Dimensions), func(d string) bool {
 		return !strings.HasPrefix(d, budget.LabelDimension)
 	})
-	for _, d := range slices.Concat([]string{"user"}, labels, []string{"model", "key", "endpoint", "provider", budget.RunDimension}) {
+	others := []string{"model", "key", "endpoint", "provider", budget.RunDimension}
+	for _, d := range slices.Concat([]string{"user"}, labels, others) {
 		filtered := slices.ContainsFunc(s.Terms(), func(t string) bool {
 			return strings.HasPrefix(t, d+"=") || strings.HasPrefix(t, strings.TrimPrefix(d, budget.LabelDimension)+"=")
 		})

@@ -12,16 +12,16 @@ import (
 // Where starts the view with a grouping and a filter.
 func (m *Model) Where(by, filter string) {
 	m.by, m.filter = by, filter
-	m.applied, _ = m.parts()
+	m.applied, _ = partsOf(m.filter)
 	if by != "" {
 		m.tab = Groups
 	}
 }
 
-// parts splits the filter: conditions select the calls of samples, other text the lines of lists.
-func (m *Model) parts() (conditions, text string) {
+// partsOf splits a filter: conditions select the calls of samples, other text the lines of lists.
+func partsOf(filter string) (conditions, text string) {
 	var where, words []string
-	for _, w := range budget.FilterWords(m.filter) {
+	for _, w := range budget.FilterWords(filter) {
 		if strings.ContainsAny(w, "=<>") {
 			where = append(where, w)
 		} else {
@@ -29,14 +29,14 @@ func (m *Model) parts() (conditions, text string) {
 		}
 	}
 	if len(where) == 0 {
-		return "", m.filter
+		return "", filter
 	}
 	return strings.Join(where, " "), strings.Join(words, " ")
 }
 
 // fits reports whether a row matches the filter.
 func (m *Model) fits(text string) bool {
-	_, wanted := m.parts()
+	_, wanted := partsOf(m.filter)
 	return wanted == "" || strings.Contains(strings.ToLower(text), strings.ToLower(wanted))
 }
 
@@ -58,7 +58,7 @@ func (m *Model) typed(key string) tea.Cmd {
 // apply samples with the conditions of the filter if they are new.
 func (m *Model) apply() tea.Cmd {
 	before := m.applied
-	m.applied, _ = m.parts()
+	m.applied, _ = partsOf(m.filter)
 	if m.applied == before {
 		return nil
 	}

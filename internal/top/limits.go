@@ -122,7 +122,9 @@ func (s standing) run(ctx context.Context, one *Spender) ([]Limit, error) {
 }
 
 // read returns the state of the limits of one kind of subject.
-func (s standing) read(ctx context.Context, limits []budget.Limit, call budget.Call, of budget.Subject) ([]Limit, error) {
+func (s standing) read(
+	ctx context.Context, limits []budget.Limit, call budget.Call, of budget.Subject,
+) ([]Limit, error) {
 	var asked []budget.Limit
 	for _, l := range limits {
 		if l.Subject == of && (of == budget.RunBudget || l.Counts(call)) {

@@ -1,6 +1,7 @@
 package top
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -30,10 +31,7 @@ func (m *Model) tabName(t Tab) string {
 	if t != Groups {
 		return tabNames[t]
 	}
-	by := m.by
-	if by == "" && m.snap != nil {
-		by = m.snap.By
-	}
+	by := cmp.Or(m.by, m.snap.by())
 	if by == "" {
 		return "groups"
 	}
@@ -224,8 +222,8 @@ func (m *Model) again() tea.Cmd {
 	return m.ask()
 }
 
-// spender returns the opened org or user.
-func (m *Model) spender(list []Spender, org, user string) *Spender {
+// spenderOf returns the opened org or user.
+func spenderOf(list []Spender, org, user string) *Spender {
 	i := slices.IndexFunc(list, func(s Spender) bool { return s.Org == org && s.User == user })
 	if i < 0 {
 		return &Spender{Org: org, User: user}

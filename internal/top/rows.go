@@ -53,29 +53,30 @@ func (m *Model) columnsOf(tab Tab) []column {
 		for i := range limit {
 			limit[i] = limit[i].ifAny() // not everything that calls are grouped by has limits
 		}
-		names := []column{left("org", 0), left(plain(m.snapBy()), 0), left("id", 3).ifAny()}
+		names := []column{left("org", 0), left(plain(m.snap.by()), 0), left("id", 3).ifAny()}
 		return slices.Concat(names, recent, []column{spark}, limit)
 	}
 	names := []column{left("org", 0), left("user", 0)}
 	if tab == Orgs && m.org == "" {
 		names = names[:1]
 	}
-	if m.filtered() {
+	if m.snap.filtered() {
 		return slices.Concat(names, recent, []column{spark}, limit)
 	}
 	whole := []column{right("today", 0), spark, right("waiting", 0), right("refused", 0)}
 	return slices.Concat(names, recent, whole, limit)
 }
 
-func (m *Model) snapBy() string {
-	if m.snap == nil {
+// by returns what the sample is grouped by; "" without a sample.
+func (s *Snapshot) by() string {
+	if s == nil {
 		return ""
 	}
-	return m.snap.By
+	return s.By
 }
 
 // filtered reports whether the sample has only some calls, so that other figures are left out.
-func (m *Model) filtered() bool { return m.snap != nil && m.snap.Filter != "" }
+func (s *Snapshot) filtered() bool { return s != nil && s.Filter != "" }
 
 // rows returns the lines of the list that has the focus.
 func (m *Model) rows() []row { return m.rowsOf(m.tab) }
@@ -87,7 +88,7 @@ func (m *Model) rowsOf(tab Tab) []row {
 	}
 	switch {
 	case tab == m.tab && m.user != "":
-		return m.limitRows(m.spender(m.snap.Users, m.org, m.user))
+		return limitRows(spenderOf(m.snap.Users, m.org, m.user))
 	case tab == Pools:
 		return m.poolRows()
 	case tab == Calls:
@@ -109,7 +110,9 @@ func (m *Model) sort() string { return m.sortOf(m.tab) }
 func (m *Model) sortOf(tab Tab) string { return sorts[tab][m.sorted[tab]] }
 
 func (m *Model) spenderRows(list []Spender, tab Tab) []row {
-	list = slices.DeleteFunc(slices.Clone(list), func(s Spender) bool { return !m.fits(s.Org + " " + s.User + s.Name + " " + s.Value) })
+	list = slices.DeleteFunc(slices.Clone(list), func(s Spender) bool {
+		return !m.fits(s.Org + " " + s.User + s.Name + " " + s.Value)
+	})
 	slices.SortStableFunc(list, func(a, b Spender) int {
 		switch m.sortOf(tab) {
 		case "today":
@@ -125,7 +128,8 @@ func (m *Model) spenderRows(list []Spender, tab Tab) []row {
 		case "forecast":
 			return compareUsedUp(soonest(&a), soonest(&b))
 		case "name":
-			return cmp.Or(cmp.Compare(a.Org, b.Org), cmp.Compare(a.User, b.User), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Value, b.Value))
+			return cmp.Or(cmp.Compare(a.Org, b.Org), cmp.Compare(a.User, b.User), cmp.Compare(a.Name, b.Name),
+				cmp.Compare(a.Value, b.Value))
 		}
 		return cmp.Compare(b.Cost, a.Cost)
 	})
@@ -153,7 +157,7 @@ func (m *Model) spenderRow(s *Spender, tab Tab) row {
 		r.cells = append(r.cells, Printable(s.User))
 	}
 	r.cells = append(r.cells, count(s.Calls), count(s.Failed), usd(s.Cost))
-	if tab == Groups || m.filtered() {
+	if tab == Groups || m.snap.filtered() {
 		r.cells = append(r.cells, spark(s.Spark))
 	} else {
 		r.cells = append(r.cells, usd(s.Today), spark(s.Spark), about+count(s.Waiting), count(s.Refused))
@@ -221,7 +225,7 @@ func fullest(s *Spender) float64 {
 	return s.Limits[0].Share()
 }
 
-func (m *Model) limitRows(s *Spender) []row {
+func limitRows(s *Spender) []row {
 	out := make([]row, 0, len(s.Limits))
 	for i := range s.Limits {
 		l := &s.Limits[i]

@@ -182,13 +182,13 @@ func (m *Model) opened() []string {
 		return nil
 	}
 	if m.user != "" {
-		s := m.spender(m.snap.Users, m.org, m.user)
+		s := spenderOf(m.snap.Users, m.org, m.user)
 		return []string{fmt.Sprintf("%s / %s: %s calls/min, %s/min, %s today", m.paint.styled(Printable(m.org), bold),
 			m.paint.styled(Printable(m.user), bold),
 			count(s.Calls), usd(s.Cost), usd(s.Today)), ""}
 	}
 	lines := []string{m.paint.styled(Printable(m.org), bold)}
-	for _, l := range m.spender(m.snap.Orgs, m.org, "").Limits {
+	for _, l := range spenderOf(m.snap.Orgs, m.org, "").Limits {
 		ends := ""
 		if l.UsedUp != nil {
 			ends = "used up in " + l.usedUp()
@@ -206,7 +206,7 @@ func (m *Model) nothing() string {
 	switch {
 	case m.filter != "":
 		return "nothing matches the filter (esc clears it)"
-	case m.filtered():
+	case m.snap.filtered():
 		return "no call of the last minute meets the conditions (esc clears them)"
 	case m.user != "":
 		return "no limit counts this user separately"
