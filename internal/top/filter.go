@@ -35,8 +35,8 @@ func partsOf(filter string) (conditions, text string) {
 }
 
 // fits reports whether a row matches the filter.
-func (m *Model) fits(text string) bool {
-	_, wanted := partsOf(m.filter)
+func fits(filter, text string) bool {
+	_, wanted := partsOf(filter)
 	return wanted == "" || strings.Contains(strings.ToLower(text), strings.ToLower(wanted))
 }
 

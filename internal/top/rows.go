@@ -111,7 +111,7 @@ func (m *Model) sortOf(tab Tab) string { return sorts[tab][m.sorted[tab]] }
 
 func (m *Model) spenderRows(list []Spender, tab Tab) []row {
 	list = slices.DeleteFunc(slices.Clone(list), func(s Spender) bool {
-		return !m.fits(s.Org + " " + s.User + s.Name + " " + s.Value)
+		return !fits(m.filter, s.Org + " " + s.User + s.Name + " " + s.Value)
 	})
 	slices.SortStableFunc(list, func(a, b Spender) int {
 		switch m.sortOf(tab) {
@@ -238,7 +238,7 @@ func limitRows(s *Spender) []row {
 }
 
 func (m *Model) poolRows() []row {
-	list := slices.DeleteFunc(slices.Clone(m.snap.Pools), func(p Pool) bool { return !m.fits(p.ID) })
+	list := slices.DeleteFunc(slices.Clone(m.snap.Pools), func(p Pool) bool { return !fits(m.filter, p.ID) })
 	slices.SortStableFunc(list, func(a, b Pool) int {
 		switch m.sortOf(Pools) {
 		case "quota":
@@ -281,7 +281,7 @@ func quota(p *Pool) float64 {
 func (m *Model) callRows() []row {
 	list := slices.DeleteFunc(slices.Clone(m.snap.Slow), func(e Ended) bool {
 		return m.org != "" && m.tab != Calls && e.Org != m.org ||
-			!m.fits(strings.Join([]string{e.Org, e.User, e.Model, e.Outcome, e.Call, e.Run, string(e.Labels)}, " "))
+			!fits(m.filter, strings.Join([]string{e.Org, e.User, e.Model, e.Outcome, e.Call, e.Run, string(e.Labels)}, " "))
 	})
 	slices.SortStableFunc(list, func(a, b Ended) int {
 		switch m.sortOf(Calls) {
