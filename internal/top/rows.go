@@ -111,7 +111,7 @@ func (m *Model) sortOf(tab Tab) string { return sorts[tab][m.sorted[tab]] }
 
 func (m *Model) spenderRows(list []Spender, tab Tab) []row {
 	list = slices.DeleteFunc(slices.Clone(list), func(s Spender) bool {
-		return !fits(m.filter, s.Org + " " + s.User + s.Name + " " + s.Value)
+		return !fits(m.filter, s.Org+" "+s.User+s.Name+" "+s.Value)
 	})
 	slices.SortStableFunc(list, func(a, b Spender) int {
 		switch m.sortOf(tab) {
