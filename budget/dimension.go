@@ -23,7 +23,11 @@ var dimensions = []Dimension{
 	{"model", true, func(c *Call) string { return c.Model }},
 	{"provider", true, func(c *Call) string { return c.Provider }},
 	{"endpoint", true, func(c *Call) string { return c.Endpoint }},
+	{RunDimension, false, func(c *Call) string { return string(c.Run) }},
 }
+
+// RunDimension is the dimension of runs. Its values are paths: see [RunPath].
+const RunDimension = "run"
 
 // LabelDimension begins the names of dimensions that are labels.
 const LabelDimension = "label:"
@@ -40,11 +44,19 @@ func DimensionNames(labels ...string) []string {
 	return out
 }
 
+// LabelIn returns the label that a dimension's name stands for: label:NAME, or GroupLabel alone.
+func LabelIn(dimension string) (label string, ok bool) {
+	if dimension == GroupLabel {
+		return dimension, true
+	}
+	return strings.CutPrefix(dimension, LabelDimension)
+}
+
 // DimensionOf returns the dimension with this name. Every valid name of a label is one, because the
 // ledger may have labels that are no longer configured. GroupLabel may be named without the prefix.
 func DimensionOf(name string) (Dimension, error) {
-	if name == GroupLabel {
-		name = LabelDimension + name
+	if label, ok := LabelIn(name); ok {
+		name = LabelDimension + label
 	}
 	if i := slices.IndexFunc(dimensions, func(d Dimension) bool { return d.Name == name }); i >= 0 {
 		return dimensions[i], nil
@@ -70,7 +82,10 @@ func (d Dimension) Of(c *Call) string { return d.of(c) }
 
 // call returns a roll-up of an org in the form that dimensions read.
 func (r *Rollup) call(org string) Call {
-	return Call{Org: org, User: r.User, Key: r.Key, Provider: r.Provider, Endpoint: r.Endpoint, Model: r.Model}
+	return Call{
+		Org: org, User: r.User, Key: r.Key, Provider: r.Provider, Endpoint: r.Endpoint, Model: r.Model, Run: r.Run,
+		Labels: r.Labels,
+	}
 }
 
 // Sums returns what the entry adds to the sums of its day and hour. Of a late settle it adds no

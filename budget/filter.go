@@ -18,8 +18,9 @@ type Filter struct{ terms []term }
 // term is one condition: a name, an operator and a value. Without a name it searches the text.
 type term struct {
 	name, op, value string
-	dim             Dimension // if rolled or a label
+	dim             Dimension // if rolled, a run or a label
 	number          int64     // value of numbers
+	labelled        bool      // of runs: calls that name their run in a label of this name count, too
 }
 
 // texts are what filters compare as text, in addition to dimensions.
@@ -57,11 +58,14 @@ func FilterNames() []string {
 //
 //	user=alice run=nightly-7 model=gpt-4* status>=400 cost>0.50 01m7x425asv4hapb0hzey6k903
 //
-// A name is a dimension, the name of a label (as run or label:run), or one of id, job, kind,
+// A name is a dimension, the name of a label (as project or label:project), or one of id, job, kind,
 // outcome, class, ip, estimated, cost (in dollars), tokens and status. Text is compared by = and !=,
 // where * matches any characters; numbers by =, !=, <, <=, > and >= as well. A value with spaces is
 // quoted. An empty value means none. A word without an operator is searched in ids, users, keys,
-// models and values of labels. Names that are not built in must be known labels.
+// models, runs and values of labels. Names that are not built in must be known labels.
+//
+// The value of run is the id or the path of a run, which has the calls of the runs inside it, or a
+// value of the label run, if there is such a label.
 func ParseFilter(text string, label func(name string) bool) (Filter, error) {
 	words, err := split(text)
 	if err != nil {
@@ -136,6 +140,7 @@ func parseTerm(word string, label func(string) bool) (term, error) {
 	var err error
 	t.dim, err = DimensionOf(t.name)
 	if err == nil {
+		t.labelled = t.name == RunDimension && label(t.name)
 		return t, nil
 	}
 	if !ValidLabelName(t.name) || !label(t.name) {
@@ -164,6 +169,9 @@ func numberOf(name, text string) (int64, error) {
 	return n, nil
 }
 
+// Empty reports whether the filter selects all entries.
+func (f Filter) Empty() bool { return len(f.terms) == 0 }
+
 // Fits reports whether the entry meets all conditions.
 func (f Filter) Fits(e *Entry) bool {
 	for i := range f.terms {
@@ -189,7 +197,31 @@ func (t *term) fits(e *Entry) bool {
 }
 
 // of reports whether a call has the value of a dimension.
-func (t *term) of(c *Call) bool { return (t.op == "=") == providers.Match(t.value, t.dim.of(c)) }
+func (t *term) of(c *Call) bool {
+	if t.dim.Name == RunDimension {
+		return (t.op == "=") == t.ofRun(c)
+	}
+	return (t.op == "=") == providers.Match(t.value, t.dim.of(c))
+}
+
+// ofRun reports whether a call belongs to the run.
+func (t *term) ofRun(c *Call) bool {
+	named := ""
+	if t.labelled {
+		named = c.Labels.Get(RunDimension)
+	}
+	if named != "" || c.Run == "" {
+		if providers.Match(t.value, named) {
+			return true
+		}
+	}
+	for run := c.Run; run != ""; run = run.Parent() {
+		if providers.Match(t.value, string(run)) || providers.Match(t.value, run.ID()) {
+			return true
+		}
+	}
+	return false
+}
 
 func sized(op string, sign int) bool {
 	switch op {
@@ -209,7 +241,7 @@ func sized(op string, sign int) bool {
 
 // found reports whether what names the call contains the text.
 func found(lower string, c *Call) bool {
-	for _, text := range []string{c.ID, c.User, c.Key, c.Model, c.JobID} {
+	for _, text := range []string{c.ID, c.User, c.Key, c.Model, c.JobID, string(c.Run)} {
 		if strings.Contains(strings.ToLower(text), lower) {
 			return true
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/big"
+	"slices"
 	"time"
 
 	"github.com/llmguard/llmguard/providers"
@@ -106,10 +107,14 @@ func (l *Ledger) Burns(ctx context.Context, org string, now time.Time) (*Burns, 
 // Forecast forecasts a limit for the subject of a call.
 func (b *Burns) Forecast(l *Limit, s *Status, who Call) Forecast {
 	since := later(b.since, b.now.Add(-s.BurnTime()))
-	id, spent := l.Subject.ID(who), int64(0)
+	if l.Shape.Kind == Once {
+		since = later(since, l.Shape.Until.Add(-l.Shape.Window))
+	}
+	id, spent := l.subjectOf(who), int64(0)
 	for i := range b.entries {
 		e := &b.entries[i]
-		if e.At.Before(since) || e.Kind == KindAdjust || l.Subject.ID(e.Call) != id ||
+		if e.At.Before(since) || e.Kind == KindAdjust || l.subjectOf(e.Call) != id ||
+			l.Subject == RunBudget && !slices.Contains(e.Run.IDs(), l.Only) ||
 			!providers.MatchAny(l.Models, e.Model) || !providers.MatchAny(l.Endpoints, e.Endpoint) {
 			continue
 		}
@@ -123,7 +128,11 @@ func (b *Burns) Forecast(l *Limit, s *Status, who Call) Forecast {
 			spent += sums.Calls
 		}
 	}
-	return l.Forecast(s, spent, b.now.Sub(since))
+	f := l.Forecast(s, spent, b.now.Sub(since))
+	if l.Shape.Kind == Once && !b.now.Add(f.UsedUp).Before(l.Shape.Until.Add(-RunKept)) {
+		f.UsedUp, f.Known = 0, false // the run ends before
+	}
+	return f
 }
 
 // AboutText formats how long something lasts, as exactly as a forecast can be.

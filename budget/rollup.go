@@ -72,6 +72,9 @@ type Rollup struct {
 	Begin                                time.Time
 	Hour                                 bool
 	User, Key, Provider, Endpoint, Model string
+	// Run and Labels are set by [Ledger.Usage] only, as far as it is asked for them.
+	Run    RunPath
+	Labels Labels
 	Sums
 }
 

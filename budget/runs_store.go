@@ -152,6 +152,11 @@ func (rs *Runs) Find(ctx context.Context, org string, ids ...string) ([]Run, err
 	return out, err
 }
 
+// Existing is Find without the runs that do not exist.
+func (rs *Runs) Existing(ctx context.Context, org string, ids ...string) ([]Run, error) {
+	return findRuns(ctx, rs.rdb, org, ids)
+}
+
 // findRuns returns the runs that exist.
 func findRuns(ctx context.Context, rdb redis.UniversalClient, org string, ids []string) ([]Run, error) {
 	if len(ids) == 0 {

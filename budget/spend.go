@@ -51,7 +51,7 @@ type SpendGroup struct {
 	Values []string // of SpendQuery.By, in order
 	Orgs   []string // that have such calls
 	Sums
-	Series []pricing.Nano // cost by step
+	Series map[int]pricing.Nano // cost by step; steps without cost are missing
 }
 
 // spending adds up a Spend.
@@ -59,7 +59,6 @@ type spending struct {
 	q      *SpendQuery
 	out    *Spend
 	groups map[string]*SpendGroup
-	read   int // entries
 }
 
 // Spend adds up what was spent. It uses the sums of days or hours if they are enough for the step,
@@ -145,32 +144,48 @@ func (l *Ledger) spendOf(ctx context.Context, org string, s *spending) error {
 var errEnoughRead = errors.New("budget: enough read")
 
 func (l *Ledger) spendEntries(ctx context.Context, org string, s *spending) error {
-	last := time.Time{}
-	err := l.Recent(ctx, org, s.q.From, s.q.To, func(e Entry) error {
-		if s.read == MaxSpendScan/len(s.q.Orgs) {
-			return errEnoughRead
-		}
-		s.read++
-		last = e.At
-		e.Org = org
-		if s.q.Filter.Fits(&e) {
+	in := entryScan{org, s.q.From, s.q.To, MaxSpendScan / len(s.q.Orgs)}
+	since, err := l.newest(ctx, in, func(e *Entry) {
+		if s.q.Filter.Fits(e) {
 			s.add(&e.Call, e.At, e.Sums())
 		}
+	})
+	s.since(since)
+	return err
+}
+
+// entryScan selects the newest entries of an org in [from, to), at most `most`.
+type entryScan struct {
+	org      string
+	from, to time.Time
+	most     int
+}
+
+// newest calls fn with entries. It returns the time before which entries were not read, or are no longer
+// in the ledger; zero if there are none.
+func (l *Ledger) newest(ctx context.Context, in entryScan, fn func(*Entry)) (since time.Time, err error) {
+	read := 0
+	err = l.Recent(ctx, in.org, in.from, in.to, func(e Entry) error {
+		if read == in.most {
+			return errEnoughRead
+		}
+		read++
+		since = e.At
+		e.Org = in.org
+		fn(&e)
 		return nil
 	})
-	s.read = 0
-	if errors.Is(err, errEnoughRead) {
-		s.since(last)
-		return nil
-	}
 	if err != nil {
-		return err
+		if errors.Is(err, errEnoughRead) {
+			err = nil
+		}
+		return since, err
 	}
-	kept, err := l.keptSince(ctx, org)
-	if kept.After(s.q.From) {
-		s.since(kept)
+	since, err = l.keptSince(ctx, in.org)
+	if !since.After(in.from) {
+		since = time.Time{}
 	}
-	return err
+	return since, err
 }
 
 // since notes from when on all orgs' entries were read.
@@ -221,7 +236,7 @@ func (s *spending) add(c *Call, at time.Time, sums Sums) {
 	name := strings.Join(values, "\x00")
 	g := s.groups[name]
 	if g == nil {
-		g = &SpendGroup{Values: values, Series: make([]pricing.Nano, s.out.Steps)}
+		g = &SpendGroup{Values: values, Series: map[int]pricing.Nano{}}
 		s.groups[name] = g
 	}
 	if !slices.Contains(g.Orgs, c.Org) {
@@ -229,6 +244,8 @@ func (s *spending) add(c *Call, at time.Time, sums Sums) {
 	}
 	g.Add(sums)
 	s.out.Total.Add(sums)
-	step := int(at.Sub(s.q.From) / s.q.Step)
-	g.Series[max(min(step, s.out.Steps-1), 0)] += sums.Cost
+	if sums.Cost != 0 {
+		step := int(at.Sub(s.q.From) / s.q.Step)
+		g.Series[max(min(step, s.out.Steps-1), 0)] += sums.Cost
+	}
 }

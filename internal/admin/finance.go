@@ -14,8 +14,9 @@ import (
 
 // financeHandler serves exports and statements for accountants.
 type financeHandler struct {
-	opts *Options
-	dir  *directory
+	opts  *Options
+	dir   *directory
+	usage *usageHandler
 }
 
 // attachment is a response that is a file, with headers that describe it.
@@ -107,7 +108,11 @@ func (h *financeHandler) exportFocus(c *call) (any, error) {
 	if format != "csv" && format != "parquet" {
 		return nil, wire.BadRequest("format", "invalid_value", "format must be csv or parquet")
 	}
-	f, err := finance.ReadFocus(c.r.Context(), h.opts.Budget.Ledger, o)
+	var f *finance.Focus
+	err = h.usage.scan(c.r.Context(), func() error {
+		f, err = finance.ReadFocus(c.r.Context(), h.opts.Budget.Ledger, o)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +144,11 @@ func (h *financeHandler) getStatement(c *call) (any, error) {
 	if format != "html" && format != "csv" {
 		return nil, wire.BadRequest("format", "invalid_value", "format must be html or csv")
 	}
-	st, err := finance.ReadStatement(c.r.Context(), h.opts.Budget.Ledger, o)
+	var st *finance.Statement
+	err = h.usage.scan(c.r.Context(), func() error {
+		st, err = finance.ReadStatement(c.r.Context(), h.opts.Budget.Ledger, o)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/calibration"
@@ -114,6 +115,9 @@ func (s *Server) spendingRoutes() []route {
 			query: []parameter{
 				orgsParameter,
 				{"user", "An additional user whose limits to show, as org/user"},
+				{"by", "Group calls of the last minute by one of " + strings.Join(budget.DimensionNames("NAME"), ", ") +
+					"; default: the first label, otherwise model"},
+				filterParameter,
 			}, answer: top.Snapshot{},
 			serve: s.system.top,
 		},
@@ -125,7 +129,8 @@ func (s *Server) spendingRoutes() []route {
 
 		{
 			name: "getUsage", method: http.MethodGet, path: "/orgs/{org}/usage",
-			summary: "Sum up spending, from the ledger's totals by day or hour",
+			summary: "Sum up spending, from the ledger's totals by day or hour, or from its entries for runs, labels and " +
+				"filters that these lack",
 			query: []parameter{
 				{
 					"from",
@@ -133,7 +138,12 @@ func (s *Server) spendingRoutes() []route {
 				},
 				{"to", "Last day, or a time; default: today"},
 				{"tz", "Time zone of days and hours, such as Europe/Berlin; default: UTC"},
-				{"by", "Any of day, hour, user, key, model, provider and endpoint, separated by commas; default: user,model"},
+				{
+					"by",
+					"Any of day, hour, user, key, model, provider, endpoint, run and one label:NAME, separated by commas; " +
+						"default: user,model",
+				},
+				filterParameter,
 			},
 			answer: Usage{}, serve: s.usage.getUsage,
 		},

@@ -186,10 +186,10 @@ func (s *Server) setHandlers(o *Options) {
 	s.webhooks = &webhookHandler{opts: o, dir: dir, audit: audit}
 	s.usage = &usageHandler{opts: o, dir: dir, scans: make(chan struct{}, 2)}
 	s.ledger = &ledgerHandler{opts: o, dir: dir, usage: s.usage}
-	s.finance = &financeHandler{opts: o, dir: dir}
+	s.finance = &financeHandler{opts: o, dir: dir, usage: s.usage}
 	s.why = &whyHandler{opts: o, dir: dir, jobs: s.jobs, usage: s.usage}
 	s.admins = &adminHandler{opts: o, audit: audit, login: s.login}
-	s.system = newSystemHandler(o, dir, audit, s.jobs)
+	s.system = newSystemHandler(o, dir, audit, s.jobs, s.usage)
 }
 
 // prefix is the prefix of every path.

@@ -51,6 +51,7 @@ type SpendGroup struct {
 const (
 	maxSpendSteps  = 1000
 	maxSpendGroups = 10_000
+	maxSpendCells  = maxSpendGroups * maxUsageDays // groups times steps
 	maxFilterText  = 2000
 )
 
@@ -77,6 +78,11 @@ func (h *usageHandler) getSpend(c *call) (any, error) {
 	limit, err := c.number("limit", 20, maxSpendGroups)
 	if err != nil {
 		return nil, err
+	}
+	steps := int((q.To.Sub(q.From) + q.Step - 1) / q.Step)
+	if limit*steps > maxSpendCells {
+		return nil, wire.BadRequest("limit", "invalid_value", "%d groups with %d steps each are more than %d amounts: "+
+			"choose a longer step or a lower limit", limit, steps, maxSpendCells)
 	}
 	if err := h.enter(c.r.Context()); err != nil {
 		return nil, err
@@ -125,31 +131,26 @@ func (s *Spend) fill(from *budget.Spend, limit int, before func(values []string)
 		sum.Values, sum.Orgs, sum.Series = []string{}, []string{}, make([]int64, from.Steps)
 	}
 	for i, g := range from.Groups {
-		one := SpendGroup{
-			Values: g.Values, Orgs: g.Orgs, Calls: g.Calls, Input: g.Input, Output: g.Output, Cost: int64(g.Cost),
-			Series: make([]int64, from.Steps),
-		}
-		for k, n := range g.Series {
-			one.Series[k] = int64(n)
-		}
-		one.before(before(g.Values))
-		s.Total.add(&one)
-		if i < limit {
-			s.Groups = append(s.Groups, one)
+		s.Total.add(g)
+		if i >= limit {
+			s.MoreGroups++
+			s.Others.add(g)
 			continue
 		}
-		s.MoreGroups++
-		s.Others.add(&one)
+		one := SpendGroup{Values: g.Values, Series: make([]int64, from.Steps)}
+		one.add(g)
+		one.before(before(g.Values))
+		s.Groups = append(s.Groups, one)
 	}
 }
 
-func (g *SpendGroup) add(other *SpendGroup) {
+func (g *SpendGroup) add(other *budget.SpendGroup) {
 	g.Calls += other.Calls
 	g.Input += other.Input
 	g.Output += other.Output
-	g.Cost += other.Cost
+	g.Cost += int64(other.Cost)
 	for i, n := range other.Series {
-		g.Series[i] += n
+		g.Series[i] += int64(n)
 	}
 	for _, org := range other.Orgs {
 		if !slices.Contains(g.Orgs, org) {
@@ -169,6 +170,15 @@ func (h *usageHandler) enter(ctx context.Context) error {
 }
 
 func (h *usageHandler) leave() { <-h.scans }
+
+// scan runs a read of the ledger between enter and leave.
+func (h *usageHandler) scan(ctx context.Context, read func() error) error {
+	if err := h.enter(ctx); err != nil {
+		return err
+	}
+	defer h.leave()
+	return read()
+}
 
 // dimensionNames lists what spending can be grouped by.
 func (h *usageHandler) dimensionNames() []string {

@@ -3,6 +3,8 @@ package admin
 import (
 	"context"
 	stdjson "encoding/json"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -27,12 +29,16 @@ type systemHandler struct {
 	dir     *directory
 	audit   *recorder
 	jobs    *jobHandler
+	usage   *usageHandler
 	live    live
 	openAPI []byte
 }
 
-func newSystemHandler(o *Options, dir *directory, audit *recorder, jobs *jobHandler) *systemHandler {
-	return &systemHandler{opts: o, dir: dir, audit: audit, jobs: jobs, live: live{turn: make(chan struct{}, 1)}}
+func newSystemHandler(
+	o *Options, dir *directory, audit *recorder, jobs *jobHandler, usage *usageHandler,
+) *systemHandler {
+	turn := make(chan struct{}, 1)
+	return &systemHandler{opts: o, dir: dir, audit: audit, jobs: jobs, usage: usage, live: live{turn: turn}}
 }
 
 // reload affects this process only, because each process reads its own copy of the file.
@@ -102,7 +108,11 @@ func (h *systemHandler) top(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	from := top.Source{Queue: q, Orgs: map[string]*guard.Org{}}
+	from, err := h.grouped(c)
+	if err != nil {
+		return nil, err
+	}
+	from.Queue, from.Orgs = q, map[string]*guard.Org{}
 	inForce := h.opts.Policy().Orgs
 	for _, id := range ids {
 		if inForce[id] != nil {
@@ -125,8 +135,43 @@ func (h *systemHandler) top(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	snap.Stopped = stoppedOrgs(h.opts)
+	snap.Stopped, snap.Dimensions = stoppedOrgs(h.opts), h.groupings()
 	return snap, nil
+}
+
+// grouped returns what a sample is grouped and filtered by: by default the first label, or the model.
+func (h *systemHandler) grouped(c *call) (from top.Source, err error) {
+	by := c.r.URL.Query().Get("by")
+	if by == "" {
+		by = "model"
+		if first := h.groupings()[0]; strings.HasPrefix(first, budget.LabelDimension) {
+			by = first
+		}
+	}
+	from.By, err = budget.DimensionOf(by)
+	if err != nil {
+		return from, wire.BadRequest("by", "invalid_value", "by: %v", err)
+	}
+	from.FilterText = strings.Join(c.r.URL.Query()["filter"], " ")
+	from.Filter, err = h.usage.filter(c)
+	return from, err
+}
+
+// groupings lists what a sample can be grouped by: labels first. Orgs and users have lists of their own.
+func (h *systemHandler) groupings() []string {
+	all := slices.DeleteFunc(h.usage.dimensionNames(), func(d string) bool { return d == "org" || d == "user" })
+	slices.SortStableFunc(all, func(a, b string) int { return rankOf(a) - rankOf(b) })
+	return all
+}
+
+func rankOf(dimension string) int {
+	switch {
+	case strings.HasPrefix(dimension, budget.LabelDimension):
+		return 0
+	case dimension == budget.RunDimension:
+		return 1
+	}
+	return 2
 }
 
 // Cap is the state of a spend cap. Amounts are in its unit.

@@ -16,6 +16,9 @@ type Usage struct {
 	To    string      `json:"to"`
 	Lines []UsageLine `json:"lines"`
 	Total UsageSums   `json:"total"`
+	// Since is set if ledger entries before it were not read, because there are too many or they are no
+	// longer in the ledger. Then the sums are those since then.
+	Since *time.Time `json:"since"`
 }
 
 // UsageLine is one sum. Dimensions that it is not grouped by are empty.
@@ -28,6 +31,8 @@ type UsageLine struct {
 	Model    string `json:"model"`
 	Provider string `json:"provider"`
 	Endpoint string `json:"endpoint"`
+	// Run is the path of a run: the ids from the outermost to its own, joined with /.
+	Run string `json:"run,omitempty"`
 	// Label is the value of the label with by=label:NAME.
 	Label string `json:"label,omitempty"`
 	UsageSums
@@ -73,6 +78,7 @@ var dimensions = map[string]func(*UsageLine, budget.Rollup){
 	"model":    func(l *UsageLine, r budget.Rollup) { l.Model = r.Model },
 	"provider": func(l *UsageLine, r budget.Rollup) { l.Provider = r.Provider },
 	"endpoint": func(l *UsageLine, r budget.Rollup) { l.Endpoint = r.Endpoint },
+	"run":      func(l *UsageLine, r budget.Rollup) { l.Run = string(r.Run) },
 }
 
 // usageHandler adds up usage and refusals.
@@ -94,34 +100,67 @@ func (h *usageHandler) getUsage(c *call) (any, error) {
 		return nil, err
 	}
 	by := strings.Split(cmp.Or(c.r.URL.Query().Get("by"), "user,model"), ",")
-	if label, byDay, ok := labelOf(by); ok {
+	for _, d := range by {
+		if _, label := budget.LabelIn(d); dimensions[d] == nil && !label {
+			return nil, wire.BadRequest("by", "invalid_value",
+				"by must be any of day, hour, user, key, model, provider, endpoint, run, group and label:NAME, not %.80q", d)
+		}
+	}
+	label, err := h.labelOf(by)
+	if err != nil {
+		return nil, err
+	}
+	q := budget.UsageQuery{Org: org, From: p.from, To: p.to}
+	q.Filter, err = h.filter(c)
+	if err != nil {
+		return nil, err
+	}
+	p.hours = p.hours || slices.Contains(by, "hour")
+	if byDay, ok := daysAlone(by); ok && !p.hours && len(c.r.URL.Query()["filter"]) == 0 && h.summed(label) {
 		return h.labelUsage(c, p, label, byDay)
 	}
 	for _, d := range by {
-		if dimensions[d] == nil {
-			return nil, wire.BadRequest("by", "invalid_value",
-				"by must be any of day, hour, user, key, model, provider and endpoint, or label:NAME alone or with day, "+
-					"not %.80q", d)
+		if _, label := budget.LabelIn(d); d == budget.RunDimension || label {
+			one, err := budget.DimensionOf(d)
+			if err != nil {
+				return nil, wire.BadRequest("by", "invalid_value", "by: %v", err)
+			}
+			q.By = append(q.By, one)
 		}
 	}
-	p.hours = p.hours || slices.Contains(by, "hour")
-	u, rollups := Usage{From: p.from.Format(time.DateOnly), To: p.to.Add(-1).Format(time.DateOnly), Lines: []UsageLine{}},
-		h.opts.Budget.Ledger.Rollups
+	return h.sums(c, p, q, by)
+}
+
+// sums adds up the usage of a period.
+func (h *usageHandler) sums(c *call, p usagePeriod, q budget.UsageQuery, by []string) (any, error) {
+	u := Usage{From: p.from.Format(time.DateOnly), To: p.to.Add(-1).Format(time.DateOnly), Lines: []UsageLine{}}
 	if p.hours {
-		u.From = p.from.Format(time.RFC3339)
-		u.To = p.to.Format(time.RFC3339)
-		rollups = h.opts.Budget.Ledger.HourRollups
+		u.From, u.To, q.Hours = p.from.Format(time.RFC3339), p.to.Format(time.RFC3339), true
 	}
-	list, err := rollups(c.r.Context(), org, p.from, p.to)
+	if q.FromEntries() {
+		if err := h.enter(c.r.Context()); err != nil {
+			return nil, err
+		}
+		defer h.leave()
+	}
+	list, since, err := h.opts.Budget.Ledger.Usage(c.r.Context(), q)
 	if err != nil {
 		return nil, err
+	}
+	if !since.IsZero() {
+		u.Since = &since
 	}
 	groups, total := budget.Group(list, func(r budget.Rollup) (at UsageLine) {
 		if r.Hour {
 			r.Begin = r.Begin.In(p.zone)
 		}
 		for _, d := range by {
-			dimensions[d](&at, r)
+			if set := dimensions[d]; set != nil {
+				set(&at, r)
+			} else {
+				label, _ := budget.LabelIn(d)
+				at.Label = r.Labels.Get(label)
+			}
 		}
 		return at
 	})
@@ -133,7 +172,8 @@ func (h *usageHandler) getUsage(c *call) (any, error) {
 	slices.SortFunc(u.Lines, func(a, b UsageLine) int {
 		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Hour, b.Hour), cmp.Compare(b.Cost, a.Cost),
 			cmp.Compare(a.User, b.User), cmp.Compare(a.Key, b.Key),
-			cmp.Compare(a.Model, b.Model), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Endpoint, b.Endpoint))
+			cmp.Compare(a.Model, b.Model), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Endpoint, b.Endpoint),
+			cmp.Compare(a.Run, b.Run), cmp.Compare(a.Label, b.Label))
 	})
 	return u, nil
 }

@@ -7,34 +7,43 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// labelOf returns the label of by=label:NAME, and whether the sums are by day as well; ok is false
-// for every other grouping.
-func labelOf(by []string) (label string, byDay, ok bool) {
+// labelOf returns the label that usage is grouped by, or "". It must be configured, because a misspelled
+// one would silently be empty.
+func (h *usageHandler) labelOf(by []string) (label string, err error) {
+	for _, d := range by {
+		name, ok := budget.LabelIn(d)
+		switch {
+		case !ok:
+			continue
+		case label != "" && name != label:
+			return "", wire.BadRequest("by", "invalid_value", "by has two labels, %.40q and %.40q; choose one", label, name)
+		case name != budget.GroupLabel && !slices.ContainsFunc(h.opts.Policy().Labels, func(l guard.Label) bool { return l.Name == name }):
+			return "", wire.BadRequest("by", "invalid_value", "There is no label %.40q in the configuration", name)
+		}
+		label = name
+	}
+	return label, nil
+}
+
+// daysAlone reports whether usage is grouped by a label and at most by day, which sums of days by
+// label can answer.
+func daysAlone(by []string) (byDay, ok bool) {
 	if i := slices.Index(by, "day"); i >= 0 {
 		by, byDay = slices.Delete(slices.Clone(by), i, i+1), true
 	}
 	if len(by) != 1 {
-		return "", false, false
+		return byDay, false
 	}
-	if by[0] == budget.GroupLabel {
-		return budget.GroupLabel, byDay, true
-	}
-	label, ok = strings.CutPrefix(by[0], "label:")
-	return label, byDay, ok
+	_, ok = budget.LabelIn(by[0])
+	return byDay, ok
 }
 
 // labelUsage adds up the sums of days by a label.
 func (h *usageHandler) labelUsage(c *call, p usagePeriod, label string, byDay bool) (any, error) {
-	if p.hours {
-		return nil, wire.BadRequest("by", "invalid_value", "Sums by label are kept by UTC day. Leave out times and tz")
-	}
-	if !h.summed(label) {
-		return nil, wire.BadRequest("by", "invalid_value",
-			"There is no label %.40q with usage: true in the configuration", label)
-	}
 	list, err := h.opts.Budget.Ledger.LabelRollups(c.r.Context(), c.r.PathValue("org"), label, p.from, p.to)
 	if err != nil {
 		return nil, err

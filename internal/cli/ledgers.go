@@ -170,80 +170,70 @@ func (a *adminClient) refusals(ctx context.Context, q url.Values) ([]admin.Refus
 // sumDays is how many days one request covers.
 const sumDays = 400
 
-// Rollups returns the org's daily sums in [from, to), which must be whole UTC days.
-func (l *ledgers) Rollups(ctx context.Context, org string, from, to time.Time) ([]budget.Rollup, error) {
-	return l.rollups(ctx, org, false, from, to)
+// sumsQuery selects sums of an org in [from, to), which are whole UTC days unless hours is set.
+type sumsQuery struct {
+	org      string
+	from, to time.Time
+	hours    bool     // by hour; UTC days without hourly data are returned as days
+	by       []string // in addition to time
+	filter   string
 }
 
-// HourRollups returns the org's hourly sums in [from, to), and daily sums for UTC days without
-// hourly data.
-func (l *ledgers) HourRollups(ctx context.Context, org string, from, to time.Time) ([]budget.Rollup, error) {
-	return l.rollups(ctx, org, true, from, to)
-}
-
-func (l *ledgers) rollups(ctx context.Context, org string, hours bool, from, to time.Time) ([]budget.Rollup, error) {
+// sums returns sums. since is set if ledger entries before it were not read.
+func (l *ledgers) sums(ctx context.Context, s sumsQuery) (out []budget.Rollup, since time.Time, err error) {
 	by, layout := "day", time.DateOnly
-	if hours {
+	if s.hours {
 		by, layout = "day,hour", time.RFC3339Nano
 	}
-	var out []budget.Rollup
-	for from.Before(to) {
+	for from := s.from; from.Before(s.to); {
 		end := from.AddDate(0, 0, sumDays)
-		if to.Before(end) {
-			end = to
+		if s.to.Before(end) {
+			end = s.to
 		}
-		q := url.Values{
+		q := filtered(url.Values{
 			"from": {from.UTC().Format(layout)}, "to": {end.UTC().Format(layout)},
-			"by": {by + ",user,key,model,provider,endpoint"},
-		}
-		if !hours { // days are complete
-			q.Set("to", end.Add(-time.Nanosecond).Format(layout))
+			"by": {by + "," + strings.Join(s.by, ",")},
+		}, s.filter)
+		if !s.hours { // days are complete
+			q.Set("to", end.UTC().Add(-time.Nanosecond).Format(layout))
 		}
 		var u admin.Usage
-		if err := l.ask(ctx, http.MethodGet, pathOf("orgs", org, "usage")+"?"+q.Encode(), nil, &u); err != nil {
-			return nil, err
+		if err := l.ask(ctx, http.MethodGet, pathOf("orgs", s.org, "usage")+"?"+q.Encode(), nil, &u); err != nil {
+			return nil, since, err
+		}
+		if u.Since != nil && u.Since.After(since) {
+			since = *u.Since
 		}
 		for _, line := range u.Lines {
-			r, err := rollupOf(line)
+			r, err := rollupOf(line, s.label())
 			if err != nil {
-				return nil, err
+				return nil, since, err
 			}
 			out = append(out, r)
 		}
 		from = end
 	}
-	return out, nil
+	return out, since, nil
 }
 
-// LabelRollups returns the org's daily sums by a label in [from, to), which must be whole UTC days.
-func (l *ledgers) LabelRollups(ctx context.Context, org, label string, from, to time.Time) ([]admin.UsageLine, error) {
-	var out []admin.UsageLine
-	for from.Before(to) {
-		end := from.AddDate(0, 0, sumDays)
-		if to.Before(end) {
-			end = to
+// label returns the label that is grouped by, or "".
+func (s *sumsQuery) label() string {
+	for _, d := range s.by {
+		if name, ok := budget.LabelIn(d); ok {
+			return name
 		}
-		q := url.Values{
-			"from": {from.UTC().Format(time.DateOnly)}, "to": {end.Add(-time.Nanosecond).UTC().Format(time.DateOnly)},
-			"by": {"day,label:" + label},
-		}
-		var u admin.Usage
-		if err := l.ask(ctx, http.MethodGet, pathOf("orgs", org, "usage")+"?"+q.Encode(), nil, &u); err != nil {
-			return nil, err
-		}
-		out, from = append(out, u.Lines...), end
 	}
-	return out, nil
+	return ""
 }
 
-func rollupOf(l admin.UsageLine) (budget.Rollup, error) {
+func rollupOf(l admin.UsageLine, label string) (budget.Rollup, error) {
 	begin, err := time.Parse(time.DateOnly, l.Day)
 	if l.Hour != "" {
 		begin, err = time.Parse(time.RFC3339, l.Hour)
 	}
 	return budget.Rollup{
 		Begin: begin, Hour: l.Hour != "", User: l.User, Key: l.Key, Provider: l.Provider, Endpoint: l.Endpoint,
-		Model: l.Model,
+		Model: l.Model, Run: budget.RunPath(l.Run), Labels: budget.Labels("").With(label, l.Label),
 		Sums: budget.Sums{
 			Cost: pricing.Nano(l.Cost), Calls: l.Calls, Input: l.Input, Cached: l.Cached, Written: l.Written, Output: l.Output,
 			Split: pricing.Split(l.Costs), Adjusted: pricing.Nano(l.Adjusted), Estimated: pricing.Nano(l.Estimated),

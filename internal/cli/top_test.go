@@ -70,3 +70,30 @@ func TestTopChangesThings(t *testing.T) {
 		t.Error("a limit that is not there was overridden")
 	}
 }
+
+// TestTopGroups: --by and --filter select what a sample has, and mistakes are refused.
+func TestTopGroups(t *testing.T) {
+	b := inRuns(t)
+	d := &desk{books: b}
+	var snap top.Snapshot
+	read := func(args ...string) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(d.must(append([]string{"top", "--once", "-o", "json"}, args...)...)), &snap); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read("--by", "run", "--filter", "run=run_a")
+	if snap.By != "run" || len(snap.Groups) != 2 || snap.Groups[0].Value != "run_a/run_b" || snap.Calls != 2 {
+		t.Errorf("got %d calls by %s in %+v, want two runs", snap.Calls, snap.By, snap.Groups)
+	}
+	snap = top.Snapshot{}
+	read()
+	if snap.By != "label:project" || len(snap.Groups) != 2 || snap.Calls != 4 {
+		t.Errorf("got %d calls by %s in %+v, want all by the label", snap.Calls, snap.By, snap.Groups)
+	}
+	if out := d.must("top", "--by", "run"); !strings.Contains(out, "\nby run\n") || !strings.Contains(out, "run_a/run_b") {
+		t.Errorf("got no list by run in\n%s", out)
+	}
+	d.fails("by: \"tenant\"", "top", "--by", "tenant")
+	d.fails("neither a label", "top", "--filter", "usr=alice")
+}

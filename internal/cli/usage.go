@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -21,29 +22,34 @@ type usageFlags struct {
 
 func usageCommand() *cobra.Command {
 	var f usageFlags
-	var by, sorted string
+	var by, sorted, text string
 	c := &cobra.Command{
 		Use: "usage", Short: "Show spending by org, user, model, time and more",
 		Args: cobra.NoArgs,
 		Long: "Shows sums of the ledger, kept by day, and by hour for the last 14 days. A period in hours (--from 12h) includes every UTC\n" +
 			"hour that it touches; a period in days (--from 7d) includes whole days of --tz.\n\n" +
+			"Sums by run, by a label together with other names, and with a --filter on more than user, key, model, provider and endpoint\n" +
+			"are made from the newest 100,000 ledger entries of each org; a note says if there are more.\n\n" +
 			"Users and keys belong to an org: with several orgs, --by user and --by key also group by org.\n\n" +
 			"Grouped by org, user or time, it also shows calls that limits refused or delayed. --by class splits the cost by class of tokens;\n" +
 			"the parts add up to the exact cost. \"unmetered\" is the cost charged without usage data from the provider: expired holds,\n" +
 			"and calls charged at their full reservation.",
 		Example: "  llmguard usage --by user,model --days 7\n" +
 			"  llmguard usage --by label:project,month --days 60\n" +
+			"  llmguard usage --by run --filter 'user=alice cost>0.50' --from 12h\n" +
 			"  llmguard usage --by org,class --from 2026-11 --to 2026-11 -o csv\n" +
 			"  llmguard usage --by hour --from 12h --tz Europe/Berlin",
 		RunE: func(c *cobra.Command, _ []string) error {
-			return showUsage(c, &f, by, sorted)
+			return showUsage(c, &f, &report{by: strings.Split(by, ","), filter: text}, sorted)
 		},
 	}
 	f.add(c, listFormats...)
 	f.period.add(c)
 	f.period.addZone(c)
 	c.Flags().StringVar(&by, "by", "user,model",
-		"group by any of "+strings.Join(dimensions, ", ")+",\nor by label:NAME, alone or with org, day, month and class")
+		"group by any of "+strings.Join(dimensions, ", ")+",\nand one label:NAME")
+	c.Flags().StringVar(&text, "filter", "",
+		"only calls that meet conditions, as in the console: 'run=nightly-7 model=gpt-* status>=400 cost>0.50'")
 	c.Flags().StringVar(&sorted, "sort", "",
 		"sort by cost, calls, tokens, estimated, overrun or refused (largest first), or by a name of --by\n"+
 			"(default: time if --by has hour, day or month, otherwise cost)")
@@ -58,13 +64,13 @@ func (f *usageFlags) add(c *cobra.Command, formats ...string) {
 	c.Flags().StringVar(&f.org, "org", "", "comma-separated orgs (default: all)")
 }
 
-func showUsage(c *cobra.Command, f *usageFlags, by, sorted string) error {
+func showUsage(c *cobra.Command, f *usageFlags, r *report, sorted string) error {
 	ctx := c.Context()
 	w := c.OutOrStdout()
 	notes := c.ErrOrStderr()
-	r := report{by: strings.Split(by, ",")}
 	for _, d := range r.by {
-		if !slices.Contains(dimensions, d) && d != budget.GroupLabel && !strings.HasPrefix(d, labelBy) {
+		_, labeled := budget.LabelIn(d)
+		if !slices.Contains(dimensions, d) && !labeled {
 			return misused("--by %s: expected %s, group or label:NAME, separated by commas", d, strings.Join(dimensions, ", "))
 		}
 	}
@@ -91,12 +97,7 @@ func showUsage(c *cobra.Command, f *usageFlags, by, sorted string) error {
 		}
 	}
 	r.collect()
-	if r.wholes > 0 {
-		fmt.Fprintf(notes, "%d days in this period have no hourly data; they are counted as UTC days\n", r.wholes)
-	}
-	if _, offset := r.from.Zone(); offset%3600 != 0 {
-		fmt.Fprintln(notes, "sums are kept by UTC hour; each counts for the local hour and day in which it begins")
-	}
+	r.notes(notes)
 	if len(r.lines) == 0 {
 		fmt.Fprintf(notes, "no spending %s\n", r.span())
 	}
@@ -127,16 +128,13 @@ func (r *report) period(p *period, now time.Time) (err error) {
 
 // read adds an org.
 func (r *report) read(ctx context.Context, l *ledgers, org string) error {
-	if r.label != "" {
-		return r.readLabel(ctx, l, org)
-	}
-	rollups := l.Rollups
-	if r.hours {
-		rollups = l.HourRollups
-	}
-	list, err := rollups(ctx, org, r.from, r.to)
+	q := sumsQuery{org: org, from: r.from, to: r.to, hours: r.hours, filter: r.filter, by: r.names()}
+	list, since, err := l.sums(ctx, q)
 	if err != nil {
 		return err
+	}
+	if since.After(r.since) {
+		r.since = since
 	}
 	days := map[time.Time]bool{}
 	for _, one := range list {
@@ -152,4 +150,39 @@ func (r *report) read(ctx context.Context, l *ledgers, org string) error {
 	refused, err := l.Refusals(ctx, org, r.from, r.to)
 	r.refusals = append(r.refusals, refused...)
 	return err
+}
+
+// names returns what the API has to group by, without times: a label alone, because its sums are kept by
+// day, otherwise all that sums have.
+func (r *report) names() []string {
+	names := slices.DeleteFunc(slices.Clone(r.by), func(d string) bool {
+		return slices.Contains([]string{"org", "day", "month", "class"}, d)
+	})
+	if len(names) == 1 && r.label != "" {
+		return names
+	}
+	out := []string{"user", "key", "model", "provider", "endpoint"}
+	for _, d := range names {
+		if _, labeled := budget.LabelIn(d); labeled || d == budget.RunDimension {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// notes says what one should know about the sums.
+func (r *report) notes(w io.Writer) {
+	if !r.since.IsZero() {
+		fmt.Fprintf(w, "incomplete: calls before %s were not read, because there are too many or they are no longer in the "+
+			"ledger; choose a shorter period\n", r.since.UTC().Format(time.RFC3339))
+	}
+	if r.wholes > 0 {
+		fmt.Fprintf(w, "%d days in this period have no hourly data; they are counted as UTC days\n", r.wholes)
+	}
+	if _, offset := r.from.Zone(); offset%3600 != 0 {
+		fmt.Fprintln(w, "sums are kept by UTC hour; each counts for the local hour and day in which it begins")
+	}
+	if slices.Equal(r.by, []string{budget.RunDimension}) && len(r.lines) == 1 && r.lines[0].by[0] == "" {
+		fmt.Fprintln(w, "no call belongs to a run; to group by a label of calls, use --by label:NAME")
+	}
 }

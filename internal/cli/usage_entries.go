@@ -156,6 +156,9 @@ func entryTable(w io.Writer, list []budget.Entry, withOrg bool) error {
 // remark returns notes about an entry.
 func remark(e budget.Entry) string {
 	var out []string
+	if e.Run != "" {
+		out = append(out, string(e.Run))
+	}
 	if e.Labels != "" {
 		out = append(out, strings.ReplaceAll(string(e.Labels), ",", " "))
 	}

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"context"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -10,50 +8,20 @@ import (
 	"github.com/llmguard/llmguard/budget"
 )
 
-// labelBy starts the dimension of a label in --by.
-const labelBy = "label:"
-
-// byLabel finds a label among the dimensions. Sums by label have no other dimension than time and
-// org.
+// byLabel finds the label among the dimensions.
 func (r *report) byLabel() error {
 	for _, d := range r.by {
-		name, ok := strings.CutPrefix(d, labelBy)
-		if !ok && d != budget.GroupLabel {
+		name, ok := budget.LabelIn(d)
+		if !ok {
 			continue
 		}
 		if !budget.ValidLabelName(name) {
 			return misused("--by %s: expected label: and the name of a label", d)
 		}
+		if r.label != "" && r.label != name {
+			return misused("--by %s: choose one label, %s or %s", strings.Join(r.by, ","), r.label, name)
+		}
 		r.label = name
-	}
-	other := func(d string) bool {
-		return !slices.Contains([]string{"org", "day", "month", "class", labelBy + r.label, budget.GroupLabel}, d)
-	}
-	if i := slices.IndexFunc(r.by, other); r.label != "" && i >= 0 {
-		return misused("--by %s: sums by label can only be combined with org, day, month and class", r.by[i])
-	}
-	return nil
-}
-
-// readLabel adds the sums of an org by the label.
-func (r *report) readLabel(ctx context.Context, l *ledgers, org string) error {
-	if r.hours {
-		return misused("--by %s%s: sums by label are kept by UTC day; leave out hours and --tz", labelBy, r.label)
-	}
-	list, err := l.LabelRollups(ctx, org, r.label, r.from, r.to)
-	if err != nil {
-		return err
-	}
-	for _, one := range list {
-		sums, err := rollupOf(one)
-		if err != nil {
-			return err
-		}
-		before := len(r.rows)
-		r.add(org, sums)
-		for i := before; i < len(r.rows); i++ {
-			r.rows[i].label = one.Label
-		}
 	}
 	return nil
 }

@@ -78,7 +78,11 @@ func (r *report) writeTable(w io.Writer) error {
 	}
 	add := func(names []string, l *line) {
 		cells := make([]string, 0, len(g.head))
-		for _, n := range names {
+		for i, n := range names {
+			_, labeled := budget.LabelIn(r.by[i])
+			if n == "" && (labeled || r.by[i] == budget.RunDimension) && l != &r.total {
+				n = "-"
+			}
 			cells = append(cells, top.Printable(n))
 		}
 		for _, c := range shown {

@@ -11,12 +11,14 @@ import (
 )
 
 // dimensions are what usage can be grouped by.
-var dimensions = []string{"org", "user", "key", "model", "provider", "endpoint", "hour", "day", "month", "class"}
+var dimensions = []string{"org", "user", "key", "model", "provider", "endpoint", "run", "hour", "day", "month", "class"}
 
 // report is the output of `llmguard usage`.
 type report struct {
 	by       []string
-	label    string // of --by label:NAME
+	label    string    // of --by label:NAME
+	filter   string    // in the language of the API
+	since    time.Time // entries before it were not read; zero: all were
 	sort     string
 	from, to time.Time
 	hours    bool           // hourly sums instead of whole UTC days
@@ -32,7 +34,6 @@ type report struct {
 // usageRow is what an org spent in an hour or a day, optionally on one token class.
 type usageRow struct {
 	org, class string
-	label      string // value of the label that the report is by
 	budget.Rollup
 }
 
@@ -67,10 +68,12 @@ func (r *report) name(row usageRow) string {
 	names["model"] = row.Model
 	names["provider"] = row.Provider
 	names["endpoint"] = row.Endpoint
+	names["run"] = string(row.Run)
 	names["class"] = row.class
-	names[labelBy+r.label] = row.label
+	label := row.Labels.Get(r.label)
+	names[budget.LabelDimension+r.label] = label
 	if r.label == budget.GroupLabel {
-		names[budget.GroupLabel] = row.label
+		names[budget.GroupLabel] = label
 	}
 	return r.nameOf(names)
 }
@@ -101,9 +104,9 @@ func (r *report) times(begin time.Time, hour bool) map[string]string {
 }
 
 // countsRefusals reports whether refusals can be grouped like the report: they have a user and
-// a time, but no key or model.
+// a time, but no key or model, and no filter applies to them.
 func (r *report) countsRefusals() bool {
-	return !slices.ContainsFunc(r.by, func(d string) bool {
+	return r.filter == "" && !slices.ContainsFunc(r.by, func(d string) bool {
 		return !slices.Contains([]string{"org", "user", "hour", "day", "month"}, d)
 	})
 }

@@ -150,7 +150,7 @@ func TestUsageErrors(t *testing.T) {
 	b := newBooks(t)
 	for _, test := range []struct{ args, want string }{
 		{"--org nobody", "--org nobody: no such org. Orgs: acme, globex"},
-		{"--org acme --by user,colour", "--by colour: expected org, user, key, model, provider, endpoint, hour, day, month, class, group or label:NAME, separated by commas"},
+		{"--org acme --by user,colour", "--by colour: expected org, user, key, model, provider, endpoint, run, hour, day, month, class, group or label:NAME, separated by commas"},
 		{"--org acme --sort day", "--sort day: expected cost, calls, tokens, estimated, overrun, refused or one of --by user,model"},
 		{"--org acme -o xml", "--output xml: expected one of table, json, yaml, csv, jsonl"},
 		{"--org acme --from tomorrow", "--from tomorrow: expected a day (2026-11-01), a month (2026-11), a time (2026-11-01T08:00:00Z), a duration ago (7d, 36h), today or yesterday"},

@@ -113,6 +113,15 @@ var actions = map[string]action{
 		target: []string{"request"}, danger: true, do: (*visit).denyRequest,
 		inputs: []input{{Name: "reason", Label: "Reason", Hint: "recorded in the audit, shown to the caller"}},
 	},
+	"top-up-run": {
+		title: "Add to the budget of a run", text: "Adds to the amount of run %s. Its calls continue.",
+		target: []string{"org", "run"}, do: (*visit).topUpRun,
+		inputs: []input{{Name: "add", Label: "Add", Hint: "such as $5"}, reason},
+	},
+	"end-run": {
+		title: "End a run", text: "Ends run %s. Its further calls get 402; calls in flight finish.",
+		target: []string{"org", "run"}, inputs: []input{reason}, danger: true, do: (*visit).endRun,
+	},
 	"rotate-key": {
 		title: "Rotate a key", text: "Replaces key %s. The new key is shown once; the old one works until the overlap ends.",
 		target: []string{"org", "key"},

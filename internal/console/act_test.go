@@ -26,6 +26,7 @@ type scene struct {
 	job, dead *queue.Job
 	batch     *batch.Batch
 	override  string
+	run       string
 }
 
 func newScene(t *testing.T) *scene {
@@ -40,6 +41,7 @@ func newScene(t *testing.T) *scene {
 	var o struct{ ID string }
 	s.must(json.Unmarshal([]byte(made), &o))
 	s.override = o.ID
+	s.run = s.newRun("k1", `{"amount":"$5","name":"nightly","labels":{"run":"nightly"}}`)
 	return s
 }
 
@@ -99,6 +101,8 @@ func (s *scene) forms() map[string][]string {
 		"enable-key":   {"org", "acme", "key", "k1", "reason", "why not"},
 		"rotate-key":   {"org", "acme", "key", "k1", "overlap", "1h", "reason", "why not"},
 		"raise-limit":  {"org", "acme", "user", "", "limit", "month", "add", "$200", "lasts", "1 hour", "reason", "why not"},
+		"top-up-run":   {"org", "acme", "run", s.run, "add", "$1", "reason", "why not"},
+		"end-run":      {"org", "acme", "run", s.run, "reason", "why not"},
 		"end-override": {"org", "acme", "override", s.override, "reason", "why not"},
 	}
 }
@@ -201,6 +205,7 @@ func TestActionsAreDone(t *testing.T) {
 		"create-key":  "created. Copy",
 		"disable-key": "is disabled", "enable-key": "works again", "rotate-key": " rotated. Copy",
 		"raise-limit": "month: $200 until", "end-override": "has ended",
+		"top-up-run": "may spend $6", "end-run": "is ended",
 	} {
 		s := newScene(t)
 		b := s.signedIn(opsKey)
@@ -230,6 +235,8 @@ func TestActionsAreAudited(t *testing.T) {
 		"create-key": "key.create", "disable-key": "key.update", "enable-key": "key.update", "rotate-key": "key.rotate",
 		"raise-limit":  "limit.override",
 		"end-override": "limit.override.end",
+		"top-up-run":   "run.top_up",
+		"end-run":      "run.end",
 	} {
 		a := b.act(name, true, s.forms()[name]...)
 		if a.status != http.StatusSeeOther {

@@ -17,11 +17,16 @@ import (
 // mostLines is how many lines a download has at most.
 const mostLines = "10000"
 
-// saved sends a download with a name such as llmguard-spend-20261127T120000Z.csv.
-func (v *visit) saved(what string, csvOnly func(http.ResponseWriter) error, all any) error {
+// saved sends a download with a name such as llmguard-spend-20261127T120000Z.csv; that of one that lacks
+// lines ends in -incomplete.
+func (v *visit) saved(what string, lacks bool, csvOnly func(http.ResponseWriter) error, all any) error {
 	format := v.r.URL.Query().Get("format")
 	h := v.w.Header()
-	name := fmt.Sprintf("llmguard-%s-%s.%s", what, v.o.Now().UTC().Format("20060102T150405Z"), format)
+	name := fmt.Sprintf("llmguard-%s-%s", what, v.o.Now().UTC().Format("20060102T150405Z"))
+	if lacks {
+		name += "-incomplete"
+	}
+	name += "." + format
 	h.Set("Content-Disposition", `attachment; filename="`+name+`"`)
 	if format == "json" {
 		h.Set("Content-Type", "application/json")
@@ -46,7 +51,8 @@ func (c spendPages) saveSpend(v *visit) error {
 		v.fail(http.StatusBadRequest, problem(text, "Choose csv or json."))
 		return nil
 	}
-	return v.saved("spend", func(w http.ResponseWriter) error { return spendCSV(w, &all) }, all)
+	lacks := all.Since != nil || all.MoreGroups > 0
+	return v.saved("spend", lacks, func(w http.ResponseWriter) error { return spendCSV(w, &all) }, all)
 }
 
 // spendCSV writes a line for each group; their costs add up to the ledger exactly.
@@ -103,7 +109,9 @@ func (c spendPages) saveCalls(v *visit) error {
 		v.fail(http.StatusBadRequest, problem(text, "Choose csv or json."))
 		return nil
 	}
-	return v.saved("calls", func(w http.ResponseWriter) error {
+	most, _ := strconv.Atoi(mostLines)
+	lacks := page.Next != "" || page.Since != nil || a.Sort == "cost" && len(page.Data) == most
+	return v.saved("calls", lacks, func(w http.ResponseWriter) error {
 		out := budget.NewEntryCSV(w)
 		for i := range page.Data {
 			if err := out.Entry(&page.Data[i]); err != nil {

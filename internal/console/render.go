@@ -57,7 +57,7 @@ func (p *pages) functions() template.FuncMap {
 	return template.FuncMap{
 		"usd": usd, "count": count, "amount": amount, "bar": barOf, "span": short, "path": pathOf, "json": toJSON,
 		"title": titleOf, "exact": exact, "nanos": func(n pricing.Nano) int64 { return int64(n) },
-		"plain":   func(dimension string) string { return strings.TrimPrefix(dimension, budget.LabelDimension) },
+		"plain": plain, "sum": func(a, b int64) int64 { return a + b }, "fromUSD": nanoOf,
 		"stampOf": stampOf, "of": shareText,
 		"ago": func(t time.Time) string {
 			if t.IsZero() {

@@ -216,7 +216,7 @@ func (s *spendView) fill() {
 
 // nameOf returns the name of a value; calls without one have a name in parentheses.
 func (s *spendView) nameOf(value string) string {
-	return cmp.Or(value, "(no "+strings.TrimPrefix(s.asked.By, budget.LabelDimension)+")")
+	return cmp.Or(value, "(no "+plain(s.asked.By)+")")
 }
 
 // into returns the address of the page for the calls of one group, by the next dimension.
@@ -237,12 +237,22 @@ func (s *spendView) into(g *admin.SpendGroup) string {
 	return s.Link(append(change, "by", s.next())...)
 }
 
+// plain returns the name of a dimension. A label may have the name of something built in.
+func plain(dimension string) string {
+	name := strings.TrimPrefix(dimension, budget.LabelDimension)
+	if name != dimension && slices.Contains(budget.FilterNames(), name) {
+		return "label " + name
+	}
+	return name
+}
+
 // next returns the dimension to group by after this one: the first that is not filtered yet.
 func (s *spendView) next() string {
 	labels := slices.DeleteFunc(slices.Clone(s.Dimensions), func(d string) bool {
 		return !strings.HasPrefix(d, budget.LabelDimension)
 	})
-	for _, d := range slices.Concat([]string{"user"}, labels, []string{"model", "key", "endpoint", "provider"}) {
+	others := []string{"model", "key", "endpoint", "provider", budget.RunDimension}
+	for _, d := range slices.Concat([]string{"user"}, labels, others) {
 		filtered := slices.ContainsFunc(s.Terms(), func(t string) bool {
 			return strings.HasPrefix(t, d+"=") || strings.HasPrefix(t, strings.TrimPrefix(d, budget.LabelDimension)+"=")
 		})
@@ -294,7 +304,7 @@ func (s spendView) TotalChange() string { return changeOf(s.Total.Cost, s.Total.
 
 // Title returns a dimension as a heading.
 func (s spendView) Title() string {
-	return titleOf(strings.TrimPrefix(s.asked.By, budget.LabelDimension))
+	return titleOf(plain(s.asked.By))
 }
 
 // Top returns the share of the first group, in percent.

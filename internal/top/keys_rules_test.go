@@ -15,11 +15,12 @@ func TestSorting(t *testing.T) {
 	}{
 		{"1", []string{
 			"cost: bravo alpha charlie", "today: alpha charlie bravo", "calls: alpha charlie bravo",
-			"waiting: bravo alpha charlie", "refused: bravo alpha charlie", "limit: alpha bravo charlie", "name: alpha bravo charlie", "cost: bravo alpha charlie",
+			"waiting: bravo alpha charlie", "refused: bravo alpha charlie", "limit: alpha bravo charlie", "forecast: bravo alpha charlie", "name: alpha bravo charlie", "cost: bravo alpha charlie",
 		}},
 		{"2", []string{
 			"cost: alpha/zoe bravo/ann alpha/bob", "today: bravo/ann alpha/bob alpha/zoe",
-			"calls: alpha/bob bravo/ann alpha/zoe", "waiting: alpha/zoe bravo/ann alpha/bob", "refused: bravo/ann alpha/zoe alpha/bob", "limit: alpha/zoe bravo/ann alpha/bob", "name: alpha/bob alpha/zoe bravo/ann",
+			"calls: alpha/bob bravo/ann alpha/zoe", "waiting: alpha/zoe bravo/ann alpha/bob", "refused: bravo/ann alpha/zoe alpha/bob", "limit: alpha/zoe bravo/ann alpha/bob",
+			"forecast: alpha/zoe bravo/ann alpha/bob", "name: alpha/bob alpha/zoe bravo/ann",
 		}},
 		{"3", []string{"waiting: large small free", "quota: small large free", "name: free large small"}},
 		{"4", []string{
@@ -105,11 +106,11 @@ func TestScrolling(t *testing.T) {
 }
 
 func TestTabs(t *testing.T) {
-	heads := []string{"org calls/min", "org user", "pool connected", "ended org"}
+	heads := []string{"org calls/min", "org user", "pool connected", "ended org", "org"}
 	s := open(t, 200, 50, figures())
-	for i, key := range []string{"tab", "tab", "tab", "tab", "shift+tab", "shift+tab"} {
+	for i, key := range []string{"tab", "tab", "tab", "tab", "tab", "shift+tab", "shift+tab"} {
 		s.press(key)
-		want := heads[[]int{1, 2, 3, 0, 3, 2}[i]]
+		want := heads[[]int{1, 2, 3, 4, 0, 4, 3}[i]]
 		if head := fold(s.lines()[3]); !strings.HasPrefix(head, want) {
 			t.Errorf("key %d, %s: got columns %s, want %s", i, key, head, want)
 		}

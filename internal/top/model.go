@@ -1,12 +1,15 @@
 package top
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/llmguard/llmguard/budget"
 )
 
 // Tab is a list in the view.
@@ -18,22 +21,46 @@ const (
 	Users
 	Pools
 	Calls
+	Groups // of calls by another dimension
 )
 
 var tabNames = []string{"orgs", "users", "pools", "slowest calls"}
 
+// tabName returns the title of a list.
+func (m *Model) tabName(t Tab) string {
+	if t != Groups {
+		return tabNames[t]
+	}
+	by := cmp.Or(m.by, m.snap.by())
+	if by == "" {
+		return "groups"
+	}
+	return "by " + plain(by)
+}
+
+// plain returns the name of a dimension without what marks it as a label.
+func plain(dimension string) string { return strings.TrimPrefix(dimension, budget.LabelDimension) }
+
 // sorts are the columns by which each tab can be sorted, the default first.
 var sorts = [][]string{
-	Orgs:  {"cost", "today", "calls", "waiting", "refused", "limit", "name"},
-	Users: {"cost", "today", "calls", "waiting", "refused", "limit", "name"},
-	Pools: {"waiting", "quota", "name"},
-	Calls: {"time", "waited", "cost", "newest"},
+	Orgs:   {"cost", "today", "calls", "waiting", "refused", "limit", "forecast", "name"},
+	Users:  {"cost", "today", "calls", "waiting", "refused", "limit", "forecast", "name"},
+	Pools:  {"waiting", "quota", "name"},
+	Calls:  {"time", "waited", "cost", "newest"},
+	Groups: {"cost", "calls", "limit", "forecast", "name"},
+}
+
+// Query says what to sample.
+type Query struct {
+	User   string // whose limits to read in any case, as org/user
+	By     string // dimension of the groups; empty: what is usual
+	Filter string // conditions of budget.ParseFilter
 }
 
 // Model is the live view, a bubbletea model. Create it with NewModel.
 type Model struct {
 	ctx    context.Context //nolint:containedctx // commands of bubbletea get none
-	sample func(context.Context, string) (*Snapshot, error)
+	sample func(context.Context, Query) (*Snapshot, error)
 	every  time.Duration
 	paint  paint
 
@@ -41,11 +68,13 @@ type Model struct {
 	err           error
 	width, height int
 	tab           Tab
-	sorted        [4]int // index into sorts, by tab
+	sorted        [5]int // index into sorts, by tab
 	row           int
 	org, user     string // what was opened; empty: nothing
+	by            string // what calls are grouped by; empty: what is usual
 	filter        string
-	typing        bool // editing the filter
+	applied       string // the conditions of the filter that samples have
+	typing        bool   // editing the filter
 	paused, help  bool
 	asking        bool // a sample has been requested
 
@@ -54,10 +83,10 @@ type Model struct {
 	told   string  // result of the last order
 }
 
-// NewModel returns a view that calls sample immediately and then periodically; see
-// Sampler.Sample for its parameter. Samples stop with the context.
+// NewModel returns a view that calls sample immediately and then periodically. Samples stop with the
+// context.
 func NewModel(ctx context.Context, every time.Duration, colour bool,
-	sample func(context.Context, string) (*Snapshot, error),
+	sample func(context.Context, Query) (*Snapshot, error),
 ) *Model {
 	return &Model{ctx: ctx, sample: sample, every: every, paint: paint{colour}, width: 80, height: 24, asking: true}
 }
@@ -74,12 +103,12 @@ type (
 func (m *Model) Init() tea.Cmd { return tea.Batch(m.ask(), m.later()) }
 
 func (m *Model) ask() tea.Cmd {
-	who := ""
+	q := Query{By: m.by, Filter: m.applied}
 	if m.user != "" {
-		who = m.org + "/" + m.user
+		q.User = m.org + "/" + m.user
 	}
 	return func() tea.Msg {
-		snap, err := m.sample(m.ctx, who)
+		snap, err := m.sample(m.ctx, q)
 		return sampled{snap, err}
 	}
 }
@@ -125,19 +154,18 @@ func (m *Model) key(key string) tea.Cmd {
 	case m.prompt != nil:
 		return m.answer(key)
 	case m.typing:
-		m.typed(key)
-		return nil
+		return m.typed(key)
 	}
 	m.told = ""
 	switch key {
 	case "q":
 		return tea.Quit
-	case "1", "2", "3", "4":
+	case "1", "2", "3", "4", "5":
 		m.open(Tab(key[0] - '1'))
 	case "tab":
-		m.open((m.tab + 1) % 4)
+		m.open((m.tab + 1) % 5)
 	case "shift+tab":
-		m.open((m.tab + 3) % 4)
+		m.open((m.tab + 4) % 5)
 	case "down", "j":
 		m.row++
 	case "up", "k":
@@ -157,7 +185,9 @@ func (m *Model) key(key string) tea.Cmd {
 	case "enter", "right", "l":
 		return m.enter()
 	case "esc", "left", "h", "backspace":
-		m.back()
+		return m.back()
+	case "b":
+		return m.regroup()
 	case "p":
 		m.paused = !m.paused
 	case "r":
@@ -175,63 +205,12 @@ func (m *Model) key(key string) tea.Cmd {
 	return nil
 }
 
-// typed edits the filter.
-func (m *Model) typed(key string) {
-	switch key {
-	case "enter":
-		m.typing = false
-	case "esc":
-		m.typing, m.filter = false, ""
-	default:
-		edit(&m.filter, key)
-	}
-	m.row = 0
-}
-
 func (m *Model) open(t Tab) {
 	m.tab = t
 	m.row = 0
 	m.org = ""
 	m.user = ""
 	m.help = false
-}
-
-// enter drills in: from an org to its users, from a user to the user's limits, from a call to
-// its user.
-func (m *Model) enter() tea.Cmd {
-	rows := m.rows()
-	if m.row >= len(rows) || m.user != "" {
-		return nil
-	}
-	at := rows[m.row]
-	switch {
-	case m.tab == Orgs && m.org == "":
-		m.org, m.row = at.org, 0
-		return nil
-	case at.user != "":
-		m.org = at.org
-		m.user = at.user
-		m.row = 0
-		return m.again()
-	}
-	return nil
-}
-
-func (m *Model) back() {
-	switch {
-	case m.help:
-		m.help = false
-	case m.user != "":
-		m.user = ""
-		if m.tab != Orgs {
-			m.org = ""
-		}
-	case m.org != "":
-		m.org = ""
-	default:
-		m.filter = ""
-	}
-	m.row = 0
 }
 
 // again requests a sample now, unless one is pending.
@@ -243,16 +222,11 @@ func (m *Model) again() tea.Cmd {
 	return m.ask()
 }
 
-// spender returns the opened org or user.
-func (m *Model) spender(list []Spender, org, user string) *Spender {
+// spenderOf returns the opened org or user.
+func spenderOf(list []Spender, org, user string) *Spender {
 	i := slices.IndexFunc(list, func(s Spender) bool { return s.Org == org && s.User == user })
 	if i < 0 {
 		return &Spender{Org: org, User: user}
 	}
 	return &list[i]
-}
-
-// fits reports whether a row matches the filter.
-func (m *Model) fits(text string) bool {
-	return m.filter == "" || strings.Contains(strings.ToLower(text), strings.ToLower(m.filter))
 }

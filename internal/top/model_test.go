@@ -35,15 +35,16 @@ func snapshot() *Snapshot {
 // screen is a live view without a terminal. It runs the view's commands immediately.
 type screen struct {
 	*Model
-	t     *testing.T
-	asked []string // users whose limits were requested
-	fail  error
+	t       *testing.T
+	asked   []string // users whose limits were requested
+	queries []Query
+	fail    error
 }
 
 func newScreen(t *testing.T) *screen {
 	s := &screen{t: t}
-	s.Model = NewModel(t.Context(), time.Second, false, func(_ context.Context, user string) (*Snapshot, error) {
-		s.asked = append(s.asked, user)
+	s.Model = NewModel(t.Context(), time.Second, false, func(_ context.Context, q Query) (*Snapshot, error) {
+		s.asked, s.queries = append(s.asked, q.User), append(s.queries, q)
 		if s.fail != nil {
 			return nil, s.fail
 		}
@@ -71,6 +72,10 @@ func (s *screen) press(keys ...string) (quit bool) {
 		}
 	}
 	return false
+}
+
+func keyOf(name string) tea.KeyPressMsg {
+	return map[string]tea.KeyPressMsg{"space": {Code: tea.KeySpace}}[name]
 }
 
 func (s *screen) shows(parts ...string) {

@@ -93,7 +93,7 @@ func (m *Model) limitOf(org, user string, at row) string {
 	if user != "" {
 		list = m.snap.Users
 	}
-	if limits := m.spender(list, org, user).Limits; len(limits) > 0 {
+	if limits := spenderOf(list, org, user).Limits; len(limits) > 0 {
 		return limits[0].Name
 	}
 	return ""

@@ -18,24 +18,26 @@ type row struct {
 	org, user string
 	limit     string // the fullest one, or the one it shows
 	cells     []string
+	value     string  // of a group
 	share     float64 // use of a limit or quota; determines the color of the bar
 }
 
+// usedUp is the name of the column of forecasts.
+const usedUp = "used up in"
+
 // columnsOf returns the columns of a list.
 func (m *Model) columnsOf(tab Tab) []column {
-	spending := []column{
-		right("calls/min", 0), right("failed", 3), right("$/min", 0), right("today", 0), left("last minute", 5),
-		right("waiting", 0),
-		right("refused", 0), left("limit", 1), right("used", 2), right("amount", 4), left(use, 0),
+	limit := []column{
+		left("limit", 1), right("used", 2), right("amount", 4), left(use, 0), right(usedUp, 1).ifAny(),
 	}
+	recent := []column{right("calls/min", 0), right("failed", 3), right("$/min", 0)}
+	spark := left("last minute", 5)
 	switch {
 	case tab == m.tab && m.user != "":
 		return []column{
 			left("limit", 0), left("metric", 3), left("mode", 2), right("used", 0), right("amount", 0),
-			right("held", 4), left(use, 0), right("resets in", 1),
+			right("held", 4), left(use, 0), right("resets in", 1), right(usedUp, 0).ifAny(),
 		}
-	case tab == Orgs && m.org == "":
-		return append([]column{left("org", 0)}, spending...)
 	case tab == Pools:
 		return []column{
 			left("pool", 0), right("connected", 0), right("async", 0), right("batch", 0), right("running", 0),
@@ -45,11 +47,36 @@ func (m *Model) columnsOf(tab Tab) []column {
 	case tab == Calls:
 		return []column{
 			left("ended", 4), left("org", 0), left("user", 0), left("model", 1), right("waited", 0),
-			right("took", 0), right("cost", 0), left("outcome", 2),
+			right("took", 0), right("cost", 0), left("outcome", 2), left("run and labels", 3).ifAny(),
 		}
+	case tab == Groups:
+		for i := range limit {
+			limit[i] = limit[i].ifAny() // not everything that calls are grouped by has limits
+		}
+		names := []column{left("org", 0), left(plain(m.snap.by()), 0), left("id", 3).ifAny()}
+		return slices.Concat(names, recent, []column{spark}, limit)
 	}
-	return append([]column{left("org", 0), left("user", 0)}, spending...)
+	names := []column{left("org", 0), left("user", 0)}
+	if tab == Orgs && m.org == "" {
+		names = names[:1]
+	}
+	if m.snap.filtered() {
+		return slices.Concat(names, recent, []column{spark}, limit)
+	}
+	whole := []column{right("today", 0), spark, right("waiting", 0), right("refused", 0)}
+	return slices.Concat(names, recent, whole, limit)
 }
+
+// by returns what the sample is grouped by; "" without a sample.
+func (s *Snapshot) by() string {
+	if s == nil {
+		return ""
+	}
+	return s.By
+}
+
+// filtered reports whether the sample has only some calls, so that other figures are left out.
+func (s *Snapshot) filtered() bool { return s != nil && s.Filter != "" }
 
 // rows returns the lines of the list that has the focus.
 func (m *Model) rows() []row { return m.rowsOf(m.tab) }
@@ -61,11 +88,13 @@ func (m *Model) rowsOf(tab Tab) []row {
 	}
 	switch {
 	case tab == m.tab && m.user != "":
-		return m.limitRows(m.spender(m.snap.Users, m.org, m.user))
+		return limitRows(spenderOf(m.snap.Users, m.org, m.user))
 	case tab == Pools:
 		return m.poolRows()
 	case tab == Calls:
 		return m.callRows()
+	case tab == Groups:
+		return m.spenderRows(m.snap.Groups, tab)
 	case tab == Orgs && m.org == "":
 		return m.spenderRows(m.snap.Orgs, tab)
 	}
@@ -81,7 +110,9 @@ func (m *Model) sort() string { return m.sortOf(m.tab) }
 func (m *Model) sortOf(tab Tab) string { return sorts[tab][m.sorted[tab]] }
 
 func (m *Model) spenderRows(list []Spender, tab Tab) []row {
-	list = slices.DeleteFunc(slices.Clone(list), func(s Spender) bool { return !m.fits(s.Org + " " + s.User) })
+	list = slices.DeleteFunc(slices.Clone(list), func(s Spender) bool {
+		return !fits(m.filter, s.Org+" "+s.User+s.Name+" "+s.Value)
+	})
 	slices.SortStableFunc(list, func(a, b Spender) int {
 		switch m.sortOf(tab) {
 		case "today":
@@ -94,37 +125,97 @@ func (m *Model) spenderRows(list []Spender, tab Tab) []row {
 			return cmp.Compare(b.Refused, a.Refused)
 		case "limit":
 			return cmp.Compare(fullest(&b), fullest(&a))
+		case "forecast":
+			return compareUsedUp(soonest(&a), soonest(&b))
 		case "name":
-			return cmp.Or(cmp.Compare(a.Org, b.Org), cmp.Compare(a.User, b.User))
+			return cmp.Or(cmp.Compare(a.Org, b.Org), cmp.Compare(a.User, b.User), cmp.Compare(a.Name, b.Name),
+				cmp.Compare(a.Value, b.Value))
 		}
 		return cmp.Compare(b.Cost, a.Cost)
 	})
 	out := make([]row, 0, len(list))
 	for i := range list {
-		out = append(out, m.spenderRow(&list[i]))
+		out = append(out, m.spenderRow(&list[i], tab))
 	}
 	return out
 }
 
-func (m *Model) spenderRow(s *Spender) row {
+func (m *Model) spenderRow(s *Spender, tab Tab) row {
 	about := ""
 	if len(m.snap.Uncounted) > 0 {
 		about = "~"
 	}
-	r := row{org: s.Org, user: s.User, cells: []string{Printable(s.Org)}}
-	if s.User != "" {
+	r := row{org: s.Org, user: s.User, value: s.Value, cells: []string{Printable(s.Org)}}
+	switch {
+	case tab == Groups:
+		id := ""
+		if s.Name != "" {
+			id = s.Value
+		}
+		r.cells = append(r.cells, Printable(cmp.Or(s.Name, s.Value, "(no "+plain(m.snap.By)+")")), Printable(id))
+	case s.User != "":
 		r.cells = append(r.cells, Printable(s.User))
 	}
-	r.cells = append(r.cells, count(s.Calls), count(s.Failed), usd(s.Cost), usd(s.Today), spark(s.Spark),
-		about+count(s.Waiting), count(s.Refused))
+	r.cells = append(r.cells, count(s.Calls), count(s.Failed), usd(s.Cost))
+	if tab == Groups || m.snap.filtered() {
+		r.cells = append(r.cells, spark(s.Spark))
+	} else {
+		r.cells = append(r.cells, usd(s.Today), spark(s.Spark), about+count(s.Waiting), count(s.Refused))
+	}
 	if len(s.Limits) == 0 {
-		r.cells = append(r.cells, "", "", "", "")
+		r.cells = append(r.cells, "", "", "", "", "")
 		return r
 	}
 	l := &s.Limits[0]
 	r.share, r.limit = l.Share(), l.Name
-	r.cells = append(r.cells, Printable(l.Name), l.amount(l.Used), l.amount(l.Amount), bar(r.share))
+	r.cells = append(r.cells, Printable(l.Name), l.amount(l.Used), l.amount(l.Amount), bar(r.share), s.usedUp())
 	return r
+}
+
+// soonest returns the limit that is used up first, or nil.
+func soonest(s *Spender) *Limit {
+	var first *Limit
+	for i := range s.Limits {
+		if l := &s.Limits[i]; l.UsedUp != nil && (first == nil || *l.UsedUp < *first.UsedUp) {
+			first = l
+		}
+	}
+	return first
+}
+
+func compareUsedUp(a, b *Limit) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return 1
+	case b == nil:
+		return -1
+	}
+	return cmp.Compare(*a.UsedUp, *b.UsedUp)
+}
+
+// usedUp says in what time the first limit is used up, and which, if it is not the fullest.
+func (s *Spender) usedUp() string {
+	l := soonest(s)
+	if l == nil {
+		return ""
+	}
+	if l.Name != s.Limits[0].Name {
+		return l.usedUp() + " " + Printable(l.Name)
+	}
+	return l.usedUp()
+}
+
+// usedUp says in what time the limit is used up.
+func (l *Limit) usedUp() string {
+	switch {
+	case l.UsedUp == nil:
+		return ""
+	case *l.UsedUp <= 0 && l.Used < l.Amount: // the forecast is older
+		return "soon"
+	}
+	return strings.TrimPrefix(budget.AboutText(*l.UsedUp), "about ")
 }
 
 func fullest(s *Spender) float64 {
@@ -134,20 +225,20 @@ func fullest(s *Spender) float64 {
 	return s.Limits[0].Share()
 }
 
-func (m *Model) limitRows(s *Spender) []row {
+func limitRows(s *Spender) []row {
 	out := make([]row, 0, len(s.Limits))
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		out = append(out, row{org: s.Org, user: s.User, limit: l.Name, share: l.Share(), cells: []string{
 			Printable(l.Name), l.Metric, l.Mode, l.amount(l.Used), l.amount(l.Amount), l.amount(l.Held), bar(l.Share()),
-			l.resets(),
+			l.resets(), l.usedUp(),
 		}})
 	}
 	return out
 }
 
 func (m *Model) poolRows() []row {
-	list := slices.DeleteFunc(slices.Clone(m.snap.Pools), func(p Pool) bool { return !m.fits(p.ID) })
+	list := slices.DeleteFunc(slices.Clone(m.snap.Pools), func(p Pool) bool { return !fits(m.filter, p.ID) })
 	slices.SortStableFunc(list, func(a, b Pool) int {
 		switch m.sortOf(Pools) {
 		case "quota":
@@ -190,7 +281,7 @@ func quota(p *Pool) float64 {
 func (m *Model) callRows() []row {
 	list := slices.DeleteFunc(slices.Clone(m.snap.Slow), func(e Ended) bool {
 		return m.org != "" && m.tab != Calls && e.Org != m.org ||
-			!m.fits(strings.Join([]string{e.Org, e.User, e.Model, e.Outcome, e.Call}, " "))
+			!fits(m.filter, strings.Join([]string{e.Org, e.User, e.Model, e.Outcome, e.Call, e.Run, string(e.Labels)}, " "))
 	})
 	slices.SortStableFunc(list, func(a, b Ended) int {
 		switch m.sortOf(Calls) {
@@ -212,7 +303,7 @@ func (m *Model) callRows() []row {
 		}
 		out = append(out, row{org: e.Org, user: e.User, cells: []string{
 			e.At.Format(time.TimeOnly), Printable(e.Org), Printable(e.User), Printable(e.Model), brief(e.Waited), brief(e.Took),
-			usd(e.Cost), outcome,
+			usd(e.Cost), outcome, Printable(strings.TrimSpace(e.Run + " " + strings.ReplaceAll(string(e.Labels), ",", " "))),
 		}})
 	}
 	return out

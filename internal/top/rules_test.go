@@ -29,8 +29,8 @@ func open(t *testing.T, width, height int, snap *top.Snapshot) *terminal {
 
 func openWith(t *testing.T, width, height int, snap *top.Snapshot, colour bool) *terminal {
 	s := &terminal{t: t, snap: snap}
-	s.Model = top.NewModel(t.Context(), time.Hour, colour, func(_ context.Context, user string) (*top.Snapshot, error) {
-		s.last = user
+	s.Model = top.NewModel(t.Context(), time.Hour, colour, func(_ context.Context, q top.Query) (*top.Snapshot, error) {
+		s.last = q.User
 		return s.snap, s.err
 	})
 	s.Update(tea.WindowSizeMsg{Width: width, Height: height})

@@ -25,10 +25,14 @@ const (
 	sumsAge    = 5 * time.Second // minimum age of the day's sums before they are read again
 )
 
-// Source is what to sample. All fields are required.
+// Source is what to sample. Queue, Orgs and By are required.
 type Source struct {
 	Queue *queue.Queue
 	Orgs  map[string]*guard.Org
+	By    budget.Dimension // of Snapshot.Groups
+	// Filter selects calls of the last minute; FilterText is its text.
+	Filter     budget.Filter
+	FilterText string
 }
 
 // Sampler takes snapshots. It remembers the calls of the last minute, so that a sample reads
@@ -49,6 +53,7 @@ type orgState struct {
 	users   map[string]pricing.Nano // what each was charged today, as last read
 	refused map[string]int64        // calls of each user refused by limits today
 	next    time.Time               // when today's sums may be read again
+	ends    ends
 }
 
 // NewSampler returns a Sampler without history.
@@ -59,13 +64,16 @@ func NewSampler(books *budget.Store) *Sampler {
 // Sample takes a snapshot. It reads the limits of the users with the highest cost, and of user,
 // given as "org/user", unless it is empty.
 func (s *Sampler) Sample(ctx context.Context, from Source, user string) (*Snapshot, error) {
-	snap := &Snapshot{At: s.now().UTC(), Orgs: []Spender{}, Users: []Spender{}, Pools: []Pool{}, Slow: []Ended{}}
+	snap := &Snapshot{
+		At: s.now().UTC(), Orgs: []Spender{}, Users: []Spender{}, Pools: []Pool{}, Slow: []Ended{}, Groups: []Spender{},
+		By: from.By.Name, Filter: from.FilterText, Dimensions: []string{},
+	}
 	for id := range from.Orgs {
 		state, err := s.read(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		state.addTo(snap, id)
+		state.addTo(snap, id, &from)
 	}
 	if err := pools(ctx, from.Queue, snap); err != nil {
 		return nil, err
@@ -76,11 +84,12 @@ func (s *Sampler) Sample(ctx context.Context, from Source, user string) (*Snapsh
 	}
 	slices.SortFunc(snap.Orgs, byCost)
 	slices.SortFunc(snap.Users, byCost)
+	slices.SortFunc(snap.Groups, func(a, b Spender) int { return cmp.Or(byCost(a, b), cmp.Compare(a.Value, b.Value)) })
 	slices.SortFunc(snap.Slow, func(a, b Ended) int {
 		return cmp.Or(cmp.Compare(b.Waited+b.Took, a.Waited+a.Took), cmp.Compare(a.Call, b.Call))
 	})
 	snap.Slow = snap.Slow[:min(maxSlow, len(snap.Slow))]
-	return snap, s.limits(ctx, from.Orgs, snap, user)
+	return snap, s.limits(ctx, &from, snap, user)
 }
 
 // read updates what is known about an org.
@@ -185,121 +194,6 @@ func (o *orgState) today(now time.Time) map[string]pricing.Nano {
 	return out
 }
 
-const sparkSteps = int(Span / SparkStep)
-
-// addTo adds an org and its users to a snapshot.
-func (o *orgState) addTo(snap *Snapshot, id string) {
-	org, users := Spender{Org: id, Limits: []Limit{}, Spark: make([]int64, sparkSteps)}, map[string]*Spender{}
-	of := func(user string) *Spender {
-		if users[user] == nil {
-			users[user] = &Spender{Org: id, User: user, Limits: []Limit{}, Spark: make([]int64, sparkSteps)}
-		}
-		return users[user]
-	}
-	for name, cost := range o.today(snap.At) {
-		of(name).Today = cost
-		org.Today += cost
-	}
-	for name, n := range o.refused {
-		of(name).Refused = n
-		org.Refused += n
-	}
-	for i := range o.recent {
-		e, user := &o.recent[i], of(o.recent[i].User)
-		org.Cost += e.Cost
-		user.Cost += e.Cost
-		step := sparkSteps - 1 - max(min(int(snap.At.Sub(e.At)/SparkStep), sparkSteps-1), 0)
-		org.Spark[step] += int64(e.Cost)
-		user.Spark[step] += int64(e.Cost)
-		if e.Kind != budget.KindSettle && e.Kind != budget.KindExpire {
-			continue // a correction of a call that was counted
-		}
-		for _, one := range []*Spender{&org, user} {
-			one.Calls++
-			if e.Status >= 400 {
-				one.Failed++
-			}
-		}
-		snap.Slow = append(snap.Slow, Ended{
-			Call: e.ID, At: e.At.UTC(), Org: id, User: e.User, Model: e.Model, Outcome: e.Outcome, Status: e.Status,
-			Waited: time.Duration(e.WaitedMS) * time.Millisecond, Took: time.Duration(e.TookMS) * time.Millisecond, Cost: e.Cost,
-		})
-	}
-	snap.Calls += org.Calls
-	snap.Cost += org.Cost
-	snap.Today += org.Today
-	snap.Partial = snap.Partial || o.partial
-	snap.Orgs = append(snap.Orgs, org)
-	for _, u := range users {
-		snap.Users = append(snap.Users, *u)
-	}
-}
-
-// limits reads the state of the orgs' own limits, and of some users' limits.
-func (s *Sampler) limits(ctx context.Context, orgs map[string]*guard.Org, snap *Snapshot, user string) error {
-	for i := range snap.Orgs {
-		one := &snap.Orgs[i]
-		if i == maxPeeked {
-			break
-		}
-		var err error
-		one.Limits, err = s.standing(ctx, orgs[one.Org].Limits, budget.Call{Org: one.Org}, budget.Org)
-		if err != nil {
-			return err
-		}
-	}
-	for i := range snap.Users {
-		one := &snap.Users[i]
-		if orgs[one.Org] == nil || i >= maxUsers && (user == "" || one.Org+"/"+one.User != user) {
-			continue
-		}
-		var err error
-		one.Limits, err = s.standing(ctx, orgs[one.Org].LimitsFor(one.User, ""), budget.Call{Org: one.Org, User: one.User},
-			budget.User)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// standing returns the state of the limits of one kind of subject, fullest first.
-func (s *Sampler) standing(ctx context.Context, limits []budget.Limit, call budget.Call,
-	of budget.Subject,
-) ([]Limit, error) {
-	var asked []budget.Limit
-	for _, l := range limits {
-		member := of == budget.User && l.Subject == budget.UserGroup && l.Only != ""
-		if (l.Subject == of || member) && l.Counts(call) {
-			asked = append(asked, l)
-		}
-	}
-	out := []Limit{}
-	if len(asked) == 0 {
-		return out, nil
-	}
-	states, err := s.books.Peek(ctx, asked, call)
-	if err != nil {
-		return nil, err
-	}
-	for _, st := range states {
-		out = append(out, Limit{
-			Name: st.LimitID, Metric: string(st.Metric), Mode: string(cmp.Or(st.Mode, budget.Enforce)), Used: st.Used,
-			Held: st.Held, Amount: st.Amount, Reset: ending(st.Reset),
-		})
-	}
-	slices.SortStableFunc(out, func(a, b Limit) int { return cmp.Compare(b.Share(), a.Share()) })
-	return out, nil
-}
-
-// ending returns a duration, or nil if it is endless.
-func ending(d time.Duration) *time.Duration {
-	if d >= budget.Endless {
-		return nil
-	}
-	return &d
-}
-
 // pools reads the contents of the queue.
 func pools(ctx context.Context, q *queue.Queue, snap *Snapshot) error {
 	for _, p := range q.Pools() {
@@ -345,7 +239,7 @@ func waiting(ctx context.Context, q *queue.Queue, snap *Snapshot, p *Pool) error
 				list = &snap.Users
 			}
 			at := slices.IndexFunc(*list, func(one Spender) bool { return one.Org == id.Org && one.User == id.User })
-			if at < 0 && id.User == "" { // of an org that is not part of the sample
+			if at < 0 && (id.User == "" || snap.Filter != "") { // not part of the sample
 				break
 			}
 			if at < 0 {

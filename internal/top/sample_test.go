@@ -36,8 +36,17 @@ func newFloor(t *testing.T) *floor {
 	perOrg := budget.Limit{ID: "org-day", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Window: 24 * time.Hour, Amount: 1_000_000_000}}
 	perUser := budget.Limit{ID: "user-day", Subject: budget.User, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Window: 24 * time.Hour, Amount: 100_000_000}}
 	f := &floor{t: t, rdb: rdb, books: budget.New(rdb, budget.Options{}), org: &guard.Org{ID: "acme", Limits: []budget.Limit{perOrg, perUser}}}
-	f.Sampler, f.from = NewSampler(f.books), Source{Queue: q, Orgs: map[string]*guard.Org{"acme": f.org}}
+	f.Sampler, f.from = NewSampler(f.books), Source{Queue: q, Orgs: map[string]*guard.Org{"acme": f.org}, By: dim(t, "model")}
 	return f
+}
+
+func dim(t *testing.T, name string) budget.Dimension {
+	t.Helper()
+	d, err := budget.DimensionOf(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 // spend settles one call of a user.
@@ -156,7 +165,7 @@ func TestSampleOfASpreadOrg(t *testing.T) {
 func TestCorrectionIsNoCall(t *testing.T) {
 	late := budget.Entry{Kind: budget.KindLate, Cost: 1, Call: budget.Call{ID: "a", User: "u"}}
 	snap := &Snapshot{}
-	(&orgState{recent: []budget.Entry{late}}).addTo(snap, "acme")
+	(&orgState{recent: []budget.Entry{late}}).addTo(snap, "acme", &Source{By: dim(t, "model")})
 	if snap.Calls != 0 || snap.Cost != 1 {
 		t.Errorf("%+v", snap)
 	}

@@ -5,6 +5,7 @@ package top
 import (
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -28,8 +29,16 @@ type Snapshot struct {
 
 	Orgs  []Spender `json:"orgs"`
 	Users []Spender `json:"users"`
-	Pools []Pool    `json:"pools"`
-	Slow  []Ended   `json:"slowest_calls"`
+	// Groups are what calls of the last minute with the same value of By spent, by org. Of them and of
+	// the orgs and users, Filter selects the calls of the last minute.
+	Groups []Spender `json:"groups"`
+	By     string    `json:"by"` // one of Dimensions
+	Filter string    `json:"filter"`
+	// Dimensions are what calls can be grouped by, besides orgs and users.
+	Dimensions []string `json:"dimensions"`
+
+	Pools []Pool  `json:"pools"`
+	Slow  []Ended `json:"slowest_calls"`
 	// Partial means that more calls ended than were read, so the figures of the last minute are
 	// too low.
 	Partial bool `json:"partial,omitempty"`
@@ -39,10 +48,13 @@ type Snapshot struct {
 	Uncounted []string `json:"uncounted_pools,omitempty"`
 }
 
-// Spender is an org or one of its users.
+// Spender is an org, one of its users, or a group of its calls. Today, Waiting and Refused are not known
+// of groups.
 type Spender struct {
 	Org    string       `json:"org"`
-	User   string       `json:"user,omitempty"` // empty: the org itself
+	User   string       `json:"user,omitempty"`  // empty: the org itself, or a group
+	Value  string       `json:"value,omitempty"` // of a group; empty for calls without one
+	Name   string       `json:"name,omitempty"`  // of a run
 	Calls  int64        `json:"calls_last_minute"`
 	Failed int64        `json:"failed_last_minute"`
 	Cost   pricing.Nano `json:"cost_last_minute_nano"`
@@ -55,6 +67,8 @@ type Spender struct {
 	// Refused counts the calls that limits refused today (UTC).
 	Refused int64   `json:"refused_today"`
 	Limits  []Limit `json:"limits"` // fullest first; only for the users with the highest cost, and the selected one
+
+	call budget.Call // one of a group
 }
 
 // Limit is the state of a limit. Used and Amount are in nano-USD if Metric is cost, otherwise
@@ -68,6 +82,9 @@ type Limit struct {
 	Amount int64  `json:"amount"`
 	// Reset is how long until nothing is used, without further calls; nil means never.
 	Reset *time.Duration `json:"reset_ns"`
+	// UsedUp is in what time the limit is used up at the recent rate; nil if that is not forecast, or
+	// not yet.
+	UsedUp *time.Duration `json:"used_up_ns"`
 }
 
 // Share returns the used part of the limit; above 1 it is overdrawn.
@@ -107,4 +124,6 @@ type Ended struct {
 	Waited  time.Duration `json:"waited_ns"`
 	Took    time.Duration `json:"took_ns"` // at the provider, after the wait
 	Cost    pricing.Nano  `json:"cost_nano"`
+	Run     string        `json:"run,omitempty"` // its path
+	Labels  budget.Labels `json:"labels,omitempty"`
 }

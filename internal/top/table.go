@@ -13,10 +13,17 @@ type column struct {
 	name  string
 	right bool // right-aligned, for numbers
 	rank  int
+	rare  bool // hidden while all its cells are empty
 }
 
-func left(name string, rank int) column  { return column{name, false, rank} }
-func right(name string, rank int) column { return column{name, true, rank} }
+func left(name string, rank int) column  { return column{name: name, rank: rank} }
+func right(name string, rank int) column { return column{name: name, right: true, rank: rank} }
+
+// ifAny hides a column while all its cells are empty.
+func (c column) ifAny() column {
+	c.rare = true
+	return c
+}
 
 // use is the name of the column with a bar.
 const use = "use"
@@ -43,6 +50,9 @@ func (t *table) fit(width int) []int {
 		widths[i] = ansi.StringWidth(c.name)
 		for _, r := range t.rows {
 			widths[i] = max(widths[i], ansi.StringWidth(r.cells[i]))
+		}
+		if c.rare && !slices.ContainsFunc(t.rows, func(r row) bool { return r.cells[i] != "" }) {
+			widths[i] = 0
 		}
 	}
 	over := func() int { return total(widths) - width }

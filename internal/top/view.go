@@ -20,7 +20,8 @@ func (m *Model) View() tea.View {
 }
 
 const helpText = `
-  1 2 3 4, tab   orgs, users, pools, slowest calls
+  1 to 5, tab    orgs, users, pools, slowest calls, groups
+  b              group calls by the next of: labels, run, key, model, ...
   up, down       move          enter   open: an org's users, a user's limits
   s              sort          esc     back, or clear the filter
   /              filter        p       pause
@@ -31,8 +32,9 @@ const helpText = `
   c              cancel the waiting and running jobs of the selected user
 
   Last-minute values cover calls that ended in that minute. "today" is in UTC.
-  "use" is the charged and reserved share of the fullest limit. "refused" is
-  the number of calls refused today.
+  "use" is the charged and reserved share of the fullest limit, "used up in"
+  when the first is, at the recent rate. "refused" counts calls of today.
+  Filters are text of a line, or conditions such as run=nightly cost>0.5
   Columns that do not fit are shown on the line below the list.
   ~ before a value: there are more calls or waiting jobs than were counted.
 `
@@ -95,7 +97,7 @@ func (m *Model) wide(height int) []string {
 	lines = append(lines[:upper], "")
 	var others []Tab
 	for t := Orgs; t <= Calls; t++ {
-		if t != m.tab && (m.org == "" || t == Pools || t == Calls) {
+		if t != m.tab && (m.org == "" || t == Pools || t == Calls) && (m.tab != Groups || t != Orgs) {
 			others = append(others, t)
 		}
 	}
@@ -123,7 +125,7 @@ const leastUpper = 8
 func (m *Model) pane(tab Tab, width, height int) []string {
 	t := m.tableOf(tab)
 	t.chosen = -1
-	name := m.paint.styled(fmt.Sprintf("%d %s", tab+1, tabNames[tab]), bold)
+	name := m.paint.styled(fmt.Sprintf("%d %s", tab+1, m.tabName(tab)), bold)
 	return append([]string{name}, t.lines(m, width, height-1)...)
 }
 
@@ -158,9 +160,9 @@ func (m *Model) head() string {
 
 func (m *Model) tabs() string {
 	var b strings.Builder
-	for i, name := range tabNames {
-		text := fmt.Sprintf(" %d %s ", i+1, name)
-		if Tab(i) == m.tab {
+	for t := Orgs; t <= Groups; t++ {
+		text := fmt.Sprintf(" %d %s ", t+1, m.tabName(t))
+		if t == m.tab {
 			text = m.paint.styled(text, reverse)
 		}
 		b.WriteString(text + " ")
@@ -180,16 +182,20 @@ func (m *Model) opened() []string {
 		return nil
 	}
 	if m.user != "" {
-		s := m.spender(m.snap.Users, m.org, m.user)
+		s := spenderOf(m.snap.Users, m.org, m.user)
 		return []string{fmt.Sprintf("%s / %s: %s calls/min, %s/min, %s today", m.paint.styled(Printable(m.org), bold),
 			m.paint.styled(Printable(m.user), bold),
 			count(s.Calls), usd(s.Cost), usd(s.Today)), ""}
 	}
 	lines := []string{m.paint.styled(Printable(m.org), bold)}
-	for _, l := range m.spender(m.snap.Orgs, m.org, "").Limits {
-		lines = append(lines, fmt.Sprintf("  %s  %s of %s, %s held, %s  %s", m.paint.warn(bar(l.Share()), l.Share()),
+	for _, l := range spenderOf(m.snap.Orgs, m.org, "").Limits {
+		ends := ""
+		if l.UsedUp != nil {
+			ends = "used up in " + l.usedUp()
+		}
+		lines = append(lines, fmt.Sprintf("  %s  %s of %s, %s held, %s  %s%s", m.paint.warn(bar(l.Share()), l.Share()),
 			l.amount(l.Used), l.amount(l.Amount),
-			l.amount(l.Held), Printable(l.Name), map[bool]string{true: "(" + l.Mode + ")"}[l.Mode != "enforce"]))
+			l.amount(l.Held), Printable(l.Name), map[bool]string{true: "(" + l.Mode + ") "}[l.Mode != "enforce"], ends))
 	}
 	return append(lines, "")
 }
@@ -200,6 +206,8 @@ func (m *Model) nothing() string {
 	switch {
 	case m.filter != "":
 		return "nothing matches the filter (esc clears it)"
+	case m.snap.filtered():
+		return "no call of the last minute meets the conditions (esc clears them)"
 	case m.user != "":
 		return "no limit counts this user separately"
 	}
@@ -208,6 +216,9 @@ func (m *Model) nothing() string {
 
 func (m *Model) foot() string {
 	text := "enter open  s sort: " + m.sort() + "  / filter  o override  d disable  c cancel  ? help"
+	if m.tab == Groups {
+		text = "enter its users  b group by another  s sort: " + m.sort() + "  / filter  ? help"
+	}
 	switch {
 	case m.prompt != nil:
 		return m.paint.styled(m.prompt.text(), bold)
@@ -259,10 +270,13 @@ func Print(w io.Writer, snap *Snapshot, rows int) error {
 	if _, err := fmt.Fprintln(w, m.head()); err != nil {
 		return err
 	}
-	for t := Orgs; t <= Calls; t++ {
+	for t := Orgs; t <= Groups; t++ {
+		if t == Groups && snap.By == "" {
+			break
+		}
 		m.open(t)
 		m.row = -1
-		if _, err := fmt.Fprintf(w, "\n%s\n%s\n", tabNames[t],
+		if _, err := fmt.Fprintf(w, "\n%s\n%s\n", m.tabName(t),
 			strings.Join(m.tableOf(t).lines(m, m.width, rows+1), "\n")); err != nil {
 			return err
 		}

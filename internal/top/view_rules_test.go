@@ -18,7 +18,7 @@ func TestScreenAt80x24(t *testing.T) {
 	s.check("lines", len(lines), 24)
 	for i, want := range []string{
 		"03:00:00 UTC 12.3k calls/min $1.23/min $0.0456 today 7 waiting 3 running",
-		" 1 orgs   2 users   3 pools   4 slowest calls  ",
+		" 1 orgs   2 users   3 pools   4 slowest calls   5 groups  ",
 		"",
 		"org      calls/min  failed  $/min  today  waiting  refused  limit   used  use",
 		"bravo           10       1  $3.00  $5.00        2        5  hour   $9.50  95%",

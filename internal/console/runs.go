@@ -1,0 +1,101 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// runsView lists the budgets that keys of an org gave to runs.
+type runsView struct {
+	Org, Key string // Key: only those that it gave a budget to
+	Lines    []runLine
+	Problem  string
+}
+
+// runLine is a run as the API returns it.
+type runLine struct {
+	guard.RunView
+	Expires time.Time
+	Open    bool
+	Calls   string // address of its calls
+}
+
+// runs returns the runs of an org, or of one key.
+func (v *visit) runs(org, key string) (list []guard.RunView, problemText string) {
+	var out struct{ Data []guard.RunView }
+	path := "/orgs/" + url.PathEscape(org) + "/runs"
+	if key != "" {
+		path += "?key=" + url.QueryEscape(key)
+	}
+	if status, text := v.ask(v.r.Context(), http.MethodGet, path, nil, &out); status != http.StatusOK {
+		return nil, problem(text, "The runs could not be read.")
+	}
+	return out.Data, ""
+}
+
+// runList shows the runs of an org with their budgets.
+func (c *Console) runList(v *visit) error {
+	view := runsView{Org: v.r.PathValue("org"), Key: v.r.URL.Query().Get("key")}
+	if c.o.Tenants().Org(view.Org) == nil {
+		return errNotFound
+	}
+	list, text := v.runs(view.Org, view.Key)
+	view.Problem = text
+	for i := range list {
+		r := &list[i]
+		calls := spendPages{&c.o}.askedOf(v.r, "spend")
+		calls.Org, calls.By, calls.Filter = view.Org, "model", budget.FilterWord(budget.RunDimension, r.ID)
+		for _, one := range ranges {
+			calls.Range = one.Name
+			if c.o.Now().Sub(time.Unix(r.Created, 0)) < one.Span {
+				break
+			}
+		}
+		view.Lines = append(view.Lines, runLine{
+			RunView: *r, Expires: time.Unix(r.Expires, 0), Open: r.Ended == nil && r.Status != "expired", Calls: calls.Link(),
+		})
+	}
+	return v.show("runs", "Runs", view)
+}
+
+// nanoOf returns an amount of the API in nano-USD.
+func nanoOf(usd string) int64 {
+	n, err := pricing.ParseUSD(usd)
+	if err != nil {
+		return 0
+	}
+	return int64(n)
+}
+
+// Titled returns the name of the run, otherwise its id.
+func (r runLine) Titled() string {
+	if r.Name != nil {
+		return *r.Name
+	}
+	return r.ID
+}
+
+func (v *visit) runPath(do string) string {
+	return "/orgs/" + url.PathEscape(v.field("org")) + "/runs/" + url.PathEscape(v.field("run")) + "/" + do
+}
+
+func (v *visit) topUpRun() (done, error) {
+	body := map[string]any{"add_amount": v.field("add")}
+	if why := v.field("reason"); why != "" {
+		body["reason"] = why
+	}
+	var now guard.RunView
+	err := v.change(http.MethodPost, v.runPath("top-up"), body, &now)
+	return done{Text: "The run " + now.ID + " may spend $" + now.Amount + "."}, err
+}
+
+func (v *visit) endRun() (done, error) {
+	var now guard.RunView
+	err := v.change(http.MethodPost, v.runPath("end")+v.because(), nil, &now)
+	return done{Text: "The run " + now.ID + " is " + now.Status + "."}, err
+}
