@@ -16,12 +16,13 @@ import (
 func (h *usageHandler) labelOf(by []string) (label string, err error) {
 	for _, d := range by {
 		name, ok := budget.LabelIn(d)
+		named := func(l guard.Label) bool { return l.Name == name }
 		switch {
 		case !ok:
 			continue
 		case label != "" && name != label:
 			return "", wire.BadRequest("by", "invalid_value", "by has two labels, %.40q and %.40q; choose one", label, name)
-		case name != budget.GroupLabel && !slices.ContainsFunc(h.opts.Policy().Labels, func(l guard.Label) bool { return l.Name == name }):
+		case name != budget.GroupLabel && !slices.ContainsFunc(h.opts.Policy().Labels, named):
 			return "", wire.BadRequest("by", "invalid_value", "There is no label %.40q in the configuration", name)
 		}
 		label = name

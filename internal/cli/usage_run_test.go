@@ -85,7 +85,7 @@ func TestEntriesHaveTheirRun(t *testing.T) {
 			t.Fatalf("%s: got %v, %v", command, rows, err)
 		}
 		last := len(rows[0]) - 1
-		got := rows[0][last-1] + " " + rows[0][last] + ", " + rows[2][last] + ", " + rows[3][last-1]
+		got := rows[0][last-2] + " " + rows[0][last] + ", " + rows[2][last] + ", " + rows[3][last-2]
 		if got != "labels run, run_a/run_b, project=web" {
 			t.Errorf("%s: got %s", command, got)
 		}
