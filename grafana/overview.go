@@ -107,7 +107,10 @@ func limits(b *builder) {
 	b.graph("Brakes that fired", "Brakes that fired, by org and brake, and runs and other subjects that brakes stop "+
 		"now. See `llmguard brakes list`.", "short", false,
 		query{`max(llmguard_guard_brakes_active` + from + `)`, "stopped now"},
-		query{`sum by (org, brake) (increase(llmguard_guard_brakes_fired_total` + from + `[$__rate_interval]))`, "{{org}} {{brake}}"})
+		query{
+			`sum by (org, brake) (increase(llmguard_guard_brakes_fired_total` + from + `[$__rate_interval])) or vector(0)`,
+			"{{org}} {{brake}}",
+		})
 	b.graph("Failed authentication", "Requests with an unknown, expired or disabled key.", "reqps", false,
 		query{`sum(rate(llmguard_proxy_auth_failures_total` + from + `[$__rate_interval]))`, "failed"})
 }

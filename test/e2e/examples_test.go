@@ -35,6 +35,7 @@ var notRun = []struct{ pattern, reason string }{
 	{`limits requests (approve|deny)`, "needs a request of a caller for more of a limit"},
 	{`s3://finance`, "writes to a bucket that is the reader's"},
 	{`--subject \S*(project|session)|--filter .run=|^llmguard usage (focus )?--.*label:project`, "needs labels in the configuration of the process"},
+	{`users update .*--group research|brakes (release|stop) `, "needs groups, and brakes that fired, in the configuration of the process"},
 	{`^llmguard config reload$`, "needs a process that was started with a configuration file"},
 	{`^llmguard jobs replay job_`, "needs a dead letter"},
 	{`usage reconcile (charge|drop)`, "needs a call whose end came too late to be charged"},
@@ -104,6 +105,7 @@ var fixtures = []string{
 	"ORG", "acme", "USER", "alice", "LIMIT", "daily", "acme/user-5m", "acme/daily", "--pool gpt", "--pool openai", "NAME", "daily",
 	"MODEL", "gpt-4o", "-c FILE", "-c llmguard.yaml", "verify FILE", "verify litellm.json", "model_prices_and_context_window.json", "litellm.json",
 	"verify litellm.json models.json", "verify litellm.json", "litellm.json --model 'mistral-large*'", "litellm.json --model 'claude-*'", "-c llmguard.yaml --org acme -o json", "-c llmguard.yaml --org dev -o json",
+	"explain --user alice", "explain --org acme --user alice", // in the example two orgs have one
 }
 
 // TestExamplesRun runs every command line of the help, the documents and the runbooks with sh
