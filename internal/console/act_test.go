@@ -229,8 +229,6 @@ func TestActionsAreDone(t *testing.T) {
 
 // Changes of keys and limits are audited with the signed-in administrator and the reason.
 func TestActionsAreAudited(t *testing.T) {
-	s := newScene(t)
-	b := s.signedIn(opsKey)
 	for name, action := range map[string]string{
 		"create-key": "key.create", "disable-key": "key.update", "enable-key": "key.update", "rotate-key": "key.rotate",
 		"raise-limit":  "limit.override",
@@ -238,6 +236,8 @@ func TestActionsAreAudited(t *testing.T) {
 		"top-up-run":   "run.top_up",
 		"end-run":      "run.end",
 	} {
+		s := newScene(t)
+		b := s.signedIn(opsKey)
 		a := b.act(name, true, s.forms()[name]...)
 		if a.status != http.StatusSeeOther {
 			t.Fatalf("%s: got %d %s", name, a.status, content(a.text))
