@@ -116,12 +116,23 @@ func (l *FailureLimiter) Attempt(ctx context.Context, ip netip.Addr, now time.Ti
 	if l.shared != nil {
 		call := budget.Call{Org: "auth:", IP: l.network(ip).String()}
 		out, err := l.shared.Count(ctx, l.limits, call)
-		if e := out.Exceeded(); err == nil && e != nil && !out.Local {
-			l.block(ip, e.Binding, now)
-			return false
+		if err == nil && !out.Local {
+			return l.judged(ip, out.Exceeded(), now)
 		}
 	}
 	return l.failed(ip, now) // concurrent attempts may have blocked it meanwhile
+}
+
+// judged obeys Redis: what it counted is allowed, even if concurrent attempts were refused meanwhile.
+func (l *FailureLimiter) judged(ip netip.Addr, refused *budget.ExceededError, now time.Time) bool {
+	if refused != nil {
+		l.block(ip, refused.Binding, now)
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.countLocked(l.network(ip), now)
+	return true
 }
 
 // block remembers a refusal by Redis for a moment.
@@ -149,9 +160,14 @@ func (l *FailureLimiter) failed(ip netip.Addr, now time.Time) bool {
 	if l.blockedLocked(ip, now) {
 		return false
 	}
+	l.countLocked(ip, now)
+	return true
+}
+
+// countLocked counts a failed attempt of a network. l.mu must be held.
+func (l *FailureLimiter) countLocked(ip netip.Addr, now time.Time) {
 	l.entryLocked(ip, now).limiter.AllowN(now, 1)
 	l.all.AllowN(now, 1)
-	return true
 }
 
 // entryLocked returns the entry of a network. l.mu must be held.

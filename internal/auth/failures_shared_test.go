@@ -3,6 +3,8 @@ package auth_test
 import (
 	"fmt"
 	"net/netip"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,6 +54,32 @@ func TestSharedFailures(t *testing.T) {
 	kept, err := server.Client().DBSize(t.Context()).Result()
 	if err != nil || int(kept) > most+2 {
 		t.Errorf("got %d keys in Redis, %v; want at most %d", kept, err, most+2)
+	}
+}
+
+// TestConcurrentFailures: what Redis has counted is allowed, also if it refuses another attempt at the
+// same time.
+func TestConcurrentFailures(t *testing.T) {
+	server := redistest.Start(t)
+	var limiters [2]*auth.FailureLimiter
+	for i := range limiters {
+		limiters[i] = auth.NewSharedFailureLimiter(budget.New(server.Client(), budget.Options{CountTimeout: time.Minute}).Requests, 64)
+	}
+	for network := range 8 { // all addresses together have 200
+		ip := netip.MustParseAddr(fmt.Sprintf("2001:db8:2:%x::1", network))
+		var allowed atomic.Int64
+		var all sync.WaitGroup
+		for i := range 60 {
+			all.Go(func() {
+				if limiters[i%2].Attempt(t.Context(), ip, time.Now()) {
+					allowed.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if n := allowed.Load(); n < 20 {
+			t.Errorf("network %d: got %d attempts allowed, want 20 or more", network, n)
+		}
 	}
 }
 
