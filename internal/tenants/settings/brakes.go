@@ -2,7 +2,6 @@ package settings
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -94,18 +93,9 @@ type BrakeCalls struct {
 
 // OrgBrakes returns the brakes of an org: those of all orgs, except those replaced by name, and the org's
 // own.
-func OrgBrakes(all, own []Brake) []Brake {
-	out := slices.Clone(all)
-	for _, b := range own {
-		i := slices.IndexFunc(out, func(one Brake) bool { return one.Name == b.Name })
-		if i < 0 {
-			out = append(out, b)
-			continue
-		}
-		out[i] = b
-	}
-	return out
-}
+func OrgBrakes(all, own []Brake) []Brake { return replaced(all, own) }
+
+func (b Brake) named() string { return b.Name }
 
 // MaxBrakeLife is how long a brake that is not released stays in effect, because runs do not return.
 const MaxBrakeLife = 30 * 24 * time.Hour

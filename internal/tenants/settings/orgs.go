@@ -297,12 +297,14 @@ func (d Defaults) UserLimits(o *Org, u *User) []Limit {
 	return d.LimitsOf(o, u, d.Membership(o, u, nil))
 }
 
-// replaced returns list with limits of the same name replaced by those in others, followed by
-// the rest of others.
-func replaced(list, others []Limit) []Limit {
+func (l Limit) named() string { return l.Name }
+
+// replaced returns list with limits or brakes of the same name replaced by those in others, followed
+// by the rest of others.
+func replaced[T interface{ named() string }](list, others []T) []T {
 	out := slices.Clone(list)
 	for _, own := range others {
-		i := slices.IndexFunc(out, func(l Limit) bool { return l.Name == own.Name })
+		i := slices.IndexFunc(out, func(one T) bool { return one.named() == own.named() })
 		if i < 0 {
 			out = append(out, own)
 			continue
