@@ -44,11 +44,7 @@ func (c *Claim) begin(ctx context.Context) error {
 		}
 		return err
 	}
-	held := ""
-	if !c.started {
-		held = strconv.FormatInt(int64(c.held), 10)
-	}
-	reply, sent, err := c.p.starts.doAt(ctx, c.q, c.p, jobKey(c.p.ID, c.id), c.id, c.token, held)
+	reply, sent, err := c.p.starts.doAt(ctx, c.q, c.p, jobKey(c.p.ID, c.id), c.id, c.token, int64(c.held), flag(c.started))
 	if err != nil {
 		return err
 	}

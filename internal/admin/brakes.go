@@ -108,6 +108,13 @@ func (o *brakeRelease) parts() (map[string]string, error) {
 			return nil, wire.BadRequest("subject", "invalid_value",
 				"subject must be the name and the value of what the brake counts by, such as run=abc or user=carol,run=abc")
 		}
+		var err error
+		if name == string(budget.IP) {
+			value, err = address(value)
+		}
+		if err != nil {
+			return nil, err
+		}
 		out[name] = value
 	}
 	return out, nil

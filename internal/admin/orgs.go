@@ -3,6 +3,7 @@ package admin
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
@@ -235,10 +236,15 @@ func (h *orgHandler) updateOrg(c *call) (any, error) {
 
 func (h *orgHandler) deleteOrg(c *call) (any, error) {
 	id := c.r.PathValue("org")
-	if _, _, err := h.dir.org(id); err != nil {
+	_, inFile, err := h.dir.org(id)
+	if err != nil {
 		return nil, err
 	}
-	refs := append(h.dir.records(id).Refs(id), h.opts.Tenants.Snapshot().RaiseRefs(id)...)
+	refs := h.dir.records(id).Refs(id)
+	if !inFile { // nothing of it remains
+		now := h.opts.Tenants.Snapshot()
+		refs = slices.Concat(refs, now.RaiseRefs(id), now.Brakes[id].Refs(id))
+	}
 	if len(refs) == 0 {
 		return nil, declared("org", id, "Disable it here, or remove it from the file")
 	}

@@ -109,7 +109,7 @@ func (x *financeExports) export(
 			_, _, release := x.ledger.Lease(ctx, lease)
 			return errors.Join(err, release)
 		}
-		lease.Done = done
+		lease.Done = min(month.End().AddDate(0, 0, -1).Format(time.DateOnly), done) // earlier than done if a month follows
 	}
 	_, _, err = x.ledger.Lease(ctx, lease)
 	if err == nil {

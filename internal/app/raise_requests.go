@@ -38,8 +38,8 @@ func (c *raiseClock) run(ctx context.Context) error {
 			return nil
 		case now := <-tick.C:
 			expired, err := c.store.ExpireRaises(ctx, now)
-			if err != nil {
-				c.log.Debug("expired limit requests not recorded, will retry", "err", err)
+			if err != nil && ctx.Err() == nil {
+				c.log.Warn("expired limit requests not recorded, will retry", "err", err)
 			}
 			for _, r := range expired {
 				if err := c.webhooks.RaiseDecided(ctx, r); err != nil {

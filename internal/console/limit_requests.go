@@ -15,7 +15,7 @@ type requestsView struct {
 	Problem string
 }
 
-// limitRequests lists the requests, pending ones first. Opening the page decides nothing.
+// limitRequests lists the requests: all that are pending, then the newest others. Opening the page decides nothing.
 func (c *Console) limitRequests(v *visit) error {
 	view := requestsView{ID: v.r.URL.Query().Get("id")}
 	var list struct{ Data []admin.LimitRequest }
@@ -24,7 +24,8 @@ func (c *Console) limitRequests(v *visit) error {
 	}
 	for _, pending := range []bool{true, false} {
 		for _, r := range list.Data {
-			if (r.Status == "pending") == pending && (view.ID == "" || view.ID == r.ID) && len(view.Lines) < perPage {
+			if (r.Status == "pending") == pending && (view.ID == "" || view.ID == r.ID) &&
+				(pending || len(view.Lines) < perPage) {
 				view.Lines = append(view.Lines, r)
 			}
 		}

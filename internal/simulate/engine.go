@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -79,6 +80,7 @@ type engine struct {
 	seq      int64
 	steps    int   // processed events
 	now      int64 // us
+	repeats  bool  // a brake counts equal requests
 	sample   int64 // when limits are sampled next; 0: never
 	open     map[int32]*running
 	brakes   map[string]int64 // until when fired ones count, us
@@ -139,12 +141,18 @@ func newEngine(t *Trace, p Policy) (*engine, error) {
 		}
 		e.pools[pool.ID] = s
 	}
+	for _, org := range p.Guard.Orgs {
+		e.repeats = e.repeats || slices.ContainsFunc(org.Brakes, func(b *budget.Brake) bool { return b.Rule.Repeats > 0 })
+	}
 	e.result = newResult(t, p)
 	return e, nil
 }
 
 // subject resolves whom a call is made for, and caches the result.
 func (e *engine) subject(w who) (*subject, error) {
+	if !e.repeats {
+		w.request = 0 // otherwise each request would be a subject of its own
+	}
 	if s := e.subjects[w]; s != nil {
 		return s, nil
 	}

@@ -39,7 +39,7 @@ func (e *engine) look(s *subject, now int64) {
 	if s.on == nil {
 		return
 	}
-	for _, st := range e.budget.Peek(now, s.on) {
+	for _, st := range e.budget.Peek(now, s.on)[:len(s.limits)] { // without the counters of brakes
 		e.result.filled(fillKey{s.org.ID, st.LimitID}, now, st.Used, st.Amount)
 	}
 	for i, on := range s.onCaps {

@@ -93,6 +93,7 @@ func NewModel(ctx context.Context, every time.Duration, colour bool,
 
 type (
 	sampled struct {
+		of   Query
 		snap *Snapshot
 		err  error
 	}
@@ -102,14 +103,19 @@ type (
 // Init requests the first sample.
 func (m *Model) Init() tea.Cmd { return tea.Batch(m.ask(), m.later()) }
 
-func (m *Model) ask() tea.Cmd {
+func (m *Model) query() Query {
 	q := Query{By: m.by, Filter: m.applied}
 	if m.user != "" {
 		q.User = m.org + "/" + m.user
 	}
+	return q
+}
+
+func (m *Model) ask() tea.Cmd {
+	q := m.query()
 	return func() tea.Msg {
 		snap, err := m.sample(m.ctx, q)
-		return sampled{snap, err}
+		return sampled{q, snap, err}
 	}
 }
 
@@ -123,6 +129,9 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
 	case sampled:
+		if now := m.query(); msg.of.By != now.By || msg.of.Filter != now.Filter {
+			return m, nil // a later one is on its way
+		}
 		m.asking = false
 		m.err = msg.err
 		if msg.snap != nil {
