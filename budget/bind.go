@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// maxLimits is the maximum number of limits that apply to one call.
+// maxLimits is the maximum number of limits that apply to one call, besides the counters of its brakes,
+// of which the configuration admits 32.
 const maxLimits = 50
 
 // binder selects the limits that apply to a call and decodes their rows in answers.
@@ -33,8 +34,9 @@ func (b binder) bind(limits []Limit, c Call) ([]Limit, []state, error) {
 		}
 		states = append(states, st)
 	}
-	if len(own) > maxLimits {
-		return nil, nil, fmt.Errorf("budget: %d limits for one call, at most %d", len(own), maxLimits)
+	told := told(own)
+	if told > maxLimits {
+		return nil, nil, fmt.Errorf("budget: %d limits for one call, at most %d", told, maxLimits)
 	}
 	return own, states, nil
 }

@@ -192,19 +192,19 @@ func (l *Limit) takes(c *Call, a Amounts) int64 {
 	return l.Metric.amountOf(a)
 }
 
-// told is how many of the hold's limits are shown. Counters come last.
-func (h *Hold) told() int {
-	for i := range h.limits {
-		if h.limits[i].counts.only {
+// told is how many limits are shown. Counters come last.
+func told(limits []Limit) int {
+	for i := range limits {
+		if limits[i].counts.only {
 			return i
 		}
 	}
-	return len(h.limits)
+	return len(limits)
 }
 
 // tell sets the statuses of the hold's limits.
 func (h *Hold) tell(statuses []Status) {
-	n := min(h.told(), len(statuses))
+	n := min(told(h.limits), len(statuses))
 	h.Statuses, h.Counters = statuses[:n:n], statuses[n:]
 }
 

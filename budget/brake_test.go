@@ -147,3 +147,36 @@ func TestBrakeCounters(t *testing.T) {
 		}
 	}
 }
+
+// TestBrakesBesideFiftyLimits: the counters of as many brakes as an org can have fit beside as many limits
+// as a call can have.
+func TestBrakesBesideFiftyLimits(t *testing.T) {
+	store := New(shared(t), Options{})
+	var limits []Limit
+	for i := range maxLimits {
+		limits = append(limits, costLimit(fmt.Sprintf("limit%d", i), Org, hour(1000)))
+	}
+	for i := range 8 {
+		b, err := NewBrake(Brake{
+			ID: fmt.Sprintf("brake%d", i), Subject: "run", Action: BrakeStop, Rule: BrakeRule{Window: time.Minute, Factor: 2000},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		limits = append(limits, b.Counters()...)
+	}
+	terms := Terms{Limits: limits, Call: Call{ID: idAt(time.Now(), 1), Org: "acme", User: "ann", Labels: "run=a"}, Max: cost(300)}
+	h, err := store.Hold(t.Context(), terms)
+	if err != nil || len(h.Statuses) != maxLimits || len(h.Counters) != 32 {
+		t.Fatalf("got %+v, %v; want a hold on %d limits and 32 counters", h, err, maxLimits)
+	}
+	r, err := store.Settle(t.Context(), h, Settlement{Actual: cost(100)})
+	if err != nil || r.Charged != 100 {
+		t.Errorf("got %+v, %v; want 100 charged", r, err)
+	}
+	terms.Call.ID = idAt(time.Now(), 2)
+	terms.Limits = append([]Limit{costLimit("more", Org, hour(1000))}, limits...)
+	if _, err := store.Hold(t.Context(), terms); err == nil {
+		t.Error("a call is held on 51 limits")
+	}
+}

@@ -247,7 +247,7 @@ func (s *Store) refusal(h *Hold, a answer, want Amounts) error {
 	}
 	s.metrics.refused(h.Call.Org, statuses)
 	e := exceeded(h.limits, statuses, want)
-	e.Statuses = statuses[:h.told()]
+	e.Statuses = statuses[:told(h.limits)]
 	return e
 }
 

@@ -228,7 +228,11 @@ func (bs *brakes) judge(ctx context.Context, c *Call) error {
 }
 
 func (bs *brakes) fire(ctx context.Context, f BrakeFiring) {
-	ctx, cancel := context.WithTimeout(ctx, fireWait)
+	wait := fireWait
+	if f.Action == budget.BrakeShadow {
+		wait = 0 // nothing changes for its calls
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	bs.fired(ctx, f)
 }

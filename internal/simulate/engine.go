@@ -3,13 +3,10 @@ package simulate
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/guard"
-	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/quota"
@@ -94,21 +91,6 @@ type poolState struct {
 	next  int64 // when the pacer asks again; 0: not scheduled
 }
 
-// subject is whom a call is made for, resolved under the policy.
-type subject struct {
-	why    string // why its calls are skipped, or ""
-	org    *guard.Org
-	limits []budget.Limit
-	brakes []guard.Braking
-	on     *budget.Standing
-	caps   []budget.Cap
-	onCaps []*budget.Standing
-	pool   *poolState
-	poolID string
-	flow   queue.Flow
-	lane   string
-}
-
 // running is an admitted call, with what it holds until it ends.
 type running struct {
 	on    *subject
@@ -146,64 +128,6 @@ func newEngine(t *Trace, p Policy) (*engine, error) {
 	}
 	e.result = newResult(t, p)
 	return e, nil
-}
-
-// subject resolves whom a call is made for, and caches the result.
-func (e *engine) subject(w who) (*subject, error) {
-	if !e.repeats {
-		w.request = 0 // otherwise each request would be a subject of its own
-	}
-	if s := e.subjects[w]; s != nil {
-		return s, nil
-	}
-	s, err := e.resolve(w)
-	if err == nil {
-		e.subjects[w] = s
-	}
-	return s, err
-}
-
-func (e *engine) resolve(w who) (*subject, error) {
-	name := func(id uint32) string { return e.trace.names[id] }
-	org := e.policy.Guard.Orgs[name(w.org)]
-	if org == nil {
-		return &subject{why: fmt.Sprintf("org %s is not in %s", name(w.org), e.policy.Name)}, nil
-	}
-	caller := e.trace.caller(w, org)
-	request := &wire.Request{Model: name(w.model), Endpoint: wire.Endpoint(name(w.endpoint))}
-	target, limits, caps, err := e.policy.Guard.Standing(caller, request)
-	if err != nil {
-		return &subject{why: fmt.Sprintf("no pool of %s serves the model %s", e.policy.Name, name(w.model))}, nil
-	}
-	s := &subject{
-		org: org, limits: limits, caps: caps, pool: e.pools[target.Pool], poolID: target.Pool,
-		flow: queue.Flow{Org: org.ID, User: caller.User},
-	}
-	if s.pool == nil {
-		return nil, fmt.Errorf("simulate: %s has no pool %q", e.policy.Name, target.Pool)
-	}
-	s.brakes = e.policy.Guard.Braking(caller, request, target, name(w.request))
-	call := budget.Call{
-		Org: org.ID, User: caller.User, Key: caller.Key, IP: caller.IP, Labels: caller.Labels, Request: name(w.request),
-		Run: caller.Run,
-	}
-	s.on, err = e.budget.Bind(s.counters(), call)
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range caps {
-		on, err := e.budget.BindCap(c)
-		if err != nil {
-			return nil, err
-		}
-		s.onCaps = append(s.onCaps, on)
-	}
-	names := [2]uint32{w.key, w.model}
-	if e.lanes[names] == "" {
-		e.lanes[names] = queue.Lane(caller.Key, name(w.model))
-	}
-	s.lane = e.lanes[names]
-	return s, nil
 }
 
 // arrive does a proxy's part of a call.

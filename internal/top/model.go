@@ -103,16 +103,11 @@ type (
 // Init requests the first sample.
 func (m *Model) Init() tea.Cmd { return tea.Batch(m.ask(), m.later()) }
 
-func (m *Model) query() Query {
+func (m *Model) ask() tea.Cmd {
 	q := Query{By: m.by, Filter: m.applied}
 	if m.user != "" {
 		q.User = m.org + "/" + m.user
 	}
-	return q
-}
-
-func (m *Model) ask() tea.Cmd {
-	q := m.query()
 	return func() tea.Msg {
 		snap, err := m.sample(m.ctx, q)
 		return sampled{q, snap, err}
@@ -129,7 +124,7 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
 	case sampled:
-		if now := m.query(); msg.of.By != now.By || msg.of.Filter != now.Filter {
+		if msg.of.By != m.by || msg.of.Filter != m.applied {
 			return m, nil // a later one is on its way
 		}
 		m.asking = false
