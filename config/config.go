@@ -41,9 +41,13 @@ type Config struct {
 	Redis Redis `yaml:"redis" reload:"restart"`
 	// Auth configures how callers' keys are hashed.
 	Auth Auth `yaml:"auth"`
-	// TrustedProxies are the addresses (10.0.0.7 or 10.0.0.0/8) whose X-Forwarded-For is
-	// trusted, and X-Forwarded-Proto at the console. Empty: none.
+	// TrustedProxies are the addresses (10.0.0.7 or 10.0.0.0/8) whose X-Forwarded-For is trusted, or
+	// Forwarded without it, and X-Forwarded-Proto at the console. Empty: none.
 	TrustedProxies []netip.Prefix `yaml:"trusted_proxies" reload:"restart"`
+	// CORSOrigins are the origins, such as https://app.example.com, of web pages that may call from a
+	// browser (CORS). "*" allows all. A page needs a key, and whoever can open the page can read it.
+	// Empty: none.
+	CORSOrigins []string `yaml:"cors_origins" reload:"restart"`
 	// Requests limits the size and shape of one request.
 	Requests Requests `yaml:"requests" reload:"restart"`
 	// Timeouts apply to the callers' listener and to shutting down.

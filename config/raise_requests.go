@@ -1,7 +1,9 @@
 package config
 
 import (
+	"fmt"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -31,5 +33,16 @@ func checkPublicURL(m *mistakes, path, text string) {
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" ||
 		u.Fragment != "" {
 		m.failAt(path, "expected a URL such as https://llm.example.com, without user and query, got %s", quote(text))
+	}
+}
+
+// checkOrigins checks that browsers can send these origins.
+func checkOrigins(m *mistakes, origins []string) {
+	for i, text := range origins {
+		u, err := url.Parse(text)
+		if text != "*" && (err != nil || u.Host == "" || text != u.Scheme+"://"+strings.ToLower(u.Host)) {
+			m.failAt(fmt.Sprintf("cors_origins[%d]", i),
+				"expected \"*\" or an origin such as https://app.example.com, in lower case and without a path, got %s", quote(text))
+		}
 	}
 }

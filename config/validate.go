@@ -80,6 +80,7 @@ func validate(m *mistakes, cfg *Config) {
 	checkPrices(m, cfg)
 	checkPublicURL(m, "public_url", cfg.PublicURL)
 	checkPublicURL(m, "admin.public_url", cfg.Admin.PublicURL)
+	checkOrigins(m, cfg.CORSOrigins)
 	checkTLS(m, "tls", cfg.TLS)
 	checkTLS(m, "admin.tls", cfg.Admin.TLS)
 	m.longEnough("admin.metrics_token", cfg.Admin.MetricsToken)

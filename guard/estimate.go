@@ -225,21 +225,29 @@ func (e *estimator) input() (int64, error) {
 // boundedTools refuses tools run by the provider whose calls and input the request does not
 // bound.
 func (e *estimator) boundedTools() error {
-	r := e.plan.Request
-	if e.plan.Caller.Org.AllowBuiltinTools {
-		return nil
+	r, org := e.plan.Request, e.plan.Caller.Org
+	if err := BoundedTools(org, r.BuiltinTools); err != nil {
+		return err
 	}
-	if len(r.BuiltinTools) > 0 {
-		return wire.BadRequest("tools", "builtin_tool_refused",
-			"The cost of the built-in tool %q is not limited by this request. An operator can set allow_builtin_tools for "+
-				"the org",
-			r.BuiltinTools[0])
-	}
-	if r.WebSearch {
+	if r.WebSearch && !org.AllowBuiltinTools {
 		return wire.BadRequest("web_search_options", "builtin_tool_refused",
 			"The cost of web search is not limited by this request. An operator can set allow_builtin_tools for the org")
 	}
 	return nil
+}
+
+// BoundedTools refuses tools that the provider runs, unless the org allows them.
+func BoundedTools(org *Org, provided []string) error {
+	if org.AllowBuiltinTools || len(provided) == 0 {
+		return nil
+	}
+	kind, hint := provided[0], ""
+	if kind == "web_search" {
+		hint = " (in Codex: web_search = \"disabled\")"
+	}
+	return wire.BadRequest("tools", "builtin_tool_refused",
+		"The provider runs the tool %q and charges for %s, which this request does not limit. Remove it from tools%s, "+
+			"or ask an operator to set allow_builtin_tools for the org", kind, wire.ToolFee(kind), hint)
 }
 
 // counter adds up the tokens of one request.

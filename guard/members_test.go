@@ -132,20 +132,67 @@ func TestToolBesideAFunction(t *testing.T) {
 			t.Errorf("%s: got %v, want builtin_tool_refused", tool, err)
 		}
 	}
-	inResponses := func(tool string) error {
-		req, err := wire.Scan(wire.Responses, []byte(`{"model":"gpt-4o","input":"hi","tools":[`+tool+`]}`), wire.Limits{})
-		if err == nil {
-			_, err = r.guard.Plans.Prepare(r.caller(), req)
-		}
-		return err
-	}
-	if inResponses(`{"type":"function","name":"f","parameters":{},"google_search":{}}`) == nil {
-		t.Error("in Responses it is taken")
-	}
-	if err := inResponses(`{"type":"function","name":"f","parameters":{},"strict":true,"defer_loading":true,"allowed_callers":["direct"],"cache_control":{"type":"ephemeral"}}`); err != nil {
-		t.Errorf("a function that is described in full: %v", err)
-	}
 	r.plan(prompt("gpt-4o", "hi", `"tools":[{"type":"function","function":{"name":"f"},"strict":true,"cache_control":{"type":"ephemeral"}}]`))
+}
+
+// TestWhereToolsRun checks that exactly the tools that the provider runs are refused, by name, wherever
+// a request has tools.
+func TestWhereToolsRun(t *testing.T) {
+	r := newRig(t)
+	for tool, refused := range map[string]string{
+		`{"type":"function","name":"f","parameters":{},"strict":true,"defer_loading":true,"allowed_callers":["direct"],"cache_control":{"type":"ephemeral"}}`: "",
+		`{"type":"custom","name":"apply_patch","description":"d","format":{"type":"grammar","syntax":"lark","definition":"start: x"}}`:                        "",
+		`{"type":"namespace","name":"agents","description":"d","tools":[{"type":"function","name":"f","parameters":{}},{"type":"custom","name":"g"}]}`:        "",
+		`{"tools":[{"type":"function","name":"f","parameters":{}}],"name":"agents","type":"namespace"}`:                                                       "",
+		`{"type":"tool_search","execution":"client","description":"d","parameters":{"type":"object"}}`:                                                        "",
+		`{"type":"shell","environment":{"type":"local","skills":[{"name":"s","description":"d","path":"/s"}]}}`:                                               "",
+		`{"environment":{"type":"local"},"type":"shell","allowed_callers":["direct"]}`:                                                                        "",
+		`{"type":"local_shell"}`: "",
+		`{"type":"computer"}`:    "",
+		`{"type":"computer_use_preview","display_height":9,"display_width":9,"environment":"browser"}`: "",
+		`{"type":"apply_patch"}`: "",
+
+		`{"type":"web_search","external_web_access":false}`:                                     "web_search",
+		`{"type":"web_search_preview_2025_03_11"}`:                                              "web_search_preview_2025_03_11",
+		`{"type":"mcp","server_label":"s","server_url":"https://x.test"}`:                       "mcp",
+		`{"type":"programmatic_tool_calling"}`:                                                  "programmatic_tool_calling",
+		`{"type":"tool_search"}`:                                                                "tool_search",
+		`{"type":"tool_search","execution":"server"}`:                                           "tool_search",
+		`{"type":"shell"}`:                                                                      "shell",
+		`{"type":"shell","environment":null}`:                                                   "shell",
+		`{"type":"shell","environment":"local"}`:                                                "shell",
+		`{"type":"shell","environment":{"type":"container_auto"}}`:                              "shell",
+		`{"type":"web_search","execution":"client","environment":{"type":"local"}}`:             "web_search",
+		`{"type":"namespace","name":"n","tools":[{"type":"web_search"}]}`:                       "web_search",
+		`{"type":"namespace","name":"n","tools":[{"type":"function","name":"f","google":{}}]}`:  "google",
+		`{"type":"namespace","name":"n","tools":[{"type":"namespace","name":"m","tools":[]}]}`:  "tools",
+		`{"type":"function","name":"f","parameters":{},"google_search":{}}`:                     "google_search",
+		`{"type":"function","name":"f","parameters":{},"tools":[{"type":"custom","name":"g"}]}`: "tools",
+		`{"type":"Function","name":"f"}`:                                                        "Function",
+		`{"google_search":{}}`:                                                                  "google_search",
+	} {
+		for place, body := range map[string]string{
+			"tools":              `{"model":"gpt-4o","input":"hi","tools":[` + tool + `]}`,
+			"an item":            `{"model":"gpt-4o","input":[{"type":"additional_tools","role":"developer","tools":[` + tool + `]}]}`,
+			"an item's type":     `{"model":"gpt-4o","input":[{"tools":[` + tool + `],"type":"tool_search_output"}]}`,
+			"a listing of tools": `{"model":"gpt-4o","input":[{"type":"mcp_list_tools","server_label":"s","tools":[` + tool + `]}]}`,
+		} {
+			req, err := wire.Scan(wire.Responses, []byte(body), wire.Limits{})
+			if err == nil {
+				_, err = r.guard.Plans.Prepare(r.caller(), req)
+			}
+			want, got := refused, ""
+			if place == "a listing of tools" {
+				want = ""
+			}
+			if e, ok := errors.AsType[*wire.Error](err); ok && e.Code == "builtin_tool_refused" {
+				got = strings.Split(e.Message, `"`)[1]
+			}
+			if got != want || want == "" && err != nil {
+				t.Errorf("%s in %s: refused %q (%v), want %q", tool, place, got, err, want)
+			}
+		}
+	}
 }
 
 // TestAnimationsAreHeldByFrame checks that each frame of an animation counts as an image.

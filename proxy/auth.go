@@ -5,11 +5,13 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
+	"github.com/llmguard/llmguard/internal/listen"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -20,6 +22,8 @@ type authenticator struct {
 	directory atomic.Pointer[auth.Directory]
 	failures  *auth.FailureLimiter
 	runs      runKeys
+
+	unreadable sync.Once // an address that was not readable was logged
 }
 
 // authenticate identifies the caller. All refusals look the same. After too many wrong keys, from
@@ -90,24 +94,20 @@ func bearer(h http.Header) (string, bool) {
 	return strings.TrimSpace(text), ok && strings.EqualFold(scheme, "bearer")
 }
 
-// clientIP returns the peer's address, or, if the peer is a trusted proxy, the last untrusted
-// address in X-Forwarded-For.
+// clientIP returns the address of the caller: the peer's, or behind trusted proxies the one that they
+// report. The first text that is not an address is logged, because all callers behind it then share
+// the address of a proxy.
 func (a *authenticator) clientIP(r *http.Request) netip.Addr {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return netip.Addr{}
 	}
-	ip := peer.Addr().Unmap()
-	if !a.trusts(ip) {
-		return ip
-	}
-	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
-	for i := len(hops) - 1; i >= 0 && a.trusts(ip); i-- {
-		hop, err := netip.ParseAddr(strings.TrimSpace(hops[i]))
-		if err != nil {
-			break
-		}
-		ip = hop.Unmap()
+	ip, unreadable := listen.Forwarded(r.Header, peer.Addr().Unmap(), a.trusts)
+	if unreadable != "" {
+		a.unreadable.Do(func() {
+			a.opts.Log.Warn("address from a trusted proxy unreadable, using the proxy's own",
+				"proxy", ip, "reported", shorten(unreadable))
+		})
 	}
 	return ip
 }

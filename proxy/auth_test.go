@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -134,4 +135,59 @@ func TestClientIP(t *testing.T) {
 	f("[fd00::1]:1", "2001:db8::1", "2001:db8::1")
 	f("[::ffff:10.0.0.1]:1", "1.1.1.1", "::ffff:1.1.1.1")
 	f("@", "invalid IP", "1.1.1.1")
+
+	for text, want := range map[string]string{ // what load balancers write
+		"203.0.113.7:40000": "203.0.113.7", "[2001:db8::1]:443": "2001:db8::1", "[2001:db8::1]": "2001:db8::1",
+		`"[2001:db8::1]:443"`: "2001:db8::1", `"203.0.113.7"`: "203.0.113.7", "fe80::1%eth0": "fe80::1", "[fe80::1%eth0]:1": "fe80::1",
+		"::ffff:203.0.113.7": "203.0.113.7", "[::ffff:203.0.113.7]:9": "203.0.113.7", "\t203.0.113.7 ": "203.0.113.7",
+		"203.0.113.7:_p": "203.0.113.7",
+		"unknown":        "", "_hidden": "", "unknown:80": "", "203.0.113.7 1.1.1.1": "", "[2001:db8::1": "", "[2001:db8::1]443": "",
+		"203.0.113.7:1 2": "", "203.0.113.7,": "", "203.0.113": "", "0x7f.1": "", "2001:db8::1]:4": "",
+	} {
+		if want == "" {
+			want = "10.0.0.1"
+		}
+		f("10.0.0.1:1", want, "1.1.1.1, "+text)
+		if want == "10.0.0.1" {
+			want = "10.2.3.4" // the proxy that reported it
+		}
+		f("10.0.0.1:1", want, "1.1.1.1", text+`, "[::ffff:10.2.3.4]:80"`, "10.0.0.9:1")
+	}
+}
+
+// TestForwarded: RFC 7239's header counts without X-Forwarded-For, and what cannot be read is logged once.
+func TestForwarded(t *testing.T) {
+	var log strings.Builder
+	s := New(Options{
+		Directory: &auth.Directory{}, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+		Log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	f := func(want string, header http.Header) {
+		t.Helper()
+		r := httptest.NewRequest("GET", "/", nil)
+		r.RemoteAddr, r.Header = "10.0.0.1:1", header
+		if got := s.auth.clientIP(r).String(); got != want {
+			t.Errorf("%q is %s, want %s", header, got, want)
+		}
+	}
+	for _, c := range []struct{ text, want string }{
+		{"for=203.0.113.7", "203.0.113.7"},
+		{`For="[2001:db8::1]:443";proto=https;by=10.0.0.1`, "2001:db8::1"},
+		{`proto=http; for = "203.0.113.7:80"`, "203.0.113.7"},
+		{`for=1.1.1.1, for=203.0.113.7;proto=https, for="10.0.0.9:1"`, "203.0.113.7"},
+		{`for="x, for=203.0.113.7`, "203.0.113.7"},      // the caller opened a quote
+		{`for=1.1.1.1;by="a,b;for=9.9.9.9"`, "1.1.1.1"}, // not a parameter
+		{`for=1.1.1.1;for=2.2.2.2`, "10.0.0.1"},         // ambiguous
+		{`for=1.1.1.1, for=unknown`, "10.0.0.1"},
+		{`for=1.1.1.1, for="_gazonk"`, "10.0.0.1"},
+		{`for=1.1.1.1, proto=https`, "10.0.0.1"},
+		{`for=1.1.1.1, for=_a, for=10.0.0.9`, "10.0.0.9"},
+	} {
+		f(c.want, http.Header{"Forwarded": {c.text}})
+	}
+	f("203.0.113.7", http.Header{"Forwarded": {"for=1.1.1.1", "for=203.0.113.7, for=10.9.9.9"}})
+	f("2.2.2.2", http.Header{"Forwarded": {"for=1.1.1.1"}, "X-Forwarded-For": {"2.2.2.2"}}) // a proxy that writes the latter passes on the former
+	if got := strings.Count(log.String(), "unreadable"); got != 1 || !strings.Contains(log.String(), "for=2.2.2.2") {
+		t.Errorf("logged %d lines, want one: %s", got, log.String())
+	}
 }

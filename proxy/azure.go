@@ -16,10 +16,11 @@ import (
 // whatever the body says. The version is specific to Azure; the provider's configuration has the
 // one it needs.
 func fromAzure(r *http.Request) (*http.Request, string) {
-	path, ok := strings.CutPrefix(r.URL.Path, "/openai/")
+	path, ok := strings.CutPrefix(strings.TrimLeft(r.URL.Path, "/"), "openai/")
 	if !ok {
 		return r, ""
 	}
+	path = strings.TrimLeft(path, "/")
 	deployment := ""
 	if rest, ok := strings.CutPrefix(path, "deployments/"); ok {
 		deployment, path, _ = strings.Cut(rest, "/")

@@ -265,6 +265,7 @@ func (k *recording) head(status int, h http.Header) {
 	}
 	k.status, k.header = status, h.Clone()
 	k.header.Del("Trailer")
+	k.header.Del("Access-Control-Allow-Origin") // it depends on who repeats the call
 }
 
 func (k *recording) add(p []byte) {

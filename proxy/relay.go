@@ -131,6 +131,9 @@ func (h *objectHandler) readTask(x *request, r *http.Request, t *task) error {
 	if err != nil {
 		return err
 	}
+	if err := guard.BoundedTools(x.caller.Org, t.mentions.BuiltinTools); err != nil {
+		return err
+	}
 	if len(body) > 0 {
 		t.request.Length, t.request.Body = int64(len(body)), func() io.Reader { return bytes.NewReader(body) }
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -124,6 +125,9 @@ func (x *request) WriteHeader(status int) {
 func (x *request) Write(p []byte) (int, error) {
 	if x.status == 0 {
 		x.WriteHeader(http.StatusOK)
+	}
+	if x.request.Method == http.MethodHead && strings.HasPrefix(x.Header().Get("Content-Type"), "text/event-stream") {
+		return 0, http.ErrBodyNotAllowed // nobody reads the events
 	}
 	x.keep.add(p)
 	if x.keep != nil && x.keep.deaf {

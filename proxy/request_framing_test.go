@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -269,11 +270,72 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestUpgrade: only plain HTTP is supported.
+// TestUpgrade: an offer of h2c is ignored; other protocols are refused in words.
 func TestUpgrade(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil)
 	r.call("GET", "/v1/responses", "", "Connection", "Upgrade", "Upgrade", "websocket").fails(t, 400, "upgrade_not_supported")
-	r.call("GET", "/", "", "Upgrade", "h2c").fails(t, 400, "upgrade_not_supported")
+	r.call("GET", "/", "", "Connection", "Upgrade", "Upgrade", "h2c, websocket").fails(t, 400, "upgrade_not_supported")
+	java := []string{"Connection", "Upgrade, HTTP2-Settings", "Upgrade", "h2c", "HTTP2-Settings", "AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA"}
+	for _, path := range []string{"/v1/chat/completions", "//v1//chat/completions", "/v1//chat/completions/", "/chat//completions"} {
+		if a := r.call("POST", path, `{"model":"gpt-4o","max_tokens":5,"messages":[{"role":"user","content":"x"}]}`, java...); a.status != 200 {
+			t.Errorf("%s with an offer of h2c: %d %.200s, want 200", path, a.status, a.body)
+		}
+	}
+	c, err := net.Dial("tcp", r.http.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	_, _ = io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+	answer, _ := io.ReadAll(c)
+	if !strings.HasPrefix(string(answer), "HTTP/1.1 505 ") || !strings.Contains(string(answer), "Use HTTP/1.1") {
+		t.Errorf("HTTP/2 without TLS: got %q, want 505 in words", answer)
+	}
+}
+
+// TestHead: every route that has GET has HEAD, with the same status and without a body.
+func TestHead(t *testing.T) {
+	r := newRig(t, queue.Pool{}, nil)
+	for pattern, route := range r.proxy.routes {
+		if !slices.Contains(route.methods, http.MethodGet) {
+			continue
+		}
+		path := strings.ReplaceAll("/v1"+pattern, "*", "x")
+		if strings.HasSuffix(path, "/") && pattern != "/" {
+			path += "x"
+		}
+		get, head := r.call("GET", path, ""), r.call("HEAD", path, "")
+		if head.status != get.status || head.body != "" || head.header.Get("Content-Type") != get.header.Get("Content-Type") {
+			t.Errorf("HEAD %s: %d %q, want %d and no body", path, head.status, head.body, get.status)
+		}
+	}
+}
+
+// TestCORS: pages of configured origins may call and read all headers; by default none may.
+func TestCORS(t *testing.T) {
+	const page = "https://app.example.com"
+	for _, c := range []struct {
+		origins       []string
+		origin, allow string
+	}{
+		{nil, page, ""}, {[]string{page}, page, page}, {[]string{page}, "https://evil.example", ""}, {[]string{page}, "", ""},
+		{[]string{page}, "null", ""}, {[]string{"*"}, "https://any.example", "*"},
+	} {
+		r := newRig(t, queue.Pool{}, func(o *Options) { o.CORSOrigins = c.origins })
+		asks := []string{"Authorization", "", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,x-stainless-os"}
+		preflight := r.call("OPTIONS", "/v1/chat/completions", "", append(asks, "Origin", c.origin)...)
+		if want := c.allow != ""; (preflight.status == 204) != want ||
+			(preflight.header.Get("Access-Control-Allow-Headers") == "authorization,x-stainless-os") != want {
+			t.Errorf("%v: preflight of %s: %d %v", c.origins, c.origin, preflight.status, preflight.header)
+		}
+		for _, a := range []answer{preflight, r.call("GET", "/v1/models", "", "Origin", c.origin), r.call("GET", "/v1/none", "", "Origin", c.origin)} {
+			if got := a.header.Get("Access-Control-Allow-Origin"); got != c.allow || a.header.Get("Access-Control-Allow-Credentials") != "" ||
+				(a.header.Get("Access-Control-Expose-Headers") == "*") != (c.allow != "") || (len(a.header.Values("Vary")) > 0) != (c.origins != nil) {
+				t.Errorf("%v: %s may read %d: %v, want %q", c.origins, c.origin, a.status, a.header, c.allow)
+			}
+		}
+	}
 }
 
 func TestModelsRoute(t *testing.T) {

@@ -33,8 +33,7 @@ func (s *Server) table() map[string]route {
 	post, get := []string{http.MethodPost}, []string{http.MethodGet}
 	table := map[string]route{
 		"/": {
-			name: "root", methods: []string{http.MethodGet, http.MethodHead}, open: true,
-			serve: s.greet,
+			name: "root", methods: get, open: true, serve: s.greet,
 		},
 		"/chat/completions": {
 			name: "chat.completions", scope: "chat.completions", methods: post, priced: true,
@@ -224,18 +223,29 @@ func (r *route) class(method string) guard.RequestClass {
 
 // plainPath returns a path without /v1 and without superfluous slashes.
 func plainPath(path string) string {
+	path = singleSlashes(path)
 	if rest, ok := strings.CutPrefix(path, "/v1"); ok && (rest == "" || rest[0] == '/') {
 		path = rest
 	}
 	path = strings.TrimRight(path, "/")
-	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") {
-		path = "/" + strings.TrimLeft(path, "/")
+	if !strings.HasPrefix(path, "/") {
+		path = "/" + path
+	}
+	return path
+}
+
+// singleSlashes replaces repeated slashes by one. Base URLs that end in a slash cause them, and a redirect
+// would turn a POST into a GET.
+func singleSlashes(path string) string {
+	for strings.Contains(path, "//") {
+		path = strings.ReplaceAll(path, "//", "/")
 	}
 	return path
 }
 
 // match returns the route of a request and its argument.
 func (s *Server) match(r *http.Request) (route, string, error) {
+	r = asGet(r)
 	path := plainPath(r.URL.Path)
 	pattern, arg := path, ""
 	switch {

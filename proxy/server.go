@@ -49,6 +49,7 @@ type Options struct {
 	Webhooks       *webhook.Sender // nil: no webhooks
 	Raises         *tenants.Store  // requests for more of a limit; required if an org allows them
 	TrustedProxies []netip.Prefix
+	CORSOrigins    []string      // origins of web pages that may call; * for all; nil: none
 	MaxBody        int64         // bytes; default 32 MB
 	MaxFile        int64         // bytes of an upload; default 200 MB
 	Scan           wire.Limits   // JSON bounds
@@ -180,6 +181,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Request-Id", x.id)
 	h.Set("Cache-Control", "no-store") // every answer is for one caller
 	h.Set("X-Content-Type-Options", "nosniff")
+	s.allowOrigin(h, r)
 	defer x.dropTrailer()
 	if err := s.answer(x, r); err != nil {
 		x.fail(err)
@@ -204,15 +206,17 @@ func lacking(scope string) error {
 //
 //go:noinline // what it takes of the stack would be taken for as long as a caller waits
 func (s *Server) dispatch(x *request, r *http.Request) error {
-	r, x.deployment = fromAzure(r)
+	r, x.deployment = fromAzure(asGet(r))
 	route, arg, err := s.match(r)
 	x.arrival = guard.Arrival{Class: route.class(r.Method), Method: r.Method, Path: "/v1" + plainPath(r.URL.Path)}
 	if err := x.countAddress(r.Context()); err != nil {
 		return err
 	}
-	if r.Header.Get("Upgrade") != "" {
-		return wire.BadRequest("", "upgrade_not_supported",
-			"WebSockets and other protocol upgrades are not supported. Use HTTP requests")
+	if err := plainHTTP(r); err != nil {
+		return err
+	}
+	if s.preflight(x, r) {
+		return nil
 	}
 	if err != nil {
 		return err

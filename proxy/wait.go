@@ -74,7 +74,7 @@ func (c *callHandler) accepted(x *request, job *queue.Job, wish preferences) err
 	h := x.Header()
 	h.Set("Location", "/v1/jobs/"+job.ID)
 	h.Set("Preference-Applied", strings.TrimSuffix("respond-async, "+wish.waits, ", "))
-	h.Set("Vary", "Prefer")
+	h.Add("Vary", "Prefer")
 	v := viewOf(job)
 	if place, err := c.placeOf(x.request.Context(), job); err == nil {
 		place.Room.Tell(h)
@@ -202,7 +202,7 @@ func (c *callHandler) arrive(x *request, r *http.Request, job *queue.Job, wish p
 	v.watch = c.opts.Queue.Watch(r.Context(), job)
 	if wish.waits != "" {
 		x.Header().Set("Preference-Applied", wish.waits)
-		x.Header().Set("Vary", "Prefer")
+		x.Header().Add("Vary", "Prefer")
 	}
 	v.wait(r.Context())
 	v.patience = x.arrived.Add(patience.wait)

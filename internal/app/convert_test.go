@@ -44,7 +44,7 @@ var obeyed = map[string]string{
 	"Redis.SentinelUsername": "redisOptions", "Redis.SentinelPassword": "redisOptions",
 	"Redis.TLS.Enabled": "redisOptions", "Redis.TLS.CAFile": "tlsConfig", "Redis.TLS.CertFile": "tlsConfig",
 	"Redis.TLS.KeyFile": "tlsConfig", "Redis.TLS.ServerName": "tlsConfig",
-	"PricesFile": "ReadPrices", "ListedPrices": "ReadPrices", "Auth.Peppers.ID": "convert", "Auth.Peppers.Secret": "convert", "TrustedProxies": "proxyOptions",
+	"PricesFile": "ReadPrices", "ListedPrices": "ReadPrices", "Auth.Peppers.ID": "convert", "Auth.Peppers.Secret": "convert", "TrustedProxies": "proxyOptions", "CORSOrigins": "proxyOptions",
 	"Headers.Standard": "headerRules", "Headers.RetryJitter": "headerRules",
 	"Requests.MaxBody": "proxyOptions", "Requests.MaxDepth": "scanLimits", "Requests.MaxJSONTokens": "scanLimits",
 	"Timeouts.ReadHeader": "serveCalls", "Timeouts.ReadBody": "proxyOptions", "Timeouts.Write": "proxyOptions",

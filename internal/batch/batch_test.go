@@ -371,7 +371,7 @@ func TestList(t *testing.T) {
 // reader begins.
 func TestLineReader(t *testing.T) {
 	t.Parallel()
-	text := "one\n\ntwo\r\n" + strings.Repeat("x", 100_000) + "\nthree"
+	text := "\xEF\xBB\xBFone\n\ntwo\r\n" + strings.Repeat("x", 100_000) + "\nthree"
 	open := func(from position) *lineReader {
 		return &lineReader{body: io.NopCloser(strings.NewReader("")), buf: newBuf(text[from.off:]), at: from, most: 1000}
 	}
@@ -382,11 +382,14 @@ func TestLineReader(t *testing.T) {
 			break
 		}
 		places = append(places, r.at)
+		if r.at.line == 1 && string(line) != "one" {
+			t.Errorf("the first line is %q, want it without the byte order mark", line)
+		}
 		if long := errors.Is(err, errLong); long != (r.at.line == 4) {
 			t.Errorf("line %d %q: %v", r.at.line, line, err)
 		}
 	}
-	if fmt.Sprint(places) != "[1 4 3 10 4 100011 5 100016]" {
+	if fmt.Sprint(places) != "[1 7 3 13 4 100014 5 100019]" {
 		t.Errorf("positions %v", places)
 	}
 	for i, from := range places[:len(places)-1] {

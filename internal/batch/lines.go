@@ -69,6 +69,9 @@ func (r *lineReader) read() ([]byte, error) {
 		break
 	}
 	r.at.line++
+	if r.at.line == 1 { // Windows programs begin a file with a byte order mark
+		r.line = bytes.TrimPrefix(r.line, []byte("\xEF\xBB\xBF"))
+	}
 	if long {
 		return r.line, errLong
 	}

@@ -1,6 +1,7 @@
 package fakeprovider
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 )
@@ -30,7 +31,11 @@ func newResponse(x *exchange, a *answer) *response {
 	}
 	r.stored = string(r.echo["store"]) == "true"
 	if c := a.choices[0]; c.reasoning > 0 {
-		r.items = append(r.items, map[string]any{"id": newID("rs_"), "type": "reasoning", "summary": []any{}})
+		item := map[string]any{"id": newID("rs_"), "type": "reasoning", "summary": []any{}}
+		if bytes.Contains(top["include"], []byte(`"reasoning.encrypted_content"`)) { // how agents continue without a store
+			item["encrypted_content"] = strings.Repeat("g", int(c.reasoning))
+		}
+		r.items = append(r.items, item)
 	}
 	return r
 }

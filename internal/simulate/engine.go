@@ -133,7 +133,7 @@ func newEngine(t *Trace, p Policy) (*engine, error) {
 // arrive does a proxy's part of a call.
 func (e *engine) arrive(i int32) error {
 	r := &e.trace.calls[i]
-	s, err := e.subject(r.who)
+	s, err := e.subject(i)
 	switch {
 	case err != nil:
 		return err

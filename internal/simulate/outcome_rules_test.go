@@ -318,3 +318,40 @@ func TestRefusedCallsAreLentACost(t *testing.T) {
 		}
 	}
 }
+
+// What identifies a call (its request, run, labels) changes nothing for calls that wait or are jobs,
+// whether or not a brake counts it.
+func TestIdentitiesOfWaitingCalls(t *testing.T) {
+	plain := slices.Clone(waiting)
+	for _, class := range []string{"async", "batch"} {
+		job := callAt(3, 50)
+		job.Class = class
+		plain = append(plain, job)
+	}
+	named := slices.Clone(plain)
+	for i := range named {
+		named[i].Request = "r" + string(rune('0'+i))
+		named[i].Run, named[i].Labels = "agent", budget.Labels("").With("project", "a")
+	}
+	minute := limitOf(budget.Shape{Kind: budget.ExactWindow, Amount: 100, Window: time.Minute})
+	never := limitOf(budget.Shape{Kind: budget.Window, Amount: 100, Window: 300 * 24 * time.Hour})
+	for name, rule := range map[string]*budget.BrakeRule{
+		"no brake": nil,
+		"calls":    {Calls: 100, Window: time.Minute},
+		"repeats":  {Repeats: 100, Window: time.Minute},
+		"spend":    {Factor: 100_000, Floor: nano(1000), Window: time.Minute},
+	} {
+		for _, limit := range []budget.Limit{minute, never} {
+			p := under(t, limit)
+			if rule != nil {
+				b, err := budget.NewBrake(budget.Brake{ID: "b", Subject: budget.User, Action: budget.BrakeStop, Rule: *rule})
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.Guard.Orgs["acme"].Brakes = []*budget.Brake{b}
+			}
+			want := outcomes(decisions(t, traceOf(t, plain...), under(t, limit)))
+			t.Run(name, func(t *testing.T) { checkOutcomes(t, decisions(t, traceOf(t, named...), p), want...) })
+		}
+	}
+}

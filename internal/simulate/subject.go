@@ -24,11 +24,18 @@ type subject struct {
 	lane   string
 }
 
-// subject resolves whom a call is made for, and caches the result.
-func (e *engine) subject(w who) (*subject, error) {
+// whose returns the key under which subjects cache whom a call is made for.
+func (e *engine) whose(call int32) who {
+	w := e.trace.calls[call].who
 	if !e.repeats {
 		w.request = 0 // otherwise each request would be a subject of its own
 	}
+	return w
+}
+
+// subject resolves whom a call is made for, and caches the result.
+func (e *engine) subject(call int32) (*subject, error) {
+	w := e.whose(call)
 	if s := e.subjects[w]; s != nil {
 		return s, nil
 	}

@@ -69,7 +69,7 @@ func (e *engine) step() {
 	case evEnd:
 		e.end(ev.call)
 	case evPatience:
-		s := e.subjects[e.trace.calls[ev.call].who]
+		s := e.subjects[e.whose(ev.call)]
 		e.leave(ev.call, s.pool, ev.job, e.result.whyOf(ev.call))
 	case evAsk:
 		if ev.pool.next == ev.at {
@@ -126,7 +126,7 @@ func (e *engine) work(p *poolState) {
 // try runs a claimed job, or puts it back if a limit has no capacity for it.
 func (e *engine) try(p *poolState, j *queue.VirtualJob) {
 	i := j.Of.(int32)
-	s := e.subjects[e.trace.calls[i].who]
+	s := e.subjects[e.whose(i)]
 	if why := e.braked(s); why != "" {
 		e.brake(p, j, why)
 		return

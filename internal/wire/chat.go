@@ -157,15 +157,6 @@ func readTTL(s *scanner) error {
 	return err
 }
 
-// tool is what was read of the current tool.
-type tool struct {
-	kind, name string
-	first      string // the first unknown member
-	beside     string // the first unknown member that may enable another tool
-	ours       bool   // has a function or custom member
-	refs       [2]int // range in the request's Refs of those that its schema mentions
-}
-
 var toolFields = newFields(map[string]reader{
 	"type":          readWord("tools[].type", func(s *scanner) *string { return &s.tool.kind }),
 	"function":      readToolFunction,
@@ -221,26 +212,12 @@ func readToolFunction(s *scanner) error {
 
 // note records the current tool. It reports whether the caller runs it.
 func (t *tool) note(r *Request) bool {
-	switch {
-	case t.kind == "function", t.kind == "custom", t.kind == "" && t.ours:
+	if t.kind == "function" || t.kind == "custom" || t.kind == "" && t.ours {
 		t.noteOwn(r)
 		return true
-	case t.kind != "":
-		r.BuiltinTools = append(r.BuiltinTools, t.kind)
-	case t.first != "":
-		r.BuiltinTools = append(r.BuiltinTools, t.first)
-	default:
-		r.BuiltinTools = append(r.BuiltinTools, "unknown")
 	}
+	t.noteProviders(r)
 	return false
-}
-
-// noteOwn records a tool that its caller runs, and what else it enables.
-func (t *tool) noteOwn(r *Request) {
-	r.ToolNames = append(r.ToolNames, t.name)
-	if t.beside != "" {
-		r.BuiltinTools = append(r.BuiltinTools, t.beside)
-	}
 }
 
 func readFunctions(s *scanner) error {

@@ -1,5 +1,7 @@
 package wire
 
+import "slices"
+
 // item is what was read of the current item of a Responses input.
 type item struct {
 	kind, id  string
@@ -8,6 +10,7 @@ type item struct {
 	content   bool   // it has a member content
 	part      string // type of the current part of content
 	image     Image
+	builtin   [2]int // range in the request's BuiltinTools of those that it adds
 }
 
 // whole lists the types of items whose content is completely in the request, so that an id does not
@@ -30,6 +33,7 @@ var itemFields = newFields(map[string]reader{
 	"name":                readText("input[].name", KindToolCall),
 	"arguments":           readText("input[].arguments", KindToolCall),
 	"input":               readText("input[].input", KindToolCall),
+	"tools":               readItemTools,
 	"encrypted_content":   readEncrypted,
 	"approval_request_id": readRef(RefItem, "input[].approval_request_id"),
 
@@ -69,6 +73,9 @@ func readItem(s *scanner) error {
 	}
 	endMessage(s)
 	it := s.item
+	if it.kind == "mcp_list_tools" { // it lists the tools of a server and enables none
+		s.req.BuiltinTools = slices.Delete(s.req.BuiltinTools, it.builtin[0], it.builtin[1])
+	}
 	switch {
 	case it.id == "", whole[it.kind], it.kind == "" && it.content, it.encrypted:
 		return nil

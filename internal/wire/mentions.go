@@ -9,6 +9,8 @@ import (
 type Mentions struct {
 	// Refs are the things it names. They may belong to anyone.
 	Refs []Ref
+	// BuiltinTools are the types of tools in its items that the provider runs.
+	BuiltinTools []string
 	// Items is the number of bytes of the items that it adds to a conversation, an upper bound of
 	// the tokens of their text. The size of their Pictures and Documents is unknown.
 	Items               int64
@@ -62,6 +64,7 @@ func ScanMentions(body []byte, lim Limits) (Mentions, error) {
 	}
 	m := s.mentions
 	m.Refs = s.req.Refs
+	m.BuiltinTools = s.req.BuiltinTools
 	for i := range m.Refs {
 		m.Refs[i].Param = itemsParam(m.Refs[i].Param)
 		m.count(m.Refs[i])

@@ -129,8 +129,9 @@ type Request struct {
 	ToolChoice, Audio, PromptCacheOptions, Moderation Span
 	// ToolNames are the names of function and custom tools.
 	ToolNames []string
-	// BuiltinTools are the types of all other tools, which the provider runs and charges for. A
-	// tool without a type is listed by the name of its first member.
+	// BuiltinTools are the types of tools that the provider runs and charges for, also of those in
+	// namespaces and items of the input. A tool without a type is listed by the name of its first
+	// member.
 	BuiltinTools []string
 	// ContainerMemory is the memory_limit of the container that a code interpreter creates; "" if
 	// not given.

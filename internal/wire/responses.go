@@ -1,7 +1,5 @@
 package wire
 
-import "encoding/json"
-
 // responsesFields are the members of a Responses request. Compacting and counting use a subset.
 var responsesFields = newFields(map[string]reader{
 	"model":             readModel,
@@ -115,54 +113,4 @@ func readVariables(s *scanner) error {
 		}
 		return s.walk()
 	})
-}
-
-var responsesToolFields = newFields(map[string]reader{
-	"type":       readWord("tools[].type", func(s *scanner) *string { return &s.tool.kind }),
-	"name":       readWord("tools[].name", func(s *scanner) *string { return &s.tool.name }),
-	"parameters": readSchema,
-}, readOtherOfTool)
-
-// localTools are run by the client, so the provider charges nothing for calls of them.
-var localTools = map[string]bool{
-	"function": true, "custom": true, "local_shell": true, "apply_patch": true, "computer_use_preview": true,
-}
-
-// noteContainer records the size of the container that the provider creates for a tool, if the tool
-// specifies it. A tool that names an existing container does not.
-func noteContainer(s *scanner, tool []byte) {
-	var t struct {
-		Container struct {
-			MemoryLimit string `json:"memory_limit"`
-		} `json:"container"`
-	}
-	if json.Unmarshal(tool, &t) == nil && t.Container.MemoryLimit != "" {
-		s.req.ContainerMemory = clip([]byte(t.Container.MemoryLimit))
-	}
-}
-
-func readResponsesTools(s *scanner) error {
-	start := s.pos
-	err := s.objects("tools", 0, func() error {
-		s.tool = tool{}
-		named, start := len(s.req.Refs), s.pos
-		if err := s.members("tools[]", responsesToolFields); err != nil {
-			return err
-		}
-		for i := named; i < len(s.req.Refs); i++ {
-			s.req.Refs[i].Tool = true
-		}
-		if s.tool.kind == "code_interpreter" {
-			noteContainer(s, s.buf[start:s.pos])
-		}
-		if !localTools[s.tool.kind] {
-			s.tool.note(s.req)
-			return nil
-		}
-		s.tool.dropSchema(s.req)
-		s.tool.noteOwn(s.req)
-		return nil
-	})
-	s.req.Tools = Span{start, s.pos}
-	return err
 }

@@ -62,7 +62,7 @@ func proxyOptions(p *app.Parts) proxy.Options {
 		Guard: p.Guard, Queue: p.Queue, Idempotency: p.Idempotency, Directory: p.Directory, Webhooks: p.Webhooks,
 		Spool: p.Spool, Raises: p.Identities.Store,
 		Files: p.Files, Batches: p.Batches, Failures: p.Failures, Missed: p.Identities.Missed, Used: p.Identities.Store.Used,
-		TrustedProxies: c.TrustedProxies, Scan: app.ScanLimits(c),
+		TrustedProxies: c.TrustedProxies, CORSOrigins: c.CORSOrigins, Scan: app.ScanLimits(c),
 		MaxBody: int64(c.Requests.MaxBody), MaxFile: int64(c.Files.MaxFile),
 		ReadBody: c.Timeouts.ReadBody, Write: c.Timeouts.Write,
 		HoldFor: c.Queue.Hold, KeepAlive: c.Queue.KeepAlive, KeepAnswer: c.Queue.ResultTTL,
