@@ -1,5 +1,6 @@
 -- peek: the state of limits, and when a call would be within each. What has left an exact window is
--- removed, so that it is read only once, and a state remembers the time (keep_time). Libraries: time, shapes, shape_of, whole.
+-- removed, so that it is read only once, and a state remembers the time (keep_time). Libraries: time,
+-- shapes, shape_of, whole.
 --
 -- KEYS  one state key per limit
 -- ARGV  1 now  2.. per limit: kind, p1, p2, what the call requests of it minus its amount
