@@ -211,21 +211,42 @@ func (h *Hold) tell(statuses []Status) {
 // activeTwin is lua/shape_active.lua: subjects by their last call.
 type activeTwin struct {
 	width, now int64
+	lead       int64 // over the clock
 	last       map[int64]int64
 }
 
-func (a *activeTwin) at(now int64) (used, held int64) {
+// clock returns the twin's own time and its lead over the clock.
+func (a *activeTwin) clock(now int64) (own, lead int64) {
+	last := int64(0)
 	for _, at := range a.last {
-		if at > now-a.width {
+		last = max(last, at)
+	}
+	lead = a.lead
+	if last-now-lead > backMicros {
+		lead = last - now
+	}
+	return now + lead, lead
+}
+
+func (a *activeTwin) at(now int64) (used, held int64) {
+	own, _ := a.clock(now)
+	for _, at := range a.last {
+		if at > own-a.width {
 			used++
 		}
 	}
 	return used, 0
 }
 
+func (a *activeTwin) late(now int64) bool {
+	_, lead := a.clock(now)
+	used, _ := a.at(now)
+	return used > 0 && lead != a.lead
+}
+
 func (*activeTwin) look(_, _ int64) (resets, frees int64) { return 0, 0 }
 
-func (a *activeTwin) open(now int64) { a.now = now }
+func (a *activeTwin) open(now int64) { a.now, a.lead = a.clock(now) }
 
 func (a *activeTwin) charge(_ *VirtualHold, n int64, _ bool) place {
 	for member, at := range a.last {

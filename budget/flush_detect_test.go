@@ -239,3 +239,52 @@ func TestShareAfterALoss(t *testing.T) {
 		t.Errorf("admitted: %v", err)
 	}
 }
+
+// TestRunsOfALostNameAreClosed: after a loss of data, a run whose id may have been in use counts as used for
+// as long as an earlier one could have lived. A new id is open.
+func TestRunsOfALostNameAreClosed(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		ctx := t.Context()
+		f := newFixture(t, rdb, Options{})
+		create := func(id string, before time.Duration) Run {
+			run, _, err := f.Runs.Create(ctx, NewRun{
+				Run:  Run{Path: RunPath("").Below(id), Org: f.org, Amount: 100, Key: "k1", User: "u1", Name: "nightly"},
+				Life: time.Hour, Most: 100, Before: before,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return run
+		}
+		spends := func(run Run) *ExceededError {
+			h, err := f.Hold(ctx, f.in(100, run))
+			var e *ExceededError
+			if err == nil {
+				f.settle(ctx, h, 100)
+			} else if !errors.As(err, &e) {
+				t.Fatal(err)
+			}
+			return e
+		}
+		const most = 3 * time.Hour
+		if e := spends(create("run_named", most)); e != nil {
+			t.Fatalf("before the loss: %+v", e)
+		}
+		if err := rdb.FlushAll(ctx).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // its own life, and that of its predecessor
+			if e := spends(create("run_named", most)); e == nil || e.Binding.ClosedUntil.IsZero() {
+				t.Errorf("the same name after the loss: %+v, want it closed", e)
+			}
+			f.pass(time.Hour + RunKept)
+			rdb.Del(ctx, runKey(f.org, "run_named")) // its lifetime is by another clock
+		}
+		if e := spends(create("run_new", 0)); e != nil {
+			t.Errorf("a new id after the loss: %+v", e)
+		}
+		if e := spends(create("run_named", most)); e != nil {
+			t.Errorf("after the longest life: %+v", e)
+		}
+	})
+}

@@ -40,6 +40,8 @@ type NewRun struct {
 	Most int           // open runs that its parent may have, this one included
 	// Latest is when its parent ends; zero: any time.
 	Latest time.Time
+	// Before is the longest life of an earlier run with the same id; 0: the id is new.
+	Before time.Duration
 }
 
 func runKey(org, id string) string { return key(org, "run:"+id) }
@@ -66,12 +68,34 @@ func (rs *Runs) Create(ctx context.Context, n NewRun) (run Run, made bool, err e
 	if !n.Latest.IsZero() {
 		latest = n.Latest.UnixMicro()
 	}
+	created, err := rs.createdAt(ctx, n)
+	if err != nil {
+		return run, false, err
+	}
 	verdict, run, err := rs.run(ctx, rs.runner.scripts.runNew, &n.Run, n.ID(), what, int64(n.Amount),
-		n.Life.Microseconds(), latest, n.Most, RunKept.Milliseconds())
+		n.Life.Microseconds(), latest, n.Most, RunKept.Milliseconds(), created)
 	if verdict == "full" {
 		err = ErrRunsFull
 	}
 	return run, verdict == "made", err
+}
+
+// createdAt returns when a run counts as created, in us; 0: now. After a loss of data, a run that may have
+// existed before counts as created before the loss, so that its limits are closed, like all others of that
+// time (DataLoss.closedUntil).
+func (rs *Runs) createdAt(ctx context.Context, n NewRun) (int64, error) {
+	loss := rs.store.DataLoss
+	if n.Before == 0 {
+		return 0, nil
+	}
+	if err := loss.look(ctx); err != nil {
+		return 0, err
+	}
+	at := loss.known().lostAt()
+	if at == 0 || rs.clock.now().UnixMicro() > at+n.Before.Microseconds() {
+		return 0, nil
+	}
+	return at, nil
 }
 
 // TopUp adds to the amount of an open run. Repeating it with the same id adds nothing. The error is

@@ -25,6 +25,9 @@ type twin interface {
 	at(now int64) (used, held int64)
 	// look returns when nothing is left and when excess has gone, like row in lua/shapes.lua.
 	look(now, excess int64) (resets, frees int64)
+	// late reports whether a caller that only reads the state at now has to write it, so that it
+	// remembers the time: it has a new lead over the clock, or was last written seenMicros ago.
+	late(now int64) bool
 	// open moves the state to now.
 	open(now int64)
 	// charge adds n and returns its place.
@@ -195,8 +198,9 @@ func (v *Virtual) statuses(now int64, on *Standing, who inquiry, want Amounts) [
 	out := make([]Status, len(on.twins))
 	for i, t := range on.twins {
 		l := on.limits[i]
-		if log, ok := t.(*logTwin); ok && who != charged {
-			log.trim(now)
+		if log, ok := t.(*logTwin); who != charged && (t.late(now) || ok && log.trims(now)) {
+			t.open(now)
+			t.close()
 		}
 		used, held := t.at(now)
 		n, over, refused := int64(0), int64(0), int64(0)

@@ -88,6 +88,12 @@ func (b *bucketTwin) look(now, _ int64) (fraction, clock int64) {
 	return fraction, clock
 }
 
+func (b *bucketTwin) late(now int64) bool {
+	elapsed := now - (b.now - b.lead)
+	_, _, _, empty := b.drainedAt(now)
+	return !empty && (elapsed < -backMicros || elapsed > seenMicros)
+}
+
 func (b *bucketTwin) open(now int64) {
 	clock, used, f, empty := b.drainedAt(now)
 	if b.written {

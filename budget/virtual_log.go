@@ -51,8 +51,15 @@ func (l *logTwin) at(now int64) (used, held int64) {
 // trimAbove is how many parts that have left the window a refusal or a look may leave in place.
 const trimAbove = 100
 
-// trim removes what has left the window if it is more than trimAbove.
-func (l *logTwin) trim(now int64) {
+// late is that of twin.
+func (l *logTwin) late(now int64) bool {
+	own, lead := l.clock(now)
+	used, _ := l.at(now)
+	return used > 0 && (lead != l.lead || own-l.last > seenMicros)
+}
+
+// trims reports whether more than trimAbove parts have left the window.
+func (l *logTwin) trims(now int64) bool {
 	own, _ := l.clock(now)
 	stale, cut := 0, own-l.width
 	for _, p := range l.parts {
@@ -63,10 +70,7 @@ func (l *logTwin) trim(now int64) {
 			stale++
 		}
 	}
-	if stale > trimAbove {
-		l.open(now)
-		l.close()
-	}
+	return stale > trimAbove
 }
 
 func (l *logTwin) open(now int64) {

@@ -13,8 +13,8 @@ type ringTwin struct {
 
 const ringSlots = slots + 1
 
-// backMicros is BACK_US in lua/shapes.lua.
-const backMicros = 10_000_000
+// backMicros and seenMicros are BACK_US and SEEN_US in lua/shapes.lua.
+const backMicros, seenMicros = 10_000_000, 5_000_000
 
 // slot returns the slot of the twin's own time and its lead over the clock.
 func (r *ringTwin) slot(now int64) (slot, lead int64) {
@@ -36,6 +36,12 @@ func (r *ringTwin) at(now int64) (used, held int64) {
 		used, held = used-r.v[i%ringSlots], held-r.h[i%ringSlots]
 	}
 	return used, held
+}
+
+func (r *ringTwin) late(now int64) bool {
+	slot, lead := r.slot(now)
+	used, _ := r.at(now)
+	return used > 0 && (lead != r.lead || (slot-r.cur)*r.width > seenMicros)
 }
 
 func (r *ringTwin) open(now int64) {
@@ -120,6 +126,8 @@ func (p *periodTwin) span(now int64) (from, to int64) {
 	return start.UnixMicro(), p.period.next(start).UnixMicro()
 }
 
+func (*periodTwin) late(int64) bool { return false }
+
 func (p *periodTwin) open(now int64) {
 	if p.over(now) {
 		p.used, p.held = 0, 0
@@ -184,6 +192,8 @@ func (c *concurrencyTwin) at(now int64) (used, held int64) {
 	}
 	return n, n
 }
+
+func (*concurrencyTwin) late(int64) bool { return false }
 
 func (c *concurrencyTwin) open(now int64) { c.now = now }
 

@@ -140,7 +140,8 @@ func TestDefaults(t *testing.T) {
 			ConnectTimeout: 10 * time.Second, HeaderTimeout: 15 * time.Minute, IdleTimeout: 5 * time.Minute,
 			Pools: []Pool{{
 				ID: "openai", Models: []string{"*"}, TPMCounting: "requested", LearnQuota: true,
-				MaxJobs: 100_000, MaxBytes: 1e9, MaxAge: 24 * time.Hour, WorkerConcurrency: 64,
+				MaxPause: 5 * time.Minute,
+				MaxJobs:  100_000, MaxBytes: 1e9, MaxAge: 24 * time.Hour, WorkerConcurrency: 64,
 			}},
 		}},
 		Orgs: []Org{{ID: "acme", Hold: "max", GrowStep: 800, Cache: Cache{MaxBytes: 64_000_000}, Runs: Runs{MaxDepth: 4, MaxOpen: 100, MaxLife: 7 * 24 * time.Hour}, OverLimit: "wait", OnStoreFailure: "deny", OnDisconnect: "auto", RetryStartedJobs: true, Weight: 100, Spread: 1, MaxPriority: "normal", Alerts: Alerts{Format: "slack"}}},
@@ -184,6 +185,7 @@ func TestFull(t *testing.T) {
 	check("api_key", cfg.Providers[0].APIKey.Reveal(), "sk-from-the-environment")
 	check("pool", cfg.Providers[0].Pools[0], Pool{
 		ID: "openai-main", Models: []string{"gpt-6*", "*-mini"}, RPM: 500, TPM: 2_000_000, TPMCounting: "requested", LearnQuota: true,
+		MaxPause:    5 * time.Minute,
 		Concurrency: 64, MaxJobs: 10_000, MaxBytes: 1e9, MaxAge: 180 * time.Hour, WorkerConcurrency: 64,
 	})
 	check("default pool", cfg.Providers[1].Pools[0].ID, "house")

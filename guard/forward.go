@@ -110,9 +110,11 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	c.Result.FirstByte = time.Since(start)
 	c.Result.Status, c.Result.UpstreamID = resp.StatusCode, resp.Header.Get("X-Request-Id")
 	c.bill.told = wire.ParseCost(resp.Header)
-	rest := c.observed(ctx, resp, sent.time())
+	rest := c.observed(ctx, resp, nil, sent.time())
 	if resp.StatusCode >= 300 {
-		return c.relayError(w, resp, rest, f.Repeats)
+		answer, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorAnswer))
+		rest = max(rest, c.observed(ctx, resp, answer, sent.time()))
+		return c.relayError(w, resp, answer, err, rest, f.Repeats)
 	}
 	c.dropBody(f.Sent)
 	switch {
@@ -127,16 +129,17 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	return e.relayPlain(w, resp)
 }
 
-// observed passes what the response headers say about the provider's limits to the quota. A
-// refusal blocks the pool for the returned time.
-func (c *Call) observed(ctx context.Context, resp *http.Response, sent time.Time) time.Duration {
+// observed passes what the response headers, and then an error's body, say about the provider's limits
+// to the quota. The provider is to be left alone for the returned time.
+func (c *Call) observed(ctx context.Context, resp *http.Response, body []byte, sent time.Time) time.Duration {
 	if c.guard.Grants.quota == nil {
 		wait, _ := wire.ParseRetryAfter(resp.Header, time.Now())
 		return wait
 	}
 	defer c.watch.redis(time.Now())
 	rest, err := c.guard.Grants.quota.Observe(context.WithoutCancel(ctx), c.Plan.Target.Pool, quota.Head{
-		Model: c.Plan.Target.Model, Status: resp.StatusCode, Header: resp.Header, Sent: sent, Within: c.guard.deadline,
+		Model: c.Plan.Target.Model, Name: c.Plan.Request.Model, Status: resp.StatusCode, Header: resp.Header, Sent: sent, Within: c.guard.deadline,
+		Body: body, Again: body != nil,
 	})
 	if err != nil {
 		c.guard.log.Warn("provider's rate limits not shared with other processes", "pool", c.Plan.Target.Pool, "err", err)
@@ -289,14 +292,15 @@ func (c *Call) head(w http.ResponseWriter, resp *http.Response) {
 	c.tell(w.Header())
 }
 
-// relayError handles an unsuccessful answer. rest is how long the provider must be left
-// alone, if known; repeats is Forwarding.Repeats.
-func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.Duration, repeats bool) error {
-	answer, readErr := io.ReadAll(io.LimitReader(resp.Body, maxErrorAnswer))
+// relayError handles an unsuccessful answer, which was read until readErr. rest is how long the provider
+// must be left alone, if known; repeats is Forwarding.Repeats.
+func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, answer []byte, readErr error, rest time.Duration,
+	repeats bool,
+) error {
 	status := resp.StatusCode
 	refusal := parseError(status, answer)
 	spent := status == http.StatusPaymentRequired || // DeepSeek, OpenRouter
-		status == http.StatusTooManyRequests && refusal != nil && moneyGone[refusal.Code]
+		status == http.StatusTooManyRequests && refusal != nil && wire.SpentCodes[refusal.Code]
 	switch {
 	case spent:
 		c.Result.Outcome = Rejected
@@ -337,12 +341,6 @@ func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, rest time.
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	return written(w.Write(answer))
-}
-
-// moneyGone are the codes of a 429 that waiting does not fix (docs/wire.md, Retry advice).
-var moneyGone = map[string]bool{
-	"insufficient_quota": true, "credit_balance_exhausted": true, "organization_spend_limit_exceeded": true,
-	"project_spend_limit_exceeded": true, "organization_usage_limit_exceeded": true,
 }
 
 func errorType(status int) string {

@@ -27,6 +27,8 @@ type RunWish struct {
 	Labels      map[string]string
 	Concurrency int64 // of its open calls; 0: any number
 	Last4       string
+	// Named means that the id follows from the name, so that an earlier run may have had it.
+	Named bool
 }
 
 // DefaultRunLife is how long a run lives, unless it has another life.
@@ -65,6 +67,9 @@ func (rs *Runs) Create(ctx context.Context, p *Policy, c Caller, w RunWish) (run
 	}
 	if last := len(c.Runs) - 1; last >= 0 {
 		n.Latest = c.Runs[last].Expires
+	}
+	if w.Named {
+		n.Before = rules.MaxLife
 	}
 	err = rs.Reach(ctx, c.Org, func(ctx context.Context) error {
 		if err := rs.affords(ctx, c, w.Amount, w.Life); err != nil {

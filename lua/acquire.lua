@@ -6,8 +6,8 @@
 -- ARGV 1 now  2 process  3 seq  4 n  5 lease us  6 name of the weights ("" = none)
 --      7 probe us  8-10 shares of the classes, percent  11-14 rpm tpm concurrency burst (quota_limits)
 --      15 us after which the process acquires again if fewer jobs wait than requested; 0: it does not
--- Reply lines: "<wait us> <why> <reaped>", then per claim "<id> <token> <class> <at us> <tokens>",
--- and, for a job that is more than its model's provider takes in a minute, that limit. wait 0:
+-- Reply lines: "<wait us> <why> <reaped> <trial: a claim's answer decides about others>", then per
+-- claim "<id> <token> <class> <at us> <tokens>", and, for a job that is more than its model's provider takes in a minute, that limit. wait 0:
 -- acquire again immediately; -1: nothing waits. why: more, empty, or what refuses; weights if those
 -- at KEYS 25 have to be written first.
 local pool, process_key, weights_key = pool_keys(), KEYS[24], KEYS[25]
@@ -33,7 +33,8 @@ end
 local quota = quota_open(pool.quota, given, limits)
 local now = quota.now - quota.off
 -- Without a quota to check, a job may always run.
-quota.open = quota.now >= quota.blk and limits.conc == 0 and quota_free(quota)
+quota.open = quota.now >= quota.blk and not quota.one and not quota.try and limits.conc == 0 and quota_free(quota)
+quota_trial(quota, pool.slots)
 
 -- No worker is judged dead for time in which it could not renew: after a step of the clock, or a
 -- gap in which no worker acquired and none renewed a claim, all claims get a full lease. While no
@@ -109,9 +110,32 @@ for _, metric in ipairs(quota.metrics) do
 end
 if live.r + live.t > 0 then earn(cost_of(live.r, live.t)) end
 
+-- SKIPS is how many jobs that cannot run now are skipped, and how many flows are parked.
+local SKIPS = 32
+local rested = 0
+
+-- code_of returns the letters of a job's model.
+local function code_of(job) return string.sub(job.list.within, #job.flow + 5, #job.flow + 7) end
+
+-- rests parks a flow's jobs of the model that the provider refuses, if the job is one of them, so that
+-- jobs of other models continue.
+local function rests(job)
+  local one = quota.one
+  quota.other = one and code_of(job) ~= one.code
+  if not one or quota.other then return false end
+  local tried = quota.trying and quota.try.scope == 'm'
+  local till = math.max(one.till, tried and quota.now + TRYING or 0)
+  if quota.now >= till then return false end
+  picks_write(pool)
+  park(pool, 'U ' .. job.flow .. ' ' .. one.code, till - quota.off)
+  pool.picks, heads, rested = {}, {}, rested + 1
+  return true
+end
+
 local function head_of(c)
   if heads[c] == nil then
     local job = pick_next(pool, c)
+    while job and rests(job) do job = rested < SKIPS and pick_next(pool, c) or nil end
     if job then
       job.booked = job.list.tokens + 0
       job.cost = cost_of(1, job.booked)
@@ -142,27 +166,26 @@ local function never_fits(job, tokens)
   local metric = quota.metrics[#quota.metrics]
   if metric.name ~= 't' or tokens <= metric.limit then return nil end
   local model = redis.call('HGET', pool.quota, 'tm')
-  local its = string.sub(job.list.within, #job.flow + 5, #job.flow + 7)
-  return model and string.sub(model, 1, 3) == its and metric.limit or nil
+  return model and string.sub(model, 1, 3) == code_of(job) and metric.limit or nil
 end
 
--- SKIPS is how many jobs that cannot run now are skipped.
-local SKIPS = 32
 local wait, why = 0, nil
 local soonest, reason, skips = nil, nil, 0
 local till, at = string.format('%d', now + lease), string.format('%d', quota.now)
 local token_start, claims_of = process .. '.' .. seq .. '.', { ' 1 ' .. at, ' 2 ' .. at, ' 3 ' .. at }
 local out, leases, records = {}, {}, {}
-local taken, count = { 0, 0, 0 }, 0
+local taken, count, tries = { 0, 0, 0 }, 0, false
 local open = limits.conc > 0 and slots_open(pool.slots, pool.claims, now) or 0
 while true do
   local job = next_job()
   if not job then
     wait, why = soonest or -1, reason or 'empty'
+    if rested == SKIPS then wait, why = 0, 'more' end
     break
   end
   local class, tokens = job.c, job.booked
   local id, text = job.list.id, job.list.tokens
+  quota.other = quota.one and code_of(job) ~= quota.one.code
   local never = not quota.open and never_fits(job, tokens)
   if never then
     wait, text = 0, text .. ' ' .. int(never) -- it will end without having used any
@@ -187,6 +210,7 @@ while true do
     if not quota.open and not never then
       quota_charge(quota, tokens, 'job')
       reserve_picked(quota, id, tokens)
+      tries = quota_tries(quota, id) or tries
     end
     taken[class] = taken[class] + tokens
     if class == 1 and job.list.level == 1 then high_count(pool, job.org, '-1') end
@@ -240,7 +264,7 @@ if wait == -1 and pool.parks ~= false then
   if soon then wait = math.max(soon - now, 1) end
 end
 if nap and (wait == -1 or why == 'empty' and nap - now < wait) then wait = math.max(nap - now, 1) end
-table.insert(out, 1, int(wait) .. ' ' .. why .. ' ' .. #reaped)
+table.insert(out, 1, int(wait) .. ' ' .. why .. ' ' .. #reaped .. (tries and ' trial' or ''))
 local reply = table.concat(out, '\n')
 if wanted > 0 then
   redis.call('HSET', process_key, 'seq', seq, 'reply', reply)

@@ -6,7 +6,7 @@ local quota_key = KEYS[1]
 local given, duration = unpack(ARGV)
 local quota = quota_read(quota_key, given)
 quota.blk = math.max(quota.blk, quota.now + duration)
-local set = { 'blk', int(quota.blk) }
+local set = { 'blk', int(quota.blk), 'pm', int(math.max(quota.blk - quota.now, duration)) }
 if quota.stepped then
   quota_stepped(quota, function(field, value)
     set[#set + 1] = field

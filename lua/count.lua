@@ -17,7 +17,7 @@ for i = 1, #KEYS do
   local kind, p1, p2, amount, mode = unpack(ARGV, 5 * i - 2, 5 * i + 2)
   local shape = whole(kind)
   local state = shape.read(key, p1, p2, now)
-  states[i] = { shape = shape, state = state, p1 = p1, p2 = p2, over = state.used + 1 - amount }
+  states[i] = { kind = kind, shape = shape, state = state, p1 = p1, p2 = p2, over = state.used + 1 - amount }
   if call('HGET', key, 'id') == id then again = true end
   if states[i].over > 0 and mode ~= 'shadow' then refused = true end
 end
@@ -33,6 +33,8 @@ for i = 1, #KEYS do
     shape.charge(state, 1, id, 1, false)
     shape.write(state, key, p1, p2)
     call('HSET', key, 'id', id)
+  elseif state.late then
+    keep_time(one.kind, state, key, p1, p2)
   end
   if over > 0 and not again then
     out = out .. row(state, over, shape.look(state, key, p1, over))

@@ -3,8 +3,8 @@
 -- ARGV 1 now
 -- Reply words: waiting interactive, async, batch; their tokens; jobs, bytes (all not ended);
 -- claims; parked subjects; blocked us; requests and tokens in the ring; learned rpm and tpm, 0 =
--- none; factor of the pace, per mille; dead letters; live calls. Each claim has a slot too, so the
--- remaining slots are live calls.
+-- none; factor of the pace, per mille; dead letters; live calls; us for which one model is blocked, and its
+-- name. Each claim has a slot too, so the remaining slots are live calls.
 local pool = pool_keys()
 local given = ARGV[1]
 local out = {}
@@ -13,8 +13,8 @@ local size = redis.call('HMGET', pool.size, 't1', 't2', 't3', 'jobs', 'bytes')
 for k = 1, 5 do out[3 + k] = tonumber(size[k] or 0) end
 out[9] = redis.call('ZCARD', pool.claims)
 out[10] = redis.call('ZCARD', pool.parked)
-local blocked, text, learned_rpm, learned_tpm, factor, factor_since, off =
-  unpack(redis.call('HMGET', pool.quota, 'blk', '_', 'rn', 'tn', 'f', 'fa', 'off'))
+local blocked, text, learned_rpm, learned_tpm, factor, factor_since, off, one =
+  unpack(redis.call('HMGET', pool.quota, 'blk', '_', 'rn', 'tn', 'f', 'fa', 'off', 'mb'))
 local clock = now_us(given)
 local now = clock + (off or 0)
 out[11] = math.max((blocked or 0) - now, 0)
@@ -31,5 +31,7 @@ end
 out[17] = redis.call('ZCARD', pool.dead)
 local function held(key) return redis.call('ZCOUNT', key, '(' .. int(clock), '+inf') end
 out[18] = math.max(held(pool.slots) - held(pool.claims), 0)
+local till, name = string.match(one or '', '^(%d+) %d %S+ (.+)$')
+out[19] = math.max((till or 0) - now, 0)
 for k, v in ipairs(out) do out[k] = int(v) end
-return table.concat(out, ' ')
+return table.concat(out, ' ') .. ' ' .. (name or '')

@@ -132,7 +132,8 @@ local function subject_enter(pool, subject, most)
   return found, false
 end
 
--- park removes a subject from the rings until a time; the longest park wins.
+-- park removes a subject from the rings until a time; the longest park wins. Field "by <subject>" of fair
+-- is the limit that refused, until a probe is admitted.
 local function park(pool, subject, till)
   local old = tonumber(redis.call('ZSCORE', pool.parked, subject) or 0)
   redis.call('ZADD', pool.parked, int(math.max(till, old)), subject)
@@ -161,6 +162,7 @@ local function wake(pool, now)
       redis.call('EXPIRE', pool.probes, 3600)
     else
       redis.call('SREM', pool.probes, subject)
+      redis.call('HDEL', pool.fair, 'by ' .. subject)
     end
   end
 end
@@ -185,6 +187,7 @@ local function admitted(pool, now, org, user, lane, but)
   if not pool.probing then return end
   for _, subject in ipairs(subjects_of(org, user, lane)) do
     local probed = redis.call('SREM', pool.probes, subject) == 1
+    if probed and subject ~= but then redis.call('HDEL', pool.fair, 'by ' .. subject) end
     if probed and redis.call('ZREM', pool.parked, subject) == 1 and subject ~= but then
       local _, more = subject_enter(pool, subject, 200)
       if more then redis.call('ZADD', pool.parked, int(now), subject) end

@@ -22,8 +22,8 @@ local function hold_alone(wants, verdict)
         call('HDEL', limit.key, '') -- first write, never refused for lack of memory
         shape.refill(state)
         shape.write(state, limit.key, limit.p1, limit.p2)
-      elseif not kept and (state.stale or 0) > 100 then
-        shape.write(state, limit.key, limit.p1, limit.p2)
+      elseif not kept and ((state.stale or 0) > 100 or state.late) then
+        keep_time(limit.kind, state, limit.key, limit.p1, limit.p2)
       end
       out = out .. row(state, want.over, shape.look(state, limit.key, limit.p1, max(want.over, 0)))
     end

@@ -71,6 +71,7 @@ var libraries = map[string][]string{
 	"present":            {"time"},
 	"put":                {"time", "rings", "publish"},
 	"release":            {"time", "quota", "rings", "flows", "publish", "jobs"},
+	"resume":             {"time", "quota"},
 	"start":              {"time", "rings", "publish", "jobs"},
 	"stay":               {"time", "rings", "flows", "publish", "jobs"},
 	"take":               {"time"},

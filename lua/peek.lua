@@ -1,5 +1,6 @@
 -- peek: the state of limits, and when a call would be within each. What has left an exact window is
--- removed, so that it is read only once. Libraries: time, shapes, shape_of, whole.
+-- removed, so that it is read only once, and a state remembers the time (keep_time). Libraries: time,
+-- shapes, shape_of, whole.
 --
 -- KEYS  one state key per limit
 -- ARGV  1 now  2.. per limit: kind, p1, p2, what the call requests of it minus its amount
@@ -15,7 +16,7 @@ for i = 1, #KEYS do
   local shape = whole(kind)
   local state = shape.read(key, p1, p2, now)
   if not state then return 'skew,' .. num(now) end
-  if (state.stale or 0) > 100 then shape.write(state, key, p1, p2) end
+  if (state.stale or 0) > 100 or state.late then keep_time(kind, state, key, p1, p2) end
   if state.partial then stale = true end
   local over = state.used + wanted
   out = out .. row(state, over, shape.look(state, key, p1, max(over, 0)))

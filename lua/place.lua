@@ -4,7 +4,8 @@
 -- more jobs can be ahead than are waiting. Higher classes go first.
 -- KEYS 1-23 pool (pool_keys)
 -- ARGV 1 now  2 class  3 member
--- Reply "<jobs> <tokens> <us blocked> <us parked>" | "gone" if it is not waiting
+-- Reply "<jobs> <tokens> <us blocked> <us parked> <limit that parked it, or ->" | "gone" if it is not
+-- waiting
 local pool = pool_keys()
 local given, class, member = unpack(ARGV)
 class = tonumber(class)
@@ -32,8 +33,11 @@ local quota = redis.call('HMGET', pool.quota, 'blk', 'off')
 local now = now_us(given)
 local till = 0
 local blocked = (quota[1] or 0) - (quota[2] or 0) - now
+local by, latest = nil, now
 for _, subject in ipairs(subjects_of(org, user, lane)) do
   local parked = tonumber(redis.call('ZSCORE', pool.parked, subject) or 0)
+  if parked > latest then latest, by = parked, redis.call('HGET', pool.fair, 'by ' .. subject) end
   if parked - now > MOMENT then till = math.max(till, parked) end
 end
-return int(ahead) .. ' ' .. int(tokens) .. ' ' .. int(math.max(blocked, 0)) .. ' ' .. int(math.max(till - now, 0))
+return int(ahead) .. ' ' .. int(tokens) .. ' ' .. int(math.max(blocked, 0)) .. ' ' .. int(math.max(till - now, 0)) ..
+  ' ' .. (by or '-')

@@ -21,7 +21,7 @@
 -- each metric r and t ",sum,level,draw,aside,live,added,drawn": bucket level in millionths
 -- (negative: debt), sum of draws in millionths, set aside, in millionths, used by live calls since
 -- the last acquire, and the amount and draw of that slot that are not in the ring yet; empty where
--- not applicable. Then blk (blocked until), bk (jobs wait until), bs (their share, per mille), bt
+-- not applicable. Then blk, mb, pm and try (see below), bk (jobs wait until), bs (their share, per mille), bt
 -- (tokens of the first of them that has no reservation), res, off, gap, f and fa (factor per mille,
 -- since when), k (refusals in a row), rq (pace without a quota), and per metric m in {r, t}: m..<i>
 -- ring of amounts, m..'d'..<i> ring of draws, m..'n' learned quota, m..'m' and m..'a' of which
@@ -35,12 +35,21 @@
 -- minute. If that was already the case at the last use (gap), the pool was not used in between, and
 -- a minute passes.
 --
+-- A pause ends at blk for all models, and at the till of mb for one: "till own code name", the code as in
+-- lanes. own is 1 while the slow pace is that model's, so that others keep theirs. No pause is longer than
+-- pm, also if an older version, which knows no bound, or a clock has put its end further away. If the
+-- provider may need longer than its pause, one call is tried before the others: try, "id at scope", names
+-- the last one ('-': none yet) and its time; scope m is the model of mb, a is all.
+--
 -- take.lua implements on its own what most calls need: a change here may have to be made there too.
 
 local SLOT, SLOTS = 100000, 606
 local WINDOW = SLOT * SLOTS
 local MICRO = 1000000
 local SKEW, GAP = 2 * MICRO, 120 * MICRO
+local PAUSE = 300 * MICRO -- longest pause that an older version may have left
+local REPEATED = 5 * MICRO -- a refusal this soon after a pause repeats the one before
+local TRYING = MICRO -- how soon others ask again while a trial is under way
 local QUOTA_LIFE = 3600000 -- ms; a forward step longer than this loses the window
 -- HELD is how long a reservation is binding after acquire has last seen its job. reserve.lua
 -- explains the modes of a reservation.
@@ -133,11 +142,23 @@ local function reservation(text)
     from = from + 0, used = used + 0, seen = seen + 0 }
 end
 
+-- pause_of parses the pause of one model, and trial_of the trial; nil if there is none.
+local function pause_of(text, now, most, passed)
+  local till, own, code, name = string.match(text or '', '^(%d+) (%d) (%S+) (.+)$')
+  if not till then return nil end
+  till = math.min(till - passed, now + most)
+  return { till = till, own = own == '1', code = code, name = name, text = text }
+end
+local function trial_of(text)
+  local id, at, scope = string.match(text or '', '^(%S+) (%d+) (%a)$')
+  return id and { id = id, at = at + 0, scope = scope, text = text }
+end
+
 -- quota_read builds the current state from the hash's fields.
 local function quota_read(key, given)
-  local text, blocked, waiting, share, head, factor, since, soft, learned_r, learned_t, reserved, off, last_gap =
-    unpack(redis.call('HMGET', key,
-      '_', 'blk', 'bk', 'bs', 'bt', 'f', 'fa', 'rq', 'rn', 'tn', 'res', 'off', 'gap'))
+  local text, blocked, waiting, share, head, factor, since, soft, learned_r, learned_t, reserved, off, last_gap,
+    one, trial, most = unpack(redis.call('HMGET', key,
+      '_', 'blk', 'bk', 'bs', 'bt', 'f', 'fa', 'rq', 'rn', 'tn', 'res', 'off', 'gap', 'mb', 'try', 'pm'))
   text = text and { string.match(text, QUOTA_TEXT) } or {}
   local last = tonumber(text[1]) or 0
   local raw = now_us(given)
@@ -154,7 +175,10 @@ local function quota_read(key, given)
     from = tonumber(text[2]), share = tonumber(share) or 0, head = tonumber(head) or 0,
     factor = tonumber(factor) or 1000, since = math.max((tonumber(since) or 0) - passed, 0), soft = tonumber(soft),
     metrics = {}, text = text, learned = { r = learned_r, t = learned_t }, res = reservation(reserved),
+    most = tonumber(most) or PAUSE, try = trial_of(trial),
   }
+  quota.blk = math.min(quota.blk, quota.now + quota.most)
+  quota.one = pause_of(one, quota.now, quota.most, passed)
   quota.slot = math.floor(quota.now / SLOT)
   quota.waiting = (tonumber(waiting) or 0) > quota.now
   if quota.since > 0 then
@@ -162,8 +186,38 @@ local function quota_read(key, given)
     if quota.soft and quota.factor >= 10000 then quota.soft = nil end
     if not quota.soft then quota.factor = math.min(quota.factor, 1000) end
   end
+  local p = quota.one
+  quota.past = p and quota.now >= p.till + REPEATED and not (quota.try and quota.try.scope == 'm') and
+    not (p.own and (quota.soft or quota.factor < 1000))
+  if quota.past then quota.one = nil end
   return quota
 end
+
+-- quota_trial finds out whether a trial is under way: its grant is in the slots until its answer has come.
+local function quota_trial(quota, slots)
+  local till = quota.try and redis.call('ZSCORE', slots, quota.try.id)
+  quota.trying = till and till - (quota.now - quota.off) > 0
+end
+
+-- quota_tries makes a granted call the trial, if one is due; it reports whether it did.
+local function quota_tries(quota, id)
+  local try = quota.try
+  if not try or try.scope == 'm' and quota.other then return false end
+  try.id, try.at, quota.trying = id, quota.now, true
+  return true
+end
+
+-- quota_paused returns how long the provider is left alone. Scripts set quota.other for a call of another
+-- model than that of quota.one.
+local function quota_paused(quota)
+  local till = quota.blk
+  if quota.one and not quota.other then till = math.max(till, quota.one.till) end
+  if quota.now < till then return till - quota.now end
+  return quota.trying and not (quota.try.scope == 'm' and quota.other) and TRYING or 0
+end
+
+-- quota_paces reports whether the pace restricts a call: not if it was slowed for another model.
+local function quota_paces(quota, metric) return metric.pace and not (quota.other and quota.one.own) end
 
 -- quota_flush adds to the ring what its newest slot still lacks.
 local function quota_flush(quota)
@@ -195,15 +249,12 @@ local function quota_open(key, given, limits)
     end
   end
   if quota.from and quota.slot - quota.from >= SLOTS then
-    local learned = redis.call('HMGET', key, 'rn', 'rm', 'ra', 'tn', 'tm', 'ta', 'tw', 'f', 'fa', 'rq', 'off')
-    quota.kept = {}
-    for k, field in ipairs({ 'rn', 'rm', 'ra', 'tn', 'tm', 'ta', 'tw', 'f', 'fa', 'rq', 'off' }) do
-      if learned[k] then
-        quota.kept[#quota.kept + 1] = field
-        quota.kept[#quota.kept + 1] = learned[k]
-      end
-    end
+    local names = { 'rn', 'rm', 'ra', 'tn', 'tm', 'ta', 'tw', 'f', 'fa', 'rq', 'off', 'mb', 'try', 'pm' }
+    local learned = redis.call('HMGET', key, unpack(names))
     redis.call('DEL', key)
+    for k, field in ipairs(names) do
+      if learned[k] then redis.call('HSET', key, field, learned[k]) end
+    end
     quota.text, quota.res = {}, nil
     for _, metric in ipairs(quota.metrics) do
       metric.sum = 0
@@ -261,7 +312,8 @@ end
 -- `who` is 'live' for a live call, which leaves what is set aside for jobs, 'job', or 'head' for
 -- the job with the reservation. Concurrency is checked last, by the caller, which counts its slots.
 local function quota_wait(quota, tokens, who)
-  if quota.now < quota.blk then return quota.blk - quota.now, 'blocked' end
+  local paused = quota_paused(quota)
+  if paused > 0 then return paused, 'blocked' end
   for _, metric in ipairs(quota.metrics) do
     local cost = metric.name == 'r' and 1 or math.min(tokens, metric.limit)
     local why = metric.name == 'r' and 'rpm' or 'tpm'
@@ -271,7 +323,8 @@ local function quota_wait(quota, tokens, who)
     local over = metric.sum + cost + math.min(math.floor(aside / MICRO), metric.limit - cost) - metric.limit
     if over > 0 then return math.max(quota_ring_wait(quota, metric, over), 1), why end
     local paid = who == 'head' and metric.name == 't' and quota.res.credit >= cost * MICRO
-    local short = metric.pace and not paid and math.min(cost * MICRO + aside, metric.cap) - metric.level or 0
+    local paced = quota_paces(quota, metric) and not paid
+    local short = paced and math.min(cost * MICRO + aside, metric.cap) - metric.level or 0
     if short > 0 then return math.max(math.ceil(short / quota_rate(quota, metric)), 1), why end
   end
   return 0, ''
@@ -282,7 +335,7 @@ local function quota_charge(quota, tokens, who)
   for _, metric in ipairs(quota.metrics) do
     local cost = metric.name == 'r' and 1 or math.min(tokens, metric.limit)
     metric.sum, metric.added = metric.sum + cost, metric.added + cost
-    if metric.pace then quota_book(metric, -cost) end
+    if quota_paces(quota, metric) then quota_book(metric, -cost) end
     if who == 'live' then
       metric.live = metric.live + cost
     else
@@ -299,7 +352,7 @@ local function quota_return(quota, metric, at, cost)
   cost = math.min(cost, tonumber(redis.call('HGET', quota.key, field) or 0))
   redis.call('HINCRBY', quota.key, field, int(0 - cost))
   metric.sum = metric.sum - cost
-  if metric.pace then quota_book(metric, cost) end
+  if quota_paces(quota, metric) then quota_book(metric, cost) end
 end
 
 -- quota_refund takes back what was charged at time `at` for an unused grant.
@@ -331,13 +384,23 @@ end
 
 -- quota_close writes the state back. Learned quotas survive a week without use.
 local function quota_close(quota)
-  local set, text = quota.kept or {}, quota.text
+  local set, text = {}, quota.text
   local function put(field, value)
     set[#set + 1] = field
     set[#set + 1] = value
   end
   if quota.stepped then quota_stepped(quota, put) end
   if quota.now < quota.blk or quota.gap then put('blk', int(math.max(quota.blk, 0))) end
+  local one, try = quota.one, quota.try
+  if quota.past then redis.call('HDEL', quota.key, 'mb') end
+  if one then
+    local now_text = int(math.max(one.till, 0)) .. (one.own and ' 1 ' or ' 0 ') .. one.code .. ' ' .. one.name
+    if now_text ~= one.text then put('mb', now_text) end
+  end
+  if try then
+    local now_text = try.id .. ' ' .. int(try.at) .. ' ' .. try.scope
+    if now_text ~= try.text then put('try', now_text) end
+  end
   if quota.till then
     put('bk', int(quota.till))
     put('bs', int(quota.share))
@@ -360,7 +423,7 @@ local function quota_close(quota)
   put('_', table.concat(text, ',', 1, 16))
   redis.call('HSET', quota.key, unpack(set))
   local learned = quota.learned.r or quota.learned.t or quota.since > 0
-  local blocked = math.ceil(math.max(quota.blk - quota.now, 0) / 1000)
+  local blocked = math.ceil(math.max(math.max(quota.blk, one and one.till or 0) - quota.now, 0) / 1000)
   redis.call('PEXPIRE', quota.key, int((learned and 604800000 or QUOTA_LIFE) + blocked))
 end
 

@@ -45,7 +45,10 @@ local till = now + tonumber(park_us)
 local kinds = { o = 1, u = 2, O = 3, U = 4, K = 5, L = 6, p = 7 }
 local subject = subjects_of(org, user, lane)[kinds[kind] or 8]
 admitted(pool, now, org, user, lane, subject) -- the probe is over; its subject is parked again
-if subject then park(pool, subject, till) end
+if subject then
+  park(pool, subject, till)
+  if limit ~= '' then redis.call('HSET', pool.fair, 'by ' .. subject, limit) end
+end
 if limit ~= '' then redis.call('HSET', key, 'limit', limit) end
 if failed ~= '' and failed ~= 'apart' then redis.call('HINCRBY', key, 'retries', '1') end
 if failed == 'alone' or failed == 'apart' then

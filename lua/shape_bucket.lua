@@ -75,6 +75,7 @@ local function read(key, p1, p2, now)
       st.lead = lead + 0
       st.now = st.now + st.lead
     end
+    st.late = elapsed < -BACK_US or elapsed > SEEN_US
     if elapsed > 0 and r1 ~= '0' and used > 0 then
       local r, p = r1 + 0, r2 + 0
       -- c units drain in e us, exactly: (e * r + f) / p with the rest in f.
@@ -101,7 +102,7 @@ local function read(key, p1, p2, now)
     if drained < used then
       st.used, st.f = used - drained, f
     else
-      st.used, st.f, st.held, st.busy, st.all = 0, 0, 0, num(st.now), nil
+      st.used, st.f, st.held, st.busy, st.all, st.late = 0, 0, 0, num(st.now), nil, false
       st.hi, st.t, st.u, st.more, st.g, st.whole = st.lo - 1, '0', '', 0, 0, -1
     end
   end

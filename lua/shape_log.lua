@@ -19,8 +19,10 @@ local function read(key, p1, _, now)
   if got[1] then
     st.used, st.held = -1 - tonumber(got[1]), -1 - tonumber(got[2])
     local last, lead = -1 - tonumber(got[3]), got[4] and -1 - tonumber(got[4]) or 0
-    if last - now - lead > BACK_US then lead = last - now end
+    local back = last - now - lead > BACK_US
+    if back then lead = last - now end
     st.now = max(now + lead, last)
+    st.late = back or st.now - last > SEEN_US
     if lead > 0 then st.lead = lead end
     st.cut = st.now - p1
     st.sums = got[4] and 4 or 3
@@ -39,6 +41,7 @@ local function read(key, p1, _, now)
         if f == 'h' then st.held = st.held - v end
       end
     end
+    st.late = st.late and st.used > 0
   end
   return st
 end

@@ -9,7 +9,7 @@
 local function read(key, p1, _, now)
   local st
   local slot = floor(now / p1)
-  local used, held, cur, cv, ch, lead
+  local used, held, cur, cv, ch, lead, late
   local text = call('HGET', key, '_')
   if text then
     used, held, cur, cv, ch, lead = text:match('^([^,]+),([^,]+),([^,]+),([^,]+),([^,]+),?(.*)$')
@@ -18,7 +18,9 @@ local function read(key, p1, _, now)
     if (cur - slot) * p1 > BACK_US then -- its newest slot ends late, so it frees late
       lead = num(cur - 1 - slot + (lead == '' and 0 or lead))
       slot = cur - 1
+      late = true
     end
+    late = late or (slot - cur) * p1 > SEEN_US
   end
   if not cur or slot - cur > 60 then
     st = { used = 0, held = 0, cur = slot, cv = 0, ch = 0, new = true, wipe = cur }
@@ -42,6 +44,7 @@ local function read(key, p1, _, now)
     end
   end
   if lead and lead ~= '' then st.lead = lead end
+  st.late = late and st.used > 0
   return st
 end
 

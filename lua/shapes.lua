@@ -27,8 +27,12 @@
 -- st.used is all that counts now, st.held the open holds in it. A state never goes back in time. If
 -- the clock goes back a little, the state waits. If it goes back by more than BACK_US, the state
 -- continues from where it was, with a lead over the clock: places are in its own time, reported
--- instants in the clock's. A calendar period always waits. With st.partial they count too much: see
--- shape_log.
+-- instants in the clock's. A calendar period always waits for its end. With st.partial they count too
+-- much: see shape_log.
+--
+-- A full limit is only asked, not charged, so what is asked also has to remember the time: st.late says
+-- that the state has a new lead, or was last written more than SEEN_US ago. Whatever reads it then
+-- writes it (keep_time), at most once per SEEN_US.
 --
 -- These run in every call, so they are optimized for time. Redis defines the functions of a script
 -- again in every run, 50 ns each: what a hold does not need is in rest(). A table of more than
@@ -43,6 +47,7 @@ local DAY_MS = 86400000
 local GRACE_MS = 60000 -- added to the lifetime of every key
 local FORGOTTEN_US = DAY_MS * 1000 -- a day, after which a dead hold no longer counts for concurrency
 local BACK_US = 10000000
+local SEEN_US = 5000000
 local LONG_MS = 34560000000 -- 400 days: for states that never empty on their own
 
 -- num prints an integer; int in time.lua is the same, but slower.

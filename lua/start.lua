@@ -54,11 +54,12 @@ end
 -- renew moves a job's booking to the present, where it may still be sent; the sum of the minute
 -- does not change. It returns the new time of the booking, and -1 if there is no quota; nil if the
 -- provider is blocked or there is no capacity.
-local function renew(booked_at, tokens)
+local function renew(booked_at, tokens, lane)
   --+ quota
   local quota = quota_open(pool.quota, given, quota_limits(LIMITS_AT))
   local gone = quota.slot - math.floor(booked_at / SLOT) >= SLOTS
-  local fits = quota.now >= quota.blk
+  quota.other = quota.one and string.sub(lane, 4, 6) ~= quota.one.code
+  local fits = quota_paused(quota) == 0
   local function cost(metric) return metric.name == 'r' and 1 or math.min(tokens, metric.limit) end
   for _, metric in ipairs(quota.metrics) do
     fits = fits and metric.sum + (gone and cost(metric) or 0) <= metric.limit
@@ -68,7 +69,7 @@ local function renew(booked_at, tokens)
     for _, metric in ipairs(quota.metrics) do
       metric.sum = metric.sum + cost(metric)
       metric.added = metric.added + cost(metric)
-      if metric.pace then quota_book(metric, -cost(metric)) end
+      if quota_paces(quota, metric) then quota_book(metric, -cost(metric)) end
     end
   end
   quota_close(quota)
@@ -81,8 +82,8 @@ local function booked(token, rec, flag)
   local booked_at, member = claim_at(rec, token, flag), claim_member(rec, flag)
   local age = math.max(pool_now - booked_at, 0)
   if age > move_after + 0 then
-    local _, _, _, tokens = member_parts(member)
-    booked_at, age = renew(booked_at, tokens)
+    local _, _, _, tokens, lane = member_parts(member)
+    booked_at, age = renew(booked_at, tokens, lane)
     if not booked_at then return nil end
   end
   return token .. ' ' .. claim_class(rec, token) .. ' ' .. int(booked_at) .. ' 1 ' .. member, int(age)

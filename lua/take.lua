@@ -7,7 +7,8 @@
 -- (quota_limits)
 --      11 model ("" = any)  12 lane of a call that cannot wait in the queue ("" = it can)
 --      13 priority (h, l, "" = normal)
--- Reply "ok <at us> <age us, of a replay; -1: it does not age, there is no quota>"
+-- Reply "ok <at us> <age us, of a replay; -1: it does not age, there is no quota> <trial: its answer
+-- decides whether others may follow>"
 --      | "busy <wait us, -1 = never> <reason>", with never the limit
 --
 -- This runs before every live call. If the quota has capacity, no job waits, and the newest slot of
@@ -29,9 +30,9 @@ local MOST = 2000000000000 -- more millionths are too long for %d
 
 local function granted()
   local call, floor, max, min = redis.call, math.floor, math.max, math.min
-  local text, blocked, jobs_wait, factor, since, pace, learned_rpm, learned_tpm, off =
-    unpack(call('HMGET', quota_key, '_', 'blk', 'bk', 'f', 'fa', 'rq', 'rn', 'tn', 'off'))
-  if not text then return nil end
+  local text, blocked, jobs_wait, factor, since, pace, learned_rpm, learned_tpm, off, one, trial =
+    unpack(call('HMGET', quota_key, '_', 'blk', 'bk', 'f', 'fa', 'rq', 'rn', 'tn', 'off', 'mb', 'try'))
+  if not text or one or trial then return nil end
   -- Of requests (r) and tokens (t): s sum, l level, d draw, v set aside, x used by live calls, a
   -- and b the amount and draw of the newest slot.
   local last, slot, rs, rl, rd, rv, rx, ra, rb, ts, tl, td, tv, tx, ta, tb = text:match(TEXT)
@@ -145,8 +146,10 @@ if last_metric.name == 't' and tokens > last_metric.limit then
     return 'busy -1 never ' .. int(last_metric.limit)
   end
 end
+quota.other = quota.one and model ~= '' and model ~= quota.one.name
 local now = quota.now - quota.off
 local open, full = slots_open(slots, claims, now), false
+quota_trial(quota, slots)
 if limits.conc > 0 then
   local aside = quota.waiting and limits.conc > 1 and math.max(math.floor(limits.conc * quota.share / 1000), 1) or 0
   full = open >= limits.conc or aside > 0 and open - redis.call('ZCARD', claims) >= limits.conc - aside
@@ -160,7 +163,9 @@ if wait > 0 then
   return 'busy ' .. int(wait) .. ' ' .. why
 end
 quota_charge(quota, tokens, 'live')
+local tries = quota_tries(quota, id)
 quota_close(quota)
 redis.call('ZADD', slots, int(now + lease), id)
 redis.call('PEXPIRE', slots, 3600000)
-return 'ok ' .. int(quota.now) .. (quota_free(quota) and ' -1' or '')
+local age = quota_free(quota) and ' -1' or tries and ' 0' or ''
+return 'ok ' .. int(quota.now) .. age .. (tries and ' trial' or '')

@@ -10,6 +10,12 @@ local function whole(kind)
   return shape
 end
 
+-- keep_time writes a state that was only read. The first write is never refused for lack of memory.
+local function keep_time(kind, st, key, p1, p2)
+  call((kind == 'w' or kind == 'b') and 'HDEL' or 'ZREM', key, '')
+  whole(kind).write(st, key, p1, p2)
+end
+
 -- row formats a limit for Go.
 local function row(st, over, resets, frees)
   return fmt(';=%d,%d,%d,%d,%d', st.used, st.held, resets, frees, over > 0 and 1 or 0)

@@ -108,7 +108,7 @@ func (c *callHandler) serve(x *request, r *http.Request, plan *guard.Plan, wish 
 // charged, sent or written.
 func (c *callHandler) live(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
 	a := guard.Attempt{
-		ID: x.id, Number: 1, Patience: x.left(c.patience(x, r, plan, wish).wait), Priority: wish.priority,
+		ID: x.id, Number: 1, Patience: max(x.left(c.patience(x, r, plan, wish).wait), putTurn), Priority: wish.priority,
 		Header: r.Header, Query: r.URL.RawQuery,
 	}
 	if plan.Request.Form == nil { // a form is read from its files until its answer is complete

@@ -104,7 +104,8 @@ func (c *callHandler) put(ctx context.Context, x *request, job *queue.Job, body 
 	}))
 }
 
-// putTurn is how long the put of a call without a waiting caller waits for its turn.
+// putTurn is the shortest time that a call waits for its turn at Redis, also if its caller's patience is
+// shorter: what has come that far is told its place.
 const putTurn = 10 * time.Second
 
 // maxPuts bounds concurrent puts: many calls that have to wait do not need a connection to Redis
@@ -115,22 +116,23 @@ const maxPuts = 2
 // patience.
 func (c *callHandler) wait(x *request, r *http.Request, plan *guard.Plan, wish preferences, why error) error {
 	patience := c.patience(x, r, plan, wish).wait
-	if foreseen(why) > x.left(patience) {
+	if foreseen(why) > max(x.left(patience), 0) {
 		return why
 	}
 	job := c.newJob(x, r, plan, queue.Interactive)
-	job.Deadline = x.arrived.Add(patience + deadlineSlack)
+	turn := max(x.left(patience), putTurn) // so that a caller whose patience is short gets a place, too
+	job.Deadline = x.arrived.Add(max(patience, time.Since(x.arrived)+turn) + deadlineSlack)
 	wish.order(job)
 	if refused, ok := errors.AsType[*guard.Refusal](why); ok {
 		job.Limit = refused.Limit()
 	}
-	if err := c.put(r.Context(), x, job, plan.Request.Body, x.left(patience)); err != nil {
+	if err := c.put(r.Context(), x, job, plan.Request.Body, turn); err != nil {
 		return err
 	}
 	c.opts.Guard.CountRefusal(why, true)
 	x.noteLimits(why)
 	x.call, x.job = nil, job.ID
-	if err := c.outlasted(r.Context(), x, job, x.left(patience)); err != nil {
+	if err := c.outlasted(r.Context(), x, job, max(x.left(patience), 0)); err != nil {
 		return err
 	}
 	return c.attend(x, r, job, wish)

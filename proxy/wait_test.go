@@ -341,3 +341,23 @@ func TestQueuedDearerModels(t *testing.T) {
 		t.Error("the call was not queued")
 	}
 }
+
+// TestAShortPatienceGetsAPlace: a caller whose patience ends before its call has its turn at Redis gets 429
+// with its place, like one whose patience ends in the queue, and not 503.
+func TestAShortPatienceGetsAPlace(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, queue.Pool{Concurrency: 1}, nil)
+	defer r.occupy()()
+	for range maxPuts {
+		r.proxy.calls.puts <- struct{}{}
+	}
+	time.AfterFunc(1500*time.Millisecond, func() {
+		for range maxPuts {
+			<-r.proxy.calls.puts
+		}
+	})
+	a := r.chat(prompt("hello", `"max_tokens":5`), "Prefer", "wait=1")
+	if a.status != 429 || a.header.Get("Retry-After") == "" || a.header.Get(headerWaitingFor) == "" || r.jobs() != 1 {
+		t.Errorf("got %d %v with %d jobs, want 429 with a place", a.status, a.header, r.jobs())
+	}
+}

@@ -135,8 +135,8 @@ func (a *wakeups) call(ctx context.Context, p *pool) {
 	}
 }
 
-// Unpark wakes everything that limits have parked for the given orgs, in all pools, because
-// their limits have changed. Jobs that are refused again are parked again.
+// Unpark wakes everything that is parked for the given orgs, nil for all, in all pools, because their
+// limits or what they have used have changed. Jobs that are refused again are parked again.
 func (q *Queue) Unpark(ctx context.Context, orgs map[string]bool) error {
 	for _, p := range q.settings.pools() {
 		subjects, err := q.rdb.ZRange(ctx, p.keys[4], 0, -1).Result()
@@ -145,7 +145,8 @@ func (q *Queue) Unpark(ctx context.Context, orgs map[string]bool) error {
 		}
 		var due []redis.Z
 		for _, subject := range subjects {
-			if w := strings.Fields(subject); len(w) > 1 && w[0] != "p" && orgs[w[1]] { // kind org ...
+			w := strings.Fields(subject) // kind org ...
+			if orgs == nil || len(w) > 1 && w[0] != "p" && orgs[w[1]] {
 				due = append(due, redis.Z{Score: 1, Member: subject})
 			}
 		}

@@ -1,9 +1,12 @@
 package queue
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/guard"
 )
 
 // drain claims n jobs one at a time, ends each, and counts the jobs and tokens that each
@@ -316,4 +319,40 @@ func TestWeightsAreReadAsNeeded(t *testing.T) {
 	if n := len(e.settings.now().weights); n > 20 {
 		t.Errorf("acquire is given %d bytes of weights", n)
 	}
+}
+
+// TestAParkNamesItsLimit: all jobs that a limit holds back wait for it, also those that were not refused
+// themselves, until one of them is admitted.
+func TestAParkNamesItsLimit(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	e.put(e.job("p", "acme", "ann", Async, 1))
+	waiting := e.put(e.job("p", "acme", "ann", Async, 1))
+	waits := func(want string) {
+		t.Helper()
+		j, err := e.Job(ctx, "acme", waiting.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, err := e.Place(ctx, func(context.Context, guard.Waiter) (*guard.Room, error) { return nil, nil }, j)
+		if err != nil || at.WaitingFor != want {
+			t.Errorf("got %q, %v; want %q", at.WaitingFor, err, want)
+		}
+	}
+	waits("pool:p")
+	refused := Verdict{Kind: Park, Wait: 10 * time.Second, Unused: true, Limit: "usd"}
+	if err := e.claim("p", 1)[0].release(ctx, refused, "0"); err != nil {
+		t.Fatal(err)
+	}
+	waits("limit:usd")
+	if err := e.Unpark(ctx, map[string]bool{"acme": true}); err != nil {
+		t.Fatal(err)
+	}
+	c := e.claim("p", 1)[0]
+	waits("limit:usd") // the job that was picked is not admitted yet
+	if err := c.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	waits("pool:p")
 }

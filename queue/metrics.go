@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -87,7 +88,7 @@ func newDepthCollector(q *Queue) *depthCollector {
 		running: desc("llmguard_queue_running_calls",
 			"Calls in progress: live ones with a quota grant, and jobs claimed by workers.", "kind"),
 		parked:  desc("llmguard_queue_parked_subjects", "Orgs and flows paused by a limit."),
-		blocked: desc("llmguard_quota_blocked_seconds", "Remaining time for which the provider blocks the pool."),
+		blocked: desc("llmguard_quota_blocked_seconds", "Remaining time for which the provider blocks the pool or one of its models."),
 		used:    desc("llmguard_quota_used", "Provider quota used in the last minute.", "limit"),
 		quota: desc("llmguard_quota_limit",
 			"Provider quota in force: the smaller of the configured and the learned one. Absent if there is none.", "limit"),
@@ -169,7 +170,9 @@ type Depth struct {
 	// have a quota grant. Calls on a local share, while Redis is unavailable, are not
 	// included.
 	Claims, Live, Parked int64
-	Blocked              time.Duration
+	// Blocked is how much longer the provider blocks the pool, or else its model BlockedModel.
+	Blocked      time.Duration
+	BlockedModel string
 	// Requests and Tokens are the quota granted in the sliding minute, as last booked.
 	Requests, Tokens int64
 	// RPM and TPM are the quota in force, configured or learned; 0 is none. Pace is the
@@ -202,18 +205,21 @@ func (q *Queue) Depth(ctx context.Context, poolID string) (Depth, error) {
 	if err != nil {
 		return Depth{}, err
 	}
-	w, err := words("depth", reply, 18)
+	w, err := words("depth", reply, 19)
 	if err != nil {
 		return Depth{}, err
 	}
-	var n [19]int64
-	for i := range 18 {
+	var n [20]int64
+	for i := range 19 {
 		n[i+1], _ = strconv.ParseInt(w[i], 10, 64)
 	}
 	d := Depth{
 		Jobs: n[7], Bytes: n[8], Claims: n[9], Parked: n[10],
 		Blocked: time.Duration(n[11]) * time.Microsecond, Requests: n[12], Tokens: n[13],
 		RPM: smaller(p.RPM, n[14]), TPM: smaller(p.TPM, n[15]), Pace: float64(n[16]) / 1000, Dead: n[17], Live: n[18],
+	}
+	if model := time.Duration(n[19]) * time.Microsecond; d.Blocked == 0 && model > 0 {
+		d.Blocked, d.BlockedModel = model, strings.Join(w[19:], " ")
 	}
 	copy(d.Waiting[1:], n[1:4])
 	copy(d.WaitingTokens[1:], n[4:7])

@@ -365,6 +365,9 @@ func (pc *pacer) acquire(ctx context.Context, n int) (acquired, error) {
 	if got.why == "empty" && got.wait > 0 && got.wait < pc.q.probe {
 		pc.soon = got.wait
 	}
+	if len(w) > 3 {
+		q.quota.Tries(p.ID)
+	}
 	if reaped, _ := strconv.Atoi(w[2]); reaped > 0 {
 		q.metrics.reaped.WithLabelValues(p.ID).Add(float64(reaped))
 		q.log.WarnContext(ctx, "claims of dead workers returned", "pool", p.ID, "jobs", reaped)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -29,7 +30,8 @@ func (q *Queue) Position(ctx context.Context, j *Job) (ahead int, eta time.Durat
 type position struct {
 	ahead        int
 	turn, parked time.Duration
-	gone         bool // the job does not wait
+	by           string // the limit that parked it, as Place.WaitingFor; empty if none did
+	gone         bool   // the job does not wait
 }
 
 func (r *reader) position(ctx context.Context, j *Job) (position, error) {
@@ -47,13 +49,20 @@ func (r *reader) position(ctx context.Context, j *Job) (position, error) {
 	if err != nil || reply == "gone" {
 		return position{gone: true}, err
 	}
-	w, err := words("place", reply, 4)
+	w, err := words("place", reply, 5)
 	if err != nil {
 		return position{}, err
 	}
 	jobs, _ := strconv.ParseInt(w[0], 10, 64)
 	tokens, _ := strconv.ParseInt(w[1], 10, 64)
-	return position{ahead: int(jobs), turn: max(p.drainTime(jobs, tokens), micros(w[2])), parked: micros(w[3])}, nil
+	at := position{ahead: int(jobs), turn: max(p.drainTime(jobs, tokens), micros(w[2])), parked: micros(w[3])}
+	switch {
+	case strings.HasPrefix(w[4], "cap:"):
+		at.by = "cap"
+	case w[4] != "-":
+		at.by = "limit:" + w[4]
+	}
+	return at, nil
 }
 
 // Place is the position of a waiting job in the queue and relative to its limits.
@@ -97,6 +106,8 @@ func (q *Queue) Place(ctx context.Context, rooms Rooms, j *Job) (Place, error) {
 		place.ETA, place.WaitingFor = -1, limit
 	case limit != "" && max(wait, at.parked) >= at.turn:
 		place.ETA, place.WaitingFor = max(place.ETA, wait), limit
+	case at.by != "" && at.parked >= at.turn: // it has room again, and one of its jobs finds out
+		place.WaitingFor = at.by
 	}
 	return place, nil
 }

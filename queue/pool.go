@@ -19,6 +19,7 @@ type Pool struct {
 	Concurrency  int
 	FixedQuota   bool
 	ActualTokens bool
+	MaxPause     time.Duration
 	// MaxJobs and MaxBytes bound the unfinished jobs. 0 is 100,000 jobs and 1 GiB,
 	// negative is unbounded.
 	MaxJobs  int
@@ -56,7 +57,7 @@ func newPool(p Pool, o Options) (*pool, error) {
 	p.ResultTTL = cmp.Or(p.ResultTTL, 24*time.Hour)
 	books := quota.Pool{
 		ID: p.ID, RPM: p.RPM, TPM: p.TPM, Concurrency: p.Concurrency, Burst: o.Burst,
-		FixedQuota: p.FixedQuota, ActualTokens: p.ActualTokens,
+		FixedQuota: p.FixedQuota, ActualTokens: p.ActualTokens, MaxPause: p.MaxPause,
 	}
 	limits := books.Limits()
 	ttl, dead := p.ResultTTL.Milliseconds(), o.DeadTTL.Milliseconds()

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
@@ -17,9 +18,14 @@ import (
 // Head is the status and headers of a provider's answer, which may report its limits.
 type Head struct {
 	Model  string // as named by the provider
+	Name   string // as named in the request, and so in lanes of jobs; "" if it is the same
 	Status int
 	Header http.Header
 	Sent   time.Time // when the request was written
+	// Body is the body of an error; nil as long as it was not read. Again means that the same answer was
+	// observed without it.
+	Body  []byte
+	Again bool
 
 	Within time.Duration // bounds the call to Redis, if one is needed; 0 means as long as ctx
 }
@@ -29,6 +35,46 @@ func (a *Head) refused() bool {
 	return a.Status == http.StatusTooManyRequests || a.Status == http.StatusServiceUnavailable ||
 		a.Status == wire.StatusOverloaded
 }
+
+// refusal is what a provider's answer says about later calls.
+type refusal struct {
+	refused string        // as in lua/observe.lua
+	scope   string        // as in lua/observe.lua
+	wait    time.Duration // that it asks for; negative: none
+	known   bool          // it was observed before
+}
+
+// refusalOf judges an answer. An account without money, or a refused credential, is judged by the body.
+func refusalOf(a *Head, now time.Time) refusal {
+	r := refusal{refused: "0", scope: "model", wait: -1}
+	account := wire.RefusesAccount(a.Status, a.Body)
+	if !account && !a.refused() {
+		if a.Status >= http.StatusBadRequest && a.Body == nil {
+			r.refused = "-"
+		}
+		return r
+	}
+	r.refused = "1"
+	asked, fromBody := false, false
+	if r.wait, asked = wire.ParseRetryAfter(a.Header, now); !asked {
+		if r.wait, fromBody = wire.ParseRetryDelay(a.Body); !fromBody {
+			r.wait = -1
+		}
+	}
+	r.known = a.Again && a.refused() && !account && !fromBody
+	switch a.Header.Get("X-Ratelimit-Scope") {
+	case "global", "account", "organization":
+		r.scope = "all"
+	}
+	if account {
+		r.scope = "account"
+	}
+	return r
+}
+
+// AccountPause is how long a pool is left alone if its account has no money or its credential is
+// refused. Then one call is tried.
+const AccountPause = time.Hour
 
 // How often this process reports unchanged limits to the others: every reportEvery, or
 // every lowEvery while little quota remains.
@@ -52,7 +98,7 @@ type reports struct {
 // due reports whether an answer contains something new.
 func (s *reports) due(pool string, a *Head, l wire.RateLimits) bool {
 	if l.Requests.Limit <= 0 && l.Tokens.Limit <= 0 {
-		return a.refused()
+		return false
 	}
 	every := reportEvery
 	for _, limit := range []wire.RateLimit{l.Requests, l.Tokens} {
@@ -64,7 +110,7 @@ func (s *reports) due(pool string, a *Head, l wire.RateLimits) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last := s.last[name]
-	if !a.refused() && last.requests == l.Requests.Limit && last.tokens == l.Tokens.Limit && now.Sub(last.at) < every {
+	if last.requests == l.Requests.Limit && last.tokens == l.Tokens.Limit && now.Sub(last.at) < every {
 		return false
 	}
 	if s.last == nil || len(s.last) > 1000 {
@@ -75,16 +121,19 @@ func (s *reports) due(pool string, a *Head, l wire.RateLimits) bool {
 }
 
 // Observe learns from an answer of the pool's provider: the limits it reports bound the
-// pool for all processes, and a 429, 503 or 529 blocks the pool and slows it down. It
-// returns how long the pool rests because of a refusal, 0 for other answers. Most answers
-// contain nothing new and cost no command.
+// pool for all processes, and a 429, 503 or 529 pauses its model and slows it down, or the
+// pool if two models are refused. A pause is at most the pool's MaxPause, and AccountPause
+// if the account has no money or its credential is refused. It returns how long the
+// answer's model rests because of the refusal, 0 for other answers. Most answers contain
+// nothing new and cost no command.
 func (q *Quota) Observe(ctx context.Context, poolID string, a Head) (time.Duration, error) {
 	p, err := q.pool(poolID)
 	if err != nil {
 		return 0, err
 	}
-	rest, err := q.observe(ctx, p, a)
-	if !a.refused() || err == nil && rest > 0 {
+	says := refusalOf(&a, time.Now())
+	rest, err := q.observe(ctx, p, a, says)
+	if says.refused != "1" || says.known || err == nil && rest > 0 {
 		return rest, err
 	}
 	rest = max(rest, leastRest)
@@ -97,13 +146,19 @@ func (q *Quota) Observe(ctx context.Context, poolID string, a Head) (time.Durati
 // did not accept the refusal, and how long writing the pool's block may then take.
 const leastRest = time.Second
 
-func (q *Quota) observe(ctx context.Context, p *pool, a Head) (time.Duration, error) {
+func (q *Quota) observe(ctx context.Context, p *pool, a Head, says refusal) (time.Duration, error) {
 	limits := wire.ParseRateLimits(a.Header, time.Now())
 	if p.FixedQuota {
 		none := wire.RateLimit{Limit: -1, Remaining: -1, Reset: -1}
 		limits = wire.RateLimits{Requests: none, Tokens: none}
 	}
-	if !q.reports.due(p.ID, &a, limits) {
+	longest := p.MaxPause
+	if says.scope == "account" {
+		longest = AccountPause
+	}
+	says.wait = min(says.wait, longest+time.Second) // longer than allowed is all that the script has to know
+	due := q.reports.due(p.ID, &a, limits) || says.refused == "1" || says.refused == "0" && q.tries(p.ID)
+	if !due || says.known {
 		return 0, nil
 	}
 	if a.Within > 0 { // only here, so that most answers need no timer
@@ -111,33 +166,39 @@ func (q *Quota) observe(ctx context.Context, p *pool, a Head) (time.Duration, er
 		defer cancel()
 		ctx = bounded
 	}
-	after, ok := wire.ParseRetryAfter(a.Header, time.Now())
-	wait := after.Microseconds()
-	if !ok {
-		wait = -1
-	}
-	refused := 0
-	if a.refused() {
-		refused = 1
-	}
 	args := append([]any{
-		modelCode(a.Model), max(time.Since(a.Sent), 0).Microseconds(), refused, wait,
+		modelCode(a.Model), max(time.Since(a.Sent), 0).Microseconds(), says.refused, max(says.wait.Microseconds(), -1),
 		limits.Requests.Limit, limits.Requests.Remaining, resetOf(limits.Requests),
 		limits.Tokens.Limit, limits.Tokens.Remaining, resetOf(limits.Tokens),
 	}, p.limits...)
-	reply, err := q.eval(ctx, "observe", observeScript, p.takes[:1], append(args, a.Model)...)
+	args = append(args, a.Model, longest.Microseconds(), says.scope, modelCode(cmp.Or(a.Name, a.Model))[:3])
+	reply, err := q.eval(ctx, "observe", observeScript, p.takes[:1], args...)
 	if err != nil {
-		return after, err
+		return min(max(says.wait, 0), longest), err
 	}
-	w, err := words("observe", reply, 4)
+	w, err := words("observe", reply, 5)
 	if err != nil {
-		return after, err
+		return min(max(says.wait, 0), longest), err
 	}
-	if !a.refused() {
+	if w[4] == "0" {
+		q.trials.Delete(p.ID)
+	}
+	if says.refused != "1" {
 		return 0, nil
 	}
-	q.metrics.refusals.WithLabelValues(p.ID, strconv.Itoa(a.Status)).Inc()
+	if !a.Again || !a.refused() {
+		q.metrics.refusals.WithLabelValues(p.ID, strconv.Itoa(a.Status)).Inc()
+	}
 	return micros(w[0]), nil
+}
+
+// Tries records that this process has a trial: a call whose answer decides whether others may follow. Every
+// answer of the pool is then observed until the trial is over.
+func (q *Quota) Tries(poolID string) { q.trials.Store(poolID, struct{}{}) }
+
+func (q *Quota) tries(poolID string) bool {
+	_, yes := q.trials.Load(poolID)
+	return yes
 }
 
 func resetOf(l wire.RateLimit) int64 {

@@ -8,6 +8,7 @@
 package quota
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -30,6 +31,7 @@ var (
 	blockScript   = lua.Load("block")
 	renewScript   = lua.Load("grant_lease")
 	observeScript = lua.Load("observe")
+	resumeScript  = lua.Load("resume")
 )
 
 // Pool is one provider's quota. Redis stores what was granted of it under its id.
@@ -42,6 +44,9 @@ type Pool struct {
 	// Burst is the part of a minute's quota, per mille, that may be used immediately
 	// after a pause. It never lifts the cap per sliding minute.
 	Burst int
+	// MaxPause bounds a pause that the provider asks for. After a longer one, one call is tried before
+	// the others. 0 is 5 minutes.
+	MaxPause time.Duration
 	// FixedQuota ignores the limits that the provider reports in its answers; otherwise
 	// the smaller of those and the configured ones applies.
 	FixedQuota bool
@@ -77,6 +82,7 @@ type Quota struct {
 	lease   any                  // Options.Lease in microseconds, an argument of scripts
 
 	reports   reports
+	trials    sync.Map      // ids of the pools whose trial this process has
 	forgets   atomic.Bool   // Run removes ended grants from Redis
 	forgetNow chan struct{} // requests that soon
 	returns   sync.WaitGroup
@@ -119,6 +125,7 @@ func New(rdb redis.UniversalClient, o Options) *Quota {
 func (q *Quota) Configure(pools []Pool) {
 	next := make(map[string]*pool, len(pools))
 	for _, p := range pools {
+		p.MaxPause = cmp.Or(p.MaxPause, defaultMaxPause)
 		next[p.ID] = &pool{Pool: p, limits: p.Limits(), takes: []string{
 			Key(p.ID, "quota"), Key(p.ID, "slots"), Key(p.ID, "wait:interactive"), Key(p.ID, "claims"), Key(p.ID, "parked"),
 			Key(p.ID, "size"),
@@ -126,6 +133,8 @@ func (q *Quota) Configure(pools []Pool) {
 	}
 	q.pools.Store(&next)
 }
+
+const defaultMaxPause = 5 * time.Minute
 
 // Key returns the name of a key of a pool. Of the keys listed in queue/keys.go this package
 // writes "quota" and "slots"; the others belong to the waiting jobs.

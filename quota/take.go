@@ -136,6 +136,9 @@ func (q *Quota) granted(p *pool, g *Grant, reply string) (*Grant, error) {
 			g.free = w[2] == Ageless
 			g.born = g.born.Add(-max(micros(w[2]), 0))
 		}
+		if len(w) > 3 {
+			q.Tries(p.ID)
+		}
 		q.mu.Lock()
 		q.grants[g] = struct{}{}
 		q.mu.Unlock()
@@ -240,4 +243,14 @@ func (q *Quota) Block(ctx context.Context, poolID string, d time.Duration) error
 	}
 	_, err = q.eval(ctx, "block", blockScript, p.takes[:1], max(d, 0).Microseconds())
 	return err
+}
+
+// Resume ends the pause of a pool. It returns how long the pause would have lasted.
+func (q *Quota) Resume(ctx context.Context, poolID string) (time.Duration, error) {
+	p, err := q.pool(poolID)
+	if err != nil {
+		return 0, err
+	}
+	left, err := q.eval(ctx, "resume", resumeScript, p.takes[:1])
+	return micros(left), err
 }

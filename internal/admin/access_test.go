@@ -99,7 +99,7 @@ func (d *deployment) routes() map[string][]string {
 	concrete := strings.NewReplacer("{org}", "acme", "{user}", "alice", "{key}", "k1", "{limit}", "month", "{override}",
 		"x",
 		"{admin}", "ops", "{provider}", "openai", "{job}", "job_x", "{batch}", "batch_x", "{id}", "alice",
-		"{run}", "run_x", "{request}", "request_x", "limits/explain", "limits/explain?user=alice")
+		"{run}", "run_x", "{request}", "request_x", "{pool}", "main", "limits/explain", "limits/explain?user=alice")
 	out := map[string][]string{}
 	for path, operations := range doc.Paths {
 		for method := range operations {

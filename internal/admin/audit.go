@@ -114,6 +114,25 @@ func (h *recorder) commit(c *call, e tenants.AuditEntry, before, after any, chan
 	return nil
 }
 
+// unpark tries an org's parked jobs again, those of all orgs if it is "", because what they wait for was
+// given back.
+func (h *recorder) unpark(c *call, org string) {
+	if h.opts.Queue == nil {
+		return
+	}
+	q, err := h.opts.Queue(c.r.Context())
+	if err == nil {
+		var orgs map[string]bool
+		if org != "" {
+			orgs = map[string]bool{org: true}
+		}
+		err = q.Unpark(c.r.Context(), orgs)
+	}
+	if err != nil {
+		h.opts.Log.Warn("jobs not woken after a change, they resume on their own", "org", org, "err", err)
+	}
+}
+
 // check rejects changes that would make their org invalid, or for changes that apply to all
 // orgs, any org.
 func (h *recorder) check(changes []tenants.Change) error {

@@ -49,6 +49,7 @@ func (h *limitHandler) resetLimit(c *call) (any, error) {
 	if err := h.opts.Budget.Reset(c.r.Context(), *l, who); err != nil {
 		return nil, err
 	}
+	h.audit.unpark(c, org)
 	after, err := h.viewLimits(c, org, []budget.Limit{*l}, who)
 	if err != nil {
 		return nil, err
@@ -88,8 +89,14 @@ func (h *limitHandler) reopenLimits(c *call) (any, error) {
 	if err := h.audit.commit(c, e, nil, nil); err != nil {
 		return nil, err
 	}
+	var err error
 	if org != "" {
-		return empty{}, h.opts.Budget.DataLoss.Reopen(c.r.Context(), org)
+		err = h.opts.Budget.DataLoss.Reopen(c.r.Context(), org)
+	} else {
+		err = h.opts.Budget.DataLoss.ReopenAll(c.r.Context())
 	}
-	return empty{}, h.opts.Budget.DataLoss.ReopenAll(c.r.Context())
+	if err == nil {
+		h.audit.unpark(c, org)
+	}
+	return empty{}, err
 }

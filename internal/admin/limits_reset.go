@@ -89,7 +89,11 @@ func (h *resetHandler) resetLimits(c *call) (any, error) {
 	if err := h.audit.commit(c, e, plan, how); err != nil {
 		return nil, err
 	}
-	return plan, h.opts.Budget.ResetCounters(c.r.Context(), found)
+	if err := h.opts.Budget.ResetCounters(c.r.Context(), found); err != nil {
+		return nil, err
+	}
+	h.audit.unpark(c, org)
+	return plan, nil
 }
 
 // chosen returns the limits whose counters are wanted, and which of these.

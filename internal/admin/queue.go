@@ -22,7 +22,8 @@ type QueuePool struct {
 	TPM         QueueQuota       `json:"tpm"`
 	Concurrency int              `json:"concurrency"` // 0: no limit
 	Blocked     float64          `json:"blocked_seconds"`
-	Oldest      *float64         `json:"oldest_seconds"` // wait of the oldest job; null if none waits
+	Model       string           `json:"blocked_model,omitempty"` // only this model is blocked
+	Oldest      *float64         `json:"oldest_seconds"`          // wait of the oldest job; null if none waits
 	Dead        int64            `json:"dead_letters"`
 	Flows       []QueueFlow      `json:"flows"`
 	Parked      []QueueParked    `json:"parked"`
@@ -76,7 +77,7 @@ func viewPool(ctx context.Context, o *queue.Queue, p queue.Pool, wanted func(org
 		Dead: dead, Pool: p.ID, Waiting: map[string]int64{}, Running: d.Running(), Jobs: d.Jobs, Bytes: d.Bytes,
 		MaxJobs: p.MaxJobs,
 		RPM:     QueueQuota{d.Requests, p.RPM}, TPM: QueueQuota{d.Tokens, p.TPM}, Concurrency: p.Concurrency,
-		Blocked: d.Blocked.Seconds(), Flows: []QueueFlow{}, Parked: []QueueParked{},
+		Blocked: d.Blocked.Seconds(), Model: d.BlockedModel, Flows: []QueueFlow{}, Parked: []QueueParked{},
 	}
 	for class := queue.Interactive; class <= queue.Batch; class++ {
 		v.Waiting[class.String()] = d.Waiting[class]
@@ -114,7 +115,7 @@ func (h *queueHandler) wantedPools(c *call, q *queue.Queue) ([]queue.Pool, error
 	}
 	pools = slices.DeleteFunc(pools, func(p queue.Pool) bool { return p.ID != only })
 	if len(pools) == 0 {
-		return nil, wire.NotFound("pool", "pool_not_found", "There is no pool %.80q in the configuration", only)
+		return nil, noPool(q, only, nil)
 	}
 	return pools, nil
 }
@@ -176,4 +177,40 @@ func (h *queueHandler) listDead(c *call) (any, error) {
 		}
 	}
 	return jobPage{listOf(out), more}, nil
+}
+
+// Pause is a pause of a pool by its provider.
+type Pause struct {
+	Pool    string  `json:"pool"`
+	Blocked float64 `json:"blocked_seconds"`         // for how long
+	Model   string  `json:"blocked_model,omitempty"` // only this model is blocked
+}
+
+// resumePool ends a provider's pause of a pool.
+func (h *queueHandler) resumePool(c *call) (any, error) {
+	order, q, err := h.jobs.work(c)
+	if err != nil {
+		return nil, err
+	}
+	pool := c.r.PathValue("pool")
+	d, err := q.Depth(c.r.Context(), pool)
+	if err != nil {
+		return nil, noPool(q, pool, err)
+	}
+	left, err := q.Resume(c.r.Context(), pool)
+	if err != nil {
+		return nil, err
+	}
+	before, after := Pause{pool, left.Seconds(), d.BlockedModel}, Pause{Pool: pool}
+	e := c.entry("pool.resume", "", pool)
+	e.Reason = order.Reason
+	return before, h.jobs.audit.commit(c, e, before, after)
+}
+
+// noPool converts the error of a pool that may not be configured.
+func noPool(q *queue.Queue, pool string, err error) error {
+	if slices.ContainsFunc(q.Pools(), func(p queue.Pool) bool { return p.ID == pool }) {
+		return err
+	}
+	return wire.NotFound("pool", "pool_not_found", "There is no pool %.80q in the configuration", pool)
 }

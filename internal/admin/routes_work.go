@@ -29,6 +29,11 @@ func (s *Server) workRoutes() []route {
 			}, answer: jobPage{}, serve: s.queues.listDead,
 		},
 		{
+			name: "resumePool", method: http.MethodPost, path: "/queue/{pool}/resume",
+			summary: "End a provider's pause of a pool; the response shows the pause that was ended", writes: true,
+			body: workOrder{}, answer: Pause{}, serve: s.queues.resumePool,
+		},
+		{
 			name: "listJobs", method: http.MethodGet, path: "/jobs", summary: "List jobs, newest first",
 			query: []parameter{
 				orgsParameter,

@@ -154,6 +154,7 @@ func (s *settings) addPools(c *config.Config) {
 				ID: pool.ID, RPM: pool.RPM, TPM: pool.TPM, Concurrency: pool.Concurrency,
 				MaxJobs: pool.MaxJobs, MaxBytes: int64(pool.MaxBytes), MaxAge: pool.MaxAge,
 				ResultTTL: c.Queue.ResultTTL, FixedQuota: !pool.LearnQuota, ActualTokens: pool.TPMCounting == "actual",
+				MaxPause: pool.MaxPause,
 			})
 			s.workers[pool.ID] = pool.WorkerConcurrency
 		}

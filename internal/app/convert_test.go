@@ -59,7 +59,7 @@ var obeyed = map[string]string{
 	"Providers.ModelMap": "upstreams",
 	"Providers.Pools.ID": "addPools", "Providers.Pools.Models": "upstreams", "Providers.Pools.RPM": "addPools",
 	"Providers.Pools.TPM": "addPools", "Providers.Pools.TPMCounting": "addPools", "Providers.Pools.LearnQuota": "addPools", "Providers.Pools.Concurrency": "addPools",
-	"Providers.Pools.MaxJobs": "addPools", "Providers.Pools.MaxBytes": "addPools", "Providers.Pools.MaxAge": "addPools",
+	"Providers.Pools.MaxJobs": "addPools", "Providers.Pools.MaxBytes": "addPools", "Providers.Pools.MaxAge": "addPools", "Providers.Pools.MaxPause": "addPools",
 	"Providers.Pools.WorkerConcurrency": "addPools",
 	"Orgs.ID":                           "addOrg", "Orgs.Name": "for people", "Orgs.Models": "addOrg", "Orgs.Providers": "addOrg",
 	"Orgs.DefaultOutputLimit": "addOrg", "Orgs.Hold": "addOrg", "Orgs.GrowStep": "addOrg", "Orgs.OverLimit": "addOrg", "Orgs.MaxWait": "addOrg", "Orgs.OnDisconnect": "addOrg",
@@ -172,7 +172,7 @@ providers:
     idle_timeout: 3s
     models: [gpt-4.1-nano]
     model_map: {smart: gpt-4o}
-    pools: [{id: big, models: ["gpt-4*"], rpm: 5, tpm: 6, tpm_counting: actual, learn_quota: false, concurrency: 7, max_jobs: 8, max_bytes: 9KB, max_age: 10s, worker_concurrency: 11}, {id: rest}]
+    pools: [{id: big, models: ["gpt-4*"], rpm: 5, tpm: 6, tpm_counting: actual, learn_quota: false, concurrency: 7, max_jobs: 8, max_bytes: 9KB, max_age: 10s, max_pause: 30s, worker_concurrency: 11}, {id: rest}]
 orgs:
   - id: acme
     models: ["gpt-*"]
@@ -237,7 +237,7 @@ func TestConvertProvider(t *testing.T) {
 
 func TestConvertPools(t *testing.T) {
 	s, _ := convertAll(t)
-	if p := s.pools[0]; p.ID != "big" || p.RPM != 5 || p.TPM != 6 || p.Concurrency != 7 || p.MaxJobs != 8 || p.MaxBytes != 9000 || p.MaxAge != 10*time.Second || p.ResultTTL != 20*time.Second || s.workers["big"] != 11 || !p.FixedQuota || !p.ActualTokens || s.pools[1].FixedQuota || s.pools[1].ActualTokens || len(s.pools) != 2 {
+	if p := s.pools[0]; p.ID != "big" || p.RPM != 5 || p.TPM != 6 || p.Concurrency != 7 || p.MaxJobs != 8 || p.MaxBytes != 9000 || p.MaxAge != 10*time.Second || p.MaxPause != 30*time.Second || p.ResultTTL != 20*time.Second || s.workers["big"] != 11 || !p.FixedQuota || !p.ActualTokens || s.pools[1].FixedQuota || s.pools[1].ActualTokens || len(s.pools) != 2 {
 		t.Errorf("got pools %+v, want what the file says", s.pools)
 	}
 }

@@ -40,7 +40,7 @@ func queueCommand() *cobra.Command {
 	}
 	f.add(c, listFormats...)
 	c.Flags().StringVar(&pool, "pool", "", "only this pool")
-	c.AddCommand(deadCommand())
+	c.AddCommand(deadCommand(), resumePoolCommand())
 	c.Flags().IntVar(&most, "flows", 10, "maximum number of flows in the table, longest wait first")
 	return c
 }
@@ -67,7 +67,7 @@ func queueTable(w io.Writer, views []admin.QueuePool, most int) error {
 	for i := range views {
 		v := &views[i]
 		g.add(v.Pool, whole(v.Waiting["interactive"]), whole(v.Waiting["async"]), whole(v.Waiting["batch"]), whole(v.Running),
-			quotaText(v.RPM), quotaText(v.TPM), span(&v.Blocked), strconv.Itoa(len(v.Parked)), span(v.Oldest), whole(v.Dead))
+			quotaText(v.RPM), quotaText(v.TPM), pauseText(v), strconv.Itoa(len(v.Parked)), span(v.Oldest), whole(v.Dead))
 	}
 	if err := g.write(w); err != nil {
 		return err
@@ -86,6 +86,14 @@ func quotaText(q admin.QueueQuota) string {
 		return whole(q.Used)
 	}
 	return whole(q.Used) + "/" + whole(q.Limit)
+}
+
+// pauseText formats for how long the provider blocks a pool, or one of its models.
+func pauseText(v *admin.QueuePool) string {
+	if v.Model == "" {
+		return span(&v.Blocked)
+	}
+	return span(&v.Blocked) + " (" + v.Model + ")"
 }
 
 func span(seconds *float64) string {
@@ -163,5 +171,34 @@ func deadCommand() *cobra.Command {
 	}
 	f.add(c, listFormats...)
 	c.Flags().IntVar(&limit, "limit", 100, "maximum number of jobs per pool, 1 to 1000")
+	return c
+}
+
+func resumePoolCommand() *cobra.Command {
+	var f adminFlags
+	c := &cobra.Command{
+		Use: "resume POOL", Short: "End a provider's pause of a pool now, such as after its account has new credit",
+		Args:    cobra.ExactArgs(1),
+		Long:    adminHelp,
+		Example: "  llmguard queue\n  llmguard queue resume openai",
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		return f.run(c, func(a *adminClient) error {
+			var was admin.Pause
+			if err := a.ask(c.Context(), http.MethodPost, pathOf("queue", args[0], "resume"), a.order(), &was); err != nil {
+				return err
+			}
+			return render(c.OutOrStdout(), f.output, was, func(w io.Writer) error {
+				text := "pool " + was.Pool + " was not paused"
+				if was.Blocked > 0 {
+					text = "pool " + was.Pool + " continues; the pause had " + span(&was.Blocked) + " left"
+				}
+				_, err := fmt.Fprintln(w, text)
+				return err
+			})
+		})
+	}
+	f.add(c, listFormats...)
+	f.why(c)
 	return c
 }

@@ -95,6 +95,7 @@ func (s *scene) forms() map[string][]string {
 	return map[string][]string{
 		"cancel-job":   {"org", "acme", "job", s.job.ID},
 		"replay-job":   {"job", s.dead.ID},
+		"resume-pool":  {"pool", "main"},
 		"cancel-batch": {"org", "acme", "user", "alice", "batch", s.batch.ID},
 		"create-key":   {"org", "acme", "user", "alice", "name", "ci", "reason", "why not"},
 		"disable-key":  {"org", "acme", "key", "k1", "reason", "why not"},
@@ -202,6 +203,7 @@ func TestViewerDoesNothing(t *testing.T) {
 func TestActionsAreDone(t *testing.T) {
 	for name, want := range map[string]string{
 		"cancel-job": "is cancelled", "replay-job": "Queued again as job_", "cancel-batch": "is being cancelled",
+		"resume-pool": "Pool main continues",
 		"create-key":  "created. Copy",
 		"disable-key": "is disabled", "enable-key": "works again", "rotate-key": " rotated. Copy",
 		"raise-limit": "month: $200 until", "end-override": "has ended",

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"bytes"
+	"encoding/json"
 	"math"
 	"net/http"
 	"strconv"
@@ -160,4 +162,92 @@ func ParseRetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 		return 0, false
 	}
 	return min(max(at.Sub(now), 0), maxWait), true
+}
+
+// ParseRetryDelay returns the wait in the google.rpc.RetryInfo of an error's body, and whether there is
+// one. The maximum is a year.
+func ParseRetryDelay(body []byte) (time.Duration, bool) {
+	if len(body) == 0 {
+		return 0, false
+	}
+	for _, detail := range errorOf(body).Details {
+		text, isSeconds := strings.CutSuffix(detail.RetryDelay, "s")
+		if d, ok := parseUnits(text, time.Second); ok && isSeconds {
+			return d, true
+		}
+	}
+	return 0, false
+}
+
+// providerError is what a provider's error says about later calls.
+type providerError struct {
+	Type    string          `json:"type"`
+	Code    json.RawMessage `json:"code"` // a text, a number or null
+	Status  string          `json:"status"`
+	Details []struct {
+		RetryDelay string `json:"retryDelay"`
+		Reason     string `json:"reason"`
+	} `json:"details"`
+}
+
+// errorOf parses an error's body; Gemini wraps it in an array.
+func errorOf(body []byte) providerError {
+	type answer struct {
+		Error json.RawMessage `json:"error"`
+	}
+	var one answer
+	if list := []answer{}; json.Unmarshal(body, &list) == nil && len(list) > 0 {
+		one = list[0]
+	} else if json.Unmarshal(body, &one) != nil {
+		return providerError{}
+	}
+	var e providerError
+	if json.Unmarshal(one.Error, &e) != nil {
+		return providerError{}
+	}
+	return e
+}
+
+// accountCodes are the codes and types of errors that concern the account or its credential, whatever
+// the call. Only these make a 403 one of the account: others concern what was asked for.
+var accountCodes = map[string]bool{
+	"invalid_api_key": true, "incorrect_api_key": true, "authentication_error": true, "account_deactivated": true,
+	"account_disabled": true, "api_key_disabled": true, "api_key_expired": true, "billing_not_active": true,
+	"API_KEY_INVALID": true, "UNAUTHENTICATED": true, "ACCESS_TOKEN_EXPIRED": true, "BILLING_DISABLED": true,
+	"CONSUMER_SUSPENDED": true,
+}
+
+// narrowCodes are the codes of a 401 that concern the right to one thing.
+var narrowCodes = map[string]bool{"missing_scope": true, "insufficient_permissions": true, "permission_error": true}
+
+// RefusesAccount reports whether a provider's error says that the account has no money left or that its
+// credential is refused, so that every call would fail in the same way. body may be cut off.
+func RefusesAccount(status int, body []byte) bool {
+	if body == nil {
+		return false
+	}
+	e := errorOf(body)
+	var code string
+	_ = json.Unmarshal(e.Code, &code) // otherwise it is a number
+	known := accountCodes[code] || accountCodes[e.Type] || accountCodes[e.Status]
+	for _, d := range e.Details {
+		known = known || accountCodes[d.Reason]
+	}
+	switch status {
+	case http.StatusPaymentRequired: // DeepSeek; OpenRouter, also if only this call asks for too much
+		return !bytes.Contains(body, []byte("fewer max_tokens"))
+	case http.StatusTooManyRequests:
+		return SpentCodes[code] || SpentCodes[e.Type]
+	case http.StatusUnauthorized:
+		return known || !narrowCodes[code] && !narrowCodes[e.Type]
+	case http.StatusForbidden, http.StatusBadRequest:
+		return known
+	}
+	return false
+}
+
+// SpentCodes are the codes of a 429 that waiting does not fix (docs/wire.md, Retry advice).
+var SpentCodes = map[string]bool{
+	"insufficient_quota": true, "credit_balance_exhausted": true, "organization_spend_limit_exceeded": true,
+	"project_spend_limit_exceeded": true, "organization_usage_limit_exceeded": true,
 }
