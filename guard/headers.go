@@ -20,6 +20,7 @@ const (
 	HeaderWithout  = "X-Llmguard-Without-Store" // "local" or "allow": the limits are not known, and charged later
 	HeaderLimits   = "X-Llmguard-Limits"        // every limit: name;metric;limit;remaining;reset
 	HeaderInstead  = "X-Llmguard-Downgraded"    // the requested model, if a cheaper one served the call
+	HeaderRemoved  = "X-Llmguard-Removed-Tools" // tools that the provider runs, left out of the request
 	HeaderWaited   = "X-Llmguard-Waited-Ms"     // time in the queue
 )
 
@@ -40,6 +41,9 @@ func (c *Call) tell(h http.Header) {
 	}
 	if c.Plan.instead != "" {
 		t.text(HeaderInstead, c.Plan.instead)
+	}
+	if c.Plan.without != "" {
+		t.text(HeaderRemoved, c.Plan.without)
 	}
 	if c.Cache != "" {
 		t.text(HeaderCache, c.Cache)

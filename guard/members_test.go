@@ -218,3 +218,42 @@ func TestAnimationsAreHeldByFrame(t *testing.T) {
 		t.Errorf("an animation of 4 frames is held at %d tokens, want %d", got, 4*one)
 	}
 }
+
+// TestOfferedSearch checks that a web search which agents offer in every call is left out, and nothing else.
+func TestOfferedSearch(t *testing.T) {
+	r := newRig(t)
+	const own, search = `{"type":"function","name":"f","parameters":{}}`, `{"type":"web_search","external_web_access":false}`
+	for _, c := range []struct{ members, sent string }{
+		{`"tools":[` + own + `,` + search + `]`, `"tools":[` + own + `]`},
+		{`"tools":[ ` + search + ` , ` + own + `,` + search + ` ],"tool_choice":"auto"`, `"tools":[` + own + `],"tool_choice":"auto"`},
+		{`"tools":[` + own + `, ` + search + `, ` + own + `]`, `"tools":[` + own + `,` + own + `]`},
+		{`"tools":[` + search + `]`, ""},
+		{`"tools":[` + own + `,` + search + `],"tool_choice":"required"`, ""},
+		{`"tools":[` + own + `,` + search + `],"tool_choice":{"type":"web_search"}`, ""},
+		{`"tools":[` + own + `,{"type":"web_search"}]`, ""},
+		{`"tools":[` + own + `,` + search + `,{"type":"mcp","server_label":"s","server_url":"https://x.test"}]`, ""},
+		{`"tools":[` + own + `,{"type":"code_interpreter","external_web_access":false}]`, ""},
+	} {
+		req, err := wire.Scan(wire.Responses, []byte(`{"model":"gpt-4o","input":"hi",`+c.members+`}`), wire.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := r.guard.Plans.Prepare(r.caller(), req)
+		if refused, ok := errors.AsType[*wire.Error](err); (c.sent == "") != (ok && refused.Code == "builtin_tool_refused") {
+			t.Errorf("%s: got %v", c.members, err)
+			continue
+		}
+		if c.sent == "" {
+			continue
+		}
+		if got, want := string(p.sent.Rewrite(p.edits...).Bytes()), `{"model":"gpt-4o","input":"hi",`+c.sent+`}`; got != want {
+			t.Errorf("%s: sent %s, want %s", c.members, got, want)
+		}
+		caller := r.caller()
+		caller.Org.AllowBuiltinTools = true
+		if p, err = r.guard.Plans.Prepare(caller, req); err != nil || len(p.edits) > 0 || len(p.Request.BuiltinTools) == 0 {
+			t.Errorf("%s where it is allowed: %v, edits %v", c.members, err, p.edits)
+		}
+		caller.Org.AllowBuiltinTools = false
+	}
+}

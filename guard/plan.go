@@ -38,6 +38,7 @@ type Plan struct {
 	Fingerprint string
 
 	unseen  bool          // a member of the request may cause hidden output
+	without string        // tools that were left out of the request
 	instead string        // the model the caller named, if a cheaper one serves the call
 	sent    *wire.Request // what the provider is sent: Request, or its translation
 	text    textPart
@@ -144,6 +145,7 @@ func (pl *Planner) prepare(c Caller, r *wire.Request, kept references) (*Plan, e
 	if err := p.accept(); err != nil {
 		return nil, err
 	}
+	p.withhold()
 	if err := p.translate(); err != nil {
 		return nil, err
 	}
@@ -205,6 +207,17 @@ func unpriced(err error) error {
 		return wire.BadRequest("model", "model_not_priced", "%v", err)
 	}
 	return fmt.Errorf("price: %w", err)
+}
+
+// withhold leaves out web searches that an agent offers in every call, if the org does not allow them.
+// A translated request is refused for them.
+func (p *Plan) withhold() {
+	if p.Caller.Org.AllowBuiltinTools || p.Target.Provider.ChatOnly {
+		return
+	}
+	if less, edit := p.Request.WithoutOffers(); less != nil {
+		p.Request, p.edits, p.without = less, append(p.edits, edit), "web_search"
+	}
 }
 
 // editor lists the changes that a plan makes to the request's body.

@@ -133,6 +133,7 @@ type Request struct {
 	// namespaces and items of the input. A tool without a type is listed by the name of its first
 	// member.
 	BuiltinTools []string
+	offers       []Span // of Tools: see WithoutOffers
 	// ContainerMemory is the memory_limit of the container that a code interpreter creates; "" if
 	// not given.
 	ContainerMemory string

@@ -1,6 +1,10 @@
 package wire
 
-import "encoding/json"
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+)
 
 // toolType is a row of the table of tools: who runs the calls of a type, and what they cost.
 type toolType struct {
@@ -50,6 +54,7 @@ type tool struct {
 	first      string // the first unknown member
 	beside     string // the first unknown member that may enable another tool
 	tools      bool   // it contains tools
+	offered    bool   // it has external_web_access, which agents send
 	ours       bool   // has a function or custom member
 	refs       [2]int // range in the request's Refs of those that its schema mentions
 }
@@ -60,6 +65,11 @@ var responsesToolReaders = map[string]reader{
 	"execution":   readWord("tools[].execution", func(s *scanner) *string { return &s.tool.execution }),
 	"environment": readEnvironment,
 	"parameters":  readSchema,
+
+	"external_web_access": func(s *scanner) error {
+		s.tool.offered = true
+		return readOtherOfTool(s, []byte("external_web_access"))
+	},
 }
 
 var (
@@ -129,6 +139,9 @@ func (s *scanner) responsesTools(param string, level int, known *fields) error {
 		}
 		if client := toolTypes[t.kind].client; client == nil || !client(t) {
 			t.noteProviders(s.req)
+			if param == "tools" && t.offered && toolTypes[t.kind].fee == searchFee {
+				s.req.offers = append(s.req.offers, Span{start, s.pos})
+			}
 			return nil
 		}
 		t.dropSchema(s.req)
@@ -171,4 +184,27 @@ func (t *tool) noteProviders(r *Request) {
 		name = "unknown"
 	}
 	r.BuiltinTools = append(r.BuiltinTools, name)
+}
+
+// WithoutOffers returns the request without the web searches that an agent such as Codex offers its model
+// in every call, beside tools of its own, and the edit that removes them. It returns nil if the request
+// has none, if nothing would remain, or if the provider would still have to run a tool.
+func (r *Request) WithoutOffers() (*Request, Edit) {
+	choice := string(r.Raw(r.ToolChoice))
+	if len(r.offers) == 0 || len(r.BuiltinTools) > len(r.offers) || len(r.ToolNames) == 0 ||
+		choice != "" && choice != `"auto"` {
+		return nil, Edit{}
+	}
+	kept := []byte{'['}
+	at := r.Tools.Start + 1
+	for _, offer := range append(slices.Clip(r.offers), Span{r.Tools.End - 1, 0}) {
+		between := bytes.Trim(r.Body[at:offer.Start], " \t\r\n,")
+		if len(kept) > 1 && len(between) > 0 {
+			kept = append(kept, ',')
+		}
+		kept, at = append(kept, between...), offer.End
+	}
+	less := *r
+	less.BuiltinTools = nil
+	return &less, Edit{Name: "tools", JSON: append(kept, ']')}
 }
