@@ -44,7 +44,10 @@ func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int,
 		return nil, err
 	}
 	if p.Max.Cost == 0 && jobID == "" { // no limit in money bounds what it leaves; a job counts it
-		err := ad.guard.records.Admit(ctx, p.Caller.Org.ID, freeCallBytes(p), endedHoldLife)
+		o := p.Caller.Org
+		err := ad.outage.Reach(ctx, o, []string{o.ID}, func(ctx context.Context) error {
+			return ad.guard.records.Admit(ctx, o.ID, freeCallBytes(p), endedHoldLife)
+		})
 		if capacity.IsFull(err) { // if the store is unavailable, the hold decides
 			return nil, err
 		}

@@ -64,8 +64,8 @@ type HeldState struct {
 // Plan prices what a caller wants to hold, without I/O. Without a cost in most, a provider has to
 // serve the model. Errors are *wire.Error.
 func (hs *Holds) Plan(c Caller, model string, most Spend) (*Plan, error) {
-	if len(model) > maxModelName {
-		return nil, wire.BadRequest("model", "string_above_max_length", "model has at most %d bytes", maxModelName)
+	if len(model) > wire.MaxModel {
+		return nil, wire.BadRequest("model", "string_above_max_length", "model has at most %d bytes", wire.MaxModel)
 	}
 	if model != "" {
 		if err := allowed(c, model); err != nil {

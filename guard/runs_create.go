@@ -97,11 +97,8 @@ func (rs *Runs) Create(ctx context.Context, p *Policy, c Caller, w RunWish) (run
 // record of its key and what it used. Texts take up to a half more than their length.
 const runBytes = 1 << 10
 
-// Bounds of what a caller chooses.
-const (
-	maxRunModels = 64
-	maxModelName = 256 // bytes
-)
+// maxRunModels is how many patterns of models a caller may choose for a run.
+const maxRunModels = 64
 
 func (w *RunWish) bytes() int64 {
 	n := runBytes + len(w.Name)
@@ -145,7 +142,7 @@ func (rules RunRules) check(p *Policy, c Caller, w RunWish) (RunWish, error) {
 			len(w.Models), maxRunModels)
 	}
 	for _, m := range w.Models {
-		if m == "" || len(m) > maxModelName || allowed(c, m) != nil {
+		if m == "" || len(m) > wire.MaxModel || allowed(c, m) != nil {
 			return w, wire.BadRequest("models", "invalid_value", "This key may not use the model %.100q, so a run of it may "+
 				"not either", m)
 		}

@@ -22,7 +22,7 @@ func TestFullMemoryTakesAdministration(t *testing.T) {
 	defer limit("0")
 	for _, line := range []string{
 		"POST /orgs/acme/runs/" + run["id"].(string) + "/end",
-		"POST /orgs/acme/limits/month/reset",
+		"POST /orgs/acme/limits/month/reset {}",
 		"PATCH /orgs/extra/keys/k9 {\"disabled\":true}",
 		"DELETE /orgs/extra/keys/k9",
 		"PATCH /orgs/extra/users/eve {\"disabled\":true}",
