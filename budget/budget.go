@@ -30,6 +30,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget/journal"
+	"github.com/llmguard/llmguard/internal/capacity"
 )
 
 var (
@@ -96,6 +97,8 @@ type Options struct {
 	// closed for the length of its window.
 	OpenAfterLoss bool
 
+	// Memory admits the values of labels that callers choose to the memory of Redis; nil: it has no bound.
+	Memory *capacity.Memory
 	// Scripts runs the scripts; nil means the client given to New. An implementation that joins the
 	// requests of concurrent callers saves system calls under load.
 	Scripts Scripts

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/capacity"
 )
 
 // summedLabels are the labels by which the ledger keeps sums.
@@ -140,6 +142,9 @@ type labelValues struct {
 	known map[[sha256.Size]byte]bool // whether values are counted today, so that Redis is asked once
 }
 
+// labelValueBytes is about what Redis needs for a value: its place in the set, and the states of limits by it.
+const labelValueBytes = 512
+
 // knownValues bounds the memory for values that are counted already.
 const knownValues = 100_000
 
@@ -148,8 +153,8 @@ func newLabelValues(r *runner) *labelValues {
 }
 
 // CountLabel reports whether the value is among the first `most` different values that a label of
-// the org has had since midnight UTC, and counts it. It asks Redis only for values that are new to
-// this process. The error is ErrUnavailable.
+// the org has had since midnight UTC, and counts it. A value for which the org has no memory left is
+// not counted. It asks Redis only for values that are new to this process. The error is ErrUnavailable.
 func (s *Store) CountLabel(ctx context.Context, org, label, value string, most int) (bool, error) {
 	v, at := s.values, s.clock.now()
 	day := at.Unix() / 86400
@@ -157,6 +162,13 @@ func (s *Store) CountLabel(ctx context.Context, org, label, value string, most i
 	asked := sha256.Sum256([]byte(strconv.Itoa(most) + " " + string(sum[:]))) // another maximum asks again
 	if counted, known := v.has(day, asked); known {
 		return counted, nil
+	}
+	err := s.opts.Memory.Admit(ctx, org, labelValueBytes, 25*time.Hour)
+	if capacity.IsFull(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, storeError("admit the value of a label", err)
 	}
 	keys := []string{key(org, "label-values:"+label+":"+dayText(day))}
 	reply, err := v.runner.run(ctx, v.runner.scripts.labelValue, keys,

@@ -148,7 +148,7 @@ func TestRunsOnACluster(t *testing.T) {
 		must("find a key", err)
 		_, err = s.Runs.End(ctx, child)
 		must("end", err)
-		list, err := s.Runs.List(ctx, org, "", "", time.Time{})
+		list, _, err := s.Runs.List(ctx, org, "", "", RunPage{Limit: 9})
 		must("list", err)
 		uses, err := s.Runs.Uses(ctx, org, []Run{root, child})
 		must("uses", err)

@@ -209,12 +209,18 @@ func findRuns(ctx context.Context, rdb redis.UniversalClient, org string, ids []
 	return out, nil
 }
 
-// mostRuns bounds what one List returns.
-const mostRuns = 1000
+// RunPage is a page of a list of runs, the earliest end first.
+type RunPage struct {
+	Ending time.Time // only runs that end later; zero: those that have not ended over an hour ago
+	After  string    // the id of the last run of the page before; empty: the first page
+	Limit  int       // runs of a page, at least 1
+}
 
-// List returns up to 1000 runs of an org that end after the given time, the earliest
-// first: all, or those that a key or a run gave an amount to. Runs that ended within the last hour are among them.
-func (rs *Runs) List(ctx context.Context, org, owner string, parent RunPath, after time.Time) ([]Run, error) {
+// List returns a page of the runs of an org, and whether more follow: of all, or those that a key or a run gave an
+// amount to. The error is ErrNoRun if After is not among them.
+func (rs *Runs) List(
+	ctx context.Context, org, owner string, parent RunPath, page RunPage,
+) (out []Run, more bool, err error) {
 	name := "runs"
 	switch {
 	case parent != "":
@@ -223,16 +229,29 @@ func (rs *Runs) List(ctx context.Context, org, owner string, parent RunPath, aft
 		name = "runs-of:key:" + owner
 	}
 	from := rs.clock.now().Add(-RunKept)
-	if after.After(from) {
-		from = after
+	if page.Ending.After(from) {
+		from = page.Ending
 	}
-	ids, err := rs.rdb.ZRangeByScore(ctx, key(org, name), &redis.ZRangeBy{
-		Min: "(" + strconv.FormatInt(from.UnixMicro(), 10), Max: "+inf", Count: mostRuns,
-	}).Result()
+	list := key(org, name)
+	first, err := rs.rdb.ZCount(ctx, list, "-inf", strconv.FormatInt(from.UnixMicro(), 10)).Result()
+	if page.After != "" && err == nil {
+		var last int64
+		last, err = rs.rdb.ZRank(ctx, list, page.After).Result()
+		first = max(first, last+1)
+	}
+	if errors.Is(err, redis.Nil) {
+		return nil, false, ErrNoRun
+	}
 	if err != nil {
-		return nil, storeError("list runs", err)
+		return nil, false, storeError("list runs", err)
 	}
-	return findRuns(ctx, rs.rdb, org, ids)
+	ids, err := rs.rdb.ZRange(ctx, list, first, first+int64(page.Limit)).Result()
+	if err != nil {
+		return nil, false, storeError("list runs", err)
+	}
+	more = len(ids) > page.Limit
+	out, err = findRuns(ctx, rs.rdb, org, ids[:min(len(ids), page.Limit)])
+	return out, more, err
 }
 
 // RunUse is what a run has used.

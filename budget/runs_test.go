@@ -156,7 +156,7 @@ func TestOpenRunsAreBounded(t *testing.T) {
 		if err := create("run_d"); err != nil {
 			t.Fatalf("after all expired: %v", err)
 		}
-		list, err := f.Runs.List(ctx, f.call().Org, "k1", "", f.clock.now())
+		list, _, err := f.Runs.List(ctx, f.call().Org, "k1", "", RunPage{Ending: f.clock.now(), Limit: 9})
 		if err != nil || len(list) != 1 || list[0].ID() != "run_d" {
 			t.Errorf("open runs: got %v, error %v, want run_d", list, err)
 		}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // RequestLimit is a limit on requests to the callers' listener, whatever they cost. It has exactly
@@ -44,12 +46,18 @@ func (l RequestLimit) Limit() Limit {
 	}
 }
 
-// servedPaths are the paths below which the callers' listener serves requests.
-var servedPaths = []string{
-	"/v1/audio/speech", "/v1/audio/transcriptions", "/v1/audio/translations", "/v1/batches", "/v1/chat/completions",
-	"/v1/completions", "/v1/containers", "/v1/conversations", "/v1/embeddings", "/v1/files", "/v1/holds",
-	"/v1/images/edits", "/v1/images/generations", "/v1/images/variations", "/v1/jobs", "/v1/limits", "/v1/models",
-	"/v1/moderations", "/v1/responses", "/v1/uploads", "/v1/usage", "/v1/vector_stores",
+// servedPaths returns the paths below which the callers' listener serves requests.
+func servedPaths() []string {
+	var out []string
+	for path := range wire.ServedMethods() {
+		root, _, _ := strings.Cut(path, "/*")
+		root = "/v1" + strings.TrimSuffix(root, "/")
+		if path != "/" && !slices.Contains(out, root) {
+			out = append(out, root)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // servedMethods are the methods of requests that the callers' listener serves.
@@ -83,7 +91,8 @@ func checkRequestLimits(m *mistakes, list []RequestLimit) {
 // checkPath checks that a pattern of paths can match a request that is served.
 func checkPath(m *mistakes, path, pattern string) {
 	fixed, _, open := strings.Cut(pattern, "*")
-	served := slices.ContainsFunc(servedPaths, func(p string) bool {
+	paths := servedPaths()
+	served := slices.ContainsFunc(paths, func(p string) bool {
 		return fixed == p || strings.HasPrefix(fixed, p+"/") || open && strings.HasPrefix(p, fixed)
 	})
 	switch {
@@ -92,6 +101,6 @@ func checkPath(m *mistakes, path, pattern string) {
 		m.failAt(path, "write the path with /v1, such as /v1/jobs, or /v1/jobs* with everything below; got %s",
 			quote(pattern))
 	default:
-		m.failAt(path, "no path that is served matches %s%s", quote(pattern), didYouMean(fixed, servedPaths))
+		m.failAt(path, "no path that is served matches %s%s", quote(pattern), didYouMean(fixed, paths))
 	}
 }

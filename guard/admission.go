@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/tracing"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -34,13 +35,22 @@ func newAdmission(g *Guard, share int) *admission {
 // begin holds the plan's First against every applying limit and spend cap, all or nothing.
 // While the store is unavailable, the org's OnStoreFailure decides. A full store counts as
 // available: it refuses the call whatever that setting says. Errors are *Refusal, *StoppedError, *BrakedError,
-// or wrap budget.ErrUnavailable.
+// *capacity.FullError, or wrap budget.ErrUnavailable.
 func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int, jobID string) (*Call, error) {
 	if err := ad.guard.Stopped(p.Caller.Org.ID); err != nil {
 		return nil, err
 	}
 	if err := ad.guard.brakes.check(p); err != nil {
 		return nil, err
+	}
+	if p.Max.Cost == 0 && jobID == "" { // no limit in money bounds what it leaves; a job counts it
+		o := p.Caller.Org
+		err := ad.outage.Reach(ctx, o, []string{o.ID}, func(ctx context.Context) error {
+			return ad.guard.records.Admit(ctx, o.ID, freeCallBytes(p), endedHoldLife)
+		})
+		if capacity.IsFull(err) { // if the store is unavailable, the hold decides
+			return nil, err
+		}
 	}
 	c := newCall(ad.guard, p, id, attempt)
 	c.JobID = jobID
@@ -76,6 +86,21 @@ func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int,
 	}
 	return c, nil
 }
+
+// freeCallBytes returns about what Redis needs for a call that has ended: its tombstone, and the counters of
+// brakes for its own request.
+func freeCallBytes(p *Plan) int64 {
+	n := int64(endedHoldBytes)
+	for _, b := range p.Brakes {
+		if b.Rule.Repeats > 0 {
+			n += counterBytes
+		}
+	}
+	return n
+}
+
+// counterBytes is about what Redis needs for a window.
+const counterBytes = 512
 
 // hold asks the store unless it is known to be unavailable; asked reports whether it did.
 func (ad *admission) hold(ctx context.Context, o *Org, t budget.Terms) (h *budget.Hold, asked bool, err error) {

@@ -24,6 +24,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/cache"
 	"github.com/llmguard/llmguard/internal/calibration"
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/responses/conversation"
@@ -238,6 +239,8 @@ type Options struct {
 	Conversations *conversation.Store
 	// Cache stores the answers that orgs reuse; if nil, none are.
 	Cache *cache.Store
+	// Memory admits the records that callers create to the memory of Redis; if nil, it has no bound.
+	Memory *capacity.Memory
 	// StoreDeadline is how long a decision waits for Redis before a ping checks whether
 	// it answers at all; default 250 ms.
 	StoreDeadline time.Duration
@@ -280,6 +283,7 @@ type Guard struct {
 	log         *slog.Logger
 	metrics     *metrics
 	runReached  func(budget.Run)
+	records     *records
 	told        sync.Map // what was already logged about calls that cost more than their price
 }
 
@@ -315,7 +319,8 @@ func New(o Options) *Guard {
 	found := &resolver{policy: g.policy, ownership: g.ownership, turns: g.turns, deadline: o.StoreDeadline}
 	g.Plans = newPlanner(o.Calibration, found, o.Log)
 	g.Plans.brakes = g.brakes
-	g.Runs = &Runs{budget: o.Budget, outage: g.Outage}
+	g.records = &records{memory: o.Memory}
+	g.Runs = &Runs{budget: o.Budget, outage: g.Outage, memory: g.records}
 	g.Plans.runs = g.Runs
 	g.Plans.labels = &labeler{count: o.Budget.CountLabel, outage: g.Outage}
 	g.Passthrough = &Passthrough{policy: g.policy, spool: o.Spool, answerWait: answerPatience, log: o.Log}

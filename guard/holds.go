@@ -64,6 +64,9 @@ type HeldState struct {
 // Plan prices what a caller wants to hold, without I/O. Without a cost in most, a provider has to
 // serve the model. Errors are *wire.Error.
 func (hs *Holds) Plan(c Caller, model string, most Spend) (*Plan, error) {
+	if len(model) > wire.MaxModel {
+		return nil, wire.BadRequest("model", "string_above_max_length", "model has at most %d bytes", wire.MaxModel)
+	}
 	if model != "" {
 		if err := allowed(c, model); err != nil {
 			return nil, err
@@ -146,7 +149,8 @@ func (p *Plan) priced() error {
 }
 
 // Take holds a plan's maximum for life, 1 minute to 30 days. Repeating it with the same id takes
-// nothing twice. Errors are *Refusal, *StoppedError, budget.ErrEnded, *wire.Error, or wrap
+// nothing twice. Errors are *Refusal, *StoppedError, budget.ErrEnded, *wire.Error,
+// *capacity.FullError, or wrap
 // budget.ErrUnavailable; then it may have been taken. If the caller knows the id, a repetition or
 // Void finds it; otherwise it is voided soon, because nothing else would end it before it is charged.
 func (hs *Holds) Take(ctx context.Context, p *Plan, id string, life time.Duration, known bool) (HeldState, error) {
@@ -164,12 +168,18 @@ func (hs *Holds) Take(ctx context.Context, p *Plan, id string, life time.Duratio
 	}
 	defer func() { <-g.admission.holds }()
 	call.Model, call.Provider, call.PriceVersion = p.Request.Model, p.Target.Provider.ID, p.Price.Version
+	if err := hs.admit(ctx, c.Org, call, life); err != nil {
+		return HeldState{}, err
+	}
 	h, asked, err := g.admission.hold(ctx, c.Org, budget.Terms{
 		Limits: p.Limits, Caps: p.Caps, Call: call, Max: p.Max, Expected: p.Max, Life: life,
 	})
 	g.metrics.held(c.Org.ID, err)
 	if err != nil {
 		lost := asked && errors.Is(err, budget.ErrUnavailable) && !errors.Is(err, budget.ErrFull)
+		if !lost {
+			hs.release(ctx, call, 0)
+		}
 		if lost && !known {
 			g.settler.voidLate(ctx, call, p.Caps)
 		}
@@ -292,6 +302,9 @@ func (hs *Holds) Extend(ctx context.Context, c Caller, id string, more More) (He
 		}
 		if more.Life == 0 {
 			return nil
+		}
+		if err := hs.admit(ctx, c.Org, h.Call, more.Life); err != nil {
+			return err
 		}
 		return hs.guard.budget.Shared.Prolong(ctx, h, more.Life)
 	})

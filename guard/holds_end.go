@@ -121,6 +121,7 @@ func (hs *Holds) ended(ctx context.Context, call *Call, id string, made time.Tim
 		return hs.now(ctx, call, id, made)
 	}
 	hs.forget(id)
+	hs.release(ctx, call.Hold.Call, endedHoldBytes)
 	st.Charged, st.Overrun = done.Receipt.Charged, done.Receipt.Overrun
 	return st, nil
 }

@@ -33,6 +33,8 @@ type Arrival struct {
 	Class  RequestClass
 	Method string
 	Path   string // with /v1
+	// Counted means that the request was counted under another class, so only limits of this Class count it.
+	Counted bool
 }
 
 // requestLimits returns the limits that count a request, either those of addresses or all others.
@@ -40,7 +42,7 @@ func (p *Policy) requestLimits(a Arrival, addresses bool) []budget.Limit {
 	var out []budget.Limit
 	for i := range p.RequestLimits {
 		l := &p.RequestLimits[i]
-		if (l.Subject == budget.IP) == addresses && (l.Class == "" || l.Class == a.Class) &&
+		if (l.Subject == budget.IP) == addresses && (l.Class == "" && !a.Counted || l.Class == a.Class) &&
 			(len(l.Methods) == 0 || slices.Contains(l.Methods, a.Method)) && providers.MatchAny(l.Endpoints, a.Path) {
 			out = append(out, l.Limit)
 		}

@@ -23,6 +23,7 @@ func TestRequestLimitsOfARequest(t *testing.T) {
 		limit("address", budget.IP, nil),
 		limit("all", budget.Key, nil),
 		limit("reads", budget.User, func(l *RequestLimit) { l.Class = Reads }),
+		limit("changes", budget.Key, func(l *RequestLimit) { l.Class = Writes }),
 		limit("jobs", budget.Org, func(l *RequestLimit) { l.Endpoints, l.Methods = []string{"/v1/jobs"}, []string{"GET"} }),
 		limit("below", budget.Org, func(l *RequestLimit) { l.Endpoints = []string{"/v1/jobs/*"} }),
 		limit("files", budget.IP, func(l *RequestLimit) { l.Endpoints = []string{"/v1/files*"} }),
@@ -32,13 +33,14 @@ func TestRequestLimitsOfARequest(t *testing.T) {
 		address bool
 		want    string
 	}{
-		{Arrival{Reads, "GET", "/v1/jobs"}, false, "all reads jobs"},
-		{Arrival{Reads, "GET", "/v1/jobs"}, true, "address"},
-		{Arrival{Writes, "DELETE", "/v1/jobs/job_1"}, false, "all below"},
-		{Arrival{Writes, "POST", "/v1/jobs"}, false, "all"},
-		{Arrival{Writes, "POST", "/v1/files"}, true, "address files"},
-		{Arrival{Reads, "GET", "/v1/files/file_1/content"}, true, "address files"},
-		{Arrival{Spends, "POST", "/v1/chat/completions"}, false, "all"},
+		{Arrival{Reads, "GET", "/v1/jobs", false}, false, "all reads jobs"},
+		{Arrival{Reads, "GET", "/v1/jobs", false}, true, "address"},
+		{Arrival{Writes, "DELETE", "/v1/jobs/job_1", false}, false, "all changes below"},
+		{Arrival{Writes, "POST", "/v1/jobs", false}, false, "all changes"},
+		{Arrival{Writes, "POST", "/v1/files", false}, true, "address files"},
+		{Arrival{Reads, "GET", "/v1/files/file_1/content", false}, true, "address files"},
+		{Arrival{Spends, "POST", "/v1/chat/completions", false}, false, "all"},
+		{Arrival{Writes, "POST", "/v1/chat/completions", true}, false, "changes"}, // it was counted as Spends
 	} {
 		var got []string
 		for _, l := range p.requestLimits(tc.a, tc.address) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -26,6 +27,7 @@ type RunRules struct {
 type Runs struct {
 	budget *budget.Store
 	outage *Outage
+	memory *records
 }
 
 // Read returns the caller with its runs as they are now, unless they were read before. The error is a
@@ -109,7 +111,9 @@ func (rs *Runs) Reach(ctx context.Context, o *Org, request func(context.Context)
 }
 
 // NewRuns returns the runs in a store, for programs without a Guard.
-func NewRuns(store *budget.Store) *Runs { return &Runs{budget: store} }
+func NewRuns(store *budget.Store, memory *capacity.Memory) *Runs {
+	return &Runs{budget: store, memory: &records{memory: memory}}
+}
 
 func runEnded(r *budget.Run) error {
 	at, how := r.Expires, "expired"

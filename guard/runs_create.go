@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -72,11 +73,17 @@ func (rs *Runs) Create(ctx context.Context, p *Policy, c Caller, w RunWish) (run
 		n.Before = rules.MaxLife
 	}
 	err = rs.Reach(ctx, c.Org, func(ctx context.Context) error {
-		if err := rs.affords(ctx, c, w.Amount, w.Life); err != nil {
+		err := rs.affords(ctx, c, w.Amount, w.Life)
+		if err == nil {
+			err = rs.memory.Reserve(ctx, n.Org, memoryID(n.Org, w.ID), w.bytes(), w.Life+budget.RunKept)
+		}
+		if err != nil {
 			return err
 		}
-		var err error
 		run, made, err = rs.budget.Runs.Create(ctx, n)
+		if errors.Is(err, budget.ErrRunsFull) {
+			rs.memory.Release(ctx, memoryID(n.Org, w.ID))
+		}
 		return err
 	})
 	if errors.Is(err, budget.ErrRunsFull) {
@@ -84,6 +91,24 @@ func (rs *Runs) Create(ctx context.Context, p *Policy, c Caller, w RunWish) (run
 			"DELETE /v1/keys/children/{id}; an operator can raise runs.max_open of the org", rules.MaxOpen)
 	}
 	return run, made, err
+}
+
+// runBytes is about what Redis needs for a run without what its caller chose: the record, its places in lists, the
+// record of its key and what it used. Texts take up to a half more than their length.
+const runBytes = 1 << 10
+
+// maxRunModels is how many patterns of models a caller may choose for a run.
+const maxRunModels = 64
+
+func (w *RunWish) bytes() int64 {
+	n := runBytes + len(w.Name)
+	for _, m := range w.Models {
+		n += len(m)
+	}
+	for name, value := range w.Labels {
+		n += len(name) + len(value)
+	}
+	return int64(n) * 3 / 2
 }
 
 // check checks a wish against the rules and what the caller may do, and completes it.
@@ -112,8 +137,12 @@ func (rules RunRules) check(p *Policy, c Caller, w RunWish) (RunWish, error) {
 	if w.Concurrency < 0 {
 		return w, wire.BadRequest("concurrency", "integer_below_min_value", "concurrency must be 0, for any number, or more")
 	}
+	if len(w.Models) > maxRunModels {
+		return w, wire.BadRequest("models", "array_above_max_length", "models has %d patterns; a run may have %d",
+			len(w.Models), maxRunModels)
+	}
 	for _, m := range w.Models {
-		if m == "" || allowed(c, m) != nil {
+		if m == "" || len(m) > wire.MaxModel || allowed(c, m) != nil {
 			return w, wire.BadRequest("models", "invalid_value", "This key may not use the model %.100q, so a run of it may "+
 				"not either", m)
 		}
@@ -211,6 +240,9 @@ func NoRun(id string) error {
 	return wire.NotFound("", "run_not_found", "There is no run %.100q of yours, or it ended more than an hour ago", id)
 }
 
+// changeBytes is about what a run needs to remember a change.
+const changeBytes = 64
+
 // TopUp adds to the amount of a caller's run; a repetition with the same id adds nothing. The amount must be left of
 // the caller's own run, if it has one.
 func (rs *Runs) TopUp(ctx context.Context, c Caller, r budget.Run, id string, add pricing.Nano) (budget.Run, error) {
@@ -220,6 +252,11 @@ func (rs *Runs) TopUp(ctx context.Context, c Caller, r budget.Run, id string, ad
 	most := c.Org.Runs.MaxAmount
 	err := rs.Reach(ctx, c.Org, func(ctx context.Context) (err error) {
 		err = rs.affords(ctx, c, add, time.Until(r.Expires))
+		if err != nil {
+			return err
+		}
+		// The run remembers that it was added.
+		err = rs.memory.Admit(ctx, c.Org.ID, changeBytes, time.Until(r.Expires)+budget.RunKept)
 		if err != nil {
 			return err
 		}
@@ -233,6 +270,11 @@ func (rs *Runs) TopUp(ctx context.Context, c Caller, r budget.Run, id string, ad
 func (rs *Runs) End(ctx context.Context, c Caller, r budget.Run) (budget.Run, error) {
 	err := rs.Reach(ctx, c.Org, func(ctx context.Context) (err error) {
 		r, err = rs.budget.Runs.End(ctx, r)
+		if err == nil {
+			rs.memory.Settle(ctx, capacity.Settled{
+				ID: memoryID(c.Org.ID, r.ID()), Written: capacity.AsBefore, Life: budget.RunKept,
+			})
+		}
 		return err
 	})
 	return r, runFailure(r, 0, err)
@@ -254,14 +296,11 @@ func runFailure(r budget.Run, most pricing.Nano, err error) error {
 	return err
 }
 
-// putKey stores the hash of the key of a run that a caller is about to create.
-func (rs *Runs) putKey(ctx context.Context, c Caller, hash string, w RunWish) error {
-	life := w.Life
-	if life <= 0 || life > c.Org.Runs.MaxLife {
-		life = max(c.Org.Runs.MaxLife, time.Minute)
-	}
+// putKey stores the hash of the key of a run of a caller.
+func (rs *Runs) putKey(ctx context.Context, c Caller, hash string, run *budget.Run) error {
 	return rs.Reach(ctx, c.Org, func(ctx context.Context) error {
-		return rs.budget.Runs.PutKey(ctx, hash, budget.RunOwner{Org: c.Org.ID, Key: c.Key, Run: c.Run.Below(w.ID)}, life)
+		owner := budget.RunOwner{Org: c.Org.ID, Key: c.Key, Run: run.Path}
+		return rs.budget.Runs.PutKey(ctx, hash, owner, time.Until(run.Expires))
 	})
 }
 
@@ -276,13 +315,14 @@ func (rs *Runs) FindKey(ctx context.Context, hashes []string) (budget.RunOwner, 
 // findKeyTime bounds the search for a key. The org, whose settings say how long Redis may take, is not known yet.
 const findKeyTime = time.Second
 
-// List returns the runs that the caller's key, or its run, created, and that did not end over an hour ago.
-func (rs *Runs) List(ctx context.Context, c Caller, after time.Time) (out []budget.Run, err error) {
+// List returns a page of the runs that the caller's key, or its run, created, and that did not end over an hour ago,
+// and whether more follow.
+func (rs *Runs) List(ctx context.Context, c Caller, page budget.RunPage) (out []budget.Run, more bool, err error) {
 	err = rs.Reach(ctx, c.Org, func(ctx context.Context) (err error) {
-		out, err = rs.budget.Runs.List(ctx, c.Org.ID, c.Key, c.Run, after)
+		out, more, err = rs.budget.Runs.List(ctx, c.Org.ID, c.Key, c.Run, page)
 		return err
 	})
-	return out, err
+	return out, more, err
 }
 
 // Uses returns what runs of an org have used, in order.

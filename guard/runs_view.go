@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -25,13 +26,16 @@ func (rs *Runs) CreateKey(
 		return run, "", wire.BadRequest("name", "invalid_value",
 			"name must be at most %d letters, digits and . _ - : / @ + = ~ # %%", budget.MaxLabelValue)
 	}
-	// The key leads to the run before the run exists: after a crash in between it opens nothing.
-	err = rs.putKey(ctx, c, keys.Hash(pepper, text), w)
+	run, _, err = rs.Create(ctx, p, c, w)
 	if err != nil {
 		return run, "", err
 	}
-	run, _, err = rs.Create(ctx, p, c, w)
-	return run, text, err
+	err = rs.putKey(ctx, c, keys.Hash(pepper, text), &run)
+	if err != nil { // nobody has the key
+		_, ended := rs.End(ctx, c, run)
+		return run, "", errors.Join(err, ended)
+	}
+	return run, text, nil
 }
 
 // RunLife parses a duration such as 2h, or a number of seconds.

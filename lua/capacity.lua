@@ -36,6 +36,13 @@ local function entry_set(id, org, reserved, written, till)
   call('ZADD', ends, int(till), id)
 end
 
+-- small_entry returns the entry of an org's small items that end by a time, and when it ends.
+local HOUR = 3600000000
+local function small_entry(till, org)
+  local hour = math.ceil(till / HOUR) * HOUR
+  return '@' .. int(hour) .. ' ' .. org, hour
+end
+
 -- entries_expire removes expired entries, up to 200 per run. If none is left, the sums restart at
 -- zero.
 local function entries_expire(now)

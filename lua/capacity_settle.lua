@@ -4,7 +4,7 @@
 --      1 = they may be released before
 -- An unknown id has already been settled, or has expired.
 -- Reply "ok"
-local SMALL, HOUR = 16384, 3600000000
+local SMALL = 16384
 local given = ARGV[1]
 call('ZREM', ends, '') -- allowed when memory is full, and so is every write after it
 local now = now_us(given)
@@ -15,8 +15,7 @@ for i = 2, #ARGV, 4 do
   local org, _, written = entry_of(id)
   if bytes < 0 then bytes = written end
   if org and removable == '0' and bytes < SMALL then
-    local hour = math.ceil(till / HOUR) * HOUR
-    local name = '@' .. int(hour) .. ' ' .. org
+    local name, hour = small_entry(till, org)
     local _, _, before = entry_of(name)
     entry_set(id, org, 0, 0)
     if bytes > 0 then entry_set(name, org, 0, before + bytes, hour) end

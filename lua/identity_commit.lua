@@ -19,7 +19,6 @@ for i = 6, #ARGV, 3 do
   local field, old = ARGV[i], ARGV[i + 1]
   if (call('HGET', records, field) or '') ~= old then return 'conflict ' .. field end
 end
--- First write. Redis refuses it if memory is full; then nothing is changed.
 local id = string.format('%d', call('INCR', version)) .. '-' .. random
 local fields = {}
 for i = 6, #ARGV, 3 do

@@ -176,7 +176,7 @@ func (h *batchHandler) createBatch(x *request, r *http.Request) error {
 	if err := h.opts.Guard.Stopped(x.caller.Org.ID); err != nil {
 		return err
 	}
-	body, err := h.bodies.readBody(x, r)
+	body, err := h.bodies.readRecord(x, r)
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,19 @@ type bodyReader struct {
 // is read. A large body is on disk until it is complete, and in memory from then until it has been
 // sent.
 func (b *bodyReader) readBody(x *request, r *http.Request) ([]byte, error) {
-	in, err := b.boundedBody(x, r)
+	return b.readUpTo(x, r, b.opts.MaxBody)
+}
+
+// maxRecord is the size of the largest body of requests about records, such as runs and holds.
+const maxRecord = 64 << 10
+
+// readRecord is readBody for the routes whose bodies are small records.
+func (b *bodyReader) readRecord(x *request, r *http.Request) ([]byte, error) {
+	return b.readUpTo(x, r, min(maxRecord, b.opts.MaxBody))
+}
+
+func (b *bodyReader) readUpTo(x *request, r *http.Request, most int64) ([]byte, error) {
+	in, err := b.boundedBody(x, r, most)
 	if err != nil {
 		return nil, err
 	}
@@ -55,17 +67,17 @@ func (b *bodyReader) readBody(x *request, r *http.Request) ([]byte, error) {
 }
 
 // boundedBody returns the body with the size limit applied.
-func (b *bodyReader) boundedBody(x *request, r *http.Request) (io.Reader, error) {
+func (b *bodyReader) boundedBody(x *request, r *http.Request, most int64) (io.Reader, error) {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
 		return nil, wire.UnsupportedEncoding(enc)
 	}
-	if r.ContentLength > b.opts.MaxBody {
-		return nil, wire.TooLarge(b.opts.MaxBody)
+	if r.ContentLength > most {
+		return nil, wire.TooLarge(most)
 	}
 	if r.ContentLength >= 0 {
 		return r.Body, nil // net/http ends it there
 	}
-	return http.MaxBytesReader(x.ResponseWriter, r.Body, b.opts.MaxBody), nil
+	return http.MaxBytesReader(x.ResponseWriter, r.Body, most), nil
 }
 
 // startReading bounds the time to read the body.
@@ -75,8 +87,8 @@ func (b *bodyReader) startReading(x *request) {
 
 // unreadable returns the answer to a body that cannot be read to its end.
 func (b *bodyReader) unreadable(x *request, err error) error {
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return wire.TooLarge(b.opts.MaxBody)
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return wire.TooLarge(large.Limit)
 	}
 	if spool.NoRoom(err) {
 		return noRoom(err)

@@ -53,6 +53,9 @@ func (c *callHandler) metered(ep wire.Endpoint) func(*request, *http.Request, st
 		}
 		x.body.Shrink()
 		x.plan = plan
+		if err := x.countFree(r.Context()); err != nil {
+			return err
+		}
 		wish, err := parseWish(r.Header)
 		if err != nil {
 			return err

@@ -23,6 +23,7 @@ func (s *Server) refusal(err error, plan *guard.Plan) *wire.Error {
 	var exceeded *guard.Refusal
 	var noQuota *quota.BusyError
 	var full *queue.FullError
+	var memory *capacity.FullError
 	var busy *guard.BusyError
 	var stopped *guard.StoppedError
 	var braked *guard.BrakedError
@@ -39,6 +40,8 @@ func (s *Server) refusal(err error, plan *guard.Plan) *wire.Error {
 		return queue.TooLarge(noQuota.Limit, adviceFor(plan, noQuota.Limit))
 	case errors.As(err, &noQuota):
 		return wire.RateLimited("The provider's rate limit is exhausted right now", noQuota.Wait)
+	case errors.As(err, &memory):
+		return noMemory(memory)
 	case errors.As(err, &full) && full.RetryAfter <= 0:
 		return full.Final(adviceFor(plan, full.Limit))
 	case errors.As(err, &full) && full.Scope == "org_memory":
@@ -82,7 +85,9 @@ func unavailable(err error) error {
 	var busy *quota.BusyError
 	var full *queue.FullError
 	var public *wire.Error
-	if err == nil || errors.As(err, &busy) || errors.As(err, &full) || errors.As(err, &public) {
+	var memory *capacity.FullError
+	if err == nil || errors.As(err, &busy) || errors.As(err, &full) || errors.As(err, &public) ||
+		errors.As(err, &memory) {
 		return err
 	}
 	if capacity.IsFull(err) {

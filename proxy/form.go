@@ -36,13 +36,16 @@ func (c *callHandler) form(ep wire.Endpoint) func(*request, *http.Request, strin
 			return err
 		}
 		x.plan = plan
+		if err := x.countFree(r.Context()); err != nil {
+			return err
+		}
 		return c.repeats.once(x, r, plan, wish)
 	}
 }
 
 // readForm reads a form within the limits of size and time.
 func (b *bodyReader) readForm(x *request, r *http.Request, ep wire.Endpoint) (*wire.Request, error) {
-	body, err := b.boundedBody(x, r)
+	body, err := b.boundedBody(x, r, b.opts.MaxBody)
 	if err != nil {
 		return nil, err
 	}

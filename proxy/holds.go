@@ -105,7 +105,7 @@ func holdFailure(id string, st guard.HeldState, err error) error {
 
 // take serves POST /v1/holds.
 func (h *holdHandler) take(x *request, r *http.Request, _ string) error {
-	body, err := h.bodies.readBody(x, r)
+	body, err := h.bodies.readRecord(x, r)
 	if err != nil {
 		return err
 	}
@@ -130,6 +130,9 @@ func (h *holdHandler) take(x *request, r *http.Request, _ string) error {
 		return err
 	}
 	x.plan = plan
+	if err := x.countFree(r.Context()); err != nil {
+		return err
+	}
 	id, repeated, err := h.idOf(x, r, body)
 	if err != nil {
 		return err
@@ -150,9 +153,25 @@ func (h *holdHandler) take(x *request, r *http.Request, _ string) error {
 		st, err = h.opts.Guard.Holds.Get(r.Context(), x.caller, id)
 	}
 	if err != nil {
+		h.forget(x, id, err)
 		return holdFailure(id, st, err)
 	}
+	if x.holdKey != nil {
+		_ = h.opts.Queue.Records().Keep(r.Context(), x.id, h.opts.KeepAnswer) // else it stays reserved
+	}
 	return h.answer(x, st)
+}
+
+// forget frees the Idempotency-Key of a hold that was certainly not taken.
+func (h *holdHandler) forget(x *request, id string, err error) {
+	if x.holdKey == nil || errors.Is(err, budget.ErrUnavailable) && !errors.Is(err, budget.ErrFull) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.request.Context()), storeTimeout)
+	defer cancel()
+	if err := errors.Join(x.holdKey.Undo(ctx, id), h.opts.Queue.Records().Drop(ctx, x.id)); err != nil {
+		h.opts.Log.Debug("idempotency key of a refused hold not freed, it will expire", "id", x.id, "err", err)
+	}
 }
 
 // idOf returns the id of a new hold, or that of an earlier request with the same Idempotency-Key.
@@ -182,24 +201,8 @@ func (h *holdHandler) idOf(x *request, r *http.Request, body []byte) (id string,
 	if err := h.repeats.admitKey(ctx, x); err != nil {
 		return "", false, err
 	}
-	x.key = nil // it is decided here
-	err = key.Done(ctx, id, h.opts.KeepAnswer)
-	if err == nil {
-		err = h.opts.Queue.Records().Keep(ctx, x.id, h.opts.KeepAnswer)
-	}
-	return id, false, unavailable(err)
-}
-
-// changing bounds how often a key changes holds.
-func (h *holdHandler) changing(serve handler) handler {
-	return func(x *request, r *http.Request, arg string) error {
-		done, err := h.changes.begin(x.caller.Org.ID, x.caller.Key, 1, time.Now())
-		if err != nil {
-			return err
-		}
-		defer done()
-		return serve(x, r, arg)
-	}
+	x.key, x.holdKey = nil, key // it is decided here
+	return id, false, unavailable(key.Done(ctx, id, h.opts.KeepAnswer))
 }
 
 func (h *holdHandler) get(x *request, r *http.Request, id string) error {
@@ -256,7 +259,7 @@ func (h *holdHandler) void(x *request, r *http.Request, id string) error {
 }
 
 func (h *holdHandler) read(x *request, r *http.Request) (b holdBody, err error) {
-	body, err := h.bodies.readBody(x, r)
+	body, err := h.bodies.readRecord(x, r)
 	if err != nil {
 		return b, err
 	}

@@ -29,6 +29,9 @@ const headerAsk = "Llmguard-Ask"
 // raiseReason is the maximum length of a reason, in bytes.
 const raiseReason = 500
 
+// raiseBytes is about what Redis needs for a request, with its entry in the audit.
+const raiseBytes = 4 << 10
+
 // raiseHandler serves /v1/limit_requests: requests for more of a limit.
 type raiseHandler struct {
 	opts   *Options
@@ -184,7 +187,7 @@ func (h *raiseHandler) create(x *request, r *http.Request) error {
 		return wire.Forbidden("limit_requests_disabled",
 			"Your organization does not accept requests for more of a limit (raise_requests). Ask its administrator")
 	}
-	body, err := h.bodies.readBody(x, r)
+	body, err := h.bodies.readRecord(x, r)
 	if err != nil {
 		return err
 	}
@@ -231,6 +234,11 @@ func (h *raiseHandler) request(x *request, r *http.Request, ask tenants.RaiseReq
 		return err
 	}
 	e.RequestID, e.IP = x.id, x.from
+	record := x.caller.Org.ID + " raise " + x.caller.User + " " + ask.Limit // a repetition replaces it
+	err = h.opts.Guard.AdmitRecord(ctx, x.caller.Org.ID, record, raiseBytes, time.Until(ask.Until)+tenants.KeepRaises)
+	if err != nil {
+		return unavailable(err)
+	}
 	made, err := h.opts.Raises.RequestRaise(ctx, ask, e)
 	if errors.Is(err, tenants.ErrRaiseOpen) {
 		return &wire.Error{

@@ -63,6 +63,26 @@ func (x *request) countCaller(ctx context.Context) error {
 	return x.within(x.server.guard.Requests.FromCaller(ctx, x.arrival, x.caller))
 }
 
+// countFree counts a call or hold that costs nothing like a request of a route that never costs money: in its key's
+// rate, and in the limits on requests that change something.
+func (x *request) countFree(ctx context.Context) error {
+	if x.plan.Max.Cost > 0 {
+		return nil
+	}
+	done, err := x.server.reads.begin(x.caller.Org.ID, x.caller.Key, writesOne, time.Now())
+	if err != nil {
+		return err
+	}
+	done() // it may take long without costing anything
+	defer x.waitedForRedis(time.Now())
+	a := x.arrival
+	a.Class, a.Counted = guard.Writes, true
+	if err := x.within(x.server.guard.Requests.FromAddress(ctx, a, x.ip)); err != nil {
+		return err
+	}
+	return x.within(x.server.guard.Requests.FromCaller(ctx, a, x.caller))
+}
+
 // label sets the labels of a call.
 func (x *request) label(ctx context.Context, in guard.LabelPlaces) (err error) {
 	defer x.waitedForRedis(time.Now())

@@ -102,9 +102,6 @@ func (s *Server) addOperations(table map[string]route) {
 		if !known {
 			at = s.routeOf(op)
 		}
-		if !slices.Contains(at.methods, op.method) {
-			at.methods = append(slices.Clone(at.methods), op.method)
-		}
 		if op.method == getIt {
 			at.reads = readsOne
 			if op.lists != "" {

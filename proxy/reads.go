@@ -33,10 +33,11 @@ const orgReads = 10
 // Weights of routes: one record, a change of one, a page of a list, or a read of all limits or
 // days.
 const (
-	readsOne  = 1
-	writesOne = 2
-	readsPage = 4
-	readsAll  = 8 // two concurrently
+	readsOne   = 1
+	writesOne  = 2
+	writesHold = 1 // in holdChanges
+	readsPage  = 4
+	readsAll   = 8 // two concurrently
 )
 
 // readsKept is the number of keys beyond which idle ones are forgotten.

@@ -54,6 +54,7 @@ type request struct {
 	rest      func() error
 	call      *guard.Call      // of a live call
 	key       *idempotency.Key // of an Idempotency-Key, until it is decided what it leads to
+	holdKey   *idempotency.Key // of the Idempotency-Key of a new hold
 	keep      *recording       // of the answer, for that key; nil if it is not stored
 	stays     bool             // the job continues or has succeeded, so the key leads back to it
 	replayed  bool             // the answer is an earlier one

@@ -23,6 +23,7 @@ import (
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/cache"
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/idempotency"
 	"github.com/llmguard/llmguard/internal/redisconn"
@@ -49,6 +50,7 @@ type rig struct {
 	// hungUp receives a value for each caller that is known to have left.
 	hungUp  chan struct{}
 	answers *prometheus.Registry // metrics of the response cache
+	child   string               // a run of its key
 
 	mu      sync.Mutex
 	log     bytes.Buffer
@@ -94,13 +96,17 @@ func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budg
 	r.rdb = rdb
 	line := redisconn.Joined(rdb, budget.Join(rdb))
 	log := slog.New(slog.NewJSONHandler(r, nil))
-	r.store = budget.New(rdb, budget.Options{Scripts: line, Flights: func() budget.Flight { return line.Batch() }})
-	if r.queue, err = queue.New(rdb, []queue.Pool{pool}, queue.Options{Log: log, Scripts: line}); err != nil {
+	memory := capacity.New(rdb, line, capacity.Options{}, nil)
+	r.store = budget.New(rdb, budget.Options{
+		Memory: memory, Scripts: line, Flights: func() budget.Flight { return line.Batch() },
+	})
+	queued := queue.Options{Log: log, Scripts: line, Memory: memory}
+	if r.queue, err = queue.New(rdb, []queue.Pool{pool}, queued); err != nil {
 		t.Fatal(err)
 	}
 	r.guard = guard.New(guard.Options{
 		Cache: cache.New(rdb, cache.Options{Metrics: r.answers}),
-		Quota: r.queue.Quota(), Budget: r.store, StoreDeadline: 5 * time.Second, Log: log,
+		Quota: r.queue.Quota(), Budget: r.store, Memory: memory, StoreDeadline: 5 * time.Second, Log: log,
 		RunReached: func(run budget.Run) {
 			r.mu.Lock()
 			defer r.mu.Unlock()

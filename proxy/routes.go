@@ -12,13 +12,14 @@ import (
 // route is one entry of the fixed table. A client's path is only used for a lookup here; paths sent
 // upstream are constants of package wire.
 type route struct {
-	name    string // in the access record and the metrics
-	methods []string
-	open    bool   // without authentication
-	scope   string // required of the key; empty: any key
-	priced  bool   // bounded by the org's limits and the provider's quota
-	reads   int    // units that a GET takes of its key's reads
-	writes  int    // units that other methods take
+	name    string   // in the access record and the metrics
+	methods []string // as in wire.ServedMethods
+	open    bool     // without authentication
+	scope   string   // required of the key; empty: any key
+	priced  bool     // bounded by the org's limits and the provider's quota
+	reads   int      // units that a GET takes of its key's reads
+	writes  int      // units that other methods take
+	rates   *reads   // of which units are taken; nil: those of all free requests
 	// fees are the methods that may cost money without being bounded as priced.
 	fees  []string
 	serve handler
@@ -30,136 +31,148 @@ type handler func(x *request, r *http.Request, arg string) error
 // table maps paths, without /v1, to routes. A path that ends in / takes one more segment (or, for
 // models, several) as its argument.
 func (s *Server) table() map[string]route {
-	post, get := []string{http.MethodPost}, []string{http.MethodGet}
+	post := []string{http.MethodPost}
 	table := map[string]route{
 		"/": {
-			name: "root", methods: get, open: true, serve: s.greet,
+			name: "root", open: true, serve: s.greet,
 		},
 		"/chat/completions": {
-			name: "chat.completions", scope: "chat.completions", methods: post, priced: true,
+			name: "chat.completions", scope: "chat.completions", priced: true,
 			serve: s.calls.metered(wire.ChatCompletions),
 		},
 		"/embeddings": {
-			name: "embeddings", scope: "embeddings", methods: post, priced: true,
+			name: "embeddings", scope: "embeddings", priced: true,
 			serve: s.calls.metered(wire.Embeddings),
 		},
 		"/completions": {
-			name: "completions", scope: "completions", methods: post, priced: true,
+			name: "completions", scope: "completions", priced: true,
 			serve: s.calls.metered(wire.Completions),
 		},
 		"/moderations": {
-			name: "moderations", scope: "moderations", methods: post, priced: true,
+			name: "moderations", scope: "moderations", priced: true,
 			serve: s.calls.metered(wire.Moderations),
 		},
 		"/responses": {
-			name: "responses", scope: "responses", methods: post, priced: true,
+			name: "responses", scope: "responses", priced: true,
 			serve: s.calls.metered(wire.Responses),
 		},
 		"/responses/compact": {
-			name: "responses.compact", scope: "responses.compact", methods: post, priced: true,
+			name: "responses.compact", scope: "responses.compact", priced: true,
 			serve: s.calls.metered(wire.ResponsesCompact),
 		},
 		"/responses/input_tokens": {
-			name: "responses.input_tokens", scope: "responses.input_tokens", methods: post,
+			name: "responses.input_tokens", scope: "responses.input_tokens",
 			priced: true, serve: s.calls.metered(wire.ResponsesTokens),
 		},
 		"/responses/": {
-			name: "responses.get", scope: "responses",
-			methods: []string{http.MethodGet, http.MethodDelete}, reads: readsOne, writes: writesOne,
+			name: "responses.get", scope: "responses", reads: readsOne, writes: writesOne,
 			serve: s.responses.oneResponse,
 		},
 		"/responses/*/cancel": {
-			name: "responses.cancel", scope: "responses", methods: post, writes: writesOne,
+			name: "responses.cancel", scope: "responses", writes: writesOne,
 			serve: s.responses.cancelResponse,
 		},
 		"/responses/*/input_items": {
-			name: "responses.input_items", scope: "responses", methods: get, reads: readsOne,
+			name: "responses.input_items", scope: "responses", reads: readsOne,
 			serve: s.responses.responseInput,
 		},
 		"/images/generations": {
-			name: "images.generations", scope: "images.generations", methods: post, priced: true,
+			name: "images.generations", scope: "images.generations", priced: true,
 			serve: s.calls.metered(wire.ImageGenerations),
 		},
 		"/images/edits": {
-			name: "images.edits", scope: "images.edits", methods: post, priced: true,
+			name: "images.edits", scope: "images.edits", priced: true,
 			serve: s.calls.form(wire.ImageEdits),
 		},
 		"/images/variations": {
-			name: "images.variations", scope: "images.variations", methods: post, priced: true,
+			name: "images.variations", scope: "images.variations", priced: true,
 			serve: s.calls.form(wire.ImageVariations),
 		},
 		"/audio/speech": {
-			name: "audio.speech", scope: "audio.speech", methods: post, priced: true,
+			name: "audio.speech", scope: "audio.speech", priced: true,
 			serve: s.calls.metered(wire.Speech),
 		},
 		"/audio/transcriptions": {
-			name: "audio.transcriptions", scope: "audio.transcriptions", methods: post, priced: true,
+			name: "audio.transcriptions", scope: "audio.transcriptions", priced: true,
 			serve: s.calls.form(wire.Transcriptions),
 		},
 		"/audio/translations": {
-			name: "audio.translations", scope: "audio.translations", methods: post, priced: true,
+			name: "audio.translations", scope: "audio.translations", priced: true,
 			serve: s.calls.form(wire.Translations),
 		},
-		"/models":  {name: "models", methods: get, reads: readsPage, serve: s.self.listModels},
-		"/models/": {name: "models.get", methods: get, reads: readsOne, serve: s.self.getModel},
-		"/limits":  {name: "limits", scope: "usage", methods: get, reads: readsAll, serve: s.self.ownLimits},
-		"/usage":   {name: "usage", scope: "usage", methods: get, reads: readsAll, serve: s.self.ownUsage},
-		"/jobs":    {name: "jobs", scope: "jobs", methods: get, reads: readsPage, serve: s.jobs.listJobs},
+		"/models":  {name: "models", reads: readsPage, serve: s.self.listModels},
+		"/models/": {name: "models.get", reads: readsOne, serve: s.self.getModel},
+		"/limits":  {name: "limits", scope: "usage", reads: readsAll, serve: s.self.ownLimits},
+		"/usage":   {name: "usage", scope: "usage", reads: readsAll, serve: s.self.ownUsage},
+		"/jobs":    {name: "jobs", scope: "jobs", reads: readsPage, serve: s.jobs.listJobs},
 		"/jobs/": {
-			name: "jobs.get", scope: "jobs", methods: []string{http.MethodGet, http.MethodDelete},
+			name: "jobs.get", scope: "jobs",
 			reads: readsOne, writes: writesOne, serve: s.jobs.oneJob,
 		},
-		"/jobs/*/cancel":  {name: "jobs.cancel", scope: "jobs", methods: post, writes: writesOne, serve: s.jobs.cancelJob},
-		"/jobs/*/result":  {name: "jobs.result", scope: "jobs", methods: get, reads: readsOne, serve: s.jobs.jobResult},
-		"/jobs/*/events":  {name: "jobs.events", scope: "jobs", methods: get, reads: readsOne, serve: s.jobs.jobEvents},
-		"/holds":          {name: "holds", scope: holdScope, methods: post, priced: true, serve: s.holds.take},
-		"/holds/":         {name: "holds.get", scope: holdScope, methods: get, reads: readsOne, serve: s.holds.get},
-		"/holds/*/extend": {name: "holds.extend", scope: holdScope, methods: post, serve: s.holds.changing(s.holds.extend)},
-		"/holds/*/settle": {name: "holds.settle", scope: holdScope, methods: post, serve: s.holds.changing(s.holds.settle)},
-		"/holds/*/void":   {name: "holds.void", scope: holdScope, methods: post, serve: s.holds.changing(s.holds.void)},
+		"/jobs/*/cancel": {name: "jobs.cancel", scope: "jobs", writes: writesOne, serve: s.jobs.cancelJob},
+		"/jobs/*/result": {name: "jobs.result", scope: "jobs", reads: readsOne, serve: s.jobs.jobResult},
+		"/jobs/*/events": {name: "jobs.events", scope: "jobs", reads: readsOne, serve: s.jobs.jobEvents},
+		"/holds":         {name: "holds", scope: holdScope, priced: true, serve: s.holds.take},
+		"/holds/":        {name: "holds.get", scope: holdScope, reads: readsOne, serve: s.holds.get},
+		"/holds/*/extend": {
+			name: "holds.extend", scope: holdScope, rates: s.holds.changes, writes: writesHold, serve: s.holds.extend,
+		},
+		"/holds/*/settle": {
+			name: "holds.settle", scope: holdScope, rates: s.holds.changes, writes: writesHold, serve: s.holds.settle,
+		},
+		"/holds/*/void": {
+			name: "holds.void", scope: holdScope, rates: s.holds.changes, writes: writesHold, serve: s.holds.void,
+		},
 		"/keys/children": {
-			name: "keys.children", scope: runScope, methods: []string{http.MethodGet, http.MethodPost},
+			name: "keys.children", scope: runScope,
 			reads: readsPage, writes: writesOne, serve: s.runs.all,
 		},
 		"/keys/children/": {
 			name: "keys.children.one", scope: runScope,
-			methods: []string{http.MethodGet, http.MethodPost, http.MethodDelete},
-			reads:   readsOne, writes: writesOne, serve: s.runs.one,
+			reads: readsOne, writes: writesOne, serve: s.runs.one,
 		},
 		"/limit_requests": {
-			name: "limit_requests", methods: []string{http.MethodGet, http.MethodPost}, reads: readsPage,
+			name: "limit_requests", reads: readsPage,
 			writes: writesOne, serve: s.raises.all,
 		},
 		"/limit_requests/": {
-			name: "limit_requests.get", methods: []string{http.MethodGet, http.MethodDelete}, reads: readsOne,
+			name: "limit_requests.get", reads: readsOne,
 			writes: writesOne, serve: s.raises.one,
 		},
 		"/files": {
-			name: "files", scope: "files", methods: []string{http.MethodGet, http.MethodPost},
+			name: "files", scope: "files",
 			reads: readsPage, writes: writesOne, serve: s.files.allFiles,
 		},
 		"/files/": {
-			name: "files.get", scope: "files", methods: []string{http.MethodGet, http.MethodDelete},
+			name: "files.get", scope: "files",
 			reads: readsOne, writes: writesOne, serve: s.files.oneFile,
 		},
 		"/files/*/content": {
-			name: "files.content", scope: "files", methods: get, reads: readsOne,
+			name: "files.content", scope: "files", reads: readsOne,
 			serve: s.files.fileContent,
 		},
 		"/batches": {
-			name: "batches", scope: "batches", methods: []string{http.MethodGet, http.MethodPost}, fees: post,
+			name: "batches", scope: "batches", fees: post,
 			reads: readsPage, writes: writesOne, serve: s.files.stored(s.batches.allBatches),
 		},
 		"/batches/": {
-			name: "batches.get", scope: "batches", methods: get, reads: readsOne,
+			name: "batches.get", scope: "batches", reads: readsOne,
 			serve: s.files.stored(s.batches.oneBatch),
 		},
 		"/batches/*/cancel": {
-			name: "batches.cancel", scope: "batches", methods: post, writes: writesOne,
+			name: "batches.cancel", scope: "batches", writes: writesOne,
 			serve: s.files.stored(s.batches.cancelBatch),
 		},
 	}
 	s.addOperations(table)
+	for path, methods := range wire.ServedMethods() {
+		at := table[path]
+		if at.serve == nil {
+			panic("proxy: no handler for " + path)
+		}
+		at.methods = methods
+		table[path] = at
+	}
 	return table
 }
 

@@ -155,7 +155,7 @@ type runBody struct {
 
 // readRun reads the body of a request about runs.
 func (h *runHandler) readRun(x *request, r *http.Request) (b runBody, err error) {
-	body, err := h.bodies.readBody(x, r)
+	body, err := h.bodies.readRecord(x, r)
 	if err != nil {
 		return b, err
 	}
@@ -218,7 +218,16 @@ func (h *runHandler) all(x *request, r *http.Request, _ string) error {
 }
 
 func (h *runHandler) list(x *request, r *http.Request) error {
-	runs, err := h.opts.Guard.Runs.List(r.Context(), x.caller, time.Time{})
+	query := r.URL.Query()
+	limit, err := limitOf(query, 100, 100)
+	if err != nil {
+		return err
+	}
+	page := budget.RunPage{After: query.Get("after"), Limit: limit}
+	runs, more, err := h.opts.Guard.Runs.List(r.Context(), x.caller, page)
+	if errors.Is(err, budget.ErrNoRun) {
+		return wire.BadRequest("after", "invalid_value", "after must be the id of one of your runs")
+	}
 	if err != nil {
 		return err
 	}
@@ -230,7 +239,7 @@ func (h *runHandler) list(x *request, r *http.Request) error {
 	for i := range runs {
 		out[i] = guard.ViewRun(&runs[i], uses[i], time.Now())
 	}
-	return x.json(http.StatusOK, map[string]any{"object": "list", "data": out, "has_more": false})
+	return x.json(http.StatusOK, listOf(out, more, func(v *guard.RunView) *string { return &v.ID }))
 }
 
 // one serves GET, POST and DELETE /v1/keys/children/{id}.

@@ -4,6 +4,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -244,11 +245,12 @@ func (s *Server) dispatch(x *request, r *http.Request) error {
 	}
 	r = x.traced(r, r.Header)
 	if units := route.units(r.Method); units > 0 {
-		x.reading, err = s.reads.begin(p.Org.ID, p.Key, units, time.Now())
+		rates := cmp.Or(route.rates, s.reads)
+		x.reading, err = rates.begin(p.Org.ID, p.Key, units, time.Now())
 		if err != nil {
 			return err
 		}
-		x.limits = append(x.limits, s.reads.state(p.Org.ID, p.Key, time.Now()))
+		x.limits = append(x.limits, rates.state(p.Org.ID, p.Key, time.Now()))
 		defer x.reading()
 	}
 	return route.serve(x, r, arg)

@@ -37,14 +37,15 @@ func fileRefusal(err error) error {
 		whose, what, field, full.Most))
 }
 
-// noMemory refuses a file or batch for whose record there is no memory in Redis.
+// noMemory refuses a request for whose record there is no memory in Redis.
 func noMemory(full *capacity.FullError) *wire.Error {
 	whose, field := "The store is out of memory", "memory_share"
 	if full.Org {
 		whose, field = "Your organization has used up its share of the store's memory", "memory_org_share"
 	}
 	return wire.RateLimited(fmt.Sprintf(
-		"%s (queue.%s). Records of batches are kept for 31 days, records of files until they are deleted or expire",
+		"%s (queue.%s). End runs, settle holds, delete files, or wait until records expire: those of batches are kept for "+
+			"31 days",
 		whose, field), fullRest)
 }
 

@@ -102,12 +102,15 @@ func moneyOf(param, text string) (pricing.Nano, error) {
 	return n, nil
 }
 
+// shownRuns bounds a list.
+const shownRuns = 1000
+
 func (h *runHandler) listRuns(c *call) (any, error) {
 	caller, err := h.caller(c.r.PathValue("org"), c.r.URL.Query().Get("key"))
 	if err != nil {
 		return nil, err
 	}
-	runs, err := h.runs.List(c.r.Context(), caller, c.start.Add(-budget.RunKept))
+	runs, _, err := h.runs.List(c.r.Context(), caller, budget.RunPage{Limit: shownRuns})
 	if err != nil {
 		return nil, err
 	}

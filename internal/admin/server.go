@@ -21,6 +21,7 @@ import (
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/calibration"
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/storage/seal"
@@ -33,7 +34,7 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// Options configure a Server. All fields except Failures, Queue, Batches, Webhooks, Reload,
+// Options configure a Server. All fields except Failures, Memory, Queue, Batches, Webhooks, Reload,
 // Refresh and Log are required.
 type Options struct {
 	Tenants *tenants.Store
@@ -87,6 +88,8 @@ type Options struct {
 	Names func(ctx context.Context, org, prefix string) ([]string, error)
 	// Files is the store of uploaded files.
 	Files *files.Store
+	// Memory counts the runs that are created here; nil: nothing counts them.
+	Memory *capacity.Memory
 	// Calibration lists what was learned about models without a public tokenizer.
 	Calibration func(context.Context) ([]calibration.Row, error)
 	// Purge opens the data of an org, to count and delete it, until done is called.
@@ -176,7 +179,7 @@ func (s *Server) setHandlers(o *Options) {
 	s.jobs = &jobHandler{opts: o, dir: dir, audit: audit, batches: s.batches}
 	s.queues = &queueHandler{dir: dir, jobs: s.jobs}
 	s.keys = &keyHandler{opts: o, dir: dir, audit: audit, overrides: s.overrides, jobs: s.jobs}
-	s.runs = &runHandler{opts: o, dir: dir, audit: audit, runs: guard.NewRuns(o.Budget)}
+	s.runs = &runHandler{opts: o, dir: dir, audit: audit, runs: guard.NewRuns(o.Budget, o.Memory)}
 	s.credentials = &credentialHandler{opts: o, dir: dir, audit: audit}
 	s.declarations = &declarationHandler{opts: o, dir: dir, keys: s.keys, replays: newReplayer(o)}
 	s.orgData = &orgDataHandler{

@@ -153,8 +153,9 @@ func New(o Options) (_ *App, err error) {
 			_ = a.journal.Close()
 		}
 	}()
+	a.memory = capacity.New(o.Redis, scripts, memoryOptions(o.Config), a.registry)
 	a.budget = budget.New(o.Redis, budget.Options{
-		Scripts: scripts, Money: money, Flights: flights, Lease: o.Config.Store.HoldLease,
+		Memory: a.memory, Scripts: scripts, Money: money, Flights: flights, Lease: o.Config.Store.HoldLease,
 		LedgerLength: LedgerLength(o.Config.Ledger), Journal: a.journal, Log: o.Log, Metrics: a.registry,
 		EpochFile: epochFile(o.Config.Store), OpenAfterLoss: o.Config.Store.AfterDataLoss == "open",
 		CountTimeout: o.Config.Store.Deadline,
@@ -174,7 +175,6 @@ func New(o Options) (_ *App, err error) {
 	}
 	a.spool = newSpool(o.Config, o.Log, a.registry)
 	a.calibration = calibration.New(o.Redis, calibration.Options{Log: o.Log, Metrics: a.registry})
-	a.memory = capacity.New(o.Redis, scripts, memoryOptions(o.Config), a.registry)
 	turns := conversations(o.Config, set)
 	turns.Memory = a.memory
 	a.turns = conversation.New(o.Redis, turns)
@@ -195,7 +195,7 @@ func New(o Options) (_ *App, err error) {
 		Budget: a.budget, Calibration: a.calibration, Quota: a.queue.Quota(), Policy: set.policy,
 		StoreDeadline: o.Config.Store.Deadline, Stops: func() map[string]*tenants.Stop { return a.identity.Snapshot().Stops },
 		LocalShare: int(o.Config.Store.LocalShare), Ownership: ownership.New(o.Redis, a.memory, o.Log),
-		Conversations: a.turns, Cache: a.answers, Spool: a.spool, Log: o.Log, Metrics: a.registry,
+		Conversations: a.turns, Cache: a.answers, Memory: a.memory, Spool: a.spool, Log: o.Log, Metrics: a.registry,
 	})
 	err = pricing.Register(a.registry, func() *pricing.Catalogue { return a.guard.Policy().Catalogue }, time.Now)
 	if err != nil {

@@ -1,7 +1,8 @@
 // Package capacity limits how much of what callers send and receive is stored in Redis memory:
 // bodies and responses of jobs, responses kept for an Idempotency-Key, stored responses. It
 // counts the bytes by org and in total, and rejects what would leave no memory for the limits
-// of other callers.
+// of other callers. Small records that callers create (runs and their keys, holds, values of
+// labels, requests for more of a limit) count, too.
 //
 // Everything else in Redis (limits, ledger, records) is known only from Redis's own figures, so
 // the total bound holds even if the count is lost.
@@ -73,15 +74,17 @@ type Memory struct {
 	seen   Bound
 }
 
+// countPrefix begins the keys of the count of all orgs.
+const countPrefix = "lg:{capacity}"
+
 // New returns the Memory of rdb. scripts runs its scripts; nil means rdb. If the registerer is
 // nil, its metrics are not registered.
 func New(rdb redis.UniversalClient, scripts redis.Scripter, o Options, reg prometheus.Registerer) *Memory {
 	if scripts == nil {
 		scripts = rdb
 	}
-	const prefix = "lg:{capacity}"
 	m := &Memory{
-		Count: CountAt(scripts, prefix, prefix+":sums"), rdb: rdb, refused: newRefused(reg),
+		Count: CountAt(scripts, countPrefix, countPrefix+":sums"), rdb: rdb, refused: newRefused(reg),
 		looking: make(chan struct{}, 1),
 	}
 	m.Configure(o)
@@ -132,6 +135,21 @@ func (m *Memory) ReleaseOrg(ctx context.Context, org string) error {
 		}
 	}
 	return nil
+}
+
+// Under returns the count of the things of an org that have a name, in the slot of the org.
+func (m *Memory) Under(org, name string) Count {
+	prefix := "lg:{" + org + "}:" + name
+	return CountAt(m.rdb, prefix, prefix+":sums")
+}
+
+// Admit admits bytes of a record that is about to be written and expires after life. Unlike those of Reserve they
+// have no id: a repetition counts twice, and they cannot be released. A nil Memory admits everything.
+func (m *Memory) Admit(ctx context.Context, org string, bytes int64, life time.Duration) error {
+	if m == nil {
+		return nil
+	}
+	return m.Reserve(ctx, org, "", Bytes{Written: bytes}, life)
 }
 
 // Reserve admits bytes of an id for an org, see Count.Reserve. Before it rejects them it reads

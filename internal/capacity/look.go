@@ -105,6 +105,21 @@ func (m *Memory) nodes(ctx context.Context) ([]node, error) {
 	return all, err
 }
 
+// Largest returns the org whose callers keep most, and how many bytes; 0 if none keeps anything.
+func Largest(ctx context.Context, rdb redis.UniversalClient) (org string, bytes int64, err error) {
+	sums, err := rdb.HGetAll(ctx, countPrefix+":sums").Result()
+	if err != nil {
+		return "", 0, fmt.Errorf("capacity: largest: %w", err)
+	}
+	for field, text := range sums {
+		name, isOrg := strings.CutPrefix(field, "o ")
+		if n, _ := strconv.ParseInt(text, 10, 64); isOrg && n > bytes {
+			org, bytes = name, n
+		}
+	}
+	return org, bytes, nil
+}
+
 // Usage returns how much memory a server uses, and how much it may use: without maxmemory the
 // memory of its machine, and 0 if it reports neither.
 func Usage(ctx context.Context, server redis.Cmdable) (used, most int64, err error) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
@@ -120,10 +121,17 @@ func TestRedisIsNearlyFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := rdb.ConfigSet(ctx, "maxmemory", "24mb").Err(); err != nil {
+	used, _, err := capacity.Usage(ctx, rdb)
+	if err != nil {
 		t.Fatal(err)
 	}
-	wants(t, all(t, rdb), diagnose.Warning, "of its maxmemory")
+	for most, want := range map[int64]string{used * 10 / 9: "warning of its maxmemory", used / 2: "error no memory left"} {
+		if err := rdb.ConfigSet(ctx, "maxmemory", fmt.Sprint(most)).Err(); err != nil {
+			t.Fatal(err)
+		}
+		level, what, _ := strings.Cut(want, " ")
+		wants(t, all(t, rdb), map[string]diagnose.Level{"warning": diagnose.Warning, "error": diagnose.Error}[level], what)
+	}
 }
 
 func TestReplicaTakesNoWrites(t *testing.T) {

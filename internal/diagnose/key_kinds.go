@@ -23,6 +23,7 @@ lg:{<org>}:parts
 	}
 	for _, p := range strings.Fields(`
 lg:{<org>}:holds lg:{<org>}:leases lg:{<org>}:done:<period>
+lg:{<org>}:open-holds:entries lg:{<org>}:open-holds:ends lg:{<org>}:open-holds:sums
 lg:{<org>}:l:<limit>:<subject>-<metric>-<shape>:<id> lg:{<org>}:ledger lg:{<org>}:reconcile
 lg:{<org>}:sums:<day> lg:{<org>}:sums-by-hour:<day> lg:{<org>}:refusals:<day> lg:{<org>}:refusals-by-hour:<day>
 lg:{<org>}:refusals-of:<process> lg:{<org>}:audit lg:{<org>}:adjusted:<period> lg:{<org>}:export

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/capacity"
 )
 
 const area = "redis"
@@ -169,7 +170,7 @@ func StoreMore(ctx context.Context, rdb redis.UniversalClient, facts Facts, dead
 		add(Error, "redis is still loading its data", "Wait until it has finished.")
 	}
 	out = append(out, untested(facts)...)
-	out = append(out, memory(facts)...)
+	out = append(out, memory(ctx, rdb, facts)...)
 	out = append(out, hidden(facts)...)
 	if readSettings(ctx, rdb).denied {
 		add(OK, "redis has no CONFIG, as usual for a managed service: compare its appendfsync and min-replicas-to-write "+
@@ -193,7 +194,7 @@ func StoreMore(ctx context.Context, rdb redis.UniversalClient, facts Facts, dead
 	return out
 }
 
-func memory(facts Facts) []Finding {
+func memory(ctx context.Context, rdb redis.UniversalClient, facts Facts) []Finding {
 	used, _ := strconv.ParseInt(facts["used_memory"], 10, 64)
 	most, _ := strconv.ParseInt(facts["maxmemory"], 10, 64)
 	switch {
@@ -204,14 +205,32 @@ func memory(facts Facts) []Finding {
 			What: "redis has no maxmemory: it grows until the machine runs out of memory",
 			Fix:  "Set maxmemory below the machine's memory, and alert well before it is reached.",
 		}}
+	case used >= most:
+		return []Finding{{
+			Area: area, Level: Error,
+			What: fmt.Sprintf("redis has no memory left (%d of %d bytes): calls get 503 store_full%s", used, most,
+				mostCounted(ctx, rdb)),
+			Fix: "Raise maxmemory. What frees memory still works: end runs, cancel jobs, delete files, disable or purge " +
+				"orgs. `llmguard doctor --keys` shows what takes the memory.",
+		}}
 	case used*100/most >= 80:
 		return []Finding{{
 			Area: area, Level: Warning,
-			What: fmt.Sprintf("redis uses %d%% of its maxmemory; no jobs are accepted beyond queue.memory_share", used*100/most),
-			Fix:  "Raise maxmemory, or lower queue.result_ttl and ledger.max_entries.",
+			What: fmt.Sprintf("redis uses %d%% of its maxmemory; no jobs are accepted beyond queue.memory_share%s",
+				used*100/most, mostCounted(ctx, rdb)),
+			Fix: "Raise maxmemory, or lower queue.result_ttl and ledger.max_entries.",
 		}}
 	}
 	return nil
+}
+
+// mostCounted names the org whose callers keep most in Redis; empty if none keeps anything.
+func mostCounted(ctx context.Context, rdb redis.UniversalClient) string {
+	org, bytes, err := capacity.Largest(ctx, rdb)
+	if err != nil || bytes == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; callers of org %s keep most in it, %d bytes", org, bytes)
 }
 
 // looks is the number of PINGs that latency sends.

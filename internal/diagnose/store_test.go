@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -60,6 +61,14 @@ func TestStoreMore(t *testing.T) {
 	f(Error, "loading", with("loading", "1"), time.Hour)
 	f(Warning, "no maxmemory", with("maxmemory", "0"), time.Hour)
 	f(Warning, "of its maxmemory", with("used_memory", "99000000"), time.Hour)
+	memory := capacity.New(srv.Client(), nil, capacity.Options{}, nil)
+	for org, bytes := range map[string]int64{"acme": 500, "hog": 7000, "zeta": 40} {
+		if err := memory.Admit(t.Context(), org, bytes, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f(Error, "no memory left (104857600 of 104857600 bytes): calls get 503 store_full; "+
+		"callers of org hog keep most in it, 7000 bytes", with("used_memory", "104857600"), time.Hour)
 	old := with("redis_version", "7.4.2")
 	delete(old, "valkey_version") // if the tests run on Valkey
 	f(Warning, "CVE-2025-49844", old, time.Hour)

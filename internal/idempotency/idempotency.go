@@ -176,6 +176,9 @@ func (k *Key) Done(ctx context.Context, answer string, ttl time.Duration) error 
 	return k.end(ctx, "done", answer, ttl)
 }
 
+// Undo frees a key that Done gave an answer to, if it still has that one.
+func (k *Key) Undo(ctx context.Context, answer string) error { return k.change(ctx, "undo", answer, 0) }
+
 func (k *Key) end(ctx context.Context, what, id string, ttl time.Duration) error {
 	k.s.mu.Lock()
 	delete(k.s.held, k)

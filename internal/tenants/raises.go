@@ -75,13 +75,13 @@ func (r *RaiseRequest) forgettable(now time.Time) bool {
 	if r.Decision != nil && r.Decision.Until.After(end) {
 		end = r.Decision.Until
 	}
-	return r.State != RaisePending && now.Sub(end) > keepRaises
+	return r.State != RaisePending && now.Sub(end) > KeepRaises
 }
 
-// Bounds on requests. Those of an org are read from this process's copy, so requests of several
-// users in the same milliseconds may exceed them.
+// Bounds on requests. KeepRaises is how long they are shown after the end of what was requested. Those of an org
+// are read from this process's copy, so requests of several users in the same milliseconds may exceed them.
 const (
-	keepRaises    = 7 * 24 * time.Hour // after the end of what was requested
+	KeepRaises    = 7 * 24 * time.Hour // after the end of what was requested
 	mostRaises    = 50                 // kept per user
 	userRaises    = 10                 // per user and day
 	orgRaises     = 200                // per org and day

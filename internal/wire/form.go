@@ -334,7 +334,7 @@ func (s *formScanner) finish() error {
 	switch {
 	case s.req.Model == "":
 		return missing("model")
-	case unprintable(s.req.Model):
+	case badName(s.req.Model):
 		return badModel()
 	case !s.seen[file]:
 		return missing(file)

@@ -204,13 +204,17 @@ func (s *scanner) member(known *fields, name []byte) error {
 	return read(s)
 }
 
-// unprintable reports whether a name has characters that end a line or are invisible.
-func unprintable(name string) bool {
-	return strings.ContainsFunc(name, func(c rune) bool { return unicode.IsControl(c) || c == '\u2028' || c == '\u2029' })
+// MaxModel is how long the name of a model may be, in bytes, because it is kept in the ledger.
+const MaxModel = 256
+
+// badName reports whether a name is too long, or has characters that end a line or are invisible.
+func badName(name string) bool {
+	return len(name) > MaxModel || strings.ContainsFunc(name, func(c rune) bool { return unicode.IsControl(c) || c == '\u2028' || c == '\u2029' })
 }
 
 func badModel() *Error {
-	return BadRequest("model", "invalid_value", "Invalid 'model': the name has control characters.")
+	return BadRequest("model", "invalid_value", "Invalid 'model': the name has control characters, or more than %d bytes.",
+		MaxModel)
 }
 
 // finish checks what is known only after the whole request was read.
@@ -225,7 +229,7 @@ func finish(s *scanner) error {
 		r.Implied = true
 	case r.Model == "" && s.model == "":
 		return missing("model")
-	case unprintable(r.Model):
+	case badName(r.Model):
 		return badModel()
 	case s.maxTokens >= 0 && s.maxCompletion >= 0:
 		return BadRequest("max_tokens", "invalid_parameter_combination",

@@ -23,6 +23,7 @@ import (
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/calibration"
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/console"
 	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/simulate"
@@ -110,6 +111,7 @@ func adminOptions(ids *app.Identities, books *budget.Store, rdb redis.UniversalC
 			return orgdata.NamesOf(ctx, rdb, org, prefix)
 		},
 		Files:       files.New(rdb, nil, files.Options{Log: log}),
+		Memory:      capacity.New(rdb, nil, capacity.Options{MemoryShare: 100, OrgShare: 100}, nil),
 		Calibration: calibration.New(rdb, calibration.Options{}).List,
 		Purge:       func(ctx context.Context, org string) (*orgdata.Purge, func()) { return openPurge(ctx, ids, rdb, org) },
 	}
