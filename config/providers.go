@@ -118,8 +118,8 @@ type Pool struct {
 	LearnQuota bool `yaml:"learn_quota" default:"true"`
 	// Concurrency is how many calls may be in flight. Default: no limit.
 	Concurrency int `yaml:"concurrency"`
-	// MaxPause limits how long calls are paused because the provider asks for it, as in Retry-After.
-	// After a longer request, one call is tried before the others continue. 1s to 1h.
+	// MaxPause is how long calls are paused at most because the provider asks for it, as in
+	// Retry-After. After a longer request, one call is tried before the others continue. 1s to 1h.
 	MaxPause time.Duration `yaml:"max_pause" default:"5m"`
 	// MaxJobs and MaxBytes limit the jobs waiting for this pool. Beyond them, calls that do not
 	// fit get 429.

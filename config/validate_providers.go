@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/llmguard/llmguard/providers"
 )
@@ -36,6 +37,9 @@ func checkProviders(m *mistakes, cfg *Config) {
 				m.unique(pools, at+".id", pool.ID)
 			}
 			m.patterns(at+".models", pool.Models)
+			if pool.MaxPause < time.Second || pool.MaxPause > time.Hour {
+				m.failAt(at+".max_pause", "must be from 1s to 1h")
+			}
 		}
 		m.spelled(path+".allow_fields", p.AllowFields)
 		prompts := names{}

@@ -134,7 +134,7 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 func (c *Call) observed(ctx context.Context, resp *http.Response, body []byte, sent time.Time) time.Duration {
 	if c.guard.Grants.quota == nil {
 		wait, _ := wire.ParseRetryAfter(resp.Header, time.Now())
-		return wait
+		return min(wait, quota.DefaultMaxPause)
 	}
 	defer c.watch.redis(time.Now())
 	rest, err := c.guard.Grants.quota.Observe(context.WithoutCancel(ctx), c.Plan.Target.Pool, quota.Head{

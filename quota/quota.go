@@ -45,7 +45,7 @@ type Pool struct {
 	// after a pause. It never lifts the cap per sliding minute.
 	Burst int
 	// MaxPause bounds a pause that the provider asks for. After a longer one, one call is tried before
-	// the others. 0 is 5 minutes.
+	// the others. 0 is DefaultMaxPause.
 	MaxPause time.Duration
 	// FixedQuota ignores the limits that the provider reports in its answers; otherwise
 	// the smaller of those and the configured ones applies.
@@ -125,7 +125,7 @@ func New(rdb redis.UniversalClient, o Options) *Quota {
 func (q *Quota) Configure(pools []Pool) {
 	next := make(map[string]*pool, len(pools))
 	for _, p := range pools {
-		p.MaxPause = cmp.Or(p.MaxPause, defaultMaxPause)
+		p.MaxPause = cmp.Or(p.MaxPause, DefaultMaxPause)
 		next[p.ID] = &pool{Pool: p, limits: p.Limits(), takes: []string{
 			Key(p.ID, "quota"), Key(p.ID, "slots"), Key(p.ID, "wait:interactive"), Key(p.ID, "claims"), Key(p.ID, "parked"),
 			Key(p.ID, "size"),
@@ -134,7 +134,8 @@ func (q *Quota) Configure(pools []Pool) {
 	q.pools.Store(&next)
 }
 
-const defaultMaxPause = 5 * time.Minute
+// DefaultMaxPause is Pool.MaxPause if it is not set.
+const DefaultMaxPause = 5 * time.Minute
 
 // Key returns the name of a key of a pool. Of the keys listed in queue/keys.go this package
 // writes "quota" and "slots"; the others belong to the waiting jobs.

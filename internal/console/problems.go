@@ -76,9 +76,14 @@ func (c *Console) problems(ctx context.Context, view *overviewView) {
 func poolFaults(p poolLine) (out []Fault) {
 	link := Path + "queue#pool-" + p.ID
 	if p.Blocked > 0 {
+		what := "Pool " + p.ID
+		if p.BlockedModel != "" {
+			what = "Model " + p.BlockedModel + " of pool " + p.ID
+		}
 		out = append(out, Fault{
-			Severe: true, What: fmt.Sprintf("Pool %s is blocked by its provider for %s", p.ID, short(p.Blocked)),
-			Fix: "The provider returned 429 or 503. Lower the pool's rpm and tpm if this happens often.", Link: link,
+			Severe: true, What: fmt.Sprintf("%s is blocked by its provider for %s", what, short(p.Blocked)),
+			Fix: "The provider returned 429 or 503, or refuses the account. Lower the pool's rpm and tpm if this happens often. " +
+				"To end the pause: llmguard queue resume " + p.ID + ".", Link: link,
 		})
 	}
 	if p.Dead > 0 {
