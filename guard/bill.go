@@ -2,6 +2,7 @@ package guard
 
 import (
 	"cmp"
+	"slices"
 	"sync/atomic"
 
 	"github.com/llmguard/llmguard/budget"
@@ -20,8 +21,10 @@ type bill struct {
 	policy      *atomic.Pointer[Policy]
 	calibration *calibration.Calibration
 
-	held int64 // tokens of output that the hold covers
-	told int64 // nano-USD that the answer's headers report as its cost
+	held      int64        // tokens of output that the hold covers
+	told      int64        // nano-USD that the answer's headers report as its cost
+	drawnMost pricing.Nano // cost of pictures whose usage was not believed
+
 	past int64 // tokens of output seen, if that exceeds the most that could be held
 }
 
@@ -44,7 +47,7 @@ func (b *bill) faultOf(a wire.Answer) string {
 // charge sets the result from the provider's usage, as far as it agrees with what was sent and seen.
 // It is an estimate if it is known to have other faults.
 func (b *bill) charge(a wire.Answer, s shown, faults ...UsageFault) {
-	faults = append(faults, b.check(&a.Usage, s)...)
+	faults = append(append(faults, b.check(&a.Usage, s)...), b.checkDrawn(&a)...)
 	b.price(a)
 	b.estimated(faults, a.Rounded)
 }
@@ -52,7 +55,7 @@ func (b *bill) charge(a wire.Answer, s shown, faults ...UsageFault) {
 // chargePart sets the result from the usage of an answer that broke off after this much output.
 func (b *bill) chargePart(o Outcome, a wire.Answer, output int64) {
 	a.Usage.Output = max(a.Usage.Output, min(output, b.held))
-	faults := b.check(&a.Usage, shown{})
+	faults := append(b.check(&a.Usage, shown{}), b.checkDrawn(&a)...)
 	b.price(a)
 	b.result.Outcome = o
 	b.estimated(faults, true)
@@ -65,6 +68,9 @@ func (b *bill) estimated(faults []UsageFault, doubt bool) {
 	switch {
 	case len(faults) > 0:
 		r.UsageFaults = faults
+		if r.Cost > b.hold.Max.Cost && slices.ContainsFunc(faults, UsageFault.high) {
+			b.chargeHold(r.Outcome)
+		}
 		r.Fault = cmp.Or(r.Fault, "usage contradicts what was sent and seen: "+string(faults[0]))
 	case !doubt:
 		b.learn()

@@ -111,7 +111,7 @@ func (p *Plan) ceiling(output int64) (pricing.Nano, error) {
 	if err != nil {
 		return 0, err
 	}
-	pictures, err := p.tool.ceiling(p)
+	pictures, err := p.tool.ceiling(p, p.toolCalls())
 	return cost + pictures, err
 }
 

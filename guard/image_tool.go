@@ -70,9 +70,8 @@ func (t imageTool) dearerThan(other imageTool) bool {
 	return one > two
 }
 
-// ceiling returns the most that the tool can cost: one picture for each call of a tool, drawn from all
-// the input.
-func (t imageTool) ceiling(p *Plan) (pricing.Nano, error) {
+// ceiling returns the most that the tool can cost: one picture for each call, drawn from all the input.
+func (t imageTool) ceiling(p *Plan, calls int64) (pricing.Nano, error) {
 	if t.price == nil {
 		return 0, nil
 	}
@@ -80,14 +79,26 @@ func (t imageTool) ceiling(p *Plan) (pricing.Nano, error) {
 	most.Input = p.Input + pictureTokens("", &wire.Creation{Files: make([]wire.File, 1)})
 	most.ImageIn = most.Input
 	one, err := t.price.Ceiling(most, t.terms)
-	return one * pricing.Nano(p.toolCalls()), err
+	return one * pricing.Nano(calls), err
+}
+
+// checkDrawn removes what the image tool cannot have used: more than the largest picture for each item of
+// the answer, or for each call that is held.
+func (b *bill) checkDrawn(a *wire.Answer) []UsageFault {
+	most, err := b.plan.tool.ceiling(b.plan, max(b.plan.toolCalls(), int64(len(a.Items))))
+	if err == nil && b.drawn(a.Drawn) <= most {
+		return nil
+	}
+	a.Drawn = wire.Usage{}
+	b.drawnMost = most
+	return []UsageFault{HighOutput}
 }
 
 // drawn returns the cost of what the image tool used.
 func (b *bill) drawn(u wire.Usage) pricing.Nano {
 	t := b.plan.tool
 	if t.price == nil || u == (wire.Usage{}) {
-		return 0
+		return b.drawnMost
 	}
 	t.terms.Region = b.plan.terms.Region
 	cost, err := t.price.Charge(pricing.Usage(u), t.terms)

@@ -166,6 +166,10 @@ func (b *bill) chargeCreated(a wire.Created) {
 		length, exact = max(a.ShownMillis, b.plan.Request.Creation.LengthBySize()), false
 		b.result.Fault = "the transcript is longer than the recording's header states"
 	}
+	if b.plan.made.perMinute && told.AudioMillis > max(length, b.plan.Request.Creation.LengthBySize()) {
+		told.AudioMillis, exact = 0, false // no recording of this size is so long
+		b.result.UsageFaults, b.result.Fault = []UsageFault{HighInput}, "usage has more seconds than the recording"
+	}
 	guessed := b.plan.made.perMinute && told.AudioMillis == 0 && !exact
 	told.Characters, told.Images = b.plan.made.characters, b.plan.made.images
 	if a.Pictures > 0 {

@@ -23,10 +23,14 @@ const (
 	HighInput  UsageFault = "high_input"  // more than what was sent, or than the model's context
 	LowOutput  UsageFault = "low_output"  // fewer output tokens than the text of the answer
 	HighOutput UsageFault = "high_output" // more than the text shows, or than the model can generate
+	HighCalls  UsageFault = "high_calls"  // more calls of tools than any answer makes
 	Outdated   UsageFault = "outdated"    // text followed it
 )
 
-var usageFaults = []UsageFault{Malformed, LowInput, HighInput, LowOutput, HighOutput, Outdated}
+var usageFaults = []UsageFault{Malformed, LowInput, HighInput, LowOutput, HighOutput, HighCalls, Outdated}
+
+// high reports whether a count was too high.
+func (f UsageFault) high() bool { return f == HighInput || f == HighOutput || f == HighCalls }
 
 const (
 	// tokenBytes is the length of text above which it is counted: most text has 3 to 7 bytes a token.
@@ -34,6 +38,8 @@ const (
 	// addedInput is how many tokens a provider may add to what was sent, for example a chat template
 	// with a system prompt of its own and the definitions of its tools.
 	addedInput = 8192
+	// mostCalls is how many searches and calls of other tools are believed, unless more are held.
+	mostCalls = 256
 )
 
 // shown is the generated text of an answer.
@@ -91,6 +97,10 @@ func (b *bill) check(u *wire.Usage, s shown) (faults []UsageFault) {
 		faults = append(faults, LowOutput)
 	case u.Output > b.mostOutput(s.bytes):
 		faults = append(faults, HighOutput)
+	}
+	if most := max(p.toolCalls(), mostCalls); u.ToolCalls > most {
+		u.ToolCalls = most
+		faults = append(faults, HighCalls)
 	}
 	return faults
 }
