@@ -77,6 +77,7 @@ func (e *entryWriter) usage(u Usage) {
 	e.number("images", u.Images)
 	e.number("characters", u.Characters)
 	e.number("audio_ms", u.AudioMillis)
+	e.number("cached_audio_in", u.CachedAudio)
 	e.buf = append(e.buf, '}')
 }
 

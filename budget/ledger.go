@@ -95,6 +95,7 @@ type Usage struct {
 	Images       int64 `json:"images,omitempty"`
 	Characters   int64 `json:"characters,omitempty"`
 	AudioMillis  int64 `json:"audio_ms,omitempty"`
+	CachedAudio  int64 `json:"cached_audio_in,omitempty"`
 }
 
 // Costs is [pricing.Split] with JSON names: the parts of Entry.Total by class of tokens. It is zero

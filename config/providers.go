@@ -41,11 +41,16 @@ type Provider struct {
 	// as in the request for kind azure and api.openai.com; max_tokens for all others, except
 	// OpenAI's reasoning models, which refuse it.
 	OutputLimitField string `yaml:"output_limit_field" default:"auto" enum:"auto,max_tokens,max_completion_tokens"`
-	// ReportedCost is what happens to a cost in the answer's usage (cost, estimated_cost) or in
-	// the header x-litellm-response-cost. charge: it is charged in USD if it is higher than
-	// llmguard's price. ignore: it is passed on only; for providers that report another
-	// currency.
-	ReportedCost string `yaml:"reported_cost" default:"charge" enum:"charge,ignore"`
+	// ReportedCost is what happens to a cost in the answer's usage (cost, estimated_cost) that is
+	// higher than llmguard's price. charge: it is charged in USD. ignore: it is passed on only.
+	// auto: charge for openrouter.ai, api.perplexity.ai, api.deepinfra.com and
+	// router.requesty.ai; ignore for others, whose currency is unknown. Costs whose name says USD
+	// (cost_in_usd_ticks, the header x-litellm-response-cost) are charged unless this is ignore.
+	ReportedCost string `yaml:"reported_cost" default:"auto" enum:"auto,charge,ignore"`
+	// Region is where the provider processes calls, if that has a price of its own (see region in
+	// prices). Default: the region in the host, such as eu for eu.api.openai.com. A region that
+	// a request or an answer names takes precedence.
+	Region string `yaml:"region"`
 	// Identifiers is how user, safety_identifier and prompt_cache_key are sent. org: with a
 	// prefix for the caller's org (an HMAC of its id), so that orgs share no cached prompts.
 	// as_sent: unchanged, as always with an org's own credential.

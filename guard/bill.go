@@ -1,6 +1,8 @@
 package guard
 
 import (
+	"cmp"
+	"slices"
 	"sync/atomic"
 
 	"github.com/llmguard/llmguard/budget"
@@ -19,17 +21,22 @@ type bill struct {
 	policy      *atomic.Pointer[Policy]
 	calibration *calibration.Calibration
 
-	held int64 // tokens of output that the hold covers
-	told int64 // nano-USD that the answer's headers report as its cost
+	held      int64        // tokens of output that the hold covers
+	told      int64        // nano-USD that the answer's headers report as its cost
+	drawnMost pricing.Nano // cost of pictures whose usage was not believed
+
 	past int64 // tokens of output seen, if that exceeds the most that could be held
 }
+
+// allZero is the fault of a usage that counts nothing.
+const allZero = "usage is all zero"
 
 // faultOf returns why an answer's usage cannot be billed, or "". Some servers report zeros
 // for values they did not count.
 func (b *bill) faultOf(a wire.Answer) string {
 	if a.Fault == "" && a.HasUsage && a.Usage.Input == 0 && a.Usage.Output == 0 && a.Usage.AudioMillis == 0 &&
-		b.plan.Input > 0 {
-		return "usage is all zero"
+		!b.plan.free && b.plan.Input > 0 {
+		return allZero
 	}
 	if a.Hidden && (b.plan.Target.Provider.Kind == providers.Gemini || b.plan.Price.Provider == "google") {
 		return "" // its thinking tokens, which are billed as output
@@ -37,8 +44,44 @@ func (b *bill) faultOf(a wire.Answer) string {
 	return a.Fault
 }
 
-// charge sets the result from the provider's usage, which must be free of faults.
-func (b *bill) charge(a wire.Answer) {
+// charge sets the result from the provider's usage, as far as it agrees with what was sent and seen.
+// It is an estimate if it is known to have other faults.
+func (b *bill) charge(a wire.Answer, s shown, faults ...UsageFault) {
+	faults = append(append(faults, b.check(&a.Usage, s)...), b.checkDrawn(&a)...)
+	b.price(a)
+	b.estimated(faults, a.Rounded)
+}
+
+// chargePart sets the result from the usage of an answer that broke off after this much output.
+func (b *bill) chargePart(o Outcome, a wire.Answer, output int64) {
+	a.Usage.Output = max(a.Usage.Output, min(output, b.held))
+	faults := append(b.check(&a.Usage, shown{}), b.checkDrawn(&a)...)
+	b.price(a)
+	b.result.Outcome = o
+	b.estimated(faults, true)
+}
+
+// estimated marks a charge by usage as an estimate, bounded by the hold, if there are faults or a
+// doubt. Any other is evidence for later estimates.
+func (b *bill) estimated(faults []UsageFault, doubt bool) {
+	r := b.result
+	switch {
+	case len(faults) > 0:
+		r.UsageFaults = faults
+		if r.Cost > b.hold.Max.Cost && slices.ContainsFunc(faults, UsageFault.high) {
+			b.chargeHold(r.Outcome)
+		}
+		r.Fault = cmp.Or(r.Fault, "usage contradicts what was sent and seen: "+string(faults[0]))
+	case !doubt:
+		b.learn()
+		return
+	}
+	r.Estimated = true
+	b.within()
+}
+
+// price sets the result from a usage.
+func (b *bill) price(a wire.Answer) {
 	r := b.result
 	r.Outcome, r.Usage = Completed, pricing.Usage(a.Usage)
 	r.Model, r.Tier = a.Model, a.ServiceTier
@@ -47,14 +90,17 @@ func (b *bill) charge(a wire.Answer) {
 	if b.plan.Request.LongCache && !a.TimedWrites { // as requested, and as held
 		r.Usage.CacheWrite, r.Usage.CacheWrite1h = 0, r.Usage.CacheWrite
 	}
+	if a.Region != "" {
+		b.plan.terms.Region = a.Region
+	}
 	split, err := b.split(r.Usage, a.Model, a.ServiceTier)
 	if err != nil { // the catalogue does not know the tier: charge at least the hold
 		b.chargeHold(Completed)
 		r.Fault = err.Error()
 		return
 	}
+	split.Fees += b.drawn(a.Drawn)
 	r.Cost, r.Split = split.Total(), split
-	b.learn()
 }
 
 func (b *bill) settleTerms(tier string) pricing.Terms {

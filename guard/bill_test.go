@@ -33,6 +33,7 @@ type server struct {
 	fees   []string // members that cost a search
 	bodies []string // members whose own members count like the request's
 	lax    bool     // accepts names in any case, like Go's decoder
+	usd    bool     // the operator knows that it reports its costs in USD
 }
 
 var servers = []server{
@@ -42,7 +43,7 @@ var servers = []server{
 	{name: "gemini", kind: providers.Gemini, host: "generativelanguage.googleapis.com", limits: []string{"max_tokens", "max_completion_tokens"}, fees: []string{"extra_body", "google"}},
 	{name: "openrouter", host: "openrouter.ai", limits: []string{"max_tokens"}, dear: []string{"models", "route", "fallbacks", "provider", "preset"}, fees: []string{"plugins", "web_search_options"}},
 	{name: "vllm", host: "vllm", limits: []string{"max_tokens"}},
-	{name: "litellm", host: "litellm", limits: []string{"max_tokens", "max_output_tokens"}, dear: []string{"fallbacks", "model_list"}, bodies: []string{"extra_body"}, lax: true},
+	{name: "litellm", host: "litellm", limits: []string{"max_tokens", "max_output_tokens"}, dear: []string{"fallbacks", "model_list"}, bodies: []string{"extra_body"}, lax: true, usd: true},
 	{name: "qwen", host: "dashscope", limits: []string{"max_tokens"}, fees: []string{"enable_search", "search_options"}},
 	{name: "xai", host: "api.x.ai", limits: []string{"max_tokens"}, fees: []string{"search_parameters"}},
 	{name: "llama.cpp", host: "llama", limits: []string{"n_predict", "max_tokens"}, lax: true},
@@ -130,7 +131,8 @@ var asked = []string{
 }
 
 // FuzzBill checks, for any request to a provider of any kind, that what is held covers the
-// most the provider may bill, and that what is charged covers what its answer bills.
+// most the provider may bill, and that what is charged covers what its answer bills, in tokens and,
+// if that is known to be in USD, as a cost.
 func FuzzBill(f *testing.F) {
 	for seed := range uint64(400) {
 		f.Add(seed)
@@ -163,6 +165,9 @@ func (s *server) set(t *testing.T) *providers.Set {
 		Pools: []providers.Pool{{ID: s.name}},
 	}
 	p.ChatOnly = providers.SpeaksChatOnly(s.kind, p.BaseURL)
+	if s.usd {
+		p.ReportedCost = providers.ChargeCost
+	}
 	set, err := providers.NewSet([]*providers.Provider{p})
 	if err != nil {
 		t.Fatal(err)
@@ -206,8 +211,11 @@ func (s *server) try(t *testing.T, r *rig, dice *rand.Rand) {
 	bill = p.Input*in + tokens*out
 	cost := ""
 	if dice.IntN(2) == 0 {
-		bill = max(bill, int64(dice.IntN(1_000_000_000)))
-		cost = fmt.Sprintf(`,"cost":%d.%09d`, bill/1e9, bill%1e9)
+		reported := max(bill, int64(dice.IntN(1_000_000_000)))
+		cost = fmt.Sprintf(`,"cost":%d.%09d`, reported/1e9, reported%1e9)
+		if p.Target.Provider.ReportsUSD() {
+			bill = reported
+		}
 	}
 	counts := fmt.Sprintf(`"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d`, p.Input, tokens, p.Input+tokens)
 	answer := fmt.Sprintf(`{"id":"1","model":%q,"choices":[{"message":{"content":"x"},"finish_reason":"stop"}],"usage":{%s%s}}`, model, counts, cost)

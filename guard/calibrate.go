@@ -14,6 +14,8 @@ type textPart struct {
 	class    calibration.Class
 	expected int64 // input tokens of the whole request
 	pure     bool  // the request is text only, so its bill shows the factor
+	certain  int64 // tokens that the provider must have read, by our count
+	bytes    int64 // of all text
 }
 
 // total returns the input tokens to hold for a request: its text by the factor learned for
@@ -27,7 +29,9 @@ func (e *estimator) total(c *counter) int64 {
 	alone := r.Tools.IsZero() && r.Functions.IsZero() && r.ResponseFormat.IsZero() && p.searches() == 0
 	p.text = textPart{
 		tokens: tokens, class: class, expected: expected + c.fixed + r.InputTokens,
-		pure: alone && c.fixed == 0 && r.InputTokens == 0 && c.classes.Bytes > 0,
+		pure:    alone && c.fixed == 0 && r.InputTokens == 0 && c.classes.Bytes > 0,
+		certain: c.certain + r.InputTokens,
+		bytes:   int64(c.classes.Bytes + r.Tools.Len() + r.Functions.Len() + r.ResponseFormat.Len()),
 	}
 	return hold + c.fixed
 }

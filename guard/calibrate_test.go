@@ -1,7 +1,9 @@
 package guard
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http/httptest"
 	"net/url"
@@ -28,6 +30,7 @@ type learner struct {
 	caller Caller
 	store  *budget.Store
 	fake   *fakeprovider.Server
+	limit  int // of the output, default 200
 }
 
 func newLearner(t *testing.T) *learner {
@@ -69,8 +72,8 @@ func newLearner(t *testing.T) *learner {
 // plan prepares a chat with the given number of words; rest is appended to the request.
 func (l *learner) plan(model string, words int, rest string) *Plan {
 	l.t.Helper()
-	body := fmt.Sprintf(`{"model":%q,"max_tokens":200,"messages":[{"role":"user","content":%q}]%s}`,
-		model, strings.TrimSpace(strings.Repeat("paper boats drift slowly ", words/4)), rest)
+	body := fmt.Sprintf(`{"model":%q,"max_tokens":%d,"messages":[{"role":"user","content":%q}]%s}`,
+		model, cmp.Or(l.limit, 200), strings.TrimSpace(strings.Repeat("paper boats drift slowly ", words/4)), rest)
 	r, err := wire.Scan(wire.ChatCompletions, []byte(body), wire.Limits{})
 	if err != nil {
 		l.t.Fatal(err)
@@ -93,7 +96,13 @@ func (l *learner) call(p *Plan, permille int64, output int) *Call {
 func (l *learner) billed(p *Plan, usage string) *Call {
 	l.t.Helper()
 	ctx := l.t.Context()
-	l.fake.ScriptModel(p.Target.Model, fakeprovider.Behaviour{RawUsage: usage})
+	var counts struct {
+		Output int64 `json:"completion_tokens"`
+	}
+	if err := json.Unmarshal([]byte(usage), &counts); err != nil {
+		l.t.Fatal(err)
+	}
+	l.fake.ScriptModel(p.Target.Model, fakeprovider.Behaviour{RawUsage: usage, Output: counts.Output})
 	c, err := l.admission.begin(ctx, p, wire.NewCallID(), 0, "")
 	if err != nil {
 		l.t.Fatal(err)

@@ -40,9 +40,10 @@ type Result struct {
 	// Underpriced is what was charged above the request's price, by reason; nil for
 	// nearly all calls.
 	Underpriced map[Reason]pricing.Nano
-	Relayed     bool        // the whole answer was written, though its caller may have left then
-	Failed      bool        // the stream contained an error event of the provider
-	Fault       string      // what was wrong with the provider's usage, if anything
+	Relayed     bool   // the whole answer was written, though its caller may have left then
+	Failed      bool   // the stream contained an error event of the provider
+	Fault       string // what was wrong with the provider's usage, if anything
+	UsageFaults []UsageFault
 	Refusal     *wire.Error // the provider's error, if that is what was relayed
 	Ending      *wire.Error // our error that ended the stream, if any
 	UpstreamID  string      // the provider's x-request-id

@@ -107,7 +107,12 @@ func (p *Plan) ceiling(output int64) (pricing.Nano, error) {
 	if p.Request.LongCache {
 		u.CacheWrite1h = u.Input
 	}
-	return p.Price.Ceiling(u, p.terms)
+	cost, err := p.Price.Ceiling(u, p.terms)
+	if err != nil {
+		return 0, err
+	}
+	pictures, err := p.tool.ceiling(p, p.toolCalls())
+	return cost + pictures, err
 }
 
 // outputBound returns the most tokens the provider may bill as output.
@@ -258,6 +263,7 @@ type counter struct {
 	scratch []byte
 	tokens  int64             // text, subject to the model's factor
 	classes tokenizer.Classes // of that text
+	certain int64             // text that no provider leaves out
 	fixed   int64             // images and the like
 }
 
@@ -266,6 +272,9 @@ func (c *counter) text(t wire.Text) {
 	c.scratch = scratch
 	k := c.cache.CountClasses(c.enc, plain)
 	c.tokens += int64(k.Tokens)
+	if t.Kind != wire.KindOther { // such as encrypted reasoning
+		c.certain += int64(k.Tokens)
+	}
 	c.classes = c.classes.Plus(k)
 }
 

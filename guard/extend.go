@@ -145,8 +145,8 @@ func (r *relay) over() bool {
 		return false
 	}
 	c.bill.past = 0
-	if r.usage && r.answer.Usage.Output > c.Plan.Output+few*c.Plan.Request.Choices() {
-		c.bill.past = r.answer.Usage.Output
+	if u := r.answer.Usage.Output; r.usage && u > c.Plan.Output+few*c.Plan.Request.Choices() && u <= c.bill.mostOutput(r.bytes) {
+		c.bill.past = u
 	}
 	if int64(r.count.Upper())+r.apart <= r.allowed { // a cheap check first
 		return c.bill.past > 0
@@ -173,14 +173,14 @@ func (r *relay) sever() error {
 	c := r.call
 	switch {
 	case r.usage && r.whole():
-		c.bill.charge(r.answer)
+		r.charge()
 		c.Result.Outcome = Cut
 	case c.bill.bounded():
 		c.bill.chargeEstimate(Cut, r.produced())
 	default:
 		c.bill.chargeHold(Cut)
 	}
-	c.bill.reported(r.answer.Cost)
+	c.bill.reported(r.answer)
 	if r.errand.gone() || r.gone {
 		return ErrGone
 	}

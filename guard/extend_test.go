@@ -166,6 +166,7 @@ func TestGrows(t *testing.T) {
 // start, so that most calls need no extension.
 func TestGrowBeginsAtTheMean(t *testing.T) {
 	l := newLearner(t)
+	l.limit = 4000
 	for range 20 {
 		l.call(l.plan("gpt-4o", 40, ""), 1000, 3000)
 	}

@@ -94,7 +94,7 @@ func TestSearchFees(t *testing.T) {
 		r.org = x.org
 		text := "hi"
 		if x.held < x.cost {
-			text = `[fake: raw-usage={"prompt_tokens":1,"completion_tokens":1,"total_tokens":2,"server_tool_use":{"web_search_requests":3}}]`
+			text = `[fake: raw-usage={"prompt_tokens":100,"completion_tokens":100,"total_tokens":200,"server_tool_use":{"web_search_requests":3}}]`
 		}
 		c := r.serve(wire.ChatCompletions, prompt(x.model, text, x.extra))
 		if c.Plan.Max.Cost != x.held || c.Result.Cost != x.cost {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"strconv"
 	"time"
@@ -84,6 +83,7 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 		c.Result.Took = time.Since(start)
 		c.guard.metrics.ended(c)
 		c.tellUnderpriced()
+		c.tellFaults()
 		c.traceEnd(span, start)
 	}()
 	e := &upstreamCall{call: c, caller: ctx, behind: behind{start: start}}
@@ -118,7 +118,7 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	}
 	c.dropBody(f.Sent)
 	switch {
-	case c.Plan.Request.Stream && isEventStream(resp.Header):
+	case c.isStream(resp):
 		return e.relayStream(w, resp)
 	case c.Plan.Request.Endpoint == wire.Speech:
 		return e.relaySpeech(w, resp)
@@ -179,7 +179,7 @@ func (e *upstreamCall) broke() {
 	} else {
 		e.call.bill.chargeHold(Broken)
 	}
-	e.call.bill.reported(0)
+	e.call.bill.reported(wire.Answer{})
 }
 
 // cancels reports whether the provider is cancelled when the caller leaves.
@@ -213,11 +213,6 @@ func (e *upstreamCall) sendFailed(err error) error {
 	return wire.BadGateway("The provider closed the connection before answering. The call may have been billed", err)
 }
 
-func isEventStream(h http.Header) bool {
-	kind, _, err := mime.ParseMediaType(h.Get("Content-Type"))
-	return err == nil && kind == "text/event-stream"
-}
-
 // relayPlain reads a whole answer, prices it, and forwards it unchanged.
 func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) error {
 	c := e.call
@@ -231,7 +226,7 @@ func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) er
 	// again
 	if spool.NoRoom(err) {
 		c.bill.chargeHold(NoUsage)
-		c.bill.reported(0)
+		c.bill.reported(wire.Answer{})
 		return wire.Gone("answer_not_kept", "The call was completed and charged, but this proxy could not buffer its answer")
 	}
 	if err != nil {
@@ -268,13 +263,13 @@ func (e *upstreamCall) settlePlain(body []byte) {
 		answer, ok = wire.ParseUsage(c.Plan.Request.Endpoint, body)
 	}
 	if fault := c.bill.faultOf(answer); ok && fault == "" {
-		c.bill.charge(answer)
+		c.bill.charge(answer, c.bill.seenPlain(answer.Usage, body))
 	} else { // absurd usage counts as none, so that it bills neither too little nor too much
 		c.bill.chargeText(answer, body)
 		c.Result.Fault = fault
 		answer.HasUsage = false
 	}
-	c.bill.reported(answer.Cost)
+	c.bill.reported(answer)
 	e.note(answer)
 }
 

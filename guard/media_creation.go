@@ -138,7 +138,7 @@ func (p *Plan) byRule() bool {
 // chargeCreated bills a finished call by its answer's usage or by the rule its price
 // follows; otherwise it charges the hold.
 func (b *bill) chargeCreated(a wire.Created) {
-	defer func() { b.reported(a.Cost) }()
+	defer func() { b.reported(a.Answer) }()
 	if !b.plan.byRule() {
 		fault := b.faultOf(a.Answer)
 		if !a.HasUsage || fault != "" {
@@ -147,7 +147,7 @@ func (b *bill) chargeCreated(a wire.Created) {
 			b.result.Fault = fault
 			return
 		}
-		b.charge(a.Answer)
+		b.charge(a.Answer, shown{})
 		return
 	}
 	told := a.Usage
@@ -166,6 +166,10 @@ func (b *bill) chargeCreated(a wire.Created) {
 		length, exact = max(a.ShownMillis, b.plan.Request.Creation.LengthBySize()), false
 		b.result.Fault = "the transcript is longer than the recording's header states"
 	}
+	if b.plan.made.perMinute && told.AudioMillis > max(length, b.plan.Request.Creation.LengthBySize()) {
+		told.AudioMillis, exact = 0, false // no recording of this size is so long
+		b.result.UsageFaults, b.result.Fault = []UsageFault{HighInput}, "usage has more seconds than the recording"
+	}
 	guessed := b.plan.made.perMinute && told.AudioMillis == 0 && !exact
 	told.Characters, told.Images = b.plan.made.characters, b.plan.made.images
 	if a.Pictures > 0 {
@@ -175,7 +179,7 @@ func (b *bill) chargeCreated(a wire.Created) {
 		told.AudioMillis = length
 	}
 	a.Usage = b.counted(told)
-	b.charge(a.Answer)
+	b.price(a.Answer)
 	b.result.Estimated = b.result.Estimated || guessed
 }
 
@@ -225,6 +229,7 @@ func (r *relay) inspectCreated(data []byte) {
 	u.Output += before.Usage.Output
 	u.ImageOut += before.Usage.ImageOut
 	r.created.Cost += before.Cost
+	r.created.CostUSD += before.CostUSD
 }
 
 // relaySpeech forwards audio as it arrives. Its cost follows from the request or, roughly,
@@ -251,7 +256,7 @@ func (e *upstreamCall) relaySpeech(w http.ResponseWriter, resp *http.Response) e
 		e.broke()
 	default:
 		c.bill.chargeSpoken(s.head, size)
-		c.bill.reported(0)
+		c.bill.reported(wire.Answer{})
 	}
 	if s.gone || e.gone() {
 		return ErrGone

@@ -18,7 +18,7 @@ type metrics struct {
 	cost         *prometheus.CounterVec
 	tokens       *prometheus.CounterVec
 	underpriced  *prometheus.CounterVec
-	faults       prometheus.Counter
+	faults       *prometheus.CounterVec
 	settleErrors prometheus.Counter
 	without      *prometheus.CounterVec
 	extensions   *prometheus.CounterVec
@@ -48,10 +48,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "llmguard_guard_tokens_total",
 			Help: "Tokens billed, by priced model and class: input, cached_input, output, reasoning.",
 		}, []string{"model", "class"}),
-		faults: f.NewCounter(prometheus.CounterOpts{
+		faults: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_usage_faults_total",
-			Help: "Answers whose usage was negative, implausibly large or of the wrong type, and was clamped.",
-		}),
+			Help: "Answers whose usage was not believed, by fault: low_input, high_input, low_output, high_output, high_calls (it " +
+				"contradicts what was sent and seen), outdated (text followed it), malformed. They are charged by estimate.",
+		}, []string{"fault"}),
 		underpriced: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_underpriced_usd_total",
 			Help: "Cost charged above the price of the request, in USD, by pool and reason: model (a more expensive one " +
@@ -76,6 +77,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help:    "Time from sending a request to receiving the provider's response headers, by pool.",
 			Buckets: []float64{.05, .1, .25, .5, 1, 2, 4, 8, 15, 30, 60, 120, 300},
 		}, []string{"pool"}),
+	}
+	for _, fault := range usageFaults { // start at zero, so that the first one is an increase
+		m.faults.WithLabelValues(string(fault))
 	}
 	m.admitted = sync.OnceValue(func() prometheus.Counter { return m.holds.WithLabelValues("admitted") })
 	return m
@@ -182,9 +186,6 @@ func (m *metrics) ended(c *Call) {
 	s.calls[r.Outcome].Inc()
 	if r.FirstByte > 0 {
 		s.firstByte.Observe(r.FirstByte.Seconds())
-	}
-	if r.Fault != "" {
-		m.faults.Inc()
 	}
 }
 

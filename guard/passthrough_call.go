@@ -81,7 +81,7 @@ func (p *passage) close() error {
 		c.Result.Tier = a.ServiceTier
 		c.Result.Fault = fault
 		c.bill.chargeHold(NoUsage)
-		c.bill.reported(a.Cost)
+		c.bill.reported(a)
 		a.HasUsage = false
 		e.note(a)
 	}

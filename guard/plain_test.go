@@ -37,8 +37,8 @@ func answering(t *testing.T, text string, sized bool) string {
 
 // large returns a chat completion of at least `size` bytes, with usage.
 func large(size int) string {
-	return `{"id":"x","object":"chat.completion","model":"gpt-4o","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"` +
-		strings.Repeat("x", size) + `"}}],"usage":{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15}}`
+	return `{"id":"x","object":"chat.completion","model":"gpt-4o","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"hi"}}],"more":"` +
+		strings.Repeat("x", size) + `","usage":{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15}}`
 }
 
 // slow is a caller that runs look before it accepts the first byte.
@@ -133,7 +133,7 @@ func TestAnswerWithoutRoom(t *testing.T) {
 func TestAnswerWithoutRoomOrUsage(t *testing.T) {
 	r := newRig(t, roomy()...)
 	for usage, most := range map[string]pricing.Nano{
-		`"usage":null`: 0, `"usage":{"prompt_tokens":0,"completion_tokens":0}`: 0, `"usage":{"cost":0.5}`: 500_000_000,
+		`"usage":null`: 0, `"usage":{"prompt_tokens":0,"completion_tokens":0}`: 0, `"usage":{"cost":0.5}`: 0, `"usage":{"cost_in_usd_ticks":5000000000}`: 500_000_000,
 	} {
 		r.crowded(spool.Options{Memory: 1000, Disk: -1})
 		text := `{"model":"gpt-4o","choices":[{"message":{"content":"` + strings.Repeat("x", 10_000) + `"}}],` + usage + `}`

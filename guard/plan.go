@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,6 +54,7 @@ type Plan struct {
 	documents        int64 // number of documents, whose text is not visible
 	unread           int64 // tokens, the part of Input they may come to
 	made             made
+	tool             imageTool
 	start, step      int64 // tokens of output: first held, and kept ahead; see first
 
 	at    time.Time
@@ -138,7 +140,7 @@ func (pl *Planner) prepare(c Caller, r *wire.Request, kept references) (*Plan, e
 		Caller: c.grouped(), Request: r, Target: target, Price: price, free: free, at: at, kept: kept,
 		standard: policy.Headers.Standard,
 		terms: pricing.Terms{
-			ServiceTier: r.ServiceTier, ProjectTier: target.Provider.ServiceTier, Region: r.InferenceGeo, At: at,
+			ServiceTier: r.ServiceTier, ProjectTier: target.Provider.ServiceTier, Region: cmp.Or(r.InferenceGeo, target.Provider.Region), At: at,
 			Batch: c.Batched,
 		},
 	}
@@ -147,6 +149,9 @@ func (pl *Planner) prepare(c Caller, r *wire.Request, kept references) (*Plan, e
 	}
 	p.withhold()
 	if err := p.translate(); err != nil {
+		return nil, err
+	}
+	if p.tool, err = policy.imageTool(p); err != nil {
 		return nil, err
 	}
 	e := &estimator{plan: p, counts: pl.counts, calibration: pl.calibration}

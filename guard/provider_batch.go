@@ -80,7 +80,7 @@ type Batches struct {
 // finds what may have been held.
 func (bs *Batches) Hold(ctx context.Context, p *Plan, id string, attempt int, life time.Duration) (Batched, error) {
 	b := Batched{
-		ID: id, Attempt: attempt, Tier: p.Request.ServiceTier, Region: p.Request.InferenceGeo,
+		ID: id, Attempt: attempt, Tier: p.Request.ServiceTier, Region: p.terms.Region,
 		Input: p.Input, Output: p.Output, Most: int64(p.Max.Cost), At: p.at.Unix(), Store: p.Request.Store,
 		LongCache: p.Request.LongCache,
 		WebSearch: p.Request.WebSearch, Provider: p.Target.Provider.ID, Model: p.Request.Model, Upstream: p.Target.Model,
@@ -159,6 +159,7 @@ func (bs *Batches) End(ctx context.Context, c Caller, ends []BatchedEnd) ([]pric
 		if !done.Receipt.Replayed {
 			bs.metrics.ended(calls[i])
 			calls[i].tellUnderpriced()
+			calls[i].tellFaults()
 			bs.metrics.of(calls[i]).settled(r.Usage, r.Estimated, done.Receipt)
 		}
 	}

@@ -31,6 +31,8 @@ type relay struct {
 	factor  int64             // what may be billed per token of ours, in thousandths
 	allowed int64             // count of ours above which the output limit was exceeded
 	text    []byte
+	bytes   int64 // of visible output
+	summary int64 // tokens of count that are a summary of reasoning
 
 	named   string    // the model, from the last event that names one
 	seen    time.Time // when the last text arrived
@@ -38,6 +40,8 @@ type relay struct {
 	gone    bool      // the caller accepts no more bytes
 	answer  wire.Answer
 	usage   bool         // answer holds usage
+	counted int64        // the count when that usage arrived
+	used    time.Time    // when it arrived
 	created wire.Created // of a creation, in place of answer
 	ends    int64        // chunks with a finish_reason; each choice has one
 	done    bool         // [DONE] was seen
@@ -183,7 +187,7 @@ func (r *relay) inspect(event []byte) bool {
 	}
 	r.named = chunk.Named(r.named)
 	if len(chunk.Text) > 0 {
-		r.tally(chunk.Text)
+		r.tally(chunk)
 		r.seen = time.Now()
 	}
 	if chunk.Finish {
@@ -193,10 +197,7 @@ func (r *relay) inspect(event []byte) bool {
 	if !chunk.HasUsage && chunk.Fault == "" {
 		return true
 	}
-	fault := r.call.bill.faultOf(chunk.Answer)
-	r.answer, r.usage = chunk.Answer, chunk.HasUsage && fault == ""
-	r.hidden = r.hidden || fault != "" && chunk.Hidden
-	r.call.Result.Fault = fault
+	r.account(chunk.Answer)
 	return ep == wire.Responses || chunk.Error || !chunk.ChoicesEmpty || r.call.Plan.Request.IncludeUsage
 }
 
@@ -210,14 +211,38 @@ func (r *relay) follow(chunk wire.Chunk) {
 	}
 }
 
+// account records the usage of an event. Counts are cumulative, and some servers send zeros after the
+// real ones.
+func (r *relay) account(a wire.Answer) {
+	fault := r.call.bill.faultOf(a)
+	switch {
+	case r.usage && fault == allZero:
+		return
+	case a.HasUsage && fault == "":
+		r.answer = a.After(r.answer)
+		r.usage, r.counted, r.used = true, r.tokens(), time.Now()
+	case r.usage: // the counts so far remain the least
+	default:
+		r.answer = a
+		r.hidden = r.hidden || fault != "" && a.Hidden
+	}
+	r.call.Result.Fault = fault
+}
+
 // tally counts text. The text of several choices arrives interleaved, so each chunk is then
 // counted separately, which never counts less.
-func (r *relay) tally(text []byte) {
+func (r *relay) tally(c wire.Chunk) {
+	enc := tokenizer.EncodingFor(r.call.Plan.Target.Model)
+	if c.Summary {
+		r.summary += int64(tokenizer.Count(enc, c.Text))
+	} else {
+		r.bytes += int64(len(c.Text))
+	}
 	if r.call.Plan.Request.Choices() > 1 {
-		r.apart += int64(tokenizer.Count(tokenizer.EncodingFor(r.call.Plan.Target.Model), text))
+		r.apart += int64(tokenizer.Count(enc, c.Text))
 		return
 	}
-	r.count.Write(text)
+	r.count.Write(c.Text)
 }
 
 // close settles the stream after the provider's last byte or a failure, and reports a
@@ -236,11 +261,13 @@ func (r *relay) close(err error) error {
 	case c.Plan.Request.Creation != nil && r.whole():
 		c.bill.chargeCreated(r.created)
 	case r.usage && (complete || r.whole()):
-		c.bill.charge(r.answer)
+		r.charge()
 	case complete && r.tells && !r.hidden && (r.failed || c.bill.bounded()):
 		c.bill.chargeEstimate(NoUsage, r.visible())
 	case complete:
 		c.bill.chargeHold(NoUsage)
+	case r.usage && !r.hidden:
+		r.chargePart()
 	case r.errand.left() && !r.hidden:
 		c.bill.left(r.sent())
 	case r.seen.IsZero() || r.hidden || !c.bill.bounded():
@@ -248,7 +275,7 @@ func (r *relay) close(err error) error {
 	default:
 		c.bill.chargeEstimate(Broken, r.reached())
 	}
-	c.bill.reported(r.answer.Cost)
+	c.bill.reported(r.answer)
 	c.Result.Failed = r.failed
 	if !complete && !r.whole() {
 		if r.errand.gone() {

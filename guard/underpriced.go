@@ -6,6 +6,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/tokenizer"
 )
 
@@ -91,12 +92,16 @@ func versionOf(name, short string) bool {
 }
 
 // reported charges the cost that the answer reports, in its body or its headers, if that is
-// higher.
-func (b *bill) reported(cost int64) {
-	r := b.result
-	cost = max(cost, b.told)
+// higher. If neither its name nor the provider says that it is in USD, it is believed only within the
+// hold of a call whose tokens are not known exactly.
+func (b *bill) reported(a wire.Answer) {
+	r, p := b.result, b.plan.Target.Provider
+	cost := max(a.CostUSD, b.told)
+	if p.ReportsUSD() || r.Estimated && a.Cost <= int64(b.hold.Max.Cost) {
+		cost = max(cost, a.Cost)
+	}
 	by := pricing.Nano(cost) - r.Cost
-	if b.plan.Target.Provider.IgnoreCost || by <= 0 || r.void() {
+	if p.ReportedCost == providers.IgnoreCost || by <= 0 || r.void() {
 		return
 	}
 	r.more(ReportedCost, by)

@@ -71,7 +71,7 @@ func TestDearerAnswersAreCharged(t *testing.T) {
 	f("cheap", `,"cost":0.000014`, nil, cheap)
 	f("cheap", `,"cost":0.00294`, nil, 2_940_000)
 	f("dear", `,"cost":0.00294`, nil, 2_940_000)
-	f("cheap", `,"cost":0.00294`, func(p *providers.Provider) { p.IgnoreCost = true }, cheap)
+	f("cheap", `,"cost":0.00294`, func(p *providers.Provider) { p.ReportedCost = providers.IgnoreCost }, cheap)
 	f("cheap", `,"cost":-1`, nil, cheap)
 	f("cheap", `,"cost":1e12`, nil, cheap)
 	f("cheap", `,"cost":"much"`, nil, cheap)
@@ -236,7 +236,7 @@ func TestCostInHeaders(t *testing.T) {
 	for _, none := range []string{"", "None", "-1", "0.000001", "1e12", "much"} {
 		f(none, plain, choice+usage+"}}", nil, cheap)
 	}
-	f("0.002", plain, choice+usage+"}}", func(p *providers.Provider) { p.IgnoreCost = true }, cheap)
+	f("0.002", plain, choice+usage+"}}", func(p *providers.Provider) { p.ReportedCost = providers.IgnoreCost }, cheap)
 }
 
 // TestStreamIsCutAtItsOutputLimit checks that a provider that exceeds the output limit is

@@ -54,7 +54,7 @@ func (r *rig) vendor(t *testing.T, v *vendor, change func(*providers.Provider)) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &providers.Provider{ID: "vendor", BaseURL: base, APIKey: "sk-vendor", Pools: []providers.Pool{{ID: "vendor"}}}
+	p := &providers.Provider{ID: "vendor", BaseURL: base, APIKey: "sk-vendor", Pools: []providers.Pool{{ID: "vendor"}}, ReportedCost: providers.ChargeCost}
 	if change != nil {
 		change(p)
 	}
@@ -104,7 +104,7 @@ func TestVendorUsage(t *testing.T) {
 		{"openrouter: comments, and a cost", ": OPENROUTER PROCESSING\n\n" + events(`{"model":"m","provider":"P",`+delta+`}`, `{"model":"m",`+last+`,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"cost":0.95,"is_byok":false,"prompt_tokens_details":{"cached_tokens":0}}}`), true, 9, 0, 3, 950_000_000},
 		{"mistral: usage unasked in the last event", events(`{"model":"m",`+delta+`}`, `{"model":"m",`+last+`,"usage":{"prompt_tokens":9,"total_tokens":12,"completion_tokens":3}}`), true, 9, 0, 3, 0},
 		{"vllm: details that are null", `{"model":"m",` + choice + `,"prompt_logprobs":null,"kv_transfer_params":null,"usage":{"prompt_tokens":9,"total_tokens":12,"completion_tokens":3,"prompt_tokens_details":null}}`, false, 9, 0, 3, 0},
-		{"together: the prompt is echoed", `{"id":"o1","prompt":[],"model":"m",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"cached_tokens":4}}`, false, 9, 0, 3, 0},
+		{"together: the prompt is echoed", `{"id":"o1","prompt":[],"model":"m",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"cached_tokens":4}}`, false, 9, 4, 3, 0},
 		{"ollama: no total", `{"model":"m","system_fingerprint":"fp_ollama",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3}}`, false, 9, 0, 3, 0},
 		{"perplexity: what each part costs", `{"model":"m",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"cost":{"request_cost":0.005,"total_cost":0.0050001}}}`, false, 9, 0, 3, 5_000_100},
 		{"deepinfra: an estimate", `{"model":"m",` + choice + `,"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"estimated_cost":1.5e-05}}`, false, 9, 0, 3, 15_000},

@@ -12,6 +12,7 @@ import (
 type rates struct {
 	input, cached, write, write1h, output uint64
 	imageIn, imageOut, audioIn, audioOut  uint64
+	cachedAudio                           uint64
 	perRequest, perToolCall               uint64
 	perMinute, perCharacter, perImage     uint64
 }
@@ -24,7 +25,8 @@ func (r Rates) resolve() rates {
 		write: pick(write), write1h: pick(r.CacheWrite1h.or(write)),
 		output:  pick(r.Output),
 		imageIn: pick(r.ImageIn.or(r.Input)), audioIn: pick(r.AudioIn.or(r.Input)),
-		imageOut: pick(r.ImageOut.or(r.Output)), audioOut: pick(r.AudioOut.or(r.Output)),
+		cachedAudio: pick(r.CachedAudioIn.or(r.AudioIn).or(r.Input)),
+		imageOut:    pick(r.ImageOut.or(r.Output)), audioOut: pick(r.AudioOut.or(r.Output)),
 		perRequest: pick(r.PerRequest), perToolCall: pick(r.PerToolCall),
 		perMinute: pick(r.PerMinute), perCharacter: pick(r.Characters),
 	}
@@ -35,7 +37,7 @@ func (r Rates) resolve() rates {
 func (r rates) dearest() rates {
 	r.input = max(r.input, r.cached, r.write)
 	r.write1h = max(r.write1h, r.input)
-	r.imageIn, r.audioIn = max(r.imageIn, r.input), max(r.audioIn, r.input)
+	r.imageIn, r.audioIn = max(r.imageIn, r.input), max(r.audioIn, r.cachedAudio, r.input)
 	r.imageOut, r.audioOut = max(r.imageOut, r.output), max(r.audioOut, r.output)
 	return r
 }
@@ -164,7 +166,7 @@ func (c *entry) addRow(r Row) error {
 func (r Rates) check() error {
 	for _, x := range []Rate{
 		r.Input, r.CachedInput, r.CacheWrite, r.CacheWrite1h, r.Output, r.ImageIn, r.ImageOut,
-		r.AudioIn, r.AudioOut, r.Characters,
+		r.AudioIn, r.CachedAudioIn, r.AudioOut, r.Characters,
 	} {
 		if x.Pico < 0 || x.Pico > maxTokenRate {
 			return errors.New("a token price is outside [0, 1,000,000 per token]")

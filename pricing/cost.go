@@ -61,13 +61,14 @@ func (r *rates) cost(u *Usage, f factors) (Nano, error) {
 }
 
 // classes lists the parts of input and output with their rates.
-func (r *rates) classes(u *Usage) (in [5]class, out [2]class) {
-	in = [5]class{
-		{u.CachedInput, r.cached},
+func (r *rates) classes(u *Usage) (in [6]class, out [2]class) {
+	in = [6]class{
+		{u.CachedInput - u.CachedAudio, r.cached},
 		{u.CacheWrite, r.write},
 		{u.CacheWrite1h, r.write1h},
-		{u.AudioIn, r.audioIn},
+		{u.AudioIn - u.CachedAudio, r.audioIn},
 		{u.ImageIn, r.imageIn},
+		{u.CachedAudio, r.cachedAudio},
 	}
 	return in, [2]class{{u.AudioOut, r.audioOut}, {u.ImageOut, r.imageOut}}
 }

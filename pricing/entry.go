@@ -54,11 +54,12 @@ func (r Rate) or(other Rate) Rate {
 
 // Rates is a price list. Input and Output are required, and may be 0. A class that is not given
 // costs what its whole costs: CachedInput, CacheWrite, ImageIn and AudioIn cost Input, CacheWrite1h
-// costs CacheWrite, ImageOut and AudioOut cost Output. A fee that is not given is not charged.
+// costs CacheWrite, CachedAudioIn costs AudioIn, ImageOut and AudioOut cost Output. A fee that is not given is not charged.
 type Rates struct {
 	// Per token; written in USD per 1M tokens in YAML.
 	Input, CachedInput, CacheWrite, CacheWrite1h Rate
 	Output, ImageIn, ImageOut, AudioIn, AudioOut Rate
+	CachedAudioIn                                Rate
 	// Per request and per built-in tool call; written in USD in YAML.
 	PerRequest, PerToolCall Rate
 	// PerMinute is the price of a minute of input audio, written in USD; Characters that of each

@@ -111,7 +111,7 @@ func (b *Bill) add(r *rates, u *Usage) {
 	in, out := r.classes(u)
 	b.Tokens = slices.Concat(
 		split("input", r.input, u.Input, in[:],
-			[]string{"cached_input", "cache_write", "cache_write_1h", "audio_in", "image_in"}),
+			[]string{"cached_input", "cache_write", "cache_write_1h", "audio_in", "image_in", "cached_audio_in"}),
 		split("output", r.output, u.Output, out[:], []string{"audio_out", "image_out"}))
 	sum, scale := new(big.Int), feeDigits
 	for _, l := range b.Tokens {

@@ -49,6 +49,7 @@ func (r Rates) fields() []rateField {
 		{"image_in", r.ImageIn, tokenDigits},
 		{"image_out", r.ImageOut, tokenDigits},
 		{"audio_in", r.AudioIn, tokenDigits},
+		{"cached_audio_in", r.CachedAudioIn, tokenDigits},
 		{"audio_out", r.AudioOut, tokenDigits},
 		{"per_request", r.PerRequest, feeDigits},
 		{"per_tool_call", r.PerToolCall, feeDigits},

@@ -102,6 +102,7 @@ var liteLLMClasses = map[string]func(*Rates) *Rate{
 	"cache_creation_input_token_cost":           func(r *Rates) *Rate { return &r.CacheWrite },
 	"cache_creation_input_token_cost_above_1hr": func(r *Rates) *Rate { return &r.CacheWrite1h },
 	"input_cost_per_audio_token":                func(r *Rates) *Rate { return &r.AudioIn },
+	"cache_read_input_audio_token_cost":         func(r *Rates) *Rate { return &r.CachedAudioIn },
 	"output_cost_per_audio_token":               func(r *Rates) *Rate { return &r.AudioOut },
 	"input_cost_per_image_token":                func(r *Rates) *Rate { return &r.ImageIn },
 	"output_cost_per_image_token":               func(r *Rates) *Rate { return &r.ImageOut },

@@ -65,7 +65,7 @@ func (p *Price) Charge(u Usage, t Terms) (Nano, error) {
 func (p *Price) Ceiling(u Usage, t Terms) (Nano, error) {
 	u, _ = u.Clamp()
 	u.CachedInput = 0
-	u.CacheWrite = 0
+	u.CacheWrite, u.CachedAudio = 0, 0
 	u.Reasoning = 0
 	e := p.entry
 	start := p.instant(t).Unix()

@@ -70,7 +70,7 @@ func drawRates(t *rapid.T) Rates {
 		Input: given.Draw(t, "input"), Output: given.Draw(t, "output"),
 		CachedInput: perhaps.Draw(t, "cached"), CacheWrite: perhaps.Draw(t, "write"), CacheWrite1h: perhaps.Draw(t, "write1h"),
 		ImageIn: perhaps.Draw(t, "image in"), ImageOut: perhaps.Draw(t, "image out"),
-		AudioIn: perhaps.Draw(t, "audio in"), AudioOut: perhaps.Draw(t, "audio out"),
+		AudioIn: perhaps.Draw(t, "audio in"), CachedAudioIn: perhaps.Draw(t, "cached audio"), AudioOut: perhaps.Draw(t, "audio out"),
 		PerRequest: perhaps.Draw(t, "request"), PerToolCall: perhaps.Draw(t, "tool"),
 		PerMinute: perhaps.Draw(t, "minute"), Characters: perhaps.Draw(t, "character"),
 	}
@@ -99,6 +99,7 @@ func drawUsage(t *rapid.T, held Usage) Usage {
 		Images: upTo("images", held.Images), Characters: upTo("characters", held.Characters), AudioMillis: upTo("audio", held.AudioMillis),
 	}
 	u.CachedInput, u.CacheWrite = upTo("cached", 2*u.Input+1), upTo("written", 2*u.Input+1)
+	u.CachedAudio = upTo("cached audio", 2*u.AudioIn+1)
 	u.Reasoning = upTo("reasoning", 2*u.Output+1)
 	return u
 }
@@ -229,7 +230,7 @@ func TestOverlappingClasses(t *testing.T) {
 		return r
 	}
 	c, err := New("", []Entry{{Model: "m", Prices: []Row{{Rates: Rates{
-		Input: rate("2"), CachedInput: rate("1"), AudioIn: rate("40"), Output: rate("8"), AudioOut: rate("80"),
+		Input: rate("2"), CachedInput: rate("1"), AudioIn: rate("40"), CachedAudioIn: rate("3"), Output: rate("8"), AudioOut: rate("80"),
 	}}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -244,6 +245,7 @@ func TestOverlappingClasses(t *testing.T) {
 	}{
 		{Usage{Input: 100, AudioIn: 30, Output: 10, AudioOut: 4}, bill(t, "1", at{70, "2"}, at{30, "40"}, at{6, "8"}, at{4, "80"})},
 		{Usage{Input: 100, CachedInput: 90, AudioIn: 30}, bill(t, "1", at{30, "40"}, at{70, "1"})},
+		{Usage{Input: 1000, CachedInput: 800, AudioIn: 900, CachedAudio: 750}, bill(t, "1", at{50, "2"}, at{50, "1"}, at{150, "40"}, at{750, "3"})},
 		{Usage{Input: 100, CachedInput: 100, CacheWrite: 100}, bill(t, "1", at{100, "2"})},
 	} {
 		if got, err := p.Charge(x.u, Terms{}); err != nil || got != x.want {

@@ -49,7 +49,7 @@ func (r *rates) split(u *Usage, f factors) (Split, error) {
 	run := running{f: f, ok: f.ok}
 	var s Split
 	s.Input = run.next([]class{{restIn, r.input}, {in[3], r.audioIn}, {in[4], r.imageIn}})
-	s.CachedInput = run.next([]class{{in[0], r.cached}})
+	s.CachedInput = run.next([]class{{in[0], r.cached}, {in[5], r.cachedAudio}})
 	s.CacheWrite = run.next([]class{{in[1], r.write}, {in[2], r.write1h}})
 	s.Output = run.next([]class{{restOut, r.output}, {out[0], r.audioOut}, {out[1], r.imageOut}})
 	run.fees(u.Requests, r.perRequest)
@@ -64,9 +64,9 @@ func (r *rates) split(u *Usage, f factors) (Split, error) {
 
 // portions counts like [wide.addClasses]: how many of total tokens are in each class, and how many
 // are left.
-func portions(classes []class, total int64) (taken [5]int64, left int64) {
+func portions(classes []class, total int64) (taken [6]int64, left int64) {
 	var named int64
-	var order [5]int
+	var order [6]int
 	for i, c := range classes {
 		named += c.tokens
 		order[i] = i

@@ -49,7 +49,7 @@ func exactParts(b Bill) [5]*big.Rat {
 		out[i] = new(big.Rat)
 	}
 	class := map[string]int{
-		"input": 0, "audio_in": 0, "image_in": 0, "cached_input": 1, "cache_write": 2, "cache_write_1h": 2,
+		"input": 0, "audio_in": 0, "image_in": 0, "cached_input": 1, "cached_audio_in": 1, "cache_write": 2, "cache_write_1h": 2,
 		"output": 3, "audio_out": 3, "image_out": 3,
 	}
 	scale := big.NewRat(1, 1)

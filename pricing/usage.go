@@ -9,7 +9,8 @@ const MaxCount = 1 << 30
 type Usage struct {
 	// Input counts all input tokens. CachedInput, CacheWrite and CacheWrite1h are disjoint parts of
 	// it (read from the provider's cache; written to it for the default time; written for an hour).
-	// AudioIn and ImageIn are parts of Input too, and may overlap the cache classes.
+	// AudioIn and ImageIn are parts of Input too, and may overlap the cache classes. CachedAudio, below,
+	// is the part of AudioIn that is known to be in CachedInput too.
 	Input, CachedInput, CacheWrite, CacheWrite1h int64
 	AudioIn, ImageIn                             int64
 	// Output counts all output tokens. Reasoning, AudioOut and ImageOut are parts of it; reasoning
@@ -22,6 +23,7 @@ type Usage struct {
 	Images      int64 `json:",omitempty"`
 	Characters  int64 `json:",omitempty"`
 	AudioMillis int64 `json:",omitempty"`
+	CachedAudio int64 `json:",omitempty"`
 }
 
 // Clamp returns the usage with every number in [0, MaxCount] and no part larger than its whole, and
@@ -38,6 +40,7 @@ func (u Usage) Clamp() (Usage, []string) {
 		faults = append(faults, "cache classes together")
 	}
 	u.AudioIn = clamp(u.AudioIn, u.Input, "audio_in", &faults)
+	u.CachedAudio = clamp(u.CachedAudio, min(u.CachedInput, u.AudioIn), "cached_audio_in", &faults)
 	u.ImageIn = clamp(u.ImageIn, u.Input, "image_in", &faults)
 	u.Reasoning = clamp(u.Reasoning, u.Output, "reasoning", &faults)
 	u.AudioOut = clamp(u.AudioOut, u.Output, "audio_out", &faults)

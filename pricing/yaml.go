@@ -46,6 +46,7 @@ type (
 		ImageIn       tokenYAML   `yaml:"image_in"`
 		ImageOut      tokenYAML   `yaml:"image_out"`
 		AudioIn       tokenYAML   `yaml:"audio_in"`
+		CachedAudioIn tokenYAML   `yaml:"cached_audio_in"`
 		AudioOut      tokenYAML   `yaml:"audio_out"`
 		PerRequest    feeYAML     `yaml:"per_request"`
 		PerToolCall   feeYAML     `yaml:"per_tool_call"`
@@ -204,7 +205,7 @@ func (y rowYAML) row() Row {
 			Input: Rate(y.Input), CachedInput: Rate(y.CachedInput),
 			CacheWrite: Rate(y.CacheWrite), CacheWrite1h: Rate(y.CacheWrite1h),
 			Output: Rate(y.Output), ImageIn: Rate(y.ImageIn), ImageOut: Rate(y.ImageOut),
-			AudioIn: Rate(y.AudioIn), AudioOut: Rate(y.AudioOut),
+			AudioIn: Rate(y.AudioIn), CachedAudioIn: Rate(y.CachedAudioIn), AudioOut: Rate(y.AudioOut),
 			PerRequest: Rate(y.PerRequest), PerToolCall: Rate(y.PerToolCall),
 			PerMinute: Rate(y.PerMinute), Characters: Rate(y.Characters),
 		},

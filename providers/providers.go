@@ -6,6 +6,7 @@
 package providers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -73,8 +74,11 @@ type Provider struct {
 	// LimitField is the provider's name for the output limit of a chat completion; "" is resolved
 	// by KnowsBothLimits.
 	LimitField string
-	// IgnoreCost ignores the cost that the provider's answers report.
-	IgnoreCost bool
+	// ReportedCost is what happens to the cost that the provider's answers report.
+	ReportedCost CostRule
+	// Region is where the provider processes calls that name no other place; NewSet derives it from
+	// the host if it is empty.
+	Region string
 	// IdentifierKey keys the prefix with which end-user identifiers are sent; nil sends them
 	// unchanged.
 	IdentifierKey []byte
@@ -89,6 +93,32 @@ type Provider struct {
 
 	transport *http.Transport
 	hidden    Redactor // what errors must not reveal
+}
+
+// CostRule says what happens to a cost that an answer reports.
+type CostRule string
+
+// The rules; any other is automatic: a cost is charged if its name or the host says that it is in USD.
+const (
+	ChargeCost CostRule = "charge"
+	IgnoreCost CostRule = "ignore"
+)
+
+// usdHosts are the hosts whose answers report costs in USD without saying so.
+var usdHosts = []string{"openrouter.ai", "api.perplexity.ai", "api.deepinfra.com", "router.requesty.ai"}
+
+// ReportsUSD reports whether costs without a currency in the provider's answers are in USD.
+func (p *Provider) ReportsUSD() bool {
+	return p.ReportedCost == ChargeCost || p.BaseURL != nil && slices.Contains(usdHosts, p.BaseURL.Hostname())
+}
+
+// regionOf returns the region in a host of OpenAI, such as eu.api.openai.com, or "".
+func regionOf(base *url.URL) string {
+	region, regional := strings.CutSuffix(base.Hostname(), ".api.openai.com")
+	if !regional {
+		return ""
+	}
+	return region
 }
 
 // Prompt is a stored prompt of an account.
@@ -155,6 +185,7 @@ func NewSet(list []*Provider) (*Set, error) {
 			p.transport = newTransport(p)
 		}
 		p.hidden = newRedactor(p)
+		p.Region = cmp.Or(p.Region, regionOf(p.BaseURL))
 	}
 	return &Set{list: list}, nil
 }

@@ -108,7 +108,7 @@ func upstreams(c *config.Config) (*providers.Set, error) {
 			Kind: providers.Kind(p.Kind), APIVersion: p.APIVersion, Deployments: p.Deployments,
 			Aliases: p.ModelMap, Models: p.Models, ServiceTier: p.ServiceTier, BatchMode: p.BatchMode,
 			DocumentTokens: p.DocumentTokens, Prompts: prompts(p.Prompts),
-			AllowFields: p.AllowFields, IgnoreCost: p.ReportedCost == "ignore",
+			AllowFields: p.AllowFields, ReportedCost: providers.CostRule(p.ReportedCost), Region: p.Region,
 			ConnectTimeout: p.ConnectTimeout, HeaderTimeout: p.HeaderTimeout, IdleTimeout: p.IdleTimeout,
 		}
 		up.ChatOnly = p.Responses == "translate" || p.Responses == "auto" && providers.SpeaksChatOnly(up.Kind, base)

@@ -228,7 +228,7 @@ func TestConvertProvider(t *testing.T) {
 	up := s.policy.Providers.All()[0]
 	if up.ID != "openai" || up.BaseURL.String() != "https://api.example.com/v1" || up.APIKey != "sk-1" || up.ConnectTimeout != time.Second || up.HeaderTimeout != 2*time.Second || up.IdleTimeout != 3*time.Second ||
 		up.Headers.Get("OpenAI-Organization") != "org-1" || up.Headers.Get("OpenAI-Project") != "proj-1" || up.Headers.Get("X-Extra") != "7" ||
-		up.ServiceTier != "priority" || !up.Allows("x_1") || up.Allows("models") || up.LimitField != "max_tokens" || !up.IgnoreCost || up.DocumentTokens != 25 ||
+		up.ServiceTier != "priority" || !up.Allows("x_1") || up.Allows("models") || up.LimitField != "max_tokens" || up.ReportedCost != "ignore" || up.DocumentTokens != 25 ||
 		up.Prompts["pmpt_1"].Model != "gpt-4o" || up.Prompts["pmpt_1"].InputTokens != 30 || up.Prompts["pmpt_1"].Orgs[0] != "acme" ||
 		up.Aliases["smart"] != "gpt-4o" || up.Models[0] != "gpt-4.1-nano" || up.Pools[0].Models[0] != "gpt-4*" {
 		t.Errorf("got provider %+v, want what the file says", up)

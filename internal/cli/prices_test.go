@@ -153,7 +153,7 @@ prices, USD per 1M tokens (fees: per call)
   always                                               1          0.25     2             -
   from 2026-11-01                          future      2          0.5     12.5           0.01
   from 2026-11-01, over 1000 input tokens  future      4          1       25             0.01
-  no separate price: cache_write as input, cache_write_1h as cache_write, image_in as input, image_out as output, audio_in as input, audio_out as output
+  no separate price: cache_write as input, cache_write_1h as cache_write, image_in as input, image_out as output, audio_in as input, cached_audio_in as audio_in, audio_out as output
 
 multipliers of the token prices
   x0.5  provider's batch API

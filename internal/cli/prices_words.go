@@ -76,6 +76,7 @@ var rateNames = []struct{ name, instead string }{
 	{"image_in", "input"},
 	{"image_out", "output"},
 	{"audio_in", "input"},
+	{"cached_audio_in", "audio_in"},
 	{"audio_out", "output"},
 	{"per_request", ""},
 	{"per_tool_call", ""},

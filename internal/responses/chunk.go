@@ -67,6 +67,10 @@ func (r *reader) onChoice(key, value []byte) error {
 		r.message = value
 	case "finish_reason":
 		r.finish = value
+	case "usage":
+		if r.usage == nil {
+			r.usage = value
+		}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"sync"
 )
@@ -15,8 +16,15 @@ type Answer struct {
 	// its whole.
 	Usage    Usage
 	HasUsage bool
-	// Cost is what the provider reports the call cost, in nano-USD; 0 if it does not.
-	Cost int64
+	// Drawn is what the image tool of a response used, in addition to Usage.
+	Drawn Usage
+	// Cost is what the provider reports the call cost, in billionths of a currency that it does not
+	// name; CostUSD is a cost in nano-USD according to its name. 0 if it does not.
+	Cost, CostUSD int64
+	// Region is where the call was processed according to the usage, or "".
+	Region string
+	// Rounded means that a count was a fraction and was rounded up.
+	Rounded bool
 	// Fault describes what was wrong with the usage, or is "". If HasUsage is set too, the numbers
 	// were clamped or completed and should be treated as an estimate.
 	Fault string
@@ -33,6 +41,24 @@ type Answer struct {
 	TimedWrites bool
 }
 
+// After returns the answer with the usage of an earlier chunk, of which the greater counts are kept.
+func (a Answer) After(before Answer) Answer {
+	u, old := &a.Usage, before.Usage
+	if old.Input > u.Input {
+		u.Input, u.AudioIn, u.ImageIn = old.Input, old.AudioIn, old.ImageIn
+		u.CachedInput, u.CacheWrite, u.CacheWrite1h, u.CachedAudio = old.CachedInput, old.CacheWrite, old.CacheWrite1h, old.CachedAudio
+	}
+	if old.Output > u.Output {
+		u.Output, u.Reasoning, u.AudioOut, u.ImageOut = old.Output, old.Reasoning, old.AudioOut, old.ImageOut
+	}
+	u.ToolCalls = max(u.ToolCalls, old.ToolCalls)
+	a.ID, a.Model = cmp.Or(a.ID, before.ID), cmp.Or(a.Model, before.Model)
+	a.ServiceTier, a.Region = cmp.Or(a.ServiceTier, before.ServiceTier), cmp.Or(a.Region, before.Region)
+	a.Cost, a.CostUSD = max(a.Cost, before.Cost), max(a.CostUSD, before.CostUSD)
+	a.Rounded, a.TimedWrites = a.Rounded || before.Rounded, a.TimedWrites || before.TimedWrites
+	return a
+}
+
 // ParseUsage reads a complete answer of ep that is not a stream. The result equals Answer.HasUsage:
 // false means that the call has to be billed by an estimate. It accepts any bytes: it skips unknown
 // members, uses the last of two members with the same name, and accepts missing or null details.
@@ -45,8 +71,8 @@ func ParseUsage(ep Endpoint, answer []byte) (Answer, bool) {
 	a := r.answer(ep)
 	if err != nil {
 		a.HasUsage = false
-		a.Usage = Usage{}
-		a.Cost = 0
+		a.Usage, a.Drawn = Usage{}, Usage{}
+		a.Cost, a.CostUSD = 0, 0
 		a.Fault = "the answer is not a JSON object"
 	}
 	return a, a.HasUsage
@@ -58,9 +84,11 @@ type answerReader struct {
 	id, model, tier Span // raw strings
 	status          Span // of a response
 	usage           usageReader
+	beside          usageReader // in another place of the answer
+	drawn           usageReader // of the image tool
 	items           []Span
 	containers      []Span
-	tools           int64 // calls of built-in tools
+	tools           int64 // calls of built-in tools that have a fee
 }
 
 var answerReaders = sync.Pool{New: func() any { return new(answerReader) }}
@@ -87,27 +115,90 @@ func (r *answerReader) member(name []byte) error {
 		return r.usage.read(&r.lexer)
 	case "output":
 		return r.output()
+	case "choices":
+		return r.choiceUsage()
+	case "tool_usage":
+		return r.toolUsage()
 	default:
+		return r.root(name)
+	}
+	return readString(&r.lexer, at)
+}
+
+// root reads the usage in a member of the answer other than usage.
+func (r *answerReader) root(name []byte) error {
+	in, ok := usageRoots[string(name)]
+	switch {
+	case !ok || r.peek() != '{':
+		return r.skip()
+	case in != noSection:
+		return r.beside.section(&r.lexer, in)
+	}
+	return r.object(r.usageMember)
+}
+
+// usageMember reads the usage of an object within the answer.
+func (r *answerReader) usageMember(name []byte) error {
+	if string(name) == "usage" {
+		return r.beside.read(&r.lexer)
+	}
+	return r.skip()
+}
+
+// choiceUsage reads the usage within choices.
+func (r *answerReader) choiceUsage() error {
+	if r.peek() != '[' {
 		return r.skip()
 	}
-	first := r.peek()
-	v, err := r.value()
-	if first == '"' {
-		*at = v
+	return r.array(func(int) error {
+		if r.peek() != '{' {
+			return r.skip()
+		}
+		return r.object(r.usageMember)
+	})
+}
+
+// toolUsage reads what the built-in tools of a response used.
+func (r *answerReader) toolUsage() error {
+	if r.peek() != '{' {
+		return r.skip()
 	}
-	return err
+	return r.object(func(name []byte) error {
+		switch {
+		case r.peek() != '{':
+		case string(name) == "image_gen":
+			return r.drawn.section(&r.lexer, usageSection)
+		case string(name) == "web_search":
+			return r.drawn.section(&r.lexer, toolSection)
+		}
+		return r.skip()
+	})
 }
 
 func (r *answerReader) answer(ep Endpoint) Answer {
 	a := Answer{ID: r.word(r.id), Model: r.word(r.model), ServiceTier: r.word(r.tier)}
-	a.Usage, a.HasUsage = r.usage.usage(ep)
-	a.Cost, a.Fault = r.usage.cost.nano(), r.usage.fault
-	a.Hidden = a.Fault == hiddenTokens
-	a.TimedWrites = r.usage.timedWrites()
+	u := &r.usage
+	if !u.counted() && r.beside.counted() {
+		u = &r.beside
+	}
+	a.Usage, a.HasUsage = u.usage(ep)
+	a.Cost, a.CostUSD = u.cost.nano()
+	a.Fault, a.Hidden, a.Rounded, a.TimedWrites = u.fault, u.fault == hiddenTokens, u.rounded, u.timedWrites()
+	if tier := r.word(u.tier); a.ServiceTier == "" && tier != "batch" { // which the call's terms know
+		a.ServiceTier = tier
+	}
+	a.Region = r.word(u.region)
 	if !ep.responds() {
 		return a
 	}
-	a.Status, a.Usage.ToolCalls = r.word(r.status), max(a.Usage.ToolCalls, r.tools)
+	a.Status = r.word(r.status)
+	a.Usage.ToolCalls = max(a.Usage.ToolCalls, r.tools, r.drawn.size(r.drawn.get(countSearches)))
+	if r.drawn.counted() {
+		a.Drawn, _ = r.drawn.usage(ImageGenerations)
+		if a.Drawn.ImageOut == 0 {
+			a.Drawn.ImageOut = a.Drawn.Output
+		}
+	}
 	for _, at := range r.items {
 		a.Items = append(a.Items, r.word(at))
 	}
@@ -128,6 +219,9 @@ const maxItems = 512
 // billedTools are the output types of calls of tools with a fee.
 var billedTools = map[string]bool{"web_search_call": true, "file_search_call": true, "code_interpreter_call": true}
 
+// freeActions are what a web_search_call may do without a search.
+var freeActions = map[string]bool{"open_page": true, "find_in_page": true, "find": true}
+
 // output reads the items of a response.
 func (r *answerReader) output() error {
 	if r.peek() != '[' {
@@ -140,9 +234,17 @@ func (r *answerReader) output() error {
 		if r.peek() != '{' {
 			return r.skip()
 		}
-		var id, kind Span
+		var id, kind, state, action Span
 		err := r.object(func(name []byte) error {
 			first := r.peek()
+			if string(name) == "action" && first == '{' {
+				return r.object(func(name []byte) error {
+					if string(name) == "type" {
+						return readString(&r.lexer, &action)
+					}
+					return r.skip()
+				})
+			}
 			v, err := r.value()
 			switch {
 			case first != '"':
@@ -150,6 +252,8 @@ func (r *answerReader) output() error {
 				id = v
 			case string(name) == "type":
 				kind = v
+			case string(name) == "status":
+				state = v
 			case string(name) == "container_id" && len(r.containers) < maxItems:
 				r.containers = append(r.containers, v)
 			}
@@ -158,7 +262,7 @@ func (r *answerReader) output() error {
 		if id.Len() > len(`""`) && len(r.items) < maxItems {
 			r.items = append(r.items, id)
 		}
-		if billedTools[r.word(kind)] {
+		if billedTools[r.word(kind)] && r.word(state) != "failed" && !freeActions[r.word(action)] {
 			r.tools++
 		}
 		return err

@@ -16,6 +16,8 @@ type Chunk struct {
 	// Text is the given buffer with the decoded generated text of the chunk appended: content,
 	// refusal, reasoning, names and arguments of tool calls.
 	Text []byte
+	// Summary means that the text summarizes reasoning.
+	Summary bool
 	// Sequence is the number of a Responses event.
 	Sequence int64
 
@@ -50,7 +52,7 @@ func ScanChunk(data, dst []byte) (Chunk, error) {
 	r.chunk = Chunk{ChoicesEmpty: true, Text: dst}
 	r.space()
 	err := r.object(r.member)
-	if err == nil && (r.usage.present || r.chunk.Error || r.chunk.Finish) {
+	if err == nil && (r.usage.present || r.beside.present || r.chunk.Error || r.chunk.Finish) {
 		r.chunk.Answer = r.answer(ChatCompletions)
 	}
 	chunk := r.chunk
@@ -97,8 +99,11 @@ func (r *chunkReader) choice() error {
 	r.choices++
 	start, rank := len(r.chunk.Text), 0
 	return r.object(func(name []byte) error {
-		if string(name) == "finish_reason" {
+		switch string(name) {
+		case "finish_reason":
 			r.chunk.Finish = r.chunk.Finish || r.peek() == '"'
+		case "usage":
+			return r.usageMember(name)
 		}
 		form := formOf(string(name), r.peek())
 		if form == 0 || form < rank {

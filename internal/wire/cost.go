@@ -65,16 +65,21 @@ func inside(l *lexer, member string, nano *int64) error {
 	})
 }
 
-// nano returns the cost in nano-USD, 0 if no plausible cost is reported.
-func (c *costReader) nano() int64 {
-	n := max(c.total, c.ticks)
+// nano returns the cost, and the one whose name says that it is in USD; 0 if no plausible one is
+// reported.
+func (c *costReader) nano() (cost, usd int64) {
+	cost = c.total
 	if c.own {
-		n += c.upstream
+		cost += c.upstream
 	}
-	if n > maxCost {
+	return plausible(cost), plausible(c.ticks)
+}
+
+func plausible(cost int64) int64 {
+	if cost > maxCost {
 		return 0
 	}
-	return n
+	return cost
 }
 
 // costHeaders are the headers in which gateways report the cost of a call, in USD.

@@ -23,6 +23,44 @@ func ScanGenerated(ep Endpoint, answer []byte) (Generated, bool) {
 	return Generated{Text: r.chunk.Text, Answers: r.choices, Calls: r.calls}, err == nil
 }
 
+// ScanWritten reads the text of an answer that a model certainly generated as output tokens: for a
+// response not its summaries, encrypted reasoning, and results of tools.
+func ScanWritten(ep Endpoint, answer []byte) ([]byte, bool) {
+	if ep != Responses {
+		g, ok := ScanGenerated(ep, answer)
+		return g.Text, ok
+	}
+	r := chunkReader{answerReader: answerReader{lexer: lenient(answer)}}
+	r.space()
+	err := r.object(func(name []byte) error {
+		if string(name) == "output" {
+			return r.written()
+		}
+		return r.skip()
+	})
+	return r.chunk.Text, err == nil
+}
+
+// writtenMembers are the members of a response's items that contain generated text.
+var writtenMembers = map[string]bool{"content": true, "text": true, "refusal": true, "arguments": true, "input": true}
+
+func (r *chunkReader) written() error {
+	switch r.peek() {
+	case '"':
+		return r.text()
+	case '[':
+		return r.array(func(int) error { return r.written() })
+	case '{':
+		return r.object(func(name []byte) error {
+			if writtenMembers[string(name)] {
+				return r.written()
+			}
+			return r.skip()
+		})
+	}
+	return r.skip()
+}
+
 // unbilled are the strings in a response's items that no model generates.
 var unbilled = map[string]bool{"id": true, "type": true, "status": true, "role": true, "call_id": true}
 

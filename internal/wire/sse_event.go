@@ -36,6 +36,7 @@ func scanResponseEvent(data, dst []byte) (Chunk, error) {
 		chunk.Text = appendUnquoted(chunk.Text, r.raw(r.name))
 	case bytes.HasSuffix(kind, []byte(".delta")) && string(kind) != "response.audio.delta":
 		chunk.Text = appendUnquoted(chunk.Text, r.raw(r.delta))
+		chunk.Summary = string(kind) == "response.reasoning_summary_text.delta"
 	}
 	if r.response {
 		chunk.Answer = r.answer(Responses)

@@ -2,15 +2,15 @@ package wire
 
 // Usage counts the tokens of an answer. It has the fields of pricing.Usage in the same order, so
 // that one converts to the other, and follows its rules: CachedInput, CacheWrite, CacheWrite1h,
-// AudioIn and ImageIn are parts of Input; Reasoning, AudioOut and ImageOut are parts of Output.
-// Requests and Characters are not in any answer and stay 0; ToolCalls are counted in the output of
-// a response, and reported by some vendors.
+// AudioIn and ImageIn are parts of Input; CachedAudio is a part of both CachedInput and AudioIn;
+// Reasoning, AudioOut and ImageOut are parts of Output. Requests and Characters are not in any answer
+// and stay 0; ToolCalls are counted in the output of a response, and reported by some vendors.
 type Usage struct {
 	Input, CachedInput, CacheWrite, CacheWrite1h int64
 	AudioIn, ImageIn                             int64
 	Output, Reasoning, AudioOut, ImageOut        int64
 	Requests, ToolCalls                          int64
-	Images, Characters, AudioMillis              int64
+	Images, Characters, AudioMillis, CachedAudio int64
 }
 
 // maxCount is the largest plausible count; pricing has the same bound.
@@ -23,12 +23,12 @@ const beyond = 1 << 40
 type counter struct {
 	n     int64
 	given bool
-	bad   bool // not an integer
+	bad   bool // not a number
 }
 
-// or returns c, or other if c was not given.
+// or returns c, or other if c was not given or is the zero of a server that has counted under the other name.
 func (c counter) or(other counter) counter {
-	if c.given || c.bad {
+	if c.bad || c.given && (c.n != 0 || other.n <= 0) {
 		return c
 	}
 	return other
@@ -36,17 +36,14 @@ func (c counter) or(other counter) counter {
 
 // usageReader collects the numbers of a usage object.
 type usageReader struct {
-	prompt, completion, total      counter
-	cached, write, write1h         counter
-	otherCached, otherWrite        counter // as named by DeepSeek and Anthropic
-	ofWrites5m, ofWrites1h         counter // parts of the writes, as reported by Anthropic and LiteLLM
-	audioIn, imageIn               counter
-	reasoning, audioOut, imageOut  counter
-	searches                       counter // by the provider's own tool
-	millis                         int64   // of audio, if that is what is billed
-	cost                           costReader
-	fault                          string
-	present, isObject, brokenParts bool
+	ranked       [2][counts]counter // by the rank of their names
+	native       bool               // input was counted as input_tokens
+	millis       int64              // of audio, if that is what is billed
+	tier, region Span               // raw strings
+	cost         costReader
+	fault        string
+
+	present, isObject, brokenParts, rounded bool
 }
 
 // read reads the value of a member "usage". The last one counts.
@@ -56,197 +53,173 @@ func (u *usageReader) read(l *lexer) error {
 	case 'n':
 		return l.literal("null")
 	case '{':
-		u.present, u.isObject = true, true
-		return l.object(func(name []byte) error { return u.member(l, name) })
+		return u.section(l, usageSection)
 	}
 	u.present = true
 	return l.skip()
 }
 
-func (u *usageReader) member(l *lexer, name []byte) error {
-	if ok, err := u.cost.member(l, name); ok {
-		return err
-	}
-	var c *counter
+// section reads an object of counts.
+func (u *usageReader) section(l *lexer, s section) error {
+	u.present, u.isObject = true, true
+	return l.object(func(name []byte) error {
+		if s == usageSection {
+			if ok, err := u.other(l, name); ok {
+				return err
+			}
+		}
+		m := usagePlaces[place{s, string(name)}]
+		switch {
+		case m.opens != noSection && l.peek() == '{':
+			return u.section(l, m.opens)
+		case m.opens == inputSection, m.opens == outputSection, m.opens == writtenSection:
+			u.brokenParts = u.brokenParts || l.peek() != 'n'
+		case m.count != noCount:
+			u.native = u.native || string(name) == "input_tokens"
+			return u.counter(l, &u.ranked[m.rank][m.count])
+		}
+		return l.skip()
+	})
+}
+
+// other reads the members of a usage object that are not counts, and reports whether this is one.
+func (u *usageReader) other(l *lexer, name []byte) (bool, error) {
 	switch string(name) {
-	case "prompt_tokens", "input_tokens":
-		c = &u.prompt
-	case "completion_tokens", "output_tokens":
-		c = &u.completion
-	case "total_tokens":
-		c = &u.total
-	case "seconds":
+	case "seconds", "prompt_audio_seconds":
 		at, err := l.value()
 		u.millis = parseMillis(l.buf[at.Start:at.End])
-		return err
-	case "prompt_tokens_details", "input_tokens_details", "input_token_details":
-		return u.details(l, (*usageReader).inputDetail)
-	case "completion_tokens_details", "output_tokens_details", "output_token_details":
-		return u.details(l, (*usageReader).outputDetail)
-	case "prompt_cache_hit_tokens", "cache_read_input_tokens":
-		c = &u.otherCached
-	case "cache_creation_input_tokens":
-		c = &u.otherWrite
-	case "cache_creation":
-		return u.details(l, (*usageReader).writeDetail)
-	case "num_search_queries": // Perplexity's
-		c = &u.searches
-	case "server_tool_use": // Anthropic's and OpenRouter's
-		return u.details(l, (*usageReader).toolDetail)
+		return true, err
+	case "service_tier":
+		return true, readString(l, &u.tier)
+	case "inference_geo":
+		return true, readString(l, &u.region)
 	}
-	return readCounter(l, c)
+	return u.cost.member(l, name)
 }
 
-func (u *usageReader) toolDetail(l *lexer, name []byte) error {
-	if string(name) == "web_search_requests" {
-		return readCounter(l, &u.searches)
+// readString reads any value, into at if it is a string.
+func readString(l *lexer, at *Span) error {
+	first := l.peek()
+	v, err := l.value()
+	if first == '"' {
+		*at = v
 	}
-	return l.skip()
+	return err
 }
 
-// details reads an object of counters; anything else is recorded and skipped.
-func (u *usageReader) details(l *lexer, read func(*usageReader, *lexer, []byte) error) error {
-	if l.peek() != '{' {
-		u.brokenParts = u.brokenParts || l.peek() != 'n'
-		return l.skip()
-	}
-	return l.object(func(name []byte) error { return read(u, l, name) })
-}
-
-func (u *usageReader) inputDetail(l *lexer, name []byte) error {
-	var c *counter
-	switch string(name) {
-	case "cached_tokens":
-		c = &u.cached
-	case "cache_write_tokens", "cache_creation_tokens":
-		c = &u.write
-	case "cache_write_1h_tokens":
-		c = &u.write1h
-	case "cache_creation_token_details":
-		return u.details(l, (*usageReader).writeDetail)
-	case "audio_tokens":
-		c = &u.audioIn
-	case "image_tokens":
-		c = &u.imageIn
-	}
-	return readCounter(l, c)
-}
-
-// writeDetail reads how much was written to the cache for how long.
-func (u *usageReader) writeDetail(l *lexer, name []byte) error {
-	var c *counter
-	switch string(name) {
-	case "ephemeral_5m_input_tokens":
-		c = &u.ofWrites5m
-	case "ephemeral_1h_input_tokens":
-		c = &u.ofWrites1h
-	}
-	return readCounter(l, c)
-}
-
-func (u *usageReader) outputDetail(l *lexer, name []byte) error {
-	var c *counter
-	switch string(name) {
-	case "reasoning_tokens":
-		c = &u.reasoning
-	case "audio_tokens":
-		c = &u.audioOut
-	case "image_tokens":
-		c = &u.imageOut
-	}
-	return readCounter(l, c)
-}
-
-// readCounter reads any value into c, which may be nil.
-func readCounter(l *lexer, c *counter) error {
+// counter reads any value into c. A number may be in quotes; a fraction is rounded up.
+func (u *usageReader) counter(l *lexer, c *counter) error {
 	first := l.peek()
 	at, err := l.value()
-	if err != nil || c == nil || first == 'n' {
+	if err != nil || first == 'n' {
 		return err
 	}
-	*c = counter{bad: true}
-	if first == '-' || isDigit(first) {
-		if n, fault := parseInt(l.buf[at.Start:at.End]); fault != intFraction {
-			*c = counter{n: min(max(n, -beyond), beyond), given: true}
-		}
+	raw := l.buf[at.Start:at.End]
+	if first == '"' {
+		raw = raw[1 : len(raw)-1]
 	}
+	*c = counter{bad: true}
+	if !isNumber(raw) {
+		return nil
+	}
+	n, fault := parseInt(raw)
+	if fault == intFraction {
+		if raw[0] == '-' {
+			return nil
+		}
+		n, u.rounded = parseUSD(raw, 0), true
+	}
+	*c = counter{n: min(max(n, -beyond), beyond), given: true}
 	return nil
+}
+
+func (u *usageReader) get(c count) counter { return u.ranked[1][c].or(u.ranked[0][c]) }
+
+// counted reports whether any tokens were counted.
+func (u *usageReader) counted() bool {
+	return u.get(countInput).n > 0 || u.get(countOutput).n > 0 || u.millis > 0
 }
 
 // usage returns the sanitized numbers, and whether they can be billed. All doubts are in u.fault.
 func (u *usageReader) usage(ep Endpoint) (Usage, bool) {
+	in, out := u.get(countInput), u.get(countOutput)
 	switch {
 	case !u.present:
 		return Usage{}, false
 	case !u.isObject:
 		u.doubt("usage is not an object")
 		return Usage{}, false
-	case u.prompt.bad || u.completion.bad:
-		u.doubt("usage has a count that is not a whole number")
+	case in.bad || out.bad:
+		u.doubt("usage has a count that is not a number")
 		return Usage{}, false
 	}
-	if u.millis > 0 && !u.prompt.given && !u.completion.given {
+	if u.millis > 0 && !in.given && !out.given {
 		return Usage{AudioMillis: u.millis}, true
 	}
-	if !u.derive(ep) {
+	if !u.derive(ep, &in, &out) {
 		u.doubt("usage lacks prompt_tokens or completion_tokens")
 		return Usage{}, false
 	}
-	out := Usage{
-		Input:  u.clamp(u.prompt, maxCount, "prompt_tokens"),
-		Output: u.clamp(u.completion, maxCount, "completion_tokens"),
+	used := Usage{
+		Input:  u.clamp(in, maxCount, "prompt_tokens"),
+		Output: u.clamp(out, maxCount, "completion_tokens"),
 	}
-	u.addHidden(ep, &out)
+	u.addApart(ep, &used)
 	write, write1h := u.writes()
-	out.CacheWrite1h = u.clamp(write1h, out.Input, "cache_write_1h_tokens")
-	out.CacheWrite = u.clamp(write, out.Input-out.CacheWrite1h, "cache_write_tokens")
-	out.CachedInput = u.clamp(u.cached.or(u.otherCached), out.Input-out.CacheWrite1h-out.CacheWrite, "cached_tokens")
-	out.AudioIn = u.clamp(u.audioIn, out.Input, "audio_tokens")
-	out.ImageIn = u.clamp(u.imageIn, out.Input, "image_tokens")
-	out.Reasoning = u.clamp(u.reasoning, out.Output, "reasoning_tokens")
-	out.AudioOut = u.clamp(u.audioOut, out.Output, "audio_tokens")
-	out.ImageOut = u.clamp(u.imageOut, out.Output, "image_tokens")
-	out.ToolCalls = u.clamp(u.searches, maxCount, "number of searches")
+	used.CacheWrite1h = u.clamp(write1h, used.Input, "cache_write_1h_tokens")
+	used.CacheWrite = u.clamp(write, used.Input-used.CacheWrite1h, "cache_write_tokens")
+	used.CachedInput = u.clamp(u.cached(), used.Input-used.CacheWrite1h-used.CacheWrite, "cached_tokens")
+	used.AudioIn = u.clamp(u.get(countAudioIn), used.Input, "audio_tokens")
+	used.CachedAudio = u.clamp(u.get(countCachedAudio), min(used.CachedInput, used.AudioIn), "cached audio_tokens")
+	used.ImageIn = u.clamp(u.get(countImageIn), used.Input, "image_tokens")
+	used.Reasoning = u.clamp(u.get(countReasoning), used.Output, "reasoning_tokens")
+	used.AudioOut = u.clamp(u.get(countAudioOut), used.Output, "audio_tokens")
+	used.ImageOut = u.clamp(u.get(countImageOut), used.Output, "image_tokens")
+	used.ToolCalls = u.clamp(u.get(countSearches), maxCount, "number of searches")
+	used.AudioMillis = u.millis
 	if u.brokenParts {
 		u.doubt("usage details are not an object")
 	}
-	return out, true
+	return used, true
 }
+
+func (u *usageReader) cached() counter { return u.get(countCached).or(u.get(countCachedApart)) }
 
 // writes returns the tokens written to the cache for the default time and for an hour. A vendor
 // that reports the parts reports their sum as the count of writes.
 func (u *usageReader) writes() (usual, hour counter) {
-	all := u.write.or(u.otherWrite)
-	if u.ofWrites1h == (counter{}) {
-		return all.or(u.ofWrites5m), u.write1h
+	all, of5m, of1h := u.get(countWritten).or(u.get(countWrittenApart)), u.get(countWritten5m), u.ranked[0][countWritten1h]
+	if of1h == (counter{}) {
+		return all.or(of5m), u.ranked[1][countWritten1h]
 	}
-	if !all.given || all.n < u.ofWrites1h.n {
-		return u.ofWrites5m, u.ofWrites1h
+	if !all.given || all.n < of1h.n {
+		return of5m, of1h
 	}
-	all.n -= max(u.ofWrites1h.n, 0)
-	return all, u.ofWrites1h
+	all.n -= max(of1h.n, 0)
+	return all, of1h
 }
 
 // timedWrites reports whether the answer distinguishes how long entries were written for.
 func (u *usageReader) timedWrites() bool {
-	return u.write1h.given || u.ofWrites5m.given || u.ofWrites1h.given
+	return u.get(countWritten1h).given || u.get(countWritten5m).given
 }
 
 // derive computes a missing count from the total, and reports whether input and output are known.
-func (u *usageReader) derive(ep Endpoint) bool {
+func (u *usageReader) derive(ep Endpoint, in, out *counter) bool {
+	all := u.get(countTotal)
 	if ep == Embeddings || ep == ResponsesTokens || ep == Moderations {
-		u.prompt = u.prompt.or(u.total)
-		return u.prompt.given
+		*in = in.or(all)
+		return in.given
 	}
 	switch {
-	case u.prompt.given && u.completion.given:
+	case in.given && out.given:
 		return true
-	case !u.total.given || !u.prompt.given && !u.completion.given:
+	case !all.given || !in.given && !out.given:
 		return false
-	case u.prompt.given:
-		u.completion = counter{n: u.total.n - u.prompt.n, given: true}
+	case in.given:
+		*out = counter{n: all.n - in.n, given: true}
 	default:
-		u.prompt = counter{n: u.total.n - u.completion.n, given: true}
+		*in = counter{n: all.n - out.n, given: true}
 	}
 	return true
 }
@@ -254,29 +227,58 @@ func (u *usageReader) derive(ep Endpoint) bool {
 // hiddenTokens is the fault of a total that includes tokens which are in no other count.
 const hiddenTokens = "total_tokens exceeds the sum of its parts"
 
-// addHidden counts tokens that are only in the total. Some providers leave reasoning tokens out of
-// completion_tokens; they are billed as output.
-func (u *usageReader) addHidden(ep Endpoint, out *Usage) {
-	hidden := u.total.n - out.Input - out.Output
-	if !u.total.given || u.total.n > maxCount || hidden <= 0 {
-		return
+// addApart counts tokens that are not part of the prompt and completion that were reported: those of
+// a cache and of reasoning, where the total or their size shows it, those that a search added, and
+// those that are only in the total, which are billed as output.
+func (u *usageReader) addApart(ep Endpoint, used *Usage) {
+	write, write1h := u.writes()
+	cache := u.size(u.cached()) + u.size(write) + u.size(write1h)
+	thought, hidden := u.size(u.get(countReasoning)), int64(0)
+	if all := u.get(countTotal); all.given && all.n <= maxCount {
+		hidden = max(all.n-used.Input-used.Output, 0)
 	}
 	onlyInput := ep == Embeddings || ep == Moderations
-	if onlyInput {
-		out.Input += hidden
-	} else {
-		out.Output += hidden
+	apart := cache > used.Input || u.get(countCachedApart).given || u.get(countWrittenApart).given ||
+		u.native && u.ranked[0][countCached].n+u.ranked[0][countWritten].n > 0 && !u.get(countTotal).given
+	if hidden > 0 && hidden != thought && (hidden == cache || hidden == cache+thought) {
+		apart = true
 	}
-	if onlyInput || hidden != u.reasoning.n {
+	if apart {
+		used.Input = min(used.Input+cache, maxCount)
+		if hidden != thought {
+			hidden = max(hidden-cache, 0)
+		}
+	}
+	used.Input = min(used.Input+u.size(u.get(countAdded)), maxCount)
+	switch {
+	case hidden == 0:
+		if thought > used.Output {
+			used.Output = min(used.Output+thought, maxCount)
+		}
+		return
+	case onlyInput:
+		used.Input = min(used.Input+hidden, maxCount)
+	default:
+		used.Output = min(used.Output+hidden, maxCount)
+	}
+	if onlyInput || hidden != thought {
 		u.doubt(hiddenTokens)
 	}
+}
+
+// size returns a count as a part of a sum, 0 if it is implausible; clamp reports that.
+func (u *usageReader) size(c counter) int64 {
+	if c.bad || c.n < 0 || c.n > maxCount {
+		return 0
+	}
+	return c.n
 }
 
 // clamp limits c to [0, most].
 func (u *usageReader) clamp(c counter, most int64, name string) int64 {
 	switch {
 	case c.bad:
-		u.doubt("usage has a " + name + " that is not a whole number")
+		u.doubt("usage has a " + name + " that is not a number")
 		return 0
 	case c.n < 0:
 		u.doubt("usage has a negative " + name)

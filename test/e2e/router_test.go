@@ -67,7 +67,7 @@ const routerConfig = `
 prices:
   - {model: cheap, provider: router, max_output: 4000, prices: [{input: 1, output: 2}]}
 providers:
-  - {id: router, base_url: "ROUTER", pools: [{id: router}]}
+  - {id: router, base_url: "ROUTER", reported_cost: charge, pools: [{id: router}]}
 orgs:
   - id: acme
     limits: [{name: w, subject: user, amount: $0.001, window: 1h}]
