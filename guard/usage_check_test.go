@@ -149,7 +149,7 @@ func TestContradictionsAreNotLearned(t *testing.T) {
 	l := newLearner(t)
 	before := l.plan(opus, 400, "")
 	for range 30 {
-		l.billed(l.plan(opus, 400, ""), `{"prompt_tokens":9,"completion_tokens":3}`)
+		l.billed(l.plan(opus, 400, ""), `{"prompt_tokens":150,"completion_tokens":3}`)
 	}
 	l.sync()
 	after := l.plan(opus, 400, "")
