@@ -113,6 +113,7 @@ func (h *history) compare() error {
 		for i, s := range list {
 			m := h.model(h.limits[i], c)
 			used, held := m.sums(h.at())
+			defer m.asked(h.at())
 			if m.coarse {
 				h.coarse = true
 				if s.Used >= used {

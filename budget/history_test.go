@@ -228,6 +228,7 @@ func (h *history) compareRefusal(m *modelHold, e *ExceededError) error {
 		l := m.limits[i]
 		mod := h.model(l, m.call)
 		used, held := mod.sums(h.at())
+		defer mod.asked(h.at())
 		n := l.Metric.amountOf(m.max)
 		over := used+n > l.Shape.Amount
 		if s.Used != used || s.Held != held || s.Refused != over {

@@ -192,6 +192,23 @@ func (m *model) touch(now int64) {
 	}
 }
 
+// asked updates the limit's clock if a caller that only reads its state at now writes it: keep_time in
+// lua/whole.lua.
+func (m *model) asked(now int64) {
+	t, lead := m.own(now)
+	late := t-m.last > seenMicros
+	switch m.shape.Kind {
+	case Fixed, Calendar, Concurrent:
+		return
+	case Window:
+		slot := (m.shape.Window.Microseconds() + 59) / 60
+		late = (t/slot-m.last/slot)*slot > seenMicros
+	}
+	if used, _ := m.sums(now); used > 0 && m.last > 0 && (late || lead != m.lead) {
+		m.touch(now)
+	}
+}
+
 // charge adds n and returns the mark, nil for concurrency.
 func (m *model) charge(now int64, id string, n int64, held bool) *mark {
 	if m.shape.Kind == Concurrent {

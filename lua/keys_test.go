@@ -173,7 +173,7 @@ func (w *watch) jobs(rdb redis.UniversalClient) {
 	w.try(q.Quota().Give(ctx, g, true), q.Quota().Block(ctx, "p", time.Millisecond))
 	_, err = q.Quota().Observe(ctx, "p", quota.Head{Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"0"}}, Sent: time.Now()})
 	w.try(err)
-	_, err = q.Resume(ctx, "p")
+	_, err = q.Quota().Resume(ctx, "p")
 	w.try(err)
 	j, err := q.Job(ctx, "acme", put())
 	w.try(err)

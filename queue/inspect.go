@@ -143,13 +143,3 @@ func (q *Queue) Dead(ctx context.Context, poolID string) (int64, error) {
 	}
 	return n, nil
 }
-
-// Resume ends a provider's pause of a pool, and its parked jobs are tried again. It returns how long the
-// pause would have lasted.
-func (q *Queue) Resume(ctx context.Context, poolID string) (time.Duration, error) {
-	left, err := q.quota.Resume(ctx, poolID)
-	if err != nil {
-		return 0, err
-	}
-	return left, q.Unpark(ctx, nil)
-}

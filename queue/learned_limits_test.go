@@ -404,7 +404,7 @@ func TestARefusalRestsItsModelFirst(t *testing.T) {
 	if _, why := e.takes("x"); why != "" {
 		t.Errorf("after the shorter pause: got %q, want a grant", why)
 	}
-	if left, err := e.Resume(t.Context(), "p"); err != nil || left != 54*time.Second {
+	if left, err := e.Quota().Resume(t.Context(), "p"); err != nil || left != 54*time.Second {
 		t.Errorf("resumed %s early, %v; want 54 s", left, err)
 	}
 	now += 3 * time.Second

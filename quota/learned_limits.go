@@ -55,13 +55,15 @@ func refusalOf(a *Head, now time.Time) refusal {
 		return r
 	}
 	r.refused = "1"
-	asked, fromBody := false, false
-	if r.wait, asked = wire.ParseRetryAfter(a.Header, now); !asked {
-		if r.wait, fromBody = wire.ParseRetryDelay(a.Body); !fromBody {
-			r.wait = -1
-		}
+	wait, fromHead := wire.ParseRetryAfter(a.Header, now)
+	delay, fromBody := wire.ParseRetryDelay(a.Body)
+	switch {
+	case fromHead:
+		r.wait = wait
+	case fromBody:
+		r.wait = delay
 	}
-	r.known = a.Again && a.refused() && !account && !fromBody
+	r.known = a.Again && a.refused() && !account && (fromHead || !fromBody)
 	switch a.Header.Get("X-Ratelimit-Scope") {
 	case "global", "account", "organization":
 		r.scope = "all"

@@ -197,8 +197,11 @@ func (h *queueHandler) resumePool(c *call) (any, error) {
 	if err != nil {
 		return nil, noPool(q, pool, err)
 	}
-	left, err := q.Resume(c.r.Context(), pool)
+	left, err := q.Quota().Resume(c.r.Context(), pool)
 	if err != nil {
+		return nil, err
+	}
+	if err := q.Unpark(c.r.Context(), nil); err != nil { // the jobs of the paused model are parked
 		return nil, err
 	}
 	before, after := Pause{pool, left.Seconds(), d.BlockedModel}, Pause{Pool: pool}
