@@ -168,7 +168,7 @@ func TestBorderWaits(t *testing.T) {
 			})
 			never := b.ask(t, c, s.keys["alice"], chat("gpt-4o", "hi", `"max_tokens":5000`))
 			_, code, message := errorOf(t, never)
-			if never.status != http.StatusTooManyRequests || code != "insufficient_quota" || !strings.Contains(message, `"small"`) {
+			if never.status != http.StatusPaymentRequired || code != "insufficient_quota" || !strings.Contains(message, `"small"`) {
 				t.Errorf("got %d: %s", never.status, never.body)
 			}
 		})
