@@ -272,7 +272,7 @@ func TestBorderConnections(t *testing.T) {
 			g.release()
 			g.release()
 			for range 2 {
-				if a := <-open; a.status != http.StatusOK {
+				if a := redistest.Came(t, open); a.status != http.StatusOK {
 					t.Errorf("got %d, %v: %s", a.status, a.err, a.body)
 				}
 			}
