@@ -240,7 +240,7 @@ func TestRunReplays(t *testing.T) {
 	server.Restart()
 	redistest.Eventually(t, "all is written", func() bool { n, _ := a.Deferred.kept(); return n == 0 })
 	cancel()
-	<-ended
+	redistest.Came(t, ended)
 	stands(t, a.Store, 60, 1)
 }
 

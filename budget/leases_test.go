@@ -288,7 +288,7 @@ func TestHoldsWaitForTheRegistry(t *testing.T) {
 	g := &registerGate{hash: f.leases.runner.scripts.register.Hash(), came: make(chan struct{}, 10), opened: make(chan struct{})}
 	f.rdb.AddHook(g)
 	first, second := f.leases.announce(t.Context(), f.org), f.leases.announce(t.Context(), f.org)
-	<-g.came
+	redistest.Came(t, g.came)
 	done := make(chan bool)
 	for _, wait := range []func(){first, second} {
 		go func() {
@@ -304,7 +304,7 @@ func TestHoldsWaitForTheRegistry(t *testing.T) {
 	}
 	close(g.opened)
 	for range 2 {
-		if !<-done {
+		if !redistest.Came(t, done) {
 			t.Error("the org is not in the registry")
 		}
 	}

@@ -154,7 +154,7 @@ func TestTailOfAnEmptiedStore(t *testing.T) {
 	server.Restart()
 	redistest.Eventually(t, "the tail is written again", func() bool { s.recent.mu.Lock(); defer s.recent.mu.Unlock(); return !s.recent.done.IsZero() })
 	cancel()
-	<-ended
+	redistest.Came(t, ended)
 	stands(t, s.Store, 60, 1)
 	s.recent.mu.Lock()
 	defer s.recent.mu.Unlock()

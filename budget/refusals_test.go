@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // TestRefusalsAreCounted: calls that limits refuse or delay are in the sums of the hour and the
@@ -109,7 +111,7 @@ func TestRefusalsAreWrittenAtTheEnd(t *testing.T) {
 	go func() { done <- f.Run(ctx) }()
 	f.Refusals.Count(f.org, "ann", "daily", true)
 	stop()
-	<-done
+	redistest.Came(t, done)
 	got, err := f.Refusals.List(t.Context(), f.org, start, start.Add(time.Hour))
 	if err != nil || len(got) != 1 || got[0].Waited != 1 {
 		t.Errorf("%+v, %v", got, err)

@@ -107,10 +107,10 @@ func TestCapRefusal(t *testing.T) {
 		for _, values := range h {
 			all += " " + strings.Join(values, " ")
 		}
-		if public.Status != 429 || public.Code != code || !strings.Contains(public.Message, says) || public.Header.Get("X-Should-Retry") != retry {
+		if (public.Status == 402) != (code == "insufficient_quota") || public.Code != code || !strings.Contains(public.Message, says) || public.Header.Get("X-Should-Retry") != retry {
 			t.Errorf("%+v", public)
 		}
-		for _, hint := range []string{"board", "123", "0.09", "0.03", "max_tokens"} {
+		for _, hint := range []string{"board", "123456", "0.09", "0.03", "max_tokens"} {
 			if strings.Contains(all, hint) {
 				t.Errorf("the caller is told %q: %s", hint, all)
 			}

@@ -101,7 +101,7 @@ func TestRefusalWords(t *testing.T) {
 	f := func(s budget.Status, code, retry, after, says string) {
 		t.Helper()
 		e := (&Refusal{ExceededError: &budget.ExceededError{Binding: s, Requested: 2_000_000_000}}).Public()
-		if e.Status != 429 || e.Code != code || e.Header.Get("X-Should-Retry") != retry || e.Header.Get("Retry-After") != after || !strings.Contains(e.Message, says) {
+		if (e.Status == 402) != (code == "insufficient_quota") || e.Code != code || e.Header.Get("X-Should-Retry") != retry || e.Header.Get("Retry-After") != after || !strings.Contains(e.Message, says) {
 			t.Errorf("%+v", e)
 		}
 		if code == "rate_limit_exceeded" && strings.Contains(e.Message, "quota") {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/ownership"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
@@ -64,7 +65,7 @@ func TestLargeEventsTakeRoom(t *testing.T) {
 				}
 			}
 			close(seen)
-			<-done
+			redistest.Came(t, done)
 			if n := room.Memory.Used(); n != 0 {
 				t.Errorf("%d bytes are left", n)
 			}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -33,8 +34,8 @@ func TestBurstWaitsForItsTurn(t *testing.T) {
 		t.Fatalf("got %v before its turn", err)
 	case <-time.After(50 * time.Millisecond):
 	}
-	<-r.guard.admission.holds
-	if err := <-done; err != nil {
+	redistest.Came(t, r.guard.admission.holds)
+	if err := redistest.Came(t, done); err != nil {
 		t.Errorf("got %v, want it answered", err)
 	}
 }

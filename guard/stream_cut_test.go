@@ -42,7 +42,7 @@ func TestCut(t *testing.T) {
 				!strings.Contains(e.Message, "incomplete") || !strings.HasSuffix(e.Message, "max_completion_tokens (or max_tokens) of 60.") {
 				t.Errorf("told %+v", e)
 			}
-			if got := c.Result.Ending; got == nil || got.Message != e.Message || got.Status != 429 {
+			if got := c.Result.Ending; got == nil || got.Message != e.Message || !wire.OverLimit(got.Status) || (got.Status == 402) != (e.Code == "insufficient_quota") {
 				t.Errorf("recorded %+v", got)
 			}
 			if trailer := w.Result().Trailer; trailer.Get(HeaderCost) != spelled(input*in+44*out) || trailer.Get(HeaderEstimate) != "true" {
@@ -173,7 +173,7 @@ func TestCutWithoutStream(t *testing.T) {
 	r.raw("application/json", text)
 	c, w, err := r.run(t.Context(), prompt("gpt-4o", "hi", streamed))
 	var public *wire.Error
-	if !errors.As(err, &public) || public.Status != 429 || w.Body.Len() > 0 || c.Result.Outcome != Cut || c.Result.Cost != c.Plan.First.Cost {
+	if !errors.As(err, &public) || public.Status != 402 || w.Body.Len() > 0 || c.Result.Outcome != Cut || c.Result.Cost != c.Plan.First.Cost {
 		t.Errorf("%v: %q, %+v", err, w.Body, c.Result)
 	}
 }

@@ -60,7 +60,7 @@ func (e *UnknownModelError) Error() string {
 	case !e.NotBefore.IsZero():
 		why = fmt.Sprintf("its first known price begins on %s;", e.NotBefore.UTC().Format(time.DateOnly))
 	default:
-		why = "the operator can"
+		why = cmp.Or(unpricedReason(e.Model), "the operator can")
 	}
 	provider := ""
 	if e.Provider != "" {

@@ -54,7 +54,7 @@ func TestLookup(t *testing.T) {
 		{"openai", "gpt-4o-2024-05-13", "openai gpt-4o-2024-05-13"}, // at a price of its own
 		{"openai", "gpt-5-mega", ""},
 		{"openai", "gpt-5-chat-newest", ""},
-		{"openai", "o3-deep-research", ""},
+		{"openai", "o3-deeper-research", ""},
 		{"openai", "o3-2025-04-16", "openai o3"},
 		{"openai", "gpt-6.1-sol-2026-09-29", "openai gpt-6.1-sol"},
 		{"openai", "GPT-5", ""},
@@ -330,7 +330,7 @@ func TestAge(t *testing.T) {
 llmguard_pricing_age_seconds 86400
 # HELP llmguard_pricing_models Models that have a price.
 # TYPE llmguard_pricing_models gauge
-llmguard_pricing_models 141
+llmguard_pricing_models 156
 `
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
 		t.Error(err)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -78,7 +79,7 @@ func TestLateErrorIsNumbered(t *testing.T) {
 	}()
 	r.until("the call waits", func() bool { return r.jobs() > 0 })
 	release()
-	a := <-answered
+	a := redistest.Came(t, answered)
 	want := "event: error\ndata: {\"type\":\"error\",\"sequence_number\":7,"
 	if _, rest, ok := strings.Cut(a.body, "\"sequence_number\":6}\n\n"); !ok || !strings.HasPrefix(rest, want) {
 		t.Errorf("%d %q, want it to end in %q", a.status, a.body, want)

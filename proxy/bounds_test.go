@@ -263,7 +263,7 @@ func TestFullStores(t *testing.T) {
 	} {
 		set(change)
 		for what, a := range map[string]answer{"an upload": r.upload(false, purpose, lines), "a batch": create()} {
-			if message := a.fails(t, 429, "insufficient_quota"); !strings.Contains(message, field+":") {
+			if message := a.fails(t, 402, "insufficient_quota"); !strings.Contains(message, field+":") {
 				t.Errorf("%s: %s; want %s", what, message, field)
 			}
 		}

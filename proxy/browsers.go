@@ -19,7 +19,8 @@ func plainHTTP(r *http.Request) error {
 		return e
 	}
 	for offer := range strings.SplitSeq(strings.Join(r.Header.Values("Upgrade"), ","), ",") {
-		if offer = strings.TrimSpace(offer); offer != "" && !strings.EqualFold(offer, "h2c") {
+		offer = strings.TrimSpace(offer)
+		if offer != "" && !strings.EqualFold(offer, "h2c") {
 			return wire.BadRequest("", "upgrade_not_supported",
 				"WebSockets and other protocol upgrades are not supported. Use HTTP requests")
 		}

@@ -293,7 +293,7 @@ func TestCacheObeysLimits(t *testing.T) {
 	r.ledger(3)
 	r.chat(body).fails(t, 429, "rate_limit_exceeded")
 	r.org.Limits[0].Shape.Amount = int64(original) - 1
-	r.chat(body).fails(t, 429, "insufficient_quota")
+	r.chat(body).fails(t, 402, "insufficient_quota")
 
 	r.org.Limits = nil
 	p := *r.guard.Policy()

@@ -39,11 +39,11 @@ func TestDowngrade(t *testing.T) {
 		}
 	}
 	r.org.Downgrade = nil
-	r.chat(large, "X-Stainless-Timeout", "2").fails(t, http.StatusTooManyRequests, "insufficient_quota")
+	r.chat(large, "X-Stainless-Timeout", "2").fails(t, http.StatusPaymentRequired, "insufficient_quota")
 	// More expensive and unknown models are not used as fallbacks.
 	for _, other := range []string{"o1", "no-such-model", "gpt-4o"} {
 		r.org.Downgrade = map[string]string{"gpt-4o": other}
-		r.chat(large).fails(t, http.StatusTooManyRequests, "insufficient_quota")
+		r.chat(large).fails(t, http.StatusPaymentRequired, "insufficient_quota")
 	}
 }
 

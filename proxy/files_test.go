@@ -123,7 +123,7 @@ func TestUpload(t *testing.T) {
 	if a := r.upload(false, purpose, part{"file", "in.jsonl", strings.Repeat("x", 1000)}); a.status != http.StatusOK {
 		t.Errorf("the largest file: got status %d, %s; want 200", a.status, a.body)
 	}
-	r.upload(false, purpose, part{"file", "in.jsonl", strings.Repeat("x", 600)}).fails(t, http.StatusTooManyRequests, "insufficient_quota")
+	r.upload(false, purpose, part{"file", "in.jsonl", strings.Repeat("x", 600)}).fails(t, http.StatusPaymentRequired, "insufficient_quota")
 	r.call(http.MethodPost, "/v1/files", "{}", "Content-Type", "application/json").fails(t, http.StatusBadRequest, "invalid_multipart")
 	r.call(http.MethodPost, "/v1/files", "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.jsonl\"\r\n\r\nhalf",
 		"Content-Type", "multipart/form-data; boundary=x").fails(t, http.StatusBadRequest, "body_unreadable")

@@ -24,7 +24,7 @@ func TestHoldsHaveLabels(t *testing.T) {
 	one := r.hold("", `{"cost_usd":"0.6"}`, "X-Project", "one")
 	two := r.hold("", `{"cost_usd":"0.6"}`, "X-Project", "two")
 	r.call(http.MethodPost, "/v1/holds", `{"cost_usd":"0.6"}`, "X-Project", "one").fails(t, 429, "rate_limit_exceeded")
-	r.refusedHold("/"+two.ID+"/extend", `{"cost_usd":"1.1"}`, 429, "insufficient_quota")
+	r.refusedHold("/"+two.ID+"/extend", `{"cost_usd":"1.1"}`, 402, "insufficient_quota")
 	r.hold("/"+two.ID+"/extend", `{"cost_usd":"0.9"}`)
 	r.hold("/"+one.ID+"/settle", `{"cost_usd":"0.3"}`)
 	r.hold("", `{"cost_usd":"0.7"}`, "X-Project", "one")

@@ -102,7 +102,7 @@ func TestHoldsAreExact(t *testing.T) {
 	if got.Load() != 10 || refused.Load() != 190 || r.held() != 10_000_000_000 {
 		t.Errorf("got %d holds of %d nano-USD and %d refusals; want 10, 10e9 and 190", got.Load(), r.held(), refused.Load())
 	}
-	message := r.refusedHold("", `{"cost_usd":"10.5"}`, 429, "insufficient_quota")
+	message := r.refusedHold("", `{"cost_usd":"10.5"}`, 402, "insufficient_quota")
 	if !strings.Contains(message, "Waiting does not help") {
 		t.Errorf("got %q; want that waiting does not help", message)
 	}
@@ -159,7 +159,7 @@ func TestHoldOverrunAndVoid(t *testing.T) {
 	r.spent(0)
 	r.refusedHold("/"+void.ID+"/settle", `{"cost_usd":"1"}`, 409, "hold_ended")
 	v := r.hold("", `{"cost_usd":1}`)
-	r.refusedHold("/"+v.ID+"/extend", `{"cost_usd":"2.1"}`, 429, "insufficient_quota")
+	r.refusedHold("/"+v.ID+"/extend", `{"cost_usd":"2.1"}`, 402, "insufficient_quota")
 	v = r.hold("/"+v.ID+"/settle", `{"cost_usd":"3.25"}`)
 	if text(v.Charged) != "3.250000000" || text(v.Overrun) != "2.250000000" {
 		t.Errorf("got %s charged, %s overrun; want 3.25 and 2.25", text(v.Charged), text(v.Overrun))

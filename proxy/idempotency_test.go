@@ -14,6 +14,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/idempotency"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -245,7 +246,7 @@ func TestKeyRunning(t *testing.T) {
 	}
 	r.chat(prompt("ho", `"max_tokens":5`), keyHeader, "k").fails(t, 422, "idempotency_key_reused")
 	close(gate)
-	if a := <-got; a.status != 500 {
+	if a := redistest.Came(t, got); a.status != 500 {
 		t.Errorf("got status %d, %s; want 500", a.status, a.body)
 	}
 	if a := r.chat(body, keyHeader, "k"); a.status != 200 || a.header.Get(headerReplayed) != "" {
@@ -273,7 +274,7 @@ func TestKeyWaits(t *testing.T) {
 	r.chat(body, keyHeader, "k").fails(t, 409, "not_finished")
 	r.worker(nil)
 	release()
-	first := <-got
+	first := redistest.Came(t, got)
 	if first.status != 200 || first.header.Get(headerJob) != id {
 		t.Errorf("got status %d, %s; want 200", first.status, first.body)
 	}

@@ -49,7 +49,7 @@ func TestJobSubmitted(t *testing.T) {
 		t.Errorf("got headers %v, want Retry-After", a.header)
 	}
 	tooLarge := r.chat(prompt("hi", `"max_tokens":5000`), "Prefer", "respond-async") // it can never fit
-	tooLarge.fails(t, 429, "insufficient_quota")
+	tooLarge.fails(t, 402, "insufficient_quota")
 }
 
 // TestJobSucceeds: a finished job shows what it cost, and its answer.
@@ -154,7 +154,7 @@ func TestRefusals(t *testing.T) {
 	r.org.Limits = nil
 	for _, async := range []string{"", "respond-async"} {
 		a = r.chat(prompt("hi", `"max_tokens":1001`), "Prefer", async)
-		says := a.fails(t, 429, "insufficient_quota")
+		says := a.fails(t, 402, "insufficient_quota")
 		if a.header.Get("X-Should-Retry") != "false" || a.header.Get("Retry-After") != "" || !strings.HasSuffix(says, "It would fit with max_completion_tokens (or max_tokens) of 992.") {
 			t.Errorf("a call larger than the quota: %v, %s; want no retry, and what would fit", a.header, says)
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -35,7 +36,7 @@ func TestLeaveStream(t *testing.T) {
 	s := r.open(ctx, prompt("hi", streamed), "Idempotency-Key", "k")
 	s.expect("data: {}\n\n")
 	hangUp()
-	if cause := <-stopped; !errors.Is(cause, queue.ErrCallerGone) {
+	if cause := redistest.Came(t, stopped); !errors.Is(cause, queue.ErrCallerGone) {
 		t.Errorf("the run ended with %v, want %v", cause, queue.ErrCallerGone)
 	}
 	r.records(1)
@@ -75,7 +76,7 @@ func TestShutdownWhileAStreamBegins(t *testing.T) {
 	})
 	r.busy()
 	caller := r.open(t.Context(), prompt("hi", streamed))
-	id := <-running
+	id := redistest.Came(t, running)
 	job, err := r.queue.Job(t.Context(), "acme", id)
 	if err != nil {
 		t.Fatal(err)
@@ -86,14 +87,14 @@ func TestShutdownWhileAStreamBegins(t *testing.T) {
 	v := &waitingCaller{server: r.proxy, exchange: x, job: job, stream: true, watch: r.queue.Watch(t.Context(), job)}
 	ended := make(chan error, 1)
 	go func() { ended <- v.sendAway(t.Context()) }()
-	if got := string(<-out.wrote); got != "data: {}\n\n" {
+	if got := string(redistest.Came(t, out.wrote)); got != "data: {}\n\n" {
 		t.Errorf("got %q, want the first event", got)
 	}
 	if told := r.redis.Client().HGet(t.Context(), "lg:{main}:cancels", id).Val(); told != "" {
 		t.Errorf("the run was told %q, want nothing", told)
 	}
 	close(goOn)
-	if err := <-ended; err != nil {
+	if err := redistest.Came(t, ended); err != nil {
 		t.Errorf("the caller's wait ended with %v", err)
 	}
 	if a := caller.rest(); !strings.Contains(a.body, "data: {}") {
@@ -129,7 +130,7 @@ func TestLeave(t *testing.T) {
 	})
 	r.busy()
 	r.do(ctx, "POST", "/v1/chat/completions", prompt("hi", `"max_tokens":5`))
-	<-ended
+	redistest.Came(t, ended)
 	id := r.records(2)[1]["job"].(string)
 	for range 6000 {
 		if job, err = r.queue.Job(t.Context(), "acme", id); err == nil && job.State == queue.Succeeded {

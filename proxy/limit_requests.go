@@ -71,7 +71,7 @@ func viewRaise(r *tenants.RaiseRequest, now time.Time) raiseView {
 
 // offerRaise adds to the refusal of a limit where the caller may request more of it.
 func (x *request) offerRaise(e *wire.Error) *wire.Error {
-	if e.Status != http.StatusTooManyRequests || x.caller.Org == nil {
+	if !wire.OverLimit(e.Status) || x.caller.Org == nil {
 		return e
 	}
 	limit, _ := x.caller.RaisableLimit(x.limitedBy())

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -290,7 +291,7 @@ func TestSlowUploadHoldsNothing(t *testing.T) {
 	}
 	_, _ = io.WriteString(out, body[len(body)/2:])
 	_ = out.Close()
-	if got := <-done; got != "200 OK" {
+	if got := redistest.Came(t, done); got != "200 OK" {
 		t.Errorf("got %q, want 200 OK", got)
 	}
 }

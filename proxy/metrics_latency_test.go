@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -165,7 +166,7 @@ func TestLatencyOfLiveCalls(t *testing.T) {
 		return err == nil && len(waiting) > 0
 	})
 	release()
-	if a := <-answers; a.status != http.StatusOK {
+	if a := redistest.Came(t, answers); a.status != http.StatusOK {
 		t.Fatalf("got %d %s, want 200", a.status, a.body)
 	}
 	r.records(2)

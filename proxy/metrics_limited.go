@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"errors"
-	"net/http"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -46,7 +45,7 @@ func newLimited(reg prometheus.Registerer) *limited {
 		orgs: map[string]bool{}, seen: map[limitedKey]bool{},
 		answers: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_proxy_rate_limited_total",
-			Help: "Answers with 429, by org and by the limit that refused (cap:ID for a spend cap), or _provider (its rate " +
+			Help: "Answers with 429 or 402, by org and by the limit that refused (cap:ID for a spend cap), or _provider (its rate " +
 				"limit), _queue (full), _other. Beyond 500 orgs or 2,000 limits the rest is counted as _other.",
 		}, []string{"org", "limit"}),
 	}
@@ -67,10 +66,10 @@ func (l *limited) count(org, limit string) {
 	l.answers.WithLabelValues(key.org, key.limit).Inc()
 }
 
-// countLimited counts the request if its answer is a 429, also one inside a stream.
+// countLimited counts the request if a limit refused it, also inside a stream.
 func (x *request) countLimited(status int) {
 	public, ok := errors.AsType[*wire.Error](x.err)
-	if status != http.StatusTooManyRequests && !(ok && public.Status == http.StatusTooManyRequests) {
+	if !wire.OverLimit(status) && !(ok && wire.OverLimit(public.Status)) {
 		return
 	}
 	org := noOrg
@@ -80,7 +79,7 @@ func (x *request) countLimited(status int) {
 	x.server.metrics.limited.count(org, x.limitedBy())
 }
 
-// limitedBy returns what caused a 429.
+// limitedBy returns what caused a 429 or 402.
 func (x *request) limitedBy() string {
 	var refused *guard.Refusal
 	var noQuota *quota.BusyError

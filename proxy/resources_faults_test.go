@@ -14,6 +14,7 @@ import (
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/ownership"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/providers"
 )
 
@@ -191,7 +192,7 @@ func TestSizesAreReadInTurns(t *testing.T) {
 		t.Errorf("%d sizes are read in %d turns", got, some)
 	}
 	close(turns)
-	<-done
+	redistest.Came(t, done)
 	if got := g.count("GET /vector_stores/"); got != stores {
 		t.Errorf("%d sizes are read in the end, want all %d", got, stores)
 	}

@@ -50,7 +50,7 @@ func TestSessionsAndSearchesArePaid(t *testing.T) {
 	r.as(n.alice, postIt, "/vector_stores/"+store+"/search", `{"query":1`).fails(t, http.StatusBadRequest, "")
 	r.spent(152_500_000)
 	sent := r.fake.Totals().Requests
-	r.as(n.alice, postIt, "/containers", `{"name":"c","memory_limit":"16g"}`).fails(t, http.StatusTooManyRequests, "insufficient_quota")
+	r.as(n.alice, postIt, "/containers", `{"name":"c","memory_limit":"16g"}`).fails(t, http.StatusPaymentRequired, "insufficient_quota")
 	r.as(n.alice, postIt, "/containers", `{"name":"c","memory_limit":"1t"}`).fails(t, http.StatusBadRequest, "invalid_value")
 	if got := r.fake.Totals().Requests; got != sent {
 		t.Errorf("%d of the refused requests reached the provider", got-sent)

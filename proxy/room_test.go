@@ -14,6 +14,7 @@ import (
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -127,7 +128,7 @@ func TestAnswerWithoutRoomIsFoundAgain(t *testing.T) {
 		}
 	}
 	release()
-	if a := <-got; a.status != http.StatusServiceUnavailable && a.status != http.StatusTooManyRequests {
+	if a := redistest.Came(t, got); a.status != http.StatusServiceUnavailable && a.status != http.StatusTooManyRequests {
 		t.Errorf("without room: status %d, %.200s", a.status, a.body)
 	}
 	room.Memory.Give("other", taken)
@@ -242,7 +243,7 @@ func TestLargeEventsTakeRoom(t *testing.T) {
 				go func() {
 					got <- r.do(ctx, http.MethodPost, "/v1/responses", `{"model":"gpt-4o","input":"hi","max_output_tokens":5,"stream":true`+extra+`}`, "Prefer", "respond-async, wait=60")
 				}()
-				<-begun
+				redistest.Came(t, begun)
 				taken := int64(0)
 				if !fits {
 					for taken = 8 << 20; !room.Memory.Try("other", taken); taken -= 4 << 10 {
@@ -252,8 +253,8 @@ func TestLargeEventsTakeRoom(t *testing.T) {
 				if fits {
 					r.until("the event takes room", func() bool { return room.Memory.Used() >= size-spool.SmallEvent })
 					leave()
-					<-got
-				} else if a := <-got; !strings.Contains(a.body, "event: error") || !strings.Contains(a.body, "memory.bodies") {
+					redistest.Came(t, got)
+				} else if a := redistest.Came(t, got); !strings.Contains(a.body, "event: error") || !strings.Contains(a.body, "memory.bodies") {
 					t.Errorf("status %d, %.1000q", a.status, a.body)
 				}
 				r.until("nothing is left", func() bool { return room.Memory.Used() == taken })

@@ -62,7 +62,7 @@ func BenchmarkDrain(b *testing.B) {
 			if overlap {
 				put()
 			}
-			<-all
+			redistest.Came(b, all)
 			b.StopTimer()
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
 			b.ReportMetric((stat(b, e, "stats", "total_commands_processed")-before)/float64(b.N), "cmds/job")
@@ -118,7 +118,7 @@ func BenchmarkIdleLatency(b *testing.B) {
 		time.Sleep(50 * time.Millisecond)
 		start := time.Now()
 		e.put(e.job("p", "acme", "ann", Async, 10))
-		took = append(took, (<-began).Sub(start))
+		took = append(took, redistest.Came(b, began).Sub(start))
 	}
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")

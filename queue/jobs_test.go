@@ -49,7 +49,7 @@ func TestCancelWaitingAndRunning(t *testing.T) {
 		return Verdict{Kind: Cancel, Charged: 3}
 	}, WorkerOptions{})
 	running := e.put(e.job("p", "acme", "ann", Async, 10))
-	<-began
+	redistest.Came(t, began)
 	if _, err := e.Cancel(ctx, "acme", running.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestEnded(t *testing.T) {
 		return Verdict{Kind: Park, Wait: time.Hour, Unused: true}
 	}, WorkerOptions{})
 	j := e.put(e.job("p", "acme", "ann", Async, 10))
-	<-claimed
+	redistest.Came(t, claimed)
 	j, err := e.Cancel(t.Context(), "acme", j.ID)
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // noticed puts a job whose end is to be announced.
@@ -139,11 +141,11 @@ func TestAnnounceRuns(t *testing.T) {
 		done <- e.Announce(ctx, func(_ context.Context, end JobEnd) error { told <- end; return nil })
 	}()
 	j := e.noticed(`{"url":"x"}`)
-	if end := <-told; end.ID != j.ID || end.State != Succeeded || end.Notice != j.Notice {
+	if end := redistest.Came(t, told); end.ID != j.ID || end.State != Succeeded || end.Notice != j.Notice {
 		t.Errorf("told %+v", end)
 	}
 	stop()
-	if err := <-done; err != nil {
+	if err := redistest.Came(t, done); err != nil {
 		t.Error(err)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // Jobs put by one script call are judged separately and in order: the same id twice is one
@@ -101,7 +103,7 @@ func TestOneCallWakesAll(t *testing.T) {
 	}
 	called <- ""
 	wg.Go(func() { pc.run(t.Context()) })
-	<-all
+	redistest.Came(t, all)
 	pc.halt()
 	wg.Wait()
 }

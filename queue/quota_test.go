@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/quota"
 )
 
@@ -300,7 +301,7 @@ func TestGiveTogether(t *testing.T) {
 		})
 	}
 	stop()
-	if err := <-done; err != nil {
+	if err := redistest.Came(t, done); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -42,7 +42,7 @@ func TestConfigure(t *testing.T) {
 	}()
 
 	slow := e.put(e.job("p", "acme", "slow", Async, 1))
-	if id := <-began; id != slow.ID {
+	if id := redistest.Came(t, began); id != slow.ID {
 		t.Fatalf("%s began", id)
 	}
 	if err := e.Configure([]Pool{{ID: "p", MaxJobs: 2}, {ID: "new"}}, Options{MaxAttempts: 1, OrgShare: 100}); err != nil {
@@ -54,7 +54,7 @@ func TestConfigure(t *testing.T) {
 		redistest.Eventually(t, "the job in "+pool+" succeeded", func() bool { return e.state(j) == Succeeded })
 	}
 	for range 3 {
-		<-began
+		redistest.Came(t, began)
 	}
 	if s := e.state(slow); s != Running {
 		t.Errorf("the job of the crew that left is %s", s)

@@ -78,7 +78,7 @@ func TestLostClaimCancelsTheRun(t *testing.T) {
 		return Verdict{Kind: Done}
 	}, WorkerOptions{ShutdownTimeout: time.Millisecond})
 	j := e.put(e.job("p", "acme", "ann", Async, 10))
-	if err := <-causes; !errors.Is(err, ErrLost) {
+	if err := redistest.Came(t, causes); !errors.Is(err, ErrLost) {
 		t.Errorf("the run was cancelled by %v, want %v", err, ErrLost)
 	}
 	stop() // its verdict has been given by now
@@ -177,7 +177,7 @@ func TestShutdownLetsJobsEnd(t *testing.T) {
 		}
 	}, WorkerOptions{ShutdownTimeout: time.Hour})
 	j := e.put(e.job("p", "acme", "ann", Async, 10))
-	<-began
+	redistest.Came(t, began)
 	shutDown()
 	close(release)
 	wait()
@@ -201,9 +201,9 @@ func TestShutdownCancelsWhatDoesNotEnd(t *testing.T) {
 		return Verdict{Kind: Requeue}
 	}, WorkerOptions{ShutdownTimeout: 50 * time.Millisecond})
 	j := e.put(e.job("p", "acme", "ann", Async, 10))
-	<-began
+	redistest.Came(t, began)
 	stop()
-	if err := <-cause; !errors.Is(err, ErrShutdown) {
+	if err := redistest.Came(t, cause); !errors.Is(err, ErrShutdown) {
 		t.Errorf("the run was cancelled by %v, want %v", err, ErrShutdown)
 	}
 	if s := e.state(j); s != Queued {

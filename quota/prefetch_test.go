@@ -203,10 +203,10 @@ func TestAskLate(t *testing.T) {
 	redistest.Eventually(t, "the quota is back", func() bool { return r.fits("b") })
 }
 
-// stalled blocks the first script, and signals when a grant has been given back.
+// stalled blocks the first script, and signals when it is blocked and when a grant is given back.
 type stalled struct {
-	once        sync.Once
-	goOn, given chan struct{}
+	once              sync.Once
+	sent, goOn, given chan struct{}
 }
 
 func (*stalled) DialHook(next redis.DialHook) redis.DialHook          { return next }
@@ -216,7 +216,7 @@ func (s *stalled) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		args := cmds[0].Args()
 		if args[0] == "evalsha" {
-			s.once.Do(func() { <-s.goOn })
+			s.once.Do(func() { close(s.sent); <-s.goOn })
 			if args[1] == giveScript.Hash() {
 				defer close(s.given)
 			}
@@ -229,19 +229,20 @@ func (s *stalled) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 // has by then.
 func TestAskDroppedLate(t *testing.T) {
 	t.Parallel()
-	hook := &stalled{goOn: make(chan struct{}), given: make(chan struct{})}
+	hook := &stalled{sent: make(chan struct{}), goOn: make(chan struct{}), given: make(chan struct{})}
 	r, srv := start(t, Pool{ID: "p", Concurrency: 2}, hook)
 	a := r.ask(t.Context(), "a")
 	if _, err := a.reply.Wait(t.Context(), time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
+	redistest.Came(t, hook.sent) // a request that was not sent yet is cancelled, and nothing is given back
 	a.Drop(t.Context())
 	direct := rigOn(t, srv, srv.Client(), Pool{ID: "p", Concurrency: 2}) // bypasses the blocked pipeline
 	if _, err := direct.Take(t.Context(), request("a")); err != nil {
 		t.Fatal(err)
 	}
 	close(hook.goOn)
-	<-hook.given
+	redistest.Came(t, hook.given)
 	if open := r.open(); !slices.Equal(open, []string{"a"}) {
 		t.Errorf("open are %v", open)
 	}
@@ -284,7 +285,7 @@ func TestRunWaitsForDropped(t *testing.T) {
 	}
 	a.DropSoon(t.Context())
 	stop()
-	<-ran
+	redistest.Came(t, ran)
 	if !r.fits("b") {
 		t.Error("what was dropped is still booked")
 	}

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 func TestMain(m *testing.M) {
@@ -193,7 +195,7 @@ func TestOneSyncForMany(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { put(t, j, "first", "x") })
-	<-began
+	redistest.Came(t, began)
 	for i := range 50 {
 		wg.Go(func() { put(t, j, fmt.Sprint(i), "x") })
 	}

@@ -70,10 +70,10 @@ func run(ctx context.Context, client *openai.Client) error {
 // retry: a program can retry the second kind itself.
 func explain(err error) error {
 	var api *openai.APIError
-	if !errors.As(err, &api) || api.HTTPStatusCode != http.StatusTooManyRequests {
+	if !errors.As(err, &api) || api.HTTPStatusCode != http.StatusTooManyRequests && api.HTTPStatusCode != http.StatusPaymentRequired {
 		return err
 	}
-	if api.Code == "insufficient_quota" {
+	if api.HTTPStatusCode == http.StatusPaymentRequired {
 		return fmt.Errorf("larger than the whole limit, do not retry: %s", api.Message)
 	}
 	return fmt.Errorf("no capacity in time, try again later: %s", api.Message)

@@ -136,11 +136,11 @@ func TestRunLooksByItself(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 	w.spend("alice", 6*dollar)
-	if a := <-got; a.To != "acme" || a.Threshold != 50 {
+	if a := redistest.Came(t, got); a.To != "acme" || a.Threshold != 50 {
 		t.Errorf("got %+v, want 50 for acme", a)
 	}
 	cancel()
-	if err := <-ended; err != nil {
+	if err := redistest.Came(t, ended); err != nil {
 		t.Errorf("Run: got %v, want nil", err)
 	}
 }

@@ -92,7 +92,7 @@ func TestAppExports(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	stop()
-	if err := <-ended; err != nil {
+	if err := redistest.Came(t, ended); err != nil {
 		t.Error(err)
 	}
 	if !strings.Contains(string(text), `"corrects":"`+who.ID+`"`) {

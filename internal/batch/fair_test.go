@@ -87,9 +87,9 @@ func TestWorkThatPassesItsPlaceComesFirst(t *testing.T) {
 	small := queueUp(f, "small", "c", 1)
 	done := make(chan error, 1)
 	go func() { done <- begun.pass(t.Context()) }()
-	<-small[0].ready
+	redistest.Came(t, small[0].ready)
 	small[0].end()
-	if err := <-done; err != nil {
+	if err := redistest.Came(t, done); err != nil {
 		t.Fatal(err)
 	}
 	if !begun.open || waiting[0].open {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -188,7 +189,7 @@ func (h *house) testFiles(t *testing.T) {
 	if err != nil || f.Name != b.ID+"_output.jsonl" || f.Purpose != files.BatchOutput {
 		t.Errorf("got %+v, %v, want the output file of the batch", f, err)
 	}
-	if told := <-ends; told.ID != b.ID || told.Status != batch.Completed || told.Output != b.Output {
+	if told := redistest.Came(t, ends); told.ID != b.ID || told.Status != batch.Completed || told.Output != b.Output {
 		t.Errorf("told of %+v, want %+v", told, b)
 	}
 	again, err := h.store.Cancel(t.Context(), b.Org, b.User, b.ID)

@@ -281,7 +281,7 @@ func TestRunAndMetrics(t *testing.T) {
 		c.ObserveInput(Sample{Org: house, Model: "prod", Version: "claude-opus-4-8", Name: claude, Class: Code, Estimated: 1000, Actual: 1400})
 	}
 	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) {
+	if err := redistest.Came(t, done); !errors.Is(err, context.Canceled) {
 		t.Errorf("Run ended with %v", err)
 	}
 	mean, hold := c.Input(house, "prod", Code)

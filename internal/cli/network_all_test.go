@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/top"
 )
 
@@ -130,7 +131,7 @@ func TestJobsWatchOverTheNetwork(t *testing.T) {
 		done <- [2]string{out, notes}
 	}()
 	close(gate)
-	if got := <-done; got[0] != "" || !strings.HasSuffix(got[1], " succeeded\n") {
+	if got := redistest.Came(t, done); got[0] != "" || !strings.HasSuffix(got[1], " succeeded\n") {
 		t.Errorf("over the network: output %q, notes %q; want none, and the states up to succeeded", got[0], got[1])
 	}
 	if out := l.must("jobs", "watch", job.ID); !strings.Contains(out, `"choices"`) {

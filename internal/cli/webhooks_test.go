@@ -59,7 +59,7 @@ orgs:
 		time.Sleep(20 * time.Millisecond)
 	}
 	stop()
-	if err := <-done; err != nil {
+	if err := redistest.Came(t, done); err != nil {
 		t.Error(err)
 	}
 	l := letters("acme")[0]

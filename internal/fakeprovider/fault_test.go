@@ -17,6 +17,7 @@ import (
 	openai "github.com/sashabaranov/go-openai"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // send posts a chat request with one directive and reads the response.
@@ -233,7 +234,7 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err1, err2 := <-failed, <-failed; err1 == nil || err2 == nil {
+	if err1, err2 := redistest.Came(t, failed), redistest.Came(t, failed); err1 == nil || err2 == nil {
 		t.Errorf("errors %v, %v; want two broken connections", err1, err2)
 	}
 	if got := s.Totals(); got.InFlight != 0 || got.PeakInFlight != 2 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // left returns the value of a rate limit header.
@@ -70,7 +71,7 @@ func TestConcurrencyQuota(t *testing.T) {
 		if w := f.do("POST", "/chat/completions", chat("", "")); w.Code != 429 || !strings.Contains(w.Body.String(), "concurrent requests") {
 			t.Errorf("a third call: %d %s", w.Code, w.Body)
 		}
-		if a, b := <-codes, <-codes; a != 200 || b != 200 {
+		if a, b := redistest.Came(t, codes), redistest.Came(t, codes); a != 200 || b != 200 {
 			t.Errorf("the first two: %d, %d", a, b)
 		}
 		if w := f.do("POST", "/chat/completions", chat("", "")); w.Code != 200 {

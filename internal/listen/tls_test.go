@@ -19,6 +19,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // files are the paths of a certificate and its key.
@@ -121,7 +123,7 @@ func TestOldTLSIsRefused(t *testing.T) {
 		c.Close()
 		t.Fatal("a client of TLS 1.1 is served, want it refused")
 	}
-	if why := <-refused; why != "handshake" {
+	if why := redistest.Came(t, refused); why != "handshake" {
 		t.Errorf("told %q, want handshake", why)
 	}
 }
@@ -139,7 +141,7 @@ func TestUnfinishedHandshakes(t *testing.T) {
 	if n, err := silent.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("a silent client: got %d bytes, %v; want it cut off", n, err)
 	}
-	if why := <-refused; why != "handshake" {
+	if why := redistest.Came(t, refused); why != "handshake" {
 		t.Errorf("told %q, want handshake", why)
 	}
 	addr, trust, _ := encrypted(t, time.Minute)
@@ -199,7 +201,7 @@ func TestCertificateIsReloaded(t *testing.T) {
 		}
 	}
 	stop()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
+	if err := redistest.Came(t, ended); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the end of its context", err)
 	}
 	if time.Until(cert.Expires()) < 30*time.Minute {

@@ -233,7 +233,7 @@ func TestMetricsAreShared(t *testing.T) {
 		go func() { _, err := reg.Gather(); done <- err }()
 	}
 	for range cap(done) {
-		if err := <-done; err != nil {
+		if err := redistest.Came(t, done); err != nil {
 			t.Error(err)
 		}
 	}

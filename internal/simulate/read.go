@@ -340,7 +340,7 @@ func (r *Reader) visit(l *line) {
 		c.Took = max(c.Took-time.Duration(l.WaitedNS), 0)
 		c.Refused = l.AccessCost == nil
 		r.waits = append(r.waits, waiting{l.Job, c})
-	case (l.Status == 429 || strings.HasPrefix(l.Limit, "brake:")) && l.AccessCost == nil:
+	case (wire.OverLimit(l.Status) || strings.HasPrefix(l.Limit, "brake:")) && l.AccessCost == nil:
 		c.Refused, c.Took = true, 0
 		r.access = append(r.access, c)
 	case l.AccessCost != nil && !free[l.Outcome]:

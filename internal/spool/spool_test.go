@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 func small(memory, disk int64) *Store { return New(Options{Memory: memory, Disk: disk}) }
@@ -228,7 +230,7 @@ func TestReplaceKeepsItsRoom(t *testing.T) {
 		t.Errorf("%v, %d bytes; want it replaced", err, b.Size())
 	}
 	b.Close()
-	if err := <-waits; err != nil || s.Memory.Used() != 550 {
+	if err := redistest.Came(t, waits); err != nil || s.Memory.Used() != 550 {
 		t.Errorf("the other: %v, %d bytes are used; want 550", err, s.Memory.Used())
 	}
 }

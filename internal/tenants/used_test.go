@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
@@ -19,7 +20,7 @@ func run(t *testing.T, s *tenants.Store, f func()) {
 	go func() { ended <- s.Run(ctx) }()
 	f()
 	cancel()
-	if err := <-ended; err != nil {
+	if err := redistest.Came(t, ended); err != nil {
 		t.Errorf("Run: got %v, want nil", err)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	metricspb "go.opentelemetry.io/proto/otlp/metrics/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // metricsCollector returns the endpoint of a collector, and the exports that it receives.
@@ -54,15 +56,15 @@ func TestMetricExport(t *testing.T) {
 	}
 	done := make(chan error)
 	go func() { done <- e.Run(t.Context()) }()
-	checkMetrics(t, <-exports, 3)
+	checkMetrics(t, redistest.Came(t, exports), 3)
 	calls.WithLabelValues("p4o").Inc()
 	e.Close(t.Context())
-	if err := <-done; err != nil {
+	if err := redistest.Came(t, done); err != nil {
 		t.Error(err)
 	}
 	var last *metricspb.ResourceMetrics
 	for len(exports) > 0 {
-		last = <-exports
+		last = redistest.Came(t, exports)
 	}
 	checkMetrics(t, last, 4)
 }

@@ -16,6 +16,8 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // someSpans returns a batch of one span.
@@ -157,11 +159,11 @@ func TestStop(t *testing.T) {
 	})
 	ended := make(chan error)
 	go func() { ended <- c.UploadTraces(context.WithoutCancel(t.Context()), someSpans()) }()
-	<-arrived
+	redistest.Came(t, arrived)
 	if err := c.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-ended; !errors.Is(err, context.Canceled) {
+	if err := redistest.Came(t, ended); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want that it is cancelled", err)
 	}
 }

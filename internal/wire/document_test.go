@@ -185,7 +185,7 @@ var faults = []struct {
 	{wire.UnsupportedEncoding("br"), 415, "invalid_request_error", ""},
 	{wire.KeyReused(), 422, "invalid_request_error", ""},
 	{wire.RateLimited("wait", 1500e6), 429, "", "rate_limit_exceeded"},
-	{wire.QuotaExceeded("no money"), 429, "insufficient_quota", "insufficient_quota"},
+	{wire.QuotaExceeded("no money"), 402, "insufficient_quota", "insufficient_quota"},
 	{wire.Internal(errors.New("canary")), 500, "", ""},
 	{wire.BadGateway("gone", errors.New("canary")), 502, "", ""},
 	{wire.Overloaded("full", 5e9), 503, "", ""},

@@ -98,7 +98,7 @@ func TestErrorRetries(t *testing.T) {
 					t.Errorf("%s: Retry-After %q, x-should-retry %q", name, after, should)
 				}
 			case "QuotaExceeded":
-				if after != "" || should != "false" || e.Status != 429 || e.Type != "insufficient_quota" || e.Code != e.Type {
+				if after != "" || should != "false" || e.Status != 402 || e.Type != "insufficient_quota" || e.Code != e.Type {
 					t.Errorf("%s: %+v", name, e)
 				}
 			default:

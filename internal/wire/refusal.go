@@ -41,11 +41,17 @@ func RateLimited(message string, wait time.Duration) *Error {
 	}
 }
 
-// QuotaExceeded returns a 429 for a call that no wait would admit: the budget is used up, or the
-// call exceeds the limit (docs/wire.md, Retry advice).
+// OverLimit reports whether a status of ours means that a limit refused the call: 429 if it may be
+// admitted later, 402 if not.
+func OverLimit(status int) bool {
+	return status == http.StatusTooManyRequests || status == http.StatusPaymentRequired
+}
+
+// QuotaExceeded returns a 402 for a call that no wait would admit, because it alone exceeds a limit.
+// Unlike a 429, no SDK repeats it, and agents show its message (docs/wire.md, Retry advice).
 func QuotaExceeded(message string) *Error {
 	return &Error{
-		Status: http.StatusTooManyRequests, Type: typeQuota, Code: "insufficient_quota",
+		Status: http.StatusPaymentRequired, Type: typeQuota, Code: "insufficient_quota",
 		Message: message, Header: http.Header{"X-Should-Retry": {"false"}},
 	}
 }

@@ -168,7 +168,7 @@ func TestBorderWaits(t *testing.T) {
 			})
 			never := b.ask(t, c, s.keys["alice"], chat("gpt-4o", "hi", `"max_tokens":5000`))
 			_, code, message := errorOf(t, never)
-			if never.status != http.StatusTooManyRequests || code != "insufficient_quota" || !strings.Contains(message, `"small"`) {
+			if never.status != http.StatusPaymentRequired || code != "insufficient_quota" || !strings.Contains(message, `"small"`) {
 				t.Errorf("got %d: %s", never.status, never.body)
 			}
 		})
@@ -272,7 +272,7 @@ func TestBorderConnections(t *testing.T) {
 			g.release()
 			g.release()
 			for range 2 {
-				if a := <-open; a.status != http.StatusOK {
+				if a := redistest.Came(t, open); a.status != http.StatusOK {
 					t.Errorf("got %d, %v: %s", a.status, a.err, a.body)
 				}
 			}

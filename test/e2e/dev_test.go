@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // dev is a running `llmguard dev` with its own temporary directory.
@@ -69,7 +71,7 @@ func startDev(t *testing.T, args ...string) *dev {
 		}
 	}
 	_ = d.cmd.Process.Kill()
-	t.Fatalf("dev ended with %v before it was ready:\n%s", <-d.ended, d.text)
+	t.Fatalf("dev ended with %v before it was ready:\n%s", redistest.Came(t, d.ended), d.text)
 	return nil
 }
 

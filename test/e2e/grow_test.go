@@ -15,6 +15,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // growing is a configuration with one org whose holds grow in steps of 40 tokens.
@@ -95,7 +96,7 @@ func TestCutStream(t *testing.T) {
 		g.release()
 	}()
 	words, e = cut(t, goClient(p, s.keys["bob"]))
-	if a := <-first; a.status != http.StatusOK {
+	if a := redistest.Came(t, first); a.status != http.StatusOK {
 		t.Errorf("status %d: %s", a.status, a.body)
 	}
 	entry = s.settled("acme", 3)[2]

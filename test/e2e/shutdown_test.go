@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // TestShutdown: after SIGTERM a stream completes and is settled.
@@ -19,7 +20,7 @@ func TestShutdown(t *testing.T) {
 	}()
 	until(t, "the stream has begun", func() bool { return len(s.fake.Log()) > 0 })
 	p.terminate()
-	if a := <-got; !strings.HasSuffix(a.body, "data: [DONE]\n\n") {
+	if a := redistest.Came(t, got); !strings.HasSuffix(a.body, "data: [DONE]\n\n") {
 		t.Errorf("the stream was cut: %v %q", a.err, a.body)
 	}
 	if e := s.settled("acme", 1)[0]; e.Estimated {
@@ -46,7 +47,7 @@ func TestShutdownWaiting(t *testing.T) {
 	time.Sleep(500 * time.Millisecond) // the stream may get its first newline then, which commits it to 200
 	p.terminate()
 	for range 2 {
-		a := <-got
+		a := redistest.Came(t, got)
 		switch {
 		case a.err != nil:
 			t.Errorf("a waiting caller was cut off: %v", a.err)

@@ -80,7 +80,7 @@ func TestSpreadOrg(t *testing.T) {
 	round()
 	calls.Wait()
 	for range answered {
-		if a := <-statuses; a.err != nil || a.status != http.StatusOK {
+		if a := redistest.Came(t, statuses); a.err != nil || a.status != http.StatusOK {
 			t.Errorf("status %d, %v: %s", a.status, a.err, a.body)
 		}
 	}

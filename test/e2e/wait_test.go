@@ -105,7 +105,7 @@ func TestWaitEnds(t *testing.T) {
 	}
 	never := post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", "hi", `"max_tokens":5000`))
 	_, code, message = errorOf(t, never)
-	if never.status != 429 || code != "insufficient_quota" || never.header.Get("Retry-After") != "" || never.header.Get("X-Should-Retry") != "false" {
+	if never.status != 402 || code != "insufficient_quota" || never.header.Get("Retry-After") != "" || never.header.Get("X-Should-Retry") != "false" {
 		t.Errorf("status %d, code %q, headers %v", never.status, code, never.header)
 	}
 	if !strings.Contains(message, `"slow"`) || !strings.Contains(message, "max_completion_tokens") {

@@ -12,6 +12,7 @@ import (
 	"github.com/llmguard/llmguard/internal/app/front"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // TestAdmin checks that health does not depend on Redis and readiness does, that the
@@ -90,7 +91,7 @@ func TestShutdownFinishesCalls(t *testing.T) {
 		t.Errorf("a call while load balancers do not know: got status %d, want 200", got)
 	}
 	close(gate)
-	if body := <-stream; !strings.HasSuffix(body, "data: [DONE]\n\n<nil>") {
+	if body := redistest.Came(t, stream); !strings.HasSuffix(body, "data: [DONE]\n\n<nil>") {
 		t.Errorf("a stream under way: got %q, want all of it", body)
 	}
 	r.end(t)
@@ -112,7 +113,7 @@ func TestShutdownCancelsCalls(t *testing.T) {
 	await(t, "the call is at the provider", func() bool { return len(r.fake.Log()) == 1 })
 	r.stop()
 	r.end(t)
-	<-done
+	redistest.Came(t, done)
 	if list := r.entries(t); len(list) != 1 || list[0].Outcome != "client_gone" || !list[0].Estimated {
 		t.Errorf("the ledger has %+v, want one call that is client_gone and estimated", list)
 	}

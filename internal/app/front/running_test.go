@@ -148,7 +148,7 @@ func parse(t *testing.T, text string) *config.Config {
 // end waits until a stopped process has ended.
 func (r *running) end(t *testing.T) {
 	t.Helper()
-	if err := <-r.ended; err != nil {
+	if err := redistest.Came(t, r.ended); err != nil {
 		t.Error(err)
 	}
 	r.ended <- nil
