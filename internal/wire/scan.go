@@ -209,7 +209,8 @@ const MaxModel = 256
 
 // badName reports whether a name is too long, or has characters that end a line or are invisible.
 func badName(name string) bool {
-	return len(name) > MaxModel || strings.ContainsFunc(name, func(c rune) bool { return unicode.IsControl(c) || c == '\u2028' || c == '\u2029' })
+	invisible := func(c rune) bool { return unicode.IsControl(c) || c == '\u2028' || c == '\u2029' }
+	return len(name) > MaxModel || strings.ContainsFunc(name, invisible)
 }
 
 func badModel() *Error {
