@@ -75,6 +75,8 @@ type Provider struct {
 	LimitField string
 	// IgnoreCost ignores the cost that the provider's answers report.
 	IgnoreCost bool
+	// ChargeFailed charges the input of calls that the provider began and answered with an error.
+	ChargeFailed bool
 	// IdentifierKey keys the prefix with which end-user identifiers are sent; nil sends them
 	// unchanged.
 	IdentifierKey []byte

@@ -9,8 +9,9 @@ type Chunk struct {
 	Answer
 	// ChoicesEmpty means that the chunk has no choices.
 	ChoicesEmpty bool
-	// Error means that the chunk is an error.
-	Error bool
+	// Error means that the chunk is an error, and Framed that it has the form of one that clients of
+	// the endpoint know.
+	Error, Framed bool
 	// Finish means that a choice has a finish_reason.
 	Finish bool
 	// Text is the given buffer with the decoded generated text of the chunk appended: content,
@@ -50,6 +51,8 @@ func ScanChunk(data, dst []byte) (Chunk, error) {
 	r.chunk = Chunk{ChoicesEmpty: true, Text: dst}
 	r.space()
 	err := r.object(r.member)
+	r.chunk.Framed = r.framed
+	r.chunk.Error = r.wrong || r.message && r.chunk.ChoicesEmpty && !r.usage.present
 	if err == nil && (r.usage.present || r.chunk.Error || r.chunk.Finish) {
 		r.chunk.Answer = r.answer(ChatCompletions)
 	}
@@ -83,9 +86,6 @@ func (r *chunkReader) member(name []byte) error {
 			r.chunk.ChoicesEmpty = false
 			return r.choice()
 		})
-	case "error":
-		r.chunk.Error = r.chunk.Error || r.peek() != 'n'
-		return r.skip()
 	}
 	return r.answerReader.member(name)
 }
@@ -97,8 +97,12 @@ func (r *chunkReader) choice() error {
 	r.choices++
 	start, rank := len(r.chunk.Text), 0
 	return r.object(func(name []byte) error {
-		if string(name) == "finish_reason" {
+		switch string(name) {
+		case "finish_reason":
 			r.chunk.Finish = r.chunk.Finish || r.peek() == '"'
+			return r.mishap(name)
+		case "error":
+			return r.mishap(name)
 		}
 		form := formOf(string(name), r.peek())
 		if form == 0 || form < rank {
