@@ -51,6 +51,11 @@ type Provider struct {
 	// prices). Default: the region in the host, such as eu for eu.api.openai.com. A region that
 	// a request or an answer names takes precedence.
 	Region string `yaml:"region"`
+	// FailedCalls is what a call costs that the provider answered with an error. free: nothing,
+	// and it counts in no limit. input: its input, marked as estimated, after a 408, a 5xx other
+	// than 503 and 529, or content_filter; for providers that bill it, as Azure does. What an
+	// error reports to have used is charged either way.
+	FailedCalls string `yaml:"failed_calls" default:"free" enum:"free,input"`
 	// Identifiers is how user, safety_identifier and prompt_cache_key are sent. org: with a
 	// prefix for the caller's org (an HMAC of its id), so that orgs share no cached prompts.
 	// as_sent: unchanged, as always with an org's own credential.

@@ -169,7 +169,12 @@ func (b *bill) left(output int64) {
 // bounded reports whether the visible part of an answer bounds its bill. It does not if
 // reasoning or speech may be hidden, if the provider runs tools, which add input, or if
 // long-lived cache writes cost more than input.
-func (b *bill) bounded() bool {
+func (b *bill) bounded() bool { return !b.plan.hidesOutput() && b.paced() }
+
+// paced reports whether the time that a call took bounds its bill, which includes output that is
+// not visible. It does not if the provider runs tools, which add input, if long-lived cache writes
+// cost more than input, or if a rejected prediction, which is not generated, counts as output.
+func (b *bill) paced() bool {
 	r := b.plan.Request
-	return !b.plan.hidesOutput() && len(r.BuiltinTools) == 0 && !r.WebSearch && !r.LongCache
+	return len(r.BuiltinTools) == 0 && !r.WebSearch && !r.LongCache && r.Prediction.IsZero()
 }

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
@@ -157,7 +156,7 @@ func (u *reuse) replay(sent func()) func(context.Context, *Call, http.ResponseWr
 			return providers.ErrStale
 		}
 		began := time.Now()
-		c.Result = Result{Outcome: Cached, Status: u.found.Status, Cost: c.Plan.Max.Cost}
+		c.Result = Result{Outcome: Cached, Status: u.found.Status, Cost: c.Plan.Max.Cost, Ended: true}
 		if sent != nil {
 			sent()
 		}
@@ -230,7 +229,7 @@ func (u *reuse) record(c *Call, w http.ResponseWriter) (http.ResponseWriter, fun
 
 // complete reports whether the answer was complete, without an error, and billed exactly.
 func (r *Result) complete() bool {
-	return r.Outcome == Completed && !r.Failed && !r.Estimated && r.Fault == "" && r.Ending == nil && r.Refusal == nil
+	return r.Ended && r.Outcome == Completed && !r.Failed && !r.Estimated && r.Fault == "" && r.Ending == nil && r.Refusal == nil
 }
 
 // keep stores the recorded answer, soon.
@@ -239,9 +238,6 @@ func (u *reuse) keep(ctx context.Context, t *tape, cost pricing.Nano) {
 	body, whole := t.kept.Bytes()
 	if !whole {
 		g.cache.Note(cache.Full)
-		return
-	}
-	if !u.plan.Request.Stream && failedAnswer(body) {
 		return
 	}
 	select {
@@ -257,20 +253,6 @@ func (u *reuse) keep(ctx context.Context, t *tape, cost pricing.Nano) {
 		defer func() { <-g.cachePuts; made.Close() }()
 		g.store(ctx, u.org, u.id, a)
 	})
-}
-
-// failedAnswer reports whether a plain answer with status 200 says that it failed, or is not
-// complete yet.
-func failedAnswer(body []byte) bool {
-	var a struct {
-		Status string          `json:"status"`
-		Error  json.RawMessage `json:"error"`
-	}
-	if json.Unmarshal(body, &a) != nil {
-		return true
-	}
-	bad := a.Status != "" && a.Status != "completed" && a.Status != "incomplete"
-	return bad || len(a.Error) > 0 && string(a.Error) != "null"
 }
 
 // store writes an answer to the cache of an org.

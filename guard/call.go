@@ -20,7 +20,7 @@ const (
 	Rejected      Outcome = "rejected"       // the provider refused before any work: void
 	Busy          Outcome = "busy"           // the provider answered 429, 503 or 529: void
 	Unsent        Outcome = "unsent"         // the provider was not reached: void
-	UpstreamError Outcome = "upstream_error" // a complete 408 or 5xx answer
+	UpstreamError Outcome = "upstream_error" // an answer that is an error of the provider's: void unless it is charged
 	Broken        Outcome = "broken"         // reset, timeout or truncation
 	ClientGone    Outcome = "client_gone"    // cancelled because the caller left
 	Cut           Outcome = "cut"            // cancelled because its hold could not grow
@@ -41,6 +41,7 @@ type Result struct {
 	// nearly all calls.
 	Underpriced map[Reason]pricing.Nano
 	Relayed     bool   // the whole answer was written, though its caller may have left then
+	Ended       bool   // the answer came with the end that its provider's wire sends
 	Failed      bool   // the stream contained an error event of the provider
 	Fault       string // what was wrong with the provider's usage, if anything
 	UsageFaults []UsageFault

@@ -3,25 +3,18 @@ package guard
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"time"
 
-	"github.com/llmguard/llmguard/internal/responses"
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/internal/tracing"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/quota"
 )
-
-// maxAnswer bounds a plain answer, which is buffered completely so that its cost can be
-// sent in its headers. 2,048 embeddings of 3,072 floats need about 90 MB.
-const maxAnswer = 128 << 20
 
 // maxErrorAnswer bounds what is relayed of a provider's error.
 const maxErrorAnswer = 64 << 10
@@ -86,7 +79,7 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 		c.tellFaults()
 		c.traceEnd(span, start)
 	}()
-	e := &upstreamCall{call: c, caller: ctx, behind: behind{start: start}}
+	e := &upstreamCall{call: c, caller: ctx, behind: behind{start: start}, repeats: f.Repeats, sent: f.Sent}
 	e.upstream, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer e.cancel(nil)
 	defer context.AfterFunc(ctx, e.hangUp)()
@@ -94,11 +87,11 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	e.adding()
 	defer e.uncounted()
 	c.watch.sends(start)
-	sent := sending{fresh: f.Fresh}
+	e.sending.fresh = f.Fresh
 	body := c.Plan.sent.Rewrite(c.Plan.edits...)
 	resp, err := c.Plan.Target.Provider.Send(e.upstream, providers.Request{
 		Path: c.Plan.sent.Endpoint.Path(), Model: c.Plan.Target.Model, Query: f.Query, Header: f.Header,
-		Type: body.Type(), Body: body.Reader, Length: body.Len(), Fresh: sent.begins, Trace: tracing.Header(ctx),
+		Type: body.Type(), Body: body.Reader, Length: body.Len(), Fresh: e.sending.begins, Trace: tracing.Header(ctx),
 	})
 	c.watch.arrives()
 	if err != nil {
@@ -110,14 +103,10 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	c.Result.FirstByte = time.Since(start)
 	c.Result.Status, c.Result.UpstreamID = resp.StatusCode, resp.Header.Get("X-Request-Id")
 	c.bill.told = wire.ParseCost(resp.Header)
-	rest := c.observed(ctx, resp, nil, sent.time())
-	if resp.StatusCode >= 300 {
-		answer, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorAnswer))
-		rest = max(rest, c.observed(ctx, resp, answer, sent.time()))
-		return c.relayError(w, resp, answer, err, rest, f.Repeats)
-	}
-	c.dropBody(f.Sent)
+	e.rest = c.observed(ctx, quota.Head{Status: resp.StatusCode, Header: resp.Header, Sent: e.sending.time()})
 	switch {
+	case !wire.IsAnswer(resp.StatusCode):
+		return e.refused(w, resp)
 	case c.isStream(resp):
 		return e.relayStream(w, resp)
 	case c.Plan.Request.Endpoint == wire.Speech:
@@ -131,16 +120,14 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 
 // observed passes what the response headers, and then an error's body, say about the provider's limits
 // to the quota. The provider is to be left alone for the returned time.
-func (c *Call) observed(ctx context.Context, resp *http.Response, body []byte, sent time.Time) time.Duration {
+func (c *Call) observed(ctx context.Context, head quota.Head) time.Duration {
 	if c.guard.Grants.quota == nil {
-		wait, _ := wire.ParseRetryAfter(resp.Header, time.Now())
+		wait, _ := wire.ParseRetryAfter(head.Header, time.Now())
 		return min(wait, quota.DefaultMaxPause)
 	}
 	defer c.watch.redis(time.Now())
-	rest, err := c.guard.Grants.quota.Observe(context.WithoutCancel(ctx), c.Plan.Target.Pool, quota.Head{
-		Model: c.Plan.Target.Model, Name: c.Plan.Request.Model, Status: resp.StatusCode, Header: resp.Header, Sent: sent, Within: c.guard.deadline,
-		Body: body, Again: body != nil,
-	})
+	head.Model, head.Name, head.Within = c.Plan.Target.Model, c.Plan.Request.Model, c.guard.deadline
+	rest, err := c.guard.Grants.quota.Observe(context.WithoutCancel(ctx), c.Plan.Target.Pool, head)
 	if err != nil {
 		c.guard.log.Warn("provider's rate limits not shared with other processes", "pool", c.Plan.Target.Pool, "err", err)
 	}
@@ -157,6 +144,10 @@ type upstreamCall struct {
 	redact   providers.Redactor // of the provider's errors
 	addition addition
 	noted    bool // the chat completion to be stored was listed
+	sending  sending
+	repeats  bool          // Forwarding.Repeats
+	sent     func()        // Forwarding.Sent
+	rest     time.Duration // for which the provider must be left alone, if it refused
 }
 
 // hangUp handles a caller that has left: it cancels the provider unless the answer must be
@@ -172,15 +163,23 @@ func (e *upstreamCall) left() bool { return errors.Is(context.Cause(e.upstream),
 
 func (e *upstreamCall) gone() bool { return e.caller.Err() != nil }
 
-// broke charges a call that ended before anything of its answer was seen.
+// broke charges a call that ended before anything of its answer was seen: what the provider may
+// have generated since the request was sent.
 func (e *upstreamCall) broke() {
-	if e.left() {
-		e.call.bill.left(0)
-	} else {
-		e.call.bill.chargeHold(Broken)
+	b := &e.call.bill
+	switch {
+	case e.left():
+		b.left(0)
+	case b.paced():
+		b.chargeEstimate(Broken, e.generated())
+	default:
+		b.chargeHold(Broken)
 	}
-	e.call.bill.reported(wire.Answer{})
+	b.reported(wire.Answer{})
 }
+
+// generated bounds the output that the provider has generated since the request was sent.
+func (e *upstreamCall) generated() int64 { return e.call.generated(time.Since(e.sending.time())) }
 
 // cancels reports whether the provider is cancelled when the caller leaves.
 func (c *Call) cancels(ctx context.Context) bool {
@@ -213,6 +212,15 @@ func (e *upstreamCall) sendFailed(err error) error {
 	return wire.BadGateway("The provider closed the connection before answering. The call may have been billed", err)
 }
 
+// interrupted charges a call whose answer broke off before anything of it was written.
+func (e *upstreamCall) interrupted(err error) error {
+	e.broke()
+	if e.gone() {
+		return ErrGone
+	}
+	return wire.BadGateway("The provider's answer was interrupted. The call may have been billed", err)
+}
+
 // relayPlain reads a whole answer, prices it, and forwards it unchanged.
 func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) error {
 	c := e.call
@@ -229,13 +237,14 @@ func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) er
 		c.bill.reported(wire.Answer{})
 		return wire.Gone("answer_not_kept", "The call was completed and charged, but this proxy could not buffer its answer")
 	}
-	if err != nil {
-		e.broke()
-		if e.gone() {
-			return ErrGone
-		}
-		return wire.BadGateway("The provider's answer was interrupted. The call may have been billed", err)
+	var failed *failure
+	if errors.As(err, &failed) {
+		return e.relayError(w, resp, failed)
 	}
+	if err != nil {
+		return e.interrupted(err)
+	}
+	c.dropBody(e.sent)
 	c.head(w, resp)
 	if said := resp.Header["Content-Length"]; len(said) == 1 && resp.ContentLength == kept.Size() {
 		w.Header()["Content-Length"] = said
@@ -251,16 +260,20 @@ func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) er
 	return nil
 }
 
-// settlePlain bills a whole answer by its usage. Free calls have no usage.
-func (e *upstreamCall) settlePlain(body []byte) {
+// settlePlain bills a whole answer by its usage. Free calls have no usage. The error is that of
+// verdict, with nothing charged.
+func (e *upstreamCall) settlePlain(body []byte) error {
 	c := e.call
 	if c.Plan.Request.Creation != nil {
-		c.bill.chargeCreated(wire.ParseCreated(c.Plan.Request.Endpoint, body))
-		return
+		return e.settleCreated(body)
 	}
-	answer, ok := wire.Answer{HasUsage: true}, true
-	if !c.Plan.free {
-		answer, ok = wire.ParseUsage(c.Plan.Request.Endpoint, body)
+	answer, ok := wire.ParseUsage(c.Plan.Request.Endpoint, body)
+	if err := verdict(answer, body); err != nil {
+		return err
+	}
+	c.Result.Ended = answer.Status == "" || answer.Status == "completed" || answer.Status == "incomplete"
+	if c.Plan.free {
+		answer, ok = wire.Answer{HasUsage: true}, true
 	}
 	if fault := c.bill.faultOf(answer); ok && fault == "" {
 		c.bill.charge(answer, c.bill.seenPlain(answer.Usage, body))
@@ -271,6 +284,7 @@ func (e *upstreamCall) settlePlain(body []byte) {
 	}
 	c.bill.reported(answer)
 	e.note(answer)
+	return nil
 }
 
 // written converts a failed write into ErrGone.
@@ -287,64 +301,6 @@ func (c *Call) head(w http.ResponseWriter, resp *http.Response) {
 	c.tell(w.Header())
 }
 
-// relayError handles an unsuccessful answer, which was read until readErr. rest is how long the provider
-// must be left alone, if known; repeats is Forwarding.Repeats.
-func (c *Call) relayError(w http.ResponseWriter, resp *http.Response, answer []byte, readErr error, rest time.Duration,
-	repeats bool,
-) error {
-	status := resp.StatusCode
-	refusal := parseError(status, answer)
-	spent := status == http.StatusPaymentRequired || // DeepSeek, OpenRouter
-		status == http.StatusTooManyRequests && refusal != nil && wire.SpentCodes[refusal.Code]
-	switch {
-	case spent:
-		c.Result.Outcome = Rejected
-		c.guard.log.Error("provider account has no credit", "provider", c.Plan.Target.Provider.ID, "status", status)
-	case busy(status):
-		c.Result.Outcome = Busy
-		c.Result.RetryAfter = rest
-		return &BusyError{Status: status, RetryAfter: rest, Header: resp.Header, Answer: answer}
-	case idle(status):
-		c.Result.Outcome = refused(status)
-	default:
-		c.bill.chargeEstimate(UpstreamError, 0)
-	}
-	switch {
-	case status >= 500 && repeats:
-		if readErr != nil || refusal == nil {
-			refusal = foreignError(status, answer)
-		}
-		return &FailureError{Answer: refusal}
-	case status == http.StatusUnauthorized:
-		c.guard.log.Error("provider rejected our API key", "provider", c.Plan.Target.Provider.ID, "status", status)
-		return wire.BadGateway("The provider rejected this proxy's API key. Ask the operator to check it", nil)
-	case status < 400:
-		return wire.BadGateway(fmt.Sprintf("The provider answered with an unexpected status %d", status), nil)
-	}
-	if readErr != nil || refusal == nil {
-		return foreignError(status, answer)
-	}
-	if c.Plan.translated() {
-		named := *refusal
-		named.Param = responses.Param(refusal.Param)
-		refusal, answer = &named, named.JSON()
-	}
-	c.Result.Refusal = refusal
-	c.head(w, resp)
-	retryHeaders(w.Header(), resp.Header, spent)
-	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	return written(w.Write(answer))
-}
-
-func errorType(status int) string {
-	if status >= 500 {
-		return "server_error"
-	}
-	return "invalid_request_error"
-}
-
 // retryHeaders forwards a provider's retry advice, which only makes sense with its own
 // error, and advises clients not to retry if waiting does not help or takes longer than
 // they wait (docs/wire.md, Retry advice).
@@ -358,28 +314,4 @@ func retryHeaders(dst, src http.Header, spent bool) {
 		dst.Del("Retry-After-Ms")
 		wire.SetRetryAfter(dst, wait)
 	}
-}
-
-// parseError parses an error answer of the form that every SDK understands (docs/wire.md,
-// Error bodies). It returns nil for any other answer.
-func parseError(status int, answer []byte) *wire.Error {
-	var e struct {
-		Error *struct {
-			Message *string `json:"message"`
-			Type    *string `json:"type"`
-			Param   *string `json:"param"`
-			Code    *string `json:"code"`
-		} `json:"error"`
-	}
-	if json.Unmarshal(answer, &e) != nil || e.Error == nil || e.Error.Message == nil || e.Error.Type == nil {
-		return nil
-	}
-	out := &wire.Error{Status: status, Type: *e.Error.Type, Message: *e.Error.Message}
-	if e.Error.Param != nil {
-		out.Param = *e.Error.Param
-	}
-	if e.Error.Code != nil {
-		out.Code = *e.Error.Code
-	}
-	return out
 }

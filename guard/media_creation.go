@@ -1,10 +1,15 @@
 package guard
 
 import (
+	"bufio"
+	"bytes"
+	"errors"
 	"io"
 	"math"
+	"mime"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
@@ -211,8 +216,11 @@ func pictureTokens(model string, c *wire.Creation) int64 {
 // inspectCreated reads what a stream event says about the bill. A stream of several images
 // completes each with its own usage; the usages add up.
 func (r *relay) inspectCreated(data []byte) {
-	event := wire.ParseCreated(r.call.Plan.Request.Endpoint, data)
-	r.failed = r.failed || event.Error
+	event := wire.ParseCreated(r.call.Plan.Request.Endpoint, bytes.TrimPrefix(data, []byte("[")))
+	r.heard = r.heard || data[0] == '{'
+	if event.Error {
+		r.fails(data, event.Framed)
+	}
 	if !event.Done {
 		return
 	}
@@ -232,10 +240,46 @@ func (r *relay) inspectCreated(data []byte) {
 	r.created.CostUSD += before.CostUSD
 }
 
+// settleCreated bills a whole answer of a creation, like settlePlain.
+func (e *upstreamCall) settleCreated(body []byte) error {
+	c := e.call
+	a := wire.ParseCreated(c.Plan.Request.Endpoint, body)
+	if err := c.Plan.judgeCreated(a, body); err != nil {
+		return err
+	}
+	c.Result.Ended = true
+	c.bill.chargeCreated(a)
+	return nil
+}
+
+// judgeCreated is verdict for a creation. A transcript may be text.
+func (p *Plan) judgeCreated(a wire.Created, body []byte) error {
+	if a.Fault != "" && p.Request.Creation.AsText() && !isPage(body) {
+		return nil
+	}
+	return verdict(a.Answer, body)
+}
+
+// isPage reports whether a text is a page for a browser.
+func isPage(text []byte) bool {
+	start := bytes.ToLower(bytes.TrimSpace(text[:min(len(text), 100)]))
+	return bytes.HasPrefix(start, []byte("<!doctype")) || bytes.HasPrefix(start, []byte("<html"))
+}
+
 // relaySpeech forwards audio as it arrives. Its cost follows from the request or, roughly,
 // from its length; otherwise the hold is charged.
 func (e *upstreamCall) relaySpeech(w http.ResponseWriter, resp *http.Response) error {
 	c := e.call
+	audio := bufio.NewReader(resp.Body)
+	first, err := audio.Peek(1)
+	if errors.Is(err, io.EOF) || err == nil && notSound(resp.Header, first[0], c.Plan.Request.Creation.Format) {
+		answer, _ := io.ReadAll(io.LimitReader(audio, maxErrorAnswer)) // what there is of it counts
+		return e.relayError(w, resp, &failure{answer: answer})
+	}
+	if err != nil {
+		return e.interrupted(err)
+	}
+	c.dropBody(e.sent)
 	if c.Plan.byRule() {
 		c.bill.chargeCreated(wire.Created{})
 	}
@@ -247,9 +291,9 @@ func (e *upstreamCall) relaySpeech(w http.ResponseWriter, resp *http.Response) e
 	s := sound{out: w, flush: http.NewResponseController(w).Flush, lost: e.hangUp}
 	buf := readBuffers.Get().(*[]byte)
 	defer readBuffers.Put(buf)
-	// A ReadFrom of the writer would hide the bytes, and the caller's disconnect, from
-	// us.
-	size, err := io.CopyBuffer(&s, struct{ io.Reader }{resp.Body}, *buf)
+	// A ReadFrom of the writer, or a WriteTo of the reader, would hide the bytes, and the
+	// caller's disconnect, from us.
+	size, err := io.CopyBuffer(&s, struct{ io.Reader }{audio}, *buf)
 	switch {
 	case c.Plan.byRule():
 	case err != nil:
@@ -264,8 +308,17 @@ func (e *upstreamCall) relaySpeech(w http.ResponseWriter, resp *http.Response) e
 	if err != nil {
 		return wire.BadGateway("The provider's answer was interrupted. The call may have been billed", err)
 	}
+	c.Result.Ended = true
 	c.trail(w.Header())
 	return nil
+}
+
+// notSound reports whether an answer that begins with this byte is text in place of audio. Raw
+// samples may begin with any byte.
+func notSound(h http.Header, first byte, format string) bool {
+	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
+	return kind == "application/json" || strings.HasPrefix(kind, "text/") ||
+		format != "pcm" && strings.IndexByte("{[<", first) >= 0
 }
 
 // chargeSpoken estimates the tokens of speech by its length, at most the hold.

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"mime"
 	"net/http"
+	"path"
 	"sync/atomic"
 	"time"
 
@@ -65,8 +67,9 @@ func (pt *Passthrough) Relay(ctx context.Context, w http.ResponseWriter, f Fetch
 		return resp.StatusCode, wire.BadGateway("The provider rejected this proxy's API key. Ask the operator to check it",
 			nil)
 	}
-	if resp.StatusCode >= 300 {
-		return resp.StatusCode, relayFailure(w, resp)
+	if !wire.IsAnswer(resp.StatusCode) {
+		answer, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorAnswer))
+		return relayFailure(w, resp, answer, err)
 	}
 	if isEventStream(resp.Header) {
 		providers.CopyHeaders(w.Header(), resp.Header)
@@ -75,13 +78,12 @@ func (pt *Passthrough) Relay(ctx context.Context, w http.ResponseWriter, f Fetch
 	}
 	kept := pt.spool.Buffer(ctx, f.Org.ID, pt.answerWait)
 	defer kept.Close()
-	if f.Seen == nil {
-		err = fillRedacted(resp, &kept)
-	} else {
-		err = fillShown(resp, &kept, f.Seen)
-	}
+	err = fillShown(resp, &kept, &f)
 	var public *wire.Error
+	var failed *failure
 	switch {
+	case errors.As(err, &failed):
+		return relayFailure(w, resp, []byte(providers.RedactorOf(resp).Redact(string(failed.answer))), nil)
 	case errors.As(err, &public), errors.Is(err, errRead), errors.Is(err, budget.ErrUnavailable):
 		return resp.StatusCode, err
 	case err != nil && ctx.Err() != nil:
@@ -97,15 +99,20 @@ func (pt *Passthrough) Relay(ctx context.Context, w http.ResponseWriter, f Fetch
 	return resp.StatusCode, written(0, err)
 }
 
-// fillShown reads a whole answer and passes it to seen.
-func fillShown(resp *http.Response, kept *spool.Buffer, seen func(int, []byte) error) error {
+// fillShown reads a whole answer and passes it to f.Seen. An answer that is an error is a *failure.
+func fillShown(resp *http.Response, kept *spool.Buffer, f *Fetch) error {
 	err := fill(resp, kept)
 	if err != nil {
 		return err
 	}
 	body, err := kept.Bytes()
-	if err == nil {
-		err = seen(resp.StatusCode, body)
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	failed := kind == "text/html" || kind == "application/json" && wire.IsErrorDocument(body)
+	if failed && path.Base(f.Request.Path) != "content" { // of a file, which may be anything
+		return &failure{answer: bytes.Clone(body[:min(len(body), maxErrorAnswer)])}
+	}
+	if err == nil && f.Seen != nil {
+		err = f.Seen(resp.StatusCode, body)
 	}
 	if err != nil {
 		return err
@@ -132,17 +139,18 @@ func (pt *Passthrough) Pool(o *Org, n ownership.Note) string {
 	return t.Pool
 }
 
-// relayFailure forwards a provider's error.
-func relayFailure(w http.ResponseWriter, resp *http.Response) error {
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorAnswer))
-	if err != nil || resp.StatusCode < 400 || parseError(resp.StatusCode, answer) == nil {
-		return wire.BadGateway(fmt.Sprintf("The provider answered %d without an error this proxy can relay", resp.StatusCode),
-			err)
+// relayFailure forwards a provider's error, whose reading may have failed. It returns the status that
+// the error names.
+func relayFailure(w http.ResponseWriter, resp *http.Response, answer []byte, err error) (int, error) {
+	status := wire.ParseError(resp.StatusCode, answer).Status
+	if err != nil || ownError(status, answer) == nil {
+		return status, wire.BadGateway(
+			fmt.Sprintf("The provider answered %d without an error this proxy can relay", resp.StatusCode), err)
 	}
 	providers.CopyHeaders(w.Header(), resp.Header)
 	retryHeaders(w.Header(), resp.Header, false)
-	w.WriteHeader(resp.StatusCode)
-	return written(w.Write(answer))
+	w.WriteHeader(status)
+	return status, written(w.Write(answer))
 }
 
 // passEvents copies an event stream to the org's caller and flushes after each read.

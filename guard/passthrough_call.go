@@ -1,6 +1,8 @@
 package guard
 
 import (
+	"bytes"
+	"errors"
 	"io"
 	"net/http"
 
@@ -22,11 +24,29 @@ type passage struct {
 // rest as it arrives. Its cost follows as a trailer.
 func (e *upstreamCall) passThrough(w http.ResponseWriter, resp *http.Response, kept *spool.Buffer) error {
 	c := e.call
+	var first bytes.Buffer // of a small answer, which may be an error
+	if kept.Size() < maxErrorAnswer {
+		_, err := kept.WriteTo(&first)
+		if err == nil {
+			_, err = io.CopyN(&first, resp.Body, int64(maxErrorAnswer-first.Len()))
+		}
+		var failed *failure
+		switch {
+		case errors.Is(err, io.EOF) && errors.As(c.Plan.judge(first.Bytes()), &failed):
+			return e.relayError(w, resp, failed)
+		case err != nil && !errors.Is(err, io.EOF):
+			return e.interrupted(err)
+		}
+	}
+	c.dropBody(e.sent)
 	c.head(w, resp)
 	w.WriteHeader(resp.StatusCode)
 	s := sound{out: w, flush: http.NewResponseController(w).Flush, lost: e.hangUp}
 	p := passage{errand: e, out: e.redact.Writer(&s)}
-	_, err := kept.WriteTo(&p)
+	_, err := p.Write(first.Bytes())
+	if err == nil && first.Len() == 0 {
+		_, err = kept.WriteTo(&p)
+	}
 	kept.Close()
 	if err == nil {
 		buf := readBuffers.Get().(*[]byte)
@@ -44,6 +64,7 @@ func (e *upstreamCall) passThrough(w http.ResponseWriter, resp *http.Response, k
 	if err != nil {
 		return wire.BadGateway("The provider's answer was interrupted", err)
 	}
+	c.Result.Ended = true
 	c.trail(w.Header())
 	return nil
 }

@@ -36,11 +36,15 @@ func (b *bill) chargeText(a wire.Answer, body []byte) {
 	b.chargeEstimate(NoUsage, billedFor(count, factor))
 }
 
-// reached bounds what the provider of a broken stream has generated: what arrived, plus
-// what it may have generated since, which is limited to the hold.
+// reached bounds what the provider of a broken stream has generated: what arrived, plus what it may
+// have generated since, which is limited to the hold. What arrived does not count if output may be
+// hidden.
 func (r *relay) reached() int64 {
-	came := r.visible()
-	return max(came, min(came+r.call.generated(time.Since(r.seen)), r.call.bill.held))
+	came, more := r.visible(), r.errand.generated()
+	if r.tells && !r.hidden && !r.seen.IsZero() {
+		more = came + r.call.generated(time.Since(r.seen))
+	}
+	return max(came, min(more, r.call.bill.held))
 }
 
 // billedFor returns how many tokens a provider may bill for our count, given the factor of

@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/responses"
 	"github.com/llmguard/llmguard/internal/spool"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
 )
 
@@ -36,16 +37,28 @@ func (e *upstreamCall) receive(resp *http.Response, kept *spool.Buffer) error {
 	}
 	body, err := kept.Bytes()
 	if c.Plan.translated() && err == nil {
-		body, err = responses.Answer(body, e.reply())
-		if err == nil {
-			err = kept.Replace(body)
-		}
+		body, err = e.translated(body, kept)
+	}
+	if err == nil {
+		err = e.settlePlain(body)
 	}
 	if err != nil {
 		return err
 	}
-	e.settlePlain(body)
 	return redactFailure(e.redact, kept, body)
+}
+
+// translated replaces a chat answer with a response. The error may be that of verdict.
+func (e *upstreamCall) translated(chat []byte, kept *spool.Buffer) ([]byte, error) {
+	a, _ := wire.ParseUsage(e.call.Plan.sent.Endpoint, chat)
+	if err := verdict(a, chat); err != nil {
+		return nil, err
+	}
+	body, err := responses.Answer(chat, e.reply())
+	if err == nil {
+		err = kept.Replace(body)
+	}
+	return body, err
 }
 
 // redactFailure redacts a whole answer that reports a failure, and leaves it in its file.
@@ -58,31 +71,19 @@ func redactFailure(redact providers.Redactor, kept *spool.Buffer, body []byte) e
 	return nil
 }
 
-// fillRedacted reads a whole answer that costs nothing.
-func fillRedacted(resp *http.Response, kept *spool.Buffer) error {
-	if err := fill(resp, kept); err != nil {
-		return err
-	}
-	body, err := kept.Bytes()
-	if err != nil {
-		return err
-	}
-	return redactFailure(providers.RedactorOf(resp), kept, body)
-}
-
 // fill reads a whole answer.
 func fill(resp *http.Response, kept *spool.Buffer) error {
-	if resp.ContentLength > maxAnswer {
+	if resp.ContentLength > wire.MaxAnswer {
 		return errAnswerTooLarge
 	}
 	if err := kept.Expect(resp.ContentLength); err != nil {
 		return err
 	}
-	err := kept.Fill(io.LimitReader(resp.Body, maxAnswer+1))
-	if err == nil && kept.Size() > maxAnswer {
+	err := kept.Fill(io.LimitReader(resp.Body, wire.MaxAnswer+1))
+	if err == nil && kept.Size() > wire.MaxAnswer {
 		err = errAnswerTooLarge
 	}
 	return err
 }
 
-var errAnswerTooLarge = fmt.Errorf("the answer is larger than %d bytes", maxAnswer)
+var errAnswerTooLarge = fmt.Errorf("the answer is larger than %d bytes", wire.MaxAnswer)

@@ -155,7 +155,14 @@ func TestAnswerWithoutRoomIsRedacted(t *testing.T) {
 			text := `{"choices":[{"message":{"content":"` + strings.Repeat("x", size) + `"},"finish_reason":"error","error":{"message":"bad key sk-own"}}]}`
 			r.moveTo(answering(t, text, true))
 			_, w, err := r.run(t.Context(), prompt("gpt-4o", "hi", `"max_tokens":100`))
-			if want := strings.Replace(text, "sk-own", providers.Redacted, 1); err != nil || w.Body.String() != want {
+			want := strings.Replace(text, "sk-own", providers.Redacted, 1)
+			if size == 0 { // it was judged
+				if err == nil || err.Error() != "502 bad key "+providers.Redacted || w.Body.Len() > 0 {
+					t.Errorf("%s: %v, %s", name, err, w.Body)
+				}
+				continue
+			}
+			if err != nil || w.Body.String() != want {
 				t.Errorf("%s, %d bytes: %v, ends in %s", name, size, err, w.Body.String()[max(w.Body.Len()-100, 0):])
 			}
 		}

@@ -225,8 +225,8 @@ func (bs *Batches) call(ctx context.Context, c Caller, end *BatchedEnd) (*Call, 
 		call.bill.chargeHold(Broken)
 	case end.Status >= http.StatusMultipleChoices:
 		call.Result.Outcome = Rejected // a Batch API bills only what it completes
-	case end.Status > 0:
-		e.settlePlain(end.Body)
+	case end.Status > 0 && e.settlePlain(end.Body) != nil:
+		call.bill.chargeHold(Broken) // half an answer; what is none has the status of an error
 	}
 	return call, nil
 }

@@ -1,89 +1,153 @@
 package guard
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"io"
 	"net/http"
-	"strings"
+	"strconv"
 
+	"github.com/llmguard/llmguard/internal/responses"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/quota"
 )
 
-// foreignError converts an error that is not quite in OpenAI's form into that form, so that
-// SDKs can parse it: Gemini's list with one error and a number as code, vLLM's and
-// Mistral's members at the top level, FastAPI's detail, a string as error. An error without
-// a message gets one that says so.
-func foreignError(status int, answer []byte) *wire.Error {
-	text := strings.TrimSpace(string(answer))
-	var list []json.RawMessage
-	if json.Unmarshal(answer, &list) == nil && len(list) > 0 {
-		answer = list[0]
-	}
-	e := &wire.Error{Status: status, Type: errorType(status), Code: "upstream_error"}
-	var doc struct {
-		Error, Message, Detail json.RawMessage
-		Type, Code             any
-	}
-	if json.Unmarshal(answer, &doc) != nil {
-		e.Message = noMessage(status, text)
-		return e
-	}
-	var inner struct {
-		Message json.RawMessage
-		Type    any
-		Code    any
-		Status  string
-		Param   any
-	}
-	if json.Unmarshal(doc.Error, &inner) == nil && len(inner.Message) > 0 {
-		e.Message = words(inner.Message)
-		doc.Type, doc.Code = inner.Type, inner.Code
-		if inner.Status != "" { // Google's name for the code
-			doc.Code = strings.ToLower(inner.Status)
-		}
-		e.Param, _ = inner.Param.(string)
-	}
-	for _, part := range []json.RawMessage{doc.Error, doc.Message, doc.Detail} {
-		if e.Message == "" {
-			e.Message = words(part)
-		}
-	}
-	if e.Message == "" {
-		e.Message = noMessage(status, "")
-	}
-	if kind, ok := doc.Type.(string); ok && kind != "" {
-		e.Type = kind
-	}
-	if code, ok := doc.Code.(string); ok && code != "" {
-		e.Code = code
-	}
-	return e
+// An answer is judged before it is believed: wire.ParseUsage and its like report whether it is one.
+// Whatever is not is handled here, by the status that the error names: an error with another HTTP
+// status, a page, an empty body, an error as the first event of a stream.
+
+// failure is an answer that is an error. It is returned as an error until relayError handles it.
+type failure struct {
+	answer []byte
+	used   wire.Answer // its usage, if it has any
 }
 
-const maxForeign = 1000
+func (f *failure) Error() string { return "the provider answered with an error" }
 
-func noMessage(status int, text string) string {
-	if text == "" || len(text) > maxForeign || text[0] == '<' { // an HTML page
-		return fmt.Sprintf("The provider answered %d without an error this proxy can relay", status)
+// errShort means that an answer has no end although the connection ended well.
+var errShort = errors.New("the answer ends too early")
+
+// verdict returns a *failure for an answer that is an error, and errShort for half an answer.
+func verdict(a wire.Answer, body []byte) error {
+	switch {
+	case a.Failed:
+		return &failure{body, a}
+	case a.Short:
+		return errShort
 	}
-	return text
+	return nil
 }
 
-// words returns a JSON string's text, or the JSON of any other value.
-func words(raw json.RawMessage) string {
-	var text string
-	if json.Unmarshal(raw, &text) != nil {
-		text = string(raw)
+// judge is the verdict on a whole answer.
+func (p *Plan) judge(body []byte) error {
+	if p.Request.Creation != nil {
+		return p.judgeCreated(wire.ParseCreated(p.Request.Endpoint, body), body)
 	}
-	if text == "null" || text == "{}" {
-		return ""
+	a, _ := wire.ParseUsage(p.Request.Endpoint, body)
+	return verdict(a, body)
+}
+
+// refused relays an answer whose HTTP status is not that of an answer.
+func (e *upstreamCall) refused(w http.ResponseWriter, resp *http.Response) error {
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorAnswer))
+	if err != nil { // what there is of it cannot be relayed
+		answer = []byte{}
 	}
-	if len(text) > maxForeign {
-		text = strings.ToValidUTF8(text[:maxForeign], "") + "..."
+	return e.relayError(w, resp, &failure{answer: answer})
+}
+
+// relayError handles an answer that is an error, whatever its HTTP status: it is passed on,
+// replaced, or a reason to wait or to try again.
+func (e *upstreamCall) relayError(w http.ResponseWriter, resp *http.Response, f *failure) error {
+	c := e.call
+	answer := f.answer
+	if wire.IsAnswer(resp.StatusCode) { // others are redacted as they are read
+		answer = []byte(e.redact.Redact(string(answer[:min(len(answer), maxErrorAnswer)])))
 	}
-	return text
+	refusal := wire.ParseError(resp.StatusCode, answer)
+	status := refusal.Status
+	own := ownError(status, answer)
+	refusal = cmp.Or(own, refusal) // the provider's words
+	c.Result.Status = status
+	e.rest = max(e.rest, c.observed(e.caller, quota.Head{
+		Status: status, Header: resp.Header, Sent: e.sending.time(), Body: answer, Again: status == resp.StatusCode,
+	}))
+	spent := status == http.StatusPaymentRequired || // DeepSeek, OpenRouter
+		status == http.StatusTooManyRequests && wire.SpentCodes[refusal.Code]
+	if busy(status) && !spent {
+		c.Result.Outcome, c.Result.RetryAfter = Busy, e.rest
+		return &BusyError{Status: status, RetryAfter: e.rest, Header: resp.Header, Answer: answer}
+	}
+	c.bill.failed(refusal, f.used)
+	switch {
+	case e.gone():
+		return ErrGone
+	case spent:
+		c.guard.log.Error("provider account has no credit", "provider", c.Plan.Target.Provider.ID, "status", status)
+	case status >= 500 && e.repeats:
+		return &FailureError{Answer: refusal}
+	case status == http.StatusUnauthorized:
+		c.guard.log.Error("provider rejected our API key", "provider", c.Plan.Target.Provider.ID, "status", status)
+		return wire.BadGateway("The provider rejected this proxy's API key. Ask the operator to check it", nil)
+	}
+	if own == nil {
+		return refusal
+	}
+	if c.Plan.translated() {
+		named := *own
+		named.Param = responses.Param(own.Param)
+		own, answer = &named, named.JSON()
+	}
+	c.Result.Refusal = own
+	c.head(w, resp)
+	retryHeaders(w.Header(), resp.Header, spent)
+	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	return written(w.Write(answer))
+}
+
+// ownError parses an error answer of the form that every SDK understands (docs/wire.md, Error
+// bodies). It returns nil for any other answer.
+func ownError(status int, answer []byte) *wire.Error {
+	var e struct {
+		Error *struct {
+			Message *string `json:"message"`
+			Type    *string `json:"type"`
+			Param   *string `json:"param"`
+			Code    *string `json:"code"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(answer, &e) != nil || e.Error == nil || e.Error.Message == nil || e.Error.Type == nil {
+		return nil
+	}
+	out := &wire.Error{Status: status, Type: *e.Error.Type, Message: *e.Error.Message}
+	if e.Error.Param != nil {
+		out.Param = *e.Error.Param
+	}
+	if e.Error.Code != nil {
+		out.Code = *e.Error.Code
+	}
+	return out
+}
+
+// failed charges a call whose provider answered with an error: what the error reports to have
+// used, else nothing. A provider may be set to charge the input of calls that it began.
+func (b *bill) failed(e *wire.Error, a wire.Answer) {
+	switch {
+	case a.HasUsage && b.faultOf(a) == "":
+		b.charge(a, shown{})
+		b.result.Outcome = UpstreamError
+	case b.plan.Target.Provider.ChargeFailed && (!idle(e.Status) || e.Code == "content_filter"): // Azure's
+		b.chargeEstimate(UpstreamError, 0)
+	case idle(e.Status):
+		b.result.Outcome = Rejected
+	default:
+		b.result.Outcome = UpstreamError
+	}
+	b.reported(a)
 }
 
 // idle reports whether an answer with this status is not billed because the provider
@@ -95,14 +159,6 @@ func idle(status int) bool {
 func busy(status int) bool {
 	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable ||
 		status == wire.StatusOverloaded
-}
-
-// refused returns the outcome of a call whose provider was idle.
-func refused(status int) Outcome {
-	if busy(status) {
-		return Busy
-	}
-	return Rejected
 }
 
 // unsent reports whether an error means that no byte of the request reached the provider.

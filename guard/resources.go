@@ -196,10 +196,16 @@ func (c *Call) Paid(h http.Header, status int, err error) {
 	case status >= 200 && status < 300:
 		r.Outcome, r.Cost = Completed, c.Plan.Max.Cost
 		r.Usage.Requests = 1
-	case idle(status):
-		r.Outcome = refused(status)
+	case busy(status):
+		r.Outcome = Busy
 		return
-	case status == 0 && unsent(err):
+	case status >= http.StatusInternalServerError: // a complete answer, so nothing was made
+		r.Outcome = UpstreamError
+		return
+	case status > 0:
+		r.Outcome = Rejected
+		return
+	case unsent(err):
 		return
 	default:
 		c.bill.chargeHold(Broken)

@@ -181,8 +181,10 @@ func (c *Call) ending() budget.Settle {
 	}}
 }
 
+// void reports whether the call leaves no trace, because the provider did no work that it charges.
 func (r *Result) void() bool {
-	return r.Outcome == Unsent || r.Outcome == Rejected || r.Outcome == Busy
+	return r.Outcome == Unsent || r.Outcome == Rejected || r.Outcome == Busy ||
+		r.Outcome == UpstreamError && r.Usage.Requests == 0
 }
 
 // voidLate releases a hold whose reply was lost and which may have been applied.

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"io"
@@ -46,6 +47,13 @@ type relay struct {
 	ends    int64        // chunks with a finish_reason; each choice has one
 	done    bool         // [DONE] was seen
 	failed  bool         // the provider sent an error event
+	failure []byte       // its data
+	instead []byte       // to be written in place of the event, which clients would not take for an error
+
+	heard bool     // a chunk has arrived
+	shows bool     // one with content has
+	begin func()   // writes the head; nil once it is written
+	early [][]byte // events that were not written yet, because the answer may still be an error
 
 	sequence int64 // of the next Responses event
 	noted    bool  // the response's id was recorded
@@ -57,9 +65,11 @@ type relay struct {
 // whole reports whether all choices are complete.
 func (r *relay) whole() bool { return r.done || r.ends >= r.call.Plan.Request.Answers() }
 
-// atEnd reports whether nothing can follow. Only a stream of Responses has no [DONE].
+// atEnd reports whether nothing can follow: the end that the endpoint's wire sends has come.
+// Streams of responses and of media end without [DONE].
 func (r *relay) atEnd() bool {
-	return r.done || r.call.Plan.Request.Endpoint == wire.Responses && r.whole()
+	q := r.call.Plan.Request
+	return r.done || (q.Endpoint == wire.Responses || q.Creation != nil) && r.whole()
 }
 
 // readBuffers hold what one read of an answer returns. Every stream has one for its whole
@@ -77,10 +87,13 @@ func (e *upstreamCall) relayStream(w http.ResponseWriter, resp *http.Response) e
 	r.room = c.guard.spool.Room(c.Plan.Caller.Org.ID, c.guard.answerWait)
 	defer r.room.Close()
 	r.body = e.events(resp)
-	c.head(w, resp)
-	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-	w.Header().Set("X-Accel-Buffering", "no")
-	w.WriteHeader(resp.StatusCode)
+	r.begin = func() {
+		c.dropBody(e.sent)
+		c.head(w, resp)
+		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+		w.Header().Set("X-Accel-Buffering", "no")
+		w.WriteHeader(resp.StatusCode)
+	}
 
 	buf := readBuffers.Get().(*[]byte)
 	defer readBuffers.Put(buf)
@@ -95,7 +108,7 @@ func (e *upstreamCall) relayStream(w http.ResponseWriter, resp *http.Response) e
 			e.behind.passed()
 		}
 		if err != nil {
-			return r.close(err)
+			return r.close(resp, err)
 		}
 	}
 }
@@ -121,9 +134,11 @@ func (r *relay) take(p []byte) error {
 		if !r.covered() { // the rest is still counted to its end
 			r.dropped = true
 		}
+		if r.begin != nil && r.isNone(r.done) { // it can be answered by its status
+			return io.EOF
+		}
 		if pass && !r.dropped {
-			r.write(r.redact.Event(event))
-			wrote = true
+			wrote = r.pass(event) || wrote
 		}
 	}
 	if wrote && !r.gone && r.flush() != nil {
@@ -141,6 +156,9 @@ func (r *relay) take(p []byte) error {
 // kept returns how many bytes of the stream are in memory.
 func (r *relay) kept() int {
 	n := r.events.Held()
+	for _, event := range r.early {
+		n += len(event)
+	}
 	if made, ok := r.body.(*responses.Events); ok {
 		n += made.Held()
 	}
@@ -153,7 +171,37 @@ func (r *relay) lost() {
 	r.errand.hangUp()
 }
 
+// isNone reports whether a stream is no answer: it fails before it has shown anything, or is over
+// without a chunk.
+func (r *relay) isNone(over bool) bool { return r.failed || over && !r.heard || r.done && !r.shows }
+
+// mostEarly is how many events without content are held back at the start of a stream: two usually
+// come before the first text. If an error follows them, its status can still be sent.
+const mostEarly = 2
+
+// pass writes an event, unless it is held back.
+func (r *relay) pass(event []byte) bool {
+	event = r.redact.Event(event)
+	if r.instead != nil {
+		event, r.instead = r.instead, nil
+	}
+	if r.begin != nil && !r.shows && len(r.early) < mostEarly {
+		r.early = append(r.early, bytes.Clone(event))
+		return false
+	}
+	r.write(event)
+	return true
+}
+
 func (r *relay) write(p []byte) {
+	if begin := r.begin; begin != nil {
+		r.begin = nil
+		begin()
+		for _, event := range r.early {
+			r.write(event)
+		}
+		r.early = nil
+	}
 	if r.gone {
 		return
 	}
@@ -165,7 +213,7 @@ func (r *relay) write(p []byte) {
 // inspect reads what an event says about the bill and reports whether to forward it.
 func (r *relay) inspect(event []byte) bool {
 	data := wire.EventData(event)
-	if data == nil {
+	if len(data) == 0 {
 		return true
 	}
 	if string(data) == "[DONE]" {
@@ -173,11 +221,13 @@ func (r *relay) inspect(event []byte) bool {
 		return true
 	}
 	if r.call.Plan.Request.Creation != nil {
+		r.shows = true
 		r.inspectCreated(data)
 		return true
 	}
 	ep := r.call.Plan.Request.Endpoint
-	chunk, err := wire.ScanEvent(ep, data, r.text[:0])
+	r.heard = r.heard || data[0] == '{'
+	chunk, err := wire.ScanEvent(ep, bytes.TrimPrefix(data, []byte("[")), r.text[:0]) // Gemini's errors are lists
 	if err != nil {
 		return true // not ours to judge; its missing usage will show
 	}
@@ -193,12 +243,33 @@ func (r *relay) inspect(event []byte) bool {
 	if chunk.Finish {
 		r.ends++
 	}
-	r.failed = r.failed || chunk.Error
+	r.shows = r.shows || len(chunk.Text) > 0 || chunk.Finish || chunk.HasUsage
+	if chunk.Error {
+		r.fails(data, chunk.Framed)
+	}
 	if !chunk.HasUsage && chunk.Fault == "" {
 		return true
 	}
 	r.account(chunk.Answer)
 	return ep == wire.Responses || chunk.Error || !chunk.ChoicesEmpty || r.call.Plan.Request.IncludeUsage
+}
+
+// fails records an error event of the provider. framed means that clients know its form.
+func (r *relay) fails(data []byte, framed bool) {
+	r.failed, r.failure = true, []byte(r.redact.Redact(string(data)))
+	e := wire.ParseError(http.StatusOK, r.failure)
+	r.call.Result.Ending = e
+	if !framed {
+		r.instead = r.frame(e)
+	}
+}
+
+// frame returns an error as an event.
+func (r *relay) frame(e *wire.Error) []byte {
+	if r.call.Plan.Request.Endpoint == wire.Responses {
+		return e.ResponsesFrame(r.sequence)
+	}
+	return e.Frame(r.call.Plan.Request.Endpoint)
 }
 
 // follow records what an event shows of what the provider stores.
@@ -247,7 +318,7 @@ func (r *relay) tally(c wire.Chunk) {
 
 // close settles the stream after the provider's last byte or a failure, and reports a
 // failure to the caller in a way that no client mistakes for success.
-func (r *relay) close(err error) error {
+func (r *relay) close(resp *http.Response, err error) error {
 	if errors.Is(err, errCut) {
 		return r.sever()
 	}
@@ -256,13 +327,18 @@ func (r *relay) close(err error) error {
 	r.over()
 	c := r.call
 	r.naming()
-	complete := ended && (r.whole() || r.failed)
+	if r.begin != nil && r.isNone(ended) {
+		c.Result.Ending = nil
+		r.answer.HasUsage = r.usage
+		return r.errand.relayError(r.out, resp, &failure{r.failure, r.answer})
+	}
+	complete := r.whole() && (ended || r.atEnd()) && !r.failed
 	switch {
-	case c.Plan.Request.Creation != nil && r.whole():
+	case c.Plan.Request.Creation != nil && complete:
 		c.bill.chargeCreated(r.created)
-	case r.usage && (complete || r.whole()):
+	case r.usage && r.whole():
 		r.charge()
-	case complete && r.tells && !r.hidden && (r.failed || c.bill.bounded()):
+	case complete && r.tells && !r.hidden && c.bill.bounded():
 		c.bill.chargeEstimate(NoUsage, r.visible())
 	case complete:
 		c.bill.chargeHold(NoUsage)
@@ -270,25 +346,25 @@ func (r *relay) close(err error) error {
 		r.chargePart()
 	case r.errand.left() && !r.hidden:
 		c.bill.left(r.sent())
-	case r.seen.IsZero() || r.hidden || !c.bill.bounded():
-		c.bill.chargeHold(Broken)
-	default:
+	case c.bill.paced():
 		c.bill.chargeEstimate(Broken, r.reached())
+	default:
+		c.bill.chargeHold(Broken)
 	}
 	c.bill.reported(r.answer)
 	c.Result.Failed = r.failed
-	if !complete && !r.whole() {
+	if !complete && !r.failed {
 		if r.errand.gone() {
 			return ErrGone
 		}
 		return r.fail(brokenOff(err)) // half an event would corrupt the error's frame, so it is dropped
 	}
 	if pass {
-		r.write(r.redact.Event(rest))
-		r.write([]byte("\n\n")) // without it most clients drop the event
+		r.write(append(r.redact.Event(rest), "\n\n"...)) // without the blank line most clients drop the event
 	}
 	err = r.finish()
-	c.Result.Relayed = (ended || r.atEnd()) && !r.gone
+	c.Result.Ended = complete && r.atEnd()
+	c.Result.Relayed = (complete || r.failed) && !r.gone
 	return err
 }
 
@@ -340,13 +416,12 @@ func brokenOff(err error) *wire.Error {
 }
 
 // fail ends the stream with an error frame (docs/wire.md, Errors in a stream), and reports
-// its cost in a trailer.
+// its cost in a trailer. If nothing was written, it returns the error.
 func (r *relay) fail(e *wire.Error) error {
-	r.call.Result.Ending = e
-	if r.call.Plan.Request.Endpoint == wire.Responses {
-		r.write(e.ResponsesFrame(r.sequence))
-	} else {
-		r.write(e.Frame(r.call.Plan.Request.Endpoint))
+	if r.begin != nil {
+		return e
 	}
+	r.call.Result.Ending = e
+	r.write(r.frame(e))
 	return r.finish()
 }

@@ -215,6 +215,9 @@ func find[T any](ctx context.Context, b Batches, path, query string,
 func (b Batches) Batch(ctx context.Context, id string) (UpstreamBatch, error) {
 	var one UpstreamBatch
 	err := b.do(ctx, Request{Method: http.MethodGet, Path: "/batches/" + segment(id)}, &one)
+	if err == nil && one.ID == "" {
+		err = errors.New("the provider's answer about a batch has no id")
+	}
 	if one.Errors != nil {
 		for i := range one.Errors.Data {
 			problem := &one.Errors.Data[i]

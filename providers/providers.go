@@ -79,6 +79,8 @@ type Provider struct {
 	// Region is where the provider processes calls that name no other place; NewSet derives it from
 	// the host if it is empty.
 	Region string
+	// ChargeFailed charges the input of calls that the provider began and answered with an error.
+	ChargeFailed bool
 	// IdentifierKey keys the prefix with which end-user identifiers are sent; nil sends them
 	// unchanged.
 	IdentifierKey []byte

@@ -281,10 +281,10 @@ func (k *recording) close() {
 	}
 }
 
-// whole reports whether the call succeeded and its answer was written completely. Any other call
+// whole reports whether the call succeeded and its answer, with its end, was written completely. Any other call
 // may be repeated with the same key.
 func (k *recording) whole(call *guard.Call) bool {
-	if k == nil || call == nil || k.status == 0 || k.status >= 400 || call.Result.Failed {
+	if k == nil || call == nil || k.status == 0 || k.status >= 400 || !call.Result.Ended {
 		return false
 	}
 	switch call.Result.Outcome {

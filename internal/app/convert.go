@@ -109,6 +109,7 @@ func upstreams(c *config.Config) (*providers.Set, error) {
 			Aliases: p.ModelMap, Models: p.Models, ServiceTier: p.ServiceTier, BatchMode: p.BatchMode,
 			DocumentTokens: p.DocumentTokens, Prompts: prompts(p.Prompts),
 			AllowFields: p.AllowFields, ReportedCost: providers.CostRule(p.ReportedCost), Region: p.Region,
+			ChargeFailed:   p.FailedCalls == "input",
 			ConnectTimeout: p.ConnectTimeout, HeaderTimeout: p.HeaderTimeout, IdleTimeout: p.IdleTimeout,
 		}
 		up.ChatOnly = p.Responses == "translate" || p.Responses == "auto" && providers.SpeaksChatOnly(up.Kind, base)

@@ -180,6 +180,7 @@ func TestHandoverEnds(t *testing.T) {
 		},
 		"lines missing": {script: fakeprovider.BatchScript{Drop: 10}, status: Completed, good: 90, code: "result_lost", charged: true},
 		"lines twice":   {script: fakeprovider.BatchScript{Twice: 7}, status: Completed, good: 100},
+		"lines cut":     {script: fakeprovider.BatchScript{Cut: 10}, status: Completed, good: 90, code: "result_lost", charged: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -198,6 +199,9 @@ func TestHandoverEnds(t *testing.T) {
 			output, errs := r.results(b)
 			if b.Status != test.status || len(output)+len(errs) != 100 || test.good >= 0 && len(output) != test.good || int(b.Succeeded) != len(output) {
 				t.Fatalf("%s: %d+%d lines, %d succeeded", b.Status, len(output), len(errs), b.Succeeded)
+			}
+			if succeeded, failed := b.Done(); succeeded+failed != 100 || int(failed) != len(errs) {
+				t.Errorf("%d succeeded and %d failed of %d", succeeded, failed, b.Total)
 			}
 			told := 0
 			for id, res := range errs {
@@ -221,6 +225,29 @@ func TestHandoverEnds(t *testing.T) {
 				t.Errorf("the provider says %v, the ledger %v, the batch %d", owed, booked, b.Charged)
 			}
 		})
+	}
+}
+
+// TestHandoverJudgesLines checks that a line with an error is one whatever its status: it is in the
+// error file, with the status that it names, and costs nothing.
+func TestHandoverJudgesLines(t *testing.T) {
+	t.Parallel()
+	r := newHandover(t, purse)
+	r.fake.ScriptBatches(func(int) fakeprovider.BatchScript { return fakeprovider.BatchScript{Fails: 4} })
+	r.runner(r.handover())
+	b := r.ended(r.create(r.upload(chats(20)), wire.ChatCompletions).ID)
+	output, errs := r.results(b)
+	if good, bad := b.Done(); b.Status != Completed || len(output) != 15 || len(errs) != 5 || good != 15 || bad != 5 {
+		t.Fatalf("%s: %d+%d lines, %d+%d of %d", b.Status, len(output), len(errs), good, bad, b.Total)
+	}
+	for id, res := range errs {
+		if res.Response == nil || res.Response.StatusCode != http.StatusTooManyRequests {
+			t.Errorf("%s: %+v", id, res)
+		}
+	}
+	owed, _ := r.owed()
+	if booked, entries := r.books(); entries != 15 || booked >= owed || int64(booked) != b.Charged {
+		t.Errorf("%d entries, %v of %v", entries, booked, owed)
 	}
 }
 

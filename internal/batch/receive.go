@@ -252,17 +252,17 @@ func (rc *receiving) result(h *heldLine, one *upstreamLine) (result, guard.Batch
 	r, end := t.newResult(h.Line, h.CustomID), guard.BatchedEnd{Batched: h.Batched}
 	switch {
 	case one.Response != nil && one.Response.StatusCode > 0:
-		r.Response = one.Response
-		if len(r.Response.Body) == 0 {
-			r.Response.Body = json.RawMessage("null")
+		if len(one.Response.Body) == 0 {
+			one.Response.Body = json.RawMessage("null")
 		}
-		r.Response = rc.redacted(*one.Response)
-		end.Status = r.Response.StatusCode
-		end.RequestID = r.Response.RequestID
-		end.Body = one.Response.Body
-		if a, ok := wire.ParseUsage(t.b.Endpoint, end.Body); ok && r.good() {
+		a, ok := wire.ParseUsage(t.b.Endpoint, one.Response.Body)
+		if !wire.IsAnswer(one.Response.StatusCode) || a.Failed { // an error, whatever its status
+			one.Response.StatusCode = wire.ParseError(one.Response.StatusCode, one.Response.Body).Status
+		} else if ok {
 			r.usage = a.Usage
 		}
+		r.Response = rc.redacted(*one.Response)
+		end.Status, end.RequestID, end.Body = r.Response.StatusCode, r.Response.RequestID, one.Response.Body
 	case one.Error != nil && !(rc.ending && strings.HasPrefix(one.Error.Code, "batch_")):
 		r.Error = &failure{rc.redact.Redact(one.Error.Code), rc.redact.Redact(one.Error.Message)}
 	case one.Error != nil:

@@ -119,8 +119,12 @@ func decode(id string, h map[string]string) (*Batch, error) {
 	return b, nil
 }
 
-// Done returns how many lines have run, gathered or not, by outcome.
+// Done returns how many lines have succeeded and how many have not, gathered or not. Once the batch
+// has ended, lines that never ran count among the latter, so that the two add up to Total.
 func (b *Batch) Done() (succeeded, unsuccessful int64) {
+	if b.Status == Completed || b.Status == Expired || b.Status == Cancelled {
+		return b.Succeeded, b.Total - b.Succeeded
+	}
 	return b.Succeeded + b.seenOK, b.Unsuccessful + b.seenBad
 }
 

@@ -1,6 +1,8 @@
 package batch
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/storage/blob"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
 )
 
@@ -261,12 +264,16 @@ func (pp *providerParts) fetch(ctx context.Context, api providers.Batches, id st
 		return err
 	}
 	defer body.Close()
+	lines := bufio.NewReaderSize(body, readAhead)
+	if first, _ := lines.Peek(readAhead); wire.IsErrorDocument(first) || bytes.HasPrefix(bytes.TrimSpace(first), []byte("<")) {
+		return fmt.Errorf("batch: fetch %s: the provider answered with an error in place of the file", id)
+	}
 	w, err := pp.r.s.files.Blobs().Create(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer w.Abort()
-	if _, err := io.Copy(w, body); err != nil {
+	if _, err := io.Copy(w, lines); err != nil {
 		return fmt.Errorf("batch: fetch %s: %w", id, err)
 	}
 	return w.Commit()

@@ -56,6 +56,8 @@ type BatchScript struct {
 	Expire int            // expires after this many lines; 0: never
 	Drop   int            // every nth line is missing from both files; 0: none
 	Twice  int            // every nth line appears twice in its file; 0: none
+	Cut    int            // every nth line has no end; 0: none
+	Fails  int            // every nth line has an error with status 200; 0: none
 }
 
 // Batch is a batch created on the server.
@@ -301,7 +303,13 @@ func (b *batchJob) write(into *bytes.Buffer, number int, r lineResult) {
 	if every(b.script.Drop) {
 		return
 	}
+	if every(b.script.Fails) {
+		r.Response = &lineResponse{Status: http.StatusOK, Body: []byte(`{"error":{"message":"slow down","code":429}}`)}
+	}
 	text := append(encode(r), '\n')
+	if every(b.script.Cut) {
+		text = append(text[:len(text)/2], '\n')
+	}
 	into.Write(text)
 	if every(b.script.Twice) {
 		into.Write(text)

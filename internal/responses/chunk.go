@@ -2,6 +2,7 @@ package responses
 
 import (
 	"bytes"
+	"net/http"
 	"strconv"
 
 	"github.com/llmguard/llmguard/internal/wire"
@@ -140,15 +141,21 @@ func (r *reader) read(data []byte) error {
 	r.choices = nil
 	r.failure = nil
 	r.usage = nil
-	if err := wire.EachMember(data, r.top); err != nil {
+	if err := wire.EachMember(bytes.TrimPrefix(data, []byte("[")), r.top); err != nil {
 		return err
 	}
 	c := r.c
 	if r.usage != nil {
 		c.usage = append(c.usage[:0], r.usage...)
 	}
-	if r.failure != nil {
-		c.fail(failure(r.failure))
+	empty := r.choices == nil && r.usage == nil
+	if empty || r.failure != nil {
+		if chunk, _ := wire.ScanChunk(bytes.TrimPrefix(data, []byte("[")), nil); chunk.Error {
+			c.fail(failure(data))
+			return nil
+		}
+	}
+	if empty {
 		return nil
 	}
 	c.begin()
@@ -307,26 +314,11 @@ func inside(raw []byte) []byte {
 	return raw[1 : len(raw)-1]
 }
 
-// failure parses an error that replaces the rest of a stream.
-func failure(raw []byte) *wire.Error {
-	e := wire.BadGateway("The provider ended the answer with an error", nil)
-	if wire.IsString(raw) {
-		e.Message = wire.Word(raw)
+// failure reads an event that replaces the rest of a stream. Its code says what a number said.
+func failure(event []byte) *wire.Error {
+	e := wire.ParseError(http.StatusOK, event)
+	if e.Code == "upstream_error" && e.Status != http.StatusBadGateway {
+		e.Code = strconv.Itoa(e.Status)
 	}
-	if raw[0] != '{' {
-		return e
-	}
-	_ = wire.EachMember(raw, func(key, value []byte) error { // use what can be read of a malformed error
-		switch text := wire.Word(value); {
-		case text == "":
-		case string(key) == "message":
-			e.Message = text
-		case string(key) == "type":
-			e.Type = text
-		case string(key) == "code":
-			e.Code = text
-		}
-		return nil
-	})
 	return e
 }

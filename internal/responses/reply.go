@@ -14,12 +14,13 @@ type Reply struct {
 	Request *wire.Request
 	// ID is the id of the response.
 	ID string
-	// Final, if set, is called with the complete response before its last byte is sent.
+	// Final, if set, is called with the complete response, unless it failed, before its last byte is
+	// sent.
 	Final func(response []byte)
 }
 
 // maxText limits the text of one answer in bytes of JSON. The last event of a stream contains
-// all of it and must not exceed wire.MaxEvent.
+// all of it and must not exceed wire.MaxAnswer.
 const maxText = 6 << 20
 
 // maxEcho limits what part of a request is repeated in each response.
@@ -340,7 +341,7 @@ func (c *composer) complete() []byte {
 	}
 	c.close(last)
 	whole := c.response(make([]byte, 0, len(c.items)+len(c.echo)+1024), status, reason)
-	if c.Final != nil {
+	if c.Final != nil && status != "failed" {
 		c.Final(whole)
 	}
 	c.event("response." + status)

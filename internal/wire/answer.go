@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"slices"
 	"sync"
 )
@@ -39,6 +40,11 @@ type Answer struct {
 	Hidden bool
 	// TimedWrites means that the usage distinguishes one-hour cache writes from others.
 	TimedWrites bool
+	// Failed means that the document is no answer: it says that the call failed, or has nothing of
+	// what the endpoint returns. [ParseError] reads it.
+	Failed bool
+	// Short means that the document has an answer's beginning and no end.
+	Short bool
 }
 
 // After returns the answer with the usage of an earlier chunk, of which the greater counts are kept.
@@ -65,7 +71,7 @@ func (a Answer) After(before Answer) Answer {
 func ParseUsage(ep Endpoint, answer []byte) (Answer, bool) {
 	r := answerReaders.Get().(*answerReader)
 	defer r.release()
-	r.lexer = lenient(answer)
+	r.lexer, r.wants = lenient(answer), contentOf(ep)
 	r.space()
 	err := r.object(r.member)
 	a := r.answer(ep)
@@ -75,7 +81,14 @@ func ParseUsage(ep Endpoint, answer []byte) (Answer, bool) {
 		a.Cost, a.CostUSD = 0, 0
 		a.Fault = "the answer is not a JSON object"
 	}
+	a.judge(&r.lexer, r.failed(ep), err)
 	return a, a.HasUsage
+}
+
+// judge sets Failed and Short after a whole document was read.
+func (a *Answer) judge(l *lexer, failed bool, err error) {
+	a.Short = errors.Is(err, errEnd) && bytes.HasPrefix(bytes.TrimSpace(l.buf), []byte("{"))
+	a.Failed = !a.Short && (failed || err != nil)
 }
 
 // answerReader reads the members that answers and chunks have in common.
@@ -89,6 +102,12 @@ type answerReader struct {
 	items           []Span
 	containers      []Span
 	tools           int64 // calls of built-in tools that have a fee
+
+	wrong   bool   // it says that the call failed
+	framed  bool   // it does so in an object "error" at the top
+	message bool   // it has a message or detail, which only errors have at the top
+	wants   string // the member for which the endpoint is called
+	content bool   // it is there
 }
 
 var answerReaders = sync.Pool{New: func() any { return new(answerReader) }}
@@ -101,6 +120,7 @@ func (r *answerReader) release() {
 
 // member reads the value of a member.
 func (r *answerReader) member(name []byte) error {
+	r.finds(name)
 	var at *Span
 	switch string(name) {
 	case "id":
@@ -116,9 +136,15 @@ func (r *answerReader) member(name []byte) error {
 	case "output":
 		return r.output()
 	case "choices":
-		return r.choiceUsage()
+		return r.choices()
 	case "tool_usage":
 		return r.toolUsage()
+	case "error", "object", "type":
+		r.framed = r.framed || string(name) == "error" && r.peek() == '{'
+		return r.mishap(name)
+	case "message", "detail":
+		r.message = r.message || r.peek() != 'n'
+		return r.skip()
 	default:
 		return r.root(name)
 	}
@@ -145,19 +171,6 @@ func (r *answerReader) usageMember(name []byte) error {
 	return r.skip()
 }
 
-// choiceUsage reads the usage within choices.
-func (r *answerReader) choiceUsage() error {
-	if r.peek() != '[' {
-		return r.skip()
-	}
-	return r.array(func(int) error {
-		if r.peek() != '{' {
-			return r.skip()
-		}
-		return r.object(r.usageMember)
-	})
-}
-
 // toolUsage reads what the built-in tools of a response used.
 func (r *answerReader) toolUsage() error {
 	if r.peek() != '{' {
@@ -173,6 +186,76 @@ func (r *answerReader) toolUsage() error {
 		}
 		return r.skip()
 	})
+}
+
+// choices reads the usage within choices, and an error in place of the end of one.
+func (r *answerReader) choices() error {
+	if r.peek() != '[' {
+		return r.skip()
+	}
+	return r.array(func(int) error {
+		if r.peek() != '{' {
+			return r.skip()
+		}
+		return r.object(func(name []byte) error {
+			if string(name) == "error" || string(name) == "finish_reason" {
+				return r.mishap(name)
+			}
+			return r.usageMember(name)
+		})
+	})
+}
+
+// mishap reads the value of a member that may say that the call failed.
+func (r *answerReader) mishap(name []byte) error {
+	v, err := r.value()
+	raw := r.buf[v.Start:v.End]
+	r.wrong = r.wrong || string(raw) == `"error"` || string(name) == "error" && given(raw)
+	return err
+}
+
+// contentOf returns the member of an answer for which its endpoint is called.
+func contentOf(ep Endpoint) string {
+	switch ep {
+	case ChatCompletions, Completions:
+		return "choices"
+	case Responses, ResponsesCompact:
+		return "output"
+	case ResponsesTokens:
+		return "input_tokens"
+	case Moderations:
+		return "results"
+	case Transcriptions, Translations:
+		return "text"
+	}
+	return "data"
+}
+
+// finds notes whether the member at pos is the answer's content. A response may have no output yet.
+func (r *answerReader) finds(name []byte) {
+	if string(name) != r.wants {
+		return
+	}
+	first := r.peek()
+	r.content = first == '"' || isDigit(first)
+	if first == '[' {
+		rest := bytes.TrimLeft(r.buf[r.pos+1:], " \t\r\n")
+		r.content = r.wants == "output" || len(rest) > 0 && rest[0] != ']'
+	}
+}
+
+// IsErrorDocument reports whether a document only says that something failed. Objects that failed
+// have an id.
+func IsErrorDocument(doc []byte) bool {
+	r := answerReader{lexer: lenient(doc)}
+	r.space()
+	return r.object(r.member) == nil && r.wrong && r.id.IsZero()
+}
+
+// failed reports whether a whole document of ep is no answer.
+func (r *answerReader) failed(ep Endpoint) bool {
+	empty := !r.content && (!r.usage.present && !r.beside.present || r.message)
+	return r.wrong || empty || ep.responds() && r.word(r.status) == "failed"
 }
 
 func (r *answerReader) answer(ep Endpoint) Answer {

@@ -9,8 +9,9 @@ type Chunk struct {
 	Answer
 	// ChoicesEmpty means that the chunk has no choices.
 	ChoicesEmpty bool
-	// Error means that the chunk is an error.
-	Error bool
+	// Error means that the chunk is an error, and Framed that it has the form of one that clients of
+	// the endpoint know.
+	Error, Framed bool
 	// Finish means that a choice has a finish_reason.
 	Finish bool
 	// Text is the given buffer with the decoded generated text of the chunk appended: content,
@@ -52,6 +53,8 @@ func ScanChunk(data, dst []byte) (Chunk, error) {
 	r.chunk = Chunk{ChoicesEmpty: true, Text: dst}
 	r.space()
 	err := r.object(r.member)
+	r.chunk.Framed = r.framed
+	r.chunk.Error = r.wrong || r.message && r.chunk.ChoicesEmpty && !r.usage.present
 	if err == nil && (r.usage.present || r.beside.present || r.chunk.Error || r.chunk.Finish) {
 		r.chunk.Answer = r.answer(ChatCompletions)
 	}
@@ -85,9 +88,6 @@ func (r *chunkReader) member(name []byte) error {
 			r.chunk.ChoicesEmpty = false
 			return r.choice()
 		})
-	case "error":
-		r.chunk.Error = r.chunk.Error || r.peek() != 'n'
-		return r.skip()
 	}
 	return r.answerReader.member(name)
 }
@@ -102,6 +102,9 @@ func (r *chunkReader) choice() error {
 		switch string(name) {
 		case "finish_reason":
 			r.chunk.Finish = r.chunk.Finish || r.peek() == '"'
+			return r.mishap(name)
+		case "error":
+			return r.mishap(name)
 		case "usage":
 			return r.usageMember(name)
 		}

@@ -96,6 +96,9 @@ var speechFields = newFields(map[string]reader{
 	"voice": nil,
 }, readUnknown)
 
+// AsText reports whether a transcript is asked for as text or captions, not as JSON.
+func (c *Creation) AsText() bool { return c.Format == "text" || c.Format == "srt" || c.Format == "vtt" }
+
 // creation returns the request's Creation, allocated in the first call.
 func (r *Request) creation() *Creation {
 	if r.Creation == nil {

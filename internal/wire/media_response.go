@@ -15,8 +15,8 @@ type Created struct {
 	Pictures int64
 	// Done means that the event completes a picture, the speech or the transcript.
 	Done bool
-	// Error means that the event is an error.
-	Error bool
+	// Error means that the event is an error, and Framed that clients know its form.
+	Error, Framed bool
 	// Text is the decoded text that the event adds to a transcript.
 	Text []byte
 	// ShownMillis is the minimum length of a recording according to its transcript.
@@ -27,10 +27,12 @@ type Created struct {
 // as tolerantly as [ParseUsage]. HasUsage is false for anything that is not a JSON object, such as
 // a transcript as text. A length of audio that is given in seconds is in AudioMillis.
 func ParseCreated(ep Endpoint, data []byte) Created {
-	r := createdReader{answerReader: answerReader{lexer: lenient(data)}}
+	r := createdReader{answerReader: answerReader{lexer: lenient(data), wants: contentOf(ep)}}
 	r.space()
-	if err := r.object(r.member); err != nil {
+	err := r.object(r.member)
+	if err != nil {
 		out := Created{Answer: Answer{Fault: "the answer is not a JSON object"}}
+		out.judge(&r.lexer, false, err)
 		if ep.listens() {
 			out.ShownMillis = shownLength(data)
 		}
@@ -38,6 +40,7 @@ func ParseCreated(ep Endpoint, data []byte) Created {
 	}
 	out := r.out
 	out.Answer = r.answer(ep)
+	out.judge(&r.lexer, r.failed(ep), nil)
 	out.Size = r.word(r.size)
 	out.Quality = r.word(r.quality)
 	out.Text = r.text
@@ -47,11 +50,10 @@ func ParseCreated(ep Endpoint, data []byte) Created {
 	switch kind := r.word(r.kind); kind {
 	case "image_generation.completed", "image_edit.completed", "speech.audio.done", "transcript.text.done":
 		out.Done = true
-	case "error":
-		out.Error = true
 	case "transcript.text.delta":
 	default:
 		out.Text = nil
+		out.Error, out.Framed = r.wrong || kind == "" && r.message, r.framed
 	}
 	if ep.listens() && !r.transcript.IsZero() {
 		out.ShownMillis = shownLength(appendUnquoted(nil, data[r.transcript.Start+1:r.transcript.End-1]))
@@ -76,6 +78,7 @@ type createdReader struct {
 }
 
 func (r *createdReader) member(name []byte) error {
+	r.finds(name)
 	switch string(name) {
 	case "data":
 		if r.peek() != '[' {
@@ -83,15 +86,14 @@ func (r *createdReader) member(name []byte) error {
 		}
 		r.out.Pictures = 0
 		return r.array(func(int) error { r.out.Pictures++; return r.skip() })
-	case "error":
-		r.out.Error = r.out.Error || r.peek() != 'n'
-		return r.skip()
 	case "duration":
 		at, err := r.value()
 		r.seconds = parseMillis(r.buf[at.Start:at.End])
 		return err
 	case "type":
-		return r.note(&r.kind)
+		err := r.note(&r.kind)
+		r.wrong = r.wrong || r.word(r.kind) == "error"
+		return err
 	case "size":
 		return r.note(&r.size)
 	case "quality":

@@ -228,7 +228,7 @@ func TestScanEventOfResponses(t *testing.T) {
 		{`{"type":"response.output_text.done","text":"abc"}`, Chunk{}},
 		{`{"type":"response.audio.delta","delta":"AAAA"}`, Chunk{}},
 		{`{"type":"keepalive","sequence_number":3}`, Chunk{Sequence: 3}},
-		{`{"type":"error","code":"x","message":"y"}`, Chunk{Error: true}},
+		{`{"type":"error","code":"x","message":"y"}`, Chunk{Error: true, Framed: true}},
 		{
 			`{"type":"response.completed","sequence_number":9,"response":{"id":"resp_1","model":"m","service_tier":"flex","status":"completed",
 			"output":[{"type":"reasoning","id":"rs_1"},{"type":"web_search_call","id":"ws_1"}],
@@ -238,7 +238,7 @@ func TestScanEventOfResponses(t *testing.T) {
 				Usage: Usage{Input: 5, CachedInput: 2, CacheWrite: 1, Output: 7, Reasoning: 3, ToolCalls: 1},
 			}},
 		},
-		{`{"type":"response.failed","response":{"status":"failed","usage":null}}`, Chunk{Finish: true, Error: true, Answer: Answer{Status: "failed"}}},
+		{`{"type":"response.failed","response":{"status":"failed","usage":null}}`, Chunk{Finish: true, Error: true, Framed: true, Answer: Answer{Status: "failed"}}},
 	} {
 		got, err := ScanEvent(Responses, []byte(c.data), nil)
 		if err != nil || !reflect.DeepEqual(got, c.want) {

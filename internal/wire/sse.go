@@ -5,11 +5,13 @@ import (
 	"errors"
 )
 
-// MaxEvent is the maximum size of an event that [Events] accepts.
-const MaxEvent = 16 << 20
+// MaxAnswer bounds, in bytes, a plain answer, which is buffered completely so that its cost can be
+// sent in its headers, and an event that [Events] accepts: the last event of a stream may repeat
+// the answer. 2,048 embeddings of 3,072 floats need about 90 MB, several pictures as much.
+const MaxAnswer = 128 << 20
 
-// ErrEventTooLarge means that an incomplete event has grown beyond [MaxEvent].
-var ErrEventTooLarge = errors.New("wire: event of a stream is larger than 16 MB")
+// ErrEventTooLarge means that an incomplete event has grown beyond [MaxAnswer].
+var ErrEventTooLarge = errors.New("wire: event of a stream is too large")
 
 // keepBuffer is the capacity up to which an idle Events keeps its buffer.
 const keepBuffer = 64 << 10
@@ -36,7 +38,7 @@ func (e *Events) Feed(p []byte) error {
 	if e.start > 0 {
 		e.compact()
 	}
-	if len(e.buf) > MaxEvent {
+	if len(e.buf) > MaxAnswer {
 		return ErrEventTooLarge
 	}
 	e.buf = append(e.buf, p...)

@@ -26,12 +26,14 @@ func scanResponseEvent(data, dst []byte) (Chunk, error) {
 	}
 	chunk.Sequence, _ = strconv.ParseInt(string(r.buf[r.sequence.Start:r.sequence.End]), 10, 64)
 	switch kind := r.raw(r.kind); {
-	case string(kind) == "error":
+	case r.wrong || len(kind) == 0 && r.message:
 		chunk.Error = true
+		chunk.Finish = string(kind) == "response.failed"
+		chunk.Framed = chunk.Finish || string(kind) == "error"
 	case string(kind) == "response.completed", string(kind) == "response.incomplete", string(kind) == "response.cancelled":
 		chunk.Finish = true
 	case string(kind) == "response.failed":
-		chunk.Finish, chunk.Error = true, true
+		chunk.Finish, chunk.Error, chunk.Framed = true, true, true
 	case string(kind) == "response.output_item.added":
 		chunk.Text = appendUnquoted(chunk.Text, r.raw(r.name))
 	case bytes.HasSuffix(kind, []byte(".delta")) && string(kind) != "response.audio.delta":
@@ -65,7 +67,11 @@ func (r *eventReader) member(name []byte) error {
 		r.sequence = at
 		return err
 	case string(name) == "type":
-		return r.text(name, "type", &r.kind)
+		err := r.text(name, "type", &r.kind)
+		r.wrong = r.wrong || string(r.raw(r.kind)) == "error"
+		return err
+	case string(name) == "error", string(name) == "object", string(name) == "message", string(name) == "detail":
+		return r.answerReader.member(name)
 	}
 	return r.text(name, "delta", &r.delta)
 }

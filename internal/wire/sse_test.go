@@ -110,7 +110,7 @@ func TestEventsTooLarge(t *testing.T) {
 	piece := bytes.Repeat([]byte("x"), 1<<20)
 	fed := 0
 	var err error
-	for err == nil && fed < 64<<20 {
+	for err == nil && fed < 2*MaxAnswer {
 		if err = e.Feed(piece); err == nil {
 			fed += len(piece)
 			if _, ok := e.Next(); ok {
@@ -118,7 +118,7 @@ func TestEventsTooLarge(t *testing.T) {
 			}
 		}
 	}
-	if !errors.Is(err, ErrEventTooLarge) || fed < MaxEvent || fed > MaxEvent+2<<20 {
+	if !errors.Is(err, ErrEventTooLarge) || fed < MaxAnswer || fed > MaxAnswer+2<<20 {
 		t.Errorf("after %d bytes: %v", fed, err)
 	}
 	if len(e.Rest()) != fed {

@@ -194,10 +194,11 @@ func (x *Export) batchesOf(ctx context.Context, user string) error {
 		}
 		for _, b := range page {
 			after = b.ID
+			succeeded, unsuccessful := b.Done()
 			err := x.line("batch", batchRecord{
 				b.ID, b.User, b.Key, string(b.Endpoint), b.Model, b.Status, b.Input, b.Output, b.Errors, b.Metadata,
 				b.Created.UTC(),
-				moment(b.Ended()), b.Total, b.Succeeded, b.Unsuccessful, b.Charged,
+				moment(b.Ended()), b.Total, succeeded, unsuccessful, b.Charged,
 			})
 			if err != nil {
 				return err
