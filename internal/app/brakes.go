@@ -24,9 +24,10 @@ import (
 func brakesOf(c *config.Config, o *config.Org) ([]*budget.Brake, error) {
 	var out []*budget.Brake
 	for _, b := range orgs.OrgBrakes(c.Brakes, o.Brakes) {
+		subject, peers := c.BrakeSubject(b)
 		made, err := budget.NewBrake(budget.Brake{
-			ID: b.Name, Subject: budget.Subject(b.By), Models: b.Models, Endpoints: b.Endpoints,
-			Action: budget.Action(b.Action), For: b.For, Rule: brakeRule(b.When),
+			ID: b.Name, Subject: budget.Subject(subject), By: budget.Subject(b.By), Peers: budget.Subject(peers),
+			Models: b.Models, Endpoints: b.Endpoints, Action: budget.Action(b.Action), For: b.For, Rule: brakeRule(b.When),
 		})
 		if err != nil {
 			return nil, err
@@ -191,7 +192,9 @@ func (k *brakeKeeper) first(ctx context.Context, f guard.BrakeFiring) string {
 	id, read := "", 0
 	err := k.ledger.Entries(ctx, f.Org, f.At.Add(-f.Rule.Window), time.Time{}, func(e budget.Entry) error {
 		read++
-		if value, ok := f.Brake.Value(e.Call); ok && value == f.Value {
+		value, ok := f.Brake.Value(e.Call)
+		same := f.Rule.Repeats == 0 || e.Request == f.Request
+		if ok && same && value == f.Value && e.Kind != budget.KindExpire && !guard.Outcome(e.Outcome).Failed() {
 			id = e.ID
 			return errFound
 		}
