@@ -134,8 +134,8 @@ type BrakeEvidence struct {
 	Repeats  int64 `json:"repeats,omitempty"`
 	Calls    int64 `json:"calls,omitempty"`
 	MoreThan int64 `json:"more_than,omitempty"`
-	// FirstCall and LastCall are ids of calls: the first that the ledger has in the window, and the one that
-	// followed what was counted: the brake fired at it.
+	// FirstCall and LastCall are the ids of the first and the last call that were counted. If the ledger is too
+	// long to find the last quickly, it is the call at which the brake fired.
 	FirstCall string `json:"first_call,omitempty"`
 	LastCall  string `json:"last_call,omitempty"`
 }
