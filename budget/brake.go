@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -41,8 +42,13 @@ type BrakeRule struct {
 // Brake stops, slows or reports the calls of one subject, such as one agent run, whose calls do what
 // its rule describes. NewBrake makes it. It is immutable.
 type Brake struct {
-	ID                string
-	Subject           Subject // not Org
+	ID      string
+	Subject Subject // not Org
+	// By is the Subject without the user by whom calls are told apart as well; empty: Subject. What is
+	// recorded for it applies to all users.
+	By Subject
+	// Peers is whose subjects the usual spend is that of: User, or Org, also if it is empty.
+	Peers             Subject
 	Models, Endpoints []string
 	Action            Action
 	For               time.Duration // how long the action lasts; 0: until it is released
@@ -81,11 +87,12 @@ func NewBrake(b Brake) (*Brake, error) {
 		b.counters = []Limit{counter(b.Subject, Requests, r.Window)}
 		b.counters[0].counts.repeats = true
 	case r.Factor > 0:
-		seen := counter(Org, active, r.Window)
+		peers := cmp.Or(b.Peers, Org)
+		seen := counter(peers, active, r.Window)
 		seen.Shape.Kind, seen.counts.of = distinct, b.Subject
 		b.counters = []Limit{
 			counter(b.Subject, Cost, r.Window), counter(b.Subject, Cost, (pastWindows+1)*r.Window),
-			counter(Org, Cost, r.Window), seen,
+			counter(peers, Cost, r.Window), seen,
 		}
 	default:
 		return nil, fmt.Errorf("budget: brake %q has no rule", b.ID)
@@ -122,13 +129,13 @@ type BrakeEvidence struct {
 	Threshold pricing.Nano `json:"threshold_nano_usd,omitempty"`
 	// Factor is in thousandths.
 	Factor int64 `json:"factor_thousandths,omitempty"`
-	// Repeats is the number of equal requests in the window, Calls that of all calls; MoreThan is
-	// how many are allowed.
+	// Repeats is the number of equal requests in the window, Calls that of all calls, both as charged;
+	// MoreThan is how many are allowed.
 	Repeats  int64 `json:"repeats,omitempty"`
 	Calls    int64 `json:"calls,omitempty"`
 	MoreThan int64 `json:"more_than,omitempty"`
-	// FirstCall and LastCall are ids of calls: the first that the ledger has in the window, and the one at
-	// which the brake fired.
+	// FirstCall and LastCall are the ids of the first and the last call that were counted. If the ledger is too
+	// long to find the last quickly, it is the call at which the brake fired.
 	FirstCall string `json:"first_call,omitempty"`
 	LastCall  string `json:"last_call,omitempty"`
 }
@@ -136,24 +143,26 @@ type BrakeEvidence struct {
 // ParseBrakeEvidence reads evidence from its JSON form.
 func ParseBrakeEvidence(text []byte) (e BrakeEvidence, err error) { return e, json.Unmarshal(text, &e) }
 
-// Judge reports whether the brake fires, given the states of its counters just after a call's hold.
+// Judge judges a call by the states of the brake's counters just after its hold. The brake fires if the
+// calls that were charged leave no room for it. If only open calls do, which may still be voided, over is
+// true and fires is false: the call is one too many now, and the subject stays as it is.
 //
-// Calls and equal requests include the call itself. Spend is what was charged, without what open
-// calls hold. A subject's usual spend per window is the larger of two means: its own over the 24
-// windows before this one, and that of the other subjects with a call in this window. Both round down.
-func (b *Brake) Judge(counters []Status) (BrakeEvidence, bool) {
-	e := BrakeEvidence{WindowMS: b.Rule.Window.Milliseconds()}
+// Spend is what was charged, without what open calls hold. A subject's usual spend per window is the
+// larger of two means: its own over the 24 windows before this one, and that of its other peers with a
+// call in this window. Both round down.
+func (b *Brake) Judge(counters []Status) (e BrakeEvidence, fires, over bool) {
+	e.WindowMS = b.Rule.Window.Milliseconds()
 	if len(counters) != len(b.counters) {
-		return e, false
+		return e, false, false
 	}
 	charged := func(i int) int64 { return counters[i].Used - counters[i].Held }
 	switch r := &b.Rule; {
 	case r.Calls > 0:
-		e.Calls, e.MoreThan = counters[0].Used, r.Calls
-		return e, e.Calls > r.Calls
+		e.Calls, e.MoreThan = charged(0), r.Calls
+		return e, e.Calls >= r.Calls, counters[0].Used > r.Calls
 	case r.Repeats > 0:
-		e.Repeats, e.MoreThan = counters[0].Used, r.Repeats
-		return e, e.Repeats > r.Repeats
+		e.Repeats, e.MoreThan = charged(0), r.Repeats
+		return e, e.Repeats >= r.Repeats, counters[0].Used > r.Repeats
 	default:
 		spend, others := charged(0), counters[3].Used-1
 		usual := max(charged(1)-spend, 0) / pastWindows
@@ -162,25 +171,33 @@ func (b *Brake) Judge(counters []Status) (BrakeEvidence, bool) {
 		}
 		e.Spend, e.Usual, e.Factor = pricing.Nano(spend), pricing.Nano(usual), r.Factor
 		e.Threshold = max(pricing.Nano(usual/1000*r.Factor+usual%1000*r.Factor/1000), r.Floor)
-		return e, e.Spend > e.Threshold
+		over = e.Spend > e.Threshold
+		return e, over, over
 	}
 }
 
-// Text describes in a phrase what the brake saw, such as "21 equal requests in 5m, more than 20". The
-// usual spend is left out for callers, who would learn what others spend.
+// Text describes in a phrase what the brake saw, such as "20 equal requests in 5m, more than 20 with the
+// next". The usual spend is left out for callers, who would learn what others spend.
 func (e *BrakeEvidence) Text(operator bool) string {
 	window := strings.TrimSuffix(strings.TrimSuffix((time.Duration(e.WindowMS)*time.Millisecond).String(), "0s"), "0m")
+	next := ""
+	if e.Calls+e.Repeats <= e.MoreThan {
+		next = " with the next"
+	}
 	switch {
 	case e.Calls > 0:
-		return fmt.Sprintf("%d calls in %s, more than %d", e.Calls, window, e.MoreThan)
+		return fmt.Sprintf("%d calls in %s, more than %d%s", e.Calls, window, e.MoreThan, next)
 	case e.Repeats > 0:
-		return fmt.Sprintf("%d equal requests in %s, more than %d", e.Repeats, window, e.MoreThan)
+		return fmt.Sprintf("%d equal requests in %s, more than %d%s", e.Repeats, window, e.MoreThan, next)
 	case operator:
 		return fmt.Sprintf("%s spent in %s, more than %s; usual is %s", e.Spend, window, e.Threshold, e.Usual)
 	default:
 		return fmt.Sprintf("%s spent in %s, far more than usual", e.Spend, window)
 	}
 }
+
+// counter reports whether the state is one of a brake.
+func (st *state) counter() bool { return strings.HasPrefix(st.Key, "l:"+counterPrefix) }
 
 // takes returns what a call with these amounts adds to the limit.
 func (l *Limit) takes(c *Call, a Amounts) int64 {

@@ -3,8 +3,11 @@ package budget
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/randtest"
 )
@@ -36,8 +39,8 @@ func TestBrakeJudge(t *testing.T) {
 		usual    int64
 	}{
 		{"as many calls as allowed", BrakeRule{Window: time.Minute, Calls: 3}, []Status{{Used: 3, Held: 1}}, false, 0},
-		{"one call more", BrakeRule{Window: time.Minute, Calls: 3}, []Status{{Used: 4, Held: 4}}, true, 0},
-		{"one repetition more", BrakeRule{Window: time.Minute, Repeats: 3}, []Status{{Used: 4}}, true, 0},
+		{"one call more", BrakeRule{Window: time.Minute, Calls: 3}, []Status{{Used: 4, Held: 1}}, true, 0},
+		{"one repetition more", BrakeRule{Window: time.Minute, Repeats: 3}, []Status{{Used: 4, Held: 1}}, true, 0},
 		{"the floor", spend, append(used(100, 100, 100), Status{Used: 1}), false, 0},
 		{"above the floor, alone", spend, append(used(101, 101, 101), Status{Used: 1}), true, 0},
 		{"usual by the past", spend, append(used(1000, 1000+24*400, 1000), Status{Used: 1}), false, 400},
@@ -46,11 +49,82 @@ func TestBrakeJudge(t *testing.T) {
 		{"more than by the others", spend, append(used(1001, 1001, 1001+2*400), Status{Used: 3}), true, 400},
 		{"the larger mean", spend, append(used(1000, 1000+24*100, 1000+400), Status{Used: 2}), false, 400},
 	} {
-		seen, over := brake(t, c.rule).Judge(c.counters)
-		if over != c.over || int64(seen.Usual) != c.usual {
-			t.Errorf("%s: got %v with usual %d, want %v with %d", c.name, over, seen.Usual, c.over, c.usual)
+		seen, fires, over := brake(t, c.rule).Judge(c.counters)
+		if fires != c.over || over != c.over || int64(seen.Usual) != c.usual {
+			t.Errorf("%s: got %v, %v with usual %d, want %v with %d", c.name, fires, over, seen.Usual, c.over, c.usual)
 		}
 	}
+	for _, rule := range []BrakeRule{{Window: time.Minute, Calls: 3}, {Window: time.Minute, Repeats: 3}} {
+		_, fires, over := brake(t, rule).Judge([]Status{{Used: 9, Held: 7}})
+		if fires || !over {
+			t.Errorf("%+v, with open calls: got fires %v, over %v, want false and true", rule, fires, over)
+		}
+		seen, _, _ := brake(t, rule).Judge([]Status{{Used: 9, Held: 6}})
+		if text := seen.Text(true); seen.Calls+seen.Repeats != 3 || !strings.HasSuffix(text, "in 1m, more than 3 with the next") {
+			t.Errorf("%+v: got %d calls as %q, want the 3 that were charged", rule, seen.Calls+seen.Repeats, text)
+		}
+	}
+}
+
+// TestBrakesCountAnswers: of what a call can end as, brakes count it only if the provider answered, and
+// limits on requests count it but for a failed attempt of a job, which is repeated.
+func TestBrakesCountAnswers(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		ctx := t.Context()
+		f := newFixture(t, rdb, Options{})
+		b := brake(t, BrakeRule{Window: time.Hour, Factor: 2000, Floor: 1})
+		calls := brake(t, BrakeRule{Window: time.Hour, Calls: 100})
+		calls.counters[0].ID = "brake.calls"
+		limit := Limit{ID: "requests", Subject: Org, Metric: Requests, Shape: hour(1000)}
+		counters := append(append([]Limit{limit}, b.Counters()...), calls.Counters()...)
+		for i, c := range []struct {
+			what                   string
+			job, void, lost        bool
+			failed                 bool
+			requests, spent, calls int64 // what it adds
+		}{
+			{what: "an answer", requests: 1, spent: 60, calls: 1},
+			{what: "the answer of a job", job: true, requests: 1, spent: 60, calls: 1},
+			{what: "a failed call", failed: true, requests: 1},
+			{what: "a failed attempt of a job", job: true, failed: true},
+			{what: "a call that was not sent", void: true},
+			{what: "a call of a process that died", lost: true, requests: 1},
+		} {
+			call := f.in(100).Call
+			call.User, call.Labels = "ann", "run=a"
+			if c.job {
+				call.JobID = fmt.Sprint("job_", i)
+			}
+			before, err := f.Peek(ctx, counters, call)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h, err := f.Hold(ctx, Terms{Limits: counters, Call: call, Max: cost(100), Expected: cost(100)})
+			switch {
+			case err != nil:
+			case c.void:
+				err = f.Void(ctx, h)
+			case c.lost:
+				f.Store.leases.untrack(h)
+				f.pass(2 * time.Minute)
+				_, err = f.Expiry.Sweep(ctx, f.org)
+			default:
+				_, err = f.Settle(ctx, h, Settlement{Actual: cost(60), Failed: c.failed})
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", c.what, err)
+			}
+			after, err := f.Peek(ctx, counters, call)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for k, want := range map[int]int64{0: c.requests, 1: c.spent, 2: c.spent, 3: c.spent, 5: c.calls} {
+				if got := after[k].Used - before[k].Used; got != want || after[k].Held != 0 {
+					t.Errorf("%s: counter %d got %d more and holds %d, want %d and 0", c.what, k, got, after[k].Held, want)
+				}
+			}
+		}
+	})
 }
 
 // TestBrakeCounters: through random holds, settles and voids of several runs, the counters in Redis and
@@ -92,10 +166,14 @@ func TestBrakeCounters(t *testing.T) {
 				continue
 			}
 			actual := cost(int64(rng.IntN(100)))
-			if _, err := store.Settle(t.Context(), one.real, Settlement{Actual: actual}); err != nil {
+			settle, failed := virtual.Settle, rng.IntN(5) == 0
+			if failed {
+				settle = virtual.SettleFailed
+			}
+			if _, err := store.Settle(t.Context(), one.real, Settlement{Actual: actual, Failed: failed}); err != nil {
 				t.Fatal(err)
 			}
-			virtual.Settle(now.UnixMicro(), one.twin, actual)
+			settle(now.UnixMicro(), one.twin, actual)
 			continue
 		}
 		labels := Labels(fmt.Sprintf("run=r%d", rng.IntN(4)))
@@ -126,7 +204,7 @@ func TestBrakeCounters(t *testing.T) {
 		at := 0
 		for k, b := range brakes {
 			n := len(b.Counters())
-			if _, over := b.Judge(h.Counters[at : at+n]); over {
+			if _, fires, _ := b.Judge(h.Counters[at : at+n]); fires {
 				fired[k]++
 			}
 			at += n

@@ -19,6 +19,8 @@ import (
 var (
 	// ErrConflict means that an adjustment with different content has the same id.
 	ErrConflict = errors.New("budget: another adjustment has this id")
+	// ErrBelowZero means that an adjustment would give back more than was charged.
+	ErrBelowZero = errors.New("budget: more would be given back than was charged")
 	// ErrNotListed means that a charge is no longer on the reconciliation list.
 	ErrNotListed = errors.New("budget: not on the reconciliation list")
 )
@@ -70,6 +72,9 @@ type Adjustment struct {
 	Amount pricing.Nano // added to the bill: negative gives back
 	By     string
 	Reason string
+	// Charged bounds a credit by what the call, if it has an ID, and its user were charged, with all corrections;
+	// beyond that it is ErrBelowZero.
+	Charged bool
 	// Limits are the limits whose current use is corrected as well. Only cost limits are; a credit
 	// is taken from what leaves a window first. What the runs of the call have spent is corrected
 	// in any case, as long as they can be read: it is what the ledger has for them.
@@ -101,7 +106,20 @@ func (l *Ledger) Adjust(ctx context.Context, a Adjustment) (Adjusted, error) {
 	if a.Amount == 0 || a.Amount < -MaxAmount || a.Amount > MaxAmount {
 		return Adjusted{}, fmt.Errorf("budget: an adjustment of %s is not possible", a.Amount)
 	}
-	return l.correct(ctx, c)
+	if !a.Charged || a.Amount > 0 {
+		return l.correct(ctx, c)
+	}
+	for try := 0; ; try++ {
+		var err error
+		c.most, c.last, err = l.refundable(ctx, c)
+		if err != nil {
+			return Adjusted{}, err
+		}
+		done, err := l.correct(ctx, c)
+		if !errors.Is(err, errRaced) || try == adjustTries {
+			return done, err
+		}
+	}
 }
 
 // Resolution decides a charge on the reconciliation list.
@@ -145,6 +163,8 @@ type correcting struct {
 	action     string
 	listed     string
 	limits     []Limit
+	most       *pricing.Nano // that may be given back; nil: anything
+	last       string        // the correction before it when most was read
 }
 
 func (l *Ledger) correct(ctx context.Context, c correcting) (Adjusted, error) {
@@ -182,6 +202,10 @@ func (l *Ledger) correct(ctx context.Context, c correcting) (Adjusted, error) {
 	switch a.verdict {
 	case "adjusted", "replayed":
 		return Adjusted{Replayed: a.verdict == "replayed", At: time.UnixMicro(a.head[1]), Runs: ids}, nil
+	case "below":
+		return Adjusted{}, fmt.Errorf("%w: at most %s can be given back", ErrBelowZero, max(*c.most, 0))
+	case "raced":
+		return Adjusted{}, errRaced
 	case "conflict":
 		return Adjusted{}, fmt.Errorf("%w: %s, made at %s", ErrConflict, c.id,
 			time.UnixMicro(a.head[1]).UTC().Format(time.RFC3339))
@@ -264,7 +288,10 @@ func (l *Ledger) correctArgs(c correcting, h *Hold, now time.Time) ([]string, []
 		int64(costs.Input), int64(costs.CachedInput), int64(costs.CacheWrite), int64(costs.Output), int64(costs.Fees),
 		rollupFields, entry, l.length, l.life.Milliseconds(), l.rollupLife.Milliseconds(),
 		audit, auditLength, auditLife.Milliseconds(), adjustedLife.Milliseconds(), c.listed,
-		l.labels.fields(c.call),
+		l.labels.fields(c.call), "", c.last,
+	}
+	if c.most != nil {
+		args[len(args)-2] = int64(*c.most)
 	}
 	for _, st := range h.states {
 		p1, p2, err := st.params(now)

@@ -3,7 +3,10 @@ package budget
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +40,59 @@ func (f *fixture) books(ctx context.Context) (entries []Entry, sums Sums, audit 
 		sums.Add(r.Sums)
 	}
 	return entries, sums, audit
+}
+
+// TestCreditsWithinCharges: a credit takes neither the charge of a call nor that of its user below zero, however
+// many are made at the same time, and its repetition is no credit.
+func TestCreditsWithinCharges(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		ctx := t.Context()
+		f := newFixture(t, rdb, Options{})
+		var calls []Call
+		for range 2 {
+			h := f.hold(ctx, nil, 600)
+			f.settle(ctx, h, 600)
+			calls = append(calls, h.Call)
+		}
+		credit := func(id string, c Call, amount pricing.Nano) error {
+			_, err := f.Ledger.Adjust(ctx, Adjustment{ID: id, Call: c, Amount: amount, By: "carla", Reason: "r", Charged: true})
+			return err
+		}
+		all := Call{Org: calls[0].Org, User: calls[0].User}
+		if err := credit("too-much", calls[0], -601); !errors.Is(err, ErrBelowZero) {
+			t.Errorf("more than the call: got %v, want %v", err, ErrBelowZero)
+		}
+		if err := credit("too-much", all, -1201); !errors.Is(err, ErrBelowZero) {
+			t.Errorf("more than the user: got %v, want %v", err, ErrBelowZero)
+		}
+		var made atomic.Int64
+		var work sync.WaitGroup
+		for i := range 8 {
+			work.Go(func() {
+				err := credit(fmt.Sprint("part-", i), calls[0], -200)
+				if err == nil {
+					made.Add(1)
+				} else if !errors.Is(err, ErrBelowZero) {
+					t.Error(err)
+				}
+			})
+		}
+		work.Wait()
+		if made.Load() != 3 {
+			t.Errorf("%d credits of 200 were made for a call of 600, want 3", made.Load())
+		}
+		for what, err := range map[string]error{
+			"a debit": credit("debit", calls[0], 50), "a credit of it": credit("back", calls[0], -50),
+			"its repetition": credit("back", calls[0], -50), "the rest of the user": credit("rest", all, -600),
+		} {
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if err := credit("other", calls[1], -1); !errors.Is(err, ErrBelowZero) {
+			t.Errorf("a call of a user without charges: got %v, want %v", err, ErrBelowZero)
+		}
+	})
 }
 
 func TestAdjust(t *testing.T) {

@@ -212,7 +212,12 @@ func (x *Expiry) expireOne(ctx context.Context, h *Hold, leaseEnd int64) (bool, 
 	a, err := x.settler.end(ctx, x.runner.scripts.expire, settleArgs{
 		call: h.Call, id: h.ID, states: h.states, cost: charge,
 		details: Details{Estimated: true, Outcome: "expired"},
-		want:    func(m Metric) any { return string(m) },
+		want: func(st *state) any {
+			if st.counter() { // nobody knows how it ended, and a job runs again
+				return ""
+			}
+			return string(st.Metric)
+		},
 	})
 	if err != nil {
 		return false, err

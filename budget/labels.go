@@ -137,8 +137,8 @@ func (l *Labels) UnmarshalJSON(text []byte) error {
 // subjectJoin joins the parts of a Subject.
 const subjectJoin = "+"
 
-// maxSubjectParts bounds the length of keys in Redis.
-const maxSubjectParts = 4
+// maxSubjectParts bounds the length of keys in Redis: 4 parts of the configuration, and the user of a brake.
+const maxSubjectParts = 5
 
 // Parts returns what the subject combines, in order.
 func (s Subject) Parts() []string { return strings.Split(string(s), subjectJoin) }

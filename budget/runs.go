@@ -35,6 +35,11 @@ func (p RunPath) Below(id string) RunPath {
 	return p + runSep + RunPath(id)
 }
 
+// Within reports whether the run is outer or inside it. Every run, and none, is within "".
+func (p RunPath) Within(outer RunPath) bool {
+	return outer == "" || p == outer || strings.HasPrefix(string(p), string(outer)+runSep)
+}
+
 // Parent returns the path without its last run.
 func (p RunPath) Parent() RunPath { return p[:max(strings.LastIndex(string(p), runSep), 0)] }
 

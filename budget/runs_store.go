@@ -22,6 +22,8 @@ var (
 	ErrRunsFull = errors.New("budget: too many open runs")
 	// ErrRunLarge means that the amount would exceed the maximum.
 	ErrRunLarge = errors.New("budget: the amount of the run would be too large")
+	// ErrRunChanges means that the run was added to 500 times, the most that it can tell apart.
+	ErrRunChanges = errors.New("budget: the run was added to too often")
 )
 
 // Runs keeps the budgets of runs in Redis, until an hour after their ends. It is safe for
@@ -98,8 +100,8 @@ func (rs *Runs) createdAt(ctx context.Context, n NewRun) (int64, error) {
 	return at, nil
 }
 
-// TopUp adds to the amount of an open run. Repeating it with the same id adds nothing. The error is
-// ErrNoRun, ErrRunEnded, or ErrRunLarge if the amount would exceed most.
+// TopUp adds to the amount of an open run. Repeating it with the same id adds nothing, as long as the run can
+// be read. The error is ErrNoRun, ErrRunEnded, ErrRunChanges, or ErrRunLarge if the amount would exceed most.
 func (rs *Runs) TopUp(ctx context.Context, r Run, id string, add, most pricing.Nano) (Run, error) {
 	if most <= 0 || most > MaxAmount {
 		most = MaxAmount
@@ -122,6 +124,8 @@ func (rs *Runs) change(ctx context.Context, r Run, id string, add any, most pric
 		return out, ErrRunEnded
 	case verdict == "large":
 		return out, ErrRunLarge
+	case verdict == "many":
+		return out, ErrRunChanges
 	}
 	return out, nil
 }

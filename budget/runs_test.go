@@ -52,6 +52,17 @@ func TestRepeatedTopUps(t *testing.T) {
 				t.Fatalf("top-up %d, %s: got %d, error %v, want %d", i, id, got.Amount, err, want)
 			}
 		}
+		for i := 3; i < 500; i++ { // beside a, b and end
+			if _, err := f.Runs.TopUp(ctx, run, fmt.Sprint("other-", i), 1, 0); err != nil {
+				t.Fatalf("top-up %d: %v", i, err)
+			}
+		}
+		if _, err := f.Runs.TopUp(ctx, run, "one more", 1, 0); !errors.Is(err, ErrRunChanges) {
+			t.Errorf("top-up 501: got %v, want too many", err)
+		}
+		if got, err := f.Runs.TopUp(ctx, run, "a", 100, 0); err != nil || got.Amount != 1300+497 {
+			t.Errorf("the first top-up again: got %d, error %v, want %d", got.Amount, err, 1300+497)
+		}
 		for range 2 {
 			run, err := f.Runs.End(ctx, run)
 			if err != nil || run.Ended.IsZero() {

@@ -201,7 +201,7 @@ func (w *twins) others() {
 		default:
 			cmd = w.made(w.settler.request(w.ctx(), w.runner.scripts.expire, settleArgs{
 				call: h.Call, id: h.ID, states: h.states, cost: ChargeExpected, details: Details{Estimated: true, Outcome: "expired"},
-				want: func(m Metric) any { return string(m) },
+				want: func(st *state) any { return string(st.Metric) },
 			}, w.Store.clock.now()))
 		}
 		w.fly([]redis.Cmder{cmd})

@@ -11,12 +11,15 @@ import (
 
 // Settlement is the outcome and the cost of a call.
 type Settlement struct {
-	Actual      Amounts
-	Usage       pricing.Usage
-	Split       pricing.Split // of Actual.Cost; ignored if it does not add up to it
-	Estimated   bool          // Actual is our estimate, not reported by the provider
-	Outcome     string
-	Status      int // HTTP status of the provider, 0 if there was none
+	Actual    Amounts
+	Usage     pricing.Usage
+	Split     pricing.Split // of Actual.Cost; ignored if it does not add up to it
+	Estimated bool          // Actual is our estimate, not reported by the provider
+	Outcome   string
+	Status    int // HTTP status of the provider, 0 if there was none
+	// Failed means that the provider failed, so that the caller, or llmguard for a job, sends the request
+	// again. Brakes do not count it, nor do limits on requests if it is a job's.
+	Failed      bool `json:",omitzero"`
 	UpstreamID  string
 	ServiceTier string
 

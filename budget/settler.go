@@ -42,8 +42,16 @@ func settling(h *Hold, st *Settlement) settleArgs {
 	return settleArgs{
 		call: h.Call, id: h.ID, states: h.states, cost: (*int64)(&st.Actual.Cost), most: int64(h.Max.Cost),
 		since: h.At, details: st.details(h),
-		want: func(m Metric) any { return m.settled(st.Actual) },
+		want: func(of *state) any { return of.settled(st, h.Call.JobID != "") },
 	}
+}
+
+// settled returns what stays charged after a settlement of a call, which is a job's or not.
+func (st *state) settled(s *Settlement, job bool) int64 {
+	if s.Failed && (st.counter() || job && st.Metric == Requests) {
+		return 0
+	}
+	return st.Metric.settled(s.Actual)
 }
 
 // receipt decodes the answer of the settle script.
@@ -75,7 +83,7 @@ func (m Metric) settled(a Amounts) int64 {
 func voiding(h *Hold) settleArgs {
 	return settleArgs{
 		call: h.Call, id: h.ID, states: h.states, cost: 0, details: Details{Outcome: "void"},
-		want: func(Metric) any { return 0 },
+		want: func(*state) any { return 0 },
 	}
 }
 
@@ -88,7 +96,7 @@ type settleArgs struct {
 	most    int64
 	since   time.Time // of the admission; zero: taken from the call id
 	details Details
-	want    func(Metric) any
+	want    func(*state) any
 }
 
 // end runs an ending script. If the hold has other limits than the caller knows, it reads them from
@@ -116,7 +124,7 @@ func (s *settler) request(ctx context.Context, sc script, e settleArgs, now time
 		return nil, err
 	}
 	for i := range limits {
-		limits[i].want = e.want(e.states[i].Metric)
+		limits[i].want = e.want(&e.states[i])
 	}
 	since := e.since
 	if since.IsZero() {

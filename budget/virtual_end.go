@@ -61,14 +61,29 @@ func (v *Virtual) Renew(now int64, h *VirtualHold) {
 // settled.
 func (v *Virtual) Settle(now int64, h *VirtualHold, actual Amounts) {
 	if h.state != holdSettled {
-		v.end(now, h, holdSettled, func(m Metric) int64 { return m.settled(actual) })
+		v.end(now, h, holdSettled, func(l *Limit) int64 { return l.Metric.settled(actual) })
 	}
+}
+
+// SettleFailed is Settle with Settlement.Failed, for a call that is not a job's.
+func (v *Virtual) SettleFailed(now int64, h *VirtualHold, actual Amounts) {
+	if h.state != holdSettled {
+		v.end(now, h, holdSettled, func(l *Limit) int64 { return l.failed(actual) })
+	}
+}
+
+// failed returns what stays charged of a failed call with these amounts.
+func (l *Limit) failed(a Amounts) int64 {
+	if l.counts.only {
+		return 0
+	}
+	return l.Metric.settled(a)
 }
 
 // Void is [Store.Void].
 func (v *Virtual) Void(now int64, h *VirtualHold) {
 	if h.state == holdOpen || h.state == holdExpired {
-		v.end(now, h, holdVoided, func(Metric) int64 { return 0 })
+		v.end(now, h, holdVoided, func(*Limit) int64 { return 0 })
 		for i := range h.parts {
 			h.parts[i] = virtualPart{}
 		}
@@ -81,15 +96,15 @@ func (v *Virtual) Expire(now int64, h *VirtualHold, charge Amounts) bool {
 	if h.state != holdOpen || h.ends > now {
 		return false
 	}
-	v.end(now, h, holdExpired, func(m Metric) int64 { return m.settled(charge) })
+	v.end(now, h, holdExpired, func(l *Limit) int64 { return l.failed(charge) })
 	return true
 }
 
 // end changes every limit from what is charged to what is wanted, like regrade in lua/ending.lua.
-func (v *Virtual) end(now int64, h *VirtualHold, state holdState, want func(Metric) int64) {
+func (v *Virtual) end(now int64, h *VirtualHold, state holdState, want func(*Limit) int64) {
 	for i, t := range h.on.twins {
 		t.open(now)
-		h.regrade(t, &h.parts[i], want(h.on.limits[i].Metric))
+		h.regrade(t, &h.parts[i], want(&h.on.limits[i]))
 		t.close()
 	}
 	h.state = state

@@ -12,6 +12,21 @@ import (
 // Brake is a rule that stops, slows or reports calls that run wild.
 type Brake = settings.Brake
 
+// BrakeSubject returns what the brake counts by, and whose subjects are its peers: user or org. Labels that
+// callers choose count each user separately unless the brake is shared, so that no user can have
+// another one stopped.
+func (c *Config) BrakeSubject(b Brake) (subject, peers string) {
+	by := Limit{Subject: b.By}
+	chosen := slices.ContainsFunc(c.Labels, func(l Label) bool { return by.CountsBy(l.Name) && l.chosen() })
+	switch {
+	case b.Shared || !chosen && b.By != settings.RunBudget:
+		return b.By, "org"
+	case b.By == settings.RunBudget || by.CountsBy("user") || by.CountsBy("key"):
+		return b.By, "user"
+	}
+	return "user+" + b.By, "user"
+}
+
 // maxBrakes is how many brakes an org can have: each call counts for all of them.
 const maxBrakes = 8
 

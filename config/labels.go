@@ -44,6 +44,11 @@ var headerForm = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}$")
 // fieldForm are the fields of bodies that can be labels.
 var fieldForm = regexp.MustCompile(`^([a-z][a-z0-9_]{0,63}|metadata\.[A-Za-z0-9_-]{1,64})$`)
 
+// chosen reports whether callers can choose the label's value.
+func (l Label) chosen() bool {
+	return slices.ContainsFunc(l.From, func(from string) bool { kind, _ := LabelSource(from); return kind != "key" })
+}
+
 // LabelSource splits an element of Label.From into its kind (header, body or key) and the name of
 // the header or field.
 func LabelSource(text string) (kind, name string) {

@@ -42,7 +42,8 @@ func checkSpread(m *mistakes, path string, o *Org, cfg *Config) {
 		}
 	}
 	for _, b := range settings.OrgBrakes(cfg.Brakes, o.Brakes) {
-		if l := (Limit{Subject: b.By}); !l.CountsBy(by) && !(by == "user" && l.CountsBy("key")) {
+		subject, _ := cfg.BrakeSubject(b)
+		if l := (Limit{Subject: subject}); !l.CountsBy(by) && !(by == "user" && l.CountsBy("key")) {
 			m.failAt(at, "brake %q counts calls of all users together, so they must be decided in one place; add %s to its by",
 				b.Name, by)
 		}

@@ -133,7 +133,8 @@ func checkUsers(m *mistakes, path string, o *Org, cfg *Config, hashes names) {
 
 // checkScopes checks the scopes of a key.
 func checkScopes(m *mistakes, path string, list []string) {
-	known := append([]string{"calls", "jobs", "files", "batches", "usage", "runs"}, endpoints...)
+	known := append([]string{"calls", "jobs", "files", "batches", "usage", "runs", "limit_requests", "limit_requests.org"},
+		endpoints...)
 	for i, s := range list {
 		if !slices.Contains(known, s) {
 			m.failAt(element(path, i), "there is no scope %q%s; the scopes are %s", s, didYouMean(s, known),

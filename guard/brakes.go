@@ -3,8 +3,11 @@ package guard
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,13 +22,15 @@ import (
 // Braking is one brake that counts a call, and the id of its subject in the call.
 type Braking struct {
 	*budget.Brake
-	Value string
+	Value  string
+	shared string // the id of Brake.By; empty if that is the Subject
 }
 
 // BrakeFiring is a brake that fired at a call.
 type BrakeFiring struct {
 	Org string
 	Braking
+	Request  string // the fingerprint of the call at which it fired
 	At       time.Time
 	Evidence budget.BrakeEvidence
 }
@@ -38,6 +43,8 @@ type BrakedError struct {
 	Action     budget.Action
 	Why        string    // what the brake saw; may be empty
 	Until      time.Time // zero: until it is released
+	// Held means that the brake has not fired: only with the calls that are open is this one too many.
+	Held bool
 }
 
 func (e *BrakedError) Error() string { return e.Public().Message }
@@ -48,6 +55,10 @@ func (e *BrakedError) Public() *wire.Error {
 	why := ""
 	if e.Why != "" {
 		why = ": " + e.Why
+	}
+	if e.Held {
+		return wire.BrakeStopped(fmt.Sprintf("Brake %q does not admit this call of %s beside its open calls%s. Repeat it "+
+			"once they have ended.", e.Brake, what, why))
 	}
 	if e.Action == budget.BrakeAsk {
 		return wire.ApprovalRequired(fmt.Sprintf("Brake %q asks for approval of further calls of %s%s.", e.Brake, what, why))
@@ -87,7 +98,11 @@ func brakingOf(p *Plan) []Braking {
 		}
 		c.Request = p.Fingerprint
 		if value, ok := b.Value(c); ok {
-			out = append(out, Braking{b, value})
+			one := Braking{Brake: b, Value: value}
+			if b.By != "" && b.By != b.Subject {
+				one.shared = b.By.ID(c)
+			}
+			out = append(out, one)
 		}
 	}
 	return out
@@ -97,17 +112,37 @@ func brakingOf(p *Plan) []Braking {
 // times.
 const fingerprintLength = 16
 
-// fingerprint identifies a request by its endpoint and its JSON body, whatever the order of its members;
-// empty for forms.
+// beside lists the members of bodies that do not change what the model is asked. Clients set them anew
+// for every request, or a repetition could hide behind them.
+var beside = []string{
+	"background", "client_metadata", "client_request_id", "correlation_id", "idempotency_key", "litellm_call_id",
+	"litellm_metadata", "litellm_session_id", "litellm_trace_id", "metadata", "nonce", "prompt_cache_key",
+	"prompt_cache_options", "prompt_cache_retention", "request_id", "safety_identifier", "seed", "service_tier",
+	"session_id", "span_id", "store", "stream", "stream_options", "timestamp", "trace_id", "user", "user_id",
+}
+
+// fingerprint identifies a request by its endpoint and what the model is asked: the members of its JSON
+// body but those beside it, whatever their order. It is empty for forms.
 func fingerprint(r *wire.Request) string {
 	if r.Form != nil || len(r.Body) == 0 {
 		return ""
 	}
-	body := jsontext.Value(bytes.Clone(r.Body))
-	if body.Canonicalize() != nil { // numbers that have no canonical form, for example
-		body = r.Body
+	var members map[string]json.RawMessage
+	if json.Unmarshal(r.Body, &members) != nil { // wire.Scan has read it, so this cannot happen
+		return ""
 	}
-	return string(idempotency.FingerprintOf([]byte(r.Endpoint), body))[:fingerprintLength]
+	for _, name := range beside {
+		delete(members, name)
+	}
+	body := []byte(r.Endpoint)
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		value := jsontext.Value(members[name])
+		if value.Canonicalize() != nil { // numbers that have no canonical form, for example
+			value = bytes.TrimSpace(members[name])
+		}
+		body = append(append(append(strconv.AppendQuote(body, name), ':'), value...), ',')
+	}
+	return string(idempotency.FingerprintOf(body))[:fingerprintLength]
 }
 
 // countersOf returns the limits of a plan, followed by what its brakes count.
@@ -138,8 +173,16 @@ func (bs *brakes) record(org string, b Braking, now time.Time) *tenants.Brake {
 	if bs.records == nil {
 		return nil
 	}
-	r := bs.records(org)[tenants.BrakeID(b.ID, b.Value)]
-	if !r.Counts(now) {
+	all := bs.records(org)
+	if r := all[tenants.BrakeID(b.ID, b.Value)]; r.Counts(now) {
+		return r
+	}
+	if b.shared == "" {
+		return nil
+	}
+	// An older version fired for all users, and operators can stop all by hand.
+	r := all[tenants.BrakeID(b.ID, b.shared)]
+	if !r.Counts(now) || r.Subject != string(b.By) {
 		return nil
 	}
 	return r
@@ -174,7 +217,8 @@ func (bs *brakes) check(p *Plan) error {
 
 func (b Braking) refusal(org string, r *tenants.Brake) *BrakedError {
 	e := &BrakedError{
-		Org: org, Brake: b.ID, Subject: b.Subject, Value: b.Value, Action: budget.Action(r.Action), Until: r.Until,
+		Org: org, Brake: b.ID, Subject: budget.Subject(r.Subject), Value: r.Value, Action: budget.Action(r.Action),
+		Until: r.Until,
 	}
 	if b.For == 0 {
 		e.Until = time.Time{}
@@ -196,7 +240,7 @@ func (bs *brakes) judge(ctx context.Context, c *Call) error {
 	var refused *BrakedError
 	for _, b := range p.Brakes {
 		n := min(len(b.Counters()), len(counted))
-		seen, over := b.Judge(counted[:n])
+		seen, fires, over := b.Judge(counted[:n])
 		counted = counted[n:]
 		if r := bs.record(p.Caller.Org.ID, b, now); r != nil { // fired in the meantime, or released
 			if refused == nil && r.Fired(now) && budget.Action(r.Action).Refuses() {
@@ -204,16 +248,14 @@ func (bs *brakes) judge(ctx context.Context, c *Call) error {
 			}
 			continue
 		}
-		if !over {
-			continue
-		}
 		seen.LastCall = c.ID
-		if bs.fired != nil {
-			bs.fire(ctx, BrakeFiring{Org: p.Caller.Org.ID, Braking: b, At: now, Evidence: seen})
+		if fires && bs.fired != nil {
+			bs.fire(ctx, BrakeFiring{Org: p.Caller.Org.ID, Braking: b, Request: p.Fingerprint, At: now, Evidence: seen})
 		}
-		if refused == nil && b.Action.Refuses() {
+		if (fires || over) && refused == nil && b.Action.Refuses() {
 			refused = &BrakedError{
 				Org: p.Caller.Org.ID, Brake: b.ID, Subject: b.Subject, Value: b.Value, Action: b.Action, Why: seen.Text(false),
+				Held: !fires,
 			}
 			if b.For > 0 {
 				refused.Until = now.Add(b.For)

@@ -19,6 +19,11 @@ func TestFingerprint(t *testing.T) {
 	if got := of("/chat/completions", `{ "n": 1, "model": "gpt-4o" }`); got != chat {
 		t.Errorf("in another order: got %s, want %s", got, chat)
 	}
+	for _, name := range []string{"seed", "user", "metadata", "service_tier", "store", "safety_identifier", "prompt_cache_key"} {
+		if got := of("/chat/completions", `{"model":"gpt-4o",`+"\n"+`"`+name+`":{"a":1e999},"n":1}`); got != chat {
+			t.Errorf("with %s: got %s, want %s", name, got, chat)
+		}
+	}
 	for what, other := range map[string]string{
 		"another value":    of("/chat/completions", `{"model":"gpt-4o","n":2}`),
 		"another endpoint": of("/responses", `{"model":"gpt-4o","n":1}`),

@@ -29,6 +29,9 @@ const (
 
 var outcomes = []Outcome{Completed, NoUsage, Rejected, Busy, Unsent, UpstreamError, Broken, ClientGone, Cut, Cached}
 
+// Failed reports whether the provider failed: the caller, or llmguard for a job, sends the request again.
+func (o Outcome) Failed() bool { return o == UpstreamError || o == Broken }
+
 // Result is the result of a call. Cost is final once Forward has returned.
 type Result struct {
 	Outcome   Outcome
@@ -91,6 +94,7 @@ type Call struct {
 	watch    stopwatch
 	end      sync.Once
 	settling tracing.Span
+	again    bool            // it was interrupted by llmguard, and its job runs again
 	settled  *budget.Settled // the store's answer to its end; nil if it was not asked
 }
 

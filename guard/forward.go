@@ -56,6 +56,9 @@ func (e *FailureError) Error() string {
 // provider's answer is then not awaited.
 var ErrCancelled = errors.New("the call was cancelled")
 
+// ErrRepeated is the ErrCancelled of a call whose job runs again.
+var ErrRepeated = fmt.Errorf("%w, and its job runs again", ErrCancelled)
+
 // ErrGone reports that the caller left before the end of the answer.
 var ErrGone = errors.New("the caller left")
 

@@ -45,6 +45,8 @@ type Org struct {
 	Limits     []budget.Limit
 	UserLimits map[string][]budget.Limit
 	PlanLimits map[string][]budget.Limit
+	// KeyModels, by key id, are the models that keys may use; keys without an element may use all.
+	KeyModels map[string][]string
 	// KeyLimits, by key id, apply in addition to any of them.
 	KeyLimits map[string][]budget.Limit
 	// Groups are the groups of users who have one; GroupLimits are what apply to a member of
@@ -360,7 +362,7 @@ func (p *Policy) Caller(org, user, key, ip string) (Caller, error) {
 	case o.DisabledUsers[user]:
 		return Caller{}, errors.New("the user of this job is disabled")
 	}
-	return Caller{Org: o, User: user, Key: key, IP: ip}, nil
+	return Caller{Org: o, User: user, Key: key, IP: ip, Models: o.KeyModels[key]}, nil
 }
 
 // Status returns the state of the limits that apply to a caller, without a hold.

@@ -221,6 +221,17 @@ func stateOf(id string, made time.Time, h *budget.Hold, out budget.Outcome) Held
 // holdRules returns the limits and spend caps that a hold is extended under; an error ends the extension.
 type holdRules func(budget.Call) ([]budget.Limit, []budget.Cap, error)
 
+// holder returns the caller with which a hold of the same user was taken, as its record has it: another key, address
+// or run changes nothing about the limits and models that the hold has. ErrNoHold: the caller is a run, and
+// the hold is not of it or of a run inside it.
+func (c Caller) holder(record budget.Call) (Caller, error) {
+	if !record.Run.Within(c.Run) {
+		return c, ErrNoHold
+	}
+	c.Key, c.IP, c.Models, c.KeyLabels = record.Key, record.IP, c.Org.KeyModels[record.Key], nil
+	return c, nil
+}
+
 // find reads an open hold, or how it ended; of an expired one, both. rules are for holds to extend, nil for
 // others. While the store is unknown to answer, the error wraps budget.ErrUnavailable.
 func (hs *Holds) find(
@@ -267,13 +278,25 @@ func (hs *Holds) Extend(ctx context.Context, c Caller, id string, more More) (He
 	if err != nil {
 		return HeldState{}, err
 	}
+	if err := hs.guard.Stopped(c.Org.ID); err != nil {
+		return HeldState{}, err
+	}
 	var p *Plan
 	h, out, err := hs.find(ctx, c.Org, call, func(open budget.Call) ([]budget.Limit, []budget.Cap, error) {
-		c, err := hs.guard.Runs.in(ctx, c, open.Run)
+		owner, err := c.holder(open)
 		if err != nil {
 			return nil, nil, err
 		}
-		p = hs.planOf(c, open, made)
+		owner, err = hs.guard.Runs.in(ctx, owner, open.Run)
+		if err != nil {
+			return nil, nil, err
+		}
+		if open.Model != "" {
+			if err := allowed(owner, open.Model); err != nil {
+				return nil, nil, err
+			}
+		}
+		p = hs.planOf(owner, open, made)
 		return p.Limits, p.Caps, nil
 	})
 	if err != nil {

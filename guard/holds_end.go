@@ -55,6 +55,10 @@ func (hs *Holds) end(ctx context.Context, c Caller, id string, result func(*Call
 	case out.How != "" && out.How != budget.EndedExpired:
 		return stateOf(id, made, h, out), ErrHoldEnded
 	}
+	c, err = c.holder(h.Call)
+	if err != nil {
+		return HeldState{}, err
+	}
 	call := hs.callFor(c, h, made)
 	if result != nil {
 		if err := result(call); err != nil {
@@ -70,7 +74,6 @@ func (hs *Holds) end(ctx context.Context, c Caller, id string, result func(*Call
 
 // callFor returns the call that ends a hold.
 func (hs *Holds) callFor(c Caller, h *budget.Hold, made time.Time) *Call {
-	c.Key, c.IP = h.Call.Key, h.Call.IP
 	p := hs.planOf(c, h.Call, made)
 	p.Max = h.Max
 	call := newCall(hs.guard, p, h.Call.ID, h.Call.Attempt)

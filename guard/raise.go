@@ -14,11 +14,12 @@ type RaiseRule struct {
 	MaxFor    time.Duration // from the request to the end of the raise
 }
 
-// RaisableLimit returns the enforced cost limit of this name that counts the caller's calls per org,
-// group, user or key, and the id of what it counts for an override: empty for the org. It returns nil if
-// there is none, or if the org's callers may request nothing.
-func (c Caller) RaisableLimit(id string) (limit *budget.Limit, only string) {
-	if c.Org == nil || !c.Org.Raises.Allowed {
+// RaisableLimit returns the enforced cost limit of this name of which the caller may request more, and the id
+// of what it counts for an override: of its user or key, or forOrg also of its org or group; empty for the
+// org. It returns nil if there is none, or if the org's callers may request nothing. A run may not: its
+// budget is what it was given.
+func (c Caller) RaisableLimit(id string, forOrg bool) (limit *budget.Limit, only string) {
+	if c.Org == nil || !c.Org.Raises.Allowed || c.Run != "" {
 		return nil, ""
 	}
 	limits := c.Org.LimitsFor(c.User, c.Key)
@@ -28,17 +29,15 @@ func (c Caller) RaisableLimit(id string) (limit *budget.Limit, only string) {
 			!l.Counts(budget.Call{Org: c.Org.ID, User: c.User, Key: c.Key}) {
 			continue
 		}
-		switch l.Subject {
-		case budget.Org:
-			return l, ""
-		case budget.User:
+		switch {
+		case l.Subject == budget.User:
 			return l, c.User
-		case budget.Key:
+		case l.Subject == budget.Key:
 			return l, c.Key
-		case budget.UserGroup:
-			if l.Only != "" {
-				return l, l.Only
-			}
+		case l.Subject == budget.Org && forOrg:
+			return l, ""
+		case l.Subject == budget.UserGroup && l.Only != "" && forOrg:
+			return l, l.Only
 		}
 	}
 	return nil, ""

@@ -101,6 +101,7 @@ func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWrit
 			return c, err
 		}
 		err := a.send(ctx, c, q, w)
+		c.again = c.Result.Outcome == ClientGone && errors.Is(context.Cause(ctx), ErrRepeated)
 		if stopped := g.Stopped(p.Caller.Org.ID); stopped != nil && errors.Is(err, providers.ErrStale) {
 			return c, stopped
 		}

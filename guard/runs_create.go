@@ -232,7 +232,7 @@ func (rs *Runs) Find(ctx context.Context, c Caller, id string) (budget.Run, erro
 
 // owns reports whether a run was created by the caller's key, or inside the caller's own run.
 func owns(c Caller, r *budget.Run) bool {
-	return r.Key == c.Key && (c.Run == "" || strings.HasPrefix(string(r.Path), string(c.Run)+"/"))
+	return r.Key == c.Key && r.Path.Within(c.Run) && r.Path != c.Run
 }
 
 // NoRun is the error for a run that does not exist, or belongs to others.
@@ -288,6 +288,11 @@ func runFailure(r budget.Run, most pricing.Nano, err error) error {
 		return &wire.Error{
 			Status: http.StatusConflict, Type: "invalid_request_error", Code: "run_ended",
 			Message: "The run " + runTitle(&r) + " has ended. Create a new one",
+		}
+	case errors.Is(err, budget.ErrRunChanges):
+		return &wire.Error{
+			Status: http.StatusConflict, Type: "invalid_request_error", Code: "run_added_to_too_often",
+			Message: "The run " + runTitle(&r) + " was added to 500 times, the most that is possible. Create a new one",
 		}
 	case errors.Is(err, budget.ErrRunLarge):
 		return wire.BadRequest("add_amount", "invalid_value", "The run would have more than %s, the most that a run may "+

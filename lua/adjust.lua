@@ -16,16 +16,19 @@
 --       26 audit length  27 lifetime of KEYS 2 in ms  28 lifetime of KEYS 3 in ms
 --       29 the item of KEYS 5 that is resolved, empty: none
 --       30 fields of the sums by label, each with a comma behind it
---       31.. per limit: kind, p1, p2
+--       31 the most that may be given back, empty: anything  32 the last id of KEYS 2 when that was
+--       computed, empty: none
+--       33.. per limit: kind, p1, p2
 -- Reply "<verdict>,<now>,<at>"; verdict: adjusted | replayed | conflict (the id was used for
---       something else) | gone (the item is not on the list) | skew
+--       something else) | gone (the item is not on the list) | below (it would give back more than
+--       it may) | raced (another correction was made meanwhile) | skew
 
 local ledger, audit, adjusted, adjusted_before, reconcile = unpack(KEYS, 1, 5)
 local days, hours, by_label = { unpack(KEYS, 6, 8) }, { unpack(KEYS, 9, 11) }, { unpack(KEYS, 12, 14) }
 local given, id, what, amount, entry_kind, calls, estimated, adjustment, first_day, field = unpack(ARGV, 1, 10)
 local USAGE_AT = 11 -- start of tokens and costs in ARGV
 local most_fields, entry, ledger_length, ledger_life, rollup_life = unpack(ARGV, 20, 24)
-local audit_entry, audit_length, audit_life, adjusted_life, item, labels = unpack(ARGV, 25, 30)
+local audit_entry, audit_length, audit_life, adjusted_life, item, labels, most_back, last = unpack(ARGV, 25, 32)
 amount = tonumber(amount)
 local now = now_us(given)
 
@@ -37,12 +40,18 @@ if done then
   return reply(was == what and 'replayed' or 'conflict', tonumber(at))
 end
 
+if most_back ~= '' then
+  local newest = call('XREVRANGE', audit, '+', '-', 'COUNT', 1)[1]
+  if (newest and newest[1] or '') ~= last then return reply('raced') end
+  if -amount > tonumber(most_back) then return reply('below') end
+end
+
 local day = floor(now / 86400000000) - first_day
 if day < 0 or day > 2 then return reply('skew') end
 local limits = {}
 for i = 1, #KEYS - 14 do
   local key = KEYS[14 + i]
-  local kind, p1, p2 = unpack(ARGV, 28 + 3 * i, 30 + 3 * i)
+  local kind, p1, p2 = unpack(ARGV, 30 + 3 * i, 32 + 3 * i)
   local shape = whole(kind)
   local state = shape.read(key, p1, p2, now)
   if not state then return reply('skew') end

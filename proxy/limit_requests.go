@@ -71,10 +71,10 @@ func viewRaise(r *tenants.RaiseRequest, now time.Time) raiseView {
 
 // offerRaise adds to the refusal of a limit where the caller may request more of it.
 func (x *request) offerRaise(e *wire.Error) *wire.Error {
-	if !wire.OverLimit(e.Status) || x.caller.Org == nil {
+	if !wire.OverLimit(e.Status) || x.caller.Org == nil || !x.may(raiseScope) {
 		return e
 	}
-	limit, _ := x.caller.RaisableLimit(x.limitedBy())
+	limit, _ := x.caller.RaisableLimit(x.limitedBy(), x.may(raiseOrgScope))
 	if limit == nil {
 		return e
 	}
@@ -151,6 +151,9 @@ func (b *raiseBody) checkReason() error {
 
 // all serves GET and POST /v1/limit_requests.
 func (h *raiseHandler) all(x *request, r *http.Request, _ string) error {
+	if err := noRun(x); err != nil {
+		return err
+	}
 	if r.Method == http.MethodPost {
 		return h.create(x, r)
 	}
@@ -165,6 +168,15 @@ func (h *raiseHandler) all(x *request, r *http.Request, _ string) error {
 		list = append(list, viewRaise(&one, now))
 	}
 	return x.json(http.StatusOK, map[string]any{"object": "list", "data": list})
+}
+
+// noRun refuses runs: the requests are of their key's user, and their budget is what they were given.
+func noRun(x *request) error {
+	if x.caller.Run == "" {
+		return nil
+	}
+	return wire.Forbidden("limit_requests_disabled",
+		"A run cannot request more of a limit. Add to its budget with the key that created it, or send the request without a run")
 }
 
 // of returns the caller's requests.
@@ -203,10 +215,11 @@ func (h *raiseHandler) create(x *request, r *http.Request) error {
 		ID: "lreq_" + wire.NewCallID(), Org: x.caller.Org.ID, User: x.caller.User, Key: x.caller.Key, Limit: b.Limit,
 		Created: now, State: tenants.RaisePending,
 	}
-	limit, only := x.caller.RaisableLimit(b.Limit)
+	limit, only := x.caller.RaisableLimit(b.Limit, x.may(raiseOrgScope))
 	if limit == nil {
-		return wire.BadRequest("limit", "limit_not_raisable", "%q is not the name of a limit in money that counts your "+
-			"organization, group, user or key. GET /v1/limits lists your limits", shorten(b.Limit))
+		return wire.BadRequest("limit", "limit_not_raisable", "%q is not the name of a limit in money of which you may "+
+			"request more: one that counts your user or key, or with the scope %s also your organization or group. "+
+			"GET /v1/limits lists your limits", shorten(b.Limit), raiseOrgScope)
 	}
 	ask.Subject, ask.Only = string(limit.Subject), only
 	ask.Amount, err = b.amount(rule.MaxAmount)
@@ -260,6 +273,9 @@ func (h *raiseHandler) request(x *request, r *http.Request, ask tenants.RaiseReq
 
 // one serves GET and DELETE /v1/limit_requests/{id}.
 func (h *raiseHandler) one(x *request, r *http.Request, id string) error {
+	if err := noRun(x); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), storeTimeout)
 	defer cancel()
 	asked, err := h.of(ctx, x)

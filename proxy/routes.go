@@ -132,11 +132,11 @@ func (s *Server) table() map[string]route {
 			reads: readsOne, writes: writesOne, serve: s.runs.one,
 		},
 		"/limit_requests": {
-			name: "limit_requests", reads: readsPage,
+			name: "limit_requests", scope: raiseScope, reads: readsPage,
 			writes: writesOne, serve: s.raises.all,
 		},
 		"/limit_requests/": {
-			name: "limit_requests.get", reads: readsOne,
+			name: "limit_requests.get", scope: raiseScope, reads: readsOne,
 			writes: writesOne, serve: s.raises.one,
 		},
 		"/files": {
@@ -206,17 +206,25 @@ const holdScope = "holds"
 // runScope is the scope of giving budgets to runs.
 const runScope = "runs"
 
+// raiseScope is the scope of requests for more of the limits of the key and its user. With raiseOrgScope a key
+// speaks for its org: it may request more of the limits of the org and of its group, too. Only a key that
+// lists that has it.
+const (
+	raiseScope    = "limit_requests"
+	raiseOrgScope = "limit_requests.org"
+)
+
 // may reports whether the caller's key has a scope. The scope calls includes all endpoints that
 // cost money.
 func (x *request) may(scope string) bool {
-	if scope == holdScope {
-		return slices.Contains(x.scopes, holdScope)
+	if scope == holdScope || scope == raiseOrgScope {
+		return slices.Contains(x.scopes, scope)
 	}
 	if scope == "" || len(x.scopes) == 0 || slices.Contains(x.scopes, scope) {
 		return true
 	}
 	switch scope {
-	case "jobs", "files", "batches", "usage", runScope:
+	case "jobs", "files", "batches", "usage", runScope, raiseScope:
 		return false
 	}
 	return slices.Contains(x.scopes, "calls")

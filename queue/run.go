@@ -201,6 +201,8 @@ func refused(j *Job, err error, org *orgRun, before int) Verdict {
 	switch {
 	case errors.As(err, &stopped):
 		return Verdict{Kind: Park, Scope: ParkOrg, Wait: stopRest, Unused: true}
+	case errors.As(err, &braked) && braked.Held:
+		return Verdict{Kind: Requeue, Wait: soonPark, Unused: true}
 	case errors.As(err, &braked) && j.Class == Interactive:
 		return failed(braked.Public())
 	case errors.As(err, &braked):
@@ -294,11 +296,14 @@ func failed(err error) Verdict {
 func stoppable(ctx context.Context) (context.Context, func()) {
 	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		if errors.Is(context.Cause(ctx), ErrCallerGone) {
+		switch cause := context.Cause(ctx); {
+		case errors.Is(cause, ErrCallerGone):
 			cancel(ErrCallerGone)
-			return
+		case errors.Is(cause, ErrShutdown), errors.Is(cause, ErrLost):
+			cancel(guard.ErrRepeated)
+		default:
+			cancel(guard.ErrCancelled)
 		}
-		cancel(guard.ErrCancelled)
 	})
 	return out, func() { stop(); cancel(nil) }
 }

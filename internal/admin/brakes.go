@@ -210,7 +210,12 @@ func (h *brakeHandler) stop(c *call) (any, error) {
 	if b == nil {
 		return nil, wire.NotFound("brake", "brake_not_found", "Org %.64q has no brake %.64q", org, name)
 	}
-	value, ok := order.value(b.Subject, parts)
+	subject := b.Subject
+	value, ok := order.value(subject, parts)
+	if !ok && b.By != "" { // without the user, it stops all users
+		subject = b.By
+		value, ok = order.value(subject, parts)
+	}
 	if !ok {
 		return nil, wire.BadRequest("subject", "invalid_value", "The brake %s counts by %s", name, b.Subject)
 	}
@@ -220,7 +225,7 @@ func (h *brakeHandler) stop(c *call) (any, error) {
 	}
 	return h.change(c, org, "brake.stop", order, func(r *tenants.Brake) {
 		*r = tenants.Brake{
-			Brake: name, Subject: string(b.Subject), Value: value, Action: string(budget.BrakeStop),
+			Brake: name, Subject: string(subject), Value: value, Action: string(budget.BrakeStop),
 			Until: c.start.UTC().Add(life),
 		}
 	})

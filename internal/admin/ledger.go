@@ -120,7 +120,7 @@ func (h *ledgerHandler) createCorrection(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := budget.Adjustment{ID: n.ID, Call: budget.Call{Org: org, User: n.User, Key: n.Key, Model: n.Model}, By: by}
+	a := budget.Adjustment{ID: n.ID, Call: budget.Call{Org: org, User: n.User, Key: n.Key, Model: n.Model}, By: by, Charged: true}
 	a.Reason, err = c.needed(n.Reason, "A correction")
 	if err != nil {
 		return nil, err
@@ -233,6 +233,10 @@ func corrected(err error) error {
 			"Another administrator has just made this change, or the id is already in use: "+err.Error())
 	case errors.Is(err, budget.ErrUnavailable):
 		return err
+	}
+	if errors.Is(err, budget.ErrBelowZero) {
+		return wire.BadRequest("amount", "below_zero", "A correction cannot take a charge below zero: %s",
+			strings.TrimPrefix(err.Error(), budget.ErrBelowZero.Error()+": "))
 	}
 	return wire.BadRequest("", "invalid_value", "%v", err)
 }

@@ -133,7 +133,16 @@ func (h *limitRequestHandler) approve(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.end(c, func(r tenants.RaiseRequest) (tenants.RaiseRequest, tenants.AuditEntry, []tenants.Change, error) {
+	same := func(d *tenants.RaiseDecision) (bool, error) {
+		want := *d
+		if err := h.grant(c, &a, &want); err != nil {
+			return false, err
+		}
+		return want.Amount == d.Amount && want.Until.Equal(d.Until), nil
+	}
+	return h.end(c, same, func(r tenants.RaiseRequest) (
+		tenants.RaiseRequest, tenants.AuditEntry, []tenants.Change, error,
+	) {
 		d := tenants.RaiseDecision{
 			At: c.start.UTC(), By: c.actor.id, Reason: reason, Amount: r.Amount, Until: r.Until, Override: r.ID,
 		}
@@ -207,7 +216,10 @@ func (h *limitRequestHandler) deny(c *call) (any, error) {
 	if reason == "" {
 		return nil, wire.BadRequest("reason", "missing_field", "A denial needs a reason; the caller sees it")
 	}
-	return h.end(c, func(r tenants.RaiseRequest) (tenants.RaiseRequest, tenants.AuditEntry, []tenants.Change, error) {
+	same := func(*tenants.RaiseDecision) (bool, error) { return true, nil }
+	return h.end(c, same, func(r tenants.RaiseRequest) (
+		tenants.RaiseRequest, tenants.AuditEntry, []tenants.Change, error,
+	) {
 		next := r.End(tenants.RaiseDenied, tenants.RaiseDecision{At: c.start.UTC(), By: c.actor.id, Reason: reason})
 		e, err := h.entry(c, "limit_request.deny", &r, &next)
 		return next, e, nil, err
@@ -227,15 +239,18 @@ func (h *limitRequestHandler) entry(
 // ending is how a decision ends a request: see tenants.Store.EndRaise.
 type ending = func(tenants.RaiseRequest) (tenants.RaiseRequest, tenants.AuditEntry, []tenants.Change, error)
 
-// end decides a request. Repeating a decision changes nothing; another one after it is a conflict.
-func (h *limitRequestHandler) end(c *call, how ending) (any, error) {
+// end decides a request. Repeating a decision changes nothing; another one after it is a conflict, also if it
+// is not the same one.
+func (h *limitRequestHandler) end(
+	c *call, same func(*tenants.RaiseDecision) (bool, error), how ending,
+) (any, error) {
 	id := c.r.PathValue("request")
 	var entry tenants.AuditEntry
 	r, ended, err := h.opts.Tenants.EndRaise(c.r.Context(), id, func(r tenants.RaiseRequest) (
 		tenants.RaiseRequest, tenants.AuditEntry, []tenants.Change, error,
 	) {
 		if now := r.Status(c.start); now != tenants.RaisePending {
-			return r, tenants.AuditEntry{}, nil, decided(now)
+			return r, tenants.AuditEntry{}, nil, decided(&r, now)
 		}
 		next, e, changes, err := how(r)
 		entry = e
@@ -256,15 +271,26 @@ func (h *limitRequestHandler) end(c *call, how ending) (any, error) {
 		"approveLimitRequest": tenants.RaiseApproved, "denyLimitRequest": tenants.RaiseDenied,
 	}[c.name]
 	if r.State != wants {
-		return nil, decided(r.Status(c.start))
+		return nil, decided(r, r.Status(c.start))
+	}
+	again, err := same(r.Decision)
+	if err != nil {
+		return nil, err
+	}
+	if !again {
+		return nil, decided(r, r.State)
 	}
 	return viewLimitRequest(r, c.start), nil
 }
 
-func decided(status tenants.RaiseStatus) error {
+func decided(r *tenants.RaiseRequest, status tenants.RaiseStatus) error {
+	what := string(status)
+	if status == tenants.RaiseApproved {
+		what += ", with " + exactUSD(r.Decision.Amount) + " until " + r.Decision.Until.UTC().Format(time.RFC3339)
+	}
 	return &wire.Error{
 		Status: http.StatusConflict, Type: "invalid_request_error", Code: "limit_request_decided",
-		Message: "The request is already " + string(status) + ". Change the limit with an override instead",
+		Message: "The request is already " + what + ". Change the limit with an override instead",
 	}
 }
 

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,9 +25,10 @@ import (
 func brakesOf(c *config.Config, o *config.Org) ([]*budget.Brake, error) {
 	var out []*budget.Brake
 	for _, b := range orgs.OrgBrakes(c.Brakes, o.Brakes) {
+		subject, peers := c.BrakeSubject(b)
 		made, err := budget.NewBrake(budget.Brake{
-			ID: b.Name, Subject: budget.Subject(b.By), Models: b.Models, Endpoints: b.Endpoints,
-			Action: budget.Action(b.Action), For: b.For, Rule: brakeRule(b.When),
+			ID: b.Name, Subject: budget.Subject(subject), By: budget.Subject(b.By), Peers: budget.Subject(peers),
+			Models: b.Models, Endpoints: b.Endpoints, Action: budget.Action(b.Action), For: b.For, Rule: brakeRule(b.When),
 		})
 		if err != nil {
 			return nil, err
@@ -72,9 +74,9 @@ const (
 	sweepBrakes = time.Minute
 	// reportBrakes is how long a firing is reported again. Webhooks ignore the same event for longer.
 	reportBrakes = 5 * time.Minute
-	// maxFirst bounds the ledger entries that are read for the first call of a firing.
+	// maxFirst bounds the ledger entries that are read for the first and the last call of a firing.
 	maxFirst = 10_000
-	// firstWait bounds the search for it.
+	// firstWait bounds the search for them.
 	firstWait = 500 * time.Millisecond
 )
 
@@ -155,7 +157,7 @@ func (k *brakeKeeper) record(ctx context.Context, f guard.BrakeFiring) (*tenants
 		known[tenants.BrakeID(f.ID, f.Value)].Counts(f.At) {
 		return nil, nil
 	}
-	f.Evidence.FirstCall = k.first(ctx, f)
+	k.counted(ctx, &f)
 	evidence, err := json.Marshal(f.Evidence)
 	if err != nil {
 		return nil, err
@@ -181,29 +183,32 @@ func (k *brakeKeeper) record(ctx context.Context, f guard.BrakeFiring) (*tenants
 	return &b, nil
 }
 
-var errFound = errors.New("found")
+var errEnough = errors.New("enough")
 
-// first returns the first call of the subject that the ledger has in the window; empty if it is not found
-// quickly.
-func (k *brakeKeeper) first(ctx context.Context, f guard.BrakeFiring) string {
+// counted sets the first and the last call that the ledger has of those that the brake counted; as they were if
+// they are not found quickly.
+func (k *brakeKeeper) counted(ctx context.Context, f *guard.BrakeFiring) {
 	ctx, cancel := context.WithTimeout(ctx, firstWait)
 	defer cancel()
-	id, read := "", 0
+	first, last, read := "", "", 0
 	err := k.ledger.Entries(ctx, f.Org, f.At.Add(-f.Rule.Window), time.Time{}, func(e budget.Entry) error {
 		read++
-		if value, ok := f.Brake.Value(e.Call); ok && value == f.Value {
-			id = e.ID
-			return errFound
+		value, ok := f.Brake.Value(e.Call)
+		same := f.Rule.Repeats == 0 || e.Request == f.Request
+		if ok && same && value == f.Value && e.Kind == budget.KindSettle && !guard.Outcome(e.Outcome).Failed() {
+			first, last = cmp.Or(first, e.ID), e.ID
 		}
 		if read == maxFirst {
-			return errFound
+			return errEnough
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, errFound) {
-		k.log.DebugContext(ctx, "first call of a firing not read", "org", f.Org, "brake", f.ID, "err", err)
+	f.Evidence.FirstCall = first
+	if err == nil {
+		f.Evidence.LastCall = cmp.Or(last, f.Evidence.LastCall)
+	} else if !errors.Is(err, errEnough) {
+		k.log.DebugContext(ctx, "calls of a firing not read", "org", f.Org, "brake", f.ID, "err", err)
 	}
-	return id
 }
 
 // report sends the event to the webhooks and alerts of the org and the operator. It is idempotent.

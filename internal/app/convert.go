@@ -184,7 +184,7 @@ func tenantOf(c *config.Config, o *config.Org) (*tenant, error) {
 	org := &guard.Org{
 		ID: o.ID, Models: o.Models, Providers: o.Providers, Disabled: o.Disabled,
 		UserLimits: map[string][]budget.Limit{}, PlanLimits: map[string][]budget.Limit{},
-		KeyLimits: map[string][]budget.Limit{}, DisabledUsers: map[string]bool{},
+		KeyLimits: map[string][]budget.Limit{}, KeyModels: map[string][]string{}, DisabledUsers: map[string]bool{},
 		Groups: map[string]string{}, GroupLimits: map[string][]budget.Limit{},
 		DefaultOutputLimit: o.DefaultOutputLimit, Grow: o.Hold == "grow", GrowStep: o.GrowStep,
 		AllowBuiltinTools: o.AllowBuiltinTools,
@@ -243,11 +243,12 @@ func (t *tenant) addUser(m *members, u *config.User) error {
 		if k.Concurrency > 0 {
 			org.KeyLimits[k.ID] = []budget.Limit{keyConcurrency(c, k)}
 		}
+		org.KeyModels[k.ID] = m.models(u, &k)
 		if k.Hash == "" {
 			continue
 		}
 		t.keys[k.Hash] = auth.Principal{
-			Org: org, User: u.ID, Key: k.ID, Models: m.models(u, &k), Scopes: k.Scopes, Networks: k.Networks,
+			Org: org, User: u.ID, Key: k.ID, Models: org.KeyModels[k.ID], Scopes: k.Scopes, Networks: k.Networks,
 			Expires: k.Expires, Disabled: k.Disabled || u.Disabled || o.Disabled, Labels: keyLabels(o, u, k),
 		}
 	}

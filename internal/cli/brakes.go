@@ -20,7 +20,7 @@ func brakesCommand() *cobra.Command {
 		Long: "A brake stops the calls of one run, user, key or other subject that runs wild: see docs/agents.md. A release\n" +
 			"and a stop take effect in all processes within a second, and restarts keep them.\n\n" + adminHelp,
 		Example: "  llmguard brakes list\n" +
-			"  llmguard brakes release --org acme --brake wild-run run=abc --reason 'long migration'",
+			"  llmguard brakes release --org acme --brake wild-run user=carol run=abc --reason 'long migration'",
 	}
 	c.AddCommand(brakesListCommand(), brakesChangeCommand(true), brakesChangeCommand(false))
 	return c
@@ -90,8 +90,8 @@ func brakesChangeCommand(release bool) *cobra.Command {
 		c.Use, c.Short = "release NAME=VALUE...", "Release a brake for a subject: its calls run again"
 		c.Long = "The brake does not fire for the subject again for one window of the brake, or for --for. Its waiting\n" +
 			"jobs run within a minute.\n\n" + adminHelp
-		c.Example = "  llmguard brakes release --org acme --brake wild-run run=abc --reason 'long migration'\n" +
-			"  llmguard brakes release --org acme --brake wild-run user=carol run=abc --for 12h"
+		c.Example = "  llmguard brakes release --org acme --brake wild-run user=carol run=abc --reason 'long migration'\n" +
+			"  llmguard brakes release --org acme --brake endless run-budget=run_k3v5hd7q2mzx4abc --for 12h"
 		action, during = "release", "how long the brake does not fire again, such as 12h; default: its window"
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {

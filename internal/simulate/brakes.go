@@ -56,9 +56,15 @@ func (e *engine) judge(s *subject) (why string) {
 	counted := all[len(s.limits):]
 	for _, b := range s.brakes {
 		n := len(b.Counters())
-		seen, over := b.Judge(counted[:n])
+		seen, fires, over := b.Judge(counted[:n])
 		counted = counted[n:]
-		if !over || e.brakes[s.brakeKey(b)] > e.now {
+		if !over && !fires || e.brakes[s.brakeKey(b)] > e.now {
+			continue
+		}
+		if why == "" && b.Action.Refuses() {
+			why = brakeReason(b)
+		}
+		if !fires {
 			continue
 		}
 		life := b.For
@@ -70,9 +76,6 @@ func (e *engine) judge(s *subject) (why string) {
 			Org: s.org.ID, Brake: b.ID, Subject: guard.BrakeSubject(b.Subject, b.Value), Action: b.Action,
 			At: time.UnixMicro(e.now).UTC(), Evidence: seen,
 		})
-		if why == "" && b.Action.Refuses() {
-			why = brakeReason(b)
-		}
 	}
 	return why
 }

@@ -233,7 +233,11 @@ func (e *engine) end(i int32) {
 	r, run := &e.trace.calls[i], e.open[i]
 	delete(e.open, i)
 	actual := budget.Amounts{Cost: pricing.Nano(r.cost), Tokens: r.tokens}
-	e.budget.Settle(e.now, run.hold, actual)
+	settle := e.budget.Settle
+	if r.failed {
+		settle = e.budget.SettleFailed
+	}
+	settle(e.now, run.hold, actual)
 	for _, part := range run.caps {
 		e.budget.Settle(e.now, part, actual)
 	}

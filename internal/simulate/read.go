@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -256,7 +257,8 @@ func (r *Reader) Entry(e budget.Entry) error {
 		Request: e.Request, Run: e.Run, Model: e.Model, Provider: e.Provider, Endpoint: e.Endpoint, Kind: e.Kind, At: e.At,
 		Cost: int64(e.Cost), Total: int64(e.Total), Overrun: int64(e.Overrun),
 		Waited: e.WaitedMS, Took: e.TookMS, Held: e.HeldNano, HeldTokens: e.HeldTokens, HeldUS: e.HeldUS,
-		QuotaTokens: e.QuotaTokens, Class: e.Class, Stream: e.Stream, Usage: tokensOfUsage{e.Usage.Input, e.Usage.Output},
+		QuotaTokens: e.QuotaTokens, Class: e.Class, Stream: e.Stream, Outcome: e.Outcome,
+		Usage: tokensOfUsage{e.Usage.Input, e.Usage.Output},
 	})
 }
 
@@ -290,6 +292,7 @@ func (l *line) charged() Call {
 		Cost: pricing.Nano(l.Total), Held: pricing.Nano(l.Held), HeldTokens: l.HeldTokens,
 		Tokens:      l.Usage.Input + l.Usage.Output,
 		QuotaTokens: l.QuotaTokens, Class: l.Class, Stream: l.Stream,
+		Failed: guard.Outcome(l.Outcome).Failed() || l.Kind == budget.KindExpire,
 	}
 	admitted := l.admitted()
 	c.At, c.Took = admitted.Add(-time.Duration(l.Waited)*time.Millisecond), max(l.At.Sub(admitted), 0)
@@ -320,6 +323,7 @@ func (l *line) call() Call {
 		Org: l.Org, User: l.User, Key: l.Key, IP: l.IP, Labels: budget.Labels(l.Labels), Model: l.Model, Endpoint: endpoint,
 		Request: l.Request, Run: l.Run, Held: pricing.Nano(*l.AccessHeld), HeldTokens: l.HeldTokens, Tokens: l.Tokens,
 		QuotaTokens: l.QuotaTokens, Class: l.Class, Stream: l.Stream, Took: time.Duration(l.TookNS),
+		Failed: guard.Outcome(l.Outcome).Failed(),
 	}
 	c.QuotaTokens = cmp.Or(c.QuotaTokens, c.HeldTokens)
 	if l.AccessCost != nil {

@@ -38,6 +38,8 @@ type Call struct {
 	Class  string
 	Stream bool
 
+	// Failed means that the provider failed, so that brakes do not count the call.
+	Failed bool
 	// Refused means that the call was refused when recorded. Its cost and duration are unknown
 	// and estimated by [Trace.Sort].
 	Refused bool
@@ -68,6 +70,7 @@ type record struct {
 	heldTokens, tokens, quota  int64
 	class                      uint8
 	stream, refused, estimated bool
+	failed                     bool
 }
 
 // who identifies everything that decides which limits apply to a call.
@@ -118,6 +121,7 @@ func (t *Trace) Add(c Call) error {
 		},
 		at: c.At.UnixMicro(), took: max(c.Took.Microseconds(), 0), held: int64(c.Held), cost: int64(c.Cost),
 		heldTokens: c.HeldTokens, tokens: c.Tokens, quota: c.QuotaTokens, class: class, stream: c.Stream, refused: c.Refused,
+		failed: c.Failed,
 	})
 	return nil
 }

@@ -173,7 +173,7 @@ func (s *stack) reported(box *inbox, p *process, why string) {
 	slices.Sort(events)
 	var want []string
 	for _, run := range wild {
-		want = append(want, "brake.fired run="+run+" stop")
+		want = append(want, "brake.fired user=alice, run="+run+" stop")
 	}
 	if !slices.Equal(events, want) {
 		t.Errorf("got events %q, want %q", events, want)
@@ -218,7 +218,7 @@ func (s *stack) restarted(proxies []*process, body func(run string, i int) (stri
 	}
 	var fired []string
 	for _, f := range s.replay(logs...).Firings() {
-		fired = append(fired, strings.TrimPrefix(f.Subject, "run="))
+		fired = append(fired, strings.TrimPrefix(f.Subject, "user=alice, run="))
 	}
 	slices.Sort(fired)
 	if !slices.Equal(fired, wild) {
@@ -230,7 +230,7 @@ func (s *stack) restarted(proxies []*process, body func(run string, i int) (stri
 		return post(p.URL+"/chat/completions", s.keys["alice"], text, "X-Run", run)
 	}
 	want(t, "a stopped run after a restart", send(wild[0]), 403, "brake_stopped")
-	s.llmguard("brakes", "release", "--org", "acme", "--brake", "loop", "run="+wild[0], "--reason", "a false alarm")
+	s.llmguard("brakes", "release", "--org", "acme", "--brake", "loop", "user=alice", "run="+wild[0], "--reason", "a false alarm")
 	until(t, "the released run goes on", func() bool { return send(wild[0]).status == http.StatusOK })
 	for range 20 {
 		want(t, "the released run", send(wild[0]), 200, "")

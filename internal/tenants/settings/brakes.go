@@ -17,6 +17,10 @@ type Brake struct {
 	// each combination in a list: [user, session]. run-budget: each run with a budget of its own
 	// (docs/agents.md), with all runs inside it. Calls without one of them are not counted.
 	By string `yaml:"by,required" kind:"subject"`
+	// Shared counts and stops all users with a value together. By default a value that callers can choose, of
+	// a label from a header or from the body, is counted for each user separately, so that nobody can have the
+	// calls of others stopped by sending their value. Values that only keys have are always shared.
+	Shared bool `yaml:"shared"`
 	// When is what the brake fires at. It has exactly one rule.
 	When BrakeWhen `yaml:"when"`
 	// Action is what then happens to calls with the same By. stop: they get 403 brake_stopped. ask: they
@@ -64,7 +68,8 @@ func (w BrakeWhen) Window() time.Duration {
 }
 
 // BrakeSpend is spend above the usual. Usual is the larger of two means: that of the same By over its
-// last 24 windows, and that of all others of the org with a call in this window.
+// last 24 windows, and that of all others with a call in this window: of the org, or of the same user if callers
+// choose the values.
 type BrakeSpend struct {
 	// Window is the sliding window in which charges are added up, from 1m to 1d.
 	Window time.Duration `yaml:"window" default:"10m"`
@@ -75,15 +80,16 @@ type BrakeSpend struct {
 }
 
 // BrakeRepeats is one request sent many times: the same endpoint and JSON body, whatever the order of
-// its members. The body is not stored.
+// its members, and without those that do not change what the model is asked, such as seed, user and metadata.
+// Calls that were refused, or that the provider failed, are not counted. The body is not stored.
 type BrakeRepeats struct {
-	// MoreThan is how often the same request may be sent in a window.
+	// MoreThan is how often the same request may be answered in a window.
 	MoreThan int64 `yaml:"more_than"`
 	// Window is the sliding window in which equal requests are counted, from 10s to 1d.
 	Window time.Duration `yaml:"window" default:"5m"`
 }
 
-// BrakeCalls is a number of calls.
+// BrakeCalls is a number of calls. Calls that were refused, or that the provider failed, are not counted.
 type BrakeCalls struct {
 	// MoreThan is how many calls may be made in a window.
 	MoreThan int64 `yaml:"more_than"`

@@ -172,7 +172,9 @@ type Key struct {
 	Models []string `yaml:"models"`
 	// Scopes are what the key may be used for: calls (every endpoint that costs money), single
 	// endpoints by the names that limits use (chat.completions, embeddings and others), jobs,
-	// files, batches, usage, runs (giving budgets to runs), holds. Default: everything except holds.
+	// files, batches, usage, runs (giving budgets to runs), limit_requests (requesting more of the limits of the
+	// key and its user), limit_requests.org (also of its org and group), holds. Default: everything except holds
+	// and limit_requests.org.
 	Scopes []string `yaml:"scopes"`
 	// Networks are the addresses (10.0.0.7 or 10.0.0.0/8) from which the key may be used.
 	// Default: all.
