@@ -1,12 +1,12 @@
 package budget
 
 import (
-	"encoding/csv"
 	"io"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -24,11 +24,11 @@ func CellUSD(n pricing.Nano) string { return strings.Replace(n.String(), "$", ""
 func whole(n int64) string { return strconv.FormatInt(n, 10) }
 
 // EntryCSV writes ledger entries as CSV. Amounts are exact decimals in USD.
-type EntryCSV struct{ *csv.Writer }
+type EntryCSV struct{ escape.CSV }
 
 // NewEntryCSV writes the head of the table.
 func NewEntryCSV(w io.Writer) *EntryCSV {
-	out := &EntryCSV{csv.NewWriter(w)}
+	out := &EntryCSV{escape.NewCSV(w)}
 	_ = out.Write([]string{
 		"ledger_id", "time", "org", "user", "key", "model", "provider", "endpoint", "kind", "id", "attempt", "corrects",
 		"cost_usd", "total_usd", "overrun_usd", "estimated", "outcome", "status", "service_tier",

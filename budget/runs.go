@@ -52,6 +52,8 @@ type Run struct {
 
 	User string `json:"user,omitempty"`
 	Key  string `json:"key,omitempty"` // whose limits, models and labels its calls have
+	// Born distinguishes the key from others that had its id at other times; empty: of earlier versions.
+	Born string `json:"born,omitempty"`
 	// Parent is the path of the run that gave the amount; "" if the key did.
 	Parent RunPath `json:"parent,omitempty"`
 	Name   string  `json:"name,omitempty"`
@@ -72,6 +74,19 @@ type Run struct {
 
 // ID returns the run's id.
 func (r *Run) ID() string { return r.Path.ID() }
+
+// Of reports whether the amount of the run is from a key of a user.
+func (r *Run) Of(user, key, born string) bool {
+	return r.User == user && r.Key == key && r.Born == born
+}
+
+// Giver names a key among all that ever had its id.
+func Giver(key, born string) string {
+	if born == "" {
+		return key
+	}
+	return key + "@" + born
+}
 
 // Open reports whether calls of the run may begin at a time.
 func (r *Run) Open(at time.Time) bool { return r.Ended.IsZero() && at.Before(r.Expires) }

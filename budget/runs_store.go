@@ -50,7 +50,7 @@ func runKey(org, id string) string { return key(org, "run:"+id) }
 
 // keysOf returns the keys of a run: its record, the org's runs, those of its parent, and what it used.
 func (r *Run) keysOf() []string {
-	parent := "key:" + r.Key
+	parent := "key:" + Giver(r.Key, r.Born)
 	if r.Parent != "" {
 		parent = r.Parent.ID()
 	}
@@ -294,6 +294,8 @@ type RunOwner struct {
 	Org string  `json:"org"`
 	Key string  `json:"key"` // the key whose limits, models and labels it has
 	Run RunPath `json:"run"`
+	// Lineage is that of the secret which created the key; empty: of earlier versions.
+	Lineage string `json:"lineage,omitempty"`
 }
 
 func runKeyKey(hash string) string { return key("run-key:"+hash, "run") }

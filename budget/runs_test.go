@@ -187,7 +187,7 @@ func TestRunsVanish(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Runs.PutKey(ctx, run.ID(), RunOwner{"acme", "k1", run.Path}, time.Minute); err != nil {
+		if err := s.Runs.PutKey(ctx, run.ID(), RunOwner{Org: "acme", Key: "k1", Run: run.Path}, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		h, err := s.Hold(ctx, Terms{

@@ -154,7 +154,9 @@ func (o *Org) LimitLists() iter.Seq[[]budget.Limit] {
 type Caller struct {
 	Org       *Org
 	User, Key string
-	IP        string
+	// Born distinguishes the key from an earlier one with its id. Lineage is that of its secret.
+	Born, Lineage string
+	IP            string
 	// KeyLabels are the values of labels that the key has; Labels those of the call.
 	KeyLabels map[string]string
 	Labels    budget.Labels

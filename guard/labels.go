@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/llmguard/llmguard/budget"
@@ -112,15 +113,17 @@ func (l *Label) read(s LabelSource, c Caller, in LabelPlaces) (value string, err
 	return value, err
 }
 
+// runLabel is the label that has the names of runs as values.
+const runLabel = "run"
+
 // ofRun is the index of the source of values that a run fixes.
 const ofRun = -1
 
-// find returns the label's value and the index of the source that has it; len(From) if none has.
+// find returns the label's value and the index of the source that has it; len(From) if none has. A run fixes what its
+// callers could choose themselves, and nothing that the operator chose.
 func (l *Label) find(c Caller, in LabelPlaces) (value string, at int, err error) {
-	for i := range c.Runs {
-		if value := c.Runs[i].Labels[l.Name]; value != "" {
-			return value, ofRun, nil
-		}
+	if fixed := c.ofRuns(l.Name); fixed != "" && l.operators(c) == "" && l.open() {
+		return fixed, ofRun, nil
 	}
 	for i, s := range l.From {
 		value, err := l.read(s, c, in)
@@ -131,9 +134,43 @@ func (l *Label) find(c Caller, in LabelPlaces) (value string, at int, err error)
 	return "", len(l.From), nil
 }
 
+// ofRuns returns the value of a label that the caller's runs fix, the outermost first.
+func (c *Caller) ofRuns(label string) string {
+	for i := range c.Runs {
+		if value := c.Runs[i].Labels[label]; value != "" {
+			return value
+		}
+	}
+	return ""
+}
+
+// operators returns the value that an operator gave the caller's key.
+func (l *Label) operators(c Caller) string {
+	if slices.ContainsFunc(l.From, func(s LabelSource) bool { return s.Key }) {
+		return c.KeyLabels[l.Name]
+	}
+	return ""
+}
+
+// fixed returns the value that a run of the caller cannot change.
+func (l *Label) fixed(c Caller) string { return cmp.Or(l.operators(c), c.ofRuns(l.Name)) }
+
+// open reports whether callers can choose the label's value.
+func (l *Label) open() bool {
+	return l.Name == runLabel || slices.ContainsFunc(l.From, func(s LabelSource) bool { return !s.Key })
+}
+
+// narrows reports whether a run of the caller may fix the value.
+func (l *Label) narrows(c Caller, value string) bool {
+	if fixed := l.fixed(c); fixed != "" {
+		return value == fixed
+	}
+	return l.open()
+}
+
 // chosen reports whether the caller chooses the values of the source at an index. The operator
 // chooses those of keys.
-func (l *Label) chosen(at int) bool { return at >= 0 && at < len(l.From) && !l.From[at].Key }
+func (l *Label) chosen(at int) bool { return at == ofRun || at < len(l.From) && !l.From[at].Key }
 
 // missing refuses a call without the label.
 func (l *Label) missing() error {

@@ -103,3 +103,61 @@ func TestLabelValues(t *testing.T) {
 		}
 	}
 }
+
+// What a run fixes takes the place of what its callers could choose, counts as one of the values, and never replaces what
+// an operator or an outer run chose.
+func TestLabelsOfRuns(t *testing.T) {
+	header, byKey := LabelSource{Header: "X-Project"}, LabelSource{Key: true}
+	for _, c := range []struct {
+		from             []LabelSource
+		key, outer, wish string
+		want             string // of a call that names "h" in its header
+		refused          bool
+	}{
+		{from: []LabelSource{header}, wish: "a", want: "a"},
+		{from: []LabelSource{header, byKey}, wish: "a", want: "a"},
+		{from: []LabelSource{header, byKey}, key: "k", wish: "a", want: "h", refused: true},
+		{from: []LabelSource{byKey, header}, key: "k", wish: "a", want: "k", refused: true},
+		{from: []LabelSource{byKey, header}, key: "k", wish: "k", want: "k"},
+		{from: []LabelSource{byKey}, key: "k", wish: "a", want: "k", refused: true},
+		{from: []LabelSource{byKey}, wish: "a", want: "", refused: true},
+		{from: []LabelSource{header}, key: "k", wish: "a", want: "a"}, // the key's is not used
+		{from: []LabelSource{header}, outer: "o", wish: "a", want: "o", refused: true},
+		{from: []LabelSource{header}, outer: "o", wish: "o", want: "o"},
+		{from: []LabelSource{header}, wish: "full", want: budget.OtherLabel},
+	} {
+		label := Label{Name: "project", From: c.from, MaxValues: 2}
+		policy := &Policy{Labels: []Label{label}}
+		pl := labelPlanner(label)
+		who := Caller{Org: &Org{ID: "acme"}, KeyLabels: map[string]string{"project": c.key}}
+		if c.outer != "" {
+			who.Runs = append(who.Runs, budget.Run{Labels: map[string]string{"project": c.outer}})
+		}
+		wish := map[string]string{"project": c.wish, "run": "any"}
+		if err := policy.checkRunLabels(who, RunWish{Labels: wish}); (err != nil) != c.refused {
+			t.Errorf("%v, key %q, outer run %q: a run with %q: got error %v, want refused %t", c.from, c.key, c.outer, c.wish, err, c.refused)
+		}
+		who.Runs = append(who.Runs, budget.Run{Labels: wish})
+		in := LabelPlaces{Header: http.Header{"X-Project": {"h"}}}
+		if c.want == budget.OtherLabel {
+			for _, other := range []string{"one", "two"} {
+				other := LabelPlaces{Header: http.Header{"X-Project": {other}}}
+				if _, err := pl.Label(t.Context(), Caller{Org: who.Org}, other); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		got, err := pl.Label(t.Context(), who, in)
+		if err != nil || got.Labels.Get("project") != c.want {
+			t.Errorf("%v, key %q, outer run %q, run with %q: got %q, error %v, want %q", c.from, c.key, c.outer, c.wish, got.Labels.Get("project"), err, c.want)
+		}
+		batch, err := pl.LabelBatch(t.Context(), who, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err = pl.LabelLine(t.Context(), who, batch, scanned(t, ""))
+		if err != nil || got.Labels.Get("project") != c.want {
+			t.Errorf("a line of a batch, %v, key %q: got %q, error %v, want %q", c.from, c.key, got.Labels.Get("project"), err, c.want)
+		}
+	}
+}

@@ -68,6 +68,16 @@ func (rs *Runs) find(ctx context.Context, c Caller, ids []string) (found []budge
 	return found, nil
 }
 
+// Kept reports whether the caller's run, and those it is inside of, can still be read.
+func (rs *Runs) Kept(ctx context.Context, c Caller) (kept bool, err error) {
+	err = rs.Reach(ctx, c.Org, func(ctx context.Context) error {
+		found, err := rs.budget.Runs.Existing(ctx, c.Org.ID, c.Run.IDs()...)
+		kept = len(found) == len(c.Run.IDs())
+		return err
+	})
+	return kept, err
+}
+
 // Enter returns the caller inside a run that Find or Create returned for it. It reads the runs in between
 // only. The errors are as of Read.
 func (rs *Runs) Enter(ctx context.Context, c Caller, run budget.Run) (Caller, error) {

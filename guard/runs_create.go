@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
@@ -42,7 +43,7 @@ const (
 
 // NewRunID returns the id of a caller's run: of the run with that name, or a new one for each seed.
 func NewRunID(c Caller, seed string) string {
-	sum := sha256.Sum256([]byte(strings.Join([]string{c.Key, string(c.Run), seed}, "\x00")))
+	sum := sha256.Sum256([]byte(strings.Join([]string{budget.Giver(c.Key, c.Born), string(c.Run), seed}, "\x00")))
 	return runIDPrefix + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:runIDLen]
 }
 
@@ -61,7 +62,7 @@ func (rs *Runs) Create(ctx context.Context, p *Policy, c Caller, w RunWish) (run
 	}
 	n := budget.NewRun{
 		Run: budget.Run{
-			Path: c.Run.Below(w.ID), Org: c.Org.ID, User: c.User, Key: c.Key, Amount: w.Amount, Name: w.Name,
+			Path: c.Run.Below(w.ID), Org: c.Org.ID, User: c.User, Key: c.Key, Born: c.Born, Amount: w.Amount, Name: w.Name,
 			Labels: w.Labels, Models: w.Models, Concurrency: w.Concurrency, Last4: w.Last4,
 		},
 		Life: w.Life, Most: rules.MaxOpen,
@@ -147,7 +148,7 @@ func (rules RunRules) check(p *Policy, c Caller, w RunWish) (RunWish, error) {
 				"not either", m)
 		}
 	}
-	return w, p.checkRunLabels(w)
+	return w, p.checkRunLabels(c, w)
 }
 
 func (rules RunRules) amount(param string, n pricing.Nano) error {
@@ -165,12 +166,17 @@ func (rules RunRules) amount(param string, n pricing.Nano) error {
 	return nil
 }
 
-// checkRunLabels checks the labels of a run: those of the configuration, and run, which names it.
-func (p *Policy) checkRunLabels(w RunWish) error {
+// checkRunLabels checks the labels of a run: those of the configuration that its caller may choose, and run, which
+// names it.
+func (p *Policy) checkRunLabels(c Caller, w RunWish) error {
 	for name, value := range w.Labels {
-		known := name == "run" || slices.ContainsFunc(p.Labels, func(l Label) bool { return l.Name == name })
-		if !known {
+		at := slices.IndexFunc(p.Labels, func(l Label) bool { return l.Name == name })
+		if at < 0 && name != runLabel {
 			return wire.BadRequest("labels", "invalid_label", "The label %.40q is not configured under labels", name)
+		}
+		if name != runLabel && !p.Labels[at].narrows(c, value) {
+			return wire.BadRequest("labels", "invalid_label", "The calls of this key have a fixed %s, %s, so a run of it cannot "+
+				"have %.100q. Leave it out", name, cmp.Or(p.Labels[at].fixed(c), "which only operators set"), value)
 		}
 		if value == "" || !budget.ValidLabelValue(value) {
 			return wire.BadRequest("labels", "invalid_label",
@@ -232,7 +238,7 @@ func (rs *Runs) Find(ctx context.Context, c Caller, id string) (budget.Run, erro
 
 // owns reports whether a run was created by the caller's key, or inside the caller's own run.
 func owns(c Caller, r *budget.Run) bool {
-	return r.Key == c.Key && r.Path.Within(c.Run) && r.Path != c.Run
+	return r.Of(c.User, c.Key, c.Born) && r.Path.Within(c.Run) && r.Path != c.Run
 }
 
 // NoRun is the error for a run that does not exist, or belongs to others.
@@ -280,6 +286,20 @@ func (rs *Runs) End(ctx context.Context, c Caller, r budget.Run) (budget.Run, er
 	return r, runFailure(r, 0, err)
 }
 
+// maxEnded is how many runs EndChildren ends; the others expire.
+const maxEnded = 1000
+
+// EndChildren ends the open runs with keys of their own that a key created.
+func (rs *Runs) EndChildren(ctx context.Context, c Caller) error {
+	list, _, err := rs.List(ctx, c, budget.RunPage{Ending: time.Now(), Limit: maxEnded})
+	for i := 0; i < len(list) && err == nil; i++ {
+		if list[i].Last4 != "" && list[i].Open(time.Now()) {
+			_, err = rs.End(ctx, c, list[i])
+		}
+	}
+	return err
+}
+
 func runFailure(r budget.Run, most pricing.Nano, err error) error {
 	switch {
 	case errors.Is(err, budget.ErrNoRun):
@@ -304,7 +324,7 @@ func runFailure(r budget.Run, most pricing.Nano, err error) error {
 // putKey stores the hash of the key of a run of a caller.
 func (rs *Runs) putKey(ctx context.Context, c Caller, hash string, run *budget.Run) error {
 	return rs.Reach(ctx, c.Org, func(ctx context.Context) error {
-		owner := budget.RunOwner{Org: c.Org.ID, Key: c.Key, Run: run.Path}
+		owner := budget.RunOwner{Org: c.Org.ID, Key: c.Key, Run: run.Path, Lineage: c.Lineage}
 		return rs.budget.Runs.PutKey(ctx, hash, owner, time.Until(run.Expires))
 	})
 }
@@ -324,7 +344,7 @@ const findKeyTime = time.Second
 // and whether more follow.
 func (rs *Runs) List(ctx context.Context, c Caller, page budget.RunPage) (out []budget.Run, more bool, err error) {
 	err = rs.Reach(ctx, c.Org, func(ctx context.Context) (err error) {
-		out, more, err = rs.budget.Runs.List(ctx, c.Org.ID, c.Key, c.Run, page)
+		out, more, err = rs.budget.Runs.List(ctx, c.Org.ID, budget.Giver(c.Key, c.Born), c.Run, page)
 		return err
 	})
 	return out, more, err

@@ -17,7 +17,7 @@ import (
 func (rs *Runs) CreateKey(
 	ctx context.Context, p *Policy, c Caller, w RunWish, pepper keys.Pepper,
 ) (run budget.Run, text string, err error) {
-	text = keys.New(keys.Run)
+	text = keys.NewRun(pepper)
 	w.ID, w.Last4 = NewRunID(c, text), keys.Last4(text)
 	if w.Name == "" {
 		w.Name = w.Labels["run"]

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/listen"
@@ -23,8 +25,12 @@ type authenticator struct {
 	failures  *auth.FailureLimiter
 	runs      runKeys
 
-	unreadable sync.Once // an address that was not readable was logged
+	unreadable sync.Once     // an address that was not readable was logged
+	vouched    *rate.Limiter // of keys of runs that are looked up although there were too many wrong ones
 }
+
+// vouchedRate is how many keys of runs a process looks up in a second, although there were too many wrong ones.
+const vouchedRate = 200
 
 // authenticate identifies the caller. All refusals look the same. After too many wrong keys, from
 // one address or in total, further wrong keys get 429; a right key is never locked out, and costs
@@ -56,7 +62,11 @@ func (a *authenticator) authenticate(r *http.Request, ip netip.Addr) (auth.Princ
 	if !sent {
 		return auth.Principal{}, wire.InvalidKey("Exactly one API key is required. Send it as `Authorization: Bearer lg_live_...`")
 	}
-	return auth.Principal{}, wire.InvalidKey("Incorrect API key provided. Operators create keys with `llmguard keys create`")
+	return auth.Principal{}, wrongKey()
+}
+
+func wrongKey() error {
+	return wire.InvalidKey("Incorrect API key provided. Operators create keys with `llmguard keys create`")
 }
 
 // find returns the owner of a key. The checksum catches typos first. A well-formed but unknown key

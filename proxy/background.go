@@ -104,7 +104,7 @@ func (rh *responseHandler) backgroundJob(ctx context.Context, x *request, id str
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	job, err := rh.opts.Queue.Job(ctx, x.caller.Org.ID, name)
-	if errors.Is(err, queue.ErrNotFound) || err == nil && (job.User != x.caller.User || job.Endpoint != wire.Responses) {
+	if errors.Is(err, queue.ErrNotFound) || err == nil && (!x.owns(job) || job.Endpoint != wire.Responses) {
 		return nil, nil
 	}
 	return job, unavailable(err)

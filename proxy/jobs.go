@@ -125,10 +125,15 @@ func (jh *jobHandler) ownJob(ctx context.Context, x *request, id string) (*queue
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	job, err := jh.opts.Queue.Job(ctx, x.caller.Org.ID, id)
-	if errors.Is(err, queue.ErrNotFound) || (err == nil && job.User != x.caller.User) {
+	if errors.Is(err, queue.ErrNotFound) || (err == nil && !x.owns(job)) {
 		return nil, wire.NotFound("id", "job_not_found", "No such job: %s", shorten(id))
 	}
 	return job, unavailable(err)
+}
+
+// owns reports whether a job is the caller's own; for the key of a run that has ended, whether it is of that run.
+func (x *request) owns(j *queue.Job) bool {
+	return j.User == x.caller.User && (!x.past || j.Run.Within(x.caller.Run))
 }
 
 const storeTimeout = 2 * time.Second

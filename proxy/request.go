@@ -34,6 +34,7 @@ type request struct {
 	arrived time.Time // when a call that may wait was read; its caller's patience starts here
 	caller  guard.Caller
 	scopes  []string // of the key; empty means all
+	past    bool     // the run of the key has ended: only its results can be read
 	route   string
 	priced  bool // whether the route is
 	arrival guard.Arrival

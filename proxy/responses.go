@@ -139,6 +139,8 @@ func (rh *responseHandler) oneResponse(x *request, r *http.Request, id string) e
 		return rh.deleteBackground(x, r, job)
 	case job != nil:
 		return rh.retrieve(x, r, job)
+	case x.past: // what the provider keeps is not of a run
+		return noResponse(id)
 	}
 	status, err := rh.fetch(x, r, id, r.Method, "")
 	if err == nil && status < 300 && r.Method == http.MethodDelete {

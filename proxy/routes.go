@@ -21,8 +21,10 @@ type route struct {
 	writes  int      // units that other methods take
 	rates   *reads   // of which units are taken; nil: those of all free requests
 	// fees are the methods that may cost money without being bounded as priced.
-	fees  []string
-	serve handler
+	fees []string
+	// results means that a read of it returns results of one run, and no others, to the key of a run that has ended.
+	results bool
+	serve   handler
 }
 
 // handler serves one route. arg is the id in the path, or several separated by /.
@@ -65,7 +67,7 @@ func (s *Server) table() map[string]route {
 			priced: true, serve: s.calls.metered(wire.ResponsesTokens),
 		},
 		"/responses/": {
-			name: "responses.get", scope: "responses", reads: readsOne, writes: writesOne,
+			name: "responses.get", scope: "responses", reads: readsOne, writes: writesOne, results: true,
 			serve: s.responses.oneResponse,
 		},
 		"/responses/*/cancel": {
@@ -107,11 +109,11 @@ func (s *Server) table() map[string]route {
 		"/jobs":    {name: "jobs", scope: "jobs", reads: readsPage, serve: s.jobs.listJobs},
 		"/jobs/": {
 			name: "jobs.get", scope: "jobs",
-			reads: readsOne, writes: writesOne, serve: s.jobs.oneJob,
+			reads: readsOne, writes: writesOne, results: true, serve: s.jobs.oneJob,
 		},
 		"/jobs/*/cancel": {name: "jobs.cancel", scope: "jobs", writes: writesOne, serve: s.jobs.cancelJob},
-		"/jobs/*/result": {name: "jobs.result", scope: "jobs", reads: readsOne, serve: s.jobs.jobResult},
-		"/jobs/*/events": {name: "jobs.events", scope: "jobs", reads: readsOne, serve: s.jobs.jobEvents},
+		"/jobs/*/result": {name: "jobs.result", scope: "jobs", reads: readsOne, results: true, serve: s.jobs.jobResult},
+		"/jobs/*/events": {name: "jobs.events", scope: "jobs", reads: readsOne, results: true, serve: s.jobs.jobEvents},
 		"/holds":         {name: "holds", scope: holdScope, priced: true, serve: s.holds.take},
 		"/holds/":        {name: "holds.get", scope: holdScope, reads: readsOne, serve: s.holds.get},
 		"/holds/*/extend": {

@@ -29,19 +29,18 @@ type runHandler struct {
 	bodies *bodyReader
 }
 
-// enter reads the run of the caller's key, and the one that a request names. The key of a run that has
-// ended can still read results.
-func (h *runHandler) enter(x *request, r *http.Request, to *route) (err error) {
+// enter reads the run of the caller's key, and the one that a request names.
+func (h *runHandler) enter(x *request, r *http.Request, to *route) error {
 	runs := h.opts.Guard.Runs
 	if x.caller.Run != "" {
 		caller, err := runs.Read(r.Context(), x.caller)
-		ended, _ := errors.AsType[*wire.Error](err)
-		switch {
-		case err == nil:
-			x.caller = caller
-		case ended == nil || ended.Code != runEndedCode || x.arrival.Class == guard.Spends || to.givesBudget(r.Method):
-			return err
+		if err != nil {
+			return h.past(x, r, to, err)
 		}
+		if own := caller.Runs[len(caller.Runs)-1]; !own.Of(caller.User, caller.Key, caller.Born) {
+			return wrongKey()
+		}
+		x.caller = caller
 	}
 	texts := r.Header.Values(headerBudget)
 	if len(texts) == 0 {
@@ -78,12 +77,27 @@ func (h *runHandler) enter(x *request, r *http.Request, to *route) (err error) {
 	return err
 }
 
-const runEndedCode = "run_budget_reached"
-
-// givesBudget reports whether a request that costs nothing can let later ones cost more.
-func (r *route) givesBudget(method string) bool {
-	return method == http.MethodPost && strings.HasPrefix(r.name, "keys.children")
+// past decides about a request with the key of a run that failed to be read. If the run has ended, its results can be
+// read for as long as the run. Then the key is a wrong one.
+func (h *runHandler) past(x *request, r *http.Request, to *route, err error) error {
+	ended, _ := errors.AsType[*wire.Error](err)
+	if ended == nil || ended.Code != runEndedCode {
+		return err
+	}
+	kept, failed := h.opts.Guard.Runs.Kept(r.Context(), x.caller)
+	switch {
+	case failed != nil:
+		return failed
+	case !kept:
+		return wrongKey()
+	case !to.results || x.arrival.Class != guard.Reads:
+		return err
+	}
+	x.past = true
+	return nil
 }
+
+const runEndedCode = "run_budget_reached"
 
 // begin creates the run that a call names.
 func (h *runHandler) begin(x *request, r *http.Request, id string, want budgetWish) (budget.Run, error) {
@@ -316,7 +330,8 @@ func (a *authenticator) findRun(
 	hashes := d.Hashes(text)
 	owner, known := a.runs.get(hashes[0])
 	if !known {
-		if a.failures.Blocked(ip, now) {
+		// The wrong keys of others do not keep a right one from being looked up, and guesses are not looked up.
+		if a.failures.Blocked(ip, now) && !(d.Vouches(text) && a.vouched.AllowN(now, 1)) {
 			return p, false, nil
 		}
 		owner, err = a.opts.Guard.Runs.FindKey(ctx, hashes)
@@ -328,7 +343,10 @@ func (a *authenticator) findRun(
 		}
 		a.runs.put(hashes[0], owner)
 	}
-	p, ok = d.Key(owner.Org, owner.Key, now)
+	p, ok = d.Parent(owner.Org, owner.Key, owner.Lineage, now)
+	if !ok && a.opts.Missed != nil && !a.failures.Blocked(ip, now) && a.opts.Missed(ctx) { // the key may be newer
+		p, ok = a.directory.Load().Parent(owner.Org, owner.Key, owner.Lineage, now)
+	}
 	p.Run = owner.Run
 	return p, ok, nil
 }

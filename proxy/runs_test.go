@@ -126,30 +126,6 @@ func TestChildKey(t *testing.T) {
 	r.inRunNext(keys.New(keys.Run)).fails(t, 401, "invalid_api_key")
 }
 
-// The key of an ended run reads the results of its jobs; nothing that costs is allowed.
-func TestKeyOfEndedRun(t *testing.T) {
-	r := runRig(t)
-	child := r.run(r.key, "POST", "", `{"amount":"1"}`)
-	as := []string{"Authorization", "Bearer " + child.Key}
-	r.worker(nil)
-	a := r.inRun(child.Key, "Prefer", "respond-async")
-	var job jobView
-	if err := json.Unmarshal([]byte(a.body), &job); err != nil || a.status != 202 {
-		t.Fatalf("got %d %s, want a job", a.status, a.body)
-	}
-	redistest.Eventually(t, "the job has a result", func() bool {
-		return r.call("GET", "/v1/jobs/"+job.ID+"/result", "", as...).status == 200
-	})
-	r.run(r.key, "DELETE", "/"+child.ID, "")
-	r.inRun(child.Key).fails(t, 402, "run_budget_reached")
-	r.call("POST", "/v1/keys/children", `{"amount":"0.1"}`, as...).fails(t, 402, "run_budget_reached")
-	for _, path := range []string{"/v1/jobs/" + job.ID + "/result", "/v1/limits"} {
-		if a := r.call("GET", path, "", as...); a.status != 200 {
-			t.Errorf("%s: got %d %s, want 200", path, a.status, a.body)
-		}
-	}
-}
-
 // An org that is spread after its runs began admits no more of their calls.
 func TestRunsOfASpreadOrg(t *testing.T) {
 	r := runRig(t)

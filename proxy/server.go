@@ -13,6 +13,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"golang.org/x/time/rate"
+
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/batch"
@@ -134,7 +136,8 @@ func New(o Options) *Server {
 // assemble creates the parts of s and connects them.
 func (s *Server) assemble() {
 	o := &s.opts
-	s.auth = &authenticator{opts: o, metrics: s.metrics, failures: o.Failures}
+	s.auth = &authenticator{opts: o, metrics: s.metrics, failures: o.Failures,
+		vouched: rate.NewLimiter(vouchedRate, vouchedRate)}
 	drained, drain := context.WithCancel(context.Background()) //nolint:forbidigo // it belongs to no call
 	s.connections = &connections{streams: newStreams(o.Streams), drained: drained, drain: drain}
 	s.bodies = &bodyReader{opts: o, connections: s.connections, roomWait: roomPatience}
@@ -231,7 +234,8 @@ func (s *Server) dispatch(x *request, r *http.Request) error {
 		return err
 	}
 	x.caller = guard.Caller{
-		Org: p.Org, User: p.User, Key: p.Key, Models: p.Models, IP: x.from, KeyLabels: p.Labels, Run: p.Run,
+		Org: p.Org, User: p.User, Key: p.Key, Born: p.Born, Lineage: p.Lineage, Models: p.Models, IP: x.from,
+		KeyLabels: p.Labels, Run: p.Run,
 	}
 	x.scopes = p.Scopes
 	if err := x.countCaller(r.Context()); err != nil {

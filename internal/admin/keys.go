@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"crypto/rand"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -65,7 +66,9 @@ type rotation struct {
 	// Overlap is how long the old key still works: a duration such as 24h or 7d, at most 90d,
 	// by default 24h. "0s" ends it immediately.
 	Overlap *string `json:"overlap,omitempty"`
-	Reason  string  `json:"reason,omitempty"`
+	// KeepChildren keeps the child keys that the old key created. By default they end with it.
+	KeepChildren bool   `json:"keep_children,omitempty"`
+	Reason       string `json:"reason,omitempty"`
 }
 
 const (
@@ -80,6 +83,7 @@ type keyHandler struct {
 	audit     *recorder
 	overrides *overrideHandler
 	jobs      *jobHandler
+	runs      *runHandler
 }
 
 // viewKey shows a key of an org; used holds when keys were last used.
@@ -222,7 +226,7 @@ func (h *keyHandler) createKey(c *call) (any, error) {
 	ref := tenants.Ref{Kind: tenants.KindKey, Org: o.ID, ID: n.ID}
 	record := tenants.Key{
 		KeySpec: n.KeySpec, User: n.User, Test: n.Test, Hash: hash, Last4: keys.Last4(text),
-		Stamp: c.stamp(nil),
+		Born: rand.Text()[:bornLen], Stamp: c.stamp(nil),
 	}
 	if err := h.audit.commit(c, c.entry("key.create", o.ID, n.ID), nil, bare(record),
 		tenants.Change{Ref: ref, New: record}); err != nil {
@@ -232,9 +236,12 @@ func (h *keyHandler) createKey(c *call) (any, error) {
 	return created{NewKey{v, text}}, err
 }
 
+// bornLen is the length of what distinguishes keys that had the same id: 65 bits.
+const bornLen = 13
+
 // bare strips a key's record for the audit.
 func bare(k tenants.Key) tenants.Key {
-	k.Hash, k.Previous = "", ""
+	k.Hash, k.Previous, k.Lineage, k.PreviousLineage = "", "", "", ""
 	return k
 }
 
@@ -304,10 +311,18 @@ func (h *keyHandler) rotateKey(c *call) (any, error) {
 		return nil, err
 	}
 	before := record
+	owner, err := h.runs.caller(org, id)
+	if err != nil {
+		return nil, err
+	}
 	text, hash := h.freshKey(record.Test)
 	record.Previous, record.PreviousUntil = now.Hash, c.start.UTC().Add(overlap)
+	record.Lineage, record.PreviousLineage = "", record.Lineage
+	if how.KeepChildren {
+		record.Lineage = owner.Lineage
+	}
 	if overlap == 0 {
-		record.Previous, record.PreviousUntil = "", time.Time{}
+		record.Previous, record.PreviousUntil, record.PreviousLineage = "", time.Time{}, ""
 	}
 	record.Hash = hash
 	record.Last4 = keys.Last4(text)
@@ -315,9 +330,16 @@ func (h *keyHandler) rotateKey(c *call) (any, error) {
 	e := c.entry("key.rotate", org, id)
 	e.Reason = how.Reason
 	ref := tenants.Ref{Kind: tenants.KindKey, Org: org, ID: id}
-	if err := h.audit.commit(c, e, orNil(old, bare(before)), bare(record),
+	after := struct {
+		tenants.Key
+		KeepChildren bool `json:"keep_children"`
+	}{bare(record), how.KeepChildren}
+	if err := h.audit.commit(c, e, orNil(old, bare(before)), after,
 		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
 		return nil, err
+	}
+	if overlap == 0 && !how.KeepChildren {
+		h.runs.endChildren(c, owner)
 	}
 	v, err := h.showKey(c, org, id)
 	return NewKey{v, text}, err
@@ -340,8 +362,15 @@ func (h *keyHandler) deleteKey(c *call) (any, error) {
 	if !inFile {
 		refs = append(refs, h.overrides.boundTo(org, budget.Key, id)...)
 	}
+	owner, err := h.runs.caller(org, id)
+	if err != nil {
+		return nil, err
+	}
 	if err := h.audit.remove(c, c.entry("key.delete", org, id), refs...); err != nil {
 		return nil, err
+	}
+	if !inFile {
+		h.runs.endChildren(c, owner)
 	}
 	return empty{}, nil
 }

@@ -1,8 +1,11 @@
 package admin
 
 import (
+	"cmp"
+
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -52,8 +55,21 @@ func (h *runHandler) caller(org, key string) (guard.Caller, error) {
 	if err != nil {
 		return c, err
 	}
-	c.User, c.Models = u.ID, k.Models
+	c.User, c.Models, c.KeyLabels = u.ID, k.Models, settings.KeyLabels(o, u, k)
+	c.Lineage = auth.LineageOf(k.Hash)
+	if record := h.dir.records(o.ID).Keys[key]; record != nil {
+		c.Born, c.Lineage = record.Born, cmp.Or(record.Lineage, c.Lineage)
+	}
 	return c, nil
+}
+
+// endChildren ends the runs with keys of their own that a key created, whose secret has ended. Their keys have ended
+// with it in any case: this frees their places under runs.max_open.
+func (h *runHandler) endChildren(c *call, owner guard.Caller) {
+	if err := h.runs.EndChildren(c.r.Context(), owner); err != nil {
+		c.log.WarnContext(c.r.Context(), "runs of an ended key not ended, they expire", "org", owner.Org.ID, "key", owner.Key,
+			"err", err)
+	}
 }
 
 func (h *runHandler) createRun(c *call) (any, error) {

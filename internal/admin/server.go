@@ -178,8 +178,8 @@ func (s *Server) setHandlers(o *Options) {
 	s.batches = &batchHandler{opts: o, dir: dir, audit: audit}
 	s.jobs = &jobHandler{opts: o, dir: dir, audit: audit, batches: s.batches}
 	s.queues = &queueHandler{dir: dir, jobs: s.jobs}
-	s.keys = &keyHandler{opts: o, dir: dir, audit: audit, overrides: s.overrides, jobs: s.jobs}
 	s.runs = &runHandler{opts: o, dir: dir, audit: audit, runs: guard.NewRuns(o.Budget, o.Memory)}
+	s.keys = &keyHandler{opts: o, dir: dir, audit: audit, overrides: s.overrides, jobs: s.jobs, runs: s.runs}
 	s.credentials = &credentialHandler{opts: o, dir: dir, audit: audit}
 	s.declarations = &declarationHandler{opts: o, dir: dir, keys: s.keys, replays: newReplayer(o)}
 	s.orgData = &orgDataHandler{

@@ -15,6 +15,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/alert"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/tenants"
 	orgs "github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/webhook"
@@ -218,7 +219,7 @@ func (k *brakeKeeper) report(ctx context.Context, org string, b *tenants.Brake) 
 		return err
 	}
 	subject := guard.BrakeSubject(budget.Subject(b.Subject), b.Value)
-	text := fmt.Sprintf("llmguard: brake %s of org %s fired for %s: %s. %s", b.Brake, org, subject, seen.Text(true),
+	text := fmt.Sprintf("llmguard: brake %s of org %s fired for %s: %s. %s", b.Brake, org, escape.Quoted(subject), seen.Text(true),
 		effect(org, b, subject))
 	e := webhook.NewEvent(webhook.BrakeFired, org+" "+b.Target()+" "+b.Created.Format(time.RFC3339Nano), b.Created)
 	data, err := json.Marshal(map[string]any{
@@ -245,8 +246,8 @@ func effect(org string, b *tenants.Brake, subject string) string {
 	if what == "" {
 		return "Its calls continue: the brake is in shadow mode."
 	}
-	return fmt.Sprintf("%s%s: llmguard brakes release --org %s --brake %s %s", what, until, org, b.Brake,
-		strings.ReplaceAll(subject, ", ", " "))
+	return what + until + ": " + escape.Quoted(fmt.Sprintf("llmguard brakes release --org %s --brake %s %s", org, b.Brake,
+		strings.ReplaceAll(subject, ", ", " ")))
 }
 
 // sweep removes expired records and repeats the reports of recent firings.

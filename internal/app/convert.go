@@ -249,7 +249,8 @@ func (t *tenant) addUser(m *members, u *config.User) error {
 		}
 		t.keys[k.Hash] = auth.Principal{
 			Org: org, User: u.ID, Key: k.ID, Models: org.KeyModels[k.ID], Scopes: k.Scopes, Networks: k.Networks,
-			Expires: k.Expires, Disabled: k.Disabled || u.Disabled || o.Disabled, Labels: keyLabels(o, u, k),
+			Expires: k.Expires, Disabled: k.Disabled || u.Disabled || o.Disabled, Labels: tenancy.KeyLabels(o, u, &k),
+			Lineage: auth.LineageOf(k.Hash),
 		}
 	}
 	return nil

@@ -37,7 +37,7 @@ var obeyed = map[string]string{
 	"Orgs.Disabled": "tenantOf", "Orgs.Users.Name": "for people", "Orgs.Users.Disabled": "addUser", "Orgs.Users.Keys.Name": "for people",
 	"Labels.Name": "labels", "Labels.From": "labels", "Labels.Default": "labels", "Labels.Missing": "labels", "Labels.MaxValues": "labels", "Labels.Usage": "SummedLabels",
 	"Orgs.Runs.MaxDepth": "tenantOf", "Orgs.Runs.MaxOpen": "tenantOf", "Orgs.Runs.MaxAmount": "tenantOf", "Orgs.Runs.MaxLife": "tenantOf",
-	"Orgs.Labels": "keyLabels", "Orgs.Users.Labels": "keyLabels", "Orgs.Users.Keys.Labels": "keyLabels",
+	"Orgs.Labels": "KeyLabels", "Orgs.Users.Labels": "KeyLabels", "Orgs.Users.Keys.Labels": "KeyLabels",
 	"Orgs.Users.Keys.Scopes": "addUser", "Orgs.Users.Keys.Networks": "addUser", "Orgs.Users.Keys.Concurrency": "keyConcurrency",
 	"Redis.Addresses": "redisOptions", "Redis.URL": "redisOptions", "Redis.Mode": "Connect", "Redis.MasterName": "redisOptions",
 	"Redis.Username": "redisOptions", "Redis.Password": "redisOptions", "Redis.DB": "redisOptions", "Redis.Prefix": "Connect",

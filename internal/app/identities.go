@@ -192,10 +192,10 @@ func makeOrg(cfg *config.Config, ring *seal.Ring, id string, file *config.Org,
 		org = *file
 		org.Limits, org.Users = slices.Clone(file.Limits), slices.Clone(file.Users)
 	}
-	var previous []proxyKey
+	var secrets []keySecret
 	if record != nil {
 		var err error
-		previous, err = overlay(&org, record, cfg.Defaults)
+		secrets, err = overlay(&org, record, cfg.Defaults)
 		if err != nil {
 			return nil, err
 		}
@@ -211,13 +211,8 @@ func makeOrg(cfg *config.Config, ring *seal.Ring, id string, file *config.Org,
 		raise(t.org, record.Overrides)
 		t.org.Credentials = credentials(id, record.Credentials, ring)
 	}
-	for _, old := range previous {
-		if p, ok := t.keys[old.now]; ok {
-			if p.Expires.IsZero() || old.until.Before(p.Expires) {
-				p.Expires = old.until
-			}
-			t.keys[old.hash] = p
-		}
+	for _, k := range secrets {
+		k.complete(t.keys)
 	}
 	return &madeOrg{file, record, cfg, org, t}, nil
 }

@@ -1,8 +1,6 @@
 package app
 
 import (
-	"maps"
-
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 )
@@ -36,18 +34,6 @@ func SummedLabels(c *config.Config) []string {
 		if l.Usage {
 			out = append(out, l.Name)
 		}
-	}
-	return out
-}
-
-// keyLabels returns the values of labels that a key has: its own, before its user's and its org's.
-func keyLabels(o *config.Org, u *config.User, k config.Key) map[string]string {
-	if len(o.Labels)+len(u.Labels)+len(k.Labels) == 0 {
-		return nil
-	}
-	out := map[string]string{}
-	for _, values := range []map[string]string{o.Labels, u.Labels, k.Labels} {
-		maps.Copy(out, values)
 	}
 	return out
 }

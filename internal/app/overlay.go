@@ -8,24 +8,42 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/storage/seal"
 	"github.com/llmguard/llmguard/internal/tenants"
 	tenancy "github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
-// proxyKey is the hash of a key before its rotation.
-type proxyKey struct {
-	hash, now string
-	until     time.Time
+// keySecret is the record of a key with its current hash.
+type keySecret struct {
+	*tenants.Key
+	now string
+}
+
+// complete adds to the principals of an org what only the records of keys have: secrets from before a rotation.
+func (k keySecret) complete(to map[string]auth.Principal) {
+	p, ok := to[k.now]
+	if !ok {
+		return
+	}
+	p.Born, p.Lineage = k.Born, cmp.Or(k.Lineage, p.Lineage)
+	to[k.now] = p
+	if k.Previous == "" {
+		return
+	}
+	if p.Expires.IsZero() || k.PreviousUntil.Before(p.Expires) {
+		p.Expires = k.PreviousUntil
+	}
+	p.Lineage, p.Replaced = cmp.Or(k.PreviousLineage, auth.LineageOf(k.Previous)), true
+	to[k.Previous] = p
 }
 
 // overlay applies records to an org, whose lists the caller owns. defaults are those of every org.
-func overlay(org *config.Org, record *tenants.Tenant, defaults config.Defaults) (previous []proxyKey, err error) {
+func overlay(org *config.Org, record *tenants.Tenant, defaults config.Defaults) (secrets []keySecret, err error) {
 	if record.Org != nil {
 		if err := patch(org, record.Org.OrgSpec); err != nil {
 			return nil, err
@@ -46,9 +64,7 @@ func overlay(org *config.Org, record *tenants.Tenant, defaults config.Defaults) 
 		if k.Hash != "" {
 			to.Hash = k.Hash
 		}
-		if k.Previous != "" {
-			previous = append(previous, proxyKey{k.Previous, to.Hash, k.PreviousUntil})
-		}
+		secrets = append(secrets, keySecret{k, to.Hash})
 	}
 	for _, id := range orgsFirst(record.Limits) {
 		owner, name := tenants.SplitLimitID(id)
@@ -56,7 +72,7 @@ func overlay(org *config.Org, record *tenants.Tenant, defaults config.Defaults) 
 			return nil, fmt.Errorf("limit %s: %w", strings.ReplaceAll(id, " ", "/"), err)
 		}
 	}
-	return previous, nil
+	return secrets, nil
 }
 
 // orgsFirst sorts the ids of limits such that a limit comes after those of the same name that it

@@ -4,6 +4,7 @@ package auth
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,7 +29,18 @@ type Principal struct {
 	Run      budget.RunPath
 	Expires  time.Time
 	Disabled bool
+	// Born distinguishes the key from an earlier one with its id; empty: none is known.
+	Born string
+	// Lineage is shared by the secrets of a key whose child keys live on: see LineageOf.
+	Lineage string
+	// Replaced means that the key has a newer secret.
+	Replaced bool
 }
+
+// LineageOf returns the lineage of a secret by its hash. A rotation keeps it only if child keys are to be kept.
+func LineageOf(hash string) string { return hash[max(len(hash)-lineageLen, 0):] }
+
+const lineageLen = 16
 
 // Admits reports whether the key may be used from an address.
 func (p *Principal) Admits(ip netip.Addr) bool {
@@ -45,21 +57,27 @@ type Directory struct {
 	Peppers []keys.Pepper        // tried in order, and then no pepper
 	ByHash  map[string]Principal // by keys.Hash
 
-	index sync.Once
-	byID  map[keyName]string // hashes
+	index   sync.Once
+	parents map[parentName]string // hashes
 }
 
-type keyName struct{ org, key string }
+type parentName struct{ org, key, lineage string }
 
-// Key returns the principal of a key by its id, if the key is valid.
-func (d *Directory) Key(org, key string, now time.Time) (Principal, bool) {
+// Parent returns the principal of the key that created a child key, if a secret of that lineage is valid. It
+// is the newest one. An empty lineage stands for all of them.
+func (d *Directory) Parent(org, key, lineage string, now time.Time) (Principal, bool) {
 	d.index.Do(func() {
-		d.byID = make(map[keyName]string, len(d.ByHash))
+		d.parents = make(map[parentName]string, 2*len(d.ByHash))
 		for hash, p := range d.ByHash {
-			d.byID[keyName{p.Org.ID, p.Key}] = hash
+			for _, lineage := range []string{p.Lineage, ""} {
+				name := parentName{p.Org.ID, p.Key, lineage}
+				if _, known := d.parents[name]; !known || !p.Replaced {
+					d.parents[name] = hash
+				}
+			}
 		}
 	})
-	p, known := d.ByHash[d.byID[keyName{org, key}]]
+	p, known := d.ByHash[d.parents[parentName{org, key, lineage}]]
 	return p, known && p.valid(now)
 }
 
@@ -78,6 +96,13 @@ func (d *Directory) Hashes(text string) []string {
 		out = append(out, keys.Hash(pepper, text))
 	}
 	return append(out, keys.Hash(keys.Pepper{}, text))
+}
+
+// Vouches reports whether a key of a run was created under one of the peppers.
+func (d *Directory) Vouches(text string) bool {
+	return slices.ContainsFunc(append(d.Peppers[:len(d.Peppers):len(d.Peppers)], keys.Pepper{}), func(p keys.Pepper) bool {
+		return keys.Vouched(p, text)
+	})
 }
 
 func (p *Principal) valid(now time.Time) bool {

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/admin"
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 )
 
 // adminView is an administrator as returned by the API.
@@ -53,7 +53,7 @@ func adminsListCommand() *cobra.Command {
 			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error {
 				g := grid{head: []string{"id", "name", "status", "may", "ends in", "expires", "source"}, numbers: make([]bool, 7)}
 				for _, v := range l.Data {
-					g.add(v.ID, top.Printable(v.Name), v.Status, may(v.ReadOnly), v.Last4, day(v.Expires, "never"), string(v.Source))
+					g.add(v.ID, escape.Text(v.Name), v.Status, may(v.ReadOnly), v.Last4, day(v.Expires, "never"), string(v.Source))
 				}
 				return g.write(w)
 			})
@@ -110,7 +110,7 @@ func adminsCreateCommand() *cobra.Command {
 			}
 			return render(c.OutOrStdout(), f.output, v, func(w io.Writer) error {
 				fmt.Fprintf(w, "key (shown only once): %s\n\n", v.Secret)
-				return facts(w, "id", v.ID, "name", top.Printable(v.Name), "may", may(v.ReadOnly), "expires (UTC)",
+				return facts(w, "id", v.ID, "name", escape.Text(v.Name), "may", may(v.ReadOnly), "expires (UTC)",
 					day(v.Expires, "never"))
 			})
 		})

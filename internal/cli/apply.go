@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/admin"
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 )
 
 // exitChanges is the exit code when the plan contains changes.
@@ -144,7 +144,7 @@ func planTable(w io.Writer, plans []admin.Plan) error {
 				if before == "" {
 					before = "not set"
 				}
-				fmt.Fprintf(w, "    %s: %s -> %s\n", field.Name, top.Printable(before), top.Printable(field.After))
+				fmt.Fprintf(w, "    %s: %s -> %s\n", field.Name, escape.Text(before), escape.Text(field.After))
 			}
 		}
 	}

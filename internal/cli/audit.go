@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/csv"
 	"io"
 	"net/http"
 	"net/url"
@@ -12,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/tenants"
-	"github.com/llmguard/llmguard/internal/top"
 )
 
 // changesCommand lists what administrators changed.
@@ -103,7 +102,7 @@ func (a *adminClient) audit(c *cobra.Command, q url.Values, limit int) ([]tenant
 
 // auditCSV writes one line per entry, with before and after as JSON.
 func auditCSV(out io.Writer, list []tenants.AuditEntry) error {
-	w := csv.NewWriter(out)
+	w := escape.NewCSV(out)
 	if err := w.Write([]string{
 		"id", "at", "actor", "action", "org", "target", "reason", "before", "after", "request_id",
 		"ip",
@@ -129,8 +128,8 @@ func auditCSV(out io.Writer, list []tenants.AuditEntry) error {
 func auditTable(w io.Writer, list []tenants.AuditEntry) error {
 	g := grid{head: []string{"time (UTC)", "who", "action", "org", "target", "reason"}, numbers: make([]bool, 6)}
 	for _, e := range list {
-		g.add(e.At.UTC().Format("2006-01-02 15:04:05"), top.Printable(e.Actor), e.Action, e.Org,
-			strings.ReplaceAll(top.Printable(e.Target), " ", "/"), top.Printable(e.Reason))
+		g.add(e.At.UTC().Format("2006-01-02 15:04:05"), escape.Text(e.Actor), e.Action, e.Org,
+			strings.ReplaceAll(escape.Text(e.Target), " ", "/"), escape.Text(e.Reason))
 	}
 	return g.write(w)
 }

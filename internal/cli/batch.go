@@ -16,7 +16,7 @@ import (
 	openai "github.com/sashabaranov/go-openai"
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 )
 
 // batchFlags hold the address and key for the Batch API.
@@ -159,7 +159,7 @@ func (b *batches) describe(w io.Writer, batch openai.Batch, cost cost) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(t, "%s\t%s\n", name, top.Printable(value))
+			fmt.Fprintf(t, "%s\t%s\n", name, escape.Text(value))
 		}
 	}
 	file := func(id *string) string {
@@ -221,7 +221,7 @@ func batchListCommand(f *batchFlags) *cobra.Command {
 			fmt.Fprintln(t, "BATCH\tSTATUS\tREQUESTS\tFAILED\tCREATED")
 			for _, one := range list.Data {
 				n := one.RequestCounts
-				fmt.Fprintf(t, "%s\t%s\t%d/%d\t%d\t%s\n", top.Printable(one.ID), top.Printable(one.Status), n.Completed+n.Failed,
+				fmt.Fprintf(t, "%s\t%s\t%d/%d\t%d\t%s\n", escape.Text(one.ID), escape.Text(one.Status), n.Completed+n.Failed,
 					n.Total, n.Failed, time.Unix(int64(one.CreatedAt), 0).Format(time.RFC3339))
 			}
 			return t.Flush()
@@ -240,7 +240,7 @@ func batchFetchCommand(f *batchFlags) *cobra.Command {
 		}
 		if !ended(batch.Status) {
 			return fmt.Errorf("the batch is %s; results are available when it ends (llmguard batch status --watch %s)",
-				top.Printable(batch.Status), top.Printable(id))
+				escape.Text(batch.Status), escape.Text(id))
 		}
 		return b.fetch(c, batch, output, errs)
 	})

@@ -12,7 +12,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/batch"
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -118,7 +118,7 @@ func (f *estimateFlags) judge(q *batch.Quote, bound pricing.Nano, stderr io.Writ
 		if p.Line != nil {
 			where = fmt.Sprintf("line %d: ", *p.Line)
 		}
-		fmt.Fprintln(stderr, where+top.Printable(p.Message)+" ("+p.Code+")")
+		fmt.Fprintln(stderr, where+escape.Text(p.Message)+" ("+p.Code+")")
 	}
 	if len(q.Models) > 1 {
 		fmt.Fprintf(stderr, "a batch takes one model; split the file into %d, one per model\n", len(q.Models))
@@ -166,7 +166,7 @@ func quoteTable(w io.Writer, q *batch.Quote) error {
 		numbers: []bool{false, true, true, true, true, true},
 	}
 	line := func(name string, m batch.ModelQuote) {
-		g.add(top.Printable(name), whole(m.Requests), whole(m.Input), whole(m.Output), m.Expected.String(), m.Most.String())
+		g.add(escape.Text(name), whole(m.Requests), whole(m.Input), whole(m.Output), m.Expected.String(), m.Most.String())
 	}
 	for _, m := range q.Models {
 		line(m.Model, m)

@@ -14,7 +14,7 @@ import (
 	openai "github.com/sashabaranov/go-openai"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 )
 
 const (
@@ -32,7 +32,7 @@ func (b *batches) watch(ctx context.Context, w io.Writer, id string) error {
 		batch, cost, err := b.get(ctx, id)
 		switch {
 		case ctx.Err() != nil:
-			return fmt.Errorf("the batch is still running; follow it with: llmguard batch status --watch %s", top.Printable(id))
+			return fmt.Errorf("the batch is still running; follow it with: llmguard batch status --watch %s", escape.Text(id))
 		case err != nil:
 			failures++
 			if failures == watchTries || isRefusal(err) {
@@ -48,7 +48,7 @@ func (b *batches) watch(ctx context.Context, w io.Writer, id string) error {
 			}
 			p.close()
 			b.describe(w, batch, cost)
-			return fmt.Errorf("the batch is %s", top.Printable(batch.Status))
+			return fmt.Errorf("the batch is %s", escape.Text(batch.Status))
 		}
 		select {
 		case <-ctx.Done():
@@ -104,8 +104,8 @@ func (p *progress) show(b openai.Batch, c cost) {
 		return
 	}
 	p.status, p.last = b.Status, time.Now()
-	line := fmt.Sprintf("%s %d/%d, %d failed%s, $%s of at most $%s", top.Printable(b.Status), done, n.Total, n.Failed,
-		p.pace(done, n.Total), top.Printable(c.Charged), top.Printable(c.Estimated))
+	line := fmt.Sprintf("%s %d/%d, %d failed%s, $%s of at most $%s", escape.Text(b.Status), done, n.Total, n.Failed,
+		p.pace(done, n.Total), escape.Text(c.Charged), escape.Text(c.Estimated))
 	if p.width == nil {
 		fmt.Fprintln(p.w, line)
 		return

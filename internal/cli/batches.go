@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/admin"
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -74,7 +74,7 @@ func batchTable(w io.Writer, list []admin.BatchLine) error {
 	}
 	for i := range list {
 		b := &list[i]
-		g.add(b.ID, b.Org, b.User, b.Status, top.Printable(b.Model), fmt.Sprintf("%d/%d", b.Done, b.Lines),
+		g.add(b.ID, b.Org, b.User, b.Status, escape.Text(b.Model), fmt.Sprintf("%d/%d", b.Done, b.Lines),
 			strconv.FormatInt(b.Failed, 10),
 			pricing.Nano(b.Charged).String(), day(&b.Created, ""))
 	}
@@ -102,7 +102,7 @@ func batchesShowCommand() *cobra.Command {
 
 func batchFacts(w io.Writer, b *admin.BatchLine) error {
 	return facts(w, "batch", b.ID, "status", b.Status, "owner", b.Org+" / "+b.User+" / "+b.Key, "requests",
-		b.Endpoint+", "+top.Printable(b.Model),
+		b.Endpoint+", "+escape.Text(b.Model),
 		"lines", fmt.Sprintf("%d of %d done, %d failed", b.Done, b.Lines, b.Failed),
 		"cost", pricing.Nano(b.Charged).String()+" so far, estimated "+pricing.Nano(b.Estimate).String(),
 		"created (UTC)", day(&b.Created, ""), "expires (UTC)", day(&b.Expires, ""), "ended (UTC)", day(b.Ended, ""))
@@ -121,7 +121,7 @@ func batchesCancelCommand() *cobra.Command {
 			for _, id := range args {
 				b, err := a.cancelBatch(c, id)
 				if err != nil {
-					return fmt.Errorf("batch %s: %w", top.Printable(id), err)
+					return fmt.Errorf("batch %s: %w", escape.Text(id), err)
 				}
 				out = append(out, b)
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/admin"
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 )
 
 func brakesCommand() *cobra.Command {
@@ -68,8 +68,8 @@ func brakeTable(w io.Writer, list []admin.FiredBrake) error {
 		if b.Until != nil {
 			until = b.Until.UTC().Format(time.RFC3339)
 		}
-		g.add(b.Org, b.Brake, top.Printable(b.Subject), b.Action, aged(time.Since(b.Since)), until,
-			cmp.Or(b.Why, top.Printable(b.Reason)))
+		g.add(b.Org, b.Brake, escape.Text(b.Subject), b.Action, aged(time.Since(b.Since)), until,
+			cmp.Or(b.Why, escape.Text(b.Reason)))
 	}
 	return g.write(w)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/admin"
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 )
 
 func credentialsCommand() *cobra.Command {
@@ -29,7 +29,7 @@ func credentialsCommand() *cobra.Command {
 func credentialTable(w io.Writer, list []admin.Credential) error {
 	g := grid{head: []string{"provider", "ends in", "encrypted", "set (UTC)"}, numbers: make([]bool, 4)}
 	for _, v := range list {
-		g.add(v.Provider, top.Printable(v.Last4), yesNo(v.Sealed), day(&v.Updated, ""))
+		g.add(v.Provider, escape.Text(v.Last4), yesNo(v.Sealed), day(&v.Updated, ""))
 	}
 	return g.write(w)
 }

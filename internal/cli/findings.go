@@ -11,7 +11,7 @@ import (
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/diagnose"
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 )
 
 // examination is the output of check and doctor.
@@ -61,7 +61,7 @@ func (r examination) table(w io.Writer) error {
 		wide = max(wide, len(f.Area))
 	}
 	for _, f := range r.Findings {
-		what := top.Printable(f.What)
+		what := escape.Text(f.What)
 		if f.Line > 0 && f.Level != diagnose.OK {
 			what = fmt.Sprintf("%s:%d:%d: %s\n%s", f.File, f.Line, f.Column, what, f.Excerpt)
 		}

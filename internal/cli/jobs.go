@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/admin"
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -260,11 +260,11 @@ func (a *adminClient) follow(c *cobra.Command, id, org string) error {
 	case err != nil:
 		return err
 	case !at.Status.Terminal():
-		return fmt.Errorf("lost the connection while job %s was %s", top.Printable(id), at.Status)
+		return fmt.Errorf("lost the connection while job %s was %s", escape.Text(id), at.Status)
 	case at.Status == queue.Succeeded:
 		return nil
 	case at.Error != "":
-		return fmt.Errorf("job %s is %s: %s", top.Printable(id), at.Status, top.Printable(at.Error))
+		return fmt.Errorf("job %s is %s: %s", escape.Text(id), at.Status, escape.Text(at.Error))
 	}
-	return fmt.Errorf("job %s is %s", top.Printable(id), at.Status)
+	return fmt.Errorf("job %s is %s", escape.Text(id), at.Status)
 }

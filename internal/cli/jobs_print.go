@@ -8,7 +8,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 )
 
 // jobLine is a job as returned by the admin API.
@@ -27,7 +27,7 @@ func jobNote(l *jobLine) string {
 	if l.Stopping {
 		return "cancelling"
 	}
-	return top.Printable(l.Code)
+	return escape.Text(l.Code)
 }
 
 func jobTable(w io.Writer, jobs []jobLine) error {
@@ -40,7 +40,7 @@ func jobTable(w io.Writer, jobs []jobLine) error {
 	}
 	for i := range jobs {
 		l := &jobs[i]
-		g.add(l.ID, string(l.State), aged(time.Since(l.Created)), l.Pool, l.Class, l.Org, l.User, top.Printable(l.Model),
+		g.add(l.ID, string(l.State), aged(time.Since(l.Created)), l.Pool, l.Class, l.Org, l.User, escape.Text(l.Model),
 			strconv.Itoa(l.Attempts), jobCost(l), jobNote(l))
 	}
 	return g.write(w)
@@ -74,13 +74,13 @@ func jobDetails(w io.Writer, l *jobLine) error {
 			about = "about " + budget.LastingText(time.Duration(*l.ETA)*time.Second)
 		}
 		g.add("ahead", fmt.Sprintf("%d, %s", *l.Ahead, about))
-		g.add("waiting for", top.Printable(l.WaitingFor))
+		g.add("waiting for", escape.Text(l.WaitingFor))
 	}
 	if l.Error != "" {
-		g.add("error", top.Printable(l.Error)+" ("+top.Printable(l.Code)+")")
+		g.add("error", escape.Text(l.Error)+" ("+escape.Text(l.Code)+")")
 	}
 	g.add("owner", l.Org+" / "+l.User+" / "+l.Key)
-	g.add("request", l.Endpoint+", "+top.Printable(l.Model)+map[bool]string{true: ", streamed"}[l.Stream])
+	g.add("request", l.Endpoint+", "+escape.Text(l.Model)+map[bool]string{true: ", streamed"}[l.Stream])
 	g.add("pool", l.Pool+", "+l.Class)
 	g.add("priority", l.Priority)
 	at("deadline", l.StartBy)

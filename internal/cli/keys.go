@@ -13,7 +13,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/auth/keys"
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 )
 
 // keyView is an API key as returned by the API. Secret is set only when the key was just
@@ -78,7 +78,7 @@ func keyTable(w io.Writer, list []keyView) error {
 		numbers: make([]bool, 8),
 	}
 	for _, k := range list {
-		g.add(k.ID, k.User, top.Printable(k.Name), k.Last4, k.Status, day(k.Expires, "never"),
+		g.add(k.ID, k.User, escape.Text(k.Name), k.Last4, k.Status, day(k.Expires, "never"),
 			day(k.LastUsed, "unknown"), string(k.Source))
 	}
 	return g.write(w)
@@ -98,7 +98,7 @@ func keyFacts(w io.Writer, k *keyView) error {
 		concurrency = whole(k.Concurrency)
 	}
 	networks := all(k.Networks)
-	return facts(w, "id", k.ID, "org", k.Org, "user", k.User, "name", top.Printable(k.Name), "status", k.Status,
+	return facts(w, "id", k.ID, "org", k.Org, "user", k.User, "name", escape.Text(k.Name), "status", k.Status,
 		"ends with",
 		k.Last4,
 		"models", all(k.Models), "scopes", all(k.Scopes), "networks", networks, "concurrency", concurrency,
@@ -205,6 +205,7 @@ func keysCreateCommand() *cobra.Command {
 func keysRotateCommand() *cobra.Command {
 	var f adminFlags
 	var org, overlap string
+	var keep bool
 	c := &cobra.Command{
 		Use: "rotate KEY", Short: "Replace a key; the old one keeps working for a while",
 		Args: cobra.ExactArgs(1),
@@ -213,12 +214,14 @@ func keysRotateCommand() *cobra.Command {
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return showKey(c, &f, http.MethodPost, pathOf("orgs", org, "keys", args[0], "rotate"),
-			map[string]any{"overlap": overlap})
+			map[string]any{"overlap": overlap, "keep_children": keep})
 	}
 	f.add(c, listFormats...)
 	f.why(c)
 	orgFlag(c, &org)
 	c.Flags().StringVar(&overlap, "overlap", "24h", "how long the old key keeps working, at most 90d (0s: revoke it now)")
+	c.Flags().BoolVar(&keep, "keep-children", false, "keep the child keys that the old key created; without it they end "+
+		"with the old key")
 	return c
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 )
 
 // subject identifies the org, user, key or IP address of a limit.
@@ -263,8 +263,8 @@ func limitsOverridesCommand() *cobra.Command {
 					numbers: make([]bool, 7),
 				}
 				for _, o := range l.Data {
-					g.add(o.ID, o.Limit, overrideText(o), day(&o.Until, ""), yesNo(o.Active), top.Printable(o.By),
-						top.Printable(o.Reason))
+					g.add(o.ID, o.Limit, overrideText(o), day(&o.Until, ""), yesNo(o.Active), escape.Text(o.By),
+						escape.Text(o.Reason))
 				}
 				return g.write(w)
 			})

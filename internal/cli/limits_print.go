@@ -7,7 +7,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -44,7 +44,7 @@ func limitTable(w io.Writer, list []admin.Limit) error {
 		}
 		for _, o := range l.Overrides {
 			fmt.Fprintf(w, "\n%s: %s until %s, by %s: %s (%s)\n", l.Name, overrideText(o),
-				o.Until.Local().Format("2006-01-02 15:04 MST"), top.Printable(o.By), top.Printable(o.Reason), o.ID)
+				o.Until.Local().Format("2006-01-02 15:04 MST"), escape.Text(o.By), escape.Text(o.Reason), o.ID)
 		}
 	}
 	return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/admin"
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 )
 
 func limitsRequestsCommand() *cobra.Command {
@@ -54,8 +54,8 @@ func limitRequestsListCommand() *cobra.Command {
 					numbers: make([]bool, 9),
 				}
 				for _, r := range l.Data {
-					g.add(r.ID, r.Status, r.Org, r.User, r.Limit, r.Amount, day(&r.Until, ""), top.Printable(r.DecidedBy),
-						top.Printable(r.Reason))
+					g.add(r.ID, r.Status, r.Org, r.User, r.Limit, r.Amount, day(&r.Until, ""), escape.Text(r.DecidedBy),
+						escape.Text(r.Reason))
 				}
 				return g.write(w)
 			})

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/csv"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/simulate"
 )
 
@@ -106,7 +106,7 @@ func (f *traceFlags) eachFile(stdin io.Reader, fn func(name string, in io.Reader
 }
 
 func shadowCSV(w io.Writer, r simulate.ShadowReport) error {
-	out := csv.NewWriter(w)
+	out := escape.NewCSV(w)
 	_ = out.Write([]string{
 		"limit", "org", "user", "would_wait", "wait_p50_ms", "wait_p95_ms", "wait_max_ms",
 		"would_refuse",

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/simulate"
-	"github.com/llmguard/llmguard/internal/top"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -103,7 +103,7 @@ func most(lines []simulate.Line) string {
 	const named = 3
 	var out []string
 	for _, l := range lines[:min(len(lines), named)] {
-		out = append(out, fmt.Sprintf("%s %d", top.Printable(l.User), l.HeldBackCalls()))
+		out = append(out, fmt.Sprintf("%s %d", escape.Text(l.User), l.HeldBackCalls()))
 	}
 	if more := len(lines) - named; more > 0 {
 		out = append(out, fmt.Sprintf("and %s more", plural(more, "user")))

@@ -12,8 +12,8 @@ import (
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/tenants"
-	"github.com/llmguard/llmguard/internal/top"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -57,7 +57,7 @@ func orgTable(w io.Writer, list []admin.Org) error {
 		numbers: []bool{false, false, false, true, true, true, false},
 	}
 	for _, o := range list {
-		g.add(o.ID, top.Printable(o.Name), onOff(o.Disabled), strconv.Itoa(o.Users), strconv.Itoa(o.Keys),
+		g.add(o.ID, escape.Text(o.Name), onOff(o.Disabled), strconv.Itoa(o.Users), strconv.Itoa(o.Keys),
 			strconv.Itoa(o.Weight), string(o.Source))
 	}
 	return g.write(w)
@@ -82,7 +82,7 @@ func facts(w io.Writer, pairs ...string) error {
 }
 
 func orgFacts(w io.Writer, o *admin.Org) error {
-	return facts(w, "id", o.ID, "name", top.Printable(o.Name), "status", onOff(o.Disabled), "models", all(o.Models),
+	return facts(w, "id", o.ID, "name", escape.Text(o.Name), "status", onOff(o.Disabled), "models", all(o.Models),
 		"providers", all(o.Providers),
 		"default output limit", orNone(o.DefaultOutputLimit), "hold", o.Hold, "over limit", o.OverLimit, "max wait",
 		o.MaxWait,
@@ -137,7 +137,7 @@ func all(list []string) string {
 	if len(list) == 0 {
 		return "all"
 	}
-	return top.Printable(strings.Join(list, ", "))
+	return escape.Text(strings.Join(list, ", "))
 }
 
 func orNone(n int64) string {

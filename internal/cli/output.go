@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -51,16 +51,15 @@ func checkFormat(c *cobra.Command) error {
 // file, which is written completely or not at all.
 func written(c *cobra.Command, exact bool, run func() error) error {
 	to, _ := c.Flags().GetString("out")
-	if c.Flags().Lookup("output").Value.String() != "table" {
-		exact = true
-	}
+	table := c.Flags().Lookup("output").Value.String() == "table"
+	exact = exact || !table
 	if to == "" {
-		c.SetOut(&page{c.OutOrStdout(), exact})
+		c.SetOut(&page{c.OutOrStdout(), exact, table})
 		return run()
 	}
 	var failed error
 	err := intoFile(to, func(w io.Writer) error {
-		c.SetOut(&page{w, exact})
+		c.SetOut(&page{w, exact, table})
 		var code exit // an exit code alone does not discard the output
 		failed = run()
 		if errors.As(failed, &code) {
@@ -80,22 +79,28 @@ func excluding(err, other error) error {
 }
 
 // page is the output of a command. Unless exact is set, amounts are printed without
-// insignificant digits.
+// insignificant digits. What a terminal would interpret is escaped in tables.
 type page struct {
 	io.Writer
-	exact bool
+	exact, table bool
 }
 
 // allDigits matches an amount with nine decimals.
 var allDigits = regexp.MustCompile(`-?\$[0-9]+\.[0-9]{9}\b`)
 
+// colors restores the colors of findings, the only control sequences that commands print.
+var colors = strings.NewReplacer(`\u001B[32m`, "\x1b[32m", `\u001B[33m`, "\x1b[33m", `\u001B[31;1m`, "\x1b[31;1m",
+	`\u001B[0m`, "\x1b[0m")
+
 func (p *page) Write(text []byte) (int, error) {
-	if p.exact || !bytes.ContainsRune(text, '$') {
-		return p.Writer.Write(text)
+	shown := text
+	if !p.exact && bytes.ContainsRune(text, '$') {
+		shown = allDigits.ReplaceAllFunc(text, func(n []byte) []byte { return []byte(brief(string(n))) })
 	}
-	if _, err := p.Writer.Write(allDigits.ReplaceAllFunc(text, func(n []byte) []byte {
-		return []byte(brief(string(n)))
-	})); err != nil {
+	if p.table {
+		shown = []byte(colors.Replace(escape.Lines(string(shown))))
+	}
+	if _, err := p.Writer.Write(shown); err != nil {
 		return 0, err
 	}
 	return len(text), nil
@@ -195,7 +200,7 @@ func writeCSV(w io.Writer, rows []json.RawMessage) error {
 	if head == nil {
 		return nil
 	}
-	out := csv.NewWriter(w)
+	out := escape.NewCSV(w)
 	_ = out.Write(head) // Flush reports the error
 	for _, line := range lines {
 		cells := make([]string, len(head))

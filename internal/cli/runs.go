@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/guard"
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 )
 
 // runFlags say where runs are: those of an API key, or with --org all of an org.
@@ -84,7 +84,7 @@ func runFacts(w io.Writer, r *guard.RunView) error {
 	if r.Concurrency > 0 {
 		concurrency = strconv.FormatInt(r.Concurrency, 10)
 	}
-	return facts(w, "id", r.ID, "name", top.Printable(textOf(r.Name)), "status", r.Status, "amount", "$"+r.Amount,
+	return facts(w, "id", r.ID, "name", escape.Text(textOf(r.Name)), "status", r.Status, "amount", "$"+r.Amount,
 		"spent", "$"+r.Spent, "held", "$"+r.Held, "remaining", "$"+r.Remaining, "org", r.Org, "user", r.User,
 		"given by", cmp.Or(textOf(r.Parent), "key "+r.ParentKey), "key ends with", textOf(r.Last4), "models", all(r.Models),
 		"labels", pairsText(r.Labels), "concurrency", concurrency, "created (UTC)", unixDay(&r.Created),
@@ -218,7 +218,7 @@ func runTable(w io.Writer, list []guard.RunView) error {
 	}
 	for i := range list {
 		r := &list[i]
-		g.add(r.ID, top.Printable(textOf(r.Name)), r.User, r.Status, "$"+r.Amount, "$"+r.Spent, "$"+r.Remaining,
+		g.add(r.ID, escape.Text(textOf(r.Name)), r.User, r.Status, "$"+r.Amount, "$"+r.Spent, "$"+r.Remaining,
 			unixDay(&r.Expires))
 	}
 	return g.write(w)

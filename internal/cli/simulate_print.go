@@ -1,21 +1,20 @@
 package cli
 
 import (
-	"encoding/csv"
 	"fmt"
 	"io"
 	"slices"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/simulate"
-	"github.com/llmguard/llmguard/internal/top"
 )
 
 func (f *simulateFlags) print(reports []simulate.Report, w, notes io.Writer) error {
 	for _, r := range reports {
 		for why, n := range r.Skipped {
-			fmt.Fprintf(notes, "%s: %d not replayed: %s\n", r.Policy, n, top.Printable(why))
+			fmt.Fprintf(notes, "%s: %d not replayed: %s\n", r.Policy, n, escape.Text(why))
 		}
 	}
 	switch f.trace.usage.output {
@@ -76,7 +75,7 @@ func lineNames(by []string, l simulate.Line) []string {
 		case "key":
 			out = append(out, l.Key)
 		default:
-			out = append(out, top.Printable(l.Model))
+			out = append(out, escape.Text(l.Model))
 		}
 	}
 	return out
@@ -129,7 +128,7 @@ func printLimits(r simulate.Report, w io.Writer) error {
 			numbers: []bool{false, true, true, true, true},
 		}
 		for _, l := range r.Limits {
-			g.add(top.Printable(l.Limit), whole(int64(l.Waited)), l.WaitP95.String(), whole(int64(l.GaveUp)),
+			g.add(escape.Text(l.Limit), whole(int64(l.Waited)), l.WaitP95.String(), whole(int64(l.GaveUp)),
 				whole(int64(l.Refused)))
 		}
 		if err := g.write(w); err != nil {
@@ -141,7 +140,7 @@ func printLimits(r simulate.Report, w io.Writer) error {
 		g := grid{head: []string{"brake", "org", "subject", "action", "at", "why"}, numbers: make([]bool, 6)}
 		for i := range r.Brakes {
 			b := &r.Brakes[i]
-			g.add(b.Brake, b.Org, top.Printable(b.Subject), string(b.Action), b.At.Format(time.DateTime),
+			g.add(b.Brake, b.Org, escape.Text(b.Subject), string(b.Action), b.At.Format(time.DateTime),
 				b.Evidence.Text(true))
 		}
 		if err := g.write(w); err != nil {
@@ -165,14 +164,14 @@ func shadowGrid(list []simulate.ShadowLine) *grid {
 		if l.User == "" {
 			user = l.Org
 		}
-		g.add(top.Printable(l.Limit), user, whole(int64(l.Waited)), l.WaitP50.String(), l.WaitP95.String(),
+		g.add(escape.Text(l.Limit), user, whole(int64(l.Waited)), l.WaitP50.String(), l.WaitP95.String(),
 			l.WaitMax.String(), whole(int64(l.Refused)))
 	}
 	return g
 }
 
 func simulateCSV(w io.Writer, reports []simulate.Report) error {
-	out := csv.NewWriter(w)
+	out := escape.NewCSV(w)
 	_ = out.Write([]string{
 		"policy", "org", "user", "key", "model", "calls", "at_once", "waited", "wait_p50_ms", "wait_p95_ms", "wait_p99_ms",
 		"wait_max_ms",

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -56,8 +56,8 @@ func showAudit(ctx context.Context, f *usageFlags, w io.Writer) error {
 			numbers: []bool{false, false, false, false, true, false, false, false, false},
 		}
 		for _, r := range list {
-			g.add(r.At.UTC().Format("2006-01-02 15:04:05"), r.Org, r.User, r.Action, r.Amount.String(), top.Printable(r.By),
-				top.Printable(r.Reason), strings.Join(r.Limits, ","), r.ID)
+			g.add(r.At.UTC().Format("2006-01-02 15:04:05"), r.Org, r.User, r.Action, r.Amount.String(), escape.Text(r.By),
+				escape.Text(r.Reason), strings.Join(r.Limits, ","), r.ID)
 		}
 		return g.write(w)
 	})

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
 )
@@ -144,7 +144,7 @@ func entryTable(w io.Writer, list []budget.Entry, withOrg bool) error {
 		numbers: []bool{false, false, false, false, false, false, true, true, true, false, false},
 	}
 	for _, e := range list {
-		g.add(e.At.UTC().Format("2006-01-02 15:04:05"), e.Org, e.User, e.Key, top.Printable(e.Model), e.Kind,
+		g.add(e.At.UTC().Format("2006-01-02 15:04:05"), e.Org, e.User, e.Key, escape.Text(e.Model), e.Kind,
 			whole(e.Usage.Input), whole(e.Usage.Output), e.Cost.String(), e.ID, remark(e))
 	}
 	if !withOrg {
@@ -166,7 +166,7 @@ func remark(e budget.Entry) string {
 		out = append(out, "estimated")
 	}
 	if e.Outcome != "" && e.Outcome != "completed" {
-		out = append(out, top.Printable(e.Outcome))
+		out = append(out, escape.Text(e.Outcome))
 	}
 	if e.Overrun > 0 {
 		out = append(out, e.Overrun.String()+" over its reservation")
@@ -175,7 +175,7 @@ func remark(e budget.Entry) string {
 		out = append(out, "corrects "+e.Corrects)
 	}
 	if e.By != "" {
-		out = append(out, top.Printable(e.By+": "+e.Reason))
+		out = append(out, escape.Text(e.By+": "+e.Reason))
 	}
 	return strings.Join(out, ", ")
 }

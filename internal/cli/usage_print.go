@@ -1,14 +1,13 @@
 package cli
 
 import (
-	"encoding/csv"
 	"fmt"
 	"io"
 	"strconv"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -83,7 +82,7 @@ func (r *report) writeTable(w io.Writer) error {
 			if n == "" && (labeled || r.by[i] == budget.RunDimension) && l != &r.total {
 				n = "-"
 			}
-			cells = append(cells, top.Printable(n))
+			cells = append(cells, escape.Text(n))
 		}
 		for _, c := range shown {
 			if c.money != nil {
@@ -104,7 +103,7 @@ func (r *report) writeTable(w io.Writer) error {
 
 // writeCSV writes the lines without a total, which spreadsheets compute.
 func (r *report) writeCSV(w io.Writer) error {
-	out := csv.NewWriter(w)
+	out := escape.NewCSV(w)
 	columns := r.columns()
 	head := append([]string{}, r.by...)
 	for _, c := range columns {

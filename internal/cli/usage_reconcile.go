@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/admin"
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 )
 
 func reconcileCommand() *cobra.Command {
@@ -59,7 +59,7 @@ func showUnresolved(ctx context.Context, f *usageFlags, w io.Writer) error {
 			if u.Booked != nil {
 				booked = fmt.Sprintf("yes, %s (%s)", nano(u.Booked.Total), u.Booked.Kind)
 			}
-			g.add(u.At.UTC().Format("2006-01-02 15:04:05"), u.Org, u.User, top.Printable(u.Model), u.ID, whole(int64(u.Attempt)),
+			g.add(u.At.UTC().Format("2006-01-02 15:04:05"), u.Org, u.User, escape.Text(u.Model), u.ID, whole(int64(u.Attempt)),
 				u.Cost.String(), remark(u.Entry), booked)
 		}
 		return g.write(w)

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/admin"
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 )
 
 func usersCommand() *cobra.Command {
@@ -51,7 +51,7 @@ func usersListCommand() *cobra.Command {
 					numbers: []bool{false, false, false, true, true, false},
 				}
 				for _, u := range l.Data {
-					g.add(u.ID, top.Printable(u.Name), onOff(u.Disabled), strconv.Itoa(u.Keys), strconv.Itoa(u.Weight),
+					g.add(u.ID, escape.Text(u.Name), onOff(u.Disabled), strconv.Itoa(u.Keys), strconv.Itoa(u.Weight),
 						string(u.Source))
 				}
 				return g.write(w)
@@ -97,7 +97,7 @@ func userCommand(use, short, method string) *cobra.Command {
 				return err
 			}
 			return render(c.OutOrStdout(), f.output, u, func(w io.Writer) error {
-				return facts(w, "id", u.ID, "org", u.Org, "name", top.Printable(u.Name), "status", onOff(u.Disabled),
+				return facts(w, "id", u.ID, "org", u.Org, "name", escape.Text(u.Name), "status", onOff(u.Disabled),
 					"weight", strconv.Itoa(u.Weight), "priority", cmp.Or(u.Priority, "not set"),
 					"group", cmp.Or(u.Group, "none"), "plan", cmp.Or(u.Plan, "the org's"),
 					"labels", pairsText(u.Labels), "keys", strconv.Itoa(u.Keys), "source", string(u.Source))

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/webhook"
 )
 
@@ -94,8 +94,8 @@ func letterTable(w io.Writer, list []webhook.DeadLetter) error {
 	}
 	for i := range list {
 		l := &list[i]
-		g.add(l.ID, aged(time.Since(l.Died)), l.Org, l.Type, top.Printable(l.Object), top.Printable(l.Host), string(l.Reason),
-			strconv.Itoa(l.Attempts), top.Printable(l.Error))
+		g.add(l.ID, aged(time.Since(l.Died)), l.Org, l.Type, escape.Text(l.Object), escape.Text(l.Host), string(l.Reason),
+			strconv.Itoa(l.Attempts), escape.Text(l.Error))
 	}
 	return g.write(w)
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/webhook"
 )
 
@@ -56,7 +56,7 @@ func targetTable(w io.Writer, list []webhook.Target) error {
 		if host == "" {
 			host = "(set by a request)"
 		}
-		g.add(t.ID, t.Org, top.Printable(host), all(t.Events), state)
+		g.add(t.ID, t.Org, escape.Text(host), all(t.Events), state)
 	}
 	return g.write(w)
 }

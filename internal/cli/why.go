@@ -13,7 +13,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
-	"github.com/llmguard/llmguard/internal/top"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -66,11 +66,11 @@ func (f *adminFlags) where() string {
 }
 
 func whyText(out io.Writer, w *admin.Why) error {
-	fmt.Fprintf(out, "%s of org %s, user %s\n%s\n", whyTitle(w), w.Org, w.User, top.Printable(w.Reason))
+	fmt.Fprintf(out, "%s of org %s, user %s\n%s\n", whyTitle(w), w.Org, w.User, escape.Text(w.Reason))
 	for i := range w.Entries {
 		e := &w.Entries[i]
 		fmt.Fprintf(out, "%s  %s  %s  %s  cost %s, held %s, waited %s, took %s\n",
-			e.At.UTC().Format("2006-01-02 15:04:05"), e.Kind, top.Printable(e.Model), top.Printable(e.Outcome),
+			e.At.UTC().Format("2006-01-02 15:04:05"), e.Kind, escape.Text(e.Model), escape.Text(e.Outcome),
 			e.Cost, pricing.Nano(e.HeldNano), milliseconds(e.WaitedMS), milliseconds(e.TookMS))
 		for _, s := range e.Shadow {
 			fmt.Fprintf(out, "  over the limit %s (shadow mode, not enforced)\n", s.Limit)
@@ -173,7 +173,7 @@ func whyMore(out io.Writer, l *admin.WhyLimit) {
 		if n.Self {
 			self = " (this one)"
 		}
-		fmt.Fprintf(out, "  %s used %s%s%s\n", top.Printable(who), amountIn(l.Unit, n.Used), held, self)
+		fmt.Fprintf(out, "  %s used %s%s%s\n", escape.Text(who), amountIn(l.Unit, n.Used), held, self)
 	}
 }
 

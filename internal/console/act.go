@@ -127,10 +127,11 @@ var actions = map[string]action{
 		target: []string{"org", "run"}, inputs: []input{reason}, danger: true, do: (*visit).endRun,
 	},
 	"rotate-key": {
-		title: "Rotate a key", text: "Replaces key %s. The new key is shown once; the old one works until the overlap ends.",
+		title: "Rotate a key", text: "Replaces key %s. The new key is shown once; the old one and its child keys work until the overlap ends.",
 		target: []string{"org", "key"},
 		inputs: []input{
 			{Name: "overlap", Label: "Overlap", Hint: "such as 24h or 7d; 0s ends the old key now", Value: "24h"},
+			{Name: "keep_children", Label: "Keep child keys", Hint: "after the overlap", Choices: []string{"no", "yes"}},
 			reason,
 		}, do: (*visit).rotateKey,
 	},
@@ -306,7 +307,9 @@ func (v *visit) setDisabled(body map[string]any, text string) (done, error) {
 
 func (v *visit) rotateKey() (done, error) {
 	var made newKey
-	body := map[string]any{"overlap": v.field("overlap"), "reason": v.field("reason")}
+	body := map[string]any{
+		"overlap": v.field("overlap"), "keep_children": v.field("keep_children") == "yes", "reason": v.field("reason"),
+	}
 	err := v.change(http.MethodPost, v.keyPath("/rotate"), body, &made)
 	return done{
 		Text:   "Key " + v.field("key") + " rotated. Copy the new key now; it is not shown again.",

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -57,7 +57,7 @@ func (c spendPages) saveSpend(v *visit) error {
 
 // spendCSV writes a line for each group; their costs add up to the ledger exactly.
 func spendCSV(w http.ResponseWriter, s *admin.Spend) error {
-	out := csv.NewWriter(w)
+	out := escape.NewCSV(w)
 	head := []string{"from", "to"}
 	for _, by := range s.By {
 		head = append(head, strings.TrimPrefix(by, budget.LabelDimension))

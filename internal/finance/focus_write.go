@@ -1,7 +1,6 @@
 package finance
 
 import (
-	"encoding/csv"
 	"io"
 	"math/big"
 	"strconv"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/parquet"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -59,7 +59,7 @@ func (f *Focus) WriteParquet(to io.Writer) error {
 // cells.
 func (f *Focus) WriteCSV(to io.Writer) error {
 	columns := focusColumns()
-	w := csv.NewWriter(to)
+	w := escape.NewCSV(to)
 	cells := make([]string, len(columns))
 	for i, c := range columns {
 		cells[i] = c.Name

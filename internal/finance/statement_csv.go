@@ -1,19 +1,19 @@
 package finance
 
 import (
-	"encoding/csv"
 	"io"
 	"strconv"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/pricing"
 )
 
 // WriteCSV writes the statement as CSV. The lines of each section add up to the line of section
 // total; amounts are exact.
 func (st *Statement) WriteCSV(to io.Writer) error {
-	w := csv.NewWriter(to)
+	w := escape.NewCSV(to)
 	_ = w.Write([]string{ // Flush reports the error
 		"org", "month", "status", "section", "name", "calls", "input_tokens", "cached_input_tokens",
 		"cache_write_tokens", "output_tokens", "cost_usd", "note",
@@ -57,7 +57,7 @@ func sectionKey(title string) string {
 	return budget.LabelDimension + title[len("Label "):]
 }
 
-func (st *Statement) sums(w *csv.Writer, section string, line StatementLine) {
+func (st *Statement) sums(w escape.CSV, section string, line StatementLine) {
 	s := line.Sums
 	var counts [5]string
 	for i, n := range [5]int64{s.Calls, s.Input, s.Cached, s.Written, s.Output} {
@@ -74,7 +74,7 @@ type csvLine struct {
 	note          string
 }
 
-func (st *Statement) line(w *csv.Writer, l csvLine) {
+func (st *Statement) line(w escape.CSV, l csvLine) {
 	cells := append([]string{st.Org, st.Month.String(), st.status(), l.section, budget.CellText(l.name)}, l.counts[:]...)
 	_ = w.Write(append(cells, usd(l.cost), budget.CellText(l.note))) // Flush reports the error
 }

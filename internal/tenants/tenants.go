@@ -177,6 +177,12 @@ type Key struct {
 	// Previous is the hash of the key before a rotation, valid until PreviousUntil.
 	Previous      string    `json:"previous,omitempty"`
 	PreviousUntil time.Time `json:"previous_until,omitzero"`
+	// Born distinguishes the key from an earlier one with its id.
+	Born string `json:"born,omitempty"`
+	// Lineage is that of its child keys if it is not that of its hash (auth.LineageOf), and
+	// PreviousLineage the one before a rotation.
+	Lineage         string `json:"lineage,omitempty"`
+	PreviousLineage string `json:"previous_lineage,omitempty"`
 }
 
 // Limit is the record of a limit of an org, or of one user. Its fields are those of limits in

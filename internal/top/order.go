@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/llmguard/llmguard/internal/escape"
 )
 
 // Kind is the kind of an Order.
@@ -148,13 +150,13 @@ func (p *prompt) text() string {
 	o := &p.order
 	if p.at < len(p.fields) {
 		f := p.fields[p.at]
-		return fmt.Sprintf("%s %s   %s: %s_   enter next  esc cancel", o.Kind, Printable(o.whom()), f.name,
-			Printable(*f.into))
+		return fmt.Sprintf("%s %s   %s: %s_   enter next  esc cancel", o.Kind, escape.Text(o.whom()), f.name,
+			escape.Text(*f.into))
 	}
 	what := map[Kind]string{
 		Override: fmt.Sprintf("Override %s of %s by %s for %s?", o.Limit, o.whom(), o.Add, o.For),
 		Disable:  fmt.Sprintf("Disable %s? Calls get 401 until it is enabled again.", o.whom()),
 		Cancel:   fmt.Sprintf("Cancel all waiting and running jobs of %s?", o.whom()),
 	}[o.Kind]
-	return Printable(what) + " y/N"
+	return escape.Text(what) + " y/N"
 }

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -145,16 +145,16 @@ func (m *Model) spenderRow(s *Spender, tab Tab) row {
 	if len(m.snap.Uncounted) > 0 {
 		about = "~"
 	}
-	r := row{org: s.Org, user: s.User, value: s.Value, cells: []string{Printable(s.Org)}}
+	r := row{org: s.Org, user: s.User, value: s.Value, cells: []string{escape.Text(s.Org)}}
 	switch {
 	case tab == Groups:
 		id := ""
 		if s.Name != "" {
 			id = s.Value
 		}
-		r.cells = append(r.cells, Printable(cmp.Or(s.Name, s.Value, "(no "+plain(m.snap.By)+")")), Printable(id))
+		r.cells = append(r.cells, escape.Text(cmp.Or(s.Name, s.Value, "(no "+plain(m.snap.By)+")")), escape.Text(id))
 	case s.User != "":
-		r.cells = append(r.cells, Printable(s.User))
+		r.cells = append(r.cells, escape.Text(s.User))
 	}
 	r.cells = append(r.cells, count(s.Calls), count(s.Failed), usd(s.Cost))
 	if tab == Groups || m.snap.filtered() {
@@ -168,7 +168,7 @@ func (m *Model) spenderRow(s *Spender, tab Tab) row {
 	}
 	l := &s.Limits[0]
 	r.share, r.limit = l.Share(), l.Name
-	r.cells = append(r.cells, Printable(l.Name), l.amount(l.Used), l.amount(l.Amount), bar(r.share), s.usedUp())
+	r.cells = append(r.cells, escape.Text(l.Name), l.amount(l.Used), l.amount(l.Amount), bar(r.share), s.usedUp())
 	return r
 }
 
@@ -202,7 +202,7 @@ func (s *Spender) usedUp() string {
 		return ""
 	}
 	if l.Name != s.Limits[0].Name {
-		return l.usedUp() + " " + Printable(l.Name)
+		return l.usedUp() + " " + escape.Text(l.Name)
 	}
 	return l.usedUp()
 }
@@ -230,7 +230,7 @@ func limitRows(s *Spender) []row {
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		out = append(out, row{org: s.Org, user: s.User, limit: l.Name, share: l.Share(), cells: []string{
-			Printable(l.Name), l.Metric, l.Mode, l.amount(l.Used), l.amount(l.Amount), l.amount(l.Held), bar(l.Share()),
+			escape.Text(l.Name), l.Metric, l.Mode, l.amount(l.Used), l.amount(l.Amount), l.amount(l.Held), bar(l.Share()),
 			l.resets(), l.usedUp(),
 		}})
 	}
@@ -258,7 +258,7 @@ func (m *Model) poolRows() []row {
 			return count(used) + "/" + count(limit)
 		}
 		out = append(out, row{share: quota(p), cells: []string{
-			Printable(p.ID), count(p.Waiting["interactive"]), count(p.Waiting["async"]), count(p.Waiting["batch"]),
+			escape.Text(p.ID), count(p.Waiting["interactive"]), count(p.Waiting["async"]), count(p.Waiting["batch"]),
 			count(p.Running), count(p.Parked),
 			count(p.Dead), of(p.Requests, p.RPM), of(p.Tokens, p.TPM), bar(quota(p)), fmt.Sprintf("%.0f%%", 100*p.Pace),
 			brief(p.Blocked),
@@ -297,13 +297,13 @@ func (m *Model) callRows() []row {
 	out := make([]row, 0, len(list))
 	for i := range list {
 		e := &list[i]
-		outcome := Printable(e.Outcome)
+		outcome := escape.Text(e.Outcome)
 		if e.Status >= 400 {
 			outcome = strings.TrimSpace(strconv.Itoa(e.Status) + " " + outcome)
 		}
 		out = append(out, row{org: e.Org, user: e.User, cells: []string{
-			e.At.Format(time.TimeOnly), Printable(e.Org), Printable(e.User), Printable(e.Model), brief(e.Waited), brief(e.Took),
-			usd(e.Cost), outcome, Printable(strings.TrimSpace(e.Run + " " + strings.ReplaceAll(string(e.Labels), ",", " "))),
+			e.At.Format(time.TimeOnly), escape.Text(e.Org), escape.Text(e.User), escape.Text(e.Model), brief(e.Waited), brief(e.Took),
+			usd(e.Cost), outcome, escape.Text(strings.TrimSpace(e.Run + " " + strings.ReplaceAll(string(e.Labels), ",", " "))),
 		}})
 	}
 	return out
@@ -365,14 +365,4 @@ const barWidth = 10
 func bar(share float64) string {
 	full := max(0, min(barWidth, int(share*barWidth+0.5)))
 	return strings.Repeat("█", full) + strings.Repeat("░", barWidth-full) + fmt.Sprintf(" %3.0f%%", 100*share)
-}
-
-// Printable makes a name that a caller may have chosen safe for a terminal.
-func Printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
-			return '\uFFFD'
-		}
-		return r
-	}, text)
 }

@@ -9,6 +9,8 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
+
+	"github.com/llmguard/llmguard/internal/escape"
 )
 
 // View draws the screen.
@@ -147,7 +149,7 @@ func (m *Model) head() string {
 		count(s.Waiting) + " waiting", count(s.Running) + " running",
 	}
 	if len(s.Stopped) > 0 {
-		stops := Printable("SPENDING STOPPED: " + strings.Join(s.Stopped, ", "))
+		stops := escape.Text("SPENDING STOPPED: " + strings.Join(s.Stopped, ", "))
 		figures = slices.Insert(figures, 1, m.paint.styled(stops, red))
 	}
 	for apart := "   "; apart != ""; apart = apart[1:] {
@@ -169,9 +171,9 @@ func (m *Model) tabs() string {
 	}
 	switch {
 	case m.typing:
-		b.WriteString("  filter: " + Printable(m.filter) + "_")
+		b.WriteString("  filter: " + escape.Text(m.filter) + "_")
 	case m.filter != "":
-		b.WriteString("  filter: " + Printable(m.filter))
+		b.WriteString("  filter: " + escape.Text(m.filter))
 	}
 	return b.String()
 }
@@ -183,11 +185,11 @@ func (m *Model) opened() []string {
 	}
 	if m.user != "" {
 		s := spenderOf(m.snap.Users, m.org, m.user)
-		return []string{fmt.Sprintf("%s / %s: %s calls/min, %s/min, %s today", m.paint.styled(Printable(m.org), bold),
-			m.paint.styled(Printable(m.user), bold),
+		return []string{fmt.Sprintf("%s / %s: %s calls/min, %s/min, %s today", m.paint.styled(escape.Text(m.org), bold),
+			m.paint.styled(escape.Text(m.user), bold),
 			count(s.Calls), usd(s.Cost), usd(s.Today)), ""}
 	}
-	lines := []string{m.paint.styled(Printable(m.org), bold)}
+	lines := []string{m.paint.styled(escape.Text(m.org), bold)}
 	for _, l := range spenderOf(m.snap.Orgs, m.org, "").Limits {
 		ends := ""
 		if l.UsedUp != nil {
@@ -195,7 +197,7 @@ func (m *Model) opened() []string {
 		}
 		lines = append(lines, fmt.Sprintf("  %s  %s of %s, %s held, %s  %s%s", m.paint.warn(bar(l.Share()), l.Share()),
 			l.amount(l.Used), l.amount(l.Amount),
-			l.amount(l.Held), Printable(l.Name), map[bool]string{true: "(" + l.Mode + ") "}[l.Mode != "enforce"], ends))
+			l.amount(l.Held), escape.Text(l.Name), map[bool]string{true: "(" + l.Mode + ") "}[l.Mode != "enforce"], ends))
 	}
 	return append(lines, "")
 }
@@ -223,7 +225,7 @@ func (m *Model) foot() string {
 	case m.prompt != nil:
 		return m.paint.styled(m.prompt.text(), bold)
 	case m.told != "":
-		return m.paint.styled(Printable(m.told), bold)
+		return m.paint.styled(escape.Text(m.told), bold)
 	case m.err != nil:
 		return m.paint.styled("no data: "+m.err.Error(), bold) + m.paint.styled("  (values are outdated)", faint)
 	case m.paused:

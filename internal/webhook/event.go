@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/escape"
 )
 
 // Types returns the event types: OpenAI's names for batches and responses, and our own for
@@ -73,7 +75,7 @@ func (d *delivery) body(t *target) ([]byte, error) {
 	var about any = data{d.Object}
 	switch {
 	case t.slack:
-		return json.Marshal(map[string]string{"text": d.Text})
+		return json.Marshal(map[string]string{"text": escape.Lines(d.Text)})
 	case len(d.Data) > 0:
 		about = d.Data
 	}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/alert"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -61,22 +61,22 @@ func (s *Sender) raiseLink(id string) string {
 func (s *Sender) raiseText(r *tenants.RaiseRequest) string {
 	what := "limit " + r.Limit + " of " + r.Subject
 	if r.Only != "" {
-		what += " " + r.Only
+		what += " " + escape.Quoted(r.Only)
 	}
 	who := "user " + r.User + " of org " + r.Org
 	d := r.Decision
 	switch {
 	case d == nil:
-		text := "llmguard: " + who + " requests " + more(r.Amount, what, r.Until) + ". Reason: " + quoted(r.Reason) + ". "
+		text := "llmguard: " + who + " requests " + more(r.Amount, what, r.Until) + ". Reason: " + escape.Quoted(r.Reason) + ". "
 		if link := s.raiseLink(r.ID); link != "" {
 			return text + "Approve or deny: " + link
 		}
 		return text + "Approve or deny: llmguard limits requests approve " + r.ID + ", or deny " + r.ID
 	case r.State == tenants.RaiseApproved:
-		return "llmguard: " + escaped(d.By) + " approved " + more(d.Amount, what, d.Until) + ", requested by " + who +
+		return "llmguard: " + escape.Chat(d.By) + " approved " + more(d.Amount, what, d.Until) + ", requested by " + who +
 			because(d.Reason) + "."
 	case r.State == tenants.RaiseDenied:
-		return "llmguard: " + escaped(d.By) + " denied " + more(r.Amount, what, r.Until) + ", requested by " + who +
+		return "llmguard: " + escape.Chat(d.By) + " denied " + more(r.Amount, what, r.Until) + ", requested by " + who +
 			because(d.Reason) + "."
 	}
 	return "llmguard: the request of " + who + " for " + more(r.Amount, what, r.Until) + " is " + string(r.State) + "."
@@ -90,13 +90,5 @@ func because(reason string) string {
 	if reason == "" {
 		return ""
 	}
-	return ": " + quoted(reason)
-}
-
-// quoted returns a caller's text as code, in which chats interpret nothing.
-func quoted(text string) string { return "`" + strings.ReplaceAll(escaped(text), "`", "'") + "`" }
-
-// escaped replaces the characters that Slack interprets.
-func escaped(text string) string {
-	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text)
+	return ": " + escape.Quoted(reason)
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/llmguard/llmguard/internal/alert"
+	"github.com/llmguard/llmguard/internal/escape"
 )
 
 // RunReached sends the event that a run has no money left for a call, to the org and to the operator.
@@ -28,7 +29,7 @@ func (s *Sender) RunReached(ctx context.Context, r alert.Run) error {
 	e.Object, e.Data = r.ID(), string(text)
 	title := r.ID()
 	if r.Name != "" {
-		title = quoted(r.Name) + " (" + r.ID() + ")"
+		title = escape.Quoted(r.Name) + " (" + r.ID() + ")"
 	}
 	e.Text = "llmguard: the run " + title + " of user " + r.User + " of org " + r.Org + " has reached its budget: " +
 		r.Use.Spent.Short() + " of " + r.Amount.Short() + " spent. Its calls are refused. Add to it: " + topUp

@@ -125,3 +125,21 @@ func FuzzCheck(f *testing.F) {
 		}
 	})
 }
+
+func TestVouched(t *testing.T) {
+	p1, p2 := Pepper{"p1", "one"}, Pepper{"p2", "two"}
+	for _, p := range []Pepper{p1, p2, {}} {
+		text := NewRun(p)
+		if class, err := Check(text); class != Run || err != nil {
+			t.Errorf("Check(%q) = %q, %v", text, class, err)
+		}
+		for _, other := range []Pepper{p1, p2, {}} {
+			if got := Vouched(other, text); got != (other == p) {
+				t.Errorf("created under %q: vouched under %q is %t", p.ID, other.ID, got)
+			}
+		}
+		if Vouched(p, New(Run)) || Vouched(p, "") || Vouched(p, "lg_run_") {
+			t.Error("another text is vouched for")
+		}
+	}
+}

@@ -3,6 +3,7 @@
 package settings
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -343,6 +344,18 @@ func (o *Org) CallerKeys(at time.Time) map[string][]string {
 				out[u.ID] = append(out[u.ID], k.ID)
 			}
 		}
+	}
+	return out
+}
+
+// KeyLabels returns the values of labels that a key has: its own, before its user's and its org's.
+func KeyLabels(o *Org, u *User, k *Key) map[string]string {
+	if len(o.Labels)+len(u.Labels)+len(k.Labels) == 0 {
+		return nil
+	}
+	out := map[string]string{}
+	for _, values := range []map[string]string{o.Labels, u.Labels, k.Labels} {
+		maps.Copy(out, values)
 	}
 	return out
 }
