@@ -136,7 +136,7 @@ func TestDefaults(t *testing.T) {
 		},
 		Providers: []Provider{{
 			ID: "openai", Kind: "openai", Responses: "auto", BaseURL: "https://api.openai.com/v1", Identifiers: "org", ServiceTier: "default", BatchMode: "queue",
-			OutputLimitField: "auto", ReportedCost: "charge", FailedCalls: "free",
+			OutputLimitField: "auto", ReportedCost: "auto", FailedCalls: "free",
 			ConnectTimeout: 10 * time.Second, HeaderTimeout: 15 * time.Minute, IdleTimeout: 5 * time.Minute,
 			Pools: []Pool{{
 				ID: "openai", Models: []string{"*"}, TPMCounting: "requested", LearnQuota: true,

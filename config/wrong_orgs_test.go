@@ -101,6 +101,7 @@ func TestOrgMistakes(t *testing.T) {
 		{
 			"a scope misspelt", key("scopes: [«embedding»]"), "orgs[0].users[0].keys[0].scopes[0]",
 			`there is no scope "embedding"; did you mean "embeddings"?; the scopes are calls, jobs, files, batches, usage, runs, ` +
+				"limit_requests, limit_requests.org, " +
 				"audio.speech, audio.transcriptions, audio.translations, chat.completions, completions, containers, embeddings, holds, images.edits, " +
 				"images.generations, images.variations, moderations, responses, responses.compact, responses.input_tokens, vector_stores",
 		},
