@@ -57,7 +57,7 @@ func (e *BrakedError) Public() *wire.Error {
 		why = ": " + e.Why
 	}
 	if e.Held {
-		return wire.BrakeStopped(fmt.Sprintf("Brake %q does not admit this call of %s beside its open calls%s. Repeat it "+
+		return wire.BrakeStopped(fmt.Sprintf("Brake %q does not admit this call of %s in addition to its open calls%s. Repeat it "+
 			"once they have ended.", e.Brake, what, why))
 	}
 	if e.Action == budget.BrakeAsk {
@@ -112,9 +112,9 @@ func brakingOf(p *Plan) []Braking {
 // times.
 const fingerprintLength = 16
 
-// beside lists the members of bodies that do not change what the model is asked. Clients set them anew
+// unasked lists the members of bodies that do not change what the model is asked. Clients set them anew
 // for every request, or a repetition could hide behind them.
-var beside = []string{
+var unasked = []string{
 	"background", "client_metadata", "client_request_id", "correlation_id", "idempotency_key", "litellm_call_id",
 	"litellm_metadata", "litellm_session_id", "litellm_trace_id", "metadata", "nonce", "prompt_cache_key",
 	"prompt_cache_options", "prompt_cache_retention", "request_id", "safety_identifier", "seed", "service_tier",
@@ -122,7 +122,7 @@ var beside = []string{
 }
 
 // fingerprint identifies a request by its endpoint and what the model is asked: the members of its JSON
-// body but those beside it, whatever their order. It is empty for forms.
+// body without the unasked ones, whatever their order. It is empty for forms.
 func fingerprint(r *wire.Request) string {
 	if r.Form != nil || len(r.Body) == 0 {
 		return ""
@@ -131,7 +131,7 @@ func fingerprint(r *wire.Request) string {
 	if json.Unmarshal(r.Body, &members) != nil { // wire.Scan has read it, so this cannot happen
 		return ""
 	}
-	for _, name := range beside {
+	for _, name := range unasked {
 		delete(members, name)
 	}
 	body := []byte(r.Endpoint)

@@ -244,7 +244,7 @@ func (r *relay) inspectCreated(data []byte) {
 func (e *upstreamCall) settleCreated(body []byte) error {
 	c := e.call
 	a := wire.ParseCreated(c.Plan.Request.Endpoint, body)
-	if err := c.Plan.judgeCreated(a, body); err != nil {
+	if err := judgeCreated(c.Plan, a, body); err != nil {
 		return err
 	}
 	c.Result.Ended = true
@@ -253,7 +253,7 @@ func (e *upstreamCall) settleCreated(body []byte) error {
 }
 
 // judgeCreated is verdict for a creation. A transcript may be text.
-func (p *Plan) judgeCreated(a wire.Created, body []byte) error {
+func judgeCreated(p *Plan, a wire.Created, body []byte) error {
 	if a.Fault != "" && p.Request.Creation.AsText() && !isPage(body) {
 		return nil
 	}

@@ -32,7 +32,7 @@ func (e *upstreamCall) passThrough(w http.ResponseWriter, resp *http.Response, k
 		}
 		var failed *failure
 		switch {
-		case errors.Is(err, io.EOF) && errors.As(c.Plan.judge(first.Bytes()), &failed):
+		case errors.Is(err, io.EOF) && errors.As(judge(c.Plan, first.Bytes()), &failed):
 			return e.relayError(w, resp, failed)
 		case err != nil && !errors.Is(err, io.EOF):
 			return e.interrupted(err)

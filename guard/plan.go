@@ -147,11 +147,12 @@ func (pl *Planner) prepare(c Caller, r *wire.Request, kept references) (*Plan, e
 	if err := p.accept(); err != nil {
 		return nil, err
 	}
-	p.withhold()
+	withhold(p)
 	if err := p.translate(); err != nil {
 		return nil, err
 	}
-	if p.tool, err = policy.imageTool(p); err != nil {
+	p.tool, err = policy.imageTool(p)
+	if err != nil {
 		return nil, err
 	}
 	e := &estimator{plan: p, counts: pl.counts, calibration: pl.calibration}
@@ -216,7 +217,7 @@ func unpriced(err error) error {
 
 // withhold leaves out web searches that an agent offers in every call, if the org does not allow them.
 // A translated request is refused for them.
-func (p *Plan) withhold() {
+func withhold(p *Plan) {
 	if p.Caller.Org.AllowBuiltinTools || p.Target.Provider.ChatOnly {
 		return
 	}

@@ -41,9 +41,9 @@ func verdict(a wire.Answer, body []byte) error {
 }
 
 // judge is the verdict on a whole answer.
-func (p *Plan) judge(body []byte) error {
+func judge(p *Plan, body []byte) error {
 	if p.Request.Creation != nil {
-		return p.judgeCreated(wire.ParseCreated(p.Request.Endpoint, body), body)
+		return judgeCreated(p, wire.ParseCreated(p.Request.Endpoint, body), body)
 	}
 	a, _ := wire.ParseUsage(p.Request.Endpoint, body)
 	return verdict(a, body)

@@ -6,7 +6,7 @@ const unlisted = "no public price list had it when this version was released; wi
 
 // unpriced are models of OpenAI that the catalogue does not price, by the prefix of their name, and why.
 var unpriced = []struct{ prefix, reason string }{
-	{"chatgpt-image-latest", "OpenAI changes which model this name stands for; name that model instead, or"},
+	{"chatgpt-image-latest", "OpenAI changes which model this name means; name that model instead, or"},
 	{"gpt-4o-audio-preview", "OpenAI retired it on 2026-05-07; use gpt-audio, or"},
 	{"gpt-4o-mini-audio-preview", "no public list has its price for audio; use gpt-audio-mini, or"},
 	{"gpt-5.6-cyber", unlisted}, {"gpt-6-cyber", unlisted}, {"gpt-6-rosalind", unlisted},

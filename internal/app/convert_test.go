@@ -64,7 +64,7 @@ var obeyed = map[string]string{
 	"Orgs.ID":                           "addOrg", "Orgs.Name": "for people", "Orgs.Models": "addOrg", "Orgs.Providers": "addOrg",
 	"Orgs.DefaultOutputLimit": "addOrg", "Orgs.Hold": "addOrg", "Orgs.GrowStep": "addOrg", "Orgs.OverLimit": "addOrg", "Orgs.MaxWait": "addOrg", "Orgs.OnDisconnect": "addOrg",
 	"Orgs.Downgrade": "tenantOf", "Orgs.Spread": "tenantOf", "Orgs.AllowBuiltinTools": "addOrg", "Orgs.Weight": "addOrg", "Orgs.Users.Weight": "addOrg",
-	"Brakes.Name": "brakesOf", "Brakes.By": "brakesOf", "Brakes.Action": "brakesOf", "Brakes.For": "brakesOf",
+	"Brakes.Name": "brakesOf", "Brakes.By": "brakesOf", "Brakes.Shared": "brakesOf", "Brakes.Action": "brakesOf", "Brakes.For": "brakesOf",
 	"Brakes.Models": "brakesOf", "Brakes.Endpoints": "brakesOf", "Brakes.When.Spend.Window": "brakeRule",
 	"Brakes.When.Spend.Above": "brakeRule", "Brakes.When.Spend.Floor": "brakeRule", "Brakes.When.Repeats.MoreThan": "brakeRule",
 	"Brakes.When.Repeats.Window": "brakeRule", "Brakes.When.Calls.MoreThan": "brakeRule", "Brakes.When.Calls.Window": "brakeRule",
@@ -115,7 +115,7 @@ var obeyed = map[string]string{
 	"Tracing.Endpoint": "openTracer", "Tracing.SampleRatio": "openTracer", "Tracing.Headers": "traceOptions",
 	"Tracing.Metrics.Interval": "openMetricExport", "Tracing.Metrics.Endpoint": "openMetricExport",
 	"Batches.Poll": "openBatches", "Batches.Doubt": "openBatches", "Providers.BatchMode": "upstreams", "Providers.AllowFields": "upstreams",
-	"Providers.OutputLimitField": "upstreams", "Providers.ReportedCost": "upstreams", "Orgs.BatchMode": "addOrg",
+	"Providers.OutputLimitField": "upstreams", "Providers.ReportedCost": "upstreams", "Providers.Region": "upstreams", "Providers.FailedCalls": "upstreams", "Orgs.BatchMode": "addOrg",
 	"Orgs.Cache.MaxAge": "tenantOf", "Orgs.Cache.Cost": "tenantOf", "Orgs.Cache.Always": "tenantOf", "Orgs.Cache.MaxBytes": "tenantOf",
 }
 

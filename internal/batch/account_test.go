@@ -36,8 +36,8 @@ func TestResultsNameNoAccount(t *testing.T) {
 			t.Errorf("%s became %s", line, all)
 		}
 	}
-	r, _ := rc.result(&heldLine{}, parseUpstream([]byte(`{"custom_id":"a","response":{"status_code":200,"body":{"content":"gateway.invalid"}}}`)))
-	if string(r.Response.Body) != `{"content":"gateway.invalid"}` {
+	r, _ := rc.result(&heldLine{}, parseUpstream([]byte(`{"custom_id":"a","response":{"status_code":200,"body":{"data":["gateway.invalid"]}}}`)))
+	if string(r.Response.Body) != `{"data":["gateway.invalid"]}` {
 		t.Errorf("an answer became %s", r.Response.Body)
 	}
 }

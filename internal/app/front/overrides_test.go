@@ -70,7 +70,7 @@ func tight(t *testing.T) (*running, *operator) {
 	o := r.operator(t)
 	o.ask(200, "PATCH", "/orgs/acme", `{"over_limit":"refuse"}`, nil)
 	o.ask(200, "PATCH", "/orgs/acme/limits/daily", `{"subject":"user","amount":"$0.000000001","window":"24h"}`, nil)
-	r.spend(t, 429)
+	r.spend(t, 402)
 	return r, o
 }
 
@@ -96,7 +96,7 @@ func TestOverrideInForce(t *testing.T) {
 		t.Errorf("/v1/limits: got %+v, want what the call used and what is left", l)
 	}
 	o.ask(204, "DELETE", "/orgs/acme/overrides/"+over.ID, "", nil)
-	r.spend(t, 429)
+	r.spend(t, 402)
 }
 
 // TestNewAmountKeepsUsage checks that a limit with a new amount still counts what was used.

@@ -18,7 +18,7 @@ type Brake struct {
 	// (docs/agents.md), with all runs inside it. Calls without one of them are not counted.
 	By string `yaml:"by,required" kind:"subject"`
 	// Shared counts and stops all users with a value together. By default a value that callers can choose, of
-	// a label from a header or from the body, is counted for each user separately, so that nobody can have the
+	// a label from a header or from the body, is counted for each user separately, so that no caller can have the
 	// calls of others stopped by sending their value. Values that only keys have are always shared.
 	Shared bool `yaml:"shared"`
 	// When is what the brake fires at. It has exactly one rule.
