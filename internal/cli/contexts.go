@@ -56,8 +56,8 @@ func (to *reached) sure(ctx context.Context, f *adminFlags) func(method string) 
 		} else if known {
 			return nil
 		}
-		return misused("the current context is %s (%s), and %s is for another llmguard%s. Nothing was changed. Name the one to "+
-			"change with `--context %s` or `-c %s`", to.Name, to.URL, f.path, why, admin.ShellWord(to.Name), f.path)
+		return misused("the current context is %s (%s), and %s may be for another llmguard%s. Nothing was changed. "+
+			"Name the one to change with `--context %s` or `-c %s`", to.Name, to.URL, f.path, why, admin.ShellWord(to.Name), f.path)
 	})
 	return func(method string) error {
 		if method != http.MethodGet {

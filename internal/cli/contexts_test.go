@@ -139,7 +139,8 @@ func TestContextBesideAFile(t *testing.T) {
 			}
 			writing = append(writing, name)
 			notes, sent := run(args...)
-			if sent || !strings.Contains(notes, "`--context prod` or `-c llmguard.yaml`") || !strings.Contains(notes, stub.URL) {
+			if sent || !strings.Contains(notes, stub.URL) ||
+				!strings.Contains(notes, "`--context prod` or `-c llmguard.yaml`") {
 				t.Errorf("%v: sent %v, error %q", args, sent, notes)
 			}
 			break
