@@ -23,6 +23,6 @@ for (let i = 1; i <= 3; i++) {
 try {
   await client.chat.completions.create({ model: 'gpt-4o-mini', messages, max_tokens: 16000 });
 } catch (e) {
-  if (!(e instanceof OpenAI.RateLimitError)) throw e;
+  if (!(e instanceof OpenAI.APIError) || e.status !== 402) throw e;
   console.log(e.code, '-', e.message);
 }

@@ -3,7 +3,7 @@
 import os
 import time
 
-from openai import OpenAI, RateLimitError
+from openai import APIStatusError, OpenAI
 
 client = OpenAI(
     base_url=os.environ.get("LLMGUARD_URL", "http://127.0.0.1:8080/v1"),
@@ -23,5 +23,7 @@ for i in range(3):
 # The message names the limit and the largest max_tokens that would fit.
 try:
     client.chat.completions.create(model="gpt-4o-mini", messages=messages, max_tokens=16000)
-except RateLimitError as e:
+except APIStatusError as e:
+    if e.status_code != 402:
+        raise
     print(e.code, "-", e.message)

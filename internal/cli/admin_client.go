@@ -62,6 +62,7 @@ type adminClient struct {
 	root   string // of its paths; "": /admin/v1
 	key    string
 	reason string
+	sure   func(method string) error // refuses a request if its target is in doubt; nil: never
 	close  func()
 }
 
@@ -80,7 +81,7 @@ func (f *adminFlags) open(ctx context.Context) (*adminClient, error) {
 	}
 	return &adminClient{
 		do: client.Do, base: strings.TrimRight(to.URL, "/"), key: to.Key, reason: f.reason,
-		close: client.CloseIdleConnections,
+		sure: to.sure(ctx, f), close: client.CloseIdleConnections,
 	}, nil
 }
 
@@ -102,14 +103,15 @@ func (f *adminFlags) target() (*reached, error) {
 	if err != nil {
 		return nil, err
 	}
-	named = cmp.Or(named, os.Getenv("LLMGUARD_CONTEXT"), all.Current)
-	if named == "" {
+	named = cmp.Or(named, os.Getenv("LLMGUARD_CONTEXT"))
+	if named == "" && all.Current == "" {
 		return nil, nil
 	}
-	to, err := all.find(named)
+	to, err := all.find(cmp.Or(named, all.Current))
 	if err != nil {
 		return nil, err
 	}
+	to.unnamed = named == ""
 	return to.usable()
 }
 
@@ -266,6 +268,11 @@ func (a *adminClient) lines(ctx context.Context, path string, fn func(json.RawMe
 
 // send sends a request and returns an error if the API refuses it.
 func (a *adminClient) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
+	if a.sure != nil {
+		if err := a.sure(method); err != nil {
+			return nil, err
+		}
+	}
 	var in io.Reader
 	if body != nil {
 		raw, err := json.Marshal(body)

@@ -1,18 +1,26 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/app/front"
 )
 
 // contexts is the contents of the contexts file: the deployments that the user works with.
@@ -27,6 +35,54 @@ type reached struct {
 	URL    string `yaml:"url"`
 	Key    string `yaml:"key"`
 	CAFile string `yaml:"ca_file,omitempty"`
+
+	unnamed bool // the current context, which the command line and the environment do not name
+}
+
+// sure returns a check of each request to the current context, or nil if the context was named or the directory
+// has no configuration file, which could be meant as well. A read prints once what it reads. A write is refused
+// unless the file's Redis knows the context's key, so that both are the same llmguard.
+func (to *reached) sure(ctx context.Context, f *adminFlags) func(method string) error {
+	if _, err := os.Stat(f.path); !to.unnamed || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	note := sync.OnceFunc(func() {
+		fmt.Fprintf(f.command.ErrOrStderr(), "using the context %s (%s), not %s\n", to.Name, to.URL, f.path)
+	})
+	write := sync.OnceValue(func() error {
+		why := ""
+		if known, err := f.knows(ctx, to.Key); err != nil {
+			why = fmt.Sprintf(" (its Redis cannot be compared: %v)", err)
+		} else if known {
+			return nil
+		}
+		return misused("the current context is %s (%s), and %s may be for another llmguard%s. Nothing was changed. "+
+			"Name the one to change with `--context %s` or `-c %s`", to.Name, to.URL, f.path, why, admin.ShellWord(to.Name), f.path)
+	})
+	return func(method string) error {
+		if method != http.MethodGet {
+			return write()
+		}
+		note()
+		return nil
+	}
+}
+
+// knows reports whether a key is an administrator's in the Redis of the configuration file.
+func (f *adminFlags) knows(ctx context.Context, key string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	cfg, err := f.config()
+	if err != nil {
+		return false, err
+	}
+	rdb, err := app.Connect(cfg.Redis)
+	if err != nil {
+		return false, err
+	}
+	defer rdb.Close()
+	api, err := front.Admin(ctx, cfg, rdb, slog.New(slog.DiscardHandler))
+	return err == nil && api.Knows(key), err
 }
 
 // contextsPath returns the path of the file, under XDG_CONFIG_HOME or ~/.config.
@@ -107,7 +163,8 @@ func contextCommand() *cobra.Command {
 		Use: "context", Short: "Choose the llmguard that commands connect to",
 		Long: "A context is the address of an admin listener and an administrator's key. Commands use the current context unless\n" +
 			"--context or LLMGUARD_CONTEXT names another. --admin-url, --admin-key, LLMGUARD_ADMIN_URL and LLMGUARD_ADMIN_KEY take\n" +
-			"precedence over contexts; --config connects to the Redis in that file directly. Contexts are stored in\n" +
+			"precedence over contexts; --config connects to the Redis in that file directly. Next to an llmguard.yaml of another\n" +
+			"llmguard, changes need one of them to be named: the current context alone is not enough. Contexts are stored in\n" +
 			"~/.config/llmguard/contexts.yaml, which only its owner can read.",
 		Example: "  llmguard context add prod --url https://llmguard.internal:9090 < admin-key.txt\n" +
 			"  llmguard context use prod\n" +

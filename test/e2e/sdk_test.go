@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -119,6 +120,37 @@ func TestSDKMethods(t *testing.T) {
 	}
 	env := []string{"BASE_URL=" + p.URL, "API_KEY=" + s.keys["alice"], "DOCS=" + docs}
 	runNode(t, nodeScript{"methods", "node", "methods.test.mjs", env})
+}
+
+// TestCookbook runs the JavaScript and the curl commands of docs/cookbook.md.
+func TestCookbook(t *testing.T) {
+	t.Parallel()
+	s, p := sdkStack(t)
+	docs, err := filepath.Abs("../../docs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"LLMGUARD_URL=" + p.URL, "LLMGUARD_KEY=" + s.keys["alice"], "DOCS=" + docs}
+	page, err := os.ReadFile(filepath.Join(docs, "cookbook.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	for _, block := range shellBlock.FindAllStringSubmatch(string(page), -1) {
+		if block[1] != "sh" || !strings.HasPrefix(block[2], "curl ") {
+			continue
+		}
+		ran++
+		command := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(block[2], "curl ", "curl -sf -m 60 ", 1))
+		command.Env = append(os.Environ(), env...)
+		if out, err := command.Output(); err != nil || !json.Valid(out) {
+			t.Errorf("%v: %s\n%s", err, out, block[2])
+		}
+	}
+	if ran == 0 {
+		t.Error("no curl command is run")
+	}
+	runNode(t, nodeScript{"node", "node", "cookbook.test.mjs", env})
 }
 
 // TestSDKResponses runs the Responses tests of the npm packages against a provider that
