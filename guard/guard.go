@@ -47,6 +47,8 @@ type Org struct {
 	PlanLimits map[string][]budget.Limit
 	// KeyModels, by key id, are the models that keys may use; keys without an element may use all.
 	KeyModels map[string][]string
+	// KeyBorn and UserBorn, by id, distinguish keys and users from earlier ones with their ids.
+	KeyBorn, UserBorn map[string]string
 	// KeyLimits, by key id, apply in addition to any of them.
 	KeyLimits map[string][]budget.Limit
 	// Groups are the groups of users who have one; GroupLimits are what apply to a member of
@@ -154,9 +156,10 @@ func (o *Org) LimitLists() iter.Seq[[]budget.Limit] {
 type Caller struct {
 	Org       *Org
 	User, Key string
-	// Born distinguishes the key from an earlier one with its id. Lineage is that of its secret.
-	Born, Lineage string
-	IP            string
+	// Born and UserBorn distinguish the key and the user from earlier ones with their ids. Lineage is that of the
+	// key's secret.
+	Born, UserBorn, Lineage string
+	IP                      string
 	// KeyLabels are the values of labels that the key has; Labels those of the call.
 	KeyLabels map[string]string
 	Labels    budget.Labels
@@ -364,7 +367,21 @@ func (p *Policy) Caller(org, user, key, ip string) (Caller, error) {
 	case o.DisabledUsers[user]:
 		return Caller{}, errors.New("the user of this job is disabled")
 	}
-	return Caller{Org: o, User: user, Key: key, IP: ip, Models: o.KeyModels[key]}, nil
+	return Caller{
+		Org: o, User: user, Key: key, IP: ip, Models: o.KeyModels[key], Born: o.KeyBorn[key], UserBorn: o.UserBorn[user],
+	}, nil
+}
+
+// Owner names the user among all that had its id: what one of them owned is not another's.
+func (c *Caller) Owner() string { return budget.Giver(c.User, c.UserBorn) }
+
+// Was returns an error if the key or the user of a record was deleted and another has its id now.
+func (c *Caller) Was(born, userBorn string) error {
+	other := func(was, is string) bool { return was != "" && is != "" && was != is }
+	if other(born, c.Born) || other(userBorn, c.UserBorn) {
+		return errors.New("the key or the user of this job was deleted, and another has its id")
+	}
+	return nil
 }
 
 // Status returns the state of the limits that apply to a caller, without a hold.

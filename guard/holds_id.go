@@ -37,7 +37,7 @@ func (hs *Holds) Made(c Caller, id string) time.Time {
 }
 
 func ownerOf(c Caller, nonce string) string {
-	return strings.Join([]string{string(HoldEndpoint), c.Org.ID, c.User, strings.ToLower(nonce)}, "\x00")
+	return strings.Join([]string{string(HoldEndpoint), c.Org.ID, c.Owner(), strings.ToLower(nonce)}, "\x00")
 }
 
 // callOf returns the call of a hold's id and when it was made. ErrNoHold: the caller does not own it.

@@ -136,7 +136,9 @@ func (rs *resolver) named(ctx context.Context, c Caller, refs []wire.Ref) (map[s
 }
 
 // private reports whether a thing belongs to another user alone.
-func private(n ownership.Note, c Caller) bool { return n.Kind.Private() && n.User != c.User }
+func private(n ownership.Note, c Caller) bool {
+	return n.Kind.Private() && (n.User != c.User || n.Born != c.UserBorn)
+}
 
 // resolve finds what a request refers to.
 func (rs *resolver) resolve(ctx context.Context, c Caller, refs []wire.Ref) (references, error) {
@@ -226,7 +228,7 @@ func (e *upstreamCall) note(a wire.Answer) {
 		return
 	}
 	n := ownership.Note{
-		ID: a.ID, User: c.Plan.Caller.User, Provider: c.Plan.Target.Provider.ID, Model: c.Plan.Request.Model,
+		ID: a.ID, User: c.Plan.Caller.User, Born: c.Plan.Caller.UserBorn, Provider: c.Plan.Target.Provider.ID, Model: c.Plan.Request.Model,
 		Here: c.Plan.translated(), Total: c.Plan.Input + c.Plan.Output, Output: c.Plan.Output,
 	}
 	if a.HasUsage {
@@ -241,7 +243,7 @@ func (e *upstreamCall) note(a wire.Answer) {
 	}
 	for _, id := range a.Items {
 		notes = append(notes, ownership.Note{
-			ID: id, User: n.User, Provider: n.Provider, Here: n.Here, Response: a.ID,
+			ID: id, User: n.User, Born: n.Born, Provider: n.Provider, Here: n.Here, Response: a.ID,
 			Output: n.Output,
 		})
 	}

@@ -99,7 +99,7 @@ const roomPause = 10 * time.Second
 // Keep records something that a provider has created for the caller. If it cannot be
 // recorded, Keep deletes it at the provider.
 func (o *Objects) Keep(ctx context.Context, c Caller, n ownership.Note) error {
-	n.User = c.User
+	n.User, n.Born = c.User, c.UserBorn
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
 	defer cancel()
 	if n.Made == 0 {
@@ -176,6 +176,7 @@ func (o *Objects) List(ctx context.Context, c Caller, k ownership.Kind,
 	if errors.Is(err, ownership.ErrNoSuch) {
 		return nil, false, err
 	}
+	list = slices.DeleteFunc(list, func(n ownership.Note) bool { return private(n, c) })
 	return list, more, stored(err)
 }
 

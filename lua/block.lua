@@ -1,4 +1,4 @@
--- block: grants nothing for a while; the longest block wins. Needs time, quota.
+-- block: grants nothing for a while; the longest block wins. Needs time, quota, unrefused.
 -- KEYS 1 quota
 -- ARGV 1 now  2 duration us
 -- Reply "ok"

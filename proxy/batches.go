@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -137,6 +138,10 @@ func (h *batchHandler) allBatches(x *request, r *http.Request, _ string) error {
 	if err != nil {
 		return unavailable(err)
 	}
+	earlier := func(b *batch.Batch) bool { return b.UserBorn != x.caller.UserBorn } // then those before it are, too
+	if n := slices.IndexFunc(page, earlier); n >= 0 {
+		page, more = page[:n], false
+	}
 	data := make([]batchView, len(page))
 	for i, b := range page {
 		data[i] = viewBatch(b)
@@ -188,7 +193,7 @@ func (h *batchHandler) createBatch(x *request, r *http.Request) error {
 	req := batch.Request{
 		Owner: batch.Owner{
 			Org: x.caller.Org.ID, User: x.caller.User, Key: x.caller.Key, IP: x.caller.IP,
-			Models: x.caller.Models,
+			Born: x.caller.Born, UserBorn: x.caller.UserBorn, Models: x.caller.Models,
 		},
 		Metadata: wanted.Metadata,
 	}
@@ -280,7 +285,7 @@ func (n *newBatch) check() (ep wire.Endpoint, ttl time.Duration, err error) {
 }
 
 func (h *batchHandler) oneBatch(x *request, r *http.Request, id string) error {
-	return h.showBatch(x, r, id, h.opts.Batches.Batch)
+	return h.showBatch(x, r, id, nil)
 }
 
 // cancelBatch requests the cancellation of a batch. For a finished batch it returns an error, for
@@ -300,7 +305,13 @@ func (h *batchHandler) showBatch(x *request, r *http.Request, id string,
 ) error {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
-	b, err := get(ctx, x.caller.Org.ID, x.caller.User, id)
+	b, err := h.opts.Batches.Batch(ctx, x.caller.Org.ID, x.caller.User, id)
+	if err == nil && b.UserBorn != x.caller.UserBorn {
+		err = batch.ErrNotFound
+	}
+	if err == nil && get != nil {
+		b, err = get(ctx, x.caller.Org.ID, x.caller.User, id)
+	}
 	var public *wire.Error
 	switch {
 	case errors.Is(err, batch.ErrNotFound):

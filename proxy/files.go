@@ -91,7 +91,7 @@ func noFiles() *wire.Error {
 		"Files and batches are not enabled on this proxy. Set `files.store` in the configuration")
 }
 
-func owner(x *request) files.Owner { return files.Owner{Org: x.caller.Org.ID, User: x.caller.User} }
+func owner(x *request) files.Owner { return files.Owner{Org: x.caller.Org.ID, User: x.caller.Owner()} }
 
 func noFile(id string) *wire.Error {
 	return wire.NotFound("id", "file_not_found", "No such File object: %s", shorten(id))

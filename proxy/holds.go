@@ -189,7 +189,7 @@ func (h *holdHandler) idOf(x *request, r *http.Request, body []byte) (id string,
 	defer cancel()
 	sum := sha256.Sum256([]byte(text))
 	id = h.opts.Guard.Holds.NewID(x.caller, hex.EncodeToString(sum[:10]))
-	scope := idempotency.FingerprintOf([]byte(x.caller.User), []byte(guard.HoldEndpoint), []byte(text))
+	scope := idempotency.FingerprintOf([]byte(x.caller.Owner()), []byte(guard.HoldEndpoint), []byte(text))
 	key, found, err := h.opts.Idempotency.Open(ctx, x.caller.Org.ID, scope, idempotency.FingerprintOf(body), x.id)
 	if err != nil {
 		return "", false, keyFailure(err)

@@ -116,7 +116,7 @@ func retried(h http.Header) bool {
 // print identifies requests of a caller that count as the same. It includes which of the user's
 // keys was used.
 func (h *repeatHandler) print(x *request, r *http.Request, plan *guard.Plan) idempotency.Fingerprint {
-	return idempotency.FingerprintOf([]byte(x.caller.User), []byte(x.caller.Key), []byte(plan.Request.Endpoint),
+	return idempotency.FingerprintOf([]byte(x.caller.Owner()), []byte(x.caller.Key), []byte(plan.Request.Endpoint),
 		[]byte(r.URL.RawQuery), plan.Request.Body)
 }
 
@@ -131,7 +131,7 @@ func (h *repeatHandler) openKey(ctx context.Context, x *request, r *http.Request
 	if err != nil {
 		return "", "", err
 	}
-	scope := idempotency.FingerprintOf([]byte(x.caller.User), []byte(plan.Request.Endpoint), []byte(text))
+	scope := idempotency.FingerprintOf([]byte(x.caller.Owner()), []byte(plan.Request.Endpoint), []byte(text))
 	body := idempotency.FingerprintOf([]byte(r.URL.RawQuery), plan.Request.Body)
 	key, found, err := h.opts.Idempotency.Open(ctx, x.caller.Org.ID, scope, body, x.id)
 	if err != nil {

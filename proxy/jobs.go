@@ -133,7 +133,7 @@ func (jh *jobHandler) ownJob(ctx context.Context, x *request, id string) (*queue
 
 // owns reports whether a job is the caller's own; for the key of a run that has ended, whether it is of that run.
 func (x *request) owns(j *queue.Job) bool {
-	return j.User == x.caller.User && (!x.past || j.Run.Within(x.caller.Run))
+	return j.User == x.caller.User && j.UserBorn == x.caller.UserBorn && (!x.past || j.Run.Within(x.caller.Run))
 }
 
 const storeTimeout = 2 * time.Second
@@ -182,7 +182,7 @@ func (jh *jobHandler) listJobs(x *request, r *http.Request, _ string) error {
 	if user := query.Get("user"); user != "" && user != x.caller.User {
 		return x.json(http.StatusOK, list)
 	}
-	f.User = x.caller.User
+	f.User, f.Born = x.caller.User, &x.caller.UserBorn
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
 	page, err := jh.opts.Queue.List(ctx, x.caller.Org.ID, f, query.Get("after"), limit)

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/storage/blob"
+	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -36,7 +39,7 @@ func memoryRig(t *testing.T) (r *rig, neighbor string) {
 		o.Runs = guard.RunRules{MaxDepth: 3, MaxOpen: 100_000, MaxAmount: 50e9, MaxLife: 7 * 24 * time.Hour}
 		o.Raises = guard.RaiseRule{Allowed: true, MaxAmount: 5e9, MaxFor: time.Hour}
 	}
-	all := []string{"calls", holdScope, runScope, "jobs", "files", "batches", "usage", "responses", "vector_stores", "containers"}
+	all := []string{"calls", holdScope, runScope, raiseScope, raiseScope + ".org", "jobs", "files", "batches", "usage", "responses", "vector_stores", "containers"}
 	r.proxy.SetDirectory(&auth.Directory{ByHash: map[string]auth.Principal{
 		keys.Hash(keys.Pepper{}, r.key):    {Org: r.org, User: "alice", Key: "k1", Scopes: all},
 		keys.Hash(keys.Pepper{}, neighbor): {Org: other, User: "carl", Key: "k2", Scopes: all},
@@ -245,6 +248,14 @@ func TestFullMemoryTakesEnds(t *testing.T) {
 	all = append(all, ending{"POST", "/jobs/" + deleted + "/cancel", ""}, ending{"DELETE", "/jobs/" + deleted, ""})
 	ask := r.call("POST", "/v1/limit_requests", `{"limit":"month","amount":"$1","reason":"x"}`)
 	all = append(all, ending{"DELETE", "/limit_requests/" + ask.id(), ""})
+	blobs, err := blob.Open(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer blobs.Close()
+	r.proxy.opts.Files = files.New(r.rdb, blobs, files.Options{Log: slog.New(slog.DiscardHandler), OrgBytes: 1500})
+	file := r.upload(false, part{"purpose", "", "batch"}, part{"file", "x.jsonl", "{}"})
+	all = append(all, ending{"DELETE", "/files/" + file.id(), ""})
 	r.memory("1")
 	for _, e := range all {
 		if a := r.call(e.method, "/v1"+e.path, e.body); a.status != 200 {

@@ -234,7 +234,7 @@ func (s *Server) dispatch(x *request, r *http.Request) error {
 		return err
 	}
 	x.caller = guard.Caller{
-		Org: p.Org, User: p.User, Key: p.Key, Born: p.Born, Lineage: p.Lineage, Models: p.Models, IP: x.from,
+		Org: p.Org, User: p.User, Key: p.Key, Born: p.Born, UserBorn: p.UserBorn, Lineage: p.Lineage, Models: p.Models, IP: x.from,
 		KeyLabels: p.Labels, Run: p.Run,
 	}
 	x.scopes = p.Scopes

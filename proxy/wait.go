@@ -20,6 +20,7 @@ func (c *callHandler) newJob(x *request, r *http.Request, plan *guard.Plan, clas
 	return &queue.Job{
 		ID: c.opts.Queue.NewID(plan.Target.Pool), Pool: plan.Target.Pool, CallID: x.id,
 		Org: x.caller.Org.ID, User: x.caller.User, Key: x.caller.Key, Class: class,
+		Born: x.caller.Born, UserBorn: x.caller.UserBorn,
 		Endpoint: plan.Request.Endpoint, Model: plan.Request.Model, Stream: plan.Request.Stream,
 		Tokens: plan.Quota, Cost: plan.First.Cost, Answer: queue.AnswerBytes(plan),
 		Header: kept(r.Header), Query: r.URL.RawQuery, IP: x.caller.IP, Labels: plan.Caller.Labels,

@@ -83,6 +83,7 @@ func (q *Queue) Replay(ctx context.Context, id string) (*Job, error) {
 	}
 	j := &Job{
 		ID: next, Pool: old.Pool, Org: old.Org, User: old.User, Key: old.Key, CallID: wire.NewCallID(),
+		Born: old.Born, UserBorn: old.UserBorn,
 		Class: max(old.Class, Async), Endpoint: old.Endpoint, Model: old.Model, Stream: old.Stream,
 		Tokens: old.Tokens, Cost: old.Cost, IP: old.IP, Labels: old.Labels, Run: old.Run,
 		Header: old.Header, Query: old.Query, Notice: old.Notice,

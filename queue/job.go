@@ -61,6 +61,8 @@ func (s State) Terminal() bool {
 // queue.
 type Job struct {
 	ID, Pool, Org, User, Key, CallID string
+	// Born and UserBorn distinguish the key and the user from earlier ones with their ids.
+	Born, UserBorn string
 
 	Class    Class
 	Endpoint wire.Endpoint
@@ -162,6 +164,8 @@ func (j *Job) given() ([]any, error) {
 	}
 	for _, field := range [...][2]string{
 		{"key", j.Key},
+		{"born", j.Born},
+		{"user_born", j.UserBorn},
 		{"query", j.Query},
 		{"ip", j.IP},
 		{"labels", string(j.Labels)},
@@ -192,7 +196,7 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 	}
 	n := func(field string) int64 { v, _ := strconv.ParseInt(h[field], 10, 64); return v }
 	j := &Job{
-		ID: id, Pool: pool, Org: h["org"], User: h["user"], Key: h["key"], CallID: h["call"],
+		ID: id, Pool: pool, Org: h["org"], User: h["user"], Key: h["key"], Born: h["born"], UserBorn: h["user_born"], CallID: h["call"],
 		Class: Class(n("class")), Endpoint: wire.Endpoint(h["endpoint"]), Model: h["model"], Stream: h["stream"] == "1",
 		Tokens: n("tokens"), Cost: pricing.Nano(n("cost")), Query: h["query"], IP: h["ip"], Notice: h["notice"],
 		Labels: budget.Labels(h["labels"]), Run: budget.RunPath(h["run"]),

@@ -13,6 +13,7 @@ import (
 type Filter struct {
 	User, Model string
 	State       State
+	Born        *string   // of the user; nil: any
 	Since       time.Time // put at this time or later, by the clock of the proxy that put the job
 }
 
@@ -24,7 +25,7 @@ type lister struct {
 }
 
 func (f Filter) picks(j *Job) bool {
-	return (f.User == "" || j.User == f.User) && (f.Model == "" || j.Model == f.Model) &&
+	return (f.User == "" || j.User == f.User) && (f.Born == nil || j.UserBorn == *f.Born) && (f.Model == "" || j.Model == f.Model) &&
 		(f.State == "" || j.State == f.State)
 }
 

@@ -178,6 +178,9 @@ func (r *runner) record(ctx context.Context, c *Claim, call *guard.Call, v Verdi
 // plan prices the job again, under the current configuration.
 func (r *runner) plan(ctx context.Context, c *Claim) (*guard.Plan, error) {
 	caller, err := r.g.Policy().Caller(c.Job.Org, c.Job.User, c.Job.Key, c.Job.IP)
+	if err == nil {
+		err = caller.Was(c.Job.Born, c.Job.UserBorn)
+	}
 	if err != nil {
 		return nil, wire.Forbidden("org_gone", "%v", err)
 	}

@@ -8,7 +8,9 @@ import (
 
 // With no memory left in Redis, an administrator can end, disable, delete, stop and reset.
 func TestFullMemoryTakesAdministration(t *testing.T) {
-	d := deploy(t)
+	d := deploy(t, "brakes: [{name: loop, by: user, when: {calls: {more_than: 9, window: 1m}}}]\n")
+	b := d.batch()
+	d.expect(200, "POST", "/orgs/acme/brakes/loop/stop", `{"subject":"user=alice","reason":"x"}`, `{}`)
 	run := parse(t, d.send("POST", "/orgs/acme/keys/k1/children", `{"amount":"$1"}`).Body.String())
 	d.expect(201, "POST", "/orgs", `{"id":"extra"}`, `{}`)
 	d.expect(201, "POST", "/orgs/extra/users", `{"id":"eve"}`, `{}`)
@@ -22,7 +24,11 @@ func TestFullMemoryTakesAdministration(t *testing.T) {
 	defer limit("0")
 	for _, line := range []string{
 		"POST /orgs/acme/runs/" + run["id"].(string) + "/end",
-		"POST /orgs/acme/limits/month/reset {}",
+		"POST /orgs/acme/limits/month/reset {\"reason\":\"x\"}",
+		"POST /orgs/acme/limits/reset {\"reason\":\"x\"}",
+		"POST /orgs/acme/brakes/loop/release {\"subject\":\"user=alice\",\"reason\":\"x\"}",
+		"POST /orgs/acme/brakes/loop/stop {\"subject\":\"user=bob\",\"reason\":\"x\"}",
+		"POST /orgs/acme/users/alice/batches/" + b.ID + "/cancel {}",
 		"PATCH /orgs/extra/keys/k9 {\"disabled\":true}",
 		"DELETE /orgs/extra/keys/k9",
 		"PATCH /orgs/extra/users/eve {\"disabled\":true}",

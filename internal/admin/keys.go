@@ -226,7 +226,7 @@ func (h *keyHandler) createKey(c *call) (any, error) {
 	ref := tenants.Ref{Kind: tenants.KindKey, Org: o.ID, ID: n.ID}
 	record := tenants.Key{
 		KeySpec: n.KeySpec, User: n.User, Test: n.Test, Hash: hash, Last4: keys.Last4(text),
-		Born: rand.Text()[:bornLen], Stamp: c.stamp(nil),
+		Born: newborn(), Stamp: c.stamp(nil),
 	}
 	if err := h.audit.commit(c, c.entry("key.create", o.ID, n.ID), nil, bare(record),
 		tenants.Change{Ref: ref, New: record}); err != nil {
@@ -236,8 +236,8 @@ func (h *keyHandler) createKey(c *call) (any, error) {
 	return created{NewKey{v, text}}, err
 }
 
-// bornLen is the length of what distinguishes keys that had the same id: 65 bits.
-const bornLen = 13
+// newborn returns 65 bits that distinguish users or keys that had the same id.
+func newborn() string { return rand.Text()[:13] }
 
 // bare strips a key's record for the audit.
 func bare(k tenants.Key) tenants.Key {

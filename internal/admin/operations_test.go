@@ -17,27 +17,7 @@ import (
 // it; the audit records it.
 func TestBatchesOfAnyOrg(t *testing.T) {
 	d := deploy(t)
-	ctx := t.Context()
-	blobs, err := blob.Open(ctx, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer blobs.Close()
-	kept := files.New(d.rdb, blobs, files.Options{})
-	up, err := kept.Begin(ctx, files.Owner{Org: "acme", User: "alice"}, files.NewID())
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := up.Commit(ctx, "lines.jsonl", files.Batch, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := batch.NewStore(d.rdb, kept, nil).Create(ctx, batch.Request{
-		Owner: batch.Owner{Org: "acme", User: "alice", Key: "k1"}, File: f, Endpoint: wire.ChatCompletions,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := d.batch()
 	first := func(query string) object {
 		t.Helper()
 		list, _ := d.expect(200, "GET", "/batches"+query, "", `{"object":"list","has_more":false}`)["data"].([]any)
@@ -136,4 +116,31 @@ func TestLimitsPerAddress(t *testing.T) {
 			t.Errorf("%q after the reset of one address: got %v used, want %v", query, got, want)
 		}
 	}
+}
+
+// batch creates a batch of alice.
+func (d *deployment) batch() *batch.Batch {
+	d.t.Helper()
+	ctx := d.t.Context()
+	blobs, err := blob.Open(ctx, d.t.TempDir())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer blobs.Close()
+	kept := files.New(d.rdb, blobs, files.Options{})
+	up, err := kept.Begin(ctx, files.Owner{Org: "acme", User: "alice"}, files.NewID())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	f, err := up.Commit(ctx, "lines.jsonl", files.Batch, 0)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	b, err := batch.NewStore(d.rdb, kept, nil).Create(ctx, batch.Request{
+		Owner: batch.Owner{Org: "acme", User: "alice", Key: "k1"}, File: f, Endpoint: wire.ChatCompletions,
+	})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return b
 }

@@ -101,7 +101,7 @@ func (h *userHandler) createUser(c *call) (any, error) {
 		return nil, exists("user", n.ID)
 	}
 	ref := tenants.Ref{Kind: tenants.KindUser, Org: o.ID, ID: n.ID}
-	record := tenants.User{UserSpec: n.UserSpec, Stamp: c.stamp(nil)}
+	record := tenants.User{UserSpec: n.UserSpec, Born: newborn(), Stamp: c.stamp(nil)}
 	if err := h.audit.commit(c, c.entry("user.create", o.ID, n.ID), nil, record,
 		tenants.Change{Ref: ref, New: record}); err != nil {
 		return nil, taken(err, "user", n.ID)

@@ -185,6 +185,7 @@ func tenantOf(c *config.Config, o *config.Org) (*tenant, error) {
 		ID: o.ID, Models: o.Models, Providers: o.Providers, Disabled: o.Disabled,
 		UserLimits: map[string][]budget.Limit{}, PlanLimits: map[string][]budget.Limit{},
 		KeyLimits: map[string][]budget.Limit{}, KeyModels: map[string][]string{}, DisabledUsers: map[string]bool{},
+		KeyBorn: map[string]string{}, UserBorn: map[string]string{},
 		Groups: map[string]string{}, GroupLimits: map[string][]budget.Limit{},
 		DefaultOutputLimit: o.DefaultOutputLimit, Grow: o.Hold == "grow", GrowStep: o.GrowStep,
 		AllowBuiltinTools: o.AllowBuiltinTools,

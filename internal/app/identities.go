@@ -213,6 +213,7 @@ func makeOrg(cfg *config.Config, ring *seal.Ring, id string, file *config.Org,
 	}
 	for _, k := range secrets {
 		k.complete(t.keys)
+		t.org.KeyBorn[k.id], t.org.UserBorn[k.User] = k.Born, k.userBorn
 	}
 	return &madeOrg{file, record, cfg, org, t}, nil
 }

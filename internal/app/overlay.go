@@ -21,7 +21,7 @@ import (
 // keySecret is the record of a key with its current hash.
 type keySecret struct {
 	*tenants.Key
-	now string
+	id, now, userBorn string
 }
 
 // complete adds to the principals of an org what only the records of keys have: secrets from before a rotation.
@@ -30,7 +30,7 @@ func (k keySecret) complete(to map[string]auth.Principal) {
 	if !ok {
 		return
 	}
-	p.Born, p.Lineage = k.Born, cmp.Or(k.Lineage, p.Lineage)
+	p.Born, p.UserBorn, p.Lineage = k.Born, k.userBorn, cmp.Or(k.Lineage, p.Lineage)
 	to[k.now] = p
 	if k.Previous == "" {
 		return
@@ -64,7 +64,11 @@ func overlay(org *config.Org, record *tenants.Tenant, defaults config.Defaults) 
 		if k.Hash != "" {
 			to.Hash = k.Hash
 		}
-		secrets = append(secrets, keySecret{k, to.Hash})
+		one := keySecret{k, id, to.Hash, ""}
+		if u := record.Users[k.User]; u != nil {
+			one.userBorn = u.Born
+		}
+		secrets = append(secrets, one)
 	}
 	for _, id := range orgsFirst(record.Limits) {
 		owner, name := tenants.SplitLimitID(id)

@@ -29,8 +29,8 @@ type Principal struct {
 	Run      budget.RunPath
 	Expires  time.Time
 	Disabled bool
-	// Born distinguishes the key from an earlier one with its id; empty: none is known.
-	Born string
+	// Born and UserBorn distinguish the key and its user from earlier ones with their ids; empty: none is known.
+	Born, UserBorn string
 	// Lineage is shared by the secrets of a key whose child keys live on: see LineageOf.
 	Lineage string
 	// Replaced means that the key has a newer secret.

@@ -99,6 +99,7 @@ func Paths() string {
 // Owner is the creator of a batch, and the caller as which its lines run.
 type Owner struct {
 	Org, User, Key, IP string
+	Born, UserBorn     string   // distinguish the key and the user from earlier ones with their ids
 	Models             []string // the key's allow-list; empty means all
 	Labels             guard.BatchLabels
 }
@@ -258,7 +259,7 @@ func (s *Store) create(ctx context.Context, id string, r Request) error {
 	}
 	err = newScript.Run(ctx, s.rdb, []string{recordKey(id)}, s.clock, int64(Window/time.Second),
 		int64(recordLife/time.Second),
-		"org", r.Org, "user", r.User, "key", r.Key, "ip", r.IP, "models", models, "endpoint", string(r.Endpoint),
+		"org", r.Org, "user", r.User, "key", r.Key, "born", r.Born, "user_born", r.UserBorn, "ip", r.IP, "models", models, "endpoint", string(r.Endpoint),
 		"input", r.File.ID, "metadata", metadata, "labels", labels, "output_ttl", int64(r.OutputTTL/time.Second),
 		"priority", priority, "start_by", startBy).Err()
 	if err != nil {

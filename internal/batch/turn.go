@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/queue"
@@ -53,7 +54,7 @@ func (t *turn) run(ctx context.Context, id string) (err error) {
 	if err != nil {
 		return err
 	}
-	t.input = &files.File{ID: t.b.Input, Owner: files.Owner{Org: t.b.Org, User: t.b.User}}
+	t.input = &files.File{ID: t.b.Input, Owner: files.Owner{Org: t.b.Org, User: budget.Giver(t.b.User, t.b.UserBorn)}}
 	if err := t.readLines(ctx); err != nil {
 		return err
 	}
@@ -217,6 +218,9 @@ func (t *turn) close() {
 // caller returns the caller as which the lines run, under the current configuration.
 func (t *turn) caller() (guard.Caller, error) {
 	c, err := t.r.opts.Guard.Policy().Caller(t.b.Org, t.b.User, t.b.Key, t.b.IP)
+	if err == nil {
+		err = c.Was(t.b.Born, t.b.UserBorn)
+	}
 	c.Models, c.Batched, c.Labels = t.b.Models, t.b.provider != "", t.b.Labels.Labels
 	c.Run = t.b.Labels.Run
 	return c, err

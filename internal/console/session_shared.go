@@ -6,12 +6,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/storage/seal"
+	"github.com/llmguard/llmguard/lua"
 )
 
 // sharedSession is a session as stored in Redis for all proxies. It is encrypted with the
@@ -33,6 +33,8 @@ const (
 
 // sessionIndex holds the keys of all sessions by last use, to limit their number.
 const sessionIndex = "lg:{console:}:sessions"
+
+var keepSession = lua.Load("session_keep")
 
 // sharedKey returns the Redis key of a session. It contains only the hash of the cookie's
 // value. No org id clashes with "console:", because ids have no colon.
@@ -62,16 +64,12 @@ func (s *sessions) share(ctx context.Context, id string, one *session) error {
 	ctx, cancel := context.WithTimeout(ctx, shareTime)
 	defer cancel()
 	now := s.now()
-	pipe := s.rdb.TxPipeline()
-	pipe.Set(ctx, sharedKey(id), r.Seal(text, sharedKey(id)), sessionLife)
-	pipe.ZAdd(ctx, sessionIndex, redis.Z{Score: float64(now.Unix()), Member: sharedKey(id)})
-	pipe.ZRemRangeByScore(ctx, sessionIndex, "-inf", strconv.FormatInt(now.Add(-sessionLife).Unix(), 10))
-	pipe.Expire(ctx, sessionIndex, sessionLife)
-	excess := pipe.ZRange(ctx, sessionIndex, 0, -maxSessions-1)
-	if _, err := pipe.Exec(ctx); err != nil {
+	excess, err := keepSession.Run(ctx, s.rdb, []string{sharedKey(id), sessionIndex},
+		now.Unix(), r.Seal(text, sharedKey(id)), int64(sessionLife.Seconds()), maxSessions).StringSlice()
+	if err != nil {
 		return err
 	}
-	return s.unshare(ctx, excess.Val()...)
+	return s.unshare(ctx, excess...)
 }
 
 // unshare deletes sessions for all proxies, by their Redis keys.

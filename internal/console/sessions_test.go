@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"strings"
@@ -62,6 +63,18 @@ func TestSignIn(t *testing.T) {
 	text := r.browser().do("GET", "/console/login?next=/console/audit", nil).text
 	if !strings.Contains(text, `name="next" value="/console/audit"`) {
 		t.Errorf("got the page %s, want it to remember the page", content(text))
+	}
+}
+
+// Who frees memory has to sign in: that works with no memory left in Redis.
+func TestSignInWithFullMemory(t *testing.T) {
+	r := newRig(t, acme)
+	r.must(r.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	defer func() { r.must(r.rdb.ConfigSet(context.Background(), "maxmemory", "0").Err()) }()
+	b := r.signedIn(opsKey)
+	b.has("/console/", "Acme")
+	if a := b.act("reset-limit", true, "org", "acme", "limit", "month", "reason", "x"); a.status != http.StatusSeeOther {
+		t.Errorf("reset: got %d %s", a.status, content(a.text))
 	}
 }
 

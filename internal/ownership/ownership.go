@@ -48,6 +48,9 @@ type Note struct {
 	Total  int64 `json:"t,omitempty"`
 	Output int64 `json:"o,omitempty"`
 
+	// Born distinguishes the user from an earlier one with its id.
+	Born string `json:"ub,omitempty"`
+
 	// Kind is what it is; "" means a response or an item of one.
 	Kind Kind `json:"k,omitempty"`
 	// Of is the id of the thing that this is a part of.

@@ -145,6 +145,8 @@ type UserSpec struct {
 type User struct {
 	UserSpec
 	Stamp
+	// Born distinguishes the user from an earlier one with its id.
+	Born string `json:"born,omitempty"`
 }
 
 // KeySpec holds the settings of an API key.
