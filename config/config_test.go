@@ -113,7 +113,7 @@ func TestDefaults(t *testing.T) {
 		Store:      Store{OnFailure: "deny", LocalShare: 10, Deadline: 250 * time.Millisecond, HoldLease: time.Minute, AfterDataLoss: "close", Durability: "async", JournalMax: 64 << 20},
 		Headers:    Headers{Standard: "x", RetryJitter: 10},
 		KillSwitch: "off",
-		Alerts:     Alerts{Format: "slack"},
+		Alerts:     Alerts{Format: "slack", PerHour: 20},
 		Webhooks:   Webhooks{Timeout: 15 * time.Second, GiveUp: 72 * time.Hour},
 		Log:        Log{Level: "info", Format: "json"},
 		Memory:     Memory{Spool: 2_000_000_000},
@@ -144,7 +144,7 @@ func TestDefaults(t *testing.T) {
 				MaxJobs:  100_000, MaxBytes: 1e9, MaxAge: 24 * time.Hour, WorkerConcurrency: 64,
 			}},
 		}},
-		Orgs: []Org{{ID: "acme", Hold: "max", GrowStep: 800, Cache: Cache{MaxBytes: 64_000_000}, Runs: Runs{MaxDepth: 4, MaxOpen: 100, MaxLife: 7 * 24 * time.Hour}, OverLimit: "wait", OnStoreFailure: "deny", OnDisconnect: "auto", RetryStartedJobs: true, Weight: 100, Spread: 1, MaxPriority: "normal", Alerts: Alerts{Format: "slack"}}},
+		Orgs: []Org{{ID: "acme", Hold: "max", GrowStep: 800, Cache: Cache{MaxBytes: 64_000_000}, Runs: Runs{MaxDepth: 4, MaxOpen: 100, MaxLife: 7 * 24 * time.Hour}, OverLimit: "wait", OnStoreFailure: "deny", OnDisconnect: "auto", RetryStartedJobs: true, Weight: 100, Spread: 1, MaxPriority: "normal", Alerts: Alerts{Format: "slack", PerHour: 20}}},
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got  %+v\nwant %+v", cfg, want)

@@ -119,6 +119,9 @@ func checkWebhookBounds(m *mistakes, w Webhooks) {
 	}
 }
 
+// maxAlerts bounds alerts.per_hour: half of what webhooks count in an hour.
+const maxAlerts = 500
+
 // checkAlerts checks the alert settings at a path.
 func checkAlerts(m *mistakes, path string, a Alerts, all Webhooks) {
 	if !m.given(path) {
@@ -132,6 +135,9 @@ func checkAlerts(m *mistakes, path string, a Alerts, all Webhooks) {
 		m.failAt(path+".url", "expected a URL that begins with https://") // the value may be a secret
 	} else {
 		checkWebhookURL(m, path+".url", text, all.AllowHTTP)
+	}
+	if a.PerHour > maxAlerts {
+		m.failAt(path+".per_hour", "%d is too many; at most %d", a.PerHour, maxAlerts)
 	}
 	switch {
 	case a.Format == "standard":

@@ -77,4 +77,5 @@ var libraries = map[string][]string{
 	"stay":               {"time", "rings", "flows", "publish", "jobs"},
 	"take":               {"time"},
 	"webhook_dead":       {},
+	"webhook_number":     {},
 }

@@ -63,7 +63,7 @@ func alertTarget(a config.Alerts) (webhook.Endpoint, error) {
 		Events: []string{
 			webhook.LimitAlert, webhook.BrakeFired, webhook.RaiseRequested, webhook.RaiseDecided, webhook.RunReached,
 		},
-		Slack: a.Format == "slack",
+		Slack: a.Format == "slack", PerHour: a.PerHour,
 	}, err
 }
 
@@ -93,6 +93,6 @@ func (a *App) sendAlert(ctx context.Context, is alert.Alert) error {
 	}
 	return a.webhooks.Send(ctx, is.To, webhook.Event{
 		ID: "evt_" + rand.Text(), Type: webhook.LimitAlert, Created: is.At.Truncate(time.Second), Object: is.Limit,
-		Data: string(text), Text: is.Text(),
+		Org: is.Org, Data: string(text), Text: is.Text(),
 	})
 }

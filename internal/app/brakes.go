@@ -229,7 +229,7 @@ func (k *brakeKeeper) report(ctx context.Context, org string, b *tenants.Brake) 
 	if err != nil {
 		return err
 	}
-	e.Object, e.Data, e.Text = b.Brake, string(data), text
+	e.Org, e.Object, e.Data, e.Text = org, b.Brake, string(data), text
 	return errors.Join(k.webhooks().Send(ctx, org, e), k.webhooks().Send(ctx, alert.Everyone, e))
 }
 

@@ -36,6 +36,7 @@ lg:{<org>}:owned-open:<id> lg:{<org>}:owned-claim:<what> lg:{<org>}:response:<id
 lg:{<org>}:files:<user> lg:{<org>}:filesizes lg:{<org>}:kept:entries lg:{<org>}:kept:ends lg:{<batch>}:batch
 lg:{<batch>}:lines lg:{<batch>}:chunks lg:{<org>}:batches:<user> lg:{<org>}:openbatches
 lg:{<org>}:openbatches:<user> lg:{<org>}:endedbatches lg:{console:}:session:<hash> lg:{console:}:sessions
+lg:{<org>}:webhooks:hour:<target>:<time>
 lg:{calib}:<table> lg:{calib}:<table>:recent lg:{calib}:batch:<process> lg:{<org>}:webhooks:dead
 lg:{<org>}:webhooks:letters lg:{<org>}:webhooks:off lg:wait lg:{<org>}:sums-by-label:<day>
 lg:{<org>}:label-values:<label>:<day> lg:{ip:<address>}:l:<limit>:ip-requests-<shape>:<address>

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -25,12 +26,17 @@ func (st *Statement) WriteHTML(to io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return t.Execute(to, struct {
+	var out strings.Builder
+	if err := t.Execute(&out, struct {
 		*Statement
 		Chart  chart
 		Status string
 		By     []Section // sections with more than one line, or a name
-	}{st, st.chart(), st.status(), st.named()})
+	}{st, st.chart(), st.status(), st.named()}); err != nil {
+		return err
+	}
+	_, err = io.WriteString(to, escape.Lines(out.String()))
+	return err
 }
 
 // named returns the sections that say something.

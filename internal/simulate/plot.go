@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -30,7 +31,7 @@ var ErrNothing = errors.New("simulate: nothing to plot")
 func SVG(w io.Writer, reports []Report) error {
 	text, err := svg(reports)
 	if err == nil {
-		_, err = io.WriteString(w, text)
+		_, err = io.WriteString(w, escape.Lines(text))
 	}
 	return err
 }
@@ -52,7 +53,7 @@ func HTML(w io.Writer, reports []Report) error {
 		"Last": last, "Title": title(reports), "Span": span(last), "Lines": last.Lines[:min(len(last.Lines), 20)],
 	})
 	if err == nil {
-		_, err = io.WriteString(w, b.String())
+		_, err = io.WriteString(w, escape.Lines(b.String()))
 	}
 	return err
 }

@@ -101,6 +101,9 @@ func (s *Sender) handle(ctx context.Context, task *asynq.Task) error {
 	if err != nil {
 		return s.bury(ctx, &d, Removed, result{err: err}, failures)
 	}
+	if d.Round == countRound {
+		return s.count(ctx, d, t.perHour)
+	}
 	off, err := s.rdb.HExists(ctx, offKey(d.Org), t.print).Result()
 	if err != nil {
 		return fmt.Errorf("webhook: %w", err)

@@ -42,6 +42,8 @@ type Event struct {
 	Created time.Time
 	// Object is the id of the object: job_..., batch_..., resp_...
 	Object string
+	// Org is the org whose callers caused it, if another org or the operator receives it.
+	Org string
 	// URL is an additional target for this event only; empty for none. Sender.CheckURL must
 	// have accepted it.
 	URL string

@@ -41,7 +41,7 @@ func (s *Sender) raise(ctx context.Context, r tenants.RaiseRequest, e Event) err
 	if err != nil {
 		return err
 	}
-	e.Data, e.Text = string(text), s.raiseText(&r)
+	e.Org, e.Data, e.Text = r.Org, string(text), s.raiseText(&r)
 	if err := s.Send(ctx, r.Org, e); err != nil {
 		return err
 	}

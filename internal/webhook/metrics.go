@@ -42,7 +42,7 @@ func newMetrics(reg prometheus.Registerer, s *Sender) *metrics {
 		},
 	}
 	// Alerts on an increase would miss a series that starts at 1.
-	for _, t := range Types() {
+	for _, t := range append(Types(), Omitted) {
 		m.sent.WithLabelValues(t)
 	}
 	for _, outcome := range []string{"delivered", "failed", "refused", "gone"} {

@@ -26,7 +26,7 @@ func (s *Sender) RunReached(ctx context.Context, r alert.Run) error {
 		return err
 	}
 	e := NewEvent(RunReached, r.ID()+" "+strconv.FormatInt(int64(r.Amount), 10), r.At)
-	e.Object, e.Data = r.ID(), string(text)
+	e.Org, e.Object, e.Data = r.Org, r.ID(), string(text)
 	title := r.ID()
 	if r.Name != "" {
 		title = escape.Quoted(r.Name) + " (" + r.ID() + ")"

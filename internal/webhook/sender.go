@@ -112,7 +112,7 @@ func (o *Options) endpoint(e *Endpoint) (*target, error) {
 		return nil, errors.New("it has no secret")
 	}
 	t := newTarget(u, e.Secrets, e.Events...)
-	t.slack = e.Slack
+	t.slack, t.perHour = e.Slack, e.PerHour
 	return t, nil
 }
 
@@ -201,7 +201,8 @@ type delivery struct {
 	Target string `json:"target"`          // key of the endpoint
 	URL    string `json:"url,omitempty"`   // if a request named the target
 	Until  int64  `json:"until"`           // Unix seconds; then it becomes a dead letter
-	Round  string `json:"round,omitempty"` // for a replay
+	Round  string `json:"round,omitempty"` // for a replay, or countRound
+	Of     string `json:"of,omitempty"`    // org whose events are counted
 }
 
 // id identifies a delivery: the task, and the dead letter that it may become.
@@ -241,6 +242,15 @@ func (s *Sender) Send(ctx context.Context, orgID string, e Event) error {
 			continue
 		}
 		d.Target = t.key
+		if t.perHour > 0 {
+			within, err := s.bounded(ctx, &d, cmp.Or(e.Org, orgID), t.perHour)
+			if err != nil {
+				return err
+			}
+			if !within {
+				continue
+			}
+		}
 		if err := s.enqueue(ctx, &d); err != nil {
 			return err
 		}
@@ -269,14 +279,14 @@ func (s *Sender) Ended(ctx context.Context, end queue.JobEnd) error {
 	return s.Send(ctx, end.Org, e)
 }
 
-func (s *Sender) enqueue(ctx context.Context, d *delivery) error {
+func (s *Sender) enqueue(ctx context.Context, d *delivery, more ...asynq.Option) error {
 	payload, err := json.Marshal(d)
 	if err != nil {
 		return fmt.Errorf("webhook: %w", err)
 	}
 	id := strings.TrimSuffix(d.id()+"."+d.Round, ".")
-	_, err = s.tasks.EnqueueContext(ctx, asynq.NewTask(taskType, payload), asynq.Queue(queueName), asynq.TaskID(id),
-		asynq.MaxRetry(tries), asynq.Timeout(s.opts.Timeout+redisTime), asynq.Retention(remember))
+	_, err = s.tasks.EnqueueContext(ctx, asynq.NewTask(taskType, payload), append(more, asynq.Queue(queueName),
+		asynq.TaskID(id), asynq.MaxRetry(tries), asynq.Timeout(s.opts.Timeout+redisTime), asynq.Retention(remember))...)
 	switch {
 	case errors.Is(err, asynq.ErrTaskIDConflict):
 		return nil
@@ -284,6 +294,8 @@ func (s *Sender) enqueue(ctx context.Context, d *delivery) error {
 		return fmt.Errorf("webhook: enqueue %s: %w", d.id(), err)
 	}
 	queue.CallServers(ctx, s.rdb, queueName)
-	s.metrics.sent.WithLabelValues(d.Type).Inc()
+	if d.Round != countRound {
+		s.metrics.sent.WithLabelValues(d.Type).Inc()
+	}
 	return nil
 }

@@ -33,6 +33,9 @@ type Endpoint struct {
 	// Slack posts {"text": ...} in the format of chat services, for events that have a text. It
 	// needs no secret, because the URL is one.
 	Slack bool
+	// PerHour, if set, is the most events of one org that are delivered in an hour, at most maxCounted; one
+	// more event, of type Omitted, counts the others when the hour ends.
+	PerHour int
 }
 
 // wants reports whether the endpoint receives events of a type.
@@ -48,6 +51,7 @@ type target struct {
 	key     string // identifies the URL in queued deliveries
 	print   string // of all settings; changes with the configuration
 	slack   bool
+	perHour int // see Endpoint
 }
 
 func newTarget(u *url.URL, secrets []Secret, rest ...string) *target {

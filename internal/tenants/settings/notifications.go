@@ -21,6 +21,8 @@ type Alerts struct {
 	// Forecast also alerts when a limit will be used up within this time, such as 1h, and before it
 	// resets, if spending continues at its recent rate. 0: off.
 	Forecast time.Duration `yaml:"forecast" min:"0"`
+	// PerHour is the most messages of one org in an hour, up to 500. One more message counts the others.
+	PerHour int `yaml:"per_hour" default:"20"`
 }
 
 // Percents returns the effective thresholds, in percent.
