@@ -52,10 +52,11 @@ func (b *bill) charge(a wire.Answer, s shown, faults ...UsageFault) {
 	b.estimated(faults, a.Rounded)
 }
 
-// chargePart sets the result from the usage of an answer that broke off after this much output.
-func (b *bill) chargePart(o Outcome, a wire.Answer, output int64) {
-	a.Usage.Output = max(a.Usage.Output, min(output, b.held))
-	faults := append(b.check(&a.Usage, shown{}), b.checkDrawn(&a)...)
+// chargePart sets the result from the usage of an answer that broke off, and the output that may have
+// followed it within the hold.
+func (b *bill) chargePart(o Outcome, a wire.Answer, s shown, more int64) {
+	faults := append(b.check(&a.Usage, s), b.checkDrawn(&a)...)
+	a.Usage.Output = max(a.Usage.Output, min(a.Usage.Output+more, b.held))
 	b.price(a)
 	b.result.Outcome = o
 	b.estimated(faults, true)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
 )
@@ -287,6 +288,75 @@ func TestEndsOfTheWire(t *testing.T) {
 	c, w, err := r.run(t.Context(), prompt("gpt-4o", "hi", `"max_tokens":50,"stream":true`))
 	if err != nil || c.Result.Ended || c.Result.Relayed || c.Result.Outcome != Completed || !strings.Contains(w.Body.String(), `{"error":{`) {
 		t.Errorf("broken before the end: %+v, %v, %s", c.Result, err, w.Body)
+	}
+}
+
+// TestResponsesThatFail checks the charge of a stream whose last event says that the response failed or
+// is incomplete: by the usage in it, as far as it agrees with the text.
+func TestResponsesThatFail(t *testing.T) {
+	r := newRig(t, roomy()...)
+	text := event(`{"type":"response.output_text.delta","delta":"` + strings.Repeat(" boat", 100) + `","sequence_number":1}`)
+	end := func(state, usage string) string {
+		return event(`{"type":"response.` + state + `","sequence_number":2,"response":{"id":"r","status":"` + state + `","error":{"code":"server_error","message":"x"},"usage":` + usage + `}}`)
+	}
+	for _, x := range []struct {
+		name, end         string
+		least, most       int64 // of output, of 900
+		estimated, failed bool
+	}{
+		{"failed", end("failed", `{"input_tokens":9,"output_tokens":110,"total_tokens":119}`), 110, 110, false, true},
+		{"failed with too little", end("failed", `{"input_tokens":9,"output_tokens":0,"total_tokens":9}`), 100, 900, true, true},
+		{"failed without", end("failed", "null"), 100, 900, true, true},
+		{"incomplete", strings.Replace(end("incomplete", `{"input_tokens":9,"output_tokens":110}`), `{"code":"server_error","message":"x"}`, "null", 1), 110, 110, false, false},
+	} {
+		r.dearer(t, &vendor{status: 200, kind: "text/event-stream", body: text + x.end}, nil)
+		before := r.used()
+		c, w, err := r.ask(wire.Responses, strings.TrimSuffix(requestOf[wire.Responses], "}")+`,"stream":true}`, false)
+		res := c.Result
+		output := (int64(res.Cost) - 9*1000) / 2000
+		if err != nil || output < x.least || output > x.most || res.Estimated != x.estimated || res.Failed != x.failed || w.Body.String() != text+x.end {
+			t.Errorf("%s: %d tokens of output, %+v, %v, %s", x.name, output, res, err, w.Body)
+		}
+		r.charged(before, c)
+	}
+}
+
+// TestFetchedStreamsEnd checks that the stream of a stored response that ends without its last event
+// gets exactly one error event, with the next number.
+func TestFetchedStreamsEnd(t *testing.T) {
+	r := newRig(t, roomy()...)
+	created := event(`{"type":"response.created","sequence_number":4,"response":{"id":"r"}}`)
+	done := event(`{"type":"response.completed","sequence_number":5,"response":{"id":"r","status":"completed"}}`)
+	for _, x := range []struct {
+		name, path, body string
+		breaks, complete bool
+	}{
+		{"complete", "/responses/r", created + done, false, true},
+		{"without the last blank line", "/responses/r", created + strings.TrimSpace(done), false, true},
+		{"an error", "/responses/r", created + event(`{"type":"error","code":"x","message":"x","sequence_number":5}`), false, true},
+		{"cut between events", "/responses/r", created, false, false},
+		{"cut within an event", "/responses/r", created + done[:50], false, false},
+		{"broken", "/responses/r", created, true, false},
+		{"broken within an event", "/responses/r", created + done[:50], true, false},
+		{"something else", "/files/f/content", created, false, true},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = w.Write([]byte(x.body))
+			if x.breaks {
+				_ = http.NewResponseController(w).Flush()
+				panic(http.ErrAbortHandler)
+			}
+		}))
+		r.moveTo(server.URL)
+		w := httptest.NewRecorder()
+		_, err := r.guard.Passthrough.Relay(t.Context(), w, Fetch{Org: r.org, Note: ownership.Note{Provider: "openai"}, Request: providers.Request{Path: x.path}})
+		server.Close()
+		got, passed := strings.CutPrefix(w.Body.String(), created)
+		ours := "event: error\ndata: " + `{"type":"error","sequence_number":5,`
+		if err != nil || !passed || x.complete != (created+got == x.body) || !x.complete && (!strings.HasPrefix(got, ours) || strings.Count(got, "data:") != 1) {
+			t.Errorf("%s: %v, %s", x.name, err, w.Body)
+		}
 	}
 }
 

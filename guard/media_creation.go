@@ -26,8 +26,10 @@ const (
 	// spokenTokens bounds the tokens of speech per character: at 20 tokens a second it
 	// is half a second, twice as long as a spoken digit.
 	spokenTokens = 10
-	// listenedMillis is how much audio one input token represents.
+	// listenedMillis is how much audio one input token represents, and slowestMillis more than it does
+	// for any model.
 	listenedMillis = 100
+	slowestMillis  = 1000
 )
 
 // made is what the plan of a creation holds in addition to tokens.
@@ -63,6 +65,9 @@ func (e *estimator) creationInput() int64 {
 	}
 	n := e.total(&c)
 	p.text.pure = false // it shows nothing about text alone
+	if m.exact {
+		p.text.certain += m.millis / slowestMillis
+	}
 	return n
 }
 
@@ -146,13 +151,13 @@ func (b *bill) chargeCreated(a wire.Created) {
 	defer func() { b.reported(a.Answer) }()
 	if !b.plan.byRule() {
 		fault := b.faultOf(a.Answer)
-		if !a.HasUsage || fault != "" {
+		if !a.HasUsage || fault != "" || a.Usage.Input+a.Usage.Output == 0 { // it may count only seconds
 			b.result.Model, b.result.Tier = a.Model, a.ServiceTier
 			b.chargeHold(NoUsage)
 			b.result.Fault = fault
 			return
 		}
-		b.charge(a.Answer, shown{})
+		b.charge(a.Answer, b.seenCreated(a))
 		return
 	}
 	told := a.Usage
@@ -171,11 +176,19 @@ func (b *bill) chargeCreated(a wire.Created) {
 		length, exact = max(a.ShownMillis, b.plan.Request.Creation.LengthBySize()), false
 		b.result.Fault = "the transcript is longer than the recording's header states"
 	}
-	if b.plan.made.perMinute && told.AudioMillis > max(length, b.plan.Request.Creation.LengthBySize()) {
+	least := a.ShownMillis
+	if exact {
+		least = max(least, length)
+	}
+	switch perMinute := b.plan.made.perMinute && told.AudioMillis > 0; {
+	case perMinute && told.AudioMillis > max(length, b.plan.Request.Creation.LengthBySize()):
 		told.AudioMillis, exact = 0, false // no recording of this size is so long
 		b.result.UsageFaults, b.result.Fault = []UsageFault{HighInput}, "usage has more seconds than the recording"
+	case perMinute && told.AudioMillis+told.AudioMillis/20+1000 < least: // rounded, or without a short silence
+		told.AudioMillis = least
+		b.result.UsageFaults, b.result.Fault = []UsageFault{LowInput}, "usage has fewer seconds than the recording"
 	}
-	guessed := b.plan.made.perMinute && told.AudioMillis == 0 && !exact
+	guessed := len(b.result.UsageFaults) > 0 || b.plan.made.perMinute && told.AudioMillis == 0 && !exact
 	told.Characters, told.Images = b.plan.made.characters, b.plan.made.images
 	if a.Pictures > 0 {
 		told.Images = a.Pictures
@@ -186,6 +199,20 @@ func (b *bill) chargeCreated(a wire.Created) {
 	a.Usage = b.counted(told)
 	b.price(a.Answer)
 	b.result.Estimated = b.result.Estimated || guessed
+}
+
+// leastPicture is fewer tokens than any model counts for a picture.
+const leastPicture = 16
+
+// seenCreated returns what shows that output was generated: the transcript, or the pictures.
+func (b *bill) seenCreated(a wire.Created) shown {
+	if a.Pictures > 0 {
+		n := leastPicture * a.Pictures
+		return shown{bytes: tokenBytes * n, count: func() int64 { return n }}
+	}
+	return shown{bytes: int64(len(a.Text)), count: func() int64 {
+		return int64(tokenizer.Count(tokenizer.EncodingFor(b.plan.Target.Model), a.Text))
+	}}
 }
 
 // counted keeps the parts of a usage that the price of the endpoint counts.

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"mime"
 	"net/http"
 	"path"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -74,7 +76,7 @@ func (pt *Passthrough) Relay(ctx context.Context, w http.ResponseWriter, f Fetch
 	if isEventStream(resp.Header) {
 		providers.CopyHeaders(w.Header(), resp.Header)
 		w.WriteHeader(resp.StatusCode)
-		return resp.StatusCode, pt.passEvents(ctx, w, f.Org.ID, resp)
+		return resp.StatusCode, pt.passEvents(ctx, w, &f, resp)
 	}
 	kept := pt.spool.Buffer(ctx, f.Org.ID, pt.answerWait)
 	defer kept.Close()
@@ -153,36 +155,55 @@ func relayFailure(w http.ResponseWriter, resp *http.Response, answer []byte, err
 	return status, written(w.Write(answer))
 }
 
-// passEvents copies an event stream to the org's caller and flushes after each read.
-func (pt *Passthrough) passEvents(ctx context.Context, w http.ResponseWriter, org string, resp *http.Response) error {
-	room := pt.spool.Room(org, pt.answerWait)
+// passEvents copies an event stream to the org's caller and flushes after each read. The stream of a
+// response that breaks, or ends without its last event, gets an error event.
+func (pt *Passthrough) passEvents(ctx context.Context, w http.ResponseWriter, f *Fetch, resp *http.Response) error {
+	room := pt.spool.Room(f.Org.ID, pt.answerWait)
 	defer room.Close()
 	buf := readBuffers.Get().(*[]byte)
 	defer readBuffers.Put(buf)
 	flush := http.NewResponseController(w).Flush
 	redact := providers.RedactorOf(resp)
 	var events wire.Events
+	var end passedEnd
 	for {
 		n, err := resp.Body.Read(*buf)
-		tooLarge := events.Feed((*buf)[:n])
-		if tooLarge != nil {
-			return fmt.Errorf("the provider's answer is not an event stream: %w", tooLarge)
-		}
-		if err := room.Resize(ctx, events.Held()); err != nil {
-			return fmt.Errorf("an event was not forwarded: %w", err)
+		err = cmp.Or(events.Feed((*buf)[:n]), err) // an event may be too large
+		if full := room.Resize(ctx, events.Held()); full != nil {
+			err = full
 		}
 		for event, ok := events.Next(); ok; event, ok = events.Next() {
+			end.see(event)
 			if err := written(w.Write(redact.Event(event))); err != nil {
 				return err
 			}
 		}
 		_ = flush() // the next write reports it
-		if errors.Is(err, io.EOF) {
-			return written(w.Write(redact.Event(events.Rest())))
+		if err == nil {
+			continue
 		}
-		if err != nil {
-			return fmt.Errorf("the provider's answer was interrupted: %w", err)
+		rest := events.Rest()
+		if end.see(rest); errors.Is(err, io.EOF) && (end.came || !strings.HasPrefix(f.Request.Path, wire.Responses.Path()+"/")) {
+			return written(w.Write(redact.Event(rest)))
 		}
+		if ctx.Err() != nil {
+			return ErrGone
+		}
+		pt.log.Warn("a stored stream was interrupted", "provider", f.Note.Provider, "err", err)
+		return written(w.Write(brokenOff(err).ResponsesFrame(end.next)))
+	}
+}
+
+// passedEnd finds the end of a response in its events.
+type passedEnd struct {
+	came bool
+	next int64 // the number of the next event
+}
+
+func (e *passedEnd) see(event []byte) {
+	chunk, err := wire.ScanEvent(wire.Responses, wire.EventData(event), nil)
+	if err == nil {
+		e.came, e.next = e.came || chunk.Finish || chunk.Error, max(e.next, chunk.Sequence+1)
 	}
 }
 

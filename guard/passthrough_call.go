@@ -96,7 +96,9 @@ func (p *passage) close() error {
 	fault := c.bill.faultOf(a)
 	switch {
 	case c.Plan.free, ep.Pictures(), c.Plan.Request.Creation == nil && ok && fault == "":
-		e.settlePlain(doc)
+		if e.settlePlain(doc) != nil { // it was forwarded, whatever it is
+			e.broke()
+		}
 	default:
 		c.Result.Model = a.Model
 		c.Result.Tier = a.ServiceTier

@@ -37,12 +37,12 @@ func (b *bill) chargeText(a wire.Answer, body []byte) {
 }
 
 // reached bounds what the provider of a broken stream has generated: what arrived, plus what it may
-// have generated since, which is limited to the hold. What arrived does not count if output may be
-// hidden.
+// have generated since, which is limited to the hold. If output may be hidden, that is what it may have
+// generated in the whole time.
 func (r *relay) reached() int64 {
-	came, more := r.visible(), r.errand.generated()
+	came, more := r.billed(r.tokens()-r.summary), r.errand.generated()
 	if r.tells && !r.hidden && !r.seen.IsZero() {
-		more = came + r.call.generated(time.Since(r.seen))
+		more = r.visible() + r.call.generated(time.Since(r.seen))
 	}
 	return max(came, min(more, r.call.bill.held))
 }

@@ -48,6 +48,7 @@ type relay struct {
 	done    bool         // [DONE] was seen
 	failed  bool         // the provider sent an error event
 	failure []byte       // its data
+	told    bool         // it has the usage
 	instead []byte       // to be written in place of the event, which clients would not take for an error
 
 	heard bool     // a chunk has arrived
@@ -246,6 +247,7 @@ func (r *relay) inspect(event []byte) bool {
 	r.shows = r.shows || len(chunk.Text) > 0 || chunk.Finish || chunk.HasUsage
 	if chunk.Error {
 		r.fails(data, chunk.Framed)
+		r.told = chunk.HasUsage && r.call.bill.faultOf(chunk.Answer) == ""
 	}
 	if !chunk.HasUsage && chunk.Fault == "" {
 		return true
@@ -282,40 +284,6 @@ func (r *relay) follow(chunk wire.Chunk) {
 	}
 }
 
-// account records the usage of an event. Counts are cumulative, and some servers send zeros after the
-// real ones.
-func (r *relay) account(a wire.Answer) {
-	fault := r.call.bill.faultOf(a)
-	switch {
-	case r.usage && fault == allZero:
-		return
-	case a.HasUsage && fault == "":
-		r.answer = a.After(r.answer)
-		r.usage, r.counted, r.used = true, r.tokens(), time.Now()
-	case r.usage: // the counts so far remain the least
-	default:
-		r.answer = a
-		r.hidden = r.hidden || fault != "" && a.Hidden
-	}
-	r.call.Result.Fault = fault
-}
-
-// tally counts text. The text of several choices arrives interleaved, so each chunk is then
-// counted separately, which never counts less.
-func (r *relay) tally(c wire.Chunk) {
-	enc := tokenizer.EncodingFor(r.call.Plan.Target.Model)
-	if c.Summary {
-		r.summary += int64(tokenizer.Count(enc, c.Text))
-	} else {
-		r.bytes += int64(len(c.Text))
-	}
-	if r.call.Plan.Request.Choices() > 1 {
-		r.apart += int64(tokenizer.Count(enc, c.Text))
-		return
-	}
-	r.count.Write(c.Text)
-}
-
 // close settles the stream after the provider's last byte or a failure, and reports a
 // failure to the caller in a way that no client mistakes for success.
 func (r *relay) close(resp *http.Response, err error) error {
@@ -336,7 +304,7 @@ func (r *relay) close(resp *http.Response, err error) error {
 	switch {
 	case c.Plan.Request.Creation != nil && complete:
 		c.bill.chargeCreated(r.created)
-	case r.usage && r.whole():
+	case r.usage && (r.whole() || r.told):
 		r.charge()
 	case complete && r.tells && !r.hidden && c.bill.bounded():
 		c.bill.chargeEstimate(NoUsage, r.visible())
@@ -374,27 +342,6 @@ func (r *relay) naming() {
 	r.answer.Model = cmp.Or(r.answer.Model, r.named)
 	r.call.Result.Model = r.answer.Model
 }
-
-// visible returns how many tokens of output the caller was sent, or 0 if that does not
-// determine the bill. Non-public tokenizers may count more than ours.
-func (r *relay) visible() int64 {
-	if !r.tells {
-		return 0
-	}
-	return r.billed(int64(r.count.Count()) + r.apart)
-}
-
-// most returns a cheap upper bound of produced.
-func (r *relay) most() int64 {
-	n := r.billed(int64(r.count.Upper()) + r.apart)
-	if r.usage {
-		n = max(n, r.answer.Usage.Output)
-	}
-	return n
-}
-
-// billed returns how many tokens a provider may bill for a count of ours.
-func (r *relay) billed(count int64) int64 { return billedFor(count, r.factor) }
 
 // finish puts the exact cost in a trailer, because the headers have long been sent.
 func (r *relay) finish() error {

@@ -2,7 +2,65 @@ package guard
 
 import (
 	"time"
+
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/tokenizer"
 )
+
+// account records the usage of an event. Counts are cumulative, and some servers send zeros after the
+// real ones.
+func (r *relay) account(a wire.Answer) {
+	fault := r.call.bill.faultOf(a)
+	switch {
+	case r.usage && fault == allZero:
+		return
+	case a.HasUsage && fault == "":
+		r.answer = a.After(r.answer)
+		r.usage, r.counted, r.used = true, r.tokens(), time.Now()
+	case r.usage: // the counts so far remain the least
+	default:
+		r.answer = a
+		r.hidden = r.hidden || fault != "" && a.Hidden
+	}
+	r.call.Result.Fault = fault
+}
+
+// tally counts text. The text of several choices arrives interleaved, so each chunk is then
+// counted separately, which never counts less.
+func (r *relay) tally(c wire.Chunk) {
+	enc := tokenizer.EncodingFor(r.call.Plan.Target.Model)
+	if c.Summary {
+		r.summary += int64(tokenizer.Count(enc, c.Text))
+	} else {
+		r.bytes += int64(len(c.Text))
+	}
+	if r.call.Plan.Request.Choices() > 1 {
+		r.apart += int64(tokenizer.Count(enc, c.Text))
+		return
+	}
+	r.count.Write(c.Text)
+}
+
+// visible returns how many tokens of output the caller was sent, or 0 if that does not
+// determine the bill. Non-public tokenizers may count more than ours.
+func (r *relay) visible() int64 {
+	if !r.tells {
+		return 0
+	}
+	return r.billed(int64(r.count.Count()) + r.apart)
+}
+
+// most returns a cheap upper bound of produced.
+func (r *relay) most() int64 {
+	n := r.billed(int64(r.count.Upper()) + r.apart)
+	if r.usage {
+		n = max(n, r.answer.Usage.Output)
+	}
+	return n
+}
+
+// billed returns how many tokens a provider may bill for a count of ours.
+func (r *relay) billed(count int64) int64 { return billedFor(count, r.factor) }
 
 // tokens returns our count of the text so far.
 func (r *relay) tokens() int64 { return int64(r.count.Count()) + r.apart }
@@ -37,13 +95,13 @@ func (r *relay) chargePart() {
 	if r.errand.left() {
 		outcome = ClientGone
 	}
-	late := r.late()
 	if r.tells && r.seen.After(since) {
 		since = r.seen
 	}
-	after := late + c.generated(time.Since(since))
+	after := c.generated(time.Since(since))
 	if r.errand.left() && r.tells {
-		after = max(late, r.sent()-r.billed(r.counted))
+		after = r.sent() - r.visible()
 	}
-	c.bill.chargePart(outcome, r.answer, r.answer.Usage.Output+after)
+	r.answer.Usage.Output += r.late()
+	c.bill.chargePart(outcome, r.answer, r.seenText(), after)
 }

@@ -48,10 +48,10 @@ type shown struct {
 	count func() int64 // its tokens; nil if no text is generated
 }
 
-// seenPlain returns the text of a whole answer, which is read only if its size could contradict
-// the usage.
+// seenPlain returns the text of a whole answer, which is read only if its size or the output limit could
+// contradict the usage.
 func (b *bill) seenPlain(u wire.Usage, body []byte) shown {
-	if int64(len(body)) <= tokenBytes*u.Output {
+	if int64(len(body)) <= tokenBytes*u.Output && u.Output <= b.plan.Output {
 		return shown{bytes: int64(len(body))}
 	}
 	g, ok := wire.ScanWritten(b.plan.Request.Endpoint, body)

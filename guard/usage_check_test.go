@@ -91,6 +91,7 @@ func TestUsageIsChecked(t *testing.T) {
 		{"a billion of output", "house-70b", "hi", limit, "hi", counts(9, 1_000_000_000), HighOutput, 50_000_000, 0},
 		{"more output than the text", "llama-house", "hi", `"max_tokens":100`, "hi", counts(9, 500), HighOutput, 1_000_000, 0},
 
+		{"output beyond the limit without text", "llama-house", "hi", `"max_tokens":10`, "hi", `{"completion_tokens":300,"prompt_tokens":9,"note":"` + strings.Repeat("x", 1500) + `"}`, HighOutput, 100_000, 0},
 		{"a billion searches", "llama-house", "hi", limit, "hi", `{"prompt_tokens":9,"completion_tokens":2,"server_tool_use":{"web_search_requests":1000000000}}`, HighCalls, 50_000_000, 0},
 
 		{"a chat template", "llama-house", "hi", limit, "hi", counts(800, 2), "", 820_000, 820_000},
@@ -167,6 +168,11 @@ func TestUsageOfStreams(t *testing.T) {
 	for i := range 20 {
 		cumulative = append(cumulative, `{"choices":[{"index":0,"delta":{"content":" boat"},"finish_reason":null}],"usage":`+counts(9000, int64(i+1))+`}`)
 	}
+	var untold []string // 400 tokens
+	for range 20 {
+		untold = append(untold, `{"choices":[{"index":0,"delta":{"content":"`+strings.Repeat(" boat", 20)+`"},"finish_reason":null}],"usage":`+counts(9, 1)+`}`)
+	}
+	failed := event(`{"error":{"message":"x","type":"y","param":null,"code":null}}`)
 	first := append([]string{`{"choices":[],"usage":` + counts(9, 1) + `}`}, slices.Repeat([]string{word}, 50)...)
 	const last = `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`
 	done := `{"choices":[],"usage":` + counts(9, 100) + `}`
@@ -177,6 +183,10 @@ func TestUsageOfStreams(t *testing.T) {
 		estimated   bool
 	}{
 		{"counts in every chunk, broken", open(cumulative...), 9_200_000, 9_200_000 + second, true},
+		{"counts of one in every chunk, broken", open(untold...), 9_000 + 400*10_000, 60_000_000, true},
+		{"counts of one in every chunk, an error", open(untold...) + failed, 9_000 + 400*10_000, 60_000_000, true},
+		{"text after the count, an error", open(first...) + failed, 9_000 + 50*10_000, 9_000 + 82*10_000 + second, true},
+		{"an error with a count after the text", open(word, word) + event(`{"error":{"message":"x"},"usage":`+counts(9, 100)+`}`), 1_009_000, 1_009_000, false},
 		{"a count in the first chunk, broken", open(first...), 9_000 + 50*10_000, 9_000 + 82*10_000 + second, true},
 		{"a count in the first chunk, complete", events(append(slices.Clone(first), last)...), 9_000 + 50*10_000, 9_000 + 82*10_000, true},
 		{"text after the count", events(word, done, word, word, last), 9_000 + 102*10_000, 9_000 + 106*10_000, true},

@@ -39,7 +39,7 @@ func memoryRig(t *testing.T) (r *rig, neighbor string) {
 		o.Runs = guard.RunRules{MaxDepth: 3, MaxOpen: 100_000, MaxAmount: 50e9, MaxLife: 7 * 24 * time.Hour}
 		o.Raises = guard.RaiseRule{Allowed: true, MaxAmount: 5e9, MaxFor: time.Hour}
 	}
-	all := []string{"calls", holdScope, runScope, raiseScope, raiseScope + ".org", "jobs", "files", "batches", "usage", "responses", "vector_stores", "containers"}
+	all := []string{"calls", holdScope, runScope, "jobs", "files", "batches", "usage", "responses", "vector_stores", "containers", raiseScope, raiseOrgScope}
 	r.proxy.SetDirectory(&auth.Directory{ByHash: map[string]auth.Principal{
 		keys.Hash(keys.Pepper{}, r.key):    {Org: r.org, User: "alice", Key: "k1", Scopes: all},
 		keys.Hash(keys.Pepper{}, neighbor): {Org: other, User: "carl", Key: "k2", Scopes: all},

@@ -17,7 +17,7 @@ type Created struct {
 	Done bool
 	// Error means that the event is an error, and Framed that clients know its form.
 	Error, Framed bool
-	// Text is the decoded text that the event adds to a transcript.
+	// Text is the decoded text that the event adds to a transcript, or the whole one.
 	Text []byte
 	// ShownMillis is the minimum length of a recording according to its transcript.
 	ShownMillis int64
@@ -56,7 +56,8 @@ func ParseCreated(ep Endpoint, data []byte) Created {
 		out.Error, out.Framed = r.wrong || kind == "" && r.message, r.framed
 	}
 	if ep.listens() && !r.transcript.IsZero() {
-		out.ShownMillis = shownLength(appendUnquoted(nil, data[r.transcript.Start+1:r.transcript.End-1]))
+		out.Text = appendUnquoted(nil, data[r.transcript.Start+1:r.transcript.End-1])
+		out.ShownMillis = shownLength(out.Text)
 	}
 	u := &out.Usage
 	if ep.Pictures() && u.ImageOut == 0 {
