@@ -90,7 +90,9 @@ func (e *upstreamCall) relayError(w http.ResponseWriter, resp *http.Response, f 
 		return &FailureError{Answer: refusal}
 	case status == http.StatusUnauthorized:
 		c.guard.log.Error("provider rejected our API key", "provider", c.Plan.Target.Provider.ID, "status", status)
-		return wire.BadGateway("The provider rejected this proxy's API key. Ask the operator to check it", nil)
+		rejected := wire.BadGateway("The provider rejected this proxy's API key. Ask the operator to check it", nil)
+		rejected.Header = http.Header{"X-Should-Retry": {"false"}} // its pool is paused now
+		return rejected
 	}
 	if own == nil {
 		return refusal

@@ -57,6 +57,7 @@ func TestAccountIsNamedNowhere(t *testing.T) {
 		for _, stream := range []string{"false", "true"} {
 			a := post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", status, `"max_tokens":5,"stream":`+stream))
 			texts[status+" "+stream] = fmt.Sprint(a.status, a.header, a.body)
+			s.llmguard("queue", "resume", "there") // which a refused credential pauses
 		}
 	}
 	a := post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o-mini", "hi", `"max_tokens":5`))

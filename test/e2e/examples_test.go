@@ -38,6 +38,7 @@ var notRun = []struct{ pattern, reason string }{
 	{`users update .*--group research|brakes (release|stop) `, "needs groups, and brakes that fired, in the configuration of the process"},
 	{`^llmguard config reload$`, "needs a process that was started with a configuration file"},
 	{`^llmguard jobs replay job_`, "needs a dead letter"},
+	{`usage adjust .*--amount '-\$`, "needs a call that was charged as much"},
 	{`usage reconcile (charge|drop)`, "needs a call whose end came too late to be charged"},
 	{`credentials (set|delete)`, "needs a configuration with a key that seals secrets"},
 	{`^llmguard doctor$`, "reads the addresses of the processes in the file, and here they are chosen as they start"},

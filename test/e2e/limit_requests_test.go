@@ -79,12 +79,12 @@ func TestLimitRequests(t *testing.T) {
 	}
 	refused := call("alice")
 	link := "https://llm.example.com/v1/limit_requests?limit=day"
-	if got := refused.header.Get("Llmguard-Ask"); refused.status != http.StatusTooManyRequests || got != link ||
+	if got := refused.header.Get("Llmguard-Ask"); refused.status != http.StatusPaymentRequired || got != link ||
 		!strings.Contains(refused.body, link) {
-		t.Fatalf("refusal: got %d, Llmguard-Ask %q, %s; want 429 and %s", refused.status, got, refused.body, link)
+		t.Fatalf("refusal: got %d, Llmguard-Ask %q, %s; want 402 and %s", refused.status, got, refused.body, link)
 	}
-	if a := call("carol"); a.status != http.StatusTooManyRequests || a.header.Get("Llmguard-Ask") != "" {
-		t.Errorf("an org without requests: got %d, Llmguard-Ask %q; want 429 and none", a.status, a.header.Get("Llmguard-Ask"))
+	if a := call("carol"); a.status != http.StatusPaymentRequired || a.header.Get("Llmguard-Ask") != "" {
+		t.Errorf("an org without requests: got %d, Llmguard-Ask %q; want 402 and none", a.status, a.header.Get("Llmguard-Ask"))
 	}
 	if a := p.do(s.keys["carol"], http.MethodPost, "/limit_requests", `{}`); a.status != http.StatusForbidden {
 		t.Errorf("a request in an org without them: got %d %s, want 403", a.status, a.body)

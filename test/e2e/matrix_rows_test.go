@@ -15,6 +15,7 @@ type trial struct {
 	Fake  string   `json:"fake"`
 	Model string   `json:"model"`
 	Busy  bool     `json:"busy"` // uses the client's own pool, which is blocked repeatedly
+	Alone bool     `json:"-"`    // uses a pool of its own, which is blocked for an hour
 	Kinds []string `json:"kinds"`
 	// DirectMS is how long to wait for the end of a call at the provider; 0 means forever.
 	DirectMS int `json:"direct_ms"`
@@ -64,7 +65,7 @@ var shortRows = map[string]bool{
 	"whole": true, "gzip": true, "302 newlines": true, "20 comments": true, "chunk with error null": true,
 	"chat error": true, "flat error event": true, "early nested error event": true,
 	"clean end": true, "no [DONE]": true, "aborted stream": true, "aborted answer": true,
-	"400": true, "500": true, "context length": true, "401": true, "500 then well": true,
+	"400": true, "500": true, "context length": true, "401 chat": true, "401 response": true, "500 then well": true,
 	"500, do not retry": true, "error body html": true, "status=429 retry-after=1": true,
 }
 
@@ -153,9 +154,14 @@ func statusRows() []trial {
 			return !o.OK && o.Status == 500 && o.Code != "" && o.Message != ""
 		}}
 	}
+	rejected := func(kind string) trial { // clients that repeat it meet the pause
+		return trial{Name: "401 " + kind, Fake: "status=401", Kinds: []string{kind}, Alone: true, rule: "Credentials and headers", wants: func(o outcome) bool {
+			return gateway(o) || !o.OK && o.Status == 429 && (o.client == "AI SDK" || o.client == "LangChain")
+		}}
+	}
 	return append(rows,
 		trial{Name: "context length", Fake: "status=400 code=context_length_exceeded message=too+long", Kinds: allKinds},
-		trial{Name: "401", Fake: "status=401", Kinds: plainKinds, rule: "Credentials and headers", wants: gateway},
+		rejected("chat"), rejected("response"),
 		trial{Name: "500 then well", Fake: "status=500 times=1" + fast, Kinds: allKinds},
 		trial{Name: "500 in a second", Fake: "status=500 times=1 retry-after=1", Kinds: plainKinds},
 		trial{Name: "500 at a date", Fake: "status=500 times=1 retry-after=Mon,+02+Jan+2006+15:04:05+GMT", Kinds: plainKinds},
@@ -180,8 +186,8 @@ func busyRows() []trial {
 		row("status=503 retry-after=1", "chat"), row("status=503", "stream"),
 		{
 			Name: "money is gone", Fake: "status=429 type=insufficient_quota code=insufficient_quota message=no+money header=Retry-After-Ms:20",
-			Busy: true, Kinds: []string{"chat"}, rule: "Retry advice", wants: func(o outcome) bool {
-				return !o.OK && o.Status == 429 && o.Code == "insufficient_quota" && (o.Attempts == 1 || o.client == "AI SDK")
+			Alone: true, Kinds: []string{"chat"}, rule: "Retry advice", wants: func(o outcome) bool {
+				return !o.OK && o.Status == 429 && (o.Code == "insufficient_quota" && o.Attempts == 1 || o.client == "AI SDK")
 			},
 		},
 	}

@@ -57,6 +57,11 @@ type matrixClient struct {
 // busy returns a model in a pool that only this client uses.
 func (c matrixClient) busy() string { return "busy-" + c.user }
 
+// alone is the model, and the pool, of one row of the client.
+func (c matrixClient) alone(row trial) string {
+	return "alone-" + c.user + "-" + strings.ReplaceAll(row.Name, " ", "-")
+}
+
 var matrixClients = []matrixClient{
 	npmClient("openai on Node 22", "node22", "node", "openai22.matrix.mjs"),
 	npmClient("openai on Node 20", "node20", "node20", "openai.matrix.mjs"),
@@ -84,8 +89,11 @@ func TestMatrix(t *testing.T) {
 		m := &ran[i]
 		*m = matrixRun{t: t, s: s, p: p, client: c, rows: slices.Clone(rows)}
 		for i := range m.rows {
-			if m.rows[i].Busy {
+			switch {
+			case m.rows[i].Busy:
 				m.rows[i].Model = c.busy()
+			case m.rows[i].Alone:
+				m.rows[i].Model = c.alone(m.rows[i])
 			}
 		}
 		all.Go(func() { m.outcomes, m.err = c.run(m) })
@@ -116,8 +124,16 @@ func matrixStack(t *testing.T) *stack {
 	t.Helper()
 	var pools, users, prices strings.Builder
 	for _, c := range matrixClients {
-		fmt.Fprintf(&pools, "{id: %s, models: [%s]}, ", c.busy(), c.busy())
-		fmt.Fprintf(&prices, "  - {model: %s, prices: [{input: 1, output: 2}]}\n", c.busy())
+		models := []string{c.busy()}
+		for _, row := range matrix() {
+			if row.Alone {
+				models = append(models, c.alone(row))
+			}
+		}
+		for _, model := range models {
+			fmt.Fprintf(&pools, "{id: %s, models: [%s]}, ", model, model)
+			fmt.Fprintf(&prices, "  - {model: %s, prices: [{input: 1, output: 2}]}\n", model)
+		}
 		fmt.Fprintf(&users, "      - {id: %s, keys: [{id: k-%s, hash: \"${key:%s}\"}]}\n", c.user, c.user, c.user)
 	}
 	return newStack(t, fakeprovider.Options{}, "prices:\n"+prices.String()+`

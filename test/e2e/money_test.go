@@ -160,7 +160,7 @@ func tenPassed(t *testing.T, answers []answer) {
 		}
 		status[a.status]++
 	}
-	if status[200] > 10 || status[200]+status[429]+status[503] != len(answers) {
+	if status[200] > 10 || status[200]+status[402]+status[429]+status[503] != len(answers) {
 		t.Errorf("statuses %v, want at most 10 x 200, and refusals", status)
 	}
 }
