@@ -179,7 +179,8 @@ func (b *Brake) Judge(counters []Status) (e BrakeEvidence, fires, over bool) {
 // Text describes in a phrase what the brake saw, such as "20 equal requests in 5m, more than 20 with the
 // next". The usual spend is left out for callers, who would learn what others spend.
 func (e *BrakeEvidence) Text(operator bool) string {
-	window := strings.TrimSuffix(strings.TrimSuffix((time.Duration(e.WindowMS)*time.Millisecond).String(), "0s"), "0m")
+	window := (time.Duration(e.WindowMS) * time.Millisecond).String()
+	window = strings.Replace(strings.Replace(window, "m0s", "m", 1), "h0m", "h", 1)
 	next := ""
 	if e.Calls+e.Repeats <= e.MoreThan {
 		next = " with the next"

@@ -88,8 +88,8 @@ func TestNamesKeepToTheScreen(t *testing.T) {
 	}
 	s := open(t, 200, 50, snap)
 	text := s.View().Content
-	if strings.Contains(text, "\x1b[31m") || strings.Contains(text, "\\u202e") ||
-		!strings.Contains(text, "red\uFFFD[31m\uFFFDline") {
+	if strings.Contains(text, "\x1b[31m") || strings.Contains(text, "\u202e") ||
+		!strings.Contains(text, `red\u001B[31m\u000Aline`) {
 		t.Errorf("got a name's codes on the screen, want them replaced:\n%q", text)
 	}
 }

@@ -97,11 +97,11 @@ func TestBrakeActions(t *testing.T) {
 	posts := strings.Join(box.await(t, "/chat", 4), "\n")
 	for action, says := range map[string]string{
 		"shadow": "Its calls continue: the brake is in shadow mode.",
-		"slow":   "Its calls have low priority until it is released: llmguard brakes release --org org-slow --brake many user=slow run=wild",
-		"ask":    "Its calls need an approval until it is released: llmguard brakes release --org org-ask",
+		"slow":   "Its calls have low priority until it is released: `llmguard brakes release --org org-slow --brake many user=slow run=wild`",
+		"ask":    "Its calls need an approval until it is released: `llmguard brakes release --org org-ask",
 		"stop":   "Its calls are stopped until 20",
 	} {
-		text := fmt.Sprintf("brake many of org org-%s fired for user=%[1]s, run=wild: 3 calls in ", action)
+		text := fmt.Sprintf("brake many of org org-%s fired for `user=%[1]s, run=wild`: 3 calls in ", action)
 		if n := strings.Count(posts, text); n == 0 || n > 1 && action != "stop" || !strings.Contains(posts, says) {
 			t.Errorf("%s: the chat was told %d times %q and %q, want once: %s", action, n, text, says, posts)
 		}

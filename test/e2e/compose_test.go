@@ -145,7 +145,7 @@ func (s *stack) traffic(p *process) {
 		{s.keys["alice"], chat("gpt-4o-mini", "hi", `"max_tokens":10`), "", http.StatusOK},
 		{s.keys["alice"], chat("gpt-4o-mini", "hi", `"max_tokens":10,"stream":true`), "", http.StatusOK},
 		{s.keys["alice"], chat("gpt-4o-mini", "hi", `"max_tokens":10`), "respond-async", http.StatusAccepted},
-		{s.keys["alice"], chat("o1", "hi", `"max_completion_tokens":100000`), "", http.StatusTooManyRequests},
+		{s.keys["alice"], chat("o1", "hi", `"max_completion_tokens":100000`), "", http.StatusPaymentRequired},
 		{"wrong", chat("gpt-4o-mini", "hi", `"max_tokens":10`), "", 0}, // 401, then 429 after too many attempts
 	} {
 		r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, p.URL+"/chat/completions", strings.NewReader(c.body))
