@@ -316,6 +316,7 @@ func (l *leases) register(ctx context.Context, how string, until time.Time, plac
 	for _, place := range places {
 		pipe.PExpire(ctx, key(place, markName), epochLife)
 		note(ctx, pipe, place)
+		noteLedger(ctx, pipe, place, l.clock.now())
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return storeError("register", err)

@@ -21,7 +21,7 @@ type CallPage struct {
 // searchCalls finds ledger entries that meet a filter.
 func (h *usageHandler) searchCalls(c *call) (any, error) {
 	org := c.r.PathValue("org")
-	if _, _, err := h.dir.org(org); err != nil {
+	if _, err := h.dir.ledgerOrg(c.r.Context(), org); err != nil {
 		return nil, err
 	}
 	q := budget.CallQuery{Org: org, Before: c.r.URL.Query().Get("before")}

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"slices"
 	"strconv"
 	"strings"
@@ -220,6 +221,50 @@ func (d *directory) wantedOrgs(c *call) ([]string, error) {
 		}
 	}
 	return out, nil
+}
+
+// ledgerOrg is org for what is read from its ledger, which outlives it: a deleted org has only an id.
+func (d *directory) ledgerOrg(ctx context.Context, id string) (*settings.Org, error) {
+	o, _, err := d.org(id)
+	if err == nil {
+		return o, nil
+	}
+	deleted, read := d.deletedOrgs(ctx)
+	if read != nil {
+		return nil, read
+	}
+	if !slices.Contains(deleted, id) {
+		return nil, err
+	}
+	return &settings.Org{ID: id}, nil
+}
+
+// deletedOrgs returns the orgs with a ledger that are in effect no more.
+func (d *directory) deletedOrgs(ctx context.Context) ([]string, error) {
+	known, err := d.opts.Budget.Ledger.Orgs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := d.opts.Effective()
+	return slices.DeleteFunc(known, func(id string) bool { return now.Org(id) != nil }), nil
+}
+
+// wantedLedgers returns the orgs named in the query, or all that have a ledger.
+func (d *directory) wantedLedgers(c *call) ([]string, error) {
+	ctx := c.r.Context()
+	if text := c.r.URL.Query().Get("org"); text != "" {
+		out := strings.Split(text, ",")
+		for i, id := range out {
+			org, err := d.ledgerOrg(ctx, strings.TrimSpace(id))
+			if err != nil {
+				return nil, err
+			}
+			out[i] = org.ID
+		}
+		return out, nil
+	}
+	deleted, err := d.deletedOrgs(ctx)
+	return append(d.orgsOf(""), deleted...), err
 }
 
 // wants returns a filter for the orgs named in the query. Orgs that are no longer configured

@@ -88,7 +88,7 @@ func (h *financeHandler) vendor(id string) string {
 
 // exportFocus exports a month of an org in the format of FOCUS 1.2.
 func (h *financeHandler) exportFocus(c *call) (any, error) {
-	org, _, err := h.dir.org(c.r.PathValue("org"))
+	org, err := h.dir.ledgerOrg(c.r.Context(), c.r.PathValue("org"))
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (h *financeHandler) exportFocus(c *call) (any, error) {
 
 // getStatement returns a month's statement of an org.
 func (h *financeHandler) getStatement(c *call) (any, error) {
-	org, _, err := h.dir.org(c.r.PathValue("org"))
+	org, err := h.dir.ledgerOrg(c.r.Context(), c.r.PathValue("org"))
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ type ledgerHandler struct {
 // listLedger streams an org's ledger.
 func (h *ledgerHandler) listLedger(c *call) (any, error) {
 	org := c.r.PathValue("org")
-	if _, _, err := h.dir.org(org); err != nil {
+	if _, err := h.dir.ledgerOrg(c.r.Context(), org); err != nil {
 		return nil, err
 	}
 	from, to, err := c.period()
@@ -52,7 +52,7 @@ func (h *ledgerHandler) listLedger(c *call) (any, error) {
 // listCorrections streams the manual corrections of an org's charges.
 func (h *ledgerHandler) listCorrections(c *call) (any, error) {
 	org := c.r.PathValue("org")
-	if _, _, err := h.dir.org(org); err != nil {
+	if _, err := h.dir.ledgerOrg(c.r.Context(), org); err != nil {
 		return nil, err
 	}
 	from, to, err := c.period()

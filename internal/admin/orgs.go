@@ -39,6 +39,7 @@ type Org struct {
 	ID                 string   `json:"id"`
 	Name               string   `json:"name"`
 	Disabled           bool     `json:"disabled"`
+	Deleted            bool     `json:"deleted,omitempty"` // only its ledger is left
 	Models             []string `json:"models"`
 	Providers          []string `json:"providers"`
 	DefaultOutputLimit int64    `json:"default_output_limit"`
@@ -170,6 +171,18 @@ func (h *orgHandler) listOrgs(c *call) (any, error) {
 			return nil, err
 		}
 		out = append(out, h.viewOrg(c, &o, inFile))
+	}
+	if c.r.URL.Query().Get("deleted") != "true" {
+		return listOf(out), nil
+	}
+	deleted, err := h.dir.deletedOrgs(c.r.Context())
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range deleted {
+		one := h.viewOrg(c, &settings.Org{ID: id, Disabled: true}, false)
+		one.Deleted = true
+		out = append(out, one)
 	}
 	return listOf(out), nil
 }

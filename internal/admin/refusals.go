@@ -43,7 +43,7 @@ func (h *usageHandler) listRefusals(c *call) (any, error) {
 	if !from.Before(to) || to.Sub(from) > maxUsageDays*24*time.Hour {
 		return nil, wire.BadRequest("from", "invalid_value", "from and to must span at most %d days", maxUsageDays)
 	}
-	orgs, err := h.dir.wantedOrgs(c)
+	orgs, err := h.dir.wantedLedgers(c)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func (s *Server) orgRoutes() []route {
 	return []route{
 		{
 			name: "listOrgs", method: http.MethodGet, path: "/orgs", summary: "List orgs", answer: page[Org]{},
-			serve: s.orgs.listOrgs,
+			query: []parameter{{"deleted", "true: also deleted orgs that have a ledger"}}, serve: s.orgs.listOrgs,
 		},
 		{
 			name: "createOrg", method: http.MethodPost, path: "/orgs", summary: "Create an org", writes: true, body: newOrg{},

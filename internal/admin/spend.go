@@ -196,7 +196,7 @@ func (h *usageHandler) dimensionNames() []string {
 }
 
 func (h *usageHandler) spendQuery(c *call) (q budget.SpendQuery, err error) {
-	q.Orgs, err = h.dir.wantedOrgs(c)
+	q.Orgs, err = h.dir.wantedLedgers(c)
 	if err != nil {
 		return q, err
 	}

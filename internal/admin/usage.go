@@ -92,7 +92,7 @@ const maxUsageDays = 400 // retention of daily sums
 
 func (h *usageHandler) getUsage(c *call) (any, error) {
 	org := c.r.PathValue("org")
-	if _, _, err := h.dir.org(org); err != nil {
+	if _, err := h.dir.ledgerOrg(c.r.Context(), org); err != nil {
 		return nil, err
 	}
 	p, err := h.usagePeriod(c)

@@ -83,7 +83,7 @@ func (f *financeFlags) export(c *cobra.Command, what string, q url.Values, forma
 	}
 	q.Set("month", f.month)
 	q.Set("format", f.format)
-	l, err := f.open(c.Context())
+	l, err := f.openDeleted(c.Context())
 	if err != nil {
 		return err
 	}

@@ -27,12 +27,19 @@ type ledgers struct {
 func (l *ledgers) Close() { l.close() }
 
 // open returns the ledgers of the orgs named by --org, or of all orgs.
-func (f *usageFlags) open(ctx context.Context) (*ledgers, error) {
+func (f *usageFlags) open(ctx context.Context) (*ledgers, error) { return f.openAt(ctx, "/orgs") }
+
+// openDeleted is open with deleted orgs, whose ledgers remain.
+func (f *usageFlags) openDeleted(ctx context.Context) (*ledgers, error) {
+	return f.openAt(ctx, "/orgs?deleted=true")
+}
+
+func (f *usageFlags) openAt(ctx context.Context, path string) (*ledgers, error) {
 	api, err := f.adminFlags.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	known, err := api.orgs(ctx)
+	known, err := api.orgsAt(ctx, path)
 	if err != nil {
 		api.close()
 		return nil, err
@@ -46,13 +53,15 @@ func (f *usageFlags) open(ctx context.Context) (*ledgers, error) {
 }
 
 // orgs returns the ids of all orgs.
-func (a *adminClient) orgs(ctx context.Context) ([]string, error) {
+func (a *adminClient) orgs(ctx context.Context) ([]string, error) { return a.orgsAt(ctx, "/orgs") }
+
+func (a *adminClient) orgsAt(ctx context.Context, path string) ([]string, error) {
 	var l struct {
 		Data []struct {
 			ID string `json:"id"`
 		} `json:"data"`
 	}
-	if err := a.ask(ctx, http.MethodGet, "/orgs", nil, &l); err != nil {
+	if err := a.ask(ctx, http.MethodGet, path, nil, &l); err != nil {
 		return nil, err
 	}
 	out := make([]string, len(l.Data))

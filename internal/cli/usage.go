@@ -83,7 +83,7 @@ func showUsage(c *cobra.Command, f *usageFlags, r *report, sorted string) error 
 	if err := r.period(&f.period, time.Now()); err != nil {
 		return err
 	}
-	l, err := f.open(ctx)
+	l, err := f.openDeleted(ctx)
 	if err != nil {
 		return err
 	}

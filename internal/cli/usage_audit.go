@@ -35,7 +35,7 @@ func showAudit(ctx context.Context, f *usageFlags, w io.Writer) error {
 			return err
 		}
 	}
-	l, err := f.open(ctx)
+	l, err := f.openDeleted(ctx)
 	if err != nil {
 		return err
 	}

@@ -108,7 +108,7 @@ func showEntries(c *cobra.Command, f *usageFlags, only *filter, pick *ranking) e
 	if f.period.to == "" {
 		to = time.Time{} // include entries written meanwhile
 	}
-	l, err := f.open(ctx)
+	l, err := f.openDeleted(ctx)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func exportEntries(ctx context.Context, f *usageFlags, only *filter, w io.Writer
 	if err != nil {
 		return err
 	}
-	l, err := f.open(ctx)
+	l, err := f.openDeleted(ctx)
 	if err != nil {
 		return err
 	}

@@ -367,6 +367,11 @@ func (p *Purge) removeShared(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("orgdata: %w", err)
 	}
+	if p.Ledger {
+		if err := p.Redis.ZRem(ctx, budget.LedgerOrgs, p.Org).Err(); err != nil {
+			return fmt.Errorf("orgdata: %w", err)
+		}
+	}
 	return p.Tenants.ForgetUsed(ctx, p.Org)
 }
 
