@@ -111,7 +111,7 @@ func (l *Ledger) Adjust(ctx context.Context, a Adjustment) (Adjusted, error) {
 	}
 	for try := 0; ; try++ {
 		var err error
-		c.most, c.last, err = l.refundable(ctx, c)
+		c.most, c.last, err = refundable(ctx, l, c)
 		if err != nil {
 			return Adjusted{}, err
 		}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/lua"
 )
 
 const (
@@ -318,7 +320,7 @@ func (l *leases) register(ctx context.Context, how string, until time.Time, plac
 		note(ctx, pipe, place)
 		noteLedger(ctx, pipe, place, l.clock.now())
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if _, err := pipe.Exec(ctx); err != nil && !lua.Full(err) { // which refuses only noteLedger, until the next renewal
 		return storeError("register", err)
 	}
 	return nil

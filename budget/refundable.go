@@ -15,7 +15,7 @@ var errRaced = errors.New("budget: other corrections are being made")
 
 // refundable returns what the corrected call, if there is one, and its user were charged, with all
 // corrections, and the last correction of the org before that was read.
-func (l *Ledger) refundable(ctx context.Context, c correcting) (*pricing.Nano, string, error) {
+func refundable(ctx context.Context, l *Ledger, c correcting) (*pricing.Nano, string, error) {
 	call, err := l.placeOf(ctx, c, l.places.put(c.call))
 	if err != nil {
 		return nil, "", err

@@ -183,7 +183,8 @@ func (pt *Passthrough) passEvents(ctx context.Context, w http.ResponseWriter, f 
 			continue
 		}
 		rest := events.Rest()
-		if end.see(rest); errors.Is(err, io.EOF) && (end.came || !strings.HasPrefix(f.Request.Path, wire.Responses.Path()+"/")) {
+		end.see(rest)
+		if errors.Is(err, io.EOF) && (end.came || !strings.HasPrefix(f.Request.Path, wire.Responses.Path()+"/")) {
 			return written(w.Write(redact.Event(rest)))
 		}
 		if ctx.Err() != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -56,13 +57,35 @@ func TestFailedLineSaysHowOftenItWasTried(t *testing.T) {
 	r := newRig(t)
 	r.worker()
 	r.runner(r.options())
-	b := r.ended(r.create(r.upload(chat("good", "x")+"\n"+chat("bad", "[fake: status=500] x")), wire.ChatCompletions).ID)
-	output, errs := r.results(b)
-	if errs["bad"].Attempts != 1 || errs["bad"].Response == nil || errs["bad"].Response.StatusCode != 500 {
-		t.Errorf("the line that failed: %+v", errs["bad"])
+	faults := map[string]int{
+		"status=500": 500, "status=200+body=html": 502, "status=200+body=empty": 502, "status=200+body=string": 502,
+		"status=200+body=" + url.QueryEscape(`{"error":{"message":"x","code":500}}`): 500,
 	}
-	if good := output["good"]; good.Attempts != 0 || good.Response == nil {
-		t.Errorf("the line that succeeded: %+v", good)
+	text := chat("good", "x")
+	for fault := range faults {
+		text += "\n" + chat(fault, "[fake: "+strings.ReplaceAll(fault, "+body", " body")+"] x")
+	}
+	busy := url.QueryEscape(`{"error":{"message":"slow down","code":429}}`)
+	text += "\n" + chat("busy", "[fake: status=200 times=1 body="+busy+"] x")
+	b := r.ended(r.create(r.upload(text), wire.ChatCompletions).ID)
+	output, errs := r.results(b)
+	for fault, status := range faults {
+		if res := errs[fault]; res.Attempts != 1 || res.Response == nil || res.Response.StatusCode != status {
+			t.Errorf("the line that failed with %s: %+v", fault, res)
+		}
+	}
+	cost := int64(0)
+	for _, name := range []string{"good", "busy"} {
+		good := output[name]
+		if good.Attempts != 0 || good.Response == nil || good.Response.StatusCode != 200 {
+			t.Errorf("the line that succeeded: %s: %+v", name, good)
+			continue
+		}
+		a, _ := wire.ParseUsage(wire.ChatCompletions, good.Response.Body)
+		cost += a.Usage.Input*150 + a.Usage.Output*600 // gpt-4o-mini
+	}
+	if int64(b.Charged) != cost || b.Succeeded != 2 {
+		t.Errorf("%d are charged for %d lines, want %d for 2", b.Charged, b.Succeeded, cost)
 	}
 }
 
