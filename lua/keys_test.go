@@ -47,8 +47,8 @@ func TestScriptsTouchTheirKeysAlone(t *testing.T) {
 	}
 }
 
-// rare lists scripts that need a second process, or minutes.
-var rare = []string{"export", "batch_lease", "batch_step", "webhook_dead", "webhook_number", "calibrate", "present", "overdue", "ended", "lease"}
+// rare lists scripts that need a second process, a browser, or minutes.
+var rare = []string{"export", "batch_lease", "batch_step", "webhook_dead", "webhook_number", "calibrate", "present", "session_keep", "overdue", "ended", "lease"}
 
 // limits returns one limit of each shape.
 func limits() []books.Limit {

@@ -40,7 +40,7 @@ func (r *rig) underACap() {
 		r.hold("/"+v.ID+"/extend", `{"cost_usd":"2"}`)
 	}
 	r.wantCap(c, 0, 2_000_000_000)
-	if a := r.call(http.MethodPost, "/v1/holds/"+v.ID+"/extend", `{"cost_usd":"3.5"}`); a.status != 429 {
+	if a := r.call(http.MethodPost, "/v1/holds/"+v.ID+"/extend", `{"cost_usd":"3.5"}`); a.status != 402 {
 		r.t.Errorf("got status %d, %s; want a refusal by the cap", a.status, a.body)
 	}
 	r.wantCap(c, 0, 2_000_000_000)

@@ -24,7 +24,7 @@ func TestHoldsKeepTheirKey(t *testing.T) {
 		keys.Hash(keys.Pepper{}, rich):    {Org: r.org, User: "alice", Key: "rich", Scopes: holds},
 	}})
 	v := r.hold("", `{"cost_usd":"0.5"}`)
-	r.as(rich, http.MethodPost, "/holds/"+v.ID+"/extend", `{"cost_usd":"5"}`).fails(t, 429, "insufficient_quota")
+	r.as(rich, http.MethodPost, "/holds/"+v.ID+"/extend", `{"cost_usd":"5"}`).fails(t, 402, "insufficient_quota")
 	if a := r.as(rich, http.MethodPost, "/holds/"+v.ID+"/extend", `{"cost_usd":"0.9"}`); a.status != 200 {
 		t.Errorf("within the plan of its key: got %d %s, want 200", a.status, a.body)
 	}

@@ -39,13 +39,12 @@ func TestScopesOfLimitRequests(t *testing.T) {
 		{"a run", nil, 403, 403, 403},
 	} {
 		secret := keys.New(keys.Live)
-		r.proxy.SetDirectory(&auth.Directory{ByHash: map[string]auth.Principal{
-			keys.Hash(keys.Pepper{}, secret): {Org: r.org, User: x.name, Key: "k1", Scopes: x.scopes},
-			keys.Hash(keys.Pepper{}, r.key):  {Org: r.org, User: "alice", Key: "k1"},
-		}})
+		known := map[string]auth.Principal{keys.Hash(keys.Pepper{}, secret): {Org: r.org, User: x.name, Key: "k1", Scopes: x.scopes}}
 		if x.name == "a run" {
 			secret = child
+			known = map[string]auth.Principal{keys.Hash(keys.Pepper{}, r.key): {Org: r.org, User: "alice", Key: "k1"}}
 		}
+		r.proxy.SetDirectory(&auth.Directory{ByHash: known})
 		for limit, want := range map[string]int{"of-user": x.ofUser, "of-key": x.ofKey, "of-org": x.ofOrg} {
 			if a := r.as(secret, "POST", "/limit_requests", `{"limit":"`+limit+`","amount":"$1","reason":"x"}`); a.status != want {
 				t.Errorf("%s, %s: got %d %s, want %d", x.name, limit, a.status, a.body, want)

@@ -38,7 +38,6 @@ var notRun = []struct{ pattern, reason string }{
 	{`users update .*--group research|brakes (release|stop) `, "needs groups, and brakes that fired, in the configuration of the process"},
 	{`^llmguard config reload$`, "needs a process that was started with a configuration file"},
 	{`^llmguard jobs replay job_`, "needs a dead letter"},
-	{`usage adjust .*--amount '-\$`, "needs a call that was charged as much"},
 	{`usage reconcile (charge|drop)`, "needs a call whose end came too late to be charged"},
 	{`credentials (set|delete)`, "needs a configuration with a key that seals secrets"},
 	{`^llmguard doctor$`, "reads the addresses of the processes in the file, and here they are chosen as they start"},
@@ -106,6 +105,7 @@ var fixtures = []string{
 	"ORG", "acme", "USER", "alice", "LIMIT", "daily", "acme/user-5m", "acme/daily", "--pool gpt", "--pool openai", "NAME", "daily",
 	"MODEL", "gpt-4o", "-c FILE", "-c llmguard.yaml", "verify FILE", "verify litellm.json", "model_prices_and_context_window.json", "litellm.json",
 	"verify litellm.json models.json", "verify litellm.json", "litellm.json --model 'mistral-large*'", "litellm.json --model 'claude-*'", "-c llmguard.yaml --org acme -o json", "-c llmguard.yaml --org dev -o json",
+	"--amount '-$0.40'", "--amount '-$0.000001'", "--amount '-$1.20'", "--amount '-$0.000001'", // calls here cost less
 	"explain --user alice", "explain --org acme --user alice", // in the example two orgs have one
 }
 

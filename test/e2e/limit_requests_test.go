@@ -96,7 +96,7 @@ func TestLimitRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"user alice of org acme requests $10", "limit day of user alice", w.ID,
+		"user alice of org acme requests $10", "limit day of user `alice`", w.ID,
 		"`demo &lt;!channel&gt; &lt;b&gt;&amp; &lt;https://evil.example|here&gt; 'x'`",
 	} {
 		if !strings.Contains(told.Text, want) {
@@ -113,8 +113,8 @@ func TestLimitRequests(t *testing.T) {
 	s.llmguard("limits", "requests", "approve", w.ID, "--amount", "$5", "--reason", "half")
 	s.llmguard("limits", "requests", "approve", w.ID) // changes nothing
 	until(t, "the caller's call goes through", func() bool { return call("alice").status == http.StatusOK })
-	if a := call("bob"); a.status != http.StatusTooManyRequests {
-		t.Errorf("another user: got %d, want 429", a.status)
+	if a := call("bob"); a.status != http.StatusPaymentRequired {
+		t.Errorf("another user: got %d, want 402", a.status)
 	}
 	if got := s.wanted(p, "alice", w.ID); got.Status != "approved" || got.Approved != "5.000000000" || got.Why != "half" {
 		t.Errorf("after the approval: got %+v, want $5 approved", got)

@@ -107,7 +107,13 @@ func frameRows() []trial {
 	var rows []trial
 	for _, early := range []string{"", "early "} {
 		add := func(name, text string, kinds []string) {
-			rows = append(rows, trial{Name: early + name, Fake: early + raw(text, 1) + " cut=eof", Kinds: kinds})
+			row := trial{Name: early + name, Fake: early + raw(text, 1) + " cut=eof", Kinds: kinds}
+			if early != "" { // nothing was sent yet, so that the answer can have the error's status
+				row.rule, row.wants = "Errors in a stream", func(o outcome) bool {
+					return !o.OK && (o.Status == 500 || o.client == "AI SDK")
+				}
+			}
+			rows = append(rows, row)
 		}
 		add("chat error", chat, chatKinds)
 		add("chat error with event line", "event: error\n"+chat, chatKinds)

@@ -177,7 +177,7 @@ var workSteps = []step{
 	{200, "POST", org + "/apply", "/orgs/acme/apply", `{"dry_run":true,"org":{"id":"acme"}}`, ""},
 	{200, "GET", "/queue", "/queue", "", ""},
 	{200, "GET", "/queue/dead", "/queue/dead", "", ""},
-	{200, "POST", "/queue/{pool}/resume", "/queue/openai/resume", `{"reason":"the provider says it is fixed"}`, "pool.resume"},
+	{200, "POST", "/queue/{pool}/resume", "/queue/openai/resume", `{"reason":"the provider says it is fixed"}`, ""},
 	{404, "POST", "/queue/{pool}/resume", "/queue/none/resume", `{}`, ""},
 	{404, "GET", "/why/{id}", "/why/nobody", "", ""},
 	{200, "GET", "/refusals", "/refusals?org=acme&by=hour&from=2026-11-01T00:00:00Z&to=2026-11-02T00:00:00Z", "", ""},
