@@ -70,8 +70,7 @@ func (g *gateway) count(start string) (n int) {
 	return n
 }
 
-// TestFeesAreForWorkAlone: an answer that reports a refusal of the provider costs nothing, and one
-// after which it may have done work costs what was held.
+// TestFeesAreForWorkAlone: an answer that reports a failure of the provider has no fee.
 func TestFeesAreForWorkAlone(t *testing.T) {
 	t.Parallel()
 	r, n := thingRig(t, window(roomy, time.Hour))
@@ -83,19 +82,12 @@ func TestFeesAreForWorkAlone(t *testing.T) {
 		return int(status.Load()), `{"error":{"message":"no","type":"server_error","param":null,"code":null}}`
 	})
 	path := "/vector_stores/" + r.make("/vector_stores", `{}`) + "/search"
-	for _, free := range []int64{400, 401, 403, 404, 429, 503, 529} {
+	for _, free := range []int64{400, 403, 404, 408, 500, 502, 504, 522, 429, 503, 529, 401} { // the last ones pause
 		status.Store(free)
 		if a := r.as(n.alice, postIt, path, `{"query":"x"}`); a.status < 400 || a.header.Get("X-Llmguard-Cost-Usd") != "" {
 			t.Errorf("the provider answers %d: got status %d, cost %q", free, a.status, a.header.Get("X-Llmguard-Cost-Usd"))
 		}
 		r.spent(0)
-	}
-	want := int64(0)
-	for _, lost := range []int64{408, 500, 502, 504, 522} {
-		status.Store(lost)
-		r.as(n.alice, postIt, path, `{"query":"x"}`)
-		want += 2_500_000
-		r.spent(want)
 	}
 }
 
