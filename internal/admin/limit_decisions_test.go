@@ -15,7 +15,7 @@ func TestDecisionsAreFinal(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Second)
 	ask := tenants.RaiseRequest{
 		ID: "lreq_1", Org: "acme", User: "alice", Key: "k1", Limit: "daily", Subject: "user", Only: "alice",
-		Amount: 10 * dollar, Until: now.Add(time.Hour), Reason: "demo", Created: now, State: tenants.RaisePending,
+		Amount: int64(10 * dollar), Until: now.Add(time.Hour), Reason: "demo", Created: now, State: tenants.RaisePending,
 	}
 	e, err := tenants.RaiseEntry("limit_request.create", nil, &ask)
 	if err != nil {
@@ -26,7 +26,7 @@ func TestDecisionsAreFinal(t *testing.T) {
 	}
 	const path = "/limit_requests/lreq_1/approve"
 	end := in(30 * time.Minute)
-	approved := `{"status":"approved","approved_amount":"$5","approved_until":"` + end + `","decision_reason":"half"}`
+	approved := `{"status":"approved","approved_amount":"$5.00","approved_until":"` + end + `","decision_reason":"half"}`
 	d.expect(200, "POST", path, `{"amount":"$5","until":"`+end+`","reason":"half"}`, approved)
 	before := d.changes()
 	d.expect(200, "POST", path, `{"amount":"$5","until":"`+end+`","reason":"again"}`, approved)
