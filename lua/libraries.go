@@ -20,6 +20,7 @@ var libraries = map[string][]string{
 	"extend":     limitLibraries,
 	"renew":      {"time"},
 	"register":   {"time"},
+	"recall":     {},
 	"relinquish": {},
 	"seen":       {"time"},
 	"peek":       limitLibraries,

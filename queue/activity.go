@@ -51,7 +51,10 @@ func (a *wakeups) stir(pool string) {
 
 // workKeys returns the keys of which at least one exists while the pool needs attention.
 func (p *pool) workKeys() []string {
-	return []string{p.keys[2], p.keys[4], p.keys[8], p.keys[9], p.keys[11], p.keys[12], p.keys[13], p.keys[22]}
+	return []string{
+		p.keys[2], p.keys[4], p.keys[8], p.keys[9], p.keys[11], p.keys[12], p.keys[13], p.keys[22],
+		asynqName(p.ID, "pending"), asynqName(p.ID, "active"), asynqName(p.ID, "retry"), asynqName(p.ID, "scheduled"),
+	}
 }
 
 // look marks pools that have become quiet, and wakes pools whose work was never announced

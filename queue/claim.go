@@ -157,6 +157,8 @@ type Claim struct {
 	output  *Output
 	answer  int64             // bytes reserved in Redis memory for the answer
 	settled *capacity.Settled // what remains of a job that this claim ended
+	pacer   *pacer            // of the worker that runs it
+	after   turnEnd           // what becomes of its turn
 	done    bool              // that job's body is no longer needed
 
 	cancel context.CancelCauseFunc
@@ -213,6 +215,7 @@ func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string)
 		c.q.endings.announceSoon(c.Job)
 		c.settle(state, dead)
 		if dead {
+			c.after = turnEnd{kind: turnDead}
 			c.q.dead.keepBody(ctx, c.id)
 		}
 		return nil
@@ -260,6 +263,10 @@ func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 	case err != nil:
 		return err
 	case reply == "ok":
+		c.after = turnEnd{kind: turnWaits}
+		if v.Kind == Retry || v.Kind == Rest {
+			c.after = turnEnd{kind: turnRests, wait: v.Wait}
+		}
 		if how != "" && v.Kind != Rest {
 			c.q.metrics.retries.WithLabelValues(c.p.ID).Inc()
 		}

@@ -19,6 +19,7 @@ type deadLetters struct {
 	rdb      redis.UniversalClient
 	log      *slog.Logger
 	settings *settings
+	turns    *turnQueue
 }
 
 // DeadLetters returns the dead letters of a pool, newest first: jobs that failed through no
@@ -118,6 +119,7 @@ func (d *deadLetters) forgetDead(ctx context.Context, p *pool, id string) error 
 	if err := d.rdb.ZRem(ctx, p.deadKey(), id).Err(); err != nil {
 		return fmt.Errorf("queue: replay: %w", err)
 	}
+	d.turns.exhume(ctx, p.ID, id)
 	return nil
 }
 

@@ -38,6 +38,7 @@ var (
 	releaseScript = lua.Load("release")
 	finishScript  = lua.Load("finish")
 	endedScript   = lua.Load("ended")
+	recallScript  = lua.Load("recall")
 )
 
 // Shares are percentages of a pool's quota.
@@ -177,6 +178,7 @@ type Queue struct {
 	dead      *deadLetters
 	presence  *presence
 	wakeups   *wakeups
+	turns     *turnQueue
 	sweeper   *sweeper
 	own       *ownedPools
 	places    *Places
@@ -237,7 +239,8 @@ func (q *Queue) assemble() {
 		rdb: q.rdb, opts: &q.opts, log: q.log, metrics: q.metrics, memory: q.memory,
 		ends: make(chan struct{}, 1), settings: q.settings, scripts: q.scripts, contents: q.contents,
 	}
-	q.dead = &deadLetters{rdb: q.rdb, log: q.log, settings: q.settings}
+	q.turns = newTurns(q.rdb, q.opts.Scripts, q.log)
+	q.dead = &deadLetters{rdb: q.rdb, log: q.log, settings: q.settings, turns: q.turns}
 	q.presence = &presence{
 		opts: &q.opts, log: q.log, settings: q.settings, scripts: q.scripts, waiting: make(map[*Watch]struct{}),
 	}

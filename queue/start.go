@@ -90,6 +90,7 @@ func (c *Claim) endedEarly(ctx context.Context, state State) {
 	c.q.metrics.ended.WithLabelValues(c.p.ID, string(state)).Inc()
 	c.settle(state, state == Failed)
 	if state == Failed && c.Job.Class != Batch {
+		c.after = turnEnd{kind: turnDead}
 		c.q.dead.keepBody(ctx, c.id)
 	}
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// workerPool is one Run of a Worker: a crew for each pool. Only set and end touch its maps,
-// and Run's goroutine calls them one after the other.
+// workerPool is one Run of a Worker: a crew for each pool, and one asynq server whose queues are
+// the pools. Only set and end touch its maps, and Run's goroutine calls them one after the other;
+// balances belongs to balanceAll.
 type workerPool struct {
 	w       *Worker
 	ctx     context.Context // Run's own: no job starts after it is done
@@ -20,6 +21,10 @@ type workerPool struct {
 	setup   *workerSetup    // the last one applied
 	crews   map[string]*poolWorkers
 	told    map[string]bool // pools whose cancellations are listened to
+	server  *turnServer
+	gate    *turnGate
+
+	balances map[string]*balance
 
 	background, pacers, handlers sync.WaitGroup
 }
@@ -84,13 +89,18 @@ func (s *workerPool) set() {
 			old.pacer.halt()
 		}
 	}
+	s.serve()
 }
 
 // start begins running the jobs of a pool.
 func (s *workerPool) start(p *pool, most int) *poolWorkers {
 	w := s.w
 	pc := newPacer(w.q, p, most)
-	pc.begin = func() { s.handlers.Go(func() { w.handle(s.ctx, s.runCtx, pc) }) }
+	pc.give = func(c *Claim) {
+		c.pacer = pc
+		s.handlers.Add(1)
+		s.gate.wait(c, func(c *Claim) { go s.run(c) })
+	}
 	called, unsubscribe := w.q.hub.listen(workChannel(p.ID), 1)
 	pc.called = called
 	pc.stopped = w.opts.Stopped
@@ -113,8 +123,13 @@ func (s *workerPool) start(p *pool, most int) *poolWorkers {
 // abortTime to end.
 func (s *workerPool) end() {
 	s.pacers.Wait()
+	s.release()
 	done := make(chan struct{})
-	go func() { s.handlers.Wait(); close(done) }()
+	go func() {
+		s.server.shutdown()
+		s.handlers.Wait()
+		close(done)
+	}()
 	select {
 	case <-done:
 	case <-time.After(s.w.opts.ShutdownTimeout + abortTime):

@@ -1,0 +1,297 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+// A turn is an asynq task. Every job that has not ended has one in the asynq queue of its pool:
+// pending while the job waits, active while it runs, in retry while it rests. Waiting turns are
+// interchangeable: the job that acquire chooses takes the first one. A dead letter has an archived
+// task with its id. The job's record decides; a task that is lost or one too many is replaced or
+// removed (balance).
+const (
+	turnType = "llmguard:turn"
+	deadType = "llmguard:dead"
+	// turnTime is asynq's timeout of a turn; the job's own bounds are shorter.
+	turnTime = 30 * 24 * time.Hour
+	// turnRetries allows asynq to return the turns of dead workers any number of times.
+	turnRetries = 1 << 20
+	// turnLate is how long a claimed job waits for a turn. Then it runs without one: its turn
+	// was lost, or Redis has no memory for asynq's writes.
+	turnLate = 20 * time.Millisecond
+)
+
+// turnQueue adds turns.
+type turnQueue struct {
+	rdb   redis.UniversalClient
+	log   *slog.Logger
+	tasks *asynq.Client
+	look  *asynq.Inspector
+}
+
+// turnGate couples the fetches of a worker's asynq server to the jobs that the worker has claimed: a
+// fetch waits until a job of the queue is claimed, so that every active turn runs a job.
+type turnGate struct {
+	settings *settings
+
+	mu    sync.Mutex
+	pools map[string]*poolTurns
+	kick  chan struct{}
+}
+
+func newTurnGate(s *settings) *turnGate {
+	return &turnGate{settings: s, pools: map[string]*poolTurns{}, kick: make(chan struct{}, 1)}
+}
+
+// poolTurns are the turns that one pool wants from asynq.
+type poolTurns struct {
+	ready   []*readyClaim
+	spare   int // turns without a job, to be removed
+	fetched int // fetches and fetched turns that have not taken a claim yet
+}
+
+// readyClaim is a claimed job that waits for its turn.
+type readyClaim struct {
+	claim *Claim
+	run   func(*Claim) // runs it without a turn
+	since time.Time
+}
+
+// newTurns returns the turns of a queue. scripts runs the scripts of asynq's client.
+func newTurns(rdb redis.UniversalClient, scripts redis.Scripter, log *slog.Logger) *turnQueue {
+	return &turnQueue{
+		rdb: rdb, log: log, tasks: asynq.NewClientFromRedisClient(scriptClient{rdb, scripts}),
+		look: asynq.NewInspectorFromRedisClient(rdb),
+	}
+}
+
+// scriptClient runs asynq's scripts together with those of concurrent callers.
+type scriptClient struct {
+	redis.UniversalClient
+	scripts redis.Scripter
+}
+
+func (c scriptClient) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+	return c.scripts.EvalSha(ctx, sha1, keys, args...)
+}
+
+// add adds a turn for a job that waits. The job does not depend on it, so a failure is only logged.
+func (t *turnQueue) add(ctx context.Context, pool, job string, more ...asynq.Option) {
+	_, err := t.tasks.EnqueueContext(ctx, asynq.NewTask(turnType, []byte(job)), append(more, asynq.Queue(pool),
+		asynq.Timeout(turnTime), asynq.MaxRetry(turnRetries))...)
+	if err != nil && ctx.Err() == nil {
+		t.log.DebugContext(ctx, "asynq task of a job not added, will retry", "pool", pool, "job", job, "err", err)
+	}
+}
+
+// bury adds the archived task of a dead letter.
+func (t *turnQueue) bury(ctx context.Context, pool, job string) {
+	task := asynq.NewTask(deadType, []byte(job))
+	_, err := t.tasks.EnqueueContext(ctx, task, asynq.Queue(pool), asynq.TaskID(job), asynq.Timeout(turnTime),
+		asynq.MaxRetry(turnRetries), asynq.ProcessIn(turnTime)) // archived before it is due
+	if err == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
+		err = t.look.ArchiveTask(pool, job)
+	}
+	if err != nil && ctx.Err() == nil {
+		t.log.DebugContext(ctx, "asynq task of a dead letter not archived, will retry", "job", job, "err", err)
+	}
+}
+
+// exhume removes the archived task of a dead letter.
+func (t *turnQueue) exhume(ctx context.Context, pool, job string) {
+	err := t.look.DeleteTask(pool, job)
+	if err != nil && !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound) {
+		t.log.DebugContext(ctx, "asynq task of a dead letter not removed, will retry", "job", job, "err", err)
+	}
+}
+
+// buried returns the ids of the dead letters that have an archived task.
+func (t *turnQueue) buried(pool string) (map[string]bool, error) {
+	ids := map[string]bool{}
+	const page = 1000
+	for n := 1; ; n++ {
+		tasks, err := t.look.ListArchivedTasks(pool, asynq.PageSize(page), asynq.Page(n))
+		for _, task := range tasks {
+			ids[task.ID] = true
+		}
+		if err != nil || len(tasks) < page {
+			return ids, err
+		}
+	}
+}
+
+// of returns the turns of a pool. mu must be held.
+func (t *turnGate) of(pool string) *poolTurns {
+	p := t.pools[pool]
+	if p == nil {
+		p = &poolTurns{}
+		t.pools[pool] = p
+	}
+	return p
+}
+
+// wait lets a claimed job wait for a turn.
+func (t *turnGate) wait(c *Claim, run func(*Claim)) {
+	t.mu.Lock()
+	p := t.of(c.p.ID)
+	p.ready = append(p.ready, &readyClaim{c, run, time.Now()})
+	t.mu.Unlock()
+	t.wake()
+}
+
+// remove lets n turns of a pool be fetched and removed.
+func (t *turnGate) remove(pool string, n int) {
+	t.mu.Lock()
+	t.of(pool).spare = n
+	t.mu.Unlock()
+	t.wake()
+}
+
+func (t *turnGate) wake() {
+	select {
+	case t.kick <- struct{}{}:
+	default:
+	}
+}
+
+// wanted reports whether a pool wants one more turn, and whether any pool does. If so the caller
+// must fetch one.
+func (t *turnGate) wanted(pool string) (this, any bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, p := range t.pools {
+		if len(p.ready)+p.spare > p.fetched {
+			any = true
+			if id == pool {
+				p.fetched++
+				return true, true
+			}
+		}
+	}
+	return false, any
+}
+
+// unfetched records that a fetch found nothing, and runs the jobs that have waited long enough.
+func (t *turnGate) unfetched(pool string) {
+	t.mu.Lock()
+	p := t.of(pool)
+	p.fetched--
+	p.spare = 0
+	var late []*readyClaim
+	for len(p.ready) > 0 && time.Since(p.ready[0].since) > turnLate {
+		late, p.ready = append(late, p.ready[0]), p.ready[1:]
+	}
+	t.mu.Unlock()
+	for _, r := range late {
+		r.run(r.claim)
+	}
+}
+
+// take returns the claim for a fetched turn; nil if none waits. The turn is then one too many if
+// spare is true.
+func (t *turnGate) take(pool string) (c *Claim, spare bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.of(pool)
+	p.fetched--
+	if len(p.ready) > 0 {
+		c, p.ready = p.ready[0].claim, p.ready[1:]
+		return c, false
+	}
+	if p.spare > 0 {
+		p.spare--
+		return nil, true
+	}
+	return nil, false
+}
+
+// putBack records that a fetched task was no turn.
+func (t *turnGate) putBack(pool string) {
+	t.mu.Lock()
+	p := t.of(pool)
+	p.fetched--
+	p.spare = max(p.spare-1, 0)
+	t.mu.Unlock()
+	t.wake()
+}
+
+// drain returns the claims of a pool that still wait for a turn.
+func (t *turnGate) drain(pool string) []*Claim {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.of(pool)
+	var out []*Claim
+	for _, r := range p.ready {
+		out = append(out, r.claim)
+	}
+	p.ready = nil
+	return out
+}
+
+// turnClient is the Redis client of the asynq server that fetches turns. A fetch waits until a pool
+// wants a turn. Checks of quiet pools are answered without Redis, so that an idle server costs
+// little however many pools it has.
+type turnClient struct {
+	pollingClient
+	gate *turnGate
+}
+
+// EvalSha runs a script of asynq, which is recognized by its first key.
+func (c turnClient) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+	pool, kind := asynqKey(keys)
+	fetch := kind == "pending"
+	switch kind {
+	case "pending":
+		this, any := c.gate.wanted(pool)
+		if !any {
+			c.rest(ctx, fetchEvery, c.gate.kick)
+			this, _ = c.gate.wanted(pool)
+		}
+		if !this {
+			cmd := redis.NewCmd(ctx)
+			cmd.SetErr(redis.Nil)
+			return cmd
+		}
+	case "scheduled", "retry", "completed", "lease":
+		if p := c.gate.settings.pools()[pool]; p != nil && p.quiet() {
+			return nothing(ctx, kind)
+		}
+	}
+	cmd := c.UniversalClient.EvalSha(ctx, sha1, keys, args...)
+	if err := cmd.Err(); err != nil && fetch {
+		c.gate.unfetched(pool)
+		if !errors.Is(err, redis.Nil) {
+			c.rest(ctx, failureTakes, nil)
+		}
+	}
+	return cmd
+}
+
+// nothing is the reply of a check that finds nothing.
+func nothing(ctx context.Context, kind string) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	if kind == "lease" {
+		cmd.SetVal([]any{})
+	} else {
+		cmd.SetVal(int64(0))
+	}
+	return cmd
+}
+
+// asynqKey returns the queue and the kind of a script's first key, which is asynq:{queue}:kind.
+func asynqKey(keys []string) (queue, kind string) {
+	if len(keys) == 0 {
+		return "", ""
+	}
+	_, rest, _ := strings.Cut(keys[0], "{")
+	queue, kind, _ = strings.Cut(rest, "}:")
+	return queue, kind
+}
