@@ -36,7 +36,8 @@ func (policy *Policy) imageTool(p *Plan) (tool imageTool, err error) {
 		Partial                    int64 `json:"partial_images"`
 	}
 	if json.Unmarshal(p.Request.Raw(p.Request.Tools), &tools) != nil {
-		return tool, wire.BadRequest("tools", "request_not_priced", "The image tool in tools cannot be read, so it cannot be priced")
+		return tool, wire.BadRequest("tools", "request_not_priced",
+			"The image tool in tools cannot be read, so it cannot be priced")
 	}
 	for _, t := range tools {
 		if t.Type != "image_generation" {

@@ -319,8 +319,12 @@ func TestCORS(t *testing.T) {
 		origins       []string
 		origin, allow string
 	}{
-		{nil, page, ""}, {[]string{page}, page, page}, {[]string{page}, "https://evil.example", ""}, {[]string{page}, "", ""},
-		{[]string{page}, "null", ""}, {[]string{"*"}, "https://any.example", "*"},
+		{nil, page, ""},
+		{[]string{page}, page, page},
+		{[]string{page}, "https://evil.example", ""},
+		{[]string{page}, "", ""},
+		{[]string{page}, "null", ""},
+		{[]string{"*"}, "https://any.example", "*"},
 	} {
 		r := newRig(t, queue.Pool{}, func(o *Options) { o.CORSOrigins = c.origins })
 		asks := []string{"Authorization", "", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,x-stainless-os"}

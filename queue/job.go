@@ -196,8 +196,9 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 	}
 	n := func(field string) int64 { v, _ := strconv.ParseInt(h[field], 10, 64); return v }
 	j := &Job{
-		ID: id, Pool: pool, Org: h["org"], User: h["user"], Key: h["key"], Born: h["born"], UserBorn: h["user_born"], CallID: h["call"],
-		Class: Class(n("class")), Endpoint: wire.Endpoint(h["endpoint"]), Model: h["model"], Stream: h["stream"] == "1",
+		ID: id, Pool: pool, Org: h["org"], User: h["user"], Key: h["key"], Born: h["born"], UserBorn: h["user_born"],
+		CallID: h["call"],
+		Class:  Class(n("class")), Endpoint: wire.Endpoint(h["endpoint"]), Model: h["model"], Stream: h["stream"] == "1",
 		Tokens: n("tokens"), Cost: pricing.Nano(n("cost")), Query: h["query"], IP: h["ip"], Notice: h["notice"],
 		Labels: budget.Labels(h["labels"]), Run: budget.RunPath(h["run"]),
 		Trace: h["trace"], Priority: lanePriority(h["lane"]), ByDeadline: h["seq"] > "1" && h["seq"] < "9",

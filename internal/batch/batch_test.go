@@ -84,7 +84,7 @@ func TestFailedLineSaysHowOftenItWasTried(t *testing.T) {
 		a, _ := wire.ParseUsage(wire.ChatCompletions, good.Response.Body)
 		cost += a.Usage.Input*150 + a.Usage.Output*600 // gpt-4o-mini
 	}
-	if int64(b.Charged) != cost || b.Succeeded != 2 {
+	if b.Charged != cost || b.Succeeded != 2 {
 		t.Errorf("%d are charged for %d lines, want %d for 2", b.Charged, b.Succeeded, cost)
 	}
 }

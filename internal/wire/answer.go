@@ -52,7 +52,8 @@ func (a Answer) After(before Answer) Answer {
 	u, old := &a.Usage, before.Usage
 	if old.Input > u.Input {
 		u.Input, u.AudioIn, u.ImageIn = old.Input, old.AudioIn, old.ImageIn
-		u.CachedInput, u.CacheWrite, u.CacheWrite1h, u.CachedAudio = old.CachedInput, old.CacheWrite, old.CacheWrite1h, old.CachedAudio
+		u.CachedInput, u.CachedAudio = old.CachedInput, old.CachedAudio
+		u.CacheWrite, u.CacheWrite1h = old.CacheWrite, old.CacheWrite1h
 	}
 	if old.Output > u.Output {
 		u.Output, u.Reasoning, u.AudioOut, u.ImageOut = old.Output, old.Reasoning, old.AudioOut, old.ImageOut

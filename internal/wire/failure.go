@@ -150,7 +150,9 @@ var statusWords = []struct {
 	{http.StatusRequestEntityTooLarge, []string{"toolarge"}},
 	{http.StatusBadGateway, []string{"badgateway", "upstream"}},
 	{http.StatusInternalServerError, []string{"server", "internal", "apierror"}},
-	{http.StatusBadRequest, []string{"invalid", "badrequest", "unsupported", "unprocessable", "failedprecondition", "image", "mismatch"}},
+	{http.StatusBadRequest, []string{
+		"invalid", "badrequest", "unsupported", "unprocessable", "failedprecondition", "image", "mismatch",
+	}},
 }
 
 // statusOf returns the status that a code or type of an error means, or 0.
