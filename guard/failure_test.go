@@ -144,6 +144,7 @@ func statusGiven(w *httptest.ResponseRecorder, err error) int {
 	var busy *BusyError
 	var public *wire.Error
 	var failed *FailureError
+	_, standard := wire.ParseError(0, w.Body.Bytes())
 	switch {
 	case err != nil && w.Body.Len() > 0:
 		return 0
@@ -153,7 +154,7 @@ func statusGiven(w *httptest.ResponseRecorder, err error) int {
 		return -failed.Answer.Status
 	case errors.As(err, &public):
 		return public.Status
-	case ownError(0, w.Body.Bytes()) == nil:
+	case !standard:
 		return 0
 	}
 	return w.Code

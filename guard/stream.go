@@ -259,7 +259,7 @@ func (r *relay) inspect(event []byte) bool {
 // fails records an error event of the provider. framed means that clients know its form.
 func (r *relay) fails(data []byte, framed bool) {
 	r.failed, r.failure = true, []byte(r.redact.Redact(string(data)))
-	e := wire.ParseError(http.StatusOK, r.failure)
+	e := wire.ParseErrorEvent(r.failure)
 	r.call.Result.Ending = e
 	if !framed {
 		r.instead = r.frame(e)

@@ -257,7 +257,8 @@ func (rc *receiving) result(h *heldLine, one *upstreamLine) (result, guard.Batch
 		}
 		a, ok := wire.ParseUsage(t.b.Endpoint, one.Response.Body)
 		if !wire.IsAnswer(one.Response.StatusCode) || a.Failed { // an error, whatever its status
-			one.Response.StatusCode = wire.ParseError(one.Response.StatusCode, one.Response.Body).Status
+			named, _ := wire.ParseError(one.Response.StatusCode, one.Response.Body)
+			one.Response.StatusCode = named.Status
 		} else if ok {
 			r.usage = a.Usage
 		}

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -18,13 +19,18 @@ func IsAnswer(status int) bool {
 // list with one error and a number as code, vLLM's and Mistral's members at the top level,
 // FastAPI's detail, a string as error. An error without a message gets one that says so. The Status
 // of the result is that of the answer or, if that is not an error's, the one that the error names,
-// else 502.
-func ParseError(status int, answer []byte) *Error {
-	e := &Error{Status: status, Code: "upstream_error"}
+// else 502. standard reports whether the answer has the form that every SDK understands (docs/wire.md, Error
+// bodies); then the result has its members, else there is a Code.
+func ParseError(status int, answer []byte) (e *Error, standard bool) {
+	e = &Error{Status: status, Code: upstreamError}
 	var doc errorDocument
 	known := doc.read(answer)
 	if status < http.StatusBadRequest || status > 599 {
 		e.Status = doc.status()
+	}
+	if s := doc.standard; s.Message != nil && s.Type != nil {
+		e.Message, e.Type, e.Param, e.Code = *s.Message, *s.Type, s.Param, s.Code
+		return e, true
 	}
 	e.Type = typeInvalidRequest
 	if e.Status >= http.StatusInternalServerError {
@@ -45,17 +51,35 @@ func ParseError(status int, answer []byte) *Error {
 		e.Code = doc.code
 	}
 	e.Param = doc.param
+	return e, false
+}
+
+// ParseErrorEvent is ParseError for an event of a stream. There always is a Code.
+func ParseErrorEvent(event []byte) *Error {
+	e, _ := ParseError(http.StatusOK, event)
+	e.Code = cmp.Or(e.Code, upstreamError)
 	return e
 }
+
+// upstreamError is the code of an error that has none.
+const upstreamError = "upstream_error"
 
 // errorDocument is what was read of an error.
 type errorDocument struct {
 	message, kind, code, param string
 	number                     int // an HTTP status; 0 if none is named
+	standard                   struct { // an error in OpenAI's form
+		Message, Type *string
+		Param, Code   string
+	}
 }
 
 // read returns false if the answer is not a JSON object.
 func (d *errorDocument) read(answer []byte) bool {
+	own := struct{ Error any }{&d.standard}
+	if json.Unmarshal(answer, &own) != nil {
+		d.standard.Type = nil
+	}
 	var list []json.RawMessage
 	if json.Unmarshal(answer, &list) == nil && len(list) > 0 {
 		answer = list[0]
