@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -272,7 +271,7 @@ func TestExportKilled(t *testing.T) {
 	var want []string
 	for round := range rounds(6, 300) {
 		had := written()
-		child := exec.Command(os.Args[0], "-test.run=^$")
+		child := redistest.Process(t, os.Args[0], "-test.run=^$")
 		child.Env = append(os.Environ(), "BUDGET_TEST_EXPORT="+server.Addr, "BUDGET_TEST_DIR="+dir, "BUDGET_TEST_ORG="+f.org)
 		if err := child.Start(); err != nil {
 			t.Fatal(err)

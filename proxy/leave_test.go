@@ -71,7 +71,7 @@ func TestShutdownWhileAStreamBegins(t *testing.T) {
 	started(r, func(_ context.Context, c *queue.Claim) queue.Verdict {
 		running <- c.Job.ID
 		_, _ = io.WriteString(c.Output(), "data: {}\n\n")
-		<-goOn
+		redistest.Came(t, goOn)
 		return queue.Verdict{Kind: queue.Done, Status: 200}
 	})
 	r.busy()

@@ -16,6 +16,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -236,7 +237,7 @@ func TestRecords(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
 		cancel()
-		<-r.hungUp
+		redistest.Came(t, r.hungUp)
 		return fakeprovider.Behaviour{}
 	})
 	r.do(ctx, "POST", "/v1/chat/completions", prompt("secret-prompt", `"max_tokens":5`))

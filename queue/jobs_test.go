@@ -115,7 +115,7 @@ func TestEnded(t *testing.T) {
 	claimed, back := make(chan struct{}), make(chan struct{})
 	e.run(func(ctx context.Context, _ *Claim) Verdict {
 		close(claimed)
-		<-back
+		redistest.Came(t, back)
 		return Verdict{Kind: Park, Wait: time.Hour, Unused: true}
 	}, WorkerOptions{})
 	j := e.put(e.job("p", "acme", "ann", Async, 10))

@@ -98,14 +98,14 @@ func TestOneCallWakesAll(t *testing.T) {
 			if running.Add(1) == handlers {
 				close(all)
 			}
-			<-all
+			redistest.Came(t, all)
 		})
 	}
 	called <- ""
 	wg.Go(func() { pc.run(t.Context()) })
 	redistest.Came(t, all)
 	pc.halt()
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 }
 
 // A job put while handlers stay for it sends no notification; one put after they have gone

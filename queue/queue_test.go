@@ -100,9 +100,11 @@ func (e *env) putAll(jobs []*Job) {
 	for _, j := range jobs {
 		g.Go(func() error { return e.Put(e.t.Context(), j, nil) })
 	}
-	if err := g.Wait(); err != nil {
-		e.t.Fatal(err)
-	}
+	redistest.Wait(e.t, func() {
+		if err := g.Wait(); err != nil {
+			e.t.Error(err)
+		}
+	})
 }
 
 func (e *env) job(pool, org, user string, class Class, tokens int64) *Job {
@@ -243,7 +245,7 @@ func TestDrain(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 	redistest.Eventually(t, "queue empty", func() bool {
 		d, err := e.Depth(t.Context(), "p")
 		return err == nil && d.Jobs == 0

@@ -133,7 +133,7 @@ func TestRun(t *testing.T) {
 	at := time.Unix(1_800_000_000, 0).UTC()
 	b.Used("acme", "k1", at)
 	cancel()
-	running.Wait()
+	redistest.Wait(t, running.Wait)
 	used, err := a.LastUsed(t.Context(), "acme", "k1", "k2")
 	if err != nil || len(used) != 1 || !used["k1"].Equal(at) {
 		t.Errorf("last used %v, %v", used, err)
@@ -160,7 +160,7 @@ func TestMissed(t *testing.T) {
 			found.Store(i, name(b, "acme"))
 		})
 	}
-	asking.Wait()
+	redistest.Wait(t, asking.Wait)
 	found.Range(func(i, n any) bool {
 		if n != "one" {
 			t.Errorf("caller %v does not know it", i)

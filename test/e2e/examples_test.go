@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/cli"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // notRun are the examples that cannot run here, with the reasons.
@@ -314,7 +315,7 @@ func (d *exampleDesk) post(baseURL, key, body string, header ...string) string {
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := client.Do(r)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -334,7 +335,7 @@ func plainBinary(t *testing.T) string {
 		return binary
 	}
 	path := filepath.Join(t.TempDir(), "llmguard")
-	out, err := exec.CommandContext(t.Context(), "go", "-C", "../..", "build", "-o", path, "./cmd/llmguard").CombinedOutput()
+	out, err := redistest.Command(t, "go", "-C", "../..", "build", "-o", path, "./cmd/llmguard").CombinedOutput()
 	if err != nil {
 		t.Fatalf("build llmguard: %v\n%s", err, out)
 	}
@@ -344,7 +345,7 @@ func plainBinary(t *testing.T) string {
 func startExamples(t *testing.T) *exampleDesk {
 	t.Helper()
 	dir := t.TempDir()
-	c := exec.CommandContext(t.Context(), binary, "dev", "--fake", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", filepath.Join(dir, "data"))
+	c := redistest.Process(t, binary, "dev", "--fake", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", filepath.Join(dir, "data"))
 	c.Env = append(os.Environ(), "OPENAI_API_KEY=", "REDIS_URL=")
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
 	out, err := c.StdoutPipe()
@@ -354,7 +355,7 @@ func startExamples(t *testing.T) *exampleDesk {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Process.Signal(os.Interrupt); _ = c.Wait() })
+	t.Cleanup(func() { _ = c.Process.Signal(os.Interrupt); redistest.Wait(t, func() { _ = c.Wait() }) })
 	said := map[string]string{}
 	for lines := bufio.NewScanner(out); len(said["config"]) == 0 && lines.Scan(); {
 		for _, name := range []string{"base URL", "API key", "admin API", "admin key", "config"} {
