@@ -159,7 +159,7 @@ func TestAnswerWithoutRoomGoesToTheStore(t *testing.T) {
 	}
 }
 
-// An answer is partly in files.store's spool, and a failover of Redis has lost some of the rest: the job ends.
+// An answer is partly in files.store's spool, and a failover of Redis has lost the rest: the job ends.
 func TestAnswerOfWhichRedisLostAPartEnds(t *testing.T) {
 	t.Parallel()
 	opts, _ := withBlobs(t, Options{})
@@ -180,7 +180,8 @@ func TestAnswerOfWhichRedisLostAPartEnds(t *testing.T) {
 	if err := o.flush(ctx); err != nil || o.spilled == 0 || o.spilled == o.size {
 		t.Fatalf("%d of %d bytes are outside Redis, %v; want a part", o.spilled, o.size, err)
 	}
-	if err := e.rdb.XTrimMaxLen(ctx, outKey(j.ID, 1), 1).Err(); err != nil {
+	// Not all but one: how many entries there are depends on how fast they were written.
+	if err := e.rdb.XTrimMaxLen(ctx, outKey(j.ID, 1), 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.conclude(ctx, Verdict{Kind: Done, Charged: 7}); err != nil {
