@@ -36,13 +36,17 @@ func (e *env) grants(now time.Duration, n int) (granted int) {
 func TestClockStepKeepsTheWindow(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]time.Duration{
-		"back 5 min": -5 * time.Minute, "back 3 s": -3 * time.Second, "back a day": -24 * time.Hour,
+		"back 5 min": -5 * time.Minute, "back 3 s": -3 * time.Second, "back an hour": -time.Hour, "back a day": -24 * time.Hour,
 		"ahead 3 min": 3 * time.Minute, "ahead a day": 24 * time.Hour,
 	} {
-		for _, first := range []string{"call", "worker", "block"} {
+		for _, first := range []string{"call", "worker", "block", "tokens"} {
 			t.Run(name+", "+first, func(t *testing.T) {
 				t.Parallel()
-				e := newEnv(t, Options{Burst: 1000}, Pool{ID: "p", RPM: 10})
+				pool := Pool{ID: "p", RPM: 10}
+				if first == "tokens" {
+					pool = Pool{ID: "p", TPM: 10}
+				}
+				e := newEnv(t, Options{Burst: 1000}, pool)
 				now := simStart
 				if n := e.grants(now, 20); n != 10 {
 					t.Fatalf("%d of 10 granted", n)
