@@ -71,9 +71,7 @@ func (e *upstreamCall) relayError(w http.ResponseWriter, resp *http.Response, f 
 	own := ownError(status, answer)
 	refusal = cmp.Or(own, refusal) // the provider's words
 	c.Result.Status = status
-	e.rest = max(e.rest, c.observed(e.caller, quota.Head{
-		Status: status, Header: resp.Header, Sent: e.sending.time(), Body: answer, Again: status == resp.StatusCode,
-	}))
+	e.judged(resp, status, answer)
 	spent := status == http.StatusPaymentRequired || // DeepSeek, OpenRouter
 		status == http.StatusTooManyRequests && wire.SpentCodes[refusal.Code]
 	if busy(status) && !spent {
@@ -109,6 +107,13 @@ func (e *upstreamCall) relayError(w http.ResponseWriter, resp *http.Response, f 
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	return written(w.Write(answer))
+}
+
+// judged passes what an error says about the provider's limits to the quota.
+func (e *upstreamCall) judged(resp *http.Response, status int, answer []byte) {
+	e.rest = max(e.rest, e.call.observed(e.caller, quota.Head{
+		Status: status, Header: resp.Header, Sent: e.sending.time(), Body: answer, Again: status == resp.StatusCode,
+	}))
 }
 
 // ownError parses an error answer of the form that every SDK understands (docs/wire.md, Error

@@ -21,6 +21,7 @@ var whole = map[string]bool{
 	"computer_call_output":    true, "local_shell_call": true, "local_shell_call_output": true, "shell_call": true,
 	"shell_call_output": true,
 	"apply_patch_call":  true, "apply_patch_call_output": true, "mcp_approval_response": true,
+	"additional_tools": true, "tool_search_call": true, "tool_search_output": true,
 }
 
 var itemFields = newFields(map[string]reader{
