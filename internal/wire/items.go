@@ -32,7 +32,7 @@ var itemFields = newFields(map[string]reader{
 	"summary":             readParts("input[].summary", false),
 	"output":              readParts("input[].output", true),
 	"name":                readText("input[].name", KindToolCall),
-	"arguments":           readText("input[].arguments", KindToolCall),
+	"arguments":           readArguments,
 	"input":               readText("input[].input", KindToolCall),
 	"tools":               readItemTools,
 	"encrypted_content":   readEncrypted,
@@ -86,6 +86,14 @@ func readItem(s *scanner) error {
 		s.req.Refs[len(s.req.Refs)-1].Reasoning = it.kind == "reasoning"
 	}
 	return err
+}
+
+// readArguments reads the arguments of a call: a text, or an object for a tool search.
+func readArguments(s *scanner) error {
+	if s.peek() == '{' {
+		return readOther(s, []byte("arguments"))
+	}
+	return readText("input[].arguments", KindToolCall)(s)
 }
 
 func readItemContent(s *scanner) error {

@@ -132,8 +132,10 @@ func TestItemsWithAllTheirContent(t *testing.T) {
 		`{"type":"reasoning","id":"rs_1","summary":[]}`: 1,
 	} {
 		req, err := Scan(Responses, []byte(`{"model":"m","input":[`+item+`]}`), Limits{})
-		if err != nil || len(req.Refs) != refs || len(req.BuiltinTools) > 0 {
-			t.Errorf("%s: %+v, tools %v, %v", item, req.Refs, req.BuiltinTools, err)
+		if err != nil {
+			t.Errorf("%s: %v", item, err)
+		} else if len(req.Refs) != refs || len(req.BuiltinTools) > 0 {
+			t.Errorf("%s: %+v, tools %v", item, req.Refs, req.BuiltinTools)
 		}
 	}
 }
