@@ -16,7 +16,7 @@ const (
 	// imageToolModel draws if the tool names no model.
 	imageToolModel = "gpt-image-1"
 	// drawnTokens bounds the output of a picture if the price of the model does not.
-	drawnTokens = 8192
+	drawnTokens = 24 << 10
 )
 
 // imageTool prices the pictures of a response; the zero value is a request without them.

@@ -67,9 +67,7 @@ func (e *upstreamCall) relayError(w http.ResponseWriter, resp *http.Response, f 
 	refusal, standard := wire.ParseError(resp.StatusCode, answer)
 	status := refusal.Status
 	c.Result.Status = status
-	e.rest = max(e.rest, c.observed(e.caller, quota.Head{
-		Status: status, Header: resp.Header, Sent: e.sending.time(), Body: answer, Again: status == resp.StatusCode,
-	}))
+	e.judged(resp, status, answer)
 	spent := status == http.StatusPaymentRequired || // DeepSeek, OpenRouter
 		status == http.StatusTooManyRequests && wire.SpentCodes[refusal.Code]
 	if busy(status) && !spent {
@@ -104,6 +102,13 @@ func (e *upstreamCall) relayError(w http.ResponseWriter, resp *http.Response, f 
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	return written(w.Write(answer))
+}
+
+// judged passes what an error says about the provider's limits to the quota.
+func (e *upstreamCall) judged(resp *http.Response, status int, answer []byte) {
+	e.rest = max(e.rest, e.call.observed(e.caller, quota.Head{
+		Status: status, Header: resp.Header, Sent: e.sending.time(), Body: answer, Again: status == resp.StatusCode,
+	}))
 }
 
 // failed charges a call whose provider answered with an error: what the error reports to have

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -16,14 +17,16 @@ func IsAnswer(status int) bool {
 }
 
 // ParseError reads a provider's error in any of the forms that servers use: OpenAI's own, Gemini's
-// list with one error and a number as code, vLLM's and Mistral's members at the top level,
-// FastAPI's detail, a string as error. An error without a message gets one that says so. The Status
-// of the result is that of the answer or, if that is not an error's, the one that the error names,
-// else 502. standard reports whether the answer has the form that every SDK understands (docs/wire.md, Error
-// bodies); then the result has its members, else there is a Code.
+// list with one error and a number as code, vLLM's and Mistral's members at the top level, FastAPI's
+// detail, Cloudflare's list of errors, AWS's __type, MiniMax's base_resp, a string as error. An error
+// without a message gets one that says so. The Status of the result is that of the answer or, if that
+// is not an error's, the one that the error names, else 502. standard reports whether the answer has
+// the form that every SDK understands (docs/wire.md, Error bodies); then the result has its members,
+// else there is a Code.
 func ParseError(status int, answer []byte) (e *Error, standard bool) {
 	e = &Error{Status: status, Code: upstreamError}
 	var doc errorDocument
+	answer = bytes.TrimPrefix(answer, byteOrderMark)
 	known := doc.read(answer)
 	if status < http.StatusBadRequest || status > 599 {
 		e.Status = doc.status()
@@ -67,7 +70,7 @@ const upstreamError = "upstream_error"
 // errorDocument is what was read of an error.
 type errorDocument struct {
 	message, kind, code, param string
-	number                     int // an HTTP status; 0 if none is named
+	number                     int      // an HTTP status; 0 if none is named
 	standard                   struct { // an error in OpenAI's form
 		Message, Type *string
 		Param, Code   string
@@ -80,25 +83,25 @@ func (d *errorDocument) read(answer []byte) bool {
 	if json.Unmarshal(answer, &own) != nil {
 		d.standard.Type = nil
 	}
-	var list []json.RawMessage
-	if json.Unmarshal(answer, &list) == nil && len(list) > 0 {
-		answer = list[0]
-	}
 	type within struct{ Error json.RawMessage }
 	var doc struct {
-		Error, Message, Detail json.RawMessage
-		Response               within // of an event
-		Choices                []within
+		Error, Errors, Message, Detail json.RawMessage
+		Response                       within // of an event
+		Choices                        []within
+		Base                           struct {
+			Message json.RawMessage `json:"status_msg"`
+		} `json:"base_resp"`
 		errorNames
 	}
-	if json.Unmarshal(answer, &doc) != nil {
+	if json.Unmarshal(first(answer), &doc) != nil {
 		return false
 	}
-	for _, one := range append(doc.Choices, doc.Response) {
+	for _, one := range append(doc.Choices, doc.Response, within{doc.Errors}) {
 		if !given(doc.Error) {
 			doc.Error = one.Error
 		}
 	}
+	doc.Error = first(doc.Error)
 	var inner struct {
 		Message json.RawMessage
 		errorNames
@@ -110,7 +113,7 @@ func (d *errorDocument) read(answer []byte) bool {
 	if d.message == "" {
 		d.names(doc.errorNames)
 	}
-	for _, part := range []json.RawMessage{doc.Error, doc.Message, doc.Detail} {
+	for _, part := range []json.RawMessage{doc.Error, doc.Message, doc.Detail, doc.Base.Message} {
 		if d.message == "" {
 			d.message = words(part)
 		}
@@ -118,17 +121,31 @@ func (d *errorDocument) read(answer []byte) bool {
 	if word := Word(doc.Error); d.code == "" && word != "" && !strings.Contains(word, " ") {
 		d.code = word
 	}
+	if text := words(doc.Base.Message); d.code == "" && statusOf(text) > 0 { // its numbers are MiniMax's own
+		d.code = strings.ReplaceAll(text, " ", "_")
+	}
 	return true
+}
+
+// first returns the first item of a JSON array, or any other value itself.
+func first(raw []byte) []byte {
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) == nil && len(list) > 0 {
+		return list[0]
+	}
+	return raw
 }
 
 // errorNames are the members that name an error.
 type errorNames struct {
 	Type, Code, Status, Param any
-	StatusCode                any `json:"status_code"`
+	StatusCode                any    `json:"status_code"`
+	Shape                     string `json:"__type"`
 }
 
 func (d *errorDocument) names(n errorNames) {
-	if kind, _ := n.Type.(string); kind != "error" {
+	d.kind = n.Shape
+	if kind, _ := n.Type.(string); kind != "" && kind != "error" {
 		d.kind = kind
 	}
 	d.param, _ = n.Param.(string)
