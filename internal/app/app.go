@@ -158,8 +158,8 @@ func New(o Options) (_ *App, err error) {
 		Memory: a.memory, Scripts: scripts, Money: money, Flights: flights, Lease: o.Config.Store.HoldLease,
 		LedgerLength: LedgerLength(o.Config.Ledger), Journal: a.journal, Log: o.Log, Metrics: a.registry,
 		EpochFile: epochFile(o.Config.Store), OpenAfterLoss: o.Config.Store.AfterDataLoss == "open",
-		CountTimeout: o.Config.Store.Deadline,
-		SumLabels:    SummedLabels(o.Config), Spread: SpreadOf(func() *guard.Policy {
+		CountTimeout: o.Config.Store.Deadline, JobLife: jobLife(set.pools),
+		SumLabels: SummedLabels(o.Config), Spread: SpreadOf(func() *guard.Policy {
 			if a.guard == nil { // nothing is held before it exists
 				return nil
 			}
