@@ -20,7 +20,7 @@ import (
 func TestJobCostsWhatTheLedgerSays(t *testing.T) {
 	t.Parallel()
 	s := batchStack(t, fakeprovider.Options{})
-	s.replace("queue:", "store: {hold_lease: 2s}\nqueue:")
+	s.replace("store: {deadline: 10s}", "store: {deadline: 10s, hold_lease: 5s}")
 	g := s.gate(func(q *fakeprovider.Request) fakeprovider.Behaviour {
 		switch {
 		case strings.Contains(q.UserText, "[fails once]"):
