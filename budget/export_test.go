@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 func exportUntilKilled(addr, dir, org string) {
 	s := New(redis.NewClient(&redis.Options{Addr: addr}), Options{})
 	x, err := NewExporter(s.Ledger, ExporterOptions{
-		Dir: dir, Orgs: func() []string { return []string{org} }, Interval: time.Millisecond, Lease: 20 * time.Millisecond, Keep: 100,
+		Dir: dir, Orgs: func(context.Context) []string { return []string{org} }, Interval: time.Millisecond, Lease: 20 * time.Millisecond, Keep: 100,
 	})
 	if err == nil {
 		err = x.Run(context.Background())
@@ -110,7 +110,7 @@ func wantOnce(t *testing.T, got []Entry, want []string) {
 
 func (f *fixture) exporter(dir string, keep int64) *Exporter {
 	f.t.Helper()
-	x, err := NewExporter(f.Ledger, ExporterOptions{Dir: dir, Orgs: func() []string { return []string{f.org} }, Keep: keep})
+	x, err := NewExporter(f.Ledger, ExporterOptions{Dir: dir, Orgs: func(context.Context) []string { return []string{f.org} }, Keep: keep})
 	if err != nil {
 		f.t.Fatal(err)
 	}

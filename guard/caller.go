@@ -22,6 +22,8 @@ type Caller struct {
 	// outermost first, as read from the store; nil: not read yet.
 	Run  budget.RunPath
 	Runs []budget.Run
+	// Batch is the batch that its calls are lines of, if any.
+	Batch string
 	// Batched means the provider's own Batch API makes the calls: they have its price,
 	// and no concurrency limit counts them.
 	Batched bool

@@ -91,7 +91,7 @@ func TestJobEvents(t *testing.T) {
 				redistest.Came(t, more)
 			}
 		}
-		return queue.Verdict{Kind: queue.Done, Status: 200, Charged: 7}
+		return queue.Verdict{Kind: queue.Done, Status: 200}
 	})
 	release := r.occupy()
 	path := r.submit(prompt("hi", `"max_tokens":5`)) + "/events?output=true"

@@ -28,7 +28,7 @@ func TestLeaveStream(t *testing.T) {
 		case <-time.After(2 * time.Minute):
 			stopped <- nil
 		}
-		return queue.Verdict{Kind: queue.Cancel, Charged: 3}
+		return queue.Verdict{Kind: queue.Cancel}
 	})
 	ctx, hangUp := context.WithCancel(t.Context())
 	defer hangUp()

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -23,8 +24,24 @@ func LedgerLength(c config.Ledger) int64 {
 	return c.MaxEntries
 }
 
+// ledgerOrgs returns the orgs whose money is exported: those in effect, and deleted ones, whose ledger
+// remains. If Redis is unavailable, it has only the former.
+func (a *App) ledgerOrgs(ctx context.Context) []string {
+	orgs := a.ids.orgIDs()
+	all, err := a.budget.Ledger.Orgs(ctx)
+	if err != nil {
+		a.log.WarnContext(ctx, "deleted orgs not exported, will retry", "err", err)
+	}
+	for _, org := range all {
+		if !slices.Contains(orgs, org) {
+			orgs = append(orgs, org)
+		}
+	}
+	return orgs
+}
+
 // exporter returns the exporter of the ledgers, or nil if no directory is configured.
-func exporter(c *config.Config, s *budget.Store, orgs func() []string) (*budget.Exporter, error) {
+func exporter(c *config.Config, s *budget.Store, orgs func(context.Context) []string) (*budget.Exporter, error) {
 	if c.Ledger.ExportDir == "" {
 		return nil, nil
 	}

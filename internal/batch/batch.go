@@ -300,7 +300,11 @@ func (s *Store) load(ctx context.Context, id string) (*Batch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("batch: read: %w", err)
 	}
-	return decode(id, h)
+	b, err := decode(id, h)
+	if err != nil {
+		return nil, err
+	}
+	return b, s.addCosts(ctx, b)
 }
 
 // Cancel requests the end of a batch of its owner and returns the batch as it is then.

@@ -191,14 +191,12 @@ func (rc *receiving) chunk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	costs, err := t.parts.settle(ctx, ends)
-	if err != nil {
+	if err := t.parts.settle(ctx, ends); err != nil {
 		return err
 	}
 	c := t.newChunk()
 	defer c.abort()
-	for i, r := range results {
-		r.charged = int64(costs[i])
+	for _, r := range results {
 		if err := c.add(ctx, r); err != nil {
 			return err
 		}
