@@ -169,7 +169,7 @@ func New(o Options) (_ *App, err error) {
 	a.failures = auth.NewSharedFailureLimiter(a.budget.Requests, o.Config.Connections.IPv6Prefix)
 	a.openIdentities(set)
 	a.trimmer = budget.NewTrimmer(a.budget.Ledger, a.ids.orgIDs, o.Config.Ledger.MemoryShare)
-	a.exporter, err = exporter(o.Config, a.budget, a.ledgerOrgs)
+	a.exporter, err = exporter(o.Config, a.budget, ledgerOrgs(a))
 	if err != nil {
 		return nil, err
 	}

@@ -23,8 +23,8 @@ func startExports(ctx context.Context, a *App, start func(func() error)) {
 		start(func() error { return quiet(a.exporter.Run(ctx)) })
 	}
 	x := &financeExports{
-		ledger: a.budget.Ledger, config: a.Config, orgs: a.ledgerOrgs, named: a.ids.Effective, policy: a.guard.Policy, owner: rand.Text(),
-		done: map[string]string{}, log: a.log,
+		ledger: a.budget.Ledger, config: a.Config, orgs: ledgerOrgs(a), named: a.ids.Effective,
+		policy: a.guard.Policy, owner: rand.Text(), done: map[string]string{}, log: a.log,
 	}
 	start(func() error { return x.run(ctx) })
 }

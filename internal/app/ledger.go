@@ -24,20 +24,18 @@ func LedgerLength(c config.Ledger) int64 {
 	return c.MaxEntries
 }
 
-// ledgerOrgs returns the orgs whose money is exported: those in effect, and deleted ones, whose ledger
+// ledgerOrgs lists the orgs whose money is exported: those in effect, and deleted ones, whose ledger
 // remains. If Redis is unavailable, it has only the former.
-func (a *App) ledgerOrgs(ctx context.Context) []string {
-	orgs := a.ids.orgIDs()
-	all, err := a.budget.Ledger.Orgs(ctx)
-	if err != nil {
-		a.log.WarnContext(ctx, "deleted orgs not exported, will retry", "err", err)
-	}
-	for _, org := range all {
-		if !slices.Contains(orgs, org) {
-			orgs = append(orgs, org)
+func ledgerOrgs(a *App) func(context.Context) []string {
+	return func(ctx context.Context) []string {
+		all, err := a.budget.Ledger.Orgs(ctx)
+		if err != nil {
+			a.log.WarnContext(ctx, "deleted orgs not exported, will retry", "err", err)
 		}
+		orgs := append(a.ids.orgIDs(), all...)
+		slices.Sort(orgs)
+		return slices.Compact(orgs)
 	}
-	return orgs
 }
 
 // exporter returns the exporter of the ledgers, or nil if no directory is configured.
