@@ -143,7 +143,7 @@ func (d *drain) handle(ctx context.Context, c *queue.Claim) queue.Verdict {
 		budget.Settlement{Actual: most, Outcome: "completed", Status: 200}); err != nil {
 		return retry
 	}
-	return queue.Verdict{Kind: queue.Done, Status: 200, Charged: 1000}
+	return queue.Verdict{Kind: queue.Done, Status: 200}
 }
 
 // put submits n jobs of 20 orgs with 5 users each, from putters goroutines.

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // bareText is a minimal token bucket, the yardstick for the cost of a hold.
@@ -57,7 +58,7 @@ func serverTime(b *testing.B, rdb *redis.Client, n int, do func(i int)) float64 
 			}
 		})
 	}
-	all.Wait()
+	redistest.Wait(b, all.Wait)
 	info := rdb.Info(ctx, "commandstats").Val()
 	m := usecPerCall.FindStringSubmatch(info)
 	if m == nil {
@@ -173,7 +174,7 @@ func BenchmarkClient(b *testing.B) {
 						}
 					})
 				}
-				all.Wait()
+				redistest.Wait(b, all.Wait)
 				b.ReportMetric(float64((cpuTime(b)-before).Nanoseconds())/float64(b.N)/1000, "cpu-us/op")
 			})
 		}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // passScript moves the ends of all keys that have one closer, as if time had passed. ARGV 1 is in ms.
@@ -129,5 +131,5 @@ func (d *day) calls(limits []Limit, from, to int) {
 			}
 		})
 	}
-	all.Wait()
+	redistest.Wait(d.t, all.Wait)
 }

@@ -77,6 +77,8 @@ type Options struct {
 	// of a day's sums (default 400 days).
 	LedgerLength           int64
 	LedgerLife, RollupLife time.Duration
+	// JobLife is how long the cost of a job can be read after its last charge (default 2 days).
+	JobLife time.Duration
 
 	// SumLabels are the labels by which the sums of days are kept; see Store.SumLabels.
 	SumLabels []string
@@ -132,6 +134,7 @@ func (o Options) withDefaults() Options {
 	set(&o.CountTimeout, 250*time.Millisecond)
 	set(&o.LedgerLife, 90*24*time.Hour)
 	set(&o.RollupLife, 400*24*time.Hour)
+	set(&o.JobLife, 48*time.Hour)
 	if o.Tail == 0 {
 		o.Tail = time.Minute
 	}

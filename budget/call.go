@@ -23,6 +23,7 @@ type Call struct {
 	Endpoint     string `json:"endpoint,omitempty"`
 	PriceVersion string `json:"price,omitempty"`
 	JobID        string `json:"job,omitempty"`
+	Batch        string `json:"batch,omitempty"` // that the call is a line of
 	Labels       Labels `json:"labels,omitempty"`
 	// Request identifies equal requests, for brakes on repetitions; empty if there are none.
 	Request string `json:"request,omitempty"`
@@ -44,7 +45,7 @@ func (c Call) validate() error {
 		return fmt.Errorf("budget: call id %.40q does not begin with a time", c.ID)
 	}
 	for _, text := range []string{
-		c.User, c.Key, c.IP, c.Model, c.Provider, c.Endpoint, c.PriceVersion, c.JobID, string(c.Labels), c.Request,
+		c.User, c.Key, c.IP, c.Model, c.Provider, c.Endpoint, c.PriceVersion, c.JobID, c.Batch, string(c.Labels), c.Request,
 		string(c.Run),
 	} {
 		if strings.Contains(text, fieldSep) {
@@ -120,6 +121,9 @@ const fieldSep = "\x1f"
 // can decode the record.
 const labelsMark = "\x1e"
 
+// batchMark separates the job from its batch in the same field.
+const batchMark = "\x1c"
+
 // runMark separates the run from what precedes it in the same field.
 const runMark = "\x1d"
 
@@ -132,6 +136,9 @@ func (h *Hold) about() string {
 	b = append(b, c.User...)
 	for _, text := range [...]string{c.Key, c.IP, c.Model, c.Provider, c.Endpoint, c.PriceVersion, c.JobID} {
 		b = append(append(b, fieldSep...), text...)
+	}
+	if c.Batch != "" {
+		b = append(append(b, batchMark...), c.Batch...)
 	}
 	if c.Labels != "" {
 		b = append(append(b, labelsMark...), c.Labels...)
@@ -171,7 +178,8 @@ func decodeRecord(place, id, record string) (*Hold, bool) {
 	}}
 	about, run, _ := strings.Cut(f[7], runMark)
 	job, labels, _ := strings.Cut(about, labelsMark)
-	h.Call.JobID, h.Call.Labels = job, Labels(labels)
+	h.Call.JobID, h.Call.Batch, _ = strings.Cut(job, batchMark)
+	h.Call.Labels = Labels(labels)
 	h.Call.Run = RunPath(run)
 	for f = f[8:]; len(f) > 0; f = f[5:] {
 		if f[1] == "" {

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -265,7 +266,7 @@ func TestCapCrowd(t *testing.T) {
 			}
 		})
 	}
-	all.Wait()
+	redistest.Wait(t, all.Wait)
 	f.clock.fake = nil
 	f.wantCaps(caps, charged.Load(), 0)
 	if refused.Load() == 0 || admitted.Load() < 20 {

@@ -293,6 +293,11 @@ func (l *Ledger) correctArgs(c correcting, h *Hold, now time.Time) ([]string, []
 	if c.most != nil {
 		args[len(args)-2] = int64(*c.most)
 	}
+	sums := c.call.sums(l.jobLife)
+	args = append(args, len(sums))
+	for _, sum := range sums {
+		keys, args = append(keys, key(h.Call.place(), sum.name)), append(args, sum.life)
+	}
 	for _, st := range h.states {
 		p1, p2, err := st.params(now)
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -77,7 +78,7 @@ func TestCreditsWithinCharges(t *testing.T) {
 				}
 			})
 		}
-		work.Wait()
+		redistest.Wait(t, work.Wait)
 		if made.Load() != 3 {
 			t.Errorf("%d credits of 200 were made for a call of 600, want 3", made.Load())
 		}

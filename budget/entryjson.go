@@ -24,6 +24,7 @@ func openEntry(c Call, d Details) string {
 	e.text("endpoint", c.Endpoint)
 	e.text("price", c.PriceVersion)
 	e.text("job", c.JobID)
+	e.text("batch", c.Batch)
 	if c.Labels != "" {
 		e.labels(c.Labels)
 	}

@@ -18,7 +18,7 @@ type ExporterOptions struct {
 	// org must share Dir.
 	Dir string
 	// Orgs returns the orgs to export; it is called every round.
-	Orgs func() []string
+	Orgs func(context.Context) []string
 	// Keep is about how many entries stay in Redis once they are exported. 0: the ledger is trimmed
 	// by Options.LedgerLength only.
 	Keep int64
@@ -66,7 +66,7 @@ func (x *Exporter) Run(ctx context.Context) error {
 	tick := time.NewTicker(x.o.Interval)
 	defer tick.Stop()
 	for {
-		for _, org := range x.o.Orgs() {
+		for _, org := range x.o.Orgs(ctx) {
 			if _, err := x.Export(ctx, org); err != nil && ctx.Err() == nil {
 				x.ledger.metrics.exportErrors.Inc()
 				x.ledger.log.Error("ledger not exported, will retry", "org", org, "err", err)
@@ -85,7 +85,7 @@ func (x *Exporter) Run(ctx context.Context) error {
 func (x *Exporter) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	for _, org := range x.o.Orgs() {
+	for _, org := range x.o.Orgs(ctx) {
 		_ = x.ledger.places.each(ctx, org, func(place string) error {
 			if x.elsewhere(place) {
 				return nil

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -40,7 +39,7 @@ func TestMain(m *testing.M) {
 func exportUntilKilled(addr, dir, org string) {
 	s := New(redis.NewClient(&redis.Options{Addr: addr}), Options{})
 	x, err := NewExporter(s.Ledger, ExporterOptions{
-		Dir: dir, Orgs: func() []string { return []string{org} }, Interval: time.Millisecond, Lease: 20 * time.Millisecond, Keep: 100,
+		Dir: dir, Orgs: func(context.Context) []string { return []string{org} }, Interval: time.Millisecond, Lease: 20 * time.Millisecond, Keep: 100,
 	})
 	if err == nil {
 		err = x.Run(context.Background())
@@ -111,7 +110,7 @@ func wantOnce(t *testing.T, got []Entry, want []string) {
 
 func (f *fixture) exporter(dir string, keep int64) *Exporter {
 	f.t.Helper()
-	x, err := NewExporter(f.Ledger, ExporterOptions{Dir: dir, Orgs: func() []string { return []string{f.org} }, Keep: keep})
+	x, err := NewExporter(f.Ledger, ExporterOptions{Dir: dir, Orgs: func(context.Context) []string { return []string{f.org} }, Keep: keep})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -272,7 +271,7 @@ func TestExportKilled(t *testing.T) {
 	var want []string
 	for round := range rounds(6, 300) {
 		had := written()
-		child := exec.Command(os.Args[0], "-test.run=^$")
+		child := redistest.Process(t, os.Args[0], "-test.run=^$")
 		child.Env = append(os.Environ(), "BUDGET_TEST_EXPORT="+server.Addr, "BUDGET_TEST_DIR="+dir, "BUDGET_TEST_ORG="+f.org)
 		if err := child.Start(); err != nil {
 			t.Fatal(err)

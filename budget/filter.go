@@ -26,7 +26,8 @@ type term struct {
 // texts are what filters compare as text, in addition to dimensions.
 var texts = map[string]func(*Entry) string{
 	"id": func(e *Entry) string { return e.ID }, "job": func(e *Entry) string { return e.JobID },
-	"kind": func(e *Entry) string { return e.Kind }, "outcome": func(e *Entry) string { return e.Outcome },
+	"batch": func(e *Entry) string { return e.Batch },
+	"kind":  func(e *Entry) string { return e.Kind }, "outcome": func(e *Entry) string { return e.Outcome },
 	"class": func(e *Entry) string { return e.Class }, "ip": func(e *Entry) string { return e.IP },
 	"estimated": func(e *Entry) string { return strconv.FormatBool(e.Estimated) },
 }
@@ -241,7 +242,7 @@ func sized(op string, sign int) bool {
 
 // found reports whether what names the call contains the text.
 func found(lower string, c *Call) bool {
-	for _, text := range []string{c.ID, c.User, c.Key, c.Model, c.JobID, string(c.Run)} {
+	for _, text := range []string{c.ID, c.User, c.Key, c.Model, c.JobID, c.Batch, string(c.Run)} {
 		if strings.Contains(strings.ToLower(text), lower) {
 			return true
 		}

@@ -30,7 +30,7 @@ func (f *fixture) run(t *testing.T) (stop func()) {
 	go func() { done <- f.Run(ctx) }()
 	return func() {
 		cancel()
-		if err := <-done; !errors.Is(err, context.Canceled) {
+		if err := redistest.Came(t, done); !errors.Is(err, context.Canceled) {
 			t.Errorf("run ended with %v", err)
 		}
 	}
@@ -263,6 +263,7 @@ type registerGate struct {
 	hash   string
 	came   chan struct{}
 	opened chan struct{}
+	t      *testing.T
 }
 
 func (g *registerGate) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -275,7 +276,7 @@ func (g *registerGate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if args := cmd.Args(); len(args) > 1 && args[1] == g.hash {
 			g.came <- struct{}{}
-			<-g.opened
+			redistest.Came(g.t, g.opened)
 		}
 		return next(ctx, cmd)
 	}
@@ -285,7 +286,7 @@ func (g *registerGate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // another hold has begun the entry.
 func TestHoldsWaitForTheRegistry(t *testing.T) {
 	f := newFixture(t, shared(t), Options{})
-	g := &registerGate{hash: f.leases.runner.scripts.register.Hash(), came: make(chan struct{}, 10), opened: make(chan struct{})}
+	g := &registerGate{hash: f.leases.runner.scripts.register.Hash(), came: make(chan struct{}, 10), opened: make(chan struct{}), t: t}
 	f.rdb.AddHook(g)
 	first, second := f.leases.announce(t.Context(), f.org), f.leases.announce(t.Context(), f.org)
 	redistest.Came(t, g.came)

@@ -156,13 +156,14 @@ type Ledger struct {
 
 	length           int64         // Options.LedgerLength
 	life, rollupLife time.Duration // Options.LedgerLife and RollupLife
+	jobLife          any           // Options.JobLife, in ms
 }
 
 func newLedger(s *Store, p *pages, o Options) *Ledger {
 	return &Ledger{
 		rdb: s.rdb, runner: s.runner, clock: s.clock, places: s.places, binder: s.binder, pages: p, metrics: s.metrics,
 		log: o.Log, labels: s.settler.labels,
-		length: o.LedgerLength, life: o.LedgerLife, rollupLife: o.RollupLife,
+		length: o.LedgerLength, life: o.LedgerLife, rollupLife: o.RollupLife, jobLife: s.settler.options.jobLife,
 	}
 }
 

@@ -47,7 +47,7 @@ func TestLimitersCountTogether(t *testing.T) {
 				}
 			})
 		}
-		work.Wait()
+		redistest.Wait(t, work.Wait)
 		if n := allowed.Load(); n != 10 {
 			t.Errorf("%.10q: got %d allowed, want 10", id, n)
 		}
@@ -124,6 +124,7 @@ func TestMiddleware(t *testing.T) {
 	mux.Handle("/key", Middleware(l, ByHeader("X-Api-Key"))(hello))
 	site := httptest.NewServer(mux)
 	defer site.Close()
+	site.Client().Timeout = redistest.Bound
 	get := func(path, key string, status int, remaining string) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, site.URL+path, nil)

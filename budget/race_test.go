@@ -57,7 +57,7 @@ func TestExactlyTen(t *testing.T) {
 					}
 				})
 			}
-			wg.Wait()
+			redistest.Wait(t, wg.Wait)
 			if admitted.Load() != 10 || refused.Load() != 190 {
 				t.Fatalf("%d admitted, %d refused, want 10 and 190", admitted.Load(), refused.Load())
 			}

@@ -172,7 +172,7 @@ func TestStoreEmptied(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	defer func() { cancel(); <-ended }()
+	defer func() { cancel(); redistest.Came(t, ended) }()
 	mended := func() time.Time { s.recent.mu.Lock(); defer s.recent.mu.Unlock(); return s.recent.done }
 	redistest.Eventually(t, "the store has an epoch", func() bool { return server.Client().Exists(t.Context(), epochKey).Val() == 1 })
 	if _, err := s.Settle(t.Context(), s.take(t, idAt(time.Now(), 1), 100), Settlement{Actual: cost(60)}); err != nil {

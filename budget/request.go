@@ -57,6 +57,7 @@ type endingRequest struct {
 	field     string
 	labels    string // fields of the sums by label
 	entry     string
+	sums      []chargedSum
 	numbers   [12]int64 // most, since, tokens and costs by class; the last is storage for cost
 }
 
@@ -166,7 +167,7 @@ func newRun(groups ...*group) *run {
 func (u *run) args(text bool) []any {
 	size := 5
 	for _, g := range u.groups {
-		size += 20 + 4*len(g.limits) + 18*len(g.requests) + 4*len(g.of)
+		size += 20 + 4*len(g.limits) + 19*len(g.requests) + 4*len(g.of)
 	}
 	first, keys := u.groups[0], 0
 	all := make([]any, 3, size)
@@ -201,6 +202,14 @@ func (g *group) keys() []string {
 	}
 	for _, l := range g.limits {
 		names = append(names, l.name)
+	}
+	for _, r := range g.requests {
+		if r.ending == nil {
+			break
+		}
+		for _, sum := range r.ending.sums {
+			names = append(names, sum.name)
+		}
 	}
 	return stateKeys(g.place, nil, names...)
 }
@@ -240,7 +249,11 @@ func (r *request) appendArgs(args []any, numbers []int) []any {
 	e := r.ending
 	n := &e.numbers
 	args = append(args, e.cost, &n[0], e.estimated, &n[1], &e.field, &e.labels, &e.entry,
-		&n[2], &n[3], &n[4], &n[5], &n[6], &n[7], &n[8], &n[9], &n[10], len(r.limits))
+		&n[2], &n[3], &n[4], &n[5], &n[6], &n[7], &n[8], &n[9], &n[10], len(e.sums))
+	for i := range e.sums {
+		args = append(args, e.sums[i].life)
+	}
+	args = append(args, len(r.limits))
 	for i := range r.limits {
 		args = append(args, numbers[i], r.limits[i].want)
 	}

@@ -61,7 +61,7 @@ func TestRequestsAreCountedTogether(t *testing.T) {
 						}
 					})
 				}
-				all.Wait()
+				redistest.Wait(t, all.Wait)
 				if got := admitted.Load(); got != 40 {
 					t.Errorf("got %d requests admitted, want 40", got)
 				}

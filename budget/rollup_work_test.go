@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // scans records what scans of hashes return and how many run concurrently.
@@ -69,7 +71,7 @@ func TestUsageIsReadInPages(t *testing.T) {
 			}
 		})
 	}
-	asking.Wait()
+	redistest.Wait(t, asking.Wait)
 	if n := seen.most.Load(); n == 0 || n > 2*scanPage {
 		t.Errorf("one command read %d lines, want about %d at most", n, scanPage)
 	}

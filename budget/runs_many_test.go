@@ -53,7 +53,7 @@ func TestManyRunsLeaveNoKeys(t *testing.T) {
 			}
 		})
 	}
-	work.Wait()
+	redistest.Wait(t, work.Wait)
 	kinds := map[string]int{}
 	for name, ttl := range lifetimes(ctx, t, f.rdb) {
 		if !strings.Contains(name, "run") {

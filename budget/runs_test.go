@@ -258,7 +258,7 @@ func TestRunsUnderRace(t *testing.T) {
 			}
 		})
 	}
-	work.Wait()
+	redistest.Wait(t, work.Wait)
 	ledger := map[string]pricing.Nano{}
 	err := stores[1].Ledger.Entries(ctx, "acme", time.Time{}, time.Time{}, func(e Entry) error {
 		for _, id := range e.Run.IDs() {

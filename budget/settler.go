@@ -147,6 +147,7 @@ func (s *settler) request(ctx context.Context, sc script, e settleArgs, now time
 	}
 	if !unlisted(e.call.Org) { // caps have no ledger
 		end.entry = openEntry(e.call, e.details)
+		end.sums = e.call.sums(s.options.jobLife)
 	}
 	r := newRequest(ctx, common{
 		script: sc, now: s.clock.given(), place: e.call.place(), chunk: s.chunks.of(e.call),
@@ -159,12 +160,13 @@ func (s *settler) request(ctx context.Context, sc script, e settleArgs, now time
 var estimated, notEstimated any = 1, 0
 
 // endingOptions are the Options that every ending passes on as arguments.
-type endingOptions struct{ horizon, doneLife, fields, ledgerLength, ledgerLife, rollupLife any }
+type endingOptions struct{ horizon, doneLife, fields, ledgerLength, ledgerLife, rollupLife, jobLife any }
 
 func (o Options) ending() endingOptions {
 	return endingOptions{
 		horizon: o.Horizon.Microseconds(), fields: rollupFields, doneLife: (o.Horizon + chunkSpan + reachBack).Milliseconds(),
 		ledgerLength: o.LedgerLength, ledgerLife: o.LedgerLife.Milliseconds(), rollupLife: o.RollupLife.Milliseconds(),
+		jobLife: o.JobLife.Milliseconds(),
 	}
 }
 

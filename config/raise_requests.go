@@ -42,7 +42,8 @@ func checkOrigins(m *mistakes, origins []string) {
 		u, err := url.Parse(text)
 		if text != "*" && (err != nil || u.Host == "" || text != u.Scheme+"://"+strings.ToLower(u.Host)) {
 			m.failAt(fmt.Sprintf("cors_origins[%d]", i),
-				"expected \"*\" or an origin such as https://app.example.com, in lower case and without a path, got %s", quote(text))
+				"expected \"*\" or an origin such as https://app.example.com, in lower case and without a path, got %s",
+				quote(text))
 		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/cache"
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/webhook"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/proxy"
@@ -268,7 +269,7 @@ func promtool(t *testing.T, args ...string) {
 	if err != nil {
 		t.Skip("promtool is not installed (Debian: apt-get install prometheus); rules and queries were not run")
 	}
-	if out, err := exec.Command(path, args...).CombinedOutput(); err != nil {
+	if out, err := redistest.Command(t, path, args...).CombinedOutput(); err != nil {
 		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 }

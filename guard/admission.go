@@ -57,7 +57,7 @@ func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int,
 	who := ad.budget.Place(budget.Call{
 		ID: id, Attempt: attempt, Org: p.Caller.Org.ID, User: p.Caller.User, Key: p.Caller.Key,
 		IP: p.Caller.IP, Model: p.Request.Model, Provider: p.Target.Provider.ID,
-		Endpoint: string(p.Request.Endpoint), PriceVersion: p.Price.Version, JobID: jobID,
+		Endpoint: string(p.Request.Endpoint), PriceVersion: p.Price.Version, JobID: jobID, Batch: p.Caller.Batch,
 		Labels: p.Caller.Labels, Request: p.Fingerprint, Run: p.Caller.Run,
 	})
 	// A caller that hangs up must not abort a hold that may have been applied.

@@ -57,8 +57,8 @@ func (e *BrakedError) Public() *wire.Error {
 		why = ": " + e.Why
 	}
 	if e.Held {
-		return wire.BrakeStopped(fmt.Sprintf("Brake %q does not admit this call of %s in addition to its open calls%s. Repeat it "+
-			"once they have ended.", e.Brake, what, why))
+		return wire.BrakeStopped(fmt.Sprintf("Brake %q does not admit this call of %s in addition to its open calls%s. "+
+			"Repeat it once they have ended.", e.Brake, what, why))
 	}
 	if e.Action == budget.BrakeAsk {
 		return wire.ApprovalRequired(fmt.Sprintf("Brake %q asks for approval of further calls of %s%s.", e.Brake, what, why))

@@ -229,7 +229,8 @@ func (u *reuse) record(c *Call, w http.ResponseWriter) (http.ResponseWriter, fun
 
 // complete reports whether the answer was complete, without an error, and billed exactly.
 func (r *Result) complete() bool {
-	return r.Ended && r.Outcome == Completed && !r.Failed && !r.Estimated && r.Fault == "" && r.Ending == nil && r.Refusal == nil
+	return r.Ended && r.Outcome == Completed && !r.Failed && !r.Estimated && r.Fault == "" &&
+		r.Ending == nil && r.Refusal == nil
 }
 
 // keep stores the recorded answer, soon.

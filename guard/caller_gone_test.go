@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -94,9 +95,7 @@ func TestGone(t *testing.T) {
 			if c.when == head {
 				w.events = 1 << 30
 				go func() {
-					for len(r.fake.Log()) == seen {
-						time.Sleep(time.Millisecond)
-					}
+					redistest.Eventually(t, "the provider is called", func() bool { return len(r.fake.Log()) > seen })
 					cancel()
 				}()
 			}

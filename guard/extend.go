@@ -145,8 +145,9 @@ func (r *relay) over() bool {
 		return false
 	}
 	c.bill.past = 0
-	if u := r.answer.Usage.Output; r.usage && u > c.Plan.Output+few*c.Plan.Request.Choices() && u <= c.bill.mostOutput(r.bytes) {
-		c.bill.past = u
+	used := r.answer.Usage.Output
+	if r.usage && used > c.Plan.Output+few*c.Plan.Request.Choices() && used <= c.bill.mostOutput(r.bytes) {
+		c.bill.past = used
 	}
 	if int64(r.count.Upper())+r.apart <= r.allowed { // a cheap check first
 		return c.bill.past > 0

@@ -57,10 +57,17 @@ func TestErrorsWhateverTheirStatus(t *testing.T) {
 		{body: `{"id":"x","status":"failed","error":{"code":"server_error","message":"x"},"output":[],"usage":null}`, want: 500},
 		{body: `{"choices":[{"index":0,"message":{"content":"ha"},"delta":{},"finish_reason":"error","error":{"code":502,"message":"x"}}]}`, want: 502},
 		{body: `{"error":{"message":"bad key sk-vendor","code":401}}`, want: 502},
+		{body: `{"errors":[{"message":"x","code":500}],"success":false}`, want: 500},
+		{body: `{"error":[{"message":"x","code":"rate_limit_exceeded"}]}`, want: 429},
+		{body: `{"__type":"ThrottlingException","message":"Rate exceeded"}`, want: 429},
+		{body: `{"choices":null,"usage":{"total_tokens":0},"base_resp":{"status_code":1002,"status_msg":"rate limit"}}`, want: 429},
+		{body: "\xEF\xBB\xBF" + `{"error":{"message":"x","code":400}}`, want: 400},
 		{body: `<html>502 Bad Gateway</html>`, want: 502},
 		{body: "", want: 502},
 		{body: `null`, want: 502},
 		{body: `{}`, want: 502},
+		{body: `{"choices":[null],"data":[null],"results":[null]}`, want: 502},
+		{body: `{"choices":[{"index":0,"message":null}],"data":[{}],"results":[{}]}`, want: 502},
 		{status: 204, want: 502},
 		{status: 206, body: `{"choices":[{"message":{"content":"half"}}],"output":[],"data":[1],"results":[1]}`, want: 502},
 		{status: 302, body: "elsewhere", want: 502},
@@ -69,7 +76,7 @@ func TestErrorsWhateverTheirStatus(t *testing.T) {
 		for ep, body := range requestOf {
 			forms := map[string]*vendor{"application/json": {kind: "application/json", body: x.body}}
 			streams := streamBy[ep]
-			if streams != "" && x.status == 0 {
+			if streams != "" && x.status == 0 && !strings.Contains(x.body, "null]") && !strings.Contains(x.body, "{}]") {
 				first := "data: " + x.body + "\n\n"
 				if x.body == "" || x.body[0] == '<' {
 					first = ""
@@ -144,6 +151,7 @@ func statusGiven(w *httptest.ResponseRecorder, err error) int {
 	var busy *BusyError
 	var public *wire.Error
 	var failed *FailureError
+	_, standard := wire.ParseError(0, w.Body.Bytes())
 	switch {
 	case err != nil && w.Body.Len() > 0:
 		return 0
@@ -153,7 +161,7 @@ func statusGiven(w *httptest.ResponseRecorder, err error) int {
 		return -failed.Answer.Status
 	case errors.As(err, &public):
 		return public.Status
-	case ownError(0, w.Body.Bytes()) == nil:
+	case !standard:
 		return 0
 	}
 	return w.Code
@@ -196,6 +204,33 @@ func TestFailedCallsAreCharged(t *testing.T) {
 				t.Errorf("%d %s: %s costs %v, estimated %v", x.status, x.body, res.Outcome, res.Cost, res.Estimated)
 			}
 			r.charged(before, c)
+		}
+	}
+}
+
+// TestErrorsAfterComments checks that a stream that shows nothing but comments and the beginning of an answer
+// before it fails costs nothing, although its head is out, and that a call that will be repeated has not begun.
+func TestErrorsAfterComments(t *testing.T) {
+	r := newRig(t, roomy()...)
+	begin := strings.Repeat(": wait\n\n", 5) + event(`{"choices":[{"index":0,"delta":{"role":"assistant"}}],"type":"response.created","response":{"id":"r"}}`)
+	for _, end := range []string{
+		event(`{"error":{"message":"x","code":502}}`), event(`{"error":{"message":"x","code":429}}`), "event: error\n" + event(`{"reason":"x"}`),
+		"event:error\n" + event("upstream died"),
+	} {
+		for ep, streams := range streamBy {
+			if ep == wire.ImageGenerations || ep == wire.Speech {
+				begin = strings.Repeat(": wait\n\n", 5)
+			}
+			for _, repeats := range []bool{false, true} {
+				r.dearer(t, &vendor{status: 200, kind: "text/event-stream", body: begin + end}, nil)
+				before := r.used()
+				c, w, err := r.ask(ep, strings.TrimSuffix(requestOf[ep], "}")+","+streams+"}", repeats)
+				begun := err == nil && w.Code == 200 && strings.Count(w.Body.String(), `"error"`) > 0
+				if res := c.Result; res.Cost != 0 || !res.void() || res.Ended || begun == repeats {
+					t.Errorf("%s, %q, repeats %v: %+v, %v, %s", ep, end, repeats, res, err, w.Body)
+				}
+				r.charged(before, c)
+			}
 		}
 	}
 }

@@ -152,27 +152,6 @@ func (o *Org) LimitLists() iter.Seq[[]budget.Limit] {
 	}
 }
 
-// Caller identifies who makes a call.
-type Caller struct {
-	Org       *Org
-	User, Key string
-	// Born and UserBorn distinguish the key and the user from earlier ones with their ids. Lineage is that of the
-	// key's secret.
-	Born, UserBorn, Lineage string
-	IP                      string
-	// KeyLabels are the values of labels that the key has; Labels those of the call.
-	KeyLabels map[string]string
-	Labels    budget.Labels
-	Models    []string // the key's allow-list; empty means all
-	// Run is the run that its calls belong to, if any; Runs are that run and those it is inside of,
-	// outermost first, as read from the store; nil: not read yet.
-	Run  budget.RunPath
-	Runs []budget.Run
-	// Batched means the provider's own Batch API makes the calls: they have its price,
-	// and no concurrency limit counts them.
-	Batched bool
-}
-
 // Policy is one consistent view of the configuration.
 type Policy struct {
 	Orgs      map[string]*Org
@@ -355,34 +334,6 @@ func (g *Guard) Policy() *Policy { return g.policy.Load() }
 
 // SetPolicy replaces the configuration. Calls already begun keep theirs.
 func (g *Guard) SetPolicy(p *Policy) { g.policy.Store(p) }
-
-// Caller returns the owner of a queued job, with the org as currently configured.
-func (p *Policy) Caller(org, user, key, ip string) (Caller, error) {
-	o, ok := p.Orgs[org]
-	switch {
-	case !ok:
-		return Caller{}, errors.New("the org of this job is no longer configured")
-	case o.Disabled:
-		return Caller{}, errors.New("the org of this job is disabled")
-	case o.DisabledUsers[user]:
-		return Caller{}, errors.New("the user of this job is disabled")
-	}
-	return Caller{
-		Org: o, User: user, Key: key, IP: ip, Models: o.KeyModels[key], Born: o.KeyBorn[key], UserBorn: o.UserBorn[user],
-	}, nil
-}
-
-// Owner names the user among all that had its id: what one of them owned is not another's.
-func (c *Caller) Owner() string { return budget.Giver(c.User, c.UserBorn) }
-
-// Was returns an error if the key or the user of a record was deleted and another has its id now.
-func (c *Caller) Was(born, userBorn string) error {
-	other := func(was, is string) bool { return was != "" && is != "" && was != is }
-	if other(born, c.Born) || other(userBorn, c.UserBorn) {
-		return errors.New("the key or the user of this job was deleted, and another has its id")
-	}
-	return nil
-}
 
 // Status returns the state of the limits that apply to a caller, without a hold.
 func (g *Guard) Status(ctx context.Context, c Caller) ([]budget.Status, error) {

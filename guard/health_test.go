@@ -17,6 +17,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -69,7 +70,7 @@ func TestLateProcessIsNoOutage(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 	if held < most || held+refused != callers || len(g.Outage.Away()) != 0 {
 		t.Errorf("%d of %d callers were held and %d refused; away for %v orgs", held, callers, refused, g.Outage.Away())
 	}

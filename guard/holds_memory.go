@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -38,8 +39,8 @@ func (hs *Holds) admit(ctx context.Context, o *Org, call budget.Call, life time.
 		one := capacity.Reservation{Org: call.Key, ID: call.ID, Bytes: capacity.Bytes{Written: 1}, Life: life}
 		err := r.openHolds(o.ID).Reserve(ctx, one, capacity.Bound{Most: maxOpenHolds, Share: openHoldShare})
 		if _, full := errors.AsType[*capacity.FullError](err); full {
-			return wire.RateLimited("This API key or organization has too many open holds: an organization may have 10000, "+
-				"and a key half of what other keys leave. Settle or void some", openHoldsRetry)
+			return wire.RateLimited(fmt.Sprintf("This API key or organization has too many open holds: an organization may "+
+				"have %d, and a key %d %% of what other keys leave. Settle or void some", maxOpenHolds, openHoldShare), openHoldsRetry)
 		}
 		if err != nil {
 			return err

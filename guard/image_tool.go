@@ -16,7 +16,7 @@ const (
 	// imageToolModel draws if the tool names no model.
 	imageToolModel = "gpt-image-1"
 	// drawnTokens bounds the output of a picture if the price of the model does not.
-	drawnTokens = 8192
+	drawnTokens = 24 << 10
 )
 
 // imageTool prices the pictures of a response; the zero value is a request without them.
@@ -36,7 +36,8 @@ func (policy *Policy) imageTool(p *Plan) (tool imageTool, err error) {
 		Partial                    int64 `json:"partial_images"`
 	}
 	if json.Unmarshal(p.Request.Raw(p.Request.Tools), &tools) != nil {
-		return tool, wire.BadRequest("tools", "request_not_priced", "The image tool in tools cannot be read, so it cannot be priced")
+		return tool, wire.BadRequest("tools", "request_not_priced",
+			"The image tool in tools cannot be read, so it cannot be priced")
 	}
 	for _, t := range tools {
 		if t.Type != "image_generation" {

@@ -3,6 +3,7 @@ package guard
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"math"
@@ -204,10 +205,22 @@ func (b *bill) chargeCreated(a wire.Created) {
 // leastPicture is fewer tokens than any model counts for a picture.
 const leastPicture = 16
 
+// leastPicture returns the least tokens of output that a picture of the answer can have: half of what the
+// price lists for its size and quality.
+func (b *bill) leastPicture(a wire.Created) int64 {
+	t := b.plan.terms
+	t.ImageSize, t.ImageQuality = cmp.Or(a.Size, t.ImageSize), cmp.Or(a.Quality, t.ImageQuality)
+	i, ok := b.plan.Price.Image(t)
+	if !ok || i.Size == "" || i.Size != t.ImageSize || i.Quality != t.ImageQuality {
+		return leastPicture
+	}
+	return max(leastPicture, i.Tokens/2)
+}
+
 // seenCreated returns what shows that output was generated: the transcript, or the pictures.
 func (b *bill) seenCreated(a wire.Created) shown {
 	if a.Pictures > 0 {
-		n := leastPicture * a.Pictures
+		n := b.leastPicture(a) * a.Pictures
 		return shown{bytes: tokenBytes * n, count: func() int64 { return n }}
 	}
 	return shown{bytes: int64(len(a.Text)), count: func() int64 {
@@ -245,6 +258,7 @@ func pictureTokens(model string, c *wire.Creation) int64 {
 func (r *relay) inspectCreated(data []byte) {
 	event := wire.ParseCreated(r.call.Plan.Request.Endpoint, bytes.TrimPrefix(data, []byte("[")))
 	r.heard = r.heard || data[0] == '{'
+	r.shows = r.shows || !event.Error && !r.failed
 	if event.Error {
 		r.fails(data, event.Framed)
 	}
@@ -281,7 +295,7 @@ func (e *upstreamCall) settleCreated(body []byte) error {
 
 // judgeCreated is verdict for a creation. A transcript may be text.
 func judgeCreated(p *Plan, a wire.Created, body []byte) error {
-	if a.Fault != "" && p.Request.Creation.AsText() && !isPage(body) {
+	if a.Fault != "" && p.Request.Creation.AsText() && len(body) > 0 && !isPage(body) {
 		return nil
 	}
 	return verdict(a.Answer, body)

@@ -48,11 +48,12 @@ func TestUsageOfMediaIsChecked(t *testing.T) {
 		{"no output beside text", "listener", transcript(text, tokens(600, 0)), LowOutput, 0},
 		{"a token beside text", "listener", transcript(text, tokens(600, 1)), LowOutput, 0},
 		{"a picture", "painter", `{"data":[{"b64_json":"AAAA"}],"usage":` + tokens(9, 272) + `}`, "", 2_729_000},
+		{"a token for a picture", "painter", `{"data":[{"b64_json":"AAAA"}],"size":"1024x1024","quality":"low","usage":` + tokens(9, 1) + `}`, LowOutput, 0},
 		{"nothing for a picture", "painter", `{"data":[{"b64_json":"AAAA"}],"usage":` + tokens(9, 0) + `}`, LowOutput, 0},
 	} {
 		r.vendor(t, &vendor{status: 200, kind: "application/json", body: x.answer}, nil)
 		own, err := pricing.ParseEntries([]byte(`[{model: minutes, prices: [{input: 0, output: 0, per_minute: 0.006}]},
-			{model: listener, max_output: 2000, prices: [{input: 1, output: 10}]}, {model: painter, max_output: 2000, prices: [{input: 1, output: 10, image_out: 10}]}]`))
+			{model: listener, max_output: 2000, prices: [{input: 1, output: 10}]}, {model: painter, prices: [{input: 1, output: 10, image_out: 10, images: [{tokens: 2000}, {size: 1024x1024, quality: low, tokens: 272}]}]}]`))
 		if err != nil {
 			t.Fatal(err)
 		}

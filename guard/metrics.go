@@ -50,8 +50,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, []string{"model", "class"}),
 		faults: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_usage_faults_total",
-			Help: "Answers whose usage was not believed, by fault: low_input, high_input, low_output, high_output, high_calls (it " +
-				"contradicts what was sent and seen), outdated (text followed it), malformed. They are charged by estimate.",
+			Help: "Answers whose usage was not believed, by fault: low_input, high_input, low_output, high_output, high_calls " +
+				"(it contradicts what was sent and seen), outdated (text followed it), malformed. They are charged by estimate.",
 		}, []string{"fault"}),
 		underpriced: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_underpriced_usd_total",

@@ -144,15 +144,15 @@ func (pt *Passthrough) Pool(o *Org, n ownership.Note) string {
 // relayFailure forwards a provider's error, whose reading may have failed. It returns the status that
 // the error names.
 func relayFailure(w http.ResponseWriter, resp *http.Response, answer []byte, err error) (int, error) {
-	status := wire.ParseError(resp.StatusCode, answer).Status
-	if err != nil || ownError(status, answer) == nil {
-		return status, wire.BadGateway(
+	refusal, standard := wire.ParseError(resp.StatusCode, answer)
+	if err != nil || !standard {
+		return refusal.Status, wire.BadGateway(
 			fmt.Sprintf("The provider answered %d without an error this proxy can relay", resp.StatusCode), err)
 	}
 	providers.CopyHeaders(w.Header(), resp.Header)
 	retryHeaders(w.Header(), resp.Header, false)
-	w.WriteHeader(status)
-	return status, written(w.Write(answer))
+	w.WriteHeader(refusal.Status)
+	return refusal.Status, written(w.Write(answer))
 }
 
 // passEvents copies an event stream to the org's caller and flushes after each read. The stream of a

@@ -140,8 +140,8 @@ func (pl *Planner) prepare(c Caller, r *wire.Request, kept references) (*Plan, e
 		Caller: c.grouped(), Request: r, Target: target, Price: price, free: free, at: at, kept: kept,
 		standard: policy.Headers.Standard,
 		terms: pricing.Terms{
-			ServiceTier: r.ServiceTier, ProjectTier: target.Provider.ServiceTier, Region: cmp.Or(r.InferenceGeo, target.Provider.Region), At: at,
-			Batch: c.Batched,
+			ServiceTier: r.ServiceTier, ProjectTier: target.Provider.ServiceTier, At: at,
+			Region: cmp.Or(r.InferenceGeo, target.Provider.Region), Batch: c.Batched,
 		},
 	}
 	if err := p.accept(); err != nil {

@@ -113,7 +113,7 @@ func (b *Batched) call(c Caller, price *pricing.Price) budget.Call {
 	return budget.Call{
 		ID: b.ID, Attempt: b.Attempt, Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP,
 		Model: b.Model, Provider: b.Provider, Endpoint: string(b.Endpoint), PriceVersion: price.Version,
-		Labels: cmp.Or(b.Labels, c.Labels), Run: c.Run,
+		Labels: cmp.Or(b.Labels, c.Labels), Run: c.Run, Batch: c.Batch,
 	}
 }
 
@@ -127,34 +127,29 @@ type BatchedEnd struct {
 	Lost bool
 }
 
-// End settles calls and returns what they were charged. It bills by the usage in their
+// End settles calls. It bills by the usage in their
 // answers and releases the holds of calls that did not run or were refused. It returns once
 // that is written; after an error the same calls can be ended again.
-func (bs *Batches) End(ctx context.Context, c Caller, ends []BatchedEnd) ([]pricing.Nano, error) {
+func (bs *Batches) End(ctx context.Context, c Caller, ends []BatchedEnd) error {
 	calls := make([]*Call, len(ends))
 	endings := make([]budget.Settle, len(ends))
 	for i := range ends {
 		call, err := bs.call(ctx, c, &ends[i])
 		if err != nil {
-			return nil, err
+			return err
 		}
 		calls[i], endings[i] = call, call.ending()
 	}
 	ctx, cancel := context.WithTimeout(ctx, batchedTimeout)
 	defer cancel()
 	if err := bs.locate(ctx, c.Org.ID, endings); err != nil {
-		return nil, err
+		return err
 	}
-	costs := make([]pricing.Nano, len(ends))
 	for i, done := range bs.budget.SettleAll(ctx, endings) {
 		r := &calls[i].Result
-		costs[i] = r.Cost
-		if done.Err == nil {
-			costs[i] = done.Receipt.Charged
-		}
 		// ErrTooOld means a process wrote it earlier and died before reporting it.
 		if done.Err != nil && !errors.Is(done.Err, budget.ErrTooOld) {
-			return nil, done.Err
+			return done.Err
 		}
 		if !done.Receipt.Replayed {
 			bs.metrics.ended(calls[i])
@@ -166,7 +161,7 @@ func (bs *Batches) End(ctx context.Context, c Caller, ends []BatchedEnd) ([]pric
 	if bs.charged != nil && len(ends) > 0 {
 		bs.charged(c.Org.ID, c.User)
 	}
-	return costs, nil
+	return nil
 }
 
 // locate finds the parts of the org in which the calls are held, because the org's spread may have

@@ -1,8 +1,6 @@
 package guard
 
 import (
-	"cmp"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -66,14 +64,10 @@ func (e *upstreamCall) relayError(w http.ResponseWriter, resp *http.Response, f 
 	if wire.IsAnswer(resp.StatusCode) { // others are redacted as they are read
 		answer = []byte(e.redact.Redact(string(answer[:min(len(answer), maxErrorAnswer)])))
 	}
-	refusal := wire.ParseError(resp.StatusCode, answer)
+	refusal, standard := wire.ParseError(resp.StatusCode, answer)
 	status := refusal.Status
-	own := ownError(status, answer)
-	refusal = cmp.Or(own, refusal) // the provider's words
 	c.Result.Status = status
-	e.rest = max(e.rest, c.observed(e.caller, quota.Head{
-		Status: status, Header: resp.Header, Sent: e.sending.time(), Body: answer, Again: status == resp.StatusCode,
-	}))
+	e.judged(resp, status, answer)
 	spent := status == http.StatusPaymentRequired || // DeepSeek, OpenRouter
 		status == http.StatusTooManyRequests && wire.SpentCodes[refusal.Code]
 	if busy(status) && !spent {
@@ -94,15 +88,14 @@ func (e *upstreamCall) relayError(w http.ResponseWriter, resp *http.Response, f 
 		rejected.Header = http.Header{"X-Should-Retry": {"false"}} // its pool is paused now
 		return rejected
 	}
-	if own == nil {
+	if !standard {
 		return refusal
 	}
 	if c.Plan.translated() {
-		named := *own
-		named.Param = responses.Param(own.Param)
-		own, answer = &named, named.JSON()
+		refusal.Param = responses.Param(refusal.Param)
+		answer = refusal.JSON()
 	}
-	c.Result.Refusal = own
+	c.Result.Refusal = refusal
 	c.head(w, resp)
 	retryHeaders(w.Header(), resp.Header, spent)
 	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
@@ -111,28 +104,11 @@ func (e *upstreamCall) relayError(w http.ResponseWriter, resp *http.Response, f 
 	return written(w.Write(answer))
 }
 
-// ownError parses an error answer of the form that every SDK understands (docs/wire.md, Error
-// bodies). It returns nil for any other answer.
-func ownError(status int, answer []byte) *wire.Error {
-	var e struct {
-		Error *struct {
-			Message *string `json:"message"`
-			Type    *string `json:"type"`
-			Param   *string `json:"param"`
-			Code    *string `json:"code"`
-		} `json:"error"`
-	}
-	if json.Unmarshal(answer, &e) != nil || e.Error == nil || e.Error.Message == nil || e.Error.Type == nil {
-		return nil
-	}
-	out := &wire.Error{Status: status, Type: *e.Error.Type, Message: *e.Error.Message}
-	if e.Error.Param != nil {
-		out.Param = *e.Error.Param
-	}
-	if e.Error.Code != nil {
-		out.Code = *e.Error.Code
-	}
-	return out
+// judged passes what an error says about the provider's limits to the quota.
+func (e *upstreamCall) judged(resp *http.Response, status int, answer []byte) {
+	e.rest = max(e.rest, e.call.observed(e.caller, quota.Head{
+		Status: status, Header: resp.Header, Sent: e.sending.time(), Body: answer, Again: status == resp.StatusCode,
+	}))
 }
 
 // failed charges a call whose provider answered with an error: what the error reports to have

@@ -228,8 +228,8 @@ func (e *upstreamCall) note(a wire.Answer) {
 		return
 	}
 	n := ownership.Note{
-		ID: a.ID, User: c.Plan.Caller.User, Born: c.Plan.Caller.UserBorn, Provider: c.Plan.Target.Provider.ID, Model: c.Plan.Request.Model,
-		Here: c.Plan.translated(), Total: c.Plan.Input + c.Plan.Output, Output: c.Plan.Output,
+		ID: a.ID, User: c.Plan.Caller.User, Born: c.Plan.Caller.UserBorn, Provider: c.Plan.Target.Provider.ID,
+		Model: c.Plan.Request.Model, Here: c.Plan.translated(), Total: c.Plan.Input + c.Plan.Output, Output: c.Plan.Output,
 	}
 	if a.HasUsage {
 		n.Total, n.Output = a.Usage.Input+a.Usage.Output, a.Usage.Output

@@ -28,7 +28,7 @@ func TestLargeEventsTakeRoom(t *testing.T) {
 				w.Header().Set("Content-Type", "text/event-stream")
 				_, _ = fmt.Fprintf(w, "data: {%s", strings.Repeat(" ", size))
 				w.(http.Flusher).Flush()
-				<-seen
+				redistest.Came(t, seen)
 				_, _ = fmt.Fprint(w, "}\n\n")
 			}))
 			t.Cleanup(s.Close)

@@ -175,8 +175,8 @@ func (p *Policy) checkRunLabels(c Caller, w RunWish) error {
 			return wire.BadRequest("labels", "invalid_label", "The label %.40q is not configured under labels", name)
 		}
 		if name != runLabel && !p.Labels[at].narrows(c, value) {
-			return wire.BadRequest("labels", "invalid_label", "The calls of this key have a fixed %s, %s, so a run of it cannot "+
-				"have %.100q. Leave it out", name, cmp.Or(p.Labels[at].fixed(c), "which only operators set"), value)
+			return wire.BadRequest("labels", "invalid_label", "The calls of this key have a fixed %s, %s, so a run of it "+
+				"cannot have %.100q. Leave it out", name, cmp.Or(p.Labels[at].fixed(c), "which only operators set"), value)
 		}
 		if value == "" || !budget.ValidLabelValue(value) {
 			return wire.BadRequest("labels", "invalid_label",

@@ -177,8 +177,12 @@ func (r *relay) lost() {
 func (r *relay) isNone(over bool) bool { return r.failed || over && !r.heard || r.done && !r.shows }
 
 // mostEarly is how many events without content are held back at the start of a stream: two usually
-// come before the first text. If an error follows them, its status can still be sent.
-const mostEarly = 2
+// come before the first text. If an error follows them, its status can still be sent. A call that will
+// be repeated has no caller who waits for them, so mostRepeated of its events are held back.
+const (
+	mostEarly    = 2
+	mostRepeated = 1000
+)
 
 // pass writes an event, unless it is held back.
 func (r *relay) pass(event []byte) bool {
@@ -186,7 +190,7 @@ func (r *relay) pass(event []byte) bool {
 	if r.instead != nil {
 		event, r.instead = r.instead, nil
 	}
-	if r.begin != nil && !r.shows && len(r.early) < mostEarly {
+	if r.begin != nil && !r.shows && (len(r.early) < mostEarly || r.errand.repeats && len(r.early) < mostRepeated) {
 		r.early = append(r.early, bytes.Clone(event))
 		return false
 	}
@@ -221,8 +225,10 @@ func (r *relay) inspect(event []byte) bool {
 		r.done = true
 		return true
 	}
+	if wire.IsErrorEvent(event) { // whatever its data is
+		r.fails(data, false)
+	}
 	if r.call.Plan.Request.Creation != nil {
-		r.shows = true
 		r.inspectCreated(data)
 		return true
 	}
@@ -259,8 +265,9 @@ func (r *relay) inspect(event []byte) bool {
 // fails records an error event of the provider. framed means that clients know its form.
 func (r *relay) fails(data []byte, framed bool) {
 	r.failed, r.failure = true, []byte(r.redact.Redact(string(data)))
-	e := wire.ParseError(http.StatusOK, r.failure)
+	e := wire.ParseErrorEvent(r.failure)
 	r.call.Result.Ending = e
+	r.instead = nil
 	if !framed {
 		r.instead = r.frame(e)
 	}
@@ -295,13 +302,19 @@ func (r *relay) close(resp *http.Response, err error) error {
 	r.over()
 	c := r.call
 	r.naming()
-	if r.begin != nil && r.isNone(ended) {
+	r.answer.HasUsage = r.usage
+	none := r.isNone(ended)
+	if r.begin != nil && none {
 		c.Result.Ending = nil
-		r.answer.HasUsage = r.usage
 		return r.errand.relayError(r.out, resp, &failure{r.failure, r.answer})
+	}
+	if r.failed {
+		r.errand.judged(resp, wire.ParseErrorEvent(r.failure).Status, r.failure)
 	}
 	complete := r.whole() && (ended || r.atEnd()) && !r.failed
 	switch {
+	case none && !r.shows: // only the head and comments are out
+		c.bill.failed(wire.ParseErrorEvent(r.failure), r.answer)
 	case c.Plan.Request.Creation != nil && complete:
 		c.bill.chargeCreated(r.created)
 	case r.usage && (r.whole() || r.told):

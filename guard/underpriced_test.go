@@ -316,11 +316,12 @@ func TestDearerBatchedAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		body := `{"model":"` + model + `","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`
-		costs, err := r.guard.Batches.End(t.Context(), r.caller(), []BatchedEnd{{Batched: b, Status: http.StatusOK, Body: []byte(body)}})
+		err = r.guard.Batches.End(t.Context(), r.caller(), []BatchedEnd{{Batched: b, Status: http.StatusOK, Body: []byte(body)}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return costs[0]
+		list := r.entries()
+		return list[len(list)-1].Cost
 	}
 	if cheap, dear := end("cheap"), end("dear"); cheap <= 0 || dear != 100*cheap {
 		t.Errorf("charged %v, then %v for the dearer model", cheap, dear)

@@ -233,21 +233,33 @@ func TestUsageIsFound(t *testing.T) {
 		want                  pricing.Nano
 		estimated             bool
 	}{
-		{name: "in the choice", ask: prompt("kimi-k2.6", "hi", streamed), kind: "text/event-stream", body: events(`{"choices":[{"index":0,"delta":{"content":"hi"}}]}`,
-			`{"choices":[{"index":0,"delta":{},"finish_reason":"stop","usage":{"prompt_tokens":1336,"completion_tokens":31,"total_tokens":1367,"prompt_tokens_details":{"cached_tokens":1280}}}]}`),
-			want: 56*950 + 1280*160 + 31*4000},
-		{name: "cached tokens at the top", ask: prompt("kimi-k2.6", "hi", ""), body: plainAnswer("hi", `{"prompt_tokens":2000,"completion_tokens":20,"total_tokens":2020,"cached_tokens":1792}`),
-			want: 208*950 + 1792*160 + 20*4000},
-		{name: "cached tokens above the prompt", ask: prompt("claude-house", "hi", ""), body: plainAnswer("hi", `{"prompt_tokens":14,"completion_tokens":20,"total_tokens":34,"cache_read_input_tokens":6081}`),
-			want: 14*3000 + 6081*300 + 20*15_000},
-		{name: "fractions and a cost", ask: prompt("flux", "hi", `"max_tokens":32768`), body: plainAnswer("hi", `{"prompt_tokens":57.0,"completion_tokens":14417.92,"total_tokens":14474.92,"cost":0.0387}`),
-			want: 38_700_000, estimated: true},
-		{name: "fractions and a cost above the hold", ask: prompt("flux", "hi", `"max_tokens":32768`), body: plainAnswer("hi", `{"prompt_tokens":57.0,"completion_tokens":14417.92,"cost":5}`),
-			want: 57*300 + 14418*2500, estimated: true},
+		{
+			name: "in the choice", ask: prompt("kimi-k2.6", "hi", streamed), kind: "text/event-stream", body: events(`{"choices":[{"index":0,"delta":{"content":"hi"}}]}`,
+				`{"choices":[{"index":0,"delta":{},"finish_reason":"stop","usage":{"prompt_tokens":1336,"completion_tokens":31,"total_tokens":1367,"prompt_tokens_details":{"cached_tokens":1280}}}]}`),
+			want: 56*950 + 1280*160 + 31*4000,
+		},
+		{
+			name: "cached tokens at the top", ask: prompt("kimi-k2.6", "hi", ""), body: plainAnswer("hi", `{"prompt_tokens":2000,"completion_tokens":20,"total_tokens":2020,"cached_tokens":1792}`),
+			want: 208*950 + 1792*160 + 20*4000,
+		},
+		{
+			name: "cached tokens above the prompt", ask: prompt("claude-house", "hi", ""), body: plainAnswer("hi", `{"prompt_tokens":14,"completion_tokens":20,"total_tokens":34,"cache_read_input_tokens":6081}`),
+			want: 14*3000 + 6081*300 + 20*15_000,
+		},
+		{
+			name: "fractions and a cost", ask: prompt("flux", "hi", `"max_tokens":32768`), body: plainAnswer("hi", `{"prompt_tokens":57.0,"completion_tokens":14417.92,"total_tokens":14474.92,"cost":0.0387}`),
+			want: 38_700_000, estimated: true,
+		},
+		{
+			name: "fractions and a cost above the hold", ask: prompt("flux", "hi", `"max_tokens":32768`), body: plainAnswer("hi", `{"prompt_tokens":57.0,"completion_tokens":14417.92,"cost":5}`),
+			want: 57*300 + 14418*2500, estimated: true,
+		},
 		{name: "text", ask: prompt("llama-house", "hi", ""), body: plainAnswer("hi", `{"prompt_tokens":"100","completion_tokens":"20"}`), want: 300_000},
 		{name: "a cost in a currency that is not known", ask: prompt("llama-house", "hi", ""), body: plainAnswer("hi", `{"prompt_tokens":100,"completion_tokens":20,"cost":0.01}`), want: 300_000},
-		{name: "a cost in USD by setting", ask: prompt("llama-house", "hi", ""), body: plainAnswer("hi", `{"prompt_tokens":100,"completion_tokens":20,"cost":0.01}`),
-			change: func(p *providers.Provider) { p.ReportedCost = providers.ChargeCost }, want: 10_000_000},
+		{
+			name: "a cost in USD by setting", ask: prompt("llama-house", "hi", ""), body: plainAnswer("hi", `{"prompt_tokens":100,"completion_tokens":20,"cost":0.01}`),
+			change: func(p *providers.Provider) { p.ReportedCost = providers.ChargeCost }, want: 10_000_000,
+		},
 		{name: "a cost in USD by its name", ask: prompt("llama-house", "hi", ""), body: plainAnswer("hi", `{"prompt_tokens":100,"completion_tokens":20,"cost_in_usd_ticks":100000000}`), want: 10_000_000},
 		{name: "a stream labelled as text", ask: prompt("house-70b", "hi", streamed), kind: "text/plain", body: stream, want: 300_000},
 		{name: "a stream labelled as bytes", ask: prompt("house-70b", "hi", streamed), kind: "application/octet-stream", body: "\n\n" + stream, want: 300_000},
@@ -255,25 +267,39 @@ func TestUsageIsFound(t *testing.T) {
 		{name: "a stream where none was requested", ask: prompt("house-70b", "hi", ""), kind: "text/event-stream", body: stream, want: 300_000},
 		{name: "the same, labelled as JSON", ask: prompt("house-70b", "hi", ""), body: stream, want: 300_000},
 		{name: "a plain answer where a stream was requested", ask: prompt("house-70b", "hi", streamed), body: plainAnswer("hi", counts(100, 20)), want: 300_000},
-		{name: "searches in the details", ask: prompt("llama-house", "hi", `"web_search_options":{}`), body: plainAnswer("hi", `{"prompt_tokens":100,"completion_tokens":20,"prompt_tokens_details":{"web_search_requests":3}}`),
-			want: 300_000 + 3*10_000_000},
-		{name: "searches that were made", ep: wire.Responses, ask: `{"model":"gpt-5-mini","input":"hi","tools":[{"type":"web_search"}]}`,
-			body: response(searches, `{"input_tokens":1000,"output_tokens":100}`, ""), want: 250_000 + 200_000 + 2*10_000_000},
-		{name: "pictures of the image tool", ep: wire.Responses, ask: `{"model":"gpt-5-mini","input":"hi",` + drawing + `}`,
+		{
+			name: "searches in the details", ask: prompt("llama-house", "hi", `"web_search_options":{}`), body: plainAnswer("hi", `{"prompt_tokens":100,"completion_tokens":20,"prompt_tokens_details":{"web_search_requests":3}}`),
+			want: 300_000 + 3*10_000_000,
+		},
+		{
+			name: "searches that were made", ep: wire.Responses, ask: `{"model":"gpt-5-mini","input":"hi","tools":[{"type":"web_search"}]}`,
+			body: response(searches, `{"input_tokens":1000,"output_tokens":100}`, ""), want: 250_000 + 200_000 + 2*10_000_000,
+		},
+		{
+			name: "pictures of the image tool", ep: wire.Responses, ask: `{"model":"gpt-5-mini","input":"hi",` + drawing + `}`,
 			body: response("", `{"input_tokens":1820,"output_tokens":210}`, `,"tool_usage":{"image_gen":{"input_tokens":50,"output_tokens":7024,"output_tokens_details":{"image_tokens":7024}}}`),
-			want: 455_000 + 420_000 + 50*5000 + 7024*30_000},
-		{name: "a billion tokens of pictures", ep: wire.Responses, ask: `{"model":"gpt-5-mini","input":"hi","max_output_tokens":300,"max_tool_calls":1,` + drawing + `}`,
-			body: response("", `{"input_tokens":1820,"output_tokens":210}`, `,"tool_usage":{"image_gen":{"input_tokens":50,"output_tokens":1000000000}}`), estimated: true},
-		{name: "the same in a stream", ep: wire.Responses, ask: `{"model":"gpt-5-mini","stream":true,"input":"hi",` + drawing + `}`, kind: "text/event-stream",
+			want: 455_000 + 420_000 + 50*5000 + 7024*30_000,
+		},
+		{
+			name: "a billion tokens of pictures", ep: wire.Responses, ask: `{"model":"gpt-5-mini","input":"hi","max_output_tokens":300,"max_tool_calls":1,` + drawing + `}`,
+			body: response("", `{"input_tokens":1820,"output_tokens":210}`, `,"tool_usage":{"image_gen":{"input_tokens":50,"output_tokens":1000000000}}`), estimated: true,
+		},
+		{
+			name: "the same in a stream", ep: wire.Responses, ask: `{"model":"gpt-5-mini","stream":true,"input":"hi",` + drawing + `}`, kind: "text/event-stream",
 			body: `data: {"type":"response.completed","response":` + response("", `{"input_tokens":1820,"output_tokens":210}`, `,"tool_usage":{"image_gen":{"input_tokens":50,"output_tokens":7024,"output_tokens_details":{"image_tokens":7024}}}`) + "}\n\n",
-			want: 455_000 + 420_000 + 50*5000 + 7024*30_000},
-		{name: "cached audio", ask: prompt("speaker", "hi", `"modalities":["text"]`), body: plainAnswer("hi", `{"prompt_tokens":1000,"completion_tokens":20,"prompt_tokens_details":{"cached_tokens":800,"audio_tokens":900,"cached_tokens_details":{"audio_tokens":750,"text_tokens":50}}}`),
-			want: 50*1000 + 50*500 + 150*40_000 + 750*2000 + 20*10_000},
+			want: 455_000 + 420_000 + 50*5000 + 7024*30_000,
+		},
+		{
+			name: "cached audio", ask: prompt("speaker", "hi", `"modalities":["text"]`), body: plainAnswer("hi", `{"prompt_tokens":1000,"completion_tokens":20,"prompt_tokens_details":{"cached_tokens":800,"audio_tokens":900,"cached_tokens_details":{"audio_tokens":750,"text_tokens":50}}}`),
+			want: 50*1000 + 50*500 + 150*40_000 + 750*2000 + 20*10_000,
+		},
 		{name: "a region of the provider", ask: prompt("gpt-5.4", "hi", ""), body: plainAnswer("hi", counts(1000, 100)), change: func(p *providers.Provider) { p.Region = "eu" }, want: 4_400_000},
 		{name: "no region", ask: prompt("gpt-5.4", "hi", ""), body: plainAnswer("hi", counts(1000, 100)), want: 4_000_000},
 		{name: "a region in the answer", ask: prompt("gpt-5.4", "hi", ""), body: plainAnswer("hi", `{"prompt_tokens":1000,"completion_tokens":100,"inference_geo":"us"}`), want: 4_400_000},
-		{name: "the world in the answer", ask: prompt("gpt-5.4", "hi", ""), body: plainAnswer("hi", `{"prompt_tokens":1000,"completion_tokens":100,"inference_geo":"global"}`),
-			change: func(p *providers.Provider) { p.Region = "eu" }, want: 4_000_000},
+		{
+			name: "the world in the answer", ask: prompt("gpt-5.4", "hi", ""), body: plainAnswer("hi", `{"prompt_tokens":1000,"completion_tokens":100,"inference_geo":"global"}`),
+			change: func(p *providers.Provider) { p.Region = "eu" }, want: 4_000_000,
+		},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			v := &vendor{status: 200, kind: x.kind, body: x.body}

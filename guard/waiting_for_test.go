@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // stalled accepts the first bytes of an answer and no more, until its connection is reset.
@@ -18,11 +20,12 @@ type stalled struct {
 	reset <-chan struct{}
 	once  sync.Once
 	began chan struct{}
+	t     *testing.T
 }
 
 func (s *stalled) Write(p []byte) (int, error) {
 	s.once.Do(func() { close(s.began) })
-	<-s.reset
+	redistest.Came(s.t, s.reset)
 	return len(p), errors.New("connection reset by peer")
 }
 
@@ -55,11 +58,11 @@ func TestStalledReaderPaysForWhatWasGenerated(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	reset := make(chan struct{})
-	w := &stalled{ResponseWriter: httptest.NewRecorder(), reset: reset, began: make(chan struct{})}
+	w := &stalled{ResponseWriter: httptest.NewRecorder(), reset: reset, began: make(chan struct{}), t: t}
 	c := r.begin(r.plan(prompt("gpt-4o", "hi", `"max_completion_tokens":16000,"stream":true`)))
 	go func() {
-		<-w.began
-		<-sent
+		redistest.Came(t, w.began)
+		redistest.Came(t, sent)
 		time.Sleep(2 * behindAfter) // the test is about such a long stall
 		leave()
 		close(reset)

@@ -5,7 +5,8 @@
 -- KEYS  1 ledger (STREAM)  2 audit (STREAM)  3 adjusted (HASH id -> "<at>|<what>")
 --       4 the same for the previous period  5 reconcile (LIST)
 --       6 7 8 roll-ups of three UTC days in a row  9 10 11 of their hours
---       12 13 14 sums by label of the days  15.. one state key per limit
+--       12 13 14 sums by label of the days  15.. one state key per limit, then what the call's job and batch
+--       cost
 -- ARGV  1 now  2 id  3 what is done, to recognize a repetition
 --       4 amount, may be negative  5 kind of ledger entry, empty: none
 --       6 calls  7 estimated  8 adjusted: what to add to these sums  9 day of KEYS 6
@@ -18,7 +19,8 @@
 --       30 fields of the sums by label, each with a comma behind it
 --       31 the most that may be given back, empty: anything  32 the last id of KEYS 2 when that was
 --       computed, empty: none
---       33.. per limit: kind, p1, p2
+--       33 number of its sums: what its job and batch cost  34.. their lifetimes in ms
+--       then per limit: kind, p1, p2
 -- Reply "<verdict>,<now>,<at>"; verdict: adjusted | replayed | conflict (the id was used for
 --       something else) | gone (the item is not on the list) | below (it would give back more than
 --       it may) | raced (another correction was made meanwhile) | skew
@@ -28,7 +30,9 @@ local days, hours, by_label = { unpack(KEYS, 6, 8) }, { unpack(KEYS, 9, 11) }, {
 local given, id, what, amount, entry_kind, calls, estimated, adjustment, first_day, field = unpack(ARGV, 1, 10)
 local USAGE_AT = 11 -- start of tokens and costs in ARGV
 local most_fields, entry, ledger_length, ledger_life, rollup_life = unpack(ARGV, 20, 24)
-local audit_entry, audit_length, audit_life, adjusted_life, item, labels, most_back, last = unpack(ARGV, 25, 32)
+local audit_entry, audit_length, audit_life, adjusted_life, item, labels, most_back, last, sums = unpack(ARGV, 25, 33)
+local LIMITS_AT = 34 + sums -- start of the limits in ARGV
+local limits_end = #KEYS - sums -- of the limits in KEYS
 amount = tonumber(amount)
 local now = now_us(given)
 
@@ -49,9 +53,9 @@ end
 local day = floor(now / 86400000000) - first_day
 if day < 0 or day > 2 then return reply('skew') end
 local limits = {}
-for i = 1, #KEYS - 14 do
+for i = 1, limits_end - 14 do
   local key = KEYS[14 + i]
-  local kind, p1, p2 = unpack(ARGV, 30 + 3 * i, 32 + 3 * i)
+  local kind, p1, p2 = unpack(ARGV, LIMITS_AT + 3 * i - 3, LIMITS_AT + 3 * i - 1)
   local shape = whole(kind)
   local state = shape.read(key, p1, p2, now)
   if not state then return reply('skew') end
@@ -103,6 +107,11 @@ if entry_kind ~= '' then
   call('XADD', ledger, 'MAXLEN', '~', ledger_length, '*', 'e', entry ..
     fmt(',"kind":"%s","at_us":%d,"cost_nano":%d,"total_nano":%d,"overrun_nano":0}', entry_kind, now, amount, amount))
   call('PEXPIRE', ledger, ledger_life)
+  for i = 1, sums + 0 do
+    local sum, life = KEYS[limits_end + i], ARGV[33 + i]
+    call('INCRBY', sum, fmt('%d', amount))
+    call('PEXPIRE', sum, life)
+  end
   roll(days[1 + day], hours[1 + day], now, field, most_fields, rollup_life, USAGE_AT,
     amount, calls, estimated, 0, adjustment)
   roll_labels(by_label[1 + day], labels, most_fields, rollup_life, USAGE_AT, amount, calls, estimated, 0, adjustment)

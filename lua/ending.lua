@@ -74,6 +74,7 @@ local function book(ending, kind, cost, total, overrun, calls, estimated)
   local entry = ending.entry .. fmt(',"kind":"%s","at_us":%d,"cost_nano":%d,"total_nano":%d,"overrun_nano":%d}',
     kind, now, cost, total, overrun)
   call('XADD', ledger, 'MAXLEN', '~', ledger_length, '*', 'e', entry)
+  add_to_sums(ending.sums, cost)
   if roll(today, hours, now, ending.field, most_fields, rollup_life, ending.usage,
     cost, calls, estimated, overrun, 0) then
     call('PEXPIRE', ledger, ledger_life) -- at least once a day

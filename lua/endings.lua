@@ -3,7 +3,8 @@
 --
 -- KEYS  per org: leases, holds, done (HASH id -> tombstone), ledger (STREAM), reconcile (LIST),
 --       roll-ups of three UTC days in a row (HASH), roll-ups of their hours (HASH), sums by label of
---       the days (HASH), then the state key of each limit
+--       the days (HASH), then the state key of each limit, then the sums of each call: what its
+--       job and its batch cost (STRING)
 -- ARGV  now (empty: Redis TIME), number of orgs
 --       per org: number of the first of the three days, horizon in us, lifetime of done in ms,
 --         maximum fields of a day, ledger length, lifetime of ledger and reconcile in ms,
@@ -13,7 +14,8 @@
 --         per call: cost, max cost as the holder knows it, estimated 0|1, since (us of the
 --           admission), roll-up field, fields of the sums by label, each with a comma behind it,
 --           ledger entry (JSON without its closing brace; empty: no
---           books are kept), nine tokens and costs by class, as in roll, number of its limits
+--           books are kept), nine tokens and costs by class, as in roll, number of its sums, the
+--           lifetime of each in ms, number of its limits
 --           per limit of the call, in the order of the hold: its number among the org's, want
 -- Tombstones: "S,<charged>,<overrun>,<at>" settled, "V" voided,
 --       "X,<charged>,<max>,<at>|<limits>|<meta>" expired, open to a late settle.
@@ -47,11 +49,22 @@ local function next_ending(id)
   local cost, most, estimated, since, field, labels, entry = next_args(7)
   local ending = { id = id, cost = cost, most = most, estimated = estimated == '1', since = since,
     field = field, labels = labels, entry = entry, usage = args_read + 1, -- start of tokens and costs in ARGV
-    i = false, held = false, overrun = false } -- for settle; a table that grows is reallocated
+    i = false, held = false, overrun = false, sums = false } -- for settle; a table that grows is reallocated
   args_read = args_read + 9
+  local n = next_args(1) + 0
+  if n > 0 then ending.sums = { keys = { next_keys(n) }, lives = { next_args(n) } } end
   for i = 1, next_args(1) + 0 do
     local number, want = next_args(2)
     ending[i] = { limit = limits[number + 0], want = want, place = false, had = false }
   end
   return ending
+end
+
+-- add_to_sums adds what an entry of the ledger adds to the bill to the costs of the call's job and batch.
+local function add_to_sums(sums, cost)
+  if not sums or cost == 0 then return end -- most calls are no job's
+  for i = 1, #sums.keys do
+    call('INCRBY', sums.keys[i], num(cost))
+    call('PEXPIRE', sums.keys[i], sums.lives[i])
+  end
 end

@@ -4,8 +4,7 @@
 -- ARGV 1 now  2 result TTL ms  3 TTL ms of dead letters  4 maximum number of them
 --      5-8 rpm tpm concurrency burst (quota_limits)
 --      then per job (jobs_each): id, token, state, how the quota was used
---      (quota_settle), dead letter (1|0), what the attempt was charged, whether that is known
---      exactly (1|0), and field, value pairs for its hash, the token and what it was charged among them
+--      (quota_settle), dead letter (1|0), and field, value pairs for its hash, the token among them
 -- Reply a line per job: "ok" | "lost" | "gone <state>"
 local call = redis.call
 local pool = pool_keys()
@@ -14,30 +13,22 @@ local LIMITS_AT, JOBS_AT = 5, 9 -- where these begin in ARGV
 local now = now_us(given)
 local ended, settle = {}, {}
 local out = jobs_each(pool, JOBS_AT, function(key, id, token, rec, at)
-  local count, _, _, to, used, dead, charge, exact = unpack(ARGV, at - 1, at + 6)
-  local state, bytes, notice, spent, held, began =
-    unpack(call('HMGET', key, 'state', 'bytes', 'notice', 'spent', 'held', 'began'))
+  local count, _, _, to, used, dead = unpack(ARGV, at - 1, at + 4)
+  local state, bytes, notice = unpack(call('HMGET', key, 'state', 'bytes', 'notice'))
   local flag = claim_flag(rec, token)
   if state and terminal(state) then
     if flag then claim_drop(pool, id) end
     if call('HGET', key, 'token') == token then return 'ok' end
-    charged_late(key, state, token, charge)
     return 'gone ' .. state
   end
-  if not flag then
-    charged_late(key, state, token, charge)
-    return 'lost'
-  end
+  if not flag then return 'lost' end
   if not state then
     claim_drop(pool, id)
     return 'gone missing'
   end
   local member = claim_member(rec, flag)
-  local before = charges(spent, exact == '0' and held)
-  if exact == '1' and began ~= token then call('HDEL', key, 'began') end -- the charge of a dead attempt was found
   ended[#ended + 1] = { key = key, id = id, state = to, class = claim_class(rec, token), member = member,
-    bytes = bytes + 0, notice = notice, first = at + 7, last = at + count - 1,
-    charged = before > 0 and before + charge,
+    bytes = bytes + 0, notice = notice, first = at + 5, last = at + count - 1,
     dead = dead == '1' and { ttl_ms = tonumber(dead_ms), most = tonumber(most_dead) } }
   if used ~= 'booked' then
     settle[#settle + 1] = { how = used, at = claim_at(rec, token, flag), member = member }

@@ -73,32 +73,9 @@ local function sizes_less(pool, sums)
   if #set > 0 then redis.call('HSET', pool.size, unpack(set)) end
 end
 
--- The cost of a job is what all its attempts were charged: `spent` in its record is that of the
--- finished ones, `held` what is charged for the last one if it dies. An attempt that dies is
--- therefore counted when the next one starts, or when the job ends.
--- `began` is the token of that last one, until its charge is known, and `dead <token>` is what was
--- counted for an earlier one.
-local function charges(spent, held) return (spent or 0) + (held or 0) end
-
--- charged_late corrects what was counted for an attempt that was considered dead and then ended
--- after all. The record says whether it was ever started: its process may not know.
-local function charged_late(key, state, token, charge)
-  if not state then return end
-  local of_token = 'dead ' .. token
-  local dead, began, held = unpack(redis.call('HMGET', key, of_token, 'began', 'held'))
-  if not dead and began ~= token then return end
-  redis.call('HDEL', key, dead and of_token or 'began') -- first, because it is allowed when memory is full
-  if dead or terminal(state) then
-    redis.call('HINCRBY', key, terminal(state) and 'charged' or 'spent', int(charge - (dead or held)))
-  else
-    redis.call('HINCRBY', key, 'spent', int(charge))
-    redis.call('HSET', key, 'held', '0')
-  end
-end
-
 -- jobs_end writes the terminal state of each job in a list: key, id, state, class, member, bytes,
 -- notice, further fields of its hash, as a flat list in fields or from ARGV `first` to `last`,
--- charged if that is not among them, and dead, which makes it a dead letter: { ttl_ms, most }.
+-- and dead, which makes it a dead letter: { ttl_ms, most }.
 -- Writes that free memory come first.
 local function jobs_end(pool, now, ttl_ms, list)
   if #list == 0 then return end
@@ -127,7 +104,6 @@ local function jobs_end(pool, now, ttl_ms, list)
     else
       call('HSET', key, 'state', job.state, 'finished', at, unpack(job.fields))
     end
-    if job.charged and job.charged > 0 then call('HSET', key, 'charged', int(job.charged)) end
     call('PEXPIRE', key, job.dead and int(math.max(job.dead.ttl_ms, ttl_ms + 0)) or ttl_ms)
     if job.dead then dead_add(pool, job.id, now, job.dead) end
     if job.notice and job.notice ~= '' then ended_add(pool, now, org, job) end
@@ -150,10 +126,10 @@ end
 
 -- job_end is jobs_end for one job.
 local function job_end(pool, key, id, now, state, ttl_ms, fields, dead)
-  local bytes, class, notice, org, user, lane, seq, tokens, spent, held = unpack(redis.call('HMGET', key,
-    'bytes', 'class', 'notice', 'org', 'user', 'lane', 'seq', 'tokens', 'spent', 'held'))
+  local bytes, class, notice, org, user, lane, seq, tokens = unpack(redis.call('HMGET', key,
+    'bytes', 'class', 'notice', 'org', 'user', 'lane', 'seq', 'tokens'))
   jobs_end(pool, now, ttl_ms, { { key = key, id = id, state = state, fields = fields, dead = dead,
-    charged = charges(spent, held), bytes = bytes + 0, class = class, notice = notice,
+    bytes = bytes + 0, class = class, notice = notice,
     member = member_of(id, org, user, lane, seq, tokens) } })
 end
 

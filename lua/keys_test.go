@@ -18,6 +18,7 @@ import (
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/idempotency"
 	"github.com/llmguard/llmguard/internal/ownership"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/tenants"
@@ -133,7 +134,7 @@ func (w *watch) during(store *books.Store, script string) {
 	go func() { done <- store.Run(ctx) }()
 	w.await(script+" has run", func() bool { return w.has(script) })
 	stop()
-	<-done
+	redistest.Came(w.t, done)
 }
 
 // has reports whether a script has run.
@@ -206,7 +207,7 @@ func (w *watch) jobs(rdb redis.UniversalClient) {
 		return err == nil && j.State == queue.Succeeded
 	})
 	stop()
-	running.Wait()
+	redistest.Wait(w.t, running.Wait)
 }
 
 // conversations counts the tokens of a conversation.

@@ -23,13 +23,13 @@ local said = {
 }
 
 -- A model may set its own limit at any time. A larger limit of another model is accepted only if
--- the smaller one has not been reported for ten minutes.
+-- the smaller one has not been reported for ten minutes, or the clock went back by as much.
 local clock = now_us(given)
 for name, says in pairs(said) do
   if says.limit > 0 then
     local old, of, at = unpack(redis.call('HMGET', key, name .. 'n', name .. 'm', name .. 'a'))
     old, at = tonumber(old), tonumber(at) or 0
-    if not old or of == model or says.limit <= old or clock - at > 600 * SECOND then
+    if not old or of == model or says.limit <= old or math.abs(clock - at) > 600 * SECOND then
       redis.call('HSET', key, name .. 'n', int(says.limit), name .. 'm', model, name .. 'a', int(clock))
       if name == 't' then redis.call('HSET', key, 'tw', model_name) end
     end

@@ -67,7 +67,7 @@ func TestUnavailable(t *testing.T) {
 	is("a caller that left", false, rdb.Get(gone, "k").Err())
 	s.Kill()
 	is("a dead server", true, rdb.Get(ctx, "k").Err())
-	_, err := http.Get("http://127.0.0.1:1/")
+	_, err := (&http.Client{Timeout: redistest.Bound}).Get("http://127.0.0.1:1/")
 	is("an object store", false, err)
 	if lua.Unavailable(nil) {
 		t.Error("no error counts as unavailable")

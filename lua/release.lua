@@ -7,23 +7,19 @@
 --      6 how the quota was used (quota_settle)
 --      7 tries: -1 the provider refused the started attempt, +1 it died before start, else 0
 --      8 result TTL ms  9-12 rpm tpm concurrency burst (quota_limits)
---      13 what the attempt was charged
---      14 what waits because the provider failed: alone: the job, which counts the attempt; flow: as
+--      13 what waits because the provider failed: alone: the job, which counts the attempt; flow: as
 --      in ARGV 4, and the job counts the attempt; empty: nothing. apart: the job, because a brake
---      refused it  15 the limit that refused; empty: none
+--      refused it  14 the limit that refused; empty: none
 -- Reply "ok" | "lost" | "gone <state>" | "ended cancelled" if this call ended it
 local pool, key = pool_keys(), KEYS[24]
 local given, id, token, kind, park_us, used, try, result_ms = unpack(ARGV, 1, 8)
 local LIMITS_AT = 9 -- start of the limits in ARGV
-local charge, failed, limit = unpack(ARGV, 13, 15)
+local failed, limit = unpack(ARGV, 13, 14)
 local rec = redis.call('HGET', pool.claimed, id)
 local flag = claim_flag(rec, token)
-local state, released, tries, spent, absent =
-  unpack(redis.call('HMGET', key, 'state', 'released', 'tries', 'spent', 'absent'))
+local state, released, tries, absent = unpack(redis.call('HMGET', key, 'state', 'released', 'tries', 'absent'))
 if not flag then
-  if released == token then return 'ok' end
-  charged_late(key, state, token, charge)
-  return 'lost'
+  return released == token and 'ok' or 'lost'
 end
 local class, member, started = tonumber(claim_class(rec, token)), claim_member(rec, flag), claim_started(rec, flag)
 claim_drop(pool, id)
@@ -31,7 +27,6 @@ local org, user, _, tokens, lane = member_parts(member)
 quota_settle(pool.quota, given, LIMITS_AT, used, claim_at(rec, token, flag), tokens)
 if not state then return 'gone missing' end
 if terminal(state) then return 'gone ' .. state end
-if started then redis.call('HSET', key, 'spent', int(charges(spent, charge)), 'held', '0', 'began', '') end
 local now = now_us(given)
 if redis.call('HEXISTS', pool.cancels, id) == 1 then
   job_end(pool, key, id, now, 'cancelled', result_ms, { 'code', cancel_code(pool, id), 'token', token })

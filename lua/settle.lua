@@ -71,6 +71,7 @@ local function settle_open(list)
     if ending.entry ~= '' then
       call('XADD', ledger, 'MAXLEN', '~', ledger_length, '*', 'e', ending.entry .. ',"kind":"settle","at_us":' .. at ..
         ',"cost_nano":' .. cost .. ',"total_nano":' .. cost .. ',"overrun_nano":' .. overrun .. '}')
+      add_to_sums(ending.sums, cost + 0)
       local estimated = ending.estimated and cost or '0'
       sums_add(hour, ending.field, most_fields, ending.usage, cost, estimated, overrun)
       if sums_add(day, ending.field, most_fields, ending.usage, cost, estimated, overrun) then

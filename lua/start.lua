@@ -8,8 +8,7 @@
 -- ARGV 1 now  2 maximum tries  3 lease us  4 result TTL ms  5 TTL ms of dead letters  6 maximum of
 -- them
 --      7-10 rpm tpm concurrency burst (quota_limits)  11 presence grace us  12 us after which bookings are moved
---      then per job (jobs_each): id, token, what is charged if the attempt dies, whether the caller
---      knows that it has started (1|0)
+--      then per job (jobs_each): id, token
 -- Reply a line per job: "ok <attempt> <started us> <us since it was booked; -1: there is no quota>"
 -- | "lost"
 --      | "gone <state> <code>" | "ended <state> <code>" if this call ended it | "stale": no quota for it now
@@ -110,25 +109,15 @@ local function refuse(key, id, token, rec, flag, state, code)
   return 'ended ' .. state .. ' ' .. code
 end
 
--- unsent corrects what was counted for an attempt that started here and died before it could know.
-local function unsent(key, state, token, known)
-  if known == '0' then charged_late(key, state, token, 0) end
-end
-
-local out = jobs_each(pool, JOBS_AT, function(key, id, token, rec, from)
-  local charge, known = ARGV[from + 2], ARGV[from + 3]
-  local now_is, attempt, tries, deadline, spent, held, began, absent = unpack(call('HMGET', key,
-    'state', 'attempt', 'tries', 'deadline', 'spent', 'held', 'began', 'absent'))
+local out = jobs_each(pool, JOBS_AT, function(key, id, token, rec)
+  local now_is, attempt, tries, deadline, absent = unpack(call('HMGET', key,
+    'state', 'attempt', 'tries', 'deadline', 'absent'))
   local flag = claim_flag(rec, token)
   if now_is and terminal(now_is) then
     if flag then claim_drop(pool, id) end
-    unsent(key, now_is, token, known)
     return 'gone ' .. now_is .. ' ' .. (call('HGET', key, 'code') or '-')
   end
-  if not flag then
-    unsent(key, now_is, token, known)
-    return 'lost'
-  end
+  if not flag then return 'lost' end
   if not now_is then
     claim_drop(pool, id)
     return 'gone missing -'
@@ -152,9 +141,7 @@ local out = jobs_each(pool, JOBS_AT, function(key, id, token, rec, from)
     leases[#leases + 1] = id
   end
   filled = filled + 2
-  call('HSET', key, 'state', 'running', 'attempt', attempt, 'tries', fmt('%d', tries + 1), 'started', at,
-    'spent', int(charges(spent, held)), 'held', charge, 'began', token)
-  if began and began ~= '' then call('HSET', key, 'dead ' .. began, held) end
+  call('HSET', key, 'state', 'running', 'attempt', attempt, 'tries', fmt('%d', tries + 1), 'started', at)
   call('PERSIST', key) -- an older version set a TTL
   if pool.probing ~= false then probes_end(pool, now, claim_member(rec, flag)) end
   publish('lg:job:' .. id, 's')

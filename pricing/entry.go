@@ -54,7 +54,8 @@ func (r Rate) or(other Rate) Rate {
 
 // Rates is a price list. Input and Output are required, and may be 0. A class that is not given
 // costs what its whole costs: CachedInput, CacheWrite, ImageIn and AudioIn cost Input, CacheWrite1h
-// costs CacheWrite, CachedAudioIn costs AudioIn, ImageOut and AudioOut cost Output. A fee that is not given is not charged.
+// costs CacheWrite, CachedAudioIn costs AudioIn, ImageOut and AudioOut cost Output. A fee that is not
+// given is not charged.
 type Rates struct {
 	// Per token; written in USD per 1M tokens in YAML.
 	Input, CachedInput, CacheWrite, CacheWrite1h Rate

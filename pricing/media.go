@@ -10,7 +10,7 @@ import (
 
 // ImagePrice is the price of one picture of a size and quality: a separate price (Each), or a
 // number of output tokens (Tokens), which only bounds a call: the bill is based on the answer's
-// usage. An empty Size or Quality matches all.
+// usage. An empty Size or Quality matches all; a price for the requested size takes precedence.
 //
 // A request without a size or quality is charged at the first matching price in the list, which
 // should be the provider's default. A request that leaves the choice to the provider ("auto") is
@@ -43,15 +43,16 @@ func (p *Price) HasImages() bool {
 }
 
 func (r *row) image(t Terms) (best ImagePrice, ok bool) {
+	sized := t.ImageSize != "" && t.ImageSize != auto
 	for _, i := range r.images {
-		if !i.fits(t.ImageSize, t.ImageQuality) {
-			continue
-		}
-		if ok && i.Tokens == 0 && t.ImageSize != auto && t.ImageQuality != auto {
-			continue // the first one is the provider's default
-		}
-		if !ok || i.Each.Pico > best.Each.Pico || i.Tokens > best.Tokens {
+		switch {
+		case !i.fits(t.ImageSize, t.ImageQuality):
+		case !ok || sized && best.Size == "" && i.Size != "":
 			best, ok = i, true
+		case sized && best.Size != "" && i.Size == "":
+		case i.Tokens == 0 && t.ImageSize != auto && t.ImageQuality != auto: // the first one is the provider's default
+		case i.Each.Pico > best.Each.Pico || i.Tokens > best.Tokens:
+			best = i
 		}
 	}
 	return best, ok

@@ -1,6 +1,7 @@
 package pricing
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -125,5 +126,27 @@ func TestImagesAreRefused(t *testing.T) {
 	again, err := New("", list)
 	if err != nil || again.Version() != c.Version() {
 		t.Errorf("written and read, version %s is %v, %v", c.Version(), again, err)
+	}
+}
+
+// TestPicturesOfAnySize checks that the tokens held for a picture of gpt-image-2 are never fewer than it draws, and
+// those of a listed size are exact.
+func TestPicturesOfAnySize(t *testing.T) {
+	p := lookup(t, "openai", "gpt-image-2", november)
+	for quality, q := range map[string]int64{"low": 16, "medium": 48, "high": 96} {
+		for _, size := range [][2]int64{{1024, 1024}, {1024, 1536}, {1536, 1024}, {2880, 2880}, {3840, 2160}, {2560, 1440}, {816, 816}, {3840, 1280}, {2048, 2048}} {
+			w, h := size[0], size[1]
+			long, short := max(w, h), min(w, h)
+			want := (q*((2*q*short+long)/(2*long))*(2_000_000+w*h) + 3_999_999) / 4_000_000
+			i, ok := p.Image(Terms{ImageSize: fmt.Sprintf("%dx%d", w, h), ImageQuality: quality})
+			if !ok || i.Tokens < want || i.Size != "" && i.Tokens != want {
+				t.Errorf("%s %v: %+v, want %d", quality, size, i, want)
+			}
+			for _, t2 := range []Terms{{}, {ImageSize: "auto", ImageQuality: quality}, {ImageQuality: "auto"}} {
+				if i, ok := p.Image(t2); !ok || i.Tokens < want && (t2.ImageQuality == quality || t2.ImageQuality != quality && i.Tokens < 23_719) {
+					t.Errorf("%s %v under %+v: %+v", quality, size, t2, i)
+				}
+			}
+		}
 	}
 }

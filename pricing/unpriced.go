@@ -9,9 +9,14 @@ var unpriced = []struct{ prefix, reason string }{
 	{"chatgpt-image-latest", "OpenAI changes which model this name means; name that model instead, or"},
 	{"gpt-4o-audio-preview", "OpenAI retired it on 2026-05-07; use gpt-audio, or"},
 	{"gpt-4o-mini-audio-preview", "no public list has its price for audio; use gpt-audio-mini, or"},
-	{"gpt-5.6-cyber", unlisted}, {"gpt-6-cyber", unlisted}, {"gpt-6-rosalind", unlisted},
-	{"gpt-daybreak-", unlisted}, {"gpt-rosalind-", unlisted},
-	{"gpt-6.1-terra", unlisted}, {"gpt-image-2.5-", unlisted}, {"gpt-image-2.6-", unlisted},
+	{"gpt-5.6-cyber", unlisted},
+	{"gpt-6-cyber", unlisted},
+	{"gpt-6-rosalind", unlisted},
+	{"gpt-daybreak-", unlisted},
+	{"gpt-rosalind-", unlisted},
+	{"gpt-6.1-terra", unlisted},
+	{"gpt-image-2.5-", unlisted},
+	{"gpt-image-2.6-", unlisted},
 }
 
 // unpricedReason returns why a model has no price, "" if nothing is known of it.

@@ -65,7 +65,8 @@ func (r Rates) replaced(by Rates) Rates {
 		Input: by.Input.or(r.Input), CachedInput: by.CachedInput.or(r.CachedInput),
 		CacheWrite: by.CacheWrite.or(r.CacheWrite), CacheWrite1h: by.CacheWrite1h.or(r.CacheWrite1h),
 		Output: by.Output.or(r.Output), ImageIn: by.ImageIn.or(r.ImageIn), ImageOut: by.ImageOut.or(r.ImageOut),
-		AudioIn: by.AudioIn.or(r.AudioIn), CachedAudioIn: by.CachedAudioIn.or(r.CachedAudioIn), AudioOut: by.AudioOut.or(r.AudioOut),
+		AudioIn: by.AudioIn.or(r.AudioIn), CachedAudioIn: by.CachedAudioIn.or(r.CachedAudioIn),
+		AudioOut:   by.AudioOut.or(r.AudioOut),
 		PerRequest: by.PerRequest.or(r.PerRequest), PerToolCall: by.PerToolCall.or(r.PerToolCall),
 		PerMinute: by.PerMinute.or(r.PerMinute), Characters: by.Characters.or(r.Characters),
 	}

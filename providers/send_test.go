@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -216,9 +218,7 @@ func TestSendCancelled(t *testing.T) {
 	waits.Store(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		for seen.Load() == 1 {
-			time.Sleep(time.Millisecond)
-		}
+		redistest.Eventually(t, "the second request has come", func() bool { return seen.Load() > 1 })
 		cancel()
 	}()
 	_, err := p.Send(ctx, request("{}"))
@@ -339,7 +339,7 @@ func TestSendOnce(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 	if ok.Load() < 100 || sent.Load() == 0 {
 		t.Errorf("%d answered, %d broken, %d unsent: the server was not as rude as it should be", ok.Load(), sent.Load(), unsent.Load())
 	}

@@ -49,8 +49,7 @@ func (r *reads) exhaust() {
 	now := time.Now()
 	rate := r.of("acme", "k1", now)[0].rate
 	rate.SetLimit(0.001)
-	for rate.AllowN(now, 1) {
-	}
+	rate.AllowN(now, int(rate.TokensAt(now)))
 }
 
 // TestEveryRouteIsBounded: each method of each route is refused with 429 once its key or org has

@@ -15,6 +15,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -98,7 +99,7 @@ func TestHoldsAreExact(t *testing.T) {
 			}
 		})
 	}
-	work.Wait()
+	redistest.Wait(t, work.Wait)
 	if got.Load() != 10 || refused.Load() != 190 || r.held() != 10_000_000_000 {
 		t.Errorf("got %d holds of %d nano-USD and %d refusals; want 10, 10e9 and 190", got.Load(), r.held(), refused.Load())
 	}
@@ -249,7 +250,7 @@ func TestHoldIsTakenOnce(t *testing.T) {
 			}
 		})
 	}
-	work.Wait()
+	redistest.Wait(t, work.Wait)
 	n := 0
 	ids.Range(func(_, _ any) bool { n++; return true })
 	if n != 1 || r.held() != 600_000_000 {

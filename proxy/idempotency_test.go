@@ -76,7 +76,7 @@ func TestRejoin(t *testing.T) {
 	for i := range jobs {
 		wg.Go(func() { jobs[i] = r.sentAway(body) })
 	}
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 	if jobs[0] == jobs[1] {
 		t.Fatalf("two calls became the job %s, want one each", jobs[0])
 	}
@@ -92,7 +92,7 @@ func TestRejoin(t *testing.T) {
 			t.Errorf("another body took the place of %s", id)
 		}
 	})
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 	if id := r.sentAway(body, retryHeader, "1"); id != jobs[0] && id != jobs[1] { // and reserved for the next retry
 		t.Errorf("a retry became %s, want one of the first two jobs", id)
 	}
@@ -229,7 +229,7 @@ func TestKeyRunning(t *testing.T) {
 	var n atomic.Int64
 	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
 		if n.Add(1) == 1 {
-			<-gate
+			redistest.Came(t, gate)
 			return fakeprovider.Behaviour{Status: 500}
 		}
 		return fakeprovider.Behaviour{}
@@ -237,9 +237,7 @@ func TestKeyRunning(t *testing.T) {
 	body := prompt("hi", `"max_tokens":5`)
 	got := make(chan answer)
 	go func() { got <- r.chat(body, keyHeader, "k") }()
-	for n.Load() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	r.until("the provider is called", func() bool { return n.Load() > 0 })
 	a := r.chat(body, keyHeader, "k")
 	if a.fails(t, 409, "not_finished"); a.header.Get("Retry-After") == "" {
 		t.Errorf("headers %v, want Retry-After", a.header)
@@ -322,11 +320,11 @@ func TestKeyGone(t *testing.T) {
 	gate, arrived := make(chan struct{}), make(chan struct{}, 9)
 	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
 		arrived <- struct{}{}
-		<-gate
+		redistest.Came(t, gate)
 		return fakeprovider.Behaviour{}
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { <-arrived; cancel(); <-r.hungUp; close(gate) }()
+	go func() { redistest.Came(t, arrived); cancel(); redistest.Came(t, r.hungUp); close(gate) }()
 	body := prompt("hi", `"max_tokens":5`)
 	if a := r.do(ctx, "POST", "/v1/chat/completions", body, keyHeader, "k"); a.err == nil {
 		t.Fatalf("got %d %s, want no answer", a.status, a.body)

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -87,10 +88,10 @@ func TestJobEvents(t *testing.T) {
 				time.Sleep(5 * time.Millisecond) // so that readers get it in pieces
 			}
 			if i == 8 {
-				<-more
+				redistest.Came(t, more)
 			}
 		}
-		return queue.Verdict{Kind: queue.Done, Status: 200, Charged: 7}
+		return queue.Verdict{Kind: queue.Done, Status: 200}
 	})
 	release := r.occupy()
 	path := r.submit(prompt("hi", `"max_tokens":5`)) + "/events?output=true"

@@ -14,6 +14,7 @@ import (
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -196,8 +197,8 @@ func TestCancelOfAClaimedJob(t *testing.T) {
 	claimed, stuck, back := make(chan string, 2), make(chan bool, 2), make(chan struct{})
 	r.worker(func(ctx context.Context, c *queue.Claim) queue.Verdict {
 		claimed <- c.Job.ID
-		if <-ctx.Done(); <-stuck {
-			<-back
+		if <-ctx.Done(); redistest.Came(t, stuck) {
+			redistest.Came(t, back)
 		}
 		return queue.Verdict{Kind: queue.Park, Wait: time.Hour, Unused: true}
 	})
@@ -207,7 +208,7 @@ func TestCancelOfAClaimedJob(t *testing.T) {
 			t.Fatalf("got status %d, %s; want 202", a.status, a.body)
 		}
 		var j jobView
-		a := r.call("POST", "/v1/jobs/"+<-claimed+"/cancel", "")
+		a := r.call("POST", "/v1/jobs/"+redistest.Came(t, claimed)+"/cancel", "")
 		if err := json.Unmarshal([]byte(a.body), &j); err != nil || a.status != 200 {
 			t.Fatalf("got status %d, %s; want 200", a.status, a.body)
 		}

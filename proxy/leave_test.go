@@ -28,7 +28,7 @@ func TestLeaveStream(t *testing.T) {
 		case <-time.After(2 * time.Minute):
 			stopped <- nil
 		}
-		return queue.Verdict{Kind: queue.Cancel, Charged: 3}
+		return queue.Verdict{Kind: queue.Cancel}
 	})
 	ctx, hangUp := context.WithCancel(t.Context())
 	defer hangUp()
@@ -71,7 +71,7 @@ func TestShutdownWhileAStreamBegins(t *testing.T) {
 	started(r, func(_ context.Context, c *queue.Claim) queue.Verdict {
 		running <- c.Job.ID
 		_, _ = io.WriteString(c.Output(), "data: {}\n\n")
-		<-goOn
+		redistest.Came(t, goOn)
 		return queue.Verdict{Kind: queue.Done, Status: 200}
 	})
 	r.busy()

@@ -176,7 +176,8 @@ func noRun(x *request) error {
 		return nil
 	}
 	return wire.Forbidden("limit_requests_disabled",
-		"A run cannot request more of a limit. Add to its budget with the key that created it, or send the request without a run")
+		"A run cannot request more of a limit. Add to its budget with the key that created it, or send the request "+
+			"without a run")
 }
 
 // of returns the caller's requests.

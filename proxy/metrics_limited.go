@@ -45,8 +45,8 @@ func newLimited(reg prometheus.Registerer) *limited {
 		orgs: map[string]bool{}, seen: map[limitedKey]bool{},
 		answers: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_proxy_rate_limited_total",
-			Help: "Answers with 429 or 402, by org and by the limit that refused (cap:ID for a spend cap), or _provider (its rate " +
-				"limit), _queue (full), _other. Beyond 500 orgs or 2,000 limits the rest is counted as _other.",
+			Help: "Answers with 429 or 402, by org and by the limit that refused (cap:ID for a spend cap), or _provider (its " +
+				"rate limit), _queue (full), _other. Beyond 500 orgs or 2,000 limits the rest is counted as _other.",
 		}, []string{"org", "limit"}),
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -67,7 +68,7 @@ func TestGoodput(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 	sent, gone := len(r.fake.Log()), int(absent.Load())
 	if got := int(delivered.Load()); gone*10 > sent || got*10 < callers/2*9 {
 		t.Errorf("%d of %d callers were answered, with %d calls of the provider, %d of them for callers who had left; want half of the callers, and 9 of 10 calls for callers who are there", got, callers, sent, gone)

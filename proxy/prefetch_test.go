@@ -15,6 +15,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -239,7 +240,7 @@ func TestPrefetchGone(t *testing.T) {
 		if fmt.Sprint(flight) == "[take org]" {
 			f.set(nil)
 			leave()
-			<-r.hungUp
+			redistest.Came(t, r.hungUp)
 		}
 		return err
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -236,7 +237,7 @@ func TestRecords(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
 		cancel()
-		<-r.hungUp
+		redistest.Came(t, r.hungUp)
 		return fakeprovider.Behaviour{}
 	})
 	r.do(ctx, "POST", "/v1/chat/completions", prompt("secret-prompt", `"max_tokens":5`))
@@ -319,8 +320,12 @@ func TestCORS(t *testing.T) {
 		origins       []string
 		origin, allow string
 	}{
-		{nil, page, ""}, {[]string{page}, page, page}, {[]string{page}, "https://evil.example", ""}, {[]string{page}, "", ""},
-		{[]string{page}, "null", ""}, {[]string{"*"}, "https://any.example", "*"},
+		{nil, page, ""},
+		{[]string{page}, page, page},
+		{[]string{page}, "https://evil.example", ""},
+		{[]string{page}, "", ""},
+		{[]string{page}, "null", ""},
+		{[]string{"*"}, "https://any.example", "*"},
 	} {
 		r := newRig(t, queue.Pool{}, func(o *Options) { o.CORSOrigins = c.origins })
 		asks := []string{"Authorization", "", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,x-stainless-os"}

@@ -33,7 +33,8 @@ type responseHandler struct {
 func (rh *responseHandler) ownResponse(x *request, r *http.Request, id string) (ownership.Note, error) {
 	n, err := rh.opts.Guard.Objects.Owned(r.Context(), x.caller, id)
 	if errors.Is(err, guard.ErrNotOwned) ||
-		err == nil && (n.User != x.caller.User || n.Born != x.caller.UserBorn || n.Response != "" || n.Kind != "" || !plainID(n.At())) {
+		err == nil && (n.User != x.caller.User || n.Born != x.caller.UserBorn || n.Response != "" || n.Kind != "" ||
+			!plainID(n.At())) {
 		return n, noResponse(id)
 	}
 	return n, err

@@ -132,6 +132,7 @@ func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budg
 		})()
 		r.proxy.ServeHTTP(w, q)
 	}))
+	r.http.Client().Timeout = redistest.Bound
 	t.Cleanup(func() {
 		r.http.CloseClientConnections()
 		r.http.Close()
@@ -147,7 +148,7 @@ func (r *rig) background(run func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = run(ctx) }()
-	r.t.Cleanup(func() { cancel(); <-done })
+	r.t.Cleanup(func() { cancel(); redistest.Came(r.t, done) })
 }
 
 // worker starts a worker with guard's runner, or another one.

@@ -226,7 +226,7 @@ func TestLargeEventsTakeRoom(t *testing.T) {
 					out.WriteHeader(http.StatusOK)
 					_, _ = io.WriteString(out, "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0}\n\n")
 					close(begun)
-					<-goOn
+					redistest.Came(t, goOn)
 					for range size / 1024 {
 						_, _ = out.Write([]byte(strings.Repeat(" ", 1024)))
 					}

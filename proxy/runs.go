@@ -111,7 +111,8 @@ func (h *runHandler) begin(x *request, r *http.Request, id string, want budgetWi
 		return budget.Run{}, guard.NoRun(want.name)
 	}
 	run, _, err := h.opts.Guard.Runs.Create(r.Context(), h.opts.Guard.Policy(), x.caller, guard.RunWish{
-		ID: id, Name: want.name, Named: true, Amount: want.amount, Life: want.life, Labels: map[string]string{"run": want.name},
+		ID: id, Name: want.name, Named: true, Amount: want.amount, Life: want.life,
+		Labels: map[string]string{"run": want.name},
 	})
 	return run, err
 }

@@ -244,7 +244,7 @@ func TestFleetOfRuns(t *testing.T) {
 			})
 		}
 	}
-	work.Wait()
+	redistest.Wait(t, work.Wait)
 	redistest.Eventually(t, "the runs add up to the ledger", func() bool {
 		ledger, sum := r.spentByRun(), pricing.Nano(0)
 		for i := range runs {

@@ -136,8 +136,10 @@ func New(o Options) *Server {
 // assemble creates the parts of s and connects them.
 func (s *Server) assemble() {
 	o := &s.opts
-	s.auth = &authenticator{opts: o, metrics: s.metrics, failures: o.Failures,
-		vouched: rate.NewLimiter(vouchedRate, vouchedRate)}
+	s.auth = &authenticator{
+		opts: o, metrics: s.metrics, failures: o.Failures,
+		vouched: rate.NewLimiter(vouchedRate, vouchedRate),
+	}
 	drained, drain := context.WithCancel(context.Background()) //nolint:forbidigo // it belongs to no call
 	s.connections = &connections{streams: newStreams(o.Streams), drained: drained, drain: drain}
 	s.bodies = &bodyReader{opts: o, connections: s.connections, roomWait: roomPatience}
@@ -234,7 +236,8 @@ func (s *Server) dispatch(x *request, r *http.Request) error {
 		return err
 	}
 	x.caller = guard.Caller{
-		Org: p.Org, User: p.User, Key: p.Key, Born: p.Born, UserBorn: p.UserBorn, Lineage: p.Lineage, Models: p.Models, IP: x.from,
+		Org: p.Org, User: p.User, Key: p.Key, Born: p.Born, UserBorn: p.UserBorn, Lineage: p.Lineage,
+		Models: p.Models, IP: x.from,
 		KeyLabels: p.Labels, Run: p.Run,
 	}
 	x.scopes = p.Scopes

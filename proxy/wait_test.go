@@ -14,6 +14,7 @@ import (
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/quota"
@@ -353,7 +354,7 @@ func TestAShortPatienceGetsAPlace(t *testing.T) {
 	}
 	time.AfterFunc(1500*time.Millisecond, func() {
 		for range maxPuts {
-			<-r.proxy.calls.puts
+			redistest.Came(t, r.proxy.calls.puts)
 		}
 	})
 	a := r.chat(prompt("hello", `"max_tokens":5`), "Prefer", "wait=1")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -26,7 +27,7 @@ func (r *rig) waiter() {
 	wg.Go(func() { r.do(ctx, "POST", "/v1/chat/completions", prompt("hi", `"max_tokens":5,"stream":true`)) })
 	r.t.Cleanup(func() {
 		leave()
-		wg.Wait()
+		redistest.Wait(r.t, wg.Wait)
 	})
 	r.until("the caller waits", func() bool {
 		r.proxy.calls.flows.mu.Lock()
@@ -75,7 +76,7 @@ func TestSilentRedisBesideAWaitingCall(t *testing.T) {
 	for range 8 {
 		wg.Go(func() { r.chat(prompt("hi", `"max_tokens":5`)).fails(t, 503, "server_is_overloaded") })
 	}
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 	if n := r.guard.Outage.Away()[guard.Deny]; n != 1 {
 		t.Errorf("Redis is known to be away for %d orgs after nine calls, want 1", n)
 	}

@@ -40,7 +40,7 @@ func BenchmarkDrain(b *testing.B) {
 						}
 					})
 				}
-				wg.Wait()
+				redistest.Wait(b, wg.Wait)
 			}
 			var done atomic.Int64
 			all := make(chan struct{})

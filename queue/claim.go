@@ -9,7 +9,6 @@ import (
 
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/wire"
-	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/quota"
 )
 
@@ -97,11 +96,10 @@ type Verdict struct {
 	Wait  time.Duration `json:"wait,omitempty"`  // for Park, Requeue, Retry and Rest
 	Scope Scope         `json:"scope,omitempty"` // for Park
 	Limit string        `json:"limit,omitempty"` // for Park: the limit that refused
-	// Charged, Status and Error are recorded as the outcome for Done, Fail and Cancel.
-	// Status is the HTTP status of the answer.
-	Charged pricing.Nano `json:"charged,omitempty"`
-	Status  int          `json:"status,omitempty"`
-	Error   *wire.Error  `json:"error,omitempty"`
+	// Status and Error are recorded as the outcome for Done, Fail and Cancel. Status is the HTTP
+	// status of the answer.
+	Status int         `json:"status,omitempty"`
+	Error  *wire.Error `json:"error,omitempty"`
 	// Unused means nothing was written upstream, so the pool gets its quota back.
 	Unused bool `json:"unused,omitempty"`
 	// Refused means the provider refused the started attempt before doing any work
@@ -149,9 +147,8 @@ type Claim struct {
 	unread  error // why Job and Body could not be read
 	away    bool  // the body is a blob that ref points to
 	ref     ref
-	room    int64        // bytes of the spool's memory held for Body
-	partial bool         // the dead attempt left part of an answer
-	held    pricing.Nano // charged if the attempt dies
+	room    int64 // bytes of the spool's memory held for Body
+	partial bool  // the dead attempt left part of an answer
 	started bool
 	closed  bool // ended, lost or gone: nothing left to conclude
 	output  *Output
@@ -191,11 +188,7 @@ func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string)
 		code = v.Error.Code
 	}
 	dead := state == Failed && c.Job.Class != Batch && (v.Error == nil || v.Error.Status >= 500)
-	args := []any{c.id, c.token, string(state), c.quotaUse(v), flag(dead)}
-	args = append(args, int64(v.Charged), flag(c.started || c.Recovered != nil), "token", c.token)
-	if v.Charged != 0 {
-		args = append(args, "charged", int64(v.Charged))
-	}
+	args := []any{c.id, c.token, string(state), c.quotaUse(v), flag(dead), "token", c.token}
 	if v.Status != 0 {
 		args = append(args, "status", v.Status)
 	}
@@ -216,7 +209,7 @@ func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string)
 		c.settle(state, dead)
 		if dead {
 			c.after = turnEnd{kind: turnDead}
-			c.q.dead.keepBody(ctx, c.id)
+			c.q.dead.keep(ctx, c.Job)
 		}
 		return nil
 	case reply == "lost":
@@ -257,7 +250,7 @@ func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 	case v.Failed:
 		how = "flow"
 	}
-	args = append(args, int64(v.Charged), how, v.Limit)
+	args = append(args, how, v.Limit)
 	reply, err := c.q.scripts.eval(ctx, "release", releaseScript, c.p.with(jobKey(c.p.ID, c.id)), args...)
 	switch {
 	case err != nil:

@@ -117,7 +117,7 @@ func TestStartAndFinishAreIdempotent(t *testing.T) {
 		t.Errorf("attempt %d after a replayed start", c.Job.Attempt)
 	}
 	for range 2 {
-		if err := c.finish(ctx, Succeeded, Verdict{Charged: 5}, ""); err != nil {
+		if err := c.finish(ctx, Succeeded, Verdict{}, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -125,8 +125,8 @@ func TestStartAndFinishAreIdempotent(t *testing.T) {
 		t.Errorf("a replay with another outcome: %v", err)
 	}
 	got, _ := e.Job(ctx, "acme", j.ID)
-	if got.State != Succeeded || got.Charged != 5 {
-		t.Errorf("job is %s, charged %s", got.State, got.Charged)
+	if got.State != Succeeded {
+		t.Errorf("job is %s", got.State)
 	}
 	if d, _ := e.Depth(ctx, "p"); d.Jobs != 0 || d.Bytes != 0 {
 		t.Errorf("counted twice: %+v", d)
@@ -186,7 +186,7 @@ func TestDeadWorkerAndZombie(t *testing.T) {
 	if s := e.state(first); s != Running { // claimed again, not yet started
 		t.Errorf("state %s", s)
 	}
-	if err := zombie.finish(ctx, Succeeded, Verdict{Charged: 1}, ""); !errors.Is(err, ErrLost) {
+	if err := zombie.finish(ctx, Succeeded, Verdict{}, ""); !errors.Is(err, ErrLost) {
 		t.Errorf("zombie finished: %v", err)
 	}
 	if err := zombie.release(ctx, Verdict{Kind: Requeue}, "0"); !errors.Is(err, ErrLost) {
@@ -201,14 +201,14 @@ func TestDeadWorkerAndZombie(t *testing.T) {
 	if heir.Job.Attempt != 2 {
 		t.Errorf("attempt %d", heir.Job.Attempt)
 	}
-	if err := heir.finish(ctx, Succeeded, Verdict{Charged: 2}, ""); err != nil {
+	if err := heir.finish(ctx, Succeeded, Verdict{}, ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := zombie.finish(ctx, Failed, Verdict{}, ""); !errors.Is(err, ErrGone) {
 		t.Errorf("zombie finished an ended job: %v", err)
 	}
-	if got, _ := e.Job(ctx, "acme", first.ID); got.Charged != 1+2 { // both attempts
-		t.Errorf("charged %d", got.Charged)
+	if got, _ := e.Job(ctx, "acme", first.ID); got.State != Succeeded {
+		t.Errorf("job is %s", got.State)
 	}
 }
 
@@ -276,7 +276,7 @@ func TestRemainsOfADeadAttempt(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tc.end {
-				if err := out.End(ctx, true, Verdict{Kind: Done, Charged: 9, Status: 200}); err != nil {
+				if err := out.End(ctx, true, Verdict{Kind: Done, Status: 200}); err != nil {
 					t.Fatal(err)
 				}
 			} else if err := out.flush(ctx); err != nil {
@@ -285,14 +285,14 @@ func TestRemainsOfADeadAttempt(t *testing.T) {
 			out.stop()
 			e.lapse("p", simStart+2*time.Minute)
 			heir := e.claimOne("p", j)
-			if (heir.Recovered != nil) != tc.recovered || tc.recovered && heir.Recovered.Charged != 9 {
+			if (heir.Recovered != nil) != tc.recovered || tc.recovered && heir.Recovered.Status != 200 {
 				t.Fatalf("recovered %+v", heir.Recovered)
 			}
 			if tc.recovered {
 				if err := heir.conclude(ctx, *heir.Recovered); err != nil {
 					t.Fatal(err)
 				}
-				if got, _ := e.Job(ctx, "acme", j.ID); got.State != Succeeded || got.Charged != 9 || got.Attempt != 1 {
+				if got, _ := e.Job(ctx, "acme", j.ID); got.State != Succeeded || got.Attempt != 1 {
 					t.Errorf("job is %+v", got)
 				}
 				return

@@ -37,7 +37,6 @@ func (q *claimedQuota) Take(ctx context.Context, call *guard.Call) error {
 	if !q.started {
 		q.org.start()
 		q.started = true
-		c.held = call.Hold.Max.Cost
 		if err := c.Reserve(ctx, AnswerBytes(call.Plan)); err != nil {
 			return unsent(noRoom(err))
 		}

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"errors"
+	"net/http"
 	"testing"
 	"time"
 
@@ -36,13 +37,17 @@ func (e *env) grants(now time.Duration, n int) (granted int) {
 func TestClockStepKeepsTheWindow(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]time.Duration{
-		"back 5 min": -5 * time.Minute, "back 3 s": -3 * time.Second, "back a day": -24 * time.Hour,
+		"back 5 min": -5 * time.Minute, "back 3 s": -3 * time.Second, "back an hour": -time.Hour, "back a day": -24 * time.Hour,
 		"ahead 3 min": 3 * time.Minute, "ahead a day": 24 * time.Hour,
 	} {
-		for _, first := range []string{"call", "worker", "block"} {
+		for _, first := range []string{"call", "worker", "block", "tokens"} {
 			t.Run(name+", "+first, func(t *testing.T) {
 				t.Parallel()
-				e := newEnv(t, Options{Burst: 1000}, Pool{ID: "p", RPM: 10})
+				pool := Pool{ID: "p", RPM: 10}
+				if first == "tokens" {
+					pool = Pool{ID: "p", TPM: 10}
+				}
+				e := newEnv(t, Options{Burst: 1000}, pool)
 				now := simStart
 				if n := e.grants(now, 20); n != 10 {
 					t.Fatalf("%d of 10 granted", n)
@@ -72,6 +77,45 @@ func TestClockStepKeepsTheWindow(t *testing.T) {
 					t.Errorf("%d of 10 granted in the minute after", n)
 				}
 			})
+		}
+	}
+}
+
+// TestClockStepEndsPauses checks that a pause of a provider, and the smaller limit of another model, last no
+// longer because the clock went back, although all calls are refused.
+func TestClockStepEndsPauses(t *testing.T) {
+	t.Parallel()
+	for _, steps := range [][]time.Duration{
+		{-5 * time.Minute}, {-time.Hour}, {time.Hour, -time.Hour}, {-3 * time.Minute, -24 * time.Hour},
+	} {
+		e := newEnv(t, Options{}, Pool{ID: "p"})
+		now := simStart
+		e.at(now)
+		e.observes(answerOf("m", 503, http.Header{"Retry-After": {"90"}}, ""))
+		e.at(now + time.Second)
+		passed, why := time.Second, "blocked"
+		for ; why == "blocked" && passed < 2*time.Minute; passed += time.Second {
+			if i := int(passed / (20 * time.Second)); passed%(20*time.Second) == 0 && i <= len(steps) {
+				now += steps[i-1]
+			}
+			e.at(now + passed)
+			_, why = e.takes("m")
+		}
+		if early := steps[0] > 0; why != "" || passed > 95*time.Second || !early && passed < 85*time.Second {
+			t.Errorf("clock by %s: %q after %s, want a grant after 90 s", steps, why, passed)
+		}
+
+		limit := func(model, rpm string) string {
+			e.observes(answerOf(model, 200, http.Header{"X-Ratelimit-Limit-Requests": {rpm}}, ""))
+			return e.rdb.HGet(t.Context(), "lg:{p}:quota", "rn").Val()
+		}
+		limit("small", "60")
+		for _, by := range steps {
+			now += by
+		}
+		e.at(now + passed + 16*time.Minute)
+		if n := limit("large", "600"); n != "600" {
+			t.Errorf("clock by %s: the limit is %s after 16 minutes, want 600", steps, n)
 		}
 	}
 }

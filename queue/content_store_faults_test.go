@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -131,7 +132,7 @@ func TestOutsideStoreHangs(t *testing.T) {
 	writeTime = 50 * time.Millisecond
 	t.Cleanup(func() { writeTime = saved })
 	ended := make(chan struct{})
-	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-ended }))
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { redistest.Came(t, ended) }))
 	t.Cleanup(srv.Close)
 	t.Cleanup(func() { close(ended) })
 	t.Setenv("AWS_ACCESS_KEY_ID", "test")

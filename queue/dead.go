@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -123,11 +124,13 @@ func (d *deadLetters) forgetDead(ctx context.Context, p *pool, id string) error 
 	return nil
 }
 
-// keepBody extends the life of a dead letter's body to that of its record. On failure the
-// body keeps its current TTL.
-func (d *deadLetters) keepBody(ctx context.Context, id string) {
-	if err := d.rdb.PExpire(ctx, bodyKey(id), d.settings.now().opts.DeadTTL).Err(); err != nil {
-		d.log.WarnContext(ctx, "lifetime of a dead letter's body not extended", "job", id, "err", err)
+// keep extends the life of a dead letter's body and cost to that of its record. On failure they
+// keep their current TTL.
+func (d *deadLetters) keep(ctx context.Context, j *Job) {
+	life := d.settings.now().opts.DeadTTL
+	err := errors.Join(d.rdb.PExpire(ctx, bodyKey(j.ID), life).Err(), budget.KeepJobCost(ctx, d.rdb, j.Org, j.ID, life))
+	if err != nil {
+		d.log.WarnContext(ctx, "lifetime of a dead letter's body or cost not extended", "job", j.ID, "err", err)
 	}
 }
 

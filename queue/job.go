@@ -90,6 +90,8 @@ type Job struct {
 	Labels budget.Labels
 	// Run is the run that the call belongs to, if any.
 	Run budget.RunPath
+	// Batch is the batch that the job is a line of, if any.
+	Batch string
 	// Header holds the few request headers to forward, Query the raw query.
 	Header http.Header
 	Query  string
@@ -115,10 +117,11 @@ type Job struct {
 	// Created, Deadline (the end of waiting), Started (of the latest attempt) and
 	// Finished are on Redis's clock; zero if not reached.
 	Created, Deadline, Started, Finished time.Time
-	// Charged, Status and Error are the outcome.
+	// Charged is what the ledger has charged for the job by now.
 	Charged pricing.Nano
-	Status  int
-	Error   *wire.Error
+	// Status and Error are the outcome.
+	Status int
+	Error  *wire.Error
 	// Replay is the id of the job that replays this one; empty if there is none.
 	Replay string
 	// Origin is the id of the dead letter that this job replays; empty if there is
@@ -170,6 +173,7 @@ func (j *Job) given() ([]any, error) {
 		{"ip", j.IP},
 		{"labels", string(j.Labels)},
 		{"run", string(j.Run)},
+		{"batch", j.Batch},
 		{"notice", j.Notice},
 		{"trace", j.Trace},
 		{"origin", j.Origin},
@@ -195,17 +199,22 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 		return nil, nil
 	}
 	n := func(field string) int64 { v, _ := strconv.ParseInt(h[field], 10, 64); return v }
+	before := "spent" // what the version before kept in the record
+	if h["charged"] != "" {
+		before = "charged"
+	}
 	j := &Job{
-		ID: id, Pool: pool, Org: h["org"], User: h["user"], Key: h["key"], Born: h["born"], UserBorn: h["user_born"], CallID: h["call"],
-		Class: Class(n("class")), Endpoint: wire.Endpoint(h["endpoint"]), Model: h["model"], Stream: h["stream"] == "1",
+		ID: id, Pool: pool, Org: h["org"], User: h["user"], Key: h["key"], Born: h["born"], UserBorn: h["user_born"],
+		CallID: h["call"],
+		Class:  Class(n("class")), Endpoint: wire.Endpoint(h["endpoint"]), Model: h["model"], Stream: h["stream"] == "1",
 		Tokens: n("tokens"), Cost: pricing.Nano(n("cost")), Query: h["query"], IP: h["ip"], Notice: h["notice"],
-		Labels: budget.Labels(h["labels"]), Run: budget.RunPath(h["run"]),
+		Labels: budget.Labels(h["labels"]), Run: budget.RunPath(h["run"]), Batch: h["batch"],
 		Trace: h["trace"], Priority: lanePriority(h["lane"]), ByDeadline: h["seq"] > "1" && h["seq"] < "9",
 		State: State(h["state"]), Code: h["code"], Attempt: int(n("attempt")), Tries: int(n("tries")),
 		Retries: int(n("retries")), Again: instant(h["again"]), Limit: h["limit"],
 		Created: instant(h["created"]), Deadline: instant(h["deadline"]),
 		Started: instant(h["started"]), Finished: instant(h["finished"]),
-		Charged: pricing.Nano(n("charged")), Status: int(n("status")),
+		Charged: pricing.Nano(n(before)), Status: int(n("status")),
 		Replay: h["replay"], Origin: h["origin"], Version: int(n("v")), Bytes: n("bytes"), member: memberOf(id, h),
 	}
 	if j.Version > schemaVersion {

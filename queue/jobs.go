@@ -20,6 +20,7 @@ var ErrNotFound = errors.New("queue: no such job")
 
 // reader reads single jobs and their places among the waiting ones.
 type reader struct {
+	rdb      redis.UniversalClient
 	reads    *coalescedCommands // job reads, looks and memory share a connection
 	settings *settings
 	scripts  *scripts
@@ -64,7 +65,11 @@ func (r *reader) load(ctx context.Context, p *pool, id string) (*Job, error) {
 	if err := r.reads.exec(ctx, func(pipe redis.Pipeliner) { read = p.read(ctx, pipe, id) }); err != nil {
 		return nil, fmt.Errorf("queue: read job: %w", err)
 	}
-	return read()
+	j, err := read()
+	if err != nil {
+		return nil, err
+	}
+	return j, addCosts(ctx, r.rdb, j)
 }
 
 // read adds the commands that read a job to a pipeline. The returned function decodes the

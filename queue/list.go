@@ -25,8 +25,8 @@ type lister struct {
 }
 
 func (f Filter) picks(j *Job) bool {
-	return (f.User == "" || j.User == f.User) && (f.Born == nil || j.UserBorn == *f.Born) && (f.Model == "" || j.Model == f.Model) &&
-		(f.State == "" || j.State == f.State)
+	return (f.User == "" || j.User == f.User) && (f.Born == nil || j.UserBorn == *f.Born) &&
+		(f.Model == "" || j.Model == f.Model) && (f.State == "" || j.State == f.State)
 }
 
 // Page is one page of a list of jobs.

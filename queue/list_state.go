@@ -154,5 +154,5 @@ func (l *lister) readRefs(ctx context.Context, refs []jobRef) ([]*Job, error) {
 			return nil, err
 		}
 	}
-	return jobs, nil
+	return jobs, addCosts(ctx, l.rdb, jobs...)
 }

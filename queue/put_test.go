@@ -99,7 +99,7 @@ func TestOneCallWakesAll(t *testing.T) {
 	wg.Go(func() { pc.run(t.Context()) })
 	redistest.Came(t, all)
 	pc.halt()
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 }
 
 // A job put while handlers stay for it sends no notification; one put after they have gone

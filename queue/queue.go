@@ -227,6 +227,7 @@ func New(rdb redis.UniversalClient, pools []Pool, opts Options) (*Queue, error) 
 func (q *Queue) assemble() {
 	q.own = &ownedPools{rdb: q.rdb, log: q.log, settings: q.settings}
 	q.reader = &reader{
+		rdb:   q.rdb,
 		reads: newCoalescedCommands(q.rdb, bodyBatch), settings: q.settings, scripts: q.scripts, own: q.own,
 	}
 	q.lister = &lister{rdb: q.rdb, settings: q.settings, own: q.own}

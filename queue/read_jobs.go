@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/budget"
 )
 
 // Jobs returns jobs of an org in one round trip, in the order of their ids. A job that does
@@ -33,7 +37,31 @@ func (q *Queue) Jobs(ctx context.Context, org string, ids []string) ([]*Job, err
 			jobs[i] = j
 		}
 	}
-	return jobs, nil
+	return jobs, addCosts(ctx, q.rdb, jobs...)
+}
+
+// addCosts adds to jobs, some of which may be nil, what the ledger has charged for them.
+func addCosts(ctx context.Context, rdb redis.UniversalClient, jobs ...*Job) error {
+	of := map[string][]*Job{}
+	for _, j := range jobs {
+		if j != nil {
+			of[j.Org] = append(of[j.Org], j)
+		}
+	}
+	for org, jobs := range of {
+		ids := make([]string, len(jobs))
+		for i, j := range jobs {
+			ids[i] = j.ID
+		}
+		costs, err := budget.JobCosts(ctx, rdb, org, ids...)
+		if err != nil {
+			return fmt.Errorf("queue: read jobs: %w", err)
+		}
+		for i, j := range jobs {
+			j.Charged += costs[i]
+		}
+	}
+	return nil
 }
 
 // goneAfter is how long the record of a forgotten job stays, so that a late Put of its id

@@ -35,7 +35,7 @@ func TestConfigure(t *testing.T) {
 	defer func() {
 		cancel()
 		for range 2 {
-			if err := <-done; err != nil {
+			if err := redistest.Came(t, done); err != nil {
 				t.Error(err)
 			}
 		}

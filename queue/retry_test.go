@@ -14,7 +14,7 @@ func (e *env) failedOnce(pool string, j *Job) {
 	if err := c.Start(e.t.Context()); err != nil {
 		e.t.Fatal(err)
 	}
-	if err := c.conclude(e.t.Context(), Verdict{Kind: Retry, Wait: pause(c.Job), Charged: 5, Failed: true}); err != nil {
+	if err := c.conclude(e.t.Context(), Verdict{Kind: Retry, Wait: pause(c.Job), Failed: true}); err != nil {
 		e.t.Fatal(err)
 	}
 }
@@ -57,10 +57,10 @@ func TestRetriesWaitAlone(t *testing.T) {
 	if err := c.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.conclude(t.Context(), Verdict{Kind: Done, Charged: 7}); err != nil {
+	if err := c.conclude(t.Context(), Verdict{Kind: Done}); err != nil {
 		t.Fatal(err)
 	}
-	if j, err := e.Job(t.Context(), "acme", first.ID); err != nil || j.State != Succeeded || j.Charged != 3*5+7 || j.Attempt != 4 {
+	if j, err := e.Job(t.Context(), "acme", first.ID); err != nil || j.State != Succeeded || j.Attempt != 4 {
 		t.Errorf("in the end: %+v, %v", j, err)
 	}
 }

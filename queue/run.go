@@ -184,7 +184,7 @@ func (r *runner) plan(ctx context.Context, c *Claim) (*guard.Plan, error) {
 	if err != nil {
 		return nil, wire.Forbidden("org_gone", "%v", err)
 	}
-	caller.Labels, caller.Run = c.Job.Labels, c.Job.Run
+	caller.Labels, caller.Run, caller.Batch = c.Job.Labels, c.Job.Run, c.Job.Batch
 	req, err := wire.Scan(c.Job.Endpoint, c.Body, r.scan)
 	if err != nil {
 		return nil, err
@@ -314,7 +314,7 @@ func stoppable(ctx context.Context) (context.Context, func()) {
 // verdict judges a started attempt by how its call ended.
 func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err error) Verdict {
 	result := &call.Result
-	v := Verdict{Charged: result.Cost, Status: result.Status, Used: call.Counted()}
+	v := Verdict{Status: result.Status, Used: call.Counted()}
 	var busy *guard.BusyError
 	var failure *guard.FailureError
 	var stopped *guard.StoppedError
@@ -363,7 +363,7 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 		return r.unreached(c, public)
 	case errors.As(err, &public) && result.Outcome == guard.Broken && !call.Plan.Caller.Org.KeepStarted &&
 		!c.Output().Started():
-		return Verdict{Kind: Requeue, Wait: reachRest, Charged: v.Charged}
+		return Verdict{Kind: Requeue, Wait: reachRest}
 	default:
 		v.Kind = Fail
 		if !errors.As(err, &v.Error) {

@@ -44,7 +44,7 @@ func (c *Claim) begin(ctx context.Context) error {
 		}
 		return err
 	}
-	reply, sent, err := c.p.starts.doAt(ctx, c.q, c.p, jobKey(c.p.ID, c.id), c.id, c.token, int64(c.held), flag(c.started))
+	reply, sent, err := c.p.starts.doAt(ctx, c.q, c.p, jobKey(c.p.ID, c.id), c.id, c.token)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (c *Claim) begin(ctx context.Context) error {
 		}
 		return nil
 	case w[0] == "lost":
-		c.closed = !c.started // the verdict of a started attempt corrects what was counted for it
+		c.closed = !c.started // the verdict of a started attempt ends its output
 		return ErrLost
 	case w[0] == "unseen":
 		return errUnseen
@@ -91,6 +91,6 @@ func (c *Claim) endedEarly(ctx context.Context, state State) {
 	c.settle(state, state == Failed)
 	if state == Failed && c.Job.Class != Batch {
 		c.after = turnEnd{kind: turnDead}
-		c.q.dead.keepBody(ctx, c.id)
+		c.q.dead.keep(ctx, c.Job)
 	}
 }

@@ -114,7 +114,7 @@ func (s *workerPool) turn(ctx context.Context, task *asynq.Task) error {
 	pool, _ := asynq.GetQueueName(ctx)
 	q := s.w.q
 	ctx = context.WithoutCancel(ctx) // the turn is worth a late write
-	if task.Type() == deadType { // run with asynq's tools
+	if task.Type() == deadType {     // run with asynq's tools
 		s.gate.putBack(pool)
 		return q.replayRun(ctx, string(task.Payload()))
 	}

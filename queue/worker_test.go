@@ -171,7 +171,7 @@ func TestShutdownLetsJobsEnd(t *testing.T) {
 			return Verdict{Kind: Requeue}
 		}
 		close(began)
-		<-release
+		redistest.Came(t, release)
 		select {
 		case <-ctx.Done():
 			return Verdict{Kind: Requeue}
@@ -249,12 +249,7 @@ func TestRedisRestartMidDrain(t *testing.T) {
 			srv.Restart()
 		}
 		j := e.job("p", fmt.Sprintf("o%d", i%3), "u", Async, 1)
-		for {
-			if err := e.Put(t.Context(), j, []byte("{}")); err == nil {
-				break
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
+		redistest.Eventually(t, "the job is put", func() bool { return e.Put(t.Context(), j, []byte("{}")) == nil })
 		put = append(put, j)
 	}
 	for _, j := range put {

@@ -207,6 +207,7 @@ func TestAskLate(t *testing.T) {
 type stalled struct {
 	once              sync.Once
 	sent, goOn, given chan struct{}
+	t                 *testing.T
 }
 
 func (*stalled) DialHook(next redis.DialHook) redis.DialHook          { return next }
@@ -216,7 +217,7 @@ func (s *stalled) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		args := cmds[0].Args()
 		if args[0] == "evalsha" {
-			s.once.Do(func() { close(s.sent); <-s.goOn })
+			s.once.Do(func() { close(s.sent); redistest.Came(s.t, s.goOn) })
 			if args[1] == giveScript.Hash() {
 				defer close(s.given)
 			}
@@ -229,7 +230,7 @@ func (s *stalled) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 // has by then.
 func TestAskDroppedLate(t *testing.T) {
 	t.Parallel()
-	hook := &stalled{sent: make(chan struct{}), goOn: make(chan struct{}), given: make(chan struct{})}
+	hook := &stalled{sent: make(chan struct{}), goOn: make(chan struct{}), given: make(chan struct{}), t: t}
 	r, srv := start(t, Pool{ID: "p", Concurrency: 2}, hook)
 	a := r.ask(t.Context(), "a")
 	if _, err := a.reply.Wait(t.Context(), time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {

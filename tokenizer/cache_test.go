@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 func TestCacheEqualsCount(t *testing.T) {
@@ -108,5 +110,5 @@ func TestCacheConcurrent(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 }

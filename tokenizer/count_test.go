@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // TestTextsEqualTiktoken: ordinary text in 13 languages, code, JSON, logs and base64 count as in
@@ -279,7 +281,7 @@ func TestConcurrentEncodings(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 }
 
 // TestPiecesOfUnicode16 splits letters that are not in Go's tables, and the long s after an

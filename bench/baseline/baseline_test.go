@@ -28,7 +28,7 @@ func TestBaselinesRelay(t *testing.T) {
 	} {
 		proxy := httptest.NewServer(h)
 		for body, want := range map[string]int{`{"stream":false}`: 0, `{"stream":true}`: chunks + 2} {
-			resp, err := http.Post(proxy.URL+"/v1/chat/completions", "application/json", strings.NewReader(body))
+			resp, err := (&http.Client{Timeout: redistest.Bound}).Post(proxy.URL+"/v1/chat/completions", "application/json", strings.NewReader(body))
 			if err != nil {
 				t.Fatal(err)
 			}

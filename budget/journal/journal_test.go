@@ -45,12 +45,14 @@ func put(t *testing.T, j *Journal, id, data string) {
 }
 
 // wait waits until everything is on disk.
-func (j *Journal) wait() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for j.writing {
-		j.idle.Wait()
-	}
+func (j *Journal) wait(t *testing.T) {
+	redistest.Wait(t, func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		for j.writing {
+			j.idle.Wait()
+		}
+	})
 }
 
 func contents(j *Journal) map[string]string {
@@ -95,7 +97,7 @@ func TestOpenAgain(t *testing.T) {
 	for i := range 20 {
 		j.Delete(fmt.Sprint("id", i))
 	}
-	j.wait()
+	j.wait(t)
 	if info, err := os.Stat(j.name); err != nil || info.Size() != 0 {
 		t.Errorf("the file of no record: %v, %v", info, err)
 	}
@@ -125,7 +127,7 @@ func TestTornAtEveryByte(t *testing.T) {
 	put(t, j, "id2", "again")
 	step()
 	j.Delete("id1")
-	j.wait()
+	j.wait(t)
 	step()
 	whole, err := os.ReadFile(j.name)
 	if err != nil {
@@ -190,7 +192,7 @@ func TestOneSyncForMany(t *testing.T) {
 	j.sync = func(f *os.File) error {
 		syncs.Add(1)
 		began <- struct{}{}
-		<-hold
+		redistest.Came(t, hold)
 		return f.Sync()
 	}
 	var wg sync.WaitGroup
@@ -211,7 +213,7 @@ func TestOneSyncForMany(t *testing.T) {
 		t.Errorf("%d records count as kept before the disk has them", n)
 	}
 	close(hold)
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 	if n := syncs.Load(); n != 2 {
 		t.Errorf("%d syncs for 51 records, want 2", n)
 	}
@@ -246,7 +248,7 @@ func TestImpatient(t *testing.T) {
 	j := open(t, t.TempDir(), Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	hold := make(chan struct{})
-	j.sync = func(f *os.File) error { cancel(); <-hold; return f.Sync() }
+	j.sync = func(f *os.File) error { cancel(); redistest.Came(t, hold); return f.Sync() }
 	if err := j.Put(ctx, "a", nil); !errors.Is(err, context.Canceled) {
 		t.Fatalf("put: %v", err)
 	}
@@ -351,7 +353,7 @@ func TestOpenMany(t *testing.T) {
 				have.Add(int64(len(j.Records())))
 			})
 		}
-		wg.Wait()
+		redistest.Wait(t, wg.Wait)
 		if n := have.Load(); n != 1 {
 			t.Errorf("round %d: %d processes have the record", round, n)
 		}

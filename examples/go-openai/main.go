@@ -70,7 +70,8 @@ func run(ctx context.Context, client *openai.Client) error {
 // retry: a program can retry the second kind itself.
 func explain(err error) error {
 	var api *openai.APIError
-	if !errors.As(err, &api) || api.HTTPStatusCode != http.StatusTooManyRequests && api.HTTPStatusCode != http.StatusPaymentRequired {
+	if !errors.As(err, &api) ||
+		api.HTTPStatusCode != http.StatusTooManyRequests && api.HTTPStatusCode != http.StatusPaymentRequired {
 		return err
 	}
 	if api.HTTPStatusCode == http.StatusPaymentRequired {

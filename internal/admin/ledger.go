@@ -120,7 +120,9 @@ func (h *ledgerHandler) createCorrection(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := budget.Adjustment{ID: n.ID, Call: budget.Call{Org: org, User: n.User, Key: n.Key, Model: n.Model}, By: by, Charged: true}
+	a := budget.Adjustment{
+		ID: n.ID, Call: budget.Call{Org: org, User: n.User, Key: n.Key, Model: n.Model}, By: by, Charged: true,
+	}
 	a.Reason, err = c.needed(n.Reason, "A correction")
 	if err != nil {
 		return nil, err

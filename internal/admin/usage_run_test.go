@@ -90,7 +90,7 @@ func TestScansTakeTurns(t *testing.T) {
 		"/orgs/acme/statement?month=" + time.Now().UTC().Format("2006-01"),
 		"/orgs/acme/focus?month=" + time.Now().UTC().Format("2006-01"),
 	}
-	giveBack := server.HoldScans()
+	giveBack := server.HoldScans(t)
 	for _, path := range paths {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		w := d.send("GET", path, "", func(r *http.Request) { *r = *r.WithContext(ctx) })

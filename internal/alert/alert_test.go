@@ -79,7 +79,7 @@ func (r *rig) look() (sent []string) {
 	for _, w := range r.all {
 		wait.Go(func() { w.lookAll(r.t.Context()) })
 	}
-	wait.Wait()
+	redistest.Wait(r.t, wait.Wait)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, a := range r.sent {

@@ -158,8 +158,8 @@ func New(o Options) (_ *App, err error) {
 		Memory: a.memory, Scripts: scripts, Money: money, Flights: flights, Lease: o.Config.Store.HoldLease,
 		LedgerLength: LedgerLength(o.Config.Ledger), Journal: a.journal, Log: o.Log, Metrics: a.registry,
 		EpochFile: epochFile(o.Config.Store), OpenAfterLoss: o.Config.Store.AfterDataLoss == "open",
-		CountTimeout: o.Config.Store.Deadline,
-		SumLabels:    SummedLabels(o.Config), Spread: SpreadOf(func() *guard.Policy {
+		CountTimeout: o.Config.Store.Deadline, JobLife: jobLife(set.pools),
+		SumLabels: SummedLabels(o.Config), Spread: SpreadOf(func() *guard.Policy {
 			if a.guard == nil { // nothing is held before it exists
 				return nil
 			}
@@ -169,7 +169,7 @@ func New(o Options) (_ *App, err error) {
 	a.failures = auth.NewSharedFailureLimiter(a.budget.Requests, o.Config.Connections.IPv6Prefix)
 	a.openIdentities(set)
 	a.trimmer = budget.NewTrimmer(a.budget.Ledger, a.ids.orgIDs, o.Config.Ledger.MemoryShare)
-	a.exporter, err = exporter(o.Config, a.budget, a.ids.orgIDs)
+	a.exporter, err = exporter(o.Config, a.budget, ledgerOrgs(a))
 	if err != nil {
 		return nil, err
 	}

@@ -219,8 +219,8 @@ func (k *brakeKeeper) report(ctx context.Context, org string, b *tenants.Brake) 
 		return err
 	}
 	subject := guard.BrakeSubject(budget.Subject(b.Subject), b.Value)
-	text := fmt.Sprintf("llmguard: brake %s of org %s fired for %s: %s. %s", b.Brake, org, escape.Quoted(subject), seen.Text(true),
-		effect(org, b, subject))
+	text := fmt.Sprintf("llmguard: brake %s of org %s fired for %s: %s. %s", b.Brake, org, escape.Quoted(subject),
+		seen.Text(true), effect(org, b, subject))
 	e := webhook.NewEvent(webhook.BrakeFired, org+" "+b.Target()+" "+b.Created.Format(time.RFC3339Nano), b.Created)
 	data, err := json.Marshal(map[string]any{
 		"id": b.Brake, "org": org, "brake": b.Brake, "subject": subject, "action": b.Action, "until": b.Until.Unix(),

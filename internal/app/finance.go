@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,8 +23,8 @@ func startExports(ctx context.Context, a *App, start func(func() error)) {
 		start(func() error { return quiet(a.exporter.Run(ctx)) })
 	}
 	x := &financeExports{
-		ledger: a.budget.Ledger, config: a.Config, orgs: a.ids.Effective, policy: a.guard.Policy, owner: rand.Text(),
-		done: map[string]string{}, log: a.log,
+		ledger: a.budget.Ledger, config: a.Config, orgs: ledgerOrgs(a), named: a.ids.Effective,
+		policy: a.guard.Policy, owner: rand.Text(), done: map[string]string{}, log: a.log,
 	}
 	start(func() error { return x.run(ctx) })
 }
@@ -37,7 +38,8 @@ const (
 type financeExports struct {
 	ledger *budget.Ledger
 	config func() *config.Config
-	orgs   func() *config.Config // with what is recorded in Redis
+	orgs   func(context.Context) []string
+	named  func() *config.Config // with what is recorded in Redis
 	policy func() *guard.Policy
 	owner  string
 	done   map[string]string // by org: the position that is known to be written
@@ -72,10 +74,8 @@ func bareURL(to string) string {
 func (x *financeExports) round(ctx context.Context, e config.FinanceExport, now time.Time) error {
 	var to *finance.Store
 	var errs []error
-	orgs := x.orgs().Orgs
-	for i := range orgs {
-		org := &orgs[i]
-		if months, _ := finance.Due(e.Every, x.done[org.ID], now); len(months) == 0 {
+	for _, org := range x.orgs(ctx) {
+		if months, _ := finance.Due(e.Every, x.done[org], now); len(months) == 0 {
 			continue
 		}
 		if to == nil {
@@ -87,7 +87,7 @@ func (x *financeExports) round(ctx context.Context, e config.FinanceExport, now 
 			defer to.Close() //nolint:errcheck // every file is complete
 		}
 		if err := x.export(ctx, e, org, to, now); err != nil {
-			errs = append(errs, fmt.Errorf("org %s: %w", org.ID, err))
+			errs = append(errs, fmt.Errorf("org %s: %w", org, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -95,9 +95,9 @@ func (x *financeExports) round(ctx context.Context, e config.FinanceExport, now 
 
 // export writes the files of an org, unless another process does or did.
 func (x *financeExports) export(
-	ctx context.Context, e config.FinanceExport, org *config.Org, to *finance.Store, now time.Time,
+	ctx context.Context, e config.FinanceExport, org string, to *finance.Store, now time.Time,
 ) error {
-	lease := budget.ExportLease{Org: org.ID, Owner: x.owner, For: financeLease}
+	lease := budget.ExportLease{Org: org, Owner: x.owner, For: financeLease}
 	done, mine, err := x.ledger.Lease(ctx, lease)
 	if err != nil || !mine {
 		return err
@@ -113,16 +113,16 @@ func (x *financeExports) export(
 	}
 	_, _, err = x.ledger.Lease(ctx, lease)
 	if err == nil {
-		x.done[org.ID] = done
+		x.done[org] = done
 	}
 	return err
 }
 
 func (x *financeExports) write(
-	ctx context.Context, e config.FinanceExport, org *config.Org, to *finance.Store, month finance.Month,
+	ctx context.Context, e config.FinanceExport, org string, to *finance.Store, month finance.Month,
 ) error {
 	o := finance.FocusOptions{
-		Org: org.ID, OrgName: org.Name, Month: month, BillingAccount: e.BillingAccount, Now: time.Now(),
+		Org: org, OrgName: x.nameOf(org), Month: month, BillingAccount: e.BillingAccount, Now: time.Now(),
 		Vendor: func(id string) string {
 			if p := x.policy().Providers.Get(id); p != nil {
 				return finance.Vendor(p)
@@ -143,9 +143,19 @@ func (x *financeExports) write(
 	if err != nil {
 		return err
 	}
-	x.log.InfoContext(ctx, "finance export written", "org", org.ID, "file", where, "rows", f.Rows())
+	x.log.InfoContext(ctx, "finance export written", "org", org, "file", where, "rows", f.Rows())
 	if lacks := f.Incomplete(); lacks != "" {
-		x.log.WarnContext(ctx, "finance export is incomplete", "org", org.ID, "month", month.String(), "why", lacks)
+		x.log.WarnContext(ctx, "finance export is incomplete", "org", org, "month", month.String(), "why", lacks)
 	}
 	return nil
+}
+
+// nameOf returns the name of an org; empty if it is deleted.
+func (x *financeExports) nameOf(org string) string {
+	orgs := x.named().Orgs
+	i := slices.IndexFunc(orgs, func(o config.Org) bool { return o.ID == org })
+	if i < 0 {
+		return ""
+	}
+	return orgs[i].Name
 }

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -23,8 +24,22 @@ func LedgerLength(c config.Ledger) int64 {
 	return c.MaxEntries
 }
 
+// ledgerOrgs lists the orgs whose money is exported: those in effect, and deleted ones, whose ledger
+// remains. If Redis is unavailable, it has only the former.
+func ledgerOrgs(a *App) func(context.Context) []string {
+	return func(ctx context.Context) []string {
+		all, err := a.budget.Ledger.Orgs(ctx)
+		if err != nil {
+			a.log.WarnContext(ctx, "deleted orgs not exported, will retry", "err", err)
+		}
+		orgs := append(a.ids.orgIDs(), all...)
+		slices.Sort(orgs)
+		return slices.Compact(orgs)
+	}
+}
+
 // exporter returns the exporter of the ledgers, or nil if no directory is configured.
-func exporter(c *config.Config, s *budget.Store, orgs func() []string) (*budget.Exporter, error) {
+func exporter(c *config.Config, s *budget.Store, orgs func(context.Context) []string) (*budget.Exporter, error) {
 	if c.Ledger.ExportDir == "" {
 		return nil, nil
 	}

@@ -101,7 +101,7 @@ func TestAppExports(t *testing.T) {
 }
 
 func TestExporterOfConfig(t *testing.T) {
-	nobody := func() []string { return nil }
+	nobody := func(context.Context) []string { return nil }
 	store := budget.New(nil, budget.Options{})
 	if x, err := exporter(parse(t, ""), store, nobody); x != nil || err != nil {
 		t.Errorf("an exporter without a directory: %v, %v", x, err)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -86,4 +87,12 @@ func (a *App) queueOptions(set *settings, scripts redis.Scripter) queue.Options 
 	o.Scripts, o.Log, o.Metrics, o.Blobs, o.Spool = scripts, a.log, a.registry, a.blobs, a.spool
 	o.Memory, o.Files = a.memory, a.files
 	return o
+}
+
+// jobLife returns how long the jobs of any pool can be read.
+func jobLife(pools []queue.Pool) (most time.Duration) {
+	for _, p := range pools {
+		most = max(most, p.MaxAge+p.ResultTTL)
+	}
+	return most
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/auth"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 var now = time.Unix(1_800_000_000, 0)
@@ -104,7 +105,7 @@ func TestFailuresAtOnce(t *testing.T) {
 	for range 10 {
 		all.Go(func() { fail(l, "10.0.0.1", 10, now) })
 	}
-	all.Wait()
+	redistest.Wait(t, all.Wait)
 	if !l.Blocked(ip, now) {
 		t.Error("after 100 failures of 100: got it free")
 	}

@@ -76,7 +76,7 @@ func TestConcurrentFailures(t *testing.T) {
 				}
 			})
 		}
-		all.Wait()
+		redistest.Wait(t, all.Wait)
 		if n := allowed.Load(); n < 20 {
 			t.Errorf("network %d: got %d attempts allowed, want 20 or more", network, n)
 		}

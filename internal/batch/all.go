@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/budget"
 )
 
 // Filter selects batches of several orgs for operators.
@@ -130,7 +132,29 @@ func (s *Store) records(ctx context.Context, list []listed) ([]*Batch, error) {
 		}
 		out = append(out, b)
 	}
-	return out, nil
+	return out, s.addCosts(ctx, out...)
+}
+
+// addCosts adds to batches what the ledger has charged for them.
+func (s *Store) addCosts(ctx context.Context, batches ...*Batch) error {
+	of := map[string][]*Batch{}
+	for _, b := range batches {
+		of[b.Org] = append(of[b.Org], b)
+	}
+	for org, list := range of {
+		ids := make([]string, len(list))
+		for i, b := range list {
+			ids[i] = b.ID
+		}
+		costs, err := budget.JobCosts(ctx, s.rdb, org, ids...)
+		if err != nil {
+			return fmt.Errorf("batch: read: %w", err)
+		}
+		for i, b := range list {
+			b.Charged += int64(costs[i])
+		}
+	}
+	return nil
 }
 
 // Find returns a batch of any owner, for operators.

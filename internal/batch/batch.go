@@ -259,8 +259,8 @@ func (s *Store) create(ctx context.Context, id string, r Request) error {
 	}
 	err = newScript.Run(ctx, s.rdb, []string{recordKey(id)}, s.clock, int64(Window/time.Second),
 		int64(recordLife/time.Second),
-		"org", r.Org, "user", r.User, "key", r.Key, "born", r.Born, "user_born", r.UserBorn, "ip", r.IP, "models", models, "endpoint", string(r.Endpoint),
-		"input", r.File.ID, "metadata", metadata, "labels", labels, "output_ttl", int64(r.OutputTTL/time.Second),
+		"org", r.Org, "user", r.User, "key", r.Key, "born", r.Born, "user_born", r.UserBorn, "ip", r.IP,
+		"models", models, "endpoint", string(r.Endpoint), "input", r.File.ID, "metadata", metadata, "labels", labels, "output_ttl", int64(r.OutputTTL/time.Second),
 		"priority", priority, "start_by", startBy).Err()
 	if err != nil {
 		return fmt.Errorf("batch: create: %w", err)
@@ -300,7 +300,11 @@ func (s *Store) load(ctx context.Context, id string) (*Batch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("batch: read: %w", err)
 	}
-	return decode(id, h)
+	b, err := decode(id, h)
+	if err != nil {
+		return nil, err
+	}
+	return b, s.addCosts(ctx, b)
 }
 
 // Cancel requests the end of a batch of its owner and returns the batch as it is then.

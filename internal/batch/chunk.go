@@ -26,7 +26,7 @@ type result struct {
 	Attempts int `json:"attempts,omitempty"`
 
 	usage   wire.Usage
-	charged int64
+	charged int64 // if the sum of the batch does not have it, because an earlier version put the line
 }
 
 type response struct {
@@ -77,11 +77,11 @@ func (t *turn) resultOf(ctx context.Context, line int, j *queue.Job) (result, er
 		}
 		r = t.unrun(line, r.CustomID)
 		if j != nil { // tried, but not to its end
-			r.charged, r.Attempts = int64(j.Charged), j.Attempt
+			r.charged, r.Attempts = apart(j), j.Attempt
 		}
 		return r, nil
 	}
-	r.charged = int64(j.Charged)
+	r.charged = apart(j)
 	answer, err := t.r.opts.Queue.Result(ctx, j)
 	switch {
 	case err == nil && (j.State == queue.Succeeded || answer.Status >= http.StatusBadRequest):
@@ -106,6 +106,14 @@ func (t *turn) resultOf(ctx context.Context, line int, j *queue.Job) (result, er
 		r.Attempts = j.Attempt
 	}
 	return r, nil
+}
+
+// apart returns what a job was charged that the ledger did not add to its batch.
+func apart(j *queue.Job) int64 {
+	if j.Batch != "" {
+		return 0
+	}
+	return int64(j.Charged)
 }
 
 // document converts any answer to one JSON value.

@@ -14,7 +14,6 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/wire"
-	"github.com/llmguard/llmguard/pricing"
 )
 
 const (
@@ -294,7 +293,7 @@ func (pp *providerParts) giveBack(ctx context.Context) error {
 				})})
 			}
 		}
-		if _, err := pp.settle(ctx, held); err != nil {
+		if err := pp.settle(ctx, held); err != nil {
 			return err
 		}
 		end, st := page[len(page)-1].end, step{}
@@ -319,15 +318,15 @@ func (pp *providerParts) mine(b guard.Batched) guard.Batched {
 	return b
 }
 
-func (pp *providerParts) settle(ctx context.Context, ends []guard.BatchedEnd) ([]pricing.Nano, error) {
+func (pp *providerParts) settle(ctx context.Context, ends []guard.BatchedEnd) error {
 	if len(ends) == 0 {
-		return nil, nil
+		return nil
 	}
 	caller, err := pp.turn.caller()
 	if err != nil { // the org is gone, but its holds are not
 		caller = guard.Caller{
 			Org: &guard.Org{ID: pp.turn.b.Org}, User: pp.turn.b.User, Key: pp.turn.b.Key, IP: pp.turn.b.IP,
-			Batched: true,
+			Batched: true, Batch: pp.turn.b.ID,
 		}
 	}
 	return pp.r.opts.Guard.Batches.End(ctx, caller, ends)

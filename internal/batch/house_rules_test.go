@@ -91,7 +91,7 @@ func (h *house) background(t *testing.T, run func(context.Context) error) (stop 
 	}()
 	stop = func() {
 		cancel()
-		<-done
+		redistest.Came(t, done)
 	}
 	t.Cleanup(stop)
 	return stop

@@ -191,14 +191,12 @@ func (rc *receiving) chunk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	costs, err := t.parts.settle(ctx, ends)
-	if err != nil {
+	if err := t.parts.settle(ctx, ends); err != nil {
 		return err
 	}
 	c := t.newChunk()
 	defer c.abort()
-	for i, r := range results {
-		r.charged = int64(costs[i])
+	for _, r := range results {
 		if err := c.add(ctx, r); err != nil {
 			return err
 		}
@@ -257,7 +255,8 @@ func (rc *receiving) result(h *heldLine, one *upstreamLine) (result, guard.Batch
 		}
 		a, ok := wire.ParseUsage(t.b.Endpoint, one.Response.Body)
 		if !wire.IsAnswer(one.Response.StatusCode) || a.Failed { // an error, whatever its status
-			one.Response.StatusCode = wire.ParseError(one.Response.StatusCode, one.Response.Body).Status
+			named, _ := wire.ParseError(one.Response.StatusCode, one.Response.Body)
+			one.Response.StatusCode = named.Status
 		} else if ok {
 			r.usage = a.Usage
 		}

@@ -74,7 +74,10 @@ func decode(id string, h map[string]string) (*Batch, error) {
 		return time.Unix(n(field), 0)
 	}
 	b := &Batch{
-		ID: id, Owner: Owner{Org: h["org"], User: h["user"], Key: h["key"], Born: h["born"], UserBorn: h["user_born"], IP: h["ip"]},
+		ID: id,
+		Owner: Owner{
+			Org: h["org"], User: h["user"], Key: h["key"], Born: h["born"], UserBorn: h["user_born"], IP: h["ip"],
+		},
 		Endpoint: wire.Endpoint(h["endpoint"]), Model: h["model"], Status: Status(h["status"]),
 		Input: h["input"], Output: h["output"], Errors: h["errors"],
 		OutputTTL: time.Duration(n("output_ttl")) * time.Second,

@@ -107,7 +107,7 @@ func (r *rig) background(run func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = run(ctx) }()
-	stop = func() { cancel(); <-done }
+	stop = func() { cancel(); redistest.Came(r.t, done) }
 	r.t.Cleanup(stop)
 	return stop
 }

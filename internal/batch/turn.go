@@ -222,6 +222,6 @@ func (t *turn) caller() (guard.Caller, error) {
 		err = c.Was(t.b.Born, t.b.UserBorn)
 	}
 	c.Models, c.Batched, c.Labels = t.b.Models, t.b.provider != "", t.b.Labels.Labels
-	c.Run = t.b.Labels.Run
+	c.Run, c.Batch = t.b.Labels.Run, t.b.ID
 	return c, err
 }

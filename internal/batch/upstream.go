@@ -265,7 +265,8 @@ func (pp *providerParts) fetch(ctx context.Context, api providers.Batches, id st
 	}
 	defer body.Close()
 	lines := bufio.NewReaderSize(body, readAhead)
-	if first, _ := lines.Peek(readAhead); wire.IsErrorDocument(first) || bytes.HasPrefix(bytes.TrimSpace(first), []byte("<")) {
+	first, _ := lines.Peek(readAhead)
+	if wire.IsErrorDocument(first) || bytes.HasPrefix(bytes.TrimSpace(first), []byte("<")) {
 		return fmt.Errorf("batch: fetch %s: the provider answered with an error in place of the file", id)
 	}
 	w, err := pp.r.s.files.Blobs().Create(ctx, name)

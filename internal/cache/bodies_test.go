@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -166,7 +165,7 @@ func TestKilledBetweenBodyAndIndex(t *testing.T) {
 	path := filepath.Join(dir, "cache", "acme", "1f")
 	kill := func(before []byte) {
 		t.Helper()
-		child := exec.Command(os.Args[0], "-test.run=^TestKilledBetweenBodyAndIndex$")
+		child := redistest.Process(t, os.Args[0], "-test.run=^TestKilledBetweenBodyAndIndex$")
 		child.Env = append(os.Environ(), childDir+"="+dir, childRedis+"="+silent.Addr().String())
 		s.try(child.Start())
 		redistest.Eventually(t, "the child wrote the body", func() bool {

@@ -219,7 +219,7 @@ func TestEvictTogether(t *testing.T) {
 			}
 		})
 	}
-	writers.Wait()
+	redistest.Wait(t, writers.Wait)
 	var ids []string
 	for _, key := range s.keysOf("lg:{acme}:cache:a*") {
 		ids = append(ids, strings.TrimPrefix(key, "lg:{acme}:cache:"))

@@ -74,7 +74,7 @@ func TestSyncsMeet(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 	if n := f.rows()[0].N; n != 40 {
 		t.Errorf("%d observations of 40", n)
 	}

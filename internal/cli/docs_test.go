@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/llmguard/llmguard/internal/cli"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // startDocs runs `llmguard docs` for the length of the test and returns the URL that it prints.
@@ -27,7 +28,7 @@ func startDocs(t *testing.T, args ...string) string {
 	}()
 	t.Cleanup(func() {
 		stop()
-		if code := <-ended; code != 0 {
+		if code := redistest.Came(t, ended); code != 0 {
 			t.Errorf("llmguard docs ended with exit code %d", code)
 		}
 		_ = r.Close()
@@ -56,7 +57,7 @@ func TestDocsServesTheSite(t *testing.T) {
 		"docs/site/core.min.css":   {"text/css", "--"},
 		"docs/decisions/README.md": {"text/markdown", "(027-lean-dependencies.md)"},
 	} {
-		resp, err := http.Get(base + path) //nolint:forbidigo // of a test
+		resp, err := (&http.Client{Timeout: redistest.Bound}).Get(base + path) //nolint:forbidigo // of a test
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -182,7 +183,7 @@ func TestJobsWatchReplay(t *testing.T) {
 	d := newDesk(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	defer wg.Wait()
+	defer redistest.Wait(t, wg.Wait)
 	defer cancel()
 	var broken atomic.Bool
 	broken.Store(true)
@@ -200,9 +201,7 @@ func TestJobsWatchReplay(t *testing.T) {
 		}, queue.WorkerOptions{ShutdownTimeout: 100 * time.Millisecond}).Run(ctx)
 	})
 	id := d.put("acme", "alice", "gpt-4o")
-	for len(d.ids("queue", "dead")) == 0 { // the command polls once a second
-		time.Sleep(2 * time.Millisecond)
-	}
+	redistest.Eventually(t, "the job is dead", func() bool { return len(d.ids("queue", "dead")) > 0 })
 	d.fails("is failed: The provider broke off", "jobs", "watch", id)
 	if got := d.ids("queue", "dead"); len(got) != 1 || got[0] != id {
 		t.Fatalf("dead letters %v", got)

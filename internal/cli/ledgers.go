@@ -52,9 +52,7 @@ func (f *usageFlags) openAt(ctx context.Context, path string) (*ledgers, error) 
 	return &ledgers{adminClient: api, orgs: orgs}, nil
 }
 
-// orgs returns the ids of all orgs.
-func (a *adminClient) orgs(ctx context.Context) ([]string, error) { return a.orgsAt(ctx, "/orgs") }
-
+// orgsAt returns the ids of the orgs that a path of the admin API lists.
 func (a *adminClient) orgsAt(ctx context.Context, path string) ([]string, error) {
 	var l struct {
 		Data []struct {

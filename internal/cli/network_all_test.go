@@ -99,7 +99,7 @@ func (l *live) post(path, text string, header map[string]string) *http.Response 
 	for name, value := range header {
 		req.Header.Set(name, value)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := (&http.Client{Timeout: redistest.Bound}).Do(req)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestJobsWatchOverTheNetwork(t *testing.T) {
 	l := newLive(t, "")
 	gate := make(chan struct{})
 	l.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
-		<-gate
+		redistest.Came(t, gate)
 		return fakeprovider.Behaviour{Output: 3}
 	})
 	resp := l.post("/chat/completions", "hi", map[string]string{"Prefer": "respond-async"})

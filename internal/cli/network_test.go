@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // call makes one call of alice's that has a cost.
@@ -20,7 +22,7 @@ func (l *live) call() {
 	}
 	r.Header.Set("Authorization", "Bearer "+l.key)
 	r.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := (&http.Client{Timeout: redistest.Bound}).Do(r)
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/app/front"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // start runs a llmguard process until the test ends.
@@ -33,7 +34,7 @@ func (s *site) start(roles app.Role) *app.App {
 	go func() { ended <- a.Run(ctx) }()
 	s.t.Cleanup(func() {
 		stop()
-		if err := <-ended; err != nil {
+		if err := redistest.Came(s.t, ended); err != nil {
 			s.t.Error(err)
 		}
 		_ = rdb.Close()

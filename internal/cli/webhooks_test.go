@@ -55,9 +55,7 @@ orgs:
 		}
 		return list
 	}
-	for len(letters("acme")) == 0 {
-		time.Sleep(20 * time.Millisecond)
-	}
+	redistest.Eventually(t, "a dead letter", func() bool { return len(letters("acme")) > 0 })
 	stop()
 	if err := redistest.Came(t, done); err != nil {
 		t.Error(err)

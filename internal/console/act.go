@@ -127,7 +127,9 @@ var actions = map[string]action{
 		target: []string{"org", "run"}, inputs: []input{reason}, danger: true, do: (*visit).endRun,
 	},
 	"rotate-key": {
-		title: "Rotate a key", text: "Replaces key %s. The new key is shown once; the old one and its child keys work until the overlap ends.",
+		title: "Rotate a key",
+		text: "Replaces key %s. The new key is shown once; the old one and its child keys work until the overlap " +
+			"ends.",
 		target: []string{"org", "key"},
 		inputs: []input{
 			{Name: "overlap", Label: "Overlap", Hint: "such as 24h or 7d; 0s ends the old key now", Value: "24h"},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -73,7 +74,7 @@ func (r *rig) fail(j *queue.Job) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	cancel()
-	running.Wait()
+	redistest.Wait(r.t, running.Wait)
 }
 
 func (r *rig) makeBatch(org, user string) *batch.Batch {

@@ -120,9 +120,11 @@ func fill(b *testing.B, rdb *redis.Client, books *budget.Store, q *queue.Queue, 
 			}, []byte("{}"))
 		})
 	}
-	if err := work.Wait(); err != nil {
-		b.Fatal(err)
-	}
+	redistest.Wait(b, func() {
+		if err := work.Wait(); err != nil {
+			b.Error(err)
+		}
+	})
 	const stamp = "20060102" // as in the names of daily sums
 	today := time.Now().UTC()
 	sums, err := rdb.Keys(b.Context(), "*sums:"+today.Format(stamp)).Result()

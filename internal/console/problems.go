@@ -82,8 +82,8 @@ func poolFaults(p poolLine) (out []Fault) {
 		}
 		out = append(out, Fault{
 			Severe: true, What: fmt.Sprintf("%s is blocked by its provider for %s", what, short(p.Blocked)),
-			Fix: "The provider returned 429 or 503, or refuses the account. Lower the pool's rpm and tpm if this happens often. " +
-				"To end the pause: llmguard queue resume " + p.ID + ".", Link: link,
+			Fix: "The provider returned 429 or 503, or refuses the account. Lower the pool's rpm and tpm if this happens " +
+				"often. To end the pause: llmguard queue resume " + p.ID + ".", Link: link,
 		})
 	}
 	if p.Dead > 0 {

@@ -207,7 +207,7 @@ func (r *rig) browser() *browser {
 	r.t.Helper()
 	jar, err := cookiejar.New(nil)
 	r.must(err)
-	b := &browser{rig: r, Client: http.Client{Jar: jar}}
+	b := &browser{rig: r, Client: http.Client{Jar: jar, Timeout: redistest.Bound}}
 	b.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return b
 }

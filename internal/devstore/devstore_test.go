@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // TestChild: the child keeps its data across a restart, is accessible to its owner only, and
@@ -92,9 +94,7 @@ func TestInProcess(t *testing.T) {
 	if err := rdb.Set(t.Context(), "kept", "v", time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
-	for rdb.Exists(t.Context(), "k").Val() != 0 {
-		time.Sleep(10 * time.Millisecond)
-	}
+	redistest.Eventually(t, "the key ends", func() bool { return rdb.Exists(t.Context(), "k").Val() == 0 })
 	if v, err := rdb.Get(t.Context(), "kept").Result(); v != "v" {
 		t.Errorf("a key of an hour: got %q, %v; want v", v, err)
 	}

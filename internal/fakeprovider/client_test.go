@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 func TestMain(m *testing.M) {
@@ -29,7 +30,7 @@ func start(t *testing.T, opts fakeprovider.Options) *fakeprovider.Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		http.DefaultClient.CloseIdleConnections()
+		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
@@ -177,7 +178,7 @@ func TestStreamWithoutUsage(t *testing.T) {
 
 func post(t *testing.T, s *fakeprovider.Server, body string) string {
 	t.Helper()
-	resp, err := http.Post(s.BaseURL()+"/chat/completions", "application/json", strings.NewReader(body))
+	resp, err := (&http.Client{Timeout: redistest.Bound}).Post(s.BaseURL()+"/chat/completions", "application/json", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +221,7 @@ func TestEmbeddings(t *testing.T) {
 
 func TestBase64IsAString(t *testing.T) {
 	s := start(t, fakeprovider.Options{})
-	resp, err := http.Post(s.BaseURL()+"/embeddings", "application/json",
+	resp, err := (&http.Client{Timeout: redistest.Bound}).Post(s.BaseURL()+"/embeddings", "application/json",
 		strings.NewReader(`{"model":"text-embedding-3-large","input":[[1,2,3],[4]],"encoding_format":"base64","dimensions":8}`))
 	if err != nil {
 		t.Fatal(err)

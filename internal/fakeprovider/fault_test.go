@@ -27,7 +27,7 @@ func send(t *testing.T, s *fakeprovider.Server, directive string, stream bool) (
 		"model": "gpt-4o", "stream": stream,
 		"messages": []any{map[string]string{"role": "user", "content": "hi [fake: output=20 " + directive + "]"}},
 	})
-	resp, err = http.Post(s.BaseURL()+"/chat/completions", "application/json", strings.NewReader(string(raw)))
+	resp, err = (&http.Client{Timeout: redistest.Bound}).Post(s.BaseURL()+"/chat/completions", "application/json", strings.NewReader(string(raw)))
 	if err != nil {
 		return nil, "", err
 	}
@@ -199,9 +199,7 @@ func TestClientGone(t *testing.T) {
 		ctx, hangUp := context.WithCancel(t.Context())
 		if strings.HasPrefix(directive, "delay") || strings.HasPrefix(directive, "first") { // no event is ever sent
 			go func() {
-				for len(s.Log()) == 0 {
-					time.Sleep(time.Millisecond)
-				}
+				redistest.Eventually(t, "the request has come", func() bool { return len(s.Log()) > 0 })
 				hangUp()
 			}()
 		}
@@ -228,9 +226,7 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 			failed <- err
 		}()
 	}
-	for s.Totals().InFlight != 2 {
-		time.Sleep(time.Millisecond)
-	}
+	redistest.Eventually(t, "both requests are in flight", func() bool { return s.Totals().InFlight == 2 })
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +258,7 @@ func TestScripts(t *testing.T) {
 	}
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, s.BaseURL()+"/embeddings", strings.NewReader(`{"model":"m","input":"x"}`))
 	req.Header.Set("X-Fake", "status=429;retry-after=2")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := (&http.Client{Timeout: redistest.Bound}).Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,6 +330,7 @@ func TestResetBeforeHeaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(redistest.Bound))
 	const body = `{"model":"m","input":"[fake: cut=headers]"}`
 	_, _ = io.WriteString(conn, "POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: 43\r\n\r\n"+body)
 	if _, err := bufio.NewReader(conn).ReadByte(); !errors.Is(err, syscall.ECONNRESET) {

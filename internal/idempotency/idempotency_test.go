@@ -129,7 +129,7 @@ func TestKeyRenewal(t *testing.T) {
 	s.refused(t, "a", "b1", "h2", nil)
 	ok(t, k.Free(t.Context()))
 	cancel()
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 	if len(s.held) != 0 {
 		t.Error("an ended key is still renewed")
 	}
@@ -151,7 +151,7 @@ func TestKeyRace(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 	if n != 1 {
 		t.Errorf("%d holders", n)
 	}

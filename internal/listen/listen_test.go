@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // open listens with limits and serves connections until the other side closes them. The
@@ -211,7 +213,7 @@ func TestBodiesLeaveTheRest(t *testing.T) {
 		}
 	}), wait))
 	defer s.Close()
-	resp, err := http.Post(s.URL, "text/plain", strings.NewReader("whole"))
+	resp, err := (&http.Client{Timeout: redistest.Bound}).Post(s.URL, "text/plain", strings.NewReader("whole"))
 	if err != nil {
 		t.Fatal(err)
 	}

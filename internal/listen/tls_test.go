@@ -83,7 +83,7 @@ func TestTLSServesBothVersions(t *testing.T) {
 	addr, trust, _ := encrypted(t, time.Minute)
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		for _, two := range []bool{false, true} {
-			client := &http.Client{Transport: &http.Transport{
+			client := &http.Client{Timeout: redistest.Bound, Transport: &http.Transport{
 				ForceAttemptHTTP2: two, TLSClientConfig: &tls.Config{RootCAs: trust, MaxVersion: version},
 			}}
 			resp, err := client.Post("https://"+addr+"/x", "text/plain", strings.NewReader("ab"))

@@ -61,9 +61,7 @@ func TestManyNotes(t *testing.T) {
 		ids[i] = fmt.Sprint("resp_", i)
 		go s.Put(ctx, "acme", Note{ID: ids[i], Provider: "p"})
 	}
-	for len(find(t, s, "acme", ids...)) < len(ids) {
-		time.Sleep(time.Millisecond)
-	}
+	redistest.Eventually(t, "all notes are found", func() bool { return len(find(t, s, "acme", ids...)) == len(ids) })
 	if err := s.Close(ctx); err != nil || len(s.pending) != 0 {
 		t.Errorf("%v, %d pending", err, len(s.pending))
 	}

@@ -55,7 +55,7 @@ func TestPipelinedObeysTheContext(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 	if err := server.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func BenchmarkScripts(b *testing.B) {
 					}
 				})
 			}
-			wg.Wait()
+			redistest.Wait(b, wg.Wait)
 			b.ReportMetric(float64((cpu(b)-before).Nanoseconds())/float64(b.N)/1000, "cpu-us/op")
 		})
 	}

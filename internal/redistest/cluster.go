@@ -169,10 +169,13 @@ func (g *Group) MoveSlot(key string, to *Server, pause time.Duration) int {
 	g.do(from, "cluster", "setslot", slot, "migrating", g.ID(to))
 	host, port, _ := net.SplitHostPort(to.Addr)
 	moved := 0
-	for {
+	for end := time.Now().Add(Bound); ; {
 		keys := g.do(from, "cluster", "getkeysinslot", slot, 1).([]any)
 		if len(keys) == 0 {
 			break
+		}
+		if time.Now().After(end) {
+			g.tb.Fatalf("slot %s still has keys after %d were moved", slot, moved)
 		}
 		g.do(from, "migrate", host, port, keys[0], 0, 5000)
 		moved++

@@ -44,7 +44,7 @@ func NewCounter(tb testing.TB, addr string) *Counter {
 		}
 		c.open = nil
 		c.mu.Unlock()
-		c.all.Wait()
+		Wait(tb, c.all.Wait)
 	})
 	return c
 }

@@ -91,7 +91,7 @@ func (s *Server) Restart() {
 func (s *Server) launch() bool {
 	s.tb.Helper()
 	logged := len(s.log())
-	s.cmd = exec.Command(program(), s.args...)
+	s.cmd = Process(s.tb, program(), s.args...)
 	s.cmd.SysProcAttr = dieWithParent()
 	if err := s.cmd.Start(); err != nil {
 		s.cmd = nil

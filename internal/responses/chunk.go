@@ -316,7 +316,7 @@ func inside(raw []byte) []byte {
 
 // failure reads an event that replaces the rest of a stream. Its code says what a number said.
 func failure(event []byte) *wire.Error {
-	e := wire.ParseError(http.StatusOK, event)
+	e := wire.ParseErrorEvent(event)
 	if e.Code == "upstream_error" && e.Status != http.StatusBadGateway {
 		e.Code = strconv.Itoa(e.Status)
 	}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -223,9 +222,7 @@ func TestReplaceKeepsItsRoom(t *testing.T) {
 	}
 	waits := make(chan error)
 	go func() { waits <- s.Memory.Take(t.Context(), "other", 550, time.Minute) }()
-	for s.Memory.Waiting() == 0 {
-		runtime.Gosched()
-	}
+	redistest.Eventually(t, "the other waits", func() bool { return s.Memory.Waiting() > 0 })
 	if err := b.Replace(make([]byte, 460)); err != nil || b.Size() != 460 {
 		t.Errorf("%v, %d bytes; want it replaced", err, b.Size())
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
@@ -35,7 +36,7 @@ func TestFireBrake(t *testing.T) {
 			}
 		})
 	}
-	all.Wait()
+	redistest.Wait(t, all.Wait)
 	if n := mine.Load(); n != 1 {
 		t.Errorf("%d of 9 recorded the firing, want 1", n)
 	}

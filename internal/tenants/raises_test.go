@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
@@ -70,7 +71,7 @@ func TestOneEndOfARaise(t *testing.T) {
 			}
 		})
 	}
-	ending.Wait()
+	redistest.Wait(t, ending.Wait)
 	if err := stores[0].Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
@@ -154,7 +155,7 @@ func TestWritersOfOneRecord(t *testing.T) {
 			}
 		})
 	}
-	all.Wait()
+	redistest.Wait(t, all.Wait)
 	got := *open(t, rdb).Snapshot().Tenants["acme"].Org.Weight
 	if got != writers*each {
 		t.Errorf("got %d, want %d", got, writers*each)

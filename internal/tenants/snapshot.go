@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 )
 
 // Snapshot is the state of all records after a change. It is immutable.
@@ -196,25 +197,45 @@ func (t *Tenant) Refs(org string) []Ref {
 	if t == nil {
 		return nil
 	}
-	var out []Ref
-	add := func(kind Kind, id string) { out = append(out, Ref{Kind: kind, Org: org, ID: id}) }
+	return slices.Collect(maps.Keys(t.records(org)))
+}
+
+// records returns the records of an org.
+func (t *Tenant) records(org string) map[Ref]any {
+	out := map[Ref]any{}
 	if t.Org != nil {
-		add(KindOrg, org)
+		out[Ref{KindOrg, org, org}] = t.Org
 	}
-	for id := range t.Users {
-		add(KindUser, id)
+	collect(out, KindUser, org, t.Users)
+	collect(out, KindKey, org, t.Keys)
+	collect(out, KindLimit, org, t.Limits)
+	collect(out, KindOverride, org, t.Overrides)
+	collect(out, KindCredential, org, t.Credentials)
+	return out
+}
+
+// collect adds the records of a kind to out.
+func collect[T any](out map[Ref]any, kind Kind, org string, from map[string]*T) {
+	for id, record := range from {
+		out[Ref{kind, org, id}] = record
 	}
-	for id := range t.Keys {
-		add(KindKey, id)
+}
+
+// records returns all records.
+func (s *Snapshot) records() map[Ref]any {
+	out := map[Ref]any{}
+	for org, t := range s.Tenants {
+		maps.Copy(out, t.records(org))
 	}
-	for id := range t.Limits {
-		add(KindLimit, id)
+	collect(out, KindAdmin, "", s.Admins)
+	for org, stop := range s.Stops {
+		out[StopRef(org)] = stop
 	}
-	for id := range t.Overrides {
-		add(KindOverride, id)
+	for owner, raises := range s.Raises {
+		out[RaiseRef(owner.Org, owner.User)] = raises
 	}
-	for id := range t.Credentials {
-		add(KindCredential, id)
+	for org, brakes := range s.Brakes {
+		collect(out, KindBrake, org, brakes)
 	}
 	return out
 }

@@ -49,8 +49,9 @@ type Store struct {
 	log *slog.Logger
 
 	snapshot atomic.Pointer[Snapshot]
-	syncing  sync.Mutex    // one refresh at a time
-	changed  chan struct{} // signals a new snapshot
+	syncing  sync.Mutex        // one refresh at a time
+	lost     map[string]string // by field: records that Redis lost and that are to be written again; guarded by syncing
+	changed  chan struct{}     // signals a new snapshot
 
 	missMu    sync.Mutex
 	missRound chan struct{} // closed after the next lookup of something unknown; nil: none is scheduled
@@ -66,7 +67,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{
-		rdb: rdb, log: o.Log, changed: make(chan struct{}, 1), used: map[string]int64{},
+		rdb: rdb, log: o.Log, changed: make(chan struct{}, 1), used: map[string]int64{}, lost: map[string]string{},
 	}
 	s.snapshot.Store(emptySnapshot())
 	return s
@@ -104,6 +105,14 @@ type Change struct {
 // Commit makes all changes or none, with one audit entry, and waits until this process has read
 // them. ErrConflict means that a record no longer matches Change.Old; then nothing was changed.
 func (s *Store) Commit(ctx context.Context, entry AuditEntry, changes ...Change) error {
+	if err := s.commit(ctx, entry, changes...); err != nil {
+		return err
+	}
+	return s.Refresh(ctx)
+}
+
+// commit is Commit without the reading.
+func (s *Store) commit(ctx context.Context, entry AuditEntry, changes ...Change) error {
 	audit, err := json.Marshal(entry)
 	if err != nil {
 		return fmt.Errorf("tenants: encode audit entry: %w", err)
@@ -129,7 +138,7 @@ func (s *Store) Commit(ctx context.Context, entry AuditEntry, changes ...Change)
 	if field, ok := strings.CutPrefix(reply, "conflict "); ok {
 		return fmt.Errorf("%w: %s", ErrConflict, field)
 	}
-	return s.Refresh(ctx)
+	return nil
 }
 
 func unavailable(what string, err error) error {

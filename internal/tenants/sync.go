@@ -3,6 +3,8 @@ package tenants
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,6 +56,9 @@ func (s *Store) Run(ctx context.Context) error {
 		case <-poll.C:
 		}
 		err := s.Refresh(ctx)
+		if err == nil {
+			err = s.restore(ctx)
+		}
 		if gone := err != nil && ctx.Err() == nil; gone != away {
 			away = gone
 			if away {
@@ -114,6 +119,9 @@ func (s *Store) Refresh(ctx context.Context) error {
 	next, err := s.follow(ctx, old)
 	if err == nil && next == nil {
 		next, err = s.readAll(ctx)
+		if err == nil {
+			next, err = s.recall(ctx, old, next)
+		}
 	}
 	if err != nil {
 		return err
@@ -139,8 +147,17 @@ func (s *Store) follow(ctx context.Context, old *Snapshot) (*Snapshot, error) {
 	if len(list) == 0 || list[0].ID != old.last {
 		return nil, nil
 	}
+	d := old.draft()
+	if err := s.fetch(ctx, d, changedBy(list[1:])); err != nil {
+		return nil, err
+	}
+	return d.finish(list[len(list)-1].ID), nil
+}
+
+// changedBy returns the fields that changes name.
+func changedBy(list []redis.XMessage) map[string]bool {
 	changed := map[string]bool{}
-	for _, m := range list[1:] {
+	for _, m := range list {
 		text, _ := m.Values["f"].(string)
 		for field := range strings.SplitSeq(text, "\n") {
 			if field != "" { // otherwise it is only an audit entry
@@ -148,11 +165,20 @@ func (s *Store) follow(ctx context.Context, old *Snapshot) (*Snapshot, error) {
 			}
 		}
 	}
-	d := old.draft()
-	if err := s.fetch(ctx, d, changed); err != nil {
-		return nil, err
+	return changed
+}
+
+// texts returns the texts of records in Redis, empty for those that it does not have.
+func (s *Store) texts(ctx context.Context, fields []string) ([]string, error) {
+	values, err := s.rdb.HMGet(ctx, recordsKey, fields...).Result()
+	if err != nil {
+		return nil, unavailable("read records", err)
 	}
-	return d.finish(list[len(list)-1].ID), nil
+	out := make([]string, len(fields))
+	for i, v := range values {
+		out[i], _ = v.(string)
+	}
+	return out, nil
 }
 
 // fetch reads the changed records into the draft.
@@ -160,24 +186,28 @@ func (s *Store) fetch(ctx context.Context, d *draft, changed map[string]bool) er
 	if len(changed) == 0 {
 		return nil
 	}
-	fields := make([]string, 0, len(changed))
-	for f := range changed {
-		fields = append(fields, f)
-	}
-	values, err := s.rdb.HMGet(ctx, recordsKey, fields...).Result()
-	if err != nil {
-		return unavailable("read records", err)
-	}
-	for i, v := range values {
-		text, _ := v.(string)
+	fields := slices.Collect(maps.Keys(changed))
+	texts, err := s.texts(ctx, fields)
+	for i, text := range texts {
 		s.take(d, fields[i], text)
 	}
-	return nil
+	return err
 }
 
-// take adds a record to a draft. An invalid record is left out, so that it does not hide the
-// others.
+// take adds a record that was read from Redis to a draft, unless it is an older version of one that Redis
+// lost.
 func (s *Store) take(d *draft, field, text string) {
+	ours := s.lost[field]
+	if ours != "" && text != "" && older(text, ours) {
+		text = ours
+	} else {
+		delete(s.lost, field) // written again, changed, or deleted after the loss
+	}
+	s.set(d, field, text)
+}
+
+// set adds a record to a draft. An invalid record is left out, so that it does not hide the others.
+func (s *Store) set(d *draft, field, text string) {
 	r, err := parseRef(field)
 	if err == nil {
 		err = d.set(r, text)

@@ -8,7 +8,7 @@
 //
 // Every process has all records in memory ([Store.Run]) and receives changes within
 // milliseconds, at the latest within [PollEvery]. While Redis is unavailable, the last known
-// records apply.
+// records apply. Those that Redis loses are written again by a process that has them.
 package tenants
 
 import (

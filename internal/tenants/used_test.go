@@ -125,7 +125,7 @@ func TestChangedReceives(t *testing.T) {
 	run(t, reader, func() {
 		listens(t, rdb)
 		create(t, writer, ref(tenants.KindUser, "acme", "late"), named("x"))
-		<-reader.Changed()
+		redistest.Came(t, reader.Changed())
 		if reader.Snapshot().Tenants["acme"].Users["late"] == nil {
 			t.Error("the change is announced and not there")
 		}

@@ -220,7 +220,7 @@ func TestHostileAnswers(t *testing.T) {
 		}
 	})
 	head := newReceiver(t, func(_ int, w http.ResponseWriter) { w.Header().Set("X-Much", strings.Repeat("x", 2*answerMost)) })
-	silent := newReceiver(t, func(int, http.ResponseWriter) { <-stop })
+	silent := newReceiver(t, func(int, http.ResponseWriter) { redistest.Came(t, stop) })
 	defer close(stop)
 	s.options.GiveUp = time.Millisecond
 	org := Org{Endpoints: []Endpoint{to(t, endless).Endpoints[0], to(t, head).Endpoints[0], to(t, silent).Endpoints[0]}}

@@ -67,7 +67,8 @@ func (s *Sender) raiseText(r *tenants.RaiseRequest) string {
 	d := r.Decision
 	switch {
 	case d == nil:
-		text := "llmguard: " + who + " requests " + more(r.Amount, what, r.Until) + ". Reason: " + escape.Quoted(r.Reason) + ". "
+		text := "llmguard: " + who + " requests " + more(r.Amount, what, r.Until) + ". Reason: " +
+			escape.Quoted(r.Reason) + ". "
 		if link := s.raiseLink(r.ID); link != "" {
 			return text + "Approve or deny: " + link
 		}

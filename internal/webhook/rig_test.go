@@ -128,7 +128,7 @@ func run(t *testing.T, s *Sender) (stop func()) {
 	go func() { done <- s.Run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
+		if err := redistest.Came(t, done); err != nil {
 			t.Error(err)
 		}
 	})

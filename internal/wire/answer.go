@@ -52,7 +52,8 @@ func (a Answer) After(before Answer) Answer {
 	u, old := &a.Usage, before.Usage
 	if old.Input > u.Input {
 		u.Input, u.AudioIn, u.ImageIn = old.Input, old.AudioIn, old.ImageIn
-		u.CachedInput, u.CacheWrite, u.CacheWrite1h, u.CachedAudio = old.CachedInput, old.CacheWrite, old.CacheWrite1h, old.CachedAudio
+		u.CachedInput, u.CachedAudio = old.CachedInput, old.CachedAudio
+		u.CacheWrite, u.CacheWrite1h = old.CacheWrite, old.CacheWrite1h
 	}
 	if old.Output > u.Output {
 		u.Output, u.Reasoning, u.AudioOut, u.ImageOut = old.Output, old.Reasoning, old.AudioOut, old.ImageOut
@@ -72,8 +73,7 @@ func ParseUsage(ep Endpoint, answer []byte) (Answer, bool) {
 	r := answerReaders.Get().(*answerReader)
 	defer r.release()
 	r.lexer, r.wants = lenient(answer), contentOf(ep)
-	r.space()
-	err := r.object(r.member)
+	err := r.documents(r.member)
 	a := r.answer(ep)
 	if err != nil {
 		a.HasUsage = false
@@ -87,7 +87,7 @@ func ParseUsage(ep Endpoint, answer []byte) (Answer, bool) {
 
 // judge sets Failed and Short after a whole document was read.
 func (a *Answer) judge(l *lexer, failed bool, err error) {
-	a.Short = errors.Is(err, errEnd) && bytes.HasPrefix(bytes.TrimSpace(l.buf), []byte("{"))
+	a.Short = errors.Is(err, errEnd) && bytes.HasPrefix(bytes.TrimSpace(bytes.TrimPrefix(l.buf, byteOrderMark)), []byte("{"))
 	a.Failed = !a.Short && (failed || err != nil)
 }
 
@@ -139,9 +139,11 @@ func (r *answerReader) member(name []byte) error {
 		return r.choices()
 	case "tool_usage":
 		return r.toolUsage()
-	case "error", "object", "type":
+	case "error", "errors", "object", "type":
 		r.framed = r.framed || string(name) == "error" && r.peek() == '{'
 		return r.mishap(name)
+	case "base_resp":
+		return r.baseResp()
 	case "message", "detail":
 		r.message = r.message || r.peek() != 'n'
 		return r.skip()
@@ -201,6 +203,7 @@ func (r *answerReader) choices() error {
 			if string(name) == "error" || string(name) == "finish_reason" {
 				return r.mishap(name)
 			}
+			r.content = r.content || formOf(string(name), r.peek()) > 0
 			return r.usageMember(name)
 		})
 	})
@@ -210,8 +213,20 @@ func (r *answerReader) choices() error {
 func (r *answerReader) mishap(name []byte) error {
 	v, err := r.value()
 	raw := r.buf[v.Start:v.End]
-	r.wrong = r.wrong || string(raw) == `"error"` || string(name) == "error" && given(raw)
+	r.wrong = r.wrong || string(raw) == `"error"` || name[0] == 'e' && given(raw) // error, errors
 	return err
+}
+
+// baseResp reads how a call ended at MiniMax: it failed if the status_code is not 0.
+func (r *answerReader) baseResp() error {
+	if r.peek() != '{' {
+		return r.skip()
+	}
+	return r.object(func(name []byte) error {
+		v, err := r.value()
+		r.wrong = r.wrong || string(name) == "status_code" && given(r.buf[v.Start:v.End])
+		return err
+	})
 }
 
 // contentOf returns the member of an answer for which its endpoint is called.
@@ -231,16 +246,18 @@ func contentOf(ep Endpoint) string {
 	return "data"
 }
 
-// finds notes whether the member at pos is the answer's content. A response may have no output yet.
+// finds notes whether the member at pos is the answer's content: a list has an item that is something.
+// A response may have no output yet, and choices are judged as they are read.
 func (r *answerReader) finds(name []byte) {
 	if string(name) != r.wants {
 		return
 	}
 	first := r.peek()
 	r.content = first == '"' || isDigit(first)
-	if first == '[' {
+	if first == '[' && r.wants != "choices" {
 		rest := bytes.TrimLeft(r.buf[r.pos+1:], " \t\r\n")
-		r.content = r.wants == "output" || len(rest) > 0 && rest[0] != ']'
+		r.content = r.wants == "output" || len(rest) > 0 && !bytes.HasPrefix(rest, []byte("]")) &&
+			!bytes.HasPrefix(rest, []byte("null")) && !bytes.HasPrefix(rest, []byte("{}"))
 	}
 }
 
@@ -254,7 +271,7 @@ func IsErrorDocument(doc []byte) bool {
 
 // failed reports whether a whole document of ep is no answer.
 func (r *answerReader) failed(ep Endpoint) bool {
-	empty := !r.content && (!r.usage.present && !r.beside.present || r.message)
+	empty := !r.content && (!r.usage.counted() && !r.beside.counted() || r.message)
 	return r.wrong || empty || ep.responds() && r.word(r.status) == "failed"
 }
 

@@ -136,7 +136,7 @@ func formOf(name string, first byte) int {
 		return deltaForm
 	case name == "message" && first == '{':
 		return messageForm
-	case name == "text":
+	case name == "text" && first != 'n':
 		return textForm
 	}
 	return 0

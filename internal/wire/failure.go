@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -15,16 +17,23 @@ func IsAnswer(status int) bool {
 }
 
 // ParseError reads a provider's error in any of the forms that servers use: OpenAI's own, Gemini's
-// list with one error and a number as code, vLLM's and Mistral's members at the top level,
-// FastAPI's detail, a string as error. An error without a message gets one that says so. The Status
-// of the result is that of the answer or, if that is not an error's, the one that the error names,
-// else 502.
-func ParseError(status int, answer []byte) *Error {
-	e := &Error{Status: status, Code: "upstream_error"}
+// list with one error and a number as code, vLLM's and Mistral's members at the top level, FastAPI's
+// detail, Cloudflare's list of errors, AWS's __type, MiniMax's base_resp, a string as error. An error
+// without a message gets one that says so. The Status of the result is that of the answer or, if that
+// is not an error's, the one that the error names, else 502. standard reports whether the answer has
+// the form that every SDK understands (docs/wire.md, Error bodies); then the result has its members,
+// else there is a Code.
+func ParseError(status int, answer []byte) (e *Error, standard bool) {
+	e = &Error{Status: status, Code: upstreamError}
 	var doc errorDocument
+	answer = bytes.TrimPrefix(answer, byteOrderMark)
 	known := doc.read(answer)
 	if status < http.StatusBadRequest || status > 599 {
 		e.Status = doc.status()
+	}
+	if s := doc.standard; s.Message != nil && s.Type != nil {
+		e.Message, e.Type, e.Param, e.Code = *s.Message, *s.Type, s.Param, s.Code
+		return e, true
 	}
 	e.Type = typeInvalidRequest
 	if e.Status >= http.StatusInternalServerError {
@@ -45,36 +54,54 @@ func ParseError(status int, answer []byte) *Error {
 		e.Code = doc.code
 	}
 	e.Param = doc.param
+	return e, false
+}
+
+// ParseErrorEvent is ParseError for an event of a stream. There always is a Code.
+func ParseErrorEvent(event []byte) *Error {
+	e, _ := ParseError(http.StatusOK, event)
+	e.Code = cmp.Or(e.Code, upstreamError)
 	return e
 }
+
+// upstreamError is the code of an error that has none.
+const upstreamError = "upstream_error"
 
 // errorDocument is what was read of an error.
 type errorDocument struct {
 	message, kind, code, param string
-	number                     int // an HTTP status; 0 if none is named
+	number                     int      // an HTTP status; 0 if none is named
+	standard                   struct { // an error in OpenAI's form
+		Message, Type *string
+		Param, Code   string
+	}
 }
 
 // read returns false if the answer is not a JSON object.
 func (d *errorDocument) read(answer []byte) bool {
-	var list []json.RawMessage
-	if json.Unmarshal(answer, &list) == nil && len(list) > 0 {
-		answer = list[0]
+	own := struct{ Error any }{&d.standard}
+	if json.Unmarshal(answer, &own) != nil {
+		d.standard.Type = nil
 	}
 	type within struct{ Error json.RawMessage }
 	var doc struct {
-		Error, Message, Detail json.RawMessage
-		Response               within // of an event
-		Choices                []within
+		Error, Errors, Message, Detail json.RawMessage
+		Response                       within // of an event
+		Choices                        []within
+		Base                           struct {
+			Message json.RawMessage `json:"status_msg"`
+		} `json:"base_resp"`
 		errorNames
 	}
-	if json.Unmarshal(answer, &doc) != nil {
+	if json.Unmarshal(first(answer), &doc) != nil {
 		return false
 	}
-	for _, one := range append(doc.Choices, doc.Response) {
+	for _, one := range append(doc.Choices, doc.Response, within{doc.Errors}) {
 		if !given(doc.Error) {
 			doc.Error = one.Error
 		}
 	}
+	doc.Error = first(doc.Error)
 	var inner struct {
 		Message json.RawMessage
 		errorNames
@@ -86,7 +113,7 @@ func (d *errorDocument) read(answer []byte) bool {
 	if d.message == "" {
 		d.names(doc.errorNames)
 	}
-	for _, part := range []json.RawMessage{doc.Error, doc.Message, doc.Detail} {
+	for _, part := range []json.RawMessage{doc.Error, doc.Message, doc.Detail, doc.Base.Message} {
 		if d.message == "" {
 			d.message = words(part)
 		}
@@ -94,17 +121,31 @@ func (d *errorDocument) read(answer []byte) bool {
 	if word := Word(doc.Error); d.code == "" && word != "" && !strings.Contains(word, " ") {
 		d.code = word
 	}
+	if text := words(doc.Base.Message); d.code == "" && statusOf(text) > 0 { // its numbers are MiniMax's own
+		d.code = strings.ReplaceAll(text, " ", "_")
+	}
 	return true
+}
+
+// first returns the first item of a JSON array, or any other value itself.
+func first(raw []byte) []byte {
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) == nil && len(list) > 0 {
+		return list[0]
+	}
+	return raw
 }
 
 // errorNames are the members that name an error.
 type errorNames struct {
 	Type, Code, Status, Param any
-	StatusCode                any `json:"status_code"`
+	StatusCode                any    `json:"status_code"`
+	Shape                     string `json:"__type"`
 }
 
 func (d *errorDocument) names(n errorNames) {
-	if kind, _ := n.Type.(string); kind != "error" {
+	d.kind = n.Shape
+	if kind, _ := n.Type.(string); kind != "" && kind != "error" {
 		d.kind = kind
 	}
 	d.param, _ = n.Param.(string)
@@ -150,7 +191,9 @@ var statusWords = []struct {
 	{http.StatusRequestEntityTooLarge, []string{"toolarge"}},
 	{http.StatusBadGateway, []string{"badgateway", "upstream"}},
 	{http.StatusInternalServerError, []string{"server", "internal", "apierror"}},
-	{http.StatusBadRequest, []string{"invalid", "badrequest", "unsupported", "unprocessable", "failedprecondition", "image", "mismatch"}},
+	{http.StatusBadRequest, []string{
+		"invalid", "badrequest", "unsupported", "unprocessable", "failedprecondition", "image", "mismatch",
+	}},
 }
 
 // statusOf returns the status that a code or type of an error means, or 0.

@@ -18,8 +18,7 @@ func ScanGenerated(ep Endpoint, answer []byte) (Generated, bool) {
 		return Generated{}, false
 	}
 	r := chunkReader{answerReader: answerReader{lexer: lenient(answer)}}
-	r.space()
-	err := r.object(r.member)
+	err := r.documents(r.member)
 	return Generated{Text: r.chunk.Text, Answers: r.choices, Calls: r.calls}, err == nil
 }
 

@@ -21,6 +21,7 @@ var whole = map[string]bool{
 	"computer_call_output":    true, "local_shell_call": true, "local_shell_call_output": true, "shell_call": true,
 	"shell_call_output": true,
 	"apply_patch_call":  true, "apply_patch_call_output": true, "mcp_approval_response": true,
+	"additional_tools": true, "tool_search_call": true, "tool_search_output": true,
 }
 
 var itemFields = newFields(map[string]reader{
@@ -31,7 +32,7 @@ var itemFields = newFields(map[string]reader{
 	"summary":             readParts("input[].summary", false),
 	"output":              readParts("input[].output", true),
 	"name":                readText("input[].name", KindToolCall),
-	"arguments":           readText("input[].arguments", KindToolCall),
+	"arguments":           readArguments,
 	"input":               readText("input[].input", KindToolCall),
 	"tools":               readItemTools,
 	"encrypted_content":   readEncrypted,
@@ -85,6 +86,14 @@ func readItem(s *scanner) error {
 		s.req.Refs[len(s.req.Refs)-1].Reasoning = it.kind == "reasoning"
 	}
 	return err
+}
+
+// readArguments reads the arguments of a call: a text, or an object for a tool search.
+func readArguments(s *scanner) error {
+	if s.peek() == '{' {
+		return readOther(s, []byte("arguments"))
+	}
+	return readText("input[].arguments", KindToolCall)(s)
 }
 
 func readItemContent(s *scanner) error {

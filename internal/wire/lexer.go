@@ -47,9 +47,28 @@ const manyNames = 32
 // maxLenientDepth bounds the nesting of data from providers, and so our stack.
 const maxLenientDepth = 10_000
 
-// lenient returns a lexer for data from a provider, whose length the receiver has bounded.
+// byteOrderMark is what some programs write before UTF-8 text.
+var byteOrderMark = []byte("\xEF\xBB\xBF")
+
+// lenient returns a lexer for data from a provider, whose length the receiver has bounded. It starts
+// behind a byte order mark.
 func lenient(b []byte) lexer {
-	return lexer{buf: b, depth: maxLenientDepth, tokens: math.MaxInt}
+	l := lexer{buf: b, depth: maxLenientDepth, tokens: math.MaxInt}
+	if bytes.HasPrefix(b, byteOrderMark) {
+		l.pos = len(byteOrderMark)
+	}
+	return l
+}
+
+// documents reads an object, and those that follow it: some servers write one for each part of an
+// answer.
+func (l *lexer) documents(member func(name []byte) error) error {
+	l.space()
+	err := l.object(member)
+	for l.space(); err == nil && l.peek() == '{'; l.space() {
+		err = l.object(member)
+	}
+	return err
 }
 
 // space skips white space.

@@ -119,3 +119,23 @@ func TestCacheMarksAnywhere(t *testing.T) {
 		}
 	}
 }
+
+// TestItemsWithAllTheirContent checks that the ids that clients give to items refer to nothing, and that an id
+// without content does.
+func TestItemsWithAllTheirContent(t *testing.T) {
+	for item, refs := range map[string]int{
+		`{"type":"additional_tools","id":"at_1","role":"developer","tools":[{"type":"namespace","name":"n","tools":[{"type":"custom","name":"f"}]}]}`: 0,
+		`{"type":"tool_search_call","id":"tsc_1","call_id":"c","execution":"client","status":"completed","arguments":{"query":"x"}}`:                  0,
+		`{"type":"tool_search_output","id":"tso_1","call_id":"c","execution":"client","tools":[{"type":"function","name":"f"}]}`:                      0,
+		`{"type":"message","id":"msg_1","role":"user","content":"hi"}`:                                                                                0,
+		`{"type":"item_reference","id":"msg_1"}`:        1,
+		`{"type":"reasoning","id":"rs_1","summary":[]}`: 1,
+	} {
+		req, err := Scan(Responses, []byte(`{"model":"m","input":[`+item+`]}`), Limits{})
+		if err != nil {
+			t.Errorf("%s: %v", item, err)
+		} else if len(req.Refs) != refs || len(req.BuiltinTools) > 0 {
+			t.Errorf("%s: %+v, tools %v", item, req.Refs, req.BuiltinTools)
+		}
+	}
+}

@@ -91,7 +91,7 @@ func StoreFull(wait time.Duration, cause error) *Error {
 // cannot be forwarded. cause stays private.
 func BadGateway(message string, cause error) *Error {
 	return &Error{
-		Status: http.StatusBadGateway, Type: typeServer, Code: "upstream_error",
+		Status: http.StatusBadGateway, Type: typeServer, Code: upstreamError,
 		Message: calm(message), Header: retryAfter(0), Err: cause,
 	}
 }

@@ -111,7 +111,7 @@ func checkBytes(body []byte) error {
 	if len(bytes.TrimLeft(body, " \t\r\n")) == 0 {
 		return BadRequest("", "", "The request body is empty; expected a JSON object.")
 	}
-	if bytes.HasPrefix(body, []byte("\xEF\xBB\xBF")) {
+	if bytes.HasPrefix(body, byteOrderMark) {
 		return BadRequest("", "", "The request body begins with a byte order mark; send plain UTF-8.")
 	}
 	if !utf8.Valid(body) {

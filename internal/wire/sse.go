@@ -126,10 +126,20 @@ func (e *Events) Rest() []byte { return e.buf[e.start:] }
 // Held returns how many bytes of memory e takes.
 func (e *Events) Held() int { return cap(e.buf) }
 
+// IsErrorEvent reports whether an event from [Events] is named "error".
+func IsErrorEvent(event []byte) bool {
+	name, ok := bytes.CutPrefix(event, []byte("event:"))
+	if !ok {
+		_, name, _ = bytes.Cut(event, []byte("\nevent:"))
+	}
+	name, _, _ = bytes.Cut(name, []byte("\n"))
+	return string(bytes.TrimSpace(name)) == "error"
+}
+
 // EventData returns the data of an event from [Events]: its data lines, joined by LF, or nil if it
 // has none. It is usually a slice of event; it is a copy if there is more than one data line.
 func EventData(event []byte) []byte {
-	event = bytes.TrimPrefix(event, []byte("\xEF\xBB\xBF"))
+	event = bytes.TrimPrefix(event, byteOrderMark)
 	var data []byte
 	lines, lf := 0, 0
 	for from := 0; from < len(event); {

@@ -20,9 +20,11 @@ func always(*tool) bool { return true }
 var toolTypes = map[string]toolType{
 	"function": {client: always}, "custom": {client: always}, "apply_patch": {client: always},
 	"computer": {client: always}, "computer_use_preview": {client: always}, "local_shell": {client: always},
-	"namespace":   {client: always}, // each tool in it is read, too
-	"shell":       {client: func(t *tool) bool { return t.place == "local" }, fee: "container sessions"},
-	"tool_search": {client: func(t *tool) bool { return t.execution == "client" }, fee: "the tokens of tools that it finds"},
+	"namespace": {client: always}, // each tool in it is read, too
+	"shell":     {client: func(t *tool) bool { return t.place == "local" }, fee: "container sessions"},
+	"tool_search": {
+		client: func(t *tool) bool { return t.execution == "client" }, fee: "the tokens of tools that it finds",
+	},
 
 	"code_interpreter": {fee: "container sessions"},
 	"file_search":      {fee: "searches and the tokens of what they find"},

@@ -236,6 +236,10 @@ func TestUsageOfVendors(t *testing.T) {
 		if err != nil || event.Usage != v.want || !event.Finish {
 			t.Errorf("%s in an event: %+v, %v, want %+v", v.name, event.Usage, err, v.want)
 		}
+		lines, _ := wire.ParseUsage(wire.ChatCompletions, []byte("\xEF\xBB\xBF"+`{"choices":[{"delta":{"content":"hi"}}]}`+"\n"+`{`+answer+"}\n"))
+		if lines.Usage != v.want {
+			t.Errorf("%s in the last of two lines: %+v, want %+v", v.name, lines.Usage, v.want)
+		}
 		if (plain.Fault != "") != v.doubt || plain.Hidden != v.doubt {
 			t.Errorf("%s: fault %q, hidden %t, want a doubt: %t", v.name, plain.Fault, plain.Hidden, v.doubt)
 		}

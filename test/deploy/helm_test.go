@@ -24,6 +24,7 @@ import (
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/auth/keys"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // serviceMonitor has the fields that we use of the Prometheus operator's type.
@@ -354,7 +355,7 @@ func TestChartIsHelms(t *testing.T) {
 		if err := os.WriteFile(file, []byte(values), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		out, err := exec.Command(helm, "template", "llmguard", chart, "--namespace", "llmguard", "-f", file).Output()
+		out, err := redistest.Command(t, helm, "template", "llmguard", chart, "--namespace", "llmguard", "-f", file).Output()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -370,7 +371,7 @@ func TestChartIsHelms(t *testing.T) {
 		if len(theirs) != len(ours) {
 			t.Errorf("Helm renders %d objects, want %d", len(theirs), len(ours))
 		}
-		if out, err := exec.Command(helm, "lint", "--strict", chart, "-f", file).CombinedOutput(); err != nil {
+		if out, err := redistest.Command(t, helm, "lint", "--strict", chart, "-f", file).CombinedOutput(); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
 	}

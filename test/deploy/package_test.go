@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // TestPackageStarts: in the package as built for a release, the units start a program that
@@ -74,7 +76,7 @@ func inside(t *testing.T, root, program string) string {
 
 func run(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	out, err := exec.Command(name, args...).CombinedOutput()
+	out, err := redistest.Command(t, name, args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
 	}

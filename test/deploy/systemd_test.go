@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // TestUnits: systemd itself accepts the units, where it is installed, and they leave the
@@ -102,7 +104,7 @@ func verify(t *testing.T, name, unit string) {
 	if err := os.WriteFile(path, []byte(unit), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command(analyze, "verify", "--man=no", "--recursive-errors=no", path).CombinedOutput(); err != nil || strings.Contains(string(out), filepath.Base(path)) {
+	if out, err := redistest.Command(t, analyze, "verify", "--man=no", "--recursive-errors=no", path).CombinedOutput(); err != nil || strings.Contains(string(out), filepath.Base(path)) {
 		t.Errorf("%s: %v: %s", name, err, out)
 	}
 }

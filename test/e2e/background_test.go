@@ -127,7 +127,7 @@ func streamBackground(t *testing.T, config string) {
 		t.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+alice)
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,7 +20,7 @@ func (s *stack) run(args ...string) string { s.t.Helper(); return s.runBinary(bi
 
 func (s *stack) runBinary(binary string, args ...string) string {
 	s.t.Helper()
-	cmd := exec.Command(binary, append(args, "-c", s.path)...)
+	cmd := redistest.Command(s.t, binary, append(args, "-c", s.path)...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -36,9 +35,8 @@ func (s *stack) backup(files string) (rdb, copied string) {
 	s.t.Helper()
 	c := s.redis.Client()
 	before := c.LastSave(s.t.Context()).Val()
-	for time.Now().Unix() <= before { // LASTSAVE has a resolution of one second
-		time.Sleep(50 * time.Millisecond)
-	}
+	// LASTSAVE has a resolution of one second.
+	until(s.t, "a new second", func() bool { return time.Now().Unix() > before })
 	if err := c.BgSave(s.t.Context()).Err(); err != nil {
 		s.t.Fatal(err)
 	}

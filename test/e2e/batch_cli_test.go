@@ -4,17 +4,17 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // cli runs llmguard batch as alice.
 func (s *stack) cli(p *process, stdin string, args ...string) (stdout, stderr string, err error) {
-	cmd := exec.Command(binary, append([]string{"batch"}, args...)...)
+	cmd := redistest.Command(s.t, binary, append([]string{"batch"}, args...)...)
 	cmd.Env = append(os.Environ(), "OPENAI_BASE_URL="+p.URL, "OPENAI_API_KEY="+s.keys["alice"])
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs

@@ -14,6 +14,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -52,7 +53,7 @@ func TestBatchByProviderKilled(t *testing.T) {
 			workers[i%2] = s.worker()
 		}
 	})
-	shooting.Wait()
+	redistest.Wait(t, shooting.Wait)
 	b := s.awaitBatch(p, id, func(b openai.Batch) bool { return terminal(b.Status) })
 	if b.Status != "completed" || b.OutputFileID == nil || b.RequestCounts != (openai.BatchRequestCounts{Total: lines, Completed: lines}) {
 		t.Fatalf("%+v; errors: %s", b, s.errorsOf(p, b))

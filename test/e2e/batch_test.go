@@ -245,7 +245,7 @@ func (s *stack) uploadLines(p *process, lines int, pad string) string {
 	}
 	req.Header.Set("Content-Type", form.FormDataContentType())
 	req.Header.Set("Authorization", "Bearer "+s.keys["alice"])
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		s.t.Fatal(err)
 	}

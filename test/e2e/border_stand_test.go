@@ -126,7 +126,7 @@ func (b *border) run(t *testing.T, name string, args ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(name, args...)
+	cmd := redistest.Process(t, name, args...)
 	cmd.Stdout = log
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // TestBrakesJudgeWhatWasAnswered: brakes count what callers sent and the provider answered, once. Attempts of
@@ -68,7 +69,7 @@ orgs:
 			}
 		})
 	}
-	all.Wait()
+	redistest.Wait(t, all.Wait)
 	until(t, "the refused calls leave nothing", func() bool { return send("bob", "on").status == http.StatusOK })
 	if list := s.llmguard("brakes", "list", "--org", "acme"); strings.Contains(list, "bob") {
 		t.Errorf("a brake fired for calls that were only open: %s", list)

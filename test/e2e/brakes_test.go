@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // fleet is a deployment with one brake by run, and a server that receives its events.
@@ -80,7 +81,7 @@ func (s *stack) live(proxies []*process, body func(run string, i int) (string, b
 			}
 		})
 	}
-	all.Wait()
+	redistest.Wait(s.t, all.Wait)
 	var out []string
 	for run := range stopped {
 		out = append(out, run)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -84,7 +85,7 @@ func TestCapWaits(t *testing.T) {
 				}
 			})
 		}
-		wg.Wait()
+		redistest.Wait(t, wg.Wait)
 	}
 	waited := func() bool {
 		return strings.Contains(p.metrics(), `llmguard_budget_cap_refusals_total{limit="pace",mode="enforce",provider=""}`)

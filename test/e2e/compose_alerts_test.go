@@ -98,7 +98,7 @@ func startAlertmanager(t *testing.T, program, webhook string) *alertmanager {
 		"/etc/alertmanager/alertmanager.yml", config, "/bin/alertmanager", program+" --web.listen-address="+addr,
 		"=/alertmanager", "="+t.TempDir(), "/tmp/", dir+"/",
 	).Replace(s.Command[0])
-	cmd := exec.Command(s.Entrypoint[0], append(s.Entrypoint[1:], command)...)
+	cmd := redistest.Process(t, s.Entrypoint[0], append(s.Entrypoint[1:], command)...)
 	for name, value := range s.Environment {
 		cmd.Env = append(cmd.Env, name+"="+*value)
 	}
@@ -117,7 +117,7 @@ func startAlertmanager(t *testing.T, program, webhook string) *alertmanager {
 	})
 	a := &alertmanager{t, "http://" + addr}
 	redistest.Eventually(t, "a ready Alertmanager", func() bool {
-		resp, err := http.Get(a.url + "/-/ready")
+		resp, err := client.Get(a.url + "/-/ready")
 		if err == nil {
 			resp.Body.Close()
 		}
@@ -138,7 +138,7 @@ func (a *alertmanager) put(name, summary string) {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	resp, err := http.Post(a.url+"/api/v2/alerts", "application/json", bytes.NewReader(body))
+	resp, err := client.Post(a.url+"/api/v2/alerts", "application/json", bytes.NewReader(body))
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func (a *alertmanager) put(name, summary string) {
 
 func (a *alertmanager) get(path string) string {
 	a.t.Helper()
-	resp, err := http.Get(a.url + path)
+	resp, err := client.Get(a.url + path)
 	if err != nil {
 		a.t.Fatal(err)
 	}

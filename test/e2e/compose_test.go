@@ -157,7 +157,7 @@ func (s *stack) traffic(p *process) {
 		if c.prefer != "" {
 			r.Header.Set("Prefer", c.prefer)
 		}
-		resp, err := http.DefaultClient.Do(r)
+		resp, err := client.Do(r)
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -215,7 +215,7 @@ func (p *scraper) start(program string, args []string) bool {
 	}
 	p.url = "http://" + listen.Addr().String()
 	listen.Close()
-	cmd := exec.Command(program, append(slices.Clone(args), "--web.listen-address="+listen.Addr().String())...)
+	cmd := redistest.Process(p.t, program, append(slices.Clone(args), "--web.listen-address="+listen.Addr().String())...)
 	var log bytes.Buffer
 	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {
@@ -228,7 +228,7 @@ func (p *scraper) start(program string, args []string) bool {
 	}()
 	p.t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		<-ended
+		redistest.Came(p.t, ended)
 		if p.t.Failed() {
 			p.t.Logf("prometheus said:\n%s", log.Bytes())
 		}
@@ -239,7 +239,7 @@ func (p *scraper) start(program string, args []string) bool {
 			return false
 		default:
 		}
-		resp, err := http.Get(p.url + "/-/ready")
+		resp, err := client.Get(p.url + "/-/ready")
 		if err == nil {
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
@@ -254,7 +254,7 @@ func (p *scraper) start(program string, args []string) bool {
 
 func (p *scraper) get(path string, out any) {
 	p.t.Helper()
-	resp, err := http.Get(p.url + path)
+	resp, err := client.Get(p.url + path)
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 type job struct {
@@ -80,7 +81,7 @@ func TestCrash(t *testing.T) {
 		}
 	})
 	close(todo)
-	submitters.Wait()
+	redistest.Wait(t, submitters.Wait)
 	struck := time.Since(began)
 	for _, id := range ids {
 		j := awaitJob(t, n.url(), s.keys["alice"], id, 3*time.Minute)
@@ -131,7 +132,7 @@ func (n *nemesis) url() string {
 // meanwhile. strike returns once all have continued.
 func (n *nemesis) strike(kills, stops int, before func(done int)) {
 	var zombies sync.WaitGroup
-	defer zombies.Wait()
+	defer redistest.Wait(n.s.t, zombies.Wait)
 	for done := range kills + stops {
 		before(done)
 		time.Sleep(time.Duration(200+n.rng.IntN(either(500, 900))) * time.Millisecond)

@@ -37,7 +37,7 @@ func devCommand(t *testing.T, args ...string) (cmd *exec.Cmd, tmp string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(tmp) })
-	cmd = exec.Command(binary, append([]string{"dev", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
+	cmd = redistest.Process(t, binary, append([]string{"dev", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "OPENAI_API_KEY=sk-must-not-be-used", "REDIS_URL=")
 	return cmd, tmp
 }
@@ -112,7 +112,7 @@ func (d *dev) awaitEnd() {
 // usage returns the lines of `llmguard usage` for all orgs, without header and total.
 func (d *dev) usage(by string) []string {
 	d.t.Helper()
-	out, err := exec.Command(binary, "usage", "--org", "all", "--by", by, "-c", d.config).Output()
+	out, err := redistest.Command(d.t, binary, "usage", "--org", "all", "--by", by, "-c", d.config).Output()
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func (d *dev) usage(by string) []string {
 // metric reports whether the metrics have a nonzero sample.
 func (d *dev) metric(sample string) bool {
 	d.t.Helper()
-	resp, err := http.Get(d.field("metrics"))
+	resp, err := client.Get(d.field("metrics"))
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestDevLeavesNothingRunning(t *testing.T) {
 			_ = d.out.Close()
 			req, _ := http.NewRequest(http.MethodPost, d.field("base URL")+"/chat/completions", strings.NewReader(chat("gpt-4o-mini", "hello", `"max_tokens":5`)))
 			req.Header.Set("Authorization", "Bearer "+d.field("API key"))
-			if resp, err := http.DefaultClient.Do(req); err == nil {
+			if resp, err := client.Do(req); err == nil {
 				_ = resp.Body.Close()
 			}
 			d.awaitEnd()
@@ -198,7 +198,7 @@ func TestDevKeepsWithData(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	first := startDev(t, "--data", dir).read()
 	key, admin := first.field("API key"), first.field("admin key")
-	out, err := exec.Command("sh", "-c", firstCurl(first.text)).Output()
+	out, err := redistest.Command(t, "sh", "-c", firstCurl(first.text)).Output()
 	if err != nil || !bytes.Contains(out, []byte("200 OK")) {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -268,7 +268,7 @@ func TestDevPrintsWhatRuns(t *testing.T) {
 			}
 			line = strings.Replace(line, " top ", " top --once ", 1) // the test has no terminal
 			line = strings.Replace(line, "in 1 2 3;", "in 1;", 1)    // the other calls would wait long
-			cmd := exec.Command("sh", "-ec", setting+line)
+			cmd := redistest.Command(t, "sh", "-ec", setting+line)
 			cmd.Env = append(os.Environ(), "PATH=/usr/bin:/bin")
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%v: %s\n%s", err, line, out)

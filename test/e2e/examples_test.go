@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"io"
-	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,9 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
-
-	"github.com/llmguard/llmguard/internal/cli"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // notRun are the examples that cannot run here, with the reasons.
@@ -43,62 +40,11 @@ var notRun = []struct{ pattern, reason string }{
 	{`^llmguard doctor$`, "reads the addresses of the processes in the file, and here they are chosen as they start"},
 }
 
-// examplesOfHelp returns the examples of all commands, except those that cannot run.
-func examplesOfHelp() []string {
-	var out []string
-	var walk func(*cobra.Command)
-	walk = func(c *cobra.Command) {
-		for line := range strings.Lines(c.Example) {
-			out = append(out, comment.ReplaceAllString(strings.TrimSpace(line), ""))
-		}
-		for _, sub := range c.Commands() {
-			walk(sub)
-		}
-	}
-	walk(cli.Root())
-	return out
-}
-
 var (
 	shellBlock = regexp.MustCompile("(?ms)^```([^\n]*)\n(.*?)^```")
 	inline     = regexp.MustCompile("`(llmguard [a-z][^`]*)`")
 	comment    = regexp.MustCompile(`\s+#.*$`)
 )
-
-// examplesOfDocs returns the commands in the shell blocks of the documents, and those inside
-// runbook sentences.
-func examplesOfDocs(t *testing.T) []string {
-	var out []string
-	err := filepath.WalkDir("../../docs", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".md") || strings.Contains(path, "decisions") {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		for _, block := range shellBlock.FindAllStringSubmatch(string(text), -1) {
-			if !slices.Contains([]string{"", "sh", "bash", "console"}, block[1]) {
-				continue
-			}
-			whole := strings.ReplaceAll(block[2], "\\\n", " ")
-			for line := range strings.Lines(whole) {
-				if strings.HasPrefix(line, "llmguard ") && !strings.Contains(line, "UTC") {
-					out = append(out, comment.ReplaceAllString(strings.TrimSpace(line), ""))
-				}
-			}
-		}
-		if strings.Contains(path, "operations/") {
-			for _, m := range inline.FindAllStringSubmatch(string(text), -1) {
-				if words := strings.Fields(m[1]); len(words) > 3 { // shorter ones only name a command
-					out = append(out, strings.Join(words, " "))
-				}
-			}
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
 
 // fixtures replace the placeholders in examples; those for ids are added by seed.
 var fixtures = []string{
@@ -314,7 +260,7 @@ func (d *exampleDesk) post(baseURL, key, body string, header ...string) string {
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := client.Do(r)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -334,7 +280,7 @@ func plainBinary(t *testing.T) string {
 		return binary
 	}
 	path := filepath.Join(t.TempDir(), "llmguard")
-	out, err := exec.CommandContext(t.Context(), "go", "-C", "../..", "build", "-o", path, "./cmd/llmguard").CombinedOutput()
+	out, err := redistest.Command(t, "go", "-C", "../..", "build", "-o", path, "./cmd/llmguard").CombinedOutput()
 	if err != nil {
 		t.Fatalf("build llmguard: %v\n%s", err, out)
 	}
@@ -344,7 +290,7 @@ func plainBinary(t *testing.T) string {
 func startExamples(t *testing.T) *exampleDesk {
 	t.Helper()
 	dir := t.TempDir()
-	c := exec.CommandContext(t.Context(), binary, "dev", "--fake", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", filepath.Join(dir, "data"))
+	c := redistest.Process(t, binary, "dev", "--fake", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", filepath.Join(dir, "data"))
 	c.Env = append(os.Environ(), "OPENAI_API_KEY=", "REDIS_URL=")
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
 	out, err := c.StdoutPipe()
@@ -354,7 +300,7 @@ func startExamples(t *testing.T) *exampleDesk {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Process.Signal(os.Interrupt); _ = c.Wait() })
+	t.Cleanup(func() { _ = c.Process.Signal(os.Interrupt); redistest.Wait(t, func() { _ = c.Wait() }) })
 	said := map[string]string{}
 	for lines := bufio.NewScanner(out); len(said["config"]) == 0 && lines.Scan(); {
 		for _, name := range []string{"base URL", "API key", "admin API", "admin key", "config"} {

@@ -10,7 +10,8 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// TestFinanceSchedule: the processes write the files of finance.export on their own, once, as the command does.
+// TestFinanceSchedule: the processes write the files of finance.export and ledger.export_dir on their own, once, as
+// the command does, also for an org that was deleted.
 func TestFinanceSchedule(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, `
@@ -30,7 +31,8 @@ orgs:
 	p.terminate()
 
 	dir := t.TempDir()
-	s.replace("# more", "finance: {export: {every: day, to: "+dir+"/focus, by: [user, \"label:project\"]}}")
+	s.replace("  - {id: zeta, users: [{id: bob, keys: [{id: k2, hash: \"", "#")
+	s.replace("# more", "ledger: {export_dir: "+dir+"/ledger}\nfinance: {export: {every: day, to: "+dir+"/focus, by: [user, \"label:project\"]}}")
 	began := month()
 	a, b := s.proxy(), s.worker()
 	read := func(org string) string {
@@ -46,6 +48,12 @@ orgs:
 		if month() == began && read(org) != got {
 			t.Errorf("%s: got the file %s, want %s", org, read(org), got)
 		}
+	}
+	for _, org := range []string{"acme", "zeta"} {
+		redistest.Eventually(t, "the ledger is written", func() bool {
+			days, _ := filepath.Glob(filepath.Join(dir, "ledger", org, "*.jsonl"))
+			return len(days) > 0
+		})
 	}
 	files, err := os.ReadDir(filepath.Join(dir, "focus"))
 	if err != nil || len(files) != 2 && month() == began {

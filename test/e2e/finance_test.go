@@ -60,12 +60,12 @@ orgs:
 			t.Errorf("the Parquet file of %s has %d nano-USD, want %d", org, got, costs[who])
 		}
 	}
-	out, err := exec.Command(binary, "usage", "focus", "-c", s.path, "--month", month).CombinedOutput()
+	out, err := redistest.Command(t, binary, "usage", "focus", "-c", s.path, "--month", month).CombinedOutput()
 	var code *exec.ExitError
 	if !errors.As(err, &code) || code.ExitCode() != 2 || !strings.Contains(string(out), "2 orgs need a file each") {
 		t.Errorf("two orgs to one output: got %v %s, want exit code 2", err, out)
 	}
-	out, err = exec.Command(binary, "usage", "focus", "-c", s.path, "--org", "acme", "--month", "2020-01").CombinedOutput()
+	out, err = redistest.Command(t, binary, "usage", "focus", "-c", s.path, "--org", "acme", "--month", "2020-01").CombinedOutput()
 	if !errors.As(err, &code) || code.ExitCode() != 3 || !strings.Contains(string(out), "incomplete") {
 		t.Errorf("a month that is gone: got %v %s, want exit code 3", err, out)
 	}
@@ -74,7 +74,7 @@ orgs:
 // finance runs a command with the configuration of the stack and returns its output.
 func (s *stack) finance(args ...string) string {
 	s.t.Helper()
-	cmd := exec.Command(binary, append(args, "-c", s.path)...)
+	cmd := redistest.Command(s.t, binary, append(args, "-c", s.path)...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -93,7 +93,7 @@ func (s *stack) bucket(month string) func(name string) []byte {
 	}
 	srv := httptest.NewServer(gofakes3.New(backend).Server())
 	s.t.Cleanup(srv.Close)
-	cmd := exec.Command(binary, "usage", "focus", "-c", s.path, "--month", month, "--format", "parquet", "--to",
+	cmd := redistest.Command(s.t, binary, "usage", "focus", "-c", s.path, "--month", month, "--format", "parquet", "--to",
 		"s3://finance/books/llm?region=us-east-1&s3ForcePathStyle=true&endpoint="+srv.URL)
 	cmd.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test")
 	if out, err := cmd.CombinedOutput(); err != nil {

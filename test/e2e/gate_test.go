@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // gated is the text of calls that the provider answers only when the gate is released. A fixed
@@ -16,10 +17,10 @@ const gated = "[gated]"
 
 // gate holds gated calls at the provider.
 type gate struct {
+	t          *testing.T // its end releases all calls
 	held, open chan struct{}
-	done       <-chan struct{} // closed at the end of the test, which releases all calls
-	once       bool            // hold only the first call of each text
-	seen       sync.Map        // texts seen so far
+	once       bool     // hold only the first call of each text
+	seen       sync.Map // texts seen so far
 }
 
 // gate returns a gate for calls of all models. Other calls are answered by otherwise, which may
@@ -52,9 +53,7 @@ func (s *stack) gates(models ...string) map[string]*gate {
 }
 
 func (s *stack) newGate() *gate {
-	done := make(chan struct{})
-	s.t.Cleanup(func() { close(done) })
-	return &gate{held: make(chan struct{}), open: make(chan struct{}), done: done}
+	return &gate{t: s.t, held: make(chan struct{}), open: make(chan struct{})}
 }
 
 // hold blocks until a call of this text may pass.
@@ -65,7 +64,7 @@ func (g *gate) hold(text string) {
 	for _, step := range []chan struct{}{g.held, g.open} {
 		select {
 		case step <- struct{}{}:
-		case <-g.done:
+		case <-g.t.Context().Done():
 		}
 	}
 }
@@ -77,17 +76,10 @@ func (g *gate) holds(text string) bool {
 }
 
 // awaitHeld waits until another call has reached the gate.
-func (g *gate) awaitHeld() { g.pass(g.held) }
+func (g *gate) awaitHeld() { g.t.Helper(); redistest.Came(g.t, g.held) }
 
 // release lets a call through.
-func (g *gate) release() { g.pass(g.open) }
-
-func (g *gate) pass(step chan struct{}) {
-	select {
-	case <-step:
-	case <-g.done:
-	}
-}
+func (g *gate) release() { g.t.Helper(); redistest.Came(g.t, g.open) }
 
 // serve exposes awaitHeld and release to other programs, as /held and /release.
 func (g *gate) serve(t *testing.T) string {
@@ -98,7 +90,7 @@ func (g *gate) serve(t *testing.T) string {
 		}
 		select { // or until the client disconnects
 		case <-step:
-		case <-g.done:
+		case <-g.t.Context().Done():
 		case <-r.Context().Done():
 		}
 	}))

@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // TestHoldScript: the script of the documents holds, extends and settles, and its repetition is charged
@@ -18,7 +18,7 @@ func TestHoldScript(t *testing.T) {
 	s := newHoldStack(t)
 	p := s.proxy()
 	for range 2 {
-		cmd := exec.Command("sh", "../../examples/curl/hold.sh")
+		cmd := redistest.Command(t, "sh", "../../examples/curl/hold.sh")
 		cmd.Env = append(os.Environ(), "LLMGUARD_URL="+p.URL, "LLMGUARD_KEY="+s.keys["alice"])
 		out, err := cmd.CombinedOutput()
 		first := !strings.Contains(string(out), `"status":"settled","model":null`)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/hostile"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // TestHostileTenants: three orgs occupy all the connections they can, with bodies that never
@@ -40,7 +41,7 @@ orgs:`+orgs+"\n")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var attack sync.WaitGroup
-	defer attack.Wait()
+	defer redistest.Wait(t, attack.Wait)
 	defer cancel()
 	crowd := hostile.Crowd{Absent: either(36, 120), Unfinished: either(8, 32), Unread: either(6, 15), Size: 16_000_000}
 	address := strings.TrimSuffix(strings.TrimPrefix(p.URL, "http://"), "/v1")

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -23,7 +22,7 @@ func TestInitRunsAsPrinted(t *testing.T) {
 	r := redistest.Start(t)
 	path := filepath.Join(t.TempDir(), "llmguard.yaml")
 	env := append(os.Environ(), "REDIS_URL=redis://"+r.Addr, "OPENAI_API_KEY=sk-none", "PATH=/usr/bin:/bin")
-	cmd := exec.Command(binary, "init", "-c", path)
+	cmd := redistest.Command(t, binary, "init", "-c", path)
 	cmd.Env = env
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -50,7 +49,7 @@ func TestInitRunsAsPrinted(t *testing.T) {
 		}
 		admins = append(admins, p.Admin)
 	}
-	second := exec.Command("sh", "-c", printed(t, string(out), " serve "))
+	second := redistest.Command(t, "sh", "-c", printed(t, string(out), " serve "))
 	second.Env = append(env, "ADMIN_LISTEN="+strings.TrimPrefix(admins[0], "http://"))
 	if notes, err := second.CombinedOutput(); err == nil || !strings.Contains(string(notes), "admin.listen: another process listens on") {
 		t.Errorf("a second serve: %v, %s", err, notes)
@@ -89,7 +88,7 @@ func startLine(t *testing.T, env []string, line string) *process {
 	}
 	p := &process{
 		t: t, done: make(chan struct{}),
-		cmd: exec.Command("sh", "-c", fmt.Sprintf("%s exec %s", settings, strings.TrimPrefix(line, settings))),
+		cmd: redistest.Process(t, "sh", "-c", fmt.Sprintf("%s exec %s", settings, strings.TrimPrefix(line, settings))),
 	}
 	p.cmd.Env = env
 	stderr, err := p.cmd.StderrPipe()

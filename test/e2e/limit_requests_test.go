@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // asking is a deployment whose callers may request more of their tiny limits.
@@ -201,7 +202,7 @@ func TestLimitRequestDecisions(t *testing.T) {
 			_, _ = s.try(how...)
 		})
 	}
-	deciding.Wait()
+	redistest.Wait(t, deciding.Wait)
 	audit := s.llmguard("audit", "--org", "acme", "-o", "jsonl")
 	decisions := 0
 	for line := range strings.Lines(audit) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // rss returns the process's resident memory in kB, or 0 if it is not available.
@@ -60,7 +61,7 @@ func TestManyWaiting(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	var streams atomic.Int64
-	defer wg.Wait()
+	defer redistest.Wait(t, wg.Wait)
 	defer cancel()
 	send := func(text, extra string) {
 		wg.Go(func() { s.keepWaiting(ctx, p, chat("gpt-4o", text, `"max_tokens":5`+extra), &streams) })

@@ -16,6 +16,8 @@ import (
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/responses"
 	openai "github.com/sashabaranov/go-openai"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // connection describes where a call of the matrix goes, and its content.
@@ -60,7 +62,7 @@ func (m *matrixRun) golang(client goKinds) []outcome {
 				}
 				slots <- struct{}{}
 				running.Go(func() {
-					defer func() { <-slots }()
+					defer func() { redistest.Came(m.t, slots) }()
 					o := m.once(client, row, kind, via)
 					mu.Lock()
 					defer mu.Unlock()
@@ -69,7 +71,7 @@ func (m *matrixRun) golang(client goKinds) []outcome {
 			}
 		}
 	}
-	running.Wait()
+	redistest.Wait(m.t, running.Wait)
 	return outcomes
 }
 
@@ -154,7 +156,7 @@ var goOpenAI = goKinds{
 
 func (c *connection) sashabaranov() *openai.Client {
 	config := openai.DefaultConfig(c.key)
-	config.BaseURL, config.HTTPClient = c.baseURL, &http.Client{Transport: c}
+	config.BaseURL, config.HTTPClient = c.baseURL, &http.Client{Timeout: client.Timeout, Transport: c}
 	return openai.NewClientWithConfig(config)
 }
 
@@ -212,7 +214,7 @@ var openaiGo = goKinds{
 }
 
 func (c *connection) official() *official.Client {
-	client := official.NewClient(option.WithAPIKey(c.key), option.WithBaseURL(c.baseURL), option.WithHTTPClient(&http.Client{Transport: c}))
+	client := official.NewClient(option.WithAPIKey(c.key), option.WithBaseURL(c.baseURL), option.WithHTTPClient(&http.Client{Timeout: client.Timeout, Transport: c}))
 	return &client
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // outcome is the result of a row for a client.
@@ -98,7 +99,7 @@ func TestMatrix(t *testing.T) {
 		}
 		all.Go(func() { m.outcomes, m.err = c.run(m) })
 	}
-	all.Wait()
+	redistest.Wait(t, all.Wait)
 	differ, compared := map[string]bool{}, 0
 	for _, m := range ran {
 		t.Run(m.client.name, func(t *testing.T) {
@@ -202,7 +203,7 @@ func (m *matrixRun) node(dir, file string) ([]outcome, error) {
 	out, err := nodeScript{dir: dir, file: file, env: []string{
 		"ROWS=" + string(text), "DIRECT_URL=" + m.s.fake.BaseURL(), "DIRECT_KEY=" + providerKey,
 		"BASE_URL=" + m.p.URL, "API_KEY=" + m.s.keys[m.client.user],
-	}}.run()
+	}}.run(m.t)
 	if err != nil {
 		return nil, err
 	}

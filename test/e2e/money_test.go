@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -144,7 +145,7 @@ func (s *stack) come(proxies []*process, extra string, key func(i int) string) [
 			answers[i] = post(url, key(i), chat("gpt-4o", callText, extra), "Prefer", "wait=10")
 		})
 	}
-	wg.Wait()
+	redistest.Wait(s.t, wg.Wait)
 	return answers
 }
 
@@ -242,7 +243,7 @@ func TestExactBill(t *testing.T) {
 		work <- b
 	}
 	close(work)
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 	var sum pricing.Nano
 	for _, e := range s.settled("acme", calls) {
 		sum += e.Cost

@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -84,7 +85,7 @@ func redisDiesAndProxyToo(t *testing.T, end func(*process)) {
 	s := newStack(t, fakeprovider.Options{}, "store: {deadline: 10s, journal_dir: "+t.TempDir()+"}\n"+simple("[{name: w, subject: user, amount: $1000, window: 1h}]"))
 	release := make(chan struct{})
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
-		<-release
+		redistest.Came(t, release)
 		return fakeprovider.Behaviour{}
 	})
 	p := s.proxy()
@@ -101,7 +102,7 @@ func redisDiesAndProxyToo(t *testing.T, end func(*process)) {
 	until(t, "all calls are at the provider", func() bool { return s.fake.Totals().InFlight == calls })
 	s.redis.Kill()
 	close(release)
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 	until(t, "all are in the journal", func() bool { return p.value("llmguard_budget_journal_records") == calls })
 	end(p)
 	s.redis.Restart()
@@ -157,7 +158,7 @@ func TestWithoutRedis(t *testing.T) {
 				}
 			})
 		}
-		wg.Wait()
+		redistest.Wait(t, wg.Wait)
 		return out
 	}
 	if got := status("alice", 30); got[http.StatusOK] != 5 || got[http.StatusTooManyRequests] != 25 {
@@ -227,7 +228,7 @@ func TestWithoutRedisKilled(t *testing.T) {
 	until(t, "its share of the provider's 50 calls is at the provider", func() bool { return s.fake.Totals().InFlight == 10 })
 	until(t, "they are in the journal", func() bool { return p.value("llmguard_budget_journal_records") >= 10 })
 	p.kill()
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 	s.redis.Restart()
 	p = s.proxy()
 	until(t, "the journal is empty", func() bool { return p.value("llmguard_budget_journal_records") == 0 })

@@ -54,7 +54,7 @@ orgs:
 			}
 		})
 	}
-	all.Wait()
+	redistest.Wait(t, all.Wait)
 	if sum := passed["alice"] + passed["bob"]; sum != 10 || passed["alice"] > 7 || passed["bob"] > 7 {
 		t.Errorf("%v calls of the group passed, want 10 together and at most 7 of each", passed)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -153,7 +152,7 @@ func (d *tenant) work() {
 // run runs a command that works on Redis itself.
 func (d *tenant) run(args ...string) string {
 	d.t.Helper()
-	cmd := exec.Command(binary, append(args, "-c", d.path)...)
+	cmd := redistest.Command(d.t, binary, append(args, "-c", d.path)...)
 	out, err := cmd.Output()
 	if err != nil {
 		d.t.Fatalf("%q: llmguard %s: %v\n%s", d.prefix, strings.Join(args, " "), err, out)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // rewrite changes the configuration file and returns the value of llmguard_config_hash once it
@@ -133,7 +134,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	var calls, failed atomic.Int64
 	var wg sync.WaitGroup
 	done := make(chan struct{})
-	stop := sync.OnceFunc(func() { close(done); wg.Wait() })
+	stop := sync.OnceFunc(func() { close(done); redistest.Wait(t, wg.Wait) })
 	defer stop()
 	call := func(key, body string, prefer ...string) answer {
 		a := post(proxy.URL+"/chat/completions", key, body, prefer...)
@@ -274,7 +275,7 @@ func TestDoctor(t *testing.T) {
 	s := newStack(t, fakeprovider.Options{}, reloadable)
 	proxy, worker := s.proxy(), s.worker()
 	doctor := func() (string, int) {
-		cmd := exec.Command(binary, "doctor", "-c", s.path, "--url", proxy.Admin, "--url", worker.Admin)
+		cmd := redistest.Command(t, binary, "doctor", "-c", s.path, "--url", proxy.Admin, "--url", worker.Admin)
 		out, err := cmd.CombinedOutput()
 		if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
 			t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // from sends a request as a load balancer would for a caller with an address.
@@ -23,7 +24,7 @@ func (p *process) from(address, key, method, path, body string) reply {
 	req.Header.Set("X-Forwarded-For", address)
 	req.Header.Set("Authorization", "Bearer "+key)
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		p.t.Error(err)
 		return reply{}
@@ -37,7 +38,7 @@ func (p *process) from(address, key, method, path, body string) reply {
 }
 
 // all sends n requests, evenly to the processes and in parallel, and counts the statuses.
-func all(n int, send func(i int) reply) map[int]int {
+func all(t *testing.T, n int, send func(i int) reply) map[int]int {
 	var mu sync.Mutex
 	got := map[int]int{}
 	var group sync.WaitGroup
@@ -45,14 +46,14 @@ func all(n int, send func(i int) reply) map[int]int {
 	for i := range n {
 		places <- struct{}{}
 		group.Go(func() {
-			defer func() { <-places }()
+			defer func() { redistest.Came(t, places) }()
 			r := send(i)
 			mu.Lock()
 			got[r.status]++
 			mu.Unlock()
 		})
 	}
-	group.Wait()
+	redistest.Wait(t, group.Wait)
 	return got
 }
 
@@ -81,7 +82,7 @@ request_limits:
 `)
 	a, b := s.proxy(), s.proxy()
 	nowhere := func(address func(i int) string) map[int]int {
-		return all(60, func(i int) reply {
+		return all(t, 60, func(i int) reply {
 			return []*process{a, b}[i%2].from(address(i), "none", "GET", "/nothing", "")
 		})
 	}
@@ -103,12 +104,12 @@ request_limits:
 	a.from("198.51.100.1", s.keys["alice"], "POST", "/chat/completions", hello).refusedBy(t, "address")
 
 	const home = "192.0.2.1"
-	got := all(6, func(i int) reply { return []*process{a, b}[i%2].from(home, s.keys["alice"], "GET", "/jobs/", "") })
+	got := all(t, 6, func(i int) reply { return []*process{a, b}[i%2].from(home, s.keys["alice"], "GET", "/jobs/", "") })
 	if got[200] != 3 || got[429] != 3 {
 		t.Errorf("lists of jobs: got statuses %v, want three times 200", got)
 	}
 	b.from(home, s.keys["alice"], "GET", "/jobs", "").refusedBy(t, "lists")
-	got = all(4, func(i int) reply { return []*process{a, b}[i%2].from(home, s.keys["alice"], "GET", "/limits", "") })
+	got = all(t, 4, func(i int) reply { return []*process{a, b}[i%2].from(home, s.keys["alice"], "GET", "/limits", "") })
 	if got[200] != 2 || got[429] != 2 {
 		t.Errorf("other reads: got statuses %v, want twice 200", got)
 	}
@@ -116,7 +117,7 @@ request_limits:
 	if r := b.from(home, s.keys["alice"], "POST", "/jobs/job_none/cancel", ""); r.status != 404 {
 		t.Errorf("a cancellation: got status %d, %s; want 404", r.status, r.body)
 	}
-	got = all(4, func(i int) reply {
+	got = all(t, 4, func(i int) reply {
 		return []*process{a, b}[i%2].from(home, s.keys["alice"], "POST", "/chat/completions", hello)
 	})
 	if got[200] != 2 || got[429] != 2 {
@@ -136,7 +137,7 @@ request_limits:
 
 	s.redis.Kill()
 	for name, p := range map[string]*process{"a": a, "b": b} {
-		got := all(60, func(int) reply { return p.from("203.0.113.5", "none", "GET", "/nothing", "") })
+		got := all(t, 60, func(int) reply { return p.from("203.0.113.5", "none", "GET", "/nothing", "") })
 		if got[404] != 40 || got[429] != 20 {
 			t.Errorf("%s without Redis: got statuses %v, want 40 times 404 and 20 times 429", name, got)
 		}
@@ -153,7 +154,7 @@ func TestWrongKeysOfSeveralProcesses(t *testing.T) {
 	a, b := s.proxy(), s.proxy()
 	began := time.Now()
 	guess := func(address func(i int) string, n int) int {
-		got := all(n, func(i int) reply {
+		got := all(t, n, func(i int) reply {
 			return []*process{a, b}[i%2].from(address(i), keys.New(keys.Live), "GET", "/models", "")
 		})
 		if got[401]+got[429] != n {

@@ -28,7 +28,7 @@ func (p *process) do(key, method, path, body string) reply {
 	}
 	req.Header.Set("Authorization", "Bearer "+key)
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // retryPrograms are the snippets of docs/retries.md. Each returns the command that runs it.
@@ -17,8 +18,8 @@ var retryPrograms = map[string]func(*testing.T) *exec.Cmd{
 	"python": func(t *testing.T) *exec.Cmd {
 		// A version manager's python3 may be on the PATH without a version to run.
 		for _, python := range []string{"python3", "/usr/bin/python3"} {
-			if exec.Command(python, "-c", "import urllib.request").Run() == nil {
-				return exec.Command(python, "retry.py")
+			if redistest.Command(t, python, "-c", "import urllib.request").Run() == nil {
+				return redistest.Command(t, python, "retry.py")
 			}
 		}
 		t.Skip("python3 is not installed")
@@ -32,16 +33,16 @@ var retryPrograms = map[string]func(*testing.T) *exec.Cmd{
 		if err != nil {
 			needNode(t, "node")
 		}
-		return exec.Command(node, "retry.mjs")
+		return redistest.Command(t, node, "retry.mjs")
 	},
 	"go": func(t *testing.T) *exec.Cmd {
 		program := filepath.Join(t.TempDir(), "retries")
-		build := exec.Command("go", "build", "-o", program, ".")
+		build := redistest.Command(t, "go", "build", "-o", program, ".")
 		build.Dir = retriesDir
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("go build: %v\n%s", err, out)
 		}
-		return exec.Command(program)
+		return redistest.Command(t, program)
 	},
 }
 
@@ -87,7 +88,7 @@ orgs:
 				t.Errorf("with capacity: %v, printed %q and %q", err, &program.stdout, &program.stderr)
 			}
 
-			again := exec.Command(cmd.Path, cmd.Args[1:]...)
+			again := redistest.Command(t, cmd.Path, cmd.Args[1:]...)
 			program = retriesRun{}
 			program.start(t, again, p.URL, s.keys["bob"])
 			err = program.wait()
@@ -102,6 +103,7 @@ orgs:
 type retriesRun struct {
 	stdout, stderr bytes.Buffer
 	done           chan error
+	t              *testing.T
 }
 
 func (r *retriesRun) start(t *testing.T, cmd *exec.Cmd, baseURL, key string) {
@@ -113,11 +115,11 @@ func (r *retriesRun) start(t *testing.T, cmd *exec.Cmd, baseURL, key string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill() }) // normally it has exited by then
-	r.done = make(chan error, 1)
+	r.t, r.done = t, make(chan error, 1)
 	go func() { r.done <- cmd.Wait() }()
 }
 
 func (r *retriesRun) ended() bool { return len(r.done) > 0 }
 
 // wait returns the error of cmd.Wait once the program has ended.
-func (r *retriesRun) wait() error { return <-r.done }
+func (r *retriesRun) wait() error { return redistest.Came(r.t, r.done) }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	openai "github.com/sashabaranov/go-openai"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // sdkStack has one user with capacity and one who is over the limit after a call.
@@ -67,12 +67,12 @@ func needNode(t *testing.T, dir string) {
 }
 
 // run returns what the script prints; the error includes its output and stderr.
-func (n nodeScript) run() ([]byte, error) {
+func (n nodeScript) run(t *testing.T) ([]byte, error) {
 	node, err := nodeProgram(n.dir)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(node, n.file)
+	cmd := redistest.Command(t, node, n.file)
 	cmd.Dir = n.dir
 	cmd.Env = append(os.Environ(), n.env...)
 	var stderr bytes.Buffer
@@ -90,9 +90,9 @@ func runNode(t *testing.T, scripts ...nodeScript) {
 	ends := make([]error, len(scripts))
 	var all sync.WaitGroup
 	for i, n := range scripts {
-		all.Go(func() { _, ends[i] = n.run() })
+		all.Go(func() { _, ends[i] = n.run(t) })
 	}
-	all.Wait()
+	redistest.Wait(t, all.Wait)
 	for i, n := range scripts {
 		t.Run(n.name, func(t *testing.T) {
 			needNode(t, n.dir)
@@ -141,7 +141,7 @@ func TestCookbook(t *testing.T) {
 			continue
 		}
 		ran++
-		command := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(block[2], "curl ", "curl -sf -m 60 ", 1))
+		command := redistest.Command(t, "sh", "-c", strings.Replace(block[2], "curl ", "curl -sf -m 60 ", 1))
 		command.Env = append(os.Environ(), env...)
 		if out, err := command.Output(); err != nil || !json.Valid(out) {
 			t.Errorf("%v: %s\n%s", err, out, block[2])

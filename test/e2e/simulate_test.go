@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -98,7 +98,7 @@ func trace(t *testing.T, window time.Duration) *traced {
 		}
 		wg.Go(func() { send(user, http.StatusOK) })
 	}
-	wg.Wait()
+	redistest.Wait(s.t, wg.Wait)
 	s.settled("acme", 9)
 	s.settled("globex", 10)
 	proxy.terminate()
@@ -129,7 +129,7 @@ func arrival(e budget.Entry) time.Time {
 // export runs `llmguard usage export` and returns the file that it wrote.
 func (s *stack) export() string {
 	s.t.Helper()
-	out, err := exec.Command(binary, "usage", "export", "-c", s.path, "--org", "all", "--from", "1h").Output()
+	out, err := redistest.Command(s.t, binary, "usage", "export", "-c", s.path, "--org", "all", "--from", "1h").Output()
 	if err != nil {
 		s.t.Fatalf("usage export: %v", err)
 	}
@@ -207,7 +207,7 @@ func (s *traced) checkDecisions(result *simulate.Result) {
 // checkCommand compares the totals that the command prints.
 func (s *traced) checkCommand() {
 	s.t.Helper()
-	out, err := exec.Command(binary, "simulate", "--log", s.ledger, "--log", s.access, "--policy", s.path, "-o", "json").Output()
+	out, err := redistest.Command(s.t, binary, "simulate", "--log", s.ledger, "--log", s.access, "--policy", s.path, "-o", "json").Output()
 	if err != nil {
 		s.t.Fatalf("simulate: %v", err)
 	}
@@ -235,7 +235,7 @@ func (s *traced) checkCommand() {
 func (s *traced) checkShadow() {
 	s.t.Helper()
 	for _, args := range [][]string{{"--log", s.ledger}, {"-c", s.path, "--org", "all", "--from", "1h"}} {
-		out, err := exec.Command(binary, append([]string{"limits", "shadow", "-o", "json"}, args...)...).Output()
+		out, err := redistest.Command(s.t, binary, append([]string{"limits", "shadow", "-o", "json"}, args...)...).Output()
 		if err != nil {
 			s.t.Fatalf("limits shadow: %v", err)
 		}

@@ -60,7 +60,7 @@ func TestSpreadOrg(t *testing.T) {
 		g.awaitHeld()
 	}
 	killed.kill()
-	lost.Wait()
+	redistest.Wait(t, lost.Wait)
 
 	answered := 0
 	var calls sync.WaitGroup
@@ -78,7 +78,7 @@ func TestSpreadOrg(t *testing.T) {
 	round()
 	proxy.awaitValue("llmguard_config_hash", hash)
 	round()
-	calls.Wait()
+	redistest.Wait(t, calls.Wait)
 	for range answered {
 		if a := redistest.Came(t, statuses); a.err != nil || a.status != http.StatusOK {
 			t.Errorf("status %d, %v: %s", a.status, a.err, a.body)

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -53,7 +54,9 @@ func buildAndRun(m *testing.M) int {
 	if raceEnabled {
 		args = append(args, "-race")
 	}
-	build := exec.Command("go", append(args, "./cmd/llmguard")...)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	build := exec.CommandContext(ctx, "go", append(args, "./cmd/llmguard")...)
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build llmguard: %v\n%s", err, out)
 		return 1
@@ -197,7 +200,7 @@ func (s *stack) start(role string) *process { s.t.Helper(); return s.startBinary
 
 func (s *stack) startBinary(binary, role string) *process {
 	s.t.Helper()
-	p := &process{t: s.t, cmd: exec.Command(binary, role, "-c", s.path), done: make(chan struct{})}
+	p := &process{t: s.t, cmd: redistest.Process(s.t, binary, role, "-c", s.path), done: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), s.env...)
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
@@ -261,7 +264,7 @@ func (p *process) await(message string, found func(map[string]any)) {
 func (p *process) awaitReady() {
 	p.t.Helper()
 	for range 3000 {
-		resp, err := http.Get(p.Admin + "/readyz")
+		resp, err := client.Get(p.Admin + "/readyz")
 		if err == nil {
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
@@ -288,7 +291,7 @@ func (p *process) tell() {
 func (p *process) kill() {
 	if p.cmd.ProcessState == nil {
 		_ = p.cmd.Process.Kill()
-		<-p.done
+		redistest.Came(p.t, p.done)
 		_ = p.cmd.Wait()
 	}
 }
@@ -312,7 +315,7 @@ func (p *process) terminate() {
 // metrics returns the process's metrics as text.
 func (p *process) metrics() string {
 	p.t.Helper()
-	resp, err := http.Get(p.Admin + "/metrics")
+	resp, err := client.Get(p.Admin + "/metrics")
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // llmguard runs a command on the stack's configuration.
@@ -26,7 +26,7 @@ func (s *stack) llmguard(args ...string) string {
 
 // try is llmguard for a command that may fail.
 func (s *stack) try(args ...string) (string, error) {
-	cmd := exec.Command(binary, append(args, "-c", s.path)...)
+	cmd := redistest.Command(s.t, binary, append(args, "-c", s.path)...)
 	cmd.Env = append(os.Environ(), s.env...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -52,7 +52,7 @@ orgs:
 	var sent atomic.Int64
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
 		sent.Add(1)
-		<-release
+		redistest.Came(t, release)
 		return fakeprovider.Behaviour{}
 	})
 	proxies, worker := []*process{s.proxy(), s.proxy()}, s.worker()
@@ -89,7 +89,7 @@ orgs:
 	s.llmguard("stop", "--reason", "test")
 	time.Sleep(time.Second) // the promise: from now on nothing is sent
 	before := sent.Load()
-	waiting.Wait()
+	redistest.Wait(t, waiting.Wait)
 	refused := func() {
 		t.Helper()
 		for _, p := range proxies {
@@ -99,7 +99,7 @@ orgs:
 	}
 	refused()
 	close(release)
-	running.Wait()
+	redistest.Wait(t, running.Wait)
 	until(t, "nothing runs", func() bool { return s.fake.Totals().InFlight == 0 })
 	if n := proxies[0].value(`llmguard_guard_stopped{scope="deployment"}`); n != 1 {
 		t.Errorf("metric of the stop: got %v, want 1", n)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -108,7 +109,7 @@ func TestStorm(t *testing.T) {
 			}
 		}
 	}
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 	t.Logf("answers by status, 0 for none: %v", s.status)
 	s.calm()
 	s.audit()

@@ -40,7 +40,7 @@ func TestRoundTrips(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 	own := redis.NewClient(&redis.Options{Addr: s.redis.Addr})
 	defer own.Close()
 	until(t, "all jobs have ended", func() bool {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -147,7 +148,7 @@ func (d *dumper) dumpScript() (func(*fakeprovider.Request) fakeprovider.Behaviou
 		case strings.Contains(q.UserText, "[fails]"):
 			return fakeprovider.Behaviour{Status: http.StatusInternalServerError}
 		case strings.Contains(q.UserText, gated), strings.Contains(q.UserText, "half") && lines.Add(1) > 2:
-			<-done
+			redistest.Came(d.t, done)
 		}
 		return fakeprovider.Behaviour{Fill: true}
 	}, lines

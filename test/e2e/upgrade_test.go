@@ -14,7 +14,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -23,6 +22,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/lua"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -116,7 +116,7 @@ func nextVersion(t *testing.T) string {
 	}
 	// A file that this process has open for writing cannot be executed, even by a child that
 	// another test forked meanwhile. So cp writes it.
-	if out, err := exec.Command("cp", changed, next).CombinedOutput(); err != nil {
+	if out, err := redistest.Command(t, "cp", changed, next).CombinedOutput(); err != nil {
 		t.Fatalf("copy the next version: %v\n%s", err, out)
 	}
 	return next
@@ -202,7 +202,7 @@ func (b *balancer) look() {
 	back := append([]*process(nil), b.back...)
 	b.mu.Unlock()
 	for i, p := range back {
-		resp, err := http.Get(p.Admin + "/readyz")
+		resp, err := client.Get(p.Admin + "/readyz")
 		ready := err == nil && resp.StatusCode == http.StatusOK
 		if err == nil {
 			resp.Body.Close()
@@ -233,14 +233,14 @@ func (b *balancer) pick() *process {
 // process has received everything assigned to it.
 func (b *balancer) swap(i int, fresh *process) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	old := b.back[i]
 	b.back[i], b.ready[i] = fresh, true
-	for b.sending[old] > 0 {
-		b.mu.Unlock()
-		time.Sleep(5 * time.Millisecond)
+	b.mu.Unlock()
+	until(b.t, "the old process has received its requests", func() bool {
 		b.mu.Lock()
-	}
+		defer b.mu.Unlock()
+		return b.sending[old] == 0
+	})
 }
 
 // load is a set of callers of every kind, until they are stopped.
@@ -248,18 +248,18 @@ type load struct {
 	t     *testing.T
 	calls atomic.Int64
 	jobs  []string
-	quit  chan struct{}
 	wg    sync.WaitGroup
 	stop  func() // stops the calls; also at the end of the test
 }
 
 func (s *stack) load(base string) *load {
-	l := &load{t: s.t, quit: make(chan struct{})}
-	l.stop = sync.OnceFunc(func() { close(l.quit); l.wg.Wait() })
+	ctx, quit := context.WithCancel(s.t.Context())
+	l := &load{t: s.t}
+	l.stop = sync.OnceFunc(func() { quit(); redistest.Wait(s.t, l.wg.Wait) })
 	s.t.Cleanup(l.stop)
 	caller := func(user, extra, end string) {
 		l.wg.Go(func() {
-			for l.running() {
+			for ctx.Err() == nil && !l.t.Failed() {
 				a := patient(base, s.keys[user], chat("gpt-4o", "hi", extra))
 				if a.status != http.StatusOK || a.err != nil || !strings.HasSuffix(strings.TrimSpace(a.body), end) {
 					s.t.Errorf("at %s a call of %s failed: status %d, %v, %v: %.300s",
@@ -275,7 +275,7 @@ func (s *stack) load(base string) *load {
 	caller("alice", oneCall+`,"stream":true`, "data: [DONE]")
 	caller("bob", oneCall, "}") // most of its calls wait
 	l.wg.Go(func() {
-		for i := 0; l.running(); i++ {
+		for i := 0; ctx.Err() == nil && !l.t.Failed(); i++ {
 			l.jobs = append(l.jobs, submit(s.t, func() string { return base }, s.keys["alice"], chat("gpt-4o", fmt.Sprint("job ", i), oneCall)).ID)
 			time.Sleep(50 * time.Millisecond)
 		}
@@ -296,22 +296,12 @@ func patient(base, key, body string) answer {
 	return a
 }
 
-func (l *load) running() bool {
-	select {
-	case <-l.quit:
-		return false
-	default:
-		return !l.t.Failed()
-	}
-}
-
 // waitFor waits until n more calls have completed.
 func (l *load) waitFor(n int64) {
 	l.t.Helper()
-	for from := l.calls.Load(); l.calls.Load() < from+n; {
-		if l.t.Failed() {
-			l.t.FailNow()
-		}
-		time.Sleep(20 * time.Millisecond)
+	from := l.calls.Load()
+	until(l.t, "more calls have completed", func() bool { return l.t.Failed() || l.calls.Load() >= from+n })
+	if l.t.Failed() {
+		l.t.FailNow()
 	}
 }

@@ -111,13 +111,14 @@ func TestWaitingGoOpenAI(t *testing.T) {
 	ctx := t.Context()
 	open := func(user string) *openai.Client {
 		c := openai.DefaultConfig(s.keys[user])
-		c.BaseURL, c.HTTPClient = p.URL, &http.Client{Transport: keyed("k-" + user)}
+		c.BaseURL, c.HTTPClient = p.URL, &http.Client{Timeout: client.Timeout, Transport: keyed("k-" + user)}
 		return openai.NewClientWithConfig(c)
 	}
 	occupy := func() {
 		go func() { // a call that has just been answered may still have the slot
-			for post(p.URL+"/chat/completions", s.keys["go-occupant"], chat("go", gated, `"max_tokens":5`)).status == 429 {
-			}
+			until(t, "the occupant is served", func() bool {
+				return post(p.URL+"/chat/completions", s.keys["go-occupant"], chat("go", gated, `"max_tokens":5`)).status != 429
+			})
 		}()
 		g.awaitHeld()
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -193,7 +194,7 @@ func TestLeft(t *testing.T) {
 	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, p.URL+"/chat/completions",
 		strings.NewReader(chat("gpt-4o", "[fake: output=2000]", `"stream":true,"max_tokens":4000`)))
 	req.Header.Set("Authorization", "Bearer "+s.keys["alice"])
-	resp, err := http.DefaultTransport.RoundTrip(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +317,7 @@ func TestQuota(t *testing.T) {
 			post(proxies[i%2].URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", fmt.Sprint(i), `"max_tokens":5`), "Prefer", "wait=2")
 		})
 	}
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 	requests := s.fake.Log()
 	slices.SortFunc(requests, func(a, b fakeprovider.Record) int { return a.At.Compare(b.At) })
 	for i, r := range requests {

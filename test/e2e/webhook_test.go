@@ -16,6 +16,7 @@ import (
 	openai "github.com/sashabaranov/go-openai"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 const (
@@ -309,7 +310,7 @@ func (h *hooks) underKills(s *stack, submitOne func(int) string) (ids []string) 
 		time.Sleep(100 * time.Millisecond)
 	}
 	close(stop)
-	<-done
+	redistest.Came(s.t, done)
 	return ids
 }
 

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // TestWhyCommandStartsTheJob: the command that `llmguard why` prints for a waiting job, run
@@ -35,7 +35,7 @@ func TestWhyCommandStartsTheJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	sh := func(line string) string {
-		c := exec.CommandContext(t.Context(), "sh", "-c", line)
+		c := redistest.Command(t, "sh", "-c", line)
 		c.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "LLMGUARD_ADMIN_URL=", "LLMGUARD_ADMIN_KEY=", "LLMGUARD_CONTEXT=")
 		out, err := c.CombinedOutput()
 		if err != nil {

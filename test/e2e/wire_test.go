@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
@@ -233,6 +234,7 @@ func TestSmuggling(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(time.Minute))
 			if _, err := io.Copy(conn, bytes.NewBufferString(c.raw)); err != nil {
 				t.Fatal(err)
 			}

@@ -1,20 +1,17 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
-	"github.com/llmguard/llmguard/pricing"
 )
 
 // pause stops a process, like a hung machine. The returned function resumes it, unless it has
@@ -59,26 +56,6 @@ func TestZombies(t *testing.T) {
 	}
 	s.billedOnce(ids, false)
 	s.costAll(p, ids)
-}
-
-// costAll waits until each job reports the charges of all its attempts. A worker that has lost
-// its job charges its attempt before it reports so in the job.
-func (s *stack) costAll(p *process, ids []string) {
-	s.t.Helper()
-	charged := make(map[string]pricing.Nano)
-	for _, e := range s.entries("acme") {
-		charged[e.JobID] += e.Cost
-	}
-	for _, id := range ids {
-		want, said := strings.TrimPrefix(charged[id].String(), "$"), ""
-		until(s.t, "job "+id+" says that it cost "+want, func() bool {
-			j := awaitJob(s.t, p.URL, s.keys["alice"], id, time.Minute)
-			if j.Charged != nil {
-				said = *j.Charged
-			}
-			return said == want
-		})
-	}
 }
 
 // zombie stops a worker while its call is at the provider, lets another worker run its jobs,
@@ -129,10 +106,7 @@ func (s *stack) succeeded(p *process, id string) string {
 // whether its request had been sent.
 func (s *stack) billedOnce(ids []string, killed bool) {
 	s.t.Helper()
-	until(s.t, "no hold is open", func() bool {
-		n, err := s.redis.Client().HLen(context.Background(), "lg:{acme}:holds").Result()
-		return err == nil && n == 0
-	})
+	s.noHolds()
 	requests := s.fake.Log()
 	asked := make(map[string]bool)
 	for _, r := range requests {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -138,7 +139,7 @@ func (l *callers) start(n int) {
 	for _, s := range l.stores {
 		l.keep.Go(func() { _ = s.Run(keepers) })
 	}
-	l.t.Cleanup(func() { cancel(); l.work.Wait(); end(); l.keep.Wait() })
+	l.t.Cleanup(func() { cancel(); redistest.Wait(l.t, l.work.Wait); end(); redistest.Wait(l.t, l.keep.Wait) })
 	for i := range n {
 		rng := rand.New(rand.NewPCG(uint64(i), 77))
 		l.work.Go(func() {
@@ -153,7 +154,7 @@ func (l *callers) start(n int) {
 // stop stops the callers after their current calls.
 func (l *callers) stop() {
 	l.cancel()
-	l.work.Wait()
+	redistest.Wait(l.t, l.work.Wait)
 }
 
 func (l *callers) problem(format string, args ...any) {

@@ -60,7 +60,7 @@ func (l *linear) run(org string, seed uint64) []porcupine.Operation {
 			}
 		})
 	}
-	wg.Wait()
+	redistest.Wait(l.t, wg.Wait)
 	return history
 }
 

@@ -4,7 +4,6 @@ package library
 import (
 	"io"
 	"net/http"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -42,12 +41,12 @@ func TestLimiterExample(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	program, listen := filepath.Join(t.TempDir(), "limiter"), redistest.FreePort(t)
-	build := exec.Command("go", "build", "-o", program, "./examples/limiter")
+	build := redistest.Command(t, "go", "build", "-o", program, "./examples/limiter")
 	build.Dir = "../.."
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	cmd := exec.Command(program)
+	cmd := redistest.Process(t, program)
 	cmd.Env = []string{"REDIS=" + server.Addr, "LISTEN=127.0.0.1:" + listen}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -56,7 +55,7 @@ func TestLimiterExample(t *testing.T) {
 	seen := map[int]int{}
 	var last http.Header
 	redistest.Eventually(t, "the example refuses a request", func() bool {
-		resp, err := http.Get("http://127.0.0.1:" + listen)
+		resp, err := (&http.Client{Timeout: redistest.Bound}).Get("http://127.0.0.1:" + listen)
 		if err != nil {
 			return false
 		}

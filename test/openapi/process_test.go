@@ -58,7 +58,7 @@ func start(t *testing.T) process {
 	go func() { ended <- a.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-ended; err != nil {
+		if err := redistest.Came(t, ended); err != nil {
 			t.Error(err)
 		}
 	})
@@ -94,7 +94,7 @@ func (p process) do(t *testing.T, method, path, body string) (int, string) {
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+p.key)
 	req.Close = true // an open connection would delay the shutdown
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := (&http.Client{Timeout: redistest.Bound}).Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

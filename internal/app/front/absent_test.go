@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // TestAbsentBody checks that a client without a valid key cannot keep a connection open by
@@ -41,5 +42,5 @@ func TestAbsentBody(t *testing.T) {
 			})
 		}
 	}
-	wg.Wait()
+	redistest.Wait(t, wg.Wait)
 }

@@ -74,7 +74,7 @@ func TestShutdownFinishesCalls(t *testing.T) {
 	r := start(t, app.Proxy|app.Worker, "timeouts: {drain: 1s, shutdown: 2m}\n")
 	gate := make(chan struct{})
 	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
-		<-gate
+		redistest.Came(t, gate)
 		return fakeprovider.Behaviour{Output: 40}
 	})
 	stream := make(chan string, 1)

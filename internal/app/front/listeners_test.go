@@ -23,6 +23,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/auth/keys"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // issue writes a certificate with this number and its key into a directory, and returns the
@@ -290,7 +291,7 @@ func TestWrongKeysShareABucket(t *testing.T) {
 		}
 	}
 	stop()
-	guesses.Wait()
+	redistest.Wait(t, guesses.Wait)
 	if got := status(o.url+"/orgs", o.key); got != 200 {
 		t.Errorf("the administrator: got status %d, want 200", got)
 	}

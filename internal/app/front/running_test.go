@@ -111,7 +111,7 @@ func launch(t *testing.T, roles app.Role, base, text string, provider fakeprovid
 	go func() { r.ended <- r.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-r.ended; err != nil {
+		if err := redistest.Came(t, r.ended); err != nil {
 			t.Error(err)
 		}
 	})
@@ -122,7 +122,7 @@ func launch(t *testing.T, roles app.Role, base, text string, provider fakeprovid
 // ready asks the process whether it is ready, with any certificate.
 func (r *running) ready() bool {
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
-	resp, err := (&http.Client{Transport: transport}).Get(r.AdminURL() + "/readyz")
+	resp, err := (&http.Client{Timeout: redistest.Bound, Transport: transport}).Get(r.AdminURL() + "/readyz")
 	if err != nil {
 		return false
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/storage/blobtest"
 	"github.com/llmguard/llmguard/internal/storage/seal"
@@ -114,7 +115,7 @@ func TestIdentityRace(t *testing.T) {
 			ids[i] = id
 		})
 	}
-	users.Wait()
+	redistest.Wait(t, users.Wait)
 	slices.Sort(ids)
 	if got := slices.Compact(ids); len(got) != 1 {
 		t.Errorf("got identities %q, want one", got)
@@ -237,7 +238,7 @@ func TestRemoveDirectory(t *testing.T) {
 			}
 		})
 	}
-	writers.Wait()
+	redistest.Wait(t, writers.Wait)
 	if left, err := os.ReadDir(filepath.Join(dir, "jobs")); err != nil || len(left) != 0 {
 		t.Errorf("%v left, %v", left, err)
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 const sharedFile = `[default]
@@ -35,7 +37,7 @@ func shareFile(t *testing.T, text string) {
 
 func fetch(t *testing.T, c *credentials.Credentials) (credentials.Value, error) {
 	t.Helper()
-	return c.GetWithContext(&credentials.CredContext{Client: http.DefaultClient, Context: t.Context()})
+	return c.GetWithContext(&credentials.CredContext{Client: &http.Client{Timeout: redistest.Bound}, Context: t.Context()})
 }
 
 // TestCredentials: the environment takes precedence over the shared file, and a profile in the

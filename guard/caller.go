@@ -1,0 +1,58 @@
+package guard
+
+import (
+	"errors"
+
+	"github.com/llmguard/llmguard/budget"
+)
+
+// Caller identifies who makes a call.
+type Caller struct {
+	Org       *Org
+	User, Key string
+	// Born and UserBorn distinguish the key and the user from earlier ones with their ids. Lineage is that of the
+	// key's secret.
+	Born, UserBorn, Lineage string
+	IP                      string
+	// KeyLabels are the values of labels that the key has; Labels those of the call.
+	KeyLabels map[string]string
+	Labels    budget.Labels
+	Models    []string // the key's allow-list; empty means all
+	// Run is the run that its calls belong to, if any; Runs are that run and those it is inside of,
+	// outermost first, as read from the store; nil: not read yet.
+	Run  budget.RunPath
+	Runs []budget.Run
+	// Batch is the batch that its calls are lines of, if any.
+	Batch string
+	// Batched means the provider's own Batch API makes the calls: they have its price,
+	// and no concurrency limit counts them.
+	Batched bool
+}
+
+// Caller returns the owner of a queued job, with the org as currently configured.
+func (p *Policy) Caller(org, user, key, ip string) (Caller, error) {
+	o, ok := p.Orgs[org]
+	switch {
+	case !ok:
+		return Caller{}, errors.New("the org of this job is no longer configured")
+	case o.Disabled:
+		return Caller{}, errors.New("the org of this job is disabled")
+	case o.DisabledUsers[user]:
+		return Caller{}, errors.New("the user of this job is disabled")
+	}
+	return Caller{
+		Org: o, User: user, Key: key, IP: ip, Models: o.KeyModels[key], Born: o.KeyBorn[key], UserBorn: o.UserBorn[user],
+	}, nil
+}
+
+// Owner names the user among all that had its id: what one of them owned is not another's.
+func (c *Caller) Owner() string { return budget.Giver(c.User, c.UserBorn) }
+
+// Was returns an error if the key or the user of a record was deleted and another has its id now.
+func (c *Caller) Was(born, userBorn string) error {
+	other := func(was, is string) bool { return was != "" && is != "" && was != is }
+	if other(born, c.Born) || other(userBorn, c.UserBorn) {
+		return errors.New("the key or the user of this job was deleted, and another has its id")
+	}
+	return nil
+}
