@@ -182,6 +182,8 @@ type Depth struct {
 	Pace     float64
 	// Dead counts the dead letters.
 	Dead int64
+	// Paused means that no job is started, see Queue.Pause.
+	Paused bool
 }
 
 // Running returns the number of jobs and live calls that are at the provider or about to
@@ -202,25 +204,26 @@ func (q *Queue) Depth(ctx context.Context, poolID string) (Depth, error) {
 	if err != nil {
 		return Depth{}, err
 	}
-	reply, err := q.scripts.eval(ctx, "depth", depthScript, p.keys)
+	reply, err := q.scripts.eval(ctx, "depth", depthScript, p.with(pausedKey(p.ID)))
 	if err != nil {
 		return Depth{}, err
 	}
-	w, err := words("depth", reply, 19)
+	w, err := words("depth", reply, 20)
 	if err != nil {
 		return Depth{}, err
 	}
-	var n [20]int64
-	for i := range 19 {
+	var n [21]int64
+	for i := range 20 {
 		n[i+1], _ = strconv.ParseInt(w[i], 10, 64)
 	}
 	d := Depth{
 		Jobs: n[7], Bytes: n[8], Claims: n[9], Parked: n[10],
 		Blocked: time.Duration(n[11]) * time.Microsecond, Requests: n[12], Tokens: n[13],
 		RPM: smaller(p.RPM, n[14]), TPM: smaller(p.TPM, n[15]), Pace: float64(n[16]) / 1000, Dead: n[17], Live: n[18],
+		Paused: n[20] == 1,
 	}
 	if model := time.Duration(n[19]) * time.Microsecond; d.Blocked == 0 && model > 0 {
-		d.Blocked, d.BlockedModel = model, strings.Join(w[19:], " ")
+		d.Blocked, d.BlockedModel = model, strings.Join(w[20:], " ")
 	}
 	copy(d.Waiting[1:], n[1:4])
 	copy(d.WaitingTokens[1:], n[4:7])

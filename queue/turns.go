@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -126,6 +127,35 @@ func (t *turnQueue) buried(pool string) (map[string]bool, error) {
 			return ids, err
 		}
 	}
+}
+
+// Pause makes workers start no more jobs of a pool until Unpause, as asynq's pause of its queue does. Jobs
+// that run continue, and so do live calls.
+func (q *Queue) Pause(ctx context.Context, pool string) error { return q.setPaused(ctx, pool, true) }
+
+// Unpause ends Pause.
+func (q *Queue) Unpause(ctx context.Context, pool string) error {
+	err := q.setPaused(ctx, pool, false)
+	if p := q.settings.pools()[pool]; p != nil && err == nil {
+		q.wakeups.call(ctx, p)
+	}
+	return err
+}
+
+func (q *Queue) setPaused(ctx context.Context, pool string, paused bool) error {
+	set, n := q.turns.look.UnpauseQueue, int64(0)
+	if paused {
+		set, n = q.turns.look.PauseQueue, 1
+	}
+	refused := set(pool) // also if it is paused, or not, already
+	is, err := q.rdb.Exists(ctx, pausedKey(pool)).Result()
+	if err == nil && is != n {
+		err = refused
+	}
+	if err != nil {
+		return fmt.Errorf("queue: pause of %s: %w", pool, err)
+	}
+	return nil
 }
 
 // of returns the turns of a pool. mu must be held.

@@ -45,6 +45,10 @@ var actions = map[string]action{
 		text:   "Queues the request of %s again, as a new job with a full set of attempts.",
 		target: []string{"job"}, inputs: []input{reason}, do: (*visit).replayJob,
 	},
+	"pause-pool": {
+		title: "Pause a pool", text: "No job of pool %s starts until you resume it. Running jobs and live calls continue.",
+		target: []string{"pool"}, inputs: []input{reason}, danger: true, do: (*visit).pausePool,
+	},
 	"resume-pool": {
 		title: "End a pause", text: "Calls of pool %s continue now. If the provider refuses them again, they pause again.",
 		target: []string{"pool"}, inputs: []input{reason}, do: (*visit).resumePool,
@@ -225,6 +229,11 @@ func (v *visit) replayJob() (done, error) {
 	var made work
 	err := v.change(http.MethodPost, "/jobs/"+url.PathEscape(v.field("job"))+"/replay", v.order(), &made)
 	return done{Text: fmt.Sprintf("Queued again as %s.", made.ID)}, err
+}
+
+func (v *visit) pausePool() (done, error) {
+	err := v.change(http.MethodPost, "/queue/"+url.PathEscape(v.field("pool"))+"/pause", v.order(), nil)
+	return done{Text: fmt.Sprintf("Pool %s starts no more jobs.", v.field("pool"))}, err
 }
 
 func (v *visit) resumePool() (done, error) {
