@@ -15,6 +15,7 @@ var unpriced = []struct{ prefix, reason string }{
 	{"gpt-daybreak-", unlisted},
 	{"gpt-rosalind-", unlisted},
 	{"gpt-6.1-terra", unlisted},
+	{"gpt-6.2-", unlisted},
 	{"gpt-image-2.5-", unlisted},
 	{"gpt-image-2.6-", unlisted},
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Snapshot is the state of all records after a change. It is immutable.
@@ -192,12 +193,19 @@ func (s *Snapshot) With(changes ...Change) (*Snapshot, error) {
 	return d.finish(s.last), nil
 }
 
-// Refs returns all records of an org; a nil Tenant has none.
+// Refs returns all records of an org, its own first; a nil Tenant has none.
 func (t *Tenant) Refs(org string) []Ref {
 	if t == nil {
 		return nil
 	}
-	return slices.Collect(maps.Keys(t.records(org)))
+	refs := slices.SortedFunc(maps.Keys(t.records(org)), func(a, b Ref) int {
+		return strings.Compare(a.String(), b.String())
+	})
+	own := Ref{KindOrg, org, org}
+	if i := slices.Index(refs, own); i > 0 {
+		refs[0], refs[i] = own, refs[0]
+	}
+	return refs
 }
 
 // records returns the records of an org.
