@@ -157,7 +157,7 @@ func (q *Queue) Unpark(ctx context.Context, orgs map[string]bool) error {
 				return fmt.Errorf("queue: unpark: %w", err)
 			}
 		}
-		woken, err := q.endNaps(ctx, p, orgs)
+		woken, err := q.wakeups.endNaps(ctx, p, orgs)
 		if err != nil {
 			return err
 		}
@@ -173,14 +173,14 @@ const maxNaps = 10_000
 
 // endNaps makes the next attempts of jobs that a brake refused due, and reports whether there were any. Jobs
 // that rest because their provider failed keep their pause. See nap_entry in lua/rings.lua.
-func (q *Queue) endNaps(ctx context.Context, p *pool, orgs map[string]bool) (bool, error) {
+func (a *wakeups) endNaps(ctx context.Context, p *pool, orgs map[string]bool) (bool, error) {
 	fair, shut := p.keys[6], p.keys[20]
-	entries, err := q.rdb.ZRangeByLex(ctx, shut, &redis.ZRangeBy{Min: "[z ", Max: "(z!", Count: maxNaps}).Result()
+	entries, err := a.rdb.ZRangeByLex(ctx, shut, &redis.ZRangeBy{Min: "[z ", Max: "(z!", Count: maxNaps}).Result()
 	if err != nil {
 		return false, fmt.Errorf("queue: naps: %w", err)
 	}
 	tills := make([]*redis.StringCmd, len(entries))
-	_, err = q.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err = a.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, entry := range entries {
 			if w := strings.Fields(entry); len(w) == 9 && (orgs == nil || orgs[w[3]]) { // z time class + member
 				tills[i] = pipe.HGet(ctx, jobKey(p.ID, w[7]), "braked")
@@ -203,7 +203,7 @@ func (q *Queue) endNaps(ctx context.Context, p *pool, orgs map[string]bool) (boo
 	if len(old) == 0 {
 		return false, nil
 	}
-	_, err = q.rdb.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err = a.rdb.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
 		pipe.ZRem(ctx, shut, old...)
 		for _, entry := range due {
 			pipe.ZAdd(ctx, shut, redis.Z{Member: entry})
