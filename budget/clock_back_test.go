@@ -103,9 +103,15 @@ func TestRefusalsAloneKnowTheTime(t *testing.T) {
 		return 0
 	}}
 	cases := [][]disturbance{ // one in each 20 s
-		nil, {clockBy(-150 * time.Second)}, {clockBy(-time.Hour)}, {clockBy(-3 * time.Minute), clockBy(-time.Hour)},
-		{clockBy(0), clockBy(-5 * time.Minute)}, {clockBy(10 * time.Minute)}, {clockBy(time.Hour), clockBy(-time.Hour)},
-		{failover, clockBy(-10 * time.Minute)}, {clockBy(-10 * time.Minute), failover},
+		nil,
+		{clockBy(-150 * time.Second)},
+		{clockBy(-time.Hour)},
+		{clockBy(-3 * time.Minute), clockBy(-time.Hour)},
+		{clockBy(0), clockBy(-5 * time.Minute)},
+		{clockBy(10 * time.Minute)},
+		{clockBy(time.Hour), clockBy(-time.Hour)},
+		{failover, clockBy(-10 * time.Minute)},
+		{clockBy(-10 * time.Minute), failover},
 		{changed("amount up", "", 0, func(s *Shape) { s.Amount = 150 }), clockBy(-time.Hour)},
 		{changed("amount down", "", 0, func(s *Shape) { s.Amount = 50 }), clockBy(-time.Hour)},
 		{changed("refill halved", Bucket, time.Minute, func(s *Shape) { s.Refill = 50 }), clockBy(-time.Hour)},

@@ -40,7 +40,8 @@ func (hs *Holds) admit(ctx context.Context, o *Org, call budget.Call, life time.
 		err := r.openHolds(o.ID).Reserve(ctx, one, capacity.Bound{Most: maxOpenHolds, Share: openHoldShare})
 		if _, full := errors.AsType[*capacity.FullError](err); full {
 			return wire.RateLimited(fmt.Sprintf("This API key or organization has too many open holds: an organization may "+
-				"have %d, and a key %d %% of what other keys leave. Settle or void some", maxOpenHolds, openHoldShare), openHoldsRetry)
+				"have %d, and a key %d %% of what other keys leave. Settle or void some", maxOpenHolds, openHoldShare),
+				openHoldsRetry)
 		}
 		if err != nil {
 			return err

@@ -7,10 +7,10 @@
 --      7 probe us  8-10 shares of the classes, percent  11-14 rpm tpm concurrency burst (quota_limits)
 --      15 us after which the process acquires again if fewer jobs wait than requested; 0: it does not
 -- Reply lines: "<wait us> <why> <reaped> <trial: a claim's answer decides about others>", then per
--- claim "<id> <token> <class> <at us> <tokens>", and, for a job that is more than its model's provider takes in a minute, that limit. wait 0:
--- acquire again immediately; -1: nothing waits. why: more, empty, or what refuses; weights if those
--- at KEYS 26 have to be written first.
-local pool, process_key, paused_key, weights_key = pool_keys(), KEYS[24], KEYS[25], KEYS[26]
+-- claim "<id> <token> <class> <at us> <tokens>", and, for a job that is more than its model's provider
+-- takes in a minute, that limit. wait 0: acquire again immediately; -1: nothing waits. why: more, empty,
+-- or what refuses; weights if those at KEYS 26 have to be written first.
+local pool, process_key, weights_key = pool_keys(), KEYS[24], KEYS[25]
 local given, process, seq, wanted, lease, weights_name, probe_us = unpack(ARGV, 1, 7)
 local shares = { unpack(ARGV, 8, 10) }
 local limits = quota_limits(11)

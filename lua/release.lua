@@ -48,6 +48,7 @@ if limit ~= '' then redis.call('HSET', key, 'limit', limit) end
 if failed ~= '' and failed ~= 'apart' then redis.call('HINCRBY', key, 'retries', '1') end
 if failed == 'alone' or failed == 'apart' then
   redis.call('HSET', key, 'again', int(till))
+  if failed == 'apart' then redis.call('HSET', key, 'braked', int(till)) end -- for Queue.Unpark
   nap_begin(pool, class, member, till)
 elseif absent and redis.call('ZSCORE', pool.present, id) then -- see stay.lua; start ends a job without a caller
   place_reserve(pool, member)

@@ -84,7 +84,12 @@ const claimedAgain = time.Second
 
 // countRefusal counts a wait that ended without an answer if it was for a limit.
 func (v *waitingCaller) countRefusal(at queue.Place) {
-	limit := v.job.Limit
+	v.server.calls.countOutlasted(v.exchange, v.job, at)
+}
+
+// countOutlasted is countRefusal for a call that does not wait, because it would be in vain.
+func (c *callHandler) countOutlasted(x *request, job *queue.Job, at queue.Place) {
+	limit := job.Limit
 	if at.WaitingFor != "" {
 		id, ok := strings.CutPrefix(at.WaitingFor, "limit:")
 		switch {
@@ -94,10 +99,10 @@ func (v *waitingCaller) countRefusal(at queue.Place) {
 			limit = "" // the provider's quota
 		}
 	}
-	v.exchange.limit = byProvider
+	x.limit = byProvider
 	if limit != "" {
-		v.exchange.limit = limit
-		v.server.guard.CountLimit(v.job.Org, v.job.User, limit)
+		x.limit = limit
+		c.opts.Guard.CountLimit(job.Org, job.User, limit)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -96,6 +97,25 @@ func TestRefusalsAndWaitsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.await("the job is parked", func() bool { return r.parkedUntil().After(time.Now().Add(20 * time.Second)) })
+	one := budget.Amounts{Cost: 1}
+	held, err := r.store.Hold(t.Context(), budget.Terms{
+		Limits: r.org.Limits, Max: one, Expected: one,
+		Call: budget.Call{ID: wire.NewCallID(), Attempt: 1, Org: "acme", User: "alice", Key: "k1", Model: "gpt-4o"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a = r.chat(prompt("behind it", `"max_tokens":5`), "Prefer", "wait=3") // the held call may soon make room
+	a.fails(t, 429, "rate_limit_exceeded")
+	if by, again := a.header.Get(headerWaitingFor), a.header.Get("Retry-After"); by != "limit:calls" || again == "" {
+		t.Errorf("a call behind the job is told %q and %q, want limit:calls and when to retry", by, again)
+	}
+	if refused, waited := r.refused("calls"); refused != 4 || waited != 2 {
+		t.Errorf("with the call behind the job %d refused, %d waited; want 4, 2", refused, waited)
+	}
+	if err := r.store.Void(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
 	if err := r.queue.Unpark(t.Context(), map[string]bool{"acme": true, "other": true}); err != nil {
 		t.Fatal(err)
 	}

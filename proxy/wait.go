@@ -139,8 +139,8 @@ func (c *callHandler) wait(x *request, r *http.Request, plan *guard.Plan, wish p
 	return c.attend(x, r, job, wish)
 }
 
-// outlasted refuses a call immediately if its turn at the provider's rate comes after its caller's
-// patience. If the turn is unknown, the call waits.
+// outlasted refuses a call immediately if its turn comes after its caller's patience. If the turn is
+// unknown, the call waits.
 func (c *callHandler) outlasted(ctx context.Context, x *request, job *queue.Job, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -154,14 +154,19 @@ func (c *callHandler) outlasted(ctx context.Context, x *request, job *queue.Job,
 	if err != nil || eta <= patience {
 		return nil
 	}
+	at, err := c.placeOf(ctx, job)
+	if err != nil || at.WaitingFor == "" {
+		at.WaitingFor = "pool:" + job.Pool
+	}
+	at.Ahead, at.ETA = ahead, eta
 	ended, err := c.opts.Queue.Expire(ctx, job.Org, job.ID)
 	if err != nil || ended.State != queue.Expired {
-		return nil // it has started after all, or the queue drops it
+		return nil // it has started after all, or it has expired and the reply was lost: see finish
 	}
 	refusal := wire.RateLimited(
 		fmt.Sprintf("About %d calls are ahead of this one, so it cannot start before its caller's timeout", ahead), eta)
-	x.limit = byProvider
-	tellPlace(refusal.Header, queue.Place{Ahead: ahead, ETA: eta, WaitingFor: "pool:" + job.Pool})
+	c.countOutlasted(x, job, at)
+	tellPlace(refusal.Header, at)
 	return refusal
 }
 

@@ -261,6 +261,33 @@ func TestWaitPatience(t *testing.T) {
 	release()
 }
 
+// TestWaitExpiredByUs: a caller whose job this process has expired without reading the reply is over the
+// limit, like any other whose patience ends.
+func TestWaitExpiredByUs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, single, func(o *Options) { o.KeepAlive = 50 * time.Millisecond })
+	defer r.occupy()()
+	for _, body := range []string{prompt("hi", `"max_tokens":5`), prompt("hi", streamed)} {
+		r.onPut(func() {
+			page, err := r.queue.List(t.Context(), "acme", queue.Filter{State: queue.Queued}, "", 1)
+			if err != nil || len(page.Jobs) != 1 {
+				t.Errorf("got %+v, %v; want the job that waits", page, err)
+				return
+			}
+			if _, err := r.queue.Expire(t.Context(), "acme", page.Jobs[0].ID); err != nil {
+				t.Error(err)
+			}
+		})
+		a := r.chat(body, "Prefer", "wait=60")
+		if a.status == 200 && strings.Contains(a.body, `"code":"rate_limit_exceeded"`) {
+			continue // the status of the stream was sent before
+		}
+		if a.fails(t, 429, "rate_limit_exceeded"); a.header.Get("Retry-After") == "" {
+			t.Errorf("got headers %v, want Retry-After", a.header)
+		}
+	}
+}
+
 // TestWaitTooLong: a wait that is expected to be too long is refused immediately: by what refused
 // the call, by the queue ahead of it, or by the org.
 func TestWaitTooLong(t *testing.T) {

@@ -211,7 +211,8 @@ func (v *waitingCaller) copyHeader() {
 	h.Set(headerJob, v.job.ID)
 }
 
-// finish completes the answer, or reports why there is none.
+// finish completes the answer, or reports why there is none. A connected caller's job expires before its
+// caller's patience ends if the reply of a call of Expire was lost.
 func (v *waitingCaller) finish() error {
 	x := v.exchange
 	switch {
@@ -230,6 +231,10 @@ func (v *waitingCaller) finish() error {
 		job, err := v.server.queue.Job(ctx, v.job.Org, v.job.ID)
 		if err != nil {
 			return v.end(unreadable(err))
+		}
+		if job.State == queue.Expired && job.Class == queue.Interactive && !job.ByDeadline {
+			v.countRefusal(queue.Place{})
+			return v.end(wire.RateLimited("The call waited as long as it may and is still over the limit", time.Second))
 		}
 		return v.end(jobError(job))
 	}

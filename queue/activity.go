@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -138,8 +139,9 @@ func (a *wakeups) call(ctx context.Context, p *pool) {
 	}
 }
 
-// Unpark wakes everything that is parked for the given orgs, nil for all, in all pools, because their
-// limits or what they have used have changed. Jobs that are refused again are parked again.
+// Unpark wakes everything that is parked for the given orgs, nil for all, in all pools, and their jobs that a
+// brake refused, because their limits, what they have used or their brakes have changed. Jobs that are
+// refused again wait again.
 func (q *Queue) Unpark(ctx context.Context, orgs map[string]bool) error {
 	for _, p := range q.settings.pools() {
 		subjects, err := q.rdb.ZRange(ctx, p.keys[4], 0, -1).Result()
@@ -153,13 +155,67 @@ func (q *Queue) Unpark(ctx context.Context, orgs map[string]bool) error {
 				due = append(due, redis.Z{Score: 1, Member: subject})
 			}
 		}
-		if len(due) == 0 {
-			continue
+		if len(due) > 0 {
+			if err := q.rdb.ZAddXX(ctx, p.keys[4], due...).Err(); err != nil {
+				return fmt.Errorf("queue: unpark: %w", err)
+			}
 		}
-		if err := q.rdb.ZAddXX(ctx, p.keys[4], due...).Err(); err != nil {
-			return fmt.Errorf("queue: unpark: %w", err)
+		woken, err := q.wakeups.endNaps(ctx, p, orgs)
+		if err != nil {
+			return err
 		}
-		q.wakeups.call(ctx, p)
+		if len(due) > 0 || woken {
+			q.wakeups.call(ctx, p)
+		}
 	}
 	return nil
+}
+
+// maxNaps bounds the jobs that one Unpark wakes in a pool. Others wake on their own, within maxBrakeRest.
+const maxNaps = 10_000
+
+// endNaps makes the next attempts of jobs that a brake refused due, and reports whether there were any. Jobs
+// that rest because their provider failed keep their pause. See nap_entry in lua/rings.lua.
+func (a *wakeups) endNaps(ctx context.Context, p *pool, orgs map[string]bool) (bool, error) {
+	fair, shut := p.keys[6], p.keys[20]
+	entries, err := a.rdb.ZRangeByLex(ctx, shut, &redis.ZRangeBy{Min: "[z ", Max: "(z!", Count: maxNaps}).Result()
+	if err != nil {
+		return false, fmt.Errorf("queue: naps: %w", err)
+	}
+	tills := make([]*redis.StringCmd, len(entries))
+	_, err = a.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, entry := range entries {
+			if w := strings.Fields(entry); len(w) == 9 && (orgs == nil || orgs[w[3]]) { // z time class + member
+				tills[i] = pipe.HGet(ctx, jobKey(p.ID, w[7]), "braked")
+			}
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return false, fmt.Errorf("queue: naps: %w", err)
+	}
+	var old, due []any
+	for i, entry := range entries {
+		w := strings.Fields(entry)
+		if tills[i] == nil || strings.TrimLeft(w[1], "0") != tills[i].Val() {
+			continue
+		}
+		w[1] = strings.Repeat("0", len(w[1]))
+		old, due = append(old, entry), append(due, strings.Join(w, " "))
+	}
+	if len(old) == 0 {
+		return false, nil
+	}
+	_, err = a.rdb.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+		pipe.ZRem(ctx, shut, old...)
+		for _, entry := range due {
+			pipe.ZAdd(ctx, shut, redis.Z{Member: entry})
+		}
+		pipe.HSet(ctx, fair, "nap", 0)
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("queue: naps: %w", err)
+	}
+	return true, nil
 }

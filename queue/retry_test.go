@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -156,5 +157,45 @@ func TestJobsBetweenAttemptsAreListed(t *testing.T) {
 	}
 	if page, err := e.List(t.Context(), "", Filter{State: Queued}, "", 10); err != nil || len(page.Jobs) != 1 {
 		t.Errorf("of all orgs: got %+v, %v; want the job", page.Jobs, err)
+	}
+}
+
+// TestUnparkWakesBrakedJobs checks that jobs that a brake refused are tried again as soon as what holds
+// their org back has changed, those of other orgs and those whose provider failed only later.
+func TestUnparkWakesBrakedJobs(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	now := simStart
+	e.at(now)
+	rests := func(org string, kind Kind) string {
+		j := e.put(e.job("p", org, "alice", Async, 10))
+		v := Verdict{Kind: kind, Wait: time.Minute, Unused: true}
+		if err := e.claim("p", 1)[0].release(t.Context(), v, "0"); err != nil {
+			t.Fatal(err)
+		}
+		return j.ID
+	}
+	braked, gone, other, failed := rests("acme", Rest), rests("acme", Rest), rests("other", Rest), rests("acme", Retry)
+	if got := e.claim("p", 9); len(got) != 0 {
+		t.Fatalf("got %d claims of jobs that rest, want none", len(got))
+	}
+	if err := e.Unpark(t.Context(), map[string]bool{"acme": true}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := e.Cancel(t.Context(), "acme", gone); err != nil || got.State != Cancelled {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if got := e.claim("p", 9); len(got) != 1 || got[0].id != braked {
+		t.Errorf("got %d claims, want the braked job of acme", len(got))
+	}
+	now += time.Minute
+	e.at(now)
+	var ids []string
+	for _, c := range e.claim("p", 9) {
+		ids = append(ids, c.id)
+	}
+	slices.Sort(ids)
+	if want := slices.Sorted(slices.Values([]string{other, failed})); !slices.Equal(ids, want) {
+		t.Errorf("a minute later got %v, want %v", ids, want)
 	}
 }

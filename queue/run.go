@@ -31,7 +31,7 @@ const (
 	storeRest = time.Second
 	reachRest = 2 * time.Second
 	// A job that a brake refuses rests for a tenth of its age within these bounds, so that many of them cost
-	// little, and a new one runs soon once the brake is released.
+	// little. Queue.Unpark ends the rest once the brake is released.
 	minBrakeRest = 5 * time.Second
 	maxBrakeRest = time.Minute
 	// stopRest is the rest of an org's jobs while its spending is stopped.

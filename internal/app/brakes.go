@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -62,6 +63,7 @@ type brakeKeeper struct {
 	log      *slog.Logger
 	guard    func() *guard.Guard
 	firings  chan guard.BrakeFiring
+	before   map[string]tenants.Brakes // at the last call of changed
 
 	mu      sync.Mutex
 	pending map[string]chan struct{} // by org and record, for firings in the channel; closed when recorded
@@ -90,6 +92,20 @@ func newBrakeKeeper(a *App) *brakeKeeper {
 }
 
 func (k *brakeKeeper) records(org string) tenants.Brakes { return k.store.Snapshot().Brakes[org] }
+
+// changed returns the orgs whose records differ from those at the last call. It is not safe for concurrent use.
+func (k *brakeKeeper) changed() map[string]bool {
+	out, now := map[string]bool{}, k.store.Snapshot().Brakes
+	for _, orgs := range []map[string]tenants.Brakes{k.before, now} {
+		for org := range orgs {
+			if !maps.Equal(k.before[org], now[org]) {
+				out[org] = true
+			}
+		}
+	}
+	k.before = now
+	return out
+}
 
 // fire records a firing, and returns once this process knows it, or when ctx ends or too many firings wait.
 func (k *brakeKeeper) fire(ctx context.Context, f guard.BrakeFiring) {

@@ -272,7 +272,9 @@ func (a *App) obey(p *guard.Policy, d *auth.Directory, weights map[string]int) {
 	a.guard.SetPolicy(p)
 	a.obeyStops()
 	if a.worker != nil {
-		a.wake(changedOrgs(before, p))
+		woken := changedOrgs(before, p)
+		maps.Copy(woken, a.brakes.changed())
+		a.wake(woken)
 	}
 	if a.callers != nil {
 		a.callers.SetDirectory(d)

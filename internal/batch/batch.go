@@ -260,8 +260,8 @@ func (s *Store) create(ctx context.Context, id string, r Request) error {
 	err = newScript.Run(ctx, s.rdb, []string{recordKey(id)}, s.clock, int64(Window/time.Second),
 		int64(recordLife/time.Second),
 		"org", r.Org, "user", r.User, "key", r.Key, "born", r.Born, "user_born", r.UserBorn, "ip", r.IP,
-		"models", models, "endpoint", string(r.Endpoint), "input", r.File.ID, "metadata", metadata, "labels", labels, "output_ttl", int64(r.OutputTTL/time.Second),
-		"priority", priority, "start_by", startBy).Err()
+		"models", models, "endpoint", string(r.Endpoint), "input", r.File.ID, "metadata", metadata,
+		"labels", labels, "output_ttl", int64(r.OutputTTL/time.Second), "priority", priority, "start_by", startBy).Err()
 	if err != nil {
 		return fmt.Errorf("batch: create: %w", err)
 	}

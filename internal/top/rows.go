@@ -303,7 +303,8 @@ func (m *Model) callRows() []row {
 		}
 		out = append(out, row{org: e.Org, user: e.User, cells: []string{
 			e.At.Format(time.TimeOnly), escape.Text(e.Org), escape.Text(e.User), escape.Text(e.Model), brief(e.Waited),
-			brief(e.Took), usd(e.Cost), outcome, escape.Text(strings.TrimSpace(e.Run + " " + strings.ReplaceAll(string(e.Labels), ",", " "))),
+			brief(e.Took), usd(e.Cost), outcome,
+			escape.Text(strings.TrimSpace(e.Run + " " + strings.ReplaceAll(string(e.Labels), ",", " "))),
 		}})
 	}
 	return out

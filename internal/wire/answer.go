@@ -87,7 +87,8 @@ func ParseUsage(ep Endpoint, answer []byte) (Answer, bool) {
 
 // judge sets Failed and Short after a whole document was read.
 func (a *Answer) judge(l *lexer, failed bool, err error) {
-	a.Short = errors.Is(err, errEnd) && bytes.HasPrefix(bytes.TrimSpace(bytes.TrimPrefix(l.buf, byteOrderMark)), []byte("{"))
+	start := bytes.TrimSpace(bytes.TrimPrefix(l.buf, byteOrderMark))
+	a.Short = errors.Is(err, errEnd) && bytes.HasPrefix(start, []byte("{"))
 	a.Failed = !a.Short && (failed || err != nil)
 }
 

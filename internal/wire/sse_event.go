@@ -70,7 +70,8 @@ func (r *eventReader) member(name []byte) error {
 		err := r.text(name, "type", &r.kind)
 		r.wrong = r.wrong || string(r.raw(r.kind)) == "error"
 		return err
-	case string(name) == "error", string(name) == "errors", string(name) == "object", string(name) == "message", string(name) == "detail":
+	case string(name) == "error", string(name) == "errors", string(name) == "object", string(name) == "message",
+		string(name) == "detail":
 		return r.answerReader.member(name)
 	}
 	return r.text(name, "delta", &r.delta)

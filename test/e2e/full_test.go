@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -179,4 +180,61 @@ func TestKeptAnswersAreUnderTheQuota(t *testing.T) {
 	if err != nil || bytes > 1_000_000+10_000 {
 		t.Errorf("%d bytes are in files.store under a quota of 1 MB, %v", bytes, err)
 	}
+}
+
+// TestFullStoreTakesOrders: while Redis refuses writes for lack of memory, an operator can sign in to the
+// console, and end, stop, reset, disable and delete there and on the command line.
+func TestFullStoreTakesOrders(t *testing.T) {
+	t.Parallel()
+	s, admin, _ := consoleStack(t)
+	p := s.proxy()
+	for _, args := range [][]string{{"orgs", "create", "extra"}, {"users", "create", "eve"}, {"keys", "create", "e1", "--user", "eve"}, {"keys", "create", "e2", "--user", "eve"}} {
+		if args[0] != "orgs" {
+			args = append(args, "--org", "extra")
+		}
+		s.llmguard(args...)
+	}
+	var jobs, runs []string
+	for range 2 {
+		jobs = append(jobs, submit(t, func() string { return p.URL }, s.keys["alice"], chat("gpt-4o", "hi", oneCall)).ID)
+		runs = append(runs, jobOf(t, post(p.URL+"/keys/children", s.keys["alice"], `{"amount":"$0.0001"}`)))
+	}
+	until(t, "the proxy knows the key", func() bool {
+		return strings.Contains(s.llmguard("keys", "list", "--org", "extra"), "e2")
+	})
+	s.maxmemory("1")
+	if out, err := s.try("doctor"); err == nil || !strings.Contains(out, "redis has no memory left") {
+		t.Errorf("doctor does not name the cause: %v, %s", err, out)
+	}
+	b := newBrowser(t, p.Admin)
+	b.signIn(admin)
+	for _, one := range []struct {
+		page, action string
+		form         url.Values
+	}{
+		{"/console/jobs/acme/" + jobs[0], "cancel-job", url.Values{"org": {"acme"}, "job": {jobs[0]}}},
+		{"/console/orgs/acme/runs", "end-run", url.Values{"org": {"acme"}, "run": {runs[0]}, "reason": {"x"}}},
+		{"/console/orgs/extra/users/eve", "disable-key", url.Values{"org": {"extra"}, "key": {"e1"}}},
+		{"/console/orgs/acme/users/alice", "reset-limit", url.Values{"org": {"acme"}, "limit": {"slow"}, "user": {"alice"}, "reason": {"x"}}},
+	} {
+		if status, text := b.act(one.page, one.action, one.form); status != http.StatusOK {
+			t.Errorf("console: %s: status %d: %.600s", one.action, status, text)
+		}
+	}
+	for _, line := range []string{
+		"jobs cancel " + jobs[1], "runs end --org acme " + runs[1], "limits reset slow --org acme --user alice --reason x",
+		"stop --org extra --reason x", "resume --org extra --reason x", "stop --reason x", "resume --reason x",
+		"keys disable e2 --org extra", "keys delete e1 --org extra --yes", "users delete eve --org extra --yes",
+		"orgs disable extra", "orgs delete extra --yes", "orgs disable acme",
+	} {
+		if out, err := s.try(strings.Fields(line)...); err != nil {
+			t.Errorf("llmguard %s: %v, %s", line, err, out)
+		}
+	}
+	for _, id := range jobs {
+		if out := s.llmguard("jobs", "get", id); !strings.Contains(out, "cancelled") {
+			t.Errorf("job %s: %s, want cancelled", id, out)
+		}
+	}
+	until(t, "the org's key ends", func() bool { return get(p.URL+"/models", s.keys["alice"]).status == http.StatusUnauthorized })
 }
