@@ -10,7 +10,7 @@
 -- claim "<id> <token> <class> <at us> <tokens>", and, for a job that is more than its model's provider
 -- takes in a minute, that limit. wait 0: acquire again immediately; -1: nothing waits. why: more, empty,
 -- or what refuses; weights if those at KEYS 26 have to be written first.
-local pool, process_key, weights_key = pool_keys(), KEYS[24], KEYS[25]
+local pool, process_key, paused_key, weights_key = pool_keys(), KEYS[24], KEYS[25], KEYS[26]
 local given, process, seq, wanted, lease, weights_name, probe_us = unpack(ARGV, 1, 7)
 local shares = { unpack(ARGV, 8, 10) }
 local limits = quota_limits(11)

@@ -20,7 +20,6 @@ var libraries = map[string][]string{
 	"extend":     limitLibraries,
 	"renew":      {"time"},
 	"register":   {"time"},
-	"recall":     {},
 	"relinquish": {},
 	"seen":       {"time"},
 	"peek":       limitLibraries,
@@ -40,6 +39,7 @@ var libraries = map[string][]string{
 	"capacity_reserve": {"time", "capacity"},
 	"capacity_settle":  {"time", "capacity"},
 
+	"balance":            {"time", "rings"},
 	"acquire":            {"time", "quota", "reserve", "rings", "flows", "picks"},
 	"batch_cancel":       {"time", "unrefused"},
 	"batch_lease":        {"time"},

@@ -38,7 +38,7 @@ var (
 	releaseScript = lua.Load("release")
 	finishScript  = lua.Load("finish")
 	endedScript   = lua.Load("ended")
-	recallScript  = lua.Load("recall")
+	balanceScript = lua.Load("balance")
 )
 
 // Shares are percentages of a pool's quota.

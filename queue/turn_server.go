@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 )
 
 // turnEnd is what becomes of a turn after its run. The zero turnEnd ends it.
@@ -31,9 +30,6 @@ const (
 type restError struct{ wait time.Duration }
 
 func (e restError) Error() string { return "the job rests for " + e.wait.String() }
-
-// spareHandlers handle turns without a job while all others run one.
-const spareHandlers = 4
 
 // turnServer is an asynq server whose queues are pools.
 type turnServer struct {
@@ -68,7 +64,7 @@ func (s *workerPool) newServer(queues map[string]int, handlers int) *turnServer 
 	q := s.w.q
 	ctx, stop := context.WithCancel(context.WithoutCancel(s.ctx))
 	c := asynq.Config{
-		Concurrency: handlers + spareHandlers, Queues: queues, TaskCheckInterval: fetchRest, DelayedTaskCheckInterval: delayedEvery,
+		Concurrency: handlers, Queues: queues, TaskCheckInterval: fetchRest, DelayedTaskCheckInterval: delayedEvery,
 		ShutdownTimeout: s.w.opts.ShutdownTimeout + abortTime,
 		RetryDelayFunc: func(_ int, err error, _ *asynq.Task) time.Duration {
 			var rest restError
@@ -81,23 +77,10 @@ func (s *workerPool) newServer(queues map[string]int, handlers int) *turnServer 
 	}
 	client := turnClient{pollingClient{q.rdb, ctx, make(chan struct{}, 1)}, s.gate}
 	t := &turnServer{queues, handlers, asynq.NewServerFromRedisClient(client, c), stop}
-	s.background.Go(func() { t.start(s.ctx, s) })
-	return t
-}
-
-// start starts the server, which needs Redis. It retries until ctx is done.
-func (t *turnServer) start(ctx context.Context, s *workerPool) {
-	for ctx.Err() == nil {
-		err := t.server.Start(asynq.HandlerFunc(s.turn))
-		if err == nil || errors.Is(err, asynq.ErrServerClosed) {
-			return
-		}
-		s.w.q.log.WarnContext(ctx, "asynq server not started, will retry", "err", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(storeRest):
-		}
+	if err := t.server.Start(asynq.HandlerFunc(s.turn)); err != nil { // needs no Redis
+		q.log.ErrorContext(ctx, "asynq server not started", "err", err)
 	}
+	return t
 }
 
 // shutdown waits for the server's turns, and returns those that take longer than its timeout.
@@ -115,13 +98,10 @@ func (s *workerPool) turn(ctx context.Context, task *asynq.Task) error {
 	q := s.w.q
 	ctx = context.WithoutCancel(ctx) // the turn is worth a late write
 	if task.Type() == deadType {     // run with asynq's tools
-		s.gate.putBack(pool)
+		s.gate.fetched(pool)
 		return q.replayRun(ctx, string(task.Payload()))
 	}
-	c, spare := s.gate.take(pool)
-	if spare {
-		return nil
-	}
+	c := s.gate.take(pool)
 	if c == nil { // its job runs without it, or its worker ends
 		q.turns.add(ctx, pool, string(task.Payload()))
 		return nil
@@ -148,41 +128,25 @@ func (s *workerPool) run(c *Claim) turnEnd {
 
 // release returns the jobs that still wait for a turn to the queue.
 func (s *workerPool) release() {
-	ctx := context.WithoutCancel(s.ctx)
-	for id := range s.crews {
-		for _, c := range s.gate.drain(id) {
-			if err := c.release(ctx, Verdict{Kind: Requeue, Unused: true}, "0"); err != nil {
-				s.w.q.log.WarnContext(ctx, "claim not released", "job", c.id, "err", err)
-			}
-			s.handlers.Done()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), abortTime)
+	defer cancel()
+	for _, c := range s.gate.drain() {
+		if err := c.release(ctx, Verdict{Kind: Requeue, Unused: true}, "0"); err != nil {
+			s.w.q.log.WarnContext(ctx, "claim not released", "job", c.id, "err", err)
 		}
+		s.handlers.Done()
 	}
 }
 
 // balanceEvery is the interval between two comparisons of turns and jobs.
 const balanceEvery = time.Second
 
-// balance is how far the turns of a pool deviate from its jobs: positive if there are too many. A
-// deviation counts once two comparisons have seen it, because both change all the time.
-type balance struct{ waiting, active, dead int }
-
-// both returns the part of a deviation that two comparisons have in common.
-func both(a, b int) int {
-	switch {
-	case a > 0 && b > 0:
-		return min(a, b)
-	case a < 0 && b < 0:
-		return max(a, b)
-	}
-	return 0
-}
-
 // balanceAll compares turns and jobs in all pools that are not quiet.
 func (s *workerPool) balanceAll(ctx context.Context) {
 	pools := s.w.q.settings.pools()
 	for _, id := range slices.Sorted(maps.Keys(pools)) {
 		if p := pools[id]; !p.quiet() {
-			if err := s.balance(ctx, p); err != nil && ctx.Err() == nil {
+			if err := s.w.q.balance(ctx, p); err != nil && ctx.Err() == nil {
 				s.w.q.log.DebugContext(ctx, "asynq tasks not compared with jobs, will retry", "pool", id, "err", err)
 			}
 		}
@@ -191,50 +155,32 @@ func (s *workerPool) balanceAll(ctx context.Context) {
 
 // balance adds the turns that a pool lacks and removes those without a job: of jobs that were
 // cancelled while they waited, of dead workers, of messages lost by Redis.
-func (s *workerPool) balance(ctx context.Context, p *pool) error {
-	q := s.w.q
-	mine, err := q.rdb.SetNX(ctx, turnsKey(p.ID), "1", balanceEvery-balanceEvery/10).Result()
-	if err != nil || !mine {
+func (q *Queue) balance(ctx context.Context, p *pool) error {
+	keys := append(slices.Clone(p.keys), turnsKey(p.ID))
+	for _, list := range []string{"pending", "active", "lease", "scheduled", "retry", "archived"} {
+		keys = append(keys, asynqName(p.ID, list))
+	}
+	now := time.Now()
+	reply, err := q.scripts.eval(ctx, "balance", balanceScript, keys, (balanceEvery - balanceEvery/10).Microseconds(),
+		asynqName(p.ID, "t:"), now.Unix(), now.UnixNano())
+	if err != nil || reply == "" {
 		return err
 	}
-	pipe := q.rdb.Pipeline()
-	jobs, claimed, dead := pipe.HGet(ctx, p.keys[7], "jobs"), pipe.HLen(ctx, p.keys[3]), pipe.ZCard(ctx, p.deadKey())
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return fmt.Errorf("queue: jobs of %s: %w", p.ID, err)
+	var lacks int
+	var dead bool
+	if _, err := fmt.Sscanf(reply, "%d %t", &lacks, &dead); err != nil {
+		return fmt.Errorf("queue: balance replied %q", reply)
 	}
-	open, _ := jobs.Int()
-	running := int(claimed.Val())
-	letters := int(dead.Val())
-	info, err := q.turns.look.GetQueueInfo(p.ID)
-	if errors.Is(err, asynq.ErrQueueNotFound) {
-		info, err = &asynq.QueueInfo{}, nil
-	}
-	if err != nil {
-		return fmt.Errorf("queue: asynq tasks of %s: %w", p.ID, err)
-	}
-	last := s.balances[p.ID]
-	now := &balance{
-		waiting: info.Pending + info.Scheduled + info.Retry - (open - running), active: info.Active - running,
-		dead: info.Archived - letters,
-	}
-	s.balances[p.ID] = now
-	if last == nil {
-		return nil
-	}
-	if both(last.active, now.active) > 0 {
-		return q.turns.recall(ctx, p)
-	}
-	if both(last.dead, now.dead) != 0 {
-		if err := q.balanceDead(ctx, p); err != nil {
-			return err
+	if lacks > 0 { // asynq registers a queue once per process, and Redis may have lost that
+		if err := q.rdb.SAdd(ctx, "asynq:queues", p.ID).Err(); err != nil {
+			return fmt.Errorf("queue: asynq queues: %w", err)
 		}
 	}
-	if n := both(last.waiting, now.waiting); n > 0 {
-		s.gate.remove(p.ID, min(n, info.Pending))
-	} else {
-		for range -n {
-			q.turns.add(ctx, p.ID, "")
-		}
+	for range lacks {
+		q.turns.add(ctx, p.ID, "")
+	}
+	if dead {
+		return q.balanceDead(ctx, p)
 	}
 	return nil
 }
@@ -251,13 +197,24 @@ func (q *Queue) balanceDead(ctx context.Context, p *pool) error {
 	}
 	for _, id := range ids {
 		if !buried[id] {
-			q.turns.bury(ctx, p.ID, id)
+			err = errors.Join(err, q.rebury(ctx, p, id))
 		}
 		delete(buried, id)
 	}
 	for id := range buried {
 		q.turns.exhume(ctx, p.ID, id)
 	}
+	return err
+}
+
+// rebury adds the archived task of a dead letter again, or replays the letter if somebody runs the task with
+// asynq's tools.
+func (q *Queue) rebury(ctx context.Context, p *pool, id string) error {
+	task, err := q.turns.look.GetTaskInfo(p.ID, id)
+	if err == nil && task.State != asynq.TaskStateScheduled && task.State != asynq.TaskStateArchived {
+		return q.replayRun(ctx, id)
+	}
+	q.turns.bury(ctx, p.ID, id)
 	return nil
 }
 
@@ -269,17 +226,6 @@ func (q *Queue) replayRun(ctx context.Context, id string) error {
 	}
 	if err != nil {
 		return restError{storeRest}
-	}
-	return nil
-}
-
-// recall makes the turns of dead workers pending again, as asynq would after two minutes.
-func (t *turnQueue) recall(ctx context.Context, p *pool) error {
-	keys := []string{asynqName(p.ID, "active"), asynqName(p.ID, "lease"), asynqName(p.ID, "pending")}
-	now := time.Now()
-	err := recallScript.Run(ctx, t.rdb, keys, now.Unix(), asynqName(p.ID, "t:"), now.UnixNano()).Err()
-	if err != nil {
-		return fmt.Errorf("queue: turns of dead workers: %w", err)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -54,16 +55,14 @@ func newTurnGate(s *settings) *turnGate {
 
 // poolTurns are the turns that one pool wants from asynq.
 type poolTurns struct {
-	ready   []*readyClaim
-	spare   int // turns without a job, to be removed
-	fetched int // fetches and fetched turns that have not taken a claim yet
+	ready    []*readyClaim
+	fetching int // fetches, and fetched turns that have not taken a claim yet
 }
 
 // readyClaim is a claimed job that waits for its turn.
 type readyClaim struct {
 	claim *Claim
-	run   func(*Claim) // runs it without a turn
-	since time.Time
+	late  *time.Timer // runs it without a turn
 }
 
 // newTurns returns the turns of a queue. scripts runs the scripts of asynq's client.
@@ -168,19 +167,17 @@ func (t *turnGate) of(pool string) *poolTurns {
 	return p
 }
 
-// wait lets a claimed job wait for a turn.
+// wait lets a claimed job wait for a turn; run runs it if none comes.
 func (t *turnGate) wait(c *Claim, run func(*Claim)) {
 	t.mu.Lock()
 	p := t.of(c.p.ID)
-	p.ready = append(p.ready, &readyClaim{c, run, time.Now()})
-	t.mu.Unlock()
-	t.wake()
-}
-
-// remove lets n turns of a pool be fetched and removed.
-func (t *turnGate) remove(pool string, n int) {
-	t.mu.Lock()
-	t.of(pool).spare = n
+	r := &readyClaim{claim: c}
+	r.late = time.AfterFunc(turnLate, func() {
+		if t.without(r) {
+			run(c)
+		}
+	})
+	p.ready = append(p.ready, r)
 	t.mu.Unlock()
 	t.wake()
 }
@@ -192,16 +189,16 @@ func (t *turnGate) wake() {
 	}
 }
 
-// wanted reports whether a pool wants one more turn, and whether any pool does. If so the caller
-// must fetch one.
+// wanted reports whether a pool wants one more turn, and whether any pool does. If the pool does, the
+// caller must fetch one, and then call fetched or take.
 func (t *turnGate) wanted(pool string) (this, any bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for id, p := range t.pools {
-		if len(p.ready)+p.spare > p.fetched {
+		if len(p.ready) > p.fetching {
 			any = true
 			if id == pool {
-				p.fetched++
+				p.fetching++
 				return true, true
 			}
 		}
@@ -209,61 +206,54 @@ func (t *turnGate) wanted(pool string) (this, any bool) {
 	return false, any
 }
 
-// unfetched records that a fetch found nothing, and runs the jobs that have waited long enough.
-func (t *turnGate) unfetched(pool string) {
-	t.mu.Lock()
-	p := t.of(pool)
-	p.fetched--
-	p.spare = 0
-	var late []*readyClaim
-	for len(p.ready) > 0 && time.Since(p.ready[0].since) > turnLate {
-		late, p.ready = append(late, p.ready[0]), p.ready[1:]
-	}
-	t.mu.Unlock()
-	for _, r := range late {
-		r.run(r.claim)
-	}
-}
-
-// take returns the claim for a fetched turn; nil if none waits. The turn is then one too many if
-// spare is true.
-func (t *turnGate) take(pool string) (c *Claim, spare bool) {
+// fetched records that a fetch found no turn.
+func (t *turnGate) fetched(pool string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.of(pool)
-	p.fetched--
-	if len(p.ready) > 0 {
-		c, p.ready = p.ready[0].claim, p.ready[1:]
-		return c, false
-	}
-	if p.spare > 0 {
-		p.spare--
-		return nil, true
-	}
-	return nil, false
+	p.fetching = max(p.fetching-1, 0)
 }
 
-// putBack records that a fetched task was no turn.
-func (t *turnGate) putBack(pool string) {
-	t.mu.Lock()
-	p := t.of(pool)
-	p.fetched--
-	p.spare = max(p.spare-1, 0)
-	t.mu.Unlock()
-	t.wake()
-}
-
-// drain returns the claims of a pool that still wait for a turn.
-func (t *turnGate) drain(pool string) []*Claim {
+// take returns the claim for a fetched turn; nil if none waits.
+func (t *turnGate) take(pool string) *Claim {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.of(pool)
-	var out []*Claim
-	for _, r := range p.ready {
-		out = append(out, r.claim)
+	p.fetching = max(p.fetching-1, 0)
+	if len(p.ready) == 0 {
+		return nil
 	}
-	p.ready = nil
-	return out
+	r := p.ready[0]
+	p.ready = p.ready[1:]
+	r.late.Stop()
+	return r.claim
+}
+
+// without takes a claim that has waited too long for its turn, and reports whether it still waited.
+func (t *turnGate) without(r *readyClaim) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.of(r.claim.p.ID)
+	i := slices.Index(p.ready, r)
+	if i < 0 {
+		return false
+	}
+	p.ready = slices.Delete(p.ready, i, i+1)
+	return true
+}
+
+// drain returns all claims that still wait for a turn.
+func (t *turnGate) drain() (claims []*Claim) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.pools {
+		for _, r := range p.ready {
+			r.late.Stop()
+			claims = append(claims, r.claim)
+		}
+		p.ready = nil
+	}
+	return claims
 }
 
 // turnClient is the Redis client of the asynq server that fetches turns. A fetch waits until a pool
@@ -296,8 +286,22 @@ func (c turnClient) EvalSha(ctx context.Context, sha1 string, keys []string, arg
 		}
 	}
 	cmd := c.UniversalClient.EvalSha(ctx, sha1, keys, args...)
+	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+		return cmd // Eval follows
+	}
+	return c.after(ctx, cmd, pool, fetch)
+}
+
+// Eval loads a script that Redis does not know.
+func (c turnClient) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	pool, kind := asynqKey(keys)
+	return c.after(ctx, c.UniversalClient.Eval(ctx, script, keys, args...), pool, kind == "pending")
+}
+
+// after records what a fetch found.
+func (c turnClient) after(ctx context.Context, cmd *redis.Cmd, pool string, fetch bool) *redis.Cmd {
 	if err := cmd.Err(); err != nil && fetch {
-		c.gate.unfetched(pool)
+		c.gate.fetched(pool)
 		if !errors.Is(err, redis.Nil) {
 			c.rest(ctx, failureTakes, nil)
 		}

@@ -24,8 +24,6 @@ type workerPool struct {
 	server  *turnServer
 	gate    *turnGate
 
-	balances map[string]*balance
-
 	background, pacers, handlers sync.WaitGroup
 }
 
@@ -99,7 +97,7 @@ func (s *workerPool) start(p *pool, most int) *poolWorkers {
 	pc.give = func(c *Claim) {
 		c.pacer = pc
 		s.handlers.Add(1)
-		s.gate.wait(c, func(c *Claim) { go s.run(c) })
+		s.gate.wait(c, func(c *Claim) { s.run(c) })
 	}
 	called, unsubscribe := w.q.hub.listen(workChannel(p.ID), 1)
 	pc.called = called
