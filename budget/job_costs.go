@@ -35,30 +35,43 @@ func (c Call) sums(jobLife any) (all []chargedSum) {
 	return all
 }
 
-// JobCosts returns what the ledger has charged by now for each of these jobs or batches of an org, with all
-// corrections. It is 0 for a job whose last charge is longer ago than Options.JobLife, and for a batch after
-// 32 days.
-func JobCosts(ctx context.Context, rdb redis.UniversalClient, org string, ids ...string) ([]pricing.Nano, error) {
-	costs := make([]pricing.Nano, len(ids))
-	err := eachPart(ctx, rdb, org, func(place string) error {
-		pipe := rdb.Pipeline()
-		reads := make([]*redis.StringCmd, len(ids))
-		for i, id := range ids {
-			reads[i] = pipe.Get(ctx, key(place, costName(id)))
-		}
-		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-			return storeError("read costs", err)
-		}
-		for i, read := range reads {
-			n, err := read.Int64()
-			if err != nil && !errors.Is(err, redis.Nil) {
+// JobCost is a job or a batch of an org, and where its cost is added.
+type JobCost struct {
+	Org, ID string
+	To      *pricing.Nano
+}
+
+// AddJobCosts adds what the ledger has charged by now for jobs or batches, with all corrections. It is 0 for
+// a job whose last charge is longer ago than Options.JobLife, and for a batch after 32 days.
+func AddJobCosts(ctx context.Context, rdb redis.UniversalClient, list []JobCost) error {
+	of := map[string][]JobCost{}
+	for _, j := range list {
+		of[j.Org] = append(of[j.Org], j)
+	}
+	for org, jobs := range of {
+		err := eachPart(ctx, rdb, org, func(place string) error {
+			pipe := rdb.Pipeline()
+			reads := make([]*redis.StringCmd, len(jobs))
+			for i, j := range jobs {
+				reads[i] = pipe.Get(ctx, key(place, costName(j.ID)))
+			}
+			if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 				return storeError("read costs", err)
 			}
-			costs[i] += pricing.Nano(n)
+			for i, read := range reads {
+				n, err := read.Int64()
+				if err != nil && !errors.Is(err, redis.Nil) {
+					return storeError("read costs", err)
+				}
+				*jobs[i].To += pricing.Nano(n)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
-		return nil
-	})
-	return costs, err
+	}
+	return nil
 }
 
 // KeepJobCost makes the cost of a job readable for at least `life` from now.

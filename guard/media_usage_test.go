@@ -52,16 +52,8 @@ func TestUsageOfMediaIsChecked(t *testing.T) {
 		{"nothing for a picture", "painter", `{"data":[{"b64_json":"AAAA"}],"usage":` + tokens(9, 0) + `}`, LowOutput, 0},
 	} {
 		r.vendor(t, &vendor{status: 200, kind: "application/json", body: x.answer}, nil)
-		own, err := pricing.ParseEntries([]byte(`[{model: minutes, prices: [{input: 0, output: 0, per_minute: 0.006}]},
-			{model: listener, max_output: 2000, prices: [{input: 1, output: 10}]}, {model: painter, prices: [{input: 1, output: 10, image_out: 10, images: [{tokens: 2000}, {size: 1024x1024, quality: low, tokens: 272}]}]}]`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		policy := *r.guard.Policy()
-		if policy.Catalogue, err = pricing.New("", own); err != nil {
-			t.Fatal(err)
-		}
-		r.guard.SetPolicy(&policy)
+		r.prices(t, `[{model: minutes, prices: [{input: 0, output: 0, per_minute: 0.006}]},
+			{model: listener, max_output: 2000, prices: [{input: 1, output: 10}]}, {model: painter, prices: [{input: 1, output: 10, image_out: 10, images: [{tokens: 2000}, {size: 1024x1024, quality: low, tokens: 272}]}]}]`)
 		const part = "--b\r\nContent-Disposition: form-data; name=%s\r\n\r\n%s\r\n"
 		form := fmt.Sprintf(part, `"model"`, x.model) + fmt.Sprintf(part, `"file"; filename="a.wav"`, recorded(60)) + "--b--\r\n"
 		req, err := wire.ScanForm(wire.Transcriptions, "", "multipart/form-data; boundary=b", strings.NewReader(form))

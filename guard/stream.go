@@ -309,7 +309,7 @@ func (r *relay) close(resp *http.Response, err error) error {
 		return r.errand.relayError(r.out, resp, &failure{r.failure, r.answer})
 	}
 	if r.failed {
-		r.errand.judged(resp, wire.ParseErrorEvent(r.failure).Status, r.failure)
+		r.errand.judged(resp, c.Result.Ending.Status, r.failure)
 	}
 	complete := r.whole() && (ended || r.atEnd()) && !r.failed
 	switch {

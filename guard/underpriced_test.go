@@ -31,13 +31,6 @@ func TestDearerAnswersAreCharged(t *testing.T) {
 	r := newRig(t, roomy()...)
 	var log bytes.Buffer
 	r.guard.log = slog.New(slog.NewTextHandler(&log, nil))
-	own, err := pricing.ParseEntries([]byte(`[
-		{model: cheap, provider: gateway, prices: [{input: 1, output: 2}], max_output: 1000},
-		{model: dear, prices: [{input: 100, output: 200}], max_output: 1000},
-		{model: cheap-2026, provider: other, prices: [{input: 100, output: 200}], max_output: 1000}]`))
-	if err != nil {
-		t.Fatal(err)
-	}
 	f := func(model, cost string, change func(*providers.Provider), want pricing.Nano) {
 		t.Helper()
 		v := &vendor{status: 200, kind: "application/json", body: `{"model":"` + model + `","choices":[{"index":0,` +
@@ -47,11 +40,10 @@ func TestDearerAnswersAreCharged(t *testing.T) {
 				change(p)
 			}
 		})
-		policy := *r.guard.Policy()
-		if policy.Catalogue, err = pricing.New("", own); err != nil {
-			t.Fatal(err)
-		}
-		r.guard.SetPolicy(&policy)
+		r.prices(t, `[
+			{model: cheap, provider: gateway, prices: [{input: 1, output: 2}], max_output: 1000},
+			{model: dear, prices: [{input: 100, output: 200}], max_output: 1000},
+			{model: cheap-2026, provider: other, prices: [{input: 100, output: 200}], max_output: 1000}]`)
 		before := r.used()
 		c, _, err := r.run(t.Context(), prompt("cheap", "hello there", `"max_tokens":10`))
 		if err != nil || c.Result.Cost != want || c.Result.Estimated {
@@ -91,20 +83,12 @@ func TestDearerAnswersAreCharged(t *testing.T) {
 // another a hundred times as much.
 func (r *rig) dearer(t *testing.T, v *vendor, change func(*providers.Provider)) {
 	t.Helper()
-	own, err := pricing.ParseEntries([]byte(`[
+	r.vendor(t, v, change)
+	r.prices(t, `[
 		{model: cheap, prices: [{input: 1, output: 2}], max_output: 1000},
 		{model: dear, prices: [{input: 100, output: 200}], max_output: 1000},
 		{model: painter, prices: [{input: 1, output: 2, image_out: 2}], max_output: 1000},
-		{model: dear-painter, prices: [{input: 100, output: 200, image_out: 200}], max_output: 1000}]`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.vendor(t, v, change)
-	policy := *r.guard.Policy()
-	if policy.Catalogue, err = pricing.New("", own); err != nil {
-		t.Fatal(err)
-	}
-	r.guard.SetPolicy(&policy)
+		{model: dear-painter, prices: [{input: 100, output: 200, image_out: 200}], max_output: 1000}]`)
 }
 
 // as makes a whole call of an endpoint and settles it.

@@ -28,7 +28,7 @@ func (r *rig) house(t *testing.T, v *vendor, change func(*providers.Provider)) {
 			change(p)
 		}
 	})
-	own, err := pricing.ParseEntries([]byte(`
+	r.prices(t, `
 - {model: llama-house, max_output: 16384, prices: [{input: 1, cached_input: 0.1, output: 10, per_tool_call: 0.01}]}
 - {model: house-70b, max_output: 16384, prices: [{input: 1, cached_input: 0.1, output: 10, per_tool_call: 0.01}]}
 - {model: small, context: 8000, max_output: 4000, prices: [{input: 1, output: 10}]}
@@ -39,15 +39,7 @@ func (r *rig) house(t *testing.T, v *vendor, change func(*providers.Provider)) {
 - {model: gpt-5-mini, max_output: 4000, context: 400000, prices: [{input: 0.25, output: 2, per_tool_call: 0.01}]}
 - {model: gpt-image-2, prices: [{input: 5, output: 30}]}
 - {model: gpt-5.4, max_output: 4000, multipliers: [{region: any, times: 1.1}], prices: [{input: 2.5, output: 15}]}
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	policy := *r.guard.Policy()
-	if policy.Catalogue, err = pricing.New("", own); err != nil {
-		t.Fatal(err)
-	}
-	r.guard.SetPolicy(&policy)
+`)
 }
 
 // plainAnswer is a chat completion with a text and a usage.

@@ -63,7 +63,16 @@ func (r *rig) vendor(t *testing.T, v *vendor, change func(*providers.Provider)) 
 		t.Fatal(err)
 	}
 	t.Cleanup(set.Close)
-	own, err := pricing.ParseEntries([]byte(`[{model: m, prices: [{input: 1, cached_input: 0.1, output: 2}], max_output: 1000}]`))
+	policy := *r.guard.Policy()
+	policy.Providers = set
+	r.guard.SetPolicy(&policy)
+	r.prices(t, `[{model: m, prices: [{input: 1, cached_input: 0.1, output: 2}], max_output: 1000}]`)
+}
+
+// prices replaces a rig's prices.
+func (r *rig) prices(t *testing.T, entries string) {
+	t.Helper()
+	own, err := pricing.ParseEntries([]byte(entries))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +80,6 @@ func (r *rig) vendor(t *testing.T, v *vendor, change func(*providers.Provider)) 
 	if policy.Catalogue, err = pricing.New("", own); err != nil {
 		t.Fatal(err)
 	}
-	policy.Providers = set
 	r.guard.SetPolicy(&policy)
 }
 

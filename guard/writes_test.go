@@ -13,15 +13,7 @@ import (
 func writesRig(t *testing.T, v *vendor) *rig {
 	t.Helper()
 	r := vendorRig(t, v, nil)
-	own, err := pricing.ParseEntries([]byte(`[{model: m, max_output: 1000, prices: [{input: 1, cache_write: 1.25, cache_write_1h: 2, output: 5}]}]`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	policy := *r.guard.Policy()
-	if policy.Catalogue, err = pricing.New("", own); err != nil {
-		t.Fatal(err)
-	}
-	r.guard.SetPolicy(&policy)
+	r.prices(t, `[{model: m, max_output: 1000, prices: [{input: 1, cache_write: 1.25, cache_write_1h: 2, output: 5}]}]`)
 	return r
 }
 

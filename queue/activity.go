@@ -183,15 +183,13 @@ func (a *wakeups) endNaps(ctx context.Context, p *pool, orgs map[string]bool) (b
 		return false, fmt.Errorf("queue: naps: %w", err)
 	}
 	tills := make([]*redis.StringCmd, len(entries))
-	_, err = a.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i, entry := range entries {
-			if w := strings.Fields(entry); len(w) == 9 && (orgs == nil || orgs[w[3]]) { // z time class + member
-				tills[i] = pipe.HGet(ctx, jobKey(p.ID, w[7]), "braked")
-			}
+	read := a.rdb.Pipeline()
+	for i, entry := range entries {
+		if w := strings.Fields(entry); len(w) == 9 && (orgs == nil || orgs[w[3]]) { // z time class + member
+			tills[i] = read.HGet(ctx, jobKey(p.ID, w[7]), "braked")
 		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, redis.Nil) {
+	}
+	if _, err := read.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return false, fmt.Errorf("queue: naps: %w", err)
 	}
 	var old, due []any
@@ -206,15 +204,13 @@ func (a *wakeups) endNaps(ctx context.Context, p *pool, orgs map[string]bool) (b
 	if len(old) == 0 {
 		return false, nil
 	}
-	_, err = a.rdb.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-		pipe.ZRem(ctx, shut, old...)
-		for _, entry := range due {
-			pipe.ZAdd(ctx, shut, redis.Z{Member: entry})
-		}
-		pipe.HSet(ctx, fair, "nap", 0)
-		return nil
-	})
-	if err != nil {
+	write := a.rdb.TxPipeline()
+	write.ZRem(ctx, shut, old...)
+	for _, entry := range due {
+		write.ZAdd(ctx, shut, redis.Z{Member: entry})
+	}
+	write.HSet(ctx, fair, "nap", 0)
+	if _, err := write.Exec(ctx); err != nil {
 		return false, fmt.Errorf("queue: naps: %w", err)
 	}
 	return true, nil

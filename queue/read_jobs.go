@@ -42,24 +42,14 @@ func (q *Queue) Jobs(ctx context.Context, org string, ids []string) ([]*Job, err
 
 // addCosts adds to jobs, some of which may be nil, what the ledger has charged for them.
 func addCosts(ctx context.Context, rdb redis.UniversalClient, jobs ...*Job) error {
-	of := map[string][]*Job{}
+	var list []budget.JobCost
 	for _, j := range jobs {
 		if j != nil {
-			of[j.Org] = append(of[j.Org], j)
+			list = append(list, budget.JobCost{Org: j.Org, ID: j.ID, To: &j.Charged})
 		}
 	}
-	for org, jobs := range of {
-		ids := make([]string, len(jobs))
-		for i, j := range jobs {
-			ids[i] = j.ID
-		}
-		costs, err := budget.JobCosts(ctx, rdb, org, ids...)
-		if err != nil {
-			return fmt.Errorf("queue: read jobs: %w", err)
-		}
-		for i, j := range jobs {
-			j.Charged += costs[i]
-		}
+	if err := budget.AddJobCosts(ctx, rdb, list); err != nil {
+		return fmt.Errorf("queue: read jobs: %w", err)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/pricing"
 )
 
 // Filter selects batches of several orgs for operators.
@@ -137,22 +138,12 @@ func (s *Store) records(ctx context.Context, list []listed) ([]*Batch, error) {
 
 // addCosts adds to batches what the ledger has charged for them.
 func (s *Store) addCosts(ctx context.Context, batches ...*Batch) error {
-	of := map[string][]*Batch{}
-	for _, b := range batches {
-		of[b.Org] = append(of[b.Org], b)
+	list := make([]budget.JobCost, len(batches))
+	for i, b := range batches {
+		list[i] = budget.JobCost{Org: b.Org, ID: b.ID, To: (*pricing.Nano)(&b.Charged)}
 	}
-	for org, list := range of {
-		ids := make([]string, len(list))
-		for i, b := range list {
-			ids[i] = b.ID
-		}
-		costs, err := budget.JobCosts(ctx, s.rdb, org, ids...)
-		if err != nil {
-			return fmt.Errorf("batch: read: %w", err)
-		}
-		for i, b := range list {
-			b.Charged += int64(costs[i])
-		}
+	if err := budget.AddJobCosts(ctx, s.rdb, list); err != nil {
+		return fmt.Errorf("batch: read: %w", err)
 	}
 	return nil
 }
