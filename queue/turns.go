@@ -26,9 +26,13 @@ const (
 	turnTime = 30 * 24 * time.Hour
 	// turnRetries allows asynq to return the turns of dead workers any number of times.
 	turnRetries = 1 << 20
-	// turnLate is how long a claimed job waits for a turn. Then it runs without one: its turn
-	// was lost, or Redis has no memory for asynq's writes.
+	// turnLate is how long a claimed job waits for a turn that a fetch has not found. Then it
+	// starts without one: its turn was lost, or Redis has no memory for asynq's writes.
 	turnLate = 20 * time.Millisecond
+	// turnStuck is how long a claimed job waits for an asynq server that does not fetch at all.
+	turnStuck = time.Second
+	// lateFetch is the interval between fetches for jobs that run without a turn.
+	lateFetch = 250 * time.Millisecond
 )
 
 // turnQueue adds turns.
@@ -46,23 +50,29 @@ type turnGate struct {
 
 	mu    sync.Mutex
 	pools map[string]*poolTurns
-	kick  chan struct{}
-}
-
-func newTurnGate(s *settings) *turnGate {
-	return &turnGate{settings: s, pools: map[string]*poolTurns{}, kick: make(chan struct{}, 1)}
+	kick  chan struct{} // closed, and replaced, when a claim starts to wait
 }
 
 // poolTurns are the turns that one pool wants from asynq.
 type poolTurns struct {
 	ready    []*readyClaim
-	fetching int // fetches, and fetched turns that have not taken a claim yet
+	fetching int       // tasks requested from Redis
+	fetched  []string  // tasks that asynq has not requested yet
+	handed   int       // tasks that have not reached their handler yet
+	again    time.Time // of the next fetch, after one that found nothing
 }
 
-// readyClaim is a claimed job that waits for its turn.
+// readyClaim is a claimed job that waits for its turn, or runs without one until it comes.
 type readyClaim struct {
-	claim *Claim
-	late  *time.Timer // runs it without a turn
+	claim   *Claim
+	late    *time.Timer  // starts it without a turn
+	missed  bool         // a fetch found no turn for it
+	running bool         // without a turn
+	end     chan turnEnd // of its run without a turn, for the handler of a turn that came later
+}
+
+func newTurnGate(s *settings) *turnGate {
+	return &turnGate{settings: s, pools: map[string]*poolTurns{}, kick: make(chan struct{})}
 }
 
 // newTurns returns the turns of a queue. scripts runs the scripts of asynq's client.
@@ -167,144 +177,205 @@ func (t *turnGate) of(pool string) *poolTurns {
 	return p
 }
 
-// wait lets a claimed job wait for a turn; run runs it if none comes.
-func (t *turnGate) wait(c *Claim, run func(*Claim)) {
+// lacks returns how many claims wait for a turn that nobody fetches yet.
+func (p *poolTurns) lacks() int { return len(p.ready) - p.handed - len(p.fetched) - p.fetching }
+
+// pop hands a fetched turn to asynq; "" if there is none.
+func (p *poolTurns) pop() (task string) {
+	if len(p.fetched) > 0 {
+		task, p.fetched = p.fetched[0], p.fetched[1:]
+		p.handed++
+	}
+	return task
+}
+
+// wait lets a claimed job wait for a turn. If none comes, run starts it without one.
+func (t *turnGate) wait(c *Claim, run func(*readyClaim)) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	p := t.of(c.p.ID)
-	r := &readyClaim{claim: c}
-	r.late = time.AfterFunc(turnLate, func() {
-		if t.without(r) {
-			run(c)
+	r := &readyClaim{claim: c, end: make(chan turnEnd, 1)}
+	r.late = time.AfterFunc(turnStuck, func() {
+		if t.start(r) {
+			run(r)
 		}
 	})
 	p.ready = append(p.ready, r)
-	t.mu.Unlock()
-	t.wake()
+	p.again = time.Time{}
+	close(t.kick)
+	t.kick = make(chan struct{})
 }
 
-func (t *turnGate) wake() {
-	select {
-	case t.kick <- struct{}{}:
-	default:
-	}
-}
-
-// wanted reports whether a pool wants one more turn, and whether any pool does. If the pool does, the
-// caller must fetch one, and then call fetched or take.
-func (t *turnGate) wanted(pool string) (this, any bool) {
+// next returns a fetched turn of a pool, or how many turns to fetch; fetched must follow. With neither, the
+// caller waits for kick, at most for the given time.
+func (t *turnGate) next(pool string) (task string, n int, kick chan struct{}, rest time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	rest = fetchEvery
 	for id, p := range t.pools {
-		if len(p.ready) > p.fetching {
-			any = true
-			if id == pool {
-				p.fetching++
-				return true, true
-			}
+		until := time.Until(p.again)
+		switch {
+		case len(p.fetched) == 0 && p.lacks() <= 0:
+		case len(p.fetched) == 0 && until > 0:
+			rest = min(rest, until)
+		case id != pool:
+			rest = 0
+		case len(p.fetched) > 0:
+			return p.pop(), 0, nil, 0
+		default:
+			n = p.lacks()
+			p.fetching += n
+			return "", n, nil, 0
 		}
 	}
-	return false, any
+	return "", 0, t.kick, rest
 }
 
-// fetched records that a fetch found no turn.
-func (t *turnGate) fetched(pool string) {
+// fetched records the turns that a fetch of n has found, and hands one to asynq; "" if there is none.
+func (t *turnGate) fetched(pool string, n int, tasks []string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.of(pool)
-	p.fetching = max(p.fetching-1, 0)
+	p.fetching -= n
+	p.fetched = append(p.fetched, tasks...)
+	if len(tasks) < n {
+		p.miss()
+	}
+	return p.pop()
 }
 
-// take returns the claim for a fetched turn; nil if none waits.
-func (t *turnGate) take(pool string) *Claim {
+// miss lets claims for which a fetch has found no turn start soon without one. mu must be held.
+func (p *poolTurns) miss() {
+	p.again = time.Now().Add(lateFetch)
+	for _, r := range p.ready[min(p.handed+len(p.fetched), len(p.ready)):] {
+		if !r.running {
+			p.again = time.Time{}
+		}
+		if !r.missed {
+			r.missed = true
+			r.late.Reset(turnLate)
+		}
+	}
+}
+
+// take returns the claim for a turn that has reached its handler; nil if none waits.
+func (t *turnGate) take(pool string) *readyClaim {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.of(pool)
-	p.fetching = max(p.fetching-1, 0)
+	p.handed = max(p.handed-1, 0)
 	if len(p.ready) == 0 {
 		return nil
 	}
 	r := p.ready[0]
 	p.ready = p.ready[1:]
 	r.late.Stop()
-	return r.claim
+	return r
 }
 
-// without takes a claim that has waited too long for its turn, and reports whether it still waited.
-func (t *turnGate) without(r *readyClaim) bool {
+// back returns a claim whose turn was none.
+func (t *turnGate) back(r *readyClaim) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.of(r.claim.p.ID)
+	p.ready = slices.Insert(p.ready, 0, r)
+	if !r.running {
+		r.late.Reset(turnLate)
+	}
+}
+
+// start marks a claim as running without a turn, and reports whether it still waited for one.
+func (t *turnGate) start(r *readyClaim) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r.running = !r.running && slices.Contains(t.of(r.claim.p.ID).ready, r)
+	return r.running
+}
+
+// leave removes a claim that has run without a turn, and reports whether none has come.
+func (t *turnGate) leave(r *readyClaim) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.of(r.claim.p.ID)
 	i := slices.Index(p.ready, r)
-	if i < 0 {
-		return false
+	if i >= 0 {
+		p.ready = slices.Delete(p.ready, i, i+1)
 	}
-	p.ready = slices.Delete(p.ready, i, i+1)
-	return true
-}
-
-// drain returns all claims that still wait for a turn.
-func (t *turnGate) drain() (claims []*Claim) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, p := range t.pools {
-		for _, r := range p.ready {
-			r.late.Stop()
-			claims = append(claims, r.claim)
-		}
-		p.ready = nil
-	}
-	return claims
+	return i >= 0
 }
 
 // turnClient is the Redis client of the asynq server that fetches turns. A fetch waits until a pool
-// wants a turn. Checks of quiet pools are answered without Redis, so that an idle server costs
-// little however many pools it has.
+// wants a turn, and then requests as many as the pool wants at once. Checks of quiet pools are answered
+// without Redis, so that an idle server costs little however many pools it has.
 type turnClient struct {
 	pollingClient
-	gate *turnGate
+	scripts redis.Scripter // runs the scripts of concurrent turns together
+	gate    *turnGate
 }
 
 // EvalSha runs a script of asynq, which is recognized by its first key.
 func (c turnClient) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
 	pool, kind := asynqKey(keys)
-	fetch := kind == "pending"
 	switch kind {
 	case "pending":
-		this, any := c.gate.wanted(pool)
-		if !any {
-			c.rest(ctx, fetchEvery, c.gate.kick)
-			this, _ = c.gate.wanted(pool)
-		}
-		if !this {
-			cmd := redis.NewCmd(ctx)
-			cmd.SetErr(redis.Nil)
-			return cmd
-		}
+		return c.fetch(ctx, pool, sha1, keys, args)
 	case "scheduled", "retry", "completed", "lease":
 		if p := c.gate.settings.pools()[pool]; p != nil && p.quiet() {
 			return nothing(ctx, kind)
 		}
 	}
-	cmd := c.UniversalClient.EvalSha(ctx, sha1, keys, args...)
-	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-		return cmd // Eval follows
+	return c.scripts.EvalSha(ctx, sha1, keys, args...)
+}
+
+// fetch answers asynq's request for a task of a pool.
+func (c turnClient) fetch(ctx context.Context, pool, sha1 string, keys []string, args []any) *redis.Cmd {
+	task, n, kick, rest := c.gate.next(pool)
+	if rest > 0 {
+		c.rest(ctx, rest, kick)
+		task, n, _, _ = c.gate.next(pool)
 	}
-	return c.after(ctx, cmd, pool, fetch)
-}
-
-// Eval loads a script that Redis does not know.
-func (c turnClient) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	pool, kind := asynqKey(keys)
-	return c.after(ctx, c.UniversalClient.Eval(ctx, script, keys, args...), pool, kind == "pending")
-}
-
-// after records what a fetch found.
-func (c turnClient) after(ctx context.Context, cmd *redis.Cmd, pool string, fetch bool) *redis.Cmd {
-	if err := cmd.Err(); err != nil && fetch {
-		c.gate.fetched(pool)
-		if !errors.Is(err, redis.Nil) {
+	if n > 0 {
+		pipe := c.UniversalClient.Pipeline()
+		cmds := make([]*redis.Cmd, n)
+		for i := range cmds {
+			cmds[i] = pipe.EvalSha(ctx, sha1, keys, args...)
+		}
+		_, _ = pipe.Exec(ctx) // each command has its own error
+		var tasks []string
+		for _, cmd := range cmds {
+			if text, err := cmd.Text(); err == nil {
+				tasks = append(tasks, text)
+			}
+		}
+		task = c.gate.fetched(pool, n, tasks)
+		switch last := cmds[n-1]; {
+		case task != "", errors.Is(last.Err(), redis.Nil):
+		case redis.HasErrorPrefix(last.Err(), "NOSCRIPT"):
+			return last // Eval follows
+		default:
 			c.rest(ctx, failureTakes, nil)
 		}
+	}
+	return fetched(ctx, task)
+}
+
+// fetched is the reply of a fetch.
+func fetched(ctx context.Context, task string) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	if task == "" {
+		cmd.SetErr(redis.Nil)
+	} else {
+		cmd.SetVal(task)
+	}
+	return cmd
+}
+
+// Eval loads and runs a script that Redis does not know.
+func (c turnClient) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	cmd := c.UniversalClient.Eval(ctx, script, keys, args...)
+	pool, kind := asynqKey(keys)
+	if task, err := cmd.Text(); kind == "pending" && err == nil {
+		return fetched(ctx, c.gate.fetched(pool, 0, []string{task}))
 	}
 	return cmd
 }

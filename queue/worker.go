@@ -73,7 +73,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer stopKeeping()
 	s := &workerPool{
 		w: w, ctx: ctx, runCtx: runCtx, keepCtx: keepCtx, crews: map[string]*poolWorkers{},
-		told: map[string]bool{}, gate: newTurnGate(w.q.settings),
+		told: map[string]bool{}, differ: map[string]bool{}, gate: newTurnGate(w.q.settings),
 	}
 	s.set()
 	s.background.Go(func() { w.keep(keepCtx) })

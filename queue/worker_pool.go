@@ -11,8 +11,7 @@ import (
 )
 
 // workerPool is one Run of a Worker: a crew for each pool, and one asynq server whose queues are
-// the pools. Only set and end touch its maps, and Run's goroutine calls them one after the other;
-// balances belongs to balanceAll.
+// the pools. Only set and end touch its maps, and Run's goroutine calls them one after the other.
 type workerPool struct {
 	w       *Worker
 	ctx     context.Context // Run's own: no job starts after it is done
@@ -21,6 +20,7 @@ type workerPool struct {
 	setup   *workerSetup    // the last one applied
 	crews   map[string]*poolWorkers
 	told    map[string]bool // pools whose cancellations are listened to
+	differ  map[string]bool // of balanceAll: pools whose turns and jobs may differ
 	server  *turnServer
 	gate    *turnGate
 
@@ -74,11 +74,13 @@ func (s *workerPool) watch() {
 func (s *workerPool) set() {
 	s.setup = s.w.q.settings.now()
 	pools := s.setup.pools
+	changed := false
 	for _, id := range slices.Sorted(maps.Keys(pools)) {
 		most, old := s.w.handlers(id), s.crews[id]
 		if old != nil && old.most == most {
 			continue
 		}
+		changed = true
 		delete(s.crews, id)
 		if most > 0 {
 			s.crews[id] = s.start(pools[id], most)
@@ -87,7 +89,9 @@ func (s *workerPool) set() {
 			old.pacer.halt()
 		}
 	}
-	s.serve()
+	if changed {
+		s.serve()
+	}
 }
 
 // start begins running the jobs of a pool.
@@ -97,7 +101,7 @@ func (s *workerPool) start(p *pool, most int) *poolWorkers {
 	pc.give = func(c *Claim) {
 		c.pacer = pc
 		s.handlers.Add(1)
-		s.gate.wait(c, func(c *Claim) { s.run(c) })
+		s.gate.wait(c, s.runLate)
 	}
 	called, unsubscribe := w.q.hub.listen(workChannel(p.ID), 1)
 	pc.called = called
@@ -121,11 +125,12 @@ func (s *workerPool) start(p *pool, most int) *poolWorkers {
 // abortTime to end.
 func (s *workerPool) end() {
 	s.pacers.Wait()
-	s.release()
 	done := make(chan struct{})
 	go func() {
-		s.server.shutdown()
 		s.handlers.Wait()
+		if s.server != nil {
+			s.server.shutdown()
+		}
 		close(done)
 	}()
 	select {
