@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/tasks"
 )
 
 // lookEvery is the interval between checks for work. In a cluster each check covers at most
@@ -54,7 +56,7 @@ func (a *wakeups) stir(pool string) {
 func (p *pool) workKeys() []string {
 	return []string{
 		p.keys[2], p.keys[4], p.keys[8], p.keys[9], p.keys[11], p.keys[12], p.keys[13], p.keys[22],
-		asynqName(p.ID, "pending"), asynqName(p.ID, "active"), asynqName(p.ID, "retry"), asynqName(p.ID, "scheduled"),
+		tasks.Key(p.ID, "pending"), tasks.Key(p.ID, "active"), tasks.Key(p.ID, "retry"), tasks.Key(p.ID, "scheduled"),
 	}
 }
 

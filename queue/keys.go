@@ -30,10 +30,12 @@ func poolKeys(pool string) []string {
 // PoolKey reports whether the key lg:{<id>}:<name> belongs to a pool, and not to an org
 // with the same id.
 func PoolKey(name string) bool {
-	if name == "turns" || strings.HasPrefix(name, "job:") || strings.HasPrefix(name, "proc:") || strings.HasPrefix(name, "weights:") {
-		return true
+	for _, prefix := range []string{"job:", "proc:", "weights:"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
 	}
-	return slices.Contains(poolKeys(""), quota.Key("", name))
+	return name == "turns" || slices.Contains(poolKeys(""), quota.Key("", name))
 }
 
 // AllJobs returns the pattern that matches the keys of all jobs.
@@ -56,11 +58,6 @@ func turnsKey(pool string) string         { return quota.Key(pool, "turns") }
 func weightsKey(pool, name string) string { return quota.Key(pool, "weights:"+name) }
 func orgIndex(org string) string          { return "lg:{" + org + "}:jobs" }
 func userIndex(org, user string) string   { return "lg:{" + org + "}:jobs:" + user }
-
-// asynqName returns a key of the asynq queue of a pool, which is in the pool's slot. pausedKey exists
-// while the queue is paused.
-func asynqName(pool, name string) string { return "asynq:{" + pool + "}:" + name }
-func pausedKey(pool string) string       { return asynqName(pool, "paused") }
 
 // Channels: jobChannel carries "s" (state changed) and "o" (more output), cancelChannel the
 // id of a running job to cancel, workChannel calls for workers.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/llmguard/llmguard/internal/tasks"
 )
 
 // metrics holds the package's metrics. Label values come from the pools and from fixed sets
@@ -204,7 +206,7 @@ func (q *Queue) Depth(ctx context.Context, poolID string) (Depth, error) {
 	if err != nil {
 		return Depth{}, err
 	}
-	reply, err := q.scripts.eval(ctx, "depth", depthScript, p.with(pausedKey(p.ID)))
+	reply, err := q.scripts.eval(ctx, "depth", depthScript, p.with(tasks.PausedKey(p.ID)))
 	if err != nil {
 		return Depth{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/tasks"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -298,7 +299,7 @@ func (pc *pacer) acquire(ctx context.Context, n int) (acquired, error) {
 		now.opts.Shares.Interactive, now.opts.Shares.Async, now.opts.Shares.Batch,
 	}, p.limits...)
 	args = append(args, pc.stay.Microseconds())
-	keys := append(p.with(procKey(p.ID, pc.process)), pausedKey(p.ID))
+	keys := append(p.with(procKey(p.ID, pc.process)), tasks.PausedKey(p.ID))
 	if now.weights != "" {
 		keys = append(keys, weightsKey(p.ID, now.weights))
 	}

@@ -73,8 +73,12 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer stopKeeping()
 	s := &workerPool{
 		w: w, ctx: ctx, runCtx: runCtx, keepCtx: keepCtx, crews: map[string]*poolWorkers{},
-		told: map[string]bool{}, differ: map[string]bool{}, gate: newTurnGate(w.q.settings),
+		told: map[string]bool{}, differ: map[string]bool{},
 	}
+	s.tasks = w.q.tasks.NewWorker(ctx, func(id string) bool {
+		p := w.q.settings.pools()[id]
+		return p != nil && p.quiet()
+	}, s.replayRun)
 	s.set()
 	s.background.Go(func() { w.keep(keepCtx) })
 	s.background.Go(func() { every(keepCtx, balanceEvery, s.balanceAll) })

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/tasks"
 	"github.com/llmguard/llmguard/providers"
 )
 
@@ -21,8 +22,7 @@ type workerPool struct {
 	crews   map[string]*poolWorkers
 	told    map[string]bool // pools whose cancellations are listened to
 	differ  map[string]bool // of balanceAll: pools whose turns and jobs may differ
-	server  *turnServer
-	gate    *turnGate
+	tasks   *tasks.Worker
 
 	background, pacers, handlers sync.WaitGroup
 }
@@ -90,7 +90,11 @@ func (s *workerPool) set() {
 		}
 	}
 	if changed {
-		s.serve()
+		handlers := map[string]int{}
+		for id, crew := range s.crews {
+			handlers[id] = crew.most
+		}
+		s.tasks.Serve(handlers)
 	}
 }
 
@@ -101,9 +105,9 @@ func (s *workerPool) start(p *pool, most int) *poolWorkers {
 	pc.give = func(c *Claim) {
 		c.pacer = pc
 		s.handlers.Add(1)
-		s.gate.wait(c, s.runLate)
+		s.tasks.Run(p.ID, c.id, func() error { return s.run(c) })
 	}
-	called, unsubscribe := w.q.hub.listen(workChannel(p.ID), 1)
+	called, unsubscribe := w.q.hub.Listen(workChannel(p.ID), 1)
 	pc.called = called
 	pc.stopped = w.opts.Stopped
 	s.pacers.Go(func() {
@@ -112,7 +116,7 @@ func (s *workerPool) start(p *pool, most int) *poolWorkers {
 	})
 	if !s.told[p.ID] {
 		s.told[p.ID] = true
-		messages, leave := w.q.hub.listen(cancelChannel(p.ID), 1000)
+		messages, leave := w.q.hub.Listen(cancelChannel(p.ID), 1000)
 		s.background.Go(func() {
 			defer leave()
 			w.obeyCancels(s.keepCtx, messages)
@@ -128,9 +132,7 @@ func (s *workerPool) end() {
 	done := make(chan struct{})
 	go func() {
 		s.handlers.Wait()
-		if s.server != nil {
-			s.server.shutdown()
-		}
+		s.tasks.Shutdown()
 		close(done)
 	}()
 	select {

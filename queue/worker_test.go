@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/tasks"
 )
 
 // The claims of a worker that vanishes are run by another one.
@@ -127,7 +128,7 @@ func TestJobsOfOlderVersionsRun(t *testing.T) {
 	for range 3 {
 		jobs = append(jobs, e.put(e.job("p", "acme", "ann", Async, 10)))
 	}
-	e.rdb.Del(t.Context(), asynqName("p", "pending"))
+	e.rdb.Del(t.Context(), tasks.Key("p", "pending"))
 	for range 5 {
 		if _, err := old.Enqueue(asynq.NewTask("ticket", nil), asynq.Queue("p")); err != nil {
 			t.Fatal(err)

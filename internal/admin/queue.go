@@ -70,12 +70,8 @@ func viewPool(ctx context.Context, o *queue.Queue, p queue.Pool, wanted func(org
 	if err != nil {
 		return QueuePool{}, err
 	}
-	dead, err := o.Dead(ctx, p.ID)
-	if err != nil {
-		return QueuePool{}, err
-	}
 	v := QueuePool{
-		Dead: dead, Pool: p.ID, Waiting: map[string]int64{}, Running: d.Running(), Jobs: d.Jobs, Bytes: d.Bytes,
+		Dead: d.Dead, Pool: p.ID, Waiting: map[string]int64{}, Running: d.Running(), Jobs: d.Jobs, Bytes: d.Bytes,
 		MaxJobs: p.MaxJobs,
 		RPM:     QueueQuota{d.Requests, p.RPM}, TPM: QueueQuota{d.Tokens, p.TPM}, Concurrency: p.Concurrency,
 		Paused: d.Paused, Blocked: d.Blocked.Seconds(), Model: d.BlockedModel, Flows: []QueueFlow{}, Parked: []QueueParked{},
@@ -199,7 +195,7 @@ func (h *queueHandler) pausePool(c *call) (any, error) {
 	if err != nil {
 		return nil, noPool(q, pool, err)
 	}
-	if err := q.Pause(c.r.Context(), pool); err != nil {
+	if err := q.SetPaused(c.r.Context(), pool, true); err != nil {
 		return nil, err
 	}
 	before, after := Pause{Pool: pool, Paused: d.Paused}, Pause{Pool: pool, Paused: true}
@@ -219,7 +215,7 @@ func (h *queueHandler) resumePool(c *call) (any, error) {
 	if err != nil {
 		return nil, noPool(q, pool, err)
 	}
-	if err := q.Unpause(c.r.Context(), pool); err != nil {
+	if err := q.SetPaused(c.r.Context(), pool, false); err != nil {
 		return nil, err
 	}
 	left, err := q.Quota().Resume(c.r.Context(), pool)

@@ -47,11 +47,11 @@ var actions = map[string]action{
 	},
 	"pause-pool": {
 		title: "Pause a pool", text: "No job of pool %s starts until you resume it. Running jobs and live calls continue.",
-		target: []string{"pool"}, inputs: []input{reason}, danger: true, do: (*visit).pausePool,
+		target: []string{"pool"}, inputs: []input{reason}, danger: true, do: changePool("pause", "starts no more jobs"),
 	},
 	"resume-pool": {
 		title: "End a pause", text: "Calls of pool %s continue now. If the provider refuses them again, they pause again.",
-		target: []string{"pool"}, inputs: []input{reason}, do: (*visit).resumePool,
+		target: []string{"pool"}, inputs: []input{reason}, do: changePool("resume", "continues"),
 	},
 	"cancel-batch": {
 		title: "Cancel a batch", text: "No new lines of %s will start. Running lines finish; results so far are kept.",
@@ -229,16 +229,6 @@ func (v *visit) replayJob() (done, error) {
 	var made work
 	err := v.change(http.MethodPost, "/jobs/"+url.PathEscape(v.field("job"))+"/replay", v.order(), &made)
 	return done{Text: fmt.Sprintf("Queued again as %s.", made.ID)}, err
-}
-
-func (v *visit) pausePool() (done, error) {
-	err := v.change(http.MethodPost, "/queue/"+url.PathEscape(v.field("pool"))+"/pause", v.order(), nil)
-	return done{Text: fmt.Sprintf("Pool %s starts no more jobs.", v.field("pool"))}, err
-}
-
-func (v *visit) resumePool() (done, error) {
-	err := v.change(http.MethodPost, "/queue/"+url.PathEscape(v.field("pool"))+"/resume", v.order(), nil)
-	return done{Text: fmt.Sprintf("Pool %s continues.", v.field("pool"))}, err
 }
 
 func (v *visit) cancelBatch() (done, error) {
