@@ -73,7 +73,7 @@ type depthCollector struct {
 	ctx                                         atomic.Pointer[context.Context]
 	waiting, waitingTokens, jobs, bytes, claims *prometheus.Desc
 	parked, blocked, used, quota, pace, dead    *prometheus.Desc
-	oldest, running                             *prometheus.Desc
+	oldest, running, paused                     *prometheus.Desc
 }
 
 func newDepthCollector(q *Queue) *depthCollector {
@@ -90,6 +90,7 @@ func newDepthCollector(q *Queue) *depthCollector {
 		running: desc("llmguard_queue_running_calls",
 			"Calls in progress: live ones with a quota grant, and jobs claimed by workers.", "kind"),
 		parked: desc("llmguard_queue_parked_subjects", "Orgs and flows paused by a limit."),
+		paused: desc("llmguard_queue_paused", "1 while an operator pauses the pool's queue."),
 		blocked: desc("llmguard_quota_blocked_seconds",
 			"Remaining time for which the provider blocks the pool or one of its models."),
 		used: desc("llmguard_quota_used", "Provider quota used in the last minute.", "limit"),
@@ -106,7 +107,7 @@ func newDepthCollector(q *Queue) *depthCollector {
 func (c *depthCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.waiting, c.waitingTokens, c.jobs, c.bytes, c.claims, c.parked, c.blocked,
-		c.used, c.quota, c.pace, c.dead, c.oldest, c.running,
+		c.used, c.quota, c.pace, c.dead, c.oldest, c.running, c.paused,
 	} {
 		ch <- d
 	}
@@ -138,6 +139,7 @@ func (c *depthCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.running, float64(d.Live), "live")
 		gauge(c.running, float64(d.Claims), "job")
 		gauge(c.parked, float64(d.Parked))
+		gauge(c.paused, map[bool]float64{true: 1}[d.Paused])
 		gauge(c.blocked, d.Blocked.Seconds())
 		gauge(c.used, float64(d.Requests), "rpm")
 		gauge(c.used, float64(d.Tokens), "tpm")
@@ -184,7 +186,7 @@ type Depth struct {
 	Pace     float64
 	// Dead counts the dead letters.
 	Dead int64
-	// Paused means that no job is started, see Queue.Pause.
+	// Paused means that no job is started, see [Queue.SetPaused].
 	Paused bool
 }
 

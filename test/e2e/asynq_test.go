@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -91,4 +94,46 @@ func (w *taskWatch) watch(ctx context.Context) {
 			w.longest[k] = max(w.longest[k], time.Since(since[k]))
 		}
 	}
+}
+
+// TestPausedPool: while an operator pauses a pool, jobs wait and live calls do not. The command line and asynq's tools
+// pause and resume the same.
+func TestPausedPool(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, fakeprovider.Options{}, simple("[{name: w, subject: org, amount: $100, window: 1h}]"))
+	p := s.proxy()
+	s.worker()
+	rdb := redis.NewClient(&redis.Options{Addr: s.redis.Addr})
+	defer rdb.Close()
+	look, key, body := asynq.NewInspectorFromRedisClient(rdb), s.keys["alice"], chat("gpt-4o-mini", "hello", `"max_tokens":5`)
+	url := func() string { return p.URL }
+	awaitJob(t, p.URL, key, submit(t, url, key, body).ID, time.Minute)
+
+	s.run("queue", "pause", "openai")
+	if info, err := look.GetQueueInfo("openai"); err != nil || !info.Paused {
+		t.Fatalf("asynq shows %+v (%v), want a paused queue", info, err)
+	}
+	waits := submit(t, url, key, body)
+	if a := post(p.URL+"/chat/completions", key, body); a.status != http.StatusOK {
+		t.Errorf("a live call got %d: %s", a.status, a.body)
+	}
+	time.Sleep(2 * time.Second) // in which a job would start
+	if why := s.run("why", waits.ID); !strings.Contains(why, "Pool openai is paused. To start its jobs: llmguard queue resume openai") {
+		t.Errorf("why says %s", why)
+	}
+	s.run("queue", "resume", "openai")
+	awaitJob(t, p.URL, key, waits.ID, time.Minute)
+
+	if err := look.PauseQueue("openai"); err != nil {
+		t.Fatal(err)
+	}
+	waits = submit(t, url, key, body)
+	time.Sleep(2 * time.Second)
+	if out := s.run("queue"); !strings.Contains(out, "paused") {
+		t.Errorf("llmguard queue says %s", out)
+	}
+	if err := look.UnpauseQueue("openai"); err != nil {
+		t.Fatal(err)
+	}
+	awaitJob(t, p.URL, key, waits.ID, time.Minute)
 }
