@@ -39,7 +39,7 @@ end
 local function recall(ids)
   for _, id in ipairs(ids) do
     call('ZREM', lease, id)
-    if call('LREM', active, 0, id) > 0 then
+    if call('LREM', active, 0, id) > 0 and call('HEXISTS', prefix .. id, 'msg') == 1 then
       call('RPUSH', pending, id)
       call('HSET', prefix .. id, 'state', 'pending', 'pending_since', now_ns)
     end

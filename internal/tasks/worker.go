@@ -14,9 +14,10 @@ var (
 	ErrDead  = errors.New("the job is a dead letter")
 )
 
-// early is how long before the end of a job's rest its task becomes pending. Asynq looks once every
-// delayedEvery, and its times are whole seconds; the task must be there when the job is claimed.
-const early = 2 * delayedEvery
+// early is by how much the retry of a task is due before the end of its job's rest. Asynq looks once every
+// delayedEvery and rounds down to whole seconds, so the task becomes pending up to 1.5 s before that end, or
+// half a second after it.
+const early = delayedEvery / 2
 
 // restError makes asynq retry a task after a time.
 type restError struct{ wait time.Duration }
