@@ -31,7 +31,7 @@ func TestAJobWithoutATaskStarts(t *testing.T) {
 		started, ended := make(chan bool), make(chan error)
 		w.Run("p", "job-"+end.what, func() error {
 			started <- true
-			return <-ended
+			return redistest.Came(t, ended)
 		})
 		redistest.Came(t, started)
 		jobs.AddLost(t.Context(), "p", 1, 0)
