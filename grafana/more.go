@@ -70,6 +70,8 @@ func Queue() Dashboard {
 		`sum(max by (pool, kind) (llmguard_queue_running_calls`+from+`))`)
 	b.stat("Dead letters", "Failed jobs that can be replayed.", "short",
 		`sum(max by (pool) (llmguard_queue_dead_letters`+from+`))`, 1, 100)
+	b.stat("Pools paused", "Pools of which an operator pauses the queue.", "short",
+		`count(max by (pool) (llmguard_queue_paused`+from+`) > 0) or vector(0)`, 1, 2)
 	b.stat("Pools blocked", "Pools that the provider blocks.", "short",
 		`count(max by (pool) (llmguard_quota_blocked_seconds`+from+`) > 0) or vector(0)`, 1, 2)
 

@@ -1,16 +1,16 @@
 -- acquire: up to n claims on the next jobs, as far as the provider quota allows.
 -- Needs time, quota, reserve, rings, flows, picks. First returns dead claims to the queue and wakes
 -- parked subjects. The same (process, seq) replays its reply; n = 0 only looks; n is at most 1000.
--- KEYS 1-23 pool (pool_keys)  24 record of the process  25 weights, percent (hash; "~": it is
--- complete)
+-- KEYS 1-23 pool (pool_keys)  24 record of the process  25 exists while asynq's queue of the pool is
+-- paused: no job is claimed  26 weights, percent (hash; "~": it is complete)
 -- ARGV 1 now  2 process  3 seq  4 n  5 lease us  6 name of the weights ("" = none)
 --      7 probe us  8-10 shares of the classes, percent  11-14 rpm tpm concurrency burst (quota_limits)
 --      15 us after which the process acquires again if fewer jobs wait than requested; 0: it does not
 -- Reply lines: "<wait us> <why> <reaped> <trial: a claim's answer decides about others>", then per
 -- claim "<id> <token> <class> <at us> <tokens>", and, for a job that is more than its model's provider
 -- takes in a minute, that limit. wait 0: acquire again immediately; -1: nothing waits. why: more, empty,
--- or what refuses; weights if those at KEYS 25 have to be written first.
-local pool, process_key, weights_key = pool_keys(), KEYS[24], KEYS[25]
+-- or what refuses; weights if those at KEYS 26 have to be written first.
+local pool, process_key, paused_key, weights_key = pool_keys(), KEYS[24], KEYS[25], KEYS[26]
 local given, process, seq, wanted, lease, weights_name, probe_us = unpack(ARGV, 1, 7)
 local shares = { unpack(ARGV, 8, 10) }
 local limits = quota_limits(11)
@@ -77,6 +77,11 @@ if nap and (stepped or nap - now <= 0) then
 end
 local soon = redis.call('ZRANGE', pool.parked, '0', '0', 'WITHSCORES')
 if not soon[1] then pool.parks = false elseif soon[2] - now <= 0 then wake(pool, now) end
+
+if redis.call('EXISTS', paused_key) == 1 then
+  quota_close(quota)
+  return '-1 empty ' .. #reaped
+end
 
 -- The cost of requests and tokens is their dominant share of the minute's quota, in billionths;
 -- without a quota it is the number of tokens.

@@ -1,11 +1,11 @@
 -- depth: the contents of a pool. Needs time, rings, flows.
--- KEYS 1-23 pool (pool_keys)
+-- KEYS 1-23 pool (pool_keys)  24 exists while asynq's queue of the pool is paused
 -- ARGV 1 now
 -- Reply words: waiting interactive, async, batch; their tokens; jobs, bytes (all not ended);
 -- claims; parked subjects; blocked us; requests and tokens in the ring; learned rpm and tpm, 0 =
--- none; factor of the pace, per mille; dead letters; live calls; us for which one model is blocked, and its
--- name. Each claim has a slot too, so the remaining slots are live calls.
-local pool = pool_keys()
+-- none; factor of the pace, per mille; dead letters; live calls; us for which one model is blocked; whether
+-- the queue is paused (1|0); the name of the blocked model. Each claim has a slot too, so the remaining slots are live calls.
+local pool, paused_key = pool_keys(), KEYS[24]
 local given = ARGV[1]
 local out = {}
 for c = 1, 3 do out[c] = pickable(pool, c) end
@@ -33,5 +33,6 @@ local function held(key) return redis.call('ZCOUNT', key, '(' .. int(clock), '+i
 out[18] = math.max(held(pool.slots) - held(pool.claims), 0)
 local till, name = string.match(one or '', '^(%d+) %d %S+ (.+)$')
 out[19] = math.max((till or 0) - now, 0)
+out[20] = redis.call('EXISTS', paused_key)
 for k, v in ipairs(out) do out[k] = int(v) end
 return table.concat(out, ' ') .. ' ' .. (name or '')

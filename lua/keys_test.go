@@ -206,6 +206,7 @@ func (w *watch) jobs(rdb redis.UniversalClient) {
 		j, err := q.Job(ctx, "acme", id)
 		return err == nil && j.State == queue.Succeeded
 	})
+	w.await("tasks are compared with jobs", func() bool { return w.has("balance") })
 	stop()
 	redistest.Wait(w.t, running.Wait)
 }

@@ -39,6 +39,7 @@ var libraries = map[string][]string{
 	"capacity_reserve": {"time", "capacity"},
 	"capacity_settle":  {"time", "capacity"},
 
+	"balance":            {"time", "rings"},
 	"acquire":            {"time", "quota", "reserve", "rings", "flows", "picks"},
 	"batch_cancel":       {"time", "unrefused"},
 	"batch_lease":        {"time"},

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/tasks"
 )
 
 // lookEvery is the interval between checks for work. In a cluster each check covers at most
@@ -52,7 +54,10 @@ func (a *wakeups) stir(pool string) {
 
 // workKeys returns the keys of which at least one exists while the pool needs attention.
 func (p *pool) workKeys() []string {
-	return []string{p.keys[2], p.keys[4], p.keys[8], p.keys[9], p.keys[11], p.keys[12], p.keys[13], p.keys[22]}
+	return []string{
+		p.keys[2], p.keys[4], p.keys[8], p.keys[9], p.keys[11], p.keys[12], p.keys[13], p.keys[22],
+		tasks.Key(p.ID, "pending"), tasks.Key(p.ID, "active"), tasks.Key(p.ID, "retry"), tasks.Key(p.ID, "scheduled"),
+	}
 }
 
 // look marks pools that have become quiet, and wakes pools whose work was never announced

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/tasks"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/quota"
 )
@@ -154,6 +155,8 @@ type Claim struct {
 	output  *Output
 	answer  int64             // bytes reserved in Redis memory for the answer
 	settled *capacity.Settled // what remains of a job that this claim ended
+	pacer   *pacer            // of the worker that runs it
+	after   error             // what becomes of the job's task: see package tasks
 	done    bool              // that job's body is no longer needed
 
 	cancel context.CancelCauseFunc
@@ -206,6 +209,7 @@ func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string)
 		c.q.endings.announceSoon(c.Job)
 		c.settle(state, dead)
 		if dead {
+			c.after = tasks.ErrDead
 			c.q.dead.keep(ctx, c.Job)
 		}
 		return nil
@@ -253,6 +257,10 @@ func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 	case err != nil:
 		return err
 	case reply == "ok":
+		c.after = tasks.ErrWaits
+		if v.Kind == Retry || v.Kind == Rest {
+			c.after = tasks.Rests(v.Wait)
+		}
 		if how != "" && v.Kind != Rest {
 			c.q.metrics.retries.WithLabelValues(c.p.ID).Inc()
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/tasks"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -20,6 +21,7 @@ type deadLetters struct {
 	rdb      redis.UniversalClient
 	log      *slog.Logger
 	settings *settings
+	tasks    *tasks.Jobs
 }
 
 // DeadLetters returns the dead letters of a pool, newest first: jobs that failed through no
@@ -119,6 +121,7 @@ func (d *deadLetters) forgetDead(ctx context.Context, p *pool, id string) error 
 	if err := d.rdb.ZRem(ctx, p.deadKey(), id).Err(); err != nil {
 		return fmt.Errorf("queue: replay: %w", err)
 	}
+	d.tasks.Exhume(ctx, p.ID, id)
 	return nil
 }
 

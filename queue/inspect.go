@@ -130,16 +130,3 @@ func (q *Queue) Parked(ctx context.Context, poolID string) ([]Parked, error) {
 	}
 	return all, nil
 }
-
-// Dead returns the number of dead letters of a pool.
-func (q *Queue) Dead(ctx context.Context, poolID string) (int64, error) {
-	p, err := q.settings.pool(poolID)
-	if err != nil {
-		return 0, err
-	}
-	n, err := q.rdb.ZCard(ctx, p.deadKey()).Result()
-	if err != nil {
-		return 0, fmt.Errorf("queue: dead letters: %w", err)
-	}
-	return n, nil
-}

@@ -112,7 +112,7 @@ func (q *Queue) Cancel(ctx context.Context, org, id string) (*Job, error) {
 // error is ErrNotFound or comes from Redis; a job that is still running when ctx ends is
 // not an error.
 func (q *Queue) Ended(ctx context.Context, j *Job) (*Job, error) {
-	wake, leave := q.hub.listen(jobChannel(j.ID), 1)
+	wake, leave := q.hub.Listen(jobChannel(j.ID), 1)
 	defer leave()
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()

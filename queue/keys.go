@@ -30,10 +30,12 @@ func poolKeys(pool string) []string {
 // PoolKey reports whether the key lg:{<id>}:<name> belongs to a pool, and not to an org
 // with the same id.
 func PoolKey(name string) bool {
-	if strings.HasPrefix(name, "job:") || strings.HasPrefix(name, "proc:") || strings.HasPrefix(name, "weights:") {
-		return true
+	for _, prefix := range []string{"job:", "proc:", "weights:"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
 	}
-	return slices.Contains(poolKeys(""), quota.Key("", name))
+	return name == "turns" || slices.Contains(poolKeys(""), quota.Key("", name))
 }
 
 // AllJobs returns the pattern that matches the keys of all jobs.
@@ -52,6 +54,7 @@ func DeadKey(pool string) string { return quota.Key(pool, "dead") }
 
 func jobKey(pool, id string) string       { return quota.Key(pool, "job:"+id) }
 func procKey(pool, process string) string { return quota.Key(pool, "proc:"+process) }
+func turnsKey(pool string) string         { return quota.Key(pool, "turns") }
 func weightsKey(pool, name string) string { return quota.Key(pool, "weights:"+name) }
 func orgIndex(org string) string          { return "lg:{" + org + "}:jobs" }
 func userIndex(org, user string) string   { return "lg:{" + org + "}:jobs:" + user }

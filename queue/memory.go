@@ -20,6 +20,8 @@ const (
 	// recordBytes is about what Redis needs for a job or an answer in addition to its
 	// contents.
 	recordBytes = 1 << 10
+	// taskBytes is about what Redis needs for the asynq task of a job that has not ended.
+	taskBytes = 512
 	// refBytes is an upper bound for the size of a ref.
 	refBytes = 256
 	// firstAnswer is reserved for every job's answer, so that most answers need no
@@ -50,7 +52,7 @@ type admission struct {
 }
 
 // bytes returns the size of a job in Redis without its answer.
-func (j *Job) bytes() int64 { return j.recordBytes() + j.bodyBytes() }
+func (j *Job) bytes() int64 { return j.recordBytes() + taskBytes + j.bodyBytes() }
 
 func (j *Job) recordBytes() int64 {
 	return recordBytes + int64(len(j.Query)+len(j.Notice)+len(j.Model)) + headerBytes(j.Header)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/llmguard/llmguard/internal/tasks"
 )
 
 // metrics holds the package's metrics. Label values come from the pools and from fixed sets
@@ -71,7 +73,7 @@ type depthCollector struct {
 	ctx                                         atomic.Pointer[context.Context]
 	waiting, waitingTokens, jobs, bytes, claims *prometheus.Desc
 	parked, blocked, used, quota, pace, dead    *prometheus.Desc
-	oldest, running                             *prometheus.Desc
+	oldest, running, paused                     *prometheus.Desc
 }
 
 func newDepthCollector(q *Queue) *depthCollector {
@@ -88,6 +90,7 @@ func newDepthCollector(q *Queue) *depthCollector {
 		running: desc("llmguard_queue_running_calls",
 			"Calls in progress: live ones with a quota grant, and jobs claimed by workers.", "kind"),
 		parked: desc("llmguard_queue_parked_subjects", "Orgs and flows paused by a limit."),
+		paused: desc("llmguard_queue_paused", "1 while an operator pauses the pool's queue."),
 		blocked: desc("llmguard_quota_blocked_seconds",
 			"Remaining time for which the provider blocks the pool or one of its models."),
 		used: desc("llmguard_quota_used", "Provider quota used in the last minute.", "limit"),
@@ -104,7 +107,7 @@ func newDepthCollector(q *Queue) *depthCollector {
 func (c *depthCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.waiting, c.waitingTokens, c.jobs, c.bytes, c.claims, c.parked, c.blocked,
-		c.used, c.quota, c.pace, c.dead, c.oldest, c.running,
+		c.used, c.quota, c.pace, c.dead, c.oldest, c.running, c.paused,
 	} {
 		ch <- d
 	}
@@ -136,6 +139,7 @@ func (c *depthCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.running, float64(d.Live), "live")
 		gauge(c.running, float64(d.Claims), "job")
 		gauge(c.parked, float64(d.Parked))
+		gauge(c.paused, map[bool]float64{true: 1}[d.Paused])
 		gauge(c.blocked, d.Blocked.Seconds())
 		gauge(c.used, float64(d.Requests), "rpm")
 		gauge(c.used, float64(d.Tokens), "tpm")
@@ -182,6 +186,8 @@ type Depth struct {
 	Pace     float64
 	// Dead counts the dead letters.
 	Dead int64
+	// Paused means that no job is started, see [Queue.SetPaused].
+	Paused bool
 }
 
 // Running returns the number of jobs and live calls that are at the provider or about to
@@ -202,25 +208,26 @@ func (q *Queue) Depth(ctx context.Context, poolID string) (Depth, error) {
 	if err != nil {
 		return Depth{}, err
 	}
-	reply, err := q.scripts.eval(ctx, "depth", depthScript, p.keys)
+	reply, err := q.scripts.eval(ctx, "depth", depthScript, p.with(tasks.PausedKey(p.ID)))
 	if err != nil {
 		return Depth{}, err
 	}
-	w, err := words("depth", reply, 19)
+	w, err := words("depth", reply, 20)
 	if err != nil {
 		return Depth{}, err
 	}
-	var n [20]int64
-	for i := range 19 {
+	var n [21]int64
+	for i := range 20 {
 		n[i+1], _ = strconv.ParseInt(w[i], 10, 64)
 	}
 	d := Depth{
 		Jobs: n[7], Bytes: n[8], Claims: n[9], Parked: n[10],
 		Blocked: time.Duration(n[11]) * time.Microsecond, Requests: n[12], Tokens: n[13],
 		RPM: smaller(p.RPM, n[14]), TPM: smaller(p.TPM, n[15]), Pace: float64(n[16]) / 1000, Dead: n[17], Live: n[18],
+		Paused: n[20] == 1,
 	}
 	if model := time.Duration(n[19]) * time.Microsecond; d.Blocked == 0 && model > 0 {
-		d.Blocked, d.BlockedModel = model, strings.Join(w[19:], " ")
+		d.Blocked, d.BlockedModel = model, strings.Join(w[20:], " ")
 	}
 	copy(d.Waiting[1:], n[1:4])
 	copy(d.WaitingTokens[1:], n[4:7])

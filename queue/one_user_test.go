@@ -90,7 +90,8 @@ func TestLightOrgsBesideHogs(t *testing.T) {
 	}
 }
 
-// A job on an otherwise idle pool costs at most 8 round trips to Redis from put to its end.
+// A job on an otherwise idle pool costs at most 9 round trips to Redis from put to its end,
+// and two more of the asynq server.
 func TestRoundTripsOfAJob(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
@@ -102,8 +103,8 @@ func TestRoundTripsOfAJob(t *testing.T) {
 		if err := c.conclude(t.Context(), noop(t.Context(), c)); err != nil {
 			t.Fatal(err)
 		}
-		if n := asked.Load(); n > 8 && !first {
-			t.Errorf("a job costs %d round trips, want at most 8", n)
+		if n := asked.Load(); n > 9 && !first {
+			t.Errorf("a job costs %d round trips, want at most 9", n)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/tasks"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -34,10 +35,10 @@ type pacer struct {
 	kick    chan struct{}
 	stop    chan struct{} // closed by halt
 	called  <-chan string // messages of workChannel
-	begin   func()        // starts a handler
+	give    func(*Claim)  // runs a claim; again follows once it has ended
 	stopped func() bool   // WorkerOptions.Stopped
 	most    int           // maximum number of handlers
-	busy    atomic.Int64  // number of handlers, except those that were given nothing
+	busy    atomic.Int64  // number of handlers: those that run a job, and asks
 	process string        // identifies this pacer in its acquire calls
 	seq     int64
 	born    time.Time     // when seq was first used
@@ -46,12 +47,9 @@ type pacer struct {
 	awake   bool          // handlers stay, so jobs are put without a notification
 
 	mu     sync.Mutex
-	asks   []*ask
+	asks   int // handlers that wait for a claim
 	closed bool
 }
-
-// ask is one handler waiting for a claim. It receives a claim, or nil if no job waits.
-type ask struct{ got chan *Claim }
 
 // acquired is a reply of acquire.
 type acquired struct {
@@ -67,36 +65,26 @@ func newPacer(q *Queue, p *pool, most int) *pacer {
 	}
 }
 
-// hire starts up to n handlers, within the maximum.
+// hire adds up to n handlers, within the maximum.
 func (pc *pacer) hire(n int) {
-	for range min(n, pc.most-int(pc.busy.Load())) {
-		pc.busy.Add(1)
-		pc.begin()
+	n = min(n, pc.most-int(pc.busy.Load()))
+	if n <= 0 {
+		return
 	}
+	pc.busy.Add(int64(n))
+	pc.ask(n)
 }
 
-// next waits for a claim. It returns nil if no job waits in the pool, ctx is done or the
-// pacer has stopped. The handler then no longer counts and must end.
-func (pc *pacer) next(ctx context.Context) *Claim {
-	a := &ask{got: make(chan *Claim, 1)}
+// ask lets n handlers wait for a claim.
+func (pc *pacer) ask(n int) {
 	pc.mu.Lock()
 	if pc.closed {
-		pc.busy.Add(-1)
-		pc.mu.Unlock()
-		return nil
+		pc.busy.Add(int64(-n))
+	} else {
+		pc.asks += n
 	}
-	pc.asks = append(pc.asks, a)
 	pc.mu.Unlock()
 	pc.wake()
-	select {
-	case c := <-a.got:
-		return c
-	case <-ctx.Done():
-	}
-	if pc.withdraw(a) {
-		return nil
-	}
-	return <-a.got // answered in the meantime
 }
 
 func (pc *pacer) wake() {
@@ -106,24 +94,10 @@ func (pc *pacer) wake() {
 	}
 }
 
-// withdraw removes an ask. It returns false if the ask has been or is being answered.
-func (pc *pacer) withdraw(a *ask) bool {
-	pc.mu.Lock()
-	defer pc.mu.Unlock()
-	for i, other := range pc.asks {
-		if other == a {
-			pc.busy.Add(-1)
-			pc.asks = append(pc.asks[:i], pc.asks[i+1:]...)
-			return true
-		}
-	}
-	return false
-}
-
 func (pc *pacer) waiting() int {
 	pc.mu.Lock()
 	defer pc.mu.Unlock()
-	return len(pc.asks)
+	return pc.asks
 }
 
 // halt makes run return once its pending Redis call has been answered.
@@ -169,12 +143,12 @@ func (pc *pacer) run(ctx context.Context) {
 	}
 }
 
-// close answers all asks with nil.
+// close dismisses all handlers that wait.
 func (pc *pacer) close() {
 	pc.mu.Lock()
 	defer pc.mu.Unlock()
 	pc.closed = true
-	pc.leave(len(pc.asks))
+	pc.leave(pc.asks)
 }
 
 // serve acquires claims until no handler waits.
@@ -195,7 +169,7 @@ func (pc *pacer) serve(ctx context.Context) {
 		}
 		for claims := range slices.Chunk(got.claims, bodyBatch) {
 			pc.q.contents.fetch(context.WithoutCancel(ctx), pc.p, claims)
-			pc.deliver(ctx, claims)
+			pc.deliver(claims)
 		}
 		pc.rest(ctx, got, n-len(got.claims))
 		switch {
@@ -253,38 +227,27 @@ func (pc *pacer) sleep(ctx context.Context, d time.Duration, wakeable bool) {
 	}
 }
 
-// deliver hands claims to the first asks.
-func (pc *pacer) deliver(ctx context.Context, claims []*Claim) {
+// deliver runs claims.
+func (pc *pacer) deliver(claims []*Claim) {
 	pc.mu.Lock()
-	n := min(len(claims), len(pc.asks))
-	for i, a := range pc.asks[:n] {
-		a.got <- claims[i]
-	}
-	pc.asks = pc.asks[n:]
+	pc.asks -= len(claims)
 	pc.mu.Unlock()
-	for _, c := range claims[n:] { // their handlers are gone
-		if err := c.release(ctx, Verdict{Kind: Requeue, Unused: true}, "0"); err != nil {
-			pc.q.log.WarnContext(ctx, "claim not released", "job", c.id, "err", err)
-		}
+	for _, c := range claims {
+		pc.give(c)
 	}
 }
 
-// dismiss answers the first n asks with nil. They were there before acquire looked and
-// found nothing more.
+// dismiss dismisses n handlers. They waited before acquire looked and found nothing more.
 func (pc *pacer) dismiss(n int) {
 	pc.mu.Lock()
 	defer pc.mu.Unlock()
-	pc.leave(min(max(n, 0), len(pc.asks)))
+	pc.leave(min(max(n, 0), pc.asks))
 }
 
-// leave answers the first n asks with nil. Their handlers stop counting immediately, so
-// that a handler started at this moment is not considered one too many. mu must be held.
+// leave dismisses n handlers. mu must be held.
 func (pc *pacer) leave(n int) {
 	pc.busy.Add(int64(-n))
-	for _, a := range pc.asks[:n] {
-		a.got <- nil
-	}
-	pc.asks = pc.asks[n:]
+	pc.asks -= n
 }
 
 // probe checks whether a job could run although no handler asked: a notification was lost,
@@ -336,7 +299,7 @@ func (pc *pacer) acquire(ctx context.Context, n int) (acquired, error) {
 		now.opts.Shares.Interactive, now.opts.Shares.Async, now.opts.Shares.Batch,
 	}, p.limits...)
 	args = append(args, pc.stay.Microseconds())
-	keys := p.with(procKey(p.ID, pc.process))
+	keys := append(p.with(procKey(p.ID, pc.process)), tasks.PausedKey(p.ID))
 	if now.weights != "" {
 		keys = append(keys, weightsKey(p.ID, now.weights))
 	}

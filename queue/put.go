@@ -130,6 +130,7 @@ func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
 	j.Deadline = j.Created.Add(age)
 	q.metrics.puts.WithLabelValues(p.ID, "queued").Inc()
 	p.stir()
+	q.tasks.Add(ctx, p.ID, j.ID, 0)
 	return nil
 }
 

@@ -3,7 +3,6 @@ package queue
 import (
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,18 +87,13 @@ func TestOneCallWakesAll(t *testing.T) {
 	called := make(chan string, 1)
 	pc.called = called
 	var wg sync.WaitGroup
-	var running atomic.Int64
+	running := 0
 	all := make(chan struct{})
-	pc.begin = func() {
-		wg.Go(func() {
-			if c := pc.next(t.Context()); c == nil {
-				return
-			}
-			if running.Add(1) == handlers {
-				close(all)
-			}
-			redistest.Came(t, all)
-		})
+	pc.give = func(*Claim) {
+		running++
+		if running == handlers {
+			close(all)
+		}
 	}
 	called <- ""
 	wg.Go(func() { pc.run(t.Context()) })

@@ -15,10 +15,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/storage/seal"
+	"github.com/llmguard/llmguard/internal/tasks"
 	"github.com/llmguard/llmguard/lua"
 	"github.com/llmguard/llmguard/quota"
 )
@@ -38,6 +40,7 @@ var (
 	releaseScript = lua.Load("release")
 	finishScript  = lua.Load("finish")
 	endedScript   = lua.Load("ended")
+	balanceScript = lua.Load("balance")
 )
 
 // Shares are percentages of a pool's quota.
@@ -162,7 +165,7 @@ type Queue struct {
 	opts    Options // the fixed ones; see Configure
 	log     *slog.Logger
 	metrics *metrics
-	hub     *pubsub
+	hub     *redisconn.Hub
 	slow    slowBodies
 	probe   time.Duration // between checks for work without a notification
 	memory  *capacity.Memory
@@ -177,6 +180,7 @@ type Queue struct {
 	dead      *deadLetters
 	presence  *presence
 	wakeups   *wakeups
+	tasks     *tasks.Jobs
 	sweeper   *sweeper
 	own       *ownedPools
 	places    *Places
@@ -205,7 +209,7 @@ func New(rdb redis.UniversalClient, pools []Pool, opts Options) (*Queue, error) 
 		memory: opts.Memory,
 		opts:   opts,
 		log:    opts.Log,
-		hub:    newHub(rdb, opts.Log),
+		hub:    redisconn.NewHub(rdb, opts.Log),
 		probe:  probeEvery,
 	}
 	q.scripts = &scripts{opts: &q.opts}
@@ -238,7 +242,8 @@ func (q *Queue) assemble() {
 		rdb: q.rdb, opts: &q.opts, log: q.log, metrics: q.metrics, memory: q.memory,
 		ends: make(chan struct{}, 1), settings: q.settings, scripts: q.scripts, contents: q.contents,
 	}
-	q.dead = &deadLetters{rdb: q.rdb, log: q.log, settings: q.settings}
+	q.tasks = tasks.New(q.rdb, q.opts.Scripts, q.log)
+	q.dead = &deadLetters{rdb: q.rdb, log: q.log, settings: q.settings, tasks: q.tasks}
 	q.presence = &presence{
 		opts: &q.opts, log: q.log, settings: q.settings, scripts: q.scripts, waiting: make(map[*Watch]struct{}),
 	}
@@ -260,7 +265,7 @@ func (q *Queue) Records() *Records { return q.records }
 func (q *Queue) Run(ctx context.Context) error {
 	q.metrics.scrapeIn(ctx)
 	var wg sync.WaitGroup
-	wg.Go(func() { q.hub.run(ctx) })
+	wg.Go(func() { q.hub.Run(ctx) })
 	wg.Go(func() { q.own.keepRecalling(ctx) })
 	wg.Go(func() { every(ctx, lookEvery, q.wakeups.look) })
 	wg.Go(func() { _ = q.quota.Run(ctx) }) // its error is always nil

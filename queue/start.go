@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/llmguard/llmguard/internal/tasks"
 	"github.com/llmguard/llmguard/quota"
 )
 
@@ -90,6 +91,7 @@ func (c *Claim) endedEarly(ctx context.Context, state State) {
 	c.q.metrics.ended.WithLabelValues(c.p.ID, string(state)).Inc()
 	c.settle(state, state == Failed)
 	if state == Failed && c.Job.Class != Batch {
+		c.after = tasks.ErrDead
 		c.q.dead.keep(ctx, c.Job)
 	}
 }

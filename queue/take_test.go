@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"github.com/llmguard/llmguard/internal/tasks"
 	"github.com/llmguard/llmguard/lua"
 	"github.com/llmguard/llmguard/quota"
 )
@@ -97,7 +98,7 @@ func TestTakeIsAsTheLibrary(t *testing.T) {
 					return eval(observeScript, p.keys[:1], append([]any{"m", 1000, flag(i%9 == 0), -1, 900_000, 800_000, 1_000_000, -1, -1, -1}, append(p.limits[:4:4], "", 300_000_000, "all", "aaa")...)...)
 				})
 			}
-			both("depth", func(p *pool, _ *redis.Script) string { return eval(depthScript, p.keys) })
+			both("depth", func(p *pool, _ *redis.Script) string { return eval(depthScript, p.with(tasks.PausedKey(p.ID))) })
 		}
 	})
 }

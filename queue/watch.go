@@ -89,7 +89,7 @@ func (q *Queue) Watch(ctx context.Context, j *Job) *Watch {
 // Follow opens a watch for an observer: it does not count as a caller's presence.
 func (q *Queue) Follow(j *Job) *Watch {
 	w := &Watch{q: q, job: j, far: reading{last: "0"}}
-	w.wake, w.leave = q.hub.listen(jobChannel(j.ID), 1)
+	w.wake, w.leave = q.hub.Listen(jobChannel(j.ID), 1)
 	return w
 }
 

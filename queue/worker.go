@@ -73,14 +73,15 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer stopKeeping()
 	s := &workerPool{
 		w: w, ctx: ctx, runCtx: runCtx, keepCtx: keepCtx, crews: map[string]*poolWorkers{},
-		told: map[string]bool{},
+		told: map[string]bool{}, differ: map[string]bool{},
 	}
+	s.tasks = w.q.tasks.NewWorker(ctx, func(id string) bool {
+		p := w.q.settings.pools()[id]
+		return p != nil && p.quiet()
+	}, s.replayRun)
 	s.set()
 	s.background.Go(func() { w.keep(keepCtx) })
-	s.background.Go(func() {
-		w.q.endings.dropTickets(keepCtx)
-		every(keepCtx, ticketsEvery, w.q.endings.dropTickets)
-	})
+	s.background.Go(func() { every(keepCtx, balanceEvery, s.balanceAll) })
 	s.watch()
 	late := time.AfterFunc(w.opts.ShutdownTimeout, func() { abort(ErrShutdown) })
 	defer late.Stop()
@@ -91,13 +92,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer done()
 	w.forgetBodies(last)
 	return nil
-}
-
-// handle is one handler: it runs jobs until none waits.
-func (w *Worker) handle(ctx, runCtx context.Context, pc *pacer) {
-	for c := pc.next(ctx); c != nil; c = pc.next(ctx) {
-		w.run(runCtx, c)
-	}
 }
 
 // run executes one claim.

@@ -7,11 +7,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/tasks"
 	"github.com/llmguard/llmguard/providers"
 )
 
-// workerPool is one Run of a Worker: a crew for each pool. Only set and end touch its maps,
-// and Run's goroutine calls them one after the other.
+// workerPool is one Run of a Worker: a crew for each pool, and one asynq server whose queues are
+// the pools. Only set and end touch its maps, and Run's goroutine calls them one after the other.
 type workerPool struct {
 	w       *Worker
 	ctx     context.Context // Run's own: no job starts after it is done
@@ -20,6 +21,8 @@ type workerPool struct {
 	setup   *workerSetup    // the last one applied
 	crews   map[string]*poolWorkers
 	told    map[string]bool // pools whose cancellations are listened to
+	differ  map[string]bool // of balanceAll: pools whose turns and jobs may differ
+	tasks   *tasks.Worker
 
 	background, pacers, handlers sync.WaitGroup
 }
@@ -71,11 +74,13 @@ func (s *workerPool) watch() {
 func (s *workerPool) set() {
 	s.setup = s.w.q.settings.now()
 	pools := s.setup.pools
+	changed := false
 	for _, id := range slices.Sorted(maps.Keys(pools)) {
 		most, old := s.w.handlers(id), s.crews[id]
 		if old != nil && old.most == most {
 			continue
 		}
+		changed = true
 		delete(s.crews, id)
 		if most > 0 {
 			s.crews[id] = s.start(pools[id], most)
@@ -84,14 +89,25 @@ func (s *workerPool) set() {
 			old.pacer.halt()
 		}
 	}
+	if changed {
+		handlers := map[string]int{}
+		for id, crew := range s.crews {
+			handlers[id] = crew.most
+		}
+		s.tasks.Serve(handlers)
+	}
 }
 
 // start begins running the jobs of a pool.
 func (s *workerPool) start(p *pool, most int) *poolWorkers {
 	w := s.w
 	pc := newPacer(w.q, p, most)
-	pc.begin = func() { s.handlers.Go(func() { w.handle(s.ctx, s.runCtx, pc) }) }
-	called, unsubscribe := w.q.hub.listen(workChannel(p.ID), 1)
+	pc.give = func(c *Claim) {
+		c.pacer = pc
+		s.handlers.Add(1)
+		s.tasks.Run(p.ID, c.id, func() error { return s.run(c) })
+	}
+	called, unsubscribe := w.q.hub.Listen(workChannel(p.ID), 1)
 	pc.called = called
 	pc.stopped = w.opts.Stopped
 	s.pacers.Go(func() {
@@ -100,7 +116,7 @@ func (s *workerPool) start(p *pool, most int) *poolWorkers {
 	})
 	if !s.told[p.ID] {
 		s.told[p.ID] = true
-		messages, leave := w.q.hub.listen(cancelChannel(p.ID), 1000)
+		messages, leave := w.q.hub.Listen(cancelChannel(p.ID), 1000)
 		s.background.Go(func() {
 			defer leave()
 			w.obeyCancels(s.keepCtx, messages)
@@ -114,7 +130,11 @@ func (s *workerPool) start(p *pool, most int) *poolWorkers {
 func (s *workerPool) end() {
 	s.pacers.Wait()
 	done := make(chan struct{})
-	go func() { s.handlers.Wait(); close(done) }()
+	go func() {
+		s.handlers.Wait()
+		s.tasks.Shutdown()
+		close(done)
+	}()
 	select {
 	case <-done:
 	case <-time.After(s.w.opts.ShutdownTimeout + abortTime):

@@ -21,6 +21,7 @@ type QueuePool struct {
 	RPM         QueueQuota       `json:"rpm"`
 	TPM         QueueQuota       `json:"tpm"`
 	Concurrency int              `json:"concurrency"` // 0: no limit
+	Paused      bool             `json:"paused"`      // no job is started
 	Blocked     float64          `json:"blocked_seconds"`
 	Model       string           `json:"blocked_model,omitempty"` // only this model is blocked
 	Oldest      *float64         `json:"oldest_seconds"`          // wait of the oldest job; null if none waits
@@ -69,15 +70,11 @@ func viewPool(ctx context.Context, o *queue.Queue, p queue.Pool, wanted func(org
 	if err != nil {
 		return QueuePool{}, err
 	}
-	dead, err := o.Dead(ctx, p.ID)
-	if err != nil {
-		return QueuePool{}, err
-	}
 	v := QueuePool{
-		Dead: dead, Pool: p.ID, Waiting: map[string]int64{}, Running: d.Running(), Jobs: d.Jobs, Bytes: d.Bytes,
+		Dead: d.Dead, Pool: p.ID, Waiting: map[string]int64{}, Running: d.Running(), Jobs: d.Jobs, Bytes: d.Bytes,
 		MaxJobs: p.MaxJobs,
 		RPM:     QueueQuota{d.Requests, p.RPM}, TPM: QueueQuota{d.Tokens, p.TPM}, Concurrency: p.Concurrency,
-		Blocked: d.Blocked.Seconds(), Model: d.BlockedModel, Flows: []QueueFlow{}, Parked: []QueueParked{},
+		Paused: d.Paused, Blocked: d.Blocked.Seconds(), Model: d.BlockedModel, Flows: []QueueFlow{}, Parked: []QueueParked{},
 	}
 	for class := queue.Interactive; class <= queue.Batch; class++ {
 		v.Waiting[class.String()] = d.Waiting[class]
@@ -179,14 +176,35 @@ func (h *queueHandler) listDead(c *call) (any, error) {
 	return jobPage{listOf(out), more}, nil
 }
 
-// Pause is a pause of a pool by its provider.
+// Pause is a pause of a pool: of its queue by an operator, or of all its calls by its provider.
 type Pause struct {
 	Pool    string  `json:"pool"`
+	Paused  bool    `json:"paused"`                  // by an operator
 	Blocked float64 `json:"blocked_seconds"`         // for how long
 	Model   string  `json:"blocked_model,omitempty"` // only this model is blocked
 }
 
-// resumePool ends a provider's pause of a pool.
+// pausePool pauses the queue of a pool.
+func (h *queueHandler) pausePool(c *call) (any, error) {
+	order, q, err := h.jobs.work(c)
+	if err != nil {
+		return nil, err
+	}
+	pool := c.r.PathValue("pool")
+	d, err := q.Depth(c.r.Context(), pool)
+	if err != nil {
+		return nil, noPool(q, pool, err)
+	}
+	if err := q.SetPaused(c.r.Context(), pool, true); err != nil {
+		return nil, err
+	}
+	before, after := Pause{Pool: pool, Paused: d.Paused}, Pause{Pool: pool, Paused: true}
+	e := c.entry("pool.pause", "", pool)
+	e.Reason = order.Reason
+	return after, h.jobs.audit.commit(c, e, before, after)
+}
+
+// resumePool ends the pauses of a pool: an operator's and its provider's.
 func (h *queueHandler) resumePool(c *call) (any, error) {
 	order, q, err := h.jobs.work(c)
 	if err != nil {
@@ -197,6 +215,9 @@ func (h *queueHandler) resumePool(c *call) (any, error) {
 	if err != nil {
 		return nil, noPool(q, pool, err)
 	}
+	if err := q.SetPaused(c.r.Context(), pool, false); err != nil {
+		return nil, err
+	}
 	left, err := q.Quota().Resume(c.r.Context(), pool)
 	if err != nil {
 		return nil, err
@@ -204,7 +225,7 @@ func (h *queueHandler) resumePool(c *call) (any, error) {
 	if err := q.Unpark(c.r.Context(), nil); err != nil { // the jobs of the paused model are parked
 		return nil, err
 	}
-	before, after := Pause{pool, left.Seconds(), d.BlockedModel}, Pause{Pool: pool}
+	before, after := Pause{pool, d.Paused, left.Seconds(), d.BlockedModel}, Pause{Pool: pool}
 	e := c.entry("pool.resume", "", pool)
 	e.Reason = order.Reason
 	return before, h.jobs.audit.commit(c, e, before, after)

@@ -29,9 +29,15 @@ func (s *Server) workRoutes() []route {
 			}, answer: jobPage{}, serve: s.queues.listDead,
 		},
 		{
+			name: "pausePool", method: http.MethodPost, path: "/queue/{pool}/pause",
+			summary: "Pause the queue of a pool: no job is started until it is resumed", writes: true,
+			body: workOrder{}, answer: Pause{}, serve: s.queues.pausePool,
+		},
+		{
 			name: "resumePool", method: http.MethodPost, path: "/queue/{pool}/resume",
-			summary: "End a provider's pause of a pool; the response shows the pause that was ended", writes: true,
-			body: workOrder{}, answer: Pause{}, serve: s.queues.resumePool,
+			summary: "End the pauses of a pool, an operator's and its provider's; the response shows what was ended",
+			writes:  true,
+			body:    workOrder{}, answer: Pause{}, serve: s.queues.resumePool,
 		},
 		{
 			name: "listJobs", method: http.MethodGet, path: "/jobs", summary: "List jobs, newest first",

@@ -18,8 +18,8 @@ type Why struct {
 	Kind string `json:"kind"` // job, call or user
 	Org  string `json:"org"`
 	User string `json:"user"`
-	// Reason is a sentence for people. WaitsFor is limit, cap, quota or retry while a job
-	// waits.
+	// Reason is a sentence for people. WaitsFor is limit, cap, quota, retry or pause while a
+	// job waits.
 	Reason   string `json:"reason"`
 	WaitsFor string `json:"waits_for,omitempty"`
 	// Job is the job; Entries are the call's ledger entries.
@@ -175,6 +175,14 @@ func (h *whyHandler) explainJob(c *call, q *queue.Queue, j *queue.Job) (*Why, er
 		return nil, err
 	}
 	w.waits(&l)
+	d, err := q.Depth(c.r.Context(), j.Pool)
+	if err != nil {
+		return nil, err
+	}
+	if d.Paused {
+		w.WaitsFor = "pause"
+		w.Reason = fmt.Sprintf("Pool %s is paused. To start its jobs: llmguard queue resume %s", j.Pool, j.Pool)
+	}
 	w.before, err = h.aheadOf(c, q, j, w.sameAddress)
 	return w, err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/tasks"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -129,13 +130,13 @@ func (s *Store) wake(ctx context.Context, id string, in time.Duration) {
 		return
 	}
 	if in <= 0 {
-		queue.CallServers(ctx, s.rdb, tasksName)
+		tasks.CallServers(ctx, s.rdb, tasksName)
 	}
 }
 
 // Run drives batches until ctx is done, and returns nil.
 func (r *Runner) Run(ctx context.Context) error {
-	server := queue.Server(ctx, r.s.rdb, r.log, tasksName,
+	server := tasks.Server(ctx, r.s.rdb, r.log, tasksName,
 		asynq.Config{Concurrency: wakesAtOnce, ShutdownTimeout: endTime})
 	if err := server.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
 		r.take(ctx, string(t.Payload()))

@@ -40,7 +40,7 @@ func queueCommand() *cobra.Command {
 	}
 	f.add(c, listFormats...)
 	c.Flags().StringVar(&pool, "pool", "", "only this pool")
-	c.AddCommand(deadCommand(), resumePoolCommand())
+	c.AddCommand(deadCommand(), pausePoolCommand(), resumePoolCommand())
 	c.Flags().IntVar(&most, "flows", 10, "maximum number of flows in the table, longest wait first")
 	return c
 }
@@ -88,8 +88,12 @@ func quotaText(q admin.QueueQuota) string {
 	return whole(q.Used) + "/" + whole(q.Limit)
 }
 
-// pauseText formats for how long the provider blocks a pool, or one of its models.
+// pauseText formats whether an operator has paused a pool, or for how long the provider blocks it, or one of
+// its models.
 func pauseText(v *admin.QueuePool) string {
+	if v.Paused {
+		return "by operator"
+	}
 	if v.Model == "" {
 		return span(&v.Blocked)
 	}
@@ -174,26 +178,41 @@ func deadCommand() *cobra.Command {
 	return c
 }
 
+func pausePoolCommand() *cobra.Command {
+	return poolCommand(&cobra.Command{
+		Use: "pause POOL", Short: "Start no more jobs of a pool until it is resumed; running jobs and live calls continue",
+		Example: "  llmguard queue pause openai\n  llmguard queue resume openai",
+	}, "pause", func(now *admin.Pause) string { return "pool " + now.Pool + " starts no more jobs" })
+}
+
 func resumePoolCommand() *cobra.Command {
-	var f adminFlags
-	c := &cobra.Command{
-		Use: "resume POOL", Short: "End a provider's pause of a pool now, such as after its account has new credit",
-		Args:    cobra.ExactArgs(1),
-		Long:    adminHelp,
+	return poolCommand(&cobra.Command{
+		Use:     "resume POOL",
+		Short:   "End the pauses of a pool now: an operator's, and its provider's, such as after its account has new credit",
 		Example: "  llmguard queue\n  llmguard queue resume openai",
-	}
+	}, "resume", func(was *admin.Pause) string {
+		switch {
+		case was.Blocked > 0:
+			return "pool " + was.Pool + " continues; the pause had " + span(&was.Blocked) + " left"
+		case was.Paused:
+			return "pool " + was.Pool + " continues"
+		}
+		return "pool " + was.Pool + " was not paused"
+	})
+}
+
+// poolCommand completes a command that changes a pool, named by the last part of its path.
+func poolCommand(c *cobra.Command, change string, text func(*admin.Pause) string) *cobra.Command {
+	var f adminFlags
+	c.Args, c.Long = cobra.ExactArgs(1), adminHelp
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return f.run(c, func(a *adminClient) error {
-			var was admin.Pause
-			if err := a.ask(c.Context(), http.MethodPost, pathOf("queue", args[0], "resume"), a.order(), &was); err != nil {
+			var p admin.Pause
+			if err := a.ask(c.Context(), http.MethodPost, pathOf("queue", args[0], change), a.order(), &p); err != nil {
 				return err
 			}
-			return render(c.OutOrStdout(), f.output, was, func(w io.Writer) error {
-				text := "pool " + was.Pool + " was not paused"
-				if was.Blocked > 0 {
-					text = "pool " + was.Pool + " continues; the pause had " + span(&was.Blocked) + " left"
-				}
-				_, err := fmt.Fprintln(w, text)
+			return render(c.OutOrStdout(), f.output, p, func(w io.Writer) error {
+				_, err := fmt.Fprintln(w, text(&p))
 				return err
 			})
 		})

@@ -45,9 +45,13 @@ var actions = map[string]action{
 		text:   "Queues the request of %s again, as a new job with a full set of attempts.",
 		target: []string{"job"}, inputs: []input{reason}, do: (*visit).replayJob,
 	},
+	"pause-pool": {
+		title: "Pause a pool", text: "No job of pool %s starts until you resume it. Running jobs and live calls continue.",
+		target: []string{"pool"}, inputs: []input{reason}, danger: true, do: changePool("pause", "starts no more jobs"),
+	},
 	"resume-pool": {
 		title: "End a pause", text: "Calls of pool %s continue now. If the provider refuses them again, they pause again.",
-		target: []string{"pool"}, inputs: []input{reason}, do: (*visit).resumePool,
+		target: []string{"pool"}, inputs: []input{reason}, do: changePool("resume", "continues"),
 	},
 	"cancel-batch": {
 		title: "Cancel a batch", text: "No new lines of %s will start. Running lines finish; results so far are kept.",
@@ -225,11 +229,6 @@ func (v *visit) replayJob() (done, error) {
 	var made work
 	err := v.change(http.MethodPost, "/jobs/"+url.PathEscape(v.field("job"))+"/replay", v.order(), &made)
 	return done{Text: fmt.Sprintf("Queued again as %s.", made.ID)}, err
-}
-
-func (v *visit) resumePool() (done, error) {
-	err := v.change(http.MethodPost, "/queue/"+url.PathEscape(v.field("pool"))+"/resume", v.order(), nil)
-	return done{Text: fmt.Sprintf("Pool %s continues.", v.field("pool"))}, err
 }
 
 func (v *visit) cancelBatch() (done, error) {

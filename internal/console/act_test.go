@@ -96,6 +96,7 @@ func (s *scene) forms() map[string][]string {
 	return map[string][]string{
 		"cancel-job":   {"org", "acme", "job", s.job.ID},
 		"replay-job":   {"job", s.dead.ID},
+		"pause-pool":   {"pool", "main"},
 		"resume-pool":  {"pool", "main"},
 		"cancel-batch": {"org", "acme", "user", "alice", "batch", s.batch.ID},
 		"create-key":   {"org", "acme", "user", "alice", "name", "ci", "reason", "why not"},
@@ -204,6 +205,7 @@ func TestViewerDoesNothing(t *testing.T) {
 func TestActionsAreDone(t *testing.T) {
 	for name, want := range map[string]string{
 		"cancel-job": "is cancelled", "replay-job": "Queued again as job_", "cancel-batch": "is being cancelled",
+		"pause-pool":  "Pool main starts no more jobs",
 		"resume-pool": "Pool main continues",
 		"create-key":  "created. Copy",
 		"disable-key": "is disabled", "enable-key": "works again", "rotate-key": " rotated. Copy",

@@ -75,6 +75,12 @@ func (c *Console) problems(ctx context.Context, view *overviewView) {
 
 func poolFaults(p poolLine) (out []Fault) {
 	link := Path + "queue#pool-" + p.ID
+	if p.Paused {
+		out = append(out, Fault{
+			Severe: true, What: "Pool " + p.ID + " is paused by an operator: no job starts",
+			Fix: "To end the pause: llmguard queue resume " + p.ID + ".", Link: link,
+		})
+	}
 	if p.Blocked > 0 {
 		what := "Pool " + p.ID
 		if p.BlockedModel != "" {

@@ -29,7 +29,7 @@ lg:{<org>}:sums:<day> lg:{<org>}:sums-by-hour:<day> lg:{<org>}:refusals:<day> lg
 lg:{<org>}:refusals-of:<process> lg:{<org>}:audit lg:{<org>}:adjusted:<period> lg:{<org>}:export
 lg:{<org>}:export-focus lg:{<org>}:epoch lg:epoch lg:orgs lg:ledger-orgs lg:seen lg:{<org>}:alert:<alert>
 lg:{<org>}:cost:<job> lg:{<pool>}:quota lg:{<pool>}:slots lg:{<pool>}:probes lg:{<pool>}:dead lg:{<pool>}:ended
-lg:{<pool>}:proc:<process> lg:{<pool>}:weights:<name>
+lg:{<pool>}:proc:<process> lg:{<pool>}:weights:<name> lg:{<pool>}:turns
 lg:{<job>}:in lg:{<job>}:out:<attempt> lg:{<org>}:jobs lg:{<org>}:jobs:<user> lg:queue:sweep
 lg:{capacity}:entries lg:{capacity}:ends lg:{capacity}:sums lg:{<org>}:once:<hash> lg:{<org>}:place:<hash>
 lg:{<org>}:owned-open:<id> lg:{<org>}:owned-claim:<what> lg:{<org>}:response:<id> lg:{<org>}:file:<file>

@@ -17,7 +17,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/internal/tasks"
 )
 
 const (
@@ -36,7 +36,7 @@ func (s *Sender) Run(ctx context.Context) error {
 		return nil
 	case <-s.wanted:
 	}
-	server := queue.Server(ctx, s.rdb, s.log, queueName, asynq.Config{
+	server := tasks.Server(ctx, s.rdb, s.log, queueName, asynq.Config{
 		Concurrency:              s.opts.Concurrency,
 		DelayedTaskCheckInterval: s.retries,
 		ShutdownTimeout:          endTime,

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/internal/tasks"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -293,7 +294,7 @@ func (s *Sender) enqueue(ctx context.Context, d *delivery, more ...asynq.Option)
 	case err != nil:
 		return fmt.Errorf("webhook: enqueue %s: %w", d.id(), err)
 	}
-	queue.CallServers(ctx, s.rdb, queueName)
+	tasks.CallServers(ctx, s.rdb, queueName)
 	if d.Round != countRound {
 		s.metrics.sent.WithLabelValues(d.Type).Inc()
 	}

@@ -64,6 +64,7 @@ func TestCrash(t *testing.T) {
 		return fakeprovider.Behaviour{Delay: 150 * time.Millisecond}
 	})
 	n := newNemesis(s, rng)
+	agree := s.watchTasks("openai")
 	todo := make(chan int, jobs)
 	ids := make([]string, jobs)
 	var submitters sync.WaitGroup
@@ -100,6 +101,7 @@ func TestCrash(t *testing.T) {
 			t.Errorf("job %s changed its terminal state to %s", id, j.Status)
 		}
 	}
+	agree()
 	for _, w := range n.workers { // after this, zombies have reported everything
 		w.terminate()
 	}

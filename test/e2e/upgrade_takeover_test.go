@@ -262,7 +262,7 @@ var (
 	keyForms = regexp.MustCompile(`^(asynq:.*|lg:(epoch|files:store|orgs|ledger-orgs|pools|seen|processes|\{(` +
 		`[a-z]+\}:(batches:\w+|cost:\w+|done:\d+|endedbatches|epoch|file:[\w-]+|files:\w+|filesizes|holds|leases|jobs(:\w+)?|kept:\w+|l:.*|ledger|once:\w+|` +
 		`openbatches(:\w+)?|owned:\w+|shadow_since|(sums|refusals)(-by-hour)?:\d+|refusals-of:\w+|` +
-		`claimed|claims|due|fair|proc:\w+|quota|slots|size|ended|dead|(orgs|users|wait):(async|batch|interactive)|shut|parked|probes|present|cancels|job:\w+|weights:.*)|` +
+		`claimed|claims|due|fair|proc:\w+|quota|slots|size|ended|dead|(orgs|users|wait):(async|batch|interactive)|shut|parked|probes|present|cancels|turns|job:\w+|weights:.*)|` +
 		`cap:deployment\}:(done:\d+|epoch|holds|leases|l:.*)|batch_\w+\}:(batch|lines|chunks)|batches\}:open|capacity\}:(ends|entries|sums)|` +
 		`files\}:due|console:\}:.*|calib\}:.*|identity:\}:\w+|\w+\}:out:\d+))|.*servers.*)$`)
 	// keysOfWork match keys that exist while there is work.

@@ -177,6 +177,8 @@ var workSteps = []step{
 	{200, "POST", org + "/apply", "/orgs/acme/apply", `{"dry_run":true,"org":{"id":"acme"}}`, ""},
 	{200, "GET", "/queue", "/queue", "", ""},
 	{200, "GET", "/queue/dead", "/queue/dead", "", ""},
+	{200, "POST", "/queue/{pool}/pause", "/queue/openai/pause", `{"reason":"the model is wrong"}`, ""},
+	{404, "POST", "/queue/{pool}/pause", "/queue/none/pause", `{}`, ""},
 	{200, "POST", "/queue/{pool}/resume", "/queue/openai/resume", `{"reason":"the provider says it is fixed"}`, ""},
 	{404, "POST", "/queue/{pool}/resume", "/queue/none/resume", `{}`, ""},
 	{404, "GET", "/why/{id}", "/why/nobody", "", ""},

@@ -1,4 +1,4 @@
-package queue
+package tasks
 
 import (
 	"cmp"
@@ -134,20 +134,3 @@ func (l *asynqLog) Info(args ...any)  { l.pass(slog.LevelInfo, args) }
 func (l *asynqLog) Warn(args ...any)  { l.pass(slog.LevelWarn, args) }
 func (l *asynqLog) Error(args ...any) { l.pass(slog.LevelError, args) }
 func (l *asynqLog) Fatal(args ...any) { l.pass(slog.LevelError, args) }
-
-// ticketsEvery is the interval between removals of tickets left by older versions.
-const ticketsEvery = time.Hour
-
-// dropTickets removes the asynq queues, one per pool, that older versions used to wake
-// workers. Their contents are not needed: the jobs themselves are in the pools.
-func (en *endings) dropTickets(ctx context.Context) {
-	inspector := asynq.NewInspectorFromRedisClient(en.rdb)
-	for id := range en.settings.pools() {
-		if ctx.Err() != nil {
-			return
-		}
-		if err := inspector.DeleteQueue(id, true); err != nil && !errors.Is(err, asynq.ErrQueueNotFound) {
-			en.log.DebugContext(ctx, "old tickets not removed, will retry", "pool", id, "err", err)
-		}
-	}
-}

@@ -1,4 +1,4 @@
-package queue
+package redisconn
 
 import (
 	"context"
@@ -7,14 +7,12 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
-// pubsub shares one Redis pub/sub connection among all listeners of the process. Delivery
-// is best effort: messages are lost while Redis is unavailable, when run is not active, and
+// Hub shares one Redis pub/sub connection among all listeners of the process. Delivery
+// is best effort: messages are lost while Redis is unavailable, when Run is not active, and
 // when a listener is slow. Every listener must also poll.
-type pubsub struct {
+type Hub struct {
 	rdb redis.UniversalClient
 	log *slog.Logger
 
@@ -24,17 +22,18 @@ type pubsub struct {
 	kick      chan struct{}
 }
 
-func newHub(rdb redis.UniversalClient, log *slog.Logger) *pubsub {
-	return &pubsub{
+// NewHub returns a Hub without listeners.
+func NewHub(rdb redis.UniversalClient, log *slog.Logger) *Hub {
+	return &Hub{
 		rdb: rdb, log: log, kick: make(chan struct{}, 1),
 		listeners: make(map[string]map[chan string]struct{}),
 		changed:   make(map[string]struct{}),
 	}
 }
 
-// listen returns a Go channel that receives the payloads of a Redis channel, as far as its
+// Listen returns a Go channel that receives the payloads of a Redis channel, as far as its
 // buffer of `depth` has room, until leave is called.
-func (h *pubsub) listen(channel string, depth int) (messages chan string, leave func()) {
+func (h *Hub) Listen(channel string, depth int) (messages chan string, leave func()) {
 	messages = make(chan string, depth)
 	h.mu.Lock()
 	if h.listeners[channel] == nil {
@@ -54,7 +53,7 @@ func (h *pubsub) listen(channel string, depth int) (messages chan string, leave 
 	}
 }
 
-func (h *pubsub) change(channel string) {
+func (h *Hub) change(channel string) {
 	h.changed[channel] = struct{}{}
 	select {
 	case h.kick <- struct{}{}:
@@ -62,10 +61,10 @@ func (h *pubsub) change(channel string) {
 	}
 }
 
-// run maintains the connection until ctx is done. go-redis reconnects and resubscribes on
+// Run maintains the connection until ctx is done. go-redis reconnects and resubscribes on
 // its own.
-func (h *pubsub) run(ctx context.Context) {
-	sub, prefix := redisconn.Subscribe(ctx, h.rdb), redisconn.Prefix(h.rdb)
+func (h *Hub) Run(ctx context.Context) {
+	sub, prefix := Subscribe(ctx, h.rdb), Prefix(h.rdb)
 	var receiving sync.WaitGroup
 	receiving.Go(func() {
 		for m := range sub.ChannelWithSubscriptions(redis.WithChannelSize(1000)) {
@@ -98,17 +97,17 @@ func (h *pubsub) run(ctx context.Context) {
 }
 
 // apply subscribes to channels that have listeners and leaves those that have none.
-func (h *pubsub) apply(ctx context.Context, sub *redis.PubSub, joined map[string]struct{}) {
+func (h *Hub) apply(ctx context.Context, sub *redis.PubSub, joined map[string]struct{}) {
 	var join, leave []string
 	h.mu.Lock()
 	for channel := range h.changed {
 		_, in := joined[channel]
 		switch wanted := len(h.listeners[channel]) > 0; {
 		case wanted && !in:
-			join = append(join, redisconn.Channel(h.rdb, channel))
+			join = append(join, Channel(h.rdb, channel))
 			joined[channel] = struct{}{}
 		case !wanted && in:
-			leave = append(leave, redisconn.Channel(h.rdb, channel))
+			leave = append(leave, Channel(h.rdb, channel))
 			delete(joined, channel)
 		}
 	}
@@ -127,7 +126,7 @@ func (h *pubsub) apply(ctx context.Context, sub *redis.PubSub, joined map[string
 	}
 }
 
-func (h *pubsub) deliver(channel, payload string) {
+func (h *Hub) deliver(channel, payload string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for messages := range h.listeners[channel] {

@@ -1,0 +1,106 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// fetchClient is the Redis client of the asynq server that fetches the tasks of jobs. A fetch waits until a
+// job has been claimed, and then requests as many as the pool wants at once. Checks of quiet pools are answered
+// without Redis, so that an idle server costs little however many pools it has.
+type fetchClient struct {
+	pollingClient
+	scripts redis.Scripter // runs the scripts of concurrent tasks together
+	gate    *gate
+}
+
+// EvalSha runs a script of asynq, which is recognized by its first key.
+func (c fetchClient) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+	pool, kind := asynqKey(keys)
+	switch kind {
+	case "pending":
+		return c.fetch(ctx, pool, sha1, keys, args)
+	case "scheduled", "retry", "completed", "lease":
+		if c.gate.quiet(pool) {
+			return nothing(ctx, kind)
+		}
+	}
+	return c.scripts.EvalSha(ctx, sha1, keys, args...)
+}
+
+// fetch answers asynq's request for a task of a pool.
+func (c fetchClient) fetch(ctx context.Context, pool, sha1 string, keys []string, args []any) *redis.Cmd {
+	task, n, kick, rest := c.gate.next(pool)
+	if rest > 0 {
+		c.rest(ctx, rest, kick)
+		task, n, _, _ = c.gate.next(pool)
+	}
+	if n > 0 {
+		pipe := c.UniversalClient.Pipeline()
+		cmds := make([]*redis.Cmd, n)
+		for i := range cmds {
+			cmds[i] = pipe.EvalSha(ctx, sha1, keys, args...)
+		}
+		_, _ = pipe.Exec(ctx) // each command has its own error
+		var tasks []string
+		for _, cmd := range cmds {
+			if text, err := cmd.Text(); err == nil {
+				tasks = append(tasks, text)
+			}
+		}
+		task = c.gate.fetched(pool, n, tasks)
+		switch last := cmds[n-1]; {
+		case task != "", errors.Is(last.Err(), redis.Nil):
+		case redis.HasErrorPrefix(last.Err(), "NOSCRIPT"):
+			return last // Eval follows
+		default:
+			c.rest(ctx, failureTakes, nil)
+		}
+	}
+	return fetched(ctx, task)
+}
+
+// fetched is the reply of a fetch.
+func fetched(ctx context.Context, task string) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	if task == "" {
+		cmd.SetErr(redis.Nil)
+	} else {
+		cmd.SetVal(task)
+	}
+	return cmd
+}
+
+// Eval loads and runs a script that Redis does not know.
+func (c fetchClient) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	cmd := c.UniversalClient.Eval(ctx, script, keys, args...)
+	pool, kind := asynqKey(keys)
+	if task, err := cmd.Text(); kind == "pending" && err == nil {
+		return fetched(ctx, c.gate.fetched(pool, 0, []string{task}))
+	}
+	return cmd
+}
+
+// nothing is the reply of a check that finds nothing.
+func nothing(ctx context.Context, kind string) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	if kind == "lease" {
+		cmd.SetVal([]any{})
+	} else {
+		cmd.SetVal(int64(0))
+	}
+	return cmd
+}
+
+// asynqKey returns the queue and the kind of a script's first key, which is asynq:{queue}:kind.
+func asynqKey(keys []string) (queue, kind string) {
+	if len(keys) == 0 {
+		return "", ""
+	}
+	_, rest, _ := strings.Cut(keys[0], "{")
+	queue, kind, _ = strings.Cut(rest, "}:")
+	return queue, kind
+}

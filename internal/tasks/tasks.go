@@ -1,0 +1,147 @@
+// Package tasks is what llmguard knows of asynq: servers that cost little while idle, and the tasks of
+// jobs.
+//
+// Every job that has not ended has one task in the asynq queue of its pool: pending while the job
+// waits, active while it runs, in retry while it rests. Waiting tasks are interchangeable: a task is a
+// turn, and the job that is claimed next takes the first one. A dead letter has an archived task
+// with its id. The job's record decides; package queue replaces tasks that are lost and removes those
+// without a job.
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	jobType  = "llmguard:turn"
+	deadType = "llmguard:dead"
+	// jobTime is asynq's timeout of a task; a job's own bounds are shorter.
+	jobTime = 30 * 24 * time.Hour
+	// jobRetries allows asynq to return the tasks of dead workers any number of times.
+	jobRetries = 1 << 20
+)
+
+// Jobs adds and removes the tasks of jobs. It is safe for concurrent use. Jobs do not depend on their
+// tasks, so failures are only logged.
+type Jobs struct {
+	rdb     redis.UniversalClient
+	scripts redis.Scripter
+	log     *slog.Logger
+	client  *asynq.Client
+	look    *asynq.Inspector
+}
+
+// New returns the tasks of jobs in Redis. scripts runs the scripts of concurrent callers together.
+func New(rdb redis.UniversalClient, scripts redis.Scripter, log *slog.Logger) *Jobs {
+	return &Jobs{
+		rdb: rdb, scripts: scripts, log: log, client: asynq.NewClientFromRedisClient(scriptClient{rdb, scripts}),
+		look: asynq.NewInspectorFromRedisClient(rdb),
+	}
+}
+
+// scriptClient runs asynq's scripts together with those of concurrent callers.
+type scriptClient struct {
+	redis.UniversalClient
+	scripts redis.Scripter
+}
+
+func (c scriptClient) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+	return c.scripts.EvalSha(ctx, sha1, keys, args...)
+}
+
+// Key returns a key of the asynq queue of a pool, which is in the pool's slot.
+func Key(pool, name string) string { return "asynq:{" + pool + "}:" + name }
+
+// PausedKey returns the key that exists while the asynq queue of a pool is paused.
+func PausedKey(pool string) string { return Key(pool, "paused") }
+
+// Add adds a task for a job that waits, or that rests if rest is positive.
+func (t *Jobs) Add(ctx context.Context, pool, job string, rest time.Duration) {
+	t.enqueue(ctx, pool, asynq.NewTask(jobType, []byte(job)), asynq.ProcessIn(rest-early))
+}
+
+// AddLost is Add for n jobs of which the ids are not known. Asynq registers a queue once per process, and
+// Redis may have lost that.
+func (t *Jobs) AddLost(ctx context.Context, pool string, n int, rest time.Duration) {
+	if n == 0 {
+		return
+	}
+	if err := t.rdb.SAdd(ctx, "asynq:queues", pool).Err(); err != nil {
+		t.log.DebugContext(ctx, "asynq queue not registered, will retry", "pool", pool, "err", err)
+	}
+	for range n {
+		t.Add(ctx, pool, "", rest)
+	}
+}
+
+func (t *Jobs) enqueue(ctx context.Context, pool string, task *asynq.Task, more ...asynq.Option) {
+	_, err := t.client.EnqueueContext(ctx, task, append(more, asynq.Queue(pool), asynq.Timeout(jobTime),
+		asynq.MaxRetry(jobRetries))...)
+	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) && ctx.Err() == nil {
+		t.log.DebugContext(ctx, "asynq task of a job not added, will retry", "pool", pool, "err", err)
+	}
+}
+
+// Bury adds the archived task of a dead letter.
+func (t *Jobs) Bury(ctx context.Context, pool, job string) {
+	t.enqueue(ctx, pool, asynq.NewTask(deadType, []byte(job)), asynq.TaskID(job), asynq.ProcessIn(jobTime))
+	if err := t.look.ArchiveTask(pool, job); err != nil {
+		t.log.DebugContext(ctx, "asynq task of a dead letter not archived, will retry", "job", job, "err", err)
+	}
+}
+
+// Exhume removes the task of a dead letter.
+func (t *Jobs) Exhume(ctx context.Context, pool, job string) {
+	err := t.look.DeleteTask(pool, job)
+	if err != nil && !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound) {
+		t.log.DebugContext(ctx, "asynq task of a dead letter not removed, will retry", "job", job, "err", err)
+	}
+}
+
+// Buried returns the ids of the dead letters of a pool that have an archived task.
+func (t *Jobs) Buried(pool string) (map[string]bool, error) {
+	ids := map[string]bool{}
+	const page = 1000
+	for n := 1; ; n++ {
+		tasks, err := t.look.ListArchivedTasks(pool, asynq.PageSize(page), asynq.Page(n))
+		for _, task := range tasks {
+			ids[task.ID] = true
+		}
+		if errors.Is(err, asynq.ErrQueueNotFound) {
+			return ids, nil
+		}
+		if err != nil || len(tasks) < page {
+			return ids, err
+		}
+	}
+}
+
+// Wanted reports whether somebody runs the task of a dead letter with asynq's tools.
+func (t *Jobs) Wanted(pool, job string) bool {
+	task, err := t.look.GetTaskInfo(pool, job)
+	return err == nil && task.State != asynq.TaskStateScheduled && task.State != asynq.TaskStateArchived
+}
+
+// SetPaused pauses the asynq queue of a pool or ends its pause, also if that is so already.
+func (t *Jobs) SetPaused(ctx context.Context, pool string, paused bool) error {
+	set, n := t.look.UnpauseQueue, int64(0)
+	if paused {
+		set, n = t.look.PauseQueue, 1
+	}
+	refused := set(pool)
+	is, err := t.rdb.Exists(ctx, PausedKey(pool)).Result()
+	if err == nil && is != n {
+		err = refused
+	}
+	if err != nil {
+		return fmt.Errorf("tasks: pause of %s: %w", pool, err)
+	}
+	return nil
+}
