@@ -157,6 +157,7 @@ func (o options) load(ctx context.Context) ([]attack.Gateway, error) {
 	if err := os.CopyFS(filepath.Join(o.keep, "manifests"), manifests); err != nil {
 		return nil, err
 	}
+	clock := gateway.BuildClock(ctx, o.keep)
 	var out []attack.Gateway
 	for _, name := range names {
 		path := name
@@ -182,7 +183,7 @@ func (o options) load(ctx context.Context) ([]attack.Gateway, error) {
 			return nil, err
 		}
 		out = append(out, attack.Gateway{
-			Manifest: m, Bin: bin, Version: version, Dir: o.keep, Short: o.short, FakeTime: gateway.FakeTime(),
+			Manifest: m, Bin: bin, Version: version, Dir: o.keep, Short: o.short, Clock: clock,
 		})
 	}
 	return out, nil
@@ -195,7 +196,9 @@ func runAll(ctx context.Context, g attack.Gateway, attacks []attack.Attack, para
 	for i := range attacks {
 		order = append(order, i)
 	}
-	slices.SortStableFunc(order, func(x, y int) int { return int(attacks[y].Setup.Window%(24*time.Hour) - attacks[x].Setup.Window%(24*time.Hour)) })
+	slices.SortStableFunc(order, func(x, y int) int {
+		return int(attacks[y].Setup.Window%(24*time.Hour) - attacks[x].Setup.Window%(24*time.Hour))
+	})
 	next := make(chan int)
 	var group sync.WaitGroup
 	var mu sync.Mutex

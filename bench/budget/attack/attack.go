@@ -77,6 +77,12 @@ func (r *Result) Failed() bool {
 	return r.Overspend > 0 || r.FalseRefusals > 0 || r.Overcharge > 0 || r.AboveParallel > 0
 }
 
+// Documented reports whether the only wrong figure is an overcharge for which the gateway documents the
+// reason.
+func (r *Result) Documented() bool {
+	return r.Overcharge > 0 && r.Reason != "" && r.Overspend == 0 && r.FalseRefusals == 0 && r.AboveParallel == 0
+}
+
 // Event is a moment of an attack.
 type Event struct {
 	At   float64    `json:"at_s"`

@@ -17,7 +17,7 @@ type Gateway struct {
 	Bin      string // the program
 	Version  string
 	Dir      string // for the files of its deployments
-	FakeTime string // path of libfaketime; empty: it is not installed
+	Clock    string // see gateway.BuildClock
 	Short    bool
 }
 
@@ -52,8 +52,8 @@ func (g Gateway) cannot(attack Attack) string {
 		return m.Cannot[attack.Name]
 	case (attack.Setup.Store || attack.Setup.Clock) && len(m.Services) == 0:
 		return "no store"
-	case attack.Setup.Clock && g.FakeTime == "":
-		return "libfaketime is not installed on this machine"
+	case attack.Setup.Clock && g.Clock == "":
+		return "this machine has no C compiler, which builds the stepping clock"
 	}
 	return ""
 }
@@ -80,7 +80,7 @@ func (g Gateway) run(ctx context.Context, attack Attack, r *Result) error {
 		Window: setup.Window, Parallel: setup.Parallel, Replicas: setup.Replicas, Short: g.Short,
 	}
 	if setup.Clock {
-		wanted.FakeTime = g.FakeTime
+		wanted.Clock = g.Clock
 	}
 	deployment, err := gateway.Deploy(ctx, g.Manifest, g.Bin, dir, wanted)
 	if err != nil {

@@ -26,7 +26,7 @@ type Wanted struct {
 	Parallel int
 	Replicas int
 	Short    bool
-	FakeTime string // path of libfaketime for the services; empty: their clocks are real
+	Clock    string // library for the clocks of services, from BuildClock; empty: their clocks are real
 }
 
 // Deployment is a running gateway with its stores. It is used by one attack, except that calls may be
@@ -41,7 +41,7 @@ type Deployment struct {
 	services []*process
 	helpers  []*process
 	replicas []replica
-	clock    string // the file that libfaketime reads
+	clock    string // the file with the offset of the services' clocks
 }
 
 type replica struct {
@@ -90,7 +90,7 @@ func models() []ModelScope {
 
 func (d *Deployment) start(ctx context.Context, w Wanted) error {
 	for i, service := range d.Manifest.Services {
-		if err := d.startService(ctx, service, w.FakeTime, i == 0); err != nil {
+		if err := d.startService(ctx, service, w.Clock, i == 0); err != nil {
 			return err
 		}
 	}
@@ -127,7 +127,7 @@ func (d *Deployment) start(ctx context.Context, w Wanted) error {
 	return d.steps(ctx, d.Manifest.Setup)
 }
 
-func (d *Deployment) startService(ctx context.Context, service Service, fakeTime string, store bool) error {
+func (d *Deployment) startService(ctx context.Context, service Service, clock string, store bool) error {
 	port, err := freePort()
 	if err != nil {
 		return err
@@ -142,12 +142,11 @@ func (d *Deployment) startService(ctx context.Context, service Service, fakeTime
 	for name, value := range service.Env {
 		env = append(env, name+"="+value)
 	}
-	if fakeTime != "" {
-		if err := os.WriteFile(d.clock, []byte("+0"), 0o600); err != nil {
+	if clock != "" {
+		if err := d.StepClock(0); err != nil {
 			return err
 		}
-		env = append(env, "LD_PRELOAD="+fakeTime, "FAKETIME_TIMESTAMP_FILE="+d.clock, "FAKETIME_NO_CACHE=1",
-			"FAKETIME_DONT_FAKE_MONOTONIC=1")
+		env = append(env, "LD_PRELOAD="+clock, "BUDGETBENCH_CLOCK="+d.clock)
 	}
 	p, err := startProcess(d.scope.Dir, service.Name, args, env)
 	if err != nil {
@@ -255,11 +254,6 @@ func (d *Deployment) end(ctx context.Context, i int, s syscall.Signal, instead [
 
 // Rotate replaces a user's keys.
 func (d *Deployment) Rotate(ctx context.Context) error { return d.steps(ctx, d.Manifest.Rotate) }
-
-// StepClock sets the clocks of the services to the real time plus an offset.
-func (d *Deployment) StepClock(offset time.Duration) error {
-	return os.WriteFile(d.clock, fmt.Appendf(nil, "%+d", int(offset/time.Second)), 0o600)
-}
 
 // Target returns where a user calls a replica with a key, and the headers of the call.
 func (d *Deployment) Target(user, key, i int) (base string, headers map[string]string, err error) {

@@ -6,13 +6,17 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/template"
 	"time"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/llmguard/llmguard/bench/budget/price"
 )
 
 // Manifest describes a gateway: all that the suite knows of it. Texts marked "template" are templates of
@@ -215,4 +219,46 @@ func renderAll(texts []string, scope Scope) ([]string, error) {
 		}
 	}
 	return out, nil
+}
+
+// Try renders all templates of a manifest with an invented deployment, so that mistakes are found without
+// the gateway.
+func (m *Manifest) Try() error {
+	key := &Key{ID: "user0-key0", Secret: "sk-0", Vars: map[string]string{"random": "0"}}
+	user := &User{Name: "user0", Keys: []*Key{key}, Vars: map[string]string{}}
+	scope := Scope{
+		Bin: "bin", Dir: "dir", Mock: "http://mock", Port: 1, Admin: 2, Attack: "burst", Budget: usd(price.USD), Window: 60, Parallel: 3,
+		Models: models(), Service: map[string]string{}, Users: []*User{user}, User: user, Key: key, Vars: map[string]string{},
+	}
+	var texts []string
+	for _, s := range m.Services {
+		scope.Service[s.Name] = "127.0.0.1:1"
+		texts = append(texts, s.Command...)
+	}
+	for name, text := range m.Files {
+		texts = append(texts, name, text)
+	}
+	for _, step := range slices.Concat(m.Prepare, m.Setup, m.Rotate) {
+		texts = append(texts, step.Command...)
+		if step.Request != nil {
+			texts = append(texts, step.Request.texts()...)
+		}
+		vars := map[string]map[string]string{"key": key.Vars, "user": user.Vars, "": scope.Vars}[step.For]
+		for name := range step.Save {
+			vars[name] = "saved"
+		}
+	}
+	for _, c := range m.Start {
+		texts = append(slices.Concat(texts, c.Command, c.Kill, c.Term, slices.Collect(maps.Values(c.Env))), c.Ready)
+	}
+	texts = append(append(texts, slices.Collect(maps.Values(m.Call.Headers))...), m.Call.Base)
+	if m.Spent != nil {
+		texts = append(texts, m.Spent.Request.texts()...)
+	}
+	_, err := renderAll(texts, scope)
+	return err
+}
+
+func (r *Request) texts() []string {
+	return append(slices.Collect(maps.Values(r.Headers)), r.URL, r.Body)
 }

@@ -95,13 +95,3 @@ func (m *Manifest) FindVersion(ctx context.Context, bin string) (string, error) 
 	}
 	return match(string(out), m.Version.Match)
 }
-
-// FakeTime returns the path of libfaketime, or nothing if it is not installed.
-func FakeTime() string {
-	for _, pattern := range []string{"/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib*/faketime/libfaketime.so.1"} {
-		if found, _ := filepath.Glob(pattern); len(found) > 0 {
-			return found[0]
-		}
-	}
-	return ""
-}

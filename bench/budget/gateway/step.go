@@ -210,7 +210,11 @@ func (d *Deployment) Spent(ctx context.Context, user int) (price.Nano, bool, err
 		if err != nil {
 			return 0, false, err
 		}
-		part, err := sum(values(answer, how.Value), how.PerUSD)
+		found := values(answer, how.Value)
+		if len(found) == 0 && !strings.Contains(how.Value, "*") {
+			return 0, false, fmt.Errorf("the answer has no %s: %v", how.Value, answer)
+		}
+		part, err := sum(found, how.PerUSD)
 		if err != nil {
 			return 0, false, err
 		}

@@ -91,8 +91,12 @@ func RowOf(r *attack.Result) Row {
 		return Row{r.Attack, "n/a", "n/a", "n/a", "n/a", "n/a", "n/a"}
 	case r.Error != "":
 		return Row{r.Attack, "error", "-", "-", "-", "-", "-"}
+	case r.Documented():
+		row.Outcome = "documented"
 	case r.Failed():
 		row.Outcome = "failed"
+	case r.NoBudgets:
+		row.Outcome = "no budget"
 	}
 	row.Overspend = Money(r.Overspend)
 	if r.Overspend > 0 && r.Budget > 0 {
@@ -191,20 +195,23 @@ func (r *Run) groups() []*group {
 }
 
 func (g *group) summary() string {
-	var held, failed, na, errors int
+	var held, documented, failed, na, errors int
 	for _, r := range g.Results {
 		switch {
 		case r.NA != "":
 			na++
 		case r.Error != "":
 			errors++
-		case r.Failed():
+		case r.Documented():
+			documented++
+		case r.Failed() || r.NoBudgets:
 			failed++
 		default:
 			held++
 		}
 	}
-	return fmt.Sprintf("%s: %d held, %d failed, %d n/a, %d errors", g.Name, held, failed, na, errors)
+	return fmt.Sprintf("%s: %d held, %d charge more for a documented reason, %d failed, %d n/a, %d errors", g.Name, held,
+		documented, failed, na, errors)
 }
 
 // Compare writes what differs from an earlier run.
