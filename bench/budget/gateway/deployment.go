@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/cookiejar"
 	"os"
 	"path/filepath"
 	"sync"
@@ -41,7 +43,8 @@ type Deployment struct {
 	services []*process
 	helpers  []*process
 	replicas []replica
-	clock    string // the file with the offset of the services' clocks
+	client   *http.Client // for steps and questions
+	clock    string       // the file with the offset of the services' clocks
 }
 
 type replica struct {
@@ -54,8 +57,14 @@ func Deploy(ctx context.Context, m *Manifest, bin, dir string, w Wanted) (*Deplo
 	d := &Deployment{Manifest: m, clock: filepath.Join(dir, "clock")}
 	d.scope = Scope{
 		Bin: bin, Dir: dir, Mock: w.Mock, Short: w.Short, Attack: w.Attack, Budget: usd(w.Budget), Parallel: w.Parallel,
+		Nano: w.Budget, Tokens: w.Budget / price.Models[0].Output, Quota: w.Budget / 2000,
 		Window: int(w.Window / time.Second), Models: models(), Service: map[string]string{}, Vars: map[string]string{},
 	}
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		return nil, err
+	}
+	d.client = &http.Client{Timeout: 30 * time.Second, Jar: jar} // some admin APIs begin with a session
 	for i := range max(1, w.Users) {
 		user := &User{Name: fmt.Sprintf("user%d", i), Vars: map[string]string{}}
 		for j := range max(1, w.Keys) {
@@ -63,8 +72,7 @@ func Deploy(ctx context.Context, m *Manifest, bin, dir string, w Wanted) (*Deplo
 		}
 		d.scope.Users = append(d.scope.Users, user)
 	}
-	err := d.start(ctx, w)
-	if err != nil {
+	if err := d.start(ctx, w); err != nil {
 		d.Close()
 		return nil, err
 	}
@@ -153,7 +161,7 @@ func (d *Deployment) startService(ctx context.Context, service Service, clock st
 		return err
 	}
 	d.services = append(d.services, p)
-	if err := p.await(ctx, func() error { return dial(port) }); err != nil {
+	if err := p.await(ctx, func() error { return dial(ctx, port) }); err != nil {
 		return err
 	}
 	link, err := newLink(fmt.Sprintf("127.0.0.1:%d", port))
@@ -215,9 +223,9 @@ func (d *Deployment) run(ctx context.Context, name string, command Command, port
 		err = p.await(ctx, func() error {
 			switch {
 			case url != "":
-				return get200(url)
+				return get200(ctx, url)
 			case port != 0:
-				return dial(port)
+				return dial(ctx, port)
 			}
 			return nil
 		})

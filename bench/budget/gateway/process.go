@@ -77,10 +77,14 @@ func (p *process) await(ctx context.Context, ready func() error) error {
 	}
 }
 
-var quick = &http.Client{Timeout: 5 * time.Second}
-
-func get200(url string) error {
-	answer, err := quick.Get(url)
+func get200(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return err
 	}
@@ -91,8 +95,8 @@ func get200(url string) error {
 	return nil
 }
 
-func dial(port int) error {
-	conn, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), time.Second)
+func dial(ctx context.Context, port int) error {
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err == nil {
 		_ = conn.Close()
 	}

@@ -56,7 +56,7 @@ func (d *Deployment) each(ctx context.Context, step Step) error {
 
 func (d *Deployment) step(ctx context.Context, step Step, scope Scope, vars map[string]string) error {
 	if step.Request != nil {
-		answer, err := send(ctx, *step.Request, scope)
+		answer, err := d.send(ctx, *step.Request, scope)
 		if err != nil {
 			return err
 		}
@@ -108,7 +108,7 @@ func match(text, expression string) (string, error) {
 }
 
 // send sends a request and returns its answer as JSON, nil if it is not JSON.
-func send(ctx context.Context, in Request, scope Scope) (any, error) {
+func (d *Deployment) send(ctx context.Context, in Request, scope Scope) (any, error) {
 	url, err := render(in.URL, scope)
 	if err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func send(ctx context.Context, in Request, scope Scope) (any, error) {
 		}
 		request.Header.Set(name, value)
 	}
-	answer, err := quick.Do(request)
+	answer, err := d.client.Do(request)
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +206,7 @@ func (d *Deployment) Spent(ctx context.Context, user int) (price.Nano, bool, err
 	var total price.Nano
 	for _, key := range keys {
 		scope.Key = key
-		answer, err := send(ctx, how.Request, scope)
+		answer, err := d.send(ctx, how.Request, scope)
 		if err != nil {
 			return 0, false, err
 		}
