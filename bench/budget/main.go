@@ -59,10 +59,11 @@ type options struct {
 func parse(args []string) (options, error) {
 	o := options{bins: map[string]string{}}
 	flags := flag.NewFlagSet("budgetbench", flag.ContinueOnError)
-	flags.StringVar(&o.gateways, "gateways", "llmguard", "gateways, separated by commas: names of manifests in gateways/, or\n"+
-		"paths of manifests; all: all that this suite was run against; fixtures: the four\nfixtures")
+	flags.StringVar(&o.gateways, "gateways", "llmguard", "gateways, separated by commas: names of manifests in\n"+
+		"gateways/, or paths of manifests; all: all that this suite was run\nagainst; fixtures: the four fixtures")
 	flags.StringVar(&o.attacks, "attacks", "all", "attacks, separated by commas")
-	flags.Func("bin", "the program of a gateway, as NAME=PATH, or PATH for the only one; default: as its\nmanifest says", func(text string) error {
+	flags.Func("bin", "the program of a gateway, as NAME=PATH, or PATH for the only one;\n"+
+		"default: as its manifest says", func(text string) error {
 		name, path, ok := strings.Cut(text, "=")
 		if !ok {
 			name, path = "", text
@@ -74,7 +75,8 @@ func parse(args []string) (options, error) {
 	flags.BoolVar(&o.short, "short", false, "less traffic, shorter windows and leases: about a minute")
 	flags.StringVar(&o.out, "out", "budgetbench", "write OUT.html and OUT.json")
 	flags.StringVar(&o.compare, "compare", "", "a JSON of an earlier run to compare with")
-	flags.StringVar(&o.keep, "keep", "", "a directory for configurations and logs of the gateways; default: a temporary\none, which is deleted")
+	flags.StringVar(&o.keep, "keep", "", "a directory for configurations and logs of the gateways;\n"+
+		"default: a temporary one, which is deleted")
 	flags.IntVar(&o.parallel, "parallel", 3, "attacks to run at once, each on a gateway of its own")
 	return o, flags.Parse(args)
 }
@@ -190,14 +192,16 @@ func (o options) load(ctx context.Context) ([]attack.Gateway, error) {
 }
 
 // runAll runs attacks, several at once, because most of their time is waiting.
-func runAll(ctx context.Context, g attack.Gateway, attacks []attack.Attack, parallel int, out io.Writer) []*attack.Result {
+func runAll(
+	ctx context.Context, g attack.Gateway, attacks []attack.Attack, parallel int, out io.Writer,
+) []*attack.Result {
 	results := make([]*attack.Result, len(attacks))
 	order := make([]int, 0, len(attacks))
 	for i := range attacks {
 		order = append(order, i)
 	}
-	slices.SortStableFunc(order, func(x, y int) int {
-		return int(attacks[y].Setup.Window%(24*time.Hour) - attacks[x].Setup.Window%(24*time.Hour))
+	slices.SortStableFunc(order, func(x, y int) int { // the long ones first
+		return int(attacks[y].Setup.Window - attacks[x].Setup.Window)
 	})
 	next := make(chan int)
 	var group sync.WaitGroup
@@ -212,7 +216,7 @@ func runAll(ctx context.Context, g attack.Gateway, attacks []attack.Attack, para
 			}
 		})
 	}
-	for _, i := range order { // the long ones first
+	for _, i := range order {
 		next <- i
 	}
 	close(next)

@@ -180,7 +180,8 @@ func (a *Arena) reconcile(r *Result) error {
 func (a *Arena) timeline() []Event {
 	out := slices.Clone(a.events)
 	for _, sale := range a.Mock.Sales() {
-		out = append(out, Event{At: sale.At.Sub(a.began).Seconds(), User: a.owner[sale.Marker], What: "sold", Nano: sale.Nano})
+		at := sale.At.Sub(a.began).Seconds()
+		out = append(out, Event{At: at, User: a.owner[sale.Marker], What: "sold", Nano: sale.Nano})
 	}
 	slices.SortStableFunc(out, func(x, y Event) int { return int((x.At - y.At) * 1e6) })
 	return out

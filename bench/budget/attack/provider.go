@@ -14,9 +14,15 @@ var providerErrors = Attack{
 	Setup: Setup{Budget: 12 * providerCall.Most()},
 	Run: func(a *Arena) error {
 		for _, b := range []mock.Behaviour{
-			{Status: 400}, {Status: 404}, {Status: 500}, {Status: 502, Body: "<html>Bad Gateway</html>"},
-			{Status: 200, Body: "<html>Bad Gateway</html>"}, {Status: 200},
-			{Status: 200, Body: `{"error": {"message": "overloaded", "code": 500}}`}, {Status: 429}, {Status: 503},
+			{Status: 400},
+			{Status: 404},
+			{Status: 500},
+			{Status: 502, Body: "<html>Bad Gateway</html>"},
+			{Status: 200, Body: "<html>Bad Gateway</html>"},
+			{Status: 200},
+			{Status: 200, Body: `{"error": {"message": "overloaded", "code": 500}}`},
+			{Status: 429},
+			{Status: 503},
 		} {
 			for _, stream := range []bool{false, true} {
 				c := providerCall

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"net"
 	"sync"
 	"time"
@@ -64,7 +65,7 @@ func (l *Link) accept() {
 		if err != nil {
 			return
 		}
-		far, err := net.DialTimeout("tcp", l.target, time.Second)
+		far, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", l.target)
 		if err != nil || !l.keep(near, far) {
 			_ = near.Close()
 			if far != nil {

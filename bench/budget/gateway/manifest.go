@@ -230,7 +230,8 @@ func (m *Manifest) Try() error {
 	key := &Key{ID: "user0-key0", Secret: "sk-0", Vars: map[string]string{"random": "0"}}
 	user := &User{Name: "user0", Keys: []*Key{key}, Vars: map[string]string{}}
 	scope := Scope{
-		Bin: "bin", Dir: "dir", Mock: "http://127.0.0.1:1", Port: 1, Admin: 2, Attack: "burst", Budget: usd(price.USD), Nano: price.USD, Tokens: 100000, Quota: 500000,
+		Bin: "bin", Dir: "dir", Mock: "http://127.0.0.1:1", Port: 1, Admin: 2, Attack: "burst",
+		Budget: usd(price.USD), Nano: price.USD, Tokens: 100000, Quota: 500000,
 		Window: 60, Parallel: 3,
 		Models: models(), Service: map[string]string{}, Users: []*User{user}, User: user, Key: key, Vars: map[string]string{},
 	}

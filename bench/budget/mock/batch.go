@@ -2,6 +2,7 @@ package mock
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -110,7 +111,7 @@ func (s *Server) runLine(line []byte, out *bytes.Buffer) {
 	marker := marked.FindString(string(in.Body))
 	q := &request{marker: marker, at: time.Now(), behaviour: s.enter(marker), path: "chat/completions"}
 	defer s.leave()
-	r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil)
+	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/v1/chat/completions", nil)
 	if q.read(r, in.Body) != nil {
 		return
 	}

@@ -23,21 +23,23 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 <html lang="en"><meta charset="utf-8"><title>budgetbench</title>
 <style>
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 72em; margin: 2em auto; padding: 0 1em; color: #222 }
-table { border-collapse: collapse } td, th { text-align: left; padding: .2em .8em .2em 0; border-bottom: 1px solid #ddd; vertical-align: top }
+table { border-collapse: collapse } td, th { text-align: left; padding: .2em .8em .2em 0; border-bottom: 1px solid #ddd;
+vertical-align: top }
 .failed { color: #b00020 } .held { color: #1b6e3c } .na { color: #777 } svg { background: #fafafa; width: 100% }
 text { font: 11px system-ui, sans-serif; fill: #555 }
 </style>
 <h1>budgetbench</h1>
-<p>{{.Machine}}; suite {{.Commit}}; {{.Time.Format "2006-01-02 15:04"}} UTC; {{.Seconds}} s{{if .Short}}; short form{{end}}.
-Method: bench/budget/README.md.</p>
+<p>{{.Machine}}; suite {{.Commit}}; {{.Time.Format "2006-01-02 15:04"}} UTC; {{.Seconds}} s
+{{if .Short}}; short form{{end}}. Method: bench/budget/README.md.</p>
 {{range .Groups}}<h2>{{.Name}} {{.Version}}</h2><p>{{summary .}}</p>
 <table><tr><th>attack<th>outcome<th>overspend<th>false refusals<th>overcharge<th>ledger<th>back after<th>note</tr>
 {{range .Results}}{{with $r := .}}{{with row $r}}<tr><td>{{.Attack}}<br><small>{{$r.Title}}</small>
-<td class="{{.Outcome}}">{{.Outcome}}<td>{{.Overspend}}<td>{{.False}}<td>{{.Overcharge}}<td>{{.Ledger}}<td>{{.Back}}<td>{{note $r}}</tr>
+<td class="{{.Outcome}}">{{.Outcome}}<td>{{.Overspend}}<td>{{.False}}<td>{{.Overcharge}}<td>{{.Ledger}}<td>{{.Back}}
+<td>{{note $r}}</tr>
 {{end}}{{end}}{{end}}</table>
 {{range .Results}}{{if .Events}}<h3>{{.Attack}}: {{.Title}}</h3>
-<p>Budget {{money .Budget}}, sold {{money .Sold}}. The line is what was left of the budget of the first user. Dots are calls: green
-served, red refused, gray hung up, orange failed or in an outage.</p>
+<p>Budget {{money .Budget}}, sold {{money .Sold}}. The line is what was left of the budget of the first user. Dots are
+calls: green served, red refused, gray hung up, orange failed or in an outage.</p>
 {{timeline .}}
 {{end}}{{end}}{{end}}</html>
 `))

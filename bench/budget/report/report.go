@@ -164,9 +164,11 @@ func note(r *attack.Result) string {
 // Table writes the results as text.
 func (r *Run) Table(out io.Writer) {
 	for _, group := range r.groups() {
-		fmt.Fprintf(out, "\n%s %s (%s; suite %s; %s)\n", group.Name, group.Version, r.Machine, r.Commit, r.Time.Format(time.DateOnly))
+		fmt.Fprintf(out, "\n%s %s (%s; suite %s; %s)\n", group.Name, group.Version, r.Machine, r.Commit,
+			r.Time.Format(time.DateOnly))
 		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "attack\toutcome\toverspend\tfalse refusals\tovercharge\tledger\tback after\tserved\trefused\toutage")
+		fmt.Fprintln(table, "attack\toutcome\toverspend\tfalse refusals\tovercharge\tledger\tback after\t"+
+			"served\trefused\toutage")
 		for _, result := range group.Results {
 			row, n := RowOf(result), result.Calls
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\n", row.Attack, row.Outcome, row.Overspend, row.False,
@@ -216,7 +218,8 @@ func (g *group) summary() string {
 
 // Compare writes what differs from an earlier run.
 func (r *Run) Compare(out io.Writer, before *Run) {
-	fmt.Fprintf(out, "\ncompared with %s, suite %s, %s:\n", before.Time.Format(time.DateTime), before.Commit, before.Machine)
+	fmt.Fprintf(out, "\ncompared with %s, suite %s, %s:\n", before.Time.Format(time.DateTime), before.Commit,
+		before.Machine)
 	if before.Short != r.Short {
 		fmt.Fprintln(out, "one of the runs was short: times and amounts differ for this reason")
 	}
