@@ -128,6 +128,20 @@ func TestManifests(t *testing.T) {
 	}
 }
 
+// TestReadme: the page lists every attack.
+func TestReadme(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "## The attacks")
+	for _, a := range attack.All {
+		if !strings.Contains(table, "`"+a.Name+"`") {
+			t.Errorf("README.md does not list the attack %s", a.Name)
+		}
+	}
+}
+
 // TestCompare: a comparison shows what has changed, and nothing else.
 func TestCompare(t *testing.T) {
 	before := &report.Run{Results: []*attack.Result{{Gateway: "g", Attack: "burst", Budget: 100}, {Gateway: "g", Attack: "images"}}}

@@ -245,6 +245,8 @@ func (d *Deployment) Terminate(ctx context.Context, i int) error {
 
 func (d *Deployment) end(ctx context.Context, i int, s syscall.Signal, instead []string) error {
 	p := d.replicas[i].process
+	d.at(i)
+	defer d.at(0)
 	if len(instead) == 0 {
 		p.signal(s)
 	} else if err := d.step(ctx, Step{Command: instead}, d.scope, nil); err != nil {
@@ -288,10 +290,15 @@ func (d *Deployment) Close() {
 	for _, p := range d.helpers {
 		p.stop()
 	}
-	for _, r := range d.replicas {
-		if r.process != nil {
-			r.process.stop()
+	for i, r := range d.replicas {
+		if r.process == nil {
+			continue
 		}
+		if kill := d.Manifest.Start[0].Kill; len(kill) > 0 { // a container does not end with its client
+			d.at(i)
+			_ = d.step(context.Background(), Step{Command: kill}, d.scope, nil)
+		}
+		r.process.stop()
 	}
 	for _, link := range d.links {
 		link.close()
