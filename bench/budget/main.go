@@ -77,7 +77,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.compare, "compare", "", "a JSON of an earlier run to compare with")
 	flags.StringVar(&o.keep, "keep", "", "a directory for configurations and logs of the gateways;\n"+
 		"default: a temporary one, which is deleted")
-	flags.IntVar(&o.parallel, "parallel", 3, "attacks to run at once, each on a gateway of its own")
+	flags.IntVar(&o.parallel, "parallel", 3, "attacks to run in parallel, each on a gateway of its own")
 	return o, flags.Parse(args)
 }
 
@@ -93,12 +93,14 @@ func run(ctx context.Context, args []string, out io.Writer) (bool, error) {
 	}
 	var before *report.Run
 	if o.compare != "" {
-		if before, err = report.Read(o.compare); err != nil {
+		before, err = report.Read(o.compare)
+		if err != nil {
 			return false, err
 		}
 	}
 	if o.keep == "" {
-		if o.keep, err = os.MkdirTemp("", "budgetbench-"); err != nil {
+		o.keep, err = os.MkdirTemp("", "budgetbench-")
+		if err != nil {
 			return false, err
 		}
 		defer os.RemoveAll(o.keep)
@@ -177,7 +179,8 @@ func (o options) load(ctx context.Context) ([]attack.Gateway, error) {
 		if bin == "" && len(names) == 1 {
 			bin = o.bins[""]
 		}
-		if bin, err = m.Find(ctx, bin, o.keep); err != nil {
+		bin, err = m.Find(ctx, bin, o.keep)
+		if err != nil {
 			return nil, err
 		}
 		version, err := m.FindVersion(ctx, bin)
@@ -191,7 +194,7 @@ func (o options) load(ctx context.Context) ([]attack.Gateway, error) {
 	return out, nil
 }
 
-// runAll runs attacks, several at once, because most of their time is waiting.
+// runAll runs attacks, several in parallel, because most of their time is waiting.
 func runAll(
 	ctx context.Context, g attack.Gateway, attacks []attack.Attack, parallel int, out io.Writer,
 ) []*attack.Result {

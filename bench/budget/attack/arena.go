@@ -51,7 +51,7 @@ func (a *Arena) Wait(d time.Duration) {
 	}
 }
 
-// Each runs n copies of a function at once, and returns when all have returned.
+// Each runs n copies of a function in parallel, and returns when all have returned.
 func (a *Arena) Each(n int, run func(i int)) {
 	var group sync.WaitGroup
 	for i := range n {
@@ -60,13 +60,13 @@ func (a *Arena) Each(n int, run func(i int)) {
 	group.Wait()
 }
 
-// Burst makes n calls at once. The mock answers none before each of them has either arrived there or
+// Burst makes n calls in parallel. The mock answers none before each of them has either arrived there or
 // ended, so that they really overlap, however slow the machine is.
 func (a *Arena) Burst(n int, call func(i int) Call) {
 	gate := make(chan struct{})
 	var through atomic.Int64
 	all := make(chan struct{}, 2*n)
-	a.Note(fmt.Sprintf("%d calls at once", n))
+	a.Note(fmt.Sprintf("%d calls in parallel", n))
 	go func() {
 		defer close(gate)
 		limit := time.After(10 * time.Second)

@@ -23,7 +23,7 @@ type Setup struct {
 	Keys     int // of each user; default 1
 	Budget   price.Nano
 	Window   time.Duration // of the budget; default 24h, longer than any attack
-	Parallel int           // calls of a user at once; 0: no limit
+	Parallel int           // calls of a user in parallel; 0: no limit
 	Replicas int           // default 1
 	Store    bool          // needs a store that can be cut off
 	Clock    bool          // needs a store whose clock can be set
@@ -56,7 +56,7 @@ type Result struct {
 	LedgerOff     price.Nano `json:"ledger_off_nano"` // ledger minus sold
 	NoLedger      bool       `json:"no_ledger,omitempty"`
 	NoBudgets     bool       `json:"no_budgets,omitempty"`
-	AboveParallel int        `json:"above_parallel_limit"` // calls in flight at once
+	AboveParallel int        `json:"above_parallel_limit"` // calls in flight in parallel
 	BackAfter     float64    `json:"back_after_s"`         // seconds until capacity was back; -1: never
 	Reason        string     `json:"reason,omitempty"`     // documented, from the manifest
 	Calls         Counts     `json:"calls"`

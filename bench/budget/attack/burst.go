@@ -1,6 +1,6 @@
 package attack
 
-// burst makes 60 calls at once, of which 10 are within the budget.
+// burst makes 60 parallel calls, of which 10 are within the budget.
 var burst = Attack{
 	Name: "burst", Title: "60 parallel calls, budget for 10",
 	Setup: Setup{Budget: 10 * burstCall.Most()},

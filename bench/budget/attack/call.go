@@ -150,7 +150,8 @@ func readStream(body io.Reader, most int, hangUp func()) Verdict {
 		line := lines.Text()
 		switch {
 		case strings.Contains(line, `"content":" hello"`) || strings.Contains(line, `"content": " hello"`):
-			if tokens++; most > 0 && tokens >= most {
+			tokens++
+			if most > 0 && tokens >= most {
 				hangUp()
 				return HungUp
 			}

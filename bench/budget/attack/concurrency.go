@@ -6,10 +6,10 @@ import (
 	"github.com/llmguard/llmguard/bench/budget/mock"
 )
 
-// concurrency hangs up more streams than may be in flight at once. Afterwards as many as the limit allows
+// concurrency hangs up more streams than may be in flight in parallel. Afterwards as many as the limit allows
 // must pass again at the same time, and no more.
 var concurrency = Attack{
-	Name: "concurrency", Title: "a limit of 3 calls at once, after 12 hang-ups",
+	Name: "concurrency", Title: "a limit of 3 calls in parallel, after 12 hang-ups",
 	Setup: Setup{Budget: 40 * hangUpCall.Most(), Parallel: 3},
 	Run: func(a *Arena) error {
 		for range 4 {

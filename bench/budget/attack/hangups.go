@@ -13,7 +13,8 @@ var hangUps = Attack{
 	Run: func(a *Arena) error {
 		a.Each(10, func(i int) {
 			c := hangUpCall
-			if c.HangUp = c.Output * i / 10; i == 0 {
+			c.HangUp = c.Output * i / 10
+			if i == 0 {
 				c.Timeout = 100 * time.Millisecond
 			}
 			c.Mock = func(int) mock.Behaviour {

@@ -93,7 +93,8 @@ func (a *Arena) rest(user int) (Call, error) {
 	charged := price.Nano(0)
 	if a.window() == 0 {
 		var err error
-		if charged, _, err = a.Gateway.Spent(a.Ctx, user); err != nil {
+		charged, _, err = a.Gateway.Spent(a.Ctx, user)
+		if err != nil {
 			return Call{}, fmt.Errorf("ask what was spent: %w", err)
 		}
 	}

@@ -1,6 +1,6 @@
 package attack
 
-// images makes more calls for images at once than the budget allows.
+// images makes more calls for images in parallel than the budget allows.
 var images = Attack{
 	Name: "images", Title: "20 parallel images, budget for 5",
 	Setup: Setup{Budget: 5 * imageCall.Most()},

@@ -6,7 +6,7 @@ import (
 	"github.com/llmguard/llmguard/bench/budget/mock"
 )
 
-// reasoning makes calls that think more than they show, all at once, and then hangs up some that have
+// reasoning makes calls that think more than they show, all in parallel, and then hangs up some that have
 // shown nothing yet.
 var reasoning = Attack{
 	Name: "reasoning", Title: "reasoning tokens, also of streams that are hung up",

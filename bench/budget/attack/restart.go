@@ -33,7 +33,8 @@ func (a *Arena) restart(end func() error) error {
 		if i == 6 {
 			a.Arrivals(6)
 			a.Wait(300 * time.Millisecond)
-			if err = end(); err == nil {
+			err = end()
+			if err == nil {
 				err = a.Gateway.Start(a.Ctx, 0)
 			}
 			a.Outage(false, "the gateway is back")

@@ -35,7 +35,8 @@ func Run(ctx context.Context, g Gateway, attack Attack) *Result {
 		Gateway: g.Manifest.Name, Version: g.Version, Attack: attack.Name, Title: attack.Title,
 		Reason: g.Manifest.Reasons[attack.Name],
 	}
-	if r.NA = g.cannot(attack); r.NA != "" {
+	r.NA = g.cannot(attack)
+	if r.NA != "" {
 		return r
 	}
 	if err := g.run(ctx, attack, r); err != nil {

@@ -105,7 +105,8 @@ func (d *Deployment) start(ctx context.Context, w Wanted) error {
 	for range max(1, w.Replicas) {
 		r := replica{}
 		var err error
-		if r.port, err = freePort(); err == nil {
+		r.port, err = freePort()
+		if err == nil {
 			r.admin, err = freePort()
 		}
 		if err != nil {
@@ -273,12 +274,14 @@ func (d *Deployment) Target(user, key, i int) (base string, headers map[string]s
 	scope.Replica, scope.Port, scope.Admin = i, d.replicas[i].port, d.replicas[i].admin
 	scope.User = d.scope.Users[user]
 	scope.Key = scope.User.Keys[key]
-	if base, err = render(d.Manifest.Call.Base, scope); err != nil {
+	base, err = render(d.Manifest.Call.Base, scope)
+	if err != nil {
 		return "", nil, err
 	}
 	headers = map[string]string{}
 	for name, text := range d.Manifest.Call.Headers {
-		if headers[name], err = render(text, scope); err != nil {
+		headers[name], err = render(text, scope)
+		if err != nil {
 			return "", nil, err
 		}
 	}

@@ -175,7 +175,7 @@ type Scope struct {
 	Tokens   price.Nano        // the same in output tokens of gpt-4o, for gateways that count only tokens
 	Quota    price.Nano        // the same in units of which 500,000 are one USD
 	Window   int               // of the budget, in seconds
-	Parallel int               // calls of a user at once; 0: no limit
+	Parallel int               // calls of a user in parallel; 0: no limit
 	Models   []ModelScope      // what the mock sells
 	Service  map[string]string // host:port by name
 	Users    []*User
@@ -217,7 +217,8 @@ func renderAll(texts []string, scope Scope) ([]string, error) {
 	out := make([]string, len(texts))
 	for i, text := range texts {
 		var err error
-		if out[i], err = render(text, scope); err != nil {
+		out[i], err = render(text, scope)
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -70,7 +70,8 @@ func (q *request) choose(name string) error {
 		name = q.behaviour.Model
 	}
 	var ok bool
-	if q.model, ok = price.Of(name); !ok {
+	q.model, ok = price.Of(name)
+	if !ok {
 		return fmt.Errorf("the mock has no model %q", name)
 	}
 	return nil
