@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 // results runs attacks in the short form.
 func results(t *testing.T, args ...string) map[string]*attack.Result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // with the build of llmguard
 	defer cancel()
 	base := filepath.Join(t.TempDir(), "result")
 	if _, err := run(ctx, append(args, "-short", "-out", base, "-keep", t.TempDir()), io.Discard); err != nil {

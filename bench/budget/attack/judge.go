@@ -53,20 +53,24 @@ func (a *Arena) probe(user int, r *Result) error {
 	if a.killed.Load() {
 		grace = time.Duration(a.Gateway.Manifest.Recovers)
 	}
-	judged := false
+	judged, refused := false, false
 	for a.Ctx.Err() == nil {
 		passed := time.Since(began)
 		c, err := a.rest(user)
 		if err != nil {
 			return err
 		}
-		if c.Output == 0 {
-			return nil // used up, or the ledger says so: then it is an overcharge
+		if c.Output == 0 { // used up, or the ledger says so: then it is an overcharge
+			if refused {
+				r.BackAfter = max(r.BackAfter, passed.Seconds())
+			}
+			return nil
 		}
 		if a.ask(c) {
 			r.BackAfter = max(r.BackAfter, passed.Seconds())
 			return nil
 		}
+		refused = true
 		if passed > grace && !judged {
 			judged = true
 			r.FalseRefusals++ // the one above
