@@ -74,8 +74,12 @@ func TestFixtures(t *testing.T) {
 			t.Errorf("%s: no result", name)
 			continue
 		}
-		if s := (score{int64(100 * r.Overspend / r.Budget), r.FalseRefusals > 0}); s != w || r.Overcharge != 0 {
-			t.Errorf("%s: %+v, overcharge %d, want %+v", name, s, r.Overcharge, w)
+		if s := (score{int64(100 * r.Overspend / r.Budget), r.FalseRefusals > 0}); s != w {
+			t.Errorf("%s: %+v, want %+v", name, s, w)
+		}
+		// A fixture cannot know whether a call that was hung up immediately had been sent.
+		if r.Overcharge != 0 && r.Attack != "hang-ups" {
+			t.Errorf("%s: overcharge %d", name, r.Overcharge)
 		}
 		if r.Failed() != (len(r.Events) > 0) {
 			t.Errorf("%s: failed %t with %d events", name, r.Failed(), len(r.Events))
