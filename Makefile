@@ -41,7 +41,7 @@ check: $(GOLANGCI) ## All of it: format, vet, lint, luacheck, race tests with th
 	@.ci/check $(GOLANGCI)
 
 lint: $(GOLANGCI) ## Format, vet and lint all modules
-	@for m in . test bench; do (cd $$m && $(GOLANGCI) fmt && go vet ./... && $(GOLANGCI) run --allow-parallel-runners ./...); done
+	@for m in . test bench bench/budget; do (cd $$m && $(GOLANGCI) fmt && go vet ./... && $(GOLANGCI) run --allow-parallel-runners ./...); done
 
 cover: deps ## Report coverage per function and in total
 	go test -coverpkg=./... -coverprofile=cover.out ./... > /dev/null
@@ -57,6 +57,9 @@ fuzz: ## Fuzz every target for FUZZTIME (20s) each
 
 bench: deps ## Measure CPU per call against bare proxies, on loopback
 	go -C bench run .
+
+budgetbench: deps ## Attack the budgets of llmguard and report what held (bench/budget/README.md)
+	go -C bench/budget run .
 
 generate: ## Regenerate the generated files (dashboards, configuration reference)
 	go generate ./... && go -C test generate ./docs
@@ -84,4 +87,4 @@ $(GOLANGCI):
 	@GOBIN=$(BIN) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	@mv $(BIN)/golangci-lint $@
 
-.PHONY: help run build deps test soak simulate-faults race check lint cover fuzz bench generate site pictures release-check snapshot package clean
+.PHONY: help run build deps test soak simulate-faults race check lint cover fuzz bench budgetbench generate site pictures release-check snapshot package clean
