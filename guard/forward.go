@@ -247,6 +247,10 @@ func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) er
 	if err != nil {
 		return e.interrupted(err)
 	}
+	if c.Result.Cost > c.Hold.Max.Cost { // the caller's next call must find the debt
+		c.Result.Took = time.Since(e.behind.start)
+		c.EndNow(e.upstream)
+	}
 	c.dropBody(e.sent)
 	c.head(w, resp)
 	if said := resp.Header["Content-Length"]; len(said) == 1 && resp.ContentLength == kept.Size() {

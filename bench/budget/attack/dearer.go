@@ -1,14 +1,10 @@
 package attack
 
-import (
-	"time"
-
-	"github.com/llmguard/llmguard/bench/budget/mock"
-)
+import "github.com/llmguard/llmguard/bench/budget/mock"
 
 // dearerAnswer lets the provider answer with a dearer model than requested, as routers do. No gateway can
-// know it before the call, but each answer says so. The calls come one after another, with time to book each,
-// and six of them cost exactly the budget.
+// know it before the call, but each answer says so. The calls come one after another, and six of them cost
+// exactly the budget.
 var dearerAnswer = Attack{
 	Name: "dearer-answer", Title: "answers of a dearer model than requested",
 	Setup: Setup{Budget: 6 * dearerCall.Most()},
@@ -18,7 +14,6 @@ var dearerAnswer = Attack{
 			c.Model = "gpt-4o-mini"
 			c.Mock = func(int) mock.Behaviour { return mock.Behaviour{Model: "gpt-4o"} }
 			a.Call(c)
-			a.Wait(300 * time.Millisecond)
 		}
 		return nil
 	},
