@@ -133,6 +133,10 @@ func TestProviderMistakes(t *testing.T) {
 func TestFinanceMistakes(t *testing.T) {
 	export := func(text string) string { return "finance: {export: {" + text + "}}" }
 	checkWrong(t, []wrongFile{
+		{
+			"Parquet", export("every: day, to: /srv/focus, format: «parquet»"), "finance.export.format",
+			"parquet was removed in 0.2.0; use csv, and convert it with DuckDB or pandas (docs/finance.md#parquet)",
+		},
 		{"no period", "finance: {«export»: {to: /srv/focus}}", "finance.export", "every is missing: set it to day or month"},
 		{
 			"no place", "finance: {«export»: {every: day}}", "finance.export",
