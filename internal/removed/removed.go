@@ -7,3 +7,6 @@ const since = " was removed in 0.2.0; "
 
 // Parquet was a format of FOCUS exports.
 const Parquet = "parquet" + since + "use csv, and convert it with DuckDB or pandas (docs/finance.md#parquet)"
+
+// ModelsDev was a price list that the commands of prices could read.
+const ModelsDev = "the importer of models.dev" + since + "use a list of litellm or genai-prices"
