@@ -10,3 +10,7 @@ const Parquet = "parquet" + since + "use csv, and convert it with DuckDB or pand
 
 // ModelsDev was a price list that the commands of prices could read.
 const ModelsDev = "the importer of models.dev" + since + "use a list of litellm or genai-prices"
+
+// MetricsPush was the export of metrics by OTLP.
+const MetricsPush = "pushing metrics by OTLP" + since + "remove this section, and let Prometheus or a collector scrape " +
+	"/metrics (docs/tracing.md#metrics)"
