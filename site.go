@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-//go:embed docs README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md examples/README.md deploy/k8s/README.md
+//go:embed docs README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md examples/README.md
 var files embed.FS
 
 // Site returns the files of the documentation site by path. Pages keep the paths they have in the

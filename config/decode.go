@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -200,6 +201,10 @@ func (d *document) section(path string, n ast.Node, v reflect.Value) {
 			if path == "" && strings.HasPrefix(name, "x-") { // reserved for anchors
 				return
 			}
+			if instead, ok := removedSettings[join(path, name)]; ok {
+				d.mistakes.fail(markOf(pair.Key), join(path, name), "%s", instead)
+				return
+			}
 			known := make([]string, len(fields))
 			for i, f := range fields {
 				known[i] = f.name
@@ -330,7 +335,7 @@ func (d *document) scalar(path string, n ast.Node, v reflect.Value, f field) {
 	case v.Kind() == reflect.String && !secret && strings.ContainsAny(text, "\n\r\x00"):
 		d.mistakes.fail(at, path, "contains a line break")
 	case len(f.enum) > 0 && !slices.Contains(f.enum, text):
-		d.mistakes.fail(at, path, "%s", wrongChoice(text, f.enum))
+		d.mistakes.fail(at, path, "%s", cmp.Or(removedSettings[path+": "+text], wrongChoice(text, f.enum)))
 	case f.kind != "":
 		if err := checkKind(f.kind, text); err != nil {
 			d.mistakes.fail(at, path, "%s", err)

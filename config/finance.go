@@ -21,7 +21,7 @@ type FinanceExport struct {
 	// in files.store.
 	To string `yaml:"to"`
 	// Format of the files.
-	Format string `yaml:"format" default:"csv" enum:"csv,parquet"`
+	Format string `yaml:"format" default:"csv" enum:"csv"`
 	// By splits the rows further: user, key, endpoint and label:NAME.
 	By []string `yaml:"by"`
 	// BillingAccount is the BillingAccountId. Default: the id of the provider.

@@ -83,7 +83,7 @@ func TestWhatNeedsARestart(t *testing.T) {
 		{"batches: {max_lines: 5, over_budget: refuse}", "", "batches.max_lines batches.over_budget"},
 		{"webhooks: {allow_networks: [10.0.0.0/8], timeout: 1s}", "", "webhooks.allow_networks webhooks.timeout"},
 		{"log: {format: text}", "", "log.format"},
-		{"tracing: {endpoint: \"http://c:4318\", headers: {x-tenant: a}, metrics: {interval: 60s}}", "", "tracing.endpoint tracing.headers tracing.metrics.interval"},
+		{"tracing: {endpoint: \"http://c:4318\", headers: {x-tenant: a}}", "", "tracing.endpoint tracing.headers"},
 	})
 }
 

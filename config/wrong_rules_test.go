@@ -133,6 +133,10 @@ func TestProviderMistakes(t *testing.T) {
 func TestFinanceMistakes(t *testing.T) {
 	export := func(text string) string { return "finance: {export: {" + text + "}}" }
 	checkWrong(t, []wrongFile{
+		{
+			"Parquet", export("every: day, to: /srv/focus, format: «parquet»"), "finance.export.format",
+			"parquet was removed in 0.2.0; use csv, and convert it with DuckDB or pandas (docs/finance.md#parquet)",
+		},
 		{"no period", "finance: {«export»: {to: /srv/focus}}", "finance.export", "every is missing: set it to day or month"},
 		{
 			"no place", "finance: {«export»: {every: day}}", "finance.export",
@@ -188,20 +192,9 @@ func TestTracingMistakes(t *testing.T) {
 			"port 4317 is for OTLP over gRPC; llmguard exports over HTTP, to port 4318 of the same collector",
 		},
 		{
-			"metrics without a scheme", "tracing: {metrics: {interval: 60s, endpoint: «\"collector:4318\"»}}",
-			"tracing.metrics.endpoint", `expected a URL such as http://otel-collector:4318, got "collector:4318"`,
-		},
-		{
-			"metrics without an interval", "tracing: {metrics: {endpoint: «\"http://c:4318\"»}}", "tracing.metrics.endpoint",
-			"needs tracing.metrics.interval, such as 60s",
-		},
-		{
-			"metrics too often", "tracing: {metrics: {interval: «100ms»}}", "tracing.metrics.interval",
-			"must be at least 1s",
-		},
-		{
-			"a path for spans only", "tracing: {endpoint: \"http://c/my/traces\", metrics: {interval: «60s»}}",
-			"tracing.metrics.interval", "needs tracing.metrics.endpoint, because tracing.endpoint has a path of its own",
+			"pushed metrics", "tracing: {«metrics»: {interval: 60s}}", "tracing.metrics",
+			"pushing metrics by OTLP was removed in 0.2.0; remove this section, and let Prometheus or a collector scrape " +
+				"/metrics (docs/tracing.md#metrics)",
 		},
 	})
 }

@@ -12,7 +12,7 @@ import (
 
 // Feed is the result of importing another project's price list.
 type Feed struct {
-	// Name is "genai-prices", "litellm" or "models.dev".
+	// Name is "genai-prices", "litellm" or "csv".
 	Name string
 	// Entries together pass the checks of [Catalogue.With].
 	Entries []Entry
@@ -135,6 +135,26 @@ func feedPrice(n json.Number, digits int) (Rate, error) {
 		limit = maxFee
 	}
 	return parseRate(n.String(), digits, limit)
+}
+
+// feedCount parses a token count; 0 if it is not a plausible integer.
+func feedCount(n json.Number) int64 {
+	v, err := parseDecimal(n.String(), 0)
+	if err != nil || v > MaxCount {
+		return 0
+	}
+	return v
+}
+
+func free(rows []Row) bool {
+	for _, row := range rows {
+		for _, f := range row.Rates.fields() {
+			if f.rate.Pico > 0 {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // isEmbedding recognizes models without an output price because they have no output.

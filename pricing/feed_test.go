@@ -123,23 +123,6 @@ func TestImportLiteLLM(t *testing.T) {
 	}
 }
 
-func TestImportModelsDev(t *testing.T) {
-	feed := readFeed(t, "modelsdev.json", ImportModelsDev)
-	wantCharges(t, feed, []feedCharge{
-		{"openai", "gpt-5.5", "", Usage{Input: 272000, CachedInput: 1, Output: 2}, Terms{}, "1", []at{{271999, "5"}, {1, "0.5"}, {2, "30"}}},
-		{"openai", "gpt-5.5", "", Usage{Input: 272001, CachedInput: 1, Output: 2}, Terms{}, "1", []at{{272000, "10"}, {1, "1"}, {2, "45"}}},
-		{"anthropic", "claude-sonnet-4-5", "", Usage{Input: 200001, CacheWrite: 1, Output: 2}, Terms{}, "1", []at{{200000, "6"}, {1, "7.5"}, {2, "22.5"}}},
-		{"anthropic", "claude-opus-5-5", "", Usage{Input: 10, Output: 2}, Terms{ServiceTier: "fast"}, "1", []at{{10, "8"}, {2, "40"}}},
-		{"x-ai", "grok-4.6", "", Usage{Input: 10, Output: 2}, Terms{}, "1", []at{{10, "2"}, {2, "6"}}},
-	})
-	wantNotes(t, feed, "gpt-image-1 left out: no price", "claude-opus-5-5 reasoning price 21", "copilot gpt-5 left out: every price is 0")
-	for _, e := range feed.Entries {
-		if e.Model == "text-embedding-3-small" && e.MaxOutput != 0 {
-			t.Errorf("a vector size of %d became an output limit", e.MaxOutput)
-		}
-	}
-}
-
 func TestImportRefusesGarbage(t *testing.T) {
 	for name, imp := range importers {
 		for _, text := range []string{"", "null garbage", "{", `[1]`, `{"a":`} {
@@ -150,20 +133,24 @@ func TestImportRefusesGarbage(t *testing.T) {
 	}
 }
 
-var importers = map[string]func(io.Reader) (*Feed, error){"genai.json": ImportGenAI, "litellm.json": ImportLiteLLM, "modelsdev.json": ImportModelsDev}
+var importers = map[string]func(io.Reader) (*Feed, error){"genai.json": ImportGenAI, "litellm.json": ImportLiteLLM}
 
 func TestVerify(t *testing.T) {
 	c, err := Embedded()
 	if err != nil {
 		t.Fatal(err)
 	}
-	genai, litellm, dev := readFeed(t, "genai.json", ImportGenAI), readFeed(t, "litellm.json", ImportLiteLLM), readFeed(t, "modelsdev.json", ImportModelsDev)
-	got, err := Verify(c, november, genai, litellm, dev)
+	genai, litellm := readFeed(t, "genai.json", ImportGenAI), readFeed(t, "litellm.json", ImportLiteLLM)
+	own, err := ImportCSV(strings.NewReader("model,provider,input,output\nmistral-embed,mistral,0.1,0.1\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Verify(c, november, genai, litellm, own)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []Disagreement{
-		{"mistral", "mistral-embed", "output", []SourcedPrice{{"catalogue", "0"}, {"models.dev", "0.1"}}},
+		{"mistral", "mistral-embed", "output", []SourcedPrice{{"catalogue", "0"}, {"csv", "0.1"}}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("disagreements %+v\nwant %+v", got, want)

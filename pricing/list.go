@@ -28,10 +28,12 @@ func FeedForms() []FeedForm {
 			"litellm", "https://raw.githubusercontent.com/BerriAI/litellm/main/model_prices_and_context_window.json",
 			ImportLiteLLM,
 		},
-		{"models.dev", "https://models.dev/api.json", ImportModelsDev},
 		{"csv", "your own: model,provider,input,output,... (docs/prices.md)", ImportCSV},
 	}
 }
+
+// ModelsDev is a format that is detected, so that an error can name it, but not read.
+const ModelsDev = "models.dev"
 
 // OwnForm is the format of the configuration's prices.
 const OwnForm = "yaml"
@@ -101,7 +103,7 @@ func DetectForm(text []byte) string {
 		switch err := json.Unmarshal(raw, &v); {
 		case err != nil:
 		case v.Models != nil:
-			return "models.dev"
+			return ModelsDev
 		case v.Provider != nil:
 			return "litellm"
 		}

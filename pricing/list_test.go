@@ -26,7 +26,7 @@ func TestDetectForm(t *testing.T) {
 // the built-in prices.
 func TestEveryFormIsRead(t *testing.T) {
 	lists := map[string][]byte{"csv": []byte("model,provider,input,output\nm,p,1,2\n")}
-	for form, file := range map[string]string{"genai-prices": "genai.json", "litellm": "litellm.json", "models.dev": "modelsdev.json"} {
+	for form, file := range map[string]string{"genai-prices": "genai.json", "litellm": "litellm.json"} {
 		text, err := os.ReadFile(filepath.Join("testdata", file))
 		if err != nil {
 			t.Fatal(err)

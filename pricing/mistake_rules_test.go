@@ -127,7 +127,7 @@ func TestFactorsAndHours(t *testing.T) {
 // TestFeedMistakes: invalid feeds are refused with the line.
 func TestFeedMistakes(t *testing.T) {
 	importers := map[string]func(io.Reader) (*pricing.Feed, error){
-		"genai-prices": pricing.ImportGenAI, "litellm": pricing.ImportLiteLLM, "models.dev": pricing.ImportModelsDev,
+		"genai-prices": pricing.ImportGenAI, "litellm": pricing.ImportLiteLLM,
 	}
 	for name, read := range importers {
 		for text, want := range map[string]string{

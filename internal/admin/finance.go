@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/finance"
+	"github.com/llmguard/llmguard/internal/removed"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -105,8 +106,12 @@ func (h *financeHandler) exportFocus(c *call) (any, error) {
 		return nil, err
 	}
 	format := cmp.Or(q.Get("format"), "csv")
-	if format != "csv" && format != "parquet" {
-		return nil, wire.BadRequest("format", "invalid_value", "format must be csv or parquet")
+	switch format {
+	case "csv":
+	case "parquet":
+		return nil, wire.BadRequest("format", "invalid_value", "format: %s", removed.Parquet)
+	default:
+		return nil, wire.BadRequest("format", "invalid_value", "format must be csv")
 	}
 	var f *finance.Focus
 	err = h.usage.scan(c.r.Context(), func() error {
@@ -116,14 +121,10 @@ func (h *financeHandler) exportFocus(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := attachment{
+	return attachment{
 		kind: "text/csv; charset=utf-8", name: o.FileName(format), books: &f.Books, rows: f.Rows(),
-		incomplete: f.Incomplete(), write: func(w io.Writer) error { return f.Write(w, format) },
-	}
-	if format == "parquet" {
-		a.kind = "application/vnd.apache.parquet"
-	}
-	return a, nil
+		incomplete: f.Incomplete(), write: f.WriteCSV,
+	}, nil
 }
 
 // getStatement returns a month's statement of an org.
@@ -193,10 +194,10 @@ func (s *Server) financeRoutes() []route {
 			query: []parameter{
 				month,
 				{"by", "Also split by any of user, key, endpoint and label:NAME, separated by commas"},
-				{"format", "csv or parquet; default: csv"},
+				{"format", "csv, the default"},
 				{"billing_account", "The BillingAccountId; default: the id of the provider"},
 			},
-			kinds: []string{"text/csv", "application/vnd.apache.parquet"}, serve: s.finance.exportFocus,
+			kinds: []string{"text/csv"}, serve: s.finance.exportFocus,
 		},
 		{
 			name: "getStatement", method: http.MethodGet, path: "/orgs/{org}/statement",

@@ -19,7 +19,6 @@ func TestFinance(t *testing.T) {
 			"focus?by=user,label:project", "text/csv; charset=utf-8", "focus-acme-" + month + ".csv",
 			"AvailabilityZone,BilledCost,",
 		},
-		{"focus?format=parquet", "application/vnd.apache.parquet", "focus-acme-" + month + ".parquet", "PAR1"},
 		{"statement?", "text/html; charset=utf-8", "statement-acme-" + month + ".html", "<!doctype html>"},
 		{"statement?format=csv", "text/csv; charset=utf-8", "statement-acme-" + month + ".csv", "org,month,status,"},
 	} {
@@ -45,6 +44,10 @@ func TestFinance(t *testing.T) {
 	d.refused(400, "invalid_value", "by", "GET", "/orgs/acme/focus?by=label:projekt", "")
 	d.refused(400, "invalid_value", "format", "GET", "/orgs/acme/focus?format=xml", "")
 	d.refused(400, "invalid_value", "format", "GET", "/orgs/acme/statement?format=pdf", "")
+	w := d.send("GET", "/orgs/acme/focus?format=parquet", "")
+	if w.Code != 400 || !strings.Contains(w.Body.String(), "parquet was removed in 0.2.0; use csv") {
+		t.Errorf("Parquet: got %d %s, want what to use instead", w.Code, w.Body)
+	}
 }
 
 // TestFocusNames: providers of the configuration have the names of their companies.

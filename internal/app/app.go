@@ -91,8 +91,7 @@ type App struct {
 	callers     *Callers // nil without the Proxy role
 	worker      *queue.Worker
 	webhooks    *webhook.Sender
-	tracer      *tracing.Tracer       // nil if tracing is off
-	pushed      *tracing.MetricExport // nil if metrics are only scraped
+	tracer      *tracing.Tracer // nil if tracing is off
 	alerts      *alert.Watcher
 	brakes      *brakeKeeper
 	calls       *door // nil without the Proxy role
@@ -135,10 +134,6 @@ func New(o Options) (_ *App, err error) {
 	a.registry.MustRegister(prometheus.NewGoCollector(), //nolint:staticcheck // see above
 		prometheus.NewProcessCollector(prometheus.ProcessCollectorOpts{})) //nolint:staticcheck // see above
 	a.tracer, err = openTracer(o.Config.Tracing, o.Log, a.registry)
-	if err != nil {
-		return nil, err
-	}
-	a.pushed, err = openMetricExport(o.Config.Tracing, o.Log, a.registry)
 	if err != nil {
 		return nil, err
 	}
@@ -290,7 +285,6 @@ func (a *App) Run(ctx context.Context) error {
 	keepers.Go(func() error { return quiet(a.idempotency.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.alerts.Run(keeping)) })
 	keepers.Go(func() error { return a.brakes.run(keeping) })
-	keepers.Go(func() error { return a.pushed.Run(keeping) })
 	a.watchCertificates(keeping, keepers.Go)
 	if a.files != nil {
 		keepers.Go(func() error { return quiet(a.files.Run(keeping)) })
@@ -340,7 +334,6 @@ func (a *App) Run(ctx context.Context) error {
 	settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	a.settle(settle)
-	a.pushed.Close(settle) // some metrics are read from Redis by what stops now
 	stop()
 	err = errors.Join(err, keepers.Wait(), a.journal.Close())
 	if closing := a.tracer.Close(settle); closing != nil { // lost spans are not an error

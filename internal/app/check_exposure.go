@@ -49,9 +49,6 @@ func (e *exposure) credentials() {
 	if len(e.cfg.Tracing.Headers) > 0 && clearAndPublic(e.cfg.Tracing.Endpoint, "http") {
 		e.warn("tracing.endpoint", "tracing.headers are sent unencrypted to a public host", fix)
 	}
-	if len(e.cfg.Tracing.Headers) > 0 && clearAndPublic(e.cfg.Tracing.Metrics.Endpoint, "http") {
-		e.warn("tracing.metrics.endpoint", "tracing.headers are sent unencrypted to a public host", fix)
-	}
 	if u := e.cfg.Redis.URL.Reveal(); strings.Contains(u, "@") && clearAndPublic(u, "redis") {
 		e.warn("redis.url", "the password is sent unencrypted to a public host",
 			"Use rediss://, or a host inside your own network.")

@@ -36,7 +36,6 @@ func TestExposure(t *testing.T) {
 		"the same by TLS":                    {0o600, plain + "redis: {url: \"rediss://u:p@redis.example.com:6379/0\"}\n", ""},
 		"a password to a public address":     {0o600, plain + "redis: {addresses: [\"redis.example.com:6379\"], password: x}\n", "redis.addresses[0]"},
 		"the same, private":                  {0o600, plain + "redis: {addresses: [\"redis:6379\"], password: x}\n", ""},
-		"headers of metrics over http":       {0o600, plain + "tracing: {metrics: {interval: 60s, endpoint: \"http://otel.example.com:4318\"}, headers: {x-token: abc}}\n", "tracing.metrics.endpoint"},
 		"headers of traces over http":        {0o600, plain + "tracing: {endpoint: \"http://otel.example.com:4318\", headers: {x-token: abc}}\n", "tracing.endpoint"},
 		"a literal key, readable by all":     {0o644, provider("https://api.example.com/v1", ", api_key: sk-1"), "providers[0].api_key"},
 		"a literal key, readable by a group": {0o640, provider("https://api.example.com/v1", ", api_key: sk-1"), ""},

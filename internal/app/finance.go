@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -139,7 +138,7 @@ func (x *financeExports) write(
 	if err != nil {
 		return err
 	}
-	where, err := to.Put(ctx, o.FileName(e.Format), func(w io.Writer) error { return f.Write(w, e.Format) })
+	where, err := to.Put(ctx, o.FileName(e.Format), f.WriteCSV)
 	if err != nil {
 		return err
 	}

@@ -82,29 +82,13 @@ func openTracer(t config.Tracing, log *slog.Logger, reg prometheus.Registerer) (
 	if !traces(t, os.Getenv) {
 		return nil, nil
 	}
-	o := traceOptions(t, log, reg)
-	o.Endpoint, o.SampleRatio = t.Endpoint, int(t.SampleRatio)
-	return tracing.New(o)
-}
-
-// openMetricExport returns what exports the metrics by OTLP; nil if that is off.
-func openMetricExport(t config.Tracing, log *slog.Logger, reg *prometheus.Registry) (*tracing.MetricExport, error) {
-	off := os.Getenv("OTEL_SDK_DISABLED") == "true" || os.Getenv("OTEL_METRICS_EXPORTER") == "none"
-	if t.Metrics.Interval == 0 || off {
-		return nil, nil
-	}
-	o := traceOptions(t, log, reg)
-	o.Endpoint, _ = t.Collector()
-	return tracing.NewMetricExport(o, reg, t.Metrics.Interval)
-}
-
-// traceOptions returns what the exports of spans and metrics have in common.
-func traceOptions(t config.Tracing, log *slog.Logger, reg prometheus.Registerer) tracing.Options {
 	headers := map[string]string{}
 	for name, value := range t.Headers {
 		headers[name] = value.Reveal()
 	}
-	return tracing.Options{Headers: headers, Version: Version(), Log: log, Metrics: reg}
+	return tracing.New(tracing.Options{
+		Endpoint: t.Endpoint, Headers: headers, SampleRatio: int(t.SampleRatio), Version: Version(), Log: log, Metrics: reg,
+	})
 }
 
 // traces reports whether calls are traced: an endpoint is set, and tracing is not disabled

@@ -107,6 +107,7 @@ func runDoctor(ctx context.Context, o doctorOptions, w io.Writer) error {
 		found = append(found, heldMoney(ctx, cfg)...)
 	}
 	found = append(found, app.CheckPrices(cfg, policy, time.Now())...)
+	found = append(found, leftovers(ctx, cfg)...)
 	diagnose.Sort(found)
 	r := newExamination(found)
 	if err := render(w, o.output, r, func(w io.Writer) error {
@@ -122,6 +123,13 @@ func runDoctor(ctx context.Context, o doctorOptions, w io.Writer) error {
 		return exit(exitBroken)
 	}
 	return nil
+}
+
+// leftovers lists what an earlier version wrote and this one does not use.
+func leftovers(ctx context.Context, cfg *config.Config) []diagnose.Finding {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	return app.CheckLeftovers(ctx, cfg)
 }
 
 // bounds lists the orgs without any spending bound. If Redis does not answer it lists none,

@@ -9,11 +9,13 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/finance"
+	"github.com/llmguard/llmguard/internal/removed"
 )
 
 // exitIncomplete is the exit code if an export was written that lacks something.
@@ -45,14 +47,14 @@ func focusCommand() *cobra.Command {
 			"With a directory or a bucket as --to, every org gets a file focus-ORG-MONTH.csv, which replaces an older one.\n" +
 			"Exit code 3: a file was written, but the ledger no longer has all that belongs into it; the message says what.",
 		Example: "  llmguard usage focus --month 2026-11 --org acme --to november.csv\n" +
-			"  llmguard usage focus --by user,label:project --format parquet --to exports/\n" +
-			"  llmguard usage focus --format parquet --to 's3://finance/llm?region=eu-west-1'",
+			"  llmguard usage focus --by user,label:project --to exports/\n" +
+			"  llmguard usage focus --to 's3://finance/llm?region=eu-west-1'",
 		RunE: func(c *cobra.Command, _ []string) error {
 			q := url.Values{"by": {by}, "billing_account": {account}}
-			return f.export(c, "focus", q, "csv", "parquet")
+			return f.export(c, "focus", q, "csv")
 		},
 	}
-	f.add(c, "csv", "parquet")
+	f.add(c, "csv")
 	c.Flags().StringVar(&by, "by", "", "also split by any of user, key, endpoint and label:NAME, separated by commas")
 	c.Flags().StringVar(&account, "billing-account", "", "the BillingAccountId (default: the id of the provider)")
 	return c
@@ -78,7 +80,10 @@ func statementCommand() *cobra.Command {
 
 // export fetches what the API calls `what` for each org, and stores it.
 func (f *financeFlags) export(c *cobra.Command, what string, q url.Values, formats ...string) error {
-	if f.format != formats[0] && f.format != formats[1] {
+	if f.format == "parquet" {
+		return misused("--format: %s", removed.Parquet)
+	}
+	if !slices.Contains(formats, f.format) {
 		return misused("--format %s: expected %s", f.format, strings.Join(formats, " or "))
 	}
 	q.Set("month", f.month)

@@ -103,7 +103,7 @@ func verifyPricesCommand() *cobra.Command {
 			"threshold. The feed format is detected. Prices that only one list has are not differences.\n\n" +
 			"The exit code is 0 if all agree, and 1 if they differ or cannot be compared or read.\n\n" +
 			feedHelp(),
-		Example: "  llmguard prices verify litellm.json models.dev.json || echo 'check the prices'",
+		Example: "  llmguard prices verify litellm.json genai-prices.json || echo 'check the prices'",
 		RunE: func(c *cobra.Command, args []string) error {
 			return verifyPrices(f, args, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/llmguard/llmguard/internal/removed"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -53,14 +54,19 @@ func readPriceFile(path, from string, stdin io.Reader) (*priceFile, error) {
 
 // parsePrices parses a price list; path is for errors.
 func parsePrices(path, from string, text []byte) (*priceFile, error) {
-	if from != "" && from != pricing.OwnForm && !slices.Contains(feedNames(), from) {
+	switch {
+	case from == pricing.ModelsDev:
+		return nil, misused("--from: %s", removed.ModelsDev)
+	case from == "" && pricing.DetectForm(text) == pricing.ModelsDev:
+		return nil, fmt.Errorf("%s: %s", path, removed.ModelsDev)
+	case from != "" && from != pricing.OwnForm && !slices.Contains(feedNames(), from):
 		return nil, misused("--from %s: no such feed; expected %s", from, strings.Join(feedNames(), ", "))
 	}
 	list, err := pricing.ReadList(text, from)
 	if err != nil {
 		hint := ""
 		looks := pricing.DetectForm(text)
-		if from != "" && from != pricing.OwnForm && looks != from && looks != pricing.OwnForm &&
+		if from != "" && from != pricing.OwnForm && looks != from && slices.Contains(feedNames(), looks) &&
 			!errors.Is(err, pricing.ErrNotText) {
 			hint = fmt.Sprintf(" (it looks like a file of %s: --from %s)", looks, looks)
 		}
@@ -93,8 +99,7 @@ func importPricesCommand() *cobra.Command {
 		Long: "Reads a file (- is standard input) and writes its prices as YAML, to go under prices in the configuration.\n" +
 			"Entries that cannot be converted are listed on standard error. Check the result: a feed may contain errors.\n\n" +
 			feedHelp(),
-		Example: "  llmguard prices import --from models.dev api.json --provider mistral --model 'mistral-large*' > " +
-			"mistral.yaml",
+		Example: "  llmguard prices import --from litellm litellm.json --provider openai --model 'gpt-6*' > more.yaml",
 		RunE: func(c *cobra.Command, args []string) error {
 			return importPrices(c, f, from, asOf, args[0])
 		},

@@ -14,7 +14,7 @@ import (
 func feedFile(name string) string { return filepath.Join("..", "..", "pricing", "testdata", name) }
 
 func TestPricesImport(t *testing.T) {
-	for from, name := range map[string]string{"genai-prices": "genai.json", "litellm": "litellm.json", "models.dev": "modelsdev.json"} {
+	for from, name := range map[string]string{"genai-prices": "genai.json", "litellm": "litellm.json"} {
 		out, stderr, err := prices(t, "import", "--from", from, "--as-of", "2026-10-07", feedFile(name))
 		if err != nil {
 			t.Fatal(err)
@@ -46,7 +46,7 @@ func TestPricesImport(t *testing.T) {
 }
 
 func TestPricesVerifyStandardInput(t *testing.T) {
-	const feed = `{"openai": {"id": "openai", "models": {"gpt-4o": {"id": "gpt-4o", "cost": {"input": 2.6, "output": 10}}}}}`
+	const feed = `{"gpt-4o": {"litellm_provider": "openai", "input_cost_per_token": 2.6e-06, "output_cost_per_token": 1e-05}}`
 	var out, errOut bytes.Buffer
 	err := verifyPrices(priceFlags{model: "*", output: "table"}, []string{"-"}, strings.NewReader(feed), &out, &errOut)
 	if err == nil || !strings.Contains(err.Error(), "price lists disagree: 1 difference") || !strings.Contains(out.String(), "2.6") {
@@ -84,7 +84,7 @@ func TestPricesOfNoUse(t *testing.T) {
 	for _, x := range []struct{ text, from, want string }{
 		{cut, "", "line 2: the JSON ends too early: is the file whole?"},
 		{cut, "litellm", "line 2: the JSON ends too early: is the file whole?"},
-		{"", "models.dev", "models.dev: the file is empty"},
+		{"", "litellm", "litellm: the file is empty"},
 		{"<html>\n", "litellm", "line 1: not JSON: invalid character '<'"},
 		{"[]", "litellm", "line 1: array where object is expected (it looks like a file of genai-prices: --from genai-prices)"},
 		{"[\n1]", "genai-prices", "line 2: number where object is expected"},
@@ -149,7 +149,7 @@ func TestPricesDiffComparesThePresent(t *testing.T) {
 
 func TestPricesVerify(t *testing.T) {
 	agree := write(t, "agree.json", `{"house-7b": {"litellm_provider": "house", "input_cost_per_token": 2e-06, "output_cost_per_token": 1.25e-05}}`)
-	differ := write(t, "differ.json", `{"house": {"models": {"house-7b": {"cost": {"input": 2, "output": 13}}}}}`)
+	differ := write(t, "differ.csv", "model,provider,input,output\nhouse-7b,house,2,13\n")
 	c := write(t, "llmguard.yaml", house)
 	out, stderr, err := prices(t, "verify", "-c", c, "--at", "2026-11-20", agree)
 	if err != nil || out != "" || !strings.Contains(stderr, "litellm: models 1, compared 1") {
@@ -160,12 +160,12 @@ func TestPricesVerify(t *testing.T) {
 		t.Errorf("differing: %v", err)
 	}
 	same(t, out, `
-model     provider  price   catalogue  litellm  models.dev
-house-7b  house     output       12.5     12.5          13
+model     provider  price   catalogue  litellm  csv
+house-7b  house     output       12.5     12.5   13
 `)
 	out, _, err = prices(t, "verify", "-c", c, "--at", "2026-11-20", "-o", "json", differ)
 	var list []shownDisagreement
-	if jsonErr := json.Unmarshal([]byte(out), &list); jsonErr != nil || err == nil || len(list) != 1 || list[0].Values[1] != (sourcedText{"models.dev", "13"}) {
+	if jsonErr := json.Unmarshal([]byte(out), &list); jsonErr != nil || err == nil || len(list) != 1 || list[0].Values[1] != (sourcedText{"csv", "13"}) {
 		t.Errorf("%v, %v\n%s", err, jsonErr, out)
 	}
 	if out, _, err = prices(t, "verify", "-c", c, "--at", "2026-10-20", agree, agree); err == nil || !strings.Contains(out, agree) {

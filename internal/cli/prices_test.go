@@ -216,6 +216,7 @@ func TestPricesErrors(t *testing.T) {
 	c := write(t, "llmguard.yaml", house)
 	wrong := write(t, "wrong.yaml", house+"  - {model: free, prices: [{input: 1}]}\n")
 	litellm := feedFile("litellm.json")
+	modelsDev := write(t, "api.json", `{"openai": {"id": "openai", "models": {"gpt-4o": {"cost": {"input": 2.5}}}}}`)
 	for _, e := range []struct{ args, want string }{
 		{"show gpt4o-mini", "no price for gpt4o-mini; did you mean gpt-4o-mini"},
 		{"show gpt-5 --provider groq", "no price for gpt-5 at groq; there is one at openai"},
@@ -233,12 +234,16 @@ func TestPricesErrors(t *testing.T) {
 		{"list --model gpt4o-mini", "no model matches gpt4o-mini; did you mean gpt-4o-mini"},
 		{"list -c nowhere.yaml", "nowhere.yaml: no such file"},
 		{"list -c " + wrong, "wrong.yaml:25:5: prices[6]: model \"free\""},
-		{"import --from lite " + litellm, "--from lite: no such feed; expected genai-prices, litellm, models.dev"},
+		{"import --from lite " + litellm, "--from lite: no such feed; expected genai-prices, litellm, csv"},
 		{"import " + litellm, "--from is required"},
 		{"import --from yaml " + c, "needs no import"},
 		{"import --from litellm nowhere.json", "nowhere.json: no such file"},
 		{"import --from litellm " + feedFile("genai.json"), "genai.json: litellm: "},
-		{"import --from models.dev " + litellm, "is it a file of models.dev?"},
+		{"import --from litellm " + write(t, "none.json", "{}"), "is it a file of litellm?"},
+		{"import --from models.dev " + litellm, "--from: the importer of models.dev was removed in 0.2.0; use"},
+		{"update models.dev -c " + c, "the importer of models.dev was removed in 0.2.0; use"},
+		{"verify " + litellm + " " + modelsDev, "api.json: the importer of models.dev was removed in 0.2.0; use"},
+		{"diff " + modelsDev, "api.json: the importer of models.dev was removed in 0.2.0; use"},
 		{"import --from litellm --as-of today " + litellm, "--as-of today: expected a date"},
 		{"import --from litellm --model nothing* " + litellm, "no model matches nothing*"},
 		{"diff nowhere.json", "nowhere.json: no such file"},

@@ -23,6 +23,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/listen"
+	"github.com/llmguard/llmguard/internal/removed"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -120,6 +121,9 @@ const (
 
 // readPriceList reads a list from a feed's default address, a URL or a file.
 func readPriceList(ctx context.Context, source, from string, stdin io.Reader) (*priceFile, error) {
+	if source == pricing.ModelsDev {
+		return nil, misused("%s", removed.ModelsDev)
+	}
 	for _, form := range pricing.FeedForms() {
 		if form.Name == source && strings.HasPrefix(form.Source, "https://") {
 			source, from = form.Source, cmp.Or(from, form.Name)

@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"math/big"
 	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/internal/parquet"
+	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -146,6 +148,17 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
+// divided returns n*times/by, rounded to the nearest integer, halves away from zero.
+func divided(n, times, by int64) int64 {
+	product := new(big.Int).Mul(big.NewInt(n), big.NewInt(2*times))
+	if n < 0 {
+		product.Sub(product, big.NewInt(by))
+	} else {
+		product.Add(product, big.NewInt(by))
+	}
+	return product.Quo(product, big.NewInt(2*by)).Int64()
+}
+
 // million is the number of tokens of a pricing unit.
 const million = 1_000_000
 
@@ -177,6 +190,13 @@ func (r *focusRow) category() string {
 	return "Adjustment"
 }
 
+func (r *focusRow) frequency() string {
+	if r.usage() {
+		return "Usage-Based"
+	}
+	return "One-Time"
+}
+
 func (r *focusRow) vendor() string {
 	switch {
 	case r.Provider == "":
@@ -197,6 +217,22 @@ func (r *focusRow) sku() string {
 		return ""
 	}
 	return cmp.Or(r.Provider, "llmguard") + "/" + r.Model
+}
+
+// skuPrice identifies the price of a token class of the model.
+func (r *focusRow) skuPrice() string {
+	if r.Model == "" {
+		return ""
+	}
+	return r.sku() + "/" + r.class
+}
+
+// resource identifies the API key.
+func (r *focusRow) resource() string {
+	if r.Key == "" {
+		return ""
+	}
+	return r.o.Org + "/" + r.Key
 }
 
 // pricingQuantity returns the quantity in units of 1e-9: millions of tokens, or requests.
@@ -268,13 +304,6 @@ func (r *focusRow) tags() string {
 	return string(text)
 }
 
-func textOrNull(s string) parquet.Value {
-	if s == "" {
-		return parquet.Value{}
-	}
-	return parquet.TextOf(s)
-}
-
 func (r *focusRow) orgName() string { return cmp.Or(r.o.OrgName, r.o.Org) }
 
 // detail says what is not known of the row.
@@ -283,4 +312,26 @@ func (r *focusRow) detail() string {
 		return "no labels"
 	}
 	return ""
+}
+
+// WriteCSV writes the export as CSV with a header (RFC 4180, with line feeds). Nulls are empty
+// cells.
+func (f *Focus) WriteCSV(to io.Writer) error {
+	columns := focusColumns()
+	w := escape.NewCSV(to)
+	cells := make([]string, len(columns))
+	for i, c := range columns {
+		cells[i] = c.name
+	}
+	_ = w.Write(cells) // Flush reports the error
+	for k := range f.rows {
+		for i, c := range columns {
+			cells[i] = c.cell(&f.rows[k])
+		}
+		if err := w.Write(cells); err != nil {
+			return err
+		}
+	}
+	w.Flush()
+	return w.Error()
 }

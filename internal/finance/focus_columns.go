@@ -1,170 +1,122 @@
 package finance
 
-import "github.com/llmguard/llmguard/internal/parquet"
+import (
+	"strconv"
+	"strings"
+	"time"
 
-// focusColumn is a column of the export.
-type focusColumn struct {
-	parquet.Column
-	cell func(r *focusRow) parquet.Value
-}
-
-// Kinds of columns, named as FOCUS does.
-const (
-	text     = parquet.Text
-	decimal  = parquet.Decimal
-	dateTime = parquet.Time
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/pricing"
 )
 
-// scale is the number of decimals of costs and prices, for nano-USD, and of quantities except
-// counts.
-const scale = 9
-
-// needed is a column that is never null.
-func needed(name string, kind parquet.Kind, cell func(r *focusRow) parquet.Value) focusColumn {
-	c := focusColumn{parquet.Column{Name: name, Kind: kind}, cell}
-	if kind == decimal {
-		c.Scale = scale
-	}
-	return c
+// focusColumn is a column of the export. An empty cell is null.
+type focusColumn struct {
+	name string
+	cell func(r *focusRow) string
 }
 
-func nullable(name string, kind parquet.Kind, cell func(r *focusRow) parquet.Value) focusColumn {
-	c := needed(name, kind, cell)
-	c.Optional = true
-	return c
+// text is a column whose cells a spreadsheet must not run as formulas.
+func text(name string, of func(r *focusRow) string) focusColumn {
+	return focusColumn{name, func(r *focusRow) string { return budget.CellText(of(r)) }}
 }
 
-// count is a column of whole numbers, which may be too large for decimals.
-func count(name string, cell func(r *focusRow) parquet.Value) focusColumn {
-	return focusColumn{parquet.Column{Name: name, Kind: decimal, Optional: true}, cell}
+func fixed(name, s string) focusColumn {
+	return focusColumn{name, func(*focusRow) string { return s }}
 }
 
 // never is a column for what llmguard has not: regions, commitments, reservations, invoices.
-func never(name string, kind parquet.Kind) focusColumn {
-	return nullable(name, kind, func(*focusRow) parquet.Value { return parquet.Value{} })
+func never(name string) focusColumn { return fixed(name, "") }
+
+// decimal is a column of amounts and quantities, in units of 1e-9, without trailing zeros: 0.00006135,
+// 1200, -1.2.
+func decimal(name string, of func(r *focusRow) int64) focusColumn {
+	return focusColumn{name, func(r *focusRow) string {
+		exact := string(pricing.Nano(of(r)).AppendUSD(nil))
+		return strings.TrimSuffix(strings.TrimRight(exact, "0"), ".")
+	}}
 }
 
-func fixed(s string) func(*focusRow) parquet.Value {
-	return func(*focusRow) parquet.Value { return parquet.TextOf(s) }
+func dateTime(name string, of func(r *focusRow) time.Time) focusColumn {
+	return focusColumn{name, func(r *focusRow) string { return of(r).UTC().Format(time.RFC3339) }}
 }
 
-func cost(r *focusRow) parquet.Value { return parquet.DecimalOf(int64(r.cost)) }
-
-// ifUsage is a cell of rows of usage, and null in others.
-func ifUsage(cell func(r *focusRow) parquet.Value) func(*focusRow) parquet.Value {
-	return func(r *focusRow) parquet.Value {
-		if !r.usage() {
-			return parquet.Value{}
+// when makes a column null in rows that are not as wanted.
+func when(wanted func(r *focusRow) bool, c focusColumn) focusColumn {
+	return focusColumn{c.name, func(r *focusRow) string {
+		if !wanted(r) {
+			return ""
 		}
-		return cell(r)
-	}
+		return c.cell(r)
+	}}
 }
 
-// ifTokens is a cell of rows that are priced by tokens.
-func ifTokens(cell func(r *focusRow) parquet.Value) func(*focusRow) parquet.Value {
-	return ifUsage(func(r *focusRow) parquet.Value {
-		if !r.counted() {
-			return parquet.Value{}
-		}
-		return cell(r)
-	})
-}
-
-func unitPrice(r *focusRow) parquet.Value { return parquet.DecimalOf(r.unitPrice()) }
+func cost(r *focusRow) int64 { return int64(r.cost) }
 
 // focusColumns are the 57 columns of FOCUS 1.2, in its alphabetical order, and ours, which the
 // specification has begin with x_.
 func focusColumns() []focusColumn {
-	vendor := func(r *focusRow) parquet.Value { return parquet.TextOf(r.vendor()) }
+	usage := (*focusRow).usage
+	tokens := func(r *focusRow) bool { return r.usage() && r.counted() }
 	return []focusColumn{
-		never("AvailabilityZone", text),
-		needed("BilledCost", decimal, cost),
-		needed("BillingAccountId", text, func(r *focusRow) parquet.Value { return parquet.TextOf(r.account()) }),
-		nullable("BillingAccountName", text, func(r *focusRow) parquet.Value { return parquet.TextOf(r.account()) }),
-		needed("BillingAccountType", text, fixed("Provider Account")),
-		needed("BillingCurrency", text, fixed("USD")),
-		needed("BillingPeriodEnd", dateTime, func(r *focusRow) parquet.Value { return parquet.TimeOf(r.o.Month.End()) }),
-		needed("BillingPeriodStart", dateTime, func(r *focusRow) parquet.Value { return parquet.TimeOf(r.o.Month.Begin()) }),
-		never("CapacityReservationId", text),
-		never("CapacityReservationStatus", text),
-		needed("ChargeCategory", text, func(r *focusRow) parquet.Value { return parquet.TextOf(r.category()) }),
-		nullable("ChargeClass", text, func(r *focusRow) parquet.Value {
-			if r.Earlier {
-				return parquet.TextOf("Correction")
-			}
-			return parquet.Value{}
-		}),
-		nullable("ChargeDescription", text, func(r *focusRow) parquet.Value { return parquet.TextOf(r.describe()) }),
-		needed("ChargeFrequency", text, func(r *focusRow) parquet.Value {
-			if r.usage() {
-				return parquet.TextOf("Usage-Based")
-			}
-			return parquet.TextOf("One-Time")
-		}),
-		needed("ChargePeriodEnd", dateTime, func(r *focusRow) parquet.Value {
-			return parquet.TimeOf(r.Day.AddDate(0, 0, 1))
-		}),
-		needed("ChargePeriodStart", dateTime, func(r *focusRow) parquet.Value { return parquet.TimeOf(r.Day) }),
-		never("CommitmentDiscountCategory", text),
-		never("CommitmentDiscountId", text),
-		never("CommitmentDiscountName", text),
-		never("CommitmentDiscountQuantity", decimal),
-		never("CommitmentDiscountStatus", text),
-		never("CommitmentDiscountType", text),
-		never("CommitmentDiscountUnit", text),
-		count("ConsumedQuantity", ifTokens(func(r *focusRow) parquet.Value { return parquet.DecimalOf(r.tokens) })),
-		nullable("ConsumedUnit", text, ifTokens(fixed("Tokens"))),
-		needed("ContractedCost", decimal, cost),
-		nullable("ContractedUnitPrice", decimal, ifUsage(unitPrice)),
-		needed("EffectiveCost", decimal, cost),
-		never("InvoiceId", text),
-		needed("InvoiceIssuerName", text, vendor),
-		needed("ListCost", decimal, cost),
-		nullable("ListUnitPrice", decimal, ifUsage(unitPrice)),
-		nullable("PricingCategory", text, ifUsage(fixed("Standard"))),
-		nullable("PricingCurrency", text, fixed("USD")),
-		nullable("PricingCurrencyContractedUnitPrice", decimal, ifUsage(unitPrice)),
-		needed("PricingCurrencyEffectiveCost", decimal, cost),
-		nullable("PricingCurrencyListUnitPrice", decimal, ifUsage(unitPrice)),
-		nullable("PricingQuantity", decimal, ifUsage(func(r *focusRow) parquet.Value {
-			return parquet.DecimalOf(r.pricingQuantity())
-		})),
-		nullable("PricingUnit", text, ifUsage(func(r *focusRow) parquet.Value { return parquet.TextOf(r.pricingUnit()) })),
-		needed("ProviderName", text, vendor),
-		needed("PublisherName", text, vendor),
-		never("RegionId", text),
-		never("RegionName", text),
-		nullable("ResourceId", text, func(r *focusRow) parquet.Value {
-			if r.Key == "" {
-				return parquet.Value{}
-			}
-			return parquet.TextOf(r.o.Org + "/" + r.Key)
-		}),
-		nullable("ResourceName", text, func(r *focusRow) parquet.Value { return textOrNull(r.Key) }),
-		nullable("ResourceType", text, func(r *focusRow) parquet.Value {
-			if r.Key == "" {
-				return parquet.Value{}
-			}
-			return parquet.TextOf("API Key")
-		}),
-		needed("ServiceCategory", text, fixed("AI and Machine Learning")),
-		needed("ServiceName", text, func(r *focusRow) parquet.Value { return parquet.TextOf(r.vendor() + " API") }),
-		needed("ServiceSubcategory", text, fixed("Generative AI")),
-		nullable("SkuId", text, func(r *focusRow) parquet.Value { return textOrNull(r.sku()) }),
-		nullable("SkuMeter", text, func(r *focusRow) parquet.Value { return textOrNull(r.meter()) }),
-		never("SkuPriceDetails", text),
-		nullable("SkuPriceId", text, ifUsage(func(r *focusRow) parquet.Value {
-			if r.sku() == "" {
-				return parquet.Value{}
-			}
-			return parquet.TextOf(r.sku() + "/" + r.class)
-		})),
-		needed("SubAccountId", text, func(r *focusRow) parquet.Value { return parquet.TextOf(r.o.Org) }),
-		needed("SubAccountName", text, func(r *focusRow) parquet.Value { return parquet.TextOf(r.orgName()) }),
-		needed("SubAccountType", text, fixed("Organization")),
-		nullable("Tags", text, func(r *focusRow) parquet.Value { return textOrNull(r.tags()) }),
-		nullable("x_Detail", text, func(r *focusRow) parquet.Value { return textOrNull(r.detail()) }),
-		needed("x_ProviderId", text, func(r *focusRow) parquet.Value { return parquet.TextOf(r.Provider) }),
-		needed("x_TokenClass", text, func(r *focusRow) parquet.Value { return parquet.TextOf(r.class) }),
+		never("AvailabilityZone"),
+		decimal("BilledCost", cost),
+		text("BillingAccountId", (*focusRow).account),
+		text("BillingAccountName", (*focusRow).account),
+		fixed("BillingAccountType", "Provider Account"),
+		fixed("BillingCurrency", "USD"),
+		dateTime("BillingPeriodEnd", func(r *focusRow) time.Time { return r.o.Month.End() }),
+		dateTime("BillingPeriodStart", func(r *focusRow) time.Time { return r.o.Month.Begin() }),
+		never("CapacityReservationId"),
+		never("CapacityReservationStatus"),
+		text("ChargeCategory", (*focusRow).category),
+		when(func(r *focusRow) bool { return r.Earlier }, fixed("ChargeClass", "Correction")),
+		text("ChargeDescription", (*focusRow).describe),
+		text("ChargeFrequency", (*focusRow).frequency),
+		dateTime("ChargePeriodEnd", func(r *focusRow) time.Time { return r.Day.AddDate(0, 0, 1) }),
+		dateTime("ChargePeriodStart", func(r *focusRow) time.Time { return r.Day }),
+		never("CommitmentDiscountCategory"),
+		never("CommitmentDiscountId"),
+		never("CommitmentDiscountName"),
+		never("CommitmentDiscountQuantity"),
+		never("CommitmentDiscountStatus"),
+		never("CommitmentDiscountType"),
+		never("CommitmentDiscountUnit"),
+		when(tokens, focusColumn{"ConsumedQuantity", func(r *focusRow) string { return strconv.FormatInt(r.tokens, 10) }}),
+		when(tokens, fixed("ConsumedUnit", "Tokens")),
+		decimal("ContractedCost", cost),
+		when(usage, decimal("ContractedUnitPrice", (*focusRow).unitPrice)),
+		decimal("EffectiveCost", cost),
+		never("InvoiceId"),
+		text("InvoiceIssuerName", (*focusRow).vendor),
+		decimal("ListCost", cost),
+		when(usage, decimal("ListUnitPrice", (*focusRow).unitPrice)),
+		when(usage, fixed("PricingCategory", "Standard")),
+		fixed("PricingCurrency", "USD"),
+		when(usage, decimal("PricingCurrencyContractedUnitPrice", (*focusRow).unitPrice)),
+		decimal("PricingCurrencyEffectiveCost", cost),
+		when(usage, decimal("PricingCurrencyListUnitPrice", (*focusRow).unitPrice)),
+		when(usage, decimal("PricingQuantity", (*focusRow).pricingQuantity)),
+		when(usage, text("PricingUnit", (*focusRow).pricingUnit)),
+		text("ProviderName", (*focusRow).vendor),
+		text("PublisherName", (*focusRow).vendor),
+		never("RegionId"),
+		never("RegionName"),
+		text("ResourceId", (*focusRow).resource),
+		text("ResourceName", func(r *focusRow) string { return r.Key }),
+		when(func(r *focusRow) bool { return r.Key != "" }, fixed("ResourceType", "API Key")),
+		fixed("ServiceCategory", "AI and Machine Learning"),
+		text("ServiceName", func(r *focusRow) string { return r.vendor() + " API" }),
+		fixed("ServiceSubcategory", "Generative AI"),
+		text("SkuId", (*focusRow).sku),
+		text("SkuMeter", (*focusRow).meter),
+		never("SkuPriceDetails"),
+		when(usage, text("SkuPriceId", (*focusRow).skuPrice)),
+		text("SubAccountId", func(r *focusRow) string { return r.o.Org }),
+		text("SubAccountName", (*focusRow).orgName),
+		fixed("SubAccountType", "Organization"),
+		text("Tags", (*focusRow).tags),
+		text("x_Detail", (*focusRow).detail),
+		text("x_ProviderId", func(r *focusRow) string { return r.Provider }),
+		text("x_TokenClass", func(r *focusRow) string { return r.class }),
 	}
 }

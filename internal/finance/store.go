@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
+	"os"
 	"strings"
+	"time"
 
 	"github.com/llmguard/llmguard/internal/storage/blob"
 )
@@ -63,10 +66,22 @@ func (o *FocusOptions) FileName(format string) string {
 	return fmt.Sprintf("focus-%s-%s.%s", o.Org, o.Month, format)
 }
 
-// Write writes the export as csv or parquet.
-func (f *Focus) Write(w io.Writer, format string) error {
-	if format == "parquet" {
-		return f.WriteParquet(w)
+// Leftovers returns the names of the Parquet files, which versions before 0.2.0 wrote, in a directory or
+// bucket.
+func Leftovers(ctx context.Context, to string) (names []string, err error) {
+	if !strings.HasPrefix(to, "s3://") { // OpenStore would create the directory
+		return fs.Glob(os.DirFS(to), "focus-*.parquet")
 	}
-	return f.WriteCSV(w)
+	s, err := OpenStore(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close() //nolint:errcheck // nothing was written
+	err = s.blobs.Each(ctx, s.prefix+"focus-", func(name string, _ time.Time) error {
+		if strings.HasSuffix(name, ".parquet") {
+			names = append(names, name)
+		}
+		return nil
+	})
+	return names, err
 }

@@ -59,7 +59,7 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 // many it rejected.
 func lostSpans(err error, batch int) int {
 	if rejected, ok := errors.AsType[*rejectedError](err); ok {
-		return int(min(rejected.items, int64(batch)))
+		return int(min(rejected.spans, int64(batch)))
 	}
 	if err != nil {
 		return batch

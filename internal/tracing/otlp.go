@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// client sends spans or metrics to a collector by OTLP over HTTP with protobuf. It implements
+// client sends spans to a collector by OTLP over HTTP with protobuf. It implements
 // otlptrace.Client.
 type client struct {
 	target  *target
@@ -60,18 +60,13 @@ func (c *client) Stop(context.Context) error {
 	return nil
 }
 
-// UploadTraces exports spans, as upload does. TracesData has the wire format of OTLP's request
-// message, whose package would import gRPC.
+// UploadTraces exports spans. It retries while the collector is busy, as long as ctx allows.
+// TracesData has the wire format of OTLP's request message, whose package would import gRPC.
 func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
-	return c.upload(ctx, &tracepb.TracesData{ResourceSpans: spans})
-}
-
-// upload sends a message. It retries while the collector is busy, as long as ctx allows.
-func (c *client) upload(ctx context.Context, message proto.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, retryTime)
 	defer cancel()
 	defer context.AfterFunc(c.stopped, cancel)()
-	body, err := c.encode(message)
+	body, err := c.encode(&tracepb.TracesData{ResourceSpans: spans})
 	if err != nil {
 		return err
 	}
@@ -176,19 +171,19 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return max(0, at.Sub(now))
 }
 
-// rejectedError means that the collector accepted a batch except for some spans or data points.
+// rejectedError means that the collector accepted a batch except for some spans.
 type rejectedError struct {
-	items   int64
+	spans   int64
 	message string
 }
 
 func (e *rejectedError) Error() string {
-	return fmt.Sprintf("the collector rejects %d items: %s", e.items, e.message)
+	return fmt.Sprintf("the collector rejects %d spans: %s", e.spans, e.message)
 }
 
-// rejected parses an ExportTraceServiceResponse or its like for metrics: field 1 is a partial
+// rejected parses an ExportTraceServiceResponse: field 1 is a partial
 // success, in which field 1 counts what is rejected and field 2 is a message. A warning without
-// rejected items is not an error.
+// rejected spans is not an error.
 func rejected(answer []byte) error {
 	var e rejectedError
 	walkFields(answer, func(number protowire.Number, _ uint64, partial []byte) {
@@ -198,13 +193,13 @@ func rejected(answer []byte) error {
 		walkFields(partial, func(number protowire.Number, n uint64, text []byte) {
 			switch number {
 			case 1:
-				e.items = int64(n)
+				e.spans = int64(n)
 			case 2:
 				e.message = strings.ToValidUTF8(string(text[:min(len(text), maxQuote)]), "")
 			}
 		})
 	})
-	if e.items <= 0 {
+	if e.spans <= 0 {
 		return nil
 	}
 	return &e

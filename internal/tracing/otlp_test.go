@@ -31,7 +31,7 @@ func collector(t *testing.T, h http.HandlerFunc) *client {
 	t.Helper()
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
-	to, err := newTarget(traces, Options{Endpoint: srv.URL})
+	to, err := newTarget(Options{Endpoint: srv.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func TestWrongAnswer(t *testing.T) {
 			t.Errorf("%q: got %v, want no error", answer, err)
 		}
 	}
-	if err := rejected(whole); err == nil || !strings.Contains(err.Error(), "2 items: text") {
+	if err := rejected(whole); err == nil || !strings.Contains(err.Error(), "2 spans: text") {
 		t.Errorf("got %v, want the number and the message", err)
 	}
 }

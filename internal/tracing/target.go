@@ -17,34 +17,28 @@ import (
 	"unicode"
 )
 
-// signal is what is exported: its name in environment variables, and its path below a base URL.
-type signal struct{ name, path string }
+// tracesPath is where a collector receives spans, below its base URL.
+const tracesPath = "v1/traces"
 
-var (
-	traces  = signal{"TRACES", "v1/traces"}
-	metrics = signal{"METRICS", "v1/metrics"}
-)
-
-// url returns the URL to send to: the endpoint, with the signal's path if it has none.
-func (s signal) url(endpoint string) string {
+// tracesURL returns the URL to send to: the endpoint, with tracesPath if it has no path.
+func tracesURL(endpoint string) string {
 	if _, rest, _ := strings.Cut(endpoint, "://"); strings.Contains(strings.TrimSuffix(rest, "/"), "/") {
 		return endpoint
 	}
-	return strings.TrimSuffix(endpoint, "/") + "/" + s.path
+	return strings.TrimSuffix(endpoint, "/") + "/" + tracesPath
 }
 
-// setting returns the variable for the signal, or the one for all signals.
-func (s signal) setting(name string) variable {
-	v := lookUp("OTEL_EXPORTER_OTLP_" + s.name + "_" + name)
+// setting returns the variable for traces, or the one for all signals.
+func setting(name string) variable {
+	v := lookUp("OTEL_EXPORTER_OTLP_TRACES_" + name)
 	if v.value == "" {
 		v = lookUp("OTEL_EXPORTER_OTLP_" + name)
 	}
 	return v
 }
 
-// target is where and how a signal is sent.
+// target is where and how spans are sent.
 type target struct {
-	signal  signal
 	url     *url.URL
 	headers map[string]string
 	timeout time.Duration // per request
@@ -56,9 +50,9 @@ type target struct {
 const exportTime = 10 * time.Second
 
 // newTarget reads the OTEL_EXPORTER_OTLP_ variables; options take precedence. The variable for
-// the signal takes precedence over that for all signals.
-func newTarget(s signal, o Options) (*target, error) {
-	t := &target{signal: s, headers: o.Headers, timeout: exportTime, gzip: s.setting("COMPRESSION").value == "gzip"}
+// traces takes precedence over that for all signals.
+func newTarget(o Options) (*target, error) {
+	t := &target{headers: o.Headers, timeout: exportTime, gzip: setting("COMPRESSION").value == "gzip"}
 	for _, read := range []func(*target, Options) error{
 		(*target).readURL, (*target).readHeaders, (*target).readTimeout, (*target).readTLS,
 	} {
@@ -76,23 +70,23 @@ type variable struct{ name, value string }
 func lookUp(name string) variable { return variable{name, strings.TrimSpace(os.Getenv(name))} }
 
 // readURL determines the URL to send to. The endpoint for all signals is a base URL; the one for
-// a signal is used unchanged.
+// traces is used unchanged.
 func (t *target) readURL(o Options) error {
 	if o.Endpoint != "" {
-		u, err := endpointURL(variable{"endpoint", t.signal.url(o.Endpoint)})
+		u, err := endpointURL(variable{"endpoint", tracesURL(o.Endpoint)})
 		t.url = u
 		return err
 	}
-	v := t.signal.setting("ENDPOINT")
+	v := setting("ENDPOINT")
 	v.value = cmp.Or(v.value, "https://localhost:4318")
 	u, err := endpointURL(v)
 	if err != nil {
 		return err
 	}
 	if v.name == "OTEL_EXPORTER_OTLP_ENDPOINT" {
-		u.Path = path.Join("/", u.Path, t.signal.path)
+		u.Path = path.Join("/", u.Path, tracesPath)
 	}
-	insecure := t.signal.setting("INSECURE").value
+	insecure := setting("INSECURE").value
 	switch {
 	case strings.EqualFold(insecure, "true"):
 		u.Scheme = "http"
@@ -117,7 +111,7 @@ var headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
 
 // readHeaders parses comma-separated name=value pairs with URL-escaped values.
 func (t *target) readHeaders(o Options) error {
-	v := t.signal.setting("HEADERS")
+	v := setting("HEADERS")
 	if len(o.Headers) > 0 || v.value == "" {
 		return nil
 	}
@@ -139,7 +133,7 @@ func (t *target) readHeaders(o Options) error {
 }
 
 func (t *target) readTimeout(Options) error {
-	v := t.signal.setting("TIMEOUT")
+	v := setting("TIMEOUT")
 	if v.value == "" {
 		return nil
 	}
@@ -154,7 +148,7 @@ func (t *target) readTimeout(Options) error {
 // readTLS reads the collector's CA certificates and the client certificate.
 func (t *target) readTLS(Options) error {
 	config := &tls.Config{}
-	authority := t.signal.setting("CERTIFICATE")
+	authority := setting("CERTIFICATE")
 	if authority.value != "" {
 		pool, err := readPool(authority)
 		if err != nil {
@@ -162,7 +156,7 @@ func (t *target) readTLS(Options) error {
 		}
 		config.RootCAs = pool
 	}
-	cert, err := readClientCertificate(t.signal)
+	cert, err := readClientCertificate()
 	if err != nil {
 		return err
 	}
@@ -192,8 +186,8 @@ func readPool(v variable) (*x509.CertPool, error) {
 }
 
 // readClientCertificate returns nil unless both a certificate and its key are configured.
-func readClientCertificate(s signal) (*tls.Certificate, error) {
-	for _, prefix := range []string{"OTEL_EXPORTER_OTLP_" + s.name + "_", "OTEL_EXPORTER_OTLP_"} {
+func readClientCertificate() (*tls.Certificate, error) {
+	for _, prefix := range []string{"OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_"} {
 		cert := lookUp(prefix + "CLIENT_CERTIFICATE")
 		key := lookUp(prefix + "CLIENT_KEY")
 		if cert.value == "" || key.value == "" {

@@ -62,7 +62,7 @@ func TestTargetURL(t *testing.T) {
 		{"", env{"ENDPOINT": "https://c", "INSECURE": "false", "TRACES_INSECURE": "TRUE"}, "http://c/v1/traces"},
 	} {
 		set(t, c.env)
-		got, err := newTarget(traces, Options{Endpoint: c.endpoint})
+		got, err := newTarget(Options{Endpoint: c.endpoint})
 		if err != nil {
 			t.Errorf("%q, %v: %v", c.endpoint, c.env, err)
 			continue
@@ -91,7 +91,7 @@ func TestTargetHeaders(t *testing.T) {
 		{headers{"a": "4"}, map[string]string{"HEADERS": "a=1,b=2", "TRACES_HEADERS": "no pair"}, headers{"a": "4"}},
 	} {
 		set(t, c.env)
-		got, err := newTarget(traces, Options{Endpoint: "http://c", Headers: c.options})
+		got, err := newTarget(Options{Endpoint: "http://c", Headers: c.options})
 		if err != nil {
 			t.Errorf("%v, %v: %v", c.options, c.env, err)
 			continue
@@ -115,7 +115,7 @@ func TestTargetSettings(t *testing.T) {
 		{map[string]string{"COMPRESSION": "gzip", "TRACES_COMPRESSION": "none"}, 10 * time.Second, false},
 	} {
 		set(t, c.env)
-		got, err := newTarget(traces, Options{Endpoint: "http://c"})
+		got, err := newTarget(Options{Endpoint: "http://c"})
 		if err != nil {
 			t.Errorf("%v: %v", c.env, err)
 			continue
@@ -220,7 +220,7 @@ func TestCertificates(t *testing.T) {
 		{"another authority", map[string]string{"CERTIFICATE": cert, "CLIENT_CERTIFICATE": cert, "CLIENT_KEY": key}, false},
 	} {
 		set(t, c.env)
-		to, err := newTarget(traces, Options{Endpoint: srv.URL})
+		to, err := newTarget(Options{Endpoint: srv.URL})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,4 @@
-// Package tracing creates OpenTelemetry spans for calls and exports them by OTLP over HTTP, as it
-// can the metrics of the process. By
+// Package tracing creates OpenTelemetry spans for calls and exports them by OTLP over HTTP. By
 // default tracing is off, and every function returns immediately without allocating. A span
 // contains ids, models, counts and outcomes, but never a prompt, a response or a key.
 //
@@ -65,7 +64,7 @@ func New(o Options) (*Tracer, error) {
 	if err != nil {
 		return nil, err
 	}
-	to, err := newTarget(traces, o)
+	to, err := newTarget(o)
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}

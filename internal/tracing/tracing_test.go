@@ -55,8 +55,8 @@ func TestTracesURL(t *testing.T) {
 		"https://example.com/otlp/traces":  "https://example.com/otlp/traces",
 		"https://example.com/otlp/traces/": "https://example.com/otlp/traces/",
 	} {
-		if got := traces.url(endpoint); got != want {
-			t.Errorf("traces.url(%q) = %q, want %q", endpoint, got, want)
+		if got := tracesURL(endpoint); got != want {
+			t.Errorf("tracesURL(%q) = %q, want %q", endpoint, got, want)
 		}
 	}
 }

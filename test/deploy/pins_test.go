@@ -21,13 +21,11 @@ var ours = []string{"llmguard", "llmguard:local"}
 // TestPinnedByDigest: moving a tag cannot change what our builds and deployments run.
 func TestPinnedByDigest(t *testing.T) {
 	files := []string{"../Dockerfile", "Dockerfile.release", "../docker-compose.yml"}
-	for _, pattern := range []string{"../.github/workflows/*", "k8s/*.yaml"} {
-		more, err := filepath.Glob(pattern)
-		if err != nil || len(more) == 0 {
-			t.Fatalf("%s: %v, %v", pattern, more, err)
-		}
-		files = append(files, more...)
+	more, err := filepath.Glob("../.github/workflows/*")
+	if err != nil || len(more) == 0 {
+		t.Fatalf("no workflows: %v", err)
 	}
+	files = append(files, more...)
 	found := 0
 	for _, file := range files {
 		text, err := os.ReadFile(file)

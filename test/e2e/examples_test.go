@@ -323,7 +323,6 @@ func startExamples(t *testing.T) *exampleDesk {
 	for name, text := range map[string]string{
 		"llmguard.yaml": string(config) + "\nprices_file: prices.yaml\nlabels: [{name: project, from: [header X-Project, key], usage: true}]\n", "prices.yaml": "[]\n", "new.yaml": string(config), "stricter.yaml": string(config), "in.jsonl": request, "prompts.jsonl": request, "admin-key.txt": said["admin key"] + "\n",
 		"example-orgs.yaml": exampleOrgs, "prices.csv": "model,provider,input,output\ngpt-4o,openai,2.5,10.5\n", "orgs.yaml": "orgs: [{id: acme, users: [{id: alice}]}]\n",
-		"api.json": `{"mistral": {"id": "mistral", "models": {"mistral-large-latest": {"id": "mistral-large-latest", "cost": {"input": 2, "output": 6}}}}}`,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -332,10 +331,10 @@ func startExamples(t *testing.T) *exampleDesk {
 	if err := os.CopyFS(dir, os.DirFS("../../examples/windows")); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"litellm.json", "modelsdev.json"} {
-		text, err := os.ReadFile("../../pricing/testdata/" + name)
+	for name, from := range map[string]string{"litellm.json": "litellm.json", "genai-prices.json": "genai.json"} {
+		text, err := os.ReadFile("../../pricing/testdata/" + from)
 		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, strings.Replace(name, "modelsdev", "models.dev", 1)), text, 0o600)
+			err = os.WriteFile(filepath.Join(dir, name), text, 0o600)
 		}
 		if err != nil {
 			t.Fatal(err)

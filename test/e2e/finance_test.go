@@ -15,14 +15,13 @@ import (
 
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
-	"github.com/parquet-go/parquet-go"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// TestFinance: after live calls and corrections, the exports of two orgs, as CSV to a directory and
-// as Parquet to a bucket, have the cost of the calls to the nano-dollar, and so has the statement.
+// TestFinance: after live calls and corrections, the exports of two orgs, to a directory and a
+// bucket, have the cost of the calls to the nano-dollar, and so has the statement.
 func TestFinance(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, fakeprovider.Options{}, `
@@ -50,14 +49,14 @@ orgs:
 	s.finance("usage", "statement", "--month", month, "--format", "csv", "--to", dir+"/new/")
 	bucket := s.bucket(month)
 	for org, who := range map[string]string{"acme": "alice", "zeta": "bob"} {
-		if got := csvSum(t, dir+"/focus-"+org+"-"+month+".csv", "BilledCost", ""); got != costs[who] {
+		if got := csvSum(t, contents(t, dir+"/focus-"+org+"-"+month+".csv"), "BilledCost", ""); got != costs[who] {
 			t.Errorf("the CSV of %s has %d nano-USD, want %d", org, got, costs[who])
 		}
-		if got := csvSum(t, dir+"/new/statement-"+org+"-"+month+".csv", "cost_usd", "total"); got != costs[who] {
+		if got := csvSum(t, contents(t, dir+"/new/statement-"+org+"-"+month+".csv"), "cost_usd", "total"); got != costs[who] {
 			t.Errorf("the statement of %s has %d nano-USD, want %d", org, got, costs[who])
 		}
-		if got := parquetSum(t, bucket("books/llm/focus-"+org+"-"+month+".parquet")); got != costs[who] {
-			t.Errorf("the Parquet file of %s has %d nano-USD, want %d", org, got, costs[who])
+		if got := csvSum(t, bucket("books/llm/focus-"+org+"-"+month+".csv"), "BilledCost", ""); got != costs[who] {
+			t.Errorf("the object of %s has %d nano-USD, want %d", org, got, costs[who])
 		}
 	}
 	out, err := redistest.Command(t, binary, "usage", "focus", "-c", s.path, "--month", month).CombinedOutput()
@@ -65,10 +64,23 @@ orgs:
 	if !errors.As(err, &code) || code.ExitCode() != 2 || !strings.Contains(string(out), "2 orgs need a file each") {
 		t.Errorf("two orgs to one output: got %v %s, want exit code 2", err, out)
 	}
+	out, err = redistest.Command(t, binary, "usage", "focus", "-c", s.path, "--format", "parquet", "--to", dir).CombinedOutput()
+	if !errors.As(err, &code) || code.ExitCode() != 2 || !strings.Contains(string(out), "parquet was removed in 0.2.0; use csv") {
+		t.Errorf("Parquet: got %v %s, want exit code 2 and what to use instead", err, out)
+	}
 	out, err = redistest.Command(t, binary, "usage", "focus", "-c", s.path, "--org", "acme", "--month", "2020-01").CombinedOutput()
 	if !errors.As(err, &code) || code.ExitCode() != 3 || !strings.Contains(string(out), "incomplete") {
 		t.Errorf("a month that is gone: got %v %s, want exit code 3", err, out)
 	}
+}
+
+func contents(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }
 
 // finance runs a command with the configuration of the stack and returns its output.
@@ -84,7 +96,7 @@ func (s *stack) finance(args ...string) string {
 	return string(out)
 }
 
-// bucket exports Parquet files to a bucket and returns a function that reads its objects.
+// bucket exports files to a bucket and returns a function that reads its objects.
 func (s *stack) bucket(month string) func(name string) []byte {
 	s.t.Helper()
 	backend := s3mem.New()
@@ -93,7 +105,7 @@ func (s *stack) bucket(month string) func(name string) []byte {
 	}
 	srv := httptest.NewServer(gofakes3.New(backend).Server())
 	s.t.Cleanup(srv.Close)
-	cmd := redistest.Command(s.t, binary, "usage", "focus", "-c", s.path, "--month", month, "--format", "parquet", "--to",
+	cmd := redistest.Command(s.t, binary, "usage", "focus", "-c", s.path, "--month", month, "--to",
 		"s3://finance/books/llm?region=us-east-1&s3ForcePathStyle=true&endpoint="+srv.URL)
 	cmd.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -115,12 +127,8 @@ func (s *stack) bucket(month string) func(name string) []byte {
 }
 
 // csvSum adds up a column, of the lines of a section if one is given.
-func csvSum(t *testing.T, path, column, section string) (sum int64) {
+func csvSum(t *testing.T, text []byte, column, section string) (sum int64) {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
 	lines, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
 	if err != nil {
 		t.Fatal(err)
@@ -146,16 +154,4 @@ func nanos(t *testing.T, text string) int64 {
 		t.Fatal(err)
 	}
 	return n
-}
-
-func parquetSum(t *testing.T, file []byte) (sum int64) {
-	t.Helper()
-	rows, err := parquet.Read[struct{ BilledCost int64 }](bytes.NewReader(file), int64(len(file)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, row := range rows {
-		sum += row.BilledCost
-	}
-	return sum
 }

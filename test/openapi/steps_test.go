@@ -166,7 +166,7 @@ var workSteps = []step{
 	{200, "GET", "/caps", "/caps", "", ""},
 	{200, "GET", org + "/ledger", "/orgs/acme/ledger", "", ""},
 	{200, "GET", org + "/corrections", "/orgs/acme/corrections", "", ""},
-	{200, "GET", org + "/focus", "/orgs/acme/focus?format=parquet", "", ""},
+	{200, "GET", org + "/focus", "/orgs/acme/focus?format=csv", "", ""},
 	{400, "GET", org + "/focus", "/orgs/acme/focus?month=may", "", ""},
 	{200, "GET", org + "/statement", "/orgs/acme/statement", "", ""},
 	{400, "POST", org + "/corrections", "/orgs/acme/corrections", `{}`, ""},

@@ -1,10 +1,7 @@
 package deploy_test
 
 import (
-	"bytes"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,10 +15,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/internal/auth/keys"
 )
 
-// manifest is one document of deploy/k8s, decoded into its own type.
+// manifest is one object of the chart, decoded into its own type.
 type manifest struct {
 	file   string
 	object any
@@ -41,31 +37,7 @@ var kinds = map[string]func() any{
 	"monitoring.coreos.com/v1 ServiceMonitor": func() any { return &serviceMonitor{} },
 }
 
-// manifests decodes every document strictly: an unknown or repeated field, or a value of the
-// wrong type, fails.
-func manifests(t *testing.T) []manifest {
-	t.Helper()
-	files, err := filepath.Glob("k8s/*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no manifests: %v", err)
-	}
-	var all []manifest
-	for _, file := range files {
-		if slices.Contains([]string{"kustomization.yaml", "llmguard.yaml", "prometheus-adapter.yaml"}, filepath.Base(file)) {
-			continue
-		}
-		for i, doc := range bytes.Split([]byte(read(t, file)), []byte("\n---\n")) {
-			object, err := decode(doc)
-			if err != nil {
-				t.Errorf("%s, document %d: %v", file, i+1, err)
-				continue
-			}
-			all = append(all, manifest{file, object})
-		}
-	}
-	return all
-}
-
+// decode is strict: an unknown or repeated field, or a value of the wrong type, fails.
 func decode(doc []byte) (any, error) {
 	var head struct{ APIVersion, Kind string }
 	if err := yaml.Unmarshal(doc, &head); err != nil {
@@ -93,20 +65,14 @@ func sets(all []manifest) map[string]*appsv1.StatefulSet {
 	return find(all, func(s *appsv1.StatefulSet) string { return s.Name })
 }
 
-func TestManifestsAreStrict(t *testing.T) {
-	if n := len(manifests(t)); n < 12 {
-		t.Errorf("%d documents", n)
-	}
+func TestMisspelledFieldFails(t *testing.T) {
 	_, err := decode([]byte("apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: {prots: []}\n"))
 	if err == nil || !strings.Contains(err.Error(), "prots") {
 		t.Errorf("a misspelled field passes: %v", err)
 	}
 }
 
-// TestPodsAreSafe checks that the pods meet the restricted profile that their namespace
-// enforces, and can shut down in order.
-func TestPodsAreSafe(t *testing.T) { podsAreSafe(t, kubernetesConfig(t), manifests(t)) }
-
+// podsAreSafe checks that the pods meet the restricted profile, and can shut down in order.
 func podsAreSafe(t *testing.T, cfg *config.Config, all []manifest) {
 	t.Helper()
 	needs := map[string]time.Duration{
@@ -143,9 +109,7 @@ func podsAreSafe(t *testing.T, cfg *config.Config, all []manifest) {
 	}
 }
 
-// TestManifestsFitTogether checks references between objects, and to the configuration.
-func TestManifestsFitTogether(t *testing.T) { fitTogether(t, kubernetesConfig(t), manifests(t)) }
-
+// fitTogether checks references between objects, and to the configuration.
 func fitTogether(t *testing.T, cfg *config.Config, all []manifest) {
 	t.Helper()
 	found := sets(all)
@@ -189,41 +153,11 @@ func fitTogether(t *testing.T, cfg *config.Config, all []manifest) {
 			t.Errorf("autoscaler %s: target %s", name, h.Spec.ScaleTargetRef.Name)
 		}
 		for _, m := range h.Spec.Metrics {
-			if m.External != nil && !strings.Contains(read(t, "k8s/prometheus-adapter.yaml"), "name: {as: "+m.External.Metric.Name+"}") {
+			if m.External != nil && !strings.Contains(read(t, chart+"/prometheus-adapter.yaml"), "name: {as: "+m.External.Metric.Name+"}") {
 				t.Errorf("autoscaler %s: no rule makes %s", name, m.External.Metric.Name)
 			}
 		}
 	}
-}
-
-// TestSecretHasWhatIsAsked compares the variables in the configuration with the keys of the
-// example secret.
-func TestSecretHasWhatIsAsked(t *testing.T) {
-	for _, s := range find(manifests(t), func(s *corev1.Secret) string { return s.Name }) {
-		asked := map[string]bool{}
-		kubernetesParse(t, func(name string) { asked[name] = true })
-		for name := range s.StringData {
-			if !asked[name] {
-				t.Errorf("the secret has %s, which nothing asks for", name)
-			}
-		}
-		for name := range asked {
-			if _, ok := s.StringData[name]; !ok {
-				t.Errorf("the configuration asks for %s, which the secret does not have", name)
-			}
-		}
-	}
-}
-
-// TestNetworkIsShut: what is not opened is closed, and what is opened does not include a
-// cloud's metadata service.
-func TestNetworkIsShut(t *testing.T) {
-	policies := find(manifests(t), func(p *networkingv1.NetworkPolicy) string { return p.Name })
-	deny := policies["llmguard-deny"]
-	if deny == nil || len(deny.Spec.PodSelector.MatchLabels) > 0 || len(deny.Spec.PolicyTypes) != 2 || deny.Spec.Ingress != nil || deny.Spec.Egress != nil {
-		t.Errorf("no policy shuts everything: %+v", deny)
-	}
-	opensLittle(t, policies)
 }
 
 // opensLittle checks that no policy allows access to a cloud's metadata service, or from
@@ -242,89 +176,6 @@ func opensLittle(t *testing.T, policies map[string]*networkingv1.NetworkPolicy) 
 			if len(rule.From) == 0 {
 				t.Errorf("%s lets everybody in", name)
 			}
-		}
-	}
-}
-
-func TestKustomizationNamesTheFiles(t *testing.T) {
-	var k struct {
-		Resources          []string
-		ConfigMapGenerator []struct{ Files []string }
-	}
-	if err := yaml.Unmarshal([]byte(read(t, "k8s/kustomization.yaml")), &k); err != nil {
-		t.Fatal(err)
-	}
-	named := append(k.Resources, k.ConfigMapGenerator[0].Files...)
-	for _, name := range named {
-		if _, err := os.Stat("k8s/" + name); err != nil {
-			t.Error(err)
-		}
-	}
-	for _, m := range manifests(t) {
-		if name := filepath.Base(m.file); name != "secret.example.yaml" && !slices.Contains(named, name) {
-			t.Errorf("%s is not applied", name)
-		}
-	}
-}
-
-func kubernetesConfig(t *testing.T) *config.Config {
-	t.Helper()
-	return kubernetesParse(t, func(string) {})
-}
-
-// kubernetesParse reads the configuration like a pod, and reports the names of the variables
-// that it uses.
-func kubernetesParse(t *testing.T, asked func(name string)) *config.Config {
-	t.Helper()
-	env := map[string]string{
-		"OPENAI_API_KEY": "sk-test", "REDIS_URL": "redis://redis:6379/0",
-		"LLMGUARD_KEY_HASH": keys.Hash(keys.Pepper{}, keys.New(keys.Live)),
-	}
-	cfg, err := config.Parse("k8s/llmguard.yaml", []byte(read(t, "k8s/llmguard.yaml")), func(name string) (string, bool) {
-		asked(name)
-		v, ok := env[name]
-		return v, ok
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cfg
-}
-
-// TestTLSComponent: with the component the probes of every pod use HTTPS on the same ports, and
-// the certificate is where the README's configuration expects it.
-func TestTLSComponent(t *testing.T) {
-	object, err := decode([]byte(read(t, "k8s/tls/pods.yaml")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	patch := object.(*appsv1.StatefulSet).Spec.Template.Spec
-	c := patch.Containers[0]
-	for name, s := range sets(manifests(t)) {
-		own := s.Spec.Template.Spec.Containers[0]
-		if own.Name != c.Name || s.Labels["app.kubernetes.io/name"] != "llmguard" {
-			t.Errorf("%s: container %s and labels %v, which the component does not patch", name, own.Name, s.Labels)
-		}
-		for _, probes := range [][2]*corev1.Probe{
-			{c.ReadinessProbe, own.ReadinessProbe},
-			{c.LivenessProbe, own.LivenessProbe},
-			{c.StartupProbe, own.StartupProbe},
-		} {
-			want := *probes[1].HTTPGet
-			want.Scheme = corev1.URISchemeHTTPS
-			if got := *probes[0].HTTPGet; got.Scheme != want.Scheme || got.Path != want.Path || got.Port != want.Port {
-				t.Errorf("%s: got probe %+v, want %+v", name, got, want)
-			}
-		}
-	}
-	mount, volume := c.VolumeMounts[0], patch.Volumes[0]
-	if mount.Name != volume.Name || !mount.ReadOnly || volume.Secret == nil {
-		t.Errorf("got mount %+v of %+v, want the secret, read-only", mount, volume)
-	}
-	readme := read(t, "k8s/README.md")
-	for _, file := range []string{"tls.crt", "tls.key"} {
-		if n := strings.Count(readme, mount.MountPath+"/"+file); n != 2 {
-			t.Errorf("README.md names %s/%s %d times, want it for both listeners", mount.MountPath, file, n)
 		}
 	}
 }
