@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/figures"
 )
 
 func brakesCommand() *cobra.Command {
@@ -68,7 +69,7 @@ func brakeTable(w io.Writer, list []admin.FiredBrake) error {
 		if b.Until != nil {
 			until = b.Until.UTC().Format(time.RFC3339)
 		}
-		g.add(b.Org, b.Brake, escape.Text(b.Subject), b.Action, aged(time.Since(b.Since)), until,
+		g.add(b.Org, b.Brake, escape.Text(b.Subject), b.Action, figures.Age(time.Since(b.Since)), until,
 			cmp.Or(b.Why, escape.Text(b.Reason)))
 	}
 	return g.write(w)

@@ -9,6 +9,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/figures"
 )
 
 // jobLine is a job as returned by the admin API.
@@ -40,30 +41,17 @@ func jobTable(w io.Writer, jobs []jobLine) error {
 	}
 	for i := range jobs {
 		l := &jobs[i]
-		g.add(l.ID, string(l.State), aged(time.Since(l.Created)), l.Pool, l.Class, l.Org, l.User, escape.Text(l.Model),
+		g.add(l.ID, string(l.State), figures.Age(time.Since(l.Created)), l.Pool, l.Class, l.Org, l.User, escape.Text(l.Model),
 			strconv.Itoa(l.Attempts), jobCost(l), jobNote(l))
 	}
 	return g.write(w)
-}
-
-// aged formats a duration: 12s, 5m, 3h, 2d.
-func aged(d time.Duration) string {
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", max(0, d/time.Second))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", d/time.Minute)
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", d/time.Hour)
-	}
-	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }
 
 func jobDetails(w io.Writer, l *jobLine) error {
 	g := grid{numbers: []bool{false, false}}
 	at := func(name string, t *time.Time) {
 		if t != nil {
-			g.add(name, t.Format(time.DateTime)+" UTC")
+			g.add(name, figures.Second(*t))
 		}
 	}
 	g.add("job", l.ID)

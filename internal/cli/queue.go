@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/figures"
 )
 
 func queueCommand() *cobra.Command {
@@ -104,7 +105,7 @@ func span(seconds *float64) string {
 	if seconds == nil || *seconds <= 0 {
 		return "-"
 	}
-	return aged(time.Duration(*seconds * float64(time.Second)))
+	return figures.Age(time.Duration(*seconds * float64(time.Second)))
 }
 
 func flowTable(w io.Writer, v *admin.QueuePool, most int) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/webhook"
 )
 
@@ -50,7 +51,7 @@ func targetTable(w io.Writer, list []webhook.Target) error {
 		t := &list[i]
 		state := "on"
 		if t.Off != nil {
-			state = "off for " + aged(time.Since(*t.Off))
+			state = "off for " + figures.Age(time.Since(*t.Off))
 		}
 		host := t.Host
 		if host == "" {

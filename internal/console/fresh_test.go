@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -50,7 +51,7 @@ func TestSumsWithUnreadDaysAreNotShown(t *testing.T) {
 	s := &span{Orgs: map[string]*[days]day{"acme": &all}}
 	shown := func() (today, month string) {
 		a, b := s.Today("acme", whole), s.Month("acme", whole)
-		return a.show(usd(a.Cost)), b.show(usd(b.Cost))
+		return a.show(figures.USD(a.Cost)), b.show(figures.USD(b.Cost))
 	}
 	if today, month := shown(); today != "$1.00" || month != "$30.00" {
 		t.Errorf("all read: got %s and %s, want $1.00 and $30.00", today, month)

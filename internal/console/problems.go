@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/webhook"
 )
@@ -94,7 +95,7 @@ func poolFaults(p poolLine) (out []Fault) {
 	}
 	if p.Dead > 0 {
 		out = append(out, Fault{
-			What: fmt.Sprintf("Pool %s has %s dead letters", p.ID, count(p.Dead)),
+			What: fmt.Sprintf("Pool %s has %s dead letters", p.ID, figures.Count(p.Dead)),
 			Fix:  "See why they failed, then replay them.", Link: link,
 		})
 	}
@@ -109,7 +110,7 @@ func closed(org string, states []budget.Status) (out []Fault) {
 		}
 		out = append(out, Fault{
 			Severe: true, What: fmt.Sprintf("Limit %s of %s is closed until %s, because Redis lost its data", s.LimitID, org,
-				s.ClosedUntil.UTC().Format("2006-01-02 15:04 UTC")),
+				figures.Minute(s.ClosedUntil)),
 			Fix:  "Restore Redis, or reset the limits to zero: llmguard limits reopen --org " + org + " --reason TEXT.",
 			Link: pathOf("orgs", org),
 		})

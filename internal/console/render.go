@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"html/template"
 	"io"
 	"net/http"
@@ -18,6 +17,7 @@ import (
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -57,10 +57,11 @@ func newPages(now func() time.Time) (*pages, error) {
 
 func (p *pages) functions() template.FuncMap {
 	return template.FuncMap{
-		"usd": usd, "count": count, "amount": amount, "bar": barOf, "span": short, "path": pathOf, "json": toJSON,
+		"usd": figures.USD, "count": figures.Count, "amount": amount, "bar": barOf, "span": short,
+		"path": pathOf, "json": toJSON,
 		"title": titleOf, "exact": exact, "nanos": func(n pricing.Nano) int64 { return int64(n) },
 		"plain": plain, "sum": func(a, b int64) int64 { return a + b }, "fromUSD": nanoOf,
-		"stampOf": stampOf, "of": shareText,
+		"stampOf": figures.Minute, "of": shareText,
 		"ago": func(t time.Time) string {
 			if t.IsZero() {
 				return "never"
@@ -68,12 +69,12 @@ func (p *pages) functions() template.FuncMap {
 			return short(p.now().Sub(t)) + " ago"
 		},
 		"until":       func(t time.Time) string { return "in " + short(t.Sub(p.now())) },
-		"stamp":       func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" },
+		"stamp":       figures.Second,
 		"date":        func(t time.Time) string { return t.UTC().Format("Jan 2") },
 		"either":      func(a, b string) string { return cmp.Or(a, b) },
 		"since":       func(t time.Time) string { return short(p.now().Sub(t)) },
 		"len64":       func(n int) int64 { return int64(n) },
-		"nano":        func(n int64) string { return usd(pricing.Nano(n)) },
+		"nano":        func(n int64) string { return figures.USD(pricing.Nano(n)) },
 		"share":       func(part, all pricing.Nano) bar { b := barOf(int64(part), 0, int64(all)); b.Level = ""; return b },
 		"share64":     func(part, all int64) bar { b := barOf(part, 0, all); b.Level = ""; return b },
 		"ms":          func(n int64) string { return short(time.Duration(n) * time.Millisecond) },
@@ -81,11 +82,11 @@ func (p *pages) functions() template.FuncMap {
 		"limitAmount": limitAmount, "act": newForm, "pager": newPager, "userPath": userPath, "formTime": formTime,
 		"lines": linesOf,
 		"money": func(s spent) string {
-			return s.show(usd(s.Cost))
-		}, "calls": func(s spent) string { return s.show(count(s.Calls)) },
+			return s.show(figures.USD(s.Cost))
+		}, "calls": func(s spent) string { return s.show(figures.Count(s.Calls)) },
 		"clock":   func(t time.Time) string { return t.UTC().Format("15:04:05 UTC") },
-		"less":    func(a, b int) string { return count(int64(a - b)) },
-		"worst":   func(b guard.Bound) string { return b.HourText(usd) },
+		"less":    func(a, b int) string { return figures.Count(int64(a - b)) },
+		"worst":   func(b guard.Bound) string { return b.HourText(figures.USD) },
 		"inWords": inWords, "was": func(before, now int) change { return change{int64(before), int64(now)} },
 		"turns": func(before, now string) string {
 			if before == now {
@@ -136,42 +137,12 @@ func (p *pages) write(v *visit, name, title string, view any) error {
 // show renders a page with status 200.
 func (v *visit) show(name, title string, view any) error { return v.pages.write(v, name, title, view) }
 
-// usd formats nano-USD: cents from a dollar up, more digits below.
-func usd(n pricing.Nano) string {
-	switch abs := max(n, -n); {
-	case abs == 0:
-		return "$0"
-	case abs < pricing.NanoPerUSD/100:
-		return n.Short()
-	case abs < pricing.NanoPerUSD:
-		return n.Rounded(4)
-	}
-	sign, digits, _ := strings.Cut(n.Rounded(2), "$")
-	whole, cents, _ := strings.Cut(digits, ".")
-	return sign + "$" + thousands(whole) + "." + cents
-}
-
-// count formats an integer with thousands separators.
-func count(n int64) string {
-	if n < 0 {
-		return "-" + thousands(strconv.FormatInt(n, 10)[1:])
-	}
-	return thousands(strconv.FormatInt(n, 10))
-}
-
-func thousands(digits string) string {
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
-}
-
 // amount formats an amount in the limit's unit.
 func amount(m budget.Metric, n int64) string {
 	if m == budget.Cost {
-		return usd(pricing.Nano(n))
+		return figures.USD(pricing.Nano(n))
 	}
-	return count(n)
+	return figures.Count(n)
 }
 
 // unread is shown instead of a sum that has not been read.
@@ -184,23 +155,12 @@ func (s *spent) show(text string) string {
 	return text
 }
 
-// short formats a duration with its one or two largest units.
+// short formats a duration; one without an end is "never".
 func short(d time.Duration) string {
-	d = max(d, 0)
-	switch {
-	case d == budget.Endless:
+	if d == budget.Endless {
 		return budget.LastingText(d)
-	case d < time.Second:
-		return strconv.Itoa(int(d.Milliseconds())) + " ms"
-	case d < time.Minute:
-		return strconv.FormatFloat(d.Round(100*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
-	case d < time.Hour:
-		return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
-	default:
-		return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
 	}
+	return figures.Span(d)
 }
 
 // bar is a usage bar, in percent of its width.
@@ -358,7 +318,7 @@ func (t limitTable) GroupOf(s budget.Subject) string {
 // limitAmount formats an amount in a limit's unit.
 func limitAmount(unit string, n int64) string {
 	if unit == "nano_usd" || unit == "usd" || unit == string(budget.Cost) {
-		return usd(pricing.Nano(n))
+		return figures.USD(pricing.Nano(n))
 	}
-	return count(n)
+	return figures.Count(n)
 }

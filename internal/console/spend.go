@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -273,11 +274,11 @@ func changeOf(now int64, before *int64) string {
 	case *before <= 0 || now == *before:
 		return "same"
 	case now >= 10**before:
-		return "× " + count(now / *before)
+		return "× " + figures.Count(now / *before)
 	case now > *before:
-		return "+" + count((now-*before)*100 / *before) + " %"
+		return "+" + figures.Count((now-*before)*100 / *before) + " %"
 	}
-	return "−" + count((*before-now)*100 / *before) + " %"
+	return "−" + figures.Count((*before-now)*100 / *before) + " %"
 }
 
 // picker is the form of a page: period, org and filter.

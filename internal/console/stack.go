@@ -3,6 +3,7 @@ package console
 import (
 	"time"
 
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -78,10 +79,10 @@ func stackOf(s *spendView) *stack {
 		k.Bars = append(k.Bars, k.bar(s, i, top))
 	}
 	for _, part := range []int64{4, 3, 2, 1, 0} {
-		k.Marks = append(k.Marks, stackMark{stackHeight * float64(4-part) / 4, usd(pricing.Nano(top / 4 * part))})
+		k.Marks = append(k.Marks, stackMark{stackHeight * float64(4-part) / 4, figures.USD(pricing.Nano(top / 4 * part))})
 	}
 	k.times(s)
-	k.Text = "Spending from " + stampOf(s.asked.From) + " to " + stampOf(s.asked.To) + " by " + s.Title() +
+	k.Text = "Spending from " + figures.Minute(s.asked.From) + " to " + figures.Minute(s.asked.To) + " by " + s.Title() +
 		"; the table below has the sums"
 	return k
 }
@@ -97,7 +98,7 @@ func (k *stack) bar(s *spendView, i int, top int64) stackBar {
 		}
 		h := stackHeight * float64(n) / float64(top)
 		y -= h
-		b.Parts = append(b.Parts, stackPart{x, y, h, colour, name + ": " + exact(n) + ", " + stampOf(at), link})
+		b.Parts = append(b.Parts, stackPart{x, y, h, colour, name + ": " + exact(n) + ", " + figures.Minute(at), link})
 	}
 	others := s.Others.Series[i]
 	for n := range s.Lines {
@@ -149,8 +150,6 @@ func niceTop(n int64) int64 {
 	return 40 * unit
 }
 
-func stampOf(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") + " UTC" }
-
 // shareText formats a part: 12 %, or less than 1 %.
 func shareText(part, all int64) string {
 	switch {
@@ -159,5 +158,5 @@ func shareText(part, all int64) string {
 	case part*100 < all:
 		return "< 1 %"
 	}
-	return count(part*100/all) + " %"
+	return figures.Count(part*100/all) + " %"
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -156,11 +157,12 @@ func (m *Model) spenderRow(s *Spender, tab Tab) row {
 	case s.User != "":
 		r.cells = append(r.cells, escape.Text(s.User))
 	}
-	r.cells = append(r.cells, count(s.Calls), count(s.Failed), usd(s.Cost))
+	r.cells = append(r.cells, figures.Compact(s.Calls), figures.Compact(s.Failed), figures.USD(s.Cost))
 	if tab == Groups || m.snap.filtered() {
 		r.cells = append(r.cells, spark(s.Spark))
 	} else {
-		r.cells = append(r.cells, usd(s.Today), spark(s.Spark), about+count(s.Waiting), count(s.Refused))
+		r.cells = append(r.cells, figures.USD(s.Today), spark(s.Spark), about+figures.Compact(s.Waiting),
+			figures.Compact(s.Refused))
 	}
 	if len(s.Limits) == 0 {
 		r.cells = append(r.cells, "", "", "", "", "")
@@ -253,14 +255,15 @@ func (m *Model) poolRows() []row {
 		p := &list[i]
 		of := func(used, limit int64) string {
 			if limit == 0 {
-				return count(used)
+				return figures.Compact(used)
 			}
-			return count(used) + "/" + count(limit)
+			return figures.Compact(used) + "/" + figures.Compact(limit)
 		}
 		out = append(out, row{share: quota(p), cells: []string{
-			escape.Text(p.ID), count(p.Waiting["interactive"]), count(p.Waiting["async"]), count(p.Waiting["batch"]),
-			count(p.Running), count(p.Parked),
-			count(p.Dead), of(p.Requests, p.RPM), of(p.Tokens, p.TPM), bar(quota(p)), fmt.Sprintf("%.0f%%", 100*p.Pace),
+			escape.Text(p.ID), figures.Compact(p.Waiting["interactive"]), figures.Compact(p.Waiting["async"]),
+			figures.Compact(p.Waiting["batch"]),
+			figures.Compact(p.Running), figures.Compact(p.Parked),
+			figures.Compact(p.Dead), of(p.Requests, p.RPM), of(p.Tokens, p.TPM), bar(quota(p)), fmt.Sprintf("%.0f%%", 100*p.Pace),
 			brief(p.Blocked),
 		}})
 	}
@@ -303,7 +306,7 @@ func (m *Model) callRows() []row {
 		}
 		out = append(out, row{org: e.Org, user: e.User, cells: []string{
 			e.At.Format(time.TimeOnly), escape.Text(e.Org), escape.Text(e.User), escape.Text(e.Model), brief(e.Waited),
-			brief(e.Took), usd(e.Cost), outcome,
+			brief(e.Took), figures.USD(e.Cost), outcome,
 			escape.Text(strings.TrimSpace(e.Run + " " + strings.ReplaceAll(string(e.Labels), ",", " "))),
 		}})
 	}
@@ -313,9 +316,9 @@ func (m *Model) callRows() []row {
 // amount formats an amount in the limit's metric.
 func (l *Limit) amount(n int64) string {
 	if l.Metric == "cost" {
-		return usd(pricing.Nano(n))
+		return figures.USD(pricing.Nano(n))
 	}
-	return count(n)
+	return figures.Compact(n)
 }
 
 // resets formats how long until the limit is empty.
@@ -324,28 +327,6 @@ func (l *Limit) resets() string {
 		return "never"
 	}
 	return brief(*l.Reset)
-}
-
-// usd formats an amount: four decimals below a dollar, two above.
-func usd(n pricing.Nano) string {
-	switch abs := max(n, -n); {
-	case abs == 0:
-		return "$0"
-	case abs < pricing.NanoPerUSD:
-		return n.Rounded(4)
-	}
-	return n.Rounded(2)
-}
-
-// count formats a number: 950, 12.3k, 4.0M.
-func count(n int64) string {
-	switch {
-	case n < 10_000:
-		return strconv.FormatInt(n, 10)
-	case n < 1_000_000:
-		return fmt.Sprintf("%.1fk", float64(n)/1e3)
-	}
-	return fmt.Sprintf("%.1fM", float64(n)/1e6)
 }
 
 func brief(d time.Duration) string {

@@ -11,6 +11,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/figures"
 )
 
 // View draws the screen.
@@ -144,9 +145,9 @@ func (m *Model) head() string {
 		about = "~"
 	}
 	figures := []string{
-		m.paint.styled("llmguard top", bold), s.At.Format(time.TimeOnly) + " UTC", about + count(s.Calls) + " calls/min",
-		about + usd(s.Cost) + "/min", usd(s.Today) + " today",
-		count(s.Waiting) + " waiting", count(s.Running) + " running",
+		m.paint.styled("llmguard top", bold), s.At.Format(time.TimeOnly) + " UTC", about + figures.Compact(s.Calls) + " calls/min",
+		about + figures.USD(s.Cost) + "/min", figures.USD(s.Today) + " today",
+		figures.Compact(s.Waiting) + " waiting", figures.Compact(s.Running) + " running",
 	}
 	if len(s.Stopped) > 0 {
 		stops := escape.Text("SPENDING STOPPED: " + strings.Join(s.Stopped, ", "))
@@ -187,7 +188,7 @@ func (m *Model) opened() []string {
 		s := spenderOf(m.snap.Users, m.org, m.user)
 		return []string{fmt.Sprintf("%s / %s: %s calls/min, %s/min, %s today", m.paint.styled(escape.Text(m.org), bold),
 			m.paint.styled(escape.Text(m.user), bold),
-			count(s.Calls), usd(s.Cost), usd(s.Today)), ""}
+			figures.Compact(s.Calls), figures.USD(s.Cost), figures.USD(s.Today)), ""}
 	}
 	lines := []string{m.paint.styled(escape.Text(m.org), bold)}
 	for _, l := range spenderOf(m.snap.Orgs, m.org, "").Limits {

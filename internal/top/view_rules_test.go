@@ -56,9 +56,9 @@ func TestScreenAt200x50(t *testing.T) {
 		},
 		"4": {
 			"ended org user model waited took cost outcome",
-			"02:59:58 bravo ann m2 - 1m 10s $0.0030 429 refused",
-			"02:59:57 alpha zoe m1 1m 1s $0.0010",
-			"02:59:59 alpha bob m3 5s 250ms $0.0020 502",
+			"02:59:58 bravo ann m2 - 1m 10s $0.003 429 refused",
+			"02:59:57 alpha zoe m1 1m 1s $0.001",
+			"02:59:59 alpha bob m3 5s 250ms $0.002 502",
 		},
 	} {
 		s := open(t, 200, 50, figures())

@@ -1,0 +1,92 @@
+// Package figures is the text of amounts, counts, durations and times for people, the same in the console
+// and in commands. Exact amounts are those of [pricing.Nano].
+package figures
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// USD formats nano-USD: $1,234.57 from a dollar up, with four decimals from a cent, and four
+// significant digits below. Nothing is rounded to $0.
+func USD(n pricing.Nano) string {
+	switch abs := max(n, -n); {
+	case abs == 0:
+		return "$0"
+	case abs < pricing.NanoPerUSD/100:
+		return n.Short()
+	case abs < pricing.NanoPerUSD:
+		return n.Rounded(4)
+	}
+	sign, digits, _ := strings.Cut(n.Rounded(2), "$")
+	whole, cents, _ := strings.Cut(digits, ".")
+	return sign + "$" + thousands(whole) + "." + cents
+}
+
+// Count formats an integer with thousands separators.
+func Count(n int64) string {
+	if n < 0 {
+		return "-" + thousands(strconv.FormatInt(n, 10)[1:])
+	}
+	return thousands(strconv.FormatInt(n, 10))
+}
+
+func thousands(digits string) string {
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+// Compact formats a number in six characters: 950, 12.3k, 4.0M.
+func Compact(n int64) string {
+	switch {
+	case n < 10_000:
+		return strconv.FormatInt(n, 10)
+	case n < 1_000_000:
+		return fmt.Sprintf("%.1fk", float64(n)/1e3)
+	}
+	return fmt.Sprintf("%.1fM", float64(n)/1e6)
+}
+
+// Age formats a duration with its largest unit: 12s, 5m, 3h, and days from 48 hours. A negative one is
+// 0s.
+func Age(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", max(0, d/time.Second))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
+}
+
+// Span formats a duration with its one or two largest units: 12 ms, 1.5 s, 5 min 3 s, 2 d 7 h. A negative
+// one is 0 ms.
+func Span(d time.Duration) string {
+	d = max(d, 0)
+	switch {
+	case d < time.Second:
+		return strconv.Itoa(int(d.Milliseconds())) + " ms"
+	case d < time.Minute:
+		return strconv.FormatFloat(d.Round(100*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
+	case d < time.Hour:
+		return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
+	default:
+		return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
+	}
+}
+
+// Minute formats a time for people: 2026-11-01 08:00 UTC.
+func Minute(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") + " UTC" }
+
+// Second is Minute with seconds.
+func Second(t time.Time) string { return t.UTC().Format(time.DateTime) + " UTC" }
