@@ -384,22 +384,3 @@ func (d *document) takenApart(pair *ast.MappingValueNode) bool {
 	whole := pair.Key.GetToken().Value + ":" + pair.Value.GetToken().Value
 	return strings.Contains(d.mistakes.line(markOf(pair.Key).line), whole)
 }
-
-// describe describes a node in an error.
-func describe(n ast.Node) string {
-	switch n := n.(type) {
-	case *ast.MappingNode, *ast.MappingValueNode:
-		return "a mapping"
-	case *ast.SequenceNode:
-		return "a list"
-	case *ast.NullNode:
-		return "nothing"
-	case *ast.BoolNode:
-		return n.GetToken().Value
-	case *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
-		return "the number " + n.GetToken().Value
-	case *ast.StringNode:
-		return "the text " + mask(quote(n.Value))
-	}
-	return "text"
-}

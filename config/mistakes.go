@@ -193,3 +193,22 @@ func (p *Places) At(path, message string) *Error {
 		Source: mask(strings.TrimRight(p.found.line(at.line), "\r")),
 	}
 }
+
+// describe describes a node in an error.
+func describe(n ast.Node) string {
+	switch n := n.(type) {
+	case *ast.MappingNode, *ast.MappingValueNode:
+		return "a mapping"
+	case *ast.SequenceNode:
+		return "a list"
+	case *ast.NullNode:
+		return "nothing"
+	case *ast.BoolNode:
+		return n.GetToken().Value
+	case *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
+		return "the number " + n.GetToken().Value
+	case *ast.StringNode:
+		return "the text " + mask(quote(n.Value))
+	}
+	return "text"
+}

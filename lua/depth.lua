@@ -4,7 +4,8 @@
 -- Reply words: waiting interactive, async, batch; their tokens; jobs, bytes (all not ended);
 -- claims; parked subjects; blocked us; requests and tokens in the ring; learned rpm and tpm, 0 =
 -- none; factor of the pace, per mille; dead letters; live calls; us for which one model is blocked; whether
--- the queue is paused (1|0); the name of the blocked model. Each claim has a slot too, so the remaining slots are live calls.
+-- the queue is paused (1|0); the name of the blocked model. Each claim has a slot too, so the remaining
+-- slots are live calls.
 local pool, paused_key = pool_keys(), KEYS[24]
 local given = ARGV[1]
 local out = {}

@@ -12,5 +12,5 @@ const Parquet = "parquet" + since + "use csv, and convert it with DuckDB or pand
 const ModelsDev = "the importer of models.dev" + since + "use a list of litellm or genai-prices"
 
 // MetricsPush was the export of metrics by OTLP.
-const MetricsPush = "pushing metrics by OTLP" + since + "remove this section, and let Prometheus or a collector scrape " +
-	"/metrics (docs/tracing.md#metrics)"
+const MetricsPush = "pushing metrics by OTLP" + since +
+	"remove this section, and let Prometheus or a collector scrape /metrics (docs/tracing.md#metrics)"
