@@ -18,9 +18,6 @@ func CellText(text string) string {
 	return text
 }
 
-// CellUSD formats an amount for spreadsheets: -1.200000000.
-func CellUSD(n pricing.Nano) string { return strings.Replace(n.String(), "$", "", 1) }
-
 func whole(n int64) string { return strconv.FormatInt(n, 10) }
 
 // EntryCSV writes ledger entries as CSV. Amounts are exact decimals in USD.
@@ -49,12 +46,12 @@ func (w *EntryCSV) Entry(e *Entry) error {
 		CellText(e.Provider),
 		e.Endpoint,
 		e.Kind, e.ID, strconv.Itoa(e.Attempt), e.Corrects,
-		CellUSD(e.Cost), CellUSD(e.Total), CellUSD(e.Overrun), strconv.FormatBool(e.Estimated), e.Outcome,
+		e.Cost.Decimal(), e.Total.Decimal(), e.Overrun.Decimal(), strconv.FormatBool(e.Estimated), e.Outcome,
 		strconv.Itoa(e.Status), CellText(e.ServiceTier),
 		whole(u.Input), whole(u.CachedInput), whole(u.CacheWrite + u.CacheWrite1h), whole(u.Output), whole(u.Reasoning),
-		CellUSD(c.Input), CellUSD(c.CachedInput), CellUSD(c.CacheWrite), CellUSD(c.Output), CellUSD(c.Fees),
+		c.Input.Decimal(), c.CachedInput.Decimal(), c.CacheWrite.Decimal(), c.Output.Decimal(), c.Fees.Decimal(),
 		CellText(e.PriceVersion), e.JobID, CellText(e.UpstreamID), CellText(e.By), CellText(e.Reason),
-		e.IP, CellUSD(pricing.Nano(e.HeldNano)), whole(e.HeldTokens), whole(e.HeldUS), whole(e.QuotaTokens),
+		e.IP, pricing.Nano(e.HeldNano).Decimal(), whole(e.HeldTokens), whole(e.HeldUS), whole(e.QuotaTokens),
 		whole(e.WaitedMS), whole(e.TookMS),
 		e.Class, strconv.FormatBool(e.Stream), string(e.Labels), e.Request, string(e.Run),
 	})

@@ -90,7 +90,7 @@ func (c *Call) final() bool { return c.Result.Outcome != Unsent }
 
 // trail sets the final cost as an HTTP trailer.
 func (c *Call) trail(h http.Header) {
-	h.Set(http.TrailerPrefix+HeaderCost, string(c.Result.Cost.AppendUSD(nil)))
+	h.Set(http.TrailerPrefix+HeaderCost, c.Result.Cost.Decimal())
 	if c.Result.Estimated {
 		h.Set(http.TrailerPrefix+HeaderEstimate, "true")
 	}

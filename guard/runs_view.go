@@ -10,7 +10,6 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/wire"
-	"github.com/llmguard/llmguard/pricing"
 )
 
 // CreateKey creates a run with a key of its own, and returns both. The errors are as of Create.
@@ -79,8 +78,8 @@ func ViewRun(r *budget.Run, use budget.RunUse, now time.Time) RunView {
 	v := RunView{
 		ID: r.ID(), Object: "run", Status: r.Status(use, now), Name: textOrNull(r.Name), Org: r.Org, User: r.User,
 		ParentKey: r.Key, Last4: textOrNull(r.Last4),
-		Parent: textOrNull(r.Parent.ID()), Amount: runUSD(r.Amount), Spent: runUSD(use.Spent), Held: runUSD(use.Held),
-		Remaining: runUSD(use.Remaining), Models: r.Models, Labels: r.Labels, Concurrency: r.Concurrency,
+		Parent: textOrNull(r.Parent.ID()), Amount: r.Amount.Decimal(), Spent: use.Spent.Decimal(), Held: use.Held.Decimal(),
+		Remaining: use.Remaining.Decimal(), Models: r.Models, Labels: r.Labels, Concurrency: r.Concurrency,
 		Created: r.Created.Unix(), Expires: r.Expires.Unix(),
 	}
 	if !r.Ended.IsZero() {
@@ -95,8 +94,6 @@ func ViewRun(r *budget.Run, use budget.RunUse, now time.Time) RunView {
 	}
 	return v
 }
-
-func runUSD(n pricing.Nano) string { return strings.TrimPrefix(n.String(), "$") }
 
 func textOrNull(s string) *string {
 	if s == "" {

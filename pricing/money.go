@@ -49,6 +49,16 @@ func (n Nano) String() string {
 	return string(appendDecimal(append(buf, '$'), n.abs()))
 }
 
+// Decimal is String without the currency sign, for APIs and files: "0.001234500", "-1.200000000".
+func (n Nano) Decimal() string { return string(n.AppendUSD(nil)) }
+
+// Trimmed is exact, without zeros after the cents: "$12.345", "$0.30".
+func (n Nano) Trimmed() string {
+	text := n.String()
+	cents := strings.IndexByte(text, '.') + 3
+	return text[:cents] + strings.TrimRight(text[cents:], "0")
+}
+
 // Short formats the amount for people: with cents from a dollar on, with four significant digits
 // below: "$12.35", "$0.30", "$0.001235". String is exact.
 func (n Nano) Short() string {

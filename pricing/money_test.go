@@ -53,6 +53,18 @@ func TestNanoForPeople(t *testing.T) {
 	}
 }
 
+// TestNanoExactly: amounts for APIs and messages lose nothing.
+func TestNanoExactly(t *testing.T) {
+	for n, want := range map[Nano][2]string{
+		0: {"0.000000000", "$0.00"}, -1_200_000_000: {"-1.200000000", "-$1.20"}, 12_345_000_000: {"12.345000000", "$12.345"},
+		1: {"0.000000001", "$0.000000001"}, -50_000_000_000: {"-50.000000000", "-$50.00"},
+	} {
+		if got := [2]string{n.Decimal(), n.Trimmed()}; got != want {
+			t.Errorf("%s: got %v, want %v", n, got, want)
+		}
+	}
+}
+
 func FuzzParseUSD(f *testing.F) {
 	for _, s := range []string{"$5", "5.25", "5 USD", "0.000001", "1.5e-07", "1e9999", "-0", "9007199.254740991"} {
 		f.Add(s)

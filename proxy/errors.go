@@ -3,7 +3,6 @@ package proxy
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -77,7 +76,7 @@ func adviceFor(plan *guard.Plan, tpm int64) string {
 	return plan.Advice(tpm)
 }
 
-func usd(n int64) string { return strings.TrimPrefix(pricing.Nano(n).String(), "$") }
+func usd(n int64) string { return pricing.Nano(n).Decimal() }
 
 // unavailable returns the answer to a failure of the queue's store. The queue's own refusals are
 // returned unchanged.

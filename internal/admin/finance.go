@@ -44,7 +44,7 @@ func (c *call) attach(a attachment) {
 	h.Set("Content-Type", a.kind)
 	h.Set("Content-Disposition", `attachment; filename="`+a.name+`"`)
 	h.Set(headerRows, strconv.Itoa(a.rows))
-	h.Set(headerTotal, string(a.books.Total.Cost.AppendUSD(nil)))
+	h.Set(headerTotal, a.books.Total.Cost.Decimal())
 	if a.books.Provisional() {
 		h.Set(headerProvisional, "true")
 	}

@@ -53,26 +53,16 @@ type limitRequestHandler struct {
 	overrides *overrideHandler
 }
 
-// exactUSD formats an amount that the console proposes for approval: short if nothing is rounded.
-func exactUSD(amount int64) string {
-	n := pricing.Nano(amount)
-	read, err := pricing.ParseUSD(n.Short())
-	if err != nil || read != n {
-		return n.String()
-	}
-	return n.Short()
-}
-
 func viewLimitRequest(r *tenants.RaiseRequest, now time.Time) LimitRequest {
 	v := LimitRequest{
 		ID: r.ID, Org: r.Org, User: r.User, Key: r.Key, Limit: r.Limit, Subject: r.Subject, Only: r.Only,
-		Amount: exactUSD(r.Amount), Until: r.Until, Reason: r.Reason, Status: string(r.Status(now)),
+		Amount: pricing.Nano(r.Amount).Trimmed(), Until: r.Until, Reason: r.Reason, Status: string(r.Status(now)),
 		Created: r.Created,
 	}
 	if d := r.Decision; d != nil {
 		v.DecidedAt, v.DecidedBy, v.DecisionReason, v.Override = &d.At, d.By, d.Reason, d.Override
 		if r.State == tenants.RaiseApproved {
-			v.ApprovedAmount, v.ApprovedUntil = exactUSD(d.Amount), &d.Until
+			v.ApprovedAmount, v.ApprovedUntil = pricing.Nano(d.Amount).Trimmed(), &d.Until
 		}
 	}
 	return v
@@ -286,7 +276,7 @@ func (h *limitRequestHandler) end(
 func decided(r *tenants.RaiseRequest, status tenants.RaiseStatus) error {
 	what := string(status)
 	if status == tenants.RaiseApproved {
-		what += ", with " + exactUSD(r.Decision.Amount) + " until " + r.Decision.Until.UTC().Format(time.RFC3339)
+		what += ", with " + pricing.Nano(r.Decision.Amount).Trimmed() + " until " + r.Decision.Until.UTC().Format(time.RFC3339)
 	}
 	return &wire.Error{
 		Status: http.StatusConflict, Type: "invalid_request_error", Code: "limit_request_decided",

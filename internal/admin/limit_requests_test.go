@@ -10,7 +10,7 @@ import (
 
 // An approver is shown, and approves, exactly what was asked for.
 func TestLimitRequestIsExact(t *testing.T) {
-	for text, want := range map[string]string{"$12.345": "$12.345000000", "$12.34": "$12.34", "$0.000000001": "$0.000000001"} {
+	for text, want := range map[string]string{"$12.345": "$12.345", "$12.34": "$12.34", "$0.000000001": "$0.000000001"} {
 		n, err := pricing.ParseUSD(text)
 		if err != nil {
 			t.Fatal(err)

@@ -63,10 +63,10 @@ func (a Alert) Text() string {
 	}
 	if a.UsedUp > 0 {
 		return fmt.Sprintf("llmguard: the limit %s of %s is used up in %s if spending continues: %s of %s so far.", a.Limit,
-			who, budget.AboutText(a.UsedUp), dollars(a.Charged), dollars(a.Amount))
+			who, budget.AboutText(a.UsedUp), a.Charged.Trimmed(), a.Amount.Trimmed())
 	}
 	text := fmt.Sprintf("llmguard: %s has used %d%% of its limit %s: %s of %s.", who,
-		int64(a.Charged)*100/max(int64(a.Amount), 1), a.Limit, dollars(a.Charged), dollars(a.Amount))
+		int64(a.Charged)*100/max(int64(a.Amount), 1), a.Limit, a.Charged.Trimmed(), a.Amount.Trimmed())
 	switch {
 	case a.Mode == budget.Shadow:
 		text += " The limit is in shadow mode and holds nothing back."
@@ -74,13 +74,6 @@ func (a Alert) Text() string {
 		text += " Further calls wait or are refused until there is room."
 	}
 	return text
-}
-
-// dollars formats an amount without zeros after the cents.
-func dollars(n pricing.Nano) string {
-	text := n.String()
-	cents := strings.IndexByte(text, '.') + 3
-	return text[:cents] + strings.TrimRight(text[cents:], "0")
 }
 
 // Options configure a Watcher; all fields except SendRun, Every and Log are required.

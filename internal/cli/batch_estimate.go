@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/batch"
@@ -140,7 +139,7 @@ type quotedModel struct {
 }
 
 func viewQuote(m batch.ModelQuote) quotedModel {
-	return quotedModel{m, budget.CellUSD(m.Expected), budget.CellUSD(m.Most)}
+	return quotedModel{m, m.Expected.Decimal(), m.Most.Decimal()}
 }
 
 type quoted struct {

@@ -206,7 +206,7 @@ func (c *shownCall) write(w io.Writer) error {
 	for _, l := range c.Fees {
 		g.add(l.Name, strconv.FormatInt(l.Count, 10), "x $"+l.Rate, l.USD)
 	}
-	g.add("charge", "", "USD, rounded up to 9 decimals", strings.TrimPrefix(c.Charge.String(), "$"))
-	g.add("hold", "", "reserved, at the highest price that may apply", strings.TrimPrefix(c.Hold.String(), "$"))
+	g.add("charge", "", "USD, rounded up to 9 decimals", c.Charge.Decimal())
+	g.add("hold", "", "reserved, at the highest price that may apply", c.Hold.Decimal())
 	return g.write(w)
 }

@@ -184,7 +184,7 @@ func simulateCSV(w io.Writer, reports []simulate.Report) error {
 				whole(int64(l.Calls)), whole(int64(l.AtOnce)), whole(int64(l.Waited)),
 				whole(int64(l.WaitP50)), whole(int64(l.WaitP95)), whole(int64(l.WaitP99)), whole(int64(l.WaitMax)),
 				whole(int64(l.GaveUp)), whole(int64(l.Refused)),
-				budget.CellUSD(l.Spend), budget.CellUSD(l.Unspent), budget.CellUSD(l.Recorded),
+				l.Spend.Decimal(), l.Unspent.Decimal(), l.Recorded.Decimal(),
 			})
 		}
 	}

@@ -119,7 +119,7 @@ func (r *report) writeCSV(w io.Writer) error {
 		}
 		for _, c := range columns {
 			if c.money != nil {
-				row = append(row, budget.CellUSD(c.money(l)))
+				row = append(row, c.money(l).Decimal())
 			} else {
 				row = append(row, c.of(l))
 			}

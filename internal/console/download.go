@@ -85,10 +85,10 @@ func spendCSV(w http.ResponseWriter, s *admin.Spend) error {
 		}
 		before := ""
 		if g.Before != nil {
-			before = budget.CellUSD(pricing.Nano(*g.Before))
+			before = pricing.Nano(*g.Before).Decimal()
 		}
 		line = append(line, strconv.FormatInt(g.Calls, 10), strconv.FormatInt(g.Input, 10), strconv.FormatInt(g.Output, 10),
-			budget.CellUSD(pricing.Nano(g.Cost)), before)
+			pricing.Nano(g.Cost).Decimal(), before)
 		if err := out.Write(line); err != nil {
 			return err
 		}

@@ -31,7 +31,7 @@ func never(name string) focusColumn { return fixed(name, "") }
 // 1200, -1.2.
 func decimal(name string, of func(r *focusRow) int64) focusColumn {
 	return focusColumn{name, func(r *focusRow) string {
-		exact := string(pricing.Nano(of(r)).AppendUSD(nil))
+		exact := pricing.Nano(of(r)).Decimal()
 		return strings.TrimSuffix(strings.TrimRight(exact, "0"), ".")
 	}}
 }

@@ -76,7 +76,7 @@ type csvLine struct {
 
 func (st *Statement) line(w escape.CSV, l csvLine) {
 	cells := append([]string{st.Org, st.Month.String(), st.status(), l.section, budget.CellText(l.name)}, l.counts[:]...)
-	_ = w.Write(append(cells, usd(l.cost), budget.CellText(l.note))) // Flush reports the error
+	_ = w.Write(append(cells, l.cost.Decimal(), budget.CellText(l.note))) // Flush reports the error
 }
 
 // status is final, provisional or incomplete.
@@ -89,5 +89,3 @@ func (st *Statement) status() string {
 	}
 	return "final"
 }
-
-func usd(n pricing.Nano) string { return string(n.AppendUSD(nil)) }
