@@ -95,7 +95,8 @@ func letterTable(w io.Writer, list []webhook.DeadLetter) error {
 	}
 	for i := range list {
 		l := &list[i]
-		g.add(l.ID, figures.Age(time.Since(l.Died)), l.Org, l.Type, escape.Text(l.Object), escape.Text(l.Host), string(l.Reason),
+		g.add(l.ID, figures.Age(time.Since(l.Died)), l.Org, l.Type, escape.Text(l.Object), escape.Text(l.Host),
+			string(l.Reason),
 			strconv.Itoa(l.Attempts), escape.Text(l.Error))
 	}
 	return g.write(w)

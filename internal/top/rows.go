@@ -263,7 +263,8 @@ func (m *Model) poolRows() []row {
 			escape.Text(p.ID), figures.Compact(p.Waiting["interactive"]), figures.Compact(p.Waiting["async"]),
 			figures.Compact(p.Waiting["batch"]),
 			figures.Compact(p.Running), figures.Compact(p.Parked),
-			figures.Compact(p.Dead), of(p.Requests, p.RPM), of(p.Tokens, p.TPM), bar(quota(p)), fmt.Sprintf("%.0f%%", 100*p.Pace),
+			figures.Compact(p.Dead), of(p.Requests, p.RPM), of(p.Tokens, p.TPM), bar(quota(p)),
+			fmt.Sprintf("%.0f%%", 100*p.Pace),
 			brief(p.Blocked),
 		}})
 	}

@@ -145,7 +145,8 @@ func (m *Model) head() string {
 		about = "~"
 	}
 	figures := []string{
-		m.paint.styled("llmguard top", bold), s.At.Format(time.TimeOnly) + " UTC", about + figures.Compact(s.Calls) + " calls/min",
+		m.paint.styled("llmguard top", bold), s.At.Format(time.TimeOnly) + " UTC",
+		about + figures.Compact(s.Calls) + " calls/min",
 		about + figures.USD(s.Cost) + "/min", figures.USD(s.Today) + " today",
 		figures.Compact(s.Waiting) + " waiting", figures.Compact(s.Running) + " running",
 	}
