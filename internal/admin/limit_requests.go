@@ -276,7 +276,8 @@ func (h *limitRequestHandler) end(
 func decided(r *tenants.RaiseRequest, status tenants.RaiseStatus) error {
 	what := string(status)
 	if status == tenants.RaiseApproved {
-		what += ", with " + pricing.Nano(r.Decision.Amount).Trimmed() + " until " + r.Decision.Until.UTC().Format(time.RFC3339)
+		what += ", with " + pricing.Nano(r.Decision.Amount).Trimmed() + " until " +
+			r.Decision.Until.UTC().Format(time.RFC3339)
 	}
 	return &wire.Error{
 		Status: http.StatusConflict, Type: "invalid_request_error", Code: "limit_request_decided",
