@@ -3,18 +3,19 @@
 -- KEYS 1-23 pool (pool_keys)  24 the last deviations (HASH)  25 pending  26 active  27 lease
 --      28 scheduled  29 retry  30 archived, of asynq
 -- ARGV 1 now  2 us between two comparisons  3 prefix of asynq's tasks  4 now in seconds  5 now in ns
--- Both change all the time, so a deviation counts once three comparisons have seen it.
+--      6 archived tasks that asynq keeps
+-- Both change all the time, so a deviation counts once four comparisons have seen it.
 -- Reply "<waiting tasks to add> <resting tasks to add> <1: compare dead letters and archived tasks>
 -- <1: they differ>"; empty: compared a moment ago
 local call = redis.call
 local pool, state_key = pool_keys(), KEYS[24]
 local pending, active, lease, scheduled, retry, archived = unpack(KEYS, 25, 30)
-local given, every, prefix, now_s, now_ns = unpack(ARGV)
+local given, every, prefix, now_s, now_ns, most_archived = unpack(ARGV)
 local MOST = 1000 -- tasks that one comparison removes or adds
-local UNRENEWED = 20 -- seconds left of a lease that its server has not renewed for ten
+local SKEW = 30 -- seconds by which clocks of workers may differ; asynq allows as much
 local now = now_us(given)
 
-local state = call('HMGET', state_key, 'at', 'w1', 'r1', 'a1', 'd1', 'w2', 'r2', 'a2', 'd2')
+local state = call('HMGET', state_key, 'at', 'waiting', 'resting', 'running', 'dead')
 if state[1] and math.abs(now - state[1]) < every + 0 then return '' end
 call('ZREM', lease, '') -- allowed when memory is full, and so is every write after it
 
@@ -25,17 +26,19 @@ local now_differ = {
   call('LLEN', pending) - waiting,
   call('ZCARD', scheduled) + call('ZCARD', retry) - resting,
   call('LLEN', active) - running,
-  call('ZCARD', archived) - call('ZCARD', pool.dead),
+  call('ZCARD', archived) - math.min(call('ZCARD', pool.dead), most_archived + 0),
 }
-local differ, set = {}, { 'at', int(now) }
-for k, name in ipairs({ 'w', 'r', 'a', 'd' }) do
-  local x, y, z = now_differ[k], tonumber(state[1 + k] or 0), tonumber(state[5 + k] or 0)
-  differ[k] = x > 0 and math.max(math.min(x, y, z), 0) or math.min(math.max(x, y, z), 0)
-  for _, field in ipairs({ name .. 1, int(x), name .. 2, int(y) }) do set[#set + 1] = field end
+local differ, set, some = {}, { 'at', int(now) }, false
+for k, name in ipairs({ 'waiting', 'resting', 'running', 'dead' }) do
+  local x, u, v, w = now_differ[k], string.match(state[1 + k] or '0 0 0', '(%S+) (%S+) (%S+)')
+  local least, most = math.min(x, u, v, w), math.max(x, u, v, w)
+  differ[k] = least > 0 and least or math.min(most, 0)
+  set[#set + 1], set[#set + 2] = name, int(x) .. ' ' .. u .. ' ' .. v
+  some = some or x ~= 0
 end
 
--- Tasks whose lease has expired become pending, as asynq makes them a minute later: llmguard's claims
--- decide what runs. Those of a dead server do earlier, once their claims have.
+-- Tasks whose lease has expired become pending once the claims of their jobs have ended, as asynq makes
+-- them a minute later. What runs is decided by llmguard's claims.
 local function recall(ids)
   for _, id in ipairs(ids) do
     call('ZREM', lease, id)
@@ -45,9 +48,9 @@ local function recall(ids)
     end
   end
 end
-recall(call('ZRANGEBYSCORE', lease, '-inf', now_s, 'LIMIT', 0, MOST))
+recall(call('ZRANGEBYSCORE', lease, '-inf', now_s - SKEW, 'LIMIT', 0, MOST))
 if differ[3] > 0 then
-  recall(call('ZRANGEBYSCORE', lease, '-inf', now_s + UNRENEWED, 'LIMIT', 0, math.min(differ[3], MOST)))
+  recall(call('ZRANGEBYSCORE', lease, '-inf', now_s, 'LIMIT', 0, math.min(differ[3], MOST)))
 end
 
 -- Newest tasks first. The task of a dead letter that somebody runs with asynq's tools stays.
@@ -76,6 +79,5 @@ end
 
 call('HSET', state_key, unpack(set))
 call('PEXPIRE', state_key, 60000)
-local some = now_differ[1] ~= 0 or now_differ[2] ~= 0 or now_differ[3] ~= 0 or now_differ[4] ~= 0
 return int(math.min(math.max(-differ[1], 0), MOST)) .. ' ' .. int(math.min(math.max(-differ[2], 0), MOST))
   .. (differ[4] ~= 0 and ' 1' or ' 0') .. (some and ' 1' or ' 0')

@@ -156,7 +156,7 @@ func (pc *pacer) serve(ctx context.Context) {
 	var spread time.Time
 	for !pc.halted(ctx) {
 		n := redisconn.Gather(pc.waiting)
-		if n == 0 {
+		if n <= 0 { // negative after a repeated reply with more claims than were asked for
 			return
 		}
 		got, err := pc.acquire(ctx, min(n, 100))

@@ -32,15 +32,27 @@ func (s *workerPool) run(c *Claim) error {
 // balanceEvery is the interval between two comparisons of tasks and jobs.
 const balanceEvery = time.Second / 2
 
-// maxArchived is how many archived tasks asynq keeps.
-const maxArchived = 10_000
+const (
+	// balanceAllEvery is how many comparisons pass before quiet pools are compared, too.
+	balanceAllEvery = 120
+	// maxArchived is how many archived tasks asynq keeps, maxBuried how many are added or removed at once.
+	maxArchived, maxBuried = 9_999, 200
+)
 
-// balanceAll compares tasks and jobs in all pools that are not quiet, or that still differ.
+// balanceAll compares tasks and jobs in all pools that are not quiet, or that still differ; once a minute in all.
 func (s *workerPool) balanceAll(ctx context.Context) {
 	pools := s.w.q.settings.pools()
-	for _, id := range slices.Sorted(maps.Keys(pools)) {
+	ids := slices.Sorted(maps.Keys(pools))
+	all := s.balances%balanceAllEvery == 0
+	s.balances++
+	if all && len(ids) > 0 {
+		if err := s.w.q.tasks.Register(ctx, ids...); err != nil && ctx.Err() == nil {
+			s.w.q.log.DebugContext(ctx, "queues not registered with asynq, will retry", "err", err)
+		}
+	}
+	for _, id := range ids {
 		p := pools[id]
-		if p.quiet() && !s.differ[id] {
+		if p.quiet() && !s.differ[id] && !all || ctx.Err() != nil {
 			continue
 		}
 		differ, err := s.balance(ctx, p)
@@ -61,7 +73,7 @@ func (s *workerPool) balance(ctx context.Context, p *pool) (bool, error) {
 	}
 	now := time.Now()
 	reply, err := q.scripts.eval(ctx, "balance", balanceScript, keys, (balanceEvery - balanceEvery/10).Microseconds(),
-		tasks.Key(p.ID, "t:"), now.Unix(), now.UnixNano())
+		tasks.Key(p.ID, "t:"), now.Unix(), now.UnixNano(), maxArchived)
 	if err != nil || reply == "" {
 		return true, err
 	}
@@ -69,8 +81,13 @@ func (s *workerPool) balance(ctx context.Context, p *pool) (bool, error) {
 	if _, err := fmt.Sscan(reply, &lacks, &rests, &dead, &differ); err != nil {
 		return true, fmt.Errorf("queue: balance replied %q", reply)
 	}
-	q.tasks.AddLost(ctx, p.ID, lacks, 0)
-	q.tasks.AddLost(ctx, p.ID, rests, p.MaxAge) // removed once the job waits again
+	err = q.tasks.AddLost(ctx, p.ID, lacks, 0)
+	if err == nil {
+		err = q.tasks.AddLost(ctx, p.ID, rests, p.MaxAge) // removed once the job waits again
+	}
+	if err != nil {
+		return true, err
+	}
 	if dead == 1 {
 		return true, s.balanceDead(ctx, p)
 	}
@@ -84,24 +101,40 @@ func (s *workerPool) balanceDead(ctx context.Context, p *pool) error {
 	if err != nil {
 		return fmt.Errorf("queue: dead letters of %s: %w", p.ID, err)
 	}
+	if err := q.tasks.Register(ctx, p.ID); err != nil {
+		return err
+	}
 	buried, err := q.tasks.Buried(p.ID)
 	if err != nil {
 		return fmt.Errorf("queue: archived tasks of %s: %w", p.ID, err)
 	}
+	done := 0
 	for _, id := range ids {
-		switch {
-		case buried[id]:
+		if buried[id] {
 			delete(buried, id)
-		case q.tasks.Wanted(p.ID, id):
-			err = errors.Join(err, s.replayRun(ctx, id))
-		default:
-			q.tasks.Bury(ctx, p.ID, id)
+			continue
+		}
+		done++
+		if ctx.Err() != nil || done > maxBuried {
+			return ctx.Err() // the rest next time
+		}
+		if q.tasks.Wanted(p.ID, id) {
+			err = s.replayRun(ctx, id)
+		} else {
+			err = q.tasks.Bury(ctx, p.ID, id)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	for id := range buried {
+		done++
+		if ctx.Err() != nil || done > maxBuried {
+			break
+		}
 		q.tasks.Exhume(ctx, p.ID, id)
 	}
-	return err
+	return ctx.Err()
 }
 
 // replayRun replays a dead letter whose archived task was run with asynq's tools.

@@ -14,15 +14,16 @@ import (
 // workerPool is one Run of a Worker: a crew for each pool, and one asynq server whose queues are
 // the pools. Only set and end touch its maps, and Run's goroutine calls them one after the other.
 type workerPool struct {
-	w       *Worker
-	ctx     context.Context // Run's own: no job starts after it is done
-	runCtx  context.Context // of the jobs
-	keepCtx context.Context // of the goroutines that renew their claims
-	setup   *workerSetup    // the last one applied
-	crews   map[string]*poolWorkers
-	told    map[string]bool // pools whose cancellations are listened to
-	differ  map[string]bool // of balanceAll: pools whose turns and jobs may differ
-	tasks   *tasks.Worker
+	w        *Worker
+	ctx      context.Context // Run's own: no job starts after it is done
+	runCtx   context.Context // of the jobs
+	keepCtx  context.Context // of the goroutines that renew their claims
+	setup    *workerSetup    // the last one applied
+	crews    map[string]*poolWorkers
+	told     map[string]bool // pools whose cancellations are listened to
+	differ   map[string]bool // of balanceAll: pools whose tasks and jobs may differ
+	balances int             // of balanceAll: how many there were
+	tasks    *tasks.Worker
 
 	background, pacers, handlers sync.WaitGroup
 }

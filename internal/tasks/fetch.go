@@ -51,13 +51,12 @@ func (c fetchClient) fetch(ctx context.Context, pool, sha1 string, keys []string
 				tasks = append(tasks, text)
 			}
 		}
-		task = c.gate.fetched(pool, n, tasks)
-		switch last := cmds[n-1]; {
-		case task != "", errors.Is(last.Err(), redis.Nil):
-		case redis.HasErrorPrefix(last.Err(), "NOSCRIPT"):
+		last := cmds[n-1]
+		unknown := redis.HasErrorPrefix(last.Err(), "NOSCRIPT")
+		failed := last.Err() != nil && !errors.Is(last.Err(), redis.Nil) && !unknown
+		task = c.gate.fetched(pool, n, tasks, failed)
+		if unknown && task == "" {
 			return last // Eval follows
-		default:
-			c.rest(ctx, failureTakes, nil)
 		}
 	}
 	return fetched(ctx, task)
@@ -79,7 +78,7 @@ func (c fetchClient) Eval(ctx context.Context, script string, keys []string, arg
 	cmd := c.UniversalClient.Eval(ctx, script, keys, args...)
 	pool, kind := asynqKey(keys)
 	if task, err := cmd.Text(); kind == "pending" && err == nil {
-		return fetched(ctx, c.gate.fetched(pool, 0, []string{task}))
+		return fetched(ctx, c.gate.fetched(pool, 0, []string{task}, false))
 	}
 	return cmd
 }

@@ -11,7 +11,7 @@ const (
 	// starts without one: its task was lost, or Redis has no memory for asynq's writes.
 	lateAfter = 20 * time.Millisecond
 	// stuckAfter is how long a claimed job waits for an asynq server that does not fetch at all.
-	stuckAfter = time.Second
+	stuckAfter = 100 * time.Millisecond
 	// lateFetch is the interval between fetches for jobs that run without a task.
 	lateFetch = 250 * time.Millisecond
 )
@@ -21,9 +21,10 @@ const (
 type gate struct {
 	quiet func(pool string) bool
 
-	mu    sync.Mutex
-	pools map[string]*poolTurns
-	kick  chan struct{} // closed, and replaced, when a job starts to wait
+	mu     sync.Mutex
+	pools  map[string]*poolTurns
+	served map[string]int // pools of the server, and their numbers of concurrent jobs
+	kick   chan struct{}  // closed, and replaced, when a job starts to wait
 }
 
 // poolTurns are the tasks that one pool wants from asynq.
@@ -33,6 +34,7 @@ type poolTurns struct {
 	fetched  []string  // tasks that asynq has not requested yet
 	handed   int       // tasks that have not reached their handler yet
 	again    time.Time // of the next fetch, after one that found nothing
+	failed   time.Time // until which nothing is fetched, after a fetch that failed
 }
 
 // turn is a claimed job that waits for a task, or runs without one until it comes.
@@ -57,6 +59,18 @@ func (g *gate) of(pool string) *poolTurns {
 		g.pools[pool] = p
 	}
 	return p
+}
+
+// serve sets the pools of the server. Tasks that were fetched for others are given up: their leases expire.
+func (g *gate) serve(handlers map[string]int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.served = handlers
+	for id, p := range g.pools {
+		if handlers[id] == 0 {
+			p.fetched = nil
+		}
+	}
 }
 
 // lacks returns how many jobs wait for a task that nobody fetches yet.
@@ -95,8 +109,9 @@ func (g *gate) next(pool string) (task string, n int, kick chan struct{}, rest t
 	defer g.mu.Unlock()
 	rest = fetchEvery
 	for id, p := range g.pools {
-		until := time.Until(p.again)
+		until := max(time.Until(p.again), time.Until(p.failed))
 		switch {
+		case g.served[id] == 0 && id != pool:
 		case len(p.fetched) == 0 && p.lacks() <= 0:
 		case len(p.fetched) == 0 && until > 0:
 			rest = min(rest, until)
@@ -113,8 +128,9 @@ func (g *gate) next(pool string) (task string, n int, kick chan struct{}, rest t
 	return "", 0, g.kick, rest
 }
 
-// fetched records the tasks that a fetch of n has found, and hands one to asynq; "" if there is none.
-func (g *gate) fetched(pool string, n int, tasks []string) string {
+// fetched records the tasks that a fetch of n has found, and whether it failed. It hands one to asynq; "" if there
+// is none.
+func (g *gate) fetched(pool string, n int, tasks []string, failed bool) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p := g.of(pool)
@@ -123,7 +139,14 @@ func (g *gate) fetched(pool string, n int, tasks []string) string {
 	if len(tasks) < n {
 		p.miss()
 	}
-	return p.pop()
+	if failed {
+		p.failed = time.Now().Add(failureTakes)
+	}
+	task := p.pop()
+	if g.served[pool] == 0 { // by a server that is being replaced
+		p.fetched = nil
+	}
+	return task
 }
 
 // miss lets jobs for which a fetch has found no task start soon without one. mu must be held.
@@ -155,25 +178,28 @@ func (g *gate) take(pool string) *turn {
 	return t
 }
 
-// back lets a job wait again.
-func (g *gate) back(t *turn) {
+// none records that a task that has reached its handler is for no job.
+func (g *gate) none(pool string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	p := g.of(t.pool)
-	p.ready = slices.Insert(p.ready, 0, t)
-	if !t.running {
-		t.late.Reset(lateAfter)
-	}
+	p := g.of(pool)
+	p.handed = max(p.handed-1, 0)
+	close(g.kick)
+	g.kick = make(chan struct{})
 }
 
 // start marks a job as running without a task, and reports whether it still waited for one.
 func (g *gate) start(t *turn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if t.running || !slices.Contains(g.of(t.pool).ready, t) {
+	p := g.of(t.pool)
+	if t.running || !slices.Contains(p.ready, t) {
 		return false
 	}
 	t.running = true
+	if !t.missed { // no fetch was for it: asynq has dropped tasks on the way to their handlers
+		p.handed = 0
+	}
 	return true
 }
 

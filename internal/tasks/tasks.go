@@ -64,37 +64,48 @@ func PausedKey(pool string) string { return Key(pool, "paused") }
 
 // Add adds a task for a job that waits, or that rests if rest is positive.
 func (t *Jobs) Add(ctx context.Context, pool, job string, rest time.Duration) {
-	t.enqueue(ctx, pool, asynq.NewTask(jobType, []byte(job)), asynq.ProcessIn(rest-early))
+	_ = t.enqueue(ctx, pool, asynq.NewTask(jobType, []byte(job)), asynq.ProcessIn(rest-early)) // logged
 }
 
-// AddLost is Add for n jobs of which the ids are not known. Asynq registers a queue once per process, and
-// Redis may have lost that.
-func (t *Jobs) AddLost(ctx context.Context, pool string, n int, rest time.Duration) {
-	if n == 0 {
-		return
-	}
-	if err := t.rdb.SAdd(ctx, "asynq:queues", pool).Err(); err != nil {
-		t.log.DebugContext(ctx, "asynq queue not registered, will retry", "pool", pool, "err", err)
-	}
+// AddLost is Add for n jobs of which the ids are not known. It stops at the first failure.
+func (t *Jobs) AddLost(ctx context.Context, pool string, n int, rest time.Duration) error {
 	for range n {
-		t.Add(ctx, pool, "", rest)
+		if err := t.enqueue(ctx, pool, asynq.NewTask(jobType, nil), asynq.ProcessIn(rest-early)); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
-func (t *Jobs) enqueue(ctx context.Context, pool string, task *asynq.Task, more ...asynq.Option) {
+// Register makes asynq's tools show the queues of pools. Asynq does it once per process, and Redis may lose it.
+func (t *Jobs) Register(ctx context.Context, pools ...string) error {
+	if err := t.rdb.SAdd(ctx, "asynq:queues", pools).Err(); err != nil {
+		return fmt.Errorf("tasks: register queues: %w", err)
+	}
+	return nil
+}
+
+func (t *Jobs) enqueue(ctx context.Context, pool string, task *asynq.Task, more ...asynq.Option) error {
 	_, err := t.client.EnqueueContext(ctx, task, append(more, asynq.Queue(pool), asynq.Timeout(jobTime),
 		asynq.MaxRetry(jobRetries))...)
-	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) && ctx.Err() == nil {
-		t.log.DebugContext(ctx, "asynq task of a job not added, will retry", "pool", pool, "err", err)
+	if err == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
+		return nil
 	}
+	t.log.DebugContext(ctx, "asynq task of a job not added, will retry", "pool", pool, "err", err)
+	return fmt.Errorf("tasks: add: %w", err)
 }
 
 // Bury adds the archived task of a dead letter.
-func (t *Jobs) Bury(ctx context.Context, pool, job string) {
-	t.enqueue(ctx, pool, asynq.NewTask(deadType, []byte(job)), asynq.TaskID(job), asynq.ProcessIn(jobTime))
+func (t *Jobs) Bury(ctx context.Context, pool, job string) error {
+	err := t.enqueue(ctx, pool, asynq.NewTask(deadType, []byte(job)), asynq.TaskID(job), asynq.ProcessIn(jobTime))
+	if err != nil {
+		return err
+	}
 	if err := t.look.ArchiveTask(pool, job); err != nil {
 		t.log.DebugContext(ctx, "asynq task of a dead letter not archived, will retry", "job", job, "err", err)
+		return fmt.Errorf("tasks: archive: %w", err)
 	}
+	return nil
 }
 
 // Exhume removes the task of a dead letter.

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -34,7 +35,9 @@ func TestAJobWithoutATaskStarts(t *testing.T) {
 			return redistest.Came(t, ended)
 		})
 		redistest.Came(t, started)
-		jobs.AddLost(t.Context(), "p", 1, 0)
+		if err := errors.Join(jobs.Register(t.Context(), "p"), jobs.AddLost(t.Context(), "p", 1, 0)); err != nil {
+			t.Fatal(err)
+		}
 		shows := func(what string, state func(*asynq.QueueInfo) int) {
 			t.Helper()
 			redistest.Eventually(t, "a job that "+end.what+" is "+what, func() bool {

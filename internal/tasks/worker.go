@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -34,6 +35,7 @@ type Worker struct {
 	gate   *gate
 	replay func(ctx context.Context, job string) error
 	server *server
+	ends   sync.WaitGroup // replaced servers, and jobs without a task
 }
 
 // server is an asynq server whose queues are pools.
@@ -53,8 +55,9 @@ func (t *Jobs) NewWorker(ctx context.Context, quiet func(pool string) bool,
 // Serve starts an asynq server for pools with their numbers of concurrent jobs. The jobs of the server that it
 // replaces continue.
 func (w *Worker) Serve(handlers map[string]int) {
+	w.gate.serve(handlers)
 	if old := w.server; old != nil {
-		go old.shutdown()
+		w.ends.Go(old.shutdown)
 	}
 	w.server = nil
 	queues, sum := map[string]int{}, 0
@@ -68,7 +71,7 @@ func (w *Worker) Serve(handlers map[string]int) {
 	ctx, stop := context.WithCancel(w.ctx)
 	c := asynq.Config{
 		Concurrency: sum, Queues: queues, TaskCheckInterval: fetchRest, DelayedTaskCheckInterval: delayedEvery,
-		ShutdownTimeout: jobTime, // jobs have bounds of their own
+		ShutdownTimeout: time.Hour, // jobs have bounds of their own; asynq keeps a replaced server for as long
 		RetryDelayFunc: func(_ int, err error, _ *asynq.Task) time.Duration {
 			var rest restError
 			errors.As(err, &rest) // else its worker died: at once
@@ -90,6 +93,7 @@ func (w *Worker) Shutdown() {
 	if w.server != nil {
 		w.server.shutdown()
 	}
+	w.ends.Wait()
 }
 
 func (s *server) shutdown() {
@@ -106,13 +110,11 @@ func (w *Worker) Run(pool, job string, run func() error) {
 // handle is the handler of tasks: it runs the job that was claimed for the task.
 func (w *Worker) handle(ctx context.Context, task *asynq.Task) error {
 	pool, _ := asynq.GetQueueName(ctx)
-	t := w.gate.take(pool)
 	if task.Type() == deadType { // run with asynq's tools
-		if t != nil {
-			w.gate.back(t)
-		}
+		w.gate.none(pool)
 		return w.replay(w.ctx, string(task.Payload()))
 	}
+	t := w.gate.take(pool)
 	if t == nil { // its job has ended without it
 		w.jobs.Add(w.ctx, pool, string(task.Payload()), 0)
 		return nil
@@ -125,6 +127,8 @@ func (w *Worker) handle(ctx context.Context, task *asynq.Task) error {
 
 // late runs a job without a task. If one is fetched meanwhile, its handler waits for the job's end.
 func (w *Worker) late(t *turn) {
+	w.ends.Add(1)
+	defer w.ends.Done()
 	end := t.run()
 	if !w.gate.leave(t) {
 		t.end <- end
@@ -143,7 +147,7 @@ func (w *Worker) after(t *turn, end error) error {
 		w.jobs.Add(w.ctx, t.pool, t.job, 0)
 		return nil
 	case errors.Is(end, ErrDead):
-		w.jobs.Bury(w.ctx, t.pool, t.job)
+		_ = w.jobs.Bury(w.ctx, t.pool, t.job) // logged
 		return nil
 	}
 	return end
