@@ -12,27 +12,30 @@ import (
 
 // Admin is an administrator, without the key.
 type Admin struct {
-	ID       string     `json:"id"`
-	Name     string     `json:"name"`
-	Status   string     `json:"status"` // active, disabled or expired
-	Last4    string     `json:"last4"`
-	ReadOnly bool       `json:"read_only"`
+	ID       string     `json:"id" col:"id" fact:"id"`
+	Name     string     `json:"name" col:"name" fact:"name"`
+	Status   string     `json:"status" col:"status"` // active, disabled or expired
+	Last4    string     `json:"last4" col:"ends in"`
+	ReadOnly bool       `json:"read_only" col:"may;rights" fact:"may;rights"`
 	Disabled bool       `json:"disabled"`
-	Expires  *time.Time `json:"expires"`
-	Source   Source     `json:"source"`
+	Expires  *time.Time `json:"expires" col:"expires (UTC);day;never" fact:"expires (UTC);day;never"`
+	Source   Source     `json:"source" col:"source"`
 }
 
 // NewAdmin is a newly created administrator. Secret is returned only here.
 type NewAdmin struct {
 	Admin
-	Secret string `json:"secret"`
+	Secret string `json:"secret" secret:"key"`
 }
 
+// adminSettings are what updateAdmin can change besides disabled.
+var adminSettings = []string{"name", "read_only", "expires"}
+
 type newAdmin struct {
-	ID       string    `json:"id"`
-	Name     string    `json:"name,omitempty"`
-	ReadOnly bool      `json:"read_only,omitempty"`
-	Expires  time.Time `json:"expires,omitzero"`
+	ID       string    `json:"id" help:"the administrator"`
+	Name     string    `json:"name,omitempty" help:"display name"`
+	ReadOnly bool      `json:"read_only,omitempty" help:"the key can read but not change anything"`
+	Expires  time.Time `json:"expires,omitzero" help:"a date, a time, or a duration from now (90d)"`
 }
 
 type adminPatch struct {

@@ -16,13 +16,13 @@ import (
 type recorder struct{ opts *Options }
 
 var auditParameters = []parameter{
-	{"org", "Only entries about this org"},
-	{"actor", "Only actions of this administrator"},
-	{"action", "Only this action, such as key.create"},
-	{"from", "Not before this time (RFC 3339)"},
-	{"to", "Before this time (RFC 3339)"},
-	{"after", "Continue after the entry with this id"},
-	{"limit", "Maximum number, 1 to 1000; default: 100"},
+	{name: "org", text: "Only entries about this org"},
+	{name: "actor", text: "Only actions of this administrator"},
+	{name: "action", text: "Only this action, such as key.create"},
+	{name: "from", text: "Not before this time (RFC 3339)"},
+	{name: "to", text: "Before this time (RFC 3339)"},
+	{name: "after", text: "Continue after the entry with this id"},
+	{name: "limit", text: "Maximum number, 1 to 1000; default: 100"},
 }
 
 type auditPage struct {

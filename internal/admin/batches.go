@@ -12,17 +12,17 @@ import (
 // BatchLine is a batch in a list: its progress and cost.
 type BatchLine struct {
 	Batch
-	Key      string     `json:"key"`
-	Model    string     `json:"model"`
-	Endpoint string     `json:"endpoint"`
-	Lines    int64      `json:"lines"`
-	Done     int64      `json:"lines_done"` // includes failed ones
-	Failed   int64      `json:"lines_failed"`
-	Charged  int64      `json:"charged_nano_usd"`
-	Estimate int64      `json:"estimated_nano_usd"`
-	Created  time.Time  `json:"created_at"`
-	Expires  time.Time  `json:"expires_at"`
-	Ended    *time.Time `json:"ended_at"` // null until it ends
+	Key      string     `json:"key" fact:"key"`
+	Model    string     `json:"model" col:"model" fact:"model"`
+	Endpoint string     `json:"endpoint" fact:"endpoint"`
+	Lines    int64      `json:"lines" col:"lines;=lines" fact:"lines"`
+	Done     int64      `json:"lines_done" fact:"done"` // includes failed ones
+	Failed   int64      `json:"lines_failed" col:"failed" fact:"failed"`
+	Charged  int64      `json:"charged_nano_usd" col:"cost;usd" fact:"cost so far;usd"`
+	Estimate int64      `json:"estimated_nano_usd" fact:"estimated;usd"`
+	Created  time.Time  `json:"created_at" col:"created (UTC);day" fact:"created (UTC);day"`
+	Expires  time.Time  `json:"expires_at" fact:"expires (UTC);day"`
+	Ended    *time.Time `json:"ended_at" fact:"ended (UTC);day"` // null until it ends
 }
 
 func lineOf(b *batch.Batch) BatchLine {
@@ -97,10 +97,10 @@ func (h *batchHandler) getBatch(c *call) (any, error) {
 
 // Batch is the state of a batch.
 type Batch struct {
-	ID     string `json:"id"`
-	Org    string `json:"org"`
-	User   string `json:"user"`
-	Status string `json:"status"`
+	ID     string `json:"id" col:"batch" fact:"batch"`
+	Org    string `json:"org" col:"org" fact:"org"`
+	User   string `json:"user" col:"user" fact:"user"`
+	Status string `json:"status" col:"status" fact:"status"`
 }
 
 func viewBatch(b *batch.Batch) Batch {

@@ -17,24 +17,24 @@ import (
 
 // FiredBrake is a brake that fired for a subject, or that was released for it.
 type FiredBrake struct {
-	Org     string `json:"org"`
-	Brake   string `json:"brake"`
-	Subject string `json:"subject"` // run=abc, or user=carol, run=abc
+	Org     string `json:"org" col:"org"`
+	Brake   string `json:"brake" col:"brake"`
+	Subject string `json:"subject" col:"subject"` // run=abc, or user=carol, run=abc
 	// Action is stop, ask, slow or shadow, or released: until Until the brake does not fire again.
-	Action string     `json:"action"`
-	Since  time.Time  `json:"since"`
-	Until  *time.Time `json:"until"` // null: until it is released
-	By     string     `json:"by"`    // the administrator who stopped or released it
-	Reason string     `json:"reason"`
-	Why    string     `json:"why"` // the evidence in words
+	Action string     `json:"action" col:"action"`
+	Since  time.Time  `json:"since" col:"age;age"`
+	Until  *time.Time `json:"until" col:"until (UTC);day;until released"` // null: until it is released
+	By     string     `json:"by" col:"by"`                                // the administrator who stopped or released it
+	Reason string     `json:"reason" col:"reason"`
+	Why    string     `json:"why" col:"why"` // the evidence in words
 	// Evidence is what the brake saw; null after a stop by hand.
 	Evidence *budget.BrakeEvidence `json:"evidence"`
 }
 
 // brakeRelease is also the order to stop a subject by hand.
 type brakeRelease struct {
-	Subject string `json:"subject"`       // run=abc, or user=carol, run=abc
-	For     string `json:"for,omitempty"` // such as 1h
+	Subject string `json:"subject" help:"whose calls: run=abc, or user=carol,run=abc"` // run=abc, or user=carol, run=abc
+	For     string `json:"for,omitempty" help:"how long, such as 1h"`                  // such as 1h
 	Reason  string `json:"reason,omitempty"`
 }
 

@@ -51,6 +51,16 @@ func (c *call) read(v any) error {
 	return decode(raw, v)
 }
 
+// readReasoned is read for a body whose reason may be in the query instead.
+func (c *call) readReasoned(v any, reason *string) error {
+	if err := c.read(v); err != nil {
+		return err
+	}
+	var err error
+	*reason, err = c.reason(*reason)
+	return err
+}
+
 func (c *call) body() ([]byte, error) {
 	if kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type")); err != nil ||
 		kind != "application/json" && kind != "application/merge-patch+json" {
@@ -214,8 +224,8 @@ func (c *call) instant(name string, to *time.Time) error {
 }
 
 var periodParameters = []parameter{
-	{"from", "Not before this time (RFC 3339)"},
-	{"to", "Before this time (RFC 3339)"},
+	{name: "from", text: "Not before this time (RFC 3339)"},
+	{name: "to", text: "Before this time (RFC 3339)"},
 }
 
 // period parses from and to; a missing one is the zero time.

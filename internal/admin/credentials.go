@@ -13,17 +13,17 @@ import (
 
 // Credential shows that an org has its own credential at a provider, without the secret.
 type Credential struct {
-	Provider string    `json:"provider"`
-	Last4    string    `json:"last4"`
-	Sealed   bool      `json:"sealed"` // encrypted in Redis
+	Provider string    `json:"provider" col:"provider"`
+	Last4    string    `json:"last4" col:"ends in"`
+	Sealed   bool      `json:"sealed" col:"encrypted"` // encrypted in Redis
 	Created  time.Time `json:"created_at"`
-	Updated  time.Time `json:"updated_at"`
+	Updated  time.Time `json:"updated_at" col:"set (UTC);day"`
 }
 
 type newCredential struct {
 	Secret string `json:"secret"`
 	// Clear allows storing it unencrypted when there is no seal key.
-	Clear bool `json:"clear,omitempty"`
+	Clear bool `json:"clear,omitempty" help:"store it unencrypted in Redis if there is no seal key"`
 }
 
 func viewCredential(provider string, c *tenants.Credential) Credential {

@@ -200,7 +200,7 @@ func (d *directory) overrides(c *call, org string) []Override {
 	return out
 }
 
-var orgsParameter = parameter{"org", "Only these orgs, separated by commas; default: all"}
+var orgsParameter = parameter{name: "org", text: "Only these orgs, separated by commas; default: all"}
 
 // wantedOrgs returns the orgs named in the query, or all of them.
 func (d *directory) wantedOrgs(c *call) ([]string, error) {

@@ -307,11 +307,11 @@ func (e *explainer) order() {
 // explainQuery are the parameters of explainLimits.
 func explainQuery() []parameter {
 	return []parameter{
-		{"user", "The user of the call"},
-		{"key", "The key of the call"},
-		{"model", "The model of the call; without it, limits for certain models do not count it"},
-		{"endpoint", "The endpoint of the call, by the names that limits use; default: chat.completions"},
-		{"ip", "The address of the call"},
-		{"label", "A label of the call, as name=value; may be repeated"},
+		{name: "user", text: "The user of the call"},
+		{name: "key", text: "The key of the call"},
+		{name: "model", text: "The model of the call; without it, limits for certain models do not count it"},
+		{name: "endpoint", text: "The endpoint of the call, by the names that limits use; default: chat.completions"},
+		{name: "ip", text: "The address of the call"},
+		{name: "label", text: "A label of the call, as name=value; may be repeated"},
 	}
 }

@@ -185,25 +185,25 @@ func (h *financeHandler) by(text string) (finance.By, error) {
 func (h *financeHandler) labels() []guard.Label { return h.opts.Policy().Labels }
 
 // financeRoutes returns the routes for accountants.
-func (s *Server) financeRoutes() []route {
-	month := parameter{"month", "A month such as 2026-11, in UTC; default: the previous one"}
-	return []route{
+func (s *Server) financeRoutes() []Operation {
+	month := parameter{name: "month", text: "A month such as 2026-11, in UTC; default: the previous one"}
+	return []Operation{
 		{
-			name: "exportFocus", method: http.MethodGet, path: "/orgs/{org}/focus",
-			summary: "Export a month of an org in the format of FOCUS 1.2, with exact costs",
-			query: []parameter{
+			Name: "exportFocus", Method: http.MethodGet, Path: "/orgs/{org}/focus",
+			Summary: "Export a month of an org in the format of FOCUS 1.2, with exact costs",
+			Query: []parameter{
 				month,
-				{"by", "Also split by any of user, key, endpoint and label:NAME, separated by commas"},
-				{"format", "csv, the default"},
-				{"billing_account", "The BillingAccountId; default: the id of the provider"},
+				{name: "by", text: "Also split by any of user, key, endpoint and label:NAME, separated by commas"},
+				{name: "format", text: "csv, the default"},
+				{name: "billing_account", text: "The BillingAccountId; default: the id of the provider"},
 			},
-			kinds: []string{"text/csv"}, serve: s.finance.exportFocus,
+			Kinds: []string{"text/csv"}, serve: s.finance.exportFocus,
 		},
 		{
-			name: "getStatement", method: http.MethodGet, path: "/orgs/{org}/statement",
-			summary: "Show what an org spent in a month, by model, user, key, label and day",
-			query:   []parameter{month, {"format", "html or csv; default: html"}},
-			kinds:   []string{"text/html", "text/csv"}, serve: s.finance.getStatement,
+			Name: "getStatement", Method: http.MethodGet, Path: "/orgs/{org}/statement",
+			Summary: "Show what an org spent in a month, by model, user, key, label and day",
+			Query:   []parameter{month, {name: "format", text: "html or csv; default: html"}},
+			Kinds:   []string{"text/html", "text/csv"}, serve: s.finance.getStatement,
 		},
 	}
 }

@@ -44,9 +44,9 @@ type NewKey struct {
 }
 
 type newKey struct {
-	ID   string `json:"id,omitempty"` // generated if omitted
-	User string `json:"user"`
-	Test bool   `json:"test,omitempty"` // prefix lg_test_
+	ID   string `json:"id,omitempty" help:"the id of the key"` // generated if omitted
+	User string `json:"user" help:"the user who owns the key"`
+	Test bool   `json:"test,omitempty" help:"create a key that begins with lg_test_"` // prefix lg_test_
 	keyPatch
 }
 
@@ -59,15 +59,15 @@ type keyChange struct {
 	keyPatch
 	// CancelJobs, together with "disabled": true, cancels the key's unfinished jobs and
 	// batches.
-	CancelJobs bool `json:"cancel_jobs,omitempty"`
+	CancelJobs bool `json:"cancel_jobs,omitempty" help:"also cancel the unfinished jobs and batches of the key"`
 }
 
 type rotation struct {
 	// Overlap is how long the old key still works: a duration such as 24h or 7d, at most 90d,
 	// by default 24h. "0s" ends it immediately.
-	Overlap *string `json:"overlap,omitempty"`
+	Overlap *string `json:"overlap,omitempty" default:"24h" help:"how long the old key keeps working, at most 90d (0s: revoke it now)"`
 	// KeepChildren keeps the child keys that the old key created. By default they end with it.
-	KeepChildren bool   `json:"keep_children,omitempty"`
+	KeepChildren bool   `json:"keep_children,omitempty" help:"keep the child keys that the old key created; without it they end with the old key"`
 	Reason       string `json:"reason,omitempty"`
 }
 

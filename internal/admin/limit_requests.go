@@ -12,22 +12,22 @@ import (
 
 // LimitRequest is a caller's request for more of a limit.
 type LimitRequest struct {
-	ID      string    `json:"id"`
-	Org     string    `json:"org"`
-	User    string    `json:"user"`
+	ID      string    `json:"id" col:"id"`
+	Org     string    `json:"org" col:"org"`
+	User    string    `json:"user" col:"user"`
 	Key     string    `json:"key"`
-	Limit   string    `json:"limit"`
-	Subject string    `json:"subject"` // what the limit counts by
-	Only    string    `json:"only"`    // whose amount is raised; empty: the org's
-	Amount  string    `json:"amount"`  // to add, such as $20
-	Until   time.Time `json:"until"`
-	Reason  string    `json:"reason"`
+	Limit   string    `json:"limit" col:"limit"`
+	Subject string    `json:"subject"`             // what the limit counts by
+	Only    string    `json:"only"`                // whose amount is raised; empty: the org's
+	Amount  string    `json:"amount" col:"amount"` // to add, such as $20
+	Until   time.Time `json:"until" col:"until (UTC);day"`
+	Reason  string    `json:"reason" col:"reason"`
 	// Status is pending, approved, denied, withdrawn or expired.
-	Status  string    `json:"status"`
+	Status  string    `json:"status" col:"status"`
 	Created time.Time `json:"created_at"`
 	// The rest is of the decision; Override is the id of the override of an approved one.
 	DecidedAt      *time.Time `json:"decided_at"`
-	DecidedBy      string     `json:"decided_by"`
+	DecidedBy      string     `json:"decided_by" col:"by"`
 	DecisionReason string     `json:"decision_reason"`
 	ApprovedAmount string     `json:"approved_amount"`
 	ApprovedUntil  *time.Time `json:"approved_until"`
@@ -36,8 +36,8 @@ type LimitRequest struct {
 
 type approval struct {
 	// Amount ("$20") and Until replace what was requested.
-	Amount string     `json:"amount,omitempty"`
-	Until  *time.Time `json:"until,omitempty"`
+	Amount string     `json:"amount,omitempty" input:"money" help:"amount to add instead of the requested one: '$10'"`
+	Until  *time.Time `json:"until,omitempty" help:"when the override expires, instead of the requested end"`
 	Reason string     `json:"reason,omitempty"`
 }
 
@@ -69,8 +69,11 @@ func viewLimitRequest(r *tenants.RaiseRequest, now time.Time) LimitRequest {
 }
 
 var limitRequestParameters = []parameter{
-	{"org", "Only those of this org"},
-	{"status", "Only those with this status, such as pending; default: all"},
+	{name: "org", text: "Only those of this org"},
+	{
+		name: "status", text: "Only those with this status, such as pending; default: all",
+		choices: []string{"pending", "approved", "denied", "withdrawn", "expired"},
+	},
 }
 
 func (h *limitRequestHandler) listLimitRequests(c *call) (any, error) {

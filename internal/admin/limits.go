@@ -52,13 +52,13 @@ type limitPatch struct {
 }
 
 type limitReset struct {
-	User string `json:"user,omitempty"`
-	Key  string `json:"key,omitempty"`
-	IP   string `json:"ip,omitempty"`
+	User string `json:"user,omitempty" help:"the user whose usage is reset, for limits with a counter per user"`
+	Key  string `json:"key,omitempty" help:"the key whose usage is reset, for limits with a counter per key"`
+	IP   string `json:"ip,omitempty" help:"client address, for limits per address"`
 	// Group names the counter of a limit that the users of a group share.
-	Group string `json:"group,omitempty"`
+	Group string `json:"group,omitempty" help:"the group whose shared usage is reset"`
 	// Labels name the counter of a limit by labels.
-	Labels map[string]string `json:"labels,omitempty"`
+	Labels map[string]string `json:"labels,omitempty" flag:"label" help:"value of a label, as name=value, for limits per label (repeat for several)"`
 	Reason string            `json:"reason"`
 }
 

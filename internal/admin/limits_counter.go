@@ -9,7 +9,7 @@ import (
 // resetLimit clears the usage of a limit. The ledger is kept.
 func (h *limitHandler) resetLimit(c *call) (any, error) {
 	var how limitReset
-	if err := c.read(&how); err != nil {
+	if err := c.readReasoned(&how, &how.Reason); err != nil {
 		return nil, err
 	}
 	if how.Reason == "" {
@@ -72,7 +72,7 @@ func (h *limitHandler) limitToReset(org, name string, how *limitReset) (*budget.
 // reopenLimits opens the limits of one org or all that were closed by a data loss in Redis.
 func (h *limitHandler) reopenLimits(c *call) (any, error) {
 	var how limitsReopen
-	if err := c.read(&how); err != nil {
+	if err := c.readReasoned(&how, &how.Reason); err != nil {
 		return nil, err
 	}
 	if how.Reason == "" {

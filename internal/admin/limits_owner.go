@@ -70,9 +70,9 @@ func (h *limitHandler) mayOwn(org, owner string) error {
 // ownerQuery are the parameters that ownerOf reads.
 func ownerQuery() []parameter {
 	return []parameter{
-		{"user", "The limit of this user"},
-		{"group", "The limit of this group"},
-		{"plan", "The limit of this plan"},
+		{name: "user", text: "The limit of this user"},
+		{name: "group", text: "The limit of this group"},
+		{name: "plan", text: "The limit of this plan"},
 		reasonParameter,
 	}
 }

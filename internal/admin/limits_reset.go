@@ -63,7 +63,7 @@ const resetMost = 20
 
 func (h *resetHandler) resetLimits(c *call) (any, error) {
 	var how limitsReset
-	if err := c.read(&how); err != nil {
+	if err := c.readReasoned(&how, &how.Reason); err != nil {
 		return nil, err
 	}
 	org := c.r.PathValue("org")

@@ -15,14 +15,14 @@ import (
 
 // document returns the OpenAPI 3.1 document of the routes. It is generated from the route table
 // and the Go types, so that it cannot disagree with them.
-func document(routes []route) ([]byte, error) {
+func document(routes []Operation) ([]byte, error) {
 	s := schemas{}
 	paths := map[string]map[string]any{}
 	for _, r := range routes {
-		if paths[prefix+r.path] == nil {
-			paths[prefix+r.path] = map[string]any{}
+		if paths[prefix+r.Path] == nil {
+			paths[prefix+r.Path] = map[string]any{}
 		}
-		paths[prefix+r.path][strings.ToLower(r.method)] = s.operation(r)
+		paths[prefix+r.Path][strings.ToLower(r.Method)] = s.operation(r)
 	}
 	return stdjson.MarshalIndent(map[string]any{
 		"openapi": "3.1.0",
@@ -45,8 +45,6 @@ func document(routes []route) ([]byte, error) {
 // schemas are the schemas of named types, by name.
 type schemas map[string]any
 
-var pathArgument = regexp.MustCompile(`\{(\w+)\}`)
-
 // filesOf describes a body of one of these media types.
 func filesOf(kinds []string) map[string]any {
 	out := map[string]any{}
@@ -56,34 +54,34 @@ func filesOf(kinds []string) map[string]any {
 	return out
 }
 
-func (s schemas) operation(r route) map[string]any {
-	op := map[string]any{"operationId": r.name, "summary": r.summary}
+func (s schemas) operation(r Operation) map[string]any {
+	op := map[string]any{"operationId": r.Name, "summary": r.Summary}
 	var parameters []any
-	for _, m := range pathArgument.FindAllStringSubmatch(r.path, -1) {
+	for _, m := range pathArgument.FindAllStringSubmatch(r.Path, -1) {
 		parameters = append(parameters,
 			map[string]any{"name": m[1], "in": "path", "required": true, "schema": map[string]any{"type": "string"}})
 	}
-	for _, p := range r.query {
+	for _, p := range r.Query {
 		parameters = append(parameters,
 			map[string]any{"name": p.name, "in": "query", "description": p.text, "schema": map[string]any{"type": "string"}})
 	}
 	if parameters != nil {
 		op["parameters"] = parameters
 	}
-	if r.body != nil {
-		op["requestBody"] = map[string]any{"required": true, "content": content(s.of(reflect.TypeOf(r.body), true))}
+	if r.Body != nil {
+		op["requestBody"] = map[string]any{"required": true, "content": content(s.of(reflect.TypeOf(r.Body), true))}
 	}
 	failure := map[string]any{"description": "Refused", "content": content(s.of(reflect.TypeFor[failed](), false))}
 	answers := map[string]any{"default": failure}
 	switch {
-	case r.kinds != nil:
-		answers["200"] = map[string]any{"description": http.StatusText(http.StatusOK), "content": filesOf(r.kinds)}
-	case r.answer == nil:
+	case r.Kinds != nil:
+		answers["200"] = map[string]any{"description": http.StatusText(http.StatusOK), "content": filesOf(r.Kinds)}
+	case r.Answer == nil:
 		answers["204"] = map[string]any{"description": "Done"}
 	default:
-		status := max(r.status, http.StatusOK)
-		body := content(s.of(reflect.TypeOf(r.answer), false))
-		if r.lines {
+		status := max(r.Status, http.StatusOK)
+		body := content(s.of(reflect.TypeOf(r.Answer), false))
+		if r.Lines {
 			body = map[string]any{"application/x-ndjson": body["application/json"]}
 		}
 		answers[strconv.Itoa(status)] = map[string]any{"description": http.StatusText(status), "content": body}

@@ -11,32 +11,32 @@ import (
 
 // Override changes a limit's amount until it expires.
 type Override struct {
-	ID      string    `json:"id"`
-	Limit   string    `json:"limit"`
+	ID      string    `json:"id" col:"id"`
+	Limit   string    `json:"limit" col:"limit"`
 	Only    string    `json:"only"` // the user, key or address; empty: all
-	Add     int64     `json:"add"`
+	Add     int64     `json:"add" col:"change;=override"`
 	Amount  int64     `json:"amount"` // replaces the amount if above 0
 	Unit    string    `json:"unit"`
-	Until   time.Time `json:"until"`
-	Active  bool      `json:"active"`
-	Reason  string    `json:"reason"`
-	By      string    `json:"by"`
+	Until   time.Time `json:"until" col:"until (UTC);day"`
+	Active  bool      `json:"active" col:"active"`
+	By      string    `json:"by" col:"by"`
+	Reason  string    `json:"reason" col:"reason"`
 	Created time.Time `json:"created_at"`
 }
 
 type newOverride struct {
-	Limit string `json:"limit"`
+	Limit string `json:"limit" help:"name of the limit"`
 	// User, Key or IP is the subject; without one, the override applies to all that the limit
 	// counts.
-	User string `json:"user,omitempty"`
-	Key  string `json:"key,omitempty"`
-	IP   string `json:"ip,omitempty"`
+	User string `json:"user,omitempty" help:"change the limit for this user only"`
+	Key  string `json:"key,omitempty" help:"change the limit for this key only"`
+	IP   string `json:"ip,omitempty" help:"change the limit for this client address only"`
 	// Group is the group that a shared limit is of.
-	Group string `json:"group,omitempty"`
+	Group string `json:"group,omitempty" help:"change the limit that the users of this group share"`
 	// Add ("$200", "-$5", "1000") is added to the amount; Amount replaces it.
-	Add    string    `json:"add,omitempty"`
-	Amount string    `json:"amount,omitempty"`
-	Until  time.Time `json:"until"`
+	Add    string    `json:"add,omitempty" input:"money" help:"amount to add: '$200', '-$5', 1000"`
+	Amount string    `json:"amount,omitempty" input:"money" help:"new amount: '$500', 1000"`
+	Until  time.Time `json:"until" help:"when the override expires"`
 	Reason string    `json:"reason"`
 }
 
@@ -62,7 +62,7 @@ const longest = 366 * 24 * time.Hour
 func (h *overrideHandler) createOverride(c *call) (any, error) {
 	org := c.r.PathValue("org")
 	var n newOverride
-	if err := c.read(&n); err != nil {
+	if err := c.readReasoned(&n, &n.Reason); err != nil {
 		return nil, err
 	}
 	if _, _, err := h.dir.org(org); err != nil {

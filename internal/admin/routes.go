@@ -8,335 +8,499 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants/orgdata"
 )
 
-// route is an entry of the route table and of the OpenAPI document.
-type route struct {
-	name    string // operationId, also used in the log
-	method  string
-	path    string // below prefix, in net/http's pattern syntax
-	summary string
-	writes  bool
-	local   bool // local only: whoever creates administrators has Redis access anyway
-	query   []parameter
-	body    any      // a value of the body's type; nil: none
-	answer  any      // of the response type, or of one line of it; nil: 204
-	lines   bool     // the response is a stream of JSON lines
-	kinds   []string // the response is a file of one of these media types, not JSON
-	status  int      // on success
-	serve   handler
-}
-
 // handler serves one route and returns the response.
 type handler func(c *call) (any, error)
 
-// parameter is a query parameter.
-type parameter struct{ name, text string }
-
 var refusalPeriod = []parameter{
-	{"from", "Hours since this time (RFC 3339); default: a day ago"},
-	{"to", "Before this time (RFC 3339); default: now"},
+	{name: "from", text: "Hours since this time (RFC 3339); default: a day ago"},
+	{name: "to", text: "Before this time (RFC 3339); default: now"},
 }
 
-var reasonParameter = parameter{"reason", "Reason, for the audit"}
+var reasonParameter = parameter{name: "reason", text: "Reason, for the audit"}
 
 // table returns all routes.
-func (s *Server) table() []route {
+func (s *Server) table() []Operation {
 	return slices.Concat(s.orgRoutes(), s.workRoutes(), s.spendingRoutes(), s.requestRoutes(), s.financeRoutes(),
 		s.systemRoutes())
 }
 
 // orgRoutes returns the routes for orgs and what belongs to them.
-func (s *Server) orgRoutes() []route {
-	return []route{
+func (s *Server) orgRoutes() []Operation {
+	return []Operation{
 		{
-			name: "listOrgs", method: http.MethodGet, path: "/orgs", summary: "List orgs", answer: page[Org]{},
-			query: []parameter{{"deleted", "true: also deleted orgs that have a ledger"}}, serve: s.orgs.listOrgs,
+			Name: "listOrgs", Method: http.MethodGet, Path: "/orgs", Summary: "List orgs", Answer: page[Org]{},
+			Query: []parameter{{name: "deleted", text: "true: also deleted orgs that have a ledger"}}, serve: s.orgs.listOrgs,
 		},
 		{
-			name: "createOrg", method: http.MethodPost, path: "/orgs", summary: "Create an org", writes: true, body: newOrg{},
-			answer: Org{}, status: 201, serve: s.orgs.createOrg,
+			Name: "createOrg", Method: http.MethodPost, Path: "/orgs", Summary: "Create an org", Writes: true, Body: newOrg{},
+			Answer: Org{}, Status: 201, serve: s.orgs.createOrg,
 		},
 		{
-			name: "getOrg", method: http.MethodGet, path: "/orgs/{org}", summary: "Show an org", answer: Org{},
+			Name: "getOrg", Method: http.MethodGet, Path: "/orgs/{org}", Summary: "Show an org", Answer: Org{},
 			serve: s.orgs.getOrg,
 		},
 		{
-			name: "updateOrg", method: http.MethodPatch, path: "/orgs/{org}",
-			summary: "Change an org; null resets a field to the file's value or the default", writes: true,
-			query: []parameter{reasonParameter}, body: orgPatch{}, answer: Org{}, serve: s.orgs.updateOrg,
+			Name: "updateOrg", Method: http.MethodPatch, Path: "/orgs/{org}",
+			Summary: "Change an org; null resets a field to the file's value or the default", Writes: true,
+			Query: []parameter{reasonParameter}, Body: orgPatch{}, Answer: Org{}, serve: s.orgs.updateOrg,
 		},
 		{
-			name: "deleteOrg", method: http.MethodDelete, path: "/orgs/{org}",
-			summary: "Remove the runtime changes of an org; the file's values, its ledger and its jobs are kept", writes: true,
-			query: []parameter{reasonParameter}, serve: s.orgs.deleteOrg,
+			Name: "deleteOrg", Method: http.MethodDelete, Path: "/orgs/{org}",
+			Summary: "Remove the runtime changes of an org; the file's values, its ledger and its jobs are kept", Writes: true,
+			Query: []parameter{reasonParameter}, serve: s.orgs.deleteOrg,
 		},
 
 		{
-			name: "listUsers", method: http.MethodGet, path: "/orgs/{org}/users", summary: "List an org's users",
-			answer: page[User]{}, serve: s.users.listUsers,
+			Name: "listUsers", Method: http.MethodGet, Path: "/orgs/{org}/users", Summary: "List an org's users",
+			Answer: page[User]{}, serve: s.users.listUsers,
 		},
 		{
-			name: "createUser", method: http.MethodPost, path: "/orgs/{org}/users", summary: "Create a user", writes: true,
-			body: newUser{}, answer: User{}, status: 201, serve: s.users.createUser,
+			Name: "createUser", Method: http.MethodPost, Path: "/orgs/{org}/users", Summary: "Create a user", Writes: true,
+			Body: newUser{}, Answer: User{}, Status: 201, serve: s.users.createUser,
 		},
 		{
-			name: "getUser", method: http.MethodGet, path: "/orgs/{org}/users/{user}", summary: "Show a user", answer: User{},
+			Name: "getUser", Method: http.MethodGet, Path: "/orgs/{org}/users/{user}", Summary: "Show a user", Answer: User{},
 			serve: s.users.getUser,
 		},
 		{
-			name: "updateUser", method: http.MethodPatch, path: "/orgs/{org}/users/{user}", summary: "Change a user",
-			writes: true, query: []parameter{reasonParameter}, body: userPatch{}, answer: User{}, serve: s.users.updateUser,
+			Name: "updateUser", Method: http.MethodPatch, Path: "/orgs/{org}/users/{user}", Summary: "Change a user",
+			Writes: true, Query: []parameter{reasonParameter}, Body: userPatch{}, Answer: User{}, serve: s.users.updateUser,
+			Pages: []Page{{
+				Name: "change-user", Title: "Change a user's group and plan", Text: "Changes user %s. Its limits follow at once; usage is kept.",
+				Ask: []Ask{
+					{Input: "group", Label: "Group", Hint: "empty: none", Optional: true},
+					{Input: "plan", Label: "Plan", Hint: "empty: the org's", Optional: true},
+				},
+				Done: "User {id} is changed.",
+			}},
 		},
 		{
-			name: "deleteUser", method: http.MethodDelete, path: "/orgs/{org}/users/{user}",
-			summary: "Remove a user and its runtime keys", writes: true, query: []parameter{reasonParameter},
+			Name: "deleteUser", Method: http.MethodDelete, Path: "/orgs/{org}/users/{user}",
+			Summary: "Remove a user and its runtime keys", Writes: true, Query: []parameter{reasonParameter},
 			serve: s.users.deleteUser,
 		},
 
 		{
-			name: "listKeys", method: http.MethodGet, path: "/orgs/{org}/keys",
-			summary: "List an org's API keys, without their secrets", query: []parameter{{"user", "Only those of this user"}},
-			answer: page[Key]{}, serve: s.keys.listKeys,
+			Name: "listKeys", Method: http.MethodGet, Path: "/orgs/{org}/keys",
+			Summary: "List an org's API keys, without their secrets", Query: []parameter{{name: "user", text: "Only those of this user"}},
+			Answer: page[Key]{}, serve: s.keys.listKeys,
 		},
 		{
-			name: "createKey", method: http.MethodPost, path: "/orgs/{org}/keys",
-			summary: "Create an API key; only this response contains the key itself", writes: true, body: newKey{},
-			answer: NewKey{}, status: 201, serve: s.keys.createKey,
+			Name: "createKey", Method: http.MethodPost, Path: "/orgs/{org}/keys",
+			Summary: "Create an API key; only this response contains the key itself", Writes: true, Body: newKey{},
+			Answer: NewKey{}, Status: 201, serve: s.keys.createKey,
+			Pages: []Page{{
+				Title: "Create a key", Text: "Creates an API key for %s. The key is shown once.",
+				Ask:  []Ask{{Input: "name", Label: "Name", Hint: "where it will be used", Optional: true}},
+				Done: "Key {id} created. Copy it now; it is not shown again.", Secret: "secret",
+			}},
 		},
 		{
-			name: "getKey", method: http.MethodGet, path: "/orgs/{org}/keys/{key}", summary: "Show an API key", answer: Key{},
+			Name: "getKey", Method: http.MethodGet, Path: "/orgs/{org}/keys/{key}", Summary: "Show an API key", Answer: Key{},
 			serve: s.keys.getKey,
 		},
 		{
-			name: "updateKey", method: http.MethodPatch, path: "/orgs/{org}/keys/{key}",
-			summary: "Change an API key; cancel_jobs cancels the jobs of a disabled key", writes: true,
-			query: []parameter{reasonParameter}, body: keyChange{}, answer: Key{}, serve: s.keys.updateKey,
+			Name: "updateKey", Method: http.MethodPatch, Path: "/orgs/{org}/keys/{key}",
+			Summary: "Change an API key; cancel_jobs cancels the jobs of a disabled key", Writes: true,
+			Query: []parameter{reasonParameter}, Body: keyChange{}, Answer: Key{}, serve: s.keys.updateKey,
+			Pages: []Page{{
+				Name: "disable-key", Title: "Disable a key", Fixed: map[string]any{"disabled": true}, Danger: true,
+				Text: "Calls with %s get 401, within seconds, until you enable it again.",
+				Ask: []Ask{{
+					Input: "cancel_jobs", Label: "Unfinished jobs of the key", Choices: []string{"keep", "cancel"},
+				}},
+				Done: "Key {key} is disabled.",
+			},
+				{
+					Name: "enable-key", Title: "Enable a key", Text: "Calls with %s are accepted again.",
+					Fixed: map[string]any{"disabled": false}, Done: "Key {key} works again.",
+				}},
 		},
 		{
-			name: "rotateKey", method: http.MethodPost, path: "/orgs/{org}/keys/{key}/rotate",
-			summary: "Create a new key with the same id; the old one works until the overlap ends", writes: true,
-			body: rotation{}, answer: NewKey{}, serve: s.keys.rotateKey,
+			Name: "rotateKey", Method: http.MethodPost, Path: "/orgs/{org}/keys/{key}/rotate",
+			Summary: "Create a new key with the same id; the old one works until the overlap ends", Writes: true,
+			Body: rotation{}, Answer: NewKey{}, serve: s.keys.rotateKey,
+			Pages: []Page{{
+				Title: "Rotate a key",
+				Text: "Replaces key %s. The new key is shown once; the old one and its child keys work until the overlap " +
+					"ends.",
+				Ask: []Ask{
+					{Input: "overlap", Label: "Overlap", Hint: "such as 24h or 7d; 0s ends the old key now", Value: "24h"},
+					{Input: "keep_children", Label: "Keep child keys", Hint: "after the overlap", Choices: []string{"no", "yes"}},
+				},
+				Done: "Key {key} rotated. Copy the new key now; it is not shown again.", Secret: "secret",
+			}},
 		},
 		{
-			name: "deleteKey", method: http.MethodDelete, path: "/orgs/{org}/keys/{key}", summary: "Remove an API key",
-			writes: true, query: []parameter{reasonParameter}, serve: s.keys.deleteKey,
+			Name: "deleteKey", Method: http.MethodDelete, Path: "/orgs/{org}/keys/{key}", Summary: "Remove an API key",
+			Writes: true, Query: []parameter{reasonParameter}, serve: s.keys.deleteKey,
 		},
 
 		{
-			name: "listRuns", method: http.MethodGet, path: "/orgs/{org}/runs",
-			summary: "List the open runs of an org, with those that ended within the last hour",
-			query:   []parameter{{"key", "Only those that this key gave a budget to"}}, answer: page[guard.RunView]{},
+			Name: "listRuns", Method: http.MethodGet, Path: "/orgs/{org}/runs",
+			Summary: "List the open runs of an org, with those that ended within the last hour",
+			Query:   []parameter{{name: "key", text: "Only those that this key gave a budget to"}}, Answer: page[guard.RunView]{},
 			serve: s.runs.listRuns,
 		},
 		{
-			name: "createRun", method: http.MethodPost, path: "/orgs/{org}/keys/{key}/children",
-			summary: "Give a part of a key's budget to a run; only this response contains the run's own key", writes: true,
-			body: newRun{}, answer: guard.RunView{}, status: 201, serve: s.runs.createRun,
+			Name: "createRun", Method: http.MethodPost, Path: "/orgs/{org}/keys/{key}/children",
+			Summary: "Give a part of a key's budget to a run; only this response contains the run's own key", Writes: true,
+			Body: newRun{}, Answer: guard.RunView{}, Status: 201, serve: s.runs.createRun,
 		},
 		{
-			name: "getRun", method: http.MethodGet, path: "/orgs/{org}/runs/{run}", summary: "Show a run",
-			answer: guard.RunView{}, serve: s.runs.getRun,
+			Name: "getRun", Method: http.MethodGet, Path: "/orgs/{org}/runs/{run}", Summary: "Show a run",
+			Answer: guard.RunView{}, serve: s.runs.getRun,
 		},
 		{
-			name: "topUpRun", method: http.MethodPost, path: "/orgs/{org}/runs/{run}/top-up",
-			summary: "Add to the budget of a run; its calls continue", writes: true, body: topUp{}, answer: guard.RunView{},
+			Name: "topUpRun", Method: http.MethodPost, Path: "/orgs/{org}/runs/{run}/top-up",
+			Summary: "Add to the budget of a run; its calls continue", Writes: true, Body: topUp{}, Answer: guard.RunView{},
 			serve: s.runs.topUpRun,
+			Pages: []Page{{
+				Title: "Add to the budget of a run", Text: "Adds to the amount of run %s. Its calls continue.",
+				Ask: []Ask{{Input: "add_amount", Label: "Add", Hint: "such as $5"}}, Done: "The run {id} may spend ${amount}.",
+			}},
 		},
 		{
-			name: "endRun", method: http.MethodPost, path: "/orgs/{org}/runs/{run}/end",
-			summary: "End a run: further calls of it are refused", writes: true, query: []parameter{reasonParameter},
-			answer: guard.RunView{}, serve: s.runs.endRun,
+			Name: "endRun", Method: http.MethodPost, Path: "/orgs/{org}/runs/{run}/end",
+			Summary: "End a run: further calls of it are refused", Writes: true, Query: []parameter{reasonParameter},
+			Answer: guard.RunView{}, serve: s.runs.endRun,
+			Pages: []Page{{
+				Title: "End a run", Text: "Ends run %s. Its further calls get 402; calls in flight finish.", Danger: true,
+				Done: "The run {id} is {status}.",
+			}},
 		},
 
 		{
-			name: "listLimits", method: http.MethodGet, path: "/orgs/{org}/limits",
-			summary: "List an org's limits and their usage; with user or key, the limits that apply to it. Org all: the " +
+			Name: "listLimits", Method: http.MethodGet, Path: "/orgs/{org}/limits",
+			Summary: "List an org's limits and their usage; with user or key, the limits that apply to it. Org all: the " +
 				"limits for every org",
-			query: []parameter{
-				{"user", "Limits and usage of this user"},
-				{"key", "Limits and usage of this key"},
-				{"group", "Limits and usage of this group"},
-				{"plan", "Limits of this plan"},
-				{"ip", "Usage of this address, for limits per address"},
-			}, answer: page[Limit]{}, serve: s.limits.listLimits,
+			Query: []parameter{
+				{name: "user", text: "Limits and usage of this user"},
+				{name: "key", text: "Limits and usage of this key"},
+				{name: "group", text: "Limits and usage of this group"},
+				{name: "plan", text: "Limits of this plan"},
+				{name: "ip", text: "Usage of this address, for limits per address"},
+			}, Answer: page[Limit]{}, serve: s.limits.listLimits,
 		},
 		{
-			name: "explainLimits", method: http.MethodGet, path: "/orgs/{org}/limits/explain",
-			summary: "Explain which limits count a call of a user or key, and why others do not",
-			query:   explainQuery(), answer: Explanation{}, serve: s.limits.explainLimits,
+			Name: "explainLimits", Method: http.MethodGet, Path: "/orgs/{org}/limits/explain",
+			Summary: "Explain which limits count a call of a user or key, and why others do not",
+			Query:   explainQuery(), Answer: Explanation{}, serve: s.limits.explainLimits,
 		},
 		{
-			name: "setLimit", method: http.MethodPatch, path: "/orgs/{org}/limits/{limit}",
-			summary: "Create or change a limit; its usage is kept. With user, for that user only. Org all: a limit for every " +
-				"org", writes: true, query: ownerQuery(), body: limitPatch{},
-			answer: Limit{}, serve: s.limits.setLimit,
+			Name: "setLimit", Method: http.MethodPatch, Path: "/orgs/{org}/limits/{limit}",
+			Summary: "Create or change a limit; its usage is kept. With user, for that user only. Org all: a limit for every " +
+				"org", Writes: true, Query: ownerQuery(), Body: limitPatch{},
+			Answer: Limit{}, serve: s.limits.setLimit,
 		},
 		{
-			name: "unsetLimit", method: http.MethodDelete, path: "/orgs/{org}/limits/{limit}",
-			summary: "Drop runtime changes to a limit, or delete a runtime limit", writes: true,
-			query: ownerQuery(), serve: s.limits.unsetLimit,
+			Name: "unsetLimit", Method: http.MethodDelete, Path: "/orgs/{org}/limits/{limit}",
+			Summary: "Drop runtime changes to a limit, or delete a runtime limit", Writes: true,
+			Query: ownerQuery(), serve: s.limits.unsetLimit,
 		},
 		{
-			name: "resetLimit", method: http.MethodPost, path: "/orgs/{org}/limits/{limit}/reset",
-			summary: "Reset a limit's usage to zero; open calls still count, and the ledger is kept", writes: true,
-			body: limitReset{}, answer: Limit{}, serve: s.limits.resetLimit,
+			Name: "resetLimit", Method: http.MethodPost, Path: "/orgs/{org}/limits/{limit}/reset",
+			Summary: "Reset a limit's usage to zero; open calls still count, and the ledger is kept", Writes: true,
+			Body: limitReset{}, Answer: Limit{}, serve: s.limits.resetLimit,
+			Pages: []Page{{
+				Title: "Reset a limit's usage", Text: "Resets the usage of %s to zero. The ledger and in-flight calls are kept.",
+				Danger: true, Must: true, Done: "The usage of {limit} was reset.",
+			}},
 		},
 		{
-			name: "resetLimits", method: http.MethodPost, path: "/orgs/{org}/limits/reset",
-			summary: "Reset the usage of all limits of an org to zero, or of one limit for all that it counts, or of all " +
-				"limits that count one user or key; with dry_run, only show the usage", writes: true, body: limitsReset{},
-			answer: ResetPlan{}, serve: s.resets.resetLimits,
+			Name: "resetLimits", Method: http.MethodPost, Path: "/orgs/{org}/limits/reset",
+			Summary: "Reset the usage of all limits of an org to zero, or of one limit for all that it counts, or of all " +
+				"limits that count one user or key; with dry_run, only show the usage", Writes: true, Body: limitsReset{},
+			Answer: ResetPlan{}, serve: s.resets.resetLimits,
 		},
 		{
-			name: "reopenLimits", method: http.MethodPost, path: "/orgs/{org}/limits/reopen",
-			summary: "Reopen an org's limits that are closed because Redis lost its data; they count from zero",
-			writes:  true, body: limitsReopen{}, serve: s.limits.reopenLimits,
+			Name: "reopenLimits", Method: http.MethodPost, Path: "/orgs/{org}/limits/reopen",
+			Summary: "Reopen an org's limits that are closed because Redis lost its data; they count from zero",
+			Writes:  true, Body: limitsReopen{}, serve: s.limits.reopenLimits,
 		},
 		{
-			name: "reopenAllLimits", method: http.MethodPost, path: "/limits/reopen",
-			summary: "Reopen all limits and spend caps that are closed because Redis lost its data; they count from zero",
-			writes:  true, body: limitsReopen{}, serve: s.limits.reopenLimits,
+			Name: "reopenAllLimits", Method: http.MethodPost, Path: "/limits/reopen",
+			Summary: "Reopen all limits and spend caps that are closed because Redis lost its data; they count from zero",
+			Writes:  true, Body: limitsReopen{}, serve: s.limits.reopenLimits,
 		},
 		{
-			name: "listOverrides", method: http.MethodGet, path: "/orgs/{org}/overrides",
-			summary: "List overrides of limits, including those that ended in the last week", answer: page[Override]{},
+			Name: "listOverrides", Method: http.MethodGet, Path: "/orgs/{org}/overrides",
+			Summary: "List overrides of limits, including those that ended in the last week", Answer: page[Override]{},
 			serve: s.overrides.listOverrides,
+			Commands: []Command{{
+				Use: "limits overrides", Short: "List overrides, including those that ended in the last week",
+				Example: "limits overrides --org acme",
+			}},
 		},
 		{
-			name: "createOverride", method: http.MethodPost, path: "/orgs/{org}/overrides",
-			summary: "Temporarily change a limit's amount; the override expires automatically",
-			writes:  true, body: newOverride{},
-			answer: Override{}, status: 201, serve: s.overrides.createOverride,
+			Name: "createOverride", Method: http.MethodPost, Path: "/orgs/{org}/overrides",
+			Summary: "Temporarily change a limit's amount; the override expires automatically",
+			Writes:  true, Body: newOverride{},
+			Answer: Override{}, Status: 201, serve: s.overrides.createOverride,
+			Pages: []Page{{
+				Name: "raise-limit", Title: "Temporarily change a limit", Must: true,
+				Text: "Changes the amount of limit %s for a time. It then returns to the previous amount. The usage is kept.",
+				Ask: []Ask{
+					{Input: "add", Label: "Add", Hint: "such as $200 or -$5; a number for limits that do not count cost"},
+					{Input: "until", Label: "For", Value: "24 hours", Choices: []string{"1 hour", "8 hours", "24 hours", "7 days"}},
+				},
+				Done: "{limit}: {add} until {until}.",
+			}},
+			Commands: []Command{{
+				Use: "limits override", Short: "Temporarily change a limit",
+				Long: "An override keeps the usage of the limit. Without --user and --key it applies to everyone that the limit counts. --until\n" +
+					"accepts tonight (the next midnight on this machine), tomorrow, 18:00, 4h, 7d, 2026-12-01 or 2026-12-01T18:00:00+01:00.",
+				Example: "limits override --org acme --user alice --limit daily --add '$200' --until tonight --reason 'launch day'\n" +
+					"limits override --org acme --limit daily --amount '$10' --until 18:00 --reason 'runaway job'",
+				Must: []string{"reason"},
+			}},
 		},
 		{
-			name: "deleteOverride", method: http.MethodDelete, path: "/orgs/{org}/overrides/{override}",
-			summary: "End an override now", writes: true, query: []parameter{reasonParameter},
+			Name: "deleteOverride", Method: http.MethodDelete, Path: "/orgs/{org}/overrides/{override}",
+			Summary: "End an override now", Writes: true, Query: []parameter{reasonParameter},
 			serve: s.overrides.deleteOverride,
+			Pages: []Page{{
+				Name: "end-override", Title: "End a temporary change",
+				Text: "Ends change %s now. The limit returns to its previous amount.", Done: "The temporary change has ended.",
+			}},
+			Commands: []Command{{
+				Use: "limits end OVERRIDE", Short: "End an override now", Done: "override {override} has ended",
+				Example: "limits overrides --org acme -o json\nlimits end 01m84kynm3jp5p1nr8mr0yampe --org acme",
+			}},
 		},
 
 		{
-			name: "listCredentials", method: http.MethodGet, path: "/orgs/{org}/credentials",
-			summary: "List the org's own credentials for providers, without the secrets", answer: page[Credential]{},
+			Name: "listCredentials", Method: http.MethodGet, Path: "/orgs/{org}/credentials",
+			Summary: "List the org's own credentials for providers, without the secrets", Answer: page[Credential]{},
 			serve: s.credentials.listCredentials,
+			Commands: []Command{{
+				Use: "orgs credentials list", Short: "List an org's own credentials", Example: "orgs credentials list --org acme",
+			}},
 		},
 		{
-			name: "setCredential", method: http.MethodPut, path: "/orgs/{org}/credentials/{provider}",
-			summary: "Set the org's own credential for a provider; it cannot be read back", writes: true,
-			query: []parameter{reasonParameter}, body: newCredential{}, answer: Credential{},
+			Name: "setCredential", Method: http.MethodPut, Path: "/orgs/{org}/credentials/{provider}",
+			Summary: "Set the org's own credential for a provider; it cannot be read back", Writes: true,
+			Query: []parameter{reasonParameter}, Body: newCredential{}, Answer: Credential{},
 			serve: s.credentials.setCredential,
+			Commands: []Command{{
+				Use: "orgs credentials set PROVIDER", Short: "Set the org's provider credential, read from standard input",
+				Example: "orgs credentials set openai --org acme < acme-openai-key.txt",
+			}},
 		},
 		{
-			name: "deleteCredential", method: http.MethodDelete, path: "/orgs/{org}/credentials/{provider}",
-			summary: "Remove the org's own credential; its calls use the deployment's account again", writes: true,
-			query: []parameter{reasonParameter}, serve: s.credentials.deleteCredential,
+			Name: "deleteCredential", Method: http.MethodDelete, Path: "/orgs/{org}/credentials/{provider}",
+			Summary: "Remove the org's own credential; its calls use the deployment's account again", Writes: true,
+			Query: []parameter{reasonParameter}, serve: s.credentials.deleteCredential,
+			Commands: []Command{{
+				Use: "orgs credentials delete PROVIDER", Example: "orgs credentials delete openai --org acme --yes",
+				Short: "Remove an org's own credential (its calls use the deployment's account again)",
+				Sure:  "this permanently removes the {provider} credential of org {org}",
+				Done:  "removed the {provider} credential of org {org}",
+			}},
 		},
 
 		{
-			name: "getDeclaration", method: http.MethodGet, path: "/orgs/{org}/declaration",
-			summary: "Show an org, with its users, keys and limits in force, in the form that apply reads",
-			answer:  Declaration{}, serve: s.declarations.getDeclaration,
+			Name: "getDeclaration", Method: http.MethodGet, Path: "/orgs/{org}/declaration",
+			Summary: "Show an org, with its users, keys and limits in force, in the form that apply reads",
+			Answer:  Declaration{}, serve: s.declarations.getDeclaration,
 		},
 		{
-			name: "getRecords", method: http.MethodGet, path: "/orgs/{org}/records",
-			summary: "Show the runtime changes of an org, without keys, their hashes and credentials",
-			answer:  map[string]any{}, serve: s.declarations.getRecords,
+			Name: "getRecords", Method: http.MethodGet, Path: "/orgs/{org}/records",
+			Summary: "Show the runtime changes of an org, without keys, their hashes and credentials",
+			Answer:  map[string]any{}, serve: s.declarations.getRecords,
+			Without: "orgs export has it; simulate reads it",
 		},
 		{
-			name: "exportOrg", method: http.MethodGet, path: "/orgs/{org}/export",
-			summary: "Stream all stored data of an org as JSON lines, without secrets, bodies and file contents; the last " +
-				"line has type end", lines: true, answer: orgdata.ExportLine{}, serve: s.orgData.exportOrg,
+			Name: "exportOrg", Method: http.MethodGet, Path: "/orgs/{org}/export",
+			Summary: "Stream all stored data of an org as JSON lines, without secrets, bodies and file contents; the last " +
+				"line has type end", Lines: true, Answer: orgdata.ExportLine{}, serve: s.orgData.exportOrg,
+			Commands: []Command{{
+				Use: "orgs export ORG", Short: "Export all data of an org as JSON lines",
+				Long: "Every line is {\"type\": ..., \"data\": ...}. The first is a header with the schema version. Then follow the org as it is in\n" +
+					"force, its users, keys, limits, overrides and credentials (without secrets or hashes), its ledger, daily sums and\n" +
+					"corrections, its jobs, batches and files (without contents), and its audit entries. The last line has type \"end\" and the\n" +
+					"number of lines; without it the export is incomplete.",
+				Example: "orgs export acme --out acme.jsonl\norgs export acme | jq -c 'select(.type == \"key\").data'",
+			}},
 		},
 		{
-			name: "purgeOrg", method: http.MethodPost, path: "/orgs/{org}/purge",
-			summary: "Remove all stored data of a disabled org that is not in the file; with dry_run, only count it",
-			writes:  true, body: purge{}, answer: Purged{}, serve: s.orgData.purgeOrg,
+			Name: "purgeOrg", Method: http.MethodPost, Path: "/orgs/{org}/purge",
+			Summary: "Remove all stored data of a disabled org that is not in the file; with dry_run, only count it",
+			Writes:  true, Body: purge{}, Answer: Purged{}, serve: s.orgData.purgeOrg,
 		},
 		{
-			name: "applyOrg", method: http.MethodPost, path: "/orgs/{org}/apply",
-			summary: "Make an org match its declaration; with dry_run, only list the changes", body: application{},
-			answer: Plan{}, serve: s.declarations.apply,
+			Name: "applyOrg", Method: http.MethodPost, Path: "/orgs/{org}/apply",
+			Summary: "Make an org match its declaration; with dry_run, only list the changes", Body: application{},
+			Answer: Plan{}, serve: s.declarations.apply,
 		},
 	}
 }
 
 // systemRoutes returns the routes for administrators and the deployment.
-func (s *Server) systemRoutes() []route {
-	return []route{
+func (s *Server) systemRoutes() []Operation {
+	return []Operation{
 		{
-			name: "listStops", method: http.MethodGet, path: "/stops", summary: "List what spending is stopped",
-			answer: page[Stop]{}, serve: s.stops.listStops,
+			Name: "listStops", Method: http.MethodGet, Path: "/stops", Summary: "List what spending is stopped",
+			Answer: page[Stop]{}, serve: s.stops.listStops,
+			Commands: []Command{{
+				Use: "stops", Short: "List what spending is stopped, by whom and why", Example: "stops",
+				None: "no spending is stopped",
+			}},
 		},
 		{
-			name: "stopSpending", method: http.MethodPut, path: "/orgs/{org}/stop",
-			summary: "Stop all spending of an org: new and waiting calls get 403, jobs and batches are kept, running calls " +
-				"finish. Org all: of everybody", writes: true, query: []parameter{reasonParameter}, body: stopOrder{},
-			answer: Stop{}, serve: s.stops.stop,
+			Name: "stopSpending", Method: http.MethodPut, Path: "/orgs/{org}/stop",
+			Summary: "Stop all spending of an org: new and waiting calls get 403, jobs and batches are kept, running calls " +
+				"finish. Org all: of everybody", Writes: true, Query: []parameter{reasonParameter}, Body: stopOrder{},
+			Answer: Stop{}, serve: s.stops.stop,
+			Pages: []Page{{
+				Title: "Stop all spending", Danger: true,
+				Text: "New calls of org %s get 403 until you resume it. Running calls finish; jobs and batches are kept.",
+				Done: "The spending of {org} is stopped.",
+			}},
+			Commands: []Command{{
+				Use: "stop", Short: "Stop all spending, of one org or of everybody",
+				Long: "In every process, within a second: new calls and connected callers that wait get 403 spending_stopped, workers start no\n" +
+					"job, and no batch line is sent. Jobs and batches are kept, and run after `llmguard resume`; their deadlines continue.\n" +
+					"Calls that already run finish. The stop is stored in Redis, so restarts keep it. It does not ask for confirmation.",
+				Example: "stop --reason 'key leaked'\nstop --org acme --reason 'runaway agent'",
+				Help:    map[string]string{"org": "only this org"}, All: true,
+			}},
 		},
 		{
-			name: "resumeSpending", method: http.MethodDelete, path: "/orgs/{org}/stop",
-			summary: "Resume the spending of an org. Org all: the stop of everybody; orgs stopped themselves stay stopped",
-			writes:  true, query: []parameter{reasonParameter}, serve: s.stops.resume,
-		},
-
-		{
-			name: "listBrakes", method: http.MethodGet, path: "/brakes",
-			summary: "List brakes that fired or were released for a subject, with what they saw",
-			query:   []parameter{orgsParameter}, answer: page[FiredBrake]{}, serve: s.brakes.listBrakes,
-		},
-		{
-			name: "releaseBrake", method: http.MethodPost, path: "/orgs/{org}/brakes/{brake}/release",
-			summary: "Release a brake for a subject: its calls run again, and the brake does not fire for it for a while",
-			writes:  true, body: brakeRelease{}, answer: FiredBrake{}, serve: s.brakes.release,
-		},
-		{
-			name: "stopByBrake", method: http.MethodPost, path: "/orgs/{org}/brakes/{brake}/stop",
-			summary: "Stop the calls of a subject by hand, as if the brake had fired", writes: true, body: brakeRelease{},
-			answer: FiredBrake{}, serve: s.brakes.stop,
-		},
-
-		{
-			name: "listAdmins", method: http.MethodGet, path: "/admins", summary: "List administrators",
-			answer: page[Admin]{}, serve: s.admins.listAdmins,
-		},
-		{
-			name: "createAdmin", method: http.MethodPost, path: "/admins",
-			summary: "Create an administrator's key; not over the network", writes: true, local: true, body: newAdmin{},
-			answer: NewAdmin{}, status: 201, serve: s.admins.createAdmin,
-		},
-		{
-			name: "updateAdmin", method: http.MethodPatch, path: "/admins/{admin}",
-			summary: "Change an administrator; not over the network", writes: true, local: true,
-			query: []parameter{reasonParameter}, body: adminPatch{}, answer: Admin{}, serve: s.admins.updateAdmin,
-		},
-		{
-			name: "deleteAdmin", method: http.MethodDelete, path: "/admins/{admin}",
-			summary: "Remove an administrator; not over the network", writes: true, local: true,
-			query: []parameter{reasonParameter}, serve: s.admins.deleteAdmin,
+			Name: "resumeSpending", Method: http.MethodDelete, Path: "/orgs/{org}/stop",
+			Summary: "Resume the spending of an org. Org all: the stop of everybody; orgs stopped themselves stay stopped",
+			Writes:  true, Query: []parameter{reasonParameter}, serve: s.stops.resume,
+			Pages: []Page{{
+				Title: "Resume spending", Text: "Calls, jobs and batches of org %s run again.", Done: "The spending of {org} is resumed.",
+			}},
+			Commands: []Command{{
+				Use: "resume", Short: "Resume spending that was stopped",
+				Long: "Without --org it ends the stop of everybody; orgs that were stopped by name stay stopped. Waiting jobs and batches start\n" +
+					"within two seconds.",
+				Example: "resume --reason 'key revoked'\nresume --org acme",
+				Help:    map[string]string{"org": "only this org"}, All: true,
+			}},
 		},
 
 		{
-			name: "reloadConfig", method: http.MethodPost, path: "/config/reload",
-			summary: "Reload the configuration file of this process, as SIGHUP does", writes: true, answer: Reloaded{},
+			Name: "listBrakes", Method: http.MethodGet, Path: "/brakes",
+			Summary: "List brakes that fired or were released for a subject, with what they saw",
+			Query:   []parameter{orgsParameter}, Answer: page[FiredBrake]{}, serve: s.brakes.listBrakes,
+			Commands: []Command{{
+				Use: "brakes list", Short: "List brakes that fired or were released, with what they saw",
+				Example: "brakes list\nbrakes list --org acme -o json | jq -r '.[] | select(.action == \"stop\") | .subject'",
+				None:    "no brake has fired",
+			}},
+		},
+		{
+			Name: "releaseBrake", Method: http.MethodPost, Path: "/orgs/{org}/brakes/{brake}/release",
+			Summary: "Release a brake for a subject: its calls run again, and the brake does not fire for it for a while",
+			Writes:  true, Body: brakeRelease{}, Answer: FiredBrake{}, serve: s.brakes.release,
+			Pages: []Page{{
+				Title: "Release a brake", Text: "Calls of %s run again. The brake does not fire for them for a time.",
+				Ask: []Ask{{
+					Input: "for", Label: "Exempt for", Hint: "such as 12h; empty: one window of the brake", Optional: true,
+				}},
+				Done: "Brake {brake} is released for {subject}.",
+			}},
+			Commands: []Command{{
+				Use: "brakes release NAME=VALUE...", Short: "Release a brake for a subject: its calls run again",
+				Long: "The brake does not fire for the subject again for one window of the brake, or for --for. Its waiting\n" +
+					"jobs run within a minute.",
+				Example: "brakes release --org acme --brake wild-run user=carol run=abc --reason 'long migration'\n" +
+					"brakes release --org acme --brake endless run-budget=run_k3v5hd7q2mzx4abc --for 12h",
+				Help: map[string]string{"for": "how long the brake does not fire again, such as 12h; default: its window"},
+			}},
+		},
+		{
+			Name: "stopByBrake", Method: http.MethodPost, Path: "/orgs/{org}/brakes/{brake}/stop",
+			Summary: "Stop the calls of a subject by hand, as if the brake had fired", Writes: true, Body: brakeRelease{},
+			Answer: FiredBrake{}, serve: s.brakes.stop,
+			Commands: []Command{{
+				Use: "brakes stop NAME=VALUE...", Short: "Stop the calls of a subject by hand, as if a brake had fired",
+				Long:    "New calls of the subject get 403 brake_stopped until `llmguard brakes release`, or until --for has passed.",
+				Example: "brakes stop --org acme --brake wild-run run=abc --for 1h --reason 'being looked at'",
+				Help:    map[string]string{"for": "how long the stop lasts, such as 1h; default: until it is released"},
+			}},
+		},
+
+		{
+			Name: "listAdmins", Method: http.MethodGet, Path: "/admins", Summary: "List administrators",
+			Answer: page[Admin]{}, serve: s.admins.listAdmins,
+			Commands: []Command{{Use: "admins list", Example: "admins list -c llmguard.yaml"}},
+		},
+		{
+			Name: "createAdmin", Method: http.MethodPost, Path: "/admins",
+			Summary: "Create an administrator's key; not over the network", Writes: true, Local: true, Body: newAdmin{},
+			Answer: NewAdmin{}, Status: 201, serve: s.admins.createAdmin,
+			Commands: []Command{{
+				Use: "admins create ADMIN", Short: "Create an administrator's key and show it once",
+				Example: "admins create ops -c llmguard.yaml\nadmins create dashboard --read-only --expires 90d",
+			}},
+		},
+		{
+			Name: "updateAdmin", Method: http.MethodPatch, Path: "/admins/{admin}",
+			Summary: "Change an administrator; not over the network", Writes: true, Local: true,
+			Query: []parameter{reasonParameter}, Body: adminPatch{}, Answer: Admin{}, serve: s.admins.updateAdmin,
+			Commands: []Command{{
+				Use: "admins disable ADMIN", Short: "Disable an administrator's key", Example: "admins disable dashboard",
+				Fixed: map[string]any{"disabled": true}, Hide: adminSettings, Done: "administrator {admin} is {status}",
+			},
+				{
+					Use: "admins enable ADMIN", Short: "Enable an administrator's key", Example: "admins enable dashboard",
+					Fixed: map[string]any{"disabled": false}, Hide: adminSettings, Done: "administrator {admin} is {status}",
+				}},
+		},
+		{
+			Name: "deleteAdmin", Method: http.MethodDelete, Path: "/admins/{admin}",
+			Summary: "Remove an administrator; not over the network", Writes: true, Local: true,
+			Query: []parameter{reasonParameter}, serve: s.admins.deleteAdmin,
+			Commands: []Command{{
+				Use: "admins delete ADMIN", Short: "Delete an administrator's key", Example: "admins delete dashboard --yes",
+				Sure: "this permanently removes administrator {admin}. To end it for a while, disable it", Done: "removed administrator {admin}",
+			}},
+		},
+
+		{
+			Name: "reloadConfig", Method: http.MethodPost, Path: "/config/reload",
+			Summary: "Reload the configuration file of this process, as SIGHUP does", Writes: true, Answer: Reloaded{},
 			serve: s.system.reload,
+			Commands: []Command{{
+				Use: "config reload", Short: "Make a running llmguard reload its configuration file", Example: "config reload",
+				Long: "Reloads one process, as SIGHUP does. Each process reads its own copy of the file. If the file is invalid, nothing changes.",
+			}},
 		},
 		{
-			name: "signIn", method: http.MethodPost, path: "/session",
-			summary: "Record a console sign-in with this key in the audit", answer: Self{}, serve: s.admins.signIn,
+			Name: "signIn", Method: http.MethodPost, Path: "/session",
+			Summary: "Record a console sign-in with this key in the audit", Answer: Self{}, serve: s.admins.signIn,
 		},
 		{
-			name: "signOut", method: http.MethodDelete, path: "/session",
-			summary: "Record a console sign-out in the audit", answer: Self{}, serve: s.admins.signOut,
+			Name: "signOut", Method: http.MethodDelete, Path: "/session",
+			Summary: "Record a console sign-out in the audit", Answer: Self{}, serve: s.admins.signOut,
 		},
 		{
-			name: "getSelf", method: http.MethodGet, path: "/self",
-			summary: "Show whose key this is, and whether it is read-only", answer: Self{}, serve: s.admins.self,
+			Name: "getSelf", Method: http.MethodGet, Path: "/self",
+			Summary: "Show whose key this is, and whether it is read-only", Answer: Self{}, serve: s.admins.self,
+			Commands: []Command{{
+				Use: "admins self", Short: "Show whose key the commands use, and whether it is read-only", Example: "admins self",
+			}},
 		},
 		{
-			name: "listAudit", method: http.MethodGet, path: "/audit", summary: "List changes, newest first",
-			query: auditParameters, answer: auditPage{}, serve: s.audit.listAudit,
+			Name: "listAudit", Method: http.MethodGet, Path: "/audit", Summary: "List changes, newest first",
+			Query: auditParameters, Answer: auditPage{}, serve: s.audit.listAudit,
+			Commands: []Command{{
+				Use: "audit", Short: "List who changed what, when and why",
+				Long: "Lists about the last 100,000 changes by administrators, newest first. For an archive, `-o jsonl` and `-o csv` write one\n" +
+					"line per change, with the values before and after; --all lists everything. `llmguard usage audit` lists billing\n" +
+					"corrections.",
+				Example: "audit --org acme\naudit --action key.create --from 7d\naudit --all -o csv --from 2026-11 > audit.csv",
+				Hide:    []string{"from", "to", "after", "limit"},
+			}},
 		},
 		{
-			name: "openAPI", method: http.MethodGet, path: "/openapi.json", summary: "This document", answer: map[string]any{},
-			serve: s.system.document,
+			Name: "openAPI", Method: http.MethodGet, Path: "/openapi.json", Summary: "This document", Answer: map[string]any{},
+			serve:   s.system.document,
+			Without: "it is for programs: GET /openapi.json",
 		},
 	}
 }

@@ -11,220 +11,325 @@ import (
 )
 
 // workRoutes returns the routes for the queue, jobs, batches and webhooks.
-func (s *Server) workRoutes() []route {
-	return []route{
+func (s *Server) workRoutes() []Operation {
+	return []Operation{
 		{
-			name: "listQueue", method: http.MethodGet, path: "/queue",
-			summary: "Show the queue: pools, their quota use, waiting jobs by user, and what is paused",
-			query:   []parameter{{"pool", "Only this pool"}, orgsParameter}, answer: page[QueuePool]{},
+			Name: "listQueue", Method: http.MethodGet, Path: "/queue",
+			Summary: "Show the queue: pools, their quota use, waiting jobs by user, and what is paused",
+			Query:   []parameter{{name: "pool", text: "Only this pool"}, orgsParameter}, Answer: page[QueuePool]{},
 			serve: s.queues.listQueue,
+			Commands: []Command{{
+				Use: "queue", Short: "Show the queue: jobs by pool and user, quota use, what is paused and why",
+				Example: "queue\nqueue --pool gpt\nqueue -o json | jq '.[] | select(.oldest_seconds > 60)'",
+			}},
 		},
 		{
-			name: "listDeadJobs", method: http.MethodGet, path: "/queue/dead",
-			summary: "List dead letters by pool, newest first",
-			query: []parameter{
-				{"pool", "Only this pool"},
+			Name: "listDeadJobs", Method: http.MethodGet, Path: "/queue/dead",
+			Summary: "List dead letters by pool, newest first",
+			Query: []parameter{
+				{name: "pool", text: "Only this pool"},
 				orgsParameter,
-				{"limit", "Maximum number per pool, 1 to 1000; default: 100"},
-			}, answer: jobPage{}, serve: s.queues.listDead,
+				{name: "limit", text: "Maximum number per pool, 1 to 1000; default: 100", kind: Count, value: "100"},
+			}, Answer: jobPage{}, serve: s.queues.listDead,
+			Commands: []Command{{
+				Use: "queue dead", Short: "List dead letters: jobs that failed although their request was valid",
+				Example: "queue dead\nqueue dead -o json | jq -r '.[].id' | xargs -r llmguard jobs replay",
+				None:    "no dead letters", More: "a pool has more than are shown; use --limit to list more",
+			}},
 		},
 		{
-			name: "pausePool", method: http.MethodPost, path: "/queue/{pool}/pause",
-			summary: "Pause the queue of a pool: no job is started until it is resumed", writes: true,
-			body: workOrder{}, answer: Pause{}, serve: s.queues.pausePool,
+			Name: "pausePool", Method: http.MethodPost, Path: "/queue/{pool}/pause",
+			Summary: "Pause the queue of a pool: no job is started until it is resumed", Writes: true,
+			Body: workOrder{}, Answer: Pause{}, serve: s.queues.pausePool,
+			Pages: []Page{{
+				Title: "Pause a pool", Text: "No job of pool %s starts until you resume it. Running jobs and live calls continue.",
+				Danger: true, Done: "Pool {pool} starts no more jobs.",
+			}},
+			Commands: []Command{{
+				Use: "queue pause POOL", Short: "Start no more jobs of a pool until it is resumed; running jobs and live calls continue",
+				Example: "queue pause openai\nqueue resume openai", Done: "pool {pool} starts no more jobs",
+			}},
 		},
 		{
-			name: "resumePool", method: http.MethodPost, path: "/queue/{pool}/resume",
-			summary: "End the pauses of a pool, an operator's and its provider's; the response shows what was ended",
-			writes:  true,
-			body:    workOrder{}, answer: Pause{}, serve: s.queues.resumePool,
+			Name: "resumePool", Method: http.MethodPost, Path: "/queue/{pool}/resume",
+			Summary: "End the pauses of a pool, an operator's and its provider's; the response shows what was ended",
+			Writes:  true,
+			Body:    workOrder{}, Answer: Pause{}, serve: s.queues.resumePool,
+			Pages: []Page{{
+				Title: "End a pause", Text: "Calls of pool %s continue now. If the provider refuses them again, they pause again.",
+				Done: "Pool {pool} continues.",
+			}},
+			Commands: []Command{{
+				Use: "queue resume POOL", Example: "queue\nqueue resume openai",
+				Short: "End the pauses of a pool now: an operator's, and its provider's, such as after its account has new credit",
+			}},
 		},
 		{
-			name: "listJobs", method: http.MethodGet, path: "/jobs", summary: "List jobs, newest first",
-			query: []parameter{
+			Name: "listJobs", Method: http.MethodGet, Path: "/jobs", Summary: "List jobs, newest first",
+			Query: []parameter{
 				orgsParameter,
-				{"user", "Only those of this user"},
-				{"model", "Only those for this model, as named in the request"},
-				{"status", "Only jobs in this state: queued, running, succeeded, failed, cancelled or expired"},
-				{"since", "Only those submitted at this time or later (RFC 3339)"},
-				{"limit", "Maximum number, 1 to 1000; default: 50"},
+				{name: "user", text: "Only those of this user"},
+				{name: "model", text: "Only those for this model, as named in the request"},
+				{
+					name: "status", text: "Only jobs in this state: queued, running, succeeded, failed, cancelled or expired",
+					choices: []string{"queued", "running", "succeeded", "failed", "cancelled", "expired"},
+				},
+				{name: "since", text: "Only those submitted at this time or later (RFC 3339)", help: "only jobs submitted within this period, such as 90m or 24h", kind: Since},
+				{name: "limit", text: "Maximum number, 1 to 1000; default: 50", kind: Count, value: "50"},
 			},
-			answer: jobPage{}, serve: s.jobs.listJobs,
+			Answer: jobPage{}, serve: s.jobs.listJobs,
+			Commands: []Command{{
+				Use: "jobs list", Short: "List jobs, newest first", None: "no jobs",
+				Example: "jobs list --status failed --since 24h\njobs list --org acme --user alice -o json | jq '.[].id'",
+				More:    "showing the newest {n}; use --limit to list more",
+			}},
 		},
 		{
-			name: "getJob", method: http.MethodGet, path: "/jobs/{job}",
-			summary: "Show a job of any org, with its place in the queue", query: []parameter{orgsParameter},
-			answer: JobLine{}, serve: s.jobs.getJob,
+			Name: "getJob", Method: http.MethodGet, Path: "/jobs/{job}",
+			Summary: "Show a job of any org, with its place in the queue", Query: []parameter{orgsParameter},
+			Answer: JobLine{}, serve: s.jobs.getJob,
+			Commands: []Command{{
+				Use: "jobs get ID", Short: "Show the status, queue position, attempts and cost of a job",
+				Example: "jobs get job_puyzj01m7x3vb350ckcmq65wwmswwsz",
+			}},
 		},
 		{
-			name: "followJob", method: http.MethodGet, path: "/jobs/{job}/events",
-			summary: "Stream a job's states as JSON lines until it finishes; if an error occurs, it is the last line",
-			query:   []parameter{orgsParameter}, lines: true, answer: JobEvent{}, serve: s.jobs.followJob,
+			Name: "followJob", Method: http.MethodGet, Path: "/jobs/{job}/events",
+			Summary: "Stream a job's states as JSON lines until it finishes; if an error occurs, it is the last line",
+			Query:   []parameter{orgsParameter}, Lines: true, Answer: JobEvent{}, serve: s.jobs.followJob,
+			Commands: []Command{{
+				Use: "jobs watch ID", Short: "Follow a job until it ends",
+				Long: "Prints the job's states to standard error and, with --config, its response to standard output. The response belongs to the\n" +
+					"caller, so the admin API does not return it. The exit code is 1 unless the job succeeds.",
+				Example: "jobs watch job_puyzj01m7x3vb350ckcmq65wwmswwsz\n" +
+					"jobs watch job_puyzj01m7x3vb350ckcmq65wwmswwsz -c llmguard.yaml > answer.json",
+			}},
 		},
 		{
-			name: "cancelJob", method: http.MethodPost, path: "/orgs/{org}/jobs/{job}/cancel",
-			summary: "Cancel a job; a running job stops as soon as possible", writes: true, body: workOrder{},
-			answer: Job{}, serve: s.jobs.cancelJob,
+			Name: "cancelJob", Method: http.MethodPost, Path: "/orgs/{org}/jobs/{job}/cancel",
+			Summary: "Cancel a job; a running job stops as soon as possible", Writes: true, Body: workOrder{},
+			Answer: Job{}, serve: s.jobs.cancelJob,
+			Pages: []Page{{
+				Title: "Cancel a job", Text: "Cancels %s. A running job stops; its cost so far is charged.", Danger: true,
+				Done: "Job {id} is {status}.",
+			}},
+			Commands: []Command{{
+				Use: "jobs cancel ID...", Short: "Cancel jobs (running ones when their upstream call stops)",
+				Example: "jobs list --status queued --user bob -o json | jq -r '.[].id' | xargs -r llmguard jobs cancel",
+				Help:    map[string]string{"org": "the org of the jobs (default: it is found)"}, All: true,
+			}},
 		},
 		{
-			name: "replayJob", method: http.MethodPost, path: "/jobs/{job}/replay",
-			summary: "Submit a dead letter again as a new job", writes: true, body: workOrder{}, answer: Job{},
-			status: 201, serve: s.jobs.replayJob,
+			Name: "replayJob", Method: http.MethodPost, Path: "/jobs/{job}/replay",
+			Summary: "Submit a dead letter again as a new job", Writes: true, Body: workOrder{}, Answer: Job{},
+			Status: 201, serve: s.jobs.replayJob,
+			Pages: []Page{{
+				Title: "Replay a dead letter", Text: "Queues the request of %s again, as a new job with a full set of attempts.",
+				Done: "Queued again as {id}.",
+			}},
+			Commands: []Command{{
+				Use: "jobs replay ID...", Short: "Queue dead letters again, each as a new job",
+				Example: "queue dead\njobs replay job_puyzj01m7x3vb350ckcmq65wwmswwsz",
+			}},
 		},
 		{
-			name: "listBatches", method: http.MethodGet, path: "/batches",
-			summary: "List the batches of all orgs, unfinished ones first, then newest first",
-			query: []parameter{
-				{"org", "Only those of this org"},
-				{"user", "Only those of this user"},
-				{"status", "open: only unfinished batches"},
-			}, answer: batchPage{}, serve: s.batches.listBatches,
+			Name: "listBatches", Method: http.MethodGet, Path: "/batches",
+			Summary: "List the batches of all orgs, unfinished ones first, then newest first",
+			Query: []parameter{
+				{name: "org", text: "Only those of this org"},
+				{name: "user", text: "Only those of this user"},
+				{
+					name: "status", text: "open: only unfinished batches", help: "only unfinished batches", kind: Switch, flag: "open",
+					value: "open",
+				},
+			}, Answer: batchPage{}, serve: s.batches.listBatches,
+			Commands: []Command{{
+				Use: "batches list", Short: "List batches, unfinished first, then newest first",
+				Example: "batches list\nbatches list --org acme --open -o json",
+				None:    "no batches", More: "showing the first {n}; filter with --org or --user to see others",
+			}},
 		},
 		{
-			name: "getBatch", method: http.MethodGet, path: "/batches/{batch}", summary: "Show a batch of any org",
-			answer: BatchLine{}, serve: s.batches.getBatch,
+			Name: "getBatch", Method: http.MethodGet, Path: "/batches/{batch}", Summary: "Show a batch of any org",
+			Answer: BatchLine{}, serve: s.batches.getBatch,
+			Commands: []Command{{
+				Use: "batches show BATCH", Short: "Show the owner, progress and cost of a batch",
+				Example: "batches show batch_5ycmz7yqwdzcprxg5kzvw2xkfe",
+			}},
 		},
 		{
-			name: "cancelBatch", method: http.MethodPost, path: "/orgs/{org}/users/{user}/batches/{batch}/cancel",
-			summary: "Cancel a batch: no new lines start, and results so far are kept", writes: true, body: workOrder{},
-			answer: Batch{}, serve: s.batches.cancelBatch,
+			Name: "cancelBatch", Method: http.MethodPost, Path: "/orgs/{org}/users/{user}/batches/{batch}/cancel",
+			Summary: "Cancel a batch: no new lines start, and results so far are kept", Writes: true, Body: workOrder{},
+			Answer: Batch{}, serve: s.batches.cancelBatch,
+			Pages: []Page{{
+				Title: "Cancel a batch", Text: "No new lines of %s will start. Running lines finish; results so far are kept.",
+				Danger: true, Done: "Batch {id} is being cancelled.",
+			}},
+			Commands: []Command{{
+				Use: "batches cancel BATCH...", Short: "Cancel batches (running lines finish, results are kept)",
+				Example: "batches cancel batch_5ycmz7yqwdzcprxg5kzvw2xkfe --reason 'wrong model'", Hide: []string{"org", "user"},
+			}},
 		},
 
 		{
-			name: "listWebhooks", method: http.MethodGet, path: "/webhooks",
-			summary: "List webhook targets, and which of them are disabled because they answered 410",
-			query:   []parameter{{"org", "Only those of this org"}},
-			answer:  page[webhook.Target]{}, serve: s.webhooks.listWebhooks,
+			Name: "listWebhooks", Method: http.MethodGet, Path: "/webhooks",
+			Summary: "List webhook targets, and which of them are disabled because they answered 410",
+			Query:   []parameter{{name: "org", text: "Only those of this org"}},
+			Answer:  page[webhook.Target]{}, serve: s.webhooks.listWebhooks,
+			Commands: []Command{{
+				Use: "webhooks targets", Short: "List webhook targets, including those switched off after status 410",
+				Example: "webhooks targets", None: "no webhook targets; set webhooks of an org in the configuration",
+			}},
 		},
 		{
-			name: "listDeadWebhooks", method: http.MethodGet, path: "/webhooks/dead",
-			summary: "List abandoned deliveries by org, newest first",
-			query:   []parameter{orgsParameter, {"limit", "Maximum number per org, 1 to 1000; default: 100"}},
-			answer:  deadPage{},
+			Name: "listDeadWebhooks", Method: http.MethodGet, Path: "/webhooks/dead",
+			Summary: "List abandoned deliveries by org, newest first",
+			Query:   []parameter{orgsParameter, {name: "limit", text: "Maximum number per org, 1 to 1000; default: 100", kind: Count, value: "100"}},
+			Answer:  deadPage{},
 			serve:   s.webhooks.listDeadWebhooks,
+			Commands: []Command{{
+				Use: "webhooks dead", Short: "List failed deliveries, newest first",
+				Example: "webhooks dead --org acme\nwebhooks dead -o json | jq -r '.[] | select(.reason == \"gone\") | .id'",
+				None:    "no dead letters", More: "an org has more than are shown; use --limit to list more",
+			}},
 		},
 		{
-			name: "replayWebhook", method: http.MethodPost, path: "/webhooks/dead/{letter}/replay",
-			summary: "Retry abandoned deliveries, with the same webhook-id", writes: true,
-			query: []parameter{orgsParameter, reasonParameter}, body: workOrder{}, answer: webhook.DeadLetter{},
+			Name: "replayWebhook", Method: http.MethodPost, Path: "/webhooks/dead/{letter}/replay",
+			Summary: "Retry abandoned deliveries, with the same webhook-id", Writes: true,
+			Query: []parameter{orgsParameter, reasonParameter}, Body: workOrder{}, Answer: webhook.DeadLetter{},
 			serve: s.webhooks.replayWebhook,
+			Commands: []Command{{
+				Use: "webhooks replay ID...", Short: "Send failed deliveries again with the same webhook-id",
+				Example: "webhooks dead\n" +
+					"webhooks dead --org acme -o json | jq -r '.[].id' | xargs -r llmguard webhooks replay --org acme",
+			}},
 		},
 		{
-			name: "enableWebhook", method: http.MethodPost, path: "/orgs/{org}/webhooks/{target}/enable",
-			summary: "Enable a disabled target again; dead letters are not replayed", writes: true,
-			body: workOrder{}, answer: webhook.Target{}, serve: s.webhooks.enableWebhook,
+			Name: "enableWebhook", Method: http.MethodPost, Path: "/orgs/{org}/webhooks/{target}/enable",
+			Summary: "Enable a disabled target again; dead letters are not replayed", Writes: true,
+			Body: workOrder{}, Answer: webhook.Target{}, serve: s.webhooks.enableWebhook,
+			Pages: []Page{{
+				Title: "Re-enable a webhook target",
+				Text:  "Sends events to target %s again. Replay missed events with llmguard webhooks replay.",
+				Done:  "The webhook target is enabled.",
+			}},
+			Commands: []Command{{
+				Use: "webhooks enable TARGET", Short: "Re-enable a target that was switched off (then send what it missed with " +
+					"`llmguard webhooks replay`)",
+				Example: "webhooks targets\nwebhooks enable 3f9c1e0a7b24d68f05a1c2e3 --org acme --reason 'endpoint is back'",
+			}},
 		},
 	}
 }
 
 // spendingRoutes returns the routes for usage, refusals and the ledger.
-func (s *Server) spendingRoutes() []route {
-	return []route{
+func (s *Server) spendingRoutes() []Operation {
+	return []Operation{
 		{
-			name: "getTop", method: http.MethodGet, path: "/top",
-			summary: "Sample current activity: spending of the last minute against limits, pools and their quota, slowest calls",
-			query: []parameter{
+			Name: "getTop", Method: http.MethodGet, Path: "/top",
+			Summary: "Sample current activity: spending of the last minute against limits, pools and their quota, slowest calls",
+			Query: []parameter{
 				orgsParameter,
-				{"user", "An additional user whose limits to show, as org/user"},
-				{"by", "Group calls of the last minute by one of " + strings.Join(budget.DimensionNames("NAME"), ", ") +
+				{name: "user", text: "An additional user whose limits to show, as org/user"},
+				{name: "by", text: "Group calls of the last minute by one of " + strings.Join(budget.DimensionNames("NAME"), ", ") +
 					"; default: the first label, otherwise model"},
 				filterParameter,
-			}, answer: top.Snapshot{},
+			}, Answer: top.Snapshot{},
 			serve: s.system.top,
 		},
 		{
-			name: "listCalibration", method: http.MethodGet, path: "/calibration",
-			summary: "List learned token ratios of models whose tokenizer is not public", answer: page[calibration.Row]{},
+			Name: "listCalibration", Method: http.MethodGet, Path: "/calibration",
+			Summary: "List learned token ratios of models whose tokenizer is not public", Answer: page[calibration.Row]{},
 			serve: s.system.listCalibration,
 		},
 
 		{
-			name: "getUsage", method: http.MethodGet, path: "/orgs/{org}/usage",
-			summary: "Sum up spending, from the ledger's totals by day or hour, or from its entries for runs, labels and " +
+			Name: "getUsage", Method: http.MethodGet, Path: "/orgs/{org}/usage",
+			Summary: "Sum up spending, from the ledger's totals by day or hour, or from its entries for runs, labels and " +
 				"filters that these lack",
-			query: []parameter{
+			Query: []parameter{
 				{
-					"from",
-					"First day, such as 2026-11-01, or a time (RFC 3339) to sum up by hour; default: today",
+					name: "from",
+					text: "First day, such as 2026-11-01, or a time (RFC 3339) to sum up by hour; default: today",
 				},
-				{"to", "Last day, or a time; default: today"},
-				{"tz", "Time zone of days and hours, such as Europe/Berlin; default: UTC"},
+				{name: "to", text: "Last day, or a time; default: today"},
+				{name: "tz", text: "Time zone of days and hours, such as Europe/Berlin; default: UTC"},
 				{
-					"by",
-					"Any of day, hour, user, key, model, provider, endpoint, run and one label:NAME, separated by commas; " +
+					name: "by",
+					text: "Any of day, hour, user, key, model, provider, endpoint, run and one label:NAME, separated by commas; " +
 						"default: user,model",
 				},
 				filterParameter,
 			},
-			answer: Usage{}, serve: s.usage.getUsage,
+			Answer: Usage{}, serve: s.usage.getUsage,
 		},
 
 		{
-			name: "getSpend", method: http.MethodGet, path: "/spend",
-			summary: "Group spending by any dimensions, with its course and the period before", query: spendParameters,
-			answer: Spend{}, serve: s.usage.getSpend,
+			Name: "getSpend", Method: http.MethodGet, Path: "/spend",
+			Summary: "Group spending by any dimensions, with its course and the period before", Query: spendParameters,
+			Answer: Spend{}, serve: s.usage.getSpend,
 		},
 		{
-			name: "searchCalls", method: http.MethodGet, path: "/orgs/{org}/calls",
-			summary: "Search ledger entries, one or more per call, in pages",
-			query: append([]parameter{
+			Name: "searchCalls", Method: http.MethodGet, Path: "/orgs/{org}/calls",
+			Summary: "Search ledger entries, one or more per call, in pages",
+			Query: append([]parameter{
 				filterParameter,
-				{"sort", "newest or cost (highest first, one page); default: newest"},
-				{"limit", "Maximum number of entries; default: 50"},
-				{"before", "Continue here: next of the page before"},
+				{name: "sort", text: "newest or cost (highest first, one page); default: newest"},
+				{name: "limit", text: "Maximum number of entries; default: 50"},
+				{name: "before", text: "Continue here: next of the page before"},
 			}, periodParameters...),
-			answer: CallPage{}, serve: s.usage.searchCalls,
+			Answer: CallPage{}, serve: s.usage.searchCalls,
 		},
 
 		{
-			name: "listRefusals", method: http.MethodGet, path: "/refusals",
-			summary: "Count the calls that limits refused or delayed, by user and limit",
-			query: append([]parameter{
+			Name: "listRefusals", Method: http.MethodGet, Path: "/refusals",
+			Summary: "Count the calls that limits refused or delayed, by user and limit",
+			Query: append([]parameter{
 				orgsParameter,
-				{"user", "Only those of this user"},
-				{"by", "hour: also by hour for the last 14 days, and by UTC day before that"},
+				{name: "user", text: "Only those of this user"},
+				{name: "by", text: "hour: also by hour for the last 14 days, and by UTC day before that"},
 			}, refusalPeriod...),
-			answer: page[Refusal]{}, serve: s.usage.listRefusals,
+			Answer: page[Refusal]{}, serve: s.usage.listRefusals,
 		},
 
 		{
-			name: "explain", method: http.MethodGet, path: "/why/{id}",
-			summary: "Explain why a call, job or user waits or is refused: the limits and their usage, when capacity " +
+			Name: "explain", Method: http.MethodGet, Path: "/why/{id}",
+			Summary: "Explain why a call, job or user waits or is refused: the limits and their usage, when capacity " +
 				"returns, who uses most, and what would admit the call",
-			query: []parameter{{"org", "Only in this org; required if several orgs have a user with that name"}}, answer: Why{},
+			Query: []parameter{{name: "org", text: "Only in this org; required if several orgs have a user with that name"}}, Answer: Why{},
 			serve: s.why.explain,
 		},
 
 		{
-			name: "listLedger", method: http.MethodGet, path: "/orgs/{org}/ledger",
-			summary: "Stream ledger entries as JSON lines; if an error occurs, it is the last line",
-			query: append([]parameter{{"order", "oldest or newest first; default: oldest"}, filterParameter},
+			Name: "listLedger", Method: http.MethodGet, Path: "/orgs/{org}/ledger",
+			Summary: "Stream ledger entries as JSON lines; if an error occurs, it is the last line",
+			Query: append([]parameter{{name: "order", text: "oldest or newest first; default: oldest"}, filterParameter},
 				periodParameters...),
-			lines: true, answer: budget.Entry{}, serve: s.ledger.listLedger,
+			Lines: true, Answer: budget.Entry{}, serve: s.ledger.listLedger,
 		},
 		{
-			name: "listCorrections", method: http.MethodGet, path: "/orgs/{org}/corrections",
-			summary: "Stream manual corrections of the org's bill, oldest first", query: periodParameters,
-			lines: true, answer: budget.AuditRecord{}, serve: s.ledger.listCorrections,
+			Name: "listCorrections", Method: http.MethodGet, Path: "/orgs/{org}/corrections",
+			Summary: "Stream manual corrections of the org's bill, oldest first", Query: periodParameters,
+			Lines: true, Answer: budget.AuditRecord{}, serve: s.ledger.listCorrections,
 		},
 		{
-			name: "createCorrection", method: http.MethodPost, path: "/orgs/{org}/corrections",
-			summary: "Correct a bill by an amount; adds an entry and never changes existing ones", writes: true,
-			body: correction{}, answer: Corrected{}, status: 201, serve: s.ledger.createCorrection,
+			Name: "createCorrection", Method: http.MethodPost, Path: "/orgs/{org}/corrections",
+			Summary: "Correct a bill by an amount; adds an entry and never changes existing ones", Writes: true,
+			Body: correction{}, Answer: Corrected{}, Status: 201, serve: s.ledger.createCorrection,
 		},
 		{
-			name: "listUnresolved", method: http.MethodGet, path: "/orgs/{org}/unresolved",
-			summary: "List charges that arrived too late to be booked automatically", answer: page[Unresolved]{},
+			Name: "listUnresolved", Method: http.MethodGet, Path: "/orgs/{org}/unresolved",
+			Summary: "List charges that arrived too late to be booked automatically", Answer: page[Unresolved]{},
 			serve: s.ledger.listUnresolved,
 		},
 		{
-			name: "resolve", method: http.MethodPost, path: "/orgs/{org}/unresolved/{call}",
-			summary: "Book such a charge, or drop it", writes: true, body: resolution{}, answer: Corrected{},
+			Name: "resolve", Method: http.MethodPost, Path: "/orgs/{org}/unresolved/{call}",
+			Summary: "Book such a charge, or drop it", Writes: true, Body: resolution{}, Answer: Corrected{},
 			serve: s.ledger.resolve,
 		},
 		{
-			name: "listCaps", method: http.MethodGet, path: "/caps",
-			summary: "List the spend caps of providers and of the deployment, with their usage", answer: page[Cap]{},
+			Name: "listCaps", Method: http.MethodGet, Path: "/caps",
+			Summary: "List the spend caps of providers and of the deployment, with their usage", Answer: page[Cap]{},
 			serve: s.system.listCaps,
 		},
 	}

@@ -25,7 +25,7 @@ type newRun struct {
 
 // topUp adds to the amount of a run.
 type topUp struct {
-	Add    string `json:"add_amount"` // such as "$5"
+	Add    string `json:"add_amount" flag:"add" help:"the amount to add, such as $5"` // such as "$5"
 	Reason string `json:"reason,omitempty"`
 }
 

@@ -114,7 +114,7 @@ type Server struct {
 	opts   *Options
 	log    *slog.Logger
 	mux    *http.ServeMux
-	routes []route
+	routes []Operation
 
 	login *authenticator
 	audit *recorder
@@ -156,7 +156,7 @@ func New(o Options) (*Server, error) {
 	s.setHandlers(&o)
 	s.routes = s.table()
 	for _, r := range s.routes {
-		s.mux.HandleFunc(r.method+" "+prefix+r.path, func(http.ResponseWriter, *http.Request) {})
+		s.mux.HandleFunc(r.Method+" "+prefix+r.Path, func(http.ResponseWriter, *http.Request) {})
 	}
 	var err error
 	s.system.openAPI, err = document(s.routes)
@@ -254,17 +254,17 @@ func (s *Server) run(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.name = route.name
+	c.name = route.Name
 	if c.actor.local && s.opts.Refresh != nil {
 		if err := s.opts.Refresh(c.r.Context()); err != nil {
 			return nil, err
 		}
 	}
-	if route.local && !c.actor.local {
+	if route.Local && !c.actor.local {
 		return nil, wire.Forbidden("local_only",
 			"Administrators cannot be changed over the network. Use `llmguard admins` on a machine with the configuration and access to Redis")
 	}
-	if route.writes && c.actor.readOnly {
+	if route.Writes && c.actor.readOnly {
 		return nil, wire.Forbidden("read_only", "This administrator's key is read-only")
 	}
 	return route.serve(c)
@@ -284,10 +284,10 @@ func sameOrigin(r *http.Request) error {
 	return wire.Forbidden("cross_origin", "The admin API does not accept requests from pages of other origins")
 }
 
-func (s *Server) match(c *call) (route, error) {
+func (s *Server) match(c *call) (Operation, error) {
 	_, pattern := s.mux.Handler(c.r)
 	for _, r := range s.routes {
-		if pattern == r.method+" "+prefix+r.path {
+		if pattern == r.Method+" "+prefix+r.Path {
 			s.mux.ServeHTTP(discard{}, c.r) // sets the path values
 			return r, nil
 		}
@@ -301,9 +301,9 @@ func (s *Server) match(c *call) (route, error) {
 		}
 	}
 	if len(allowed) > 0 {
-		return route{}, wire.MethodNotAllowed(c.r.Method, allowed)
+		return Operation{}, wire.MethodNotAllowed(c.r.Method, allowed)
 	}
-	return route{}, wire.NotFound("", "unknown_url", "There is no %s %.200s. GET %s/openapi.json lists all paths",
+	return Operation{}, wire.NotFound("", "unknown_url", "There is no %s %.200s. GET %s/openapi.json lists all paths",
 		c.r.Method, c.r.URL.Path, prefix)
 }
 

@@ -57,16 +57,17 @@ const (
 
 var spendParameters = []parameter{
 	orgsParameter,
-	{"by", "Any of " + strings.Join(budget.DimensionNames("NAME"), ", ") + ", separated by commas; default: user"},
-	{"from", "A time (RFC 3339) or UTC day; default: a day ago"},
-	{"to", "A time, or the last day; default: now"},
-	{"step", "Length of a step of the series, such as 5m, 1h or 1d; default: by the period"},
+	{name: "by", text: "Any of " + strings.Join(budget.DimensionNames("NAME"), ", ") + ", separated by commas; default: user"},
+	{name: "from", text: "A time (RFC 3339) or UTC day; default: a day ago"},
+	{name: "to", text: "A time, or the last day; default: now"},
+	{name: "step", text: "Length of a step of the series, such as 5m, 1h or 1d; default: by the period"},
 	filterParameter,
-	{"limit", "Maximum number of groups; the others are one sum; default: 20"},
+	{name: "limit", text: "Maximum number of groups; the others are one sum; default: 20"},
 }
 
 var filterParameter = parameter{
-	"filter", "Conditions that calls must meet, such as user=alice run=nightly-7 model=gpt-* status>=400 cost>0.50; " +
+	name: "filter",
+	text: "Conditions that calls must meet, such as user=alice run=nightly-7 model=gpt-* status>=400 cost>0.50; " +
 		"a word without an operator is searched in ids, users, keys, models and values of labels",
 }
 

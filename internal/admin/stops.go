@@ -11,11 +11,11 @@ import (
 
 // Stop is stopped spending.
 type Stop struct {
-	Org    string     `json:"org"` // all: the whole deployment
-	Since  *time.Time `json:"since"`
-	By     string     `json:"by"`
-	Reason string     `json:"reason"`
-	Source string     `json:"source"` // redis, or file: kill_switch of the configuration, without the other fields
+	Org    string     `json:"org" col:"org"` // all: the whole deployment
+	Since  *time.Time `json:"since" col:"since (UTC);day;-"`
+	By     string     `json:"by" col:"by"`
+	Reason string     `json:"reason" col:"reason"`
+	Source string     `json:"source" col:"source"` // redis, or file: kill_switch of the configuration, without the other fields
 }
 
 type stopOrder struct {

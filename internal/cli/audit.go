@@ -4,8 +4,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,28 +15,20 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
-// changesCommand lists what administrators changed.
-func changesCommand() *cobra.Command {
-	var f adminFlags
+// auditWorker adds what the CLI has beside the API: a period as other commands have it, and more entries than a page.
+func auditWorker(c *cobra.Command) worker {
 	var p period
-	var org, actor, action string
 	var limit int
 	var everything bool
-	c := &cobra.Command{
-		Use: "audit", Short: "List who changed what, when and why", Args: cobra.NoArgs,
-		Long: "Lists about the last 100,000 changes by administrators, newest first. For an archive, `-o jsonl` and `-o csv` write one\n" +
-			"line per change, with the values before and after; --all lists everything. `llmguard usage audit` lists billing\n" +
-			"corrections.\n\n" +
-			adminHelp,
-		Example: "  llmguard audit --org acme\n" +
-			"  llmguard audit --action key.create --from 7d\n" +
-			"  llmguard audit --all -o csv --from 2026-11 > audit.csv",
-	}
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	p.add(c)
+	c.Flags().IntVar(&limit, "limit", 100, "maximum number of entries (0: all)")
+	c.Flags().BoolVar(&everything, "all", false, "list all entries")
+	c.MarkFlagsMutuallyExclusive("all", "limit")
+	return func(c *cobra.Command, o *operated, a *adminClient) error {
 		q := url.Values{}
-		for name, value := range map[string]string{"org": org, "actor": actor, "action": action} {
-			if value != "" {
-				q.Set(name, value)
+		for _, name := range []string{"org", "actor", "action"} {
+			if o.values[name] != "" {
+				q.Set(name, o.values[name])
 			}
 		}
 		if p.given() {
@@ -50,27 +42,15 @@ func changesCommand() *cobra.Command {
 		if everything {
 			limit = 0
 		}
-		return f.run(c, func(a *adminClient) error {
-			list, err := a.audit(c, q, limit)
-			if err != nil {
-				return err
-			}
-			if f.output == "csv" {
-				return auditCSV(c.OutOrStdout(), list)
-			}
-			return render(c.OutOrStdout(), f.output, list, func(w io.Writer) error { return auditTable(w, list) })
-		})
+		list, err := a.audit(c, q, limit)
+		switch {
+		case err != nil:
+			return err
+		case o.output == "csv":
+			return auditCSV(c.OutOrStdout(), list)
+		}
+		return o.list(c, reflect.ValueOf(list))
 	}
-	f.add(c, listFormats...)
-	p.add(c)
-	fl := c.Flags()
-	fl.StringVar(&org, "org", "", "only changes to this org")
-	fl.StringVar(&actor, "actor", "", "only changes by this administrator")
-	fl.StringVar(&action, "action", "", "only this action, such as key.create")
-	fl.IntVar(&limit, "limit", 100, "maximum number of entries (0: all)")
-	fl.BoolVar(&everything, "all", false, "list all entries")
-	c.MarkFlagsMutuallyExclusive("all", "limit")
-	return c
 }
 
 // audit fetches up to limit entries, page by page.
@@ -123,13 +103,4 @@ func auditCSV(out io.Writer, list []tenants.AuditEntry) error {
 	}
 	w.Flush()
 	return w.Error()
-}
-
-func auditTable(w io.Writer, list []tenants.AuditEntry) error {
-	g := grid{head: []string{"time (UTC)", "who", "action", "org", "target", "reason"}, numbers: make([]bool, 6)}
-	for _, e := range list {
-		g.add(e.At.UTC().Format("2006-01-02 15:04:05"), escape.Text(e.Actor), e.Action, e.Org,
-			strings.ReplaceAll(escape.Text(e.Target), " ", "/"), escape.Text(e.Reason))
-	}
-	return g.write(w)
 }

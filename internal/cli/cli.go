@@ -52,10 +52,9 @@ func Root() *cobra.Command {
 	root.AddCommand(contextCommand(), applyCommand(), devCommand(), roleCommand("serve", app.Proxy),
 		roleCommand("worker", app.Worker),
 		initCommand(), checkCommand(), doctorCommand(), configCommand(), orgsCommand(), usersCommand(), keysCommand(),
-		runsCommand(), brakesCommand(),
-		limitsCommand(), stopCommand(), resumeCommand(), whyCommand(), adminsCommand(), changesCommand(),
-		pricesCommand(), usageCommand(), simulateCommand(), batchCommand(), batchesCommand(), jobsCommand(), queueCommand(),
-		topCommand(), webhooksCommand(), docsCommand(), versionCommand())
+		runsCommand(), limitsCommand(), whyCommand(),
+		pricesCommand(), usageCommand(), simulateCommand(), batchCommand(), topCommand(), docsCommand(), versionCommand())
+	addOperations(root)
 	finish(root)
 	return root
 }

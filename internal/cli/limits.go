@@ -6,13 +6,10 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
-	"github.com/llmguard/llmguard/internal/escape"
 )
 
 // subject identifies the org, user, key or IP address of a limit.
@@ -72,10 +69,8 @@ func limitsCommand() *cobra.Command {
 			"  llmguard limits set daily --org acme --amount '$50'\n" +
 			"  llmguard limits reset daily --org acme --user alice --reason 'bug in our script'",
 	}
-	c.AddCommand(limitsGetCommand(), limitsSetCommand(), limitsUnsetCommand(), limitsOverrideCommand(),
-		limitsOverridesCommand(), limitsEndCommand(), limitsResetCommand(), limitsReopenCommand(),
-		limitsRefusalsCommand(), limitsShadowCommand(), limitsSuggestCommand(), limitsExplainCommand(),
-		limitsRequestsCommand())
+	c.AddCommand(limitsGetCommand(), limitsSetCommand(), limitsUnsetCommand(), limitsResetCommand(), limitsReopenCommand(),
+		limitsRefusalsCommand(), limitsShadowCommand(), limitsSuggestCommand(), limitsExplainCommand())
 	return c
 }
 
@@ -179,124 +174,6 @@ func limitsUnsetCommand() *cobra.Command {
 	orgFlag(c, &of.org)
 	c.Flags().StringVar(&of.user, "user", "", "the user whose own limit it is (default: the limit of the org)")
 	of.member(c, "the group whose limit it is", "the plan whose limit it is")
-	return c
-}
-
-func limitsOverrideCommand() *cobra.Command {
-	var f adminFlags
-	var s subject
-	var limit, add, amount, end, ip string
-	c := &cobra.Command{
-		Use: "override", Short: "Temporarily change a limit", Args: cobra.NoArgs,
-		Long: "An override keeps the usage of the limit. Without --user and --key it applies to everyone that the limit counts. --until\n" +
-			"accepts tonight (the next midnight on this machine), tomorrow, 18:00, 4h, 7d, 2026-12-01 or 2026-12-01T18:00:00+01:00.",
-		Example: "  llmguard limits override --org acme --user alice --limit daily --add '$200' --until tonight --reason 'launch day'\n" +
-			"  llmguard limits override --org acme --limit daily --amount '$10' --until 18:00 --reason 'runaway job'",
-	}
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		at, err := until(end, time.Now())
-		if err != nil {
-			return misused("--until %w", err)
-		}
-		if err := emptied(c, "add", "amount"); err != nil {
-			return err
-		}
-		if (add == "") == (amount == "") {
-			return errors.New("use either --add '$200' or --amount '$500'")
-		}
-		body := map[string]any{"limit": limit, "until": at, "reason": f.reason}
-		for name, value := range map[string]string{
-			"user": s.user, "key": s.key, "ip": ip, "group": s.group, "add": add, "amount": amount,
-		} {
-			if value != "" {
-				body[name] = value
-			}
-		}
-		return f.run(c, func(a *adminClient) error {
-			var o admin.Override
-			if err := a.ask(c.Context(), http.MethodPost, pathOf("orgs", s.org, "overrides"), body, &o); err != nil {
-				return err
-			}
-			return render(c.OutOrStdout(), f.output, o, func(w io.Writer) error {
-				fmt.Fprintf(w, "%s: %s until %s (%s)\nend it early with: llmguard limits end %s --org %s\n", o.Limit,
-					overrideText(o),
-					o.Until.Local().Format("2006-01-02 15:04 MST"), budget.LastingText(time.Until(o.Until)), o.ID, s.org)
-				return nil
-			})
-		})
-	}
-	f.add(c, listFormats...)
-	f.why(c)
-	s.add(c, "change the limit for this user only", "change the limit for this key only")
-	fl := c.Flags()
-	fl.StringVar(&ip, "ip", "", "change the limit for this client address only")
-	fl.StringVar(&s.group, "group", "", "change the limit that the users of this group share")
-	fl.StringVar(&limit, "limit", "", "name of the limit (required)")
-	fl.StringVar(&add, "add", "", "amount to add: '$200', '-$5', 1000")
-	fl.StringVar(&amount, "amount", "", "new amount: '$500', 1000")
-	fl.StringVar(&end, "until", "", "when the override expires (required)")
-	for _, name := range []string{"limit", "until", "reason"} {
-		_ = c.MarkFlagRequired(name)
-	}
-	return c
-}
-
-func limitsOverridesCommand() *cobra.Command {
-	var f adminFlags
-	var org string
-	c := &cobra.Command{
-		Use: "overrides", Short: "List overrides, including those that ended in the last week",
-		Example: "  llmguard limits overrides --org acme",
-		Args:    cobra.NoArgs,
-	}
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		return f.run(c, func(a *adminClient) error {
-			var l struct {
-				Data []admin.Override `json:"data"`
-			}
-			if err := a.ask(c.Context(), http.MethodGet, pathOf("orgs", org, "overrides"), nil, &l); err != nil {
-				return err
-			}
-			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error {
-				g := grid{
-					head:    []string{"id", "limit", "change", "until (UTC)", "active", "by", "reason"},
-					numbers: make([]bool, 7),
-				}
-				for _, o := range l.Data {
-					g.add(o.ID, o.Limit, overrideText(o), day(&o.Until, ""), yesNo(o.Active), escape.Text(o.By),
-						escape.Text(o.Reason))
-				}
-				return g.write(w)
-			})
-		})
-	}
-	f.add(c, listFormats...)
-	orgFlag(c, &org)
-	return c
-}
-
-func limitsEndCommand() *cobra.Command {
-	var f adminFlags
-	var org string
-	c := &cobra.Command{
-		Use:   "end OVERRIDE",
-		Short: "End an override now",
-		Args:  cobra.ExactArgs(1),
-		Example: "  llmguard limits overrides --org acme -o json\n" +
-			"  llmguard limits end 01m84kynm3jp5p1nr8mr0yampe --org acme",
-	}
-	c.RunE = func(c *cobra.Command, args []string) error {
-		return f.run(c, func(a *adminClient) error {
-			if err := a.ask(c.Context(), http.MethodDelete, pathOf("orgs", org, "overrides", args[0]), nil, nil); err != nil {
-				return err
-			}
-			fmt.Fprintf(c.OutOrStdout(), "override %s has ended\n", args[0])
-			return nil
-		})
-	}
-	f.add(c)
-	f.why(c)
-	orgFlag(c, &org)
 	return c
 }
 

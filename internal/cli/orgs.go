@@ -29,7 +29,7 @@ func orgsCommand() *cobra.Command {
 	}
 	c.AddCommand(orgsListCommand(), orgsGetCommand(), orgsCreateCommand(), orgsUpdateCommand(),
 		switchCommand("org", "disable", true), switchCommand("org", "enable", false), orgsDeleteCommand(),
-		orgsExportCommand(), orgsPurgeCommand(), credentialsCommand())
+		orgsPurgeCommand())
 	return c
 }
 

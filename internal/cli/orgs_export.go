@@ -13,31 +13,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func orgsExportCommand() *cobra.Command {
-	var f adminFlags
-	c := &cobra.Command{
-		Use: "export ORG", Short: "Export all data of an org as JSON lines",
-		Args: cobra.ExactArgs(1),
-		Long: "Every line is {\"type\": ..., \"data\": ...}. The first is a header with the schema version. Then follow the org as it is in\n" +
-			"force, its users, keys, limits, overrides and credentials (without secrets or hashes), its ledger, daily sums and\n" +
-			"corrections, its jobs, batches and files (without contents), and its audit entries. The last line has type \"end\" and the\n" +
-			"number of lines; without it the export is incomplete.\n\n" +
-			adminHelp,
-		Example: "  llmguard orgs export acme --out acme.jsonl\n" +
-			"  llmguard orgs export acme | jq -c 'select(.type == \"key\").data'",
-	}
-	c.RunE = func(c *cobra.Command, args []string) error {
-		return f.run(c, func(a *adminClient) error {
-			w := bufio.NewWriterSize(c.OutOrStdout(), 1<<16)
-			err := a.lines(c.Context(), pathOf("orgs", args[0], "export"), func(line json.RawMessage) error {
-				_, err := w.Write(append(line, '\n'))
-				return err
-			})
-			return errors.Join(err, w.Flush())
-		})
-	}
-	f.add(c, "jsonl")
-	return c
+// streamLines prints a stream of JSON lines.
+func streamLines(c *cobra.Command, o *operated, a *adminClient) error {
+	w := bufio.NewWriterSize(c.OutOrStdout(), 1<<16)
+	err := a.lines(c.Context(), o.path(), func(line json.RawMessage) error {
+		_, err := w.Write(append(line, '\n'))
+		return err
+	})
+	return errors.Join(err, w.Flush())
 }
 
 // intoFile writes a file that only its owner can read, completely or not at all.

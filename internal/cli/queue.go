@@ -16,34 +16,19 @@ import (
 	"github.com/llmguard/llmguard/internal/figures"
 )
 
-func queueCommand() *cobra.Command {
-	var f usageFlags
-	var pool string
+// queueWorker prints the queue, with at most --flows flows.
+func queueWorker(c *cobra.Command) worker {
 	var most int
-	c := &cobra.Command{
-		Use: "queue", Short: "Show the queue: jobs by pool and user, quota use, what is paused and why",
-		Args: cobra.NoArgs,
-		Long: adminHelp,
-		Example: "  llmguard queue\n" +
-			"  watch -n 2 llmguard queue --pool gpt\n" +
-			"  llmguard queue -o json | jq '.[] | select(.oldest_seconds > 60)'",
-	}
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		return f.run(c, func(a *adminClient) error {
-			var l struct {
-				Data []admin.QueuePool `json:"data"`
-			}
-			if err := a.ask(c.Context(), http.MethodGet, "/queue?"+query("pool", pool, "org", f.org), nil, &l); err != nil {
-				return err
-			}
-			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error { return queueTable(w, l.Data, most) })
-		})
-	}
-	f.add(c, listFormats...)
-	c.Flags().StringVar(&pool, "pool", "", "only this pool")
-	c.AddCommand(deadCommand(), pausePoolCommand(), resumePoolCommand())
 	c.Flags().IntVar(&most, "flows", 10, "maximum number of flows in the table, longest wait first")
-	return c
+	return func(c *cobra.Command, o *operated, a *adminClient) error {
+		var l struct {
+			Data []admin.QueuePool `json:"data"`
+		}
+		if err := a.ask(c.Context(), http.MethodGet, o.path(), nil, &l); err != nil {
+			return err
+		}
+		return render(c.OutOrStdout(), o.output, l.Data, func(w io.Writer) error { return queueTable(w, l.Data, most) })
+	}
 }
 
 // query builds a query from pairs of names and values, without empty values.
@@ -150,75 +135,22 @@ func flowTable(w io.Writer, v *admin.QueuePool, most int) error {
 	return nil
 }
 
-func deadCommand() *cobra.Command {
-	var f usageFlags
-	var limit int
-	c := &cobra.Command{
-		Use: "dead", Short: "List dead letters: jobs that failed although their request was valid",
-		Args:    cobra.NoArgs,
-		Long:    adminHelp,
-		Example: "  llmguard queue dead\n  llmguard queue dead -o json | jq -r '.[].id' | xargs -r llmguard jobs replay",
+// resumePool prints what the pause was.
+func resumePool(c *cobra.Command, o *operated, a *adminClient) error {
+	answer, err := o.ask(c, a)
+	if err != nil {
+		return err
 	}
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		return f.run(c, func(a *adminClient) error {
-			l, err := a.jobs(c, "/queue/dead?"+query("org", f.org, "limit", strconv.Itoa(limit)), limit)
-			if err != nil {
-				return err
-			}
-			if l.HasMore {
-				fmt.Fprintf(c.ErrOrStderr(), "a pool has more than %d; use --limit to list more\n", limit)
-			}
-			if len(l.Data) == 0 {
-				fmt.Fprintln(c.ErrOrStderr(), "no dead letters")
-			}
-			return render(c.OutOrStdout(), f.output, l.Data, func(w io.Writer) error { return jobTable(w, l.Data) })
-		})
+	was := answer.(*admin.Pause)
+	text := "pool " + was.Pool + " was not paused"
+	switch {
+	case was.Blocked > 0:
+		text = "pool " + was.Pool + " continues; the pause had " + span(&was.Blocked) + " left"
+	case was.Paused:
+		text = "pool " + was.Pool + " continues"
 	}
-	f.add(c, listFormats...)
-	c.Flags().IntVar(&limit, "limit", 100, "maximum number of jobs per pool, 1 to 1000")
-	return c
-}
-
-func pausePoolCommand() *cobra.Command {
-	return poolCommand(&cobra.Command{
-		Use: "pause POOL", Short: "Start no more jobs of a pool until it is resumed; running jobs and live calls continue",
-		Example: "  llmguard queue pause openai\n  llmguard queue resume openai",
-	}, "pause", func(now *admin.Pause) string { return "pool " + now.Pool + " starts no more jobs" })
-}
-
-func resumePoolCommand() *cobra.Command {
-	return poolCommand(&cobra.Command{
-		Use:     "resume POOL",
-		Short:   "End the pauses of a pool now: an operator's, and its provider's, such as after its account has new credit",
-		Example: "  llmguard queue\n  llmguard queue resume openai",
-	}, "resume", func(was *admin.Pause) string {
-		switch {
-		case was.Blocked > 0:
-			return "pool " + was.Pool + " continues; the pause had " + span(&was.Blocked) + " left"
-		case was.Paused:
-			return "pool " + was.Pool + " continues"
-		}
-		return "pool " + was.Pool + " was not paused"
+	return render(c.OutOrStdout(), o.output, was, func(w io.Writer) error {
+		_, err := fmt.Fprintln(w, text)
+		return err
 	})
-}
-
-// poolCommand completes a command that changes a pool, named by the last part of its path.
-func poolCommand(c *cobra.Command, change string, text func(*admin.Pause) string) *cobra.Command {
-	var f adminFlags
-	c.Args, c.Long = cobra.ExactArgs(1), adminHelp
-	c.RunE = func(c *cobra.Command, args []string) error {
-		return f.run(c, func(a *adminClient) error {
-			var p admin.Pause
-			if err := a.ask(c.Context(), http.MethodPost, pathOf("queue", args[0], change), a.order(), &p); err != nil {
-				return err
-			}
-			return render(c.OutOrStdout(), f.output, p, func(w io.Writer) error {
-				_, err := fmt.Fprintln(w, text(&p))
-				return err
-			})
-		})
-	}
-	f.add(c, listFormats...)
-	f.why(c)
-	return c
 }

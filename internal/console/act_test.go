@@ -103,7 +103,7 @@ func (s *scene) forms() map[string][]string {
 		"disable-key":  {"org", "acme", "key", "k1", "reason", "why not"},
 		"enable-key":   {"org", "acme", "key", "k1", "reason", "why not"},
 		"rotate-key":   {"org", "acme", "key", "k1", "overlap", "1h", "reason", "why not"},
-		"raise-limit":  {"org", "acme", "user", "", "limit", "month", "add", "$200", "lasts", "1 hour", "reason", "why not"},
+		"raise-limit":  {"org", "acme", "user", "", "limit", "month", "add", "$200", "until", "1 hour", "reason", "why not"},
 		"top-up-run":   {"org", "acme", "run", s.run, "add", "$1", "reason", "why not"},
 		"end-run":      {"org", "acme", "run", s.run, "reason", "why not"},
 		"end-override": {"org", "acme", "override", s.override, "reason", "why not"},
@@ -288,14 +288,14 @@ func TestFormsThatAreRefused(t *testing.T) {
 		what   string
 		fields []string
 	}{
-		{"raise-limit", 400, "needs a reason", []string{"org", "acme", "limit", "month", "add", "$77", "lasts", "1 hour"}},
+		{"raise-limit", 400, "needs a reason", []string{"org", "acme", "limit", "month", "add", "$77", "until", "1 hour"}},
 		{"raise-limit", 400, "Choose a duration", []string{
-			"org", "acme", "limit", "month", "add", "$77", "lasts",
+			"org", "acme", "limit", "month", "add", "$77", "until",
 			"for ever", "reason", "r",
 		}},
-		{"raise-limit", 400, "$77", []string{"org", "acme", "limit", "month", "add", "77", "lasts", "1 hour", "reason", "r"}},
+		{"raise-limit", 400, "$77", []string{"org", "acme", "limit", "month", "add", "77", "until", "1 hour", "reason", "r"}},
 		{"raise-limit", 404, "no limit", []string{
-			"org", "acme", "limit", "nothing", "add", "$77", "lasts", "1 hour",
+			"org", "acme", "limit", "nothing", "add", "$77", "until", "1 hour",
 			"reason", "r",
 		}},
 		{"rotate-key", 400, "overlap", []string{"org", "acme", "key", "k1", "overlap", "ages"}},
@@ -314,7 +314,7 @@ func TestFormsThatAreRefused(t *testing.T) {
 			t.Errorf("%s %v: got %d %s, want %d and %q", tc.name, tc.fields, a.status, content(a.text), tc.status, tc.what)
 		}
 	}
-	typed := b.act("raise-limit", true, "org", "acme", "limit", "month", "add", "$<77>", "lasts", "7 days", "reason",
+	typed := b.act("raise-limit", true, "org", "acme", "limit", "month", "add", "$<77>", "until", "7 days", "reason",
 		"r").text
 	if !strings.Contains(typed, `value="$&lt;77&gt;"`) || !strings.Contains(typed, "<option selected>7 days") {
 		t.Errorf("got %s, want what was typed", content(typed))
@@ -335,7 +335,7 @@ func TestChangeOfALimitUntilATime(t *testing.T) {
 		"24 hours": 24 * time.Hour, "7 days": 7 * 24 * time.Hour,
 	} {
 		began := time.Now()
-		b.act("raise-limit", true, "org", "acme", "user", "alice", "limit", "daily", "add", "-$5", "lasts", lasts, "reason",
+		b.act("raise-limit", true, "org", "acme", "user", "alice", "limit", "daily", "add", "-$5", "until", lasts, "reason",
 			lasts)
 		list, _, err := tenants.New(s.rdb, tenants.Options{}).Audit(t.Context(),
 			tenants.AuditFilter{Action: "limit.override"}, 1)

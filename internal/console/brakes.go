@@ -16,15 +16,3 @@ func (v *visit) brakes(org string) []admin.FiredBrake {
 	}
 	return list.Data
 }
-
-// releaseBrake lets the calls of a subject run again.
-func (v *visit) releaseBrake() (done, error) {
-	path := "/orgs/" + url.PathEscape(v.field("org")) + "/brakes/" + url.PathEscape(v.field("brake")) + "/release"
-	body := v.order()
-	body["subject"] = v.field("subject")
-	if life := v.field("for"); life != "" {
-		body["for"] = life
-	}
-	return done{Text: "Brake " + v.field("brake") + " is released for " + v.field("subject") + "."},
-		v.change(http.MethodPost, path, body, nil)
-}

@@ -2,7 +2,6 @@ package console
 
 import (
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/admin"
@@ -37,25 +36,3 @@ func (c *Console) limitRequests(v *visit) error {
 const untilFormat = "2006-01-02 15:04"
 
 func formTime(t time.Time) string { return t.UTC().Format(untilFormat) }
-
-func (v *visit) approveRequest() (done, error) {
-	body := map[string]any{"amount": v.field("amount")}
-	until, err := time.Parse(untilFormat, v.field("until"))
-	if err != nil {
-		return done{}, &refusal{http.StatusBadRequest, "Until must be a time in UTC such as 2026-12-01 18:00."}
-	}
-	body["until"] = until
-	if why := v.field("reason"); why != "" {
-		body["reason"] = why
-	}
-	var now admin.LimitRequest
-	err = v.change(http.MethodPost, "/limit_requests/"+url.PathEscape(v.field("request"))+"/approve", body, &now)
-	return done{Text: "Approved: " + now.ApprovedAmount + " more of limit " + now.Limit + " for " + now.User + "."}, err
-}
-
-func (v *visit) denyRequest() (done, error) {
-	var now admin.LimitRequest
-	path := "/limit_requests/" + url.PathEscape(v.field("request")) + "/deny"
-	err := v.change(http.MethodPost, path, map[string]any{"reason": v.field("reason")}, &now)
-	return done{Text: "The request of " + now.User + " is " + now.Status + "."}, err
-}

@@ -180,7 +180,7 @@ func TestGroupsInTheConsole(t *testing.T) {
 	if got := page(); !strings.Contains(got, "group research cost") || !strings.Contains(got, "$2.00") {
 		t.Errorf("the user's page shows the limit of the group as %q", got)
 	}
-	b.act("raise-limit", true, "org", "acme", "group", "research", "limit", "team", "add", "$1", "lasts", "1 hour", "reason", "a test")
+	b.act("raise-limit", true, "org", "acme", "group", "research", "limit", "team", "add", "$1", "until", "1 hour", "reason", "a test")
 	if got := page(); !strings.Contains(got, "$9.00") {
 		t.Errorf("after the limit was raised: %q, want $9.00", got)
 	}

@@ -40,6 +40,7 @@ type orgView struct {
 	Addresses  bool   // some limit counts addresses
 	IP         string // the requested address
 	Overrides  []admin.Override
+	Stopped    bool               // its spending
 	Brakes     []admin.FiredBrake // that fired or were released
 	Refusals   []admin.Refusal    // of the last 24 hours, largest first
 	Refused    bool               // Refusals could be read
@@ -72,7 +73,7 @@ func (c *Console) org(v *visit) error {
 		Chart: past.chart(series{"spent", past.costs(o.ID, whole)}),
 		Today: past.Today(o.ID, whole), Month: past.Month(o.ID, whole), reading: past.reading,
 	}
-	view.Overrides, view.Brakes = v.overrides(o.ID, ""), v.brakes(o.ID)
+	view.Overrides, view.Brakes, view.Stopped = v.overrides(o.ID, ""), v.brakes(o.ID), v.stopped(o.ID)
 	view.Refusals, view.Refused = v.refusals(o.ID)
 	if view.Month.Known {
 		view.Models = past.month(o.ID, byModel)
@@ -198,6 +199,8 @@ type userView struct {
 	Org, User string
 	Group     string // empty: none
 	Plan      string // empty: none
+	OwnGroup  string // set for the user itself, likewise
+	OwnPlan   string
 	Limits    []budget.Status
 	Chart     chart
 	Today     spent
@@ -237,7 +240,7 @@ func (c *Console) user(v *visit) error {
 	past := c.history.last(ctx, o.ID)
 	has := c.o.Tenants().Defaults.Membership(o, o.User(id), nil)
 	view := userView{
-		Org: o.ID, User: id, Group: has.Group, Plan: has.Plan, reading: past.reading,
+		Org: o.ID, User: id, Group: has.Group, Plan: has.Plan, OwnGroup: o.User(id).Group, OwnPlan: o.User(id).Plan, reading: past.reading,
 		Chart: past.chart(series{"spent", past.costs(o.ID, ofUser(id))}),
 		Today: past.Today(o.ID, ofUser(id)), Month: past.Month(o.ID, ofUser(id)),
 	}

@@ -28,6 +28,7 @@ type overviewView struct {
 	Pools                   []poolLine
 	TopUsers                []named // today, over all orgs; named "org/user"
 	Problems                []Fault
+	Stopped                 bool // all spending
 	Checked                 bool // all sources of Problems could be read
 	reading
 }
@@ -51,7 +52,7 @@ func (c *Console) overview(v *visit) error {
 	past := c.history.last(ctx, ids...)
 	view := overviewView{
 		reading: past.reading, Today: spent{Known: true}, Yesterday: spent{Known: true},
-		Month: spent{Known: true},
+		Month: spent{Known: true}, Stopped: v.stopped("all"),
 	}
 	for i := range orgs {
 		line, states, err := c.orgLine(ctx, past, &orgs[i])

@@ -2,9 +2,6 @@ package console
 
 import (
 	"context"
-	"fmt"
-	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -168,13 +165,4 @@ func (c *Console) job(v *visit) error {
 		}
 	}
 	return v.show("job", "Job", view)
-}
-
-// changePool pauses or resumes a pool.
-func changePool(how, means string) func(v *visit) (done, error) {
-	return func(v *visit) (done, error) {
-		pool := v.field("pool")
-		err := v.change(http.MethodPost, "/queue/"+url.PathEscape(pool)+"/"+how, v.order(), nil)
-		return done{Text: fmt.Sprintf("Pool %s %s.", pool, means)}, err
-	}
 }

@@ -64,7 +64,7 @@ func TestDisablingAKeyCancelsItsJobs(t *testing.T) {
 	s := newScene(t)
 	other := s.put("acme", "alice", "gpt-4o", func(j *queue.Job) { j.Key = "k2" })
 	b := s.signedIn(opsKey)
-	b.act("disable-key", true, "org", "acme", "key", "k1", "jobs", "cancel", "reason", "leaked")
+	b.act("disable-key", true, "org", "acme", "key", "k1", "cancel-jobs", "cancel", "reason", "leaked")
 	for id, want := range map[string]queue.State{s.job.ID: queue.Cancelled, other.ID: queue.Queued, s.dead.ID: queue.Failed} {
 		j, err := s.queue.Job(t.Context(), "acme", id)
 		s.must(err)

@@ -79,23 +79,3 @@ func (r runLine) Titled() string {
 	}
 	return r.ID
 }
-
-func (v *visit) runPath(do string) string {
-	return "/orgs/" + url.PathEscape(v.field("org")) + "/runs/" + url.PathEscape(v.field("run")) + "/" + do
-}
-
-func (v *visit) topUpRun() (done, error) {
-	body := map[string]any{"add_amount": v.field("add")}
-	if why := v.field("reason"); why != "" {
-		body["reason"] = why
-	}
-	var now guard.RunView
-	err := v.change(http.MethodPost, v.runPath("top-up"), body, &now)
-	return done{Text: "The run " + now.ID + " may spend $" + now.Amount + "."}, err
-}
-
-func (v *visit) endRun() (done, error) {
-	var now guard.RunView
-	err := v.change(http.MethodPost, v.runPath("end")+v.because(), nil, &now)
-	return done{Text: "The run " + now.ID + " is " + now.Status + "."}, err
-}

@@ -12,12 +12,12 @@ import (
 type AuditEntry struct {
 	// ID is its position in the log, set when it is read.
 	ID     string    `json:"id,omitempty"`
-	At     time.Time `json:"at"`
-	Actor  string    `json:"actor"`  // an administrator's key id, local:<user>@<host>, or signal
-	Action string    `json:"action"` // such as key.create
-	Org    string    `json:"org,omitempty"`
-	Target string    `json:"target,omitempty"` // id of the changed thing
-	Reason string    `json:"reason,omitempty"`
+	At     time.Time `json:"at" col:"time (UTC);second"`
+	Actor  string    `json:"actor" col:"who"`     // an administrator's key id, local:<user>@<host>, or signal
+	Action string    `json:"action" col:"action"` // such as key.create
+	Org    string    `json:"org,omitempty" col:"org"`
+	Target string    `json:"target,omitempty" col:"target;path"` // id of the changed thing
+	Reason string    `json:"reason,omitempty" col:"reason"`
 	// Before and After are the record; null if there was or is none.
 	Before    json.RawMessage `json:"before,omitempty"`
 	After     json.RawMessage `json:"after,omitempty"`

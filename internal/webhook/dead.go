@@ -34,17 +34,17 @@ const (
 
 // DeadLetter is a delivery that failed for good.
 type DeadLetter struct {
-	ID       string    `json:"id"`
-	Org      string    `json:"org"`
+	ID       string    `json:"id" col:"id"`
+	Org      string    `json:"org" col:"org"`
 	Event    string    `json:"event"` // event id, sent as webhook-id
-	Type     string    `json:"type"`
-	Object   string    `json:"object"`
-	Host     string    `json:"host"` // of the target; empty if it was removed
-	Reason   Reason    `json:"reason"`
+	Type     string    `json:"type" col:"event"`
+	Object   string    `json:"object" col:"of"`
+	Host     string    `json:"host" col:"host"` // of the target; empty if it was removed
+	Reason   Reason    `json:"reason" col:"reason"`
 	Status   int       `json:"status,omitempty"` // of the last response
-	Error    string    `json:"error"`
-	Attempts int       `json:"attempts"`
-	Died     time.Time `json:"died_at"`
+	Error    string    `json:"error" col:"last error"`
+	Attempts int       `json:"attempts" col:"tries"`
+	Died     time.Time `json:"died_at" col:"age;age"`
 }
 
 // ErrNotDead is returned for an unknown dead letter.

@@ -12,11 +12,11 @@ import (
 // Target is a target of an org's events, for operators. The URL may be a secret, so only its
 // host is shown.
 type Target struct {
-	ID     string     `json:"id"`
-	Org    string     `json:"org"`
-	Host   string     `json:"host"`   // empty: named by a request
-	Events []string   `json:"events"` // none: all
-	Off    *time.Time `json:"off_at"` // when it answered 410 and was disabled; null: enabled
+	ID     string     `json:"id" col:"id"`
+	Org    string     `json:"org" col:"org"`
+	Host   string     `json:"host" col:"host;;(set by a request)"` // empty: named by a request
+	Events []string   `json:"events" col:"events;all"`             // none: all
+	Off    *time.Time `json:"off_at" col:"status;off;on"`          // when it answered 410 and was disabled; null: enabled
 }
 
 // ErrNotOff is returned for a target that is not disabled.
