@@ -39,10 +39,10 @@ type newAdmin struct {
 }
 
 type adminPatch struct {
-	Name     string    `json:"name,omitempty"`
-	ReadOnly bool      `json:"read_only,omitempty"`
-	Disabled bool      `json:"disabled,omitempty"`
-	Expires  time.Time `json:"expires,omitzero"`
+	Name     string    `json:"name,omitempty" help:"display name"`
+	ReadOnly bool      `json:"read_only,omitempty" help:"the key can read but not change anything"`
+	Disabled bool      `json:"disabled,omitempty" help:"its requests get 401"`
+	Expires  time.Time `json:"expires,omitzero" help:"a date, a time, or a duration from now (90d)"`
 }
 
 // adminHandler serves /admins and the session of the calling administrator.

@@ -198,12 +198,14 @@ func (s *Server) financeRoutes() []Operation {
 				{name: "billing_account", text: "The BillingAccountId; default: the id of the provider"},
 			},
 			Kinds: []string{"text/csv"}, serve: s.finance.exportFocus,
+			Commands: []Command{{Use: "usage focus", Own: true}},
 		},
 		{
 			Name: "getStatement", Method: http.MethodGet, Path: "/orgs/{org}/statement",
 			Summary: "Show what an org spent in a month, by model, user, key, label and day",
 			Query:   []parameter{month, {name: "format", text: "html or csv; default: html"}},
 			Kinds:   []string{"text/html", "text/csv"}, serve: s.finance.getStatement,
+			Commands: []Command{{Use: "usage statement", Own: true}},
 		},
 	}
 }

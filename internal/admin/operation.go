@@ -28,6 +28,7 @@ type Operation struct {
 	Commands []Command
 	Pages    []Page
 	Without  string // why there is no command
+	NoPage   string // why a change has no page
 }
 
 // Command is how a command of the CLI calls an operation. Its flags are the inputs of the operation that are neither
@@ -42,9 +43,10 @@ type Command struct {
 	Fixed   map[string]any    // members of the body that the command sets
 	Hide    []string          // inputs that are no flags
 	Help    map[string]string // of inputs, where the input's own does not fit
+	OneOf   []string          // inputs of which the command takes exactly one
 	Must    []string          // inputs that the command requires and the API does not, or reason
 	All     bool              // without the flag --org it is for all orgs
-	Sure    string            // what the command does beyond recall; it then needs --yes
+	Sure    string            // the refusal without --yes, of what cannot be undone
 	// Done is printed in place of the answer: {input} and {member} stand for inputs and members of the answer.
 	Done string
 	None string // printed when the list is empty

@@ -34,6 +34,7 @@ func (s *Server) orgRoutes() []Operation {
 		{
 			Name: "createOrg", Method: http.MethodPost, Path: "/orgs", Summary: "Create an org", Writes: true, Body: newOrg{},
 			Answer: Org{}, Status: 201, serve: s.orgs.createOrg,
+			NoPage: "an org is declared in a file, or created with its limits by the CLI",
 		},
 		{
 			Name: "getOrg", Method: http.MethodGet, Path: "/orgs/{org}", Summary: "Show an org", Answer: Org{},
@@ -43,11 +44,13 @@ func (s *Server) orgRoutes() []Operation {
 			Name: "updateOrg", Method: http.MethodPatch, Path: "/orgs/{org}",
 			Summary: "Change an org; null resets a field to the file's value or the default", Writes: true,
 			Query: []parameter{reasonParameter}, Body: orgPatch{}, Answer: Org{}, serve: s.orgs.updateOrg,
+			NoPage: "its settings are many: the CLI and apply change them",
 		},
 		{
 			Name: "deleteOrg", Method: http.MethodDelete, Path: "/orgs/{org}",
 			Summary: "Remove the runtime changes of an org; the file's values, its ledger and its jobs are kept", Writes: true,
 			Query: []parameter{reasonParameter}, serve: s.orgs.deleteOrg,
+			NoPage: "rare, and best done where its data is exported: the CLI",
 		},
 
 		{
@@ -140,21 +143,26 @@ func (s *Server) orgRoutes() []Operation {
 			Name: "listRuns", Method: http.MethodGet, Path: "/orgs/{org}/runs",
 			Summary: "List the open runs of an org, with those that ended within the last hour",
 			Query:   []parameter{{name: "key", text: "Only those that this key gave a budget to"}}, Answer: page[guard.RunView]{},
-			serve: s.runs.listRuns,
+			serve:    s.runs.listRuns,
+			Commands: []Command{{Use: "runs list", Own: true}},
 		},
 		{
 			Name: "createRun", Method: http.MethodPost, Path: "/orgs/{org}/keys/{key}/children",
 			Summary: "Give a part of a key's budget to a run; only this response contains the run's own key", Writes: true,
 			Body: newRun{}, Answer: guard.RunView{}, Status: 201, serve: s.runs.createRun,
+			NoPage:   "a run is created by the program that uses its key",
+			Commands: []Command{{Use: "keys child", Own: true}},
 		},
 		{
 			Name: "getRun", Method: http.MethodGet, Path: "/orgs/{org}/runs/{run}", Summary: "Show a run",
 			Answer: guard.RunView{}, serve: s.runs.getRun,
+			Commands: []Command{{Use: "runs show", Own: true}},
 		},
 		{
 			Name: "topUpRun", Method: http.MethodPost, Path: "/orgs/{org}/runs/{run}/top-up",
 			Summary: "Add to the budget of a run; its calls continue", Writes: true, Body: topUp{}, Answer: guard.RunView{},
-			serve: s.runs.topUpRun,
+			serve:    s.runs.topUpRun,
+			Commands: []Command{{Use: "runs top-up", Own: true}},
 			Pages: []Page{{
 				Title: "Add to the budget of a run", Text: "Adds to the amount of run %s. Its calls continue.",
 				Ask: []Ask{{Input: "add_amount", Label: "Add", Hint: "such as $5"}}, Done: "The run {id} may spend ${amount}.",
@@ -164,6 +172,7 @@ func (s *Server) orgRoutes() []Operation {
 			Name: "endRun", Method: http.MethodPost, Path: "/orgs/{org}/runs/{run}/end",
 			Summary: "End a run: further calls of it are refused", Writes: true, Query: []parameter{reasonParameter},
 			Answer: guard.RunView{}, serve: s.runs.endRun,
+			Commands: []Command{{Use: "runs end", Own: true}},
 			Pages: []Page{{
 				Title: "End a run", Text: "Ends run %s. Its further calls get 402; calls in flight finish.", Danger: true,
 				Done: "The run {id} is {status}.",
@@ -181,27 +190,34 @@ func (s *Server) orgRoutes() []Operation {
 				{name: "plan", text: "Limits of this plan"},
 				{name: "ip", text: "Usage of this address, for limits per address"},
 			}, Answer: page[Limit]{}, serve: s.limits.listLimits,
+			Commands: []Command{{Use: "limits get", Own: true}},
 		},
 		{
 			Name: "explainLimits", Method: http.MethodGet, Path: "/orgs/{org}/limits/explain",
 			Summary: "Explain which limits count a call of a user or key, and why others do not",
 			Query:   explainQuery(), Answer: Explanation{}, serve: s.limits.explainLimits,
+			Commands: []Command{{Use: "limits explain", Own: true}},
 		},
 		{
 			Name: "setLimit", Method: http.MethodPatch, Path: "/orgs/{org}/limits/{limit}",
 			Summary: "Create or change a limit; its usage is kept. With user, for that user only. Org all: a limit for every " +
 				"org", Writes: true, Query: ownerQuery(), Body: limitPatch{},
 			Answer: Limit{}, serve: s.limits.setLimit,
+			NoPage:   "a limit has many shapes: the CLI and apply set them",
+			Commands: []Command{{Use: "limits set", Own: true}},
 		},
 		{
 			Name: "unsetLimit", Method: http.MethodDelete, Path: "/orgs/{org}/limits/{limit}",
 			Summary: "Drop runtime changes to a limit, or delete a runtime limit", Writes: true,
 			Query: ownerQuery(), serve: s.limits.unsetLimit,
+			NoPage:   "as setLimit",
+			Commands: []Command{{Use: "limits unset", Own: true}},
 		},
 		{
 			Name: "resetLimit", Method: http.MethodPost, Path: "/orgs/{org}/limits/{limit}/reset",
 			Summary: "Reset a limit's usage to zero; open calls still count, and the ledger is kept", Writes: true,
 			Body: limitReset{}, Answer: Limit{}, serve: s.limits.resetLimit,
+			Commands: []Command{{Use: "limits reset", Own: true}},
 			Pages: []Page{{
 				Title: "Reset a limit's usage", Text: "Resets the usage of %s to zero. The ledger and in-flight calls are kept.",
 				Danger: true, Must: true, Done: "The usage of {limit} was reset.",
@@ -212,16 +228,21 @@ func (s *Server) orgRoutes() []Operation {
 			Summary: "Reset the usage of all limits of an org to zero, or of one limit for all that it counts, or of all " +
 				"limits that count one user or key; with dry_run, only show the usage", Writes: true, Body: limitsReset{},
 			Answer: ResetPlan{}, serve: s.resets.resetLimits,
+			NoPage:   "it shows a plan first: the CLI",
+			Commands: []Command{{Use: "limits reset", Own: true}},
 		},
 		{
 			Name: "reopenLimits", Method: http.MethodPost, Path: "/orgs/{org}/limits/reopen",
 			Summary: "Reopen an org's limits that are closed because Redis lost its data; they count from zero",
 			Writes:  true, Body: limitsReopen{}, serve: s.limits.reopenLimits,
+			Commands: []Command{{Use: "limits reopen", Own: true}},
 		},
 		{
 			Name: "reopenAllLimits", Method: http.MethodPost, Path: "/limits/reopen",
 			Summary: "Reopen all limits and spend caps that are closed because Redis lost its data; they count from zero",
 			Writes:  true, Body: limitsReopen{}, serve: s.limits.reopenLimits,
+			NoPage:   "after a loss of data, from the runbook: the CLI",
+			Commands: []Command{{Use: "limits reopen", Own: true}},
 		},
 		{
 			Name: "listOverrides", Method: http.MethodGet, Path: "/orgs/{org}/overrides",
@@ -252,7 +273,7 @@ func (s *Server) orgRoutes() []Operation {
 					"accepts tonight (the next midnight on this machine), tomorrow, 18:00, 4h, 7d, 2026-12-01 or 2026-12-01T18:00:00+01:00.",
 				Example: "limits override --org acme --user alice --limit daily --add '$200' --until tonight --reason 'launch day'\n" +
 					"limits override --org acme --limit daily --amount '$10' --until 18:00 --reason 'runaway job'",
-				Must: []string{"reason"},
+				OneOf: []string{"add", "amount"}, Must: []string{"reason"},
 			}},
 		},
 		{
@@ -281,7 +302,8 @@ func (s *Server) orgRoutes() []Operation {
 			Name: "setCredential", Method: http.MethodPut, Path: "/orgs/{org}/credentials/{provider}",
 			Summary: "Set the org's own credential for a provider; it cannot be read back", Writes: true,
 			Query: []parameter{reasonParameter}, Body: newCredential{}, Answer: Credential{},
-			serve: s.credentials.setCredential,
+			serve:  s.credentials.setCredential,
+			NoPage: "a secret is not typed into a page",
 			Commands: []Command{{
 				Use: "orgs credentials set PROVIDER", Short: "Set the org's provider credential, read from standard input",
 				Example: "orgs credentials set openai --org acme < acme-openai-key.txt",
@@ -291,10 +313,11 @@ func (s *Server) orgRoutes() []Operation {
 			Name: "deleteCredential", Method: http.MethodDelete, Path: "/orgs/{org}/credentials/{provider}",
 			Summary: "Remove the org's own credential; its calls use the deployment's account again", Writes: true,
 			Query: []parameter{reasonParameter}, serve: s.credentials.deleteCredential,
+			NoPage: "as setCredential",
 			Commands: []Command{{
 				Use: "orgs credentials delete PROVIDER", Example: "orgs credentials delete openai --org acme --yes",
 				Short: "Remove an org's own credential (its calls use the deployment's account again)",
-				Sure:  "this permanently removes the {provider} credential of org {org}",
+				Sure:  "this permanently removes the {provider} credential of org {org}. Confirm with --yes",
 				Done:  "removed the {provider} credential of org {org}",
 			}},
 		},
@@ -303,6 +326,7 @@ func (s *Server) orgRoutes() []Operation {
 			Name: "getDeclaration", Method: http.MethodGet, Path: "/orgs/{org}/declaration",
 			Summary: "Show an org, with its users, keys and limits in force, in the form that apply reads",
 			Answer:  Declaration{}, serve: s.declarations.getDeclaration,
+			Commands: []Command{{Use: "config export", Own: true}},
 		},
 		{
 			Name: "getRecords", Method: http.MethodGet, Path: "/orgs/{org}/records",
@@ -327,11 +351,14 @@ func (s *Server) orgRoutes() []Operation {
 			Name: "purgeOrg", Method: http.MethodPost, Path: "/orgs/{org}/purge",
 			Summary: "Remove all stored data of a disabled org that is not in the file; with dry_run, only count it",
 			Writes:  true, Body: purge{}, Answer: Purged{}, serve: s.orgData.purgeOrg,
+			NoPage:   "it shows a plan first: the CLI",
+			Commands: []Command{{Use: "orgs purge", Own: true}},
 		},
 		{
 			Name: "applyOrg", Method: http.MethodPost, Path: "/orgs/{org}/apply",
 			Summary: "Make an org match its declaration; with dry_run, only list the changes", Body: application{},
 			Answer: Plan{}, serve: s.declarations.apply,
+			Commands: []Command{{Use: "apply", Own: true}},
 		},
 	}
 }
@@ -416,6 +443,7 @@ func (s *Server) systemRoutes() []Operation {
 			Name: "stopByBrake", Method: http.MethodPost, Path: "/orgs/{org}/brakes/{brake}/stop",
 			Summary: "Stop the calls of a subject by hand, as if the brake had fired", Writes: true, Body: brakeRelease{},
 			Answer: FiredBrake{}, serve: s.brakes.stop,
+			NoPage: "the subject is free text: the CLI",
 			Commands: []Command{{
 				Use: "brakes stop NAME=VALUE...", Short: "Stop the calls of a subject by hand, as if a brake had fired",
 				Long:    "New calls of the subject get 403 brake_stopped until `llmguard brakes release`, or until --for has passed.",
@@ -433,6 +461,7 @@ func (s *Server) systemRoutes() []Operation {
 			Name: "createAdmin", Method: http.MethodPost, Path: "/admins",
 			Summary: "Create an administrator's key; not over the network", Writes: true, Local: true, Body: newAdmin{},
 			Answer: NewAdmin{}, Status: 201, serve: s.admins.createAdmin,
+			NoPage: "not over the network",
 			Commands: []Command{{
 				Use: "admins create ADMIN", Short: "Create an administrator's key and show it once",
 				Example: "admins create ops -c llmguard.yaml\nadmins create dashboard --read-only --expires 90d",
@@ -442,7 +471,11 @@ func (s *Server) systemRoutes() []Operation {
 			Name: "updateAdmin", Method: http.MethodPatch, Path: "/admins/{admin}",
 			Summary: "Change an administrator; not over the network", Writes: true, Local: true,
 			Query: []parameter{reasonParameter}, Body: adminPatch{}, Answer: Admin{}, serve: s.admins.updateAdmin,
+			NoPage: "not over the network",
 			Commands: []Command{{
+				Use: "admins update ADMIN", Short: "Change an administrator's name, rights or expiry", Hide: []string{"disabled"},
+				Example: "admins update dashboard --expires 90d\nadmins update ops --read-only=false",
+			}, {
 				Use: "admins disable ADMIN", Short: "Disable an administrator's key", Example: "admins disable dashboard",
 				Fixed: map[string]any{"disabled": true}, Hide: adminSettings, Done: "administrator {admin} is {status}",
 			},
@@ -455,16 +488,18 @@ func (s *Server) systemRoutes() []Operation {
 			Name: "deleteAdmin", Method: http.MethodDelete, Path: "/admins/{admin}",
 			Summary: "Remove an administrator; not over the network", Writes: true, Local: true,
 			Query: []parameter{reasonParameter}, serve: s.admins.deleteAdmin,
+			NoPage: "not over the network",
 			Commands: []Command{{
 				Use: "admins delete ADMIN", Short: "Delete an administrator's key", Example: "admins delete dashboard --yes",
-				Sure: "this permanently removes administrator {admin}. To end it for a while, disable it", Done: "removed administrator {admin}",
+				Sure: "this permanently removes administrator {admin}. Confirm with --yes, or disable it instead", Done: "removed administrator {admin}",
 			}},
 		},
 
 		{
 			Name: "reloadConfig", Method: http.MethodPost, Path: "/config/reload",
 			Summary: "Reload the configuration file of this process, as SIGHUP does", Writes: true, Answer: Reloaded{},
-			serve: s.system.reload,
+			serve:  s.system.reload,
+			NoPage: "one process of several answers the console",
 			Commands: []Command{{
 				Use: "config reload", Short: "Make a running llmguard reload its configuration file", Example: "config reload",
 				Long: "Reloads one process, as SIGHUP does. Each process reads its own copy of the file. If the file is invalid, nothing changes.",
@@ -473,10 +508,12 @@ func (s *Server) systemRoutes() []Operation {
 		{
 			Name: "signIn", Method: http.MethodPost, Path: "/session",
 			Summary: "Record a console sign-in with this key in the audit", Answer: Self{}, serve: s.admins.signIn,
+			Without: "only the console signs in",
 		},
 		{
 			Name: "signOut", Method: http.MethodDelete, Path: "/session",
 			Summary: "Record a console sign-out in the audit", Answer: Self{}, serve: s.admins.signOut,
+			Without: "only the console signs out",
 		},
 		{
 			Name: "getSelf", Method: http.MethodGet, Path: "/self",

@@ -197,7 +197,8 @@ func (s *Server) workRoutes() []Operation {
 			Name: "replayWebhook", Method: http.MethodPost, Path: "/webhooks/dead/{letter}/replay",
 			Summary: "Retry abandoned deliveries, with the same webhook-id", Writes: true,
 			Query: []parameter{orgsParameter, reasonParameter}, Body: workOrder{}, Answer: webhook.DeadLetter{},
-			serve: s.webhooks.replayWebhook,
+			serve:  s.webhooks.replayWebhook,
+			NoPage: "the console does not list deliveries",
 			Commands: []Command{{
 				Use: "webhooks replay ID...", Short: "Send failed deliveries again with the same webhook-id",
 				Example: "webhooks dead\n" +
@@ -235,12 +236,14 @@ func (s *Server) spendingRoutes() []Operation {
 					"; default: the first label, otherwise model"},
 				filterParameter,
 			}, Answer: top.Snapshot{},
-			serve: s.system.top,
+			serve:    s.system.top,
+			Commands: []Command{{Use: "top", Own: true}},
 		},
 		{
 			Name: "listCalibration", Method: http.MethodGet, Path: "/calibration",
 			Summary: "List learned token ratios of models whose tokenizer is not public", Answer: page[calibration.Row]{},
-			serve: s.system.listCalibration,
+			serve:    s.system.listCalibration,
+			Commands: []Command{{Use: "prices calibration", Own: true}},
 		},
 
 		{
@@ -262,12 +265,14 @@ func (s *Server) spendingRoutes() []Operation {
 				filterParameter,
 			},
 			Answer: Usage{}, serve: s.usage.getUsage,
+			Commands: []Command{{Use: "usage", Own: true}},
 		},
 
 		{
 			Name: "getSpend", Method: http.MethodGet, Path: "/spend",
 			Summary: "Group spending by any dimensions, with its course and the period before", Query: spendParameters,
 			Answer: Spend{}, serve: s.usage.getSpend,
+			Without: "usage has the same sums",
 		},
 		{
 			Name: "searchCalls", Method: http.MethodGet, Path: "/orgs/{org}/calls",
@@ -279,6 +284,7 @@ func (s *Server) spendingRoutes() []Operation {
 				{name: "before", text: "Continue here: next of the page before"},
 			}, periodParameters...),
 			Answer: CallPage{}, serve: s.usage.searchCalls,
+			Without: "usage entries has the same entries",
 		},
 
 		{
@@ -290,6 +296,7 @@ func (s *Server) spendingRoutes() []Operation {
 				{name: "by", text: "hour: also by hour for the last 14 days, and by UTC day before that"},
 			}, refusalPeriod...),
 			Answer: page[Refusal]{}, serve: s.usage.listRefusals,
+			Commands: []Command{{Use: "limits refusals", Own: true}},
 		},
 
 		{
@@ -297,7 +304,8 @@ func (s *Server) spendingRoutes() []Operation {
 			Summary: "Explain why a call, job or user waits or is refused: the limits and their usage, when capacity " +
 				"returns, who uses most, and what would admit the call",
 			Query: []parameter{{name: "org", text: "Only in this org; required if several orgs have a user with that name"}}, Answer: Why{},
-			serve: s.why.explain,
+			serve:    s.why.explain,
+			Commands: []Command{{Use: "why", Own: true}},
 		},
 
 		{
@@ -306,31 +314,39 @@ func (s *Server) spendingRoutes() []Operation {
 			Query: append([]parameter{{name: "order", text: "oldest or newest first; default: oldest"}, filterParameter},
 				periodParameters...),
 			Lines: true, Answer: budget.Entry{}, serve: s.ledger.listLedger,
+			Commands: []Command{{Use: "usage entries", Own: true}},
 		},
 		{
 			Name: "listCorrections", Method: http.MethodGet, Path: "/orgs/{org}/corrections",
 			Summary: "Stream manual corrections of the org's bill, oldest first", Query: periodParameters,
 			Lines: true, Answer: budget.AuditRecord{}, serve: s.ledger.listCorrections,
+			Commands: []Command{{Use: "usage audit", Own: true}},
 		},
 		{
 			Name: "createCorrection", Method: http.MethodPost, Path: "/orgs/{org}/corrections",
 			Summary: "Correct a bill by an amount; adds an entry and never changes existing ones", Writes: true,
 			Body: correction{}, Answer: Corrected{}, Status: 201, serve: s.ledger.createCorrection,
+			NoPage:   "it books money: the CLI, with a reason and an id",
+			Commands: []Command{{Use: "usage adjust", Own: true}},
 		},
 		{
 			Name: "listUnresolved", Method: http.MethodGet, Path: "/orgs/{org}/unresolved",
 			Summary: "List charges that arrived too late to be booked automatically", Answer: page[Unresolved]{},
-			serve: s.ledger.listUnresolved,
+			serve:    s.ledger.listUnresolved,
+			Commands: []Command{{Use: "usage reconcile", Own: true}},
 		},
 		{
 			Name: "resolve", Method: http.MethodPost, Path: "/orgs/{org}/unresolved/{call}",
 			Summary: "Book such a charge, or drop it", Writes: true, Body: resolution{}, Answer: Corrected{},
-			serve: s.ledger.resolve,
+			serve:    s.ledger.resolve,
+			NoPage:   "as createCorrection",
+			Commands: []Command{{Use: "usage reconcile", Own: true}},
 		},
 		{
 			Name: "listCaps", Method: http.MethodGet, Path: "/caps",
 			Summary: "List the spend caps of providers and of the deployment, with their usage", Answer: page[Cap]{},
-			serve: s.system.listCaps,
+			serve:    s.system.listCaps,
+			Commands: []Command{{Use: "usage caps", Own: true}},
 		},
 	}
 }

@@ -2,20 +2,21 @@ package cli
 
 import (
 	"net/http"
-	"regexp"
+	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-// named maps flags and arguments to the API lists that complete them; %s is the org.
-var named = map[string]string{
-	"org": "/orgs", "user": "/orgs/%s/users", "key": "/orgs/%s/keys",
-	"limit": "/orgs/%s/limits",
+// named maps flags and arguments to the API lists that complete them, and the member of a line; %s is the org.
+var named = map[string]struct{ path, member string }{
+	"org": {"/orgs", "id"}, "user": {"/orgs/%s/users", "id"}, "key": {"/orgs/%s/keys", "id"},
+	"limit": {"/orgs/%s/limits", "name"}, "run": {"/orgs/%s/runs", "id"}, "override": {"/orgs/%s/overrides", "id"},
+	"brake": {"/brakes?org=%s", "brake"}, "request": {"/limit_requests", "id"}, "admin": {"/admins", "id"},
+	"pool": {"/queue", "pool"}, "job": {"/jobs", "id"}, "batch": {"/batches", "id"}, "target": {"/webhooks", "id"},
+	"letter": {"/webhooks/dead", "id"},
 }
-
-var argument = regexp.MustCompile(`^\S+ \[?(ORG|USER|KEY|LIMIT)\]?$`)
 
 // completeFlags adds shell completion of ids, from a running llmguard or its Redis.
 func completeFlags(c *cobra.Command) {
@@ -27,13 +28,20 @@ func completeFlags(c *cobra.Command) {
 			_ = c.RegisterFlagCompletionFunc(kind, completeIDs(kind))
 		}
 	}
-	m := argument.FindStringSubmatch(c.Use)
-	if m == nil || c.ValidArgsFunction != nil || c.Name() == "create" {
+	words := strings.Fields(c.Use)
+	if len(words) != 2 || c.ValidArgsFunction != nil || c.Name() == "create" {
 		return
 	}
-	ids := completeIDs(strings.ToLower(m[1]))
+	kind := strings.ToLower(strings.Trim(words[1], "[]."))
+	if operated := c.Annotations[operationInput]; operated != "" {
+		kind = operated
+	}
+	if _, ok := named[kind]; !ok {
+		return
+	}
+	ids, several := completeIDs(kind), strings.HasSuffix(words[1], "...")
 	c.ValidArgsFunction = func(c *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
+		if len(args) > 0 && !several {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		return ids(c, args, begin)
@@ -51,7 +59,8 @@ func completeIDs(kind string) cobra.CompletionFunc {
 			return ""
 		}
 		org := text("org")
-		if kind != "org" && org == "" {
+		of := named[kind]
+		if strings.Contains(of.path, "%s") && org == "" {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		f := adminFlags{
@@ -64,22 +73,15 @@ func completeIDs(kind string) cobra.CompletionFunc {
 		}
 		defer a.close()
 		var l struct {
-			Data []struct {
-				ID   string `json:"id"`
-				Name string `json:"name"`
-			} `json:"data"`
+			Data []map[string]any `json:"data"`
 		}
-		path := strings.Replace(named[kind], "/%s", pathOf(org), 1)
+		path := strings.Replace(of.path, "%s", url.PathEscape(org), 1)
 		if err := a.ask(c.Context(), http.MethodGet, path, nil, &l); err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		var out []string
 		for _, one := range l.Data {
-			id := one.ID
-			if kind == "limit" {
-				id = one.Name
-			}
-			if !slices.Contains(out, id) {
+			if id, _ := one[of.member].(string); id != "" && !slices.Contains(out, id) {
 				out = append(out, id)
 			}
 		}

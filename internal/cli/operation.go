@@ -130,6 +130,9 @@ func wordsOf(use string) (words, args []string) {
 	return all[:i], all[i:]
 }
 
+// operationInput is the annotation of a command with the input that its argument gives.
+const operationInput = "llmguard_input"
+
 // argumentName returns the name of the input that an argument such as ORG, KEY..., [LIMIT] or NAME=VALUE... gives.
 func argumentName(op *admin.Operation, arg string) string {
 	name := strings.ToLower(strings.Trim(arg, "[]."))
@@ -173,6 +176,9 @@ func operationCommand(op *admin.Operation, d admin.Command) *cobra.Command {
 		o.why(c)
 	}
 	o.flags(c, args)
+	if len(args) > 0 {
+		c.Annotations = map[string]string{operationInput: argumentName(op, args[0])}
+	}
 	if d.Sure != "" {
 		c.Flags().Bool("yes", false, "confirm")
 	}
@@ -315,7 +321,19 @@ func (o *operated) gather(c *cobra.Command, given, args []string) error {
 			}
 		}
 	}
-	return o.body.set(c, o.sent)
+	if err := o.body.set(c, o.sent); err != nil {
+		return err
+	}
+	count := 0
+	for _, name := range o.command.OneOf {
+		if o.sent[name] != nil {
+			count++
+		}
+	}
+	if o.command.OneOf != nil && count != 1 {
+		return errors.New("use either --" + strings.Join(o.command.OneOf, " or --"))
+	}
+	return nil
 }
 
 // put stores the value of an argument.
@@ -349,7 +367,7 @@ func (o *operated) work(c *cobra.Command, given, args []string) error {
 		return err
 	}
 	if yes := c.Flags().Lookup("yes"); o.command.Sure != "" && yes.Value.String() != "true" {
-		return errors.New(o.fill(o.command.Sure, nil) + ". Confirm with --yes")
+		return errors.New(o.fill(o.command.Sure, nil))
 	}
 	run := o.run
 	if o.op.Local {
