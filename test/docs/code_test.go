@@ -11,27 +11,6 @@ import (
 	"testing"
 )
 
-// maxMethods is the maximum number of methods of a type; one with more has several
-// responsibilities.
-const maxMethods = 40
-
-// TestTypesAreSmall: no type has more than maxMethods methods.
-func TestTypesAreSmall(t *testing.T) {
-	methods := map[string]int{}
-	eachFile(t, func(dir string, _ *token.FileSet, f *ast.File) {
-		for _, d := range f.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv != nil {
-				methods[dir+"."+receiver(fn)]++
-			}
-		}
-	})
-	for name, n := range methods {
-		if n > maxMethods {
-			t.Errorf("%s has %d methods, more than %d: split it by job", name, n, maxMethods)
-		}
-	}
-}
-
 // TestConditionsChangeNothing: the init part of an if only declares variables. Assignments,
 // counting and calls for their effect would be overlooked there.
 func TestConditionsChangeNothing(t *testing.T) {
