@@ -69,7 +69,7 @@ func (s *Server) orgRoutes() []Operation {
 			Name: "updateUser", Method: http.MethodPatch, Path: "/orgs/{org}/users/{user}", Summary: "Change a user",
 			Writes: true, Query: []parameter{reasonParameter}, Body: userPatch{}, Answer: User{}, serve: s.users.updateUser,
 			Pages: []Page{{
-				Name: "change-user", Title: "Change a user's group and plan", Text: "Changes user %s. Its limits follow at once; usage is kept.",
+				Name: "change-user", Title: "Change a user's group and plan", Text: "Changes user %s. Its limits change immediately; usage is kept.",
 				Ask: []Ask{
 					{Input: "group", Label: "Group", Hint: "empty: none", Optional: true},
 					{Input: "plan", Label: "Plan", Hint: "empty: the org's", Optional: true},
