@@ -3,4 +3,4 @@
 // comments and tags of package config.
 package docs
 
-//go:generate go test -run "^(TestConfigReference|TestConfigSchema)$" -update .
+//go:generate go test -run "^(TestConfigReference|TestConfigSchema|TestOperationsReference)$" -update .
