@@ -51,26 +51,26 @@ func RunLife(text string) (time.Duration, error) {
 
 // RunView is the JSON form of a run in both APIs. Amounts are US dollars, times Unix seconds.
 type RunView struct {
-	ID          string            `json:"id"`
+	ID          string            `json:"id" col:"id" fact:"id"`
 	Object      string            `json:"object"`
-	Status      string            `json:"status"`
-	Name        *string           `json:"name"`
-	Org         string            `json:"org"`
-	User        string            `json:"user"`
-	ParentKey   string            `json:"parent_key"`
-	Key         string            `json:"key,omitempty"`
-	Last4       *string           `json:"key_last4"`
-	Parent      *string           `json:"parent"`
-	Amount      string            `json:"amount"`
-	Spent       string            `json:"spent"`
-	Held        string            `json:"held"`
-	Remaining   string            `json:"remaining"`
-	Models      []string          `json:"models"`
-	Labels      map[string]string `json:"labels"`
-	Concurrency int64             `json:"concurrency"`
-	Created     int64             `json:"created_at"`
-	Expires     int64             `json:"expires_at"`
-	Ended       *int64            `json:"ended_at"` // null unless it was ended
+	Status      string            `json:"status" col:"status" fact:"status"`
+	Name        *string           `json:"name" col:"name" fact:"name"`
+	Org         string            `json:"org" fact:"org"`
+	User        string            `json:"user" col:"user" fact:"user"`
+	ParentKey   string            `json:"parent_key" fact:"key that gave the budget"`
+	Key         string            `json:"key,omitempty" secret:"key"`
+	Last4       *string           `json:"key_last4" fact:"key ends with"`
+	Parent      *string           `json:"parent" fact:"inside run"`
+	Amount      string            `json:"amount" col:"amount;dollars" fact:"amount;dollars"`
+	Spent       string            `json:"spent" col:"spent;dollars" fact:"spent;dollars"`
+	Held        string            `json:"held" fact:"held;dollars"`
+	Remaining   string            `json:"remaining" col:"remaining;dollars" fact:"remaining;dollars"`
+	Models      []string          `json:"models" fact:"models;all"`
+	Labels      map[string]string `json:"labels" fact:"labels"`
+	Concurrency int64             `json:"concurrency" fact:"concurrency;;any"`
+	Created     int64             `json:"created_at" fact:"created (UTC);unix"`
+	Expires     int64             `json:"expires_at" col:"expires (UTC);unix" fact:"expires (UTC);unix"`
+	Ended       *int64            `json:"ended_at" fact:"ended (UTC);unix"` // null unless it was ended
 }
 
 // ViewRun returns the view of a run at a time.

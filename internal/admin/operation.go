@@ -41,12 +41,16 @@ type Command struct {
 	Long    string
 	Example string            // without indentation and the program's name
 	Fixed   map[string]any    // members of the body that the command sets
+	Flags   map[string]string // names of flags, where an input's own does not fit
 	Hide    []string          // inputs that are no flags
 	Help    map[string]string // of inputs, where the input's own does not fit
 	OneOf   []string          // inputs of which the command takes exactly one
 	Must    []string          // inputs that the command requires and the API does not, or reason
-	All     bool              // without the flag --org it is for all orgs
-	Sure    string            // the refusal without --yes, of what cannot be undone
+	// Callers is the request of the callers' own API that the command makes without --org, with an API key: its method, a
+	// space and its path; empty: none.
+	Callers string
+	All     bool   // without the flag --org it is for all orgs
+	Sure    string // the refusal without --yes, of what cannot be undone
 	// Done is printed in place of the answer: {input} and {member} stand for inputs and members of the answer.
 	Done string
 	None string // printed when the list is empty

@@ -143,26 +143,46 @@ func (s *Server) orgRoutes() []Operation {
 			Name: "listRuns", Method: http.MethodGet, Path: "/orgs/{org}/runs",
 			Summary: "List the open runs of an org, with those that ended within the last hour",
 			Query:   []parameter{{name: "key", text: "Only those that this key gave a budget to"}}, Answer: page[guard.RunView]{},
-			serve:    s.runs.listRuns,
-			Commands: []Command{{Use: "runs list", Own: true}},
+			serve: s.runs.listRuns,
+			Commands: []Command{{
+				Use: "runs list", Short: "List open runs, and those that ended within the last hour", Callers: "GET /keys/children",
+				Example: "runs list\nruns list --org acme --parent alice-1", Flags: map[string]string{"key": "parent"},
+				Help: map[string]string{"key": "with --org: only those that this key gave a budget to"},
+			}},
 		},
 		{
 			Name: "createRun", Method: http.MethodPost, Path: "/orgs/{org}/keys/{key}/children",
 			Summary: "Give a part of a key's budget to a run; only this response contains the run's own key", Writes: true,
 			Body: newRun{}, Answer: guard.RunView{}, Status: 201, serve: s.runs.createRun,
-			NoPage:   "a run is created by the program that uses its key",
-			Commands: []Command{{Use: "keys child", Own: true}},
+			NoPage: "a run is created by the program that uses its key",
+			Commands: []Command{{
+				Use: "keys child", Short: "Give a part of a key's budget to a run, with a key of its own",
+				Long: "Prints a key whose calls end with run_budget_reached when the amount is used up. It has the user, limits, models and labels\n" +
+					"of the key that gives the budget.",
+				Example: "keys child --amount '$5' --expires 2h --models 'gpt-4o*' --label run=abc\n" +
+					"keys child --org acme --parent alice-1 --amount '$5'",
+				Callers: "POST /keys/children", Flags: map[string]string{"key": "parent"},
+				Help: map[string]string{"key": "with --org: the key that gives the budget"},
+			}},
 		},
 		{
 			Name: "getRun", Method: http.MethodGet, Path: "/orgs/{org}/runs/{run}", Summary: "Show a run",
 			Answer: guard.RunView{}, serve: s.runs.getRun,
-			Commands: []Command{{Use: "runs show", Own: true}},
+			Commands: []Command{{
+				Use: "runs show RUN", Short: "Show a run: what it spent and what is left", Callers: "GET /keys/children/{run}",
+				Example: "runs show run_k3v5hd7q2mzx4abc\nruns show run_k3v5hd7q2mzx4abc --org acme",
+			}},
 		},
 		{
 			Name: "topUpRun", Method: http.MethodPost, Path: "/orgs/{org}/runs/{run}/top-up",
 			Summary: "Add to the budget of a run; its calls continue", Writes: true, Body: topUp{}, Answer: guard.RunView{},
-			serve:    s.runs.topUpRun,
-			Commands: []Command{{Use: "runs top-up", Own: true}},
+			serve: s.runs.topUpRun,
+			Commands: []Command{{
+				Use: "runs top-up RUN", Short: "Add to the budget of a run, so that its calls continue",
+				Callers: "POST /keys/children/{run}",
+				Example: "runs top-up run_k3v5hd7q2mzx4abc --add '$5'\n" +
+					"runs top-up run_k3v5hd7q2mzx4abc --add '$5' --org acme --reason 'release'",
+			}},
 			Pages: []Page{{
 				Title: "Add to the budget of a run", Text: "Adds to the amount of run %s. Its calls continue.",
 				Ask: []Ask{{Input: "add_amount", Label: "Add", Hint: "such as $5"}}, Done: "The run {id} may spend ${amount}.",
@@ -172,7 +192,10 @@ func (s *Server) orgRoutes() []Operation {
 			Name: "endRun", Method: http.MethodPost, Path: "/orgs/{org}/runs/{run}/end",
 			Summary: "End a run: further calls of it are refused", Writes: true, Query: []parameter{reasonParameter},
 			Answer: guard.RunView{}, serve: s.runs.endRun,
-			Commands: []Command{{Use: "runs end", Own: true}},
+			Commands: []Command{{
+				Use: "runs end RUN", Short: "End a run, so that its further calls are refused", Callers: "DELETE /keys/children/{run}",
+				Example: "runs end run_k3v5hd7q2mzx4abc\nruns end run_k3v5hd7q2mzx4abc --org acme",
+			}},
 			Pages: []Page{{
 				Title: "End a run", Text: "Ends run %s. Its further calls get 402; calls in flight finish.", Danger: true,
 				Done: "The run {id} is {status}.",

@@ -14,18 +14,18 @@ import (
 
 // newRun is a budget that a key gives to a run.
 type newRun struct {
-	Amount      string            `json:"amount"`               // such as "$5"
-	Expires     string            `json:"expires_in,omitempty"` // such as 2h; default: a day
-	Name        string            `json:"name,omitempty"`
-	Models      []string          `json:"models,omitempty"`
-	Labels      map[string]string `json:"labels,omitempty"`
-	Concurrency int64             `json:"concurrency,omitempty"` // 0: any number
+	Amount      string            `json:"amount" input:"money" help:"what the run may spend, such as $5"`                              // such as "$5"
+	Expires     string            `json:"expires_in,omitempty" flag:"expires" help:"duration until it ends, such as 2h (default: 1d)"` // such as 2h; default: a day
+	Name        string            `json:"name,omitempty" help:"name of the run (default: its label run)"`
+	Models      []string          `json:"models,omitempty" help:"allowed models within the key's, as comma-separated patterns"`
+	Labels      map[string]string `json:"labels,omitempty" flag:"label" help:"value of a label for all calls of the run, as name=value (repeat for several)"`
+	Concurrency int64             `json:"concurrency,omitempty" help:"maximum number of open calls (default: any)"` // 0: any number
 	Reason      string            `json:"reason,omitempty"`
 }
 
 // topUp adds to the amount of a run.
 type topUp struct {
-	Add    string `json:"add_amount" flag:"add" help:"the amount to add, such as $5"` // such as "$5"
+	Add    string `json:"add_amount" flag:"add" input:"money" help:"the amount to add, such as $5"` // such as "$5"
 	Reason string `json:"reason,omitempty"`
 }
 

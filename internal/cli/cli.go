@@ -52,7 +52,7 @@ func Root() *cobra.Command {
 	root.AddCommand(contextCommand(), applyCommand(), devCommand(), roleCommand("serve", app.Proxy),
 		roleCommand("worker", app.Worker),
 		initCommand(), checkCommand(), doctorCommand(), configCommand(), orgsCommand(), usersCommand(), keysCommand(),
-		runsCommand(), limitsCommand(), whyCommand(),
+		limitsCommand(), whyCommand(),
 		pricesCommand(), usageCommand(), simulateCommand(), batchCommand(), topCommand(), docsCommand(), versionCommand())
 	addOperations(root)
 	finish(root)

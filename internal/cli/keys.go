@@ -37,7 +37,7 @@ func keysCommand() *cobra.Command {
 		keysCreateCommand(),
 		keyCommand("update KEY", "Change an API key", http.MethodPatch), switchCommand("key", "disable", true),
 		switchCommand("key", "enable", false),
-		keysRotateCommand(), keysDeleteCommand(), keysChildCommand())
+		keysRotateCommand(), keysDeleteCommand())
 	return c
 }
 

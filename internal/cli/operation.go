@@ -24,6 +24,7 @@ type operated struct {
 	op      *admin.Operation
 	command admin.Command
 	body    fields            // flags for members of the body
+	caller  callerFlags       // of a command with Callers
 	special worker            // nil: one request with one answer
 	values  map[string]string // inputs of the path and the query, by name
 	sent    map[string]any    // the body
@@ -52,6 +53,9 @@ func specialOf(c *cobra.Command, words string) worker {
 func addOperations(root *cobra.Command) {
 	for _, op := range admin.Operations() {
 		for _, d := range op.Commands {
+			if d.Own {
+				continue
+			}
 			words, _ := wordsOf(d.Use)
 			to := root
 			for _, word := range words[:len(words)-1] {
@@ -112,6 +116,11 @@ var groups = map[string]struct{ short, long, example string }{
 		"The org's calls then use its own provider account. The secret is read from standard input and encrypted with\n" +
 			"queue.seal_keys; it cannot be read back.",
 		"orgs credentials set openai --org acme < acme-openai-key.txt\norgs credentials list --org acme",
+	},
+	"runs": {
+		"List the budgets of runs, add to them and end them",
+		"A run is an amount that a key gave away: see `llmguard keys child`.\n\n" + callerHelp,
+		"runs list\nruns top-up run_k3v5hd7q2mzx4abc --add '$5'\nruns list --org acme",
 	},
 	"webhooks": {
 		"List webhook targets and failed deliveries, re-enable and replay them",
@@ -175,6 +184,10 @@ func operationCommand(op *admin.Operation, d admin.Command) *cobra.Command {
 	if op.Reasoned() {
 		o.why(c)
 	}
+	if d.Callers != "" {
+		o.caller.add(c)
+		c.Long = strings.TrimPrefix(d.Long+"\n\n"+callerHelp, "\n\n")
+	}
 	o.flags(c, args)
 	if len(args) > 0 {
 		c.Annotations = map[string]string{operationInput: argumentName(op, args[0])}
@@ -213,7 +226,8 @@ func (o *operated) flags(c *cobra.Command, args []string) {
 			continue
 		}
 		help := cmp.Or(o.command.Help[in.Name], in.Help)
-		if in.In == "path" && o.command.All {
+		in.Flag = o.flagOf(in)
+		if in.In == "path" && (o.command.All || o.command.Callers != "") {
 			in.Required = false
 		}
 		if in.Required || slices.Contains(o.command.Must, in.Name) {
@@ -281,7 +295,7 @@ func (o *operated) gather(c *cobra.Command, given, args []string) error {
 		o.put(name, value)
 	}
 	for _, in := range o.op.Inputs() {
-		f := c.Flags().Lookup(in.Flag)
+		f := c.Flags().Lookup(o.flagOf(in))
 		if in.In == "body" || f == nil || o.values[in.Name] != "" {
 			continue
 		}
@@ -369,9 +383,17 @@ func (o *operated) work(c *cobra.Command, given, args []string) error {
 	if yes := c.Flags().Lookup("yes"); o.command.Sure != "" && yes.Value.String() != "true" {
 		return errors.New(o.fill(o.command.Sure, nil))
 	}
+	for _, in := range o.op.Inputs() {
+		if in.In == "path" && o.values[in.Name] == "" && o.values["org"] != "" {
+			return misused("--%s is required with --org", o.flagOf(in))
+		}
+	}
 	run := o.run
-	if o.op.Local {
+	switch {
+	case o.op.Local:
 		run = o.local
+	case o.command.Callers != "" && o.values["org"] == "":
+		run = o.asCaller
 	}
 	return run(c, func(a *adminClient) error {
 		if o.special != nil {

@@ -24,14 +24,16 @@ type shownField struct {
 
 // formats are the forms of values besides those of their types. Those that begin with = see the whole answer.
 var formats = map[string]func(reflect.Value) string{
-	"age":    func(v reflect.Value) string { return figures.Age(time.Since(v.Interface().(time.Time))) },
-	"day":    func(v reflect.Value) string { return v.Interface().(time.Time).UTC().Format("2006-01-02 15:04") },
-	"second": func(v reflect.Value) string { return v.Interface().(time.Time).UTC().Format(time.DateTime) },
-	"path":   func(v reflect.Value) string { return strings.ReplaceAll(escape.Text(v.String()), " ", "/") },
-	"usd":    func(v reflect.Value) string { return pricing.Nano(v.Int()).String() },
-	"state":  func(v reflect.Value) string { return onOff(v.Bool()) },
-	"all":    func(v reflect.Value) string { return all(v.Interface().([]string)) },
-	"rights": func(v reflect.Value) string { return map[bool]string{true: "read", false: "read and write"}[v.Bool()] },
+	"age":     func(v reflect.Value) string { return figures.Age(time.Since(v.Interface().(time.Time))) },
+	"day":     func(v reflect.Value) string { return v.Interface().(time.Time).UTC().Format("2006-01-02 15:04") },
+	"second":  func(v reflect.Value) string { return v.Interface().(time.Time).UTC().Format(time.DateTime) },
+	"path":    func(v reflect.Value) string { return strings.ReplaceAll(escape.Text(v.String()), " ", "/") },
+	"unix":    func(v reflect.Value) string { return time.Unix(v.Int(), 0).UTC().Format("2006-01-02 15:04") },
+	"dollars": func(v reflect.Value) string { return "$" + v.String() },
+	"usd":     func(v reflect.Value) string { return pricing.Nano(v.Int()).String() },
+	"state":   func(v reflect.Value) string { return onOff(v.Bool()) },
+	"all":     func(v reflect.Value) string { return all(v.Interface().([]string)) },
+	"rights":  func(v reflect.Value) string { return map[bool]string{true: "read", false: "read and write"}[v.Bool()] },
 	"off": func(v reflect.Value) string {
 		return "off for " + figures.Age(time.Since(v.Interface().(time.Time)))
 	},
@@ -43,7 +45,7 @@ var formats = map[string]func(reflect.Value) string{
 }
 
 // rightward are the formats of numbers.
-var rightward = []string{"age", "usd", "=lines"}
+var rightward = []string{"age", "usd", "dollars", "=lines"}
 
 // taggedFields lists the fields of a type with a tag.
 func taggedFields(t reflect.Type, tag string) []shownField {

@@ -179,6 +179,9 @@ func TestMissingFile(t *testing.T) {
 		if name == "usage adjust" || name == "limits explain" {
 			line = append(line, "--user", "x")
 		}
+		if name == "runs top-up" {
+			line = append(line, "--add", "$1")
+		}
 		if strings.HasPrefix(name, "runs ") || name == "keys child" {
 			line = append(line, "--org", "x") // as an administrator
 		}
