@@ -29,7 +29,7 @@ var notRun = []struct{ pattern, reason string }{
 	{`webhooks enable`, "needs an endpoint that was switched off after days of failures"},
 	{`webhooks replay evt_`, "needs a delivery that failed for days"},
 	{`batch (cancel|fetch) batch_`, "needs a batch that is under way, or has ended"},
-	{`limits requests (approve|deny)`, "needs a request of a caller for more of a limit"},
+	{`limits requests (get|approve|deny)`, "needs a request of a caller for more of a limit"},
 	{`s3://finance`, "writes to a bucket that is the reader's"},
 	{`--subject \S*(project|session)|--filter .run=|^llmguard usage (focus )?--.*label:project`, "needs labels in the configuration of the process"},
 	{`users update .*--group research|brakes (release|stop) `, "needs groups, and brakes that fired, in the configuration of the process"},
@@ -194,7 +194,7 @@ const exampleRun = "run_k3v5hd7q2mzx4abc"
 
 // after lets calls go on that an example has stopped.
 func (d *exampleDesk) after(line string) string {
-	if !strings.HasPrefix(line, "llmguard stop") {
+	if !strings.HasPrefix(line, "llmguard stop ") {
 		return ""
 	}
 	return " && llmguard resume" + ofAcme(line) + " --reason example"
