@@ -28,9 +28,6 @@ type NewAdmin struct {
 	Secret string `json:"secret" secret:"key"`
 }
 
-// adminSettings are what updateAdmin can change besides disabled.
-var adminSettings = []string{"name", "read_only", "expires"}
-
 type newAdmin struct {
 	ID       string    `json:"id" help:"the administrator"`
 	Name     string    `json:"name,omitempty" help:"display name"`

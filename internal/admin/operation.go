@@ -43,6 +43,7 @@ type Command struct {
 	Fixed   map[string]any    // members of the body that the command sets
 	Flags   map[string]string // names of flags, where an input's own does not fit
 	Hide    []string          // inputs that are no flags
+	Only    []string          // members of the body that are flags; nil: all
 	Help    map[string]string // of inputs, where the input's own does not fit
 	OneOf   []string          // inputs of which the command takes exactly one
 	Must    []string          // inputs that the command requires and the API does not, or reason

@@ -45,7 +45,7 @@ func TestOperationsNameTheirInputs(t *testing.T) {
 			if c.Own {
 				continue
 			}
-			for _, list := range [][]string{c.Hide, c.Must, c.OneOf} {
+			for _, list := range [][]string{c.Hide, c.Only, c.Must, c.OneOf} {
 				for _, name := range list {
 					if !has[name] {
 						t.Errorf("%s: the command %s names %s, which is no input", o.Name, c.Use, name)

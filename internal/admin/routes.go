@@ -500,11 +500,11 @@ func (s *Server) systemRoutes() []Operation {
 				Example: "admins update dashboard --expires 90d\nadmins update ops --read-only=false",
 			}, {
 				Use: "admins disable ADMIN", Short: "Disable an administrator's key", Example: "admins disable dashboard",
-				Fixed: map[string]any{"disabled": true}, Hide: adminSettings, Done: "administrator {admin} is {status}",
+				Fixed: map[string]any{"disabled": true}, Only: []string{}, Done: "administrator {admin} is {status}",
 			},
 				{
 					Use: "admins enable ADMIN", Short: "Enable an administrator's key", Example: "admins enable dashboard",
-					Fixed: map[string]any{"disabled": false}, Hide: adminSettings, Done: "administrator {admin} is {status}",
+					Fixed: map[string]any{"disabled": false}, Only: []string{}, Done: "administrator {admin} is {status}",
 				}},
 		},
 		{

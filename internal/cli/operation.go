@@ -222,7 +222,8 @@ func (o *operated) flags(c *cobra.Command, args []string) {
 	}
 	for _, in := range o.op.Inputs() {
 		_, fixed := o.command.Fixed[in.Name]
-		if fixed || slices.Contains(byArgument, in.Name) || slices.Contains(o.command.Hide, in.Name) {
+		if fixed || slices.Contains(byArgument, in.Name) || slices.Contains(o.command.Hide, in.Name) ||
+			in.In == "body" && o.command.Only != nil && !slices.Contains(o.command.Only, in.Name) {
 			continue
 		}
 		help := cmp.Or(o.command.Help[in.Name], in.Help)
