@@ -259,6 +259,9 @@ func (o *operated) bodyFlag(in admin.Input, help string) {
 	case admin.Until:
 		o.body.when(in.Flag, in.Name, help)
 	default:
+		if in.Value != "" {
+			help += " (default " + in.Value + ")"
+		}
 		o.body.text(in.Flag, in.Name, help)
 	}
 }
@@ -296,36 +299,46 @@ func (o *operated) gather(c *cobra.Command, given, args []string) error {
 		o.put(name, value)
 	}
 	for _, in := range o.op.Inputs() {
-		f := c.Flags().Lookup(o.flagOf(in))
-		if in.In == "body" || f == nil || o.values[in.Name] != "" {
+		in.Flag = o.flagOf(in)
+		if in.In == "body" || c.Flags().Lookup(in.Flag) == nil || o.values[in.Name] != "" {
 			continue
 		}
-		value := f.Value.String()
-		if in.In == "path" && value == "" && o.command.All {
-			value = everyOrg
-		}
-		switch in.Kind {
-		case admin.Switch:
-			value = map[string]string{"true": in.Value}[value]
-		case admin.Since:
-			d, _ := c.Flags().GetDuration(in.Flag)
-			value = ""
-			if d > 0 {
-				value = time.Now().Add(-d).UTC().Format(time.RFC3339Nano)
-			}
-		case admin.Count:
-			if n, _ := strconv.Atoi(value); n < 1 || n > 1000 {
-				return misused("--%s %s: expected 1 to 1000", in.Flag, value)
-			}
-		}
-		if in.Choices != nil && value != "" && !slices.Contains(in.Choices, value) {
-			return misused("--%s %s: expected one of %s", in.Flag, value, strings.Join(in.Choices, " "))
-		}
-		if in.In == "query" && in.Name == "org" && value == everyOrg { // as usage has it
-			value = ""
+		value, err := o.flagValue(c, in)
+		if err != nil {
+			return err
 		}
 		o.values[in.Name] = value
 	}
+	return o.gatherBody(c)
+}
+
+// flagValue returns what the flag of an input of the path or the query sends.
+func (o *operated) flagValue(c *cobra.Command, in admin.Input) (string, error) {
+	value := c.Flags().Lookup(in.Flag).Value.String()
+	switch {
+	case in.Kind == admin.Switch:
+		return map[string]string{"true": in.Value}[value], nil
+	case in.Kind == admin.Since:
+		if d, _ := c.Flags().GetDuration(in.Flag); d > 0 {
+			return time.Now().Add(-d).UTC().Format(time.RFC3339Nano), nil
+		}
+		return "", nil
+	case in.Kind == admin.Count:
+		if n, _ := strconv.Atoi(value); n < 1 || n > 1000 {
+			return "", misused("--%s %s: expected 1 to 1000", in.Flag, value)
+		}
+	case in.Choices != nil && value != "" && !slices.Contains(in.Choices, value):
+		return "", misused("--%s %s: expected one of %s", in.Flag, value, strings.Join(in.Choices, " "))
+	case in.In == "path" && value == "" && o.command.All:
+		return everyOrg, nil
+	case in.In == "query" && in.Name == "org" && value == everyOrg: // as usage has it
+		return "", nil
+	}
+	return value, nil
+}
+
+// gatherBody reads the flags of the body.
+func (o *operated) gatherBody(c *cobra.Command) error {
 	if o.op.Body == nil {
 		return nil
 	}
