@@ -398,7 +398,7 @@ func (o *operated) work(c *cobra.Command, given, args []string) error {
 		return errors.New(o.fill(o.command.Sure, nil))
 	}
 	for _, in := range o.op.Inputs() {
-		if in.In == "path" && o.values[in.Name] == "" && o.values["org"] != "" {
+		if o.command.Callers != "" && in.In == "path" && o.values[in.Name] == "" && o.values["org"] != "" {
 			return misused("--%s is required with --org", o.flagOf(in))
 		}
 	}
