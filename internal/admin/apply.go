@@ -1,11 +1,7 @@
 package admin
 
 import (
-	stdjson "encoding/json"
-	"maps"
-	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
@@ -169,11 +165,16 @@ func (p *planner) commit(reason string, plan *Plan) (done int, err error) {
 // plan determines the steps. Things that others refer to are created first and removed last.
 func (p *planner) plan(n *application) error {
 	d := &n.Org
-	now := settings.Org{}
+	usual := p.h.opts.NewOrg(d.ID)
+	now := usual
 	if p.now != nil {
 		now = *p.now
 	}
-	p.object(thing{"org", "", d.ID, p.now != nil}, orgOr(p.now, p.h.opts.NewOrg(d.ID)), d.OrgSpec)
+	org := thing{kind: "org", id: d.ID, there: p.now != nil}
+	object(p, org, &now, settings.Changed(&now, &usual), d.Fields,
+		func(r *tenants.Org, set settings.Fields[settings.Org]) {
+			r.Fields, r.Stamp = r.Fields.Patch(set), p.c.stamp(&r.Stamp)
+		})
 	for _, g := range d.Groups {
 		p.limits(&now, settings.Owner("group", g.ID), g.Limits)
 	}
@@ -200,21 +201,16 @@ func (p *planner) plan(n *application) error {
 	return p.err
 }
 
-func orgOr(o *settings.Org, other settings.Org) settings.Org {
-	if o != nil {
-		return *o
-	}
-	return other
-}
-
 func (p *planner) user(now *settings.Org, d *DeclaredUser) {
-	u := now.User(d.ID)
-	there := u != nil
-	if !there {
-		made := p.h.opts.NewUser(d.ID)
-		u = &made
+	usual := p.h.opts.NewUser(d.ID)
+	u, there := &usual, false
+	if known := now.User(d.ID); known != nil {
+		u, there = known, true
 	}
-	p.object(thing{"user", "", d.ID, there}, *u, d.UserSpec)
+	object(p, thing{kind: "user", id: d.ID, there: there}, u, settings.Changed(u, &usual), d.Fields,
+		func(r *tenants.User, set settings.Fields[settings.User]) {
+			r.Fields, r.Stamp = r.Fields.Patch(set), p.c.stamp(&r.Stamp)
+		})
 }
 
 func (p *planner) key(now *settings.Org, user string, d *DeclaredKey) {
@@ -229,13 +225,13 @@ func (p *planner) key(now *settings.Org, user string, d *DeclaredKey) {
 			owner, user))
 		return
 	}
-	if owner != "" && d.Hash != nil && *d.Hash == k.Hash {
-		d.Hash = nil
-	}
-	p.object(thing{"key", user, d.ID, owner != ""}, k, struct {
-		tenants.KeySpec
-		Hash *string `json:"hash,omitempty"`
-	}{d.KeySpec, d.Hash})
+	of := thing{kind: "key", user: user, id: d.ID, there: owner != ""}
+	of.hash = d.Hash != nil && (owner == "" || *d.Hash != k.Hash)
+	object(p, of, &k, settings.Changed(&k, &settings.Key{}), d.Fields,
+		func(r *tenants.Key, set settings.Fields[settings.Key]) {
+			r.Fields, r.Stamp, r.User = r.Fields.Patch(set), p.c.stamp(&r.Stamp), user
+			p.hash(r, of, d.Hash)
+		})
 }
 
 // listOf returns the limits of an owner (settings.Owner) in an org, and those that they replace.
@@ -261,11 +257,11 @@ func (p *planner) listOf(now *settings.Org, owner string) (own, above []settings
 	return own, p.h.opts.Effective().Defaults.Above(now, owner, user)
 }
 
-func (p *planner) limits(now *settings.Org, user string, list []DeclaredLimit) {
-	own, above := p.listOf(now, user)
+func (p *planner) limits(now *settings.Org, owner string, list []DeclaredLimit) {
+	own, above := p.listOf(now, owner)
 	for _, d := range list {
 		same := func(l settings.Limit) bool { return l.Name == d.Name }
-		l := p.h.opts.NewLimit(user, d.Name)
+		l := p.h.opts.NewLimit(owner, d.Name)
 		i := slices.IndexFunc(own, same)
 		over := slices.IndexFunc(above, same)
 		switch {
@@ -273,124 +269,23 @@ func (p *planner) limits(now *settings.Org, user string, list []DeclaredLimit) {
 			l = own[i]
 		case over >= 0: // a user's limit is stored on top of it
 			l = above[over]
-			if kind, id := settings.SplitOwner(user); kind == "user" {
+			if kind, id := settings.SplitOwner(owner); kind == "user" {
 				l.Only = id
 			}
-			if fields, err := p.h.changedFields(l, d.LimitSpec, nil); err == nil && len(fields) == 0 {
+			if set, err := changes(p, &l, d.Fields); err == nil && len(set) == 0 {
 				continue
 			}
 		}
-		p.object(thing{"limit", user, d.Name, i >= 0}, l, d.LimitSpec)
+		object(p, thing{kind: "limit", user: owner, id: d.Name, there: i >= 0}, &l, p.h.limitFields(owner, &l), d.Fields,
+			func(r *tenants.Limit, set settings.Fields[settings.Limit]) {
+				reshape(r.Fields, set)
+				r.Fields, r.Stamp = r.Fields.Patch(set), p.c.stamp(&r.Stamp)
+			})
 	}
-}
-
-// thing identifies what a step of a plan changes.
-type thing struct {
-	kind  string // org, user, key or limit
-	user  string // the user that the key or limit belongs to
-	id    string
-	there bool // exists now
-}
-
-// object plans one thing: now is its current state, spec the declared one.
-func (p *planner) object(of thing, now, spec any) {
-	if p.err != nil {
-		return
-	}
-	if err := newID(of.kind, of.id); err != nil {
-		p.fail(err)
-		return
-	}
-	fields, err := p.h.changedFields(now, spec, p.declaredFields(now))
-	if err != nil {
-		p.fail(wire.BadRequest(of.kind, "invalid_value", "%s %s: %v", of.kind, of.id, err))
-		return
-	}
-	if of.there && len(fields) == 0 {
-		return
-	}
-	p.step(of, fields)
 }
 
 func (p *planner) fail(err error) {
 	if p.err == nil {
 		p.err = err
 	}
-}
-
-// changed is a declared field that differs from the current state.
-type changed struct {
-	PlanField
-	value stdjson.RawMessage
-}
-
-// changedFields returns the fields of spec that differ from the current state.
-func (h *declarationHandler) changedFields(now, spec any, before map[string]string) ([]changed, error) {
-	raw, err := stdjson.Marshal(spec)
-	if err != nil {
-		return nil, err
-	}
-	var given map[string]stdjson.RawMessage
-	if err := stdjson.Unmarshal(raw, &given); err != nil {
-		return nil, err
-	}
-	var out []changed
-	for _, name := range slices.Sorted(maps.Keys(given)) {
-		same, err := h.unchanged(now, name, given[name])
-		if err != nil {
-			return nil, err
-		}
-		if !same {
-			out = append(out, changed{PlanField{name, before[name], fieldTexts(spec)[name]}, given[name]})
-		}
-	}
-	return out, nil
-}
-
-// unchanged reports whether a field already has this value.
-func (h *declarationHandler) unchanged(now any, name string, value stdjson.RawMessage) (bool, error) {
-	patch, err := stdjson.Marshal(map[string]stdjson.RawMessage{name: value})
-	if err != nil {
-		return false, err
-	}
-	after := reflect.New(reflect.TypeOf(now))
-	after.Elem().Set(reflect.ValueOf(now))
-	if err := h.opts.Patch(after.Interface(), patch); err != nil {
-		return false, err
-	}
-	return reflect.DeepEqual(now, after.Elem().Interface()), nil
-}
-
-// declaredFields returns the current fields as text.
-func (p *planner) declaredFields(now any) map[string]string {
-	switch one := now.(type) {
-	case settings.Org:
-		return fieldTexts(p.h.declared(&one).OrgSpec)
-	case settings.User:
-		return fieldTexts(p.h.declaredUser(&one).UserSpec)
-	case settings.Key:
-		return fieldTexts(declaredKey(&one).KeySpec)
-	case settings.Limit:
-		return fieldTexts(p.h.declaredLimits("", []settings.Limit{one})[0].LimitSpec)
-	}
-	return nil
-}
-
-// fieldTexts returns the fields of a specification as text, by name.
-func fieldTexts(spec any) map[string]string {
-	out := map[string]string{}
-	v := reflect.ValueOf(spec)
-	for i := range v.NumField() {
-		f := v.Type().Field(i)
-		if f.Anonymous {
-			maps.Copy(out, fieldTexts(v.Field(i).Interface()))
-			continue
-		}
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		out[name] = valueText(v.Field(i).Interface())
-		if name == "hash" {
-			out[name] = "another key"
-		}
-	}
-	return out
 }

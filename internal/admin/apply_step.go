@@ -3,12 +3,15 @@ package admin
 import (
 	stdjson "encoding/json"
 	"maps"
+	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // refOf returns the reference of the record that a plan names.
@@ -19,126 +22,124 @@ func (p *planner) refOf(kind, user, id string) tenants.Ref {
 	return tenants.Ref{Kind: tenants.Kind(kind), Org: p.org, ID: id}
 }
 
-// step plans a record that contains the changed fields.
-func (p *planner) step(of thing, fields []changed) {
-	kind := of.kind
+// thing identifies what a step of a plan changes.
+type thing struct {
+	kind  string // org, user, key or limit
+	user  string // the user that the key belongs to, or whose limit it is (settings.Owner)
+	id    string
+	there bool // exists now
+	hash  bool // a key gets another hash
+}
+
+// object plans one thing: now is its current state, was its declaration now, and spec the one to follow. write sets
+// the fields that change in its record.
+func object[T, R any](p *planner, of thing, now *T, was, spec settings.Fields[T], write func(*R, settings.Fields[T])) {
+	if p.err != nil {
+		return
+	}
+	if err := newID(of.kind, of.id); err != nil {
+		p.fail(err)
+		return
+	}
+	set, err := changes(p, now, spec)
+	if err != nil {
+		p.fail(wire.BadRequest(of.kind, "invalid_value", "%s %s: %v", of.kind, of.id, err))
+		return
+	}
+	if of.there && len(set) == 0 && !of.hash {
+		return
+	}
 	s := planned{
-		PlanChange: PlanChange{Action: "update", Kind: kind, User: of.user, ID: of.id, Fields: []PlanField{}},
-		action:     kind + ".update",
+		PlanChange: PlanChange{Action: "update", Kind: of.kind, User: of.user, ID: of.id, Fields: []PlanField{}},
+		action:     of.kind + ".update",
 	}
 	if !of.there {
-		s.Action, s.action = "create", kind+".create"
+		s.Action, s.action = "create", of.kind+".create"
 	}
-	if kind == "limit" {
+	if of.kind == "limit" {
 		s.action = "limit.set"
 	}
-	values := map[string]stdjson.RawMessage{}
-	for _, f := range fields {
-		s.Fields = append(s.Fields, f.PlanField)
-		values[f.Name] = f.value
+	if of.hash {
+		s.Fields = append(s.Fields, PlanField{Name: "hash", After: "another key"})
 	}
-	ref := p.refOf(kind, of.user, of.id)
-	s.target = ref.ID
-	var err error
-	switch kind {
-	case "org":
-		err = record(p, &s, ref, func(r *tenants.Org) error {
-			r.Stamp = p.c.stamp(&r.Stamp)
-			return put(&r.OrgSpec, values)
-		}, nil)
-	case "user":
-		err = record(p, &s, ref, func(r *tenants.User) error {
-			r.Stamp = p.c.stamp(&r.Stamp)
-			return put(&r.UserSpec, values)
-		}, nil)
-	case "limit":
-		err = record(p, &s, ref, func(r *tenants.Limit) error {
-			r.Stamp = p.c.stamp(&r.Stamp)
-			reshape(&r.LimitSpec, values)
-			return put(&r.LimitSpec, values)
-		}, nil)
-	case "key":
-		err = record(p, &s, ref, func(r *tenants.Key) error {
-			r.Stamp, r.User = p.c.stamp(&r.Stamp), of.user
-			return p.putKey(r, of, values)
-		}, func(r tenants.Key) any { return bare(r) })
+	for name := range set {
+		s.Fields = append(s.Fields, PlanField{name, was.Text(name), set.Text(name)})
 	}
+	slices.SortFunc(s.Fields, func(a, b PlanField) int { return strings.Compare(a.Name, b.Name) })
+	ref := p.refOf(of.kind, of.user, of.id)
+	var r R
+	old, err := p.h.opts.Tenants.Get(p.c.r.Context(), ref, &r)
 	if err != nil {
 		p.fail(err)
 		return
 	}
+	if old != "" {
+		s.before = audited(r)
+	}
+	write(&r, set)
+	s.target, s.after, s.change = ref.ID, audited(r), tenants.Change{Ref: ref, Old: old, New: r}
 	p.steps = append(p.steps, s)
 }
 
-// record reads a record, changes it, and adds it to the step. show removes what must not be in
-// the audit.
-func record[T any](p *planner, s *planned, ref tenants.Ref, change func(*T) error, show func(T) any) error {
-	if show == nil {
-		show = func(r T) any { return r }
+// audited returns a record without what must not be in the audit.
+func audited(record any) any {
+	if k, ok := record.(tenants.Key); ok {
+		return bare(k)
 	}
-	var r T
-	old, err := p.h.opts.Tenants.Get(p.c.r.Context(), ref, &r)
-	if err != nil {
-		return err
-	}
-	if old != "" {
-		s.before = show(r)
-	}
-	if err := change(&r); err != nil {
-		return err
-	}
-	s.after, s.change = show(r), tenants.Change{Ref: ref, Old: old, New: r}
-	return nil
+	return record
 }
 
-// put sets fields of a specification.
-func put(spec any, values map[string]stdjson.RawMessage) error {
-	raw, err := stdjson.Marshal(values)
-	if err != nil {
-		return err
+// changes returns the fields of spec that differ from the current state.
+func changes[T any](p *planner, now *T, spec settings.Fields[T]) (settings.Fields[T], error) {
+	out := settings.Fields[T]{}
+	for _, name := range slices.Sorted(maps.Keys(spec)) {
+		patch, err := stdjson.Marshal(settings.Fields[T]{name: spec[name]})
+		if err != nil {
+			return nil, err
+		}
+		after := *now
+		if err := p.h.opts.Patch(&after, patch); err != nil {
+			return nil, err
+		}
+		if !reflect.DeepEqual(*now, after) {
+			out[name] = spec[name]
+		}
 	}
-	return stdjson.Unmarshal(raw, spec)
+	return out, nil
+}
+
+// shapeFields are the fields of each shape of a limit.
+var shapeFields = map[string][]string{
+	"window": {"window", "exact", "fixed"}, "calendar": {"calendar", "starts", "tz"}, "bucket": {"bucket"},
 }
 
 // reshape removes the shape from a record when a different one is declared.
-func reshape(spec *tenants.LimitSpec, values map[string]stdjson.RawMessage) {
-	shapes := []string{"window", "calendar", "bucket"}
-	if !slices.ContainsFunc(shapes, func(name string) bool { return values[name] != nil }) {
-		return
-	}
-	if values["window"] == nil {
-		spec.Window = nil
-		spec.Exact = nil
-		spec.Fixed = nil
-	}
-	if values["calendar"] == nil {
-		spec.Calendar = nil
-		spec.Starts = nil
-		spec.TZ = nil
-	}
-	if values["bucket"] == nil {
-		spec.Bucket = nil
-	} else {
-		spec.Amount = nil
+func reshape(record, declared settings.Fields[settings.Limit]) {
+	for shape := range shapeFields {
+		if declared[shape] == nil {
+			continue
+		}
+		for other, fields := range shapeFields {
+			if declared[other] == nil {
+				maps.DeleteFunc(record, func(name string, _ stdjson.RawMessage) bool { return slices.Contains(fields, name) })
+			}
+		}
+		if shape == "bucket" {
+			delete(record, "amount")
+		}
 	}
 }
 
-// putKey sets fields of a key, and generates the secret if the key does not exist.
-func (p *planner) putKey(r *tenants.Key, of thing, values map[string]stdjson.RawMessage) error {
-	if hash := values["hash"]; hash != nil {
-		if err := stdjson.Unmarshal(hash, &r.Hash); err != nil {
-			return err
-		}
-		r.Last4 = ""
-		r.Previous = ""
-		r.PreviousUntil = time.Time{}
-		delete(values, "hash")
-	} else if !of.there {
+// hash sets the hash of a key, and generates the secret if the key does not exist.
+func (p *planner) hash(r *tenants.Key, of thing, hash *string) {
+	switch {
+	case of.hash:
+		r.Hash, r.Last4, r.Previous, r.PreviousUntil = *hash, "", "", time.Time{}
+	case !of.there:
 		var text string
 		text, r.Hash = p.h.keys.freshKey(false)
 		r.Last4, p.secrets[of.id] = keys.Last4(text), text
 	}
-	return put(&r.KeySpec, values)
 }
 
 // prune plans to remove the org's runtime records that are not declared. What the file defines

@@ -2,16 +2,13 @@ package admin
 
 import (
 	"bytes"
-	stdjson "encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"mime"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +19,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -83,8 +81,10 @@ func (c *call) body() ([]byte, error) {
 }
 
 func decode(raw []byte, v any) error {
-	err := json.Unmarshal(raw, v, json.RejectUnknownMembers(true))
+	to, done := settings.Open(v)
+	err := json.Unmarshal(raw, to, json.RejectUnknownMembers(true))
 	if err == nil {
+		done()
 		return nil
 	}
 	var semantic *json.SemanticError
@@ -111,20 +111,13 @@ func field(name string) string {
 
 // merge applies the body to a specification as a merge patch (RFC 7396). null removes a field,
 // so that the file's value or the default applies.
-func (c *call) merge(spec any, nested ...string) error {
+func (c *call) merge(spec any) error {
 	raw, err := c.body()
 	if err != nil {
 		return err
 	}
-	var patch, now map[string]jsontext.Value
+	var patch map[string]jsontext.Value
 	if err := decode(raw, &patch); err != nil {
-		return err
-	}
-	old, err := stdjson.Marshal(spec)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(old, &now); err != nil {
 		return err
 	}
 	for name, value := range patch {
@@ -132,38 +125,13 @@ func (c *call) merge(spec any, nested ...string) error {
 			if err := known(spec, name); err != nil {
 				return err
 			}
-			delete(now, name)
-			continue
 		}
-		if slices.Contains(nested, name) {
-			value, err = mergeObject(now[name], value)
-			if err != nil {
-				return err
-			}
-		}
-		now[name] = value
 	}
-	merged, err := json.Marshal(now)
+	merged, err := settings.Merged(spec, patch)
 	if err != nil {
 		return err
 	}
 	return decode(merged, reset(spec))
-}
-
-// mergeObject sets the members of patch in an object, and removes those that are null.
-func mergeObject(old, patch jsontext.Value) (jsontext.Value, error) {
-	now, changes := map[string]jsontext.Value{}, map[string]jsontext.Value{}
-	if len(old) > 0 {
-		if err := json.Unmarshal(old, &now); err != nil {
-			return nil, err
-		}
-	}
-	if err := decode(patch, &changes); err != nil {
-		return nil, err
-	}
-	maps.Copy(now, changes)
-	maps.DeleteFunc(now, func(_ string, v jsontext.Value) bool { return v.Kind() == 'n' })
-	return json.Marshal(now)
 }
 
 // reason returns the reason for a change, from the query if the body has none.

@@ -13,22 +13,12 @@ import (
 
 // Key is an API key as in effect, without secrets.
 type Key struct {
-	ID          string   `json:"id"`
-	Org         string   `json:"org"`
-	User        string   `json:"user"`
-	Name        string   `json:"name"`
-	Status      string   `json:"status"` // active, disabled or expired
-	Last4       string   `json:"last4"`
-	Disabled    bool     `json:"disabled"`
-	Models      []string `json:"models"`
-	Scopes      []string `json:"scopes"`
-	Networks    []string `json:"networks"`
-	Concurrency int64    `json:"concurrency"` // 0: no limit
-	Priority    string   `json:"priority"`    // empty: the user's
-	Plan        string   `json:"plan"`        // empty: the user's
-	// Labels are the values of labels that the key itself has.
-	Labels  map[string]string `json:"labels"`
-	Expires *time.Time        `json:"expires"`
+	ID     string                        `json:"id"`
+	Org    string                        `json:"org"`
+	User   string                        `json:"user"`
+	Status string                        `json:"status"` // active, disabled or expired
+	Last4  string                        `json:"last4"`
+	Fields settings.Fields[settings.Key] `fields:"all"`
 	// OldUntil is when the key from before the last rotation stops working.
 	OldUntil *time.Time `json:"old_key_until"`
 	LastUsed *time.Time `json:"last_used_at"` // accurate to about a minute
@@ -37,11 +27,23 @@ type Key struct {
 	Updated  *time.Time `json:"updated_at"`
 }
 
+// MarshalJSON writes the fields among the other members.
+func (k Key) MarshalJSON() ([]byte, error) { return settings.Marshal(k) }
+
+// UnmarshalJSON is its inverse.
+func (k *Key) UnmarshalJSON(raw []byte) error { return settings.Unmarshal(raw, k) }
+
 // NewKey is a newly created key. Secret is returned only here.
 type NewKey struct {
 	Key
 	Secret string `json:"secret"`
 }
+
+// MarshalJSON writes the fields among the other members.
+func (k NewKey) MarshalJSON() ([]byte, error) { return settings.Marshal(k) }
+
+// UnmarshalJSON is its inverse. Keys that are not new have no secret.
+func (k *NewKey) UnmarshalJSON(raw []byte) error { return settings.Unmarshal(raw, k) }
 
 type newKey struct {
 	ID   string `json:"id,omitempty" help:"the id of the key"` // generated if omitted
@@ -51,7 +53,7 @@ type newKey struct {
 }
 
 type keyPatch struct {
-	tenants.KeySpec
+	Fields settings.Fields[settings.Key]
 }
 
 // keyChange is a change of a key, and of its work in progress.
@@ -70,6 +72,15 @@ type rotation struct {
 	KeepChildren bool   `json:"keep_children,omitempty" help:"keep the child keys that the old key created; without it they end with the old key"`
 	Reason       string `json:"reason,omitempty"`
 }
+
+// rotated is what the audit shows of a rotated key.
+type rotated struct {
+	tenants.Key
+	KeepChildren bool `json:"keep_children"`
+}
+
+// MarshalJSON writes the fields among the other members.
+func (k rotated) MarshalJSON() ([]byte, error) { return settings.Marshal(k) }
 
 const (
 	defaultOverlap = 24 * time.Hour
@@ -92,21 +103,11 @@ func (h *keyHandler) viewKey(c *call, org *settings.Org, id string, used map[str
 	if err != nil {
 		return Key{}, err
 	}
-	v := Key{
-		ID: k.ID, Org: org.ID, User: u.ID, Name: k.Name, Disabled: k.Disabled, Models: list(k.Models), Scopes: list(k.Scopes),
-		Networks: []string{}, Concurrency: k.Concurrency, Status: "active",
-		Priority: k.Priority, Plan: k.Plan, Labels: labelsOrEmpty(k.Labels),
-	}
-	for _, n := range k.Networks {
-		v.Networks = append(v.Networks, n.String())
-	}
-	if !k.Expires.IsZero() {
-		v.Expires = &k.Expires
-	}
+	v := Key{ID: k.ID, Org: org.ID, User: u.ID, Status: "active", Fields: settings.All(k)}
 	switch {
 	case k.Disabled, u.Disabled, org.Disabled:
 		v.Status = "disabled"
-	case v.Expires != nil && !c.start.Before(k.Expires):
+	case !k.Expires.IsZero() && !c.start.Before(k.Expires):
 		v.Status = "expired"
 	}
 	if at, ok := used[k.ID]; ok {
@@ -225,7 +226,7 @@ func (h *keyHandler) createKey(c *call) (any, error) {
 	}
 	ref := tenants.Ref{Kind: tenants.KindKey, Org: o.ID, ID: n.ID}
 	record := tenants.Key{
-		KeySpec: n.KeySpec, User: n.User, Test: n.Test, Hash: hash, Last4: keys.Last4(text),
+		Fields: n.Fields, User: n.User, Test: n.Test, Hash: hash, Last4: keys.Last4(text),
 		Born: newborn(), Stamp: c.stamp(nil),
 	}
 	if err := h.audit.commit(c, c.entry("key.create", o.ID, n.ID), nil, bare(record),
@@ -269,15 +270,15 @@ func (h *keyHandler) updateKey(c *call) (any, error) {
 		return nil, err
 	}
 	before := record
-	patch := keyChange{keyPatch: keyPatch{record.KeySpec}}
+	patch := keyChange{keyPatch: keyPatch{record.Fields}}
 	if err := c.merge(&patch); err != nil {
 		return nil, err
 	}
-	if patch.CancelJobs && (patch.Disabled == nil || !*patch.Disabled) {
+	if patch.CancelJobs && !patch.Fields.Is("disabled") {
 		return nil, wire.BadRequest("cancel_jobs", "invalid_value",
 			"cancel_jobs needs \"disabled\": true, because an active key could submit new jobs")
 	}
-	record.KeySpec, record.Stamp = patch.KeySpec, c.stamp(&before.Stamp)
+	record.Fields, record.Stamp = patch.Fields, c.stamp(&before.Stamp)
 	ref := tenants.Ref{Kind: tenants.KindKey, Org: org, ID: id}
 	if err := h.audit.commit(c, c.entry("key.update", org, id), orNil(old, bare(before)), bare(record),
 		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
@@ -330,10 +331,7 @@ func (h *keyHandler) rotateKey(c *call) (any, error) {
 	e := c.entry("key.rotate", org, id)
 	e.Reason = how.Reason
 	ref := tenants.Ref{Kind: tenants.KindKey, Org: org, ID: id}
-	after := struct {
-		tenants.Key
-		KeepChildren bool `json:"keep_children"`
-	}{bare(record), how.KeepChildren}
+	after := rotated{bare(record), how.KeepChildren}
 	if err := h.audit.commit(c, e, orNil(old, bare(before)), after,
 		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
 		return nil, err

@@ -48,7 +48,7 @@ type Limit struct {
 }
 
 type limitPatch struct {
-	tenants.LimitSpec
+	Fields settings.Fields[settings.Limit]
 }
 
 type limitReset struct {
@@ -268,11 +268,11 @@ func (h *limitHandler) setLimit(c *call) (any, error) {
 		return nil, err
 	}
 	before := record
-	patch := limitPatch{record.LimitSpec}
+	patch := limitPatch{record.Fields}
 	if err := c.merge(&patch); err != nil {
 		return nil, err
 	}
-	record.LimitSpec, record.Stamp = patch.LimitSpec, c.stamp(&before.Stamp)
+	record.Fields, record.Stamp = patch.Fields, c.stamp(&before.Stamp)
 	e := c.entry("limit.set", org, ref.ID)
 	if err := h.audit.commit(c, e, orNil(old, before), record,
 		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {

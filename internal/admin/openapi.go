@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	stdjson "encoding/json"
 	"net/http"
 	"reflect"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -175,7 +177,7 @@ var notInName = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
 // schemaName returns the schema name of a type; page[...admin.Org] becomes OrgPage.
 func schemaName(t reflect.Type) string {
-	name := t.Name()
+	name := cmp.Or(t.Name(), settings.SectionName(t))
 	if base, of, generic := strings.Cut(name, "["); generic {
 		of = of[strings.LastIndexAny(of, "./")+1:]
 		name = of + strings.ToUpper(base[:1]) + base[1:]
@@ -190,7 +192,7 @@ func schemaName(t reflect.Type) string {
 	return strings.ToUpper(name[:1]) + name[1:]
 }
 
-// jsonField is a member as encoding/json sees it, including those of embedded structs.
+// jsonField is a member as it is in JSON, including those of embedded structs and the fields of settings.
 type jsonField struct {
 	name     string
 	typ      reflect.Type
@@ -204,11 +206,26 @@ func fieldsOf(t reflect.Type) []jsonField {
 		name, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case name == "-":
+		case settings.SectionOf(f.Type) != nil:
+			out = append(out, settingsIn(settings.SectionOf(f.Type), f.Tag.Get("fields") == "all")...)
 		case f.Anonymous && name == "":
 			out = append(out, fieldsOf(f.Type)...)
 		case f.IsExported():
 			out = append(out, jsonField{name, f.Type, strings.Contains(opts, "omit")})
 		}
+	}
+	return out
+}
+
+// settingsIn returns the fields of a section that administrators can change; all is whether none is left out.
+func settingsIn(section reflect.Type, all bool) []jsonField {
+	var out []jsonField
+	for _, f := range settings.RuntimeFields(section) {
+		t := f.MemberType()
+		if !all || f.Nullable() {
+			t = reflect.PointerTo(t)
+		}
+		out = append(out, jsonField{f.Name, t, !all})
 	}
 	return out
 }

@@ -36,32 +36,11 @@ func sourceOf(file, record bool) Source {
 
 // Org is an org as in effect.
 type Org struct {
-	ID                 string   `json:"id"`
-	Name               string   `json:"name"`
-	Disabled           bool     `json:"disabled"`
-	Deleted            bool     `json:"deleted,omitempty"` // only its ledger is left
-	Models             []string `json:"models"`
-	Providers          []string `json:"providers"`
-	DefaultOutputLimit int64    `json:"default_output_limit"`
-	Hold               string   `json:"hold"`
-	OverLimit          string   `json:"over_limit"`
-	MaxWait            string   `json:"max_wait"`
-	OnDisconnect       string   `json:"on_disconnect"`
-	OnStoreFailure     string   `json:"on_store_failure"`
-	AllowBuiltinTools  bool     `json:"allow_builtin_tools"`
-	RetryStartedJobs   bool     `json:"retry_started_jobs"`
-	Weight             int      `json:"weight"`
-	Spread             int      `json:"spread"`
-	MaxPriority        string   `json:"max_priority"`
-	Plan               string   `json:"plan"` // of users without one; empty: that of defaults
-	// Labels are the values of labels that the org itself has.
-	Labels map[string]string `json:"labels"`
-	// Cache is the response cache; null: none.
-	Cache *tenants.Cache `json:"cache"`
-	// Runs bound the budgets of runs.
-	Runs  tenants.Runs `json:"runs"`
-	Users int          `json:"users"`
-	Keys  int          `json:"keys"`
+	ID      string                        `json:"id"`
+	Deleted bool                          `json:"deleted,omitempty"` // only its ledger is left
+	Fields  settings.Fields[settings.Org] `fields:"all"`
+	Users   int                           `json:"users"`
+	Keys    int                           `json:"keys"`
 	// WorstHour is the most, in nano-USD, that the org can spend in a clock hour, or null if no
 	// cost limit bounds it. Unbounded reports that calls are possible that no limit of cost,
 	// tokens or requests bounds. UnboundedUsers are the users who can make them; empty means
@@ -74,6 +53,12 @@ type Org struct {
 	Updated        *time.Time `json:"updated_at"`
 }
 
+// MarshalJSON writes the fields among the other members.
+func (o Org) MarshalJSON() ([]byte, error) { return settings.Marshal(o) }
+
+// UnmarshalJSON is its inverse.
+func (o *Org) UnmarshalJSON(raw []byte) error { return settings.Unmarshal(raw, o) }
+
 // newOrg and orgPatch are the request bodies for an org.
 type newOrg struct {
 	ID string `json:"id"`
@@ -81,7 +66,7 @@ type newOrg struct {
 }
 
 type orgPatch struct {
-	tenants.OrgSpec
+	Fields settings.Fields[settings.Org]
 }
 
 // orgHandler serves /orgs.
@@ -92,15 +77,7 @@ type orgHandler struct {
 }
 
 func (h *orgHandler) viewOrg(c *call, o *settings.Org, inFile bool) Org {
-	v := Org{
-		ID: o.ID, Name: o.Name, Disabled: o.Disabled, Models: list(o.Models), Providers: list(o.Providers),
-		DefaultOutputLimit: o.DefaultOutputLimit,
-		Hold:               o.Hold, OverLimit: o.OverLimit, MaxWait: duration(o.MaxWait), OnDisconnect: o.OnDisconnect,
-		OnStoreFailure:    o.OnStoreFailure,
-		AllowBuiltinTools: o.AllowBuiltinTools, RetryStartedJobs: o.RetryStartedJobs, Weight: o.Weight, Spread: o.Spread,
-		MaxPriority: o.MaxPriority, Plan: o.Plan, Labels: labelsOrEmpty(o.Labels), Cache: cacheOf(o.Cache),
-		Runs: runsOf(o.Runs), Users: len(o.Users),
-	}
+	v := Org{ID: o.ID, Fields: settings.All(o), Users: len(o.Users)}
 	for _, u := range o.Users {
 		v.Keys += len(u.Keys)
 	}
@@ -135,32 +112,6 @@ func labelsOrEmpty(values map[string]string) map[string]string {
 		return map[string]string{}
 	}
 	return values
-}
-
-// cacheOf returns all settings of a cache; nil if it is off.
-func cacheOf(o settings.Cache) *tenants.Cache {
-	if o.MaxAge == 0 {
-		return nil
-	}
-	age, cost, size := settings.DurationText(o.MaxAge), fmt.Sprintf("%d%%", o.Cost), fmt.Sprint(int64(o.MaxBytes))
-	return &tenants.Cache{MaxAge: &age, Cost: &cost, Always: &o.Always, MaxBytes: &size}
-}
-
-// runsOf returns all bounds of runs.
-func runsOf(o settings.Runs) tenants.Runs {
-	amount, life := "0", settings.DurationText(o.MaxLife)
-	if o.MaxAmount.N > 0 {
-		amount = amountText(o.MaxAmount)
-	}
-	return tenants.Runs{MaxDepth: &o.MaxDepth, MaxOpen: &o.MaxOpen, MaxAmount: &amount, MaxLife: &life}
-}
-
-// duration formats a duration; 0 is empty.
-func duration(d time.Duration) string {
-	if d == 0 {
-		return ""
-	}
-	return d.String()
 }
 
 func (h *orgHandler) listOrgs(c *call) (any, error) {
@@ -214,7 +165,7 @@ func (h *orgHandler) createOrg(c *call) (any, error) {
 		return nil, exists("org", n.ID)
 	}
 	ref := tenants.Ref{Kind: tenants.KindOrg, Org: n.ID, ID: n.ID}
-	record := tenants.Org{OrgSpec: n.OrgSpec, Stamp: c.stamp(nil)}
+	record := tenants.Org{Fields: n.Fields, Stamp: c.stamp(nil)}
 	if err := h.audit.commit(c, c.entry("org.create", n.ID, n.ID), nil, record,
 		tenants.Change{Ref: ref, New: record}); err != nil {
 		return nil, taken(err, "org", n.ID)
@@ -235,11 +186,11 @@ func (h *orgHandler) updateOrg(c *call) (any, error) {
 		return nil, err
 	}
 	before := record
-	patch := orgPatch{record.OrgSpec}
-	if err := c.merge(&patch, "cache", "runs"); err != nil {
+	patch := orgPatch{record.Fields}
+	if err := c.merge(&patch); err != nil {
 		return nil, err
 	}
-	record.OrgSpec, record.Stamp = patch.OrgSpec, c.stamp(&before.Stamp)
+	record.Fields, record.Stamp = patch.Fields, c.stamp(&before.Stamp)
 	if err := h.audit.commit(c, c.entry("org.update", id, id), orNil(old, before), record,
 		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
 		return nil, err

@@ -136,7 +136,7 @@ func (h *overrideHandler) boundTo(org string, subject budget.Subject, id string)
 		}
 	}
 	for limit, l := range t.Limits {
-		if l.Only != nil && *l.Only == id && l.Subject != nil && *l.Subject == string(subject) {
+		if l.Fields.Text("only") == id && l.Fields.Text("subject") == string(subject) {
 			out = append(out, tenants.Ref{Kind: tenants.KindLimit, Org: org, ID: limit})
 		}
 	}

@@ -10,21 +10,20 @@ import (
 
 // User is a user as in effect.
 type User struct {
-	ID       string `json:"id"`
-	Org      string `json:"org"`
-	Name     string `json:"name"`
-	Disabled bool   `json:"disabled"`
-	Weight   int    `json:"weight"`
-	Priority string `json:"priority"` // empty: none of its own
-	Group    string `json:"group"`    // empty: none
-	Plan     string `json:"plan"`     // empty: the org's
-	// Labels are the values of labels that the user itself has.
-	Labels  map[string]string `json:"labels"`
-	Keys    int               `json:"keys"`
-	Source  Source            `json:"source"`
-	Created *time.Time        `json:"created_at"`
-	Updated *time.Time        `json:"updated_at"`
+	ID      string                         `json:"id"`
+	Org     string                         `json:"org"`
+	Fields  settings.Fields[settings.User] `fields:"all"`
+	Keys    int                            `json:"keys"`
+	Source  Source                         `json:"source"`
+	Created *time.Time                     `json:"created_at"`
+	Updated *time.Time                     `json:"updated_at"`
 }
+
+// MarshalJSON writes the fields among the other members.
+func (u User) MarshalJSON() ([]byte, error) { return settings.Marshal(u) }
+
+// UnmarshalJSON is its inverse.
+func (u *User) UnmarshalJSON(raw []byte) error { return settings.Unmarshal(raw, u) }
 
 type newUser struct {
 	ID string `json:"id"`
@@ -32,7 +31,7 @@ type newUser struct {
 }
 
 type userPatch struct {
-	tenants.UserSpec
+	Fields settings.Fields[settings.User]
 }
 
 // userHandler serves /orgs/{org}/users.
@@ -44,10 +43,7 @@ type userHandler struct {
 }
 
 func viewUser(org string, u *settings.User, inFile bool, record *tenants.User) User {
-	v := User{
-		ID: u.ID, Org: org, Name: u.Name, Disabled: u.Disabled, Weight: u.Weight, Priority: u.Priority,
-		Keys: len(u.Keys), Labels: labelsOrEmpty(u.Labels), Group: u.Group, Plan: u.Plan,
-	}
+	v := User{ID: u.ID, Org: org, Fields: settings.All(u), Keys: len(u.Keys)}
 	v.Source = sourceOf(inFile, record != nil)
 	if record != nil {
 		v.Created, v.Updated = &record.Created, &record.Updated
@@ -101,7 +97,7 @@ func (h *userHandler) createUser(c *call) (any, error) {
 		return nil, exists("user", n.ID)
 	}
 	ref := tenants.Ref{Kind: tenants.KindUser, Org: o.ID, ID: n.ID}
-	record := tenants.User{UserSpec: n.UserSpec, Born: newborn(), Stamp: c.stamp(nil)}
+	record := tenants.User{Fields: n.Fields, Born: newborn(), Stamp: c.stamp(nil)}
 	if err := h.audit.commit(c, c.entry("user.create", o.ID, n.ID), nil, record,
 		tenants.Change{Ref: ref, New: record}); err != nil {
 		return nil, taken(err, "user", n.ID)
@@ -122,11 +118,11 @@ func (h *userHandler) updateUser(c *call) (any, error) {
 		return nil, err
 	}
 	before := record
-	patch := userPatch{record.UserSpec}
+	patch := userPatch{record.Fields}
 	if err := c.merge(&patch); err != nil {
 		return nil, err
 	}
-	record.UserSpec, record.Stamp = patch.UserSpec, c.stamp(&before.Stamp)
+	record.Fields, record.Stamp = patch.Fields, c.stamp(&before.Stamp)
 	if err := h.audit.commit(c, c.entry("user.update", org, id), orNil(old, before), record,
 		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
 		return nil, err

@@ -54,7 +54,7 @@ func withDefault(cfg *config.Config, id string, record *tenants.Limit) (*config.
 	default:
 		return nil, errors.New("a " + kind + " belongs to one org; name that org")
 	}
-	if err := patch(limitIn(list, owner, name, nil), record.LimitSpec); err != nil {
+	if err := patch(limitIn(list, owner, name, nil), record.Fields); err != nil {
 		return nil, err
 	}
 	return &out, out.CheckDefaults()

@@ -45,20 +45,20 @@ func (k keySecret) complete(to map[string]auth.Principal) {
 // overlay applies records to an org, whose lists the caller owns. defaults are those of every org.
 func overlay(org *config.Org, record *tenants.Tenant, defaults config.Defaults) (secrets []keySecret, err error) {
 	if record.Org != nil {
-		if err := patch(org, record.Org.OrgSpec); err != nil {
+		if err := patch(org, record.Org.Fields); err != nil {
 			return nil, err
 		}
 	}
 	users := usersOf(org, defaults)
 	for _, id := range slices.Sorted(maps.Keys(record.Users)) {
-		if err := patch(users.of(id), record.Users[id].UserSpec); err != nil {
+		if err := patch(users.of(id), record.Users[id].Fields); err != nil {
 			return nil, fmt.Errorf("user %s: %w", id, err)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(record.Keys)) {
 		k := record.Keys[id]
 		to := keyOf(users.of(k.User), id)
-		if err := patch(to, k.KeySpec); err != nil {
+		if err := patch(to, k.Fields); err != nil {
 			return nil, fmt.Errorf("key %s: %w", id, err)
 		}
 		if k.Hash != "" {
@@ -72,7 +72,7 @@ func overlay(org *config.Org, record *tenants.Tenant, defaults config.Defaults) 
 	}
 	for _, id := range orgsFirst(record.Limits) {
 		owner, name := tenants.SplitLimitID(id)
-		if err := patch(users.limitOf(owner, name), record.Limits[id].LimitSpec); err != nil {
+		if err := patch(users.limitOf(owner, name), record.Limits[id].Fields); err != nil {
 			return nil, fmt.Errorf("limit %s: %w", strings.ReplaceAll(id, " ", "/"), err)
 		}
 	}
@@ -92,13 +92,13 @@ func orgsFirst(limits map[string]*tenants.Limit) []string {
 	})
 }
 
-func patch[T config.Org | config.User | config.Key | config.Limit](to *T, fields any) error {
+func patch[T any](to *T, fields tenancy.Fields[T]) error {
+	if len(fields) == 0 {
+		return nil
+	}
 	raw, err := json.Marshal(fields)
 	if err != nil {
 		return err
-	}
-	if string(raw) == "{}" {
-		return nil
 	}
 	return config.Patch(to, raw)
 }

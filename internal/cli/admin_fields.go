@@ -1,15 +1,21 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // fields are flags that become members of a request body; only flags that were set are sent.
@@ -24,6 +30,66 @@ type flagField struct {
 	flag, member, text string
 	add                func(*cobra.Command)
 	value              func(*cobra.Command) (any, error)
+}
+
+// settingsFlags returns the flags for the fields of a section that administrators can change.
+func settingsFlags(section reflect.Type) *fields {
+	s := &fields{}
+	s.settings("", "", section)
+	return s
+}
+
+// settings adds the flags of a section, whose flags and members begin with these prefixes.
+func (s *fields) settings(flag, member string, section reflect.Type) {
+	for _, f := range settings.RuntimeFields(section) {
+		name, member, help := cmp.Or(f.Flag, flag+strings.ReplaceAll(f.Name, "_", "-")), member+f.Name, f.FlagHelp()
+		switch as := f.MemberType(); {
+		case name == "-":
+		case settings.IsSection(f.Type):
+			s.clearable = append(s.clearable, f.Name)
+			s.settings(name+"-", member+".", f.Type)
+		case as == reflect.TypeFor[time.Time]():
+			s.when(name, member, help)
+		case as.Kind() == reflect.Map:
+			s.pairs(name, member, help)
+		case as.Kind() == reflect.Slice:
+			s.list(name, member, help)
+		case as.Kind() == reflect.Bool:
+			s.truth(name, member, help)
+		case as.Kind() == reflect.String:
+			s.text(name, member, help)
+		default:
+			s.number(name, member, help)
+		}
+	}
+}
+
+// factNames are the names of fields in tables.
+var factNames = strings.NewReplacer("_", " ", ".", " ")
+
+// settingsFacts returns the fields of settings for facts. Whether something is disabled is its status.
+func settingsFacts[T any](set settings.Fields[T]) []string {
+	var out []string
+	for _, line := range set.Lines() {
+		name, text := factNames.Replace(line.Name), escape.Text(line.Text)
+		switch as := line.MemberType(); {
+		case line.Flag == "-":
+			continue
+		case as.Kind() == reflect.Bool:
+			text = yesNo(line.Text == "true")
+		case as == reflect.TypeFor[time.Time]():
+			name, text = name+" (UTC)", dayOf(line.Text, "")
+		case as.Kind() == reflect.Int, as.Kind() == reflect.Int64:
+			if n, err := strconv.ParseInt(line.Text, 10, 64); err == nil {
+				text = whole(n)
+			}
+		}
+		if text == "" || text == "0" {
+			text = cmp.Or(line.Unset, text)
+		}
+		out = append(out, name, text)
+	}
+	return out
 }
 
 func (s *fields) text(flag, member, text string) {

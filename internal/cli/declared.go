@@ -7,11 +7,14 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"reflect"
 	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // readDeclaredFile reads the orgs of a file. It refuses any other section of a configuration,
@@ -42,36 +45,52 @@ func readDeclaredFile(path string, stdin io.Reader) ([]map[string]any, error) {
 		return nil, fmt.Errorf("%s: expected a list `orgs`, as in the configuration (`llmguard config export` prints one)",
 			name)
 	}
+	types := jsonTypes()
 	for _, org := range file.Orgs {
-		asTexts("", org)
+		asTexts(types, "", org)
 	}
 	return file.Orgs, nil
 }
 
-// texts are the fields that the API takes as strings and YAML may parse as numbers or times.
-var texts = map[string]bool{
-	"amount": true, "capacity": true, "refill": true, "max_wait": true, "window": true,
-	"only": true, "id": true, "name": true, "max_age": true, "cost": true, "max_bytes": true,
-	"max_amount": true, "max_life": true,
+// jsonTypes returns the types that fields have in the API, by name. A name has the same type everywhere.
+func jsonTypes() map[string]reflect.Type {
+	out := map[string]reflect.Type{"id": reflect.TypeFor[string](), "hash": reflect.TypeFor[string]()}
+	var walk func(section reflect.Type)
+	walk = func(section reflect.Type) {
+		for _, f := range settings.RuntimeFields(section) {
+			out[f.Name] = f.MemberType()
+			if settings.IsSection(f.Type) {
+				walk(f.Type)
+			}
+		}
+	}
+	for _, section := range []reflect.Type{
+		reflect.TypeFor[settings.Org](), reflect.TypeFor[settings.User](), reflect.TypeFor[settings.Key](),
+		reflect.TypeFor[settings.Limit](),
+	} {
+		walk(section)
+	}
+	return out
 }
 
-// asTexts converts the values of these fields to strings, in place.
-func asTexts(name string, value any) any {
+// asTexts converts values that the API takes as text, and YAML may parse as numbers or dates, in place.
+func asTexts(types map[string]reflect.Type, name string, value any) any {
+	as := types[name]
 	switch v := value.(type) {
 	case map[string]any:
 		for key, one := range v {
-			v[key] = asTexts(key, one)
+			v[key] = asTexts(types, key, one)
 		}
 	case []any:
 		for i, one := range v {
-			v[i] = asTexts("", one)
+			v[i] = asTexts(types, "", one)
 		}
 	case string:
-		if t, err := time.Parse(time.DateOnly, v); err == nil && name == "expires" {
+		if t, err := time.Parse(time.DateOnly, v); err == nil && as == reflect.TypeFor[time.Time]() {
 			return t.Format(time.RFC3339)
 		}
 	case int, int64, uint64, float64:
-		if texts[name] {
+		if as != nil && as.Kind() == reflect.String {
 			return fmt.Sprint(v)
 		}
 	}

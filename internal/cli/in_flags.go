@@ -11,17 +11,14 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
-// bucketFlags are the flags for fields that limitFields does not contain.
-var bucketFlags = map[string]string{"bucket": "capacity", "bucket.capacity": "capacity", "bucket.refill": "refill"}
-
-// flagOf returns the flag that sets a field of a limit, or "".
+// flagOf returns the flag that sets a field of a limit, the first one of a section, or "".
 func (s *fields) flagOf(field string) string {
 	for _, f := range s.all {
-		if f.member == field {
+		if f.member == field || strings.HasPrefix(f.member, field+".") {
 			return f.flag
 		}
 	}
-	return bucketFlags[field]
+	return ""
 }
 
 // advice rewrites what errors about limits suggest from configuration syntax to flags.

@@ -1,11 +1,12 @@
 package cli
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,14 +15,8 @@ import (
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
-
-// keyView is an API key as returned by the API. Secret is set only when the key was just
-// created.
-type keyView struct {
-	admin.Key
-	Secret string `json:"secret,omitempty"`
-}
 
 func keysCommand() *cobra.Command {
 	c := &cobra.Command{
@@ -58,7 +53,7 @@ func keysListCommand() *cobra.Command {
 		}
 		return f.run(c, func(a *adminClient) error {
 			var l struct {
-				Data []keyView `json:"data"`
+				Data []admin.Key `json:"data"`
 			}
 			if err := a.ask(c.Context(), http.MethodGet, path, nil, &l); err != nil {
 				return err
@@ -72,13 +67,13 @@ func keysListCommand() *cobra.Command {
 	return c
 }
 
-func keyTable(w io.Writer, list []keyView) error {
+func keyTable(w io.Writer, list []admin.Key) error {
 	g := grid{
 		head:    []string{"id", "user", "name", "ends with", "status", "expires", "last used", "source"},
 		numbers: make([]bool, 8),
 	}
 	for _, k := range list {
-		g.add(k.ID, k.User, escape.Text(k.Name), k.Last4, k.Status, day(k.Expires, "never"),
+		g.add(k.ID, k.User, escape.Text(k.Fields.Text("name")), k.Last4, k.Status, dayOf(k.Fields.Text("expires"), "never"),
 			day(k.LastUsed, "unknown"), string(k.Source))
 	}
 	return g.write(w)
@@ -92,50 +87,37 @@ func day(t *time.Time, none string) string {
 	return t.UTC().Format("2006-01-02 15:04")
 }
 
-func keyFacts(w io.Writer, k *keyView) error {
-	concurrency := "any"
-	if k.Concurrency > 0 {
-		concurrency = whole(k.Concurrency)
+// dayOf is day for a time as JSON has it.
+func dayOf(text, none string) string {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return none
 	}
-	networks := all(k.Networks)
-	return facts(w, "id", k.ID, "org", k.Org, "user", k.User, "name", escape.Text(k.Name), "status", k.Status,
-		"ends with",
-		k.Last4,
-		"models", all(k.Models), "scopes", all(k.Scopes), "networks", networks, "concurrency", concurrency,
-		"priority", cmp.Or(k.Priority, "the user's"), "plan", cmp.Or(k.Plan, "the user's"),
-		"labels", pairsText(k.Labels),
-		"expires (UTC)", day(k.Expires, "never"), "old key until (UTC)", day(k.OldUntil, ""), "last used (UTC)",
-		day(k.LastUsed, "unknown"), "source", string(k.Source))
+	return day(&at, none)
 }
 
-// keyFields returns the flags that set fields of a key.
-func keyFields() *fields {
-	var s fields
-	s.text("name", "name", "display name")
-	s.list("models", "models", "allowed models, as comma-separated patterns")
-	s.list("scopes", "scopes", "allowed uses: calls, chat.completions, embeddings, ..., jobs, files, "+
-		"batches, usage, holds")
-	s.list("networks", "networks", "allowed client addresses, such as 10.0.0.0/8")
-	s.number("concurrency", "concurrency", "maximum number of concurrent calls")
-	s.text("priority", "priority", "priority of the key's calls: high, normal or low (default: the user's)")
-	s.text("plan", "plan", "the key's plan, in place of the user's")
-	s.pairs("label", "labels", "value of a label for its calls, as name=value (repeat for several)")
-	s.when("expires", "expires", "a date (2027-01-31: expires when it begins, UTC), a time, or a duration from now (90d)")
-	return &s
+func keyFacts(w io.Writer, k *admin.Key) error {
+	return facts(w, slices.Concat(
+		[]string{"id", k.ID, "org", k.Org, "user", k.User, "status", k.Status, "ends with", k.Last4}, settingsFacts(k.Fields),
+		[]string{
+			"old key until (UTC)", day(k.OldUntil, ""), "last used (UTC)", day(k.LastUsed, "unknown"),
+			"source", string(k.Source),
+		})...)
 }
 
 // showKey sends a request for a key and prints it, the secret first.
 func showKey(c *cobra.Command, f *adminFlags, method, path string, body any) error {
 	return f.run(c, func(a *adminClient) error {
-		var k keyView
+		var k admin.NewKey
 		if err := a.ask(c.Context(), method, path, body, &k); err != nil {
 			return err
 		}
+		if k.Secret == "" {
+			return render(c.OutOrStdout(), f.output, k.Key, func(w io.Writer) error { return keyFacts(w, &k.Key) })
+		}
 		return render(c.OutOrStdout(), f.output, k, func(w io.Writer) error {
-			if k.Secret != "" {
-				fmt.Fprintf(w, "key (shown only once): %s\n\n", k.Secret)
-			}
-			return keyFacts(w, &k)
+			fmt.Fprintf(w, "key (shown only once): %s\n\n", k.Secret)
+			return keyFacts(w, &k.Key)
 		})
 	})
 }
@@ -143,7 +125,7 @@ func showKey(c *cobra.Command, f *adminFlags, method, path string, body any) err
 func keyCommand(use, short, method string) *cobra.Command {
 	var f adminFlags
 	var org string
-	s := keyFields()
+	s := settingsFlags(reflect.TypeFor[settings.Key]())
 	c := &cobra.Command{Use: use, Short: short, Example: exampleOf("key", "get"), Args: cobra.ExactArgs(1)}
 	if method == http.MethodPatch {
 		c.Example = exampleOf("key", "update") + " --concurrency 4"
@@ -172,7 +154,7 @@ func keysCreateCommand() *cobra.Command {
 	var f adminFlags
 	var org, user string
 	var test bool
-	s := keyFields()
+	s := settingsFlags(reflect.TypeFor[settings.Key]())
 	c := &cobra.Command{
 		Use: "create [KEY]", Short: "Create an API key for a user and show it once", Args: cobra.MaximumNArgs(1),
 		Example: "  llmguard keys create --org acme --user alice\n" +

@@ -86,9 +86,11 @@ func TestCacheRecords(t *testing.T) {
 	s := newSite(t, orgs)
 	has(t, s.must("orgs", "get", "acme"), "cache off")
 	has(t, s.must("orgs", "create", "initech", "--cache-max-age", "1h", "--cache-cost", "25%"),
-		"cache answers up to 1h old, 25% of the cost, at most 64000000 bytes, on request")
-	has(t, s.must("orgs", "update", "initech", "--cache-always"), "up to 1h old, 25% of the cost", "for every call")
-	has(t, s.must("orgs", "update", "initech", "--unset", "cache-cost"), "up to 1h old, 0% of the cost", "for every call")
+		"cache max age 1h", "cache cost 25%", "cache always no", "cache max bytes 64000000")
+	has(t, s.must("orgs", "update", "initech", "--cache-always"), "cache max age 1h", "cache cost 25%",
+		"cache always yes")
+	has(t, s.must("orgs", "update", "initech", "--unset", "cache-cost"), "cache max age 1h", "cache cost 0%",
+		"cache always yes")
 	has(t, s.must("orgs", "update", "initech", "--cache-max-age", "0"), "cache off")
 	s.refuses("must be from 1s to 30d", "orgs", "update", "initech", "--cache-max-age", "31d")
 	s.refuses("cost", "orgs", "update", "initech", "--cache-cost", "101%")
@@ -116,7 +118,7 @@ func TestApplyLabelsAndCache(t *testing.T) {
 		t.Errorf("differences after apply: %+v", plans)
 	}
 	has(t, other.must("orgs", "get", "acme"), "labels project=web",
-		"up to 1h30m old, 10% of the cost, at most 1000000 bytes")
+		"cache max age 1h30m", "cache cost 10%", "cache max bytes 1000000")
 	has(t, other.must("users", "get", "alice", "--org", "acme"), "labels project=mobile")
 	has(t, other.must("keys", "get", "a1", "--org", "acme"), "labels project=ci session=none")
 }

@@ -6,10 +6,12 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"reflect"
 
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // subject identifies the org, user, key or IP address of a limit.
@@ -74,33 +76,10 @@ func limitsCommand() *cobra.Command {
 	return c
 }
 
-// limitFields returns the flags that set fields of a limit.
-func limitFields() *fields {
-	var s fields
-	s.text("subject", "subject", "what has a counter of its own: the org, each group, user, key, ip or value of a\n"+
-		"label, or each combination, such as user+session")
-	s.text("only", "only",
-		"the one user, key, address or value of a label that this limit of the org applies to (default: each)")
-	s.text("metric", "metric", "cost, tokens, requests or concurrency")
-	s.text("mode", "mode", "enforce, shadow or off")
-	s.text("amount", "amount", "'$50' for cost, a count for the others")
-	s.text("window", "window", "sliding window, such as 24h or 7d")
-	s.truth("exact", "exact", "make the window exact to the microsecond")
-	s.truth("fixed", "fixed", "make the window fixed: aligned to multiples of its length")
-	s.text("calendar", "calendar", "minute, hour, day, week, month, quarter or year")
-	s.text("starts", "starts", "start of calendar periods: 15 (of months), sunday (of weeks), 04-06 (of years)")
-	s.text("tz", "tz", "time zone of the calendar, such as Europe/Berlin")
-	s.list("models", "models", "only for these models")
-	s.list("endpoints", "endpoints", "only for these endpoints")
-	s.clearable = []string{"bucket"}
-	return &s
-}
-
 func limitsSetCommand() *cobra.Command {
 	var f adminFlags
 	var of subject
-	var capacity, refill string
-	s := limitFields()
+	s := settingsFlags(reflect.TypeFor[settings.Limit]())
 	c := &cobra.Command{
 		Use: "set LIMIT", Short: "Create or change a limit (its usage is kept)", Args: cobra.ExactArgs(1),
 		Example: "  llmguard limits set daily --org acme --amount '$50'\n" +
@@ -120,21 +99,10 @@ func limitsSetCommand() *cobra.Command {
 			"--only alice only she has it. A limit has one shape: --window, --calendar, or --capacity and --refill.",
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
-		body := map[string]any{}
-		bucket := map[string]any{}
-		if capacity != "" {
-			bucket["capacity"] = capacity
-		}
-		if refill != "" {
-			bucket["refill"] = refill
-		}
-		if len(bucket) > 0 {
-			body["bucket"] = bucket
-		}
 		if err := emptied(c, "amount", "capacity", "refill"); err != nil {
 			return err
 		}
-		body, err := s.body(c, body)
+		body, err := s.body(c, map[string]any{})
 		if err != nil {
 			return err
 		}
@@ -153,8 +121,6 @@ func limitsSetCommand() *cobra.Command {
 	c.Flags().StringVar(&of.user, "user", "",
 		"set this user's own limit, which replaces the org's of the same name (implies --subject user)")
 	of.member(c, "set a limit of this group (default: --subject group)", "set a limit of this plan")
-	c.Flags().StringVar(&capacity, "capacity", "", "capacity of a bucket: '$200' or a count")
-	c.Flags().StringVar(&refill, "refill", "", "refill of a bucket: '$50/1h' or '5000/1m'")
 	s.add(c, true)
 	return c
 }

@@ -143,7 +143,7 @@ func TestLimitsRefused(t *testing.T) {
 		{"mode", "set daily --mode sometimes"},
 		{"metric", "set other --metric love --amount 5 --window 1h"},
 		{"has no shape", "set other --mode shadow"},
-		{"--unset nothing: expected any of subject, only, metric", "set daily --unset nothing"},
+		{"--unset nothing: expected any of subject, only, models", "set daily --unset nothing"},
 		{"use either --add or --amount", "override --limit daily --until 4h --reason r"},
 		{"use either --add or --amount", "override --limit daily --until 4h --reason r --add $1 --amount $2"},
 		{"--until now: expected tonight, tomorrow", "override --limit daily --until now --reason r --add $1"},

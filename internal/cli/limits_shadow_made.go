@@ -59,7 +59,7 @@ func (l *ledgers) shadowOf(ctx context.Context, org string, every map[string]tim
 	return out, nil
 }
 
-func shadowed(l admin.DeclaredLimit) bool { return l.Mode != nil && *l.Mode == string(budget.Shadow) }
+func shadowed(l admin.DeclaredLimit) bool { return l.Fields.Text("mode") == string(budget.Shadow) }
 
 // shadowIn adds the shadow-mode limits of one list.
 func (l *ledgers) shadowIn(ctx context.Context, path string, made, out map[string]time.Time) error {

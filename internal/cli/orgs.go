@@ -1,10 +1,11 @@
 package cli
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,7 +14,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/escape"
-	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -57,8 +58,8 @@ func orgTable(w io.Writer, list []admin.Org) error {
 		numbers: []bool{false, false, false, true, true, true, false},
 	}
 	for _, o := range list {
-		g.add(o.ID, escape.Text(o.Name), onOff(o.Disabled), strconv.Itoa(o.Users), strconv.Itoa(o.Keys),
-			strconv.Itoa(o.Weight), string(o.Source))
+		g.add(o.ID, escape.Text(o.Fields.Text("name")), onOff(o.Fields.Is("disabled")), strconv.Itoa(o.Users),
+			strconv.Itoa(o.Keys), o.Fields.Text("weight"), string(o.Source))
 	}
 	return g.write(w)
 }
@@ -82,46 +83,12 @@ func facts(w io.Writer, pairs ...string) error {
 }
 
 func orgFacts(w io.Writer, o *admin.Org) error {
-	return facts(w, "id", o.ID, "name", escape.Text(o.Name), "status", onOff(o.Disabled), "models", all(o.Models),
-		"providers", all(o.Providers),
-		"default output limit", orNone(o.DefaultOutputLimit), "hold", o.Hold, "over limit", o.OverLimit, "max wait",
-		o.MaxWait,
-		"on disconnect", o.OnDisconnect, "on store failure", o.OnStoreFailure, "builtin tools", yesNo(o.AllowBuiltinTools),
-		"retry started jobs", yesNo(o.RetryStartedJobs), "weight", strconv.Itoa(o.Weight), "spread",
-		strconv.Itoa(o.Spread), "max priority", o.MaxPriority, "plan", cmp.Or(o.Plan, "not set"),
-		"labels", pairsText(o.Labels), "cache", cacheText(o.Cache), "runs", runsText(&o.Runs),
-		"worst case per hour",
-		boundOf(o).HourText(pricing.Nano.String), "users", strconv.Itoa(o.Users),
-		"keys", strconv.Itoa(o.Keys), "source", string(o.Source))
-}
-
-// runsText describes the bounds of runs.
-func runsText(r *tenants.Runs) string {
-	if *r.MaxDepth == 0 {
-		return "off"
-	}
-	amount := "any amount"
-	if *r.MaxAmount != "0" {
-		amount = "at most " + *r.MaxAmount
-	}
-	return fmt.Sprintf("%d open, %d inside one another, %s, for at most %s", *r.MaxOpen, *r.MaxDepth, amount, *r.MaxLife)
-}
-
-// cacheText describes a response cache.
-func cacheText(c *tenants.Cache) string {
-	if c == nil {
-		return "off"
-	}
-	text := "answers up to " + *c.MaxAge + " old, " + *c.Cost + " of the cost, at most "
-	if *c.MaxBytes == "0" {
-		text = strings.TrimSuffix(text, ", at most ")
-	} else {
-		text += *c.MaxBytes + " bytes"
-	}
-	if *c.Always {
-		return text + ", for every call"
-	}
-	return text + ", on request"
+	return facts(w, slices.Concat(
+		[]string{"id", o.ID, "status", onOff(o.Fields.Is("disabled"))}, settingsFacts(o.Fields),
+		[]string{
+			"worst case per hour", boundOf(o).HourText(pricing.Nano.String), "users", strconv.Itoa(o.Users),
+			"keys", strconv.Itoa(o.Keys), "source", string(o.Source),
+		})...)
 }
 
 // boundOf returns the spending bound in a response.
@@ -138,13 +105,6 @@ func all(list []string) string {
 		return "all"
 	}
 	return escape.Text(strings.Join(list, ", "))
-}
-
-func orNone(n int64) string {
-	if n == 0 {
-		return "none"
-	}
-	return whole(n)
 }
 
 func yesNo(b bool) string {
@@ -183,40 +143,9 @@ func orgsGetCommand() *cobra.Command {
 	return c
 }
 
-// orgFields returns the flags that set fields of an org.
-func orgFields() *fields {
-	var s fields
-	s.text("name", "name", "display name")
-	s.list("models", "models", "allowed models, as comma-separated patterns")
-	s.list("providers", "providers", "allowed providers, comma-separated")
-	s.number("default-output-limit", "default_output_limit", "output tokens for requests that set no output limit")
-	s.text("hold", "hold", "max or grow")
-	s.text("over-limit", "over_limit", "wait or refuse")
-	s.text("max-wait", "max_wait", "how long calls may wait, such as 10m")
-	s.text("on-disconnect", "on_disconnect", "auto, cancel or finish")
-	s.text("on-store-failure", "on_store_failure", "deny, local or allow")
-	s.truth("allow-builtin-tools", "allow_builtin_tools", "allow the provider's built-in tools")
-	s.truth("retry-started-jobs", "retry_started_jobs", "rerun jobs whose worker died")
-	s.number("weight", "weight", "share of the queue relative to other orgs (default 100)")
-	s.text("plan", "plan", "plan of users without one (default: that of defaults)")
-	s.number("spread", "spread", "parts of the org's money, for several servers of a Redis Cluster (default 1)")
-	s.text("max-priority", "max_priority", "highest priority of calls: high, normal or low (default normal)")
-	s.pairs("label", "labels", "label of calls with the org's keys, as name=value (repeat for several; replaces all)")
-	s.text("cache-max-age", "cache.max_age", "how long the response cache stores answers, such as 1h (0: no cache)")
-	s.text("cache-cost", "cache.cost",
-		"cost of a cached answer, in percent of the original call's, such as 25% (default 0%)")
-	s.truth("cache-always", "cache.always", "use the cache for every call, not only for those that ask for it")
-	s.text("cache-max-bytes", "cache.max_bytes", "maximum size of the cache (default 64MB)")
-	s.number("runs-max-depth", "runs.max_depth", "runs inside one another, at most 4 (default 4; 0: no runs)")
-	s.number("runs-max-open", "runs.max_open", "open runs of a key, and inside a run (default 100)")
-	s.text("runs-max-amount", "runs.max_amount", "most that a run may have, such as $50 (default 0: any amount)")
-	s.text("runs-max-life", "runs.max_life", "longest time until a run expires (default 7d)")
-	return &s
-}
-
 func orgsCreateCommand() *cobra.Command {
 	var f adminFlags
-	s := orgFields()
+	s := settingsFlags(reflect.TypeFor[settings.Org]())
 	c := &cobra.Command{
 		Use: "create ORG", Short: "Create an org", Args: cobra.ExactArgs(1),
 		Example: "  llmguard orgs create acme --name 'Acme Inc'",
@@ -236,7 +165,7 @@ func orgsCreateCommand() *cobra.Command {
 
 func orgsUpdateCommand() *cobra.Command {
 	var f adminFlags
-	s := orgFields()
+	s := settingsFlags(reflect.TypeFor[settings.Org]())
 	c := &cobra.Command{
 		Use: "update ORG", Short: "Change an org", Args: cobra.ExactArgs(1),
 		Example: "  llmguard orgs update acme --weight 200\n  llmguard orgs update acme --unset weight\n" +

@@ -1,10 +1,11 @@
 package cli
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 func usersCommand() *cobra.Command {
@@ -51,8 +53,8 @@ func usersListCommand() *cobra.Command {
 					numbers: []bool{false, false, false, true, true, false},
 				}
 				for _, u := range l.Data {
-					g.add(u.ID, escape.Text(u.Name), onOff(u.Disabled), strconv.Itoa(u.Keys), strconv.Itoa(u.Weight),
-						string(u.Source))
+					g.add(u.ID, escape.Text(u.Fields.Text("name")), onOff(u.Fields.Is("disabled")), strconv.Itoa(u.Keys),
+						u.Fields.Text("weight"), string(u.Source))
 				}
 				return g.write(w)
 			})
@@ -66,14 +68,8 @@ func usersListCommand() *cobra.Command {
 // userCommand shows, creates or changes a user, depending on the method.
 func userCommand(use, short, method string) *cobra.Command {
 	var f adminFlags
-	var s fields
 	var org string
-	s.text("name", "name", "display name")
-	s.number("weight", "weight", "share of the org's turns relative to other users (default 100)")
-	s.text("priority", "priority", "priority of the user's calls: high, normal or low")
-	s.text("group", "group", "the user's group")
-	s.text("plan", "plan", "the user's plan (default: the org's)")
-	s.pairs("label", "labels", "label of calls with the user's keys, as name=value (repeat for several; replaces all)")
+	s := settingsFlags(reflect.TypeFor[settings.User]())
 	verb, _, _ := strings.Cut(use, " ")
 	c := &cobra.Command{Use: use, Short: short, Example: exampleOf("user", verb), Args: cobra.ExactArgs(1)}
 	if method == http.MethodPatch {
@@ -97,10 +93,9 @@ func userCommand(use, short, method string) *cobra.Command {
 				return err
 			}
 			return render(c.OutOrStdout(), f.output, u, func(w io.Writer) error {
-				return facts(w, "id", u.ID, "org", u.Org, "name", escape.Text(u.Name), "status", onOff(u.Disabled),
-					"weight", strconv.Itoa(u.Weight), "priority", cmp.Or(u.Priority, "not set"),
-					"group", cmp.Or(u.Group, "none"), "plan", cmp.Or(u.Plan, "the org's"),
-					"labels", pairsText(u.Labels), "keys", strconv.Itoa(u.Keys), "source", string(u.Source))
+				return facts(w, slices.Concat(
+					[]string{"id", u.ID, "org", u.Org, "status", onOff(u.Fields.Is("disabled"))}, settingsFacts(u.Fields),
+					[]string{"keys", strconv.Itoa(u.Keys), "source", string(u.Source)})...)
 			})
 		})
 	}

@@ -1,14 +1,17 @@
 package console_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // An empty store yields pages, not errors.
@@ -97,13 +100,13 @@ func TestFindingUsers(t *testing.T) {
 func TestHostileNames(t *testing.T) {
 	const hostile = `<script>alert(1)</script>"'><img src=x onerror=alert(2)>`
 	r := newRig(t, acme)
-	name := hostile
-	record := tenants.Key{User: "alice"}
-	record.Name = &name
+	name, err := json.Marshal(hostile)
+	r.must(err)
+	record := tenants.Key{User: "alice", Fields: settings.Fields[settings.Key]{"name": name}}
 	r.record(tenants.Ref{Kind: tenants.KindOrg, Org: "evil", ID: "evil"},
-		tenants.Org{OrgSpec: tenants.OrgSpec{Name: &name}})
+		tenants.Org{Fields: settings.Fields[settings.Org]{"name": name}})
 	r.record(tenants.Ref{Kind: tenants.KindUser, Org: "evil", ID: "alice"},
-		tenants.User{UserSpec: tenants.UserSpec{Name: &name}})
+		tenants.User{Fields: settings.Fields[settings.User]{"name": name}})
 	record.Hash = "sha256:" + strings.Repeat("0", 64)
 	r.record(tenants.Ref{Kind: tenants.KindKey, Org: "evil", ID: "e1"}, record)
 	r.hear()
@@ -129,11 +132,11 @@ func TestHostileNames(t *testing.T) {
 
 func TestStatusOfKeys(t *testing.T) {
 	r := newRig(t, acme)
-	at, off := time.Now().Add(-time.Hour), true
+	at := json.RawMessage(strconv.Quote(time.Now().Add(-time.Hour).Format(time.RFC3339)))
 	record := tenants.Key{User: "alice", Hash: "sha256:" + strings.Repeat("1", 64), Last4: "wxyz"}
-	record.Expires = &at
+	record.Fields = settings.Fields[settings.Key]{"expires": at}
 	r.record(tenants.Ref{Kind: tenants.KindKey, Org: "acme", ID: "late"}, record)
-	record.Hash, record.Expires, record.Disabled = "sha256:"+strings.Repeat("2", 64), nil, &off
+	record.Hash, record.Fields = "sha256:"+strings.Repeat("2", 64), settings.Fields[settings.Key]{"disabled": json.RawMessage("true")}
 	r.record(tenants.Ref{Kind: tenants.KindKey, Org: "acme", ID: "shut"}, record)
 	b := r.signedIn(opsKey)
 	r.hear()

@@ -1,13 +1,16 @@
 package tenants_test
 
 import (
+	"encoding/json"
 	"os"
+	"strconv"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 var shared *redistest.Server
@@ -61,5 +64,5 @@ func text(t *testing.T, s *tenants.Store, r tenants.Ref) tenants.Text {
 }
 
 func named(name string) tenants.User {
-	return tenants.User{UserSpec: tenants.UserSpec{Name: &name}}
+	return tenants.User{Fields: settings.Fields[settings.User]{"name": json.RawMessage(strconv.Quote(name))}}
 }

@@ -1,11 +1,13 @@
 package tenants_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 func TestValidID(t *testing.T) {
@@ -42,7 +45,7 @@ func TestGetOfNothing(t *testing.T) {
 	s := open(t, empty(t))
 	var o tenants.Org
 	got, err := s.Get(t.Context(), ref(tenants.KindOrg, "acme", "acme"), &o)
-	if got != "" || err != nil || o.Name != nil {
+	if got != "" || err != nil || o.Fields["name"] != nil {
 		t.Errorf("got %q, %v, %+v, want nothing", got, err, o)
 	}
 }
@@ -54,7 +57,7 @@ func TestCommitIsKnownAtOnce(t *testing.T) {
 	create(t, s, ref(tenants.KindUser, "acme", "alice"), named("Alice"))
 	for what, store := range map[string]*tenants.Store{"this process": s, "another": open(t, rdb)} {
 		u := store.Snapshot().Tenants["acme"].Users["alice"]
-		if u == nil || *u.Name != "Alice" {
+		if u == nil || u.Fields.Text("name") != "Alice" {
 			t.Errorf("%s: got %v, want Alice", what, u)
 		}
 	}
@@ -84,7 +87,7 @@ func TestCommitConflicts(t *testing.T) {
 		}
 	}
 	users := s.Snapshot().Tenants["acme"].Users
-	if len(users) != 1 || *users["alice"].Name != "Alice" || text(t, s, alice) != is {
+	if len(users) != 1 || users["alice"].Fields.Text("name") != "Alice" || text(t, s, alice) != is {
 		t.Errorf("got %v, want Alice as she was", users)
 	}
 	list, _, err := s.Audit(t.Context(), tenants.AuditFilter{Action: "late"}, 10)
@@ -130,8 +133,14 @@ func TestCommitOfWhatIsNoJSON(t *testing.T) {
 func TestWritersOfOneRecord(t *testing.T) {
 	rdb := empty(t)
 	r := ref(tenants.KindOrg, "acme", "acme")
-	zero := 0
-	create(t, open(t, rdb), r, tenants.Org{OrgSpec: tenants.OrgSpec{Weight: &zero}})
+	create(t, open(t, rdb), r, tenants.Org{Fields: settings.Fields[settings.Org]{"weight": json.RawMessage("0")}})
+	weight := func(o *tenants.Org) int {
+		n, err := strconv.Atoi(o.Fields.Text("weight"))
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
 	const writers, each = 6, 10
 	var all sync.WaitGroup
 	for range writers {
@@ -144,7 +153,7 @@ func TestWritersOfOneRecord(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				*o.Weight++
+				o.Fields["weight"] = json.RawMessage(strconv.Itoa(weight(&o) + 1))
 				switch err := s.Commit(t.Context(), tenants.AuditEntry{}, tenants.Change{Ref: r, Old: old, New: o}); {
 				case err == nil:
 					done++
@@ -156,7 +165,7 @@ func TestWritersOfOneRecord(t *testing.T) {
 		})
 	}
 	redistest.Wait(t, all.Wait)
-	got := *open(t, rdb).Snapshot().Tenants["acme"].Org.Weight
+	got := weight(open(t, rdb).Snapshot().Tenants["acme"].Org)
 	if got != writers*each {
 		t.Errorf("got %d, want %d", got, writers*each)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // history is what a Redis has of the records, as in a backup or a replica.
@@ -43,7 +44,7 @@ func TestLostRecordsAreRestored(t *testing.T) {
 	rdb := redistest.Start(t).Client()
 	at := time.Now().UTC()
 	stamp := func(n int) Stamp { return Stamp{Updated: at.Add(time.Duration(n) * time.Second)} }
-	yes := true
+	yes := json.RawMessage("true")
 	brake := BrakeRef("acme", "loop", "abc")
 	key, stop, org, admin := Ref{KindKey, "acme", "k1"}, StopRef(AllOrgs), Ref{KindOrg, "acme", "acme"}, Ref{KindAdmin, "", "ops"}
 	raise, limit := RaiseRef("acme", "u1"), Ref{KindLimit, "acme", "day"}
@@ -66,7 +67,7 @@ func TestLostRecordsAreRestored(t *testing.T) {
 		}
 		k, o := acme.Keys["k1"], acme.Org
 		return fmt.Sprint("brake ", snap.Brakes["acme"]["loop abc"] != nil, ", stop ", snap.Stops[AllOrgs] != nil, ", key ",
-			k != nil && k.Disabled != nil, ", org ", o != nil && o.Disabled != nil, ", admin ", snap.Admins["ops"] != nil,
+			k != nil && k.Fields.Is("disabled"), ", org ", o != nil && o.Fields.Is("disabled"), ", admin ", snap.Admins["ops"] != nil,
 			", limit ", acme.Limits["day"] != nil, ", raise ", snap.Raises[RaiseOwner{"acme", "u1"}] != nil)
 	}
 	const all = "brake true, stop true, key true, org true, admin true, limit true, raise true"
@@ -100,8 +101,8 @@ func TestLostRecordsAreRestored(t *testing.T) {
 		}
 		set(a, brake, Brake{Brake: "loop", Value: "abc", Action: "stop", Until: at.Add(time.Hour), Stamp: stamp(1)})
 		set(a, stop, Stop{Stamp: stamp(1)})
-		set(a, key, Key{KeySpec: KeySpec{Disabled: &yes}, Stamp: stamp(1)})
-		set(a, org, Org{OrgSpec: OrgSpec{Disabled: &yes}, Stamp: stamp(1)})
+		set(a, key, Key{Fields: settings.Fields[settings.Key]{"disabled": yes}, Stamp: stamp(1)})
+		set(a, org, Org{Fields: settings.Fields[settings.Org]{"disabled": yes}, Stamp: stamp(1)})
 		set(a, admin, Admin{Stamp: stamp(1)})
 		set(a, limit, Limit{Stamp: stamp(1)})
 		set(a, raise, UserRaises{Requests: []RaiseRequest{{ID: "r"}}})

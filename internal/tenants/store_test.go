@@ -2,14 +2,17 @@ package tenants
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 func orgRef(id string) Ref { return Ref{Kind: KindOrg, Org: id, ID: id} }
@@ -17,7 +20,7 @@ func orgRef(id string) Ref { return Ref{Kind: KindOrg, Org: id, ID: id} }
 // add commits an org, or a new name of one.
 func add(t *testing.T, s *Store, id, name string, old Text) {
 	t.Helper()
-	o := Org{OrgSpec: OrgSpec{Name: &name}}
+	o := Org{Fields: settings.Fields[settings.Org]{"name": json.RawMessage(strconv.Quote(name))}}
 	if err := s.Commit(t.Context(), AuditEntry{Action: "org.create", Org: id, Actor: "test"}, Change{Ref: orgRef(id), Old: old, New: o}); err != nil {
 		t.Fatal(err)
 	}
@@ -25,10 +28,10 @@ func add(t *testing.T, s *Store, id, name string, old Text) {
 
 func name(s *Store, id string) string {
 	t := s.Snapshot().Tenants[id]
-	if t == nil || t.Org == nil || t.Org.Name == nil {
+	if t == nil || t.Org == nil {
 		return ""
 	}
-	return *t.Org.Name
+	return t.Org.Fields.Text("name")
 }
 
 // TestCommit: of two writers of the same record one gets ErrConflict, and a conflicting change

@@ -16,6 +16,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 var (
@@ -82,94 +84,24 @@ type Stamp struct {
 	Updated time.Time `json:"updated_at"`
 }
 
-// OrgSpec holds the settings of an org. Nil fields have the file's value, or the
+// Org is the record of an org. Fields that it does not set have the file's value, or the
 // configuration's default.
-type OrgSpec struct {
-	Name               *string   `json:"name,omitempty"`
-	Disabled           *bool     `json:"disabled,omitempty"` // its keys are rejected and its jobs fail
-	Models             *[]string `json:"models,omitempty"`
-	Providers          *[]string `json:"providers,omitempty"`
-	DefaultOutputLimit *int64    `json:"default_output_limit,omitempty"`
-	Hold               *string   `json:"hold,omitempty"`
-	OverLimit          *string   `json:"over_limit,omitempty"`
-	MaxWait            *string   `json:"max_wait,omitempty"`
-	OnDisconnect       *string   `json:"on_disconnect,omitempty"`
-	OnStoreFailure     *string   `json:"on_store_failure,omitempty"`
-	AllowBuiltinTools  *bool     `json:"allow_builtin_tools,omitempty"`
-	RetryStartedJobs   *bool     `json:"retry_started_jobs,omitempty"`
-	Weight             *int      `json:"weight,omitempty"`
-	Spread             *int      `json:"spread,omitempty"`       // over how many parts its money is spread
-	MaxPriority        *string   `json:"max_priority,omitempty"` // high, normal or low
-	Plan               *string   `json:"plan,omitempty"`         // of users without one
-	// Labels are the values of labels for calls with the org's keys.
-	Labels *map[string]string `json:"labels,omitempty"`
-	Cache  *Cache             `json:"cache,omitempty"`
-	Runs   *Runs              `json:"runs,omitempty"`
-}
-
-// Runs bound the budgets that keys of an org give to runs.
-type Runs struct {
-	MaxDepth  *int    `json:"max_depth,omitempty"`
-	MaxOpen   *int    `json:"max_open,omitempty"`
-	MaxAmount *string `json:"max_amount,omitempty"` // such as $50; 0: any amount
-	MaxLife   *string `json:"max_life,omitempty"`   // such as 7d
-}
-
-// Cache holds the settings of an org's response cache.
-type Cache struct {
-	MaxAge   *string `json:"max_age,omitempty"` // such as 1h; 0s turns the cache off
-	Cost     *string `json:"cost,omitempty"`    // of a hit, as a share of the original call's, such as 25%
-	Always   *bool   `json:"always,omitempty"`
-	MaxBytes *string `json:"max_bytes,omitempty"` // such as 64MB; 0: no bound of its own
-}
-
-// Org is the record of an org.
 type Org struct {
-	OrgSpec
+	Fields settings.Fields[settings.Org]
 	Stamp
-}
-
-// UserSpec holds the settings of a user.
-type UserSpec struct {
-	Name     *string `json:"name,omitempty"`
-	Disabled *bool   `json:"disabled,omitempty"`
-	Weight   *int    `json:"weight,omitempty"`
-	Priority *string `json:"priority,omitempty"` // high, normal or low; nil: none of its own
-	Group    *string `json:"group,omitempty"`    // the id of its group
-	Plan     *string `json:"plan,omitempty"`     // the id of its plan; nil: the org's
-	// Labels are the values of labels for calls with the user's keys.
-	Labels *map[string]string `json:"labels,omitempty"`
 }
 
 // User is the record of a user.
 type User struct {
-	UserSpec
+	Fields settings.Fields[settings.User]
 	Stamp
 	// Born distinguishes the user from an earlier one with its id.
 	Born string `json:"born,omitempty"`
 }
 
-// KeySpec holds the settings of an API key.
-type KeySpec struct {
-	Name     *string   `json:"name,omitempty"`
-	Disabled *bool     `json:"disabled,omitempty"`
-	Models   *[]string `json:"models,omitempty"`
-	// Scopes are what the key may be used for; nil or empty: everything.
-	Scopes *[]string `json:"scopes,omitempty"`
-	// Networks are the addresses from which it may be used; nil or empty: all.
-	Networks *[]string `json:"networks,omitempty"`
-	// Concurrency is the maximum number of open calls; nil: no limit.
-	Concurrency *int64  `json:"concurrency,omitempty"`
-	Priority    *string `json:"priority,omitempty"` // high, normal or low; nil: the user's
-	Plan        *string `json:"plan,omitempty"`     // the id of its plan; nil: the user's
-	// Labels are the values of labels for its calls.
-	Labels  *map[string]string `json:"labels,omitempty"`
-	Expires *time.Time         `json:"expires,omitempty"`
-}
-
 // Key is the record of an API key.
 type Key struct {
-	KeySpec
+	Fields settings.Fields[settings.Key]
 	Stamp
 	User string `json:"user"`
 	Test bool   `json:"test,omitempty"` // it has the prefix for test keys
@@ -187,36 +119,35 @@ type Key struct {
 	PreviousLineage string `json:"previous_lineage,omitempty"`
 }
 
-// Limit is the record of a limit of an org, or of one user. Its fields are those of limits in
-// the configuration, in the same notation.
+// Limit is the record of a limit of an org, or of one user.
 type Limit struct {
-	LimitSpec
+	Fields settings.Fields[settings.Limit]
 	Stamp
 }
 
-// LimitSpec holds the settings of a limit.
-type LimitSpec struct {
-	Subject   *string   `json:"subject,omitempty"`
-	Only      *string   `json:"only,omitempty"`
-	Models    *[]string `json:"models,omitempty"`
-	Endpoints *[]string `json:"endpoints,omitempty"`
-	Metric    *string   `json:"metric,omitempty"`
-	Mode      *string   `json:"mode,omitempty"`
-	Amount    *string   `json:"amount,omitempty"`
-	Window    *string   `json:"window,omitempty"`
-	Exact     *bool     `json:"exact,omitempty"`
-	Fixed     *bool     `json:"fixed,omitempty"`
-	Calendar  *string   `json:"calendar,omitempty"`
-	Starts    *string   `json:"starts,omitempty"`
-	TZ        *string   `json:"tz,omitempty"`
-	Bucket    *Bucket   `json:"bucket,omitempty"`
-}
+// MarshalJSON writes the fields among the other members.
+func (o Org) MarshalJSON() ([]byte, error) { return settings.Marshal(o) }
 
-// Bucket is the shape of a token bucket.
-type Bucket struct {
-	Capacity *string `json:"capacity,omitempty"`
-	Refill   *string `json:"refill,omitempty"`
-}
+// UnmarshalJSON is its inverse. It ignores fields of a newer version.
+func (o *Org) UnmarshalJSON(raw []byte) error { return settings.Unmarshal(raw, o) }
+
+// MarshalJSON writes the fields among the other members.
+func (u User) MarshalJSON() ([]byte, error) { return settings.Marshal(u) }
+
+// UnmarshalJSON is its inverse. It ignores fields of a newer version.
+func (u *User) UnmarshalJSON(raw []byte) error { return settings.Unmarshal(raw, u) }
+
+// MarshalJSON writes the fields among the other members.
+func (k Key) MarshalJSON() ([]byte, error) { return settings.Marshal(k) }
+
+// UnmarshalJSON is its inverse. It ignores fields of a newer version.
+func (k *Key) UnmarshalJSON(raw []byte) error { return settings.Unmarshal(raw, k) }
+
+// MarshalJSON writes the fields among the other members.
+func (l Limit) MarshalJSON() ([]byte, error) { return settings.Marshal(l) }
+
+// UnmarshalJSON is its inverse. It ignores fields of a newer version.
+func (l *Limit) UnmarshalJSON(raw []byte) error { return settings.Unmarshal(raw, l) }
 
 // LimitID returns the id of a limit's record: the name of an org's limit, or "<owner> <name>"
 // for that of a user, a group or a plan (settings.Owner).

@@ -64,7 +64,7 @@ func (p *Purge) Allowed() error {
 		return fmt.Errorf("org %s: %w", p.Org, ErrDeclared)
 	}
 	t := p.Tenants.Snapshot().Tenants[p.Org]
-	if t != nil && t.Org != nil && (t.Org.Disabled == nil || !*t.Org.Disabled) {
+	if t != nil && t.Org != nil && !t.Org.Fields.Is("disabled") {
 		return fmt.Errorf("org %s: %w", p.Org, ErrEnabled)
 	}
 	return nil

@@ -15,37 +15,37 @@ type Org struct {
 	// ID must not change: all data of the org is stored under it.
 	ID string `yaml:"id,required" kind:"id"`
 	// Name is for people.
-	Name string `yaml:"name"`
+	Name string `yaml:"name" runtime:"display name"`
 	// Disabled rejects all keys of the org. Its jobs fail when their turn comes.
-	Disabled bool `yaml:"disabled"`
+	Disabled bool `yaml:"disabled" runtime:"" flag:"-"`
 	// Models are patterns of the models that the org may use. Default: all.
-	Models []string `yaml:"models"`
+	Models []string `yaml:"models" unset:"all" runtime:"allowed models, as comma-separated patterns"`
 	// Providers are the ids of the providers that it may use. Default: all.
-	Providers []string `yaml:"providers"`
+	Providers []string `yaml:"providers" unset:"all" runtime:"allowed providers, comma-separated"`
 	// DefaultOutputLimit is added to requests without an output limit. If omitted, such calls
 	// are held at the model's maximum.
-	DefaultOutputLimit int64 `yaml:"default_output_limit"`
+	DefaultOutputLimit int64 `yaml:"default_output_limit" unset:"none" runtime:"output tokens for requests that set no output limit"`
 	// Hold is how much of a call's cost is held before it is sent. max: the maximum. grow: for
 	// streams without an output limit that show all of their output, only a first part. The
 	// hold then grows with the output, up to DefaultOutputLimit or the model's maximum. If a
 	// limit has no capacity for it, the stream is cut off with an error.
-	Hold string `yaml:"hold" default:"max" enum:"max,grow"`
+	Hold string `yaml:"hold" default:"max" enum:"max,grow" runtime:""`
 	// GrowStep is how many tokens a growing hold is ahead of the output. The hold is extended
 	// at half of it, so half must cover what the provider generates in 1.25 s. 800 is enough
 	// for 300 tokens a second.
 	GrowStep int64 `yaml:"grow_step" default:"800"`
 	// OverLimit is what happens to a call that does not fit now. wait: it queues. refuse: it
 	// gets 429.
-	OverLimit string `yaml:"over_limit" default:"wait" enum:"wait,refuse"`
+	OverLimit string `yaml:"over_limit" default:"wait" enum:"wait,refuse" runtime:""`
 	// MaxWait is how long calls may wait. Default: as long as the caller and the pool's max_age
 	// allow.
-	MaxWait time.Duration `yaml:"max_wait"`
+	MaxWait time.Duration `yaml:"max_wait" runtime:"how long calls may wait, such as 10m"`
 	// OnStoreFailure replaces store.on_failure for this org.
-	OnStoreFailure string `yaml:"on_store_failure" enum:"deny,local,allow"`
+	OnStoreFailure string `yaml:"on_store_failure" enum:"deny,local,allow" runtime:""`
 	// OnDisconnect is what happens to a call whose caller disconnects. auto: streams with
 	// visible output are cancelled and charged for that output, other calls are read to their
 	// end. cancel and finish do the same for all calls.
-	OnDisconnect string `yaml:"on_disconnect" default:"auto" enum:"auto,cancel,finish"`
+	OnDisconnect string `yaml:"on_disconnect" default:"auto" enum:"auto,cancel,finish" runtime:""`
 	// BatchMode replaces providers[].batch_mode for this org.
 	BatchMode string `yaml:"batch_mode" enum:"queue,provider"`
 	// Downgrade maps models to cheaper ones: {gpt-4o: gpt-4o-mini}. If a call does not fit a
@@ -53,29 +53,29 @@ type Org struct {
 	// X-Llmguard-Downgraded. Default: no call is downgraded.
 	Downgrade map[string]string `yaml:"downgrade"`
 	// Cache lets calls be answered from earlier answers of the org. Default: no answer is stored.
-	Cache Cache `yaml:"cache"`
+	Cache Cache `yaml:"cache" unset:"off" runtime:""`
 	// Runs bound the budgets that the org's keys give to runs: see docs/agents.md.
-	Runs Runs `yaml:"runs"`
+	Runs Runs `yaml:"runs" runtime:""`
 	// AllowBuiltinTools permits the provider's own tools, such as web search. Their cost is not
 	// bounded by a hold.
-	AllowBuiltinTools bool `yaml:"allow_builtin_tools"`
+	AllowBuiltinTools bool `yaml:"allow_builtin_tools" runtime:"allow the provider's built-in tools"`
 	// RetryStartedJobs runs a job again if its worker died after the call may have reached the
 	// provider and before any answer arrived. The first attempt is charged as an estimate.
-	RetryStartedJobs bool `yaml:"retry_started_jobs" default:"true"`
+	RetryStartedJobs bool `yaml:"retry_started_jobs" default:"true" runtime:"rerun jobs whose worker died"`
 	// Labels are values of labels for calls with keys of the org; those of users and keys come first.
-	Labels map[string]string `yaml:"labels"`
+	Labels map[string]string `yaml:"labels" flag:"label" runtime:"label of calls with the org's keys, as name=value (repeat for several; replaces all)"`
 	// Weight is the org's share of a pool's queue relative to others: an org with 200 gets
 	// twice as much as one with 100.
-	Weight int `yaml:"weight" default:"100"`
+	Weight int `yaml:"weight" default:"100" runtime:"share of the queue relative to other orgs"`
 	// Spread divides the org's money into parts, 2 to 64, so that on a Redis Cluster its calls
 	// use several servers. Use as many as the cluster has masters. All calls of a user are in one
 	// part; if limits by address are enforced, all calls of an address. Enforced limits must be by
 	// user and key, or by address, alone or with labels; spend caps are allowed. A user who moves to
 	// another part when Spread changes starts with unused limits.
-	Spread int `yaml:"spread" default:"1"`
+	Spread int `yaml:"spread" default:"1" runtime:"parts of the org's money, for several servers of a Redis Cluster"`
 	// MaxPriority is the highest priority that calls of the org may have. High ones take turns and
 	// scarce quota from other calls of the org, never from other orgs.
-	MaxPriority string `yaml:"max_priority" default:"normal" enum:"high,normal,low"`
+	MaxPriority string `yaml:"max_priority" default:"normal" enum:"high,normal,low" runtime:"highest priority of calls: {}"`
 	// ModelPriority maps patterns of models to the priority of their calls: {"gpt-4o-mini*": low}.
 	// The longest pattern that matches applies. Keys and users with a priority, and calls that name
 	// one, take precedence. Default: normal.
@@ -98,7 +98,7 @@ type Org struct {
 	// changes it for this org: limits by name, and Models and Priority if given.
 	Plans []Plan `yaml:"plans"`
 	// Plan is the plan of users without one. Default: that of defaults.
-	Plan string `yaml:"plan"`
+	Plan string `yaml:"plan" unset:"not set" runtime:"plan of users without one (default: that of defaults)"`
 	// Brakes of the org. One with the name of a brake for all orgs replaces it.
 	Brakes []Brake `yaml:"brakes"`
 	// Users of the org, with their keys.
@@ -109,29 +109,32 @@ type Org struct {
 // requests of the org without the provider.
 type Cache struct {
 	// MaxAge is how long answers are stored and used. 0 turns the cache off.
-	MaxAge time.Duration `yaml:"max_age" min:"0"`
+	MaxAge time.Duration `yaml:"max_age" min:"0" runtime:"how long the response cache stores answers, such as 1h (0: no cache)"`
 	// Cost is what an answer from the cache is charged, as a share of what the original call
 	// cost. Default: 0, which charges nothing.
-	Cost Percent `yaml:"cost" min:"0"`
+	Cost Percent `yaml:"cost" min:"0" runtime:"cost of a cached answer, in percent of the original call's, such as 25% (default 0%)"`
 	// Always uses the cache for every call whose answer can be reused. Otherwise a request asks
 	// for it with the header Llmguard-Cache.
-	Always bool `yaml:"always"`
+	Always bool `yaml:"always" runtime:"use the cache for every call, not only for those that ask for it"`
 	// MaxBytes is the most that the answers of the org may have together. When it is reached,
 	// new answers replace the oldest. 0: no bound but queue.memory_org_share.
-	MaxBytes Size `yaml:"max_bytes" default:"64MB" min:"0"`
+	MaxBytes Size `yaml:"max_bytes" default:"64MB" min:"0" runtime:"maximum size of the cache"`
 }
+
+// Off reports whether no answer is stored.
+func (c Cache) Off() bool { return c.MaxAge == 0 }
 
 // Runs bound the budgets that keys of an org give to runs.
 type Runs struct {
 	// MaxDepth is how many runs may be inside one another, at most 4. 0: the org has no runs.
-	MaxDepth int `yaml:"max_depth" default:"4" min:"0"`
+	MaxDepth int `yaml:"max_depth" default:"4" min:"0" runtime:"runs inside one another, at most 4; 0: no runs"`
 	// MaxOpen is how many open runs a key may have, and how many a run may have inside it.
-	MaxOpen int `yaml:"max_open" default:"100"`
+	MaxOpen int `yaml:"max_open" default:"100" runtime:"open runs of a key, and inside a run"`
 	// MaxAmount is the most that a run may have, with what is added to it: "$50". Default: any
 	// amount.
-	MaxAmount Quantity `yaml:"max_amount"`
+	MaxAmount Quantity `yaml:"max_amount" unset:"any" runtime:"most that a run may have, such as $50 (default: any amount)"`
 	// MaxLife is the longest time until a run expires, at most 30d.
-	MaxLife time.Duration `yaml:"max_life" default:"7d"`
+	MaxLife time.Duration `yaml:"max_life" default:"7d" runtime:"longest time until a run expires"`
 }
 
 // User is a person or program in an org.
@@ -139,20 +142,20 @@ type User struct {
 	// ID is unique in the org.
 	ID string `yaml:"id,required" kind:"id"`
 	// Name is for people.
-	Name string `yaml:"name"`
+	Name string `yaml:"name" runtime:"display name"`
 	// Disabled rejects all keys of the user. The user's jobs fail when their turn comes.
-	Disabled bool `yaml:"disabled"`
+	Disabled bool `yaml:"disabled" runtime:"" flag:"-"`
 	// Labels are values of labels for calls with keys of the user.
-	Labels map[string]string `yaml:"labels"`
+	Labels map[string]string `yaml:"labels" flag:"label" runtime:"label of calls with the user's keys, as name=value (repeat for several; replaces all)"`
 	// Weight is the user's share of the org's turns relative to its other users.
-	Weight int `yaml:"weight" default:"100"`
+	Weight int `yaml:"weight" default:"100" runtime:"share of the org's turns relative to other users"`
 	// Priority is that of the user's calls, and the highest that they may choose. Default: that of
 	// the user's plan, else normal, and they may choose up to MaxPriority of the org.
-	Priority string `yaml:"priority" enum:"high,normal,low"`
+	Priority string `yaml:"priority" enum:"high,normal,low" unset:"not set" runtime:"priority of the user's calls: {}"`
 	// Group is the id of the user's group. Default: none.
-	Group string `yaml:"group"`
+	Group string `yaml:"group" unset:"none" runtime:"the user's group"`
 	// Plan is the id of the user's plan, in place of the org's.
-	Plan string `yaml:"plan"`
+	Plan string `yaml:"plan" unset:"the org's" runtime:"the user's plan (default: the org's)"`
 	// Limits are for this user only. One with the name of an org's, a group's or a plan's limit for
 	// each user replaces it; others are added. Their subject is user and may be left out.
 	Limits []Limit `yaml:"limits"`
@@ -167,35 +170,35 @@ type Key struct {
 	// Hash is "<pepper id>:<64 hex digits>" or "sha256:<64 hex digits>".
 	Hash string `yaml:"hash,required"`
 	// Name is for people.
-	Name string `yaml:"name"`
+	Name string `yaml:"name" runtime:"display name"`
 	// Models are patterns of the models that this key may use, within the org's. Default: those of
 	// its plan, else all of the org's.
-	Models []string `yaml:"models"`
+	Models []string `yaml:"models" unset:"all" runtime:"allowed models, as comma-separated patterns"`
 	// Scopes are what the key may be used for: calls (every endpoint that costs money), single
 	// endpoints by the names that limits use (chat.completions, embeddings and others), jobs,
 	// files, batches, usage, runs (giving budgets to runs), limit_requests (requesting more of the limits of the
 	// key and its user), limit_requests.org (also of its org and group), holds. Default: everything except holds
 	// and limit_requests.org.
-	Scopes []string `yaml:"scopes"`
+	Scopes []string `yaml:"scopes" unset:"all" runtime:"allowed uses: calls, chat.completions, embeddings, ..., jobs, files, batches, usage, holds"`
 	// Networks are the addresses (10.0.0.7 or 10.0.0.0/8) from which the key may be used.
 	// Default: all.
-	Networks []netip.Prefix `yaml:"networks"`
+	Networks []netip.Prefix `yaml:"networks" unset:"all" runtime:"allowed client addresses, such as 10.0.0.0/8"`
 	// Plan is the id of the key's plan: it applies to calls with the key in place of the user's, and
 	// its limits count the key.
-	Plan string `yaml:"plan"`
+	Plan string `yaml:"plan" unset:"the user's" runtime:"the key's plan, in place of the user's"`
 	// Concurrency is how many calls of the key may be in flight; waiting calls do not count.
 	// Default: no limit.
-	Concurrency int64 `yaml:"concurrency"`
+	Concurrency int64 `yaml:"concurrency" unset:"any" runtime:"maximum number of concurrent calls"`
 	// Priority is that of the key's calls, and the highest that they may choose. Default: that of
 	// the key's plan, else the user's.
-	Priority string `yaml:"priority" enum:"high,normal,low"`
+	Priority string `yaml:"priority" enum:"high,normal,low" unset:"the user's" runtime:"priority of the key's calls: {} (default: the user's)"`
 	// Labels are values of labels for calls with the key: {project: mobile}.
-	Labels map[string]string `yaml:"labels"`
+	Labels map[string]string `yaml:"labels" flag:"label" runtime:"value of a label for its calls, as name=value (repeat for several)"`
 	// Expires is a date (2027-01-31: until that day begins, UTC) or a time
 	// (2027-01-31T18:00:00Z). Default: never.
-	Expires time.Time `yaml:"expires"`
+	Expires time.Time `yaml:"expires" unset:"never" runtime:"a date (2027-01-31: expires when it begins, UTC), a time, or a duration from now (90d)"`
 	// Disabled rejects the key but keeps its entry.
-	Disabled bool `yaml:"disabled"`
+	Disabled bool `yaml:"disabled" runtime:"" flag:"-"`
 }
 
 // Limit is a limit on one metric of one subject. It has exactly one shape: amount with window,
@@ -206,51 +209,51 @@ type Limit struct {
 	Name string `yaml:"name,required" kind:"id"`
 	// Subject is whose usage counts: org (the org's as a whole), or separately for each group, user,
 	// key, ip (caller address) or value of a label, or each combination in a list: [user, session].
-	Subject string `yaml:"subject" default:"org" kind:"subject"`
+	Subject string `yaml:"subject" default:"org" kind:"subject" runtime:"what has a counter of its own: the org, each group, user, key, ip or value of a\nlabel, or each combination, such as user+session"`
 	// Only restricts the limit to one group, user, key, address or value of a label.
-	Only string `yaml:"only"`
+	Only string `yaml:"only" runtime:"the one user, key, address or value of a label that this limit of the org applies to (default: each)"`
 	// Models and Endpoints are patterns; only matching calls count. Endpoints are
 	// chat.completions, completions, embeddings, moderations, responses, responses.compact,
 	// responses.input_tokens, images.generations, images.edits, images.variations,
 	// audio.speech, audio.transcriptions, audio.translations, and for their fees containers and
 	// vector_stores. Default: all.
-	Models    []string `yaml:"models"`
-	Endpoints []string `yaml:"endpoints"`
+	Models    []string `yaml:"models" runtime:"only for these models"`
+	Endpoints []string `yaml:"endpoints" runtime:"only for these endpoints"`
 	// Metric is what the limit counts.
-	Metric string `yaml:"metric" default:"cost" enum:"cost,tokens,requests,concurrency"`
+	Metric string `yaml:"metric" default:"cost" enum:"cost,tokens,requests,concurrency" runtime:""`
 	// Mode is what the limit does. enforce: it refuses or queues calls. shadow: it only counts
 	// and reports. off: neither.
-	Mode string `yaml:"mode" default:"enforce" enum:"enforce,shadow,off"`
+	Mode string `yaml:"mode" default:"enforce" enum:"enforce,shadow,off" runtime:""`
 	// Amount is money for cost ("$5"), a count for the others.
-	Amount Quantity `yaml:"amount"`
+	Amount Quantity `yaml:"amount" runtime:"'$50' for cost, a count for the others"`
 	// Window makes the limit a sliding window: at most Amount in any period of this length.
-	Window time.Duration `yaml:"window"`
+	Window time.Duration `yaml:"window" runtime:"sliding window, such as 24h or 7d"`
 	// Exact makes the window exact to the microsecond instead of a sixtieth of it, for windows
 	// up to an hour.
-	Exact bool `yaml:"exact"`
+	Exact bool `yaml:"exact" runtime:"make the window exact to the microsecond"`
 	// Fixed makes the window fixed instead of sliding: it counts from one multiple of Window since
 	// the Unix epoch to the next, such as 12:00 to 12:05. Up to twice the amount can be used across
 	// a boundary.
-	Fixed bool `yaml:"fixed"`
+	Fixed bool `yaml:"fixed" runtime:"make the window fixed: aligned to multiples of its length"`
 	// Calendar makes the limit a fixed period that starts at midnight, on Monday or on the
 	// first of the month, in the zone TZ.
-	Calendar string `yaml:"calendar" enum:"minute,hour,day,week,month,quarter,year"`
+	Calendar string `yaml:"calendar" enum:"minute,hour,day,week,month,quarter,year" runtime:""`
 	// Starts moves the start of calendar periods: the day of months ("15", at most "28"), the first day
 	// of weeks (sunday), or the date of quarters and years ("04-06").
-	Starts string `yaml:"starts"`
+	Starts string `yaml:"starts" runtime:"start of calendar periods: 15 (of months), sunday (of weeks), 04-06 (of years)"`
 	// TZ is a time zone such as Europe/Berlin.
-	TZ string `yaml:"tz"`
+	TZ string `yaml:"tz" runtime:"time zone of the calendar, such as Europe/Berlin"`
 	// Bucket makes the limit a token bucket.
-	Bucket Bucket `yaml:"bucket"`
+	Bucket Bucket `yaml:"bucket" runtime:""`
 }
 
 // Bucket is a token bucket: it fills steadily up to its capacity, and calls take from it.
 type Bucket struct {
 	// Capacity is the most that can be used in one burst: "$10" or a count.
-	Capacity Quantity `yaml:"capacity,required"`
+	Capacity Quantity `yaml:"capacity,required" flag:"capacity" runtime:"capacity of a bucket: '$200' or a count"`
 	// Refill is an amount per time: "$10/1h", "5000/1m". Default: no refill, like prepaid
 	// money.
-	Refill Rate `yaml:"refill"`
+	Refill Rate `yaml:"refill" flag:"refill" runtime:"refill of a bucket: '$50/1h' or '5000/1m'"`
 }
 
 // Defaults are settings for every org that has none of its own.
