@@ -13,16 +13,16 @@ import (
 
 // Key is an API key as in effect, without secrets.
 type Key struct {
-	ID     string                        `json:"id"`
-	Org    string                        `json:"org"`
-	User   string                        `json:"user"`
-	Status string                        `json:"status"` // active, disabled or expired
-	Last4  string                        `json:"last4"`
-	Fields settings.Fields[settings.Key] `fields:"all"`
+	ID     string                        `json:"id" col:"id" fact:"id"`
+	Org    string                        `json:"org" fact:"org"`
+	User   string                        `json:"user" col:"user" fact:"user"`
+	Status string                        `json:"status" col:"status" fact:"status"` // active, disabled or expired
+	Last4  string                        `json:"last4" col:"ends with" fact:"ends with"`
+	Fields settings.Fields[settings.Key] `fields:"all" col:"name,expires" fact:"*"`
 	// OldUntil is when the key from before the last rotation stops working.
-	OldUntil *time.Time `json:"old_key_until"`
-	LastUsed *time.Time `json:"last_used_at"` // accurate to about a minute
-	Source   Source     `json:"source"`
+	OldUntil *time.Time `json:"old_key_until" fact:"old key until (UTC);day"`
+	LastUsed *time.Time `json:"last_used_at" col:"last used (UTC);day;unknown" fact:"last used (UTC);day;unknown"` // accurate to about a minute
+	Source   Source     `json:"source" col:"source" fact:"source"`
 	Created  *time.Time `json:"created_at"`
 	Updated  *time.Time `json:"updated_at"`
 }
@@ -36,7 +36,7 @@ func (k *Key) UnmarshalJSON(raw []byte) error { return settings.Unmarshal(raw, k
 // NewKey is a newly created key. Secret is returned only here.
 type NewKey struct {
 	Key
-	Secret string `json:"secret"`
+	Secret string `json:"secret" secret:"key"`
 }
 
 // MarshalJSON writes the fields among the other members.

@@ -1,11 +1,14 @@
 package admin
 
 import (
+	"cmp"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // Operation is everything about an operation of administrators but its handler. Its HTTP route, its part of the
@@ -97,6 +100,7 @@ type Input struct {
 	Help     string
 	Kind     InputKind
 	Required bool
+	Setting  bool     // a field of an org, a user or a key, which null resets
 	Value    string   // what the flag of a Switch sends; otherwise the default
 	Choices  []string // of a Text; nil: any
 }
@@ -184,6 +188,10 @@ func bodyInputs(t reflect.Type) []Input {
 	var out []Input
 	for i := range t.NumField() {
 		f := t.Field(i)
+		if section := settings.SectionOf(f.Type); section != nil {
+			out = append(out, settingInputs("", "", section)...)
+			continue
+		}
 		if f.Anonymous {
 			out = append(out, bodyInputs(f.Type)...)
 			continue
@@ -201,6 +209,25 @@ func bodyInputs(t reflect.Type) []Input {
 			in.Kind = InputKind(kind)
 		}
 		out = append(out, in)
+	}
+	return out
+}
+
+// settingInputs lists the fields of a section that administrators can change; those of sections inside have dots in
+// their names.
+func settingInputs(flag, member string, section reflect.Type) []Input {
+	var out []Input
+	for _, f := range settings.RuntimeFields(section) {
+		name := cmp.Or(f.Flag, flag+flagName(f.Name))
+		switch {
+		case name == "-":
+		case settings.IsSection(f.Type):
+			out = append(out, settingInputs(name+"-", member+f.Name+".", f.Type)...)
+		default:
+			out = append(out, Input{
+				Name: member + f.Name, In: "body", Flag: name, Help: f.FlagHelp(), Kind: kindOf(f.MemberType()), Setting: true,
+			})
+		}
 	}
 	return out
 }

@@ -36,19 +36,19 @@ func sourceOf(file, record bool) Source {
 
 // Org is an org as in effect.
 type Org struct {
-	ID      string                        `json:"id"`
+	ID      string                        `json:"id" col:"id" fact:"id"`
 	Deleted bool                          `json:"deleted,omitempty"` // only its ledger is left
-	Fields  settings.Fields[settings.Org] `fields:"all"`
-	Users   int                           `json:"users"`
-	Keys    int                           `json:"keys"`
+	Fields  settings.Fields[settings.Org] `fields:"all" col:"name,disabled,weight" fact:"disabled,*"`
+	Users   int                           `json:"users" col:"users" fact:"users"`
+	Keys    int                           `json:"keys" col:"keys" fact:"keys"`
 	// WorstHour is the most, in nano-USD, that the org can spend in a clock hour, or null if no
 	// cost limit bounds it. Unbounded reports that calls are possible that no limit of cost,
 	// tokens or requests bounds. UnboundedUsers are the users who can make them; empty means
 	// all.
-	WorstHour      *int64     `json:"worst_hour"`
+	WorstHour      *int64     `json:"worst_hour" fact:"worst case per hour;=worst"`
 	Unbounded      bool       `json:"unbounded"`
 	UnboundedUsers []string   `json:"unbounded_users"`
-	Source         Source     `json:"source"`
+	Source         Source     `json:"source" col:"source" fact:"source"`
 	Created        *time.Time `json:"created_at"`
 	Updated        *time.Time `json:"updated_at"`
 }
@@ -61,7 +61,7 @@ func (o *Org) UnmarshalJSON(raw []byte) error { return settings.Unmarshal(raw, o
 
 // newOrg and orgPatch are the request bodies for an org.
 type newOrg struct {
-	ID string `json:"id"`
+	ID string `json:"id" help:"the org"`
 	orgPatch
 }
 

@@ -30,44 +30,77 @@ func (s *Server) orgRoutes() []Operation {
 		{
 			Name: "listOrgs", Method: http.MethodGet, Path: "/orgs", Summary: "List orgs", Answer: page[Org]{},
 			Query: []parameter{{name: "deleted", text: "true: also deleted orgs that have a ledger"}}, serve: s.orgs.listOrgs,
+			Commands: []Command{{Use: "orgs list", Example: "orgs list", Hide: []string{"deleted"}}},
 		},
 		{
 			Name: "createOrg", Method: http.MethodPost, Path: "/orgs", Summary: "Create an org", Writes: true, Body: newOrg{},
 			Answer: Org{}, Status: 201, serve: s.orgs.createOrg,
-			NoPage: "an org is declared in a file, or created with its limits by the CLI",
+			Commands: []Command{{Use: "orgs create ORG", Example: "orgs create acme --name 'Acme Inc'"}},
+			NoPage:   "an org is declared in a file, or created with its limits by the CLI",
 		},
 		{
 			Name: "getOrg", Method: http.MethodGet, Path: "/orgs/{org}", Summary: "Show an org", Answer: Org{},
-			serve: s.orgs.getOrg,
+			serve:    s.orgs.getOrg,
+			Commands: []Command{{Use: "orgs get ORG", Example: "orgs get acme"}},
 		},
 		{
 			Name: "updateOrg", Method: http.MethodPatch, Path: "/orgs/{org}",
 			Summary: "Change an org; null resets a field to the file's value or the default", Writes: true,
 			Query: []parameter{reasonParameter}, Body: orgPatch{}, Answer: Org{}, serve: s.orgs.updateOrg,
+			Commands: []Command{{
+				Use: "orgs update ORG", Short: "Change an org",
+				Example: "orgs update acme --weight 200\norgs update acme --unset weight\n" +
+					"orgs update acme --cache-max-age 1h --cache-cost 25%",
+			}, {
+				Use: "orgs disable ORG", Short: "Disable an org (all its keys get 401)", Example: "orgs disable acme",
+				Fixed: map[string]any{"disabled": true}, Only: []string{}, Done: "org {id} is disabled",
+			}, {
+				Use: "orgs enable ORG", Short: "Enable a disabled org", Example: "orgs enable acme",
+				Fixed: map[string]any{"disabled": false}, Only: []string{}, Done: "org {id} is active",
+			}},
 			NoPage: "its settings are many: the CLI and apply change them",
 		},
 		{
 			Name: "deleteOrg", Method: http.MethodDelete, Path: "/orgs/{org}",
 			Summary: "Remove the runtime changes of an org; the file's values, its ledger and its jobs are kept", Writes: true,
 			Query: []parameter{reasonParameter}, serve: s.orgs.deleteOrg,
+			Commands: []Command{{
+				Use: "orgs delete ORG", Short: "Delete an org that was created at runtime (its ledger and jobs are kept)",
+				Example: "orgs delete acme --yes", Done: "deleted org {org} from Redis",
+				Sure: "this permanently removes org {org}. Confirm with --yes, or disable it instead",
+			}},
 			NoPage: "rare, and best done where its data is exported: the CLI",
 		},
 
 		{
 			Name: "listUsers", Method: http.MethodGet, Path: "/orgs/{org}/users", Summary: "List an org's users",
 			Answer: page[User]{}, serve: s.users.listUsers,
+			Commands: []Command{{Use: "users list", Short: "List users of an org", Example: "users list --org acme"}},
 		},
 		{
 			Name: "createUser", Method: http.MethodPost, Path: "/orgs/{org}/users", Summary: "Create a user", Writes: true,
 			Body: newUser{}, Answer: User{}, Status: 201, serve: s.users.createUser,
+			Pages: []Page{{
+				Title: "Create a user", Text: "Creates a user in org %s. Its calls need a key.",
+				Ask: []Ask{{Input: "id", Label: "Id", Hint: "a-z, 0-9, _ and -"}}, Done: "User {id} is created.",
+			}},
+			Commands: []Command{{Use: "users create USER", Example: "users create alice --org acme"}},
 		},
 		{
 			Name: "getUser", Method: http.MethodGet, Path: "/orgs/{org}/users/{user}", Summary: "Show a user", Answer: User{},
-			serve: s.users.getUser,
+			serve:    s.users.getUser,
+			Commands: []Command{{Use: "users get USER", Example: "users get alice --org acme"}},
 		},
 		{
 			Name: "updateUser", Method: http.MethodPatch, Path: "/orgs/{org}/users/{user}", Summary: "Change a user",
 			Writes: true, Query: []parameter{reasonParameter}, Body: userPatch{}, Answer: User{}, serve: s.users.updateUser,
+			Commands: []Command{{Use: "users update USER", Example: "users update alice --org acme --weight 200"}, {
+				Use: "users disable USER", Short: "Disable a user (all their keys get 401)", Example: "users disable alice --org acme",
+				Fixed: map[string]any{"disabled": true}, Only: []string{}, Done: "user {id} is disabled",
+			}, {
+				Use: "users enable USER", Short: "Enable a disabled user", Example: "users enable alice --org acme",
+				Fixed: map[string]any{"disabled": false}, Only: []string{}, Done: "user {id} is active",
+			}},
 			Pages: []Page{{
 				Name: "change-user", Title: "Change a user's group and plan", Text: "Changes user %s. Its limits change immediately; usage is kept.",
 				Ask: []Ask{
@@ -81,17 +114,32 @@ func (s *Server) orgRoutes() []Operation {
 			Name: "deleteUser", Method: http.MethodDelete, Path: "/orgs/{org}/users/{user}",
 			Summary: "Remove a user and its runtime keys", Writes: true, Query: []parameter{reasonParameter},
 			serve: s.users.deleteUser,
+			Pages: []Page{{
+				Title: "Delete a user", Danger: true, Done: "User {user} is deleted.",
+				Text: "Deletes %s, as far as it was created at runtime, with its keys and limits. The ledger is kept.",
+			}},
+			Commands: []Command{{
+				Use: "users delete USER", Short: "Delete a user that was created at runtime, with keys and limits (the ledger is kept)",
+				Example: "users delete alice --org acme --yes", Done: "deleted user {user} of org {org} from Redis",
+				Sure: "this permanently removes user {user}. Confirm with --yes, or disable it instead",
+			}},
 		},
 
 		{
 			Name: "listKeys", Method: http.MethodGet, Path: "/orgs/{org}/keys",
 			Summary: "List an org's API keys, without their secrets", Query: []parameter{{name: "user", text: "Only those of this user"}},
 			Answer: page[Key]{}, serve: s.keys.listKeys,
+			Commands: []Command{{Use: "keys list", Short: "List the API keys of an org", Example: "keys list --org acme\nkeys list --org acme --user alice"}},
 		},
 		{
 			Name: "createKey", Method: http.MethodPost, Path: "/orgs/{org}/keys",
 			Summary: "Create an API key; only this response contains the key itself", Writes: true, Body: newKey{},
 			Answer: NewKey{}, Status: 201, serve: s.keys.createKey,
+			Commands: []Command{{
+				Use: "keys create [KEY]", Short: "Create an API key for a user and show it once",
+				Example: "keys create --org acme --user alice\n" +
+					"keys create ci --org acme --user bot --scopes calls --concurrency 4 --expires 90d",
+			}},
 			Pages: []Page{{
 				Title: "Create a key", Text: "Creates an API key for %s. The key is shown once.",
 				Ask:  []Ask{{Input: "name", Label: "Name", Hint: "where it will be used", Optional: true}},
@@ -100,12 +148,20 @@ func (s *Server) orgRoutes() []Operation {
 		},
 		{
 			Name: "getKey", Method: http.MethodGet, Path: "/orgs/{org}/keys/{key}", Summary: "Show an API key", Answer: Key{},
-			serve: s.keys.getKey,
+			serve:    s.keys.getKey,
+			Commands: []Command{{Use: "keys get KEY", Example: "keys get alice-1 --org acme"}},
 		},
 		{
 			Name: "updateKey", Method: http.MethodPatch, Path: "/orgs/{org}/keys/{key}",
 			Summary: "Change an API key; cancel_jobs cancels the jobs of a disabled key", Writes: true,
 			Query: []parameter{reasonParameter}, Body: keyChange{}, Answer: Key{}, serve: s.keys.updateKey,
+			Commands: []Command{{Use: "keys update KEY", Short: "Change an API key", Example: "keys update alice-1 --org acme --concurrency 4", Hide: []string{"cancel_jobs"}}, {
+				Use: "keys disable KEY", Short: "Disable a key (requests with it get 401)", Example: "keys disable alice-1 --org acme",
+				Fixed: map[string]any{"disabled": true}, Only: []string{"cancel_jobs"}, Done: "key {id} is disabled",
+			}, {
+				Use: "keys enable KEY", Short: "Enable a disabled key", Example: "keys enable alice-1 --org acme",
+				Fixed: map[string]any{"disabled": false}, Only: []string{}, Done: "key {id} is active",
+			}},
 			Pages: []Page{{
 				Name: "disable-key", Title: "Disable a key", Fixed: map[string]any{"disabled": true}, Danger: true,
 				Text: "Calls with %s get 401, within seconds, until you enable it again.",
@@ -123,6 +179,10 @@ func (s *Server) orgRoutes() []Operation {
 			Name: "rotateKey", Method: http.MethodPost, Path: "/orgs/{org}/keys/{key}/rotate",
 			Summary: "Create a new key with the same id; the old one works until the overlap ends", Writes: true,
 			Body: rotation{}, Answer: NewKey{}, serve: s.keys.rotateKey,
+			Commands: []Command{{
+				Use: "keys rotate KEY", Short: "Replace a key; the old one keeps working for a while",
+				Example: "keys rotate alice-1 --org acme --overlap 7d\nkeys rotate alice-1 --org acme --overlap 0s --reason leaked",
+			}},
 			Pages: []Page{{
 				Title: "Rotate a key",
 				Text: "Replaces key %s. The new key is shown once; the old one and its child keys work until the overlap " +
@@ -137,6 +197,15 @@ func (s *Server) orgRoutes() []Operation {
 		{
 			Name: "deleteKey", Method: http.MethodDelete, Path: "/orgs/{org}/keys/{key}", Summary: "Remove an API key",
 			Writes: true, Query: []parameter{reasonParameter}, serve: s.keys.deleteKey,
+			Pages: []Page{{
+				Title: "Delete a key", Text: "Deletes key %s, as far as it was created at runtime. Calls with it get 401.", Danger: true,
+				Done: "Key {key} is deleted.",
+			}},
+			Commands: []Command{{
+				Use: "keys delete KEY", Short: "Delete an API key that was created at runtime",
+				Example: "keys delete alice-1 --org acme --yes", Done: "deleted key {key} of org {org} from Redis",
+				Sure: "this permanently removes key {key}. Confirm with --yes, or disable it instead",
+			}},
 		},
 
 		{
@@ -233,8 +302,13 @@ func (s *Server) orgRoutes() []Operation {
 			Name: "unsetLimit", Method: http.MethodDelete, Path: "/orgs/{org}/limits/{limit}",
 			Summary: "Drop runtime changes to a limit, or delete a runtime limit", Writes: true,
 			Query: ownerQuery(), serve: s.limits.unsetLimit,
-			NoPage:   "as setLimit",
-			Commands: []Command{{Use: "limits unset", Own: true}},
+			NoPage: "as setLimit",
+			Commands: []Command{{
+				Use: "limits unset LIMIT", Example: "limits unset daily --org acme --user alice --yes",
+				Short: "Drop runtime changes to a limit (file value applies again), or delete a runtime limit",
+				Sure:  "this permanently removes limit {limit}. Confirm with --yes, or disable it instead",
+				Done:  "removed runtime changes to limit {limit} of org {org}",
+			}},
 		},
 		{
 			Name: "resetLimit", Method: http.MethodPost, Path: "/orgs/{org}/limits/{limit}/reset",
@@ -258,6 +332,7 @@ func (s *Server) orgRoutes() []Operation {
 			Name: "reopenLimits", Method: http.MethodPost, Path: "/orgs/{org}/limits/reopen",
 			Summary: "Reopen an org's limits that are closed because Redis lost its data; they count from zero",
 			Writes:  true, Body: limitsReopen{}, serve: s.limits.reopenLimits,
+			NoPage:   "after a loss of data, from the runbook: the CLI",
 			Commands: []Command{{Use: "limits reopen", Own: true}},
 		},
 		{

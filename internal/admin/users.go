@@ -10,11 +10,11 @@ import (
 
 // User is a user as in effect.
 type User struct {
-	ID      string                         `json:"id"`
-	Org     string                         `json:"org"`
-	Fields  settings.Fields[settings.User] `fields:"all"`
-	Keys    int                            `json:"keys"`
-	Source  Source                         `json:"source"`
+	ID      string                         `json:"id" col:"id" fact:"id"`
+	Org     string                         `json:"org" fact:"org"`
+	Fields  settings.Fields[settings.User] `fields:"all" col:"name,disabled,weight" fact:"disabled,*"`
+	Keys    int                            `json:"keys" col:"keys" fact:"keys"`
+	Source  Source                         `json:"source" col:"source" fact:"source"`
 	Created *time.Time                     `json:"created_at"`
 	Updated *time.Time                     `json:"updated_at"`
 }
@@ -26,7 +26,7 @@ func (u User) MarshalJSON() ([]byte, error) { return settings.Marshal(u) }
 func (u *User) UnmarshalJSON(raw []byte) error { return settings.Unmarshal(raw, u) }
 
 type newUser struct {
-	ID string `json:"id"`
+	ID string `json:"id" help:"the user"`
 	userPatch
 }
 

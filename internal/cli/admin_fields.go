@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"reflect"
 	"slices"
 	"strconv"
@@ -67,10 +66,10 @@ func (s *fields) settings(flag, member string, section reflect.Type) {
 // factNames are the names of fields in tables.
 var factNames = strings.NewReplacer("_", " ", ".", " ")
 
-// settingsFacts returns the fields of settings for facts. Whether something is disabled is its status.
-func settingsFacts[T any](set settings.Fields[T]) []string {
+// settingsFacts returns fields of settings for facts. Whether something is disabled is its status.
+func settingsFacts(lines []settings.Line) []string {
 	var out []string
-	for _, line := range set.Lines() {
+	for _, line := range lines {
 		name, text := factNames.Replace(line.Name), escape.Text(line.Text)
 		switch as := line.MemberType(); {
 		case line.Flag == "-":
@@ -266,79 +265,7 @@ func setMember(body map[string]any, member string, v any) {
 	body[outer].(map[string]any)[inner] = v
 }
 
-// exampleOf returns an example command line for an org, a user, a key or a credential.
-func exampleOf(kind, verb string) string {
-	return "  llmguard " + map[string]string{
-		"org": "orgs " + verb + " acme", "user": "users " + verb + " alice --org acme",
-		"key": "keys " + verb + " alice-1 --org acme", "provider": "orgs credentials " + verb + " openai --org acme",
-	}[kind]
-}
-
-// switchCommand enables or disables an org, a user or a key.
-func switchCommand(kind, verb string, disabled bool) *cobra.Command {
-	var f adminFlags
-	var org string
-	var cancelJobs bool
-	use := map[string]string{"org": verb + " ORG", "user": verb + " USER", "key": verb + " KEY"}[kind]
-	text := map[string]string{
-		"org": "all its keys get 401", "user": "all their keys get 401",
-		"key": "requests with it get 401",
-	}[kind]
-	short := "Disable a" + map[string]string{"org": "n"}[kind] + " " + kind + " (" + text + ")"
-	if !disabled {
-		short = "Enable a disabled " + kind
-	}
-	c := &cobra.Command{Use: use, Short: short, Example: exampleOf(kind, verb), Args: cobra.ExactArgs(1)}
-	c.RunE = func(c *cobra.Command, args []string) error {
-		path := pathOf("orgs", args[0])
-		if kind != "org" {
-			path = pathOf("orgs", org, kind+"s", args[0])
-		}
-		return f.run(c, func(a *adminClient) error {
-			body := map[string]any{"disabled": disabled}
-			if cancelJobs {
-				body["cancel_jobs"] = true
-			}
-			if err := a.ask(c.Context(), http.MethodPatch, path, body, nil); err != nil {
-				return err
-			}
-			fmt.Fprintf(c.OutOrStdout(), "%s %s is %s\n", kind, args[0], onOff(disabled))
-			return nil
-		})
-	}
-	f.add(c)
-	f.why(c)
-	if kind != "org" {
-		orgFlag(c, &org)
-	}
-	if kind == "key" && disabled {
-		c.Flags().BoolVar(&cancelJobs, "cancel-jobs", false,
-			"also cancel the unfinished jobs and batches of the key")
-	}
-	return c
-}
-
 func orgFlag(c *cobra.Command, org *string) {
 	c.Flags().StringVar(org, "org", "", "the org (required)")
 	_ = c.MarkFlagRequired("org")
-}
-
-// deleteCommand deletes a resource once --yes is given.
-func deleteCommand(kind, short string, remove func(*cobra.Command, *adminClient, []string) error) *cobra.Command {
-	var f adminFlags
-	var yes bool
-	c := &cobra.Command{
-		Use: "delete " + strings.ToUpper(kind), Short: short, Example: exampleOf(kind, "delete") + " --yes",
-		Args: cobra.ExactArgs(1),
-	}
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if !yes {
-			return fmt.Errorf("this permanently removes %s %s. Confirm with --yes, or disable it instead", kind, args[0])
-		}
-		return f.run(c, func(a *adminClient) error { return remove(c, a, args) })
-	}
-	f.add(c)
-	f.why(c)
-	c.Flags().BoolVar(&yes, "yes", false, "confirm")
-	return c
 }

@@ -51,10 +51,11 @@ func Root() *cobra.Command {
 	_ = root.RegisterFlagCompletionFunc("context", completeContexts)
 	root.AddCommand(contextCommand(), applyCommand(), devCommand(), roleCommand("serve", app.Proxy),
 		roleCommand("worker", app.Worker),
-		initCommand(), checkCommand(), doctorCommand(), configCommand(), orgsCommand(), usersCommand(), keysCommand(),
-		limitsCommand(), whyCommand(),
+		initCommand(), checkCommand(), doctorCommand(), configCommand(), limitsCommand(), whyCommand(),
 		pricesCommand(), usageCommand(), simulateCommand(), batchCommand(), topCommand(), docsCommand(), versionCommand())
 	addOperations(root)
+	subcommand(root, "keys").AddCommand(newKeyCommand())
+	subcommand(root, "orgs").AddCommand(orgsPurgeCommand())
 	finish(root)
 	return root
 }

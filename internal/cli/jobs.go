@@ -81,8 +81,9 @@ func (a *adminClient) untilEnded(ctx context.Context, jobs []jobLine) (err error
 
 // replayJobs queues dead letters again, and prints the new jobs.
 func replayJobs(c *cobra.Command, o *operated, a *adminClient) error {
+	org, _ := c.Flags().GetString("org")
 	return o.each(c, func(id string) (jobLine, error) {
-		old, err := a.job(c.Context(), id, o.values["org"])
+		old, err := a.job(c.Context(), id, org)
 		if err != nil {
 			return old, err
 		}

@@ -71,7 +71,7 @@ func limitsCommand() *cobra.Command {
 			"  llmguard limits set daily --org acme --amount '$50'\n" +
 			"  llmguard limits reset daily --org acme --user alice --reason 'bug in our script'",
 	}
-	c.AddCommand(limitsGetCommand(), limitsSetCommand(), limitsUnsetCommand(), limitsResetCommand(), limitsReopenCommand(),
+	c.AddCommand(limitsGetCommand(), limitsSetCommand(), limitsResetCommand(), limitsReopenCommand(),
 		limitsRefusalsCommand(), limitsShadowCommand(), limitsSuggestCommand(), limitsExplainCommand())
 	return c
 }
@@ -122,24 +122,6 @@ func limitsSetCommand() *cobra.Command {
 		"set this user's own limit, which replaces the org's of the same name (implies --subject user)")
 	of.member(c, "set a limit of this group (default: --subject group)", "set a limit of this plan")
 	s.add(c, true)
-	return c
-}
-
-func limitsUnsetCommand() *cobra.Command {
-	var of subject
-	c := deleteCommand("limit", "Drop runtime changes to a limit (file value applies again), or delete a runtime limit",
-		func(c *cobra.Command, a *adminClient, args []string) error {
-			if err := a.ask(c.Context(), http.MethodDelete,
-				pathOf("orgs", of.org, "limits", args[0])+of.query(), nil, nil); err != nil {
-				return err
-			}
-			fmt.Fprintf(c.OutOrStdout(), "removed runtime changes to limit %s of org %s\n", args[0], of.org)
-			return nil
-		})
-	c.Use, c.Example = "unset LIMIT", "  llmguard limits unset daily --org acme --user alice --yes"
-	orgFlag(c, &of.org)
-	c.Flags().StringVar(&of.user, "user", "", "the user whose own limit it is (default: the limit of the org)")
-	of.member(c, "the group whose limit it is", "the plan whose limit it is")
 	return c
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"reflect"
 	"regexp"
@@ -41,10 +42,12 @@ func specialOf(c *cobra.Command, words string) worker {
 		return auditWorker(c)
 	case "queue":
 		return queueWorker(c)
+	case "jobs replay":
+		c.Flags().String("org", "", "only these orgs, separated by commas; default: all")
 	}
 	return map[string]worker{
 		"batches cancel": cancelBatches, "config reload": reloadConfig, "jobs cancel": cancelJobs, "jobs replay": replayJobs,
-		"jobs watch": watchJob, "orgs credentials set": setCredential, "queue resume": resumePool, "resume": resumeSpending, "stop": stopSpending,
+		"jobs watch": watchJob, "orgs create": createOrg, "orgs credentials set": setCredential, "queue resume": resumePool, "resume": resumeSpending, "stop": stopSpending,
 	}[words]
 }
 
@@ -110,6 +113,25 @@ var groups = map[string]struct{ short, long, example string }{
 		"limits requests list --status pending\n" +
 			"limits requests approve lreq_01m84kynm3jp5p1nr8mr0yampe --amount '$10'\n" +
 			"limits requests deny lreq_01m84kynm3jp5p1nr8mr0yampe --reason 'use the batch API'",
+	},
+	"orgs": {
+		"List, create and change orgs",
+		"Works on orgs in the configuration file and in Redis. Values set here override the file, field by field; --unset restores\n" +
+			"the value of the file.",
+		"orgs list\norgs create acme --name 'Acme Inc' --models 'gpt-*'\n" +
+			"orgs update acme --over-limit refuse --reason 'no queueing wanted'",
+	},
+	"keys": {
+		"List, create, change and rotate API keys",
+		"A key is shown once, when it is created. `keys new` creates one for the configuration file. The other commands work on\n" +
+			"keys in the file and in Redis.",
+		"keys create --org acme --user alice --models 'gpt-4o*' --expires 2027-01-31\n" +
+			"keys rotate alice-1 --org acme --overlap 24h\nkeys disable alice-1 --org acme --reason leaked",
+	},
+	"users": {
+		"List, create and change users of an org", "",
+		"users list --org acme\nusers create alice --org acme --name 'Alice A.'\n" +
+			"users disable alice --org acme --reason 'left'",
 	},
 	"orgs credentials": {
 		"Set and remove an org's own credentials at providers",
@@ -231,7 +253,10 @@ func (o *operated) flags(c *cobra.Command, args []string) {
 		if in.In == "path" && (o.command.All || o.command.Callers != "") {
 			in.Required = false
 		}
-		if in.Required || slices.Contains(o.command.Must, in.Name) {
+		switch {
+		case in.Name == "org" && o.command.Callers != "":
+			help += ", as an administrator (default: act as the API key)"
+		case in.Required || slices.Contains(o.command.Must, in.Name):
 			help += " (required)"
 		}
 		if in.In == "body" {
@@ -243,7 +268,13 @@ func (o *operated) flags(c *cobra.Command, args []string) {
 			defer c.MarkFlagRequired(in.Flag) //nolint:errcheck // fails for unknown flags only
 		}
 	}
-	o.body.add(c, false)
+	o.body.add(c, o.resets())
+}
+
+// resets reports whether the command changes settings, which it can then reset.
+func (o *operated) resets() bool {
+	return o.op.Method == http.MethodPatch && o.command.Only == nil &&
+		slices.ContainsFunc(o.op.Inputs(), func(in admin.Input) bool { return in.Setting })
 }
 
 func (o *operated) bodyFlag(in admin.Input, help string) {
@@ -348,6 +379,10 @@ func (o *operated) gatherBody(c *cobra.Command) error {
 				return err
 			}
 		}
+	}
+	if o.resets() {
+		_, err := o.body.body(c, o.sent)
+		return err
 	}
 	if err := o.body.set(c, o.sent); err != nil {
 		return err

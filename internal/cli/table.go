@@ -11,6 +11,7 @@ import (
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/figures"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -20,6 +21,7 @@ type shownField struct {
 	name, format, none string
 	index              []int
 	typ                reflect.Type
+	setting            string // the name of a field of settings, of which the answer has several
 }
 
 // formats are the forms of values besides those of their types. Those that begin with = see the whole answer.
@@ -41,6 +43,10 @@ var formats = map[string]func(reflect.Value) string{
 		b := v.Interface().(admin.BatchLine)
 		return fmt.Sprintf("%d/%d", b.Done, b.Lines)
 	},
+	"=worst": func(v reflect.Value) string {
+		o := v.Interface().(admin.Org)
+		return boundOf(&o).HourText(pricing.Nano.String)
+	},
 	"=override": func(v reflect.Value) string { return overrideText(v.Interface().(admin.Override)) },
 }
 
@@ -55,18 +61,46 @@ func taggedFields(t reflect.Type, tag string) []shownField {
 		if !ok {
 			continue
 		}
+		if settings.SectionOf(f.Type) != nil {
+			for name := range strings.SplitSeq(text, ",") {
+				out = append(out, shownField{name: settingNames.Replace(name), index: f.Index, typ: f.Type, setting: name})
+			}
+			continue
+		}
 		parts := append(strings.Split(text, ";"), "", "")
-		out = append(out, shownField{parts[0], parts[1], parts[2], f.Index, f.Type})
+		out = append(out, shownField{name: parts[0], format: parts[1], none: parts[2], index: f.Index, typ: f.Type})
 	}
 	return out
+}
+
+// settingNames are the headings of settings.
+var settingNames = strings.NewReplacer("disabled", "status", "expires", "expires (UTC)")
+
+// someSettings are the settings of an answer: settings.Fields.
+type someSettings interface {
+	Is(name string) bool
+	Text(name string) string
+	Lines() []settings.Line
 }
 
 // text formats the field of an answer.
 func (f *shownField) text(answer reflect.Value) string {
 	v := answer.FieldByIndex(f.index)
+	if set, ok := v.Interface().(someSettings); ok {
+		switch f.setting {
+		case "disabled":
+			return onOff(set.Is(f.setting))
+		case "expires":
+			return dayOf(set.Text(f.setting), "never")
+		}
+		return escape.Text(set.Text(f.setting))
+	}
 	for v.Kind() == reflect.Pointer {
-		if v.IsNil() {
+		if v.IsNil() && !strings.HasPrefix(f.format, "=") {
 			return f.none
+		}
+		if v.IsNil() {
+			break
 		}
 		v = v.Elem()
 	}
@@ -95,7 +129,7 @@ func (f *shownField) text(answer reflect.Value) string {
 
 // numeric reports whether the field's column is aligned to the right.
 func (f *shownField) numeric() bool {
-	return slices.Contains(rightward, f.format) || f.format == "" && (f.typ.Kind() == reflect.Int || f.typ.Kind() == reflect.Int64)
+	return slices.Contains(rightward, f.format) || f.setting == "weight" || f.format == "" && (f.typ.Kind() == reflect.Int || f.typ.Kind() == reflect.Int64)
 }
 
 func columnsOf(t reflect.Type) []shownField { return taggedFields(t, "col") }
@@ -121,6 +155,10 @@ func tableOf(w io.Writer, list reflect.Value) error {
 func factsOf(w io.Writer, v reflect.Value) error {
 	var pairs []string
 	for _, f := range factFields(v.Type()) {
+		if f.setting == "*" {
+			pairs = append(pairs, settingsFacts(v.FieldByIndex(f.index).Interface().(someSettings).Lines())...)
+			continue
+		}
 		pairs = append(pairs, f.name, f.text(v))
 	}
 	return facts(w, pairs...)
