@@ -3,13 +3,10 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -19,73 +16,22 @@ import (
 // maxNodes bounds the expansion of a file by aliases.
 const maxNodes = 1_000_000
 
-// field is one field of a section, as described by its struct tags.
-type field struct {
-	name     string // in the file
-	index    int    // in the struct
-	typ      reflect.Type
-	required bool
-	def      string   // default in the syntax of the file
-	enum     []string // allowed texts
-	kind     string   // "id" or "address" of a text, "list" or "mapping" of a Raw
-	zero     bool     // 0 is a meaningful number, or a text may be empty
-	restart  bool     // changes take effect only after a restart
-}
-
-var fieldCache sync.Map // reflect.Type -> []field
-
-// fieldsOf lists the fields of a section in the order of the struct.
-func fieldsOf(t reflect.Type) []field {
-	if cached, ok := fieldCache.Load(t); ok {
-		return cached.([]field)
-	}
-	var out []field
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name, opts, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-		if name == "-" {
-			continue
-		}
-		fd := field{
-			name: name, index: i, typ: f.Type,
-			required: opts == "required",
-			def:      f.Tag.Get("default"),
-			kind:     f.Tag.Get("kind"),
-			zero:     f.Tag.Get("min") == "0",
-			restart:  f.Tag.Get("reload") == "restart",
-		}
-		if enum := f.Tag.Get("enum"); enum != "" {
-			fd.enum = strings.Split(enum, ",")
-		}
-		out = append(out, fd)
-	}
-	fieldCache.Store(t, out)
-	return out
-}
-
-// isSection reports whether a type is written as a mapping of fields.
-func isSection(t reflect.Type) bool {
-	switch t {
-	case reflect.TypeFor[Quantity](), reflect.TypeFor[Rate](), reflect.TypeFor[Raw](),
-		reflect.TypeFor[netip.Prefix](), reflect.TypeFor[time.Time]():
-		return false
-	}
-	return t.Kind() == reflect.Struct
-}
+// field is one field of a section.
+type field = settings.Field
 
 // setDefaults sets the defaults of a section and its subsections from their tags.
 func setDefaults(v reflect.Value) {
-	for _, f := range fieldsOf(v.Type()) {
-		inner := v.Field(f.index)
-		if isSection(f.typ) {
+	for _, f := range settings.FieldsOf(v.Type()) {
+		inner := v.Field(f.Index)
+		if settings.IsSection(f.Type) {
 			setDefaults(inner)
 			continue
 		}
-		if f.def == "" {
+		if f.Default == "" {
 			continue
 		}
-		if err := setText(inner, f.def); err != nil {
-			panic(fmt.Sprintf("config: default of %s.%s: %v", v.Type(), f.name, err))
+		if err := setText(inner, f.Default); err != nil {
+			panic(fmt.Sprintf("config: default of %s.%s: %v", v.Type(), f.Name, err))
 		}
 	}
 }
@@ -105,9 +51,9 @@ func (d *document) value(path string, n ast.Node, v reflect.Value, f field) {
 		return
 	}
 	switch {
-	case f.kind == "subject":
+	case f.Kind == "subject":
 		d.subject(path, n, v, f)
-	case isSection(v.Type()):
+	case settings.IsSection(v.Type()):
 		d.section(path, n, v)
 	case v.Kind() == reflect.Slice:
 		d.list(path, n, v, f)
@@ -194,9 +140,9 @@ func (d *document) each(path string, n ast.Node, fn func(i int, name string, pai
 
 // section decodes a mapping into a struct.
 func (d *document) section(path string, n ast.Node, v reflect.Value) {
-	fields := fieldsOf(v.Type())
+	fields := settings.FieldsOf(v.Type())
 	ok := d.each(path, n, func(i int, name string, pair *ast.MappingValueNode) {
-		at := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
+		at := slices.IndexFunc(fields, func(f field) bool { return f.Name == name })
 		if at < 0 {
 			if path == "" && strings.HasPrefix(name, "x-") { // reserved for anchors
 				return
@@ -207,23 +153,23 @@ func (d *document) section(path string, n ast.Node, v reflect.Value) {
 			}
 			known := make([]string, len(fields))
 			for i, f := range fields {
-				known[i] = f.name
+				known[i] = f.Name
 			}
 			d.mistakes.fail(markOf(pair.Key), path, "%s", unknownField(name, known))
 			return
 		}
 		f, inner := fields[at], join(path, name)
 		d.mistakes.marks[inner] = placeOf(pair)
-		if f.typ == reflect.TypeFor[Raw]() {
-			v.Field(f.index).Set(reflect.ValueOf(d.raw(inner, n, i, pair, f)))
+		if f.Type == reflect.TypeFor[Raw]() {
+			v.Field(f.Index).Set(reflect.ValueOf(d.raw(inner, n, i, pair, f)))
 			return
 		}
-		d.value(inner, pair.Value, v.Field(f.index), f)
+		d.value(inner, pair.Value, v.Field(f.Index), f)
 	})
 	var missing []string
 	for _, f := range fields {
-		if f.required && !d.mistakes.given(join(path, f.name)) {
-			missing = append(missing, f.name)
+		if f.Required && !d.mistakes.given(join(path, f.Name)) {
+			missing = append(missing, f.Name)
 		}
 	}
 	switch {
@@ -263,7 +209,7 @@ func (d *document) list(path string, n ast.Node, v reflect.Value, f field) {
 	for i, element := range seq.Values {
 		inner := path + "[" + strconv.Itoa(i) + "]"
 		d.mistakes.marks[inner] = markOf(element)
-		if isSection(v.Type().Elem()) {
+		if settings.IsSection(v.Type().Elem()) {
 			setDefaults(v.Index(i))
 		}
 		d.value(inner, element, v.Index(i), f)
@@ -324,20 +270,20 @@ func (d *document) scalar(path string, n ast.Node, v reflect.Value, f field) {
 		return
 	}
 	switch {
-	case v.CanInt() && v.Int() == 0 && !f.zero && f.def != "":
-		d.mistakes.fail(at, path, "must be above 0; leave it out for the default, %s", f.def)
-	case v.CanInt() && v.Int() == 0 && !f.zero:
+	case v.CanInt() && v.Int() == 0 && !f.Zero && f.Default != "":
+		d.mistakes.fail(at, path, "must be above 0; leave it out for the default, %s", f.Default)
+	case v.CanInt() && v.Int() == 0 && !f.Zero:
 		d.mistakes.fail(at, path, "%s", errZero)
 	case v.Kind() == reflect.String && strings.TrimSpace(text) != text:
 		d.mistakes.fail(at, path, "has leading or trailing spaces")
-	case v.Kind() == reflect.String && text == "" && !f.zero:
+	case v.Kind() == reflect.String && text == "" && !f.Zero:
 		d.mistakes.fail(at, path, "is empty; give it a value or remove the line")
 	case v.Kind() == reflect.String && !secret && strings.ContainsAny(text, "\n\r\x00"):
 		d.mistakes.fail(at, path, "contains a line break")
-	case len(f.enum) > 0 && !slices.Contains(f.enum, text):
-		d.mistakes.fail(at, path, "%s", cmp.Or(removedSettings[path+": "+text], wrongChoice(text, f.enum)))
-	case f.kind != "":
-		if err := checkKind(f.kind, text); err != nil {
+	case len(f.Enum) > 0 && !slices.Contains(f.Enum, text):
+		d.mistakes.fail(at, path, "%s", cmp.Or(removedSettings[path+": "+text], wrongChoice(text, f.Enum)))
+	case f.Kind != "":
+		if err := checkKind(f.Kind, text); err != nil {
 			d.mistakes.fail(at, path, "%s", err)
 		}
 	}
@@ -359,7 +305,7 @@ func (d *document) text(path string, n ast.Node, v reflect.Value, f field) (stri
 		case v.Type() == reflect.TypeFor[Secret]():
 			d.mistakes.fail(markOf(n), path, "expected text; put the value in quotes")
 			return "", false
-		case v.Kind() == reflect.String && f.kind == "":
+		case v.Kind() == reflect.String && f.Kind == "":
 			d.mistakes.fail(markOf(n), path, "expected text, got %s; put it in quotes: %q", describe(n), text)
 			return "", false
 		}

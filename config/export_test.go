@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // RestartOnly lists the fields that a running process does not reload.
@@ -11,11 +13,11 @@ func RestartOnly() []string {
 	var out []string
 	var walk func(t reflect.Type, path string, fixed bool)
 	walk = func(t reflect.Type, path string, fixed bool) {
-		for _, f := range fieldsOf(t) {
-			at, stays := join(path, f.name), fixed || f.restart
+		for _, f := range settings.FieldsOf(t) {
+			at, stays := join(path, f.Name), fixed || f.Restart
 			switch {
-			case isSection(f.typ):
-				walk(f.typ, at, stays)
+			case settings.IsSection(f.Type):
+				walk(f.Type, at, stays)
 			case stays:
 				out = append(out, at)
 			}

@@ -24,8 +24,8 @@ func (d *document) raw(path string, parent ast.Node, i int, pair *ast.MappingVal
 	switch {
 	case value.Type() == ast.NullType:
 		return Raw{}
-	case f.kind == "list" && !isList, f.kind == "mapping" && !isMap:
-		d.mistakes.fail(markOf(value), path, "expected a %s, got %s", f.kind, describe(value))
+	case f.Kind == "list" && !isList, f.Kind == "mapping" && !isMap:
+		d.mistakes.fail(markOf(value), path, "expected a %s, got %s", f.Kind, describe(value))
 		return Raw{}
 	}
 	d.mistakes.markElements(path, value)

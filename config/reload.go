@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"reflect"
 	"slices"
+
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // Reload is the result of reloading a running configuration from its changed file.
@@ -32,13 +34,13 @@ func (c *Config) Reload(next *Config) Reload {
 
 // section compares the fields of one section; fixed means that nothing in it can change.
 func (r *Reload) section(path string, running, next reflect.Value, fixed bool) {
-	for _, f := range fieldsOf(next.Type()) {
-		at := join(path, f.name)
-		old := running.Field(f.index)
-		now := next.Field(f.index)
-		stays := fixed || f.restart
+	for _, f := range settings.FieldsOf(next.Type()) {
+		at := join(path, f.Name)
+		old := running.Field(f.Index)
+		now := next.Field(f.Index)
+		stays := fixed || f.Restart
 		switch {
-		case isSection(f.typ):
+		case settings.IsSection(f.Type):
 			r.section(at, old, now, stays)
 		case same(old, now):
 		case stays:

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // didYouMean returns the end of an error about an unknown name: the most similar known name, or all
@@ -62,15 +64,15 @@ func homes(name string) []string {
 	var out []string
 	var walk func(t reflect.Type, path string)
 	walk = func(t reflect.Type, path string) {
-		for _, f := range fieldsOf(t) {
-			if f.name == name {
+		for _, f := range settings.FieldsOf(t) {
+			if f.Name == name {
 				out = append(out, path)
 			}
-			inner, at := f.typ, join(path, f.name)
+			inner, at := f.Type, join(path, f.Name)
 			if inner.Kind() == reflect.Slice {
 				inner, at = inner.Elem(), at+"[]"
 			}
-			if isSection(inner) {
+			if settings.IsSection(inner) {
 				walk(inner, at)
 			}
 		}

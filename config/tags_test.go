@@ -3,6 +3,8 @@ package config
 import (
 	"reflect"
 	"testing"
+
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // TestTags checks the struct tags: every field has a name, every default is one of its choices, and
@@ -11,19 +13,19 @@ func TestTags(t *testing.T) {
 	var walk func(typ reflect.Type)
 	walk = func(typ reflect.Type) {
 		seen := map[string]bool{}
-		for _, f := range fieldsOf(typ) {
-			if f.name == "" || seen[f.name] {
-				t.Errorf("%s.%s: no name or a second one", typ, typ.Field(f.index).Name)
+		for _, f := range settings.FieldsOf(typ) {
+			if f.Name == "" || seen[f.Name] {
+				t.Errorf("%s.%s: no name or a second one", typ, typ.Field(f.Index).Name)
 			}
-			seen[f.name] = true
-			if f.def != "" && len(f.enum) > 0 && wrongDefault(f) {
-				t.Errorf("%s.%s: default %s is none of %v", typ, f.name, f.def, f.enum)
+			seen[f.Name] = true
+			if f.Default != "" && len(f.Enum) > 0 && wrongDefault(f) {
+				t.Errorf("%s.%s: default %s is none of %v", typ, f.Name, f.Default, f.Enum)
 			}
-			inner := f.typ
+			inner := f.Type
 			if inner.Kind() == reflect.Slice {
 				inner = inner.Elem()
 			}
-			if isSection(inner) {
+			if settings.IsSection(inner) {
 				walk(inner)
 			}
 		}
@@ -33,8 +35,8 @@ func TestTags(t *testing.T) {
 }
 
 func wrongDefault(f field) bool {
-	for _, choice := range f.enum {
-		if choice == f.def {
+	for _, choice := range f.Enum {
+		if choice == f.Default {
 			return false
 		}
 	}
