@@ -27,9 +27,10 @@ type field struct {
 	required bool
 	def      string   // default in the syntax of the file
 	enum     []string // allowed texts
-	kind     string   // "id" or "address" of a text, "list" or "mapping" of a Raw
+	kind     string   // form of a text as in kinds, "list" or "mapping" of a Raw
 	zero     bool     // 0 is a meaningful number, or a text may be empty
 	restart  bool     // changes take effect only after a restart
+	rules
 }
 
 var fieldCache sync.Map // reflect.Type -> []field
@@ -53,6 +54,7 @@ func fieldsOf(t reflect.Type) []field {
 			kind:     f.Tag.Get("kind"),
 			zero:     f.Tag.Get("min") == "0",
 			restart:  f.Tag.Get("reload") == "restart",
+			rules:    rulesOf(f),
 		}
 		if enum := f.Tag.Get("enum"); enum != "" {
 			fd.enum = strings.Split(enum, ",")
@@ -359,7 +361,7 @@ func (d *document) text(path string, n ast.Node, v reflect.Value, f field) (stri
 		case v.Type() == reflect.TypeFor[Secret]():
 			d.mistakes.fail(markOf(n), path, "expected text; put the value in quotes")
 			return "", false
-		case v.Kind() == reflect.String && f.kind == "":
+		case v.Kind() == reflect.String && !slices.Contains([]string{"id", "address", "label"}, f.kind):
 			d.mistakes.fail(markOf(n), path, "expected text, got %s; put it in quotes: %q", describe(n), text)
 			return "", false
 		}
