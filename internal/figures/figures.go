@@ -1,5 +1,5 @@
 // Package figures is the text of amounts, counts, durations and times for people, the same in the console
-// and in commands. Exact amounts are those of [pricing.Nano].
+// and in commands, and draws the charts of both. Exact amounts are those of [pricing.Nano].
 package figures
 
 import (
