@@ -76,7 +76,7 @@ func batchTable(w io.Writer, list []admin.BatchLine) error {
 		b := &list[i]
 		g.add(b.ID, b.Org, b.User, b.Status, escape.Text(b.Model), fmt.Sprintf("%d/%d", b.Done, b.Lines),
 			strconv.FormatInt(b.Failed, 10),
-			pricing.Nano(b.Charged).String(), day(&b.Created, ""))
+			usd(w, pricing.Nano(b.Charged)), day(&b.Created, ""))
 	}
 	return g.write(w)
 }
@@ -104,7 +104,7 @@ func batchFacts(w io.Writer, b *admin.BatchLine) error {
 	return facts(w, "batch", b.ID, "status", b.Status, "owner", b.Org+" / "+b.User+" / "+b.Key, "requests",
 		b.Endpoint+", "+escape.Text(b.Model),
 		"lines", fmt.Sprintf("%d of %d done, %d failed", b.Done, b.Lines, b.Failed),
-		"cost", pricing.Nano(b.Charged).String()+" so far, estimated "+pricing.Nano(b.Estimate).String(),
+		"cost", usd(w, pricing.Nano(b.Charged))+" so far, estimated "+usd(w, pricing.Nano(b.Estimate)),
 		"created (UTC)", day(&b.Created, ""), "expires (UTC)", day(&b.Expires, ""), "ended (UTC)", day(b.Ended, ""))
 }
 

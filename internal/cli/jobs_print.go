@@ -16,11 +16,11 @@ import (
 type jobLine = admin.JobLine
 
 // jobCost returns what a job cost, or what it holds until it ends.
-func jobCost(l *jobLine) string {
+func jobCost(w io.Writer, l *jobLine) string {
 	if l.State.Terminal() {
-		return l.Charged.String()
+		return usd(w, l.Charged)
 	}
-	return l.Estimate.String()
+	return usd(w, l.Estimate)
 }
 
 // jobNote returns why a job ended, or that it is stopping.
@@ -42,7 +42,7 @@ func jobTable(w io.Writer, jobs []jobLine) error {
 	for i := range jobs {
 		l := &jobs[i]
 		g.add(l.ID, string(l.State), figures.Age(time.Since(l.Created)), l.Pool, l.Class, l.Org, l.User, escape.Text(l.Model),
-			strconv.Itoa(l.Attempts), jobCost(l), jobNote(l))
+			strconv.Itoa(l.Attempts), jobCost(w, l), jobNote(l))
 	}
 	return g.write(w)
 }
@@ -81,7 +81,7 @@ func jobDetails(w io.Writer, l *jobLine) error {
 	}
 	at("next attempt", l.Next)
 	g.add("attempts", strconv.Itoa(l.Attempts))
-	g.add(map[bool]string{true: "cost", false: "max cost"}[l.State.Terminal()], jobCost(l))
+	g.add(map[bool]string{true: "cost", false: "max cost"}[l.State.Terminal()], jobCost(w, l))
 	if l.ReplayOf != "" {
 		g.add("replay of", l.ReplayOf)
 	}

@@ -219,7 +219,7 @@ func limitsOverrideCommand() *cobra.Command {
 			}
 			return render(c.OutOrStdout(), f.output, o, func(w io.Writer) error {
 				fmt.Fprintf(w, "%s: %s until %s (%s)\nend it early with: llmguard limits end %s --org %s\n", o.Limit,
-					overrideText(o),
+					overrideText(w, o),
 					o.Until.Local().Format("2006-01-02 15:04 MST"), budget.LastingText(time.Until(o.Until)), o.ID, s.org)
 				return nil
 			})
@@ -263,7 +263,7 @@ func limitsOverridesCommand() *cobra.Command {
 					numbers: make([]bool, 7),
 				}
 				for _, o := range l.Data {
-					g.add(o.ID, o.Limit, overrideText(o), day(&o.Until, ""), yesNo(o.Active), escape.Text(o.By),
+					g.add(o.ID, o.Limit, overrideText(w, o), day(&o.Until, ""), yesNo(o.Active), escape.Text(o.By),
 						escape.Text(o.Reason))
 				}
 				return g.write(w)

@@ -93,7 +93,7 @@ func explanationText(w io.Writer, e *admin.Explanation) error {
 	}
 	for i := range e.Others {
 		l := &e.Others[i]
-		g.add(l.Name, fromText(l), quantityText(l.Unit, l.Amount), strings.Join(l.Places, ", "), l.Why)
+		g.add(l.Name, fromText(l), quantityText(w, l.Unit, l.Amount), strings.Join(l.Places, ", "), l.Why)
 	}
 	return g.write(w)
 }
@@ -117,8 +117,8 @@ func countingTable(w io.Writer, list []admin.ExplainedLimit) error {
 		if l.First {
 			first = "binds first"
 		}
-		g.add(l.Name, fromText(l), whose(l.Subject, l.Only), l.Mode, l.Shape, quantityText(l.Unit, l.Amount),
-			quantityOr(l.Unit, l.Used), quantityOr(l.Unit, l.Remaining), reset, strings.Join(l.Places, ", "), first)
+		g.add(l.Name, fromText(l), whose(l.Subject, l.Only), l.Mode, l.Shape, quantityText(w, l.Unit, l.Amount),
+			quantityOr(w, l.Unit, l.Used), quantityOr(w, l.Unit, l.Remaining), reset, strings.Join(l.Places, ", "), first)
 	}
 	return g.write(w)
 }

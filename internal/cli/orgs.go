@@ -91,7 +91,7 @@ func orgFacts(w io.Writer, o *admin.Org) error {
 		strconv.Itoa(o.Spread), "max priority", o.MaxPriority, "plan", cmp.Or(o.Plan, "not set"),
 		"labels", pairsText(o.Labels), "cache", cacheText(o.Cache), "runs", runsText(&o.Runs),
 		"worst case per hour",
-		boundOf(o).HourText(pricing.Nano.String), "users", strconv.Itoa(o.Users),
+		boundOf(o).HourText(func(n pricing.Nano) string { return usd(w, n) }), "users", strconv.Itoa(o.Users),
 		"keys", strconv.Itoa(o.Keys), "source", string(o.Source))
 }
 

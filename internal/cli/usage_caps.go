@@ -46,7 +46,7 @@ func writeCaps(w io.Writer, list []admin.Cap) error {
 		if of == "" {
 			of = "(all)"
 		}
-		n := func(n int64) string { return quantityText(c.Unit, n) }
+		n := func(n int64) string { return quantityText(w, c.Unit, n) }
 		reset := budget.Endless
 		if c.Reset != nil {
 			reset = budget.Lasting(*c.Reset)

@@ -27,6 +27,15 @@ func USD(n pricing.Nano) string {
 	return sign + "$" + thousands(whole) + "." + cents
 }
 
+// Money formats nano-USD for outputs that can be exact: with all nine decimals, or with cents from a dollar up
+// and four significant digits below, without separators.
+func Money(n pricing.Nano, exact bool) string {
+	if exact {
+		return n.String()
+	}
+	return n.Short()
+}
+
 // Count formats an integer with thousands separators.
 func Count(n int64) string {
 	if n < 0 {
