@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/figures"
@@ -59,7 +58,7 @@ func jobDetails(w io.Writer, l *jobLine) error {
 	if l.Ahead != nil {
 		about := "cannot start until the limit changes"
 		if l.ETA != nil {
-			about = "about " + budget.LastingText(time.Duration(*l.ETA)*time.Second)
+			about = "about " + figures.Lasting(time.Duration(*l.ETA)*time.Second)
 		}
 		g.add("ahead", fmt.Sprintf("%d, %s", *l.Ahead, about))
 		g.add("waiting for", escape.Text(l.WaitingFor))

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/figures"
 )
 
 // subject identifies the org, user, key or IP address of a limit.
@@ -220,7 +220,7 @@ func limitsOverrideCommand() *cobra.Command {
 			return render(c.OutOrStdout(), f.output, o, func(w io.Writer) error {
 				fmt.Fprintf(w, "%s: %s until %s (%s)\nend it early with: llmguard limits end %s --org %s\n", o.Limit,
 					overrideText(w, o),
-					o.Until.Local().Format("2006-01-02 15:04 MST"), budget.LastingText(time.Until(o.Until)), o.ID, s.org)
+					o.Until.Local().Format("2006-01-02 15:04 MST"), figures.Lasting(time.Until(o.Until)), o.ID, s.org)
 				return nil
 			})
 		})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/figures"
 )
 
 func limitsExplainCommand() *cobra.Command {
@@ -110,9 +111,9 @@ func countingTable(w io.Writer, list []admin.ExplainedLimit) error {
 		reset, first := "", ""
 		switch {
 		case l.Reset != nil:
-			reset = budget.LastingText(budget.Lasting(*l.Reset))
+			reset = figures.Lasting(budget.Lasting(*l.Reset))
 		case l.Used != nil:
-			reset = budget.LastingText(budget.Endless)
+			reset = figures.Lasting(budget.Endless)
 		}
 		if l.First {
 			first = "binds first"

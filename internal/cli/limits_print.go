@@ -8,6 +8,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/figures"
 )
 
 func limitTable(w io.Writer, list []admin.Limit) error {
@@ -21,13 +22,13 @@ func limitTable(w io.Writer, list []admin.Limit) error {
 		reset := ""
 		switch {
 		case l.Reset != nil:
-			reset = budget.LastingText(budget.Lasting(*l.Reset))
+			reset = figures.Lasting(budget.Lasting(*l.Reset))
 		case l.Used != nil:
-			reset = budget.LastingText(budget.Endless)
+			reset = figures.Lasting(budget.Endless)
 		}
 		ends := ""
 		if l.UsedUp != nil {
-			ends = budget.AboutText(budget.Lasting(*l.UsedUp))
+			ends = figures.About(budget.Lasting(*l.UsedUp))
 		}
 		g.add(l.Name, whose(l.Subject, l.Only), l.Mode, l.Shape, quantityText(w, l.Unit, l.Amount), quantityOr(w, l.Unit, l.Used),
 			quantityOr(w, l.Unit, l.Held),

@@ -13,6 +13,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -141,7 +142,7 @@ func lasting(seconds *float64) string {
 	if seconds == nil {
 		return "never"
 	}
-	return budget.LastingText(budget.Lasting(*seconds))
+	return figures.Lasting(budget.Lasting(*seconds))
 }
 
 // whyMore prints when a limit in use frees capacity, and which users hold the most.
