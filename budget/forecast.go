@@ -134,22 +134,3 @@ func (b *Burns) Forecast(l *Limit, s *Status, who Call) Forecast {
 	}
 	return f
 }
-
-// AboutText formats how long something lasts, as exactly as a forecast can be.
-func AboutText(d time.Duration) string {
-	switch {
-	case d <= 0:
-		return "used up"
-	case d < time.Minute:
-		return "under 1m"
-	case d < 10*time.Minute:
-		d = d.Truncate(time.Minute)
-	case d < 2*time.Hour:
-		d = d.Truncate(5 * time.Minute)
-	case d < 48*time.Hour:
-		d = d.Truncate(time.Hour)
-	default:
-		d = d.Truncate(24 * time.Hour)
-	}
-	return "about " + LastingText(d)
-}

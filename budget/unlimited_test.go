@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/figures"
 )
 
 // TestEndless distinguishes what empties late from what never does, in text and in JSON.
@@ -16,7 +18,7 @@ func TestEndless(t *testing.T) {
 		span(century.Microseconds()): "36525d", span(century.Microseconds() + 1): "never",
 		Lasting(Endless.Seconds()): "never", Lasting(math.Inf(1)): "never", Lasting(math.NaN()): "never", Lasting(-1): "0s", Lasting(2): "2s",
 	} {
-		if got := LastingText(d); got != want {
+		if got := figures.Lasting(d); got != want {
 			t.Errorf("%d ns is %q, want %q", d, got, want)
 		}
 	}

@@ -47,15 +47,15 @@ func TestLimitShapeMistakes(t *testing.T) {
 		},
 		{
 			"an exact calendar", oneLimit("{name: a, amount: $5, calendar: day, exact: «true»}"),
-			"orgs[0].limits[0].exact", "is for windows only",
+			"orgs[0].limits[0].exact", "has no effect without window",
 		},
 		{
 			"a fixed calendar", oneLimit("{name: a, amount: $5, calendar: day, fixed: «true»}"),
-			"orgs[0].limits[0].fixed", "is for windows only; a calendar period is always fixed",
+			"orgs[0].limits[0].fixed", "has no effect without window",
 		},
 		{
 			"a fixed exact window", oneLimit("{name: a, amount: $5, window: 5m, fixed: true, exact: «true»}"),
-			"orgs[0].limits[0].exact", "is for sliding windows; a fixed one is always exact",
+			"orgs[0].limits[0].exact", "cannot be combined with fixed; use one of the two",
 		},
 		{
 			"a fixed window of a fraction", oneLimit("{name: a, amount: $5, window: «1.5s», fixed: true}"),
@@ -83,11 +83,11 @@ func TestLimitShapeMistakes(t *testing.T) {
 		},
 		{
 			"a window of less than a second", oneLimit("{name: a, amount: $5, window: «999ms»}"),
-			"orgs[0].limits[0].window", "must be from 1s to 366d",
+			"orgs[0].limits[0].window", "must be from 1s to 366d, got 999ms",
 		},
 		{
 			"a window of more than a year", oneLimit("{name: a, amount: $5, window: «366d1s»}"),
-			"orgs[0].limits[0].window", "must be from 1s to 366d",
+			"orgs[0].limits[0].window", "must be from 1s to 366d, got 8784h0m1s",
 		},
 		{
 			"a window of nothing", oneLimit("{name: a, amount: $5, window: «0s»}"),
@@ -95,7 +95,7 @@ func TestLimitShapeMistakes(t *testing.T) {
 		},
 		{
 			"a zone of a bucket", oneLimit("{name: a, bucket: {capacity: $5}, tz: «UTC»}"),
-			"orgs[0].limits[0].tz", "is for calendar limits only",
+			"orgs[0].limits[0].tz", "has no effect without calendar",
 		},
 		{
 			"the zone of the machine", oneLimit("{name: a, amount: $5, calendar: day, tz: «Local»}"),

@@ -54,7 +54,7 @@ func TestBrakeMistakes(t *testing.T) {
 		},
 		{
 			"a short window", brake("by: user, when: {repeats: {more_than: 5, window: «1s»}}"),
-			"brakes[0].when.repeats.window", "must be from 10s to 1d",
+			"brakes[0].when.repeats.window", "must be from 10s to 1d, got 1s; leave it out for 5m",
 		},
 		{
 			"an endpoint that is not served", brake("by: user, endpoints: [«chat»]" + calls), "brakes[0].endpoints[0]",

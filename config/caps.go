@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"time"
 )
 
@@ -10,11 +9,11 @@ import (
 type SpendCap struct {
 	// Name is unique in its list. Usage is stored under it: a new amount keeps the usage, a new
 	// name starts at zero.
-	Name string `yaml:"name,required" kind:"id"`
+	Name string `yaml:"name,required" kind:"id" unique:"list"`
 	// Models and Endpoints are patterns; only matching calls count. Endpoints are named as in
 	// limits. Default: all.
-	Models    []string `yaml:"models"`
-	Endpoints []string `yaml:"endpoints"`
+	Models    []string `yaml:"models" range:"1.." kind:"pattern"`
+	Endpoints []string `yaml:"endpoints" range:"1.." kind:"endpoint"`
 	// Metric is what the cap counts.
 	Metric string `yaml:"metric" default:"cost" enum:"cost,tokens,requests"`
 	// Mode is what the cap does. enforce: it refuses or queues calls. shadow: it only counts
@@ -23,18 +22,18 @@ type SpendCap struct {
 	// Amount is money for cost ("$5000"), a count for the others.
 	Amount Quantity `yaml:"amount"`
 	// Window makes the cap a sliding window: at most Amount in any period of this length.
-	Window time.Duration `yaml:"window"`
+	Window time.Duration `yaml:"window" range:"1s..366d"`
 	// Exact makes the window exact to the microsecond instead of a sixtieth of it, for windows
 	// up to an hour. It stores one entry for each call.
-	Exact bool `yaml:"exact"`
+	Exact bool `yaml:"exact" needs:"window" excludes:"fixed"`
 	// Fixed makes the window fixed instead of sliding, as for limits.
-	Fixed bool `yaml:"fixed"`
+	Fixed bool `yaml:"fixed" needs:"window"`
 	// Calendar makes the cap a fixed period, as for limits.
 	Calendar string `yaml:"calendar" enum:"minute,hour,day,week,month,quarter,year"`
 	// Starts moves the start of calendar periods, as for limits.
 	Starts string `yaml:"starts"`
 	// TZ is a time zone such as Europe/Berlin.
-	TZ string `yaml:"tz"`
+	TZ string `yaml:"tz" needs:"calendar" kind:"zone"`
 	// Bucket makes the cap a token bucket.
 	Bucket Bucket `yaml:"bucket"`
 }
@@ -49,11 +48,7 @@ func (c SpendCap) Limit() Limit {
 }
 
 func checkSpendCaps(m *mistakes, path string, list []SpendCap) {
-	checkCapCount(m, path, len(list))
-	ids := names{}
 	for i, c := range list {
-		at := fmt.Sprintf("%s[%d]", path, i)
-		m.unique(ids, at+".name", c.Name)
-		checkLimit(m, at, c.Limit())
+		checkLimit(m, element(path, i), c.Limit())
 	}
 }

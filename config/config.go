@@ -31,7 +31,7 @@ type Config struct {
 	Listen string `yaml:"listen" default:"127.0.0.1:8080" kind:"address" reload:"restart"`
 	// PublicURL is where callers reach the API, such as https://llm.example.com, for links in
 	// answers. If omitted, links are paths.
-	PublicURL string `yaml:"public_url"`
+	PublicURL string `yaml:"public_url" kind:"URL"`
 	// TLS encrypts the callers' listener.
 	TLS TLS `yaml:"tls" reload:"restart"`
 	// Admin is the listener for operators: health, metrics, administration.
@@ -47,7 +47,7 @@ type Config struct {
 	// CORSOrigins are the origins, such as https://app.example.com, of web pages that may call from a
 	// browser (CORS). "*" allows all. A page needs a key, and whoever can open the page can read it.
 	// Empty: none.
-	CORSOrigins []string `yaml:"cors_origins" reload:"restart"`
+	CORSOrigins []string `yaml:"cors_origins" reload:"restart" kind:"origin"`
 	// Requests limits the size and shape of one request.
 	Requests Requests `yaml:"requests" reload:"restart"`
 	// Timeouts apply to the callers' listener and to shutting down.
@@ -66,10 +66,10 @@ type Config struct {
 	// has loaded this file, until it loads another value.
 	KillSwitch string `yaml:"kill_switch" default:"off" enum:"off,shadow,stop"`
 	// SpendCaps bound what all orgs together spend through this deployment, at all providers.
-	SpendCaps []SpendCap `yaml:"spend_caps"`
+	SpendCaps []SpendCap `yaml:"spend_caps" range:"..50 spend caps"`
 	// RequestLimits limit how many requests callers may send, whatever they cost, and those without
 	// a valid key. Default: none. Free requests also have fixed limits for each key.
-	RequestLimits []RequestLimit `yaml:"request_limits"`
+	RequestLimits []RequestLimit `yaml:"request_limits" range:"..50 request limits"`
 	// UnknownModelPrice is the price of models that have none: an entry as under Prices,
 	// without model, provider, names and prefixes. Such calls are held and charged at it, so
 	// choose a high one: {max_output: 128000, prices: [{input: 15, output: 75}]}. Without
@@ -84,16 +84,16 @@ type Config struct {
 	// configuration file. The file may be missing.
 	PricesFile string `yaml:"prices_file"`
 	// Providers are the upstream accounts.
-	Providers []Provider `yaml:"providers,required"`
-	// Labels are dimensions of calls that limits and the ledger can count by; at most 8.
-	Labels []Label `yaml:"labels"`
+	Providers []Provider `yaml:"providers,required" range:"1.."`
+	// Labels are dimensions of calls that limits and the ledger can count by.
+	Labels []Label `yaml:"labels" range:"..8 labels"`
 	// Brakes stop agents that run wild, in every org: when a run, user or key spends far more than usual,
 	// repeats itself or makes too many calls. At most 8 apply to an org.
 	Brakes []Brake `yaml:"brakes"`
 	// Defaults apply to every org, in this file and in Redis.
 	Defaults Defaults `yaml:"defaults"`
 	// Orgs are the tenants, with their limits, users and keys.
-	Orgs []Org `yaml:"orgs,required"`
+	Orgs []Org `yaml:"orgs,required" range:"1.."`
 	// Ledger records what every call was charged.
 	Ledger Ledger `yaml:"ledger" reload:"restart"`
 	// Finance configures exports for accountants.
@@ -146,11 +146,11 @@ type Admin struct {
 	Hosts []string `yaml:"hosts"`
 	// PublicURL is where administrators reach this listener, such as https://admin.example.com, for
 	// links to the console in messages. If omitted, messages name the command instead.
-	PublicURL string `yaml:"public_url" reload:"restart"`
-	// MetricsToken protects /metrics. Scrapers send it as "Authorization: Bearer TOKEN". At
-	// least 16 characters. If omitted, everyone who can reach the listener can read the
+	PublicURL string `yaml:"public_url" reload:"restart" kind:"URL"`
+	// MetricsToken protects /metrics. Scrapers send it as "Authorization: Bearer TOKEN". If
+	// omitted, everyone who can reach the listener can read the
 	// metrics, which contain names of orgs, pools and limits.
-	MetricsToken Secret `yaml:"metrics_token"`
+	MetricsToken Secret `yaml:"metrics_token" range:"16.. characters"`
 	// Keys of administrators open only the admin API. Create more with `llmguard admins
 	// create`.
 	Keys []AdminKey `yaml:"keys"`
@@ -160,9 +160,9 @@ type Admin struct {
 // when they change or the configuration is reloaded. Default: plain HTTP.
 type TLS struct {
 	// CertFile is a PEM file with the certificate, followed by intermediate certificates.
-	CertFile string `yaml:"cert_file"`
+	CertFile string `yaml:"cert_file" needs:"key_file"`
 	// KeyFile is a PEM file with the private key.
-	KeyFile string `yaml:"key_file"`
+	KeyFile string `yaml:"key_file" needs:"cert_file"`
 }
 
 // Enabled reports whether there is a certificate.
@@ -171,7 +171,7 @@ func (t TLS) Enabled() bool { return t.CertFile != "" }
 // AdminKey is an administrator's key, known by its hash only.
 type AdminKey struct {
 	// ID is the administrator's name in the audit.
-	ID string `yaml:"id,required" kind:"id"`
+	ID string `yaml:"id,required" kind:"id" unique:"list"`
 	// Hash has the form of a user key's hash.
 	Hash string `yaml:"hash,required"`
 	// ReadOnly keys cannot change anything.
@@ -186,28 +186,28 @@ type AdminKey struct {
 type Redis struct {
 	// Addresses are the servers as host:port, or one unix socket path. One for single, the
 	// sentinels for sentinel, any nodes for cluster.
-	Addresses []string `yaml:"addresses"`
+	Addresses []string `yaml:"addresses" excludes:"url"`
 	// URL is the short form for a single server: redis://user:password@host:6379/0, rediss://
 	// for TLS, unix:///path. It replaces the other connection fields.
 	URL Secret `yaml:"url"`
 	// Mode is the kind of deployment.
 	Mode string `yaml:"mode" default:"single" enum:"single,sentinel,cluster"`
 	// MasterName is the primary's name at the sentinels.
-	MasterName string `yaml:"master_name"`
+	MasterName string `yaml:"master_name" needs:"mode=sentinel" excludes:"url"`
 	// Username and Password log in to the server.
-	Username string `yaml:"username"`
-	Password Secret `yaml:"password"`
+	Username string `yaml:"username" excludes:"url"`
+	Password Secret `yaml:"password" excludes:"url"`
 	// SentinelUsername and SentinelPassword log in to the sentinels.
 	SentinelUsername string `yaml:"sentinel_username"`
 	SentinelPassword Secret `yaml:"sentinel_password"`
 	// TLS encrypts connections if enabled.
-	TLS RedisTLS `yaml:"tls"`
+	TLS RedisTLS `yaml:"tls" excludes:"url"`
 	// DB is the database number; a cluster has only 0.
-	DB int `yaml:"db" min:"0"`
+	DB int `yaml:"db" min:"0" excludes:"url"`
 	// Prefix precedes the name of every key and channel, such as staging:, so that several
 	// deployments can share a Redis. All processes of a deployment need the same one. At most 32
 	// letters, digits and _ - . : /. Empty: none, as with "${PREFIX:-}" where PREFIX is not set.
-	Prefix string `yaml:"prefix" min:"0"`
+	Prefix string `yaml:"prefix" min:"0" kind:"key prefix"`
 }
 
 // Configured reports whether the file has a Redis server.
@@ -217,12 +217,12 @@ func (r Redis) Configured() bool { return len(r.Addresses) > 0 || r.URL != "" }
 type RedisTLS struct {
 	Enabled bool `yaml:"enabled"`
 	// CAFile is a PEM file of authorities to trust instead of the system's.
-	CAFile string `yaml:"ca_file"`
+	CAFile string `yaml:"ca_file" needs:"enabled=true"`
 	// CertFile and KeyFile are the client certificate.
-	CertFile string `yaml:"cert_file"`
-	KeyFile  string `yaml:"key_file"`
+	CertFile string `yaml:"cert_file" needs:"enabled=true,key_file"`
+	KeyFile  string `yaml:"key_file" needs:"enabled=true,cert_file"`
 	// ServerName is the name in the server's certificate, if it is not the host of the address.
-	ServerName string `yaml:"server_name"`
+	ServerName string `yaml:"server_name" needs:"enabled=true"`
 }
 
 // Auth is the secrets that key hashes depend on.
@@ -235,9 +235,9 @@ type Auth struct {
 // Pepper is one secret.
 type Pepper struct {
 	// ID is the prefix of each hash made with it. "sha256" is reserved.
-	ID string `yaml:"id,required" kind:"id"`
-	// Secret has at least 16 characters. Take it from the environment in production.
-	Secret Secret `yaml:"secret,required"`
+	ID string `yaml:"id,required" kind:"id" unique:"list"`
+	// Secret is made with openssl rand -hex 32. Take it from the environment in production.
+	Secret Secret `yaml:"secret,required" range:"16.. characters"`
 }
 
 // Requests are limits for one request. Larger requests get 400 or 413 before anything is spent.
@@ -272,10 +272,10 @@ type Connections struct {
 	// PerAddress is the largest number of connections from one address. 0: a quarter of Total.
 	// Trusted proxies are limited by Total only.
 	PerAddress int `yaml:"per_address" default:"0" min:"0"`
-	// IPv6Prefix is how many bits of an IPv6 address count as one address, from 1 to 128. It
+	// IPv6Prefix is how many bits of an IPv6 address count as one address. It
 	// applies wherever addresses are counted: connections, also of the admin listener, wrong keys,
 	// request_limits, and limits with subject ip.
-	IPv6Prefix int `yaml:"ipv6_prefix" default:"64"`
+	IPv6Prefix int `yaml:"ipv6_prefix" default:"64" range:"1..128 bits"`
 	// Streams is how many event streams, uploads and downloads may be open in one process. An
 	// org may have half of them, one key a quarter. More get 429. 0: no limit.
 	Streams int `yaml:"streams" default:"2000" min:"0"`
@@ -316,9 +316,9 @@ type Store struct {
 	// not answered either, OnFailure applies.
 	Deadline time.Duration `yaml:"deadline" default:"250ms" reload:"restart"`
 	// HoldLease is how long a call's money stays held after its process died. Then it is
-	// charged in full, as an estimate. After a Redis outage, holds last this long again. At
-	// least 3s, the same for all processes.
-	HoldLease time.Duration `yaml:"hold_lease" default:"60s" reload:"restart"`
+	// charged in full, as an estimate. After a Redis outage, holds last this long again. It is
+	// renewed three times in that time. All processes need the same one.
+	HoldLease time.Duration `yaml:"hold_lease" default:"60s" reload:"restart" range:"3s.."`
 	// AfterDataLoss is what limits do when Redis has lost its data. close: each limit admits
 	// nothing for the length of its window, or until `llmguard limits reopen`. open: limits
 	// count from zero. With JournalDir, a loss while llmguard restarts is noticed too.
@@ -355,7 +355,7 @@ type Ledger struct {
 	// MemoryShare is the percentage of Redis's maxmemory (or of the machine's memory) that all
 	// ledgers together may use. Beyond it, the oldest entries of the largest ledgers are
 	// trimmed within ten seconds. Daily sums and exported files stay. 100: no limit.
-	MemoryShare int `yaml:"memory_share" default:"40"`
+	MemoryShare int `yaml:"memory_share" default:"40" range:"1..100 percent"`
 }
 
 // Log is the log's level and format. Prompts, answers and keys are never logged.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -17,11 +18,29 @@ import (
 const maxNodes = 1_000_000
 
 // field is one field of a section.
-type field = settings.Field
+type field struct {
+	settings.Field
+	rules
+}
+
+var fieldCache sync.Map // reflect.Type -> []field
+
+// fieldsOf lists the fields of a section in the order of the struct.
+func fieldsOf(t reflect.Type) []field {
+	if cached, ok := fieldCache.Load(t); ok {
+		return cached.([]field)
+	}
+	var out []field
+	for _, f := range settings.FieldsOf(t) {
+		out = append(out, field{f, rulesOf(t.Field(f.Index))})
+	}
+	fieldCache.Store(t, out)
+	return out
+}
 
 // setDefaults sets the defaults of a section and its subsections from their tags.
 func setDefaults(v reflect.Value) {
-	for _, f := range settings.FieldsOf(v.Type()) {
+	for _, f := range fieldsOf(v.Type()) {
 		inner := v.Field(f.Index)
 		if settings.IsSection(f.Type) {
 			setDefaults(inner)
@@ -140,7 +159,7 @@ func (d *document) each(path string, n ast.Node, fn func(i int, name string, pai
 
 // section decodes a mapping into a struct.
 func (d *document) section(path string, n ast.Node, v reflect.Value) {
-	fields := settings.FieldsOf(v.Type())
+	fields := fieldsOf(v.Type())
 	ok := d.each(path, n, func(i int, name string, pair *ast.MappingValueNode) {
 		at := slices.IndexFunc(fields, func(f field) bool { return f.Name == name })
 		if at < 0 {
@@ -305,7 +324,7 @@ func (d *document) text(path string, n ast.Node, v reflect.Value, f field) (stri
 		case v.Type() == reflect.TypeFor[Secret]():
 			d.mistakes.fail(markOf(n), path, "expected text; put the value in quotes")
 			return "", false
-		case v.Kind() == reflect.String && f.Kind == "":
+		case v.Kind() == reflect.String && !slices.Contains([]string{"id", "address", "label"}, f.Kind):
 			d.mistakes.fail(markOf(n), path, "expected text, got %s; put it in quotes: %q", describe(n), text)
 			return "", false
 		}

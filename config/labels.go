@@ -13,33 +13,27 @@ import (
 // it in every entry.
 type Label struct {
 	// Name is 1 to 32 of a-z, 0-9 and _, and none of org, group, user, key, ip.
-	Name string `yaml:"name,required" kind:"label"`
+	Name string `yaml:"name,required" kind:"label" unique:"list"`
 	// From are the places of the value, in order: "header X-Project" (a header of the request, which
 	// is not forwarded), "body user" or "body metadata.project" (a text in the JSON body), and key
 	// (the value in the labels of the key, its user or its org). The first that has a value counts.
 	// Default: only Default.
-	From []string `yaml:"from"`
+	From []string `yaml:"from" kind:"label source"`
 	// Default is the value of calls that have none.
 	Default string `yaml:"default"`
 	// Missing is what happens to calls without a value. count: they count together under the empty
 	// value. refuse: they get 400.
 	Missing string `yaml:"missing" default:"count" enum:"count,refuse"`
 	// MaxValues is how many different values an org may have in a UTC day. Calls with further values
-	// count together under the value (other). At most 1000000.
-	MaxValues int64 `yaml:"max_values" default:"10000"`
+	// count together under the value (other).
+	MaxValues int64 `yaml:"max_values" default:"10000" range:"1..1M"`
 	// Usage also keeps the sums of each day by value, for `llmguard usage --by label:NAME`. Then
 	// MaxValues is at most 10000.
 	Usage bool `yaml:"usage"`
 }
 
-const (
-	maxLabels       = 8
-	maxLabelValues  = 1_000_000
-	maxSummedValues = 10_000
-)
-
-// headerForm are the names of headers.
-var headerForm = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}$")
+// maxSummedValues bounds the values of a label with sums.
+const maxSummedValues = 10_000
 
 // fieldForm are the fields of bodies that can be labels.
 var fieldForm = regexp.MustCompile(`^([a-z][a-z0-9_]{0,63}|metadata\.[A-Za-z0-9_-]{1,64})$`)
@@ -58,44 +52,19 @@ func LabelSource(text string) (kind, name string) {
 
 // checkLabels checks the definitions of labels.
 func checkLabels(m *mistakes, cfg *Config) {
-	if len(cfg.Labels) > maxLabels {
-		m.failAt("labels", "has %d labels; at most %d are possible", len(cfg.Labels), maxLabels)
-	}
-	ids := names{}
 	for i, l := range cfg.Labels {
 		at := element("labels", i)
-		m.unique(ids, at+".name", l.Name)
-		for k, text := range l.From {
-			checkLabelSource(m, element(at+".from", k), text)
-		}
 		if l.Default != "" && !settings.ValidLabelValue(l.Default) {
 			m.failAt(at+".default", "%s", badLabel(l.Default))
-		}
-		most := int64(maxLabelValues)
-		if l.Usage {
-			most = maxSummedValues
 		}
 		switch {
 		case len(l.From) == 0 && l.Default == "":
 			m.failAt(at, "has no value: add from, such as [header X-Project, body metadata.project, key], or default")
 		case l.Missing == "refuse" && l.Default != "":
 			m.failAt(at+".missing", "has no effect, because calls without a value have the default %s", quote(l.Default))
-		case l.MaxValues < 1 || l.MaxValues > most:
-			m.failAt(at+".max_values", "must be from 1 to %d%s", most, map[bool]string{true: " with usage: true"}[l.Usage])
+		case l.Usage && l.MaxValues > maxSummedValues:
+			m.failAt(at+".max_values", "must be from 1 to %d with usage: true", maxSummedValues)
 		}
-	}
-}
-
-func checkLabelSource(m *mistakes, path, text string) {
-	kind, name := LabelSource(text)
-	switch {
-	case kind == "key" && name == "":
-	case kind == "header" && (strings.EqualFold(name, "Authorization") || strings.EqualFold(name, "Api-Key")):
-		m.failAt(path, "the header %s contains the caller's key, which must not become a label", name)
-	case kind == "header" && headerForm.MatchString(name):
-	case kind == "body" && fieldForm.MatchString(name):
-	default:
-		m.failAt(path, `expected "header NAME", "body user", "body metadata.NAME" or key, got %s`, quote(text))
 	}
 }
 

@@ -13,13 +13,6 @@ func checkLimitCount(m *mistakes, path string, o *Org, cfg *Config) {
 	checkMemberships(m, path, o, cfg)
 }
 
-// checkCapCount does the same for a list of spend caps.
-func checkCapCount(m *mistakes, path string, n int) {
-	if n > maxLimits {
-		m.failAt(path, tooMany, n, "one call")
-	}
-}
-
 const tooMany = "%d limits apply to %s; at most 50 can be counted together. Remove some, or cover several models " +
 	"with one limit and a pattern"
 

@@ -29,7 +29,7 @@ func TestMostLimits(t *testing.T) {
 	f("orgs: [{id: acme, limits: "+list(50, "")+", users: [{id: a, limits: [{name: own, metric: requests, amount: 5, window: 1h}]}]}]\n",
 		"orgs[0].users[0].limits: 51 limits apply to this user, including those of the org; at most 50")
 	f("orgs: [{id: acme, limits: "+list(50, ", subject: user")+", users: [{id: a, limits: [{name: l7, metric: requests, amount: 9, window: 1h}]}]}]\n", "")
-	f("spend_caps: "+list(51, "")+"\norgs: [{id: acme}]\n", "spend_caps: 51 limits apply to one call")
+	f("spend_caps: "+list(51, "")+"\norgs: [{id: acme}]\n", "spend_caps: has 51 spend caps; at most 50 are possible")
 
 	var each []string // a limit for each of 60 users: each user has one
 	var users []string

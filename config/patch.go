@@ -76,6 +76,7 @@ func (c *Config) CheckOrg(o *Org) error {
 	for i := range o.Plans {
 		m.markLimits(element("org.plans", i), o.Plans[i].Limits)
 	}
+	m.obey("org", reflect.ValueOf(o).Elem())
 	newOrgRules(m, c).check("org", o)
 	return m.patchError("org", o)
 }
@@ -87,6 +88,7 @@ func (c *Config) CheckDefaults() error {
 	for i := range c.Defaults.Plans {
 		m.markLimits(element("defaults.plans", i), c.Defaults.Plans[i].Limits)
 	}
+	m.obey("defaults", reflect.ValueOf(&c.Defaults).Elem())
 	checkDefaults(m, c)
 	return m.patchError("defaults", &Org{Limits: c.Defaults.Limits, Plans: c.Defaults.Plans})
 }

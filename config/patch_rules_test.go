@@ -121,7 +121,7 @@ func TestCheckOrg(t *testing.T) {
 		{func(o *config.Org) { o.Limits[0].Window = 0 }, "limit hour: amount of what time?"},
 		{func(o *config.Org) { o.Providers = []string{"house"} }, `providers[0]: there is no provider "house"`},
 		{func(o *config.Org) { o.OnStoreFailure = "local" }, "local needs store.journal_dir"},
-		{func(o *config.Org) { o.GrowStep = 5; o.Hold = "grow" }, "grow_step: must be from 20 to 1000000 tokens"},
+		{func(o *config.Org) { o.GrowStep = 5; o.Hold = "grow" }, "grow_step: must be from 20 to 1M tokens, got 5; leave it out for 800"},
 		{func(o *config.Org) { o.Downgrade = map[string]string{"a": "a"} }, "downgrade.a: "},
 		{func(o *config.Org) { o.MaxPriority, o.ModelPriority = "normal", map[string]string{"gpt-*": "low"} }, ""},
 		{

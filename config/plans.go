@@ -17,12 +17,6 @@ type (
 	Plan = settings.Plan
 )
 
-const (
-	// maxGroups bounds the groups of an org: the ledger keeps daily sums of each.
-	maxGroups = 1000
-	maxPlans  = 100
-)
-
 // finishGroups sets the subject of limits of groups that name none.
 func finishGroups(m *mistakes, path string, list []Group) {
 	for i := range list {
@@ -47,18 +41,10 @@ func finishSubjects(m *mistakes, path string, list []Limit, subject string) {
 
 // checkGroups checks the groups of an org, and what users name as theirs.
 func checkGroups(m *mistakes, path string, o *Org) {
-	if len(o.Groups) > maxGroups {
-		m.failAt(path+".groups", "has %d groups; at most %d are possible", len(o.Groups), maxGroups)
-	}
-	ids, all := names{}, []string{}
 	for i, g := range o.Groups {
 		at := element(path+".groups", i)
-		m.unique(ids, at+".id", g.ID)
-		all = append(all, g.ID)
-		own := names{}
 		for j, l := range g.Limits {
 			at := element(at+".limits", j)
-			m.unique(own, at+".name", l.Name)
 			checkLimit(m, at, l)
 			if l.Subject != "group" && l.Subject != "user" {
 				m.failAt(at+".subject", "a limit under a group has subject group (shared by its users) or user (for each of them)")
@@ -70,25 +56,17 @@ func checkGroups(m *mistakes, path string, o *Org) {
 	}
 	for i, u := range o.Users {
 		if u.Group != "" {
-			m.refer(fmt.Sprintf("%s.users[%d].group", path, i), "group", u.Group, all)
+			m.refer(fmt.Sprintf("%s.users[%d].group", path, i), "group", u.Group, groupIDs(o))
 		}
 	}
 }
 
 // checkPlans checks a list of plans. path contains it.
 func checkPlans(m *mistakes, path string, list []Plan) {
-	if len(list) > maxPlans {
-		m.failAt(path+".plans", "has %d plans; at most %d are possible", len(list), maxPlans)
-	}
-	ids := names{}
 	for i, p := range list {
 		at := element(path+".plans", i)
-		m.unique(ids, at+".id", p.ID)
-		m.patterns(at+".models", p.Models)
-		own := names{}
 		for j, l := range p.Limits {
 			at := element(at+".limits", j)
-			m.unique(own, at+".name", l.Name)
 			checkLimit(m, at, l)
 			if l.Subject != "user" || l.Only != "" {
 				field := map[bool]string{true: ".only", false: ".subject"}[l.Subject == "user"]

@@ -5,7 +5,7 @@ import "time"
 // Provider is one upstream account.
 type Provider struct {
 	// ID is the provider's name in metrics, errors and orgs' lists.
-	ID string `yaml:"id,required" kind:"id"`
+	ID string `yaml:"id,required" kind:"id" unique:"list"`
 	// Kind is the provider's dialect. openai is for all OpenAI-compatible servers: OpenAI,
 	// vLLM, Ollama, OpenRouter, Groq and others. azure sends the key as api-key and has its own
 	// paths. mistral removes fields that Mistral refuses. gemini counts reasoning, which Gemini
@@ -17,14 +17,13 @@ type Provider struct {
 	// Together, native for all others. vLLM, Ollama and similar servers differ by version.
 	Responses string `yaml:"responses" default:"auto" enum:"auto,native,translate"`
 	// APIVersion is the api-version of Azure calls. If omitted, Azure's v1 API is used, which
-	// needs none. Only for kind azure.
-	APIVersion string `yaml:"api_version"`
-	// Deployments maps models to Azure deployments with other names. Only for kind azure with
-	// api_version.
-	Deployments map[string]string `yaml:"deployments"`
+	// needs none.
+	APIVersion string `yaml:"api_version" needs:"kind=azure"`
+	// Deployments maps models to Azure deployments with other names, for calls with api_version.
+	Deployments map[string]string `yaml:"deployments" needs:"kind=azure"`
 	// BaseURL is the root of the provider's API with its version: https://api.openai.com/v1.
 	// For Azure it is the resource only: https://NAME.openai.azure.com.
-	BaseURL string `yaml:"base_url,required"`
+	BaseURL string `yaml:"base_url,required" kind:"base URL"`
 	// APIKey is sent as a bearer token. Leave it out for servers without keys.
 	APIKey Secret `yaml:"api_key"`
 	// Organization and Project are sent as openai-organization and openai-project.
@@ -36,7 +35,7 @@ type Provider struct {
 	// that llmguard forwards to this provider. Fields that cost nothing (top_k,
 	// repetition_penalty and others) need not be listed. The cost of listed fields is not held,
 	// but charged if the answer names a more expensive model or reports a higher cost.
-	AllowFields []string `yaml:"allow_fields"`
+	AllowFields []string `yaml:"allow_fields" kind:"pattern"`
 	// OutputLimitField is the provider's name for the output limit of chat completions. auto:
 	// as in the request for kind azure and api.openai.com; max_tokens for all others, except
 	// OpenAI's reasoning models, which refuse it.
@@ -87,7 +86,7 @@ type Provider struct {
 	// ModelMap maps names that callers use to the provider's model names.
 	ModelMap map[string]string `yaml:"model_map"`
 	// SpendCaps bound what all orgs together spend at this provider.
-	SpendCaps []SpendCap `yaml:"spend_caps"`
+	SpendCaps []SpendCap `yaml:"spend_caps" range:"..50 spend caps"`
 	// Pools are the provider's quota groups. A model belongs to the first pool with a matching
 	// pattern. If omitted, there is one pool with the provider's name, for all models, without
 	// quota.
@@ -97,7 +96,7 @@ type Provider struct {
 // Prompt is a stored prompt of a provider's account.
 type Prompt struct {
 	// ID is the prompt's id at the provider: pmpt_...
-	ID string `yaml:"id,required"`
+	ID string `yaml:"id,required" unique:"list"`
 	// Model runs the prompt, whatever model is stored in it. It is added to requests that name
 	// none.
 	Model string `yaml:"model,required"`
@@ -115,7 +114,7 @@ type Pool struct {
 	// ID is unique over all providers. The pool's queue is stored under it.
 	ID string `yaml:"id,required" kind:"id"`
 	// Models are patterns of the provider's model names. Default: all.
-	Models []string `yaml:"models"`
+	Models []string `yaml:"models" range:"1.." kind:"pattern"`
 	// RPM is requests per minute, in every sliding minute. Default: no limit.
 	RPM int64 `yaml:"rpm"`
 	// TPM is tokens per minute, in every sliding minute. Default: no limit.
@@ -129,8 +128,8 @@ type Pool struct {
 	// Concurrency is how many calls may be in flight. Default: no limit.
 	Concurrency int `yaml:"concurrency"`
 	// MaxPause is how long calls are paused at most because the provider asks for it, as in
-	// Retry-After. After a longer request, one call is tried before the others continue. 1s to 1h.
-	MaxPause time.Duration `yaml:"max_pause" default:"5m"`
+	// Retry-After. After a longer request, one call is tried before the others continue.
+	MaxPause time.Duration `yaml:"max_pause" default:"5m" range:"1s..1h"`
 	// MaxJobs and MaxBytes limit the jobs waiting for this pool. Beyond them, calls that do not
 	// fit get 429.
 	MaxJobs  int  `yaml:"max_jobs" default:"100000"`

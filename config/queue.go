@@ -30,15 +30,15 @@ type Queue struct {
 	BlobAbove Size `yaml:"blob_above" default:"64KiB" min:"0"`
 	// OrgShare and UserShare are the percentage of a pool's max_jobs and max_bytes that one org
 	// and one user may use.
-	OrgShare  int `yaml:"org_share" default:"25"`
-	UserShare int `yaml:"user_share" default:"25"`
+	OrgShare  int `yaml:"org_share" default:"25" range:"1..100 percent"`
+	UserShare int `yaml:"user_share" default:"25" range:"1..100 percent"`
 	// MemoryShare is the percentage of Redis's maxmemory (or of the machine's memory) beyond
 	// which no more bodies, answers and responses are stored. Limits continue to count, and
 	// running jobs can end.
-	MemoryShare int `yaml:"memory_share" default:"80"`
+	MemoryShare int `yaml:"memory_share" default:"80" range:"1..100 percent"`
 	// MemoryOrgShare is how much of that memory one org may use, as a percentage of what other
 	// orgs leave. With 50, a single org may use half, and each of two a third. 100: no limit.
-	MemoryOrgShare int `yaml:"memory_org_share" default:"50"`
+	MemoryOrgShare int `yaml:"memory_org_share" default:"50" range:"1..100 percent"`
 	// Shares guarantee each class of waiting jobs a part of a pool's quota.
 	Shares Shares `yaml:"shares"`
 	// MaxAttempts is how often a job is started before it becomes a dead letter. It stops jobs
@@ -57,19 +57,18 @@ type Queue struct {
 // SealKey is one key.
 type SealKey struct {
 	// ID is stored with what the key encrypts.
-	ID string `yaml:"id,required" kind:"id"`
-	// Secret has at least 16 characters; create one with openssl rand -hex 32. Take it from the
-	// environment in production.
-	Secret Secret `yaml:"secret,required"`
+	ID string `yaml:"id,required" kind:"id" unique:"list"`
+	// Secret is made with openssl rand -hex 32. Take it from the environment in production.
+	Secret Secret `yaml:"secret,required" range:"16.. characters"`
 }
 
 // Shares are percentages of a pool's quota, together at most 100. A class has its share while
 // its jobs wait. Live calls leave all shares free.
 type Shares struct {
 	// Interactive jobs have a connected caller.
-	Interactive int `yaml:"interactive" default:"20"`
+	Interactive int `yaml:"interactive" default:"20" range:"1..100 percent"`
 	// Async jobs were submitted with Prefer: respond-async.
-	Async int `yaml:"async" default:"10"`
+	Async int `yaml:"async" default:"10" range:"1..100 percent"`
 	// Batch jobs are lines of batches.
-	Batch int `yaml:"batch" default:"5"`
+	Batch int `yaml:"batch" default:"5" range:"1..100 percent"`
 }

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -15,7 +14,7 @@ import (
 type RequestLimit struct {
 	// Name is unique in the list. Requests are counted under it: a new amount keeps the count, a
 	// new name starts at zero.
-	Name string `yaml:"name,required" kind:"id"`
+	Name string `yaml:"name,required" kind:"id" unique:"list"`
 	// Subject is whose requests count together: those of each caller address (before the key is
 	// checked), or of each key, user or org.
 	Subject string `yaml:"subject,required" enum:"ip,key,user,org"`
@@ -24,16 +23,16 @@ type RequestLimit struct {
 	// cost money, such as calls and new batches (spend). Default: all.
 	Class string `yaml:"class" enum:"read,write,spend"`
 	// Endpoints are patterns of paths with /v1, such as /v1/jobs or "/v1/files*". Default: all.
-	Endpoints []string `yaml:"endpoints"`
+	Endpoints []string `yaml:"endpoints" range:"1.." kind:"path"`
 	// Methods are HTTP methods. Default: all.
-	Methods []string `yaml:"methods"`
+	Methods []string `yaml:"methods" range:"1.." kind:"method"`
 	// Mode is what the limit does. enforce: it refuses requests. shadow: it only counts and
 	// reports. off: neither.
 	Mode string `yaml:"mode" default:"enforce" enum:"enforce,shadow,off"`
 	// Amount is a number of requests.
 	Amount Quantity `yaml:"amount"`
 	// Window makes the limit a sliding window: at most Amount in any period of this length.
-	Window time.Duration `yaml:"window"`
+	Window time.Duration `yaml:"window" range:"1s..366d"`
 	// Bucket makes the limit a token bucket.
 	Bucket Bucket `yaml:"bucket"`
 }
@@ -64,43 +63,12 @@ func servedPaths() []string {
 var servedMethods = []string{"GET", "HEAD", "POST", "DELETE"}
 
 func checkRequestLimits(m *mistakes, list []RequestLimit) {
-	checkCapCount(m, "request_limits", len(list))
-	ids := names{}
 	for i, l := range list {
 		path := element("request_limits", i)
-		m.unique(ids, path+".name", l.Name)
 		if !m.given(path+".window") && !m.given(path+".bucket") {
 			m.failAt(path, "has no shape; add amount: 100 and window: 1m, or bucket")
 		} else if checkShape(m, path, l.Limit()) {
 			checkQuantities(m, path, l.Limit())
 		}
-		m.patterns(path+".endpoints", l.Endpoints)
-		m.patterns(path+".methods", l.Methods)
-		for j, p := range l.Endpoints {
-			checkPath(m, fmt.Sprintf("%s.endpoints[%d]", path, j), p)
-		}
-		for j, method := range l.Methods {
-			if !slices.Contains(servedMethods, method) {
-				m.failAt(fmt.Sprintf("%s.methods[%d]", path, j), "there is no method %q%s; the methods are %s", method,
-					didYouMean(strings.ToUpper(method), servedMethods), strings.Join(servedMethods, ", "))
-			}
-		}
-	}
-}
-
-// checkPath checks that a pattern of paths can match a request that is served.
-func checkPath(m *mistakes, path, pattern string) {
-	fixed, _, open := strings.Cut(pattern, "*")
-	paths := servedPaths()
-	served := slices.ContainsFunc(paths, func(p string) bool {
-		return fixed == p || strings.HasPrefix(fixed, p+"/") || open && strings.HasPrefix(p, fixed)
-	})
-	switch {
-	case served:
-	case !strings.HasPrefix(fixed, "/"):
-		m.failAt(path, "write the path with /v1, such as /v1/jobs, or /v1/jobs* with everything below; got %s",
-			quote(pattern))
-	default:
-		m.failAt(path, "no path that is served matches %s%s", quote(pattern), didYouMean(fixed, paths))
 	}
 }

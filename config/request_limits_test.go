@@ -29,7 +29,7 @@ func TestRequestLimitMistakes(t *testing.T) {
 		},
 		{
 			"too many bits", "connections: {ipv6_prefix: «129»}\n", "connections.ipv6_prefix",
-			"an IPv6 address has 128 bits; 129 is more",
+			"must be from 1 to 128 bits, got 129; leave it out for 64",
 		},
 	})
 }

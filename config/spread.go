@@ -7,15 +7,9 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
-// mostParts is budget.MostParts.
-const mostParts = 64
-
 // checkSpread checks that all enforced limits of a call are in one part of the org.
 func checkSpread(m *mistakes, path string, o *Org, cfg *Config) {
 	at := path + ".spread"
-	if o.Spread > mostParts {
-		m.failAt(at, "must be at most %d", mostParts)
-	}
 	if o.Spread <= 1 {
 		return
 	}

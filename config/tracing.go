@@ -1,7 +1,5 @@
 package config
 
-import "net/url"
-
 // Tracing is the export of spans of calls, by OTLP over HTTP. It is off unless Endpoint,
 // OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT names a collector;
 // OTEL_SDK_DISABLED=true or OTEL_TRACES_EXPORTER=none turns it off. Other standard OTEL_
@@ -10,7 +8,7 @@ import "net/url"
 type Tracing struct {
 	// Endpoint is the collector: http://otel-collector:4318. /v1/traces is added if it has no
 	// path.
-	Endpoint string `yaml:"endpoint"`
+	Endpoint string `yaml:"endpoint" kind:"collector"`
 	// SampleRatio is the part of calls that are traced, if their caller has not decided with a
 	// traceparent header: 10%. Default: all.
 	SampleRatio Percent `yaml:"sample_ratio"`
@@ -18,19 +16,8 @@ type Tracing struct {
 	Headers map[string]Secret `yaml:"headers"`
 }
 
-// checkTracing checks the destination of spans.
+// checkTracing checks the headers of exports.
 func checkTracing(m *mistakes, t Tracing) {
-	u, err := url.Parse(t.Endpoint)
-	switch {
-	case t.Endpoint == "":
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		m.failAt("tracing.endpoint", "expected a URL such as http://otel-collector:4318, got %s", mask(quote(t.Endpoint)))
-	case u.User != nil:
-		m.failAt("tracing.endpoint", "contains a user or password; use headers")
-	case u.Port() == "4317":
-		m.failAt("tracing.endpoint",
-			"port 4317 is for OTLP over gRPC; llmguard exports over HTTP, to port 4318 of the same collector")
-	}
 	for name := range t.Headers {
 		if !headerName.MatchString(name) {
 			m.failAt(join("tracing.headers", name), "%s is not a header name", quote(name))

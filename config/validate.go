@@ -6,13 +6,9 @@ import (
 	"net/netip"
 	"net/url"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // finish sets values that depend on other fields.
@@ -55,6 +51,7 @@ func finish(m *mistakes, cfg *Config) {
 
 // validate checks everything that involves more than a single value.
 func validate(m *mistakes, cfg *Config) {
+	m.obey("", reflect.ValueOf(cfg).Elem())
 	if cfg.Listen == cfg.Admin.Listen && !strings.HasSuffix(cfg.Listen, ":0") {
 		path, other := "admin.listen", "listen"
 		if !m.given(path) {
@@ -65,25 +62,11 @@ func validate(m *mistakes, cfg *Config) {
 	checkRoom(m, cfg)
 	checkAnswerStore(m, cfg)
 	checkFinance(m, cfg)
-	if bits := cfg.Connections.IPv6Prefix; bits > 128 {
-		m.failAt("connections.ipv6_prefix", "an IPv6 address has 128 bits; %d is more", bits)
-	}
-	if lease := cfg.Store.HoldLease; lease < 3*time.Second {
-		m.failAt("store.hold_lease",
-			"%s is too short: set at least 3s, because holds are renewed three times per lease and Redis may be slow for a "+
-				"second", lease)
-	}
 	if slices.Contains([]string{"wait1", "waitaof1"}, cfg.Store.Durability) && cfg.Redis.Mode == "cluster" {
 		m.failAt("store.durability", "%s is not supported on a cluster; set min-replicas-to-write on its nodes instead",
 			cfg.Store.Durability)
 	}
 	checkPrices(m, cfg)
-	checkPublicURL(m, "public_url", cfg.PublicURL)
-	checkPublicURL(m, "admin.public_url", cfg.Admin.PublicURL)
-	checkOrigins(m, cfg.CORSOrigins)
-	checkTLS(m, "tls", cfg.TLS)
-	checkTLS(m, "admin.tls", cfg.Admin.TLS)
-	m.longEnough("admin.metrics_token", cfg.Admin.MetricsToken)
 	checkRedis(m, cfg.Redis)
 	checkPeppers(m, cfg.Auth.Peppers)
 	checkAdmins(m, cfg)
@@ -97,37 +80,12 @@ func validate(m *mistakes, cfg *Config) {
 	checkBrakeCount(m, "brakes", len(cfg.Brakes))
 	checkOrgs(m, cfg)
 	checkQueue(m, cfg.Queue)
-	checkWebhookBounds(m, cfg.Webhooks)
 	checkAlerts(m, "alerts", cfg.Alerts, cfg.Webhooks)
 	checkTracing(m, cfg.Tracing)
-	if share := cfg.Ledger.MemoryShare; share > 100 {
-		m.failAt("ledger.memory_share", "is a percentage; %d is more than 100", share)
-	}
 }
 
-// checkTLS checks that a certificate has its key.
-func checkTLS(m *mistakes, path string, t TLS) {
-	if (t.CertFile == "") != (t.KeyFile == "") {
-		m.failAt(path, "cert_file and key_file go together; one is missing")
-	}
-}
-
-// checkQueue checks the percentages.
+// checkQueue checks the shares together.
 func checkQueue(m *mistakes, q Queue) {
-	for name, percent := range map[string]int{
-		"org_share": q.OrgShare, "user_share": q.UserShare, "memory_share": q.MemoryShare,
-		"memory_org_share": q.MemoryOrgShare,
-	} {
-		if percent > 100 {
-			m.failAt("queue."+name, "is a percentage; %d is more than 100", percent)
-		}
-	}
-	ids := names{}
-	for i, k := range q.SealKeys {
-		path := fmt.Sprintf("queue.seal_keys[%d]", i)
-		m.unique(ids, path+".id", k.ID)
-		m.longEnough(path+".secret", k.Secret)
-	}
 	if s := q.Shares; s.Interactive+s.Async+s.Batch > 100 {
 		m.failAt("queue.shares", "add up to %d percent, more than 100", s.Interactive+s.Async+s.Batch)
 	}
@@ -153,29 +111,7 @@ func checkHostPort(addr string) error {
 	return nil
 }
 
-// mostPrefix is the length of the longest redis.prefix.
-const mostPrefix = 32
-
-// checkRedisPrefix: braces would change the hash tags of a cluster, and *, ? and brackets the
-// patterns by which keys are found.
-func checkRedisPrefix(m *mistakes, prefix string) {
-	wrong := strings.IndexFunc(prefix, func(r rune) bool {
-		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
-		return !letter && (r < '0' || r > '9') && !strings.ContainsRune("_-.:/", r)
-	})
-	switch {
-	case wrong >= 0:
-		m.failAt("redis.prefix", "cannot contain %q; use letters, digits and _ - . : /", []rune(prefix[wrong:])[0])
-	case len(prefix) > mostPrefix:
-		m.failAt("redis.prefix", "has %d characters; at most %d", len(prefix), mostPrefix)
-	case strings.HasPrefix(prefix, "lg:"), strings.HasPrefix(prefix, "asynq:"):
-		m.failAt("redis.prefix", "cannot begin with lg: or asynq:, as keys of deployments without a prefix do; choose "+
-			"another, such as staging:")
-	}
-}
-
 func checkRedis(m *mistakes, r Redis) {
-	checkRedisPrefix(m, r.Prefix)
 	if r.URL != "" {
 		checkRedisURL(m, r)
 		return
@@ -200,26 +136,12 @@ func checkRedis(m *mistakes, r Redis) {
 			len(r.Addresses))
 	case r.Mode == "sentinel" && r.MasterName == "":
 		m.failAt("redis.mode", "mode sentinel needs master_name, the name of the primary in the sentinels' configuration")
-	case r.Mode != "sentinel" && r.MasterName != "":
-		m.failAt("redis.master_name", "is for mode sentinel only; mode is %s", r.Mode)
 	case r.Mode == "cluster" && r.DB != 0:
 		m.failAt("redis.db", "a cluster has only database 0")
-	}
-	switch t := r.TLS; {
-	case (t.CertFile == "") != (t.KeyFile == ""):
-		m.failAt("redis.tls", "cert_file and key_file go together; one is missing")
-	case !t.Enabled && t != (RedisTLS{}):
-		m.failAt("redis.tls", "has no effect without enabled: true")
 	}
 }
 
 func checkRedisURL(m *mistakes, r Redis) {
-	for _, other := range []string{"addresses", "username", "password", "db", "tls", "master_name"} {
-		if m.given("redis." + other) {
-			m.failAt("redis."+other, "cannot be combined with redis.url, which already sets it; use either url or the "+
-				"separate fields")
-		}
-	}
 	if r.Mode != "single" {
 		m.failAt("redis.mode", "mode %s needs addresses instead of url", r.Mode)
 	}
@@ -230,21 +152,10 @@ func checkRedisURL(m *mistakes, r Redis) {
 }
 
 func checkPeppers(m *mistakes, peppers []Pepper) {
-	ids := names{}
 	for i, p := range peppers {
-		path := fmt.Sprintf("auth.peppers[%d]", i)
-		m.unique(ids, path+".id", p.ID)
 		if p.ID == "sha256" {
-			m.failAt(path+".id", `"sha256" marks hashes made without a pepper; choose another id`)
+			m.failAt(element("auth.peppers", i)+".id", `"sha256" marks hashes made without a pepper; choose another id`)
 		}
-		m.longEnough(path+".secret", p.Secret)
-	}
-}
-
-// longEnough refuses secrets that are short enough to guess.
-func (m *mistakes) longEnough(path string, s Secret) {
-	if n := len(s); n > 0 && n < 16 {
-		m.failAt(path, "has %d characters; at least 16 are needed (openssl rand -hex 32)", n)
 	}
 }
 
@@ -263,51 +174,11 @@ func (m *mistakes) unique(seen names, path, name string) {
 	seen[name] = path
 }
 
-// patterns checks a list of name patterns. An empty list is refused, because it could be read as
-// "none" or as "all".
-func (m *mistakes) patterns(path string, list []string) {
-	if m.given(path) && len(list) == 0 {
-		m.failAt(path, "is empty; remove it to allow all, or list what is allowed")
-	}
-	m.spelled(path, list)
-}
-
-// spelled refuses entries that are neither a name nor a pattern.
-func (m *mistakes) spelled(path string, list []string) {
-	for i, p := range list {
-		if strings.ContainsAny(p, " \t?[]{}") {
-			m.failAt(fmt.Sprintf("%s[%d]", path, i), "expected a name or a pattern with * in it, got %s", quote(p))
-		}
-	}
-}
-
 // refer records an error when name is not one of the known ones.
 func (m *mistakes) refer(path, what, name string, known []string) {
 	if !slices.Contains(known, name) {
 		m.failAt(path, "there is no %s %q%s", what, name, didYouMean(name, known))
 	}
-}
-
-var idForm = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
-
-var notIDForm = regexp.MustCompile(`[^a-z0-9_-]+`)
-
-// checkKind checks a text against the format in its field's kind tag.
-func checkKind(kind, text string) error {
-	switch kind {
-	case "address":
-		return checkHostPort(text)
-	case "label":
-		return settings.CheckLabelName(text)
-	}
-	if idForm.MatchString(text) {
-		return nil
-	}
-	slug := strings.Trim(notIDForm.ReplaceAllString(strings.ToLower(text), "-"), "-")
-	if idForm.MatchString(slug) {
-		return fmt.Errorf("%s is not an id (1 to 64 of a-z, 0-9, _ and -); did you mean %q?", quote(text), slug)
-	}
-	return fmt.Errorf("%s is not an id (1 to 64 of a-z, 0-9, _ and -)", quote(text))
 }
 
 func wrongChoice(text string, enum []string) string {

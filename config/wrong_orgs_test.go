@@ -28,11 +28,11 @@ func TestOrgMistakes(t *testing.T) {
 		},
 		{
 			"a step too small", org("hold: grow\n    grow_step: «19»"), "orgs[0].grow_step",
-			"must be from 20 to 1000000 tokens",
+			"must be from 20 to 1M tokens, got 19; leave it out for 800",
 		},
 		{
 			"a step too large", org("hold: grow\n    grow_step: «1000001»"), "orgs[0].grow_step",
-			"must be from 20 to 1000000 tokens",
+			"must be from 20 to 1M tokens, got 1000001; leave it out for 800",
 		},
 		{
 			"a downgrade to itself", org("downgrade: {gpt-5: «gpt-5»}"), "orgs[0].downgrade.gpt-5",
@@ -43,7 +43,7 @@ func TestOrgMistakes(t *testing.T) {
 			`"gpt-*" is not the name of another model`,
 		},
 		{"no parts", org("spread: «0»"), "orgs[0].spread", "must be above 0; leave it out for the default, 1"},
-		{"too many parts", org("spread: «65»"), "orgs[0].spread", "must be at most 64"},
+		{"too many parts", org("spread: «65»"), "orgs[0].spread", "must be from 1 to 64 parts, got 65; leave it out for 1"},
 		{
 			"a spread of a limit of the org", org("spread: «4»\n    limits: [{name: m, amount: $5, window: 1h}]"), "orgs[0].spread",
 			`limit "m" on line 4 counts the whole org, so all calls must be decided in one place; set its subject to user, its ` +
@@ -85,10 +85,10 @@ func TestOrgMistakes(t *testing.T) {
 		},
 		{
 			"a cache cost without a cache", org("cache: {cost: «25%»}"), "orgs[0].cache.cost",
-			"has no effect without max_age, which turns the cache on",
+			"has no effect without max_age",
 		},
-		{"an age in ms", org("cache: {max_age: «10ms»}"), "orgs[0].cache.max_age", "must be from 1s to 30d"},
-		{"a long age", org("cache: {max_age: «31d»}"), "orgs[0].cache.max_age", "must be from 1s to 30d"},
+		{"an age in ms", org("cache: {max_age: «10ms»}"), "orgs[0].cache.max_age", "must be from 1s to 30d, got 10ms"},
+		{"a long age", org("cache: {max_age: «31d»}"), "orgs[0].cache.max_age", "must be from 1s to 30d, got 31d"},
 		{"no weight", org("weight: «0»"), "orgs[0].weight", "must be above 0; leave it out for the default, 100"},
 		{
 			"no provider", org("«providers»: []"), "orgs[0].providers",

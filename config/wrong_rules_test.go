@@ -12,7 +12,7 @@ import (
 func TestRedisMistakes(t *testing.T) {
 	const form = "expected redis://user:password@host:6379/0, rediss://... or unix:///path"
 	with := func(field string) string { return "redis:\n  url: redis://localhost:6379/0\n  " + field + "\n" }
-	const said = "cannot be combined with redis.url, which already sets it; use either url or the separate fields"
+	const said = "cannot be combined with url; use one of the two"
 	checkWrong(t, []wrongFile{
 		{
 			"nothing named", "«redis»: {mode: single}\n", "redis",
@@ -20,20 +20,20 @@ func TestRedisMistakes(t *testing.T) {
 		},
 		{
 			"a name without sentinels", "redis:\n  addresses: [a:1]\n  master_name: «guard»\n", "redis.master_name",
-			"is for mode sentinel only; mode is single",
+			"has no effect without mode: sentinel",
 		},
 		{
 			"a database of a cluster", "redis:\n  addresses: [a:1]\n  mode: cluster\n  db: «3»\n", "redis.db",
 			"a cluster has only database 0",
 		},
 		{
-			"encryption that is off", "redis:\n  addresses: [a:1]\n  «tls»: {server_name: redis.internal}\n", "redis.tls",
+			"encryption that is off", "redis:\n  addresses: [a:1]\n  tls: {server_name: «redis.internal»}\n", "redis.tls.server_name",
 			"has no effect without enabled: true",
 		},
 		{
 			"a certificate without its key",
-			"redis:\n  addresses: [a:1]\n  «tls»: {enabled: true, cert_file: c.pem}\n", "redis.tls",
-			"cert_file and key_file go together; one is missing",
+			"redis:\n  addresses: [a:1]\n  tls: {enabled: true, cert_file: «c.pem»}\n", "redis.tls.cert_file",
+			"has no effect without key_file",
 		},
 		{
 			"a socket of a cluster", "redis:\n  mode: cluster\n  addresses: [«/run/redis.sock»]\n", "redis.addresses[0]",
@@ -66,7 +66,10 @@ func TestRedisMistakes(t *testing.T) {
 		{"a user besides", with("username: «guard»"), "redis.username", said},
 		{"a database besides", with("db: «1»"), "redis.db", said},
 		{"encryption besides", with("«tls»: {enabled: true}"), "redis.tls", said},
-		{"a primary's name besides", with("master_name: «guard»"), "redis.master_name", said},
+		{
+			"a primary's name besides", with("master_name: «guard»"), "redis.master_name",
+			"has no effect without mode: sentinel",
+		},
 	})
 }
 
@@ -99,7 +102,7 @@ func TestProviderMistakes(t *testing.T) {
 		},
 		{
 			"deployments elsewhere", provider("«deployments»: {gpt-4o: ours}"), "providers[0].deployments",
-			"is only for kind azure",
+			"has no effect without kind: azure",
 		},
 		{
 			"a batch API that Gemini lacks", provider("kind: gemini\n    batch_mode: «provider»"),
@@ -167,9 +170,9 @@ func TestQueueMistakes(t *testing.T) {
 			"answers in files that there are not", "cache: {store: «files»}", "cache.store",
 			"files needs files.store: set it to a directory or a bucket, or use redis",
 		},
-		{"an org's share", "queue: {org_share: «101»}", "queue.org_share", "is a percentage; 101 is more than 100"},
-		{"a user's share", "queue: {user_share: «200»}", "queue.user_share", "is a percentage; 200 is more than 100"},
-		{"memory", "queue: {memory_share: «1000»}", "queue.memory_share", "is a percentage; 1000 is more than 100"},
+		{"an org's share", "queue: {org_share: «101»}", "queue.org_share", "must be from 1 to 100 percent, got 101; leave it out for 25"},
+		{"a user's share", "queue: {user_share: «200»}", "queue.user_share", "must be from 1 to 100 percent, got 200; leave it out for 25"},
+		{"memory", "queue: {memory_share: «1000»}", "queue.memory_share", "must be from 1 to 100 percent, got 1000; leave it out for 80"},
 		{
 			"no attempts", "queue: {max_attempts: «0»}", "queue.max_attempts",
 			"must be above 0; leave it out for the default, 3",
@@ -268,8 +271,8 @@ func TestErrorsUnwrap(t *testing.T) {
 
 func TestListenerMistakes(t *testing.T) {
 	checkWrong(t, []wrongFile{
-		{"a certificate without its key", "«tls»: {cert_file: c.pem}\n", "tls", "cert_file and key_file go together; one is missing"},
-		{"a key without its certificate", "admin:\n  «tls»: {key_file: k.pem}\n", "admin.tls", "cert_file and key_file go together; one is missing"},
+		{"a certificate without its key", "tls: {cert_file: «c.pem»}\n", "tls.cert_file", "has no effect without key_file"},
+		{"a key without its certificate", "admin:\n  tls: {key_file: «k.pem»}\n", "admin.tls.key_file", "has no effect without cert_file"},
 		{
 			"a token that can be tried out", "admin: {metrics_token: «tiny»}\n", "admin.metrics_token",
 			"has 4 characters; at least 16 are needed (openssl rand -hex 32)",

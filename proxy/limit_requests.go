@@ -14,7 +14,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
@@ -131,7 +131,7 @@ func (b *raiseBody) end(now time.Time, most time.Duration) (time.Time, error) {
 	}
 	if !now.Before(*b.Until) || b.Until.Sub(now) > most {
 		return time.Time{}, wire.BadRequest("until", "invalid_value", "until must be in the future, at most %s from now",
-			budget.LastingText(most))
+			figures.Lasting(most))
 	}
 	return b.Until.UTC(), nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -198,7 +199,7 @@ func plainLimit(l *settings.Limit) Limit {
 	v.Base = v.Amount
 	switch {
 	case l.Window > 0:
-		v.Shape = "window " + budget.LastingText(l.Window)
+		v.Shape = "window " + figures.Lasting(l.Window)
 	case l.Calendar != "":
 		v.Shape = "calendar " + l.Calendar
 	case l.Bucket.Capacity.N > 0:

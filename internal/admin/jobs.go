@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
@@ -197,7 +197,7 @@ func (h *jobHandler) job(c *call) (*queue.Queue, *queue.Job, error) {
 	}
 	return nil, nil, wire.NotFound("job", "job_not_found",
 		"There is no job %.80q. Finished jobs are deleted after %s (queue.result_ttl)", id,
-		budget.LastingText(h.opts.File().ResultTTL))
+		figures.Lasting(h.opts.File().ResultTTL))
 }
 
 // place sets the position of a waiting job.

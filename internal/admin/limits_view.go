@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/figures"
 )
 
 // forecast sets the rate of a limit, and when it is used up.
@@ -20,11 +21,11 @@ func (v *Limit) forecast(f budget.Forecast) {
 func shapeOf(s budget.Shape) string {
 	switch s.Kind {
 	case budget.Window:
-		return "window " + budget.LastingText(s.Window)
+		return "window " + figures.Lasting(s.Window)
 	case budget.ExactWindow:
-		return "exact window " + budget.LastingText(s.Window)
+		return "exact window " + figures.Lasting(s.Window)
 	case budget.Fixed:
-		return "fixed window " + budget.LastingText(s.Window)
+		return "fixed window " + figures.Lasting(s.Window)
 	case budget.Calendar:
 		period := s.Calendar
 		if s.Starts != "" {
@@ -40,7 +41,7 @@ func shapeOf(s budget.Shape) string {
 			return "bucket, never refilled"
 		}
 		return "bucket, refilled in " +
-			budget.LastingText(budget.Lasting(s.Per.Seconds()*float64(s.Amount)/float64(s.Refill)))
+			figures.Lasting(budget.Lasting(s.Per.Seconds()*float64(s.Amount)/float64(s.Refill)))
 	default:
 		return "open calls"
 	}

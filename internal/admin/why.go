@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -227,7 +228,7 @@ func (h *whyHandler) aheadOf(c *call, q *queue.Queue, j *queue.Job, same func(ip
 func (w *Why) waits(l *JobLine) {
 	place, until := fmt.Sprintf("%d ahead of it", *l.Ahead), "waiting alone does not help"
 	if l.ETA != nil {
-		until = "about " + budget.LastingText(time.Duration(*l.ETA)*time.Second)
+		until = "about " + figures.Lasting(time.Duration(*l.ETA)*time.Second)
 	}
 	kind, name, _ := strings.Cut(l.WaitingFor, ":")
 	switch {

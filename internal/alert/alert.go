@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -63,7 +64,7 @@ func (a Alert) Text() string {
 	}
 	if a.UsedUp > 0 {
 		return fmt.Sprintf("llmguard: the limit %s of %s is used up in %s if spending continues: %s of %s so far.", a.Limit,
-			who, budget.AboutText(a.UsedUp), a.Charged.Trimmed(), a.Amount.Trimmed())
+			who, figures.About(a.UsedUp), a.Charged.Trimmed(), a.Amount.Trimmed())
 	}
 	text := fmt.Sprintf("llmguard: %s has used %d%% of its limit %s: %s of %s.", who,
 		int64(a.Charged)*100/max(int64(a.Amount), 1), a.Limit, a.Charged.Trimmed(), a.Amount.Trimmed())

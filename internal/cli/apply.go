@@ -175,15 +175,15 @@ func replayTable(w io.Writer, org string, r *admin.Replay) error {
 	}
 	fmt.Fprintf(w, "\norg %s: %s of the last %s, replayed\n", org, which, plural(r.Days, "day"))
 	g := lineGrid("policy")
-	addLine(&g, []string{"current"}, r.Before)
-	addLine(&g, []string{"declared"}, r.After)
+	addLine(w, &g, []string{"current"}, r.Before)
+	addLine(w, &g, []string{"declared"}, r.After)
 	if err := g.write(w); err != nil || len(r.Users) == 0 {
 		return err
 	}
 	fmt.Fprintln(w, "\nheld back under the declared limits")
 	g = lineGrid("user")
 	for _, l := range r.Users {
-		addLine(&g, []string{userOf(org, l.User)}, l)
+		addLine(w, &g, []string{userOf(org, l.User)}, l)
 	}
 	return g.write(w)
 }

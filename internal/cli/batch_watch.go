@@ -15,6 +15,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/figures"
 )
 
 const (
@@ -121,7 +122,7 @@ func (p *progress) pace(done, total int) string {
 		return ""
 	}
 	left := budget.Lasting(float64(total-done) / rate)
-	return fmt.Sprintf(", %.1f/s, %s to go", rate, budget.LastingText(left))
+	return fmt.Sprintf(", %.1f/s, %s to go", rate, figures.Lasting(left))
 }
 
 // close ends the line on a terminal, so that it stays visible.

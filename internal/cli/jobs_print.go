@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/figures"
@@ -16,11 +15,11 @@ import (
 type jobLine = admin.JobLine
 
 // jobCost returns what a job cost, or what it holds until it ends.
-func jobCost(l *jobLine) string {
+func jobCost(w io.Writer, l *jobLine) string {
 	if l.State.Terminal() {
-		return l.Charged.String()
+		return usd(w, l.Charged)
 	}
-	return l.Estimate.String()
+	return usd(w, l.Estimate)
 }
 
 // jobNote returns why a job ended, or that it is stopping.
@@ -42,7 +41,7 @@ func jobTable(w io.Writer, jobs []jobLine) error {
 	for i := range jobs {
 		l := &jobs[i]
 		g.add(l.ID, string(l.State), figures.Age(time.Since(l.Created)), l.Pool, l.Class, l.Org, l.User, escape.Text(l.Model),
-			strconv.Itoa(l.Attempts), jobCost(l), jobNote(l))
+			strconv.Itoa(l.Attempts), jobCost(w, l), jobNote(l))
 	}
 	return g.write(w)
 }
@@ -59,7 +58,7 @@ func jobDetails(w io.Writer, l *jobLine) error {
 	if l.Ahead != nil {
 		about := "cannot start until the limit changes"
 		if l.ETA != nil {
-			about = "about " + budget.LastingText(time.Duration(*l.ETA)*time.Second)
+			about = "about " + figures.Lasting(time.Duration(*l.ETA)*time.Second)
 		}
 		g.add("ahead", fmt.Sprintf("%d, %s", *l.Ahead, about))
 		g.add("waiting for", escape.Text(l.WaitingFor))
@@ -81,7 +80,7 @@ func jobDetails(w io.Writer, l *jobLine) error {
 	}
 	at("next attempt", l.Next)
 	g.add("attempts", strconv.Itoa(l.Attempts))
-	g.add(map[bool]string{true: "cost", false: "max cost"}[l.State.Terminal()], jobCost(l))
+	g.add(map[bool]string{true: "cost", false: "max cost"}[l.State.Terminal()], jobCost(w, l))
 	if l.ReplayOf != "" {
 		g.add("replay of", l.ReplayOf)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/figures"
 )
 
 func limitsExplainCommand() *cobra.Command {
@@ -93,7 +94,7 @@ func explanationText(w io.Writer, e *admin.Explanation) error {
 	}
 	for i := range e.Others {
 		l := &e.Others[i]
-		g.add(l.Name, fromText(l), quantityText(l.Unit, l.Amount), strings.Join(l.Places, ", "), l.Why)
+		g.add(l.Name, fromText(l), quantityText(w, l.Unit, l.Amount), strings.Join(l.Places, ", "), l.Why)
 	}
 	return g.write(w)
 }
@@ -110,15 +111,15 @@ func countingTable(w io.Writer, list []admin.ExplainedLimit) error {
 		reset, first := "", ""
 		switch {
 		case l.Reset != nil:
-			reset = budget.LastingText(budget.Lasting(*l.Reset))
+			reset = figures.Lasting(budget.Lasting(*l.Reset))
 		case l.Used != nil:
-			reset = budget.LastingText(budget.Endless)
+			reset = figures.Lasting(budget.Endless)
 		}
 		if l.First {
 			first = "binds first"
 		}
-		g.add(l.Name, fromText(l), whose(l.Subject, l.Only), l.Mode, l.Shape, quantityText(l.Unit, l.Amount),
-			quantityOr(l.Unit, l.Used), quantityOr(l.Unit, l.Remaining), reset, strings.Join(l.Places, ", "), first)
+		g.add(l.Name, fromText(l), whose(l.Subject, l.Only), l.Mode, l.Shape, quantityText(w, l.Unit, l.Amount),
+			quantityOr(w, l.Unit, l.Used), quantityOr(w, l.Unit, l.Remaining), reset, strings.Join(l.Places, ", "), first)
 	}
 	return g.write(w)
 }

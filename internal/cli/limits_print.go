@@ -8,7 +8,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/escape"
-	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/internal/figures"
 )
 
 func limitTable(w io.Writer, list []admin.Limit) error {
@@ -22,17 +22,17 @@ func limitTable(w io.Writer, list []admin.Limit) error {
 		reset := ""
 		switch {
 		case l.Reset != nil:
-			reset = budget.LastingText(budget.Lasting(*l.Reset))
+			reset = figures.Lasting(budget.Lasting(*l.Reset))
 		case l.Used != nil:
-			reset = budget.LastingText(budget.Endless)
+			reset = figures.Lasting(budget.Endless)
 		}
 		ends := ""
 		if l.UsedUp != nil {
-			ends = budget.AboutText(budget.Lasting(*l.UsedUp))
+			ends = figures.About(budget.Lasting(*l.UsedUp))
 		}
-		g.add(l.Name, whose(l.Subject, l.Only), l.Mode, l.Shape, quantityText(l.Unit, l.Amount), quantityOr(l.Unit, l.Used),
-			quantityOr(l.Unit, l.Held),
-			quantityOr(l.Unit, l.Remaining), reset, ends, strings.Join(l.Sources, "+"))
+		g.add(l.Name, whose(l.Subject, l.Only), l.Mode, l.Shape, quantityText(w, l.Unit, l.Amount), quantityOr(w, l.Unit, l.Used),
+			quantityOr(w, l.Unit, l.Held),
+			quantityOr(w, l.Unit, l.Remaining), reset, ends, strings.Join(l.Sources, "+"))
 	}
 	if err := g.write(w); err != nil {
 		return err
@@ -43,7 +43,7 @@ func limitTable(w io.Writer, list []admin.Limit) error {
 				l.Name, l.Closed.Local().Format("2006-01-02 15:04 MST"))
 		}
 		for _, o := range l.Overrides {
-			fmt.Fprintf(w, "\n%s: %s until %s, by %s: %s (%s)\n", l.Name, overrideText(o),
+			fmt.Fprintf(w, "\n%s: %s until %s, by %s: %s (%s)\n", l.Name, overrideText(w, o),
 				o.Until.Local().Format("2006-01-02 15:04 MST"), escape.Text(o.By), escape.Text(o.Reason), o.ID)
 		}
 	}
@@ -60,26 +60,12 @@ func whose(subject, only string) string {
 	return subject + " " + only
 }
 
-func quantityText(unit string, n int64) string {
-	if unit == "nano_usd" {
-		return pricing.Nano(n).String()
-	}
-	return whole(n)
-}
-
-func quantityOr(unit string, n *int64) string {
-	if n == nil {
-		return "-"
-	}
-	return quantityText(unit, *n)
-}
-
-func overrideText(o admin.Override) string {
-	text := "amount " + quantityText(o.Unit, o.Amount)
+func overrideText(w io.Writer, o admin.Override) string {
+	text := "amount " + quantityText(w, o.Unit, o.Amount)
 	if o.Add > 0 {
-		text = "+" + quantityText(o.Unit, o.Add)
+		text = "+" + quantityText(w, o.Unit, o.Add)
 	} else if o.Add < 0 {
-		text = "-" + quantityText(o.Unit, -o.Add)
+		text = "-" + quantityText(w, o.Unit, -o.Add)
 	}
 	if o.Only != "" {
 		text += " for " + o.Only

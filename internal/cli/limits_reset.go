@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/admin"
-	"github.com/llmguard/llmguard/pricing"
 )
 
 // resetOne resets the counter of one subject.
@@ -101,7 +100,7 @@ func resetTable(w io.Writer, plan *admin.ResetPlan) error {
 		head: []string{"limit", "per", verb, "used", "stays held"}, numbers: []bool{false, false, true, true, true},
 	}
 	for _, l := range plan.Limits {
-		sums.add(l.Limit, l.Subject, plural(l.Counters, "counter"), resetAmount(l.Unit, l.Used), resetAmount(l.Unit, l.Held))
+		sums.add(l.Limit, l.Subject, plural(l.Counters, "counter"), quantityText(w, l.Unit, l.Used), quantityText(w, l.Unit, l.Held))
 	}
 	if err := sums.write(w); err != nil {
 		return err
@@ -111,8 +110,8 @@ func resetTable(w io.Writer, plan *admin.ResetPlan) error {
 		head: []string{"fullest", "of", "used", "stays held", "amount"}, numbers: []bool{false, false, true, true, true},
 	}
 	for _, one := range plan.Fullest {
-		each.add(one.Limit, cmp.Or(one.ID, "org"), resetAmount(one.Unit, one.Used), resetAmount(one.Unit, one.Held),
-			resetAmount(one.Unit, one.Amount))
+		each.add(one.Limit, cmp.Or(one.ID, "org"), quantityText(w, one.Unit, one.Used), quantityText(w, one.Unit, one.Held),
+			quantityText(w, one.Unit, one.Amount))
 	}
 	if err := each.write(w); err != nil {
 		return err
@@ -121,11 +120,4 @@ func resetTable(w io.Writer, plan *admin.ResetPlan) error {
 		fmt.Fprintf(w, "and %s more\n", plural(n, "counter"))
 	}
 	return nil
-}
-
-func resetAmount(unit string, n int64) string {
-	if unit == "nano_usd" {
-		return pricing.Nano(n).String()
-	}
-	return whole(n)
 }

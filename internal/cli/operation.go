@@ -430,7 +430,7 @@ func (o *operated) work(c *cobra.Command, given, args []string) error {
 		return err
 	}
 	if yes := c.Flags().Lookup("yes"); o.command.Sure != "" && yes.Value.String() != "true" {
-		return errors.New(o.fill(o.command.Sure, nil))
+		return errors.New(o.fill(io.Discard, o.command.Sure, nil))
 	}
 	for _, in := range o.op.Inputs() {
 		if o.command.Callers != "" && in.In == "path" && o.values[in.Name] == "" && o.values["org"] != "" {
@@ -501,7 +501,7 @@ func (o *operated) ask(c *cobra.Command, a *adminClient) (any, error) {
 func (o *operated) show(c *cobra.Command, answer any) error {
 	out := c.OutOrStdout()
 	if answer == nil {
-		_, err := fmt.Fprintln(out, o.fill(o.command.Done, nil))
+		_, err := fmt.Fprintln(out, o.fill(out, o.command.Done, nil))
 		return err
 	}
 	v := reflect.ValueOf(answer).Elem()
@@ -534,7 +534,7 @@ func (o *operated) list(c *cobra.Command, data reflect.Value) error {
 // one prints a single answer: a line, a line of a table, or its facts.
 func (o *operated) one(w io.Writer, v reflect.Value) error {
 	if o.command.Done != "" {
-		_, err := fmt.Fprintln(w, o.fill(o.command.Done, v.Interface()))
+		_, err := fmt.Fprintln(w, o.fill(w, o.command.Done, v.Interface()))
 		return err
 	}
 	if job, ok := v.Interface().(jobLine); ok {
@@ -553,8 +553,8 @@ func (o *operated) one(w io.Writer, v reflect.Value) error {
 var placeholder = regexp.MustCompile(`\{(\w+)\}`)
 
 // fill replaces the names of inputs and of members of an answer.
-func (o *operated) fill(text string, answer any) string {
-	members := membersOf(answer)
+func (o *operated) fill(w io.Writer, text string, answer any) string {
+	members := membersOf(w, answer)
 	return placeholder.ReplaceAllStringFunc(text, func(m string) string {
 		name := m[1 : len(m)-1]
 		if value, ok := members[name]; ok {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -15,6 +14,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -47,7 +47,7 @@ func checkFormat(c *cobra.Command) error {
 	return misused("--output %s: expected one of %s%s", text, strings.Join(f.Annotations[formatsOf], ", "), advice)
 }
 
-// written runs a command, applies --exact to amounts, and redirects the output to the --out
+// written runs a command, passes --exact to its printers, and redirects the output to the --out
 // file, which is written completely or not at all.
 func written(c *cobra.Command, exact bool, run func() error) error {
 	to, _ := c.Flags().GetString("out")
@@ -78,15 +78,11 @@ func excluding(err, other error) error {
 	return err
 }
 
-// page is the output of a command. Unless exact is set, amounts are printed without
-// insignificant digits. What a terminal would interpret is escaped in tables.
+// page is the output of a command. What a terminal would interpret is escaped in tables.
 type page struct {
 	io.Writer
 	exact, table bool
 }
-
-// allDigits matches an amount with nine decimals.
-var allDigits = regexp.MustCompile(`-?\$[0-9]+\.[0-9]{9}\b`)
 
 // colors restores the colors of findings, the only control sequences that commands print.
 var colors = strings.NewReplacer(`\u001B[32m`, "\x1b[32m", `\u001B[33m`, "\x1b[33m", `\u001B[31;1m`, "\x1b[31;1m",
@@ -94,9 +90,6 @@ var colors = strings.NewReplacer(`\u001B[32m`, "\x1b[32m", `\u001B[33m`, "\x1b[3
 
 func (p *page) Write(text []byte) (int, error) {
 	shown := text
-	if !p.exact && bytes.ContainsRune(text, '$') {
-		shown = allDigits.ReplaceAllFunc(text, func(n []byte) []byte { return []byte(brief(string(n))) })
-	}
 	if p.table {
 		shown = []byte(colors.Replace(escape.Lines(string(shown))))
 	}
@@ -106,17 +99,38 @@ func (p *page) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// brief drops the insignificant digits of an amount.
-func brief(amount string) string {
-	digits, negative := strings.CutPrefix(amount, "-")
-	n, err := pricing.ParseUSD(digits)
+// usd formats an amount for an output: with all nine decimals if the command has --exact or writes records.
+func usd(w io.Writer, n pricing.Nano) string {
+	p, ok := w.(*page)
+	return figures.Money(n, !ok || p.exact)
+}
+
+// decimalUSD is usd for an amount as the API writes it, without its sign.
+func decimalUSD(w io.Writer, text string) string {
+	n, err := pricing.ParseUSD(strings.TrimPrefix(text, "-"))
 	if err != nil {
-		return amount
+		return "$" + text
 	}
-	if negative {
+	if strings.HasPrefix(text, "-") {
 		n = -n
 	}
-	return n.Short()
+	return usd(w, n)
+}
+
+// quantityText formats an amount in the unit of a limit.
+func quantityText(w io.Writer, unit string, n int64) string {
+	if unit == "nano_usd" {
+		return usd(w, pricing.Nano(n))
+	}
+	return whole(n)
+}
+
+// quantityOr is quantityText, or - for an amount that is not known.
+func quantityOr(w io.Writer, unit string, n *int64) string {
+	if n == nil {
+		return "-"
+	}
+	return quantityText(w, unit, *n)
 }
 
 // behind returns the writer below a page.

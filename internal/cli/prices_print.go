@@ -27,9 +27,6 @@ func (g *grid) dropColumn(i int) {
 }
 
 func (g *grid) write(w io.Writer) error {
-	if p, ok := w.(*page); ok && !p.exact {
-		g.shorten()
-	}
 	g.alignPoints()
 	lines := g.rows
 	if g.head != nil {
@@ -56,15 +53,6 @@ func (g *grid) write(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// shorten drops insignificant digits of amounts.
-func (g *grid) shorten() {
-	for _, row := range g.rows {
-		for i, cell := range row {
-			row[i] = allDigits.ReplaceAllStringFunc(cell, brief)
-		}
-	}
 }
 
 // alignPoints pads numbers to the longest fraction of their column.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/figures"
 )
@@ -110,7 +109,7 @@ func flowTable(w io.Writer, v *admin.QueuePool, most int) error {
 		if p.What != "all" {
 			what += "'s " + p.What
 		}
-		parked[p.Org+" "+p.User] = what + ", for " + budget.LastingText(max(time.Until(p.Until), 0))
+		parked[p.Org+" "+p.User] = what + ", for " + figures.Lasting(max(time.Until(p.Until), 0))
 	}
 	g := grid{
 		indent: "  ", head: []string{"org", "user", "class", "jobs", "high", "low", "tokens", "oldest", "paused"},

@@ -30,7 +30,7 @@ func (f *simulateFlags) print(reports []simulate.Report, w, notes io.Writer) err
 		last.From.Format("2006-01-02 15:04:05"), last.To.Format("2006-01-02 15:04:05"))
 	totals := lineGrid("policy")
 	for _, r := range reports {
-		addLine(&totals, []string{r.Policy}, r.Total)
+		addLine(w, &totals, []string{r.Policy}, r.Total)
 	}
 	if err := totals.write(w); err != nil {
 		return err
@@ -57,10 +57,10 @@ func lineGrid(names ...string) grid {
 	return grid{head: head, numbers: numbers}
 }
 
-func addLine(g *grid, names []string, l simulate.Line) {
+func addLine(w io.Writer, g *grid, names []string, l simulate.Line) {
 	g.add(append(names, whole(int64(l.Calls)), whole(int64(l.AtOnce)), whole(int64(l.Waited)), l.WaitP50.String(),
 		l.WaitP95.String(), l.WaitP99.String(),
-		whole(int64(l.GaveUp)), whole(int64(l.Refused)), l.Spend.String(), l.Unspent.String())...)
+		whole(int64(l.GaveUp)), whole(int64(l.Refused)), usd(w, l.Spend), usd(w, l.Unspent))...)
 }
 
 // lineNames returns the values of the dimensions of a line.
@@ -94,7 +94,7 @@ func (f *simulateFlags) printLines(reports []simulate.Report, w io.Writer) error
 	if len(reports) == 1 {
 		g := lineGrid(after.By...)
 		for _, l := range lines {
-			addLine(&g, lineNames(after.By, l), l)
+			addLine(w, &g, lineNames(after.By, l), l)
 		}
 		return g.write(w)
 	}
@@ -114,7 +114,7 @@ func (f *simulateFlags) printLines(reports []simulate.Report, w io.Writer) error
 		n := func(i int) string { return whole(int64(i)) }
 		g.add(append(names, n(l.Calls), n(b.Waited), n(l.Waited), b.WaitP95.String(), l.WaitP95.String(), n(b.GaveUp),
 			n(l.GaveUp),
-			n(b.Refused), n(l.Refused), b.Spend.String(), l.Spend.String())...)
+			n(b.Refused), n(l.Refused), usd(w, b.Spend), usd(w, l.Spend))...)
 	}
 	return g.write(w)
 }

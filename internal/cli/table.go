@@ -25,29 +25,39 @@ type shownField struct {
 }
 
 // formats are the forms of values besides those of their types. Those that begin with = see the whole answer.
-var formats = map[string]func(reflect.Value) string{
-	"age":     func(v reflect.Value) string { return figures.Age(time.Since(v.Interface().(time.Time))) },
-	"day":     func(v reflect.Value) string { return v.Interface().(time.Time).UTC().Format("2006-01-02 15:04") },
-	"second":  func(v reflect.Value) string { return v.Interface().(time.Time).UTC().Format(time.DateTime) },
-	"path":    func(v reflect.Value) string { return strings.ReplaceAll(escape.Text(v.String()), " ", "/") },
-	"unix":    func(v reflect.Value) string { return time.Unix(v.Int(), 0).UTC().Format("2006-01-02 15:04") },
-	"dollars": func(v reflect.Value) string { return "$" + v.String() },
-	"usd":     func(v reflect.Value) string { return pricing.Nano(v.Int()).String() },
-	"state":   func(v reflect.Value) string { return onOff(v.Bool()) },
-	"all":     func(v reflect.Value) string { return all(v.Interface().([]string)) },
-	"rights":  func(v reflect.Value) string { return map[bool]string{true: "read", false: "read and write"}[v.Bool()] },
-	"off": func(v reflect.Value) string {
+var formats = map[string]func(io.Writer, reflect.Value) string{
+	"age": func(_ io.Writer, v reflect.Value) string { return figures.Age(time.Since(v.Interface().(time.Time))) },
+	"day": func(_ io.Writer, v reflect.Value) string {
+		return v.Interface().(time.Time).UTC().Format("2006-01-02 15:04")
+	},
+	"second": func(_ io.Writer, v reflect.Value) string {
+		return v.Interface().(time.Time).UTC().Format(time.DateTime)
+	},
+	"path": func(_ io.Writer, v reflect.Value) string {
+		return strings.ReplaceAll(escape.Text(v.String()), " ", "/")
+	},
+	"unix": func(_ io.Writer, v reflect.Value) string {
+		return time.Unix(v.Int(), 0).UTC().Format("2006-01-02 15:04")
+	},
+	"dollars": func(w io.Writer, v reflect.Value) string { return decimalUSD(w, v.String()) },
+	"usd":     func(w io.Writer, v reflect.Value) string { return usd(w, pricing.Nano(v.Int())) },
+	"state":   func(_ io.Writer, v reflect.Value) string { return onOff(v.Bool()) },
+	"all":     func(_ io.Writer, v reflect.Value) string { return all(v.Interface().([]string)) },
+	"rights": func(_ io.Writer, v reflect.Value) string {
+		return map[bool]string{true: "read", false: "read and write"}[v.Bool()]
+	},
+	"off": func(_ io.Writer, v reflect.Value) string {
 		return "off for " + figures.Age(time.Since(v.Interface().(time.Time)))
 	},
-	"=lines": func(v reflect.Value) string {
+	"=lines": func(_ io.Writer, v reflect.Value) string {
 		b := v.Interface().(admin.BatchLine)
 		return fmt.Sprintf("%d/%d", b.Done, b.Lines)
 	},
-	"=worst": func(v reflect.Value) string {
+	"=worst": func(w io.Writer, v reflect.Value) string {
 		o := v.Interface().(admin.Org)
-		return boundOf(&o).HourText(pricing.Nano.String)
+		return boundOf(&o).HourText(func(n pricing.Nano) string { return usd(w, n) })
 	},
-	"=override": func(v reflect.Value) string { return overrideText(v.Interface().(admin.Override)) },
+	"=override": func(w io.Writer, v reflect.Value) string { return overrideText(w, v.Interface().(admin.Override)) },
 }
 
 // rightward are the formats of numbers.
@@ -84,7 +94,7 @@ type someSettings interface {
 }
 
 // text formats the field of an answer.
-func (f *shownField) text(answer reflect.Value) string {
+func (f *shownField) text(w io.Writer, answer reflect.Value) string {
 	v := answer.FieldByIndex(f.index)
 	if set, ok := v.Interface().(someSettings); ok {
 		switch f.setting {
@@ -111,7 +121,7 @@ func (f *shownField) text(answer reflect.Value) string {
 		if f.format[0] == '=' {
 			v = answer
 		}
-		return format(v)
+		return format(w, v)
 	}
 	switch one := v.Interface().(type) {
 	case bool:
@@ -144,7 +154,7 @@ func tableOf(w io.Writer, list reflect.Value) error {
 	for i := range list.Len() {
 		var cells []string
 		for _, c := range columns {
-			cells = append(cells, c.text(list.Index(i)))
+			cells = append(cells, c.text(w, list.Index(i)))
 		}
 		g.add(cells...)
 	}
@@ -159,7 +169,7 @@ func factsOf(w io.Writer, v reflect.Value) error {
 			pairs = append(pairs, settingsFacts(v.FieldByIndex(f.index).Interface().(someSettings).Lines())...)
 			continue
 		}
-		pairs = append(pairs, f.name, f.text(v))
+		pairs = append(pairs, f.name, f.text(w, v))
 	}
 	return facts(w, pairs...)
 }
@@ -196,7 +206,7 @@ func secretOf(w io.Writer, v reflect.Value) error {
 }
 
 // membersOf returns the members of an answer as text.
-func membersOf(answer any) map[string]string {
+func membersOf(w io.Writer, answer any) map[string]string {
 	out := map[string]string{}
 	v := reflect.ValueOf(answer)
 	if answer == nil || v.Kind() != reflect.Struct {
@@ -210,7 +220,7 @@ func membersOf(answer any) map[string]string {
 		_, format, _ := strings.Cut(f.Tag.Get("col")+";;", ";")
 		format, _, _ = strings.Cut(format, ";")
 		one := shownField{format: format, index: f.Index, typ: f.Type}
-		out[name] = one.text(v)
+		out[name] = one.text(w, v)
 	}
 	return out
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/escape"
-	"github.com/llmguard/llmguard/pricing"
 )
 
 func auditCommand() *cobra.Command {
@@ -56,12 +55,9 @@ func showAudit(ctx context.Context, f *usageFlags, w io.Writer) error {
 			numbers: []bool{false, false, false, false, true, false, false, false, false},
 		}
 		for _, r := range list {
-			g.add(r.At.UTC().Format("2006-01-02 15:04:05"), r.Org, r.User, r.Action, r.Amount.String(), escape.Text(r.By),
+			g.add(r.At.UTC().Format("2006-01-02 15:04:05"), r.Org, r.User, r.Action, usd(w, r.Amount), escape.Text(r.By),
 				escape.Text(r.Reason), strings.Join(r.Limits, ","), r.ID)
 		}
 		return g.write(w)
 	})
 }
-
-// nano formats an amount.
-func nano(n int64) string { return pricing.Nano(n).String() }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/figures"
 )
 
 func capsCommand() *cobra.Command {
@@ -46,12 +47,12 @@ func writeCaps(w io.Writer, list []admin.Cap) error {
 		if of == "" {
 			of = "(all)"
 		}
-		n := func(n int64) string { return quantityText(c.Unit, n) }
+		n := func(n int64) string { return quantityText(w, c.Unit, n) }
 		reset := budget.Endless
 		if c.Reset != nil {
 			reset = budget.Lasting(*c.Reset)
 		}
-		g.add(of, c.Name, c.Metric, c.Mode, n(c.Used), n(c.Held), n(c.Amount), n(c.Remaining), budget.LastingText(reset))
+		g.add(of, c.Name, c.Metric, c.Mode, n(c.Used), n(c.Held), n(c.Amount), n(c.Remaining), figures.Lasting(reset))
 	}
 	return g.write(w)
 }

@@ -145,7 +145,7 @@ func entryTable(w io.Writer, list []budget.Entry, withOrg bool) error {
 	}
 	for _, e := range list {
 		g.add(e.At.UTC().Format("2006-01-02 15:04:05"), e.Org, e.User, e.Key, escape.Text(e.Model), e.Kind,
-			whole(e.Usage.Input), whole(e.Usage.Output), e.Cost.String(), e.ID, remark(e))
+			whole(e.Usage.Input), whole(e.Usage.Output), usd(w, e.Cost), e.ID, remark(e))
 	}
 	if !withOrg {
 		g.dropColumn(1)

@@ -86,7 +86,7 @@ func (r *report) writeTable(w io.Writer) error {
 		}
 		for _, c := range shown {
 			if c.money != nil {
-				cells = append(cells, c.money(l).String())
+				cells = append(cells, usd(w, c.money(l)))
 			} else {
 				cells = append(cells, c.of(l))
 			}

@@ -57,10 +57,10 @@ func showUnresolved(ctx context.Context, f *usageFlags, w io.Writer) error {
 		for _, u := range all {
 			booked := "no"
 			if u.Booked != nil {
-				booked = fmt.Sprintf("yes, %s (%s)", nano(u.Booked.Total), u.Booked.Kind)
+				booked = fmt.Sprintf("yes, %s (%s)", quantityText(w, "nano_usd", u.Booked.Total), u.Booked.Kind)
 			}
 			g.add(u.At.UTC().Format("2006-01-02 15:04:05"), u.Org, u.User, escape.Text(u.Model), u.ID, whole(int64(u.Attempt)),
-				u.Cost.String(), remark(u.Entry), booked)
+				usd(w, u.Cost), remark(u.Entry), booked)
 		}
 		return g.write(w)
 	})
@@ -112,10 +112,10 @@ func resolve(ctx context.Context, f *usageFlags, call string, body map[string]an
 	}
 	return render(w, f.output, done, func(w io.Writer) error {
 		if body["action"] == "drop" {
-			_, err := fmt.Fprintf(w, "dropped %s of user %s of org %s\n", nano(done.Amount), done.User, org)
+			_, err := fmt.Fprintf(w, "dropped %s of user %s of org %s\n", quantityText(w, "nano_usd", done.Amount), done.User, org)
 			return err
 		}
-		fmt.Fprintf(w, "charged %s to user %s of org %s\n", nano(done.Amount), done.User, org)
+		fmt.Fprintf(w, "charged %s to user %s of org %s\n", quantityText(w, "nano_usd", done.Amount), done.User, org)
 		if body["limits"] == true {
 			fmt.Fprintln(w, limitNames(done.Limits))
 		}

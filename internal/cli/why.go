@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -71,7 +71,7 @@ func whyText(out io.Writer, w *admin.Why) error {
 		e := &w.Entries[i]
 		fmt.Fprintf(out, "%s  %s  %s  %s  cost %s, held %s, waited %s, took %s\n",
 			e.At.UTC().Format("2006-01-02 15:04:05"), e.Kind, escape.Text(e.Model), escape.Text(e.Outcome),
-			e.Cost, pricing.Nano(e.HeldNano), milliseconds(e.WaitedMS), milliseconds(e.TookMS))
+			usd(out, e.Cost), usd(out, pricing.Nano(e.HeldNano)), milliseconds(e.WaitedMS), milliseconds(e.TookMS))
 		for _, s := range e.Shadow {
 			fmt.Fprintf(out, "  over the limit %s (shadow mode, not enforced)\n", s.Limit)
 		}
@@ -120,7 +120,7 @@ func whyTable(out io.Writer, limits []admin.WhyLimit) error {
 			of = l.Cap
 		}
 		if l.Wanted != nil {
-			wanted = amountIn(l.Unit, *l.Wanted)
+			wanted = quantityText(out, l.Unit, *l.Wanted)
 		}
 		switch {
 		case l.Closed != nil:
@@ -130,7 +130,7 @@ func whyTable(out io.Writer, limits []admin.WhyLimit) error {
 		case l.Refuses:
 			room = "no"
 		}
-		g.add(l.Name, of, l.Mode, amountIn(l.Unit, l.Used), amountIn(l.Unit, l.Held), amountIn(l.Unit, l.Amount), wanted,
+		g.add(l.Name, of, l.Mode, quantityText(out, l.Unit, l.Used), quantityText(out, l.Unit, l.Held), quantityText(out, l.Unit, l.Amount), wanted,
 			room,
 			lasting(l.Reset))
 	}
@@ -142,7 +142,7 @@ func lasting(seconds *float64) string {
 	if seconds == nil {
 		return "never"
 	}
-	return budget.LastingText(budget.Lasting(*seconds))
+	return figures.Lasting(budget.Lasting(*seconds))
 }
 
 // whyMore prints when a limit in use frees capacity, and which users hold the most.
@@ -156,7 +156,7 @@ func whyMore(out io.Writer, l *admin.WhyLimit) {
 		if f.Seconds != nil {
 			when = "in " + lasting(f.Seconds)
 		}
-		fmt.Fprintf(out, "  %s free %s\n", amountIn(l.Unit, f.Amount), when)
+		fmt.Fprintf(out, "  %s free %s\n", quantityText(out, l.Unit, f.Amount), when)
 	}
 	for _, n := range l.Neighbors {
 		who := "org " + n.Org
@@ -168,21 +168,13 @@ func whyMore(out io.Writer, l *admin.WhyLimit) {
 		}
 		held, self := "", ""
 		if n.Held > 0 {
-			held = ", reserved " + amountIn(l.Unit, n.Held)
+			held = ", reserved " + quantityText(out, l.Unit, n.Held)
 		}
 		if n.Self {
 			self = " (this one)"
 		}
-		fmt.Fprintf(out, "  %s used %s%s%s\n", escape.Text(who), amountIn(l.Unit, n.Used), held, self)
+		fmt.Fprintf(out, "  %s used %s%s%s\n", escape.Text(who), quantityText(out, l.Unit, n.Used), held, self)
 	}
-}
-
-// amountIn formats an amount in a limit's unit.
-func amountIn(unit string, n int64) string {
-	if unit == "nano_usd" {
-		return pricing.Nano(n).String()
-	}
-	return strconv.FormatInt(n, 10)
 }
 
 func whyCommands(out io.Writer, w *admin.Why) error {

@@ -158,7 +158,7 @@ func (s *spent) show(text string) string {
 // short formats a duration; one without an end is "never".
 func short(d time.Duration) string {
 	if d == budget.Endless {
-		return budget.LastingText(d)
+		return figures.Lasting(d)
 	}
 	return figures.Span(d)
 }
@@ -296,7 +296,7 @@ func (t limitTable) UsedUp(limit string) string {
 	if !known {
 		return "–"
 	}
-	return budget.AboutText(d)
+	return figures.About(d)
 }
 
 // Of returns whom a change of a limit applies to: the user, if the limit counts users.

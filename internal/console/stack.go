@@ -1,6 +1,9 @@
 package console
 
 import (
+	"html/template"
+	"math"
+	"strconv"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/figures"
@@ -10,40 +13,19 @@ import (
 // stackSeries is how many groups a chart shows with colours of their own.
 const stackSeries = 6
 
-// Height and width of a chart, in units of its drawing.
-const (
-	stackHeight = 200.0
-	stackWidth  = 1000.0
-)
-
 // stack is a chart of bars, drawn on the server: one bar for each step, stacked by group.
 type stack struct {
-	Bars   []stackBar
+	Plot   template.HTML // 1000 by 200
 	Legend []stackName
-	Marks  []stackMark // of the vertical axis, highest first
+	Marks  []string // of the vertical axis, highest first
 	Times  []stackTime
-	Width  float64 // of a bar
-	Text   string  // for those who do not see it
-}
-
-type stackBar struct{ Parts []stackPart }
-
-// stackPart is one group's part of a bar.
-type stackPart struct {
-	X, Y, Height float64
-	Colour       int
-	Text, Link   string
+	Text   string // for those who do not see it
 }
 
 type stackName struct {
 	Colour     int
 	Name, Link string
 	Cost       int64
-}
-
-type stackMark struct {
-	Y    float64
-	Text string
 }
 
 // stackTime is a mark of the time axis; its link shows that step alone.
@@ -63,8 +45,12 @@ func stackOf(s *spendView) *stack {
 		}
 		most = max(most, sum+max(s.Others.Series[i], 0))
 	}
-	top := niceTop(most)
-	k := &stack{Width: stackWidth / float64(steps) * 0.86}
+	k, d := &stack{}, &figures.Drawing{}
+	f := figures.Frame{Right: 1000, Height: 200, N: steps}
+	for _, v := range f.Scale(float64(most)) {
+		d.Rule(0, f.Y(v), f.Right, f.Y(v), "grid")
+		k.Marks = append([]string{figures.USD(pricing.Nano(math.Round(v)))}, k.Marks...)
+	}
 	for i := range s.Lines[:min(stackSeries, len(s.Lines))] {
 		k.Legend = append(k.Legend, stackName{i, s.Lines[i].Name, s.Lines[i].Link, s.Lines[i].Cost})
 	}
@@ -76,29 +62,26 @@ func stackOf(s *spendView) *stack {
 		k.Legend = append(k.Legend, stackName{stackSeries, "others", "", rest})
 	}
 	for i := range steps {
-		k.Bars = append(k.Bars, k.bar(s, i, top))
+		stackBar(d, f, s, i)
 	}
-	for _, part := range []int64{4, 3, 2, 1, 0} {
-		k.Marks = append(k.Marks, stackMark{stackHeight * float64(4-part) / 4, figures.USD(pricing.Nano(top / 4 * part))})
-	}
+	k.Plot = d.SVG()
 	k.times(s)
 	k.Text = "Spending from " + figures.Minute(s.asked.From) + " to " + figures.Minute(s.asked.To) + " by " + s.Title() +
 		"; the table below has the sums"
 	return k
 }
 
-// bar draws one step.
-func (k *stack) bar(s *spendView, i int, top int64) stackBar {
-	var b stackBar
-	x, y := stackWidth/float64(len(s.Total.Series))*float64(i), stackHeight
+// stackBar draws one step.
+func stackBar(d *figures.Drawing, f figures.Frame, s *spendView, i int) {
 	at := s.asked.From.Add(time.Duration(i) * time.Duration(s.Spend.Step) * time.Second)
+	low := int64(0)
 	add := func(n int64, colour int, name, link string) {
 		if n <= 0 {
 			return
 		}
-		h := stackHeight * float64(n) / float64(top)
-		y -= h
-		b.Parts = append(b.Parts, stackPart{x, y, h, colour, name + ": " + exact(n) + ", " + figures.Minute(at), link})
+		d.Bar(f, float64(i), float64(i)+0.86, float64(low), float64(low+n), "s"+strconv.Itoa(colour),
+			name+": "+exact(n)+", "+figures.Minute(at), link)
+		low += n
 	}
 	others := s.Others.Series[i]
 	for n := range s.Lines {
@@ -110,7 +93,6 @@ func (k *stack) bar(s *spendView, i int, top int64) stackBar {
 		}
 	}
 	add(others, stackSeries, "others", "")
-	return b
 }
 
 // mostTimes is how many marks the time axis has at most.
@@ -134,20 +116,6 @@ func (k *stack) times(s *spendView) {
 		}
 		k.Times = append(k.Times, one)
 	}
-}
-
-// niceTop returns the end of an axis with four parts of round amounts, at least n.
-func niceTop(n int64) int64 {
-	unit := int64(1)
-	for unit*40 < n {
-		unit *= 10
-	}
-	for _, part := range []int64{1, 2, 3, 5, 10} {
-		if top := 4 * part * unit; top >= n {
-			return top
-		}
-	}
-	return 40 * unit
 }
 
 // shareText formats a part: 12 %, or less than 1 %.

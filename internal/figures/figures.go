@@ -1,5 +1,5 @@
 // Package figures is the text of amounts, counts, durations and times for people, the same in the console
-// and in commands. Exact amounts are those of [pricing.Nano].
+// and in commands, and draws the charts of both. Exact amounts are those of [pricing.Nano].
 package figures
 
 import (
@@ -25,6 +25,15 @@ func USD(n pricing.Nano) string {
 	sign, digits, _ := strings.Cut(n.Rounded(2), "$")
 	whole, cents, _ := strings.Cut(digits, ".")
 	return sign + "$" + thousands(whole) + "." + cents
+}
+
+// Money formats nano-USD for outputs that can be exact: with all nine decimals, or with cents from a dollar up
+// and four significant digits below, without separators.
+func Money(n pricing.Nano, exact bool) string {
+	if exact {
+		return n.String()
+	}
+	return n.Short()
 }
 
 // Count formats an integer with thousands separators.
@@ -83,6 +92,49 @@ func Span(d time.Duration) string {
 	default:
 		return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
 	}
+}
+
+// Lasting formats a duration in its two largest units, "8d 7h" or "1m 30s", and more than a
+// century as "never".
+func Lasting(d time.Duration) string {
+	if d > 36525*24*time.Hour {
+		return "never"
+	}
+	const day = 24 * time.Hour
+	for _, unit := range []struct {
+		large, small time.Duration
+		names        string
+	}{{day, time.Hour, "dh"}, {time.Hour, time.Minute, "hm"}, {time.Minute, time.Second, "ms"}} {
+		d := d.Round(unit.small)
+		if d < unit.large {
+			continue
+		}
+		text := fmt.Sprintf("%d%c", d/unit.large, unit.names[0])
+		if rest := d % unit.large / unit.small; rest > 0 {
+			text += fmt.Sprintf(" %d%c", rest, unit.names[1])
+		}
+		return text
+	}
+	return fmt.Sprintf("%ds", max(0, d.Round(time.Second)/time.Second))
+}
+
+// About formats how long something will last, as exactly as a forecast can be: "about 3h".
+func About(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return "used up"
+	case d < time.Minute:
+		return "under 1m"
+	case d < 10*time.Minute:
+		d = d.Truncate(time.Minute)
+	case d < 2*time.Hour:
+		d = d.Truncate(5 * time.Minute)
+	case d < 48*time.Hour:
+		d = d.Truncate(time.Hour)
+	default:
+		d = d.Truncate(24 * time.Hour)
+	}
+	return "about " + Lasting(d)
 }
 
 // Minute formats a time for people: 2026-11-01 08:00 UTC.

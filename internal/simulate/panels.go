@@ -2,8 +2,9 @@ package simulate
 
 import (
 	"fmt"
-	"html/template"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/figures"
 )
 
 // class returns the CSS class of a report's lines; the last report is highlighted.
@@ -40,10 +41,10 @@ func (c *canvas) over(head string, reports []Report, unit func(float64) string,
 	last := reports[len(reports)-1]
 	f := c.open(head, len(last.Timeline), most, unit)
 	for i := range lines {
-		c.line(f, lines[i], classes[i], names[i])
+		c.Line(f, lines[i], classes[i], names[i])
 	}
-	c.legend(f, classes, names)
-	c.times(f, last.Timeline[0].At, slotOf(last))
+	c.Legend(f, classes, names)
+	c.Times(f, last.Timeline[0].At, slotOf(last))
 	c.close()
 }
 
@@ -51,11 +52,11 @@ func (c *canvas) spend(reports []Report) {
 	c.over("Cumulative spend", reports, dollars, func(r Report) []float64 {
 		out, sum := make([]float64, len(r.Timeline)), 0.0
 		for i, s := range r.Timeline {
-			sum += float64(s.Spend) / 1e9
+			sum += float64(s.Spend)
 			out[i] = sum
 		}
 		return out
-	}, func(r Report) string { return r.Policy + ": " + dollars(float64(r.Total.Spend)/1e9) })
+	}, func(r Report) string { return r.Policy + ": " + figures.USD(r.Total.Spend) })
 }
 
 func (c *canvas) waiting(reports []Report) {
@@ -91,14 +92,14 @@ func (c *canvas) fill(r Report, named bool) {
 			name = line.Org + " " + line.Limit
 		}
 		classes, names = append(classes, fmt.Sprintf("c%d", i)), append(names, name)
-		c.line(f, line.Share, classes[i], fmt.Sprintf("%s, at most %s", name, percent(line.Fullest)))
+		c.Line(f, line.Share, classes[i], fmt.Sprintf("%s, at most %s", name, percent(line.Fullest)))
 	}
-	c.rule(left, f.y(1), right, f.y(1), "full")
+	c.Rule(left, f.Y(1), right, f.Y(1), "full")
 	if more := len(r.Fill) - len(shown); more > 0 {
 		classes, names = append(classes, ""), append(names, fmt.Sprintf("%d less-used limits hidden", more))
 	}
-	c.legend(f, classes, names)
-	c.times(f, r.Timeline[0].At, slotOf(r))
+	c.Legend(f, classes, names)
+	c.Times(f, r.Timeline[0].At, slotOf(r))
 	c.close()
 }
 
@@ -142,22 +143,20 @@ func (c *canvas) waits(reports []Report) {
 	for i, one := range columns {
 		c.bars(f, i, one, classes)
 	}
-	c.legend(f, classes, names)
-	c.rule(left, f.y(0), right, f.y(0), "axis")
+	c.Legend(f, classes, names)
+	c.Rule(left, f.Y(0), right, f.Y(0), "axis")
 	c.close()
 }
 
-func (c *canvas) bars(f frame, i int, one column, classes []string) {
+func (c *canvas) bars(f figures.Frame, i int, one column, classes []string) {
 	const gap = 0.15
 	wide := (1 - 2*gap) / float64(len(one.calls))
 	for k, n := range one.calls {
-		x0, x1 := f.x(float64(i)+gap+wide*float64(k)), f.x(float64(i)+gap+wide*float64(k+1))
+		x := float64(i) + gap + wide*float64(k)
 		if n > 0 {
-			fmt.Fprintf(&c.out, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" class="bar-%s"><title>%s: %d</title></rect>`+
-				"\n",
-				x0, f.y(float64(n)), x1-x0-1, f.y(0)-f.y(float64(n)), classes[k], template.HTMLEscapeString(one.name), n)
-			c.text(int((x0+x1)/2), int(f.y(float64(n)))-4, "tick middle", fmt.Sprint(n))
+			c.Bar(f, x, x+wide*0.98, 0, float64(n), "bar-"+classes[k], fmt.Sprintf("%s: %d", one.name, n), "")
+			c.Text(f.X(x+wide/2), f.Y(float64(n))-4, "tick middle", fmt.Sprint(n))
 		}
 	}
-	c.text(int(f.x(float64(i)+0.5)), int(f.y(0))+19, "tick middle", one.name)
+	c.Text(f.X(float64(i)+0.5), f.Y(0)+19, "tick middle", one.name)
 }

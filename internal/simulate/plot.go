@@ -9,14 +9,14 @@ import (
 	"strings"
 
 	"github.com/llmguard/llmguard/internal/escape"
-	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/internal/figures"
 )
 
 //go:embed page.html style.css
 var files embed.FS
 
 var page = template.Must(template.New("page.html").Funcs(template.FuncMap{
-	"usd": func(n pricing.Nano) string { return dollars(float64(n) / 1e9) },
+	"usd": figures.USD,
 }).ParseFS(files, "page.html"))
 
 // ErrNothing is returned for reports without a timeline.
@@ -81,8 +81,8 @@ func svg(reports []Report) (string, error) {
 		return "", err
 	}
 	c := &canvas{}
-	c.text(left, 26, "title", title(reports))
-	c.text(left, 46, "note", span(reports[len(reports)-1]))
+	c.Text(left, 26, "title", title(reports))
+	c.Text(left, 46, "note", span(reports[len(reports)-1]))
 	c.y = 70
 	c.spend(reports)
 	for _, r := range reports {
@@ -91,8 +91,8 @@ func svg(reports []Report) (string, error) {
 	c.waiting(reports)
 	c.waits(reports)
 	var out strings.Builder
-	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-label="%s">`+
+	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %.0f" role="img" aria-label="%s">`+
 		"\n<style>%s</style>\n", width, c.y, template.HTMLEscapeString(title(reports)), style)
-	fmt.Fprintf(&out, `<rect class="paper" width="%d" height="%d"/>`+"\n%s</svg>\n", width, c.y, c.out.String())
+	fmt.Fprintf(&out, `<rect class="paper" width="%d" height="%.0f"/>`+"\n%s</svg>\n", width, c.y, c.SVG())
 	return out.String(), nil
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -98,10 +97,6 @@ func TestHTML(t *testing.T) {
 
 // TestSpendIsDrawn: the line of the spend ends at the total.
 func TestSpendIsDrawn(t *testing.T) {
-	f := frame{top0: 100, n: 240, top: 2}
-	if f.x(0) != left || f.x(240) != right || f.y(0) != 100+height || f.y(2) != 100 || f.y(1) != 100+height/2.0 {
-		t.Errorf("x %g to %g, y %g to %g", f.x(0), f.x(240), f.y(0), f.y(2))
-	}
 	var b strings.Builder
 	if err := SVG(&b, []Report{reportOf("p")}); err != nil {
 		t.Fatal(err)
@@ -118,22 +113,5 @@ func TestNothing(t *testing.T) {
 	}
 	if err := HTML(io.Discard, []Report{{}}); !errors.Is(err, ErrNothing) {
 		t.Errorf("no timeline: %v", err)
-	}
-}
-
-func TestScale(t *testing.T) {
-	for _, most := range []float64{0, 1e-7, 0.003, 0.9, 1, 1.2, 7, 99, 100, 101, 12345, 5e9} {
-		top, step := scale(most)
-		if top < most || step <= 0 || top/step > 5 || most > 0 && top > 2*most || math.IsNaN(top) {
-			t.Errorf("%g: up to %g by %g", most, top, step)
-		}
-	}
-}
-
-func TestDollars(t *testing.T) {
-	for want, v := range map[string]float64{"$0": 0, "$1.20": 1.2, "$0.50": 0.5, "$0.012": 0.012, "$0.00012": 0.00012, "$45.00": 45, "$1235": 1234.6} {
-		if got := dollars(v); got != want {
-			t.Errorf("%g: %s, want %s", v, got, want)
-		}
 	}
 }

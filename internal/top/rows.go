@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/pricing"
@@ -217,7 +216,7 @@ func (l *Limit) usedUp() string {
 	case *l.UsedUp <= 0 && l.Used < l.Amount: // the forecast is older
 		return "soon"
 	}
-	return strings.TrimPrefix(budget.AboutText(*l.UsedUp), "about ")
+	return strings.TrimPrefix(figures.About(*l.UsedUp), "about ")
 }
 
 func fullest(s *Spender) float64 {
@@ -339,7 +338,7 @@ func brief(d time.Duration) string {
 	case d < time.Minute:
 		return d.Round(100 * time.Millisecond).String()
 	}
-	return budget.LastingText(d)
+	return figures.Lasting(d)
 }
 
 const barWidth = 10

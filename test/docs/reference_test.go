@@ -229,6 +229,14 @@ func (f field) line(all []field, i int) string {
 	if strings.HasSuffix(f.tag.Get("yaml"), ",required") {
 		facts = append(facts, "required")
 	}
+	if bounds := f.bounds(); bounds != "" {
+		facts = append(facts, bounds)
+	}
+	for _, c := range [][2]string{{"needs", "only with "}, {"excludes", "not with "}} {
+		if list := f.tag.Get(c[0]); list != "" {
+			facts = append(facts, c[1]+"`"+strings.NewReplacer(",", "` and `", "=", ": ").Replace(list)+"`")
+		}
+	}
 	if def := f.tag.Get("default"); def != "" {
 		facts = append(facts, "default `"+def+"`")
 	}
@@ -242,6 +250,32 @@ func (f field) line(all []field, i int) string {
 		}
 	}
 	return strings.TrimSuffix(fmt.Sprintf("- **`%s`** (%s): %s", f.name, strings.Join(facts, ", "), text), ": ")
+}
+
+// bounds describes the range of a field.
+func (f field) bounds() string {
+	low, high := f.ends()
+	_, unit, _ := strings.Cut(f.tag.Get("range"), " ")
+	words := ""
+	switch {
+	case low != "" && high != "":
+		words = low + " to " + high
+	case high != "":
+		words = "at most " + high
+	case low != "" && !f.list: // lists that allow something are left out to allow all
+		words = "at least " + low
+	}
+	if words == "" || unit == "" {
+		return words
+	}
+	return words + " " + unit
+}
+
+// ends are the ends of a field's range.
+func (f field) ends() (low, high string) {
+	text, _, _ := strings.Cut(f.tag.Get("range"), " ")
+	low, high, _ = strings.Cut(text, "..")
+	return low, high
 }
 
 func word(name string) *regexp.Regexp { return regexp.MustCompile(`\b` + name + `\b`) }

@@ -12,6 +12,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // TestConfigSchema compares config/schema.json with the structs of package
@@ -78,6 +79,9 @@ func (r *reference) schemaOf(name string, defs object) object {
 // describe returns a field's comment in plain words, with those of its possible values.
 func (f field) describe(all []field, i int) string {
 	text := named(f.text, all)
+	if bounds := f.bounds(); bounds != "" {
+		text += " Range: " + bounds + "."
+	}
 	for k := i - 1; text == "" && k >= 0; k-- {
 		if word(f.goName).MatchString(all[k].text) {
 			text = named(all[k].text, all)
@@ -93,7 +97,12 @@ func (r *reference) valueSchema(f field, defs object) object {
 	one := r.elementSchema(f, defs)
 	switch {
 	case f.list && f.elem != "Raw":
-		return object{"type": []string{"array", "null"}, "items": one}
+		out := object{"type": []string{"array", "null"}, "items": one}
+		if low, high := f.ends(); low+high != "" {
+			f.number(out, "minItems", low)
+			f.number(out, "maxItems", high)
+		}
+		return out
 	case f.table:
 		return object{"type": []string{"object", "null"}, "additionalProperties": one}
 	}
@@ -143,7 +152,10 @@ func (r *reference) elementSchema(f field, defs object) object {
 	case "bool":
 		return either(object{"type": "boolean"}, object{"type": "string", "pattern": fromEnv})
 	case "int", "int64":
-		return either(object{"type": "integer", "minimum": least}, text(number))
+		n := object{"type": "integer", "minimum": least}
+		_, high := f.ends()
+		f.number(n, "maximum", high)
+		return either(n, text(number))
 	case "Size":
 		return either(object{"type": "integer", "minimum": least}, text(`[0-9]+ ?([KMG]i?B|B)?`))
 	case "Percent":
@@ -162,6 +174,13 @@ func (r *reference) elementSchema(f field, defs object) object {
 		defs[f.elem] = r.schemaOf(f.elem, defs)
 	}
 	return object{"$ref": "#/$defs/" + f.elem}
+}
+
+// number sets a member to one end of the field's range.
+func (f field) number(to object, member, end string) {
+	if n, err := settings.ParseCount(end); err == nil {
+		to[member] = n
+	}
 }
 
 // TestSchemaAgrees checks valid files, and some whose errors a schema can detect, against the
@@ -218,6 +237,8 @@ func TestSchemaAgrees(t *testing.T) {
 		"a duration as number": good + "timeouts: {idle: 5}\n",
 		"an id in capitals":    strings.Replace(good, "id: acme", "id: ACME", 1),
 		"an inner field":       strings.Replace(good, "id: acme", "id: acme, limit: []", 1),
+		"a count above":        good + "queue: {org_share: 101}\n",
+		"too many labels":      good + "labels: [" + strings.Repeat("{name: a, default: b},", 9) + "]\n",
 		"a count of zero":      good + "queue: {max_attempts: 0}\n",
 	} {
 		if check(text) == nil {

@@ -12,7 +12,7 @@ import (
 // released.
 type Brake struct {
 	// Name is unique in the org. Counts are stored under it.
-	Name string `yaml:"name,required" kind:"id"`
+	Name string `yaml:"name,required" kind:"id" unique:"list"`
 	// By is whose calls are counted and stopped together: each user, key, ip or value of a label, or
 	// each combination in a list: [user, session]. run-budget: each run with a budget of its own
 	// (docs/agents.md), with all runs inside it. Calls without one of them are not counted.
@@ -31,8 +31,8 @@ type Brake struct {
 	// most 30 days.
 	For time.Duration `yaml:"for"`
 	// Models and Endpoints are patterns, as in limits; only matching calls are counted and stopped.
-	Models    []string `yaml:"models"`
-	Endpoints []string `yaml:"endpoints"`
+	Models    []string `yaml:"models" range:"1.." kind:"pattern"`
+	Endpoints []string `yaml:"endpoints" range:"1.." kind:"endpoint"`
 }
 
 // BrakeWhen is what a brake fires at.
@@ -71,12 +71,12 @@ func (w BrakeWhen) Window() time.Duration {
 // last 24 windows, and that of all others with a call in this window: of the org, or of the same user if callers
 // choose the values.
 type BrakeSpend struct {
-	// Window is the sliding window in which charges are added up, from 1m to 1d.
-	Window time.Duration `yaml:"window" default:"10m"`
+	// Window is the sliding window in which charges are added up.
+	Window time.Duration `yaml:"window" default:"10m" range:"1m..1d"`
 	// Above is how many times the usual may be spent in a window, such as 5x.
 	Above string `yaml:"above" default:"5x"`
 	// Floor is an amount that may be spent in a window in any case.
-	Floor Quantity `yaml:"floor" default:"$1"`
+	Floor Quantity `yaml:"floor" default:"$1" kind:"money"`
 }
 
 // BrakeRepeats is one request sent many times: the same endpoint and JSON body, whatever the order of
@@ -84,17 +84,17 @@ type BrakeSpend struct {
 // Calls that were refused, or that the provider failed, are not counted. The body is not stored.
 type BrakeRepeats struct {
 	// MoreThan is how often the same request may be answered in a window.
-	MoreThan int64 `yaml:"more_than"`
-	// Window is the sliding window in which equal requests are counted, from 10s to 1d.
-	Window time.Duration `yaml:"window" default:"5m"`
+	MoreThan int64 `yaml:"more_than" range:"1..1000M"`
+	// Window is the sliding window in which equal requests are counted.
+	Window time.Duration `yaml:"window" default:"5m" range:"10s..1d"`
 }
 
 // BrakeCalls is a number of calls. Calls that were refused, or that the provider failed, are not counted.
 type BrakeCalls struct {
 	// MoreThan is how many calls may be made in a window.
-	MoreThan int64 `yaml:"more_than"`
-	// Window is the sliding window in which calls are counted, from 10s to 7d.
-	Window time.Duration `yaml:"window" default:"1d"`
+	MoreThan int64 `yaml:"more_than" range:"1..1000M"`
+	// Window is the sliding window in which calls are counted.
+	Window time.Duration `yaml:"window" default:"1d" range:"10s..7d"`
 }
 
 // OrgBrakes returns the brakes of an org: those of all orgs, except those replaced by name, and the org's

@@ -15,14 +15,14 @@ type Alerts struct {
 	// others. standard: a signed event alert.limit.
 	Format string `yaml:"format" default:"slack" enum:"slack,standard"`
 	// Secrets sign alerts in format standard, like the secrets of webhooks.
-	Secrets []Secret `yaml:"secrets"`
+	Secrets []Secret `yaml:"secrets" needs:"format=standard"`
 	// Thresholds are the parts of a limit, by default [50%, 80%, 100%].
 	Thresholds []Percent `yaml:"thresholds"`
 	// Forecast also alerts when a limit will be used up within this time, such as 1h, and before it
 	// resets, if spending continues at its recent rate. 0: off.
 	Forecast time.Duration `yaml:"forecast" min:"0"`
-	// PerHour is the most messages of one org in an hour, up to 500. One more message counts the others.
-	PerHour int `yaml:"per_hour" default:"20"`
+	// PerHour is the most messages of one org in an hour. One more message counts the others.
+	PerHour int `yaml:"per_hour" default:"20" range:"1..500"`
 }
 
 // Percents returns the effective thresholds, in percent.
@@ -41,19 +41,19 @@ func (a Alerts) Percents() []int {
 // Webhook is one server to notify.
 type Webhook struct {
 	// URL is where events are posted: https, any port.
-	URL string `yaml:"url,required"`
+	URL string `yaml:"url,required" unique:"list"`
 	// Secrets sign every event: whsec_ and 24 to 64 bytes in base64. Take them from the
 	// environment in production. List two during a rotation.
 	Secrets []Secret `yaml:"secrets,required"`
 	// Events are patterns of event types. Default: all.
-	Events []string `yaml:"events"`
+	Events []string `yaml:"events" range:"1.." kind:"event"`
 }
 
 // RequestWebhooks are the targets that requests may name.
 type RequestWebhooks struct {
 	// Hosts are host names, or *. and a domain for all names below it. With :port they are for
 	// that port only, otherwise for 443.
-	Hosts []string `yaml:"hosts"`
+	Hosts []string `yaml:"hosts" kind:"host"`
 	// Secrets sign these events, like the secrets of webhooks.
 	Secrets []Secret `yaml:"secrets"`
 }

@@ -13,15 +13,15 @@ import (
 // Org is a tenant. Other tenants see nothing of it.
 type Org struct {
 	// ID must not change: all data of the org is stored under it.
-	ID string `yaml:"id,required" kind:"id"`
+	ID string `yaml:"id,required" kind:"id" unique:"list"`
 	// Name is for people.
 	Name string `yaml:"name" runtime:"display name"`
 	// Disabled rejects all keys of the org. Its jobs fail when their turn comes.
 	Disabled bool `yaml:"disabled" runtime:"" flag:"-"`
 	// Models are patterns of the models that the org may use. Default: all.
-	Models []string `yaml:"models" unset:"all" runtime:"allowed models, as comma-separated patterns"`
+	Models []string `yaml:"models" range:"1.." kind:"pattern" unset:"all" runtime:"allowed models, as comma-separated patterns"`
 	// Providers are the ids of the providers that it may use. Default: all.
-	Providers []string `yaml:"providers" unset:"all" runtime:"allowed providers, comma-separated"`
+	Providers []string `yaml:"providers" range:"1.." unset:"all" runtime:"allowed providers, comma-separated"`
 	// DefaultOutputLimit is added to requests without an output limit. If omitted, such calls
 	// are held at the model's maximum.
 	DefaultOutputLimit int64 `yaml:"default_output_limit" unset:"none" runtime:"output tokens for requests that set no output limit"`
@@ -33,13 +33,13 @@ type Org struct {
 	// GrowStep is how many tokens a growing hold is ahead of the output. The hold is extended
 	// at half of it, so half must cover what the provider generates in 1.25 s. 800 is enough
 	// for 300 tokens a second.
-	GrowStep int64 `yaml:"grow_step" default:"800"`
+	GrowStep int64 `yaml:"grow_step" default:"800" range:"20..1M tokens" needs:"hold=grow"`
 	// OverLimit is what happens to a call that does not fit now. wait: it queues. refuse: it
 	// gets 429.
 	OverLimit string `yaml:"over_limit" default:"wait" enum:"wait,refuse" runtime:""`
 	// MaxWait is how long calls may wait. Default: as long as the caller and the pool's max_age
 	// allow.
-	MaxWait time.Duration `yaml:"max_wait" runtime:"how long calls may wait, such as 10m"`
+	MaxWait time.Duration `yaml:"max_wait" excludes:"over_limit=refuse" runtime:"how long calls may wait, such as 10m"`
 	// OnStoreFailure replaces store.on_failure for this org.
 	OnStoreFailure string `yaml:"on_store_failure" enum:"deny,local,allow" runtime:""`
 	// OnDisconnect is what happens to a call whose caller disconnects. auto: streams with
@@ -67,12 +67,12 @@ type Org struct {
 	// Weight is the org's share of a pool's queue relative to others: an org with 200 gets
 	// twice as much as one with 100.
 	Weight int `yaml:"weight" default:"100" runtime:"share of the queue relative to other orgs"`
-	// Spread divides the org's money into parts, 2 to 64, so that on a Redis Cluster its calls
+	// Spread divides the org's money into parts, so that on a Redis Cluster its calls
 	// use several servers. Use as many as the cluster has masters. All calls of a user are in one
 	// part; if limits by address are enforced, all calls of an address. Enforced limits must be by
 	// user and key, or by address, alone or with labels; spend caps are allowed. A user who moves to
 	// another part when Spread changes starts with unused limits.
-	Spread int `yaml:"spread" default:"1" runtime:"parts of the org's money, for several servers of a Redis Cluster"`
+	Spread int `yaml:"spread" default:"1" range:"1..64 parts" runtime:"parts of the org's money, for several servers of a Redis Cluster"`
 	// MaxPriority is the highest priority that calls of the org may have. High ones take turns and
 	// scarce quota from other calls of the org, never from other orgs.
 	MaxPriority string `yaml:"max_priority" default:"normal" enum:"high,normal,low" runtime:"highest priority of calls: {}"`
@@ -93,10 +93,10 @@ type Org struct {
 	// Limits of the org, its groups, users and keys.
 	Limits []Limit `yaml:"limits"`
 	// Groups of users with limits of their own.
-	Groups []Group `yaml:"groups"`
+	Groups []Group `yaml:"groups" range:"..1000 groups"`
 	// Plans are the org's own, in addition to those of defaults. A plan with an id of defaults
 	// changes it for this org: limits by name, and Models and Priority if given.
-	Plans []Plan `yaml:"plans"`
+	Plans []Plan `yaml:"plans" range:"..100 plans"`
 	// Plan is the plan of users without one. Default: that of defaults.
 	Plan string `yaml:"plan" unset:"not set" runtime:"plan of users without one (default: that of defaults)"`
 	// Brakes of the org. One with the name of a brake for all orgs replaces it.
@@ -109,13 +109,13 @@ type Org struct {
 // requests of the org without the provider.
 type Cache struct {
 	// MaxAge is how long answers are stored and used. 0 turns the cache off.
-	MaxAge time.Duration `yaml:"max_age" min:"0" runtime:"how long the response cache stores answers, such as 1h (0: no cache)"`
+	MaxAge time.Duration `yaml:"max_age" min:"0" range:"1s..30d" runtime:"how long the response cache stores answers, such as 1h (0: no cache)"`
 	// Cost is what an answer from the cache is charged, as a share of what the original call
 	// cost. Default: 0, which charges nothing.
-	Cost Percent `yaml:"cost" min:"0" runtime:"cost of a cached answer, in percent of the original call's, such as 25% (default 0%)"`
+	Cost Percent `yaml:"cost" min:"0" needs:"max_age" runtime:"cost of a cached answer, in percent of the original call's, such as 25% (default 0%)"`
 	// Always uses the cache for every call whose answer can be reused. Otherwise a request asks
 	// for it with the header Llmguard-Cache.
-	Always bool `yaml:"always" runtime:"use the cache for every call, not only for those that ask for it"`
+	Always bool `yaml:"always" needs:"max_age" runtime:"use the cache for every call, not only for those that ask for it"`
 	// MaxBytes is the most that the answers of the org may have together. When it is reached,
 	// new answers replace the oldest. 0: no bound but queue.memory_org_share.
 	MaxBytes Size `yaml:"max_bytes" default:"64MB" min:"0" runtime:"maximum size of the cache"`
@@ -126,21 +126,21 @@ func (c Cache) Off() bool { return c.MaxAge == 0 }
 
 // Runs bound the budgets that keys of an org give to runs.
 type Runs struct {
-	// MaxDepth is how many runs may be inside one another, at most 4. 0: the org has no runs.
-	MaxDepth int `yaml:"max_depth" default:"4" min:"0" runtime:"runs inside one another, at most 4; 0: no runs"`
+	// MaxDepth is how many runs may be inside one another. 0: the org has no runs.
+	MaxDepth int `yaml:"max_depth" default:"4" min:"0" range:"0..4" runtime:"runs inside one another, at most 4; 0: no runs"`
 	// MaxOpen is how many open runs a key may have, and how many a run may have inside it.
-	MaxOpen int `yaml:"max_open" default:"100" runtime:"open runs of a key, and inside a run"`
+	MaxOpen int `yaml:"max_open" default:"100" range:"1..100k" runtime:"open runs of a key, and inside a run"`
 	// MaxAmount is the most that a run may have, with what is added to it: "$50". Default: any
 	// amount.
-	MaxAmount Quantity `yaml:"max_amount" unset:"any" runtime:"most that a run may have, such as $50 (default: any amount)"`
-	// MaxLife is the longest time until a run expires, at most 30d.
-	MaxLife time.Duration `yaml:"max_life" default:"7d" runtime:"longest time until a run expires"`
+	MaxAmount Quantity `yaml:"max_amount" kind:"money" unset:"any" runtime:"most that a run may have, such as $50 (default: any amount)"`
+	// MaxLife is the longest time until a run expires.
+	MaxLife time.Duration `yaml:"max_life" default:"7d" range:"1m..30d" runtime:"longest time until a run expires"`
 }
 
 // User is a person or program in an org.
 type User struct {
 	// ID is unique in the org.
-	ID string `yaml:"id,required" kind:"id"`
+	ID string `yaml:"id,required" kind:"id" unique:"list"`
 	// Name is for people.
 	Name string `yaml:"name" runtime:"display name"`
 	// Disabled rejects all keys of the user. The user's jobs fail when their turn comes.
@@ -173,13 +173,13 @@ type Key struct {
 	Name string `yaml:"name" runtime:"display name"`
 	// Models are patterns of the models that this key may use, within the org's. Default: those of
 	// its plan, else all of the org's.
-	Models []string `yaml:"models" unset:"all" runtime:"allowed models, as comma-separated patterns"`
+	Models []string `yaml:"models" range:"1.." kind:"pattern" unset:"all" runtime:"allowed models, as comma-separated patterns"`
 	// Scopes are what the key may be used for: calls (every endpoint that costs money), single
 	// endpoints by the names that limits use (chat.completions, embeddings and others), jobs,
 	// files, batches, usage, runs (giving budgets to runs), limit_requests (requesting more of the limits of the
 	// key and its user), limit_requests.org (also of its org and group), holds. Default: everything except holds
 	// and limit_requests.org.
-	Scopes []string `yaml:"scopes" unset:"all" runtime:"allowed uses: calls, chat.completions, embeddings, ..., jobs, files, batches, usage, holds"`
+	Scopes []string `yaml:"scopes" kind:"scope" unset:"all" runtime:"allowed uses: calls, chat.completions, embeddings, ..., jobs, files, batches, usage, holds"`
 	// Networks are the addresses (10.0.0.7 or 10.0.0.0/8) from which the key may be used.
 	// Default: all.
 	Networks []netip.Prefix `yaml:"networks" unset:"all" runtime:"allowed client addresses, such as 10.0.0.0/8"`
@@ -206,7 +206,7 @@ type Key struct {
 type Limit struct {
 	// Name is unique in the org. Usage is stored under it: a new amount keeps the usage, a new
 	// name starts at zero.
-	Name string `yaml:"name,required" kind:"id"`
+	Name string `yaml:"name,required" kind:"id" unique:"list"`
 	// Subject is whose usage counts: org (the org's as a whole), or separately for each group, user,
 	// key, ip (caller address) or value of a label, or each combination in a list: [user, session].
 	Subject string `yaml:"subject" default:"org" kind:"subject" runtime:"what has a counter of its own: the org, each group, user, key, ip or value of a\nlabel, or each combination, such as user+session"`
@@ -217,8 +217,8 @@ type Limit struct {
 	// responses.input_tokens, images.generations, images.edits, images.variations,
 	// audio.speech, audio.transcriptions, audio.translations, and for their fees containers and
 	// vector_stores. Default: all.
-	Models    []string `yaml:"models" runtime:"only for these models"`
-	Endpoints []string `yaml:"endpoints" runtime:"only for these endpoints"`
+	Models    []string `yaml:"models" range:"1.." kind:"pattern" runtime:"only for these models"`
+	Endpoints []string `yaml:"endpoints" range:"1.." kind:"endpoint" runtime:"only for these endpoints"`
 	// Metric is what the limit counts.
 	Metric string `yaml:"metric" default:"cost" enum:"cost,tokens,requests,concurrency" runtime:""`
 	// Mode is what the limit does. enforce: it refuses or queues calls. shadow: it only counts
@@ -227,14 +227,14 @@ type Limit struct {
 	// Amount is money for cost ("$5"), a count for the others.
 	Amount Quantity `yaml:"amount" runtime:"'$50' for cost, a count for the others"`
 	// Window makes the limit a sliding window: at most Amount in any period of this length.
-	Window time.Duration `yaml:"window" runtime:"sliding window, such as 24h or 7d"`
+	Window time.Duration `yaml:"window" range:"1s..366d" runtime:"sliding window, such as 24h or 7d"`
 	// Exact makes the window exact to the microsecond instead of a sixtieth of it, for windows
 	// up to an hour.
-	Exact bool `yaml:"exact" runtime:"make the window exact to the microsecond"`
+	Exact bool `yaml:"exact" needs:"window" excludes:"fixed" runtime:"make the window exact to the microsecond"`
 	// Fixed makes the window fixed instead of sliding: it counts from one multiple of Window since
 	// the Unix epoch to the next, such as 12:00 to 12:05. Up to twice the amount can be used across
 	// a boundary.
-	Fixed bool `yaml:"fixed" runtime:"make the window fixed: aligned to multiples of its length"`
+	Fixed bool `yaml:"fixed" needs:"window" runtime:"make the window fixed: aligned to multiples of its length"`
 	// Calendar makes the limit a fixed period that starts at midnight, on Monday or on the
 	// first of the month, in the zone TZ.
 	Calendar string `yaml:"calendar" enum:"minute,hour,day,week,month,quarter,year" runtime:""`
@@ -242,7 +242,7 @@ type Limit struct {
 	// of weeks (sunday), or the date of quarters and years ("04-06").
 	Starts string `yaml:"starts" runtime:"start of calendar periods: 15 (of months), sunday (of weeks), 04-06 (of years)"`
 	// TZ is a time zone such as Europe/Berlin.
-	TZ string `yaml:"tz" runtime:"time zone of the calendar, such as Europe/Berlin"`
+	TZ string `yaml:"tz" needs:"calendar" kind:"zone" runtime:"time zone of the calendar, such as Europe/Berlin"`
 	// Bucket makes the limit a token bucket.
 	Bucket Bucket `yaml:"bucket" runtime:""`
 }
@@ -264,7 +264,7 @@ type Defaults struct {
 	Limits []Limit `yaml:"limits"`
 	// Plans are named sets of limits and rights that users and keys of every org can have. A change
 	// of a plan applies to all who have it.
-	Plans []Plan `yaml:"plans"`
+	Plans []Plan `yaml:"plans" range:"..100 plans"`
 	// Plan is the plan of users without one, in orgs without one. Default: none.
 	Plan string `yaml:"plan"`
 	// RaiseRequests lets callers of every org request more of a cost limit.

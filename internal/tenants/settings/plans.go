@@ -10,7 +10,7 @@ import (
 // user is in at most one group.
 type Group struct {
 	// ID is unique in the org. The shared usage is stored under it.
-	ID string `yaml:"id,required" kind:"id"`
+	ID string `yaml:"id,required" kind:"id" unique:"list"`
 	// Name is for people.
 	Name string `yaml:"name"`
 	// Limits are for the users of this group: with subject group all of them share the amount
@@ -22,7 +22,7 @@ type Group struct {
 // Plan is a named set of limits and rights that users and keys have.
 type Plan struct {
 	// ID is what users and keys name as their plan.
-	ID string `yaml:"id,required" kind:"id"`
+	ID string `yaml:"id,required" kind:"id" unique:"list"`
 	// Name is for people.
 	Name string `yaml:"name"`
 	// Limits count each user who has the plan, or each key that has it itself. They have no
@@ -31,7 +31,7 @@ type Plan struct {
 	Limits []Limit `yaml:"limits"`
 	// Models are patterns of the models for keys without models of their own, within the org's.
 	// Default: all of the org's.
-	Models []string `yaml:"models"`
+	Models []string `yaml:"models" range:"1.." kind:"pattern"`
 	// Priority is that of users and keys without one of their own, up to max_priority of the org.
 	Priority string `yaml:"priority" enum:"high,normal,low"`
 }

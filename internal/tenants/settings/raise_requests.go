@@ -14,9 +14,9 @@ type RaiseRequests struct {
 	// omitted: as in defaults.
 	Mode string `yaml:"mode" enum:"allow,refuse"`
 	// MaxAmount is the most that one request may add to a limit. In defaults, if omitted: $50.
-	MaxAmount Quantity `yaml:"max_amount"`
-	// MaxFor is for how long at most, from the request. In defaults, if omitted: 24h. At most 30d.
-	MaxFor time.Duration `yaml:"max_for"`
+	MaxAmount Quantity `yaml:"max_amount" kind:"money"`
+	// MaxFor is for how long at most, from the request. In defaults, if omitted: 24h.
+	MaxFor time.Duration `yaml:"max_for" range:"..30d"`
 }
 
 // Bounds that apply unless the configuration has others.
