@@ -85,7 +85,8 @@ func runFacts(w io.Writer, r *guard.RunView) error {
 		concurrency = strconv.FormatInt(r.Concurrency, 10)
 	}
 	return facts(w, "id", r.ID, "name", escape.Text(textOf(r.Name)), "status", r.Status, "amount", decimalUSD(w, r.Amount),
-		"spent", decimalUSD(w, r.Spent), "held", decimalUSD(w, r.Held), "remaining", decimalUSD(w, r.Remaining), "org", r.Org, "user", r.User,
+		"spent", decimalUSD(w, r.Spent), "held", decimalUSD(w, r.Held), "remaining", decimalUSD(w, r.Remaining),
+		"org", r.Org, "user", r.User,
 		"given by", cmp.Or(textOf(r.Parent), "key "+r.ParentKey), "key ends with", textOf(r.Last4), "models", all(r.Models),
 		"labels", pairsText(r.Labels), "concurrency", concurrency, "created (UTC)", unixDay(&r.Created),
 		"expires (UTC)", unixDay(&r.Expires), "ended (UTC)", unixDay(r.Ended))
@@ -218,7 +219,8 @@ func runTable(w io.Writer, list []guard.RunView) error {
 	}
 	for i := range list {
 		r := &list[i]
-		g.add(r.ID, escape.Text(textOf(r.Name)), r.User, r.Status, decimalUSD(w, r.Amount), decimalUSD(w, r.Spent), decimalUSD(w, r.Remaining),
+		g.add(r.ID, escape.Text(textOf(r.Name)), r.User, r.Status, decimalUSD(w, r.Amount), decimalUSD(w, r.Spent),
+			decimalUSD(w, r.Remaining),
 			unixDay(&r.Expires))
 	}
 	return g.write(w)
