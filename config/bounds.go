@@ -79,7 +79,7 @@ func (m *mistakes) obey(path string, section reflect.Value) {
 // combined checks a field that is set against the other fields of its section.
 func (m *mistakes) combined(path string, section reflect.Value, f field) {
 	for _, c := range f.needs {
-		if !m.holds(path, section, c) {
+		if m.lacks(path, section, f, c) {
 			m.failAt(join(path, f.Name), "has no effect without %s", strings.Replace(c, "=", ": ", 1))
 			return
 		}
@@ -146,18 +146,28 @@ func (m *mistakes) isSet(path string, section reflect.Value, f field) bool {
 	return !section.Field(f.Index).IsZero() && (f.Default == "" || m.given(join(path, f.Name)))
 }
 
+// lacks reports whether a field lacks what it needs. What 0 turns off may be off at runtime while the fields
+// for it remain.
+func (m *mistakes) lacks(path string, section reflect.Value, f field, condition string) bool {
+	name, _, _ := strings.Cut(condition, "=")
+	return !m.holds(path, section, condition) &&
+		(!siblingOf(section, name).Zero || m.given(join(path, f.Name)))
+}
+
 // holds reports whether a field of the section is set, or has the value that follows a =.
 func (m *mistakes) holds(path string, section reflect.Value, condition string) bool {
 	name, want, valued := strings.Cut(condition, "=")
-	i := slices.IndexFunc(fieldsOf(section.Type()), func(f field) bool { return f.Name == name })
-	if i < 0 {
-		panic(fmt.Sprintf("config: %s has no field %q", section.Type(), name))
-	}
-	v := section.Field(fieldsOf(section.Type())[i].Index)
+	v := section.Field(siblingOf(section, name).Index)
 	if valued {
 		return fmt.Sprint(v.Interface()) == want
 	}
 	return !v.IsZero() || m.broken(join(path, name))
+}
+
+// siblingOf returns a field of the section that a tag names; TestTags checks that there is one.
+func siblingOf(section reflect.Value, name string) field {
+	fields := fieldsOf(section.Type())
+	return fields[slices.IndexFunc(fields, func(f field) bool { return f.Name == name })]
 }
 
 // valueText writes a number as in the file.

@@ -100,7 +100,8 @@ var scopes = append([]string{
 
 func checkScope(text string) error {
 	if !slices.Contains(scopes, text) {
-		return fmt.Errorf("there is no scope %q%s; the scopes are %s", text, didYouMean(text, scopes), strings.Join(scopes, ", "))
+		return fmt.Errorf("there is no scope %q%s; the scopes are %s", text, didYouMean(text, scopes),
+			strings.Join(scopes, ", "))
 	}
 	return nil
 }
@@ -124,7 +125,8 @@ func checkPath(text string) error {
 	case served:
 		return checkPattern(text)
 	case !strings.HasPrefix(fixed, "/"):
-		return fmt.Errorf("write the path with /v1, such as /v1/jobs, or /v1/jobs* with everything below; got %s", quote(text))
+		return fmt.Errorf("write the path with /v1, such as /v1/jobs, or /v1/jobs* with everything below; got %s",
+			quote(text))
 	}
 	return fmt.Errorf("no path that is served matches %s%s", quote(text), didYouMean(fixed, paths))
 }
@@ -159,7 +161,8 @@ func checkHost(text string) error {
 	}
 	host = strings.TrimPrefix(host, "*.")
 	if host == "" || strings.ContainsAny(host, "*/@?# ") || strings.Contains(text, "/") {
-		return fmt.Errorf("expected a host such as hooks.example.com, *.example.com or hooks.example.com:8443, got %s", quote(text))
+		return fmt.Errorf("expected a host such as hooks.example.com, *.example.com or hooks.example.com:8443, got %s",
+			quote(text))
 	}
 	return nil
 }
@@ -218,7 +221,8 @@ func checkBaseURL(text string) error {
 	}
 	for _, end := range []string{"/chat/completions", "/embeddings", "/responses"} {
 		if strings.HasSuffix(strings.TrimRight(u.Path, "/"), end) {
-			return errors.New("has too many path segments; end it with the version segment, such as https://api.openai.com/v1")
+			return errors.New("has too many path segments; end it with the version segment, such as " +
+				"https://api.openai.com/v1")
 		}
 	}
 	return nil
@@ -233,7 +237,8 @@ func checkCollector(text string) error {
 	case u.User != nil:
 		return errors.New("contains a user or password; use headers")
 	case u.Port() == "4317":
-		return errors.New("port 4317 is for OTLP over gRPC; llmguard exports over HTTP, to port 4318 of the same collector")
+		return errors.New("port 4317 is for OTLP over gRPC; llmguard exports over HTTP, to port 4318 of the same " +
+			"collector")
 	}
 	return nil
 }
@@ -242,8 +247,8 @@ func checkCollector(text string) error {
 func checkOrigin(text string) error {
 	u, err := url.Parse(text)
 	if text != "*" && (err != nil || u.Host == "" || text != u.Scheme+"://"+strings.ToLower(u.Host)) {
-		return fmt.Errorf("expected \"*\" or an origin such as https://app.example.com, in lower case and without a path, got %s",
-			quote(text))
+		return fmt.Errorf("expected \"*\" or an origin such as https://app.example.com, in lower case and without a "+
+			"path, got %s", quote(text))
 	}
 	return nil
 }

@@ -165,7 +165,7 @@ func quoteTable(w io.Writer, q *batch.Quote) error {
 		numbers: []bool{false, true, true, true, true, true},
 	}
 	line := func(name string, m batch.ModelQuote) {
-		g.add(escape.Text(name), whole(m.Requests), whole(m.Input), whole(m.Output), m.Expected.String(), m.Most.String())
+		g.add(escape.Text(name), whole(m.Requests), whole(m.Input), whole(m.Output), usd(w, m.Expected), usd(w, m.Most))
 	}
 	for _, m := range q.Models {
 		line(m.Model, m)

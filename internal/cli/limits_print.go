@@ -30,7 +30,8 @@ func limitTable(w io.Writer, list []admin.Limit) error {
 		if l.UsedUp != nil {
 			ends = figures.About(budget.Lasting(*l.UsedUp))
 		}
-		g.add(l.Name, whose(l.Subject, l.Only), l.Mode, l.Shape, quantityText(w, l.Unit, l.Amount), quantityOr(w, l.Unit, l.Used),
+		g.add(l.Name, whose(l.Subject, l.Only), l.Mode, l.Shape, quantityText(w, l.Unit, l.Amount),
+			quantityOr(w, l.Unit, l.Used),
 			quantityOr(w, l.Unit, l.Held),
 			quantityOr(w, l.Unit, l.Remaining), reset, ends, strings.Join(l.Sources, "+"))
 	}

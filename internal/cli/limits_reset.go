@@ -100,7 +100,8 @@ func resetTable(w io.Writer, plan *admin.ResetPlan) error {
 		head: []string{"limit", "per", verb, "used", "stays held"}, numbers: []bool{false, false, true, true, true},
 	}
 	for _, l := range plan.Limits {
-		sums.add(l.Limit, l.Subject, plural(l.Counters, "counter"), quantityText(w, l.Unit, l.Used), quantityText(w, l.Unit, l.Held))
+		sums.add(l.Limit, l.Subject, plural(l.Counters, "counter"), quantityText(w, l.Unit, l.Used),
+			quantityText(w, l.Unit, l.Held))
 	}
 	if err := sums.write(w); err != nil {
 		return err

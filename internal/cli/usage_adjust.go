@@ -104,7 +104,8 @@ func adjust(ctx context.Context, f *adjustFlags, w io.Writer) error {
 				done.At.UTC().Format("2006-01-02 15:04:05"))
 			return err
 		}
-		fmt.Fprintf(w, "adjusted the bill of user %s of org %s by %s (id %s, by %s)\n", done.User, org, quantityText(w, "nano_usd", done.Amount),
+		fmt.Fprintf(w, "adjusted the bill of user %s of org %s by %s (id %s, by %s)\n", done.User, org,
+			quantityText(w, "nano_usd", done.Amount),
 			done.ID, done.By)
 		if f.limits {
 			fmt.Fprintln(w, limitNames(done.Limits))

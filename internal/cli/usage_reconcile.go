@@ -112,7 +112,8 @@ func resolve(ctx context.Context, f *usageFlags, call string, body map[string]an
 	}
 	return render(w, f.output, done, func(w io.Writer) error {
 		if body["action"] == "drop" {
-			_, err := fmt.Fprintf(w, "dropped %s of user %s of org %s\n", quantityText(w, "nano_usd", done.Amount), done.User, org)
+			_, err := fmt.Fprintf(w, "dropped %s of user %s of org %s\n", quantityText(w, "nano_usd", done.Amount), done.User,
+				org)
 			return err
 		}
 		fmt.Fprintf(w, "charged %s to user %s of org %s\n", quantityText(w, "nano_usd", done.Amount), done.User, org)

@@ -130,7 +130,8 @@ func whyTable(out io.Writer, limits []admin.WhyLimit) error {
 		case l.Refuses:
 			room = "no"
 		}
-		g.add(l.Name, of, l.Mode, quantityText(out, l.Unit, l.Used), quantityText(out, l.Unit, l.Held), quantityText(out, l.Unit, l.Amount), wanted,
+		g.add(l.Name, of, l.Mode, quantityText(out, l.Unit, l.Used),
+			quantityText(out, l.Unit, l.Held), quantityText(out, l.Unit, l.Amount), wanted,
 			room,
 			lasting(l.Reset))
 	}

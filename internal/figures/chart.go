@@ -17,7 +17,8 @@ func (d *Drawing) SVG() template.HTML { return template.HTML(d.out.String()) } /
 
 // Text writes a text that begins, ends or has its middle at x, as its class says.
 func (d *Drawing) Text(x, y float64, class, text string) {
-	fmt.Fprintf(&d.out, `<text x="%d" y="%d" class="%s">%s</text>`+"\n", int(x), int(y), class, template.HTMLEscapeString(text))
+	fmt.Fprintf(&d.out, `<text x="%d" y="%d" class="%s">%s</text>`+"\n", int(x), int(y), class,
+		template.HTMLEscapeString(text))
 }
 
 // Rule draws a straight line.
