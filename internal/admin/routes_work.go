@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/top"
 	"github.com/llmguard/llmguard/internal/webhook"
@@ -126,7 +127,7 @@ func (s *Server) spendingRoutes() []route {
 			query: []parameter{
 				orgsParameter,
 				{"user", "An additional user whose limits to show, as org/user"},
-				{"by", "Group calls of the last minute by one of " + strings.Join(budget.DimensionNames("NAME"), ", ") +
+				{"by", "Group calls of the last minute by one of " + strings.Join(ledger.Names("NAME"), ", ") +
 					"; default: the first label, otherwise model"},
 				filterParameter,
 			}, answer: top.Snapshot{},
@@ -151,7 +152,7 @@ func (s *Server) spendingRoutes() []route {
 				{"tz", "Time zone of days and hours, such as Europe/Berlin; default: UTC"},
 				{
 					"by",
-					"Any of day, hour, user, key, model, provider, endpoint, run and one label:NAME, separated by commas; " +
+					"Any of " + strings.Join(ledger.Groupings(), ", ") + " and one label:NAME, separated by commas; " +
 						"default: user,model",
 				},
 				filterParameter,
