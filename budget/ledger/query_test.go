@@ -189,17 +189,17 @@ func TestReportsAddUpToTheLedger(t *testing.T) {
 func TestFilters(t *testing.T) {
 	b := spent(t)
 	for text, keep := range map[string]func(*budget.Entry) bool{
-		"user=user-1":                        func(e *budget.Entry) bool { return e.User == "user-1" },
-		"user!=user-1 model=gpt-*":           func(e *budget.Entry) bool { return e.User != "user-1" },
-		"run=run-1":                          func(e *budget.Entry) bool { return e.Labels.Get("run") == "run-1" },
-		"label:run=run-1 user=user-2":        func(e *budget.Entry) bool { return e.Labels.Get("run") == "run-1" && e.User == "user-2" },
-		"run=":                               func(e *budget.Entry) bool { return e.Labels.Get("run") == "" },
-		"cost>0.000001 status>=400":          func(e *budget.Entry) bool { return e.Cost > 1000 && e.Status >= 400 },
-		"cost<=0":                            func(e *budget.Entry) bool { return e.Cost <= 0 },
-		"RUN-1":                              func(e *budget.Entry) bool { return e.Labels.Get("run") == "run-1" },
-		"tokens=9 outcome=completed":         func(e *budget.Entry) bool { return e.Usage.Input == 7 },
-		`kind=expire estimated="true"`:       func(e *budget.Entry) bool { return e.Kind == budget.KindExpire },
-		"user=nobody":                        func(*budget.Entry) bool { return false },
+		"user=user-1":                          func(e *budget.Entry) bool { return e.User == "user-1" },
+		"user!=user-1 model=gpt-*":             func(e *budget.Entry) bool { return e.User != "user-1" },
+		"run=run-1":                            func(e *budget.Entry) bool { return e.Labels.Get("run") == "run-1" },
+		"label:run=run-1 user=user-2":          func(e *budget.Entry) bool { return e.Labels.Get("run") == "run-1" && e.User == "user-2" },
+		"run=":                                 func(e *budget.Entry) bool { return e.Labels.Get("run") == "" },
+		"cost>0.000001 status>=400":            func(e *budget.Entry) bool { return e.Cost > 1000 && e.Status >= 400 },
+		"cost<=0":                              func(e *budget.Entry) bool { return e.Cost <= 0 },
+		"RUN-1":                                func(e *budget.Entry) bool { return e.Labels.Get("run") == "run-1" },
+		"tokens=9 outcome=completed":           func(e *budget.Entry) bool { return e.Usage.Input == 7 },
+		`kind=expire estimated="true"`:         func(e *budget.Entry) bool { return e.Kind == budget.KindExpire },
+		"user=nobody":                          func(*budget.Entry) bool { return false },
 		"provider=openai endpoint=chat.* out1": func(e *budget.Entry) bool { return e.Labels.Get("project") == "out1" },
 	} {
 		want := b.sum(keep)
