@@ -99,7 +99,7 @@ func (l *Ledger) Adjust(ctx context.Context, a Adjustment) (Adjusted, error) {
 		id: a.ID, call: call, amount: a.Amount, kind: KindAdjust, adjusted: a.Amount, limits: a.Limits,
 		correction: Correction{Corrects: corrects, By: a.By, Reason: a.Reason}, action: "usage.adjust",
 	}
-	if !validID(a.ID) {
+	if !ValidID(a.ID) {
 		return Adjusted{}, fmt.Errorf("budget: adjustment id %.80q must be 1 to 64 letters, digits, dots, dashes or "+
 			"underscores", a.ID)
 	}

@@ -86,3 +86,25 @@ func TestBurns(t *testing.T) {
 		}
 	}
 }
+
+// A run is forecast by its own calls and those inside it, since it began; not if it expires before.
+func TestForecastOfARun(t *testing.T) {
+	now := time.Now()
+	run := Run{Path: "run_a", Amount: 1000, Created: now.Add(-2 * time.Minute), Expires: now.Add(time.Hour)}
+	b := &Burns{now: now, since: now.Add(-time.Hour)}
+	for _, path := range []RunPath{"run_a", "run_a/run_b", "run_c", ""} {
+		e := Entry{Call: Call{Run: path}, Kind: KindSettle, At: now.Add(-time.Minute)}
+		e.Cost = 100
+		b.entries = append(b.entries, e)
+	}
+	l := run.Limits()[0]
+	st := Status{Amount: 1000, Used: 200, Window: l.Shape.Window}
+	if f := b.Forecast(&l, &st, Call{}); !f.Known || f.Spent != 200 || f.UsedUp != 8*time.Minute {
+		t.Errorf("got %+v, want 200 in 2m, used up in 8m", f)
+	}
+	run.Expires = now.Add(7 * time.Minute)
+	l = run.Limits()[0]
+	if f := b.Forecast(&l, &st, Call{}); f.Known {
+		t.Errorf("got %+v for a run that expires before, want none", f)
+	}
+}

@@ -27,6 +27,12 @@ func (s *Store) SumLabels(names []string) {
 	s.settler.labels.names.Store(&own)
 }
 
+// SummedBy reports whether the sums of days are kept by a label.
+func (l *Ledger) SummedBy(label string) bool {
+	names := l.labels.names.Load()
+	return label == GroupLabel || names != nil && slices.Contains(*names, label)
+}
+
 // fields returns the call's fields in the sums by label, each followed by a comma.
 func (l *summedLabels) fields(c Call) string {
 	var b strings.Builder
@@ -90,6 +96,71 @@ func (l *Ledger) LabelRollups(ctx context.Context, org, label string, from, to t
 		out = append(out, r)
 	}
 	return out, nil
+}
+
+// SummedSince returns the end of the last UTC day in [from, to) whose sums by a label are not those of
+// all its calls, because the label was not in the list; zero if there is none. sums are LabelRollups.
+func (l *Ledger) SummedSince(
+	ctx context.Context, org, label string, from, to time.Time, sums []LabelRollup,
+) (since time.Time, err error) {
+	known := map[time.Time]bool{}
+	for i := range sums {
+		known[sums[i].Begin] = true
+	}
+	before := false // the day before has complete sums, so that the label was in the list all day
+	for day := from.UTC().Truncate(24 * time.Hour); day.Before(to); day = day.Add(24 * time.Hour) {
+		lacks := false
+		switch {
+		case !known[day]:
+			lacks, err = l.hasSums(ctx, org, day)
+		case !before:
+			lacks, err = l.labelBegan(ctx, org, label, day)
+		}
+		if err != nil {
+			return since, err
+		}
+		if lacks {
+			since = day.Add(24 * time.Hour)
+		}
+		before = known[day] && !lacks
+	}
+	return since, nil
+}
+
+// hasSums reports whether a day has sums.
+func (l *Ledger) hasSums(ctx context.Context, org string, day time.Time) (bool, error) {
+	places, err := l.places.ever(ctx, org)
+	if err != nil {
+		return false, err
+	}
+	for _, place := range places {
+		n, err := l.rdb.Exists(ctx, key(place, rollupKey(day.Unix()/86400))).Result()
+		if err != nil {
+			return false, storeError("read sums", err)
+		}
+		if n > 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// labelBegan reports whether the sums of a day by a label lack calls. They are read last, because calls
+// settle meanwhile.
+func (l *Ledger) labelBegan(ctx context.Context, org, label string, day time.Time) (bool, error) {
+	all, err := l.Rollups(ctx, org, day, day.Add(1))
+	if err != nil {
+		return false, err
+	}
+	labelled, err := l.LabelRollups(ctx, org, label, day, day.Add(1))
+	var calls int64
+	for i := range all {
+		calls += all[i].Calls
+	}
+	for i := range labelled {
+		calls -= labelled[i].Calls
+	}
+	return calls > 0, err
 }
 
 // withUngrouped adds the sums of users without a group to those of groups. Most orgs have no groups,

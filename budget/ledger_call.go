@@ -22,6 +22,11 @@ const (
 // errEnough stops reading the ledger.
 var errEnough = errors.New("budget: enough")
 
+// EntriesAround returns the period in which the entries of a call can be whose id was made then.
+func EntriesAround(made time.Time) (from, to time.Time) {
+	return made.Add(-clockSkew), made.Add(callAfter)
+}
+
 // EntriesOf returns a call's ledger entries: the first one and those that correct it. made is when
 // the call's id was made.
 func EntriesOf(ctx context.Context, read ReadEntries, org, id string, made time.Time) ([]Entry, error) {

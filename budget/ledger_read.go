@@ -23,6 +23,75 @@ func (l *Ledger) Recent(ctx context.Context, org string, from, to time.Time, fn 
 	return l.stream(ctx, org, streamRange{"ledger", streamFrom(from), streamTo(to), true}, eachEntry(fn))
 }
 
+// RecentBefore is Recent for the entries before one with a LedgerID; empty: for all.
+func (l *Ledger) RecentBefore(
+	ctx context.Context, org, before string, from, to time.Time, fn func(Entry) error,
+) error {
+	if before == "" {
+		return l.Recent(ctx, org, from, to, fn)
+	}
+	end, begun := streamID(before), false
+	in := streamRange{"ledger", streamFrom(from), end, true}
+	return l.stream(ctx, org, in, eachEntry(func(e Entry) error {
+		switch {
+		case e.LedgerID == before:
+			begun = true
+		case begun || streamID(e.LedgerID) != end: // other parts of the org may have entries with the same id
+			begun = true
+			return fn(e)
+		}
+		return nil
+	}))
+}
+
+// ValidLedgerID reports whether a text has the form of a LedgerID.
+func ValidLedgerID(text string) bool {
+	ms, n, ok := strings.Cut(streamID(text), "-")
+	_, err := strconv.ParseUint(ms, 10, 64)
+	_, err2 := strconv.ParseUint(n, 10, 64)
+	return ok && err == nil && err2 == nil
+}
+
+// KeptSince returns the time of the oldest entry in the ledger if older ones were removed; zero if
+// none was. Of an org that is spread it is the latest of all parts.
+func (l *Ledger) KeptSince(ctx context.Context, org string) (time.Time, error) {
+	var since time.Time
+	places, err := l.places.ever(ctx, org)
+	if err != nil {
+		return since, err
+	}
+	for _, place := range places {
+		name := key(place, "ledger")
+		n, err := l.rdb.XLen(ctx, name).Result()
+		if err != nil {
+			return since, storeError("read ledger", err)
+		}
+		if n == 0 {
+			continue
+		}
+		info, err := l.rdb.XInfoStream(ctx, name).Result()
+		if err != nil {
+			return since, storeError("read ledger", err)
+		}
+		if info.EntriesAdded <= info.Length || info.FirstEntry.ID == "" {
+			continue
+		}
+		e, err := entryOf(place, info.FirstEntry)
+		if err != nil {
+			return since, err
+		}
+		since = later(since, e.At)
+	}
+	return since, nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
 func eachEntry(fn func(Entry) error) func(string, redis.XMessage) error {
 	return func(place string, m redis.XMessage) error {
 		e, err := entryOf(place, m)

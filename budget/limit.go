@@ -130,7 +130,7 @@ func (l Limit) Validate() error {
 }
 
 func (l Limit) validate() error {
-	if !validID(l.ID) {
+	if !ValidID(l.ID) {
 		return fmt.Errorf("id must be 1 to 64 letters, digits, dots, dashes or underscores")
 	}
 	if err := l.Subject.validate(); err != nil {
@@ -190,7 +190,9 @@ func inRange(what string, d, low, high time.Duration) error {
 	return nil
 }
 
-func validID(id string) bool {
+// ValidID reports whether a text can be the id of a limit, a user or a correction: 1 to 64 letters,
+// digits, dots, dashes and underscores.
+func ValidID(id string) bool {
 	if id == "" || len(id) > 64 {
 		return false
 	}

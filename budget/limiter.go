@@ -53,7 +53,7 @@ type Limiter struct {
 // last half hour, so that a request with a lost reply is not counted twice. Close the Limiter when
 // it is no longer used; Close does not close rdb.
 func NewLimiter(rdb redis.UniversalClient, name string, limits ...Limit) (*Limiter, error) {
-	if !validID(name) {
+	if !ValidID(name) {
 		return nil, fmt.Errorf("budget: limiter %q: name must be 1 to 64 letters, digits, dots, dashes or underscores", name)
 	}
 	if len(limits) == 0 {

@@ -66,15 +66,39 @@ func (s *Sums) numbers() [14]*int64 {
 	}
 }
 
+// Sums returns what the entry adds to the sums of its day and hour. Of a late settle it adds no
+// call if the hold had expired with a charge, because that was counted then.
+func (e *Entry) Sums() Sums {
+	u := e.Usage
+	s := Sums{
+		Cost: e.Cost, Input: u.Input, Cached: u.CachedInput, Written: u.CacheWrite + u.CacheWrite1h, Output: u.Output,
+	}
+	s.Split.Input, s.Split.CachedInput, s.Split.CacheWrite = e.Costs.Input, e.Costs.CachedInput, e.Costs.CacheWrite
+	s.Split.Output, s.Split.Fees = e.Costs.Output, e.Costs.Fees
+	s.Overrun = e.Overrun
+	switch {
+	case e.Kind == KindSettle, e.Kind == KindExpire, e.Kind == KindCharge, e.Kind == KindLate && e.Cost == e.Total:
+		s.Calls = 1
+	case e.Kind == KindVoid:
+		s.Calls = -1
+	}
+	switch {
+	case e.Kind == KindAdjust:
+		s.Adjusted = e.Cost
+	case e.Estimated, e.Kind == KindExpire, e.Kind == KindVoid:
+		s.Estimated = e.Cost
+	case e.Kind == KindLate:
+		s.Estimated = e.Cost - e.Total // the estimate that it replaces
+	}
+	return s
+}
+
 // Rollup is the total of one user, key, provider, endpoint and model in one UTC day or hour.
 type Rollup struct {
 	// Begin is the start of the day, or of the hour if Hour is set.
 	Begin                                time.Time
 	Hour                                 bool
 	User, Key, Provider, Endpoint, Model string
-	// Run and Labels are set by [Ledger.Usage] only, as far as it is asked for them.
-	Run    RunPath
-	Labels Labels
 	Sums
 }
 
@@ -88,7 +112,7 @@ func (l *Ledger) Rollups(ctx context.Context, org string, from, to time.Time) ([
 // UserRollups is Rollups for one user of the org. It returns nothing for ids with characters that
 // Redis's patterns could interpret.
 func (l *Ledger) UserRollups(ctx context.Context, org, user string, from, to time.Time) ([]Rollup, error) {
-	if !validID(user) {
+	if !ValidID(user) {
 		return nil, nil
 	}
 	return l.rollups(ctx, org, user+"|*", from, to)

@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/cache"
 	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/capacity"
@@ -342,9 +343,14 @@ func (g *Guard) Status(ctx context.Context, c Caller) ([]budget.Status, error) {
 	return g.budget.Peek(ctx, c.limits(), c.subject())
 }
 
-// UserRollups returns what the caller's user spent in the UTC days of [from, to).
-func (g *Guard) UserRollups(ctx context.Context, c Caller, from, to time.Time) ([]budget.Rollup, error) {
-	return g.budget.Ledger.UserRollups(ctx, c.Org.ID, c.User, from, to)
+// Usage returns what the caller's user spent in the UTC days of [from, to), by the dimensions.
+func (g *Guard) Usage(ctx context.Context, c Caller, from, to time.Time, by ...string) (*ledger.Report, error) {
+	if !budget.ValidID(c.User) { // a filter could take it for a pattern
+		return &ledger.Report{}, nil
+	}
+	return ledger.Read(ctx, g.budget.Ledger, ledger.Query{
+		Orgs: []string{c.Org.ID}, From: from, To: to, By: ledger.By(by...), Filter: ledger.OfUser(c.User),
+	})
 }
 
 // Close waits until every settlement has been written or ctx ends.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -62,16 +63,13 @@ func (h *selfHandler) ownUsage(x *request, r *http.Request, _ string) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
-	rollups, err := h.opts.Guard.UserRollups(ctx, x.caller, from, to)
+	report, err := h.opts.Guard.Usage(ctx, x.caller, from, to, ledger.Day, "model")
 	if err != nil {
 		return err
 	}
-	groups, sum := budget.Group(rollups, func(r budget.Rollup) [2]string {
-		return [2]string{r.Begin.Format(time.DateOnly), r.Model}
-	})
-	lines, total := []usageLine{}, newUsageLine("", "", &sum)
-	for at, s := range groups {
-		lines = append(lines, newUsageLine(at[0], at[1], s))
+	lines, total := []usageLine{}, newUsageLine("", "", &report.Total)
+	for _, row := range report.Rows {
+		lines = append(lines, newUsageLine(row.Values[0], row.Values[1], &row.Sums))
 	}
 	slices.SortFunc(lines, func(a, b usageLine) int {
 		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Model, b.Model))

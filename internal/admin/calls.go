@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -24,7 +25,7 @@ func (h *usageHandler) searchCalls(c *call) (any, error) {
 	if _, err := h.dir.ledgerOrg(c.r.Context(), org); err != nil {
 		return nil, err
 	}
-	q := budget.CallQuery{Org: org, Before: c.r.URL.Query().Get("before")}
+	q := ledger.CallQuery{Org: org, Before: c.r.URL.Query().Get("before")}
 	var err error
 	q.From, q.To, err = c.period()
 	if err != nil {
@@ -48,11 +49,11 @@ func (h *usageHandler) searchCalls(c *call) (any, error) {
 	if q.Before != "" && (q.ByCost || !budget.ValidLedgerID(q.Before)) {
 		return nil, wire.BadRequest("before", "invalid_value", "before must be next of a page that is not sorted by cost")
 	}
-	if err := h.enter(c.r.Context()); err != nil {
-		return nil, err
-	}
-	defer h.leave()
-	page, err := h.opts.Budget.Ledger.Search(c.r.Context(), q)
+	var page *ledger.CallPage
+	err = h.scan(c.r.Context(), func() error {
+		page, err = ledger.Search(c.r.Context(), h.opts.Budget.Ledger, q)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

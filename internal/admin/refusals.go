@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -40,8 +41,8 @@ func (h *usageHandler) listRefusals(c *call) (any, error) {
 	if from.IsZero() {
 		from = to.Add(-25 * time.Hour)
 	}
-	if !from.Before(to) || to.Sub(from) > maxUsageDays*24*time.Hour {
-		return nil, wire.BadRequest("from", "invalid_value", "from and to must span at most %d days", maxUsageDays)
+	if !from.Before(to) || to.Sub(from) > ledger.MostDays*24*time.Hour {
+		return nil, wire.BadRequest("from", "invalid_value", "from and to must span at most %d days", ledger.MostDays)
 	}
 	orgs, err := h.dir.wantedLedgers(c)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/top"
 	"github.com/llmguard/llmguard/internal/webhook"
@@ -232,7 +233,7 @@ func (s *Server) spendingRoutes() []Operation {
 			Query: []parameter{
 				orgsParameter,
 				{name: "user", text: "An additional user whose limits to show, as org/user"},
-				{name: "by", text: "Group calls of the last minute by one of " + strings.Join(budget.DimensionNames("NAME"), ", ") +
+				{name: "by", text: "Group calls of the last minute by one of " + strings.Join(ledger.Names("NAME"), ", ") +
 					"; default: the first label, otherwise model"},
 				filterParameter,
 			}, Answer: top.Snapshot{},
@@ -259,7 +260,7 @@ func (s *Server) spendingRoutes() []Operation {
 				{name: "tz", text: "Time zone of days and hours, such as Europe/Berlin; default: UTC"},
 				{
 					name: "by",
-					text: "Any of day, hour, user, key, model, provider, endpoint, run and one label:NAME, separated by commas; " +
+					text: "Any of " + strings.Join(ledger.Groupings(), ", ") + " and one label:NAME, separated by commas; " +
 						"default: user,model",
 				},
 				filterParameter,

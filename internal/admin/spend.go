@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -51,13 +51,13 @@ type SpendGroup struct {
 const (
 	maxSpendSteps  = 1000
 	maxSpendGroups = 10_000
-	maxSpendCells  = maxSpendGroups * maxUsageDays // groups times steps
+	maxSpendCells  = maxSpendGroups * ledger.MostDays // groups times steps
 	maxFilterText  = 2000
 )
 
 var spendParameters = []parameter{
 	orgsParameter,
-	{name: "by", text: "Any of " + strings.Join(budget.DimensionNames("NAME"), ", ") + ", separated by commas; default: user"},
+	{name: "by", text: "Any of " + strings.Join(ledger.Groupings(), ", ") + ", group and label:NAME, separated by commas; default: user"},
 	{name: "from", text: "A time (RFC 3339) or UTC day; default: a day ago"},
 	{name: "to", text: "A time, or the last day; default: now"},
 	{name: "step", text: "Length of a step of the series, such as 5m, 1h or 1d; default: by the period"},
@@ -85,16 +85,12 @@ func (h *usageHandler) getSpend(c *call) (any, error) {
 		return nil, wire.BadRequest("limit", "invalid_value", "%d groups with %d steps each are more than %d amounts: "+
 			"choose a longer step or a lower limit", limit, steps, maxSpendCells)
 	}
-	if err := h.enter(c.r.Context()); err != nil {
-		return nil, err
-	}
-	defer h.leave()
-	now, err := h.opts.Budget.Ledger.Spend(c.r.Context(), q)
+	now, err := h.report(c.r.Context(), q)
 	if err != nil {
 		return nil, err
 	}
 	out := Spend{
-		From: q.From, To: q.To, Step: int64(q.Step.Seconds()), Dimensions: h.dimensionNames(), Source: now.Source,
+		From: q.From, To: q.To, Step: int64(q.Step.Seconds()), Dimensions: h.dimensionNames(), Source: string(now.Source),
 		Groups: []SpendGroup{},
 	}
 	for _, d := range q.By {
@@ -104,12 +100,12 @@ func (h *usageHandler) getSpend(c *call) (any, error) {
 	known := now.Since.IsZero()
 	if known {
 		q.From, q.To = q.From.Add(q.From.Sub(q.To)), q.From
-		past, err := h.opts.Budget.Ledger.Spend(c.r.Context(), q)
+		past, err := h.report(c.r.Context(), q)
 		if err != nil {
 			return nil, err
 		}
 		known = past.Since.IsZero()
-		for _, g := range past.Groups {
+		for _, g := range past.Rows {
 			before[strings.Join(g.Values, "\x00")] = int64(g.Cost)
 		}
 		out.Total.before(int64(past.Total.Cost), known)
@@ -127,11 +123,11 @@ func (g *SpendGroup) before(n int64, known bool) {
 }
 
 // fill sets the groups, the others and the total.
-func (s *Spend) fill(from *budget.Spend, limit int, before func(values []string) (int64, bool)) {
+func (s *Spend) fill(from *ledger.Report, limit int, before func(values []string) (int64, bool)) {
 	for _, sum := range []*SpendGroup{&s.Others, &s.Total} {
 		sum.Values, sum.Orgs, sum.Series = []string{}, []string{}, make([]int64, from.Steps)
 	}
-	for i, g := range from.Groups {
+	for i, g := range from.Rows {
 		s.Total.add(g)
 		if i >= limit {
 			s.MoreGroups++
@@ -145,7 +141,7 @@ func (s *Spend) fill(from *budget.Spend, limit int, before func(values []string)
 	}
 }
 
-func (g *SpendGroup) add(other *budget.SpendGroup) {
+func (g *SpendGroup) add(other *ledger.Row) {
 	g.Calls += other.Calls
 	g.Input += other.Input
 	g.Output += other.Output
@@ -160,24 +156,14 @@ func (g *SpendGroup) add(other *budget.SpendGroup) {
 	}
 }
 
-// enter waits until less than two requests of this process read the ledger; leave ends one.
-func (h *usageHandler) enter(ctx context.Context) error {
+// scan runs a read of the ledger when less than two of this process run.
+func (h *usageHandler) scan(ctx context.Context, read func() error) error {
 	select {
 	case h.scans <- struct{}{}:
-		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-func (h *usageHandler) leave() { <-h.scans }
-
-// scan runs a read of the ledger between enter and leave.
-func (h *usageHandler) scan(ctx context.Context, read func() error) error {
-	if err := h.enter(ctx); err != nil {
-		return err
-	}
-	defer h.leave()
+	defer func() { <-h.scans }()
 	return read()
 }
 
@@ -193,48 +179,41 @@ func (h *usageHandler) dimensionNames() []string {
 			break
 		}
 	}
-	return budget.DimensionNames(labels...)
+	return ledger.Names(labels...)
 }
 
-func (h *usageHandler) spendQuery(c *call) (q budget.SpendQuery, err error) {
+func (h *usageHandler) spendQuery(c *call) (q ledger.Query, err error) {
 	q.Orgs, err = h.dir.wantedLedgers(c)
 	if err != nil {
 		return q, err
 	}
-	for name := range strings.SplitSeq(cmp.Or(c.r.URL.Query().Get("by"), "user"), ",") {
-		d, err := budget.DimensionOf(name)
-		if err != nil {
-			return q, wire.BadRequest("by", "invalid_value", "by: %v", err)
-		}
-		q.By = append(q.By, d)
-		if h.summed(d.Label()) {
-			q.SummedLabel = d.Label()
-		}
+	q.By, err = ledger.ParseBy(cmp.Or(c.r.URL.Query().Get("by"), "user"))
+	if err != nil {
+		return q, wire.BadRequest("by", "invalid_value", "by: %v", err)
 	}
 	q.Filter, err = h.filter(c)
 	if err != nil {
 		return q, err
 	}
-	p := usagePeriod{zone: time.UTC}
 	yesterday := c.start.Add(-24 * time.Hour).Format(time.RFC3339)
-	q.From, _, err = p.instant("from", cmp.Or(c.r.URL.Query().Get("from"), yesterday))
+	q.From, _, err = instant("from", cmp.Or(c.r.URL.Query().Get("from"), yesterday), c.start.UTC())
 	if err != nil {
 		return q, err
 	}
-	_, q.To, err = p.instant("to", cmp.Or(c.r.URL.Query().Get("to"), c.start.Format(time.RFC3339Nano)))
+	_, q.To, err = instant("to", cmp.Or(c.r.URL.Query().Get("to"), "now"), c.start.UTC())
 	if err != nil {
 		return q, err
 	}
-	q.Step, err = stepOf(c.r.URL.Query().Get("step"), q.To.Sub(q.From))
+	q.Step, err = ledger.ParseStep(c.r.URL.Query().Get("step"), q.To.Sub(q.From))
 	if err != nil {
-		return q, err
+		return q, wire.BadRequest("step", "invalid_value", "%v", err)
 	}
 	q.From = q.From.Truncate(q.Step)
 	if end := q.To.Truncate(q.Step); end.Before(q.To) {
 		q.To = end.Add(q.Step)
 	}
-	if !q.From.Before(q.To) || q.To.Sub(q.From) > maxUsageDays*24*time.Hour {
-		return q, wire.BadRequest("from", "invalid_value", "from must be before to, by at most %d days", maxUsageDays)
+	if !q.From.Before(q.To) || q.To.Sub(q.From) > ledger.MostDays*24*time.Hour {
+		return q, wire.BadRequest("from", "invalid_value", "from must be before to, by at most %d days", ledger.MostDays)
 	}
 	if q.To.Sub(q.From)/q.Step > maxSpendSteps {
 		return q, wire.BadRequest("step", "invalid_value", "step is too short for this period: at most %d steps",
@@ -243,44 +222,13 @@ func (h *usageHandler) spendQuery(c *call) (q budget.SpendQuery, err error) {
 	return q, nil
 }
 
-// summed reports whether the sums of days are kept by a label.
-func (h *usageHandler) summed(label string) bool {
-	return label == budget.GroupLabel ||
-		slices.ContainsFunc(h.opts.Policy().Labels, func(l guard.Label) bool { return l.Name == label && l.Usage })
-}
-
-// stepOf parses a step, by default minutes for up to two hours, hours for two days, otherwise days.
-func stepOf(text string, period time.Duration) (time.Duration, error) {
-	if text == "" {
-		switch {
-		case period <= 2*time.Hour:
-			return time.Minute, nil
-		case period <= 49*time.Hour:
-			return time.Hour, nil
-		}
-		return 24 * time.Hour, nil
-	}
-	var step time.Duration
-	days, ok := strings.CutSuffix(text, "d")
-	n, err := strconv.ParseUint(days, 10, 16)
-	step = time.Duration(n) * 24 * time.Hour
-	if !ok {
-		step, err = time.ParseDuration(text)
-	}
-	if err != nil || step < time.Minute || step%time.Minute != 0 || step > maxUsageDays*24*time.Hour {
-		return 0, wire.BadRequest("step", "invalid_value", "step must be whole minutes, such as 5m, 1h or 1d, not %.40q",
-			text)
-	}
-	return step, nil
-}
-
 // filter parses the filter of a request.
-func (h *usageHandler) filter(c *call) (budget.Filter, error) {
+func (h *usageHandler) filter(c *call) (ledger.Filter, error) {
 	text := strings.Join(c.r.URL.Query()["filter"], " ")
 	if len(text) > maxFilterText {
-		return budget.Filter{}, wire.BadRequest("filter", "invalid_value", "filter has more than %d bytes", maxFilterText)
+		return ledger.Filter{}, wire.BadRequest("filter", "invalid_value", "filter has more than %d bytes", maxFilterText)
 	}
-	f, err := budget.ParseFilter(text, func(name string) bool {
+	f, err := ledger.ParseFilter(text, func(name string) bool {
 		return slices.ContainsFunc(h.opts.Policy().Labels, func(l guard.Label) bool { return l.Name == name })
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/top"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -144,11 +145,11 @@ func (h *systemHandler) grouped(c *call) (from top.Source, err error) {
 	by := c.r.URL.Query().Get("by")
 	if by == "" {
 		by = "model"
-		if first := h.groupings()[0]; strings.HasPrefix(first, budget.LabelDimension) {
+		if first := h.groupings()[0]; strings.HasPrefix(first, ledger.LabelPrefix) {
 			by = first
 		}
 	}
-	from.By, err = budget.DimensionOf(by)
+	from.By, err = ledger.DimensionOf(by)
 	if err != nil {
 		return from, wire.BadRequest("by", "invalid_value", "by: %v", err)
 	}
@@ -166,9 +167,9 @@ func (h *systemHandler) groupings() []string {
 
 func rankOf(dimension string) int {
 	switch {
-	case strings.HasPrefix(dimension, budget.LabelDimension):
+	case strings.HasPrefix(dimension, ledger.LabelPrefix):
 		return 0
-	case dimension == budget.RunDimension:
+	case dimension == ledger.Run:
 		return 1
 	}
 	return 2

@@ -2,12 +2,16 @@ package admin
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
 )
 
 // Usage is what an org spent in a period of days or hours.
@@ -19,11 +23,15 @@ type Usage struct {
 	// Since is set if ledger entries before it were not read, because there are too many or they are no
 	// longer in the ledger. Then the sums are those since then.
 	Since *time.Time `json:"since"`
+	// WholeDays is the number of UTC days in hourly sums that have no hourly data.
+	WholeDays int `json:"whole_days,omitempty"`
 }
 
 // UsageLine is one sum. Dimensions that it is not grouped by are empty.
 type UsageLine struct {
-	Day string `json:"day"`
+	Org   string `json:"org,omitempty"`
+	Month string `json:"month,omitempty"`
+	Day   string `json:"day"`
 	// Hour is the start of the hour; empty for a UTC day without hourly data.
 	Hour     string `json:"hour"`
 	User     string `json:"user"`
@@ -35,7 +43,48 @@ type UsageLine struct {
 	Run string `json:"run,omitempty"`
 	// Label is the value of the label with by=label:NAME.
 	Label string `json:"label,omitempty"`
+	// Class is a class of tokens with by=class, as input or unmetered. The cost is what was paid for it, and
+	// the tokens are its own.
+	Class string `json:"class,omitempty"`
 	UsageSums
+}
+
+// Sums returns the totals as the ledger has them.
+func (s *UsageSums) Sums() budget.Sums {
+	return budget.Sums{
+		Cost: pricing.Nano(s.Cost), Calls: s.Calls, Input: s.Input, Cached: s.Cached, Written: s.Written, Output: s.Output,
+		Split: pricing.Split(s.Costs), Adjusted: pricing.Nano(s.Adjusted), Estimated: pricing.Nano(s.Estimated),
+		Overrun: pricing.Nano(s.Overrun),
+	}
+}
+
+// Value returns the line's field for a dimension.
+func (l *UsageLine) Value(dimension string) *string {
+	switch dimension {
+	case "org":
+		return &l.Org
+	case ledger.Month:
+		return &l.Month
+	case ledger.Day:
+		return &l.Day
+	case ledger.Hour:
+		return &l.Hour
+	case "user":
+		return &l.User
+	case "key":
+		return &l.Key
+	case "model":
+		return &l.Model
+	case "provider":
+		return &l.Provider
+	case "endpoint":
+		return &l.Endpoint
+	case ledger.Run:
+		return &l.Run
+	case ledger.Class:
+		return &l.Class
+	}
+	return &l.Label
 }
 
 // UsageSums are totals; amounts are in nano-USD.
@@ -58,27 +107,8 @@ func usageSums(s budget.Sums) UsageSums {
 	return UsageSums{
 		Calls: s.Calls, Input: s.Input, Cached: s.Cached, Written: s.Written, Output: s.Output,
 		Cost: int64(s.Cost), Estimated: int64(s.Estimated), Overrun: int64(s.Overrun), Adjusted: int64(s.Adjusted),
-		Costs: budget.Costs{
-			Input: s.Split.Input, CachedInput: s.Split.CachedInput, CacheWrite: s.Split.CacheWrite, Output: s.Split.Output,
-			Fees: s.Split.Fees,
-		},
+		Costs: budget.Costs(s.Split),
 	}
-}
-
-// dimensions set a line's fields from a roll-up, whose times are in the requested zone.
-var dimensions = map[string]func(*UsageLine, budget.Rollup){
-	"day": func(l *UsageLine, r budget.Rollup) { l.Day = r.Begin.Format(time.DateOnly) },
-	"hour": func(l *UsageLine, r budget.Rollup) {
-		if r.Hour {
-			l.Hour = r.Begin.Format(time.RFC3339)
-		}
-	},
-	"user":     func(l *UsageLine, r budget.Rollup) { l.User = r.User },
-	"key":      func(l *UsageLine, r budget.Rollup) { l.Key = r.Key },
-	"model":    func(l *UsageLine, r budget.Rollup) { l.Model = r.Model },
-	"provider": func(l *UsageLine, r budget.Rollup) { l.Provider = r.Provider },
-	"endpoint": func(l *UsageLine, r budget.Rollup) { l.Endpoint = r.Endpoint },
-	"run":      func(l *UsageLine, r budget.Rollup) { l.Run = string(r.Run) },
 }
 
 // usageHandler adds up usage and refusals.
@@ -88,148 +118,136 @@ type usageHandler struct {
 	scans chan struct{} // full while two requests read the ledger
 }
 
-const maxUsageDays = 400 // retention of daily sums
-
+// getUsage adds up what an org spent.
 func (h *usageHandler) getUsage(c *call) (any, error) {
 	org := c.r.PathValue("org")
 	if _, err := h.dir.ledgerOrg(c.r.Context(), org); err != nil {
 		return nil, err
 	}
-	p, err := h.usagePeriod(c)
+	q, hours, err := h.usagePeriod(c)
 	if err != nil {
 		return nil, err
 	}
-	by := strings.Split(cmp.Or(c.r.URL.Query().Get("by"), "user,model"), ",")
-	for _, d := range by {
-		if _, label := budget.LabelIn(d); dimensions[d] == nil && !label {
-			return nil, wire.BadRequest("by", "invalid_value",
-				"by must be any of day, hour, user, key, model, provider, endpoint, run, group and label:NAME, not %.80q", d)
-		}
-	}
-	label, err := h.labelOf(by)
+	q.Orgs = []string{org}
+	names := strings.Split(cmp.Or(c.r.URL.Query().Get("by"), "user,model"), ",")
+	q.By, err = h.by(names)
 	if err != nil {
 		return nil, err
 	}
-	q := budget.UsageQuery{Org: org, From: p.from, To: p.to}
 	q.Filter, err = h.filter(c)
 	if err != nil {
 		return nil, err
 	}
-	p.hours = p.hours || slices.Contains(by, "hour")
-	if byDay, ok := daysAlone(by); ok && !p.hours && len(c.r.URL.Query()["filter"]) == 0 && h.summed(label) {
-		return h.labelUsage(c, p, label, byDay)
+	u := Usage{From: q.From.Format(time.DateOnly), To: q.To.Add(-1).Format(time.DateOnly), Lines: []UsageLine{}}
+	if hours || slices.Contains(names, ledger.Hour) {
+		u.From, u.To = q.From.Format(time.RFC3339), q.To.Format(time.RFC3339)
 	}
-	for _, d := range by {
-		if _, label := budget.LabelIn(d); d == budget.RunDimension || label {
-			one, err := budget.DimensionOf(d)
-			if err != nil {
-				return nil, wire.BadRequest("by", "invalid_value", "by: %v", err)
-			}
-			q.By = append(q.By, one)
-		}
-	}
-	return h.sums(c, p, q, by)
-}
-
-// sums adds up the usage of a period.
-func (h *usageHandler) sums(c *call, p usagePeriod, q budget.UsageQuery, by []string) (any, error) {
-	u := Usage{From: p.from.Format(time.DateOnly), To: p.to.Add(-1).Format(time.DateOnly), Lines: []UsageLine{}}
-	if p.hours {
-		u.From, u.To, q.Hours = p.from.Format(time.RFC3339), p.to.Format(time.RFC3339), true
-	}
-	if q.FromEntries() {
-		if err := h.enter(c.r.Context()); err != nil {
-			return nil, err
-		}
-		defer h.leave()
-	}
-	list, since, err := h.opts.Budget.Ledger.Usage(c.r.Context(), q)
+	report, err := h.report(c.r.Context(), q)
 	if err != nil {
 		return nil, err
 	}
-	if !since.IsZero() {
-		u.Since = &since
+	u.Total, u.WholeDays = usageSums(report.Total), report.WholeDays
+	if !report.Since.IsZero() {
+		u.Since = &report.Since
 	}
-	groups, total := budget.Group(list, func(r budget.Rollup) (at UsageLine) {
-		if r.Hour {
-			r.Begin = r.Begin.In(p.zone)
+	for _, row := range report.Rows {
+		line := UsageLine{UsageSums: usageSums(row.Sums)}
+		for i, name := range names {
+			*line.Value(name) = row.Values[i]
 		}
-		for _, d := range by {
-			if set := dimensions[d]; set != nil {
-				set(&at, r)
-			} else {
-				label, _ := budget.LabelIn(d)
-				at.Label = r.Labels.Get(label)
-			}
-		}
-		return at
-	})
-	u.Total = usageSums(total)
-	for line, s := range groups {
-		line.UsageSums = usageSums(*s)
 		u.Lines = append(u.Lines, line)
 	}
-	slices.SortFunc(u.Lines, func(a, b UsageLine) int {
-		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Hour, b.Hour), cmp.Compare(b.Cost, a.Cost),
-			cmp.Compare(a.User, b.User), cmp.Compare(a.Key, b.Key),
-			cmp.Compare(a.Model, b.Model), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Endpoint, b.Endpoint),
-			cmp.Compare(a.Run, b.Run), cmp.Compare(a.Label, b.Label))
+	slices.SortStableFunc(u.Lines, func(a, b UsageLine) int {
+		return cmp.Or(cmp.Compare(a.Month, b.Month), cmp.Compare(a.Day, b.Day), cmp.Compare(a.Hour, b.Hour),
+			cmp.Compare(b.Cost, a.Cost), cmp.Compare(a.User, b.User), cmp.Compare(a.Key, b.Key))
 	})
 	return u, nil
 }
 
-// usagePeriod is [from, to) in a zone, and whether it is in hours.
-type usagePeriod struct {
-	from, to time.Time
-	zone     *time.Location
-	hours    bool
+// report answers a query. At most two of this process read entries or make series at the same time.
+func (h *usageHandler) report(ctx context.Context, q ledger.Query) (out *ledger.Report, err error) {
+	books := h.opts.Budget.Ledger
+	read := func() error {
+		out, err = ledger.Read(ctx, books, q)
+		return err
+	}
+	if q.Step > 0 || q.FromEntries(books) {
+		err = h.scan(ctx, read)
+	} else {
+		err = read()
+	}
+	return out, err
 }
 
-// usagePeriod parses the first and last day, by default today, or two times.
-func (h *usageHandler) usagePeriod(c *call) (p usagePeriod, err error) {
-	q := c.r.URL.Query()
-	p.zone, err = zoneOf(q.Get("tz"))
+// by parses what usage is grouped by: at most one label, which must be configured, because a misspelled
+// one would silently be empty.
+func (h *usageHandler) by(names []string) ([]ledger.Dimension, error) {
+	by, err := ledger.ParseBy(strings.Join(names, ","))
 	if err != nil {
-		return p, err
+		return nil, wire.BadRequest("by", "invalid_value", "by: %v", err)
 	}
-	p.hours = p.zone != time.UTC
-	today := c.start.In(p.zone).Format(time.DateOnly)
-	p.from, _, err = p.instant("from", cmp.Or(q.Get("from"), today))
+	label, err := ledger.LabelOf(names)
 	if err != nil {
-		return p, err
+		return nil, wire.BadRequest("by", "invalid_value", "by: %v", err)
 	}
-	_, p.to, err = p.instant("to", cmp.Or(q.Get("to"), today))
-	if err != nil {
-		return p, err
+	named := func(l guard.Label) bool { return l.Name == label }
+	if label != "" && label != budget.GroupLabel && !slices.ContainsFunc(h.opts.Policy().Labels, named) {
+		return nil, wire.BadRequest("by", "invalid_value", "There is no label %.40q in the configuration", label)
 	}
-	if !p.from.Before(p.to) || p.to.Sub(p.from) > (maxUsageDays*24+1)*time.Hour { // one hour more, for clock changes
-		return p, wire.BadRequest("from", "invalid_value", "from and to must span 1 to %d days", maxUsageDays)
-	}
-	return p, nil
+	return by, nil
 }
 
-// instant parses a day or a time and returns it as the start and the end of a period.
-func (p *usagePeriod) instant(name, text string) (begin, end time.Time, err error) {
-	if day, err := time.ParseInLocation(time.DateOnly, text, p.zone); err == nil {
-		return day, day.AddDate(0, 0, 1), nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
+// usagePeriod parses the period, by default today, and reports whether it is in hours.
+func (h *usageHandler) usagePeriod(c *call) (q ledger.Query, hours bool, err error) {
+	asked := c.r.URL.Query()
+	q.Zone, err = ledger.Zone(asked.Get("tz"))
 	if err != nil {
-		return at, at, wire.BadRequest(name, "invalid_value",
-			"%s must be a day such as 2026-11-01, or a time such as 2026-11-01T08:00:00Z", name)
+		return q, false, wire.BadRequest("tz", "invalid_value", "tz: %v", err)
 	}
-	p.hours = true
-	return at.In(p.zone), at.In(p.zone), nil
+	now, from, to := c.start.In(q.Zone), cmp.Or(asked.Get("from"), "today"), cmp.Or(asked.Get("to"), "today")
+	q.From, _, err = instant("from", from, now)
+	if err != nil {
+		return q, false, err
+	}
+	_, q.To, err = instant("to", to, now)
+	if err != nil {
+		return q, false, err
+	}
+	hours = ledger.WithinDay(from) || ledger.WithinDay(to)
+	if !hours {
+		q.From, q.To = ledger.WholeDays(q.From, q.To)
+	}
+	longest := (ledger.MostDays*24 + 1) * time.Hour // one hour more, for clock changes
+	if !q.From.Before(q.To) || q.To.Sub(q.From) > longest {
+		return q, false, wire.BadRequest("from", "invalid_value", "from and to must span 1 to %d days", ledger.MostDays)
+	}
+	return q, hours || q.Zone != time.UTC, nil
 }
 
-func zoneOf(name string) (*time.Location, error) {
-	if name == "" {
-		return time.UTC, nil
+// instant parses a time of a period, as ledger.Instant does.
+func instant(name, text string, now time.Time) (begin, end time.Time, err error) {
+	begin, end, err = ledger.Instant(text, now)
+	if err != nil {
+		err = wire.BadRequest(name, "invalid_value", "%s %v", name, err)
 	}
-	zone, err := time.LoadLocation(name)
-	if err != nil || name == "Local" {
-		return nil, wire.BadRequest("tz", "invalid_value", "tz: %.80q is no time zone; expected a name such as Europe/Berlin",
-			name)
+	return begin, end, err
+}
+
+// labelsOf parses labels of a query, name=value.
+func labelsOf(pairs []string) (budget.Labels, error) {
+	values := map[string]string{}
+	for _, pair := range pairs {
+		name, value, _ := strings.Cut(pair, "=")
+		values[name] = value
 	}
-	return zone, nil
+	return newLabels(values)
+}
+
+// newLabels checks labels of a request.
+func newLabels(values map[string]string) (budget.Labels, error) {
+	labels, err := budget.NewLabels(values)
+	if err != nil {
+		return "", wire.BadRequest("label", "invalid_value", "label: %v", err)
+	}
+	return labels, nil
 }

@@ -150,8 +150,8 @@ func TestUsageIsRefused(t *testing.T) {
 	d := deploy(t)
 	day := func(n int) string { return time.Now().UTC().AddDate(0, 0, n).Format(time.DateOnly) }
 	for query, param := range map[string]string{
-		"by=month": "by", "by=user,": "by", "by=User": "by",
-		"from=yesterday": "from", "from=2026-13-01": "from", "to=2026-11-01T00:00": "to", "tz=Nowhere": "tz",
+		"by=week": "by", "by=user,": "by", "by=User": "by",
+		"from=lately": "from", "from=2026-13-01": "from", "to=2026-11-01T00:00": "to", "tz=Nowhere": "tz",
 		"from=" + day(0) + "&to=" + day(-1): "from", "from=" + day(-400): "from", "from=" + day(1): "from",
 	} {
 		d.refused(400, "invalid_value", param, "GET", "/orgs/acme/usage?"+query, "")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/providers"
 )
 
@@ -139,6 +140,9 @@ func (n *neighborCount) groupOf(org, user string) string {
 	return ""
 }
 
+// byCaller is what a limit can tell charges apart by.
+var byCaller = ledger.By("user", "key", "model", "provider", "endpoint")
+
 // charges calls add for an org's charges since a time: by ledger entry for the last hour, and
 // by hourly sums before that.
 func (h *whyHandler) charges(c *call, org string, since time.Time, add func(charge)) error {
@@ -158,16 +162,20 @@ func (h *whyHandler) charges(c *call, org string, since time.Time, add func(char
 		}
 		return err
 	}
-	sums := h.opts.Budget.Ledger.HourRollups
+	q := ledger.Query{Orgs: []string{org}, From: since, To: now, By: byCaller}
 	if now.Sub(since) > budget.Hours {
-		sums = h.opts.Budget.Ledger.Rollups
+		q.From, q.To = ledger.WholeDays(since.UTC(), now.UTC())
 	}
-	list, err := sums(c.r.Context(), org, since, now)
-	for _, r := range list {
-		who := budget.Call{Org: org, User: r.User, Key: r.Key, Model: r.Model, Provider: r.Provider, Endpoint: r.Endpoint}
-		add(charge{who, int64(r.Cost), r.Input + r.Output, r.Calls, false})
+	report, err := ledger.Read(c.r.Context(), h.opts.Budget.Ledger, q)
+	if err != nil {
+		return err
 	}
-	return err
+	for _, row := range report.Rows {
+		v := row.Values
+		who := budget.Call{Org: org, User: v[0], Key: v[1], Model: v[2], Provider: v[3], Endpoint: v[4]}
+		add(charge{who, int64(row.Cost), row.Input + row.Output, row.Calls, false})
+	}
+	return nil
 }
 
 // counts reports whether a limit counts a charge.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
@@ -187,7 +188,7 @@ func until(text string, now time.Time) (time.Time, error) {
 
 // untilTime parses a duration from now, a time of day, a date or a time.
 func untilTime(text string, now, midnight time.Time) (at time.Time, ok bool) {
-	if d, ok := ago(text); ok {
+	if d, ok := ledger.Ago(text); ok {
 		return now.Add(d), true
 	}
 	if t, err := time.ParseInLocation("15:04", text, now.Location()); err == nil {

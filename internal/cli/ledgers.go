@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/admin"
-	"github.com/llmguard/llmguard/pricing"
 )
 
 // ledgers reads the ledgers of the selected orgs over the API.
@@ -174,77 +174,24 @@ func (a *adminClient) refusals(ctx context.Context, q url.Values) ([]admin.Refus
 	return list.Data, err
 }
 
-// sumDays is how many days one request covers.
-const sumDays = 400
-
-// sumsQuery selects sums of an org in [from, to), which are whole UTC days unless hours is set.
-type sumsQuery struct {
-	org      string
-	from, to time.Time
-	hours    bool     // by hour; UTC days without hourly data are returned as days
-	by       []string // in addition to time
-	filter   string
-}
-
-// sums returns sums. since is set if ledger entries before it were not read.
-func (l *ledgers) sums(ctx context.Context, s sumsQuery) (out []budget.Rollup, since time.Time, err error) {
-	by, layout := "day", time.DateOnly
-	if s.hours {
-		by, layout = "day,hour", time.RFC3339Nano
-	}
-	for from := s.from; from.Before(s.to); {
-		end := from.AddDate(0, 0, sumDays)
-		if s.to.Before(end) {
-			end = s.to
+// usage fetches what an org spent in [from, to), in requests of at most ledger.MostDays.
+func (l *ledgers) usage(ctx context.Context, org string, r *report, add func(*admin.Usage)) error {
+	for from := r.from; from.Before(r.to); {
+		end := from.AddDate(0, 0, ledger.MostDays)
+		if r.to.Before(end) {
+			end = r.to
 		}
-		q := filtered(url.Values{
-			"from": {from.UTC().Format(layout)}, "to": {end.UTC().Format(layout)},
-			"by": {by + "," + strings.Join(s.by, ",")},
-		}, s.filter)
-		if !s.hours { // days are complete
-			q.Set("to", end.UTC().Add(-time.Nanosecond).Format(layout))
+		q := filtered(timed(url.Values{"by": {strings.Join(r.by, ",")}, "tz": {r.zone.String()}}, from, end), r.filter)
+		if !r.hours {
+			q.Set("from", from.Format(time.DateOnly))
+			q.Set("to", end.Add(-time.Nanosecond).Format(time.DateOnly))
 		}
 		var u admin.Usage
-		if err := l.ask(ctx, http.MethodGet, pathOf("orgs", s.org, "usage")+"?"+q.Encode(), nil, &u); err != nil {
-			return nil, since, err
+		if err := l.ask(ctx, http.MethodGet, pathOf("orgs", org, "usage")+"?"+q.Encode(), nil, &u); err != nil {
+			return err
 		}
-		if u.Since != nil && u.Since.After(since) {
-			since = *u.Since
-		}
-		for _, line := range u.Lines {
-			r, err := rollupOf(line, s.label())
-			if err != nil {
-				return nil, since, err
-			}
-			out = append(out, r)
-		}
+		add(&u)
 		from = end
 	}
-	return out, since, nil
-}
-
-// label returns the label that is grouped by, or "".
-func (s *sumsQuery) label() string {
-	for _, d := range s.by {
-		if name, ok := budget.LabelIn(d); ok {
-			return name
-		}
-	}
-	return ""
-}
-
-func rollupOf(l admin.UsageLine, label string) (budget.Rollup, error) {
-	begin, err := time.Parse(time.DateOnly, l.Day)
-	if l.Hour != "" {
-		begin, err = time.Parse(time.RFC3339, l.Hour)
-	}
-	return budget.Rollup{
-		Begin: begin, Hour: l.Hour != "", User: l.User, Key: l.Key, Provider: l.Provider, Endpoint: l.Endpoint,
-		Model: l.Model, Run: budget.RunPath(l.Run), Labels: budget.Labels("").With(label, l.Label),
-		Sums: budget.Sums{
-			Cost: pricing.Nano(l.Cost), Calls: l.Calls, Input: l.Input, Cached: l.Cached, Written: l.Written, Output: l.Output,
-			Split: pricing.Split(l.Costs), Adjusted: pricing.Nano(l.Adjusted), Estimated: pricing.Nano(l.Estimated),
-			Overrun: pricing.Nano(l.Overrun),
-		},
-	}, err
+	return nil
 }

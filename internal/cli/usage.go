@@ -10,7 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/admin"
 )
 
 // usageFlags are shared by the commands on the ledger.
@@ -47,7 +48,7 @@ func usageCommand() *cobra.Command {
 	f.period.add(c)
 	f.period.addZone(c)
 	c.Flags().StringVar(&by, "by", "user,model",
-		"group by any of "+strings.Join(dimensions, ", ")+",\nand one label:NAME")
+		"group by any of "+strings.Join(ledger.Groupings(), ", ")+",\nand one label:NAME")
 	c.Flags().StringVar(&text, "filter", "",
 		"only calls that meet conditions, as in the console: 'run=nightly-7 model=gpt-* status>=400 cost>0.50'")
 	c.Flags().StringVar(&sorted, "sort", "",
@@ -69,13 +70,13 @@ func showUsage(c *cobra.Command, f *usageFlags, r *report, sorted string) error 
 	w := c.OutOrStdout()
 	notes := c.ErrOrStderr()
 	for _, d := range r.by {
-		_, labeled := budget.LabelIn(d)
-		if !slices.Contains(dimensions, d) && !labeled {
-			return misused("--by %s: expected %s, group or label:NAME, separated by commas", d, strings.Join(dimensions, ", "))
+		if _, err := ledger.GroupingOf(d); err != nil {
+			return misused("--by %s: expected %s, group or label:NAME, separated by commas", d,
+				strings.Join(ledger.Groupings(), ", "))
 		}
 	}
-	if err := r.byLabel(); err != nil {
-		return err
+	if _, err := ledger.LabelOf(r.by); err != nil {
+		return misused("--by %v", err)
 	}
 	if err := r.checkSort(sorted); err != nil {
 		return err
@@ -96,7 +97,7 @@ func showUsage(c *cobra.Command, f *usageFlags, r *report, sorted string) error 
 			return err
 		}
 	}
-	r.collect()
+	r.finish()
 	r.notes(notes)
 	if len(r.lines) == 0 {
 		fmt.Fprintf(notes, "no spending %s\n", r.span())
@@ -117,7 +118,7 @@ func (r *report) period(p *period, now time.Time) (err error) {
 	if err != nil {
 		return err
 	}
-	r.hours = p.hourly() || slices.Contains(r.by, "hour") || r.zone != time.UTC
+	r.hours = p.hourly() || slices.Contains(r.by, ledger.Hour) || r.zone != time.UTC
 	if !p.hourly() {
 		r.from, r.to, err = p.days(now)
 		return err
@@ -128,46 +129,28 @@ func (r *report) period(p *period, now time.Time) (err error) {
 
 // read adds an org.
 func (r *report) read(ctx context.Context, l *ledgers, org string) error {
-	q := sumsQuery{org: org, from: r.from, to: r.to, hours: r.hours, filter: r.filter, by: r.names()}
-	list, since, err := l.sums(ctx, q)
+	wholes := 0
+	err := l.usage(ctx, org, r, func(u *admin.Usage) {
+		wholes += u.WholeDays
+		if u.Since != nil && u.Since.After(r.since) {
+			r.since = *u.Since
+		}
+		for i := range u.Lines {
+			r.add(org, &u.Lines[i])
+		}
+	})
 	if err != nil {
 		return err
 	}
-	if since.After(r.since) {
-		r.since = since
-	}
-	days := map[time.Time]bool{}
-	for _, one := range list {
-		r.add(org, one)
-		if r.hours && !one.Hour {
-			days[one.Begin] = true
-		}
-	}
-	r.wholes = max(r.wholes, len(days))
-	if !r.countsRefusals() || r.to.Sub(r.from) > sumDays*24*time.Hour {
+	r.wholes = max(r.wholes, wholes)
+	if !r.countsRefusals() || r.to.Sub(r.from) > ledger.MostDays*24*time.Hour {
 		return nil
 	}
 	refused, err := l.Refusals(ctx, org, r.from, r.to)
-	r.refusals = append(r.refusals, refused...)
+	for i := range refused {
+		r.countRefusal(&refused[i])
+	}
 	return err
-}
-
-// names returns what the API has to group by, without times: a label alone, because its sums are kept by
-// day, otherwise all that sums have.
-func (r *report) names() []string {
-	names := slices.DeleteFunc(slices.Clone(r.by), func(d string) bool {
-		return slices.Contains([]string{"org", "day", "month", "class"}, d)
-	})
-	if len(names) == 1 && r.label != "" {
-		return names
-	}
-	out := []string{"user", "key", "model", "provider", "endpoint"}
-	for _, d := range names {
-		if _, labeled := budget.LabelIn(d); labeled || d == budget.RunDimension {
-			out = append(out, d)
-		}
-	}
-	return out
 }
 
 // notes says what one should know about the sums.
@@ -182,7 +165,7 @@ func (r *report) notes(w io.Writer) {
 	if _, offset := r.from.Zone(); offset%3600 != 0 {
 		fmt.Fprintln(w, "sums are kept by UTC hour; each counts for the local hour and day in which it begins")
 	}
-	if slices.Equal(r.by, []string{budget.RunDimension}) && len(r.lines) == 1 && r.lines[0].by[0] == "" {
+	if slices.Equal(r.by, []string{ledger.Run}) && len(r.lines) == 1 && r.lines[0].by[0] == "" {
 		fmt.Fprintln(w, "no call belongs to a run; to group by a label of calls, use --by label:NAME")
 	}
 }

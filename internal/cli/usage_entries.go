@@ -10,18 +10,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/wire"
-	"github.com/llmguard/llmguard/providers"
 )
 
-// filter selects ledger entries; the zero value selects all.
+// filter selects ledger entries; the zero value selects all. Its flags and its text are conditions in the
+// language of the API.
 type filter struct {
 	user, key, model, kind, call, outcome string
 	estimated                             bool
 	labels                                labelFilter
-	wanted                                map[string]string // of labels
-	text                                  string            // in the language of the API
+	text                                  string
 }
 
 var kinds = []string{
@@ -43,25 +43,34 @@ func (f *filter) add(c *cobra.Command) {
 	fl.BoolVar(&f.estimated, "estimated", false, "only estimated entries")
 }
 
-func (f *filter) check() (err error) {
-	f.wanted, err = f.labels.values()
+// conditions returns the filter for the API.
+func (f *filter) conditions() (string, error) {
+	labels, err := f.labels.values()
 	if err != nil {
-		return err
+		return "", err
 	}
 	if f.kind != "" && !slices.Contains(kinds, f.kind) {
-		return misused("--kind %s: expected one of %s", f.kind, strings.Join(kinds, ", "))
+		return "", misused("--kind %s: expected one of %s", f.kind, strings.Join(kinds, ", "))
 	}
 	if _, ok := wire.CallTime(f.call); f.call != "" && !ok && f.kind != budget.KindAdjust {
-		return misused("--call %s: this is not a call's id (26 letters and digits, as in the log and in X-Request-Id)",
+		return "", misused("--call %s: this is not a call's id (26 letters and digits, as in the log and in X-Request-Id)",
 			f.call)
 	}
-	return nil
-}
-
-func (f *filter) fits(e budget.Entry) bool {
-	return (f.user == "" || f.user == e.User) && (f.key == "" || f.key == e.Key) && (f.kind == "" || f.kind == e.Kind) &&
-		(f.model == "" || providers.Match(f.model, e.Model)) && (f.call == "" || f.call == e.ID || f.call == e.Corrects) &&
-		(!f.estimated || e.Estimated) && (f.outcome == "" || f.outcome == e.Outcome) && fits(f.wanted, e.Labels)
+	var all []string
+	for _, one := range [][2]string{
+		{"user", f.user}, {"key", f.key}, {"model", f.model}, {"kind", f.kind}, {"id", f.call}, {"outcome", f.outcome},
+	} {
+		if one[1] != "" {
+			all = append(all, ledger.Condition(one[0], one[1]))
+		}
+	}
+	for name, value := range labels {
+		all = append(all, ledger.Condition(ledger.LabelPrefix+name, value))
+	}
+	if f.estimated {
+		all = append(all, ledger.Condition("estimated", "true"))
+	}
+	return strings.TrimSpace(strings.Join(append(all, f.text), " ")), nil
 }
 
 func entriesCommand() *cobra.Command {
@@ -92,7 +101,8 @@ func showEntries(c *cobra.Command, f *usageFlags, only *filter, pick *ranking) e
 	ctx := c.Context()
 	w := c.OutOrStdout()
 	notes := c.ErrOrStderr()
-	if err := only.check(); err != nil {
+	where, err := only.conditions()
+	if err != nil {
 		return err
 	}
 	if err := pick.check(); err != nil {
@@ -113,7 +123,7 @@ func showEntries(c *cobra.Command, f *usageFlags, only *filter, pick *ranking) e
 		return err
 	}
 	defer l.Close()
-	pick.only, l.filter = only, only.text
+	l.filter = where
 	for _, org := range l.orgs {
 		if err := pick.read(ctx, l, org, from, to); err != nil {
 			return err

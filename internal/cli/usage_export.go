@@ -32,7 +32,8 @@ func exportCommand() *cobra.Command {
 }
 
 func exportEntries(ctx context.Context, f *usageFlags, only *filter, w io.Writer) error {
-	if err := only.check(); err != nil {
+	where, err := only.conditions()
+	if err != nil {
 		return err
 	}
 	from, to, err := f.period.bounds(time.Now())
@@ -44,7 +45,7 @@ func exportEntries(ctx context.Context, f *usageFlags, only *filter, w io.Writer
 		return err
 	}
 	defer l.Close()
-	l.filter = only.text
+	l.filter = where
 	out := bufio.NewWriter(w)
 	lines, table := json.NewEncoder(out), (*budget.EntryCSV)(nil)
 	lines.SetEscapeHTML(false)
@@ -54,8 +55,6 @@ func exportEntries(ctx context.Context, f *usageFlags, only *filter, w io.Writer
 	for _, org := range l.orgs {
 		err := l.Entries(ctx, org, from, to, func(e budget.Entry) error {
 			switch {
-			case !only.fits(e):
-				return nil
 			case table != nil:
 				return table.Entry(&e)
 			default:

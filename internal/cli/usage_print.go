@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -78,8 +79,8 @@ func (r *report) writeTable(w io.Writer) error {
 	add := func(names []string, l *line) {
 		cells := make([]string, 0, len(g.head))
 		for i, n := range names {
-			_, labeled := budget.LabelIn(r.by[i])
-			if n == "" && (labeled || r.by[i] == budget.RunDimension) && l != &r.total {
+			_, labeled := ledger.LabelIn(r.by[i])
+			if n == "" && (labeled || r.by[i] == ledger.Run) && l != &r.total {
 				n = "-"
 			}
 			cells = append(cells, escape.Text(n))
@@ -136,6 +137,7 @@ func (r *report) writeCSV(w io.Writer) error {
 type usageJSON struct {
 	From  string     `json:"from"` // first and last UTC day; for hourly reports, start and end
 	To    string     `json:"to"`
+	Since *time.Time `json:"since,omitempty"` // what was spent before it is missing
 	Lines []lineJSON `json:"lines"`
 	Total lineJSON   `json:"total"`
 }
@@ -161,6 +163,9 @@ func (r *report) json() usageJSON {
 	out.From, out.To = r.from.Format(time.DateOnly), r.to.Add(-1).Format(time.DateOnly)
 	if r.hours {
 		out.From, out.To = r.from.Truncate(time.Hour).Format(time.RFC3339), r.to.Format(time.RFC3339)
+	}
+	if !r.since.IsZero() {
+		out.Since = &r.since
 	}
 	for _, l := range r.lines {
 		j := r.lineJSON(l)

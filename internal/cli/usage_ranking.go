@@ -16,7 +16,6 @@ import (
 type ranking struct {
 	sort  string // "time" or "cost"
 	limit int    // 0: all
-	only  *filter
 
 	list []budget.Entry
 	cut  bool // some entries were left out
@@ -35,14 +34,11 @@ func (r *ranking) check() error {
 // errEnough stops reading the ledger.
 var errEnough = errors.New("enough")
 
-// read adds the entries of an org that the filter selects. Ledgers are read newest first, so sorted
+// read adds the entries of an org. Ledgers are read newest first, so sorted
 // by time a few of them are enough.
 func (r *ranking) read(ctx context.Context, l *ledgers, org string, from, to time.Time) error {
 	n := 0
 	err := l.Recent(ctx, org, from, to, func(e budget.Entry) error {
-		if !r.only.fits(e) {
-			return nil
-		}
 		r.list = append(r.list, e)
 		n++
 		if r.limit > 0 && r.sort == "time" && n > r.limit {

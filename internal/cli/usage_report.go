@@ -7,34 +7,23 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/admin"
 )
-
-// dimensions are what usage can be grouped by.
-var dimensions = []string{"org", "user", "key", "model", "provider", "endpoint", "run", "hour", "day", "month", "class"}
 
 // report is the output of `llmguard usage`.
 type report struct {
 	by       []string
-	label    string    // of --by label:NAME
 	filter   string    // in the language of the API
-	since    time.Time // entries before it were not read; zero: all were
+	since    time.Time // what was spent before it is missing; zero: nothing
 	sort     string
 	from, to time.Time
 	hours    bool           // hourly sums instead of whole UTC days
 	zone     *time.Location // zone of days and hours
 	wholes   int            // number of UTC days without hourly data
-	rows     []usageRow
-	refusals []admin.Refusal
-	values   map[string][]string // values of the dimensions, by line name
+	byName   map[string]*line
 	lines    []*line
 	total    line
-}
-
-// usageRow is what an org spent in an hour or a day, optionally on one token class.
-type usageRow struct {
-	org, class string
-	budget.Rollup
 }
 
 // line is one sum. If grouped by class it has only tokens and Cost.
@@ -46,80 +35,50 @@ type line struct {
 
 func (l *line) tokens() int64 { return l.Input + l.Output }
 
-// add adds a roll-up of an org.
-func (r *report) add(org string, one budget.Rollup) {
-	if !r.byClass() {
-		r.rows = append(r.rows, usageRow{org: org, Rollup: one})
-		return
-	}
-	for _, part := range one.ByClass() {
-		row := usageRow{org: org, class: part.Class, Rollup: one}
-		row.Sums = part.Sums
-		r.rows = append(r.rows, row)
-	}
+// add adds what an org spent.
+func (r *report) add(org string, u *admin.UsageLine) {
+	u.Org = org
+	sums := u.Sums()
+	r.line(func(dimension string) string { return *u.Value(dimension) }).Add(sums)
+	r.total.Add(sums)
 }
 
-// name returns the name of the line that a row is added to.
-func (r *report) name(row usageRow) string {
-	names := r.times(row.Begin, row.Hour)
-	names["org"] = row.org
-	names["user"] = row.User
-	names["key"] = row.Key
-	names["model"] = row.Model
-	names["provider"] = row.Provider
-	names["endpoint"] = row.Endpoint
-	names["run"] = string(row.Run)
-	names["class"] = row.class
-	label := row.Labels.Get(r.label)
-	names[budget.LabelDimension+r.label] = label
-	if r.label == budget.GroupLabel {
-		names[budget.GroupLabel] = label
-	}
-	return r.nameOf(names)
-}
-
-func (r *report) nameOf(names map[string]string) string {
+// line returns the line with these values, which is new if there is none.
+func (r *report) line(value func(dimension string) string) *line {
 	by := make([]string, len(r.by))
 	for i, d := range r.by {
-		by[i] = names[d]
+		by[i] = value(d)
+		switch {
+		case d == ledger.Hour && by[i] == "": // a UTC day without hourly data
+			by[i] = "-"
+		case d == ledger.Hour:
+			by[i] = strings.Replace(by[i], ":00:00", ":00", 1) // without seconds
+		}
 	}
 	name := strings.Join(by, "\x00")
-	if r.values == nil {
-		r.values = map[string][]string{}
+	if r.byName[name] == nil {
+		if r.byName == nil {
+			r.byName = map[string]*line{}
+		}
+		r.byName[name] = &line{by: by}
+		r.lines = append(r.lines, r.byName[name])
 	}
-	r.values[name] = by
-	return name
-}
-
-// times returns the hour, day and month of a sum. A UTC day without hourly data has no hour.
-func (r *report) times(begin time.Time, hour bool) map[string]string {
-	if !hour {
-		return map[string]string{"day": begin.Format(time.DateOnly), "month": begin.Format("2006-01"), "hour": "-"}
-	}
-	begin = begin.In(r.zone)
-	return map[string]string{
-		"day": begin.Format(time.DateOnly), "month": begin.Format("2006-01"),
-		"hour": begin.Format("2006-01-02T15:04Z07:00"),
-	}
+	return r.byName[name]
 }
 
 // countsRefusals reports whether refusals can be grouped like the report: they have a user and
 // a time, but no key or model, and no filter applies to them.
 func (r *report) countsRefusals() bool {
 	return r.filter == "" && !slices.ContainsFunc(r.by, func(d string) bool {
-		return !slices.Contains([]string{"org", "user", "hour", "day", "month"}, d)
+		return !slices.Contains([]string{"org", "user", ledger.Hour, ledger.Day, ledger.Month}, d)
 	})
 }
 
 // countRefusal adds a refusal count.
-func (r *report) countRefusal(lines map[string]*line, one admin.Refusal) {
-	names := r.times(*one.Begin, one.Hour && r.hours)
-	names["org"], names["user"] = one.Org, one.User
-	name := r.nameOf(names)
-	if lines[name] == nil {
-		lines[name] = &line{by: r.values[name]}
-	}
-	for _, to := range []*line{lines[name], &r.total} {
+func (r *report) countRefusal(one *admin.Refusal) {
+	at := ledger.MomentOf(*one.Begin, one.Hour && r.hours, r.zone)
+	u := admin.UsageLine{Org: one.Org, User: one.User, Hour: at.Hour, Day: at.Day, Month: at.Month}
+	for _, to := range []*line{r.line(func(dimension string) string { return *u.Value(dimension) }), &r.total} {
 		to.refused += one.Refused
 		to.waited += one.Waited
 	}
@@ -133,7 +92,7 @@ func (r *report) splitOrgs() {
 	}
 }
 
-func (r *report) byClass() bool { return slices.Contains(r.by, "class") }
+func (r *report) byClass() bool { return slices.Contains(r.by, ledger.Class) }
 
 // measures are what lines can be sorted by, in addition to the dimensions.
 var measures = map[string]func(*line) int64{
@@ -150,7 +109,7 @@ func (r *report) checkSort(column string) error {
 	if column == "" {
 		r.sort = "cost"
 		for _, d := range r.by {
-			if d == "hour" || d == "day" || d == "month" {
+			if d == ledger.Hour || d == ledger.Day || d == ledger.Month {
 				r.sort = d
 			}
 		}
@@ -162,21 +121,8 @@ func (r *report) checkSort(column string) error {
 	return nil
 }
 
-// collect adds up and sorts the lines: by measures descending, by names ascending, ties by cost
-// and then by all names.
-func (r *report) collect() {
-	lines := map[string]*line{}
-	groups, total := budget.Group(r.rows, r.name)
-	for name, sums := range groups {
-		lines[name] = &line{by: r.values[name], Sums: *sums}
-	}
-	r.total.Sums = total
-	for _, one := range r.refusals {
-		r.countRefusal(lines, one)
-	}
-	for _, l := range lines {
-		r.lines = append(r.lines, l)
-	}
+// finish sorts the lines: by measures descending, by names ascending, ties by cost and then by all names.
+func (r *report) finish() {
 	at := slices.Index(r.by, r.sort)
 	slices.SortFunc(r.lines, func(a, b *line) int {
 		first := 0

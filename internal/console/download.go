@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/pricing"
@@ -60,7 +61,7 @@ func spendCSV(w http.ResponseWriter, s *admin.Spend) error {
 	out := escape.NewCSV(w)
 	head := []string{"from", "to"}
 	for _, by := range s.By {
-		head = append(head, strings.TrimPrefix(by, budget.LabelDimension))
+		head = append(head, strings.TrimPrefix(by, ledger.LabelPrefix))
 	}
 	head = append(head, "calls", "input_tokens", "output_tokens", "cost_usd", "cost_before_usd")
 	if err := out.Write(head); err != nil {

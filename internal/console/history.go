@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // days is the length of the spending history.
@@ -89,6 +90,9 @@ func (h *history) of(org string, unixDay, today int64) *fresh[day] {
 
 const daySeconds = 24 * 60 * 60
 
+// byDay is what the sums of a day are grouped by.
+var byDay = ledger.By("user", "key", "model")
+
 func (h *history) read(ctx context.Context, org string, unixDay int64) (day, error) {
 	d := day{
 		users: map[string]budget.Sums{}, models: map[string]budget.Sums{}, keys: map[[2]string]budget.Sums{},
@@ -101,16 +105,19 @@ func (h *history) read(ctx context.Context, org string, unixDay int64) (day, err
 		return d, ctx.Err()
 	}
 	from := time.Unix(unixDay*daySeconds, 0).UTC()
-	rollups, err := h.budget.Ledger.Rollups(ctx, org, from, from.Add(time.Second))
+	report, err := ledger.Read(ctx, h.budget.Ledger, ledger.Query{
+		Orgs: []string{org}, From: from, To: from.AddDate(0, 0, 1), By: byDay,
+	})
 	if err != nil {
 		h.log.Warn("console daily sum read failed", "org", org, "day", from.Format(time.DateOnly), "err", err)
 		return d, err
 	}
-	for _, r := range rollups {
-		d.total.Add(r.Sums)
-		add(d.users, r.User, r.Sums)
-		add(d.models, r.Model, r.Sums)
-		add(d.keys, [2]string{r.User, r.Key}, r.Sums)
+	d.total = report.Total
+	for _, row := range report.Rows {
+		user, key, model := row.Values[0], row.Values[1], row.Values[2]
+		add(d.users, user, row.Sums)
+		add(d.models, model, row.Sums)
+		add(d.keys, [2]string{user, key}, row.Sums)
 	}
 	return d, nil
 }

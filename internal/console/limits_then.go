@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // What is read to compute the past state of a call's limits: at most this many ledger entries
@@ -107,13 +108,15 @@ func (c *callPage) countOlder(ctx context.Context, view *callView, l *callLimit)
 	if first.Before(l.start) {
 		first = first.Add(wholeDay)
 	}
-	sums, err := c.o.Budget.Ledger.Rollups(ctx, view.Org, first, l.tail)
+	report, err := ledger.Read(ctx, c.o.Budget.Ledger, ledger.Query{
+		Orgs: []string{view.Org}, From: first, To: l.tail.UTC().Truncate(wholeDay), By: byDay,
+	})
 	if err != nil {
 		return err
 	}
-	for _, r := range sums {
-		if subjectOf(l.Subject, budget.Call{User: r.User, Key: r.Key}) == subjectOf(l.Subject, view.Call) {
-			l.add(int64(r.Cost), r.Input+r.Output, r.Calls)
+	for _, row := range report.Rows {
+		if subjectOf(l.Subject, budget.Call{User: row.Values[0], Key: row.Values[1]}) == subjectOf(l.Subject, view.Call) {
+			l.add(int64(row.Cost), row.Input+row.Output, row.Calls)
 		}
 	}
 	read := 0

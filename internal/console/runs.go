@@ -5,7 +5,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -49,7 +49,7 @@ func (c *Console) runList(v *visit) error {
 	for i := range list {
 		r := &list[i]
 		calls := spendPages{&c.o}.askedOf(v.r, "spend")
-		calls.Org, calls.By, calls.Filter = view.Org, "model", budget.FilterWord(budget.RunDimension, r.ID)
+		calls.Org, calls.By, calls.Filter = view.Org, "model", ledger.FilterWord(ledger.Run, r.ID)
 		for _, one := range ranges {
 			calls.Range = one.Name
 			if c.o.Now().Sub(time.Unix(r.Created, 0)) < one.Span {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/pricing"
@@ -90,7 +90,7 @@ func (c spendPages) askedOf(r *http.Request, path string) asked {
 }
 
 // Terms are the conditions of the filter.
-func (a asked) Terms() []string { return budget.FilterWords(a.Filter) }
+func (a asked) Terms() []string { return ledger.FilterWords(a.Filter) }
 
 // Link returns the address of the page with some values changed, given as names and values.
 func (a asked) Link(change ...string) string {
@@ -188,7 +188,7 @@ func (c spendPages) spend(v *visit) error {
 	status, text := v.ask(v.r.Context(), http.MethodGet, view.spendPath(topGroups), nil, &view.Spend)
 	if status != http.StatusOK {
 		view.Bad = problem(text, "The spending could not be read.")
-		view.Spend.Dimensions = budget.DimensionNames()
+		view.Spend.Dimensions = ledger.Names()
 		return v.show("spend", "Spend", view)
 	}
 	view.asked.From, view.asked.To = view.Spend.From, view.Spend.To
@@ -227,7 +227,7 @@ func (s *spendView) into(g *admin.SpendGroup) string {
 		change = append(change, "org", g.Values[0])
 	} else {
 		words := s.Terms()
-		if term := budget.FilterWord(s.asked.By, g.Values[0]); !slices.Contains(words, term) {
+		if term := ledger.FilterWord(s.asked.By, g.Values[0]); !slices.Contains(words, term) {
 			words = append(words, term)
 		}
 		change = append(change, "q", strings.Join(words, " "))
@@ -240,8 +240,8 @@ func (s *spendView) into(g *admin.SpendGroup) string {
 
 // plain returns the name of a dimension. A label may have the name of something built in.
 func plain(dimension string) string {
-	name := strings.TrimPrefix(dimension, budget.LabelDimension)
-	if name != dimension && slices.Contains(budget.FilterNames(), name) {
+	name := strings.TrimPrefix(dimension, ledger.LabelPrefix)
+	if name != dimension && slices.Contains(ledger.FilterNames(), name) {
 		return "label " + name
 	}
 	return name
@@ -250,12 +250,12 @@ func plain(dimension string) string {
 // next returns the dimension to group by after this one: the first that is not filtered yet.
 func (s *spendView) next() string {
 	labels := slices.DeleteFunc(slices.Clone(s.Dimensions), func(d string) bool {
-		return !strings.HasPrefix(d, budget.LabelDimension)
+		return !strings.HasPrefix(d, ledger.LabelPrefix)
 	})
-	others := []string{"model", "key", "endpoint", "provider", budget.RunDimension}
+	others := []string{"model", "key", "endpoint", "provider", ledger.Run}
 	for _, d := range slices.Concat([]string{"user"}, labels, others) {
 		filtered := slices.ContainsFunc(s.Terms(), func(t string) bool {
-			return strings.HasPrefix(t, d+"=") || strings.HasPrefix(t, strings.TrimPrefix(d, budget.LabelDimension)+"=")
+			return strings.HasPrefix(t, d+"=") || strings.HasPrefix(t, strings.TrimPrefix(d, ledger.LabelPrefix)+"=")
 		})
 		if d != s.asked.By && !filtered {
 			return d

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
-	"github.com/llmguard/llmguard/pricing"
 )
 
 // Month is a calendar month in UTC, a billing period.
@@ -60,9 +60,6 @@ type Line struct {
 	// are not known.
 	Undetailed bool
 }
-
-// sumDays is how long daily sums are kept, in days.
-const sumDays = 400
 
 // Books is what was read of an org's ledger.
 type Books struct {
@@ -159,7 +156,7 @@ func (r *reader) day(ctx context.Context, day time.Time) error {
 	if r.rest(day, found, sums, total) && (!open || total.Calls < least) {
 		r.books.Undetailed = append(r.books.Undetailed, day)
 	}
-	if len(sums) == 0 && day.Before(r.books.At.AddDate(0, 0, -sumDays)) {
+	if len(sums) == 0 && day.Before(r.books.At.AddDate(0, 0, -ledger.MostDays)) {
 		r.books.Gone = append(r.books.Gone, day)
 	}
 	return nil
@@ -167,16 +164,21 @@ func (r *reader) day(ctx context.Context, day time.Time) error {
 
 // sums reads the daily sums of a day.
 func (r *reader) sums(ctx context.Context, day, end time.Time) (map[Line]*budget.Sums, error) {
-	list, err := r.ledger.Rollups(ctx, r.books.Org, day, end)
 	out := map[Line]*budget.Sums{}
-	for _, one := range list {
-		addTo(out, Line{
-			Day: day, User: one.User, Key: one.Key, Provider: one.Provider, Endpoint: one.Endpoint, Model: one.Model,
-			Undetailed: true,
-		}, one.Sums)
+	report, err := ledger.Read(ctx, r.ledger, ledger.Query{Orgs: []string{r.books.Org}, From: day, To: end, By: bySums})
+	if err != nil {
+		return nil, err
 	}
-	return out, err
+	for _, row := range report.Rows {
+		v := row.Values
+		line := Line{Day: day, User: v[0], Key: v[1], Provider: v[2], Endpoint: v[3], Model: v[4], Undetailed: true}
+		addTo(out, line, row.Sums)
+	}
+	return out, nil
 }
+
+// bySums are the dimensions of daily sums.
+var bySums = ledger.By("user", "key", "provider", "endpoint", "model")
 
 // rest adds what the sums have and the entries do not, and reports whether there is any.
 func (r *reader) rest(day time.Time, found, sums map[Line]*budget.Sums, total budget.Sums) bool {
@@ -227,36 +229,19 @@ func (r *reader) partsOf(e budget.Entry, day time.Time) map[Line]budget.Sums {
 		Day: day, User: e.User, Key: e.Key, Provider: e.Provider, Endpoint: e.Endpoint, Model: e.Model, Labels: e.Labels,
 		Cached: e.Outcome == "cached",
 	}
-	s := budget.Sums{
-		Cost: e.Cost, Input: e.Usage.Input, Cached: e.Usage.CachedInput,
-		Written: e.Usage.CacheWrite + e.Usage.CacheWrite1h, Output: e.Usage.Output, Split: pricing.Split(e.Costs),
-	}
-	if e.Estimated {
-		s.Estimated = e.Cost
-	}
+	s := e.Sums()
 	hold := fmt.Sprintf("%s/%d", e.ID, e.Attempt)
 	switch e.Kind {
 	case budget.KindAdjust:
-		s.Adjusted = e.Cost
 		line.Earlier = r.earlier(e.Corrects)
 	case budget.KindCharge:
-		s.Calls = 1
 		line.Earlier = r.earlier(e.ID)
 	case budget.KindExpire:
-		s.Calls = 1
 		r.expired[hold] = true
 	case budget.KindVoid, budget.KindLate:
-		switch {
-		case e.Kind == budget.KindVoid:
-			s.Calls = -1
-		case e.Cost == e.Total: // the hold was lost, so nothing had been charged
-			s.Calls = 1
-		}
 		if e.Cost != e.Total && r.earlier(e.ID) && !r.expired[hold] {
 			return r.reversed(line, s, e)
 		}
-	default:
-		s.Calls = 1
 	}
 	return map[Line]budget.Sums{line: s}
 }
@@ -266,6 +251,7 @@ func (r *reader) partsOf(e budget.Entry, day time.Time) map[Line]budget.Sums {
 func (r *reader) reversed(line Line, s budget.Sums, e budget.Entry) map[Line]budget.Sums {
 	back := budget.Sums{Cost: e.Cost - e.Total, Calls: s.Calls}
 	s.Cost, s.Calls = e.Total, 0
+	back.Estimated, s.Estimated = s.Estimated, 0
 	earlier := line
 	earlier.Earlier = true
 	out := map[Line]budget.Sums{earlier: back}

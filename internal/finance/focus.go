@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -42,7 +43,7 @@ func ParseBy(list string) (By, error) {
 		return by, nil
 	}
 	for d := range strings.SplitSeq(list, ",") {
-		name, label := strings.CutPrefix(d, budget.LabelDimension)
+		name, label := strings.CutPrefix(d, ledger.LabelPrefix)
 		switch {
 		case d == "user":
 			by.User = true

@@ -1,6 +1,10 @@
 package finance
 
-import "time"
+import (
+	"time"
+
+	"github.com/llmguard/llmguard/budget/ledger"
+)
 
 // Due returns the months whose files are to be written, and the last day that they then cover, as a
 // position; none if that was done. every is "day" or "month", done the position of the last time, empty
@@ -15,7 +19,7 @@ func Due(every, done string, now time.Time) (months []Month, position string) {
 	if before, err := time.Parse(time.DateOnly, done); err == nil {
 		first = before.AddDate(0, 0, 1)
 	}
-	if oldest := last.AddDate(0, 0, -sumDays); first.Before(oldest) {
+	if oldest := last.AddDate(0, 0, -ledger.MostDays); first.Before(oldest) {
 		first = oldest
 	}
 	if first.After(last) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -54,7 +55,7 @@ func sectionKey(title string) string {
 	case "Key":
 		return "key"
 	}
-	return budget.LabelDimension + title[len("Label "):]
+	return ledger.LabelPrefix + title[len("Label "):]
 }
 
 func (st *Statement) sums(w escape.CSV, section string, line StatementLine) {

@@ -6,7 +6,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // Where starts the view with a grouping and a filter.
@@ -21,7 +21,7 @@ func (m *Model) Where(by, filter string) {
 // partsOf splits a filter: conditions select the calls of samples, other text the lines of lists.
 func partsOf(filter string) (conditions, text string) {
 	var where, words []string
-	for _, w := range budget.FilterWords(filter) {
+	for _, w := range ledger.FilterWords(filter) {
 		if strings.ContainsAny(w, "=<>") {
 			where = append(where, w)
 		} else {
@@ -93,8 +93,8 @@ func (m *Model) enter() tea.Cmd {
 	at := rows[m.row]
 	switch {
 	case m.tab == Groups:
-		words := budget.FilterWords(m.filter)
-		if word := budget.FilterWord(m.snap.By, at.value); !slices.Contains(words, word) {
+		words := ledger.FilterWords(m.filter)
+		if word := ledger.FilterWord(m.snap.By, at.value); !slices.Contains(words, word) {
 			words = append(words, word)
 		}
 		m.filter = strings.Join(words, " ")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -116,7 +117,7 @@ func TestSampleIsFiltered(t *testing.T) {
 	f.charge(budget.Call{User: "carol"}, 5_000_000)
 	var err error
 	f.from.FilterText = "project=web cost<0.05"
-	f.from.Filter, err = budget.ParseFilter(f.from.FilterText, func(string) bool { return true })
+	f.from.Filter, err = ledger.ParseFilter(f.from.FilterText, func(string) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +128,7 @@ func TestSampleIsFiltered(t *testing.T) {
 	if s.Users[0].Limits[0].Used != 50_000_000 || s.Filter != "project=web cost<0.05" {
 		t.Errorf("got limits %+v and filter %q, want limits of all calls", s.Users[0].Limits, s.Filter)
 	}
-	f.from.Filter, _ = budget.ParseFilter("user=nobody", func(string) bool { return true })
+	f.from.Filter, _ = ledger.ParseFilter("user=nobody", func(string) bool { return true })
 	if s = f.sample(""); s.Calls != 0 || len(s.Orgs) != 0 || s.Today != 115_000_000 {
 		t.Errorf("got %+v, want no call, and the total of today", s)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 )
 
@@ -91,14 +92,14 @@ type standing struct {
 }
 
 // of returns the limits that count an org, a user or a group separately, fullest first.
-func (s standing) of(ctx context.Context, one *Spender, by budget.Dimension) ([]Limit, error) {
+func (s standing) of(ctx context.Context, one *Spender, by ledger.Dimension) ([]Limit, error) {
 	call := one.call
 	switch {
 	case call.ID == "" && one.User == "":
 		return s.read(ctx, s.org.Limits, budget.Call{Org: one.Org}, budget.Org)
 	case call.ID == "":
 		return s.read(ctx, s.org.LimitsFor(one.User, ""), budget.Call{Org: one.Org, User: one.User}, budget.User)
-	case by.Name == budget.RunDimension:
+	case by.Name == ledger.Run:
 		return s.run(ctx, one)
 	case by.Name == "key":
 		return s.read(ctx, s.org.LimitsFor(call.User, call.Key), call, budget.Key)

@@ -9,7 +9,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // Tab is a list in the view.
@@ -39,7 +39,7 @@ func (m *Model) tabName(t Tab) string {
 }
 
 // plain returns the name of a dimension without what marks it as a label.
-func plain(dimension string) string { return strings.TrimPrefix(dimension, budget.LabelDimension) }
+func plain(dimension string) string { return strings.TrimPrefix(dimension, ledger.LabelPrefix) }
 
 // sorts are the columns by which each tab can be sorted, the default first.
 var sorts = [][]string{
@@ -54,7 +54,7 @@ var sorts = [][]string{
 type Query struct {
 	User   string // whose limits to read in any case, as org/user
 	By     string // dimension of the groups; empty: what is usual
-	Filter string // conditions of budget.ParseFilter
+	Filter string // conditions of ledger.ParseFilter
 }
 
 // Model is the live view, a bubbletea model. Create it with NewModel.

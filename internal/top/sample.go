@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
@@ -29,9 +30,9 @@ const (
 type Source struct {
 	Queue *queue.Queue
 	Orgs  map[string]*guard.Org
-	By    budget.Dimension // of Snapshot.Groups
+	By    ledger.Dimension // of Snapshot.Groups
 	// Filter selects calls of the last minute; FilterText is its text.
-	Filter     budget.Filter
+	Filter     ledger.Filter
 	FilterText string
 }
 
@@ -55,6 +56,9 @@ type orgState struct {
 	next    time.Time               // when today's sums may be read again
 	ends    ends
 }
+
+// byUser groups the sums of today.
+var byUser = ledger.By("user")
 
 // NewSampler returns a Sampler without history.
 func NewSampler(books *budget.Store) *Sampler {
@@ -105,13 +109,16 @@ func (s *Sampler) read(ctx context.Context, org string) (*orgState, error) {
 	if now.Before(state.next) {
 		return state, nil
 	}
-	sums, err := s.books.Ledger.Rollups(ctx, org, now, now.Add(1))
+	today := now.UTC().Truncate(24 * time.Hour)
+	sums, err := ledger.Read(ctx, s.books.Ledger, ledger.Query{
+		Orgs: []string{org}, From: today, To: today.AddDate(0, 0, 1), By: byUser,
+	})
 	if err != nil {
 		return nil, err
 	}
 	state.users = map[string]pricing.Nano{}
-	for _, r := range sums {
-		state.users[r.User] += r.Cost
+	for _, row := range sums.Rows {
+		state.users[row.Values[0]] = row.Cost
 	}
 	if err := s.readRefused(ctx, org, state, now); err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -40,9 +41,9 @@ func newFloor(t *testing.T) *floor {
 	return f
 }
 
-func dim(t *testing.T, name string) budget.Dimension {
+func dim(t *testing.T, name string) ledger.Dimension {
 	t.Helper()
-	d, err := budget.DimensionOf(name)
+	d, err := ledger.DimensionOf(name)
 	if err != nil {
 		t.Fatal(err)
 	}

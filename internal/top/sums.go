@@ -90,11 +90,14 @@ func (a *adding) entry(e *budget.Entry) {
 		one.Cost += e.Cost
 		one.Spark[step] += int64(e.Cost)
 	}
+	calls := e.Sums().Calls
+	for _, one := range all {
+		one.Calls += calls
+	}
 	if e.Kind != budget.KindSettle && e.Kind != budget.KindExpire {
 		return // a correction of a call that was counted
 	}
 	for _, one := range all {
-		one.Calls++
 		if e.Status >= 400 {
 			one.Failed++
 		}

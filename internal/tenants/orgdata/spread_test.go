@@ -66,6 +66,9 @@ func spent(t *testing.T, store *budget.Store) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, total := budget.Group(list, func(budget.Rollup) bool { return true })
-	return int64(total.Cost)
+	var total int64
+	for i := range list {
+		total += int64(list[i].Cost)
+	}
+	return total
 }

@@ -1,4 +1,4 @@
-package budget
+package ledger
 
 import (
 	"cmp"
@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 )
@@ -24,19 +26,19 @@ type term struct {
 }
 
 // texts are what filters compare as text, in addition to dimensions.
-var texts = map[string]func(*Entry) string{
-	"id": func(e *Entry) string { return e.ID }, "job": func(e *Entry) string { return e.JobID },
-	"batch": func(e *Entry) string { return e.Batch },
-	"kind":  func(e *Entry) string { return e.Kind }, "outcome": func(e *Entry) string { return e.Outcome },
-	"class": func(e *Entry) string { return e.Class }, "ip": func(e *Entry) string { return e.IP },
-	"estimated": func(e *Entry) string { return strconv.FormatBool(e.Estimated) },
+var texts = map[string]func(*budget.Entry) string{
+	"id": func(e *budget.Entry) string { return e.ID }, "job": func(e *budget.Entry) string { return e.JobID },
+	"batch": func(e *budget.Entry) string { return e.Batch },
+	"kind":  func(e *budget.Entry) string { return e.Kind }, "outcome": func(e *budget.Entry) string { return e.Outcome },
+	"class": func(e *budget.Entry) string { return e.Class }, "ip": func(e *budget.Entry) string { return e.IP },
+	"estimated": func(e *budget.Entry) string { return strconv.FormatBool(e.Estimated) },
 }
 
 // numbers are what filters compare by size.
-var numbers = map[string]func(*Entry) int64{
-	"cost":   func(e *Entry) int64 { return int64(e.Cost) },
-	"status": func(e *Entry) int64 { return int64(e.Status) },
-	"tokens": func(e *Entry) int64 { return e.Usage.Input + e.Usage.Output },
+var numbers = map[string]func(*budget.Entry) int64{
+	"cost":   func(e *budget.Entry) int64 { return int64(e.Cost) },
+	"status": func(e *budget.Entry) int64 { return int64(e.Status) },
+	"tokens": func(e *budget.Entry) int64 { return e.Usage.Input + e.Usage.Output },
 }
 
 // MaxFilterTerms is how many conditions a filter can have.
@@ -44,7 +46,7 @@ const MaxFilterTerms = 16
 
 // FilterNames lists what a filter can name, without labels.
 func FilterNames() []string {
-	out := DimensionNames()
+	out := Names()
 	for name := range texts {
 		out = append(out, name)
 	}
@@ -141,13 +143,13 @@ func parseTerm(word string, label func(string) bool) (term, error) {
 	var err error
 	t.dim, err = DimensionOf(t.name)
 	if err == nil {
-		t.labelled = t.name == RunDimension && label(t.name)
+		t.labelled = t.name == Run && label(t.name)
 		return t, nil
 	}
-	if !ValidLabelName(t.name) || !label(t.name) {
+	if !budget.ValidLabelName(t.name) || !label(t.name) {
 		return t, fmt.Errorf("%.40q is neither a label nor one of %s", t.name, strings.Join(FilterNames(), ", "))
 	}
-	t.dim, err = DimensionOf(LabelDimension + t.name)
+	t.dim, err = DimensionOf(LabelPrefix + t.name)
 	return t, err
 }
 
@@ -170,11 +172,16 @@ func numberOf(name, text string) (int64, error) {
 	return n, nil
 }
 
+// OfUser selects the calls of a user, whose id is a budget.ValidID.
+func OfUser(id string) Filter {
+	return Filter{[]term{{name: "user", op: "=", value: id, dim: By("user")[0]}}}
+}
+
 // Empty reports whether the filter selects all entries.
 func (f Filter) Empty() bool { return len(f.terms) == 0 }
 
 // Fits reports whether the entry meets all conditions.
-func (f Filter) Fits(e *Entry) bool {
+func (f Filter) Fits(e *budget.Entry) bool {
 	for i := range f.terms {
 		if !f.terms[i].fits(e) {
 			return false
@@ -183,7 +190,7 @@ func (f Filter) Fits(e *Entry) bool {
 	return true
 }
 
-func (t *term) fits(e *Entry) bool {
+func (t *term) fits(e *budget.Entry) bool {
 	switch {
 	case t.name == "":
 		return found(t.value, &e.Call)
@@ -198,18 +205,18 @@ func (t *term) fits(e *Entry) bool {
 }
 
 // of reports whether a call has the value of a dimension.
-func (t *term) of(c *Call) bool {
-	if t.dim.Name == RunDimension {
+func (t *term) of(c *budget.Call) bool {
+	if t.dim.Name == Run {
 		return (t.op == "=") == t.ofRun(c)
 	}
-	return (t.op == "=") == providers.Match(t.value, t.dim.of(c))
+	return (t.op == "=") == providers.Match(t.value, t.dim.Of(c))
 }
 
 // ofRun reports whether a call belongs to the run.
-func (t *term) ofRun(c *Call) bool {
+func (t *term) ofRun(c *budget.Call) bool {
 	named := ""
 	if t.labelled {
-		named = c.Labels.Get(RunDimension)
+		named = c.Labels.Get(Run)
 	}
 	if named != "" || c.Run == "" {
 		if providers.Match(t.value, named) {
@@ -241,7 +248,7 @@ func sized(op string, sign int) bool {
 }
 
 // found reports whether what names the call contains the text.
-func found(lower string, c *Call) bool {
+func found(lower string, c *budget.Call) bool {
 	for _, text := range []string{c.ID, c.User, c.Key, c.Model, c.JobID, c.Batch, string(c.Run)} {
 		if strings.Contains(strings.ToLower(text), lower) {
 			return true
@@ -266,14 +273,24 @@ func (f Filter) only(d Dimension) bool {
 }
 
 // takes is Fits for a sum; all conditions must be on dimensions.
-func (f Filter) takes(c *Call) bool {
+func (f Filter) takes(c *budget.Call) bool {
 	return !slices.ContainsFunc(f.terms, func(t term) bool { return !t.of(c) })
+}
+
+// user returns the only user whose calls the filter can select, or "".
+func (f Filter) user() string {
+	for _, t := range f.terms {
+		if t.name == "user" && t.op == "=" && budget.ValidID(t.value) {
+			return t.value
+		}
+	}
+	return ""
 }
 
 // ID returns the id of the only call that the filter can select; "" if there is none.
 func (f Filter) ID() string {
 	for _, t := range f.terms {
-		if _, ok := idTime(t.value); ok && len(t.value) == 26 && (t.name == "" || t.name == "id" && t.op == "=") {
+		if _, ok := wire.CallTime(t.value); ok && (t.name == "" || t.name == "id" && t.op == "=") {
 			return t.value
 		}
 	}
@@ -297,10 +314,15 @@ func FilterWords(text string) []string {
 
 // FilterWord returns the condition that a dimension has a value.
 func FilterWord(dimension, value string) string {
-	name := strings.TrimPrefix(dimension, LabelDimension)
+	name := strings.TrimPrefix(dimension, LabelPrefix)
 	if slices.Contains(FilterNames(), name) {
 		name = dimension // a label may have the name of something built in
 	}
+	return Condition(name, value)
+}
+
+// Condition returns the condition that a name of a filter has a value.
+func Condition(name, value string) string {
 	word := name + "=" + strings.ReplaceAll(value, `"`, "*")
 	if strings.ContainsAny(word, " \t\r\n") {
 		word = `"` + word + `"`

@@ -1,13 +1,14 @@
-package budget
+package ledger
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // CallQuery says which ledger entries to find.
@@ -23,46 +24,34 @@ type CallQuery struct {
 
 // CallPage is a part of the entries that were found.
 type CallPage struct {
-	Entries []Entry
+	Entries []budget.Entry
 	// Next is where to continue, as CallQuery.Before; empty if nothing is left.
 	Next string
 	// Since is set if entries before it were not searched, because there are too many.
 	Since time.Time
 }
 
-// Search returns entries that fit the filter. It reads at most MaxSpendScan entries, and then returns
+// Search returns entries that fit the filter. It reads at most MaxScan entries, and then returns
 // what it has found, with a position to continue from.
-func (l *Ledger) Search(ctx context.Context, q CallQuery) (*CallPage, error) {
-	if made, ok := idTime(q.Filter.ID()); ok { // only these entries can have the id
-		q.From = later(q.From, made.Add(-clockSkew))
-		if q.To.IsZero() || q.To.After(made.Add(callAfter)) {
-			q.To = made.Add(callAfter)
+func Search(ctx context.Context, books *budget.Ledger, q CallQuery) (*CallPage, error) {
+	if made, ok := wire.CallTime(q.Filter.ID()); ok { // only these entries can have the id
+		first, last := budget.EntriesAround(made)
+		if first.After(q.From) {
+			q.From = first
+		}
+		if q.To.IsZero() || q.To.After(last) {
+			q.To = last
 		}
 	}
 	var page CallPage
-	var last *Entry
+	var last *budget.Entry
 	read := 0
-	end, begun := streamTo(q.To), q.Before == ""
-	if !begun {
-		end = streamID(q.Before)
-	}
-	in := streamRange{"ledger", streamFrom(q.From), end, true}
-	err := l.stream(ctx, q.Org, in, eachEntry(func(e Entry) error {
-		if !begun { // other parts of the org may have entries with the same id
-			begun = streamID(e.LedgerID) != end
-			if e.LedgerID == q.Before {
-				begun = true
-				return nil
-			}
-			if !begun {
-				return nil
-			}
-		}
+	err := books.RecentBefore(ctx, q.Org, q.Before, q.From, q.To, func(e budget.Entry) error {
 		if !q.ByCost && len(page.Entries) == q.Limit {
 			page.Next = page.Entries[q.Limit-1].LedgerID
 			return errEnough
 		}
-		if read == MaxSpendScan {
+		if read == MaxScan {
 			page.Next, page.Since = last.LedgerID, last.At
 			return errEnough
 		}
@@ -75,7 +64,7 @@ func (l *Ledger) Search(ctx context.Context, q CallQuery) (*CallPage, error) {
 			}
 		}
 		return nil
-	}))
+	})
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
@@ -86,23 +75,8 @@ func (l *Ledger) Search(ctx context.Context, q CallQuery) (*CallPage, error) {
 	return &page, err
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
 // cutByCost keeps the n entries with the highest cost.
 func (p *CallPage) cutByCost(n int) {
-	slices.SortStableFunc(p.Entries, func(a, b Entry) int { return cmp.Compare(b.Cost, a.Cost) })
+	slices.SortStableFunc(p.Entries, func(a, b budget.Entry) int { return cmp.Compare(b.Cost, a.Cost) })
 	p.Entries = p.Entries[:min(n, len(p.Entries))]
-}
-
-// ValidLedgerID reports whether a text has the form of a LedgerID.
-func ValidLedgerID(text string) bool {
-	ms, n, ok := strings.Cut(streamID(text), "-")
-	_, err := strconv.ParseUint(ms, 10, 64)
-	_, err2 := strconv.ParseUint(n, 10, 64)
-	return ok && err == nil && err2 == nil
 }

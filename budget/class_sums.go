@@ -6,26 +6,6 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// summed is a roll-up, or a type that contains one.
-type summed interface{ sums() Sums }
-
-func (s Sums) sums() Sums { return s }
-
-// Group adds up roll-ups by a name that the caller derives from each, and returns the total as
-// well. The list is read once, in order.
-func Group[R summed, N comparable](list []R, name func(R) N) (groups map[N]*Sums, total Sums) {
-	groups = map[N]*Sums{}
-	for _, r := range list {
-		at := name(r)
-		if groups[at] == nil {
-			groups[at] = &Sums{}
-		}
-		groups[at].Add(r.sums())
-		total.Add(r.sums())
-	}
-	return groups, total
-}
-
 // ClassSums is what was paid for one class of tokens, or for none: Cost, and the tokens of the
 // class in Input, or in Output for the output class.
 type ClassSums struct {
