@@ -2,4 +2,4 @@ module github.com/llmguard/llmguard/bench/budget
 
 go 1.26.0
 
-require github.com/goccy/go-yaml v1.19.2 // indirect
+require github.com/goccy/go-yaml v1.19.2

@@ -79,13 +79,6 @@ func TestAuthorizationHeader(t *testing.T) {
 	}
 }
 
-func TestSelf(t *testing.T) {
-	d := deploy(t)
-	d.expect(200, "GET", "/self", "", `{"id":"ops","read_only":false}`)
-	d.as(viewerKey).expect(200, "GET", "/self", "", `{"id":"viewer","read_only":true}`)
-	d.onMachine().expect(200, "GET", "/self", "", `{"id":"local:root@host","read_only":false}`)
-}
-
 // routes returns all operations in the API's own OpenAPI document.
 func (d *deployment) routes() map[string][]string {
 	d.t.Helper()
@@ -135,18 +128,6 @@ func TestReadOnlyAdministrator(t *testing.T) {
 	}
 	if read < 14 || written < 18 {
 		t.Errorf("got %d routes that read and %d that write, want at least 14 and 18", read, written)
-	}
-}
-
-// No client makes or changes administrators over the network, whatever their key.
-func TestAdministratorsAreNotMadeOverTheNetwork(t *testing.T) {
-	d := deploy(t)
-	d.refused(403, "local_only", "", "POST", "/admins", `{"id":"mallory"}`)
-	d.refused(403, "local_only", "", "PATCH", "/admins/viewer", `{"read_only":false}`)
-	d.refused(403, "local_only", "", "DELETE", "/admins/viewer", "")
-	got := d.names("/admins", "id")
-	if got != "gone off ops viewer" {
-		t.Errorf("got the administrators %q, want those of the file", got)
 	}
 }
 

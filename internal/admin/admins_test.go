@@ -87,33 +87,3 @@ func TestUpdateAdministrator(t *testing.T) {
 	local.refused(404, "admin_not_found", "admin", "PATCH", "/admins/nobody", `{}`)
 	local.refused(400, "unknown_field", "hash", "PATCH", "/admins/ann", `{"hash":"sha256:00"}`)
 }
-
-// An administrator of the file can be changed, but deleting the changes restores the file's
-// entry.
-func TestAdministratorOfTheFile(t *testing.T) {
-	d := deploy(t)
-	local := d.onMachine()
-	local.refused(409, "declared_in_file", "", "DELETE", "/admins/viewer", "")
-	local.expect(200, "PATCH", "/admins/viewer", `{"disabled":true}`,
-		`{"status":"disabled","read_only":true,"source":"both"}`)
-	w := d.as(viewerKey).send("GET", "/self", "")
-	if w.Code != 401 {
-		t.Errorf("the disabled one: got %d, want 401", w.Code)
-	}
-	local.expect(204, "DELETE", "/admins/viewer", "", "")
-	d.audited(`{"action":"admin.delete","target":"viewer"}`, `{"disabled":true}`, "")
-	d.as(viewerKey).expect(200, "GET", "/self", "", `{"id":"viewer","read_only":true}`)
-}
-
-func TestDeleteAdministrator(t *testing.T) {
-	d := deploy(t)
-	local := d.onMachine()
-	secret := text(local.expect(201, "POST", "/admins", `{"id":"ann"}`, "")["secret"])
-	local.expect(204, "DELETE", "/admins/ann?reason=left", "", "")
-	d.audited(`{"action":"admin.delete","target":"ann","reason":"left"}`, `{"last4":"`+keys.Last4(secret)+`"}`, "")
-	w := d.as(secret).send("GET", "/self", "")
-	if w.Code != 401 {
-		t.Errorf("a removed one: got %d, want 401", w.Code)
-	}
-	local.refused(404, "admin_not_found", "admin", "DELETE", "/admins/ann", "")
-}

@@ -9,23 +9,6 @@ import (
 // sealing configures a key that encrypts credentials.
 const sealing = "queue: {seal_keys: [{id: s1, secret: 0123456789abcdef0123}]}\n"
 
-func TestSetCredential(t *testing.T) {
-	d := deploy(t, sealing)
-	d.expect(200, "PUT", "/orgs/acme/credentials/openai?reason=own+account", `{"secret":"sk-acme-0123456789"}`,
-		`{"provider":"openai","last4":"6789","sealed":true}`)
-	d.audited(`{"action":"credential.set","org":"acme","target":"openai","reason":"own account"}`, "",
-		`{"provider":"openai","last4":"6789"}`)
-	first := d.list("/orgs/acme/credentials")[0]
-	d.expect(200, "PUT", "/orgs/acme/credentials/openai", `{"secret":"sk-acme-abcdefghij"}`,
-		`{"last4":"ghij","created_at":"`+text(first["created_at"])+`"}`)
-	d.audited(`{"action":"credential.set"}`, `{"last4":"6789"}`, `{"last4":"ghij"}`)
-	d.expect(200, "PUT", "/orgs/acme/credentials/spare", `{"secret":"sk-acme-spare"}`, "")
-	got := d.names("/orgs/acme/credentials", "provider")
-	if got != "openai spare" {
-		t.Errorf("got the credentials %q, want both", got)
-	}
-}
-
 // The secret appears in no response, no audit entry and no sealed record.
 func TestCredentialIsNotShown(t *testing.T) {
 	const secret = "sk-acme-0123456789"
@@ -45,17 +28,6 @@ func TestCredentialIsNotShown(t *testing.T) {
 	}
 }
 
-// Without a seal key, a credential is rejected unless the request asks for plain storage.
-func TestCredentialWithoutASealKey(t *testing.T) {
-	d := deploy(t)
-	d.refused(409, "no_seal_key", "", "PUT", "/orgs/acme/credentials/openai", `{"secret":"sk-acme-0123456789"}`)
-	d.expect(200, "PUT", "/orgs/acme/credentials/openai", `{"secret":"sk-acme-0123456789","clear":true}`,
-		`{"sealed":false,"last4":"6789"}`)
-	d = deploy(t, sealing)
-	d.expect(200, "PUT", "/orgs/acme/credentials/openai", `{"secret":"sk-acme-0123456789","clear":true}`,
-		`{"sealed":true}`)
-}
-
 func TestCredentialIsRefused(t *testing.T) {
 	d := deploy(t, sealing)
 	d.refused(404, "provider_not_found", "provider", "PUT", "/orgs/acme/credentials/nobody",
@@ -72,16 +44,4 @@ func TestCredentialIsRefused(t *testing.T) {
 		}
 	}
 	d.expect(200, "PUT", "/orgs/acme/credentials/openai", `{"secret":"`+strings.Repeat("a", 4096)+`"}`, "")
-}
-
-func TestDeleteCredential(t *testing.T) {
-	d := deploy(t, sealing)
-	d.refused(404, "credential_not_found", "provider", "DELETE", "/orgs/acme/credentials/openai", "")
-	d.expect(200, "PUT", "/orgs/acme/credentials/openai", `{"secret":"sk-acme-0123456789"}`, "")
-	d.expect(204, "DELETE", "/orgs/acme/credentials/openai?reason=moved", "", "")
-	d.audited(`{"action":"credential.delete","org":"acme","target":"openai","reason":"moved"}`, `{"last4":"6789"}`, "")
-	got := d.list("/orgs/acme/credentials")
-	if len(got) > 0 {
-		t.Errorf("got the credentials %v, want none", got)
-	}
 }

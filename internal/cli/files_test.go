@@ -173,50 +173,6 @@ func input(t *testing.T, stdin string, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// TestCredentials: a secret is read from standard input, stored encrypted, and only its last
-// characters are shown.
-func TestCredentials(t *testing.T) {
-	s := newSite(t, "queue: {seal_keys: [{id: s1, secret: a-secret-of-16-characters}]}\n"+orgs)
-	const secret = "sk-acme-own-0123456789"
-	set := []string{"orgs", "credentials", "set", "openai", "--org", "acme", "-c", s.file}
-	out, err := input(t, secret+"\n", set...)
-	if err != nil || strings.Contains(out, secret) {
-		t.Errorf("set: %v\n%s", err, out)
-	}
-	has(t, s.must("orgs", "credentials", "list", "--org", "acme"), "openai", "6789", "yes")
-	if kept := strings.Join(s.redis.HVals(t.Context(), "lg:{identity:}:records").Val(), ""); strings.Contains(kept, secret) {
-		t.Errorf("Redis has the secret in the clear: %s", kept)
-	}
-	_, err = input(t, " \n", set...)
-	if err == nil || !strings.Contains(err.Error(), "standard input is empty") {
-		t.Errorf("an empty secret: %v", err)
-	}
-	_, err = input(t, secret, "orgs", "credentials", "set", "nobody", "--org", "acme", "-c", s.file)
-	if err == nil || !strings.Contains(err.Error(), "nobody") {
-		t.Errorf("an unknown provider: %v", err)
-	}
-	has(t, s.must("orgs", "credentials", "delete", "openai", "--org", "acme", "--yes"), "removed the openai credential of org acme")
-	if got := s.must("orgs", "credentials", "list", "--org", "acme"); strings.Contains(got, "openai") {
-		t.Errorf("after its removal:\n%s", got)
-	}
-}
-
-// TestCredentialNeedsSealKey: without a seal key a secret is stored only if the user confirms
-// it.
-func TestCredentialNeedsSealKey(t *testing.T) {
-	s := newSite(t, orgs)
-	set := []string{"orgs", "credentials", "set", "openai", "--org", "acme", "-c", s.file}
-	_, err := input(t, "sk-acme-own-0123456789", set...)
-	if err == nil || !strings.Contains(err.Error(), "seal") {
-		t.Errorf("without a seal key: %v, want an error that names it", err)
-	}
-	out, err := input(t, "sk-acme-own-0123456789", append(set, "--clear")...)
-	if err != nil {
-		t.Errorf("with --clear: %v", err)
-	}
-	has(t, out, "openai 6789 no")
-}
-
 // TestEstimateFromStandardInput: "-" is standard input, and --max fails a file that can cost
 // more.
 func TestEstimateFromStandardInput(t *testing.T) {

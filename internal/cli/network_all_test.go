@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/top"
 )
@@ -104,55 +103,4 @@ func (l *live) post(path, text string, header map[string]string) *http.Response 
 		l.t.Fatal(err)
 	}
 	return resp
-}
-
-// TestJobsWatchOverTheNetwork: watch follows the states to the end, but only the caller can
-// read the output.
-func TestJobsWatchOverTheNetwork(t *testing.T) {
-	l := newLive(t, "")
-	gate := make(chan struct{})
-	l.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
-		redistest.Came(t, gate)
-		return fakeprovider.Behaviour{Output: 3}
-	})
-	resp := l.post("/chat/completions", "hi", map[string]string{"Prefer": "respond-async"})
-	defer resp.Body.Close()
-	var job struct{ ID string }
-	if err := json.NewDecoder(resp.Body).Decode(&job); err != nil || resp.StatusCode != http.StatusAccepted {
-		t.Fatalf("a job: %s, %v", resp.Status, err)
-	}
-	await(t, "the job is at the provider", func() bool { return len(l.fake.Log()) == 1 })
-	done := make(chan [2]string, 1)
-	go func() {
-		out, notes, code := llmguard(t, "jobs", "watch", job.ID, "--admin-url", l.app.AdminURL(), "--admin-key", l.admin)
-		if code != 0 {
-			t.Errorf("exit code %d: %s", code, notes)
-		}
-		done <- [2]string{out, notes}
-	}()
-	close(gate)
-	if got := redistest.Came(t, done); got[0] != "" || !strings.HasSuffix(got[1], " succeeded\n") {
-		t.Errorf("over the network: output %q, notes %q; want none, and the states up to succeeded", got[0], got[1])
-	}
-	if out := l.must("jobs", "watch", job.ID); !strings.Contains(out, `"choices"`) {
-		t.Errorf("directly: output %q, want the answer", out)
-	}
-}
-
-// TestPurgeAndTopAskForRights: a read-only key can run top but not purge.
-func TestPurgeAndTopAskForRights(t *testing.T) {
-	l := newLive(t, "")
-	key := l.reader()
-	at := []string{"--admin-url", l.app.AdminURL(), "--admin-key", key}
-	if out, notes, code := llmguard(t, append([]string{"top"}, at...)...); code != 0 || !strings.Contains(out, "acme") {
-		t.Errorf("top of a reader: exit code %d\n%s%s", code, out, notes)
-	}
-	refuses(t, "is read-only", append([]string{"orgs", "purge", "acme", "--yes"}, at...)...)
-	l.ask("orgs", "create", "left")
-	l.ask("orgs", "disable", "left")
-	has(t, l.ask("orgs", "purge", "left", "--yes", "--reason", "over"), "deleted org left")
-	has(t, l.ask("audit", "--org", "left", "--action", "org.purge"), "ops org.purge left left over")
-	if strings.Contains(l.ask("orgs", "list", "-o", "json"), `"left"`) {
-		t.Error("the org is still listed by the process that removed it")
-	}
 }

@@ -3,8 +3,6 @@ package cli_test
 import (
 	"encoding/json"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -67,54 +65,6 @@ func TestLedgerOverTheNetwork(t *testing.T) {
 func (l *live) refusesThere(want string, args ...string) {
 	l.t.Helper()
 	refuses(l.t, want, append(args, "--admin-url", l.app.AdminURL(), "--admin-key", l.admin)...)
-}
-
-// TestOutputToFile: --out writes a file completely or not at all, in the format of -o.
-func TestOutputToFile(t *testing.T) {
-	s := newSite(t, orgs)
-	name := filepath.Join(t.TempDir(), "orgs.csv")
-	if out := s.must("orgs", "list", "-o", "csv", "--out", name); out != "" {
-		t.Errorf("it also prints %s", out)
-	}
-	text, err := os.ReadFile(name)
-	if err != nil || !strings.HasPrefix(string(text), "id,name,disabled,") || strings.Count(string(text), "\n") != 3 {
-		t.Errorf("%v\n%s", err, text)
-	}
-	s.refuses("nobody", "users", "list", "--org", "nobody", "--out", name+".none")
-	if _, err := os.Stat(name + ".none"); err == nil {
-		t.Error("a command that failed left a file")
-	}
-	refuses(t, "to write to a file, use --out new.json", "orgs", "list", "-c", "none.yaml", "-o", "new.json")
-}
-
-// TestMistakesExitWithTwo: usage errors have another exit code than failed commands.
-func TestMistakesExitWithTwo(t *testing.T) {
-	for line, want := range map[string]string{
-		"orgs lst":                      `unknown command "lst" for "llmguard orgs"; did you mean list?`,
-		"frobnicate":                    "list commands with `llmguard --help`",
-		"orgs list --outptu json":       "did you mean --output",
-		"usage --form 7d":               "did you mean --from",
-		"orgs list -o xml -c none.yaml": "--output xml: expected one of table, json, yaml, csv, jsonl",
-		"users list":                    "--org is required",
-		"orgs get":                      "needs ORG: llmguard orgs get ORG",
-	} {
-		out, notes, code := llmguard(t, strings.Fields(line)...)
-		if code != 2 || out != "" || !strings.Contains(notes, want) {
-			t.Errorf("%s: exit code %d, output %q, error %q; want 2 and %q", line, code, out, notes, want)
-		}
-	}
-	if _, notes, code := llmguard(t, "orgs", "list", "-c", "none.yaml"); code != 1 {
-		t.Errorf("a file that is missing: exit code %d, %s", code, notes)
-	}
-}
-
-// TestMoneySaysEnough: tables drop insignificant digits; --exact and JSON keep all of them.
-func TestMoneySaysEnough(t *testing.T) {
-	s := newSite(t, orgs)
-	s.must("limits", "set", "tiny", "--org", "acme", "--amount", "$0.001234567", "--window", "8d")
-	has(t, s.must("limits", "get", "tiny", "--org", "acme"), "window 8d $0.001235")
-	has(t, s.must("limits", "get", "tiny", "--org", "acme", "--exact"), "$0.001234567")
-	has(t, s.must("limits", "get", "tiny", "--org", "acme", "-o", "json"), `"amount": 1234567`)
 }
 
 // TestCompletion: the shell completes ids from a running llmguard.

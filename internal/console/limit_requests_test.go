@@ -43,28 +43,3 @@ func TestLimitRequestsPage(t *testing.T) {
 		t.Errorf("approve with a read-only key: got %d, want 403", a.status)
 	}
 }
-
-// An administrator approves with another amount and end, and denies with a reason.
-func TestDecideLimitRequests(t *testing.T) {
-	s := newRig(t, acme)
-	s.requests("lreq_1", "demo")
-	b := s.signedIn(opsKey)
-	until := time.Now().UTC().Add(30 * time.Minute).Format("2006-01-02 15:04")
-	if a := b.act("approve-request", true, "request", "lreq_1", "amount", "$2", "until", until, "reason", "less"); a.status != http.StatusSeeOther {
-		t.Fatalf("approve: got %d %s", a.status, content(a.text))
-	}
-	if got := s.raiseStatus("lreq_1"); got != tenants.RaiseApproved {
-		t.Errorf("after the approval: got %s", got)
-	}
-	b.has("/console/limit-requests", "ops: $2.00, less", "approved")
-	s.requests("lreq_2", "demo again")
-	for _, why := range []string{"", "no money"} {
-		a := b.act("deny-request", true, "request", "lreq_2", "reason", why)
-		if want := why != ""; (a.status == http.StatusSeeOther) != want {
-			t.Errorf("deny for %q: got %d, want it done: %v", why, a.status, want)
-		}
-	}
-	if got := s.raiseStatus("lreq_2"); got != tenants.RaiseDenied {
-		t.Errorf("after the denial: got %s", got)
-	}
-}

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/internal/batch"
-	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -40,27 +38,6 @@ func TestOrgPageSaysWhatBoundsIt(t *testing.T) {
 	if text := b.has("/console/orgs/acme", "Worst case per hour"); strings.Contains(text, "unbounded") || strings.Contains(text, "Nothing bounds") {
 		t.Errorf("got an org with limits shown as unbounded: %s", content(text))
 	}
-}
-
-// Batches of all orgs are on one page, unfinished ones first, and can be cancelled there.
-func TestBatchesOfAllOrgsOnAPage(t *testing.T) {
-	r := newRig(t, bareAndOpen)
-	ctx := t.Context()
-	for _, o := range []batch.Owner{{Org: "acme", User: "alice", Key: "k1"}, {Org: "bare", User: "eve"}} {
-		up, err := r.files.Begin(ctx, files.Owner{Org: o.Org, User: o.User}, files.NewID())
-		r.must(err)
-		f, err := up.Commit(ctx, "in.jsonl", files.Batch, 0)
-		r.must(err)
-		_, err = r.batches.Create(ctx, batch.Request{Owner: o, File: f, Endpoint: wire.ChatCompletions})
-		r.must(err)
-	}
-	b := r.signedIn(opsKey)
-	text := b.has("/console/batches", "/console/orgs/acme/users/alice", "/console/orgs/bare/users/eve", "validating")
-	if n := strings.Count(text, "/console/act/cancel-batch"); n != 2 {
-		t.Errorf("got %d buttons to cancel, want 2", n)
-	}
-	b.hasNot("/console/batches?org=bare", "users/alice")
-	b.has("/console/batches?status=open&user=alice", "users/alice")
 }
 
 // entry settles a call of alice's from an IP address and returns its id.

@@ -2,8 +2,6 @@ package console_test
 
 import (
 	"encoding/json"
-	"html"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -32,39 +30,6 @@ func (r *rig) spendOf(id string, cost budget.Amounts) {
 	r.must(err)
 	_, err = r.books.Settle(r.t.Context(), h, budget.Settlement{Actual: cost, Status: 200, Outcome: "completed"})
 	r.must(err)
-}
-
-// The list of runs has their budgets, leads to their calls, and tops them up and ends them.
-func TestRunsPage(t *testing.T) {
-	r := newRig(t, acme)
-	id := r.newRun("k1", `{"amount":"$5","name":"nightly"}`)
-	other := r.newRun("k1", `{"amount":"$1"}`)
-	r.spendOf(id, budget.Amounts{Cost: 2 * dollar})
-	b := r.signedIn(opsKey)
-	b.has("/console/orgs/acme", `href="/console/orgs/acme/runs"`)
-	b.has("/console/orgs/acme/users/alice", `href="/console/orgs/acme/runs?key=k1"`)
-	text := b.has("/console/orgs/acme/runs?key=k1", "nightly", id, other, "$2.00", "$5.00", "$3.00", "open", "key=k1")
-	link := regexp.MustCompile(`href="([^"]*` + id + `[^"]*)">Spend`).FindStringSubmatch(text)
-	if link == nil {
-		t.Fatalf("got no link to the calls of %s in %s", id, content(text))
-	}
-	b.has(html.UnescapeString(link[1]), "$2.000000000", "gpt-4o", "run="+id)
-
-	if a := b.act("top-up-run", true, "org", "acme", "run", id, "add", "$2", "reason", "more"); a.status != 303 {
-		t.Fatalf("top up: got %d %s, want 303", a.status, content(a.text))
-	}
-	b.has("/console/orgs/acme/runs", "may spend $7.00", "$7.00")
-	if a := b.act("end-run", true, "org", "acme", "run", id, "reason", "enough"); a.status != 303 {
-		t.Fatalf("end: got %d %s, want 303", a.status, content(a.text))
-	}
-	b.has("/console/orgs/acme/runs", "ended")
-	if a := b.act("top-up-run", true, "org", "acme", "run", id, "add", "much"); a.status != 400 || !strings.Contains(a.text, "must be money") {
-		t.Errorf("got %d %s, want 400 that explains amounts", a.status, content(a.text))
-	}
-	if a := b.do("GET", "/console/orgs/none/runs", nil); a.status != 404 {
-		t.Errorf("runs of an unknown org: got %d, want 404", a.status)
-	}
-	b.has("/console/audit", "run.top_up", "more", "run.end", "enough")
 }
 
 // Spend has runs next to a label of the same name.

@@ -70,7 +70,7 @@ var unboundedWaits = []struct {
 }
 
 // supports lists the packages that are only in tests, beside _test.go files.
-var supports = []string{"internal/redistest", "internal/storage/blobtest"}
+var supports = []string{"internal/redistest", "internal/storage/blobtest", "internal/world"}
 
 // TestWaitsAreBounded: a test that waits without a bound for what never comes hangs the whole run. Where all
 // goroutines are in a synctest bubble, as in test/simulation, a wait in vain ends the test immediately.
