@@ -100,7 +100,7 @@ func (h *adminHandler) createAdmin(c *call) (any, error) {
 		Stamp: c.stamp(nil),
 	}
 	ref := tenants.Ref{Kind: tenants.KindAdmin, ID: n.ID}
-	if err := h.audit.commit(c, c.entry("admin.create", "", n.ID), nil, bareAdmin(record),
+	if err := h.audit.commit(c, c.entry("", n.ID), nil, bareAdmin(record),
 		tenants.Change{Ref: ref, New: record}); err != nil {
 		return nil, taken(err, "admin", n.ID)
 	}
@@ -141,7 +141,7 @@ func (h *adminHandler) updateAdmin(c *call) (any, error) {
 	record.Disabled = patch.Disabled
 	record.Expires = patch.Expires
 	record.Stamp = c.stamp(&before.Stamp)
-	if err := h.audit.commit(c, c.entry("admin.update", "", id), orNil(old, bareAdmin(before)), bareAdmin(record),
+	if err := h.audit.commit(c, c.entry("", id), orNil(old, bareAdmin(before)), bareAdmin(record),
 		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func (h *adminHandler) deleteAdmin(c *call) (any, error) {
 	if h.opts.Tenants.Snapshot().Admins[id] == nil {
 		return nil, declared("admin", id, "Disable it here, or remove it from the file")
 	}
-	if err := h.audit.remove(c, c.entry("admin.delete", "", id),
+	if err := h.audit.remove(c, c.entry("", id),
 		tenants.Ref{Kind: tenants.KindAdmin, ID: id}); err != nil {
 		return nil, err
 	}
@@ -173,13 +173,13 @@ func (h *adminHandler) self(c *call) (any, error) { return Self{c.actor.id, c.ac
 
 // signIn records that an administrator has opened the console, and returns whose key it is. It
 // works without Redis, because the entry is logged, too.
-func (h *adminHandler) signIn(c *call) (any, error) { return h.session(c, "admin.sign_in") }
+func (h *adminHandler) signIn(c *call) (any, error) { return h.session(c) }
 
 // signOut records that an administrator has signed out of the console.
-func (h *adminHandler) signOut(c *call) (any, error) { return h.session(c, "admin.sign_out") }
+func (h *adminHandler) signOut(c *call) (any, error) { return h.session(c) }
 
-func (h *adminHandler) session(c *call, action string) (any, error) {
-	e := c.entry(action, "", c.actor.id)
+func (h *adminHandler) session(c *call) (any, error) {
+	e := c.entry("", c.actor.id)
 	c.log.Info("audit", "action", e.Action, "actor", e.Actor, "ip", e.IP, "id", e.RequestID)
 	if err := h.audit.note(c.r.Context(), e, nil); err != nil {
 		c.log.Error("audit entry not written", "action", e.Action, "actor", e.Actor, "ip", e.IP, "err", err)

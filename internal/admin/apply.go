@@ -141,7 +141,7 @@ func (p *planner) merged() (*settings.Org, error) {
 func (p *planner) commit(reason string, plan *Plan) (done int, err error) {
 	defer p.h.opts.Applied()
 	for i, s := range p.steps {
-		e := p.c.entry(s.action, p.org, s.target)
+		e := p.c.newEntry(s.action, p.org, s.target)
 		e.Reason = reason
 		e.Before, err = shown(s.before)
 		if err != nil {

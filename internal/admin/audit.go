@@ -71,8 +71,17 @@ func (h *recorder) note(ctx context.Context, e tenants.AuditEntry, after any) er
 	return h.opts.Tenants.Commit(ctx, e)
 }
 
-// entry returns a new audit entry for the call.
-func (c *call) entry(action, org, target string) tenants.AuditEntry {
+// entry returns a new audit entry for the call's operation.
+func (c *call) entry(org, target string) tenants.AuditEntry {
+	return c.newEntry(c.op.Audit, org, target)
+}
+
+// entryOf returns one for another operation that the call does as well.
+func (c *call) entryOf(operation, org, target string) tenants.AuditEntry {
+	return c.newEntry(OperationOf(operation).Audit, org, target)
+}
+
+func (c *call) newEntry(action, org, target string) tenants.AuditEntry {
 	e := tenants.AuditEntry{
 		At: c.start.UTC(), Actor: c.actor.id, Action: action, Org: org, Target: target,
 		RequestID: c.id,

@@ -132,7 +132,7 @@ func (h *batchHandler) endBatch(c *call, before *batch.Batch, reason string) (Ba
 	if err != nil {
 		return Batch{}, batchError(err)
 	}
-	e := c.entry("batch.cancel", before.Org, before.ID)
+	e := c.entryOf("cancelBatch", before.Org, before.ID)
 	e.Reason = reason
 	return viewBatch(after), h.audit.commit(c, e, viewBatch(before), viewBatch(after))
 }

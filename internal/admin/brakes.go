@@ -189,7 +189,7 @@ func (h *brakeHandler) release(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.change(c, org, "brake.release", order, func(b *tenants.Brake) {
+	return h.change(c, org, order, func(b *tenants.Brake) {
 		*b = *fired
 		b.Action, b.Until = "", c.start.UTC().Add(life)
 	})
@@ -223,7 +223,7 @@ func (h *brakeHandler) stop(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.change(c, org, "brake.stop", order, func(r *tenants.Brake) {
+	return h.change(c, org, order, func(r *tenants.Brake) {
 		*r = tenants.Brake{
 			Brake: name, Subject: string(subject), Value: value, Action: string(budget.BrakeStop),
 			Until: c.start.UTC().Add(life),
@@ -232,7 +232,7 @@ func (h *brakeHandler) stop(c *call) (any, error) {
 }
 
 // change commits a record that set makes, with its entry in the audit.
-func (h *brakeHandler) change(c *call, org, action string, order brakeRelease, set func(*tenants.Brake)) (any, error) {
+func (h *brakeHandler) change(c *call, org string, order brakeRelease, set func(*tenants.Brake)) (any, error) {
 	reason, err := c.reason(order.Reason)
 	if err != nil {
 		return nil, err
@@ -245,7 +245,7 @@ func (h *brakeHandler) change(c *call, org, action string, order brakeRelease, s
 		return nil, err
 	}
 	record.Stamp, record.By, record.Reason = c.stamp(&before.Stamp), c.actor.id, reason
-	e := c.entry(action, org, record.Target())
+	e := c.entry(org, record.Target())
 	e.Reason = reason
 	if err := h.audit.commit(c, e, orNil(old, before), record,
 		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {

@@ -32,7 +32,7 @@ type call struct {
 	ip     netip.Addr
 	start  time.Time
 	actor  actor
-	name   string // of the route
+	op     *Operation // nil until it is known
 	status int
 	rules  wire.HeaderRules
 }

@@ -89,7 +89,7 @@ func (h *credentialHandler) setCredential(c *call) (any, error) {
 		Last4: n.Secret[len(n.Secret)-4:], Stamp: c.stamp(&before.Stamp),
 	}
 	shown := viewCredential(provider, &record)
-	if err := h.audit.commit(c, c.entry("credential.set", org, provider), orNil(old, viewCredential(provider, &before)),
+	if err := h.audit.commit(c, c.entry(org, provider), orNil(old, viewCredential(provider, &before)),
 		shown, tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (h *credentialHandler) deleteCredential(c *call) (any, error) {
 		return nil, wire.NotFound("provider", "credential_not_found", "Org %s has no credential of its own at %.80q", org,
 			provider)
 	}
-	if err := h.audit.remove(c, c.entry("credential.delete", org, provider),
+	if err := h.audit.remove(c, c.entry(org, provider),
 		tenants.Ref{Kind: tenants.KindCredential, Org: org, ID: provider}); err != nil {
 		return nil, err
 	}

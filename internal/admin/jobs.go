@@ -290,7 +290,7 @@ func (h *jobHandler) endJob(c *call, q *queue.Queue, before *queue.Job, reason s
 	if err != nil {
 		return Job{}, jobError(err)
 	}
-	e := c.entry("job.cancel", before.Org, before.ID)
+	e := c.entryOf("cancelJob", before.Org, before.ID)
 	e.Reason = reason
 	return viewJob(after), h.audit.commit(c, e, viewJob(before), viewJob(after))
 }
@@ -312,7 +312,7 @@ func (h *jobHandler) replayJob(c *call) (any, error) {
 	before.ID = id
 	before.Status = string(queue.Failed)
 	before.ReplayOf = "" // the dead letter itself replays nothing
-	e := c.entry("job.replay", made.Org, id)
+	e := c.entry(made.Org, id)
 	e.Reason = order.Reason
 	return created{viewJob(made)}, h.audit.commit(c, e, before, viewJob(made))
 }

@@ -229,7 +229,7 @@ func (h *keyHandler) createKey(c *call) (any, error) {
 		Fields: n.Fields, User: n.User, Test: n.Test, Hash: hash, Last4: keys.Last4(text),
 		Born: newborn(), Stamp: c.stamp(nil),
 	}
-	if err := h.audit.commit(c, c.entry("key.create", o.ID, n.ID), nil, bare(record),
+	if err := h.audit.commit(c, c.entry(o.ID, n.ID), nil, bare(record),
 		tenants.Change{Ref: ref, New: record}); err != nil {
 		return nil, taken(err, "key", n.ID)
 	}
@@ -280,7 +280,7 @@ func (h *keyHandler) updateKey(c *call) (any, error) {
 	}
 	record.Fields, record.Stamp = patch.Fields, c.stamp(&before.Stamp)
 	ref := tenants.Ref{Kind: tenants.KindKey, Org: org, ID: id}
-	if err := h.audit.commit(c, c.entry("key.update", org, id), orNil(old, bare(before)), bare(record),
+	if err := h.audit.commit(c, c.entry(org, id), orNil(old, bare(before)), bare(record),
 		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
 		return nil, err
 	}
@@ -328,7 +328,7 @@ func (h *keyHandler) rotateKey(c *call) (any, error) {
 	record.Hash = hash
 	record.Last4 = keys.Last4(text)
 	record.Stamp = c.stamp(&before.Stamp)
-	e := c.entry("key.rotate", org, id)
+	e := c.entry(org, id)
 	e.Reason = how.Reason
 	ref := tenants.Ref{Kind: tenants.KindKey, Org: org, ID: id}
 	after := rotated{bare(record), how.KeepChildren}
@@ -364,7 +364,7 @@ func (h *keyHandler) deleteKey(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := h.audit.remove(c, c.entry("key.delete", org, id), refs...); err != nil {
+	if err := h.audit.remove(c, c.entry(org, id), refs...); err != nil {
 		return nil, err
 	}
 	if !inFile {

@@ -147,7 +147,7 @@ func (h *limitRequestHandler) approve(c *call) (any, error) {
 			return r, tenants.AuditEntry{}, nil, err
 		}
 		next := r.End(tenants.RaiseApproved, d)
-		e, err := h.entry(c, "limit_request.approve", &r, &next)
+		e, err := h.entry(c, &r, &next)
 		return next, e, append(h.overrides.over(c, r.Org), *override), err
 	})
 }
@@ -214,17 +214,17 @@ func (h *limitRequestHandler) deny(c *call) (any, error) {
 		tenants.RaiseRequest, tenants.AuditEntry, []tenants.Change, error,
 	) {
 		next := r.End(tenants.RaiseDenied, tenants.RaiseDecision{At: c.start.UTC(), By: c.actor.id, Reason: reason})
-		e, err := h.entry(c, "limit_request.deny", &r, &next)
+		e, err := h.entry(c, &r, &next)
 		return next, e, nil, err
 	})
 }
 
 // entry returns the audit entry of a decision of the call's administrator.
 func (h *limitRequestHandler) entry(
-	c *call, action string, before, after *tenants.RaiseRequest,
+	c *call, before, after *tenants.RaiseRequest,
 ) (tenants.AuditEntry, error) {
-	e, err := tenants.RaiseEntry(action, before, after)
-	made := c.entry(action, after.Org, after.ID)
+	e, err := tenants.RaiseEntry(c.op.Audit, before, after)
+	made := c.entry(after.Org, after.ID)
 	e.RequestID, e.IP = made.RequestID, made.IP
 	return e, err
 }
@@ -262,7 +262,7 @@ func (h *limitRequestHandler) end(
 	}
 	wants := map[string]tenants.RaiseStatus{
 		"approveLimitRequest": tenants.RaiseApproved, "denyLimitRequest": tenants.RaiseDenied,
-	}[c.name]
+	}[c.name()]
 	if r.State != wants {
 		return nil, decided(r, r.Status(c.start))
 	}

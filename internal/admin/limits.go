@@ -273,7 +273,7 @@ func (h *limitHandler) setLimit(c *call) (any, error) {
 		return nil, err
 	}
 	record.Fields, record.Stamp = patch.Fields, c.stamp(&before.Stamp)
-	e := c.entry("limit.set", org, ref.ID)
+	e := c.entry(org, ref.ID)
 	if err := h.audit.commit(c, e, orNil(old, before), record,
 		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
 		return nil, err
@@ -316,7 +316,7 @@ func (h *limitHandler) unsetLimit(c *call) (any, error) {
 	if h.dir.records(ref.Org).Limits[id] == nil {
 		return nil, wire.NotFound("limit", "limit_not_set", "The limit %.80q has no runtime changes", name)
 	}
-	if err := h.audit.remove(c, c.entry("limit.unset", org, id), ref); err != nil {
+	if err := h.audit.remove(c, c.entry(org, id), ref); err != nil {
 		return nil, err
 	}
 	return empty{}, nil

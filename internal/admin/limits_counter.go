@@ -41,7 +41,7 @@ func (h *limitHandler) resetLimit(c *call) (any, error) {
 		return nil, err
 	}
 	// The audit entry is written first, so that no reset goes unrecorded.
-	e := c.entry("limit.reset", org, name)
+	e := c.entry(org, name)
 	e.Reason = how.Reason
 	if err := h.audit.commit(c, e, before[0], nil); err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (h *limitHandler) reopenLimits(c *call) (any, error) {
 			return nil, err
 		}
 	}
-	e := c.entry("limits.reopen", org, "")
+	e := c.entry(org, "")
 	e.Reason = how.Reason
 	if err := h.audit.commit(c, e, nil, nil); err != nil {
 		return nil, err

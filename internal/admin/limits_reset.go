@@ -84,7 +84,7 @@ func (h *resetHandler) resetLimits(c *call) (any, error) {
 		return plan, nil
 	}
 	// The audit entry is written first, so that no reset goes unrecorded.
-	e := c.entry("limits.reset", org, cmp.Or(how.Limit, how.User, how.Key))
+	e := c.entry(org, cmp.Or(how.Limit, how.User, how.Key))
 	e.Reason = how.Reason
 	if err := h.audit.commit(c, e, plan, how); err != nil {
 		return nil, err

@@ -57,7 +57,7 @@ func (h *authenticator) refused(c *call, known string) {
 		return
 	}
 	h.denials.rate.Failed(everybody, c.start)
-	e := c.entry("admin.refused", "", known)
+	e := c.newEntry("admin.refused", "", known)
 	said := refusal{Path: cut(c.r.URL.Path), Unrecorded: h.denials.skipped.Swap(0)}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), refusalTime)
 	defer cancel()

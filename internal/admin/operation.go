@@ -18,6 +18,7 @@ type Operation struct {
 	Method  string
 	Path    string // below prefix, in net/http's pattern syntax
 	Summary string
+	Audit   string // the action in the audit; empty: none of its own
 	Writes  bool
 	Local   bool // local only: whoever creates administrators has Redis access anyway
 	Query   []parameter

@@ -2,11 +2,15 @@ package admin_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/llmguard/llmguard/internal/admin"
 )
+
+// booked are the changes that the ledger records, with their administrator and reason.
+var booked = []string{"createCorrection", "resolve"}
 
 // Every operation can be reached from the command line, and every change from the console, or its row says why not. A reason
 // beside a command or a page would be wrong.
@@ -19,6 +23,9 @@ func TestOperationsAreEverywhere(t *testing.T) {
 		names[o.Name] = true
 		if (len(o.Commands) > 0) == (o.Without != "") {
 			t.Errorf("%s: got %d commands and the reason %q for none", o.Name, len(o.Commands), o.Without)
+		}
+		if o.Writes && o.Audit == "" && !slices.Contains(booked, o.Name) {
+			t.Errorf("%s: a change without a name in the audit", o.Name)
 		}
 		if changes := o.Writes && o.Method != http.MethodGet; changes && (len(o.Pages) > 0) == (o.NoPage != "") || !changes && len(o.Pages) > 0 {
 			t.Errorf("%s: got %d pages and the reason %q for none", o.Name, len(o.Pages), o.NoPage)

@@ -127,7 +127,7 @@ func (h *orgDataHandler) purgeOrg(c *call) (any, error) {
 	if err := purgeError(p.Allowed(), org); err != nil {
 		return nil, err
 	}
-	e := c.entry("org.purge", org, org)
+	e := c.entry(org, org)
 	var err error
 	e.Reason, err = c.reason(n.Reason)
 	if err != nil {

@@ -166,7 +166,7 @@ func (h *orgHandler) createOrg(c *call) (any, error) {
 	}
 	ref := tenants.Ref{Kind: tenants.KindOrg, Org: n.ID, ID: n.ID}
 	record := tenants.Org{Fields: n.Fields, Stamp: c.stamp(nil)}
-	if err := h.audit.commit(c, c.entry("org.create", n.ID, n.ID), nil, record,
+	if err := h.audit.commit(c, c.entry(n.ID, n.ID), nil, record,
 		tenants.Change{Ref: ref, New: record}); err != nil {
 		return nil, taken(err, "org", n.ID)
 	}
@@ -191,7 +191,7 @@ func (h *orgHandler) updateOrg(c *call) (any, error) {
 		return nil, err
 	}
 	record.Fields, record.Stamp = patch.Fields, c.stamp(&before.Stamp)
-	if err := h.audit.commit(c, c.entry("org.update", id, id), orNil(old, before), record,
+	if err := h.audit.commit(c, c.entry(id, id), orNil(old, before), record,
 		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func (h *orgHandler) deleteOrg(c *call) (any, error) {
 	if len(refs) == 0 {
 		return nil, declared("org", id, "Disable it here, or remove it from the file")
 	}
-	if err := h.audit.remove(c, c.entry("org.delete", id, id), refs...); err != nil {
+	if err := h.audit.remove(c, c.entry(id, id), refs...); err != nil {
 		return nil, err
 	}
 	return empty{}, nil

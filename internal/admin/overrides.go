@@ -94,7 +94,7 @@ func (h *overrideHandler) createOverride(c *call) (any, error) {
 			"until is more than a year away. Change the limit's amount instead")
 	}
 	id := wire.NewCallID()
-	e := c.entry("limit.override", org, id)
+	e := c.entry(org, id)
 	e.Reason = n.Reason
 	changes := append(h.over(c, org),
 		tenants.Change{Ref: tenants.Ref{Kind: tenants.KindOverride, Org: org, ID: id}, New: record})
@@ -224,7 +224,7 @@ func (h *overrideHandler) deleteOverride(c *call) (any, error) {
 	if h.dir.records(org).Overrides[id] == nil {
 		return nil, wire.NotFound("override", "override_not_found", "Org %s has no override %.80q", org, id)
 	}
-	if err := h.audit.remove(c, c.entry("limit.override.end", org, id),
+	if err := h.audit.remove(c, c.entry(org, id),
 		tenants.Ref{Kind: tenants.KindOverride, Org: org, ID: id}); err != nil {
 		return nil, err
 	}

@@ -199,7 +199,7 @@ func (h *queueHandler) pausePool(c *call) (any, error) {
 		return nil, err
 	}
 	before, after := Pause{Pool: pool, Paused: d.Paused}, Pause{Pool: pool, Paused: true}
-	e := c.entry("pool.pause", "", pool)
+	e := c.entry("", pool)
 	e.Reason = order.Reason
 	return after, h.jobs.audit.commit(c, e, before, after)
 }
@@ -226,7 +226,7 @@ func (h *queueHandler) resumePool(c *call) (any, error) {
 		return nil, err
 	}
 	before, after := Pause{pool, d.Paused, left.Seconds(), d.BlockedModel}, Pause{Pool: pool}
-	e := c.entry("pool.resume", "", pool)
+	e := c.entry("", pool)
 	e.Reason = order.Reason
 	return before, h.jobs.audit.commit(c, e, before, after)
 }

@@ -33,7 +33,7 @@ func (s *Server) orgRoutes() []Operation {
 			Commands: []Command{{Use: "orgs list", Example: "orgs list", Hide: []string{"deleted"}}},
 		},
 		{
-			Name: "createOrg", Method: http.MethodPost, Path: "/orgs", Summary: "Create an org", Writes: true, Body: newOrg{},
+			Name: "createOrg", Method: http.MethodPost, Audit: "org.create", Path: "/orgs", Summary: "Create an org", Writes: true, Body: newOrg{},
 			Answer: Org{}, Status: 201, serve: s.orgs.createOrg,
 			Commands: []Command{{Use: "orgs create ORG", Example: "orgs create acme --name 'Acme Inc'"}},
 			NoPage:   "an org is declared in a file, or created with its limits by the CLI",
@@ -44,7 +44,7 @@ func (s *Server) orgRoutes() []Operation {
 			Commands: []Command{{Use: "orgs get ORG", Example: "orgs get acme"}},
 		},
 		{
-			Name: "updateOrg", Method: http.MethodPatch, Path: "/orgs/{org}",
+			Name: "updateOrg", Method: http.MethodPatch, Audit: "org.update", Path: "/orgs/{org}",
 			Summary: "Change an org; null resets a field to the file's value or the default", Writes: true,
 			Query: []parameter{reasonParameter}, Body: orgPatch{}, Answer: Org{}, serve: s.orgs.updateOrg,
 			Commands: []Command{{
@@ -61,7 +61,7 @@ func (s *Server) orgRoutes() []Operation {
 			NoPage: "its settings are many: the CLI and apply change them",
 		},
 		{
-			Name: "deleteOrg", Method: http.MethodDelete, Path: "/orgs/{org}",
+			Name: "deleteOrg", Method: http.MethodDelete, Audit: "org.delete", Path: "/orgs/{org}",
 			Summary: "Remove the runtime changes of an org; the file's values, its ledger and its jobs are kept", Writes: true,
 			Query: []parameter{reasonParameter}, serve: s.orgs.deleteOrg,
 			Commands: []Command{{
@@ -78,7 +78,7 @@ func (s *Server) orgRoutes() []Operation {
 			Commands: []Command{{Use: "users list", Short: "List users of an org", Example: "users list --org acme"}},
 		},
 		{
-			Name: "createUser", Method: http.MethodPost, Path: "/orgs/{org}/users", Summary: "Create a user", Writes: true,
+			Name: "createUser", Method: http.MethodPost, Audit: "user.create", Path: "/orgs/{org}/users", Summary: "Create a user", Writes: true,
 			Body: newUser{}, Answer: User{}, Status: 201, serve: s.users.createUser,
 			Pages: []Page{{
 				Title: "Create a user", Text: "Creates a user in org %s. Its calls need a key.",
@@ -92,7 +92,7 @@ func (s *Server) orgRoutes() []Operation {
 			Commands: []Command{{Use: "users get USER", Example: "users get alice --org acme"}},
 		},
 		{
-			Name: "updateUser", Method: http.MethodPatch, Path: "/orgs/{org}/users/{user}", Summary: "Change a user",
+			Name: "updateUser", Method: http.MethodPatch, Audit: "user.update", Path: "/orgs/{org}/users/{user}", Summary: "Change a user",
 			Writes: true, Query: []parameter{reasonParameter}, Body: userPatch{}, Answer: User{}, serve: s.users.updateUser,
 			Commands: []Command{{Use: "users update USER", Example: "users update alice --org acme --weight 200"}, {
 				Use: "users disable USER", Short: "Disable a user (all their keys get 401)", Example: "users disable alice --org acme",
@@ -111,7 +111,7 @@ func (s *Server) orgRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "deleteUser", Method: http.MethodDelete, Path: "/orgs/{org}/users/{user}",
+			Name: "deleteUser", Method: http.MethodDelete, Audit: "user.delete", Path: "/orgs/{org}/users/{user}",
 			Summary: "Remove a user and its runtime keys", Writes: true, Query: []parameter{reasonParameter},
 			serve: s.users.deleteUser,
 			Pages: []Page{{
@@ -132,7 +132,7 @@ func (s *Server) orgRoutes() []Operation {
 			Commands: []Command{{Use: "keys list", Short: "List the API keys of an org", Example: "keys list --org acme\nkeys list --org acme --user alice"}},
 		},
 		{
-			Name: "createKey", Method: http.MethodPost, Path: "/orgs/{org}/keys",
+			Name: "createKey", Method: http.MethodPost, Audit: "key.create", Path: "/orgs/{org}/keys",
 			Summary: "Create an API key; only this response contains the key itself", Writes: true, Body: newKey{},
 			Answer: NewKey{}, Status: 201, serve: s.keys.createKey,
 			Commands: []Command{{
@@ -152,7 +152,7 @@ func (s *Server) orgRoutes() []Operation {
 			Commands: []Command{{Use: "keys get KEY", Example: "keys get alice-1 --org acme"}},
 		},
 		{
-			Name: "updateKey", Method: http.MethodPatch, Path: "/orgs/{org}/keys/{key}",
+			Name: "updateKey", Method: http.MethodPatch, Audit: "key.update", Path: "/orgs/{org}/keys/{key}",
 			Summary: "Change an API key; cancel_jobs cancels the jobs of a disabled key", Writes: true,
 			Query: []parameter{reasonParameter}, Body: keyChange{}, Answer: Key{}, serve: s.keys.updateKey,
 			Commands: []Command{{Use: "keys update KEY", Short: "Change an API key", Example: "keys update alice-1 --org acme --concurrency 4", Hide: []string{"cancel_jobs"}}, {
@@ -176,7 +176,7 @@ func (s *Server) orgRoutes() []Operation {
 				}},
 		},
 		{
-			Name: "rotateKey", Method: http.MethodPost, Path: "/orgs/{org}/keys/{key}/rotate",
+			Name: "rotateKey", Method: http.MethodPost, Audit: "key.rotate", Path: "/orgs/{org}/keys/{key}/rotate",
 			Summary: "Create a new key with the same id; the old one works until the overlap ends", Writes: true,
 			Body: rotation{}, Answer: NewKey{}, serve: s.keys.rotateKey,
 			Commands: []Command{{
@@ -195,7 +195,7 @@ func (s *Server) orgRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "deleteKey", Method: http.MethodDelete, Path: "/orgs/{org}/keys/{key}", Summary: "Remove an API key",
+			Name: "deleteKey", Method: http.MethodDelete, Audit: "key.delete", Path: "/orgs/{org}/keys/{key}", Summary: "Remove an API key",
 			Writes: true, Query: []parameter{reasonParameter}, serve: s.keys.deleteKey,
 			Pages: []Page{{
 				Title: "Delete a key", Text: "Deletes key %s, as far as it was created at runtime. Calls with it get 401.", Danger: true,
@@ -220,7 +220,7 @@ func (s *Server) orgRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "createRun", Method: http.MethodPost, Path: "/orgs/{org}/keys/{key}/children",
+			Name: "createRun", Method: http.MethodPost, Audit: "run.create", Path: "/orgs/{org}/keys/{key}/children",
 			Summary: "Give a part of a key's budget to a run; only this response contains the run's own key", Writes: true,
 			Body: newRun{}, Answer: guard.RunView{}, Status: 201, serve: s.runs.createRun,
 			NoPage: "a run is created by the program that uses its key",
@@ -243,7 +243,7 @@ func (s *Server) orgRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "topUpRun", Method: http.MethodPost, Path: "/orgs/{org}/runs/{run}/top-up",
+			Name: "topUpRun", Method: http.MethodPost, Audit: "run.top_up", Path: "/orgs/{org}/runs/{run}/top-up",
 			Summary: "Add to the budget of a run; its calls continue", Writes: true, Body: topUp{}, Answer: guard.RunView{},
 			serve: s.runs.topUpRun,
 			Commands: []Command{{
@@ -258,7 +258,7 @@ func (s *Server) orgRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "endRun", Method: http.MethodPost, Path: "/orgs/{org}/runs/{run}/end",
+			Name: "endRun", Method: http.MethodPost, Audit: "run.end", Path: "/orgs/{org}/runs/{run}/end",
 			Summary: "End a run: further calls of it are refused", Writes: true, Query: []parameter{reasonParameter},
 			Answer: guard.RunView{}, serve: s.runs.endRun,
 			Commands: []Command{{
@@ -291,7 +291,7 @@ func (s *Server) orgRoutes() []Operation {
 			Commands: []Command{{Use: "limits explain", Own: true}},
 		},
 		{
-			Name: "setLimit", Method: http.MethodPatch, Path: "/orgs/{org}/limits/{limit}",
+			Name: "setLimit", Method: http.MethodPatch, Audit: "limit.set", Path: "/orgs/{org}/limits/{limit}",
 			Summary: "Create or change a limit; its usage is kept. With user, for that user only. Org all: a limit for every " +
 				"org", Writes: true, Query: ownerQuery(), Body: limitPatch{},
 			Answer: Limit{}, serve: s.limits.setLimit,
@@ -299,7 +299,7 @@ func (s *Server) orgRoutes() []Operation {
 			Commands: []Command{{Use: "limits set", Own: true}},
 		},
 		{
-			Name: "unsetLimit", Method: http.MethodDelete, Path: "/orgs/{org}/limits/{limit}",
+			Name: "unsetLimit", Method: http.MethodDelete, Audit: "limit.unset", Path: "/orgs/{org}/limits/{limit}",
 			Summary: "Drop runtime changes to a limit, or delete a runtime limit", Writes: true,
 			Query: ownerQuery(), serve: s.limits.unsetLimit,
 			NoPage: "as setLimit",
@@ -311,7 +311,7 @@ func (s *Server) orgRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "resetLimit", Method: http.MethodPost, Path: "/orgs/{org}/limits/{limit}/reset",
+			Name: "resetLimit", Method: http.MethodPost, Audit: "limit.reset", Path: "/orgs/{org}/limits/{limit}/reset",
 			Summary: "Reset a limit's usage to zero; open calls still count, and the ledger is kept", Writes: true,
 			Body: limitReset{}, Answer: Limit{}, serve: s.limits.resetLimit,
 			Commands: []Command{{Use: "limits reset", Own: true}},
@@ -321,7 +321,7 @@ func (s *Server) orgRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "resetLimits", Method: http.MethodPost, Path: "/orgs/{org}/limits/reset",
+			Name: "resetLimits", Method: http.MethodPost, Audit: "limits.reset", Path: "/orgs/{org}/limits/reset",
 			Summary: "Reset the usage of all limits of an org to zero, or of one limit for all that it counts, or of all " +
 				"limits that count one user or key; with dry_run, only show the usage", Writes: true, Body: limitsReset{},
 			Answer: ResetPlan{}, serve: s.resets.resetLimits,
@@ -329,14 +329,14 @@ func (s *Server) orgRoutes() []Operation {
 			Commands: []Command{{Use: "limits reset", Own: true}},
 		},
 		{
-			Name: "reopenLimits", Method: http.MethodPost, Path: "/orgs/{org}/limits/reopen",
+			Name: "reopenLimits", Method: http.MethodPost, Audit: "limits.reopen", Path: "/orgs/{org}/limits/reopen",
 			Summary: "Reopen an org's limits that are closed because Redis lost its data; they count from zero",
 			Writes:  true, Body: limitsReopen{}, serve: s.limits.reopenLimits,
 			NoPage:   "after a loss of data, from the runbook: the CLI",
 			Commands: []Command{{Use: "limits reopen", Own: true}},
 		},
 		{
-			Name: "reopenAllLimits", Method: http.MethodPost, Path: "/limits/reopen",
+			Name: "reopenAllLimits", Method: http.MethodPost, Audit: "limits.reopen", Path: "/limits/reopen",
 			Summary: "Reopen all limits and spend caps that are closed because Redis lost its data; they count from zero",
 			Writes:  true, Body: limitsReopen{}, serve: s.limits.reopenLimits,
 			NoPage:   "after a loss of data, from the runbook: the CLI",
@@ -352,7 +352,7 @@ func (s *Server) orgRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "createOverride", Method: http.MethodPost, Path: "/orgs/{org}/overrides",
+			Name: "createOverride", Method: http.MethodPost, Audit: "limit.override", Path: "/orgs/{org}/overrides",
 			Summary: "Temporarily change a limit's amount; the override expires automatically",
 			Writes:  true, Body: newOverride{},
 			Answer: Override{}, Status: 201, serve: s.overrides.createOverride,
@@ -375,7 +375,7 @@ func (s *Server) orgRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "deleteOverride", Method: http.MethodDelete, Path: "/orgs/{org}/overrides/{override}",
+			Name: "deleteOverride", Method: http.MethodDelete, Audit: "limit.override.end", Path: "/orgs/{org}/overrides/{override}",
 			Summary: "End an override now", Writes: true, Query: []parameter{reasonParameter},
 			serve: s.overrides.deleteOverride,
 			Pages: []Page{{
@@ -397,7 +397,7 @@ func (s *Server) orgRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "setCredential", Method: http.MethodPut, Path: "/orgs/{org}/credentials/{provider}",
+			Name: "setCredential", Method: http.MethodPut, Audit: "credential.set", Path: "/orgs/{org}/credentials/{provider}",
 			Summary: "Set the org's own credential for a provider; it cannot be read back", Writes: true,
 			Query: []parameter{reasonParameter}, Body: newCredential{}, Answer: Credential{},
 			serve:  s.credentials.setCredential,
@@ -408,7 +408,7 @@ func (s *Server) orgRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "deleteCredential", Method: http.MethodDelete, Path: "/orgs/{org}/credentials/{provider}",
+			Name: "deleteCredential", Method: http.MethodDelete, Audit: "credential.delete", Path: "/orgs/{org}/credentials/{provider}",
 			Summary: "Remove the org's own credential; its calls use the deployment's account again", Writes: true,
 			Query: []parameter{reasonParameter}, serve: s.credentials.deleteCredential,
 			NoPage: "as setCredential",
@@ -446,7 +446,7 @@ func (s *Server) orgRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "purgeOrg", Method: http.MethodPost, Path: "/orgs/{org}/purge",
+			Name: "purgeOrg", Method: http.MethodPost, Audit: "org.purge", Path: "/orgs/{org}/purge",
 			Summary: "Remove all stored data of a disabled org that is not in the file; with dry_run, only count it",
 			Writes:  true, Body: purge{}, Answer: Purged{}, serve: s.orgData.purgeOrg,
 			NoPage:   "it shows a plan first: the CLI",
@@ -473,7 +473,7 @@ func (s *Server) systemRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "stopSpending", Method: http.MethodPut, Path: "/orgs/{org}/stop",
+			Name: "stopSpending", Method: http.MethodPut, Audit: "spending.stop", Path: "/orgs/{org}/stop",
 			Summary: "Stop all spending of an org: new and waiting calls get 403, jobs and batches are kept, running calls " +
 				"finish. Org all: of everybody", Writes: true, Query: []parameter{reasonParameter}, Body: stopOrder{},
 			Answer: Stop{}, serve: s.stops.stop,
@@ -492,7 +492,7 @@ func (s *Server) systemRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "resumeSpending", Method: http.MethodDelete, Path: "/orgs/{org}/stop",
+			Name: "resumeSpending", Method: http.MethodDelete, Audit: "spending.resume", Path: "/orgs/{org}/stop",
 			Summary: "Resume the spending of an org. Org all: the stop of everybody; orgs stopped themselves stay stopped",
 			Writes:  true, Query: []parameter{reasonParameter}, serve: s.stops.resume,
 			Pages: []Page{{
@@ -518,7 +518,7 @@ func (s *Server) systemRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "releaseBrake", Method: http.MethodPost, Path: "/orgs/{org}/brakes/{brake}/release",
+			Name: "releaseBrake", Method: http.MethodPost, Audit: "brake.release", Path: "/orgs/{org}/brakes/{brake}/release",
 			Summary: "Release a brake for a subject: its calls run again, and the brake does not fire for it for a while",
 			Writes:  true, Body: brakeRelease{}, Answer: FiredBrake{}, serve: s.brakes.release,
 			Pages: []Page{{
@@ -538,7 +538,7 @@ func (s *Server) systemRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "stopByBrake", Method: http.MethodPost, Path: "/orgs/{org}/brakes/{brake}/stop",
+			Name: "stopByBrake", Method: http.MethodPost, Audit: "brake.stop", Path: "/orgs/{org}/brakes/{brake}/stop",
 			Summary: "Stop the calls of a subject by hand, as if the brake had fired", Writes: true, Body: brakeRelease{},
 			Answer: FiredBrake{}, serve: s.brakes.stop,
 			NoPage: "the subject is free text: the CLI",
@@ -556,7 +556,7 @@ func (s *Server) systemRoutes() []Operation {
 			Commands: []Command{{Use: "admins list", Example: "admins list -c llmguard.yaml"}},
 		},
 		{
-			Name: "createAdmin", Method: http.MethodPost, Path: "/admins",
+			Name: "createAdmin", Method: http.MethodPost, Audit: "admin.create", Path: "/admins",
 			Summary: "Create an administrator's key; not over the network", Writes: true, Local: true, Body: newAdmin{},
 			Answer: NewAdmin{}, Status: 201, serve: s.admins.createAdmin,
 			NoPage: "not over the network",
@@ -566,7 +566,7 @@ func (s *Server) systemRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "updateAdmin", Method: http.MethodPatch, Path: "/admins/{admin}",
+			Name: "updateAdmin", Method: http.MethodPatch, Audit: "admin.update", Path: "/admins/{admin}",
 			Summary: "Change an administrator; not over the network", Writes: true, Local: true,
 			Query: []parameter{reasonParameter}, Body: adminPatch{}, Answer: Admin{}, serve: s.admins.updateAdmin,
 			NoPage: "not over the network",
@@ -583,7 +583,7 @@ func (s *Server) systemRoutes() []Operation {
 				}},
 		},
 		{
-			Name: "deleteAdmin", Method: http.MethodDelete, Path: "/admins/{admin}",
+			Name: "deleteAdmin", Method: http.MethodDelete, Audit: "admin.delete", Path: "/admins/{admin}",
 			Summary: "Remove an administrator; not over the network", Writes: true, Local: true,
 			Query: []parameter{reasonParameter}, serve: s.admins.deleteAdmin,
 			NoPage: "not over the network",
@@ -594,7 +594,7 @@ func (s *Server) systemRoutes() []Operation {
 		},
 
 		{
-			Name: "reloadConfig", Method: http.MethodPost, Path: "/config/reload",
+			Name: "reloadConfig", Method: http.MethodPost, Audit: "config.reload", Path: "/config/reload",
 			Summary: "Reload the configuration file of this process, as SIGHUP does", Writes: true, Answer: Reloaded{},
 			serve:  s.system.reload,
 			NoPage: "one process of several answers the console",
@@ -604,12 +604,12 @@ func (s *Server) systemRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "signIn", Method: http.MethodPost, Path: "/session",
+			Name: "signIn", Method: http.MethodPost, Audit: "admin.sign_in", Path: "/session",
 			Summary: "Record a console sign-in with this key in the audit", Answer: Self{}, serve: s.admins.signIn,
 			Without: "only the console signs in",
 		},
 		{
-			Name: "signOut", Method: http.MethodDelete, Path: "/session",
+			Name: "signOut", Method: http.MethodDelete, Audit: "admin.sign_out", Path: "/session",
 			Summary: "Record a console sign-out in the audit", Answer: Self{}, serve: s.admins.signOut,
 			Without: "only the console signs out",
 		},

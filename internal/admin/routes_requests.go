@@ -24,7 +24,7 @@ func (s *Server) requestRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "approveLimitRequest", Method: http.MethodPost, Path: one + "/approve",
+			Name: "approveLimitRequest", Method: http.MethodPost, Audit: "limit_request.approve", Path: one + "/approve",
 			Summary: "Approve a limit request: create an override with what was requested, or with another amount or end. " +
 				"Repeating it changes nothing", Writes: true, Body: approval{}, Answer: LimitRequest{},
 			serve: s.requests.approve,
@@ -48,7 +48,7 @@ func (s *Server) requestRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "denyLimitRequest", Method: http.MethodPost, Path: one + "/deny",
+			Name: "denyLimitRequest", Method: http.MethodPost, Audit: "limit_request.deny", Path: one + "/deny",
 			Summary: "Deny a limit request; the caller sees the reason", Writes: true, Body: denial{},
 			Answer: LimitRequest{}, serve: s.requests.deny,
 			Pages: []Page{{

@@ -39,7 +39,7 @@ func (s *Server) workRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "pausePool", Method: http.MethodPost, Path: "/queue/{pool}/pause",
+			Name: "pausePool", Method: http.MethodPost, Audit: "pool.pause", Path: "/queue/{pool}/pause",
 			Summary: "Pause the queue of a pool: no job is started until it is resumed", Writes: true,
 			Body: workOrder{}, Answer: Pause{}, serve: s.queues.pausePool,
 			Pages: []Page{{
@@ -52,7 +52,7 @@ func (s *Server) workRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "resumePool", Method: http.MethodPost, Path: "/queue/{pool}/resume",
+			Name: "resumePool", Method: http.MethodPost, Audit: "pool.resume", Path: "/queue/{pool}/resume",
 			Summary: "End the pauses of a pool, an operator's and its provider's; the response shows what was ended",
 			Writes:  true,
 			Body:    workOrder{}, Answer: Pause{}, serve: s.queues.resumePool,
@@ -107,7 +107,7 @@ func (s *Server) workRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "cancelJob", Method: http.MethodPost, Path: "/orgs/{org}/jobs/{job}/cancel",
+			Name: "cancelJob", Method: http.MethodPost, Audit: "job.cancel", Path: "/orgs/{org}/jobs/{job}/cancel",
 			Summary: "Cancel a job; a running job stops as soon as possible", Writes: true, Body: workOrder{},
 			Answer: Job{}, serve: s.jobs.cancelJob,
 			Pages: []Page{{
@@ -121,7 +121,7 @@ func (s *Server) workRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "replayJob", Method: http.MethodPost, Path: "/jobs/{job}/replay",
+			Name: "replayJob", Method: http.MethodPost, Audit: "job.replay", Path: "/jobs/{job}/replay",
 			Summary: "Submit a dead letter again as a new job", Writes: true, Body: workOrder{}, Answer: Job{},
 			Status: 201, serve: s.jobs.replayJob,
 			Pages: []Page{{
@@ -159,7 +159,7 @@ func (s *Server) workRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "cancelBatch", Method: http.MethodPost, Path: "/orgs/{org}/users/{user}/batches/{batch}/cancel",
+			Name: "cancelBatch", Method: http.MethodPost, Audit: "batch.cancel", Path: "/orgs/{org}/users/{user}/batches/{batch}/cancel",
 			Summary: "Cancel a batch: no new lines start, and results so far are kept", Writes: true, Body: workOrder{},
 			Answer: Batch{}, serve: s.batches.cancelBatch,
 			Pages: []Page{{
@@ -195,7 +195,7 @@ func (s *Server) workRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "replayWebhook", Method: http.MethodPost, Path: "/webhooks/dead/{letter}/replay",
+			Name: "replayWebhook", Method: http.MethodPost, Audit: "webhook.replay", Path: "/webhooks/dead/{letter}/replay",
 			Summary: "Retry abandoned deliveries, with the same webhook-id", Writes: true,
 			Query: []parameter{orgsParameter, reasonParameter}, Body: workOrder{}, Answer: webhook.DeadLetter{},
 			serve:  s.webhooks.replayWebhook,
@@ -207,7 +207,7 @@ func (s *Server) workRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "enableWebhook", Method: http.MethodPost, Path: "/orgs/{org}/webhooks/{target}/enable",
+			Name: "enableWebhook", Method: http.MethodPost, Audit: "webhook.enable", Path: "/orgs/{org}/webhooks/{target}/enable",
 			Summary: "Enable a disabled target again; dead letters are not replayed", Writes: true,
 			Body: workOrder{}, Answer: webhook.Target{}, serve: s.webhooks.enableWebhook,
 			Pages: []Page{{

@@ -101,7 +101,7 @@ func (h *runHandler) createRun(c *call) (any, error) {
 		return nil, err
 	}
 	v := guard.ViewRun(&run, budget.RunUse{Remaining: run.Amount}, c.start)
-	e := c.entry("run.create", run.Org, run.ID())
+	e := c.entry(run.Org, run.ID())
 	e.Reason = n.Reason
 	if err := h.audit.commit(c, e, nil, v); err != nil {
 		return nil, err
@@ -180,7 +180,7 @@ func (h *runHandler) topUpRun(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := c.entry("run.top_up", run.Org, run.ID())
+	e := c.entry(run.Org, run.ID())
 	e.Reason = how.Reason
 	return h.change(c, caller, e, run, func() (budget.Run, error) {
 		return h.runs.TopUp(c.r.Context(), caller, run, c.id, add)
@@ -192,7 +192,7 @@ func (h *runHandler) endRun(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.change(c, caller, c.entry("run.end", run.Org, run.ID()), run, func() (budget.Run, error) {
+	return h.change(c, caller, c.entry(run.Org, run.ID()), run, func() (budget.Run, error) {
 		return h.runs.End(c.r.Context(), caller, run)
 	})
 }

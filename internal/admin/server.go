@@ -224,11 +224,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.answer(answer)
 	}
 	level := slog.LevelInfo
-	if c.name == "getSelf" { // the console calls it for every page
+	if c.name() == "getSelf" { // the console calls it for every page
 		level = slog.LevelDebug
 	}
-	s.log.Log(r.Context(), level, "admin", "id", id, "route", c.name, "method", r.Method, "status", c.status,
+	s.log.Log(r.Context(), level, "admin", "id", id, "route", c.name(), "method", r.Method, "status", c.status,
 		"actor", c.actor.id, "ip", c.ip.String(), "took", time.Since(c.start))
+}
+
+// name returns the name of the operation, or nothing if there is none.
+func (c *call) name() string {
+	if c.op == nil {
+		return ""
+	}
+	return c.op.Name
 }
 
 // peer returns the address of the connection. X-Forwarded-For is not trusted here.
@@ -254,7 +262,7 @@ func (s *Server) run(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.name = route.Name
+	c.op = &route
 	if c.actor.local && s.opts.Refresh != nil {
 		if err := s.opts.Refresh(c.r.Context()); err != nil {
 			return nil, err

@@ -93,7 +93,7 @@ func (h *stopHandler) stop(c *call) (any, error) {
 	}
 	before := record
 	record.Stamp, record.By, record.Reason = c.stamp(&before.Stamp), c.actor.id, reason
-	e := c.entry("spending.stop", c.r.PathValue("org"), "")
+	e := c.entry(c.r.PathValue("org"), "")
 	e.Reason = reason
 	if err := h.audit.commit(c, e, orNil(old, before), record,
 		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
@@ -118,7 +118,7 @@ func (h *stopHandler) resume(c *call) (any, error) {
 	if old == "" {
 		return nil, wire.NotFound("org", "not_stopped", "%s", h.notStopped(org, recorded))
 	}
-	e := c.entry("spending.resume", org, "")
+	e := c.entry(org, "")
 	if err := h.audit.commit(c, e, record, nil, tenants.Change{Ref: ref, Old: old}); err != nil {
 		return nil, err
 	}

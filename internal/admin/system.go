@@ -50,7 +50,7 @@ func (h *systemHandler) reload(c *call) (any, error) {
 	}
 	before := fileState{Hash: h.opts.File().Hash}
 	done, err := h.opts.Reload(c.r.Context())
-	e := c.entry("config.reload", "", "")
+	e := c.entry("", "")
 	if err != nil {
 		e.Action = "config.reload_refused"
 		if auditErr := h.audit.commit(c, e, before, nil); auditErr != nil {

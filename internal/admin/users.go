@@ -98,7 +98,7 @@ func (h *userHandler) createUser(c *call) (any, error) {
 	}
 	ref := tenants.Ref{Kind: tenants.KindUser, Org: o.ID, ID: n.ID}
 	record := tenants.User{Fields: n.Fields, Born: newborn(), Stamp: c.stamp(nil)}
-	if err := h.audit.commit(c, c.entry("user.create", o.ID, n.ID), nil, record,
+	if err := h.audit.commit(c, c.entry(o.ID, n.ID), nil, record,
 		tenants.Change{Ref: ref, New: record}); err != nil {
 		return nil, taken(err, "user", n.ID)
 	}
@@ -123,7 +123,7 @@ func (h *userHandler) updateUser(c *call) (any, error) {
 		return nil, err
 	}
 	record.Fields, record.Stamp = patch.Fields, c.stamp(&before.Stamp)
-	if err := h.audit.commit(c, c.entry("user.update", org, id), orNil(old, before), record,
+	if err := h.audit.commit(c, c.entry(org, id), orNil(old, before), record,
 		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (h *userHandler) deleteUser(c *call) (any, error) {
 	if len(refs) == 0 {
 		return nil, declared("user", id, "Disable it here, or remove it from the file")
 	}
-	if err := h.audit.remove(c, c.entry("user.delete", org, id), refs...); err != nil {
+	if err := h.audit.remove(c, c.entry(org, id), refs...); err != nil {
 		return nil, err
 	}
 	return empty{}, nil

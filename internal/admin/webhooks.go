@@ -74,7 +74,7 @@ func (h *webhookHandler) enableWebhook(c *call) (any, error) {
 	}
 	after := before
 	after.Off = nil
-	e := c.entry("webhook.enable", org, id)
+	e := c.entry(org, id)
 	e.Reason = order.Reason
 	return after, h.audit.commit(c, e, before, after)
 }
@@ -142,7 +142,7 @@ func (h *webhookHandler) replayWebhook(c *call) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		e := c.entry("webhook.replay", org, id)
+		e := c.entry(org, id)
 		e.Reason = order.Reason
 		return letter, h.audit.commit(c, e, letter, nil)
 	}

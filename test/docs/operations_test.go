@@ -57,6 +57,9 @@ func operationText(o *admin.Operation) string {
 		pages = append(pages, strings.ToLower(p.Title[:1])+p.Title[1:])
 	}
 	fmt.Fprintf(&b, "- Command: %s\n", cmp.Or(strings.Join(commands, ", "), "none; "+o.Without))
+	if o.Audit != "" {
+		fmt.Fprintf(&b, "- Audit: `%s`\n", o.Audit)
+	}
 	if o.Writes {
 		fmt.Fprintf(&b, "- Console: %s\n", cmp.Or(strings.Join(pages, ", "), "no page; "+o.NoPage))
 	}
