@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 )
@@ -47,7 +48,7 @@ func TestBound(t *testing.T) {
 		l.Raises = []budget.Raise{{Add: 3 * usd, Until: now.Add(time.Hour)}, {Add: 50 * usd, Until: now.Add(-time.Hour)}}
 	}
 	covered := guard.Org{
-		Models: []string{"gpt-4o", "o3"}, Limits: list(cost(budget.Org, 5, models("gpt-*")), cost(budget.Org, 3, models("o3"))),
+		Org: settings.Org{Models: []string{"gpt-4o", "o3"}}, Limits: list(cost(budget.Org, 5, models("gpt-*")), cost(budget.Org, 3, models("o3"))),
 	}
 	type want struct {
 		usd   int64 // -1: unlimited
@@ -71,7 +72,7 @@ func TestBound(t *testing.T) {
 		"one of some endpoints":      {guard.Org{Limits: list(cost(budget.Org, 5, func(l *budget.Limit) { l.Endpoints = []string{"embeddings"} }))}, nil, two, want{-1, true, nil}},
 		"one of addresses":           {guard.Org{Limits: list(cost(budget.IP, 5))}, nil, two, want{-1, true, nil}},
 		"one of some models":         {guard.Org{Limits: list(cost(budget.Org, 5, models("gpt-*")))}, nil, two, want{-1, true, nil}},
-		"one of all that it may use": {guard.Org{Models: []string{"gpt-4o", "gpt-5*"}, Limits: list(cost(budget.Org, 5, models("gpt-*")))}, nil, two, want{5, false, nil}},
+		"one of all that it may use": {guard.Org{Org: settings.Org{Models: []string{"gpt-4o", "gpt-5*"}}, Limits: list(cost(budget.Org, 5, models("gpt-*")))}, nil, two, want{5, false, nil}},
 		"several that cover all":     {covered, nil, two, want{8, false, nil}},
 		"a limit of each user":       {guard.Org{Limits: list(cost(budget.User, 5))}, nil, two, want{10, false, nil}},
 		"the same, and no user yet":  {guard.Org{Limits: list(cost(budget.User, 5))}, nil, nil, want{5, false, nil}},
@@ -82,8 +83,8 @@ func TestBound(t *testing.T) {
 		"a user with a limit raised": {guard.Org{Limits: list(cost(budget.User, 5)), UserLimits: map[string][]budget.Limit{"bob": list(cost(budget.User, 9, only("bob")))}}, nil, two, want{14, false, nil}},
 		"a cap of the deployment":    {guard.Org{}, []budget.Cap{{Limits: list(cost(budget.Org, 7))}}, two, want{7, false, nil}},
 		"a cap of one provider":      {guard.Org{}, []budget.Cap{{Provider: "p", Limits: list(cost(budget.Org, 7))}}, two, want{-1, true, nil}},
-		"a cap of its one provider":  {guard.Org{Providers: []string{"p"}}, []budget.Cap{{Provider: "p", Limits: list(cost(budget.Org, 7))}}, two, want{7, false, nil}},
-		"a disabled org":             {guard.Org{Disabled: true}, nil, two, want{0, false, nil}},
+		"a cap of its one provider":  {guard.Org{Org: settings.Org{Providers: []string{"p"}}}, []budget.Cap{{Provider: "p", Limits: list(cost(budget.Org, 7))}}, two, want{7, false, nil}},
+		"a disabled org":             {guard.Org{Org: settings.Org{Disabled: true}}, nil, two, want{0, false, nil}},
 	} {
 		p := &guard.Policy{Providers: set, Caps: tc.caps}
 		tc.org.ID = "acme"

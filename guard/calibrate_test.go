@@ -15,6 +15,7 @@ import (
 	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
@@ -57,7 +58,7 @@ func newLearner(t *testing.T) *learner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	org := &Org{ID: "acme", Limits: []budget.Limit{
+	org := &Org{Org: settings.Org{ID: "acme"}, Limits: []budget.Limit{
 		{ID: "cost", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Amount: 1e12, Window: time.Hour}},
 		{ID: "tokens", Subject: budget.Org, Metric: budget.Tokens, Shape: budget.Shape{Kind: budget.Window, Amount: 1e9, Window: time.Hour}},
 	}}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -73,7 +74,7 @@ func TestGone(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name+" "+string(c.policy)+" "+[]string{"head", "mid", "last", "deaf"}[c.when], func(t *testing.T) {
-			r.org = &Org{ID: "acme", Limits: r.org.Limits, OnDisconnect: c.policy}
+			r.org = &Org{Org: settings.Org{ID: "acme"}, Limits: r.org.Limits, OnDisconnect: c.policy}
 			before, seen := r.used(), len(r.fake.Log())
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()

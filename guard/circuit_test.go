@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // A store that failed three times in a row is tried only at intervals, separately for each
@@ -18,7 +19,7 @@ func TestCircuit(t *testing.T) {
 	var log bytes.Buffer
 	c := circuit{log: slog.New(slog.NewTextHandler(&log, nil)), tags: map[string]*outage{}}
 	now := time.Unix(1e9, 0)
-	a, b := &Org{ID: "a", OnStoreFailure: Local}, &Org{ID: "b"}
+	a, b := &Org{Org: settings.Org{ID: "a"}, OnStoreFailure: Local}, &Org{Org: settings.Org{ID: "b"}}
 	gone := fmt.Errorf("%w: no answer", budget.ErrUnavailable)
 	wants := func(org *Org, ask, open bool) {
 		t.Helper()

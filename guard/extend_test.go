@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -207,7 +208,7 @@ func TestGrowsWithoutAmounts(t *testing.T) {
 	open := budget.Limit{ID: "open", Subject: budget.User, Metric: budget.Concurrency, Shape: budget.Shape{Kind: budget.Concurrent, Amount: 5}}
 	r := growing(t, 20, open)
 	for _, limits := range [][]budget.Limit{{open}, nil} {
-		r.org = &Org{ID: "acme", Limits: limits, Grow: true, GrowStep: 20}
+		r.org = &Org{Org: settings.Org{ID: "acme", GrowStep: 20}, Limits: limits, Grow: true}
 		c, _, err := r.run(t.Context(), prompt("gpt-4o", "[fake: output=300]", streamed))
 		list := r.entries()
 		if e := list[len(list)-1]; err != nil || e.Cost != c.Result.Cost || e.Overrun != 0 {

@@ -31,6 +31,7 @@ import (
 	"github.com/llmguard/llmguard/internal/responses/conversation"
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
@@ -39,7 +40,8 @@ import (
 
 // Org is the configuration of one organization.
 type Org struct {
-	ID string
+	// Org is the org as in effect. What a call obeys of it without more is read from here.
+	settings.Org
 	// Limits are the org's own. UserLimits, by user id, replace them for users with a group, a
 	// plan or limits of their own, and PlanLimits, by key id, for keys with a plan of their own.
 	// Users and keys with the same limits may share a list.
@@ -58,43 +60,23 @@ type Org struct {
 	GroupLimits map[string][]budget.Limit
 	// Credentials, by provider, are used instead of the deployment's.
 	Credentials map[string]Credential
-	// Disabled orgs and users cannot make calls, and their jobs fail.
-	Disabled      bool
+	// Disabled users cannot make calls, and their jobs fail.
 	DisabledUsers map[string]bool
-	// Models and Providers restrict what the org may use; empty means all.
-	Models, Providers []string
-	// DefaultOutputLimit, in tokens, is inserted into requests that set no output
-	// limit. 0 means the model's own maximum is held instead.
-	DefaultOutputLimit int64
 	// Grow lets the hold of a stream start small and grow with the output, if all its
 	// output is visible and its request sets no output limit. A stream whose hold
 	// cannot grow is cut off. Other calls hold their full bound in advance.
 	Grow bool
-	// GrowStep is how many tokens of output such a hold stays ahead of each answer; 0
-	// is DefaultGrowStep.
-	GrowStep int64
 	// Spread divides the org's money over several slots of a cluster.
 	Spread budget.Spread
-	// Downgrade maps a model, by the name callers use, to the model that serves a call
-	// that is over a limit with its own.
-	Downgrade map[string]string
-	// AllowBuiltinTools admits tools run by the provider whose cost the request does
-	// not bound.
-	AllowBuiltinTools bool
 	// OnDisconnect says what happens to a call whose caller has left.
 	OnDisconnect Disconnect
 	// RefuseOverLimit answers 429 immediately instead of queueing.
 	RefuseOverLimit bool
-	// MaxWait bounds how long a call may wait; 0 means as long as its caller and the
-	// pool allow.
-	MaxWait time.Duration
 	// KeepStarted fails a job whose worker died after the request may have reached the
 	// provider, instead of running it again.
 	KeepStarted bool
 	// OnStoreFailure says what happens to live calls while the store is unavailable.
 	OnStoreFailure StoreFailure
-	// BatchMode is ByQueue or ByProvider; empty means the provider's setting.
-	BatchMode string
 	// Priorities are those of its calls.
 	Priorities Priorities
 	// Cache says which answers may be reused.

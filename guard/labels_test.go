@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -64,7 +65,7 @@ func TestLabelSources(t *testing.T) {
 			h.Set("X-Project", c.header)
 		}
 		pl := labelPlanner(Label{Name: "project", From: c.from, Required: true, MaxValues: 2})
-		who := Caller{Org: &Org{ID: "acme"}, KeyLabels: map[string]string{"project": "k"}}
+		who := Caller{Org: &Org{Org: settings.Org{ID: "acme"}}, KeyLabels: map[string]string{"project": "k"}}
 		got, err := pl.Label(t.Context(), who, LabelsIn(h, scanned(t, c.more)))
 		code := ""
 		if public, ok := errors.AsType[*wire.Error](err); ok {
@@ -81,7 +82,7 @@ func TestLabelSources(t *testing.T) {
 // TestLabelsTwice: a header sent twice is refused, because it would be a guess which one counts.
 func TestLabelsTwice(t *testing.T) {
 	pl := labelPlanner(Label{Name: "project", From: []LabelSource{{Header: "X-Project"}}, MaxValues: 2})
-	_, err := pl.Label(t.Context(), Caller{Org: &Org{ID: "acme"}}, LabelPlaces{Header: http.Header{"X-Project": {"a", "b"}}})
+	_, err := pl.Label(t.Context(), Caller{Org: &Org{Org: settings.Org{ID: "acme"}}}, LabelPlaces{Header: http.Header{"X-Project": {"a", "b"}}})
 	if public, ok := errors.AsType[*wire.Error](err); !ok || public.Code != "invalid_label" {
 		t.Errorf("got %v, want invalid_label", err)
 	}
@@ -97,7 +98,7 @@ func TestLabelValues(t *testing.T) {
 		if c.header != "" {
 			in.Header.Set("X-Run", c.header)
 		}
-		got, err := pl.Label(t.Context(), Caller{Org: &Org{ID: "acme"}, KeyLabels: map[string]string{"run": "k"}}, in)
+		got, err := pl.Label(t.Context(), Caller{Org: &Org{Org: settings.Org{ID: "acme"}}, KeyLabels: map[string]string{"run": "k"}}, in)
 		if err != nil || got.Labels.Get("run") != c.want {
 			t.Errorf("run %q is %q (%v), want %q", c.header, got.Labels.Get("run"), err, c.want)
 		}
@@ -129,7 +130,7 @@ func TestLabelsOfRuns(t *testing.T) {
 		label := Label{Name: "project", From: c.from, MaxValues: 2}
 		policy := &Policy{Labels: []Label{label}}
 		pl := labelPlanner(label)
-		who := Caller{Org: &Org{ID: "acme"}, KeyLabels: map[string]string{"project": c.key}}
+		who := Caller{Org: &Org{Org: settings.Org{ID: "acme"}}, KeyLabels: map[string]string{"project": c.key}}
 		if c.outer != "" {
 			who.Runs = append(who.Runs, budget.Run{Labels: map[string]string{"project": c.outer}})
 		}

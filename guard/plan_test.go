@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"testing"
 
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
@@ -33,7 +34,7 @@ func planner(t *testing.T, own string, unknown *pricing.Entry) (*Guard, Caller) 
 	if catalogue, err = catalogue.With(entries); err != nil {
 		t.Fatal(err)
 	}
-	return New(Options{Policy: &Policy{Catalogue: catalogue, UnknownPrice: unknown, Providers: set}}), Caller{Org: &Org{ID: "acme"}, User: "u"}
+	return New(Options{Policy: &Policy{Catalogue: catalogue, UnknownPrice: unknown, Providers: set}}), Caller{Org: &Org{Org: settings.Org{ID: "acme"}}, User: "u"}
 }
 
 func chat(t *testing.T, model string) *wire.Request {

@@ -17,6 +17,7 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
@@ -54,7 +55,7 @@ func roomy() []budget.Limit {
 // newRig starts a rig. Without limits it can only be used for Prepare.
 func newRig(t testing.TB, limits ...budget.Limit) *rig {
 	t.Helper()
-	r := &rig{t: t, fake: fakeprovider.New(fakeprovider.Options{Key: "sk-own", KeepBodies: true}), org: &Org{ID: "acme", Limits: limits}}
+	r := &rig{t: t, fake: fakeprovider.New(fakeprovider.Options{Key: "sk-own", KeepBodies: true}), org: &Org{Org: settings.Org{ID: "acme"}, Limits: limits}}
 	if err := r.fake.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -33,7 +34,7 @@ func TestAuth(t *testing.T) {
 		text[name] = keys.New(keys.Live)
 	}
 	text["admin"], text["test"] = keys.New(keys.Admin), keys.New(keys.Test)
-	org := &guard.Org{ID: "acme"}
+	org := &guard.Org{Org: settings.Org{ID: "acme"}}
 	d := &auth.Directory{Peppers: []keys.Pepper{pepper, old}, ByHash: map[string]auth.Principal{
 		keys.Hash(keys.Pepper{}, text["plain"]): {Org: org, User: "u", Key: "plain"},
 		keys.Hash(pepper, text["new"]):          {Org: org, User: "u", Key: "new", Models: []string{"gpt-4o"}},

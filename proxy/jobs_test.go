@@ -15,6 +15,7 @@ import (
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -85,7 +86,7 @@ func TestForeignJobsAreHidden(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
 	d := r.proxy.opts.Directory.ByHash
 	d[keys.Hash(keys.Pepper{}, bob)] = auth.Principal{Org: r.org, User: "bob", Key: "k2"}
-	d[keys.Hash(keys.Pepper{}, eve)] = auth.Principal{Org: &guard.Org{ID: "other"}, User: "alice", Key: "k3"}
+	d[keys.Hash(keys.Pepper{}, eve)] = auth.Principal{Org: &guard.Org{Org: settings.Org{ID: "other"}}, User: "alice", Key: "k3"}
 	j, _ := r.submitted()
 	path := "/v1/jobs/" + j.ID
 	for who, key := range map[string]string{"bob": bob, "eve": eve} {

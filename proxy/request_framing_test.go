@@ -17,6 +17,7 @@ import (
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -113,7 +114,7 @@ func TestPatience(t *testing.T) {
 	s := New(Options{Directory: &auth.Directory{}})
 	f := func(stream bool, wished, most time.Duration, announced string, want time.Duration) {
 		t.Helper()
-		x := &request{caller: guard.Caller{Org: &guard.Org{MaxWait: most}}}
+		x := &request{caller: guard.Caller{Org: &guard.Org{Org: settings.Org{MaxWait: most}}}}
 		r := &http.Request{Header: http.Header{}}
 		plan := &guard.Plan{Request: &wire.Request{Stream: stream}}
 		if announced != "" {
@@ -142,7 +143,7 @@ func TestPatience(t *testing.T) {
 // its answer, and lasts at least a quarter of its time however long answers take.
 func TestPatienceLeavesTimeForTheAnswer(t *testing.T) {
 	s := New(Options{Directory: &auth.Directory{}})
-	x := &request{caller: guard.Caller{Org: &guard.Org{ID: "acme"}}}
+	x := &request{caller: guard.Caller{Org: &guard.Org{Org: settings.Org{ID: "acme"}}}}
 	for runs, want := range map[time.Duration]time.Duration{
 		100 * time.Millisecond: 400 * time.Millisecond,
 		300 * time.Millisecond: 200 * time.Millisecond,

@@ -28,6 +28,7 @@ import (
 	"github.com/llmguard/llmguard/internal/idempotency"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
@@ -75,8 +76,8 @@ func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budg
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.fake.Close() })
-	r.org = &guard.Org{ID: "acme", Limits: limits}
-	other := &guard.Org{ID: "other"}
+	r.org = &guard.Org{Org: settings.Org{ID: "acme"}, Limits: limits}
+	other := &guard.Org{Org: settings.Org{ID: "other"}}
 	pool.ID = "main"
 	base, err := url.Parse(r.fake.BaseURL())
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/spool"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -26,7 +27,7 @@ func TestUnfinishedBodies(t *testing.T) {
 	honest := keys.New(keys.Live)
 	r := newRig(t, queue.Pool{}, func(o *Options) {
 		o.Spool = room
-		o.Directory.ByHash[keys.Hash(keys.Pepper{}, honest)] = auth.Principal{Org: &guard.Org{ID: "other"}, User: "bob", Key: "k2"}
+		o.Directory.ByHash[keys.Hash(keys.Pepper{}, honest)] = auth.Principal{Org: &guard.Org{Org: settings.Org{ID: "other"}}, User: "bob", Key: "k2"}
 	}, window(roomy, time.Hour))
 	r.proxy.bodies.roomWait = time.Millisecond
 	const size = 4 << 20

@@ -182,20 +182,18 @@ func (s *settings) addOrg(c *config.Config, o *config.Org) error {
 
 func tenantOf(c *config.Config, o *config.Org) (*tenant, error) {
 	org := &guard.Org{
-		ID: o.ID, Models: o.Models, Providers: o.Providers, Disabled: o.Disabled,
-		UserLimits: map[string][]budget.Limit{}, PlanLimits: map[string][]budget.Limit{},
+		Org: *o, UserLimits: map[string][]budget.Limit{}, PlanLimits: map[string][]budget.Limit{},
 		KeyLimits: map[string][]budget.Limit{}, KeyModels: map[string][]string{}, DisabledUsers: map[string]bool{},
 		KeyBorn: map[string]string{}, UserBorn: map[string]string{},
 		Groups: map[string]string{}, GroupLimits: map[string][]budget.Limit{},
-		DefaultOutputLimit: o.DefaultOutputLimit, Grow: o.Hold == "grow", GrowStep: o.GrowStep,
-		AllowBuiltinTools: o.AllowBuiltinTools,
-		OnDisconnect:      guard.Disconnect(o.OnDisconnect), RefuseOverLimit: o.OverLimit == "refuse",
+		Grow:         o.Hold == "grow",
+		OnDisconnect: guard.Disconnect(o.OnDisconnect), RefuseOverLimit: o.OverLimit == "refuse",
 		OnStoreFailure: guard.StoreFailure(o.OnStoreFailure),
 		Spread: budget.Spread{
 			Parts: o.Spread, By: budget.Subject(c.Defaults.SpreadBy(o)), IPv6Prefix: c.Connections.IPv6Prefix,
 		},
-		MaxWait: o.MaxWait, KeepStarted: !o.RetryStartedJobs, BatchMode: o.BatchMode, Downgrade: o.Downgrade,
-		Priorities: priorities(c, o), Raises: raiseRule(c.Defaults.RaiseRequestsOf(o)),
+		KeepStarted: !o.RetryStartedJobs,
+		Priorities:  priorities(c, o), Raises: raiseRule(c.Defaults.RaiseRequestsOf(o)),
 		Cache: guard.CacheRule{
 			MaxAge: o.Cache.MaxAge, Share: int(o.Cache.Cost), Always: o.Cache.Always, MaxBytes: int64(o.Cache.MaxBytes),
 		},

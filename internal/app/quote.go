@@ -10,6 +10,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/calibration"
+	tenancy "github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 )
@@ -56,7 +57,7 @@ func plainQuoting() (*batch.QuoteOptions, error) {
 	if err != nil {
 		return nil, err
 	}
-	org := &guard.Org{ID: "any"}
+	org := &guard.Org{Org: tenancy.Org{ID: "any"}}
 	policy := &guard.Policy{Orgs: map[string]*guard.Org{org.ID: org}, Catalogue: catalogue, Providers: set}
 	return &batch.QuoteOptions{Plans: guard.NewPlanner(policy, nil), Caller: guard.Caller{Org: org}}, nil
 }

@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // A child key follows the secret that created it. If a rotation kept the lineage, it follows the newest secret.
 func TestParentOfChildKeys(t *testing.T) {
-	now, org := time.Now(), &guard.Org{ID: "acme"}
+	now, org := time.Now(), &guard.Org{Org: settings.Org{ID: "acme"}}
 	old := Principal{Org: org, User: "alice", Key: "k1", Lineage: "l1", Replaced: true, Expires: now.Add(time.Hour)}
 	kept := Principal{Org: org, User: "alice", Key: "k1", Lineage: "l1"}
 	fresh := Principal{Org: org, User: "alice", Key: "k1", Lineage: "l2"}

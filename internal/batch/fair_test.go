@@ -14,6 +14,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -208,6 +209,6 @@ func (r *rig) createFor(org, text string) *Batch {
 // addOrg adds an org without limits.
 func (r *rig) addOrg(id string) {
 	p := *r.guard.Policy()
-	p.Orgs = map[string]*guard.Org{"acme": r.org, id: {ID: id}}
+	p.Orgs = map[string]*guard.Org{"acme": r.org, id: {Org: settings.Org{ID: id}}}
 	r.guard.SetPolicy(&p)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/storage/blob"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -325,7 +326,7 @@ func (pp *providerParts) settle(ctx context.Context, ends []guard.BatchedEnd) er
 	caller, err := pp.turn.caller()
 	if err != nil { // the org is gone, but its holds are not
 		caller = guard.Caller{
-			Org: &guard.Org{ID: pp.turn.b.Org}, User: pp.turn.b.User, Key: pp.turn.b.Key, IP: pp.turn.b.IP,
+			Org: &guard.Org{Org: settings.Org{ID: pp.turn.b.Org}}, User: pp.turn.b.User, Key: pp.turn.b.Key, IP: pp.turn.b.IP,
 			Batched: true, Batch: pp.turn.b.ID,
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
@@ -46,7 +47,7 @@ var (
 func newHouse(t *testing.T) *house {
 	h := &house{rdb: redistest.Start(t).Client(), orgs: map[string]*guard.Org{}}
 	for _, name := range orgNames {
-		h.orgs[name] = &guard.Org{ID: name}
+		h.orgs[name] = &guard.Org{Org: settings.Org{ID: name}}
 	}
 	fake := fakeprovider.New(fakeprovider.Options{})
 	must(t, fake.Start())

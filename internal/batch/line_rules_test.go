@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
@@ -28,7 +29,7 @@ func quoteOptions(t *testing.T) batch.QuoteOptions {
 	if err != nil {
 		t.Fatal(err)
 	}
-	org := &guard.Org{ID: "acme"}
+	org := &guard.Org{Org: settings.Org{ID: "acme"}}
 	policy := &guard.Policy{Orgs: map[string]*guard.Org{"acme": org}, Catalogue: catalogue, Providers: set}
 	return batch.QuoteOptions{Plans: guard.NewPlanner(policy, nil), Caller: guard.Caller{Org: org, User: "alice"}, MaxLine: 1000}
 }

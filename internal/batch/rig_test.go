@@ -23,6 +23,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
@@ -60,7 +61,7 @@ func newRig(t *testing.T, limits ...budget.Limit) *rig {
 // newRigOn returns a rig on an existing store.
 func newRigOn(t *testing.T, rdb redis.UniversalClient, limits ...budget.Limit) *rig {
 	t.Helper()
-	r := &rig{t: t, rdb: rdb, fake: fakeprovider.New(fakeprovider.Options{}), org: &guard.Org{ID: "acme", Limits: limits}}
+	r := &rig{t: t, rdb: rdb, fake: fakeprovider.New(fakeprovider.Options{}), org: &guard.Org{Org: settings.Org{ID: "acme"}, Limits: limits}}
 	if err := r.fake.Start(); err != nil {
 		t.Fatal(err)
 	}

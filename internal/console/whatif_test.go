@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 func windowOf(amount int64) budget.Limit {
@@ -23,7 +24,7 @@ func orgOf() *guard.Org {
 	tokens := budget.Limit{ID: "tokens", Subject: budget.User, Metric: budget.Tokens, Shape: budget.Shape{Kind: budget.Calendar, Amount: 9, Calendar: "day"}}
 	hour := windowOf(5_000_000_000)
 	return &guard.Org{
-		ID: "acme", Limits: []budget.Limit{hour, tokens},
+		Org: settings.Org{ID: "acme"}, Limits: []budget.Limit{hour, tokens},
 		UserLimits: map[string][]budget.Limit{"bob": {windowOf(50_000_000_000), tokens}, "ann": {hour, tokens, {ID: "own"}}},
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -65,7 +66,7 @@ func (s *suggesting) replay(calls *Trace, limits []budget.Limit, own map[string]
 		return Report{}, err
 	}
 	defer set.Close()
-	org := &guard.Org{ID: s.out.Org, Limits: limits, UserLimits: own}
+	org := &guard.Org{Org: settings.Org{ID: s.out.Org}, Limits: limits, UserLimits: own}
 	if known := s.o.Orgs[s.out.Org]; known != nil {
 		org.RefuseOverLimit, org.MaxWait = known.RefuseOverLimit, known.MaxWait
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/simulate"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -29,7 +30,7 @@ func under(t *testing.T, limits ...budget.Limit) simulate.Policy {
 	t.Cleanup(set.Close)
 	return simulate.Policy{
 		Name: "p", Pools: []queue.Pool{{ID: "all"}},
-		Guard: &guard.Policy{Orgs: map[string]*guard.Org{"acme": {ID: "acme", Limits: limits}}, Providers: set},
+		Guard: &guard.Policy{Orgs: map[string]*guard.Org{"acme": {Org: settings.Org{ID: "acme"}, Limits: limits}}, Providers: set},
 	}
 }
 

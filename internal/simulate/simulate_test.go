@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
@@ -30,7 +31,7 @@ func policyOf(t *testing.T, pool queue.Pool, limits ...budget.Limit) Policy {
 	}
 	return Policy{
 		Name: "p", Pools: []queue.Pool{pool},
-		Guard: &guard.Policy{Orgs: map[string]*guard.Org{"acme": {ID: "acme", Limits: limits}}, Providers: set},
+		Guard: &guard.Policy{Orgs: map[string]*guard.Org{"acme": {Org: settings.Org{ID: "acme"}, Limits: limits}}, Providers: set},
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
@@ -36,7 +37,7 @@ func newFloor(t *testing.T) *floor {
 	}
 	perOrg := budget.Limit{ID: "org-day", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Window: 24 * time.Hour, Amount: 1_000_000_000}}
 	perUser := budget.Limit{ID: "user-day", Subject: budget.User, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Window: 24 * time.Hour, Amount: 100_000_000}}
-	f := &floor{t: t, rdb: rdb, books: budget.New(rdb, budget.Options{}), org: &guard.Org{ID: "acme", Limits: []budget.Limit{perOrg, perUser}}}
+	f := &floor{t: t, rdb: rdb, books: budget.New(rdb, budget.Options{}), org: &guard.Org{Org: settings.Org{ID: "acme"}, Limits: []budget.Limit{perOrg, perUser}}}
 	f.Sampler, f.from = NewSampler(f.books), Source{Queue: q, Orgs: map[string]*guard.Org{"acme": f.org}, By: dim(t, "model")}
 	return f
 }
