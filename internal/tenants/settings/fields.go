@@ -26,6 +26,8 @@ type Field struct {
 	Help     string   // of its flag
 	Flag     string   // name of its flag, if not its own name; "-": it has none
 	Unset    string   // what people read for its zero value
+
+	key []byte // its name in JSON, with the colon
 }
 
 var fieldCache sync.Map // reflect.Type -> []Field
@@ -43,7 +45,7 @@ func FieldsOf(t reflect.Type) []Field {
 			continue
 		}
 		one := Field{
-			Name: name, Index: i, Type: f.Type, Required: opts == "required",
+			key: append(mustMarshal(name), ':'), Name: name, Index: i, Type: f.Type, Required: opts == "required",
 			Default: f.Tag.Get("default"), Kind: f.Tag.Get("kind"),
 			Zero: f.Tag.Get("min") == "0", Restart: f.Tag.Get("reload") == "restart",
 			Flag: f.Tag.Get("flag"), Unset: f.Tag.Get("unset"),
@@ -58,14 +60,20 @@ func FieldsOf(t reflect.Type) []Field {
 	return out
 }
 
+var runtimeCache sync.Map // reflect.Type -> []Field
+
 // RuntimeFields returns the fields of a section that administrators can change.
 func RuntimeFields(t reflect.Type) []Field {
+	if cached, ok := runtimeCache.Load(t); ok {
+		return cached.([]Field)
+	}
 	var out []Field
 	for _, f := range FieldsOf(t) {
 		if f.Runtime {
 			out = append(out, f)
 		}
 	}
+	runtimeCache.Store(t, out)
 	return out
 }
 

@@ -3,20 +3,83 @@ package settings
 import (
 	"bytes"
 	"cmp"
+	"encoding"
 	"encoding/json"
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 )
 
 // Marshal returns a struct with Fields as one JSON object: its own members, as encoding/json writes them, and the
 // fields in the place of Fields.
-func Marshal(v any) ([]byte, error) {
-	from := reflect.Indirect(reflect.ValueOf(v))
-	to := reflect.New(shape(from.Type(), false)).Elem()
-	move(from, to, true)
-	return marshal(to.Interface())
+func Marshal(v any) ([]byte, error) { return appendObject(nil, reflect.Indirect(reflect.ValueOf(v))) }
+
+// appendObject appends a struct with Fields, itself or inside. It writes members one by one, because a list may have
+// thousands of such structs.
+func appendObject(out []byte, v reflect.Value) ([]byte, error) {
+	out = append(out, '{')
+	var err error
+	for _, s := range slotsOf(v.Type()) {
+		one := v.FieldByIndex(s.Index)
+		switch {
+		case s.section != nil:
+			set := one.Convert(reflect.TypeFor[map[string]json.RawMessage]()).Interface().(map[string]json.RawMessage)
+			out = appendFields(out, s.section, set)
+			continue
+		case s.omitEmpty && emptyValue(one), s.omitZero && one.IsZero():
+			continue
+		}
+		out, err = appendMember(append(out, s.key...), one, s.holds)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, ',')
+	}
+	return append(bytes.TrimRight(out, ","), '}'), nil
+}
+
+// appendMember appends the value of a member; holds is whether structs inside have Fields.
+func appendMember(out []byte, v reflect.Value, holds bool) ([]byte, error) {
+	switch {
+	case v.Kind() == reflect.Pointer && v.IsNil():
+		return append(out, "null"...), nil
+	case !holds:
+		_, own := v.Interface().(json.Marshaler)
+		_, asText := v.Interface().(encoding.TextMarshaler)
+		if text, ok := appendPlain(out, v); ok && !own && !asText {
+			return text, nil
+		}
+		raw, err := marshal(v.Interface())
+		return append(out, raw...), err
+	case v.Kind() == reflect.Struct:
+		return appendObject(out, v)
+	case v.IsNil():
+		return append(out, "null"...), nil
+	}
+	out = append(out, '[')
+	var err error
+	for i := range v.Len() {
+		out, err = appendMember(out, v.Index(i), true)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, ',')
+	}
+	return append(bytes.TrimRight(out, ","), ']'), nil
+}
+
+// emptyValue reports whether encoding/json leaves out a value with omitempty.
+func emptyValue(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Slice, reflect.Map, reflect.String:
+		return v.Len() == 0
+	case reflect.Struct:
+		return false
+	default:
+		return v.IsZero()
+	}
 }
 
 // marshal is json.Marshal without escapes for HTML; who embeds the text in other JSON adds them.
@@ -45,10 +108,10 @@ func Open(v any) (to any, done func()) {
 	if !holds(into.Type()) {
 		return v, func() {}
 	}
-	from := reflect.New(shape(into.Type(), true))
+	from := reflect.New(shape(into.Type()))
 	return from.Interface(), func() {
 		into.SetZero()
-		move(into, from.Elem(), false)
+		fill(into, from.Elem())
 	}
 }
 
@@ -73,59 +136,50 @@ func Merged[V ~[]byte](v any, patch map[string]V) ([]byte, error) {
 	return json.Marshal(Merge(section, now, changes))
 }
 
-// shapeKey identifies the struct that has the JSON form of another one with Fields, for decoding or encoding.
-type shapeKey struct {
-	of     reflect.Type
-	decode bool
-}
+var shapes sync.Map // reflect.Type -> reflect.Type
 
-var shapes sync.Map // shapeKey -> reflect.Type
-
-// shape returns a struct type whose members are those of t, with members in place of Fields: raw JSON to encode,
-// pointers to plain types to decode.
-func shape(t reflect.Type, decode bool) reflect.Type {
-	key := shapeKey{t, decode}
-	if made, ok := shapes.Load(key); ok {
+// shape returns a struct type whose members are those of t, with pointers to plain types in place of Fields, to decode.
+func shape(t reflect.Type) reflect.Type {
+	if made, ok := shapes.Load(t); ok {
 		return made.(reflect.Type)
 	}
 	var list []reflect.StructField
 	for _, one := range slotsOf(t) {
 		if one.section == nil {
-			list = append(list, reflect.StructField{Type: inner(one.Type, decode), Tag: one.Tag})
+			list = append(list, reflect.StructField{Type: inner(one.Type), Tag: one.Tag})
 			continue
 		}
 		for _, f := range RuntimeFields(one.section) {
-			as := reflect.TypeFor[json.RawMessage]()
-			if decode {
-				as = reflect.PointerTo(plain(f.Type))
-			}
-			list = append(list, member(one.section, f, as))
+			list = append(list, member(one.section, f, reflect.PointerTo(plain(f.Type))))
 		}
 	}
 	for i := range list {
 		list[i].Name = "F" + strconv.Itoa(i)
 	}
 	made := reflect.StructOf(list)
-	shapes.Store(key, made)
+	shapes.Store(t, made)
 	return made
 }
 
 // inner is shape for the structs inside a member.
-func inner(t reflect.Type, decode bool) reflect.Type {
+func inner(t reflect.Type) reflect.Type {
 	switch {
 	case !holds(t):
 		return t
 	case t.Kind() == reflect.Slice:
-		return reflect.SliceOf(inner(t.Elem(), decode))
+		return reflect.SliceOf(inner(t.Elem()))
 	}
-	return shape(t, decode)
+	return shape(t)
 }
 
 // slot is a member of a struct.
 type slot struct {
 	reflect.StructField
+	key     []byte       // its name in JSON, with the colon
 	section reflect.Type // of Fields
 	holds   bool         // it has structs with Fields inside
+
+	omitEmpty, omitZero bool
 }
 
 var slots sync.Map // reflect.Type -> []slot
@@ -138,7 +192,11 @@ func slotsOf(t reflect.Type) []slot {
 	var out []slot
 	for _, f := range reflect.VisibleFields(t) {
 		if !f.Anonymous && f.IsExported() && f.Tag.Get("json") != "-" {
-			out = append(out, slot{f, SectionOf(f.Type), holds(f.Type)})
+			name, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
+			out = append(out, slot{
+				StructField: f, key: append(mustMarshal(name), ':'), section: SectionOf(f.Type), holds: holds(f.Type),
+				omitEmpty: strings.Contains(opts, "omitempty"), omitZero: strings.Contains(opts, "omitzero"),
+			})
 		}
 	}
 	slots.Store(t, out)
@@ -155,46 +213,37 @@ func holds(t reflect.Type) bool {
 	})
 }
 
-// move copies a struct with Fields to its shape, or back.
-func move(v, shaped reflect.Value, pack bool) {
+// fill copies a shape to the struct with Fields.
+func fill(v, shaped reflect.Value) {
 	n := 0
 	for _, s := range slotsOf(v.Type()) {
 		one := v.FieldByIndex(s.Index)
 		if s.section == nil {
-			moveOne(one, shaped.Field(n), pack, s.holds)
+			fillMember(one, shaped.Field(n), s.holds)
 			n++
 			continue
 		}
-		if !pack {
-			one.Set(reflect.MakeMap(s.Type))
-		}
+		one.Set(reflect.MakeMap(s.Type))
 		for _, f := range RuntimeFields(s.section) {
-			name, as := reflect.ValueOf(f.Name), shaped.Field(n)
-			n++
-			if raw := one.MapIndex(name); pack && raw.IsValid() {
-				as.Set(raw)
-			} else if !pack && !as.IsNil() {
-				one.SetMapIndex(name, reflect.ValueOf(mustMarshal(as.Interface())))
+			if as := shaped.Field(n); !as.IsNil() {
+				one.SetMapIndex(reflect.ValueOf(f.Name), reflect.ValueOf(mustMarshal(as.Interface())))
 			}
+			n++
 		}
 	}
 }
 
-// moveOne copies a member.
-func moveOne(v, shaped reflect.Value, pack, holds bool) {
-	from, to := shaped, v
-	if pack {
-		from, to = v, shaped
-	}
+// fillMember copies a member.
+func fillMember(to, from reflect.Value, holds bool) {
 	switch {
 	case !holds:
 		to.Set(from)
-	case v.Kind() == reflect.Struct:
-		move(v, shaped, pack)
+	case to.Kind() == reflect.Struct:
+		fill(to, from)
 	case !from.IsNil():
 		to.Set(reflect.MakeSlice(to.Type(), from.Len(), from.Len()))
 		for i := range from.Len() {
-			moveOne(v.Index(i), shaped.Index(i), pack, true)
+			fillMember(to.Index(i), from.Index(i), true)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -58,22 +59,47 @@ func encode(v, usual reflect.Value) json.RawMessage {
 	if off, ok := v.Interface().(switched); ok && off.Off() {
 		return json.RawMessage("null")
 	}
-	if IsSection(v.Type()) {
+	switch {
+	case IsSection(v.Type()):
 		return object(v.Type(), fieldsOf(v, usual))
+	case plain(v.Type()) == v.Type():
+		if out, ok := appendPlain(nil, v); ok {
+			return out
+		}
 	}
 	return mustMarshal(form(v).Interface())
 }
 
+// appendPlain appends what needs no escapes: most settings of most tenants.
+func appendPlain(out []byte, v reflect.Value) ([]byte, bool) {
+	switch v.Kind() {
+	case reflect.Bool:
+		return strconv.AppendBool(out, v.Bool()), true
+	case reflect.Int, reflect.Int64:
+		return strconv.AppendInt(out, v.Int(), 10), true
+	case reflect.String:
+		text := v.String()
+		if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }) {
+			return out, false
+		}
+		return append(append(append(out, '"'), text...), '"'), true
+	}
+	return out, false
+}
+
 // object returns a JSON object of fields of a section, in the order of the section.
 func object(t reflect.Type, set map[string]json.RawMessage) json.RawMessage {
-	out := []byte("{")
+	return append(bytes.TrimSuffix(appendFields([]byte("{"), t, set), []byte(",")), '}')
+}
+
+// appendFields appends the members of object, each with a comma.
+func appendFields(out []byte, t reflect.Type, set map[string]json.RawMessage) []byte {
 	for _, f := range RuntimeFields(t) {
 		if raw, ok := set[f.Name]; ok {
-			out = append(append(append(out, mustMarshal(f.Name)...), ':'), raw...)
-			out = append(out, ',')
+			out = append(append(append(out, f.key...), raw...), ',')
 		}
 	}
-	return append(bytes.TrimSuffix(out, []byte(",")), '}')
+	return out
 }
 
 // form returns a setting that is no section as a value of its plain type. Lists and maps are never nil.
