@@ -175,7 +175,7 @@ func (b *browser) raise() {
 	t := b.t
 	t.Helper()
 	user := "/console/orgs/acme/users/alice"
-	form := url.Values{"org": {"acme"}, "user": {"alice"}, "limit": {"slow"}, "add": {"$200"}, "lasts": {"1 hour"}, "reason": {"demo"}}
+	form := url.Values{"org": {"acme"}, "user": {"alice"}, "limit": {"slow"}, "add": {"$200"}, "until": {"1 hour"}, "reason": {"demo"}}
 	if status, text := b.act(user, "raise-limit", form); status != 200 || !strings.Contains(text, "+$200.00") {
 		t.Fatalf("raising: status %d: %s", status, text)
 	}
