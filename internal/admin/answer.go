@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // created is a response with status 201.
@@ -49,7 +51,7 @@ func (c *call) answer(v any) {
 			*Plan
 		}{e.Object(), a.plan}
 	}
-	body, err := stdjson.Marshal(v)
+	body, err := settings.Marshal(v)
 	if err != nil {
 		c.fail(err)
 		return

@@ -1,6 +1,8 @@
 package settings
 
 import (
+	"encoding"
+	"encoding/json"
 	"net/netip"
 	"reflect"
 	"strconv"
@@ -27,7 +29,8 @@ type Field struct {
 	Flag     string   // name of its flag, if not its own name; "-": it has none
 	Unset    string   // what people read for its zero value
 
-	key []byte // its name in JSON, with the colon
+	key         []byte // its name in JSON, with the colon
+	off, simple bool   // it is a section that can be off; its JSON form is the value itself
 }
 
 var fieldCache sync.Map // reflect.Type -> []Field
@@ -54,6 +57,7 @@ func FieldsOf(t reflect.Type) []Field {
 			one.Enum = strings.Split(enum, ",")
 		}
 		one.Help, one.Runtime = f.Tag.Lookup("runtime")
+		one.off, one.simple = f.Type.Implements(reflect.TypeFor[switched]()), f.Type.PkgPath() == "" && simple(f.Type)
 		out = append(out, one)
 	}
 	fieldCache.Store(t, out)
@@ -75,6 +79,16 @@ func RuntimeFields(t reflect.Type) []Field {
 	}
 	runtimeCache.Store(t, out)
 	return out
+}
+
+// simple reports whether a type is a bool, an integer or a text without a JSON form of its own.
+func simple(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Bool, reflect.Int, reflect.Int64, reflect.String:
+		return t.PkgPath() == "" || !t.Implements(reflect.TypeFor[json.Marshaler]()) &&
+			!t.Implements(reflect.TypeFor[encoding.TextMarshaler]())
+	}
+	return false
 }
 
 // IsSection reports whether a type is written as a mapping of fields.
@@ -145,7 +159,7 @@ func (f Field) MemberType() reflect.Type { return plain(f.Type) }
 
 // Nullable reports whether the field is null where it has no value: a time, or a section that is off.
 func (f Field) Nullable() bool {
-	return f.Type == reflect.TypeFor[time.Time]() || f.Type.Implements(reflect.TypeFor[switched]())
+	return f.Type == reflect.TypeFor[time.Time]() || f.off
 }
 
 // Text returns a value as the file writes it. No duration and no rate are empty; no amount is 0.

@@ -3,7 +3,6 @@ package settings
 import (
 	"bytes"
 	"cmp"
-	"encoding"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -12,9 +11,15 @@ import (
 	"sync"
 )
 
-// Marshal returns a struct with Fields as one JSON object: its own members, as encoding/json writes them, and the
-// fields in the place of Fields.
-func Marshal(v any) ([]byte, error) { return appendObject(nil, reflect.Indirect(reflect.ValueOf(v))) }
+// Marshal returns a struct with Fields, itself or inside, as JSON: its own members, as encoding/json writes them, and
+// the fields in the place of Fields. Other values are left to encoding/json.
+func Marshal(v any) ([]byte, error) {
+	of := reflect.Indirect(reflect.ValueOf(v))
+	if !of.IsValid() || of.Kind() != reflect.Struct || !holds(of.Type()) {
+		return json.Marshal(v)
+	}
+	return appendObject(nil, of)
+}
 
 // appendObject appends a struct with Fields, itself or inside. It writes members one by one, because a list may have
 // thousands of such structs.
@@ -31,7 +36,12 @@ func appendObject(out []byte, v reflect.Value) ([]byte, error) {
 		case s.omitEmpty && emptyValue(one), s.omitZero && one.IsZero():
 			continue
 		}
-		out, err = appendMember(append(out, s.key...), one, s.holds)
+		out = append(out, s.key...)
+		if s.simple {
+			out = append(appendSimple(out, one), ',')
+			continue
+		}
+		out, err = appendMember(out, one, s.holds)
 		if err != nil {
 			return nil, err
 		}
@@ -46,11 +56,6 @@ func appendMember(out []byte, v reflect.Value, holds bool) ([]byte, error) {
 	case v.Kind() == reflect.Pointer && v.IsNil():
 		return append(out, "null"...), nil
 	case !holds:
-		_, own := v.Interface().(json.Marshaler)
-		_, asText := v.Interface().(encoding.TextMarshaler)
-		if text, ok := appendPlain(out, v); ok && !own && !asText {
-			return text, nil
-		}
 		raw, err := marshal(v.Interface())
 		return append(out, raw...), err
 	case v.Kind() == reflect.Struct:
@@ -179,7 +184,7 @@ type slot struct {
 	section reflect.Type // of Fields
 	holds   bool         // it has structs with Fields inside
 
-	omitEmpty, omitZero bool
+	simple, omitEmpty, omitZero bool
 }
 
 var slots sync.Map // reflect.Type -> []slot
@@ -195,6 +200,7 @@ func slotsOf(t reflect.Type) []slot {
 			name, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
 			out = append(out, slot{
 				StructField: f, key: append(mustMarshal(name), ':'), section: SectionOf(f.Type), holds: holds(f.Type),
+				simple:    simple(f.Type),
 				omitEmpty: strings.Contains(opts, "omitempty"), omitZero: strings.Contains(opts, "omitzero"),
 			})
 		}

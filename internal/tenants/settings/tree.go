@@ -40,51 +40,60 @@ func Changed[T any](v, usual *T) Fields[T] {
 
 // fieldsOf returns the fields of v; those that equal usual's are left out, unless usual is the zero Value.
 func fieldsOf(v, usual reflect.Value) map[string]json.RawMessage {
-	out := map[string]json.RawMessage{}
-	for _, f := range RuntimeFields(v.Type()) {
+	list := RuntimeFields(v.Type())
+	out := make(map[string]json.RawMessage, len(list))
+	text := make([]byte, 0, 8*len(list)) // of all simple fields
+	for i := range list {
+		f := &list[i]
+		if f.simple && !usual.IsValid() {
+			begin := len(text)
+			text = appendSimple(text, v.Field(f.Index))
+			out[f.Name] = text[begin:len(text):len(text)]
+			continue
+		}
 		one, same := v.Field(f.Index), reflect.Value{}
 		if usual.IsValid() {
 			same = usual.Field(f.Index)
 		}
-		raw := encode(one, same)
-		if !same.IsValid() || !bytes.Equal(raw, encode(same, same)) {
+		raw := f.encode(one, same)
+		if !same.IsValid() || !bytes.Equal(raw, f.encode(same, same)) {
 			out[f.Name] = raw
 		}
 	}
 	return out
 }
 
-// encode returns the JSON form of a setting.
-func encode(v, usual reflect.Value) json.RawMessage {
-	if off, ok := v.Interface().(switched); ok && off.Off() {
-		return json.RawMessage("null")
-	}
+// encode returns the JSON form of the field's value.
+func (f *Field) encode(v, usual reflect.Value) json.RawMessage {
 	switch {
-	case IsSection(v.Type()):
+	case f.off && v.Interface().(switched).Off():
+		return json.RawMessage("null")
+	case IsSection(f.Type):
 		return object(v.Type(), fieldsOf(v, usual))
-	case plain(v.Type()) == v.Type():
-		if out, ok := appendPlain(nil, v); ok {
-			return out
-		}
+	case f.simple:
+		return appendSimple(nil, v)
+	case v.Kind() == reflect.Map && v.Len() == 0:
+		return json.RawMessage("{}")
+	case v.Kind() == reflect.Slice && v.Len() == 0:
+		return json.RawMessage("[]")
 	}
 	return mustMarshal(form(v).Interface())
 }
 
-// appendPlain appends what needs no escapes: most settings of most tenants.
-func appendPlain(out []byte, v reflect.Value) ([]byte, bool) {
+// appendSimple appends a value of a simple type.
+func appendSimple(out []byte, v reflect.Value) []byte {
 	switch v.Kind() {
 	case reflect.Bool:
-		return strconv.AppendBool(out, v.Bool()), true
-	case reflect.Int, reflect.Int64:
-		return strconv.AppendInt(out, v.Int(), 10), true
+		return strconv.AppendBool(out, v.Bool())
 	case reflect.String:
 		text := v.String()
 		if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }) {
-			return out, false
+			return append(out, mustMarshal(text)...)
 		}
-		return append(append(append(out, '"'), text...), '"'), true
+		return append(append(append(out, '"'), text...), '"')
+	default:
+		return strconv.AppendInt(out, v.Int(), 10)
 	}
-	return out, false
 }
 
 // object returns a JSON object of fields of a section, in the order of the section.
@@ -102,7 +111,7 @@ func appendFields(out []byte, t reflect.Type, set map[string]json.RawMessage) []
 	return out
 }
 
-// form returns a setting that is no section as a value of its plain type. Lists and maps are never nil.
+// form returns a setting that is no section as a value of its plain type.
 func form(v reflect.Value) reflect.Value {
 	t := plain(v.Type())
 	switch {
@@ -112,8 +121,6 @@ func form(v reflect.Value) reflect.Value {
 			out.Index(i).Set(form(v.Index(i)))
 		}
 		return out
-	case v.Kind() == reflect.Map && v.IsNil():
-		return reflect.MakeMap(t)
 	case t == reflect.TypeFor[time.Time]() && v.IsZero():
 		return reflect.Zero(reflect.PointerTo(t)) // null
 	case t == v.Type():
