@@ -98,17 +98,20 @@ func (l *Ledger) LabelRollups(ctx context.Context, org, label string, from, to t
 	return out, nil
 }
 
-// SummedSince returns the end of the last UTC day in [from, to) whose sums by a label are not those of
-// all its calls, because the label was not in the list; zero if there is none. sums are LabelRollups.
+// Span is the time from one instant to, but without, another.
+type Span struct{ From, To time.Time }
+
+// SummedSince returns the end of the last UTC day of a span whose sums by a label are not those of
+// all its calls, because the label was not in the list; zero if there is none. sums are LabelRollups of the span.
 func (l *Ledger) SummedSince(
-	ctx context.Context, org, label string, from, to time.Time, sums []LabelRollup,
+	ctx context.Context, org, label string, of Span, sums []LabelRollup,
 ) (since time.Time, err error) {
 	known := map[time.Time]bool{}
 	for i := range sums {
 		known[sums[i].Begin] = true
 	}
 	before := false // the day before has complete sums, so that the label was in the list all day
-	for day := from.UTC().Truncate(24 * time.Hour); day.Before(to); day = day.Add(24 * time.Hour) {
+	for day := of.From.UTC().Truncate(24 * time.Hour); day.Before(of.To); day = day.Add(24 * time.Hour) {
 		lacks := false
 		switch {
 		case !known[day]:

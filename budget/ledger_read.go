@@ -23,13 +23,8 @@ func (l *Ledger) Recent(ctx context.Context, org string, from, to time.Time, fn 
 	return l.stream(ctx, org, streamRange{"ledger", streamFrom(from), streamTo(to), true}, eachEntry(fn))
 }
 
-// RecentBefore is Recent for the entries before one with a LedgerID; empty: for all.
-func (l *Ledger) RecentBefore(
-	ctx context.Context, org, before string, from, to time.Time, fn func(Entry) error,
-) error {
-	if before == "" {
-		return l.Recent(ctx, org, from, to, fn)
-	}
+// RecentBefore is Recent for the entries before the one with a LedgerID.
+func (l *Ledger) RecentBefore(ctx context.Context, org, before string, from time.Time, fn func(Entry) error) error {
 	end, begun := streamID(before), false
 	in := streamRange{"ledger", streamFrom(from), end, true}
 	return l.stream(ctx, org, in, eachEntry(func(e Entry) error {

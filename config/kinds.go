@@ -184,7 +184,7 @@ func checkRedisPrefix(prefix string) error {
 		return fmt.Errorf("has %d characters; at most %d", len(prefix), mostPrefix)
 	case strings.HasPrefix(prefix, "lg:"), strings.HasPrefix(prefix, "asynq:"):
 		return errors.New("cannot begin with lg: or asynq:, as keys of deployments without a prefix do; choose another, " +
-			"such as staging:")
+			"such as `staging:`")
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func TestRedisMistakes(t *testing.T) {
 		},
 		{
 			"a prefix of other deployments", "redis: {addresses: [\"a:1\"], prefix: «\"lg:\"»}\n", "redis.prefix",
-			"cannot begin with lg: or asynq:, as keys of deployments without a prefix do; choose another, such as staging:",
+			"cannot begin with lg: or asynq:, as keys of deployments without a prefix do; choose another, such as `staging:`",
 		},
 		{
 			"an address without a port", "redis:\n  addresses: [«redis.internal»]\n", "redis.addresses[0]",

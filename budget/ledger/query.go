@@ -215,7 +215,7 @@ func (r *reading) labelSums(ctx context.Context, org string) error {
 	if err != nil {
 		return err
 	}
-	since, err := r.books.SummedSince(ctx, org, r.label, r.From, r.To, list)
+	since, err := r.books.SummedSince(ctx, org, r.label, budget.Span{From: r.From, To: r.To}, list)
 	r.since(since)
 	for i := range list {
 		c := budget.Call{Org: org, Labels: budget.Labels("").With(r.label, list[i].Value)}

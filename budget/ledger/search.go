@@ -46,7 +46,13 @@ func Search(ctx context.Context, books *budget.Ledger, q CallQuery) (*CallPage, 
 	var page CallPage
 	var last *budget.Entry
 	read := 0
-	err := books.RecentBefore(ctx, q.Org, q.Before, q.From, q.To, func(e budget.Entry) error {
+	recent := func(fn func(budget.Entry) error) error {
+		if q.Before == "" {
+			return books.Recent(ctx, q.Org, q.From, q.To, fn)
+		}
+		return books.RecentBefore(ctx, q.Org, q.Before, q.From, fn)
+	}
+	err := recent(func(e budget.Entry) error {
 		if !q.ByCost && len(page.Entries) == q.Limit {
 			page.Next = page.Entries[q.Limit-1].LedgerID
 			return errEnough

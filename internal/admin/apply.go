@@ -171,7 +171,7 @@ func (p *planner) plan(n *application) error {
 		now = *p.now
 	}
 	org := thing{kind: "org", id: d.ID, there: p.now != nil}
-	object(p, org, &now, settings.Changed(&now, &usual), d.Fields,
+	object(p, org, state[settings.Org]{&now, settings.Changed(&now, &usual), d.Fields},
 		func(r *tenants.Org, set settings.Fields[settings.Org]) {
 			r.Fields, r.Stamp = r.Fields.Patch(set), p.c.stamp(&r.Stamp)
 		})
@@ -207,7 +207,8 @@ func (p *planner) user(now *settings.Org, d *DeclaredUser) {
 	if known := now.User(d.ID); known != nil {
 		u, there = known, true
 	}
-	object(p, thing{kind: "user", id: d.ID, there: there}, u, settings.Changed(u, &usual), d.Fields,
+	object(p, thing{kind: "user", id: d.ID, there: there},
+		state[settings.User]{u, settings.Changed(u, &usual), d.Fields},
 		func(r *tenants.User, set settings.Fields[settings.User]) {
 			r.Fields, r.Stamp = r.Fields.Patch(set), p.c.stamp(&r.Stamp)
 		})
@@ -227,7 +228,7 @@ func (p *planner) key(now *settings.Org, user string, d *DeclaredKey) {
 	}
 	of := thing{kind: "key", user: user, id: d.ID, there: owner != ""}
 	of.hash = d.Hash != nil && (owner == "" || *d.Hash != k.Hash)
-	object(p, of, &k, settings.Changed(&k, &settings.Key{}), d.Fields,
+	object(p, of, state[settings.Key]{&k, settings.Changed(&k, &settings.Key{}), d.Fields},
 		func(r *tenants.Key, set settings.Fields[settings.Key]) {
 			r.Fields, r.Stamp, r.User = r.Fields.Patch(set), p.c.stamp(&r.Stamp), user
 			p.hash(r, of, d.Hash)
@@ -276,7 +277,8 @@ func (p *planner) limits(now *settings.Org, owner string, list []DeclaredLimit) 
 				continue
 			}
 		}
-		object(p, thing{kind: "limit", user: owner, id: d.Name, there: i >= 0}, &l, p.h.limitFields(owner, &l), d.Fields,
+		object(p, thing{kind: "limit", user: owner, id: d.Name, there: i >= 0},
+			state[settings.Limit]{&l, p.h.limitFields(owner, &l), d.Fields},
 			func(r *tenants.Limit, set settings.Fields[settings.Limit]) {
 				reshape(r.Fields, set)
 				r.Fields, r.Stamp = r.Fields.Patch(set), p.c.stamp(&r.Stamp)

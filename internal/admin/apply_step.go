@@ -31,9 +31,14 @@ type thing struct {
 	hash  bool // a key gets another hash
 }
 
-// object plans one thing: now is its current state, was its declaration now, and spec the one to follow. write sets
-// the fields that change in its record.
-func object[T, R any](p *planner, of thing, now *T, was, spec settings.Fields[T], write func(*R, settings.Fields[T])) {
+// state is the current state of a thing, its declaration now, and the one to follow.
+type state[T any] struct {
+	now       *T
+	was, spec settings.Fields[T]
+}
+
+// object plans one thing. write sets the fields that change in its record.
+func object[T, R any](p *planner, of thing, s state[T], write func(*R, settings.Fields[T])) {
 	if p.err != nil {
 		return
 	}
@@ -41,7 +46,7 @@ func object[T, R any](p *planner, of thing, now *T, was, spec settings.Fields[T]
 		p.fail(err)
 		return
 	}
-	set, err := changes(p, now, spec)
+	set, err := changes(p, s.now, s.spec)
 	if err != nil {
 		p.fail(wire.BadRequest(of.kind, "invalid_value", "%s %s: %v", of.kind, of.id, err))
 		return
@@ -49,23 +54,23 @@ func object[T, R any](p *planner, of thing, now *T, was, spec settings.Fields[T]
 	if of.there && len(set) == 0 && !of.hash {
 		return
 	}
-	s := planned{
+	step := planned{
 		PlanChange: PlanChange{Action: "update", Kind: of.kind, User: of.user, ID: of.id, Fields: []PlanField{}},
 		action:     of.kind + ".update",
 	}
 	if !of.there {
-		s.Action, s.action = "create", of.kind+".create"
+		step.Action, step.action = "create", of.kind+".create"
 	}
 	if of.kind == "limit" {
-		s.action = "limit.set"
+		step.action = "limit.set"
 	}
 	if of.hash {
-		s.Fields = append(s.Fields, PlanField{Name: "hash", After: "another key"})
+		step.Fields = append(step.Fields, PlanField{Name: "hash", After: "another key"})
 	}
 	for name := range set {
-		s.Fields = append(s.Fields, PlanField{name, was.Text(name), set.Text(name)})
+		step.Fields = append(step.Fields, PlanField{name, s.was.Text(name), set.Text(name)})
 	}
-	slices.SortFunc(s.Fields, func(a, b PlanField) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(step.Fields, func(a, b PlanField) int { return strings.Compare(a.Name, b.Name) })
 	ref := p.refOf(of.kind, of.user, of.id)
 	var r R
 	old, err := p.h.opts.Tenants.Get(p.c.r.Context(), ref, &r)
@@ -74,11 +79,11 @@ func object[T, R any](p *planner, of thing, now *T, was, spec settings.Fields[T]
 		return
 	}
 	if old != "" {
-		s.before = audited(r)
+		step.before = audited(r)
 	}
 	write(&r, set)
-	s.target, s.after, s.change = ref.ID, audited(r), tenants.Change{Ref: ref, Old: old, New: r}
-	p.steps = append(p.steps, s)
+	step.target, step.after, step.change = ref.ID, audited(r), tenants.Change{Ref: ref, Old: old, New: r}
+	p.steps = append(p.steps, step)
 }
 
 // audited returns a record without what must not be in the audit.

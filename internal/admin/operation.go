@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/tenants/settings"
@@ -28,6 +29,7 @@ type Operation struct {
 	Kinds   []string // the response is a file of one of these media types, not JSON
 	Status  int      // on success
 	serve   handler
+	inputs  []Input
 
 	Commands []Command
 	Pages    []Page
@@ -62,8 +64,8 @@ type Command struct {
 	More string // printed when the list was cut short; {n} is its length
 }
 
-// Page is how a page of the console asks for confirmation of an operation and calls it. What identifies the target comes
-// from the page before; the rest is entered.
+// Page is how a page of the console asks for confirmation of an operation and calls it. What identifies the target
+// comes from the page before; the rest is entered.
 type Page struct {
 	Name   string // in the console's path; empty: the operation's
 	Title  string
@@ -123,7 +125,8 @@ const (
 	Switch InputKind = "switch" // a flag without a value
 )
 
-// parameter is a query parameter. Its flag has its name and text, and takes a text, unless flag, help, kind and value differ.
+// parameter is a query parameter. Its flag has its name and text, and takes a text, unless flag, help, kind and value
+// differ.
 type parameter struct {
 	name, text string
 	kind       InputKind
@@ -144,7 +147,9 @@ var pathHelp = map[string]string{
 
 // Inputs lists the inputs in the order of the path, the query and the body. The reason of a change is none: every
 // operation that writes takes it.
-func (o *Operation) Inputs() []Input {
+func (o *Operation) Inputs() []Input { return o.inputs }
+
+func (o *Operation) listInputs() []Input {
 	var out []Input
 	for _, m := range pathArgument.FindAllStringSubmatch(o.Path, -1) {
 		out = append(out, Input{Name: m[1], In: "path", Flag: m[1], Help: pathHelp[m[1]], Kind: Text, Required: true})
@@ -153,19 +158,14 @@ func (o *Operation) Inputs() []Input {
 		if p.name == reasonParameter.name {
 			continue
 		}
-		in := Input{Name: p.name, In: "query", Flag: flagName(p.name), Help: decapitalized(p.text), Kind: Text, Value: p.value, Choices: p.choices}
+		in := Input{
+			Name: p.name, In: "query", Flag: cmp.Or(p.flag, flagName(p.name)), Help: decapitalized(p.text),
+			Kind: cmp.Or(p.kind, Text), Value: p.value, Choices: p.choices,
+		}
 		if p.kind == Count {
 			in.Help, _, _ = strings.Cut(in.Help, "; default")
 		}
-		if p.help != "" {
-			in.Help = p.help
-		}
-		if p.flag != "" {
-			in.Flag = p.flag
-		}
-		if p.kind != "" {
-			in.Kind = p.kind
-		}
+		in.Help = cmp.Or(p.help, in.Help)
 		out = append(out, in)
 	}
 	if o.Body != nil {
@@ -183,8 +183,8 @@ func decapitalized(text string) string {
 	return strings.ToLower(text[:1]) + text[1:]
 }
 
-// bodyInputs lists the members of a body that have the tag help. The tags flag and input give another name of the flag, and
-// another kind.
+// bodyInputs lists the members of a body that have the tag help. The tags flag and input give another name of the
+// flag, and another kind.
 func bodyInputs(t reflect.Type) []Input {
 	var out []Input
 	for i := range t.NumField() {
@@ -202,14 +202,11 @@ func bodyInputs(t reflect.Type) []Input {
 		if !ok {
 			continue
 		}
-		in := Input{Name: name, In: "body", Flag: flagName(name), Help: help, Kind: kindOf(f.Type), Required: !strings.Contains(opts, "omit"), Value: f.Tag.Get("default")}
-		if flag := f.Tag.Get("flag"); flag != "" {
-			in.Flag = flag
-		}
-		if kind := f.Tag.Get("input"); kind != "" {
-			in.Kind = InputKind(kind)
-		}
-		out = append(out, in)
+		out = append(out, Input{
+			Name: name, In: "body", Flag: cmp.Or(f.Tag.Get("flag"), flagName(name)), Help: help,
+			Kind: cmp.Or(InputKind(f.Tag.Get("input")), kindOf(f.Type)), Required: !strings.Contains(opts, "omit"),
+			Value: f.Tag.Get("default"),
+		})
 	}
 	return out
 }
@@ -267,8 +264,21 @@ func (o *Operation) Listed() (reflect.Type, bool) {
 	return t, false
 }
 
-// Operations returns the table of operations, without handlers.
-func Operations() []Operation { return new(Server).table() }
+// Operations returns the table of operations, without handlers. Its callers share it, and do not change it.
+func Operations() []Operation {
+	operations.Do(func() {
+		operations.table = new(Server).table()
+		for i := range operations.table {
+			operations.table[i].inputs = operations.table[i].listInputs()
+		}
+	})
+	return operations.table
+}
+
+var operations struct {
+	sync.Once
+	table []Operation
+}
 
 // OperationOf returns the operation of a name.
 func OperationOf(name string) *Operation {

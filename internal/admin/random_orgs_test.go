@@ -248,16 +248,16 @@ func TestDeclarationsAreComplete(t *testing.T) {
 }
 
 // create makes a random org with users, keys and limits, and returns the paths that show them.
-func (r *drawn) create(d *deployment, id string, usual settings.Org) []string {
+func (d *drawn) create(on *deployment, id string, usual settings.Org) []string {
 	at := "/orgs/" + id
-	d.expect(201, "POST", "/orgs", `{"id":"`+id+`"}`, "")
-	d.expect(201, "POST", at+"/users", `{"id":"alice"}`, "")
+	on.expect(201, "POST", "/orgs", `{"id":"`+id+`"}`, "")
+	on.expect(201, "POST", at+"/users", `{"id":"alice"}`, "")
 	for i, owner := range []string{"", "plan:pro", "plan:free", "group:research", "alice"} {
 		usual := config.NewLimit(owner, fmt.Sprint("l", i))
 		if owner == "group:research" {
 			usual.Subject = "user" // several parts cannot share an amount
 		}
-		l := r.limit(usual)
+		l := d.limit(usual)
 		kind, of := settings.SplitOwner(owner)
 		query := url.Values{kind: {of}}.Encode()
 		if owner == "" {
@@ -267,30 +267,30 @@ func (r *drawn) create(d *deployment, id string, usual settings.Org) []string {
 		if kind == "user" || kind == "plan" {
 			none.Subject, none.Only = l.Subject, l.Only
 		}
-		sendFields(d, "PATCH", at+"/limits/"+l.Name+"?"+query, &l, &none, nil)
+		sendFields(on, "PATCH", at+"/limits/"+l.Name+"?"+query, &l, &none, nil)
 		raw, err := json.Marshal(settings.Changed(&l, &none))
 		if err != nil {
-			d.t.Fatal(err)
+			on.t.Fatal(err)
 		}
-		want := parse(d.t, string(raw))
+		want := parse(on.t, string(raw))
 		want["name"] = l.Name
-		if got := limitIn(map[string]any(d.expect(200, "GET", at+"/declaration", "", "")), l.Name); !reflect.DeepEqual(got, want) {
-			d.t.Errorf("limit %s of %q: got %v, want %v", l.Name, owner, got, want)
+		if got := limitIn(map[string]any(on.expect(200, "GET", at+"/declaration", "", "")), l.Name); !reflect.DeepEqual(got, want) {
+			on.t.Errorf("limit %s of %q: got %v, want %v", l.Name, owner, got, want)
 		}
 	}
-	o := r.org(usual)
+	o := d.org(usual)
 	if o.Spread > 1 {
 		o.MaxPriority = "high"
 	}
-	sendFields(d, "PATCH", at, &o, &usual, nil)
-	shows(d, at, &o)
+	sendFields(on, "PATCH", at, &o, &usual, nil)
+	shows(on, at, &o)
 	u, k, none := config.NewUser("bob"), settings.Key{}, config.NewUser("bob")
-	r.fill(reflect.ValueOf(&u).Elem())
-	sendFields(d, "POST", at+"/users", &u, &none, object{"id": "bob"})
-	shows(d, at+"/users/bob", &u)
-	r.fill(reflect.ValueOf(&k).Elem())
-	sendFields(d, "POST", at+"/keys", &k, &settings.Key{}, object{"id": "b1", "user": "bob"})
-	shows(d, at+"/keys/b1", &k)
+	d.fill(reflect.ValueOf(&u).Elem())
+	sendFields(on, "POST", at+"/users", &u, &none, object{"id": "bob"})
+	shows(on, at+"/users/bob", &u)
+	d.fill(reflect.ValueOf(&k).Elem())
+	sendFields(on, "POST", at+"/keys", &k, &settings.Key{}, object{"id": "b1", "user": "bob"})
+	shows(on, at+"/keys/b1", &k)
 	return []string{at, at + "/users/alice", at + "/users/bob", at + "/keys/b1", at + "/declaration"}
 }
 

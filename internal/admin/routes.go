@@ -20,8 +20,8 @@ var reasonParameter = parameter{name: "reason", text: "Reason, for the audit"}
 
 // table returns all routes.
 func (s *Server) table() []Operation {
-	return slices.Concat(s.orgRoutes(), s.workRoutes(), s.spendingRoutes(), s.requestRoutes(), s.financeRoutes(),
-		s.systemRoutes())
+	return slices.Concat(s.orgRoutes(), s.limitRoutes(), s.workRoutes(), s.spendingRoutes(), s.requestRoutes(),
+		s.financeRoutes(), s.systemRoutes())
 }
 
 // orgRoutes returns the routes for orgs and what belongs to them.
@@ -33,7 +33,8 @@ func (s *Server) orgRoutes() []Operation {
 			Commands: []Command{{Use: "orgs list", Example: "orgs list", Hide: []string{"deleted"}}},
 		},
 		{
-			Name: "createOrg", Method: http.MethodPost, Audit: "org.create", Path: "/orgs", Summary: "Create an org", Writes: true, Body: newOrg{},
+			Name: "createOrg", Method: http.MethodPost, Audit: "org.create", Path: "/orgs", Summary: "Create an org",
+			Writes: true, Body: newOrg{},
 			Answer: Org{}, Status: 201, serve: s.orgs.createOrg,
 			Commands: []Command{{Use: "orgs create ORG", Example: "orgs create acme --name 'Acme Inc'"}},
 			NoPage:   "an org is declared in a file, or created with its limits by the CLI",
@@ -78,7 +79,8 @@ func (s *Server) orgRoutes() []Operation {
 			Commands: []Command{{Use: "users list", Short: "List users of an org", Example: "users list --org acme"}},
 		},
 		{
-			Name: "createUser", Method: http.MethodPost, Audit: "user.create", Path: "/orgs/{org}/users", Summary: "Create a user", Writes: true,
+			Name: "createUser", Method: http.MethodPost, Audit: "user.create", Path: "/orgs/{org}/users",
+			Summary: "Create a user", Writes: true,
 			Body: newUser{}, Answer: User{}, Status: 201, serve: s.users.createUser,
 			Pages: []Page{{
 				Title: "Create a user", Text: "Creates a user in org %s. Its calls need a key.",
@@ -92,17 +94,20 @@ func (s *Server) orgRoutes() []Operation {
 			Commands: []Command{{Use: "users get USER", Example: "users get alice --org acme"}},
 		},
 		{
-			Name: "updateUser", Method: http.MethodPatch, Audit: "user.update", Path: "/orgs/{org}/users/{user}", Summary: "Change a user",
-			Writes: true, Query: []parameter{reasonParameter}, Body: userPatch{}, Answer: User{}, serve: s.users.updateUser,
+			Name: "updateUser", Method: http.MethodPatch, Audit: "user.update", Path: "/orgs/{org}/users/{user}",
+			Summary: "Change a user", Writes: true,
+			Query: []parameter{reasonParameter}, Body: userPatch{}, Answer: User{}, serve: s.users.updateUser,
 			Commands: []Command{{Use: "users update USER", Example: "users update alice --org acme --weight 200"}, {
-				Use: "users disable USER", Short: "Disable a user (all their keys get 401)", Example: "users disable alice --org acme",
-				Fixed: map[string]any{"disabled": true}, Only: []string{}, Done: "user {id} is disabled",
+				Use: "users disable USER", Short: "Disable a user (all their keys get 401)",
+				Example: "users disable alice --org acme",
+				Fixed:   map[string]any{"disabled": true}, Only: []string{}, Done: "user {id} is disabled",
 			}, {
 				Use: "users enable USER", Short: "Enable a disabled user", Example: "users enable alice --org acme",
 				Fixed: map[string]any{"disabled": false}, Only: []string{}, Done: "user {id} is active",
 			}},
 			Pages: []Page{{
-				Name: "change-user", Title: "Change a user's group and plan", Text: "Changes user %s. Its limits change immediately; usage is kept.",
+				Name: "change-user", Title: "Change a user's group and plan",
+				Text: "Changes user %s. Its limits change immediately; usage is kept.",
 				Ask: []Ask{
 					{Input: "group", Label: "Group", Hint: "empty: none", Optional: true},
 					{Input: "plan", Label: "Plan", Hint: "empty: the org's", Optional: true},
@@ -119,7 +124,8 @@ func (s *Server) orgRoutes() []Operation {
 				Text: "Deletes %s, as far as it was created at runtime, with its keys and limits. The ledger is kept.",
 			}},
 			Commands: []Command{{
-				Use: "users delete USER", Short: "Delete a user that was created at runtime, with keys and limits (the ledger is kept)",
+				Use:     "users delete USER",
+				Short:   "Delete a user that was created at runtime, with keys and limits (the ledger is kept)",
 				Example: "users delete alice --org acme --yes", Done: "deleted user {user} of org {org} from Redis",
 				Sure: "this permanently removes user {user}. Confirm with --yes, or disable it instead",
 			}},
@@ -127,9 +133,13 @@ func (s *Server) orgRoutes() []Operation {
 
 		{
 			Name: "listKeys", Method: http.MethodGet, Path: "/orgs/{org}/keys",
-			Summary: "List an org's API keys, without their secrets", Query: []parameter{{name: "user", text: "Only those of this user"}},
-			Answer: page[Key]{}, serve: s.keys.listKeys,
-			Commands: []Command{{Use: "keys list", Short: "List the API keys of an org", Example: "keys list --org acme\nkeys list --org acme --user alice"}},
+			Summary: "List an org's API keys, without their secrets",
+			Query:   []parameter{{name: "user", text: "Only those of this user"}},
+			Answer:  page[Key]{}, serve: s.keys.listKeys,
+			Commands: []Command{{
+				Use: "keys list", Short: "List the API keys of an org",
+				Example: "keys list --org acme\nkeys list --org acme --user alice",
+			}},
 		},
 		{
 			Name: "createKey", Method: http.MethodPost, Audit: "key.create", Path: "/orgs/{org}/keys",
@@ -155,25 +165,31 @@ func (s *Server) orgRoutes() []Operation {
 			Name: "updateKey", Method: http.MethodPatch, Audit: "key.update", Path: "/orgs/{org}/keys/{key}",
 			Summary: "Change an API key; cancel_jobs cancels the jobs of a disabled key", Writes: true,
 			Query: []parameter{reasonParameter}, Body: keyChange{}, Answer: Key{}, serve: s.keys.updateKey,
-			Commands: []Command{{Use: "keys update KEY", Short: "Change an API key", Example: "keys update alice-1 --org acme --concurrency 4", Hide: []string{"cancel_jobs"}}, {
-				Use: "keys disable KEY", Short: "Disable a key (requests with it get 401)", Example: "keys disable alice-1 --org acme",
-				Fixed: map[string]any{"disabled": true}, Only: []string{"cancel_jobs"}, Done: "key {id} is disabled",
+			Commands: []Command{{
+				Use: "keys update KEY", Short: "Change an API key", Example: "keys update alice-1 --org acme --concurrency 4",
+				Hide: []string{"cancel_jobs"},
+			}, {
+				Use: "keys disable KEY", Short: "Disable a key (requests with it get 401)",
+				Example: "keys disable alice-1 --org acme",
+				Fixed:   map[string]any{"disabled": true}, Only: []string{"cancel_jobs"}, Done: "key {id} is disabled",
 			}, {
 				Use: "keys enable KEY", Short: "Enable a disabled key", Example: "keys enable alice-1 --org acme",
 				Fixed: map[string]any{"disabled": false}, Only: []string{}, Done: "key {id} is active",
 			}},
-			Pages: []Page{{
-				Name: "disable-key", Title: "Disable a key", Fixed: map[string]any{"disabled": true}, Danger: true,
-				Text: "Calls with %s get 401, within seconds, until you enable it again.",
-				Ask: []Ask{{
-					Input: "cancel_jobs", Label: "Unfinished jobs of the key", Choices: []string{"keep", "cancel"},
-				}},
-				Done: "Key {key} is disabled.",
-			},
+			Pages: []Page{
+				{
+					Name: "disable-key", Title: "Disable a key", Fixed: map[string]any{"disabled": true}, Danger: true,
+					Text: "Calls with %s get 401, within seconds, until you enable it again.",
+					Ask: []Ask{{
+						Input: "cancel_jobs", Label: "Unfinished jobs of the key", Choices: []string{"keep", "cancel"},
+					}},
+					Done: "Key {key} is disabled.",
+				},
 				{
 					Name: "enable-key", Title: "Enable a key", Text: "Calls with %s are accepted again.",
 					Fixed: map[string]any{"disabled": false}, Done: "Key {key} works again.",
-				}},
+				},
+			},
 		},
 		{
 			Name: "rotateKey", Method: http.MethodPost, Audit: "key.rotate", Path: "/orgs/{org}/keys/{key}/rotate",
@@ -195,11 +211,12 @@ func (s *Server) orgRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "deleteKey", Method: http.MethodDelete, Audit: "key.delete", Path: "/orgs/{org}/keys/{key}", Summary: "Remove an API key",
-			Writes: true, Query: []parameter{reasonParameter}, serve: s.keys.deleteKey,
+			Name: "deleteKey", Method: http.MethodDelete, Audit: "key.delete", Path: "/orgs/{org}/keys/{key}",
+			Summary: "Remove an API key", Writes: true,
+			Query: []parameter{reasonParameter}, serve: s.keys.deleteKey,
 			Pages: []Page{{
-				Title: "Delete a key", Text: "Deletes key %s, as far as it was created at runtime. Calls with it get 401.", Danger: true,
-				Done: "Key {key} is deleted.",
+				Title: "Delete a key", Text: "Deletes key %s, as far as it was created at runtime. Calls with it get 401.",
+				Danger: true, Done: "Key {key} is deleted.",
 			}},
 			Commands: []Command{{
 				Use: "keys delete KEY", Short: "Delete an API key that was created at runtime",
@@ -211,8 +228,9 @@ func (s *Server) orgRoutes() []Operation {
 		{
 			Name: "listRuns", Method: http.MethodGet, Path: "/orgs/{org}/runs",
 			Summary: "List the open runs of an org, with those that ended within the last hour",
-			Query:   []parameter{{name: "key", text: "Only those that this key gave a budget to"}}, Answer: page[guard.RunView]{},
-			serve: s.runs.listRuns,
+			Query:   []parameter{{name: "key", text: "Only those that this key gave a budget to"}},
+			Answer:  page[guard.RunView]{},
+			serve:   s.runs.listRuns,
 			Commands: []Command{{
 				Use: "runs list", Short: "List open runs, and those that ended within the last hour", Callers: "GET /keys/children",
 				Example: "runs list\nruns list --org acme --parent alice-1", Flags: map[string]string{"key": "parent"},
@@ -262,129 +280,13 @@ func (s *Server) orgRoutes() []Operation {
 			Summary: "End a run: further calls of it are refused", Writes: true, Query: []parameter{reasonParameter},
 			Answer: guard.RunView{}, serve: s.runs.endRun,
 			Commands: []Command{{
-				Use: "runs end RUN", Short: "End a run, so that its further calls are refused", Callers: "DELETE /keys/children/{run}",
+				Use: "runs end RUN", Short: "End a run, so that its further calls are refused",
+				Callers: "DELETE /keys/children/{run}",
 				Example: "runs end run_k3v5hd7q2mzx4abc\nruns end run_k3v5hd7q2mzx4abc --org acme",
 			}},
 			Pages: []Page{{
 				Title: "End a run", Text: "Ends run %s. Its further calls get 402; calls in flight finish.", Danger: true,
 				Done: "The run {id} is {status}.",
-			}},
-		},
-
-		{
-			Name: "listLimits", Method: http.MethodGet, Path: "/orgs/{org}/limits",
-			Summary: "List an org's limits and their usage; with user or key, the limits that apply to it. Org all: the " +
-				"limits for every org",
-			Query: []parameter{
-				{name: "user", text: "Limits and usage of this user"},
-				{name: "key", text: "Limits and usage of this key"},
-				{name: "group", text: "Limits and usage of this group"},
-				{name: "plan", text: "Limits of this plan"},
-				{name: "ip", text: "Usage of this address, for limits per address"},
-			}, Answer: page[Limit]{}, serve: s.limits.listLimits,
-			Commands: []Command{{Use: "limits get", Own: true}},
-		},
-		{
-			Name: "explainLimits", Method: http.MethodGet, Path: "/orgs/{org}/limits/explain",
-			Summary: "Explain which limits count a call of a user or key, and why others do not",
-			Query:   explainQuery(), Answer: Explanation{}, serve: s.limits.explainLimits,
-			Commands: []Command{{Use: "limits explain", Own: true}},
-		},
-		{
-			Name: "setLimit", Method: http.MethodPatch, Audit: "limit.set", Path: "/orgs/{org}/limits/{limit}",
-			Summary: "Create or change a limit; its usage is kept. With user, for that user only. Org all: a limit for every " +
-				"org", Writes: true, Query: ownerQuery(), Body: limitPatch{},
-			Answer: Limit{}, serve: s.limits.setLimit,
-			NoPage:   "a limit has many shapes: the CLI and apply set them",
-			Commands: []Command{{Use: "limits set", Own: true}},
-		},
-		{
-			Name: "unsetLimit", Method: http.MethodDelete, Audit: "limit.unset", Path: "/orgs/{org}/limits/{limit}",
-			Summary: "Drop runtime changes to a limit, or delete a runtime limit", Writes: true,
-			Query: ownerQuery(), serve: s.limits.unsetLimit,
-			NoPage: "as setLimit",
-			Commands: []Command{{
-				Use: "limits unset LIMIT", Example: "limits unset daily --org acme --user alice --yes",
-				Short: "Drop runtime changes to a limit (file value applies again), or delete a runtime limit",
-				Sure:  "this permanently removes limit {limit}. Confirm with --yes, or disable it instead",
-				Done:  "removed runtime changes to limit {limit} of org {org}",
-			}},
-		},
-		{
-			Name: "resetLimit", Method: http.MethodPost, Audit: "limit.reset", Path: "/orgs/{org}/limits/{limit}/reset",
-			Summary: "Reset a limit's usage to zero; open calls still count, and the ledger is kept", Writes: true,
-			Body: limitReset{}, Answer: Limit{}, serve: s.limits.resetLimit,
-			Commands: []Command{{Use: "limits reset", Own: true}},
-			Pages: []Page{{
-				Title: "Reset a limit's usage", Text: "Resets the usage of %s to zero. The ledger and in-flight calls are kept.",
-				Danger: true, Must: true, Done: "The usage of {limit} was reset.",
-			}},
-		},
-		{
-			Name: "resetLimits", Method: http.MethodPost, Audit: "limits.reset", Path: "/orgs/{org}/limits/reset",
-			Summary: "Reset the usage of all limits of an org to zero, or of one limit for all that it counts, or of all " +
-				"limits that count one user or key; with dry_run, only show the usage", Writes: true, Body: limitsReset{},
-			Answer: ResetPlan{}, serve: s.resets.resetLimits,
-			NoPage:   "it shows a plan first: the CLI",
-			Commands: []Command{{Use: "limits reset", Own: true}},
-		},
-		{
-			Name: "reopenLimits", Method: http.MethodPost, Audit: "limits.reopen", Path: "/orgs/{org}/limits/reopen",
-			Summary: "Reopen an org's limits that are closed because Redis lost its data; they count from zero",
-			Writes:  true, Body: limitsReopen{}, serve: s.limits.reopenLimits,
-			NoPage:   "after a loss of data, from the runbook: the CLI",
-			Commands: []Command{{Use: "limits reopen", Own: true}},
-		},
-		{
-			Name: "reopenAllLimits", Method: http.MethodPost, Audit: "limits.reopen", Path: "/limits/reopen",
-			Summary: "Reopen all limits and spend caps that are closed because Redis lost its data; they count from zero",
-			Writes:  true, Body: limitsReopen{}, serve: s.limits.reopenLimits,
-			NoPage:   "after a loss of data, from the runbook: the CLI",
-			Commands: []Command{{Use: "limits reopen", Own: true}},
-		},
-		{
-			Name: "listOverrides", Method: http.MethodGet, Path: "/orgs/{org}/overrides",
-			Summary: "List overrides of limits, including those that ended in the last week", Answer: page[Override]{},
-			serve: s.overrides.listOverrides,
-			Commands: []Command{{
-				Use: "limits overrides", Short: "List overrides, including those that ended in the last week",
-				Example: "limits overrides --org acme",
-			}},
-		},
-		{
-			Name: "createOverride", Method: http.MethodPost, Audit: "limit.override", Path: "/orgs/{org}/overrides",
-			Summary: "Temporarily change a limit's amount; the override expires automatically",
-			Writes:  true, Body: newOverride{},
-			Answer: Override{}, Status: 201, serve: s.overrides.createOverride,
-			Pages: []Page{{
-				Name: "raise-limit", Title: "Temporarily change a limit", Must: true,
-				Text: "Changes the amount of limit %s for a time. It then returns to the previous amount. The usage is kept.",
-				Ask: []Ask{
-					{Input: "add", Label: "Add", Hint: "such as $200 or -$5; a number for limits that do not count cost"},
-					{Input: "until", Label: "For", Value: "24 hours", Choices: []string{"1 hour", "8 hours", "24 hours", "7 days"}},
-				},
-				Done: "{limit}: {add} until {until}.",
-			}},
-			Commands: []Command{{
-				Use: "limits override", Short: "Temporarily change a limit",
-				Long: "An override keeps the usage of the limit. Without --user and --key it applies to everyone that the limit counts. --until\n" +
-					"accepts tonight (the next midnight on this machine), tomorrow, 18:00, 4h, 7d, 2026-12-01 or 2026-12-01T18:00:00+01:00.",
-				Example: "limits override --org acme --user alice --limit daily --add '$200' --until tonight --reason 'launch day'\n" +
-					"limits override --org acme --limit daily --amount '$10' --until 18:00 --reason 'runaway job'",
-				OneOf: []string{"add", "amount"}, Must: []string{"reason"},
-			}},
-		},
-		{
-			Name: "deleteOverride", Method: http.MethodDelete, Audit: "limit.override.end", Path: "/orgs/{org}/overrides/{override}",
-			Summary: "End an override now", Writes: true, Query: []parameter{reasonParameter},
-			serve: s.overrides.deleteOverride,
-			Pages: []Page{{
-				Name: "end-override", Title: "End a temporary change",
-				Text: "Ends change %s now. The limit returns to its previous amount.", Done: "The temporary change has ended.",
-			}},
-			Commands: []Command{{
-				Use: "limits end OVERRIDE", Short: "End an override now", Done: "override {override} has ended",
-				Example: "limits overrides --org acme -o json\nlimits end 01m84kynm3jp5p1nr8mr0yampe --org acme",
 			}},
 		},
 
@@ -408,7 +310,8 @@ func (s *Server) orgRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "deleteCredential", Method: http.MethodDelete, Audit: "credential.delete", Path: "/orgs/{org}/credentials/{provider}",
+			Name: "deleteCredential", Method: http.MethodDelete, Audit: "credential.delete",
+			Path:    "/orgs/{org}/credentials/{provider}",
 			Summary: "Remove the org's own credential; its calls use the deployment's account again", Writes: true,
 			Query: []parameter{reasonParameter}, serve: s.credentials.deleteCredential,
 			NoPage: "as setCredential",
@@ -496,7 +399,8 @@ func (s *Server) systemRoutes() []Operation {
 			Summary: "Resume the spending of an org. Org all: the stop of everybody; orgs stopped themselves stay stopped",
 			Writes:  true, Query: []parameter{reasonParameter}, serve: s.stops.resume,
 			Pages: []Page{{
-				Title: "Resume spending", Text: "Calls, jobs and batches of org %s run again.", Done: "The spending of {org} is resumed.",
+				Title: "Resume spending", Text: "Calls, jobs and batches of org %s run again.",
+				Done: "The spending of {org} is resumed.",
 			}},
 			Commands: []Command{{
 				Use: "resume", Short: "Resume spending that was stopped",
@@ -570,17 +474,20 @@ func (s *Server) systemRoutes() []Operation {
 			Summary: "Change an administrator; not over the network", Writes: true, Local: true,
 			Query: []parameter{reasonParameter}, Body: adminPatch{}, Answer: Admin{}, serve: s.admins.updateAdmin,
 			NoPage: "not over the network",
-			Commands: []Command{{
-				Use: "admins update ADMIN", Short: "Change an administrator's name, rights or expiry", Hide: []string{"disabled"},
-				Example: "admins update dashboard --expires 90d\nadmins update ops --read-only=false",
-			}, {
-				Use: "admins disable ADMIN", Short: "Disable an administrator's key", Example: "admins disable dashboard",
-				Fixed: map[string]any{"disabled": true}, Only: []string{}, Done: "administrator {admin} is {status}",
-			},
+			Commands: []Command{
+				{
+					Use: "admins update ADMIN", Short: "Change an administrator's name, rights or expiry", Hide: []string{"disabled"},
+					Example: "admins update dashboard --expires 90d\nadmins update ops --read-only=false",
+				},
+				{
+					Use: "admins disable ADMIN", Short: "Disable an administrator's key", Example: "admins disable dashboard",
+					Fixed: map[string]any{"disabled": true}, Only: []string{}, Done: "administrator {admin} is {status}",
+				},
 				{
 					Use: "admins enable ADMIN", Short: "Enable an administrator's key", Example: "admins enable dashboard",
 					Fixed: map[string]any{"disabled": false}, Only: []string{}, Done: "administrator {admin} is {status}",
-				}},
+				},
+			},
 		},
 		{
 			Name: "deleteAdmin", Method: http.MethodDelete, Audit: "admin.delete", Path: "/admins/{admin}",
@@ -589,7 +496,8 @@ func (s *Server) systemRoutes() []Operation {
 			NoPage: "not over the network",
 			Commands: []Command{{
 				Use: "admins delete ADMIN", Short: "Delete an administrator's key", Example: "admins delete dashboard --yes",
-				Sure: "this permanently removes administrator {admin}. Confirm with --yes, or disable it instead", Done: "removed administrator {admin}",
+				Sure: "this permanently removes administrator {admin}. Confirm with --yes, or disable it instead",
+				Done: "removed administrator {admin}",
 			}},
 		},
 

@@ -75,7 +75,10 @@ func (s *Server) workRoutes() []Operation {
 					name: "status", text: "Only jobs in this state: queued, running, succeeded, failed, cancelled or expired",
 					choices: []string{"queued", "running", "succeeded", "failed", "cancelled", "expired"},
 				},
-				{name: "since", text: "Only those submitted at this time or later (RFC 3339)", help: "only jobs submitted within this period, such as 90m or 24h", kind: Since},
+				{
+					name: "since", text: "Only those submitted at this time or later (RFC 3339)", kind: Since,
+					help: "only jobs submitted within this period, such as 90m or 24h",
+				},
 				{name: "limit", text: "Maximum number, 1 to 1000; default: 50", kind: Count, value: "50"},
 			},
 			Answer: jobPage{}, serve: s.jobs.listJobs,
@@ -159,7 +162,8 @@ func (s *Server) workRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "cancelBatch", Method: http.MethodPost, Audit: "batch.cancel", Path: "/orgs/{org}/users/{user}/batches/{batch}/cancel",
+			Name: "cancelBatch", Method: http.MethodPost, Audit: "batch.cancel",
+			Path:    "/orgs/{org}/users/{user}/batches/{batch}/cancel",
 			Summary: "Cancel a batch: no new lines start, and results so far are kept", Writes: true, Body: workOrder{},
 			Answer: Batch{}, serve: s.batches.cancelBatch,
 			Pages: []Page{{
@@ -185,9 +189,11 @@ func (s *Server) workRoutes() []Operation {
 		{
 			Name: "listDeadWebhooks", Method: http.MethodGet, Path: "/webhooks/dead",
 			Summary: "List abandoned deliveries by org, newest first",
-			Query:   []parameter{orgsParameter, {name: "limit", text: "Maximum number per org, 1 to 1000; default: 100", kind: Count, value: "100"}},
-			Answer:  deadPage{},
-			serve:   s.webhooks.listDeadWebhooks,
+			Query: []parameter{
+				orgsParameter, {name: "limit", text: "Maximum number per org, 1 to 1000; default: 100", kind: Count, value: "100"},
+			},
+			Answer: deadPage{},
+			serve:  s.webhooks.listDeadWebhooks,
 			Commands: []Command{{
 				Use: "webhooks dead", Short: "List failed deliveries, newest first",
 				Example: "webhooks dead --org acme\nwebhooks dead -o json | jq -r '.[] | select(.reason == \"gone\") | .id'",
@@ -207,7 +213,8 @@ func (s *Server) workRoutes() []Operation {
 			}},
 		},
 		{
-			Name: "enableWebhook", Method: http.MethodPost, Audit: "webhook.enable", Path: "/orgs/{org}/webhooks/{target}/enable",
+			Name: "enableWebhook", Method: http.MethodPost, Audit: "webhook.enable",
+			Path:    "/orgs/{org}/webhooks/{target}/enable",
 			Summary: "Enable a disabled target again; dead letters are not replayed", Writes: true,
 			Body: workOrder{}, Answer: webhook.Target{}, serve: s.webhooks.enableWebhook,
 			Pages: []Page{{
@@ -304,7 +311,8 @@ func (s *Server) spendingRoutes() []Operation {
 			Name: "explain", Method: http.MethodGet, Path: "/why/{id}",
 			Summary: "Explain why a call, job or user waits or is refused: the limits and their usage, when capacity " +
 				"returns, who uses most, and what would admit the call",
-			Query: []parameter{{name: "org", text: "Only in this org; required if several orgs have a user with that name"}}, Answer: Why{},
+			Query:    []parameter{{name: "org", text: "Only in this org; required if several orgs have a user with that name"}},
+			Answer:   Why{},
 			serve:    s.why.explain,
 			Commands: []Command{{Use: "why", Own: true}},
 		},

@@ -57,7 +57,8 @@ const (
 
 var spendParameters = []parameter{
 	orgsParameter,
-	{name: "by", text: "Any of " + strings.Join(ledger.Groupings(), ", ") + ", group and label:NAME, separated by commas; default: user"},
+	{name: "by", text: "Any of " + strings.Join(ledger.Groupings(), ", ") +
+		", group and label:NAME, separated by commas; default: user"},
 	{name: "from", text: "A time (RFC 3339) or UTC day; default: a day ago"},
 	{name: "to", text: "A time, or the last day; default: now"},
 	{name: "step", text: "Length of a step of the series, such as 5m, 1h or 1d; default: by the period"},

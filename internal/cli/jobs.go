@@ -24,13 +24,6 @@ type jobList struct {
 	HasMore bool      `json:"has_more"`
 }
 
-func (a *adminClient) jobs(c *cobra.Command, path string, limit int) (l jobList, err error) {
-	if limit < 1 || limit > 1000 {
-		return l, misused("--limit %d: expected 1 to 1000", limit)
-	}
-	return l, a.ask(c.Context(), http.MethodGet, path, nil, &l)
-}
-
 func (a *adminClient) job(ctx context.Context, id, org string) (l jobLine, err error) {
 	return l, a.ask(ctx, http.MethodGet, pathOf("jobs", id)+"?"+query("org", org), nil, &l)
 }

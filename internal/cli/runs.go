@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/llmguard/llmguard/internal/admin"
 )
 
 // callerFlags say whose API key a command uses without --org.
@@ -18,7 +16,8 @@ const callerHelp = "With --org, it works on all runs of an org, as an administra
 	"from --key and --url, or OPENAI_API_KEY and OPENAI_BASE_URL."
 
 func (f *callerFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.url, "url", envOr("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"), "base URL of llmguard, with /v1")
+	c.Flags().StringVar(&f.url, "url", envOr("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"),
+		"base URL of llmguard, with /v1")
 	c.Flags().StringVar(&f.key, "key", "", "API key that gives the budget (default: OPENAI_API_KEY)")
 }
 
@@ -46,6 +45,3 @@ func (o *operated) asCaller(c *cobra.Command, do func(*adminClient) error) error
 	base, root := strings.TrimSuffix(strings.TrimRight(o.caller.url, "/"), "/v1"), "/v1"
 	return do(&adminClient{do: client.Do, base: base, root: root, key: key, close: client.CloseIdleConnections})
 }
-
-// flagOf returns the name of the flag of an input.
-func (o *operated) flagOf(in admin.Input) string { return cmp.Or(o.command.Flags[in.Name], in.Flag) }

@@ -15,8 +15,8 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// shownField is a field of an answer that a table or a list of facts shows. Tags of the answer's type say which: col for a
-// table, fact for facts, each with a name, a format and the text of an absent value, separated by semicolons.
+// shownField is a field of an answer that a table or a list of facts shows. Tags of the answer's type say which: col
+// for a table, fact for facts, each with a name, a format and the text of an absent value, separated by semicolons.
 type shownField struct {
 	name, format, none string
 	index              []int
@@ -139,7 +139,8 @@ func (f *shownField) text(w io.Writer, answer reflect.Value) string {
 
 // numeric reports whether the field's column is aligned to the right.
 func (f *shownField) numeric() bool {
-	return slices.Contains(rightward, f.format) || f.setting == "weight" || f.format == "" && (f.typ.Kind() == reflect.Int || f.typ.Kind() == reflect.Int64)
+	return slices.Contains(rightward, f.format) || f.setting == "weight" ||
+		f.format == "" && (f.typ.Kind() == reflect.Int || f.typ.Kind() == reflect.Int64)
 }
 
 func columnsOf(t reflect.Type) []shownField { return taggedFields(t, "col") }

@@ -95,7 +95,7 @@ func (a *action) input(name string) admin.Input {
 
 // target lists the inputs that come from the page before: those that are not asked.
 func (a *action) target() []admin.Input {
-	return slices.DeleteFunc(a.op.Inputs(), func(in admin.Input) bool {
+	return slices.DeleteFunc(slices.Clone(a.op.Inputs()), func(in admin.Input) bool {
 		_, fixed := a.page.Fixed[in.Name]
 		return fixed || slices.ContainsFunc(a.page.Ask, func(q admin.Ask) bool { return q.Input == in.Name })
 	})
@@ -120,7 +120,8 @@ func (a *action) confirmation() confirmView {
 	for _, q := range a.page.Ask {
 		view.Inputs = append(view.Inputs, input{a.input(q.Input).Flag, q.Label, q.Hint, q.Value, q.Optional, q.Choices})
 	}
-	view.Inputs = append(view.Inputs, input{Name: "reason", Label: "Reason", Hint: "recorded in the audit", Optional: !a.page.Must})
+	view.Inputs = append(view.Inputs,
+		input{Name: "reason", Label: "Reason", Hint: "recorded in the audit", Optional: !a.page.Must})
 	for i := range view.Inputs {
 		if given, ok := a.r.PostForm[view.Inputs[i].Name]; ok { //nolint:forbidigo // the field, not http.PostForm
 			view.Inputs[i].Value = given[0]

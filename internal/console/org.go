@@ -240,9 +240,10 @@ func (c *Console) user(v *visit) error {
 	past := c.history.last(ctx, o.ID)
 	has := c.o.Tenants().Defaults.Membership(o, o.User(id), nil)
 	view := userView{
-		Org: o.ID, User: id, Group: has.Group, Plan: has.Plan, OwnGroup: o.User(id).Group, OwnPlan: o.User(id).Plan, reading: past.reading,
-		Chart: past.chart(series{"spent", past.costs(o.ID, ofUser(id))}),
-		Today: past.Today(o.ID, ofUser(id)), Month: past.Month(o.ID, ofUser(id)),
+		Org: o.ID, User: id, Group: has.Group, Plan: has.Plan, OwnGroup: o.User(id).Group, OwnPlan: o.User(id).Plan,
+		reading: past.reading,
+		Chart:   past.chart(series{"spent", past.costs(o.ID, ofUser(id))}),
+		Today:   past.Today(o.ID, ofUser(id)), Month: past.Month(o.ID, ofUser(id)),
 	}
 	if policy := c.o.Policy().Orgs[o.ID]; policy != nil {
 		var err error

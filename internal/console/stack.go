@@ -79,8 +79,10 @@ func stackBar(d *figures.Drawing, f figures.Frame, s *spendView, i int) {
 		if n <= 0 {
 			return
 		}
-		d.Bar(f, float64(i), float64(i)+0.86, float64(low), float64(low+n), "s"+strconv.Itoa(colour),
-			name+": "+exact(n)+", "+figures.Minute(at), link)
+		d.Bar(f, figures.Bar{
+			Left: float64(i), Right: float64(i) + 0.86, Lower: float64(low), Upper: float64(low + n), Link: link,
+			Class: "s" + strconv.Itoa(colour), Title: name + ": " + exact(n) + ", " + figures.Minute(at),
+		})
 		low += n
 	}
 	others := s.Others.Series[i]

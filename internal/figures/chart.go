@@ -59,15 +59,21 @@ func (f *Frame) Scale(most float64) (marks []float64) {
 	return marks
 }
 
-// Bar draws a bar from x0 to x1 and from y0 to y1 on the axes. title is its tooltip, and link is where it
-// leads, or empty.
-func (d *Drawing) Bar(f Frame, x0, x1, y0, y1 float64, class, title, link string) {
-	if link != "" {
-		fmt.Fprintf(&d.out, `<a href="%s" tabindex="-1">`, template.HTMLEscapeString(link))
+// Bar is a bar on the axes.
+type Bar struct {
+	Left, Right, Lower, Upper float64
+	Class, Title              string // Title is its tooltip
+	Link                      string // where it leads; empty: nowhere
+}
+
+// Bar draws a bar.
+func (d *Drawing) Bar(f Frame, b Bar) {
+	if b.Link != "" {
+		fmt.Fprintf(&d.out, `<a href="%s" tabindex="-1">`, template.HTMLEscapeString(b.Link))
 	}
-	fmt.Fprintf(&d.out, `<rect class="%s" x="%.1f" y="%.1f" width="%.1f" height="%.1f"><title>%s</title></rect>`, class,
-		f.X(x0), f.Y(y1), f.X(x1)-f.X(x0), f.Y(y0)-f.Y(y1), template.HTMLEscapeString(title))
-	if link != "" {
+	fmt.Fprintf(&d.out, `<rect class="%s" x="%.1f" y="%.1f" width="%.1f" height="%.1f"><title>%s</title></rect>`, b.Class,
+		f.X(b.Left), f.Y(b.Upper), f.X(b.Right)-f.X(b.Left), f.Y(b.Lower)-f.Y(b.Upper), template.HTMLEscapeString(b.Title))
+	if b.Link != "" {
 		d.out.WriteString("</a>")
 	}
 	d.out.WriteByte('\n')

@@ -25,7 +25,7 @@ func TestDrawing(t *testing.T) {
 		t.Errorf("x %g to %g, y %g to %g", f.X(0), f.X(240), f.Y(0), f.Y(2))
 	}
 	var d Drawing
-	d.Bar(f, 0, 24, 0, 1, "s0", "<ann>", "/a?b=1&c=\"2\"")
+	d.Bar(f, Bar{Right: 24, Upper: 1, Class: "s0", Title: "<ann>", Link: "/a?b=1&c=\"2\""})
 	d.Line(f, []float64{0, 2}, "new", "line")
 	const want = `<a href="/a?b=1&amp;c=&#34;2&#34;" tabindex="-1">` +
 		`<rect class="s0" x="70.0" y="175.0" width="87.0" height="75.0"><title>&lt;ann&gt;</title></rect></a>` + "\n" +

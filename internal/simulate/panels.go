@@ -154,7 +154,10 @@ func (c *canvas) bars(f figures.Frame, i int, one column, classes []string) {
 	for k, n := range one.calls {
 		x := float64(i) + gap + wide*float64(k)
 		if n > 0 {
-			c.Bar(f, x, x+wide*0.98, 0, float64(n), "bar-"+classes[k], fmt.Sprintf("%s: %d", one.name, n), "")
+			c.Bar(f, figures.Bar{
+				Left: x, Right: x + wide*0.98, Upper: float64(n), Class: "bar-" + classes[k],
+				Title: fmt.Sprintf("%s: %d", one.name, n),
+			})
 			c.Text(f.X(x+wide/2), f.Y(float64(n))-4, "tick middle", fmt.Sprint(n))
 		}
 	}

@@ -31,7 +31,9 @@ type Process struct {
 
 func (w *World) launch(role string) *Process {
 	w.t.Helper()
-	p := &Process{t: w.t, role: role, cmd: redistest.Process(w.t, w.binary, role, "-c", w.Config), done: make(chan struct{})}
+	p := &Process{
+		t: w.t, role: role, cmd: redistest.Process(w.t, w.binary, role, "-c", w.Config), done: make(chan struct{}),
+	}
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		w.t.Fatal(err)

@@ -28,7 +28,7 @@ import (
 //
 //   - llmguard ARGS...: the CLI, for the running process with the key of the administrator ops
 //   - exits CODE llmguard ARGS...: the CLI, which ends with this exit code
-//   - api METHOD PATH [JSON [MEMBERS]]: a request to the administrators' API, below /admin/v1, whose answer has these members
+//   - api METHOD PATH [JSON [MEMBERS]]: a request to the admin API, below /admin/v1, and members of its answer
 //   - refused STATUS CODE PARAM METHOD PATH [JSON]: one that is refused, because of this parameter (-: none)
 //   - call USER [MODEL] [TEXT]: a chat completion with the key of the user, `$KEY_USER`
 //   - job USER [MODEL] [TEXT]: the same in the queue
@@ -38,7 +38,7 @@ import (
 //   - signout: the end of the session in the console; the next page signs in again
 //   - until REGEXP COMMAND...: the command, repeated until its output matches
 //   - let NAME REGEXP: sets a variable to what the group in the expression matched in the output before
-//   - provider DIRECTIVES...: how the provider answers from now on, such as status=500 (see fakeprovider.ParseDirectives)
+//   - provider DIRECTIVES...: how the provider answers from now on, such as status=500: fakeprovider.ParseDirectives
 //   - hooks STATUS: how the receiver of webhooks answers from now on
 //   - restart: llmguard, with the configuration as it is now
 func Scripts(t *testing.T, binary, dir string, seen func(operations []string)) {
@@ -60,7 +60,8 @@ func Scripts(t *testing.T, binary, dir string, seen func(operations []string)) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"let": let, "until": until, "exits": exits,
-			"llmguard": command(cli), "api": command(api), "refused": command(refused), "call": command(call), "job": command(job), "v1": command(callers),
+			"llmguard": command(cli), "api": command(api), "refused": command(refused),
+			"call": command(call), "job": command(job), "v1": command(callers),
 			"page": command(page), "press": command(press), "signout": command(signOut), "provider": command(provider),
 			"restart": command(restart), "hooks": command(hooks),
 		},
@@ -103,7 +104,7 @@ func command(f run) func(ts *testscript.TestScript, neg bool, args []string) {
 
 func worldOf(ts *testscript.TestScript) *World { return ts.Value(worldKey{}).(*World) }
 
-func isExit(err error) bool { _, ok := err.(*exec.ExitError); return ok }
+func isExit(err error) bool { return errors.As(err, new(*exec.ExitError)) }
 
 // cli leaves its output to testscript.
 func cli(ts *testscript.TestScript, w *World, args []string) (string, error) {
@@ -116,8 +117,8 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	err := ts.Exec(worldOf(ts).binary, args[2:]...)
 	code := 0
-	if e, ok := err.(*exec.ExitError); ok {
-		code = e.ExitCode()
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		code = exit.ExitCode()
 	}
 	if fmt.Sprint(code) != args[0] {
 		ts.Fatalf("exit code %d, want %s", code, args[0])
@@ -214,8 +215,8 @@ func api(ts *testscript.TestScript, w *World, args []string) (string, error) {
 	return out, err
 }
 
-// hasMembers checks that a JSON text has at least the members of another. null stands for none, and the elements of a list
-// may be anywhere in the list.
+// hasMembers checks that a JSON text has at least the members of another. null stands for none, and the elements of a
+// list may be anywhere in the list.
 func hasMembers(text, want string) error {
 	var got, wanted any
 	err := json.Unmarshal([]byte(want), &wanted)
@@ -295,7 +296,8 @@ func job(ts *testscript.TestScript, w *World, args []string) (string, error) {
 	if len(args) < 1 || len(args) > 3 {
 		ts.Fatalf("usage: job USER [MODEL] [TEXT]")
 	}
-	return request("POST", w.Proxy.URL+"/chat/completions", keyOf(ts, args[0]), completion(args), "Prefer", "respond-async")
+	return request("POST", w.Proxy.URL+"/chat/completions", keyOf(ts, args[0]), completion(args), "Prefer",
+		"respond-async")
 }
 
 func callers(ts *testscript.TestScript, w *World, args []string) (string, error) {

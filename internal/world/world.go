@@ -91,7 +91,8 @@ func (w *World) completed(text, files string) string {
 		}
 	}
 	values := map[string]string{
-		"redis": w.Redis.Addr, "hooks": w.receiver(), "provider": w.Provider.BaseURL(), "provider_key": ProviderKey, "files": files,
+		"redis": w.Redis.Addr, "hooks": w.receiver(), "provider": w.Provider.BaseURL(), "provider_key": ProviderKey,
+		"files": files,
 	}
 	return placeholder.ReplaceAllStringFunc(text, func(m string) string {
 		p := placeholder.FindStringSubmatch(m)
@@ -111,7 +112,9 @@ func (w *World) completed(text, files string) string {
 // receiver starts a server that takes webhooks, and returns its address.
 func (w *World) receiver() string {
 	w.status.Store(http.StatusOK)
-	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(int(w.status.Load())) }))
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		rw.WriteHeader(int(w.status.Load()))
+	}))
 	w.t.Cleanup(server.Close)
 	return strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
 }

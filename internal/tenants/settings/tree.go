@@ -141,8 +141,8 @@ func mustMarshal(v any) json.RawMessage {
 // Patch returns the fields with those of a merge patch: see Merge.
 func (f Fields[T]) Patch(patch Fields[T]) Fields[T] { return Merge(f.section(), f, patch) }
 
-// Merge applies a merge patch (RFC 7396) to members of an object: null removes one. Sections of t, which may be nil, are
-// merged likewise; lists and maps are replaced.
+// Merge applies a merge patch (RFC 7396) to members of an object: null removes one. Sections of t, which may be nil,
+// are merged likewise; lists and maps are replaced.
 func Merge(t reflect.Type, old, patch map[string]json.RawMessage) map[string]json.RawMessage {
 	out := maps.Clone(old)
 	if out == nil {

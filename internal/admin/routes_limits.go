@@ -1,0 +1,126 @@
+package admin
+
+import "net/http"
+
+// limitRoutes returns the routes for limits and their temporary changes.
+func (s *Server) limitRoutes() []Operation {
+	return []Operation{
+		{
+			Name: "listLimits", Method: http.MethodGet, Path: "/orgs/{org}/limits",
+			Summary: "List an org's limits and their usage; with user or key, the limits that apply to it. Org all: the " +
+				"limits for every org",
+			Query: []parameter{
+				{name: "user", text: "Limits and usage of this user"},
+				{name: "key", text: "Limits and usage of this key"},
+				{name: "group", text: "Limits and usage of this group"},
+				{name: "plan", text: "Limits of this plan"},
+				{name: "ip", text: "Usage of this address, for limits per address"},
+			}, Answer: page[Limit]{}, serve: s.limits.listLimits,
+			Commands: []Command{{Use: "limits get", Own: true}},
+		},
+		{
+			Name: "explainLimits", Method: http.MethodGet, Path: "/orgs/{org}/limits/explain",
+			Summary: "Explain which limits count a call of a user or key, and why others do not",
+			Query:   explainQuery(), Answer: Explanation{}, serve: s.limits.explainLimits,
+			Commands: []Command{{Use: "limits explain", Own: true}},
+		},
+		{
+			Name: "setLimit", Method: http.MethodPatch, Audit: "limit.set", Path: "/orgs/{org}/limits/{limit}",
+			Summary: "Create or change a limit; its usage is kept. With user, for that user only. Org all: a limit for every " +
+				"org", Writes: true, Query: ownerQuery(), Body: limitPatch{},
+			Answer: Limit{}, serve: s.limits.setLimit,
+			NoPage:   "a limit has many shapes: the CLI and apply set them",
+			Commands: []Command{{Use: "limits set", Own: true}},
+		},
+		{
+			Name: "unsetLimit", Method: http.MethodDelete, Audit: "limit.unset", Path: "/orgs/{org}/limits/{limit}",
+			Summary: "Drop runtime changes to a limit, or delete a runtime limit", Writes: true,
+			Query: ownerQuery(), serve: s.limits.unsetLimit,
+			NoPage: "as setLimit",
+			Commands: []Command{{
+				Use: "limits unset LIMIT", Example: "limits unset daily --org acme --user alice --yes",
+				Short: "Drop runtime changes to a limit (file value applies again), or delete a runtime limit",
+				Sure:  "this permanently removes limit {limit}. Confirm with --yes, or disable it instead",
+				Done:  "removed runtime changes to limit {limit} of org {org}",
+			}},
+		},
+		{
+			Name: "resetLimit", Method: http.MethodPost, Audit: "limit.reset", Path: "/orgs/{org}/limits/{limit}/reset",
+			Summary: "Reset a limit's usage to zero; open calls still count, and the ledger is kept", Writes: true,
+			Body: limitReset{}, Answer: Limit{}, serve: s.limits.resetLimit,
+			Commands: []Command{{Use: "limits reset", Own: true}},
+			Pages: []Page{{
+				Title: "Reset a limit's usage", Text: "Resets the usage of %s to zero. The ledger and in-flight calls are kept.",
+				Danger: true, Must: true, Done: "The usage of {limit} was reset.",
+			}},
+		},
+		{
+			Name: "resetLimits", Method: http.MethodPost, Audit: "limits.reset", Path: "/orgs/{org}/limits/reset",
+			Summary: "Reset the usage of all limits of an org to zero, or of one limit for all that it counts, or of all " +
+				"limits that count one user or key; with dry_run, only show the usage", Writes: true, Body: limitsReset{},
+			Answer: ResetPlan{}, serve: s.resets.resetLimits,
+			NoPage:   "it shows a plan first: the CLI",
+			Commands: []Command{{Use: "limits reset", Own: true}},
+		},
+		{
+			Name: "reopenLimits", Method: http.MethodPost, Audit: "limits.reopen", Path: "/orgs/{org}/limits/reopen",
+			Summary: "Reopen an org's limits that are closed because Redis lost its data; they count from zero",
+			Writes:  true, Body: limitsReopen{}, serve: s.limits.reopenLimits,
+			NoPage:   "after a loss of data, from the runbook: the CLI",
+			Commands: []Command{{Use: "limits reopen", Own: true}},
+		},
+		{
+			Name: "reopenAllLimits", Method: http.MethodPost, Audit: "limits.reopen", Path: "/limits/reopen",
+			Summary: "Reopen all limits and spend caps that are closed because Redis lost its data; they count from zero",
+			Writes:  true, Body: limitsReopen{}, serve: s.limits.reopenLimits,
+			NoPage:   "after a loss of data, from the runbook: the CLI",
+			Commands: []Command{{Use: "limits reopen", Own: true}},
+		},
+		{
+			Name: "listOverrides", Method: http.MethodGet, Path: "/orgs/{org}/overrides",
+			Summary: "List overrides of limits, including those that ended in the last week", Answer: page[Override]{},
+			serve: s.overrides.listOverrides,
+			Commands: []Command{{
+				Use: "limits overrides", Short: "List overrides, including those that ended in the last week",
+				Example: "limits overrides --org acme",
+			}},
+		},
+		{
+			Name: "createOverride", Method: http.MethodPost, Audit: "limit.override", Path: "/orgs/{org}/overrides",
+			Summary: "Temporarily change a limit's amount; the override expires automatically",
+			Writes:  true, Body: newOverride{},
+			Answer: Override{}, Status: 201, serve: s.overrides.createOverride,
+			Pages: []Page{{
+				Name: "raise-limit", Title: "Temporarily change a limit", Must: true,
+				Text: "Changes the amount of limit %s for a time. It then returns to the previous amount. The usage is kept.",
+				Ask: []Ask{
+					{Input: "add", Label: "Add", Hint: "such as $200 or -$5; a number for limits that do not count cost"},
+					{Input: "until", Label: "For", Value: "24 hours", Choices: []string{"1 hour", "8 hours", "24 hours", "7 days"}},
+				},
+				Done: "{limit}: {add} until {until}.",
+			}},
+			Commands: []Command{{
+				Use: "limits override", Short: "Temporarily change a limit",
+				Long: "An override keeps the usage of the limit. Without --user and --key it applies to everyone that the limit counts. --until\n" +
+					"accepts tonight (the next midnight on this machine), tomorrow, 18:00, 4h, 7d, 2026-12-01 or 2026-12-01T18:00:00+01:00.",
+				Example: "limits override --org acme --user alice --limit daily --add '$200' --until tonight --reason 'launch day'\n" +
+					"limits override --org acme --limit daily --amount '$10' --until 18:00 --reason 'runaway job'",
+				OneOf: []string{"add", "amount"}, Must: []string{"reason"},
+			}},
+		},
+		{
+			Name: "deleteOverride", Method: http.MethodDelete, Audit: "limit.override.end",
+			Path:    "/orgs/{org}/overrides/{override}",
+			Summary: "End an override now", Writes: true, Query: []parameter{reasonParameter},
+			serve: s.overrides.deleteOverride,
+			Pages: []Page{{
+				Name: "end-override", Title: "End a temporary change",
+				Text: "Ends change %s now. The limit returns to its previous amount.", Done: "The temporary change has ended.",
+			}},
+			Commands: []Command{{
+				Use: "limits end OVERRIDE", Short: "End an override now", Done: "override {override} has ended",
+				Example: "limits overrides --org acme -o json\nlimits end 01m84kynm3jp5p1nr8mr0yampe --org acme",
+			}},
+		},
+	}
+}

@@ -1,0 +1,284 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llmguard/llmguard/internal/admin"
+)
+
+// gather reads arguments and flags.
+func (o *operated) gather(c *cobra.Command, given, args []string) error {
+	for name, value := range o.command.Fixed {
+		o.sent[name] = value
+	}
+	for i, arg := range args[:min(len(args), len(given))] {
+		name, value := argumentName(o.op, arg), given[i]
+		if strings.HasSuffix(arg, "...") {
+			o.args = given[i:]
+			if strings.Contains(arg, "=") {
+				value = strings.Join(o.args, ",")
+			}
+		}
+		o.put(name, value)
+	}
+	for _, in := range o.op.Inputs() {
+		in.Flag = o.flagOf(in)
+		if in.In == "body" || c.Flags().Lookup(in.Flag) == nil || o.values[in.Name] != "" {
+			continue
+		}
+		value, err := o.flagValue(c, in)
+		if err != nil {
+			return err
+		}
+		o.values[in.Name] = value
+	}
+	return o.gatherBody(c)
+}
+
+// flagValue returns what the flag of an input of the path or the query sends.
+func (o *operated) flagValue(c *cobra.Command, in admin.Input) (string, error) {
+	value := c.Flags().Lookup(in.Flag).Value.String()
+	switch {
+	case in.Kind == admin.Switch:
+		return map[string]string{"true": in.Value}[value], nil
+	case in.Kind == admin.Since:
+		if d, _ := c.Flags().GetDuration(in.Flag); d > 0 {
+			return time.Now().Add(-d).UTC().Format(time.RFC3339Nano), nil
+		}
+		return "", nil
+	case in.Kind == admin.Count:
+		if n, _ := strconv.Atoi(value); n < 1 || n > 1000 {
+			return "", misused("--%s %s: expected 1 to 1000", in.Flag, value)
+		}
+	case in.Choices != nil && value != "" && !slices.Contains(in.Choices, value):
+		return "", misused("--%s %s: expected one of %s", in.Flag, value, strings.Join(in.Choices, " "))
+	case in.In == "path" && value == "" && o.command.All:
+		return everyOrg, nil
+	case in.In == "query" && in.Name == "org" && value == everyOrg: // as usage has it
+		return "", nil
+	}
+	return value, nil
+}
+
+// gatherBody reads the flags of the body.
+func (o *operated) gatherBody(c *cobra.Command) error {
+	if o.op.Body == nil {
+		return nil
+	}
+	for _, in := range o.op.Inputs() {
+		if f := c.Flags().Lookup(in.Flag); in.Kind == admin.Money && f != nil {
+			if err := emptied(c, in.Flag); err != nil {
+				return err
+			}
+		}
+	}
+	if o.resets() {
+		_, err := o.body.body(c, o.sent)
+		return err
+	}
+	if err := o.body.set(c, o.sent); err != nil {
+		return err
+	}
+	count := 0
+	for _, name := range o.command.OneOf {
+		if o.sent[name] != nil {
+			count++
+		}
+	}
+	if o.command.OneOf != nil && count != 1 {
+		return errors.New("use either --" + strings.Join(o.command.OneOf, " or --"))
+	}
+	return nil
+}
+
+// put stores the value of an argument.
+func (o *operated) put(name, value string) {
+	for _, in := range o.op.Inputs() {
+		if in.Name == name && in.In == "body" {
+			o.sent[name] = value
+			return
+		}
+	}
+	o.values[name] = value
+}
+
+// path returns the path and the query of the request.
+func (o *operated) path() string {
+	path := admin.Fill(o.op.Path, func(name string) string { return url.PathEscape(o.values[name]) })
+	q := url.Values{}
+	for _, in := range o.op.Inputs() {
+		if value := o.values[in.Name]; in.In == "query" && value != "" {
+			q.Set(in.Name, value)
+		}
+	}
+	if len(q) > 0 {
+		path += "?" + q.Encode()
+	}
+	return path
+}
+
+func (o *operated) work(c *cobra.Command, given, args []string) error {
+	if err := o.gather(c, given, args); err != nil {
+		return err
+	}
+	if yes := c.Flags().Lookup("yes"); o.command.Sure != "" && yes.Value.String() != "true" {
+		return errors.New(o.fill(io.Discard, o.command.Sure, nil))
+	}
+	for _, in := range o.op.Inputs() {
+		if o.command.Callers != "" && in.In == "path" && o.values[in.Name] == "" && o.values["org"] != "" {
+			return misused("--%s is required with --org", o.flagOf(in))
+		}
+	}
+	run := o.run
+	switch {
+	case o.op.Local:
+		run = o.local
+	case o.command.Callers != "" && o.values["org"] == "":
+		run = o.asCaller
+	}
+	return run(c, func(a *adminClient) error {
+		if o.special != nil {
+			return o.special(c, o, a)
+		}
+		if o.args != nil && o.sent["subject"] == nil {
+			return o.repeat(c, a)
+		}
+		answer, err := o.ask(c, a)
+		if err != nil {
+			return err
+		}
+		return o.show(c, answer)
+	})
+}
+
+// repeat sends a request for each argument, and prints the answers as a list.
+func (o *operated) repeat(c *cobra.Command, a *adminClient) error {
+	out := reflect.MakeSlice(reflect.SliceOf(reflect.TypeOf(o.op.Answer)), 0, len(o.args))
+	path := o.pathInputs()
+	for _, id := range o.args {
+		o.values[path[len(path)-1]] = id
+		answer, err := o.ask(c, a)
+		if err != nil {
+			return err
+		}
+		out = reflect.Append(out, reflect.ValueOf(answer).Elem())
+	}
+	return o.list(c, out)
+}
+
+// pathInputs lists the names in the path.
+func (o *operated) pathInputs() []string {
+	var out []string
+	for _, in := range o.op.Inputs() {
+		if in.In == "path" {
+			out = append(out, in.Name)
+		}
+	}
+	return out
+}
+
+// ask sends the request and returns a pointer to its answer.
+func (o *operated) ask(c *cobra.Command, a *adminClient) (any, error) {
+	var body, answer any
+	if o.op.Body != nil {
+		body = o.sent
+	}
+	if o.op.Answer != nil {
+		answer = reflect.New(reflect.TypeOf(o.op.Answer)).Interface()
+	}
+	return answer, a.ask(c.Context(), o.op.Method, o.path(), body, answer)
+}
+
+// show prints an answer.
+func (o *operated) show(c *cobra.Command, answer any) error {
+	out := c.OutOrStdout()
+	if answer == nil {
+		_, err := fmt.Fprintln(out, o.fill(out, o.command.Done, nil))
+		return err
+	}
+	v := reflect.ValueOf(answer).Elem()
+	if _, list := o.op.Listed(); !list {
+		return render(out, o.output, v.Interface(), func(w io.Writer) error { return o.one(w, v) })
+	}
+	data := v.FieldByName("Data")
+	if more := v.FieldByName("HasMore"); more.IsValid() && more.Bool() {
+		fmt.Fprintln(c.ErrOrStderr(), strings.ReplaceAll(o.command.More, "{n}", strconv.Itoa(data.Len())))
+	}
+	if data.Len() == 0 && o.command.None != "" {
+		fmt.Fprintln(c.ErrOrStderr(), o.command.None)
+	}
+	return o.list(c, data)
+}
+
+// list prints a list.
+func (o *operated) list(c *cobra.Command, data reflect.Value) error {
+	return render(c.OutOrStdout(), o.output, data.Interface(), func(w io.Writer) error {
+		if data.Len() == 0 && o.command.None != "" {
+			return nil
+		}
+		if jobs, ok := data.Interface().([]jobLine); ok {
+			return jobTable(w, jobs)
+		}
+		return tableOf(w, data)
+	})
+}
+
+// one prints a single answer: a line, a line of a table, or its facts.
+func (o *operated) one(w io.Writer, v reflect.Value) error {
+	if o.command.Done != "" {
+		_, err := fmt.Fprintln(w, o.fill(w, o.command.Done, v.Interface()))
+		return err
+	}
+	if job, ok := v.Interface().(jobLine); ok {
+		return jobDetails(w, &job)
+	}
+	if err := secretOf(w, v); err != nil {
+		return err
+	}
+	if o.op.Writes && len(columnsOf(v.Type())) > 0 && !hasFacts(v.Type()) {
+		return tableOf(w, reflect.Append(reflect.MakeSlice(reflect.SliceOf(v.Type()), 0, 1), v))
+	}
+	return factsOf(w, v)
+}
+
+// fill replaces the names of inputs and of members of an answer.
+func (o *operated) fill(w io.Writer, text string, answer any) string {
+	members := membersOf(w, answer)
+	return admin.Fill(text, func(name string) string {
+		if value, ok := members[name]; ok {
+			return value
+		}
+		if value, ok := o.sent[name]; ok {
+			return fmt.Sprint(value)
+		}
+		return o.values[name]
+	})
+}
+
+// set adds the flags that were given to a body.
+func (s *fields) set(c *cobra.Command, body map[string]any) error {
+	for _, f := range s.all {
+		if !c.Flags().Changed(f.flag) {
+			continue
+		}
+		v, err := f.value(c)
+		if err != nil {
+			return err
+		}
+		if v == "" {
+			return misused("--%s is empty; leave it out or give it a value", f.flag)
+		}
+		setMember(body, f.member, v)
+	}
+	return nil
+}
