@@ -57,19 +57,3 @@ func eachFile(t *testing.T, visit func(dir string, files *token.FileSet, f *ast.
 		t.Fatal(err)
 	}
 }
-
-// receiver returns the name of the type that a method belongs to.
-func receiver(fn *ast.FuncDecl) string {
-	of := fn.Recv.List[0].Type
-	if p, ok := of.(*ast.StarExpr); ok {
-		of = p.X
-	}
-	if g, ok := of.(*ast.IndexExpr); ok {
-		of = g.X
-	}
-	id, _ := of.(*ast.Ident)
-	if id == nil {
-		return "?"
-	}
-	return id.Name
-}
