@@ -1,23 +1,22 @@
 package config
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/llmguard/llmguard/internal/auth/keys"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
-var update = flag.Bool("update", false, "write testdata/wrong.txt anew")
+var update = flag.Bool("update", false, "write testdata/wrong anew")
 
 var environment = map[string]string{
 	"REDIS_PASSWORD": "hunter2",
@@ -25,6 +24,9 @@ var environment = map[string]string{
 	"OPENAI_API_KEY": "sk-from-the-environment",
 	"EMPTY":          "",
 	"LEASE":          "soon",
+	"RPM":            "150k",
+	"A":              "one",
+	"TRICK":          "x, rpm: 1 # ${A} $5",
 }
 
 func getenv(name string) (string, bool) {
@@ -39,6 +41,9 @@ orgs: [{id: acme}]
 
 // complete adds the required sections to a case about something else.
 func complete(text string) string {
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
 	for _, line := range strings.Split(strings.TrimSpace(minimal), "\n") {
 		name, _, _ := strings.Cut(line, ":")
 		if !strings.Contains("\n"+text, "\n"+name+":") && !strings.HasPrefix(text, "#") {
@@ -48,48 +53,119 @@ func complete(text string) string {
 	return text
 }
 
-// TestWrong reads testdata/wrong.txt: "== name of the case", the file, "--", and the complete error
-// shown to the user. -update rewrites the errors; review the diff.
-func TestWrong(t *testing.T) {
-	path := filepath.Join("testdata", "wrong.txt")
+// casesOf returns the cases of a file in testdata: "== " and a title, a file, "--", and what is expected.
+func casesOf(t testing.TB, path string) (out [][3]string) {
+	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out strings.Builder
-	cases := strings.Split("\n"+string(data), "\n== ")[1:]
-	for _, c := range cases {
+	for _, c := range strings.Split("\n"+string(data), "\n== ")[1:] {
 		title, rest, _ := strings.Cut(c, "\n")
 		text, want, _ := strings.Cut(rest, "\n--\n")
-		text, want = strings.TrimRight(text, "\n")+"\n", strings.TrimRight(want, "\n")
-		got := "no error"
-		if cfg, err := Parse("llmguard.yaml", []byte(complete(text)), getenv); err != nil {
-			got = err.Error()
-			if cfg != nil {
-				t.Errorf("%s: a Config besides the error", title)
-			}
-			if _, ok := errors.AsType[*Error](err); !ok {
-				t.Errorf("%s: error of type %T", title, err)
-			}
-		}
-		if got != want && !*update {
-			t.Errorf("%s\n%s\ngot:\n%s\n\nwant:\n%s\n", title, text, got, want)
-		}
-		for _, secret := range []string{"hunter2", "supersecret", "20391823", "sk-proj", "lg_live_"} {
-			if strings.Contains(got, secret) {
-				t.Errorf("%s: the error repeats a secret:\n%s", title, got)
-			}
-		}
-		fmt.Fprintf(&out, "== %s\n%s--\n%s\n\n", title, text, got)
+		out = append(out, [3]string{title, strings.TrimRight(text, "\n") + "\n", strings.TrimRight(want, "\n")})
 	}
-	if len(cases) < 60 {
-		t.Errorf("only %d cases read", len(cases))
+	return out
+}
+
+// wrongFiles are the files of cases with the complete error shown to the user.
+func wrongFiles(t testing.TB) []string {
+	t.Helper()
+	list, err := filepath.Glob(filepath.Join("testdata", "wrong", "*.txt"))
+	if err != nil || len(list) == 0 {
+		t.Fatal(list, err)
 	}
-	if *update {
-		if err := os.WriteFile(path, []byte(strings.TrimSpace(out.String())+"\n"), 0o644); err != nil {
-			t.Fatal(err)
+	return list
+}
+
+// TestWrong reads testdata/wrong. -update rewrites the errors; review the diff.
+func TestWrong(t *testing.T) {
+	n := 0
+	for _, path := range wrongFiles(t) {
+		var out strings.Builder
+		for _, c := range casesOf(t, path) {
+			n++
+			title, text, want, got := c[0], c[1], c[2], "no error"
+			if cfg, err := Parse("llmguard.yaml", []byte(complete(text)), getenv); err != nil {
+				got = err.Error()
+				if cfg != nil {
+					t.Errorf("%s: a Config besides the error", title)
+				}
+				if _, ok := errors.AsType[*Error](err); !ok {
+					t.Errorf("%s: error of type %T", title, err)
+				}
+			}
+			if got != want && !*update {
+				t.Errorf("%s\n%s\ngot:\n%s\n\nwant:\n%s\n", title, text, got, want)
+			}
+			for _, secret := range []string{"hunter2", "supersecret", "20391823", "sk-proj", "lg_live_", "tango-uniform"} {
+				if strings.Contains(got, secret) {
+					t.Errorf("%s: the error repeats a secret:\n%s", title, got)
+				}
+			}
+			fmt.Fprintf(&out, "== %s\n%s--\n%s\n\n", title, text, got)
+		}
+		if *update {
+			if err := os.WriteFile(path, []byte(strings.TrimSpace(out.String())+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
+	if n < 280 {
+		t.Errorf("only %d cases read", n)
+	}
+}
+
+// TestValues reads testdata/values.txt. A title is the path of a field. What is expected is a list of what may be written in
+// the place of VALUE, with \n for a line break: "text => meaning", or "text !! the only error, at the field".
+func TestValues(t *testing.T) {
+	for _, c := range casesOf(t, filepath.Join("testdata", "values.txt")) {
+		for line := range strings.SplitSeq(c[2], "\n") {
+			text, want, taken := strings.Cut(line, " => ")
+			if !taken {
+				text, want, _ = strings.Cut(line, " !! ")
+			}
+			file := complete(strings.Replace(c[1], "VALUE", strings.ReplaceAll(text, `\n`, "\n"), 1))
+			cfg, err := Parse("f.yaml", []byte(file), getenv)
+			all, _ := errors.AsType[Errors](err)
+			switch {
+			case taken && err != nil:
+				t.Errorf("%s: %s: %v", c[0], text, err)
+			case taken:
+				if got := valueAt(reflect.ValueOf(cfg).Elem(), c[0]); got != want {
+					t.Errorf("%s: %s is %s, want %s", c[0], text, got, want)
+				}
+			case len(all) != 1 || all[0].Message != want || all[0].Path != c[0]:
+				t.Errorf("%s: %s: got %v, want %s", c[0], text, err, want)
+			}
+		}
+	}
+}
+
+// valueAt returns the text of a field.
+func valueAt(v reflect.Value, path string) string {
+	for part := range strings.SplitSeq(path, ".") {
+		name, index, listed := strings.Cut(strings.TrimSuffix(part, "]"), "[")
+		v = v.Field(siblingOf(v, name).Index)
+		if listed {
+			i, _ := strconv.Atoi(index)
+			v = v.Index(i)
+		}
+	}
+	switch v := v.Interface().(type) {
+	case Quantity, Rate:
+		return settings.Text(v)
+	case time.Time:
+		return v.UTC().Format(time.RFC3339)
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+// read returns the configuration of a text that may lack required sections.
+func read(t *testing.T, text string) *Config {
+	t.Helper()
+	return mustParse(t, complete(text))
 }
 
 func mustParse(t *testing.T, text string) *Config {
@@ -206,75 +282,6 @@ func TestFull(t *testing.T) {
 	check("expires in a zone", org.Users[0].Keys[1].Expires.UTC(), time.Date(2026, 6, 30, 16, 0, 0, 0, time.UTC))
 }
 
-func TestUserLimits(t *testing.T) {
-	cfg := mustParse(t, minimal[:strings.Index(minimal, "orgs")]+`
-orgs:
-  - id: acme
-    limits:
-      - {name: org, amount: $50, window: 1h}
-      - {name: each, subject: user, amount: $5, window: 1h}
-      - {name: bobs, subject: user, only: bob, amount: $1, window: 1h}
-    users:
-      - id: alice
-        limits:
-          - {name: each, amount: $20, window: 1h}
-          - {name: extra, amount: $9, calendar: day}
-      - id: bob
-`)
-	for i, want := range []string{"org=50 each=20 extra=9", "org=50 each=5 bobs=1"} {
-		var got []string
-		for _, l := range cfg.Defaults.UserLimits(&cfg.Orgs[0], &cfg.Orgs[0].Users[i]) {
-			got = append(got, fmt.Sprintf("%s=%d", l.Name, l.Amount.N/1e9))
-		}
-		if s := strings.Join(got, " "); s != want {
-			t.Errorf("user %d: got %s, want %s", i, s, want)
-		}
-	}
-	if n := len(cfg.Orgs[0].Limits); n != 3 {
-		t.Errorf("UserLimits changed the org's own list: %d limits", n)
-	}
-}
-
-func TestEnvironment(t *testing.T) {
-	env := map[string]string{"A": "one", "RPM": "150k", "TRICK": "x, rpm: 1 # ${A} $5"}
-	for text, want := range map[string]string{
-		"${A}":             "one",
-		"a-${A}-${A}":      "a-one-one",
-		"${B:-two}":        "two",
-		"${A:-two}":        "one",
-		"${B:-}x":          "x",
-		"$$5 $${A} $A 5$":  "$5 ${A} $A 5$",
-		"${B:-a:-b}":       "a:-b",
-		"${TRICK}":         "x, rpm: 1 # ${A} $5",
-		`"quoted: ${A}"`:   "quoted: one",
-		"'single ${A}'":    "single one",
-		"plain $ {A} text": "plain $ {A} text",
-		"|-\n      ${A}":   "one",
-	} {
-		doc := "providers:\n  - id: openai\n    base_url: https://a.example/v1\n    organization: " + text +
-			"\n    pools: [{id: p, rpm: \"${RPM}\"}]\norgs: [{id: acme}]\n"
-		cfg, err := Parse("f", []byte(doc), func(name string) (string, bool) { v, ok := env[name]; return v, ok })
-		if err != nil {
-			t.Errorf("%s: %v", text, err)
-			continue
-		}
-		if got := cfg.Providers[0].Organization; got != want || cfg.Providers[0].Pools[0].RPM != 150_000 {
-			t.Errorf("%s: got %q, want %q", text, got, want)
-		}
-	}
-}
-
-func TestSecretIsNeverPrinted(t *testing.T) {
-	text := keys.New(keys.Live)
-	cfg := &Config{Auth: Auth{Peppers: []Pepper{{ID: "p", Secret: Secret(text)}}}}
-	var log bytes.Buffer
-	slog.New(slog.NewJSONHandler(&log, nil)).Info("config", "cfg", cfg, "secret", cfg.Auth.Peppers[0].Secret)
-	all := fmt.Sprintf("%v %+v %#v %s %q", cfg, cfg, cfg, cfg.Auth.Peppers[0].Secret, cfg.Auth) + log.String()
-	if strings.Contains(all, text) || !strings.Contains(all, "[secret]") {
-		t.Error(all)
-	}
-}
-
 func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "my.yaml")
 	if _, err := Load(path); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), path) {
@@ -286,6 +293,10 @@ func TestLoad(t *testing.T) {
 	cfg, err := Load(path)
 	if err != nil || cfg.Name != path || cfg.Orgs[0].ID != "acme" {
 		t.Errorf("byte order mark and CRLF: %v", err)
+	}
+	_, err = Parse("f.yaml", []byte("log: {level: info}\nlisten: \"\xff\"\n"), getenv)
+	if want := "f.yaml:2:1: the line is not valid UTF-8"; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }
 
@@ -334,16 +345,12 @@ func FuzzParse(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	wrong, err := os.ReadFile(filepath.Join("testdata", "wrong.txt"))
-	if err != nil {
-		f.Fatal(err)
-	}
 	f.Add(string(full))
 	f.Add(minimal)
-	for _, c := range strings.Split("\n"+string(wrong), "\n== ")[1:] {
-		_, rest, _ := strings.Cut(c, "\n")
-		text, _, _ := strings.Cut(rest, "\n--\n")
-		f.Add(complete(text))
+	for _, path := range wrongFiles(f) {
+		for _, c := range casesOf(f, path) {
+			f.Add(complete(c[1]))
+		}
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		cfg, err := Parse("f.yaml", []byte(text), getenv)
@@ -362,4 +369,24 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("Config %v, error %v", cfg, err)
 		}
 	})
+}
+
+// TestErrorsAreCutAtFifty: at most 50 errors are printed, and the last line has the total. errors.As finds each.
+func TestErrorsAreCutAtFifty(t *testing.T) {
+	var b strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&b, "unknown-%d: 1\n", i)
+	}
+	_, err := Parse("f.yaml", []byte(complete(b.String())), getenv)
+	all, _ := errors.AsType[Errors](err)
+	text := fmt.Sprint(err)
+	if got := strings.Count(text, "unknown field"); got != 50 || len(all.Unwrap()) != 60 {
+		t.Errorf("got %d errors, %d written, want 60 and 50", len(all), got)
+	}
+	if want := "... and 10 more\n60 errors in f.yaml"; !strings.HasSuffix(text, want) {
+		t.Errorf("got %s, want the end %q", text, want)
+	}
+	if first, ok := errors.AsType[*Error](err); !ok || first.Line != 1 || first.File != "f.yaml" {
+		t.Errorf("got %+v, want the error of line 1", first)
+	}
 }

@@ -1,11 +1,55 @@
 package config
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 )
+
+const hidden = "tango-uniform-victor-whiskey"
+
+// TestSecretForms: a printed secret shows that it is set, but never its value.
+func TestSecretForms(t *testing.T) {
+	s := Secret(hidden)
+	var log bytes.Buffer
+	slog.New(slog.NewTextHandler(&log, nil)).Info("m", "secret", s, "struct", Pepper{ID: "p", Secret: s})
+	asJSON, err := json.Marshal(map[string]any{"a": s, "b": []Secret{s}, "c": Pepper{Secret: s}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for form, got := range map[string]string{
+		"String":   s.String(),
+		"%v":       fmt.Sprintf("%v", s),
+		"%s":       fmt.Sprintf("%s", any(s)),
+		"%q":       fmt.Sprintf("%q", s),
+		"%#v":      fmt.Sprintf("%#v", s),
+		"%+v":      fmt.Sprintf("%+v", Pepper{ID: "p", Secret: s}),
+		"in %#v":   fmt.Sprintf("%#v", []Secret{s}),
+		"in a map": fmt.Sprint(map[string]Secret{"a": s}),
+		"error":    fmt.Errorf("failed with %v", s).Error(),
+		"JSON":     string(asJSON),
+		"log":      log.String(),
+	} {
+		if strings.Contains(got, hidden) || !strings.Contains(got, "[secret]") {
+			t.Errorf("%s: got %s, want [secret]", form, got)
+		}
+	}
+	if s.Reveal() != hidden {
+		t.Errorf("Reveal: got %q", s.Reveal())
+	}
+}
+
+// TestEmptySecretIsEmpty: an empty secret prints as nothing, so that logs show that none is set.
+func TestEmptySecretIsEmpty(t *testing.T) {
+	if got := fmt.Sprintf("%v|%#v", Secret(""), Secret("")); got != `|""` {
+		t.Errorf(`got %s, want |""`, got)
+	}
+}
 
 // TestPatchReadsNoFiles: a patch sent by an administrator does not read files of this machine.
 func TestPatchReadsNoFiles(t *testing.T) {

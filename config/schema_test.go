@@ -1,4 +1,4 @@
-package config_test
+package config
 
 import (
 	"bytes"
@@ -7,9 +7,9 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-
-	"github.com/llmguard/llmguard/config"
 )
+
+const aHash = "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 
 // schemaField is a scalar field of the file, as described by the schema.
 type schemaField struct {
@@ -56,7 +56,7 @@ type part struct {
 func eachField(t *testing.T, fn func(f schemaField, file func(value any) string)) {
 	t.Helper()
 	var root part
-	decoder := json.NewDecoder(bytes.NewReader(config.Schema()))
+	decoder := json.NewDecoder(bytes.NewReader(Schema()))
 	decoder.UseNumber()
 	err := decoder.Decode(&root)
 	if err != nil {
@@ -143,12 +143,12 @@ func TestDefaultIsWhatLeftOutMeans(t *testing.T) {
 			return
 		}
 		n++
-		without, err := config.Parse("f.yaml", []byte(file(nil)), lookup)
+		without, err := Parse("f.yaml", []byte(file(nil)), getenv)
 		if err != nil {
 			t.Errorf("%s: left out: %v", f.name, err)
 			return
 		}
-		with, err := config.Parse("f.yaml", []byte(file(f.def)), lookup)
+		with, err := Parse("f.yaml", []byte(file(f.def)), getenv)
 		if err != nil {
 			t.Errorf("%s: %v: %v", f.name, f.def, err)
 			return
@@ -173,12 +173,12 @@ func TestChoicesAreThoseOfTheSchema(t *testing.T) {
 		}
 		n++
 		for _, choice := range f.choices {
-			_, err := config.Parse("f.yaml", []byte(file(choice)), lookup)
+			_, err := Parse("f.yaml", []byte(file(choice)), getenv)
 			if err != nil && strings.Contains(err.Error(), "expected one of") {
 				t.Errorf("%s: %s: got %v, want no error about the choice", f.name, choice, err)
 			}
 		}
-		_, err := config.Parse("f.yaml", []byte(file("zzz")), lookup)
+		_, err := Parse("f.yaml", []byte(file("zzz")), getenv)
 		want := fmt.Sprintf(`expected one of %s, got "zzz"`, strings.Join(f.choices, ", "))
 		if len(f.choices) == 1 {
 			want = `"zzz" is not supported; the only choice is ` + f.choices[0]
@@ -199,11 +199,11 @@ func TestEveryFieldMayComeFromTheEnvironment(t *testing.T) {
 		if f.def == nil {
 			return
 		}
-		_, err := config.Parse("f.yaml", []byte(file("${NOT_SET}")), lookup)
+		_, err := Parse("f.yaml", []byte(file("${NOT_SET}")), getenv)
 		if err == nil || !strings.Contains(err.Error(), "the environment variable NOT_SET is not set") {
 			t.Errorf("%s: got %v, want that NOT_SET is not set", f.name, err)
 		}
-		_, err = config.Parse("f.yaml", []byte(file(fmt.Sprintf("${NOT_SET:-%v}", f.def))), lookup)
+		_, err = Parse("f.yaml", []byte(file(fmt.Sprintf("${NOT_SET:-%v}", f.def))), getenv)
 		if err != nil {
 			t.Errorf("%s: got %v, want its default from ${NOT_SET:-%v}", f.name, err, f.def)
 		}
@@ -217,7 +217,7 @@ func TestSchemaHead(t *testing.T) {
 		Additional bool   `json:"additionalProperties"`
 		Required   []string
 	}
-	err := json.Unmarshal(config.Schema(), &head)
+	err := json.Unmarshal(Schema(), &head)
 	if err != nil {
 		t.Fatal(err)
 	}

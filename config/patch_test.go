@@ -1,4 +1,4 @@
-package config_test
+package config
 
 import (
 	"slices"
@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/llmguard/llmguard/config"
 )
 
 // TestNewPartsHaveTheFilesDefaults: an org, a user and a limit created by an administrator have the
@@ -19,27 +17,27 @@ func TestNewPartsHaveTheFilesDefaults(t *testing.T) {
 	if org.OnStoreFailure != "allow" || org.Weight != file.Weight || org.Hold != file.Hold || !org.RetryStartedJobs {
 		t.Errorf("org: got %+v, want the defaults of %+v", org, file)
 	}
-	user := config.NewUser("ann")
+	user := NewUser("ann")
 	if user.ID != "ann" || user.Weight != file.Users[0].Weight {
 		t.Errorf("user: got %+v, want the defaults of %+v", user, file.Users[0])
 	}
-	got, want := config.NewLimit("ann", "l"), file.Users[0].Limits[0]
-	want.Amount, want.Window = config.Quantity{}, 0
+	got, want := NewLimit("ann", "l"), file.Users[0].Limits[0]
+	want.Amount, want.Window = Quantity{}, 0
 	if got.Subject != want.Subject || got.Only != want.Only || got.Metric != want.Metric || got.Mode != want.Mode {
 		t.Errorf("a user's limit: got %+v, want %+v", got, want)
 	}
-	if got := config.NewLimit("", "l"); got.Subject != "org" || got.Only != "" {
+	if got := NewLimit("", "l"); got.Subject != "org" || got.Only != "" {
 		t.Errorf("an org's limit: got %+v, want subject org", got)
 	}
-	if key := config.NewKey("k"); key.ID != "k" || key.Disabled || key.Concurrency != 0 {
+	if key := NewKey("k"); key.ID != "k" || key.Disabled || key.Concurrency != 0 {
 		t.Errorf("key: got %+v", key)
 	}
 }
 
 // TestPatchKeepsTheRest: fields that a patch does not name stay unchanged.
 func TestPatchKeepsTheRest(t *testing.T) {
-	org := config.Org{ID: "acme", Name: "Acme", Weight: 100, Models: []string{"a", "b"}}
-	err := config.Patch(&org, []byte(`{"weight": 7, "models": ["gpt-*"], "max_wait": "5m", "alerts": {"url": "https://a.example/x"}}`))
+	org := Org{ID: "acme", Name: "Acme", Weight: 100, Models: []string{"a", "b"}}
+	err := Patch(&org, []byte(`{"weight": 7, "models": ["gpt-*"], "max_wait": "5m", "alerts": {"url": "https://a.example/x"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,8 +63,8 @@ func TestPatchIsStrict(t *testing.T) {
 		{`{"name": "${HOME}"}`, `name: the environment variable HOME is not set; set it, or write ${HOME:-default}`},
 		{`["weight"]`, `expected "name: value" lines, got a list`},
 	} {
-		org := config.Org{ID: "acme", Weight: 100}
-		err := config.Patch(&org, []byte(c.fields))
+		org := Org{ID: "acme", Weight: 100}
+		err := Patch(&org, []byte(c.fields))
 		if err == nil || err.Error() != c.message {
 			t.Errorf("%s: got %v, want %s", c.fields, err, c.message)
 		}
@@ -74,17 +72,17 @@ func TestPatchIsStrict(t *testing.T) {
 }
 
 func TestPatchLimit(t *testing.T) {
-	limit := config.NewLimit("", "hour")
-	err := config.Patch(&limit, []byte(`{"amount": "$5", "window": "1h", "exact": true}`))
-	if err != nil || limit.Amount != (config.Quantity{N: 5e9, Money: true}) || limit.Window != time.Hour ||
+	limit := NewLimit("", "hour")
+	err := Patch(&limit, []byte(`{"amount": "$5", "window": "1h", "exact": true}`))
+	if err != nil || limit.Amount != (Quantity{N: 5e9, Money: true}) || limit.Window != time.Hour ||
 		!limit.Exact {
 		t.Errorf("got %+v, %v", limit, err)
 	}
-	err = config.Patch(&limit, []byte(`{"amount": 5.5}`))
+	err = Patch(&limit, []byte(`{"amount": 5.5}`))
 	if want := `amount: expected money such as "$5.25" or a whole number, got "5.5"; money needs a $`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	err = config.Patch(&limit, []byte(`{"bucket": {"refill": "$1/h"}}`))
+	err = Patch(&limit, []byte(`{"bucket": {"refill": "$1/h"}}`))
 	if err != nil || limit.Bucket.Refill.Per != time.Hour {
 		t.Errorf("got %+v, %v: a patch may change the refill alone", limit.Bucket, err)
 	}
@@ -93,58 +91,58 @@ func TestPatchLimit(t *testing.T) {
 // TestCheckOrg: what was assembled from the file and from Redis is checked by the same rules.
 func TestCheckOrg(t *testing.T) {
 	cfg := read(t, "auth: {peppers: [{id: p, secret: \"${PEPPER}\"}]}")
-	hour := config.Limit{Name: "hour", Subject: "org", Metric: "cost", Mode: "enforce", Amount: config.Quantity{N: 5e9, Money: true}, Window: time.Hour}
-	with := func(change func(*config.Org)) *config.Org {
+	hour := Limit{Name: "hour", Subject: "org", Metric: "cost", Mode: "enforce", Amount: Quantity{N: 5e9, Money: true}, Window: time.Hour}
+	with := func(change func(*Org)) *Org {
 		o := cfg.NewOrg("acme")
-		o.Limits = []config.Limit{hour}
+		o.Limits = []Limit{hour}
 		change(&o)
 		return &o
 	}
 	for _, c := range []struct {
-		change func(*config.Org)
+		change func(*Org)
 		want   string
 	}{
-		{func(*config.Org) {}, ""},
-		{func(o *config.Org) { o.Limits = append(o.Limits, hour) }, `limit hour: name: "hour" is already used`},
+		{func(*Org) {}, ""},
+		{func(o *Org) { o.Limits = append(o.Limits, hour) }, `limit hour: name: "hour" is already used`},
 		{
-			func(o *config.Org) { o.Limits[0].Calendar = "day" },
+			func(o *Org) { o.Limits[0].Calendar = "day" },
 			"limit hour: calendar: the limit already has a window",
 		},
 		{
-			func(o *config.Org) { o.Limits[0].Amount = config.Quantity{} },
+			func(o *Org) { o.Limits[0].Amount = Quantity{} },
 			"limit hour: amount is missing: how much per window",
 		},
 		{
-			func(o *config.Org) { o.Limits[0].Amount.Money = false },
+			func(o *Org) { o.Limits[0].Amount.Money = false },
 			"limit hour: amount: metric cost is limited in money",
 		},
-		{func(o *config.Org) { o.Limits[0].Window = 0 }, "limit hour: amount of what time?"},
-		{func(o *config.Org) { o.Providers = []string{"house"} }, `providers[0]: there is no provider "house"`},
-		{func(o *config.Org) { o.OnStoreFailure = "local" }, "local needs store.journal_dir"},
-		{func(o *config.Org) { o.GrowStep = 5; o.Hold = "grow" }, "grow_step: must be from 20 to 1M tokens, got 5; leave it out for 800"},
-		{func(o *config.Org) { o.Downgrade = map[string]string{"a": "a"} }, "downgrade.a: "},
-		{func(o *config.Org) { o.MaxPriority, o.ModelPriority = "normal", map[string]string{"gpt-*": "low"} }, ""},
+		{func(o *Org) { o.Limits[0].Window = 0 }, "limit hour: amount of what time?"},
+		{func(o *Org) { o.Providers = []string{"house"} }, `providers[0]: there is no provider "house"`},
+		{func(o *Org) { o.OnStoreFailure = "local" }, "local needs store.journal_dir"},
+		{func(o *Org) { o.GrowStep = 5; o.Hold = "grow" }, "grow_step: must be from 20 to 1M tokens, got 5; leave it out for 800"},
+		{func(o *Org) { o.Downgrade = map[string]string{"a": "a"} }, "downgrade.a: "},
+		{func(o *Org) { o.MaxPriority, o.ModelPriority = "normal", map[string]string{"gpt-*": "low"} }, ""},
 		{
-			func(o *config.Org) { o.MaxPriority, o.ModelPriority = "normal", map[string]string{"gpt-*": "urgent"} },
+			func(o *Org) { o.MaxPriority, o.ModelPriority = "normal", map[string]string{"gpt-*": "urgent"} },
 			`model_priority.gpt-*: must be high, normal or low, not "urgent"`,
 		},
 		{
-			func(o *config.Org) { o.MaxPriority, o.ModelPriority = "low", map[string]string{"gpt-*": "normal"} },
+			func(o *Org) { o.MaxPriority, o.ModelPriority = "low", map[string]string{"gpt-*": "normal"} },
 			"normal is above the org's max_priority, low",
 		},
 		{
-			func(o *config.Org) { o.MaxPriority, o.Users = "normal", []config.User{{ID: "ann", Priority: "high"}} },
+			func(o *Org) { o.MaxPriority, o.Users = "normal", []User{{ID: "ann", Priority: "high"}} },
 			"high is above the org's max_priority, normal; set max_priority: high",
 		},
-		{func(o *config.Org) {
+		{func(o *Org) {
 			o.MaxPriority = "normal"
-			o.Users = []config.User{{ID: "ann", Keys: []config.Key{{ID: "k", Priority: "high"}}}}
+			o.Users = []User{{ID: "ann", Keys: []Key{{ID: "k", Priority: "high"}}}}
 		}, "high is above the org's max_priority"},
-		{func(o *config.Org) {
-			o.Users = []config.User{{ID: "ann", Keys: []config.Key{{ID: "k", Hash: "q:" + strings.Repeat("ab", 32)}}}}
+		{func(o *Org) {
+			o.Users = []User{{ID: "ann", Keys: []Key{{ID: "k", Hash: "q:" + strings.Repeat("ab", 32)}}}}
 		}, `key k: hash: there is no pepper "q" in auth.peppers`},
-		{func(o *config.Org) {
-			o.Users = []config.User{{ID: "ann", Limits: []config.Limit{hour}}}
+		{func(o *Org) {
+			o.Users = []User{{ID: "ann", Limits: []Limit{hour}}}
 		}, `"hour" is a limit of the org`},
 	} {
 		err := cfg.CheckOrg(with(c.change))
@@ -154,29 +152,12 @@ func TestCheckOrg(t *testing.T) {
 	}
 }
 
-// TestAlertThresholds: thresholds are those written, sorted and without duplicates; if omitted,
-// they are 50, 80 and 100.
-func TestAlertThresholds(t *testing.T) {
-	for _, c := range []struct {
-		text string
-		want []int
-	}{
-		{"alerts: {url: \"https://a.example\"}", []int{50, 80, 100}},
-		{"alerts: {url: \"https://a.example\", thresholds: []}", []int{50, 80, 100}},
-		{"alerts: {url: \"https://a.example\", thresholds: [100%, 7%, 100%]}", []int{7, 100}},
-	} {
-		if got := read(t, c.text).Alerts.Percents(); !slices.Equal(got, c.want) {
-			t.Errorf("%s: got %v, want %v", c.text, got, c.want)
-		}
-	}
-}
-
 // TestConfigMetrics: the metrics distinguish processes with the same file from processes with
 // different files.
 func TestConfigMetrics(t *testing.T) {
 	values := func(text string, restart int, refused bool) map[string]float64 {
 		reg := prometheus.NewRegistry()
-		m := config.NewMetrics(reg)
+		m := NewMetrics(reg)
 		m.Taken(read(t, text), restart, time.UnixMilli(1_700_000_000_500))
 		if refused {
 			m.Refused()
