@@ -12,6 +12,7 @@ import (
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/idempotency"
 	"github.com/llmguard/llmguard/internal/spool"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 )
@@ -135,17 +136,16 @@ func (p *Plan) cacheID(a *Attempt) string {
 func (u *reuse) hit() *Plan {
 	p := *u.plan
 	p.cached = true
-	p.Max = budget.Amounts{Cost: u.org.Cache.charge(u.found.Cost)}
+	p.Max = budget.Amounts{Cost: cachedCost(u.org.Cache.Cost, u.found.Cost)}
 	p.First = p.Max
 	p.Quota, p.start, p.step = 0, 0, 0
 	return &p
 }
 
-// charge returns what an answer from the cache costs, rounded up to a nano-dollar.
-func (r CacheRule) charge(original pricing.Nano) pricing.Nano {
-	whole, rest := original/100, original%100
-	share := pricing.Nano(r.Share)
-	return whole*share + (rest*share+99)/100
+// cachedCost returns a share of the original cost, rounded up to a nano-dollar.
+func cachedCost(share settings.Percent, original pricing.Nano) pricing.Nano {
+	whole, rest, part := original/100, original%100, pricing.Nano(share)
+	return whole*part + (rest*part+99)/100
 }
 
 // replay answers a call from the cache. It is the Send of its Attempt; sent is that of the
@@ -260,7 +260,7 @@ func (u *reuse) keep(ctx context.Context, t *tape, cost pricing.Nano) {
 func (g *Guard) store(ctx context.Context, o *Org, id string, a cache.Answer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	err := g.cache.Put(ctx, o.ID, id, a, cache.Bound{Life: o.Cache.MaxAge, MaxBytes: o.Cache.MaxBytes})
+	err := g.cache.Put(ctx, o.ID, id, a, cache.Bound{Life: o.Cache.MaxAge, MaxBytes: int64(o.Cache.MaxBytes)})
 	switch {
 	case err == nil:
 		g.cache.Note(cache.Stored)

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/cache"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -27,7 +28,7 @@ func TestCacheFailsSoft(t *testing.T) {
 	slow := redis.NewClient(&redis.Options{Addr: silent.Addr().String(), MaxRetries: -1, ContextTimeoutEnabled: true, DialTimeout: time.Minute, ReadTimeout: time.Minute})
 	t.Cleanup(func() { _ = slow.Close() })
 	r := newRig(t, roomy()...)
-	r.org.Cache = CacheRule{MaxAge: time.Hour, Always: true}
+	r.org.Cache = settings.Cache{MaxAge: time.Hour, Always: true}
 	r.guard.deadline = 20 * time.Millisecond
 	for name, rdb := range map[string]*redis.Client{"gone": gone, "slow": slow} {
 		r.guard.cache = cache.New(rdb, cache.Options{})
@@ -49,7 +50,7 @@ func TestCacheFailsSoft(t *testing.T) {
 // TestCacheOfALeaver checks that a stream is stored although its caller left at its last event.
 func TestCacheOfALeaver(t *testing.T) {
 	r := newRig(t, roomy()...)
-	r.org.Cache = CacheRule{MaxAge: time.Hour, MaxBytes: 1 << 20, Always: true}
+	r.org.Cache = settings.Cache{MaxAge: time.Hour, MaxBytes: 1 << 20, Always: true}
 	rdb := redis.NewClient(&redis.Options{Addr: r.redis.Addr})
 	t.Cleanup(func() { _ = rdb.Close() })
 	r.guard.cache = cache.New(rdb, cache.Options{})
@@ -70,12 +71,12 @@ func TestCacheOfALeaver(t *testing.T) {
 func TestCacheCharge(t *testing.T) {
 	for _, c := range []struct {
 		cost  pricing.Nano
-		share int
+		share settings.Percent
 		want  pricing.Nano
 	}{
 		{0, 25, 0}, {1, 0, 0}, {1, 1, 1}, {100, 25, 25}, {101, 25, 26}, {99, 100, 99}, {1<<63 - 1, 100, 1<<63 - 1}, {199, 50, 100},
 	} {
-		if got := (CacheRule{Share: c.share}).charge(c.cost); got != c.want {
+		if got := cachedCost(c.share, c.cost); got != c.want {
 			t.Errorf("%d%% of %d: got %d, want %d", c.share, c.cost, got, c.want)
 		}
 	}

@@ -6,25 +6,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // HeaderCache is, in a request, what its caller accepts of the response cache: max-age=SECONDS,
 // no-cache or no-store. In an answer it is hit, miss or skipped.
 const HeaderCache = "Llmguard-Cache"
-
-// CacheRule says which answers of an org are stored, to answer identical requests of the org. The
-// zero value stores none.
-type CacheRule struct {
-	// MaxAge is how long an answer is stored; 0 means that none is.
-	MaxAge time.Duration
-	// Share is what such an answer costs, in percent of what the original call was charged.
-	Share int
-	// Always uses the cache for all requests; otherwise only for those that ask for it.
-	Always bool
-	// MaxBytes bounds the answers of the org; 0 means no bound of its own.
-	MaxBytes int64
-}
 
 // CacheWish is what a request says about the response cache.
 type CacheWish struct {
@@ -48,7 +36,7 @@ func ParseCacheWish(h http.Header, o *Org) (CacheWish, error) {
 	return w, nil
 }
 
-func (w *CacheWish) add(item string, rule CacheRule) error {
+func (w *CacheWish) add(item string, rule settings.Cache) error {
 	name, value, _ := strings.Cut(item, "=")
 	seconds, err := strconv.ParseInt(value, 10, 64)
 	switch {
@@ -64,13 +52,13 @@ func (w *CacheWish) add(item string, rule CacheRule) error {
 		w.asks, w.age = true, time.Duration(min(seconds, maxWishAge))*time.Second
 	default:
 		return wire.BadRequest(HeaderCache, "invalid_cache", "%s does not allow %.40q. It allows %s, no-cache and no-store",
-			HeaderCache, item, rule.allows())
+			HeaderCache, item, cacheAllows(rule))
 	}
 	return nil
 }
 
-// allows words what a request may ask for.
-func (r CacheRule) allows() string {
+// cacheAllows words what a request may ask for.
+func cacheAllows(r settings.Cache) string {
 	if r.MaxAge <= 0 {
 		return "(for this organization only)"
 	}
@@ -78,12 +66,12 @@ func (r CacheRule) allows() string {
 }
 
 // uses reports whether the request uses the cache.
-func (w CacheWish) uses(r CacheRule) bool {
+func (w CacheWish) uses(r settings.Cache) bool {
 	return r.MaxAge > 0 && !w.never && (r.Always || w.asks || w.fresh)
 }
 
 // oldest returns the greatest age of an answer that the request accepts; 0 accepts none.
-func (w CacheWish) oldest(r CacheRule) time.Duration {
+func (w CacheWish) oldest(r settings.Cache) time.Duration {
 	switch {
 	case w.fresh:
 		return 0

@@ -53,28 +53,28 @@ func TestGone(t *testing.T) {
 	)
 	cases := []struct {
 		name, model, extra string
-		policy             Disconnect
+		policy             string
 		when               int
 		outcome            Outcome
 		cancelled          bool
 	}{
-		{"visible stream", "gpt-4o", `,"stream":true`, Auto, head, ClientGone, true},
-		{"visible stream", "gpt-4o", `,"stream":true`, Auto, mid, ClientGone, true},
-		{"visible stream", "gpt-4o", `,"stream":true`, Auto, last, Completed, false},
-		{"visible stream", "gpt-4o", `,"stream":true`, Auto, deaf, ClientGone, true},
+		{"visible stream", "gpt-4o", `,"stream":true`, "auto", head, ClientGone, true},
+		{"visible stream", "gpt-4o", `,"stream":true`, "auto", mid, ClientGone, true},
+		{"visible stream", "gpt-4o", `,"stream":true`, "auto", last, Completed, false},
+		{"visible stream", "gpt-4o", `,"stream":true`, "auto", deaf, ClientGone, true},
 		{"visible stream", "gpt-4o", `,"stream":true`, Finish, mid, Completed, false},
 		{"visible stream", "gpt-4o", `,"stream":true`, Finish, deaf, Completed, false},
-		{"hidden stream", "o4-mini", `,"stream":true`, Auto, head, Completed, false},
-		{"hidden stream", "o4-mini", `,"stream":true`, Auto, mid, Completed, false},
+		{"hidden stream", "o4-mini", `,"stream":true`, "auto", head, Completed, false},
+		{"hidden stream", "o4-mini", `,"stream":true`, "auto", mid, Completed, false},
 		{"hidden stream", "o4-mini", `,"stream":true`, Cancel, mid, ClientGone, true},
-		{"effort asked for", "gpt-4o", `,"stream":true,"reasoning_effort":"low"`, Auto, mid, Completed, false},
-		{"plain", "gpt-4o", "", Auto, head, Completed, false},
+		{"effort asked for", "gpt-4o", `,"stream":true,"reasoning_effort":"low"`, "auto", mid, Completed, false},
+		{"plain", "gpt-4o", "", "auto", head, Completed, false},
 		{"plain", "gpt-4o", "", Cancel, head, ClientGone, true},
 		{"plain", "gpt-4o", "", Finish, head, Completed, false},
 	}
 	for _, c := range cases {
 		t.Run(c.name+" "+string(c.policy)+" "+[]string{"head", "mid", "last", "deaf"}[c.when], func(t *testing.T) {
-			r.org = &Org{Org: settings.Org{ID: "acme"}, Limits: r.org.Limits, OnDisconnect: c.policy}
+			r.org = &Org{Org: settings.Org{ID: "acme", OnDisconnect: c.policy}, Limits: r.org.Limits}
 			before, seen := r.used(), len(r.fake.Log())
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()

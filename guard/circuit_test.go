@@ -19,7 +19,7 @@ func TestCircuit(t *testing.T) {
 	var log bytes.Buffer
 	c := circuit{log: slog.New(slog.NewTextHandler(&log, nil)), tags: map[string]*outage{}}
 	now := time.Unix(1e9, 0)
-	a, b := &Org{Org: settings.Org{ID: "a"}, OnStoreFailure: Local}, &Org{Org: settings.Org{ID: "b"}}
+	a, b := &Org{Org: settings.Org{ID: "a", OnStoreFailure: Local}}, &Org{Org: settings.Org{ID: "b"}}
 	gone := fmt.Errorf("%w: no answer", budget.ErrUnavailable)
 	wants := func(org *Org, ask, open bool) {
 		t.Helper()

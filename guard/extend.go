@@ -19,7 +19,7 @@ const DefaultGrowStep = 800
 func (e *estimator) grows() bool {
 	r := e.plan.Request
 	shows := r.Endpoint == wire.ChatCompletions || r.Endpoint == wire.Responses
-	return e.plan.Caller.Org.Grow && shows && r.Stream && r.OutputLimit < 0 && !e.plan.hidesOutput()
+	return e.plan.Caller.Org.Hold == "grow" && shows && r.Stream && r.OutputLimit < 0 && !e.plan.hidesOutput()
 }
 
 // first sets what is held before the call is sent: all it can cost, or the output it will

@@ -107,7 +107,7 @@ func (p *pupil) hungUp(t *testing.T) {
 // growing returns an org with these limits whose holds grow by `step` tokens.
 func growing(t *testing.T, step int64, limits ...budget.Limit) *rig {
 	r := newRig(t, limits...)
-	r.org.Grow, r.org.GrowStep = true, step
+	r.org.Hold, r.org.GrowStep = "grow", step
 	return r
 }
 
@@ -156,10 +156,10 @@ func TestGrows(t *testing.T) {
 	}
 	r.org.DefaultOutputLimit = 60
 	f(60, "gpt-4o", streamed)
-	r.org.Grow = false
+	r.org.Hold = "max"
 	r.org.DefaultOutputLimit = 0
 	f(16384, "gpt-4o", streamed)
-	r.org.Grow, r.org.GrowStep = true, 0
+	r.org.Hold, r.org.GrowStep = "grow", 0
 	f(DefaultGrowStep, "gpt-4o", streamed)
 }
 
@@ -172,7 +172,7 @@ func TestGrowBeginsAtTheMean(t *testing.T) {
 		l.call(l.plan("gpt-4o", 40, ""), 1000, 3000)
 	}
 	l.sync()
-	l.caller.Org.Grow = true
+	l.caller.Org.Hold = "grow"
 	body := prompt("gpt-4o", "hi", streamed)
 	r, err := wire.Scan(wire.ChatCompletions, []byte(body), wire.Limits{})
 	if err != nil {
@@ -208,7 +208,7 @@ func TestGrowsWithoutAmounts(t *testing.T) {
 	open := budget.Limit{ID: "open", Subject: budget.User, Metric: budget.Concurrency, Shape: budget.Shape{Kind: budget.Concurrent, Amount: 5}}
 	r := growing(t, 20, open)
 	for _, limits := range [][]budget.Limit{{open}, nil} {
-		r.org = &Org{Org: settings.Org{ID: "acme", GrowStep: 20}, Limits: limits, Grow: true}
+		r.org = &Org{Org: settings.Org{ID: "acme", GrowStep: 20, Hold: "grow"}, Limits: limits}
 		c, _, err := r.run(t.Context(), prompt("gpt-4o", "[fake: output=300]", streamed))
 		list := r.entries()
 		if e := list[len(list)-1]; err != nil || e.Cost != c.Result.Cost || e.Overrun != 0 {

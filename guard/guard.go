@@ -62,42 +62,25 @@ type Org struct {
 	Credentials map[string]Credential
 	// Disabled users cannot make calls, and their jobs fail.
 	DisabledUsers map[string]bool
-	// Grow lets the hold of a stream start small and grow with the output, if all its
-	// output is visible and its request sets no output limit. A stream whose hold
-	// cannot grow is cut off. Other calls hold their full bound in advance.
-	Grow bool
 	// Spread divides the org's money over several slots of a cluster.
 	Spread budget.Spread
-	// OnDisconnect says what happens to a call whose caller has left.
-	OnDisconnect Disconnect
-	// RefuseOverLimit answers 429 immediately instead of queueing.
-	RefuseOverLimit bool
 	// KeepStarted fails a job whose worker died after the request may have reached the
 	// provider, instead of running it again.
 	KeepStarted bool
-	// OnStoreFailure says what happens to live calls while the store is unavailable.
-	OnStoreFailure StoreFailure
 	// Priorities are those of its calls.
 	Priorities Priorities
-	// Cache says which answers may be reused.
-	Cache CacheRule
 	// Brakes count calls, and stop or slow those that run wild.
 	Brakes []*budget.Brake
-	// Runs bound the budgets that its keys may give away.
-	Runs RunRules
-	// Raises bounds what callers may request in addition to a limit.
-	Raises RaiseRule
 }
 
-// Disconnect says what happens to a call whose caller has left.
-type Disconnect string
-
-// The choices for a call whose caller has left.
+// The choices of on_disconnect besides auto.
 const (
-	Auto   Disconnect = "auto"   // cancel streams with visible output, finish all others
-	Cancel Disconnect = "cancel" // cancel all
-	Finish Disconnect = "finish" // read every answer to its end
+	Cancel = "cancel" // cancel all
+	Finish = "finish" // read every answer to its end
 )
+
+// RefusesOverLimit reports whether calls over a limit get 429 immediately instead of queueing.
+func (o *Org) RefusesOverLimit() bool { return o.OverLimit == "refuse" }
 
 // LimitsFor returns the limits that apply to a user of the org with a key.
 func (o *Org) LimitsFor(user, key string) []budget.Limit {

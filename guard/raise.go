@@ -1,25 +1,15 @@
 package guard
 
 import (
-	"time"
-
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/pricing"
 )
-
-// RaiseRule bounds the requests of an org's callers for more of a limit; the zero value allows none.
-type RaiseRule struct {
-	Allowed   bool
-	MaxAmount pricing.Nano  // that one request may add
-	MaxFor    time.Duration // from the request to the end of the raise
-}
 
 // RaisableLimit returns the enforced cost limit of this name of which the caller may request more, and the id
 // of what it counts for an override: of its user or key, or forOrg also of its org or group; empty for the
 // org. It returns nil if there is none, or if the org's callers may request nothing. A run may not: its
 // budget is what it was given.
 func (c Caller) RaisableLimit(id string, forOrg bool) (limit *budget.Limit, only string) {
-	if c.Org == nil || !c.Org.Raises.Allowed || c.Run != "" {
+	if c.Org == nil || c.Org.RaiseRequests.Mode != "allow" || c.Run != "" {
 		return nil, ""
 	}
 	limits := c.Org.LimitsFor(c.User, c.Key)

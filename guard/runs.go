@@ -12,16 +12,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/wire"
-	"github.com/llmguard/llmguard/pricing"
 )
-
-// RunRules bound the budgets that the keys of an org may give away.
-type RunRules struct {
-	MaxDepth  int           // runs inside one another; 0: no runs
-	MaxOpen   int           // open runs of one key, and inside one run
-	MaxAmount pricing.Nano  // of one run, with what is added to it; 0: any amount
-	MaxLife   time.Duration // until a run expires
-}
 
 // Runs finds the runs of callers. A nil Runs finds none.
 type Runs struct {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -56,7 +57,7 @@ func IsRunID(text string) bool {
 // *wire.Error, or wraps budget.ErrUnavailable.
 func (rs *Runs) Create(ctx context.Context, p *Policy, c Caller, w RunWish) (run budget.Run, made bool, err error) {
 	rules := c.Org.Runs
-	w, err = rules.check(p, c, w)
+	w, err = p.checkRun(c, w)
 	if err != nil {
 		return run, false, err
 	}
@@ -112,8 +113,9 @@ func (w *RunWish) bytes() int64 {
 	return int64(n) * 3 / 2
 }
 
-// check checks a wish against the rules and what the caller may do, and completes it.
-func (rules RunRules) check(p *Policy, c Caller, w RunWish) (RunWish, error) {
+// checkRun checks a wish against the rules and what the caller may do, and completes it.
+func (p *Policy) checkRun(c Caller, w RunWish) (RunWish, error) {
+	rules := c.Org.Runs
 	if rules.MaxDepth == 0 {
 		return w, wire.Forbidden("runs_not_allowed", "Keys of this org cannot give budgets to runs. An operator can set "+
 			"runs.max_depth of the org")
@@ -125,7 +127,7 @@ func (rules RunRules) check(p *Policy, c Caller, w RunWish) (RunWish, error) {
 		return w, wire.BadRequest("", "run_too_deep", "Runs are at most %d inside one another (runs.max_depth of the org)",
 			rules.MaxDepth)
 	}
-	if err := rules.amount("amount", w.Amount); err != nil {
+	if err := runAmount(rules, "amount", w.Amount); err != nil {
 		return w, err
 	}
 	if w.Life == 0 {
@@ -151,13 +153,13 @@ func (rules RunRules) check(p *Policy, c Caller, w RunWish) (RunWish, error) {
 	return w, p.checkRunLabels(c, w)
 }
 
-func (rules RunRules) amount(param string, n pricing.Nano) error {
+func runAmount(rules settings.Runs, param string, n pricing.Nano) error {
 	if n <= 0 {
 		return wire.BadRequest(param, "invalid_value", `%s must be money above 0 such as "$5"`, param)
 	}
 	most := pricing.Nano(budget.MaxAmount)
-	if rules.MaxAmount > 0 {
-		most = min(most, rules.MaxAmount)
+	if rules.MaxAmount.N > 0 {
+		most = min(most, pricing.Nano(rules.MaxAmount.N))
 	}
 	if n > most {
 		return wire.BadRequest(param, "invalid_value", "%s of %s is above %s, the most that a run may have (runs.max_amount "+
@@ -252,10 +254,10 @@ const changeBytes = 64
 // TopUp adds to the amount of a caller's run; a repetition with the same id adds nothing. The amount must be left of
 // the caller's own run, if it has one.
 func (rs *Runs) TopUp(ctx context.Context, c Caller, r budget.Run, id string, add pricing.Nano) (budget.Run, error) {
-	if err := c.Org.Runs.amount("add_amount", add); err != nil {
+	if err := runAmount(c.Org.Runs, "add_amount", add); err != nil {
 		return r, err
 	}
-	most := c.Org.Runs.MaxAmount
+	most := pricing.Nano(c.Org.Runs.MaxAmount.N)
 	err := rs.Reach(ctx, c.Org, func(ctx context.Context) (err error) {
 		err = rs.affords(ctx, c, add, time.Until(r.Expires))
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // StoreFailure says what happens to an org's calls while the store is unavailable.
-type StoreFailure string
+type StoreFailure = string
 
 // The choices for calls while the store is unavailable.
 const (

@@ -61,7 +61,7 @@ func TestEveryRouteIsBounded(t *testing.T) {
 		Shape: budget.Shape{Kind: budget.ExactWindow, Amount: 1, Window: time.Hour},
 	}
 	r := newRig(t, queue.Pool{}, nil, once)
-	r.org.RefuseOverLimit = true
+	r.org.OverLimit = "refuse"
 	if a := r.chat(prompt("hi", `"max_tokens":5`)); a.status != 200 {
 		t.Fatalf("got status %d, %s; want 200", a.status, a.body)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -78,7 +79,7 @@ const (
 // TestCacheReplays: an identical request gets the same bytes, from the cache, for a share of the cost.
 func TestCacheReplays(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
-	r.org.Cache = guard.CacheRule{MaxAge: time.Hour, Share: 25}
+	r.org.Cache = settings.Cache{MaxAge: time.Hour, Cost: 25}
 	requests := []struct{ path, body string }{
 		{"/v1/chat/completions", prompt("hi", `"max_tokens":9`)},
 		{"/v1/chat/completions", prompt("hi", `"max_tokens":9,"stream":true`)},
@@ -127,14 +128,14 @@ func TestCacheIsScoped(t *testing.T) {
 	narrow, unscoped, foreign, own := keys.New(keys.Live), keys.New(keys.Live), keys.New(keys.Live), keys.New(keys.Live)
 	r := newRig(t, queue.Pool{}, func(o *Options) {
 		orgs := o.Guard.Policy().Orgs
-		orgs["other"].Cache = guard.CacheRule{MaxAge: time.Hour}
+		orgs["other"].Cache = settings.Cache{MaxAge: time.Hour}
 		add := func(key string, p auth.Principal) { o.Directory.ByHash[keys.Hash(keys.Pepper{}, key)] = p }
 		add(narrow, auth.Principal{Org: orgs["acme"], User: "bob", Key: "k2", Models: []string{"gpt-4o-mini"}})
 		add(unscoped, auth.Principal{Org: orgs["acme"], User: "bob", Key: "k3", Scopes: []string{"embeddings"}})
 		add(foreign, auth.Principal{Org: orgs["other"], User: "alice", Key: "k1"})
 		add(own, auth.Principal{Org: orgs["acme"], User: "carol", Key: "k4"})
 	})
-	r.org.Cache = guard.CacheRule{MaxAge: time.Hour, Always: true}
+	r.org.Cache = settings.Cache{MaxAge: time.Hour, Always: true}
 	body := prompt("hi", `"max_tokens":9`)
 	as := func(key string) answer {
 		return r.chat(body, "Authorization", "Bearer "+key, guard.HeaderCache, "max-age=600")
@@ -152,7 +153,7 @@ func TestCacheIsScoped(t *testing.T) {
 // TestCacheStoresWholeAnswers: answers that failed, are incomplete or may be referred to are not stored.
 func TestCacheStoresWholeAnswers(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil)
-	r.org.Cache = guard.CacheRule{MaxAge: time.Hour, Always: true}
+	r.org.Cache = settings.Cache{MaxAge: time.Hour, Always: true}
 	var with fakeprovider.Behaviour
 	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return with })
 	plain, stream := `"max_tokens":9`, `"max_tokens":9,"stream":true`
@@ -204,7 +205,7 @@ func TestCacheWishes(t *testing.T) {
 	ask("max-age=60").fails(t, 400, "cache_not_allowed")
 	ask("no-store").is(t, "")
 
-	r.org.Cache = guard.CacheRule{MaxAge: time.Hour}
+	r.org.Cache = settings.Cache{MaxAge: time.Hour}
 	for _, wrong := range []string{"on", "max-age", "max-age=-1", "max-age=1h", "no-cache, private"} {
 		if text := ask(wrong).fails(t, 400, "invalid_cache"); !strings.Contains(text, "max-age=SECONDS (at most 3600") || !strings.Contains(text, "no-store") {
 			t.Errorf("%s: got %q; want what is allowed", wrong, text)
@@ -250,8 +251,8 @@ func TestCacheWishes(t *testing.T) {
 // TestCacheTakesNoQuota: an answer from the cache needs none of the pool's quota, live and as a job.
 func TestCacheTakesNoQuota(t *testing.T) {
 	r := newRig(t, single, nil, window(roomy, time.Hour))
-	r.org.Cache = guard.CacheRule{MaxAge: time.Hour, Always: true}
-	r.org.RefuseOverLimit = true
+	r.org.Cache = settings.Cache{MaxAge: time.Hour, Always: true}
+	r.org.OverLimit = "refuse"
 	body := prompt("hi", `"max_tokens":9`)
 	r.chat(body).is(t, "miss")
 	r.stored(1)
@@ -260,7 +261,7 @@ func TestCacheTakesNoQuota(t *testing.T) {
 	r.chat(body).is(t, "hit")
 	release()
 
-	r.org.RefuseOverLimit = false
+	r.org.OverLimit = "wait"
 	r.worker(nil)
 	sent := r.provided()
 	a := r.chat(body, "Prefer", "respond-async, wait=60")
@@ -278,8 +279,8 @@ func TestCacheTakesNoQuota(t *testing.T) {
 func TestCacheObeysLimits(t *testing.T) {
 	requests := budget.Limit{ID: "n", Subject: budget.User, Metric: budget.Requests, Shape: budget.Shape{Kind: budget.ExactWindow, Amount: 2, Window: time.Hour}}
 	r := newRig(t, queue.Pool{}, nil, requests)
-	r.org.Cache = guard.CacheRule{MaxAge: time.Hour, Share: 100, Always: true}
-	r.org.RefuseOverLimit = true
+	r.org.Cache = settings.Cache{MaxAge: time.Hour, Cost: 100, Always: true}
+	r.org.OverLimit = "refuse"
 	body := prompt("hi", `"max_tokens":9`)
 	r.chat(body).is(t, "miss")
 	r.stored(1)
@@ -307,7 +308,7 @@ func TestCacheObeysLimits(t *testing.T) {
 // TestCacheWithIdempotencyKey: a repetition with the same key gets the hit's answer, charged once.
 func TestCacheWithIdempotencyKey(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil)
-	r.org.Cache = guard.CacheRule{MaxAge: time.Hour, Share: 100, Always: true}
+	r.org.Cache = settings.Cache{MaxAge: time.Hour, Cost: 100, Always: true}
 	body := prompt("hi", `"max_tokens":9`)
 	first := r.chat(body)
 	first.is(t, "miss")

@@ -70,7 +70,7 @@ func (c *callHandler) metered(ep wire.Endpoint) func(*request, *http.Request, st
 		if err := wish.prioritize(x, r.Header, plan); err != nil {
 			return err
 		}
-		if plan.Caller.Org.RefuseOverLimit { // RFC 7240: a preference may be ignored
+		if plan.Caller.Org.RefusesOverLimit() { // RFC 7240: a preference may be ignored
 			wish.async = false
 		}
 		if req.Background {
@@ -88,7 +88,7 @@ func (c *callHandler) serve(x *request, r *http.Request, plan *guard.Plan, wish 
 	if wish.async {
 		return c.accept(x, r, plan, wish)
 	}
-	mayWait := !plan.Caller.Org.RefuseOverLimit && plan.Request.Form == nil
+	mayWait := !plan.Caller.Org.RefusesOverLimit() && plan.Request.Form == nil
 	if mayWait && c.flows.behind(plan) && !plan.Caller.Org.WithoutStore() {
 		if err := c.opts.Guard.Plans.Check(r.Context(), plan); err != nil {
 			return err

@@ -168,7 +168,7 @@ func TestRefusals(t *testing.T) {
 	if a.fails(t, 429, "rate_limit_exceeded"); a.header.Get("Retry-After") == "" {
 		t.Errorf("a full queue: %v, want Retry-After", a.header)
 	}
-	r.org.RefuseOverLimit = true
+	r.org.OverLimit = "refuse"
 	r.chat(prompt("hi", `"max_tokens":990`)).fails(t, 429, "rate_limit_exceeded")
 	r.redis.Kill()
 	a = r.chat(prompt("hi", `"max_tokens":5`))

@@ -55,7 +55,7 @@ func (r *rig) everyRoute(f func(what string, rt route, a answer)) {
 func TestEveryRouteReportsItsLimit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
-	r.org.RefuseOverLimit = true
+	r.org.OverLimit = "refuse"
 	r.everyRoute(func(what string, rt route, a answer) {
 		name, _ := a.reports(t, what)
 		if paid := rt.priced && strings.HasPrefix(what, "POST "); paid && a.status == 200 && name != "w" || !paid && name == "w" {
@@ -79,7 +79,7 @@ func TestEveryRefusalReportsItsLimit(t *testing.T) {
 		Shape: budget.Shape{Kind: budget.ExactWindow, Amount: 1, Window: time.Hour},
 	}
 	r := newRig(t, queue.Pool{}, nil, once)
-	r.org.RefuseOverLimit = true
+	r.org.OverLimit = "refuse"
 	if a := r.chat(prompt("hi", `"max_tokens":5`)); a.status != 200 {
 		t.Fatalf("got status %d, %s; want 200", a.status, a.body)
 	}

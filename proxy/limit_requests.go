@@ -195,8 +195,8 @@ func (h *raiseHandler) of(ctx context.Context, x *request) ([]tenants.RaiseReque
 }
 
 func (h *raiseHandler) create(x *request, r *http.Request) error {
-	rule := x.caller.Org.Raises
-	if !rule.Allowed {
+	rule := x.caller.Org.RaiseRequests
+	if rule.Mode != "allow" {
 		return wire.Forbidden("limit_requests_disabled",
 			"Your organization does not accept requests for more of a limit (raise_requests). Ask its administrator")
 	}
@@ -223,7 +223,7 @@ func (h *raiseHandler) create(x *request, r *http.Request) error {
 			"GET /v1/limits lists your limits", shorten(b.Limit), raiseOrgScope)
 	}
 	ask.Subject, ask.Only = string(limit.Subject), only
-	ask.Amount, err = b.amount(rule.MaxAmount)
+	ask.Amount, err = b.amount(pricing.Nano(rule.MaxAmount.N))
 	if err != nil {
 		return err
 	}

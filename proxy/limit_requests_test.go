@@ -5,10 +5,10 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -19,8 +19,8 @@ func TestScopesOfLimitRequests(t *testing.T) {
 		return budget.Limit{ID: id, Subject: subject, Metric: budget.Cost, Mode: budget.Enforce, Shape: budget.Shape{Kind: budget.Window, Amount: 1, Window: time.Hour}}
 	}
 	r := newRig(t, queue.Pool{}, nil, cost("of-org", budget.Org), cost("of-user", budget.User), cost("of-key", budget.Key))
-	r.org.Raises = guard.RaiseRule{Allowed: true, MaxAmount: 5e9, MaxFor: time.Hour}
-	r.org.Runs = guard.RunRules{MaxDepth: 1, MaxOpen: 9, MaxAmount: 50e9, MaxLife: time.Hour}
+	r.org.RaiseRequests = settings.RaiseRequests{Mode: "allow", MaxAmount: settings.Quantity{N: 5e9, Money: true}, MaxFor: time.Hour}
+	r.org.Runs = settings.Runs{MaxDepth: 1, MaxOpen: 9, MaxAmount: settings.Quantity{N: 50e9, Money: true}, MaxLife: time.Hour}
 	store := tenants.New(r.rdb, tenants.Options{})
 	r.proxy.opts.Raises = store
 	r.proxy.routes = r.proxy.table()

@@ -17,6 +17,7 @@ import (
 	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -36,8 +37,8 @@ func memoryRig(t *testing.T) (r *rig, neighbor string) {
 	neighbor = keys.New(keys.Live)
 	other := r.guard.Policy().Orgs["other"]
 	for _, o := range []*guard.Org{r.org, other} {
-		o.Runs = guard.RunRules{MaxDepth: 3, MaxOpen: 100_000, MaxAmount: 50e9, MaxLife: 7 * 24 * time.Hour}
-		o.Raises = guard.RaiseRule{Allowed: true, MaxAmount: 5e9, MaxFor: time.Hour}
+		o.Runs = settings.Runs{MaxDepth: 3, MaxOpen: 100_000, MaxAmount: settings.Quantity{N: 50e9, Money: true}, MaxLife: 7 * 24 * time.Hour}
+		o.RaiseRequests = settings.RaiseRequests{Mode: "allow", MaxAmount: settings.Quantity{N: 5e9, Money: true}, MaxFor: time.Hour}
 	}
 	all := []string{"calls", holdScope, runScope, "jobs", "files", "batches", "usage", "responses", "vector_stores", "containers", raiseScope, raiseOrgScope}
 	r.proxy.SetDirectory(&auth.Directory{ByHash: map[string]auth.Principal{

@@ -14,6 +14,7 @@ import (
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -86,8 +87,8 @@ func TestLatency(t *testing.T) {
 	reg, away := prometheus.NewRegistry(), &distance{}
 	r := newRig(t, queue.Pool{}, func(o *Options) { o.Metrics = reg }, window(roomy, time.Hour))
 	r.rdb.AddHook(away)
-	r.org.Grow, r.org.GrowStep = true, 20
-	r.org.Cache = guard.CacheRule{MaxAge: time.Hour}
+	r.org.Hold, r.org.GrowStep = "grow", 20
+	r.org.Cache = settings.Cache{MaxAge: time.Hour}
 	r.http.Client().Transport.(*http.Transport).ExpectContinueTimeout = time.Minute
 	records := 0
 	for _, x := range []struct {

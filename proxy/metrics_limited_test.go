@@ -26,7 +26,7 @@ func TestRateLimitedIsCounted(t *testing.T) {
 	count := func(org, limit string) float64 {
 		return testutil.ToFloat64(r.proxy.metrics.limited.answers.WithLabelValues(org, limit))
 	}
-	r.org.RefuseOverLimit = true
+	r.org.OverLimit = "refuse"
 	if a := r.chat(prompt("hi", `"max_tokens":5`)); a.status != http.StatusOK {
 		t.Fatalf("the first call: %d %s", a.status, a.body)
 	}
@@ -37,7 +37,7 @@ func TestRateLimitedIsCounted(t *testing.T) {
 	if n := count("acme", byProvider) + count("acme", byOther) + count(noOrg, byOther); n != 0 {
 		t.Errorf("%v answers count under another reason", n)
 	}
-	r.org.RefuseOverLimit = false // it waits as long as its caller allows, for the same limit
+	r.org.OverLimit = "wait" // it waits as long as its caller allows, for the same limit
 	r.chat(prompt("hi", `"max_tokens":5`), "X-Stainless-Timeout", "2").fails(t, 429, "rate_limit_exceeded")
 	r.await("the record of the call that waited", func() bool { return count("acme", "calls") == 3 })
 }

@@ -94,7 +94,7 @@ func prefetchRig(t *testing.T, pool queue.Pool, limits ...budget.Limit) (*rig, *
 	t.Helper()
 	f := &flights{}
 	r := newRig(t, pool, nil, limits...)
-	r.org.RefuseOverLimit = true
+	r.org.OverLimit = "refuse"
 	r.rdb.AddHook(f)
 	if a := r.chat(prefetchPrompt); a.status != 200 {
 		t.Fatalf("got status %d, %s; want 200", a.status, a.body)

@@ -65,14 +65,14 @@ func TestRefusalsAndWaitsAreCounted(t *testing.T) {
 	if a := r.chat(prompt("hi", `"max_tokens":5`)); a.status != http.StatusOK {
 		t.Fatalf("the first call: %d %s", a.status, a.body)
 	}
-	r.org.RefuseOverLimit = true
+	r.org.OverLimit = "refuse"
 	for range 3 {
 		r.chat(prompt("hi", `"max_tokens":5`)).fails(t, 429, "rate_limit_exceeded")
 	}
 	if refused, waited := r.refused("calls"); refused != 3 || waited != 0 {
 		t.Errorf("%d refused, %d waited; want 3, 0", refused, waited)
 	}
-	r.org.RefuseOverLimit = false
+	r.org.OverLimit = "wait"
 	a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "respond-async")
 	var job struct{ ID string }
 	if err := json.Unmarshal([]byte(a.body), &job); err != nil || a.status != http.StatusAccepted {

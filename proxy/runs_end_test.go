@@ -15,6 +15,7 @@ import (
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -71,7 +72,7 @@ func TestEndedKeysOpenNothing(t *testing.T) {
 		o.Metrics = nil
 		opts = *o
 	})}
-	r.org.Runs = guard.RunRules{MaxDepth: 3, MaxOpen: 40, MaxLife: 100 * time.Hour}
+	r.org.Runs = settings.Runs{MaxDepth: 3, MaxOpen: 40, MaxLife: 100 * time.Hour}
 	r.other = New(opts)
 	same := func(*auth.Principal) {}
 	r.knows(same)
@@ -194,7 +195,7 @@ func TestRunsOfAnEarlierKey(t *testing.T) {
 func TestChildKeysBesideWrongKeys(t *testing.T) {
 	var opts Options
 	r := &endingRig{rig: newRig(t, queue.Pool{}, func(o *Options) { opts = *o })}
-	r.org.Runs = guard.RunRules{MaxDepth: 3, MaxOpen: 40, MaxLife: time.Hour}
+	r.org.Runs = settings.Runs{MaxDepth: 3, MaxOpen: 40, MaxLife: time.Hour}
 	r.other = New(opts)
 	r.knows(func(*auth.Principal) {})
 	for _, class := range []keys.Class{keys.Live, keys.Run} {

@@ -11,6 +11,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -19,7 +20,7 @@ import (
 func runRig(t *testing.T, limits ...budget.Limit) *rig {
 	t.Helper()
 	r := newRig(t, queue.Pool{}, nil, limits...)
-	r.org.Runs = guard.RunRules{MaxDepth: 3, MaxOpen: 4, MaxAmount: 50e9, MaxLife: 100 * 60 * 60 * 1e9}
+	r.org.Runs = settings.Runs{MaxDepth: 3, MaxOpen: 4, MaxAmount: settings.Quantity{N: 50e9, Money: true}, MaxLife: 100 * 60 * 60 * 1e9}
 	return r
 }
 

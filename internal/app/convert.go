@@ -18,7 +18,6 @@ import (
 	tenancy "github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/webhook"
 	"github.com/llmguard/llmguard/internal/wire"
-	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -186,22 +185,13 @@ func tenantOf(c *config.Config, o *config.Org) (*tenant, error) {
 		KeyLimits: map[string][]budget.Limit{}, KeyModels: map[string][]string{}, DisabledUsers: map[string]bool{},
 		KeyBorn: map[string]string{}, UserBorn: map[string]string{},
 		Groups: map[string]string{}, GroupLimits: map[string][]budget.Limit{},
-		Grow:         o.Hold == "grow",
-		OnDisconnect: guard.Disconnect(o.OnDisconnect), RefuseOverLimit: o.OverLimit == "refuse",
-		OnStoreFailure: guard.StoreFailure(o.OnStoreFailure),
 		Spread: budget.Spread{
 			Parts: o.Spread, By: budget.Subject(c.Defaults.SpreadBy(o)), IPv6Prefix: c.Connections.IPv6Prefix,
 		},
 		KeepStarted: !o.RetryStartedJobs,
-		Priorities:  priorities(c, o), Raises: raiseRule(c.Defaults.RaiseRequestsOf(o)),
-		Cache: guard.CacheRule{
-			MaxAge: o.Cache.MaxAge, Share: int(o.Cache.Cost), Always: o.Cache.Always, MaxBytes: int64(o.Cache.MaxBytes),
-		},
-		Runs: guard.RunRules{
-			MaxDepth: o.Runs.MaxDepth, MaxOpen: o.Runs.MaxOpen, MaxAmount: pricing.Nano(o.Runs.MaxAmount.N),
-			MaxLife: o.Runs.MaxLife,
-		},
+		Priorities:  priorities(c, o),
 	}
+	org.RaiseRequests = c.Defaults.RaiseRequestsOf(o)
 	t := &tenant{org: org, keys: map[string]auth.Principal{}, weights: map[string]int{}}
 	var err error
 	org.Limits, err = limits(c, c.Defaults.OrgLimits(o))

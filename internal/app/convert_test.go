@@ -2,6 +2,11 @@ package app
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,6 +17,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth/keys"
+	tenancy "github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/quota"
 )
 
@@ -24,128 +30,55 @@ func read(t *testing.T, text string) *config.Config {
 	return c
 }
 
-// obeyed lists, for every field of the configuration, what implements it. A new field fails
-// the test until it is added.
-var obeyed = map[string]string{
-	"TLS.CertFile": "encrypted", "TLS.KeyFile": "encrypted", "Admin.TLS.CertFile": "encrypted", "Admin.TLS.KeyFile": "encrypted",
-	"Admin.Hosts": "allowedHost", "Admin.MetricsToken": "metricsHandler",
-	"PublicURL": "convert", "Admin.PublicURL": "webhookOptions",
-	"Orgs.RaiseRequests.Mode": "raiseRule", "Orgs.RaiseRequests.MaxAmount": "raiseRule", "Orgs.RaiseRequests.MaxFor": "raiseRule",
-	"Defaults.RaiseRequests.Mode": "RaiseRequestsOf", "Defaults.RaiseRequests.MaxAmount": "RaiseRequestsOf", "Defaults.RaiseRequests.MaxFor": "RaiseRequestsOf",
-	"Listen": "New", "Admin.Listen": "New", "Name": "errors",
-	"Admin.Keys.ID": "admin.Server", "Admin.Keys.Hash": "admin.Server", "Admin.Keys.ReadOnly": "admin.Server", "Admin.Keys.Disabled": "admin.Server", "Admin.Keys.Expires": "admin.Server",
-	"Orgs.Disabled": "tenantOf", "Orgs.Users.Name": "for people", "Orgs.Users.Disabled": "addUser", "Orgs.Users.Keys.Name": "for people",
-	"Labels.Name": "labels", "Labels.From": "labels", "Labels.Default": "labels", "Labels.Missing": "labels", "Labels.MaxValues": "labels", "Labels.Usage": "SummedLabels",
-	"Orgs.Runs.MaxDepth": "tenantOf", "Orgs.Runs.MaxOpen": "tenantOf", "Orgs.Runs.MaxAmount": "tenantOf", "Orgs.Runs.MaxLife": "tenantOf",
-	"Orgs.Labels": "KeyLabels", "Orgs.Users.Labels": "KeyLabels", "Orgs.Users.Keys.Labels": "KeyLabels",
-	"Orgs.Users.Keys.Scopes": "addUser", "Orgs.Users.Keys.Networks": "addUser", "Orgs.Users.Keys.Concurrency": "keyConcurrency",
-	"Redis.Addresses": "redisOptions", "Redis.URL": "redisOptions", "Redis.Mode": "Connect", "Redis.MasterName": "redisOptions",
-	"Redis.Username": "redisOptions", "Redis.Password": "redisOptions", "Redis.DB": "redisOptions", "Redis.Prefix": "Connect",
-	"Redis.SentinelUsername": "redisOptions", "Redis.SentinelPassword": "redisOptions",
-	"Redis.TLS.Enabled": "redisOptions", "Redis.TLS.CAFile": "tlsConfig", "Redis.TLS.CertFile": "tlsConfig",
-	"Redis.TLS.KeyFile": "tlsConfig", "Redis.TLS.ServerName": "tlsConfig",
-	"PricesFile": "ReadPrices", "ListedPrices": "ReadPrices", "Auth.Peppers.ID": "convert", "Auth.Peppers.Secret": "convert", "TrustedProxies": "proxyOptions", "CORSOrigins": "proxyOptions",
-	"Headers.Standard": "headerRules", "Headers.RetryJitter": "headerRules",
-	"Requests.MaxBody": "proxyOptions", "Requests.MaxDepth": "scanLimits", "Requests.MaxJSONTokens": "scanLimits",
-	"Timeouts.ReadHeader": "serveCalls", "Timeouts.ReadBody": "proxyOptions", "Timeouts.Write": "proxyOptions",
-	"Timeouts.Idle": "serveCalls", "Timeouts.Drain": "serveCalls", "Timeouts.Shutdown": "serveCalls",
-	"Store.OnFailure": "package config", "Store.LocalShare": "New", "Orgs.OnStoreFailure": "addOrg", "Store.Deadline": "New, proxyOptions", "Store.HoldLease": "New", "Store.JournalDir": "openJournal", "Store.JournalMax": "openJournal", "KillSwitch": "limits, convert",
-	"UnknownModelPrice": "ReadPrices", "Prices": "ReadPrices",
-	"Providers.ID": "upstreams", "Providers.Kind": "upstreams", "Providers.Responses": "upstreams", "Providers.APIVersion": "upstreams", "Providers.Deployments": "upstreams", "Providers.BaseURL": "upstreams", "Providers.APIKey": "upstreams",
-	"Providers.Organization": "upstreams", "Providers.Project": "upstreams", "Providers.Headers": "upstreams",
-	"Providers.ConnectTimeout": "upstreams", "Providers.HeaderTimeout": "upstreams", "Providers.IdleTimeout": "upstreams",
-	"Providers.Models": "upstreams", "Providers.Identifiers": "upstreams", "Providers.ServiceTier": "upstreams", "Providers.DocumentTokens": "upstreams",
-	"Providers.Prompts.ID": "prompts", "Providers.Prompts.Model": "prompts", "Providers.Prompts.InputTokens": "prompts", "Providers.Prompts.Orgs": "prompts",
-	"Providers.ModelMap": "upstreams",
-	"Providers.Pools.ID": "addPools", "Providers.Pools.Models": "upstreams", "Providers.Pools.RPM": "addPools",
-	"Providers.Pools.TPM": "addPools", "Providers.Pools.TPMCounting": "addPools", "Providers.Pools.LearnQuota": "addPools", "Providers.Pools.Concurrency": "addPools",
-	"Providers.Pools.MaxJobs": "addPools", "Providers.Pools.MaxBytes": "addPools", "Providers.Pools.MaxAge": "addPools", "Providers.Pools.MaxPause": "addPools",
-	"Providers.Pools.WorkerConcurrency": "addPools",
-	"Orgs.ID":                           "addOrg", "Orgs.Name": "for people", "Orgs.Models": "addOrg", "Orgs.Providers": "addOrg",
-	"Orgs.DefaultOutputLimit": "addOrg", "Orgs.Hold": "addOrg", "Orgs.GrowStep": "addOrg", "Orgs.OverLimit": "addOrg", "Orgs.MaxWait": "addOrg", "Orgs.OnDisconnect": "addOrg",
-	"Orgs.Downgrade": "tenantOf", "Orgs.Spread": "tenantOf", "Orgs.AllowBuiltinTools": "addOrg", "Orgs.Weight": "addOrg", "Orgs.Users.Weight": "addOrg",
-	"Brakes.Name": "brakesOf", "Brakes.By": "brakesOf", "Brakes.Shared": "brakesOf", "Brakes.Action": "brakesOf", "Brakes.For": "brakesOf",
-	"Brakes.Models": "brakesOf", "Brakes.Endpoints": "brakesOf", "Brakes.When.Spend.Window": "brakeRule",
-	"Brakes.When.Spend.Above": "brakeRule", "Brakes.When.Spend.Floor": "brakeRule", "Brakes.When.Repeats.MoreThan": "brakeRule",
-	"Brakes.When.Repeats.Window": "brakeRule", "Brakes.When.Calls.MoreThan": "brakeRule", "Brakes.When.Calls.Window": "brakeRule",
-	"Orgs.MaxPriority": "priorities", "Orgs.ModelPriority": "priorities", "Orgs.Users.Priority": "priorities", "Orgs.Users.Keys.Priority": "priorities",
-	"Queue.OrgShare": "queueOptions", "Queue.UserShare": "queueOptions", "Queue.MemoryShare": "memoryOptions", "Queue.MemoryOrgShare": "memoryOptions", "Queue.MaxAttempts": "queueOptions", "Queue.RetryFor": "queueOptions",
-	"Queue.Shares.Interactive": "queueOptions", "Queue.Shares.Async": "queueOptions", "Queue.Shares.Batch": "queueOptions",
-	"Queue.DeadLetters": "queueOptions", "Queue.DeadTTL": "queueOptions", "Orgs.RetryStartedJobs": "addOrg",
-	"Orgs.Users.ID": "addOrg", "Orgs.Users.Keys.ID": "addOrg", "Orgs.Users.Keys.Hash": "addOrg",
-	"Orgs.Users.Keys.Models": "addOrg", "Orgs.Users.Keys.Expires": "addOrg", "Orgs.Users.Keys.Disabled": "addOrg",
-	"Orgs.Groups.ID": "groups", "Orgs.Groups.Name": "for people", "Orgs.Users.Group": "user",
-	"Orgs.Plan": "Membership", "Orgs.Users.Plan": "Membership", "Orgs.Users.Keys.Plan": "Membership", "Defaults.Plan": "Membership",
-	"Orgs.Plans.ID": "PlanIDs", "Orgs.Plans.Name": "for people", "Orgs.Plans.Models": "models", "Orgs.Plans.Priority": "planPriorities",
-	"Defaults.Plans.ID": "PlanIDs", "Defaults.Plans.Name": "for people", "Defaults.Plans.Models": "models", "Defaults.Plans.Priority": "planPriorities",
-	"Limits.Name": "limits", "Limits.Subject": "limits", "Limits.Only": "limits", "Limits.Models": "limits",
-	"Limits.Endpoints": "limits", "Limits.Metric": "limits", "Limits.Mode": "limits", "Limits.Amount": "shapeOf",
-	"Limits.Window": "shapeOf", "Limits.Exact": "shapeOf", "Limits.Fixed": "shapeOf",
-	"Limits.Calendar": "shapeOf", "Limits.Starts": "shapeOf", "Limits.TZ": "shapeOf",
-	"Limits.Bucket.Capacity": "shapeOf", "Limits.Bucket.Refill": "shapeOf",
-	"Store.AfterDataLoss": "New", "Store.Durability": "moneyScripts",
-	"Queue.ResultTTL": "addPools, proxyOptions", "Queue.BlobAbove": "queueOptions", "Queue.SealKeys.ID": "sealOf", "Queue.SealKeys.Secret": "sealOf", "Queue.Lease": "New", "Queue.Shutdown": "New", "Queue.Hold": "proxyOptions", "Queue.KeepAlive": "proxyOptions",
-	"SpendCaps.Name": "Caps", "SpendCaps.Models": "Caps", "SpendCaps.Endpoints": "Caps", "SpendCaps.Metric": "Caps",
-	"SpendCaps.Mode": "Caps", "SpendCaps.Amount": "Caps", "SpendCaps.Window": "Caps", "SpendCaps.Exact": "Caps",
-	"SpendCaps.Fixed": "Caps", "SpendCaps.Starts": "Caps",
-	"RequestLimits.Name": "limits", "RequestLimits.Subject": "limits", "RequestLimits.Mode": "limits",
-	"RequestLimits.Class": "requestLimits", "RequestLimits.Endpoints": "requestLimits", "RequestLimits.Methods": "requestLimits",
-	"RequestLimits.Amount": "shapeOf", "RequestLimits.Window": "shapeOf",
-	"RequestLimits.Bucket.Capacity": "shapeOf", "RequestLimits.Bucket.Refill": "shapeOf",
-	"SpendCaps.Calendar": "Caps", "SpendCaps.TZ": "Caps", "SpendCaps.Bucket.Capacity": "Caps", "SpendCaps.Bucket.Refill": "Caps",
-	"Webhooks.AllowNetworks": "webhookOptions", "Webhooks.AllowHTTP": "webhookOptions", "Webhooks.CAFile": "webhookOptions", "Webhooks.Timeout": "webhookOptions", "Webhooks.GiveUp": "webhookOptions",
-	"Orgs.Webhooks.URL": "webhooksOf", "Orgs.Webhooks.Secrets": "signers", "Orgs.Webhooks.Events": "webhooksOf",
-	"Orgs.RequestWebhooks.Hosts": "webhooksOf", "Orgs.RequestWebhooks.Secrets": "signers",
-	"Finance.Export.Every": "financeExports", "Finance.Export.To": "financeExports", "Finance.Export.Format": "financeExports",
-	"Finance.Export.By": "financeExports", "Finance.Export.BillingAccount": "financeExports",
-	"Ledger.ExportDir": "exporter", "Ledger.MaxEntries": "LedgerLength", "Ledger.MemoryShare": "New",
-	"Files.Store": "openFiles", "Files.MaxFile": "proxyOptions", "Files.TTL": "openFiles", "Files.MaxOrgBytes": "openFiles",
-	"Files.MaxUserBytes": "openFiles", "Files.MaxOrgFiles": "openFiles", "Files.MaxUserFiles": "openFiles",
-	"Batches.MaxOpen": "openBatches", "Batches.MaxUserOpen": "openBatches", "Batches.MaxEnded": "openBatches",
-	"Cache.Store":       "New",
-	"Conversations.TTL": "conversations", "Conversations.MaxSize": "conversations",
-	"Batches.MaxLines": "openBatches", "Batches.InQueue": "openBatches", "Batches.OverBudget": "openBatches",
-	"Log.Level": "Logger, apply", "Log.Format": "Logger", "Sum": "config.Metrics", "Literals": "CheckExposure",
-	"Alerts.URL": "alertTarget", "Alerts.Format": "alertTarget", "Alerts.PerHour": "alertTarget", "Alerts.Secrets": "alertTarget", "Alerts.Thresholds": "alertRules",
-	"Alerts.Forecast": "alertRules", "Orgs.Alerts.Forecast": "alertRules",
-	"Orgs.Alerts.URL": "alertTarget", "Orgs.Alerts.Format": "alertTarget", "Orgs.Alerts.PerHour": "alertTarget", "Orgs.Alerts.Secrets": "alertTarget", "Orgs.Alerts.Thresholds": "alertRules",
-	"Connections.Total": "connections", "Connections.PerAddress": "connections", "Connections.Streams": "proxyOptions",
-	"Connections.IPv6Prefix": "connections, limits, New",
-	"Memory.Bodies":          "newSpool", "Memory.Spool": "newSpool",
-	"Tracing.Endpoint": "openTracer", "Tracing.SampleRatio": "openTracer", "Tracing.Headers": "openTracer",
-	"Batches.Poll": "openBatches", "Batches.Doubt": "openBatches", "Providers.BatchMode": "upstreams", "Providers.AllowFields": "upstreams",
-	"Providers.OutputLimitField": "upstreams", "Providers.ReportedCost": "upstreams", "Providers.Region": "upstreams", "Providers.FailedCalls": "upstreams", "Orgs.BatchMode": "addOrg",
-	"Orgs.Cache.MaxAge": "tenantOf", "Orgs.Cache.Cost": "tenantOf", "Orgs.Cache.Always": "tenantOf", "Orgs.Cache.MaxBytes": "tenantOf",
+// selected returns the names after a dot in the packages that may obey a setting: all but config, which also checks them.
+func selected(t *testing.T) map[string]bool {
+	t.Helper()
+	out := map[string]bool{"OnFailure": true} // package config copies it to orgs
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains([]string{"../../config", "../../test", "../../bench", "../../.git"}, path):
+			return fs.SkipDir
+		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err == nil {
+			ast.Inspect(file, func(n ast.Node) bool {
+				if at, ok := n.(*ast.SelectorExpr); ok {
+					out[at.Sel.Name] = true
+				}
+				return true
+			})
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
-// TestEveryFieldIsObeyed checks that no setting is silently ignored.
+// TestEveryFieldIsObeyed checks that no setting is silently ignored: something reads each.
 func TestEveryFieldIsObeyed(t *testing.T) {
-	ours := []string{reflect.TypeFor[config.Config]().PkgPath(), reflect.TypeFor[config.Limit]().PkgPath()}
-	var walk func(path string, typ reflect.Type)
-	walk = func(path string, typ reflect.Type) {
-		for typ.Kind() == reflect.Slice {
+	read := selected(t)
+	var walk func(typ reflect.Type)
+	walk = func(typ reflect.Type) {
+		if typ.Kind() == reflect.Slice {
 			typ = typ.Elem()
 		}
-		if !slices.Contains(ours, typ.PkgPath()) || typ.Kind() != reflect.Struct || typ == reflect.TypeFor[config.Raw]() ||
-			typ == reflect.TypeFor[config.Quantity]() || typ == reflect.TypeFor[config.Rate]() {
-			if obeyed[path] == "" {
-				t.Errorf("nobody obeys %s", path)
-			}
+		if !tenancy.IsSection(typ) {
 			return
 		}
-		for i := range typ.NumField() {
-			f := typ.Field(i)
-			name := f.Name
-			// those of all subjects are the same
-			if name != "Limits" && name != "SpendCaps" && name != "Brakes" && path != "" {
-				name = path + "." + f.Name
+		for _, f := range reflect.VisibleFields(typ) {
+			if f.IsExported() && !read[f.Name] {
+				t.Errorf("nobody obeys %s.%s", typ, f.Name)
 			}
-			if f.IsExported() {
-				walk(name, f.Type)
-			}
+			walk(f.Type)
 		}
 	}
-	walk("", reflect.TypeFor[config.Config]())
+	walk(reflect.TypeFor[config.Config]())
 }
 
 // everything sets most fields; %s is the hash of alice's key.
@@ -244,7 +177,7 @@ func TestConvertPools(t *testing.T) {
 func TestConvertOrg(t *testing.T) {
 	s, _ := convertAll(t)
 	org := s.policy.Orgs["acme"]
-	if org.Models[0] != "gpt-*" || org.Providers[0] != "openai" || org.DefaultOutputLimit != 12 || !org.Grow || org.GrowStep != 21 || org.RefuseOverLimit || org.MaxWait != 13*time.Second || org.OnDisconnect != guard.Finish || !org.AllowBuiltinTools || !org.KeepStarted || org.BatchMode != guard.ByProvider || s.policy.Providers.All()[0].BatchMode != guard.ByQueue {
+	if org.Models[0] != "gpt-*" || org.Providers[0] != "openai" || org.DefaultOutputLimit != 12 || org.Hold != "grow" || org.GrowStep != 21 || org.RefusesOverLimit() || org.MaxWait != 13*time.Second || org.OnDisconnect != guard.Finish || !org.AllowBuiltinTools || !org.KeepStarted || org.BatchMode != guard.ByProvider || s.policy.Providers.All()[0].BatchMode != guard.ByQueue {
 		t.Errorf("got org %+v, want what the file says", org)
 	}
 }
@@ -360,7 +293,7 @@ orgs: [{id: acme, over_limit: refuse, limits: [{name: a, amount: $5, window: 1h}
 		t.Fatal(err)
 	}
 	org := s.policy.Orgs["acme"]
-	if org.Limits[0].Mode != budget.Shadow || org.Limits[1].Mode != budget.Off || !org.RefuseOverLimit || s.policy.Caps[0].Limits[0].Mode != budget.Shadow || s.policy.RequestLimits[0].Mode != budget.Shadow {
+	if org.Limits[0].Mode != budget.Shadow || org.Limits[1].Mode != budget.Off || !org.RefusesOverLimit() || s.policy.Caps[0].Limits[0].Mode != budget.Shadow || s.policy.RequestLimits[0].Mode != budget.Shadow {
 		t.Errorf("limits %+v, caps %+v", org.Limits, s.policy.Caps)
 	}
 }
@@ -376,6 +309,32 @@ func TestConvertRefuses(t *testing.T) {
 		}
 		if (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+func TestConvertRaiseRequests(t *testing.T) {
+	usd := func(n int64) config.Quantity { return config.Quantity{N: n * 1e9, Money: true} }
+	const head = "public_url: https://llm.example.com/\nproviders: [{id: openai, base_url: \"https://a.example/v1\"}]\n"
+	for text, want := range map[string]tenancy.RaiseRequests{
+		"orgs: [{id: acme}]": {Mode: "refuse", MaxAmount: usd(50), MaxFor: 24 * time.Hour},
+		"orgs: [{id: acme, raise_requests: {mode: allow}}]": {Mode: "allow", MaxAmount: usd(50), MaxFor: 24 * time.Hour},
+		"defaults: {raise_requests: {mode: allow, max_amount: $5, max_for: 2h}}\norgs: [{id: acme}]": {
+			Mode: "allow", MaxAmount: usd(5), MaxFor: 2 * time.Hour,
+		},
+		"defaults: {raise_requests: {mode: allow, max_amount: $5}}\norgs: [{id: acme, raise_requests: {mode: refuse, max_for: 1h}}]": {
+			Mode: "refuse", MaxAmount: usd(5), MaxFor: time.Hour,
+		},
+	} {
+		s, err := convert(read(t, head+text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.policy.Orgs["acme"].RaiseRequests; got != want {
+			t.Errorf("%s: got %+v, want %+v", text, got, want)
+		}
+		if got := s.policy.PublicURL; got != "https://llm.example.com" {
+			t.Errorf("public URL: got %q, want it without the slash", got)
 		}
 	}
 }

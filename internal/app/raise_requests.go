@@ -5,16 +5,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/webhook"
-	"github.com/llmguard/llmguard/pricing"
 )
-
-func raiseRule(r config.RaiseRequests) guard.RaiseRule {
-	return guard.RaiseRule{Allowed: r.Mode == "allow", MaxAmount: pricing.Nano(r.MaxAmount.N), MaxFor: r.MaxFor}
-}
 
 // raisesEvery is how often requests that nobody answered are looked for. Their state changes on
 // time without it; only the audit and the event wait.

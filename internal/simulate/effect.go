@@ -68,7 +68,7 @@ func (s *suggesting) replay(calls *Trace, limits []budget.Limit, own map[string]
 	defer set.Close()
 	org := &guard.Org{Org: settings.Org{ID: s.out.Org}, Limits: limits, UserLimits: own}
 	if known := s.o.Orgs[s.out.Org]; known != nil {
-		org.RefuseOverLimit, org.MaxWait = known.RefuseOverLimit, known.MaxWait
+		org.OverLimit, org.MaxWait = known.OverLimit, known.MaxWait
 	}
 	result, err := Run(s.ctx, calls, Policy{
 		Name: "suggested", Guard: &guard.Policy{Orgs: map[string]*guard.Org{org.ID: org}, Providers: set},

@@ -140,14 +140,14 @@ func (e *engine) arrive(i int32) error {
 	case s.why != "":
 		e.result.skip(i, s.why)
 		return nil
-	case r.class > uint8(queue.Interactive) && !s.org.RefuseOverLimit:
+	case r.class > uint8(queue.Interactive) && !s.org.RefusesOverLimit():
 		e.enqueue(i, s, queue.Class(r.class), e.age(s, queue.Class(r.class)))
 		return nil
 	}
 	why, foreseen, final := e.live(i, s)
 	switch {
 	case why == "":
-	case final || s.org.RefuseOverLimit:
+	case final || s.org.RefusesOverLimit():
 		e.result.refuse(i, why)
 	default:
 		e.wait(i, s, why, foreseen)

@@ -37,7 +37,7 @@ func under(t *testing.T, limits ...budget.Limit) simulate.Policy {
 // refusing is under for an org whose calls do not wait.
 func refusing(t *testing.T, limits ...budget.Limit) simulate.Policy {
 	p := under(t, limits...)
-	p.Guard.Orgs["acme"].RefuseOverLimit = true
+	p.Guard.Orgs["acme"].OverLimit = "refuse"
 	return p
 }
 

@@ -103,7 +103,7 @@ func TestDecisions(t *testing.T) {
 	})
 	t.Run("an org that refuses", func(t *testing.T) {
 		p := policyOf(t, queue.Pool{}, minute)
-		p.Guard.Orgs["acme"].RefuseOverLimit = true
+		p.Guard.Orgs["acme"].OverLimit = "refuse"
 		want(t, decide(t, traceOf(t, call("ann", 0), call("ann", 1), call("ann", 1.5)), p), "immediate", "immediate", "refused min")
 	})
 	t.Run("no patience", func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestDecisions(t *testing.T) {
 	t.Run("a spend cap", func(t *testing.T) {
 		p := policyOf(t, queue.Pool{})
 		p.Guard.Caps = []budget.Cap{{Limits: []budget.Limit{{ID: "all", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Bucket, Amount: 150}}}}}
-		p.Guard.Orgs["acme"].RefuseOverLimit = true
+		p.Guard.Orgs["acme"].OverLimit = "refuse"
 		want(t, decide(t, traceOf(t, call("ann", 0), call("bob", 5), call("bob", 9)), p), "immediate", "refused cap of the deployment: all", "refused cap of the deployment: all")
 	})
 }

@@ -153,7 +153,7 @@ func TestSuggestNames(t *testing.T) {
 	o := options()
 	o.Windows, o.Percentile, o.Headroom = append(o.Windows, 2*time.Hour), 1, 0.5
 	o.Orgs = map[string]*guard.Org{"acme": {
-		Org: settings.Org{ID: "acme"}, RefuseOverLimit: true, Limits: []budget.Limit{window("user-1m", 1, time.Minute)},
+		Org: settings.Org{ID: "acme", OverLimit: "refuse"}, Limits: []budget.Limit{window("user-1m", 1, time.Minute)},
 		UserLimits: map[string][]budget.Limit{"ann": {window("org-bucket", 1, time.Minute)}},
 	}}
 	list, err := Suggest(t.Context(), traceOf(t, call("ann", 0), call("ann", 3600)), o)
