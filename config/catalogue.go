@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,7 +26,7 @@ func checkPriced(m *mistakes, cfg *Config) {
 		return // reported with the prices
 	}
 	for i, p := range cfg.Providers {
-		at := fmt.Sprintf("providers[%d]", i)
+		at := element("providers", i)
 		said := map[string]bool{} // report each model once
 		check := func(path, model string) {
 			var unknown *pricing.UnknownModelError
@@ -41,14 +42,14 @@ func checkPriced(m *mistakes, cfg *Config) {
 			if to, ok := p.ModelMap[model]; ok {
 				model = to
 			}
-			check(fmt.Sprintf("%s.models[%d]", at, j), model)
+			check(element(at+".models", j), model)
 		}
-		for _, alias := range sortedKeys(p.ModelMap) {
+		for _, alias := range slices.Sorted(maps.Keys(p.ModelMap)) {
 			check(join(at+".model_map", alias), p.ModelMap[alias])
 		}
 		for j, pool := range p.Pools {
 			for k, model := range pool.Models {
-				check(fmt.Sprintf("%s.pools[%d].models[%d]", at, j, k), model)
+				check(element(element(at+".pools", j)+".models", k), model)
 			}
 		}
 	}
@@ -127,13 +128,4 @@ func noPrice(c *pricing.Catalogue, provider, model string, unknown *pricing.Unkn
 	return fmt.Sprintf("no price is known for %q, so calls to it would be refused%s: prices: [{model: %q, prices: "+
 		"[{input: 1, output: 2}]}], in USD per million tokens",
 		model, hint, model)
-}
-
-func sortedKeys(m map[string]string) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }

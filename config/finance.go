@@ -43,7 +43,7 @@ func checkFinance(m *mistakes, cfg *Config) {
 	for _, by := range e.By {
 		label, isLabel := strings.CutPrefix(by, "label:")
 		switch {
-		case isLabel && !slices.ContainsFunc(cfg.Labels, func(l Label) bool { return l.Name == label }):
+		case isLabel && !slices.Contains(labelNames(cfg), label):
 			m.failAt(at+".by", "there is no label %s; configure it in labels", quote(label))
 		case !isLabel && !slices.Contains([]string{"user", "key", "endpoint"}, by):
 			m.failAt(at+".by", "expected user, key, endpoint and label:NAME, got %s", quote(by))

@@ -68,6 +68,10 @@ func checkLabels(m *mistakes, cfg *Config) {
 	}
 }
 
+func labelNames(cfg *Config) []string {
+	return idsOf(cfg.Labels, func(l *Label) string { return l.Name })
+}
+
 func badLabel(value string) string {
 	return fmt.Sprintf("%s cannot be the value of a label: expected at most 128 letters, digits and "+
 		". _ - : / @ + = ~ # %%", quote(value))
@@ -75,10 +79,7 @@ func badLabel(value string) string {
 
 // checkLabelValues checks the values that an org, a user or a key has.
 func checkLabelValues(m *mistakes, path string, values map[string]string, cfg *Config) {
-	var all []string
-	for _, l := range cfg.Labels {
-		all = append(all, l.Name)
-	}
+	all := labelNames(cfg)
 	for name, value := range values {
 		at := join(path, name)
 		i := slices.Index(all, name)
@@ -95,10 +96,7 @@ func checkLabelValues(m *mistakes, path string, values map[string]string, cfg *C
 
 // checkSubject checks that the labels a limit counts by exist.
 func checkSubject(m *mistakes, path string, l Limit, cfg *Config) {
-	all := []string{"org", "group", "user", "key", "ip"}
-	for _, one := range cfg.Labels {
-		all = append(all, one.Name)
-	}
+	all := append([]string{"org", "group", "user", "key", "ip"}, labelNames(cfg)...)
 	for _, part := range strings.Split(l.Subject, "+") {
 		if !slices.Contains(all, part) {
 			m.failAt(path, "there is no subject %q%s; the subjects are org, group, user, key, ip and the names in labels", part,

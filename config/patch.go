@@ -32,14 +32,8 @@ func NewKey(id string) Key { return Key{ID: id} }
 func NewLimit(owner, name string) Limit {
 	l := Limit{Name: name}
 	setDefaults(reflect.ValueOf(&l).Elem())
-	switch kind, id := settings.SplitOwner(owner); kind {
-	case "user":
-		l.Subject, l.Only = "user", id
-	case "group":
-		l.Subject = "group"
-	case "plan":
-		l.Subject = "user"
-	}
+	kind, id := settings.SplitOwner(owner)
+	limitList{kind: kind, id: id}.own(&l, false)
 	return l
 }
 
@@ -65,17 +59,8 @@ const patchName = "request"
 // CheckOrg checks an org that was assembled from the file and other sources like those in the file.
 func (c *Config) CheckOrg(o *Org) error {
 	m := &mistakes{name: patchName, marks: map[string]mark{}}
-	m.markLimits("org", o.Limits)
+	m.markLimits(limitLists("org", o))
 	m.markBrakes("org.brakes", o.Brakes)
-	for i := range o.Users {
-		m.markLimits(element("org.users", i), o.Users[i].Limits)
-	}
-	for i := range o.Groups {
-		m.markLimits(element("org.groups", i), o.Groups[i].Limits)
-	}
-	for i := range o.Plans {
-		m.markLimits(element("org.plans", i), o.Plans[i].Limits)
-	}
 	m.obey("org", reflect.ValueOf(o).Elem())
 	newOrgRules(m, c).check("org", o)
 	return m.patchError("org", o)
@@ -84,24 +69,23 @@ func (c *Config) CheckOrg(o *Org) error {
 // CheckDefaults checks the limits of every org, which were assembled likewise.
 func (c *Config) CheckDefaults() error {
 	m := &mistakes{name: patchName, marks: map[string]mark{}}
-	m.markLimits("defaults", c.Defaults.Limits)
-	for i := range c.Defaults.Plans {
-		m.markLimits(element("defaults.plans", i), c.Defaults.Plans[i].Limits)
-	}
+	m.markLimits(limitLists("defaults", defaultsOrg(c)))
 	m.obey("defaults", reflect.ValueOf(&c.Defaults).Elem())
 	checkDefaults(m, c)
-	return m.patchError("defaults", &Org{Limits: c.Defaults.Limits, Plans: c.Defaults.Plans})
+	return m.patchError("defaults", defaultsOrg(c))
 }
 
 // markLimits records which parts limits have, as reading a file would.
-func (m *mistakes) markLimits(path string, list []Limit) {
-	for i, l := range list {
-		at := element(path+".limits", i)
-		for name, given := range map[string]bool{
-			"amount": l.Amount.N > 0, "window": l.Window > 0, "calendar": l.Calendar != "", "bucket": l.Bucket.Capacity.N > 0,
-		} {
-			if given {
-				m.marks[at+"."+name] = mark{}
+func (m *mistakes) markLimits(lists []limitList) {
+	for _, list := range lists {
+		for i, l := range list.limits {
+			at := element(list.path+".limits", i)
+			for name, given := range map[string]bool{
+				"amount": l.Amount.N > 0, "window": l.Window > 0, "calendar": l.Calendar != "", "bucket": l.Bucket.Capacity.N > 0,
+			} {
+				if given {
+					m.marks[at+"."+name] = mark{}
+				}
 			}
 		}
 	}

@@ -17,89 +17,103 @@ type (
 	Plan = settings.Plan
 )
 
-// finishGroups sets the subject of limits of groups that name none.
-func finishGroups(m *mistakes, path string, list []Group) {
-	for i := range list {
-		finishSubjects(m, element(path+".groups", i), list[i].Limits, "group")
-	}
+// limitList is a list of limits of an org, or of the defaults.
+type limitList struct {
+	path     string // of what it belongs to: orgs[0] or orgs[0].users[2]
+	kind, id string // org, group, plan or user, and its id if it is not the org
+	limits   []Limit
 }
 
-// finishPlans sets the subject of limits of plans.
-func finishPlans(m *mistakes, path string, list []Plan) {
-	for i := range list {
-		finishSubjects(m, element(path+".plans", i), list[i].Limits, "user")
-	}
-}
-
-func finishSubjects(m *mistakes, path string, list []Limit, subject string) {
-	for i := range list {
-		if !m.given(element(path+".limits", i) + ".subject") {
-			list[i].Subject = subject
+// limitLists returns the lists of limits of an org, of its users, groups and plans.
+func limitLists(path string, o *Org) []limitList {
+	out := []limitList{{path, "org", "", o.Limits}}
+	for i := range o.Users {
+		if u := &o.Users[i]; len(u.Limits) > 0 {
+			out = append(out, limitList{element(path+".users", i), "user", u.ID, u.Limits})
 		}
 	}
-}
-
-// checkGroups checks the groups of an org, and what users name as theirs.
-func checkGroups(m *mistakes, path string, o *Org) {
 	for i, g := range o.Groups {
-		at := element(path+".groups", i)
-		for j, l := range g.Limits {
-			at := element(at+".limits", j)
-			checkLimit(m, at, l)
-			if l.Subject != "group" && l.Subject != "user" {
-				m.failAt(at+".subject", "a limit under a group has subject group (shared by its users) or user (for each of them)")
-			}
-			if l.Only != "" {
-				m.failAt(at+".only", "a limit under a group applies only to its users; remove only")
-			}
-		}
+		out = append(out, limitList{element(path+".groups", i), "group", g.ID, g.Limits})
 	}
-	for i, u := range o.Users {
-		if u.Group != "" {
-			m.refer(fmt.Sprintf("%s.users[%d].group", path, i), "group", u.Group, groupIDs(o))
-		}
-	}
-}
-
-// checkPlans checks a list of plans. path contains it.
-func checkPlans(m *mistakes, path string, list []Plan) {
-	for i, p := range list {
-		at := element(path+".plans", i)
-		for j, l := range p.Limits {
-			at := element(at+".limits", j)
-			checkLimit(m, at, l)
-			if l.Subject != "user" || l.Only != "" {
-				field := map[bool]string{true: ".only", false: ".subject"}[l.Subject == "user"]
-				m.failAt(at+field, "a limit of a plan counts each user or key that has the plan; remove subject and only")
-			}
-		}
-	}
-}
-
-// planIDs returns the ids of a list of plans.
-func planIDs(list []Plan) []string {
-	out := make([]string, len(list))
-	for i, p := range list {
-		out[i] = p.ID
+	for i, p := range o.Plans {
+		out = append(out, limitList{element(path+".plans", i), "plan", p.ID, p.Limits})
 	}
 	return out
 }
 
-// checkOrgPlans checks the org's plans, and what it, its users and keys name as theirs.
-func checkOrgPlans(m *mistakes, path string, o *Org, cfg *Config) {
-	checkPlans(m, path, o.Plans)
-	known := cfg.Defaults.PlanIDs(o)
-	refer := func(at, id string) {
-		if id != "" {
-			m.refer(at+".plan", "plan", id, known)
+// defaultsOrg returns an org with the limits and plans of the defaults.
+func defaultsOrg(cfg *Config) *Org {
+	return &Org{Limits: cfg.Defaults.Limits, Plans: cfg.Defaults.Plans}
+}
+
+// ownRules are what limits under a user, a group or a plan may count: one of the subjects, the first if they name none.
+var ownRules = map[string]struct {
+	subjects      []string
+	subject, only string // what is said of others
+}{
+	"user": {
+		[]string{"user"}, "a limit under a user must have subject user",
+		"a limit under a user applies only to that user; remove only",
+	},
+	"group": {
+		[]string{"group", "user"},
+		"a limit under a group has subject group (shared by its users) or user (for each of them)",
+		"a limit under a group applies only to its users; remove only",
+	},
+	"plan": {
+		[]string{"user"}, "a limit of a plan counts each user or key that has the plan; remove subject and only",
+		"a limit of a plan counts each user or key that has the plan; remove subject and only",
+	},
+}
+
+// own sets what a limit under a user, a group or a plan counts.
+func (l limitList) own(limit *Limit, subjectGiven bool) {
+	if rule, ok := ownRules[l.kind]; ok && !subjectGiven {
+		limit.Subject = rule.subjects[0]
+	}
+	if l.kind == "user" && limit.Only == "" {
+		limit.Only = l.id
+	}
+}
+
+// finishLimits sets what limits that name no subject count.
+func finishLimits(m *mistakes, lists []limitList) {
+	for _, list := range lists {
+		for i := range list.limits {
+			list.own(&list.limits[i], m.given(element(list.path+".limits", i)+".subject"))
 		}
 	}
-	refer(path, o.Plan)
+}
+
+// checkOwnLimits checks the limits under users, groups and plans.
+func checkOwnLimits(m *mistakes, lists []limitList) {
+	for _, list := range lists {
+		rule, ok := ownRules[list.kind]
+		if !ok {
+			continue
+		}
+		who := map[string]string{"user": list.id}[list.kind]
+		for i, l := range list.limits {
+			at := element(list.path+".limits", i)
+			checkLimit(m, at, l)
+			wrong := !slices.Contains(rule.subjects, l.Subject)
+			if wrong {
+				m.failAt(at+".subject", "%s", rule.subject)
+			}
+			if l.Only != who && (!wrong || rule.subject != rule.only) {
+				m.failAt(at+".only", "%s", rule.only)
+			}
+		}
+	}
+}
+
+// eachMember calls fn for the users of an org and, with k, for their keys.
+func eachMember(path string, o *Org, fn func(at string, u *User, k *Key)) {
 	for i := range o.Users {
-		u, at := &o.Users[i], fmt.Sprintf("%s.users[%d]", path, i)
-		refer(at, u.Plan)
+		u, at := &o.Users[i], element(path+".users", i)
+		fn(at, u, nil)
 		for j := range u.Keys {
-			refer(element(at+".keys", j), u.Keys[j].Plan)
+			fn(element(at+".keys", j), u, &u.Keys[j])
 		}
 	}
 }
@@ -124,15 +138,11 @@ func checkMemberships(m *mistakes, path string, o *Org, cfg *Config) {
 	for i, p := range o.Plans {
 		r.check(element(path+".plans", i), nil, settings.Membership{Plan: p.ID})
 	}
-	for i := range o.Users {
-		u, at := &o.Users[i], fmt.Sprintf("%s.users[%d]", path, i)
-		r.check(at, u, cfg.Defaults.Membership(o, u, nil))
-		for j := range u.Keys {
-			if u.Keys[j].Plan != "" {
-				r.check(element(at+".keys", j), u, cfg.Defaults.Membership(o, u, &u.Keys[j]))
-			}
+	eachMember(path, o, func(at string, u *User, k *Key) {
+		if k == nil || k.Plan != "" {
+			r.check(at, u, cfg.Defaults.Membership(o, u, k))
 		}
-	}
+	})
 }
 
 func (r *membershipRules) check(at string, u *User, of settings.Membership) {
@@ -184,29 +194,22 @@ func layerText(from, id string) string {
 	return from + " " + id
 }
 
-// groupIDs returns the ids of the org's groups.
-func groupIDs(o *Org) []string {
-	out := make([]string, len(o.Groups))
-	for i, g := range o.Groups {
-		out[i] = g.ID
-	}
-	return slices.Clip(out)
-}
-
-func userIDs(o *Org) []string {
-	out := make([]string, len(o.Users))
-	for i := range o.Users {
-		out[i] = o.Users[i].ID
+// idsOf returns the ids of a list.
+func idsOf[T any](list []T, id func(*T) string) []string {
+	out := make([]string, len(list))
+	for i := range list {
+		out[i] = id(&list[i])
 	}
 	return out
 }
 
-func keyIDs(o *Org) []string {
-	var out []string
+func groupIDs(o *Org) []string { return idsOf(o.Groups, func(g *Group) string { return g.ID }) }
+
+func userIDs(o *Org) []string { return idsOf(o.Users, func(u *User) string { return u.ID }) }
+
+func keyIDs(o *Org) (out []string) {
 	for i := range o.Users {
-		for _, k := range o.Users[i].Keys {
-			out = append(out, k.ID)
-		}
+		out = append(out, idsOf(o.Users[i].Keys, func(k *Key) string { return k.ID })...)
 	}
 	return out
 }

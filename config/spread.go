@@ -43,33 +43,32 @@ func checkSpread(m *mistakes, path string, o *Org, cfg *Config) {
 		}
 	}
 	if by == "ip" {
-		checkOwnLimits(m, path, o)
+		checkSingleLimits(m, path, o)
 	}
 	checkSpreadGroups(m, path, o)
 }
 
 // checkSpreadGroups checks that no amount is shared by users, who may be in different parts.
 func checkSpreadGroups(m *mistakes, path string, o *Org) {
-	for i, g := range o.Groups {
-		for j, l := range g.Limits {
-			if l.Subject == "group" && l.Mode != "off" {
+	for _, list := range limitLists(path, o) {
+		for i, l := range list.limits {
+			if list.kind == "group" && l.Subject == "group" && l.Mode != "off" {
 				m.failAt(path+".spread", "limit %q%s is shared by the users of group %s, so all their calls must be decided in "+
-					"one place; set its subject to user, or use spend_caps", l.Name,
-					m.onLine(element(element(path+".groups", i)+".limits", j)), g.ID)
+					"one place; set its subject to user, or use spend_caps", l.Name, m.onLine(element(list.path+".limits", i)), list.id)
 			}
 		}
 	}
 }
 
-// checkOwnLimits checks that an org with limits by address has none for single users and keys.
-func checkOwnLimits(m *mistakes, path string, o *Org) {
+// checkSingleLimits checks that an org with limits by address has none for single users and keys.
+func checkSingleLimits(m *mistakes, path string, o *Org) {
 	for i := range o.Users {
 		u := &o.Users[i]
 		own := slices.ContainsFunc(u.Limits, func(l Limit) bool { return l.Mode == "enforce" }) || u.Group+u.Plan != ""
 		if own || slices.ContainsFunc(u.Keys, func(k Key) bool { return k.Concurrency > 0 }) {
 			m.failAt(path+".spread", "user %q%s has limits of its own and others count by address, and all limits of a "+
 				"call must be in one part; enforce limits by user and key, or by address", u.ID,
-				m.onLine(fmt.Sprintf("%s.users[%d]", path, i)))
+				m.onLine(element(path+".users", i)))
 			return
 		}
 	}

@@ -22,30 +22,18 @@ func finish(m *mistakes, cfg *Config) {
 			p.Pools = []Pool{pool}
 		}
 		for j := range p.Pools {
-			path := fmt.Sprintf("providers[%d].pools[%d].models", i, j)
+			path := element(element("providers", i)+".pools", j) + ".models"
 			if !m.given(path) {
 				p.Pools[j].Models = []string{"*"}
 			}
 		}
 	}
-	finishPlans(m, "defaults", cfg.Defaults.Plans)
+	finishLimits(m, limitLists("defaults", defaultsOrg(cfg)))
 	for i := range cfg.Orgs {
 		if cfg.Orgs[i].OnStoreFailure == "" {
 			cfg.Orgs[i].OnStoreFailure = cfg.Store.OnFailure
 		}
-		finishGroups(m, element("orgs", i), cfg.Orgs[i].Groups)
-		finishPlans(m, element("orgs", i), cfg.Orgs[i].Plans)
-		for j := range cfg.Orgs[i].Users {
-			u := &cfg.Orgs[i].Users[j]
-			for k := range u.Limits {
-				if path := fmt.Sprintf("orgs[%d].users[%d].limits[%d]", i, j, k); !m.given(path + ".subject") {
-					u.Limits[k].Subject = "user"
-				}
-				if u.Limits[k].Only == "" {
-					u.Limits[k].Only = u.ID
-				}
-			}
-		}
+		finishLimits(m, limitLists(element("orgs", i), &cfg.Orgs[i]))
 	}
 }
 
@@ -117,14 +105,14 @@ func checkRedis(m *mistakes, r Redis) {
 		return
 	}
 	for i, addr := range r.Addresses {
-		if m.broken(fmt.Sprintf("redis.addresses[%d]", i)) {
+		if m.broken(element("redis.addresses", i)) {
 			continue
 		}
 		if strings.HasPrefix(addr, "/") && r.Mode == "single" {
 			continue // a unix socket
 		}
 		if err := checkHostPort(addr); err != nil {
-			m.failAt(fmt.Sprintf("redis.addresses[%d]", i), "%s", err)
+			m.failAt(element("redis.addresses", i), "%s", err)
 		}
 	}
 	switch {

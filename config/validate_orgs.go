@@ -31,9 +31,7 @@ type orgRules struct {
 
 func newOrgRules(m *mistakes, cfg *Config) *orgRules {
 	r := &orgRules{found: m, cfg: cfg, hashes: names{}}
-	for _, p := range cfg.Providers {
-		r.providers = append(r.providers, p.ID)
-	}
+	r.providers = idsOf(cfg.Providers, func(p *Provider) string { return p.ID })
 	return r
 }
 
@@ -42,7 +40,7 @@ func element(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) 
 func (r *orgRules) check(path string, o *Org) {
 	m, cfg := r.found, r.cfg
 	for j, id := range o.Providers {
-		m.refer(fmt.Sprintf("%s.providers[%d]", path, j), "provider", id, r.providers)
+		m.refer(element(path+".providers", j), "provider", id, r.providers)
 	}
 	for model, cheaper := range o.Downgrade {
 		if cheaper == model || strings.ContainsAny(model+cheaper, "* \t") || cheaper == "" {
@@ -54,11 +52,9 @@ func (r *orgRules) check(path string, o *Org) {
 	checkJournal(m, path, o, cfg.Store)
 	checkWebhooks(m, path, o, cfg.Webhooks)
 	checkAlerts(m, path+".alerts", o.Alerts, cfg.Webhooks)
-	checkUsers(m, path, o, cfg, r.hashes)
-	checkPriorities(m, path, o)
+	checkModelPriority(m, path, o)
+	checkMembers(m, path, o, cfg, r.hashes)
 	checkLimits(m, path, o, cfg)
-	checkGroups(m, path, o)
-	checkOrgPlans(m, path, o, cfg)
 	checkLimitCount(m, path, o, cfg)
 	checkBrakes(m, path+".brakes", o.Brakes, cfg)
 	checkBrakeCount(m, path+".brakes", len(settings.OrgBrakes(cfg.Brakes, o.Brakes)))
@@ -78,20 +74,36 @@ func checkJournal(m *mistakes, path string, o *Org, s Store) {
 		o.OnStoreFailure)
 }
 
-func checkUsers(m *mistakes, path string, o *Org, cfg *Config, hashes names) {
-	keyIDs := names{}
-	for i, u := range o.Users {
-		at := fmt.Sprintf("%s.users[%d]", path, i)
-		checkLabelValues(m, at+".labels", u.Labels, cfg)
-		for j, k := range u.Keys {
-			at := fmt.Sprintf("%s.keys[%d]", at, j)
-			m.unique(keyIDs, at+".id", k.ID)
-			checkLabelValues(m, at+".labels", k.Labels, cfg)
-			if k.Hash != "" && checkHash(m, at+".hash", k.Hash, cfg.Auth.Peppers) {
-				m.unique(hashes, at+".hash", k.Hash)
-			}
+// checkMembers checks the users and keys of an org, and what they and the org name as theirs.
+func checkMembers(m *mistakes, path string, o *Org, cfg *Config, hashes names) {
+	keyIDs, plans, groups := names{}, cfg.Defaults.PlanIDs(o), groupIDs(o)
+	plan := func(at, id string) {
+		if id != "" {
+			m.refer(at+".plan", "plan", id, plans)
 		}
 	}
+	plan(path, o.Plan)
+	for i, p := range o.Plans {
+		checkPriority(m, element(path+".plans", i)+".priority", p.Priority, o)
+	}
+	eachMember(path, o, func(at string, u *User, k *Key) {
+		if k == nil {
+			checkLabelValues(m, at+".labels", u.Labels, cfg)
+			checkPriority(m, at+".priority", u.Priority, o)
+			plan(at, u.Plan)
+			if u.Group != "" {
+				m.refer(at+".group", "group", u.Group, groups)
+			}
+			return
+		}
+		m.unique(keyIDs, at+".id", k.ID)
+		checkLabelValues(m, at+".labels", k.Labels, cfg)
+		checkPriority(m, at+".priority", k.Priority, o)
+		plan(at, k.Plan)
+		if k.Hash != "" && checkHash(m, at+".hash", k.Hash, cfg.Auth.Peppers) {
+			m.unique(hashes, at+".hash", k.Hash)
+		}
+	})
 }
 
 // checkAdmins checks the administrators' keys.
@@ -127,9 +139,7 @@ func checkHash(m *mistakes, path, text string, peppers []Pepper) bool {
 		return false
 	}
 	known := []string{"sha256"}
-	for _, p := range peppers {
-		known = append(known, p.ID)
-	}
+	known = append(known, idsOf(peppers, func(p *Pepper) string { return p.ID })...)
 	if !slices.Contains(known, id) {
 		m.failAt(path, "there is no pepper %q in auth.peppers%s", id, didYouMean(id, known))
 		return false
@@ -141,7 +151,7 @@ func checkHash(m *mistakes, path, text string, peppers []Pepper) bool {
 func checkDefaults(m *mistakes, cfg *Config) {
 	checkRaiseRequests(m, "defaults.raise_requests", cfg.Defaults.RaiseRequests)
 	for i, l := range cfg.Defaults.Limits {
-		at := fmt.Sprintf("defaults.limits[%d]", i)
+		at := element("defaults.limits", i)
 		checkLimit(m, at, l)
 		checkSubject(m, at+".subject", l, cfg)
 		if slices.Contains([]string{"group", "user", "key"}, l.Subject) && l.Only != "" {
@@ -151,44 +161,38 @@ func checkDefaults(m *mistakes, cfg *Config) {
 		}
 		checkOnly(m, at+".only", l, &Org{})
 	}
-	checkPlans(m, "defaults", cfg.Defaults.Plans)
+	checkOwnLimits(m, limitLists("defaults", defaultsOrg(cfg)))
 	if cfg.Defaults.Plan != "" {
-		m.refer("defaults.plan", "plan", cfg.Defaults.Plan, planIDs(cfg.Defaults.Plans))
+		m.refer("defaults.plan", "plan", cfg.Defaults.Plan, cfg.Defaults.PlanIDs(&Org{}))
 	}
 }
 
-// checkLimits checks the org's limits and those of its users.
+// checkLimits checks the org's limits, and those of its users, groups and plans.
 func checkLimits(m *mistakes, path string, o *Org, cfg *Config) {
 	ids := names{}
 	replaceable := map[string]bool{}
 	for i, l := range cfg.Defaults.Limits {
 		if !slices.ContainsFunc(o.Limits, func(own Limit) bool { return own.Name == l.Name }) {
-			ids[l.Name], replaceable[l.Name] = fmt.Sprintf("defaults.limits[%d]", i), l.Subject == "user"
+			ids[l.Name], replaceable[l.Name] = element("defaults.limits", i), l.Subject == "user"
 		}
 	}
 	for i, l := range o.Limits {
-		at := fmt.Sprintf("%s.limits[%d]", path, i)
+		at := element(path+".limits", i)
 		ids[l.Name], replaceable[l.Name] = at+".name", l.Subject == "user"
 		checkLimit(m, at, l)
 		checkSubject(m, at+".subject", l, cfg)
 		checkOnly(m, at+".only", l, o)
 	}
-	for i, u := range o.Users {
-		for j, l := range u.Limits {
-			at := fmt.Sprintf("%s.users[%d].limits[%d]", path, i, j)
-			checkLimit(m, at, l)
-			if first, taken := ids[l.Name]; taken && !replaceable[l.Name] {
-				m.failAt(at+".name", "%q is a limit of the org%s whose subject is not user, so a user cannot replace it", l.Name,
-					m.onLine(first))
-			}
-			if l.Subject != "user" {
-				m.failAt(at+".subject", "a limit under a user must have subject user")
-			}
-			if l.Only != u.ID {
-				m.failAt(at+".only", "a limit under a user applies only to that user; remove only")
+	lists := limitLists(path, o)
+	for _, list := range lists {
+		for i, l := range list.limits {
+			if first, taken := ids[l.Name]; list.kind == "user" && taken && !replaceable[l.Name] {
+				m.failAt(element(list.path+".limits", i)+".name", "%q is a limit of the org%s whose subject is not user, so a user "+
+					"cannot replace it", l.Name, m.onLine(first))
 			}
 		}
 	}
+	checkOwnLimits(m, lists)
 }
 
 // onLine returns where a path is in the file, "" if it is not there.

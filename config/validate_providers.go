@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"net/url"
 	"regexp"
 	"slices"
@@ -13,7 +12,7 @@ import (
 func checkProviders(m *mistakes, cfg *Config) {
 	ids, pools := names{}, names{}
 	for i, p := range cfg.Providers {
-		path := fmt.Sprintf("providers[%d]", i)
+		path := element("providers", i)
 		if ids[p.ID] == "" {
 			ids[p.ID] = path + ".id"
 		}
@@ -26,7 +25,7 @@ func checkProviders(m *mistakes, cfg *Config) {
 			}
 		}
 		for j, pool := range p.Pools {
-			at := fmt.Sprintf("%s.pools[%d]", path, j)
+			at := element(path+".pools", j)
 			if m.given(at) || pools[pool.ID] == "" || ids[p.ID] == path+".id" { // otherwise its provider was reported
 				m.unique(pools, at+".id", pool.ID)
 			}
@@ -73,7 +72,7 @@ func checkServed(m *mistakes, path string, p Provider) {
 			return slices.ContainsFunc(pool.Models, func(pattern string) bool { return providers.Match(pattern, name) })
 		})
 		if !served {
-			m.failAt(fmt.Sprintf("%s.models[%d]", path, i),
+			m.failAt(element(path+".models", i),
 				"no pool of the provider serves the model %q; add it to a pool's models", name)
 		}
 	}

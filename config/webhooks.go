@@ -2,7 +2,6 @@ package config
 
 import (
 	"encoding/base64"
-	"fmt"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -36,7 +35,7 @@ var eventTypes = []string{
 // checkWebhooks checks an org's webhooks.
 func checkWebhooks(m *mistakes, path string, o *Org, all Webhooks) {
 	for i, w := range o.Webhooks {
-		at := fmt.Sprintf("%s.webhooks[%d]", path, i)
+		at := element(path+".webhooks", i)
 		checkWebhookURL(m, at+".url", w.URL, all.AllowHTTP)
 		checkSigners(m, at+".secrets", w.Secrets)
 	}
