@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -151,10 +150,8 @@ func (x *financeExports) write(
 
 // nameOf returns the name of an org; empty if it is deleted.
 func (x *financeExports) nameOf(org string) string {
-	orgs := x.named().Orgs
-	i := slices.IndexFunc(orgs, func(o config.Org) bool { return o.ID == org })
-	if i < 0 {
-		return ""
+	if o := x.named().Tenants().Org(org); o != nil {
+		return o.Name
 	}
-	return orgs[i].Name
+	return ""
 }

@@ -232,11 +232,7 @@ func (i *Identities) CheckOrg(id string, record *tenants.Tenant) error {
 func (i *Identities) MergeOrg(id string, record *tenants.Tenant) (*config.Org, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	at := slices.IndexFunc(i.cfg.Orgs, func(o config.Org) bool { return o.ID == id })
-	var file *config.Org
-	if at >= 0 {
-		file = &i.cfg.Orgs[at]
-	}
+	file := i.cfg.Tenants().Org(id)
 	if file == nil && (record == nil || record.Org == nil) {
 		return nil, errNoOrg
 	}

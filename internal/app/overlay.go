@@ -133,12 +133,7 @@ func (u orgUsers) of(id string) *config.User {
 // the list.
 func keyOf(u *config.User, id string) *config.Key {
 	u.Keys = slices.Clone(u.Keys)
-	i := slices.IndexFunc(u.Keys, func(k config.Key) bool { return k.ID == id })
-	if i < 0 {
-		u.Keys = append(u.Keys, config.NewKey(id))
-		i = len(u.Keys) - 1
-	}
-	return &u.Keys[i]
+	return tenancy.FindOrAdd(&u.Keys, id, func() config.Key { return config.NewKey(id) })
 }
 
 // limitOf returns a limit of the org, or of one of its groups, plans or users, which it creates if
@@ -149,7 +144,8 @@ func (u orgUsers) limitOf(owner, name string) *config.Limit {
 	var user *config.User
 	switch kind, id := tenancy.SplitOwner(owner); kind {
 	case "group":
-		list = &groupOf(org, id).Limits
+		org.Groups = slices.Clone(org.Groups)
+		list = &tenancy.FindOrAdd(&org.Groups, id, func() config.Group { return config.Group{ID: id} }).Limits
 	case "plan":
 		org.Plans = slices.Clone(org.Plans)
 		list = &planOf(&org.Plans, id).Limits
@@ -164,40 +160,20 @@ func (u orgUsers) limitOf(owner, name string) *config.Limit {
 // limitIn returns the limit of a name in a list. If there is none, it adds a copy of the one in
 // above, or else a new one.
 func limitIn(list *[]config.Limit, owner, name string, above []config.Limit) *config.Limit {
-	same := func(l config.Limit) bool { return l.Name == name }
-	i := slices.IndexFunc(*list, same)
-	if i < 0 {
+	return tenancy.FindOrAdd(list, name, func() config.Limit {
 		made := config.NewLimit(owner, name)
-		if at := slices.IndexFunc(above, same); at >= 0 {
-			only := made.Only
-			made = above[at]
-			if only != "" {
-				made.Only = only
-			}
+		if replaced := tenancy.Find(above, name); replaced != nil {
+			only := cmp.Or(made.Only, replaced.Only)
+			made = *replaced
+			made.Only = only
 		}
-		*list = append(*list, made)
-		i = len(*list) - 1
-	}
-	return &(*list)[i]
-}
-
-// groupOf returns a group of an org, creating it if necessary.
-func groupOf(org *config.Org, id string) *config.Group {
-	org.Groups = slices.Clone(org.Groups)
-	if org.Group(id) == nil {
-		org.Groups = append(org.Groups, config.Group{ID: id})
-	}
-	return org.Group(id)
+		return made
+	})
 }
 
 // planOf returns a plan in a list, creating it if necessary.
 func planOf(list *[]config.Plan, id string) *config.Plan {
-	i := slices.IndexFunc(*list, func(p config.Plan) bool { return p.ID == id })
-	if i < 0 {
-		*list = append(*list, config.Plan{ID: id})
-		i = len(*list) - 1
-	}
-	return &(*list)[i]
+	return tenancy.FindOrAdd(list, id, func() config.Plan { return config.Plan{ID: id} })
 }
 
 // errNoOrg means that records belong to an org that does not exist.

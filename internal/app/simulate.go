@@ -10,6 +10,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/internal/tenants"
+	tenancy "github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // Policy returns what a configuration decides calls by, for simulations. workers is the
@@ -44,10 +45,8 @@ func WithRecords(cfg *config.Config, records map[string]*tenants.Tenant) (*confi
 	out := *cfg
 	out.Orgs = slices.Clone(cfg.Orgs)
 	for _, id := range slices.Sorted(maps.Keys(records)) {
-		at, file := slices.IndexFunc(cfg.Orgs, func(o config.Org) bool { return o.ID == id }), (*config.Org)(nil)
-		if at >= 0 {
-			file = &cfg.Orgs[at]
-		} else if records[id].Org == nil {
+		file := cfg.Tenants().Org(id)
+		if file == nil && records[id].Org == nil {
 			continue
 		}
 		for key, k := range records[id].Keys {
@@ -56,14 +55,10 @@ func WithRecords(cfg *config.Config, records map[string]*tenants.Tenant) (*confi
 			}
 		}
 		made, err := makeOrg(cfg, nil, id, file, records[id])
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, fmt.Errorf("org %s: its runtime settings conflict with %s: %w", id, cfg.Name, err)
-		case file == nil:
-			out.Orgs = append(out.Orgs, made.org)
-		default:
-			out.Orgs[at] = made.org
 		}
+		*tenancy.FindOrAdd(&out.Orgs, id, func() config.Org { return made.org }) = made.org
 	}
 	return &out, nil
 }

@@ -101,8 +101,6 @@ type BrakeCalls struct {
 // own.
 func OrgBrakes(all, own []Brake) []Brake { return replaced(all, own) }
 
-func (b Brake) named() string { return b.Name }
-
 // MaxBrakeLife is how long a brake that is not released stays in effect, because runs do not return.
 const MaxBrakeLife = 30 * 24 * time.Hour
 

@@ -278,19 +278,39 @@ type Set struct {
 }
 
 // Org returns the org with this id, or nil.
-func (s Set) Org(id string) *Org {
-	if i := slices.IndexFunc(s.Orgs, func(o Org) bool { return o.ID == id }); i >= 0 {
-		return &s.Orgs[i]
+func (s Set) Org(id string) *Org { return Find(s.Orgs, id) }
+
+// User returns the user with this id, or nil.
+func (o *Org) User(id string) *User { return Find(o.Users, id) }
+
+// Named is what has an id or a name that is unique in its list.
+type Named interface{ named() string }
+
+func (o Org) named() string   { return o.ID }
+func (u User) named() string  { return u.ID }
+func (k Key) named() string   { return k.ID }
+func (g Group) named() string { return g.ID }
+func (p Plan) named() string  { return p.ID }
+func (l Limit) named() string { return l.Name }
+func (b Brake) named() string { return b.Name }
+
+// Find returns the element of a list with an id or a name, or nil.
+func Find[T Named](list []T, id string) *T {
+	for i := range list {
+		if list[i].named() == id {
+			return &list[i]
+		}
 	}
 	return nil
 }
 
-// User returns the user with this id, or nil.
-func (o *Org) User(id string) *User {
-	if i := slices.IndexFunc(o.Users, func(u User) bool { return u.ID == id }); i >= 0 {
-		return &o.Users[i]
+// FindOrAdd returns the element of a list with an id or a name. It adds one if there is none.
+func FindOrAdd[T Named](list *[]T, id string, add func() T) *T {
+	if found := Find(*list, id); found != nil {
+		return found
 	}
-	return nil
+	*list = append(*list, add())
+	return &(*list)[len(*list)-1]
 }
 
 // OrgLimits returns the limits of an org: the defaults, except those replaced by name, and the
@@ -303,19 +323,12 @@ func (d Defaults) UserLimits(o *Org, u *User) []Limit {
 	return d.LimitsOf(o, u, d.Membership(o, u, nil))
 }
 
-func (l Limit) named() string { return l.Name }
-
 // replaced returns list with limits or brakes of the same name replaced by those in others, followed
 // by the rest of others.
-func replaced[T interface{ named() string }](list, others []T) []T {
+func replaced[T Named](list, others []T) []T {
 	out := slices.Clone(list)
 	for _, own := range others {
-		i := slices.IndexFunc(out, func(one T) bool { return one.named() == own.named() })
-		if i < 0 {
-			out = append(out, own)
-			continue
-		}
-		out[i] = own
+		*FindOrAdd(&out, own.named(), func() T { return own }) = own
 	}
 	return out
 }

@@ -52,24 +52,12 @@ func SplitOwner(owner string) (kind, id string) {
 }
 
 // Group returns the group with this id, or nil.
-func (o *Org) Group(id string) *Group {
-	if i := slices.IndexFunc(o.Groups, func(g Group) bool { return g.ID == id }); i >= 0 && id != "" {
-		return &o.Groups[i]
-	}
-	return nil
-}
+func (o *Org) Group(id string) *Group { return Find(o.Groups, id) }
 
 // OrgPlan returns a plan of an org: that of the defaults, changed by the org's of the same id. It is
 // nil if there is none.
 func (d Defaults) OrgPlan(o *Org, id string) *Plan {
-	find := func(list []Plan) *Plan {
-		i := slices.IndexFunc(list, func(p Plan) bool { return p.ID == id })
-		if i < 0 || id == "" {
-			return nil
-		}
-		return &list[i]
-	}
-	shared, own := find(d.Plans), find(o.Plans)
+	shared, own := Find(d.Plans, id), Find(o.Plans, id)
 	if shared == nil || own == nil {
 		return cmp.Or(own, shared)
 	}
