@@ -10,7 +10,6 @@ package finance
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -265,14 +264,4 @@ func (r *reader) reversed(line Line, s budget.Sums, e budget.Entry) map[Line]bud
 func (r *reader) earlier(id string) bool {
 	made, ok := wire.CallTime(id)
 	return ok && made.Before(r.books.Month.Begin())
-}
-
-// sorted returns the lines in the order of cmp.
-func sorted[K comparable, V any](groups map[K]V, cmp func(a, b K) int) []K {
-	out := make([]K, 0, len(groups))
-	for k := range groups {
-		out = append(out, k)
-	}
-	slices.SortFunc(out, cmp)
-	return out
 }

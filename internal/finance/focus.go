@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/big"
+	"slices"
 	"strings"
 	"time"
 
@@ -121,7 +123,7 @@ func ReadFocus(ctx context.Context, l *budget.Ledger, o FocusOptions) (*Focus, e
 	if err != nil {
 		return nil, err
 	}
-	for _, line := range sorted(lines, compareLines) {
+	for _, line := range slices.SortedFunc(maps.Keys(lines), compareLines) {
 		s := lines[line]
 		for _, part := range s.ByClass() {
 			f.rows = append(f.rows, focusRow{
@@ -135,18 +137,17 @@ func ReadFocus(ctx context.Context, l *budget.Ledger, o FocusOptions) (*Focus, e
 func compareLines(a, b Line) int {
 	return cmp.Or(a.Day.Compare(b.Day), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Model, b.Model),
 		cmp.Compare(a.User, b.User), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Endpoint, b.Endpoint),
-		cmp.Compare(a.Labels, b.Labels), compareBool(a.Earlier, b.Earlier), compareBool(a.Cached, b.Cached),
-		compareBool(a.Undetailed, b.Undetailed))
+		cmp.Compare(a.Labels, b.Labels), cmp.Compare(a.details(), b.details()))
 }
 
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
+// details orders lines that differ in nothing else.
+func (l Line) details() (n int) {
+	for i, is := range [...]bool{l.Undetailed, l.Cached, l.Earlier} {
+		if is {
+			n |= 1 << i
+		}
 	}
-	return 1
+	return n
 }
 
 // divided returns n*times/by, rounded to the nearest integer, halves away from zero.

@@ -3,6 +3,7 @@ package finance
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -83,7 +84,7 @@ func (s *sectionOf) add(line Line, sums budget.Sums) {
 
 func (s *sectionOf) section() Section {
 	out := Section{Title: s.title}
-	names := sorted(s.sums, func(a, b string) int {
+	names := slices.SortedFunc(maps.Keys(s.sums), func(a, b string) int {
 		return cmp.Or(cmp.Compare(s.sums[b].Cost, s.sums[a].Cost), cmp.Compare(a, b))
 	})
 	for _, name := range names {
@@ -146,7 +147,7 @@ func ReadStatement(ctx context.Context, l *budget.Ledger, o StatementOptions) (*
 	for _, section := range sections {
 		st.Sections = append(st.Sections, section.section())
 	}
-	for _, day := range sorted(days, time.Time.Compare) {
+	for _, day := range slices.SortedFunc(maps.Keys(days), time.Time.Compare) {
 		st.Daily = append(st.Daily, StatementLine{day.Format(time.DateOnly), *days[day]})
 	}
 	st.Prices = pricesOf(models.section())

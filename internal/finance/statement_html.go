@@ -7,9 +7,9 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -19,8 +19,8 @@ var statementHTML string
 // WriteHTML writes the statement as a page of its own: no scripts, nothing to load, made for A4.
 func (st *Statement) WriteHTML(to io.Writer) error {
 	t, err := template.New("statement").Funcs(template.FuncMap{
-		"usd": func(n pricing.Nano) string { return n.String() }, "whole": grouped, "share": st.share, "month": longMonth,
-		"minute": func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04 UTC") },
+		"usd": func(n pricing.Nano) string { return n.String() }, "whole": figures.Count, "share": st.share, "month": longMonth,
+		"minute": figures.Minute,
 		"class":  func(class string) string { return strings.ReplaceAll(class, "_", " ") },
 	}).Parse(statementHTML)
 	if err != nil {
@@ -51,15 +51,6 @@ func (st *Statement) named() []Section {
 }
 
 func longMonth(m Month) string { return m.Begin().Format("January 2006") }
-
-// grouped formats a count with thin groups: 1,234,567.
-func grouped(n int64) string {
-	text := strconv.FormatInt(n, 10)
-	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
-}
 
 // share formats a part of the total in percent.
 func (st *Statement) share(n pricing.Nano) string {

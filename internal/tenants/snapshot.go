@@ -59,70 +59,60 @@ func (t *Tenant) clone() *Tenant {
 // draft is a snapshot being derived from another.
 type draft struct {
 	Snapshot
-	own    map[string]bool // tenants already copied for this draft
-	admins bool            // admins are copied
-	stops  bool            // stops are copied
-	raises bool            // raises are copied
-	brakes map[string]bool // orgs whose brakes are copied
+	own map[any]bool // what is already copied for this draft: pointers to maps, and Refs of tenants and of brakes of orgs
 }
 
 func (s *Snapshot) draft() *draft {
-	return &draft{
-		Snapshot: Snapshot{
-			Tenants: maps.Clone(s.Tenants), Admins: s.Admins, Stops: s.Stops, Raises: s.Raises, Brakes: s.Brakes,
-			last: s.last,
-		},
-		own: map[string]bool{}, brakes: map[string]bool{},
+	d := &draft{Snapshot: *s, own: map[any]bool{}}
+	d.Tenants = maps.Clone(s.Tenants)
+	return d
+}
+
+// ownMap returns a map of the draft, which it copies before the first change.
+func ownMap[K comparable, V any](d *draft, m *map[K]V) map[K]V {
+	if !d.own[m] {
+		*m, d.own[m] = maps.Clone(*m), true
 	}
+	return *m
 }
 
 func (d *draft) tenant(org string) *Tenant {
-	if !d.own[org] {
-		d.Tenants[org], d.own[org] = d.Tenants[org].clone(), true
+	if as := (Ref{Kind: KindOrg, Org: org}); !d.own[as] {
+		d.Tenants[org], d.own[as] = d.Tenants[org].clone(), true
 	}
 	return d.Tenants[org]
 }
 
-// set stores a record, or deletes it if text is empty.
+// set stores a record, or deletes it if text is empty. Records that change often are apart from the tenant, so that
+// they do not rebuild its org.
 func (d *draft) set(r Ref, text string) error {
-	if r.Kind == KindAdmin {
-		if !d.admins {
-			d.Admins, d.admins = maps.Clone(d.Admins), true
-		}
-		return put(d.Admins, r, text)
-	}
-	if r.Kind == KindStop { // apart from the tenant, so that a stop does not rebuild its org
-		if !d.stops {
-			d.Stops, d.stops = maps.Clone(d.Stops), true
-		}
-		return put(d.Stops, r, text)
-	}
-	if r.Kind == KindRaise { // apart from the tenant, likewise
-		if !d.raises {
-			d.Raises, d.raises = maps.Clone(d.Raises), true
-		}
-		return putAt(d.Raises, RaiseOwner{r.Org, r.ID}, r, text)
-	}
-	if r.Kind == KindBrake { // apart from the tenant, likewise
-		return put(d.orgBrakes(r.Org), r, text)
+	switch r.Kind {
+	case KindAdmin:
+		return put(ownMap(d, &d.Admins), r.ID, r, text)
+	case KindStop:
+		return put(ownMap(d, &d.Stops), r.ID, r, text)
+	case KindRaise:
+		return put(ownMap(d, &d.Raises), RaiseOwner{r.Org, r.ID}, r, text)
+	case KindBrake:
+		return put(d.orgBrakes(r.Org), r.ID, r, text)
 	}
 	t := d.tenant(r.Org)
 	switch r.Kind {
 	case KindOrg:
 		one := map[string]*Org{}
-		err := put(one, r, text)
+		err := put(one, r.ID, r, text)
 		t.Org = one[r.ID]
 		return err
 	case KindUser:
-		return put(t.Users, r, text)
+		return put(t.Users, r.ID, r, text)
 	case KindKey:
-		return put(t.Keys, r, text)
+		return put(t.Keys, r.ID, r, text)
 	case KindLimit:
-		return put(t.Limits, r, text)
+		return put(t.Limits, r.ID, r, text)
 	case KindOverride:
-		return put(t.Overrides, r, text)
+		return put(t.Overrides, r.ID, r, text)
 	case KindCredential:
-		return put(t.Credentials, r, text)
+		return put(t.Credentials, r.ID, r, text)
 	default:
 		return nil // from a newer version
 	}
@@ -130,22 +120,16 @@ func (d *draft) set(r Ref, text string) error {
 
 // orgBrakes returns the draft's own copy of the brakes of an org.
 func (d *draft) orgBrakes(org string) Brakes {
-	if len(d.brakes) == 0 {
-		d.Brakes = maps.Clone(d.Brakes)
+	all := ownMap(d, &d.Brakes)
+	if as := (Ref{Kind: KindBrake, Org: org}); !d.own[as] {
+		own := Brakes{}
+		maps.Copy(own, all[org])
+		all[org], d.own[as] = own, true
 	}
-	if !d.brakes[org] {
-		own := maps.Clone(d.Brakes[org])
-		if own == nil {
-			own = Brakes{}
-		}
-		d.Brakes[org], d.brakes[org] = own, true
-	}
-	return d.Brakes[org]
+	return all[org]
 }
 
-func put[T any](to map[string]*T, r Ref, text string) error { return putAt(to, r.ID, r, text) }
-
-func putAt[K comparable, T any](to map[K]*T, at K, r Ref, text string) error {
+func put[K comparable, T any](to map[K]*T, at K, r Ref, text string) error {
 	if text == "" {
 		delete(to, at)
 		return nil
@@ -159,34 +143,24 @@ func putAt[K comparable, T any](to map[K]*T, at K, r Ref, text string) error {
 }
 
 func (d *draft) finish(last string) *Snapshot {
-	for org := range d.own {
-		if d.Tenants[org].empty() {
-			delete(d.Tenants, org)
-		}
+	maps.DeleteFunc(d.Tenants, func(_ string, t *Tenant) bool { return t.empty() })
+	if d.own[&d.Brakes] {
+		maps.DeleteFunc(d.Brakes, func(_ string, b Brakes) bool { return len(b) == 0 })
 	}
-	for org := range d.brakes {
-		if len(d.Brakes[org]) == 0 {
-			delete(d.Brakes, org)
-		}
-	}
-	return &Snapshot{
-		Tenants: d.Tenants, Admins: d.Admins, Stops: d.Stops, Raises: d.Raises, Brakes: d.Brakes, last: last,
-	}
+	done := d.Snapshot
+	done.last = last
+	return &done
 }
 
 // With returns the snapshot that would result from these changes, so that it can be validated.
 func (s *Snapshot) With(changes ...Change) (*Snapshot, error) {
 	d := s.draft()
 	for _, c := range changes {
-		text := ""
-		if c.New != nil {
-			raw, err := json.Marshal(c.New)
-			if err != nil {
-				return nil, fmt.Errorf("tenants: encode record: %w", err)
-			}
-			text = string(raw)
+		text, err := c.text()
+		if err == nil {
+			err = d.set(c.Ref, text)
 		}
-		if err := d.set(c.Ref, text); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -102,6 +102,18 @@ type Change struct {
 	New any  // nil deletes the record
 }
 
+// text returns the new text; empty deletes the record.
+func (c Change) text() (string, error) {
+	if c.New == nil {
+		return "", nil
+	}
+	raw, err := json.Marshal(c.New)
+	if err != nil {
+		return "", fmt.Errorf("tenants: encode record: %w", err)
+	}
+	return string(raw), nil
+}
+
 // Commit makes all changes or none, with one audit entry, and waits until this process has read
 // them. ErrConflict means that a record no longer matches Change.Old; then nothing was changed.
 func (s *Store) Commit(ctx context.Context, entry AuditEntry, changes ...Change) error {
@@ -120,13 +132,9 @@ func (s *Store) commit(ctx context.Context, entry AuditEntry, changes ...Change)
 	token := strconv.FormatUint(1+rand.Uint64N(1e15-1), 10)
 	args := []any{token, changedChan, keepChanges, audit, keepAudit}
 	for _, c := range changes {
-		text := ""
-		if c.New != nil {
-			raw, err := json.Marshal(c.New)
-			if err != nil {
-				return fmt.Errorf("tenants: encode record: %w", err)
-			}
-			text = string(raw)
+		text, err := c.text()
+		if err != nil {
+			return err
 		}
 		args = append(args, c.Ref.String(), string(c.Old), text)
 	}
