@@ -134,64 +134,60 @@ func TestSampleIsFiltered(t *testing.T) {
 	}
 }
 
-// grouped is a snapshot with two groups and forecasts.
+// grouped is a snapshot with groups and forecasts.
 func grouped() *Snapshot {
-	s := snapshot()
+	s := fixed()
 	minute, hour := 20*time.Minute, 3*time.Hour
 	s.By, s.Dimensions = "label:project", []string{"label:project", "run", "model"}
 	s.Users[0].Limits = append(s.Users[0].Limits, Limit{Name: "user-day", Metric: "cost", Mode: "enforce", Used: 1, Amount: 100, UsedUp: &hour})
 	s.Groups = []Spender{
-		{Org: "acme", Value: "web", Calls: 90, Cost: 1_900_000_000, Limits: []Limit{
+		{Org: "alpha", Value: "web", Calls: 90, Cost: 1_900_000_000, Limits: []Limit{
 			{Name: "project", Metric: "cost", Mode: "enforce", Used: 50, Amount: 100, UsedUp: &minute},
 		}},
-		{Org: "acme", Value: "run_k3", Name: "nightly", Calls: 1, Cost: 5},
-		{Org: "globex", Calls: 20, Cost: 500_000_000},
+		{Org: "alpha", Value: "run_k3", Name: "nightly", Calls: 1, Cost: 5},
+		{Org: "bravo", Calls: 20, Cost: 500_000_000},
 	}
 	return s
 }
 
 // TestGroupsOnTheScreen: b shows the groups, then groups by the next dimension; enter filters by a group.
 func TestGroupsOnTheScreen(t *testing.T) {
-	s := newScreen(t)
-	s.snap = grouped()
+	s := open(t, 120, 30, grouped())
 	s.press("2")
-	s.shows("5 by project", "used up in", "3h user-day")
+	s.check("tabs", s.lines()[1], " 1 orgs   2 users   3 pools   4 slowest calls   5 by project  ")
+	s.check("a user", fold(s.lines()[4]), "alpha zoe 5 0 $2.00 $1.00 0 0 day 12.3k 10.0k 123% 3h user-day")
+	s.press("enter")
+	s.check("a limit that never resets", fold(s.lines()[7]), "user-day cost enforce $0.000000001 $0.0000001 $0 ░░░░░░░░░░ 1% never 3h")
+	s.press("esc", "b")
+	s.check("columns", fold(s.lines()[3]), "org project id calls/min failed $/min limit used amount use used up in")
+	s.check("a group", fold(s.lines()[4]), "alpha web 90 0 $1.90 project $0.00000005 $0.0000001 50% 20m")
+	s.check("without a value", fold(s.lines()[5]), "bravo (no project) 20 0 $0.5000")
+	s.check("a run", fold(s.lines()[6]), "alpha nightly run_k3 1 0 $0.000000005")
+	s.check("foot", strings.Contains(s.lines()[29], "b group by another"), true)
 	s.press("b")
-	s.shows("project", "web", "20m", "nightly", "run_k3", "(no project)", "b group by another")
-	s.hides("refused")
-	s.press("b")
-	if got := s.queries[len(s.queries)-1]; got.By != "run" {
-		t.Errorf("got by %q after b, want run", got.By)
-	}
+	s.check("by after b", s.last().By, "run")
 	s.snap = grouped()
 	s.press("enter")
-	if got := s.queries[len(s.queries)-1]; got.Filter != "project=web" || s.tab != Users {
-		t.Errorf("got filter %q on tab %d, want project=web on the users", got.Filter, s.tab)
-	}
-	s.shows("filter: project=web")
+	s.check("filter", s.last().Filter, "project=web")
+	s.check("list", s.tab, Users)
+	s.check("tabs", strings.HasSuffix(s.lines()[1], "filter: project=web"), true)
 	s.press("esc")
-	if got := s.queries[len(s.queries)-1]; got.Filter != "" {
-		t.Errorf("got filter %q after esc, want none", got.Filter)
-	}
+	s.check("filter after esc", s.last().Filter, "")
 }
 
 // TestConditionsAndText: conditions of the filter go to the sample when it is complete; text selects lines.
 func TestConditionsAndText(t *testing.T) {
-	s := newScreen(t)
+	s := open(t, 120, 30, fixed())
 	s.press("2", "/")
 	asked := len(s.queries)
 	s.press(strings.Split("run=x*,ali", "")...)
-	if len(s.queries) != asked {
-		t.Errorf("got samples %v while typing, want none", s.queries[asked:])
-	}
+	s.check("samples while typing", len(s.queries), asked)
 	s.press("esc", "/")
 	s.press(strings.Split("run=x", "")...)
-	s.Update(keyOf("space"))
-	s.press(strings.Split("ali", "")...)
+	s.press("space")
+	s.press(strings.Split("zoe", "")...)
 	s.press("enter")
-	if len(s.queries) != asked+1 || s.queries[asked].Filter != "run=x" {
-		t.Errorf("got samples %v, want one with run=x", s.queries[asked:])
-	}
-	s.shows("alice")
-	s.hides("hank")
+	s.check("samples", len(s.queries), asked+1)
+	s.check("conditions", s.last().Filter, "run=x")
+	s.check("lines", s.names(), "alpha")
 }

@@ -1,19 +1,17 @@
-package top_test
+package top
 
 import (
 	"context"
 	"errors"
 	"strings"
 	"testing"
-
-	"github.com/llmguard/llmguard/internal/top"
 )
 
 // acting is a view that records its orders, and fails them with failed if it is not nil.
-func acting(t *testing.T, failed error) (*terminal, *[]top.Order) {
-	s := open(t, 80, 24, figures())
-	var got []top.Order
-	s.Allow(func(_ context.Context, o top.Order) (string, error) {
+func acting(t *testing.T, failed error) (*terminal, *[]Order) {
+	s := open(t, 80, 24, fixed())
+	var got []Order
+	s.Allow(func(_ context.Context, o Order) (string, error) {
 		got = append(got, o)
 		return "done it", failed
 	})
@@ -34,14 +32,14 @@ func (s *terminal) typed(text string) {
 func TestOrdersAreConfirmed(t *testing.T) {
 	for name, c := range map[string]struct {
 		keys []string // before the reason
-		want top.Order
+		want Order
 	}{
-		"an org's fullest limit":  {[]string{"o", "enter", "$", "5", "enter", "enter"}, top.Order{Kind: top.Override, Org: "bravo", Limit: "hour", Add: "$5", For: "1h"}},
-		"a user's fullest limit":  {[]string{"2", "o", "enter", "9", "enter", "backspace", "d", "enter"}, top.Order{Kind: top.Override, Org: "alpha", User: "zoe", Limit: "day", Add: "9", For: "1d"}},
-		"a limit that was chosen": {[]string{"2", "enter", "o", "enter", "9", "enter", "enter"}, top.Order{Kind: top.Override, Org: "alpha", User: "zoe", Limit: "day", Add: "9", For: "1h"}},
-		"disable":                 {[]string{"2", "d"}, top.Order{Kind: top.Disable, Org: "alpha", User: "zoe"}},
-		"cancel":                  {[]string{"2", "down", "c"}, top.Order{Kind: top.Cancel, Org: "bravo", User: "ann"}},
-		"who made a call":         {[]string{"4", "d"}, top.Order{Kind: top.Disable, Org: "bravo", User: "ann"}},
+		"an org's fullest limit":  {[]string{"o", "enter", "$", "5", "enter", "enter"}, Order{Kind: Override, Org: "bravo", Limit: "hour", Add: "$5", For: "1h"}},
+		"a user's fullest limit":  {[]string{"2", "o", "enter", "9", "enter", "backspace", "d", "enter"}, Order{Kind: Override, Org: "alpha", User: "zoe", Limit: "day", Add: "9", For: "1d"}},
+		"a limit that was chosen": {[]string{"2", "enter", "o", "enter", "9", "enter", "enter"}, Order{Kind: Override, Org: "alpha", User: "zoe", Limit: "day", Add: "9", For: "1h"}},
+		"disable":                 {[]string{"2", "d"}, Order{Kind: Disable, Org: "alpha", User: "zoe"}},
+		"cancel":                  {[]string{"2", "down", "c"}, Order{Kind: Cancel, Org: "bravo", User: "ann"}},
+		"who made a call":         {[]string{"4", "d"}, Order{Kind: Disable, Org: "bravo", User: "ann"}},
 	} {
 		c.want.Reason = "too much q"
 		for _, sure := range []string{"y", "n", "enter", "esc"} {
@@ -77,7 +75,7 @@ func TestOrdersThatAreNotMade(t *testing.T) {
 	s.check("an org", s.lines()[23], "select a user first (press 2)")
 	s.press("3", "o")
 	s.check("a pool", s.lines()[23], "select a user first (press 2)")
-	plain := open(t, 80, 24, figures())
+	plain := open(t, 80, 24, fixed())
 	plain.press("2", "d")
 	plain.check("without rights", plain.lines()[23], "this view is read-only")
 }

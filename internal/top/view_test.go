@@ -1,4 +1,4 @@
-package top_test
+package top
 
 import (
 	"bytes"
@@ -7,13 +7,11 @@ import (
 	"testing"
 
 	"github.com/charmbracelet/x/ansi"
-
-	"github.com/llmguard/llmguard/internal/top"
 )
 
 // The whole screen of each tab, at 80x24.
 func TestScreenAt80x24(t *testing.T) {
-	s := open(t, 80, 24, figures())
+	s := open(t, 80, 24, fixed())
 	lines := s.lines()
 	s.check("lines", len(lines), 24)
 	for i, want := range []string{
@@ -61,7 +59,7 @@ func TestScreenAt200x50(t *testing.T) {
 			"02:59:59 alpha bob m3 5s 250ms $0.002 502",
 		},
 	} {
-		s := open(t, 200, 50, figures())
+		s := open(t, 200, 50, fixed())
 		s.press(key)
 		lines := s.lines()
 		s.check("lines", len(lines), 50)
@@ -74,12 +72,12 @@ func TestScreenAt200x50(t *testing.T) {
 // Whatever names callers choose, every screen fits the terminal, even with characters that are
 // two cells wide.
 func TestNamesKeepToTheScreen(t *testing.T) {
-	snap := figures()
+	snap := fixed()
 	wide := strings.Repeat("会社名", 40)
 	snap.Orgs[0].Org, snap.Users[0].User, snap.Pools[0].ID, snap.Slow[0].Model = wide, wide, wide, wide
 	snap.Orgs[1].Org = "red\x1b[31m\nline"
 	snap.Orgs[2].Org = "right\u202eleft"
-	for _, size := range [][2]int{{80, 24}, {200, 50}, {33, 8}, {2, 2}} {
+	for _, size := range [][2]int{{80, 24}, {200, 50}, {33, 8}, {2, 2}, {1, 1}, {300, 60}} {
 		s := open(t, size[0], size[1], snap)
 		for _, key := range []string{"1", "2", "3", "4", "?", "?", "1", "enter"} {
 			s.press(key)
@@ -96,7 +94,7 @@ func TestNamesKeepToTheScreen(t *testing.T) {
 
 // Columns of numbers are aligned on the right, even after wide names.
 func TestColumnsAreAligned(t *testing.T) {
-	snap := figures()
+	snap := fixed()
 	snap.Orgs[0].Org = "会社"
 	s := open(t, 200, 50, snap)
 	ends := map[int]bool{}
@@ -110,7 +108,7 @@ func TestColumnsAreAligned(t *testing.T) {
 }
 
 func TestEmptyStates(t *testing.T) {
-	s := open(t, 80, 24, &top.Snapshot{At: three})
+	s := open(t, 80, 24, &Snapshot{At: three})
 	for _, key := range []string{"1", "2", "3", "4"} {
 		s.press(key)
 		s.check("tab "+key, s.lines()[4], "no data yet")
@@ -125,7 +123,7 @@ func TestEmptyStates(t *testing.T) {
 // other orgs are hidden.
 func TestAllListsAt200x50(t *testing.T) {
 	for _, tab := range []string{"1", "2", "3", "4"} {
-		s := open(t, 200, 50, figures())
+		s := open(t, 200, 50, fixed())
 		s.press(tab)
 		s.checkFits(200, 50, tab)
 		text := strings.Join(s.lines(), "\n")
@@ -139,7 +137,7 @@ func TestAllListsAt200x50(t *testing.T) {
 
 // What a narrow screen hides of a list is shown below it, for the selected row.
 func TestLeftOutColumnsAreBelowTheList(t *testing.T) {
-	s := open(t, 80, 24, figures())
+	s := open(t, 80, 24, fixed())
 	s.press("3", "down")
 	for _, want := range []string{"tpm 10/1000", "pace 50%"} {
 		if line := s.lines()[22]; !strings.Contains(line, want) {
@@ -159,7 +157,7 @@ func TestLeftOutColumnsAreBelowTheList(t *testing.T) {
 
 // Before the first sample the screen says so; if the first sample fails, it shows the error.
 func TestBeforeTheFirstSample(t *testing.T) {
-	m := top.NewModel(t.Context(), 1, false, nil)
+	m := NewModel(t.Context(), 1, false, nil)
 	if text := ansi.Strip(m.View().Content); !strings.Contains(text, "loading ...") {
 		t.Errorf("got\n%s\nwant loading ...", text)
 	}
@@ -172,13 +170,13 @@ func TestBeforeTheFirstSample(t *testing.T) {
 // Without color the only escape codes mark the selection; with color, limits are yellow from
 // 80% and red from 100%.
 func TestColours(t *testing.T) {
-	plain := open(t, 200, 50, figures()).View().Content
+	plain := open(t, 200, 50, fixed()).View().Content
 	for _, code := range []string{"\x1b[31m", "\x1b[33m", "\x1b[1m", "\x1b[2m"} {
 		if strings.Contains(plain, code) {
 			t.Errorf("without colour: got %q on the screen", code)
 		}
 	}
-	s := openWith(t, 200, 50, figures(), true)
+	s := openWith(t, 200, 50, fixed(), true)
 	s.press("end") // the selected line has no colors of its own
 	lines := strings.Split(s.View().Content, "\n")
 	if !strings.Contains(lines[4], "\x1b[33m") || !strings.Contains(lines[5], "\x1b[31m") {
@@ -188,7 +186,7 @@ func TestColours(t *testing.T) {
 
 // A sample that could not read all calls says so before its figures.
 func TestPartialFigures(t *testing.T) {
-	snap := figures()
+	snap := fixed()
 	snap.Partial = true
 	s := open(t, 200, 24, snap)
 	if head := s.lines()[0]; !strings.Contains(head, "~12.3k calls/min   ~$1.23/min") {
@@ -200,7 +198,7 @@ func TestPartialFigures(t *testing.T) {
 func TestPlainText(t *testing.T) {
 	for rows, orgs := range map[int]int{1: 1, 2: 2, 50: 3} {
 		var b bytes.Buffer
-		err := top.Print(&b, figures(), rows)
+		err := Print(&b, fixed(), rows)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +215,7 @@ func TestPlainText(t *testing.T) {
 
 // The other lists get the space that a short list does not need.
 func TestRoomGoesToTheOtherLists(t *testing.T) {
-	s := open(t, 200, 50, figures())
+	s := open(t, 200, 50, fixed())
 	if at := slices.IndexFunc(s.lines(), func(l string) bool { return strings.HasPrefix(l, "2 users") }); at < 8 || at > 14 {
 		t.Errorf("the users begin on line %d, want soon below the three orgs, on\n%s", at, strings.Join(s.lines(), "\n"))
 	}

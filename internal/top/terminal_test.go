@@ -1,4 +1,4 @@
-package top_test
+package top
 
 import (
 	"context"
@@ -10,27 +10,25 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
-
-	"github.com/llmguard/llmguard/internal/top"
 )
 
 // terminal is a live view of fixed figures, without a terminal.
 type terminal struct {
-	*top.Model
-	t    *testing.T
-	snap *top.Snapshot
-	err  error
-	last string // user whose limits were read last
+	*Model
+	t       *testing.T
+	snap    *Snapshot
+	err     error
+	queries []Query
 }
 
-func open(t *testing.T, width, height int, snap *top.Snapshot) *terminal {
+func open(t *testing.T, width, height int, snap *Snapshot) *terminal {
 	return openWith(t, width, height, snap, false)
 }
 
-func openWith(t *testing.T, width, height int, snap *top.Snapshot, colour bool) *terminal {
+func openWith(t *testing.T, width, height int, snap *Snapshot, colour bool) *terminal {
 	s := &terminal{t: t, snap: snap}
-	s.Model = top.NewModel(t.Context(), time.Hour, colour, func(_ context.Context, q top.Query) (*top.Snapshot, error) {
-		s.last = q.User
+	s.Model = NewModel(t.Context(), time.Hour, colour, func(_ context.Context, q Query) (*Snapshot, error) {
+		s.queries = append(s.queries, q)
 		return s.snap, s.err
 	})
 	s.Update(tea.WindowSizeMsg{Width: width, Height: height})
@@ -71,6 +69,9 @@ func (s *terminal) press(keys ...string) bool {
 	}
 	return quit
 }
+
+// last returns the last query.
+func (s *terminal) last() Query { return s.queries[len(s.queries)-1] }
 
 // lines returns the screen without escape codes.
 func (s *terminal) lines() []string { return strings.Split(ansi.Strip(s.View().Content), "\n") }
@@ -115,28 +116,28 @@ func (s *terminal) marked() string {
 
 var three = time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
 
-// figures returns a fixed snapshot in which each column sorts every list differently.
-func figures() *top.Snapshot {
-	hour := top.Limit{Name: "hour", Metric: "cost", Mode: "enforce", Used: 9_500_000_000, Held: 500_000_000, Amount: 10_000_000_000, Reset: new(90 * time.Second)}
-	day := top.Limit{Name: "day", Metric: "tokens", Mode: "shadow", Used: 12_345, Amount: 10_000, Reset: new(time.Duration(0))}
-	return &top.Snapshot{
+// fixed returns a fixed snapshot in which each column sorts every list differently.
+func fixed() *Snapshot {
+	hour := Limit{Name: "hour", Metric: "cost", Mode: "enforce", Used: 9_500_000_000, Held: 500_000_000, Amount: 10_000_000_000, Reset: new(90 * time.Second)}
+	day := Limit{Name: "day", Metric: "tokens", Mode: "shadow", Used: 12_345, Amount: 10_000, Reset: new(time.Duration(0))}
+	return &Snapshot{
 		At: three, Calls: 12_345, Cost: 1_234_567_890, Today: 45_600_000, Waiting: 7, Running: 3,
-		Orgs: []top.Spender{
-			{Org: "bravo", Calls: 10, Failed: 1, Cost: 3e9, Today: 5e9, Waiting: 2, Refused: 5, Spark: []int64{1, 0, 50, 99}, Limits: []top.Limit{hour}},
-			{Org: "alpha", Calls: 30, Cost: 2e9, Today: 9e9, Limits: []top.Limit{day, hour}},
+		Orgs: []Spender{
+			{Org: "bravo", Calls: 10, Failed: 1, Cost: 3e9, Today: 5e9, Waiting: 2, Refused: 5, Spark: []int64{1, 0, 50, 99}, Limits: []Limit{hour}},
+			{Org: "alpha", Calls: 30, Cost: 2e9, Today: 9e9, Limits: []Limit{day, hour}},
 			{Org: "charlie", Calls: 20, Cost: 1e9, Today: 7e9},
 		},
-		Users: []top.Spender{
-			{Org: "alpha", User: "zoe", Calls: 5, Cost: 2e9, Today: 1e9, Limits: []top.Limit{day}},
+		Users: []Spender{
+			{Org: "alpha", User: "zoe", Calls: 5, Cost: 2e9, Today: 1e9, Limits: []Limit{day}},
 			{Org: "bravo", User: "ann", Calls: 6, Cost: 1e9, Today: 3e9, Refused: 5},
 			{Org: "alpha", User: "bob", Calls: 7, Cost: 5e8, Today: 2e9},
 		},
-		Pools: []top.Pool{
+		Pools: []Pool{
 			{ID: "small", Waiting: map[string]int64{"interactive": 1, "async": 2, "batch": 3}, Running: 4, Parked: 5, Dead: 6, Requests: 59, RPM: 60, Tokens: 10, TPM: 1000, Pace: 0.5, Blocked: 61 * time.Second},
 			{ID: "large", Waiting: map[string]int64{"batch": 20_000}, Requests: 5, Tokens: 900, TPM: 1000, Pace: 1},
 			{ID: "free", Pace: 1},
 		},
-		Slow: []top.Ended{
+		Slow: []Ended{
 			{Call: "c1", At: three.Add(-3 * time.Second), Org: "alpha", User: "zoe", Model: "m1", Waited: 60 * time.Second, Took: time.Second, Cost: 1e6, Status: 200},
 			{Call: "c2", At: three.Add(-2 * time.Second), Org: "bravo", User: "ann", Model: "m2", Took: 70 * time.Second, Cost: 3e6, Status: 429, Outcome: "refused"},
 			{Call: "c3", At: three.Add(-time.Second), Org: "alpha", User: "bob", Model: "m3", Waited: 5 * time.Second, Took: 250 * time.Millisecond, Cost: 2e6, Status: 502},
@@ -159,11 +160,11 @@ func (s *terminal) checkFits(width, height int, what string) {
 	}
 }
 
-func crowd(n int) *top.Snapshot {
-	snap := figures()
+func crowd(n int) *Snapshot {
+	snap := fixed()
 	snap.Orgs = nil
 	for i := range n {
-		snap.Orgs = append(snap.Orgs, top.Spender{Org: fmt.Sprintf("org-%03d", i), Cost: 1e9})
+		snap.Orgs = append(snap.Orgs, Spender{Org: fmt.Sprintf("org-%03d", i), Cost: 1e9})
 	}
 	return snap
 }

@@ -1,4 +1,4 @@
-package top_test
+package top
 
 import (
 	"strings"
@@ -28,7 +28,7 @@ func TestSorting(t *testing.T) {
 			"cost: 02:59:58 02:59:59 02:59:57", "newest: 02:59:59 02:59:58 02:59:57",
 		}},
 	} {
-		s := open(t, 200, 50, figures())
+		s := open(t, 200, 50, fixed())
 		s.press(c.tab)
 		for _, want := range c.order {
 			foot := s.lines()[49]
@@ -53,7 +53,7 @@ func (s *terminal) rowNames(tab string) string {
 }
 
 func TestSortIsKeptByTab(t *testing.T) {
-	s := open(t, 200, 50, figures())
+	s := open(t, 200, 50, fixed())
 	s.press("s", "3", "s", "s", "1")
 	s.check("orgs", s.names(), "alpha charlie bravo")
 	s.press("3")
@@ -86,7 +86,7 @@ func TestMoving(t *testing.T) {
 		{"space", "charlie"},
 		{"end pgup", "bravo"},
 	} {
-		s := open(t, 200, 50, figures())
+		s := open(t, 200, 50, fixed())
 		s.press(strings.Fields(c.keys)...)
 		s.check(c.keys, s.marked(), c.want)
 	}
@@ -107,7 +107,7 @@ func TestScrolling(t *testing.T) {
 
 func TestTabs(t *testing.T) {
 	heads := []string{"org calls/min", "org user", "pool connected", "ended org", "org"}
-	s := open(t, 200, 50, figures())
+	s := open(t, 200, 50, fixed())
 	for i, key := range []string{"tab", "tab", "tab", "tab", "tab", "shift+tab", "shift+tab"} {
 		s.press(key)
 		want := heads[[]int{1, 2, 3, 4, 0, 4, 3}[i]]
@@ -119,7 +119,7 @@ func TestTabs(t *testing.T) {
 
 // enter drills in, and esc goes back the same way.
 func TestOpening(t *testing.T) {
-	s := open(t, 200, 50, figures())
+	s := open(t, 200, 50, fixed())
 	s.press("down", "enter")
 	s.check("an org's head", s.lines()[3], "alpha")
 	s.check("its fullest limit", fold(s.lines()[4]), "██████████ 123% 12.3k of 10.0k, 0 held, day (shadow)")
@@ -129,7 +129,7 @@ func TestOpening(t *testing.T) {
 		t.Errorf("got\n%s\nwant the users of alpha alone", text)
 	}
 	s.press("enter")
-	s.check("whose limits are read", s.last, "alpha/zoe")
+	s.check("whose limits are read", s.last().User, "alpha/zoe")
 	s.check("a user's head", s.lines()[3], "alpha / zoe: 5 calls/min, $2.00/min, $1.00 today")
 	s.check("the limit", fold(s.lines()[6]), "day tokens shadow 12.3k 10.0k 0 ██████████ 123% -")
 	s.press("enter") // there is nothing below a limit
@@ -142,7 +142,7 @@ func TestOpening(t *testing.T) {
 
 // From a call, enter opens the limits of its user.
 func TestOpeningACall(t *testing.T) {
-	s := open(t, 200, 50, figures())
+	s := open(t, 200, 50, fixed())
 	s.press("4", "enter")
 	s.check("head", s.lines()[3], "bravo / ann: 6 calls/min, $1.00/min, $3.00 today")
 	s.check("limits", s.lines()[6], "no limit counts this user separately")
@@ -152,7 +152,7 @@ func TestOpeningACall(t *testing.T) {
 
 // Pools cannot be opened.
 func TestPoolsAreNotOpened(t *testing.T) {
-	s := open(t, 200, 50, figures())
+	s := open(t, 200, 50, fixed())
 	s.press("3", "enter")
 	s.check("pools", s.names(), "large small free")
 }
@@ -172,7 +172,7 @@ func TestFilter(t *testing.T) {
 		{"/ c 3 enter", "4", "02:59:59"},
 		{"/ a space z enter", "2", "alpha"}, // "alpha zoe", across both columns
 	} {
-		s := open(t, 200, 50, figures())
+		s := open(t, 200, 50, fixed())
 		s.press(c.tab)
 		s.press(strings.Fields(c.keys)...)
 		s.check(c.keys, s.names(), c.want)
@@ -181,7 +181,7 @@ func TestFilter(t *testing.T) {
 
 // While a filter is typed, letters are not commands, and the screen shows the filter.
 func TestTypingIsNoCommand(t *testing.T) {
-	s := open(t, 200, 50, figures())
+	s := open(t, 200, 50, fixed())
 	if s.press("/", "q") {
 		t.Error("q in a filter: got the end of the view, want a letter")
 	}
@@ -196,12 +196,12 @@ func TestTypingIsNoCommand(t *testing.T) {
 
 func TestQuitting(t *testing.T) {
 	for _, key := range []string{"q", "ctrl+c"} {
-		s := open(t, 80, 24, figures())
+		s := open(t, 80, 24, fixed())
 		if !s.press(key) {
 			t.Errorf("%s: got no end, want one", key)
 		}
 	}
-	s := open(t, 80, 24, figures())
+	s := open(t, 80, 24, fixed())
 	if !s.press("/", "a", "ctrl+c") {
 		t.Error("ctrl+c in a filter: got no end, want one")
 	}
@@ -210,7 +210,7 @@ func TestQuitting(t *testing.T) {
 // Help covers the list and is closed by the same key, esc, or a tab.
 func TestHelp(t *testing.T) {
 	for _, key := range []string{"?", "esc", "1"} {
-		s := open(t, 120, 24, figures())
+		s := open(t, 120, 24, fixed())
 		s.press("?")
 		if text := strings.Join(s.lines(), "\n"); !strings.Contains(text, "q         quit") &&
 			!strings.Contains(text, "quit") || strings.Contains(text, "bravo") {
@@ -223,7 +223,7 @@ func TestHelp(t *testing.T) {
 
 // If a sample fails, the last figures stay, and the next successful sample clears the error.
 func TestFiguresOutliveAFailure(t *testing.T) {
-	s := open(t, 80, 24, figures())
+	s := open(t, 80, 24, fixed())
 	good := s.snap
 	s.snap, s.err = nil, errAway
 	s.press("r")
@@ -238,12 +238,26 @@ func TestFiguresOutliveAFailure(t *testing.T) {
 
 // When a list becomes shorter, the last row is selected.
 func TestShorterListKeepsARow(t *testing.T) {
-	s := open(t, 200, 50, figures())
+	s := open(t, 200, 50, fixed())
 	s.press("end")
-	s.snap = figures()
+	s.snap = fixed()
 	s.snap.Orgs = s.snap.Orgs[:2]
 	s.press("r")
 	s.check("chosen", s.marked(), "alpha")
 	s.Update(tea.WindowSizeMsg{Width: 40, Height: 6})
 	s.check("chosen in a small window", s.marked(), "alpha")
+}
+
+// While paused, no samples are taken.
+func TestPause(t *testing.T) {
+	s := open(t, 80, 24, fixed())
+	s.press("p")
+	s.Update(due{})
+	if foot := s.lines()[23]; s.asking || !strings.HasPrefix(foot, "PAUSED") {
+		t.Errorf("got %s and a sample asked for: %v, want a pause", foot, s.asking)
+	}
+	s.press("p")
+	if s.Update(due{}); !s.asking {
+		t.Error("no sample is asked for after the pause")
+	}
 }
