@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/app/front"
@@ -229,5 +230,18 @@ func TestAdminGuessing(t *testing.T) {
 	}
 	if got := d.status(o.key); got != 200 {
 		t.Errorf("a right key from the same address: got status %d, want 200", got)
+	}
+}
+
+// TestOverrideInAnswers checks that callers see a limit as an override has changed it, and until when.
+func TestOverrideInAnswers(t *testing.T) {
+	r := start(t, app.Proxy, "")
+	o := r.operator(t)
+	until := time.Now().Add(time.Hour).UTC().Truncate(time.Second).Format(time.RFC3339)
+	o.ask(201, "POST", "/orgs/acme/overrides", fmt.Sprintf(`{"limit":"w","add":"$200","until":"%s","reason":"launch"}`, until), nil)
+	got, err := r.chat(r.key, small)
+	limits := got.header.Get("X-Llmguard-Limits")
+	if err != nil || !strings.Contains(limits, "w;metric=cost;limit=1200.000000000;") || !strings.Contains(limits, "override_until="+until) {
+		t.Errorf("got %d, %v and the limits %q, want w of $1200 until %s", got.status, err, limits, until)
 	}
 }

@@ -233,6 +233,17 @@ func (r *running) chat(key, body string, header ...string) (reply, error) {
 	return send(req)
 }
 
+// small is the body of a cheap call.
+const small = `{"model":"gpt-4o-mini","max_tokens":10,"messages":[{"role":"user","content":"hi"}]}`
+
+// keyAnswers requires the status that a caller's key gets.
+func (r *running) keyAnswers(t *testing.T, want int, key string) {
+	t.Helper()
+	if got := get(t, r.URL()+"/v1/models", key); got.status != want {
+		t.Fatalf("the key gets %d, want %d", got.status, want)
+	}
+}
+
 func (r *running) entries(t *testing.T) []budget.Entry {
 	t.Helper()
 	var out []budget.Entry
